@@ -1,1 +1,36 @@
-//! Lab.
+//! The namespace lab: several nodes of a cluster on one kernel, and what the demo, the benches and the
+//! end-to-end suites need to drive and to judge them.
+//!
+//! A [`Lab`] owns everything it makes; [`Node`], [`Pod`], [`Etcd`] and [`Agent`] are handles. A node is a
+//! network namespace and a mount namespace with its own `/run`, `/sys` and `/sys/fs/bpf`, so several agents with
+//! default paths never meet. Nothing here touches the machine's own namespaces except one directory of
+//! records, `/run/flannel-lab/<lab>`, and that goes with the lab.
+//!
+//! The lab needs root. It is one kernel and veth cables: it shows nothing of drivers, of offloads in a NIC and of
+//! other kernels.
+
+pub mod agent;
+pub mod bench;
+pub mod child;
+pub mod demo;
+pub mod etcd;
+pub mod host;
+pub mod lab;
+pub mod link;
+pub mod load;
+pub mod node;
+pub mod pod;
+pub mod record;
+pub mod snapshot;
+pub mod subnet_env;
+pub mod topology;
+pub mod wait;
+
+pub use agent::{Agent, AgentOptions};
+pub use child::ChildGuard;
+pub use etcd::Etcd;
+pub use host::{Host, Output};
+pub use lab::Lab;
+pub use node::Node;
+pub use pod::Pod;
+pub use wait::{eventually, eventually_stable};

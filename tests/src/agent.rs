@@ -1,0 +1,157 @@
+//! The agent under test, as an operator runs it.
+
+use std::{
+    env,
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result, ensure};
+use nix::sys::signal::Signal;
+use serde_json::Value;
+
+use crate::{ChildGuard, Node, Output, eventually};
+
+/// How an agent is started.
+#[derive(Clone, Debug)]
+pub struct AgentOptions {
+    /// The binary.
+    pub binary: PathBuf,
+    /// Flags after `run`, beside the state directory and the pin root.
+    pub flags: Vec<String>,
+    /// Additional environment.
+    pub environment: Vec<(String, String)>,
+    /// `/run/flannel` unless a test says otherwise.
+    pub state_dir: String,
+    /// `/sys/fs/bpf/flannel` unless a test says otherwise.
+    pub pin_root: String,
+}
+
+impl AgentOptions {
+    /// The usual agent: leases in etcd at `endpoint`, underlay on `eth0`. The binary is `FLANNEL_AGENT`.
+    pub fn etcd(endpoint: &str) -> Result<Self> {
+        let binary = env::var_os("FLANNEL_AGENT").context("FLANNEL_AGENT must be the path of the agent's binary")?;
+        let binary = PathBuf::from(binary).canonicalize().context("FLANNEL_AGENT")?;
+        Ok(Self {
+            binary,
+            flags: vec![format!("--etcd-endpoints={endpoint}"), "--iface=eth0".to_owned()],
+            environment: Vec::new(),
+            state_dir: "/run/flannel".to_owned(),
+            pin_root: "/sys/fs/bpf/flannel".to_owned(),
+        })
+    }
+
+    /// Adds a flag.
+    #[must_use]
+    pub fn flag(mut self, flag: &str) -> Self {
+        self.flags.push(flag.to_owned());
+        self
+    }
+
+    fn places(&self) -> [String; 2] {
+        [format!("--state-dir={}", self.state_dir), format!("--bpf-pin-root={}", self.pin_root)]
+    }
+}
+
+/// A handle to the agent of one node; clones are the same agent.
+#[derive(Clone, Debug)]
+pub struct Agent {
+    node: Node,
+    options: Arc<AgentOptions>,
+    child: Arc<Mutex<ChildGuard>>,
+}
+
+impl Node {
+    /// Starts an agent on this node. [`Agent::wait_ready`] waits for it.
+    pub fn agent(&self, options: AgentOptions) -> Result<Agent> {
+        let child = start(self, &options)?;
+        Ok(Agent { node: self.clone(), options: Arc::new(options), child: Arc::new(Mutex::new(child)) })
+    }
+}
+
+impl Agent {
+    /// Waits until `subnet.env` is there and `status` says ready; an agent that ends meanwhile is an error at once.
+    pub fn wait_ready(&self) -> Result<()> {
+        let child = self.child();
+        eventually("readiness", Duration::from_secs(20), || {
+            if !child.is_running() {
+                return Ok(Err(anyhow::anyhow!("the agent ended")));
+            }
+            self.node.subnet_env()?;
+            let status = self.status()?;
+            ensure!(status["ready"] == true, "status: {status}");
+            Ok(Ok(()))
+        })
+        .and_then(|ended| ended)
+        .with_context(|| format!("agent on {}; end of its log:\n{}", self.node.name(), child.log_tail(20)))
+    }
+
+    /// SIGKILL, and waits until it is gone.
+    pub fn kill9(&self) -> Result<()> {
+        self.child().kill9()
+    }
+
+    /// SIGTERM, and requires exit status 0 within 10 s.
+    pub fn sigterm_and_wait(&self) -> Result<()> {
+        self.child().signal(Signal::SIGTERM)?;
+        self.child().wait_success(Duration::from_secs(10))
+    }
+
+    /// Starts it again with the same options, after it has ended.
+    pub fn restart(&self) -> Result<()> {
+        ensure!(!self.child().is_running(), "the agent on {} still runs", self.node.name());
+        let child = start(&self.node, &self.options)?;
+        *self.child.lock().unwrap_or_else(PoisonError::into_inner) = child;
+        Ok(())
+    }
+
+    /// `status -o json`. Works without a running agent, from what is pinned.
+    pub fn status(&self) -> Result<Value> {
+        self.cli_json(&["status", "-o", "json"])
+    }
+
+    /// Another command of the binary, with this agent's state directory and pin root.
+    pub fn cli(&self, args: &[&str]) -> Result<Output> {
+        let mut argv = vec![self.options.binary.display().to_string()];
+        argv.extend(args.iter().map(|arg| (*arg).to_owned()));
+        argv.extend(self.options.places());
+        self.node.run(argv)
+    }
+
+    /// As [`Agent::cli`], with the output read as JSON.
+    pub fn cli_json(&self, args: &[&str]) -> Result<Value> {
+        let output = self.cli(args)?;
+        serde_json::from_str(&output.stdout)
+            .with_context(|| format!("{}: {args:?} printed:\n{}", self.node.name(), output.stdout))
+    }
+
+    /// `datapath set <mode>`, and waits until `status` shows it in effect.
+    pub fn set_mode(&self, mode: &str) -> Result<()> {
+        self.cli(&["datapath", "set", mode])?;
+        eventually(&format!("mode {mode} on {}", self.node.name()), Duration::from_secs(10), || {
+            let status = self.status()?;
+            ensure!(status["mode"]["effective"] == mode, "mode: {}", status["mode"]);
+            Ok(())
+        })
+    }
+
+    /// The node it runs on.
+    pub fn node(&self) -> &Node {
+        &self.node
+    }
+
+    /// The running (or last) process.
+    pub fn child(&self) -> ChildGuard {
+        self.child.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+fn start(node: &Node, options: &AgentOptions) -> Result<ChildGuard> {
+    let mut argv = vec!["env".to_owned()];
+    argv.extend(options.environment.iter().map(|(name, value)| format!("{name}={value}")));
+    argv.extend([options.binary.display().to_string(), "run".to_owned()]);
+    argv.extend(options.flags.iter().cloned());
+    argv.extend(options.places());
+    node.spawn("agent", argv)
+}

@@ -1,0 +1,114 @@
+//! One host of the lab: a network namespace and a mount namespace, held open by a process.
+//!
+//! Invariant: no thread of the caller ever changes its namespace. Commands enter with `nsenter`, closures run on
+//! threads of their own ([`Host::enter`], [`Host::thread`]).
+
+mod command;
+mod holder;
+mod thread;
+
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+    sync::Arc,
+};
+
+use anyhow::{Context as _, Result};
+use serde::de::DeserializeOwned;
+
+pub use self::{
+    command::{HostCommand, Output},
+    thread::joined,
+};
+use crate::{
+    child::{ChildGuard, Process},
+    lab::Shared,
+};
+
+/// A handle to one host; clones are the same host. A [`Node`](crate::Node) and a [`Pod`](crate::Pod) are hosts.
+#[derive(Clone, Debug)]
+pub struct Host {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    name: String,
+    holder: Arc<Process>,
+    lab: Arc<Shared>,
+}
+
+impl Host {
+    pub(crate) fn new(lab: &Arc<Shared>, name: &str) -> Result<Self> {
+        let holder = holder::start(lab, name).with_context(|| format!("namespaces of {name}"))?;
+        Ok(Self { inner: Arc::new(Inner { name: name.to_owned(), holder, lab: Arc::clone(lab) }) })
+    }
+
+    /// The name it was given.
+    pub fn name(&self) -> &str {
+        &self.inner.name
+    }
+
+    /// The process that holds the namespaces.
+    pub fn pid(&self) -> u32 {
+        self.inner.holder.pid()
+    }
+
+    /// Ends the holder and with it the namespaces, unless other processes still run in them.
+    pub(crate) fn end(&self) -> Result<()> {
+        self.inner.holder.end().map(drop).with_context(|| format!("end of {}", self.name()))
+    }
+
+    pub(crate) fn lab(&self) -> &Arc<Shared> {
+        &self.inner.lab
+    }
+
+    /// Where a file of this host's mount namespace is seen from outside; `path` is absolute.
+    pub fn outside_path(&self, path: impl AsRef<Path>) -> PathBuf {
+        let path = path.as_ref();
+        Path::new("/proc").join(self.pid().to_string()).join("root").join(path.strip_prefix("/").unwrap_or(path))
+    }
+
+    /// The command line that enters this host.
+    pub fn enter_argv(&self) -> Vec<String> {
+        ["nsenter", "-t", &self.pid().to_string(), "-n", "-m", "--"].map(str::to_owned).to_vec()
+    }
+
+    /// A command inside this host, not yet started.
+    pub fn command<A: Into<String>>(&self, argv: impl IntoIterator<Item = A>) -> HostCommand {
+        HostCommand::new(self.clone(), argv.into_iter().map(Into::into).collect())
+    }
+
+    /// Runs a command and requires exit status 0 within 10 s.
+    pub fn run<A: Into<String>>(&self, argv: impl IntoIterator<Item = A>) -> Result<Output> {
+        self.command(argv).run()
+    }
+
+    /// Runs a command whose arguments hold no blanks, written as one line: `node.sh("ip link set eth0 up")`.
+    /// No shell is involved.
+    pub fn sh(&self, line: &str) -> Result<Output> {
+        self.run(line.split_ascii_whitespace())
+    }
+
+    /// Runs a command and reads its output as JSON; no output at all reads as `[]`.
+    pub fn json<T: DeserializeOwned>(&self, argv: &[&str]) -> Result<T> {
+        let output = self.run(argv.iter().copied())?;
+        let text = if output.stdout.trim().is_empty() { "[]" } else { &output.stdout };
+        serde_json::from_str(text).with_context(|| format!("{}: {argv:?} printed:\n{text}", self.name()))
+    }
+
+    /// Starts a long-running command; its log is `<what>-<host>.log`.
+    pub fn spawn<A: Into<String>>(&self, what: &str, argv: impl IntoIterator<Item = A>) -> Result<ChildGuard> {
+        let shared = self.lab();
+        let mut line: Vec<String> = if shared.is_lasting() {
+            vec!["setsid".to_owned()]
+        } else {
+            ["setpriv", "--pdeathsig", "KILL", "--"].map(str::to_owned).to_vec()
+        };
+        line.extend(self.enter_argv());
+        line.extend(argv.into_iter().map(Into::into));
+        let mut command = Command::new(&line[0]);
+        command.args(&line[1..]);
+        ChildGuard::start(shared, &format!("{what}-{}", self.name()), command)
+    }
+}

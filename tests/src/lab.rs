@@ -1,0 +1,118 @@
+//! The lab: owner of everything that was made, taken down in reverse order.
+
+use std::{
+    path::Path,
+    sync::{
+        Arc, Mutex, PoisonError, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use anyhow::Result;
+
+use crate::{Host, Node, child::Process, record::Record};
+
+/// A set of hosts on one kernel. Dropping it ends every process it started; their namespaces go with them, and its
+/// handles are of no use any more.
+#[derive(Debug)]
+pub struct Lab {
+    shared: Arc<Shared>,
+}
+
+/// What the handles of a lab share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    record: Record,
+    lasting: bool,
+    kept: Arc<AtomicBool>,
+    /// A child ends when its last guard goes, so the lab only knows of it.
+    children: Mutex<Vec<Weak<Process>>>,
+    holders: Mutex<Vec<Arc<Process>>>,
+}
+
+impl Lab {
+    /// A lab that ends with this value, and at the latest with this process. `name` is a short word; the lab's
+    /// full name adds the process id.
+    pub fn new(name: &str) -> Result<Self> {
+        Self::build(name, false)
+    }
+
+    /// A lab whose processes can survive this one: call [`Lab::keep`] when it is complete. Dropped before that it
+    /// ends like any other, and if this process dies `cargo xtask clean-lab` finds that its owner is gone.
+    pub fn new_lasting(name: &str) -> Result<Self> {
+        Self::build(name, true)
+    }
+
+    fn build(name: &str, lasting: bool) -> Result<Self> {
+        let record = Record::create(name)?;
+        let (kept, children, holders) = (Arc::default(), Mutex::default(), Mutex::default());
+        Ok(Self { shared: Arc::new(Shared { record, lasting, kept, children, holders }) })
+    }
+
+    /// The lab's full name, unique on this machine.
+    pub fn name(&self) -> &str {
+        self.shared.record.name()
+    }
+
+    /// The lab's directory: its record and the logs of its processes.
+    pub fn dir(&self) -> &Path {
+        self.shared.record.dir()
+    }
+
+    /// A new node, with nothing but `lo` and with IPv4 and IPv6 forwarding on. All else has the kernel's defaults.
+    pub fn node(&self, name: &str) -> Result<Node> {
+        Node::new(Host::new(&self.shared, name)?)
+    }
+
+    /// Lets go of a lab made with [`Lab::new_lasting`]: it stays until `cargo xtask clean-lab`.
+    pub fn keep(self) -> Result<()> {
+        self.shared.record.keep()?;
+        self.shared.kept.store(self.shared.lasting, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+impl Shared {
+    pub(crate) fn record(&self) -> &Record {
+        &self.record
+    }
+
+    /// Whether the processes of this lab are to survive ours.
+    pub(crate) fn is_lasting(&self) -> bool {
+        self.lasting
+    }
+
+    /// Becomes true when the lab is let go.
+    pub(crate) fn kept(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.kept)
+    }
+
+    pub(crate) fn own_child(&self, process: &Arc<Process>) {
+        let mut children = self.children.lock().unwrap_or_else(PoisonError::into_inner);
+        children.retain(|child| child.strong_count() > 0);
+        children.push(Arc::downgrade(process));
+    }
+
+    pub(crate) fn own_holder(&self, process: &Arc<Process>) {
+        self.holders.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(process));
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        let shared = &self.shared;
+        if shared.kept.load(Ordering::Relaxed) {
+            return;
+        }
+        let children = std::mem::take(&mut *shared.children.lock().unwrap_or_else(PoisonError::into_inner));
+        let holders = std::mem::take(&mut *shared.holders.lock().unwrap_or_else(PoisonError::into_inner));
+        let children = children.iter().rev().filter_map(Weak::upgrade);
+        for process in children.chain(holders.into_iter().rev()) {
+            // One that has ended already is as good.
+            drop(process.end());
+        }
+        if let Err(error) = shared.record.remove() {
+            eprintln!("lab {}: its directory stays: {error}", self.name());
+        }
+    }
+}

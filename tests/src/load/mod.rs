@@ -1,0 +1,8 @@
+//! Traffic between hosts of the lab, measured.
+
+pub mod iperf;
+pub mod rr;
+mod tally;
+pub mod udp;
+
+pub use self::udp::{UdpLoad, UdpReport, UdpRun, udp_stream};

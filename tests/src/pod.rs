@@ -1,0 +1,116 @@
+//! Pods as the bridge CNI plugin makes them: a veth into `cni0`, an address of the node's subnet, a default route.
+
+use std::{
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    ops::Deref,
+};
+
+use anyhow::{Context as _, Result};
+use ipnet::IpNet;
+
+use crate::{Host, Node, Output, subnet_env::SubnetEnv};
+
+const BRIDGE: &str = "cni0";
+
+/// A handle to a pod; clones are the same pod. Inside, its interface is `eth0`.
+#[derive(Clone, Debug)]
+pub struct Pod {
+    host: Host,
+    node: Node,
+    veth: String,
+    addresses: Vec<IpAddr>,
+}
+
+impl Pod {
+    pub(crate) fn add(node: &Node, name: &str, number: u8) -> Result<Self> {
+        let env = node.subnet_env()?;
+        let host = Host::new(node.lab(), &format!("{}-{name}", node.name()))?;
+        // The kernel's limit for a device name is 15 bytes.
+        let veth = format!("veth{name}");
+        ensure_bridge(node, &env)?;
+        attach(node, &host, &veth, env.mtu)?;
+        let mut addresses = Vec::new();
+        for gateway in &env.subnets {
+            addresses.push(address(&host, *gateway, number)?);
+        }
+        Ok(Self { host, node: node.clone(), veth, addresses })
+    }
+
+    /// The first address: IPv4 unless the cluster is IPv6 only.
+    pub fn ip(&self) -> IpAddr {
+        self.addresses[0]
+    }
+
+    /// The IPv6 address, in a cluster with IPv6.
+    pub fn ip6(&self) -> Option<IpAddr> {
+        self.addresses.iter().copied().find(IpAddr::is_ipv6)
+    }
+
+    /// The node it runs on.
+    pub fn node(&self) -> &Node {
+        &self.node
+    }
+
+    /// The name of the host side of its veth, on the node.
+    pub fn veth(&self) -> &str {
+        &self.veth
+    }
+
+    /// Three echo requests; all must be answered.
+    pub fn ping(&self, to: IpAddr) -> Result<Output> {
+        let output = self.sh(&format!("ping -n -c 3 -i 0.01 -W 2 {to}"))?;
+        anyhow::ensure!(output.stdout.contains(" 0% packet loss"), "{} -> {to}:\n{}", self.name(), output.stdout);
+        Ok(output)
+    }
+
+    /// Takes the pod away as a CNI DEL does: the veth first, then the namespace.
+    pub fn remove(self) -> Result<()> {
+        self.node.sh(&format!("ip link delete {}", self.veth))?;
+        self.host.end()
+    }
+}
+
+impl Deref for Pod {
+    type Target = Host;
+
+    fn deref(&self) -> &Host {
+        &self.host
+    }
+}
+
+fn ensure_bridge(node: &Node, env: &SubnetEnv) -> Result<()> {
+    if node.command(["ip", "link", "show", BRIDGE]).any_code().run()?.code == 0 {
+        return Ok(());
+    }
+    node.sh(&format!("ip link add {BRIDGE} mtu {} type bridge", env.mtu))?;
+    node.sh(&format!("ip link set {BRIDGE} up"))?;
+    for gateway in &env.subnets {
+        node.sh(&format!("ip address add {gateway} dev {BRIDGE}{}", nodad(gateway)))?;
+    }
+    Ok(())
+}
+
+fn attach(node: &Node, host: &Host, veth: &str, mtu: u32) -> Result<()> {
+    let pid = host.pid();
+    node.sh(&format!("ip link add {veth} mtu {mtu} type veth peer name eth0 mtu {mtu} netns {pid}"))?;
+    node.sh(&format!("ip link set {veth} master {BRIDGE} up"))?;
+    host.sh("ip link set eth0 up")?;
+    Ok(())
+}
+
+/// Pod number n of a node has the address n after the gateway's.
+fn address(host: &Host, gateway: IpNet, number: u8) -> Result<IpAddr> {
+    let address = match gateway.addr() {
+        IpAddr::V4(v4) => IpAddr::V4(Ipv4Addr::from_bits(v4.to_bits() + u32::from(number))),
+        IpAddr::V6(v6) => IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() + u128::from(number))),
+    };
+    let with_length = IpNet::new(address, gateway.prefix_len()).context("address of a pod")?;
+    host.sh(&format!("ip address add {with_length} dev eth0{}", nodad(&gateway)))?;
+    host.sh(&format!("ip route add default via {} dev eth0", gateway.addr()))?;
+    Ok(address)
+}
+
+/// Addresses are unique here, and nothing should wait for duplicate detection.
+fn nodad(network: &IpNet) -> &'static str {
+    if matches!(network, IpNet::V6(_)) { " nodad" } else { "" }
+}

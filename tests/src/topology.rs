@@ -1,0 +1,74 @@
+//! The standard topologies.
+//!
+//! ```text
+//!   a eth0 192.168.1.11 --+
+//!                         +-- br1 192.168.1.1 --+
+//!   b eth0 192.168.1.12 --+                     r (router, etcd)
+//!   c eth0 192.168.2.13 ------- eth-c 192.168.2.1 -+
+//! ```
+//!
+//! `a` and `b` are neighbours on one segment, `c` is behind the router: with `DirectRouting` both kinds of peer show.
+
+use anyhow::Result;
+
+use crate::{Lab, Node};
+
+/// Three nodes on two segments.
+#[derive(Clone, Debug)]
+pub struct Three {
+    /// 192.168.1.11, on the segment of `b`.
+    pub a: Node,
+    /// 192.168.1.12, on the segment of `a`.
+    pub b: Node,
+    /// 192.168.2.13, behind the router.
+    pub c: Node,
+    /// The router between the segments; reachable from all as 192.168.1.1.
+    pub r: Node,
+}
+
+/// The address of the router that every node of [`Three`] reaches.
+pub const ROUTER: &str = "192.168.1.1";
+
+impl Three {
+    /// The underlay, without agents.
+    pub fn new(lab: &Lab) -> Result<Self> {
+        let (r, a, b, c) = (lab.node("r")?, lab.node("a")?, lab.node("b")?, lab.node("c")?);
+        r.sh("ip link add br1 type bridge")?;
+        r.sh("ip link set br1 up")?;
+        r.address("br1", "192.168.1.1/24", None)?;
+        for (node, port, address) in [(&a, "eth-a", "192.168.1.11/24"), (&b, "eth-b", "192.168.1.12/24")] {
+            lab.link(node, "eth0", &r, port)?;
+            r.sh(&format!("ip link set {port} master br1"))?;
+            node.address("eth0", address, Some(ROUTER))?;
+        }
+        lab.link(&c, "eth0", &r, "eth-c")?;
+        r.address("eth-c", "192.168.2.1/24", None)?;
+        c.address("eth0", "192.168.2.13/24", Some("192.168.2.1"))?;
+        Ok(Self { a, b, c, r })
+    }
+
+    /// The three nodes, in order.
+    pub fn nodes(&self) -> [&Node; 3] {
+        [&self.a, &self.b, &self.c]
+    }
+}
+
+/// Two nodes on one cable: `eth0` to `eth0`, 192.168.1.11 and 192.168.1.12.
+#[derive(Clone, Debug)]
+pub struct Two {
+    /// 192.168.1.11.
+    pub a: Node,
+    /// 192.168.1.12.
+    pub b: Node,
+}
+
+impl Two {
+    /// The underlay, without agents.
+    pub fn new(lab: &Lab) -> Result<Self> {
+        let (a, b) = (lab.node("a")?, lab.node("b")?);
+        lab.link(&a, "eth0", &b, "eth0")?;
+        a.address("eth0", "192.168.1.11/24", None)?;
+        b.address("eth0", "192.168.1.12/24", None)?;
+        Ok(Self { a, b })
+    }
+}
