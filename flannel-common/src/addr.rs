@@ -24,15 +24,15 @@ impl Mac {
 
     /// Whether this can be the address of one interface: not zero, not a group address.
     pub const fn is_unicast(self) -> bool {
-        let [a, b, c, d, e, f] = self.0;
-        a & 1 == 0 && (a | b | c | d | e | f) != 0
+        let m = self.0;
+        m[0] & 1 == 0 && (m[0] | m[1] | m[2] | m[3] | m[4] | m[5]) != 0
     }
 }
 
 impl fmt::Display for Mac {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [a, b, c, d, e, g] = self.0;
-        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
+        let m = self.0;
+        write!(f, "{:02x}:{:02x}:{:02x}:{:02x}:{:02x}:{:02x}", m[0], m[1], m[2], m[3], m[4], m[5])
     }
 }
 

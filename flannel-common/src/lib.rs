@@ -1,4 +1,24 @@
 #![cfg_attr(not(test), no_std)]
-//! What the agent and the BPF programs share.
+//! What the agent and the BPF programs share: the layout of every map, the numbers of programs and
+//! verdict reasons, and the packet arithmetic, which is pure and therefore tested without a kernel.
+//!
+//! Invariants: nothing that crosses between the two sides has padding, a `bool`, an `Option` or a Rust
+//! enum in it; sizes and offsets are pinned by assertions that both sides compile; program and reason
+//! numbers are append-only. A change of layout raises [`SCHEMA`], which is part of the pin path, so an
+//! old and a new agent never read each other's maps.
 
 pub mod addr;
+pub mod maps;
+pub mod mode;
+pub mod node;
+pub mod outer;
+pub mod packet;
+pub mod peer;
+#[cfg(feature = "user")]
+mod pod;
+pub mod program;
+pub mod reason;
+pub mod stats;
+
+/// Version of all map layouts together; the pins live in `<pin-root>/v<SCHEMA>/`.
+pub const SCHEMA: u32 = 1;

@@ -1,2 +1,89 @@
 #![no_std]
 #![no_main]
+//! The BPF programs. This file holds the entry points and nothing else: each runs its step, counts the
+//! reason it gives, and turns the reason into a TC action in the one place where that happens.
+//!
+//! Invariants: a program takes only packets it can prove it may take, and leaves every other one untouched
+//! to the kernel; all gates come before the first change to a packet; no program logs.
+//!
+//! Budget per packet: `to_tunnel` reads MODE, CONFIG and one PEERS element (array look-ups, inlined by the
+//! JIT), the clock once, and loads the headers once; `from_underlay` loads the headers once and makes one
+//! hash look-up for tunnel packets; `to_underlay` loads the headers once and reads one PEERS element. A new look-up or
+//! helper here needs figures before and after.
+
+#![expect(missing_docs, reason = "the classifier macro writes a public wrapper without the documentation")]
+#![expect(unreachable_pub, reason = "entry points are found by the linker through their symbols")]
+#![expect(clippy::cast_possible_wrap, reason = "sizes of headers and parameters are far below 2^31")]
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "header lengths are small constants; a wide number is cut where said"
+)]
+
+mod from_underlay;
+mod maps;
+mod node;
+mod segment;
+mod skb;
+mod stats;
+mod to_tunnel;
+mod to_underlay;
+
+use aya_ebpf::{
+    bindings::{TC_ACT_REDIRECT, TC_ACT_SHOT, TC_ACT_UNSPEC},
+    macros::classifier,
+    programs::TcContext,
+};
+use flannel_common::{
+    program::Program,
+    reason::{Reason, Verdict},
+};
+
+use crate::skb::Skb;
+
+/// Egress of the tunnel device.
+#[classifier]
+pub fn to_tunnel(ctx: TcContext) -> i32 {
+    let skb = Skb::new(ctx);
+    let reason = to_tunnel::run(&skb);
+    conclude(&skb, Program::ToTunnel, reason)
+}
+
+/// Ingress of the external interface.
+#[classifier]
+pub fn from_underlay(ctx: TcContext) -> i32 {
+    let skb = Skb::new(ctx);
+    let reason = from_underlay::run(&skb);
+    conclude(&skb, Program::FromUnderlay, reason)
+}
+
+/// Egress of the external interface.
+#[classifier]
+pub fn to_underlay(ctx: TcContext) -> i32 {
+    let skb = Skb::new(ctx);
+    let reason = to_underlay::run(&skb);
+    conclude(&skb, Program::ToUnderlay, reason)
+}
+
+/// Counts the outcome and turns it into the action TC wants.
+#[inline(always)]
+fn conclude(skb: &Skb, program: Program, outcome: Result<Reason, Reason>) -> i32 {
+    let (Ok(reason) | Err(reason)) = outcome;
+    stats::count(skb, program, reason);
+    match reason.verdict() {
+        Verdict::Pass => TC_ACT_UNSPEC,
+        Verdict::Redirect => TC_ACT_REDIRECT,
+        Verdict::Drop => TC_ACT_SHOT,
+    }
+}
+
+/// There is nothing to unwind to; an endless loop makes the verifier refuse any program that could get here.
+#[panic_handler]
+fn panic(_info: &core::panic::PanicInfo<'_>) -> ! {
+    loop {}
+}
+
+// SAFETY: the kernel reads this section by its name; no other symbol has it. The programs use helpers the kernel
+// offers only to GPL-compatible programs, hence the dual licence of the object.
+#[unsafe(link_section = "license")]
+#[unsafe(no_mangle)]
+static LICENSE: [u8; 13] = *b"Dual MIT/GPL\0";

@@ -1,0 +1,87 @@
+//! The node's own data: the value of the `CONFIG` map, written by the agent alone.
+//!
+//! A program uses the value only while its word is valid and the heartbeat is fresh. The word follows the
+//! same protocol as a peer's ([`crate::peer`]): the agent writes an invalid word, the body, the valid
+//! word; the reader looks at the word before and after. A beat changes the heartbeat alone and leaves the
+//! word as it is.
+
+use core::mem::{align_of, offset_of, size_of};
+
+use crate::{
+    addr::{Addr, Mac},
+    peer::Word,
+};
+
+/// How long the programs trust their maps after the agent's last beat, in nanoseconds.
+pub const HEARTBEAT_LIMIT_NS: u64 = 60_000_000_000;
+
+/// Whether a beat is recent enough at `now`. Both are `CLOCK_MONOTONIC_COARSE` in nanoseconds. A beat
+/// from the future (a torn read) is not.
+#[inline(always)]
+pub const fn heartbeat_is_fresh(now: u64, beat: u64) -> bool {
+    now.wrapping_sub(beat) <= HEARTBEAT_LIMIT_NS
+}
+
+/// One address family's tunnel on this node. All zero: the family is off.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FamilyConfig {
+    /// First address of the flannel network.
+    pub network: Addr,
+    /// Source of our outer packets and destination of those sent to us: the node's public IP.
+    pub vtep: Addr,
+    /// Ethernet address of our vxlan device, the `VtepMAC` of our lease.
+    pub vtep_mac: Mac,
+    /// UDP destination port of the tunnel, network order.
+    pub port: [u8; 2],
+    /// VXLAN network identifier, host order, 24 bits.
+    pub vni: u32,
+    /// Right shift that turns an offset into the network into a subnet number: 32 (or 128) - SubnetLen.
+    pub subnet_shift: u32,
+    /// How many subnets the network holds: the capacity of the peer map.
+    pub subnet_count: u32,
+    /// Interface index of our vxlan device.
+    pub tunnel_ifindex: u32,
+    /// Interface index of the external interface.
+    pub underlay_ifindex: u32,
+    /// Lower end of `net.ipv4.ip_local_port_range`, host order.
+    pub source_port_min: u16,
+    /// Upper end of it.
+    pub source_port_max: u16,
+}
+
+/// The value of the `CONFIG` map.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NodeConfig {
+    /// Valid bit and generation.
+    pub word: Word,
+    /// The agent's last beat, `CLOCK_MONOTONIC_COARSE`, nanoseconds.
+    pub heartbeat_ns: u64,
+    /// The IPv4 tunnel.
+    pub v4: FamilyConfig,
+    /// The IPv6 tunnel.
+    pub v6: FamilyConfig,
+}
+
+const _: () = {
+    assert!(size_of::<FamilyConfig>() == 64 && align_of::<FamilyConfig>() == 4);
+    assert!(size_of::<NodeConfig>() == 144 && align_of::<NodeConfig>() == 8);
+    assert!(offset_of!(NodeConfig, v4) == 16 && offset_of!(NodeConfig, v6) == 80);
+    assert!(offset_of!(FamilyConfig, vni) == 40 && offset_of!(FamilyConfig, source_port_min) == 60);
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_agent_is_trusted_for_sixty_seconds() {
+        let beat = 5_000_000_000;
+        assert!(heartbeat_is_fresh(beat, beat));
+        assert!(heartbeat_is_fresh(beat + HEARTBEAT_LIMIT_NS, beat));
+        assert!(!heartbeat_is_fresh(beat + HEARTBEAT_LIMIT_NS + 1, beat));
+        assert!(!heartbeat_is_fresh(beat, beat + 1), "a beat from the future is no beat");
+        assert!(!heartbeat_is_fresh(HEARTBEAT_LIMIT_NS + 1, 0), "an agent that never beat");
+    }
+}

@@ -1,0 +1,206 @@
+//! Peers as the programs see them: the values of `PEERS` and `VTEPS`, and how a destination finds its peer.
+//!
+//! An array element is not replaced atomically. The agent therefore writes an entry three times - an
+//! invalid word, the body under the invalid word, the valid word - and a reader takes the body only if
+//! the word was valid before and is the same afterwards. [`PathSeen`] is the one part the programs write:
+//! what they saw of the kernel's own outer packets to this peer. The agent's rewrite clears it, as it
+//! must: what was seen belongs to the old path.
+
+#![expect(clippy::cast_possible_truncation, reason = "the flags are the low half of the word")]
+
+use core::mem::{align_of, offset_of, size_of};
+
+use crate::{
+    addr::{Addr, Mac},
+    node::FamilyConfig,
+};
+
+/// Flags (low 32 bits) and generation (high 32 bits) of an entry.
+#[repr(transparent)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Word(pub u64);
+
+impl Word {
+    /// The entry may be read.
+    pub const VALID: u32 = 1 << 0;
+    /// The outer path is plain, so the programs may encapsulate to this peer.
+    pub const PLAIN: u32 = 1 << 1;
+    /// The peer is on our own segment and reached by a route, without a tunnel.
+    pub const DIRECT: u32 = 1 << 2;
+
+    /// A word from its flags and generation.
+    pub const fn new(flags: u32, generation: u32) -> Self {
+        Self(flags as u64 | (generation as u64) << 32)
+    }
+
+    /// Whether all of `flags` are set.
+    #[inline(always)]
+    pub const fn has(self, flags: u32) -> bool {
+        self.0 as u32 & flags == flags
+    }
+
+    /// The flags.
+    pub const fn flags(self) -> u32 {
+        self.0 as u32
+    }
+
+    /// The generation; it grows with every rewrite.
+    pub const fn generation(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+
+    /// The same word without its valid bit.
+    #[must_use]
+    pub const fn invalid(self) -> Self {
+        Self(self.0 & !(Self::VALID as u64))
+    }
+}
+
+/// How long one look at the kernel's own packet vouches for the outer path, in nanoseconds.
+pub const PATH_SEEN_NS: u64 = 2_000_000_000;
+
+/// What `to_underlay` last saw of the kernel's own outer packets to one peer. Written by the programs only.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PathSeen {
+    /// The entry's word at that time; another word means another path.
+    pub word: Word,
+    /// The path is known to be plain until then; `CLOCK_MONOTONIC_COARSE`, nanoseconds.
+    pub until_ns: u64,
+    /// A packet was fragmented or differed from ours: nothing vouches for the path before then.
+    pub hold_ns: u64,
+    /// Largest outer packet (IPv4 total length, of one segment) that left unfragmented since.
+    pub max_len: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+/// The value of `PEERS`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PeerEntry {
+    /// Flags and generation.
+    pub word: Word,
+    /// Outer destination: the peer's public IP.
+    pub vtep: Addr,
+    /// Next hop towards it: a gateway, or the VTEP itself on our segment.
+    pub next_hop: Addr,
+    /// Inner destination address: the peer's `VtepMAC`.
+    pub mac: Mac,
+    /// Zero.
+    pub reserved: [u8; 2],
+    /// Interface index by which outer packets leave.
+    pub oif: u32,
+    /// Largest outer IPv4 total length (IPv6: whole packet) the route takes, in bytes.
+    pub mtu: u32,
+    /// What the programs saw.
+    pub seen: PathSeen,
+}
+
+impl PeerEntry {
+    /// Whether an outer packet of `len` bytes per segment may be made for this peer at `now`: the kernel's own
+    /// packets were seen to leave plainly within [`PATH_SEEN_NS`], under this word, up to that size.
+    #[inline(always)]
+    pub const fn path_vouches(&self, now: u64) -> bool {
+        self.seen.word.0 == self.word.0 && now < self.seen.until_ns
+    }
+
+    /// Whether a segment of `len` bytes fits the route and what was seen to pass.
+    #[inline(always)]
+    pub const fn fits(&self, len: u32) -> bool {
+        len <= self.mtu && len <= self.seen.max_len
+    }
+
+    /// The entry as the agent wrote it, for comparison: without what the programs saw.
+    #[must_use]
+    pub const fn without_seen(mut self) -> Self {
+        self.seen = PathSeen { word: Word(0), until_ns: 0, hold_ns: 0, max_len: 0, reserved: 0 };
+        self
+    }
+}
+
+/// The value of `VTEPS`: which peers stand behind an outer source address.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VtepEntry {
+    /// The peer's index in `PEERS`.
+    pub index: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+/// The subnet number of an IPv4 destination, or none if it lies outside the network.
+#[inline(always)]
+pub const fn subnet_index_v4(family: &FamilyConfig, destination: [u8; 4]) -> Option<u32> {
+    let offset = u32::from_be_bytes(destination).wrapping_sub(u32::from_be_bytes(family.network.v4_bytes()));
+    // A shift of 32 would be a network of one subnet, which validation refuses; checked for the verifier's sake.
+    let index = if family.subnet_shift < 32 { offset >> family.subnet_shift } else { 0 };
+    if index < family.subnet_count { Some(index) } else { None }
+}
+
+const _: () = {
+    assert!(size_of::<PathSeen>() == 32 && align_of::<PathSeen>() == 8);
+    assert!(size_of::<PeerEntry>() == 88 && align_of::<PeerEntry>() == 8);
+    assert!(offset_of!(PeerEntry, mac) == 40 && offset_of!(PeerEntry, oif) == 48);
+    assert!(offset_of!(PeerEntry, seen) == 56);
+    assert!(size_of::<VtepEntry>() == 8);
+};
+
+#[cfg(test)]
+mod tests {
+    use core::net::Ipv4Addr;
+
+    use super::*;
+
+    fn family(network: [u8; 4], network_len: u32, subnet_len: u32) -> FamilyConfig {
+        FamilyConfig {
+            network: Ipv4Addr::from(network).into(),
+            subnet_shift: 32 - subnet_len,
+            subnet_count: 1 << (subnet_len - network_len),
+            ..FamilyConfig::default()
+        }
+    }
+
+    #[test]
+    fn destinations_find_their_subnet() {
+        let net = family([10, 244, 0, 0], 16, 24);
+        assert_eq!(subnet_index_v4(&net, [10, 244, 0, 0]), Some(0));
+        assert_eq!(subnet_index_v4(&net, [10, 244, 7, 255]), Some(7));
+        assert_eq!(subnet_index_v4(&net, [10, 244, 255, 255]), Some(255));
+        assert_eq!(subnet_index_v4(&net, [10, 245, 0, 0]), None);
+        assert_eq!(subnet_index_v4(&net, [10, 243, 255, 255]), None);
+        assert_eq!(subnet_index_v4(&net, [0, 0, 0, 0]), None);
+        let odd = family([172, 16, 128, 0], 17, 22);
+        assert_eq!(subnet_index_v4(&odd, [172, 16, 255, 1]), Some(31));
+        assert_eq!(subnet_index_v4(&odd, [172, 16, 127, 255]), None);
+    }
+
+    #[test]
+    fn a_family_that_is_off_has_no_subnets() {
+        assert_eq!(subnet_index_v4(&FamilyConfig::default(), [0, 0, 0, 0]), None);
+    }
+
+    #[test]
+    fn words_keep_flags_and_generation_apart() {
+        let word = Word::new(Word::VALID | Word::PLAIN, 7);
+        assert!(word.has(Word::VALID | Word::PLAIN));
+        assert!(!word.has(Word::VALID | Word::DIRECT));
+        assert_eq!(word.generation(), 7);
+        assert!(!word.invalid().has(Word::VALID));
+        assert_eq!(word.invalid().generation(), 7);
+    }
+
+    #[test]
+    fn a_path_is_trusted_only_while_seen_under_the_same_word() {
+        let word = Word::new(Word::VALID | Word::PLAIN, 3);
+        let seen = PathSeen { word, until_ns: 100, max_len: 1400, ..PathSeen::default() };
+        let entry = PeerEntry { word, mtu: 1500, seen, ..PeerEntry::default() };
+        assert!(entry.path_vouches(99));
+        assert!(!entry.path_vouches(100));
+        assert!(!PeerEntry { word: Word::new(Word::VALID | Word::PLAIN, 4), ..entry }.path_vouches(99));
+        assert!(entry.fits(1400));
+        assert!(!entry.fits(1401), "larger than anything seen to pass whole");
+        assert!(!PeerEntry { mtu: 1300, ..entry }.fits(1400), "larger than the route takes");
+        assert!(!entry.without_seen().path_vouches(0));
+    }
+}

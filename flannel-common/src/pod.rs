@@ -1,0 +1,23 @@
+//! `aya::Pod` for what crosses between the agent and the programs.
+
+use aya::Pod;
+
+use crate::{
+    addr::Addr,
+    mode::ModeWord,
+    node::NodeConfig,
+    peer::{PeerEntry, VtepEntry},
+    stats::Counter,
+};
+
+macro_rules! pod {
+    ($($name:ty),+ $(,)?) => {
+        $(
+            // SAFETY: `repr(C)` or `repr(transparent)` over integers and byte arrays, without padding (asserted
+            // beside each type), so every bit pattern is a value and every value has all its bytes.
+            unsafe impl Pod for $name {}
+        )+
+    };
+}
+
+pod!(Addr, Counter, ModeWord, NodeConfig, PeerEntry, VtepEntry);

@@ -1,0 +1,118 @@
+//! Why a packet got the verdict it got. The numbers index the statistics and name metric labels: they are
+//! append-only, and a retired one keeps its place.
+
+/// What becomes of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// On to the next program or the kernel, untouched (`TC_ACT_UNSPEC`, which is `TCX_NEXT`).
+    Pass,
+    /// Sent on by the program itself (`TC_ACT_REDIRECT`).
+    Redirect,
+    /// Dropped (`TC_ACT_SHOT`).
+    Drop,
+}
+
+macro_rules! reasons {
+    ($($number:literal $name:ident $text:literal $verdict:ident $doc:literal;)+) => {
+        /// The outcome of one program for one packet.
+        #[repr(u8)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Reason {
+            $(#[doc = $doc] $name = $number,)+
+        }
+
+        impl Reason {
+            /// Every reason, by number.
+            pub const ALL: [Self; [$($number),+].len()] = [$(Self::$name),+];
+
+            /// The stable name: in tables, JSON and metrics.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$name => $text,)+ }
+            }
+
+            /// What the reason means, in one sentence.
+            pub const fn meaning(self) -> &'static str {
+                match self { $(Self::$name => $doc,)+ }
+            }
+
+            /// The one place where a reason becomes a verdict.
+            #[inline(always)]
+            pub const fn verdict(self) -> Verdict {
+                match self { $(Self::$name => Verdict::$verdict,)+ }
+            }
+        }
+    };
+}
+
+reasons! {
+    0 Encapsulated "encapsulated" Redirect "Encapsulated from the peer map and sent to the next hop.";
+    1 ModeKernel "mode_kernel" Pass "The mode in force leaves this packet to the kernel.";
+    2 AgentGone "agent_gone" Pass "The agent has not beaten for a minute, so the maps are not trusted.";
+    3 NotConfigured "not_configured" Pass "The node's own data is not valid, or changed while it was read.";
+    4 OtherProtocol "other_protocol" Pass "Neither IPv4 nor a family that is switched on.";
+    5 Malformed "malformed" Pass "Too short for the headers it claims to have.";
+    6 VlanTagged "vlan_tagged" Pass "Carries a VLAN tag; such packets are the kernel's.";
+    7 NoPeer "no_peer" Pass "The destination lies in no peer's subnet.";
+    8 PeerNotPlain "peer_not_plain" Pass "The path to the peer is not plain, or the peer is reached directly; status says why.";
+    9 PeerChanging "peer_changing" Pass "The peer's entry was rewritten while it was read.";
+    10 ForeignFrame "foreign_frame" Pass "The Ethernet addresses are not ours and the peer's VTEP's.";
+    11 PathUnseen "path_unseen" Pass "No packet of the kernel's own was seen to leave plainly of late; this one shows the way.";
+    12 TooBig "too_big" Pass "Larger than the route takes, or than anything seen to leave whole.";
+    13 NoHash "no_hash" Pass "The kernel found no flow hash, so no source port either.";
+    14 GsoOther "gso_other" Pass "Segmentation of something else than TCP or UDP.";
+    15 RoomRefused "room_refused" Pass "The kernel refused room for the outer headers; the packet is as it was.";
+    16 StoreFailed "store_failed" Drop "The outer headers could not be written after room was made.";
+    17 NotTunnel "not_tunnel" Pass "Not a packet of our tunnel.";
+    18 TunnelGood "tunnel_good" Pass "A tunnel packet from a peer, with an inner source of that peer's subnet.";
+    19 UnknownVtep "unknown_vtep" Pass "A tunnel packet whose outer source is no peer's VTEP.";
+    20 OtherVni "other_vni" Pass "A tunnel packet of another VNI.";
+    21 BadVxlanHeader "bad_vxlan_header" Pass "VXLAN flags other than the VNI bit, or reserved bits set.";
+    22 NotForUs "not_for_us" Pass "A tunnel packet for another VTEP than ours.";
+    23 OuterFragment "outer_fragment" Pass "A fragment of an outer packet.";
+    24 InnerOtherMac "inner_other_mac" Pass "The inner Ethernet destination is not our VTEP.";
+    25 InnerOtherSource "inner_other_source" Pass "The inner source lies outside the sending peer's subnet.";
+    26 OwnPacket "own_packet" Pass "Encapsulated by us a moment ago.";
+    27 PathSeen "path_seen" Pass "The kernel's own tunnel packet equals what we would make: the path is plain.";
+    28 PathDiffers "path_differs" Pass "The kernel's own tunnel packet differs from what we would make.";
+    29 PathFragmented "path_fragmented" Pass "The kernel fragmented its tunnel packet.";
+    30 PathHeld "path_held" Pass "The kernel's own tunnel packet is as ours, but another one a moment ago was not.";
+}
+
+impl Reason {
+    /// The reason with this number, if there is one.
+    pub fn from_number(number: u32) -> Option<Self> {
+        Self::ALL.get(number as usize).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stats::SLOTS_PER_PROGRAM;
+
+    #[test]
+    fn numbers_are_places_and_names_are_unique() {
+        let mut names: Vec<_> = Reason::ALL.iter().map(|reason| reason.name()).collect();
+        for (place, reason) in (0..).zip(Reason::ALL) {
+            assert_eq!(reason as u32, place);
+            assert_eq!(Reason::from_number(place), Some(reason));
+        }
+        assert!(Reason::ALL.len() <= SLOTS_PER_PROGRAM as usize);
+        assert_eq!(Reason::from_number(u32::MAX), None);
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), Reason::ALL.len());
+    }
+
+    #[test]
+    fn only_a_half_made_packet_is_dropped() {
+        for reason in Reason::ALL {
+            let expected = match reason {
+                Reason::Encapsulated => Verdict::Redirect,
+                Reason::StoreFailed => Verdict::Drop,
+                _ => Verdict::Pass,
+            };
+            assert_eq!(reason.verdict(), expected, "{}", reason.name());
+        }
+    }
+}

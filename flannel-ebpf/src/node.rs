@@ -1,0 +1,123 @@
+//! What every program asks before it does anything: may the maps be trusted, and which mode is in force.
+
+use aya_ebpf::helpers::generated::bpf_ktime_get_coarse_ns;
+use core::ptr::{read_volatile, write_volatile};
+use flannel_common::{
+    maps::ONLY,
+    mode::Mode,
+    node::{FamilyConfig, NodeConfig, heartbeat_is_fresh},
+    peer::{PathSeen, PeerEntry, Word},
+    reason::Reason,
+};
+
+use crate::maps::{CONFIG, MODE, PEERS};
+
+/// The node's data, trusted at `now`.
+pub(crate) struct Node {
+    config: &'static NodeConfig,
+    word: Word,
+    /// `CLOCK_MONOTONIC_COARSE`, nanoseconds.
+    pub(crate) now: u64,
+}
+
+impl Node {
+    /// Reads the node's data, if the agent vouches for it.
+    #[inline(always)]
+    pub(crate) fn read() -> Result<Self, Reason> {
+        let config = CONFIG.get(ONLY).ok_or(Reason::NotConfigured)?;
+        let word = current(&config.word);
+        if !word.has(Word::VALID) {
+            return Err(Reason::NotConfigured);
+        }
+        // SAFETY: the helper takes nothing and returns a number. Kernel 5.11.
+        let now = unsafe { bpf_ktime_get_coarse_ns() };
+        if heartbeat_is_fresh(now, config.heartbeat_ns) {
+            Ok(Self { config, word, now })
+        } else {
+            Err(Reason::AgentGone)
+        }
+    }
+
+    /// The IPv4 tunnel.
+    #[inline(always)]
+    pub(crate) const fn v4(&self) -> &'static FamilyConfig {
+        &self.config.v4
+    }
+
+    /// Whether the data read so far still belongs together. Asked after the last read and before the first
+    /// change to a packet.
+    #[inline(always)]
+    pub(crate) fn unchanged(&self) -> bool {
+        current(&self.config.word).0 == self.word.0
+    }
+}
+
+/// The mode in force.
+#[inline(always)]
+pub(crate) fn mode() -> Mode {
+    MODE.get(ONLY).map_or(Mode::Kernel, |word| word.mode())
+}
+
+/// A valid peer entry and the word under which it was found.
+pub(crate) struct Peer {
+    at: *mut PeerEntry,
+    word: Word,
+}
+
+impl Peer {
+    /// The peer with this subnet number.
+    #[inline(always)]
+    pub(crate) fn find(index: u32) -> Result<Self, Reason> {
+        let at = PEERS.get_ptr_mut(index).ok_or(Reason::NoPeer)?;
+        // SAFETY: the look-up gave an element of the array, which lives as long as the map.
+        let word = current(unsafe { &(*at).word });
+        if word.has(Word::VALID) { Ok(Self { at, word }) } else { Err(Reason::NoPeer) }
+    }
+
+    /// The word under which the entry was found.
+    #[inline(always)]
+    pub(crate) const fn word(&self) -> Word {
+        self.word
+    }
+
+    /// The entry's body. Meaningful only if [`Self::unchanged`] says so after the last read.
+    #[inline(always)]
+    pub(crate) const fn entry(&self) -> &PeerEntry {
+        // SAFETY: as in `find`. The agent may write meanwhile; fields are plain numbers and the word is compared
+        // afterwards.
+        unsafe { &*self.at }
+    }
+
+    /// Notes what was seen of the kernel's own packets to this peer. The time comes last: until it is there, nothing
+    /// vouches for the path.
+    #[inline(always)]
+    pub(crate) fn write_seen(&self, seen: PathSeen) {
+        // SAFETY: as in `find`; only programs write this part of an entry, and two that race both saw the path.
+        let at = unsafe { &mut (*self.at).seen };
+        let PathSeen { word, until_ns, hold_ns, max_len, reserved: _ } = seen;
+        write(&mut at.word, word);
+        write(&mut at.hold_ns, hold_ns);
+        write(&mut at.max_len, max_len);
+        write(&mut at.until_ns, until_ns);
+    }
+
+    /// Whether the entry was not rewritten since it was found.
+    #[inline(always)]
+    pub(crate) fn unchanged(&self) -> bool {
+        current(&self.entry().word).0 == self.word.0
+    }
+}
+
+/// Writes to a map in program order.
+#[inline(always)]
+fn write<T>(at: &mut T, value: T) {
+    // SAFETY: a reference is valid for writes.
+    unsafe { write_volatile(at, value) };
+}
+
+/// Reads a word anew from the map: volatile, or the compiler would compare one read with itself.
+#[inline(always)]
+fn current(word: &Word) -> Word {
+    // SAFETY: a reference is valid for reads.
+    unsafe { read_volatile(word) }
+}
