@@ -136,6 +136,11 @@ impl Agent {
         })
     }
 
+    /// Packets a program counted under a reason, from `maps dump stats`; zero where it counted none.
+    pub fn counted(&self, program: &str, reason: &str) -> Result<u64> {
+        Ok(packets(&self.cli_json(&["maps", "dump", "stats", "-o", "json"])?, program, reason))
+    }
+
     /// The node it runs on.
     pub fn node(&self) -> &Node {
         &self.node
@@ -154,4 +159,30 @@ fn start(node: &Node, options: &AgentOptions) -> Result<ChildGuard> {
     argv.extend(options.flags.iter().cloned());
     argv.extend(options.places());
     node.spawn("agent", argv)
+}
+
+/// The sum over all rows of (program, reason), wherever in the document they stand.
+fn packets(value: &Value, program: &str, reason: &str) -> u64 {
+    match value {
+        Value::Array(rows) => rows.iter().map(|row| packets(row, program, reason)).sum(),
+        Value::Object(row) if row.contains_key("program") && row.contains_key("reason") => {
+            let counted = row["program"] == program && row["reason"] == reason;
+            row.get("packets").and_then(Value::as_u64).filter(|_| counted).unwrap_or(0)
+        }
+        Value::Object(members) => members.values().map(|member| packets(member, program, reason)).sum(),
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rows_of_one_reason_are_summed() {
+        let row = |program, reason, packets: u64| serde_json::json!({"program": program, "reason": reason, "packets": packets});
+        let rows = [row("to_tunnel", "no_peer", 1), row("to_tunnel", "encapsulated", 2), row("x", "encapsulated", 4)];
+        assert_eq!(packets(&serde_json::json!({"stats": rows}), "to_tunnel", "encapsulated"), 2);
+        assert_eq!(packets(&serde_json::json!([]), "to_tunnel", "encapsulated"), 0);
+    }
 }

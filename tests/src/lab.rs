@@ -1,14 +1,21 @@
 //! The lab: owner of everything that was made, taken down in reverse order.
 
 use std::{
+    io,
     path::Path,
+    process,
     sync::{
         Arc, Mutex, PoisonError, Weak,
         atomic::{AtomicBool, Ordering},
     },
+    thread,
 };
 
 use anyhow::Result;
+use tokio::{
+    runtime,
+    signal::unix::{SignalKind, signal},
+};
 
 use crate::{Host, Node, child::Process, record::Record};
 
@@ -64,6 +71,30 @@ impl Lab {
         Node::new(Host::new(&self.shared, name)?)
     }
 
+    /// From now on SIGINT and SIGTERM end the lab, then this process with status 128 + n. For programs, not tests.
+    pub fn end_on_interrupt(&self) -> Result<()> {
+        // Not a blocked signal mask: children would inherit it.
+        let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+        let shared = Arc::downgrade(&self.shared);
+        let (mut interrupt, mut terminate) = {
+            let _inside = runtime.enter();
+            (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?)
+        };
+        thread::Builder::new().name("lab-interrupt".to_owned()).spawn(move || {
+            let number = runtime.block_on(async {
+                tokio::select! {
+                    _ = interrupt.recv() => SignalKind::interrupt(),
+                    _ = terminate.recv() => SignalKind::terminate(),
+                }
+            });
+            if let Some(shared) = shared.upgrade() {
+                shared.end();
+            }
+            process::exit(128 + number.as_raw_value());
+        })?;
+        Ok(())
+    }
+
     /// Lets go of a lab made with [`Lab::new_lasting`]: it stays until `cargo xtask clean-lab`.
     pub fn keep(self) -> Result<()> {
         self.shared.record.keep()?;
@@ -98,21 +129,29 @@ impl Shared {
     }
 }
 
-impl Drop for Lab {
-    fn drop(&mut self) {
-        let shared = &self.shared;
-        if shared.kept.load(Ordering::Relaxed) {
+impl Shared {
+    /// Ends everything, in reverse order. A second call finds nothing to do.
+    fn end(&self) {
+        if self.kept.load(Ordering::Relaxed) {
             return;
         }
-        let children = std::mem::take(&mut *shared.children.lock().unwrap_or_else(PoisonError::into_inner));
-        let holders = std::mem::take(&mut *shared.holders.lock().unwrap_or_else(PoisonError::into_inner));
+        let children = std::mem::take(&mut *self.children.lock().unwrap_or_else(PoisonError::into_inner));
+        let holders = std::mem::take(&mut *self.holders.lock().unwrap_or_else(PoisonError::into_inner));
         let children = children.iter().rev().filter_map(Weak::upgrade);
         for process in children.chain(holders.into_iter().rev()) {
             // One that has ended already is as good.
             drop(process.end());
         }
-        if let Err(error) = shared.record.remove() {
-            eprintln!("lab {}: its directory stays: {error}", self.name());
+        if let Err(error) = self.record.remove()
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            eprintln!("lab {}: its directory stays: {error}", self.record.name());
         }
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        self.shared.end();
     }
 }

@@ -12,6 +12,7 @@
 pub mod agent;
 pub mod bench;
 pub mod child;
+pub mod cluster;
 pub mod demo;
 pub mod etcd;
 pub mod host;

@@ -2,7 +2,7 @@
 //! was left behind.
 //!
 //! Left out on purpose: what ordinary traffic makes and lets expire (neighbours and bridge entries that are not
-//! permanent), counters, and sysctls.
+//! permanent), local routes of link-local addresses, counters, and sysctls.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -40,7 +40,17 @@ const TEXT_SECTIONS: [(&str, &str); 3] =
     [("xfrm-state", "ip xfrm state"), ("xfrm-policy", "ip xfrm policy"), ("nftables", "nft -s list ruleset")];
 
 /// Members that change by themselves.
-const VOLATILE: [&str; 6] = ["valid_life_time", "preferred_life_time", "used", "updated", "expires", "linkinfo"];
+const VOLATILE: [&str; 8] = [
+    "valid_life_time",
+    "preferred_life_time",
+    "used",
+    "updated",
+    "expires",
+    // Duplicate address detection and the link watch end some time after the request that started them.
+    "tentative",
+    "operstate",
+    "link_index",
+];
 
 impl Snapshot {
     /// Reads the state of `host`.
@@ -90,10 +100,17 @@ impl Snapshot {
     }
 }
 
-/// Not an entry that the bridge or the kernel learned from traffic.
+/// Not an entry that comes and goes by itself.
 fn lasts(entry: &Value) -> bool {
-    let is_fdb = entry.get("mac").is_some() && entry.get("ifname").is_some();
-    !is_fdb || entry["state"] == "permanent" || entry["flags"].as_array().is_some_and(|flags| !flags.is_empty())
+    let text = |member: &str| entry[member].as_str().unwrap_or_default();
+    if !entry["mac"].is_null() {
+        // Group addresses are those a device listens to; a learned address is neither permanent nor flagged.
+        let group = ["33:33:", "01:"].iter().any(|prefix| text("mac").starts_with(prefix));
+        let flagged = entry["flags"].as_array().is_some_and(|flags| !flags.is_empty());
+        return !group && (flagged || text("state") == "permanent");
+    }
+    // Made when duplicate address detection ends.
+    !(text("dst").starts_with("fe80::") && text("table") == "local")
 }
 
 fn stripped(mut entry: Value) -> String {

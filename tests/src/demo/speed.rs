@@ -1,0 +1,79 @@
+//! Throughput and latency in each mode, beside the host network's.
+
+use std::{net::IpAddr, time::Duration};
+
+use anyhow::{Context as _, Result};
+
+use super::{
+    Cluster,
+    page::Page,
+    table::{row, table},
+};
+use crate::{
+    Host,
+    load::{
+        iperf::tcp_stream,
+        rr::{Protocol, rr},
+    },
+};
+
+const RR_TIME: Duration = Duration::from_secs(1);
+const STREAM_SECONDS: u32 = 2;
+
+/// What one row measures.
+struct Ends<'a> {
+    from: &'a Host,
+    to: &'a Host,
+    at: IpAddr,
+}
+
+/// Host network, mode `kernel`, mode `encap`; ends in mode `encap`.
+pub(super) fn compare(page: &mut Page, cluster: &Cluster) -> Result<()> {
+    let host: IpAddr = "192.168.2.13".parse().context("address of c")?;
+    let nodes = Ends { from: &cluster.net.a, to: &cluster.net.c, at: host };
+    let pods = Ends { from: cluster.near(), to: cluster.far(), at: cluster.far().ip() };
+    let mut rows =
+        vec![row(["", "TCP stream", "TCP round trip", "UDP round trip", "encapsulated by eBPF on a", "on c"])];
+    rows.push(measure("host network", cluster, &nodes)?.0);
+    for mode in ["kernel", "encap"] {
+        set_mode(cluster, mode)?;
+        let (cells, taken) = measure(&format!("mode {mode}"), cluster, &pods)?;
+        rows.push(cells);
+        for (node, packets) in ["a", "c"].into_iter().zip(taken) {
+            page.expect((packets > 0) == (mode == "encap"), &format!("{packets} packets on {node} in mode {mode}"));
+        }
+    }
+    page.line(&table(&rows));
+    page.gap();
+    page.line("medians of request and response; packets as the program sees them: a segmented one counts once");
+    Ok(())
+}
+
+fn measure(title: &str, cluster: &Cluster, ends: &Ends<'_>) -> Result<(Vec<String>, [u64; 2])> {
+    let before = taken(cluster)?;
+    let stream = tcp_stream(ends.from, ends.to, ends.at, STREAM_SECONDS, None)?;
+    let tcp = rr(ends.from, ends.to, ends.at, Protocol::Tcp, RR_TIME)?;
+    let udp = rr(ends.from, ends.to, ends.at, Protocol::Udp, RR_TIME)?;
+    let after = taken(cluster)?;
+    let packets = [after[0] - before[0], after[1] - before[1]];
+    let cells = row([
+        title,
+        &format!("{:.1} Gbit/s", stream.bits_per_second / 1e9),
+        &format!("{:.1} us", tcp.median),
+        &format!("{:.1} us", udp.median),
+        &packets[0].to_string(),
+        &packets[1].to_string(),
+    ]);
+    Ok((cells, packets))
+}
+
+/// Packets encapsulated from the peer map so far, on a and on c.
+pub(super) fn taken(cluster: &Cluster) -> Result<[u64; 2]> {
+    let of = |place: usize| cluster.agents[place].counted("to_tunnel", "encapsulated");
+    Ok([of(0)?, of(2)?])
+}
+
+/// Switches all nodes.
+pub(super) fn set_mode(cluster: &Cluster, mode: &str) -> Result<()> {
+    cluster.agents.iter().try_for_each(|agent| agent.set_mode(mode))
+}
