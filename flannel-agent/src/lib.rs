@@ -1,3 +1,4 @@
 //! Agent.
 
+pub mod iface;
 pub mod netlink;
