@@ -1,2 +1,53 @@
-//! xtask.
-fn main() {}
+//! `cargo xtask`: the one entry point of the project, for people and for CI alike.
+//!
+//! Each verb does all the set-up it needs itself, so any of them can be the first command after a clone.
+//! This file reads the command line and hands over; what a verb does is in the module of its name.
+
+mod build;
+mod cli;
+mod lab;
+mod launch;
+mod lint;
+mod setup;
+mod test;
+mod workspace;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use crate::{
+    cli::{Options, Verb},
+    setup::{Needs, Setup},
+    workspace::Workspace,
+};
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    run(options).unwrap_or_else(|error| {
+        eprintln!("xtask: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+fn run(options: Options) -> anyhow::Result<ExitCode> {
+    let workspace = Workspace::new()?;
+    let setup = Setup::new(&workspace, options.skip_setup);
+    match options.verb {
+        Verb::Setup => {
+            setup.machine(Needs::ALL)?;
+            println!("ready: {}", setup.bpf()?);
+        }
+        Verb::Build { no_bpf } => {
+            setup.machine(Needs::COMPILE)?;
+            let toolchain = if no_bpf { None } else { Some(setup.bpf()?) };
+            build::build(&workspace, toolchain.as_ref(), build::Parts::Agent)?;
+        }
+        Verb::Demo { args } => match launch::launch(&setup, launch::Program::Demo, &args)? {},
+        Verb::Bench { args } => match launch::launch(&setup, launch::Program::Bench, &args)? {},
+        Verb::Test(options) => return Ok(test::run(&setup, &options)),
+        Verb::Lint { no_bpf } => return lint::run(&setup, no_bpf),
+        Verb::CleanLab(options) => lab::clean::run(&options)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}

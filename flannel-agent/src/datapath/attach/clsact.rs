@@ -1,0 +1,114 @@
+//! cls_bpf filters on a clsact qdisc, for kernels before TCX (or when asked for).
+//!
+//! A filter is ours when priority and handle are: a fixed priority, and a handle with the VNI in it. Filters of
+//! others, also on the same qdisc, are never touched. A qdisc we had to add is written down in the state directory, so that
+//! `cleanup` takes off no qdisc that was there before us.
+
+use std::{
+    collections::BTreeSet,
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use aya::programs::{
+    ProgramError, SchedClassifier,
+    tc::{NlOptions, SchedClassifierLink, TcAttachOptions, TcError, TcHandle, qdisc_add_clsact},
+};
+
+use crate::datapath::{
+    DatapathError, Hook,
+    attach::filters::{self, FilterId},
+};
+
+/// Priority of our filters: late, so that filters of others come first.
+pub const PRIORITY: u16 = 0xbf10;
+
+/// High byte of our handles; the VNI is in the other three.
+const HANDLE: u32 = 0x4600_0000;
+
+/// The handle of our filters for a VNI.
+pub const fn handle(vni: u32) -> u32 {
+    HANDLE | vni
+}
+
+/// Puts the program on the device, in place of the one our filter has, if there is one.
+pub(super) fn attach(
+    program: &mut SchedClassifier,
+    hook: &Hook,
+    handle: u32,
+    ledger: &mut Ledger,
+) -> Result<(), DatapathError> {
+    match qdisc_add_clsact(&hook.ifname) {
+        Ok(()) => ledger.add(hook.ifindex)?,
+        Err(TcError::AlreadyAttached) => {}
+        Err(source) => return Err(DatapathError::Clsact { ifname: hook.ifname.clone(), source }),
+    }
+    let handle = TcHandle::from(handle);
+    let result = if is_attached(hook, handle.into()) {
+        SchedClassifierLink::attached(&hook.ifname, hook.direction(), PRIORITY, handle, None)
+            .map_err(|error| ProgramError::from(TcError::from(error)))
+            .and_then(|link| program.attach_to_link(link))
+    } else {
+        let options = NlOptions { priority: PRIORITY, handle, classid: None };
+        program.attach_with_options(&hook.ifname, hook.direction(), TcAttachOptions::Netlink(options))
+    };
+    let id = result.map_err(|source| failed(hook, source))?;
+    // aya takes a filter off when its link is dropped; this one stays with the device.
+    std::mem::forget(program.take_link(id).map_err(|source| failed(hook, source))?);
+    Ok(())
+}
+
+/// Whether our filter is on the device.
+pub(super) fn is_attached(hook: &Hook, handle: u32) -> bool {
+    filters::list(hook.ifindex, hook.direction())
+        .is_ok_and(|found| found.contains(&FilterId { priority: PRIORITY, handle }))
+}
+
+/// Takes our filter off the device. One that is not there is no error.
+pub(super) fn detach(hook: &Hook, handle: u32) -> Result<(), DatapathError> {
+    if !is_attached(hook, handle) {
+        return Ok(());
+    }
+    filters::delete(hook.ifindex, hook.direction(), FilterId { priority: PRIORITY, handle })
+        .map_err(|error| failed(hook, TcError::from(error).into()))
+}
+
+fn failed(hook: &Hook, source: ProgramError) -> DatapathError {
+    DatapathError::Attach { program: hook.program.name(), ifname: hook.ifname.clone(), source: Box::new(source) }
+}
+
+/// The devices to which we added a clsact qdisc: one interface index a line in `<state-dir>/clsact`.
+#[derive(Debug)]
+pub struct Ledger {
+    path: PathBuf,
+}
+
+impl Ledger {
+    /// The list in this state directory.
+    pub fn new(state_dir: &Path) -> Self {
+        Self { path: state_dir.join("clsact") }
+    }
+
+    /// The devices listed.
+    pub fn devices(&self) -> BTreeSet<u32> {
+        fs::read_to_string(&self.path)
+            .map(|text| text.lines().filter_map(|line| line.parse().ok()).collect())
+            .unwrap_or_default()
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn add(&self, ifindex: u32) -> Result<(), DatapathError> {
+        let mut devices = self.devices();
+        devices.insert(ifindex);
+        let lines: Vec<_> = devices.iter().map(u32::to_string).collect();
+        fs::write(&self.path, lines.join("\n")).map_err(|source: io::Error| DatapathError::ChangePin {
+            action: "write the list beside",
+            path: self.path.clone(),
+            source,
+        })
+    }
+}

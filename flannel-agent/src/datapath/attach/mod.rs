@@ -1,0 +1,147 @@
+//! Where programs are attached: desired state like any other, a set of (program, device) pairs.
+//!
+//! Two ways of attaching exist: TCX links where the kernel has them (6.6), and cls_bpf filters on a clsact qdisc. Both
+//! survive this process: links are pinned, filters belong to the device. A change of way attaches the new one before
+//! it takes off the old one, so no packet meets neither; a packet that meets both is taken by the first.
+
+mod clsact;
+pub mod filters;
+mod tcx;
+
+use std::{collections::BTreeSet, path::Path};
+
+use aya::programs::{SchedClassifier, TcAttachType};
+use flannel_common::program::Program;
+
+use crate::datapath::{DatapathError, PinRoot, load::PROGRAMS};
+
+pub use clsact::{Ledger, PRIORITY, handle};
+
+/// How programs are attached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AttachKind {
+    /// Pinned TCX links, last in their chain; kernel 6.6.
+    Tcx,
+    /// cls_bpf filters on a clsact qdisc, of our priority and handle.
+    Clsact,
+}
+
+impl AttachKind {
+    /// What this kernel offers: whether it answers a TCX query at all.
+    pub fn detect() -> Self {
+        match SchedClassifier::query_tcx("lo", TcAttachType::Ingress) {
+            Ok(_) => Self::Tcx,
+            Err(_) => Self::Clsact,
+        }
+    }
+}
+
+/// A program on a device.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Hook {
+    /// The program.
+    pub program: Program,
+    /// The device.
+    pub ifindex: u32,
+    /// Its name, by which aya attaches.
+    pub ifname: String,
+}
+
+impl Hook {
+    /// The side of the device the program belongs on.
+    pub const fn direction(&self) -> TcAttachType {
+        direction(self.program)
+    }
+}
+
+/// The side of a device a program belongs on.
+pub const fn direction(program: Program) -> TcAttachType {
+    match program {
+        Program::FromPod | Program::FromUnderlay | Program::FromTunnel => TcAttachType::Ingress,
+        Program::ToTunnel | Program::ToPod | Program::ToUnderlay => TcAttachType::Egress,
+    }
+}
+
+/// Attaches and detaches the pinned programs.
+#[derive(Debug)]
+pub struct Attachments {
+    pins: PinRoot,
+    kind: AttachKind,
+    vni: u32,
+    ledger: Ledger,
+    done: BTreeSet<Hook>,
+}
+
+impl Attachments {
+    /// For the programs pinned below `pins`. `state_dir` keeps the list of clsact qdiscs that are ours to remove.
+    pub fn new(pins: PinRoot, kind: AttachKind, vni: u32, state_dir: &Path) -> Self {
+        Self { pins, kind, vni, ledger: Ledger::new(state_dir), done: BTreeSet::new() }
+    }
+
+    /// The way in use.
+    pub const fn kind(&self) -> AttachKind {
+        self.kind
+    }
+
+    /// Attaches what is wanted and is not attached yet, and takes off what is not wanted any more. Every hook is tried; the
+    /// errors come back with the hooks they belong to.
+    pub fn apply(&mut self, wanted: &BTreeSet<Hook>) -> Vec<(Hook, DatapathError)> {
+        let mut failed = Vec::new();
+        self.done.retain(|hook| wanted.contains(hook));
+        for hook in wanted {
+            if self.done.contains(hook) && self.is_attached(hook) {
+                continue;
+            }
+            match self.attach(hook) {
+                Ok(()) => {
+                    tracing::info!(program = hook.program.name(), device = hook.ifname, kind = ?self.kind, "attached");
+                    self.done.insert(hook.clone());
+                }
+                Err(error) => failed.push((hook.clone(), error)),
+            }
+        }
+        if let Err(error) = self.sweep(wanted) {
+            tracing::warn!(%error, "stale attachments stay until the next try");
+        }
+        failed
+    }
+
+    fn attach(&mut self, hook: &Hook) -> Result<(), DatapathError> {
+        let path = self.pins.program(hook.program);
+        let mut program = SchedClassifier::from_pin(path).map_err(DatapathError::program(hook.program.name()))?;
+        match self.kind {
+            AttachKind::Tcx => tcx::attach(&mut program, hook, &self.pins.link(hook.program, hook.ifindex))?,
+            AttachKind::Clsact => clsact::attach(&mut program, hook, handle(self.vni), &mut self.ledger)?,
+        }
+        match self.kind {
+            AttachKind::Tcx => clsact::detach(hook, handle(self.vni)),
+            AttachKind::Clsact => tcx::detach(&self.pins.link(hook.program, hook.ifindex)),
+        }
+    }
+
+    /// Whether the pinned program is on the device now: somebody may have taken it off.
+    fn is_attached(&self, hook: &Hook) -> bool {
+        let id = SchedClassifier::from_pin(self.pins.program(hook.program)).and_then(|program| program.info());
+        match (id, self.kind) {
+            (Ok(ours), AttachKind::Tcx) => tcx::is_attached(hook, ours.id()),
+            (Ok(_), AttachKind::Clsact) => clsact::is_attached(hook, handle(self.vni)),
+            (Err(_), _) => false,
+        }
+    }
+
+    /// Drops links to devices that are not wanted any more; filters went with their device.
+    fn sweep(&self, wanted: &BTreeSet<Hook>) -> Result<(), DatapathError> {
+        for (program, ifindex, path) in tcx::pinned(&self.pins)? {
+            if !wanted.iter().any(|hook| hook.program == program && hook.ifindex == ifindex) {
+                tcx::detach(&path)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Every program of this build, for whoever removes them.
+pub const fn programs() -> [Program; 3] {
+    PROGRAMS
+}

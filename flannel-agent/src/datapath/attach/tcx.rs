@@ -1,0 +1,119 @@
+//! TCX: one pinned link per program and device.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use aya::{
+    programs::{
+        LinkOrder, ProgramError, SchedClassifier,
+        links::{FdLink, PinnedLink},
+        tc::TcAttachOptions,
+    },
+    sys::SyscallError,
+};
+use flannel_common::program::Program;
+
+use crate::datapath::{DatapathError, Hook, PinRoot};
+
+/// Puts the program on the device: into the pinned link if there is one that lives, so that there is no moment without a
+/// program; otherwise by a new link, last in the chain.
+pub(super) fn attach(program: &mut SchedClassifier, hook: &Hook, pin: &Path) -> Result<(), DatapathError> {
+    match update(program, hook, pin) {
+        Ok(true) => Ok(()),
+        Ok(false) => create(program, hook, pin),
+        Err(error) => Err(error),
+    }
+}
+
+/// Swaps the program of the pinned link. False if there is no link, or its device is gone (`ENOLINK`).
+fn update(program: &mut SchedClassifier, hook: &Hook, pin: &Path) -> Result<bool, DatapathError> {
+    let old = match PinnedLink::from_pin(pin) {
+        Ok(old) => old,
+        Err(source) => {
+            let error = DatapathError::Link { path: pin.to_owned(), source };
+            return if error.is_absent() { Ok(false) } else { Err(error) };
+        }
+    };
+    let link = FdLink::from(old).try_into().map_err(|source| DatapathError::Link { path: pin.to_owned(), source })?;
+    match program.attach_to_link(link) {
+        Ok(id) => {
+            // The link belongs to its pin; taken out, so that dropping the program does not touch it.
+            drop(program.take_link(id).map_err(failed(hook))?);
+            Ok(true)
+        }
+        Err(ProgramError::SyscallError(SyscallError { io_error, .. }))
+            if io_error.raw_os_error() == Some(nix::libc::ENOLINK) =>
+        {
+            detach(pin)?;
+            Ok(false)
+        }
+        Err(error) => Err(failed(hook)(error)),
+    }
+}
+
+fn create(program: &mut SchedClassifier, hook: &Hook, pin: &Path) -> Result<(), DatapathError> {
+    let order = TcAttachOptions::TcxOrder(LinkOrder::last());
+    let id = program.attach_with_options(&hook.ifname, hook.direction(), order).map_err(failed(hook))?;
+    let link = program.take_link(id).map_err(failed(hook))?;
+    let link = FdLink::try_from(link).map_err(|source| DatapathError::Link { path: pin.to_owned(), source })?;
+    link.pin(pin).map_err(|source| DatapathError::Pin { path: pin.to_owned(), source })?;
+    Ok(())
+}
+
+/// Whether a program is among those on the device.
+pub(super) fn is_attached(hook: &Hook, program_id: u32) -> bool {
+    SchedClassifier::query_tcx(&hook.ifname, hook.direction())
+        .is_ok_and(|(_, programs)| programs.iter().any(|program| program.id() == program_id))
+}
+
+/// Removes a pinned link, and with it the attachment. One that is not there is no error.
+pub(super) fn detach(pin: &Path) -> Result<(), DatapathError> {
+    match fs::remove_file(pin) {
+        Err(source) if source.kind() != io::ErrorKind::NotFound => {
+            Err(DatapathError::ChangePin { action: "remove", path: pin.to_owned(), source })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The pinned links: program, interface index, pin.
+pub(super) fn pinned(pins: &PinRoot) -> Result<Vec<(Program, u32, PathBuf)>, DatapathError> {
+    let dir = pins.links();
+    let failed = |source| DatapathError::ChangePin { action: "list", path: dir.clone(), source };
+    let mut found = Vec::new();
+    for entry in fs::read_dir(&dir).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        let name = path.file_name().and_then(|name| name.to_str()).and_then(parse);
+        found.extend(name.map(|(program, ifindex)| (program, ifindex, path)));
+    }
+    Ok(found)
+}
+
+fn parse(name: &str) -> Option<(Program, u32)> {
+    let (program, ifindex) = name.rsplit_once('-')?;
+    let program = Program::ALL.into_iter().find(|known| known.name() == program)?;
+    Some((program, ifindex.parse().ok()?))
+}
+
+fn failed(hook: &Hook) -> impl Fn(ProgramError) -> DatapathError + '_ {
+    |source| DatapathError::Attach {
+        program: hook.program.name(),
+        ifname: hook.ifname.clone(),
+        source: Box::new(source),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn link_names_are_read_back() {
+        assert_eq!(parse("to_tunnel-12"), Some((Program::ToTunnel, 12)));
+        assert_eq!(parse("to_tunnel"), None);
+        assert_eq!(parse("other-12"), None);
+        assert_eq!(parse("to_tunnel-x"), None);
+    }
+}

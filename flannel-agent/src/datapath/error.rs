@@ -1,0 +1,151 @@
+//! What can go wrong with the BPF datapath. None of it stops the agent: the kernel path carries the packets, and
+//! `status` shows the error.
+
+use std::{io, path::PathBuf};
+
+use aya::{
+    EbpfError,
+    maps::MapError,
+    pin::PinError,
+    programs::{ProgramError, links::LinkError, tc::TcError},
+};
+use thiserror::Error;
+
+/// An error of the BPF datapath.
+#[derive(Debug, Error)]
+pub enum DatapathError {
+    /// The executable was built without the BPF toolchain.
+    #[error("this executable was built without its BPF object (a stub stands in); build it with `cargo xtask build`")]
+    Stub,
+    /// The bpffs could not be mounted or the pin directories not made.
+    #[error("cannot prepare the pin directory {}: {source}", path.display())]
+    PinDirectory {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The pin directory is not on a bpffs and none can be mounted there.
+    #[error("{} is not on a bpf filesystem; mount one (`mount -t bpf bpf <dir>`) or choose another --bpf-pin-root", path.display())]
+    NotBpffs {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// The object cannot be parsed.
+    #[error("the embedded BPF object is damaged: {0}")]
+    Object(#[from] aya_obj::ParseError),
+    /// The object lacks something it must have.
+    #[error("the embedded BPF object has no {kind} named {name}")]
+    Missing {
+        /// "map" or "program".
+        kind: &'static str,
+        /// Its name.
+        name: &'static str,
+    },
+    /// The network needs a larger peer map than there may be.
+    #[error("the network has {subnets} subnets; the peer map holds {limit} at most, so this node stays with the kernel path", limit = flannel_common::maps::PEERS_MAX)]
+    TooManySubnets {
+        /// How many.
+        subnets: u64,
+    },
+    /// An existing pin could not be opened.
+    #[error("cannot open the pin {}: {source}", path.display())]
+    OpenPin {
+        /// The pin.
+        path: PathBuf,
+        /// Why.
+        source: MapError,
+    },
+    /// A pin could not be made, renamed or removed.
+    #[error("cannot {action} the pin {}: {source}", path.display())]
+    ChangePin {
+        /// What was tried.
+        action: &'static str,
+        /// The pin.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The kernel refused the object.
+    #[error("the kernel refused the BPF object")]
+    Load(#[from] EbpfError),
+    /// The kernel refused a program.
+    #[error("the BPF program {program}: {source}")]
+    Program {
+        /// Its name.
+        program: &'static str,
+        /// Why.
+        #[source]
+        source: Box<ProgramError>,
+    },
+    /// A map could not be read or written.
+    #[error("the BPF map {map}: {source}")]
+    Map {
+        /// Its name.
+        map: &'static str,
+        /// Why.
+        #[source]
+        source: MapError,
+    },
+    /// A pinned object could not be opened or made.
+    #[error("the pin {}: {source}", path.display())]
+    Pin {
+        /// The pin.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: PinError,
+    },
+    /// A pinned link could not be opened.
+    #[error("the pinned link {}: {source}", path.display())]
+    Link {
+        /// The pin.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: LinkError,
+    },
+    /// A program could not be attached to, or detached from, a device.
+    #[error("{program} on {ifname}: {source}")]
+    Attach {
+        /// The program.
+        program: &'static str,
+        /// The device.
+        ifname: String,
+        /// Why.
+        #[source]
+        source: Box<ProgramError>,
+    },
+    /// A clsact qdisc could not be added.
+    #[error("cannot add a clsact qdisc to {ifname}: {source}")]
+    Clsact {
+        /// The device.
+        ifname: String,
+        /// Why.
+        #[source]
+        source: TcError,
+    },
+}
+
+impl DatapathError {
+    /// An error of one program.
+    pub(super) fn program(program: &'static str) -> impl FnOnce(ProgramError) -> Self {
+        move |source| Self::Program { program, source: Box::new(source) }
+    }
+
+    /// An error of one map.
+    pub(super) fn map(map: &'static str) -> impl FnOnce(MapError) -> Self {
+        move |source| Self::Map { map, source }
+    }
+
+    /// Whether the thing in question is simply not there: the agent has never run here, or was cleaned up.
+    pub fn is_absent(&self) -> bool {
+        let io = match self {
+            Self::OpenPin { source: MapError::SyscallError(error), .. }
+            | Self::Link { source: LinkError::SyscallError(error), .. } => Some(&error.io_error),
+            Self::ChangePin { source, .. } => Some(source),
+            _ => None,
+        };
+        io.is_some_and(|error| error.kind() == io::ErrorKind::NotFound)
+    }
+}

@@ -1,0 +1,135 @@
+//! Brings the object into the kernel: adopts or replaces the pinned maps, loads the programs, pins them.
+//!
+//! aya's loader takes an existing pin as it is, of whatever shape. So every pin is opened and compared here first; one
+//! that differs is unlinked (programs that still run keep their own reference) and made anew.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use aya::{
+    EbpfLoader,
+    maps::{MapData, MapError},
+    programs::SchedClassifier,
+};
+use flannel_common::{
+    maps::{ALL, PEERS, PEERS_MAX},
+    program::Program,
+};
+
+use crate::datapath::{DatapathError, PinRoot, object};
+
+/// The programs of this build.
+pub(super) const PROGRAMS: [Program; 3] = [Program::ToTunnel, Program::FromUnderlay, Program::ToUnderlay];
+
+/// What two maps must have in common to be the same map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// `BPF_MAP_TYPE_*`.
+    pub kind: u32,
+    /// Bytes of a key.
+    pub key_size: u32,
+    /// Bytes of a value.
+    pub value_size: u32,
+    /// Capacity.
+    pub max_entries: u32,
+    /// `BPF_F_*` of creation.
+    pub flags: u32,
+}
+
+impl Shape {
+    fn of_object(map: &aya_obj::Map, max_entries: u32) -> Self {
+        Self {
+            kind: map.map_type(),
+            key_size: map.key_size(),
+            value_size: map.value_size(),
+            max_entries,
+            flags: map.map_flags(),
+        }
+    }
+
+    /// The shape of a map in the kernel.
+    pub fn of_kernel(map: &MapData) -> Result<Self, MapError> {
+        let info = map.info()?;
+        Ok(Self {
+            kind: info.map_type()? as u32,
+            key_size: info.key_size(),
+            value_size: info.value_size(),
+            max_entries: info.max_entries(),
+            flags: info.map_flags(),
+        })
+    }
+}
+
+/// Loads the embedded object and pins its programs, over maps that are adopted or made. `subnets` is the capacity of
+/// the peer map.
+pub fn load(pins: &PinRoot, subnets: u64) -> Result<(), DatapathError> {
+    let bytes = object::bytes()?;
+    let capacity = match u32::try_from(subnets) {
+        Ok(capacity) if capacity <= PEERS_MAX => capacity,
+        _ => return Err(DatapathError::TooManySubnets { subnets }),
+    };
+    pins.prepare()?;
+    let object = aya_obj::Object::parse(bytes)?;
+    let mut loader = EbpfLoader::new();
+    loader.map_max_entries(PEERS, capacity);
+    for name in ALL {
+        let map = object.maps.get(name).ok_or(DatapathError::Missing { kind: "map", name })?;
+        let max_entries = if name == PEERS { capacity } else { map.max_entries() };
+        make_way(&pins.map(name), name, Shape::of_object(map, max_entries))?;
+        loader.map_pin_path(name, pins.map(name));
+    }
+    let mut ebpf = loader.load(bytes)?;
+    for program in PROGRAMS {
+        let name = program.name();
+        let loaded: &mut SchedClassifier = ebpf
+            .program_mut(name)
+            .ok_or(DatapathError::Missing { kind: "program", name })?
+            .try_into()
+            .map_err(DatapathError::program(name))?;
+        loaded.load().map_err(DatapathError::program(name))?;
+        pin(loaded, &pins.program(program))?;
+    }
+    Ok(())
+}
+
+/// Unlinks a pinned map of another shape, so that the loader makes a new one.
+fn make_way(path: &Path, name: &str, wanted: Shape) -> Result<(), DatapathError> {
+    let failed = |source| DatapathError::OpenPin { path: path.to_owned(), source };
+    let found = match MapData::from_pin(path).map_err(failed) {
+        Ok(map) => Shape::of_kernel(&map).map_err(failed)?,
+        Err(error) if error.is_absent() => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    if found == wanted {
+        tracing::debug!(map = name, "adopted the pinned map");
+        return Ok(());
+    }
+    tracing::info!(map = name, ?found, ?wanted, "the pinned map has another shape and is replaced");
+    fs::remove_file(path).map_err(|source| DatapathError::ChangePin {
+        action: "replace",
+        path: path.to_owned(),
+        source,
+    })
+}
+
+/// Pins a program in place of the one that may be there, without a moment in which there is none.
+fn pin(program: &mut SchedClassifier, path: &Path) -> Result<(), DatapathError> {
+    // bpffs reserves names with a dot.
+    let mut fresh = path.as_os_str().to_owned();
+    fresh.push("-new");
+    let fresh = PathBuf::from(fresh);
+    match fs::remove_file(&fresh) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(DatapathError::ChangePin { action: "remove", path: fresh, source: error });
+        }
+        _ => {}
+    }
+    program.pin(&fresh).map_err(|source| DatapathError::Pin { path: fresh.clone(), source })?;
+    fs::rename(&fresh, path).map_err(|source| DatapathError::ChangePin {
+        action: "rename",
+        path: path.to_owned(),
+        source,
+    })
+}

@@ -1,0 +1,217 @@
+//! Typed views of the pinned maps, for the agent and the CLI alike.
+//!
+//! Everything is opened from its pin, where aya compares our types with the kernel's sizes. Writers follow the protocol of
+//! `flannel_common::peer`: invalid word, body, valid word.
+
+use aya::maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray};
+use flannel_common::{
+    addr::Addr,
+    maps::{CONFIG, MODE, ONLY, PEERS, STATS, VTEPS},
+    mode::{Mode, ModeWord},
+    node::NodeConfig,
+    peer::{PeerEntry, VtepEntry, Word},
+    program::Program,
+    reason::Reason,
+    stats::{Counter, slot},
+};
+
+use crate::datapath::{DatapathError, PinRoot};
+
+/// All maps of one agent.
+pub struct Maps {
+    /// Peers by subnet number.
+    pub peers: PeerMap,
+    /// Peers by outer source.
+    pub vteps: VtepMap,
+    /// The mode word.
+    pub mode: ModeMap,
+    /// The node's own data.
+    pub config: ConfigMap,
+    /// The counters.
+    pub stats: StatsMap,
+}
+
+impl Maps {
+    /// Opens all of them.
+    pub fn open(pins: &PinRoot) -> Result<Self, DatapathError> {
+        Ok(Self {
+            peers: PeerMap::open(pins)?,
+            vteps: VtepMap::open(pins)?,
+            mode: ModeMap::open(pins)?,
+            config: ConfigMap::open(pins)?,
+            stats: StatsMap::open(pins)?,
+        })
+    }
+}
+
+fn from_pin(pins: &PinRoot, name: &str) -> Result<Map, DatapathError> {
+    let path = pins.map(name);
+    MapData::from_pin(&path).and_then(Map::from_map_data).map_err(|source| DatapathError::OpenPin { path, source })
+}
+
+/// The `PEERS` map.
+pub struct PeerMap(Array<MapData, PeerEntry>);
+
+impl PeerMap {
+    /// Opens the pin.
+    pub fn open(pins: &PinRoot) -> Result<Self, DatapathError> {
+        Array::try_from(from_pin(pins, PEERS)?).map(Self).map_err(DatapathError::map(PEERS))
+    }
+
+    /// How many subnets it holds.
+    pub fn capacity(&self) -> u32 {
+        self.0.len()
+    }
+
+    /// Every valid entry with its subnet number.
+    pub fn entries(&self) -> impl Iterator<Item = Result<(u32, PeerEntry), DatapathError>> + '_ {
+        (0..self.capacity()).filter_map(|index| match self.get(index) {
+            Ok(entry) if entry.word.has(Word::VALID) => Some(Ok((index, entry))),
+            Ok(_) => None,
+            Err(error) => Some(Err(error)),
+        })
+    }
+
+    /// One entry, valid or not.
+    pub fn get(&self, index: u32) -> Result<PeerEntry, DatapathError> {
+        self.0.get(&index, 0).map_err(DatapathError::map(PEERS))
+    }
+
+    /// Writes an entry; `flags` beside `VALID`. What the programs saw of the path is forgotten with it.
+    pub fn write(&mut self, index: u32, entry: PeerEntry, flags: u32) -> Result<(), DatapathError> {
+        let old = self.invalidate(index)?;
+        let word = Word::new(Word::VALID | flags, old.generation().wrapping_add(1));
+        let entry = PeerEntry { word, ..entry.without_seen() };
+        self.set(index, PeerEntry { word: word.invalid(), ..entry })?;
+        self.set(index, entry)
+    }
+
+    /// Removes an entry.
+    pub fn remove(&mut self, index: u32) -> Result<(), DatapathError> {
+        let old = self.invalidate(index)?;
+        self.set(index, PeerEntry { word: Word::new(0, old.generation()), ..PeerEntry::default() })
+    }
+
+    fn invalidate(&mut self, index: u32) -> Result<Word, DatapathError> {
+        let old = self.get(index)?;
+        if old.word.has(Word::VALID) {
+            self.set(index, PeerEntry { word: old.word.invalid(), ..old })?;
+        }
+        Ok(old.word)
+    }
+
+    fn set(&mut self, index: u32, entry: PeerEntry) -> Result<(), DatapathError> {
+        self.0.set(index, entry, 0).map_err(DatapathError::map(PEERS))
+    }
+}
+
+/// The `VTEPS` map.
+pub struct VtepMap(HashMap<MapData, Addr, VtepEntry>);
+
+impl VtepMap {
+    /// Opens the pin.
+    pub fn open(pins: &PinRoot) -> Result<Self, DatapathError> {
+        HashMap::try_from(from_pin(pins, VTEPS)?).map(Self).map_err(DatapathError::map(VTEPS))
+    }
+
+    /// Every entry.
+    pub fn entries(&self) -> impl Iterator<Item = Result<(Addr, VtepEntry), DatapathError>> + '_ {
+        self.0.iter().map(|entry| entry.map_err(DatapathError::map(VTEPS)))
+    }
+
+    /// Writes an entry.
+    pub fn write(&mut self, vtep: Addr, entry: VtepEntry) -> Result<(), DatapathError> {
+        self.0.insert(vtep, entry, 0).map_err(DatapathError::map(VTEPS))
+    }
+
+    /// Removes an entry; one that is not there is no error.
+    pub fn remove(&mut self, vtep: Addr) -> Result<(), DatapathError> {
+        match self.0.remove(&vtep) {
+            Err(MapError::SyscallError(error)) if error.io_error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+            other => other.map_err(DatapathError::map(VTEPS)),
+        }
+    }
+}
+
+/// The `MODE` map.
+pub struct ModeMap(Array<MapData, ModeWord>);
+
+impl ModeMap {
+    /// Opens the pin.
+    pub fn open(pins: &PinRoot) -> Result<Self, DatapathError> {
+        Array::try_from(from_pin(pins, MODE)?).map(Self).map_err(DatapathError::map(MODE))
+    }
+
+    /// The word.
+    pub fn get(&self) -> Result<ModeWord, DatapathError> {
+        self.0.get(&ONLY, 0).map_err(DatapathError::map(MODE))
+    }
+
+    /// Writes the next word, if mode or choice differ from what is there; whether it did.
+    pub fn set(&mut self, mode: Mode, choice: Option<Mode>) -> Result<bool, DatapathError> {
+        let word = self.get()?;
+        if word.mode() == mode && word.choice() == choice {
+            return Ok(false);
+        }
+        self.0.set(ONLY, word.next(mode, choice), 0).map_err(DatapathError::map(MODE))?;
+        Ok(true)
+    }
+}
+
+/// The `CONFIG` map.
+pub struct ConfigMap(Array<MapData, NodeConfig>);
+
+impl ConfigMap {
+    /// Opens the pin.
+    pub fn open(pins: &PinRoot) -> Result<Self, DatapathError> {
+        Array::try_from(from_pin(pins, CONFIG)?).map(Self).map_err(DatapathError::map(CONFIG))
+    }
+
+    /// The value.
+    pub fn get(&self) -> Result<NodeConfig, DatapathError> {
+        self.0.get(&ONLY, 0).map_err(DatapathError::map(CONFIG))
+    }
+
+    /// Writes the node's data if it differs from what is there; word and heartbeat are this function's. Whether it did.
+    pub fn write(&mut self, wanted: NodeConfig, now_ns: u64) -> Result<bool, DatapathError> {
+        let old = self.get()?;
+        let same = NodeConfig { word: old.word, heartbeat_ns: old.heartbeat_ns, ..wanted };
+        if same == old && old.word.has(Word::VALID) {
+            return Ok(false);
+        }
+        let word = Word::new(Word::VALID, old.word.generation().wrapping_add(1));
+        self.set(NodeConfig { word: old.word.invalid(), ..old })?;
+        self.set(NodeConfig { word: word.invalid(), heartbeat_ns: now_ns, ..wanted })?;
+        self.set(NodeConfig { word, heartbeat_ns: now_ns, ..wanted })?;
+        Ok(true)
+    }
+
+    /// Tells the programs that the agent is alive and vouches for the maps.
+    pub fn beat(&mut self, now_ns: u64) -> Result<(), DatapathError> {
+        let config = self.get()?;
+        self.set(NodeConfig { heartbeat_ns: now_ns, ..config })
+    }
+
+    fn set(&mut self, config: NodeConfig) -> Result<(), DatapathError> {
+        self.0.set(ONLY, config, 0).map_err(DatapathError::map(CONFIG))
+    }
+}
+
+/// The `STATS` map.
+pub struct StatsMap(PerCpuArray<MapData, Counter>);
+
+impl StatsMap {
+    /// Opens the pin.
+    pub fn open(pins: &PinRoot) -> Result<Self, DatapathError> {
+        PerCpuArray::try_from(from_pin(pins, STATS)?).map(Self).map_err(DatapathError::map(STATS))
+    }
+
+    /// The sum over all CPUs.
+    pub fn get(&self, program: Program, reason: Reason) -> Result<Counter, DatapathError> {
+        let values = self.0.get(&slot(program, reason), 0).map_err(DatapathError::map(STATS))?;
+        Ok(values.iter().fold(Counter::default(), |sum, cpu| Counter {
+            packets: sum.packets.wrapping_add(cpu.packets),
+            bytes: sum.bytes.wrapping_add(cpu.bytes),
+        }))
+    }
+}

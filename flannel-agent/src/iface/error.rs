@@ -1,0 +1,134 @@
+//! Why no external interface could be chosen, with what there is to choose from.
+
+use std::{fmt, net::IpAddr};
+
+use thiserror::Error;
+
+use crate::netlink::{Address, Family, Link, NetlinkError};
+
+/// No external interface.
+#[derive(Debug, Error)]
+pub enum IfaceError {
+    /// None of the `--iface` values led to an interface.
+    #[error(
+        "no --iface value fits:{}\npass --iface with the name or a local address of one of:{candidates}",
+        lines(tried)
+    )]
+    NoneFits {
+        /// Each value with the reason it was passed over, in the order given.
+        tried: Vec<(String, Rejection)>,
+        /// What there is.
+        candidates: Candidates,
+    },
+    /// `--public-ip` alone picks the interface, and leads to none.
+    #[error(
+        "--public-ip {public} without --iface has to be an address of this host: {why}; pass --iface as well, with \
+         the name or a local address of one of:{candidates}"
+    )]
+    PublicNotLocal {
+        /// The value given.
+        public: IpAddr,
+        /// Why it does not pick an interface.
+        why: Rejection,
+        /// What there is.
+        candidates: Candidates,
+    },
+    /// `--public-ip` is of the other family.
+    #[error("--public-ip {public} is not an {family} address")]
+    PublicOfOtherFamily {
+        /// The value given.
+        public: IpAddr,
+        /// The family asked for.
+        family: Family,
+    },
+    /// Nothing was given and there is no default route to follow.
+    #[error("there is no {family} default route; pass --iface with the name or a local address of one of:{candidates}")]
+    NoDefaultRoute {
+        /// The family asked for.
+        family: Family,
+        /// What there is.
+        candidates: Candidates,
+    },
+    /// The default route has several next hops or none.
+    #[error(
+        "the {family} default route leads to no single interface; pass --iface with the name or a local address of \
+         one of:{candidates}"
+    )]
+    AmbiguousDefaultRoute {
+        /// The family asked for.
+        family: Family,
+        /// What there is.
+        candidates: Candidates,
+    },
+    /// The interface was found but cannot be used.
+    #[error(
+        "interface {name} cannot be used: {why}; pass --iface with the name or a local address of one of:{candidates}"
+    )]
+    Unusable {
+        /// The interface.
+        name: String,
+        /// What it lacks.
+        why: Rejection,
+        /// What there is.
+        candidates: Candidates,
+    },
+    /// The kernel's state could not be read.
+    #[error(transparent)]
+    Netlink(#[from] NetlinkError),
+}
+
+/// Why one interface, or one value naming it, was passed over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum Rejection {
+    /// No link has that name.
+    #[error("no such interface")]
+    NoSuchName,
+    /// No link has that address.
+    #[error("no interface has this address")]
+    NoSuchAddress,
+    /// The value is an address of the other family.
+    #[error("not an {0} address")]
+    OtherFamily(Family),
+    /// No address that peers could reach.
+    #[error("no usable {0} address")]
+    NoAddress(Family),
+    /// The kernel reports MTU 0.
+    #[error("its MTU is 0")]
+    NoMtu,
+}
+
+/// The interfaces of the host, one line each.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Candidates(Vec<String>);
+
+impl Candidates {
+    pub(super) fn of(links: &[Link], addresses: &[Address]) -> Self {
+        Self(links.iter().filter(|link| !link.loopback).map(|link| describe(link, addresses)).collect())
+    }
+}
+
+fn describe(link: &Link, addresses: &[Address]) -> String {
+    let state = match (link.up, link.running) {
+        (false, _) => "down",
+        (true, false) => "up, no carrier",
+        (true, true) => "up",
+    };
+    let own: Vec<_> =
+        addresses.iter().filter(|a| a.key.ifindex == link.index).map(|a| a.key.addr.to_string()).collect();
+    let own = if own.is_empty() { "no address".to_owned() } else { own.join(", ") };
+    format!("{} ({state}): {own}", link.name)
+}
+
+impl fmt::Display for Candidates {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return f.write_str("\n  (this host has no interface but the loopback)");
+        }
+        self.0.iter().try_for_each(|line| write!(f, "\n  {line}"))
+    }
+}
+
+fn lines(tried: &[(String, Rejection)]) -> String {
+    let lines: Vec<_> = tried.iter().map(|(value, why)| format!("\n  {value}: {why}")).collect();
+    lines.concat()
+}

@@ -1,0 +1,125 @@
+//! Interface addresses.
+
+use std::{
+    fmt,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+};
+
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_REPLACE};
+pub use netlink_packet_route::address::{AddressFlags, AddressScope};
+use netlink_packet_route::{
+    RouteNetlinkMessage,
+    address::{AddressAttribute, AddressMessage},
+};
+use rtnetlink::AddressMessageBuilder;
+
+use super::{
+    Netlink,
+    error::{NetlinkError, Verb},
+};
+
+/// Which address on which link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AddressKey {
+    /// Interface index.
+    pub ifindex: u32,
+    /// The host's own address. On a point-to-point link this is not the peer's.
+    pub addr: IpAddr,
+    /// Prefix length in bits.
+    pub prefix_len: u8,
+}
+
+impl fmt::Display for AddressKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "address {}/{} on link {}", self.addr, self.prefix_len, self.ifindex)
+    }
+}
+
+/// An address as the kernel describes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Address {
+    /// Which one.
+    pub key: AddressKey,
+    /// How far it is valid.
+    pub scope: AddressScope,
+    /// `IFA_F_*`.
+    pub flags: AddressFlags,
+}
+
+impl Address {
+    /// Not leased: added by an administrator or by us.
+    pub const fn is_permanent(&self) -> bool {
+        self.flags.contains(AddressFlags::Permanent)
+    }
+
+    /// Still valid, but not to be chosen for anything new.
+    pub const fn is_deprecated(&self) -> bool {
+        self.flags.contains(AddressFlags::Deprecated)
+    }
+
+    /// An IPv6 privacy address. For IPv4 the same bit says "secondary", which is no reason to avoid one.
+    pub const fn is_temporary(&self) -> bool {
+        self.key.addr.is_ipv6() && self.flags.contains(AddressFlags::Secondary)
+    }
+
+    pub(super) fn from_message(message: &AddressMessage) -> Option<Self> {
+        let mut flags = AddressFlags::from_bits_retain(message.header.flags.bits().into());
+        let (mut local, mut prefix_addr) = (None, None);
+        for attribute in &message.attributes {
+            match attribute {
+                AddressAttribute::Local(addr) => local = Some(*addr),
+                AddressAttribute::Address(addr) => prefix_addr = Some(*addr),
+                AddressAttribute::Flags(all) => flags = *all,
+                _ => {}
+            }
+        }
+        let key = AddressKey {
+            ifindex: message.header.index,
+            addr: local.or(prefix_addr)?,
+            prefix_len: message.header.prefix_len,
+        };
+        Some(Self { key, scope: message.header.scope, flags })
+    }
+}
+
+impl AddressKey {
+    fn to_message(self) -> AddressMessage {
+        match self.addr {
+            IpAddr::V4(addr) => {
+                AddressMessageBuilder::<Ipv4Addr>::new().index(self.ifindex).address(addr, self.prefix_len).build()
+            }
+            IpAddr::V6(addr) => {
+                AddressMessageBuilder::<Ipv6Addr>::new().index(self.ifindex).address(addr, self.prefix_len).build()
+            }
+        }
+    }
+}
+
+impl Netlink {
+    /// All addresses of the namespace, both families, in kernel order.
+    pub async fn addresses(&self) -> Result<Vec<Address>, NetlinkError> {
+        let dump = self.route.dump(RouteNetlinkMessage::GetAddress(AddressMessage::default())).await;
+        let entries = dump.map_err(|fault| fault.on(Verb::Read, "the addresses"))?.readable();
+        Ok(entries.iter().filter_map(address_of).collect())
+    }
+
+    /// Adds an address of global scope; one that is there already is success.
+    pub async fn add_address(&self, key: AddressKey) -> Result<(), NetlinkError> {
+        let message = RouteNetlinkMessage::NewAddress(key.to_message());
+        let added = self.route.command(message, NLM_F_CREATE | NLM_F_REPLACE).await;
+        added.map_err(|fault| fault.on(Verb::Replace, key))
+    }
+
+    /// Deletes an address; [`NetlinkError::is_gone`] when it was not there.
+    pub async fn del_address(&self, key: AddressKey) -> Result<(), NetlinkError> {
+        let deleted = self.route.command(RouteNetlinkMessage::DelAddress(key.to_message()), 0).await;
+        deleted.map_err(|fault| fault.on(Verb::Delete, key))
+    }
+}
+
+fn address_of(message: &RouteNetlinkMessage) -> Option<Address> {
+    match message {
+        RouteNetlinkMessage::NewAddress(address) => Address::from_message(address),
+        _ => None,
+    }
+}

@@ -1,0 +1,174 @@
+//! One stream of what changed in the kernel.
+//!
+//! One task reads both event sockets and sends typed events, in the order the kernel sent them per
+//! socket. The queue is bounded: when the consumer is slow, events wait in the kernel, and when that
+//! overflows, [`KernelEvent::Overflow`] takes their place. Then everything is to be read back.
+//!
+//! What the kernel does not announce: IPv4 routes that go with their device or its state. After a link
+//! went down or away, its routes are to be read back too.
+
+mod decode;
+
+use flannel_common::addr::Mac;
+use netlink_packet_xfrm::{XFRMNLGRP_EXPIRE, XFRMNLGRP_POLICY};
+use netlink_sys::{
+    AsyncSocketExt, TokioSocket,
+    protocols::{NETLINK_ROUTE, NETLINK_XFRM},
+};
+use nix::errno::Errno;
+use rtnetlink::MulticastGroup;
+use std::{io, net::IpAddr};
+use tokio::sync::mpsc;
+use tracing::{error, warn};
+
+use super::{Address, FdbKey, Link, NeighbourKey, NetlinkError, Route, RouteKey, open, socket, unless_unsupported};
+
+/// Events between the task and the consumer.
+const QUEUE: usize = 4096;
+/// The kernel's largest message is 32 KiB.
+const DATAGRAM: usize = 64 << 10;
+
+const ROUTE_GROUPS: [MulticastGroup; 9] = [
+    MulticastGroup::Link,
+    MulticastGroup::Neigh,
+    MulticastGroup::Ipv4Ifaddr,
+    MulticastGroup::Ipv6Ifaddr,
+    MulticastGroup::Ipv4Route,
+    MulticastGroup::Ipv6Route,
+    MulticastGroup::Ipv4Rule,
+    MulticastGroup::Ipv6Rule,
+    MulticastGroup::Nexthop,
+];
+
+/// Something changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KernelEvent {
+    /// A link is new or different.
+    Link(Link),
+    /// A link is gone, and everything on it.
+    LinkGone {
+        /// Its interface index.
+        index: u32,
+        /// Its name at the end.
+        name: String,
+    },
+    /// An address is new or different.
+    Address(Address),
+    /// An address is gone.
+    AddressGone(Address),
+    /// A route of any table is new or different, or (`None`) one with this key is gone.
+    Route {
+        /// Which one.
+        key: RouteKey,
+        /// What it is now.
+        route: Option<Route>,
+    },
+    /// A permanent neighbour is new or different, or (`None`) a neighbour is gone that may have been
+    /// permanent. One that an administrator turned into a dynamic entry is not announced.
+    Neighbour {
+        /// Which one.
+        key: NeighbourKey,
+        /// Its Ethernet address now.
+        mac: Option<Mac>,
+    },
+    /// A permanent FDB entry of a vxlan device is new, different or gone.
+    Fdb {
+        /// Which one.
+        key: FdbKey,
+        /// Its destination now.
+        dst: Option<IpAddr>,
+    },
+    /// Routing rules changed.
+    Rules,
+    /// Nexthop objects changed (kernel 5.3).
+    Nexthop,
+    /// The xfrm policies, or their default, changed.
+    XfrmPolicy,
+    /// Events were lost. Read everything back.
+    Overflow,
+}
+
+/// The events of one namespace. Dropping it ends the task.
+#[derive(Debug)]
+pub struct KernelEvents {
+    queue: mpsc::Receiver<KernelEvent>,
+}
+
+impl KernelEvents {
+    /// The next event; `None` when the sockets failed for good and the caller has to connect again.
+    pub async fn next(&mut self) -> Option<KernelEvent> {
+        self.queue.recv().await
+    }
+
+    pub(super) fn subscribe() -> Result<Self, NetlinkError> {
+        let groups = ROUTE_GROUPS.map(|group| group as u32);
+        let route = open("the NETLINK_ROUTE event socket", || socket::for_events(NETLINK_ROUTE, &groups))?;
+        let xfrm = unless_unsupported(open("the NETLINK_XFRM event socket", || {
+            socket::for_events(NETLINK_XFRM, &[XFRMNLGRP_POLICY, XFRMNLGRP_EXPIRE])
+        }))?;
+        let (sender, queue) = mpsc::channel(QUEUE);
+        tokio::spawn(pump(route, xfrm, sender));
+        Ok(Self { queue })
+    }
+}
+
+/// Reads until a socket fails or the consumer is gone.
+async fn pump(route: TokioSocket, xfrm: Option<TokioSocket>, sender: mpsc::Sender<KernelEvent>) {
+    let mut route_buffer = Vec::with_capacity(DATAGRAM);
+    let mut xfrm_buffer = Vec::with_capacity(DATAGRAM);
+    loop {
+        let events = tokio::select! {
+            read = receive(&route, &mut route_buffer) => read.map(|read| match read {
+                Read::Datagram => decode::route(&route_buffer),
+                Read::Lost => vec![KernelEvent::Overflow],
+            }),
+            read = receive_if_any(xfrm.as_ref(), &mut xfrm_buffer) => read.map(|read| match read {
+                Read::Datagram => decode::xfrm(&xfrm_buffer),
+                Read::Lost => vec![KernelEvent::Overflow],
+            }),
+            () = sender.closed() => return,
+        };
+        match events {
+            Ok(events) => {
+                for event in events {
+                    if sender.send(event).await.is_err() {
+                        return;
+                    }
+                }
+            }
+            Err(error) => {
+                error!(%error, "reading netlink events failed");
+                return;
+            }
+        }
+    }
+}
+
+enum Read {
+    Datagram,
+    Lost,
+}
+
+async fn receive_if_any(socket: Option<&TokioSocket>, buffer: &mut Vec<u8>) -> io::Result<Read> {
+    match socket {
+        Some(socket) => receive(socket, buffer).await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn receive(socket: &TokioSocket, buffer: &mut Vec<u8>) -> io::Result<Read> {
+    loop {
+        buffer.clear();
+        buffer.reserve(DATAGRAM);
+        match socket.recv_from(buffer).await {
+            // Only port 0 is the kernel.
+            Ok(sender) if sender.port_number() == 0 => return Ok(Read::Datagram),
+            Ok(_) => {}
+            Err(error) if error.raw_os_error() == Some(Errno::ENOBUFS as i32) => {
+                warn!("netlink events were lost; reading everything back");
+                return Ok(Read::Lost);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}

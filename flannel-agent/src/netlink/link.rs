@@ -1,0 +1,178 @@
+//! Links: what a dump shows of a network device, and the verbs on it.
+
+use std::fmt;
+
+use flannel_common::addr::Mac;
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
+use netlink_packet_route::{
+    RouteNetlinkMessage,
+    link::{InfoData, LinkAttribute, LinkExtentMask, LinkFlags, LinkInfo, LinkMessage},
+};
+use nix::errno::Errno;
+use rtnetlink::LinkUnspec;
+
+use super::{
+    Netlink,
+    error::{Fault, NetlinkError, Verb},
+    vxlan::{VxlanInfo, VxlanSpec},
+};
+
+/// A network device as the kernel describes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Link {
+    /// Interface index, unique in the namespace and never reused while the system runs long enough to wrap.
+    pub index: u32,
+    /// Interface name.
+    pub name: String,
+    /// MTU in bytes, without the link-layer header.
+    pub mtu: u32,
+    /// Largest MTU the device accepts (`IFLA_MAX_MTU`); `None` when the kernel does not say.
+    pub max_mtu: Option<u32>,
+    /// Ethernet address; `None` for devices with another kind of address or none.
+    pub mac: Option<Mac>,
+    /// Administratively up (`IFF_UP`).
+    pub up: bool,
+    /// Up and with carrier (`IFF_RUNNING`).
+    pub running: bool,
+    /// Loopback device (`IFF_LOOPBACK`).
+    pub loopback: bool,
+    /// Hardware type, `ARPHRD_*`: 1 is Ethernet.
+    pub arphrd: u16,
+    /// Driver kind: `vxlan`, `veth`, `bridge`; `None` for physical devices.
+    pub kind: Option<String>,
+    /// Index of the bridge, bond or VRF this device is enslaved to.
+    pub controller: Option<u32>,
+    /// Index of the device below or, for a veth, of its peer (`IFLA_LINK`). May be of another namespace,
+    /// see [`Link::netns`].
+    pub lower: Option<u32>,
+    /// Id of the namespace `lower` is in (`IFLA_LINK_NETNSID`); `None` when it is this one.
+    pub netns: Option<i32>,
+    /// What makes a vxlan device a tunnel; `None` for other kinds.
+    pub vxlan: Option<VxlanInfo>,
+}
+
+impl Link {
+    /// `ARPHRD_ETHER`.
+    pub const ETHER: u16 = 1;
+
+    pub(super) fn from_message(message: &LinkMessage) -> Self {
+        let flags = message.header.flags;
+        let mut link = Self {
+            index: message.header.index,
+            name: String::new(),
+            mtu: 0,
+            max_mtu: None,
+            mac: None,
+            up: flags.contains(LinkFlags::Up),
+            running: flags.contains(LinkFlags::Running),
+            loopback: flags.contains(LinkFlags::Loopback),
+            arphrd: message.header.link_layer_type.into(),
+            kind: None,
+            controller: None,
+            lower: None,
+            netns: None,
+            vxlan: None,
+        };
+        message.attributes.iter().for_each(|attribute| link.take(attribute));
+        link
+    }
+
+    fn take(&mut self, attribute: &LinkAttribute) {
+        match attribute {
+            LinkAttribute::IfName(name) => self.name.clone_from(name),
+            LinkAttribute::Mtu(mtu) => self.mtu = *mtu,
+            // Zero is the kernel's "no limit known".
+            LinkAttribute::MaxMtu(mtu) => self.max_mtu = (*mtu != 0).then_some(*mtu),
+            LinkAttribute::Address(bytes) => self.mac = mac_from_bytes(bytes),
+            LinkAttribute::Controller(index) => self.controller = Some(*index),
+            LinkAttribute::Link(index) => self.lower = Some(*index),
+            LinkAttribute::LinkNetNsId(id) => self.netns = Some(*id),
+            LinkAttribute::LinkInfo(infos) => infos.iter().for_each(|info| self.take_info(info)),
+            _ => {}
+        }
+    }
+
+    fn take_info(&mut self, info: &LinkInfo) {
+        match info {
+            LinkInfo::Kind(kind) => self.kind = Some(kind.to_string()),
+            LinkInfo::Data(InfoData::Vxlan(attributes)) => self.vxlan = Some(VxlanInfo::from_attributes(attributes)),
+            _ => {}
+        }
+    }
+}
+
+/// An Ethernet address from its bytes; `None` unless there are six.
+pub(super) fn mac_from_bytes(bytes: &[u8]) -> Option<Mac> {
+    bytes.try_into().ok().map(Mac)
+}
+
+impl Netlink {
+    /// All links of the namespace.
+    pub async fn links(&self) -> Result<Vec<Link>, NetlinkError> {
+        let mut message = LinkMessage::default();
+        // Statistics are most of a dump and the costly part of it.
+        message.attributes.push(LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]));
+        let dump = self.route.dump(RouteNetlinkMessage::GetLink(message)).await;
+        let entries = dump.map_err(|fault| fault.on(Verb::Read, "the links"))?.readable();
+        Ok(entries.iter().filter_map(link_of).collect())
+    }
+
+    /// The link of that name; `None` when there is none.
+    pub async fn link_by_name(&self, name: &str) -> Result<Option<Link>, NetlinkError> {
+        let query = LinkUnspec::new_with_name(name).build();
+        self.link(query, format_args!("link {name}")).await
+    }
+
+    /// The link of that index; `None` when there is none.
+    pub async fn link_by_index(&self, index: u32) -> Result<Option<Link>, NetlinkError> {
+        let query = LinkUnspec::new_with_index(index).build();
+        self.link(query, format_args!("link {index}")).await
+    }
+
+    async fn link(&self, query: LinkMessage, object: fmt::Arguments<'_>) -> Result<Option<Link>, NetlinkError> {
+        match self.route.fetch(RouteNetlinkMessage::GetLink(query)).await {
+            Ok(answer) => Ok(link_of(&answer)),
+            Err(fault) if fault.errno() == Some(Errno::ENODEV) => Ok(None),
+            Err(fault) => Err(fault.on(Verb::Read, object)),
+        }
+    }
+
+    /// Creates a vxlan device, down. [`NetlinkError::is_exists`] when the name is taken, or the VNI and
+    /// port by another device of this namespace.
+    pub async fn create_vxlan(&self, spec: &VxlanSpec) -> Result<(), NetlinkError> {
+        let message = RouteNetlinkMessage::NewLink(spec.to_message());
+        let created = self.route.command(message, NLM_F_CREATE | NLM_F_EXCL).await;
+        created.map_err(|fault| fault.on(Verb::Create, format_args!("vxlan device {}", spec.name)))
+    }
+
+    /// Sets a link administratively up.
+    pub async fn set_up(&self, index: u32) -> Result<(), NetlinkError> {
+        let message = LinkUnspec::new_with_index(index).up().build();
+        self.set_link(message, format_args!("state of link {index} to up")).await
+    }
+
+    /// Sets the MTU, in bytes without the link-layer header.
+    pub async fn set_mtu(&self, index: u32, mtu: u32) -> Result<(), NetlinkError> {
+        let message = LinkUnspec::new_with_index(index).mtu(mtu).build();
+        self.set_link(message, format_args!("MTU of link {index} to {mtu}")).await
+    }
+
+    async fn set_link(&self, message: LinkMessage, object: fmt::Arguments<'_>) -> Result<(), NetlinkError> {
+        let done = self.route.command(RouteNetlinkMessage::SetLink(message), 0).await;
+        done.map_err(|fault| fault.on(Verb::Change, object))
+    }
+
+    /// Deletes a link, and with it every address, route, neighbour and FDB entry on it.
+    pub async fn delete_link(&self, index: u32) -> Result<(), NetlinkError> {
+        let message = LinkUnspec::new_with_index(index).build();
+        let deleted = self.route.command(RouteNetlinkMessage::DelLink(message), 0).await;
+        deleted.map_err(|fault: Fault| fault.on(Verb::Delete, format_args!("link {index}")))
+    }
+}
+
+fn link_of(message: &RouteNetlinkMessage) -> Option<Link> {
+    match message {
+        RouteNetlinkMessage::NewLink(link) => Some(Link::from_message(link)),
+        _ => None,
+    }
+}

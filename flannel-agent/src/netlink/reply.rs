@@ -1,0 +1,69 @@
+//! An answer that never fails to decode.
+//!
+//! The connection throws away what its message type cannot decode, with a line in the log. A dump would
+//! then have a gap nobody sees, and a gap in the routing rules is a wrong decision. Here such a message
+//! arrives as [`Reply::Undecodable`] and the verb decides whether it may be missing.
+
+use std::convert::Infallible;
+
+use netlink_packet_core::{NetlinkDeserializable, NetlinkHeader, NetlinkMessage, NetlinkPayload, NetlinkSerializable};
+
+/// A message of protocol `T`, or the type of one that could not be decoded.
+#[derive(Debug, Clone)]
+pub(super) enum Reply<T> {
+    Decoded(T),
+    Undecodable { message_type: u16 },
+}
+
+impl<T: NetlinkDeserializable> NetlinkDeserializable for Reply<T> {
+    type Error = Infallible;
+
+    fn deserialize(header: &NetlinkHeader, payload: &[u8]) -> Result<Self, Infallible> {
+        Ok(T::deserialize(header, payload)
+            .map_or(Self::Undecodable { message_type: header.message_type }, Self::Decoded))
+    }
+}
+
+impl<T: NetlinkSerializable> NetlinkSerializable for Reply<T> {
+    fn message_type(&self) -> u16 {
+        match self {
+            Self::Decoded(message) => message.message_type(),
+            Self::Undecodable { message_type } => *message_type,
+        }
+    }
+
+    fn buffer_len(&self) -> usize {
+        match self {
+            Self::Decoded(message) => message.buffer_len(),
+            Self::Undecodable { .. } => 0,
+        }
+    }
+
+    fn serialize(&self, buffer: &mut [u8]) {
+        if let Self::Decoded(message) = self {
+            message.serialize(buffer);
+        }
+    }
+}
+
+/// Wraps a request with its `NLM_F_*` flags.
+pub(super) fn request<T>(message: T, flags: u16) -> NetlinkMessage<Reply<T>> {
+    let mut header = NetlinkHeader::default();
+    header.flags = flags;
+    NetlinkMessage::new(header, NetlinkPayload::InnerMessage(Reply::Decoded(message)))
+}
+
+#[cfg(test)]
+mod tests {
+    use netlink_packet_route::RouteNetlinkMessage;
+
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_decoded_keeps_its_type() {
+        let mut newnexthop = NetlinkHeader::default();
+        newnexthop.message_type = 104;
+        let reply = Reply::<RouteNetlinkMessage>::deserialize(&newnexthop, &[0; 8]);
+        assert!(matches!(reply, Ok(Reply::Undecodable { message_type: 104 })));
+    }
+}

@@ -1,0 +1,238 @@
+//! One request, its answers, and what they mean: the only place that reads netlink flags and errnos.
+//!
+//! Any number of requests may be in flight on clones of a [`Transport`]; each is answered on its own.
+//! The kernel allows one dump at a time per socket, so dumps take turns. A dump that the kernel calls
+//! interrupted (the table changed while it was being read) is read again.
+
+use std::{fmt::Debug, num::NonZeroI32, sync::Arc, time::Duration};
+
+use futures::StreamExt;
+use netlink_packet_core::{
+    NLM_F_ACK, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST, NetlinkDeserializable, NetlinkMessage, NetlinkPayload,
+    NetlinkSerializable, NlasIterator,
+};
+use netlink_proto::{ConnectionHandle, NetlinkCodec, from_socket_with_codec};
+use netlink_sys::{SocketAddr, TokioSocket};
+use tokio::{sync::Mutex, time::timeout};
+use tracing::warn;
+
+use super::{
+    error::Fault,
+    reply::{Reply, request},
+};
+
+/// A dump is read at most so often before the caller hears of it.
+const DUMP_ATTEMPTS: u32 = 10;
+/// Longer than the kernel holds its configuration lock on a very large node.
+const DEADLINE: Duration = Duration::from_secs(30);
+/// `struct nlmsghdr`: what a capped error message repeats of the request.
+const HEADER_LEN: usize = 16;
+/// `NLMSGERR_ATTR_MSG`.
+const REMARK: u16 = 1;
+
+/// A protocol's messages both ways.
+pub(super) trait Message:
+    NetlinkSerializable + NetlinkDeserializable + Debug + Clone + Send + Sync + Unpin + 'static
+{
+}
+impl<T> Message for T where
+    T: NetlinkSerializable + NetlinkDeserializable + Debug + Clone + Send + Sync + Unpin + 'static
+{
+}
+
+/// A handle on one request socket; clones share it.
+#[derive(Debug, Clone)]
+pub(super) struct Transport<T: Message> {
+    handle: ConnectionHandle<Reply<T>>,
+    dumping: Arc<Mutex<()>>,
+}
+
+/// What a dump returned.
+#[derive(Debug)]
+pub(super) struct Dump<T> {
+    entries: Vec<T>,
+    undecodable: usize,
+    message_type: u16,
+}
+
+impl<T> Dump<T> {
+    /// Every entry; refuses a dump with a gap.
+    pub(super) fn complete(self) -> Result<Vec<T>, Fault> {
+        match self {
+            Self { entries, undecodable: 0, .. } => Ok(entries),
+            Self { undecodable: count, message_type, .. } => Err(Fault::Undecodable { message_type, count }),
+        }
+    }
+
+    /// The entries that could be decoded. For tables where what we cannot read cannot be ours.
+    pub(super) fn readable(self) -> Vec<T> {
+        if self.undecodable > 0 {
+            warn!(count = self.undecodable, message_type = self.message_type, "skipped undecodable netlink entries");
+        }
+        self.entries
+    }
+}
+
+impl<T: Message> Transport<T> {
+    /// Starts the connection task on `socket`; it ends when the last clone is dropped.
+    pub(super) fn spawn(socket: TokioSocket) -> Self {
+        let (mut connection, handle, _unsolicited) = from_socket_with_codec::<Reply<T>, _, NetlinkCodec>(socket);
+        // A dying connection closes the answers of every request in flight. Only a forwarded ack or end
+        // of dump tells success from that.
+        connection.set_forward_ack(true);
+        connection.set_forward_done(true);
+        tokio::spawn(connection);
+        Self { handle, dumping: Arc::new(Mutex::new(())) }
+    }
+
+    /// Sends `message` with extra `NLM_F_*` flags and waits for the kernel's ack.
+    pub(super) async fn command(&self, message: T, flags: u16) -> Result<(), Fault> {
+        self.exchange(message, NLM_F_REQUEST | NLM_F_ACK | flags).await.map(drop)
+    }
+
+    /// Asks for one object.
+    pub(super) async fn fetch(&self, message: T) -> Result<T, Fault> {
+        let answer = self.exchange(message, NLM_F_REQUEST | NLM_F_ACK).await?;
+        answer.dump.complete()?.pop().ok_or(Fault::NoAnswer)
+    }
+
+    /// Reads a whole table. Runs to its end even when the caller stops waiting: the kernel refuses the
+    /// next dump on a socket while one is half read.
+    pub(super) async fn dump(&self, message: T) -> Result<Dump<T>, Fault> {
+        let this = self.clone();
+        tokio::spawn(async move { this.dump_in_turn(message).await }).await.unwrap_or(Err(Fault::Closed))
+    }
+
+    async fn dump_in_turn(&self, message: T) -> Result<Dump<T>, Fault> {
+        let _turn = self.dumping.lock().await;
+        for _ in 0..DUMP_ATTEMPTS {
+            let answer = self.exchange(message.clone(), NLM_F_REQUEST | NLM_F_DUMP).await?;
+            if !answer.interrupted {
+                return Ok(answer.dump);
+            }
+        }
+        Err(Fault::Interrupted { attempts: DUMP_ATTEMPTS })
+    }
+
+    async fn exchange(&self, message: T, flags: u16) -> Result<Answer<T>, Fault> {
+        let kernel = SocketAddr::new(0, 0);
+        let mut messages = self.handle.request(request(message, flags), kernel).or(Err(Fault::Closed))?;
+        let collect = async {
+            let mut answer = Answer::new();
+            while let Some(message) = messages.next().await {
+                if answer.take(message)? {
+                    return Ok(answer);
+                }
+            }
+            Err(Fault::Closed)
+        };
+        timeout(DEADLINE, collect).await.unwrap_or(Err(Fault::TimedOut { seconds: DEADLINE.as_secs() }))
+    }
+}
+
+/// The answer as far as it has come in.
+struct Answer<T> {
+    dump: Dump<T>,
+    interrupted: bool,
+}
+
+impl<T> Answer<T> {
+    fn new() -> Self {
+        Self { dump: Dump { entries: Vec::new(), undecodable: 0, message_type: 0 }, interrupted: false }
+    }
+
+    /// Takes one message in; true when it was the last.
+    fn take(&mut self, message: NetlinkMessage<Reply<T>>) -> Result<bool, Fault> {
+        let (header, payload) = message.into_parts();
+        self.interrupted |= header.flags & NLM_F_DUMP_INTR != 0;
+        match payload {
+            NetlinkPayload::InnerMessage(Reply::Decoded(entry)) => self.dump.entries.push(entry),
+            NetlinkPayload::InnerMessage(Reply::Undecodable { message_type }) => {
+                self.dump.undecodable += 1;
+                self.dump.message_type = message_type;
+            }
+            NetlinkPayload::Error(error) => {
+                let remark = error.header.get(HEADER_LEN..).and_then(remark);
+                return refusal(error.code, remark);
+            }
+            NetlinkPayload::Done(done) => return refusal(NonZeroI32::new(done.code), remark(&done.extended_ack)),
+            // Part of this answer may be what was lost.
+            NetlinkPayload::Overrun(_) => self.interrupted = true,
+            _ => {}
+        }
+        Ok(false)
+    }
+}
+
+/// An error message without a code is the ack that ends the answer.
+fn refusal(code: Option<NonZeroI32>, remark: Option<String>) -> Result<bool, Fault> {
+    match code {
+        // A positive value in an end of dump is a length of old kernels, not an error.
+        Some(code) if code.get() < 0 => {
+            Err(Fault::Refused { errno: std::io::Error::from_raw_os_error(code.get().saturating_neg()), remark })
+        }
+        _ => Ok(true),
+    }
+}
+
+/// The text among the attributes of an extended ack.
+fn remark(attributes: &[u8]) -> Option<String> {
+    NlasIterator::new(attributes)
+        .flatten()
+        .find(|attribute| attribute.kind() == REMARK)
+        .map(|attribute| String::from_utf8_lossy(attribute.value()).trim_end_matches('\0').to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use netlink_packet_core::{DoneMessage, ErrorMessage, NetlinkHeader};
+    use nix::errno::Errno;
+
+    use super::*;
+
+    fn message(flags: u16, payload: NetlinkPayload<Reply<u32>>) -> NetlinkMessage<Reply<u32>> {
+        let mut header = NetlinkHeader::default();
+        header.flags = flags;
+        NetlinkMessage::new(header, payload)
+    }
+
+    fn done() -> NetlinkPayload<Reply<u32>> {
+        NetlinkPayload::Done(DoneMessage::default())
+    }
+
+    #[test]
+    fn an_interrupted_dump_is_recognised_on_an_entry_or_on_its_end() {
+        let entry = || NetlinkPayload::InnerMessage(Reply::Decoded(1));
+        for (on_entry, on_end, interrupted) in [(0, 0, false), (NLM_F_DUMP_INTR, 0, true), (0, NLM_F_DUMP_INTR, true)] {
+            let mut answer = Answer::new();
+            assert!(!answer.take(message(on_entry, entry())).expect("an entry"));
+            assert!(answer.take(message(on_end, done())).expect("the end"));
+            assert_eq!(answer.interrupted, interrupted);
+        }
+    }
+
+    #[test]
+    fn a_gap_is_refused_where_completeness_matters() {
+        let mut answer = Answer::new();
+        let gap = NetlinkPayload::InnerMessage(Reply::Undecodable { message_type: 32 });
+        answer.take(message(0, gap)).expect("an entry");
+        assert!(matches!(answer.dump.complete(), Err(Fault::Undecodable { message_type: 32, count: 1 })));
+    }
+
+    #[test]
+    fn a_refusal_carries_errno_and_remark() {
+        let mut error = ErrorMessage::default();
+        error.code = NonZeroI32::new(-(Errno::ENODEV as i32));
+        error.header = vec![0; HEADER_LEN];
+        error.header.extend([8, 0, REMARK.to_ne_bytes()[0], REMARK.to_ne_bytes()[1], b'n', b'o', b'!', 0]);
+        let fault = Answer::new().take(message(0, NetlinkPayload::Error(error))).expect_err("a refusal");
+        assert_eq!(fault.errno(), Some(Errno::ENODEV));
+        assert_eq!(fault.to_string(), "no!");
+    }
+
+    #[test]
+    fn an_ack_ends_the_answer() {
+        let ack = NetlinkPayload::Error(ErrorMessage::default());
+        assert!(Answer::new().take(message(0, ack)).expect("an ack"));
+    }
+}

@@ -1,0 +1,155 @@
+//! The programs on a bench: loaded into a pin directory of their own, with maps one test can write.
+
+use std::{
+    io::Write as _,
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    thread,
+};
+
+use aya::programs::{SchedClassifier, TestRun as _, TestRunOptions};
+use flannel_agent::datapath::{DatapathError, Maps, PinRoot, clock, load};
+use flannel_common::{
+    mode::Mode,
+    node::NodeConfig,
+    peer::{PeerEntry, VtepEntry, Word},
+    program::Program,
+    reason::Reason,
+};
+use nix::{
+    mount::{MsFlags, mount},
+    sched::{CloneFlags, unshare},
+    unistd::Uid,
+};
+
+use crate::packets;
+
+/// Offsets in `struct __sk_buff` (include/uapi/linux/bpf.h).
+const SKB_LEN: usize = 192;
+const SKB_GSO_SIZE: usize = 176;
+
+/// The loaded programs and their maps.
+pub(crate) struct Bench {
+    pins: PinRoot,
+    pub(crate) maps: Maps,
+}
+
+/// One run of a program.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Outcome {
+    pub(crate) action: i32,
+    pub(crate) packet: Vec<u8>,
+    pub(crate) reasons: Vec<Reason>,
+}
+
+/// Runs a test against the programs of a node in mode `encap`, configured and with its one peer.
+pub(crate) fn on_bench(test: impl FnOnce(&mut Bench) + Send + 'static) {
+    on_empty_bench(|bench| {
+        bench.configure();
+        test(bench);
+    });
+}
+
+/// Runs a test against programs that were just loaded, on a thread with a network and a mount namespace of its own, which
+/// go with it.
+pub(crate) fn on_empty_bench(test: impl FnOnce(&mut Bench) + Send + 'static) {
+    if let Some(why) = cannot_run() {
+        writeln!(std::io::stderr(), "NOT RUN: BPF program fixtures: {why}").expect("stderr is open");
+        return;
+    }
+    let result = thread::spawn(move || {
+        unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS).expect("root may unshare");
+        mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>)
+            .expect("mounts of this namespace stay in it");
+        let dir = tempfile::tempdir().expect("a directory");
+        let result = catch_unwind(AssertUnwindSafe(|| test(&mut Bench::new(dir.path()))));
+        nix::mount::umount(dir.path()).expect("the bpffs is no longer in use");
+        result
+    })
+    .join()
+    .expect("the test's panic was caught");
+    if let Err(panic) = result {
+        resume_unwind(panic);
+    }
+}
+
+fn cannot_run() -> Option<&'static str> {
+    let pins = PinRoot::new(std::path::Path::new("/nonexistent"));
+    if !Uid::effective().is_root() {
+        return Some("needs root");
+    }
+    matches!(load(&pins, 0), Err(DatapathError::Stub)).then_some("built with the stub object; use `cargo xtask test`")
+}
+
+impl Bench {
+    fn new(dir: &std::path::Path) -> Self {
+        let pins = PinRoot::new(dir);
+        load(&pins, u64::from(packets::SUBNETS)).expect("the kernel takes the object");
+        let maps = Maps::open(&pins).expect("the maps open");
+        Self { pins, maps }
+    }
+
+    fn configure(&mut self) {
+        self.maps.mode.set(Mode::Encap, None).expect("MODE");
+        let config = NodeConfig { v4: packets::family(), ..NodeConfig::default() };
+        self.maps.config.write(config, clock::now_ns()).expect("CONFIG");
+        self.peer(packets::peer(), Word::PLAIN);
+    }
+
+    /// Writes the one peer of the fixtures, as the agent does.
+    pub(crate) fn peer(&mut self, entry: PeerEntry, flags: u32) {
+        self.maps.peers.write(packets::PEER_INDEX, entry, flags).expect("PEERS");
+        let vtep = VtepEntry { index: packets::PEER_INDEX, reserved: 0 };
+        self.maps.vteps.write(entry.vtep, vtep).expect("VTEPS");
+    }
+
+    /// The peer's entry as it is now.
+    pub(crate) fn entry(&self) -> PeerEntry {
+        self.maps.peers.get(packets::PEER_INDEX).expect("PEERS")
+    }
+
+    /// Lets `to_underlay` see a packet of the kernel's own of this outer length.
+    pub(crate) fn vouch(&mut self, inner_payload: usize) {
+        let seen = self.run(Program::ToUnderlay, &packets::tunnel_to_peer(&packets::inner_to_peer(inner_payload)));
+        assert_eq!(seen.reasons, [Reason::PathSeen]);
+    }
+
+    /// Runs a program on a packet.
+    pub(crate) fn run(&mut self, program: Program, packet: &[u8]) -> Outcome {
+        self.run_with(program, packet, 0)
+    }
+
+    /// Runs a program on a packet that claims to be segmented.
+    pub(crate) fn run_with(&mut self, program: Program, packet: &[u8], gso_size: u32) -> Outcome {
+        let before = self.counts(program);
+        let mut skb = [0_u8; SKB_LEN];
+        skb[SKB_GSO_SIZE..SKB_GSO_SIZE + 4].copy_from_slice(&gso_size.to_ne_bytes());
+        let mut out = vec![0; packet.len() + 256];
+        let mut options = TestRunOptions::new();
+        options.data_in = Some(packet);
+        options.data_out = Some(&mut out);
+        options.ctx_in = Some(&skb);
+        let pinned = SchedClassifier::from_pin(self.pins.program(program)).expect("the program is pinned");
+        let result = pinned.test_run(options).expect("the kernel runs the program");
+        out.truncate(result.data_size_out as usize);
+        let after = self.counts(program);
+        let reasons = Reason::ALL.into_iter().filter(|&reason| after[reason as usize] > before[reason as usize]);
+        Outcome { action: result.return_value.cast_signed(), packet: out, reasons: reasons.collect() }
+    }
+
+    fn counts(&self, program: Program) -> Vec<u64> {
+        Reason::ALL.map(|reason| self.maps.stats.get(program, reason).expect("STATS").packets).to_vec()
+    }
+}
+
+impl Outcome {
+    /// The packet was left to the kernel as it was, for this reason and no other.
+    #[track_caller]
+    pub(crate) fn passed(&self, reason: Reason, packet: &[u8]) {
+        assert_eq!(self.reasons, [reason]);
+        assert_eq!(self.action, TC_ACT_UNSPEC);
+        assert!(self.packet == packet, "the packet was changed");
+    }
+}
+
+pub(crate) const TC_ACT_UNSPEC: i32 = -1;
+pub(crate) const TC_ACT_REDIRECT: i32 = 7;

@@ -1,0 +1,108 @@
+//! Builds the BPF object and, around it, the agent.
+//!
+//! The object is built first, with its own toolchain, into a target directory of its own; the agent's build
+//! script takes it from `FLANNEL_BPF_OBJECT`. Without that variable the agent gets a stub in its place.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Instant,
+};
+
+use anyhow::{Context as _, ensure};
+
+use crate::{
+    setup::toolchain::Toolchain,
+    workspace::{self, Workspace},
+};
+
+/// The BPF target with this machine's byte order: programs are loaded on the kind of machine they are built on.
+pub(crate) const BPF_TARGET: &str =
+    if cfg!(target_endian = "little") { "bpfel-unknown-none" } else { "bpfeb-unknown-none" };
+
+/// What to build beside the BPF object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Parts {
+    /// The agent's programs.
+    Agent,
+    /// The agent's programs, the demo and the bench.
+    AgentAndLab,
+}
+
+/// What a build left, as paths.
+#[derive(Clone, Debug)]
+pub(crate) struct Built {
+    object: Option<PathBuf>,
+    release: PathBuf,
+}
+
+impl Built {
+    /// A program of this build, by its file name.
+    pub(crate) fn program(&self, name: &str) -> PathBuf {
+        self.release.join(name)
+    }
+
+    /// Tells a command where the agent and its BPF object are (`FLANNEL_AGENT`, `FLANNEL_BPF_OBJECT`).
+    pub(crate) fn announce(&self, command: &mut Command) {
+        command.env("FLANNEL_AGENT", self.program("flannel-agent"));
+        announce_object(command, self.object.as_deref());
+    }
+}
+
+/// Builds the object (unless there is no toolchain for it) and the `parts` in release mode.
+pub(crate) fn build(workspace: &Workspace, toolchain: Option<&Toolchain>, parts: Parts) -> anyhow::Result<Built> {
+    let object = match toolchain {
+        Some(toolchain) => Some(build_object(workspace, toolchain)?),
+        None => None,
+    };
+    let started = Instant::now();
+    let mut cargo = workspace.cargo();
+    cargo.args(["build", "--release", "--bins", "--package=flannel-agent"]).args(workspace::locked());
+    if parts == Parts::AgentAndLab {
+        cargo.arg("--package=flannel-tests");
+    }
+    announce_object(&mut cargo, object.as_deref());
+    println!("build: the agent{}", if object.is_some() { "" } else { ", without BPF programs" });
+    workspace::run(&mut cargo, "the agent's build")?;
+    let built = Built { object, release: workspace.target().join("release") };
+    println!("build: {} ({:.1} s)", built.program("flannel-agent").display(), started.elapsed().as_secs_f32());
+    Ok(built)
+}
+
+fn build_object(workspace: &Workspace, toolchain: &Toolchain) -> anyhow::Result<PathBuf> {
+    let started = Instant::now();
+    println!("build: the BPF object, with {toolchain}");
+    let mut cargo = toolchain.cargo(workspace, "build");
+    cargo.args(["--profile=bpf", "--package=flannel-ebpf", "--target", BPF_TARGET]).args(workspace::locked());
+    workspace::run(&mut cargo, "the BPF object's build")?;
+    let object = bpf_target_dir(workspace).join(BPF_TARGET).join("bpf/flannel-ebpf");
+    let bytes = check_object(&object)?;
+    println!("build: {} ({bytes} bytes, {:.1} s)", object.display(), started.elapsed().as_secs_f32());
+    Ok(object)
+}
+
+/// Apart from the host's: another compiler, and a fresh one at its next update.
+pub(crate) fn bpf_target_dir(workspace: &Workspace) -> PathBuf {
+    workspace.target().join("bpf")
+}
+
+/// The loader needs BTF for maps and functions, and bpf-linker leaves it out silently when the object was
+/// compiled without debug information. Returns the object's size.
+fn check_object(object: &Path) -> anyhow::Result<usize> {
+    let bytes = fs::read(object).with_context(|| format!("cannot read {}", object.display()))?;
+    ensure!(
+        bytes.windows(5).any(|window| window == b".BTF\0"),
+        "{} has no .BTF section: the `bpf` profile must keep debug information",
+        object.display()
+    );
+    Ok(bytes.len())
+}
+
+fn announce_object(command: &mut Command, object: Option<&Path>) {
+    match object {
+        Some(object) => command.env("FLANNEL_BPF_OBJECT", object),
+        // One left in the caller's environment would be embedded although a stub was asked for.
+        None => command.env_remove("FLANNEL_BPF_OBJECT"),
+    };
+}

@@ -1,0 +1,95 @@
+//! The command line: verbs and their options. Owns no behaviour.
+
+use std::ffi::OsString;
+
+use clap::{Args, Parser, Subcommand};
+
+/// Sets up, builds, shows, tests and measures the project.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+pub(crate) struct Options {
+    /// Take the machine as it is: install nothing, and let a missing tool show where it is used
+    #[arg(long, global = true)]
+    pub(crate) skip_setup: bool,
+
+    #[command(subcommand)]
+    pub(crate) verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// Install everything any other verb needs (each verb also does this for itself)
+    Setup,
+    /// Build the BPF object and, around it, the agent in release mode
+    ///
+    /// The result is target/release/flannel-agent. Installed or linked under the name `flanneld`, the same
+    /// program takes flanneld's command line.
+    Build {
+        /// Build the agent without its BPF programs; it then runs in kernel mode only
+        #[arg(long)]
+        no_bpf: bool,
+    },
+    /// Show a three-node cluster on this machine, step by step (needs root)
+    Demo {
+        /// Passed on to the demo, for example `--keep` or `--check`
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<OsString>,
+    },
+    /// Run the unit tests, then the end-to-end suite (needs root); the last line is the sum
+    Test(TestOptions),
+    /// Measure latency and throughput of each mode side by side (needs root)
+    Bench {
+        /// Passed on to the bench
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<OsString>,
+    },
+    /// Check formatting, clippy and the documentation, for the host and for BPF
+    Lint {
+        /// Leave out what needs the BPF toolchain
+        #[arg(long)]
+        no_bpf: bool,
+    },
+    /// Take down labs whose demo or test died, and labs kept with `--keep`
+    CleanLab(CleanLabOptions),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TestOptions {
+    /// Only the unit tests
+    #[arg(long, conflicts_with = "e2e")]
+    pub(crate) unit: bool,
+    /// Only the end-to-end suite
+    #[arg(long)]
+    pub(crate) e2e: bool,
+    /// Passed on to the test programs, for example part of a test's name
+    #[arg(last = true)]
+    pub(crate) filter: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CleanLabOptions {
+    /// Say what would be done, and do nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Also take down labs in use, their owner first
+    #[arg(long)]
+    pub(crate) all: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Options::command().debug_assert();
+    }
+
+    #[test]
+    fn demo_and_bench_pass_their_own_flags_on() {
+        let options = Options::parse_from(["xtask", "demo", "--keep", "--check=3"]);
+        assert!(matches!(options.verb, Verb::Demo { args } if args == ["--keep", "--check=3"]));
+    }
+}

@@ -1,0 +1,133 @@
+//! apt and dpkg: install packages, or fetch and unpack them without installing.
+//!
+//! Package lists are updated at most once, and only when something is missing. Installation needs root;
+//! fetching and unpacking does not, once the lists are there.
+
+use std::{
+    cell::Cell,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context as _, ensure};
+
+use super::log::run_logged;
+use crate::workspace::{self, Workspace};
+
+/// This machine's package manager.
+#[derive(Debug)]
+pub(super) struct Apt<'a> {
+    workspace: &'a Workspace,
+    updated: Cell<bool>,
+}
+
+impl<'a> Apt<'a> {
+    /// Runs nothing yet.
+    pub(super) fn new(workspace: &'a Workspace) -> Self {
+        Self { workspace, updated: Cell::new(false) }
+    }
+
+    /// Why packages cannot be installed here, if so. Ends a sentence that starts with "because".
+    pub(super) fn obstacle_to_install(&self) -> Option<&'static str> {
+        let there = ["apt-get", "dpkg-deb"].iter().all(|name| self.workspace.find_command(name).is_some());
+        if !there {
+            Some("there is no apt on this system")
+        } else if !workspace::is_root() {
+            Some("you are not root")
+        } else {
+            None
+        }
+    }
+
+    /// Installs packages with what they depend on, not with what they recommend.
+    pub(super) fn install(&self, names: &[&str]) -> anyhow::Result<()> {
+        self.update();
+        let mut command = self.apt_get();
+        command.args(["install", "--yes", "--no-install-recommends"]).args(names);
+        run_logged(self.workspace, &mut command)
+    }
+
+    /// Fetches packages, without what they depend on, and unpacks them into a directory.
+    pub(super) fn unpack(&self, names: &[&str], into: &Path) -> anyhow::Result<()> {
+        let fetched = into.with_extension("debs");
+        self.fetch(names, &fetched)?;
+        for name in names {
+            self.extract(&package_file(&fetched, name)?, into)?;
+        }
+        remove_dir(&fetched)
+    }
+
+    /// Fetches packages into a directory, which is made.
+    pub(super) fn fetch(&self, names: &[&str], into: &Path) -> anyhow::Result<()> {
+        self.update();
+        fs::create_dir_all(into).with_context(|| format!("cannot create {}", into.display()))?;
+        let mut command = self.apt_get();
+        command.arg("download").args(names).current_dir(into);
+        run_logged(self.workspace, &mut command)
+    }
+
+    /// Unpacks one package file into a directory, which is made.
+    pub(super) fn extract(&self, package: &Path, into: &Path) -> anyhow::Result<()> {
+        fs::create_dir_all(into).with_context(|| format!("cannot create {}", into.display()))?;
+        run_logged(self.workspace, self.workspace.command("dpkg-deb").arg("--extract").arg(package).arg(into))
+    }
+
+    /// The dependency of a package file whose name starts with `prefix`.
+    pub(super) fn dependency(&self, package: &Path, prefix: &str) -> anyhow::Result<String> {
+        let output = self.workspace.command("dpkg-deb").arg("--field").arg(package).arg("Depends").output();
+        let output = output.context("cannot start dpkg-deb")?;
+        ensure!(output.status.success(), "dpkg-deb cannot read {}", package.display());
+        find_dependency(&String::from_utf8_lossy(&output.stdout), prefix)
+            .with_context(|| format!("{} depends on no package named {prefix}*", package.display()))
+    }
+
+    /// Failure is no error here: a broken third-party source fails the update, yet the lists that matter
+    /// may be fresh. The installation that follows decides, and its log has both.
+    fn update(&self) {
+        if !self.updated.replace(true) {
+            let _ = run_logged(self.workspace, self.apt_get().arg("update"));
+        }
+    }
+
+    fn apt_get(&self) -> Command {
+        let mut command = self.workspace.command("apt-get");
+        command.env("DEBIAN_FRONTEND", "noninteractive").env("LC_ALL", "C");
+        command.args(["--quiet", "--option=DPkg::Lock::Timeout=300", "--option=Dpkg::Use-Pty=0"]);
+        command
+    }
+}
+
+/// The file of a package among the fetched ones: `<name>_<version>_<architecture>.deb`.
+pub(super) fn package_file(dir: &Path, name: &str) -> anyhow::Result<PathBuf> {
+    let start = format!("{name}_");
+    fs::read_dir(dir)
+        .with_context(|| format!("cannot read {}", dir.display()))?
+        .filter_map(Result::ok)
+        .find(|entry| entry.file_name().to_string_lossy().starts_with(&start))
+        .map(|entry| entry.path())
+        .with_context(|| format!("apt-get download left no {start}*.deb in {}", dir.display()))
+}
+
+/// Removes a directory of ours.
+pub(super) fn remove_dir(dir: &Path) -> anyhow::Result<()> {
+    fs::remove_dir_all(dir).with_context(|| format!("cannot remove {}", dir.display()))
+}
+
+fn find_dependency(depends: &str, prefix: &str) -> Option<String> {
+    let mut names = depends.split(',').filter_map(|item| item.split_whitespace().next());
+    names.find(|name| name.starts_with(prefix)).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dependencies_are_found_with_and_without_versions() {
+        let depends = "libc6 (>= 2.34), libgcc-s1 (>= 4.2), libllvm22, libstd-rust-web-1.96 (= 1.96.0+dfsg1-1)\n";
+        assert_eq!(find_dependency(depends, "libllvm").as_deref(), Some("libllvm22"));
+        assert_eq!(find_dependency(depends, "libstd-rust-web-").as_deref(), Some("libstd-rust-web-1.96"));
+        assert_eq!(find_dependency(depends, "libpolly"), None);
+    }
+}

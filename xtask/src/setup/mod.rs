@@ -1,0 +1,98 @@
+//! Set-up: what a verb needs on this machine, brought there or named exactly.
+//!
+//! Every answer comes from the real file, command or version, never from a stamp, and looking takes a
+//! fraction of a second when nothing is missing. As root on Debian or Ubuntu what is missing is installed;
+//! elsewhere the error lists it and says what to run. A toolchain the user has is never replaced: the BPF
+//! one lives below `target/`.
+
+mod apt;
+mod components;
+mod linker;
+mod log;
+mod packages;
+mod steps;
+pub(crate) mod toolchain;
+mod unpacked;
+
+pub(crate) use packages::Needs;
+
+use anyhow::bail;
+
+use self::{
+    apt::Apt,
+    packages::{Package, Source},
+    steps::Steps,
+    toolchain::Toolchain,
+    unpacked::Unpacked,
+};
+use crate::workspace::Workspace;
+
+/// Set-up of one workspace on this machine.
+#[derive(Debug)]
+pub(crate) struct Setup<'a> {
+    workspace: &'a Workspace,
+    apt: Apt<'a>,
+    skip: bool,
+}
+
+impl<'a> Setup<'a> {
+    /// Nothing is looked at yet. With `skip`, nothing will be installed either.
+    pub(crate) fn new(workspace: &'a Workspace, skip: bool) -> Self {
+        Self { workspace, apt: Apt::new(workspace), skip }
+    }
+
+    /// The workspace this set-up is for.
+    pub(crate) fn workspace(&self) -> &'a Workspace {
+        self.workspace
+    }
+
+    /// Sees to the packages of the given groups.
+    pub(crate) fn machine(&self, needs: Needs) -> anyhow::Result<()> {
+        let missing: Vec<&Package> = if self.skip { Vec::new() } else { packages::missing(self.workspace, needs) };
+        if missing.is_empty() {
+            return Ok(());
+        }
+        if let Some(obstacle) = self.apt.obstacle_to_install() {
+            bail!("{}", packages::explain(&missing, obstacle));
+        }
+        let (install, unpack): (Vec<&Package>, Vec<&Package>) =
+            missing.into_iter().partition(|package| package.source == Source::Install);
+        let mut steps = Steps::new("set-up", usize::from(!install.is_empty()) + unpack.len());
+        if !install.is_empty() {
+            let names: Vec<&str> = install.iter().map(|package| package.name).collect();
+            for package in &install {
+                println!("set-up: {package}");
+            }
+            steps.run(&format!("apt-get install {}", names.join(" ")), || self.apt.install(&names))?;
+        }
+        for package in unpack {
+            println!("set-up: {package}");
+            steps.run(&format!("unpack {} into {}", package.name, self.workspace.tools().display()), || {
+                self.apt.unpack(&[package.name], &self.workspace.tools())
+            })?;
+        }
+        packages::verify(self.workspace, needs)
+    }
+
+    /// Finds a toolchain for the BPF programs, or makes one.
+    pub(crate) fn bpf(&self) -> anyhow::Result<Toolchain> {
+        let unpacked = match Unpacked::find(self.workspace) {
+            Ok(found) => return Ok(Toolchain::Unpacked(found)),
+            Err(missing) => missing,
+        };
+        if toolchain::nightly_is_usable(self.workspace) {
+            return Ok(Toolchain::Nightly);
+        }
+        let obstacle = if self.skip { Some("--skip-setup was given") } else { self.apt.obstacle_to_install() };
+        if let Some(obstacle) = obstacle {
+            bail!("{}", toolchain::explain(&unpacked, obstacle));
+        }
+        println!("set-up: a BPF toolchain below {} ({unpacked})", unpacked::dir(self.workspace).display());
+        Ok(Toolchain::Unpacked(unpacked::make(self.workspace, &self.apt)?))
+    }
+
+    /// Sees to the components of the user's own toolchain that `lint` calls.
+    pub(crate) fn lint_components(&self) -> anyhow::Result<()> {
+        if self.skip { Ok(()) } else { components::ensure(self.workspace) }
+    }
+}

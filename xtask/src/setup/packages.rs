@@ -1,0 +1,168 @@
+//! The one table of packages: what proves that each is there, who needs it, and why.
+
+use std::{fmt, path::Path};
+
+use anyhow::bail;
+
+use crate::workspace::Workspace;
+
+/// Groups of packages, combined with [`Needs::and`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Needs(u8);
+
+impl Needs {
+    /// To compile and link the agent.
+    pub(crate) const COMPILE: Self = Self(1);
+    /// To run the tests, the demo and the bench.
+    pub(crate) const LAB: Self = Self(2);
+    /// Everything.
+    pub(crate) const ALL: Self = Self::COMPILE.and(Self::LAB);
+
+    /// Both groups.
+    pub(crate) const fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    const fn include(self, group: Self) -> bool {
+        self.0 & group.0 != 0
+    }
+}
+
+/// How a package comes to the machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Source {
+    /// `apt-get install`.
+    Install,
+    /// Unpacked below `target/tools`, because installing it would start a service.
+    Unpack,
+}
+
+/// What shows that a package is there, whoever brought it.
+#[derive(Clone, Copy, Debug)]
+enum Proof {
+    Command(&'static str),
+    File(&'static str),
+}
+
+/// One row of the table.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Package {
+    /// Its name in Debian and Ubuntu.
+    pub(super) name: &'static str,
+    /// How it is brought here.
+    pub(super) source: Source,
+    proof: Proof,
+    needed: Needs,
+    why: &'static str,
+}
+
+impl fmt::Display for Package {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.name, self.why)
+    }
+}
+
+const fn install(name: &'static str, proof: Proof, needed: Needs, why: &'static str) -> Package {
+    Package { name, source: Source::Install, proof, needed, why }
+}
+
+const TABLE: &[Package] = &[
+    install("gcc", Proof::Command("cc"), Needs::COMPILE, "links Rust programs, compiles the C and assembly in ring"),
+    install("libc6-dev", Proof::File("/usr/include/stdio.h"), Needs::COMPILE, "what every program is linked with"),
+    install("protobuf-compiler", Proof::Command("protoc"), Needs::COMPILE, "etcd-client's build script runs protoc"),
+    install(
+        "libprotobuf-dev",
+        Proof::File("/usr/include/google/protobuf/descriptor.proto"),
+        Needs::COMPILE,
+        "the definitions etcd's API imports",
+    ),
+    install("iproute2", Proof::Command("ip"), Needs::LAB, "ip, bridge and tc lay out the lab's networks"),
+    install("iputils-ping", Proof::Command("ping"), Needs::LAB, "reachability between pods"),
+    install("iptables", Proof::Command("iptables"), Needs::LAB, "one of the two rule engines the agent drives"),
+    install("nftables", Proof::Command("nft"), Needs::LAB, "the other one"),
+    install("ethtool", Proof::Command("ethtool"), Needs::LAB, "offloads of the lab's devices"),
+    install("procps", Proof::Command("sysctl"), Needs::LAB, "sysctls inside namespaces"),
+    install("util-linux", Proof::Command("nsenter"), Needs::LAB, "unshare, nsenter, setsid and taskset"),
+    install("mount", Proof::Command("mount"), Needs::LAB, "each node's own /run and /sys/fs/bpf"),
+    install("tcpdump", Proof::Command("tcpdump"), Needs::LAB, "what really is on the underlay"),
+    install("iperf3", Proof::Command("iperf3"), Needs::LAB, "throughput and long-lived flows"),
+    Package {
+        name: "etcd-server",
+        source: Source::Unpack,
+        proof: Proof::Command("etcd"),
+        needed: Needs::LAB,
+        why: "the real store; unpacked, because its package starts a service",
+    },
+];
+
+impl Package {
+    fn is_present(&self, workspace: &Workspace) -> bool {
+        match self.proof {
+            Proof::Command(name) => workspace.find_command(name).is_some(),
+            Proof::File(path) => Path::new(path).exists(),
+        }
+    }
+}
+
+/// The rows of the given groups whose proof is not there.
+pub(super) fn missing(workspace: &Workspace, needs: Needs) -> Vec<&'static Package> {
+    TABLE.iter().filter(|package| needs.include(package.needed) && !package.is_present(workspace)).collect()
+}
+
+/// Checks after an installation that it brought what it was for.
+pub(super) fn verify(workspace: &Workspace, needs: Needs) -> anyhow::Result<()> {
+    if let Some(package) = missing(workspace, needs).first() {
+        bail!("{} was installed, but {} is still missing", package.name, package.proof);
+    }
+    Ok(())
+}
+
+impl fmt::Display for Proof {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Command(name) => write!(f, "the command `{name}`"),
+            Self::File(path) => f.write_str(path),
+        }
+    }
+}
+
+/// What a machine lacks that we may not or cannot install on, and what to do about it.
+pub(super) fn explain(missing: &[&Package], obstacle: &str) -> String {
+    let rows: Vec<String> = missing.iter().map(|package| format!("  {} ({package})", package.proof)).collect();
+    let names: Vec<&str> = missing.iter().map(|package| package.name).collect();
+    format!(
+        "this machine lacks what follows, and it is not installed here because {obstacle}:\n\
+         {}\n\
+         On Debian or Ubuntu run, as root: apt-get install --no-install-recommends {}\n\
+         Elsewhere install what provides these commands and files, or pass --skip-setup if they are in other places.",
+        rows.join("\n"),
+        names.join(" ")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_every_row_says_why() {
+        for (index, package) in TABLE.iter().enumerate() {
+            assert!(!package.why.is_empty(), "{}", package.name);
+            assert!(TABLE[index + 1..].iter().all(|other| other.name != package.name), "{} twice", package.name);
+        }
+    }
+
+    #[test]
+    fn groups_are_apart() {
+        assert!(Needs::ALL.include(Needs::LAB) && Needs::ALL.include(Needs::COMPILE));
+        assert!(!Needs::COMPILE.include(Needs::LAB));
+    }
+
+    #[test]
+    fn an_explanation_names_the_file_and_the_package() {
+        let descriptor = TABLE.iter().find(|package| package.name == "libprotobuf-dev").expect("a row");
+        let text = explain(&[descriptor], "it is Tuesday");
+        assert!(text.contains("descriptor.proto") && text.contains("Tuesday"), "{text}");
+        assert!(text.contains("apt-get install --no-install-recommends libprotobuf-dev"), "{text}");
+    }
+}

@@ -1,0 +1,81 @@
+//! `test`: set up, build, then both halves of the tests, one sum.
+//!
+//! The last line is always `N passed, M failed`, with `, K skipped` behind it when there were any. What keeps
+//! tests from being run at all, set-up and compilation included, counts as a failure; what this machine cannot
+//! do is printed as `NOT RUN` and repeated before the sum. A test counts as skipped when it says so itself, by
+//! printing a line that starts with `NOT RUN`.
+
+mod leftovers;
+mod suite;
+mod tally;
+
+use std::process::ExitCode;
+
+use self::{leftovers::Leftovers, suite::Suite, tally::Tally};
+use crate::{
+    build::{self, Built, Parts},
+    cli::TestOptions,
+    setup::{Needs, Setup, toolchain::Toolchain},
+    workspace,
+};
+
+/// Runs what the options choose. Errors are printed and counted, so that the sum stays the last line.
+pub(crate) fn run(setup: &Setup<'_>, options: &TestOptions) -> ExitCode {
+    let mut tally = Tally::default();
+    if let Err(error) = run_halves(setup, options, &mut tally) {
+        eprintln!("xtask: {error:#}");
+        tally.fail();
+    }
+    for line in tally.not_run() {
+        println!("{line}");
+    }
+    println!("{tally}");
+    if tally.is_success() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn run_halves(setup: &Setup<'_>, options: &TestOptions, tally: &mut Tally) -> anyhow::Result<()> {
+    setup.machine(Needs::COMPILE.and(Needs::LAB))?;
+    let toolchain = match toolchain(setup) {
+        Ok(toolchain) => Some(toolchain),
+        Err(reason) if options.e2e => return Err(reason),
+        Err(reason) => {
+            if !options.unit {
+                tally.note_not_run(format!("NOT RUN: end-to-end suite: {reason:#}"));
+            }
+            None
+        }
+    };
+    let built = build::build(setup.workspace(), toolchain.as_ref(), Parts::Agent)?;
+    if !options.e2e {
+        run_suite(setup, &Suite::UNIT, options, &built, tally)?;
+    }
+    if !options.unit && toolchain.is_some() {
+        let before = Leftovers::find();
+        before.report("there before the tests");
+        run_suite(setup, &Suite::END_TO_END, options, &built, tally)?;
+        let left = Leftovers::find().since(&before);
+        left.report("left behind by the tests");
+        if !left.is_empty() {
+            tally.fail();
+        }
+    }
+    Ok(())
+}
+
+/// The end-to-end suite needs both the toolchain and root.
+fn toolchain(setup: &Setup<'_>) -> anyhow::Result<Toolchain> {
+    anyhow::ensure!(workspace::is_root(), "network namespaces and BPF need root");
+    setup.bpf()
+}
+
+fn run_suite(
+    setup: &Setup<'_>,
+    suite: &Suite,
+    options: &TestOptions,
+    built: &Built,
+    tally: &mut Tally,
+) -> anyhow::Result<()> {
+    let mut cargo = suite.cargo(setup.workspace(), &options.filter);
+    built.announce(&mut cargo);
+    suite.run(&mut cargo, tally)
+}

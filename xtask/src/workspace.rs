@@ -1,0 +1,110 @@
+//! Where things are, and how other programs are started.
+//!
+//! Every child process is made here, so that all of them get the same directory, search path and (cargo)
+//! a clean environment. Leaves what to run, and in which order, to the verbs.
+
+use std::{
+    env,
+    ffi::{OsStr, OsString},
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use anyhow::{Context as _, ensure};
+
+/// The checked-out project.
+#[derive(Clone, Debug)]
+pub(crate) struct Workspace {
+    root: PathBuf,
+    target: PathBuf,
+}
+
+impl Workspace {
+    /// Finds the project this program was built from.
+    pub(crate) fn new() -> anyhow::Result<Self> {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("xtask lies in the project's directory")?;
+        ensure!(
+            root.join("Cargo.lock").exists(),
+            "{} is gone: run `cargo xtask` from the project it belongs to",
+            root.display()
+        );
+        let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |dir| root.join(dir));
+        Ok(Self { root: root.to_owned(), target })
+    }
+
+    /// The directory with the workspace's `Cargo.toml`.
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Cargo's target directory; all that xtask makes lies below it too.
+    pub(crate) fn target(&self) -> &Path {
+        &self.target
+    }
+
+    /// Where the tools are unpacked that must not be installed on the machine.
+    pub(crate) fn tools(&self) -> PathBuf {
+        self.target.join("tools")
+    }
+
+    /// Creates (once) and names xtask's own directory for logs.
+    pub(crate) fn logs(&self) -> anyhow::Result<PathBuf> {
+        let dir = self.target.join("xtask");
+        fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
+        Ok(dir)
+    }
+
+    /// A command in the project's directory, without standard input, that finds administrator's commands
+    /// and the unpacked tools whatever the caller's `PATH` is.
+    pub(crate) fn command(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = Command::new(program);
+        command.current_dir(&self.root).stdin(Stdio::null()).env("PATH", self.search_path());
+        command
+    }
+
+    /// The cargo that runs us. Variables that describe xtask's own package are taken out: build scripts
+    /// watch them, and a dependency would be built anew after each plain `cargo build` in between.
+    pub(crate) fn cargo(&self) -> Command {
+        let mut command = self.command(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        for (name, _) in env::vars_os() {
+            let text = name.to_string_lossy();
+            if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
+                command.env_remove(&name);
+            }
+        }
+        command
+    }
+
+    /// Where a command lies, if it is there at all.
+    pub(crate) fn find_command(&self, name: &str) -> Option<PathBuf> {
+        env::split_paths(&self.search_path()).map(|dir| dir.join(name)).find(|path| path.is_file())
+    }
+
+    fn search_path(&self) -> OsString {
+        let given = env::var_os("PATH").unwrap_or_default();
+        let more = ["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from);
+        let dirs = env::split_paths(&given).chain(more).chain([self.tools().join("usr/bin")]);
+        env::join_paths(dirs).unwrap_or(given)
+    }
+}
+
+/// Whether we are root, which network namespaces, BPF and package installation all ask for.
+pub(crate) fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// `--locked` in CI, where a lock file that does not fit is a fault; nothing on a developer's machine.
+pub(crate) fn locked() -> &'static [&'static str] {
+    if env::var_os("CI").is_some() { &["--locked"] } else { &[] }
+}
+
+/// Runs a command whose output goes to the terminal.
+///
+/// # Errors
+/// It could not be started, or it failed; `what` names it in the message.
+pub(crate) fn run(command: &mut Command, what: &str) -> anyhow::Result<()> {
+    let status = command.status().with_context(|| format!("cannot start {what} ({command:?})"))?;
+    ensure!(status.success(), "{what} failed ({status}); its own messages are above");
+    Ok(())
+}
