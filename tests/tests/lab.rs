@@ -11,10 +11,15 @@ use std::{
 use anyhow::Result;
 use flannel_tests::{
     Lab, Node, eventually,
-    load::{UdpLoad, UdpRun, udp_stream},
+    load::{
+        UdpLoad, UdpRun,
+        iperf::tcp_stream,
+        rr::{Protocol, rr},
+        udp_stream,
+    },
     record::start_time,
     snapshot::Snapshot,
-    topology::{ROUTER, Three},
+    topology::{ROUTER, Three, Two},
 };
 
 /// Kernel vxlan as flannel sets it up, between nodes `a` and `c`.
@@ -61,6 +66,19 @@ fn pods_of_two_nodes_talk_through_a_tunnel_made_by_hand() -> Result<()> {
     let report = run.stop()?;
     assert!(report.lost_count() > 0 && report.received > 0, "{report:?}");
     assert_eq!(report.receiver_drops, 0, "{report:?}");
+    Ok(())
+}
+
+#[test]
+fn latency_and_streams_are_measured() -> Result<()> {
+    let lab = Lab::new("speed")?;
+    let net = Two::new(&lab)?;
+    let at = "192.168.1.12".parse()?;
+    for protocol in [Protocol::Tcp, Protocol::Udp] {
+        let report = rr(&net.a, &net.b, at, protocol, Duration::from_millis(200))?;
+        assert!(report.transactions > 0 && report.lost == 0 && report.min <= report.p99, "{report:?}");
+    }
+    assert!(tcp_stream(&net.a, &net.b, at, 1, None)?.bits_per_second > 0.0);
     Ok(())
 }
 
