@@ -5,7 +5,7 @@
 //!
 //! Order, as in stock flannel: each `--iface` in turn, first success wins. Without any, `--public-ip` as if
 //! it had been given there, so then it has to be a local address. Without either, the default route's
-//! interface. Ways to name an interface that come after `--iface` go into [`Way`].
+//! interface. Ways to name an interface that come after `--iface` go into `Way`.
 
 mod address;
 mod error;

@@ -107,10 +107,10 @@ pub enum Fault {
     /// The kernel acknowledged the request without the answer it asks for.
     #[error("the kernel sent no answer")]
     NoAnswer,
-    /// Nothing came back: an answer was lost, or the kernel holds its lock for very long.
-    #[error("no answer within {seconds} s")]
+    /// Nothing came back, for any request: the answer was lost, or the kernel holds its lock for very long.
+    #[error("no answer while the kernel was silent for {seconds} s")]
     TimedOut {
-        /// The deadline.
+        /// The silence.
         seconds: u64,
     },
     /// The connection task is gone. Connect again.

@@ -20,7 +20,7 @@ use super::{
 /// A network device as the kernel describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Link {
-    /// Interface index, unique in the namespace and never reused while the system runs long enough to wrap.
+    /// Interface index, unique in the namespace.
     pub index: u32,
     /// Interface name.
     pub name: String,

@@ -5,7 +5,7 @@
 //! each reports on exactly its own object. Nothing is cached, nothing is retried except an interrupted
 //! read, and what the state ought to be is decided elsewhere.
 //!
-//! [`transport`] knows how to ask, the other modules know what: one per kind of object, each with its
+//! `transport` knows how to ask, the other modules know what: one per kind of object, each with its
 //! types, its messages and its verbs.
 
 mod address;
@@ -42,7 +42,7 @@ pub use self::{
     lookup::{RouteAnswer, RouteQuery},
     neighbour::NeighbourKey,
     route::{MAIN_TABLE, Route, RouteKey, RouteScope, RouteType, protocol},
-    rule::{Dependence, Rule, RuleAction, Selector, tunnel_depends_on},
+    rule::{Dependence, Rule, RuleAction, RuleSelector, tunnel_depends_on},
     vxlan::{VxlanInfo, VxlanSpec},
     xfrm::{PortMask, TunnelFlow, XfrmAction, XfrmPolicy, XfrmSelector},
 };

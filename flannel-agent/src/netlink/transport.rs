@@ -1,10 +1,20 @@
 //! One request, its answers, and what they mean: the only place that reads netlink flags and errnos.
 //!
-//! Any number of requests may be in flight on clones of a [`Transport`]; each is answered on its own.
+//! Any number of requests may be in flight on clones of a [`Transport`]; each is answered on its own. A
+//! request whose caller stops waiting may still be carried out.
 //! The kernel allows one dump at a time per socket, so dumps take turns. A dump that the kernel calls
 //! interrupted (the table changed while it was being read) is read again.
 
-use std::{fmt::Debug, num::NonZeroI32, sync::Arc, time::Duration};
+use std::{
+    fmt::Debug,
+    num::NonZeroI32,
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use futures::StreamExt;
 use netlink_packet_core::{
@@ -23,8 +33,9 @@ use super::{
 
 /// A dump is read at most so often before the caller hears of it.
 const DUMP_ATTEMPTS: u32 = 10;
-/// Longer than the kernel holds its configuration lock on a very large node.
-const DEADLINE: Duration = Duration::from_secs(30);
+/// Silence on the whole socket after which an answer counts as lost. Longer than the kernel holds its
+/// configuration lock on a very large node. Requests that wait behind others have no deadline.
+const SILENCE: Duration = Duration::from_secs(30);
 /// `struct nlmsghdr`: what a capped error message repeats of the request.
 const HEADER_LEN: usize = 16;
 /// `NLMSGERR_ATTR_MSG`.
@@ -45,6 +56,8 @@ impl<T> Message for T where
 pub(super) struct Transport<T: Message> {
     handle: ConnectionHandle<Reply<T>>,
     dumping: Arc<Mutex<()>>,
+    /// Messages received on the socket by all clones.
+    received: Arc<AtomicU64>,
 }
 
 /// What a dump returned.
@@ -82,7 +95,7 @@ impl<T: Message> Transport<T> {
         connection.set_forward_ack(true);
         connection.set_forward_done(true);
         tokio::spawn(connection);
-        Self { handle, dumping: Arc::new(Mutex::new(())) }
+        Self { handle, dumping: Arc::default(), received: Arc::default() }
     }
 
     /// Sends `message` with extra `NLM_F_*` flags and waits for the kernel's ack.
@@ -117,16 +130,27 @@ impl<T: Message> Transport<T> {
     async fn exchange(&self, message: T, flags: u16) -> Result<Answer<T>, Fault> {
         let kernel = SocketAddr::new(0, 0);
         let mut messages = self.handle.request(request(message, flags), kernel).or(Err(Fault::Closed))?;
-        let collect = async {
-            let mut answer = Answer::new();
-            while let Some(message) = messages.next().await {
-                if answer.take(message)? {
-                    return Ok(answer);
-                }
+        let mut answer = Answer::new();
+        loop {
+            let message = self.unless_silent(messages.next()).await?.ok_or(Fault::Closed)?;
+            if answer.take(message)? {
+                return Ok(answer);
             }
-            Err(Fault::Closed)
-        };
-        timeout(DEADLINE, collect).await.unwrap_or(Err(Fault::TimedOut { seconds: DEADLINE.as_secs() }))
+        }
+    }
+
+    async fn unless_silent<M>(&self, next: impl Future<Output = M>) -> Result<M, Fault> {
+        let mut next = pin!(next);
+        loop {
+            let before = self.received.load(Ordering::Relaxed);
+            if let Ok(message) = timeout(SILENCE, &mut next).await {
+                self.received.fetch_add(1, Ordering::Relaxed);
+                return Ok(message);
+            }
+            if self.received.load(Ordering::Relaxed) == before {
+                return Err(Fault::TimedOut { seconds: SILENCE.as_secs() });
+            }
+        }
     }
 }
 
@@ -156,8 +180,6 @@ impl<T> Answer<T> {
                 return refusal(error.code, remark);
             }
             NetlinkPayload::Done(done) => return refusal(NonZeroI32::new(done.code), remark(&done.extended_ack)),
-            // Part of this answer may be what was lost.
-            NetlinkPayload::Overrun(_) => self.interrupted = true,
             _ => {}
         }
         Ok(false)

@@ -14,10 +14,14 @@ use tracing::warn;
 use super::KernelEvent;
 use crate::netlink::{Address, FdbKey, Link, NeighbourKey, neighbour::is_permanent, reply::Reply, route};
 
+const RTM_NEWLINK: u16 = 16;
 const RTM_NEWNEIGH: u16 = 28;
 const RTM_DELNEIGH: u16 = 29;
+const RTM_DELRULE: u16 = 33;
 const RTM_NEWNEXTHOP: u16 = 104;
 const RTM_DELNEXTHOP: u16 = 105;
+const RTM_NEWNEXTHOPBUCKET: u16 = 116;
+const RTM_DELNEXTHOPBUCKET: u16 = 117;
 
 /// `NUD_INCOMPLETE`, `_REACHABLE`, `_STALE`, `_DELAY`, `_PROBE`: states only a dynamic entry is in.
 const NUD_DYNAMIC: u16 = 0x1f;
@@ -57,18 +61,26 @@ fn messages(mut datagram: &[u8]) -> impl Iterator<Item = Option<&[u8]>> {
 fn one_of_route(message: &[u8]) -> Option<KernelEvent> {
     let buffer = NetlinkBuffer::new(message);
     match buffer.message_type() {
-        RTM_NEWNEXTHOP | RTM_DELNEXTHOP => return Some(KernelEvent::Nexthop),
+        RTM_NEWNEXTHOP | RTM_DELNEXTHOP | RTM_NEWNEXTHOPBUCKET | RTM_DELNEXTHOPBUCKET => {
+            return Some(KernelEvent::Nexthop);
+        }
         kind @ (RTM_NEWNEIGH | RTM_DELNEIGH) if is_noise(kind, buffer.payload()) => return None,
         _ => {}
     }
     match NetlinkMessage::deserialize(message).ok()?.payload {
         NetlinkPayload::InnerMessage(Reply::Decoded(message)) => event(&message),
-        NetlinkPayload::InnerMessage(Reply::Undecodable { message_type }) => {
-            warn!(message_type, "a netlink event could not be decoded; reading everything back");
-            Some(KernelEvent::Overflow)
-        }
+        NetlinkPayload::InnerMessage(Reply::Undecodable { message_type }) => undecodable(message_type),
         _ => None,
     }
+}
+
+/// Of the kinds this module turns into events (link, address, route, neighbour, rule) none may be missed;
+/// what else a group carries on a newer kernel may.
+fn undecodable(message_type: u16) -> Option<KernelEvent> {
+    (RTM_NEWLINK..=RTM_DELRULE).contains(&message_type).then(|| {
+        warn!(message_type, "a netlink event could not be decoded; everything has to be read back");
+        KernelEvent::Overflow
+    })
 }
 
 /// Whether a neighbour message is about an entry that was and is dynamic.
@@ -116,4 +128,89 @@ fn neighbour(message: &NeighbourMessage, present: bool) -> Option<KernelEvent> {
     let (key, mac) = NeighbourKey::from_message(message)?;
     let mac = if present && is_permanent(message) { mac } else { None };
     Some(KernelEvent::Neighbour { key, mac })
+}
+
+#[cfg(test)]
+mod tests {
+    use netlink_packet_core::NetlinkHeader;
+    use netlink_packet_route::{
+        neighbour::{NeighbourAttribute, NeighbourState},
+        rule::RuleMessage,
+    };
+    use netlink_packet_xfrm::{XFRM_MSG_DELPOLICY, XFRM_MSG_FLUSHPOLICY, XFRM_MSG_NEWPOLICY, XFRM_MSG_POLEXPIRE};
+
+    use super::*;
+
+    fn datagram(messages: impl IntoIterator<Item = RouteNetlinkMessage>) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for message in messages {
+            let mut message = NetlinkMessage::new(NetlinkHeader::default(), NetlinkPayload::from(message));
+            message.finalize();
+            let start = bytes.len();
+            bytes.resize(start + message.buffer_len().next_multiple_of(4), 0);
+            message.serialize(&mut bytes[start..]);
+        }
+        bytes
+    }
+
+    /// A message of a type the library does not know, without a body.
+    fn bare(message_type: u16) -> Vec<u8> {
+        let mut bytes = vec![0; 16];
+        bytes[0] = 16;
+        bytes[4..6].copy_from_slice(&message_type.to_ne_bytes());
+        bytes
+    }
+
+    fn neighbour(state: NeighbourState) -> NeighbourMessage {
+        let mut message = NeighbourMessage::default();
+        message.header.family = AddressFamily::Inet;
+        message.header.ifindex = 7;
+        message.header.state = state;
+        message.attributes.push(NeighbourAttribute::Destination(std::net::Ipv4Addr::new(10, 5, 2, 0).into()));
+        message.attributes.push(NeighbourAttribute::LinkLayerAddress(vec![2, 0, 0, 0, 0, 2]));
+        message
+    }
+
+    #[test]
+    fn a_datagram_may_hold_several_messages() {
+        let rule = || RouteNetlinkMessage::NewRule(RuleMessage::default());
+        assert_eq!(route(&datagram([rule(), rule()])), [KernelEvent::Rules, KernelEvent::Rules]);
+        assert_eq!(route(&[]), []);
+    }
+
+    #[test]
+    fn a_datagram_that_is_cut_off_means_that_events_are_missing() {
+        let rule = RouteNetlinkMessage::NewRule(RuleMessage::default());
+        let mut cut = datagram([rule.clone(), rule]);
+        cut.pop();
+        assert_eq!(route(&cut), [KernelEvent::Rules, KernelEvent::Overflow]);
+    }
+
+    #[test]
+    fn what_cannot_be_decoded_matters_by_its_kind() {
+        assert_eq!(route(&bare(RTM_NEWLINK)), [KernelEvent::Overflow]);
+        assert_eq!(route(&bare(RTM_NEWNEXTHOP)), [KernelEvent::Nexthop]);
+        assert_eq!(route(&bare(RTM_DELNEXTHOPBUCKET)), [KernelEvent::Nexthop]);
+        assert_eq!(route(&bare(200)), []);
+    }
+
+    #[test]
+    fn neighbours_pass_when_they_are_or_may_have_been_permanent() {
+        use NeighbourState::{Failed, Permanent, Reachable, Stale};
+        let passes = |message| !route(&datagram([message])).is_empty();
+        for (state, new, gone) in
+            [(Permanent, true, true), (Failed, false, true), (Reachable, false, false), (Stale, false, false)]
+        {
+            assert_eq!(passes(RouteNetlinkMessage::NewNeighbour(neighbour(state))), new, "new, {state}");
+            assert_eq!(passes(RouteNetlinkMessage::DelNeighbour(neighbour(state))), gone, "gone, {state}");
+        }
+    }
+
+    #[test]
+    fn states_that_expire_are_no_policy_change() {
+        assert_eq!(xfrm(&bare(XFRM_MSG_EXPIRE)), []);
+        for message_type in [XFRM_MSG_NEWPOLICY, XFRM_MSG_DELPOLICY, XFRM_MSG_POLEXPIRE, XFRM_MSG_FLUSHPOLICY] {
+            assert_eq!(xfrm(&bare(message_type)), [KernelEvent::XfrmPolicy], "{message_type}");
+        }
+    }
 }

@@ -12,7 +12,7 @@ mod decode;
 use flannel_common::addr::Mac;
 use netlink_packet_xfrm::{XFRMNLGRP_EXPIRE, XFRMNLGRP_POLICY};
 use netlink_sys::{
-    AsyncSocketExt, TokioSocket,
+    AsyncSocket, AsyncSocketExt, TokioSocket,
     protocols::{NETLINK_ROUTE, NETLINK_XFRM},
 };
 use nix::errno::Errno;
@@ -156,6 +156,7 @@ async fn receive_if_any(socket: Option<&TokioSocket>, buffer: &mut Vec<u8>) -> i
     }
 }
 
+/// Waits for a datagram. Cancel-safe: nothing is taken from the socket before the last await.
 async fn receive(socket: &TokioSocket, buffer: &mut Vec<u8>) -> io::Result<Read> {
     loop {
         buffer.clear();
@@ -164,11 +165,29 @@ async fn receive(socket: &TokioSocket, buffer: &mut Vec<u8>) -> io::Result<Read>
             // Only port 0 is the kernel.
             Ok(sender) if sender.port_number() == 0 => return Ok(Read::Datagram),
             Ok(_) => {}
-            Err(error) if error.raw_os_error() == Some(Errno::ENOBUFS as i32) => {
-                warn!("netlink events were lost; reading everything back");
+            Err(error) if is(&error, Errno::ENOBUFS) => {
+                warn!("netlink events were lost; everything has to be read back");
+                drain(socket, buffer)?;
                 return Ok(Read::Lost);
             }
             Err(error) => return Err(error),
         }
     }
+}
+
+/// Empties the socket. Until it is empty the kernel goes on dropping events, and does not say so again:
+/// what is read back before that may change unseen.
+fn drain(socket: &TokioSocket, buffer: &mut Vec<u8>) -> io::Result<()> {
+    loop {
+        buffer.clear();
+        match socket.socket_ref().recv(buffer, 0) {
+            Err(error) if is(&error, Errno::EAGAIN) => return Ok(()),
+            Err(error) if !is(&error, Errno::ENOBUFS) => return Err(error),
+            _ => {}
+        }
+    }
+}
+
+fn is(error: &io::Error, errno: Errno) -> bool {
+    error.raw_os_error() == Some(errno as i32)
 }

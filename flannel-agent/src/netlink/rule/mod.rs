@@ -9,18 +9,23 @@ mod tunnel;
 use std::{fmt, net::IpAddr, ops::RangeInclusive};
 
 use ipnet::IpNet;
+use netlink_packet_core::Nla;
 pub use netlink_packet_route::rule::RuleAction;
 use netlink_packet_route::{
     RouteNetlinkMessage,
     rule::{RuleAttribute, RuleFlags, RuleMessage},
 };
 
-pub use self::tunnel::{Dependence, Selector, tunnel_depends_on};
+pub use self::tunnel::{Dependence, RuleSelector, tunnel_depends_on};
 use super::{
     Netlink,
     error::{NetlinkError, Verb},
     family::Family,
 };
+
+/// Since kernel 6.15, beside every port selector; the library has no name for them.
+const FRA_SPORT_MASK: u16 = 28;
+const FRA_DPORT_MASK: u16 = 29;
 
 /// A routing rule. Selectors that are `None`, zero or false match everything.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -132,6 +137,8 @@ impl Rule {
             | RuleAttribute::SuppressIfGroup(_)
             | RuleAttribute::SuppressPrefixLen(_)
             | RuleAttribute::Protocol(_) => {}
+            // Which bits of the port count; the port itself is an attribute of its own.
+            RuleAttribute::Other(other) if matches!(other.kind(), FRA_SPORT_MASK | FRA_DPORT_MASK) => {}
             _ => self.unknown = true,
         }
     }
@@ -173,6 +180,9 @@ mod tests {
     fn an_attribute_of_a_newer_kernel_is_kept_as_unknown() {
         let mut message = RuleMessage::default();
         message.attributes.push(RuleAttribute::Priority(5));
+        assert!(!Rule::from_message(&message).unknown);
+        // The mask beside every port selector of kernel 6.15 is none of them.
+        message.attributes.push(RuleAttribute::Other(DefaultNla::new(FRA_DPORT_MASK, vec![0xff, 0xff])));
         assert!(!Rule::from_message(&message).unknown);
         // FRA_DSCP, kernel 6.12.
         message.attributes.push(RuleAttribute::Other(DefaultNla::new(25, vec![46])));

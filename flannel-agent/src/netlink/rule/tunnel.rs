@@ -6,10 +6,11 @@
 //! port (per flow), and the mark and TOS they carry after netfilter's output chains, which look up again
 //! when they change one.
 
-use std::{fmt, ops::RangeInclusive};
+use std::fmt;
+
+use netlink_packet_route::IpProtocol;
 
 use super::{Rule, RuleAction};
-use netlink_packet_route::IpProtocol;
 
 /// The user id of the kernel's own sockets, the vxlan device's among them.
 const KERNEL_UID: u32 = 0;
@@ -20,13 +21,13 @@ pub struct Dependence {
     /// Priority of the rule.
     pub priority: u32,
     /// The selector.
-    pub on: Selector,
+    pub on: RuleSelector,
 }
 
 /// What of a packet a rule looks at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names say it")]
-pub enum Selector {
+pub enum RuleSelector {
     FwMark,
     Uid,
     SourcePort,
@@ -39,7 +40,7 @@ pub enum Selector {
     Unknown,
 }
 
-impl fmt::Display for Selector {
+impl fmt::Display for RuleSelector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::FwMark => "the firewall mark",
@@ -67,13 +68,13 @@ pub fn tunnel_depends_on(rules: &[Rule]) -> Option<Dependence> {
     rules.iter().find_map(|rule| depends(rule).map(|on| Dependence { priority: rule.priority, on }))
 }
 
-fn depends(rule: &Rule) -> Option<Selector> {
+fn depends(rule: &Rule) -> Option<RuleSelector> {
     if rule.action == RuleAction::Nop {
         return None;
     }
     // Turned around, "cannot match" is "always matches", and neither is worth a case of its own.
     if rule.invert {
-        return Some(Selector::Inverted);
+        return Some(RuleSelector::Inverted);
     }
     if cannot_match(rule) {
         return None;
@@ -89,22 +90,18 @@ fn cannot_match(rule: &Rule) -> bool {
     forwarded_only || other_protocol || other_user
 }
 
-fn beyond_a_lookup(rule: &Rule) -> Option<Selector> {
+fn beyond_a_lookup(rule: &Rule) -> Option<RuleSelector> {
     let looks_at = [
-        (rule.unknown, Selector::Unknown),
-        (rule.fwmark.is_some_and(|(_, mask)| mask != 0), Selector::FwMark),
-        (rule.uid_range.is_some(), Selector::Uid),
-        (rule.sport.as_ref().is_some_and(|range| !is_every_port(range)), Selector::SourcePort),
-        (rule.tos != 0, Selector::Tos),
-        (rule.oif.is_some(), Selector::OutputInterface),
-        (rule.l3mdev, Selector::Vrf),
-        (rule.tunnel_id.is_some_and(|id| id != 0), Selector::TunnelId),
+        (rule.unknown, RuleSelector::Unknown),
+        (rule.fwmark.is_some_and(|(_, mask)| mask != 0), RuleSelector::FwMark),
+        (rule.uid_range.is_some(), RuleSelector::Uid),
+        (rule.sport.is_some(), RuleSelector::SourcePort),
+        (rule.tos != 0, RuleSelector::Tos),
+        (rule.oif.is_some(), RuleSelector::OutputInterface),
+        (rule.l3mdev, RuleSelector::Vrf),
+        (rule.tunnel_id.is_some_and(|id| id != 0), RuleSelector::TunnelId),
     ];
     looks_at.into_iter().find_map(|(looks, selector)| looks.then_some(selector))
-}
-
-fn is_every_port(range: &RangeInclusive<u16>) -> bool {
-    *range.start() == 0 && (*range.end() == u16::MAX || *range.end() == 0)
 }
 
 #[cfg(test)]
@@ -158,18 +155,18 @@ mod tests {
     #[test]
     fn anything_else_is_named() {
         for (found, on) in [
-            (Rule { fwmark: Some((0x4000, 0x4000)), ..rule() }, Selector::FwMark),
-            (Rule { fwmark: Some((0, 1)), ..rule() }, Selector::FwMark),
-            (Rule { uid_range: Some(0..=0), ..rule() }, Selector::Uid),
-            (Rule { sport: Some(1..=1023), ..rule() }, Selector::SourcePort),
-            (Rule { ip_proto: Some(UDP), sport: Some(1..=1023), ..rule() }, Selector::SourcePort),
-            (Rule { tos: 0x10, ..rule() }, Selector::Tos),
-            (Rule { oif: Some("eth1".into()), ..rule() }, Selector::OutputInterface),
-            (Rule { l3mdev: true, ..rule() }, Selector::Vrf),
-            (Rule { tunnel_id: Some(7), ..rule() }, Selector::TunnelId),
-            (Rule { invert: true, ..rule() }, Selector::Inverted),
-            (Rule { invert: true, iif: Some("eth1".into()), ..rule() }, Selector::Inverted),
-            (Rule { unknown: true, ..rule() }, Selector::Unknown),
+            (Rule { fwmark: Some((0x4000, 0x4000)), ..rule() }, RuleSelector::FwMark),
+            (Rule { fwmark: Some((0, 1)), ..rule() }, RuleSelector::FwMark),
+            (Rule { uid_range: Some(0..=0), ..rule() }, RuleSelector::Uid),
+            (Rule { sport: Some(1..=1023), ..rule() }, RuleSelector::SourcePort),
+            (Rule { ip_proto: Some(UDP), sport: Some(1..=1023), ..rule() }, RuleSelector::SourcePort),
+            (Rule { tos: 0x10, ..rule() }, RuleSelector::Tos),
+            (Rule { oif: Some("eth1".into()), ..rule() }, RuleSelector::OutputInterface),
+            (Rule { l3mdev: true, ..rule() }, RuleSelector::Vrf),
+            (Rule { tunnel_id: Some(7), ..rule() }, RuleSelector::TunnelId),
+            (Rule { invert: true, ..rule() }, RuleSelector::Inverted),
+            (Rule { invert: true, iif: Some("eth1".into()), ..rule() }, RuleSelector::Inverted),
+            (Rule { unknown: true, ..rule() }, RuleSelector::Unknown),
         ] {
             let mut rules = defaults();
             rules.insert(1, found);
