@@ -1,3 +1,4 @@
 //! Agent.
 
+pub mod cli;
 pub mod config;
