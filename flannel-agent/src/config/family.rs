@@ -98,8 +98,16 @@ fn parse_network<P: Limits>(fields: &Fields) -> Result<P> {
     let Some(raw) = fields.raw(P::NETWORK) else { return Err(missing()) };
     let bad = || fields.bad_value(P::NETWORK, "a CIDR such as 10.244.0.0/16");
     let text: String = serde_json::from_str(raw.get()).map_err(|_not_a_string| bad())?;
-    let network = text.parse::<P>().map_err(|_not_a_network| bad())?.masked();
+    let network = parse_cidr::<P>(&text).ok_or_else(bad)?;
     if network.length() == 0 && network.first() == 0 { Err(missing()) } else { Ok(network) }
+}
+
+/// The address's own parser, because that of networks takes leading zeros.
+fn parse_cidr<P: Prefix>(text: &str) -> Option<P> {
+    let (address, length) = text.split_once('/')?;
+    let is_decimal = length.bytes().all(|byte| byte.is_ascii_digit());
+    let length = length.parse().ok().filter(|length| *length <= P::BITS && is_decimal)?;
+    address.parse().ok().map(|address| P::new(address, length).masked())
 }
 
 fn parse_subnet_len<P: Limits>(fields: &Fields, network: P) -> Result<u8> {

@@ -20,7 +20,12 @@ pub trait Prefix: Copy + Debug + Display + Eq + Ord + FromStr + Into<IpNet> + Se
     const BITS: u8;
 
     /// The network of length `len` that holds the address; host bits are cleared. `len` is at most [`Self::BITS`].
-    fn from_bits(bits: u128, len: u8) -> Self;
+    fn from_bits(bits: u128, len: u8) -> Self {
+        Self::new(Self::to_address(bits), len).masked()
+    }
+
+    /// The network an address and a length name, host bits and all. `length` is at most [`Self::BITS`].
+    fn new(address: Self::Address, length: u8) -> Self;
 
     /// The address part, with the host bits if it has any.
     fn address(self) -> Self::Address;
@@ -52,7 +57,7 @@ pub trait Prefix: Copy + Debug + Display + Eq + Ord + FromStr + Into<IpNet> + Se
     /// The same network with its host bits cleared.
     #[must_use]
     fn masked(self) -> Self {
-        Self::from_bits(self.first(), self.length())
+        Self::new(Self::to_address(self.first()), self.length())
     }
 
     /// The bits of an address that do not belong to the network.
@@ -67,8 +72,8 @@ impl Prefix for Ipv4Net {
 
     const BITS: u8 = 32;
 
-    fn from_bits(bits: u128, len: u8) -> Self {
-        Self::new_assert(Self::to_address(bits), len).trunc()
+    fn new(address: Ipv4Addr, length: u8) -> Self {
+        Self::new_assert(address, length)
     }
 
     fn address(self) -> Ipv4Addr {
@@ -94,8 +99,8 @@ impl Prefix for Ipv6Net {
 
     const BITS: u8 = 128;
 
-    fn from_bits(bits: u128, len: u8) -> Self {
-        Self::new_assert(Self::to_address(bits), len).trunc()
+    fn new(address: Ipv6Addr, length: u8) -> Self {
+        Self::new_assert(address, length)
     }
 
     fn address(self) -> Ipv6Addr {

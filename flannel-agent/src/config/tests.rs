@@ -70,6 +70,8 @@ fn mistakes_name_key_and_value() {
         (r#"{"Network":null}"#, "Network in the network configuration is null, expected a CIDR"),
         (r#"{"Network":"10.0.0.0"}"#, r#"Network in the network configuration is "10.0.0.0", expected a CIDR"#),
         (r#"{"Network":"fd00::/48"}"#, "expected a CIDR"),
+        (r#"{"Network":"010.0.0.0/8"}"#, "expected a CIDR"),
+        (r#"{"Network":"10.0.0.0/33"}"#, "expected a CIDR"),
         (r#"{"Network":"10.3.0.0/29"}"#, "Network 10.3.0.0/29 is too small"),
         (r#"{"Network":"10.3.0.0/16","SubnetLen":31}"#, "SubnetLen 31 does not suit the network 10.3.0.0/16"),
         (r#"{"Network":"10.3.0.0/16","SubnetLen":17}"#, "must lie in 18..=30"),
