@@ -2,13 +2,14 @@
 //!
 //! Three layers. Data as it stands in the store: [`LeaseKey`], [`LeaseAttrs`], [`Entry`]. The pure
 //! [`LeaseSet`], which decides from all entries which peers are believed. And the [`SubnetManager`], which
-//! talks to a store and keeps our own lease alive. Nothing here touches the kernel; subnet.env is
+//! talks to a store ([`etcd`]) and keeps our own lease alive. Nothing here touches the kernel; subnet.env is
 //! [`SubnetEnv`]'s.
 
 mod attrs;
 mod backoff;
 mod complaint;
 mod entry;
+pub mod etcd;
 mod key;
 mod manager;
 mod set;
