@@ -12,7 +12,6 @@ mod goint;
 mod gostyle;
 mod options;
 mod raw;
-mod secret;
 
 #[cfg(test)]
 mod tests;
@@ -22,9 +21,8 @@ use std::{ffi::OsString, path::Path, process::ExitCode};
 use clap::{Parser, Subcommand};
 
 pub use self::{
-    options::{AttachMode, EtcdOptions, OptionWarning, RunOptions},
+    options::{AttachMode, OptionWarning, RunOptions},
     raw::RawOptions,
-    secret::{Credentials, Secret},
 };
 
 /// What the command line asks for.
@@ -110,7 +108,10 @@ fn version() -> Stop {
 }
 
 fn usage(mistakes: &[String]) -> Stop {
-    let text = format!("error: {}\n\nSee `flannel-agent run --help` for the flags.\n", mistakes.join("\nerror: "));
+    let text = format!(
+        "error: {}\n\nSee `flannel-agent run --help`, or `flanneld --help`, for the flags.\n",
+        mistakes.join("\nerror: ")
+    );
     Stop { code: 2, to_stderr: true, text }
 }
 

@@ -1,14 +1,17 @@
 //! The options of `run`, checked and typed.
 //!
 //! [`RunOptions::new`] is the only way from what was written to what is used; it reports every mistake, not
-//! the first. A password leaves this module inside a [`super::Secret`] only.
+//! the first. A password leaves this module inside a [`crate::subnet::etcd::Secret`] only.
 
 use std::{fmt, net::Ipv4Addr, path::PathBuf, str::FromStr, time::Duration};
 
 use tracing::Level;
 
-use super::{Credentials, RawOptions};
-use crate::config::DatapathMode;
+use super::RawOptions;
+use crate::{
+    config::DatapathMode,
+    subnet::etcd::{Credentials, EtcdOptions},
+};
 
 /// Flannel's lease lifetime in minutes; the renew margin is written on this scale.
 const DAY_MINUTES: i64 = 1440;
@@ -23,21 +26,6 @@ pub enum AttachMode {
     Tcx,
     /// Filters of the clsact qdisc only.
     Clsact,
-}
-
-/// How to reach etcd, and how our lease lives there.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EtcdOptions {
-    /// At least one `http://host:port`, tried in order.
-    pub endpoints: Vec<String>,
-    /// The prefix of our keys, as written.
-    pub prefix: String,
-    /// User and password, when etcd asks for them.
-    pub credentials: Option<Credentials>,
-    /// The lifetime of a lease, whole seconds.
-    pub lease_ttl: Duration,
-    /// How long before expiry a lease is renewed; shorter than the lifetime.
-    pub renew_margin: Duration,
 }
 
 /// Everything `run` needs to know.

@@ -2,7 +2,7 @@
 
 use clap::{ArgAction, Args};
 
-use super::Secret;
+use crate::subnet::etcd::Secret;
 
 /// What was written, with defaults filled in. Turned into [`super::RunOptions`] by its constructor.
 #[derive(Args, Clone, Debug)]
@@ -14,7 +14,7 @@ pub struct RawOptions {
     #[arg(long, value_name = "PATH", default_value = "/coreos.com/network")]
     pub(super) etcd_prefix: String,
     /// User name for etcd
-    #[arg(long, value_name = "NAME", default_value = "")]
+    #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
     pub(super) etcd_username: String,
     /// Password for etcd; prefer `FLANNELD_ETCD_PASSWORD`, which other users cannot read
     #[arg(long, value_name = "PASSWORD", default_value = "", hide_default_value = true)]

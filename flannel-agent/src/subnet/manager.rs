@@ -2,6 +2,7 @@
 
 use std::{
     error::Error,
+    fmt,
     net::{IpAddr, Ipv4Addr},
     time::SystemTime,
 };
@@ -76,6 +77,16 @@ pub enum LostCause {
         /// The new owner.
         by: Option<Ipv4Addr>,
     },
+}
+
+impl fmt::Display for LostCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Deleted => f.write_str("deleted or expired"),
+            Self::TakenOver { by: Some(by) } => write!(f, "taken over by {by}"),
+            Self::TakenOver { by: None } => f.write_str("overwritten by somebody without a public address"),
+        }
+    }
 }
 
 /// What a store reports, in order.

@@ -1,9 +1,9 @@
 //! Following the leases of others.
 
 use etcd_client::{Txn, TxnOp};
-use flannel_agent::{
-    cli::EtcdOptions,
-    subnet::{LeaseSet, StoreEvent, etcd::EtcdManager},
+use flannel_agent::subnet::{
+    LeaseSet, StoreEvent,
+    etcd::{EtcdManager, EtcdOptions},
 };
 use tokio::sync::mpsc;
 

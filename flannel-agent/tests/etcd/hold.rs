@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use flannel_agent::{
-    cli::EtcdOptions,
-    subnet::{LostCause, OwnLease, StoreEvent, etcd::EtcdManager},
+use flannel_agent::subnet::{
+    LostCause, OwnLease, StoreEvent,
+    etcd::{EtcdManager, EtcdOptions},
 };
 use tokio::sync::mpsc;
 

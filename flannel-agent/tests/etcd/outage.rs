@@ -1,13 +1,14 @@
 //! Servers that are absent, frozen, restarted, wiped, or ask for a password.
 
-use flannel_agent::{
-    cli::{Credentials, EtcdOptions},
-    subnet::{StoreEvent, SubnetManager as _, etcd::EtcdManager, wait_for_config, wait_for_lease},
+use flannel_agent::subnet::{
+    StoreEvent, SubnetManager as _,
+    etcd::{Credentials, EtcdManager, EtcdOptions},
+    wait_for_config, wait_for_lease,
 };
 use nix::sys::signal::Signal;
 use tokio::time::timeout;
 
-use crate::support::{BRISK, CONFIG, Cluster, Etcd, PATIENCE, attrs, follow, request, until, until_in_sync};
+use crate::support::{BRISK, CONFIG, Cluster, Data, Etcd, PATIENCE, attrs, follow, request, until, until_in_sync};
 
 #[tokio::test]
 async fn an_etcd_that_comes_later_is_waited_for() {
@@ -59,7 +60,7 @@ async fn a_frozen_and_a_restarted_server_cost_nothing() {
         if freeze {
             cluster.etcd.signal(Signal::SIGCONT);
         } else {
-            cluster.etcd.restart(true).await;
+            cluster.etcd.restart(Data::Kept).await;
         }
         until(&mut events, |event| matches!(event, StoreEvent::Resumed).then_some(())).await;
         let name = if freeze { "10.5.201.0-24" } else { "10.5.202.0-24" };
@@ -82,10 +83,40 @@ async fn a_wiped_store_is_noticed_and_our_lease_written_again() {
     until_in_sync(&mut events).await;
     cluster.etcd.stop();
     until(&mut events, |event| matches!(event, StoreEvent::OutOfSync { .. }).then_some(())).await;
-    cluster.etcd.restart(false).await;
+    cluster.etcd.restart(Data::Wiped).await;
     assert_eq!(until_in_sync(&mut events).await, [""; 0]);
     until(&mut events, |event| matches!(event, StoreEvent::OwnLeaseLost { .. }).then_some(())).await;
     until(&mut events, |event| matches!(event, StoreEvent::OwnLease(lease) if lease.key == own).then_some(())).await;
+}
+
+#[tokio::test]
+async fn a_store_restored_from_a_backup_is_followed_from_there() {
+    let Some(cluster) = Cluster::alone("restored").await else { return };
+    let (own, mut events) = follow(cluster.manager(), request(1)).await;
+    until_in_sync(&mut events).await;
+    cluster.etcd.stop();
+    cluster.etcd.back_up();
+    cluster.etcd.restart(Data::Kept).await;
+    until(&mut events, |event| matches!(event, StoreEvent::Resumed).then_some(())).await;
+    // From here on, what the node knows is newer than the backup, its own lease included.
+    cluster.etcd.client().await.delete(cluster.key(own), None).await.expect("delete");
+    until(&mut events, |event| matches!(event, StoreEvent::OwnLease(_)).then_some(())).await;
+    cluster.etcd.stop();
+    until(&mut events, |event| matches!(event, StoreEvent::OutOfSync { .. }).then_some(())).await;
+    cluster.etcd.restart(Data::BackedUp).await;
+    assert_eq!(until_in_sync(&mut events).await, [own.to_string()]);
+    let held = until(&mut events, |event| match event {
+        StoreEvent::OwnLease(own) => Some(own.key),
+        StoreEvent::OwnLeaseLost { .. } => panic!("{event:?}"),
+        _ => None,
+    });
+    assert_eq!(held.await, own);
+    cluster.etcd.client().await.put(cluster.key(own), attrs(1).to_json(), None).await.expect("put");
+    until(&mut events, |event| match event {
+        StoreEvent::OwnLease(own) => own.expires_at.is_none().then_some(()),
+        _ => None,
+    })
+    .await;
 }
 
 #[tokio::test]

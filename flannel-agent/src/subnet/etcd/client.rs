@@ -9,8 +9,10 @@ use std::time::Duration;
 use etcd_client::{Client, ConnectOptions, Error};
 use tokio::time::timeout;
 
-use super::error::{EtcdError, Problem};
-use crate::cli::{Credentials, EtcdOptions};
+use super::{
+    error::{EtcdError, Problem},
+    options::{Credentials, EtcdOptions},
+};
 
 /// How soon a silent server is given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,15 +6,16 @@
 
 use std::time::{Duration, Instant};
 
-use etcd_client::{Event, EventType, KeyValue, ResponseHeader, WatchOptions, WatchResponse, WatchStream};
+use etcd_client::{Event, EventType, WatchOptions, WatchResponse, WatchStream};
 use tokio::{sync::mpsc, time::sleep_until};
 use tracing::{info, warn};
 
 use super::{
     EtcdManager,
     error::{EtcdError, Problem},
+    feed::{Feed, FeedEvent, Position},
     hold::Holder,
-    listing::{Position, Stored, list},
+    listing::{Stored, list},
 };
 use crate::subnet::{Backoff, Complaint, Delays, LeaseRequest, StoreEvent};
 
@@ -29,18 +30,9 @@ const WATCHING: &str = "watching the leases";
 /// The receiver of events is gone.
 struct Gone;
 
-/// Where we stand with the store.
-enum Feed {
-    /// Changes arrive here.
-    Open(Box<WatchStream>),
-    /// Try again then.
-    Closed { retry_at: Instant },
-}
-
 /// What happened next.
 enum Step {
-    Response(Result<WatchResponse, Problem>),
-    Reconnect,
+    Feed(FeedEvent),
     OwnLeaseDue,
 }
 
@@ -74,8 +66,8 @@ impl Follower {
     pub(super) async fn run(mut self) {
         while let Some(step) = self.next_step().await {
             let going_on = match step {
-                Step::Response(response) => self.take_response(response).await,
-                Step::Reconnect => self.reconnect().await,
+                Step::Feed(FeedEvent::Response(response)) => self.take_response(response).await,
+                Step::Feed(FeedEvent::Reconnect) => self.reconnect().await,
                 Step::OwnLeaseDue => {
                     let events = self.holder.act(&mut self.manager).await;
                     self.send_all(events).await
@@ -91,7 +83,7 @@ impl Follower {
         let due = self.holder.due();
         tokio::select! {
             () = self.events.closed() => None,
-            step = self.feed.next_step() => Some(step),
+            event = self.feed.next_event() => Some(Step::Feed(event)),
             () = until(due) => Some(Step::OwnLeaseDue),
         }
     }
@@ -151,10 +143,10 @@ impl Follower {
             warn!("the store compacted changes we have not seen; listing all leases again");
             self.position = None;
         }
-        if response.canceled() {
+        if response.canceled() || self.position.is_none() {
             return self.broken_watch(Problem::Cancelled(response.cancel_reason().to_owned())).await;
         }
-        if response.created() && !self.continues(&response) {
+        if response.created() && self.position.is_some_and(|position| !position.is_continued_by(&response)) {
             warn!("the store is another one, or older than it was; listing all leases again");
             self.position = None;
             self.feed = Feed::Closed { retry_at: Instant::now() + self.delays.next_delay() };
@@ -166,24 +158,10 @@ impl Follower {
         for event in response.events() {
             self.take_event(event).await?;
         }
-        self.advance(&response);
-        Ok(())
-    }
-
-    /// Moves on to what this response leaves unseen. The revision in its header is the store's: events up to it
-    /// may still be on their way, unless the response has none and is not the watch's first.
-    fn advance(&mut self, response: &WatchResponse) {
-        let last_event = response.events().iter().filter_map(Event::kv).map(KeyValue::mod_revision).max();
-        let progress = response.header().filter(|_| !response.created()).map(ResponseHeader::revision);
-        if let (Some(position), Some(seen)) = (&mut self.position, last_event.or(progress)) {
-            position.next = position.next.max(seen + 1);
+        if let Some(position) = &mut self.position {
+            position.advance(&response);
         }
-    }
-
-    /// Whether the history we know goes on here.
-    fn continues(&self, response: &WatchResponse) -> bool {
-        let (Some(position), Some(header)) = (self.position, response.header()) else { return true };
-        header.cluster_id() == position.cluster && header.revision() + 1 >= position.next
+        Ok(())
     }
 
     async fn connected(&mut self) -> Result<(), Gone> {
@@ -203,25 +181,22 @@ impl Follower {
         let Some(kv) = event.kv() else { return Ok(()) };
         let Some(stored) = Stored::read(&self.manager.keys, kv) else { return Ok(()) };
         let is_own = self.own_name().as_ref() == Some(&stored.entry.name);
-        let stored = match event.event_type() {
+        // Our own writes come back as events, and what preceded them may come after them.
+        let is_news = self.manager.held.as_ref().is_some_and(|held| stored.entry.modified > held.modified);
+        let found = match event.event_type() {
             EventType::Put => {
                 self.send(StoreEvent::Put(stored.entry.clone())).await?;
                 Some(stored)
             }
             EventType::Delete => {
-                let (name, deleted) = (stored.entry.name, kv.mod_revision());
-                self.send(StoreEvent::Delete { name }).await?;
-                if self.manager.held.as_ref().is_some_and(|held| deleted < held.modified) {
-                    // Deleted, and acquired again before we saw it.
-                    return Ok(());
-                }
+                self.send(StoreEvent::Delete { name: stored.entry.name }).await?;
                 None
             }
         };
-        if !is_own {
+        if !is_own || !is_news {
             return Ok(());
         }
-        let events = self.holder.see(&mut self.manager, stored.as_ref()).await;
+        let events = self.holder.see(&mut self.manager, found.as_ref()).await;
         self.send_all(events).await
     }
 
@@ -260,22 +235,6 @@ impl Follower {
             self.send(event).await?;
         }
         Ok(())
-    }
-}
-
-impl Feed {
-    async fn next_step(&mut self) -> Step {
-        match self {
-            Self::Open(stream) => Step::Response(match stream.message().await {
-                Ok(Some(response)) => Ok(response),
-                Ok(None) => Err(Problem::Ended),
-                Err(error) => Err(error.into()),
-            }),
-            Self::Closed { retry_at } => {
-                sleep_until((*retry_at).into()).await;
-                Step::Reconnect
-            }
-        }
     }
 }
 

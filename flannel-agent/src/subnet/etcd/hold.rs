@@ -105,12 +105,12 @@ impl Holder {
         }
     }
 
-    /// Our key as the store has it now; `None` when it is gone. To be called for every change of it that
-    /// is seen, our own writes included.
+    /// Our key as the store has it now; `None` when it is gone. It may be older than what we wrote, in a store
+    /// that was restored from a backup.
     pub(super) async fn see(&mut self, manager: &mut EtcdManager, found: Option<&Stored>) -> Vec<StoreEvent> {
         let Some(held) = &manager.held else { return Vec::new() };
         let Some(stored) = found else { return self.lost(manager, LostCause::Deleted) };
-        if stored.entry.modified <= held.modified {
+        if stored.entry.modified == held.modified {
             return Vec::new();
         }
         let attrs = stored.lease().map(|lease| &lease.attrs);
@@ -145,7 +145,7 @@ impl Holder {
 
     fn lost(&mut self, manager: &mut EtcdManager, cause: LostCause) -> Vec<StoreEvent> {
         let Some(Held { key, .. }) = manager.held.take() else { return Vec::new() };
-        warn!("our lease {key} is lost ({cause:?}); acquiring one again");
+        warn!("our lease {key} is lost: {cause}; acquiring one again");
         self.request.previous = Some(key);
         self.due = Some(Instant::now());
         vec![StoreEvent::OwnLeaseLost { key, cause }]

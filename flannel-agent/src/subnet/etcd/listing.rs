@@ -2,7 +2,7 @@
 
 use etcd_client::{GetOptions, GetResponse, KeyValue};
 
-use super::{client::EtcdClient, error::EtcdError, keys::Keys};
+use super::{client::EtcdClient, error::EtcdError, feed::Position, keys::Keys};
 use crate::subnet::{Entry, Lease};
 
 /// Entries per request: far below the 4 MB a message may have.
@@ -29,15 +29,6 @@ impl Stored {
     pub(super) fn lease(&self) -> Option<&Lease> {
         self.entry.lease.as_ref().ok()
     }
-}
-
-/// A point in etcd's history, and whose history it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Position {
-    /// The next revision we have not seen.
-    pub(super) next: i64,
-    /// The cluster's id.
-    pub(super) cluster: u64,
 }
 
 /// Everything there is.

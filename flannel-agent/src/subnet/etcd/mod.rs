@@ -8,10 +8,12 @@
 mod choose;
 mod client;
 mod error;
+mod feed;
 mod follow;
 mod hold;
 mod keys;
 mod listing;
+mod options;
 mod publish;
 
 use std::time::{Duration, Instant};
@@ -29,9 +31,9 @@ use self::{
 pub use self::{
     client::Liveness,
     error::{EtcdError, Problem},
+    options::{Credentials, EtcdOptions, Secret},
 };
 use super::{AcquireError, LeaseKey, LeaseRequest, OwnLease, StoreEvent, SubnetManager};
-use crate::cli::EtcdOptions;
 
 /// Attempts to acquire before the store counts as too busy.
 const TRIES: u32 = 10;

@@ -109,11 +109,10 @@ impl LeaseSet {
         None
     }
 
-    /// Our lease: the key we hold, with our address. The same key with another address is somebody's claim.
+    /// Our lease: the key we hold, with our address (IPv4 where there is one). The same key with another address is somebody's claim.
     pub(super) fn is_own(&self, lease: &Lease) -> bool {
-        let attrs = &lease.attrs;
-        let same_node = (attrs.public_ip, attrs.public_ipv6) == (self.own_attrs.public_ip, self.own_attrs.public_ipv6);
-        self.own_key == Some(lease.key) && same_node
+        let node = |attrs: &LeaseAttrs| attrs.public_ip.map(IpAddr::from).or(attrs.public_ipv6.map(IpAddr::from));
+        self.own_key == Some(lease.key) && node(&lease.attrs) == node(&self.own_attrs)
     }
 
     fn resolve_family<P: LeaseFamily>(&self, network: P, leases: &[(&Entry, &Lease)], resolved: &mut Resolved) {

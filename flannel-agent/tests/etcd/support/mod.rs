@@ -7,11 +7,10 @@ use std::time::Duration;
 
 use etcd_client::{Client, KeyValue};
 use flannel_agent::{
-    cli::EtcdOptions,
     config::NetworkConfig,
     subnet::{
         LeaseAttrs, LeaseKey, LeaseRequest, StoreEvent, VxlanData,
-        etcd::{EtcdManager, Liveness},
+        etcd::{EtcdManager, EtcdOptions, Liveness},
     },
 };
 use flannel_common::addr::Mac;
@@ -19,7 +18,7 @@ use tokio::{sync::mpsc, time::timeout};
 
 pub(crate) use self::{
     proxy::Proxy,
-    server::{Etcd, Server, free_ports},
+    server::{Data, Etcd, Server, free_ports},
 };
 
 /// Longer than anything takes that works.

@@ -1,9 +1,10 @@
 //! An etcd process.
 
 use std::{
+    fs,
     io::{ErrorKind, Write as _},
     net::TcpListener,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::{Arc, Mutex, PoisonError, Weak},
     time::Duration,
@@ -94,11 +95,19 @@ impl Etcd {
         child.wait().expect("wait");
     }
 
-    /// Starts a stopped server again, with its data or without.
-    pub(crate) async fn restart(&self, keep_data: bool) {
+    /// Keeps a copy of a stopped server's data.
+    pub(crate) fn back_up(&self) {
+        copy_dir(&self.scratch.path().join("data"), &self.scratch.path().join("backup"));
+    }
+
+    /// Starts a stopped server again.
+    pub(crate) async fn restart(&self, with: Data) {
         let data = self.scratch.path().join("data");
-        if !keep_data {
-            std::fs::remove_dir_all(&data).expect("the data directory goes");
+        if with != Data::Kept {
+            fs::remove_dir_all(&data).expect("the data directory goes");
+        }
+        if with == Data::BackedUp {
+            copy_dir(&self.scratch.path().join("backup"), &data);
         }
         *self.child() = spawn(data, self.ports).expect("etcd starts");
         self.client().await;
@@ -106,6 +115,27 @@ impl Etcd {
 
     fn child(&self) -> std::sync::MutexGuard<'_, Child> {
         self.child.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a restarted server knows.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Data {
+    Kept,
+    Wiped,
+    BackedUp,
+}
+
+fn copy_dir(from: &Path, to: &Path) {
+    fs::create_dir(to).expect("a directory");
+    for entry in fs::read_dir(from).expect("the directory") {
+        let entry = entry.expect("an entry");
+        let target = to.join(entry.file_name());
+        if entry.file_type().expect("a type").is_dir() {
+            copy_dir(&entry.path(), &target);
+        } else {
+            fs::copy(entry.path(), target).expect("copied");
+        }
     }
 }
 

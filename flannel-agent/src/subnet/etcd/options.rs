@@ -1,8 +1,23 @@
-//! Text that must not reach a log.
+//! How to reach etcd, and how our lease lives there.
 
-use std::{convert::Infallible, fmt, str::FromStr};
+use std::{convert::Infallible, fmt, str::FromStr, time::Duration};
 
-/// A password. Its `Debug` form is a placeholder, and it has no `Display`.
+/// What the operator chooses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EtcdOptions {
+    /// At least one `http://host:port`, tried in order.
+    pub endpoints: Vec<String>,
+    /// The prefix of our keys, as written.
+    pub prefix: String,
+    /// User and password, when etcd asks for them.
+    pub credentials: Option<Credentials>,
+    /// The lifetime of a lease, whole seconds.
+    pub lease_ttl: Duration,
+    /// How long before expiry a lease is renewed; shorter than the lifetime.
+    pub renew_margin: Duration,
+}
+
+/// A password: text that must not reach a log. Its `Debug` form is a placeholder, and it has no `Display`.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Secret(String);
 
