@@ -2,7 +2,7 @@
 //!
 //! `flannel-agent run [flags]` is the daemon. Under the name `flanneld` the same binary is the daemon without
 //! naming the subcommand, so that it replaces flanneld in place. The flags of `run` are Go-style and go through
-//! [`gostyle`] first; those of every other subcommand are plain clap.
+//! `gostyle` first; those of every other subcommand are plain clap.
 //!
 //! Help and version go to standard output, as is usual; under the name `flanneld` to standard error, as
 //! flanneld does. Wrong usage exits with 2 and lists every mistake at once.
