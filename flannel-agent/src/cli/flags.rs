@@ -1,0 +1,110 @@
+//! The table of the flags `run` knows: flanneld's, and ours.
+//!
+//! A flag that is served has a field in [`super::RawOptions`] (a test keeps the two in step). A flag of
+//! flanneld that is not built yet is accepted with flanneld's own default and refused by name otherwise.
+
+use Kind::{Bool, Int, List, Text};
+
+use super::goint::{parse_bool, parse_int};
+
+/// How a flag's value is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// `--flag` or `--flag=true`.
+    Bool,
+    /// An integer in Go's spelling.
+    Int,
+    /// Any text.
+    Text,
+    /// Any text, may be given several times.
+    List,
+}
+
+/// A flag of `run`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Flag {
+    /// The name without dashes.
+    pub(super) name: &'static str,
+    /// How its value is written.
+    pub(super) kind: Kind,
+    /// For a flag that is not built: the only value accepted, flanneld's default.
+    pub(super) only: Option<&'static str>,
+}
+
+const fn built(name: &'static str, kind: Kind) -> Flag {
+    Flag { name, kind, only: None }
+}
+
+const fn unbuilt(name: &'static str, kind: Kind, default: &'static str) -> Flag {
+    Flag { name, kind, only: Some(default) }
+}
+
+/// Every flag.
+pub(super) const FLAGS: &[Flag] = &[
+    built("etcd-endpoints", Text),
+    built("etcd-prefix", Text),
+    built("etcd-username", Text),
+    built("etcd-password", Text),
+    built("iface", List),
+    built("public-ip", Text),
+    built("subnet-file", Text),
+    built("subnet-lease-renew-margin", Int),
+    built("subnet-lease-ttl", Int),
+    built("ip-masq", Bool),
+    built("iptables-forward-rules", Bool),
+    built("version", Bool),
+    built("v", Int),
+    built("state-dir", Text),
+    built("bpf-pin-root", Text),
+    built("datapath", Text),
+    built("attach", Text),
+    unbuilt("etcd-keyfile", Text, ""),
+    unbuilt("etcd-certfile", Text, ""),
+    unbuilt("etcd-cafile", Text, ""),
+    unbuilt("iface-regex", List, ""),
+    unbuilt("iface-can-reach", Text, ""),
+    unbuilt("public-ipv6", Text, ""),
+    unbuilt("ip-masq-fully-random-disable", Bool, "false"),
+    unbuilt("kube-subnet-mgr", Bool, "false"),
+    unbuilt("kube-api-url", Text, ""),
+    unbuilt("kube-annotation-prefix", Text, "flannel.alpha.coreos.com"),
+    unbuilt("kubeconfig-file", Text, ""),
+    unbuilt("healthz-ip", Text, "0.0.0.0"),
+    unbuilt("healthz-port", Int, "0"),
+    unbuilt("iptables-resync", Int, "5"),
+    unbuilt("ip-blackhole-route", Bool, "false"),
+    unbuilt("net-config-path", Text, "/etc/kube-flannel/net-conf.json"),
+    unbuilt("set-node-network-unavailable", Bool, "true"),
+    unbuilt("vmodule", Text, ""),
+    unbuilt("log_backtrace_at", Text, ""),
+];
+
+impl Flag {
+    /// The flag of this name.
+    pub(super) fn named(name: &str) -> Option<&'static Self> {
+        FLAGS.iter().find(|flag| flag.name == name)
+    }
+
+    /// The environment variable that stands in for the flag.
+    pub(super) fn variable(&self) -> String {
+        format!("FLANNELD_{}", self.name.to_uppercase().replace(['-', '.'], "_"))
+    }
+
+    /// The value in the one spelling clap takes; `None` when it is malformed.
+    pub(super) fn canonical(&self, value: &str) -> Option<String> {
+        match self.kind {
+            Bool => parse_bool(value).map(|value| value.to_string()),
+            Int => parse_int(value).map(|value| value.to_string()),
+            Text | List => Some(value.to_owned()),
+        }
+    }
+
+    /// What a value must look like, for messages.
+    pub(super) fn expected(&self) -> &'static str {
+        match self.kind {
+            Bool => "true or false",
+            Int => "a whole number",
+            Text | List => "a text",
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! The command line: subcommands, and what the process name means.
+//!
+//! `flannel-agent run [flags]` is the daemon. Under the name `flanneld` the same binary is the daemon without
+//! naming the subcommand, so that it replaces flanneld in place. The flags of `run` are Go-style and go through
+//! `gostyle` first; those of every other subcommand are plain clap.
+//!
+//! Help and version go to standard output, as is usual; under the name `flanneld` to standard error, as
+//! flanneld does. Wrong usage exits with 2 and lists every mistake at once.
+
+mod flags;
+mod goint;
+mod gostyle;
+mod options;
+mod raw;
+
+#[cfg(test)]
+mod tests;
+
+use std::{ffi::OsString, path::Path, process::ExitCode};
+
+use clap::{Parser, Subcommand};
+
+pub use self::{
+    options::{AttachMode, OptionWarning, RunOptions},
+    raw::RawOptions,
+};
+
+/// What the command line asks for.
+#[derive(Debug)]
+pub enum Command {
+    /// Run the daemon.
+    Run(Box<RunOptions>),
+}
+
+/// The process ends here, with a text to print.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stop {
+    /// The exit code: 0 for help and version, 2 for wrong usage.
+    pub code: u8,
+    /// Whether the text belongs on standard error.
+    pub to_stderr: bool,
+    /// The text, with its final newline.
+    pub text: String,
+}
+
+impl Stop {
+    /// Prints the text and yields the exit code.
+    pub fn report(&self) -> ExitCode {
+        if self.to_stderr {
+            eprint!("{}", self.text);
+        } else {
+            print!("{}", self.text);
+        }
+        ExitCode::from(self.code)
+    }
+}
+
+#[derive(Parser)]
+#[command(name = "flannel-agent", version, about = "A drop-in flanneld with an eBPF datapath")]
+struct Cli {
+    #[command(subcommand)]
+    command: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Run the daemon; flags are Go-style and may come from `FLANNELD_*` variables
+    Run(Box<RawOptions>),
+}
+
+/// Parses a whole command line (`args` starts with the program) in an environment.
+pub fn parse(
+    args: impl IntoIterator<Item = OsString>,
+    env: impl IntoIterator<Item = (OsString, OsString)>,
+) -> Result<Command, Stop> {
+    let mut args: Vec<OsString> = args.into_iter().collect();
+    let as_flanneld = args.first().is_some_and(is_flanneld);
+    if as_flanneld {
+        args.insert(1, "run".into());
+    }
+    parse_verb(args, env).map_err(|stop| Stop { to_stderr: stop.to_stderr || as_flanneld, ..stop })
+}
+
+fn is_flanneld(program: &OsString) -> bool {
+    Path::new(program).file_name().is_some_and(|name| name == "flanneld")
+}
+
+fn parse_verb(mut args: Vec<OsString>, env: impl IntoIterator<Item = (OsString, OsString)>) -> Result<Command, Stop> {
+    let mut mistakes = Vec::new();
+    if args.get(1).is_some_and(|verb| verb == "run") {
+        let normalised = gostyle::normalise(args.drain(2..), env);
+        mistakes.extend(normalised.mistakes.iter().map(ToString::to_string));
+        args.extend(normalised.flags.into_iter().map(OsString::from));
+    }
+    let Verb::Run(raw) = Cli::try_parse_from(args).map_err(|error| from_clap(&error))?.command;
+    let asks_version = raw.version;
+    let options = RunOptions::new(*raw);
+    mistakes.extend(options.as_ref().err().into_iter().flatten().map(ToString::to_string));
+    match options {
+        _ if asks_version && mistakes.is_empty() => Err(version()),
+        Ok(options) if mistakes.is_empty() => Ok(Command::Run(Box::new(options))),
+        _ => Err(usage(&mistakes)),
+    }
+}
+
+fn version() -> Stop {
+    Stop { code: 0, to_stderr: false, text: format!("{}\n", env!("CARGO_PKG_VERSION")) }
+}
+
+fn usage(mistakes: &[String]) -> Stop {
+    let text = format!(
+        "error: {}\n\nSee `flannel-agent run --help`, or `flanneld --help`, for the flags.\n",
+        mistakes.join("\nerror: ")
+    );
+    Stop { code: 2, to_stderr: true, text }
+}
+
+fn from_clap(error: &clap::Error) -> Stop {
+    Stop { code: if error.use_stderr() { 2 } else { 0 }, to_stderr: error.use_stderr(), text: error.to_string() }
+}

@@ -1,0 +1,209 @@
+//! The options of `run`, checked and typed.
+//!
+//! [`RunOptions::new`] is the only way from what was written to what is used; it reports every mistake, not
+//! the first. A password leaves this module inside a [`crate::subnet::etcd::Secret`] only.
+
+use std::{fmt, net::Ipv4Addr, path::PathBuf, str::FromStr, time::Duration};
+
+use tracing::Level;
+
+use super::RawOptions;
+use crate::{
+    config::DatapathMode,
+    subnet::etcd::{Credentials, EtcdOptions},
+};
+
+/// Flannel's lease lifetime in minutes; the renew margin is written on this scale.
+const DAY_MINUTES: i64 = 1440;
+
+/// How programs are attached to a device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AttachMode {
+    /// TCX where the kernel has it (6.6), else clsact.
+    #[default]
+    Auto,
+    /// TCX links only.
+    Tcx,
+    /// Filters of the clsact qdisc only.
+    Clsact,
+}
+
+/// Everything `run` needs to know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunOptions {
+    /// The store.
+    pub etcd: EtcdOptions,
+    /// Interface names or local addresses, tried in order; empty for the default route's interface.
+    pub ifaces: Vec<String>,
+    /// The address other nodes reach us at, when it is not the interface's.
+    pub public_ip: Option<Ipv4Addr>,
+    /// Where subnet.env is written.
+    pub subnet_file: PathBuf,
+    /// Whether traffic out of the pod network is masqueraded: `FLANNEL_IPMASQ` in subnet.env.
+    pub ip_masq: bool,
+    /// The most detailed level that is logged.
+    pub log_level: Level,
+    /// Where the agent's socket and state live.
+    pub state_dir: PathBuf,
+    /// Where BPF objects are pinned.
+    pub bpf_pin_root: PathBuf,
+    /// The mode of this node; `None` follows the network configuration.
+    pub datapath: Option<DatapathMode>,
+    /// How programs are attached.
+    pub attach: AttachMode,
+    /// What was asked for and will not happen. To be logged once.
+    pub warnings: Vec<OptionWarning>,
+}
+
+/// An option without the effect it asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OptionWarning {
+    /// `--iptables-forward-rules` is on, which is the default, and rules are not built.
+    NoForwardRules,
+    /// Only one of user name and password is set; flannel authenticates with both or not at all.
+    HalfCredentials,
+}
+
+impl fmt::Display for OptionWarning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoForwardRules => {
+                "forward rules are not installed yet; make sure the FORWARD chain accepts pod traffic, or set \
+                 --iptables-forward-rules=false to silence this"
+            }
+            Self::HalfCredentials => {
+                "only one of --etcd-username and --etcd-password is set; connecting to etcd without authentication"
+            }
+        })
+    }
+}
+
+/// An option value that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum OptionMistake {
+    #[error("--{flag} is {value:?}, expected {expected}")]
+    BadValue { flag: &'static str, value: String, expected: &'static str },
+    #[error("--etcd-endpoints has {0:?}; TLS is not built yet, write http://")]
+    Tls(String),
+    #[error("--ip-masq=true is not built yet; leave it out or set it to false")]
+    IpMasq,
+}
+
+fn bad_value(flag: &'static str, value: impl fmt::Display, expected: &'static str) -> OptionMistake {
+    OptionMistake::BadValue { flag, value: value.to_string(), expected }
+}
+
+impl RunOptions {
+    /// Checks what was written. All mistakes are returned together.
+    pub(super) fn new(raw: RawOptions) -> Result<Self, Vec<OptionMistake>> {
+        let mut checks = Checks::default();
+        let half = raw.etcd_username.is_empty() != raw.etcd_password.reveal().is_empty();
+        let warnings =
+            [(raw.iptables_forward_rules, OptionWarning::NoForwardRules), (half, OptionWarning::HalfCredentials)];
+        if raw.ip_masq {
+            checks.mistakes.push(OptionMistake::IpMasq);
+        }
+        let options = Self {
+            public_ip: checks.optional("public-ip", &raw.public_ip, "an IPv4 address"),
+            subnet_file: checks.path("subnet-file", &raw.subnet_file),
+            state_dir: checks.path("state-dir", &raw.state_dir),
+            bpf_pin_root: checks.path("bpf-pin-root", &raw.bpf_pin_root),
+            datapath: checks.datapath(&raw.datapath),
+            attach: checks.attach(&raw.attach),
+            log_level: log_level(raw.v),
+            ip_masq: raw.ip_masq,
+            warnings: warnings.into_iter().filter_map(|(applies, warning)| applies.then_some(warning)).collect(),
+            etcd: checks.etcd(&raw),
+            ifaces: raw.iface.into_iter().filter(|iface| !iface.is_empty()).collect(),
+        };
+        if checks.mistakes.is_empty() { Ok(options) } else { Err(checks.mistakes) }
+    }
+}
+
+/// klog's levels, of which flannel uses 1, 2, 4, 6 and 10, on tracing's scale.
+fn log_level(v: i64) -> Level {
+    match v {
+        ..=0 => Level::INFO,
+        1..=5 => Level::DEBUG,
+        _ => Level::TRACE,
+    }
+}
+
+/// Collects mistakes; a value that follows one is never used.
+#[derive(Default)]
+struct Checks {
+    mistakes: Vec<OptionMistake>,
+}
+
+impl Checks {
+    fn optional<T: FromStr>(&mut self, flag: &'static str, value: &str, expected: &'static str) -> Option<T> {
+        if value.is_empty() {
+            return None;
+        }
+        let parsed = value.parse().ok();
+        if parsed.is_none() {
+            self.mistakes.push(bad_value(flag, value, expected));
+        }
+        parsed
+    }
+
+    fn path(&mut self, flag: &'static str, value: &str) -> PathBuf {
+        let path = PathBuf::from(value);
+        if !path.is_absolute() {
+            self.mistakes.push(bad_value(flag, value, "an absolute path"));
+        }
+        path
+    }
+
+    fn datapath(&mut self, value: &str) -> Option<DatapathMode> {
+        if value == "auto" { None } else { self.optional("datapath", value, "kernel, encap or auto") }
+    }
+
+    fn attach(&mut self, value: &str) -> AttachMode {
+        match value {
+            "" | "auto" => AttachMode::Auto,
+            "tcx" => AttachMode::Tcx,
+            "clsact" => AttachMode::Clsact,
+            _ => {
+                self.mistakes.push(bad_value("attach", value, "auto, tcx or clsact"));
+                AttachMode::Auto
+            }
+        }
+    }
+
+    fn etcd(&mut self, raw: &RawOptions) -> EtcdOptions {
+        let both = !raw.etcd_username.is_empty() && !raw.etcd_password.reveal().is_empty();
+        let credentials =
+            both.then(|| Credentials { username: raw.etcd_username.clone(), password: raw.etcd_password.clone() });
+        let endpoints = raw.etcd_endpoints.split(',').filter_map(|endpoint| self.endpoint(endpoint.trim())).collect();
+        let (lease_ttl, renew_margin) = self.lease_times(raw);
+        EtcdOptions { endpoints, prefix: raw.etcd_prefix.clone(), credentials, lease_ttl, renew_margin }
+    }
+
+    fn endpoint(&mut self, text: &str) -> Option<String> {
+        let mistake = match text.split_once("://").unwrap_or(("http", text)) {
+            ("http", host) if !host.is_empty() && !host.contains(char::is_whitespace) => {
+                return Some(format!("http://{}", host.trim_end_matches('/')));
+            }
+            ("https", _) => OptionMistake::Tls(text.to_owned()),
+            _ => bad_value("etcd-endpoints", text, "http://host:port, comma-separated"),
+        };
+        self.mistakes.push(mistake);
+        None
+    }
+
+    /// Lifetime and margin. The margin keeps its proportion to a day whatever the lifetime is.
+    fn lease_times(&mut self, raw: &RawOptions) -> (Duration, Duration) {
+        let (margin, ttl) = (raw.subnet_lease_renew_margin, raw.subnet_lease_ttl);
+        if !(1..DAY_MINUTES).contains(&margin) {
+            self.mistakes.push(bad_value("subnet-lease-renew-margin", margin, "1 to 1439 minutes"));
+        }
+        let Some(seconds) = u32::try_from(ttl).ok().filter(|seconds| *seconds > 0) else {
+            self.mistakes.push(bad_value("subnet-lease-ttl", ttl, "1 to 4294967295 seconds"));
+            return (Duration::ZERO, Duration::ZERO);
+        };
+        let ttl = Duration::from_secs(seconds.into());
+        let in_minutes = |minutes: i64| u32::try_from(minutes.clamp(1, DAY_MINUTES)).unwrap_or(1);
+        (ttl, ttl * in_minutes(margin) / in_minutes(DAY_MINUTES))
+    }
+}

@@ -1,0 +1,61 @@
+//! The flags of `run` as clap reads them, before anything is checked.
+
+use clap::{ArgAction, Args};
+
+use crate::subnet::etcd::Secret;
+
+/// What was written, with defaults filled in. Turned into [`super::RunOptions`] by its constructor.
+#[derive(Args, Clone, Debug)]
+pub struct RawOptions {
+    /// Comma-separated list of etcd endpoints
+    #[arg(long, value_name = "URL,...", default_value = "http://127.0.0.1:4001,http://127.0.0.1:2379")]
+    pub(super) etcd_endpoints: String,
+    /// Prefix of our keys in etcd
+    #[arg(long, value_name = "PATH", default_value = "/coreos.com/network")]
+    pub(super) etcd_prefix: String,
+    /// User name for etcd
+    #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
+    pub(super) etcd_username: String,
+    /// Password for etcd; prefer `FLANNELD_ETCD_PASSWORD`, which other users cannot read
+    #[arg(long, value_name = "PASSWORD", default_value = "", hide_default_value = true)]
+    pub(super) etcd_password: Secret,
+    /// Interface name or local address for traffic between nodes; tried in order when repeated
+    #[arg(long, value_name = "NAME|IP")]
+    pub(super) iface: Vec<String>,
+    /// IPv4 address other nodes reach us at [default: the interface's]
+    #[arg(long, value_name = "IP", default_value = "", hide_default_value = true)]
+    pub(super) public_ip: String,
+    /// File that tells the container runtime about our subnet
+    #[arg(long, value_name = "FILE", default_value = "/run/flannel/subnet.env")]
+    pub(super) subnet_file: String,
+    /// Minutes before expiry at which the subnet lease is renewed, 1 to 1439
+    #[arg(long, value_name = "MINUTES", default_value_t = 60, allow_negative_numbers = true)]
+    pub(super) subnet_lease_renew_margin: i64,
+    /// Lifetime of the subnet lease in seconds; the margin is scaled to it
+    #[arg(long, value_name = "SECONDS", default_value_t = 86_400, hide = true, allow_negative_numbers = true)]
+    pub(super) subnet_lease_ttl: i64,
+    /// Masquerade traffic that leaves the pod network (not built yet)
+    #[arg(long, value_name = "BOOL", default_value_t = false, action = ArgAction::Set)]
+    pub(super) ip_masq: bool,
+    /// Accept forwarded pod traffic by rules (not built yet)
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
+    pub(super) iptables_forward_rules: bool,
+    /// Print the version and exit
+    #[arg(long, value_name = "BOOL", default_value_t = false, action = ArgAction::Set)]
+    pub(super) version: bool,
+    /// Log verbosity: 0 informs, 1 to 5 debug, above that trace
+    #[arg(long = "v", value_name = "LEVEL", default_value_t = 0, allow_negative_numbers = true)]
+    pub(super) v: i64,
+    /// Directory for the agent's socket and state
+    #[arg(long, value_name = "DIR", default_value = "/run/flannel")]
+    pub(super) state_dir: String,
+    /// Directory under which BPF objects are pinned
+    #[arg(long, value_name = "DIR", default_value = "/sys/fs/bpf/flannel")]
+    pub(super) bpf_pin_root: String,
+    /// Datapath mode: kernel, encap, or auto to follow the network configuration
+    #[arg(long, value_name = "MODE", default_value = "auto")]
+    pub(super) datapath: String,
+    /// How programs are attached: tcx, clsact, or auto to take what the kernel has
+    #[arg(long, value_name = "HOW", default_value = "auto")]
+    pub(super) attach: String,
+}

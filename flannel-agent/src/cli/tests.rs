@@ -1,0 +1,191 @@
+//! Tables of command lines and environments.
+
+use std::{collections::BTreeSet, path::PathBuf, time::Duration};
+
+use clap::CommandFactory;
+use tracing::Level;
+
+use super::*;
+use crate::config::DatapathMode;
+
+fn parse_with(args: &[&str], env: &[(&str, &str)]) -> Result<Command, Stop> {
+    parse(args.iter().map(OsString::from), env.iter().map(|(name, value)| (name.into(), value.into())))
+}
+
+fn run(args: &[&str], env: &[(&str, &str)]) -> RunOptions {
+    let args: Vec<_> = ["/opt/bin/flanneld"].iter().chain(args).copied().collect();
+    match parse_with(&args, env) {
+        Ok(Command::Run(options)) => *options,
+        Err(stop) => panic!("{args:?}: {}", stop.text),
+    }
+}
+
+fn mistakes(args: &[&str], env: &[(&str, &str)]) -> String {
+    let args: Vec<_> = ["flanneld"].iter().chain(args).copied().collect();
+    let stop = parse_with(&args, env).expect_err("a mistake");
+    assert_eq!((stop.code, stop.to_stderr), (2, true), "{}", stop.text);
+    stop.text
+}
+
+fn normalised(args: &[&str], env: &[(&str, &str)]) -> Vec<String> {
+    let env = env.iter().map(|(name, value)| (name.into(), value.into()));
+    let normalised = gostyle::normalise(args.iter().map(OsString::from), env);
+    assert_eq!(normalised.mistakes, [], "{args:?}");
+    normalised.flags
+}
+
+#[test]
+fn go_spellings_become_one() {
+    for (args, expected) in [
+        (&["-etcd-prefix=/a"][..], &["--etcd-prefix=/a"][..]),
+        (&["--etcd-prefix", "/a"], &["--etcd-prefix=/a"]),
+        (&["--etcd-prefix", "--v"], &["--etcd-prefix=--v"]),
+        (&["--etcd-prefix=/a=b"], &["--etcd-prefix=/a=b"]),
+        (&["--etcd-prefix="], &["--etcd-prefix="]),
+        (&["--ip-masq"], &["--ip-masq=true"]),
+        (&["-ip-masq=F", "--v", "0x4"], &["--ip-masq=false", "--v=4"]),
+        (&["--v=1", "--v=2"], &["--v=2"]),
+        (&["--iface=a", "-iface", "b"], &["--iface=a", "--iface=b"]),
+        (&["--kube-subnet-mgr=false", "--iptables-resync=0x5", "--v=1"], &["--v=1"]),
+        (&["--v=1", "--"], &["--v=1"]),
+        (&["--help", "--nonsense"], &["--help"]),
+    ] {
+        assert_eq!(normalised(args, &[]), expected, "{args:?}");
+    }
+}
+
+#[test]
+fn the_command_line_wins_over_the_environment() {
+    let env = [
+        ("FLANNELD_ETCD_PREFIX", "/env"),
+        ("FLANNELD_V", "010"),
+        ("FLANNELD_IFACE", "a,b"),
+        ("FLANNELD_PUBLIC_IP", ""),
+        ("FLANNELD_VERSION", "true"),
+        ("FLANNELD_PORT", "tcp://10.0.0.1:80"),
+        ("FLANNELD_KUBE_SUBNET_MGR", "true"),
+    ];
+    let from_env = normalised(&["--etcd-prefix=/arg", "--kube-subnet-mgr=false"], &env);
+    assert_eq!(from_env, ["--etcd-prefix=/arg", "--iface=a,b", "--v=8"]);
+}
+
+#[test]
+fn defaults_are_flannels() {
+    let options = run(&[], &[]);
+    assert_eq!(options.etcd.endpoints, ["http://127.0.0.1:4001", "http://127.0.0.1:2379"]);
+    assert_eq!(options.etcd.prefix, "/coreos.com/network");
+    assert_eq!(options.etcd.lease_ttl, Duration::from_hours(24));
+    assert_eq!(options.etcd.renew_margin, Duration::from_hours(1));
+    assert_eq!(options.etcd.credentials, None);
+    assert_eq!(options.subnet_file, PathBuf::from("/run/flannel/subnet.env"));
+    assert_eq!(options.state_dir, PathBuf::from("/run/flannel"));
+    assert_eq!(options.bpf_pin_root, PathBuf::from("/sys/fs/bpf/flannel"));
+    assert_eq!((options.public_ip, options.ip_masq, options.datapath), (None, false, None));
+    assert_eq!((options.log_level, options.attach), (Level::INFO, AttachMode::Auto));
+    assert_eq!(options.warnings, [OptionWarning::NoForwardRules]);
+}
+
+#[test]
+fn every_option_is_typed() {
+    let args = [
+        "--etcd-endpoints=127.0.0.1:1, http://[::1]:2/",
+        "--etcd-username=root",
+        "--etcd-password=hunter2",
+        "--public-ip=192.0.2.1",
+        "--subnet-lease-renew-margin=720",
+        "--subnet-lease-ttl=10",
+        "--iptables-forward-rules=false",
+        "--v=6",
+        "--datapath=kernel",
+        "--attach=clsact",
+        "--iface=eth0",
+        "--iface=",
+    ];
+    let options = run(&args, &[]);
+    assert_eq!(options.etcd.endpoints, ["http://127.0.0.1:1", "http://[::1]:2"]);
+    assert_eq!(options.etcd.renew_margin, Duration::from_secs(5));
+    assert_eq!(options.public_ip, Some([192, 0, 2, 1].into()));
+    assert_eq!(options.datapath, Some(DatapathMode::Kernel));
+    assert_eq!((options.log_level, options.attach), (Level::TRACE, AttachMode::Clsact));
+    assert_eq!(options.ifaces, ["eth0"]);
+    assert_eq!(options.warnings, []);
+    assert!(!format!("{options:?}").contains("hunter2"));
+    assert_eq!(options.etcd.credentials.map(|both| both.password.reveal().to_owned()), Some("hunter2".to_owned()));
+}
+
+#[test]
+fn all_mistakes_are_told_at_once() {
+    let args = ["--nonsense", "-v=x", "true", "---v", "--kube-subnet-mgr", "--attach=xdp", "--iface"];
+    let text = mistakes(&args, &[("FLANNELD_IP_MASQ", "maybe"), ("FLANNELD_HEALTHZ_PORT", "8080")]);
+    for expected in [
+        "unknown flag --nonsense",
+        "--v is \"x\", expected a whole number",
+        "unexpected argument \"true\"",
+        "bad flag syntax \"---v\"",
+        "--kube-subnet-mgr=true is not built yet; leave it out or set it to false",
+        "--iface needs a value",
+        "FLANNELD_IP_MASQ is \"maybe\", expected true or false",
+        "FLANNELD_HEALTHZ_PORT=8080 is not built yet",
+        "--attach is \"xdp\"",
+    ] {
+        assert!(text.contains(expected), "{expected}: {text}");
+    }
+}
+
+#[test]
+fn values_are_checked_at_once_as_well() {
+    let args = [
+        "--etcd-endpoints=https://a:1,,ftp://b",
+        "--public-ip=fd00::1",
+        "--subnet-lease-renew-margin=1440",
+        "--subnet-lease-ttl=-1",
+        "--ip-masq",
+        "--datapath=fast",
+        "--attach=xdp",
+        "--state-dir=run",
+    ];
+    let text = mistakes(&args, &[]);
+    for expected in [
+        "\"https://a:1\"; TLS is not built yet",
+        "--etcd-endpoints is \"\"",
+        "--etcd-endpoints is \"ftp://b\"",
+        "--public-ip is \"fd00::1\"",
+        "--subnet-lease-renew-margin is \"1440\", expected 1 to 1439",
+        "--subnet-lease-ttl is \"-1\"",
+        "--ip-masq=true is not built yet",
+        "--datapath is \"fast\"",
+        "--attach is \"xdp\"",
+        "--state-dir is \"run\", expected an absolute path",
+    ] {
+        assert!(text.contains(expected), "{expected}: {text}");
+    }
+}
+
+#[test]
+fn the_name_decides_what_runs_and_where_help_goes() {
+    assert!(matches!(parse_with(&["flannel-agent", "run", "-v=1"], &[]), Ok(Command::Run(_))));
+    for (args, to_stderr) in [
+        (&["flanneld", "--version"][..], true),
+        (&["flannel-agent", "run", "-version"], false),
+        (&["flannel-agent", "--version"], false),
+    ] {
+        let stop = parse_with(args, &[("FLANNELD_V", "x")]).expect_err("the version");
+        assert_eq!((stop.code, stop.to_stderr), (0, to_stderr), "{args:?}");
+        assert!(stop.text.ends_with(concat!(env!("CARGO_PKG_VERSION"), "\n")), "{args:?}: {}", stop.text);
+    }
+    for (args, to_stderr) in [(&["flanneld", "-h"][..], true), (&["flannel-agent", "run", "--help"], false)] {
+        let stop = parse_with(args, &[]).expect_err("help");
+        assert_eq!((stop.code, stop.to_stderr), (0, to_stderr), "{args:?}");
+        assert!(stop.text.contains("--etcd-endpoints"), "{}", stop.text);
+    }
+    assert_eq!(parse_with(&["flannel-agent", "walk"], &[]).expect_err("usage").code, 2);
+}
+
+#[test]
+fn the_flag_table_and_clap_agree() {
+    let command = Cli::command();
+    let run = command.find_subcommand("run").expect("the run subcommand");
+    let in_clap: BTreeSet<_> = run.get_arguments().filter_map(clap::Arg::get_long).collect();
+    let in_table: BTreeSet<_> = flags::FLAGS.iter().filter(|flag| flag.only.is_none()).map(|flag| flag.name).collect();
+    assert_eq!(in_clap, in_table);
+}

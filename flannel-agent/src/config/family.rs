@@ -1,0 +1,146 @@
+//! The pod network of one address family and how it is cut into node subnets.
+//!
+//! Written once for both families; a family contributes its keys and limits ([`Limits`]).
+
+use ipnet::{Ipv4Net, Ipv6Net};
+
+use super::{
+    error::{ConfigError, Result},
+    gojson::Fields,
+    prefix::Prefix,
+};
+
+/// A pod network, and the node subnets that may be leased from it.
+///
+/// `subnet_min` and `subnet_max` are the first addresses of the first and the last subnet: aligned to
+/// `subnet_len`, inside `network`, and in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FamilyConfig<P: Prefix> {
+    /// The whole pod network, host bits cleared.
+    pub network: P,
+    /// The prefix length of a node's subnet.
+    pub subnet_len: u8,
+    /// The first subnet that may be leased.
+    pub subnet_min: P::Address,
+    /// The last subnet that may be leased.
+    pub subnet_max: P::Address,
+}
+
+/// What the validation of a family needs beyond [`Prefix`].
+pub(super) trait Limits: Prefix {
+    const NETWORK: &str;
+    const SUBNET_LEN: &str;
+    const SUBNET_MIN: &str;
+    const SUBNET_MAX: &str;
+    /// The longest network that is cut without a `SubnetLen`: four subnets of a useful size still fit.
+    const LONGEST_NETWORK: u8;
+    /// The subnet length taken where the network leaves room for it.
+    const USUAL_SUBNET_LEN: u8;
+    const EXAMPLE: &str;
+}
+
+impl Limits for Ipv4Net {
+    const NETWORK: &str = "Network";
+    const SUBNET_LEN: &str = "SubnetLen";
+    const SUBNET_MIN: &str = "SubnetMin";
+    const SUBNET_MAX: &str = "SubnetMax";
+    const LONGEST_NETWORK: u8 = 28;
+    const USUAL_SUBNET_LEN: u8 = 24;
+    const EXAMPLE: &str = "10.244.0.0/16";
+}
+
+impl Limits for Ipv6Net {
+    const NETWORK: &str = "IPv6Network";
+    const SUBNET_LEN: &str = "IPv6SubnetLen";
+    const SUBNET_MIN: &str = "IPv6SubnetMin";
+    const SUBNET_MAX: &str = "IPv6SubnetMax";
+    const LONGEST_NETWORK: u8 = 124;
+    const USUAL_SUBNET_LEN: u8 = 64;
+    const EXAMPLE: &str = "fd00:10:244::/48";
+}
+
+impl<P: Prefix> FamilyConfig<P> {
+    /// Whether a node of this configuration may hold `subnet`: exactly `subnet_len` long, host bits clear,
+    /// within `subnet_min..=subnet_max`.
+    pub fn allows(&self, subnet: P) -> bool {
+        let range = P::to_bits(self.subnet_min)..=P::to_bits(self.subnet_max);
+        subnet.length() == self.subnet_len && subnet == subnet.masked() && range.contains(&subnet.first())
+    }
+
+    /// Every subnet that may be leased, in order.
+    pub fn subnets(&self) -> impl Iterator<Item = P> + use<P> {
+        let (last, len) = (P::to_bits(self.subnet_max), self.subnet_len);
+        let after = move |at: &u128| at.checked_add(P::size(len)).filter(|next| *next <= last);
+        std::iter::successors(Some(P::to_bits(self.subnet_min)), after).map(move |at| P::from_bits(at, len))
+    }
+}
+
+#[expect(private_bounds, reason = "only the two families of this module can be parsed")]
+impl<P: Limits> FamilyConfig<P> {
+    /// Reads the keys of the family and applies flannel's defaults and checks.
+    pub(super) fn parse(fields: &Fields) -> Result<Self> {
+        let network = parse_network::<P>(fields)?;
+        let subnet_len = parse_subnet_len(fields, network)?;
+        let step = P::size(subnet_len);
+        let min = parse_bound(fields, P::SUBNET_MIN, network, subnet_len)?.unwrap_or(network.first() + step);
+        let max = parse_bound(fields, P::SUBNET_MAX, network, subnet_len)?.unwrap_or(network.last() - (step - 1));
+        let (subnet_min, subnet_max) = (P::to_address(min), P::to_address(max));
+        if min > max {
+            let (min_key, max_key) = (P::SUBNET_MIN, P::SUBNET_MAX);
+            return Err(ConfigError::MinAboveMax { min_key, min: subnet_min.into(), max_key, max: subnet_max.into() });
+        }
+        Ok(Self { network, subnet_len, subnet_min, subnet_max })
+    }
+}
+
+fn parse_network<P: Limits>(fields: &Fields) -> Result<P> {
+    let missing = || ConfigError::NoNetwork { key: P::NETWORK, example: P::EXAMPLE };
+    let Some(raw) = fields.raw(P::NETWORK) else { return Err(missing()) };
+    let bad = || fields.bad_value(P::NETWORK, "a CIDR such as 10.244.0.0/16");
+    let text: String = serde_json::from_str(raw.get()).map_err(|_not_a_string| bad())?;
+    let network = parse_cidr::<P>(&text).ok_or_else(bad)?;
+    if network.length() == 0 && network.first() == 0 { Err(missing()) } else { Ok(network) }
+}
+
+/// The address's own parser, because that of networks takes leading zeros.
+fn parse_cidr<P: Prefix>(text: &str) -> Option<P> {
+    let (address, length) = text.split_once('/')?;
+    let is_decimal = length.bytes().all(|byte| byte.is_ascii_digit());
+    let length = length.parse().ok().filter(|length| *length <= P::BITS && is_decimal)?;
+    address.parse().ok().map(|address| P::new(address, length).masked())
+}
+
+fn parse_subnet_len<P: Limits>(fields: &Fields, network: P) -> Result<u8> {
+    let key = P::SUBNET_LEN;
+    // Two bits: at least four subnets must fit.
+    let shortest = network.length() + 2;
+    let longest = P::BITS - 2;
+    match fields.expect::<u64>(key, "a prefix length")? {
+        None | Some(0) if network.length() > P::LONGEST_NETWORK => {
+            Err(ConfigError::NetworkTooSmall { key: P::NETWORK, network: network.into(), longest: P::LONGEST_NETWORK })
+        }
+        None | Some(0) => Ok(shortest.max(P::USUAL_SUBNET_LEN)),
+        Some(len) => match u8::try_from(len).ok().filter(|len| (shortest..=longest).contains(len)) {
+            Some(len) => Ok(len),
+            None => Err(ConfigError::SubnetLen { key, len, network: network.into(), shortest, longest }),
+        },
+    }
+}
+
+/// `SubnetMin` or `SubnetMax` as a number; `None` when unset, which the unspecified address means as well.
+fn parse_bound<P: Limits>(fields: &Fields, key: &'static str, network: P, subnet_len: u8) -> Result<Option<u128>> {
+    let expected = "an IP address of the network's family";
+    let Some(text) = fields.expect::<String>(key, expected)? else { return Ok(None) };
+    let address = text.parse::<P::Address>().map_err(|_not_an_address| fields.bad_value(key, expected))?;
+    let bits = P::to_bits(address);
+    if bits == 0 {
+        return Ok(None);
+    }
+    if !(network.first()..=network.last()).contains(&bits) {
+        return Err(ConfigError::OutsideNetwork { key, address: address.into(), network: network.into() });
+    }
+    if bits != P::from_bits(bits, subnet_len).first() {
+        return Err(ConfigError::Misaligned { key, address: address.into(), subnet_len });
+    }
+    Ok(Some(bits))
+}

@@ -1,0 +1,214 @@
+//! The value of a lease: where its node is reached, and what the backend needs to know.
+//!
+//! Written exactly as flannel writes it (field order, what is omitted); read without regard to the case of
+//! keys, unknown ones ignored.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use flannel_common::addr::Mac;
+use serde::{Serialize, Serializer, de::DeserializeOwned};
+use serde_json::value::{RawValue, to_raw_value};
+
+use crate::config::gojson::Fields;
+
+/// The attributes of a lease.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct LeaseAttrs {
+    /// Where the node is reached by IPv4. `0.0.0.0` in JSON when unset.
+    #[serde(rename = "PublicIP", serialize_with = "or_unspecified")]
+    pub public_ip: Option<Ipv4Addr>,
+    /// Where the node is reached by IPv6. `null` in JSON when unset.
+    #[serde(rename = "PublicIPv6")]
+    pub public_ipv6: Option<Ipv6Addr>,
+    /// The backend's name, empty for some.
+    #[serde(rename = "BackendType", skip_serializing_if = "String::is_empty")]
+    pub backend_type: String,
+    /// What the backend publishes for IPv4.
+    #[serde(rename = "BackendData", skip_serializing_if = "Option::is_none")]
+    pub backend_data: Option<RawJson>,
+    /// What the backend publishes for IPv6.
+    #[serde(rename = "BackendV6Data", skip_serializing_if = "Option::is_none")]
+    pub backend_v6_data: Option<RawJson>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, clippy::ref_option, reason = "the signature serde asks for")]
+fn or_unspecified<S: Serializer>(address: &Option<Ipv4Addr>, serializer: S) -> Result<S::Ok, S::Error> {
+    address.unwrap_or(Ipv4Addr::UNSPECIFIED).serialize(serializer)
+}
+
+/// A JSON value as its text.
+#[derive(Clone, Debug, Serialize)]
+#[serde(transparent)]
+pub struct RawJson(Box<RawValue>);
+
+impl RawJson {
+    /// The JSON text.
+    pub fn text(&self) -> &str {
+        self.0.get()
+    }
+}
+
+impl PartialEq for RawJson {
+    fn eq(&self, other: &Self) -> bool {
+        self.text() == other.text()
+    }
+}
+
+impl Eq for RawJson {}
+
+/// A lease's value, or the backend's part of it, that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadAttrs {
+    /// Not a JSON object.
+    #[error("{what} is not a JSON object: {problem}")]
+    Json {
+        /// The lease's value, or which part of it.
+        what: &'static str,
+        /// What the JSON parser says.
+        problem: String,
+    },
+    /// A field of the wrong type.
+    #[error("{key} is {value}, expected {expected}")]
+    Field {
+        /// The key.
+        key: &'static str,
+        /// The JSON text of its value.
+        value: String,
+        /// What it should be.
+        expected: &'static str,
+    },
+}
+
+fn parse_object(what: &'static str, text: &[u8]) -> Result<Fields, BadAttrs> {
+    let json = |problem: String| BadAttrs::Json { what, problem };
+    let text = str::from_utf8(text).map_err(|error| json(error.to_string()))?;
+    Fields::parse(text).map_err(|error| json(error.to_string()))
+}
+
+fn field<T: DeserializeOwned>(
+    fields: &Fields,
+    key: &'static str,
+    expected: &'static str,
+) -> Result<Option<T>, BadAttrs> {
+    fields.value(key).map_err(|_mismatch| bad_field(fields, key, expected))
+}
+
+fn bad_field(fields: &Fields, key: &'static str, expected: &'static str) -> BadAttrs {
+    BadAttrs::Field { key, value: fields.raw(key).map_or("absent", RawValue::get).to_owned(), expected }
+}
+
+impl LeaseAttrs {
+    /// Reads the value of a lease.
+    pub fn parse(value: &[u8]) -> Result<Self, BadAttrs> {
+        let fields = parse_object("the value", value)?;
+        let data = |key| fields.raw(key).filter(|raw| raw.get() != "null").map(|raw| RawJson(raw.to_owned()));
+        let public_ip = field::<Ipv4Addr>(&fields, "PublicIP", "an IPv4 address")?;
+        let public_ipv6 = field::<Ipv6Addr>(&fields, "PublicIPv6", "an IPv6 address or null")?;
+        Ok(Self {
+            public_ip: public_ip.filter(|address| !address.is_unspecified()),
+            public_ipv6: public_ipv6.filter(|address| !address.is_unspecified()),
+            backend_type: field(&fields, "BackendType", "the name of a backend")?.unwrap_or_default(),
+            backend_data: data("BackendData"),
+            backend_v6_data: data("BackendV6Data"),
+        })
+    }
+
+    /// The JSON text, as flannel writes it.
+    pub fn to_json(&self) -> String {
+        serde_json::to_string(self).expect("strings, addresses and raw JSON always serialise")
+    }
+}
+
+/// What the vxlan backend publishes for one family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct VxlanData {
+    /// The network identifier; informational, and absent in leases of old versions.
+    #[serde(rename = "VNI", skip_serializing_if = "Option::is_none")]
+    pub vni: Option<u32>,
+    /// The address of the node's tunnel device.
+    #[serde(rename = "VtepMAC", serialize_with = "as_text")]
+    pub vtep_mac: Mac,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature serde asks for")]
+fn as_text<S: Serializer>(mac: &Mac, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(mac)
+}
+
+impl VxlanData {
+    /// Reads `BackendData` or `BackendV6Data`.
+    pub fn parse(data: &RawJson) -> Result<Self, BadAttrs> {
+        let fields = parse_object("the backend data", data.text().as_bytes())?;
+        let expected = "a MAC address such as c6:d2:32:6f:8f:44";
+        let mac = field::<String>(&fields, "VtepMAC", expected)?.and_then(|text| text.parse().ok());
+        Ok(Self {
+            vni: field(&fields, "VNI", "a VXLAN network identifier")?,
+            vtep_mac: mac.ok_or_else(|| bad_field(&fields, "VtepMAC", expected))?,
+        })
+    }
+
+    /// The JSON to publish.
+    pub fn to_json(&self) -> RawJson {
+        RawJson(to_raw_value(self).expect("a number and a string always serialise"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const VXLAN: &str = r#"{"PublicIP":"192.168.64.3","PublicIPv6":null,"BackendType":"vxlan","BackendData":{"VNI":1,"VtepMAC":"c6:d2:32:6f:8f:44"}}"#;
+
+    #[test]
+    fn values_are_written_as_flannel_writes_them() {
+        let data = VxlanData { vni: Some(1), vtep_mac: Mac([0xc6, 0xd2, 0x32, 0x6f, 0x8f, 0x44]) };
+        let attrs = LeaseAttrs {
+            public_ip: Some([192, 168, 64, 3].into()),
+            backend_type: "vxlan".to_owned(),
+            backend_data: Some(data.to_json()),
+            ..LeaseAttrs::default()
+        };
+        assert_eq!(attrs.to_json(), VXLAN);
+        assert_eq!(LeaseAttrs::default().to_json(), r#"{"PublicIP":"0.0.0.0","PublicIPv6":null}"#);
+        let dual = LeaseAttrs { public_ipv6: Some("fd00::3".parse().expect("an address")), ..attrs.clone() };
+        let dual = LeaseAttrs { backend_v6_data: Some(data.to_json()), ..dual };
+        let tail = r#""PublicIPv6":"fd00::3","BackendType":"vxlan","BackendData":{"VNI":1,"VtepMAC":"c6:d2:32:6f:8f:44"},"BackendV6Data":{"VNI":1,"VtepMAC":"c6:d2:32:6f:8f:44"}}"#;
+        assert!(dual.to_json().ends_with(tail), "{}", dual.to_json());
+        for attrs in [attrs, dual, LeaseAttrs::default()] {
+            assert_eq!(LeaseAttrs::parse(attrs.to_json().as_bytes()), Ok(attrs));
+        }
+    }
+
+    #[test]
+    fn the_reader_ignores_case_and_unknown_keys() {
+        let text = br#"{"publicip":"192.168.64.3","backendTYPE":"vxlan","backenddata":{"vtepmac":"C6:D2:32:6F:8F:44"},"New":1}"#;
+        let attrs = LeaseAttrs::parse(text).expect("a value");
+        assert_eq!(attrs.public_ip, Some([192, 168, 64, 3].into()));
+        let data = VxlanData::parse(&attrs.backend_data.expect("data")).expect("vxlan data");
+        assert_eq!((data.vni, data.vtep_mac.to_string().as_str()), (None, "c6:d2:32:6f:8f:44"));
+    }
+
+    #[test]
+    fn malformed_values_say_what_is_wrong() {
+        for (text, expected) in [
+            (&b"\xff"[..], "the value is not a JSON object: invalid utf-8"),
+            (b"hi", "the value is not a JSON object"),
+            (br#"{"PublicIP":"fd00::1"}"#, r#"PublicIP is "fd00::1", expected an IPv4 address"#),
+            (br#"{"PublicIPv6":1}"#, "PublicIPv6 is 1, expected an IPv6 address or null"),
+            (br#"{"BackendType":1}"#, "BackendType is 1"),
+        ] {
+            let error = LeaseAttrs::parse(text).expect_err("malformed");
+            assert!(error.to_string().contains(expected), "{error}");
+        }
+        for (data, expected) in [
+            (r#"{"BackendData":"x"}"#, "the backend data is not a JSON object"),
+            (r#"{"BackendData":{}}"#, "VtepMAC is absent, expected a MAC address"),
+            (r#"{"BackendData":{"VtepMAC":"c6"}}"#, r#"VtepMAC is "c6""#),
+            (r#"{"BackendData":{"VtepMAC":"c6:d2:32:6f:8f:44","VNI":"1"}}"#, r#"VNI is "1""#),
+        ] {
+            let data = LeaseAttrs::parse(data.as_bytes()).expect("a value").backend_data.expect("data");
+            let error = VxlanData::parse(&data).expect_err("malformed");
+            assert!(error.to_string().contains(expected), "{error}");
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! One entry of the store, as the manager hands it on.
+
+use super::{BadAttrs, BadKey, LeaseAttrs, LeaseKey};
+
+/// A well-formed lease. Whether it is believed is for [`super::LeaseSet`] to say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// The subnets.
+    pub key: LeaseKey,
+    /// Who holds them.
+    pub attrs: LeaseAttrs,
+}
+
+/// Something below the lease prefix that is no lease.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadLease {
+    /// The key names no subnet.
+    #[error("malformed key: {0}")]
+    Key(BadKey),
+    /// The value cannot be read.
+    #[error("malformed value: {0}")]
+    Value(BadAttrs),
+}
+
+/// A lease, or what stands in its place, with its age.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The name that later changes and the deletion carry: in etcd, the last part of the key.
+    pub name: String,
+    /// When it was created, on a scale of the store; a renewal does not change it.
+    pub created: i64,
+    /// When it was last written, on the same scale.
+    pub modified: i64,
+    /// What it says.
+    pub lease: Result<Lease, BadLease>,
+}
+
+impl Entry {
+    /// Reads a name and a value as etcd holds them.
+    pub fn parse(name: &str, value: &[u8], created: i64, modified: i64) -> Self {
+        let lease = name.parse().map_err(BadLease::Key).and_then(|key| {
+            let attrs = LeaseAttrs::parse(value).map_err(BadLease::Value)?;
+            Ok(Lease { key, attrs })
+        });
+        Self { name: name.to_owned(), created, modified, lease }
+    }
+}

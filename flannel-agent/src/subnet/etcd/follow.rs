@@ -1,0 +1,246 @@
+//! The one task that follows etcd: all leases by one watch, and our own through [`Holder`].
+//!
+//! A listing at revision R, then the watch from R+1. A watch that breaks is taken up where it ended. The
+//! leases are listed anew when that point is compacted away, or when the store is not the one it was: another
+//! cluster, or an older state of this one (restored from a backup), where we would wait for changes for ever.
+
+use std::time::{Duration, Instant};
+
+use etcd_client::{Event, EventType, WatchOptions, WatchResponse, WatchStream};
+use tokio::{sync::mpsc, time::sleep_until};
+use tracing::{info, warn};
+
+use super::{
+    EtcdManager,
+    error::{EtcdError, Problem},
+    feed::{Feed, FeedEvent, Position},
+    hold::Holder,
+    listing::{Stored, list},
+};
+use crate::subnet::{Backoff, Complaint, Delays, LeaseRequest, StoreEvent};
+
+const RECONNECT: Backoff = match Backoff::new(Duration::from_millis(100), Duration::from_secs(5), 20) {
+    Some(backoff) => backoff,
+    None => panic!("100 ms to 5 s is a valid back-off"),
+};
+/// A response holds the changes of up to 1,000 revisions; the default of 4 MB is near that.
+const MAX_RESPONSE: usize = 64 << 20;
+const WATCHING: &str = "watching the leases";
+
+/// The receiver of events is gone.
+struct Gone;
+
+/// What happened next.
+enum Step {
+    Feed(FeedEvent),
+    OwnLeaseDue,
+}
+
+pub(super) struct Follower {
+    manager: EtcdManager,
+    holder: Holder,
+    events: mpsc::Sender<StoreEvent>,
+    feed: Feed,
+    /// `None` before the first listing, and when a new one is needed.
+    position: Option<Position>,
+    in_sync: bool,
+    delays: Delays,
+    complaint: Complaint,
+}
+
+impl Follower {
+    pub(super) fn new(manager: EtcdManager, request: LeaseRequest, events: mpsc::Sender<StoreEvent>) -> Self {
+        Self {
+            holder: Holder::new(&manager, request),
+            manager,
+            events,
+            feed: Feed::Closed { retry_at: Instant::now() },
+            position: None,
+            in_sync: false,
+            delays: RECONNECT.delays(),
+            complaint: Complaint::default(),
+        }
+    }
+
+    /// Until the receiver of events is gone.
+    pub(super) async fn run(mut self) {
+        while let Some(step) = self.next_step().await {
+            let going_on = match step {
+                Step::Feed(FeedEvent::Response(response)) => self.take_response(response).await,
+                Step::Feed(FeedEvent::Reconnect) => self.reconnect().await,
+                Step::OwnLeaseDue => {
+                    let events = self.holder.act(&mut self.manager).await;
+                    self.send_all(events).await
+                }
+            };
+            if going_on.is_err() {
+                return;
+            }
+        }
+    }
+
+    async fn next_step(&mut self) -> Option<Step> {
+        let due = self.holder.due();
+        tokio::select! {
+            () = self.events.closed() => None,
+            event = self.feed.next_event() => Some(Step::Feed(event)),
+            () = until(due) => Some(Step::OwnLeaseDue),
+        }
+    }
+
+    async fn reconnect(&mut self) -> Result<(), Gone> {
+        // An answer to the listing is told before the watch is opened: it is good by itself.
+        let position = match self.position {
+            Some(position) => position,
+            None => match list(&mut self.manager.client, &self.manager.keys).await {
+                Ok(listing) => {
+                    self.take_listing(listing.leases, listing.position).await?;
+                    listing.position
+                }
+                Err(error) => return self.broken(&error).await,
+            },
+        };
+        match self.open(position).await {
+            Ok(stream) => {
+                self.feed = Feed::Open(Box::new(stream));
+                Ok(())
+            }
+            Err(error) => self.broken(&error).await,
+        }
+    }
+
+    async fn open(&mut self, position: Position) -> Result<WatchStream, EtcdError> {
+        let prefix = self.manager.keys.prefix().to_owned();
+        let options = WatchOptions::new().with_prefix().with_start_revision(position.next);
+        self.manager
+            .client
+            .call(WATCHING, |etcd| {
+                let (prefix, options) = (prefix.clone(), options.clone());
+                let mut watcher = etcd.watch_client().max_decoding_message_size(MAX_RESPONSE);
+                async move { watcher.watch(prefix, Some(options)).await }
+            })
+            .await
+    }
+
+    async fn take_listing(&mut self, leases: Vec<Stored>, position: Position) -> Result<(), Gone> {
+        let own_name = self.own_name();
+        let own = leases.iter().find(|stored| Some(&stored.entry.name) == own_name.as_ref()).cloned();
+        let snapshot = leases.into_iter().map(|stored| stored.entry).collect();
+        self.position = Some(position);
+        self.in_sync = true;
+        self.recovered();
+        self.send(StoreEvent::InSync { snapshot }).await?;
+        let events = self.holder.see(&mut self.manager, own.as_ref()).await;
+        self.send_all(events).await
+    }
+
+    async fn take_response(&mut self, response: Result<WatchResponse, Problem>) -> Result<(), Gone> {
+        let response = match response {
+            Ok(response) => response,
+            Err(problem) => return self.broken_watch(problem).await,
+        };
+        if response.compact_revision() != 0 {
+            warn!("the store compacted changes we have not seen; listing all leases again");
+            self.position = None;
+        }
+        if response.canceled() || self.position.is_none() {
+            return self.broken_watch(Problem::Cancelled(response.cancel_reason().to_owned())).await;
+        }
+        if response.created() && self.position.is_some_and(|position| !position.is_continued_by(&response)) {
+            warn!("the store is another one, or older than it was; listing all leases again");
+            self.position = None;
+            self.feed = Feed::Closed { retry_at: Instant::now() + self.delays.next_delay() };
+            return Ok(());
+        }
+        if response.created() {
+            self.connected().await?;
+        }
+        for event in response.events() {
+            self.take_event(event).await?;
+        }
+        if let Some(position) = &mut self.position {
+            position.advance(&response);
+        }
+        Ok(())
+    }
+
+    async fn connected(&mut self) -> Result<(), Gone> {
+        self.delays.reset();
+        self.holder.hurry(&self.manager);
+        self.recovered();
+        if std::mem::replace(&mut self.in_sync, true) { Ok(()) } else { self.send(StoreEvent::Resumed).await }
+    }
+
+    fn recovered(&mut self) {
+        if self.complaint.settle() {
+            info!("etcd is back");
+        }
+    }
+
+    async fn take_event(&mut self, event: &Event) -> Result<(), Gone> {
+        let Some(kv) = event.kv() else { return Ok(()) };
+        let Some(stored) = Stored::read(&self.manager.keys, kv) else { return Ok(()) };
+        let is_own = self.own_name().as_ref() == Some(&stored.entry.name);
+        // Our own writes come back as events, and what preceded them may come after them.
+        let is_news = self.manager.held.as_ref().is_some_and(|held| stored.entry.modified > held.modified);
+        let found = match event.event_type() {
+            EventType::Put => {
+                self.send(StoreEvent::Put(stored.entry.clone())).await?;
+                Some(stored)
+            }
+            EventType::Delete => {
+                self.send(StoreEvent::Delete { name: stored.entry.name }).await?;
+                None
+            }
+        };
+        if !is_own || !is_news {
+            return Ok(());
+        }
+        let events = self.holder.see(&mut self.manager, found.as_ref()).await;
+        self.send_all(events).await
+    }
+
+    /// The name of the entry we hold.
+    fn own_name(&self) -> Option<String> {
+        let held = self.manager.held.as_ref()?;
+        self.manager.keys.name_of(held.path.as_bytes()).map(Into::into)
+    }
+
+    async fn broken_watch(&mut self, problem: Problem) -> Result<(), Gone> {
+        let error = self.manager.client.failed(WATCHING, problem);
+        self.broken(&error).await
+    }
+
+    async fn broken(&mut self, error: &EtcdError) -> Result<(), Gone> {
+        if error.is_compacted() {
+            self.position = None;
+        }
+        self.feed = Feed::Closed { retry_at: Instant::now() + self.delays.next_delay() };
+        let reason = error.to_string();
+        if self.complaint.is_due(&reason, Instant::now()) {
+            warn!("{reason}; peers stay as they are");
+        }
+        if std::mem::replace(&mut self.in_sync, false) {
+            return self.send(StoreEvent::OutOfSync { reason }).await;
+        }
+        Ok(())
+    }
+
+    async fn send(&self, event: StoreEvent) -> Result<(), Gone> {
+        self.events.send(event).await.map_err(|_closed| Gone)
+    }
+
+    async fn send_all(&self, events: Vec<StoreEvent>) -> Result<(), Gone> {
+        for event in events {
+            self.send(event).await?;
+        }
+        Ok(())
+    }
+}
+
+async fn until(due: Option<Instant>) {
+    match due {
+        Some(due) => sleep_until(due.into()).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,165 @@
+//! Our own lease after start-up: renewed in time, watched, and acquired again when it is lost.
+//!
+//! Does not watch by itself; [`super::follow`] passes on what it sees of our key, and asks when the next thing
+//! is due. What the receiver must know is returned as events.
+
+use std::time::{Duration, Instant};
+
+use tracing::{info, warn};
+
+use super::{EtcdManager, Expiry, Guard, Held, Outcome, Publication, Stored, publish};
+use crate::subnet::{Backoff, Complaint, Delays, LeaseRequest, LostCause, StoreEvent, SubnetManager as _};
+
+/// Between attempts to acquire again, and before our attributes are written over someone else's.
+const AGAIN: Backoff = match Backoff::new(Duration::from_secs(1), Duration::from_mins(1), 20) {
+    Some(backoff) => backoff,
+    None => panic!("1 s to 60 s is a valid back-off"),
+};
+
+/// Keeps our lease.
+pub(super) struct Holder {
+    request: LeaseRequest,
+    /// When [`Self::act`] should run; `None` while there is nothing to do.
+    due: Option<Instant>,
+    renewals: Delays,
+    again: Delays,
+    complaint: Complaint,
+}
+
+impl Holder {
+    pub(super) fn new(manager: &EtcdManager, request: LeaseRequest) -> Self {
+        let retry = manager.term.retry();
+        let renewals = Backoff::new(retry, retry, 20).unwrap_or(AGAIN).delays();
+        let due = manager.held.as_ref().map_or(Some(Instant::now()), |held| held.renew_at(manager.term));
+        Self { request, due, renewals, again: AGAIN.delays(), complaint: Complaint::default() }
+    }
+
+    /// When [`Self::act`] should run.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.due
+    }
+
+    /// The store is back: do at once what failed meanwhile.
+    pub(super) fn hurry(&mut self, manager: &EtcdManager) {
+        let overdue = manager
+            .held
+            .as_ref()
+            .is_none_or(|held| held.renew_at(manager.term).is_some_and(|renew_at| renew_at <= Instant::now()));
+        if overdue {
+            self.due = Some(Instant::now());
+        }
+    }
+
+    /// Renews the lease, or acquires one if we hold none.
+    pub(super) async fn act(&mut self, manager: &mut EtcdManager) -> Vec<StoreEvent> {
+        match manager.held.take() {
+            Some(held) => self.renew(manager, held).await,
+            None => self.acquire(manager).await,
+        }
+    }
+
+    async fn renew(&mut self, manager: &mut EtcdManager, held: Held) -> Vec<StoreEvent> {
+        let publication = Publication {
+            key: held.path.clone(),
+            value: self.request.attrs.to_json(),
+            guard: Guard::Unchanged(held.modified),
+            ttl: Some(manager.term.ttl).filter(|_| held.etcd_lease != 0),
+        };
+        match publication.publish(&mut manager.client).await {
+            Ok(Outcome::Done(published)) => {
+                if held.renew_at(manager.term).is_some_and(|renew_at| renew_at <= Instant::now()) {
+                    // A quiet term is over; only quarrels over the key keep the delays long.
+                    self.again.reset();
+                }
+                let held = manager.held.insert(Held::new(held.key, held.path, published));
+                self.settled(held.renew_at(manager.term));
+                vec![StoreEvent::OwnLease(held.own_lease())]
+            }
+            Ok(Outcome::Conflict(found)) => {
+                manager.held = Some(held);
+                let found = found.and_then(|kv| Stored::read(&manager.keys, &kv));
+                self.see(manager, found.as_ref()).await
+            }
+            Err(error) => {
+                self.complain(&format!("cannot renew our lease {}: {error}", held.key));
+                manager.held = Some(held);
+                self.due = Some(Instant::now() + self.renewals.next_delay());
+                Vec::new()
+            }
+        }
+    }
+
+    async fn acquire(&mut self, manager: &mut EtcdManager) -> Vec<StoreEvent> {
+        match manager.acquire(&self.request).await {
+            Ok(own) => {
+                info!("acquired lease {}", own.key);
+                self.again.reset();
+                self.settled(manager.held.as_ref().and_then(|held| held.renew_at(manager.term)));
+                vec![StoreEvent::OwnLease(own)]
+            }
+            Err(error) => {
+                self.complain(&format!("cannot acquire a lease: {error}"));
+                self.due = Some(Instant::now() + self.again.next_delay());
+                Vec::new()
+            }
+        }
+    }
+
+    /// Our key as the store has it now; `None` when it is gone. It may be older than what we wrote, in a store
+    /// that was restored from a backup.
+    pub(super) async fn see(&mut self, manager: &mut EtcdManager, found: Option<&Stored>) -> Vec<StoreEvent> {
+        let Some(held) = &manager.held else { return Vec::new() };
+        let Some(stored) = found else { return self.lost(manager, LostCause::Deleted) };
+        if stored.entry.modified == held.modified {
+            return Vec::new();
+        }
+        let attrs = stored.lease().map(|lease| &lease.attrs);
+        let owner = attrs.and_then(|attrs| attrs.public_ip);
+        if owner != self.request.attrs.public_ip {
+            return self.lost(manager, LostCause::TakenOver { by: owner });
+        }
+        let ours = attrs == Some(&self.request.attrs);
+        self.adopt(manager, stored, ours).await
+    }
+
+    /// Somebody wrote our key in our name: an operator who made it a reservation, or flanneld on this node.
+    async fn adopt(&mut self, manager: &mut EtcdManager, stored: &Stored, as_we_write: bool) -> Vec<StoreEvent> {
+        let expiry = match stored.etcd_lease {
+            0 => None,
+            // Unknown is as good as over: renew at once.
+            etcd_lease => {
+                let left = publish::remaining(&mut manager.client, etcd_lease).await.ok().flatten();
+                Some(left.unwrap_or_else(|| Expiry::after(Instant::now(), Duration::ZERO)))
+            }
+        };
+        let Some(held) = &mut manager.held else { return Vec::new() };
+        (held.modified, held.etcd_lease, held.expiry) = (stored.entry.modified, stored.etcd_lease, expiry);
+        let own = held.own_lease();
+        self.due = held.renew_at(manager.term);
+        if !as_we_write {
+            warn!("lease {} was written by somebody else with our address; writing our attributes again", held.key);
+            self.due = Some(Instant::now() + self.again.next_delay());
+        }
+        vec![StoreEvent::OwnLease(own)]
+    }
+
+    fn lost(&mut self, manager: &mut EtcdManager, cause: LostCause) -> Vec<StoreEvent> {
+        let Some(Held { key, .. }) = manager.held.take() else { return Vec::new() };
+        warn!("our lease {key} is lost: {cause}; acquiring one again");
+        self.request.previous = Some(key);
+        self.due = Some(Instant::now());
+        vec![StoreEvent::OwnLeaseLost { key, cause }]
+    }
+
+    fn settled(&mut self, next: Option<Instant>) {
+        self.due = next;
+        self.renewals.reset();
+        self.complaint.settle();
+    }
+
+    fn complain(&mut self, problem: &str) {
+        if self.complaint.is_due(problem, Instant::now()) {
+            warn!("{problem}");
+        }
+    }
+}

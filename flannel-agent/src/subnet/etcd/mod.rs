@@ -1,0 +1,169 @@
+//! Leases in etcd, by its v3 API, side by side with stock flannel nodes.
+//!
+//! [`EtcdManager`] implements [`SubnetManager`]. Where flannel writes blindly we compare first: a key is
+//! created only if absent, and rewritten only as long as its last change is known to us. A key without an
+//! etcd lease is a reservation and stays one. The lifetime of a lease is asked of etcd for our own key alone.
+//! Our identity is our IPv4 public address.
+
+mod choose;
+mod client;
+mod error;
+mod feed;
+mod follow;
+mod hold;
+mod keys;
+mod listing;
+mod options;
+mod publish;
+
+use std::time::{Duration, Instant};
+
+use tokio::sync::mpsc;
+use tracing::{debug, info};
+
+use self::{
+    choose::{Choice, choose},
+    client::EtcdClient,
+    keys::Keys,
+    listing::{Stored, list},
+    publish::{Expiry, Guard, Outcome, Publication, Published, delete_unchanged},
+};
+pub use self::{
+    client::Liveness,
+    error::{EtcdError, Problem},
+    options::{Credentials, EtcdOptions, Secret},
+};
+use super::{AcquireError, LeaseKey, LeaseRequest, OwnLease, StoreEvent, SubnetManager};
+
+/// Attempts to acquire before the store counts as too busy.
+const TRIES: u32 = 10;
+/// The longest wait between attempts to renew.
+const RENEW_RETRY: Duration = Duration::from_mins(1);
+
+/// Leases in etcd.
+pub struct EtcdManager {
+    client: EtcdClient,
+    keys: Keys,
+    term: Term,
+    held: Option<Held>,
+}
+
+/// The lifetime of our leases.
+#[derive(Clone, Copy, Debug)]
+struct Term {
+    ttl: Duration,
+    /// So long before expiry a lease is renewed.
+    margin: Duration,
+}
+
+impl Term {
+    /// Between attempts to renew: a minute, or less if the margin leaves room for few attempts.
+    fn retry(self) -> Duration {
+        (self.margin / 10).clamp(Duration::from_millis(100), RENEW_RETRY)
+    }
+}
+
+/// The lease we hold, as etcd has it.
+#[derive(Clone, Debug)]
+struct Held {
+    key: LeaseKey,
+    /// The full key in etcd, which may spell the IPv6 subnet differently from us.
+    path: String,
+    /// The revision of the last write we know.
+    modified: i64,
+    /// 0 for a reservation.
+    etcd_lease: i64,
+    expiry: Option<Expiry>,
+}
+
+impl Held {
+    fn new(key: LeaseKey, path: String, published: Published) -> Self {
+        let Published { modified, etcd_lease, expiry } = published;
+        Self { key, path, modified, etcd_lease, expiry }
+    }
+
+    fn own_lease(&self) -> OwnLease {
+        OwnLease { key: self.key, expires_at: self.expiry.map(|expiry| expiry.wall) }
+    }
+
+    /// When to renew; `None` for a reservation.
+    fn renew_at(&self, term: Term) -> Option<Instant> {
+        let expiry = self.expiry?.instant;
+        Some(expiry.checked_sub(term.margin).unwrap_or(expiry))
+    }
+}
+
+impl EtcdManager {
+    /// A manager for these options. Nothing is connected yet.
+    pub fn new(options: &EtcdOptions, liveness: Liveness) -> Self {
+        Self {
+            client: EtcdClient::new(options, liveness),
+            keys: Keys::new(&options.prefix),
+            term: Term { ttl: options.lease_ttl, margin: options.renew_margin },
+            held: None,
+        }
+    }
+
+    /// One attempt. `None` when the store changed under it.
+    async fn try_acquire(&mut self, request: &LeaseRequest) -> Result<Option<Held>, AcquireError<EtcdError>> {
+        let leases = list(&mut self.client, &self.keys).await.map_err(AcquireError::Store)?.leases;
+        let choice = choose(request, &leases, &mut rand::rng())?;
+        let (key, path, guard, ttl) = match choice {
+            Choice::Discard(stored) => {
+                self.discard(stored).await.map_err(AcquireError::Store)?;
+                return Ok(None);
+            }
+            Choice::Reuse(stored, key) => {
+                let reserved = stored.etcd_lease == 0;
+                let guard = Guard::Unchanged(stored.entry.modified);
+                (key, self.keys.entry(&stored.entry.name), guard, Some(self.term.ttl).filter(|_| !reserved))
+            }
+            Choice::Create(key) => (key, self.keys.lease(key), Guard::Absent, Some(self.term.ttl)),
+        };
+        let publication = Publication { key: path, value: request.attrs.to_json(), guard, ttl };
+        match publication.publish(&mut self.client).await.map_err(AcquireError::Store)? {
+            Outcome::Done(published) => Ok(Some(Held::new(key, publication.key, published))),
+            Outcome::Conflict(_) => Ok(None),
+        }
+    }
+
+    async fn discard(&mut self, stored: &Stored) -> Result<(), EtcdError> {
+        let name = &stored.entry.name;
+        info!("our former lease {name} does not suit the network configuration; deleting it");
+        let deleted = delete_unchanged(&mut self.client, &self.keys.entry(name), stored.entry.modified).await?;
+        if !deleted {
+            debug!("lease {name} changed before it was deleted");
+        }
+        Ok(())
+    }
+}
+
+impl SubnetManager for EtcdManager {
+    type Error = EtcdError;
+
+    async fn network_config(&mut self) -> Result<String, EtcdError> {
+        let key = self.keys.config().to_owned();
+        let asked = key.as_str();
+        let answer = self
+            .client
+            .call("reading the network configuration", |mut etcd| async move { etcd.get(asked, None).await })
+            .await?;
+        let Some(kv) = answer.kvs().first() else { return Err(EtcdError::NoConfig { key }) };
+        String::from_utf8(kv.value().to_vec()).map_err(|_binary| EtcdError::BinaryConfig { key })
+    }
+
+    async fn acquire(&mut self, request: &LeaseRequest) -> Result<OwnLease, AcquireError<EtcdError>> {
+        for _ in 0..TRIES {
+            if let Some(held) = self.try_acquire(request).await? {
+                let own = held.own_lease();
+                self.held = Some(held);
+                return Ok(own);
+            }
+        }
+        Err(AcquireError::Conflict { tries: TRIES })
+    }
+
+    async fn run(self, request: LeaseRequest, events: mpsc::Sender<StoreEvent>) {
+        follow::Follower::new(self, request, events).run().await;
+    }
+}

@@ -1,0 +1,58 @@
+//! How to reach etcd, and how our lease lives there.
+
+use std::{convert::Infallible, fmt, str::FromStr, time::Duration};
+
+/// What the operator chooses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EtcdOptions {
+    /// At least one `http://host:port`, tried in order.
+    pub endpoints: Vec<String>,
+    /// The prefix of our keys, as written.
+    pub prefix: String,
+    /// User and password, when etcd asks for them.
+    pub credentials: Option<Credentials>,
+    /// The lifetime of a lease, whole seconds.
+    pub lease_ttl: Duration,
+    /// How long before expiry a lease is renewed; shorter than the lifetime.
+    pub renew_margin: Duration,
+}
+
+/// A password: text that must not reach a log. Its `Debug` form is a placeholder, and it has no `Display`.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// The text itself, for the one place that sends it.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<&str> for Secret {
+    fn from(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+}
+
+impl FromStr for Secret {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        Ok(text.into())
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("<redacted>")
+    }
+}
+
+/// How to authenticate with etcd.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Credentials {
+    /// The user name.
+    pub username: String,
+    /// The password.
+    pub password: Secret,
+}

@@ -1,0 +1,143 @@
+//! What the agent asks of a store, and what a store reports.
+
+use std::{
+    error::Error,
+    fmt,
+    net::{IpAddr, Ipv4Addr},
+    time::SystemTime,
+};
+
+use ipnet::IpNet;
+use tokio::sync::mpsc;
+
+use super::{Entry, LeaseAttrs, LeaseKey};
+use crate::config::NetworkConfig;
+
+/// What we want from the store: a subnet under this configuration, published with these attributes.
+#[derive(Clone, Debug)]
+pub struct LeaseRequest {
+    /// The cluster's configuration.
+    pub config: NetworkConfig,
+    /// Our attributes. `public_ip` is our identity in etcd and must be set.
+    pub attrs: LeaseAttrs,
+    /// The subnets held before, from subnet.env; asked for again if nobody has them.
+    pub previous: Option<LeaseKey>,
+}
+
+/// The lease we hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnLease {
+    /// Our subnets.
+    pub key: LeaseKey,
+    /// When the store drops it unless it is renewed; `None` for a reservation, which stays.
+    pub expires_at: Option<SystemTime>,
+}
+
+/// No subnet is left to lease.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "out of subnets: every /{subnet_len} from {first} to {last} of the network {network} is leased; enlarge the \
+     network or remove leases of nodes that are gone"
+)]
+pub struct OutOfSubnets {
+    /// The pod network.
+    pub network: IpNet,
+    /// The length of a node's subnet.
+    pub subnet_len: u8,
+    /// `SubnetMin` in force.
+    pub first: IpAddr,
+    /// `SubnetMax` in force.
+    pub last: IpAddr,
+}
+
+/// Why a lease could not be acquired. `E` is the store's error.
+#[derive(Debug, thiserror::Error)]
+pub enum AcquireError<E: Error> {
+    /// The store failed; it may answer later.
+    #[error(transparent)]
+    Store(E),
+    /// No subnet is left.
+    #[error(transparent)]
+    OutOfSubnets(#[from] OutOfSubnets),
+    /// Others were faster, each time.
+    #[error("the leases changed under each of {tries} attempts to acquire one; the store is busy, try again")]
+    Conflict {
+        /// How many.
+        tries: u32,
+    },
+}
+
+/// How our lease was lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LostCause {
+    /// The key is gone: expired, or deleted by somebody.
+    Deleted,
+    /// Another node, of this address if it has one, wrote the key.
+    TakenOver {
+        /// The new owner.
+        by: Option<Ipv4Addr>,
+    },
+}
+
+impl fmt::Display for LostCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Deleted => f.write_str("deleted or expired"),
+            Self::TakenOver { by: Some(by) } => write!(f, "taken over by {by}"),
+            Self::TakenOver { by: None } => f.write_str("overwritten by somebody without a public address"),
+        }
+    }
+}
+
+/// What a store reports, in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StoreEvent {
+    /// Everything there is, ours included. From here on, changes follow.
+    InSync {
+        /// All entries.
+        snapshot: Vec<Entry>,
+    },
+    /// A new or changed entry.
+    Put(Entry),
+    /// An entry is gone.
+    Delete {
+        /// Its name.
+        name: String,
+    },
+    /// Changes may be missing from here on. What is known stays good; [`Self::Resumed`] or
+    /// [`Self::InSync`] follows when the store is back.
+    OutOfSync {
+        /// What happened, for people.
+        reason: String,
+    },
+    /// The stream of changes goes on where it broke off; nothing was missed.
+    Resumed,
+    /// We hold this lease now: renewed, changed in the store, or acquired again (maybe with another key).
+    OwnLease(OwnLease),
+    /// Our lease is lost. Acquiring again is under way; [`Self::OwnLease`] follows.
+    OwnLeaseLost {
+        /// The subnets lost.
+        key: LeaseKey,
+        /// How.
+        cause: LostCause,
+    },
+}
+
+/// A store of leases.
+pub trait SubnetManager: Send + Sized + 'static {
+    /// The store's error.
+    type Error: Error + Send + Sync + 'static;
+
+    /// The text of the network configuration. An absent configuration is an error like an absent store.
+    fn network_config(&mut self) -> impl Future<Output = Result<String, Self::Error>> + Send;
+
+    /// Acquires a lease: our former one where possible.
+    fn acquire(
+        &mut self,
+        request: &LeaseRequest,
+    ) -> impl Future<Output = Result<OwnLease, AcquireError<Self::Error>>> + Send;
+
+    /// Reports all leases and their changes, and keeps ours: renews it, and acquires again what was lost. Ends
+    /// when the receiver is gone, and never else.
+    fn run(self, request: LeaseRequest, events: mpsc::Sender<StoreEvent>) -> impl Future<Output = ()> + Send + 'static;
+}

@@ -1,0 +1,29 @@
+//! Leases: which node holds which subnet, and how packets reach it.
+//!
+//! Three layers. Data as it stands in the store: [`LeaseKey`], [`LeaseAttrs`], [`Entry`]. The pure
+//! [`LeaseSet`], which decides from all entries which peers are believed. And the [`SubnetManager`], which
+//! talks to a store ([`etcd`]) and keeps our own lease alive. Nothing here touches the kernel; subnet.env is
+//! [`SubnetEnv`]'s.
+
+mod attrs;
+mod backoff;
+mod complaint;
+mod entry;
+pub mod etcd;
+mod key;
+mod manager;
+mod set;
+mod start;
+mod subnet_env;
+
+pub use self::{
+    attrs::{BadAttrs, LeaseAttrs, RawJson, VxlanData},
+    backoff::{Backoff, Delays},
+    complaint::Complaint,
+    entry::{BadLease, Entry, Lease},
+    key::{BadKey, LeaseKey},
+    manager::{AcquireError, LeaseRequest, LostCause, OutOfSubnets, OwnLease, StoreEvent, SubnetManager},
+    set::{Family, LeaseSet, Peer, RejectReason, Rejected, Resolved},
+    start::{wait_for_config, wait_for_lease},
+    subnet_env::{EnvError, SubnetEnv, read_previous},
+};

@@ -1,0 +1,111 @@
+//! All leases of the cluster, and the verdict on each.
+//!
+//! Pure. The set keeps every entry the store has, good or bad, and [`LeaseSet::resolve`] computes the peers
+//! from all of them. The result depends on what is in the set and not on how it got there, so a resync and a
+//! stream of changes cannot disagree, and the deletion of an entry lets in what it kept out.
+//!
+//! A bad entry is refused alone, with a reason, and stays listed until it goes or is mended.
+
+mod reject;
+mod resolve;
+
+#[cfg(test)]
+mod tests;
+
+use std::{collections::BTreeMap, net::IpAddr};
+
+use flannel_common::addr::Mac;
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+
+pub use self::reject::{Family, RejectReason, Rejected};
+use super::{Entry, LeaseAttrs, LeaseKey, StoreEvent};
+use crate::config::NetworkConfig;
+
+/// A node to send to: one family of one believed lease.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Peer {
+    /// Its pods.
+    pub subnet: IpNet,
+    /// Where the node is reached.
+    pub public_ip: IpAddr,
+    /// Its VTEP's MAC address.
+    pub vtep_mac: Mac,
+    /// The name of the store entry it comes from.
+    pub key: String,
+}
+
+/// The verdict on a whole set.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Resolved {
+    /// The believed leases of others, by subnet. Subnets are disjoint, lie in the pod network and do not
+    /// overlap ours; one VTEP MAC has one public address.
+    pub peers: Vec<Peer>,
+    /// The refused ones, by key.
+    pub rejected: Vec<Rejected>,
+}
+
+/// Every lease entry of the store, and what we know of ourselves.
+#[derive(Clone, Debug)]
+pub struct LeaseSet {
+    networks: Networks,
+    backend_type: &'static str,
+    own_attrs: LeaseAttrs,
+    own_key: Option<LeaseKey>,
+    entries: BTreeMap<String, Entry>,
+}
+
+/// The pod networks; `None` for a family that is off, whose parts of leases are not looked at.
+#[derive(Clone, Copy, Debug)]
+struct Networks {
+    v4: Option<Ipv4Net>,
+    v6: Option<Ipv6Net>,
+}
+
+impl LeaseSet {
+    /// An empty set for a cluster, on the node that publishes `own_attrs`.
+    pub fn new(config: &NetworkConfig, own_attrs: LeaseAttrs) -> Self {
+        Self {
+            networks: Networks {
+                v4: config.ipv4.map(|family| family.network),
+                v6: config.ipv6.map(|family| family.network),
+            },
+            backend_type: config.backend.type_name(),
+            own_attrs,
+            own_key: None,
+            entries: BTreeMap::new(),
+        }
+    }
+
+    /// Takes in what a manager reports. Whether [`Self::resolve`] may have changed.
+    pub fn apply(&mut self, event: StoreEvent) -> bool {
+        match event {
+            StoreEvent::InSync { snapshot } => self.replace(snapshot),
+            StoreEvent::Put(entry) => self.put(entry),
+            StoreEvent::Delete { name } => self.delete(&name),
+            StoreEvent::OwnLease(own) => self.set_own_key(own.key),
+            // The subnet stays ours in our eyes until we hold another: nobody else's claim may reach the kernel.
+            StoreEvent::OwnLeaseLost { .. } | StoreEvent::OutOfSync { .. } | StoreEvent::Resumed => return false,
+        }
+        true
+    }
+
+    /// Everything the store has, instead of what was known.
+    pub fn replace(&mut self, snapshot: Vec<Entry>) {
+        self.entries = snapshot.into_iter().map(|entry| (entry.name.clone(), entry)).collect();
+    }
+
+    /// A new or changed entry.
+    pub fn put(&mut self, entry: Entry) {
+        self.entries.insert(entry.name.clone(), entry);
+    }
+
+    /// An entry is gone.
+    pub fn delete(&mut self, name: &str) {
+        self.entries.remove(name);
+    }
+
+    /// The lease we hold.
+    pub fn set_own_key(&mut self, key: LeaseKey) {
+        self.own_key = Some(key);
+    }
+}

@@ -1,0 +1,115 @@
+//! Why a lease is not believed.
+
+use std::{fmt, net::IpAddr};
+
+use flannel_common::addr::Mac;
+use ipnet::IpNet;
+
+use crate::subnet::{BadAttrs, BadLease};
+
+/// An address family of a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Family {
+    /// The IPv4 part.
+    V4,
+    /// The IPv6 part.
+    V6,
+}
+
+impl fmt::Display for Family {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::V4 => "IPv4",
+            Self::V6 => "IPv6",
+        })
+    }
+}
+
+/// A refused entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rejected {
+    /// The name of the store entry.
+    pub key: String,
+    /// The family refused; `None` when the whole entry is.
+    pub family: Option<Family>,
+    /// Why.
+    pub reason: RejectReason,
+}
+
+impl fmt::Display for Rejected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.family {
+            Some(family) => write!(f, "lease {:?} ({family}): {}", self.key, self.reason),
+            None => write!(f, "lease {:?}: {}", self.key, self.reason),
+        }
+    }
+}
+
+/// The reason of a refusal.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RejectReason {
+    /// Not a lease at all.
+    #[error(transparent)]
+    Malformed(BadLease),
+    /// The backend's part cannot be read.
+    #[error("malformed backend data: {0}")]
+    BackendData(BadAttrs),
+    /// The node runs another backend.
+    #[error("its backend is {theirs:?}, ours is {ours:?}")]
+    BackendType {
+        /// The peer's.
+        theirs: String,
+        /// Ours.
+        ours: &'static str,
+    },
+    /// The lease has a subnet of this family and no address to reach the node at.
+    #[error("it has no public address")]
+    NoPublicIp,
+    /// The public address cannot be one node's.
+    #[error("its public address {0} is not a unicast address")]
+    BadPublicIp(IpAddr),
+    /// The public address is ours.
+    #[error("its public address {0} is ours; a former lease of this node, or another node with our address")]
+    OurPublicIp(IpAddr),
+    /// The lease has a subnet of this family and no backend data.
+    #[error("it has no backend data")]
+    NoBackendData,
+    /// The VTEP MAC cannot be one device's.
+    #[error("its VTEP MAC {0} is not a unicast address")]
+    BadMac(Mac),
+    /// The VTEP MAC is ours.
+    #[error("its VTEP MAC {0} is ours")]
+    OurMac(Mac),
+    /// Another node published the same VTEP MAC later.
+    #[error("its VTEP MAC {mac} is published by lease {winner:?} as well, which was written later")]
+    DuplicateMac {
+        /// The MAC.
+        mac: Mac,
+        /// The believed entry.
+        winner: String,
+    },
+    /// The subnet is no part of the pod network.
+    #[error("its subnet {subnet} is not in the network {network}")]
+    OutsideNetwork {
+        /// The peer's subnet.
+        subnet: IpNet,
+        /// The pod network.
+        network: IpNet,
+    },
+    /// The subnet overlaps ours.
+    #[error("its subnet {subnet} overlaps ours, {ours}")]
+    OurSubnet {
+        /// The peer's subnet.
+        subnet: IpNet,
+        /// Ours.
+        ours: IpNet,
+    },
+    /// The subnet overlaps that of an older lease.
+    #[error("its subnet {subnet} overlaps that of the older lease {winner:?}")]
+    Overlap {
+        /// The peer's subnet.
+        subnet: IpNet,
+        /// The believed entry.
+        winner: String,
+    },
+}

@@ -1,0 +1,220 @@
+//! Each reason once, and what must hold for any set.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+
+const OWN_IP: u8 = 1;
+
+fn config() -> NetworkConfig {
+    NetworkConfig::parse(r#"{"Network":"10.5.0.0/16","Backend":{"Type":"vxlan"}}"#).expect("a configuration")
+}
+
+/// The lease value of node `n`: address 192.0.2.n, MAC 02:..:n.
+fn value(n: u8) -> String {
+    value_with(n, n, "vxlan")
+}
+
+fn value_with(ip: u8, mac: u8, backend: &str) -> String {
+    format!(
+        r#"{{"PublicIP":"192.0.2.{ip}","BackendType":"{backend}","BackendData":{{"VNI":1,"VtepMAC":"02:00:00:00:00:{mac:02x}"}}}}"#
+    )
+}
+
+fn entry(name: &str, value: &str, created: i64, modified: i64) -> Entry {
+    Entry::parse(name, value.as_bytes(), created, modified)
+}
+
+fn empty() -> LeaseSet {
+    let own = LeaseAttrs::parse(value(OWN_IP).as_bytes()).expect("our attributes");
+    let mut set = LeaseSet::new(&config(), own);
+    set.set_own_key("10.5.1.0-24".parse().expect("our key"));
+    set
+}
+
+fn set_of(entries: &[Entry]) -> LeaseSet {
+    let mut set = empty();
+    set.replace(entries.to_vec());
+    set
+}
+
+fn reasons(set: &LeaseSet) -> Vec<String> {
+    set.resolve().rejected.iter().map(ToString::to_string).collect()
+}
+
+fn peers(set: &LeaseSet) -> Vec<String> {
+    set.resolve().peers.iter().map(|peer| format!("{} via {} {}", peer.subnet, peer.public_ip, peer.vtep_mac)).collect()
+}
+
+#[test]
+fn our_own_lease_is_no_peer() {
+    let set = set_of(&[entry("10.5.1.0-24", &value(1), 1, 1), entry("10.5.2.0-24", &value(2), 2, 2)]);
+    assert_eq!(peers(&set), ["10.5.2.0/24 via 192.0.2.2 02:00:00:00:00:02"]);
+    assert_eq!(reasons(&set), [""; 0]);
+}
+
+#[test]
+fn a_bad_entry_is_refused_alone_and_by_name() {
+    let good = entry("10.5.2.0-24", &value(2), 2, 2);
+    for (name, value, expected) in [
+        ("10.5.3.0", value(3), "malformed key: \"10.5.3.0\" is not of the form"),
+        ("10.5.3.0-24", "{".to_owned(), "malformed value: the value is not a JSON object"),
+        ("10.5.3.0-24", value_with(3, 3, "host-gw"), "its backend is \"host-gw\", ours is \"vxlan\""),
+        ("10.5.3.0-24", value_with(1, 3, "vxlan"), "(IPv4): its public address 192.0.2.1 is ours"),
+        ("10.5.3.0-24", value_with(3, 1, "vxlan"), "its VTEP MAC 02:00:00:00:00:01 is ours"),
+        ("10.5.3.0-24", value(3).replace("02:", "03:"), "its VTEP MAC 03:00:00:00:00:03 is not a unicast"),
+        ("10.5.3.0-24", value(3).replace("192.0.2.3", "0.0.0.0"), "it has no public address"),
+        ("10.5.3.0-24", value(3).replace("192.0.2.3", "224.0.0.1"), "its public address 224.0.0.1 is not a unicast"),
+        ("10.5.3.0-24", value(3).replace("BackendData", "Data"), "it has no backend data"),
+        ("10.5.3.0-24", value(3).replace("VtepMAC", "Mac"), "malformed backend data: VtepMAC is absent"),
+        ("10.5.1.0-24", value(3), "its subnet 10.5.1.0/24 overlaps ours, 10.5.1.0/24"),
+        ("10.5.1.128-25", value(3), "its subnet 10.5.1.128/25 overlaps ours, 10.5.1.0/24"),
+        ("10.6.0.0-24", value(3), "its subnet 10.6.0.0/24 is not in the network 10.5.0.0/16"),
+        ("0.0.0.0-0", value(3), "its subnet 0.0.0.0/0 is not in the network"),
+        ("10.5.2.0-25", value(3), "overlaps that of the older lease \"10.5.2.0-24\""),
+        ("10.5.2.0-23", value(3), "overlaps that of the older lease \"10.5.2.0-24\""),
+    ] {
+        let set = set_of(&[good.clone(), entry(name, &value, 3, 3)]);
+        assert_eq!(peers(&set), ["10.5.2.0/24 via 192.0.2.2 02:00:00:00:00:02"], "{name} {value}");
+        let reasons = reasons(&set);
+        assert_eq!(reasons.len(), 1, "{name} {value}: {reasons:?}");
+        assert!(reasons[0].contains(expected) && reasons[0].contains(name), "{name} {value}: {reasons:?}");
+    }
+}
+
+#[test]
+fn the_older_of_two_overlapping_leases_counts_and_its_end_lets_the_other_in() {
+    let older = entry("10.5.8.0-22", &value(2), 5, 9);
+    let newer = entry("10.5.9.0-24", &value(3), 6, 6);
+    let mut set = set_of(&[older, newer]);
+    assert_eq!(peers(&set), ["10.5.8.0/22 via 192.0.2.2 02:00:00:00:00:02"]);
+    set.delete("10.5.8.0-22");
+    assert_eq!(peers(&set), ["10.5.9.0/24 via 192.0.2.3 02:00:00:00:00:03"]);
+    assert_eq!(reasons(&set), [""; 0]);
+}
+
+#[test]
+fn a_node_that_moved_shuts_out_its_former_self() {
+    let former = entry("10.5.2.0-24", &value_with(2, 2, "vxlan"), 2, 2);
+    let moved = entry("10.5.3.0-24", &value_with(9, 2, "vxlan"), 3, 3);
+    let set = set_of(&[former, moved]);
+    assert_eq!(peers(&set), ["10.5.3.0/24 via 192.0.2.9 02:00:00:00:00:02"]);
+    assert!(reasons(&set)[0].contains("\"10.5.2.0-24\" (IPv4): its VTEP MAC 02:00:00:00:00:02 is published by"));
+    let second = entry("10.5.4.0-24", &value_with(2, 2, "vxlan"), 4, 4);
+    let set = set_of(&[entry("10.5.2.0-24", &value(2), 2, 2), second]);
+    assert_eq!(peers(&set).len(), 2);
+}
+
+#[test]
+fn a_changed_lease_is_seen_in_a_snapshot() {
+    let mut set = set_of(&[entry("10.5.2.0-24", &value(2), 2, 2)]);
+    set.replace(vec![entry("10.5.2.0-24", &value_with(2, 7, "vxlan"), 2, 8)]);
+    assert_eq!(peers(&set), ["10.5.2.0/24 via 192.0.2.2 02:00:00:00:00:07"]);
+}
+
+#[test]
+fn a_stranger_on_our_key_is_refused_until_we_hold_another() {
+    let mut set = set_of(&[entry("10.5.1.0-24", &value(3), 3, 3)]);
+    assert!(peers(&set).is_empty());
+    let own = super::super::OwnLease { key: "10.5.7.0-24".parse().expect("a key"), expires_at: None };
+    assert!(set.apply(StoreEvent::OwnLease(own)));
+    assert_eq!(peers(&set), ["10.5.1.0/24 via 192.0.2.3 02:00:00:00:00:03"]);
+}
+
+/// Few names, addresses and MACs, so that they collide.
+fn any_entry() -> impl Strategy<Value = (String, String)> {
+    let name = prop_oneof![
+        (0..4_u8, 22..=26_u8).prop_map(|(n, length)| format!("10.5.{n}.0-{length}")),
+        (0..3_u8).prop_map(|n| format!("10.{n}.0.0-24")),
+        Just("10.5.1.0-24".to_owned()),
+        Just("nonsense".to_owned()),
+    ];
+    let value = prop_oneof![
+        6 => (1..5_u8, 1..5_u8).prop_map(|(ip, mac)| value_with(ip, mac, "vxlan")),
+        1 => Just(value_with(3, 3, "udp")),
+        1 => Just("{}".to_owned()),
+    ];
+    (name, value)
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Put(String, String),
+    Delete(String),
+    Resync,
+}
+
+fn any_step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        6 => any_entry().prop_map(|(name, value)| Step::Put(name, value)),
+        3 => any_entry().prop_map(|(name, _)| Step::Delete(name)),
+        1 => Just(Step::Resync),
+    ]
+}
+
+/// The store: what etcd would hold after these steps.
+#[derive(Default)]
+struct Store {
+    revision: i64,
+    entries: BTreeMap<String, Entry>,
+}
+
+impl Store {
+    fn take(&mut self, step: Step) -> StoreEvent {
+        self.revision += 1;
+        match step {
+            Step::Put(name, value) => {
+                let created = self.entries.get(&name).map_or(self.revision, |entry| entry.created);
+                let entry = entry(&name, &value, created, self.revision);
+                self.entries.insert(name, entry.clone());
+                StoreEvent::Put(entry)
+            }
+            Step::Delete(name) => {
+                self.entries.remove(&name);
+                StoreEvent::Delete { name }
+            }
+            Step::Resync => StoreEvent::InSync { snapshot: self.entries.values().cloned().collect() },
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn changes_and_a_fresh_snapshot_agree(steps in prop::collection::vec(any_step(), 0..40)) {
+        let (mut store, mut set) = (Store::default(), empty());
+        for step in steps {
+            set.apply(store.take(step));
+        }
+        let mut snapshot: Vec<_> = store.entries.into_values().collect();
+        snapshot.reverse();
+        prop_assert_eq!(set.resolve(), set_of(&snapshot).resolve());
+    }
+
+    #[test]
+    fn what_is_believed_is_safe_and_nothing_is_forgotten(steps in prop::collection::vec(any_step(), 0..40)) {
+        let (mut store, mut set) = (Store::default(), empty());
+        for step in steps {
+            set.apply(store.take(step));
+        }
+        let Resolved { peers, rejected } = set.resolve();
+        let network: IpNet = "10.5.0.0/16".parse().expect("a network");
+        let ours: IpNet = "10.5.1.0/24".parse().expect("a network");
+        let disjoint = |a: &IpNet, b: &IpNet| !a.contains(b) && !b.contains(a);
+        for (at, peer) in peers.iter().enumerate() {
+            prop_assert!(network.contains(&peer.subnet) && disjoint(&peer.subnet, &ours));
+            prop_assert!(peer.vtep_mac != Mac([2, 0, 0, 0, 0, OWN_IP]) && peer.vtep_mac.is_unicast());
+            for other in &peers[at + 1..] {
+                prop_assert!(disjoint(&peer.subnet, &other.subnet));
+                prop_assert!(peer.vtep_mac != other.vtep_mac || peer.public_ip == other.public_ip);
+            }
+        }
+        for entry in store.entries.values() {
+            let own = entry.lease.as_ref().is_ok_and(|lease| set.is_own(lease));
+            let told = peers.iter().filter(|peer| peer.key == entry.name).count()
+                + rejected.iter().filter(|rejected| rejected.key == entry.name).count();
+            prop_assert_eq!(told, usize::from(!own), "{}", entry.name);
+        }
+    }
+}

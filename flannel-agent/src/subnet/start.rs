@@ -1,0 +1,79 @@
+//! Start-up: waits for a store that may not be there yet.
+//!
+//! Every failure that time or an operator can heal is retried for ever; it is logged when it changes, and
+//! otherwise once a minute.
+
+use std::time::{Duration, Instant};
+
+use tracing::{info, warn};
+
+use super::{AcquireError, Backoff, Complaint, LeaseRequest, OutOfSubnets, OwnLease, SubnetManager};
+use crate::config::{ConfigError, NetworkConfig};
+
+const RETRY: Backoff = match Backoff::new(Duration::from_secs(1), Duration::from_secs(1), 10) {
+    Some(backoff) => backoff,
+    None => panic!("one second is a valid back-off"),
+};
+
+/// Waits for a network configuration that can be served. Malformed ones are waited out; only one that asks
+/// for what is not built is returned as an error.
+pub async fn wait_for_config<M: SubnetManager>(manager: &mut M) -> Result<NetworkConfig, ConfigError> {
+    let mut retry = Retry::new("the network configuration");
+    loop {
+        let problem = match manager.network_config().await {
+            Ok(text) => match NetworkConfig::parse(&text) {
+                Err(error) if !error.is_refusal() => error.to_string(),
+                verdict => {
+                    retry.settle();
+                    return verdict;
+                }
+            },
+            Err(error) => error.to_string(),
+        };
+        retry.wait(&problem).await;
+    }
+}
+
+/// Waits until the store grants a lease. Only having no subnet left is returned as an error.
+pub async fn wait_for_lease<M: SubnetManager>(
+    manager: &mut M,
+    request: &LeaseRequest,
+) -> Result<OwnLease, OutOfSubnets> {
+    let mut retry = Retry::new("a subnet lease");
+    loop {
+        let problem = match manager.acquire(request).await {
+            Ok(own) => {
+                retry.settle();
+                return Ok(own);
+            }
+            Err(AcquireError::OutOfSubnets(error)) => return Err(error),
+            Err(error) => error.to_string(),
+        };
+        retry.wait(&problem).await;
+    }
+}
+
+struct Retry {
+    what: &'static str,
+    complaint: Complaint,
+    delays: super::Delays,
+}
+
+impl Retry {
+    fn new(what: &'static str) -> Self {
+        Self { what, complaint: Complaint::default(), delays: RETRY.delays() }
+    }
+
+    async fn wait(&mut self, problem: &str) {
+        if self.complaint.is_due(problem, Instant::now()) {
+            warn!("waiting for {}: {problem}", self.what);
+        }
+        tokio::time::sleep(self.delays.next_delay()).await;
+    }
+
+    fn settle(&mut self) {
+        if self.complaint.settle() {
+            info!("got {}", self.what);
+        }
+    }
+}

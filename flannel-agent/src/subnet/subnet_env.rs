@@ -1,0 +1,199 @@
+//! subnet.env: how the container runtime, the CNI plugin and our own next start learn our subnet.
+//!
+//! The file is replaced atomically and survives a crash at any moment: old or new content, never a mixture.
+
+use std::{
+    fmt::Write as _,
+    fs::{self, DirBuilder, File, Permissions},
+    io::{self, Write as _},
+    os::unix::fs::{DirBuilderExt as _, PermissionsExt as _},
+    path::{Path, PathBuf},
+};
+
+use ipnet::{Ipv4Net, Ipv6Net};
+use tempfile::Builder;
+
+use super::LeaseKey;
+use crate::config::Prefix;
+
+/// The content of the file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SubnetEnv {
+    /// The IPv4 pod network and our subnet in it.
+    pub v4: Option<(Ipv4Net, Ipv4Net)>,
+    /// The IPv6 pod network and our subnet in it.
+    pub v6: Option<(Ipv6Net, Ipv6Net)>,
+    /// What a pod's packet may measure, in bytes.
+    pub mtu: u16,
+    /// Whether the agent masquerades, so that others need not.
+    pub ip_masq: bool,
+}
+
+/// A subnet.env that cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {action} {}: {source}", path.display())]
+pub struct EnvError {
+    /// What was tried.
+    pub action: &'static str,
+    /// The file or directory.
+    pub path: PathBuf,
+    /// What the system says.
+    pub source: io::Error,
+}
+
+impl SubnetEnv {
+    /// The text of the file. A subnet is given as its first usable address, the bridge's, with the length.
+    pub fn render(&self) -> String {
+        let mut text = String::new();
+        if let Some((network, subnet)) = self.v4 {
+            push_family(&mut text, "", network, subnet);
+        }
+        if let Some((network, subnet)) = self.v6 {
+            push_family(&mut text, "IPV6_", network, subnet);
+        }
+        let _infallible = write!(text, "FLANNEL_MTU={}\nFLANNEL_IPMASQ={}\n", self.mtu, self.ip_masq);
+        text
+    }
+
+    /// Replaces the file. A missing directory is created with mode 0755; the file has 0644; neither depends
+    /// on the umask. Blocks on the disk.
+    pub fn write(&self, path: &Path) -> Result<(), EnvError> {
+        let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        create_dir(dir).map_err(failed("create the directory", dir))?;
+        self.replace(dir, path).map_err(failed("write", path))?;
+        File::open(dir).and_then(|dir| dir.sync_all()).map_err(failed("sync the directory", dir))
+    }
+
+    fn replace(&self, dir: &Path, path: &Path) -> io::Result<()> {
+        let mut file = Builder::new().prefix(".subnet.env.").tempfile_in(dir)?;
+        file.write_all(self.render().as_bytes())?;
+        file.as_file().set_permissions(Permissions::from_mode(0o644))?;
+        file.as_file().sync_all()?;
+        file.persist(path)?;
+        Ok(())
+    }
+}
+
+fn push_family<P: Prefix>(text: &mut String, infix: &str, network: P, subnet: P) {
+    let (gateway, length) = (P::to_address(subnet.first() + 1), subnet.length());
+    let _infallible = write!(text, "FLANNEL_{infix}NETWORK={network}\nFLANNEL_{infix}SUBNET={gateway}/{length}\n");
+}
+
+fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> EnvError {
+    let path = path.to_owned();
+    move |source| EnvError { action, path, source }
+}
+
+fn create_dir(dir: &Path) -> io::Result<()> {
+    if dir.is_dir() {
+        return Ok(());
+    }
+    DirBuilder::new().recursive(true).mode(0o755).create(dir)?;
+    fs::set_permissions(dir, Permissions::from_mode(0o755))
+}
+
+/// The subnets an earlier run wrote, host bits cleared. `None` when there is no file or it names none.
+///
+/// As tolerant as flannel's reader: quotes, comments and `export` are fine, and of a comma list the valid
+/// entries count, provided there is exactly one.
+pub fn read_previous(path: &Path) -> Result<Option<LeaseKey>, EnvError> {
+    let text = match fs::read(path) {
+        Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(failed("read", path)(error)),
+    };
+    let key = LeaseKey {
+        v4: value_of(&text, "FLANNEL_SUBNET").and_then(only_network),
+        v6: value_of(&text, "FLANNEL_IPV6_SUBNET").and_then(only_network),
+    };
+    Ok(Some(key).filter(|key| *key != LeaseKey::default()))
+}
+
+fn value_of<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    text.lines().rev().find_map(|line| {
+        let line = line.trim();
+        let (key, value) = line.strip_prefix("export ").unwrap_or(line).split_once('=')?;
+        let value = value.trim();
+        let quoted = ['"', '\''].iter().find_map(|quote| value.strip_prefix(*quote)?.split_once(*quote));
+        let plain = value.split_once(" #").map_or(value, |(value, _comment)| value.trim_end());
+        (key.trim() == name).then(|| quoted.map_or(plain, |(inside, _rest)| inside))
+    })
+}
+
+fn only_network<P: Prefix>(list: &str) -> Option<P> {
+    let mut valid = list.split(',').filter_map(|item| P::from_str(item.trim()).ok());
+    valid.next().filter(|_| valid.next().is_none()).map(P::masked)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn net<P: Prefix>(text: &str) -> P {
+        text.parse().ok().expect("a network")
+    }
+
+    fn env() -> SubnetEnv {
+        let v4 = Some((net("10.42.0.0/16"), net("10.42.7.0/24")));
+        SubnetEnv { v4, v6: None, mtu: 1450, ip_masq: true }
+    }
+
+    #[test]
+    fn each_mode_has_its_lines() {
+        let v6 = Some((net("2001:cafe:42::/56"), net("2001:cafe:42:1::/64")));
+        let tail = "FLANNEL_MTU=1450\nFLANNEL_IPMASQ=true\n";
+        let v4_lines = "FLANNEL_NETWORK=10.42.0.0/16\nFLANNEL_SUBNET=10.42.7.1/24\n";
+        let v6_lines = "FLANNEL_IPV6_NETWORK=2001:cafe:42::/56\nFLANNEL_IPV6_SUBNET=2001:cafe:42:1::1/64\n";
+        assert_eq!(env().render(), format!("{v4_lines}{tail}"));
+        assert_eq!(SubnetEnv { v6, ..env() }.render(), format!("{v4_lines}{v6_lines}{tail}"));
+        assert_eq!(SubnetEnv { v4: None, v6, ..env() }.render(), format!("{v6_lines}{tail}"));
+    }
+
+    #[test]
+    fn the_file_is_replaced_with_its_mode_and_nothing_is_left() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let path = scratch.path().join("run/flannel/subnet.env");
+        SubnetEnv { mtu: 1400, ..env() }.write(&path).expect("first");
+        env().write(&path).expect("second");
+        let mode = |path: &Path| fs::metadata(path).expect("metadata").permissions().mode() & 0o7777;
+        let dir = path.parent().expect("a parent");
+        assert_eq!((mode(&path), mode(dir)), (0o644, 0o755));
+        assert_eq!(fs::read_to_string(&path).expect("the file"), env().render());
+        assert_eq!(fs::read_dir(dir).expect("the directory").count(), 1);
+        let key = read_previous(&path).expect("readable").expect("a subnet");
+        assert_eq!(key.to_string(), "10.42.7.0-24");
+    }
+
+    #[test]
+    fn a_failure_names_the_file() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let file = scratch.path().join("file");
+        fs::write(&file, "").expect("a file");
+        let error = env().write(&file.join("subnet.env")).expect_err("a file is no directory");
+        assert!(error.to_string().starts_with("cannot create the directory"), "{error}");
+        assert!(read_previous(&file.join("subnet.env")).is_err());
+        assert_eq!(read_previous(&scratch.path().join("absent")).expect("absent"), None);
+    }
+
+    #[test]
+    fn the_reader_is_tolerant() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let path = scratch.path().join("subnet.env");
+        for (text, expected) in [
+            ("FLANNEL_SUBNET=10.5.1.1/24\n", "10.5.1.0-24"),
+            ("# a comment\nexport FLANNEL_SUBNET=\"10.5.1.1/24\" # why\n", "10.5.1.0-24"),
+            ("FLANNEL_SUBNET = '10.5.1.1/24'", "10.5.1.0-24"),
+            ("FLANNEL_SUBNET=10.5.1.1/24 # mine", "10.5.1.0-24"),
+            ("FLANNEL_SUBNET=hi, 10.5.1.1/24,", "10.5.1.0-24"),
+            ("FLANNEL_SUBNET=10.5.1.1/24\nFLANNEL_IPV6_SUBNET=fd00:5:1::1/64", "10.5.1.0-24&fd00:5:1::-64"),
+            ("FLANNEL_SUBNET=10.5.1.1/24\nFLANNEL_SUBNET=10.5.2.1/24", "10.5.2.0-24"),
+            ("FLANNEL_SUBNET=10.5.1.1/24,10.5.2.1/24", ""),
+            ("FLANNEL_SUBNET=10.5.1.1", ""),
+            ("nonsense\n\u{0}", ""),
+        ] {
+            fs::write(&path, text).expect("written");
+            let key = read_previous(&path).expect("readable").unwrap_or_default();
+            assert_eq!(key.to_string(), expected, "{text}");
+        }
+    }
+}

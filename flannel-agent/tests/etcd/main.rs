@@ -1,0 +1,10 @@
+//! The etcd subnet manager against a real etcd: Debian's `etcd` on loopback, with a data directory of its own.
+//!
+//! Tests share one server, each under its own prefix; those that stop or wipe it start their own. Without the
+//! binary they say so and do nothing.
+
+mod acquire;
+mod follow;
+mod hold;
+mod outage;
+mod support;

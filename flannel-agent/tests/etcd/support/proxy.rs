@@ -1,0 +1,52 @@
+//! A network between a node and its etcd that can be cut.
+
+use tokio::{
+    io::copy_bidirectional,
+    net::{TcpListener, TcpStream},
+    sync::watch,
+};
+
+pub(crate) struct Proxy {
+    port: u16,
+    up: watch::Sender<bool>,
+}
+
+impl Proxy {
+    /// Forwards connections to an `http://host:port` endpoint.
+    pub(crate) async fn to(endpoint: &str) -> Self {
+        let target = endpoint.trim_start_matches("http://").to_owned();
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let port = listener.local_addr().expect("an address").port();
+        let (up, is_up) = watch::channel(true);
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(forward(stream, target.clone(), is_up.clone()));
+            }
+        });
+        Self { port, up }
+    }
+
+    pub(crate) fn endpoint(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+
+    /// Breaks all connections, and new ones at once, until [`Self::mend`].
+    pub(crate) fn cut(&self) {
+        self.up.send_replace(false);
+    }
+
+    pub(crate) fn mend(&self) {
+        self.up.send_replace(true);
+    }
+}
+
+async fn forward(mut near: TcpStream, target: String, mut up: watch::Receiver<bool>) {
+    if !*up.borrow() {
+        return;
+    }
+    let Ok(mut far) = TcpStream::connect(target).await else { return };
+    tokio::select! {
+        _ = copy_bidirectional(&mut near, &mut far) => {}
+        _ = up.wait_for(|up| !up) => {}
+    }
+}

@@ -1,0 +1,166 @@
+//! An etcd process.
+
+use std::{
+    fs,
+    io::{ErrorKind, Write as _},
+    net::TcpListener,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::{Arc, Mutex, PoisonError, Weak},
+    time::Duration,
+};
+
+use etcd_client::{Client, ConnectOptions};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use tempfile::TempDir;
+use tokio::time::{interval, timeout};
+
+use super::PATIENCE;
+
+pub(crate) type Server = Arc<Etcd>;
+
+/// A server on free loopback ports. Ends, and takes its data along, when dropped.
+pub(crate) struct Etcd {
+    scratch: TempDir,
+    ports: [u16; 2],
+    child: Mutex<Child>,
+}
+
+/// The server most tests share. It lives as long as a test that uses it.
+static SHARED: tokio::sync::Mutex<Weak<Etcd>> = tokio::sync::Mutex::const_new(Weak::new());
+
+impl Etcd {
+    pub(crate) async fn shared(test: &str) -> Option<Server> {
+        let mut shared = SHARED.lock().await;
+        if let Some(running) = shared.upgrade() {
+            return Some(running);
+        }
+        let server = Self::start(test).await?;
+        *shared = Arc::downgrade(&server);
+        Some(server)
+    }
+
+    pub(crate) async fn start(test: &str) -> Option<Server> {
+        Self::start_on(test, free_ports()).await
+    }
+
+    pub(crate) async fn start_on(test: &str, ports: [u16; 2]) -> Option<Server> {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let child = match spawn(scratch.path().join("data"), ports) {
+            Ok(child) => child,
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                writeln!(std::io::stderr(), "NOT RUN: {test}: there is no etcd binary").expect("standard error");
+                return None;
+            }
+            Err(error) => panic!("cannot start etcd: {error}"),
+        };
+        let server = Self { scratch, ports, child: Mutex::new(child) };
+        server.client().await;
+        Some(Arc::new(server))
+    }
+
+    pub(crate) fn endpoint(&self) -> String {
+        format!("http://127.0.0.1:{}", self.ports[0])
+    }
+
+    /// A client, once the server answers.
+    pub(crate) async fn client(&self) -> Client {
+        let answering = async {
+            let mut ticks = interval(Duration::from_millis(50));
+            loop {
+                ticks.tick().await;
+                let options = ConnectOptions::new().with_timeout(Duration::from_secs(1));
+                let client = Client::connect([self.endpoint()], Some(options)).await.expect("a client");
+                if client.clone().get("health", None).await.is_ok() {
+                    return client;
+                }
+            }
+        };
+        timeout(PATIENCE, answering).await.expect("etcd answers in time")
+    }
+
+    /// Freezes (SIGSTOP) or thaws (SIGCONT) the process.
+    pub(crate) fn signal(&self, signal: Signal) {
+        let pid = i32::try_from(self.child().id()).expect("a process id");
+        kill(Pid::from_raw(pid), signal).expect("kill");
+    }
+
+    /// Kills the process.
+    pub(crate) fn stop(&self) {
+        let mut child = self.child();
+        child.kill().expect("kill");
+        child.wait().expect("wait");
+    }
+
+    /// Keeps a copy of a stopped server's data.
+    pub(crate) fn back_up(&self) {
+        copy_dir(&self.scratch.path().join("data"), &self.scratch.path().join("backup"));
+    }
+
+    /// Starts a stopped server again.
+    pub(crate) async fn restart(&self, with: Data) {
+        let data = self.scratch.path().join("data");
+        if with != Data::Kept {
+            fs::remove_dir_all(&data).expect("the data directory goes");
+        }
+        if with == Data::BackedUp {
+            copy_dir(&self.scratch.path().join("backup"), &data);
+        }
+        *self.child() = spawn(data, self.ports).expect("etcd starts");
+        self.client().await;
+    }
+
+    fn child(&self) -> std::sync::MutexGuard<'_, Child> {
+        self.child.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a restarted server knows.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Data {
+    Kept,
+    Wiped,
+    BackedUp,
+}
+
+fn copy_dir(from: &Path, to: &Path) {
+    fs::create_dir(to).expect("a directory");
+    for entry in fs::read_dir(from).expect("the directory") {
+        let entry = entry.expect("an entry");
+        let target = to.join(entry.file_name());
+        if entry.file_type().expect("a type").is_dir() {
+            copy_dir(&entry.path(), &target);
+        } else {
+            fs::copy(entry.path(), target).expect("copied");
+        }
+    }
+}
+
+impl Drop for Etcd {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn spawn(data: PathBuf, [client, peer]: [u16; 2]) -> std::io::Result<Child> {
+    let (client, peer) = (format!("http://127.0.0.1:{client}"), format!("http://127.0.0.1:{peer}"));
+    Command::new("etcd")
+        .arg("--data-dir")
+        .arg(data)
+        .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
+        .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
+        .args(["--initial-cluster", &format!("default={peer}"), "--grpc-keepalive-min-time", "500ms"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+}
+
+/// Two ports nobody uses at this moment.
+pub(crate) fn free_ports() -> [u16; 2] {
+    let listeners = [(), ()].map(|()| TcpListener::bind("127.0.0.1:0").expect("a port"));
+    listeners.map(|listener| listener.local_addr().expect("an address").port())
+}
