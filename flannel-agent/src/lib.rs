@@ -1,8 +1,15 @@
 //! A drop-in `flanneld` with an eBPF datapath. ARCHITECTURE.md draws the map of these modules.
 
+pub mod agent;
+pub mod backend;
+pub mod cleanup;
 pub mod cli;
 pub mod config;
 pub mod datapath;
+pub mod family;
 pub mod iface;
 pub mod netlink;
+pub mod observe;
+pub mod reconcile;
 pub mod subnet;
+pub mod underlay;

@@ -1,2 +1,43 @@
-//! Agent.
-fn main() {}
+//! The agent's binary. Under the name `flanneld` it is the daemon.
+
+use std::{io::Write as _, process::ExitCode};
+
+use flannel_agent::{
+    agent,
+    cli::{self, Command},
+    observe::log,
+};
+
+fn main() -> ExitCode {
+    match cli::parse(std::env::args_os(), std::env::vars_os()) {
+        Err(stop) => stop.report(),
+        Ok(Command::Run(options)) => {
+            log::init(options.log_level);
+            end(run(agent::run(*options)))
+        }
+        Ok(Command::Once(command)) => end(run(async {
+            print(&command.run().await?);
+            Ok(())
+        })),
+    }
+}
+
+fn run(work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?.block_on(work)
+}
+
+/// Prints to standard output. A reader that has gone away is no error: it has seen enough.
+fn print(text: &str) {
+    let _ = std::io::stdout().write_all(text.as_bytes());
+}
+
+/// The one place where an error ends the process: printed once, with everything that caused it.
+fn end(result: anyhow::Result<()>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -7,11 +7,17 @@
 //! Help and version go to standard output, as is usual; under the name `flanneld` to standard error, as
 //! flanneld does. Wrong usage exits with 2 and lists every mistake at once.
 
+mod cleanup;
+mod datapath;
 mod flags;
 mod goint;
 mod gostyle;
+mod maps;
 mod options;
+mod output;
 mod raw;
+mod status;
+mod table;
 
 #[cfg(test)]
 mod tests;
@@ -20,6 +26,7 @@ use std::{ffi::OsString, path::Path, process::ExitCode};
 
 use clap::{Parser, Subcommand};
 
+use self::output::{Output, PinOptions, StateOptions, json};
 pub use self::{
     options::{AttachMode, OptionWarning, RunOptions},
     raw::RawOptions,
@@ -30,6 +37,35 @@ pub use self::{
 pub enum Command {
     /// Run the daemon.
     Run(Box<RunOptions>),
+    /// Look or tidy up, print, and end.
+    Once(Once),
+}
+
+/// The subcommands that are over at once.
+#[derive(Debug, Subcommand)]
+pub enum Once {
+    /// Print the state of this node: lease, peers, datapath mode, and what is wrong
+    Status(status::StatusOptions),
+    /// Look into the BPF maps
+    #[command(subcommand)]
+    Maps(maps::MapsCommand),
+    /// Print or set the datapath mode
+    #[command(subcommand)]
+    Datapath(datapath::DatapathCommand),
+    /// Remove everything the agent made on this node; refuses while it runs. The lease in the store and subnet.env stay
+    Cleanup(cleanup::CleanupOptions),
+}
+
+impl Once {
+    /// Runs the command; the text to print.
+    pub async fn run(&self) -> anyhow::Result<String> {
+        match self {
+            Self::Status(options) => status::run(options).await,
+            Self::Maps(command) => Ok(maps::run(command)?),
+            Self::Datapath(command) => Ok(datapath::run(command)?),
+            Self::Cleanup(options) => cleanup::run(options).await,
+        }
+    }
 }
 
 /// The process ends here, with a text to print.
@@ -66,6 +102,8 @@ struct Cli {
 enum Verb {
     /// Run the daemon; flags are Go-style and may come from `FLANNELD_*` variables
     Run(Box<RawOptions>),
+    #[command(flatten)]
+    Once(Once),
 }
 
 /// Parses a whole command line (`args` starts with the program) in an environment.
@@ -92,7 +130,10 @@ fn parse_verb(mut args: Vec<OsString>, env: impl IntoIterator<Item = (OsString, 
         mistakes.extend(normalised.mistakes.iter().map(ToString::to_string));
         args.extend(normalised.flags.into_iter().map(OsString::from));
     }
-    let Verb::Run(raw) = Cli::try_parse_from(args).map_err(|error| from_clap(&error))?.command;
+    let raw = match Cli::try_parse_from(args).map_err(|error| from_clap(&error))?.command {
+        Verb::Run(raw) => raw,
+        Verb::Once(once) => return Ok(Command::Once(once)),
+    };
     let asks_version = raw.version;
     let options = RunOptions::new(*raw);
     mistakes.extend(options.as_ref().err().into_iter().flatten().map(ToString::to_string));

@@ -5,13 +5,11 @@
 
 use std::{fmt, net::Ipv4Addr, path::PathBuf, str::FromStr, time::Duration};
 
+use flannel_common::mode::Mode;
 use tracing::Level;
 
 use super::RawOptions;
-use crate::{
-    config::DatapathMode,
-    subnet::etcd::{Credentials, EtcdOptions},
-};
+use crate::subnet::etcd::{Credentials, EtcdOptions};
 
 /// Flannel's lease lifetime in minutes; the renew margin is written on this scale.
 const DAY_MINUTES: i64 = 1440;
@@ -48,7 +46,7 @@ pub struct RunOptions {
     /// Where BPF objects are pinned.
     pub bpf_pin_root: PathBuf,
     /// The mode of this node; `None` follows the network configuration.
-    pub datapath: Option<DatapathMode>,
+    pub datapath: Option<Mode>,
     /// How programs are attached.
     pub attach: AttachMode,
     /// What was asked for and will not happen. To be logged once.
@@ -85,6 +83,8 @@ pub(super) enum OptionMistake {
     BadValue { flag: &'static str, value: String, expected: &'static str },
     #[error("--etcd-endpoints has {0:?}; TLS is not built yet, write http://")]
     Tls(String),
+    #[error("--datapath=fast is not built yet; write encap, or leave the option out")]
+    Fast,
     #[error("--ip-masq=true is not built yet; leave it out or set it to false")]
     IpMasq,
 }
@@ -155,8 +155,15 @@ impl Checks {
         path
     }
 
-    fn datapath(&mut self, value: &str) -> Option<DatapathMode> {
-        if value == "auto" { None } else { self.optional("datapath", value, "kernel, encap or auto") }
+    fn datapath(&mut self, value: &str) -> Option<Mode> {
+        match value {
+            "auto" => None,
+            "fast" => {
+                self.mistakes.push(OptionMistake::Fast);
+                None
+            }
+            _ => self.optional("datapath", value, "kernel, encap or auto"),
+        }
     }
 
     fn attach(&mut self, value: &str) -> AttachMode {

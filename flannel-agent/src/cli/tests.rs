@@ -6,7 +6,7 @@ use clap::CommandFactory;
 use tracing::Level;
 
 use super::*;
-use crate::config::DatapathMode;
+use flannel_common::mode::Mode;
 
 fn parse_with(args: &[&str], env: &[(&str, &str)]) -> Result<Command, Stop> {
     parse(args.iter().map(OsString::from), env.iter().map(|(name, value)| (name.into(), value.into())))
@@ -16,6 +16,7 @@ fn run(args: &[&str], env: &[(&str, &str)]) -> RunOptions {
     let args: Vec<_> = ["/opt/bin/flanneld"].iter().chain(args).copied().collect();
     match parse_with(&args, env) {
         Ok(Command::Run(options)) => *options,
+        Ok(Command::Once(other)) => panic!("{args:?}: {other:?}"),
         Err(stop) => panic!("{args:?}: {}", stop.text),
     }
 }
@@ -105,7 +106,7 @@ fn every_option_is_typed() {
     assert_eq!(options.etcd.endpoints, ["http://127.0.0.1:1", "http://[::1]:2"]);
     assert_eq!(options.etcd.renew_margin, Duration::from_secs(5));
     assert_eq!(options.public_ip, Some([192, 0, 2, 1].into()));
-    assert_eq!(options.datapath, Some(DatapathMode::Kernel));
+    assert_eq!(options.datapath, Some(Mode::Kernel));
     assert_eq!((options.log_level, options.attach), (Level::TRACE, AttachMode::Clsact));
     assert_eq!(options.ifaces, ["eth0"]);
     assert_eq!(options.warnings, []);

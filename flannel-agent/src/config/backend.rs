@@ -3,8 +3,10 @@
 //! Flannel reads an absent `Backend` as `udp`, although its documentation says vxlan; we keep that reading,
 //! and refuse it by name like every backend that is not built.
 
+use flannel_common::mode::Mode;
+
 use super::{
-    ConfigWarning, DatapathMode,
+    ConfigWarning,
     error::{ConfigError, Result},
     gojson::Fields,
     unknown_keys,
@@ -57,10 +59,7 @@ pub struct VxlanConfig {
 }
 
 /// Reads `Backend` from the top-level object; the second value is `Backend.Datapath`.
-pub(super) fn parse(
-    config: &Fields,
-    warnings: &mut Vec<ConfigWarning>,
-) -> Result<(BackendConfig, Option<DatapathMode>)> {
+pub(super) fn parse(config: &Fields, warnings: &mut Vec<ConfigWarning>) -> Result<(BackendConfig, Option<Mode>)> {
     let Some(raw) = config.raw("Backend") else {
         let instead = "flannel reads an absent Backend as udp: write \"Backend\": {\"Type\": \"vxlan\"}";
         return Err(ConfigError::NotBuilt { key: "Backend", value: "udp".to_owned(), instead });
@@ -109,7 +108,7 @@ fn parse_vxlan(fields: &Fields) -> Result<VxlanConfig> {
     })
 }
 
-fn parse_datapath(fields: &Fields) -> Result<Option<DatapathMode>> {
+fn parse_datapath(fields: &Fields) -> Result<Option<Mode>> {
     let expected = "kernel, encap or auto";
     match fields.expect::<String>("Datapath", expected)?.as_deref() {
         None | Some("" | "auto") => Ok(None),

@@ -5,7 +5,6 @@
 //! checks again. Where the text comes from, and when to ask again, is the subnet manager's affair.
 
 mod backend;
-mod datapath;
 mod error;
 mod family;
 pub(crate) mod gojson;
@@ -16,11 +15,11 @@ mod tests;
 
 use std::fmt;
 
+use flannel_common::mode::Mode;
 use ipnet::{Ipv4Net, Ipv6Net};
 
 pub use self::{
     backend::{BackendConfig, DEFAULT_PORT, DEFAULT_VNI, VxlanConfig},
-    datapath::{DatapathMode, UnknownMode},
     error::ConfigError,
     family::FamilyConfig,
     prefix::Prefix,
@@ -53,7 +52,7 @@ pub struct NetworkConfig {
     /// How packets travel between the nodes.
     pub backend: BackendConfig,
     /// `Backend.Datapath`, a key of ours that flannel ignores: the mode for nodes that choose none.
-    pub datapath: Option<DatapathMode>,
+    pub datapath: Option<Mode>,
     /// What is odd about the text without being wrong.
     pub warnings: Vec<ConfigWarning>,
 }

@@ -138,8 +138,8 @@ fn the_datapath_key_is_ours() {
         let text = format!(r#"{{"Network":"10.3.0.0/16","Backend":{{"Type":"vxlan","Datapath":{value}}}}}"#);
         parse(&text).expect("a valid configuration").datapath
     };
-    assert_eq!(datapath(r#""kernel""#), Some(DatapathMode::Kernel));
-    assert_eq!(datapath(r#""encap""#), Some(DatapathMode::Encap));
+    assert_eq!(datapath(r#""kernel""#), Some(Mode::Kernel));
+    assert_eq!(datapath(r#""encap""#), Some(Mode::Encap));
     assert_eq!(datapath(r#""auto""#), None);
     assert_eq!(datapath("null"), None);
 }

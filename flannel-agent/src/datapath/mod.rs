@@ -12,6 +12,7 @@ mod load;
 pub mod maps;
 mod object;
 pub mod pins;
+pub mod policy;
 
 pub use attach::{AttachKind, Attachments, Hook};
 pub use error::DatapathError;

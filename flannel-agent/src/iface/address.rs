@@ -5,7 +5,8 @@ use std::{
     net::{IpAddr, Ipv4Addr},
 };
 
-use crate::netlink::{Address, Family};
+use crate::family::Family;
+use crate::netlink::Address;
 
 /// The best usable address of a link: global before link-local, then permanent before leased, then
 /// lasting before temporary, then the kernel's order. `None` when none is usable.

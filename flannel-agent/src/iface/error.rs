@@ -4,7 +4,8 @@ use std::{fmt, net::IpAddr};
 
 use thiserror::Error;
 
-use crate::netlink::{Address, Family, Link, NetlinkError};
+use crate::family::Family;
+use crate::netlink::{Address, Link, NetlinkError};
 
 /// No external interface.
 #[derive(Debug, Error)]

@@ -16,7 +16,8 @@ use std::net::IpAddr;
 
 use self::address::choose;
 pub use self::error::{Candidates, IfaceError, Rejection};
-use crate::netlink::{Address, Family, Link, Netlink, Route, RouteKey};
+use crate::family::Family;
+use crate::netlink::{Address, Link, Netlink, Route, RouteKey};
 
 /// What the operator asked for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

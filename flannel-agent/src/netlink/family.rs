@@ -1,47 +1,12 @@
-//! The two address families everything here is told apart by.
+//! Address families and addresses as the kernel's messages write them.
 
-use std::{
-    fmt,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr},
-};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use netlink_packet_route::AddressFamily;
 
-/// An IP address family.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Family {
-    /// IPv4.
-    V4,
-    /// IPv6.
-    V6,
-}
+use crate::family::Family;
 
 impl Family {
-    /// The family of one address.
-    pub const fn of(addr: IpAddr) -> Self {
-        match addr {
-            IpAddr::V4(_) => Self::V4,
-            IpAddr::V6(_) => Self::V6,
-        }
-    }
-
-    /// The prefix every address of this family is in.
-    pub fn everything(self) -> IpNet {
-        match self {
-            Self::V4 => Ipv4Net::default().into(),
-            Self::V6 => Ipv6Net::default().into(),
-        }
-    }
-
-    /// Bits in an address.
-    pub const fn bits(self) -> u8 {
-        match self {
-            Self::V4 => 32,
-            Self::V6 => 128,
-        }
-    }
-
     /// The family a kernel message is about; `None` for the many that are not IP.
     pub(super) fn from_kernel(family: AddressFamily) -> Option<Self> {
         match family {
@@ -58,15 +23,6 @@ impl From<Family> for AddressFamily {
             Family::V4 => Self::Inet,
             Family::V6 => Self::Inet6,
         }
-    }
-}
-
-impl fmt::Display for Family {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::V4 => "IPv4",
-            Self::V6 => "IPv6",
-        })
     }
 }
 

@@ -14,9 +14,9 @@ use nix::errno::Errno;
 use super::{
     Netlink,
     error::{Fault, NetlinkError, Verb},
-    family::Family,
     route::{ip, via},
 };
+use crate::family::Family;
 
 /// The outer packets asked about: UDP, made on this host, mark 0, TOS 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -36,7 +36,6 @@ pub use self::{
     address::{Address, AddressFlags, AddressKey, AddressScope},
     error::{Fault, NetlinkError, Verb},
     events::{KernelEvent, KernelEvents},
-    family::Family,
     fdb::FdbKey,
     link::Link,
     lookup::{RouteAnswer, RouteQuery},

@@ -14,9 +14,9 @@ use netlink_packet_route::{
 use super::{
     Netlink,
     error::{NetlinkError, Verb},
-    family::Family,
     link::mac_from_bytes,
 };
+use crate::family::Family;
 
 /// Which neighbour on which link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -23,7 +23,7 @@ pub use self::{
     entry::{BadLease, Entry, Lease},
     key::{BadKey, LeaseKey},
     manager::{AcquireError, LeaseRequest, LostCause, OutOfSubnets, OwnLease, StoreEvent, SubnetManager},
-    set::{Family, LeaseSet, Peer, RejectReason, Rejected, Resolved},
+    set::{LeaseSet, Peer, RejectReason, Rejected, Resolved},
     start::{wait_for_config, wait_for_lease},
     subnet_env::{EnvError, SubnetEnv, read_previous},
 };

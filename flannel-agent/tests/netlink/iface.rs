@@ -1,8 +1,8 @@
 //! The external interface, chosen on a real host.
 
 use flannel_agent::{
+    family::Family,
     iface::{Host, IfaceError, IfaceOptions, select},
-    netlink::Family,
 };
 
 use crate::namespace::{addr, in_namespace, ip};

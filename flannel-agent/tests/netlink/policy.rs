@@ -1,6 +1,7 @@
 //! Routing rules and xfrm policies.
 
-use flannel_agent::netlink::{Family, Rule, RuleAction, RuleSelector, TunnelFlow, XfrmAction, tunnel_depends_on};
+use flannel_agent::family::Family;
+use flannel_agent::netlink::{Rule, RuleAction, RuleSelector, TunnelFlow, XfrmAction, tunnel_depends_on};
 
 use crate::namespace::{addr, in_namespace, ip};
 

@@ -1,6 +1,7 @@
 //! Routes and route lookups.
 
-use flannel_agent::netlink::{Family, Route, RouteAnswer, RouteKey, RouteQuery, RouteType, protocol};
+use flannel_agent::family::Family;
+use flannel_agent::netlink::{Route, RouteAnswer, RouteKey, RouteQuery, RouteType, protocol};
 use ipnet::IpNet;
 
 use crate::namespace::{Namespace, addr, in_namespace, ip, ip_json};

@@ -31,6 +31,11 @@ pub const fn handle(vni: u32) -> u32 {
     HANDLE | vni
 }
 
+/// Whether a handle is one of ours, of whatever VNI.
+pub const fn is_our_handle(handle: u32) -> bool {
+    handle & 0xff00_0000 == HANDLE
+}
+
 /// Puts the program on the device, in place of the one our filter has, if there is one.
 pub(super) fn attach(
     program: &mut SchedClassifier,

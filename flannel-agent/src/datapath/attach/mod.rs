@@ -15,11 +15,10 @@ use flannel_common::program::Program;
 
 use crate::datapath::{DatapathError, PinRoot, load::PROGRAMS};
 
-pub use clsact::{Ledger, PRIORITY, handle};
+pub use clsact::{Ledger, PRIORITY, handle, is_our_handle};
 
 /// How programs are attached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttachKind {
     /// Pinned TCX links, last in their chain; kernel 6.6.
     Tcx,
@@ -28,6 +27,14 @@ pub enum AttachKind {
 }
 
 impl AttachKind {
+    /// Its name, in every output.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Tcx => "tcx",
+            Self::Clsact => "clsact",
+        }
+    }
+
     /// What this kernel offers: whether it answers a TCX query at all.
     pub fn detect() -> Self {
         match SchedClassifier::query_tcx("lo", TcAttachType::Ingress) {

@@ -100,6 +100,11 @@ impl KernelEvents {
         self.queue.recv().await
     }
 
+    /// An event that is here already.
+    pub fn try_next(&mut self) -> Option<KernelEvent> {
+        self.queue.try_recv().ok()
+    }
+
     pub(super) fn subscribe() -> Result<Self, NetlinkError> {
         let groups = ROUTE_GROUPS.map(|group| group as u32);
         let route = open("the NETLINK_ROUTE event socket", || socket::for_events(NETLINK_ROUTE, &groups))?;

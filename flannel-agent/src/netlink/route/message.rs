@@ -6,7 +6,7 @@ use ipnet::IpNet;
 use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteFlags, RouteHeader, RouteMessage, RouteVia};
 
 use super::{Route, RouteKey};
-use crate::netlink::family::Family;
+use crate::family::Family;
 
 /// The route a message is about; `None` for those the module above leaves out, for the kernel's cached
 /// clones, and for other families.

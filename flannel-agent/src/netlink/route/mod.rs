@@ -22,8 +22,8 @@ pub(super) use self::message::{from_message, ip, via};
 use super::{
     Netlink,
     error::{NetlinkError, Verb},
-    family::Family,
 };
+use crate::family::Family;
 
 /// Number of the main routing table.
 pub const MAIN_TABLE: u32 = 254;

@@ -20,8 +20,8 @@ pub use self::tunnel::{Dependence, RuleSelector, tunnel_depends_on};
 use super::{
     Netlink,
     error::{NetlinkError, Verb},
-    family::Family,
 };
+use crate::family::Family;
 
 /// Since kernel 6.15, beside every port selector; the library has no name for them.
 const FRA_SPORT_MASK: u16 = 28;

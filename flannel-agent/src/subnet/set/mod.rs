@@ -17,7 +17,7 @@ use std::{collections::BTreeMap, net::IpAddr};
 use flannel_common::addr::Mac;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
-pub use self::reject::{Family, RejectReason, Rejected};
+pub use self::reject::{RejectReason, Rejected};
 use super::{Entry, LeaseAttrs, LeaseKey, StoreEvent};
 use crate::config::NetworkConfig;
 

@@ -5,25 +5,10 @@ use std::{fmt, net::IpAddr};
 use flannel_common::addr::Mac;
 use ipnet::IpNet;
 
-use crate::subnet::{BadAttrs, BadLease};
-
-/// An address family of a lease.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Family {
-    /// The IPv4 part.
-    V4,
-    /// The IPv6 part.
-    V6,
-}
-
-impl fmt::Display for Family {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::V4 => "IPv4",
-            Self::V6 => "IPv6",
-        })
-    }
-}
+use crate::{
+    family::Family,
+    subnet::{BadAttrs, BadLease},
+};
 
 /// A refused entry.
 #[derive(Clone, Debug, PartialEq, Eq)]

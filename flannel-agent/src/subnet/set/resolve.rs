@@ -17,7 +17,8 @@ use std::{
 use flannel_common::addr::Mac;
 use ipnet::{Ipv4Net, Ipv6Net};
 
-use super::{Family, LeaseSet, Peer, RejectReason, Rejected, Resolved};
+use super::{LeaseSet, Peer, RejectReason, Rejected, Resolved};
+use crate::family::Family;
 use crate::{
     config::Prefix,
     subnet::{Entry, Lease, LeaseAttrs, RawJson, VxlanData},

@@ -1,0 +1,74 @@
+//! The daemon: start-up, the main loop, and the end that leaves the datapath running.
+//!
+//! One loop owns the leases and the reconciler. The store's task and the kernel's event task only send it what happened;
+//! every write to the kernel and to the maps is made here, so nothing has to be locked and the order is the program's.
+
+mod bpf;
+mod main_loop;
+pub mod privileges;
+mod report;
+mod start;
+pub mod state_dir;
+mod sysctl;
+
+use anyhow::Context as _;
+use tokio::{
+    signal::unix::{Signal, SignalKind, signal},
+    sync::watch,
+};
+
+use crate::{
+    cli::RunOptions,
+    observe::{socket, status::Status},
+};
+use state_dir::StateDir;
+
+/// Runs until SIGTERM or SIGINT, or until start-up fails for good.
+pub async fn run(options: RunOptions) -> anyhow::Result<()> {
+    let mut stop = Stop::listen().context("cannot listen for signals")?;
+    for warning in &options.warnings {
+        tracing::warn!("{warning}");
+    }
+    privileges::check()?;
+    let _state = StateDir::claim(&options.state_dir)?;
+    let (publish, status) = watch::channel(Status::starting(&options));
+    let listener = socket::bind(&options.state_dir)
+        .with_context(|| format!("cannot open {}", socket::path(&options.state_dir).display()))?;
+    let answering = tokio::spawn(socket::serve(listener, status));
+    let result = tokio::select! {
+        result = daemon(&options, &publish) => result,
+        signal = stop.wait() => {
+            tracing::info!(signal, "stopping; the datapath goes on without the agent");
+            Ok(())
+        }
+    };
+    answering.abort();
+    if let Err(error) = std::fs::remove_file(socket::path(&options.state_dir)) {
+        tracing::debug!(%error, "the status socket stays behind");
+    }
+    result
+}
+
+async fn daemon(options: &RunOptions, publish: &watch::Sender<Status>) -> anyhow::Result<()> {
+    let started = start::start(options, publish).await?;
+    started.run(publish).await
+}
+
+/// The signals that end the agent.
+struct Stop {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Stop {
+    fn listen() -> std::io::Result<Self> {
+        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    }
+
+    async fn wait(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.interrupt.recv() => "SIGINT",
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! The status document, from what the agent knows.
+
+use std::time::SystemTime;
+
+use tokio::sync::watch;
+
+use crate::{
+    agent::main_loop::Running,
+    backend::vxlan::Way,
+    cli::RunOptions,
+    datapath::policy::Wishes,
+    observe::status::{
+        DeviceStatus, InterfaceStatus, LeaseStatus, ModeStatus, PeerStatus, RejectedStatus, Status, StoreStatus,
+    },
+    reconcile::PeerWay,
+};
+
+impl Status {
+    /// Of an agent that has just begun.
+    pub(super) fn starting(options: &RunOptions) -> Self {
+        let decision = Wishes { flag: options.datapath, ..Wishes::default() }.decide(false);
+        let mode = ModeStatus {
+            effective: decision.mode.to_string(),
+            wanted: decision.wanted.to_string(),
+            source: decision.source,
+            reason: Some("the agent is starting".to_owned()),
+            attach: None,
+        };
+        let store = StoreStatus { endpoints: options.etcd.endpoints.clone(), in_sync: false, reason: None };
+        Self { pid: Some(std::process::id()), store: Some(store), ..Self::without_agent("starting", mode) }
+    }
+}
+
+impl Running {
+    /// Publishes the status, if it is another than before.
+    pub(super) fn publish(&self, publish: &watch::Sender<Status>) {
+        publish.send_if_modified(|status| {
+            let now = self.status(status);
+            let changed = *status != now;
+            *status = now;
+            changed
+        });
+    }
+
+    fn status(&self, last: &Status) -> Status {
+        let ready = self.ready();
+        Status {
+            version: last.version.clone(),
+            pid: last.pid,
+            ready,
+            stage: if ready { "running" } else { "reconciling" }.to_owned(),
+            mode: self.mode(),
+            lease: Some(self.lease()),
+            store: last.store.as_ref().map(|store| StoreStatus {
+                endpoints: store.endpoints.clone(),
+                in_sync: self.store.seen && self.store.trouble.is_none(),
+                reason: self.store.trouble.clone(),
+            }),
+            interface: Some(self.interface()),
+            device: self.device(),
+            peers: self.node.reconciler.ways().iter().map(peer).collect(),
+            rejected: self.rejected(),
+            dirty: self.node.reconciler.dirty(),
+            error: self.node.reconciler.error().map(str::to_owned),
+        }
+    }
+
+    fn mode(&self) -> ModeStatus {
+        let bpf = self.node.reconciler.bpf();
+        ModeStatus {
+            effective: self.decision.mode.to_string(),
+            wanted: self.decision.wanted.to_string(),
+            source: self.decision.source,
+            reason: self.mode_reason(),
+            attach: bpf.map(|bpf| bpf.attach_kind().name().to_owned()),
+        }
+    }
+
+    fn lease(&self) -> LeaseStatus {
+        let expiry = self.node.own.expires_at;
+        let left = expiry.map(|expiry| expiry.duration_since(SystemTime::now()).unwrap_or_default().as_secs());
+        LeaseStatus {
+            subnet: self.node.subnet.to_string(),
+            public_ip: self.node.setup.external.public.to_string(),
+            held: self.store.lost.is_none(),
+            expires_in_seconds: left,
+        }
+    }
+
+    fn interface(&self) -> InterfaceStatus {
+        let external = &self.node.setup.external;
+        InterfaceStatus {
+            name: external.name.clone(),
+            address: external.addr.to_string(),
+            public_ip: external.public.to_string(),
+        }
+    }
+
+    fn device(&self) -> Option<DeviceStatus> {
+        self.node.reconciler.device().map(|device| DeviceStatus {
+            name: device.name.clone(),
+            index: device.index,
+            mac: device.mac.to_string(),
+            mtu: device.mtu,
+        })
+    }
+
+    fn rejected(&self) -> Vec<RejectedStatus> {
+        let rejected = self.node.leases.resolve().rejected;
+        let status = |entry: crate::subnet::Rejected| RejectedStatus { reason: entry.to_string(), key: entry.key };
+        rejected.into_iter().map(status).collect()
+    }
+}
+
+fn peer(way: &PeerWay) -> PeerStatus {
+    let (name, reason) = match &way.way {
+        Way::Direct(_) => ("direct", None),
+        Way::Tunnel(Ok(_)) => ("tunnel", None),
+        Way::Tunnel(Err(reason)) => ("kernel", Some(reason.to_string())),
+    };
+    PeerStatus {
+        subnet: way.peer.subnet.to_string(),
+        public_ip: way.peer.public_ip.to_string(),
+        vtep_mac: way.peer.vtep_mac.to_string(),
+        way: name.to_owned(),
+        reason,
+    }
+}

@@ -1,0 +1,154 @@
+//! Start-up: from options to a node that can be kept. What time can heal is waited for, what it cannot ends the agent.
+
+use std::{
+    collections::BTreeSet,
+    net::{IpAddr, Ipv4Addr},
+    path::PathBuf,
+};
+
+use anyhow::{Context as _, bail};
+use flannel_common::{addr::Mac, mode::Mode};
+use ipnet::Ipv4Net;
+use tokio::sync::{mpsc, watch};
+
+use crate::{
+    agent::{bpf, sysctl},
+    backend::vxlan::{device_mtu, device_name},
+    cli::RunOptions,
+    config::{BackendConfig, NetworkConfig, VxlanConfig},
+    family::Family,
+    iface::{self, ExternalInterface, Host, IfaceOptions},
+    netlink::{KernelEvents, Netlink, VxlanSpec},
+    observe::status::Status,
+    reconcile::{Reconciler, Setup, device},
+    subnet::{
+        LeaseAttrs, LeaseRequest, LeaseSet, OwnLease, StoreEvent, SubnetManager as _, VxlanData,
+        etcd::{EtcdManager, Liveness},
+        read_previous, wait_for_config, wait_for_lease,
+    },
+};
+
+/// Events of the store between its task and the main loop.
+const STORE_QUEUE: usize = 1024;
+
+/// A node that holds a lease and can be kept.
+pub(super) struct Started {
+    pub(super) reconciler: Reconciler,
+    pub(super) leases: LeaseSet,
+    pub(super) own: OwnLease,
+    pub(super) subnet: Ipv4Net,
+    pub(super) setup: Setup,
+    pub(super) subnet_file: PathBuf,
+    pub(super) ip_masq: bool,
+    pub(super) flag: Option<Mode>,
+    pub(super) config_mode: Option<Mode>,
+    pub(super) no_bpf: Option<String>,
+    pub(super) kernel: KernelEvents,
+    pub(super) store: mpsc::Receiver<StoreEvent>,
+}
+
+/// Waits for the store and brings the node up to its lease.
+pub(super) async fn start(options: &RunOptions, publish: &watch::Sender<Status>) -> anyhow::Result<Started> {
+    let stage = |text: &str| publish.send_modify(|status| text.clone_into(&mut status.stage));
+    let (netlink, kernel) = Netlink::connect().context("cannot talk to the kernel by netlink")?;
+    let mut manager = EtcdManager::new(&options.etcd, Liveness::default());
+
+    stage("waiting for the network configuration");
+    let config = wait_for_config(&mut manager).await.context("the network configuration cannot be served")?;
+    for warning in &config.warnings {
+        tracing::warn!("{warning}");
+    }
+    let BackendConfig::Vxlan(vxlan) = config.backend.clone();
+    let Some(family) = config.ipv4 else {
+        bail!("the network configuration enables no address family this version serves")
+    };
+
+    stage("choosing the external interface");
+    let (external, vtep) = choose_interface(&netlink, options).await?;
+    tracing::info!(interface = external.name, address = %external.addr, public = %external.public, mtu = external.mtu, "external interface");
+
+    stage("making the tunnel device");
+    let device = device::ensure(&netlink, &first_spec(&vxlan, &external, vtep), true).await?;
+    let setup = Setup { config: vxlan, family, external, vtep, mac: device.mac };
+
+    stage("waiting for a subnet lease");
+    let request = lease_request(options, &config, &setup)?;
+    let own = wait_for_lease(&mut manager, &request).await?;
+    let subnet = own.key.v4.context("the lease has no IPv4 subnet")?;
+    tracing::info!(%subnet, "lease acquired");
+
+    if !sysctl::forwards_ipv4() {
+        tracing::warn!("net.ipv4.ip_forward is 0: this node will not carry its pods' packets until that is 1");
+    }
+    let bpf = bpf::open(options, &setup.config, &setup.family);
+    let no_bpf = bpf.as_ref().err().cloned();
+    let reconciler = Reconciler::new(netlink, setup.clone(), sysctl::local_ports(), bpf.ok());
+    let mut leases = LeaseSet::new(&config, request.attrs.clone());
+    leases.apply(StoreEvent::OwnLease(own.clone()));
+    let (events, store) = mpsc::channel(STORE_QUEUE);
+    tokio::spawn(manager.run(request, events));
+    Ok(Started {
+        reconciler,
+        leases,
+        own,
+        subnet,
+        setup,
+        subnet_file: options.subnet_file.clone(),
+        ip_masq: options.ip_masq,
+        flag: options.datapath,
+        config_mode: config.datapath,
+        no_bpf,
+        kernel,
+        store,
+    })
+}
+
+/// The external interface, and the source address of outer packets: the public address if this host has it, else the
+/// interface's own (the public one is then somebody else's doing, a NAT in front of us).
+async fn choose_interface(netlink: &Netlink, options: &RunOptions) -> anyhow::Result<(ExternalInterface, Ipv4Addr)> {
+    let host = Host::read(netlink, Family::V4).await?;
+    let wanted = IfaceOptions { iface: options.ifaces.clone(), public_ip: options.public_ip.map(IpAddr::V4) };
+    let external = iface::select(&wanted, Family::V4, &host)?;
+    let local: BTreeSet<IpAddr> = host.addresses.iter().map(|address| address.key.addr).collect();
+    let source = if local.contains(&external.public) { external.public } else { external.addr };
+    match source {
+        IpAddr::V4(source) => Ok((external, source)),
+        IpAddr::V6(source) => bail!("{} has the address {source}, and an IPv4 address is needed", external.name),
+    }
+}
+
+/// The device before we know its address: one that is there keeps its own, a new one gets this random one.
+fn first_spec(config: &VxlanConfig, external: &ExternalInterface, vtep: Ipv4Addr) -> VxlanSpec {
+    VxlanSpec {
+        name: device_name(config),
+        vni: config.vni,
+        port: config.port,
+        mtu: device_mtu(config, external.mtu),
+        mac: Mac::local_unicast(rand::random()),
+        lower: external.index,
+        local: vtep.into(),
+        learning: config.learning,
+        gbp: config.gbp,
+    }
+}
+
+fn lease_request(options: &RunOptions, config: &NetworkConfig, setup: &Setup) -> anyhow::Result<LeaseRequest> {
+    let IpAddr::V4(public_ip) = setup.external.public else {
+        bail!("the public address {} is no IPv4 address", setup.external.public)
+    };
+    let attrs = LeaseAttrs {
+        public_ip: Some(public_ip),
+        public_ipv6: None,
+        backend_type: config.backend.type_name().to_owned(),
+        backend_data: Some(VxlanData { vni: Some(setup.config.vni), vtep_mac: setup.mac }.to_json()),
+        backend_v6_data: None,
+    };
+    let previous = match read_previous(&options.subnet_file) {
+        Ok(previous) => previous,
+        Err(error) => {
+            tracing::warn!(%error, "the former subnet is not known");
+            None
+        }
+    };
+    Ok(LeaseRequest { config: config.clone(), attrs, previous })
+}

@@ -1,0 +1,45 @@
+//! The kernel settings the datapath depends on, read from `/proc/sys/net` of this network namespace.
+
+use std::{fs, io};
+
+/// What the kernel uses where the file cannot be read or makes no sense.
+const DEFAULT_PORTS: (u16, u16) = (32768, 60999);
+
+/// `net.ipv4.ip_local_port_range`: the range of the tunnel's source ports, both ends included by name, the upper one excluded by
+/// the kernel's own formula.
+pub(super) fn local_ports() -> (u16, u16) {
+    match read("/proc/sys/net/ipv4/ip_local_port_range").map(|text| parse_ports(&text)) {
+        Ok(Some(range)) => range,
+        _ => DEFAULT_PORTS,
+    }
+}
+
+/// Whether this node forwards IPv4 packets. Flannel leaves that setting to the container runtime.
+pub(super) fn forwards_ipv4() -> bool {
+    read("/proc/sys/net/ipv4/ip_forward").is_ok_and(|text| text.trim() == "1")
+}
+
+fn read(path: &str) -> io::Result<String> {
+    fs::read_to_string(path)
+}
+
+fn parse_ports(text: &str) -> Option<(u16, u16)> {
+    let mut numbers = text.split_whitespace().map(str::parse);
+    match (numbers.next()?, numbers.next()?) {
+        (Ok(low), Ok(high)) if low < high => Some((low, high)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn port_ranges_are_read_as_the_kernel_prints_them() {
+        assert_eq!(parse_ports("32768\t60999\n"), Some((32768, 60999)));
+        for bad in ["", "1", "9 1", "x y", "0 70000"] {
+            assert_eq!(parse_ports(bad), None, "{bad:?}");
+        }
+    }
+}

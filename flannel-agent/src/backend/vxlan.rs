@@ -1,0 +1,158 @@
+//! The vxlan backend: per peer a neighbour, an FDB entry, a peer map entry and a route into the tunnel device; or,
+//! with DirectRouting and a peer on our own segment, a plain route alone.
+//!
+//! The kernel objects equal stock flannel's in destination, gateway, device and flags. Tunnel routes carry stock's
+//! protocol too; direct ones carry [`protocol::FLANNEL`], because nothing else tells them from an administrator's.
+
+use std::{collections::BTreeSet, net::Ipv4Addr};
+
+use flannel_common::{
+    addr::{Addr, Mac},
+    node::{self, NodeConfig},
+    peer::{PeerEntry, VtepEntry, Word, subnet_index_v4},
+};
+use ipnet::{IpNet, Ipv4Net};
+
+use crate::{
+    backend::{Desired, PeerValue},
+    config::{FamilyConfig, VxlanConfig},
+    netlink::{AddressKey, FdbKey, NeighbourKey, Route, RouteKey, protocol},
+    subnet::Peer,
+    underlay::{NotPlain, Underlay},
+};
+
+/// What encapsulation over IPv4 takes from the MTU.
+const OVERHEAD: u32 = flannel_common::packet::OVERHEAD_V4 as u32;
+
+/// The device's MTU under an external interface of this MTU.
+pub fn device_mtu(config: &VxlanConfig, external_mtu: u32) -> u32 {
+    config.mtu.map_or(external_mtu, u32::from).saturating_sub(OVERHEAD)
+}
+
+/// The tunnel device's name.
+pub fn device_name(config: &VxlanConfig) -> String {
+    format!("flannel.{}", config.vni)
+}
+
+/// The node, as far as its peers' entries depend on it.
+#[derive(Clone, Copy, Debug)]
+pub struct Node<'a> {
+    /// The backend's settings.
+    pub config: &'a VxlanConfig,
+    /// The pod network.
+    pub family: &'a FamilyConfig<Ipv4Net>,
+    /// Our own subnet.
+    pub subnet: Ipv4Net,
+    /// Our outer source address.
+    pub vtep: Ipv4Addr,
+    /// Interface index of the tunnel device.
+    pub tunnel: u32,
+    /// Its Ethernet address.
+    pub mac: Mac,
+    /// Interface index of the external interface.
+    pub external: u32,
+    /// `net.ipv4.ip_local_port_range`.
+    pub port_range: (u16, u16),
+}
+
+/// How packets reach one peer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// By a route to the peer itself, on this interface.
+    Direct(u32),
+    /// Through the tunnel; by the programs if the path is plain.
+    Tunnel(Result<crate::underlay::Path, NotPlain>),
+}
+
+/// The way to a peer.
+pub fn way(node: &Node<'_>, underlay: &Underlay, peer: &Peer) -> Way {
+    match underlay.neighbour_device(peer.public_ip).filter(|_| node.config.direct_routing) {
+        Some(device) => Way::Direct(device),
+        None => Way::Tunnel(underlay.path(peer.public_ip)),
+    }
+}
+
+/// Everything the peers need.
+pub fn desired(node: &Node<'_>, underlay: &Underlay, peers: &[Peer]) -> Desired {
+    let mut desired = Desired {
+        addresses: BTreeSet::from([AddressKey {
+            ifindex: node.tunnel,
+            addr: node.subnet.network().into(),
+            prefix_len: 32,
+        }]),
+        ..Desired::default()
+    };
+    let family = family_config(node);
+    for peer in peers {
+        let way = way(node, underlay, peer);
+        add_kernel_path(&mut desired, node, peer, &way);
+        add_map_entries(&mut desired, &family, peer, &way);
+    }
+    desired
+}
+
+fn add_kernel_path(desired: &mut Desired, node: &Node<'_>, peer: &Peer, way: &Way) {
+    let key = RouteKey::main(peer.subnet);
+    if let Way::Direct(device) = way {
+        desired.routes.insert(key, Route::via(peer.public_ip, Some(*device), protocol::FLANNEL));
+        return;
+    }
+    let gateway = peer.subnet.network();
+    desired.neighbours.insert(NeighbourKey { ifindex: node.tunnel, addr: gateway }, peer.vtep_mac);
+    desired.fdb.insert(FdbKey { ifindex: node.tunnel, mac: peer.vtep_mac }, peer.public_ip);
+    desired.routes.insert(key, Route::onlink(gateway, node.tunnel, protocol::BOOT));
+}
+
+fn add_map_entries(desired: &mut Desired, family: &node::FamilyConfig, peer: &Peer, way: &Way) {
+    let Some(index) = index_of(family, peer.subnet) else { return };
+    let vtep = Addr::from(peer.public_ip);
+    let entry = PeerEntry { vtep, mac: peer.vtep_mac, ..PeerEntry::default() };
+    let value = match way {
+        Way::Direct(device) => {
+            PeerValue { flags: Word::DIRECT, entry: PeerEntry { next_hop: vtep, oif: *device, ..entry } }
+        }
+        Way::Tunnel(Ok(path)) => PeerValue {
+            flags: Word::PLAIN,
+            entry: PeerEntry { next_hop: path.next_hop.into(), oif: path.oif, mtu: path.mtu, ..entry },
+        },
+        Way::Tunnel(Err(_)) => PeerValue { flags: 0, entry },
+    };
+    desired.peers.insert(index, value);
+    desired.vteps.insert(vtep, VtepEntry { index, reserved: 0 });
+}
+
+/// The subnet number of a lease; none for one of another size than the network's, which the kernel path serves alone.
+pub fn index_of(family: &node::FamilyConfig, subnet: IpNet) -> Option<u32> {
+    match subnet {
+        IpNet::V4(subnet) if 32 - u32::from(subnet.prefix_len()) == family.subnet_shift => {
+            subnet_index_v4(family, subnet.network().octets())
+        }
+        _ => None,
+    }
+}
+
+/// How many subnets the network holds.
+pub fn subnet_count(family: &FamilyConfig<Ipv4Net>) -> u64 {
+    1_u64 << (family.subnet_len - family.network.prefix_len())
+}
+
+/// What the programs know of this node.
+pub fn node_config(node: &Node<'_>) -> NodeConfig {
+    NodeConfig { v4: family_config(node), ..NodeConfig::default() }
+}
+
+fn family_config(node: &Node<'_>) -> node::FamilyConfig {
+    node::FamilyConfig {
+        network: node.family.network.network().into(),
+        vtep: node.vtep.into(),
+        vtep_mac: node.mac,
+        port: node.config.port.to_be_bytes(),
+        vni: node.config.vni,
+        subnet_shift: 32 - u32::from(node.family.subnet_len),
+        subnet_count: u32::try_from(subnet_count(node.family)).unwrap_or(u32::MAX),
+        tunnel_ifindex: node.tunnel,
+        underlay_ifindex: node.external,
+        source_port_min: node.port_range.0,
+        source_port_max: node.port_range.1,
+    }
+}

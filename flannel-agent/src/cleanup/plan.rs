@@ -1,0 +1,176 @@
+//! What there is to clean up, in the order in which it goes.
+
+use std::{
+    fmt, fs, io,
+    path::{Path, PathBuf},
+};
+
+use aya::programs::TcAttachType;
+
+use crate::{
+    agent::state_dir,
+    cleanup::Scope,
+    datapath::attach::{
+        Ledger, PRIORITY,
+        filters::{self, FilterId},
+        is_our_handle,
+    },
+    family::Family,
+    netlink::{Link, MAIN_TABLE, Netlink, NetlinkError, Route, RouteKey, protocol},
+    observe::socket,
+};
+
+const SIDES: [TcAttachType; 2] = [TcAttachType::Ingress, TcAttachType::Egress];
+
+/// One thing to remove.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// A tc filter of ours.
+    Filter { ifindex: u32, ifname: String, side: TcAttachType, filter: FilterId },
+    /// A clsact qdisc that we added and nobody else uses.
+    Qdisc { ifindex: u32, ifname: String },
+    /// A directory of pins; with the links in it, programs come off their devices.
+    Pins(PathBuf),
+    /// A direct route.
+    Route { key: RouteKey, route: Route },
+    /// A tunnel device, and all on it.
+    Device { index: u32, name: String },
+    /// A file.
+    File(PathBuf),
+    /// A directory, if it is empty by then.
+    Directory(PathBuf),
+}
+
+/// Everything there is to remove.
+#[derive(Debug)]
+pub(super) struct Plan {
+    pub(super) steps: Vec<Step>,
+}
+
+impl Plan {
+    /// Reads what there is. Changes nothing.
+    pub(super) async fn make(scope: &Scope, netlink: &Netlink) -> anyhow::Result<Self> {
+        let links = netlink.links().await?;
+        let mut steps = attachments(&links, &scope.state_dir)?;
+        steps.extend(pins(scope)?);
+        steps.extend(routes(netlink).await?);
+        steps.extend(links.iter().filter(|link| is_tunnel(link)).map(device));
+        steps.extend(files(scope));
+        Ok(Self { steps })
+    }
+}
+
+/// Filters of ours on any device, and the qdiscs we added for them. TCX links go with their pins.
+fn attachments(links: &[Link], state_dir: &Path) -> io::Result<Vec<Step>> {
+    let ledger = Ledger::new(state_dir).devices();
+    let mut steps = Vec::new();
+    for link in links {
+        let mut foreign = false;
+        for side in SIDES {
+            for filter in filters::list(link.index, side)? {
+                if filter.priority == PRIORITY && is_our_handle(filter.handle) {
+                    steps.push(Step::Filter { ifindex: link.index, ifname: link.name.clone(), side, filter });
+                } else {
+                    foreign = true;
+                }
+            }
+        }
+        if ledger.contains(&link.index) && !foreign {
+            steps.push(Step::Qdisc { ifindex: link.index, ifname: link.name.clone() });
+        }
+    }
+    Ok(steps)
+}
+
+/// The directories of all schemas below the pin root, and the root.
+fn pins(scope: &Scope) -> io::Result<Vec<Step>> {
+    let root = scope.pins.root();
+    let entries = match fs::read_dir(root) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let mut steps = Vec::new();
+    for entry in entries {
+        let path = entry?.path();
+        let schema = path.file_name().and_then(|name| name.to_str()).and_then(|name| name.strip_prefix('v'));
+        if schema.is_some_and(|number| number.parse::<u32>().is_ok()) {
+            steps.push(Step::Pins(path));
+        }
+    }
+    if !steps.is_empty() {
+        steps.push(Step::Directory(root.to_owned()));
+    }
+    Ok(steps)
+}
+
+/// Routes of our protocol in the main table. Those on a tunnel device go with it.
+async fn routes(netlink: &Netlink) -> Result<Vec<Step>, NetlinkError> {
+    let routes = netlink.routes(Family::V4).await?;
+    let ours = |(key, route): &(RouteKey, Route)| key.table == MAIN_TABLE && route.protocol == protocol::FLANNEL;
+    Ok(routes.into_iter().filter(ours).map(|(key, route)| Step::Route { key, route }).collect())
+}
+
+/// A vxlan device whose name is made from its own VNI, as flannel names them.
+fn is_tunnel(link: &Link) -> bool {
+    link.vxlan.as_ref().is_some_and(|vxlan| {
+        link.name == format!("flannel.{}", vxlan.vni) || link.name == format!("flannel-v6.{}", vxlan.vni)
+    })
+}
+
+fn device(link: &Link) -> Step {
+    Step::Device { index: link.index, name: link.name.clone() }
+}
+
+/// What the state directory holds, and subnet.env if asked for.
+fn files(scope: &Scope) -> Vec<Step> {
+    let dir = &scope.state_dir;
+    let state = [socket::path(dir), Ledger::new(dir).path().to_owned(), state_dir::lock(dir)];
+    let asked = scope.subnet_file.iter().cloned();
+    let mut steps: Vec<_> = asked.chain(state).filter(|path| path.exists()).map(Step::File).collect();
+    if dir.exists() {
+        steps.push(Step::Directory(dir.clone()));
+    }
+    steps
+}
+
+impl Step {
+    /// Does what takes no netlink handle.
+    pub(super) fn execute_locally(&self) -> io::Result<()> {
+        match self {
+            Self::Filter { ifindex, side, filter, .. } => filters::delete(*ifindex, *side, *filter),
+            Self::Qdisc { ifindex, .. } => filters::delete_clsact(*ifindex),
+            Self::Pins(path) => fs::remove_dir_all(path),
+            Self::File(path) => fs::remove_file(path),
+            Self::Directory(path) => match fs::remove_dir(path) {
+                // In use by others, or the mount point of the bpffs.
+                Err(error)
+                    if matches!(error.kind(), io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::ResourceBusy) =>
+                {
+                    Ok(())
+                }
+                other => other,
+            },
+            Self::Route { .. } | Self::Device { .. } => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Filter { ifname, side, filter, .. } => {
+                let side = if *side == TcAttachType::Ingress { "ingress" } else { "egress" };
+                write!(f, "remove the {side} filter {:#x} from {ifname}", filter.handle)
+            }
+            Self::Qdisc { ifname, .. } => write!(f, "remove the clsact qdisc from {ifname}"),
+            Self::Pins(path) => write!(f, "remove the pins below {}", path.display()),
+            Self::Route { key, route } => match route.gateway {
+                Some(gateway) => write!(f, "remove the route {} via {gateway}", key.dst),
+                None => write!(f, "remove the route {}", key.dst),
+            },
+            Self::Device { name, .. } => write!(f, "remove the device {name} and all on it"),
+            Self::File(path) => write!(f, "remove {}", path.display()),
+            Self::Directory(path) => write!(f, "remove {} if it is empty", path.display()),
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! `flannel-agent cleanup`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::{PinOptions, StateOptions};
+use crate::cleanup::{self, Scope};
+
+/// What to clean up.
+#[derive(Debug, Args)]
+pub struct CleanupOptions {
+    /// Say what would be removed, and remove nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Remove this subnet.env too; it is kept otherwise, so that the node gets its subnet back
+    #[arg(long, value_name = "FILE")]
+    remove_subnet_file: Option<PathBuf>,
+    #[command(flatten)]
+    state: StateOptions,
+    #[command(flatten)]
+    pins: PinOptions,
+}
+
+/// Runs the command; the text to print.
+pub(super) async fn run(options: &CleanupOptions) -> anyhow::Result<String> {
+    let scope = Scope {
+        pins: options.pins.root(),
+        state_dir: options.state.state_dir.clone(),
+        subnet_file: options.remove_subnet_file.clone(),
+        dry_run: options.dry_run,
+    };
+    cleanup::run(&scope).await
+}

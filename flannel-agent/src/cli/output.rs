@@ -1,0 +1,60 @@
+//! What the subcommands that print have in common.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+
+use crate::datapath::PinRoot;
+
+/// How to print.
+#[derive(Clone, Copy, Debug, Args)]
+pub(super) struct Output {
+    /// Output format
+    #[arg(short, long = "output", value_enum, default_value_t = Format::Table)]
+    format: Format,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// For people
+    Table,
+    /// For programs
+    Json,
+}
+
+impl Output {
+    /// Whether JSON was asked for.
+    pub(super) const fn is_json(self) -> bool {
+        matches!(self.format, Format::Json)
+    }
+}
+
+/// Where the pins are.
+#[derive(Clone, Debug, Args)]
+pub(super) struct PinOptions {
+    /// Directory of the pinned BPF objects
+    #[arg(long, value_name = "DIR", env = "FLANNELD_BPF_PIN_ROOT", default_value = "/sys/fs/bpf/flannel")]
+    bpf_pin_root: PathBuf,
+}
+
+impl PinOptions {
+    /// The pins there.
+    pub(super) fn root(&self) -> PinRoot {
+        PinRoot::new(&self.bpf_pin_root)
+    }
+}
+
+/// Where the agent's state is.
+#[derive(Clone, Debug, Args)]
+pub(super) struct StateOptions {
+    /// Directory of the agent's socket and state
+    #[arg(long, value_name = "DIR", env = "FLANNELD_STATE_DIR", default_value = "/run/flannel")]
+    pub(super) state_dir: PathBuf,
+}
+
+/// A document as indented JSON, with its final newline.
+pub(super) fn json(document: &impl Serialize) -> String {
+    let text = serde_json::to_string_pretty(document).expect("these documents have string keys only");
+    text + "\n"
+}

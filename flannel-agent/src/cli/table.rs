@@ -1,0 +1,38 @@
+//! Tables on a terminal: columns as wide as their widest cell, two blanks between them.
+
+use std::fmt::Write as _;
+
+/// Renders a header and rows of cells.
+pub(super) fn render<const N: usize>(header: [&str; N], rows: &[[String; N]]) -> String {
+    let widths: [usize; N] = std::array::from_fn(|column| {
+        rows.iter().map(|row| row[column].chars().count()).chain([header[column].len()]).max().unwrap_or_default()
+    });
+    let mut text = String::new();
+    push_line(&mut text, &header, &widths);
+    for row in rows {
+        push_line(&mut text, &row.each_ref().map(String::as_str), &widths);
+    }
+    text
+}
+
+fn push_line(text: &mut String, cells: &[&str], widths: &[usize]) {
+    let mut line = String::new();
+    for (cell, width) in cells.iter().zip(widths) {
+        // Writing to a string cannot fail.
+        let _ = write!(line, "{cell:<width$}  ");
+    }
+    text.push_str(line.trim_end());
+    text.push('\n');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_as_wide_as_their_widest_cell() {
+        let rows = [["a".to_owned(), "1".to_owned()], ["long".to_owned(), String::new()]];
+        assert_eq!(render(["KEY", "N"], &rows), "KEY   N\na     1\nlong\n");
+        assert_eq!(render(["KEY"], &[]), "KEY\n");
+    }
+}

@@ -1,0 +1,82 @@
+//! Which mode is in force. Pure.
+//!
+//! What was asked for at run time (pinned) comes before the flag, the flag before `Backend.Datapath`, that before the default. A
+//! node that cannot do what is asked for stays in mode `kernel` and says why.
+
+use flannel_common::mode::Mode;
+use serde::{Deserialize, Serialize};
+
+/// The mode where nobody asks for one, until `fast` exists.
+pub const DEFAULT: Mode = Mode::Encap;
+
+/// What was asked for, by whom.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wishes {
+    /// `flannel-agent datapath set`.
+    pub choice: Option<Mode>,
+    /// `--datapath` or `FLANNELD_DATAPATH`.
+    pub flag: Option<Mode>,
+    /// `Backend.Datapath` in the network configuration.
+    pub config: Option<Mode>,
+}
+
+/// Who asked for the mode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Source {
+    /// `flannel-agent datapath set`.
+    RunTime,
+    /// `--datapath` or `FLANNELD_DATAPATH`.
+    Flag,
+    /// `Backend.Datapath`.
+    NetworkConfig,
+    /// Nobody.
+    Default,
+}
+
+/// The mode in force.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// The mode.
+    pub mode: Mode,
+    /// The mode asked for.
+    pub wanted: Mode,
+    /// Who asked.
+    pub source: Source,
+}
+
+impl Wishes {
+    /// The mode in force on a node that can do more than mode `kernel` only if `able`.
+    pub fn decide(self, able: bool) -> Decision {
+        let asked = [(self.choice, Source::RunTime), (self.flag, Source::Flag), (self.config, Source::NetworkConfig)];
+        let first = asked.into_iter().find_map(|(mode, source)| mode.map(|mode| (mode, source)));
+        let (wanted, source) = first.unwrap_or((DEFAULT, Source::Default));
+        // A newer agent's pin may ask for mode fast, which this one has not.
+        let mode = if able { wanted.min(Mode::Encap) } else { Mode::Kernel };
+        Decision { mode, wanted, source }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_wish_wins() {
+        let all = Wishes { choice: Some(Mode::Kernel), flag: Some(Mode::Encap), config: Some(Mode::Encap) };
+        let decided = |wishes: Wishes| (wishes.decide(true).mode, wishes.decide(true).source);
+        assert_eq!(decided(all), (Mode::Kernel, Source::RunTime));
+        assert_eq!(decided(Wishes { choice: None, ..all }), (Mode::Encap, Source::Flag));
+        let config = Wishes { config: Some(Mode::Kernel), ..Wishes::default() };
+        assert_eq!(decided(config), (Mode::Kernel, Source::NetworkConfig));
+        assert_eq!(decided(Wishes::default()), (DEFAULT, Source::Default));
+    }
+
+    #[test]
+    fn a_node_that_cannot_stays_with_the_kernel_and_remembers_the_wish() {
+        let decision = Wishes { flag: Some(Mode::Encap), ..Wishes::default() }.decide(false);
+        assert_eq!((decision.mode, decision.wanted), (Mode::Kernel, Mode::Encap));
+        let newer = Wishes { choice: Some(Mode::Fast), ..Wishes::default() }.decide(true);
+        assert_eq!((newer.mode, newer.wanted), (Mode::Encap, Mode::Fast));
+    }
+}

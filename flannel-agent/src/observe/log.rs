@@ -1,0 +1,13 @@
+//! Logging to standard error.
+
+use std::io;
+
+use tracing::Level;
+use tracing_subscriber::{filter::Targets, fmt, layer::SubscriberExt as _, util::SubscriberInitExt as _};
+
+/// Logs our own events up to `level`; what libraries say only from warnings on.
+pub fn init(level: Level) {
+    let ours = Targets::new().with_target("flannel_agent", level).with_default(Level::WARN);
+    let ansi = io::IsTerminal::is_terminal(&io::stderr());
+    tracing_subscriber::registry().with(ours).with(fmt::layer().with_writer(io::stderr).with_ansi(ansi)).init();
+}

@@ -1,0 +1,147 @@
+//! The status of a node, as one document: what `flannel-agent status` prints and the agent's socket answers.
+//!
+//! The field names are an interface; they are added to and not changed.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{datapath::policy::Source, reconcile::status::Dirty};
+
+/// The document.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Status {
+    /// Version of the agent.
+    pub version: String,
+    /// Its process id; absent when no agent runs and the pins alone were read.
+    pub pid: Option<u32>,
+    /// Packets flow: lease held, store in sync, kernel reconciled, subnet.env written.
+    pub ready: bool,
+    /// What the agent is doing or waiting for, in words.
+    pub stage: String,
+    /// The datapath.
+    pub mode: ModeStatus,
+    /// Our lease.
+    pub lease: Option<LeaseStatus>,
+    /// The store.
+    pub store: Option<StoreStatus>,
+    /// The external interface.
+    pub interface: Option<InterfaceStatus>,
+    /// The tunnel device.
+    pub device: Option<DeviceStatus>,
+    /// The peers, by subnet.
+    pub peers: Vec<PeerStatus>,
+    /// Leases that are not believed.
+    pub rejected: Vec<RejectedStatus>,
+    /// Entries the kernel refused; each is tried again.
+    pub dirty: Vec<Dirty>,
+    /// Why the last reconciliation did not go through.
+    pub error: Option<String>,
+}
+
+impl Status {
+    /// Of a node whose agent does not run.
+    pub fn without_agent(stage: &str, mode: ModeStatus) -> Self {
+        Self {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: None,
+            ready: false,
+            stage: stage.to_owned(),
+            mode,
+            lease: None,
+            store: None,
+            interface: None,
+            device: None,
+            peers: Vec::new(),
+            rejected: Vec::new(),
+            dirty: Vec::new(),
+            error: None,
+        }
+    }
+}
+
+/// The datapath mode and why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModeStatus {
+    /// The mode in force: `kernel` or `encap`.
+    pub effective: String,
+    /// The mode asked for.
+    pub wanted: String,
+    /// Who asked for it.
+    pub source: Source,
+    /// Why the mode in force is not the one asked for.
+    pub reason: Option<String>,
+    /// How the programs are attached: `tcx` or `clsact`; absent without BPF.
+    pub attach: Option<String>,
+}
+
+/// Our lease.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeaseStatus {
+    /// Our subnet.
+    pub subnet: String,
+    /// The address peers send to.
+    pub public_ip: String,
+    /// Whether we hold it right now.
+    pub held: bool,
+    /// Seconds until the store drops it unless it is renewed; absent for a reservation.
+    pub expires_in_seconds: Option<u64>,
+}
+
+/// The store.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoreStatus {
+    /// Where it is.
+    pub endpoints: Vec<String>,
+    /// Whether we see its changes.
+    pub in_sync: bool,
+    /// Why not.
+    pub reason: Option<String>,
+}
+
+/// The external interface.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InterfaceStatus {
+    /// Its name.
+    pub name: String,
+    /// Its address.
+    pub address: String,
+    /// The address peers send to.
+    pub public_ip: String,
+}
+
+/// The tunnel device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceStatus {
+    /// Its name.
+    pub name: String,
+    /// Its interface index.
+    pub index: u32,
+    /// Its Ethernet address, the `VtepMAC` of our lease.
+    pub mac: String,
+    /// Its MTU in bytes.
+    pub mtu: u32,
+}
+
+/// One peer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PeerStatus {
+    /// Its subnet.
+    pub subnet: String,
+    /// Its public IP.
+    pub public_ip: String,
+    /// Its `VtepMAC`.
+    pub vtep_mac: String,
+    /// How packets reach it: `direct` (a route, no tunnel), `tunnel` (the programs may encapsulate), `kernel` (the vxlan
+    /// device in every mode).
+    pub way: String,
+    /// Why the programs may not encapsulate.
+    pub reason: Option<String>,
+}
+
+/// A lease that is not believed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RejectedStatus {
+    /// Its key.
+    pub key: String,
+    /// Why.
+    pub reason: String,
+}

@@ -1,0 +1,113 @@
+//! How outer packets leave this node: for each peer the path by which the kernel sends them, or why that path is not plain
+//! enough for the programs to use it.
+//!
+//! The kernel is asked, never imitated: one route lookup per peer, with everything that is known of our outer packets.
+//! What a lookup cannot tell - rules on marks or source ports, IPsec policies, several next hops - makes the
+//! path not plain, and the kernel carries those packets. `to_underlay` checks the same from the other side, packet
+//! by packet; this module is why it rarely has anything to say.
+
+mod judge;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
+
+use futures::{StreamExt as _, stream};
+
+use ipnet::IpNet;
+pub use judge::{Facts, NotPlain, Path, judge};
+
+use crate::{
+    family::Family,
+    iface::ExternalInterface,
+    netlink::{Netlink, NetlinkError, RouteAnswer, RouteQuery, tunnel_depends_on},
+};
+
+/// Lookups in flight at once.
+const IN_FLIGHT: usize = 64;
+
+/// The paths to all peers, kept until something about the underlay changes.
+#[derive(Debug)]
+pub struct Underlay {
+    port: u16,
+    facts: Option<Facts>,
+    answers: BTreeMap<IpAddr, Result<RouteAnswer, String>>,
+}
+
+impl Underlay {
+    /// For a tunnel to this UDP port.
+    pub const fn new(port: u16) -> Self {
+        Self { port, facts: None, answers: BTreeMap::new() }
+    }
+
+    /// Something about the underlay changed: everything is to be asked again.
+    pub fn forget(&mut self) {
+        self.facts = None;
+        self.answers.clear();
+    }
+
+    /// A route to this destination changed: peers behind it are to be asked about again. Whether there are any.
+    pub fn forget_under(&mut self, destination: IpNet) -> bool {
+        let before = self.answers.len();
+        self.answers.retain(|peer, _| !destination.contains(peer));
+        self.answers.len() != before
+    }
+
+    /// Asks the kernel what is not known yet about the paths from `source` to `peers`, and forgets other peers.
+    pub async fn refresh(
+        &mut self,
+        netlink: &Netlink,
+        external: &ExternalInterface,
+        source: IpAddr,
+        peers: &BTreeSet<IpAddr>,
+    ) -> Result<(), NetlinkError> {
+        if self.facts.is_none() {
+            self.facts = Some(self.read_facts(netlink, external, source).await?);
+        }
+        self.answers.retain(|peer, _| peers.contains(peer));
+        let unknown: Vec<IpAddr> = peers.iter().copied().filter(|peer| !self.answers.contains_key(peer)).collect();
+        let port = self.port;
+        let asked = stream::iter(unknown).map(async |peer| {
+            let query = RouteQuery { dst: peer, src: Some(source), dport: port };
+            (peer, netlink.route_get(query).await.map_err(|error| error.to_string()))
+        });
+        self.answers.extend(asked.buffer_unordered(IN_FLIGHT).collect::<Vec<_>>().await);
+        Ok(())
+    }
+
+    /// The path to a peer, as of the last refresh.
+    pub fn path(&self, peer: IpAddr) -> Result<Path, NotPlain> {
+        match (&self.facts, self.answers.get(&peer)) {
+            (Some(facts), Some(Ok(answer))) => judge(facts, peer, answer),
+            (_, Some(Err(error))) => Err(NotPlain::NoRoute { error: error.clone() }),
+            _ => Err(NotPlain::Unknown),
+        }
+    }
+
+    /// The device by which a peer on our own segment is reached, if it is one: exactly one route, without a gateway.
+    pub fn neighbour_device(&self, peer: IpAddr) -> Option<u32> {
+        match self.answers.get(&peer) {
+            Some(Ok(answer)) => judge::neighbour_device(answer),
+            _ => None,
+        }
+    }
+
+    async fn read_facts(
+        &self,
+        netlink: &Netlink,
+        external: &ExternalInterface,
+        source: IpAddr,
+    ) -> Result<Facts, NetlinkError> {
+        let family = Family::of(source);
+        let link = netlink.link_by_index(external.index).await?;
+        Ok(Facts {
+            source,
+            port: self.port,
+            device: link,
+            rule: tunnel_depends_on(&netlink.rules(family).await?),
+            policies: netlink.out_policies().await?,
+            policy_default_blocks: netlink.out_policy_default_blocks().await?,
+        })
+    }
+}
