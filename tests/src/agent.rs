@@ -48,10 +48,6 @@ impl AgentOptions {
         self.flags.push(flag.to_owned());
         self
     }
-
-    fn places(&self) -> [String; 2] {
-        [format!("--state-dir={}", self.state_dir), format!("--bpf-pin-root={}", self.pin_root)]
-    }
 }
 
 /// A handle to the agent of one node; clones are the same agent.
@@ -113,9 +109,11 @@ impl Agent {
 
     /// Another command of the binary, with this agent's state directory and pin root.
     pub fn cli(&self, args: &[&str]) -> Result<Output> {
-        let mut argv = vec![self.options.binary.display().to_string()];
+        let mut argv = vec!["env".to_owned()];
+        argv.push(format!("FLANNELD_STATE_DIR={}", self.options.state_dir));
+        argv.push(format!("FLANNELD_BPF_PIN_ROOT={}", self.options.pin_root));
+        argv.push(self.options.binary.display().to_string());
         argv.extend(args.iter().map(|arg| (*arg).to_owned()));
-        argv.extend(self.options.places());
         self.node.run(argv)
     }
 
@@ -157,7 +155,8 @@ fn start(node: &Node, options: &AgentOptions) -> Result<ChildGuard> {
     argv.extend(options.environment.iter().map(|(name, value)| format!("{name}={value}")));
     argv.extend([options.binary.display().to_string(), "run".to_owned()]);
     argv.extend(options.flags.iter().cloned());
-    argv.extend(options.places());
+    argv.push(format!("--state-dir={}", options.state_dir));
+    argv.push(format!("--bpf-pin-root={}", options.pin_root));
     node.spawn("agent", argv)
 }
 

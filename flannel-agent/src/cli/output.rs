@@ -11,7 +11,7 @@ use crate::datapath::PinRoot;
 #[derive(Clone, Copy, Debug, Args)]
 pub(super) struct Output {
     /// Output format
-    #[arg(short, long = "output", value_enum, default_value_t = Format::Table)]
+    #[arg(short = 'o', long = "output", value_enum, default_value_t = Format::Table)]
     format: Format,
 }
 
