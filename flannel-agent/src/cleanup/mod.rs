@@ -40,26 +40,33 @@ pub async fn run(scope: &Scope) -> anyhow::Result<String> {
         return Ok("nothing to clean up\n".to_owned());
     }
     if scope.dry_run {
-        return Ok(plan.steps.iter().map(|step| format!("would {step}\n")).collect());
+        return Ok(lines(plan.steps.iter().map(|step| format!("would {step}"))));
     }
     privileges::check()?;
-    let mut text = String::new();
     let mut failures = 0;
+    let mut done = Vec::new();
     for step in &plan.steps {
         match execute(step, &netlink).await {
-            Ok(()) => text.push_str(&format!("{step}: done\n")),
+            Ok(()) => done.push(format!("{step}: done")),
             Err(error) => {
                 failures += 1;
-                text.push_str(&format!("{step}: {error:#}\n"));
+                done.push(format!("{step}: {error:#}"));
             }
         }
     }
     drop(state);
     if failures > 0 {
-        print!("{text}");
-        bail!("{failures} of {} steps failed; the others are done, and cleanup can be run again", plan.steps.len());
+        bail!(
+            "{failures} of {} steps failed; the others are done, and cleanup can be run again\n{}",
+            plan.steps.len(),
+            lines(done.into_iter())
+        );
     }
-    Ok(text)
+    Ok(lines(done.into_iter()))
+}
+
+fn lines(lines: impl Iterator<Item = String>) -> String {
+    lines.map(|line| line + "\n").collect()
 }
 
 async fn execute(step: &Step, netlink: &Netlink) -> anyhow::Result<()> {
