@@ -19,9 +19,10 @@ pub struct Device {
 
 /// Sees to it that the device is there as `spec` wants it, and up.
 ///
-/// One that is there keeps its Ethernet address unless `keep_mac` is false: at start its address is the one peers know, later
-/// ours is. What cannot be changed on a living device (VNI, port, lower device, local address, GBP) makes it anew, as stock
-/// flannel does; the MTU is changed in place, which stock flannel does not do.
+/// The Ethernet address of one that is there is kept unless `keep_mac` is false: at start its address is the one peers know,
+/// later ours is. What cannot be changed on a living device (VNI, port, lower device, local address, GBP) makes it anew, as
+/// stock flannel does, but with the same Ethernet address: by it a lease of our former public address is known as ours. The
+/// MTU is changed in place, which stock flannel does not do.
 pub(crate) async fn ensure(netlink: &Netlink, spec: &VxlanSpec, keep_mac: bool) -> Result<Device, NetlinkError> {
     let link = match netlink.link_by_name(&spec.name).await? {
         Some(link) if is_compatible(&link, spec) && (keep_mac || link.mac == Some(spec.mac)) => link,
@@ -31,7 +32,8 @@ pub(crate) async fn ensure(netlink: &Netlink, spec: &VxlanSpec, keep_mac: bool) 
                 "the device is there, but differs from the configuration; it is made anew"
             );
             netlink.delete_link(link.index).await?;
-            create(netlink, spec).await?
+            let known = link.mac.filter(|mac| keep_mac && link.vxlan.is_some() && mac.is_unicast());
+            create(netlink, &VxlanSpec { mac: known.unwrap_or(spec.mac), ..spec.clone() }).await?
         }
         None => create(netlink, spec).await?,
     };
