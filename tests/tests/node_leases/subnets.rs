@@ -1,11 +1,12 @@
 //! Who gets which subnet.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{
     Agent, AgentOptions, Lab, Pair,
-    cluster::{self, CONFIG_KEY, VXLAN},
+    cluster::{self, VXLAN},
+    eventually,
     topology::{ROUTER, Three},
 };
 
@@ -75,18 +76,23 @@ fn a_node_whose_lease_ran_out_gets_its_former_subnet_back() -> Result<()> {
     Ok(())
 }
 
+/// The answer that all three wait for comes to all at once: each sees two free subnets.
 #[test]
 fn agents_that_race_for_the_last_subnets_each_get_one_and_the_last_is_told() -> Result<()> {
     let lab = Lab::new("race")?;
     let net = Three::new(&lab)?;
-    let etcd = lab.etcd(&net.r)?;
+    let etcd = cluster::store(&lab, &net, TWO_SUBNETS)?;
+    etcd.pause()?;
     let options = || AgentOptions::etcd(&etcd.endpoint(ROUTER));
     let agents = [net.a.agent(options()?)?, net.b.agent(options()?)?, net.c.agent(options()?)?];
-    for agent in &agents {
-        agent.wait_log(&["etcd has no key"])?;
+    for node in net.nodes() {
+        eventually("a connection to etcd", Duration::from_secs(4), || {
+            let connections = node.sh("ss -Htn state established dport = :2379")?.stdout;
+            ensure!(!connections.is_empty(), "none");
+            Ok(())
+        })?;
     }
-    // All three find the configuration at their next look.
-    etcd.put(CONFIG_KEY, TWO_SUBNETS, None)?;
+    etcd.resume()?;
     let (mut subnets, mut refused) = (BTreeSet::new(), 0);
     for agent in &agents {
         if agent.wait_ready().is_ok() {
