@@ -6,7 +6,10 @@ use crate::{
     backend::vxlan::subnet_count,
     cli::{AttachMode, RunOptions},
     config::{FamilyConfig, VxlanConfig},
-    datapath::{AttachKind, Attachments, DatapathError, Maps, PinRoot, load, maps::ModeMap},
+    datapath::{
+        AttachKind, Attachments, DatapathError, Maps, PinRoot, load,
+        maps::{ConfigMap, ModeMap},
+    },
     reconcile::{Bpf, chain},
 };
 
@@ -46,9 +49,10 @@ fn try_open(
     Ok(Bpf::new(Maps::open(pins)?, attachments))
 }
 
-/// An earlier agent's programs may still be attached, over maps this one cannot keep.
+/// An earlier agent's programs may still be attached, over maps this one cannot keep: nobody vouches for those now.
 fn stand_down(pins: &PinRoot) {
-    let set = ModeMap::open(pins).and_then(|mut mode| {
+    let set = ConfigMap::open(pins).and_then(|mut config| config.invalidate()).and_then(|()| {
+        let mut mode = ModeMap::open(pins)?;
         let choice = mode.get()?.choice();
         mode.set(Mode::Kernel, choice)
     });

@@ -13,6 +13,7 @@ use crate::{
         DeviceStatus, InterfaceStatus, LeaseStatus, ModeStatus, PeerStatus, RejectedStatus, Status, StoreStatus,
     },
     reconcile::PeerWay,
+    subnet::Rejected,
 };
 
 impl Status {
@@ -32,14 +33,9 @@ impl Status {
 }
 
 impl Running {
-    /// Publishes the status, if it is another than before.
+    /// Publishes the status.
     pub(super) fn publish(&self, publish: &watch::Sender<Status>) {
-        publish.send_if_modified(|status| {
-            let now = self.status(status);
-            let changed = *status != now;
-            *status = now;
-            changed
-        });
+        publish.send_modify(|status| *status = self.status(status));
     }
 
     fn status(&self, last: &Status) -> Status {
@@ -59,7 +55,7 @@ impl Running {
             interface: Some(self.interface()),
             device: self.device(),
             peers: self.node.reconciler.ways().iter().map(peer).collect(),
-            rejected: self.rejected(),
+            rejected: self.rejected.iter().map(rejected).collect(),
             dirty: self.node.reconciler.dirty(),
             error: self.node.reconciler.error().map(str::to_owned),
         }
@@ -77,13 +73,12 @@ impl Running {
     }
 
     fn lease(&self) -> LeaseStatus {
-        let expiry = self.node.own.expires_at;
-        let left = expiry.map(|expiry| expiry.duration_since(SystemTime::now()).unwrap_or_default().as_secs());
+        let unix = |time: SystemTime| time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
         LeaseStatus {
             subnet: self.node.subnet.to_string(),
             public_ip: self.node.setup.external.public.to_string(),
             held: self.store.lost.is_none(),
-            expires_in_seconds: left,
+            expires_at: self.node.own.expires_at.map(unix),
         }
     }
 
@@ -104,12 +99,10 @@ impl Running {
             mtu: device.mtu,
         })
     }
+}
 
-    fn rejected(&self) -> Vec<RejectedStatus> {
-        let rejected = self.node.leases.resolve().rejected;
-        let status = |entry: crate::subnet::Rejected| RejectedStatus { reason: entry.to_string(), key: entry.key };
-        rejected.into_iter().map(status).collect()
-    }
+fn rejected(lease: &Rejected) -> RejectedStatus {
+    RejectedStatus { key: lease.key.clone(), reason: lease.to_string() }
 }
 
 fn peer(way: &PeerWay) -> PeerStatus {

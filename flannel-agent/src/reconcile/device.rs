@@ -19,22 +19,24 @@ pub struct Device {
 
 /// Sees to it that the device is there as `spec` wants it, and up.
 ///
-/// One that is there keeps its Ethernet address unless `keep_mac` is false: at start its address is the one peers know, later
-/// ours is. What cannot be changed on a living device (VNI, port, lower device, local address, GBP) makes it anew, as stock
-/// flannel does; the MTU is changed in place, which stock flannel does not do.
-pub(crate) async fn ensure(netlink: &Netlink, spec: &VxlanSpec, keep_mac: bool) -> Result<Device, NetlinkError> {
+/// What cannot be changed on a living device (VNI, port, lower device, local address, GBP) makes it anew, as stock flannel
+/// does; MTU and Ethernet address are changed in place, which stock flannel does not do. At start (`adopt_mac`) a device that
+/// is there keeps its Ethernet address instead, because that is the one peers know.
+pub(crate) async fn ensure(netlink: &Netlink, spec: &VxlanSpec, adopt_mac: bool) -> Result<Device, NetlinkError> {
     let link = match netlink.link_by_name(&spec.name).await? {
-        Some(link) if is_compatible(&link, spec) && (keep_mac || link.mac == Some(spec.mac)) => link,
+        Some(link) if is_compatible(&link, spec) => link,
         Some(link) => {
-            tracing::info!(
-                device = spec.name,
-                "the device is there, but differs from the configuration; it is made anew"
-            );
+            tracing::info!(device = spec.name, "the device differs from the configuration and is made anew");
             netlink.delete_link(link.index).await?;
             create(netlink, spec).await?
         }
         None => create(netlink, spec).await?,
     };
+    let mac = link.mac.filter(|_| adopt_mac).unwrap_or(spec.mac);
+    if link.mac != Some(mac) {
+        tracing::warn!(device = spec.name, from = ?link.mac, to = %mac, "somebody changed the Ethernet address; setting it back");
+        netlink.set_mac(link.index, mac).await?;
+    }
     if link.mtu != spec.mtu {
         tracing::info!(device = spec.name, from = link.mtu, to = spec.mtu, "setting the MTU");
         netlink.set_mtu(link.index, spec.mtu).await?;
@@ -42,7 +44,6 @@ pub(crate) async fn ensure(netlink: &Netlink, spec: &VxlanSpec, keep_mac: bool) 
     if !link.up {
         netlink.set_up(link.index).await?;
     }
-    let mac = link.mac.unwrap_or(spec.mac);
     Ok(Device { index: link.index, name: link.name, mac, mtu: spec.mtu })
 }
 

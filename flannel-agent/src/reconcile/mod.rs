@@ -154,7 +154,7 @@ impl Reconciler {
         let external = self.external().await?;
         let device = self.ensure_device(external.mtu).await?;
         let peers: BTreeSet<IpAddr> = cluster.peers.iter().map(|peer| peer.public_ip).collect();
-        self.underlay.refresh(&self.netlink, &self.setup.external, self.setup.vtep.into(), &peers).await?;
+        self.underlay.refresh(&self.netlink, &self.setup.external, self.setup.vtep.into(), &peers).await;
         let desired = self.want(cluster, &device);
         if self.read_back {
             self.read_everything(&device, &desired).await?;

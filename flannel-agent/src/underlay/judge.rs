@@ -43,6 +43,12 @@ pub enum NotPlain {
     /// Not asked yet.
     #[error("the route is not known yet")]
     Unknown,
+    /// The rules or policies that may apply cannot be read.
+    #[error("what applies to the path cannot be read: {error}")]
+    Unreadable {
+        /// Why.
+        error: String,
+    },
     /// The kernel finds none.
     #[error("no route: {error}")]
     NoRoute {
