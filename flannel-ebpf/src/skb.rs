@@ -34,6 +34,12 @@ impl Skb {
         Self { ctx }
     }
 
+    /// The context, for the log.
+    #[cfg(feature = "log")]
+    pub(crate) const fn context(&self) -> &TcContext {
+        &self.ctx
+    }
+
     const fn raw(&self) -> *mut __sk_buff {
         self.ctx.skb.skb
     }

@@ -7,7 +7,7 @@ use crate::{
     cli::{AttachMode, RunOptions},
     config::{FamilyConfig, VxlanConfig},
     datapath::{
-        AttachKind, Attachments, DatapathError, Maps, PinRoot, load,
+        AttachKind, Attachments, DatapathError, Maps, PinRoot, debug_log, load,
         maps::{ConfigMap, ModeMap},
     },
     reconcile::{Bpf, chain},
@@ -40,6 +40,9 @@ fn try_open(
     family: &FamilyConfig<ipnet::Ipv4Net>,
 ) -> Result<Bpf, DatapathError> {
     load(pins, subnet_count(family))?;
+    if debug_log::forward(pins)? {
+        tracing::warn!("the BPF object is a debug build: its programs log every packet (at -v=4 and above)");
+    }
     let kind = match options.attach {
         AttachMode::Auto => AttachKind::detect(),
         AttachMode::Tcx => AttachKind::Tcx,

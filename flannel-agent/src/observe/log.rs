@@ -7,7 +7,8 @@ use tracing_subscriber::{filter::Targets, fmt, layer::SubscriberExt as _, util::
 
 /// Logs our own events up to `level`; what libraries say only from warnings on.
 pub fn init(level: Level) {
-    let ours = Targets::new().with_target("flannel_agent", level).with_default(Level::WARN);
+    let ours =
+        Targets::new().with_target("flannel_agent", level).with_target("flannel_ebpf", level).with_default(Level::WARN);
     let ansi = io::IsTerminal::is_terminal(&io::stderr());
     tracing_subscriber::registry().with(ours).with(fmt::layer().with_writer(io::stderr).with_ansi(ansi)).init();
 }
