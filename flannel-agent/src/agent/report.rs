@@ -6,13 +6,12 @@ use tokio::sync::watch;
 
 use crate::{
     agent::main_loop::Running,
-    backend::vxlan::Way,
+    backend::vxlan::{PeerWay, Way},
     cli::RunOptions,
     datapath::policy::Wishes,
     observe::status::{
         DeviceStatus, InterfaceStatus, LeaseStatus, ModeStatus, PeerStatus, RejectedStatus, Status, StoreStatus,
     },
-    reconcile::PeerWay,
     subnet::Rejected,
 };
 

@@ -154,7 +154,7 @@ fn values_are_checked_at_once_as_well() {
         "--subnet-lease-renew-margin is \"1440\", expected 1 to 1439",
         "--subnet-lease-ttl is \"-1\"",
         "--ip-masq=true is not built yet",
-        "--datapath is \"fast\"",
+        "--datapath=fast is not built yet",
         "--attach is \"xdp\"",
         "--state-dir is \"run\", expected an absolute path",
     ] {

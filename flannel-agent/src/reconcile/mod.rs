@@ -34,7 +34,7 @@ use tracker::Tracker;
 use crate::{
     backend::{
         Desired,
-        vxlan::{self, Node, Way},
+        vxlan::{self, Node, PeerWay},
     },
     config::{FamilyConfig, VxlanConfig},
     datapath::Hook,
@@ -69,15 +69,6 @@ pub struct Cluster {
     pub peers: Vec<Peer>,
     /// Whether the store has shown everything, so that what is not wanted may go.
     pub in_sync: bool,
-}
-
-/// One peer and how packets reach it.
-#[derive(Clone, Debug)]
-pub struct PeerWay {
-    /// The peer.
-    pub peer: Peer,
-    /// How.
-    pub way: Way,
 }
 
 /// Desired and actual state.
@@ -187,9 +178,10 @@ impl Reconciler {
 
     fn want(&mut self, cluster: &Cluster, device: &Device) -> Desired {
         let node = node(&self.setup, self.port_range, cluster, device);
-        let desired = vxlan::desired(&node, &self.underlay, &cluster.peers);
-        let way = |peer: &Peer| PeerWay { peer: peer.clone(), way: vxlan::way(&node, &self.underlay, peer) };
-        self.ways = cluster.peers.iter().map(way).collect();
+        let way = |peer: &Peer| PeerWay { peer: peer.clone(), way: vxlan::way(node.config, &self.underlay, peer) };
+        let ways: Vec<_> = cluster.peers.iter().map(way).collect();
+        let desired = vxlan::desired(&node, &ways);
+        self.ways = ways;
         self.addresses.want(desired.addresses.iter().map(|key| (*key, ())).collect());
         self.neighbours.want(desired.neighbours.clone());
         self.fdb.want(desired.fdb.clone());
