@@ -6,6 +6,7 @@
 //! printing a line that starts with `NOT RUN`.
 
 mod leftovers;
+mod lines;
 mod suite;
 mod tally;
 
