@@ -20,6 +20,8 @@ pub struct AgentOptions {
     pub binary: PathBuf,
     /// Flags after `run`, beside the state directory and the pin root.
     pub flags: Vec<String>,
+    /// A command that starts it: what stands before the binary, such as `setpriv --bounding-set=-net_admin`.
+    pub wrapper: Vec<String>,
     /// Additional environment.
     pub environment: Vec<(String, String)>,
     /// `/run/flannel` unless a test says otherwise.
@@ -36,6 +38,7 @@ impl AgentOptions {
         Ok(Self {
             binary,
             flags: vec![format!("--etcd-endpoints={endpoint}"), "--iface=eth0".to_owned()],
+            wrapper: Vec::new(),
             environment: Vec::new(),
             state_dir: "/run/flannel".to_owned(),
             pin_root: "/sys/fs/bpf/flannel".to_owned(),
@@ -46,6 +49,13 @@ impl AgentOptions {
     #[must_use]
     pub fn flag(mut self, flag: &str) -> Self {
         self.flags.push(flag.to_owned());
+        self
+    }
+
+    /// Starts it by another command, given as one line.
+    #[must_use]
+    pub fn wrapped_by(mut self, line: &str) -> Self {
+        self.wrapper = line.split_ascii_whitespace().map(str::to_owned).collect();
         self
     }
 }
@@ -153,6 +163,7 @@ impl Agent {
 fn start(node: &Node, options: &AgentOptions) -> Result<ChildGuard> {
     let mut argv = vec!["env".to_owned()];
     argv.extend(options.environment.iter().map(|(name, value)| format!("{name}={value}")));
+    argv.extend(options.wrapper.iter().cloned());
     argv.extend([options.binary.display().to_string(), "run".to_owned()]);
     argv.extend(options.flags.iter().cloned());
     argv.push(format!("--state-dir={}", options.state_dir));
