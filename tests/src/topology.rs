@@ -53,6 +53,52 @@ impl Three {
     }
 }
 
+/// `a` and `c` on two segments that two routers join:
+///
+/// ```text
+///   a eth0 192.168.1.11 --- 192.168.1.1 r1 192.168.2.1 --- c eth0 192.168.2.13
+///                       \\- 192.168.1.2 r2 192.168.2.2 -/
+/// ```
+///
+/// Both nodes send to `r1`, which runs etcd and whose two bridges are the segments.
+#[derive(Clone, Debug)]
+pub struct TwoRouters {
+    /// 192.168.1.11.
+    pub a: Node,
+    /// 192.168.2.13.
+    pub c: Node,
+    /// The router both nodes use at first; reachable as [`ROUTER`].
+    pub r1: Node,
+    /// The other one.
+    pub r2: Node,
+}
+
+impl TwoRouters {
+    /// The underlay, without agents.
+    pub fn new(lab: &Lab) -> Result<Self> {
+        let (r1, r2, a, c) = (lab.node("r1")?, lab.node("r2")?, lab.node("a")?, lab.node("c")?);
+        for (bridge, address) in [("br1", "192.168.1.1/24"), ("br2", "192.168.2.1/24")] {
+            r1.sh(&format!("ip link add {bridge} type bridge"))?;
+            r1.sh(&format!("ip link set {bridge} up"))?;
+            r1.address(bridge, address, None)?;
+        }
+        for (node, device, port, bridge) in [
+            (&a, "eth0", "eth-a", "br1"),
+            (&c, "eth0", "eth-c", "br2"),
+            (&r2, "eth1", "eth-r2-1", "br1"),
+            (&r2, "eth2", "eth-r2-2", "br2"),
+        ] {
+            lab.link(node, device, &r1, port)?;
+            r1.sh(&format!("ip link set {port} master {bridge}"))?;
+        }
+        r2.address("eth1", "192.168.1.2/24", None)?;
+        r2.address("eth2", "192.168.2.2/24", None)?;
+        a.address("eth0", "192.168.1.11/24", Some(ROUTER))?;
+        c.address("eth0", "192.168.2.13/24", Some("192.168.2.1"))?;
+        Ok(Self { a, c, r1, r2 })
+    }
+}
+
 /// Two nodes on one cable: `eth0` to `eth0`, 192.168.1.11 and 192.168.1.12.
 #[derive(Clone, Debug)]
 pub struct Two {

@@ -1,0 +1,94 @@
+//! Sender and receiver: two nodes with a router between them, an agent and a pod on each.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+
+use crate::{
+    Agent, AgentOptions, Etcd, Lab, Pod, cluster, eventually,
+    load::{UdpLoad, UdpRun},
+    topology::{ROUTER, Three},
+};
+
+/// Nodes `a` and `c` of [`Three`], ready; `b` carries nothing.
+#[derive(Debug)]
+pub struct Pair {
+    /// The underlay.
+    pub net: Three,
+    /// The store, on the router.
+    pub etcd: Etcd,
+    /// The agent of `a`.
+    pub sender: Agent,
+    /// The agent of `c`.
+    pub receiver: Agent,
+    /// A pod on `a`.
+    pub near: Pod,
+    /// A pod on `c`.
+    pub far: Pod,
+    // Last: the lab goes when its handles are of no use any more.
+    /// The lab.
+    pub lab: Lab,
+}
+
+impl Pair {
+    /// With vxlan and the agents' defaults.
+    pub fn new(name: &str) -> Result<Self> {
+        Self::with_flags(name, &[])
+    }
+
+    /// With more flags for both agents.
+    pub fn with_flags(name: &str, flags: &[&str]) -> Result<Self> {
+        let lab = Lab::new(name)?;
+        let net = Three::new(&lab)?;
+        let etcd = cluster::store(&lab, &net, cluster::VXLAN)?;
+        let mut options = AgentOptions::etcd(&etcd.endpoint(ROUTER))?;
+        options.flags.extend(flags.iter().map(|flag| (*flag).to_owned()));
+        let (sender, receiver) = (net.a.agent(options.clone())?, net.c.agent(options)?);
+        sender.wait_ready()?;
+        receiver.wait_ready()?;
+        let (near, far) = (net.a.add_pod("p1")?, net.c.add_pod("p1")?);
+        near.ping(far.ip())?;
+        Ok(Self { net, etcd, sender, receiver, near, far, lab })
+    }
+
+    /// Puts both agents in a mode.
+    pub fn set_mode(&self, mode: &str) -> Result<()> {
+        self.sender.set_mode(mode)?;
+        self.receiver.set_mode(mode)
+    }
+
+    /// Packets the programs of `a` encapsulated so far.
+    pub fn encapsulated(&self) -> Result<u64> {
+        self.sender.counted("to_tunnel", "encapsulated")
+    }
+
+    /// Frames that came out of the tunnel on `c` so far, whoever made them.
+    pub fn received(&self) -> Result<u64> {
+        self.net.c.device_counter("flannel.1", "rx_packets")
+    }
+
+    /// A stream of small datagrams from pod to pod; it ends when stopped, or after `limit`.
+    pub fn stream(&self, pps: u32, limit: Duration) -> Result<UdpRun> {
+        UdpRun::start(&self.near, &self.far, self.far.ip(), UdpLoad { pps, duration: limit, payload: 64 })
+    }
+
+    /// Waits until the programs of `a` encapsulated so many packets more.
+    pub fn wait_encapsulated(&self, packets: u64) -> Result<()> {
+        let start = self.encapsulated()?;
+        eventually("encapsulated packets", Duration::from_secs(15), || {
+            let now = self.encapsulated()? - start;
+            ensure!(now >= packets, "{now} of {packets}");
+            Ok(())
+        })
+    }
+
+    /// Waits until so many packets more came out of the tunnel on `c`.
+    pub fn wait_received(&self, packets: u64) -> Result<()> {
+        let start = self.received()?;
+        eventually("packets out of the tunnel", Duration::from_secs(15), || {
+            let now = self.received()? - start;
+            ensure!(now >= packets, "{now} of {packets}");
+            Ok(())
+        })
+    }
+}
