@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 
 use crate::{
-    Agent, AgentOptions, Etcd, Lab, Pod, cluster, eventually,
+    Agent, AgentOptions, Etcd, Lab, Pod, cluster, eventually, hooks,
     load::{UdpLoad, UdpRun},
     topology::{ROUTER, Three},
 };
@@ -57,6 +57,14 @@ impl Pair {
         self.receiver.set_mode(mode)
     }
 
+    /// Sets both nodes' cables up: [`OFFLOAD`](crate::topology::OFFLOAD) or [`WIRE`](crate::topology::WIRE).
+    pub fn set_offloads(&self, features: &str) -> Result<()> {
+        for node in [&self.net.a, &self.net.c] {
+            node.sh(&format!("ethtool -K eth0 {features}"))?;
+        }
+        Ok(())
+    }
+
     /// Packets the programs of `a` encapsulated so far.
     pub fn encapsulated(&self) -> Result<u64> {
         self.sender.counted("to_tunnel", "encapsulated")
@@ -65,6 +73,17 @@ impl Pair {
     /// Frames that came out of the tunnel on `c` so far, whoever made them.
     pub fn received(&self) -> Result<u64> {
         self.net.c.device_counter("flannel.1", "rx_packets")
+    }
+
+    /// Waits until every program of both nodes is exactly once where it belongs.
+    pub fn wait_hooked(&self) -> Result<()> {
+        eventually("programs in their places", Duration::from_secs(5), || {
+            for node in [&self.net.a, &self.net.c] {
+                let wrong = hooks::misplaced(node)?;
+                ensure!(wrong.is_empty(), "on {}: {wrong:?}", node.name());
+            }
+            Ok(())
+        })
     }
 
     /// A stream of small datagrams from pod to pod; it ends when stopped, or after `limit`.

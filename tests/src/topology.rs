@@ -13,6 +13,12 @@ use anyhow::Result;
 
 use crate::{Lab, Node};
 
+/// How a node's end of its cable behaves, as `ethtool -K` takes it: a veth's defaults, by which large segments cross the
+/// cable whole, as through a NIC with tunnel offloads.
+pub const OFFLOAD: &str = "tso on tx-udp_tnl-segmentation on gro off";
+/// Without segmentation offloads and with GRO: packets cross the cable as they would a wire.
+pub const WIRE: &str = "tso off tx-udp_tnl-segmentation off gro on";
+
 /// Three nodes on two segments.
 #[derive(Clone, Debug)]
 pub struct Three {
