@@ -101,6 +101,17 @@ impl Pair {
         })
     }
 
+    /// Pings until the programs of `a` carry it: where nothing was sent of late, the first packet shows the path.
+    pub fn wait_encapsulated_while_pinging(&self) -> Result<()> {
+        let start = self.encapsulated()?;
+        eventually("encapsulated pings", Duration::from_secs(5), || {
+            self.near.ping(self.far.ip())?;
+            let now = self.encapsulated()? - start;
+            ensure!(now > 0, "none");
+            Ok(())
+        })
+    }
+
     /// Waits until so many packets more came out of the tunnel on `c`.
     pub fn wait_received(&self, packets: u64) -> Result<()> {
         let start = self.received()?;
