@@ -5,16 +5,16 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 
 use crate::{
-    Agent, AgentOptions, Etcd, Lab, Pod, cluster, eventually, hooks,
+    Agent, AgentOptions, Etcd, Lab, Node, Pod, cluster, eventually, hooks,
     load::{UdpLoad, UdpRun},
-    topology::{ROUTER, Three},
+    topology::{ROUTER, Three, TwoRouters},
 };
 
-/// Nodes `a` and `c` of [`Three`], ready; `b` carries nothing.
+/// Nodes `a` and `c` of a topology, ready. In [`Three`], `b` carries nothing.
 #[derive(Debug)]
-pub struct Pair {
+pub struct Pair<N = Three> {
     /// The underlay.
-    pub net: Three,
+    pub net: N,
     /// The store, on the router.
     pub etcd: Etcd,
     /// The agent of `a`.
@@ -40,13 +40,31 @@ impl Pair {
     pub fn with_flags(name: &str, flags: &[&str]) -> Result<Self> {
         let lab = Lab::new(name)?;
         let net = Three::new(&lab)?;
-        let etcd = cluster::store(&lab, &net, cluster::VXLAN)?;
+        let ends = [net.r.clone(), net.a.clone(), net.c.clone()];
+        Self::start(lab, net, ends, flags)
+    }
+}
+
+impl Pair<TwoRouters> {
+    /// With two routers between the nodes, of which both use the first.
+    pub fn with_two_routers(name: &str) -> Result<Self> {
+        let lab = Lab::new(name)?;
+        let net = TwoRouters::new(&lab)?;
+        let ends = [net.r1.clone(), net.a.clone(), net.c.clone()];
+        Self::start(lab, net, ends, &[])
+    }
+}
+
+impl<N> Pair<N> {
+    fn start(lab: Lab, net: N, [router, a, c]: [Node; 3], flags: &[&str]) -> Result<Self> {
+        let etcd = lab.etcd(&router)?;
+        etcd.put(cluster::CONFIG_KEY, cluster::VXLAN, None)?;
         let mut options = AgentOptions::etcd(&etcd.endpoint(ROUTER))?;
         options.flags.extend(flags.iter().map(|flag| (*flag).to_owned()));
-        let (sender, receiver) = (net.a.agent(options.clone())?, net.c.agent(options)?);
+        let (sender, receiver) = (a.agent(options.clone())?, c.agent(options)?);
         sender.wait_ready()?;
         receiver.wait_ready()?;
-        let (near, far) = (net.a.add_pod("p1")?, net.c.add_pod("p1")?);
+        let (near, far) = (a.add_pod("p1")?, c.add_pod("p1")?);
         near.ping(far.ip())?;
         Ok(Self { net, etcd, sender, receiver, near, far, lab })
     }
@@ -59,7 +77,7 @@ impl Pair {
 
     /// Sets both nodes' cables up: [`OFFLOAD`](crate::topology::OFFLOAD) or [`WIRE`](crate::topology::WIRE).
     pub fn set_offloads(&self, features: &str) -> Result<()> {
-        for node in [&self.net.a, &self.net.c] {
+        for node in [self.sender.node(), self.receiver.node()] {
             node.sh(&format!("ethtool -K eth0 {features}"))?;
         }
         Ok(())
@@ -72,13 +90,13 @@ impl Pair {
 
     /// Frames that came out of the tunnel on `c` so far, whoever made them.
     pub fn received(&self) -> Result<u64> {
-        self.net.c.device_counter("flannel.1", "rx_packets")
+        self.receiver.node().device_counter("flannel.1", "rx_packets")
     }
 
     /// Waits until every program of both nodes is exactly once where it belongs.
     pub fn wait_hooked(&self) -> Result<()> {
         eventually("programs in their places", Duration::from_secs(5), || {
-            for node in [&self.net.a, &self.net.c] {
+            for node in [self.sender.node(), self.receiver.node()] {
                 let wrong = hooks::misplaced(node)?;
                 ensure!(wrong.is_empty(), "on {}: {wrong:?}", node.name());
             }

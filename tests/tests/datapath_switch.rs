@@ -13,7 +13,7 @@ const PER_MODE: u64 = 4_000;
 #[test]
 fn ten_switches_under_load_lose_no_datagram_and_both_paths_carry() -> Result<()> {
     let pair = Pair::new("switch")?;
-    let run = pair.stream(PPS, Duration::from_secs(60))?;
+    let run = pair.stream(PPS, Duration::from_mins(1))?;
     pair.wait_encapsulated(PER_MODE)?;
     for turn in 0..SWITCHES {
         if turn % 2 == 0 {
