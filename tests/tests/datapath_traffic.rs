@@ -61,6 +61,11 @@ fn bulk_tcp_travels_in_large_packets_and_hardly_repeats_itself() -> Result<()> {
             Ok((a.packets + b.packets, a.bytes + b.bytes))
         };
         let segments = |name: &str| pair.near.counter("Tcp", name);
+        let wire = || -> Result<[u64; 2]> {
+            let of = |name: &str| pair.net.r.device_counter("eth-a", name);
+            Ok([of("rx_bytes")?, of("rx_packets")?])
+        };
+        let on_the_wire = wire()?;
         let (before, sent, again) = (sum()?, segments("OutSegs")?, segments("RetransSegs")?);
         let stream = tcp_stream(&pair.near, &pair.far, pair.far.ip(), 2, Some(cpu()?))?;
         let after = sum()?;
@@ -70,6 +75,10 @@ fn bulk_tcp_travels_in_large_packets_and_hardly_repeats_itself() -> Result<()> {
         ensure!(again * 100 <= sent, "{again} of {sent} segments were sent again");
         let mean = (after.1 - before.1) / (after.0 - before.0).max(1);
         ensure!(mean > 3 * 1450, "packets of {mean} bytes on average: segmentation offload was lost on the way");
+        // Full segments of 1500 bytes, or several in one; smaller ones would show that the size of segments was changed.
+        let now = wire()?;
+        let mean = (now[0] - on_the_wire[0]) / (now[1] - on_the_wire[1]).max(1);
+        ensure!(mean >= 1490, "frames of {mean} bytes on average on the underlay");
         Ok(())
     })
 }
