@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::Result;
 use flannel_tests::{
-    Lab, Node, eventually,
+    HandLease, Lab, Node, eventually,
     load::{
         UdpLoad, UdpRun,
         iperf::tcp_stream,
@@ -19,30 +19,23 @@ use flannel_tests::{
     },
     record::start_time,
     snapshot::Snapshot,
+    stock,
     topology::{ROUTER, Three, Two},
 };
 
-/// Kernel vxlan as flannel sets it up, between nodes `a` and `c`.
-fn tunnel_by_hand(from: &Node, number: u8, peer_ip: &str, peer: u8) -> Result<()> {
-    from.sh(&format!("ip link add flannel.1 address 02:00:00:00:00:{number:02x} mtu 1450 type vxlan id 1 dev eth0 dstport 8472 nolearning"))?;
-    from.sh(&format!("ip address add 10.244.{number}.0/32 dev flannel.1"))?;
-    from.sh("ip link set flannel.1 up")?;
-    let (gateway, mac) = (format!("10.244.{peer}.0"), format!("02:00:00:00:00:{peer:02x}"));
-    from.sh(&format!("ip neigh replace {gateway} lladdr {mac} nud permanent dev flannel.1"))?;
-    from.sh(&format!("bridge fdb replace {mac} dst {peer_ip} self permanent dev flannel.1"))?;
-    from.sh(&format!("ip route replace {gateway}/24 via {gateway} dev flannel.1 onlink"))?;
-    let env = from.outside_path("/run/flannel/subnet.env");
-    fs::create_dir_all(env.parent().expect("a directory"))?;
-    fs::write(env, format!("FLANNEL_SUBNET=10.244.{number}.1/24\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=false\n"))?;
-    Ok(())
+/// Kernel vxlan as flannel sets it up: node number `number` at `local`, and its one peer.
+fn tunnel_by_hand(from: &Node, number: u8, local: &str, peer: u8, peer_ip: &str) -> Result<()> {
+    let mac = |number: u8| format!("02:00:00:00:00:{number:02x}");
+    stock::device(from, number, local, &mac(number))?;
+    stock::tunnel_peer(from, &HandLease::new(peer, peer_ip, &mac(peer)))
 }
 
 #[test]
 fn pods_of_two_nodes_talk_through_a_tunnel_made_by_hand() -> Result<()> {
     let lab = Lab::new("hand")?;
     let net = Three::new(&lab)?;
-    tunnel_by_hand(&net.a, 1, "192.168.2.13", 3)?;
-    tunnel_by_hand(&net.c, 3, "192.168.1.11", 1)?;
+    tunnel_by_hand(&net.a, 1, "192.168.1.11", 3, "192.168.2.13")?;
+    tunnel_by_hand(&net.c, 3, "192.168.2.13", 1, "192.168.1.11")?;
     let (one, two) = (net.a.add_pod("p1")?, net.c.add_pod("p1")?);
     one.ping(two.ip())?;
 
