@@ -141,3 +141,68 @@ impl Holder {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        config::NetworkConfig,
+        subnet::{
+            LeaseAttrs,
+            kube::{KubeOptions, Liveness, NodeIdentity},
+        },
+    };
+
+    fn holder() -> Holder {
+        let options = KubeOptions {
+            api_url: None,
+            kubeconfig: None,
+            prefix: AnnotationPrefix::default(),
+            net_config: "/net-conf.json".into(),
+            set_network_unavailable: false,
+        };
+        let manager = KubeManager::new(options, NodeIdentity::Node("a".to_owned()), Liveness::default());
+        let text = r#"{"Network":"10.5.0.0/16","Backend":{"Type":"vxlan"}}"#;
+        let config = NetworkConfig::parse_assigned(text).expect("a configuration");
+        let attrs = LeaseAttrs { public_ip: Some([192, 0, 2, 1].into()), ..LeaseAttrs::default() };
+        Holder::new(&manager, LeaseRequest { config, attrs, previous: None })
+    }
+
+    fn node(version: &str, uid: &str, ip: &str) -> NodeRecord {
+        let text = format!(
+            r#"{{"metadata":{{"name":"a","uid":"{uid}","resourceVersion":"{version}","annotations":{{"p/kube-subnet-manager":"true","p/backend-type":"","p/backend-data":"null","p/public-ip":"{ip}"}}}},"spec":{{"podCIDR":"10.5.1.0/24"}}}}"#
+        );
+        serde_json::from_str(&text.replace("p/", "flannel.alpha.coreos.com/")).expect("a node")
+    }
+
+    #[test]
+    fn a_change_older_than_our_own_write_is_no_news() {
+        let mut holder = holder();
+        assert!(!holder.knows_better(&node("9", "u", "192.0.2.1")), "nothing is known yet");
+        holder.see(Some(node("10", "u", "192.0.2.1")));
+        for (version, uid, known) in [("9", "u", true), ("10", "u", false), ("11", "u", false), ("9", "other", false)] {
+            assert_eq!(holder.knows_better(&node(version, uid, "192.0.2.9")), known, "{version} {uid}");
+        }
+    }
+
+    #[test]
+    fn who_writes_over_us_is_answered_at_once_and_then_ever_slower() {
+        let mut holder = holder();
+        assert!(matches!(holder.see(Some(node("1", "u", "192.0.2.1")))[..], [StoreEvent::OwnLease(_)]));
+        assert_eq!(holder.due(), None);
+        assert_eq!(holder.see(Some(node("2", "u", "192.0.2.9"))), []);
+        assert!(holder.due().expect("due") <= Instant::now());
+        (holder.due, holder.written) = (None, Some(Instant::now()));
+        let mut last = Duration::ZERO;
+        for _ in 0..3 {
+            let before = Instant::now();
+            holder.see(Some(node("3", "u", "192.0.2.9")));
+            let due = holder.due().expect("due");
+            holder.see(Some(node("4", "u", "192.0.2.9")));
+            assert_eq!(holder.due(), Some(due), "a heartbeat does not put it off");
+            assert!(due - before > last, "{:?} after {last:?}", due - before);
+            last = due - before;
+            holder.due = None;
+        }
+    }
+}
