@@ -146,12 +146,15 @@ pub trait SubnetManager: Send + Sized + 'static {
     /// The store's error.
     type Error: Error + Send + Sync + 'static;
 
+    /// Whether the store assigns our subnet, so that its length is the store's choice and not the configuration's.
+    const ASSIGNS_SUBNETS: bool = false;
+
     /// The text of the network configuration. An absent configuration is an error like an absent store.
     fn network_config(&mut self) -> impl Future<Output = Result<String, Self::Error>> + Send;
 
     /// Reads that text. Where the store assigns the subnets, its rules about cutting the network do not apply.
     fn parse_config(text: &str) -> Result<NetworkConfig, ConfigError> {
-        NetworkConfig::parse(text)
+        if Self::ASSIGNS_SUBNETS { NetworkConfig::parse_assigned(text) } else { NetworkConfig::parse(text) }
     }
 
     /// What the store remembers of this node.

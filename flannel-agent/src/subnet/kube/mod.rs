@@ -41,7 +41,7 @@ use super::{
     SubnetManager,
 };
 use crate::{
-    config::{ConfigError, NetworkConfig, Prefix},
+    config::{NetworkConfig, Prefix},
     family::Family,
 };
 
@@ -139,13 +139,11 @@ fn contained<P: Prefix>(node: &NodeRecord, family: Family, subnet: Option<P>, ne
 impl SubnetManager for KubeManager {
     type Error = KubeError;
 
+    const ASSIGNS_SUBNETS: bool = true;
+
     async fn network_config(&mut self) -> Result<String, KubeError> {
         let path = self.client.options().net_config.clone();
         tokio::fs::read_to_string(&path).await.map_err(|source| KubeError::NetConfig { path, source })
-    }
-
-    fn parse_config(text: &str) -> Result<NetworkConfig, ConfigError> {
-        NetworkConfig::parse_assigned(text)
     }
 
     async fn hints(&mut self) -> Result<Hints, KubeError> {
