@@ -26,14 +26,16 @@ impl Status {
             reason: Some("the agent is starting".to_owned()),
             attach: None,
         };
-        let store = StoreStatus { endpoints: options.etcd.endpoints.clone(), in_sync: false, reason: None };
+        let endpoints = options.kube.as_ref().map_or(options.etcd.endpoints.clone(), |kube| vec![kube.api()]);
+        let store = StoreStatus { endpoints, in_sync: false, reason: None };
         Self { pid: Some(std::process::id()), store: Some(store), ..Self::without_agent("starting", mode) }
     }
 }
 
 impl Running {
-    /// Publishes the status.
+    /// Publishes the status, and the readiness where the store takes it.
     pub(super) fn publish(&self, publish: &watch::Sender<Status>) {
+        self.node.readiness.set(self.ready());
         publish.send_modify(|status| *status = self.status(status));
     }
 

@@ -15,16 +15,17 @@ use crate::{
     agent::{bpf, sysctl},
     backend::vxlan::{device_mtu, device_name},
     cli::RunOptions,
-    config::{BackendConfig, NetworkConfig, VxlanConfig},
+    config::{BackendConfig, FamilyConfig, NetworkConfig, VxlanConfig},
     family::Family,
     iface::{self, ExternalInterface, Host, IfaceOptions},
     netlink::{KernelEvents, Netlink, VxlanSpec},
     observe::status::Status,
     reconcile::{Reconciler, Setup, device},
     subnet::{
-        LeaseAttrs, LeaseRequest, LeaseSet, OwnLease, StoreEvent, SubnetManager as _, VxlanData,
-        etcd::{EtcdManager, Liveness},
-        read_previous, wait_for_config, wait_for_lease,
+        Hints, LeaseAttrs, LeaseRequest, LeaseSet, OwnLease, Readiness, StoreEvent, SubnetManager, VxlanData,
+        etcd::{self, EtcdManager},
+        kube::{self, KubeManager, NodeIdentity},
+        read_previous, wait_for_config, wait_for_hints, wait_for_lease,
     },
 };
 
@@ -45,13 +46,25 @@ pub(super) struct Started {
     pub(super) no_bpf: Option<String>,
     pub(super) kernel: KernelEvents,
     pub(super) store: mpsc::Receiver<StoreEvent>,
+    pub(super) readiness: Readiness,
 }
 
-/// Waits for the store and brings the node up to its lease.
+/// Waits for the store that was chosen and brings the node up to its lease.
 pub(super) async fn start(options: &RunOptions, publish: &watch::Sender<Status>) -> anyhow::Result<Started> {
+    let Some(kube) = &options.kube else {
+        return start_with(EtcdManager::new(&options.etcd, etcd::Liveness::default()), options, publish).await;
+    };
+    let identity = NodeIdentity::from_env(|name| std::env::var(name).ok())?;
+    start_with(KubeManager::new(kube.clone(), identity, kube::Liveness::default()), options, publish).await
+}
+
+async fn start_with<M: SubnetManager>(
+    mut manager: M,
+    options: &RunOptions,
+    publish: &watch::Sender<Status>,
+) -> anyhow::Result<Started> {
     let stage = |text: &str| publish.send_modify(|status| text.clone_into(&mut status.stage));
     let (netlink, kernel) = Netlink::connect().context("cannot talk to the kernel by netlink")?;
-    let mut manager = EtcdManager::new(&options.etcd, Liveness::default());
 
     stage("waiting for the network configuration");
     let config = wait_for_config(&mut manager).await.context("the network configuration cannot be served")?;
@@ -63,19 +76,25 @@ pub(super) async fn start(options: &RunOptions, publish: &watch::Sender<Status>)
         bail!("the network configuration enables no address family this version serves")
     };
 
+    stage("asking what the store remembers of this node");
+    let hints = wait_for_hints(&mut manager).await;
+
     stage("choosing the external interface");
-    let (external, vtep) = choose_interface(&netlink, options).await?;
+    let (external, vtep) = choose_interface(&netlink, options, &hints).await?;
     tracing::info!(interface = external.name, address = %external.addr, public = %external.public, mtu = external.mtu, "external interface");
 
     stage("making the tunnel device");
-    let device = device::ensure(&netlink, &first_spec(&vxlan, &external, vtep), true).await?;
-    let setup = Setup { config: vxlan, family, external, vtep, mac: device.mac };
+    let device = device::ensure(&netlink, &first_spec(&vxlan, &external, vtep, hints.vtep_mac), true).await?;
+    let mut setup = Setup { config: vxlan, family, external, vtep, mac: device.mac };
 
     stage("waiting for a subnet lease");
     let request = lease_request(options, &config, &setup)?;
     let own = wait_for_lease(&mut manager, &request).await?;
     let subnet = own.key.v4.context("the lease has no IPv4 subnet")?;
     tracing::info!(%subnet, "lease acquired");
+    if M::ASSIGNS_SUBNETS {
+        setup.family = FamilyConfig::assigned(setup.family.network, subnet.prefix_len());
+    }
 
     if !sysctl::forwards_ipv4() {
         tracing::warn!("net.ipv4.ip_forward is 0: this node will not carry its pods' packets until that is 1");
@@ -85,6 +104,7 @@ pub(super) async fn start(options: &RunOptions, publish: &watch::Sender<Status>)
     let reconciler = Reconciler::new(netlink, setup.clone(), sysctl::local_ports(), bpf.ok());
     let mut leases = LeaseSet::new(&config, request.attrs.clone());
     leases.apply(StoreEvent::OwnLease(own.clone()));
+    let readiness = manager.readiness();
     let (events, store) = mpsc::channel(STORE_QUEUE);
     tokio::spawn(manager.run(request, events));
     Ok(Started {
@@ -100,14 +120,20 @@ pub(super) async fn start(options: &RunOptions, publish: &watch::Sender<Status>)
         no_bpf,
         kernel,
         store,
+        readiness,
     })
 }
 
 /// The external interface, and the source address of outer packets: the public address if this host has it, else the
 /// interface's own (the public one is then somebody else's doing, a NAT in front of us).
-async fn choose_interface(netlink: &Netlink, options: &RunOptions) -> anyhow::Result<(ExternalInterface, Ipv4Addr)> {
+async fn choose_interface(
+    netlink: &Netlink,
+    options: &RunOptions,
+    hints: &Hints,
+) -> anyhow::Result<(ExternalInterface, Ipv4Addr)> {
     let host = Host::read(netlink, Family::V4).await?;
-    let wanted = IfaceOptions { iface: options.ifaces.clone(), public_ip: options.public_ip.map(IpAddr::V4) };
+    let public_ip = hints.public_ip.or(options.public_ip).map(IpAddr::V4);
+    let wanted = IfaceOptions { iface: options.ifaces.clone(), public_ip };
     let external = iface::select(&wanted, Family::V4, &host)?;
     let local: BTreeSet<IpAddr> = host.addresses.iter().map(|address| address.key.addr).collect();
     let source = if local.contains(&external.public) { external.public } else { external.addr };
@@ -117,14 +143,15 @@ async fn choose_interface(netlink: &Netlink, options: &RunOptions) -> anyhow::Re
     }
 }
 
-/// The device before we know its address: one that is there keeps its own, a new one gets this random one.
-fn first_spec(config: &VxlanConfig, external: &ExternalInterface, vtep: Ipv4Addr) -> VxlanSpec {
+/// The device before we know its address: one that is there keeps its own; a new one gets the one peers know, else a
+/// random one.
+fn first_spec(config: &VxlanConfig, external: &ExternalInterface, vtep: Ipv4Addr, known: Option<Mac>) -> VxlanSpec {
     VxlanSpec {
         name: device_name(config),
         vni: config.vni,
         port: config.port,
         mtu: device_mtu(config, external.mtu),
-        mac: Mac::local_unicast(rand::random()),
+        mac: known.unwrap_or_else(|| Mac::local_unicast(rand::random())),
         lower: external.index,
         local: vtep.into(),
         learning: config.learning,

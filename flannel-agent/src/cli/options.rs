@@ -9,7 +9,10 @@ use flannel_common::mode::Mode;
 use tracing::Level;
 
 use super::RawOptions;
-use crate::subnet::etcd::{Credentials, EtcdOptions};
+use crate::subnet::{
+    etcd::{Credentials, EtcdOptions},
+    kube::{BadPrefix, KubeOptions},
+};
 
 /// Flannel's lease lifetime in minutes; the renew margin is written on this scale.
 const DAY_MINUTES: i64 = 1440;
@@ -29,8 +32,10 @@ pub enum AttachMode {
 /// Everything `run` needs to know.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunOptions {
-    /// The store.
+    /// The store, unless it is Kubernetes.
     pub etcd: EtcdOptions,
+    /// Kubernetes, if that is the store.
+    pub kube: Option<KubeOptions>,
     /// Interface names or local addresses, tried in order; empty for the default route's interface.
     pub ifaces: Vec<String>,
     /// The address other nodes reach us at, when it is not the interface's.
@@ -85,6 +90,8 @@ pub(super) enum OptionMistake {
     Tls(String),
     #[error("--datapath=fast is not built yet; write encap, or leave the option out")]
     Fast,
+    #[error("--kube-annotation-prefix: {0}")]
+    AnnotationPrefix(BadPrefix),
     #[error("--ip-masq=true is not built yet; leave it out or set it to false")]
     IpMasq,
 }
@@ -114,6 +121,7 @@ impl RunOptions {
             ip_masq: raw.ip_masq,
             warnings: warnings.into_iter().filter_map(|(applies, warning)| applies.then_some(warning)).collect(),
             etcd: checks.etcd(&raw),
+            kube: raw.kube_subnet_mgr.then(|| checks.kube(&raw)),
             ifaces: raw.iface.into_iter().filter(|iface| !iface.is_empty()).collect(),
         };
         if checks.mistakes.is_empty() { Ok(options) } else { Err(checks.mistakes) }
@@ -176,6 +184,24 @@ impl Checks {
                 AttachMode::Auto
             }
         }
+    }
+
+    fn kube(&mut self, raw: &RawOptions) -> KubeOptions {
+        let url: Option<http::Uri> = self.optional("kube-api-url", &raw.kube_api_url, "a URL");
+        if url.is_some_and(|url| url.scheme().is_none() || url.host().is_none()) {
+            self.mistakes.push(bad_value("kube-api-url", &raw.kube_api_url, "http://host:port or https://host:port"));
+        }
+        let prefix = raw.kube_annotation_prefix.parse();
+        let text = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+        let options = KubeOptions {
+            api_url: text(&raw.kube_api_url),
+            kubeconfig: text(&raw.kubeconfig_file).map(PathBuf::from),
+            prefix: prefix.clone().unwrap_or_default(),
+            net_config: PathBuf::from(&raw.net_config_path),
+            set_network_unavailable: raw.set_node_network_unavailable,
+        };
+        self.mistakes.extend(prefix.err().map(OptionMistake::AnnotationPrefix));
+        options
     }
 
     fn etcd(&mut self, raw: &RawOptions) -> EtcdOptions {

@@ -6,6 +6,7 @@ use crate::subnet::etcd::Secret;
 
 /// What was written, with defaults filled in. Turned into [`super::RunOptions`] by its constructor.
 #[derive(Args, Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub struct RawOptions {
     /// Comma-separated list of etcd endpoints
     #[arg(long, value_name = "URL,...", default_value = "http://127.0.0.1:4001,http://127.0.0.1:2379")]
@@ -34,6 +35,24 @@ pub struct RawOptions {
     /// Lifetime of the subnet lease in seconds; the margin is scaled to it
     #[arg(long, value_name = "SECONDS", default_value_t = 86_400, hide = true, allow_negative_numbers = true)]
     pub(super) subnet_lease_ttl: i64,
+    /// Take subnets and peers from Kubernetes Nodes instead of etcd
+    #[arg(long, value_name = "BOOL", default_value_t = false, action = ArgAction::Set)]
+    pub(super) kube_subnet_mgr: bool,
+    /// URL of the Kubernetes API server [default: the kubeconfig file's, or the pod's own cluster]
+    #[arg(long, value_name = "URL", default_value = "", hide_default_value = true)]
+    pub(super) kube_api_url: String,
+    /// Prefix of our annotations on Nodes
+    #[arg(long, value_name = "PREFIX", default_value = "flannel.alpha.coreos.com")]
+    pub(super) kube_annotation_prefix: String,
+    /// Kubeconfig file [default: the pod's service account]
+    #[arg(long, value_name = "FILE", default_value = "", hide_default_value = true)]
+    pub(super) kubeconfig_file: String,
+    /// File with the network configuration, with Kubernetes
+    #[arg(long, value_name = "FILE", default_value = "/etc/kube-flannel/net-conf.json")]
+    pub(super) net_config_path: String,
+    /// Let the node's `NetworkUnavailable` condition follow whether this node is ready
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
+    pub(super) set_node_network_unavailable: bool,
     /// Masquerade traffic that leaves the pod network (not built yet)
     #[arg(long, value_name = "BOOL", default_value_t = false, action = ArgAction::Set)]
     pub(super) ip_masq: bool,

@@ -6,6 +6,7 @@ use clap::CommandFactory;
 use tracing::Level;
 
 use super::*;
+use crate::subnet::kube::{AnnotationPrefix, KubeOptions};
 use flannel_common::mode::Mode;
 
 fn parse_with(args: &[&str], env: &[(&str, &str)]) -> Result<Command, Stop> {
@@ -47,7 +48,7 @@ fn go_spellings_become_one() {
         (&["-ip-masq=F", "--v", "0x4"], &["--ip-masq=false", "--v=4"]),
         (&["--v=1", "--v=2"], &["--v=2"]),
         (&["--iface=a", "-iface", "b"], &["--iface=a", "--iface=b"]),
-        (&["--kube-subnet-mgr=false", "--iptables-resync=0x5", "--v=1"], &["--v=1"]),
+        (&["--ip-blackhole-route=false", "--iptables-resync=0x5", "--v=1"], &["--v=1"]),
         (&["--v=1", "--"], &["--v=1"]),
         (&["--help", "--nonsense"], &["--help"]),
     ] {
@@ -64,9 +65,9 @@ fn the_command_line_wins_over_the_environment() {
         ("FLANNELD_PUBLIC_IP", ""),
         ("FLANNELD_VERSION", "true"),
         ("FLANNELD_PORT", "tcp://10.0.0.1:80"),
-        ("FLANNELD_KUBE_SUBNET_MGR", "true"),
+        ("FLANNELD_IP_BLACKHOLE_ROUTE", "true"),
     ];
-    let from_env = normalised(&["--etcd-prefix=/arg", "--kube-subnet-mgr=false"], &env);
+    let from_env = normalised(&["--etcd-prefix=/arg", "--ip-blackhole-route=false"], &env);
     assert_eq!(from_env, ["--etcd-prefix=/arg", "--iface=a,b", "--v=8"]);
 }
 
@@ -115,15 +116,49 @@ fn every_option_is_typed() {
 }
 
 #[test]
+fn kubernetes_is_a_store_when_asked_for() {
+    assert_eq!(run(&["--kubeconfig-file=/a", "--kube-annotation-prefix=Nonsense"], &[]).kube, None);
+    let kube = run(&["--ip-masq=false", "--kube-subnet-mgr"], &[]).kube.expect("Kubernetes");
+    let defaults = KubeOptions {
+        api_url: None,
+        kubeconfig: None,
+        prefix: AnnotationPrefix::default(),
+        net_config: PathBuf::from("/etc/kube-flannel/net-conf.json"),
+        set_network_unavailable: true,
+    };
+    assert_eq!(kube, defaults);
+    let args = [
+        "--kube-subnet-mgr",
+        "--kube-api-url=https://192.0.2.1:6443",
+        "--kubeconfig-file=/etc/kubeconfig",
+        "--kube-annotation-prefix=example.com/net",
+        "--net-config-path=/etc/net-conf.json",
+        "--set-node-network-unavailable=false",
+    ];
+    let set = KubeOptions {
+        api_url: Some("https://192.0.2.1:6443".to_owned()),
+        kubeconfig: Some(PathBuf::from("/etc/kubeconfig")),
+        prefix: "example.com/net-".parse().expect("a prefix"),
+        net_config: PathBuf::from("/etc/net-conf.json"),
+        set_network_unavailable: false,
+    };
+    assert_eq!(run(&args, &[]).kube, Some(set));
+    let text = mistakes(&["--kube-subnet-mgr", "--kube-annotation-prefix=org", "--kube-api-url=host"], &[]);
+    for expected in ["--kube-annotation-prefix: \"org\" is no annotation prefix", "--kube-api-url is \"host\""] {
+        assert!(text.contains(expected), "{expected}: {text}");
+    }
+}
+
+#[test]
 fn all_mistakes_are_told_at_once() {
-    let args = ["--nonsense", "-v=x", "true", "---v", "--kube-subnet-mgr", "--attach=xdp", "--iface"];
+    let args = ["--nonsense", "-v=x", "true", "---v", "--ip-blackhole-route", "--attach=xdp", "--iface"];
     let text = mistakes(&args, &[("FLANNELD_IP_MASQ", "maybe"), ("FLANNELD_HEALTHZ_PORT", "8080")]);
     for expected in [
         "unknown flag --nonsense",
         "--v is \"x\", expected a whole number",
         "unexpected argument \"true\"",
         "bad flag syntax \"---v\"",
-        "--kube-subnet-mgr=true is not built yet; leave it out or set it to false",
+        "--ip-blackhole-route=true is not built yet; leave it out or set it to false",
         "--iface needs a value",
         "FLANNELD_IP_MASQ is \"maybe\", expected true or false",
         "FLANNELD_HEALTHZ_PORT=8080 is not built yet",

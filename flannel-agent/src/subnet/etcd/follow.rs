@@ -7,7 +7,7 @@
 use std::time::{Duration, Instant};
 
 use etcd_client::{Event, EventType, WatchOptions, WatchResponse, WatchStream};
-use tokio::{sync::mpsc, time::sleep_until};
+use tokio::sync::mpsc;
 use tracing::{info, warn};
 
 use super::{
@@ -17,7 +17,7 @@ use super::{
     hold::Holder,
     listing::{Stored, list},
 };
-use crate::subnet::{Backoff, Complaint, Delays, LeaseRequest, StoreEvent};
+use crate::subnet::{Backoff, Complaint, Delays, LeaseRequest, StoreEvent, backoff::until};
 
 const RECONNECT: Backoff = match Backoff::new(Duration::from_millis(100), Duration::from_secs(5), 20) {
     Some(backoff) => backoff,
@@ -235,12 +235,5 @@ impl Follower {
             self.send(event).await?;
         }
         Ok(())
-    }
-}
-
-async fn until(due: Option<Instant>) {
-    match due {
-        Some(due) => sleep_until(due.into()).await,
-        None => std::future::pending().await,
     }
 }
