@@ -1,10 +1,6 @@
 //! Start-up: from options to a node that can be kept. What time can heal is waited for, what it cannot ends the agent.
 
-use std::{
-    collections::BTreeSet,
-    net::{IpAddr, Ipv4Addr},
-    path::PathBuf,
-};
+use std::{net::IpAddr, path::PathBuf};
 
 use anyhow::{Context as _, bail};
 use flannel_common::{addr::Mac, mode::Mode};
@@ -12,12 +8,15 @@ use ipnet::Ipv4Net;
 use tokio::sync::{mpsc, watch};
 
 use crate::{
-    agent::{bpf, sysctl},
+    agent::{
+        bpf,
+        external::{Chosen, External},
+        sysctl,
+    },
     backend::vxlan::{device_mtu, device_name},
     cli::RunOptions,
     config::{BackendConfig, NetworkConfig, VxlanConfig},
-    family::Family,
-    iface::{self, ExternalInterface, Host, IfaceOptions},
+    iface::ExternalInterface,
     netlink::{KernelEvents, Netlink, VxlanSpec},
     observe::status::Status,
     reconcile::{Reconciler, Setup, device},
@@ -34,6 +33,9 @@ const STORE_QUEUE: usize = 1024;
 /// A node that holds a lease and can be kept.
 pub(super) struct Started {
     pub(super) reconciler: Reconciler,
+    pub(super) external: External,
+    /// What we publish; another value here is published at once.
+    pub(super) attrs: watch::Sender<LeaseAttrs>,
     pub(super) leases: LeaseSet,
     pub(super) own: OwnLease,
     pub(super) subnet: Ipv4Net,
@@ -64,12 +66,13 @@ pub(super) async fn start(options: &RunOptions, publish: &watch::Sender<Status>)
     };
 
     stage("choosing the external interface");
-    let (external, vtep) = choose_interface(&netlink, options).await?;
-    tracing::info!(interface = external.name, address = %external.addr, public = %external.public, mtu = external.mtu, "external interface");
+    let external = External::choose(&netlink, options).await?;
+    let Chosen { interface, source: vtep } = external.chosen().clone();
+    tracing::info!(interface = interface.name, address = %interface.addr, public = %interface.public, mtu = interface.mtu, "external interface");
 
     stage("making the tunnel device");
-    let device = device::ensure(&netlink, &first_spec(&vxlan, &external, vtep), true).await?;
-    let setup = Setup { config: vxlan, family, external, vtep, mac: device.mac };
+    let device = device::ensure(&netlink, &first_spec(&vxlan, &interface, vtep), true).await?;
+    let setup = Setup { config: vxlan, family, external: interface, vtep, mac: device.mac };
 
     stage("waiting for a subnet lease");
     let request = lease_request(options, &config, &setup)?;
@@ -86,9 +89,12 @@ pub(super) async fn start(options: &RunOptions, publish: &watch::Sender<Status>)
     let mut leases = LeaseSet::new(&config, request.attrs.clone());
     leases.apply(StoreEvent::OwnLease(own.clone()));
     let (events, store) = mpsc::channel(STORE_QUEUE);
-    tokio::spawn(manager.run(request, events));
+    let (attrs, published) = watch::channel(request.attrs.clone());
+    tokio::spawn(manager.run(request, published, events));
     Ok(Started {
         reconciler,
+        external,
+        attrs,
         leases,
         own,
         subnet,
@@ -103,22 +109,8 @@ pub(super) async fn start(options: &RunOptions, publish: &watch::Sender<Status>)
     })
 }
 
-/// The external interface, and the source address of outer packets: the public address if this host has it, else the
-/// interface's own (the public one is then somebody else's doing, a NAT in front of us).
-async fn choose_interface(netlink: &Netlink, options: &RunOptions) -> anyhow::Result<(ExternalInterface, Ipv4Addr)> {
-    let host = Host::read(netlink, Family::V4).await?;
-    let wanted = IfaceOptions { iface: options.ifaces.clone(), public_ip: options.public_ip.map(IpAddr::V4) };
-    let external = iface::select(&wanted, Family::V4, &host)?;
-    let local: BTreeSet<IpAddr> = host.addresses.iter().map(|address| address.key.addr).collect();
-    let source = if local.contains(&external.public) { external.public } else { external.addr };
-    match source {
-        IpAddr::V4(source) => Ok((external, source)),
-        IpAddr::V6(source) => bail!("{} has the address {source}, and an IPv4 address is needed", external.name),
-    }
-}
-
 /// The device before we know its address: one that is there keeps its own, a new one gets this random one.
-fn first_spec(config: &VxlanConfig, external: &ExternalInterface, vtep: Ipv4Addr) -> VxlanSpec {
+fn first_spec(config: &VxlanConfig, external: &ExternalInterface, vtep: std::net::Ipv4Addr) -> VxlanSpec {
     VxlanSpec {
         name: device_name(config),
         vni: config.vni,

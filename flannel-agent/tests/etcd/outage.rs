@@ -2,7 +2,7 @@
 
 use flannel_agent::subnet::{
     StoreEvent, SubnetManager as _,
-    etcd::{Credentials, EtcdManager, EtcdOptions},
+    etcd::{Credentials, EtcdManager, EtcdOptions, TlsFiles},
     wait_for_config, wait_for_lease,
 };
 use nix::sys::signal::Signal;
@@ -14,6 +14,7 @@ use crate::support::{BRISK, CONFIG, Cluster, Data, Etcd, PATIENCE, attrs, follow
 async fn an_etcd_that_comes_later_is_waited_for() {
     let ports = crate::support::free_ports();
     let options = EtcdOptions {
+        tls: TlsFiles::default(),
         endpoints: vec![format!("http://127.0.0.1:{}", ports[0])],
         prefix: "/later".to_owned(),
         credentials: None,

@@ -7,7 +7,10 @@
 use std::time::{Duration, Instant};
 
 use etcd_client::{Event, EventType, WatchOptions, WatchResponse, WatchStream};
-use tokio::{sync::mpsc, time::sleep_until};
+use tokio::{
+    sync::{mpsc, watch},
+    time::sleep_until,
+};
 use tracing::{info, warn};
 
 use super::{
@@ -17,7 +20,7 @@ use super::{
     hold::Holder,
     listing::{Stored, list},
 };
-use crate::subnet::{Backoff, Complaint, Delays, LeaseRequest, StoreEvent};
+use crate::subnet::{Backoff, Complaint, Delays, LeaseAttrs, LeaseRequest, StoreEvent};
 
 const RECONNECT: Backoff = match Backoff::new(Duration::from_millis(100), Duration::from_secs(5), 20) {
     Some(backoff) => backoff,
@@ -34,11 +37,13 @@ struct Gone;
 enum Step {
     Feed(FeedEvent),
     OwnLeaseDue,
+    NewAttrs,
 }
 
 pub(super) struct Follower {
     manager: EtcdManager,
     holder: Holder,
+    attrs: watch::Receiver<LeaseAttrs>,
     events: mpsc::Sender<StoreEvent>,
     feed: Feed,
     /// `None` before the first listing, and when a new one is needed.
@@ -49,10 +54,16 @@ pub(super) struct Follower {
 }
 
 impl Follower {
-    pub(super) fn new(manager: EtcdManager, request: LeaseRequest, events: mpsc::Sender<StoreEvent>) -> Self {
+    pub(super) fn new(
+        manager: EtcdManager,
+        request: LeaseRequest,
+        attrs: watch::Receiver<LeaseAttrs>,
+        events: mpsc::Sender<StoreEvent>,
+    ) -> Self {
         Self {
             holder: Holder::new(&manager, request),
             manager,
+            attrs,
             events,
             feed: Feed::Closed { retry_at: Instant::now() },
             position: None,
@@ -72,6 +83,11 @@ impl Follower {
                     let events = self.holder.act(&mut self.manager).await;
                     self.send_all(events).await
                 }
+                Step::NewAttrs => {
+                    let attrs = self.attrs.borrow_and_update().clone();
+                    self.holder.republish(attrs);
+                    Ok(())
+                }
             };
             if going_on.is_err() {
                 return;
@@ -85,6 +101,7 @@ impl Follower {
             () = self.events.closed() => None,
             event = self.feed.next_event() => Some(Step::Feed(event)),
             () = until(due) => Some(Step::OwnLeaseDue),
+            () = changed(&mut self.attrs) => Some(Step::NewAttrs),
         }
     }
 
@@ -235,6 +252,13 @@ impl Follower {
             self.send(event).await?;
         }
         Ok(())
+    }
+}
+
+/// Whoever publishes may be gone; then nothing changes any more.
+async fn changed(attrs: &mut watch::Receiver<LeaseAttrs>) {
+    if attrs.changed().await.is_err() {
+        std::future::pending::<()>().await;
     }
 }
 
