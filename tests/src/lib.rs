@@ -16,6 +16,7 @@ pub mod cluster;
 pub mod demo;
 pub mod etcd;
 pub mod host;
+mod http;
 pub mod lab;
 pub mod link;
 pub mod load;

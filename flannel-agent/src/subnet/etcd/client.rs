@@ -76,6 +76,11 @@ impl EtcdClient {
         self.current = (self.current + 1) % self.endpoints.len().max(1);
     }
 
+    /// Makes the next request on a new connection to the same endpoint.
+    pub(super) fn forget_connection(&mut self) {
+        self.connection = None;
+    }
+
     /// Turns a problem into the error to report, and leaves the endpoint unless it said no on purpose.
     pub(super) fn failed(&mut self, what: &'static str, problem: Problem) -> EtcdError {
         if problem.is_unreachable() {

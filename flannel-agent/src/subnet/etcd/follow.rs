@@ -84,8 +84,7 @@ impl Follower {
                     self.send_all(events).await
                 }
                 Step::NewAttrs => {
-                    let attrs = self.attrs.borrow_and_update().clone();
-                    self.holder.republish(attrs);
+                    self.republish();
                     Ok(())
                 }
             };
@@ -102,6 +101,17 @@ impl Follower {
             event = self.feed.next_event() => Some(Step::Feed(event)),
             () = until(due) => Some(Step::OwnLeaseDue),
             () = changed(&mut self.attrs) => Some(Step::NewAttrs),
+        }
+    }
+
+    /// Our address may have changed, and connections from the former one would only be missed after many seconds: they
+    /// are made anew. The watch goes on where it is.
+    fn republish(&mut self) {
+        let attrs = self.attrs.borrow_and_update().clone();
+        self.holder.republish(attrs);
+        self.manager.client.forget_connection();
+        if matches!(self.feed, Feed::Open(_)) {
+            self.feed = Feed::Closed { retry_at: Instant::now() };
         }
     }
 
