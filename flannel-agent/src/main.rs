@@ -36,7 +36,8 @@ fn end(result: anyhow::Result<()>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {error:#}");
+            // Nobody may be reading any more; the status says enough.
+            let _ = writeln!(std::io::stderr(), "error: {}", cli::describe(&error));
             ExitCode::FAILURE
         }
     }

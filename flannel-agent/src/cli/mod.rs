@@ -23,7 +23,12 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-use std::{ffi::OsString, path::Path, process::ExitCode};
+use std::{
+    ffi::OsString,
+    io::{self, Write as _},
+    path::Path,
+    process::ExitCode,
+};
 
 use clap::{Parser, Subcommand};
 
@@ -81,13 +86,10 @@ pub struct Stop {
 }
 
 impl Stop {
-    /// Prints the text and yields the exit code.
+    /// Prints the text and yields the exit code, which a reader that has gone away does not change.
     pub fn report(&self) -> ExitCode {
-        if self.to_stderr {
-            eprint!("{}", self.text);
-        } else {
-            print!("{}", self.text);
-        }
+        let text = self.text.as_bytes();
+        let _ = if self.to_stderr { io::stderr().write_all(text) } else { io::stdout().write_all(text) };
         ExitCode::from(self.code)
     }
 }
@@ -105,6 +107,11 @@ enum Verb {
     Run(Box<RawOptions>),
     #[command(flatten)]
     Once(Once),
+}
+
+/// An error with everything that caused it, in one line. A cause that the line ends with already is not repeated.
+pub fn describe(error: &anyhow::Error) -> String {
+    crate::reconcile::chain(error.as_ref())
 }
 
 /// Parses a whole command line (`args` starts with the program) in an environment.

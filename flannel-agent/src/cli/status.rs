@@ -50,9 +50,12 @@ fn from_pins(options: &StatusOptions) -> anyhow::Result<Status> {
         Err(error) if error.is_absent() => None,
         Err(error) => return Err(error.into()),
     };
+    let root = pins.root().display();
     let stage = match maps {
-        Some(_) => "no agent is running; this is what its pins still tell",
-        None => "no agent is running, and nothing is pinned: it never ran here, ran without eBPF, or was cleaned up",
+        Some(_) => "no agent is running; this is what its pins still tell".to_owned(),
+        None => format!(
+            "no agent is running, and nothing is pinned below {root}: it never ran here, ran without eBPF, or was cleaned up"
+        ),
     };
     let word = maps.as_ref().map(|maps| maps.mode.get()).transpose()?.unwrap_or_default();
     let mode = ModeStatus {
@@ -63,7 +66,7 @@ fn from_pins(options: &StatusOptions) -> anyhow::Result<Status> {
         attach: None,
     };
     let peers = maps.as_ref().map(pinned_peers).transpose()?.unwrap_or_default();
-    Ok(Status { peers, ..Status::without_agent(stage, mode) })
+    Ok(Status { peers, ..Status::without_agent(&stage, mode) })
 }
 
 fn pinned_peers(maps: &Maps) -> anyhow::Result<Vec<PeerStatus>> {

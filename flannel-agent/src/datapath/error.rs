@@ -48,6 +48,12 @@ pub enum DatapathError {
         /// How many.
         subnets: u64,
     },
+    /// A map is not pinned there.
+    #[error("nothing is pinned below {}: no agent with eBPF has run here, or it was cleaned up, or it has another --bpf-pin-root (then give the same one here)", root.display())]
+    NotPinned {
+        /// The pin root.
+        root: PathBuf,
+    },
     /// An existing pin could not be opened.
     #[error("cannot open the pin {}: {source}", path.display())]
     OpenPin {
@@ -148,6 +154,7 @@ impl DatapathError {
     /// Whether the thing in question is simply not there: the agent has never run here, or was cleaned up.
     pub fn is_absent(&self) -> bool {
         let io = match self {
+            Self::NotPinned { .. } => return true,
             Self::OpenPin { source: MapError::SyscallError(error), .. }
             | Self::Link { source: LinkError::SyscallError(error), .. } => Some(&error.io_error),
             Self::ChangePin { source, .. } => Some(source),

@@ -46,7 +46,11 @@ impl Maps {
 
 fn from_pin(pins: &PinRoot, name: &str) -> Result<Map, DatapathError> {
     let path = pins.map(name);
-    MapData::from_pin(&path).and_then(Map::from_map_data).map_err(|source| DatapathError::OpenPin { path, source })
+    let opened = MapData::from_pin(&path).and_then(Map::from_map_data);
+    match opened.map_err(|source| DatapathError::OpenPin { path, source }) {
+        Err(error) if error.is_absent() => Err(DatapathError::NotPinned { root: pins.root().to_owned() }),
+        other => other,
+    }
 }
 
 /// The `PEERS` map.

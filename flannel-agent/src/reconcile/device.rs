@@ -21,14 +21,16 @@ pub struct Device {
 ///
 /// What cannot be changed on a living device (VNI, port, lower device, local address, GBP) makes it anew, as stock flannel
 /// does; MTU and Ethernet address are changed in place, which stock flannel does not do. At start (`adopt_mac`) a device that
-/// is there keeps its Ethernet address instead, because that is the one peers know.
+/// is there keeps its Ethernet address, also when it is made anew: peers know it, and by it a lease of our former public
+/// address is known as ours.
 pub(crate) async fn ensure(netlink: &Netlink, spec: &VxlanSpec, adopt_mac: bool) -> Result<Device, NetlinkError> {
     let link = match netlink.link_by_name(&spec.name).await? {
         Some(link) if is_compatible(&link, spec) => link,
         Some(link) => {
             tracing::info!(device = spec.name, "the device differs from the configuration and is made anew");
             netlink.delete_link(link.index).await?;
-            create(netlink, spec).await?
+            let known = link.mac.filter(|mac| adopt_mac && link.vxlan.is_some() && mac.is_unicast());
+            create(netlink, &VxlanSpec { mac: known.unwrap_or(spec.mac), ..spec.clone() }).await?
         }
         None => create(netlink, spec).await?,
     };

@@ -61,9 +61,14 @@ impl Reconciler {
     fn observe_address(&mut self, key: crate::netlink::AddressKey, present: bool) -> bool {
         if key.ifindex == self.setup.external.index {
             self.underlay.forget();
+            self.read_back |= !present;
             return true;
         }
         let Some(device) = &self.device else { return false };
+        if !present && key.ifindex == device.index {
+            // With a device's last IPv4 address the kernel takes all its IPv4 routes, and does not say so.
+            self.read_back = true;
+        }
         let ours = self.ownership(device).address(&key);
         ours && self.addresses.observe(key, present.then_some(()))
     }

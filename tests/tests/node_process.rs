@@ -1,16 +1,12 @@
 //! The agent as a process among others: health checks, the service manager, its log.
 
-use std::{
-    os::unix::net::UnixDatagram,
-    thread,
-    time::{Duration, Instant},
-};
+use std::{os::unix::net::UnixDatagram, time::Duration};
 
 use anyhow::{Result, ensure};
 use flannel_tests::{
     AgentOptions, Lab, Node,
     cluster::{CONFIG_KEY, VXLAN},
-    eventually,
+    eventually, throughout,
     topology::{ROUTER, Three},
 };
 use serde_json::Value;
@@ -60,11 +56,11 @@ fn health_and_the_service_manager_follow_readiness() -> Result<()> {
     etcd.start()?;
     readyz(&net.a, 200, "flanneld is ready")?;
     // Longer than a main loop may be silent.
-    let since = Instant::now();
-    while since.elapsed() < Duration::from_secs(32) {
-        assert_eq!(net.a.http_get(PORT, "/readyz")?.0, 200, "after {:?}", since.elapsed());
-        thread::sleep(Duration::from_millis(500));
-    }
+    throughout("readiness", Duration::from_secs(32), || {
+        let (code, text) = net.a.http_get(PORT, "/readyz")?;
+        ensure!(code == 200, "{text}");
+        Ok(())
+    })?;
 
     agent.sigterm_and_wait()?;
     assert_eq!(heard(&manager)?, "STOPPING=1", "and READY=1 once only");
@@ -77,9 +73,8 @@ fn a_health_address_in_use_ends_the_agent_at_once() -> Result<()> {
     let net = Three::new(&lab)?;
     let etcd = lab.etcd(&net.r)?;
     let agent = net.r.agent(AgentOptions::etcd(&etcd.endpoint(ROUTER))?.flag("--healthz-port=2379"))?;
-    let child = agent.child();
-    assert_eq!(child.wait(Duration::from_secs(10))?.code(), Some(1));
-    let log = child.log();
+    let (code, log) = agent.wait_end()?;
+    assert_eq!(code, 1, "{log}");
     assert!(log.contains("error: cannot listen on 0.0.0.0:2379 for health checks"), "{log}");
     Ok(())
 }
@@ -89,10 +84,8 @@ fn a_tls_file_that_is_missing_ends_the_agent_at_once() -> Result<()> {
     let lab = Lab::new("tls")?;
     let node = lab.node("n")?;
     let options = AgentOptions::etcd("https://127.0.0.1:2379")?.flag("--etcd-cafile=/run/absent.pem");
-    let agent = node.agent(options)?;
-    let child = agent.child();
-    assert_eq!(child.wait(Duration::from_secs(10))?.code(), Some(1));
-    let log = child.log();
+    let (code, log) = node.agent(options)?.wait_end()?;
+    assert_eq!(code, 1, "{log}");
     assert!(log.contains("cannot read --etcd-cafile=/run/absent.pem: No such file"), "{log}");
     Ok(())
 }

@@ -1,0 +1,41 @@
+//! A stock node: the commands with which stock flannel's kernel state is made by hand.
+//!
+//! It is the other side of tests of compatibility, and the model that our own kernel state is compared with.
+
+use std::fs;
+
+use anyhow::{Context as _, Result};
+
+use crate::{HandLease, Host};
+
+/// The tunnel device of a node with the subnet `10.244.<number>.0/24`, and its `subnet.env`. The checksums of outer
+/// packets are on, as stock leaves them.
+pub fn device(host: &Host, number: u8, local: &str, mac: &str) -> Result<()> {
+    host.sh(&format!(
+        "ip link add flannel.1 address {mac} mtu 1450 type vxlan id 1 local {local} dev eth0 dstport 8472 nolearning udpcsum"
+    ))?;
+    host.sh(&format!("ip address add 10.244.{number}.0/32 dev flannel.1"))?;
+    host.sh("ip link set flannel.1 up")?;
+    let env = host.outside_path("/run/flannel/subnet.env");
+    fs::create_dir_all(env.parent().context("a directory")?)?;
+    let text = format!(
+        "FLANNEL_NETWORK=10.244.0.0/16\nFLANNEL_SUBNET=10.244.{number}.1/24\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=false\n"
+    );
+    fs::write(env, text).context("subnet.env")
+}
+
+/// A peer behind the tunnel, in stock's order: neighbour, FDB entry, route.
+pub fn tunnel_peer(host: &Host, peer: &HandLease) -> Result<()> {
+    let (subnet, HandLease { mac, public_ip, .. }) = (peer.name.replace('-', "/"), peer);
+    let gateway = subnet.split('/').next().context("an address")?;
+    host.sh(&format!("ip neigh replace {gateway} lladdr {mac} nud permanent dev flannel.1"))?;
+    host.sh(&format!("bridge fdb replace {mac} dst {public_ip} self permanent dev flannel.1"))?;
+    host.sh(&format!("ip route replace {subnet} via {gateway} dev flannel.1 onlink"))?;
+    Ok(())
+}
+
+/// A peer on our own segment, with `DirectRouting`.
+pub fn direct_peer(host: &Host, peer: &HandLease) -> Result<()> {
+    host.sh(&format!("ip route replace {} via {}", peer.name.replace('-', "/"), peer.public_ip))?;
+    Ok(())
+}

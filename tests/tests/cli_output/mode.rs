@@ -1,0 +1,108 @@
+//! `datapath show` and `datapath set`.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use flannel_tests::{Agent, AgentOptions, TwoNodes, cluster::VXLAN, eventually};
+
+fn agent(change: impl Fn(AgentOptions) -> AgentOptions) -> Result<(TwoNodes, Agent)> {
+    let pair = TwoNodes::new("mode", VXLAN)?;
+    let agent = pair.a.agent(change(pair.options()?))?;
+    agent.wait_ready()?;
+    Ok((pair, agent))
+}
+
+fn shown(agent: &Agent) -> Result<String> {
+    Ok(agent.cli(&["datapath", "show"])?.stdout)
+}
+
+#[test]
+fn the_mode_is_shown_and_set_at_run_time() -> Result<()> {
+    let (_pair, agent) = agent(|options| options)?;
+    assert_eq!(shown(&agent)?, "encap (auto)\n");
+    assert_eq!(agent.cli(&["datapath", "set", "kernel"])?.stdout, "kernel (chosen at run time)\n");
+    assert_eq!(shown(&agent)?, "kernel (chosen at run time)\n");
+    let document = agent.cli_json(&["datapath", "show", "-o", "json"])?;
+    assert_eq!((&document["mode"], &document["choice"]), (&"kernel".into(), &"kernel".into()), "{document}");
+    let first = document["generation"].as_u64();
+    let status = agent.wait_status("the choice", |status| {
+        ensure!(status["mode"]["effective"] == "kernel" && status["mode"]["source"] == "run-time");
+        Ok(())
+    })?;
+    assert!(status["mode"]["reason"].is_null(), "{status}");
+
+    agent.cli(&["datapath", "set", "kernel"])?;
+    let again = agent.cli_json(&["datapath", "show", "-o", "json"])?;
+    assert_eq!(again["generation"].as_u64(), first, "nothing changed, nothing is written");
+    assert_eq!(agent.cli(&["datapath", "set", "auto"])?.stdout, "encap (auto)\n");
+    agent.wait_status("the default", |status| {
+        ensure!(status["mode"]["effective"] == "encap" && status["mode"]["source"] == "default");
+        Ok(())
+    })?;
+    Ok(())
+}
+
+#[test]
+fn wrong_words_end_with_2_and_name_the_right_ones() -> Result<()> {
+    let (pair, agent) = agent(|options| options)?;
+    let binary = pair.options()?.binary.display().to_string();
+    for (words, message) in [
+        (
+            &["datapath", "set", "quick"][..],
+            "invalid value 'quick' for '<MODE>': not a datapath mode; the modes are kernel and encap",
+        ),
+        (&["datapath", "set", "fast"], "mode fast is not built yet; choose kernel or encap"),
+        (&["datapath", "set"], "<MODE>"),
+        (&["datapath", "turn"], "unrecognized subcommand 'turn'"),
+        (&["maps", "dump", "routes"], "[possible values: peers, stats, config, all]"),
+        (&["maps", "dump", "peers", "-o", "yaml"], "[possible values: table, json]"),
+        (&["status", "now"], "unexpected argument 'now'"),
+    ] {
+        let argv = [binary.as_str()].into_iter().chain(words.iter().copied());
+        let output = pair.a.command(argv).expect_code(2).run()?;
+        assert!(output.stdout.is_empty() && output.stderr.contains(message), "{words:?}: {output:?}");
+    }
+    assert_eq!(shown(&agent)?, "encap (auto)\n");
+    Ok(())
+}
+
+/// The word is in a pinned map; the agent that starts finds it there.
+#[test]
+fn a_mode_set_while_the_agent_is_dead_is_in_force_at_once_and_after_its_start() -> Result<()> {
+    let (_pair, agent) = agent(|options| options)?;
+    agent.kill9()?;
+    agent.cli(&["datapath", "set", "kernel"])?;
+    assert_eq!(shown(&agent)?, "kernel (chosen at run time)\n");
+    let status = agent.status()?;
+    assert_eq!((&status["mode"]["effective"], &status["mode"]["source"]), (&"kernel".into(), &"run-time".into()));
+    agent.restart()?;
+    agent.wait_ready()?;
+    let mode = agent.status()?["mode"].clone();
+    assert_eq!((&mode["effective"], &mode["source"]), (&"kernel".into(), &"run-time".into()), "{mode}");
+    Ok(())
+}
+
+#[test]
+fn a_choice_at_run_time_goes_before_the_flag_and_auto_returns_to_it() -> Result<()> {
+    let (_pair, agent) = agent(|options| options.flag("--datapath=kernel"))?;
+    let mode = |agent: &Agent| -> Result<_> { Ok(agent.status()?["mode"].clone()) };
+    assert_eq!((&mode(&agent)?["effective"], &mode(&agent)?["source"]), (&"kernel".into(), &"flag".into()));
+    agent.set_mode("encap")?;
+    assert_eq!(mode(&agent)?["source"], "run-time");
+    agent.cli(&["datapath", "set", "auto"])?;
+    eventually("the flag", Duration::from_secs(10), || {
+        let mode = mode(&agent)?;
+        ensure!(mode["effective"] == "kernel" && mode["source"] == "flag", "{mode}");
+        Ok(())
+    })
+}
+
+#[test]
+fn the_network_configuration_names_a_mode_for_nodes_that_choose_none() -> Result<()> {
+    let pair = TwoNodes::new("wide", r#"{"Network":"10.244.0.0/16","Backend":{"Type":"vxlan","Datapath":"kernel"}}"#)?;
+    let agent = pair.a.agent(pair.options()?)?;
+    agent.wait_ready()?;
+    let mode = agent.status()?["mode"].clone();
+    assert_eq!((&mode["effective"], &mode["source"]), (&"kernel".into(), &"network-config".into()), "{mode}");
+    Ok(())
+}

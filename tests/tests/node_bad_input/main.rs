@@ -1,0 +1,10 @@
+//! Bad input of every kind, given to the agent as an operator or a neighbour would give it: a clear message that names the
+//! value, the documented exit status, and a node that goes on doing what it still can.
+
+mod config;
+mod datapath;
+mod interface;
+mod leases;
+mod privileges;
+mod store;
+mod usage;

@@ -1,0 +1,57 @@
+//! Flags and variables that cannot be used.
+
+use anyhow::Result;
+use flannel_tests::{AgentOptions, Lab};
+
+fn refused(flags: &[&str], environment: &[(&str, &str)]) -> Result<String> {
+    let lab = Lab::new("usage")?;
+    let node = lab.node("n")?;
+    let mut options = AgentOptions::etcd("http://127.0.0.1:1")?;
+    options.flags.extend(flags.iter().map(|flag| (*flag).to_owned()));
+    options.environment = environment.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    let (code, text) = node.agent(options)?.wait_end()?;
+    assert_eq!(code, 2, "{text}");
+    Ok(text)
+}
+
+/// Wrong usage is status 2, so that a service manager can tell it from a node that failed.
+#[test]
+fn every_mistake_on_the_command_line_is_told_at_once() -> Result<()> {
+    let text = refused(
+        &[
+            "--nonsense",
+            "--iface-regex=eth(",
+            "--datapath=quick",
+            "--subnet-lease-renew-margin=1440",
+            "--public-ip=fd00::1",
+            "bare",
+        ],
+        &[("FLANNELD_V", "loud"), ("FLANNELD_KUBE_SUBNET_MGR", "true")],
+    )?;
+    for mistake in [
+        "unknown flag --nonsense",
+        "--iface-regex=eth( is no regular expression: error: unclosed group",
+        "--datapath is \"quick\", expected kernel, encap or auto",
+        "--subnet-lease-renew-margin is \"1440\", expected 1 to 1439 minutes",
+        "--public-ip is \"fd00::1\", expected an IPv4 address",
+        "unexpected argument \"bare\"",
+        "FLANNELD_V is \"loud\", expected a whole number",
+        "FLANNELD_KUBE_SUBNET_MGR=true is not built yet; leave it out or set it to false",
+    ] {
+        assert!(text.contains(mistake), "{mistake} in:\n{text}");
+    }
+    Ok(())
+}
+
+#[test]
+fn what_is_not_built_is_refused_by_name() -> Result<()> {
+    let text = refused(&["--ip-masq", "--datapath=fast", "--ip-blackhole-route"], &[])?;
+    for mistake in [
+        "--ip-masq=true is not built yet",
+        "--datapath=fast is not built yet",
+        "--ip-blackhole-route=true is not built yet; leave it out or set it to false",
+    ] {
+        assert!(text.contains(mistake), "{mistake} in:\n{text}");
+    }
+    Ok(())
+}

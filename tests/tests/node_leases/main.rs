@@ -1,0 +1,8 @@
+//! Leases end to end: who gets which subnet, what becomes of a lost lease, and what the kernel holds for the peers.
+
+mod drift;
+mod own;
+mod peers;
+mod shape;
+mod stock_node;
+mod subnets;
