@@ -4,10 +4,10 @@
 //! otherwise, also after it was ready once: that is where flanneld differs. Any method; other paths are 404.
 //!
 //! The answers come from a thread of their own, so that they come whatever the agent's tasks are doing. A main loop that
-//! hangs is not ready: besides what the status says, its [`Pulse`] has to be younger than [`STALE`].
+//! hangs is not ready: besides what the status says, its [`Pulse`] has to be younger than 30 seconds.
 //!
-//! One request per connection. A client has [`PATIENCE`] for all of it, and no more than [`CLIENTS`] are served at a time; those
-//! beyond wait in the kernel's queue until one is through, which is at most [`PATIENCE`].
+//! One request per connection. A client has 5 seconds for all of it, and no more than 128 are served at a time; those beyond
+//! wait in the kernel's queue until one is through.
 
 use std::{
     convert::Infallible,

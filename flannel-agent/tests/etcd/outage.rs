@@ -171,6 +171,8 @@ async fn what_changed_during_an_outage_is_published_when_it_ends() {
     };
     until_cut(&mut events).await;
     publish.send_replace(attrs(2));
+    // One of these is the attempt to publish: the task that reconnects is the one that publishes.
+    proxy.until_refused(3).await;
     proxy.mend();
     until_written(&cluster, own, &mut events, &attrs(2)).await;
 
