@@ -35,7 +35,7 @@ fn clsact_carries_traffic_and_switches_without_loss() -> Result<()> {
     let pair = Pair::with_flags("clsact", &["--attach=clsact"])?;
     assert_eq!(attached_by(&pair.sender)?, "clsact");
     expect_only(&pair, "clsact")?;
-    let run = pair.stream(20_000, Duration::from_secs(60))?;
+    let run = pair.stream(20_000, Duration::from_mins(1))?;
     pair.wait_encapsulated(4_000)?;
     for _ in 0..3 {
         pair.set_mode("kernel")?;
@@ -51,7 +51,7 @@ fn clsact_carries_traffic_and_switches_without_loss() -> Result<()> {
 #[test]
 fn a_change_of_way_under_load_loses_nothing_and_leaves_one_of_each() -> Result<()> {
     let pair = Pair::with_flags("handover", &["--attach=tcx"])?;
-    let run = pair.stream(20_000, Duration::from_secs(60))?;
+    let run = pair.stream(20_000, Duration::from_mins(1))?;
     pair.wait_encapsulated(2_000)?;
     let mut agent = pair.sender.clone();
     for kind in ["clsact", "tcx", "clsact"] {
