@@ -17,6 +17,7 @@ pub mod demo;
 pub mod etcd;
 pub mod hooks;
 pub mod host;
+mod http;
 pub mod kernel;
 pub mod lab;
 pub mod lease;

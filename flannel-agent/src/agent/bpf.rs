@@ -7,7 +7,7 @@ use crate::{
     cli::{AttachMode, RunOptions},
     config::{FamilyConfig, VxlanConfig},
     datapath::{
-        AttachKind, Attachments, DatapathError, Maps, PinRoot, debug_log, load,
+        AttachKind, Attachments, DatapathError, Maps, PinRoot, load,
         maps::{ConfigMap, ModeMap},
     },
     reconcile::{Bpf, chain},
@@ -39,9 +39,9 @@ fn try_open(
     config: &VxlanConfig,
     family: &FamilyConfig<ipnet::Ipv4Net>,
 ) -> Result<Bpf, DatapathError> {
-    load(pins, subnet_count(family))?;
-    if debug_log::forward(pins)? {
+    if let Some(log) = load(pins, subnet_count(family))? {
         tracing::warn!("the BPF object is a debug build: its programs log every packet (at -v=4 and above)");
+        tokio::spawn(log.forward());
     }
     let kind = match options.attach {
         AttachMode::Auto => AttachKind::detect(),

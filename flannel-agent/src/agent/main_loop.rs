@@ -1,6 +1,9 @@
 //! The main loop: takes in what happened, makes the kernel follow, says how it went.
 
-use std::time::{Duration, Instant};
+use std::{
+    net::IpAddr,
+    time::{Duration, Instant},
+};
 
 use anyhow::bail;
 use flannel_common::mode::Mode;
@@ -10,10 +13,10 @@ use tokio::{
 };
 
 use crate::{
-    agent::{start::Started, sysctl},
+    agent::{external::Chosen, start::Started, sysctl},
     datapath::policy::{Decision, Wishes},
     netlink::KernelEvent,
-    observe::status::Status,
+    observe::{pulse::Pulse, status::Status},
     reconcile::{Cluster, chain},
     subnet::{LostCause, OwnLease, Rejected, Resolved, StoreEvent, SubnetEnv},
 };
@@ -42,13 +45,14 @@ pub(super) struct Running {
     pub(super) decision: Decision,
     pub(super) rejected: Vec<Rejected>,
     pub(super) applied: bool,
+    pulse: Pulse,
     written: Option<SubnetEnv>,
     retry: Option<Instant>,
 }
 
 impl Started {
     /// Runs until a task it depends on ends, which none does by itself.
-    pub(super) async fn run(self, publish: &watch::Sender<Status>) -> anyhow::Result<()> {
+    pub(super) async fn run(self, publish: &watch::Sender<Status>, pulse: &Pulse) -> anyhow::Result<()> {
         let decision = Wishes::default().decide(false);
         let mut running = Running {
             node: self,
@@ -56,6 +60,7 @@ impl Started {
             decision,
             rejected: Vec::new(),
             applied: false,
+            pulse: pulse.clone(),
             written: None,
             retry: None,
         };
@@ -103,7 +108,7 @@ impl Running {
                 },
                 _ = beat.tick() => self.beat(),
                 _ = sysctls.tick() => Then::act_if(self.node.reconciler.set_port_range(sysctl::local_ports())),
-                _ = resync.tick() => { self.node.reconciler.doubt_everything(); Then::Act }
+                _ = resync.tick() => self.doubt_everything(),
                 () = sleep_until(retry.into()) => Then::Act,
             };
             if then == Then::Act {
@@ -117,11 +122,21 @@ impl Running {
 
     /// Takes in an event and whatever came with it.
     fn observe(&mut self, event: KernelEvent) -> bool {
-        let mut dirty = self.node.reconciler.observe(event);
+        let mut dirty = self.observe_one(event);
         while let Some(event) = self.node.kernel.try_next() {
-            dirty |= self.node.reconciler.observe(event);
+            dirty |= self.observe_one(event);
         }
         dirty
+    }
+
+    fn observe_one(&mut self, event: KernelEvent) -> bool {
+        self.node.external.observe(&event) | self.node.reconciler.observe(event)
+    }
+
+    fn doubt_everything(&mut self) -> Then {
+        self.node.external.doubt();
+        self.node.reconciler.doubt_everything();
+        Then::Act
     }
 
     fn learn(&mut self, event: StoreEvent) -> Then {
@@ -167,16 +182,34 @@ impl Running {
 
     /// Makes the kernel follow, and subnet.env.
     async fn step(&mut self) {
+        self.follow_interface().await;
         let Resolved { peers, rejected } = self.node.leases.resolve();
         self.reject(rejected);
         let cluster = Cluster { subnet: self.node.subnet, peers, in_sync: self.store.seen };
         self.node.reconciler.apply(&cluster).await;
         self.follow_mode();
-        self.applied = self.node.reconciler.error().is_none();
+        self.applied = self.error().is_none();
         if self.applied {
             self.write_env();
         }
         self.retry = self.retry_at();
+    }
+
+    /// Goes with the external interface, and tells the other nodes when they reach us elsewhere.
+    async fn follow_interface(&mut self) {
+        let Some(Chosen { interface, source }) = self.node.external.look_again().await.cloned() else { return };
+        tracing::info!(interface = interface.name, index = interface.index, address = %interface.addr, public = %interface.public, "the external interface changed");
+        if let IpAddr::V4(public) = interface.public {
+            self.node.attrs.send_if_modified(|attrs| attrs.public_ip.replace(public) != Some(public));
+            self.node.leases.set_own_attrs(self.node.attrs.borrow().clone());
+        }
+        self.node.reconciler.move_to(interface.clone(), source);
+        (self.node.setup.external, self.node.setup.vtep) = (interface, source);
+    }
+
+    /// Why the node is not as it should be, if it is not.
+    pub(super) fn error(&self) -> Option<&str> {
+        self.node.external.problem().or_else(|| self.node.reconciler.error())
     }
 
     /// Reports what is newly refused. Nothing of it reaches the kernel.
@@ -208,6 +241,7 @@ impl Running {
     }
 
     fn beat(&mut self) -> Then {
+        self.pulse.beat();
         let before = self.decision.clone();
         self.follow_mode();
         if let Some(bpf) = self.node.reconciler.bpf_mut()

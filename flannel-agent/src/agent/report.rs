@@ -58,7 +58,7 @@ impl Running {
             peers: self.node.reconciler.ways().iter().map(peer).collect(),
             rejected: self.rejected.iter().map(rejected).collect(),
             dirty: self.node.reconciler.dirty(),
-            error: self.node.reconciler.error().map(str::to_owned),
+            error: self.error().map(str::to_owned),
         }
     }
 

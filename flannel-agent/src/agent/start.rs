@@ -1,7 +1,6 @@
 //! Start-up: from options to a node that can be kept. What time can heal is waited for, what it cannot ends the agent.
 
 use std::{
-    collections::BTreeSet,
     net::{IpAddr, Ipv4Addr},
     path::PathBuf,
 };
@@ -12,17 +11,20 @@ use ipnet::Ipv4Net;
 use tokio::sync::{mpsc, watch};
 
 use crate::{
-    agent::{bpf, sysctl},
+    agent::{
+        bpf,
+        external::{Chosen, External},
+        sysctl,
+    },
     backend::vxlan::{device_mtu, device_name},
     cli::RunOptions,
     config::{BackendConfig, FamilyConfig, NetworkConfig, VxlanConfig},
-    family::Family,
-    iface::{self, ExternalInterface, Host, IfaceOptions},
+    iface::ExternalInterface,
     netlink::{KernelEvents, Netlink, VxlanSpec},
     observe::status::Status,
     reconcile::{Reconciler, Setup, device},
     subnet::{
-        Hints, LeaseAttrs, LeaseRequest, LeaseSet, OwnLease, Readiness, StoreEvent, SubnetManager, VxlanData,
+        LeaseAttrs, LeaseRequest, LeaseSet, OwnLease, Readiness, StoreEvent, SubnetManager, VxlanData,
         etcd::{self, EtcdManager},
         kube::{self, KubeManager, NodeIdentity},
         read_previous, wait_for_config, wait_for_hints, wait_for_lease,
@@ -35,6 +37,9 @@ const STORE_QUEUE: usize = 1024;
 /// A node that holds a lease and can be kept.
 pub(super) struct Started {
     pub(super) reconciler: Reconciler,
+    pub(super) external: External,
+    /// What we publish; another value here is published at once.
+    pub(super) attrs: watch::Sender<LeaseAttrs>,
     pub(super) leases: LeaseSet,
     pub(super) own: OwnLease,
     pub(super) subnet: Ipv4Net,
@@ -80,12 +85,13 @@ async fn start_with<M: SubnetManager>(
     let hints = wait_for_hints(&mut manager).await;
 
     stage("choosing the external interface");
-    let (external, vtep) = choose_interface(&netlink, options, &hints).await?;
-    tracing::info!(interface = external.name, address = %external.addr, public = %external.public, mtu = external.mtu, "external interface");
+    let external = External::choose(&netlink, options, &hints).await?;
+    let Chosen { interface, source: vtep } = external.chosen().clone();
+    tracing::info!(interface = interface.name, address = %interface.addr, public = %interface.public, mtu = interface.mtu, "external interface");
 
     stage("making the tunnel device");
-    let device = device::ensure(&netlink, &first_spec(&vxlan, &external, vtep, hints.vtep_mac), true).await?;
-    let mut setup = Setup { config: vxlan, family, external, vtep, mac: device.mac };
+    let device = device::ensure(&netlink, &first_spec(&vxlan, &interface, vtep, hints.vtep_mac), true).await?;
+    let mut setup = Setup { config: vxlan, family, external: interface, vtep, mac: device.mac };
 
     stage("waiting for a subnet lease");
     let request = lease_request(options, &config, &setup)?;
@@ -106,9 +112,12 @@ async fn start_with<M: SubnetManager>(
     leases.apply(StoreEvent::OwnLease(own.clone()));
     let readiness = manager.readiness();
     let (events, store) = mpsc::channel(STORE_QUEUE);
-    tokio::spawn(manager.run(request, events));
+    let (attrs, published) = watch::channel(request.attrs.clone());
+    tokio::spawn(manager.run(request, published, events));
     Ok(Started {
         reconciler,
+        external,
+        attrs,
         leases,
         own,
         subnet,
@@ -122,25 +131,6 @@ async fn start_with<M: SubnetManager>(
         store,
         readiness,
     })
-}
-
-/// The external interface, and the source address of outer packets: the public address if this host has it, else the
-/// interface's own (the public one is then somebody else's doing, a NAT in front of us).
-async fn choose_interface(
-    netlink: &Netlink,
-    options: &RunOptions,
-    hints: &Hints,
-) -> anyhow::Result<(ExternalInterface, Ipv4Addr)> {
-    let host = Host::read(netlink, Family::V4).await?;
-    let public_ip = hints.public_ip.or(options.public_ip).map(IpAddr::V4);
-    let wanted = IfaceOptions { iface: options.ifaces.clone(), public_ip };
-    let external = iface::select(&wanted, Family::V4, &host)?;
-    let local: BTreeSet<IpAddr> = host.addresses.iter().map(|address| address.key.addr).collect();
-    let source = if local.contains(&external.public) { external.public } else { external.addr };
-    match source {
-        IpAddr::V4(source) => Ok((external, source)),
-        IpAddr::V6(source) => bail!("{} has the address {source}, and an IPv4 address is needed", external.name),
-    }
 }
 
 /// The device before we know its address: one that is there keeps its own; a new one gets the one peers know, else a

@@ -14,6 +14,15 @@ pub struct RawOptions {
     /// Prefix of our keys in etcd
     #[arg(long, value_name = "PATH", default_value = "/coreos.com/network")]
     pub(super) etcd_prefix: String,
+    /// CA certificates that vouch for https endpoints, PEM [default: the system's]
+    #[arg(long, value_name = "FILE", default_value = "", hide_default_value = true)]
+    pub(super) etcd_cafile: String,
+    /// Our certificate for https endpoints, PEM; needs --etcd-keyfile
+    #[arg(long, value_name = "FILE", default_value = "", hide_default_value = true)]
+    pub(super) etcd_certfile: String,
+    /// The key of --etcd-certfile, PEM
+    #[arg(long, value_name = "FILE", default_value = "", hide_default_value = true)]
+    pub(super) etcd_keyfile: String,
     /// User name for etcd
     #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
     pub(super) etcd_username: String,
@@ -23,6 +32,12 @@ pub struct RawOptions {
     /// Interface name or local address for traffic between nodes; tried in order when repeated
     #[arg(long, value_name = "NAME|IP")]
     pub(super) iface: Vec<String>,
+    /// Regular expression on local addresses, then on interface names; tried after every --iface, in order when repeated
+    #[arg(long, value_name = "REGEX")]
+    pub(super) iface_regex: Vec<String>,
+    /// Take the interface and address that packets to this IP leave by; tried last
+    #[arg(long, value_name = "IP", default_value = "", hide_default_value = true)]
+    pub(super) iface_can_reach: String,
     /// IPv4 address other nodes reach us at [default: the interface's]
     #[arg(long, value_name = "IP", default_value = "", hide_default_value = true)]
     pub(super) public_ip: String,
@@ -59,9 +74,18 @@ pub struct RawOptions {
     /// Accept forwarded pod traffic by rules (not built yet)
     #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
     pub(super) iptables_forward_rules: bool,
+    /// Address to answer health checks at
+    #[arg(long, value_name = "IP", default_value = "0.0.0.0")]
+    pub(super) healthz_ip: String,
+    /// Port to answer health checks at, /healthz and /readyz; 0 for none
+    #[arg(long, value_name = "PORT", default_value_t = 0, allow_negative_numbers = true)]
+    pub(super) healthz_port: i64,
     /// Print the version and exit
     #[arg(long, value_name = "BOOL", default_value_t = false, action = ArgAction::Set)]
     pub(super) version: bool,
+    /// How log lines are written: text, or json with one object each
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    pub(super) log_format: String,
     /// Log verbosity: 0 informs, 1 to 5 debug, above that trace
     #[arg(long = "v", value_name = "LEVEL", default_value_t = 0, allow_negative_numbers = true)]
     pub(super) v: i64,

@@ -2,35 +2,34 @@
 
 use std::time::Duration;
 
-use aya::programs::SchedClassifier;
+use aya::Ebpf;
 use aya_log::EbpfLogger;
 use tokio::time::interval;
 
-use crate::datapath::{DatapathError, PinRoot, load::PROGRAMS};
+use crate::datapath::DatapathError;
 
 /// Between looks into the ring buffer, which holds 128 KiB.
 const PERIOD: Duration = Duration::from_millis(50);
 
-/// Forwards until the runtime ends, if the pinned programs are those of a debug object. Call inside a Tokio runtime.
-pub fn forward(pins: &PinRoot) -> Result<bool, DatapathError> {
-    let program = PROGRAMS[0];
-    let failed = |source| DatapathError::Program { program: program.name(), source: Box::new(source) };
-    let pinned = SchedClassifier::from_pin(pins.program(program)).map_err(failed)?;
-    let id = pinned.info().map_err(failed)?.id();
-    match EbpfLogger::init_from_id(id) {
-        Ok(logger) => {
-            tokio::spawn(pump(logger));
-            Ok(true)
-        }
-        Err(aya_log::Error::MapNotFound) => Ok(false),
-        Err(source) => Err(DatapathError::Log { source }),
-    }
-}
+/// The log of the programs that were just loaded.
+pub struct DebugLog(EbpfLogger<&'static dyn log::Log>);
 
-async fn pump(mut logger: EbpfLogger<&'static dyn log::Log>) {
-    let mut ticks = interval(PERIOD);
-    loop {
-        ticks.tick().await;
-        logger.flush();
+impl DebugLog {
+    /// Takes the log out of a loaded object, if it is a debug one.
+    pub(super) fn of(ebpf: &mut Ebpf) -> Result<Option<Self>, DatapathError> {
+        match EbpfLogger::init(ebpf) {
+            Ok(logger) => Ok(Some(Self(logger))),
+            Err(aya_log::Error::MapNotFound) => Ok(None),
+            Err(source) => Err(DatapathError::Log { source }),
+        }
+    }
+
+    /// Forwards what the programs say, for ever.
+    pub async fn forward(mut self) {
+        let mut ticks = interval(PERIOD);
+        loop {
+            ticks.tick().await;
+            self.0.flush();
+        }
     }
 }

@@ -124,6 +124,13 @@ impl Reconciler {
         std::mem::replace(&mut self.port_range, range) != range
     }
 
+    /// The external interface, or our address on it, is another from here on. The next [`Self::apply`] makes the tunnel device
+    /// anew where it has to.
+    pub fn move_to(&mut self, external: ExternalInterface, vtep: std::net::Ipv4Addr) {
+        (self.setup.external, self.setup.vtep) = (external, vtep);
+        self.doubt_everything();
+    }
+
     /// The next [`Self::apply`] reads everything back and asks for every path again.
     pub fn doubt_everything(&mut self) {
         self.read_back = true;

@@ -8,7 +8,7 @@ use std::{
 };
 
 use ipnet::IpNet;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use super::{Entry, Hints, LeaseAttrs, LeaseKey, Readiness};
 use crate::config::{ConfigError, NetworkConfig};
@@ -173,7 +173,21 @@ pub trait SubnetManager: Send + Sized + 'static {
         request: &LeaseRequest,
     ) -> impl Future<Output = Result<OwnLease, AcquireError<Self::Error>>> + Send;
 
-    /// Reports all leases and their changes, and keeps ours: renews it, and acquires again what was lost. Ends
-    /// when the receiver is gone, and never else.
-    fn run(self, request: LeaseRequest, events: mpsc::Sender<StoreEvent>) -> impl Future<Output = ()> + Send + 'static;
+    /// Reports all leases and their changes, and keeps ours: renews it, acquires again what was lost, and publishes
+    /// `attrs` anew when they change (they start as those of the request). Ends when the receiver of events is gone, and
+    /// never else.
+    fn run(
+        self,
+        request: LeaseRequest,
+        attrs: watch::Receiver<LeaseAttrs>,
+        events: mpsc::Sender<StoreEvent>,
+    ) -> impl Future<Output = ()> + Send + 'static;
+}
+
+/// Waits for other attributes to publish. Whoever publishes may be gone; then nothing changes any more.
+pub(super) async fn next_attrs(attrs: &mut watch::Receiver<LeaseAttrs>) -> LeaseAttrs {
+    if attrs.changed().await.is_err() {
+        std::future::pending::<()>().await;
+    }
+    attrs.borrow_and_update().clone()
 }

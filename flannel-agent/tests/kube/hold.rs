@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::support::{Cluster, follow, next};
+use crate::support::{Cluster, attrs, follow, next, publish};
 
 #[tokio::test]
 async fn annotations_somebody_changed_are_written_again() {
@@ -21,6 +21,24 @@ async fn annotations_somebody_changed_are_written_again() {
         cluster.eventually("own", says("192.0.2.1")).await;
         cluster.annotate("own", "public-ip-overwrite", Some("203.0.113.1")).await;
         cluster.eventually("own", says("203.0.113.1")).await;
+        // The lease was held all along.
+        cluster.add_peer(2).await;
+        assert_eq!(next(&mut events).await, "+peer2");
+    }
+}
+
+#[tokio::test]
+async fn what_we_publish_anew_is_written_at_once() {
+    for cluster in Cluster::each("anew").await {
+        cluster.add("own", Some("10.5.1.0/24"), &[]).await;
+        let (sender, mut events) = publish(cluster.manager("own")).await;
+        assert_eq!(next(&mut events).await, "=");
+        let ip = cluster.annotation("public-ip");
+        for n in [7, 8] {
+            sender.send(attrs(n)).expect("a running manager");
+            let wanted = format!("192.0.2.{n}");
+            cluster.eventually("own", |node| (node["metadata"]["annotations"][&ip] == wanted).then_some(())).await;
+        }
         // The lease was held all along.
         cluster.add_peer(2).await;
         assert_eq!(next(&mut events).await, "+peer2");

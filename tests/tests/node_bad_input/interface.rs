@@ -17,7 +17,7 @@ fn an_interface_that_is_not_there_is_named_with_those_that_are() -> Result<()> {
     let pair = TwoNodes::new("nope", VXLAN)?;
     let text = refused(&pair, &["--iface=nope", "--iface=192.0.2.7"])?;
     for part in [
-        "no --iface value fits:\n  nope: no such interface\n  192.0.2.7: no interface has this address",
+        "no interface fits what was asked for:\n  nope: no such interface\n  192.0.2.7: no interface has this address",
         "pass --iface with the name or a local address of one of:\n",
         "  eth0 (up): 192.168.1.11",
     ] {

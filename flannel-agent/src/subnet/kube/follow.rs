@@ -9,7 +9,7 @@
 use std::{collections::BTreeMap, time::Instant};
 
 use kube::core::WatchEvent;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tracing::{debug, info, warn};
 
 use super::{
@@ -23,7 +23,9 @@ use super::{
     record::NodeRecord,
     requests,
 };
-use crate::subnet::{Backoff, Complaint, Delays, Entry, LeaseRequest, StoreEvent, backoff::until};
+use crate::subnet::{
+    Backoff, Complaint, Delays, Entry, LeaseAttrs, LeaseRequest, StoreEvent, backoff::until, manager::next_attrs,
+};
 
 const RECONNECT: Backoff =
     match Backoff::new(std::time::Duration::from_millis(100), std::time::Duration::from_secs(5), 20) {
@@ -41,6 +43,7 @@ enum Step {
     OwnLeaseDue,
     Readiness,
     ConditionDue,
+    NewAttrs(LeaseAttrs),
 }
 
 pub(super) struct Follower {
@@ -50,6 +53,7 @@ pub(super) struct Follower {
     families: Families,
     holder: Holder,
     condition: Condition,
+    attrs: watch::Receiver<LeaseAttrs>,
     events: mpsc::Sender<StoreEvent>,
     feed: Feed,
     /// `None` before the first listing, and when a new one is needed.
@@ -66,6 +70,7 @@ impl Follower {
         mut manager: KubeManager,
         own: String,
         request: LeaseRequest,
+        attrs: watch::Receiver<LeaseAttrs>,
         events: mpsc::Sender<StoreEvent>,
     ) -> Self {
         let grace = manager.client.liveness().grace;
@@ -75,6 +80,7 @@ impl Follower {
             condition: Condition::new(manager.ready.take(), grace),
             manager,
             own,
+            attrs,
             events,
             feed: Feed::Closed { retry_at: Instant::now() },
             position: None,
@@ -99,6 +105,10 @@ impl Follower {
                     self.condition.act(&mut self.manager).await;
                     Ok(())
                 }
+                Step::NewAttrs(attrs) => {
+                    self.holder.republish(attrs);
+                    Ok(())
+                }
             };
             if going_on.is_err() {
                 return;
@@ -115,6 +125,7 @@ impl Follower {
             () = until(own_due) => Some(Step::OwnLeaseDue),
             () = self.condition.changed() => Some(Step::Readiness),
             () = until(condition_due) => Some(Step::ConditionDue),
+            attrs = next_attrs(&mut self.attrs) => Some(Step::NewAttrs(attrs)),
         }
     }
 

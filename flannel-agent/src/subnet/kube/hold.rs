@@ -10,7 +10,7 @@ use tracing::{info, warn};
 use super::{
     KubeManager, annotate::patch_for, entry::Annotations, feed::is_older, prefix::AnnotationPrefix, record::NodeRecord,
 };
-use crate::subnet::{Backoff, Complaint, Delays, LeaseKey, LeaseRequest, LostCause, OwnLease, StoreEvent};
+use crate::subnet::{Backoff, Complaint, Delays, LeaseAttrs, LeaseKey, LeaseRequest, LostCause, OwnLease, StoreEvent};
 
 /// Between attempts to write, and before our annotations are written over someone else's.
 const AGAIN: Backoff = match Backoff::new(Duration::from_secs(1), Duration::from_mins(1), 20) {
@@ -89,6 +89,13 @@ impl Holder {
         events
     }
 
+    /// What we publish is something else from now on: written at once.
+    pub(super) fn republish(&mut self, attrs: LeaseAttrs) {
+        self.request.attrs = attrs;
+        self.again.reset();
+        self.due = Some(Instant::now());
+    }
+
     fn plan_write(&mut self) {
         if self.due.is_some() {
             return;
@@ -147,10 +154,7 @@ mod tests {
     use super::*;
     use crate::{
         config::NetworkConfig,
-        subnet::{
-            LeaseAttrs,
-            kube::{KubeOptions, Liveness, NodeIdentity},
-        },
+        subnet::kube::{KubeOptions, Liveness, NodeIdentity},
     };
 
     fn holder() -> Holder {

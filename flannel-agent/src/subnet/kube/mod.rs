@@ -37,8 +37,8 @@ pub use self::{
     prefix::{AnnotationPrefix, BadPrefix},
 };
 use super::{
-    AcquireError, Backoff, Delays, Hints, LeaseKey, LeaseRequest, OutsideNetwork, OwnLease, Readiness, StoreEvent,
-    SubnetManager,
+    AcquireError, Backoff, Delays, Hints, LeaseAttrs, LeaseKey, LeaseRequest, OutsideNetwork, OwnLease, Readiness,
+    StoreEvent, SubnetManager,
 };
 use crate::{
     config::{NetworkConfig, Prefix},
@@ -175,7 +175,12 @@ impl SubnetManager for KubeManager {
         result.map(|key| OwnLease { key, expires_at: None })
     }
 
-    async fn run(mut self, request: LeaseRequest, events: mpsc::Sender<StoreEvent>) {
+    async fn run(
+        mut self,
+        request: LeaseRequest,
+        attrs: watch::Receiver<LeaseAttrs>,
+        events: mpsc::Sender<StoreEvent>,
+    ) {
         let mut delays = ASSIGNMENT.delays();
         let own = loop {
             match self.node_name().await {
@@ -188,6 +193,6 @@ impl SubnetManager for KubeManager {
                 () = tokio::time::sleep(delays.next_delay()) => {}
             }
         };
-        follow::Follower::new(self, own, request, events).run().await;
+        follow::Follower::new(self, own, request, attrs, events).run().await;
     }
 }

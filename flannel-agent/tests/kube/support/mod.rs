@@ -18,7 +18,10 @@ use flannel_agent::{
 use flannel_common::addr::Mac;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tokio::{sync::mpsc, time::timeout};
+use tokio::{
+    sync::{mpsc, watch},
+    time::timeout,
+};
 
 pub(crate) use self::double::{Double, State};
 use self::real::Real;
@@ -209,11 +212,17 @@ pub(crate) fn request(n: u8) -> LeaseRequest {
 }
 
 /// A manager of a node that has acquired its lease and follows the store.
-pub(crate) async fn follow(mut manager: KubeManager) -> mpsc::Receiver<StoreEvent> {
+pub(crate) async fn follow(manager: KubeManager) -> mpsc::Receiver<StoreEvent> {
+    publish(manager).await.1
+}
+
+/// The same, with the means to publish something else.
+pub(crate) async fn publish(mut manager: KubeManager) -> (watch::Sender<LeaseAttrs>, mpsc::Receiver<StoreEvent>) {
     manager.acquire(&request(1)).await.expect("a lease");
-    let (sender, receiver) = mpsc::channel(64);
-    tokio::spawn(manager.run(request(1), sender));
-    receiver
+    let (events, received) = mpsc::channel(64);
+    let (sender, published) = watch::channel(attrs(1));
+    tokio::spawn(manager.run(request(1), published, events));
+    (sender, received)
 }
 
 /// The next event, in short: `=` a snapshot, `+` and `-` changes, with names; or a word.
