@@ -12,7 +12,7 @@ fn main() -> ExitCode {
     match cli::parse(std::env::args_os(), std::env::vars_os()) {
         Err(stop) => stop.report(),
         Ok(Command::Run(options)) => {
-            log::init(options.log_level);
+            log::init(options.log_level, options.log_format);
             end(run(agent::run(*options)))
         }
         Ok(Command::Once(command)) => end(run(async {

@@ -3,7 +3,7 @@
 use flannel_common::{
     addr::Addr,
     node::FamilyConfig,
-    outer::{Outer, OuterBytes, same4, same6},
+    outer::{Outer, same4, same6},
     packet::OUTER_LEN,
     peer::subnet_index_v4,
     reason::Reason,
@@ -13,10 +13,7 @@ use crate::{maps::VTEPS, node::Node, skb::Skb};
 
 #[inline(always)]
 pub(crate) fn run(skb: &Skb) -> Result<Reason, Reason> {
-    if skb.vlan_present() != 0 {
-        return Err(Reason::VlanTagged);
-    }
-    let bytes: OuterBytes = skb.load(0).ok_or(Reason::NotTunnel)?;
+    let bytes = skb.outer_bytes()?;
     let node = Node::read()?;
     let family = node.v4();
     let outer = Outer::read(&bytes, family).ok_or(Reason::NotTunnel)?;

@@ -4,7 +4,8 @@
 //! reason it gives, and turns the reason into a TC action in the one place where that happens.
 //!
 //! Invariants: a program takes only packets it can prove it may take, and leaves every other one untouched
-//! to the kernel; all gates come before the first change to a packet; no program logs.
+//! to the kernel; all gates come before the first change to a packet; no program logs, except in a debug object
+//! (feature `log`).
 //!
 //! Budget per packet: `to_tunnel` reads MODE, CONFIG and one PEERS element (array look-ups, inlined by the
 //! JIT), the clock once, and loads the headers once; `from_underlay` loads the headers once and makes one
@@ -69,6 +70,8 @@ pub fn to_underlay(ctx: TcContext) -> i32 {
 fn conclude(skb: &Skb, program: Program, outcome: Result<Reason, Reason>) -> i32 {
     let (Ok(reason) | Err(reason)) = outcome;
     stats::count(skb, program, reason);
+    #[cfg(feature = "log")]
+    aya_log_ebpf::debug!(skb.context(), "program {} reason {} length {}", program as u32, reason as u32, skb.len());
     match reason.verdict() {
         Verdict::Pass => TC_ACT_UNSPEC,
         Verdict::Redirect => TC_ACT_REDIRECT,

@@ -8,7 +8,7 @@ use aya_ebpf::{
     helpers::generated::{bpf_get_hash_recalc, bpf_redirect_neigh},
     programs::TcContext,
 };
-use flannel_common::addr::Addr;
+use flannel_common::{addr::Addr, outer::OuterBytes, reason::Reason};
 
 /// A packet at a TC hook.
 pub(crate) struct Skb {
@@ -32,6 +32,12 @@ macro_rules! fields {
 impl Skb {
     pub(crate) const fn new(ctx: TcContext) -> Self {
         Self { ctx }
+    }
+
+    /// The context, for the log.
+    #[cfg(feature = "log")]
+    pub(crate) const fn context(&self) -> &TcContext {
+        &self.ctx
     }
 
     const fn raw(&self) -> *mut __sk_buff {
@@ -77,6 +83,12 @@ impl Skb {
     #[inline(always)]
     pub(crate) fn load<T>(&self, offset: usize) -> Option<T> {
         self.ctx.load(offset).ok()
+    }
+
+    /// What would be the outer headers if this is a packet of the tunnel.
+    #[inline(always)]
+    pub(crate) fn outer_bytes(&self) -> Result<OuterBytes, Reason> {
+        if self.vlan_present() == 0 { self.load(0).ok_or(Reason::NotTunnel) } else { Err(Reason::VlanTagged) }
     }
 
     /// Overwrites bytes of the packet; whether that succeeded.

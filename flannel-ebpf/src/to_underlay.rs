@@ -8,7 +8,7 @@
 
 use flannel_common::{
     node::FamilyConfig,
-    outer::{Outer, OuterBytes},
+    outer::Outer,
     packet::{OUTER_LEN, OVERHEAD_V4},
     peer::{PATH_SEEN_NS, PathSeen, subnet_index_v4},
     program::OWN_PACKET,
@@ -27,10 +27,7 @@ pub(crate) fn run(skb: &Skb) -> Result<Reason, Reason> {
         skb.set_tc_index(0);
         return Ok(Reason::OwnPacket);
     }
-    if skb.vlan_present() != 0 {
-        return Err(Reason::VlanTagged);
-    }
-    let bytes: OuterBytes = skb.load(0).ok_or(Reason::NotTunnel)?;
+    let bytes = skb.outer_bytes()?;
     let node = Node::read()?;
     let family = node.v4();
     let outer = Outer::read(&bytes, family).ok_or(Reason::NotTunnel)?;

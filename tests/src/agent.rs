@@ -146,7 +146,28 @@ impl Agent {
 
     /// Packets a program counted under a reason, from `maps dump stats`; zero where it counted none.
     pub fn counted(&self, program: &str, reason: &str) -> Result<u64> {
-        Ok(packets(&self.cli_json(&["maps", "dump", "stats", "-o", "json"])?, program, reason))
+        Ok(self.tally(program, reason)?.packets)
+    }
+
+    /// Packets and bytes a program counted under a reason; zero where it counted none.
+    pub fn tally(&self, program: &str, reason: &str) -> Result<Tally> {
+        Ok(sum(&self.cli_json(&["maps", "dump", "stats", "-o", "json"])?, program, reason))
+    }
+
+    /// What the node's peer map says of the subnet of this peer address, from `maps dump peers`.
+    pub fn peer_entry(&self, public_ip: &str) -> Result<Value> {
+        let dump = self.cli_json(&["maps", "dump", "peers", "-o", "json"])?;
+        let rows = dump["peers"].as_array().context("a dump without peers")?;
+        let row = rows.iter().find(|row| row["vtep"] == public_ip);
+        row.cloned().with_context(|| format!("no entry for {public_ip} in {dump}"))
+    }
+
+    /// What `status` says of the peer with this address.
+    pub fn peer_status(&self, public_ip: &str) -> Result<Value> {
+        let status = self.status()?;
+        let rows = status["peers"].as_array().context("a status without peers")?;
+        let row = rows.iter().find(|row| row["public_ip"] == public_ip);
+        row.cloned().with_context(|| format!("no peer {public_ip} in {status}"))
     }
 
     /// The node it runs on.
@@ -171,16 +192,37 @@ fn start(node: &Node, options: &AgentOptions) -> Result<ChildGuard> {
     node.spawn("agent", argv)
 }
 
+/// What a program counted under a reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Packets as the program saw them: a segmented one counts once.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+impl Tally {
+    /// What was counted since `earlier`.
+    #[must_use]
+    pub const fn since(self, earlier: Self) -> Self {
+        Self { packets: self.packets - earlier.packets, bytes: self.bytes - earlier.bytes }
+    }
+}
+
 /// The sum over all rows of (program, reason), wherever in the document they stand.
-fn packets(value: &Value, program: &str, reason: &str) -> u64 {
+fn sum(value: &Value, program: &str, reason: &str) -> Tally {
+    let add = |a: Tally, b: Tally| Tally { packets: a.packets + b.packets, bytes: a.bytes + b.bytes };
     match value {
-        Value::Array(rows) => rows.iter().map(|row| packets(row, program, reason)).sum(),
+        Value::Array(rows) => rows.iter().map(|row| sum(row, program, reason)).fold(Tally::default(), add),
         Value::Object(row) if row.contains_key("program") && row.contains_key("reason") => {
             let counted = row["program"] == program && row["reason"] == reason;
-            row.get("packets").and_then(Value::as_u64).filter(|_| counted).unwrap_or(0)
+            let number = |name: &str| row.get(name).and_then(Value::as_u64).filter(|_| counted).unwrap_or(0);
+            Tally { packets: number("packets"), bytes: number("bytes") }
         }
-        Value::Object(members) => members.values().map(|member| packets(member, program, reason)).sum(),
-        _ => 0,
+        Value::Object(members) => {
+            members.values().map(|member| sum(member, program, reason)).fold(Tally::default(), add)
+        }
+        _ => Tally::default(),
     }
 }
 
@@ -190,9 +232,10 @@ mod tests {
 
     #[test]
     fn the_rows_of_one_reason_are_summed() {
-        let row = |program, reason, packets: u64| serde_json::json!({"program": program, "reason": reason, "packets": packets});
+        let row = |program, reason, packets: u64| serde_json::json!({"program": program, "reason": reason, "packets": packets, "bytes": 10});
         let rows = [row("to_tunnel", "no_peer", 1), row("to_tunnel", "encapsulated", 2), row("x", "encapsulated", 4)];
-        assert_eq!(packets(&serde_json::json!({"stats": rows}), "to_tunnel", "encapsulated"), 2);
-        assert_eq!(packets(&serde_json::json!([]), "to_tunnel", "encapsulated"), 0);
+        let expected = Tally { packets: 2, bytes: 10 };
+        assert_eq!(sum(&serde_json::json!({"stats": rows}), "to_tunnel", "encapsulated"), expected);
+        assert_eq!(sum(&serde_json::json!([]), "to_tunnel", "encapsulated"), Tally::default());
     }
 }

@@ -1,68 +1,141 @@
-//! Two nodes on one cable with etcd on the second: the smallest cluster.
+//! Sender and receiver: two nodes with a router between them, an agent and a pod on each.
 
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 
-use crate::{Agent, AgentOptions, Etcd, Lab, Node, cluster::CONFIG_KEY, eventually, topology::Two};
+use crate::{
+    Agent, AgentOptions, Etcd, Lab, Node, Pod, cluster, eventually, hooks,
+    load::{UdpLoad, UdpRun},
+    topology::{ROUTER, Three, TwoRouters},
+};
 
-/// The address of etcd, and of the node `b`.
-pub const STORE: &str = "192.168.1.12";
-
-/// Two nodes and etcd, without agents.
+/// Nodes `a` and `c` of a topology, ready. In [`Three`], `b` carries nothing.
 #[derive(Debug)]
-pub struct Pair {
-    /// 192.168.1.11.
-    pub a: Node,
-    /// 192.168.1.12.
-    pub b: Node,
-    /// On `b`.
+pub struct Pair<N = Three> {
+    /// The underlay.
+    pub net: N,
+    /// The store, on the router.
     pub etcd: Etcd,
-    /// Ends all of it.
+    /// The agent of `a`.
+    pub sender: Agent,
+    /// The agent of `c`.
+    pub receiver: Agent,
+    /// A pod on `a`.
+    pub near: Pod,
+    /// A pod on `c`.
+    pub far: Pod,
+    // Last: the lab goes when its handles are of no use any more.
+    /// The lab.
     pub lab: Lab,
 }
 
 impl Pair {
-    /// With this network configuration in etcd.
-    pub fn new(name: &str, config: &str) -> Result<Self> {
-        let pair = Self::unconfigured(name)?;
-        pair.etcd.put(CONFIG_KEY, config, None)?;
-        Ok(pair)
+    /// With vxlan and the agents' defaults.
+    pub fn new(name: &str) -> Result<Self> {
+        Self::with_flags(name, &[])
     }
 
-    /// Without a network configuration.
-    pub fn unconfigured(name: &str) -> Result<Self> {
+    /// With more flags for both agents.
+    pub fn with_flags(name: &str, flags: &[&str]) -> Result<Self> {
         let lab = Lab::new(name)?;
-        let net = Two::new(&lab)?;
-        let etcd = lab.etcd(&net.b)?;
-        Ok(Self { a: net.a, b: net.b, etcd, lab })
-    }
-
-    /// The usual options of an agent here.
-    pub fn options(&self) -> Result<AgentOptions> {
-        AgentOptions::etcd(&self.etcd.endpoint(STORE))
-    }
-
-    /// A ready agent on each node, each with the other as its peer.
-    pub fn agents(&self) -> Result<[Agent; 2]> {
-        let agents = [self.a.agent(self.options()?)?, self.b.agent(self.options()?)?];
-        for agent in &agents {
-            agent.wait_ready()?;
-        }
-        for agent in &agents {
-            agent.wait_peers(1)?;
-        }
-        Ok(agents)
+        let net = Three::new(&lab)?;
+        let ends = [net.r.clone(), net.a.clone(), net.c.clone()];
+        Self::start(lab, net, ends, flags)
     }
 }
 
-impl Agent {
-    /// Waits until `status` shows so many peers.
-    pub fn wait_peers(&self, count: usize) -> Result<()> {
-        eventually(&format!("{count} peers of {}", self.node().name()), Duration::from_secs(20), || {
-            let status = self.status()?;
-            let peers = status["peers"].as_array().map_or(0, Vec::len);
-            anyhow::ensure!(peers == count, "{peers} peers: {}", status["peers"]);
+impl Pair<TwoRouters> {
+    /// With two routers between the nodes, of which both use the first.
+    pub fn with_two_routers(name: &str) -> Result<Self> {
+        let lab = Lab::new(name)?;
+        let net = TwoRouters::new(&lab)?;
+        let ends = [net.r1.clone(), net.a.clone(), net.c.clone()];
+        Self::start(lab, net, ends, &[])
+    }
+}
+
+impl<N> Pair<N> {
+    fn start(lab: Lab, net: N, [router, a, c]: [Node; 3], flags: &[&str]) -> Result<Self> {
+        let etcd = lab.etcd(&router)?;
+        etcd.put(cluster::CONFIG_KEY, cluster::VXLAN, None)?;
+        let mut options = AgentOptions::etcd(&etcd.endpoint(ROUTER))?;
+        options.flags.extend(flags.iter().map(|flag| (*flag).to_owned()));
+        let (sender, receiver) = (a.agent(options.clone())?, c.agent(options)?);
+        sender.wait_ready()?;
+        receiver.wait_ready()?;
+        let (near, far) = (a.add_pod("p1")?, c.add_pod("p1")?);
+        near.ping(far.ip())?;
+        Ok(Self { net, etcd, sender, receiver, near, far, lab })
+    }
+
+    /// Puts both agents in a mode.
+    pub fn set_mode(&self, mode: &str) -> Result<()> {
+        self.sender.set_mode(mode)?;
+        self.receiver.set_mode(mode)
+    }
+
+    /// Sets both nodes' cables up: [`OFFLOAD`](crate::topology::OFFLOAD) or [`WIRE`](crate::topology::WIRE).
+    pub fn set_offloads(&self, features: &str) -> Result<()> {
+        for node in [self.sender.node(), self.receiver.node()] {
+            node.sh(&format!("ethtool -K eth0 {features}"))?;
+        }
+        Ok(())
+    }
+
+    /// Packets the programs of `a` encapsulated so far.
+    pub fn encapsulated(&self) -> Result<u64> {
+        self.sender.counted("to_tunnel", "encapsulated")
+    }
+
+    /// Frames that came out of the tunnel on `c` so far, whoever made them.
+    pub fn received(&self) -> Result<u64> {
+        self.receiver.node().device_counter("flannel.1", "rx_packets")
+    }
+
+    /// Waits until every program of both nodes is exactly once where it belongs.
+    pub fn wait_hooked(&self) -> Result<()> {
+        eventually("programs in their places", Duration::from_secs(5), || {
+            for node in [self.sender.node(), self.receiver.node()] {
+                let wrong = hooks::misplaced(node)?;
+                ensure!(wrong.is_empty(), "on {}: {wrong:?}", node.name());
+            }
+            Ok(())
+        })
+    }
+
+    /// A stream of small datagrams from pod to pod; it ends when stopped, or after `limit`.
+    pub fn stream(&self, pps: u32, limit: Duration) -> Result<UdpRun> {
+        UdpRun::start(&self.near, &self.far, self.far.ip(), UdpLoad { pps, duration: limit, payload: 64 })
+    }
+
+    /// Waits until the programs of `a` encapsulated so many packets more.
+    pub fn wait_encapsulated(&self, packets: u64) -> Result<()> {
+        let start = self.encapsulated()?;
+        eventually("encapsulated packets", Duration::from_secs(15), || {
+            let now = self.encapsulated()? - start;
+            ensure!(now >= packets, "{now} of {packets}");
+            Ok(())
+        })
+    }
+
+    /// Pings until the programs of `a` carry it: where nothing was sent of late, the first packet shows the path.
+    pub fn wait_encapsulated_while_pinging(&self) -> Result<()> {
+        let start = self.encapsulated()?;
+        eventually("encapsulated pings", Duration::from_secs(5), || {
+            self.near.ping(self.far.ip())?;
+            let now = self.encapsulated()? - start;
+            ensure!(now > 0, "none");
+            Ok(())
+        })
+    }
+
+    /// Waits until so many packets more came out of the tunnel on `c`.
+    pub fn wait_received(&self, packets: u64) -> Result<()> {
+        let start = self.received()?;
+        eventually("packets out of the tunnel", Duration::from_secs(15), || {
+            let now = self.received()? - start;
+            ensure!(now >= packets, "{now} of {packets}");
             Ok(())
         })
     }

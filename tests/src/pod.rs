@@ -41,6 +41,15 @@ impl Pod {
         self.addresses[0]
     }
 
+    /// The IPv4 address.
+    pub fn ip4(&self) -> Result<Ipv4Addr> {
+        let v4 = self.addresses.iter().find_map(|address| match address {
+            IpAddr::V4(v4) => Some(*v4),
+            IpAddr::V6(_) => None,
+        });
+        v4.with_context(|| format!("{} has no IPv4 address", self.name()))
+    }
+
     /// The IPv6 address, in a cluster with IPv6.
     pub fn ip6(&self) -> Option<IpAddr> {
         self.addresses.iter().copied().find(IpAddr::is_ipv6)

@@ -13,6 +13,12 @@ use anyhow::Result;
 
 use crate::{Lab, Node};
 
+/// How a node's end of its cable behaves, as `ethtool -K` takes it: a veth's defaults, by which large segments cross the
+/// cable whole, as through a NIC with tunnel offloads.
+pub const OFFLOAD: &str = "tso on tx-udp_tnl-segmentation on gro off";
+/// Without segmentation offloads and with GRO: packets cross the cable as they would a wire.
+pub const WIRE: &str = "tso off tx-udp_tnl-segmentation off gro on";
+
 /// Three nodes on two segments.
 #[derive(Clone, Debug)]
 pub struct Three {
@@ -50,6 +56,52 @@ impl Three {
     /// The three nodes, in order.
     pub fn nodes(&self) -> [&Node; 3] {
         [&self.a, &self.b, &self.c]
+    }
+}
+
+/// `a` and `c` on two segments that two routers join:
+///
+/// ```text
+///   a eth0 192.168.1.11 --- 192.168.1.1 r1 192.168.2.1 --- c eth0 192.168.2.13
+///                       \\- 192.168.1.2 r2 192.168.2.2 -/
+/// ```
+///
+/// Both nodes send to `r1`, which runs etcd and whose two bridges are the segments.
+#[derive(Clone, Debug)]
+pub struct TwoRouters {
+    /// 192.168.1.11.
+    pub a: Node,
+    /// 192.168.2.13.
+    pub c: Node,
+    /// The router both nodes use at first; reachable as [`ROUTER`].
+    pub r1: Node,
+    /// The other one.
+    pub r2: Node,
+}
+
+impl TwoRouters {
+    /// The underlay, without agents.
+    pub fn new(lab: &Lab) -> Result<Self> {
+        let (r1, r2, a, c) = (lab.node("r1")?, lab.node("r2")?, lab.node("a")?, lab.node("c")?);
+        for (bridge, address) in [("br1", "192.168.1.1/24"), ("br2", "192.168.2.1/24")] {
+            r1.sh(&format!("ip link add {bridge} type bridge"))?;
+            r1.sh(&format!("ip link set {bridge} up"))?;
+            r1.address(bridge, address, None)?;
+        }
+        for (node, device, port, bridge) in [
+            (&a, "eth0", "eth-a", "br1"),
+            (&c, "eth0", "eth-c", "br2"),
+            (&r2, "eth1", "eth-r2-1", "br1"),
+            (&r2, "eth2", "eth-r2-2", "br2"),
+        ] {
+            lab.link(node, device, &r1, port)?;
+            r1.sh(&format!("ip link set {port} master {bridge}"))?;
+        }
+        r2.address("eth1", "192.168.1.2/24", None)?;
+        r2.address("eth2", "192.168.2.2/24", None)?;
+        a.address("eth0", "192.168.1.11/24", Some(ROUTER))?;
+        c.address("eth0", "192.168.2.13/24", Some("192.168.2.1"))?;
+        Ok(Self { a, c, r1, r2 })
     }
 }
 

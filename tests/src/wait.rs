@@ -69,6 +69,18 @@ where
     })
 }
 
+/// Reads for `time`, which nothing multiplies; the first reading that does not hold is the error.
+pub fn throughout<T, R: Reading<T>>(what: &str, time: Duration, mut read: impl FnMut() -> R) -> Result<()> {
+    let start = Instant::now();
+    while start.elapsed() < time {
+        if let Err(seen) = read().reading() {
+            bail!("{what}: no more after {:?}: {seen}", start.elapsed());
+        }
+        thread::sleep(BETWEEN_READINGS);
+    }
+    Ok(())
+}
+
 /// A duration times the patience of this run.
 pub fn patient(duration: Duration) -> Duration {
     let factor = std::env::var("FLANNEL_LAB_PATIENCE").ok().and_then(|text| text.parse::<f64>().ok());

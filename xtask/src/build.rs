@@ -50,12 +50,28 @@ impl Built {
     }
 }
 
-/// Builds the object (unless there is no toolchain for it) and the `parts` in release mode.
-pub(crate) fn build(workspace: &Workspace, toolchain: Option<&Toolchain>, parts: Parts) -> anyhow::Result<Built> {
-    let object = match toolchain {
-        Some(toolchain) => Some(build_object(workspace, toolchain)?),
-        None => None,
-    };
+/// Which BPF object to build, and with what.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bpf<'a> {
+    toolchain: &'a Toolchain,
+    log: bool,
+}
+
+impl<'a> Bpf<'a> {
+    /// The object as it is shipped.
+    pub(crate) const fn release(toolchain: &'a Toolchain) -> Self {
+        Self { toolchain, log: false }
+    }
+
+    /// One whose programs log, if `log` is set.
+    pub(crate) const fn with_log(toolchain: &'a Toolchain, log: bool) -> Self {
+        Self { toolchain, log }
+    }
+}
+
+/// Builds the object (unless none is asked for) and the `parts` in release mode.
+pub(crate) fn build(workspace: &Workspace, bpf: Option<Bpf<'_>>, parts: Parts) -> anyhow::Result<Built> {
+    let object = bpf.map(|bpf| build_object(workspace, bpf)).transpose()?;
     let started = Instant::now();
     let mut cargo = workspace.cargo();
     cargo.args(["build", "--release", "--bins", "--package=flannel-agent"]).args(workspace::locked());
@@ -70,11 +86,14 @@ pub(crate) fn build(workspace: &Workspace, toolchain: Option<&Toolchain>, parts:
     Ok(built)
 }
 
-fn build_object(workspace: &Workspace, toolchain: &Toolchain) -> anyhow::Result<PathBuf> {
+fn build_object(workspace: &Workspace, bpf: Bpf<'_>) -> anyhow::Result<PathBuf> {
     let started = Instant::now();
-    println!("build: the BPF object, with {toolchain}");
-    let mut cargo = toolchain.cargo(workspace, "build");
+    println!("build: the BPF object{}, with {}", if bpf.log { " with its log" } else { "" }, bpf.toolchain);
+    let mut cargo = bpf.toolchain.cargo(workspace, "build");
     cargo.args(["--profile=bpf", "--package=flannel-ebpf", "--target", BPF_TARGET]).args(workspace::locked());
+    if bpf.log {
+        cargo.arg("--features=log");
+    }
     workspace::run(&mut cargo, "the BPF object's build")?;
     let object = bpf_target_dir(workspace).join(BPF_TARGET).join("bpf/flannel-ebpf");
     let bytes = check_object(&object)?;

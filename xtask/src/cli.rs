@@ -28,6 +28,9 @@ pub(crate) enum Verb {
         /// Build the agent without its BPF programs; it then runs in kernel mode only
         #[arg(long)]
         no_bpf: bool,
+        /// Build a debug object, whose programs log what they do with every packet through the agent (at -v=4)
+        #[arg(long, conflicts_with = "no_bpf")]
+        bpf_log: bool,
     },
     /// Show a three-node cluster on this machine, step by step (needs root)
     Demo {

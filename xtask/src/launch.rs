@@ -34,7 +34,7 @@ pub(crate) fn launch(setup: &Setup<'_>, program: Program, args: &[OsString]) -> 
     ensure!(workspace::is_root(), "the {name} makes network namespaces and loads BPF programs: run it as root");
     setup.machine(Needs::COMPILE.and(Needs::LAB))?;
     let workspace = setup.workspace();
-    let built = build::build(workspace, Some(&setup.bpf()?), Parts::AgentAndLab)?;
+    let built = build::build(workspace, Some(build::Bpf::release(&setup.bpf()?)), Parts::AgentAndLab)?;
     let mut command = workspace.command(built.program(name));
     built.announce(&mut command);
     command.args(args).stdin(Stdio::inherit());

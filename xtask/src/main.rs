@@ -38,10 +38,11 @@ fn run(options: Options) -> anyhow::Result<ExitCode> {
             setup.machine(Needs::ALL)?;
             println!("ready: {}", setup.bpf()?);
         }
-        Verb::Build { no_bpf } => {
+        Verb::Build { no_bpf, bpf_log } => {
             setup.machine(Needs::COMPILE)?;
             let toolchain = if no_bpf { None } else { Some(setup.bpf()?) };
-            build::build(&workspace, toolchain.as_ref(), build::Parts::Agent)?;
+            let bpf = toolchain.as_ref().map(|toolchain| build::Bpf::with_log(toolchain, bpf_log));
+            build::build(&workspace, bpf, build::Parts::Agent)?;
         }
         Verb::Demo { args } => match launch::launch(&setup, launch::Program::Demo, &args)? {},
         Verb::Bench { args } => match launch::launch(&setup, launch::Program::Bench, &args)? {},

@@ -6,7 +6,10 @@ use crate::{
     backend::vxlan::subnet_count,
     cli::{AttachMode, RunOptions},
     config::{FamilyConfig, VxlanConfig},
-    datapath::{AttachKind, Attachments, DatapathError, Maps, PinRoot, load, maps::ModeMap},
+    datapath::{
+        AttachKind, Attachments, DatapathError, Maps, PinRoot, load,
+        maps::{ConfigMap, ModeMap},
+    },
     reconcile::{Bpf, chain},
 };
 
@@ -36,7 +39,10 @@ fn try_open(
     config: &VxlanConfig,
     family: &FamilyConfig<ipnet::Ipv4Net>,
 ) -> Result<Bpf, DatapathError> {
-    load(pins, subnet_count(family))?;
+    if let Some(log) = load(pins, subnet_count(family))? {
+        tracing::warn!("the BPF object is a debug build: its programs log every packet (at -v=4 and above)");
+        tokio::spawn(log.forward());
+    }
     let kind = match options.attach {
         AttachMode::Auto => AttachKind::detect(),
         AttachMode::Tcx => AttachKind::Tcx,
@@ -46,9 +52,10 @@ fn try_open(
     Ok(Bpf::new(Maps::open(pins)?, attachments))
 }
 
-/// An earlier agent's programs may still be attached, over maps this one cannot keep.
+/// An earlier agent's programs may still be attached, over maps this one cannot keep: nobody vouches for those now.
 fn stand_down(pins: &PinRoot) {
-    let set = ModeMap::open(pins).and_then(|mut mode| {
+    let set = ConfigMap::open(pins).and_then(|mut config| config.invalidate()).and_then(|()| {
+        let mut mode = ModeMap::open(pins)?;
         let choice = mode.get()?.choice();
         mode.set(Mode::Kernel, choice)
     });

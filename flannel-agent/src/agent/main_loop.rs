@@ -1,21 +1,24 @@
 //! The main loop: takes in what happened, makes the kernel follow, says how it went.
 
-use std::time::{Duration, Instant, SystemTime};
+use std::{
+    net::IpAddr,
+    time::{Duration, Instant},
+};
 
 use anyhow::bail;
 use flannel_common::mode::Mode;
 use tokio::{
     sync::watch,
-    time::{MissedTickBehavior, interval, sleep_until},
+    time::{MissedTickBehavior, interval_at, sleep_until},
 };
 
 use crate::{
-    agent::{start::Started, sysctl},
+    agent::{external::Chosen, start::Started, sysctl},
     datapath::policy::{Decision, Wishes},
     netlink::KernelEvent,
-    observe::status::Status,
+    observe::{pulse::Pulse, status::Status},
     reconcile::{Cluster, chain},
-    subnet::{LostCause, OwnLease, StoreEvent, SubnetEnv},
+    subnet::{LostCause, OwnLease, Rejected, Resolved, StoreEvent, SubnetEnv},
 };
 
 /// Between beats of the heart; the programs wait a minute.
@@ -40,15 +43,27 @@ pub(super) struct Running {
     pub(super) node: Started,
     pub(super) store: Store,
     pub(super) decision: Decision,
+    pub(super) rejected: Vec<Rejected>,
     pub(super) applied: bool,
+    pulse: Pulse,
     written: Option<SubnetEnv>,
+    retry: Option<Instant>,
 }
 
 impl Started {
     /// Runs until a task it depends on ends, which none does by itself.
-    pub(super) async fn run(self, publish: &watch::Sender<Status>) -> anyhow::Result<()> {
+    pub(super) async fn run(self, publish: &watch::Sender<Status>, pulse: &Pulse) -> anyhow::Result<()> {
         let decision = Wishes::default().decide(false);
-        let mut running = Running { node: self, store: Store::default(), decision, applied: false, written: None };
+        let mut running = Running {
+            node: self,
+            store: Store::default(),
+            decision,
+            rejected: Vec::new(),
+            applied: false,
+            pulse: pulse.clone(),
+            written: None,
+            retry: None,
+        };
         running.follow_mode();
         running.step().await;
         running.publish(publish);
@@ -56,51 +71,80 @@ impl Started {
     }
 }
 
+/// What the loop does because of something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Then {
+    /// Nothing.
+    Rest,
+    /// Publish the status.
+    Tell,
+    /// Make the kernel follow, and publish the status.
+    Act,
+}
+
+impl Then {
+    const fn act_if(dirty: bool) -> Self {
+        if dirty { Self::Act } else { Self::Rest }
+    }
+}
+
 impl Running {
     async fn keep(&mut self, publish: &watch::Sender<Status>) -> anyhow::Result<()> {
         let [mut beat, mut resync, mut sysctls] = [BEAT, RESYNC, SYSCTLS].map(|period| {
-            let mut ticks = interval(period);
+            let mut ticks = interval_at((Instant::now() + period).into(), period);
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
             ticks
         });
         loop {
-            let retry = self.retry_at();
-            let dirty = tokio::select! {
+            let retry = self.retry.unwrap_or_else(|| Instant::now() + RESYNC);
+            let then = tokio::select! {
                 event = self.node.kernel.next() => match event {
-                    Some(event) => self.observe(event),
+                    Some(event) => Then::act_if(self.observe(event)),
                     None => bail!("the kernel's event stream ended; the agent has to start anew"),
                 },
                 event = self.node.store.recv() => match event {
                     Some(event) => self.learn(event),
                     None => bail!("the store's task ended; the agent has to start anew"),
                 },
-                _ = beat.tick() => { self.beat(); false }
-                _ = sysctls.tick() => self.node.reconciler.set_port_range(sysctl::local_ports()),
-                _ = resync.tick() => { self.node.reconciler.doubt_everything(); true }
-                () = sleep_until(retry.into()) => true,
+                _ = beat.tick() => self.beat(),
+                _ = sysctls.tick() => Then::act_if(self.node.reconciler.set_port_range(sysctl::local_ports())),
+                _ = resync.tick() => self.doubt_everything(),
+                () = sleep_until(retry.into()) => Then::Act,
             };
-            if dirty {
+            if then == Then::Act {
                 self.step().await;
             }
-            self.publish(publish);
+            if then != Then::Rest {
+                self.publish(publish);
+            }
         }
     }
 
     /// Takes in an event and whatever came with it.
     fn observe(&mut self, event: KernelEvent) -> bool {
-        let mut dirty = self.node.reconciler.observe(event);
+        let mut dirty = self.observe_one(event);
         while let Some(event) = self.node.kernel.try_next() {
-            dirty |= self.node.reconciler.observe(event);
+            dirty |= self.observe_one(event);
         }
         dirty
     }
 
-    fn learn(&mut self, event: StoreEvent) -> bool {
+    fn observe_one(&mut self, event: KernelEvent) -> bool {
+        self.node.external.observe(&event) | self.node.reconciler.observe(event)
+    }
+
+    fn doubt_everything(&mut self) -> Then {
+        self.node.external.doubt();
+        self.node.reconciler.doubt_everything();
+        Then::Act
+    }
+
+    fn learn(&mut self, event: StoreEvent) -> Then {
         let mut dirty = self.take_in(event);
         while let Ok(event) = self.node.store.try_recv() {
             dirty |= self.take_in(event);
         }
-        dirty
+        Then::act_if(dirty).max(Then::Tell)
     }
 
     fn take_in(&mut self, event: StoreEvent) -> bool {
@@ -138,14 +182,42 @@ impl Running {
 
     /// Makes the kernel follow, and subnet.env.
     async fn step(&mut self) {
-        let cluster =
-            Cluster { subnet: self.node.subnet, peers: self.node.leases.resolve().peers, in_sync: self.store.seen };
+        self.follow_interface().await;
+        let Resolved { peers, rejected } = self.node.leases.resolve();
+        self.reject(rejected);
+        let cluster = Cluster { subnet: self.node.subnet, peers, in_sync: self.store.seen };
         self.node.reconciler.apply(&cluster).await;
         self.follow_mode();
-        self.applied = self.node.reconciler.error().is_none();
+        self.applied = self.error().is_none();
         if self.applied {
             self.write_env();
         }
+        self.retry = self.retry_at();
+    }
+
+    /// Goes with the external interface, and tells the other nodes when they reach us elsewhere.
+    async fn follow_interface(&mut self) {
+        let Some(Chosen { interface, source }) = self.node.external.look_again().await.cloned() else { return };
+        tracing::info!(interface = interface.name, index = interface.index, address = %interface.addr, public = %interface.public, "the external interface changed");
+        if let IpAddr::V4(public) = interface.public {
+            self.node.attrs.send_if_modified(|attrs| attrs.public_ip.replace(public) != Some(public));
+            self.node.leases.set_own_attrs(self.node.attrs.borrow().clone());
+        }
+        self.node.reconciler.move_to(interface.clone(), source);
+        (self.node.setup.external, self.node.setup.vtep) = (interface, source);
+    }
+
+    /// Why the node is not as it should be, if it is not.
+    pub(super) fn error(&self) -> Option<&str> {
+        self.node.external.problem().or_else(|| self.node.reconciler.error())
+    }
+
+    /// Reports what is newly refused. Nothing of it reaches the kernel.
+    fn reject(&mut self, rejected: Vec<Rejected>) {
+        for lease in rejected.iter().filter(|lease| !self.rejected.contains(lease)) {
+            tracing::warn!("refused: {lease}");
+        }
+        self.rejected = rejected;
     }
 
     fn write_env(&mut self) {
@@ -168,13 +240,16 @@ impl Running {
         }
     }
 
-    fn beat(&mut self) {
+    fn beat(&mut self) -> Then {
+        self.pulse.beat();
+        let before = self.decision.clone();
         self.follow_mode();
         if let Some(bpf) = self.node.reconciler.bpf_mut()
             && let Err(error) = bpf.beat()
         {
             tracing::warn!(error = chain(&error), "cannot beat; the programs will leave packets to the kernel");
         }
+        if self.decision == before { Then::Rest } else { Then::Tell }
     }
 
     /// Puts the mode in force that is asked for; the operator may have asked for another since.
@@ -184,38 +259,33 @@ impl Running {
             self.decision = wishes.decide(false);
             return;
         };
-        let choice = match bpf.mode() {
-            Ok(word) => word.choice(),
-            Err(error) => {
-                tracing::warn!(error = chain(&error), "cannot read the mode");
-                return;
+        let followed = bpf.mode().and_then(|word| {
+            let decision = Wishes { choice: word.choice(), ..wishes }.decide(true);
+            Ok((bpf.set_mode(decision.mode, word.choice())?, decision))
+        });
+        match followed {
+            Ok((changed, decision)) => {
+                if changed || decision != self.decision {
+                    tracing::info!(mode = %decision.mode, source = ?decision.source, "datapath mode");
+                }
+                self.decision = decision;
             }
-        };
-        let decision = Wishes { choice, ..wishes }.decide(true);
-        match bpf.set_mode(decision.mode, choice) {
-            Ok(true) => tracing::info!(mode = %decision.mode, source = ?decision.source, "datapath mode"),
-            Ok(false) => {}
-            Err(error) => tracing::warn!(error = chain(&error), "cannot set the mode"),
+            Err(error) => tracing::warn!(error = chain(&error), "cannot follow the datapath mode"),
         }
-        self.decision = decision;
     }
 
-    fn retry_at(&self) -> Instant {
-        let failed = (!self.applied || self.written.is_none()).then(|| Instant::now() + RETRY);
-        let refused = self.node.reconciler.next_retry();
-        let unattached = self.node.reconciler.bpf().filter(|bpf| !bpf.is_attached()).map(|_| Instant::now() + RETRY);
-        [failed, refused, unattached].into_iter().flatten().min().unwrap_or_else(|| Instant::now() + RESYNC)
+    /// When to try again what did not work, if anything did not.
+    fn retry_at(&self) -> Option<Instant> {
+        let unattached = self.node.reconciler.bpf().is_some_and(|bpf| !bpf.is_attached());
+        let failed = !self.applied || self.written.is_none() || unattached;
+        let soon = failed.then(|| Instant::now() + RETRY);
+        soon.into_iter().chain(self.node.reconciler.next_retry()).min()
     }
 
     /// Packets flow, and would go on flowing.
     pub(super) fn ready(&self) -> bool {
-        let unexpired = self.node.own.expires_at.is_none_or(|expiry| expiry > SystemTime::now());
-        self.applied
-            && self.written.is_some()
-            && self.store.seen
-            && self.store.trouble.is_none()
-            && self.store.lost.is_none()
-            && unexpired
+        let in_sync = self.store.seen && self.store.trouble.is_none();
+        self.applied && self.written.is_some() && in_sync && self.store.lost.is_none()
     }
 
     /// Whether mode and programs are as asked for.

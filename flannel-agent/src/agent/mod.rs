@@ -4,6 +4,7 @@
 //! every write to the kernel and to the maps is made here, so nothing has to be locked and the order is the program's.
 
 mod bpf;
+mod external;
 mod main_loop;
 pub mod privileges;
 mod report;
@@ -19,7 +20,13 @@ use tokio::{
 
 use crate::{
     cli::RunOptions,
-    observe::{socket, status::Status},
+    observe::{
+        health::{HealthServer, Readiness},
+        notify::{ServiceManager, State},
+        pulse::Pulse,
+        socket,
+        status::Status,
+    },
 };
 use state_dir::StateDir;
 
@@ -30,15 +37,23 @@ pub async fn run(options: RunOptions) -> anyhow::Result<()> {
         tracing::warn!("{warning}");
     }
     privileges::check()?;
+    if options.etcd.uses_tls() {
+        options.etcd.tls.check().await.context("cannot use TLS with etcd")?;
+    }
     let _state = StateDir::claim(&options.state_dir)?;
     let (publish, status) = watch::channel(Status::starting(&options));
     let listener = socket::bind(&options.state_dir)
         .with_context(|| format!("cannot open {}", socket::path(&options.state_dir).display()))?;
+    let pulse = Pulse::start();
+    let _health = health(&options, Readiness::new(status.clone(), pulse.clone()))?;
+    let manager = ServiceManager::of_environment();
+    tokio::spawn(manager.clone().await_ready(status.clone()));
     let answering = tokio::spawn(socket::serve(listener, status));
     let result = tokio::select! {
-        result = daemon(&options, &publish) => result,
+        result = daemon(&options, &publish, &pulse) => result,
         signal = stop.wait() => {
             tracing::info!(signal, "stopping; the datapath goes on without the agent");
+            manager.tell(State::Stopping);
             Ok(())
         }
     };
@@ -49,9 +64,18 @@ pub async fn run(options: RunOptions) -> anyhow::Result<()> {
     result
 }
 
-async fn daemon(options: &RunOptions, publish: &watch::Sender<Status>) -> anyhow::Result<()> {
+async fn daemon(options: &RunOptions, publish: &watch::Sender<Status>, pulse: &Pulse) -> anyhow::Result<()> {
     let started = start::start(options, publish).await?;
-    started.run(publish).await
+    started.run(publish, pulse).await
+}
+
+/// Answers health checks from here on, so that `/healthz` does while the store is waited for.
+fn health(options: &RunOptions, readiness: Readiness) -> anyhow::Result<Option<HealthServer>> {
+    let server = options.healthz.map(|address| HealthServer::start(address, readiness)).transpose()?;
+    if let Some(server) = &server {
+        tracing::info!(address = %server.address(), "answering health checks");
+    }
+    Ok(server)
 }
 
 /// The signals that end the agent.

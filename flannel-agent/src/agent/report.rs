@@ -6,13 +6,13 @@ use tokio::sync::watch;
 
 use crate::{
     agent::main_loop::Running,
-    backend::vxlan::Way,
+    backend::vxlan::{PeerWay, Way},
     cli::RunOptions,
     datapath::policy::Wishes,
     observe::status::{
         DeviceStatus, InterfaceStatus, LeaseStatus, ModeStatus, PeerStatus, RejectedStatus, Status, StoreStatus,
     },
-    reconcile::PeerWay,
+    subnet::Rejected,
 };
 
 impl Status {
@@ -26,20 +26,17 @@ impl Status {
             reason: Some("the agent is starting".to_owned()),
             attach: None,
         };
-        let store = StoreStatus { endpoints: options.etcd.endpoints.clone(), in_sync: false, reason: None };
+        let endpoints = options.kube.as_ref().map_or(options.etcd.endpoints.clone(), |kube| vec![kube.api()]);
+        let store = StoreStatus { endpoints, in_sync: false, reason: None };
         Self { pid: Some(std::process::id()), store: Some(store), ..Self::without_agent("starting", mode) }
     }
 }
 
 impl Running {
-    /// Publishes the status, if it is another than before.
+    /// Publishes the status, and the readiness where the store takes it.
     pub(super) fn publish(&self, publish: &watch::Sender<Status>) {
-        publish.send_if_modified(|status| {
-            let now = self.status(status);
-            let changed = *status != now;
-            *status = now;
-            changed
-        });
+        self.node.readiness.set(self.ready());
+        publish.send_modify(|status| *status = self.status(status));
     }
 
     fn status(&self, last: &Status) -> Status {
@@ -59,9 +56,9 @@ impl Running {
             interface: Some(self.interface()),
             device: self.device(),
             peers: self.node.reconciler.ways().iter().map(peer).collect(),
-            rejected: self.rejected(),
+            rejected: self.rejected.iter().map(rejected).collect(),
             dirty: self.node.reconciler.dirty(),
-            error: self.node.reconciler.error().map(str::to_owned),
+            error: self.error().map(str::to_owned),
         }
     }
 
@@ -77,13 +74,12 @@ impl Running {
     }
 
     fn lease(&self) -> LeaseStatus {
-        let expiry = self.node.own.expires_at;
-        let left = expiry.map(|expiry| expiry.duration_since(SystemTime::now()).unwrap_or_default().as_secs());
+        let unix = |time: SystemTime| time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
         LeaseStatus {
             subnet: self.node.subnet.to_string(),
             public_ip: self.node.setup.external.public.to_string(),
             held: self.store.lost.is_none(),
-            expires_in_seconds: left,
+            expires_at: self.node.own.expires_at.map(unix),
         }
     }
 
@@ -104,12 +100,10 @@ impl Running {
             mtu: device.mtu,
         })
     }
+}
 
-    fn rejected(&self) -> Vec<RejectedStatus> {
-        let rejected = self.node.leases.resolve().rejected;
-        let status = |entry: crate::subnet::Rejected| RejectedStatus { reason: entry.to_string(), key: entry.key };
-        rejected.into_iter().map(status).collect()
-    }
+fn rejected(lease: &Rejected) -> RejectedStatus {
+    RejectedStatus { key: lease.key.clone(), reason: lease.to_string() }
 }
 
 fn peer(way: &PeerWay) -> PeerStatus {

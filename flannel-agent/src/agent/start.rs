@@ -1,7 +1,6 @@
 //! Start-up: from options to a node that can be kept. What time can heal is waited for, what it cannot ends the agent.
 
 use std::{
-    collections::BTreeSet,
     net::{IpAddr, Ipv4Addr},
     path::PathBuf,
 };
@@ -12,19 +11,23 @@ use ipnet::Ipv4Net;
 use tokio::sync::{mpsc, watch};
 
 use crate::{
-    agent::{bpf, sysctl},
+    agent::{
+        bpf,
+        external::{Chosen, External},
+        sysctl,
+    },
     backend::vxlan::{device_mtu, device_name},
     cli::RunOptions,
-    config::{BackendConfig, NetworkConfig, VxlanConfig},
-    family::Family,
-    iface::{self, ExternalInterface, Host, IfaceOptions},
+    config::{BackendConfig, FamilyConfig, NetworkConfig, VxlanConfig},
+    iface::ExternalInterface,
     netlink::{KernelEvents, Netlink, VxlanSpec},
     observe::status::Status,
     reconcile::{Reconciler, Setup, device},
     subnet::{
-        LeaseAttrs, LeaseRequest, LeaseSet, OwnLease, StoreEvent, SubnetManager as _, VxlanData,
-        etcd::{EtcdManager, Liveness},
-        read_previous, wait_for_config, wait_for_lease,
+        LeaseAttrs, LeaseRequest, LeaseSet, OwnLease, Readiness, StoreEvent, SubnetManager, VxlanData,
+        etcd::{self, EtcdManager},
+        kube::{self, KubeManager, NodeIdentity},
+        read_previous, wait_for_config, wait_for_hints, wait_for_lease,
     },
 };
 
@@ -34,6 +37,9 @@ const STORE_QUEUE: usize = 1024;
 /// A node that holds a lease and can be kept.
 pub(super) struct Started {
     pub(super) reconciler: Reconciler,
+    pub(super) external: External,
+    /// What we publish; another value here is published at once.
+    pub(super) attrs: watch::Sender<LeaseAttrs>,
     pub(super) leases: LeaseSet,
     pub(super) own: OwnLease,
     pub(super) subnet: Ipv4Net,
@@ -45,13 +51,25 @@ pub(super) struct Started {
     pub(super) no_bpf: Option<String>,
     pub(super) kernel: KernelEvents,
     pub(super) store: mpsc::Receiver<StoreEvent>,
+    pub(super) readiness: Readiness,
 }
 
-/// Waits for the store and brings the node up to its lease.
+/// Waits for the store that was chosen and brings the node up to its lease.
 pub(super) async fn start(options: &RunOptions, publish: &watch::Sender<Status>) -> anyhow::Result<Started> {
+    let Some(kube) = &options.kube else {
+        return start_with(EtcdManager::new(&options.etcd, etcd::Liveness::default()), options, publish).await;
+    };
+    let identity = NodeIdentity::from_env(|name| std::env::var(name).ok())?;
+    start_with(KubeManager::new(kube.clone(), identity, kube::Liveness::default()), options, publish).await
+}
+
+async fn start_with<M: SubnetManager>(
+    mut manager: M,
+    options: &RunOptions,
+    publish: &watch::Sender<Status>,
+) -> anyhow::Result<Started> {
     let stage = |text: &str| publish.send_modify(|status| text.clone_into(&mut status.stage));
     let (netlink, kernel) = Netlink::connect().context("cannot talk to the kernel by netlink")?;
-    let mut manager = EtcdManager::new(&options.etcd, Liveness::default());
 
     stage("waiting for the network configuration");
     let config = wait_for_config(&mut manager).await.context("the network configuration cannot be served")?;
@@ -63,19 +81,26 @@ pub(super) async fn start(options: &RunOptions, publish: &watch::Sender<Status>)
         bail!("the network configuration enables no address family this version serves")
     };
 
+    stage("asking what the store remembers of this node");
+    let hints = wait_for_hints(&mut manager).await;
+
     stage("choosing the external interface");
-    let (external, vtep) = choose_interface(&netlink, options).await?;
-    tracing::info!(interface = external.name, address = %external.addr, public = %external.public, mtu = external.mtu, "external interface");
+    let external = External::choose(&netlink, options, &hints).await?;
+    let Chosen { interface, source: vtep } = external.chosen().clone();
+    tracing::info!(interface = interface.name, address = %interface.addr, public = %interface.public, mtu = interface.mtu, "external interface");
 
     stage("making the tunnel device");
-    let device = device::ensure(&netlink, &first_spec(&vxlan, &external, vtep), true).await?;
-    let setup = Setup { config: vxlan, family, external, vtep, mac: device.mac };
+    let device = device::ensure(&netlink, &first_spec(&vxlan, &interface, vtep, hints.vtep_mac), true).await?;
+    let mut setup = Setup { config: vxlan, family, external: interface, vtep, mac: device.mac };
 
     stage("waiting for a subnet lease");
     let request = lease_request(options, &config, &setup)?;
     let own = wait_for_lease(&mut manager, &request).await?;
     let subnet = own.key.v4.context("the lease has no IPv4 subnet")?;
     tracing::info!(%subnet, "lease acquired");
+    if M::ASSIGNS_SUBNETS {
+        setup.family = FamilyConfig::assigned(setup.family.network, subnet.prefix_len());
+    }
 
     if !sysctl::forwards_ipv4() {
         tracing::warn!("net.ipv4.ip_forward is 0: this node will not carry its pods' packets until that is 1");
@@ -85,10 +110,14 @@ pub(super) async fn start(options: &RunOptions, publish: &watch::Sender<Status>)
     let reconciler = Reconciler::new(netlink, setup.clone(), sysctl::local_ports(), bpf.ok());
     let mut leases = LeaseSet::new(&config, request.attrs.clone());
     leases.apply(StoreEvent::OwnLease(own.clone()));
+    let readiness = manager.readiness();
     let (events, store) = mpsc::channel(STORE_QUEUE);
-    tokio::spawn(manager.run(request, events));
+    let (attrs, published) = watch::channel(request.attrs.clone());
+    tokio::spawn(manager.run(request, published, events));
     Ok(Started {
         reconciler,
+        external,
+        attrs,
         leases,
         own,
         subnet,
@@ -100,31 +129,19 @@ pub(super) async fn start(options: &RunOptions, publish: &watch::Sender<Status>)
         no_bpf,
         kernel,
         store,
+        readiness,
     })
 }
 
-/// The external interface, and the source address of outer packets: the public address if this host has it, else the
-/// interface's own (the public one is then somebody else's doing, a NAT in front of us).
-async fn choose_interface(netlink: &Netlink, options: &RunOptions) -> anyhow::Result<(ExternalInterface, Ipv4Addr)> {
-    let host = Host::read(netlink, Family::V4).await?;
-    let wanted = IfaceOptions { iface: options.ifaces.clone(), public_ip: options.public_ip.map(IpAddr::V4) };
-    let external = iface::select(&wanted, Family::V4, &host)?;
-    let local: BTreeSet<IpAddr> = host.addresses.iter().map(|address| address.key.addr).collect();
-    let source = if local.contains(&external.public) { external.public } else { external.addr };
-    match source {
-        IpAddr::V4(source) => Ok((external, source)),
-        IpAddr::V6(source) => bail!("{} has the address {source}, and an IPv4 address is needed", external.name),
-    }
-}
-
-/// The device before we know its address: one that is there keeps its own, a new one gets this random one.
-fn first_spec(config: &VxlanConfig, external: &ExternalInterface, vtep: Ipv4Addr) -> VxlanSpec {
+/// The device before we know its address: one that is there keeps its own; a new one gets the one peers know, else a
+/// random one.
+fn first_spec(config: &VxlanConfig, external: &ExternalInterface, vtep: Ipv4Addr, known: Option<Mac>) -> VxlanSpec {
     VxlanSpec {
         name: device_name(config),
         vni: config.vni,
         port: config.port,
         mtu: device_mtu(config, external.mtu),
-        mac: Mac::local_unicast(rand::random()),
+        mac: known.unwrap_or_else(|| Mac::local_unicast(rand::random())),
         lower: external.index,
         local: vtep.into(),
         learning: config.learning,

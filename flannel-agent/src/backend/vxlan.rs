@@ -18,7 +18,7 @@ use crate::{
     config::{FamilyConfig, VxlanConfig},
     netlink::{AddressKey, FdbKey, NeighbourKey, Route, RouteKey, protocol},
     subnet::Peer,
-    underlay::{NotPlain, Underlay},
+    underlay::{NotPlain, Path, Underlay},
 };
 
 /// What encapsulation over IPv4 takes from the MTU.
@@ -62,19 +62,28 @@ pub enum Way {
     /// By a route to the peer itself, on this interface.
     Direct(u32),
     /// Through the tunnel; by the programs if the path is plain.
-    Tunnel(Result<crate::underlay::Path, NotPlain>),
+    Tunnel(Result<Path, NotPlain>),
+}
+
+/// A peer and how packets reach it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerWay {
+    /// The peer.
+    pub peer: Peer,
+    /// How.
+    pub way: Way,
 }
 
 /// The way to a peer.
-pub fn way(node: &Node<'_>, underlay: &Underlay, peer: &Peer) -> Way {
-    match underlay.neighbour_device(peer.public_ip).filter(|_| node.config.direct_routing) {
+pub fn way(config: &VxlanConfig, underlay: &Underlay, peer: &Peer) -> Way {
+    match underlay.neighbour_device(peer.public_ip).filter(|_| config.direct_routing) {
         Some(device) => Way::Direct(device),
         None => Way::Tunnel(underlay.path(peer.public_ip)),
     }
 }
 
-/// Everything the peers need.
-pub fn desired(node: &Node<'_>, underlay: &Underlay, peers: &[Peer]) -> Desired {
+/// Everything the peers need, each by its way.
+pub fn desired(node: &Node<'_>, peers: &[PeerWay]) -> Desired {
     let mut desired = Desired {
         addresses: BTreeSet::from([AddressKey {
             ifindex: node.tunnel,
@@ -84,10 +93,9 @@ pub fn desired(node: &Node<'_>, underlay: &Underlay, peers: &[Peer]) -> Desired 
         ..Desired::default()
     };
     let family = family_config(node);
-    for peer in peers {
-        let way = way(node, underlay, peer);
-        add_kernel_path(&mut desired, node, peer, &way);
-        add_map_entries(&mut desired, &family, peer, &way);
+    for PeerWay { peer, way } in peers {
+        add_kernel_path(&mut desired, node, peer, way);
+        add_map_entries(&mut desired, &family, peer, way);
     }
     desired
 }
@@ -155,5 +163,109 @@ fn family_config(node: &Node<'_>) -> node::FamilyConfig {
         underlay_ifindex: node.external,
         source_port_min: node.port_range.0,
         source_port_max: node.port_range.1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use super::*;
+    use crate::netlink::RouteScope;
+
+    const TUNNEL: u32 = 7;
+    const EXTERNAL: u32 = 2;
+    const MAC: Mac = Mac([2, 0, 0, 0, 0, 9]);
+
+    fn config() -> VxlanConfig {
+        VxlanConfig { vni: 1, port: 8472, mtu: None, gbp: false, learning: false, direct_routing: true }
+    }
+
+    fn family() -> FamilyConfig<Ipv4Net> {
+        FamilyConfig {
+            network: "10.244.0.0/16".parse().expect("a network"),
+            subnet_len: 24,
+            subnet_min: Ipv4Addr::new(10, 244, 1, 0),
+            subnet_max: Ipv4Addr::new(10, 244, 255, 0),
+        }
+    }
+
+    fn desired_for(subnet: &str, way: Way) -> Desired {
+        let (config, family) = (config(), family());
+        let node = Node {
+            config: &config,
+            family: &family,
+            subnet: "10.244.1.0/24".parse().expect("a subnet"),
+            vtep: Ipv4Addr::new(192, 168, 1, 1),
+            tunnel: TUNNEL,
+            mac: Mac([2, 0, 0, 0, 0, 1]),
+            external: EXTERNAL,
+            port_range: (32768, 60999),
+        };
+        let peer = Peer {
+            subnet: subnet.parse().expect("a subnet"),
+            public_ip: "192.168.1.9".parse().expect("an address"),
+            vtep_mac: MAC,
+            key: subnet.replace('/', "-"),
+        };
+        desired(&node, &[PeerWay { peer, way }])
+    }
+
+    fn plain() -> Way {
+        Way::Tunnel(Ok(Path { oif: EXTERNAL, next_hop: "192.168.1.254".parse().expect("an address"), mtu: 1500 }))
+    }
+
+    #[test]
+    fn the_node_has_its_subnets_base_address() {
+        let key = AddressKey { ifindex: TUNNEL, addr: "10.244.1.0".parse().expect("an address"), prefix_len: 32 };
+        assert_eq!(desired_for("10.244.9.0/24", plain()).addresses, BTreeSet::from([key]));
+    }
+
+    #[test]
+    fn a_tunnel_peer_has_all_four_entries_in_stocks_shape() {
+        let desired = desired_for("10.244.9.0/24", plain());
+        let base = "10.244.9.0".parse().expect("an address");
+        let public: IpAddr = "192.168.1.9".parse().expect("an address");
+        assert_eq!(desired.neighbours.get(&NeighbourKey { ifindex: TUNNEL, addr: base }), Some(&MAC));
+        assert_eq!(desired.fdb.get(&FdbKey { ifindex: TUNNEL, mac: MAC }), Some(&public));
+        let route = desired.routes.get(&RouteKey::main("10.244.9.0/24".parse().expect("a subnet"))).expect("a route");
+        assert_eq!((route.gateway, route.oif, route.onlink), (Some(base), Some(TUNNEL), true));
+        assert_eq!((route.protocol, route.scope), (protocol::BOOT, RouteScope::Universe));
+        let value = desired.peers.get(&9).expect("an entry");
+        assert_eq!((value.flags, value.entry.oif, value.entry.mtu), (Word::PLAIN, EXTERNAL, 1500));
+        assert_eq!(value.entry.next_hop, Addr::from(Ipv4Addr::new(192, 168, 1, 254)));
+        assert_eq!(desired.vteps.get(&Addr::from(public)).map(|vtep| vtep.index), Some(9));
+    }
+
+    #[test]
+    fn a_direct_peer_has_a_route_alone_and_is_never_encapsulated() {
+        let desired = desired_for("10.244.9.0/24", Way::Direct(EXTERNAL));
+        assert!(desired.neighbours.is_empty() && desired.fdb.is_empty());
+        let route = desired.routes.values().next().expect("a route");
+        assert_eq!((route.gateway, route.oif), ("192.168.1.9".parse().ok(), Some(EXTERNAL)));
+        assert_eq!((route.protocol, route.onlink), (protocol::FLANNEL, false));
+        assert_eq!(desired.peers.get(&9).map(|value| value.flags), Some(Word::DIRECT));
+    }
+
+    #[test]
+    fn a_path_that_is_not_plain_leaves_the_kernel_path() {
+        let desired = desired_for("10.244.9.0/24", Way::Tunnel(Err(NotPlain::Multipath)));
+        assert_eq!((desired.neighbours.len(), desired.fdb.len(), desired.routes.len()), (1, 1, 1));
+        assert_eq!(desired.peers.get(&9).map(|value| value.flags), Some(0));
+    }
+
+    #[test]
+    fn a_lease_of_another_size_is_the_kernels_alone() {
+        for subnet in ["10.244.8.0/23", "10.244.9.0/25"] {
+            let desired = desired_for(subnet, plain());
+            assert_eq!(desired.routes.len(), 1, "{subnet}");
+            assert!(desired.peers.is_empty() && desired.vteps.is_empty(), "{subnet}");
+        }
+    }
+
+    #[test]
+    fn the_mtu_is_the_smaller_budget_less_fifty() {
+        assert_eq!(device_mtu(&config(), 1500), 1450);
+        assert_eq!(device_mtu(&VxlanConfig { mtu: Some(1400), ..config() }, 1500), 1350);
     }
 }

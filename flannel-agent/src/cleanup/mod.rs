@@ -32,8 +32,9 @@ pub struct Scope {
 
 /// Cleans up; the text to print.
 pub async fn run(scope: &Scope) -> anyhow::Result<String> {
-    // Without a state directory no agent of it can run, and a dry run makes nothing.
-    let state = if scope.state_dir.exists() { Some(StateDir::claim(&scope.state_dir)?) } else { None };
+    // Without a state directory no agent of it can run. A dry run may look while one does.
+    let state =
+        if scope.state_dir.exists() && !scope.dry_run { Some(StateDir::claim(&scope.state_dir)?) } else { None };
     let (netlink, _events) = Netlink::connect()?;
     let plan = Plan::make(scope, &netlink).await?;
     if plan.steps.is_empty() {

@@ -245,8 +245,8 @@ fn peers_table(rows: &[PeerRow]) -> String {
         .map(|row| {
             let seen = if row.path_seen_ms == 0 { "-".to_owned() } else { format!("<={} B", row.path_seen_len) };
             let flags = if row.flags.is_empty() { "kernel".to_owned() } else { row.flags.join(",") };
-            let numbers = [row.oif.to_string(), row.mtu.to_string()];
-            let [oif, mtu] = numbers;
+            let [oif, mtu] =
+                [row.oif, row.mtu].map(|number| if number == 0 { "-".to_owned() } else { number.to_string() });
             let (vtep, mac, next_hop) = (row.vtep.clone(), row.vtep_mac.clone(), row.next_hop.clone());
             [row.subnet.clone(), vtep, mac, next_hop, oif, mtu, flags, seen]
         })

@@ -7,6 +7,7 @@
 //! Help and version go to standard output, as is usual; under the name `flanneld` to standard error, as
 //! flanneld does. Wrong usage exits with 2 and lists every mistake at once.
 
+mod checks;
 mod cleanup;
 mod datapath;
 mod flags;

@@ -3,13 +3,26 @@
 //! [`RunOptions::new`] is the only way from what was written to what is used; it reports every mistake, not
 //! the first. A password leaves this module inside a [`crate::subnet::etcd::Secret`] only.
 
-use std::{fmt, net::Ipv4Addr, path::PathBuf, str::FromStr, time::Duration};
+use std::{
+    fmt,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    path::PathBuf,
+    str::FromStr,
+    time::Duration,
+};
 
 use flannel_common::mode::Mode;
 use tracing::Level;
 
 use super::RawOptions;
-use crate::subnet::etcd::{Credentials, EtcdOptions};
+use crate::{
+    iface::{BadPattern, NamePattern},
+    observe::log::Format,
+    subnet::{
+        etcd::{Credentials, EtcdOptions},
+        kube::{BadPrefix, KubeOptions},
+    },
+};
 
 /// Flannel's lease lifetime in minutes; the renew margin is written on this scale.
 const DAY_MINUTES: i64 = 1440;
@@ -29,18 +42,28 @@ pub enum AttachMode {
 /// Everything `run` needs to know.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunOptions {
-    /// The store.
+    /// The store, unless it is Kubernetes.
     pub etcd: EtcdOptions,
+    /// Kubernetes, if that is the store.
+    pub kube: Option<KubeOptions>,
     /// Interface names or local addresses, tried in order; empty for the default route's interface.
     pub ifaces: Vec<String>,
+    /// Patterns on local addresses and interface names, tried after `ifaces`.
+    pub iface_patterns: Vec<NamePattern>,
+    /// The interface by which this address is reached, tried last.
+    pub iface_can_reach: Option<IpAddr>,
     /// The address other nodes reach us at, when it is not the interface's.
     pub public_ip: Option<Ipv4Addr>,
     /// Where subnet.env is written.
     pub subnet_file: PathBuf,
     /// Whether traffic out of the pod network is masqueraded: `FLANNEL_IPMASQ` in subnet.env.
     pub ip_masq: bool,
+    /// Where health checks are answered; `None` for nowhere.
+    pub healthz: Option<SocketAddr>,
     /// The most detailed level that is logged.
     pub log_level: Level,
+    /// How log lines are written.
+    pub log_format: Format,
     /// Where the agent's socket and state live.
     pub state_dir: PathBuf,
     /// Where BPF objects are pinned.
@@ -60,6 +83,10 @@ pub enum OptionWarning {
     NoForwardRules,
     /// Only one of user name and password is set; flannel authenticates with both or not at all.
     HalfCredentials,
+    /// Only one of client certificate and key is named; flannel uses both or neither.
+    HalfClientCertificate,
+    /// Files for TLS are named, and there are `http://` endpoints.
+    PlainEndpoints,
 }
 
 impl fmt::Display for OptionWarning {
@@ -72,6 +99,13 @@ impl fmt::Display for OptionWarning {
             Self::HalfCredentials => {
                 "only one of --etcd-username and --etcd-password is set; connecting to etcd without authentication"
             }
+            Self::HalfClientCertificate => {
+                "only one of --etcd-certfile and --etcd-keyfile is set; connecting to etcd without a client certificate"
+            }
+            Self::PlainEndpoints => {
+                "--etcd-cafile, --etcd-certfile and --etcd-keyfile do nothing for the http:// endpoints; write https:// \
+                 to use TLS"
+            }
         })
     }
 }
@@ -81,15 +115,17 @@ impl fmt::Display for OptionWarning {
 pub(super) enum OptionMistake {
     #[error("--{flag} is {value:?}, expected {expected}")]
     BadValue { flag: &'static str, value: String, expected: &'static str },
-    #[error("--etcd-endpoints has {0:?}; TLS is not built yet, write http://")]
-    Tls(String),
+    #[error(transparent)]
+    Regex(BadPattern),
     #[error("--datapath=fast is not built yet; write encap, or leave the option out")]
     Fast,
+    #[error("--kube-annotation-prefix: {0}")]
+    AnnotationPrefix(BadPrefix),
     #[error("--ip-masq=true is not built yet; leave it out or set it to false")]
     IpMasq,
 }
 
-fn bad_value(flag: &'static str, value: impl fmt::Display, expected: &'static str) -> OptionMistake {
+pub(super) fn bad_value(flag: &'static str, value: impl fmt::Display, expected: &'static str) -> OptionMistake {
     OptionMistake::BadValue { flag, value: value.to_string(), expected }
 }
 
@@ -103,7 +139,14 @@ impl RunOptions {
         if raw.ip_masq {
             checks.mistakes.push(OptionMistake::IpMasq);
         }
+        let etcd = checks.etcd(&raw);
+        let warnings = warnings.into_iter().filter_map(|(applies, warning)| applies.then_some(warning));
         let options = Self {
+            warnings: warnings.chain(Checks::tls_warnings(&raw, &etcd.endpoints)).collect(),
+            iface_patterns: checks.patterns(&raw.iface_regex),
+            iface_can_reach: checks.optional("iface-can-reach", &raw.iface_can_reach, "an IP address"),
+            healthz: checks.healthz(&raw),
+            log_format: checks.log_format(&raw.log_format),
             public_ip: checks.optional("public-ip", &raw.public_ip, "an IPv4 address"),
             subnet_file: checks.path("subnet-file", &raw.subnet_file),
             state_dir: checks.path("state-dir", &raw.state_dir),
@@ -112,8 +155,8 @@ impl RunOptions {
             attach: checks.attach(&raw.attach),
             log_level: log_level(raw.v),
             ip_masq: raw.ip_masq,
-            warnings: warnings.into_iter().filter_map(|(applies, warning)| applies.then_some(warning)).collect(),
-            etcd: checks.etcd(&raw),
+            etcd,
+            kube: raw.kube_subnet_mgr.then(|| checks.kube(&raw)),
             ifaces: raw.iface.into_iter().filter(|iface| !iface.is_empty()).collect(),
         };
         if checks.mistakes.is_empty() { Ok(options) } else { Err(checks.mistakes) }
@@ -131,12 +174,17 @@ fn log_level(v: i64) -> Level {
 
 /// Collects mistakes; a value that follows one is never used.
 #[derive(Default)]
-struct Checks {
-    mistakes: Vec<OptionMistake>,
+pub(super) struct Checks {
+    pub(super) mistakes: Vec<OptionMistake>,
 }
 
 impl Checks {
-    fn optional<T: FromStr>(&mut self, flag: &'static str, value: &str, expected: &'static str) -> Option<T> {
+    pub(super) fn optional<T: FromStr>(
+        &mut self,
+        flag: &'static str,
+        value: &str,
+        expected: &'static str,
+    ) -> Option<T> {
         if value.is_empty() {
             return None;
         }
@@ -178,25 +226,45 @@ impl Checks {
         }
     }
 
+    fn kube(&mut self, raw: &RawOptions) -> KubeOptions {
+        let url: Option<http::Uri> = self.optional("kube-api-url", &raw.kube_api_url, "a URL");
+        if url.is_some_and(|url| url.scheme().is_none() || url.host().is_none()) {
+            self.mistakes.push(bad_value("kube-api-url", &raw.kube_api_url, "http://host:port or https://host:port"));
+        }
+        let prefix = raw.kube_annotation_prefix.parse();
+        let text = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+        let options = KubeOptions {
+            api_url: text(&raw.kube_api_url),
+            kubeconfig: text(&raw.kubeconfig_file).map(PathBuf::from),
+            prefix: prefix.clone().unwrap_or_default(),
+            net_config: PathBuf::from(&raw.net_config_path),
+            set_network_unavailable: raw.set_node_network_unavailable,
+        };
+        self.mistakes.extend(prefix.err().map(OptionMistake::AnnotationPrefix));
+        options
+    }
+
     fn etcd(&mut self, raw: &RawOptions) -> EtcdOptions {
         let both = !raw.etcd_username.is_empty() && !raw.etcd_password.reveal().is_empty();
         let credentials =
             both.then(|| Credentials { username: raw.etcd_username.clone(), password: raw.etcd_password.clone() });
         let endpoints = raw.etcd_endpoints.split(',').filter_map(|endpoint| self.endpoint(endpoint.trim())).collect();
         let (lease_ttl, renew_margin) = self.lease_times(raw);
-        EtcdOptions { endpoints, prefix: raw.etcd_prefix.clone(), credentials, lease_ttl, renew_margin }
+        let tls = Self::tls(raw);
+        EtcdOptions { endpoints, tls, prefix: raw.etcd_prefix.clone(), credentials, lease_ttl, renew_margin }
     }
 
     fn endpoint(&mut self, text: &str) -> Option<String> {
-        let mistake = match text.split_once("://").unwrap_or(("http", text)) {
-            ("http", host) if !host.is_empty() && !host.contains(char::is_whitespace) => {
-                return Some(format!("http://{}", host.trim_end_matches('/')));
+        match text.split_once("://").unwrap_or(("http", text)) {
+            (scheme @ ("http" | "https"), host) if !host.is_empty() && !host.contains(char::is_whitespace) => {
+                Some(format!("{scheme}://{}", host.trim_end_matches('/')))
             }
-            ("https", _) => OptionMistake::Tls(text.to_owned()),
-            _ => bad_value("etcd-endpoints", text, "http://host:port, comma-separated"),
-        };
-        self.mistakes.push(mistake);
-        None
+            _ => {
+                let expected = "http://host:port or https://host:port, comma-separated";
+                self.mistakes.push(bad_value("etcd-endpoints", text, expected));
+                None
+            }
+        }
     }
 
     /// Lifetime and margin. The margin keeps its proportion to a day whatever the lifetime is.

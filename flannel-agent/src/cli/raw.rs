@@ -6,6 +6,7 @@ use crate::subnet::etcd::Secret;
 
 /// What was written, with defaults filled in. Turned into [`super::RunOptions`] by its constructor.
 #[derive(Args, Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub struct RawOptions {
     /// Comma-separated list of etcd endpoints
     #[arg(long, value_name = "URL,...", default_value = "http://127.0.0.1:4001,http://127.0.0.1:2379")]
@@ -13,6 +14,15 @@ pub struct RawOptions {
     /// Prefix of our keys in etcd
     #[arg(long, value_name = "PATH", default_value = "/coreos.com/network")]
     pub(super) etcd_prefix: String,
+    /// CA certificates that vouch for https endpoints, PEM [default: the system's]
+    #[arg(long, value_name = "FILE", default_value = "", hide_default_value = true)]
+    pub(super) etcd_cafile: String,
+    /// Our certificate for https endpoints, PEM; needs --etcd-keyfile
+    #[arg(long, value_name = "FILE", default_value = "", hide_default_value = true)]
+    pub(super) etcd_certfile: String,
+    /// The key of --etcd-certfile, PEM
+    #[arg(long, value_name = "FILE", default_value = "", hide_default_value = true)]
+    pub(super) etcd_keyfile: String,
     /// User name for etcd
     #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
     pub(super) etcd_username: String,
@@ -22,6 +32,12 @@ pub struct RawOptions {
     /// Interface name or local address for traffic between nodes; tried in order when repeated
     #[arg(long, value_name = "NAME|IP")]
     pub(super) iface: Vec<String>,
+    /// Regular expression on local addresses, then on interface names; tried after every --iface, in order when repeated
+    #[arg(long, value_name = "REGEX")]
+    pub(super) iface_regex: Vec<String>,
+    /// Take the interface and address that packets to this IP leave by; tried last
+    #[arg(long, value_name = "IP", default_value = "", hide_default_value = true)]
+    pub(super) iface_can_reach: String,
     /// IPv4 address other nodes reach us at [default: the interface's]
     #[arg(long, value_name = "IP", default_value = "", hide_default_value = true)]
     pub(super) public_ip: String,
@@ -34,15 +50,42 @@ pub struct RawOptions {
     /// Lifetime of the subnet lease in seconds; the margin is scaled to it
     #[arg(long, value_name = "SECONDS", default_value_t = 86_400, hide = true, allow_negative_numbers = true)]
     pub(super) subnet_lease_ttl: i64,
+    /// Take subnets and peers from Kubernetes Nodes instead of etcd
+    #[arg(long, value_name = "BOOL", default_value_t = false, action = ArgAction::Set)]
+    pub(super) kube_subnet_mgr: bool,
+    /// URL of the Kubernetes API server [default: the kubeconfig file's, or the pod's own cluster]
+    #[arg(long, value_name = "URL", default_value = "", hide_default_value = true)]
+    pub(super) kube_api_url: String,
+    /// Prefix of our annotations on Nodes
+    #[arg(long, value_name = "PREFIX", default_value = "flannel.alpha.coreos.com")]
+    pub(super) kube_annotation_prefix: String,
+    /// Kubeconfig file [default: the pod's service account]
+    #[arg(long, value_name = "FILE", default_value = "", hide_default_value = true)]
+    pub(super) kubeconfig_file: String,
+    /// File with the network configuration, with Kubernetes
+    #[arg(long, value_name = "FILE", default_value = "/etc/kube-flannel/net-conf.json")]
+    pub(super) net_config_path: String,
+    /// Let the node's `NetworkUnavailable` condition follow whether this node is ready
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
+    pub(super) set_node_network_unavailable: bool,
     /// Masquerade traffic that leaves the pod network (not built yet)
     #[arg(long, value_name = "BOOL", default_value_t = false, action = ArgAction::Set)]
     pub(super) ip_masq: bool,
     /// Accept forwarded pod traffic by rules (not built yet)
     #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
     pub(super) iptables_forward_rules: bool,
+    /// Address to answer health checks at
+    #[arg(long, value_name = "IP", default_value = "0.0.0.0")]
+    pub(super) healthz_ip: String,
+    /// Port to answer health checks at, /healthz and /readyz; 0 for none
+    #[arg(long, value_name = "PORT", default_value_t = 0, allow_negative_numbers = true)]
+    pub(super) healthz_port: i64,
     /// Print the version and exit
     #[arg(long, value_name = "BOOL", default_value_t = false, action = ArgAction::Set)]
     pub(super) version: bool,
+    /// How log lines are written: text, or json with one object each
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    pub(super) log_format: String,
     /// Log verbosity: 0 informs, 1 to 5 debug, above that trace
     #[arg(long = "v", value_name = "LEVEL", default_value_t = 0, allow_negative_numbers = true)]
     pub(super) v: i64,

@@ -1,6 +1,6 @@
 //! `flannel-agent status`: what the agent says of itself or, when none runs, what its pins still tell.
 
-use std::{fmt::Write as _, io};
+use std::{fmt::Write as _, io, time::SystemTime};
 
 use anyhow::Context as _;
 use clap::Args;
@@ -124,7 +124,9 @@ fn summary(status: &Status) -> Vec<(&'static str, String)> {
         ("mode", mode(&status.mode)),
     ];
     lines.extend(status.lease.as_ref().map(|lease| {
-        let until = lease.expires_in_seconds.map_or("reserved".to_owned(), |seconds| format!("expires in {seconds} s"));
+        let until = lease
+            .expires_at
+            .map_or("reserved".to_owned(), |at| format!("expires in {} s unless renewed", seconds_left(at)));
         let held = if lease.held { until } else { "lost, acquiring again".to_owned() };
         ("lease", format!("{} at {}, {held}", lease.subnet, lease.public_ip))
     }));
@@ -143,6 +145,11 @@ fn summary(status: &Status) -> Vec<(&'static str, String)> {
         ("device", format!("{} (index {}) {}, MTU {}", device.name, device.index, device.mac, device.mtu))
     }));
     lines
+}
+
+fn seconds_left(unix: u64) -> u64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    unix.saturating_sub(now.as_secs())
 }
 
 fn mode(mode: &ModeStatus) -> String {

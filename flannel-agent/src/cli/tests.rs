@@ -6,6 +6,14 @@ use clap::CommandFactory;
 use tracing::Level;
 
 use super::*;
+use crate::{
+    iface::NamePattern,
+    observe::log::Format,
+    subnet::{
+        etcd::{ClientFiles, TlsFiles},
+        kube::{AnnotationPrefix, KubeOptions},
+    },
+};
 use flannel_common::mode::Mode;
 
 fn parse_with(args: &[&str], env: &[(&str, &str)]) -> Result<Command, Stop> {
@@ -47,7 +55,7 @@ fn go_spellings_become_one() {
         (&["-ip-masq=F", "--v", "0x4"], &["--ip-masq=false", "--v=4"]),
         (&["--v=1", "--v=2"], &["--v=2"]),
         (&["--iface=a", "-iface", "b"], &["--iface=a", "--iface=b"]),
-        (&["--kube-subnet-mgr=false", "--iptables-resync=0x5", "--v=1"], &["--v=1"]),
+        (&["--ip-blackhole-route=false", "--iptables-resync=0x5", "--v=1"], &["--v=1"]),
         (&["--v=1", "--"], &["--v=1"]),
         (&["--help", "--nonsense"], &["--help"]),
     ] {
@@ -64,9 +72,9 @@ fn the_command_line_wins_over_the_environment() {
         ("FLANNELD_PUBLIC_IP", ""),
         ("FLANNELD_VERSION", "true"),
         ("FLANNELD_PORT", "tcp://10.0.0.1:80"),
-        ("FLANNELD_KUBE_SUBNET_MGR", "true"),
+        ("FLANNELD_IP_BLACKHOLE_ROUTE", "true"),
     ];
-    let from_env = normalised(&["--etcd-prefix=/arg", "--kube-subnet-mgr=false"], &env);
+    let from_env = normalised(&["--etcd-prefix=/arg", "--ip-blackhole-route=false"], &env);
     assert_eq!(from_env, ["--etcd-prefix=/arg", "--iface=a,b", "--v=8"]);
 }
 
@@ -82,14 +90,25 @@ fn defaults_are_flannels() {
     assert_eq!(options.state_dir, PathBuf::from("/run/flannel"));
     assert_eq!(options.bpf_pin_root, PathBuf::from("/sys/fs/bpf/flannel"));
     assert_eq!((options.public_ip, options.ip_masq, options.datapath), (None, false, None));
-    assert_eq!((options.log_level, options.attach), (Level::INFO, AttachMode::Auto));
+    assert_eq!((options.log_level, options.log_format, options.attach), (Level::INFO, Format::Text, AttachMode::Auto));
+    assert!(options.etcd.tls.is_empty() && options.iface_patterns.is_empty());
+    assert_eq!((options.healthz, options.iface_can_reach), (None, None));
     assert_eq!(options.warnings, [OptionWarning::NoForwardRules]);
 }
 
 #[test]
 fn every_option_is_typed() {
     let args = [
-        "--etcd-endpoints=127.0.0.1:1, http://[::1]:2/",
+        "--etcd-endpoints=127.0.0.1:1, http://[::1]:2/,https://etcd.example:3",
+        "--etcd-cafile=/ca",
+        "--etcd-certfile=/cert",
+        "--etcd-keyfile=/key",
+        "--iface-regex=^eth",
+        "--iface-regex=",
+        "--iface-can-reach=192.0.2.9",
+        "--healthz-ip=::1",
+        "--healthz-port=0x50",
+        "--log-format=json",
         "--etcd-username=root",
         "--etcd-password=hunter2",
         "--public-ip=192.0.2.1",
@@ -103,30 +122,80 @@ fn every_option_is_typed() {
         "--iface=",
     ];
     let options = run(&args, &[]);
-    assert_eq!(options.etcd.endpoints, ["http://127.0.0.1:1", "http://[::1]:2"]);
+    assert_eq!(options.etcd.endpoints, ["http://127.0.0.1:1", "http://[::1]:2", "https://etcd.example:3"]);
+    let client = ClientFiles { certificate: "/cert".into(), key: "/key".into() };
+    assert_eq!(options.etcd.tls, TlsFiles { ca: Some("/ca".into()), client: Some(client) });
+    assert_eq!(options.iface_patterns, [NamePattern::new("^eth").expect("a pattern")]);
+    assert_eq!(options.iface_can_reach, Some([192, 0, 2, 9].into()));
+    assert_eq!(options.healthz, Some(([0, 0, 0, 0, 0, 0, 0, 1], 80).into()));
+    assert_eq!(options.log_format, Format::Json);
     assert_eq!(options.etcd.renew_margin, Duration::from_secs(5));
     assert_eq!(options.public_ip, Some([192, 0, 2, 1].into()));
     assert_eq!(options.datapath, Some(Mode::Kernel));
     assert_eq!((options.log_level, options.attach), (Level::TRACE, AttachMode::Clsact));
     assert_eq!(options.ifaces, ["eth0"]);
-    assert_eq!(options.warnings, []);
+    assert_eq!(options.warnings, [OptionWarning::PlainEndpoints]);
     assert!(!format!("{options:?}").contains("hunter2"));
     assert_eq!(options.etcd.credentials.map(|both| both.password.reveal().to_owned()), Some("hunter2".to_owned()));
 }
 
 #[test]
+fn kubernetes_is_a_store_when_asked_for() {
+    assert_eq!(run(&["--kubeconfig-file=/a", "--kube-annotation-prefix=Nonsense"], &[]).kube, None);
+    let kube = run(&["--ip-masq=false", "--kube-subnet-mgr"], &[]).kube.expect("Kubernetes");
+    let defaults = KubeOptions {
+        api_url: None,
+        kubeconfig: None,
+        prefix: AnnotationPrefix::default(),
+        net_config: PathBuf::from("/etc/kube-flannel/net-conf.json"),
+        set_network_unavailable: true,
+    };
+    assert_eq!(kube, defaults);
+    let args = [
+        "--kube-subnet-mgr",
+        "--kube-api-url=https://192.0.2.1:6443",
+        "--kubeconfig-file=/etc/kubeconfig",
+        "--kube-annotation-prefix=example.com/net",
+        "--net-config-path=/etc/net-conf.json",
+        "--set-node-network-unavailable=false",
+    ];
+    let set = KubeOptions {
+        api_url: Some("https://192.0.2.1:6443".to_owned()),
+        kubeconfig: Some(PathBuf::from("/etc/kubeconfig")),
+        prefix: "example.com/net-".parse().expect("a prefix"),
+        net_config: PathBuf::from("/etc/net-conf.json"),
+        set_network_unavailable: false,
+    };
+    assert_eq!(run(&args, &[]).kube, Some(set));
+    let text = mistakes(&["--kube-subnet-mgr", "--kube-annotation-prefix=org", "--kube-api-url=host"], &[]);
+    for expected in ["--kube-annotation-prefix: \"org\" is no annotation prefix", "--kube-api-url is \"host\""] {
+        assert!(text.contains(expected), "{expected}: {text}");
+    }
+}
+
+#[test]
+fn half_a_client_certificate_is_none() {
+    let half = run(&["--etcd-endpoints=https://a:1", "--etcd-certfile=/cert"], &[]);
+    assert_eq!(half.etcd.tls.client, None);
+    assert_eq!(half.warnings, [OptionWarning::NoForwardRules, OptionWarning::HalfClientCertificate]);
+    let ca_alone = run(&["--etcd-endpoints=https://a:1", "--etcd-cafile=/ca"], &[]);
+    assert_eq!(ca_alone.etcd.tls.ca, Some("/ca".into()));
+    assert_eq!(ca_alone.warnings, [OptionWarning::NoForwardRules]);
+}
+
+#[test]
 fn all_mistakes_are_told_at_once() {
-    let args = ["--nonsense", "-v=x", "true", "---v", "--kube-subnet-mgr", "--attach=xdp", "--iface"];
-    let text = mistakes(&args, &[("FLANNELD_IP_MASQ", "maybe"), ("FLANNELD_HEALTHZ_PORT", "8080")]);
+    let args = ["--nonsense", "-v=x", "true", "---v", "--ip-blackhole-route", "--attach=xdp", "--iface"];
+    let text = mistakes(&args, &[("FLANNELD_IP_MASQ", "maybe"), ("FLANNELD_IPTABLES_RESYNC", "9")]);
     for expected in [
         "unknown flag --nonsense",
         "--v is \"x\", expected a whole number",
         "unexpected argument \"true\"",
         "bad flag syntax \"---v\"",
-        "--kube-subnet-mgr=true is not built yet; leave it out or set it to false",
+        "--ip-blackhole-route=true is not built yet; leave it out or set it to false",
         "--iface needs a value",
         "FLANNELD_IP_MASQ is \"maybe\", expected true or false",
-        "FLANNELD_HEALTHZ_PORT=8080 is not built yet",
+        "FLANNELD_IPTABLES_RESYNC=9 is not built yet",
         "--attach is \"xdp\"",
     ] {
         assert!(text.contains(expected), "{expected}: {text}");
@@ -144,19 +213,28 @@ fn values_are_checked_at_once_as_well() {
         "--datapath=fast",
         "--attach=xdp",
         "--state-dir=run",
+        "--iface-regex=(",
+        "--iface-can-reach=gateway",
+        "--healthz-ip=localhost",
+        "--healthz-port=65536",
+        "--log-format=klog",
     ];
     let text = mistakes(&args, &[]);
     for expected in [
-        "\"https://a:1\"; TLS is not built yet",
         "--etcd-endpoints is \"\"",
         "--etcd-endpoints is \"ftp://b\"",
         "--public-ip is \"fd00::1\"",
         "--subnet-lease-renew-margin is \"1440\", expected 1 to 1439",
         "--subnet-lease-ttl is \"-1\"",
         "--ip-masq=true is not built yet",
-        "--datapath is \"fast\"",
+        "--datapath=fast is not built yet",
         "--attach is \"xdp\"",
         "--state-dir is \"run\", expected an absolute path",
+        "--iface-regex=( is no regular expression",
+        "--iface-can-reach is \"gateway\", expected an IP address",
+        "--healthz-ip is \"localhost\", expected an IP address",
+        "--healthz-port is \"65536\", expected 0 to 65535",
+        "--log-format is \"klog\", expected text or json",
     ] {
         assert!(text.contains(expected), "{expected}: {text}");
     }

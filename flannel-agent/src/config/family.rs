@@ -75,8 +75,23 @@ impl<P: Prefix> FamilyConfig<P> {
     }
 }
 
+impl<P: Prefix> FamilyConfig<P> {
+    /// A network that is cut into subnets of this length by somebody else. `subnet_len` is raised to the network's.
+    #[must_use]
+    pub fn assigned(network: P, subnet_len: u8) -> Self {
+        let subnet_len = subnet_len.max(network.length());
+        let last = P::from_bits(network.last(), subnet_len).address();
+        Self { network, subnet_len, subnet_min: P::to_address(network.first()), subnet_max: last }
+    }
+}
+
 #[expect(private_bounds, reason = "only the two families of this module can be parsed")]
 impl<P: Limits> FamilyConfig<P> {
+    /// Reads the network alone. The length of a subnet is the usual one until an assigned subnet shows it.
+    pub(super) fn parse_assigned(fields: &Fields) -> Result<Self> {
+        Ok(Self::assigned(parse_network(fields)?, P::USUAL_SUBNET_LEN))
+    }
+
     /// Reads the keys of the family and applies flannel's defaults and checks.
     pub(super) fn parse(fields: &Fields) -> Result<Self> {
         let network = parse_network::<P>(fields)?;

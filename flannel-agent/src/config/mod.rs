@@ -1,6 +1,7 @@
 //! The network configuration of the cluster: the JSON under `<prefix>/config` or in `net-conf.json`.
 //!
-//! Owns parsing, defaults and validation, with the rules flannel applies in etcd mode. Pure: text in,
+//! Owns parsing, defaults and validation, with the rules flannel applies in etcd mode, and those of Kubernetes
+//! mode, which are fewer. Pure: text in,
 //! [`NetworkConfig`] or one [`ConfigError`] out. A value that exists has passed every check here, so nobody
 //! checks again. Where the text comes from, and when to ask again, is the subnet manager's affair.
 
@@ -60,10 +61,19 @@ pub struct NetworkConfig {
 impl NetworkConfig {
     /// Parses and validates the JSON text. The first mistake found is returned.
     pub fn parse(text: &str) -> Result<Self> {
+        Self::parse_with(text, FamilyConfig::parse)
+    }
+
+    /// The same where somebody else cuts the network: the `Subnet*` keys are not looked at, and any network will do.
+    pub fn parse_assigned(text: &str) -> Result<Self> {
+        Self::parse_with(text, FamilyConfig::parse_assigned)
+    }
+
+    fn parse_with(text: &str, family: fn(&Fields) -> Result<FamilyConfig<Ipv4Net>>) -> Result<Self> {
         let fields = Fields::parse(text).map_err(ConfigError::Json)?;
         refuse_unbuilt(&fields)?;
         let mut warnings = unknown_keys("", &fields, KEYS);
-        let ipv4 = Some(FamilyConfig::parse(&fields)?);
+        let ipv4 = Some(family(&fields)?);
         let (backend, datapath) = backend::parse(&fields, &mut warnings)?;
         Ok(Self { ipv4, ipv6: None, backend, datapath, warnings })
     }

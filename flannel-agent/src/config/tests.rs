@@ -170,3 +170,23 @@ fn leasable_subnets_end_with_the_last_one() {
         assert_eq!(family.allows(subnet.parse().expect("a subnet")), allowed, "{subnet}");
     }
 }
+
+#[test]
+fn where_subnets_are_assigned_the_network_alone_counts() {
+    let assigned = |rest: &str| {
+        let text = format!(r#"{{{rest},"Backend":{{"Type":"vxlan"}}}}"#);
+        NetworkConfig::parse_assigned(&text).map(|config| config.ipv4.expect("IPv4"))
+    };
+    let ignored = r#""Network":"10.3.4.5/16","SubnetLen":7,"SubnetMin":"x","SubnetMax":"10.9.9.9""#;
+    let family = assigned(ignored).expect("a usable network");
+    assert_eq!((family.network.to_string().as_str(), family.subnet_len), ("10.3.0.0/16", 24));
+    assert_eq!(
+        (family.subnet_min.to_string(), family.subnet_max.to_string()),
+        ("10.3.0.0".into(), "10.3.255.0".into())
+    );
+    // One node may have the whole network.
+    let small = assigned(r#""Network":"10.3.0.0/26""#).expect("a usable network");
+    assert_eq!((small.subnet_len, small.subnet_max), (26, Ipv4Addr::new(10, 3, 0, 0)));
+    assert_eq!(FamilyConfig::assigned(family.network, 25).subnet_max, Ipv4Addr::new(10, 3, 255, 128));
+    assert!(matches!(assigned(r#""EnableIPv4":true"#), Err(ConfigError::NoNetwork { .. })));
+}

@@ -122,6 +122,13 @@ pub enum DatapathError {
         #[source]
         source: Box<ProgramError>,
     },
+    /// The log of a debug object cannot be read.
+    #[error("cannot read the programs' log: {source}")]
+    Log {
+        /// Why.
+        #[source]
+        source: aya_log::Error,
+    },
     /// A clsact qdisc could not be added.
     #[error("cannot add a clsact qdisc to {ifname}: {source}")]
     Clsact {

@@ -18,7 +18,7 @@ use flannel_common::{
     program::Program,
 };
 
-use crate::datapath::{DatapathError, PinRoot, object};
+use crate::datapath::{DatapathError, PinRoot, debug_log::DebugLog, object};
 
 /// The programs of this build.
 pub(super) const PROGRAMS: [Program; 3] = [Program::ToTunnel, Program::FromUnderlay, Program::ToUnderlay];
@@ -63,8 +63,8 @@ impl Shape {
 }
 
 /// Loads the embedded object and pins its programs, over maps that are adopted or made. `subnets` is the capacity of
-/// the peer map.
-pub fn load(pins: &PinRoot, subnets: u64) -> Result<(), DatapathError> {
+/// the peer map. A debug object comes with its log.
+pub fn load(pins: &PinRoot, subnets: u64) -> Result<Option<DebugLog>, DatapathError> {
     let bytes = object::bytes()?;
     let capacity = match u32::try_from(subnets) {
         Ok(capacity) if capacity <= PEERS_MAX => capacity,
@@ -91,7 +91,7 @@ pub fn load(pins: &PinRoot, subnets: u64) -> Result<(), DatapathError> {
         loaded.load().map_err(DatapathError::program(name))?;
         pin(loaded, &pins.program(program))?;
     }
-    Ok(())
+    DebugLog::of(&mut ebpf)
 }
 
 /// Unlinks a pinned map of another shape, so that the loader makes a new one.

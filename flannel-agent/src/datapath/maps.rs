@@ -196,6 +196,12 @@ impl ConfigMap {
         self.set(NodeConfig { heartbeat_ns: now_ns, ..config })
     }
 
+    /// Nobody vouches for the maps any more: the programs leave every packet to the kernel, at once.
+    pub fn invalidate(&mut self) -> Result<(), DatapathError> {
+        let config = self.get()?;
+        self.set(NodeConfig { word: config.word.invalid(), ..config })
+    }
+
     fn set(&mut self, config: NodeConfig) -> Result<(), DatapathError> {
         self.0.set(ONLY, config, 0).map_err(DatapathError::map(CONFIG))
     }

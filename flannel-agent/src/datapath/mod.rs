@@ -7,6 +7,7 @@
 
 pub mod attach;
 pub mod clock;
+pub mod debug_log;
 mod error;
 mod load;
 pub mod maps;

@@ -8,15 +8,20 @@ use std::{
 use crate::family::Family;
 use crate::netlink::Address;
 
-/// The best usable address of a link: global before link-local, then permanent before leased, then
-/// lasting before temporary, then the kernel's order. `None` when none is usable.
+/// The best usable address of a link. `None` when none is usable.
 pub(super) fn choose(addresses: &[Address], ifindex: u32, family: Family) -> Option<IpAddr> {
+    usable(addresses, ifindex, family).first().copied()
+}
+
+/// The usable addresses of a link, best first: global before link-local, then permanent before leased, then
+/// lasting before temporary, then the kernel's order.
+pub(super) fn usable(addresses: &[Address], ifindex: u32, family: Family) -> Vec<IpAddr> {
     let own = addresses.iter().filter(|address| address.key.ifindex == ifindex && is_usable(address, family));
-    // The smallest key wins, and of equal ones the first.
-    let best = own.min_by_key(|address| {
+    let mut own: Vec<_> = own.collect();
+    own.sort_by_key(|address| {
         (is_link_local(address.key.addr), Reverse(address.is_permanent()), address.is_temporary())
     });
-    best.map(|address| address.key.addr)
+    own.into_iter().map(|address| address.key.addr).collect()
 }
 
 fn is_usable(address: &Address, family: Family) -> bool {

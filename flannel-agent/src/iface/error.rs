@@ -10,9 +10,9 @@ use crate::netlink::{Address, Link, NetlinkError};
 /// No external interface.
 #[derive(Debug, Error)]
 pub enum IfaceError {
-    /// None of the `--iface` values led to an interface.
+    /// None of the values of `--iface`, `--iface-regex` and `--iface-can-reach` led to an interface.
     #[error(
-        "no --iface value fits:{}\npass --iface with the name or a local address of one of:{candidates}",
+        "no interface fits what was asked for:{}\npass --iface with the name or a local address of one of:{candidates}",
         lines(tried)
     )]
     NoneFits {
@@ -87,6 +87,12 @@ pub enum Rejection {
     /// No link has that address.
     #[error("no interface has this address")]
     NoSuchAddress,
+    /// No usable address and no name matches the pattern.
+    #[error("it matches no usable address and no interface name")]
+    NoMatch,
+    /// The kernel knows no way to the address.
+    #[error("no route to this address")]
+    NoRoute,
     /// The value is an address of the other family.
     #[error("not an {0} address")]
     OtherFamily(Family),

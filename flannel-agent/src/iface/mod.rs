@@ -3,27 +3,38 @@
 //! [`select`] is pure, over [`Host`], one reading of the kernel's state. It answers for one family; two
 //! families are two calls, and whether they must agree on the interface is for the caller.
 //!
-//! Order, as in stock flannel: each `--iface` in turn, first success wins. Without any, `--public-ip` as if
-//! it had been given there, so then it has to be a local address. Without either, the default route's
-//! interface. Ways to name an interface that come after `--iface` go into `Way`.
+//! Order, as in stock flannel: each `--iface` in turn, then each `--iface-regex`, then `--iface-can-reach`; first success
+//! wins. Without any, `--public-ip` as if it had been given to `--iface`, so then it has to be a local address. Without
+//! either, the default route's interface. What was chosen is kept up with by [`follow`].
 
 mod address;
 mod error;
+mod follow;
+mod pattern;
 #[cfg(test)]
 mod tests;
+mod way;
 
 use std::net::IpAddr;
 
-use self::address::choose;
-pub use self::error::{Candidates, IfaceError, Rejection};
+use self::way::{Found, Way};
+pub use self::{
+    error::{Candidates, IfaceError, Rejection},
+    follow::{Lost, follow},
+    pattern::{BadPattern, NamePattern},
+};
 use crate::family::Family;
-use crate::netlink::{Address, Link, Netlink, Route, RouteKey};
+use crate::netlink::{Address, Link, Netlink, NetlinkError, Route, RouteKey, RouteType};
 
 /// What the operator asked for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct IfaceOptions {
     /// `--iface`, in order: an interface name or a local address each.
     pub iface: Vec<String>,
+    /// `--iface-regex`, in order.
+    pub patterns: Vec<NamePattern>,
+    /// `--iface-can-reach`.
+    pub can_reach: Option<IpAddr>,
     /// `--public-ip` or `--public-ipv6`, whichever is of the family selected for.
     pub public_ip: Option<IpAddr>,
 }
@@ -52,18 +63,44 @@ pub struct Host {
     pub links: Vec<Link>,
     /// All addresses, in kernel order.
     pub addresses: Vec<Address>,
-    /// The routes of the main table, in kernel order. Only the default routes count.
+    /// The routes of the main table, in kernel order, if the default route decides. Only the default routes count.
     pub routes: Vec<(RouteKey, Route)>,
+    /// How the address of `--iface-can-reach` is reached, if it is.
+    pub reach: Option<Reach>,
+}
+
+/// By which interface, and from which of its addresses, packets to some address leave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reach {
+    /// The interface.
+    pub ifindex: u32,
+    /// The address; `None` when the kernel names none.
+    pub source: Option<IpAddr>,
 }
 
 impl Host {
-    /// Reads the state of the host as far as selecting for `family` needs it.
-    pub async fn read(netlink: &Netlink, family: Family) -> Result<Self, IfaceError> {
-        Ok(Self {
-            links: netlink.links().await?,
-            addresses: netlink.addresses().await?,
-            routes: netlink.routes(family).await?,
-        })
+    /// Reads the state of the host as far as selecting by these options needs it.
+    pub async fn read(netlink: &Netlink, family: Family, options: &IfaceOptions) -> Result<Self, NetlinkError> {
+        let by_default_route = Way::all(options).is_empty() && options.public_ip.is_none();
+        let routes = if by_default_route { netlink.routes(family).await? } else { Vec::new() };
+        Ok(Self { routes, ..Self::read_devices(netlink, options).await? })
+    }
+
+    /// Reads the state of the host as far as [`follow`] needs it.
+    pub async fn read_devices(netlink: &Netlink, options: &IfaceOptions) -> Result<Self, NetlinkError> {
+        let (links, addresses) = (netlink.links().await?, netlink.addresses().await?);
+        let reach = match options.can_reach {
+            Some(target) => Reach::read(netlink, target, &addresses).await?,
+            None => None,
+        };
+        Ok(Self { links, addresses, routes: Vec::new(), reach })
+    }
+
+    /// The same host with no other interface than this one.
+    fn narrowed_to(&self, link: &Link) -> Self {
+        let addresses = self.addresses.iter().filter(|address| address.key.ifindex == link.index);
+        let reach = self.reach.filter(|reach| reach.ifindex == link.index);
+        Self { links: vec![link.clone()], addresses: addresses.copied().collect(), routes: Vec::new(), reach }
     }
 
     fn candidates(&self) -> Candidates {
@@ -75,52 +112,18 @@ impl Host {
     }
 }
 
-/// One way an interface was asked for.
-enum Way<'a> {
-    Name(&'a str),
-    LocalAddress(IpAddr),
-}
-
-impl<'a> Way<'a> {
-    fn of(value: &'a str) -> Self {
-        value.parse().map_or(Self::Name(value), Self::LocalAddress)
-    }
-
-    fn find(&self, family: Family, host: &Host) -> Result<Found, Rejection> {
-        match *self {
-            Self::Name(name) => {
-                let link = host.links.iter().find(|link| link.name == name).ok_or(Rejection::NoSuchName)?;
-                Found::on(link, family, host)
+impl Reach {
+    async fn read(netlink: &Netlink, target: IpAddr, addresses: &[Address]) -> Result<Option<Self>, NetlinkError> {
+        let answer = netlink.route_from_here(target).await?;
+        Ok(match answer.kind {
+            RouteType::Unicast => answer.oif.map(|ifindex| Self { ifindex, source: answer.src }),
+            // Our own address: packets to it take the loopback, and the interface meant is the one that has it.
+            RouteType::Local => {
+                let owner = addresses.iter().find(|address| address.key.addr == target);
+                owner.map(|address| Self { ifindex: address.key.ifindex, source: Some(target) })
             }
-            Self::LocalAddress(addr) if Family::of(addr) != family => Err(Rejection::OtherFamily(family)),
-            Self::LocalAddress(addr) => {
-                let owner = host.addresses.iter().find(|own| own.key.addr == addr);
-                let link = owner.and_then(|own| host.link(own.key.ifindex)).ok_or(Rejection::NoSuchAddress)?;
-                Found::with(link, addr)
-            }
-        }
-    }
-}
-
-/// A usable interface and the address on it.
-struct Found {
-    link: Link,
-    addr: IpAddr,
-}
-
-impl Found {
-    fn on(link: &Link, family: Family, host: &Host) -> Result<Self, Rejection> {
-        let addr = choose(&host.addresses, link.index, family).ok_or(Rejection::NoAddress(family))?;
-        Self::with(link, addr)
-    }
-
-    fn with(link: &Link, addr: IpAddr) -> Result<Self, Rejection> {
-        if link.mtu == 0 { Err(Rejection::NoMtu) } else { Ok(Self { link: link.clone(), addr }) }
-    }
-
-    fn publish(self, public: Option<IpAddr>) -> ExternalInterface {
-        let Self { link: Link { index, name, mtu, arphrd, .. }, addr } = self;
-        ExternalInterface { index, name, mtu, addr, public: public.unwrap_or(addr), arphrd }
+            _ => None,
+        })
     }
 }
 
@@ -130,20 +133,20 @@ pub fn select(options: &IfaceOptions, family: Family, host: &Host) -> Result<Ext
     if let Some(public) = public.filter(|public| Family::of(*public) != family) {
         return Err(IfaceError::PublicOfOtherFamily { public, family });
     }
-    let found = match (options.iface.as_slice(), public) {
+    let found = match (Way::all(options).as_slice(), public) {
         ([], None) => by_default_route(family, host)?,
         ([], Some(public)) => by_public_address(public, family, host)?,
-        (values, _) => first_that_fits(values, family, host)?,
+        (ways, _) => first_that_fits(ways, family, host)?,
     };
     Ok(found.publish(public))
 }
 
-fn first_that_fits(values: &[String], family: Family, host: &Host) -> Result<Found, IfaceError> {
+fn first_that_fits(ways: &[Way<'_>], family: Family, host: &Host) -> Result<Found, IfaceError> {
     let mut tried = Vec::new();
-    for value in values {
-        match Way::of(value).find(family, host) {
+    for way in ways {
+        match way.find(family, host) {
             Ok(found) => return Ok(found),
-            Err(why) => tried.push((value.clone(), why)),
+            Err(why) => tried.push((way.to_string(), why)),
         }
     }
     Err(IfaceError::NoneFits { tried, candidates: host.candidates() })

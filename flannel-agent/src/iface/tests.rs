@@ -44,11 +44,22 @@ fn host() -> Host {
         links: vec![link(1, "lo"), link(2, "eth0"), link(3, "dummy0"), link(4, "bare0")],
         addresses,
         routes: vec![default_route(Family::V4, Some(2))],
+        reach: Some(Reach { ifindex: 3, source: Some(ip("172.16.32.100")) }),
     }
 }
 
 fn options(iface: &[&str], public: Option<&str>) -> IfaceOptions {
-    IfaceOptions { iface: iface.iter().map(ToString::to_string).collect(), public_ip: public.map(ip) }
+    let iface = iface.iter().map(ToString::to_string).collect();
+    IfaceOptions { iface, public_ip: public.map(ip), ..IfaceOptions::default() }
+}
+
+fn matching(patterns: &[&str], public: Option<&str>) -> IfaceOptions {
+    let patterns = patterns.iter().map(|text| NamePattern::new(text).expect("a pattern")).collect();
+    IfaceOptions { patterns, ..options(&[], public) }
+}
+
+fn reaching(target: &str) -> IfaceOptions {
+    IfaceOptions { can_reach: Some(ip(target)), ..IfaceOptions::default() }
 }
 
 #[test]
@@ -61,6 +72,21 @@ fn the_stock_results() {
         ("both local", options(&["172.16.30.18"], Some("172.16.31.200")), ("dummy0", "172.16.30.18", "172.16.31.200")),
         ("public behind NAT", options(&["eth0"], Some("203.0.113.7")), ("eth0", "10.0.0.1", "203.0.113.7")),
         ("first that fits", options(&["bond0", "bare0", "dummy0"], None), ("dummy0", "1.10.100.1", "1.10.100.1")),
+        (
+            "regex on an address",
+            matching(&[r"192\.168\.200\.\d+"], None),
+            ("dummy0", "192.168.200.128", "192.168.200.128"),
+        ),
+        ("regex on a name", matching(&[r"dummy\d+"], None), ("dummy0", "1.10.100.1", "1.10.100.1")),
+        (
+            "regex and public",
+            matching(&[r"172\.16\.30\.\d+"], Some("172.16.31.200")),
+            ("dummy0", "172.16.30.18", "172.16.31.200"),
+        ),
+        ("can reach", reaching("172.16.32.254"), ("dummy0", "172.16.32.100", "172.16.32.100")),
+        ("addresses before names", matching(&[r"^(bare|10\.0\.)"], None), ("eth0", "10.0.0.1", "10.0.0.1")),
+        ("regexes in order", matching(&["^wlan", "^dummy", "^eth"], None), ("dummy0", "1.10.100.1", "1.10.100.1")),
+        ("the first name that serves", matching(&["^(bare|dummy)"], None), ("dummy0", "1.10.100.1", "1.10.100.1")),
         ("address on lo", options(&["10.255.0.1"], None), ("lo", "10.255.0.1", "10.255.0.1")),
     ] {
         let chosen = select(&options, Family::V4, &host()).expect(name);
@@ -84,7 +110,7 @@ fn the_family_decides_what_is_looked_at() {
 fn the_error_lists_what_was_tried_and_what_there_is() {
     let error = select(&options(&["bond0", "10.0.0.9", "fd00::1", "bare0"], None), Family::V4, &host());
     let text = error.expect_err("nothing fits").to_string();
-    let expected = "no --iface value fits:\n  \
+    let expected = "no interface fits what was asked for:\n  \
                       bond0: no such interface\n  \
                       10.0.0.9: no interface has this address\n  \
                       fd00::1: not an IPv4 address\n  \
@@ -122,4 +148,86 @@ fn an_mtu_of_zero_is_refused() {
     host.links[1].mtu = 0;
     let error = select(&options(&[], None), Family::V4, &host);
     assert!(matches!(error, Err(IfaceError::Unusable { why: Rejection::NoMtu, .. })));
+}
+
+#[test]
+fn regexes_come_after_interfaces_and_the_reach_comes_last() {
+    let all = IfaceOptions { iface: vec!["eth0".into()], ..matching(&["^dummy"], None) };
+    let all = IfaceOptions { can_reach: Some(ip("172.16.32.254")), ..all };
+    let chosen = |options: &IfaceOptions| select(options, Family::V4, &host()).expect("an interface").addr;
+    assert_eq!(chosen(&all), ip("10.0.0.1"));
+    let all = IfaceOptions { iface: vec!["bond0".into()], ..all };
+    assert_eq!(chosen(&all), ip("1.10.100.1"));
+    let all = IfaceOptions { patterns: matching(&["^bond"], None).patterns, ..all };
+    assert_eq!(chosen(&all), ip("172.16.32.100"));
+    let nowhere = select(&all, Family::V4, &Host { reach: None, ..host() }).expect_err("no route").to_string();
+    for line in ["bond0: no such interface", "--iface-regex=^bond: it matches no", "=172.16.32.254: no route"] {
+        assert!(nowhere.contains(line), "{line}: {nowhere}");
+    }
+}
+
+#[test]
+fn a_bad_regex_says_what_is_wrong() {
+    let error = NamePattern::new("eth(").expect_err("malformed").to_string();
+    assert!(error.starts_with("--iface-regex=eth( is no regular expression: ") && !error.contains('\n'), "{error}");
+}
+
+/// The interface chosen by `options`, and where it is once `change` happened to the host.
+fn followed(options: &IfaceOptions, change: impl FnOnce(&mut Host)) -> Result<ExternalInterface, Lost> {
+    let mut host = host();
+    let chosen = select(options, Family::V4, &host).expect("an interface");
+    change(&mut host);
+    host.routes.clear();
+    follow(options, &chosen, &host)
+}
+
+fn readdress(host: &mut Host, from: &str, to: Option<&str>) {
+    host.addresses.retain(|own| own.key.addr != ip(from));
+    host.addresses.extend(to.map(|to| address(2, to)));
+}
+
+#[test]
+fn the_chosen_interface_is_followed_by_its_name() {
+    let anew = followed(&options(&[], None), |host| {
+        host.links[1] = link(9, "eth0");
+        host.addresses.iter_mut().filter(|own| own.key.ifindex == 2).for_each(|own| own.key.ifindex = 9);
+    });
+    let anew = anew.expect("the interface");
+    assert_eq!((anew.index, anew.addr, anew.public), (9, ip("10.0.0.1"), ip("10.0.0.1")));
+    let gone = followed(&options(&["eth0"], None), |host| host.links.retain(|link| link.name != "eth0"));
+    assert_eq!(gone, Err(Lost::Gone { name: "eth0".into() }));
+}
+
+#[test]
+fn an_address_is_kept_until_it_is_gone() {
+    for (name, options) in [("default route", options(&[], None)), ("name", options(&["eth0"], None))] {
+        let kept = followed(&options, |host| host.addresses.insert(0, address(2, "10.0.0.7")));
+        assert_eq!(kept.expect(name).addr, ip("10.0.0.1"), "{name}");
+        let changed = followed(&options, |host| readdress(host, "10.0.0.1", Some("10.0.0.7"))).expect(name);
+        assert_eq!((changed.addr, changed.public), (ip("10.0.0.7"), ip("10.0.0.7")), "{name}");
+        let none = followed(&options, |host| readdress(host, "10.0.0.1", None));
+        assert_eq!(none, Err(Lost::Unusable { name: "eth0".into(), why: Rejection::NoAddress(Family::V4) }), "{name}");
+    }
+}
+
+#[test]
+fn another_address_has_to_be_as_asked_for() {
+    let readdressed = |options: &IfaceOptions, to| followed(options, |host| readdress(host, "10.0.0.1", Some(to)));
+    for options in [options(&["10.0.0.1"], None), options(&[], Some("10.0.0.1"))] {
+        let lost = readdressed(&options, "10.0.0.7").expect_err("another address");
+        assert_eq!(lost, Lost::Unusable { name: "eth0".into(), why: Rejection::NoSuchAddress });
+    }
+    let pattern = matching(&[r"^10\.0\."], None);
+    assert_eq!(readdressed(&pattern, "10.0.3.1").expect("it matches").addr, ip("10.0.3.1"));
+    assert!(readdressed(&pattern, "10.9.0.1").is_err());
+    let nat = options(&["eth0"], Some("203.0.113.7"));
+    let changed = readdressed(&nat, "10.0.0.7").expect("the interface");
+    assert_eq!((changed.addr, changed.public), (ip("10.0.0.7"), ip("203.0.113.7")));
+}
+
+#[test]
+fn no_other_interface_takes_the_place_of_the_chosen_one() {
+    let options = matching(&["^(eth|dummy)"], None);
+    let lost = followed(&options, |host| readdress(host, "10.0.0.1", None)).expect_err("dummy0 is another");
+    assert!(matches!(lost, Lost::Unusable { .. }), "{lost}");
 }

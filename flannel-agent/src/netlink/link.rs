@@ -157,6 +157,12 @@ impl Netlink {
         self.set_link(message, format_args!("MTU of link {index} to {mtu}")).await
     }
 
+    /// Sets the Ethernet address. A vxlan device takes another one while it is up.
+    pub async fn set_mac(&self, index: u32, mac: Mac) -> Result<(), NetlinkError> {
+        let message = LinkUnspec::new_with_index(index).address(mac.0.to_vec()).build();
+        self.set_link(message, format_args!("Ethernet address of link {index} to {mac}")).await
+    }
+
     async fn set_link(&self, message: LinkMessage, object: fmt::Arguments<'_>) -> Result<(), NetlinkError> {
         let done = self.route.command(RouteNetlinkMessage::SetLink(message), 0).await;
         done.map_err(|fault| fault.on(Verb::Change, object))

@@ -1,9 +1,9 @@
-//! Asking the kernel which route the outer packets to a peer would take.
+//! Asking the kernel which route packets would take: the outer packets to a peer, or any to an address.
 //!
-//! The answer is the routing table's entry (`RTM_F_FIB_MATCH`, kernel 4.13), not a cached result: it shows
+//! For outer packets the answer is the routing table's entry (`RTM_F_FIB_MATCH`, kernel 4.13), not a cached result: it shows
 //! several next hops, an MTU and encapsulation that a resolved destination hides.
 
-use std::net::IpAddr;
+use std::{fmt, net::IpAddr};
 
 use netlink_packet_route::{
     IpProtocol, RouteNetlinkMessage,
@@ -136,8 +136,22 @@ impl Netlink {
     /// Looks up the route of the outer packets to a peer. Routing rules are followed; see
     /// [`tunnel_depends_on`](super::tunnel_depends_on) for the ones a lookup cannot speak for.
     pub async fn route_get(&self, query: RouteQuery) -> Result<RouteAnswer, NetlinkError> {
-        let object = format_args!("the route to {} port {}", query.dst, query.dport);
-        match self.route.fetch(RouteNetlinkMessage::GetRoute(query.to_message())).await {
+        self.look_up(query.to_message(), format_args!("the route to {} port {}", query.dst, query.dport)).await
+    }
+
+    /// Looks up how this host reaches an address: one interface, one next hop, and in `src` the address packets to it
+    /// carry. Unlike [`Self::route_get`] it resolves what is left to the kernel's choice.
+    pub async fn route_from_here(&self, dst: IpAddr) -> Result<RouteAnswer, NetlinkError> {
+        let mut message = RouteMessage::default();
+        let family = Family::of(dst);
+        message.header.address_family = family.into();
+        message.header.destination_prefix_length = family.bits();
+        message.attributes.push(RouteAttribute::Destination(dst.into()));
+        self.look_up(message, format_args!("the route to {dst}")).await
+    }
+
+    async fn look_up(&self, query: RouteMessage, object: fmt::Arguments<'_>) -> Result<RouteAnswer, NetlinkError> {
+        match self.route.fetch(RouteNetlinkMessage::GetRoute(query)).await {
             Ok(RouteNetlinkMessage::NewRoute(message)) => Ok(RouteAnswer::from_message(&message)),
             Ok(_) => Err(Fault::NoAnswer.on(Verb::LookUp, object)),
             Err(fault) => match verdict(&fault) {

@@ -1,13 +1,40 @@
 //! Logging to standard error.
+//!
+//! Nothing secret is ever logged, at any level: passwords are [`crate::subnet::etcd::Secret`]s, and what libraries say
+//! about requests, which may hold one, stays below the level that is let through.
 
 use std::io;
 
-use tracing::Level;
-use tracing_subscriber::{filter::Targets, fmt, layer::SubscriberExt as _, util::SubscriberInitExt as _};
+use tracing::{Level, level_filters::LevelFilter};
+use tracing_subscriber::{
+    Layer, Registry, filter::Targets, fmt, layer::SubscriberExt as _, util::SubscriberInitExt as _,
+};
 
-/// Logs our own events up to `level`; what libraries say only from warnings on.
-pub fn init(level: Level) {
-    let ours = Targets::new().with_target("flannel_agent", level).with_default(Level::WARN);
+/// How lines are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Format {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object per line.
+    Json,
+}
+
+/// Logs our own events up to `level`; what libraries say only from warnings on. The Kubernetes client says nothing: it
+/// reports each failure as an error of its own, which we get as a result, and tell when there is something to tell.
+pub fn init(level: Level, format: Format) {
+    let ours = Targets::new()
+        .with_target("flannel_agent", level)
+        .with_target("flannel_ebpf", level)
+        .with_target("kube_client", LevelFilter::OFF)
+        .with_default(Level::WARN);
+    tracing_subscriber::registry().with(lines(format)).with(ours).init();
+}
+
+fn lines(format: Format) -> Box<dyn Layer<Registry> + Send + Sync> {
     let ansi = io::IsTerminal::is_terminal(&io::stderr());
-    tracing_subscriber::registry().with(ours).with(fmt::layer().with_writer(io::stderr).with_ansi(ansi)).init();
+    match format {
+        Format::Text => fmt::layer().with_writer(io::stderr).with_ansi(ansi).boxed(),
+        Format::Json => fmt::layer().json().flatten_event(true).with_writer(io::stderr).boxed(),
+    }
 }

@@ -1,5 +1,9 @@
-//! What an operator can see of a running agent: its status and the socket that answers with it.
+//! What an operator, and the machine that runs us, can see of a running agent: log, status and its socket, health checks,
+//! and the word to the service manager.
 
+pub mod health;
 pub mod log;
+pub mod notify;
+pub mod pulse;
 pub mod socket;
 pub mod status;

@@ -82,8 +82,8 @@ pub struct LeaseStatus {
     pub public_ip: String,
     /// Whether we hold it right now.
     pub held: bool,
-    /// Seconds until the store drops it unless it is renewed; absent for a reservation.
-    pub expires_in_seconds: Option<u64>,
+    /// When the store drops it unless it is renewed, in seconds since 1970 UTC; absent for a reservation.
+    pub expires_at: Option<u64>,
 }
 
 /// The store.

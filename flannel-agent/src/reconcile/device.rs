@@ -19,24 +19,26 @@ pub struct Device {
 
 /// Sees to it that the device is there as `spec` wants it, and up.
 ///
-/// The Ethernet address of one that is there is kept unless `keep_mac` is false: at start its address is the one peers know,
-/// later ours is. What cannot be changed on a living device (VNI, port, lower device, local address, GBP) makes it anew, as
-/// stock flannel does, but with the same Ethernet address: by it a lease of our former public address is known as ours. The
-/// MTU is changed in place, which stock flannel does not do.
-pub(crate) async fn ensure(netlink: &Netlink, spec: &VxlanSpec, keep_mac: bool) -> Result<Device, NetlinkError> {
+/// What cannot be changed on a living device (VNI, port, lower device, local address, GBP) makes it anew, as stock flannel
+/// does; MTU and Ethernet address are changed in place, which stock flannel does not do. At start (`adopt_mac`) a device that
+/// is there keeps its Ethernet address, also when it is made anew: peers know it, and by it a lease of our former public
+/// address is known as ours.
+pub(crate) async fn ensure(netlink: &Netlink, spec: &VxlanSpec, adopt_mac: bool) -> Result<Device, NetlinkError> {
     let link = match netlink.link_by_name(&spec.name).await? {
-        Some(link) if is_compatible(&link, spec) && (keep_mac || link.mac == Some(spec.mac)) => link,
+        Some(link) if is_compatible(&link, spec) => link,
         Some(link) => {
-            tracing::info!(
-                device = spec.name,
-                "the device is there, but differs from the configuration; it is made anew"
-            );
+            tracing::info!(device = spec.name, "the device differs from the configuration and is made anew");
             netlink.delete_link(link.index).await?;
-            let known = link.mac.filter(|mac| keep_mac && link.vxlan.is_some() && mac.is_unicast());
+            let known = link.mac.filter(|mac| adopt_mac && link.vxlan.is_some() && mac.is_unicast());
             create(netlink, &VxlanSpec { mac: known.unwrap_or(spec.mac), ..spec.clone() }).await?
         }
         None => create(netlink, spec).await?,
     };
+    let mac = link.mac.filter(|_| adopt_mac).unwrap_or(spec.mac);
+    if link.mac != Some(mac) {
+        tracing::warn!(device = spec.name, from = ?link.mac, to = %mac, "somebody changed the Ethernet address; setting it back");
+        netlink.set_mac(link.index, mac).await?;
+    }
     if link.mtu != spec.mtu {
         tracing::info!(device = spec.name, from = link.mtu, to = spec.mtu, "setting the MTU");
         netlink.set_mtu(link.index, spec.mtu).await?;
@@ -44,7 +46,6 @@ pub(crate) async fn ensure(netlink: &Netlink, spec: &VxlanSpec, keep_mac: bool) 
     if !link.up {
         netlink.set_up(link.index).await?;
     }
-    let mac = link.mac.unwrap_or(spec.mac);
     Ok(Device { index: link.index, name: link.name, mac, mtu: spec.mtu })
 }
 

@@ -34,7 +34,7 @@ use tracker::Tracker;
 use crate::{
     backend::{
         Desired,
-        vxlan::{self, Node, Way},
+        vxlan::{self, Node, PeerWay},
     },
     config::{FamilyConfig, VxlanConfig},
     datapath::Hook,
@@ -69,15 +69,6 @@ pub struct Cluster {
     pub peers: Vec<Peer>,
     /// Whether the store has shown everything, so that what is not wanted may go.
     pub in_sync: bool,
-}
-
-/// One peer and how packets reach it.
-#[derive(Clone, Debug)]
-pub struct PeerWay {
-    /// The peer.
-    pub peer: Peer,
-    /// How.
-    pub way: Way,
 }
 
 /// Desired and actual state.
@@ -133,6 +124,13 @@ impl Reconciler {
         std::mem::replace(&mut self.port_range, range) != range
     }
 
+    /// The external interface, or our address on it, is another from here on. The next [`Self::apply`] makes the tunnel device
+    /// anew where it has to.
+    pub fn move_to(&mut self, external: ExternalInterface, vtep: std::net::Ipv4Addr) {
+        (self.setup.external, self.setup.vtep) = (external, vtep);
+        self.doubt_everything();
+    }
+
     /// The next [`Self::apply`] reads everything back and asks for every path again.
     pub fn doubt_everything(&mut self) {
         self.read_back = true;
@@ -154,7 +152,7 @@ impl Reconciler {
         let external = self.external().await?;
         let device = self.ensure_device(external.mtu).await?;
         let peers: BTreeSet<IpAddr> = cluster.peers.iter().map(|peer| peer.public_ip).collect();
-        self.underlay.refresh(&self.netlink, &self.setup.external, self.setup.vtep.into(), &peers).await?;
+        self.underlay.refresh(&self.netlink, &self.setup.external, self.setup.vtep.into(), &peers).await;
         let desired = self.want(cluster, &device);
         if self.read_back {
             self.read_everything(&device, &desired).await?;
@@ -187,9 +185,10 @@ impl Reconciler {
 
     fn want(&mut self, cluster: &Cluster, device: &Device) -> Desired {
         let node = node(&self.setup, self.port_range, cluster, device);
-        let desired = vxlan::desired(&node, &self.underlay, &cluster.peers);
-        let way = |peer: &Peer| PeerWay { peer: peer.clone(), way: vxlan::way(&node, &self.underlay, peer) };
-        self.ways = cluster.peers.iter().map(way).collect();
+        let way = |peer: &Peer| PeerWay { peer: peer.clone(), way: vxlan::way(node.config, &self.underlay, peer) };
+        let ways: Vec<_> = cluster.peers.iter().map(way).collect();
+        let desired = vxlan::desired(&node, &ways);
+        self.ways = ways;
         self.addresses.want(desired.addresses.iter().map(|key| (*key, ())).collect());
         self.neighbours.want(desired.neighbours.clone());
         self.fdb.want(desired.fdb.clone());

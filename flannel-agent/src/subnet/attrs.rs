@@ -46,6 +46,12 @@ impl RawJson {
     pub fn text(&self) -> &str {
         self.0.get()
     }
+
+    /// Reads a text that is one JSON value; `what` names it in the error.
+    pub fn parse(what: &'static str, text: &str) -> Result<Self, BadAttrs> {
+        let broken = |error: serde_json::Error| BadAttrs::NotJson { what, problem: error.to_string() };
+        serde_json::from_str::<&RawValue>(text).map(|raw| Self(raw.to_owned())).map_err(broken)
+    }
 }
 
 impl PartialEq for RawJson {
@@ -63,6 +69,14 @@ pub enum BadAttrs {
     #[error("{what} is not a JSON object: {problem}")]
     Json {
         /// The lease's value, or which part of it.
+        what: &'static str,
+        /// What the JSON parser says.
+        problem: String,
+    },
+    /// Not JSON at all.
+    #[error("{what} is not JSON: {problem}")]
+    NotJson {
+        /// The annotation.
         what: &'static str,
         /// What the JSON parser says.
         problem: String,

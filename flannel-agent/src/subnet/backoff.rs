@@ -1,8 +1,9 @@
 //! How long to wait before the next try.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rand::RngExt;
+use tokio::time::sleep_until;
 
 /// Delays that double from `first` to `max`, each varied by up to `jitter` percent either way, so that nodes
 /// that failed together do not return together. Valid by construction.
@@ -47,6 +48,14 @@ impl Delays {
     /// Starts over, after a success.
     pub fn reset(&mut self) {
         self.next = self.backoff.first;
+    }
+}
+
+/// Waits for a moment; for ever when there is none.
+pub(super) async fn until(due: Option<Instant>) {
+    match due {
+        Some(due) => sleep_until(due.into()).await,
+        None => std::future::pending().await,
     }
 }
 

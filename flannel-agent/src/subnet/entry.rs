@@ -20,16 +20,34 @@ pub enum BadLease {
     /// The value cannot be read.
     #[error("malformed value: {0}")]
     Value(BadAttrs),
+    /// The Node has no usable pod CIDR.
+    #[error(transparent)]
+    PodCidr(BadPodCidr),
+}
+
+/// What is wrong with the pod CIDRs of a Node.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadPodCidr {
+    /// There is none.
+    #[error("it has no pod CIDR")]
+    Missing,
+    /// Not a network in CIDR form.
+    #[error("its pod CIDR {0:?} is no network")]
+    Malformed(String),
+    /// More than one of each family.
+    #[error("it has {0} pod CIDRs; there can be one of each family")]
+    TooMany(usize),
 }
 
 /// A lease, or what stands in its place, with its age.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// The name that later changes and the deletion carry: in etcd, the last part of the key.
+    /// The name that later changes and the deletion carry: in etcd the last part of the key, in Kubernetes the
+    /// Node's name.
     pub name: String,
     /// When it was created, on a scale of the store; a renewal does not change it.
     pub created: i64,
-    /// When it was last written, on the same scale.
+    /// When it was last written, on the same scale. The age of a Node in both places: its heartbeats tell nothing.
     pub modified: i64,
     /// What it says.
     pub lease: Result<Lease, BadLease>,

@@ -8,10 +8,10 @@ use std::{
 };
 
 use ipnet::IpNet;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
-use super::{Entry, LeaseAttrs, LeaseKey};
-use crate::config::NetworkConfig;
+use super::{Entry, Hints, LeaseAttrs, LeaseKey, Readiness};
+use crate::config::{ConfigError, NetworkConfig};
 
 /// What we want from the store: a subnet under this configuration, published with these attributes.
 #[derive(Clone, Debug)]
@@ -50,6 +50,21 @@ pub struct OutOfSubnets {
     pub last: IpAddr,
 }
 
+/// The subnet assigned to this node is not in the pod network.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "node {node} has the pod CIDR {subnet}, which is not in the network {network}; make the network configuration agree \
+     with the cluster's pod CIDR"
+)]
+pub struct OutsideNetwork {
+    /// The node.
+    pub node: String,
+    /// Its subnet.
+    pub subnet: IpNet,
+    /// The pod network.
+    pub network: IpNet,
+}
+
 /// Why a lease could not be acquired. `E` is the store's error.
 #[derive(Debug, thiserror::Error)]
 pub enum AcquireError<E: Error> {
@@ -59,6 +74,9 @@ pub enum AcquireError<E: Error> {
     /// No subnet is left.
     #[error(transparent)]
     OutOfSubnets(#[from] OutOfSubnets),
+    /// The subnet assigned to us is not in the pod network.
+    #[error(transparent)]
+    OutsideNetwork(#[from] OutsideNetwork),
     /// Others were faster, each time.
     #[error("the leases changed under each of {tries} attempts to acquire one; the store is busy, try again")]
     Conflict {
@@ -70,7 +88,7 @@ pub enum AcquireError<E: Error> {
 /// How our lease was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LostCause {
-    /// The key is gone: expired, or deleted by somebody.
+    /// It is gone: expired, deleted by somebody, or the node's subnet was changed.
     Deleted,
     /// Another node, of this address if it has one, wrote the key.
     TakenOver {
@@ -92,9 +110,9 @@ impl fmt::Display for LostCause {
 /// What a store reports, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreEvent {
-    /// Everything there is, ours included. From here on, changes follow.
+    /// Everything there is. From here on, changes follow.
     InSync {
-        /// All entries.
+        /// All entries; ours among them, unless the store tells it apart by something else than its content.
         snapshot: Vec<Entry>,
     },
     /// A new or changed entry.
@@ -128,8 +146,26 @@ pub trait SubnetManager: Send + Sized + 'static {
     /// The store's error.
     type Error: Error + Send + Sync + 'static;
 
+    /// Whether the store assigns our subnet, so that its length is the store's choice and not the configuration's.
+    const ASSIGNS_SUBNETS: bool = false;
+
     /// The text of the network configuration. An absent configuration is an error like an absent store.
     fn network_config(&mut self) -> impl Future<Output = Result<String, Self::Error>> + Send;
+
+    /// Reads that text. Where the store assigns the subnets, its rules about cutting the network do not apply.
+    fn parse_config(text: &str) -> Result<NetworkConfig, ConfigError> {
+        if Self::ASSIGNS_SUBNETS { NetworkConfig::parse_assigned(text) } else { NetworkConfig::parse(text) }
+    }
+
+    /// What the store remembers of this node.
+    fn hints(&mut self) -> impl Future<Output = Result<Hints, Self::Error>> + Send {
+        std::future::ready(Ok(Hints::default()))
+    }
+
+    /// Where to say whether this node carries packets; [`Self::run`] passes it on.
+    fn readiness(&mut self) -> Readiness {
+        Readiness::unpublished()
+    }
 
     /// Acquires a lease: our former one where possible.
     fn acquire(
@@ -137,7 +173,21 @@ pub trait SubnetManager: Send + Sized + 'static {
         request: &LeaseRequest,
     ) -> impl Future<Output = Result<OwnLease, AcquireError<Self::Error>>> + Send;
 
-    /// Reports all leases and their changes, and keeps ours: renews it, and acquires again what was lost. Ends
-    /// when the receiver is gone, and never else.
-    fn run(self, request: LeaseRequest, events: mpsc::Sender<StoreEvent>) -> impl Future<Output = ()> + Send + 'static;
+    /// Reports all leases and their changes, and keeps ours: renews it, acquires again what was lost, and publishes
+    /// `attrs` anew when they change (they start as those of the request). Ends when the receiver of events is gone, and
+    /// never else.
+    fn run(
+        self,
+        request: LeaseRequest,
+        attrs: watch::Receiver<LeaseAttrs>,
+        events: mpsc::Sender<StoreEvent>,
+    ) -> impl Future<Output = ()> + Send + 'static;
+}
+
+/// Waits for other attributes to publish. Whoever publishes may be gone; then nothing changes any more.
+pub(super) async fn next_attrs(attrs: &mut watch::Receiver<LeaseAttrs>) -> LeaseAttrs {
+    if attrs.changed().await.is_err() {
+        std::future::pending::<()>().await;
+    }
+    attrs.borrow_and_update().clone()
 }

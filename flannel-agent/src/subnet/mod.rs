@@ -2,7 +2,7 @@
 //!
 //! Three layers. Data as it stands in the store: [`LeaseKey`], [`LeaseAttrs`], [`Entry`]. The pure
 //! [`LeaseSet`], which decides from all entries which peers are believed. And the [`SubnetManager`], which
-//! talks to a store ([`etcd`]) and keeps our own lease alive. Nothing here touches the kernel; subnet.env is
+//! talks to a store ([`etcd`], [`kube`]) and keeps our own lease alive. Nothing here touches the kernel; subnet.env is
 //! [`SubnetEnv`]'s.
 
 mod attrs;
@@ -10,8 +10,11 @@ mod backoff;
 mod complaint;
 mod entry;
 pub mod etcd;
+mod hints;
 mod key;
+pub mod kube;
 mod manager;
+mod readiness;
 mod set;
 mod start;
 mod subnet_env;
@@ -20,10 +23,14 @@ pub use self::{
     attrs::{BadAttrs, LeaseAttrs, RawJson, VxlanData},
     backoff::{Backoff, Delays},
     complaint::Complaint,
-    entry::{BadLease, Entry, Lease},
+    entry::{BadLease, BadPodCidr, Entry, Lease},
+    hints::Hints,
     key::{BadKey, LeaseKey},
-    manager::{AcquireError, LeaseRequest, LostCause, OutOfSubnets, OwnLease, StoreEvent, SubnetManager},
+    manager::{
+        AcquireError, LeaseRequest, LostCause, OutOfSubnets, OutsideNetwork, OwnLease, StoreEvent, SubnetManager,
+    },
+    readiness::Readiness,
     set::{LeaseSet, Peer, RejectReason, Rejected, Resolved},
-    start::{wait_for_config, wait_for_lease},
+    start::{NoLease, wait_for_config, wait_for_hints, wait_for_lease},
     subnet_env::{EnvError, SubnetEnv, read_previous},
 };

@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 
 use tracing::{info, warn};
 
-use super::{AcquireError, Backoff, Complaint, LeaseRequest, OutOfSubnets, OwnLease, SubnetManager};
+use super::{
+    AcquireError, Backoff, Complaint, Hints, LeaseRequest, OutOfSubnets, OutsideNetwork, OwnLease, SubnetManager,
+};
 use crate::config::{ConfigError, NetworkConfig};
 
 const RETRY: Backoff = match Backoff::new(Duration::from_secs(1), Duration::from_secs(1), 10) {
@@ -21,7 +23,7 @@ pub async fn wait_for_config<M: SubnetManager>(manager: &mut M) -> Result<Networ
     let mut retry = Retry::new("the network configuration");
     loop {
         let problem = match manager.network_config().await {
-            Ok(text) => match NetworkConfig::parse(&text) {
+            Ok(text) => match M::parse_config(&text) {
                 Err(error) if !error.is_refusal() => error.to_string(),
                 verdict => {
                     retry.settle();
@@ -34,11 +36,33 @@ pub async fn wait_for_config<M: SubnetManager>(manager: &mut M) -> Result<Networ
     }
 }
 
-/// Waits until the store grants a lease. Only having no subnet left is returned as an error.
-pub async fn wait_for_lease<M: SubnetManager>(
-    manager: &mut M,
-    request: &LeaseRequest,
-) -> Result<OwnLease, OutOfSubnets> {
+/// Waits until the store says what it remembers of this node.
+pub async fn wait_for_hints<M: SubnetManager>(manager: &mut M) -> Hints {
+    let mut retry = Retry::new("the store's word on this node");
+    loop {
+        match manager.hints().await {
+            Ok(hints) => {
+                retry.settle();
+                return hints;
+            }
+            Err(error) => retry.wait(&error.to_string()).await,
+        }
+    }
+}
+
+/// There will be no lease without a change of the network configuration.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoLease {
+    /// No subnet is left.
+    #[error(transparent)]
+    OutOfSubnets(#[from] OutOfSubnets),
+    /// The subnet assigned to us is not in the pod network.
+    #[error(transparent)]
+    OutsideNetwork(#[from] OutsideNetwork),
+}
+
+/// Waits until the store grants a lease. Only what no waiting heals is returned as an error.
+pub async fn wait_for_lease<M: SubnetManager>(manager: &mut M, request: &LeaseRequest) -> Result<OwnLease, NoLease> {
     let mut retry = Retry::new("a subnet lease");
     loop {
         let problem = match manager.acquire(request).await {
@@ -46,7 +70,8 @@ pub async fn wait_for_lease<M: SubnetManager>(
                 retry.settle();
                 return Ok(own);
             }
-            Err(AcquireError::OutOfSubnets(error)) => return Err(error),
+            Err(AcquireError::OutOfSubnets(error)) => return Err(error.into()),
+            Err(AcquireError::OutsideNetwork(error)) => return Err(error.into()),
             Err(error) => error.to_string(),
         };
         retry.wait(&problem).await;

@@ -43,6 +43,12 @@ pub enum NotPlain {
     /// Not asked yet.
     #[error("the route is not known yet")]
     Unknown,
+    /// The rules or policies that may apply cannot be read.
+    #[error("what applies to the path cannot be read: {error}")]
+    Unreadable {
+        /// Why.
+        error: String,
+    },
     /// The kernel finds none.
     #[error("no route: {error}")]
     NoRoute {
@@ -150,4 +156,141 @@ fn next_hop(peer: IpAddr, answer: &RouteAnswer) -> Result<IpAddr, NotPlain> {
 pub(super) fn neighbour_device(answer: &RouteAnswer) -> Option<u32> {
     let direct = answer.kind == RouteType::Unicast && answer.gateway.is_none() && !answer.multipath && !answer.lwtunnel;
     answer.oif.filter(|_| direct)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::netlink::{PortMask, RuleSelector, XfrmAction, XfrmSelector};
+
+    const PEER: &str = "192.168.2.9";
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().expect("an address")
+    }
+
+    fn device() -> Link {
+        Link {
+            index: 2,
+            name: "eth0".to_owned(),
+            mtu: 1500,
+            max_mtu: None,
+            mac: None,
+            up: true,
+            running: true,
+            loopback: false,
+            arphrd: ARPHRD_ETHER,
+            kind: None,
+            controller: None,
+            lower: None,
+            netns: None,
+            vxlan: None,
+        }
+    }
+
+    fn facts() -> Facts {
+        Facts {
+            source: ip("192.168.1.1"),
+            port: 8472,
+            device: Some(device()),
+            rule: None,
+            policies: Vec::new(),
+            policy_default_blocks: false,
+        }
+    }
+
+    fn via_gateway() -> RouteAnswer {
+        RouteAnswer {
+            kind: RouteType::Unicast,
+            oif: Some(2),
+            gateway: Some(ip("192.168.1.254")),
+            mtu: None,
+            multipath: false,
+            nexthop: None,
+            lwtunnel: false,
+            src: None,
+        }
+    }
+
+    fn verdict(facts: &Facts, answer: &RouteAnswer) -> Result<Path, NotPlain> {
+        judge(facts, ip(PEER), answer)
+    }
+
+    #[test]
+    fn the_next_hop_is_the_gateway_or_the_peer() {
+        let path = Path { oif: 2, next_hop: ip("192.168.1.254"), mtu: 1500 };
+        assert_eq!(verdict(&facts(), &via_gateway()), Ok(path));
+        let attached = RouteAnswer { gateway: None, ..via_gateway() };
+        assert_eq!(verdict(&facts(), &attached), Ok(Path { next_hop: ip(PEER), ..path }));
+    }
+
+    #[test]
+    fn the_smaller_mtu_counts() {
+        let mtu = |mtu| verdict(&facts(), &RouteAnswer { mtu, ..via_gateway() }).map(|path| path.mtu);
+        assert_eq!(mtu(Some(1300)), Ok(1300));
+        assert_eq!(mtu(Some(9000)), Ok(1500));
+        assert_eq!(mtu(None), Ok(1500));
+    }
+
+    #[test]
+    fn routes_that_lead_elsewhere_are_not_plain() {
+        let refused = |answer: RouteAnswer| verdict(&facts(), &answer).expect_err("not plain");
+        let other = NotPlain::OtherDevice { oif: 9, name: "eth0".to_owned() };
+        assert_eq!(refused(RouteAnswer { oif: Some(9), ..via_gateway() }), other);
+        assert_eq!(refused(RouteAnswer { multipath: true, oif: None, ..via_gateway() }), NotPlain::Multipath);
+        assert_eq!(refused(RouteAnswer { lwtunnel: true, ..via_gateway() }), NotPlain::LightweightTunnel);
+        let v6 = ip("fe80::1");
+        assert_eq!(refused(RouteAnswer { gateway: Some(v6), ..via_gateway() }), NotPlain::GatewayFamily(v6));
+        for kind in [RouteType::Local, RouteType::Unreachable, RouteType::BlackHole] {
+            assert_eq!(refused(RouteAnswer { kind, ..via_gateway() }), NotPlain::NotUnicast(kind));
+        }
+    }
+
+    #[test]
+    fn the_device_has_to_be_there_up_and_ethernet() {
+        let with = |device| verdict(&Facts { device, ..facts() }, &via_gateway()).expect_err("not plain");
+        assert_eq!(with(None), NotPlain::NoDevice);
+        assert_eq!(with(Some(Link { up: false, ..device() })), NotPlain::DeviceDown("eth0".to_owned()));
+        let wireguard = Link { arphrd: 65534, ..device() };
+        assert_eq!(with(Some(wireguard)), NotPlain::NotEthernet { name: "eth0".to_owned(), arphrd: 65534 });
+    }
+
+    #[test]
+    fn rules_on_more_than_a_lookup_tells_are_not_plain() {
+        let rule = Dependence { priority: 100, on: RuleSelector::FwMark };
+        let facts = Facts { rule: Some(rule), ..facts() };
+        assert_eq!(verdict(&facts, &via_gateway()), Err(NotPlain::Rule(rule)));
+    }
+
+    #[test]
+    fn ipsec_policies_count_where_they_cover_the_tunnel() {
+        let policy = |dst: &str| XfrmPolicy {
+            selector: XfrmSelector {
+                prefixes: Some(("0.0.0.0/0".parse().expect("a prefix"), dst.parse().expect("a prefix"))),
+                proto: 0,
+                sport: PortMask::default(),
+                dport: PortMask::default(),
+                ifindex: 0,
+            },
+            action: XfrmAction::Block,
+            has_templates: false,
+            priority: 0,
+            index: 7,
+            if_id: 0,
+        };
+        let with = |policy| verdict(&Facts { policies: vec![policy], ..facts() }, &via_gateway());
+        assert_eq!(with(policy("192.168.2.0/24")), Err(NotPlain::Ipsec { index: 7 }));
+        assert!(with(policy("192.168.3.0/24")).is_ok());
+        let blocked = Facts { policy_default_blocks: true, ..facts() };
+        assert_eq!(verdict(&blocked, &via_gateway()), Err(NotPlain::IpsecDefault));
+    }
+
+    #[test]
+    fn a_neighbour_is_reached_by_one_route_without_a_gateway() {
+        let attached = RouteAnswer { gateway: None, ..via_gateway() };
+        assert_eq!(neighbour_device(&attached), Some(2));
+        assert_eq!(neighbour_device(&via_gateway()), None);
+        assert_eq!(neighbour_device(&RouteAnswer { multipath: true, oif: None, ..attached.clone() }), None);
+        assert_eq!(neighbour_device(&RouteAnswer { kind: RouteType::Local, ..attached }), None);
+    }
 }

@@ -31,7 +31,7 @@ const IN_FLIGHT: usize = 64;
 #[derive(Debug)]
 pub struct Underlay {
     port: u16,
-    facts: Option<Facts>,
+    facts: Option<Result<Facts, String>>,
     answers: BTreeMap<IpAddr, Result<RouteAnswer, String>>,
 }
 
@@ -54,16 +54,18 @@ impl Underlay {
         self.answers.len() != before
     }
 
-    /// Asks the kernel what is not known yet about the paths from `source` to `peers`, and forgets other peers.
+    /// Asks the kernel what is not known yet about the paths from `source` to `peers`, and forgets other peers. What
+    /// cannot be read makes paths not plain; it stops nothing.
     pub async fn refresh(
         &mut self,
         netlink: &Netlink,
         external: &ExternalInterface,
         source: IpAddr,
         peers: &BTreeSet<IpAddr>,
-    ) -> Result<(), NetlinkError> {
-        if self.facts.is_none() {
-            self.facts = Some(self.read_facts(netlink, external, source).await?);
+    ) {
+        if !matches!(self.facts, Some(Ok(_))) {
+            let facts = self.read_facts(netlink, external, source).await;
+            self.facts = Some(facts.map_err(|error| error.to_string()));
         }
         self.answers.retain(|peer, _| peers.contains(peer));
         let unknown: Vec<IpAddr> = peers.iter().copied().filter(|peer| !self.answers.contains_key(peer)).collect();
@@ -73,16 +75,14 @@ impl Underlay {
             (peer, netlink.route_get(query).await.map_err(|error| error.to_string()))
         });
         self.answers.extend(asked.buffer_unordered(IN_FLIGHT).collect::<Vec<_>>().await);
-        Ok(())
     }
 
     /// The path to a peer, as of the last refresh.
     pub fn path(&self, peer: IpAddr) -> Result<Path, NotPlain> {
-        match (&self.facts, self.answers.get(&peer)) {
-            (Some(facts), Some(Ok(answer))) => judge(facts, peer, answer),
-            (_, Some(Err(error))) => Err(NotPlain::NoRoute { error: error.clone() }),
-            _ => Err(NotPlain::Unknown),
-        }
+        let (Some(facts), Some(answer)) = (&self.facts, self.answers.get(&peer)) else { return Err(NotPlain::Unknown) };
+        let facts = facts.as_ref().map_err(|error| NotPlain::Unreadable { error: error.clone() })?;
+        let answer = answer.as_ref().map_err(|error| NotPlain::NoRoute { error: error.clone() })?;
+        judge(facts, peer, answer)
     }
 
     /// The device by which a peer on our own segment is reached, if it is one: exactly one route, without a gateway.

@@ -6,9 +6,9 @@ use flannel_agent::subnet::{
     LostCause, OwnLease, StoreEvent,
     etcd::{EtcdManager, EtcdOptions},
 };
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
-use crate::support::{BRISK, Cluster, attrs, follow, key, request, until, until_in_sync};
+use crate::support::{BRISK, Cluster, attrs, follow, key, publish, request, until, until_in_sync};
 
 /// The next news of our own lease, which must not be a loss.
 async fn until_own(events: &mut mpsc::Receiver<StoreEvent>) -> OwnLease {
@@ -99,6 +99,34 @@ async fn a_manager_that_holds_nothing_acquires_by_itself() {
     let Some(cluster) = Cluster::shared("by_itself").await else { return };
     let (sender, mut events) = mpsc::channel(64);
     let request = LeaseRequest { previous: Some(key("10.5.9.0-24")), ..request(1) };
-    tokio::spawn(cluster.manager().run(request, sender));
+    let (_attrs, published) = watch::channel(request.attrs.clone());
+    tokio::spawn(cluster.manager().run(request, published, sender));
     assert_eq!(until_own(&mut events).await.key, key("10.5.9.0-24"));
+}
+
+#[tokio::test]
+async fn changed_attributes_are_published_at_once_under_the_same_key() {
+    let Some(cluster) = Cluster::shared("republished").await else { return };
+    let (own, mut events, publish) = publish(cluster.manager(), request(1)).await;
+    until_in_sync(&mut events).await;
+    for n in [2, 3] {
+        publish.send_replace(attrs(n));
+        assert_eq!(until_own(&mut events).await.key, own);
+        let kv = cluster.get(own).await.expect("the key");
+        assert!(kv.lease() != 0 && kv.value_str().expect("text") == attrs(n).to_json());
+    }
+    // What we were is somebody else from now on.
+    cluster.put(&own.to_string(), &attrs(1).to_json()).await;
+    assert_eq!(until_lost(&mut events).await, LostCause::TakenOver { by: attrs(1).public_ip });
+}
+
+#[tokio::test]
+async fn a_reservation_stays_one_when_its_attributes_change() {
+    let Some(cluster) = Cluster::shared("reserved_again").await else { return };
+    cluster.put("10.5.42.0-24", &attrs(1).to_json()).await;
+    let (own, mut events, publish) = publish(cluster.manager(), request(1)).await;
+    publish.send_replace(attrs(2));
+    assert_eq!(until_own(&mut events).await, OwnLease { key: own, expires_at: None });
+    let kv = cluster.get(own).await.expect("the key");
+    assert_eq!((kv.lease(), kv.value_str().expect("text")), (0, attrs(2).to_json().as_str()));
 }

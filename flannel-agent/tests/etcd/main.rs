@@ -8,3 +8,4 @@ mod follow;
 mod hold;
 mod outage;
 mod support;
+mod tls;

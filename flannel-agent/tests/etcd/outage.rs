@@ -1,19 +1,22 @@
 //! Servers that are absent, frozen, restarted, wiped, or ask for a password.
 
 use flannel_agent::subnet::{
-    StoreEvent, SubnetManager as _,
-    etcd::{Credentials, EtcdManager, EtcdOptions},
+    LeaseAttrs, LeaseKey, StoreEvent, SubnetManager as _,
+    etcd::{Credentials, EtcdManager, EtcdOptions, TlsFiles},
     wait_for_config, wait_for_lease,
 };
 use nix::sys::signal::Signal;
-use tokio::time::timeout;
+use tokio::{sync::mpsc, time::timeout};
 
-use crate::support::{BRISK, CONFIG, Cluster, Data, Etcd, PATIENCE, attrs, follow, request, until, until_in_sync};
+use crate::support::{
+    BRISK, CONFIG, Cluster, Data, Etcd, PATIENCE, Proxy, attrs, follow, next, publish, request, until, until_in_sync,
+};
 
 #[tokio::test]
 async fn an_etcd_that_comes_later_is_waited_for() {
     let ports = crate::support::free_ports();
     let options = EtcdOptions {
+        tls: TlsFiles::default(),
         endpoints: vec![format!("http://127.0.0.1:{}", ports[0])],
         prefix: "/later".to_owned(),
         credentials: None,
@@ -137,4 +140,46 @@ async fn user_and_password_are_used_and_never_told() {
     }
     let (_, mut events) = follow(manager(Some("hunter2")), request(1)).await;
     until_in_sync(&mut events).await;
+}
+
+/// Waits until the store is back and our lease is written with these attributes; it must not be lost.
+async fn until_written(cluster: &Cluster, own: LeaseKey, events: &mut mpsc::Receiver<StoreEvent>, attrs: &LeaseAttrs) {
+    let (mut back, mut written) = (false, false);
+    while !(back && written) {
+        match next(events).await {
+            StoreEvent::Resumed | StoreEvent::InSync { .. } => back = true,
+            StoreEvent::OwnLease(_) => {
+                let kv = cluster.get(own).await.expect("the key");
+                written = kv.value_str().expect("text") == attrs.to_json();
+            }
+            StoreEvent::OwnLeaseLost { key, cause } => panic!("{key} is lost: {cause:?}"),
+            _ => {}
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_changed_during_an_outage_is_published_when_it_ends() {
+    let Some(cluster) = Cluster::shared("changed_meanwhile").await else { return };
+    let proxy = Proxy::to(&cluster.etcd.endpoint()).await;
+    let manager = EtcdManager::new(&cluster.options_at(&proxy.endpoint()), BRISK);
+    let (own, mut events, publish) = publish(manager, request(1)).await;
+    until_in_sync(&mut events).await;
+    let until_cut = async |events: &mut mpsc::Receiver<StoreEvent>| {
+        proxy.cut();
+        until(events, |event| matches!(event, StoreEvent::OutOfSync { .. }).then_some(())).await;
+    };
+    until_cut(&mut events).await;
+    publish.send_replace(attrs(2));
+    // One of these is the attempt to publish: the task that reconnects is the one that publishes.
+    proxy.until_refused(3).await;
+    proxy.mend();
+    until_written(&cluster, own, &mut events, &attrs(2)).await;
+
+    // Written meanwhile in the name of what we were: still ours, because nobody knows us by another yet.
+    until_cut(&mut events).await;
+    cluster.put(&own.to_string(), &attrs(2).to_json()).await;
+    publish.send_replace(attrs(3));
+    proxy.mend();
+    until_written(&cluster, own, &mut events, &attrs(3)).await;
 }

@@ -20,7 +20,7 @@ use crate::{
         iperf::tcp_stream,
         rr::{Protocol, RrReport},
     },
-    topology::Two,
+    topology::{OFFLOAD, Two, WIRE},
 };
 
 /// Port of the request and response server.
@@ -68,8 +68,8 @@ impl Bench {
     /// Sets both ends of the cable up for a profile.
     pub(super) fn set_profile(&self, profile: Profile) -> Result<()> {
         let features = match profile {
-            Profile::Offload => "tso on tx-udp_tnl-segmentation on gro off",
-            Profile::Wire => "tso off tx-udp_tnl-segmentation off gro on",
+            Profile::Offload => OFFLOAD,
+            Profile::Wire => WIRE,
         };
         for node in [&self.net.a, &self.net.b] {
             node.sh(&format!("ethtool -K eth0 {features}"))?;

@@ -2,6 +2,7 @@
 
 pub mod iperf;
 pub mod rr;
+pub mod segmented;
 mod tally;
 pub mod udp;
 

@@ -66,6 +66,13 @@ impl UdpReport {
     pub fn lost_count(&self) -> u64 {
         self.sent.saturating_sub(self.received)
     }
+
+    /// Fails unless every datagram arrived, each once, and the receiver's buffer never overflowed.
+    pub fn expect_complete(&self) -> Result<()> {
+        ensure!(self.rcvbuf_errors == 0 && self.receiver_drops == 0, "the receiver fell behind: {self:?}");
+        ensure!(self.lost.is_empty() && self.duplicated == 0 && self.sent > 0, "lost or doubled: {self:?}");
+        Ok(())
+    }
 }
 
 /// A stream that is being sent.

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use flannel_tests::{Agent, AgentOptions, Pair, cluster::VXLAN, eventually};
+use flannel_tests::{Agent, AgentOptions, TwoNodes, cluster::VXLAN, eventually};
 
-fn agent(change: impl Fn(AgentOptions) -> AgentOptions) -> Result<(Pair, Agent)> {
-    let pair = Pair::new("mode", VXLAN)?;
+fn agent(change: impl Fn(AgentOptions) -> AgentOptions) -> Result<(TwoNodes, Agent)> {
+    let pair = TwoNodes::new("mode", VXLAN)?;
     let agent = pair.a.agent(change(pair.options()?))?;
     agent.wait_ready()?;
     Ok((pair, agent))
@@ -99,7 +99,7 @@ fn a_choice_at_run_time_goes_before_the_flag_and_auto_returns_to_it() -> Result<
 
 #[test]
 fn the_network_configuration_names_a_mode_for_nodes_that_choose_none() -> Result<()> {
-    let pair = Pair::new("wide", r#"{"Network":"10.244.0.0/16","Backend":{"Type":"vxlan","Datapath":"kernel"}}"#)?;
+    let pair = TwoNodes::new("wide", r#"{"Network":"10.244.0.0/16","Backend":{"Type":"vxlan","Datapath":"kernel"}}"#)?;
     let agent = pair.a.agent(pair.options()?)?;
     agent.wait_ready()?;
     let mode = agent.status()?["mode"].clone();

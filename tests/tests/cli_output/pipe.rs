@@ -1,10 +1,10 @@
 //! Output that nobody reads to its end.
 
 use anyhow::Result;
-use flannel_tests::{Pair, cluster::VXLAN};
+use flannel_tests::{TwoNodes, cluster::VXLAN};
 
 /// Writes to a pipe whose reader is gone, by descriptor 1 or 2: the exit status, and what the other one says.
-fn into_closed_pipe(pair: &Pair, words: &str, descriptor: u8) -> Result<String> {
+fn into_closed_pipe(pair: &TwoNodes, words: &str, descriptor: u8) -> Result<String> {
     let binary = pair.options()?.binary.display().to_string();
     let script = format!("exec 3> >(:); wait $!; {binary} {words} {descriptor}>&3; echo status $?");
     let output = pair.a.run(["bash", "-c", &script])?;
@@ -13,7 +13,7 @@ fn into_closed_pipe(pair: &Pair, words: &str, descriptor: u8) -> Result<String> 
 
 #[test]
 fn a_reader_that_goes_away_is_no_error() -> Result<()> {
-    let pair = Pair::new("pipe", VXLAN)?;
+    let pair = TwoNodes::new("pipe", VXLAN)?;
     let agent = pair.a.agent(pair.options()?)?;
     agent.wait_ready()?;
     for words in
@@ -26,7 +26,7 @@ fn a_reader_that_goes_away_is_no_error() -> Result<()> {
 
 #[test]
 fn an_error_that_nobody_reads_keeps_its_status() -> Result<()> {
-    let pair = Pair::unconfigured("stderr")?;
+    let pair = TwoNodes::unconfigured("stderr")?;
     for (words, status) in [("run -nope", 2), ("datapath set quick", 2), ("maps dump all", 1)] {
         assert_eq!(into_closed_pipe(&pair, words, 2)?, format!("status {status}\n"), "{words}");
     }

@@ -1,7 +1,7 @@
 //! `status`.
 
 use anyhow::Result;
-use flannel_tests::{HandLease, Lab, Pair, cluster::VXLAN};
+use flannel_tests::{HandLease, Lab, TwoNodes, cluster::VXLAN};
 use serde_json::Value;
 
 fn binary() -> Result<String> {
@@ -10,7 +10,7 @@ fn binary() -> Result<String> {
 
 #[test]
 fn a_living_agent_is_shown_with_lease_store_device_and_peers() -> Result<()> {
-    let pair = Pair::new("alive", VXLAN)?;
+    let pair = TwoNodes::new("alive", VXLAN)?;
     let own = HandLease::new(5, "192.168.1.11", "02:00:00:00:00:05");
     pair.etcd.put(&own.key(), &own.value(), None)?;
     HandLease::new(9, "192.168.1.99", "02:00:00:00:00:09").put(&pair.etcd)?;
@@ -41,7 +41,7 @@ fn a_living_agent_is_shown_with_lease_store_device_and_peers() -> Result<()> {
 /// The dead cannot be asked, but their pins can.
 #[test]
 fn a_dead_agent_is_shown_as_such_with_what_its_pins_tell() -> Result<()> {
-    let pair = Pair::new("dead", VXLAN)?;
+    let pair = TwoNodes::new("dead", VXLAN)?;
     HandLease::new(9, "192.168.1.99", "02:00:00:00:00:09").put(&pair.etcd)?;
     let agent = pair.a.agent(pair.options()?)?;
     agent.wait_ready()?;
@@ -83,7 +83,7 @@ fn a_node_on_which_no_agent_ever_ran_says_so() -> Result<()> {
 
 #[test]
 fn an_agent_that_waits_says_for_what() -> Result<()> {
-    let pair = Pair::unconfigured("waits")?;
+    let pair = TwoNodes::unconfigured("waits")?;
     let agent = pair.a.agent(pair.options()?)?;
     agent.wait_log(&["waiting for the network configuration"])?;
     let text = agent.cli(&["status"])?.stdout;

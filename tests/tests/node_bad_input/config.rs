@@ -4,13 +4,13 @@ use std::{thread, time::Duration};
 
 use anyhow::Result;
 use flannel_tests::{
-    Pair,
+    TwoNodes,
     cluster::{CONFIG_KEY, VXLAN},
 };
 
 /// The agent's end under this configuration: its output.
 fn refused(config: &str) -> Result<String> {
-    let pair = Pair::new("refused", config)?;
+    let pair = TwoNodes::new("refused", config)?;
     let (code, text) = pair.a.agent(pair.options()?)?.wait_end()?;
     assert_eq!(code, 1, "{config}:\n{text}");
     assert!(text.contains("error: the network configuration cannot be served: "), "{text}");
@@ -52,7 +52,7 @@ fn a_configuration_that_asks_for_what_is_not_built_ends_the_agent() -> Result<()
 /// A slip is waited out: told once with its value, and the agent comes up when it is mended.
 #[test]
 fn a_slip_in_the_configuration_is_waited_out_and_named() -> Result<()> {
-    let pair = Pair::unconfigured("slip")?;
+    let pair = TwoNodes::unconfigured("slip")?;
     let agent = pair.a.agent(pair.options()?)?;
     agent.wait_log(&["etcd has no key /coreos.com/network/config; write the network configuration there"])?;
     for (config, message) in [
@@ -94,7 +94,7 @@ fn a_slip_in_the_configuration_is_waited_out_and_named() -> Result<()> {
 /// The store is asked every second or so; the log must not show each time.
 #[test]
 fn a_slip_that_stays_is_told_once() -> Result<()> {
-    let pair = Pair::new("once", "{")?;
+    let pair = TwoNodes::new("once", "{")?;
     let agent = pair.a.agent(pair.options()?)?;
     let message = "the network configuration is not a JSON object";
     agent.wait_log(&[message])?;
@@ -105,7 +105,7 @@ fn a_slip_that_stays_is_told_once() -> Result<()> {
 
 #[test]
 fn a_configuration_with_an_unknown_key_is_served_with_a_warning() -> Result<()> {
-    let pair = Pair::new("odd", r#"{"Network":"10.244.0.0/16","Backend":{"Type":"vxlan","DirectRoutes":true}}"#)?;
+    let pair = TwoNodes::new("odd", r#"{"Network":"10.244.0.0/16","Backend":{"Type":"vxlan","DirectRoutes":true}}"#)?;
     let agent = pair.a.agent(pair.options()?)?;
     agent.wait_ready()?;
     agent.wait_log(&["Backend in the network configuration has the unknown key \"DirectRoutes\"; it is ignored"])

@@ -3,11 +3,11 @@
 use std::{env, path::PathBuf};
 
 use anyhow::Result;
-use flannel_tests::{AgentOptions, Pair, cluster::VXLAN, not_run};
+use flannel_tests::{AgentOptions, TwoNodes, cluster::VXLAN, not_run};
 
 /// A ready node under this configuration, on which the programs are not used for a reason with `words` in it.
 fn kernel_because(config: &str, change: impl Fn(AgentOptions) -> AgentOptions, words: &str) -> Result<()> {
-    let pair = Pair::new("kernel", config)?;
+    let pair = TwoNodes::new("kernel", config)?;
     let a = pair.a.agent(change(pair.options()?))?;
     let b = pair.b.agent(pair.options()?)?;
     for agent in [&a, &b] {

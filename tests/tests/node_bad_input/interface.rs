@@ -1,9 +1,9 @@
 //! The external interface.
 
 use anyhow::Result;
-use flannel_tests::{AgentOptions, Pair, cluster::VXLAN};
+use flannel_tests::{AgentOptions, TwoNodes, cluster::VXLAN};
 
-fn refused(pair: &Pair, flags: &[&str]) -> Result<String> {
+fn refused(pair: &TwoNodes, flags: &[&str]) -> Result<String> {
     let mut options: AgentOptions = pair.options()?;
     options.flags.retain(|flag| !flag.starts_with("--iface"));
     options.flags.extend(flags.iter().map(|flag| (*flag).to_owned()));
@@ -14,10 +14,10 @@ fn refused(pair: &Pair, flags: &[&str]) -> Result<String> {
 
 #[test]
 fn an_interface_that_is_not_there_is_named_with_those_that_are() -> Result<()> {
-    let pair = Pair::new("nope", VXLAN)?;
+    let pair = TwoNodes::new("nope", VXLAN)?;
     let text = refused(&pair, &["--iface=nope", "--iface=192.0.2.7"])?;
     for part in [
-        "no --iface value fits:\n  nope: no such interface\n  192.0.2.7: no interface has this address",
+        "no interface fits what was asked for:\n  nope: no such interface\n  192.0.2.7: no interface has this address",
         "pass --iface with the name or a local address of one of:\n",
         "  eth0 (up): 192.168.1.11",
     ] {
@@ -28,7 +28,7 @@ fn an_interface_that_is_not_there_is_named_with_those_that_are() -> Result<()> {
 
 #[test]
 fn an_interface_without_an_address_is_refused() -> Result<()> {
-    let pair = Pair::new("bare", VXLAN)?;
+    let pair = TwoNodes::new("bare", VXLAN)?;
     pair.a.sh("ip link add bare0 type bridge")?;
     let text = refused(&pair, &["--iface=bare0"])?;
     assert!(text.contains("bare0: no usable IPv4 address"), "{text}");
@@ -37,7 +37,7 @@ fn an_interface_without_an_address_is_refused() -> Result<()> {
 
 #[test]
 fn a_host_without_a_default_route_must_be_told_its_interface() -> Result<()> {
-    let pair = Pair::new("route", VXLAN)?;
+    let pair = TwoNodes::new("route", VXLAN)?;
     let text = refused(&pair, &[])?;
     for part in ["there is no IPv4 default route; pass --iface", "  eth0 (up): 192.168.1.11"] {
         assert!(text.contains(part), "{part} in:\n{text}");
@@ -47,7 +47,7 @@ fn a_host_without_a_default_route_must_be_told_its_interface() -> Result<()> {
 
 #[test]
 fn a_public_address_that_is_not_local_needs_an_interface() -> Result<()> {
-    let pair = Pair::new("public", VXLAN)?;
+    let pair = TwoNodes::new("public", VXLAN)?;
     let text = refused(&pair, &["--public-ip=192.0.2.7"])?;
     assert!(text.contains("--public-ip 192.0.2.7 without --iface has to be an address of this host"), "{text}");
     Ok(())

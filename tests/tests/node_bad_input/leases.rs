@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{
-    HandLease, Pair, TunnelState,
+    HandLease, TunnelState, TwoNodes,
     cluster::{LEASES, VXLAN},
 };
 use serde_json::Value;
@@ -70,7 +70,7 @@ fn rejected(status: &Value) -> BTreeMap<&str, &str> {
 
 #[test]
 fn every_bad_lease_is_refused_alone_with_its_key_and_reason() -> Result<()> {
-    let pair = Pair::new("leases", VXLAN)?;
+    let pair = TwoNodes::new("leases", VXLAN)?;
     let [a, b] = pair.agents()?;
     let (near, far) = (pair.a.add_pod("p1")?, pair.b.add_pod("p1")?);
     near.ping(far.ip())?;
@@ -114,7 +114,7 @@ fn every_bad_lease_is_refused_alone_with_its_key_and_reason() -> Result<()> {
 /// In the eyes of others the later of two leases with one MAC counts, so they may follow this one. We know better.
 #[test]
 fn a_lease_with_our_mac_is_refused() -> Result<()> {
-    let pair = Pair::new("ourmac", VXLAN)?;
+    let pair = TwoNodes::new("ourmac", VXLAN)?;
     let agent = pair.a.agent(pair.options()?)?;
     agent.wait_ready()?;
     let before = TunnelState::of(&pair.a)?;
@@ -133,7 +133,7 @@ fn a_lease_with_our_mac_is_refused() -> Result<()> {
 /// What kept a lease out goes, and the lease comes in without a restart.
 #[test]
 fn a_bad_lease_that_is_mended_becomes_a_peer() -> Result<()> {
-    let pair = Pair::new("mended", VXLAN)?;
+    let pair = TwoNodes::new("mended", VXLAN)?;
     let agent = pair.a.agent(pair.options()?)?;
     agent.wait_ready()?;
     let good = HandLease::new(9, FREE_IP, FREE_MAC);

@@ -1,11 +1,11 @@
 //! An agent that may not do all it would.
 
 use anyhow::Result;
-use flannel_tests::{Pair, cluster::VXLAN};
+use flannel_tests::{TwoNodes, cluster::VXLAN};
 
 #[test]
 fn an_agent_that_may_not_change_the_network_says_so_and_ends() -> Result<()> {
-    let pair = Pair::new("admin", VXLAN)?;
+    let pair = TwoNodes::new("admin", VXLAN)?;
     let agent = pair.a.agent(pair.options()?.wrapped_by("setpriv --bounding-set=-net_admin --"))?;
     let (code, text) = agent.wait_end()?;
     assert_eq!(code, 1, "{text}");
@@ -17,7 +17,7 @@ fn an_agent_that_may_not_change_the_network_says_so_and_ends() -> Result<()> {
 /// The kernel path needs CAP_NET_ADMIN alone.
 #[test]
 fn an_agent_that_may_not_load_programs_serves_by_the_kernel_and_says_why() -> Result<()> {
-    let pair = Pair::new("bpf", VXLAN)?;
+    let pair = TwoNodes::new("bpf", VXLAN)?;
     let unable = "setpriv --bounding-set=-bpf,-perfmon,-sys_admin --";
     let a = pair.a.agent(pair.options()?.wrapped_by(unable))?;
     let b = pair.b.agent(pair.options()?)?;
@@ -40,7 +40,7 @@ fn an_agent_that_may_not_load_programs_serves_by_the_kernel_and_says_why() -> Re
 /// What the message of a missing privilege asks for is enough where a bpf filesystem is mounted.
 #[test]
 fn the_privileges_the_message_names_are_enough() -> Result<()> {
-    let pair = Pair::new("enough", VXLAN)?;
+    let pair = TwoNodes::new("enough", VXLAN)?;
     let named = "setpriv --bounding-set=-all,+net_admin,+bpf,+perfmon --";
     let agent = pair.a.agent(pair.options()?.wrapped_by(named))?;
     agent.wait_ready()?;

@@ -1,12 +1,12 @@
 //! An etcd that is out of reach.
 
 use anyhow::{Result, ensure};
-use flannel_tests::{Agent, Pair, TunnelState, cluster::VXLAN};
+use flannel_tests::{Agent, TunnelState, TwoNodes, cluster::VXLAN};
 
 /// Peers stay in the kernel and packets flow, while the agent says that it does not see the store.
 fn rides_out(
     agent: &Agent,
-    pair: &Pair,
+    pair: &TwoNodes,
     away: impl FnOnce() -> Result<()>,
     back: impl FnOnce() -> Result<()>,
 ) -> Result<()> {
@@ -29,7 +29,7 @@ fn rides_out(
 
 #[test]
 fn an_agent_rides_out_a_store_that_dies() -> Result<()> {
-    let pair = Pair::new("dies", VXLAN)?;
+    let pair = TwoNodes::new("dies", VXLAN)?;
     let [a, _b] = pair.agents()?;
     rides_out(&a, &pair, || pair.etcd.stop(), || pair.etcd.start())
 }
@@ -37,14 +37,14 @@ fn an_agent_rides_out_a_store_that_dies() -> Result<()> {
 /// A frozen server keeps its connections, so only pings tell.
 #[test]
 fn an_agent_rides_out_a_store_that_freezes() -> Result<()> {
-    let pair = Pair::new("freezes", VXLAN)?;
+    let pair = TwoNodes::new("freezes", VXLAN)?;
     let [a, _b] = pair.agents()?;
     rides_out(&a, &pair, || pair.etcd.pause(), || pair.etcd.resume())
 }
 
 #[test]
 fn an_agent_waits_for_a_store_that_is_not_there_yet() -> Result<()> {
-    let pair = Pair::new("later", VXLAN)?;
+    let pair = TwoNodes::new("later", VXLAN)?;
     pair.etcd.stop()?;
     let agent = pair.a.agent(pair.options()?)?;
     agent.wait_log(&[

@@ -18,11 +18,19 @@ fn refused(flags: &[&str], environment: &[(&str, &str)]) -> Result<String> {
 #[test]
 fn every_mistake_on_the_command_line_is_told_at_once() -> Result<()> {
     let text = refused(
-        &["--nonsense", "--datapath=quick", "--subnet-lease-renew-margin=1440", "--public-ip=fd00::1", "bare"],
+        &[
+            "--nonsense",
+            "--iface-regex=eth(",
+            "--datapath=quick",
+            "--subnet-lease-renew-margin=1440",
+            "--public-ip=fd00::1",
+            "bare",
+        ],
         &[("FLANNELD_V", "loud"), ("FLANNELD_KUBE_SUBNET_MGR", "true")],
     )?;
     for mistake in [
         "unknown flag --nonsense",
+        "--iface-regex=eth( is no regular expression: error: unclosed group",
         "--datapath is \"quick\", expected kernel, encap or auto",
         "--subnet-lease-renew-margin is \"1440\", expected 1 to 1439 minutes",
         "--public-ip is \"fd00::1\", expected an IPv4 address",
@@ -37,15 +45,11 @@ fn every_mistake_on_the_command_line_is_told_at_once() -> Result<()> {
 
 #[test]
 fn what_is_not_built_is_refused_by_name() -> Result<()> {
-    let text = refused(
-        &["--ip-masq", "--datapath=fast", "--iface-regex=^eth", "--etcd-endpoints=https://192.0.2.1:2379"],
-        &[],
-    )?;
+    let text = refused(&["--ip-masq", "--datapath=fast", "--ip-blackhole-route"], &[])?;
     for mistake in [
         "--ip-masq=true is not built yet",
         "--datapath=fast is not built yet",
-        "--iface-regex=^eth is not built yet; leave it out",
-        "--etcd-endpoints has \"https://192.0.2.1:2379\"; TLS is not built yet, write http://",
+        "--ip-blackhole-route=true is not built yet; leave it out or set it to false",
     ] {
         assert!(text.contains(mistake), "{mistake} in:\n{text}");
     }

@@ -3,13 +3,13 @@
 use std::{thread, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_tests::{Agent, HandLease, Pair, TunnelState, cluster::VXLAN, eventually, snapshot::Snapshot};
+use flannel_tests::{Agent, HandLease, TunnelState, TwoNodes, cluster::VXLAN, eventually, snapshot::Snapshot};
 
 /// Events announce what somebody did; the periodic look at everything comes only every 30 s.
 const SECONDS: Duration = Duration::from_secs(10);
 
-fn node_with_a_peer(name: &str) -> Result<(Pair, Agent)> {
-    let pair = Pair::new(name, VXLAN)?;
+fn node_with_a_peer(name: &str) -> Result<(TwoNodes, Agent)> {
+    let pair = TwoNodes::new(name, VXLAN)?;
     let own = HandLease::new(5, "192.168.1.11", "02:00:00:00:00:05");
     pair.etcd.put(&own.key(), &own.value(), None)?;
     let agent = pair.a.agent(pair.options()?)?;
@@ -106,8 +106,9 @@ fn a_changed_mtu_or_mac_of_the_device_is_mended() -> Result<()> {
 #[test]
 fn programs_that_somebody_takes_off_come_back() -> Result<()> {
     let (pair, agent) = node_with_a_peer("programs")?;
-    let attached =
-        |pair: &Pair| -> Result<Vec<String>> { Ok(Snapshot::of(&pair.a)?.section("tcx").map(str::to_owned).collect()) };
+    let attached = |pair: &TwoNodes| -> Result<Vec<String>> {
+        Ok(Snapshot::of(&pair.a)?.section("tcx").map(str::to_owned).collect())
+    };
     let wanted = attached(&pair)?;
     assert_eq!(wanted.len(), 3, "{wanted:?}");
     let index = agent.status()?["device"]["index"].as_u64().context("an index")?;
@@ -139,7 +140,7 @@ fn objects_of_others_stay_untouched() -> Result<()> {
         pair.a.sh(foreign)?;
     }
     let before = Snapshot::of(&pair.a)?;
-    let dynamic = |pair: &Pair| -> Result<String> {
+    let dynamic = |pair: &TwoNodes| -> Result<String> {
         let neighbour = pair.a.sh("ip neigh show 192.168.77.9 dev flannel.1")?.stdout;
         Ok(neighbour + &pair.a.sh("bridge fdb get 02:00:00:00:00:78 dev flannel.1 self")?.stdout)
     };

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{
-    Agent, HandLease, Pair, TunnelState,
+    Agent, HandLease, TunnelState, TwoNodes,
     cluster::{LEASES, VXLAN},
     eventually,
     load::{UdpLoad, UdpRun},
@@ -18,8 +18,8 @@ fn own_key(agent: &Agent) -> Result<String> {
 }
 
 /// What we send goes on meanwhile: our routes to the peers do not depend on our own lease.
-fn is_acquired_again(take: impl FnOnce(&Pair, &str) -> Result<()>) -> Result<()> {
-    let pair = Pair::new("lost", VXLAN)?;
+fn is_acquired_again(take: impl FnOnce(&TwoNodes, &str) -> Result<()>) -> Result<()> {
+    let pair = TwoNodes::new("lost", VXLAN)?;
     let [a, _b] = pair.agents()?;
     let (near, far) = (pair.a.add_pod("p1")?, pair.b.add_pod("p1")?);
     near.ping(far.ip())?;
@@ -52,7 +52,7 @@ fn a_lease_revoked_under_traffic_is_acquired_again() -> Result<()> {
 fn an_agent_whose_subnet_is_taken_over_waits_for_it_and_is_not_ready() -> Result<()> {
     let one_each =
         r#"{"Network":"10.244.0.0/16","SubnetMin":"10.244.1.0","SubnetMax":"10.244.2.0","Backend":{"Type":"vxlan"}}"#;
-    let pair = Pair::new("taken", one_each)?;
+    let pair = TwoNodes::new("taken", one_each)?;
     let [a, _b] = pair.agents()?;
     let (key, before) = (own_key(&a)?, TunnelState::of(&pair.a)?);
     let thief = HandLease::new(1, "192.168.1.99", "02:00:00:00:00:99");
@@ -75,7 +75,7 @@ fn an_agent_whose_subnet_is_taken_over_waits_for_it_and_is_not_ready() -> Result
 /// Without this a restart would be needed when the lease is shorter than the process's life.
 #[test]
 fn a_short_lease_is_renewed_in_time() -> Result<()> {
-    let pair = Pair::new("short", VXLAN)?;
+    let pair = TwoNodes::new("short", VXLAN)?;
     let agent = pair.a.agent(pair.options()?.flag("--subnet-lease-ttl=4").flag("--subnet-lease-renew-margin=720"))?;
     agent.wait_ready()?;
     let key = own_key(&agent)?;
@@ -97,7 +97,7 @@ fn a_short_lease_is_renewed_in_time() -> Result<()> {
 /// in etcd: it must not turn the node's own pods into somebody else's.
 #[test]
 fn a_changed_public_address_reaches_the_peers_and_spares_the_pods_that_are_there() -> Result<()> {
-    let pair = Pair::new("moved", VXLAN)?;
+    let pair = TwoNodes::new("moved", VXLAN)?;
     let [a, b] = pair.agents()?;
     let (pod, former) = (pair.a.add_pod("p0")?, own_key(&a)?);
     a.sigterm_and_wait()?;

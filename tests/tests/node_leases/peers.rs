@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_tests::{Agent, HandLease, Pair, TunnelState, cluster::VXLAN, eventually};
+use flannel_tests::{Agent, HandLease, TunnelState, TwoNodes, cluster::VXLAN, eventually};
 use serde_json::Value;
 
 fn nine() -> HandLease {
@@ -23,7 +23,7 @@ fn in_map(agent: &Agent, subnet: &str) -> Result<Vec<Value>> {
 
 #[test]
 fn a_peer_that_left_while_we_were_down_is_swept_and_foreign_routes_stay() -> Result<()> {
-    let pair = Pair::new("sweep", VXLAN)?;
+    let pair = TwoNodes::new("sweep", VXLAN)?;
     let agent = pair.a.agent(pair.options()?)?;
     agent.wait_ready()?;
     let without = TunnelState::of(&pair.a)?;
@@ -52,7 +52,7 @@ fn a_peer_that_left_while_we_were_down_is_swept_and_foreign_routes_stay() -> Res
 
 #[test]
 fn a_peer_that_leaves_takes_its_entries_with_it() -> Result<()> {
-    let pair = Pair::new("leaves", VXLAN)?;
+    let pair = TwoNodes::new("leaves", VXLAN)?;
     let agent = pair.a.agent(pair.options()?)?;
     agent.wait_ready()?;
     ten().put(&pair.etcd)?;
@@ -71,7 +71,7 @@ fn a_peer_that_leaves_takes_its_entries_with_it() -> Result<()> {
 /// Stock flannel leaves the old FDB entry behind.
 #[test]
 fn a_peer_that_changes_its_mac_is_followed_without_leftovers() -> Result<()> {
-    let pair = Pair::new("mac", VXLAN)?;
+    let pair = TwoNodes::new("mac", VXLAN)?;
     let agent = pair.a.agent(pair.options()?)?;
     agent.wait_ready()?;
     nine().put(&pair.etcd)?;
@@ -90,7 +90,7 @@ fn a_peer_that_changes_its_mac_is_followed_without_leftovers() -> Result<()> {
 
 #[test]
 fn a_peer_that_changes_its_address_is_followed() -> Result<()> {
-    let pair = Pair::new("address", VXLAN)?;
+    let pair = TwoNodes::new("address", VXLAN)?;
     let agent = pair.a.agent(pair.options()?)?;
     agent.wait_ready()?;
     nine().put(&pair.etcd)?;

@@ -1,7 +1,7 @@
 //! Our kernel objects against those that stock's own commands make in a twin of the node.
 
 use anyhow::{Context as _, Result};
-use flannel_tests::{HandLease, Node, Pair, TunnelState, cluster, stock};
+use flannel_tests::{HandLease, Node, TunnelState, TwoNodes, cluster, stock};
 use serde_json::Value;
 
 const DIRECT: &str = r#"{"Network":"10.244.0.0/16","Backend":{"Type":"vxlan","DirectRouting":true}}"#;
@@ -11,8 +11,8 @@ fn peers() -> [HandLease; 2] {
 }
 
 /// A node with the subnet 10.244.5.0/24 and two peers, run by the agent, and its twin without one.
-fn node_and_twin(config: &str) -> Result<(Pair, Node)> {
-    let pair = Pair::new("shape", config)?;
+fn node_and_twin(config: &str) -> Result<(TwoNodes, Node)> {
+    let pair = TwoNodes::new("shape", config)?;
     pair.a.sh("ip route add default via 192.168.1.12")?;
     let own = HandLease::new(5, "192.168.1.11", "02:00:00:00:00:05");
     pair.etcd.put(&own.key(), &own.value(), None)?;
@@ -79,7 +79,7 @@ fn direct_routes_equal_stocks_except_for_their_protocol() -> Result<()> {
 /// A node changes hands: the objects stock left are taken over in place, without duplicates or leftovers.
 #[test]
 fn what_stock_left_is_adopted() -> Result<()> {
-    let pair = Pair::new("adopt", cluster::VXLAN)?;
+    let pair = TwoNodes::new("adopt", cluster::VXLAN)?;
     let mac = "02:00:00:00:00:05";
     let own = HandLease::new(5, "192.168.1.11", mac);
     own.put(&pair.etcd)?;

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use flannel_tests::{Agent, HandLease, Pair, cluster::VXLAN, load::udp_stream, stock};
+use flannel_tests::{Agent, HandLease, TwoNodes, cluster::VXLAN, load::udp_stream, stock};
 
 const STOCK_MAC: &str = "02:00:00:00:00:08";
 
 /// The agent on `a`; on `b` what stock flannel would have made for the two of them, udpcsum on.
-fn mixed_cluster() -> Result<(Pair, Agent)> {
-    let pair = Pair::new("mixed", VXLAN)?;
+fn mixed_cluster() -> Result<(TwoNodes, Agent)> {
+    let pair = TwoNodes::new("mixed", VXLAN)?;
     HandLease::new(8, "192.168.1.12", STOCK_MAC).put(&pair.etcd)?;
     let agent = pair.a.agent(pair.options()?)?;
     agent.wait_ready()?;

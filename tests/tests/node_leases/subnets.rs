@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{
-    Agent, AgentOptions, Lab, Pair,
+    Agent, AgentOptions, Lab, TwoNodes,
     cluster::{self, VXLAN},
     eventually,
     topology::{ROUTER, Three},
@@ -40,7 +40,7 @@ fn three_agents_get_disjoint_subnets_and_each_others_as_peers() -> Result<()> {
 
 #[test]
 fn a_restart_keeps_subnet_and_mac() -> Result<()> {
-    let pair = Pair::new("again", VXLAN)?;
+    let pair = TwoNodes::new("again", VXLAN)?;
     let agent = pair.a.agent(pair.options()?)?;
     agent.wait_ready()?;
     let identity = |agent: &Agent| -> Result<_> {
@@ -64,7 +64,7 @@ fn a_restart_keeps_subnet_and_mac() -> Result<()> {
 /// The lease may be gone by then; the file remembers.
 #[test]
 fn a_node_whose_lease_ran_out_gets_its_former_subnet_back() -> Result<()> {
-    let pair = Pair::new("former", VXLAN)?;
+    let pair = TwoNodes::new("former", VXLAN)?;
     let agent = pair.a.agent(pair.options()?)?;
     agent.wait_ready()?;
     let before = subnet(&agent)?;
@@ -114,7 +114,7 @@ fn agents_that_race_for_the_last_subnets_each_get_one_and_the_last_is_told() -> 
 #[test]
 fn subnet_env_has_stocks_text_and_mode() -> Result<()> {
     use std::{fs, os::unix::fs::PermissionsExt as _};
-    let pair = Pair::new("env", VXLAN)?;
+    let pair = TwoNodes::new("env", VXLAN)?;
     let reservation = flannel_tests::HandLease::new(7, "192.168.1.11", "02:00:00:00:00:07");
     pair.etcd.put(&reservation.key(), &reservation.value(), None)?;
     let agent = pair.a.agent(pair.options()?)?;

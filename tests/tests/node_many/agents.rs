@@ -1,12 +1,12 @@
 //! Several agents on one machine.
 
 use anyhow::{Context as _, Result};
-use flannel_tests::{AgentOptions, Pair, cluster::VXLAN, eventually};
+use flannel_tests::{AgentOptions, TwoNodes, cluster::VXLAN, eventually};
 use std::time::Duration;
 
 #[test]
 fn a_second_agent_with_the_same_state_directory_is_refused() -> Result<()> {
-    let pair = Pair::new("second", VXLAN)?;
+    let pair = TwoNodes::new("second", VXLAN)?;
     let first = pair.a.agent(pair.options()?)?;
     first.wait_ready()?;
     let (code, text) = pair.a.agent(pair.options()?)?.wait_end()?;
@@ -21,7 +21,7 @@ fn a_second_agent_with_the_same_state_directory_is_refused() -> Result<()> {
 /// The lock belongs to the process: nothing has to be tidied up after a crash.
 #[test]
 fn a_killed_agent_leaves_its_state_directory_to_the_next() -> Result<()> {
-    let pair = Pair::new("next", VXLAN)?;
+    let pair = TwoNodes::new("next", VXLAN)?;
     let first = pair.a.agent(pair.options()?)?;
     first.wait_ready()?;
     first.kill9()?;
@@ -31,7 +31,7 @@ fn a_killed_agent_leaves_its_state_directory_to_the_next() -> Result<()> {
 /// Same device, same paths, same names: each network and mount namespace is a world of its own.
 #[test]
 fn agents_in_different_namespaces_do_not_meet() -> Result<()> {
-    let pair = Pair::new("worlds", VXLAN)?;
+    let pair = TwoNodes::new("worlds", VXLAN)?;
     let [a, b] = pair.agents()?;
     for agent in [&a, &b] {
         assert_eq!(agent.status()?["device"]["name"], "flannel.1");
@@ -47,7 +47,7 @@ fn agents_in_different_namespaces_do_not_meet() -> Result<()> {
 
 #[test]
 fn state_directory_pin_root_and_subnet_file_follow_their_options() -> Result<()> {
-    let pair = Pair::new("elsewhere", VXLAN)?;
+    let pair = TwoNodes::new("elsewhere", VXLAN)?;
     let options = AgentOptions {
         state_dir: "/run/other/state".to_owned(),
         pin_root: "/run/other/bpf".to_owned(),

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use flannel_tests::{Pair, cluster::VXLAN, eventually, pair::STORE};
+use flannel_tests::{TwoNodes, cluster::VXLAN, eventually, two_nodes::STORE};
 
 #[test]
 fn under_flannelds_name_it_takes_flannelds_flags_and_variables() -> Result<()> {
-    let pair = Pair::new("name", VXLAN)?;
+    let pair = TwoNodes::new("name", VXLAN)?;
     let options = pair.options()?;
     let binary = options.binary.display().to_string();
     pair.a.run(["ln", "-s", &binary, "/run/flanneld"])?;
@@ -40,7 +40,7 @@ fn under_flannelds_name_it_takes_flannelds_flags_and_variables() -> Result<()> {
 
 #[test]
 fn under_flannelds_name_version_and_help_go_where_flanneld_sends_them() -> Result<()> {
-    let pair = Pair::unconfigured("version")?;
+    let pair = TwoNodes::unconfigured("version")?;
     let binary = pair.options()?.binary.display().to_string();
     pair.a.run(["ln", "-s", &binary, "/run/flanneld"])?;
     let version = pair.a.run(["/run/flanneld", "-version"])?;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_tests::{Agent, HandLease, Pair, TunnelState, eventually};
+use flannel_tests::{Agent, HandLease, TunnelState, TwoNodes, eventually};
 
 /// 1024 subnets.
 const CONFIG: &str =
@@ -25,14 +25,14 @@ fn many() -> Vec<HandLease> {
 }
 
 /// Routes, neighbours, FDB entries and entries of the peer map.
-fn counts(pair: &Pair, agent: &Agent) -> Result<[usize; 4]> {
+fn counts(pair: &TwoNodes, agent: &Agent) -> Result<[usize; 4]> {
     let state = TunnelState::of(&pair.a)?;
     let dump = agent.cli_json(&["maps", "dump", "peers", "-o", "json"])?;
     let [routes, neighbours, fdb] = ["route", "neighbour", "fdb"].map(|kind| state.matching(&[kind]).len());
     Ok([routes, neighbours, fdb, dump["peers"].as_array().context("peers")?.len()])
 }
 
-fn until(pair: &Pair, agent: &Agent, count: usize) -> Result<()> {
+fn until(pair: &TwoNodes, agent: &Agent, count: usize) -> Result<()> {
     eventually(&format!("{count} of each"), LIMIT, || {
         let counts = counts(pair, agent)?;
         ensure!(counts == [count; 4], "{counts:?}");
@@ -42,7 +42,7 @@ fn until(pair: &Pair, agent: &Agent, count: usize) -> Result<()> {
 
 #[test]
 fn three_hundred_peers_come_and_go() -> Result<()> {
-    let pair = Pair::new("many", CONFIG)?;
+    let pair = TwoNodes::new("many", CONFIG)?;
     pair.a.sh("ip route add default via 192.168.1.12")?;
     let agent = pair.a.agent(pair.options()?)?;
     agent.wait_ready()?;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use flannel_tests::{
-    Pair,
+    TwoNodes,
     cluster::VXLAN,
     eventually,
     load::{UdpLoad, UdpRun},
@@ -13,7 +13,7 @@ use flannel_tests::{
 
 #[test]
 fn sigterm_ends_with_0_and_leaves_the_datapath_up() -> Result<()> {
-    let pair = Pair::new("term", VXLAN)?;
+    let pair = TwoNodes::new("term", VXLAN)?;
     let [a, _b] = pair.agents()?;
     let (near, far) = (pair.a.add_pod("p1")?, pair.b.add_pod("p1")?);
     near.ping(far.ip())?;
@@ -39,7 +39,7 @@ fn sigterm_ends_with_0_and_leaves_the_datapath_up() -> Result<()> {
 #[test]
 fn sigint_and_sigterm_end_an_agent_that_still_waits() -> Result<()> {
     use nix::sys::signal::Signal;
-    let pair = Pair::unconfigured("waiting")?;
+    let pair = TwoNodes::unconfigured("waiting")?;
     for signal in [Signal::SIGINT, Signal::SIGTERM] {
         let agent = pair.a.agent(pair.options()?)?;
         agent.wait_log(&["waiting for the network configuration"])?;

@@ -30,7 +30,7 @@ impl Toolchain {
     }
 
     /// In the form that outranks every other source of flags, so that the object depends on nobody's
-    /// settings; with paths mapped, so that it does not depend on where it was built either.
+    /// settings; with paths mapped, so that its debug information names no directory of this machine.
     fn flags(&self, workspace: &Workspace) -> OsString {
         let mut flags = OsString::from("-Clink-arg=--btf\x1f-Clinker=");
         match self {

@@ -6,6 +6,7 @@
 //! printing a line that starts with `NOT RUN`.
 
 mod leftovers;
+mod lines;
 mod suite;
 mod tally;
 
@@ -45,7 +46,7 @@ fn run_halves(setup: &Setup<'_>, options: &TestOptions, tally: &mut Tally) -> an
             None
         }
     };
-    let built = build::build(setup.workspace(), toolchain.as_ref(), Parts::Agent)?;
+    let built = build::build(setup.workspace(), toolchain.as_ref().map(build::Bpf::release), Parts::Agent)?;
     if !options.e2e {
         run_suite(setup, &Suite::UNIT, options, &built, tally)?;
     }

@@ -2,13 +2,15 @@
 
 use std::{
     ffi::OsString,
-    io::{BufRead as _, BufReader},
     process::{Command, Stdio},
 };
 
 use anyhow::Context as _;
 
-use super::tally::{Reader, Tally};
+use super::{
+    lines,
+    tally::{Reader, Tally},
+};
 use crate::workspace::{self, Workspace};
 
 /// A half of the tests.
@@ -41,15 +43,13 @@ impl Suite {
         println!("test: {}", self.name);
         let mut child =
             cargo.stdout(Stdio::piped()).spawn().with_context(|| format!("cannot start the {}", self.name))?;
-        let output = child.stdout.take().context("the output was asked for as a pipe")?;
         let mut reader = Reader::default();
-        for line in BufReader::new(output).split(b'\n') {
-            let line = line.with_context(|| format!("cannot read the output of the {}", self.name))?;
-            let line = String::from_utf8_lossy(&line);
-            if reader.read(&line) {
+        lines::for_each(&mut child, |line| {
+            if reader.read(line) {
                 println!("{line}");
             }
-        }
+        })
+        .with_context(|| format!("cannot follow the {}", self.name))?;
         let status = child.wait().with_context(|| format!("cannot wait for the {}", self.name))?;
         let mut own = reader.finish();
         if !status.success() && own.is_success() {

@@ -45,7 +45,7 @@ pub(super) fn attach(
 ) -> Result<(), DatapathError> {
     match qdisc_add_clsact(&hook.ifname) {
         Ok(()) => ledger.add(hook.ifindex)?,
-        Err(TcError::AlreadyAttached) => {}
+        Err(error) if is_there(&error) => {}
         Err(source) => return Err(DatapathError::Clsact { ifname: hook.ifname.clone(), source }),
     }
     let handle = TcHandle::from(handle);
@@ -61,6 +61,15 @@ pub(super) fn attach(
     // aya takes a filter off when its link is dropped; this one stays with the device.
     std::mem::forget(program.take_link(id).map_err(|source| failed(hook, source))?);
     Ok(())
+}
+
+/// Whether the device has a clsact qdisc already: the kernel's answer comes through as it is.
+fn is_there(error: &TcError) -> bool {
+    match error {
+        TcError::AlreadyAttached => true,
+        TcError::NetlinkError(error) => error.raw_os_error() == Some(nix::libc::EEXIST),
+        _ => false,
+    }
 }
 
 /// Whether our filter is on the device.

@@ -11,7 +11,8 @@ use tokio::time::timeout;
 
 use super::{
     error::{EtcdError, Problem},
-    options::{Credentials, EtcdOptions},
+    options::{Credentials, EtcdOptions, is_tls},
+    tls::TlsFiles,
 };
 
 /// How soon a silent server is given up.
@@ -34,6 +35,7 @@ impl Default for Liveness {
 /// A client that survives its endpoints.
 pub(super) struct EtcdClient {
     endpoints: Vec<String>,
+    tls: TlsFiles,
     credentials: Option<Credentials>,
     liveness: Liveness,
     current: usize,
@@ -42,8 +44,8 @@ pub(super) struct EtcdClient {
 
 impl EtcdClient {
     pub(super) fn new(options: &EtcdOptions, liveness: Liveness) -> Self {
-        let (endpoints, credentials) = (options.endpoints.clone(), options.credentials.clone());
-        Self { endpoints, credentials, liveness, current: 0, connection: None }
+        let EtcdOptions { endpoints, tls, credentials, .. } = options.clone();
+        Self { endpoints, tls, credentials, liveness, current: 0, connection: None }
     }
 
     /// Sends a request, at each endpoint once if need be. `request` may run several times, and an attempt that
@@ -74,6 +76,11 @@ impl EtcdClient {
         self.current = (self.current + 1) % self.endpoints.len().max(1);
     }
 
+    /// Makes the next request on a new connection to the same endpoint.
+    pub(super) fn forget_connection(&mut self) {
+        self.connection = None;
+    }
+
     /// Turns a problem into the error to report, and leaves the endpoint unless it said no on purpose.
     pub(super) fn failed(&mut self, what: &'static str, problem: Problem) -> EtcdError {
         if problem.is_unreachable() {
@@ -99,7 +106,15 @@ impl EtcdClient {
         if let Some(client) = &self.connection {
             return Ok(client.clone());
         }
-        let client = Client::connect([self.endpoint()], Some(self.connect_options())).await?;
+        let mut options = self.connect_options();
+        if is_tls(self.endpoint()) {
+            options = options.with_tls(self.tls.load()?);
+        }
+        let client = Client::connect([self.endpoint()], Some(options)).await.map_err(|error| match error {
+            // Nothing was sent yet: it is about what the connection is to be made with.
+            Error::TransportError(_) if is_tls(self.endpoint()) => Problem::from(self.tls.unfit(&error)),
+            error => error.into(),
+        })?;
         Ok(self.connection.insert(client).clone())
     }
 

@@ -1,13 +1,17 @@
 //! What etcd can answer instead.
 
+use std::error::Error as _;
+
 use etcd_client::Error;
 use tonic::Code;
+
+use super::{options::is_tls, tls::TlsError};
 
 /// A failed request.
 #[derive(Debug, thiserror::Error)]
 pub enum EtcdError {
     /// No endpoint answered, or none could. They are tried again.
-    #[error("etcd is not reachable ({}): {what}: {problem}; check --etcd-endpoints and the servers", endpoints.join(", "))]
+    #[error("etcd is not reachable ({}): {what}: {problem}; check {}", endpoints.join(", "), to_check(endpoints))]
     Unreachable {
         /// All endpoints.
         endpoints: Vec<String>,
@@ -49,6 +53,9 @@ pub enum Problem {
     /// The client's error.
     #[error("{}", brief(.0))]
     Client(Box<Error>),
+    /// TLS lacks a file.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// The server ended the watch.
     #[error("the watch was cancelled: {0}")]
     Cancelled(String),
@@ -103,12 +110,25 @@ impl EtcdError {
     }
 }
 
+/// By TLS 1.3 a server that refuses our certificate says no more than that the connection is closed.
+fn to_check(endpoints: &[String]) -> &'static str {
+    if endpoints.iter().any(|endpoint| is_tls(endpoint)) {
+        "--etcd-endpoints, the servers, and the certificates of both sides"
+    } else {
+        "--etcd-endpoints and the servers"
+    }
+}
+
 /// The innermost cause: the layers above it repeat each other.
-fn brief(error: &Error) -> String {
-    let Error::GRpcStatus(status) = error else { return error.to_string() };
-    let mut cause: &dyn std::error::Error = status;
+pub(super) fn brief(error: &Error) -> String {
+    let mut cause: &dyn std::error::Error = match error {
+        Error::GRpcStatus(status) if status.source().is_none() => return status.message().to_owned(),
+        Error::GRpcStatus(status) => status,
+        Error::TransportError(transport) => transport,
+        _ => error,
+    };
     while let Some(source) = cause.source() {
         cause = source;
     }
-    if std::ptr::addr_eq(cause, status) { status.message().to_owned() } else { cause.to_string() }
+    cause.to_string()
 }

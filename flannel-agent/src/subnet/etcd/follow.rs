@@ -7,7 +7,7 @@
 use std::time::{Duration, Instant};
 
 use etcd_client::{Event, EventType, WatchOptions, WatchResponse, WatchStream};
-use tokio::{sync::mpsc, time::sleep_until};
+use tokio::sync::{mpsc, watch};
 use tracing::{info, warn};
 
 use super::{
@@ -17,7 +17,9 @@ use super::{
     hold::Holder,
     listing::{Stored, list},
 };
-use crate::subnet::{Backoff, Complaint, Delays, LeaseRequest, StoreEvent};
+use crate::subnet::{
+    Backoff, Complaint, Delays, LeaseAttrs, LeaseRequest, StoreEvent, backoff::until, manager::next_attrs,
+};
 
 const RECONNECT: Backoff = match Backoff::new(Duration::from_millis(100), Duration::from_secs(5), 20) {
     Some(backoff) => backoff,
@@ -34,11 +36,13 @@ struct Gone;
 enum Step {
     Feed(FeedEvent),
     OwnLeaseDue,
+    NewAttrs(LeaseAttrs),
 }
 
 pub(super) struct Follower {
     manager: EtcdManager,
     holder: Holder,
+    attrs: watch::Receiver<LeaseAttrs>,
     events: mpsc::Sender<StoreEvent>,
     feed: Feed,
     /// `None` before the first listing, and when a new one is needed.
@@ -49,10 +53,16 @@ pub(super) struct Follower {
 }
 
 impl Follower {
-    pub(super) fn new(manager: EtcdManager, request: LeaseRequest, events: mpsc::Sender<StoreEvent>) -> Self {
+    pub(super) fn new(
+        manager: EtcdManager,
+        request: LeaseRequest,
+        attrs: watch::Receiver<LeaseAttrs>,
+        events: mpsc::Sender<StoreEvent>,
+    ) -> Self {
         Self {
             holder: Holder::new(&manager, request),
             manager,
+            attrs,
             events,
             feed: Feed::Closed { retry_at: Instant::now() },
             position: None,
@@ -72,6 +82,10 @@ impl Follower {
                     let events = self.holder.act(&mut self.manager).await;
                     self.send_all(events).await
                 }
+                Step::NewAttrs(attrs) => {
+                    self.republish(attrs);
+                    Ok(())
+                }
             };
             if going_on.is_err() {
                 return;
@@ -85,6 +99,17 @@ impl Follower {
             () = self.events.closed() => None,
             event = self.feed.next_event() => Some(Step::Feed(event)),
             () = until(due) => Some(Step::OwnLeaseDue),
+            attrs = next_attrs(&mut self.attrs) => Some(Step::NewAttrs(attrs)),
+        }
+    }
+
+    /// Our address may have changed, and connections from the former one would only be missed after many seconds: they
+    /// are made anew. The watch goes on where it is.
+    fn republish(&mut self, attrs: LeaseAttrs) {
+        self.holder.republish(attrs);
+        self.manager.client.forget_connection();
+        if matches!(self.feed, Feed::Open(_)) {
+            self.feed = Feed::Closed { retry_at: Instant::now() };
         }
     }
 
@@ -235,12 +260,5 @@ impl Follower {
             self.send(event).await?;
         }
         Ok(())
-    }
-}
-
-async fn until(due: Option<Instant>) {
-    match due {
-        Some(due) => sleep_until(due.into()).await,
-        None => std::future::pending().await,
     }
 }

@@ -3,12 +3,15 @@
 //! Does not watch by itself; [`super::follow`] passes on what it sees of our key, and asks when the next thing
 //! is due. What the receiver must know is returned as events.
 
-use std::time::{Duration, Instant};
+use std::{
+    net::Ipv4Addr,
+    time::{Duration, Instant},
+};
 
 use tracing::{info, warn};
 
 use super::{EtcdManager, Expiry, Guard, Held, Outcome, Publication, Stored, publish};
-use crate::subnet::{Backoff, Complaint, Delays, LeaseRequest, LostCause, StoreEvent, SubnetManager as _};
+use crate::subnet::{Backoff, Complaint, Delays, LeaseAttrs, LeaseRequest, LostCause, StoreEvent, SubnetManager as _};
 
 /// Between attempts to acquire again, and before our attributes are written over someone else's.
 const AGAIN: Backoff = match Backoff::new(Duration::from_secs(1), Duration::from_mins(1), 20) {
@@ -19,6 +22,8 @@ const AGAIN: Backoff = match Backoff::new(Duration::from_secs(1), Duration::from
 /// Keeps our lease.
 pub(super) struct Holder {
     request: LeaseRequest,
+    /// The address our key was last written with, if what we publish changed since. Until then it is ours as well.
+    outdated: Option<Ipv4Addr>,
     /// When [`Self::act`] should run; `None` while there is nothing to do.
     due: Option<Instant>,
     renewals: Delays,
@@ -31,7 +36,18 @@ impl Holder {
         let retry = manager.term.retry();
         let renewals = Backoff::new(retry, retry, 20).unwrap_or(AGAIN).delays();
         let due = manager.held.as_ref().map_or(Some(Instant::now()), |held| held.renew_at(manager.term));
-        Self { request, due, renewals, again: AGAIN.delays(), complaint: Complaint::default() }
+        Self { request, outdated: None, due, renewals, again: AGAIN.delays(), complaint: Complaint::default() }
+    }
+
+    /// We publish these attributes from here on, and at once.
+    pub(super) fn republish(&mut self, attrs: LeaseAttrs) {
+        let former = std::mem::replace(&mut self.request.attrs, attrs);
+        if former == self.request.attrs {
+            return;
+        }
+        info!(from = ?former.public_ip, to = ?self.request.attrs.public_ip, "what we publish changed");
+        self.outdated = self.outdated.or(former.public_ip);
+        self.due = Some(Instant::now());
     }
 
     /// When [`Self::act`] should run.
@@ -45,7 +61,7 @@ impl Holder {
             .held
             .as_ref()
             .is_none_or(|held| held.renew_at(manager.term).is_some_and(|renew_at| renew_at <= Instant::now()));
-        if overdue {
+        if overdue || self.outdated.is_some() {
             self.due = Some(Instant::now());
         }
     }
@@ -115,7 +131,8 @@ impl Holder {
         }
         let attrs = stored.lease().map(|lease| &lease.attrs);
         let owner = attrs.and_then(|attrs| attrs.public_ip);
-        if owner != self.request.attrs.public_ip {
+        let is_ours = owner == self.request.attrs.public_ip || (owner.is_some() && owner == self.outdated);
+        if !is_ours {
             return self.lost(manager, LostCause::TakenOver { by: owner });
         }
         let ours = attrs == Some(&self.request.attrs);
@@ -153,6 +170,7 @@ impl Holder {
 
     fn settled(&mut self, next: Option<Instant>) {
         self.due = next;
+        self.outdated = None;
         self.renewals.reset();
         self.complaint.settle();
     }

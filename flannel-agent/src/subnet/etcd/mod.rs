@@ -15,10 +15,11 @@ mod keys;
 mod listing;
 mod options;
 mod publish;
+mod tls;
 
 use std::time::{Duration, Instant};
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tracing::{debug, info};
 
 use self::{
@@ -32,8 +33,9 @@ pub use self::{
     client::Liveness,
     error::{EtcdError, Problem},
     options::{Credentials, EtcdOptions, Secret},
+    tls::{ClientFiles, TlsError, TlsFiles},
 };
-use super::{AcquireError, LeaseKey, LeaseRequest, OwnLease, StoreEvent, SubnetManager};
+use super::{AcquireError, LeaseAttrs, LeaseKey, LeaseRequest, OwnLease, StoreEvent, SubnetManager};
 
 /// Attempts to acquire before the store counts as too busy.
 const TRIES: u32 = 10;
@@ -163,7 +165,7 @@ impl SubnetManager for EtcdManager {
         Err(AcquireError::Conflict { tries: TRIES })
     }
 
-    async fn run(self, request: LeaseRequest, events: mpsc::Sender<StoreEvent>) {
-        follow::Follower::new(self, request, events).run().await;
+    async fn run(self, request: LeaseRequest, attrs: watch::Receiver<LeaseAttrs>, events: mpsc::Sender<StoreEvent>) {
+        follow::Follower::new(self, request, attrs, events).run().await;
     }
 }

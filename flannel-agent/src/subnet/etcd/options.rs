@@ -2,11 +2,15 @@
 
 use std::{convert::Infallible, fmt, str::FromStr, time::Duration};
 
+use super::tls::TlsFiles;
+
 /// What the operator chooses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EtcdOptions {
-    /// At least one `http://host:port`, tried in order.
+    /// At least one `http://host:port` or `https://host:port`, tried in order.
     pub endpoints: Vec<String>,
+    /// What `https` endpoints are checked with, and what we show them.
+    pub tls: TlsFiles,
     /// The prefix of our keys, as written.
     pub prefix: String,
     /// User and password, when etcd asks for them.
@@ -15,6 +19,18 @@ pub struct EtcdOptions {
     pub lease_ttl: Duration,
     /// How long before expiry a lease is renewed; shorter than the lifetime.
     pub renew_margin: Duration,
+}
+
+impl EtcdOptions {
+    /// Whether any endpoint is reached by TLS.
+    pub fn uses_tls(&self) -> bool {
+        self.endpoints.iter().any(|endpoint| is_tls(endpoint))
+    }
+}
+
+/// Whether this endpoint is reached by TLS.
+pub(super) fn is_tls(endpoint: &str) -> bool {
+    endpoint.starts_with("https://")
 }
 
 /// A password: text that must not reach a log. Its `Debug` form is a placeholder, and it has no `Display`.

@@ -104,6 +104,11 @@ impl LeaseSet {
         self.entries.remove(name);
     }
 
+    /// We publish these attributes from here on.
+    pub fn set_own_attrs(&mut self, attrs: LeaseAttrs) {
+        self.own_attrs = attrs;
+    }
+
     /// The lease we hold.
     pub fn set_own_key(&mut self, key: LeaseKey) {
         self.own_key = Some(key);

@@ -1,5 +1,6 @@
 //! Nodes, and what the tests ask of them.
 
+mod certs;
 mod proxy;
 mod server;
 
@@ -10,13 +11,17 @@ use flannel_agent::{
     config::NetworkConfig,
     subnet::{
         LeaseAttrs, LeaseKey, LeaseRequest, StoreEvent, VxlanData,
-        etcd::{EtcdManager, EtcdOptions, Liveness},
+        etcd::{EtcdManager, EtcdOptions, Liveness, TlsFiles},
     },
 };
 use flannel_common::addr::Mac;
-use tokio::{sync::mpsc, time::timeout};
+use tokio::{
+    sync::{mpsc, watch},
+    time::timeout,
+};
 
 pub(crate) use self::{
+    certs::{Authority, Pair},
     proxy::Proxy,
     server::{Data, Etcd, Server, free_ports},
 };
@@ -64,6 +69,7 @@ impl Cluster {
         EtcdOptions {
             endpoints: vec![endpoint.to_owned()],
             prefix: self.prefix.clone(),
+            tls: TlsFiles::default(),
             credentials: None,
             lease_ttl: DAY,
             renew_margin: DAY / 24,
@@ -148,10 +154,20 @@ pub(crate) async fn until_in_sync(events: &mut mpsc::Receiver<StoreEvent>) -> Ve
 }
 
 /// A manager that has acquired a lease and follows the store.
-pub(crate) async fn follow(mut manager: EtcdManager, request: LeaseRequest) -> (LeaseKey, mpsc::Receiver<StoreEvent>) {
+pub(crate) async fn follow(manager: EtcdManager, request: LeaseRequest) -> (LeaseKey, mpsc::Receiver<StoreEvent>) {
+    let (own, events, _never_changed) = publish(manager, request).await;
+    (own, events)
+}
+
+/// As [`follow`], and what it publishes can be changed.
+pub(crate) async fn publish(
+    mut manager: EtcdManager,
+    request: LeaseRequest,
+) -> (LeaseKey, mpsc::Receiver<StoreEvent>, watch::Sender<LeaseAttrs>) {
     use flannel_agent::subnet::SubnetManager as _;
     let own = manager.acquire(&request).await.expect("a lease");
     let (sender, receiver) = mpsc::channel(64);
-    tokio::spawn(manager.run(request, sender));
-    (own.key, receiver)
+    let (attrs, published) = watch::channel(request.attrs.clone());
+    tokio::spawn(manager.run(request, published, sender));
+    (own.key, receiver, attrs)
 }

@@ -49,7 +49,21 @@ impl Etcd {
 
     pub(crate) async fn start_on(test: &str, ports: [u16; 2]) -> Option<Server> {
         let scratch = tempfile::tempdir().expect("a directory");
-        let child = match spawn(scratch.path().join("data"), ports) {
+        Self::start_in(test, scratch, ports, &[]).await
+    }
+
+    /// A server that also listens for TLS, with these arguments. It comes with that endpoint.
+    pub(crate) async fn start_tls(test: &str, scratch: TempDir, arguments: &[&str]) -> Option<(Server, String)> {
+        let (ports, [tls, _]) = (free_ports(), free_ports());
+        let endpoint = format!("https://127.0.0.1:{tls}");
+        let clients = format!("http://127.0.0.1:{},{endpoint}", ports[0]);
+        let more = ["--listen-client-urls", &clients, "--advertise-client-urls", &clients];
+        let server = Self::start_in(test, scratch, ports, &[&more, arguments].concat()).await?;
+        Some((server, endpoint))
+    }
+
+    async fn start_in(test: &str, scratch: TempDir, ports: [u16; 2], arguments: &[&str]) -> Option<Server> {
+        let child = match spawn(scratch.path().join("data"), ports, arguments) {
             Ok(child) => child,
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 writeln!(std::io::stderr(), "NOT RUN: {test}: there is no etcd binary").expect("standard error");
@@ -109,7 +123,7 @@ impl Etcd {
         if with == Data::BackedUp {
             copy_dir(&self.scratch.path().join("backup"), &data);
         }
-        *self.child() = spawn(data, self.ports).expect("etcd starts");
+        *self.child() = spawn(data, self.ports, &[]).expect("etcd starts");
         self.client().await;
     }
 
@@ -145,7 +159,8 @@ impl Drop for Etcd {
     }
 }
 
-fn spawn(data: PathBuf, [client, peer]: [u16; 2]) -> std::io::Result<Child> {
+/// `arguments` come last: those given twice count as given last.
+fn spawn(data: PathBuf, [client, peer]: [u16; 2], arguments: &[&str]) -> std::io::Result<Child> {
     let (client, peer) = (format!("http://127.0.0.1:{client}"), format!("http://127.0.0.1:{peer}"));
     Command::new("etcd")
         .arg("--data-dir")
@@ -153,6 +168,7 @@ fn spawn(data: PathBuf, [client, peer]: [u16; 2]) -> std::io::Result<Child> {
         .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
         .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
         .args(["--initial-cluster", &format!("default={peer}"), "--grpc-keepalive-min-time", "500ms"])
+        .args(arguments)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())

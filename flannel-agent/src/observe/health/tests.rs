@@ -1,0 +1,138 @@
+//! The answers, over real connections on loopback.
+
+use std::{
+    io::{Read as _, Write as _},
+    net::{Ipv4Addr, Shutdown, TcpStream as Stream},
+    time::Instant,
+};
+
+use super::*;
+use crate::{datapath::policy::Wishes, observe::status::ModeStatus};
+
+const ANYWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+fn status(ready: bool) -> Status {
+    let source = Wishes::default().decide(false).source;
+    let mode = ModeStatus { effective: "kernel".into(), wanted: "kernel".into(), source, reason: None, attach: None };
+    Status { ready, ..Status::without_agent("test", mode) }
+}
+
+fn server(ready: bool) -> (HealthServer, watch::Sender<Status>) {
+    let (publish, status) = watch::channel(status(ready));
+    let server = HealthServer::start(ANYWHERE, Readiness::new(status, Pulse::start())).expect("a free port");
+    (server, publish)
+}
+
+fn connect(server: &HealthServer) -> Stream {
+    let stream = Stream::connect(server.address()).expect("a connection");
+    stream.set_read_timeout(Some(PATIENCE * 4)).expect("a limit");
+    stream
+}
+
+/// Everything the server says, until it closes.
+fn rest(mut stream: Stream) -> String {
+    let mut text = Vec::new();
+    stream.read_to_end(&mut text).expect("an end in time");
+    String::from_utf8(text).expect("text")
+}
+
+fn ask(server: &HealthServer, request: &str) -> String {
+    let mut stream = connect(server);
+    stream.write_all(request.as_bytes()).expect("sent");
+    rest(stream)
+}
+
+fn get(server: &HealthServer, path: &str) -> (String, String) {
+    let answer = ask(server, &format!("GET {path} HTTP/1.1\r\nHost: node\r\n\r\n"));
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
+    let code = head.split(' ').nth(1).expect("a status").to_owned();
+    (code, body.to_owned())
+}
+
+fn answer_of(code: &str, body: &str) -> (String, String) {
+    (code.to_owned(), body.to_owned())
+}
+
+#[test]
+fn the_texts_are_flanneld_s_and_readiness_drops_again() {
+    let (server, publish) = server(false);
+    assert_eq!(get(&server, "/healthz"), answer_of("200", "flanneld is running"));
+    let not_ready = answer_of("503", "flanneld is not ready yet");
+    assert_eq!(get(&server, "/readyz"), not_ready);
+    publish.send_replace(status(true));
+    assert_eq!(get(&server, "/readyz?verbose"), answer_of("200", "flanneld is ready"));
+    publish.send_replace(status(false));
+    assert_eq!(get(&server, "/readyz"), not_ready);
+    for path in ["/", "/healthz/", "/metrics"] {
+        assert_eq!(get(&server, path).0, "404", "{path}");
+    }
+}
+
+#[test]
+fn every_method_and_both_versions_are_answered() {
+    let (server, _publish) = server(true);
+    for request in ["POST /readyz HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi", "GET /readyz HTTP/1.0\r\n\r\n"] {
+        let answer = ask(&server, request);
+        assert!(answer.contains(" 200 ") && answer.ends_with("flanneld is ready"), "{answer}");
+    }
+    let head = ask(&server, "HEAD /readyz HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert!(head.contains(" 200 ") && head.ends_with("\r\n\r\n"), "{head}");
+}
+
+#[test]
+fn a_main_loop_that_hangs_is_not_ready() {
+    let (_publish, status) = watch::channel(status(true));
+    let is_ready = |pulse: &Pulse| Readiness::new(status.clone(), pulse.clone()).is_ready();
+    assert!(is_ready(&Pulse::start()));
+    let pulse = Pulse::last_seen(Instant::now().checked_sub(STALE).expect("a machine that is up for a minute"));
+    assert!(!is_ready(&pulse));
+    pulse.beat();
+    assert!(is_ready(&pulse));
+}
+
+#[test]
+fn an_agent_that_has_ended_its_status_keeps_the_last_word() {
+    let (server, publish) = server(true);
+    drop(publish);
+    assert_eq!(get(&server, "/readyz").0, "200");
+}
+
+#[test]
+fn garbage_and_silence_cost_the_others_nothing() {
+    let (server, _publish) = server(true);
+    let silent: Vec<_> = (0..CLIENTS - 1).map(|_| connect(&server)).collect();
+    let bytes: Vec<u8> = (0..=255).collect();
+    for _ in 0..8 {
+        let mut stream = connect(&server);
+        stream.write_all(&bytes).expect("sent");
+        stream.shutdown(Shutdown::Write).expect("shut");
+        // Closed with bytes unread is closed by reset, as the case may be.
+        let _ = stream.read_to_end(&mut Vec::new());
+    }
+    assert_eq!(get(&server, "/healthz").0, "200");
+    drop(silent);
+}
+
+#[test]
+fn clients_beyond_the_limit_wait_for_those_before_them() {
+    let (server, _publish) = server(true);
+    let start = Instant::now();
+    let silent: Vec<_> = (0..CLIENTS).map(|_| connect(&server)).collect();
+    assert_eq!(get(&server, "/healthz").0, "200");
+    assert!(start.elapsed() >= PATIENCE, "{:?}", start.elapsed());
+    for stream in silent {
+        let answer = rest(stream);
+        assert!(answer.is_empty() || answer.contains(" 408 "), "{answer}");
+    }
+}
+
+#[test]
+fn an_address_in_use_is_named() {
+    let (server, publish) = server(true);
+    let error = HealthServer::start(server.address(), Readiness::new(publish.subscribe(), Pulse::start()));
+    let error = error.expect_err("in use").to_string();
+    assert!(error.contains(&format!("cannot listen on {}", server.address())), "{error}");
+    let address = server.address();
+    drop(server);
+    assert!(Stream::connect(address).is_err(), "the thread still listens");
+}

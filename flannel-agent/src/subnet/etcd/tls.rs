@@ -1,0 +1,123 @@
+//! TLS to etcd: which files, and what they hold.
+//!
+//! The files are read for every new connection, so that renewed certificates serve without a restart. A CA file replaces the
+//! system's roots; a client certificate is sent only with its key. None of this concerns `http://` endpoints.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use etcd_client::{Certificate, Client, ConnectOptions, Error, Identity, TlsOptions};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _};
+
+/// The files of an operator's choice, in PEM form. None at all: the system's roots, and no client certificate.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The certificates that vouch for the servers.
+    pub ca: Option<PathBuf>,
+    /// Our own certificate and its key.
+    pub client: Option<ClientFiles>,
+}
+
+/// A client certificate and its key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientFiles {
+    /// The certificate, and those between it and its CA.
+    pub certificate: PathBuf,
+    /// The private key.
+    pub key: PathBuf,
+}
+
+/// A file that TLS needs and cannot use.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// It cannot be read.
+    #[error("cannot read {flag}={}: {source}", path.display())]
+    Unreadable {
+        /// The flag that names it.
+        flag: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// It holds something else.
+    #[error("{flag}={} holds no {what} in PEM form", path.display())]
+    Empty {
+        /// The flag that names it.
+        flag: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What it should hold.
+        what: &'static str,
+    },
+    /// Each file can be read, and TLS does not take them together.
+    #[error(
+        "--etcd-certfile={} and --etcd-keyfile={} cannot be used: {problem}; the key has to be the certificate's",
+        files.certificate.display(), files.key.display()
+    )]
+    Pair {
+        /// The files.
+        files: ClientFiles,
+        /// What TLS says.
+        problem: String,
+    },
+    /// Without any file of the operator's.
+    #[error("TLS cannot be set up: {problem}; name the servers' CA with --etcd-cafile")]
+    Roots {
+        /// What TLS says.
+        problem: String,
+    },
+}
+
+impl TlsFiles {
+    /// Whether no file was named.
+    pub fn is_empty(&self) -> bool {
+        self.ca.is_none() && self.client.is_none()
+    }
+
+    /// Reads the files and tries whether TLS takes them. Nothing is sent.
+    pub async fn check(&self) -> Result<(), TlsError> {
+        let options = ConnectOptions::new().with_tls(self.load()?);
+        // No connection is made before the first request.
+        Client::connect(["https://localhost"], Some(options)).await.map(drop).map_err(|error| self.unfit(&error))
+    }
+
+    /// Reads the files.
+    pub(super) fn load(&self) -> Result<TlsOptions, TlsError> {
+        let tls = match &self.ca {
+            Some(path) => TlsOptions::new().ca_certificate(Certificate::from_pem(certificates("--etcd-cafile", path)?)),
+            None => TlsOptions::new().with_native_roots(),
+        };
+        let Some(ClientFiles { certificate, key }) = &self.client else { return Ok(tls) };
+        Ok(tls.identity(Identity::from_pem(certificates("--etcd-certfile", certificate)?, private_key(key)?)))
+    }
+
+    /// What the client's refusal of files that could be read means.
+    pub(super) fn unfit(&self, error: &Error) -> TlsError {
+        let problem = super::error::brief(error);
+        match self.client.clone() {
+            Some(files) => TlsError::Pair { files, problem },
+            None => TlsError::Roots { problem },
+        }
+    }
+}
+
+fn certificates(flag: &'static str, path: &Path) -> Result<Vec<u8>, TlsError> {
+    let text = read(flag, path)?;
+    let found = CertificateDer::pem_slice_iter(&text).any(|section| section.is_ok());
+    if found { Ok(text) } else { Err(TlsError::Empty { flag, path: path.to_owned(), what: "certificate" }) }
+}
+
+fn private_key(path: &Path) -> Result<Vec<u8>, TlsError> {
+    let (flag, text) = ("--etcd-keyfile", read("--etcd-keyfile", path)?);
+    match PrivateKeyDer::from_pem_slice(&text) {
+        Ok(_) => Ok(text),
+        Err(_) => Err(TlsError::Empty { flag, path: path.to_owned(), what: "unencrypted private key" }),
+    }
+}
+
+fn read(flag: &'static str, path: &Path) -> Result<Vec<u8>, TlsError> {
+    fs::read(path).map_err(|source| TlsError::Unreadable { flag, path: path.to_owned(), source })
+}

@@ -1,0 +1,18 @@
+//! What a store remembers of this node, for the start-up to ask before it makes the device.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use flannel_common::addr::Mac;
+
+/// What is known. Everything may be absent; etcd remembers nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Hints {
+    /// Overrides `--public-ip`.
+    pub public_ip: Option<Ipv4Addr>,
+    /// Overrides `--public-ipv6`.
+    pub public_ipv6: Option<Ipv6Addr>,
+    /// The Ethernet address peers know for IPv4; a new device should have it.
+    pub vtep_mac: Option<Mac>,
+    /// The same for IPv6.
+    pub vtep_mac_v6: Option<Mac>,
+}

@@ -1,0 +1,158 @@
+//! Our own Node: what we write on it, and what we read back. Pure.
+//!
+//! Written is what differs, and nothing else. A family that is off is taken off the Node, so that peers do not send to
+//! an address nobody answers at.
+
+use std::{fmt::Display, net::IpAddr, str::FromStr};
+
+use serde_json::{Map, Value, json};
+use tracing::warn;
+
+use super::{
+    entry::Annotations,
+    record::{
+        BACKEND_DATA, BACKEND_TYPE, BACKEND_V6_DATA, MANAGED, NODE_PUBLIC_IP, NODE_PUBLIC_IPV6, OVERWRITE_IP,
+        OVERWRITE_IPV6, PUBLIC_IP, PUBLIC_IPV6,
+    },
+};
+use crate::subnet::{Hints, LeaseAttrs, RawJson, VxlanData};
+
+/// The strategic-merge patch that makes the Node say what we are; `None` when it does already.
+pub(super) fn patch_for(own: &Annotations<'_>, attrs: &LeaseAttrs) -> Option<Value> {
+    let v4 = attrs.public_ip.map(|detected| overwritten(own, OVERWRITE_IP, detected));
+    let v6 = attrs.public_ipv6.map(|detected| overwritten(own, OVERWRITE_IPV6, detected));
+    let data = |family: &Option<String>, data: &Option<RawJson>| {
+        family.as_ref().map(|_| data.as_ref().map_or("null", RawJson::text).to_owned())
+    };
+    let wanted = [
+        (MANAGED, Some("true".to_owned())),
+        (BACKEND_TYPE, Some(attrs.backend_type.clone())),
+        (BACKEND_DATA, data(&v4, &attrs.backend_data)),
+        (BACKEND_V6_DATA, data(&v6, &attrs.backend_v6_data)),
+        (PUBLIC_IP, v4),
+        (PUBLIC_IPV6, v6),
+    ];
+    let differs =
+        |(suffix, value): &(&str, Option<String>)| own.node.annotation(own.prefix, suffix) != value.as_deref();
+    let changes: Map<_, _> =
+        wanted.into_iter().filter(differs).map(|(suffix, value)| (own.prefix.name(suffix), value.into())).collect();
+    (!changes.is_empty()).then(|| json!({ "metadata": { "annotations": changes } }))
+}
+
+/// The address to publish: the operator's, if there is one that can be read.
+fn overwritten<A: FromStr + Copy + Into<IpAddr> + Display>(
+    own: &Annotations<'_>,
+    suffix: &'static str,
+    detected: A,
+) -> String {
+    readable(own, suffix).unwrap_or(detected).to_string()
+}
+
+fn readable<A: FromStr + Copy + Into<IpAddr>>(own: &Annotations<'_>, suffix: &'static str) -> Option<A> {
+    own.address(suffix).unwrap_or_else(|bad| {
+        let (node, prefix) = (&own.node.name, own.prefix);
+        warn!("the annotation {prefix}{suffix} of node {node} is ignored: {bad}; correct or remove it");
+        None
+    })
+}
+
+/// What the Node remembers of us.
+pub(super) fn hints(own: &Annotations<'_>) -> Hints {
+    Hints {
+        public_ip: readable(own, NODE_PUBLIC_IP),
+        public_ipv6: readable(own, NODE_PUBLIC_IPV6),
+        vtep_mac: stored_mac(own, BACKEND_DATA),
+        vtep_mac_v6: stored_mac(own, BACKEND_V6_DATA),
+    }
+}
+
+fn stored_mac(own: &Annotations<'_>, suffix: &'static str) -> Option<flannel_common::addr::Mac> {
+    if own.get(BACKEND_TYPE) != Some("vxlan") {
+        return None;
+    }
+    let data = own.data(suffix).ok().flatten()?;
+    VxlanData::parse(&data).ok().map(|data| data.vtep_mac).filter(|mac| mac.is_unicast())
+}
+
+#[cfg(test)]
+mod tests {
+    use flannel_common::addr::Mac;
+
+    use super::*;
+    use crate::subnet::kube::{prefix::AnnotationPrefix, record::NodeRecord};
+
+    const MAC: Mac = Mac([2, 0, 0, 0, 0, 1]);
+    const DATA: &str = r#"{\"VNI\":1,\"VtepMAC\":\"02:00:00:00:00:01\"}"#;
+
+    fn attrs() -> LeaseAttrs {
+        LeaseAttrs {
+            public_ip: Some([192, 0, 2, 1].into()),
+            backend_type: "vxlan".to_owned(),
+            backend_data: Some(VxlanData { vni: Some(1), vtep_mac: MAC }.to_json()),
+            ..LeaseAttrs::default()
+        }
+    }
+
+    fn with<T>(annotations: &str, test: impl Fn(&Annotations<'_>) -> T) -> T {
+        let text = format!(r#"{{"metadata":{{"name":"a","annotations":{{{annotations}}}}}}}"#);
+        let node: NodeRecord = serde_json::from_str(&text.replace("p/", "org.com/x-")).expect("a node");
+        let prefix: AnnotationPrefix = "org.com/x".parse().expect("a prefix");
+        test(&Annotations { node: &node, prefix: &prefix })
+    }
+
+    fn changes(annotations: &str, attrs: &LeaseAttrs) -> String {
+        with(annotations, |own| patch_for(own, attrs).map_or("none".to_owned(), |patch| patch.to_string()))
+    }
+
+    fn complete() -> String {
+        format!(
+            r#""p/kube-subnet-manager":"true","p/backend-type":"vxlan","p/backend-data":"{DATA}","p/public-ip":"192.0.2.1""#
+        )
+    }
+
+    #[test]
+    fn only_what_differs_is_written() {
+        let all = format!(
+            r#"{{"metadata":{{"annotations":{{"org.com/x-kube-subnet-manager":"true","org.com/x-backend-type":"vxlan","org.com/x-backend-data":"{DATA}","org.com/x-public-ip":"192.0.2.1"}}}}}}"#
+        );
+        assert_eq!(changes("", &attrs()), all);
+        assert_eq!(changes(&complete(), &attrs()), "none");
+        let moved = complete().replace("192.0.2.1", "192.0.2.9");
+        assert_eq!(changes(&moved, &attrs()), r#"{"metadata":{"annotations":{"org.com/x-public-ip":"192.0.2.1"}}}"#);
+    }
+
+    #[test]
+    fn a_family_that_is_off_is_taken_off() {
+        let stale = format!(r#"{},"p/public-ipv6":"fd00::1","p/backend-v6-data":"null""#, complete());
+        let removed = r#"{"metadata":{"annotations":{"org.com/x-backend-v6-data":null,"org.com/x-public-ipv6":null}}}"#;
+        assert_eq!(changes(&stale, &attrs()), removed);
+        let dual = LeaseAttrs { public_ipv6: "fd00::1".parse().ok(), ..attrs() };
+        assert_eq!(changes(&stale, &dual), "none", "no data is written as null");
+    }
+
+    #[test]
+    fn the_operators_address_is_published_instead_of_ours() {
+        let overwritten = format!(r#"{},"p/public-ip-overwrite":"203.0.113.1""#, complete());
+        let patch = r#"{"metadata":{"annotations":{"org.com/x-public-ip":"203.0.113.1"}}}"#;
+        assert_eq!(changes(&overwritten, &attrs()), patch);
+        for nonsense in ["", "here", "fd00::1", "0.0.0.0"] {
+            assert_eq!(changes(&overwritten.replace("203.0.113.1", nonsense), &attrs()), "none", "{nonsense}");
+        }
+    }
+
+    #[test]
+    fn what_the_node_remembers_is_read_back() {
+        let v6 = r#""p/backend-v6-data":"{\"VtepMAC\":\"02:00:00:00:00:06\",\"VNI\":1}""#;
+        let more = format!(r#"{},{v6},"p/node-public-ip":"203.0.113.7","p/node-public-ipv6":"x""#, complete());
+        let expected = Hints {
+            public_ip: Some([203, 0, 113, 7].into()),
+            vtep_mac: Some(MAC),
+            vtep_mac_v6: Some(Mac([2, 0, 0, 0, 0, 6])),
+            ..Hints::default()
+        };
+        assert_eq!(with(&more, hints), expected);
+        for other in ["", &complete().replace("vxlan", "host-gw"), &complete().replace("02:00", "03:00")] {
+            assert_eq!(with(other, hints), Hints::default(), "{other}");
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! The connection to the API server: requests with deadlines, and fresh credentials after a refusal.
+//!
+//! The client library reads a token file once a minute. After a refusal everything is read anew, so that a token that
+//! was rotated, or a kubeconfig that was mended, counts at the next try.
+
+use std::{pin::Pin, time::Duration};
+
+use futures::Stream;
+use kube::{
+    Client, Config,
+    config::{KubeConfigOptions, Kubeconfig},
+    core::WatchEvent,
+};
+use serde::de::DeserializeOwned;
+use tokio::time::timeout;
+
+use super::{
+    error::{KubeError, Problem},
+    options::KubeOptions,
+    record::NodeRecord,
+    requests::Built,
+};
+
+/// How soon a silent server is given up, and what is waited out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Liveness {
+    /// For one request, connecting included.
+    pub deadline: Duration,
+    /// For a word on a watch. Servers send a bookmark every minute.
+    pub silence: Duration,
+    /// So long a node stays without a `NetworkUnavailable` condition while it is not ready: the condition keeps pods
+    /// away, and most troubles are over at once.
+    pub grace: Duration,
+}
+
+impl Default for Liveness {
+    fn default() -> Self {
+        Self { deadline: Duration::from_secs(15), silence: Duration::from_secs(90), grace: Duration::from_secs(10) }
+    }
+}
+
+/// Changes of Nodes.
+pub(super) type WatchStream = Pin<Box<dyn Stream<Item = kube::Result<WatchEvent<NodeRecord>>> + Send>>;
+
+/// A client that survives its credentials.
+pub(super) struct KubeClient {
+    options: KubeOptions,
+    liveness: Liveness,
+    connection: Option<Client>,
+}
+
+impl KubeClient {
+    pub(super) fn new(options: KubeOptions, liveness: Liveness) -> Self {
+        Self { options, liveness, connection: None }
+    }
+
+    pub(super) fn options(&self) -> &KubeOptions {
+        &self.options
+    }
+
+    pub(super) fn liveness(&self) -> Liveness {
+        self.liveness
+    }
+
+    /// Sends a request and reads the answer.
+    pub(super) async fn call<T: DeserializeOwned>(
+        &mut self,
+        what: &'static str,
+        request: Built,
+    ) -> Result<T, KubeError> {
+        let request = request.map_err(|error| self.failed(what, error.into()))?;
+        let client = self.connect().await?;
+        // Not the client's own reading, which logs an answer it cannot read, however large it is.
+        let answer = self.in_time(client.request_text(request)).await;
+        answer
+            .and_then(|text| serde_json::from_str(&text).map_err(Problem::Answer))
+            .map_err(|problem| self.failed(what, problem))
+    }
+
+    /// Opens a watch.
+    pub(super) async fn watch(&mut self, what: &'static str, request: Built) -> Result<WatchStream, KubeError> {
+        let request = request.map_err(|error| self.failed(what, error.into()))?;
+        let client = self.connect().await?;
+        match self.in_time(client.request_events::<NodeRecord>(request)).await {
+            Ok(stream) => Ok(Box::pin(stream)),
+            Err(problem) => Err(self.failed(what, problem)),
+        }
+    }
+
+    /// Turns a problem into the error to report, and forgets a connection that may be to blame.
+    pub(super) fn failed(&mut self, what: &'static str, problem: Problem) -> KubeError {
+        let api = self.options.api();
+        if problem.is_refusal() {
+            if problem.code() == Some(401) {
+                self.connection = None;
+            }
+            return KubeError::Refused { api, what, problem };
+        }
+        if matches!(problem, Problem::Deadline(_) | Problem::Silent(_) | Problem::Client(_)) {
+            // A connection nobody answers on would be taken from the pool again and again.
+            self.connection = None;
+        }
+        KubeError::Unreachable { api, what, problem }
+    }
+
+    async fn in_time<T>(&self, request: impl Future<Output = kube::Result<T>> + Send) -> Result<T, Problem> {
+        let deadline = self.liveness.deadline;
+        // On the heap: the client's futures are large, and every caller would carry one per request.
+        match timeout(deadline, Box::pin(request)).await {
+            Ok(answer) => answer.map_err(Problem::from),
+            Err(_elapsed) => Err(Problem::Deadline(deadline)),
+        }
+    }
+
+    async fn connect(&mut self) -> Result<Client, KubeError> {
+        if let Some(client) = &self.connection {
+            return Ok(client.clone());
+        }
+        let setup = |problem: String| KubeError::Setup { api: self.options.api(), problem };
+        let mut config = configuration(&self.options).await.map_err(setup)?;
+        config.connect_timeout = Some(self.liveness.deadline);
+        // We have delays of our own, and want to know.
+        config.default_retry = false;
+        let client = Client::try_from(config).map_err(|error| setup(error.to_string()))?;
+        Ok(self.connection.insert(client).clone())
+    }
+}
+
+/// As flannel chooses: the file and the URL if given; with neither the pod's service account, else the default file.
+async fn configuration(options: &KubeOptions) -> Result<Config, String> {
+    let url = options.api_url.as_deref();
+    if let Some(path) = &options.kubeconfig {
+        let mut file = Kubeconfig::read_from(path).map_err(|error| error.to_string())?;
+        for cluster in file.clusters.iter_mut().filter_map(|named| named.cluster.as_mut()) {
+            cluster.server = url.map(str::to_owned).or(cluster.server.take());
+        }
+        let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await;
+        return config.map_err(|error| format!("{}: {error}", path.display()));
+    }
+    if let Some(url) = url {
+        return url.parse().map(Config::new).map_err(|error| format!("{url:?} is no URL: {error}"));
+    }
+    match Config::incluster() {
+        Ok(config) => Ok(config),
+        Err(pod) => Config::from_kubeconfig(&KubeConfigOptions::default())
+            .await
+            .map_err(|file| format!("as a pod: {pod}; with the default kubeconfig file: {file}")),
+    }
+}

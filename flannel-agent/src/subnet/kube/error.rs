@@ -1,0 +1,176 @@
+//! What Kubernetes can answer instead.
+
+use std::{error::Error, io, path::PathBuf, time::Duration};
+
+use kube::core::Status;
+
+use crate::{family::Family, subnet::BadPodCidr};
+
+/// A failed request, or a Node that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum KubeError {
+    /// There is no way to talk to the server at all.
+    #[error(
+        "cannot connect to {api}: {problem}; check --kubeconfig-file and --kube-api-url, or the pod's service account"
+    )]
+    Setup {
+        /// The server, in words.
+        api: String,
+        /// What is wrong.
+        problem: String,
+    },
+    /// The server did not answer, or could not. It is asked again.
+    #[error("{api} is not reachable: {what}: {problem}")]
+    Unreachable {
+        /// The server, in words.
+        api: String,
+        /// The request.
+        what: &'static str,
+        /// What went wrong.
+        problem: Problem,
+    },
+    /// The server answered, and refused.
+    #[error("{api} refuses: {what}: {problem}{}", hint(problem))]
+    Refused {
+        /// The server, in words.
+        api: String,
+        /// The request.
+        what: &'static str,
+        /// Its answer.
+        problem: Problem,
+    },
+    /// The pod that should tell our Node is not bound to one.
+    #[error("pod {namespace}/{name} is on no node yet; set NODE_NAME if this is not a pod")]
+    PodWithoutNode {
+        /// Its namespace.
+        namespace: String,
+        /// Its name.
+        name: String,
+    },
+    /// Our Node has no subnet yet.
+    #[error(
+        "node {node} has no {family} pod CIDR yet; check that the controller manager runs with --allocate-node-cidrs, \
+         or set spec.podCIDR of the node"
+    )]
+    NoPodCidr {
+        /// The Node.
+        node: String,
+        /// The family without one.
+        family: Family,
+    },
+    /// Our Node's subnets cannot be read.
+    #[error("node {node} cannot be served: {problem}")]
+    BadPodCidr {
+        /// The Node.
+        node: String,
+        /// What is wrong.
+        problem: BadPodCidr,
+    },
+    /// The network configuration cannot be read.
+    #[error("cannot read the network configuration {}: {source}; mount it there, or set --net-config-path", path.display())]
+    NetConfig {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+}
+
+/// What went wrong with one attempt.
+#[derive(Debug, thiserror::Error)]
+pub enum Problem {
+    /// No answer in time.
+    #[error("no answer within {0:?}")]
+    Deadline(Duration),
+    /// The server's own words.
+    #[error("{} ({})", .0.message, .0.code)]
+    Status(Box<Status>),
+    /// The client's error.
+    #[error("{}", innermost(.0))]
+    Client(Box<kube::Error>),
+    /// The answer makes no sense.
+    #[error("its answer cannot be read: {0}")]
+    Answer(serde_json::Error),
+    /// The request could not be made.
+    #[error("{0}")]
+    Request(kube::core::request::Error),
+    /// The watch went silent.
+    #[error("nothing was heard for {0:?}")]
+    Silent(Duration),
+    /// The server is at an older point of its history than it was.
+    #[error("its history went back from version {from} to {to}; it was restored from a backup")]
+    WentBack {
+        /// What we had seen.
+        from: String,
+        /// What it said then.
+        to: String,
+    },
+}
+
+impl From<kube::Error> for Problem {
+    fn from(error: kube::Error) -> Self {
+        match error {
+            kube::Error::Api(status) => Self::Status(status),
+            kube::Error::SerdeError(error) => Self::Answer(error),
+            error => Self::Client(Box::new(error)),
+        }
+    }
+}
+
+impl From<kube::core::request::Error> for Problem {
+    fn from(error: kube::core::request::Error) -> Self {
+        Self::Request(error)
+    }
+}
+
+impl Problem {
+    /// The HTTP status, when the server gave one.
+    pub(super) fn code(&self) -> Option<u16> {
+        match self {
+            Self::Status(status) => Some(status.code),
+            _ => None,
+        }
+    }
+
+    /// Whether the server considered the request and said no.
+    pub(super) fn is_refusal(&self) -> bool {
+        self.code().is_some_and(|code| (400..500).contains(&code) && ![408, 410, 429].contains(&code))
+    }
+
+    /// The version asked for is compacted away, or not there yet because the server lost it.
+    pub(super) fn is_outdated(&self) -> bool {
+        match self {
+            Self::Status(status) => {
+                let causes = status.details.iter().flat_map(|details| &details.causes);
+                let ahead = causes.into_iter().any(|cause| cause.reason == "ResourceVersionTooLarge");
+                status.code == 410 || ["Expired", "Gone"].contains(&status.reason.as_str()) || ahead
+            }
+            Self::WentBack { .. } => true,
+            _ => false,
+        }
+    }
+}
+
+impl KubeError {
+    /// See [`Problem::is_outdated`].
+    pub(super) fn is_outdated(&self) -> bool {
+        matches!(self, Self::Unreachable { problem, .. } | Self::Refused { problem, .. } if problem.is_outdated())
+    }
+}
+
+fn hint(problem: &Problem) -> &'static str {
+    match problem.code() {
+        Some(401) => "; check the token or certificate",
+        Some(403) => "; grant pods get; nodes get, list, watch; nodes/status patch",
+        _ => "",
+    }
+}
+
+/// The innermost cause: the layers above it repeat each other.
+fn innermost(error: &kube::Error) -> String {
+    let mut cause: &dyn Error = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    cause.to_string()
+}

@@ -1,0 +1,55 @@
+//! All Nodes at one version, page by page. A page is turned into entries before the next one is asked for.
+
+use super::{
+    KubeManager,
+    entry::{Families, entry_of},
+    error::KubeError,
+    feed::Position,
+    record::{NodePage, NodeRecord},
+    requests::list_nodes,
+};
+use crate::subnet::Entry;
+
+/// Listings that may be overtaken by compaction before we report it.
+const TRIES: u32 = 3;
+
+/// What a listing finds.
+pub(super) struct Listing {
+    /// The leases of others.
+    pub(super) entries: Vec<Entry>,
+    /// Our own Node.
+    pub(super) own: Option<NodeRecord>,
+    /// Where changes go on.
+    pub(super) position: Position,
+}
+
+/// Lists all Nodes.
+pub(super) async fn list(manager: &mut KubeManager, own: &str, families: Families) -> Result<Listing, KubeError> {
+    for _ in 1..TRIES {
+        match list_once(manager, own, families).await {
+            Err(error) if error.is_outdated() => {}
+            result => return result,
+        }
+    }
+    list_once(manager, own, families).await
+}
+
+async fn list_once(manager: &mut KubeManager, own_name: &str, families: Families) -> Result<Listing, KubeError> {
+    let prefix = manager.client.options().prefix.clone();
+    let (mut entries, mut own, mut next) = (Vec::new(), None, String::new());
+    loop {
+        let page: NodePage = manager.client.call("listing the nodes", list_nodes(&next)).await?;
+        for node in page.items {
+            if node.name == own_name {
+                own = Some(node);
+            } else {
+                entries.extend(entry_of(&node, &prefix, families));
+            }
+        }
+        next = page.metadata.next;
+        if next.is_empty() {
+            let position = Position::new(page.metadata.resource_version);
+            return Ok(Listing { entries, own, position });
+        }
+    }
+}

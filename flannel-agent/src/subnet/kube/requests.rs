@@ -1,0 +1,46 @@
+//! The requests we make, and the few paths they go to. What RBAC has to grant stands here.
+
+use http::Request;
+use kube::core::{
+    params::{GetParams, ListParams, Patch, PatchParams, WatchParams},
+    request::{Error, Request as Resource},
+};
+use serde_json::Value;
+
+/// Nodes on one page: about 1.6 MB of text at a time.
+const PAGE: u32 = 100;
+/// Seconds until the server ends a watch; it is taken up again at once. A restarted server gets its share back.
+const WATCH: std::ops::Range<u32> = 240..300;
+
+/// A request, or why there is none.
+pub(super) type Built = Result<Request<Vec<u8>>, Error>;
+
+fn nodes() -> Resource {
+    Resource::new("/api/v1/nodes")
+}
+
+/// One Node. `nodes: get`.
+pub(super) fn get_node(name: &str) -> Built {
+    nodes().get(name, &GetParams::default())
+}
+
+/// One page of all Nodes, from the start or where the last ended. `nodes: list`.
+pub(super) fn list_nodes(next: &str) -> Built {
+    let page = ListParams::default().limit(PAGE);
+    nodes().list(&if next.is_empty() { page } else { page.continue_token(next) })
+}
+
+/// Changes after a version. `nodes: watch`.
+pub(super) fn watch_nodes(version: &str) -> Built {
+    nodes().watch(&WatchParams::default().timeout(rand::random_range(WATCH)), version)
+}
+
+/// Changes annotations or conditions. `nodes/status: patch`.
+pub(super) fn patch_status(name: &str, patch: &Value) -> Built {
+    nodes().patch_subresource("status", name, &PatchParams::default(), &Patch::Strategic(patch))
+}
+
+/// One Pod. `pods: get`.
+pub(super) fn get_pod(namespace: &str, name: &str) -> Built {
+    Resource::new(format!("/api/v1/namespaces/{namespace}/pods")).get(name, &GetParams::default())
+}

@@ -1,0 +1,69 @@
+//! The NetworkUnavailable condition follows our readiness.
+
+use flannel_agent::subnet::{
+    Readiness, SubnetManager as _,
+    kube::{KubeManager, KubeOptions, NodeIdentity},
+};
+use serde_json::Value;
+
+use crate::support::{BRISK, Cluster, follow, next};
+
+fn condition(node: &Value) -> Option<(String, String)> {
+    let all = node["status"]["conditions"].as_array()?;
+    let ours = all.iter().find(|condition| condition["type"] == "NetworkUnavailable")?;
+    assert!(ours["lastTransitionTime"].as_str().is_some_and(|time| time.ends_with('Z')), "{ours}");
+    Some((ours["status"].as_str()?.to_owned(), ours["reason"].as_str()?.to_owned()))
+}
+
+async fn becomes(cluster: &Cluster, status: &str, reason: &str) {
+    let wanted = Some((status.to_owned(), reason.to_owned()));
+    cluster.eventually("own", |node| (condition(node) == wanted).then_some(())).await;
+}
+
+#[tokio::test]
+async fn the_condition_is_false_while_we_are_ready() {
+    for cluster in Cluster::each("condition").await {
+        cluster.add("own", Some("10.5.1.0/24"), &[]).await;
+        let mut manager = cluster.manager("own");
+        let readiness = manager.readiness();
+        let mut events = follow(manager).await;
+        assert_eq!(next(&mut events).await, "=");
+        assert_eq!(condition(&cluster.node("own").await), None, "not a word before we are ready");
+        readiness.set(true);
+        becomes(&cluster, "False", "FlannelIsUp").await;
+        readiness.set(false);
+        becomes(&cluster, "True", "FlannelIsDown").await;
+        readiness.set(true);
+        becomes(&cluster, "False", "FlannelIsUp").await;
+        // A new Node has to be told as well.
+        cluster.remove("own").await;
+        cluster.add("own", Some("10.5.1.0/24"), &[]).await;
+        becomes(&cluster, "False", "FlannelIsUp").await;
+    }
+}
+
+#[tokio::test]
+async fn a_refused_condition_is_tried_again() {
+    let cluster = Cluster::double("retried").await;
+    cluster.add("own", Some("10.5.1.0/24"), &[]).await;
+    let mut manager = cluster.manager("own");
+    let readiness = manager.readiness();
+    let mut events = follow(manager).await;
+    assert_eq!(next(&mut events).await, "=");
+    let before = cluster.faults().count("PATCH");
+    cluster.faults().change(|state| state.require("rotated"));
+    readiness.set(true);
+    cluster.faults().asked("PATCH", before + 1).await;
+    cluster.write_kubeconfig("rotated");
+    becomes(&cluster, "False", "FlannelIsUp").await;
+}
+
+#[tokio::test]
+async fn who_does_not_want_it_has_no_condition() {
+    let cluster = Cluster::double("unwanted").await;
+    let options = KubeOptions { set_network_unavailable: false, ..cluster.options() };
+    let readiness: Readiness = KubeManager::new(options, NodeIdentity::Node("own".to_owned()), BRISK).readiness();
+    // Nobody listens, and nothing is kept: the handle is the one of a store without conditions.
+    readiness.set(true);
+    assert_eq!(format!("{readiness:?}"), format!("{:?}", Readiness::unpublished()));
+}

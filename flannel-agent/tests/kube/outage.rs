@@ -1,0 +1,168 @@
+//! A server that pages, forgets, breaks off, hangs, goes away, and comes back older.
+
+use std::time::Duration;
+
+use flannel_agent::subnet::kube::Liveness;
+
+use crate::support::{BRISK, Cluster, State, follow, next};
+
+async fn with_peers(name: &str, peers: std::ops::RangeInclusive<u8>) -> Cluster {
+    let cluster = Cluster::double(name).await;
+    cluster.add("own", Some("10.5.1.0/24"), &[]).await;
+    for n in peers {
+        cluster.add_peer(n).await;
+    }
+    cluster
+}
+
+#[tokio::test]
+async fn nodes_are_listed_page_by_page() {
+    let cluster = with_peers("pages", 2..=250).await;
+    let mut events = follow(cluster.manager("own")).await;
+    assert_eq!(next(&mut events).await.split_whitespace().count(), 249);
+    assert_eq!(cluster.faults().count("continue="), 2);
+    cluster.add_peer(251).await;
+    assert_eq!(next(&mut events).await, "+peer251");
+}
+
+#[tokio::test]
+async fn a_broken_watch_is_taken_up_where_it_was() {
+    let cluster = with_peers("broken", 2..=2).await;
+    let mut events = follow(cluster.manager("own")).await;
+    assert_eq!(next(&mut events).await, "=peer2");
+    cluster.faults().asked("watch=true", 1).await;
+    for n in 3..6 {
+        cluster.faults().change(State::break_streams);
+        cluster.add_peer(n).await;
+        let expected = format!("+peer{n}");
+        loop {
+            let event = next(&mut events).await;
+            if event == expected {
+                break;
+            }
+            assert!(["out of sync", "resumed"].contains(&event.as_str()), "{event}");
+        }
+    }
+    assert_eq!(cluster.faults().count("limit="), 1, "listed once");
+}
+
+#[tokio::test]
+async fn forgotten_changes_are_made_up_for_by_a_snapshot() {
+    for late in [false, true] {
+        let cluster = with_peers("forgotten", 2..=3).await;
+        let mut events = follow(cluster.manager("own")).await;
+        assert_eq!(next(&mut events).await, "=peer2 peer3");
+        cluster.faults().asked("watch=true", 1).await;
+        if late {
+            cluster.faults().change(State::say_gone_late);
+        }
+        cluster.faults().fall();
+        while next(&mut events).await != "out of sync" {}
+        cluster.remove("peer2").await;
+        cluster.add_peer(4).await;
+        cluster.faults().change(State::compact);
+        cluster.faults().rise();
+        loop {
+            match next(&mut events).await.as_str() {
+                "=peer3 peer4" => break,
+                "resumed" | "out of sync" if late => {}
+                other => panic!("{other}"),
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_restarts_loses_nothing() {
+    let cluster = with_peers("restart", 2..=2).await;
+    let mut events = follow(cluster.manager("own")).await;
+    assert_eq!(next(&mut events).await, "=peer2");
+    cluster.faults().asked("watch=true", 1).await;
+    cluster.faults().fall();
+    assert_eq!(next(&mut events).await, "out of sync");
+    cluster.add_peer(3).await;
+    cluster.remove("peer2").await;
+    cluster.faults().rise();
+    assert_eq!(next(&mut events).await, "resumed");
+    assert_eq!(next(&mut events).await, "+peer3");
+    assert_eq!(next(&mut events).await, "-peer2");
+}
+
+#[tokio::test]
+async fn a_silent_watch_is_opened_anew_and_nobody_notices() {
+    let cluster = with_peers("silent", 2..=2).await;
+    let brisk = Liveness { silence: Duration::from_millis(300), ..BRISK };
+    let mut events = follow(cluster.manager_with("own", brisk)).await;
+    assert_eq!(next(&mut events).await, "=peer2");
+    cluster.faults().asked("watch=true", 3).await;
+    cluster.add_peer(3).await;
+    assert_eq!(next(&mut events).await, "+peer3");
+}
+
+#[tokio::test]
+async fn a_server_that_hangs_is_given_up_and_found_again() {
+    let cluster = with_peers("hangs", 2..=2).await;
+    let brisk = Liveness { deadline: Duration::from_millis(300), silence: Duration::from_millis(300), ..BRISK };
+    let mut events = follow(cluster.manager_with("own", brisk)).await;
+    assert_eq!(next(&mut events).await, "=peer2");
+    cluster.faults().change(|state| state.hang(true));
+    cluster.add_peer(3).await;
+    assert_eq!(next(&mut events).await, "out of sync");
+    cluster.faults().change(|state| state.hang(false));
+    assert_eq!(next(&mut events).await, "resumed");
+    assert_eq!(next(&mut events).await, "+peer3");
+}
+
+#[tokio::test]
+async fn a_server_restored_from_a_backup_is_listed_anew() {
+    let cluster = with_peers("restored", 2..=20).await;
+    let mut events = follow(cluster.manager("own")).await;
+    assert_eq!(next(&mut events).await.split_whitespace().count(), 19);
+    cluster.faults().asked("watch=true", 1).await;
+    cluster.faults().change(|state| state.go_back(5));
+    cluster.faults().asked("watch=true", 2).await;
+    cluster.remove("peer2").await;
+    cluster.faults().change(State::bookmark);
+    loop {
+        let event = next(&mut events).await;
+        if event.starts_with('=') {
+            assert_eq!(event.split_whitespace().count(), 18, "{event}");
+            break;
+        }
+    }
+}
+
+#[tokio::test]
+async fn bookmarks_move_the_watch_on() {
+    let cluster = with_peers("bookmarks", 2..=2).await;
+    let mut events = follow(cluster.manager("own")).await;
+    assert_eq!(next(&mut events).await, "=peer2");
+    cluster.faults().asked("watch=true", 1).await;
+    // Much happens elsewhere; the bookmark tells, and stands before a change so that we know it was read.
+    let told = cluster.faults().change(|state| {
+        state.version += 1000;
+        state.bookmark();
+        state.version
+    });
+    cluster.faults().change(State::compact_and_end);
+    cluster.faults().asked(&format!("resourceVersion={told}"), 1).await;
+    cluster.add_peer(3).await;
+    while next(&mut events).await != "+peer3" {}
+    assert_eq!(cluster.faults().count("limit="), 1, "not listed again");
+}
+
+#[tokio::test]
+async fn an_expired_token_is_replaced_while_we_watch() {
+    let cluster = with_peers("rotated", 2..=2).await;
+    let mut events = follow(cluster.manager("own")).await;
+    assert_eq!(next(&mut events).await, "=peer2");
+    cluster.faults().asked("watch=true", 1).await;
+    cluster.faults().change(|state| {
+        state.require("rotated");
+        state.break_streams();
+    });
+    assert_eq!(next(&mut events).await, "out of sync");
+    cluster.add_peer(3).await;
+    cluster.write_kubeconfig("rotated");
+    while next(&mut events).await != "+peer3" {}
+}

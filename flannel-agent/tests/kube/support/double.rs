@@ -1,0 +1,302 @@
+//! An API server's part that flannel talks to, over real HTTP on loopback, with faults on demand.
+//!
+//! Serves what flannel's role allows and refuses the rest with 403, as RBAC would: pods get; nodes get, list, watch;
+//! nodes/status patch. Lists have pages with tokens that expire; watches have bookmarks and versions that expire.
+
+use std::{
+    collections::BTreeMap,
+    convert::Infallible,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use http_body_util::BodyExt as _;
+use hyper::{Request, Response, body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::watch,
+};
+
+use super::{
+    answer::{Body, failure, ok},
+    merge,
+};
+
+/// The server. Ends when dropped.
+pub(crate) struct Double {
+    port: u16,
+    shared: Arc<Shared>,
+    accepting: tokio::task::JoinHandle<()>,
+}
+
+/// What connections share.
+pub(crate) struct Shared {
+    pub(super) state: Mutex<State>,
+    /// Counts changes of the state; watches wait for it.
+    pub(super) changed: watch::Sender<u64>,
+    up: watch::Sender<bool>,
+}
+
+/// Nodes, history and faults.
+#[derive(Default)]
+pub(crate) struct State {
+    pub(super) nodes: BTreeMap<String, Value>,
+    pub(super) pods: BTreeMap<String, Value>,
+    pub(crate) version: u64,
+    /// Changes with the version each made; bookmarks have the one they tell.
+    pub(super) history: Vec<(u64, Value)>,
+    /// Versions below are compacted away.
+    pub(super) compacted: u64,
+    pub(super) token: Option<String>,
+    /// Says nothing to anybody.
+    pub(super) hangs: bool,
+    /// Says 410 inside the stream instead of before it, as servers with a watch cache do.
+    pub(super) late_gone: bool,
+    /// Counts broken streams; a watch ends when it changes.
+    pub(super) breaks: u64,
+    /// Counts ended streams, likewise.
+    pub(super) ends: u64,
+    /// Everything asked: method, path and query.
+    pub(super) requests: Vec<String>,
+    /// Bodies of patches.
+    pub(crate) patches: Vec<Value>,
+}
+
+impl Double {
+    pub(crate) async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let port = listener.local_addr().expect("an address").port();
+        let state = State { version: 1, ..State::default() };
+        let shared =
+            Arc::new(Shared { state: Mutex::new(state), changed: watch::Sender::new(0), up: watch::Sender::new(true) });
+        let accepting = tokio::spawn(accept(listener, Arc::clone(&shared)));
+        Self { port, shared, accepting }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+
+    /// Changes the state, and tells the watches.
+    pub(crate) fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let result = change(&mut self.shared.lock());
+        self.shared.changed.send_modify(|count| *count += 1);
+        result
+    }
+
+    /// Breaks all connections, and new ones at once, until [`Self::rise`].
+    pub(crate) fn fall(&self) {
+        self.shared.up.send_replace(false);
+    }
+
+    pub(crate) fn rise(&self) {
+        self.shared.up.send_replace(true);
+    }
+
+    /// Waits until something was asked, or asked again: `count` requests that contain `text`.
+    pub(crate) async fn asked(&self, text: &str, count: usize) {
+        let mut changed = self.shared.changed.subscribe();
+        let done = changed.wait_for(|_| self.count(text) >= count);
+        tokio::time::timeout(super::PATIENCE, done).await.expect("asked in time").expect("a running server");
+    }
+
+    /// How often that was asked.
+    pub(crate) fn count(&self, text: &str) -> usize {
+        self.shared.lock().requests.iter().filter(|request| request.contains(text)).count()
+    }
+}
+
+impl Drop for Double {
+    fn drop(&mut self) {
+        self.accepting.abort();
+        self.fall();
+    }
+}
+
+impl Shared {
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn accept(listener: TcpListener, shared: Arc<Shared>) {
+    while let Ok((stream, _)) = listener.accept().await {
+        tokio::spawn(serve(stream, Arc::clone(&shared)));
+    }
+}
+
+async fn serve(stream: TcpStream, shared: Arc<Shared>) {
+    let mut up = shared.up.subscribe();
+    if !*up.borrow() {
+        return;
+    }
+    let service = service_fn(|request| answer(Arc::clone(&shared), request));
+    tokio::select! {
+        // A client that goes away is no failure of ours.
+        _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service) => {}
+        _ = up.wait_for(|up| !up) => {}
+    }
+}
+
+async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
+    let (parts, body) = request.into_parts();
+    let body = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
+    let asked = format!("{} {}", parts.method, parts.uri);
+    let (hangs, authorised) = {
+        let mut state = shared.lock();
+        state.requests.push(asked);
+        let sent = parts.headers.get("authorization").and_then(|value| value.to_str().ok());
+        let wanted = state.token.as_ref().map(|token| format!("Bearer {token}"));
+        (state.hangs, wanted.is_none() || wanted.as_deref() == sent)
+    };
+    shared.changed.send_modify(|count| *count += 1);
+    if hangs {
+        std::future::pending::<()>().await;
+    }
+    if !authorised {
+        return Ok(failure(401, "Unauthorized", "Unauthorized"));
+    }
+    let path: Vec<_> = parts.uri.path().trim_start_matches("/api/v1/").split('/').collect();
+    let query = Query(parts.uri.query().unwrap_or_default());
+    Ok(match (parts.method.as_str(), path.as_slice()) {
+        ("GET", ["namespaces", namespace, "pods", name]) => {
+            let pod = shared.lock().pods.get(&format!("{namespace}/{name}")).cloned();
+            pod.map_or_else(|| failure(404, "NotFound", &format!("pods {name:?} not found")), |pod| ok(&pod))
+        }
+        ("GET", ["nodes", name]) => {
+            let node = shared.lock().nodes.get(*name).cloned();
+            node.map_or_else(|| failure(404, "NotFound", &format!("nodes {name:?} not found")), |node| ok(&node))
+        }
+        ("GET", ["nodes"]) if query.get("watch") == Some("true") => super::stream::open(&shared, &query),
+        ("GET", ["nodes"]) => list(&shared, &query),
+        ("PATCH", ["nodes", name, "status"]) => {
+            let kind = parts.headers.get("content-type").and_then(|value| value.to_str().ok());
+            assert_eq!(kind, Some("application/strategic-merge-patch+json"));
+            patch(&shared, name, &serde_json::from_slice(&body).expect("a patch is JSON"))
+        }
+        (method, _) => failure(403, "Forbidden", &format!("flannel may not {method} {}", parts.uri.path())),
+    })
+}
+
+/// A query string with values that need no decoding.
+pub(super) struct Query<'a>(&'a str);
+
+impl Query<'_> {
+    pub(super) fn get(&self, key: &str) -> Option<&str> {
+        self.0.split('&').filter_map(|pair| pair.split_once('=')).find(|(name, _)| *name == key).map(|(_, value)| value)
+    }
+}
+
+/// A page. The token holds the list's version and where the page before ended; later changes show, which real servers
+/// keep out, and which a watch from that version repeats.
+fn list(shared: &Shared, query: &Query<'_>) -> Response<Body> {
+    let state = shared.lock();
+    let limit: usize = query.get("limit").and_then(|limit| limit.parse().ok()).expect("lists come in pages");
+    let (version, after) = match query.get("continue").and_then(|token| token.split_once('.')) {
+        Some((version, after)) => (version.parse().expect("our token"), after.to_owned()),
+        None => (state.version, String::new()),
+    };
+    if version < state.compacted {
+        return failure(410, "Expired", "The provided continue parameter is too old");
+    }
+    let mut rest = state.nodes.iter().filter(|(name, _)| **name > after);
+    let items: Vec<_> = rest.by_ref().take(limit).collect();
+    let last = items.last().map(|(name, _)| (*name).clone());
+    let next = last.filter(|_| rest.next().is_some()).map(|name| format!("{version}.{name}")).unwrap_or_default();
+    let items: Vec<_> = items.into_iter().map(|(_, node)| node).collect();
+    let meta = json!({ "resourceVersion": version.to_string(), "continue": next });
+    ok(&json!({ "kind": "NodeList", "apiVersion": "v1", "metadata": meta, "items": items }))
+}
+
+fn patch(shared: &Shared, name: &str, patch: &Value) -> Response<Body> {
+    let answer = {
+        let mut state = shared.lock();
+        state.patches.push(patch.clone());
+        let Some(mut node) = state.nodes.get(name).cloned() else {
+            return failure(404, "NotFound", &format!("nodes {name:?} not found"));
+        };
+        merge::annotations(&mut node, patch);
+        merge::conditions(&mut node, patch);
+        state.put(node.clone());
+        ok(state.nodes.get(name).unwrap_or(&node))
+    };
+    shared.changed.send_modify(|count| *count += 1);
+    answer
+}
+
+impl State {
+    /// Writes a node, as a change.
+    pub(crate) fn put(&mut self, mut node: Value) {
+        self.version += 1;
+        node["metadata"]["resourceVersion"] = self.version.to_string().into();
+        let name = node["metadata"]["name"].as_str().expect("a name").to_owned();
+        let known = self.nodes.insert(name, node.clone()).is_some();
+        let kind = if known { "MODIFIED" } else { "ADDED" };
+        self.history.push((self.version, json!({ "type": kind, "object": node })));
+    }
+
+    /// Removes a node, as a change.
+    pub(crate) fn remove(&mut self, name: &str) {
+        let Some(mut node) = self.nodes.remove(name) else { return };
+        self.version += 1;
+        node["metadata"]["resourceVersion"] = self.version.to_string().into();
+        self.history.push((self.version, json!({ "type": "DELETED", "object": node })));
+    }
+
+    /// Merges a JSON merge patch, in which null removes.
+    pub(crate) fn edit(&mut self, name: &str, patch: &Value) {
+        let mut node = self.node(name);
+        merge::merge_patch(&mut node, patch);
+        self.put(node);
+    }
+
+    pub(crate) fn node(&self, name: &str) -> Value {
+        self.nodes.get(name).cloned().unwrap_or_default()
+    }
+
+    /// Tells all watches which version they are at.
+    pub(crate) fn bookmark(&mut self) {
+        let meta = json!({ "resourceVersion": self.version.to_string(), "creationTimestamp": null });
+        let object = json!({ "kind": "Node", "apiVersion": "v1", "metadata": meta });
+        self.history.push((self.version, json!({ "type": "BOOKMARK", "object": object })));
+    }
+
+    /// Forgets all history.
+    pub(crate) fn compact(&mut self) {
+        self.compacted = self.version;
+    }
+
+    /// Forgets all history, and ends all watches in good order once they have told what there is.
+    pub(crate) fn compact_and_end(&mut self) {
+        self.compacted = self.version;
+        self.ends += 1;
+    }
+
+    /// Lets the version be an older one, as after a restored backup. Watches are broken.
+    pub(crate) fn go_back(&mut self, version: u64) {
+        (self.version, self.breaks) = (version, self.breaks + 1);
+        self.history.clear();
+    }
+
+    /// Ends all watches, in the middle of a line.
+    pub(crate) fn break_streams(&mut self) {
+        self.breaks += 1;
+    }
+
+    pub(crate) fn require(&mut self, token: &str) {
+        self.token = Some(token.to_owned());
+    }
+
+    pub(crate) fn hang(&mut self, hangs: bool) {
+        self.hangs = hangs;
+    }
+
+    pub(crate) fn say_gone_late(&mut self) {
+        self.late_gone = true;
+    }
+
+    pub(crate) fn put_pod(&mut self, path: &str, node: &str) {
+        self.pods.insert(path.to_owned(), json!({ "kind": "Pod", "metadata": {}, "spec": { "nodeName": node } }));
+    }
+}

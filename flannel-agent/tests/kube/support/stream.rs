@@ -1,0 +1,96 @@
+//! Watches: one line of JSON per change, from a version on.
+
+use std::{collections::VecDeque, io, sync::Arc};
+
+use futures::stream;
+use http_body_util::{BodyExt as _, StreamBody};
+use hyper::{
+    Response,
+    body::{Bytes, Frame},
+};
+use serde_json::{Value, json};
+
+use super::{
+    answer::{Body, failure, ok, status},
+    double::{Query, Shared},
+};
+
+/// One watch.
+struct Watch {
+    shared: Arc<Shared>,
+    changed: tokio::sync::watch::Receiver<u64>,
+    /// Where in the history we are: its length so far.
+    at: usize,
+    breaks: u64,
+    ends: u64,
+    lines: VecDeque<Value>,
+    broken: bool,
+    over: bool,
+}
+
+/// Answers a request to watch.
+pub(super) fn open(shared: &Arc<Shared>, query: &Query<'_>) -> Response<Body> {
+    assert_eq!(query.get("allowWatchBookmarks"), Some("true"));
+    let version: u64 = query.get("resourceVersion").and_then(|version| version.parse().ok()).expect("a version");
+    let state = shared.lock();
+    let gone = "too old resource version";
+    if version < state.compacted && state.late_gone {
+        return ok(&json!({ "type": "ERROR", "object": status(410, "Expired", gone) }));
+    }
+    if version < state.compacted {
+        return failure(410, "Expired", gone);
+    }
+    let unseen = state.history.iter().filter(|(changed, _)| *changed > version);
+    let watch = Watch {
+        changed: shared.changed.subscribe(),
+        shared: Arc::clone(shared),
+        at: state.history.len(),
+        breaks: state.breaks,
+        ends: state.ends,
+        lines: unseen.map(|(_, line)| line.clone()).collect(),
+        broken: false,
+        over: false,
+    };
+    let frames = stream::unfold(watch, |mut watch| async move {
+        let frame = watch.next().await?;
+        Some((frame.map(Frame::data), watch))
+    });
+    Response::new(StreamBody::new(frames).boxed_unsync())
+}
+
+impl Watch {
+    async fn next(&mut self) -> Option<io::Result<Bytes>> {
+        loop {
+            if self.broken {
+                return Some(Err(io::ErrorKind::BrokenPipe.into()));
+            }
+            if let Some(line) = self.lines.pop_front() {
+                return Some(Ok(format!("{line}\n").into()));
+            }
+            if self.over {
+                return None;
+            }
+            if let Some(half) = self.catch_up() {
+                return Some(Ok(half));
+            }
+            if self.lines.is_empty() && !self.over && self.changed.changed().await.is_err() {
+                return None;
+            }
+        }
+    }
+
+    /// Takes in what is new. Half a line, if this is the end.
+    fn catch_up(&mut self) -> Option<Bytes> {
+        let state = self.shared.lock();
+        if state.breaks != self.breaks {
+            self.broken = true;
+            return Some(Bytes::from_static(b"{\"type\":\"MODIF"));
+        }
+        if !state.hangs {
+            self.lines.extend(state.history[self.at..].iter().map(|(_, line)| line.clone()));
+            self.at = state.history.len();
+        }
+        self.over = state.ends != self.ends;
+        None
+    }
+}

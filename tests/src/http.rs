@@ -1,0 +1,29 @@
+//! One HTTP request inside a host.
+
+use std::{
+    io::{Read as _, Write as _},
+    net::{Ipv4Addr, TcpStream},
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result};
+
+use crate::Host;
+
+impl Host {
+    /// `GET` of a path at a port of this host's loopback: the status code and the body.
+    pub fn http_get(&self, port: u16, path: &str) -> Result<(u16, String)> {
+        let request = format!("GET {path} HTTP/1.0\r\n\r\n");
+        let answer = self.enter(|| -> Result<String> {
+            let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
+            stream.set_read_timeout(Some(Duration::from_secs(2)))?;
+            stream.write_all(request.as_bytes())?;
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer)?;
+            Ok(answer)
+        })??;
+        let (head, body) = answer.split_once("\r\n\r\n").with_context(|| format!("no head in {answer:?}"))?;
+        let code = head.split(' ').nth(1).with_context(|| format!("no status in {head:?}"))?;
+        Ok((code.parse()?, body.to_owned()))
+    }
+}

@@ -1,0 +1,31 @@
+//! What the kernel counts for a host.
+
+use std::fs;
+
+use anyhow::{Context as _, Result};
+
+use crate::Host;
+
+impl Host {
+    /// A counter of the network namespace: `counter("Tcp", "RetransSegs")`, from `/proc/net/snmp` or `netstat`.
+    pub fn counter(&self, group: &str, name: &str) -> Result<u64> {
+        let prefix = format!("{group}: ");
+        for file in ["snmp", "netstat"] {
+            let text = fs::read_to_string(format!("/proc/{}/net/{file}", self.pid()))?;
+            let mut lines = text.lines().filter_map(|line| line.strip_prefix(&prefix));
+            if let (Some(names), Some(values)) = (lines.next(), lines.next())
+                && let Some((_, value)) = names.split(' ').zip(values.split(' ')).find(|(known, _)| *known == name)
+            {
+                return value.parse().with_context(|| format!("{group} {name}: {value}"));
+            }
+        }
+        anyhow::bail!("the kernel has no counter {group} {name}")
+    }
+
+    /// A statistic of a device: `device_counter("eth0", "rx_packets")`.
+    pub fn device_counter(&self, device: &str, name: &str) -> Result<u64> {
+        let path = self.outside_path(format!("/sys/class/net/{device}/statistics/{name}"));
+        let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+        text.trim().parse().with_context(|| path.display().to_string())
+    }
+}

@@ -1,0 +1,46 @@
+//! The agent's pinned maps, as the kernel sees them.
+
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+use aya::maps::{Array, MapData};
+
+use crate::Host;
+
+/// Where an agent with the default pin root pins its maps.
+pub const MAPS: &str = "/sys/fs/bpf/flannel/v1/maps";
+
+/// What identifies a map, and its shape.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PinnedMap {
+    /// The kernel's number of it.
+    pub id: u32,
+    /// Bytes of a value.
+    pub value_size: u32,
+    /// Capacity.
+    pub max_entries: u32,
+}
+
+/// A map pinned by an agent, under the default pin root.
+pub fn map(host: &Host, name: &str) -> Result<PinnedMap> {
+    host.enter(|| {
+        let info = MapData::from_pin(Path::new(MAPS).join(name)).and_then(|map| map.info()).context(name.to_owned())?;
+        Ok(PinnedMap { id: info.id(), value_size: info.value_size(), max_entries: info.max_entries() })
+    })?
+}
+
+/// The ids of all maps of the datapath, by name.
+pub fn map_ids(host: &Host) -> Result<Vec<(&'static str, u32)>> {
+    flannel_common::maps::ALL.into_iter().map(|name| Ok((name, map(host, name)?.id))).collect()
+}
+
+/// Pins an array of values of `T` in place of an agent's map.
+pub fn replace_by_array<T: aya::Pod>(host: &Host, name: &str, max_entries: u32) -> Result<PinnedMap> {
+    let path = Path::new(MAPS).join(name);
+    host.enter(|| -> Result<()> {
+        let array = Array::<MapData, T>::create(max_entries, 0).context("an array")?;
+        std::fs::remove_file(&path).with_context(|| path.display().to_string())?;
+        array.pin(&path).with_context(|| path.display().to_string())
+    })??;
+    map(host, name)
+}

@@ -1,0 +1,69 @@
+//! Two nodes on one cable with etcd on the second: the smallest cluster.
+
+use std::time::Duration;
+
+use anyhow::Result;
+
+use crate::{Agent, AgentOptions, Etcd, Lab, Node, cluster::CONFIG_KEY, eventually, topology::Two};
+
+/// The address of etcd, and of the node `b`.
+pub const STORE: &str = "192.168.1.12";
+
+/// Two nodes and etcd, without agents.
+#[derive(Debug)]
+pub struct TwoNodes {
+    /// 192.168.1.11.
+    pub a: Node,
+    /// 192.168.1.12.
+    pub b: Node,
+    /// On `b`.
+    pub etcd: Etcd,
+    /// Ends all of it.
+    pub lab: Lab,
+}
+
+impl TwoNodes {
+    /// With this network configuration in etcd.
+    pub fn new(name: &str, config: &str) -> Result<Self> {
+        let nodes = Self::unconfigured(name)?;
+        nodes.etcd.put(CONFIG_KEY, config, None)?;
+        Ok(nodes)
+    }
+
+    /// Without a network configuration.
+    pub fn unconfigured(name: &str) -> Result<Self> {
+        let lab = Lab::new(name)?;
+        let net = Two::new(&lab)?;
+        let etcd = lab.etcd(&net.b)?;
+        Ok(Self { a: net.a, b: net.b, etcd, lab })
+    }
+
+    /// The usual options of an agent here.
+    pub fn options(&self) -> Result<AgentOptions> {
+        AgentOptions::etcd(&self.etcd.endpoint(STORE))
+    }
+
+    /// A ready agent on each node, each with the other as its peer.
+    pub fn agents(&self) -> Result<[Agent; 2]> {
+        let agents = [self.a.agent(self.options()?)?, self.b.agent(self.options()?)?];
+        for agent in &agents {
+            agent.wait_ready()?;
+        }
+        for agent in &agents {
+            agent.wait_peers(1)?;
+        }
+        Ok(agents)
+    }
+}
+
+impl Agent {
+    /// Waits until `status` shows so many peers.
+    pub fn wait_peers(&self, count: usize) -> Result<()> {
+        eventually(&format!("{count} peers of {}", self.node().name()), Duration::from_secs(20), || {
+            let status = self.status()?;
+            let peers = status["peers"].as_array().map_or(0, Vec::len);
+            anyhow::ensure!(peers == count, "{peers} peers: {}", status["peers"]);
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,138 @@
+//! What the host does to its own tunnel packets - IPsec policies, firewall rules, routing rules - happens to those of the
+//! programs too, or they leave the peer to the kernel.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use flannel_tests::{Pair, eventually, packet::is_encapsulated_by_us, throughout, wire::Capture};
+
+/// The public address of the receiving node.
+const C: &str = "192.168.2.13";
+/// For so long one look at the kernel's own packet vouches for the path.
+const INTERVAL: Duration = Duration::from_secs(2);
+/// The coarse clock, the programs that run to add a rule, and the time between two readings.
+const READING: Duration = Duration::from_millis(300);
+
+/// How long after `block` ended a packet still came out of the tunnel, watched for twice the interval.
+fn time_to_silence(pair: &Pair, block: impl FnOnce() -> Result<()>) -> Result<Duration> {
+    block()?;
+    let start = Instant::now();
+    let (mut last, mut at) = (pair.received()?, start);
+    throughout("watch", 2 * INTERVAL, || {
+        let now = pair.received()?;
+        if now != last {
+            (last, at) = (now, Instant::now());
+        }
+        Ok(())
+    })?;
+    Ok(at - start)
+}
+
+#[test]
+fn an_ipsec_policy_that_blocks_the_tunnel_blocks_the_programs() -> Result<()> {
+    let pair = Pair::new("ipsec")?;
+    let run = pair.stream(2_000, Duration::from_mins(1))?;
+    pair.wait_encapsulated(500)?;
+    let selector = "src 0.0.0.0/0 dst 0.0.0.0/0 proto udp dport 8472 dir out";
+    let block = || pair.net.a.sh(&format!("ip xfrm policy add {selector} action block")).map(drop);
+    let silent = time_to_silence(&pair, block)?;
+    println!("silent after {silent:?}");
+    assert!(silent <= INTERVAL + READING, "packets left for {silent:?}");
+    let peer = pair.sender.peer_status(C)?;
+    assert!(peer["way"] == "kernel" && peer["reason"].to_string().contains("IPsec"), "{peer}");
+    let capture = Capture::tunnel(&pair.net.r, "eth-a")?;
+    throughout("nothing on the underlay", Duration::from_secs(3), || {
+        ensure!(capture.is_empty(), "{} tunnel packets", capture.len());
+        Ok(())
+    })?;
+    pair.net.a.sh(&format!("ip xfrm policy delete {selector}"))?;
+    pair.wait_encapsulated(500)?;
+    let report = run.stop()?;
+    assert!(report.lost_count() > 0 && report.received > 0, "{report:?}");
+    Ok(())
+}
+
+/// Nobody reads the policies then; what the programs see of the kernel's own packets must do.
+#[test]
+fn an_ipsec_policy_blocks_the_programs_of_a_dead_agent_too() -> Result<()> {
+    let pair = Pair::new("ipsec-dead")?;
+    let run = pair.stream(2_000, Duration::from_mins(1))?;
+    pair.wait_encapsulated(500)?;
+    pair.sender.kill9()?;
+    let selector = "src 0.0.0.0/0 dst 0.0.0.0/0 proto udp dport 8472 dir out";
+    let block = || pair.net.a.sh(&format!("ip xfrm policy add {selector} action block")).map(drop);
+    let silent = time_to_silence(&pair, block)?;
+    println!("silent after {silent:?}");
+    assert!(silent <= INTERVAL + READING, "packets left for {silent:?}");
+    pair.net.a.sh(&format!("ip xfrm policy delete {selector}"))?;
+    pair.wait_encapsulated(500)?;
+    let report = run.stop()?;
+    assert!(report.lost_count() > 0 && report.received > 0, "{report:?}");
+    Ok(())
+}
+
+#[test]
+fn a_firewall_rule_against_the_tunnel_cuts_within_the_interval_and_frees_when_removed() -> Result<()> {
+    let pair = Pair::new("output")?;
+    let run = pair.stream(2_000, Duration::from_mins(1))?;
+    pair.wait_encapsulated(500)?;
+    let rules = "table ip cut { chain o { type filter hook output priority 0; policy accept; udp dport 8472 drop; }; }";
+    let silent = time_to_silence(&pair, || pair.net.a.command(["nft", "-f", "-"]).input(rules).run().map(drop))?;
+    println!("silent after {silent:?}");
+    assert!(silent <= INTERVAL + READING, "packets left for {silent:?}");
+    pair.net.a.sh("nft delete table ip cut")?;
+    pair.wait_encapsulated(500)?;
+    let report = run.stop()?;
+    assert!(report.lost_count() > 0 && report.received > 0, "{report:?}");
+    Ok(())
+}
+
+/// The programs' packets would not carry the mark, so there must be none of theirs.
+#[test]
+fn what_the_firewall_changes_of_outer_packets_it_changes_of_all() -> Result<()> {
+    let pair = Pair::new("dscp")?;
+    let run = pair.stream(2_000, Duration::from_mins(1))?;
+    pair.wait_encapsulated(500)?;
+    let rules = "table ip class { chain o { type filter hook postrouting priority 0; policy accept; udp dport 8472 ip dscp set ef; }; }";
+    pair.net.a.command(["nft", "-f", "-"]).input(rules).run()?;
+    let capture = Capture::tunnel(&pair.net.r, "eth-a")?;
+    eventually("no packet of the programs", INTERVAL + READING, || {
+        let before = pair.encapsulated()?;
+        pair.wait_received(200)?;
+        ensure!(pair.encapsulated()? == before, "encapsulated");
+        Ok(())
+    })?;
+    capture.clear();
+    pair.wait_received(4_000)?;
+    let frames = capture.frames();
+    let unclassed = frames.iter().filter(|frame| frame[15] >> 2 != 46).count();
+    assert!(frames.len() >= 4_000 && unclassed == 0, "{unclassed} of {} without the class", frames.len());
+    assert!(!frames.iter().any(|frame| is_encapsulated_by_us(frame)));
+    pair.net.a.sh("nft delete table ip class")?;
+    pair.wait_encapsulated(500)?;
+    run.stop()?.expect_complete()
+}
+
+#[test]
+fn a_routing_rule_on_marks_leaves_the_peer_to_the_kernel_until_it_goes() -> Result<()> {
+    let pair = Pair::new("rule")?;
+    let run = pair.stream(2_000, Duration::from_mins(1))?;
+    pair.wait_encapsulated(500)?;
+    let by = |way: &str| {
+        eventually(&format!("way {way}"), Duration::from_secs(5), || {
+            let peer = pair.sender.peer_status(C)?;
+            ensure!(peer["way"] == way, "{peer}");
+            Ok(peer["reason"].clone())
+        })
+    };
+    pair.net.a.sh("ip rule add fwmark 0x1 table 100 priority 100")?;
+    let reason = by("kernel")?;
+    assert_eq!(reason, "routing rule 100 looks at the firewall mark");
+    let before = pair.encapsulated()?;
+    pair.wait_received(2_000)?;
+    assert_eq!(pair.encapsulated()?, before);
+    pair.net.a.sh("ip rule delete priority 100")?;
+    assert!(by("tunnel")?.is_null());
+    pair.wait_encapsulated(500)?;
+    run.stop()?.expect_complete()
+}
