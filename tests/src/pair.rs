@@ -93,6 +93,13 @@ impl<N> Pair<N> {
         self.receiver.node().device_counter("flannel.1", "rx_packets")
     }
 
+    /// Waits until duplicate address detection has ended. Its events make an agent look at the underlay anew, which hides
+    /// whether it saw another event.
+    pub fn settle(&self) -> Result<()> {
+        settle(self.sender.node())?;
+        settle(self.receiver.node())
+    }
+
     /// Waits until every program of both nodes is exactly once where it belongs.
     pub fn wait_hooked(&self) -> Result<()> {
         eventually("programs in their places", Duration::from_secs(5), || {
@@ -139,4 +146,13 @@ impl<N> Pair<N> {
             Ok(())
         })
     }
+}
+
+/// As [`Pair::settle`], for one node.
+pub fn settle(node: &Node) -> Result<()> {
+    eventually("link-local addresses", Duration::from_secs(10), || {
+        let of = |flags: &str| node.sh(&format!("ip -6 address show dev eth0 {flags}")).map(|output| output.stdout);
+        ensure!(of("tentative")?.is_empty() && of("scope link")?.contains("fe80::"), "{}", of("")?);
+        Ok(())
+    })
 }

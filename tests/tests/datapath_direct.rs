@@ -6,6 +6,7 @@ use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{
     Agent, Lab, Pod, cluster, eventually,
     load::{UdpLoad, UdpRun},
+    pair::settle,
     topology::Three,
     wire::Capture,
 };
@@ -30,6 +31,7 @@ impl Direct {
         let pods = [net.a.add_pod("p1")?, net.b.add_pod("p1")?, net.c.add_pod("p1")?];
         let direct = Self { agents, pods, net, _lab: lab };
         direct.eventually_by("direct")?;
+        settle(&direct.net.a)?;
         Ok(direct)
     }
 

@@ -31,6 +31,7 @@ fn time_to_silence(pair: &Pair, block: impl FnOnce() -> Result<()>) -> Result<Du
 #[test]
 fn an_ipsec_policy_that_blocks_the_tunnel_blocks_the_programs() -> Result<()> {
     let pair = Pair::new("ipsec")?;
+    pair.settle()?;
     let run = pair.stream(2_000, Duration::from_mins(1))?;
     pair.wait_encapsulated(500)?;
     let selector = "src 0.0.0.0/0 dst 0.0.0.0/0 proto udp dport 8472 dir out";
@@ -56,6 +57,7 @@ fn an_ipsec_policy_that_blocks_the_tunnel_blocks_the_programs() -> Result<()> {
 #[test]
 fn an_ipsec_policy_blocks_the_programs_of_a_dead_agent_too() -> Result<()> {
     let pair = Pair::new("ipsec-dead")?;
+    pair.settle()?;
     let run = pair.stream(2_000, Duration::from_mins(1))?;
     pair.wait_encapsulated(500)?;
     pair.sender.kill9()?;
@@ -74,6 +76,7 @@ fn an_ipsec_policy_blocks_the_programs_of_a_dead_agent_too() -> Result<()> {
 #[test]
 fn a_firewall_rule_against_the_tunnel_cuts_within_the_interval_and_frees_when_removed() -> Result<()> {
     let pair = Pair::new("output")?;
+    pair.settle()?;
     let run = pair.stream(2_000, Duration::from_mins(1))?;
     pair.wait_encapsulated(500)?;
     let rules = "table ip cut { chain o { type filter hook output priority 0; policy accept; udp dport 8472 drop; }; }";
@@ -91,6 +94,7 @@ fn a_firewall_rule_against_the_tunnel_cuts_within_the_interval_and_frees_when_re
 #[test]
 fn what_the_firewall_changes_of_outer_packets_it_changes_of_all() -> Result<()> {
     let pair = Pair::new("dscp")?;
+    pair.settle()?;
     let run = pair.stream(2_000, Duration::from_mins(1))?;
     pair.wait_encapsulated(500)?;
     let rules = "table ip class { chain o { type filter hook postrouting priority 0; policy accept; udp dport 8472 ip dscp set ef; }; }";
@@ -116,6 +120,7 @@ fn what_the_firewall_changes_of_outer_packets_it_changes_of_all() -> Result<()> 
 #[test]
 fn a_routing_rule_on_marks_leaves_the_peer_to_the_kernel_until_it_goes() -> Result<()> {
     let pair = Pair::new("rule")?;
+    pair.settle()?;
     let run = pair.stream(2_000, Duration::from_mins(1))?;
     pair.wait_encapsulated(500)?;
     let by = |way: &str| {

@@ -7,6 +7,7 @@ use flannel_tests::{
     Host, Lab, Pair, cluster, eventually,
     load::UdpReport,
     packet::{is_encapsulated_by_us, total_length},
+    pair::settle,
     pod::Pod,
     throughout,
     topology::Three,
@@ -24,6 +25,7 @@ fn forwarded(router: &Host) -> Result<u64> {
 /// The default route of `a` moves from one router to the other while a stream runs.
 fn moved_gateway(mode: &str) -> Result<UdpReport> {
     let pair = Pair::with_two_routers(&format!("moved-{mode}"))?;
+    pair.settle()?;
     pair.sender.set_mode(mode)?;
     let run = pair.stream(10_000, Duration::from_mins(1))?;
     pair.wait_received(4_000)?;
@@ -69,6 +71,7 @@ fn eventually_by<N>(pair: &Pair<N>, way: &str) -> Result<String> {
 #[test]
 fn a_route_with_several_next_hops_is_left_to_the_kernel() -> Result<()> {
     let pair = Pair::with_two_routers("multipath")?;
+    pair.settle()?;
     let run = pair.stream(2_000, Duration::from_mins(1))?;
     pair.wait_encapsulated(500)?;
     pair.net.a.sh("ip route replace default nexthop via 192.168.1.1 dev eth0 nexthop via 192.168.1.2 dev eth0")?;
@@ -100,6 +103,7 @@ fn passes(from: &Pod, to: &Pod, discovery: &str, size: u32) -> Result<()> {
 #[test]
 fn a_lowered_underlay_mtu_is_followed_and_no_packet_vanishes_silently() -> Result<()> {
     let pair = Pair::new("mtu")?;
+    pair.settle()?;
     for (node, device) in [(&pair.net.a, "eth0"), (&pair.net.r, "eth-a"), (&pair.net.r, "br1")] {
         node.sh(&format!("ip link set {device} mtu 1400"))?;
     }
@@ -129,6 +133,7 @@ fn a_lowered_underlay_mtu_is_followed_and_no_packet_vanishes_silently() -> Resul
 #[test]
 fn the_mtu_of_a_route_bounds_what_the_programs_encapsulate() -> Result<()> {
     let pair = Pair::new("routemtu")?;
+    pair.settle()?;
     passes(&pair.near, &pair.far, "dont", 1400)?;
     pair.net.a.sh("ip route add 192.168.2.0/24 via 192.168.1.1 dev eth0 mtu 1300")?;
     eventually("the route's MTU in the peer map", Duration::from_secs(5), || {
@@ -164,6 +169,7 @@ fn routes_come_back_when_the_external_interface_was_down() -> Result<()> {
         ensure!(routes()?.lines().filter(|line| line.contains(" via ")).count() == 2, "{}", routes()?);
         Ok(())
     })?;
+    settle(&net.a)?;
     let before = routes()?;
     net.a.sh("ip link set eth0 down")?;
     assert!(!routes()?.contains("192.168.1.12"), "the direct route went with the interface:\n{}", routes()?);
