@@ -26,7 +26,7 @@ fn every_mistake_on_the_command_line_is_told_at_once() -> Result<()> {
             "--public-ip=fd00::1",
             "bare",
         ],
-        &[("FLANNELD_V", "loud"), ("FLANNELD_KUBE_SUBNET_MGR", "true")],
+        &[("FLANNELD_V", "loud"), ("FLANNELD_IP_BLACKHOLE_ROUTE", "true")],
     )?;
     for mistake in [
         "unknown flag --nonsense",
@@ -36,7 +36,7 @@ fn every_mistake_on_the_command_line_is_told_at_once() -> Result<()> {
         "--public-ip is \"fd00::1\", expected an IPv4 address",
         "unexpected argument \"bare\"",
         "FLANNELD_V is \"loud\", expected a whole number",
-        "FLANNELD_KUBE_SUBNET_MGR=true is not built yet; leave it out or set it to false",
+        "FLANNELD_IP_BLACKHOLE_ROUTE=true is not built yet; leave it out or set it to false",
     ] {
         assert!(text.contains(mistake), "{mistake} in:\n{text}");
     }
