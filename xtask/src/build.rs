@@ -86,6 +86,20 @@ pub(crate) fn build(workspace: &Workspace, bpf: Option<Bpf<'_>>, parts: Parts) -
     Ok(built)
 }
 
+/// Builds the agent as it is without the BPF toolchain, with the tests' profile, and puts it where the next build does not
+/// overwrite it.
+pub(crate) fn build_stub(workspace: &Workspace) -> anyhow::Result<PathBuf> {
+    println!("build: an agent without BPF programs, for the tests of that case");
+    let mut cargo = workspace.cargo();
+    cargo.args(["build", "--bins", "--package=flannel-agent"]).args(workspace::locked());
+    announce_object(&mut cargo, None);
+    workspace::run(&mut cargo, "the stub's build")?;
+    let stub = workspace.logs()?.join("flannel-agent-stub");
+    let built = workspace.target().join("debug/flannel-agent");
+    fs::copy(&built, &stub).with_context(|| format!("cannot copy {} to {}", built.display(), stub.display()))?;
+    Ok(stub)
+}
+
 fn build_object(workspace: &Workspace, bpf: Bpf<'_>) -> anyhow::Result<PathBuf> {
     let started = Instant::now();
     println!("build: the BPF object{}, with {}", if bpf.log { " with its log" } else { "" }, bpf.toolchain);

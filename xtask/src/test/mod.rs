@@ -10,7 +10,7 @@ mod lines;
 mod suite;
 mod tally;
 
-use std::process::ExitCode;
+use std::{path::Path, process::ExitCode};
 
 use self::{leftovers::Leftovers, suite::Suite, tally::Tally};
 use crate::{
@@ -47,13 +47,16 @@ fn run_halves(setup: &Setup<'_>, options: &TestOptions, tally: &mut Tally) -> an
         }
     };
     let built = build::build(setup.workspace(), toolchain.as_ref().map(build::Bpf::release), Parts::Agent)?;
+    // Costs the agent two builds more, so only where everything is run.
+    let everything = !options.unit && options.filter.is_empty() && toolchain.is_some();
+    let stub = everything.then(|| build::build_stub(setup.workspace())).transpose()?;
     if !options.e2e {
-        run_suite(setup, &Suite::UNIT, options, &built, tally)?;
+        run_suite(setup, &Suite::UNIT, options, &built, None, tally)?;
     }
     if !options.unit && toolchain.is_some() {
         let before = Leftovers::find();
         before.report("there before the tests");
-        run_suite(setup, &Suite::END_TO_END, options, &built, tally)?;
+        run_suite(setup, &Suite::END_TO_END, options, &built, stub.as_deref(), tally)?;
         let left = Leftovers::find().since(&before);
         left.report("left behind by the tests");
         if !left.is_empty() {
@@ -74,9 +77,13 @@ fn run_suite(
     suite: &Suite,
     options: &TestOptions,
     built: &Built,
+    stub: Option<&Path>,
     tally: &mut Tally,
 ) -> anyhow::Result<()> {
     let mut cargo = suite.cargo(setup.workspace(), &options.filter);
     built.announce(&mut cargo);
+    if let Some(stub) = stub {
+        cargo.env("FLANNEL_AGENT_STUB", stub);
+    }
     suite.run(&mut cargo, tally)
 }
