@@ -48,9 +48,14 @@ fn clsact_carries_traffic_and_switches_without_loss() -> Result<()> {
     run.stop()?.expect_complete()
 }
 
+/// The devices have a clsact qdisc already: the kernel stops a device for a moment to add the first one, and whatever
+/// is sent then is lost, `tc qdisc add` by hand included.
 #[test]
 fn a_change_of_way_under_load_loses_nothing_and_leaves_one_of_each() -> Result<()> {
     let pair = Pair::with_flags("handover", &["--attach=tcx"])?;
+    for device in ["eth0", "flannel.1"] {
+        pair.net.a.sh(&format!("tc qdisc add dev {device} clsact"))?;
+    }
     let run = pair.stream(20_000, Duration::from_mins(1))?;
     pair.wait_encapsulated(2_000)?;
     let mut agent = pair.sender.clone();

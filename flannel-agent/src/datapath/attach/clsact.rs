@@ -3,6 +3,9 @@
 //! A filter is ours when priority and handle are: a fixed priority, and a handle with the VNI in it. Filters of
 //! others, also on the same qdisc, are never touched. A qdisc we had to add is written down in the state directory, so that
 //! `cleanup` takes off no qdisc that was there before us.
+//!
+//! The kernel stops a device's queues for about a millisecond while it adds (or removes) a clsact qdisc, and drops what
+//! is sent meanwhile. That happens once per device, before the first attachment; changing filters loses nothing.
 
 use std::{
     collections::BTreeSet,
