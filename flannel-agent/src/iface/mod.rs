@@ -5,7 +5,7 @@
 //!
 //! Order, as in stock flannel: each `--iface` in turn, then each `--iface-regex`, then `--iface-can-reach`; first success
 //! wins. Without any, `--public-ip` as if it had been given to `--iface`, so then it has to be a local address. Without
-//! either, the default route's interface. What was chosen is kept up with by [`follow`].
+//! either, the default route's interface. What was chosen is kept up with by [`follow()`].
 
 mod address;
 mod error;
@@ -86,7 +86,7 @@ impl Host {
         Ok(Self { routes, ..Self::read_devices(netlink, options).await? })
     }
 
-    /// Reads the state of the host as far as [`follow`] needs it.
+    /// Reads the state of the host as far as [`follow()`] needs it.
     pub async fn read_devices(netlink: &Netlink, options: &IfaceOptions) -> Result<Self, NetlinkError> {
         let (links, addresses) = (netlink.links().await?, netlink.addresses().await?);
         let reach = match options.can_reach {
