@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use flannel_tests::{Pair, eventually, packet::is_encapsulated_by_us, throughout, wire::Capture};
+use flannel_tests::{Pair, eventually, load::UdpRun, packet::is_encapsulated_by_us, throughout, wire::Capture};
 
 /// The public address of the receiving node.
 const C: &str = "192.168.2.13";
@@ -28,12 +28,18 @@ fn time_to_silence(pair: &Pair, block: impl FnOnce() -> Result<()>) -> Result<Du
     Ok(at - start)
 }
 
-#[test]
-fn an_ipsec_policy_that_blocks_the_tunnel_blocks_the_programs() -> Result<()> {
-    let pair = Pair::new("ipsec")?;
+/// A settled pair with a stream that the programs carry.
+fn streaming(name: &str) -> Result<(Pair, UdpRun)> {
+    let pair = Pair::new(name)?;
     pair.settle()?;
     let run = pair.stream(2_000, Duration::from_mins(1))?;
     pair.wait_encapsulated(500)?;
+    Ok((pair, run))
+}
+
+#[test]
+fn an_ipsec_policy_that_blocks_the_tunnel_blocks_the_programs() -> Result<()> {
+    let (pair, run) = streaming("ipsec")?;
     let selector = "src 0.0.0.0/0 dst 0.0.0.0/0 proto udp dport 8472 dir out";
     let block = || pair.net.a.sh(&format!("ip xfrm policy add {selector} action block")).map(drop);
     let silent = time_to_silence(&pair, block)?;
@@ -56,10 +62,7 @@ fn an_ipsec_policy_that_blocks_the_tunnel_blocks_the_programs() -> Result<()> {
 /// Nobody reads the policies then; what the programs see of the kernel's own packets must do.
 #[test]
 fn an_ipsec_policy_blocks_the_programs_of_a_dead_agent_too() -> Result<()> {
-    let pair = Pair::new("ipsec-dead")?;
-    pair.settle()?;
-    let run = pair.stream(2_000, Duration::from_mins(1))?;
-    pair.wait_encapsulated(500)?;
+    let (pair, run) = streaming("ipsec-dead")?;
     pair.sender.kill9()?;
     let selector = "src 0.0.0.0/0 dst 0.0.0.0/0 proto udp dport 8472 dir out";
     let block = || pair.net.a.sh(&format!("ip xfrm policy add {selector} action block")).map(drop);
@@ -75,10 +78,7 @@ fn an_ipsec_policy_blocks_the_programs_of_a_dead_agent_too() -> Result<()> {
 
 #[test]
 fn a_firewall_rule_against_the_tunnel_cuts_within_the_interval_and_frees_when_removed() -> Result<()> {
-    let pair = Pair::new("output")?;
-    pair.settle()?;
-    let run = pair.stream(2_000, Duration::from_mins(1))?;
-    pair.wait_encapsulated(500)?;
+    let (pair, run) = streaming("output")?;
     let rules = "table ip cut { chain o { type filter hook output priority 0; policy accept; udp dport 8472 drop; }; }";
     let silent = time_to_silence(&pair, || pair.net.a.command(["nft", "-f", "-"]).input(rules).run().map(drop))?;
     println!("silent after {silent:?}");
@@ -93,10 +93,7 @@ fn a_firewall_rule_against_the_tunnel_cuts_within_the_interval_and_frees_when_re
 /// The programs' packets would not carry the mark, so there must be none of theirs.
 #[test]
 fn what_the_firewall_changes_of_outer_packets_it_changes_of_all() -> Result<()> {
-    let pair = Pair::new("dscp")?;
-    pair.settle()?;
-    let run = pair.stream(2_000, Duration::from_mins(1))?;
-    pair.wait_encapsulated(500)?;
+    let (pair, run) = streaming("dscp")?;
     let rules = "table ip class { chain o { type filter hook postrouting priority 0; policy accept; udp dport 8472 ip dscp set ef; }; }";
     pair.net.a.command(["nft", "-f", "-"]).input(rules).run()?;
     let capture = Capture::tunnel(&pair.net.r, "eth-a")?;
@@ -119,10 +116,7 @@ fn what_the_firewall_changes_of_outer_packets_it_changes_of_all() -> Result<()> 
 
 #[test]
 fn a_routing_rule_on_marks_leaves_the_peer_to_the_kernel_until_it_goes() -> Result<()> {
-    let pair = Pair::new("rule")?;
-    pair.settle()?;
-    let run = pair.stream(2_000, Duration::from_mins(1))?;
-    pair.wait_encapsulated(500)?;
+    let (pair, run) = streaming("rule")?;
     let by = |way: &str| {
         eventually(&format!("way {way}"), Duration::from_secs(5), || {
             let peer = pair.sender.peer_status(C)?;

@@ -13,7 +13,7 @@ use flannel_common::{
 };
 
 use crate::{
-    backend::{Desired, PeerValue},
+    backend::PeerValue,
     datapath::{AttachKind, Attachments, DatapathError, Hook, Maps, clock},
     reconcile::{status::Dirty, tracker::Tracker},
 };
@@ -64,9 +64,9 @@ impl Bpf {
     }
 
     /// Takes in what should be.
-    pub fn want(&mut self, desired: &Desired) {
-        self.peers.want(desired.peers.clone());
-        self.vteps.want(desired.vteps.clone());
+    pub fn want(&mut self, peers: BTreeMap<u32, PeerValue>, vteps: BTreeMap<Addr, VtepEntry>) {
+        self.peers.want(peers);
+        self.vteps.want(vteps);
     }
 
     /// Writes the node's data and the peers that are new or changed.
@@ -74,35 +74,17 @@ impl Bpf {
         if self.maps.config.write(node, clock::now_ns())? {
             tracing::debug!("the node's data in CONFIG changed");
         }
-        for (index, value) in self.peers.pending(now, false).upserts {
-            match self.maps.peers.write(index, value.entry, value.flags) {
-                Ok(()) => self.peers.made(&index, value),
-                Err(error) => drop(self.peers.failed(&index, error.to_string(), now)),
-            }
-        }
-        for (vtep, value) in self.vteps.pending(now, false).upserts {
-            match self.maps.vteps.write(vtep, value) {
-                Ok(()) => self.vteps.made(&vtep, value),
-                Err(error) => drop(self.vteps.failed(&vtep, error.to_string(), now)),
-            }
-        }
+        let Maps { peers, vteps, .. } = &mut self.maps;
+        upsert(&mut self.peers, now, |index, value| peers.write(*index, value.entry, value.flags));
+        upsert(&mut self.vteps, now, |vtep, value| vteps.write(*vtep, *value));
         Ok(())
     }
 
     /// Removes peers that are gone.
     pub fn sweep(&mut self, now: Instant) {
-        for (index, _) in self.peers.pending(now, true).deletes {
-            match self.maps.peers.remove(index) {
-                Ok(()) => self.peers.removed(&index),
-                Err(error) => drop(self.peers.failed(&index, error.to_string(), now)),
-            }
-        }
-        for (vtep, _) in self.vteps.pending(now, true).deletes {
-            match self.maps.vteps.remove(vtep) {
-                Ok(()) => self.vteps.removed(&vtep),
-                Err(error) => drop(self.vteps.failed(&vtep, error.to_string(), now)),
-            }
-        }
+        let Maps { peers, vteps, .. } = &mut self.maps;
+        sweep(&mut self.peers, now, |index| peers.remove(*index));
+        sweep(&mut self.vteps, now, |vtep| vteps.remove(*vtep));
     }
 
     /// Attaches the programs where they belong.
@@ -143,6 +125,34 @@ impl Bpf {
     /// Whether every program is where it belongs.
     pub fn is_attached(&self) -> bool {
         self.refused.is_empty()
+    }
+}
+
+/// Writes what is pending. What a map refuses stays pending and holds up nothing else.
+fn upsert<K: Ord + Clone, V: PartialEq + Clone>(
+    tracker: &mut Tracker<K, V>,
+    now: Instant,
+    mut write: impl FnMut(&K, &V) -> Result<(), DatapathError>,
+) {
+    for (key, value) in tracker.pending(now, false).upserts {
+        match write(&key, &value) {
+            Ok(()) => tracker.made(&key, value),
+            Err(error) => drop(tracker.failed(&key, error.to_string(), now)),
+        }
+    }
+}
+
+/// Removes what is there and not wanted.
+fn sweep<K: Ord + Clone, V: PartialEq + Clone>(
+    tracker: &mut Tracker<K, V>,
+    now: Instant,
+    mut remove: impl FnMut(&K) -> Result<(), DatapathError>,
+) {
+    for (key, _) in tracker.pending(now, true).deletes {
+        match remove(&key) {
+            Ok(()) => tracker.removed(&key),
+            Err(error) => drop(tracker.failed(&key, error.to_string(), now)),
+        }
     }
 }
 

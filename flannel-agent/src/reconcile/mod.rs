@@ -153,9 +153,9 @@ impl Reconciler {
         let device = self.ensure_device(external.mtu).await?;
         let peers: BTreeSet<IpAddr> = cluster.peers.iter().map(|peer| peer.public_ip).collect();
         self.underlay.refresh(&self.netlink, &self.setup.external, self.setup.vtep.into(), &peers).await;
-        let desired = self.want(cluster, &device);
+        self.want(cluster, &device);
         if self.read_back {
-            self.read_everything(&device, &desired).await?;
+            self.read_everything(&device).await?;
             self.read_back = false;
         }
         self.upsert(cluster, &device).await;
@@ -183,23 +183,23 @@ impl Reconciler {
         Ok(device)
     }
 
-    fn want(&mut self, cluster: &Cluster, device: &Device) -> Desired {
+    fn want(&mut self, cluster: &Cluster, device: &Device) {
         let node = node(&self.setup, self.port_range, cluster, device);
         let way = |peer: &Peer| PeerWay { peer: peer.clone(), way: vxlan::way(node.config, &self.underlay, peer) };
         let ways: Vec<_> = cluster.peers.iter().map(way).collect();
         let desired = vxlan::desired(&node, &ways);
         self.ways = ways;
-        self.addresses.want(desired.addresses.iter().map(|key| (*key, ())).collect());
-        self.neighbours.want(desired.neighbours.clone());
-        self.fdb.want(desired.fdb.clone());
-        self.routes.want(desired.routes.clone());
+        let Desired { addresses, neighbours, fdb, peers, vteps, routes } = desired;
+        self.addresses.want(addresses.into_iter().map(|key| (key, ())).collect());
+        self.neighbours.want(neighbours);
+        self.fdb.want(fdb);
+        self.routes.want(routes);
         if let Some(bpf) = &mut self.bpf {
-            bpf.want(&desired);
+            bpf.want(peers, vteps);
         }
-        desired
     }
 
-    async fn read_everything(&mut self, device: &Device, desired: &Desired) -> Result<(), NetlinkError> {
+    async fn read_everything(&mut self, device: &Device) -> Result<(), NetlinkError> {
         let ours = self.ownership(device);
         let addresses = self.netlink.addresses().await?.into_iter().map(|address| address.key);
         self.addresses.found(addresses.filter(|key| ours.address(key)).map(|key| (key, ())).collect());
@@ -208,8 +208,9 @@ impl Reconciler {
         let fdb = self.netlink.fdb(device.index).await?;
         self.fdb.found(fdb.into_iter().filter(|(key, _)| ours.fdb(key)).collect());
         let routes = self.netlink.routes(Family::V4).await?;
-        let is_ours = |(key, route): &(RouteKey, Route)| ours.route(key, route, &desired.routes);
-        self.routes.found(routes.into_iter().filter(is_ours).collect::<BTreeMap<_, _>>());
+        let is_ours = |(key, route): &(RouteKey, Route)| ours.route(key, route, self.routes.wanted());
+        let routes: BTreeMap<_, _> = routes.into_iter().filter(is_ours).collect();
+        self.routes.found(routes);
         if let Some(bpf) = &mut self.bpf
             && let Err(error) = bpf.read_back()
         {

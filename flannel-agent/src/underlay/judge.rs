@@ -6,9 +6,6 @@ use thiserror::Error;
 
 use crate::netlink::{Dependence, Link, RouteAnswer, RouteType, TunnelFlow, XfrmPolicy};
 
-/// `ARPHRD_ETHER` of linux/if_arp.h.
-const ARPHRD_ETHER: u16 = 1;
-
 /// What is the same for all peers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
@@ -106,7 +103,7 @@ pub enum NotPlain {
 /// The path a route lookup gives for `peer`, if it is plain.
 pub fn judge(facts: &Facts, peer: IpAddr, answer: &RouteAnswer) -> Result<Path, NotPlain> {
     let device = facts.device.as_ref().ok_or(NotPlain::NoDevice)?;
-    if device.arphrd != ARPHRD_ETHER {
+    if device.arphrd != Link::ETHER {
         return Err(NotPlain::NotEthernet { name: device.name.clone(), arphrd: device.arphrd });
     }
     if !device.up {
@@ -147,8 +144,8 @@ fn next_hop(peer: IpAddr, answer: &RouteAnswer) -> Result<IpAddr, NotPlain> {
     }
     match answer.gateway {
         None => Ok(peer),
-        Some(gateway) if gateway.is_ipv4() == peer.is_ipv4() => Ok(gateway),
-        Some(gateway) => Err(NotPlain::GatewayFamily(gateway)),
+        Some(gateway) if answer.gateway_of_other_family(peer) => Err(NotPlain::GatewayFamily(gateway)),
+        Some(gateway) => Ok(gateway),
     }
 }
 
@@ -179,7 +176,7 @@ mod tests {
             up: true,
             running: true,
             loopback: false,
-            arphrd: ARPHRD_ETHER,
+            arphrd: Link::ETHER,
             kind: None,
             controller: None,
             lower: None,
