@@ -149,7 +149,8 @@ impl Running {
 
     fn take_in(&mut self, event: StoreEvent) -> bool {
         match &event {
-            StoreEvent::InSync { .. } => {
+            StoreEvent::InSync { snapshot } => {
+                tracing::info!(entries = snapshot.len(), "the store is in sync");
                 self.store.seen = true;
                 self.store.recovered();
             }
