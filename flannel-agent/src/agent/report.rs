@@ -115,7 +115,7 @@ fn peer(way: &PeerWay) -> PeerStatus {
     PeerStatus {
         subnet: way.peer.subnet.to_string(),
         public_ip: way.peer.public_ip.to_string(),
-        vtep_mac: way.peer.vtep_mac.to_string(),
+        vtep_mac: way.peer.vtep.map_or_else(|| "-".to_owned(), |vtep| vtep.mac.to_string()),
         way: name.to_owned(),
         reason,
     }

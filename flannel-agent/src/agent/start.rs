@@ -76,7 +76,9 @@ async fn start_with<M: SubnetManager>(
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
-    let BackendConfig::Vxlan(vxlan) = config.backend.clone();
+    let BackendConfig::Vxlan(vxlan) = config.backend.clone() else {
+        bail!("this version does not serve the backend {}", config.backend.type_name())
+    };
     let Some(family) = config.ipv4 else {
         bail!("the network configuration enables no address family this version serves")
     };
@@ -157,7 +159,9 @@ fn lease_request(options: &RunOptions, config: &NetworkConfig, setup: &Setup) ->
         public_ip: Some(public_ip),
         public_ipv6: None,
         backend_type: config.backend.type_name().to_owned(),
-        backend_data: Some(VxlanData { vni: Some(setup.config.vni), vtep_mac: setup.mac }.to_json()),
+        backend_data: Some(
+            VxlanData { vni: Some(setup.config.vni), vtep_mac: setup.mac, zero_checksum_v6: false }.to_json(),
+        ),
         backend_v6_data: None,
     };
     let previous = match read_previous(&options.subnet_file) {

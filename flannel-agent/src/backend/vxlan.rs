@@ -17,7 +17,7 @@ use crate::{
     backend::{Desired, PeerValue},
     config::{FamilyConfig, VxlanConfig},
     netlink::{AddressKey, FdbKey, NeighbourKey, Route, RouteKey, protocol},
-    subnet::Peer,
+    subnet::{Peer, Vtep},
     underlay::{NotPlain, Path, Underlay},
 };
 
@@ -106,16 +106,17 @@ fn add_kernel_path(desired: &mut Desired, node: &Node<'_>, peer: &Peer, way: &Wa
         desired.routes.insert(key, Route::via(peer.public_ip, Some(*device), protocol::FLANNEL));
         return;
     }
+    let Some(Vtep { mac, .. }) = peer.vtep else { return };
     let gateway = peer.subnet.network();
-    desired.neighbours.insert(NeighbourKey { ifindex: node.tunnel, addr: gateway }, peer.vtep_mac);
-    desired.fdb.insert(FdbKey { ifindex: node.tunnel, mac: peer.vtep_mac }, peer.public_ip);
+    desired.neighbours.insert(NeighbourKey { ifindex: node.tunnel, addr: gateway }, mac);
+    desired.fdb.insert(FdbKey { ifindex: node.tunnel, mac }, peer.public_ip);
     desired.routes.insert(key, Route::onlink(gateway, node.tunnel, protocol::BOOT));
 }
 
 fn add_map_entries(desired: &mut Desired, family: &node::FamilyConfig, peer: &Peer, way: &Way) {
-    let Some(index) = index_of(family, peer.subnet) else { return };
+    let (Some(index), Some(Vtep { mac, .. })) = (index_of(family, peer.subnet), peer.vtep) else { return };
     let vtep = Addr::from(peer.public_ip);
-    let entry = PeerEntry { vtep, mac: peer.vtep_mac, ..PeerEntry::default() };
+    let entry = PeerEntry { vtep, mac, ..PeerEntry::default() };
     let value = match way {
         Way::Direct(device) => {
             PeerValue { flags: Word::DIRECT, entry: PeerEntry { next_hop: vtep, oif: *device, ..entry } }
@@ -205,7 +206,7 @@ mod tests {
         let peer = Peer {
             subnet: subnet.parse().expect("a subnet"),
             public_ip: "192.168.1.9".parse().expect("an address"),
-            vtep_mac: MAC,
+            vtep: Some(Vtep { mac: MAC, zero_checksum_v6: false }),
             key: subnet.replace('/', "-"),
         };
         desired(&node, &[PeerWay { peer, way }])

@@ -30,13 +30,20 @@ const KEYS: &[&str] =
 pub enum BackendConfig {
     /// VXLAN tunnels, with direct routes between nodes of one link if asked for.
     Vxlan(VxlanConfig),
+    /// Plain routes to nodes on the same link.
+    HostGw,
+    /// A subnet for this node and nothing else.
+    Alloc,
 }
 
 impl BackendConfig {
-    /// The name peers must publish as `BackendType`.
+    /// The name nodes publish as `BackendType`.
     pub const fn type_name(&self) -> &'static str {
         match self {
             Self::Vxlan(_) => "vxlan",
+            Self::HostGw => "host-gw",
+            // Flannel publishes no name for it.
+            Self::Alloc => "",
         }
     }
 }

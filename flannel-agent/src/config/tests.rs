@@ -16,7 +16,7 @@ fn ipv4(rest: &str) -> FamilyConfig<Ipv4Net> {
 
 fn vxlan(backend: &str) -> VxlanConfig {
     let config = parse(&format!(r#"{{"Network":"10.3.0.0/16","Backend":{backend}}}"#)).expect("a valid configuration");
-    let BackendConfig::Vxlan(vxlan) = config.backend;
+    let BackendConfig::Vxlan(vxlan) = config.backend else { panic!("not vxlan") };
     vxlan
 }
 

@@ -142,6 +142,9 @@ pub struct VxlanData {
     /// The address of the node's tunnel device.
     #[serde(rename = "VtepMAC", serialize_with = "as_text")]
     pub vtep_mac: Mac,
+    /// A key of ours: the node takes outer UDP over IPv6 without a checksum. Stock flannel ignores it.
+    #[serde(rename = "ZeroChecksumV6", skip_serializing_if = "std::ops::Not::not")]
+    pub zero_checksum_v6: bool,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature serde asks for")]
@@ -158,6 +161,7 @@ impl VxlanData {
         Ok(Self {
             vni: field(&fields, "VNI", "a VXLAN network identifier")?,
             vtep_mac: mac.ok_or_else(|| bad_field(&fields, "VtepMAC", expected))?,
+            zero_checksum_v6: field(&fields, "ZeroChecksumV6", "true or false")?.unwrap_or_default(),
         })
     }
 
@@ -175,7 +179,8 @@ mod tests {
 
     #[test]
     fn values_are_written_as_flannel_writes_them() {
-        let data = VxlanData { vni: Some(1), vtep_mac: Mac([0xc6, 0xd2, 0x32, 0x6f, 0x8f, 0x44]) };
+        let data =
+            VxlanData { vni: Some(1), vtep_mac: Mac([0xc6, 0xd2, 0x32, 0x6f, 0x8f, 0x44]), zero_checksum_v6: false };
         let attrs = LeaseAttrs {
             public_ip: Some([192, 168, 64, 3].into()),
             backend_type: "vxlan".to_owned(),

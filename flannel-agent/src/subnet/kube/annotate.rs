@@ -88,7 +88,7 @@ mod tests {
         LeaseAttrs {
             public_ip: Some([192, 0, 2, 1].into()),
             backend_type: "vxlan".to_owned(),
-            backend_data: Some(VxlanData { vni: Some(1), vtep_mac: MAC }.to_json()),
+            backend_data: Some(VxlanData { vni: Some(1), vtep_mac: MAC, zero_checksum_v6: false }.to_json()),
             ..LeaseAttrs::default()
         }
     }

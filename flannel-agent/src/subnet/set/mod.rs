@@ -28,10 +28,19 @@ pub struct Peer {
     pub subnet: IpNet,
     /// Where the node is reached.
     pub public_ip: IpAddr,
-    /// Its VTEP's MAC address.
-    pub vtep_mac: Mac,
+    /// The node's end of the tunnel; `None` where the backend has no tunnels.
+    pub vtep: Option<Vtep>,
     /// The name of the store entry it comes from.
     pub key: String,
+}
+
+/// A peer's end of the tunnel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Vtep {
+    /// Its Ethernet address.
+    pub mac: Mac,
+    /// It takes outer UDP over IPv6 without a checksum.
+    pub zero_checksum_v6: bool,
 }
 
 /// The verdict on a whole set.

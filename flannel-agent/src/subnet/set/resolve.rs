@@ -17,7 +17,7 @@ use std::{
 use flannel_common::addr::Mac;
 use ipnet::{Ipv4Net, Ipv6Net};
 
-use super::{LeaseSet, Peer, RejectReason, Rejected, Resolved};
+use super::{LeaseSet, Peer, RejectReason, Rejected, Resolved, Vtep};
 use crate::family::Family;
 use crate::{
     config::Prefix,
@@ -70,7 +70,7 @@ struct Candidate<'a, P> {
     entry: &'a Entry,
     subnet: P,
     public_ip: IpAddr,
-    mac: Mac,
+    vtep: Vtep,
 }
 
 /// Ourselves, in one family.
@@ -137,7 +137,7 @@ impl LeaseSet {
         resolved.peers.extend(drop_overlaps(candidates, &mut refuse).into_iter().map(|candidate| Peer {
             subnet: candidate.subnet.into(),
             public_ip: candidate.public_ip,
-            vtep_mac: candidate.mac,
+            vtep: Some(candidate.vtep),
             key: candidate.entry.name.clone(),
         }));
     }
@@ -153,7 +153,8 @@ fn check<'a, P: LeaseFamily>(
 ) -> Result<Candidate<'a, P>, RejectReason> {
     let public_ip: IpAddr = P::public_ip(attrs).ok_or(RejectReason::NoPublicIp)?.into();
     let data = P::data(attrs).ok_or(RejectReason::NoBackendData)?;
-    let mac = VxlanData::parse(data).map_err(RejectReason::BackendData)?.vtep_mac;
+    let VxlanData { vtep_mac: mac, zero_checksum_v6, .. } =
+        VxlanData::parse(data).map_err(RejectReason::BackendData)?;
     if !is_unicast(public_ip) {
         return Err(RejectReason::BadPublicIp(public_ip));
     }
@@ -172,7 +173,7 @@ fn check<'a, P: LeaseFamily>(
     if own.mac == Some(mac) {
         return Err(RejectReason::OurMac(mac));
     }
-    Ok(Candidate { entry, subnet, public_ip, mac })
+    Ok(Candidate { entry, subnet, public_ip, vtep: Vtep { mac, zero_checksum_v6 } })
 }
 
 fn is_unicast(address: IpAddr) -> bool {
@@ -190,17 +191,17 @@ fn drop_duplicate_macs<'a, P>(
 ) -> Vec<Candidate<'a, P>> {
     let mut winners: HashMap<Mac, (&'a Entry, IpAddr)> = HashMap::new();
     for candidate in &candidates {
-        let winner = winners.entry(candidate.mac).or_insert((candidate.entry, candidate.public_ip));
+        let winner = winners.entry(candidate.vtep.mac).or_insert((candidate.entry, candidate.public_ip));
         if is_newer(candidate.entry, winner.0) {
             *winner = (candidate.entry, candidate.public_ip);
         }
     }
     let believed = |candidate: &Candidate<'a, P>| {
-        let (winner, public_ip) = winners[&candidate.mac];
+        let (winner, public_ip) = winners[&candidate.vtep.mac];
         if candidate.public_ip == public_ip {
             return true;
         }
-        refuse(candidate.entry, RejectReason::DuplicateMac { mac: candidate.mac, winner: winner.name.clone() });
+        refuse(candidate.entry, RejectReason::DuplicateMac { mac: candidate.vtep.mac, winner: winner.name.clone() });
         false
     };
     let mut candidates = candidates;

@@ -44,8 +44,12 @@ fn reasons(set: &LeaseSet) -> Vec<String> {
     set.resolve().rejected.iter().map(ToString::to_string).collect()
 }
 
+fn mac(peer: &Peer) -> Mac {
+    peer.vtep.expect("a VTEP").mac
+}
+
 fn peers(set: &LeaseSet) -> Vec<String> {
-    set.resolve().peers.iter().map(|peer| format!("{} via {} {}", peer.subnet, peer.public_ip, peer.vtep_mac)).collect()
+    set.resolve().peers.iter().map(|peer| format!("{} via {} {}", peer.subnet, peer.public_ip, mac(peer))).collect()
 }
 
 #[test]
@@ -204,10 +208,10 @@ proptest! {
         let disjoint = |a: &IpNet, b: &IpNet| !a.contains(b) && !b.contains(a);
         for (at, peer) in peers.iter().enumerate() {
             prop_assert!(network.contains(&peer.subnet) && disjoint(&peer.subnet, &ours));
-            prop_assert!(peer.vtep_mac != Mac([2, 0, 0, 0, 0, OWN_IP]) && peer.vtep_mac.is_unicast());
+            prop_assert!(mac(peer) != Mac([2, 0, 0, 0, 0, OWN_IP]) && mac(peer).is_unicast());
             for other in &peers[at + 1..] {
                 prop_assert!(disjoint(&peer.subnet, &other.subnet));
-                prop_assert!(peer.vtep_mac != other.vtep_mac || peer.public_ip == other.public_ip);
+                prop_assert!(mac(peer) != mac(other) || peer.public_ip == other.public_ip);
             }
         }
         for entry in store.entries.values() {
