@@ -8,9 +8,16 @@
 //! old and a new agent never read each other's maps.
 
 pub mod addr;
+mod check;
+pub mod checksum;
+pub mod end;
+pub mod fast;
+pub mod flow;
+pub mod inner;
 pub mod maps;
 pub mod mode;
 pub mod node;
+pub mod note;
 pub mod outer;
 pub mod packet;
 pub mod peer;
@@ -18,7 +25,9 @@ pub mod peer;
 mod pod;
 pub mod program;
 pub mod reason;
+pub mod stamp;
 pub mod stats;
+pub mod tick;
 
 /// Version of all map layouts together; the pins live in `<pin-root>/v<SCHEMA>/`.
-pub const SCHEMA: u32 = 1;
+pub const SCHEMA: u32 = 2;

@@ -11,8 +11,27 @@ pub const CONFIG: &str = "CONFIG";
 /// Per-CPU array of [`crate::stats::Counter`], indexed by [`crate::stats::slot`].
 pub const STATS: &str = "STATS";
 
+/// LRU hash from the end at which packets enter ([`crate::end::End`]) to [`crate::flow::Flow`].
+pub const FLOWS: &str = "FLOWS";
+/// Array of [`crate::note::Note`]: [`crate::note::SLOTS_PER_CPU`] slots for each possible CPU. Sized at load time.
+pub const NOTES: &str = "NOTES";
+/// Per-CPU array of one [`crate::note::CpuState`].
+pub const CPUS: &str = "CPUS";
+/// Hash from the interface index of a pod's veth to [`crate::fast::PodEntry`].
+pub const PODS: &str = "PODS";
+/// Array of 64-bit words, a bit for each port: [`crate::fast::port_bit`].
+pub const HELPER_PORTS: &str = "HELPER_PORTS";
+/// Array of [`crate::fast::Bucket`].
+pub const BUCKETS: &str = "BUCKETS";
+
 /// All maps of the object, in the order in which they are opened and pinned.
-pub const ALL: [&str; 5] = [PEERS, VTEPS, MODE, CONFIG, STATS];
+pub const ALL: [&str; 11] = [PEERS, VTEPS, MODE, CONFIG, STATS, FLOWS, NOTES, CPUS, PODS, HELPER_PORTS, BUCKETS];
+
+/// The most flows [`FLOWS`] holds, at 150 bytes each; the agent sizes it by the machine's memory.
+pub const FLOWS_MAX: u32 = 1 << 17;
+
+/// The most pods of a node.
+pub const PODS_MAX: u32 = 1 << 12;
 
 /// The most subnets [`PEERS`] indexes: a network of 2^17 subnets costs 12 MiB. Above that the node stays in
 /// mode `kernel` and says so.

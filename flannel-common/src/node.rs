@@ -9,6 +9,7 @@ use core::mem::{align_of, offset_of, size_of};
 
 use crate::{
     addr::{Addr, Mac},
+    fast::FastConfig,
     peer::Word,
 };
 
@@ -62,11 +63,13 @@ pub struct NodeConfig {
     pub v4: FamilyConfig,
     /// The IPv6 tunnel.
     pub v6: FamilyConfig,
+    /// Mode `fast`.
+    pub fast: FastConfig,
 }
 
 const _: () = {
     assert!(size_of::<FamilyConfig>() == 64 && align_of::<FamilyConfig>() == 4);
-    assert!(size_of::<NodeConfig>() == 144 && align_of::<NodeConfig>() == 8);
+    assert!(size_of::<NodeConfig>() == 160 && align_of::<NodeConfig>() == 8);
     assert!(offset_of!(NodeConfig, v4) == 16 && offset_of!(NodeConfig, v6) == 80);
     assert!(offset_of!(FamilyConfig, vni) == 40 && offset_of!(FamilyConfig, source_port_min) == 60);
 };

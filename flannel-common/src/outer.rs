@@ -113,6 +113,27 @@ impl<'a> Outer<'a> {
         [b[IP + 16], b[IP + 17], b[IP + 18], b[IP + 19]]
     }
 
+    /// Outer TOS.
+    #[inline(always)]
+    pub const fn tos(self) -> u8 {
+        self.0[IP + 1]
+    }
+
+    /// Whether IP and UDP length say that the packet fills a frame of `len` bytes.
+    #[inline(always)]
+    pub const fn has_length(self, len: u32) -> bool {
+        let b = self.0;
+        let ip = u16::from_be_bytes([b[IP + 2], b[IP + 3]]) as u32;
+        let udp = u16::from_be_bytes([b[UDP + 4], b[UDP + 5]]) as u32;
+        ip + IP as u32 == len && udp + UDP as u32 == len
+    }
+
+    /// Whether it carries no UDP checksum.
+    #[inline(always)]
+    pub const fn has_no_checksum(self) -> bool {
+        self.0[UDP + 6] == 0 && self.0[UDP + 7] == 0
+    }
+
     /// More fragments follow, or this is not the first.
     #[inline(always)]
     pub const fn is_fragment(self) -> bool {

@@ -20,19 +20,26 @@
     reason = "header lengths are small constants; a wide number is cut where said"
 )]
 
+mod from_pod;
+mod from_tunnel;
 mod from_underlay;
+mod learn;
 mod maps;
 mod node;
+mod notes;
+mod replay;
 mod segment;
 mod skb;
 mod stats;
+mod tables;
+mod to_pod;
 mod to_tunnel;
 mod to_underlay;
 
 use aya_ebpf::{
     bindings::{TC_ACT_REDIRECT, TC_ACT_SHOT, TC_ACT_UNSPEC},
-    macros::classifier,
-    programs::TcContext,
+    macros::{classifier, raw_tracepoint},
+    programs::{RawTracePointContext, TcContext},
 };
 use flannel_common::{
     program::Program,
@@ -40,6 +47,37 @@ use flannel_common::{
 };
 
 use crate::skb::Skb;
+
+/// Ingress of the host side of a pod's veth.
+#[classifier]
+pub fn from_pod(ctx: TcContext) -> i32 {
+    let skb = Skb::new(ctx);
+    let reason = from_pod::run(&skb);
+    conclude(&skb, Program::FromPod, reason)
+}
+
+/// Egress of the host side of a pod's veth.
+#[classifier]
+pub fn to_pod(ctx: TcContext) -> i32 {
+    let skb = Skb::new(ctx);
+    let reason = to_pod::run(&skb);
+    conclude(&skb, Program::ToPod, reason)
+}
+
+/// Ingress of the tunnel device.
+#[classifier]
+pub fn from_tunnel(ctx: TcContext) -> i32 {
+    let skb = Skb::new(ctx);
+    let reason = from_tunnel::run(&skb);
+    conclude(&skb, Program::FromTunnel, reason)
+}
+
+/// Behind every NAPI poll; attached while packets may be queued to userspace, which a note must not outlive.
+#[raw_tracepoint(tracepoint = "napi_poll")]
+pub fn count_polls(_ctx: RawTracePointContext) -> i32 {
+    notes::count_poll();
+    0
+}
 
 /// Egress of the tunnel device.
 #[classifier]

@@ -1,19 +1,26 @@
-//! The maps, as `flannel_common::maps` describes them. `PEERS` is declared with one element: the agent sets its
-//! capacity when it loads the object.
+//! The maps, as `flannel_common::maps` describes them. `PEERS` and `NOTES` are declared with one element: the agent
+//! sets their capacity when it loads the object, and may lower that of `FLOWS`.
 
 use aya_ebpf::{
     bindings::BPF_F_NO_PREALLOC,
     macros::map,
-    maps::{Array, HashMap, PerCpuArray},
+    maps::{Array, HashMap, LruHashMap, PerCpuArray},
 };
 use flannel_common::{
     addr::Addr,
-    maps::PEERS_MAX,
+    end::End,
+    fast::{BUCKETS as BUCKET_COUNT, Bucket, PORT_WORDS, PodEntry},
+    flow::Flow,
+    inner::FrameV4,
+    maps::{FLOWS_MAX, PEERS_MAX, PODS_MAX},
     mode::ModeWord,
     node::NodeConfig,
+    note::{CpuState, Note},
     peer::{PeerEntry, VtepEntry},
     stats::{Counter, SLOTS},
 };
+
+use crate::tables::Room;
 
 #[map]
 pub(crate) static PEERS: Array<PeerEntry> = Array::with_max_entries(1, 0);
@@ -29,3 +36,24 @@ pub(crate) static CONFIG: Array<NodeConfig> = Array::with_max_entries(1, 0);
 
 #[map]
 pub(crate) static STATS: PerCpuArray<Counter> = PerCpuArray::with_max_entries(SLOTS, 0);
+
+#[map]
+pub(crate) static FLOWS: LruHashMap<End<[u32; 1]>, Flow<[u32; 1]>> = LruHashMap::with_max_entries(FLOWS_MAX, 0);
+
+#[map]
+pub(crate) static NOTES: Array<Note<[u32; 1]>> = Array::with_max_entries(1, 0);
+
+#[map]
+pub(crate) static CPUS: PerCpuArray<CpuState> = PerCpuArray::with_max_entries(1, 0);
+
+#[map]
+pub(crate) static PODS: HashMap<u32, PodEntry> = HashMap::with_max_entries(PODS_MAX, BPF_F_NO_PREALLOC);
+
+#[map]
+pub(crate) static HELPER_PORTS: Array<u64> = Array::with_max_entries(PORT_WORDS, 0);
+
+#[map]
+pub(crate) static BUCKETS: Array<Bucket> = Array::with_max_entries(BUCKET_COUNT, 0);
+
+#[map]
+pub(crate) static ROOM: PerCpuArray<Room<FrameV4>> = PerCpuArray::with_max_entries(1, 0);

@@ -10,24 +10,29 @@ use aya_ebpf::bindings::{
 use aya_ebpf::helpers::generated::bpf_get_prandom_u32;
 use flannel_common::{
     addr::Mac,
+    flow::Exit,
+    inner::{Frame as _, FrameAddresses, FrameV4},
     mode::Mode,
     node::FamilyConfig,
     outer::{Varying, build_v4, same6},
     packet::{ETH_LEN, ETHERTYPE_IPV4, IPV4_LEN, OVERHEAD_V4, source_port},
     peer::{Word, subnet_index_v4},
-    program::OWN_PACKET,
+    program::{OWN_PACKET, Program},
     reason::Reason,
 };
 
 use crate::{
-    node::{self, Node, Peer},
+    learn::{self, Left},
+    node::{Node, Peer, mode_word},
+    notes,
     segment::segment_len,
     skb::{Skb, redirect_neigh_v4},
+    stats, tables,
 };
 
 /// GSO sizes stay as they are (segments would outgrow the path otherwise), checksum state too, and the kernel is
 /// told what was put on, so that it can still segment and offload.
-const ENCAP_FLAGS: u64 = BPF_F_ADJ_ROOM_FIXED_GSO as u64
+pub(crate) const ENCAP_FLAGS: u64 = BPF_F_ADJ_ROOM_FIXED_GSO as u64
     | BPF_F_ADJ_ROOM_NO_CSUM_RESET as u64
     | BPF_F_ADJ_ROOM_ENCAP_L3_IPV4 as u64
     | BPF_F_ADJ_ROOM_ENCAP_L4_UDP as u64
@@ -41,12 +46,16 @@ type Headers = [u8; ETH_IPV4_LEN];
 
 #[inline(always)]
 pub(crate) fn run(skb: &Skb) -> Result<Reason, Reason> {
-    if node::mode() == Mode::Kernel {
+    let mode = mode_word();
+    if mode.mode() == Mode::Kernel {
         return Err(Reason::ModeKernel);
     }
     let node = Node::read()?;
     let headers = ipv4_headers(skb)?;
     let family = node.v4();
+    if mode.mode() == Mode::Fast {
+        watch(skb, &node, mode.generation());
+    }
     let peer = Peer::find(subnet_index_v4(family, destination(&headers)).ok_or(Reason::NoPeer)?)?;
     if !peer.word().has(Word::PLAIN) {
         return Err(Reason::PeerNotPlain);
@@ -54,6 +63,36 @@ pub(crate) fn run(skb: &Skb) -> Result<Reason, Reason> {
     framed_by_the_kernel(&headers, family, peer.entry().mac)?;
     fits(skb, &headers, &node, &peer)?;
     encapsulate(skb, &headers, &node, &peer)
+}
+
+/// Learns from a noted packet. Whether it did is counted beside what becomes of the packet itself.
+#[inline(always)]
+fn watch(skb: &Skb, node: &Node, generation: u32) {
+    let (Ok(outcome) | Err(outcome)) = learn_from(skb, node, generation);
+    if outcome as u8 != Reason::NotFollowed as u8 {
+        stats::count(skb, Program::ToTunnel, outcome);
+    }
+}
+
+#[inline(always)]
+fn learn_from(skb: &Skb, node: &Node, generation: u32) -> Result<Reason, Reason> {
+    let note = notes::take::<FrameV4>(skb, node);
+    let room = tables::room::<FrameV4>()?;
+    skb.load_frame(0, &mut room.frame)?;
+    let packet = room.frame.plain(skb.len(), skb.ifindex())?;
+    if packet.is_control {
+        learn::close::<FrameV4>(&packet, node);
+        return Err(Reason::TcpControl);
+    }
+    let left = Left {
+        generation,
+        way: Exit::TUNNEL,
+        mtu: node.fast().tunnel_mtu,
+        mark: skb.mark(),
+        priority: skb.priority(),
+        addresses: FrameAddresses::default(),
+    };
+    learn::learn::<FrameV4>(skb, node, note?, &packet, &left, &mut room.flow)
 }
 
 #[inline(always)]

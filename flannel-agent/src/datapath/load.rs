@@ -11,17 +11,20 @@ use std::{
 use aya::{
     EbpfLoader,
     maps::{MapData, MapError},
-    programs::SchedClassifier,
+    pin::PinError,
+    programs::{RawTracePoint, SchedClassifier},
+    util::nr_cpus,
 };
 use flannel_common::{
-    maps::{ALL, PEERS, PEERS_MAX},
-    program::Program,
+    maps::{ALL, FLOWS, FLOWS_MAX, NOTES, PEERS, PEERS_MAX},
+    note::{CPUS_MAX, SLOTS_PER_CPU},
+    program::{COUNT_POLLS, Program},
 };
 
-use crate::datapath::{DatapathError, PinRoot, debug_log::DebugLog, object};
+use crate::datapath::{DatapathError, PinRoot, btf, debug_log::DebugLog, object};
 
 /// The programs of this build.
-pub(super) const PROGRAMS: [Program; 3] = [Program::ToTunnel, Program::FromUnderlay, Program::ToUnderlay];
+pub(super) const PROGRAMS: [Program; Program::COUNT as usize] = Program::ALL;
 
 /// What two maps must have in common to be the same map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,10 +76,16 @@ pub fn load(pins: &PinRoot, subnets: u64) -> Result<Option<DebugLog>, DatapathEr
     pins.prepare()?;
     let object = aya_obj::Object::parse(bytes)?;
     let mut loader = EbpfLoader::new();
-    loader.map_max_entries(PEERS, capacity);
+    let capacities = [(PEERS, capacity), (NOTES, note_slots()), (FLOWS, flow_capacity(memory()))];
+    for (name, capacity) in capacities {
+        loader.map_max_entries(name, capacity);
+    }
+    let nfct_offset = btf::nfct_offset().unwrap_or(0);
+    loader.override_global("NFCT_OFFSET", &nfct_offset, true);
     for name in ALL {
         let map = object.maps.get(name).ok_or(DatapathError::Missing { kind: "map", name })?;
-        let max_entries = if name == PEERS { capacity } else { map.max_entries() };
+        let sized = capacities.into_iter().find(|(sized, _)| *sized == name);
+        let max_entries = sized.map_or_else(|| map.max_entries(), |(_, capacity)| capacity);
         make_way(&pins.map(name), name, Shape::of_object(map, max_entries))?;
         loader.map_pin_path(name, pins.map(name));
     }
@@ -89,8 +98,15 @@ pub fn load(pins: &PinRoot, subnets: u64) -> Result<Option<DebugLog>, DatapathEr
             .try_into()
             .map_err(DatapathError::program(name))?;
         loaded.load().map_err(DatapathError::program(name))?;
-        pin(loaded, &pins.program(program))?;
+        pin(&pins.program(program), |path| loaded.pin(path))?;
     }
+    let counter: &mut RawTracePoint = ebpf
+        .program_mut(COUNT_POLLS)
+        .ok_or(DatapathError::Missing { kind: "program", name: COUNT_POLLS })?
+        .try_into()
+        .map_err(DatapathError::program(COUNT_POLLS))?;
+    counter.load().map_err(DatapathError::program(COUNT_POLLS))?;
+    pin(&pins.poll_counter(), |path| counter.pin(path))?;
     DebugLog::of(&mut ebpf)
 }
 
@@ -115,7 +131,7 @@ fn make_way(path: &Path, name: &str, wanted: Shape) -> Result<(), DatapathError>
 }
 
 /// Pins a program in place of the one that may be there, without a moment in which there is none.
-fn pin(program: &mut SchedClassifier, path: &Path) -> Result<(), DatapathError> {
+fn pin(path: &Path, pin: impl FnOnce(&Path) -> Result<(), PinError>) -> Result<(), DatapathError> {
     // bpffs reserves names with a dot.
     let mut fresh = path.as_os_str().to_owned();
     fresh.push("-new");
@@ -126,10 +142,43 @@ fn pin(program: &mut SchedClassifier, path: &Path) -> Result<(), DatapathError> 
         }
         _ => {}
     }
-    program.pin(&fresh).map_err(|source| DatapathError::Pin { path: fresh.clone(), source })?;
+    pin(&fresh).map_err(|source| DatapathError::Pin { path: fresh.clone(), source })?;
     fs::rename(&fresh, path).map_err(|source| DatapathError::ChangePin {
         action: "rename",
         path: path.to_owned(),
         source,
     })
+}
+
+/// Slots for notes on every CPU there may be.
+fn note_slots() -> u32 {
+    let cpus = nr_cpus().ok().and_then(|cpus| u32::try_from(cpus).ok()).unwrap_or(CPUS_MAX);
+    cpus.min(CPUS_MAX) * SLOTS_PER_CPU
+}
+
+/// The machine's memory, in bytes; none if it cannot be read.
+fn memory() -> Option<u64> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    let kib = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?.trim().strip_suffix("kB")?;
+    kib.trim().parse::<u64>().ok()?.checked_mul(1024)
+}
+
+/// Flows to hold: a thousandth of the memory, between 2 and 20 MB. The map takes it when it is made.
+fn flow_capacity(memory: Option<u64>) -> u32 {
+    const FLOW_BYTES: u64 = 176;
+    let flows = memory.unwrap_or(0) / 1000 / FLOW_BYTES;
+    u32::try_from(flows).unwrap_or(FLOWS_MAX).clamp(FLOWS_MAX / 8, FLOWS_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_flow_table_follows_the_memory() {
+        assert_eq!(flow_capacity(None), 16_384);
+        assert_eq!(flow_capacity(Some(1 << 30)), 16_384);
+        assert_eq!(flow_capacity(Some(8 << 30)), 48_806);
+        assert_eq!(flow_capacity(Some(1 << 40)), 131_072);
+    }
 }

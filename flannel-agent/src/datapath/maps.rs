@@ -15,7 +15,10 @@ use flannel_common::{
     stats::{Counter, slot},
 };
 
-use crate::datapath::{DatapathError, PinRoot};
+use crate::datapath::{
+    DatapathError, PinRoot,
+    flows::{FlowMap, PodMap},
+};
 
 /// All maps of one agent.
 pub struct Maps {
@@ -29,6 +32,10 @@ pub struct Maps {
     pub config: ConfigMap,
     /// The counters.
     pub stats: StatsMap,
+    /// What mode `fast` has learned.
+    pub flows: FlowMap,
+    /// The pods it may take packets from and put packets into.
+    pub pods: PodMap,
 }
 
 impl Maps {
@@ -40,11 +47,13 @@ impl Maps {
             mode: ModeMap::open(pins)?,
             config: ConfigMap::open(pins)?,
             stats: StatsMap::open(pins)?,
+            flows: FlowMap::open(pins)?,
+            pods: PodMap::open(pins)?,
         })
     }
 }
 
-fn from_pin(pins: &PinRoot, name: &str) -> Result<Map, DatapathError> {
+pub(super) fn from_pin(pins: &PinRoot, name: &str) -> Result<Map, DatapathError> {
     let path = pins.map(name);
     let opened = MapData::from_pin(&path).and_then(Map::from_map_data);
     match opened.map_err(|source| DatapathError::OpenPin { path, source }) {
@@ -159,6 +168,12 @@ impl ModeMap {
         }
         self.0.set(ONLY, word.next(mode, choice), 0).map_err(DatapathError::map(MODE))?;
         Ok(true)
+    }
+
+    /// Begins a new generation: what mode `fast` has learned so far is not used any more.
+    pub fn bump(&mut self) -> Result<(), DatapathError> {
+        let word = self.get()?;
+        self.0.set(ONLY, word.next(word.mode(), word.choice()), 0).map_err(DatapathError::map(MODE))
     }
 }
 

@@ -9,7 +9,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use flannel_common::{SCHEMA, program::Program};
+use flannel_common::{
+    SCHEMA,
+    program::{COUNT_POLLS, Program},
+};
 use nix::{
     mount::{MsFlags, mount},
     sys::statfs::{FsType, statfs},
@@ -51,6 +54,11 @@ impl PinRoot {
     /// The pin of a program.
     pub fn program(&self, program: Program) -> PathBuf {
         self.versioned.join("programs").join(program.name())
+    }
+
+    /// The pin of the program that counts NAPI polls.
+    pub fn poll_counter(&self) -> PathBuf {
+        self.versioned.join("programs").join(COUNT_POLLS)
     }
 
     /// The directory of the links.
@@ -112,9 +120,9 @@ mod tests {
     #[test]
     fn pins_lie_below_the_schema() {
         let pins = PinRoot::new(Path::new("/sys/fs/bpf/flannel"));
-        assert_eq!(pins.map("PEERS"), Path::new("/sys/fs/bpf/flannel/v1/maps/PEERS"));
-        assert_eq!(pins.program(Program::ToTunnel), Path::new("/sys/fs/bpf/flannel/v1/programs/to_tunnel"));
-        assert_eq!(pins.link(Program::FromUnderlay, 7), Path::new("/sys/fs/bpf/flannel/v1/links/from_underlay-7"));
+        assert_eq!(pins.map("PEERS"), Path::new("/sys/fs/bpf/flannel/v2/maps/PEERS"));
+        assert_eq!(pins.program(Program::ToTunnel), Path::new("/sys/fs/bpf/flannel/v2/programs/to_tunnel"));
+        assert_eq!(pins.link(Program::FromUnderlay, 7), Path::new("/sys/fs/bpf/flannel/v2/links/from_underlay-7"));
     }
 
     #[test]

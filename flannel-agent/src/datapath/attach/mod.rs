@@ -13,7 +13,7 @@ use std::{collections::BTreeSet, path::Path};
 use aya::programs::{SchedClassifier, TcAttachType};
 use flannel_common::program::Program;
 
-use crate::datapath::{DatapathError, PinRoot, load::PROGRAMS};
+use crate::datapath::{DatapathError, PinRoot};
 
 pub use clsact::{Ledger, PRIORITY, handle, is_our_handle};
 
@@ -146,9 +146,4 @@ impl Attachments {
         }
         Ok(())
     }
-}
-
-/// Every program of this build, for whoever removes them.
-pub const fn programs() -> [Program; 3] {
-    PROGRAMS
 }
