@@ -112,6 +112,11 @@ pub(crate) fn tunnel_from_peer(source: Ipv4Addr) -> Vec<u8> {
     tunnel(PEER_VTEP, OUR_VTEP, 0, &[ethernet(OUR_MAC, PEER_MAC, 0x0800), inner].concat())
 }
 
+/// A frame in the peer's outer headers, with an outer TOS.
+pub(crate) fn tunnel_frame_from_peer(tos: u8, frame: &[u8]) -> Vec<u8> {
+    tunnel(PEER_VTEP, OUR_VTEP, tos, frame)
+}
+
 /// Outer headers as the kernel's vxlan device makes them: UDP checksum present, identification counted.
 fn tunnel(from: Ipv4Addr, to: Ipv4Addr, tos: u8, frame: &[u8]) -> Vec<u8> {
     let vxlan = [&[0x08, 0, 0, 0, 0, 0, 1, 0], frame].concat();
