@@ -11,6 +11,7 @@
 
 pub mod agent;
 pub mod asleep;
+pub mod bare;
 pub mod bench;
 pub mod child;
 pub mod cluster;
