@@ -42,6 +42,8 @@ pub(super) struct Started {
     pub(super) attrs: watch::Sender<LeaseAttrs>,
     pub(super) leases: LeaseSet,
     pub(super) own: OwnLease,
+    /// Whether the store assigned our subnet for good.
+    pub(super) assigned: bool,
     pub(super) subnet: Ipv4Net,
     pub(super) setup: Setup,
     pub(super) subnet_file: PathBuf,
@@ -120,6 +122,7 @@ async fn start_with<M: SubnetManager>(
         attrs,
         leases,
         own,
+        assigned: M::ASSIGNS_SUBNETS,
         subnet,
         setup,
         subnet_file: options.subnet_file.clone(),

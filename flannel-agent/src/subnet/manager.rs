@@ -1,12 +1,15 @@
 //! What the agent asks of a store, and what a store reports.
 
-use std::{error::Error, fmt, net::IpAddr, time::SystemTime};
+use std::{error::Error, fmt, net::IpAddr};
 
 use ipnet::IpNet;
 use tokio::sync::{mpsc, watch};
 
 use super::{Entry, Hints, LeaseAttrs, LeaseKey, Readiness};
-use crate::config::{ConfigError, NetworkConfig};
+use crate::{
+    clock::BootTime,
+    config::{ConfigError, NetworkConfig},
+};
 
 /// What we want from the store: a subnet under this configuration, published with these attributes.
 #[derive(Clone, Debug)]
@@ -25,8 +28,15 @@ pub struct LeaseRequest {
 pub struct OwnLease {
     /// Our subnets.
     pub key: LeaseKey,
-    /// When the store drops it unless it is renewed; `None` for a reservation, which stays.
-    pub expires_at: Option<SystemTime>,
+    /// When the store drops it unless it is renewed, or earlier; `None` for one that stays.
+    pub expires_at: Option<BootTime>,
+}
+
+impl OwnLease {
+    /// Whether its time is over at `now`. The store may have given the subnet to somebody else, until it says otherwise.
+    pub fn has_lapsed(&self, now: BootTime) -> bool {
+        self.expires_at.is_some_and(|expiry| expiry <= now)
+    }
 }
 
 /// No subnet is left to lease.

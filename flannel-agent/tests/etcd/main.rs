@@ -8,5 +8,6 @@ mod families;
 mod follow;
 mod hold;
 mod outage;
+mod replaced;
 mod support;
 mod tls;

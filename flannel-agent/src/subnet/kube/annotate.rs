@@ -161,9 +161,10 @@ mod tests {
         };
         let patch: Value = serde_json::from_str(&changes("", &attrs)).expect("JSON");
         let lines = patch["metadata"]["annotations"].as_object().expect("annotations").iter();
-        lines
-            .map(|(name, value)| format!("{}={}\n", &name["org.com/x-".len()..], value.as_str().expect("text")))
-            .collect()
+        let line = |(name, value): (&String, &Value)| {
+            format!("{}={}\n", &name["org.com/x-".len()..], value.as_str().expect("text"))
+        };
+        lines.map(line).collect::<Vec<_>>().concat()
     }
 
     #[test]
