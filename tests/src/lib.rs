@@ -13,6 +13,7 @@ pub mod agent;
 pub mod bench;
 pub mod child;
 pub mod cluster;
+pub mod cni;
 pub mod demo;
 pub mod etcd;
 pub mod hooks;
