@@ -11,7 +11,7 @@ use crate::{
     datapath::{Maps, policy::Source},
     observe::{
         socket::ask_status,
-        status::{ModeStatus, PeerStatus, Status},
+        status::{InterfaceStatus, ModeStatus, PeerStatus, Status},
     },
 };
 
@@ -128,7 +128,10 @@ fn summary(status: &Status) -> Vec<(&'static str, String)> {
             .expires_at
             .map_or("reserved".to_owned(), |at| format!("expires in {} s unless renewed", seconds_left(at)));
         let held = if lease.held { until } else { "lost, acquiring again".to_owned() };
-        ("lease", format!("{} at {}, {held}", lease.subnet, lease.public_ip))
+        let both = lease.ipv6_subnet.as_ref().zip(lease.public_ipv6.as_ref());
+        let ipv6 = both.filter(|(subnet, _)| **subnet != lease.subnet);
+        let ipv6 = ipv6.map(|(subnet, public)| format!(", {subnet} at {public}")).unwrap_or_default();
+        ("lease", format!("{} at {}{ipv6}, {held}", lease.subnet, lease.public_ip))
     }));
     lines.extend(status.store.as_ref().map(|store| {
         let state = match (&store.reason, store.in_sync) {
@@ -139,9 +142,13 @@ fn summary(status: &Status) -> Vec<(&'static str, String)> {
         ("store", format!("{}, {state}", store.endpoints.join(",")))
     }));
     lines.extend(status.interface.as_ref().map(|interface| {
-        ("interface", format!("{} {}, reached at {}", interface.name, interface.address, interface.public_ip))
+        let both = interface.ipv6_address.as_ref().zip(interface.public_ipv6.as_ref());
+        let ipv6 = both.filter(|(address, _)| **address != interface.address);
+        let ipv6 = ipv6.map(|(address, public)| format!("; {address}, reached at {public}")).unwrap_or_default();
+        let InterfaceStatus { name, address, public_ip, .. } = interface;
+        ("interface", format!("{name} {address}, reached at {public_ip}{ipv6}"))
     }));
-    lines.extend(status.device.as_ref().map(|device| {
+    lines.extend(status.devices.iter().map(|device| {
         ("device", format!("{} (index {}) {}, MTU {}", device.name, device.index, device.mac, device.mtu))
     }));
     lines
