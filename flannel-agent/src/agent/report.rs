@@ -1,11 +1,11 @@
 //! The status document, from what the agent knows.
 
-use std::{net::IpAddr, time::SystemTime};
+use std::net::IpAddr;
 
 use tokio::sync::watch;
 
 use crate::{
-    agent::main_loop::Running,
+    agent::{main_loop::Running, store::unix},
     backend::{PeerWay, Way},
     cli::RunOptions,
     datapath::policy::Wishes,
@@ -30,7 +30,7 @@ impl Status {
             attach: None,
         };
         let endpoints = options.kube.as_ref().map_or(options.etcd.endpoints.clone(), |kube| vec![kube.api()]);
-        let store = StoreStatus { endpoints, in_sync: false, reason: None };
+        let store = StoreStatus { endpoints, in_sync: false, reason: None, since: None, last_change: None };
         Self { pid: Some(std::process::id()), store: Some(store), ..Self::without_agent("starting", mode) }
     }
 }
@@ -52,11 +52,7 @@ impl Running {
             stage: if ready { "running" } else { "reconciling" }.to_owned(),
             mode: self.mode(),
             lease: Some(self.lease()),
-            store: last.store.as_ref().map(|store| StoreStatus {
-                endpoints: store.endpoints.clone(),
-                in_sync: self.store.seen && self.store.trouble.is_none(),
-                reason: self.store.trouble.clone(),
-            }),
+            store: last.store.as_ref().map(|store| self.store.status(store.endpoints.clone())),
             interface: Some(self.interface()),
             device: devices.first().cloned(),
             devices,
@@ -79,7 +75,6 @@ impl Running {
     }
 
     fn lease(&self) -> LeaseStatus {
-        let unix = |time: SystemTime| time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
         let key = self.node.own.key;
         let subnet = |family| key.subnet(family).map(|subnet| subnet.to_string());
         let [v4, v6] = Family::BOTH.map(|family| self.end(family).map(|end| end.public.to_string()));
@@ -88,8 +83,9 @@ impl Running {
             public_ip: v4.or(v6.clone()).unwrap_or_default(),
             ipv6_subnet: subnet(Family::V6),
             public_ipv6: v6,
-            held: self.store.lost.is_none(),
+            held: self.store.grants(&self.node.own),
             expires_at: self.node.own.expires_at.map(unix),
+            assigned: self.node.assigned,
         }
     }
 

@@ -37,6 +37,8 @@ pub(super) struct Started {
     pub(super) attrs: watch::Sender<LeaseAttrs>,
     pub(super) leases: LeaseSet,
     pub(super) own: OwnLease,
+    /// Whether the store assigned our subnets for good.
+    pub(super) assigned: bool,
     pub(super) published: Published,
     pub(super) config: NetworkConfig,
     pub(super) subnet_file: PathBuf,
@@ -118,6 +120,7 @@ async fn start_with<M: SubnetManager>(
         attrs,
         leases,
         own,
+        assigned: M::ASSIGNS_SUBNETS,
         published,
         config,
         subnet_file: options.subnet_file.clone(),

@@ -20,7 +20,10 @@ impl Plane {
                 self.doubt_everything();
                 true
             }
-            KernelEvent::Rules | KernelEvent::Nexthop | KernelEvent::XfrmPolicy => {
+            KernelEvent::Rules
+            | KernelEvent::Nexthop { .. }
+            | KernelEvent::NexthopGone { .. }
+            | KernelEvent::XfrmPolicy => {
                 self.underlay.forget();
                 true
             }
