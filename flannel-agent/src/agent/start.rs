@@ -81,9 +81,7 @@ async fn start_with<M: SubnetManager>(
     let BackendConfig::Vxlan(vxlan) = config.backend.clone() else {
         bail!("this version does not serve the backend {}", config.backend.type_name())
     };
-    let Some(family) = config.ipv4 else {
-        bail!("the network configuration enables no address family this version serves")
-    };
+    let (Some(family), None) = (config.ipv4, config.ipv6) else { bail!("this version serves IPv4 alone") };
 
     stage("asking what the store remembers of this node");
     let hints = wait_for_hints(&mut manager).await;

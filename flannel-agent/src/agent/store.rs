@@ -40,7 +40,11 @@ impl Store {
     /// Takes in what happened.
     pub(super) fn take_in(&mut self, event: &StoreEvent) {
         match event {
-            StoreEvent::InSync { .. } | StoreEvent::Resumed => self.recover(),
+            StoreEvent::InSync { snapshot } => {
+                info!(entries = snapshot.len(), "the store is in sync");
+                self.recover();
+            }
+            StoreEvent::Resumed => self.recover(),
             StoreEvent::OutOfSync { reason } => {
                 warn!(reason, "the store is out of reach; peers stay as they are");
                 self.enter(State::Away(reason.clone()));

@@ -1,10 +1,6 @@
 //! What the agent asks of a store, and what a store reports.
 
-use std::{
-    error::Error,
-    fmt,
-    net::{IpAddr, Ipv4Addr},
-};
+use std::{error::Error, fmt, net::IpAddr};
 
 use ipnet::IpNet;
 use tokio::sync::{mpsc, watch};
@@ -20,7 +16,8 @@ use crate::{
 pub struct LeaseRequest {
     /// The cluster's configuration.
     pub config: NetworkConfig,
-    /// Our attributes. `public_ip` is our identity in etcd and must be set.
+    /// Our attributes, with a public address of each family that is on. In etcd that is our identity: see
+    /// [`LeaseAttrs::is_same_node`].
     pub attrs: LeaseAttrs,
     /// The subnets held before, from subnet.env; asked for again if nobody has them.
     pub previous: Option<LeaseKey>,
@@ -102,7 +99,7 @@ pub enum LostCause {
     /// Another node, of this address if it has one, wrote the key.
     TakenOver {
         /// The new owner.
-        by: Option<Ipv4Addr>,
+        by: Option<IpAddr>,
     },
 }
 

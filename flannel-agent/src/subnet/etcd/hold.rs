@@ -3,10 +3,7 @@
 //! Does not watch by itself; [`super::follow`] passes on what it sees of our key, and asks when the next thing
 //! is due. What the receiver must know is returned as events.
 
-use std::{
-    net::Ipv4Addr,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use tracing::{info, warn};
 
@@ -25,8 +22,8 @@ const AGAIN: Backoff = match Backoff::new(Duration::from_secs(1), Duration::from
 /// Keeps our lease.
 pub(super) struct Holder {
     request: LeaseRequest,
-    /// The address our key was last written with, if what we publish changed since. Until then it is ours as well.
-    outdated: Option<Ipv4Addr>,
+    /// What our key was last written with, if what we publish changed since. Until then that is us as well.
+    outdated: Option<LeaseAttrs>,
     /// When [`Self::act`] should run; `None` while there is nothing to do.
     due: Option<BootTime>,
     renewals: Delays,
@@ -48,8 +45,9 @@ impl Holder {
         if former == self.request.attrs {
             return;
         }
-        info!(from = ?former.public_ip, to = ?self.request.attrs.public_ip, "what we publish changed");
-        self.outdated = self.outdated.or(former.public_ip);
+        let LeaseAttrs { public_ip, public_ipv6, .. } = &self.request.attrs;
+        info!(?public_ip, ?public_ipv6, "what we publish changed");
+        self.outdated.get_or_insert(former);
         self.due = Some(BootTime::now());
     }
 
@@ -131,13 +129,16 @@ impl Holder {
             return Vec::new();
         }
         let attrs = stored.lease().map(|lease| &lease.attrs);
-        let owner = attrs.and_then(|attrs| attrs.public_ip);
-        let is_ours = owner == self.request.attrs.public_ip || (owner.is_some() && owner == self.outdated);
-        if !is_ours {
-            return self.lost(manager, LostCause::TakenOver { by: owner });
+        if !attrs.is_some_and(|attrs| self.is_us(attrs)) {
+            return self.lost(manager, LostCause::TakenOver { by: attrs.and_then(LeaseAttrs::node_address) });
         }
         let ours = attrs == Some(&self.request.attrs);
         self.adopt(manager, stored, ours).await
+    }
+
+    fn is_us(&self, attrs: &LeaseAttrs) -> bool {
+        attrs.is_same_node(&self.request.attrs)
+            || self.outdated.as_ref().is_some_and(|outdated| attrs.is_same_node(outdated))
     }
 
     /// Somebody wrote our key in our name: an operator who made it a reservation, or flanneld on this node.

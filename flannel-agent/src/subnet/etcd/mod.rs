@@ -3,7 +3,7 @@
 //! [`EtcdManager`] implements [`SubnetManager`]. Where flannel writes blindly we compare first: a key is
 //! created only if absent, and rewritten only as long as its last change is known to us. A key without an
 //! etcd lease is a reservation and stays one. The lifetime of a lease is asked of etcd for our own key alone.
-//! Our identity is our IPv4 public address.
+//! Our identity is our public address, that of IPv4 where IPv4 is on.
 
 mod choose;
 mod client;
