@@ -92,10 +92,10 @@ impl Object for Routes {
 /// Makes and replaces what is pending. What the kernel refuses stays pending and holds up nothing else.
 pub(super) async fn upsert<O: Object>(netlink: &Netlink, tracker: &mut Tracker<O::Key, O::Value>, now: Instant) {
     let requests = tracker.pending(now, false).upserts;
-    let answers = stream::iter(requests)
+    let mut answers = stream::iter(requests)
         .map(async |(key, value)| (O::replace(netlink, &key, &value).await, key, value))
         .buffer_unordered(IN_FLIGHT);
-    for (result, key, value) in answers.collect::<Vec<_>>().await {
+    while let Some((result, key, value)) = answers.next().await {
         match result {
             Ok(()) => tracker.made(&key, value),
             Err(error) => refused(tracker, &key, &error, now),
@@ -106,10 +106,10 @@ pub(super) async fn upsert<O: Object>(netlink: &Netlink, tracker: &mut Tracker<O
 /// Removes what is there and not wanted.
 pub(super) async fn sweep<O: Object>(netlink: &Netlink, tracker: &mut Tracker<O::Key, O::Value>, now: Instant) {
     let requests = tracker.pending(now, true).deletes;
-    let answers = stream::iter(requests)
+    let mut answers = stream::iter(requests)
         .map(async |(key, value)| (O::remove(netlink, &key, &value).await, key))
         .buffer_unordered(IN_FLIGHT);
-    for (result, key) in answers.collect::<Vec<_>>().await {
+    while let Some((result, key)) = answers.next().await {
         match result {
             Err(error) if !error.is_gone() => refused(tracker, &key, &error, now),
             _ => tracker.removed(&key),
