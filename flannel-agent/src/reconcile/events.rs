@@ -1,7 +1,7 @@
 //! What an event from the kernel means for the state kept here. No event touches the kernel.
 
 use crate::{
-    netlink::{KernelEvent, Link, MAIN_TABLE, Route, RouteKey},
+    netlink::{KernelEvent, Link, MAIN_TABLE, Nexthop, NexthopId, Route, RouteKey},
     reconcile::Reconciler,
 };
 
@@ -13,13 +13,12 @@ impl Reconciler {
                 self.doubt_everything();
                 true
             }
-            KernelEvent::Rules
-            | KernelEvent::Nexthop { .. }
-            | KernelEvent::NexthopGone { .. }
-            | KernelEvent::XfrmPolicy => {
+            KernelEvent::Rules | KernelEvent::XfrmPolicy => {
                 self.underlay.forget();
                 true
             }
+            KernelEvent::Nexthop { id, nexthop } => self.observe_nexthop(id, &nexthop, true),
+            KernelEvent::NexthopGone { id, nexthop } => self.observe_nexthop(id, &nexthop, false),
             KernelEvent::Link(link) => self.observe_link(&link),
             KernelEvent::LinkGone { index, .. } => self.observe_link_gone(index),
             KernelEvent::Address(address) => self.observe_address(address.key, true),
@@ -76,10 +75,26 @@ impl Reconciler {
         ours && self.addresses.observe(key, present.then_some(()))
     }
 
+    fn observe_nexthop(&mut self, id: NexthopId, nexthop: &Nexthop, present: bool) -> bool {
+        let Some(device) = &self.device else { return false };
+        let ours = self.ownership(device);
+        let differs = if present {
+            self.nexthops.observe(&ours, id, nexthop)
+        } else {
+            self.nexthops.observe_gone(&ours, id, nexthop, &mut self.routes)
+        };
+        // By one that is not ours the routes to peers may lead.
+        differs.unwrap_or_else(|| {
+            self.underlay.forget();
+            true
+        })
+    }
+
     fn observe_route(&mut self, key: RouteKey, route: Option<Route>) -> bool {
         let Some(device) = &self.device else { return false };
         let ours = self.ownership(device);
         if key.table == MAIN_TABLE && ours.inside(key.dst) {
+            let route = route.map(|route| self.nexthops.complete(route));
             let route = route.filter(|route| ours.route(&key, route, self.routes.wanted()));
             return self.routes.observe(key, route);
         }

@@ -1,7 +1,7 @@
 //! Keeps the kernel as the leases want it.
 //!
 //! One value owns desired and actual state of every kind of object; one function, [`Reconciler::apply`], works off the
-//! difference, in one order: device, address, neighbour, FDB, peer map entry, route, attachment; the reverse for
+//! difference, in one order: device, address, neighbour, FDB, nexthop object, peer map entry, route, attachment; the reverse for
 //! removal, after everything new is in place. Events only say what changed; they never touch the kernel.
 //!
 //! Invariants: nothing is removed before the store is in sync; one entry the kernel refuses holds up no other; a full
@@ -10,6 +10,7 @@
 mod bpf;
 pub mod device;
 mod events;
+mod nexthops;
 mod object;
 mod ownership;
 pub mod status;
@@ -26,6 +27,7 @@ use flannel_common::{addr::Mac, program::Program};
 pub use bpf::Bpf;
 pub(crate) use bpf::chain;
 use device::Device;
+use nexthops::Nexthops;
 use object::{Addresses, Fdb, Neighbours, Routes, sweep, upsert};
 use ownership::Ownership;
 use status::Dirty;
@@ -82,6 +84,7 @@ pub struct Reconciler {
     addresses: Tracker<AddressKey, ()>,
     neighbours: Tracker<NeighbourKey, Mac>,
     fdb: Tracker<FdbKey, IpAddr>,
+    nexthops: Nexthops,
     routes: Tracker<RouteKey, Route>,
     read_back: bool,
     error: Option<String>,
@@ -102,6 +105,7 @@ impl Reconciler {
             addresses: Tracker::default(),
             neighbours: Tracker::default(),
             fdb: Tracker::default(),
+            nexthops: Nexthops::new(nexthops::MANY),
             routes: Tracker::default(),
             read_back: true,
             error: None,
@@ -153,6 +157,9 @@ impl Reconciler {
         let device = self.ensure_device(external.mtu).await?;
         let peers: BTreeSet<IpAddr> = cluster.peers.iter().map(|peer| peer.public_ip).collect();
         self.underlay.refresh(&self.netlink, &self.setup.external, self.setup.vtep.into(), &peers).await;
+        if self.read_back {
+            self.nexthops.read_back(&self.netlink, &self.ownership(&device)).await?;
+        }
         self.want(cluster, &device);
         if self.read_back {
             self.read_everything(&device).await?;
@@ -193,7 +200,8 @@ impl Reconciler {
         self.addresses.want(addresses.into_iter().map(|key| (key, ())).collect());
         self.neighbours.want(neighbours);
         self.fdb.want(fdb);
-        self.routes.want(routes);
+        self.nexthops.want(routes.iter());
+        self.routes.want(routes.iter().map(|(key, route)| (*key, self.nexthops.form(key, route))).collect());
         if let Some(bpf) = &mut self.bpf {
             bpf.want(peers, vteps);
         }
@@ -209,7 +217,8 @@ impl Reconciler {
         self.fdb.found(fdb.into_iter().filter(|(key, _)| ours.fdb(key)).collect());
         let routes = self.netlink.routes(Family::V4).await?;
         let is_ours = |(key, route): &(RouteKey, Route)| ours.route(key, route, self.routes.wanted());
-        let routes: BTreeMap<_, _> = routes.into_iter().filter(is_ours).collect();
+        let routes = routes.into_iter().map(|(key, route)| (key, self.nexthops.complete(route)));
+        let routes: BTreeMap<_, _> = routes.filter(is_ours).collect();
         self.routes.found(routes);
         if let Some(bpf) = &mut self.bpf
             && let Err(error) = bpf.read_back()
@@ -224,6 +233,7 @@ impl Reconciler {
         upsert::<Addresses>(&self.netlink, &mut self.addresses, now).await;
         upsert::<Neighbours>(&self.netlink, &mut self.neighbours, now).await;
         upsert::<Fdb>(&self.netlink, &mut self.fdb, now).await;
+        self.nexthops.upsert(&self.netlink, &mut self.routes, now).await;
         if let Some(bpf) = &mut self.bpf {
             let config = vxlan::node_config(&node(&self.setup, self.port_range, cluster, device));
             if let Err(error) = bpf.upsert(config, now) {
@@ -239,6 +249,7 @@ impl Reconciler {
         if let Some(bpf) = &mut self.bpf {
             bpf.sweep(now);
         }
+        self.nexthops.sweep(&self.netlink, now).await;
         sweep::<Fdb>(&self.netlink, &mut self.fdb, now).await;
         sweep::<Neighbours>(&self.netlink, &mut self.neighbours, now).await;
         sweep::<Addresses>(&self.netlink, &mut self.addresses, now).await;
@@ -282,6 +293,7 @@ impl Reconciler {
         dirty.extend(self.addresses.failures().map(|(key, failure)| Dirty::new(key.to_string(), failure)));
         dirty.extend(self.neighbours.failures().map(|(key, failure)| Dirty::new(key.to_string(), failure)));
         dirty.extend(self.fdb.failures().map(|(key, failure)| Dirty::new(key.to_string(), failure)));
+        dirty.extend(self.nexthops.dirty());
         dirty.extend(self.routes.failures().map(|(key, failure)| Dirty::new(key.to_string(), failure)));
         dirty.extend(self.bpf.iter().flat_map(Bpf::dirty));
         dirty
@@ -293,6 +305,7 @@ impl Reconciler {
             self.addresses.next_retry(),
             self.neighbours.next_retry(),
             self.fdb.next_retry(),
+            self.nexthops.next_retry(),
             self.routes.next_retry(),
             self.bpf.as_ref().and_then(Bpf::next_retry),
         ];

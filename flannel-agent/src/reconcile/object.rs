@@ -7,7 +7,7 @@ use flannel_common::addr::Mac;
 use futures::{StreamExt as _, stream};
 
 use crate::{
-    netlink::{AddressKey, FdbKey, NeighbourKey, Netlink, NetlinkError, Route, RouteKey},
+    netlink::{AddressKey, FdbKey, NeighbourKey, Netlink, NetlinkError, Nexthop, NexthopId, Route, RouteKey, protocol},
     reconcile::tracker::Tracker,
 };
 
@@ -34,6 +34,8 @@ pub(super) struct Addresses;
 pub(super) struct Neighbours;
 /// Permanent FDB entries on it.
 pub(super) struct Fdb;
+/// Nexthop objects, by which routes are made.
+pub(super) struct NexthopObjects;
 /// Routes to the peers' subnets.
 pub(super) struct Routes;
 
@@ -73,6 +75,26 @@ impl Object for Fdb {
 
     async fn remove(netlink: &Netlink, key: &FdbKey, _: &IpAddr) -> Result<(), NetlinkError> {
         netlink.del_fdb(*key).await
+    }
+}
+
+impl Object for NexthopObjects {
+    type Key = NexthopId;
+    type Value = Nexthop;
+
+    /// A number that is taken is left to whoever has it, unless that is one of us.
+    async fn replace(netlink: &Netlink, id: &NexthopId, nexthop: &Nexthop) -> Result<(), NetlinkError> {
+        match netlink.add_nexthop(*id, nexthop).await {
+            Err(taken) if taken.is_exists() => match netlink.nexthop(*id).await {
+                Ok(there) if there.protocol == protocol::FLANNEL => netlink.replace_nexthop(*id, nexthop).await,
+                _ => Err(taken),
+            },
+            other => other,
+        }
+    }
+
+    async fn remove(netlink: &Netlink, id: &NexthopId, _: &Nexthop) -> Result<(), NetlinkError> {
+        netlink.del_nexthop(*id).await
     }
 }
 

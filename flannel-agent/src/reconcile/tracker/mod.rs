@@ -8,7 +8,8 @@
 mod tests;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
+    ops::RangeInclusive,
     time::{Duration, Instant},
 };
 
@@ -122,6 +123,22 @@ impl<K: Ord + Clone, V: PartialEq + Clone> Tracker<K, V> {
     /// What is there, as far as is known.
     pub fn actual(&self, key: &K) -> Option<&V> {
         self.differing.get(key).map_or_else(|| self.desired.get(key), Option::as_ref)
+    }
+
+    /// The keys in a range that are wanted or there.
+    pub fn keys_in(&self, range: RangeInclusive<K>) -> Vec<K> {
+        let keys: BTreeSet<&K> = self
+            .desired
+            .range(range.clone())
+            .map(|(key, _)| key)
+            .chain(self.differing.range(range).map(|(key, _)| key))
+            .collect();
+        keys.into_iter().cloned().collect()
+    }
+
+    /// Whether the kernel refused it, last time.
+    pub fn is_refused(&self, key: &K) -> bool {
+        self.failures.contains_key(key)
     }
 
     fn set_actual(&mut self, key: K, actual: Option<V>) {
