@@ -1,6 +1,6 @@
 //! Leases written into etcd by hand, as a stock node writes them.
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use etcd_client::{Txn, TxnOp};
 
 use crate::{Etcd, cluster::LEASES};
@@ -62,6 +62,12 @@ impl Etcd {
             }
             Ok(())
         })
+    }
+
+    /// How often a key was written since it was made.
+    pub fn version(&self, key: &str) -> Result<i64> {
+        let found = self.client(async |client| client.get(key, None).await)?;
+        found.kvs().first().map(etcd_client::KeyValue::version).with_context(|| format!("{key} is gone"))
     }
 
     /// Revokes the etcd lease a key hangs on, as its end or `etcdctl lease revoke` does.

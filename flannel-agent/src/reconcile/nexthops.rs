@@ -38,6 +38,12 @@ pub(super) struct Nexthops {
     tracker: Tracker<NexthopId, Nexthop>,
 }
 
+impl Default for Nexthops {
+    fn default() -> Self {
+        Self::new(MANY)
+    }
+}
+
 impl Nexthops {
     /// Objects are used from `many` routes on.
     pub(super) fn new(many: usize) -> Self {
