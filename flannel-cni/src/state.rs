@@ -201,6 +201,9 @@ mod tests {
         let mode = |path: &Path| fs::metadata(path).expect("metadata").permissions().mode() & 0o7777;
         assert_eq!((mode(&path), mode(&path.join("a.b-c_d:eth0.1"))), (0o700, 0o600));
         assert_eq!(state.keys().expect("keys"), std::slice::from_ref(&key));
+        // A write that was cut short is found and goes, too.
+        fs::rename(path.join("a.b-c_d:eth0.1"), path.join(".a.b-c_d:eth0.1")).expect("renamed");
+        assert_eq!((state.has(&key), state.read(&key).expect("nothing whole")), (true, None));
         state.remove(&key).expect("removed");
         state.remove(&key).expect("removed again");
         assert_eq!(fs::read_dir(&path).expect("listed").count(), 0);
