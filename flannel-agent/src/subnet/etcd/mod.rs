@@ -14,6 +14,8 @@ mod hold;
 mod keys;
 mod listing;
 mod options;
+#[cfg(test)]
+mod properties;
 mod publish;
 mod tls;
 mod verify;
