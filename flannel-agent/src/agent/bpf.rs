@@ -7,7 +7,7 @@ use crate::{
     cli::{AttachMode, RunOptions},
     config::{FamilyConfig, VxlanConfig},
     datapath::{
-        AttachKind, Attachments, DatapathError, Maps, PinRoot, load,
+        AttachKind, Attachments, DatapathError, Maps, PinRoot, Subnets, load,
         maps::{ConfigMap, ModeMap},
     },
     reconcile::{Bpf, chain},
@@ -39,7 +39,7 @@ fn try_open(
     config: &VxlanConfig,
     family: &FamilyConfig<ipnet::Ipv4Net>,
 ) -> Result<Bpf, DatapathError> {
-    if let Some(log) = load(pins, subnet_count(family))? {
+    if let Some(log) = load(pins, Subnets { v4: subnet_count(family), v6: 0 })? {
         tracing::warn!("the BPF object is a debug build: its programs log every packet (at -v=4 and above)");
         tokio::spawn(log.forward());
     }
