@@ -90,6 +90,11 @@ impl Bench {
         Self { pins, maps }
     }
 
+    /// Where the programs and their maps are pinned.
+    pub(crate) const fn pins(&self) -> &PinRoot {
+        &self.pins
+    }
+
     fn configure(&mut self) {
         self.maps.mode.set(Mode::Encap, None).expect("MODE");
         let config = NodeConfig { v4: V4.family(), v6: V6.family(), ..NodeConfig::default() };
