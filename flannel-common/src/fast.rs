@@ -1,6 +1,6 @@
 //! What mode `fast` needs of the agent: settings, pods, and the brake on learning.
 //!
-//! The contract. The agent writes [`FastConfig`] into `CONFIG` and one [`PodEntry`] per pod it has attached `from_pod` and
+//! The contract. The agent writes [`FastConfig`] into `FAST` and one [`PodEntry`] per pod it has attached `from_pod` and
 //! `to_pod` to; the programs write `FLOWS`, `NOTES`, `CPUS` and `BUCKETS`, which the agent only reads and flushes. What
 //! was learned under other circumstances is discarded by one write: the next generation of the `MODE` word. The agent
 //! bumps it whenever something changes that flows depend on and that their refresh would not notice in time:
@@ -16,7 +16,8 @@ use core::mem::size_of;
 
 use crate::{addr::Mac, tick::Tick};
 
-/// The settings of mode `fast`: part of the value of `CONFIG`.
+/// The value of `FAST`: the settings of mode `fast`. Zero, what a new map holds, learns nothing. Each field is
+/// read for itself.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FastConfig {

@@ -13,7 +13,6 @@ use crate::{
     check::Check,
     end::{Address, End},
     inner::FrameAddresses,
-    outer::same6,
     reason::Reason,
     stamp::Stamp,
     tick::Tick,
@@ -98,8 +97,10 @@ impl<A: Address> Body<A> {
         check.word(self.generation);
         check.word(self.mark);
         check.word(self.priority);
-        self.entry.check(&mut check);
-        self.exit.check(&mut check);
+        check.bytes6(self.entry.destination.0);
+        check.bytes6(self.entry.source.0);
+        check.bytes6(self.exit.destination.0);
+        check.bytes6(self.exit.source.0);
         let [mtu_high, mtu_low] = self.mtu.to_ne_bytes();
         check.word(u32::from_ne_bytes([mtu_high, mtu_low, self.way.0, self.ttl_step]));
         check.word(u32::from(self.needs_mirror));
@@ -149,20 +150,6 @@ impl<A: Address> Flow<A> {
     #[inline(always)]
     pub const fn is_current(&self, check: u32, generation: u32, now: Tick) -> bool {
         self.seen.holds(check, now) && self.body.generation == generation
-    }
-}
-
-impl FrameAddresses {
-    /// Equality, as integers.
-    #[inline(always)]
-    pub const fn same(&self, other: &Self) -> bool {
-        same6(self.destination, other.destination) && same6(self.source, other.source)
-    }
-
-    #[inline(always)]
-    const fn check(&self, check: &mut Check) {
-        check.bytes6(self.destination.0);
-        check.bytes6(self.source.0);
     }
 }
 

@@ -1,8 +1,11 @@
 //! Names and capacities of the BPF maps. The kernel keeps fifteen bytes of a map's name.
 
-/// Array indexed by subnet number: [`crate::peer::PeerEntry`]. Sized at load time by the network.
+/// Array indexed by IPv4 subnet number: [`crate::peer::PeerEntry`]. Sized at load time by the network; one element
+/// where the family is off.
 pub const PEERS: &str = "PEERS";
-/// Hash from outer source address ([`crate::addr::Addr`]) to [`crate::peer::VtepEntry`].
+/// The same by IPv6 subnet number.
+pub const PEERS6: &str = "PEERS6";
+/// Hash from outer source address ([`crate::addr::Addr`]) of either family to [`crate::peer::VtepEntry`].
 pub const VTEPS: &str = "VTEPS";
 /// Array of one [`crate::mode::ModeWord`].
 pub const MODE: &str = "MODE";
@@ -11,10 +14,16 @@ pub const CONFIG: &str = "CONFIG";
 /// Per-CPU array of [`crate::stats::Counter`], indexed by [`crate::stats::slot`].
 pub const STATS: &str = "STATS";
 
+/// Array of one [`crate::fast::FastConfig`].
+pub const FAST: &str = "FAST";
 /// LRU hash from the end at which packets enter ([`crate::end::End`]) to [`crate::flow::Flow`].
 pub const FLOWS: &str = "FLOWS";
+/// The same for IPv6.
+pub const FLOWS6: &str = "FLOWS6";
 /// Array of [`crate::note::Note`]: [`crate::note::SLOTS_PER_CPU`] slots for each possible CPU. Sized at load time.
 pub const NOTES: &str = "NOTES";
+/// The same for IPv6.
+pub const NOTES6: &str = "NOTES6";
 /// Per-CPU array of one [`crate::note::CpuState`].
 pub const CPUS: &str = "CPUS";
 /// Hash from the interface index of a pod's veth to [`crate::fast::PodEntry`].
@@ -25,16 +34,17 @@ pub const HELPER_PORTS: &str = "HELPER_PORTS";
 pub const BUCKETS: &str = "BUCKETS";
 
 /// All maps of the object, in the order in which they are opened and pinned.
-pub const ALL: [&str; 11] = [PEERS, VTEPS, MODE, CONFIG, STATS, FLOWS, NOTES, CPUS, PODS, HELPER_PORTS, BUCKETS];
+pub const ALL: [&str; 15] =
+    [PEERS, PEERS6, VTEPS, MODE, CONFIG, STATS, FAST, FLOWS, FLOWS6, NOTES, NOTES6, CPUS, PODS, HELPER_PORTS, BUCKETS];
 
-/// The most flows [`FLOWS`] holds, at 150 bytes each; the agent sizes it by the machine's memory.
+/// The most flows [`FLOWS`] or [`FLOWS6`] holds, at 150 bytes each; the agent sizes them by the machine's memory.
 pub const FLOWS_MAX: u32 = 1 << 17;
 
 /// The most pods of a node.
 pub const PODS_MAX: u32 = 1 << 12;
 
-/// The most subnets [`PEERS`] indexes: a network of 2^17 subnets costs 12 MiB. Above that the node stays in
-/// mode `kernel` and says so.
+/// The most subnets [`PEERS`] or [`PEERS6`] indexes: a network of 2^17 subnets costs 12 MiB. Above that the node stays
+/// in mode `kernel` and says so.
 pub const PEERS_MAX: u32 = 1 << 17;
 
 /// The only key of [`MODE`] and [`CONFIG`].

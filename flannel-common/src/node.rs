@@ -9,7 +9,6 @@ use core::mem::{align_of, offset_of, size_of};
 
 use crate::{
     addr::{Addr, Mac},
-    fast::FastConfig,
     peer::Word,
 };
 
@@ -39,7 +38,7 @@ pub struct FamilyConfig {
     pub vni: u32,
     /// Right shift that turns an offset into the network into a subnet number: 32 (or 128) - SubnetLen.
     pub subnet_shift: u32,
-    /// How many subnets the network holds: the capacity of the peer map.
+    /// How many subnets the network holds: the capacity of the family's peer map.
     pub subnet_count: u32,
     /// Interface index of our vxlan device.
     pub tunnel_ifindex: u32,
@@ -63,13 +62,11 @@ pub struct NodeConfig {
     pub v4: FamilyConfig,
     /// The IPv6 tunnel.
     pub v6: FamilyConfig,
-    /// Mode `fast`.
-    pub fast: FastConfig,
 }
 
 const _: () = {
     assert!(size_of::<FamilyConfig>() == 64 && align_of::<FamilyConfig>() == 4);
-    assert!(size_of::<NodeConfig>() == 160 && align_of::<NodeConfig>() == 8);
+    assert!(size_of::<NodeConfig>() == 144 && align_of::<NodeConfig>() == 8);
     assert!(offset_of!(NodeConfig, v4) == 16 && offset_of!(NodeConfig, v6) == 80);
     assert!(offset_of!(FamilyConfig, vni) == 40 && offset_of!(FamilyConfig, source_port_min) == 60);
 };

@@ -162,7 +162,7 @@ mod tests {
             ttl: 64,
         };
         let end = end([10, 244, 1, 5], 40000, [10, 96, 0, 1], 80, 5);
-        Plain { end, addresses: FrameAddresses::default(), headers: 40, is_control: false, print }
+        Plain { end, addresses: FrameAddresses::default(), headers: 40, is_control: false, is_opening: false, print }
     }
 
     fn routed() -> Plain<[u32; 1]> {

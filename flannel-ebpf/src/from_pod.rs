@@ -3,18 +3,18 @@
 
 use flannel_common::{
     fast::{Bucket, PodEntry},
-    inner::{Frame as _, FrameV4},
-    mode::Mode,
-    packet::ETHERTYPE_IPV4,
+    ip::{Ipv4Header, Ipv6Header},
+    mode::{Mode, ModeWord},
     reason::Reason,
 };
 
 use crate::{
+    family::Family as _,
     maps::PODS,
     node::{Node, mode_word},
     notes, replay,
     skb::Skb,
-    tables::{self, Known},
+    tables::{self, Known, Tables},
 };
 
 #[inline(always)]
@@ -27,28 +27,36 @@ pub(crate) fn run(skb: &Skb) -> Result<Reason, Reason> {
     if skb.vlan_present() != 0 {
         return Err(Reason::VlanTagged);
     }
-    if skb.protocol() != u32::from(u16::from_ne_bytes(ETHERTYPE_IPV4)) {
-        return Err(Reason::OtherProtocol);
-    }
     let node = Node::read()?;
-    let room = tables::room::<FrameV4>()?;
-    skb.load_frame(0, &mut room.frame)?;
-    let packet = room.frame.plain(skb.len(), skb.ifindex())?;
+    match skb.protocol() {
+        Ipv4Header::PROTOCOL => look::<Ipv4Header>(skb, &node, mode),
+        Ipv6Header::PROTOCOL => look::<Ipv6Header>(skb, &node, mode),
+        _ => Err(Reason::OtherProtocol),
+    }
+}
+
+/// One function for each family, called, not inlined: the stack of one program is too small for both.
+#[inline(never)]
+fn look<F: Tables>(skb: &Skb, node: &Node, mode: ModeWord) -> Result<Reason, Reason> {
+    let scratch = tables::scratch::<F>()?;
+    skb.load_frame(0, &mut scratch.frame)?;
+    scratch.frame.read(skb.len(), skb.ifindex(), &mut scratch.packet)?;
+    let packet = &scratch.packet;
     if packet.is_control {
-        tables::end::<FrameV4>(&packet.end, packet.is_opening(), node.tick(), node.fast().interval);
+        tables::end::<F>(&packet.end, packet.is_opening, node);
         return Err(Reason::TcpControl);
     }
-    let Some(at) = tables::place::<FrameV4>(&packet.end) else {
+    let Some(at) = tables::place::<F>(&packet.end) else {
         sends(skb.ifindex())?;
-        return notes::note_new::<FrameV4>(skb, &node, &packet, Bucket::of_pod(skb.ifindex()));
+        return notes::note_new::<F>(skb, node, packet, Bucket::of_pod(skb.ifindex()));
     };
-    tables::copy(at, &mut room.flow);
-    let known = Known::copied(at, &room.flow, &packet.end);
+    tables::copy(at, &mut scratch.flow);
+    let known = Known::copied(at, &scratch.flow, &packet.end);
     match known.usable(mode.generation(), node.tick()) {
-        Ok(()) => replay::from_pod(skb, &node, &room.frame, &mut room.sent, &packet, &known),
+        Ok(()) => replay::from_pod(skb, node, &scratch.frame, &mut scratch.sent, packet, &known),
         Err(Reason::Refreshing) => {
             sends(skb.ifindex())?;
-            notes::note_again::<FrameV4>(skb, &node, &packet)
+            notes::note_again::<F>(skb, node, packet)
         }
         Err(reason) => Err(reason),
     }

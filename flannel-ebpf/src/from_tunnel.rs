@@ -5,18 +5,18 @@
 //! enters there is not what leaves here. From here to the pod it is.
 
 use flannel_common::{
-    inner::{Frame as _, FrameV4},
-    mode::Mode,
-    packet::ETHERTYPE_IPV4,
-    peer::subnet_index_v4,
+    fast::Bucket,
+    ip::{Ipv4Header, Ipv6Header},
+    mode::{Mode, ModeWord},
     reason::Reason,
 };
 
 use crate::{
+    family::Family as _,
     node::{Node, mode_word},
     notes,
     skb::Skb,
-    tables::{self, Known},
+    tables::{self, Known, Tables},
 };
 
 #[inline(always)]
@@ -29,24 +29,32 @@ pub(crate) fn run(skb: &Skb) -> Result<Reason, Reason> {
     if skb.vlan_present() != 0 {
         return Err(Reason::VlanTagged);
     }
-    if skb.protocol() != u32::from(u16::from_ne_bytes(ETHERTYPE_IPV4)) {
-        return Err(Reason::OtherProtocol);
-    }
     let node = Node::read()?;
-    let room = tables::room::<FrameV4>()?;
-    skb.load_frame(0, &mut room.frame)?;
-    let packet = room.frame.plain(skb.len(), skb.ifindex())?;
+    match skb.protocol() {
+        Ipv4Header::PROTOCOL => look::<Ipv4Header>(skb, &node, mode),
+        Ipv6Header::PROTOCOL => look::<Ipv6Header>(skb, &node, mode),
+        _ => Err(Reason::OtherProtocol),
+    }
+}
+
+/// One function for each family, called, not inlined: the stack of one program is too small for both.
+#[inline(never)]
+fn look<F: Tables>(skb: &Skb, node: &Node, mode: ModeWord) -> Result<Reason, Reason> {
+    let scratch = tables::scratch::<F>()?;
+    skb.load_frame(0, &mut scratch.frame)?;
+    scratch.frame.read(skb.len(), skb.ifindex(), &mut scratch.packet)?;
+    let packet = &scratch.packet;
     if packet.is_control {
-        tables::end::<FrameV4>(&packet.end, packet.is_opening(), node.tick(), node.fast().interval);
+        tables::end::<F>(&packet.end, packet.is_opening, node);
         return Err(Reason::TcpControl);
     }
-    let Some(known) = Known::find::<FrameV4>(&packet.end) else {
-        let subnet = subnet_index_v4(node.v4(), packet.end.source[0].to_ne_bytes());
-        return notes::note_new::<FrameV4>(skb, &node, &packet, notes::bucket_of_peer(subnet));
+    let Some(known) = Known::find::<F>(&packet.end) else {
+        let subnet = scratch.frame.ip().source_subnet(node.family::<F>());
+        return notes::note_new::<F>(skb, node, packet, Bucket::of_peer(subnet.unwrap_or(0)));
     };
     match known.usable(mode.generation(), node.tick()) {
         Ok(()) => Err(Reason::NotFollowed),
-        Err(Reason::Refreshing) => notes::note_again::<FrameV4>(skb, &node, &packet),
+        Err(Reason::Refreshing) => notes::note_again::<F>(skb, node, packet),
         Err(reason) => Err(reason),
     }
 }

@@ -1,95 +1,129 @@
 //! Ingress of the external interface: says what each tunnel packet is, and in mode `fast` puts those of known flows straight
-//! into their pod. All others are received by the vxlan device.
+//! into their pod. All others are received by the vxlan device, which is also where a UDP checksum is checked, or that
+//! there is none.
 
 use flannel_common::{
-    addr::Addr,
-    inner::{Frame as _, FrameV4},
+    addr::same_addr,
+    ethernet::same_mac,
+    ip::{Ipv4Header, Ipv6Header},
     mode::Mode,
     node::FamilyConfig,
-    outer::{Outer, same4, same6},
-    packet::OUTER_LEN,
-    peer::subnet_index_v4,
+    outer::OuterHeaders,
     reason::Reason,
 };
 
 use crate::{
+    family::Family,
     maps::VTEPS,
     node::{Node, Peer, mode_word},
-    replay::{self, INNER_AT},
-    skb::{PACKET_HOST, Skb},
-    tables::{self, Known},
+    replay,
+    skb::{PACKET_HOST, Room, Skb},
+    tables::{self, Known, Tables},
 };
 
 #[inline(always)]
 pub(crate) fn run(skb: &Skb) -> Result<Reason, Reason> {
-    let bytes = skb.outer_bytes()?;
+    if skb.vlan_present() != 0 {
+        return Err(Reason::VlanTagged);
+    }
     let node = Node::read()?;
-    let family = node.v4();
-    let outer = Outer::read(&bytes, family).ok_or(Reason::NotTunnel)?;
-    outer_is_ours(outer, family)?;
-    if !same6(outer.inner_destination_mac(), family.vtep_mac) {
-        return Err(Reason::InnerOtherMac);
-    }
-    if !outer.inner_is_ipv4() {
-        return Err(Reason::OtherProtocol);
-    }
-    let source: [u8; 4] = skb.load(OUTER_LEN + IPV4_SOURCE_AT).ok_or(Reason::Malformed)?;
-    let peer = sender(outer, family, source)?;
-    let mode = mode_word();
-    if mode.mode() == Mode::Fast {
-        deliver(skb, &node, &peer, outer, mode.generation())
-    } else {
-        Ok(Reason::TunnelGood)
+    match skb.protocol() {
+        Ipv4Header::PROTOCOL => judge::<Ipv4Header>(skb, &node),
+        Ipv6Header::PROTOCOL => judge::<Ipv6Header>(skb, &node),
+        _ => Err(Reason::NotTunnel),
     }
 }
 
-/// Where an IPv4 header has its source address.
-const IPV4_SOURCE_AT: usize = 12;
+/// One function for each family, called, not inlined: the stack of one program is too small for both.
+#[inline(never)]
+fn judge<F: Tables>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
+    let family = node.family::<F>();
+    let mut room = Room::<OuterHeaders<F>>::new();
+    let outer = skb.load(0, &mut room).ok_or(Reason::NotTunnel)?;
+    if outer.ip().has_fragment_header() {
+        return judge_fragment(skb, outer, family);
+    }
+    outer_is_ours(outer, family)?;
+    let inner = outer.tunnel().inner();
+    if !same_mac(inner.destination(), family.vtep_mac) {
+        return Err(Reason::InnerOtherMac);
+    }
+    if !inner.carries(F::ETHERTYPE) {
+        return Err(Reason::OtherProtocol);
+    }
+    let peer = sender(skb, outer, family)?;
+    let mode = mode_word();
+    if mode.mode() != Mode::Fast {
+        return Ok(Reason::TunnelGood);
+    }
+    arrived_whole(skb, outer)?;
+    deliver::<F>(skb, node, &peer, outer.ip().tos(), mode.generation())
+}
+
+/// A packet with an IPv6 fragment header.
+#[inline(always)]
+fn judge_fragment<F: Family>(skb: &Skb, outer: &OuterHeaders<F>, family: &FamilyConfig) -> Result<Reason, Reason> {
+    skb.behind_fragment_header::<F>(family, &mut Room::new())?;
+    Err(if outer.is_for_us(family) { Reason::OuterFragment } else { Reason::NotForUs })
+}
 
 #[inline(always)]
-fn outer_is_ours(outer: Outer<'_>, family: &FamilyConfig) -> Result<(), Reason> {
-    if !same4(outer.destination(), family.vtep.v4_bytes()) {
+fn outer_is_ours<F: Family>(outer: &OuterHeaders<F>, family: &FamilyConfig) -> Result<(), Reason> {
+    if !outer.is_tunnel(family) {
+        return Err(Reason::NotTunnel);
+    }
+    if !outer.is_for_us(family) {
         return Err(Reason::NotForUs);
     }
-    if outer.is_fragment() {
+    if outer.ip().is_fragment() {
         return Err(Reason::OuterFragment);
     }
-    outer.vxlan(family)
+    outer.tunnel().vxlan(family)
 }
 
 /// The peer in whose subnet the inner source lies, if it sent the packet.
 #[inline(always)]
-fn sender(outer: Outer<'_>, family: &FamilyConfig, inner_source: [u8; 4]) -> Result<Peer, Reason> {
-    if let Some(index) = subnet_index_v4(family, inner_source)
-        && let Ok(peer) = Peer::find(index)
-        && same4(peer.entry().vtep.v4_bytes(), outer.source())
-    {
-        return Ok(peer);
+fn sender<F: Family>(skb: &Skb, outer: &OuterHeaders<F>, family: &FamilyConfig) -> Result<Peer, Reason> {
+    let mut room = Room::<F>::new();
+    let inner = skb.load(OuterHeaders::<F>::LEN, &mut room).ok_or(Reason::Malformed)?;
+    match Peer::find::<F>(inner.source_subnet(family)) {
+        Ok(peer) if same_addr(peer.entry().vtep, outer.source()) => Ok(peer),
+        _ => {
+            // SAFETY: nothing of the value is read.
+            let is_known = unsafe { VTEPS.get(outer.source()) }.is_some();
+            Err(if is_known { Reason::InnerOtherSource } else { Reason::UnknownVtep })
+        }
     }
-    // SAFETY: nothing of the value is read.
-    let is_known = unsafe { VTEPS.get(Addr::from_v4_bytes(outer.source())) }.is_some();
-    Err(if is_known { Reason::InnerOtherSource } else { Reason::UnknownVtep })
+}
+
+/// The packet is for this host, as long as it says, and nobody has still to look at its outer checksum.
+#[inline(always)]
+fn arrived_whole<F: Family>(skb: &Skb, outer: &OuterHeaders<F>) -> Result<(), Reason> {
+    if skb.pkt_type() != PACKET_HOST || !outer.has_length(skb.len()) {
+        return Err(Reason::NotPlain);
+    }
+    // The kernel merges only packets whose checksums are right.
+    if outer.tunnel().has_checksum() && skb.gso_size() == 0 && !skb.has_verified_checksum() {
+        return Err(Reason::OuterChecksum);
+    }
+    Ok(())
 }
 
 /// Puts a packet of a known flow into its pod.
 #[inline(always)]
-fn deliver(skb: &Skb, node: &Node, peer: &Peer, outer: Outer<'_>, generation: u32) -> Result<Reason, Reason> {
-    let room = tables::room::<FrameV4>()?;
-    skb.load_frame(INNER_AT, &mut room.frame)?;
-    let packet = room.frame.plain(skb.len() - INNER_AT, node.v4().tunnel_ifindex)?;
+fn deliver<F: Tables>(skb: &Skb, node: &Node, peer: &Peer, outer_tos: u8, generation: u32) -> Result<Reason, Reason> {
+    let scratch = tables::scratch::<F>()?;
+    let inner_at = OuterHeaders::<F>::OVERHEAD;
+    skb.load_frame(inner_at, &mut scratch.frame)?;
+    scratch.frame.read(skb.len() - inner_at as u32, node.family::<F>().tunnel_ifindex, &mut scratch.packet)?;
+    let packet = &scratch.packet;
     if packet.is_control {
-        tables::end::<FrameV4>(&packet.end, packet.is_opening(), node.tick(), node.fast().interval);
+        tables::end::<F>(&packet.end, packet.is_opening, node);
         return Err(Reason::TcpControl);
     }
-    let at = tables::place::<FrameV4>(&packet.end).ok_or(Reason::FlowUnknown)?;
-    tables::copy(at, &mut room.flow);
-    let known = Known::copied(at, &room.flow, &packet.end);
+    let at = tables::place::<F>(&packet.end).ok_or(Reason::FlowUnknown)?;
+    tables::copy(at, &mut scratch.flow);
+    let known = Known::copied(at, &scratch.flow, &packet.end);
     known.usable(generation, node.tick())?;
-    if skb.pkt_type() != PACKET_HOST || !outer.has_length(skb.len()) {
-        return Err(Reason::NotPlain);
-    }
-    if !outer.has_no_checksum() && skb.gso_size() == 0 && skb.verified_checksums() < 0 {
-        return Err(Reason::OuterChecksum);
-    }
-    replay::from_underlay(skb, node, peer, outer.tos(), &room.frame, &packet, &known)
+    replay::from_underlay(skb, node, peer, outer_tos, &scratch.frame, packet, &known)
 }

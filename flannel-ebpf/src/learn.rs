@@ -40,22 +40,22 @@ pub(crate) struct Left {
 
 /// A packet that opens or closes a connection came out: ends the way back of what it came out as.
 #[inline(always)]
-pub(crate) fn close<T: Tables>(packet: &Plain<T::Address>, node: &Node) {
-    tables::end::<T>(&packet.end.reversed(), packet.is_opening(), node.tick(), node.fast().interval);
+pub(crate) fn close<F: Tables>(packet: &Plain<F::Address>, node: &Node) {
+    tables::end::<F>(&packet.end.reversed(), packet.is_opening, node);
 }
 
 /// Learns from a noted packet that came out as `packet`. The flow is built in `flow`.
 #[inline(always)]
-pub(crate) fn learn<T: Tables>(
+pub(crate) fn learn<F: Tables>(
     skb: &Skb,
     node: &Node,
-    note: &Note<T::Address>,
-    packet: &Plain<T::Address>,
+    note: &Note<F::Address>,
+    packet: &Plain<F::Address>,
     left: &Left,
-    flow: &mut Flow<T::Address>,
+    flow: &mut Flow<F::Address>,
 ) -> Result<Reason, Reason> {
     let ttl_step = note.became(packet)?;
-    let tracked = conntrack_agrees(skb, node.fast(), note, packet)?;
+    let tracked = conntrack_agrees(skb, node.fast()?, note, packet)?;
     let is_tcp = packet.end.protocol == u32::from(PROTO_TCP);
     flow.body = Body {
         out: packet.end,
@@ -70,18 +70,18 @@ pub(crate) fn learn<T: Tables>(
         needs_mirror: u8::from(is_tcp || !tracked),
         reserved: [0; 3],
     };
-    write::<T>(&note.end, flow, node)
+    write::<F>(&note.end, flow, node)
 }
 
 /// Writes the flow, and into it and its way back how long each may count on the other.
 #[inline(always)]
-fn write<T: Tables>(key: &End<T::Address>, flow: &mut Flow<T::Address>, node: &Node) -> Result<Reason, Reason> {
+fn write<F: Tables>(key: &End<F::Address>, flow: &mut Flow<F::Address>, node: &Node) -> Result<Reason, Reason> {
     let now = node.tick();
-    let known = Known::find::<T>(key);
+    let known = Known::find::<F>(key);
     if known.as_ref().is_some_and(|known| known.is_closed(now)) {
         return Err(Reason::FlowClosed);
     }
-    let mirror = Known::find::<T>(&flow.body.mirror_key()).filter(|found| found.is_current(flow.body.generation, now));
+    let mirror = Known::find::<F>(&flow.body.mirror_key()).filter(|found| found.is_current(flow.body.generation, now));
     if let Some(mirror) = &mirror
         && !Body::is_mirrored_by(key, &mirror.flow.body)
     {
@@ -93,13 +93,13 @@ fn write<T: Tables>(key: &End<T::Address>, flow: &mut Flow<T::Address>, node: &N
         return Err(Reason::MirrorDiffers);
     }
     // SAFETY: the helper takes nothing and returns a number.
-    let until = jittered(now, node.fast().interval, unsafe { bpf_get_prandom_u32() });
+    let until = jittered(now, node.fast()?.interval, unsafe { bpf_get_prandom_u32() });
     let mirror_until = mirror.as_ref().map(|mirror| mirror.flow.seen.moment());
     match known {
         Some(known) if known.flow.body.same(&flow.body) => known.see_again(until, mirror_until),
         _ => {
             flow.stamp(flow.body.check(key), until, mirror_until);
-            T::flows().insert(key, &*flow, u64::from(BPF_ANY)).or(Err(Reason::TableRefused))?;
+            F::flows().insert(key, &*flow, u64::from(BPF_ANY)).or(Err(Reason::TableRefused))?;
         }
     }
     if let Some(mirror) = mirror {

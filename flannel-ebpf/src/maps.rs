@@ -1,5 +1,5 @@
-//! The maps, as `flannel_common::maps` describes them. `PEERS` and `NOTES` are declared with one element: the agent
-//! sets their capacity when it loads the object, and may lower that of `FLOWS`.
+//! The maps, as `flannel_common::maps` describes them. The peer maps are declared with one element: the agent
+//! sets their capacity when it loads the object.
 
 use aya_ebpf::{
     bindings::BPF_F_NO_PREALLOC,
@@ -9,9 +9,9 @@ use aya_ebpf::{
 use flannel_common::{
     addr::Addr,
     end::End,
-    fast::{BUCKETS as BUCKET_COUNT, Bucket, PORT_WORDS, PodEntry},
+    fast::{BUCKETS as BUCKET_COUNT, Bucket, FastConfig, PORT_WORDS, PodEntry},
     flow::Flow,
-    inner::FrameV4,
+    ip::{Ipv4Header, Ipv6Header},
     maps::{FLOWS_MAX, PEERS_MAX, PODS_MAX},
     mode::ModeWord,
     node::NodeConfig,
@@ -20,10 +20,13 @@ use flannel_common::{
     stats::{Counter, SLOTS},
 };
 
-use crate::tables::Room;
+use crate::tables::Scratch;
 
 #[map]
 pub(crate) static PEERS: Array<PeerEntry> = Array::with_max_entries(1, 0);
+
+#[map]
+pub(crate) static PEERS6: Array<PeerEntry> = Array::with_max_entries(1, 0);
 
 #[map]
 pub(crate) static VTEPS: HashMap<Addr, VtepEntry> = HashMap::with_max_entries(PEERS_MAX, BPF_F_NO_PREALLOC);
@@ -38,10 +41,19 @@ pub(crate) static CONFIG: Array<NodeConfig> = Array::with_max_entries(1, 0);
 pub(crate) static STATS: PerCpuArray<Counter> = PerCpuArray::with_max_entries(SLOTS, 0);
 
 #[map]
+pub(crate) static FAST: Array<FastConfig> = Array::with_max_entries(1, 0);
+
+#[map]
 pub(crate) static FLOWS: LruHashMap<End<[u32; 1]>, Flow<[u32; 1]>> = LruHashMap::with_max_entries(FLOWS_MAX, 0);
 
 #[map]
+pub(crate) static FLOWS6: LruHashMap<End<[u32; 4]>, Flow<[u32; 4]>> = LruHashMap::with_max_entries(FLOWS_MAX, 0);
+
+#[map]
 pub(crate) static NOTES: Array<Note<[u32; 1]>> = Array::with_max_entries(1, 0);
+
+#[map]
+pub(crate) static NOTES6: Array<Note<[u32; 4]>> = Array::with_max_entries(1, 0);
 
 #[map]
 pub(crate) static CPUS: PerCpuArray<CpuState> = PerCpuArray::with_max_entries(1, 0);
@@ -55,5 +67,10 @@ pub(crate) static HELPER_PORTS: Array<u64> = Array::with_max_entries(PORT_WORDS,
 #[map]
 pub(crate) static BUCKETS: Array<Bucket> = Array::with_max_entries(BUCKET_COUNT, 0);
 
+/// The programs' own: not pinned.
 #[map]
-pub(crate) static ROOM: PerCpuArray<Room<FrameV4>> = PerCpuArray::with_max_entries(1, 0);
+pub(crate) static SCRATCH: PerCpuArray<Scratch<Ipv4Header>> = PerCpuArray::with_max_entries(1, 0);
+
+/// The same for IPv6.
+#[map]
+pub(crate) static SCRATCH6: PerCpuArray<Scratch<Ipv6Header>> = PerCpuArray::with_max_entries(1, 0);

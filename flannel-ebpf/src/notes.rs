@@ -3,7 +3,7 @@
 use aya_ebpf::helpers::generated::{bpf_get_prandom_u32, bpf_get_smp_processor_id};
 use flannel_common::{
     end::Address,
-    fast::{Bucket, port_bit},
+    fast::port_bit,
     inner::Plain,
     maps::ONLY,
     note::{CpuState, Note, Slot},
@@ -30,10 +30,10 @@ pub(crate) fn clear(skb: &Skb) {
 
 /// Notes a packet of an unknown flow, if it is the turn of one, and if its sender does not make flows too fast.
 #[inline(always)]
-pub(crate) fn note_new<T: Tables>(
+pub(crate) fn note_new<F: Tables>(
     skb: &Skb,
     node: &Node,
-    packet: &Plain<T::Address>,
+    packet: &Plain<F::Address>,
     bucket: u32,
 ) -> Result<Reason, Reason> {
     // SAFETY: the helper takes nothing and returns a number.
@@ -43,7 +43,7 @@ pub(crate) fn note_new<T: Tables>(
     let bucket = BUCKETS.get_ptr_mut(bucket).ok_or(Reason::TooManyFlows)?;
     // SAFETY: the look-up gave an element of the array, which lives as long as the map. CPUs may race for a token.
     let left = unsafe { *bucket }.take(node.tick()).ok_or(Reason::TooManyFlows)?;
-    note::<T>(skb, node, packet)?;
+    note::<F>(skb, node, packet)?;
     // SAFETY: as above.
     unsafe { *bucket = left };
     Ok(Reason::Noted)
@@ -51,20 +51,20 @@ pub(crate) fn note_new<T: Tables>(
 
 /// Notes a packet of a flow that is to be seen anew.
 #[inline(always)]
-pub(crate) fn note_again<T: Tables>(skb: &Skb, node: &Node, packet: &Plain<T::Address>) -> Result<Reason, Reason> {
-    note::<T>(skb, node, packet)?;
+pub(crate) fn note_again<F: Tables>(skb: &Skb, node: &Node, packet: &Plain<F::Address>) -> Result<Reason, Reason> {
+    note::<F>(skb, node, packet)?;
     Ok(Reason::Refreshing)
 }
 
 #[inline(always)]
-fn note<T: Tables>(skb: &Skb, node: &Node, packet: &Plain<T::Address>) -> Result<(), Reason> {
-    if !node.fast().learns(packet.end.protocol) || has_helper(packet) {
+fn note<F: Tables>(skb: &Skb, node: &Node, packet: &Plain<F::Address>) -> Result<(), Reason> {
+    if !node.fast()?.learns(packet.end.protocol) || has_helper(packet) {
         return Err(Reason::NotLearned);
     }
     let state = cpu_state().ok_or(Reason::NoSlot)?;
     let slot = Slot::of(cpu(), state.sequence).ok_or(Reason::NoSlot)?;
     state.sequence = state.sequence.wrapping_add(1);
-    let at = T::notes().get_ptr_mut(slot.index()).ok_or(Reason::NoSlot)?;
+    let at = F::notes().get_ptr_mut(slot.index()).ok_or(Reason::NoSlot)?;
     let note = Note::new(skb.raw() as u64, node.tick(), state.polls, packet);
     // SAFETY: the look-up gave an element of the array; only this CPU writes the slots of its ring.
     unsafe { *at = note };
@@ -87,14 +87,14 @@ fn is_helper_port(port: u16) -> bool {
 
 /// Takes the note a packet carries: what was noted, if it was this packet.
 #[inline(always)]
-pub(crate) fn take<T: Tables>(skb: &Skb, node: &Node) -> Result<&'static Note<T::Address>, Reason> {
+pub(crate) fn take<F: Tables>(skb: &Skb, node: &Node) -> Result<&'static Note<F::Address>, Reason> {
     let tc_index = skb.tc_index();
     if !Slot::is_named_by(tc_index) {
         return Err(Reason::NotFollowed);
     }
     skb.set_tc_index(0);
     let slot = Slot::named_by(tc_index, cpu()).ok_or(Reason::NoteStale)?;
-    let at = T::notes().get_ptr_mut(slot.index()).ok_or(Reason::NoteStale)?;
+    let at = F::notes().get_ptr_mut(slot.index()).ok_or(Reason::NoteStale)?;
     // SAFETY: as in `note`.
     let note = unsafe { &mut *at };
     if note.skb != skb.raw() as u64 {
@@ -125,10 +125,4 @@ fn cpu_state() -> Option<&'static mut CpuState> {
 fn cpu() -> u32 {
     // SAFETY: the helper takes nothing and returns a number.
     unsafe { bpf_get_smp_processor_id() }
-}
-
-/// The bucket of packets out of the tunnel whose source lies in this subnet, or in none.
-#[inline(always)]
-pub(crate) fn bucket_of_peer(subnet: Option<u32>) -> u32 {
-    Bucket::of_peer(subnet.unwrap_or(0))
 }

@@ -3,20 +3,47 @@
 //! Bytes are read and written by helper (`bpf_skb_load_bytes`, `bpf_skb_store_bytes`), not directly: a direct
 //! write makes the verifier prepend an unclone to the program, which every packet would then pay for.
 
-use core::ptr::write_volatile;
+use core::{mem::MaybeUninit, ptr::write_volatile};
 
 use aya_ebpf::{
     bindings::{
         __sk_buff, BPF_CSUM_LEVEL_DEC, BPF_CSUM_LEVEL_QUERY, BPF_F_MARK_MANGLED_0, BPF_F_PSEUDO_HDR, bpf_redir_neigh,
-        bpf_redir_neigh__bindgen_ty_1,
     },
     helpers::generated::{
-        bpf_csum_level, bpf_get_hash_recalc, bpf_redirect_neigh, bpf_redirect_peer, bpf_skb_load_bytes,
-        bpf_skb_store_bytes,
+        bpf_csum_level, bpf_csum_update, bpf_get_hash_recalc, bpf_redirect_neigh, bpf_redirect_peer, bpf_skb_load_bytes,
     },
     programs::TcContext,
 };
-use flannel_common::{addr::Addr, inner::Frame, outer::OuterBytes, reason::Reason};
+use flannel_common::{
+    addr::Addr, inner::Frame, ip::FragmentHeader, node::FamilyConfig, outer::TunnelHeaders, packet::ETH_LEN,
+    reason::Reason,
+};
+
+use crate::family::Family;
+
+/// Where bytes of a packet are put, and read where they stand: of a value that is passed on the compiler keeps every byte
+/// apart, for which a stack of 512 bytes is too small. The two bytes in front bring what follows an Ethernet header to a multiple
+/// of eight, so that addresses are read as words.
+#[repr(C, align(8))]
+pub(crate) struct Room<T> {
+    front: MaybeUninit<[u8; 2]>,
+    bytes: MaybeUninit<T>,
+}
+
+impl<T> Room<T> {
+    #[inline(always)]
+    pub(crate) const fn new() -> Self {
+        Self { front: MaybeUninit::uninit(), bytes: MaybeUninit::uninit() }
+    }
+}
+
+/// What follows the outer IPv6 header of a fragment.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct Fragment {
+    header: FragmentHeader,
+    tunnel: TunnelHeaders,
+}
 
 /// A packet at a TC hook.
 pub(crate) struct Skb {
@@ -114,27 +141,37 @@ impl Skb {
         unsafe { bpf_get_hash_recalc(self.raw()) }
     }
 
-    /// Bytes of the packet, if it is that long.
+    /// Bytes of the packet, if it is that long. `T` is bytes and nothing else.
     #[inline(always)]
-    pub(crate) fn load<T>(&self, offset: usize) -> Option<T> {
-        self.ctx.load(offset).ok()
+    pub(crate) fn load<'a, T: Copy>(&self, offset: usize, room: &'a mut Room<T>) -> Option<&'a T> {
+        let to = room.bytes.as_mut_ptr();
+        // SAFETY: there is room for a `T`; the helper fills all of it or fails.
+        let failed = unsafe { bpf_skb_load_bytes(self.raw().cast(), offset as u32, to.cast(), size_of::<T>() as u32) };
+        // SAFETY: filled, and any bytes are a value.
+        if failed == 0 { Some(unsafe { room.bytes.assume_init_ref() }) } else { None }
     }
 
     /// Loads a frame that starts at `offset`: a whole one up to the end of a TCP header, or of a shorter one what UDP
     /// needs. What is behind that is left from another packet.
     #[inline(always)]
-    pub(crate) fn load_frame<F: Frame>(&self, offset: u32, frame: &mut F) -> Result<(), Reason> {
-        let to = (&raw mut *frame).cast::<u8>().wrapping_add(F::PAD).cast();
-        let wanted = if self.len() >= offset + F::LEN as u32 { F::LEN } else { F::MIN_LEN };
+    pub(crate) fn load_frame<H>(&self, offset: usize, frame: &mut Frame<H>) -> Result<(), Reason> {
+        let to = (&raw mut *frame).cast::<u8>().wrapping_add(Frame::<H>::PAD).cast();
+        let is_long = self.len() as usize >= offset + Frame::<H>::LEN;
+        let wanted = if is_long { Frame::<H>::LEN } else { Frame::<H>::MIN_LEN };
         // SAFETY: `to` has room for the longest frame behind the padding.
-        let failed = unsafe { bpf_skb_load_bytes(self.raw().cast(), offset, to, wanted as u32) };
+        let failed = unsafe { bpf_skb_load_bytes(self.raw().cast(), offset as u32, to, wanted as u32) };
         if failed == 0 { Ok(()) } else { Err(Reason::Malformed) }
     }
 
-    /// What would be the outer headers if this is a packet of the tunnel.
+    /// What follows an IPv6 fragment header, if it is UDP to our port.
     #[inline(always)]
-    pub(crate) fn outer_bytes(&self) -> Result<OuterBytes, Reason> {
-        if self.vlan_present() == 0 { self.load(0).ok_or(Reason::NotTunnel) } else { Err(Reason::VlanTagged) }
+    pub(crate) fn behind_fragment_header<'a, F: Family>(
+        &self,
+        family: &FamilyConfig,
+        room: &'a mut Room<Fragment>,
+    ) -> Result<&'a TunnelHeaders, Reason> {
+        let Fragment { header, tunnel } = self.load(ETH_LEN + size_of::<F>(), room).ok_or(Reason::NotTunnel)?;
+        if header.starts_udp() && tunnel.goes_to_port(family) { Ok(tunnel) } else { Err(Reason::NotTunnel) }
     }
 
     /// Overwrites bytes of the packet; whether that succeeded.
@@ -153,11 +190,18 @@ impl Skb {
                 || self.ctx.l4_csum_replace(at, ports[0].into(), ports[1].into(), flags | PORTS_LEN).is_ok())
     }
 
-    /// How many nested checksums the kernel has verified beyond the first; negative if it has verified none.
+    /// Whether the device summed the whole packet.
     #[inline(always)]
-    pub(crate) fn verified_checksums(&self) -> i64 {
-        // SAFETY: the helper takes the context, which is valid for the whole run of the program.
-        unsafe { bpf_csum_level(self.raw(), BPF_CSUM_LEVEL_QUERY.into()) }
+    pub(crate) fn has_whole_sum(&self) -> bool {
+        // SAFETY: the helper takes the context, which is valid for the whole run of the program. It adds nothing.
+        unsafe { bpf_csum_update(self.raw(), 0) >= 0 }
+    }
+
+    /// Whether the kernel has verified the outermost checksum.
+    #[inline(always)]
+    pub(crate) fn has_verified_checksum(&self) -> bool {
+        // SAFETY: as above.
+        unsafe { bpf_csum_level(self.raw(), BPF_CSUM_LEVEL_QUERY.into()) >= 0 }
     }
 
     /// The outer headers are gone, and with them one verified checksum.
@@ -165,14 +209,6 @@ impl Skb {
     pub(crate) fn drop_outer_checksum(&self) {
         // SAFETY: as above. It refuses where no checksum was verified, and then there is nothing to take back.
         unsafe { bpf_csum_level(self.raw(), BPF_CSUM_LEVEL_DEC.into()) };
-    }
-
-    /// Overwrites bytes of the packet with what follows the first `skip` bytes of a value; whether that succeeded.
-    #[inline(always)]
-    pub(crate) fn store_from<T>(&self, offset: u32, value: &T, skip: usize) -> bool {
-        let from = (&raw const *value).cast::<u8>().wrapping_add(skip).cast();
-        // SAFETY: the value is live, and what is left of it behind `skip` bytes is that long.
-        unsafe { bpf_skb_store_bytes(self.raw().cast(), offset, from, (size_of::<T>() - skip) as u32, 0) == 0 }
     }
 
     /// Takes out what stands between the Ethernet header and `len` bytes behind it; on failure the packet is as it was.
@@ -188,29 +224,14 @@ impl Skb {
     }
 }
 
-/// Writes one field of the context. Volatile: two neighbours written as one are no field of it.
+/// Arranges that the packet leaves by `oif` to the next hop, whose neighbour entry the kernel resolves and keeps fresh.
+/// Takes effect with verdict redirect.
 #[inline(always)]
-fn write(field: &mut u32, value: u32) {
-    // SAFETY: a reference is valid for writes.
-    unsafe { write_volatile(field, value) };
-}
-
-/// Arranges that the packet leaves by `oif` to the IPv4 `next_hop`, whose neighbour entry the kernel resolves and
-/// keeps fresh. Takes effect with verdict redirect.
-#[inline(always)]
-pub(crate) fn redirect_neigh_v4(oif: u32, next_hop: &Addr) {
-    let next_hop = bpf_redir_neigh__bindgen_ty_1 { ipv4_nh: u32::from_ne_bytes(next_hop.v4_bytes()) };
-    let mut params = bpf_redir_neigh { nh_family: AF_INET, __bindgen_anon_1: next_hop };
+pub(crate) fn redirect_neigh<F: Family>(oif: u32, next_hop: Addr) {
+    let mut params = F::next_hop(next_hop);
     // SAFETY: `params` is a live value of the size given; flags must be zero.
     unsafe { bpf_redirect_neigh(oif, &raw mut params, size_of::<bpf_redir_neigh>() as i32, 0) };
 }
-
-const AF_INET: u32 = 2;
-/// `pkt_type` of a frame for this host.
-pub(crate) const PACKET_HOST: u32 = 0;
-
-/// Length of the two ports, in the flags of the checksum helper.
-const PORTS_LEN: u64 = 4;
 
 /// Arranges that the packet is put into the other end of the veth `ifindex`, in its network namespace. Takes effect with
 /// verdict redirect.
@@ -219,3 +240,16 @@ pub(crate) fn redirect_peer(ifindex: u32) {
     // SAFETY: the helper takes numbers.
     unsafe { bpf_redirect_peer(ifindex, 0) };
 }
+
+/// Writes one field of the context. Volatile: two neighbours written as one are no field of it.
+#[inline(always)]
+fn write(field: &mut u32, value: u32) {
+    // SAFETY: a reference is valid for writes.
+    unsafe { write_volatile(field, value) };
+}
+
+/// `pkt_type` of a frame for this host.
+pub(crate) const PACKET_HOST: u32 = 0;
+
+/// Length of the two ports, in the flags of the checksum helper.
+const PORTS_LEN: u64 = 4;

@@ -10,71 +10,85 @@ use aya_ebpf::maps::{Array, LruHashMap, PerCpuArray};
 use flannel_common::{
     end::{Address, End},
     flow::Flow,
-    inner::{Frame, FrameV4},
+    inner::{Frame, InnerHeader, Plain},
+    ip::{Ipv4Header, Ipv6Header},
     maps::ONLY,
     note::Note,
+    outer::OuterHeaders,
     reason::Reason,
     stamp::Stamp,
     tick::{Tick, jittered},
 };
 
 use crate::{
-    maps::{FLOWS, NOTES, ROOM},
-    replay::Encapsulated,
+    family::Family,
+    maps::{FLOWS, FLOWS6, NOTES, NOTES6, SCRATCH, SCRATCH6},
+    node::Node,
 };
 
-/// The maps of one address family.
-pub(crate) trait Tables: Frame {
-    /// The headers of a packet as it is sent on, up to the inner IP header.
-    type Sent;
-
+/// The maps of mode `fast` for one address family.
+pub(crate) trait Tables: Family + InnerHeader + 'static {
     fn flows() -> &'static LruHashMap<End<Self::Address>, Flow<Self::Address>>;
     fn notes() -> &'static Array<Note<Self::Address>>;
-    fn rooms() -> &'static PerCpuArray<Room<Self>>;
+    fn scratches() -> &'static PerCpuArray<Scratch<Self>>;
 }
+
+macro_rules! tables {
+    ($family:ty, $flows:ident, $notes:ident, $scratch:ident) => {
+        impl Tables for $family {
+            #[inline(always)]
+            fn flows() -> &'static LruHashMap<End<Self::Address>, Flow<Self::Address>> {
+                &$flows
+            }
+
+            #[inline(always)]
+            fn notes() -> &'static Array<Note<Self::Address>> {
+                &$notes
+            }
+
+            #[inline(always)]
+            fn scratches() -> &'static PerCpuArray<Scratch<Self>> {
+                &$scratch
+            }
+        }
+    };
+}
+
+tables!(Ipv4Header, FLOWS, NOTES, SCRATCH);
+tables!(Ipv6Header, FLOWS6, NOTES6, SCRATCH6);
 
 /// What a program works on, off its stack of 512 bytes: one for each CPU, for as long as a program runs.
 #[repr(C)]
-pub(crate) struct Room<T: Tables> {
+pub(crate) struct Scratch<F: InnerHeader> {
     /// The packet's headers.
-    pub(crate) frame: T,
-    /// A copy of its flow.
-    pub(crate) flow: Flow<T::Address>,
+    pub(crate) frame: Frame<F>,
+    /// What they say.
+    pub(crate) packet: Plain<F::Address>,
+    /// A copy of its flow, or the flow to be written.
+    pub(crate) flow: Flow<F::Address>,
     /// What is written in front of it.
-    pub(crate) sent: T::Sent,
+    pub(crate) sent: Encapsulated<F>,
 }
 
-/// This CPU's room. A program takes it once: programs at TC hooks do not interrupt each other, and none calls another.
+/// Outer headers and the inner IP header behind them.
+#[repr(C)]
+pub(crate) struct Encapsulated<F> {
+    pub(crate) outer: OuterHeaders<F>,
+    pub(crate) ip: F,
+}
+
+/// This CPU's scratch. A program takes it once: programs at TC hooks do not interrupt each other, and none calls another.
 #[inline(always)]
-pub(crate) fn room<T: Tables>() -> Result<&'static mut Room<T>, Reason> {
-    let room = T::rooms().get_ptr_mut(ONLY).ok_or(Reason::NotConfigured)?;
+pub(crate) fn scratch<F: Tables>() -> Result<&'static mut Scratch<F>, Reason> {
+    let scratch = F::scratches().get_ptr_mut(ONLY).ok_or(Reason::NotConfigured)?;
     // SAFETY: the look-up gave this CPU's own element.
-    Ok(unsafe { &mut *room })
-}
-
-impl Tables for FrameV4 {
-    type Sent = Encapsulated;
-
-    #[inline(always)]
-    fn flows() -> &'static LruHashMap<End<[u32; 1]>, Flow<[u32; 1]>> {
-        &FLOWS
-    }
-
-    #[inline(always)]
-    fn notes() -> &'static Array<Note<[u32; 1]>> {
-        &NOTES
-    }
-
-    #[inline(always)]
-    fn rooms() -> &'static PerCpuArray<Room<Self>> {
-        &ROOM
-    }
+    Ok(unsafe { &mut *scratch })
 }
 
 /// Where a flow with this key is.
 #[inline(always)]
-pub(crate) fn place<T: Tables>(key: &End<T::Address>) -> Option<*mut Flow<T::Address>> {
-    T::flows().get_ptr_mut(key)
+pub(crate) fn place<F: Tables>(key: &End<F::Address>) -> Option<*mut Flow<F::Address>> {
+    F::flows().get_ptr_mut(key)
 }
 
 /// A flow that was found: where it is, what it says, and its check word.
@@ -88,8 +102,8 @@ impl<A: Address> Known<'static, A> {
     /// The flow with this key, read where it is. The element may be recycled meanwhile; then the check word, computed
     /// over both, belongs to neither. Good enough for whoever only writes stamps; who follows a flow copies it first.
     #[inline(always)]
-    pub(crate) fn find<T: Tables<Address = A>>(key: &End<A>) -> Option<Self> {
-        let at = place::<T>(key)?;
+    pub(crate) fn find<F: Tables<Address = A>>(key: &End<A>) -> Option<Self> {
+        let at = place::<F>(key)?;
         // SAFETY: the look-up gave an element, whose memory stays mapped while the program runs.
         let flow = unsafe { &*at };
         Some(Self { at, flow, check: flow.body.check(key) })
@@ -175,14 +189,18 @@ pub(crate) fn copy<A: Address>(at: *const Flow<A>, to: &mut Flow<A>) {
     }
 }
 
+/// The number that makes a jittered interval longest.
+const LONGEST: u32 = u32::MAX;
+
 /// Ends the flow with this key and its way back. An opening packet forgets them; a closing one leaves a tombstone in
 /// each, or the last acknowledgement of every connection would be learned.
 #[inline(always)]
-pub(crate) fn end<T: Tables>(key: &End<T::Address>, is_opening: bool, now: Tick, interval: u32) {
-    let closed_until = if is_opening { None } else { Some(jittered(now, interval, 0x1ff)) };
-    if let Some(known) = Known::find::<T>(key) {
+pub(crate) fn end<F: Tables>(key: &End<F::Address>, is_opening: bool, node: &Node) {
+    let interval = node.fast().map_or(0, |fast| fast.interval);
+    let closed_until = if is_opening { None } else { Some(jittered(node.tick(), interval, LONGEST)) };
+    if let Some(known) = Known::find::<F>(key) {
         known.end(closed_until);
-        if let Some(mirror) = Known::find::<T>(&known.flow.body.mirror_key()) {
+        if let Some(mirror) = Known::find::<F>(&known.flow.body.mirror_key()) {
             mirror.end(closed_until);
         }
     }

@@ -1,48 +1,57 @@
 //! Egress of the host side of a pod's veth: learns what the kernel did to a noted packet on its way into the pod.
 
 use flannel_common::{
+    ethernet::same_mac,
     fast::PodEntry,
     flow::Exit,
-    inner::{Frame as _, FrameV4},
-    mode::Mode,
-    outer::same6,
-    packet::ETHERTYPE_IPV4,
+    ip::{Ipv4Header, Ipv6Header},
+    mode::{Mode, ModeWord},
     reason::Reason,
 };
 
 use crate::{
+    family::Family as _,
     learn::{self, Left},
     maps::PODS,
     node::{Node, mode_word},
     notes,
     skb::Skb,
-    tables,
+    tables::{self, Tables},
 };
 
 #[inline(always)]
 pub(crate) fn run(skb: &Skb) -> Result<Reason, Reason> {
     let mode = mode_word();
     if mode.mode() != Mode::Fast {
-        notes::clear(skb);
         return Err(Reason::ModeKernel);
     }
-    if skb.vlan_present() != 0 || skb.protocol() != u32::from(u16::from_ne_bytes(ETHERTYPE_IPV4)) {
-        notes::clear(skb);
-        return Err(Reason::OtherProtocol);
+    if skb.vlan_present() != 0 {
+        return Err(Reason::VlanTagged);
     }
     let node = Node::read()?;
-    let note = notes::take::<FrameV4>(skb, &node);
-    let room = tables::room::<FrameV4>()?;
-    skb.load_frame(0, &mut room.frame)?;
-    let packet = room.frame.plain(skb.len(), skb.ifindex())?;
+    match skb.protocol() {
+        Ipv4Header::PROTOCOL => look::<Ipv4Header>(skb, &node, mode),
+        Ipv6Header::PROTOCOL => look::<Ipv6Header>(skb, &node, mode),
+        _ => Err(Reason::OtherProtocol),
+    }
+}
+
+/// One function for each family, called, not inlined: the stack of one program is too small for both.
+#[inline(never)]
+fn look<F: Tables>(skb: &Skb, node: &Node, mode: ModeWord) -> Result<Reason, Reason> {
+    let note = notes::take::<F>(skb, node);
+    let scratch = tables::scratch::<F>()?;
+    skb.load_frame(0, &mut scratch.frame)?;
+    scratch.frame.read(skb.len(), skb.ifindex(), &mut scratch.packet)?;
+    let packet = &scratch.packet;
     if packet.is_control {
-        learn::close::<FrameV4>(&packet, &node);
+        learn::close::<F>(packet, node);
         return Err(Reason::TcpControl);
     }
     let note = note?;
     // SAFETY: the value is copied at once; an element freed meanwhile is not reused before the program ends (RCU).
     let pod = *unsafe { PODS.get(skb.ifindex()) }.ok_or(Reason::OtherReceiver)?;
-    if !pod.has(PodEntry::RECEIVES) || !same6(packet.addresses.destination, pod.mac) {
+    if !pod.has(PodEntry::RECEIVES) || !same_mac(packet.addresses.destination, pod.mac) {
         return Err(Reason::OtherReceiver);
     }
     let left = Left {
@@ -53,5 +62,5 @@ pub(crate) fn run(skb: &Skb) -> Result<Reason, Reason> {
         priority: 0,
         addresses: packet.addresses,
     };
-    learn::learn::<FrameV4>(skb, &node, note, &packet, &left, &mut room.flow)
+    learn::learn::<F>(skb, node, note, packet, &left, &mut scratch.flow)
 }

@@ -5,47 +5,77 @@
 
 use std::io;
 
-use aya::maps::{Array, HashMap, MapData, MapError};
+use aya::{
+    Pod,
+    maps::{Array, HashMap, MapData, MapError},
+};
 use flannel_common::{
     end::End,
-    fast::{PORT_WORDS, PodEntry, port_bit},
+    fast::{FastConfig, PORT_WORDS, PodEntry, port_bit},
     flow::Flow,
-    maps::{FLOWS, HELPER_PORTS, PODS},
+    maps::{FAST, HELPER_PORTS, ONLY, PODS},
 };
 
 use crate::datapath::{DatapathError, PinRoot, maps::from_pin};
 
-/// The key of an IPv4 flow.
-pub type Key4 = End<[u32; 1]>;
-/// An IPv4 flow.
-pub type Flow4 = Flow<[u32; 1]>;
+/// The `FLOWS` or `FLOWS6` map, by the address they hold.
+pub struct FlowMap<A>
+where
+    End<A>: Pod,
+    Flow<A>: Pod,
+{
+    map: HashMap<MapData, End<A>, Flow<A>>,
+    name: &'static str,
+}
 
-/// The `FLOWS` map.
-pub struct FlowMap(HashMap<MapData, Key4, Flow4>);
-
-impl FlowMap {
-    /// Opens the pin.
-    pub fn open(pins: &PinRoot) -> Result<Self, DatapathError> {
-        HashMap::try_from(from_pin(pins, FLOWS)?).map(Self).map_err(DatapathError::map(FLOWS))
+impl<A> FlowMap<A>
+where
+    End<A>: Pod,
+    Flow<A>: Pod,
+{
+    /// Opens the pin of the map of this name.
+    pub fn open(pins: &PinRoot, name: &'static str) -> Result<Self, DatapathError> {
+        let map = HashMap::try_from(from_pin(pins, name)?).map_err(DatapathError::map(name))?;
+        Ok(Self { map, name })
     }
 
     /// Every flow, usable or not. One that is removed meanwhile may end the list early.
-    pub fn entries(&self) -> impl Iterator<Item = Result<(Key4, Flow4), DatapathError>> + '_ {
-        self.0.iter().map(|entry| entry.map_err(DatapathError::map(FLOWS)))
+    pub fn entries(&self) -> impl Iterator<Item = Result<(End<A>, Flow<A>), DatapathError>> + '_ {
+        self.map.iter().map(|entry| entry.map_err(DatapathError::map(self.name)))
     }
 
     /// One flow.
-    pub fn get(&self, key: &Key4) -> Result<Option<Flow4>, DatapathError> {
-        match self.0.get(key, 0) {
+    pub fn get(&self, key: &End<A>) -> Result<Option<Flow<A>>, DatapathError> {
+        match self.map.get(key, 0) {
             Ok(flow) => Ok(Some(flow)),
             Err(MapError::KeyNotFound) => Ok(None),
-            Err(error) => Err(DatapathError::map(FLOWS)(error)),
+            Err(error) => Err(DatapathError::map(self.name)(error)),
         }
     }
 
     /// Writes a flow, as the programs do.
-    pub fn write(&mut self, key: Key4, flow: Flow4) -> Result<(), DatapathError> {
-        self.0.insert(key, flow, 0).map_err(DatapathError::map(FLOWS))
+    pub fn write(&mut self, key: End<A>, flow: Flow<A>) -> Result<(), DatapathError> {
+        self.map.insert(key, flow, 0).map_err(DatapathError::map(self.name))
+    }
+}
+
+/// The `FAST` map.
+pub struct FastMap(Array<MapData, FastConfig>);
+
+impl FastMap {
+    /// Opens the pin.
+    pub fn open(pins: &PinRoot) -> Result<Self, DatapathError> {
+        Array::try_from(from_pin(pins, FAST)?).map(Self).map_err(DatapathError::map(FAST))
+    }
+
+    /// The settings.
+    pub fn get(&self) -> Result<FastConfig, DatapathError> {
+        self.0.get(&ONLY, 0).map_err(DatapathError::map(FAST))
+    }
+
+    /// Writes the settings. What was learned under others is for the caller to outlive.
+    pub fn set(&mut self, config: FastConfig) -> Result<(), DatapathError> {
+        self.0.set(ONLY, config, 0).map_err(DatapathError::map(FAST))
     }
 }
 

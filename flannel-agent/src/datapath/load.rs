@@ -16,12 +16,15 @@ use aya::{
     util::nr_cpus,
 };
 use flannel_common::{
-    maps::{ALL, FLOWS, FLOWS_MAX, NOTES, PEERS, PEERS_MAX},
+    maps::{ALL, FLOWS, FLOWS_MAX, FLOWS6, NOTES, NOTES6, PEERS, PEERS_MAX, PEERS6},
     note::{CPUS_MAX, SLOTS_PER_CPU},
     program::{COUNT_POLLS, Program},
 };
 
-use crate::datapath::{DatapathError, PinRoot, btf, debug_log::DebugLog, object};
+use crate::{
+    datapath::{DatapathError, PinRoot, btf, debug_log::DebugLog, object},
+    family::Family,
+};
 
 /// The programs of this build.
 pub(super) const PROGRAMS: [Program; Program::COUNT as usize] = Program::ALL;
@@ -65,18 +68,37 @@ impl Shape {
     }
 }
 
-/// Loads the embedded object and pins its programs, over maps that are adopted or made. `subnets` is the capacity of
-/// the peer map. A debug object comes with its log.
-pub fn load(pins: &PinRoot, subnets: u64) -> Result<Option<DebugLog>, DatapathError> {
+/// How many subnets the network of each family has; 0 where the family is off.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Subnets {
+    /// Of the IPv4 network.
+    pub v4: u64,
+    /// Of the IPv6 network.
+    pub v6: u64,
+}
+
+impl Subnets {
+    /// The capacities of the peer maps. An array of no elements cannot be.
+    fn capacities(self) -> Result<[(&'static str, u32); 2], DatapathError> {
+        let capacity = |family, subnets| match u32::try_from(subnets) {
+            Ok(capacity) if capacity <= PEERS_MAX => Ok(capacity.max(1)),
+            _ => Err(DatapathError::TooManySubnets { family, subnets }),
+        };
+        Ok([(PEERS, capacity(Family::V4, self.v4)?), (PEERS6, capacity(Family::V6, self.v6)?)])
+    }
+}
+
+/// Loads the embedded object and pins its programs, over maps that are adopted or made: an older agent's set that lacks a
+/// map is completed. A debug object comes with its log.
+pub fn load(pins: &PinRoot, subnets: Subnets) -> Result<Option<DebugLog>, DatapathError> {
     let bytes = object::bytes()?;
-    let capacity = match u32::try_from(subnets) {
-        Ok(capacity) if capacity <= PEERS_MAX => capacity,
-        _ => return Err(DatapathError::TooManySubnets { subnets }),
-    };
+    let capacities = subnets.capacities()?;
     pins.prepare()?;
     let object = aya_obj::Object::parse(bytes)?;
     let mut loader = EbpfLoader::new();
-    let capacities = [(PEERS, capacity), (NOTES, note_slots()), (FLOWS, flow_capacity(memory()))];
+    let (notes, flows) = (note_slots(), flow_capacity(memory()));
+    let [peers, peers6] = capacities;
+    let capacities = [peers, peers6, (NOTES, notes), (NOTES6, notes), (FLOWS, flows), (FLOWS6, flows)];
     for (name, capacity) in capacities {
         loader.map_max_entries(name, capacity);
     }
@@ -163,9 +185,9 @@ fn memory() -> Option<u64> {
     kib.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// Flows to hold: a thousandth of the memory, between 2 and 20 MB. The map takes it when it is made.
+/// Flows of each family to hold: a thousandth of the memory, between 3 and 26 MB. The maps take it when they are made.
 fn flow_capacity(memory: Option<u64>) -> u32 {
-    const FLOW_BYTES: u64 = 176;
+    const FLOW_BYTES: u64 = 200;
     let flows = memory.unwrap_or(0) / 1000 / FLOW_BYTES;
     u32::try_from(flows).unwrap_or(FLOWS_MAX).clamp(FLOWS_MAX / 8, FLOWS_MAX)
 }
@@ -178,7 +200,7 @@ mod tests {
     fn the_flow_table_follows_the_memory() {
         assert_eq!(flow_capacity(None), 16_384);
         assert_eq!(flow_capacity(Some(1 << 30)), 16_384);
-        assert_eq!(flow_capacity(Some(8 << 30)), 48_806);
+        assert_eq!(flow_capacity(Some(8 << 30)), 42_949);
         assert_eq!(flow_capacity(Some(1 << 40)), 131_072);
     }
 }

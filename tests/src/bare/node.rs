@@ -14,15 +14,12 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_agent::datapath::{
-    AttachKind, Attachments, Hook, Maps, PinRoot, clock,
-    flows::{Flow4, Key4},
-    load,
-    maps::ConfigMap,
-};
+use flannel_agent::datapath::{AttachKind, Attachments, Hook, Maps, PinRoot, Subnets, clock, load, maps::ConfigMap};
 use flannel_common::{
     addr::Mac,
+    end::End,
     fast::{FastConfig, PodEntry},
+    flow::Flow,
     mode::Mode,
     node::{FamilyConfig, NodeConfig},
     peer::{PeerEntry, VtepEntry, Word},
@@ -49,6 +46,9 @@ pub struct BareNode {
     stop: Arc<AtomicBool>,
 }
 
+/// The key of a flow.
+pub type Key = End<[u32; 1]>;
+
 /// Packets by (program, reason) in some time.
 pub type Counts = BTreeMap<(&'static str, &'static str), u64>;
 
@@ -63,7 +63,7 @@ impl BareNode {
         let pins = PinRoot::new(Path::new(PINS));
         let maps = node.enter(|| -> Result<Maps> {
             fs::create_dir_all(STATE)?;
-            load(&pins, 256)?;
+            load(&pins, Subnets { v4: 256, v6: 0 })?;
             Ok(Maps::open(&pins)?)
         })??;
         let attachments = Attachments::new(pins, AttachKind::Tcx, 1, Path::new(STATE));
@@ -89,18 +89,18 @@ impl BareNode {
             tunnel_mtu: MTU,
             tunnel_mtu6: 0,
         };
-        let config = NodeConfig { v4: self.family()?, fast, ..NodeConfig::default() };
+        self.maps.fast.set(fast)?;
+        let config = NodeConfig { v4: self.family()?, ..NodeConfig::default() };
         self.maps.config.write(config, clock::now_ns())?;
         Ok(())
     }
 
     /// Writes other settings of mode `fast`.
     pub fn set_fast(&mut self, change: impl FnOnce(&mut FastConfig)) -> Result<()> {
-        let mut config = self.maps.config.get()?;
-        change(&mut config.fast);
-        self.maps.config.write(config, clock::now_ns())?;
-        self.maps.mode.bump()?;
-        Ok(())
+        let mut fast = self.maps.fast.get()?;
+        change(&mut fast);
+        self.maps.fast.set(fast)?;
+        Ok(self.maps.mode.bump()?)
     }
 
     fn family(&self) -> Result<FamilyConfig> {
@@ -218,7 +218,7 @@ impl BareNode {
     }
 
     /// What was learned.
-    pub fn flows(&self) -> Result<Vec<(Key4, Flow4)>> {
+    pub fn flows(&self) -> Result<Vec<(Key, Flow<[u32; 1]>)>> {
         self.maps.flows.entries().map(|entry| Ok(entry?)).collect()
     }
 }

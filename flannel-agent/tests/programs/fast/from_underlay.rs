@@ -1,8 +1,5 @@
 //! `from_underlay` in mode `fast`: what it puts into a pod.
 
-use std::net::Ipv4Addr;
-
-use flannel_agent::datapath::flows::Key4;
 use flannel_common::{
     flow::{Body, Exit},
     packet::decapsulated_tos,
@@ -11,29 +8,30 @@ use flannel_common::{
 };
 
 use super::{
-    BRIDGE_MAC, POD_MAC, UNKNOWN, body, is_ended, key, on_fast_bench,
-    packet::{Packet, tcp, udp},
-    passes, read, teach, usable,
+    BRIDGE_MAC, POD_MAC, body, both, is_ended, key,
+    packet::{Packet, kinds, service, tcp, udp},
+    passes, read, teach, usable, write,
 };
 use crate::{
-    bench::{Bench, TC_ACT_REDIRECT},
-    packets::{self, OUR_MAC, PEER_MAC, at},
+    bench::{Bench, TC_ACT_REDIRECT, TC_ACT_UNSPEC},
+    packets::{Net, OUR_MAC, PEER_INDEX, PEER_MAC},
 };
 
-/// A packet of the peer's pod, as it stands in the tunnel.
-fn from_peer(packet: Packet) -> Packet {
+/// The packet on its way back, as it stands in the tunnel.
+const fn from_peer(packet: Packet) -> Packet {
     Packet { to: OUR_MAC, from: PEER_MAC, ..packet.reversed() }
 }
 
 /// In the outer headers of the peer, to this host's Ethernet address, without a UDP checksum.
-fn tunnelled(packet: &Packet) -> Vec<u8> {
-    let mut bytes = packets::tunnel_frame_from_peer(packet.tos & 0b11, &packet.bytes());
+fn tunnelled(net: Net, packet: &Packet) -> Vec<u8> {
+    let mut bytes = net.tunnel_frame_from_peer(packet.tos & 0b11, &packet.bytes());
     bytes[..6].fill(0);
-    bytes[at::UDP + 6..at::UDP + 8].fill(0);
+    bytes[net.at().udp + 6..net.at().udp + 8].fill(0);
     bytes
 }
 
-fn delivered(packet: Packet) -> Packet {
+/// The packet as the pod gets it.
+const fn delivered(packet: Packet) -> Packet {
     Packet { to: POD_MAC, from: BRIDGE_MAC, ..packet.routed() }
 }
 
@@ -44,145 +42,139 @@ fn replayed(bench: &mut Bench, packet: &[u8]) -> Vec<u8> {
     outcome.packet
 }
 
+#[track_caller]
 fn left(bench: &mut Bench, packet: &[u8], reason: Reason) {
     passes(bench, FromUnderlay, packet, &[reason]);
 }
 
-fn taught(bench: &mut Bench, packet: &Packet) -> Key4 {
-    teach(bench, packet, packet, Exit::POD)
-}
-
-#[test]
-fn into_the_pod_as_routed() {
-    on_fast_bench(|bench| {
-        for packet in [tcp(), udp(), Packet { payload: 0, ..udp() }, Packet { without_checksum: true, ..udp() }] {
-            let packet = from_peer(packet);
-            taught(bench, &packet);
-            assert_eq!(replayed(bench, &tunnelled(&packet)), delivered(packet).bytes(), "{packet:?}");
+both! {
+    fn into_the_pod_as_routed<A>(bench) {
+        for packet in kinds(A::NET).into_iter().map(from_peer) {
+            teach::<A>(bench, &packet, &packet, Exit::POD);
+            assert_eq!(replayed(bench, &tunnelled(A::NET, &packet)), delivered(packet).bytes(), "{packet:?}");
         }
-    });
-}
+    }
 
-#[test]
-fn into_the_pod_translated_back() {
-    on_fast_bench(|bench| {
-        for packet in [tcp(), udp(), Packet { without_checksum: true, ..udp() }] {
-            let packet = from_peer(packet);
-            let [_, port] = packet.ports;
-            let seen = Packet { source: Ipv4Addr::new(10, 96, 0, 1), ports: [80, port], ..packet };
-            teach(bench, &packet, &seen, Exit::POD);
-            assert_eq!(replayed(bench, &tunnelled(&packet)), delivered(seen).bytes(), "{packet:?}");
+    fn into_the_pod_translated_back<A>(bench) {
+        for packet in kinds(A::NET).into_iter().map(from_peer) {
+            let seen = Packet { source: service(A::NET), ports: [80, packet.ports[1]], ..packet };
+            teach::<A>(bench, &packet, &seen, Exit::POD);
+            assert_eq!(replayed(bench, &tunnelled(A::NET, &packet)), delivered(seen).bytes(), "{packet:?}");
         }
-    });
-}
+    }
 
-#[test]
-fn congestion_on_the_way_reaches_the_pod() {
-    on_fast_bench(|bench| {
-        let packet = from_peer(Packet { tos: 0xba, ..tcp() });
-        taught(bench, &packet);
+    fn congestion_on_the_way_reaches_the_pod<A>(bench) {
+        let set_outer = |bytes: &mut [u8], ecn: u8| {
+            let ip = A::NET.at().ip;
+            if A::NET.our_pod.is_ipv4() { bytes[ip + 1] = ecn } else { bytes[ip + 1] = ecn << 4 }
+        };
+        let packet = from_peer(Packet { tos: 0xba, ..tcp(A::NET) });
+        teach::<A>(bench, &packet, &packet, Exit::POD);
         for outer in 0..4 {
-            let mut bytes = tunnelled(&packet);
-            bytes[at::IP + 1] = outer;
+            let mut bytes = tunnelled(A::NET, &packet);
+            set_outer(&mut bytes, outer);
             let tos = decapsulated_tos(outer, packet.tos).expect("the inner packet can say so");
             assert_eq!(replayed(bench, &bytes), delivered(Packet { tos, ..packet }).bytes(), "outer {outer}");
         }
-        let deaf = from_peer(Packet { tos: 0, ..tcp() });
-        let mut bytes = tunnelled(&deaf);
-        bytes[at::IP + 1] = 0b11;
-        left(bench, &bytes, Reason::Congested);
-    });
-}
+        let mut deaf = tunnelled(A::NET, &from_peer(Packet { tos: 0, ..tcp(A::NET) }));
+        set_outer(&mut deaf, 0b11);
+        left(bench, &deaf, Reason::Congested);
+    }
 
-#[test]
-fn everything_on_the_accept_list_is_asked_for() {
-    on_fast_bench(|bench| {
-        let packet = from_peer(tcp());
-        taught(bench, &packet);
-        let good = tunnelled(&packet);
+    fn everything_on_the_accept_list_is_asked_for<A>(bench) {
+        let (net, at) = (A::NET, A::NET.at());
+        let packet = from_peer(tcp(net));
+        teach::<A>(bench, &packet, &packet, Exit::POD);
+        let good = tunnelled(net, &packet);
         replayed(bench, &good);
-        let with = |at: usize, value: u8| {
+        let mut with = |at: usize, value: u8, reason: Reason| {
             let mut bytes = good.clone();
+            assert_ne!(bytes[at], value, "byte {at}");
             bytes[at] = value;
-            bytes
+            left(bench, &bytes, reason);
         };
-        left(bench, &with(0, 2), Reason::NotPlain);
-        left(bench, &with(at::IP, 0x46), Reason::NotTunnel);
-        left(bench, &with(at::IP + 6, 0x20), Reason::OuterFragment);
-        left(bench, &with(at::IP + 15, 77), Reason::UnknownVtep);
-        left(bench, &with(at::IP + 19, 77), Reason::NotForUs);
-        left(bench, &with(at::IP + 3, 0), Reason::NotPlain);
-        left(bench, &with(at::UDP + 5, 0), Reason::NotPlain);
-        left(bench, &with(at::UDP + 6, 1), Reason::OuterChecksum);
-        left(bench, &with(at::VXLAN, 0x88), Reason::BadVxlanHeader);
+        let (len, transport) = (net.address_len(), at.inner_ip + (at.udp - at.ip));
+        with(0, 2, Reason::NotPlain);
+        with(at.addresses + len - 1, 77, Reason::UnknownVtep);
+        with(at.addresses + 2 * len - 1, 77, Reason::NotForUs);
+        with(at.udp + 5, 0, Reason::NotPlain);
+        with(at.udp + 6, 1, Reason::OuterChecksum);
+        with(at.vxlan, 0x88, Reason::BadVxlanHeader);
         for reserved in [1, 2, 3, 7] {
-            left(bench, &with(at::VXLAN + reserved, 1), Reason::BadVxlanHeader);
+            with(at.vxlan + reserved, 1, Reason::BadVxlanHeader);
         }
-        left(bench, &with(at::VXLAN + 6, 2), Reason::OtherVni);
-        left(bench, &with(at::INNER + 5, 9), Reason::InnerOtherMac);
-        left(bench, &with(at::INNER + 11, 9), Reason::FrameDiffers);
-        let inner = at::INNER + 14;
-        left(bench, &with(inner, 0x46), Reason::NotPlain);
-        left(bench, &with(inner + 6, 0x20), Reason::NotPlain);
-        left(bench, &with(inner + 8, 1), Reason::NotPlain);
-        left(bench, &with(inner + 3, 0), Reason::NotPlain);
-        left(bench, &with(inner + 14, 8), Reason::InnerOtherSource);
-        left(bench, &with(inner + 32, 0x40), Reason::NotPlain);
-        passes(bench, FromUnderlay, &with(inner + 21, 1), &UNKNOWN[..1]);
-        for len in 64..good.len() {
-            let outcome = bench.run(FromUnderlay, &good[..len]);
-            assert_eq!(outcome.action, crate::bench::TC_ACT_UNSPEC, "{len} bytes: {:?}", outcome.reasons);
+        with(at.vxlan + 6, 2, Reason::OtherVni);
+        with(at.inner + 5, 9, Reason::InnerOtherMac);
+        with(at.inner + 11, 9, Reason::FrameDiffers);
+        with(transport + 1, 1, Reason::FlowUnknown);
+        with(transport + 12, 0x40, Reason::NotPlain);
+        let differing = if net.our_pod.is_ipv4() {
+            // Options, a fragment, lengths; inside: options, a fragment, TTL, lengths, source.
+            [
+                (at.ip, 0x46, Reason::NotTunnel),
+                (at.ip + 6, 0x20, Reason::OuterFragment),
+                (at.ip + 3, 0, Reason::NotPlain),
+                (at.inner_ip, 0x46, Reason::NotPlain),
+                (at.inner_ip + 6, 0x20, Reason::NotPlain),
+                (at.inner_ip + 8, 1, Reason::NotPlain),
+                (at.inner_ip + 3, 0, Reason::NotPlain),
+                (at.inner_ip + 14, 8, Reason::InnerOtherSource),
+            ]
+        } else {
+            // Options, another version, lengths; inside: options, a fragment, hop limit, lengths, source.
+            [
+                (at.ip + 6, 0, Reason::NotTunnel),
+                (at.ip, 0x40, Reason::NotTunnel),
+                (at.ip + 5, 0, Reason::NotPlain),
+                (at.inner_ip + 6, 0, Reason::NotPlain),
+                (at.inner_ip + 6, 44, Reason::NotPlain),
+                (at.inner_ip + 7, 1, Reason::NotPlain),
+                (at.inner_ip + 5, 0, Reason::NotPlain),
+                (at.inner_ip + 15, 8, Reason::InnerOtherSource),
+            ]
+        };
+        for (at, value, reason) in differing {
+            with(at, value, reason);
         }
-    });
-}
+        for len in at.inner_ip..good.len() {
+            assert_eq!(bench.run(FromUnderlay, &good[..len]).action, TC_ACT_UNSPEC, "{len} bytes");
+        }
+    }
 
-#[test]
-fn merged_datagrams_are_the_tunnel_devices() {
-    on_fast_bench(|bench| {
-        let packet = from_peer(Packet { payload: 400, ..udp() });
-        taught(bench, &packet);
-        let bytes = tunnelled(&packet);
+    fn merged_datagrams_are_the_tunnel_devices<A>(bench) {
+        let packet = from_peer(Packet { payload: 400, ..udp(A::NET) });
+        teach::<A>(bench, &packet, &packet, Exit::POD);
+        let bytes = tunnelled(A::NET, &packet);
         bench.run_with(FromUnderlay, &bytes, 100).passed(Reason::Merged, &bytes);
-    });
-}
+    }
 
-#[test]
-fn packets_larger_than_the_pod_takes_are_the_kernels() {
-    on_fast_bench(|bench| {
-        let packet = from_peer(tcp());
-        let key = key(&packet);
-        let body = Body { mtu: 139, ..body(bench, &packet, &packet, Exit::POD) };
-        bench.maps.flows.write(key, usable(&key, body)).expect("FLOWS");
-        left(bench, &tunnelled(&packet), Reason::TooBig);
-    });
-}
+    fn packets_larger_than_the_pod_takes_are_the_kernels<A>(bench) {
+        let packet = from_peer(tcp(A::NET));
+        let key = key::<A>(&packet);
+        let mtu = u16::try_from(packet.bytes().len() - 15).expect("small");
+        let body = Body { mtu, ..body(bench, &packet, &packet, Exit::POD) };
+        write(bench, key, usable(&key, body));
+        left(bench, &tunnelled(A::NET, &packet), Reason::TooBig);
+    }
 
-#[test]
-fn a_flow_that_does_not_lead_into_a_pod_is_the_kernels() {
-    on_fast_bench(|bench| {
-        let packet = from_peer(tcp());
-        teach(bench, &packet, &packet, Exit::TUNNEL);
-        left(bench, &tunnelled(&packet), Reason::FlowUnknown);
-    });
-}
+    fn a_flow_that_does_not_lead_into_a_pod_is_the_kernels<A>(bench) {
+        let packet = from_peer(tcp(A::NET));
+        teach::<A>(bench, &packet, &packet, Exit::TUNNEL);
+        left(bench, &tunnelled(A::NET, &packet), Reason::FlowUnknown);
+    }
 
-#[test]
-fn closing_ends_the_flow() {
-    on_fast_bench(|bench| {
-        let packet = from_peer(tcp());
-        let key = taught(bench, &packet);
-        left(bench, &tunnelled(&Packet { flags: 0x11, ..packet }), Reason::TcpControl);
+    fn closing_ends_the_flow<A>(bench) {
+        let packet = from_peer(tcp(A::NET));
+        let key = teach::<A>(bench, &packet, &packet, Exit::POD);
+        left(bench, &tunnelled(A::NET, &Packet { flags: 0x11, ..packet }), Reason::TcpControl);
         assert!(is_ended(&read(bench, &key), &key));
-        left(bench, &tunnelled(&packet), Reason::FlowClosed);
-    });
-}
+        left(bench, &tunnelled(A::NET, &packet), Reason::FlowClosed);
+    }
 
-#[test]
-fn a_peer_that_left_or_changed_is_not_believed() {
-    on_fast_bench(|bench| {
-        let packet = from_peer(tcp());
-        taught(bench, &packet);
-        bench.maps.peers.remove(packets::PEER_INDEX).expect("PEERS");
-        left(bench, &tunnelled(&packet), Reason::InnerOtherSource);
-    });
+    fn a_peer_that_left_is_not_believed<A>(bench) {
+        let packet = from_peer(tcp(A::NET));
+        teach::<A>(bench, &packet, &packet, Exit::POD);
+        bench.peers(A::NET).remove(PEER_INDEX).expect("a peer map");
+        left(bench, &tunnelled(A::NET, &packet), Reason::InnerOtherSource);
+    }
 }

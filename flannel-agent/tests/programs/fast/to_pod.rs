@@ -3,24 +3,21 @@
 use flannel_common::{flow::Exit, program::Program::ToPod, reason::Reason};
 
 use super::{
-    is_ended, on_fast_bench,
+    both, is_ended,
     packet::{Packet, tcp},
     passes, read, teach,
 };
 
-#[test]
-fn packets_without_a_note_teach_nothing() {
-    on_fast_bench(|bench| {
-        passes(bench, ToPod, &tcp().bytes(), &[Reason::NotFollowed]);
-        assert_eq!(bench.maps.flows.entries().count(), 0);
-    });
-}
+both! {
+    fn packets_without_a_note_teach_nothing<A>(bench) {
+        passes(bench, ToPod, &tcp(A::NET).bytes(), &[Reason::NotFollowed]);
+        assert_eq!(A::flows(&mut bench.maps).entries().count(), 0);
+    }
 
-#[test]
-fn a_closing_packet_ends_the_way_back() {
-    on_fast_bench(|bench| {
-        let back = teach(bench, &tcp().reversed(), &tcp().reversed(), Exit::TUNNEL);
-        passes(bench, ToPod, &Packet { flags: 0x11, ..tcp() }.bytes(), &[Reason::TcpControl]);
+    fn a_closing_packet_ends_the_way_back<A>(bench) {
+        let packet = tcp(A::NET);
+        let back = teach::<A>(bench, &packet.reversed(), &packet.reversed(), Exit::TUNNEL);
+        passes(bench, ToPod, &Packet { flags: 0x11, ..packet }.bytes(), &[Reason::TcpControl]);
         assert!(is_ended(&read(bench, &back), &back));
-    });
+    }
 }
