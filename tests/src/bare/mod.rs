@@ -8,16 +8,20 @@
 
 mod node;
 mod rules;
+mod talk;
 
 pub use self::{
-    node::{BareNode, Counts},
+    node::{BareNode, Counts, Key},
     rules::Backend,
+    talk::{Talk, checksum_errors},
 };
 
-use anyhow::Result;
+use std::{net::SocketAddr, time::Duration};
+
+use anyhow::{Result, ensure};
 use flannel_common::mode::Mode;
 
-use crate::{Lab, Pod, topology::Two};
+use crate::{Lab, Pod, eventually, topology::Two};
 
 /// The Service of [`BarePair::service`].
 pub const SERVICE: &str = "10.96.0.1";
@@ -56,6 +60,30 @@ impl BarePair {
             node.set_mode(Mode::Fast)?;
         }
         Ok(Self { a, b, near, far, lab })
+    }
+
+    /// A connection from `near` to `far`.
+    pub fn talk(&self) -> Result<Talk> {
+        let bind = SocketAddr::new(self.far.ip(), 0);
+        Talk::open(&self.near, &self.far, bind, None)
+    }
+
+    /// Both nodes.
+    pub const fn nodes(&self) -> [&BareNode; 2] {
+        [&self.a, &self.b]
+    }
+
+    /// Exchanges messages until so many packets more are replayed on each node.
+    pub fn talk_until_replayed(&self, talk: &mut Talk, packets: u64) -> Result<()> {
+        let start = [self.a.replayed()?, self.b.replayed()?];
+        eventually("replayed packets", Duration::from_secs(10), || {
+            talk.exchange(100)?;
+            for (node, start) in self.nodes().into_iter().zip(start) {
+                let replayed = node.replayed()? - start;
+                ensure!(replayed >= packets, "{replayed} of {packets}: {:#?}", node.counts()?);
+            }
+            Ok(())
+        })
     }
 
     /// Puts both nodes in a mode.

@@ -217,6 +217,24 @@ impl BareNode {
         Ok(counts)
     }
 
+    /// Packets of known flows that were taken so far, from pods and out of the tunnel.
+    pub fn replayed(&self) -> Result<u64> {
+        Ok(self.counted(Program::FromPod, Reason::Replayed)? + self.counted(Program::FromUnderlay, Reason::Replayed)?)
+    }
+
+    /// The flows packets are treated by now.
+    pub fn usable_flows(&self) -> Result<Vec<(Key, Flow<[u32; 1]>)>> {
+        let (generation, now) = (self.maps.mode.get()?.generation(), tick::tick(clock::now_ns()));
+        let mut flows = self.flows()?;
+        flows.retain(|(key, flow)| flow.usable(flow.body.check(key), generation, now).is_ok());
+        Ok(flows)
+    }
+
+    /// The interface index of a pod's veth.
+    pub fn veth_index(&self, pod: &Pod) -> Result<u32> {
+        ifindex(&self.node, pod.veth())
+    }
+
     /// What was learned.
     pub fn flows(&self) -> Result<Vec<(Key, Flow<[u32; 1]>)>> {
         self.maps.flows.entries().map(|entry| Ok(entry?)).collect()
