@@ -14,6 +14,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
+use aya::programs::RawTracePoint;
 use flannel_agent::datapath::{AttachKind, Attachments, Hook, Maps, PinRoot, Subnets, clock, load, maps::ConfigMap};
 use flannel_common::{
     addr::Mac,
@@ -180,6 +181,15 @@ impl BareNode {
         let failed = self.node.enter(|| self.attachments.apply(&self.hooks))?;
         ensure!(failed.is_empty(), "{failed:?}");
         Ok(())
+    }
+
+    /// Counts NAPI polls from now on, until the value returned is dropped.
+    pub fn count_polls(&self) -> Result<RawTracePoint> {
+        self.node.enter(|| -> Result<RawTracePoint> {
+            let mut counter = RawTracePoint::from_pin(PinRoot::new(Path::new(PINS)).poll_counter())?;
+            counter.attach("napi_poll")?;
+            Ok(counter)
+        })?
     }
 
     /// Switches the mode.
