@@ -10,11 +10,14 @@
 //! other kernels.
 
 pub mod agent;
+pub mod asleep;
 pub mod bench;
 pub mod child;
 pub mod cluster;
+pub mod cni;
 pub mod demo;
 pub mod etcd;
+pub mod hand_node;
 pub mod hooks;
 pub mod host;
 mod http;
@@ -41,8 +44,10 @@ pub mod wait;
 pub mod wire;
 
 pub use agent::{Agent, AgentOptions};
+pub use asleep::Clocks;
 pub use child::ChildGuard;
 pub use etcd::Etcd;
+pub use hand_node::{HandEnd, HandNode};
 pub use host::{Host, Output};
 pub use lab::Lab;
 pub use lease::HandLease;

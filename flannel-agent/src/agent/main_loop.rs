@@ -1,9 +1,6 @@
 //! The main loop: takes in what happened, makes the kernel follow, says how it went.
 
-use std::{
-    net::IpAddr,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use flannel_common::mode::Mode;
@@ -13,12 +10,12 @@ use tokio::{
 };
 
 use crate::{
-    agent::{external::Chosen, start::Started, sysctl},
+    agent::{start::Started, store::Store, sysctl},
     datapath::policy::{Decision, Wishes},
     netlink::KernelEvent,
     observe::{pulse::Pulse, status::Status},
     reconcile::{Cluster, chain},
-    subnet::{LostCause, OwnLease, Rejected, Resolved, StoreEvent, SubnetEnv},
+    subnet::{OwnLease, Rejected, Resolved, StoreEvent, SubnetEnv},
 };
 
 /// Between beats of the heart; the programs wait a minute.
@@ -29,14 +26,6 @@ const RESYNC: Duration = Duration::from_secs(30);
 const SYSCTLS: Duration = Duration::from_secs(5);
 /// Before another try when a whole reconciliation did not go through.
 const RETRY: Duration = Duration::from_secs(1);
-
-/// The store, as the loop sees it.
-#[derive(Debug, Default)]
-pub(super) struct Store {
-    pub(super) seen: bool,
-    pub(super) trouble: Option<String>,
-    pub(super) lost: Option<LostCause>,
-}
 
 /// What changes while the agent runs, beside the reconciler.
 pub(super) struct Running {
@@ -56,7 +45,7 @@ impl Started {
         let decision = Wishes::default().decide(false);
         let mut running = Running {
             node: self,
-            store: Store::default(),
+            store: Store::new(),
             decision,
             rejected: Vec::new(),
             applied: false,
@@ -99,7 +88,7 @@ impl Running {
             let retry = self.retry.unwrap_or_else(|| Instant::now() + RESYNC);
             let then = tokio::select! {
                 event = self.node.kernel.next() => match event {
-                    Some(event) => Then::act_if(self.observe(event)),
+                    Some(event) => Then::act_if(self.observe(&event)),
                     None => bail!("the kernel's event stream ended; the agent has to start anew"),
                 },
                 event = self.node.store.recv() => match event {
@@ -121,16 +110,16 @@ impl Running {
     }
 
     /// Takes in an event and whatever came with it.
-    fn observe(&mut self, event: KernelEvent) -> bool {
+    fn observe(&mut self, event: &KernelEvent) -> bool {
         let mut dirty = self.observe_one(event);
         while let Some(event) = self.node.kernel.try_next() {
-            dirty |= self.observe_one(event);
+            dirty |= self.observe_one(&event);
         }
         dirty
     }
 
-    fn observe_one(&mut self, event: KernelEvent) -> bool {
-        self.node.external.observe(&event) | self.node.reconciler.observe(event)
+    fn observe_one(&mut self, event: &KernelEvent) -> bool {
+        self.node.external.observe(event) | self.node.reconciler.observe(event)
     }
 
     fn doubt_everything(&mut self) -> Then {
@@ -148,34 +137,17 @@ impl Running {
     }
 
     fn take_in(&mut self, event: StoreEvent) -> bool {
-        match &event {
-            StoreEvent::InSync { .. } => {
-                self.store.seen = true;
-                self.store.recovered();
-            }
-            StoreEvent::Resumed => self.store.recovered(),
-            StoreEvent::OutOfSync { reason } => {
-                tracing::warn!(reason, "the store is out of reach; peers stay as they are");
-                self.store.trouble = Some(reason.clone());
-            }
-            StoreEvent::OwnLease(own) => self.hold(own.clone()),
-            StoreEvent::OwnLeaseLost { key, cause } => {
-                tracing::error!(lease = %key, ?cause, "our lease is lost; acquiring again");
-                self.store.lost = Some(*cause);
-            }
-            StoreEvent::Put(_) | StoreEvent::Delete { .. } => {}
+        self.store.take_in(&event);
+        if let StoreEvent::OwnLease(own) = &event {
+            self.hold(own.clone());
         }
         self.node.leases.apply(event)
     }
 
     fn hold(&mut self, own: OwnLease) {
-        self.store.lost = None;
-        match own.key.v4 {
-            Some(subnet) if subnet != self.node.subnet => {
-                tracing::warn!(from = %self.node.subnet, to = %subnet, "our subnet changed; pods keep addresses of the old one until they are made anew");
-                self.node.subnet = subnet;
-            }
-            _ => {}
+        let held = self.node.own.key;
+        if own.key != held {
+            tracing::warn!(from = %held, to = %own.key, "our subnet changed; pods keep addresses of the old one until they are made anew");
         }
         self.node.own = own;
     }
@@ -185,8 +157,9 @@ impl Running {
         self.follow_interface().await;
         let Resolved { peers, rejected } = self.node.leases.resolve();
         self.reject(rejected);
-        let cluster = Cluster { subnet: self.node.subnet, peers, in_sync: self.store.seen };
+        let cluster = Cluster { own: self.node.own.key, peers, in_sync: self.store.is_seen() };
         self.node.reconciler.apply(&cluster).await;
+        self.republish();
         self.follow_mode();
         self.applied = self.error().is_none();
         if self.applied {
@@ -195,21 +168,28 @@ impl Running {
         self.retry = self.retry_at();
     }
 
-    /// Goes with the external interface, and tells the other nodes when they reach us elsewhere.
+    /// Goes with the external interface.
     async fn follow_interface(&mut self) {
-        let Some(Chosen { interface, source }) = self.node.external.look_again().await.cloned() else { return };
-        tracing::info!(interface = interface.name, index = interface.index, address = %interface.addr, public = %interface.public, "the external interface changed");
-        if let IpAddr::V4(public) = interface.public {
-            self.node.attrs.send_if_modified(|attrs| attrs.public_ip.replace(public) != Some(public));
-            self.node.leases.set_own_attrs(self.node.attrs.borrow().clone());
+        let Some(interface) = self.node.external.look_again().await else { return };
+        for end in interface.ends.values() {
+            tracing::info!(interface = interface.name, index = interface.index, address = %end.addr, public = %end.public, "the external interface changed");
         }
-        self.node.reconciler.move_to(interface.clone(), source);
-        (self.node.setup.external, self.node.setup.vtep) = (interface, source);
+        self.node.reconciler.move_to(interface);
+        self.republish();
+    }
+
+    /// Tells the other nodes when they reach us elsewhere, or when our end of a tunnel is another.
+    fn republish(&mut self) {
+        let vteps = self.node.reconciler.vteps();
+        let attrs = self.node.published.attrs(self.node.external.chosen(), &vteps);
+        if self.node.attrs.send_if_modified(|published| std::mem::replace(published, attrs.clone()) != attrs) {
+            self.node.leases.set_own_attrs(attrs);
+        }
     }
 
     /// Why the node is not as it should be, if it is not.
-    pub(super) fn error(&self) -> Option<&str> {
-        self.node.external.problem().or_else(|| self.node.reconciler.error())
+    pub(super) fn error(&self) -> Option<String> {
+        self.node.external.problem().map(str::to_owned).or_else(|| self.node.reconciler.error())
     }
 
     /// Reports what is newly refused. Nothing of it reaches the kernel.
@@ -221,11 +201,12 @@ impl Running {
     }
 
     fn write_env(&mut self) {
-        let Some(device) = self.node.reconciler.device() else { return };
+        let Some(mtu) = self.node.reconciler.mtu() else { return };
+        let (config, own) = (&self.node.config, self.node.own.key);
         let env = SubnetEnv {
-            v4: Some((self.node.setup.family.network, self.node.subnet)),
-            v6: None,
-            mtu: u16::try_from(device.mtu).unwrap_or(u16::MAX),
+            v4: config.ipv4.map(|family| family.network).zip(own.v4),
+            v6: config.ipv6.map(|family| family.network).zip(own.v6),
+            mtu: u16::try_from(mtu).unwrap_or(u16::MAX),
             ip_masq: self.node.ip_masq,
         };
         if self.written.as_ref() == Some(&env) {
@@ -249,12 +230,13 @@ impl Running {
         {
             tracing::warn!(error = chain(&error), "cannot beat; the programs will leave packets to the kernel");
         }
-        if self.decision == before { Then::Rest } else { Then::Tell }
+        let lapsed = self.store.look_at_clock(&self.node.own);
+        if self.decision != before || lapsed { Then::Tell } else { Then::Rest }
     }
 
     /// Puts the mode in force that is asked for; the operator may have asked for another since.
     fn follow_mode(&mut self) {
-        let wishes = Wishes { choice: None, flag: self.node.flag, config: self.node.config_mode };
+        let wishes = Wishes { choice: None, flag: self.node.flag, config: self.node.config.datapath };
         let Some(bpf) = self.node.reconciler.bpf_mut() else {
             self.decision = wishes.decide(false);
             return;
@@ -284,8 +266,8 @@ impl Running {
 
     /// Packets flow, and would go on flowing.
     pub(super) fn ready(&self) -> bool {
-        let in_sync = self.store.seen && self.store.trouble.is_none();
-        self.applied && self.written.is_some() && in_sync && self.store.lost.is_none()
+        let held = self.store.is_in_sync() && self.store.grants(&self.node.own);
+        self.applied && self.written.is_some() && held
     }
 
     /// Whether mode and programs are as asked for.
@@ -295,13 +277,5 @@ impl Running {
             return (decision.wanted != Mode::Kernel).then(|| reason.clone());
         }
         (decision.mode != decision.wanted).then(|| format!("this version has no mode {}", decision.wanted))
-    }
-}
-
-impl Store {
-    fn recovered(&mut self) {
-        if self.trouble.take().is_some() {
-            tracing::info!("the store is back");
-        }
     }
 }

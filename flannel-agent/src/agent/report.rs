@@ -1,17 +1,20 @@
 //! The status document, from what the agent knows.
 
-use std::time::SystemTime;
+use std::net::IpAddr;
 
 use tokio::sync::watch;
 
 use crate::{
-    agent::main_loop::Running,
-    backend::vxlan::{PeerWay, Way},
+    agent::{main_loop::Running, store::unix},
+    backend::{PeerWay, Way},
     cli::RunOptions,
     datapath::policy::Wishes,
+    family::Family,
+    iface::End,
     observe::status::{
         DeviceStatus, InterfaceStatus, LeaseStatus, ModeStatus, PeerStatus, RejectedStatus, Status, StoreStatus,
     },
+    reconcile::device::Device,
     subnet::Rejected,
 };
 
@@ -27,7 +30,7 @@ impl Status {
             attach: None,
         };
         let endpoints = options.kube.as_ref().map_or(options.etcd.endpoints.clone(), |kube| vec![kube.api()]);
-        let store = StoreStatus { endpoints, in_sync: false, reason: None };
+        let store = StoreStatus { endpoints, in_sync: false, reason: None, since: None, last_change: None };
         Self { pid: Some(std::process::id()), store: Some(store), ..Self::without_agent("starting", mode) }
     }
 }
@@ -41,6 +44,7 @@ impl Running {
 
     fn status(&self, last: &Status) -> Status {
         let ready = self.ready();
+        let devices = self.devices();
         Status {
             version: last.version.clone(),
             pid: last.pid,
@@ -48,17 +52,14 @@ impl Running {
             stage: if ready { "running" } else { "reconciling" }.to_owned(),
             mode: self.mode(),
             lease: Some(self.lease()),
-            store: last.store.as_ref().map(|store| StoreStatus {
-                endpoints: store.endpoints.clone(),
-                in_sync: self.store.seen && self.store.trouble.is_none(),
-                reason: self.store.trouble.clone(),
-            }),
+            store: last.store.as_ref().map(|store| self.store.status(store.endpoints.clone())),
             interface: Some(self.interface()),
-            device: self.device(),
-            peers: self.node.reconciler.ways().iter().map(peer).collect(),
+            device: devices.first().cloned(),
+            devices,
+            peers: self.node.reconciler.ways().map(peer).collect(),
             rejected: self.rejected.iter().map(rejected).collect(),
             dirty: self.node.reconciler.dirty(),
-            error: self.error().map(str::to_owned),
+            error: self.error(),
         }
     }
 
@@ -74,31 +75,47 @@ impl Running {
     }
 
     fn lease(&self) -> LeaseStatus {
-        let unix = |time: SystemTime| time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+        let key = self.node.own.key;
+        let subnet = |family| key.subnet(family).map(|subnet| subnet.to_string());
+        let [v4, v6] = Family::BOTH.map(|family| self.end(family).map(|end| end.public.to_string()));
         LeaseStatus {
-            subnet: self.node.subnet.to_string(),
-            public_ip: self.node.setup.external.public.to_string(),
-            held: self.store.lost.is_none(),
+            subnet: Family::BOTH.into_iter().find_map(subnet).unwrap_or_default(),
+            public_ip: v4.or(v6.clone()).unwrap_or_default(),
+            ipv6_subnet: subnet(Family::V6),
+            public_ipv6: v6,
+            held: self.store.grants(&self.node.own),
             expires_at: self.node.own.expires_at.map(unix),
+            assigned: self.node.assigned,
         }
     }
 
     fn interface(&self) -> InterfaceStatus {
-        let external = &self.node.setup.external;
+        let text =
+            |part: fn(&End) -> IpAddr| Family::BOTH.map(|family| self.end(family).map(|end| part(end).to_string()));
+        let ([address, ipv6_address], [public, public_ipv6]) = (text(|end| end.addr), text(|end| end.public));
         InterfaceStatus {
-            name: external.name.clone(),
-            address: external.addr.to_string(),
-            public_ip: external.public.to_string(),
+            name: self.node.external.chosen().name.clone(),
+            address: address.or(ipv6_address.clone()).unwrap_or_default(),
+            public_ip: public.or(public_ipv6.clone()).unwrap_or_default(),
+            ipv6_address,
+            public_ipv6,
         }
     }
 
-    fn device(&self) -> Option<DeviceStatus> {
-        self.node.reconciler.device().map(|device| DeviceStatus {
+    fn end(&self, family: Family) -> Option<&End> {
+        self.node.external.chosen().ends.get(&family)
+    }
+
+    fn devices(&self) -> Vec<DeviceStatus> {
+        let status = |(family, device): (Family, &Device)| DeviceStatus {
             name: device.name.clone(),
             index: device.index,
             mac: device.mac.to_string(),
             mtu: device.mtu,
-        })
+            family: family.to_string(),
+            zero_checksum_v6: device.zero_checksum_v6,
+        };
+        self.node.reconciler.devices().map(status).collect()
     }
 }
 
@@ -111,6 +128,7 @@ fn peer(way: &PeerWay) -> PeerStatus {
         Way::Direct(_) => ("direct", None),
         Way::Tunnel(Ok(_)) => ("tunnel", None),
         Way::Tunnel(Err(reason)) => ("kernel", Some(reason.to_string())),
+        Way::NotOnLink => ("none", Some("the node is not on our own link, and the backend has no tunnel".to_owned())),
     };
     PeerStatus {
         subnet: way.peer.subnet.to_string(),

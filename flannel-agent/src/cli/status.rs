@@ -19,7 +19,7 @@ use crate::{
     },
     observe::{
         socket::ask_status,
-        status::{ModeStatus, PeerStatus, Status},
+        status::{InterfaceStatus, LeaseStatus, ModeStatus, PeerStatus, Status, StoreStatus},
     },
 };
 
@@ -129,33 +129,67 @@ fn summary(status: &Status) -> Vec<(&'static str, String)> {
         ("ready", if status.ready { "yes" } else { "no" }.to_owned()),
         ("mode", mode(&status.mode)),
     ];
-    lines.extend(status.lease.as_ref().map(|lease| {
-        let until = lease
-            .expires_at
-            .map_or("reserved".to_owned(), |at| format!("expires in {} s unless renewed", seconds_left(at)));
-        let held = if lease.held { until } else { "lost, acquiring again".to_owned() };
-        ("lease", format!("{} at {}, {held}", lease.subnet, lease.public_ip))
-    }));
-    lines.extend(status.store.as_ref().map(|store| {
-        let state = match (&store.reason, store.in_sync) {
-            (Some(reason), _) => format!("out of reach: {reason}"),
-            (None, true) => "in sync".to_owned(),
-            (None, false) => "not seen yet".to_owned(),
-        };
-        ("store", format!("{}, {state}", store.endpoints.join(",")))
-    }));
-    lines.extend(status.interface.as_ref().map(|interface| {
-        ("interface", format!("{} {}, reached at {}", interface.name, interface.address, interface.public_ip))
-    }));
-    lines.extend(status.device.as_ref().map(|device| {
+    lines.extend(status.lease.as_ref().map(|status| ("lease", lease(status))));
+    lines.extend(
+        status.store.as_ref().map(|store| ("store", format!("{}, {}", store.endpoints.join(","), sync(store)))),
+    );
+    lines.extend(status.interface.as_ref().map(|status| ("interface", interface(status))));
+    lines.extend(status.devices.iter().map(|device| {
         ("device", format!("{} (index {}) {}, MTU {}", device.name, device.index, device.mac, device.mtu))
     }));
     lines
 }
 
-fn seconds_left(unix: u64) -> u64 {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    unix.saturating_sub(now.as_secs())
+fn lease(status: &LeaseStatus) -> String {
+    let LeaseStatus { subnet, public_ip, ipv6_subnet, public_ipv6, .. } = status;
+    let second = second(subnet, ipv6_subnet.as_ref(), public_ipv6.as_ref(), |subnet, at| format!(", {subnet} at {at}"));
+    format!("{subnet} at {public_ip}{second}, {}", tenure(status))
+}
+
+fn interface(status: &InterfaceStatus) -> String {
+    let InterfaceStatus { name, address, public_ip, ipv6_address, public_ipv6 } = status;
+    let second = second(address, ipv6_address.as_ref(), public_ipv6.as_ref(), |address, public| {
+        format!("; {address}, reached at {public}")
+    });
+    format!("{name} {address}, reached at {public_ip}{second}")
+}
+
+/// What is said of IPv6 where IPv4 came first.
+fn second(
+    first: &str,
+    ours: Option<&String>,
+    public: Option<&String>,
+    text: impl FnOnce(&str, &str) -> String,
+) -> String {
+    let ipv6 = ours.zip(public).filter(|(ours, _)| *ours != first);
+    ipv6.map(|(ours, public)| text(ours, public)).unwrap_or_default()
+}
+
+/// How long the lease is ours.
+fn tenure(lease: &LeaseStatus) -> String {
+    match lease.expires_at {
+        _ if !lease.held => "lost, acquiring again".to_owned(),
+        Some(at) => format!("expires in {} s unless renewed", at.saturating_sub(now())),
+        None if lease.assigned => "assigned to the node".to_owned(),
+        None => "reserved".to_owned(),
+    }
+}
+
+/// Whether the store's changes arrive, since when, and when one last did.
+fn sync(store: &StoreStatus) -> String {
+    let ago = |at: u64| now().saturating_sub(at);
+    let since = store.since.map(|at| format!(" for {} s", ago(at))).unwrap_or_default();
+    let last = store.last_change.map(|at| format!(", last change {} s ago", ago(at))).unwrap_or_default();
+    match (&store.reason, store.in_sync) {
+        (Some(reason), _) => format!("out of reach{since}{last}: {reason}"),
+        (None, true) => format!("in sync{since}{last}"),
+        (None, false) => format!("not seen yet{since}"),
+    }
+}
+
+/// Seconds since 1970 UTC.
+fn now() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
 fn mode(mode: &ModeStatus) -> String {
@@ -181,4 +215,59 @@ fn peers(peers: &[PeerStatus]) -> String {
         })
         .collect();
     table::render(["SUBNET", "PUBLIC-IP", "VTEP-MAC", "WAY", "WHY"], &rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_is_ours_until_it_expires_or_for_good() {
+        let lease = |held, expires_at, assigned| LeaseStatus {
+            subnet: "10.5.1.0/24".to_owned(),
+            public_ip: "192.0.2.1".to_owned(),
+            ipv6_subnet: None,
+            public_ipv6: None,
+            held,
+            expires_at,
+            assigned,
+        };
+        assert!(tenure(&lease(true, Some(now() + 100), false)).starts_with("expires in "));
+        assert_eq!(tenure(&lease(true, None, false)), "reserved");
+        assert_eq!(tenure(&lease(true, None, true)), "assigned to the node");
+        assert_eq!(tenure(&lease(false, None, true)), "lost, acquiring again");
+    }
+
+    #[test]
+    fn ipv6_is_told_once() {
+        let lease = |subnet: &str, public_ip: &str| LeaseStatus {
+            subnet: subnet.to_owned(),
+            public_ip: public_ip.to_owned(),
+            ipv6_subnet: Some("fd00:5:1::/64".to_owned()),
+            public_ipv6: Some("2001:db8::1".to_owned()),
+            held: true,
+            expires_at: None,
+            assigned: false,
+        };
+        let dual = super::lease(&lease("10.5.1.0/24", "192.0.2.1"));
+        assert_eq!(dual, "10.5.1.0/24 at 192.0.2.1, fd00:5:1::/64 at 2001:db8::1, reserved");
+        let alone = super::lease(&lease("fd00:5:1::/64", "2001:db8::1"));
+        assert_eq!(alone, "fd00:5:1::/64 at 2001:db8::1, reserved");
+    }
+
+    #[test]
+    fn the_store_is_told_with_its_times() {
+        let store = |in_sync, reason: Option<&str>, since, last_change| StoreStatus {
+            endpoints: Vec::new(),
+            in_sync,
+            reason: reason.map(str::to_owned),
+            since,
+            last_change,
+        };
+        // In the future, because time goes on while we test.
+        let soon = Some(now() + 100);
+        assert_eq!(sync(&store(true, None, soon, soon)), "in sync for 0 s, last change 0 s ago");
+        assert_eq!(sync(&store(false, Some("why"), soon, None)), "out of reach for 0 s: why");
+        assert_eq!(sync(&store(false, None, None, None)), "not seen yet");
+    }
 }

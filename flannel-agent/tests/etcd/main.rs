@@ -4,8 +4,10 @@
 //! binary they say so and do nothing.
 
 mod acquire;
+mod families;
 mod follow;
 mod hold;
 mod outage;
+mod replaced;
 mod support;
 mod tls;

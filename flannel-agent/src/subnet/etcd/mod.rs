@@ -3,7 +3,7 @@
 //! [`EtcdManager`] implements [`SubnetManager`]. Where flannel writes blindly we compare first: a key is
 //! created only if absent, and rewritten only as long as its last change is known to us. A key without an
 //! etcd lease is a reservation and stays one. The lifetime of a lease is asked of etcd for our own key alone.
-//! Our identity is our IPv4 public address.
+//! Our identity is our public address, that of IPv4 where IPv4 is on.
 
 mod choose;
 mod client;
@@ -14,20 +14,23 @@ mod hold;
 mod keys;
 mod listing;
 mod options;
+#[cfg(test)]
+mod properties;
 mod publish;
 mod tls;
+mod verify;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 use tracing::{debug, info};
 
 use self::{
-    choose::{Choice, choose},
+    choose::{Choice, Useless, choose},
     client::EtcdClient,
     keys::Keys,
     listing::{Stored, list},
-    publish::{Expiry, Guard, Outcome, Publication, Published, delete_unchanged},
+    publish::{Guard, Outcome, Publication, Published, delete_unchanged},
 };
 pub use self::{
     client::Liveness,
@@ -36,6 +39,7 @@ pub use self::{
     tls::{ClientFiles, TlsError, TlsFiles},
 };
 use super::{AcquireError, LeaseAttrs, LeaseKey, LeaseRequest, OwnLease, StoreEvent, SubnetManager};
+use crate::clock::BootTime;
 
 /// Attempts to acquire before the store counts as too busy.
 const TRIES: u32 = 10;
@@ -75,7 +79,7 @@ struct Held {
     modified: i64,
     /// 0 for a reservation.
     etcd_lease: i64,
-    expiry: Option<Expiry>,
+    expiry: Option<BootTime>,
 }
 
 impl Held {
@@ -85,13 +89,17 @@ impl Held {
     }
 
     fn own_lease(&self) -> OwnLease {
-        OwnLease { key: self.key, expires_at: self.expiry.map(|expiry| expiry.wall) }
+        OwnLease { key: self.key, expires_at: self.expiry }
     }
 
     /// When to renew; `None` for a reservation.
-    fn renew_at(&self, term: Term) -> Option<Instant> {
-        let expiry = self.expiry?.instant;
-        Some(expiry.checked_sub(term.margin).unwrap_or(expiry))
+    fn renew_at(&self, term: Term) -> Option<BootTime> {
+        self.expiry.map(|expiry| expiry.before(term.margin))
+    }
+
+    /// Whether it is time to renew.
+    fn is_due(&self, term: Term, now: BootTime) -> bool {
+        self.renew_at(term).is_some_and(|renew_at| renew_at <= now)
     }
 }
 
@@ -108,11 +116,11 @@ impl EtcdManager {
 
     /// One attempt. `None` when the store changed under it.
     async fn try_acquire(&mut self, request: &LeaseRequest) -> Result<Option<Held>, AcquireError<EtcdError>> {
-        let leases = list(&mut self.client, &self.keys).await.map_err(AcquireError::Store)?.leases;
+        let leases = self.list().await?;
         let choice = choose(request, &leases, &mut rand::rng())?;
         let (key, path, guard, ttl) = match choice {
-            Choice::Discard(stored) => {
-                self.discard(stored).await.map_err(AcquireError::Store)?;
+            Choice::Discard(stored, why) => {
+                self.discard(stored, why).await.map_err(AcquireError::Store)?;
                 return Ok(None);
             }
             Choice::Reuse(stored, key) => {
@@ -123,15 +131,39 @@ impl EtcdManager {
             Choice::Create(key) => (key, self.keys.lease(key), Guard::Absent, Some(self.term.ttl)),
         };
         let publication = Publication { key: path, value: request.attrs.to_json(), guard, ttl };
-        match publication.publish(&mut self.client).await.map_err(AcquireError::Store)? {
-            Outcome::Done(published) => Ok(Some(Held::new(key, publication.key, published))),
-            Outcome::Conflict(_) => Ok(None),
+        let published = match publication.publish(&mut self.client).await.map_err(AcquireError::Store)? {
+            Outcome::Done(published) => published,
+            Outcome::Conflict(_) => return Ok(None),
+        };
+        // A key of one subnet keeps others from it; one of two does not.
+        let needs_confirmation = matches!((guard, key.v4, key.v6), (Guard::Absent, Some(_), Some(_)));
+        if needs_confirmation && !self.confirm(request, published).await? {
+            return Ok(None);
+        }
+        Ok(Some(Held::new(key, publication.key, published)))
+    }
+
+    async fn list(&mut self) -> Result<Vec<Stored>, AcquireError<EtcdError>> {
+        Ok(list(&mut self.client, &self.keys).await.map_err(AcquireError::Store)?.leases)
+    }
+
+    /// Whether a lease just created is the choice to stay with, now that every older one can be seen.
+    async fn confirm(&mut self, request: &LeaseRequest, published: Published) -> Result<bool, AcquireError<EtcdError>> {
+        let leases = self.list().await?;
+        let choice = choose(request, &leases, &mut rand::rng())?;
+        match choice {
+            Choice::Reuse(stored, _) => Ok(stored.entry.modified == published.modified),
+            Choice::Discard(stored, why) => {
+                self.discard(stored, why).await.map_err(AcquireError::Store)?;
+                Ok(false)
+            }
+            Choice::Create(_) => Ok(false),
         }
     }
 
-    async fn discard(&mut self, stored: &Stored) -> Result<(), EtcdError> {
+    async fn discard(&mut self, stored: &Stored, why: Useless) -> Result<(), EtcdError> {
         let name = &stored.entry.name;
-        info!("our former lease {name} does not suit the network configuration; deleting it");
+        info!("our lease {name} {why}; deleting it");
         let deleted = delete_unchanged(&mut self.client, &self.keys.entry(name), stored.entry.modified).await?;
         if !deleted {
             debug!("lease {name} changed before it was deleted");

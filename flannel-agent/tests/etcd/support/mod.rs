@@ -1,6 +1,7 @@
 //! Nodes, and what the tests ask of them.
 
 mod certs;
+mod grpc_proxy;
 mod proxy;
 mod server;
 
@@ -10,7 +11,7 @@ use etcd_client::{Client, KeyValue};
 use flannel_agent::{
     config::NetworkConfig,
     subnet::{
-        LeaseAttrs, LeaseKey, LeaseRequest, StoreEvent, VxlanData,
+        LeaseAttrs, LeaseKey, LeaseRequest, LostCause, OwnLease, StoreEvent, VxlanData,
         etcd::{EtcdManager, EtcdOptions, Liveness, TlsFiles},
     },
 };
@@ -22,6 +23,7 @@ use tokio::{
 
 pub(crate) use self::{
     certs::{Authority, Pair},
+    grpc_proxy::GrpcProxy,
     proxy::Proxy,
     server::{Data, Etcd, Server, free_ports},
 };
@@ -31,8 +33,12 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) const DAY: Duration = Duration::from_hours(24);
 
 /// Gives up on silence quickly. The test servers allow pings this often.
-pub(crate) const BRISK: Liveness =
-    Liveness { deadline: Duration::from_secs(5), ping: Duration::from_secs(1), pong: Duration::from_secs(1) };
+pub(crate) const BRISK: Liveness = Liveness {
+    deadline: Duration::from_secs(5),
+    ping: Duration::from_secs(1),
+    pong: Duration::from_secs(1),
+    verify: PATIENCE,
+};
 
 pub(crate) const CONFIG: &str = r#"{"Network":"10.5.0.0/16","Backend":{"Type":"vxlan"}}"#;
 
@@ -148,6 +154,24 @@ pub(crate) async fn until<T>(
 pub(crate) async fn until_in_sync(events: &mut mpsc::Receiver<StoreEvent>) -> Vec<String> {
     until(events, |event| match event {
         StoreEvent::InSync { snapshot } => Some(snapshot.into_iter().map(|entry| entry.name).collect()),
+        _ => None,
+    })
+    .await
+}
+
+/// The next news of our own lease, which must not be a loss.
+pub(crate) async fn until_own(events: &mut mpsc::Receiver<StoreEvent>) -> OwnLease {
+    until(events, |event| match event {
+        StoreEvent::OwnLease(own) => Some(own),
+        StoreEvent::OwnLeaseLost { key, cause } => panic!("{key} is lost: {cause:?}"),
+        _ => None,
+    })
+    .await
+}
+
+pub(crate) async fn until_lost(events: &mut mpsc::Receiver<StoreEvent>) -> LostCause {
+    until(events, |event| match event {
+        StoreEvent::OwnLeaseLost { cause, .. } => Some(cause),
         _ => None,
     })
     .await
