@@ -41,6 +41,11 @@ impl Pod {
         self.addresses[0]
     }
 
+    /// All its addresses, IPv4 first.
+    pub fn addresses(&self) -> &[IpAddr] {
+        &self.addresses
+    }
+
     /// The IPv4 address.
     pub fn ip4(&self) -> Result<Ipv4Addr> {
         let v4 = self.addresses.iter().find_map(|address| match address {
