@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, net::IpAddr, time::Instant};
 use flannel_common::addr::Mac;
 
 use super::{
+    nexthops::Nexthops,
     object::{Addresses, Fdb, Neighbours, Routes, sweep, upsert},
     ownership::Ownership,
     status::Dirty,
@@ -12,7 +13,9 @@ use super::{
 };
 use crate::{
     backend::Desired,
-    netlink::{AddressKey, FdbKey, MAIN_TABLE, NeighbourKey, Netlink, NetlinkError, Route, RouteKey},
+    netlink::{
+        AddressKey, FdbKey, MAIN_TABLE, NeighbourKey, Netlink, NetlinkError, Nexthop, NexthopId, Route, RouteKey,
+    },
 };
 
 /// Desired and actual entries.
@@ -21,6 +24,7 @@ pub(super) struct Entries {
     pub(super) addresses: Tracker<AddressKey, ()>,
     pub(super) neighbours: Tracker<NeighbourKey, Mac>,
     pub(super) fdb: Tracker<FdbKey, IpAddr>,
+    nexthops: Nexthops,
     pub(super) routes: Tracker<RouteKey, Route>,
 }
 
@@ -31,10 +35,16 @@ impl Entries {
         self.addresses.want(addresses.into_iter().map(|key| (key, ())).collect());
         self.neighbours.want(neighbours);
         self.fdb.want(fdb);
-        self.routes.want(routes);
+        self.nexthops.want(routes.iter());
+        self.routes.want(routes.iter().map(|(key, route)| (*key, self.nexthops.form(key, route))).collect());
     }
 
-    /// Reads back what is ours.
+    /// Reads back whether routes are made by nexthop objects, on which [`Self::want`] depends.
+    pub(super) async fn read_nexthops_back(&mut self, netlink: &Netlink, ours: &Ownership) -> Result<(), NetlinkError> {
+        self.nexthops.read_back(netlink, ours).await
+    }
+
+    /// Reads back what else is ours.
     pub(super) async fn read_back(&mut self, netlink: &Netlink, ours: &Ownership) -> Result<(), NetlinkError> {
         if let Some(tunnel) = ours.tunnel {
             let addresses = netlink.addresses().await?.into_iter().map(|address| address.key);
@@ -46,7 +56,8 @@ impl Entries {
         }
         let routes = netlink.routes(ours.family()).await?;
         let is_ours = |(key, route): &(RouteKey, Route)| ours.route(key, route, self.routes.wanted());
-        let routes: BTreeMap<_, _> = routes.into_iter().filter(is_ours).collect();
+        let routes = routes.into_iter().map(|(key, route)| (key, self.nexthops.complete(route)));
+        let routes: BTreeMap<_, _> = routes.filter(is_ours).collect();
         self.routes.found(routes);
         Ok(())
     }
@@ -54,9 +65,25 @@ impl Entries {
     /// One route was seen. Whether it is one that may be ours, and if so whether it is not as it should be.
     pub(super) fn observe_route(&mut self, ours: &Ownership, key: RouteKey, route: Option<&Route>) -> Option<bool> {
         (key.table == MAIN_TABLE && ours.inside(key.dst)).then(|| {
-            let route = route.filter(|route| ours.route(&key, route, self.routes.wanted()));
-            self.routes.observe(key, route.cloned())
+            let route = route.map(|route| self.nexthops.complete(route.clone()));
+            self.routes.observe(key, route.filter(|route| ours.route(&key, route, self.routes.wanted())))
         })
+    }
+
+    /// A nexthop object was seen, or (`gone`) is no more. `None` if it is none of our business, else whether it is not as it
+    /// should be.
+    pub(super) fn observe_nexthop(
+        &mut self,
+        ours: &Ownership,
+        id: NexthopId,
+        nexthop: &Nexthop,
+        gone: bool,
+    ) -> Option<bool> {
+        if gone {
+            self.nexthops.observe_gone(ours, id, nexthop, &mut self.routes)
+        } else {
+            self.nexthops.observe(ours, id, nexthop)
+        }
     }
 
     /// Makes what a route needs first.
@@ -64,6 +91,7 @@ impl Entries {
         upsert::<Addresses>(netlink, &mut self.addresses, now).await;
         upsert::<Neighbours>(netlink, &mut self.neighbours, now).await;
         upsert::<Fdb>(netlink, &mut self.fdb, now).await;
+        self.nexthops.upsert(netlink, &mut self.routes, now).await;
     }
 
     /// Makes the routes.
@@ -78,6 +106,7 @@ impl Entries {
 
     /// Removes what only those routes needed.
     pub(super) async fn sweep_after_routes(&mut self, netlink: &Netlink, now: Instant) {
+        self.nexthops.sweep(netlink, now).await;
         sweep::<Fdb>(netlink, &mut self.fdb, now).await;
         sweep::<Neighbours>(netlink, &mut self.neighbours, now).await;
         sweep::<Addresses>(netlink, &mut self.addresses, now).await;
@@ -89,13 +118,19 @@ impl Entries {
         let neighbours = self.neighbours.failures().map(|(key, failure)| Dirty::new(key.to_string(), failure));
         let fdb = self.fdb.failures().map(|(key, failure)| Dirty::new(key.to_string(), failure));
         let routes = self.routes.failures().map(|(key, failure)| Dirty::new(key.to_string(), failure));
-        addresses.chain(neighbours).chain(fdb).chain(routes)
+        addresses.chain(neighbours).chain(fdb).chain(self.nexthops.dirty()).chain(routes)
     }
 
     /// When something the kernel refused is due again.
     pub(super) fn next_retry(&self) -> Option<Instant> {
-        let Self { addresses, neighbours, fdb, routes } = self;
-        let retries = [addresses.next_retry(), neighbours.next_retry(), fdb.next_retry(), routes.next_retry()];
+        let Self { addresses, neighbours, fdb, nexthops, routes } = self;
+        let retries = [
+            addresses.next_retry(),
+            neighbours.next_retry(),
+            fdb.next_retry(),
+            nexthops.next_retry(),
+            routes.next_retry(),
+        ];
         retries.into_iter().flatten().min()
     }
 }

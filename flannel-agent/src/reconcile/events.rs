@@ -2,7 +2,7 @@
 
 use crate::{
     family::Family,
-    netlink::{Address, KernelEvent, Link, Route, RouteKey},
+    netlink::{Address, KernelEvent, Link, Nexthop, NexthopId, Route, RouteKey},
     reconcile::{Reconciler, plane::Plane},
 };
 
@@ -20,13 +20,12 @@ impl Plane {
                 self.doubt_everything();
                 true
             }
-            KernelEvent::Rules
-            | KernelEvent::Nexthop { .. }
-            | KernelEvent::NexthopGone { .. }
-            | KernelEvent::XfrmPolicy => {
+            KernelEvent::Rules | KernelEvent::XfrmPolicy => {
                 self.underlay.forget();
                 true
             }
+            KernelEvent::Nexthop { id, nexthop } => self.observe_nexthop(*id, nexthop, false),
+            KernelEvent::NexthopGone { id, nexthop } => self.observe_nexthop(*id, nexthop, true),
             KernelEvent::Link(link) => self.observe_link(link),
             KernelEvent::LinkGone { index, .. } => self.observe_link_gone(*index),
             KernelEvent::Address(address) => self.observe_address(address, true),
@@ -80,6 +79,18 @@ impl Plane {
             self.read_back = true;
         }
         ours.address(key) && self.entries.addresses.observe(*key, present.then_some(()))
+    }
+
+    /// By one that is not ours the routes to peers may lead; IPv6 ones not by an IPv4 gateway.
+    fn observe_nexthop(&mut self, id: NexthopId, nexthop: &Nexthop, gone: bool) -> bool {
+        if self.family == Family::V6 && nexthop.gateway.is_some_and(|gateway| gateway.is_ipv4()) {
+            return false;
+        }
+        let differs = self.entries.observe_nexthop(&self.ownership(), id, nexthop, gone);
+        differs.unwrap_or_else(|| {
+            self.underlay.forget();
+            true
+        })
     }
 
     fn observe_route(&mut self, key: RouteKey, route: Option<&Route>) -> bool {

@@ -1,7 +1,8 @@
 //! Keeps the kernel as the leases want it.
 //!
 //! A [`plane`] per address family owns desired and actual state of every kind of object; one function, [`Reconciler::apply`],
-//! works off the difference, in one order: device, address, neighbour, FDB, peer map entry, route, attachment; the reverse for
+//! works off the difference, in one order: device, address, neighbour, FDB, nexthop
+//! object, peer map entry, route, attachment; the reverse for
 //! removal, after everything new is in place. Events only say what changed; they never touch the kernel.
 //!
 //! Invariants: nothing is removed before the store is in sync; one entry the kernel refuses holds up no other, and one family
@@ -11,6 +12,7 @@ mod bpf;
 pub mod device;
 mod entries;
 mod events;
+mod nexthops;
 mod object;
 mod ownership;
 mod peer_maps;

@@ -141,6 +141,9 @@ impl Plane {
         let peers: Vec<&Peer> = cluster.peers.iter().filter(|peer| self.is_for(peer.subnet)).collect();
         let addresses: BTreeSet<IpAddr> = peers.iter().map(|peer| peer.public_ip).collect();
         self.underlay.refresh(netlink, self.external, self.end.source, &addresses).await;
+        if self.read_back {
+            self.entries.read_nexthops_back(netlink, &self.ownership()).await?;
+        }
         self.want(subnet, &peers, port_range);
         if self.read_back {
             self.entries.read_back(netlink, &self.ownership()).await?;
