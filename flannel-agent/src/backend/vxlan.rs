@@ -9,7 +9,7 @@
 use flannel_common::{
     addr::Addr,
     node,
-    packet::OVERHEAD_V4,
+    packet::{OVERHEAD_V4, OVERHEAD_V6},
     peer::{PeerEntry, VtepEntry, Word},
 };
 
@@ -24,7 +24,7 @@ use crate::{
 
 /// What encapsulation takes from the MTU: an outer IP header, UDP, VXLAN, and the inner Ethernet header.
 const OVERHEAD: (u32, u32) = (50, 70);
-const _: () = assert!(OVERHEAD.0 as usize == OVERHEAD_V4);
+const _: () = assert!(OVERHEAD.0 as usize == OVERHEAD_V4 && OVERHEAD.1 as usize == OVERHEAD_V6);
 
 /// The backend, with the settings of the network configuration.
 #[derive(Clone, Copy, Debug)]

@@ -9,7 +9,10 @@ use flannel_common::{
 
 use crate::{
     backend::PeerValue,
-    datapath::{DatapathError, Maps, maps::PeerMap},
+    datapath::{
+        DatapathError, Maps,
+        maps::{PeerMap, VtepMap},
+    },
     family::Family,
     reconcile::{status::Dirty, tracker::Tracker},
 };
@@ -26,6 +29,14 @@ impl PeerMaps {
         Self { family, peers: Tracker::default(), vteps: Tracker::default() }
     }
 
+    /// Removes the entries of a family that is off: an earlier agent may have had it on.
+    pub(super) fn retire(family: Family, maps: &mut Maps) -> Result<(), DatapathError> {
+        let mut none = Self::new(family);
+        none.read_back(maps)?;
+        none.sweep(maps, Instant::now());
+        Ok(())
+    }
+
     /// Takes in what should be.
     pub(super) fn want(&mut self, peers: BTreeMap<u32, PeerValue>, vteps: BTreeMap<Addr, VtepEntry>) {
         self.peers.want(peers);
@@ -33,11 +44,13 @@ impl PeerMaps {
     }
 
     /// Reads everything back from the maps.
-    pub(super) fn read_back(&mut self, maps: &mut Maps) -> Result<(), DatapathError> {
-        if let Some(map) = peer_map(maps, self.family) {
-            let entries = map.entries().map(|entry| entry.map(|(index, entry)| (index, value_of(entry))));
-            self.peers.found(entries.collect::<Result<_, _>>()?);
-        }
+    pub(super) fn read_back(&mut self, maps: &Maps) -> Result<(), DatapathError> {
+        let peers = match self.family {
+            Family::V4 => &maps.peers,
+            Family::V6 => &maps.peers6,
+        };
+        let peers = peers.entries().map(|entry| entry.map(|(index, entry)| (index, value_of(entry))));
+        self.peers.found(peers.collect::<Result<_, _>>()?);
         let of_family = |vtep: Addr| Family::of(IpAddr::from(vtep)) == self.family;
         let vteps = maps.vteps.entries().filter(|entry| entry.as_ref().map_or(true, |(vtep, _)| of_family(*vtep)));
         self.vteps.found(vteps.collect::<Result<_, _>>()?);
@@ -46,16 +59,24 @@ impl PeerMaps {
 
     /// Writes the peers that are new or changed.
     pub(super) fn upsert(&mut self, maps: &mut Maps, now: Instant) {
-        let Some(map) = peer_map(maps, self.family) else { return };
-        upsert(&mut self.peers, now, |index, value| map.write(*index, value.entry, value.flags));
-        upsert(&mut self.vteps, now, |vtep, value| maps.vteps.write(*vtep, *value));
+        let (peers, vteps) = self.of(maps);
+        upsert(&mut self.peers, now, |index, value| peers.write(*index, value.entry, value.flags));
+        upsert(&mut self.vteps, now, |vtep, value| vteps.write(*vtep, *value));
     }
 
     /// Removes peers that are gone.
     pub(super) fn sweep(&mut self, maps: &mut Maps, now: Instant) {
-        let Some(map) = peer_map(maps, self.family) else { return };
-        sweep(&mut self.peers, now, |index| map.remove(*index));
-        sweep(&mut self.vteps, now, |vtep| maps.vteps.remove(*vtep));
+        let (peers, vteps) = self.of(maps);
+        sweep(&mut self.peers, now, |index| peers.remove(*index));
+        sweep(&mut self.vteps, now, |vtep| vteps.remove(*vtep));
+    }
+
+    fn of<'a>(&self, maps: &'a mut Maps) -> (&'a mut PeerMap, &'a mut VtepMap) {
+        let peers = match self.family {
+            Family::V4 => &mut maps.peers,
+            Family::V6 => &mut maps.peers6,
+        };
+        (peers, &mut maps.vteps)
     }
 
     /// What the kernel refused.
@@ -70,13 +91,6 @@ impl PeerMaps {
     /// When the next refused entry is due.
     pub(super) fn next_retry(&self) -> Option<Instant> {
         self.peers.next_retry().into_iter().chain(self.vteps.next_retry()).min()
-    }
-}
-
-fn peer_map(maps: &mut Maps, family: Family) -> Option<&mut PeerMap> {
-    match family {
-        Family::V4 => Some(&mut maps.peers),
-        Family::V6 => None,
     }
 }
 
