@@ -2,14 +2,13 @@
 
 use std::net::IpAddr;
 
+use crate::VXLAN;
 use anyhow::{Result, ensure};
 use flannel_tests::{
     cluster::Cluster,
     load::iperf::tcp_stream,
     topology::{OFFLOAD, Stack, WIRE},
 };
-
-const VXLAN: &str = r#"{"Type":"vxlan"}"#;
 
 /// A stream from a pod of `a` to one of `c`, and whether the programs of `a` took part in it as they should.
 fn stream(cluster: &Cluster, mode: &str, address: IpAddr) -> Result<()> {
