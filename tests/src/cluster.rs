@@ -1,16 +1,11 @@
 //! A whole cluster on the standard topology: etcd, an agent and two pods on each of three nodes.
 
-use std::time::Duration;
-
 use anyhow::{Context as _, Result};
 
 use crate::{
-    Agent, AgentOptions, Etcd, Lab, Pod, eventually,
+    Agent, AgentOptions, Etcd, Lab, Pod,
     topology::{Stack, Three},
 };
-
-/// By then every node has every other as its peer.
-const PINGS: Duration = Duration::from_secs(20);
 
 /// The key of the network configuration.
 pub const CONFIG_KEY: &str = "/coreos.com/network/config";
@@ -77,9 +72,7 @@ impl Cluster {
     pub fn wait_connected(&self) -> Result<()> {
         for from in &self.pods {
             for to in self.pods.iter().filter(|to| to.name() != from.name()) {
-                for address in to.addresses() {
-                    eventually("pings", PINGS, || from.ping(*address))?;
-                }
+                to.addresses().iter().try_for_each(|address| from.wait_ping(*address))?;
             }
         }
         Ok(())

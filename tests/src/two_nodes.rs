@@ -60,12 +60,17 @@ impl TwoNodes {
 
     /// A ready agent on each node, each with the other as its peer.
     pub fn agents(&self) -> Result<[Agent; 2]> {
+        self.agents_with_peers(1)
+    }
+
+    /// A ready agent on each node, each with so many peers: the other, in every family.
+    pub fn agents_with_peers(&self, peers: usize) -> Result<[Agent; 2]> {
         let agents = [self.a.agent(self.options()?)?, self.b.agent(self.options()?)?];
         for agent in &agents {
             agent.wait_ready()?;
         }
         for agent in &agents {
-            agent.wait_peers(1)?;
+            agent.wait_peers(peers)?;
         }
         Ok(agents)
     }

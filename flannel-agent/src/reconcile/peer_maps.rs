@@ -9,10 +9,7 @@ use flannel_common::{
 
 use crate::{
     backend::PeerValue,
-    datapath::{
-        DatapathError, Maps,
-        maps::{PeerMap, VtepMap},
-    },
+    datapath::{DatapathError, Maps, maps::PeerMap},
     family::Family,
     reconcile::{status::Dirty, tracker::Tracker},
 };
@@ -44,13 +41,10 @@ impl PeerMaps {
     }
 
     /// Reads everything back from the maps.
-    pub(super) fn read_back(&mut self, maps: &Maps) -> Result<(), DatapathError> {
-        let peers = match self.family {
-            Family::V4 => &maps.peers,
-            Family::V6 => &maps.peers6,
-        };
-        let peers = peers.entries().map(|entry| entry.map(|(index, entry)| (index, value_of(entry))));
-        self.peers.found(peers.collect::<Result<_, _>>()?);
+    pub(super) fn read_back(&mut self, maps: &mut Maps) -> Result<(), DatapathError> {
+        let map = peer_map(maps, self.family);
+        let entries = map.entries().map(|entry| entry.map(|(index, entry)| (index, value_of(entry))));
+        self.peers.found(entries.collect::<Result<_, _>>()?);
         let of_family = |vtep: Addr| Family::of(IpAddr::from(vtep)) == self.family;
         let vteps = maps.vteps.entries().filter(|entry| entry.as_ref().map_or(true, |(vtep, _)| of_family(*vtep)));
         self.vteps.found(vteps.collect::<Result<_, _>>()?);
@@ -59,24 +53,16 @@ impl PeerMaps {
 
     /// Writes the peers that are new or changed.
     pub(super) fn upsert(&mut self, maps: &mut Maps, now: Instant) {
-        let (peers, vteps) = self.of(maps);
-        upsert(&mut self.peers, now, |index, value| peers.write(*index, value.entry, value.flags));
-        upsert(&mut self.vteps, now, |vtep, value| vteps.write(*vtep, *value));
+        let map = peer_map(maps, self.family);
+        upsert(&mut self.peers, now, |index, value| map.write(*index, value.entry, value.flags));
+        upsert(&mut self.vteps, now, |vtep, value| maps.vteps.write(*vtep, *value));
     }
 
     /// Removes peers that are gone.
     pub(super) fn sweep(&mut self, maps: &mut Maps, now: Instant) {
-        let (peers, vteps) = self.of(maps);
-        sweep(&mut self.peers, now, |index| peers.remove(*index));
-        sweep(&mut self.vteps, now, |vtep| vteps.remove(*vtep));
-    }
-
-    fn of<'a>(&self, maps: &'a mut Maps) -> (&'a mut PeerMap, &'a mut VtepMap) {
-        let peers = match self.family {
-            Family::V4 => &mut maps.peers,
-            Family::V6 => &mut maps.peers6,
-        };
-        (peers, &mut maps.vteps)
+        let map = peer_map(maps, self.family);
+        sweep(&mut self.peers, now, |index| map.remove(*index));
+        sweep(&mut self.vteps, now, |vtep| maps.vteps.remove(*vtep));
     }
 
     /// What the kernel refused.
@@ -91,6 +77,13 @@ impl PeerMaps {
     /// When the next refused entry is due.
     pub(super) fn next_retry(&self) -> Option<Instant> {
         self.peers.next_retry().into_iter().chain(self.vteps.next_retry()).min()
+    }
+}
+
+fn peer_map(maps: &mut Maps, family: Family) -> &mut PeerMap {
+    match family {
+        Family::V4 => &mut maps.peers,
+        Family::V6 => &mut maps.peers6,
     }
 }
 

@@ -22,7 +22,7 @@ fn neighbours_are_routed_to_and_others_are_refused() -> Result<()> {
         let cluster = Cluster::new("hostgw", stack, HOST_GW)?;
         let [a, b, c] = &cluster.pods;
         for address in b.addresses() {
-            eventually("pings", SOON, || a.ping(*address))?;
+            a.wait_ping(*address)?;
             let far = a.command(["ping", "-n", "-c", "1", "-W", "1", &c.ip().to_string()]).any_code().run()?;
             ensure!(far.code != 0, "{}", far.stdout);
         }

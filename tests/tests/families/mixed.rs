@@ -58,8 +58,8 @@ fn a_stock_node_gets_its_packets_from_the_kernel() -> Result<()> {
     let (ours, stocks) = (pair.a.add_pod("p1")?, pair.b.add_pod("p1")?);
     for mode in ["kernel", "encap"] {
         agent.set_mode(mode)?;
-        ours.ping(stocks.ip())?;
-        stocks.ping(ours.ip())?;
+        ours.wait_ping(stocks.ip())?;
+        stocks.wait_ping(ours.ip())?;
         for (from, to) in [(&ours, &stocks), (&stocks, &ours)] {
             let report = udp_stream(from, to, 1000, Duration::from_secs(1))?;
             assert_eq!((report.lost_count(), report.duplicated), (0, 0), "{mode}: {report:?}");
@@ -97,5 +97,28 @@ fn a_node_with_both_families_uses_what_each_peer_has() -> Result<()> {
     let status = agent.status()?;
     assert_eq!(status["rejected"], serde_json::json!([]), "{status}");
     ensure!(pair.etcd.list(LEASES)?.len() == 3);
+    Ok(())
+}
+
+/// What the programs have no room for in one family leaves them the other.
+#[test]
+fn a_network_too_large_for_the_programs_is_the_kernels_and_the_other_family_is_not() -> Result<()> {
+    let config = r#"{"EnableIPv6":true,"Network":"10.244.0.0/16","IPv6Network":"fd00:10::/32","IPv6SubnetLen":64,"Backend":{"Type":"vxlan"}}"#;
+    let pair = TwoNodes::with("large6", Stack::Dual, config)?;
+    let agents = pair.agents_with_peers(2)?;
+    let (near, far) = (pair.a.add_pod("p1")?, pair.b.add_pod("p1")?);
+    let agent = &agents[0];
+    for (address, way) in far.addresses().iter().zip(["tunnel", "kernel"]) {
+        let encapsulated = || agent.counted("to_tunnel", "encapsulated");
+        let before = encapsulated()?;
+        // The first packet shows the path.
+        near.wait_ping(*address)?;
+        near.ping(*address)?;
+        assert_eq!(encapsulated()? > before, way == "tunnel", "{address}");
+        let peer = agent.peer_status(if address.is_ipv4() { "192.168.1.12" } else { "2001:db8:1::12" })?;
+        assert_eq!(peer["way"], way, "{peer}");
+    }
+    let reason = agent.peer_status("2001:db8:1::12")?["reason"].clone();
+    assert_eq!(reason, "its network has 4294967296 subnets; the peer map holds 131072 at most");
     Ok(())
 }
