@@ -6,12 +6,20 @@ use anyhow::Context as _;
 use clap::Args;
 use flannel_common::peer::Word;
 
-use super::{Output, PinOptions, StateOptions, json, table};
+use super::{
+    Output, PinOptions, StateOptions, json,
+    maps::{PinnedPeer, pinned_peers},
+    table,
+};
 use crate::{
-    datapath::{Maps, policy::Source},
+    datapath::{
+        DatapathError, PinRoot,
+        maps::{ConfigMap, ModeMap},
+        policy::Source,
+    },
     observe::{
         socket::ask_status,
-        status::{LeaseStatus, ModeStatus, PeerStatus, Status, StoreStatus},
+        status::{InterfaceStatus, LeaseStatus, ModeStatus, PeerStatus, Status, StoreStatus},
     },
 };
 
@@ -45,19 +53,20 @@ pub(super) async fn run(options: &StatusOptions) -> anyhow::Result<String> {
 /// The status without an agent.
 fn from_pins(options: &StatusOptions) -> anyhow::Result<Status> {
     let pins = options.pins.root();
-    let maps = match Maps::open(&pins) {
-        Ok(maps) => Some(maps),
+    let mode = match ModeMap::open(&pins) {
+        Ok(mode) => Some(mode),
         Err(error) if error.is_absent() => None,
         Err(error) => return Err(error.into()),
     };
     let root = pins.root().display();
-    let stage = match maps {
+    let stage = match mode {
         Some(_) => "no agent is running; this is what its pins still tell".to_owned(),
         None => format!(
             "no agent is running, and nothing is pinned below {root}: it never ran here, ran without eBPF, or was cleaned up"
         ),
     };
-    let word = maps.as_ref().map(|maps| maps.mode.get()).transpose()?.unwrap_or_default();
+    let peers = if mode.is_some() { peers_of(&pins)? } else { Vec::new() };
+    let word = mode.map(|mode| mode.get()).transpose()?.unwrap_or_default();
     let mode = ModeStatus {
         effective: word.mode().to_string(),
         wanted: word.choice().unwrap_or(word.mode()).to_string(),
@@ -65,29 +74,26 @@ fn from_pins(options: &StatusOptions) -> anyhow::Result<Status> {
         reason: None,
         attach: None,
     };
-    let peers = maps.as_ref().map(pinned_peers).transpose()?.unwrap_or_default();
     Ok(Status { peers, ..Status::without_agent(&stage, mode) })
 }
 
-fn pinned_peers(maps: &Maps) -> anyhow::Result<Vec<PeerStatus>> {
-    let family = maps.config.get()?.v4;
-    let mut peers = Vec::new();
-    for entry in maps.peers.entries() {
-        let (index, entry) = entry?;
+fn peers_of(pins: &PinRoot) -> Result<Vec<PeerStatus>, DatapathError> {
+    let config = ConfigMap::open(pins)?.get()?;
+    let status = |PinnedPeer { subnet, entry, .. }| {
         let way = match entry.word {
             word if word.has(Word::DIRECT) => "direct",
             word if word.has(Word::PLAIN) => "tunnel",
             _ => "kernel",
         };
-        peers.push(PeerStatus {
-            subnet: super::maps::subnet(&family, index),
+        PeerStatus {
+            subnet,
             public_ip: entry.vtep.to_string(),
             vtep_mac: entry.mac.to_string(),
             way: way.to_owned(),
             reason: None,
-        });
-    }
-    Ok(peers)
+        }
+    };
+    Ok(pinned_peers(pins, &config)?.into_iter().map(status).collect())
 }
 
 fn text(status: &Status) -> String {
@@ -123,22 +129,40 @@ fn summary(status: &Status) -> Vec<(&'static str, String)> {
         ("ready", if status.ready { "yes" } else { "no" }.to_owned()),
         ("mode", mode(&status.mode)),
     ];
-    lines.extend(
-        status
-            .lease
-            .as_ref()
-            .map(|lease| ("lease", format!("{} at {}, {}", lease.subnet, lease.public_ip, tenure(lease)))),
-    );
+    lines.extend(status.lease.as_ref().map(|status| ("lease", lease(status))));
     lines.extend(
         status.store.as_ref().map(|store| ("store", format!("{}, {}", store.endpoints.join(","), sync(store)))),
     );
-    lines.extend(status.interface.as_ref().map(|interface| {
-        ("interface", format!("{} {}, reached at {}", interface.name, interface.address, interface.public_ip))
-    }));
-    lines.extend(status.device.as_ref().map(|device| {
+    lines.extend(status.interface.as_ref().map(|status| ("interface", interface(status))));
+    lines.extend(status.devices.iter().map(|device| {
         ("device", format!("{} (index {}) {}, MTU {}", device.name, device.index, device.mac, device.mtu))
     }));
     lines
+}
+
+fn lease(status: &LeaseStatus) -> String {
+    let LeaseStatus { subnet, public_ip, ipv6_subnet, public_ipv6, .. } = status;
+    let second = second(subnet, ipv6_subnet.as_ref(), public_ipv6.as_ref(), |subnet, at| format!(", {subnet} at {at}"));
+    format!("{subnet} at {public_ip}{second}, {}", tenure(status))
+}
+
+fn interface(status: &InterfaceStatus) -> String {
+    let InterfaceStatus { name, address, public_ip, ipv6_address, public_ipv6 } = status;
+    let second = second(address, ipv6_address.as_ref(), public_ipv6.as_ref(), |address, public| {
+        format!("; {address}, reached at {public}")
+    });
+    format!("{name} {address}, reached at {public_ip}{second}")
+}
+
+/// What is said of IPv6 where IPv4 came first.
+fn second(
+    first: &str,
+    ours: Option<&String>,
+    public: Option<&String>,
+    text: impl FnOnce(&str, &str) -> String,
+) -> String {
+    let ipv6 = ours.zip(public).filter(|(ours, _)| *ours != first);
+    ipv6.map(|(ours, public)| text(ours, public)).unwrap_or_default()
 }
 
 /// How long the lease is ours.
@@ -202,6 +226,8 @@ mod tests {
         let lease = |held, expires_at, assigned| LeaseStatus {
             subnet: "10.5.1.0/24".to_owned(),
             public_ip: "192.0.2.1".to_owned(),
+            ipv6_subnet: None,
+            public_ipv6: None,
             held,
             expires_at,
             assigned,
@@ -210,6 +236,23 @@ mod tests {
         assert_eq!(tenure(&lease(true, None, false)), "reserved");
         assert_eq!(tenure(&lease(true, None, true)), "assigned to the node");
         assert_eq!(tenure(&lease(false, None, true)), "lost, acquiring again");
+    }
+
+    #[test]
+    fn ipv6_is_told_once() {
+        let lease = |subnet: &str, public_ip: &str| LeaseStatus {
+            subnet: subnet.to_owned(),
+            public_ip: public_ip.to_owned(),
+            ipv6_subnet: Some("fd00:5:1::/64".to_owned()),
+            public_ipv6: Some("2001:db8::1".to_owned()),
+            held: true,
+            expires_at: None,
+            assigned: false,
+        };
+        let dual = super::lease(&lease("10.5.1.0/24", "192.0.2.1"));
+        assert_eq!(dual, "10.5.1.0/24 at 192.0.2.1, fd00:5:1::/64 at 2001:db8::1, reserved");
+        let alone = super::lease(&lease("fd00:5:1::/64", "2001:db8::1"));
+        assert_eq!(alone, "fd00:5:1::/64 at 2001:db8::1, reserved");
     }
 
     #[test]
