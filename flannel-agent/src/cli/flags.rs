@@ -72,6 +72,7 @@ pub(super) const FLAGS: &[Flag] = &[
     built("state-dir", Text),
     built("bpf-pin-root", Text),
     built("datapath", Text),
+    built("nexthops-from", Int),
     built("attach", Text),
     unbuilt("ip-masq-fully-random-disable", Bool, "false"),
     unbuilt("iptables-resync", Int, "5"),
