@@ -12,4 +12,5 @@ pub mod netlink;
 pub mod observe;
 pub mod reconcile;
 pub mod subnet;
+pub mod traffic;
 pub mod underlay;
