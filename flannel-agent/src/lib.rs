@@ -4,6 +4,7 @@ pub mod agent;
 pub mod backend;
 pub mod cleanup;
 pub mod cli;
+pub mod clock;
 pub mod config;
 pub mod datapath;
 pub mod family;

@@ -22,8 +22,10 @@ fn main() -> ExitCode {
     }
 }
 
+/// On one thread: the work is one loop and what feeds it, and to wake another thread for each of the kernel's thousands of
+/// answers would cost as much as the answers.
 fn run(work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
-    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?.block_on(work)
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)
 }
 
 /// Prints to standard output. A reader that has gone away is no error: it has seen enough.

@@ -1,8 +1,12 @@
 //! Leases written into etcd by hand, as a stock node writes them.
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
+use etcd_client::{Txn, TxnOp};
 
 use crate::{Etcd, cluster::LEASES};
+
+/// Leases in one transaction; etcd takes 128 operations.
+const BATCH: usize = 100;
 
 /// The lease of a node that runs no agent of ours.
 #[derive(Clone, Debug)]
@@ -43,22 +47,27 @@ impl HandLease {
 impl Etcd {
     /// Writes many leases over one connection, without a lifetime.
     pub fn put_leases(&self, leases: &[HandLease]) -> Result<()> {
+        self.in_batches(leases, |lease| TxnOp::put(lease.key(), lease.value(), None))
+    }
+
+    /// Deletes many leases over one connection.
+    pub fn delete_leases(&self, leases: &[HandLease]) -> Result<()> {
+        self.in_batches(leases, |lease| TxnOp::delete(lease.key(), None))
+    }
+
+    fn in_batches(&self, leases: &[HandLease], operation: impl Fn(&HandLease) -> TxnOp + Sync) -> Result<()> {
         self.client(async |client| {
-            for lease in leases {
-                client.put(lease.key(), lease.value(), None).await?;
+            for batch in leases.chunks(BATCH) {
+                client.txn(Txn::new().and_then(batch.iter().map(&operation).collect::<Vec<_>>())).await?;
             }
             Ok(())
         })
     }
 
-    /// Deletes many leases over one connection.
-    pub fn delete_leases(&self, leases: &[HandLease]) -> Result<()> {
-        self.client(async |client| {
-            for lease in leases {
-                client.delete(lease.key(), None).await?;
-            }
-            Ok(())
-        })
+    /// How often a key was written since it was made.
+    pub fn version(&self, key: &str) -> Result<i64> {
+        let found = self.client(async |client| client.get(key, None).await)?;
+        found.kvs().first().map(etcd_client::KeyValue::version).with_context(|| format!("{key} is gone"))
     }
 
     /// Revokes the etcd lease a key hangs on, as its end or `etcdctl lease revoke` does.

@@ -10,6 +10,7 @@
 //! other kernels.
 
 pub mod agent;
+pub mod asleep;
 pub mod bench;
 pub mod child;
 pub mod cluster;
@@ -41,6 +42,7 @@ pub mod wait;
 pub mod wire;
 
 pub use agent::{Agent, AgentOptions};
+pub use asleep::Clocks;
 pub use child::ChildGuard;
 pub use etcd::Etcd;
 pub use host::{Host, Output};

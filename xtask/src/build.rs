@@ -1,4 +1,4 @@
-//! Builds the BPF object and, around it, the agent.
+//! Builds the BPF object and, around it, the agent; and the CNI plugin.
 //!
 //! The object is built first, with its own toolchain, into a target directory of its own; the agent's build
 //! script takes it from `FLANNEL_BPF_OBJECT`. Without that variable the agent gets a stub in its place.
@@ -24,9 +24,9 @@ pub(crate) const BPF_TARGET: &str =
 /// What to build beside the BPF object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Parts {
-    /// The agent's programs.
+    /// The agent's programs and the CNI plugin.
     Agent,
-    /// The agent's programs, the demo and the bench.
+    /// The same, the demo and the bench.
     AgentAndLab,
 }
 
@@ -43,9 +43,11 @@ impl Built {
         self.release.join(name)
     }
 
-    /// Tells a command where the agent and its BPF object are (`FLANNEL_AGENT`, `FLANNEL_BPF_OBJECT`).
+    /// Tells a command where the agent, the CNI plugin and the BPF object are (`FLANNEL_AGENT`, `FLANNEL_CNI`,
+    /// `FLANNEL_BPF_OBJECT`).
     pub(crate) fn announce(&self, command: &mut Command) {
         command.env("FLANNEL_AGENT", self.program("flannel-agent"));
+        command.env("FLANNEL_CNI", self.program("flannel"));
         announce_object(command, self.object.as_deref());
     }
 }
@@ -74,15 +76,17 @@ pub(crate) fn build(workspace: &Workspace, bpf: Option<Bpf<'_>>, parts: Parts) -
     let object = bpf.map(|bpf| build_object(workspace, bpf)).transpose()?;
     let started = Instant::now();
     let mut cargo = workspace.cargo();
-    cargo.args(["build", "--release", "--bins", "--package=flannel-agent"]).args(workspace::locked());
+    cargo.args(["build", "--release", "--bins", "--package=flannel-agent", "--package=flannel-cni"]).args(workspace::locked());
     if parts == Parts::AgentAndLab {
         cargo.arg("--package=flannel-tests");
     }
     announce_object(&mut cargo, object.as_deref());
-    println!("build: the agent{}", if object.is_some() { "" } else { ", without BPF programs" });
+    println!("build: the agent{} and the CNI plugin", if object.is_some() { "" } else { ", without BPF programs" });
     workspace::run(&mut cargo, "the agent's build")?;
     let built = Built { object, release: workspace.target().join("release") };
-    println!("build: {} ({:.1} s)", built.program("flannel-agent").display(), started.elapsed().as_secs_f32());
+    for name in ["flannel-agent", "flannel"] {
+        println!("build: {} ({:.1} s)", built.program(name).display(), started.elapsed().as_secs_f32());
+    }
     Ok(built)
 }
 

@@ -20,10 +20,10 @@ pub(crate) struct Options {
 pub(crate) enum Verb {
     /// Install everything any other verb needs (each verb also does this for itself)
     Setup,
-    /// Build the BPF object and, around it, the agent in release mode
+    /// Build the BPF object and, around it, the agent in release mode; and the CNI plugin
     ///
-    /// The result is target/release/flannel-agent. Installed or linked under the name `flanneld`, the same
-    /// program takes flanneld's command line.
+    /// The result is target/release/flannel-agent and the CNI plugin beside it, `flannel`. Installed or linked under
+    /// the name `flanneld`, the agent takes flanneld's command line.
     Build {
         /// Build the agent without its BPF programs; it then runs in kernel mode only
         #[arg(long)]

@@ -13,12 +13,12 @@ use tokio::{
 };
 
 use crate::{
-    agent::{external::Chosen, start::Started, sysctl},
+    agent::{external::Chosen, start::Started, store::Store, sysctl},
     datapath::policy::{Decision, Wishes},
     netlink::KernelEvent,
     observe::{pulse::Pulse, status::Status},
     reconcile::{Cluster, chain},
-    subnet::{LostCause, OwnLease, Rejected, Resolved, StoreEvent, SubnetEnv},
+    subnet::{OwnLease, Rejected, Resolved, StoreEvent, SubnetEnv},
 };
 
 /// Between beats of the heart; the programs wait a minute.
@@ -29,14 +29,6 @@ const RESYNC: Duration = Duration::from_secs(30);
 const SYSCTLS: Duration = Duration::from_secs(5);
 /// Before another try when a whole reconciliation did not go through.
 const RETRY: Duration = Duration::from_secs(1);
-
-/// The store, as the loop sees it.
-#[derive(Debug, Default)]
-pub(super) struct Store {
-    pub(super) seen: bool,
-    pub(super) trouble: Option<String>,
-    pub(super) lost: Option<LostCause>,
-}
 
 /// What changes while the agent runs, beside the reconciler.
 pub(super) struct Running {
@@ -56,7 +48,7 @@ impl Started {
         let decision = Wishes::default().decide(false);
         let mut running = Running {
             node: self,
-            store: Store::default(),
+            store: Store::new(),
             decision,
             rejected: Vec::new(),
             applied: false,
@@ -148,28 +140,14 @@ impl Running {
     }
 
     fn take_in(&mut self, event: StoreEvent) -> bool {
-        match &event {
-            StoreEvent::InSync { .. } => {
-                self.store.seen = true;
-                self.store.recovered();
-            }
-            StoreEvent::Resumed => self.store.recovered(),
-            StoreEvent::OutOfSync { reason } => {
-                tracing::warn!(reason, "the store is out of reach; peers stay as they are");
-                self.store.trouble = Some(reason.clone());
-            }
-            StoreEvent::OwnLease(own) => self.hold(own.clone()),
-            StoreEvent::OwnLeaseLost { key, cause } => {
-                tracing::error!(lease = %key, ?cause, "our lease is lost; acquiring again");
-                self.store.lost = Some(*cause);
-            }
-            StoreEvent::Put(_) | StoreEvent::Delete { .. } => {}
+        self.store.take_in(&event);
+        if let StoreEvent::OwnLease(own) = &event {
+            self.hold(own.clone());
         }
         self.node.leases.apply(event)
     }
 
     fn hold(&mut self, own: OwnLease) {
-        self.store.lost = None;
         match own.key.v4 {
             Some(subnet) if subnet != self.node.subnet => {
                 tracing::warn!(from = %self.node.subnet, to = %subnet, "our subnet changed; pods keep addresses of the old one until they are made anew");
@@ -185,7 +163,7 @@ impl Running {
         self.follow_interface().await;
         let Resolved { peers, rejected } = self.node.leases.resolve();
         self.reject(rejected);
-        let cluster = Cluster { subnet: self.node.subnet, peers, in_sync: self.store.seen };
+        let cluster = Cluster { subnet: self.node.subnet, peers, in_sync: self.store.is_seen() };
         self.node.reconciler.apply(&cluster).await;
         self.follow_mode();
         self.applied = self.error().is_none();
@@ -249,7 +227,8 @@ impl Running {
         {
             tracing::warn!(error = chain(&error), "cannot beat; the programs will leave packets to the kernel");
         }
-        if self.decision == before { Then::Rest } else { Then::Tell }
+        let lapsed = self.store.look_at_clock(&self.node.own);
+        if self.decision != before || lapsed { Then::Tell } else { Then::Rest }
     }
 
     /// Puts the mode in force that is asked for; the operator may have asked for another since.
@@ -284,8 +263,8 @@ impl Running {
 
     /// Packets flow, and would go on flowing.
     pub(super) fn ready(&self) -> bool {
-        let in_sync = self.store.seen && self.store.trouble.is_none();
-        self.applied && self.written.is_some() && in_sync && self.store.lost.is_none()
+        let held = self.store.is_in_sync() && self.store.grants(&self.node.own);
+        self.applied && self.written.is_some() && held
     }
 
     /// Whether mode and programs are as asked for.
@@ -295,13 +274,5 @@ impl Running {
             return (decision.wanted != Mode::Kernel).then(|| reason.clone());
         }
         (decision.mode != decision.wanted).then(|| format!("this version has no mode {}", decision.wanted))
-    }
-}
-
-impl Store {
-    fn recovered(&mut self) {
-        if self.trouble.take().is_some() {
-            tracing::info!("the store is back");
-        }
     }
 }

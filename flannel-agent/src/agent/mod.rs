@@ -10,6 +10,7 @@ pub mod privileges;
 mod report;
 mod start;
 pub mod state_dir;
+mod store;
 mod sysctl;
 
 use anyhow::Context as _;

@@ -1,11 +1,9 @@
 //! The status document, from what the agent knows.
 
-use std::time::SystemTime;
-
 use tokio::sync::watch;
 
 use crate::{
-    agent::main_loop::Running,
+    agent::{main_loop::Running, store::unix},
     backend::vxlan::{PeerWay, Way},
     cli::RunOptions,
     datapath::policy::Wishes,
@@ -27,7 +25,7 @@ impl Status {
             attach: None,
         };
         let endpoints = options.kube.as_ref().map_or(options.etcd.endpoints.clone(), |kube| vec![kube.api()]);
-        let store = StoreStatus { endpoints, in_sync: false, reason: None };
+        let store = StoreStatus { endpoints, in_sync: false, reason: None, since: None, last_change: None };
         Self { pid: Some(std::process::id()), store: Some(store), ..Self::without_agent("starting", mode) }
     }
 }
@@ -48,11 +46,7 @@ impl Running {
             stage: if ready { "running" } else { "reconciling" }.to_owned(),
             mode: self.mode(),
             lease: Some(self.lease()),
-            store: last.store.as_ref().map(|store| StoreStatus {
-                endpoints: store.endpoints.clone(),
-                in_sync: self.store.seen && self.store.trouble.is_none(),
-                reason: self.store.trouble.clone(),
-            }),
+            store: last.store.as_ref().map(|store| self.store.status(store.endpoints.clone())),
             interface: Some(self.interface()),
             device: self.device(),
             peers: self.node.reconciler.ways().iter().map(peer).collect(),
@@ -74,12 +68,12 @@ impl Running {
     }
 
     fn lease(&self) -> LeaseStatus {
-        let unix = |time: SystemTime| time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
         LeaseStatus {
             subnet: self.node.subnet.to_string(),
             public_ip: self.node.setup.external.public.to_string(),
-            held: self.store.lost.is_none(),
+            held: self.store.grants(&self.node.own),
             expires_at: self.node.own.expires_at.map(unix),
+            assigned: self.node.assigned,
         }
     }
 

@@ -42,6 +42,8 @@ pub(super) struct Started {
     pub(super) attrs: watch::Sender<LeaseAttrs>,
     pub(super) leases: LeaseSet,
     pub(super) own: OwnLease,
+    /// Whether the store assigned our subnet for good.
+    pub(super) assigned: bool,
     pub(super) subnet: Ipv4Net,
     pub(super) setup: Setup,
     pub(super) subnet_file: PathBuf,
@@ -79,9 +81,7 @@ async fn start_with<M: SubnetManager>(
     let BackendConfig::Vxlan(vxlan) = config.backend.clone() else {
         bail!("this version does not serve the backend {}", config.backend.type_name())
     };
-    let Some(family) = config.ipv4 else {
-        bail!("the network configuration enables no address family this version serves")
-    };
+    let (Some(family), None) = (config.ipv4, config.ipv6) else { bail!("this version serves IPv4 alone") };
 
     stage("asking what the store remembers of this node");
     let hints = wait_for_hints(&mut manager).await;
@@ -122,6 +122,7 @@ async fn start_with<M: SubnetManager>(
         attrs,
         leases,
         own,
+        assigned: M::ASSIGNS_SUBNETS,
         subnet,
         setup,
         subnet_file: options.subnet_file.clone(),

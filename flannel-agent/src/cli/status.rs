@@ -11,7 +11,7 @@ use crate::{
     datapath::{Maps, policy::Source},
     observe::{
         socket::ask_status,
-        status::{ModeStatus, PeerStatus, Status},
+        status::{LeaseStatus, ModeStatus, PeerStatus, Status, StoreStatus},
     },
 };
 
@@ -123,21 +123,15 @@ fn summary(status: &Status) -> Vec<(&'static str, String)> {
         ("ready", if status.ready { "yes" } else { "no" }.to_owned()),
         ("mode", mode(&status.mode)),
     ];
-    lines.extend(status.lease.as_ref().map(|lease| {
-        let until = lease
-            .expires_at
-            .map_or("reserved".to_owned(), |at| format!("expires in {} s unless renewed", seconds_left(at)));
-        let held = if lease.held { until } else { "lost, acquiring again".to_owned() };
-        ("lease", format!("{} at {}, {held}", lease.subnet, lease.public_ip))
-    }));
-    lines.extend(status.store.as_ref().map(|store| {
-        let state = match (&store.reason, store.in_sync) {
-            (Some(reason), _) => format!("out of reach: {reason}"),
-            (None, true) => "in sync".to_owned(),
-            (None, false) => "not seen yet".to_owned(),
-        };
-        ("store", format!("{}, {state}", store.endpoints.join(",")))
-    }));
+    lines.extend(
+        status
+            .lease
+            .as_ref()
+            .map(|lease| ("lease", format!("{} at {}, {}", lease.subnet, lease.public_ip, tenure(lease)))),
+    );
+    lines.extend(
+        status.store.as_ref().map(|store| ("store", format!("{}, {}", store.endpoints.join(","), sync(store)))),
+    );
     lines.extend(status.interface.as_ref().map(|interface| {
         ("interface", format!("{} {}, reached at {}", interface.name, interface.address, interface.public_ip))
     }));
@@ -147,9 +141,31 @@ fn summary(status: &Status) -> Vec<(&'static str, String)> {
     lines
 }
 
-fn seconds_left(unix: u64) -> u64 {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    unix.saturating_sub(now.as_secs())
+/// How long the lease is ours.
+fn tenure(lease: &LeaseStatus) -> String {
+    match lease.expires_at {
+        _ if !lease.held => "lost, acquiring again".to_owned(),
+        Some(at) => format!("expires in {} s unless renewed", at.saturating_sub(now())),
+        None if lease.assigned => "assigned to the node".to_owned(),
+        None => "reserved".to_owned(),
+    }
+}
+
+/// Whether the store's changes arrive, since when, and when one last did.
+fn sync(store: &StoreStatus) -> String {
+    let ago = |at: u64| now().saturating_sub(at);
+    let since = store.since.map(|at| format!(" for {} s", ago(at))).unwrap_or_default();
+    let last = store.last_change.map(|at| format!(", last change {} s ago", ago(at))).unwrap_or_default();
+    match (&store.reason, store.in_sync) {
+        (Some(reason), _) => format!("out of reach{since}{last}: {reason}"),
+        (None, true) => format!("in sync{since}{last}"),
+        (None, false) => format!("not seen yet{since}"),
+    }
+}
+
+/// Seconds since 1970 UTC.
+fn now() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
 fn mode(mode: &ModeStatus) -> String {
@@ -175,4 +191,40 @@ fn peers(peers: &[PeerStatus]) -> String {
         })
         .collect();
     table::render(["SUBNET", "PUBLIC-IP", "VTEP-MAC", "WAY", "WHY"], &rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_is_ours_until_it_expires_or_for_good() {
+        let lease = |held, expires_at, assigned| LeaseStatus {
+            subnet: "10.5.1.0/24".to_owned(),
+            public_ip: "192.0.2.1".to_owned(),
+            held,
+            expires_at,
+            assigned,
+        };
+        assert!(tenure(&lease(true, Some(now() + 100), false)).starts_with("expires in "));
+        assert_eq!(tenure(&lease(true, None, false)), "reserved");
+        assert_eq!(tenure(&lease(true, None, true)), "assigned to the node");
+        assert_eq!(tenure(&lease(false, None, true)), "lost, acquiring again");
+    }
+
+    #[test]
+    fn the_store_is_told_with_its_times() {
+        let store = |in_sync, reason: Option<&str>, since, last_change| StoreStatus {
+            endpoints: Vec::new(),
+            in_sync,
+            reason: reason.map(str::to_owned),
+            since,
+            last_change,
+        };
+        // In the future, because time goes on while we test.
+        let soon = Some(now() + 100);
+        assert_eq!(sync(&store(true, None, soon, soon)), "in sync for 0 s, last change 0 s ago");
+        assert_eq!(sync(&store(false, Some("why"), soon, None)), "out of reach for 0 s: why");
+        assert_eq!(sync(&store(false, None, None, None)), "not seen yet");
+    }
 }

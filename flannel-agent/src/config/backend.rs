@@ -7,9 +7,10 @@ use flannel_common::mode::Mode;
 
 use super::{
     ConfigWarning,
-    error::{ConfigError, Result},
+    error::{ConfigMistake, Result},
+    findings::Findings,
     gojson::Fields,
-    unknown_keys,
+    warning::unknown_keys,
 };
 
 /// The UDP port of the Linux vxlan device, which flannel keeps (IANA's 4789 is not it).
@@ -20,10 +21,26 @@ pub const DEFAULT_VNI: u32 = 1;
 const MAX_VNI: u32 = 0x00ff_ffff;
 /// Below, the tunnel device could not carry IPv4's minimum of 68 bytes after 50 of overhead.
 const MIN_MTU: u16 = 118;
-const OTHER_BACKENDS: &[&str] = &["host-gw", "udp", "wireguard", "ipip", "ipsec", "alloc", "extension", "tencent-vpc"];
+/// Below, the kernel takes IPv6 off the tunnel device: its minimum is 1280 bytes, and the overhead is 70.
+const MIN_MTU_V6: u16 = 1350;
+/// The types we have, for people.
+const BUILT: &str = "\"vxlan\", \"host-gw\" or \"alloc\"";
 const WINDOWS_KEYS: &[&str] = &["Name", "MacPrefix"];
-const KEYS: &[&str] =
-    &["Type", "VNI", "Port", "MTU", "GBP", "Learning", "DirectRouting", "Datapath", "Name", "MacPrefix"];
+/// Keys that mean the same whatever the backend.
+const COMMON_KEYS: &[&str] = &["Type", "Datapath", "Name", "MacPrefix"];
+const VXLAN_KEYS: &[&str] = &["VNI", "Port", "MTU", "GBP", "Learning", "DirectRouting"];
+
+/// What to write instead of flannel's other backends.
+const OTHER_BACKENDS: &[(&str, &str)] = &[
+    ("udp", VXLAN_INSTEAD),
+    ("ipip", VXLAN_INSTEAD),
+    ("wireguard", UNENCRYPTED_INSTEAD),
+    ("ipsec", UNENCRYPTED_INSTEAD),
+    ("extension", "write \"Type\": \"vxlan\", or \"alloc\" to leave packets to somebody else"),
+    ("tencent-vpc", "write \"Type\": \"alloc\" and set the routes of the VPC, or \"vxlan\""),
+];
+const VXLAN_INSTEAD: &str = "write \"Type\": \"vxlan\", or \"host-gw\" where all nodes share a link";
+const UNENCRYPTED_INSTEAD: &str = "write \"Type\": \"vxlan\", which does not encrypt";
 
 /// How packets travel between the nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,61 +82,110 @@ pub struct VxlanConfig {
     pub direct_routing: bool,
 }
 
-/// Reads `Backend` from the top-level object; the second value is `Backend.Datapath`.
-pub(super) fn parse(config: &Fields, warnings: &mut Vec<ConfigWarning>) -> Result<(BackendConfig, Option<Mode>)> {
+/// Reads `Backend` from the top-level object; the second value is `Backend.Datapath`. `None` only after a mistake.
+pub(super) fn parse(config: &Fields, ipv6: bool, findings: &mut Findings) -> Option<(BackendConfig, Option<Mode>)> {
+    let fields = findings.keep(parse_object(config))?;
+    let name = findings.keep(parse_type(&fields))?;
+    let (backend, keys) = match name {
+        Name::Vxlan => (parse_vxlan(&fields, ipv6, findings).map(BackendConfig::Vxlan), VXLAN_KEYS),
+        Name::HostGw => (Some(BackendConfig::HostGw), &[][..]),
+        Name::Alloc => (Some(BackendConfig::Alloc), &[][..]),
+    };
+    findings.warn(unknown_keys("Backend", &fields, &[COMMON_KEYS, keys].concat()));
+    let windows = WINDOWS_KEYS.iter().filter(|key| fields.raw(key).is_some());
+    findings.warn(windows.map(|key| ConfigWarning::WindowsOnly { key }));
+    let datapath = match name {
+        Name::Vxlan => findings.keep(parse_datapath(&fields))?,
+        Name::HostGw | Name::Alloc => {
+            let set = fields.raw("Datapath").is_some();
+            findings.warn(set.then_some(ConfigWarning::NoTunnel { backend: name.as_written() }));
+            None
+        }
+    };
+    Some((backend?, datapath))
+}
+
+fn parse_object(config: &Fields) -> Result<Fields> {
     let Some(raw) = config.raw("Backend") else {
         let instead = "flannel reads an absent Backend as udp: write \"Backend\": {\"Type\": \"vxlan\"}";
-        return Err(ConfigError::NotBuilt { key: "Backend", value: "udp".to_owned(), instead });
+        return Err(ConfigMistake::NotBuilt { key: "Backend", value: "udp".to_owned(), instead });
     };
     if raw.get() == "null" {
-        return Err(ConfigError::NoBackendType);
+        return Err(ConfigMistake::NoBackendType);
     }
-    let fields = Fields::parse(raw.get()).map_err(|_mismatch| config.bad_value("Backend", "an object"))?;
-    check_type(fields.expect::<String>("Type", "the name of a backend")?.as_deref())?;
-    warnings.extend(unknown_keys("Backend", &fields, KEYS));
-    let windows = WINDOWS_KEYS.iter().filter(|key| fields.raw(key).is_some());
-    warnings.extend(windows.map(|key| ConfigWarning::WindowsOnly { key }));
-    Ok((BackendConfig::Vxlan(parse_vxlan(&fields)?), parse_datapath(&fields)?))
+    Fields::parse(raw.get()).map_err(|_mismatch| config.bad_value("Backend", "an object"))
 }
 
-fn check_type(name: Option<&str>) -> Result<()> {
-    let Some(name) = name.filter(|name| !name.is_empty()) else { return Err(ConfigError::NoBackendType) };
-    match name.to_lowercase() {
-        vxlan if vxlan == "vxlan" => Ok(()),
-        other if OTHER_BACKENDS.contains(&other.as_str()) => {
-            Err(ConfigError::NotBuilt { key: "Backend.Type", value: other, instead: "write \"Type\": \"vxlan\"" })
+/// `Backend.Type`, of those we have.
+#[derive(Clone, Copy)]
+enum Name {
+    Vxlan,
+    HostGw,
+    Alloc,
+}
+
+impl Name {
+    const fn as_written(self) -> &'static str {
+        match self {
+            Self::Vxlan => "vxlan",
+            Self::HostGw => "host-gw",
+            Self::Alloc => "alloc",
         }
-        _ => Err(ConfigError::UnknownBackend { name: name.to_owned(), others: OTHER_BACKENDS.join(", ") }),
     }
 }
 
-fn parse_vxlan(fields: &Fields) -> Result<VxlanConfig> {
-    let vni_range = "a VNI of 24 bits, 0..=16777215";
-    let vni = fields.expect::<u32>("VNI", vni_range)?.unwrap_or(DEFAULT_VNI);
-    if vni > MAX_VNI {
-        return Err(fields.bad_value("VNI", vni_range));
+fn parse_type(fields: &Fields) -> Result<Name> {
+    let name = fields.expect::<String>("Type", "the name of a backend")?.unwrap_or_default();
+    if name.is_empty() {
+        return Err(ConfigMistake::NoBackendType);
     }
-    let mtu_range = "a number of bytes, 118..=65535, or 0 for the external interface's MTU";
-    let mtu = fields.expect::<u16>("MTU", mtu_range)?.filter(|mtu| *mtu != 0);
-    if mtu.is_some_and(|mtu| mtu < MIN_MTU) {
-        return Err(fields.bad_value("MTU", mtu_range));
+    let lower = name.to_lowercase();
+    if let Some(name) = [Name::Vxlan, Name::HostGw, Name::Alloc].into_iter().find(|name| name.as_written() == lower) {
+        return Ok(name);
     }
-    let port = fields.expect::<u16>("Port", "a UDP port, 0..=65535")?.filter(|port| *port != 0);
-    Ok(VxlanConfig {
-        vni,
-        port: port.unwrap_or(DEFAULT_PORT),
-        mtu,
-        gbp: fields.flag("GBP", false)?,
-        learning: fields.flag("Learning", false)?,
-        direct_routing: fields.flag("DirectRouting", false)?,
+    match OTHER_BACKENDS.iter().find(|(other, _)| *other == lower) {
+        Some((_, instead)) => Err(ConfigMistake::NotBuilt { key: "Backend.Type", value: lower, instead }),
+        None => Err(ConfigMistake::UnknownBackend { name, built: BUILT }),
+    }
+}
+
+fn parse_vxlan(fields: &Fields, ipv6: bool, findings: &mut Findings) -> Option<VxlanConfig> {
+    let vni = findings.keep(parse_vni(fields));
+    let port = findings.keep(fields.expect::<u16>("Port", "a UDP port, 0..=65535"));
+    let mtu = findings.keep(parse_mtu(fields, ipv6));
+    let [gbp, learning, direct_routing] =
+        ["GBP", "Learning", "DirectRouting"].map(|key| findings.keep(fields.flag(key, false)));
+    Some(VxlanConfig {
+        vni: vni?,
+        port: port?.filter(|port| *port != 0).unwrap_or(DEFAULT_PORT),
+        mtu: mtu?,
+        gbp: gbp?,
+        learning: learning?,
+        direct_routing: direct_routing?,
     })
+}
+
+fn parse_vni(fields: &Fields) -> Result<u32> {
+    let expected = "a VNI of 24 bits, 0..=16777215";
+    let vni = fields.expect::<u32>("VNI", expected)?.unwrap_or(DEFAULT_VNI);
+    if vni > MAX_VNI { Err(fields.bad_value("VNI", expected)) } else { Ok(vni) }
+}
+
+fn parse_mtu(fields: &Fields, ipv6: bool) -> Result<Option<u16>> {
+    let (least, expected) = if ipv6 {
+        (MIN_MTU_V6, "a number of bytes, 1350..=65535 with IPv6, or 0 for the external interface's MTU")
+    } else {
+        (MIN_MTU, "a number of bytes, 118..=65535, or 0 for the external interface's MTU")
+    };
+    let mtu = fields.expect::<u16>("MTU", expected)?.filter(|mtu| *mtu != 0);
+    if mtu.is_some_and(|mtu| mtu < least) { Err(fields.bad_value("MTU", expected)) } else { Ok(mtu) }
 }
 
 fn parse_datapath(fields: &Fields) -> Result<Option<Mode>> {
     let expected = "kernel, encap or auto";
     match fields.expect::<String>("Datapath", expected)?.as_deref() {
         None | Some("" | "auto") => Ok(None),
-        Some("fast") => Err(ConfigError::NotBuilt {
+        Some("fast") => Err(ConfigMistake::NotBuilt {
             key: "Backend.Datapath",
             value: "fast".to_owned(),
             instead: "write \"encap\", or leave the key out",

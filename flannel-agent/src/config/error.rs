@@ -1,15 +1,15 @@
 //! What can be wrong with a network configuration.
 
-use std::net::IpAddr;
+use std::{fmt, net::IpAddr};
 
 use ipnet::IpNet;
 
 /// Shorthand of this module.
-pub(super) type Result<T> = std::result::Result<T, ConfigError>;
+pub(super) type Result<T> = std::result::Result<T, ConfigMistake>;
 
 /// One mistake in a network configuration. Each message names the key, the value and the way out.
 #[derive(Debug, thiserror::Error)]
-pub enum ConfigError {
+pub enum ConfigMistake {
     /// Not a JSON object.
     #[error("the network configuration is not a JSON object: {0}")]
     Json(serde_json::Error),
@@ -24,13 +24,20 @@ pub enum ConfigError {
         expected: &'static str,
     },
     /// The pod network is absent or empty.
-    #[error("the network configuration has no {key}; set it to the pod network, for example {example:?}")]
+    #[error(
+        "the network configuration has no {key}; set it to the pod network, for example {example:?}, or {switch} to false"
+    )]
     NoNetwork {
         /// The key.
         key: &'static str,
         /// A usable value.
         example: &'static str,
+        /// The key that turns the family off.
+        switch: &'static str,
     },
+    /// Both families are off.
+    #[error("the network configuration enables neither IPv4 nor IPv6; set EnableIPv4 or EnableIPv6 to true")]
+    NoFamily,
     /// The pod network cannot be cut into subnets.
     #[error("{key} {network} is too small to be cut into node subnets; it can be at most a /{longest}")]
     NetworkTooSmall {
@@ -104,21 +111,50 @@ pub enum ConfigError {
     #[error("Backend in the network configuration has no Type; write \"Type\": \"vxlan\"")]
     NoBackendType,
     /// A backend type nobody knows.
-    #[error(
-        "Backend.Type {name:?} in the network configuration is unknown; write \"vxlan\" ({others} are not built yet)"
-    )]
+    #[error("Backend.Type {name:?} in the network configuration is unknown; write {built}")]
     UnknownBackend {
         /// The type as written.
         name: String,
-        /// The types flannel has beside vxlan.
-        others: String,
+        /// The types there are.
+        built: &'static str,
     },
 }
 
+impl ConfigMistake {
+    fn is_refusal(&self) -> bool {
+        matches!(self, Self::NotBuilt { .. } | Self::NoFamily | Self::NoBackendType | Self::UnknownBackend { .. })
+    }
+}
+
+/// A network configuration that cannot be used, with every mistake in it; one to a line where there are several.
+#[derive(Debug)]
+pub struct ConfigError(Vec<ConfigMistake>);
+
 impl ConfigError {
+    pub(super) const fn new(mistakes: Vec<ConfigMistake>) -> Self {
+        Self(mistakes)
+    }
+
+    /// What is wrong, in the order of the keys.
+    pub fn mistakes(&self) -> &[ConfigMistake] {
+        &self.0
+    }
+
     /// Whether waiting is pointless: the text is well-formed and asks for what this build does not have.
     /// Everything else is a slip that the next write to the store may heal, so it is retried.
     pub fn is_refusal(&self) -> bool {
-        matches!(self, Self::NotBuilt { .. } | Self::NoBackendType | Self::UnknownBackend { .. })
+        self.0.iter().any(ConfigMistake::is_refusal)
     }
 }
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let [mistake] = &self.0[..] {
+            return mistake.fmt(f);
+        }
+        write!(f, "{} mistakes:", self.0.len())?;
+        self.0.iter().try_for_each(|mistake| write!(f, "\n  {mistake}"))
+    }
+}
+
+impl std::error::Error for ConfigError {}

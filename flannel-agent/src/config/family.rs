@@ -5,7 +5,9 @@
 use ipnet::{Ipv4Net, Ipv6Net};
 
 use super::{
-    error::{ConfigError, Result},
+    Cutting,
+    error::{ConfigMistake, Result},
+    findings::Findings,
     gojson::Fields,
     prefix::Prefix,
 };
@@ -28,6 +30,8 @@ pub struct FamilyConfig<P: Prefix> {
 
 /// What the validation of a family needs beyond [`Prefix`].
 pub(super) trait Limits: Prefix {
+    /// The key that turns the family on and off.
+    const SWITCH: &str;
     const NETWORK: &str;
     const SUBNET_LEN: &str;
     const SUBNET_MIN: &str;
@@ -37,9 +41,16 @@ pub(super) trait Limits: Prefix {
     /// The subnet length taken where the network leaves room for it.
     const USUAL_SUBNET_LEN: u8;
     const EXAMPLE: &str;
+    const EXPECTED: &str;
+
+    /// Every key of the family but its switch.
+    fn keys() -> [&'static str; 4] {
+        [Self::NETWORK, Self::SUBNET_LEN, Self::SUBNET_MIN, Self::SUBNET_MAX]
+    }
 }
 
 impl Limits for Ipv4Net {
+    const SWITCH: &str = "EnableIPv4";
     const NETWORK: &str = "Network";
     const SUBNET_LEN: &str = "SubnetLen";
     const SUBNET_MIN: &str = "SubnetMin";
@@ -47,9 +58,11 @@ impl Limits for Ipv4Net {
     const LONGEST_NETWORK: u8 = 28;
     const USUAL_SUBNET_LEN: u8 = 24;
     const EXAMPLE: &str = "10.244.0.0/16";
+    const EXPECTED: &str = "a CIDR such as 10.244.0.0/16";
 }
 
 impl Limits for Ipv6Net {
+    const SWITCH: &str = "EnableIPv6";
     const NETWORK: &str = "IPv6Network";
     const SUBNET_LEN: &str = "IPv6SubnetLen";
     const SUBNET_MIN: &str = "IPv6SubnetMin";
@@ -57,6 +70,7 @@ impl Limits for Ipv6Net {
     const LONGEST_NETWORK: u8 = 124;
     const USUAL_SUBNET_LEN: u8 = 64;
     const EXAMPLE: &str = "fd00:10:244::/48";
+    const EXPECTED: &str = "a CIDR such as fd00:10:244::/48";
 }
 
 impl<P: Prefix> FamilyConfig<P> {
@@ -87,31 +101,45 @@ impl<P: Prefix> FamilyConfig<P> {
 
 #[expect(private_bounds, reason = "only the two families of this module can be parsed")]
 impl<P: Limits> FamilyConfig<P> {
-    /// Reads the network alone. The length of a subnet is the usual one until an assigned subnet shows it.
-    pub(super) fn parse_assigned(fields: &Fields) -> Result<Self> {
-        Ok(Self::assigned(parse_network(fields)?, P::USUAL_SUBNET_LEN))
+    /// Reads the keys of the family and applies flannel's defaults and checks. `None` only after a mistake.
+    pub(super) fn read(fields: &Fields, cutting: Cutting, findings: &mut Findings) -> Option<Self> {
+        let network = findings.keep(parse_network::<P>(fields));
+        match cutting {
+            // The length of a subnet is the usual one until an assigned subnet shows it.
+            Cutting::Assigned => Some(Self::assigned(network?, P::USUAL_SUBNET_LEN)),
+            Cutting::Ours => Self::cut(fields, network, findings),
+        }
     }
 
-    /// Reads the keys of the family and applies flannel's defaults and checks.
-    pub(super) fn parse(fields: &Fields) -> Result<Self> {
-        let network = parse_network::<P>(fields)?;
-        let subnet_len = parse_subnet_len(fields, network)?;
+    /// Each key is read whatever is wrong with the others, and compared with what there is of them.
+    fn cut(fields: &Fields, network: Option<P>, findings: &mut Findings) -> Option<Self> {
+        let len = findings.keep(fields.expect::<u64>(P::SUBNET_LEN, "a prefix length"));
+        let min = findings.keep(parse_bound::<P>(fields, P::SUBNET_MIN));
+        let max = findings.keep(parse_bound::<P>(fields, P::SUBNET_MAX));
+        let network = network?;
+        let subnet_len = len.and_then(|len| findings.keep(check_subnet_len(len, network)));
+        let mut check = |key, bound: Option<P::Address>| {
+            bound.is_none_or(|bound| findings.keep(check_bound(key, bound, network, subnet_len)).is_some())
+        };
+        let both = [check(P::SUBNET_MIN, min?), check(P::SUBNET_MAX, max?)];
+        let (subnet_len, [true, true]) = (subnet_len?, both) else { return None };
         let step = P::size(subnet_len);
-        let min = parse_bound(fields, P::SUBNET_MIN, network, subnet_len)?.unwrap_or(network.first() + step);
-        let max = parse_bound(fields, P::SUBNET_MAX, network, subnet_len)?.unwrap_or(network.last() - (step - 1));
-        let (subnet_min, subnet_max) = (P::to_address(min), P::to_address(max));
-        if min > max {
+        let subnet_min = min?.unwrap_or_else(|| P::to_address(network.first() + step));
+        let subnet_max = max?.unwrap_or_else(|| P::to_address(network.last() - (step - 1)));
+        if P::to_bits(subnet_min) > P::to_bits(subnet_max) {
             let (min_key, max_key) = (P::SUBNET_MIN, P::SUBNET_MAX);
-            return Err(ConfigError::MinAboveMax { min_key, min: subnet_min.into(), max_key, max: subnet_max.into() });
+            let (min, max) = (subnet_min.into(), subnet_max.into());
+            findings.mistake(ConfigMistake::MinAboveMax { min_key, min, max_key, max });
+            return None;
         }
-        Ok(Self { network, subnet_len, subnet_min, subnet_max })
+        Some(Self { network, subnet_len, subnet_min, subnet_max })
     }
 }
 
 fn parse_network<P: Limits>(fields: &Fields) -> Result<P> {
-    let missing = || ConfigError::NoNetwork { key: P::NETWORK, example: P::EXAMPLE };
+    let missing = || ConfigMistake::NoNetwork { key: P::NETWORK, example: P::EXAMPLE, switch: P::SWITCH };
     let Some(raw) = fields.raw(P::NETWORK) else { return Err(missing()) };
-    let bad = || fields.bad_value(P::NETWORK, "a CIDR such as 10.244.0.0/16");
+    let bad = || fields.bad_value(P::NETWORK, P::EXPECTED);
     let text: String = serde_json::from_str(raw.get()).map_err(|_not_a_string| bad())?;
     let network = parse_cidr::<P>(&text).ok_or_else(bad)?;
     if network.length() == 0 && network.first() == 0 { Err(missing()) } else { Ok(network) }
@@ -125,37 +153,45 @@ fn parse_cidr<P: Prefix>(text: &str) -> Option<P> {
     address.parse().ok().map(|address| P::new(address, length).masked())
 }
 
-fn parse_subnet_len<P: Limits>(fields: &Fields, network: P) -> Result<u8> {
-    let key = P::SUBNET_LEN;
+/// `SubnetLen`, or its default where it is unset.
+fn check_subnet_len<P: Limits>(len: Option<u64>, network: P) -> Result<u8> {
     // Two bits: at least four subnets must fit.
     let shortest = network.length() + 2;
     let longest = P::BITS - 2;
-    match fields.expect::<u64>(key, "a prefix length")? {
-        None | Some(0) if network.length() > P::LONGEST_NETWORK => {
-            Err(ConfigError::NetworkTooSmall { key: P::NETWORK, network: network.into(), longest: P::LONGEST_NETWORK })
-        }
+    match len {
+        None | Some(0) if network.length() > P::LONGEST_NETWORK => Err(ConfigMistake::NetworkTooSmall {
+            key: P::NETWORK,
+            network: network.into(),
+            longest: P::LONGEST_NETWORK,
+        }),
         None | Some(0) => Ok(shortest.max(P::USUAL_SUBNET_LEN)),
         Some(len) => match u8::try_from(len).ok().filter(|len| (shortest..=longest).contains(len)) {
             Some(len) => Ok(len),
-            None => Err(ConfigError::SubnetLen { key, len, network: network.into(), shortest, longest }),
+            None => {
+                Err(ConfigMistake::SubnetLen { key: P::SUBNET_LEN, len, network: network.into(), shortest, longest })
+            }
         },
     }
 }
 
-/// `SubnetMin` or `SubnetMax` as a number; `None` when unset, which the unspecified address means as well.
-fn parse_bound<P: Limits>(fields: &Fields, key: &'static str, network: P, subnet_len: u8) -> Result<Option<u128>> {
+/// `SubnetMin` or `SubnetMax`; `None` when unset, which the unspecified address means as well.
+fn parse_bound<P: Limits>(fields: &Fields, key: &'static str) -> Result<Option<P::Address>> {
     let expected = "an IP address of the network's family";
     let Some(text) = fields.expect::<String>(key, expected)? else { return Ok(None) };
     let address = text.parse::<P::Address>().map_err(|_not_an_address| fields.bad_value(key, expected))?;
-    let bits = P::to_bits(address);
-    if bits == 0 {
-        return Ok(None);
-    }
+    Ok(Some(address).filter(|address| P::to_bits(*address) != 0))
+}
+
+/// Inside the network, and the first address of a subnet as far as their length is known.
+fn check_bound<P: Limits>(key: &'static str, bound: P::Address, network: P, subnet_len: Option<u8>) -> Result<()> {
+    let bits = P::to_bits(bound);
     if !(network.first()..=network.last()).contains(&bits) {
-        return Err(ConfigError::OutsideNetwork { key, address: address.into(), network: network.into() });
+        return Err(ConfigMistake::OutsideNetwork { key, address: bound.into(), network: network.into() });
     }
-    if bits != P::from_bits(bits, subnet_len).first() {
-        return Err(ConfigError::Misaligned { key, address: address.into(), subnet_len });
+    match subnet_len {
+        Some(subnet_len) if bits != P::from_bits(bits, subnet_len).first() => {
+            Err(ConfigMistake::Misaligned { key, address: bound.into(), subnet_len })
+        }
+        _ => Ok(()),
     }
-    Ok(Some(bits))
 }

@@ -12,7 +12,7 @@ use serde::{
 };
 use serde_json::value::RawValue;
 
-use super::error::ConfigError;
+use super::error::ConfigMistake;
 
 /// The members of one JSON object, in the order written.
 #[derive(Debug)]
@@ -39,19 +39,19 @@ impl Fields {
         &self,
         key: &'static str,
         expected: &'static str,
-    ) -> Result<Option<T>, ConfigError> {
+    ) -> Result<Option<T>, ConfigMistake> {
         self.value(key).map_err(|_mismatch| self.bad_value(key, expected))
     }
 
     /// A boolean with its default.
-    pub(crate) fn flag(&self, key: &'static str, default: bool) -> Result<bool, ConfigError> {
+    pub(crate) fn flag(&self, key: &'static str, default: bool) -> Result<bool, ConfigMistake> {
         Ok(self.expect(key, "true or false")?.unwrap_or(default))
     }
 
     /// The error for a value that cannot be used.
-    pub(crate) fn bad_value(&self, key: &'static str, expected: &'static str) -> ConfigError {
+    pub(crate) fn bad_value(&self, key: &'static str, expected: &'static str) -> ConfigMistake {
         let value = self.raw(key).map_or("nothing", RawValue::get).to_owned();
-        ConfigError::BadValue { key, value, expected }
+        ConfigMistake::BadValue { key, value, expected }
     }
 
     /// The keys that are none of `known`.

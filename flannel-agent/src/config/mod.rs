@@ -1,31 +1,32 @@
 //! The network configuration of the cluster: the JSON under `<prefix>/config` or in `net-conf.json`.
 //!
 //! Owns parsing, defaults and validation, with the rules flannel applies in etcd mode, and those of Kubernetes
-//! mode, which are fewer. Pure: text in,
-//! [`NetworkConfig`] or one [`ConfigError`] out. A value that exists has passed every check here, so nobody
-//! checks again. Where the text comes from, and when to ask again, is the subnet manager's affair.
+//! mode, which are fewer. Pure: text in, [`NetworkConfig`] or one [`ConfigError`] with every mistake out. A value
+//! that exists has passed every check here, so nobody checks again. Where the text comes from, and when to ask
+//! again, is the subnet manager's affair.
 
 mod backend;
 mod error;
 mod family;
+mod findings;
 pub(crate) mod gojson;
 mod prefix;
+mod warning;
 
 #[cfg(test)]
 mod tests;
-
-use std::fmt;
 
 use flannel_common::mode::Mode;
 use ipnet::{Ipv4Net, Ipv6Net};
 
 pub use self::{
     backend::{BackendConfig, DEFAULT_PORT, DEFAULT_VNI, VxlanConfig},
-    error::ConfigError,
+    error::{ConfigError, ConfigMistake},
     family::FamilyConfig,
     prefix::Prefix,
+    warning::ConfigWarning,
 };
-use self::{error::Result, gojson::Fields};
+use self::{family::Limits, findings::Findings, gojson::Fields, warning::unknown_keys};
 
 /// Every key flannel knows at the top level.
 const KEYS: &[&str] = &[
@@ -48,7 +49,7 @@ const KEYS: &[&str] = &[
 pub struct NetworkConfig {
     /// The IPv4 pod network, when IPv4 is enabled.
     pub ipv4: Option<FamilyConfig<Ipv4Net>>,
-    /// The IPv6 pod network, when IPv6 is enabled. Not built yet: always `None`.
+    /// The IPv6 pod network, when IPv6 is enabled. One of the two is there.
     pub ipv6: Option<FamilyConfig<Ipv6Net>>,
     /// How packets travel between the nodes.
     pub backend: BackendConfig,
@@ -58,72 +59,66 @@ pub struct NetworkConfig {
     pub warnings: Vec<ConfigWarning>,
 }
 
+/// Who cuts the pod network into the subnets of the nodes.
+#[derive(Clone, Copy, Debug)]
+enum Cutting {
+    /// We do, as the `Subnet*` keys say.
+    Ours,
+    /// Somebody else: those keys are not looked at, and any network will do.
+    Assigned,
+}
+
 impl NetworkConfig {
-    /// Parses and validates the JSON text. The first mistake found is returned.
-    pub fn parse(text: &str) -> Result<Self> {
-        Self::parse_with(text, FamilyConfig::parse)
+    /// Parses and validates the JSON text. Every mistake is returned, not only the first.
+    pub fn parse(text: &str) -> Result<Self, ConfigError> {
+        Self::read(text, Cutting::Ours)
     }
 
-    /// The same where somebody else cuts the network: the `Subnet*` keys are not looked at, and any network will do.
-    pub fn parse_assigned(text: &str) -> Result<Self> {
-        Self::parse_with(text, FamilyConfig::parse_assigned)
+    /// The same where somebody else cuts the network.
+    pub fn parse_assigned(text: &str) -> Result<Self, ConfigError> {
+        Self::read(text, Cutting::Assigned)
     }
 
-    fn parse_with(text: &str, family: fn(&Fields) -> Result<FamilyConfig<Ipv4Net>>) -> Result<Self> {
-        let fields = Fields::parse(text).map_err(ConfigError::Json)?;
-        refuse_unbuilt(&fields)?;
-        let mut warnings = unknown_keys("", &fields, KEYS);
-        let ipv4 = Some(family(&fields)?);
-        let (backend, datapath) = backend::parse(&fields, &mut warnings)?;
-        Ok(Self { ipv4, ipv6: None, backend, datapath, warnings })
-    }
-}
-
-fn refuse_unbuilt(fields: &Fields) -> Result<()> {
-    let refuse = |key, value: bool, instead| Err(ConfigError::NotBuilt { key, value: value.to_string(), instead });
-    if !fields.flag("EnableIPv4", true)? {
-        return refuse("EnableIPv4", false, "an IPv6-only network cannot be served; leave EnableIPv4 out or true");
-    }
-    if fields.flag("EnableIPv6", false)? {
-        return refuse("EnableIPv6", true, "leave EnableIPv6 out or false");
-    }
-    if fields.flag("EnableNFTables", false)? {
-        return refuse("EnableNFTables", true, "leave EnableNFTables out or false");
-    }
-    Ok(())
-}
-
-fn unknown_keys(parent: &'static str, fields: &Fields, known: &[&str]) -> Vec<ConfigWarning> {
-    fields.unknown(known).map(|key| ConfigWarning::UnknownKey { parent, key: key.to_owned() }).collect()
-}
-
-/// Something in the configuration that has no effect.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ConfigWarning {
-    /// A key neither flannel nor we know. Probably misspelt.
-    UnknownKey {
-        /// The object it stands in: empty for the top level, or `Backend`.
-        parent: &'static str,
-        /// The key as written.
-        key: String,
-    },
-    /// A key that flannel reads on Windows nodes alone.
-    WindowsOnly {
-        /// The key.
-        key: &'static str,
-    },
-}
-
-impl fmt::Display for ConfigWarning {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::UnknownKey { parent: "", key } => {
-                write!(f, "the network configuration has the unknown key {key:?}; it is ignored")
-            }
-            Self::UnknownKey { parent, key } => {
-                write!(f, "{parent} in the network configuration has the unknown key {key:?}; it is ignored")
-            }
-            Self::WindowsOnly { key } => write!(f, "Backend.{key} applies to Windows nodes only; it is ignored"),
+    fn read(text: &str, cutting: Cutting) -> Result<Self, ConfigError> {
+        let fields = Fields::parse(text).map_err(|error| ConfigError::new(vec![ConfigMistake::Json(error)]))?;
+        let mut findings = Findings::default();
+        findings.warn(unknown_keys("", &fields, KEYS));
+        let v4 = findings.keep(fields.flag(Ipv4Net::SWITCH, true));
+        let v6 = findings.keep(fields.flag(Ipv6Net::SWITCH, false));
+        if v4 == Some(false) && v6 == Some(false) {
+            findings.mistake(ConfigMistake::NoFamily);
         }
+        let ipv4 = family(v4, &fields, cutting, &mut findings);
+        let ipv6 = family(v6, &fields, cutting, &mut findings);
+        refuse_nftables(&fields, &mut findings);
+        let backend = backend::parse(&fields, v6 == Some(true), &mut findings);
+        let Findings { mistakes, warnings } = findings;
+        match backend {
+            Some((backend, datapath)) if mistakes.is_empty() => Ok(Self { ipv4, ipv6, backend, datapath, warnings }),
+            _ => Err(ConfigError::new(mistakes)),
+        }
+    }
+}
+
+/// One family, if it is on; `None` as well where nobody can tell.
+fn family<P: Limits>(
+    on: Option<bool>,
+    fields: &Fields,
+    cutting: Cutting,
+    findings: &mut Findings,
+) -> Option<FamilyConfig<P>> {
+    if on? {
+        return FamilyConfig::read(fields, cutting, findings);
+    }
+    let idle = P::keys().into_iter().filter(|key| fields.raw(key).is_some());
+    findings.warn(idle.map(|key| ConfigWarning::FamilyOff { key, switch: P::SWITCH }));
+    None
+}
+
+fn refuse_nftables(fields: &Fields, findings: &mut Findings) {
+    let key = "EnableNFTables";
+    if findings.keep(fields.flag(key, false)) == Some(true) {
+        let instead = "leave EnableNFTables out or false";
+        findings.mistake(ConfigMistake::NotBuilt { key, value: true.to_string(), instead });
     }
 }

@@ -16,6 +16,7 @@ mod fdb;
 mod link;
 mod lookup;
 mod neighbour;
+mod nexthop;
 mod reply;
 mod route;
 mod rule;
@@ -31,7 +32,6 @@ use netlink_packet_xfrm::XfrmMessage;
 use netlink_sys::protocols::{NETLINK_ROUTE, NETLINK_XFRM};
 use nix::errno::Errno;
 
-use self::transport::{Message, Transport};
 pub use self::{
     address::{Address, AddressFlags, AddressKey, AddressScope},
     error::{Fault, NetlinkError, Verb},
@@ -40,16 +40,23 @@ pub use self::{
     link::Link,
     lookup::{RouteAnswer, RouteQuery},
     neighbour::NeighbourKey,
+    nexthop::{Nexthop, NexthopId},
     route::{MAIN_TABLE, Route, RouteKey, RouteScope, RouteType, protocol},
     rule::{Dependence, Rule, RuleAction, RuleSelector, tunnel_depends_on},
     vxlan::{VxlanInfo, VxlanSpec},
     xfrm::{PortMask, TunnelFlow, XfrmAction, XfrmPolicy, XfrmSelector},
+};
+use self::{
+    nexthop::NexthopMessage,
+    transport::{Message, Transport},
 };
 
 /// A handle on the kernel's networking state. Clones share their sockets.
 #[derive(Debug, Clone)]
 pub struct Netlink {
     route: Transport<RouteNetlinkMessage>,
+    /// A socket of its own, because the library's messages are without these.
+    nexthop: Transport<NexthopMessage>,
     /// `None` on a kernel without XFRM.
     xfrm: Option<Transport<XfrmMessage>>,
 }
@@ -60,8 +67,9 @@ impl Netlink {
     pub fn connect() -> Result<(Self, KernelEvents), NetlinkError> {
         let events = KernelEvents::subscribe()?;
         let route = open("a NETLINK_ROUTE socket", || socket::for_requests(NETLINK_ROUTE))?;
+        let nexthop = open("a NETLINK_ROUTE socket", || socket::for_requests(NETLINK_ROUTE))?;
         let xfrm = unless_unsupported(open("a NETLINK_XFRM socket", || socket::for_requests(NETLINK_XFRM)))?;
-        Ok((Self { route: spawn(route), xfrm: xfrm.map(spawn) }, events))
+        Ok((Self { route: spawn(route), nexthop: spawn(nexthop), xfrm: xfrm.map(spawn) }, events))
     }
 }
 

@@ -82,8 +82,12 @@ pub struct LeaseStatus {
     pub public_ip: String,
     /// Whether we hold it right now.
     pub held: bool,
-    /// When the store drops it unless it is renewed, in seconds since 1970 UTC; absent for a reservation.
+    /// When the store drops it unless it is renewed, in seconds since 1970 UTC; absent for a reservation, and for a
+    /// subnet that was assigned.
     pub expires_at: Option<u64>,
+    /// Whether the cluster assigned the subnet to this node for good, as Kubernetes does.
+    #[serde(default)]
+    pub assigned: bool,
 }
 
 /// The store.
@@ -95,6 +99,10 @@ pub struct StoreStatus {
     pub in_sync: bool,
     /// Why not.
     pub reason: Option<String>,
+    /// Since when it is so, in seconds since 1970 UTC; absent while the agent starts.
+    pub since: Option<u64>,
+    /// When a change of any lease was last heard of, likewise; absent until the first.
+    pub last_change: Option<u64>,
 }
 
 /// The external interface.

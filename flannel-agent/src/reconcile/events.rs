@@ -13,7 +13,10 @@ impl Reconciler {
                 self.doubt_everything();
                 true
             }
-            KernelEvent::Rules | KernelEvent::Nexthop | KernelEvent::XfrmPolicy => {
+            KernelEvent::Rules
+            | KernelEvent::Nexthop { .. }
+            | KernelEvent::NexthopGone { .. }
+            | KernelEvent::XfrmPolicy => {
                 self.underlay.forget();
                 true
             }

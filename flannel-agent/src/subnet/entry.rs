@@ -1,6 +1,7 @@
 //! One entry of the store, as the manager hands it on.
 
 use super::{BadAttrs, BadKey, LeaseAttrs, LeaseKey};
+use crate::family::Family;
 
 /// A well-formed lease. Whether it is believed is for [`super::LeaseSet`] to say.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -9,6 +10,16 @@ pub struct Lease {
     pub key: LeaseKey,
     /// Who holds them.
     pub attrs: LeaseAttrs,
+    /// Families whose attributes cannot be read, and why. Empty in etcd, where the value is one text; in Kubernetes each
+    /// attribute is one, and a mistake in one family is none in the other.
+    pub malformed: Vec<(Family, BadAttrs)>,
+}
+
+impl Lease {
+    /// Why the attributes of a family cannot be read, if they cannot.
+    pub fn malformed_in(&self, family: Family) -> Option<&BadAttrs> {
+        self.malformed.iter().find(|(malformed, _)| *malformed == family).map(|(_, bad)| bad)
+    }
 }
 
 /// Something below the lease prefix that is no lease.
@@ -58,7 +69,7 @@ impl Entry {
     pub fn parse(name: &str, value: &[u8], created: i64, modified: i64) -> Self {
         let lease = name.parse().map_err(BadLease::Key).and_then(|key| {
             let attrs = LeaseAttrs::parse(value).map_err(BadLease::Value)?;
-            Ok(Lease { key, attrs })
+            Ok(Lease { key, attrs, malformed: Vec::new() })
         });
         Self { name: name.to_owned(), created, modified, lease }
     }

@@ -1,4 +1,5 @@
-//! The last part of a lease's key: `10.5.34.0-24`, or `10.5.34.0-24&fd00:5:34::-64` with both families.
+//! The last part of a lease's key: `10.5.34.0-24`, or `10.5.34.0-24&fd00:5:34::-64` with both families. Flannel's parser
+//! wants an IPv4 part; with IPv6 alone flannel writes `0.0.0.0-0` there, which beside an IPv6 part means none.
 //!
 //! Flannel matches its pattern anywhere before the end of the key; here the text must match as a whole, and
 //! host bits are refused, so that no two keys mean one subnet.
@@ -9,7 +10,7 @@ use ipnet::{Ipv4Net, Ipv6Net};
 
 use crate::config::Prefix;
 
-/// The subnets of one lease. In etcd the IPv4 subnet is always there.
+/// The subnets of one lease.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LeaseKey {
     /// The IPv4 subnet, host bits clear.
@@ -20,7 +21,8 @@ pub struct LeaseKey {
 
 impl fmt::Display for LeaseKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(v4) = self.v4 {
+        let absent = self.v6.is_some().then(Ipv4Net::default);
+        if let Some(v4) = self.v4.or(absent) {
             write!(f, "{}-{}", v4.addr(), v4.prefix_len())?;
         }
         if let Some(v6) = self.v6 {
@@ -52,7 +54,7 @@ impl FromStr for LeaseKey {
         if v4.masked() != v4 || v6.is_some_and(|v6| v6.masked() != v6) {
             return Err(BadKey::HostBits(text.to_owned()));
         }
-        Ok(Self { v4: Some(v4), v6 })
+        Ok(Self { v4: Some(v4).filter(|v4| v6.is_none() || *v4 != Ipv4Net::default()), v6 })
     }
 }
 
@@ -81,6 +83,15 @@ mod tests {
             let key: LeaseKey = text.parse().expect(text);
             assert_eq!(key.to_string(), text);
         }
+        for (text, families) in [
+            ("10.5.34.0-24", (true, false)),
+            ("10.5.34.0-24&fd00::-56", (true, true)),
+            ("0.0.0.0-0&fd00::-56", (false, true)),
+            ("0.0.0.0-0", (true, false)),
+        ] {
+            let key: LeaseKey = text.parse().expect(text);
+            assert_eq!((key.v4.is_some(), key.v6.is_some(), key.to_string().as_str()), (families.0, families.1, text));
+        }
         let spelt_out: LeaseKey = "10.12.13.0-24&fd00:12:13:0::-64".parse().expect("a key");
         assert_eq!(spelt_out.to_string(), "10.12.13.0-24&fd00:12:13::-64");
     }
@@ -103,6 +114,7 @@ mod tests {
             "10.12.13.0-24&2001:DB8::-56",
             "10.12.13.0-24&::ffff:10.0.0.0-112",
             "10.12.13.0-24&",
+            "&fd00::-64",
             "10.12.13.0-32",
             "10.12.13.0-24&2001::-128",
             "10.12.13.0-+24",

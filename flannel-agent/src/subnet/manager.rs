@@ -1,24 +1,23 @@
 //! What the agent asks of a store, and what a store reports.
 
-use std::{
-    error::Error,
-    fmt,
-    net::{IpAddr, Ipv4Addr},
-    time::SystemTime,
-};
+use std::{error::Error, fmt, net::IpAddr};
 
 use ipnet::IpNet;
 use tokio::sync::{mpsc, watch};
 
 use super::{Entry, Hints, LeaseAttrs, LeaseKey, Readiness};
-use crate::config::{ConfigError, NetworkConfig};
+use crate::{
+    clock::BootTime,
+    config::{ConfigError, NetworkConfig},
+};
 
 /// What we want from the store: a subnet under this configuration, published with these attributes.
 #[derive(Clone, Debug)]
 pub struct LeaseRequest {
     /// The cluster's configuration.
     pub config: NetworkConfig,
-    /// Our attributes. `public_ip` is our identity in etcd and must be set.
+    /// Our attributes, with a public address of each family that is on. In etcd that is our identity: see
+    /// [`LeaseAttrs::is_same_node`].
     pub attrs: LeaseAttrs,
     /// The subnets held before, from subnet.env; asked for again if nobody has them.
     pub previous: Option<LeaseKey>,
@@ -29,8 +28,15 @@ pub struct LeaseRequest {
 pub struct OwnLease {
     /// Our subnets.
     pub key: LeaseKey,
-    /// When the store drops it unless it is renewed; `None` for a reservation, which stays.
-    pub expires_at: Option<SystemTime>,
+    /// When the store drops it unless it is renewed, or earlier; `None` for one that stays.
+    pub expires_at: Option<BootTime>,
+}
+
+impl OwnLease {
+    /// Whether its time is over at `now`. The store may have given the subnet to somebody else, until it says otherwise.
+    pub fn has_lapsed(&self, now: BootTime) -> bool {
+        self.expires_at.is_some_and(|expiry| expiry <= now)
+    }
 }
 
 /// No subnet is left to lease.
@@ -93,7 +99,7 @@ pub enum LostCause {
     /// Another node, of this address if it has one, wrote the key.
     TakenOver {
         /// The new owner.
-        by: Option<Ipv4Addr>,
+        by: Option<IpAddr>,
     },
 }
 

@@ -1,5 +1,6 @@
 //! subnet.env: how the container runtime, the CNI plugin and our own next start learn our subnet.
 //!
+//! Writing it, and what the next start takes from it; its lines are read by `flannel_subnet_env`, as by the CNI plugin.
 //! The file is replaced atomically and survives a crash at any moment: old or new content, never a mixture.
 
 use std::{
@@ -10,6 +11,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use flannel_subnet_env::value_of;
 use ipnet::{Ipv4Net, Ipv6Net};
 use tempfile::Builder;
 
@@ -109,17 +111,6 @@ pub fn read_previous(path: &Path) -> Result<Option<LeaseKey>, EnvError> {
     Ok(Some(key).filter(|key| *key != LeaseKey::default()))
 }
 
-fn value_of<'a>(text: &'a str, name: &str) -> Option<&'a str> {
-    text.lines().rev().find_map(|line| {
-        let line = line.trim();
-        let (key, value) = line.strip_prefix("export ").unwrap_or(line).split_once('=')?;
-        let value = value.trim();
-        let quoted = ['"', '\''].iter().find_map(|quote| value.strip_prefix(*quote)?.split_once(*quote));
-        let plain = value.split_once(" #").map_or(value, |(value, _comment)| value.trim_end());
-        (key.trim() == name).then(|| quoted.map_or(plain, |(inside, _rest)| inside))
-    })
-}
-
 fn only_network<P: Prefix>(list: &str) -> Option<P> {
     let mut valid = list.split(',').filter_map(|item| P::from_str(item.trim()).ok());
     valid.next().filter(|_| valid.next().is_none()).map(P::masked)
@@ -127,6 +118,8 @@ fn only_network<P: Prefix>(list: &str) -> Option<P> {
 
 #[cfg(test)]
 mod tests {
+    use flannel_subnet_env::SubnetFile;
+
     use super::*;
 
     fn net<P: Prefix>(text: &str) -> P {
@@ -147,6 +140,16 @@ mod tests {
         assert_eq!(env().render(), format!("{v4_lines}{tail}"));
         assert_eq!(SubnetEnv { v6, ..env() }.render(), format!("{v4_lines}{v6_lines}{tail}"));
         assert_eq!(SubnetEnv { v4: None, v6, ..env() }.render(), format!("{v6_lines}{tail}"));
+    }
+
+    #[test]
+    fn what_is_written_is_what_readers_take() {
+        let v6 = Some((net("2001:cafe:42::/56"), net("2001:cafe:42:1::/64")));
+        let text = SubnetEnv { v6, ..env() }.render();
+        let file = SubnetFile::parse(&text).expect("a good file");
+        assert_eq!((file.v4.networks, file.v4.subnet), (vec![net("10.42.0.0/16")], Some(net("10.42.7.1/24"))));
+        assert_eq!(file.v6.subnet, Some(net("2001:cafe:42:1::1/64")));
+        assert_eq!((file.mtu, file.ip_masq), (1450, true));
     }
 
     #[test]

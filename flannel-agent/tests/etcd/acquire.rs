@@ -1,8 +1,11 @@
 //! Getting a lease.
 
-use std::{collections::BTreeSet, time::SystemTime};
+use std::collections::BTreeSet;
 
-use flannel_agent::subnet::{AcquireError, LeaseRequest, SubnetManager as _};
+use flannel_agent::{
+    clock::BootTime,
+    subnet::{AcquireError, LeaseRequest, SubnetManager as _},
+};
 
 use crate::support::{Cluster, DAY, attrs, config, key, request};
 
@@ -13,7 +16,7 @@ async fn a_lease_is_written_as_flannel_writes_it() {
     let kv = cluster.get(own.key).await.expect("the key");
     let expected = r#"{"PublicIP":"192.0.2.1","PublicIPv6":null,"BackendType":"vxlan","BackendData":{"VNI":1,"VtepMAC":"02:00:00:00:00:01"}}"#;
     assert_eq!(kv.value_str().expect("text"), expected);
-    let left = own.expires_at.expect("an expiry").duration_since(SystemTime::now()).expect("in the future");
+    let left = own.expires_at.expect("an expiry").since(BootTime::now());
     assert!(left <= DAY && left > DAY * 9 / 10, "{left:?}");
     let answer = cluster.client.clone().lease_time_to_live(kv.lease(), None).await.expect("a lifetime");
     assert_eq!(answer.granted_ttl(), 86_400);

@@ -7,5 +7,6 @@ mod acquire;
 mod follow;
 mod hold;
 mod outage;
+mod replaced;
 mod support;
 mod tls;

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use flannel_agent::netlink::{FdbKey, KernelEvent, NeighbourKey, Route, RouteKey, protocol};
+use flannel_agent::netlink::{FdbKey, KernelEvent, NeighbourKey, Nexthop, NexthopId, Route, RouteKey, protocol};
 use flannel_common::addr::Mac;
 use tokio::time::timeout;
 
@@ -109,7 +109,7 @@ fn fdb_entries_are_announced() {
 }
 
 #[test]
-fn rules_nexthops_and_policies_are_announced() {
+fn rules_and_policies_are_announced() {
     in_namespace(async |mut ns| {
         for family in ["", "-6 "] {
             ip(&format!("{family}rule add pref 100 fwmark 1 lookup 100"));
@@ -117,13 +117,31 @@ fn rules_nexthops_and_policies_are_announced() {
             ip(&format!("{family}rule del pref 100"));
             until(&mut ns, |event| *event == KernelEvent::Rules).await;
         }
-        ip("nexthop add id 7 via 10.9.0.2 dev eth0");
-        until(&mut ns, |event| *event == KernelEvent::Nexthop).await;
         let policy = "src 10.9.0.1/32 dst 10.9.0.2/32 dir out";
         for command in [format!("add {policy}"), format!("del {policy}"), "setdefault out block".into()] {
             ip(&format!("xfrm policy {command}"));
             until(&mut ns, |event| *event == KernelEvent::XfrmPolicy).await;
         }
+    });
+}
+
+#[test]
+fn nexthop_objects_are_announced_with_what_they_are() {
+    in_namespace(async |mut ns| {
+        let oif = Some(ns.link("eth0").await.index);
+        let id = NexthopId(7);
+        let gateway = Some(addr("10.9.0.2"));
+        let nexthop = Nexthop { gateway, oif, onlink: false, protocol: protocol::FLANNEL, special: false };
+        ip("nexthop add id 7 via 10.9.0.2 dev eth0 proto 191");
+        until(&mut ns, |event| *event == KernelEvent::Nexthop { id, nexthop }).await;
+        ip("nexthop add id 8 group 7");
+        let is_group = |event: &KernelEvent| match event {
+            KernelEvent::Nexthop { id, nexthop } => *id == NexthopId(8) && nexthop.special,
+            _ => false,
+        };
+        until(&mut ns, is_group).await;
+        ip("nexthop del id 7");
+        until(&mut ns, |event| *event == KernelEvent::NexthopGone { id, nexthop }).await;
     });
 }
 

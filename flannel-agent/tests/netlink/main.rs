@@ -8,5 +8,6 @@ mod events;
 mod iface;
 mod links;
 mod namespace;
+mod nexthops;
 mod policy;
 mod routes;

@@ -6,6 +6,7 @@
 mod lab;
 mod plan;
 mod report;
+mod scale;
 mod worker;
 
 use std::{fs, path::PathBuf};
@@ -46,12 +47,14 @@ pub struct Options {
     #[arg(long)]
     json: Option<PathBuf>,
     #[command(subcommand)]
-    worker: Option<Worker>,
+    other: Option<Other>,
 }
 
-/// What this program is when it starts itself inside a pod.
+/// What else this program does. The workers are for itself, inside a pod.
 #[derive(Debug, Subcommand)]
-enum Worker {
+enum Other {
+    /// Measures how a node follows thousands of peers, beside the kernel's floor
+    Scale(scale::Options),
     /// Answers one client
     #[command(hide = true)]
     RrServer(worker::Server),
@@ -60,11 +63,12 @@ enum Worker {
     RrClient(worker::Client),
 }
 
-/// Runs the bench, or one of its workers.
+/// Runs a bench, or one of its workers.
 pub fn run(options: &Options) -> Result<()> {
-    match &options.worker {
-        Some(Worker::RrServer(server)) => server.run(),
-        Some(Worker::RrClient(client)) => client.run(),
+    match &options.other {
+        Some(Other::Scale(scale)) => scale.run(),
+        Some(Other::RrServer(server)) => server.run(),
+        Some(Other::RrClient(client)) => client.run(),
         None => measure(options),
     }
 }

@@ -25,7 +25,7 @@ fn a_living_agent_is_shown_with_lease_store_device_and_peers() -> Result<()> {
         "ready      yes\n".to_owned(),
         "mode       encap (default), attached by tcx\n".to_owned(),
         "lease      10.244.5.0/24 at 192.168.1.11, reserved\n".to_owned(),
-        "store      http://192.168.1.12:2379, in sync\n".to_owned(),
+        "store      http://192.168.1.12:2379, in sync for ".to_owned(),
         "interface  eth0 192.168.1.11, reached at 192.168.1.11\n".to_owned(),
         "\nSUBNET         PUBLIC-IP     VTEP-MAC           WAY     WHY\n".to_owned(),
         "10.244.9.0/24  192.168.1.99  02:00:00:00:00:09  tunnel\n".to_owned(),

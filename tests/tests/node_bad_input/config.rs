@@ -26,8 +26,8 @@ fn a_configuration_that_asks_for_what_is_not_built_ends_the_agent() -> Result<()
             "Backend.Type \"vxlann\" in the network configuration is unknown; write \"vxlan\"",
         ),
         (
-            r#"{"Network":"10.244.0.0/16","Backend":{"Type":"host-gw"}}"#,
-            "Backend.Type host-gw in the network configuration is not built yet; write \"Type\": \"vxlan\"",
+            r#"{"Network":"10.244.0.0/16","Backend":{"Type":"wireguard"}}"#,
+            "Backend.Type wireguard in the network configuration is not built yet; write \"Type\": \"vxlan\"",
         ),
         (
             r#"{"Network":"10.244.0.0/16"}"#,
@@ -35,8 +35,8 @@ fn a_configuration_that_asks_for_what_is_not_built_ends_the_agent() -> Result<()
         ),
         (r#"{"Network":"10.244.0.0/16","Backend":{}}"#, "Backend in the network configuration has no Type"),
         (
-            r#"{"EnableIPv6":true,"Network":"10.244.0.0/16","IPv6Network":"fd00::/48","Backend":{"Type":"vxlan"}}"#,
-            "EnableIPv6 true in the network configuration is not built yet",
+            r#"{"EnableIPv4":false,"Network":"10.244.0.0/16","Backend":{"Type":"vxlan"}}"#,
+            "the network configuration enables neither IPv4 nor IPv6",
         ),
         (
             r#"{"Network":"10.244.0.0/16","Backend":{"Type":"vxlan","Datapath":"fast"}}"#,

@@ -10,9 +10,9 @@ use flannel_tests::{
     load::{UdpLoad, UdpRun},
 };
 
-const LOST: &str = "our lease is lost; acquiring again";
+pub(super) const LOST: &str = "our lease is lost; acquiring again";
 
-fn own_key(agent: &Agent) -> Result<String> {
+pub(super) fn own_key(agent: &Agent) -> Result<String> {
     let status = agent.status()?;
     Ok(format!("{LEASES}{}", status["lease"]["subnet"].as_str().context("a subnet")?.replace('/', "-")))
 }
@@ -79,14 +79,11 @@ fn a_short_lease_is_renewed_in_time() -> Result<()> {
     let agent = pair.a.agent(pair.options()?.flag("--subnet-lease-ttl=4").flag("--subnet-lease-renew-margin=720"))?;
     agent.wait_ready()?;
     let key = own_key(&agent)?;
-    let revision = || -> Result<i64> {
-        let found = pair.etcd.client(async |client| client.get(key.as_str(), None).await)?;
-        found.kvs().first().map(etcd_client::KeyValue::version).with_context(|| format!("{key} is gone"))
-    };
-    let first = revision()?;
+    let first = pair.etcd.version(&key)?;
     eventually("three renewals", Duration::from_secs(20), || {
         ensure!(agent.status()?["ready"] == true, "not ready");
-        ensure!(revision()? >= first + 3, "version {}", revision()?);
+        let version = pair.etcd.version(&key)?;
+        ensure!(version >= first + 3, "version {version}");
         Ok(())
     })?;
     assert_eq!(agent.log_count(LOST), 0, "{}", agent.child().log());

@@ -85,6 +85,12 @@ const TABLE: &[Package] = &[
     install("util-linux", Proof::Command("nsenter"), Needs::LAB, "unshare, nsenter, setsid and taskset"),
     install("mount", Proof::Command("mount"), Needs::LAB, "each node's own /run and /sys/fs/bpf"),
     install("tcpdump", Proof::Command("tcpdump"), Needs::LAB, "what really is on the underlay"),
+    install(
+        "containernetworking-plugins",
+        Proof::File("/usr/lib/cni/bridge"),
+        Needs::LAB,
+        "bridge, host-local and portmap, which the CNI plugin's tests call",
+    ),
     install("iperf3", Proof::Command("iperf3"), Needs::LAB, "throughput and long-lived flows"),
     Package {
         name: "etcd-server",

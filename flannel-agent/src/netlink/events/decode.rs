@@ -12,7 +12,9 @@ use netlink_packet_xfrm::XFRM_MSG_EXPIRE;
 use tracing::warn;
 
 use super::KernelEvent;
-use crate::netlink::{Address, FdbKey, Link, NeighbourKey, neighbour::is_permanent, reply::Reply, route};
+use crate::netlink::{
+    Address, FdbKey, Link, NeighbourKey, neighbour::is_permanent, nexthop::NexthopMessage, reply::Reply, route,
+};
 
 const RTM_NEWLINK: u16 = 16;
 const RTM_NEWNEIGH: u16 = 28;
@@ -62,7 +64,7 @@ fn one_of_route(message: &[u8]) -> Option<KernelEvent> {
     let buffer = NetlinkBuffer::new(message);
     match buffer.message_type() {
         RTM_NEWNEXTHOP | RTM_DELNEXTHOP | RTM_NEWNEXTHOPBUCKET | RTM_DELNEXTHOPBUCKET => {
-            return Some(KernelEvent::Nexthop);
+            return nexthop(message);
         }
         kind @ (RTM_NEWNEIGH | RTM_DELNEIGH) if is_noise(kind, buffer.payload()) => return None,
         _ => {}
@@ -74,13 +76,29 @@ fn one_of_route(message: &[u8]) -> Option<KernelEvent> {
     }
 }
 
+/// The buckets of a resilient group are a part of it.
+fn nexthop(message: &[u8]) -> Option<KernelEvent> {
+    let header = NetlinkBuffer::new(message);
+    let gone = header.message_type() == RTM_DELNEXTHOP;
+    match NetlinkMessage::<Reply<NexthopMessage>>::deserialize(message).ok()?.payload {
+        NetlinkPayload::InnerMessage(Reply::Decoded(message)) => match message.nexthop() {
+            Some((id, nexthop)) if gone => Some(KernelEvent::NexthopGone { id, nexthop }),
+            Some((id, nexthop)) => Some(KernelEvent::Nexthop { id, nexthop }),
+            None => Some(lost(header.message_type())),
+        },
+        _ => Some(lost(header.message_type())),
+    }
+}
+
 /// Of the kinds this module turns into events (link, address, route, neighbour, rule) none may be missed;
 /// what else a group carries on a newer kernel may.
 fn undecodable(message_type: u16) -> Option<KernelEvent> {
-    (RTM_NEWLINK..=RTM_DELRULE).contains(&message_type).then(|| {
-        warn!(message_type, "a netlink event could not be decoded; everything has to be read back");
-        KernelEvent::Overflow
-    })
+    (RTM_NEWLINK..=RTM_DELRULE).contains(&message_type).then(|| lost(message_type))
+}
+
+fn lost(message_type: u16) -> KernelEvent {
+    warn!(message_type, "a netlink event could not be decoded; everything has to be read back");
+    KernelEvent::Overflow
 }
 
 /// Whether a neighbour message is about an entry that was and is dynamic.
@@ -189,8 +207,8 @@ mod tests {
     #[test]
     fn what_cannot_be_decoded_matters_by_its_kind() {
         assert_eq!(route(&bare(RTM_NEWLINK)), [KernelEvent::Overflow]);
-        assert_eq!(route(&bare(RTM_NEWNEXTHOP)), [KernelEvent::Nexthop]);
-        assert_eq!(route(&bare(RTM_DELNEXTHOPBUCKET)), [KernelEvent::Nexthop]);
+        assert_eq!(route(&bare(RTM_NEWNEXTHOP)), [KernelEvent::Overflow]);
+        assert_eq!(route(&bare(RTM_DELNEXTHOPBUCKET)), [KernelEvent::Overflow]);
         assert_eq!(route(&bare(200)), []);
     }
 

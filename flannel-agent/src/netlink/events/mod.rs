@@ -23,7 +23,10 @@ use tokio::sync::mpsc;
 use tracing::{error, warn};
 
 pub use self::nftables::NftablesChanges;
-use super::{Address, FdbKey, Link, NeighbourKey, NetlinkError, Route, RouteKey, open, socket, unless_unsupported};
+use super::{
+    Address, FdbKey, Link, NeighbourKey, NetlinkError, Nexthop, NexthopId, Route, RouteKey, open, socket,
+    unless_unsupported,
+};
 
 /// Events between the task and the consumer.
 const QUEUE: usize = 4096;
@@ -82,8 +85,20 @@ pub enum KernelEvent {
     },
     /// Routing rules changed.
     Rules,
-    /// Nexthop objects changed (kernel 5.3).
-    Nexthop,
+    /// A nexthop object (kernel 5.3) is new or different. Of one that goes with its device nothing is said.
+    Nexthop {
+        /// Its number.
+        id: NexthopId,
+        /// What it is now.
+        nexthop: Nexthop,
+    },
+    /// A nexthop object is gone, and the routes by it, of which nothing is said.
+    NexthopGone {
+        /// Its number.
+        id: NexthopId,
+        /// What it was.
+        nexthop: Nexthop,
+    },
     /// The xfrm policies, or their default, changed.
     XfrmPolicy,
     /// Events were lost. Read everything back.

@@ -1,6 +1,6 @@
-//! Which subnet to ask for. Pure: the leases there are, and what we want, give one choice.
+//! Which subnets to ask for. Pure: the leases there are, and what we want, give one choice. New subnets are chosen for each
+//! family by itself.
 
-use ipnet::Ipv4Net;
 use rand::{Rng, seq::IndexedRandom};
 use tracing::warn;
 
@@ -31,24 +31,16 @@ pub(super) fn choose<'a>(
     rng: &mut impl Rng,
 ) -> Result<Choice<'a>, OutOfSubnets> {
     let config = &request.config;
-    let our_ip = request.attrs.public_ip;
-    let is_ours =
-        |stored: &&Stored| our_ip.is_some() && stored.lease().is_some_and(|lease| lease.attrs.public_ip == our_ip);
+    let is_ours = |stored: &&Stored| stored.lease().is_some_and(|lease| lease.attrs.is_same_node(&request.attrs));
     if let Some(stored) = leases.iter().find(is_ours)
         && let Some(lease) = stored.lease()
     {
         return Ok(if suits(config, lease.key) { Choice::Reuse(stored, lease.key) } else { Choice::Discard(stored) });
     }
     let taken = Taken::new(leases);
-    if let Some(previous) = request.previous {
-        if !suits(config, previous) {
-            warn!("the previous subnet {previous} does not suit the network configuration; choosing another");
-        } else if taken.is_free(previous) {
-            return Ok(Choice::Create(previous));
-        }
-    }
-    let v4 = config.ipv4.as_ref().map(|family| draw(family, &taken.v4, rng)).transpose()?;
-    let v6 = config.ipv6.as_ref().map(|family| draw(family, &taken.v6, rng)).transpose()?;
+    let previous = request.previous.unwrap_or_default();
+    let v4 = config.ipv4.as_ref().map(|family| pick(family, previous.v4, &taken.v4, rng)).transpose()?;
+    let v6 = config.ipv6.as_ref().map(|family| pick(family, previous.v6, &taken.v6, rng)).transpose()?;
     Ok(Choice::Create(LeaseKey { v4, v6 }))
 }
 
@@ -65,10 +57,13 @@ fn suits_family<P: Prefix>(family: Option<&FamilyConfig<P>>, subnet: Option<P>) 
     }
 }
 
-/// First and last addresses, as numbers, sorted. Those of every well-formed key, whatever its value.
+/// First and last address, as numbers.
+type Range = (u128, u128);
+
+/// Sorted. The subnets of every well-formed key, whatever its value.
 struct Taken {
-    v4: Vec<(u128, u128)>,
-    v6: Vec<(u128, u128)>,
+    v4: Vec<Range>,
+    v6: Vec<Range>,
 }
 
 impl Taken {
@@ -82,20 +77,31 @@ impl Taken {
         taken.v6.sort_unstable();
         taken
     }
-
-    fn is_free(&self, key: LeaseKey) -> bool {
-        let free = |taken: &[(u128, u128)], (first, last)| taken.iter().all(|other| other.1 < first || last < other.0);
-        key.v4.is_none_or(|subnet: Ipv4Net| free(&self.v4, range(subnet)))
-            && key.v6.is_none_or(|subnet| free(&self.v6, range(subnet)))
-    }
 }
 
-fn range<P: Prefix>(subnet: P) -> (u128, u128) {
+fn range<P: Prefix>(subnet: P) -> Range {
     (subnet.first(), subnet.last())
 }
 
+/// The previous subnet if it suits and nobody has it, else another one.
+fn pick<P: Prefix>(
+    family: &FamilyConfig<P>,
+    previous: Option<P>,
+    taken: &[Range],
+    rng: &mut impl Rng,
+) -> Result<P, OutOfSubnets> {
+    if let Some(previous) = previous {
+        if !family.allows(previous) {
+            warn!("the previous subnet {previous} does not suit the network configuration; choosing another");
+        } else if taken.iter().all(|other| other.1 < previous.first() || previous.last() < other.0) {
+            return Ok(previous);
+        }
+    }
+    draw(family, taken, rng)
+}
+
 /// One of the first free subnets, at random.
-fn draw<P: Prefix>(family: &FamilyConfig<P>, taken: &[(u128, u128)], rng: &mut impl Rng) -> Result<P, OutOfSubnets> {
+fn draw<P: Prefix>(family: &FamilyConfig<P>, taken: &[Range], rng: &mut impl Rng) -> Result<P, OutOfSubnets> {
     // Both run upwards: `reached` is the highest address of all that start at or before the candidate's end.
     let (mut pending, mut reached) = (taken.iter().peekable(), None);
     let is_free = |subnet: &P| {
@@ -118,28 +124,48 @@ mod tests {
     use super::*;
     use crate::subnet::{Entry, LeaseAttrs};
 
-    fn request(previous: Option<&str>) -> LeaseRequest {
-        let text =
-            r#"{"Network":"10.5.0.0/16","SubnetMin":"10.5.4.0","SubnetMax":"10.5.7.0","Backend":{"Type":"vxlan"}}"#;
-        LeaseRequest {
-            config: NetworkConfig::parse(text).expect("a configuration"),
-            attrs: LeaseAttrs { public_ip: Some([192, 0, 2, 1].into()), ..LeaseAttrs::default() },
-            previous: previous.map(|key| key.parse().expect("a key")),
-        }
+    const V4: &str = r#""Network":"10.5.0.0/16","SubnetMin":"10.5.4.0","SubnetMax":"10.5.7.0""#;
+    const V6: &str =
+        r#""EnableIPv6":true,"IPv6Network":"fd00::/48","IPv6SubnetMin":"fd00:0:0:4::","IPv6SubnetMax":"fd00:0:0:7::""#;
+
+    /// Of node 1, whose addresses are 192.0.2.1 and 2001:db8::1.
+    fn request(families: &str, previous: Option<&str>) -> LeaseRequest {
+        let config = NetworkConfig::parse(&format!(r#"{{{families},"Backend":{{"Type":"vxlan"}}}}"#));
+        let config = config.expect("a configuration");
+        let public_ip = config.ipv4.map(|_| [192, 0, 2, 1].into());
+        let public_ipv6 = config.ipv6.map(|_| "2001:db8::1".parse().expect("an address"));
+        let attrs = LeaseAttrs { public_ip, public_ipv6, ..LeaseAttrs::default() };
+        LeaseRequest { config, attrs, previous: previous.map(|key| key.parse().expect("a key")) }
     }
 
-    fn stored(name: &str, ip: u8) -> Stored {
-        let value = format!(r#"{{"PublicIP":"192.0.2.{ip}"}}"#);
+    fn with_ip(name: &str, ip: &str, ipv6: &str) -> Stored {
+        let value = format!(r#"{{"PublicIP":"{ip}","PublicIPv6":{ipv6}}}"#);
         Stored { entry: Entry::parse(name, value.as_bytes(), 1, 1), etcd_lease: 7 }
     }
 
-    fn choice(previous: Option<&str>, leases: &[Stored]) -> String {
-        match choose(&request(previous), leases, &mut rand::rng()) {
+    fn stored(name: &str, n: u8) -> Stored {
+        with_ip(name, &format!("192.0.2.{n}"), "null")
+    }
+
+    fn dual(name: &str, n: u8) -> Stored {
+        with_ip(name, &format!("192.0.2.{n}"), &format!(r#""2001:db8::{n}""#))
+    }
+
+    fn ipv6_only(name: &str, n: u8) -> Stored {
+        with_ip(name, "0.0.0.0", &format!(r#""2001:db8::{n}""#))
+    }
+
+    fn chosen(families: &str, previous: Option<&str>, leases: &[Stored]) -> String {
+        match choose(&request(families, previous), leases, &mut rand::rng()) {
             Ok(Choice::Reuse(_, key)) => format!("reuse {key}"),
             Ok(Choice::Discard(stored)) => format!("discard {}", stored.entry.name),
             Ok(Choice::Create(key)) => format!("create {key}"),
             Err(error) => error.to_string(),
         }
+    }
+
+    fn choice(previous: Option<&str>, leases: &[Stored]) -> String {
+        chosen(V4, previous, leases)
     }
 
     #[test]
@@ -180,5 +206,51 @@ mod tests {
         seen.sort();
         seen.dedup();
         assert_eq!(seen.len(), 4, "{seen:?}");
+    }
+
+    #[test]
+    fn with_both_families_ipv4_tells_who_we_are_and_both_must_suit() {
+        let families = format!("{V4},{V6}");
+        let choice = |lease| chosen(&families, None, &[lease]);
+        assert_eq!(choice(dual("10.5.5.0-24&fd00:0:0:5::-64", 1)), "reuse 10.5.5.0-24&fd00:0:0:5::-64");
+        let same_v4 = with_ip("10.5.5.0-24&fd00:0:0:5::-64", "192.0.2.1", r#""2001:db8::9""#);
+        assert_eq!(choice(same_v4), "reuse 10.5.5.0-24&fd00:0:0:5::-64");
+        for unsuitable in ["10.5.5.0-24", "10.5.5.0-24&fd00:0:0:9::-64", "10.5.5.0-24&fd00:0:0:5::-65"] {
+            assert_eq!(choice(dual(unsuitable, 1)), format!("discard {unsuitable}"));
+        }
+        let before_ipv4 = "0.0.0.0-0&fd00:0:0:5::-64";
+        assert_eq!(choice(ipv6_only(before_ipv4, 1)), format!("discard {before_ipv4}"), "from before IPv4 was on");
+        let other = with_ip("10.5.5.0-24&fd00:0:0:5::-64", "192.0.2.2", r#""2001:db8::1""#);
+        assert!(choice(other).starts_with("create "), "another node with our IPv6 address is another node");
+    }
+
+    #[test]
+    fn with_ipv6_alone_nodes_are_told_apart() {
+        let families = format!(r#""EnableIPv4":false,{V6}"#);
+        let choice = |leases: &[Stored]| chosen(&families, Some("0.0.0.0-0&fd00:0:0:6::-64"), leases);
+        let key = "0.0.0.0-0&fd00:0:0:5::-64";
+        assert_eq!(choice(&[ipv6_only(key, 1)]), format!("reuse {key}"));
+        let others = [ipv6_only(key, 2), with_ip("0.0.0.0-0&fd00:0:0:4::-64", "0.0.0.0", "null")];
+        assert_eq!(choice(&others), "create 0.0.0.0-0&fd00:0:0:6::-64");
+        let unsuitable = "10.5.5.0-24&fd00:0:0:5::-64";
+        assert_eq!(choice(&[dual(unsuitable, 1)]), format!("discard {unsuitable}"), "from before IPv4 was off");
+    }
+
+    #[test]
+    fn each_family_keeps_what_it_had_if_it_can() {
+        let families = format!("{V4},{V6}");
+        let all_but = |free: &str| {
+            let names = (4..8).map(|n| (format!("10.5.{n}.0-24"), format!("0.0.0.0-0&fd00:0:0:{n}::-64")));
+            let names = names.flat_map(|(v4, v6)| [v4, v6]).filter(|name| !free.contains(name.as_str()));
+            names.map(|name| ipv6_only(&name, 9)).collect::<Vec<_>>()
+        };
+        let leases = all_but("10.5.4.0-24 10.5.5.0-24 0.0.0.0-0&fd00:0:0:6::-64");
+        let choice = |previous| chosen(&families, Some(previous), &leases);
+        assert_eq!(choice("10.5.5.0-24&fd00:0:0:6::-64"), "create 10.5.5.0-24&fd00:0:0:6::-64");
+        assert_eq!(choice("10.5.5.0-24"), "create 10.5.5.0-24&fd00:0:0:6::-64", "IPv6 is new");
+        assert_eq!(choice("10.5.5.0-24&fd00:0:0:5::-64"), "create 10.5.5.0-24&fd00:0:0:6::-64", "taken");
+        assert_eq!(choice("10.5.5.0-24&fd00:0:0:9::-64"), "create 10.5.5.0-24&fd00:0:0:6::-64", "not in range");
+        let full = chosen(&families, None, &all_but("10.5.4.0-24"));
+        assert!(full.starts_with("out of subnets: every /64 from fd00:0:0:4:: to fd00:0:0:7::"), "{full}");
     }
 }

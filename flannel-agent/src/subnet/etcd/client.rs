@@ -24,11 +24,14 @@ pub struct Liveness {
     pub ping: Duration,
     /// For the answer to a ping.
     pub pong: Duration,
+    /// Between looks whether the store is still the one we know, while its watch goes on.
+    pub verify: Duration,
 }
 
 impl Default for Liveness {
     fn default() -> Self {
-        Self { deadline: Duration::from_secs(5), ping: Duration::from_secs(10), pong: Duration::from_secs(5) }
+        let [deadline, ping, pong] = [5, 10, 5].map(Duration::from_secs);
+        Self { deadline, ping, pong, verify: Duration::from_mins(5) }
     }
 }
 
@@ -46,6 +49,10 @@ impl EtcdClient {
     pub(super) fn new(options: &EtcdOptions, liveness: Liveness) -> Self {
         let EtcdOptions { endpoints, tls, credentials, .. } = options.clone();
         Self { endpoints, tls, credentials, liveness, current: 0, connection: None }
+    }
+
+    pub(super) fn liveness(&self) -> Liveness {
+        self.liveness
     }
 
     /// Sends a request, at each endpoint once if need be. `request` may run several times, and an attempt that
@@ -123,7 +130,7 @@ impl EtcdClient {
     }
 
     fn connect_options(&self) -> ConnectOptions {
-        let Liveness { deadline, ping, pong } = self.liveness;
+        let Liveness { deadline, ping, pong, .. } = self.liveness;
         let options = ConnectOptions::new()
             .with_connect_timeout(deadline)
             .with_keep_alive(ping, pong)

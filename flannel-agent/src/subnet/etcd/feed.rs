@@ -27,9 +27,9 @@ impl Position {
         }
     }
 
-    /// Whether the history we know goes on in the store that sent this.
-    pub(super) fn is_continued_by(&self, response: &WatchResponse) -> bool {
-        response.header().is_none_or(|header| header.cluster_id() == self.cluster && header.revision() + 1 >= self.next)
+    /// Whether the history we know may go on in the store that sent this.
+    pub(super) fn is_continued_by(&self, header: &ResponseHeader) -> bool {
+        header.cluster_id() == self.cluster && header.revision() + 1 >= self.next
     }
 }
 

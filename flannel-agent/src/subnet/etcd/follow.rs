@@ -2,13 +2,14 @@
 //!
 //! A listing at revision R, then the watch from R+1. A watch that breaks is taken up where it ended. The
 //! leases are listed anew when that point is compacted away, or when the store is not the one it was: another
-//! cluster, or an older state of this one (restored from a backup), where we would wait for changes for ever.
+//! cluster, or another state of this one (wiped, restored from a backup), whose changes we would wait for in vain. That is
+//! looked into whenever a watch is taken up and every few minutes (`verify`): behind a proxy a watch may outlive its store.
 
 use std::time::{Duration, Instant};
 
 use etcd_client::{Event, EventType, WatchOptions, WatchResponse, WatchStream};
 use tokio::sync::{mpsc, watch};
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use super::{
     EtcdManager,
@@ -16,9 +17,11 @@ use super::{
     feed::{Feed, FeedEvent, Position},
     hold::Holder,
     listing::{Stored, list},
+    verify,
 };
-use crate::subnet::{
-    Backoff, Complaint, Delays, LeaseAttrs, LeaseRequest, StoreEvent, backoff::until, manager::next_attrs,
+use crate::{
+    clock::{BootTime, until},
+    subnet::{Backoff, Complaint, Delays, LeaseAttrs, LeaseRequest, StoreEvent, manager::next_attrs},
 };
 
 const RECONNECT: Backoff = match Backoff::new(Duration::from_millis(100), Duration::from_secs(5), 20) {
@@ -36,6 +39,7 @@ struct Gone;
 enum Step {
     Feed(FeedEvent),
     OwnLeaseDue,
+    VerifyDue,
     NewAttrs(LeaseAttrs),
 }
 
@@ -48,6 +52,7 @@ pub(super) struct Follower {
     /// `None` before the first listing, and when a new one is needed.
     position: Option<Position>,
     in_sync: bool,
+    verify_at: BootTime,
     delays: Delays,
     complaint: Complaint,
 }
@@ -59,6 +64,7 @@ impl Follower {
         attrs: watch::Receiver<LeaseAttrs>,
         events: mpsc::Sender<StoreEvent>,
     ) -> Self {
+        let verify_at = BootTime::now() + manager.client.liveness().verify;
         Self {
             holder: Holder::new(&manager, request),
             manager,
@@ -67,6 +73,7 @@ impl Follower {
             feed: Feed::Closed { retry_at: Instant::now() },
             position: None,
             in_sync: false,
+            verify_at,
             delays: RECONNECT.delays(),
             complaint: Complaint::default(),
         }
@@ -82,6 +89,10 @@ impl Follower {
                     let events = self.holder.act(&mut self.manager).await;
                     self.send_all(events).await
                 }
+                Step::VerifyDue => {
+                    self.verify_open_watch().await;
+                    Ok(())
+                }
                 Step::NewAttrs(attrs) => {
                     self.republish(attrs);
                     Ok(())
@@ -95,10 +106,12 @@ impl Follower {
 
     async fn next_step(&mut self) -> Option<Step> {
         let due = self.holder.due();
+        let verify_at = matches!(self.feed, Feed::Open(_)).then_some(self.verify_at);
         tokio::select! {
             () = self.events.closed() => None,
             event = self.feed.next_event() => Some(Step::Feed(event)),
             () = until(due) => Some(Step::OwnLeaseDue),
+            () = until(verify_at) => Some(Step::VerifyDue),
             attrs = next_attrs(&mut self.attrs) => Some(Step::NewAttrs(attrs)),
         }
     }
@@ -113,7 +126,39 @@ impl Follower {
         }
     }
 
+    /// Looks whether the store behind the watch is still the one we know.
+    async fn verify_open_watch(&mut self) {
+        match self.verify().await {
+            Ok(()) if self.position.is_none() => self.feed = Feed::Closed { retry_at: Instant::now() },
+            Ok(()) => {}
+            // The watch has signs of life of its own.
+            Err(error) => debug!("cannot look whether the store is the one we know: {error}"),
+        }
+    }
+
+    /// Forgets the position in a history that this store does not have.
+    async fn verify(&mut self) -> Result<(), EtcdError> {
+        let EtcdManager { client, keys, held, .. } = &mut self.manager;
+        self.verify_at = BootTime::now() + client.liveness().verify;
+        if let Some(position) = self.position
+            && !verify::is_known(client, keys, held.as_ref(), position).await?
+        {
+            self.doubt();
+        }
+        Ok(())
+    }
+
+    fn doubt(&mut self) {
+        warn!(
+            "our lease is not as we left it: the store is another one, or somebody changed it; listing all leases again"
+        );
+        self.position = None;
+    }
+
     async fn reconnect(&mut self) -> Result<(), Gone> {
+        if let Err(error) = self.verify().await {
+            return self.broken(&error).await;
+        }
         // An answer to the listing is told before the watch is opened: it is good by itself.
         let position = match self.position {
             Some(position) => position,
@@ -171,7 +216,8 @@ impl Follower {
         if response.canceled() || self.position.is_none() {
             return self.broken_watch(Problem::Cancelled(response.cancel_reason().to_owned())).await;
         }
-        if response.created() && self.position.is_some_and(|position| !position.is_continued_by(&response)) {
+        let is_known = |position: Position| response.header().is_none_or(|header| position.is_continued_by(header));
+        if response.created() && !self.position.is_some_and(is_known) {
             warn!("the store is another one, or older than it was; listing all leases again");
             self.position = None;
             self.feed = Feed::Closed { retry_at: Instant::now() + self.delays.next_delay() };

@@ -3,15 +3,15 @@
 //! Does not watch by itself; [`super::follow`] passes on what it sees of our key, and asks when the next thing
 //! is due. What the receiver must know is returned as events.
 
-use std::{
-    net::Ipv4Addr,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use tracing::{info, warn};
 
-use super::{EtcdManager, Expiry, Guard, Held, Outcome, Publication, Stored, publish};
-use crate::subnet::{Backoff, Complaint, Delays, LeaseAttrs, LeaseRequest, LostCause, StoreEvent, SubnetManager as _};
+use super::{EtcdManager, Guard, Held, Outcome, Publication, Stored, publish};
+use crate::{
+    clock::BootTime,
+    subnet::{Backoff, Complaint, Delays, LeaseAttrs, LeaseRequest, LostCause, StoreEvent, SubnetManager as _},
+};
 
 /// Between attempts to acquire again, and before our attributes are written over someone else's.
 const AGAIN: Backoff = match Backoff::new(Duration::from_secs(1), Duration::from_mins(1), 20) {
@@ -22,10 +22,10 @@ const AGAIN: Backoff = match Backoff::new(Duration::from_secs(1), Duration::from
 /// Keeps our lease.
 pub(super) struct Holder {
     request: LeaseRequest,
-    /// The address our key was last written with, if what we publish changed since. Until then it is ours as well.
-    outdated: Option<Ipv4Addr>,
+    /// What our key was last written with, if what we publish changed since. Until then that is us as well.
+    outdated: Option<LeaseAttrs>,
     /// When [`Self::act`] should run; `None` while there is nothing to do.
-    due: Option<Instant>,
+    due: Option<BootTime>,
     renewals: Delays,
     again: Delays,
     complaint: Complaint,
@@ -35,7 +35,7 @@ impl Holder {
     pub(super) fn new(manager: &EtcdManager, request: LeaseRequest) -> Self {
         let retry = manager.term.retry();
         let renewals = Backoff::new(retry, retry, 20).unwrap_or(AGAIN).delays();
-        let due = manager.held.as_ref().map_or(Some(Instant::now()), |held| held.renew_at(manager.term));
+        let due = manager.held.as_ref().map_or(Some(BootTime::now()), |held| held.renew_at(manager.term));
         Self { request, outdated: None, due, renewals, again: AGAIN.delays(), complaint: Complaint::default() }
     }
 
@@ -45,24 +45,22 @@ impl Holder {
         if former == self.request.attrs {
             return;
         }
-        info!(from = ?former.public_ip, to = ?self.request.attrs.public_ip, "what we publish changed");
-        self.outdated = self.outdated.or(former.public_ip);
-        self.due = Some(Instant::now());
+        let LeaseAttrs { public_ip, public_ipv6, .. } = &self.request.attrs;
+        info!(?public_ip, ?public_ipv6, "what we publish changed");
+        self.outdated.get_or_insert(former);
+        self.due = Some(BootTime::now());
     }
 
     /// When [`Self::act`] should run.
-    pub(super) fn due(&self) -> Option<Instant> {
+    pub(super) fn due(&self) -> Option<BootTime> {
         self.due
     }
 
     /// The store is back: do at once what failed meanwhile.
     pub(super) fn hurry(&mut self, manager: &EtcdManager) {
-        let overdue = manager
-            .held
-            .as_ref()
-            .is_none_or(|held| held.renew_at(manager.term).is_some_and(|renew_at| renew_at <= Instant::now()));
+        let overdue = manager.held.as_ref().is_none_or(|held| held.is_due(manager.term, BootTime::now()));
         if overdue || self.outdated.is_some() {
-            self.due = Some(Instant::now());
+            self.due = Some(BootTime::now());
         }
     }
 
@@ -83,7 +81,7 @@ impl Holder {
         };
         match publication.publish(&mut manager.client).await {
             Ok(Outcome::Done(published)) => {
-                if held.renew_at(manager.term).is_some_and(|renew_at| renew_at <= Instant::now()) {
+                if held.is_due(manager.term, BootTime::now()) {
                     // A quiet term is over; only quarrels over the key keep the delays long.
                     self.again.reset();
                 }
@@ -99,7 +97,7 @@ impl Holder {
             Err(error) => {
                 self.complain(&format!("cannot renew our lease {}: {error}", held.key));
                 manager.held = Some(held);
-                self.due = Some(Instant::now() + self.renewals.next_delay());
+                self.due = Some(BootTime::now() + self.renewals.next_delay());
                 Vec::new()
             }
         }
@@ -115,7 +113,7 @@ impl Holder {
             }
             Err(error) => {
                 self.complain(&format!("cannot acquire a lease: {error}"));
-                self.due = Some(Instant::now() + self.again.next_delay());
+                self.due = Some(BootTime::now() + self.again.next_delay());
                 Vec::new()
             }
         }
@@ -126,17 +124,21 @@ impl Holder {
     pub(super) async fn see(&mut self, manager: &mut EtcdManager, found: Option<&Stored>) -> Vec<StoreEvent> {
         let Some(held) = &manager.held else { return Vec::new() };
         let Some(stored) = found else { return self.lost(manager, LostCause::Deleted) };
-        if stored.entry.modified == held.modified {
+        // Another store may have our key at the same revision, but not on the same etcd lease.
+        if (stored.entry.modified, stored.etcd_lease) == (held.modified, held.etcd_lease) {
             return Vec::new();
         }
         let attrs = stored.lease().map(|lease| &lease.attrs);
-        let owner = attrs.and_then(|attrs| attrs.public_ip);
-        let is_ours = owner == self.request.attrs.public_ip || (owner.is_some() && owner == self.outdated);
-        if !is_ours {
-            return self.lost(manager, LostCause::TakenOver { by: owner });
+        if !attrs.is_some_and(|attrs| self.is_us(attrs)) {
+            return self.lost(manager, LostCause::TakenOver { by: attrs.and_then(LeaseAttrs::node_address) });
         }
         let ours = attrs == Some(&self.request.attrs);
         self.adopt(manager, stored, ours).await
+    }
+
+    fn is_us(&self, attrs: &LeaseAttrs) -> bool {
+        attrs.is_same_node(&self.request.attrs)
+            || self.outdated.as_ref().is_some_and(|outdated| attrs.is_same_node(outdated))
     }
 
     /// Somebody wrote our key in our name: an operator who made it a reservation, or flanneld on this node.
@@ -146,7 +148,7 @@ impl Holder {
             // Unknown is as good as over: renew at once.
             etcd_lease => {
                 let left = publish::remaining(&mut manager.client, etcd_lease).await.ok().flatten();
-                Some(left.unwrap_or_else(|| Expiry::after(Instant::now(), Duration::ZERO)))
+                Some(left.unwrap_or_else(BootTime::now))
             }
         };
         let Some(held) = &mut manager.held else { return Vec::new() };
@@ -155,7 +157,7 @@ impl Holder {
         self.due = held.renew_at(manager.term);
         if !as_we_write {
             warn!("lease {} was written by somebody else with our address; writing our attributes again", held.key);
-            self.due = Some(Instant::now() + self.again.next_delay());
+            self.due = Some(BootTime::now() + self.again.next_delay());
         }
         vec![StoreEvent::OwnLease(own)]
     }
@@ -164,11 +166,11 @@ impl Holder {
         let Some(Held { key, .. }) = manager.held.take() else { return Vec::new() };
         warn!("our lease {key} is lost: {cause}; acquiring one again");
         self.request.previous = Some(key);
-        self.due = Some(Instant::now());
+        self.due = Some(BootTime::now());
         vec![StoreEvent::OwnLeaseLost { key, cause }]
     }
 
-    fn settled(&mut self, next: Option<Instant>) {
+    fn settled(&mut self, next: Option<BootTime>) {
         self.due = next;
         self.outdated = None;
         self.renewals.reset();

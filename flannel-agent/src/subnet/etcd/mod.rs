@@ -3,7 +3,7 @@
 //! [`EtcdManager`] implements [`SubnetManager`]. Where flannel writes blindly we compare first: a key is
 //! created only if absent, and rewritten only as long as its last change is known to us. A key without an
 //! etcd lease is a reservation and stays one. The lifetime of a lease is asked of etcd for our own key alone.
-//! Our identity is our IPv4 public address.
+//! Our identity is our public address, that of IPv4 where IPv4 is on.
 
 mod choose;
 mod client;
@@ -16,8 +16,9 @@ mod listing;
 mod options;
 mod publish;
 mod tls;
+mod verify;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 use tracing::{debug, info};
@@ -27,7 +28,7 @@ use self::{
     client::EtcdClient,
     keys::Keys,
     listing::{Stored, list},
-    publish::{Expiry, Guard, Outcome, Publication, Published, delete_unchanged},
+    publish::{Guard, Outcome, Publication, Published, delete_unchanged},
 };
 pub use self::{
     client::Liveness,
@@ -36,6 +37,7 @@ pub use self::{
     tls::{ClientFiles, TlsError, TlsFiles},
 };
 use super::{AcquireError, LeaseAttrs, LeaseKey, LeaseRequest, OwnLease, StoreEvent, SubnetManager};
+use crate::clock::BootTime;
 
 /// Attempts to acquire before the store counts as too busy.
 const TRIES: u32 = 10;
@@ -75,7 +77,7 @@ struct Held {
     modified: i64,
     /// 0 for a reservation.
     etcd_lease: i64,
-    expiry: Option<Expiry>,
+    expiry: Option<BootTime>,
 }
 
 impl Held {
@@ -85,13 +87,17 @@ impl Held {
     }
 
     fn own_lease(&self) -> OwnLease {
-        OwnLease { key: self.key, expires_at: self.expiry.map(|expiry| expiry.wall) }
+        OwnLease { key: self.key, expires_at: self.expiry }
     }
 
     /// When to renew; `None` for a reservation.
-    fn renew_at(&self, term: Term) -> Option<Instant> {
-        let expiry = self.expiry?.instant;
-        Some(expiry.checked_sub(term.margin).unwrap_or(expiry))
+    fn renew_at(&self, term: Term) -> Option<BootTime> {
+        self.expiry.map(|expiry| expiry.before(term.margin))
+    }
+
+    /// Whether it is time to renew.
+    fn is_due(&self, term: Term, now: BootTime) -> bool {
+        self.renew_at(term).is_some_and(|renew_at| renew_at <= now)
     }
 }
 

@@ -1,11 +1,12 @@
 //! Writes our lease, and only where nobody else's would be overwritten.
 
-use std::time::{Duration, Instant, SystemTime};
+use std::time::Duration;
 
 use etcd_client::{Compare, CompareOp, KeyValue, PutOptions, ResponseHeader, Txn, TxnOp, TxnOpResponse, TxnResponse};
 use tracing::debug;
 
 use super::{client::EtcdClient, error::EtcdError};
+use crate::clock::BootTime;
 
 /// What must hold of the key for the write to happen.
 #[derive(Clone, Copy, Debug)]
@@ -25,21 +26,6 @@ impl Guard {
     }
 }
 
-/// When a lease ends, on both clocks.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Expiry {
-    pub(super) instant: Instant,
-    pub(super) wall: SystemTime,
-}
-
-impl Expiry {
-    /// So long after a moment that was not after the grant.
-    pub(super) fn after(since: Instant, ttl: Duration) -> Self {
-        let instant = since + ttl;
-        Self { instant, wall: SystemTime::now() + instant.saturating_duration_since(Instant::now()) }
-    }
-}
-
 /// A write that happened.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Published {
@@ -47,8 +33,8 @@ pub(super) struct Published {
     pub(super) modified: i64,
     /// The etcd lease the key hangs on, 0 for none.
     pub(super) etcd_lease: i64,
-    /// `None` when it hangs on none.
-    pub(super) expiry: Option<Expiry>,
+    /// `None` when it hangs on none. Counted from before the grant, so never later than etcd's.
+    pub(super) expiry: Option<BootTime>,
 }
 
 /// What became of a write.
@@ -127,25 +113,25 @@ pub(super) async fn delete_unchanged(client: &mut EtcdClient, key: &str, modifie
     Ok(answer.succeeded())
 }
 
-/// What is left of an etcd lease; `None` when it is gone.
-pub(super) async fn remaining(client: &mut EtcdClient, etcd_lease: i64) -> Result<Option<Expiry>, EtcdError> {
-    let asked = Instant::now();
+/// When an etcd lease ends; `None` when it is gone.
+pub(super) async fn remaining(client: &mut EtcdClient, etcd_lease: i64) -> Result<Option<BootTime>, EtcdError> {
+    let asked = BootTime::now();
     let answer = client
         .call("asking for the lifetime of our lease", |mut etcd| async move {
             etcd.lease_time_to_live(etcd_lease, None).await
         })
         .await?;
-    Ok(u64::try_from(answer.ttl()).ok().map(|ttl| Expiry::after(asked, Duration::from_secs(ttl))))
+    Ok(u64::try_from(answer.ttl()).ok().map(|ttl| asked + Duration::from_secs(ttl)))
 }
 
-async fn grant(client: &mut EtcdClient, ttl: Duration) -> Result<(i64, Expiry), EtcdError> {
+async fn grant(client: &mut EtcdClient, ttl: Duration) -> Result<(i64, BootTime), EtcdError> {
     // Never 0: etcd would raise it to its minimum of about two seconds.
     let seconds = i64::try_from(ttl.as_secs()).unwrap_or(i64::MAX).max(1);
-    let asked = Instant::now();
+    let asked = BootTime::now();
     let answer =
         client.call("asking for a lease", |mut etcd| async move { etcd.lease_grant(seconds, None).await }).await?;
     let granted = Duration::from_secs(u64::try_from(answer.ttl()).unwrap_or(0));
-    Ok((answer.id(), Expiry::after(asked, granted)))
+    Ok((answer.id(), asked + granted))
 }
 
 /// Gives back an etcd lease nothing hangs on. It would end by itself.

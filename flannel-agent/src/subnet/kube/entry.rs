@@ -1,7 +1,7 @@
 //! From a Node to what the lease set takes in. Pure.
 //!
-//! Each family stands for itself: a node with a pod CIDR of both families that publishes IPv4 alone is an IPv4 peer.
-//! A family that is off is not looked at. An entry's age is its Node's, because the version of a Node changes with
+//! Each family stands for itself: a node with a pod CIDR of both families that publishes IPv4 alone is an IPv4 peer, and an
+//! annotation that cannot be read spoils its own family. A family that is off is not looked at. An entry's age is its Node's, because the version of a Node changes with
 //! every heartbeat.
 
 use std::{net::IpAddr, str::FromStr};
@@ -14,6 +14,7 @@ use super::{
 };
 use crate::{
     config::{NetworkConfig, Prefix},
+    family::Family,
     subnet::{BadAttrs, BadLease, BadPodCidr, Entry, Lease, LeaseAttrs, LeaseKey, RawJson},
 };
 
@@ -44,10 +45,10 @@ fn lease_of(annotations: &Annotations<'_>, families: Families) -> Result<Lease, 
     if key == LeaseKey::default() {
         return Err(BadLease::PodCidr(BadPodCidr::Missing));
     }
-    let mut lease = Lease { key, attrs: annotations.attrs(families).map_err(BadLease::Value)? };
-    let attrs = &lease.attrs;
-    let v4 = attrs.public_ip.is_some() || attrs.backend_data.is_some();
-    let v6 = attrs.public_ipv6.is_some() || attrs.backend_v6_data.is_some();
+    let mut lease = annotations.lease(key, families);
+    let LeaseAttrs { public_ip, backend_data, public_ipv6, backend_v6_data, .. } = &lease.attrs;
+    let v4 = public_ip.is_some() || backend_data.is_some() || lease.malformed_in(Family::V4).is_some();
+    let v6 = public_ipv6.is_some() || backend_v6_data.is_some() || lease.malformed_in(Family::V6).is_some();
     // A family the node does not publish is off there. With neither, the lease set has something to say.
     if v4 != v6 {
         lease.key = LeaseKey { v4: lease.key.v4.filter(|_| v4), v6: lease.key.v6.filter(|_| v6) };
@@ -102,16 +103,32 @@ impl Annotations<'_> {
         Ok(Some(data).filter(|data| data.text() != "null"))
     }
 
-    fn attrs(&self, families: Families) -> Result<LeaseAttrs, BadAttrs> {
-        let mut attrs =
-            LeaseAttrs { backend_type: self.get(BACKEND_TYPE).unwrap_or_default().to_owned(), ..LeaseAttrs::default() };
+    fn lease(&self, key: LeaseKey, families: Families) -> Lease {
+        let backend_type = self.get(BACKEND_TYPE).unwrap_or_default().to_owned();
+        let mut lease =
+            Lease { key, attrs: LeaseAttrs { backend_type, ..LeaseAttrs::default() }, malformed: Vec::new() };
         if families.v4 {
-            (attrs.public_ip, attrs.backend_data) = (self.address(PUBLIC_IP)?, self.data(BACKEND_DATA)?);
+            match self.group(PUBLIC_IP, BACKEND_DATA) {
+                Ok(group) => (lease.attrs.public_ip, lease.attrs.backend_data) = group,
+                Err(bad) => lease.malformed.push((Family::V4, bad)),
+            }
         }
         if families.v6 {
-            (attrs.public_ipv6, attrs.backend_v6_data) = (self.address(PUBLIC_IPV6)?, self.data(BACKEND_V6_DATA)?);
+            match self.group(PUBLIC_IPV6, BACKEND_V6_DATA) {
+                Ok(group) => (lease.attrs.public_ipv6, lease.attrs.backend_v6_data) = group,
+                Err(bad) => lease.malformed.push((Family::V6, bad)),
+            }
         }
-        Ok(attrs)
+        lease
+    }
+
+    /// What a node publishes for one family.
+    fn group<A: FromStr + Copy + Into<IpAddr>>(
+        &self,
+        address: &'static str,
+        data: &'static str,
+    ) -> Result<(Option<A>, Option<RawJson>), BadAttrs> {
+        Ok((self.address(address)?, self.data(data)?))
     }
 }
 
@@ -133,7 +150,11 @@ mod tests {
         match entry_of(&node(annotations, cidrs), &AnnotationPrefix::default(), families) {
             None => "nothing".to_owned(),
             Some(entry) => match entry.lease {
-                Ok(lease) => format!("{} {}", lease.key, lease.attrs.to_json()),
+                Ok(Lease { key, attrs, malformed }) => {
+                    malformed.iter().fold(format!("{key} {}", attrs.to_json()), |told, (family, bad)| {
+                        format!("{told} {family}: {bad}")
+                    })
+                }
                 Err(bad) => bad.to_string(),
             },
         }
@@ -153,7 +174,23 @@ mod tests {
         assert_eq!(told(&both, CIDRS, V4), format!("10.5.1.0-24 {{{V4_JSON}"), "IPv6 is off here");
         let broken_v6 = both.replace("2001:db8::1", "nonsense");
         assert_eq!(told(&broken_v6, CIDRS, V4), format!("10.5.1.0-24 {{{V4_JSON}"));
-        assert!(told(&broken_v6, CIDRS, BOTH).contains("public-ipv6 is \"nonsense\""));
+        let broken = told(&broken_v6, CIDRS, BOTH);
+        assert!(broken.starts_with(&format!("10.5.1.0-24&fd00:5:1::-64 {{{V4_JSON} IPv6: public-ipv6 is")), "{broken}");
+        let broken = told(&both.replace("192.0.2.1", "nonsense"), CIDRS, BOTH);
+        assert!(
+            broken.contains("\"PublicIPv6\":\"2001:db8::1\"") && broken.contains(" IPv4: public-ip is"),
+            "{broken}"
+        );
+        assert_eq!(told(&format!("{V4_GROUP},\"p/public-ipv6\":\"x\""), r#""10.5.1.0/24""#, BOTH).find("-64"), None);
+    }
+
+    #[test]
+    fn a_node_without_ipv4_is_an_ipv6_peer() {
+        let v6_only = r#""p/kube-subnet-manager":"true","p/backend-type":"host-gw","p/public-ip":"0.0.0.0","p/backend-data":"null","p/public-ipv6":"2001:db8::1","p/backend-v6-data":"null""#;
+        let expected =
+            r#"0.0.0.0-0&fd00:5:1::-64 {"PublicIP":"0.0.0.0","PublicIPv6":"2001:db8::1","BackendType":"host-gw"}"#;
+        assert_eq!(told(v6_only, CIDRS, BOTH), expected);
+        assert_eq!(told(v6_only, CIDRS, Families { v4: false, v6: true }), expected);
     }
 
     #[test]

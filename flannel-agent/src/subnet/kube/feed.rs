@@ -7,6 +7,7 @@ use kube::core::WatchEvent;
 use tokio::time::sleep_until;
 
 use super::{client::WatchStream, error::Problem, record::NodeRecord};
+use crate::clock::{BootTime, until};
 
 /// A point in the history of the Nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,8 +41,8 @@ pub(super) fn is_older(version: &str, than: &str) -> bool {
 
 /// Whether changes arrive.
 pub(super) enum Feed {
-    /// Here, and when the last was.
-    Open { stream: WatchStream, heard: Instant },
+    /// Here, and when the last was. A machine that was suspended has heard nothing meanwhile either.
+    Open { stream: WatchStream, heard: BootTime },
     /// No; try again then.
     Closed { retry_at: Instant },
 }
@@ -60,7 +61,7 @@ pub(super) enum FeedEvent {
 
 impl Feed {
     pub(super) fn open(stream: WatchStream) -> Self {
-        Self::Open { stream, heard: Instant::now() }
+        Self::Open { stream, heard: BootTime::now() }
     }
 
     /// The next event. Nothing is lost when the future is dropped early.
@@ -69,9 +70,9 @@ impl Feed {
             Self::Open { stream, heard } => {
                 let next = tokio::select! {
                     next = stream.next() => next,
-                    () = sleep_until((*heard + silence).into()) => return FeedEvent::Broken(Problem::Silent(silence)),
+                    () = until(Some(*heard + silence)) => return FeedEvent::Broken(Problem::Silent(silence)),
                 };
-                *heard = Instant::now();
+                *heard = BootTime::now();
                 match next {
                     Some(Ok(WatchEvent::Error(status))) => FeedEvent::Broken(Problem::Status(status)),
                     Some(Ok(change)) => FeedEvent::Change(change),

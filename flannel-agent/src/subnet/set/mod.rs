@@ -6,9 +6,12 @@
 //!
 //! A bad entry is refused alone, with a reason, and stays listed until it goes or is mended.
 
+mod check;
 mod reject;
 mod resolve;
 
+#[cfg(test)]
+mod family_tests;
 #[cfg(test)]
 mod tests;
 
@@ -19,14 +22,14 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 pub use self::reject::{RejectReason, Rejected};
 use super::{Entry, LeaseAttrs, LeaseKey, StoreEvent};
-use crate::config::NetworkConfig;
+use crate::config::{BackendConfig, NetworkConfig};
 
 /// A node to send to: one family of one believed lease.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Peer {
     /// Its pods.
     pub subnet: IpNet,
-    /// Where the node is reached.
+    /// Where the node is reached, by the family of the subnet.
     pub public_ip: IpAddr,
     /// The node's end of the tunnel; `None` where the backend has no tunnels.
     pub vtep: Option<Vtep>,
@@ -57,7 +60,7 @@ pub struct Resolved {
 #[derive(Clone, Debug)]
 pub struct LeaseSet {
     networks: Networks,
-    backend_type: &'static str,
+    backend: BackendConfig,
     own_attrs: LeaseAttrs,
     own_key: Option<LeaseKey>,
     entries: BTreeMap<String, Entry>,
@@ -78,7 +81,7 @@ impl LeaseSet {
                 v4: config.ipv4.map(|family| family.network),
                 v6: config.ipv6.map(|family| family.network),
             },
-            backend_type: config.backend.type_name(),
+            backend: config.backend.clone(),
             own_attrs,
             own_key: None,
             entries: BTreeMap::new(),

@@ -50,8 +50,8 @@ pub enum RejectReason {
     /// The lease has a subnet of this family and no address to reach the node at.
     #[error("it has no public address")]
     NoPublicIp,
-    /// The public address cannot be one node's.
-    #[error("its public address {0} is not a unicast address")]
+    /// The public address cannot be one node's, or not be reached from another one.
+    #[error("its public address {0} is not a unicast address that can be routed to")]
     BadPublicIp(IpAddr),
     /// The public address is ours.
     #[error("its public address {0} is ours; a former lease of this node, or another node with our address")]

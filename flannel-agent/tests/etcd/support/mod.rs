@@ -1,6 +1,7 @@
 //! Nodes, and what the tests ask of them.
 
 mod certs;
+mod grpc_proxy;
 mod proxy;
 mod server;
 
@@ -22,6 +23,7 @@ use tokio::{
 
 pub(crate) use self::{
     certs::{Authority, Pair},
+    grpc_proxy::GrpcProxy,
     proxy::Proxy,
     server::{Data, Etcd, Server, free_ports},
 };
@@ -31,8 +33,12 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) const DAY: Duration = Duration::from_hours(24);
 
 /// Gives up on silence quickly. The test servers allow pings this often.
-pub(crate) const BRISK: Liveness =
-    Liveness { deadline: Duration::from_secs(5), ping: Duration::from_secs(1), pong: Duration::from_secs(1) };
+pub(crate) const BRISK: Liveness = Liveness {
+    deadline: Duration::from_secs(5),
+    ping: Duration::from_secs(1),
+    pong: Duration::from_secs(1),
+    verify: PATIENCE,
+};
 
 pub(crate) const CONFIG: &str = r#"{"Network":"10.5.0.0/16","Backend":{"Type":"vxlan"}}"#;
 

@@ -1,4 +1,6 @@
-//! Tables: what a text means, and what is wrong with it.
+//! Tables: what a text means.
+
+mod mistakes;
 
 use std::net::Ipv4Addr;
 
@@ -6,7 +8,7 @@ use super::*;
 
 const VXLAN: &str = r#""Backend":{"Type":"vxlan"}"#;
 
-fn parse(text: &str) -> Result<NetworkConfig> {
+fn parse(text: &str) -> Result<NetworkConfig, ConfigError> {
     NetworkConfig::parse(text)
 }
 
@@ -52,74 +54,73 @@ fn subnets_default_as_in_flannel() {
 
 #[test]
 fn both_families_are_cut_by_the_same_rules() {
-    let fields = Fields::parse(r#"{"IPv6Network":"fc00::1/48"}"#).expect("an object");
-    let family = FamilyConfig::<Ipv6Net>::parse(&fields).expect("a valid network");
-    assert_eq!(family.subnet_len, 64);
-    assert_eq!(family.subnet_min.to_string(), "fc00:0:0:1::");
-    assert_eq!(family.subnet_max.to_string(), "fc00:0:0:ffff::");
-    assert_eq!(family.subnets().count(), 0xffff);
-}
-
-#[test]
-fn mistakes_name_key_and_value() {
-    for (text, expected) in [
-        ("", "not a JSON object: EOF"),
-        ("[]", "expected a JSON object"),
-        (r"{}", "has no Network; set it"),
-        (r#"{"Network":"0.0.0.0/0"}"#, "has no Network"),
-        (r#"{"Network":null}"#, "Network in the network configuration is null, expected a CIDR"),
-        (r#"{"Network":"10.0.0.0"}"#, r#"Network in the network configuration is "10.0.0.0", expected a CIDR"#),
-        (r#"{"Network":"fd00::/48"}"#, "expected a CIDR"),
-        (r#"{"Network":"010.0.0.0/8"}"#, "expected a CIDR"),
-        (r#"{"Network":"10.0.0.0/33"}"#, "expected a CIDR"),
-        (r#"{"Network":"10.3.0.0/29"}"#, "Network 10.3.0.0/29 is too small"),
-        (r#"{"Network":"10.3.0.0/16","SubnetLen":31}"#, "SubnetLen 31 does not suit the network 10.3.0.0/16"),
-        (r#"{"Network":"10.3.0.0/16","SubnetLen":17}"#, "must lie in 18..=30"),
-        (r#"{"Network":"10.3.0.0/16","SubnetLen":300}"#, "SubnetLen 300"),
-        (r#"{"Network":"10.3.0.0/29","SubnetLen":30}"#, "SubnetLen 30"),
-        (r#"{"Network":"10.3.0.0/16","SubnetLen":-1}"#, "SubnetLen in the network configuration is -1"),
-        (r#"{"Network":"10.3.0.0/16","SubnetLen":"24"}"#, r#"is "24", expected a prefix length"#),
-        (r#"{"Network":"10.3.0.0/16","SubnetMin":""}"#, r#"SubnetMin in the network configuration is """#),
-        (r#"{"Network":"10.3.0.0/16","SubnetMin":"10.4.0.0"}"#, "SubnetMin 10.4.0.0 is not in the network 10.3.0.0/16"),
-        (r#"{"Network":"10.3.0.0/16","SubnetMax":"10.3.5.1"}"#, "SubnetMax 10.3.5.1 is not the first address of a /24"),
-        (r#"{"Network":"10.3.0.0/16","SubnetMin":"10.3.9.0","SubnetMax":"10.3.8.0"}"#, "lies above SubnetMax 10.3.8.0"),
-        (r#"{"Network":"10.3.0.0/16","EnableIPv4":"yes"}"#, r#"EnableIPv4 in the network configuration is "yes""#),
-        (r#"{"Network":"10.3.0.0/16","Backend":"vxlan"}"#, r#"Backend in the network configuration is "vxlan""#),
-        (r#"{"Network":"10.3.0.0/16","Backend":{"Type":"vxlan","VNI":16777216}}"#, "VNI in the network"),
-        (r#"{"Network":"10.3.0.0/16","Backend":{"Type":"vxlan","VNI":-1}}"#, "a VNI of 24 bits"),
-        (r#"{"Network":"10.3.0.0/16","Backend":{"Type":"vxlan","Port":65536}}"#, "a UDP port"),
+    for (rest, network, len, min, max) in [
+        (r#""IPv6Network":"fc00::1/48""#, "fc00::/48", 64, "fc00:0:0:1::", "fc00:0:0:ffff::"),
+        (r#""ipv6Network":"fd00:1::/62""#, "fd00:1::/62", 64, "fd00:1:0:1::", "fd00:1:0:3::"),
+        (r#""IPv6Network":"fd00:1::/64""#, "fd00:1::/64", 66, "fd00:1:0:0:4000::", "fd00:1:0:0:c000::"),
+        (r#""IPv6Network":"fd00:1::/124""#, "fd00:1::/124", 126, "fd00:1::4", "fd00:1::c"),
         (
-            r#"{"Network":"10.3.0.0/16","Backend":{"Type":"vxlan","MTU":100}}"#,
-            "MTU in the network configuration is 100",
+            r#""IPv6Network":"fd00:1::/48","IPv6SubnetLen":56,"IPv6SubnetMin":"::","IPv6SubnetMax":null"#,
+            "fd00:1::/48",
+            56,
+            "fd00:1:0:100::",
+            "fd00:1:0:ff00::",
         ),
-        (r#"{"Network":"10.3.0.0/16","Backend":{"Type":"vxlan","GBP":1}}"#, "expected true or false"),
-        (r#"{"Network":"10.3.0.0/16","Backend":{"Type":"vxlan","Datapath":"x"}}"#, "kernel, encap or auto"),
+        (
+            r#""IPv6Network":"fd00:1::/48","IPv6SubnetMin":"fd00:1:0:5::","IPv6SubnetMax":"fd00:1:0:8::""#,
+            "fd00:1::/48",
+            64,
+            "fd00:1:0:5::",
+            "fd00:1:0:8::",
+        ),
     ] {
-        let error = parse(text).expect_err(text);
-        assert!(error.to_string().contains(expected), "{text}: {error}");
-        assert!(!error.is_refusal(), "{text}: {error}");
+        let text = format!(r#"{{"EnableIPv4":false,"enableIPv6":true,{rest},{VXLAN}}}"#);
+        let config = parse(&text).expect("a valid configuration");
+        let expected = FamilyConfig {
+            network: network.parse::<Ipv6Net>().expect("a network"),
+            subnet_len: len,
+            subnet_min: min.parse().expect("an address"),
+            subnet_max: max.parse().expect("an address"),
+        };
+        assert_eq!((config.ipv4, config.ipv6), (None, Some(expected)), "{rest}");
     }
+    let dual = format!(r#"{{"EnableIPv6":true,"Network":"10.3.0.0/16","IPv6Network":"fd00::/48",{VXLAN}}}"#);
+    let dual = parse(&dual).expect("a valid configuration");
+    assert_eq!(dual.ipv4.map(|family| family.network.to_string()).as_deref(), Some("10.3.0.0/16"));
+    assert_eq!(dual.ipv6.map(|family| family.subnets().count()), Some(0xffff));
 }
 
 #[test]
-fn what_is_not_built_is_refused_by_name() {
-    for (rest, expected) in [
-        (r#""EnableIPv4":false,"EnableIPv6":true"#, "EnableIPv4 false"),
-        (r#""EnableIPv6":true"#, "EnableIPv6 true"),
-        (r#""enablenftables":true"#, "EnableNFTables true"),
-        (r#""SubnetLen":24"#, "Backend udp in the network configuration is not built yet; flannel reads an absent"),
-        (r#""Backend":null"#, "has no Type"),
-        (r#""Backend":{}"#, "has no Type"),
-        (r#""Backend":{"Type":""}"#, "has no Type"),
-        (r#""Backend":{"Type":"Host-GW"}"#, "Backend.Type host-gw"),
-        (r#""Backend":{"Type":"wireguard"}"#, "Backend.Type wireguard"),
-        (r#""Backend":{"Type":"vxlam"}"#, r#"Backend.Type "vxlam" in the network configuration is unknown"#),
-        (r#""Backend":{"Type":"vxlan","Datapath":"fast"}"#, "Backend.Datapath fast"),
-    ] {
-        let error = parse(&format!(r#"{{"Network":"10.3.0.0/16",{rest}}}"#)).expect_err(rest);
-        assert!(error.to_string().contains(expected), "{rest}: {error}");
-        assert!(error.is_refusal(), "{rest}: {error}");
+fn backends_without_a_tunnel_have_no_settings() {
+    for (name, backend) in
+        [("Host-GW", BackendConfig::HostGw), ("host-gw", BackendConfig::HostGw), ("ALLOC", BackendConfig::Alloc)]
+    {
+        let text = format!(r#"{{"Network":"10.3.0.0/16","Backend":{{"Type":"{name}","Datapath":"fast","VNI":7}}}}"#);
+        let config = parse(&text).expect("a valid configuration");
+        assert_eq!((&config.backend, config.datapath), (&backend, None));
+        let warnings: Vec<_> = config.warnings.iter().map(ToString::to_string).collect();
+        let written = name.to_lowercase();
+        assert_eq!(
+            warnings,
+            [
+                r#"Backend in the network configuration has the unknown key "VNI"; it is ignored"#.to_owned(),
+                format!("Backend.Datapath has no effect: the backend {written} has no tunnel"),
+            ]
+        );
     }
+    assert_eq!([BackendConfig::HostGw, BackendConfig::Alloc].map(|backend| backend.type_name()), ["host-gw", ""]);
+}
+
+#[test]
+fn a_tunnel_that_carries_ipv6_has_room_for_its_minimum() {
+    let mtu = |ipv6: bool, mtu: u16| {
+        let text = format!(
+            r#"{{"EnableIPv6":{ipv6},"Network":"10.3.0.0/16","IPv6Network":"fd00::/48","Backend":{{"Type":"vxlan","MTU":{mtu}}}}}"#
+        );
+        parse(&text).is_ok()
+    };
+    assert!(mtu(false, 118) && !mtu(false, 117));
+    assert!(mtu(true, 1350) && !mtu(true, 1349) && mtu(true, 0));
 }
 
 #[test]
@@ -146,13 +147,14 @@ fn the_datapath_key_is_ours() {
 
 #[test]
 fn what_has_no_effect_is_collected() {
-    let text = r#"{"Network":"10.3.0.0/16","SubnetLength":24,"Backend":{"Type":"vxlan","Vnl":2,"MacPrefix":"0E-2A"}}"#;
+    let text = r#"{"Network":"10.3.0.0/16","SubnetLength":24,"IPv6Network":"x","Backend":{"Type":"vxlan","Vnl":2,"MacPrefix":"0E-2A"}}"#;
     let warnings: Vec<_> =
         parse(text).expect("a valid configuration").warnings.iter().map(ToString::to_string).collect();
     assert_eq!(
         warnings,
         [
             r#"the network configuration has the unknown key "SubnetLength"; it is ignored"#,
+            "IPv6Network in the network configuration has no effect while EnableIPv6 is false",
             r#"Backend in the network configuration has the unknown key "Vnl"; it is ignored"#,
             "Backend.MacPrefix applies to Windows nodes only; it is ignored",
         ]
@@ -188,5 +190,10 @@ fn where_subnets_are_assigned_the_network_alone_counts() {
     let small = assigned(r#""Network":"10.3.0.0/26""#).expect("a usable network");
     assert_eq!((small.subnet_len, small.subnet_max), (26, Ipv4Addr::new(10, 3, 0, 0)));
     assert_eq!(FamilyConfig::assigned(family.network, 25).subnet_max, Ipv4Addr::new(10, 3, 255, 128));
-    assert!(matches!(assigned(r#""EnableIPv4":true"#), Err(ConfigError::NoNetwork { .. })));
+    let error = assigned(r#""EnableIPv4":true"#).expect_err("no network");
+    assert!(matches!(error.mistakes(), [ConfigMistake::NoNetwork { .. }]), "{error}");
+
+    let text = r#"{"EnableIPv4":false,"EnableIPv6":true,"IPv6Network":"fd00:1::/56","IPv6SubnetMin":"x","Backend":{"Type":"alloc"}}"#;
+    let family = NetworkConfig::parse_assigned(text).expect("a usable network").ipv6.expect("IPv6");
+    assert_eq!((family.subnet_len, family.subnet_min.to_string()), (64, "fd00:1::".to_owned()));
 }

@@ -3,7 +3,10 @@
 //! Written exactly as flannel writes it (field order, what is omitted); read without regard to the case of
 //! keys, unknown ones ignored.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+#[cfg(test)]
+mod tests;
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use flannel_common::addr::Mac;
 use serde::{Serialize, Serializer, de::DeserializeOwned};
@@ -131,6 +134,21 @@ impl LeaseAttrs {
     pub fn to_json(&self) -> String {
         serde_json::to_string(self).expect("strings, addresses and raw JSON always serialise")
     }
+
+    /// The address the node is known by: IPv4 where it has one.
+    pub fn node_address(&self) -> Option<IpAddr> {
+        self.public_ip.map(IpAddr::from).or(self.public_ipv6.map(IpAddr::from))
+    }
+
+    /// Whether both are of one node. IPv4 decides where both have it, as in flannel. Otherwise IPv6 does, so that with
+    /// IPv6 alone nodes are told apart, which all have the IPv4 address `0.0.0.0` then, and so that a node knows itself
+    /// after a family was turned on or off.
+    pub fn is_same_node(&self, other: &Self) -> bool {
+        match (self.public_ip, other.public_ip) {
+            (Some(ours), Some(theirs)) => ours == theirs,
+            _ => self.public_ipv6.is_some() && self.public_ipv6 == other.public_ipv6,
+        }
+    }
 }
 
 /// What the vxlan backend publishes for one family.
@@ -168,66 +186,5 @@ impl VxlanData {
     /// The JSON to publish.
     pub fn to_json(&self) -> RawJson {
         RawJson(to_raw_value(self).expect("a number and a string always serialise"))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const VXLAN: &str = r#"{"PublicIP":"192.168.64.3","PublicIPv6":null,"BackendType":"vxlan","BackendData":{"VNI":1,"VtepMAC":"c6:d2:32:6f:8f:44"}}"#;
-
-    #[test]
-    fn values_are_written_as_flannel_writes_them() {
-        let data =
-            VxlanData { vni: Some(1), vtep_mac: Mac([0xc6, 0xd2, 0x32, 0x6f, 0x8f, 0x44]), zero_checksum_v6: false };
-        let attrs = LeaseAttrs {
-            public_ip: Some([192, 168, 64, 3].into()),
-            backend_type: "vxlan".to_owned(),
-            backend_data: Some(data.to_json()),
-            ..LeaseAttrs::default()
-        };
-        assert_eq!(attrs.to_json(), VXLAN);
-        assert_eq!(LeaseAttrs::default().to_json(), r#"{"PublicIP":"0.0.0.0","PublicIPv6":null}"#);
-        let dual = LeaseAttrs { public_ipv6: Some("fd00::3".parse().expect("an address")), ..attrs.clone() };
-        let dual = LeaseAttrs { backend_v6_data: Some(data.to_json()), ..dual };
-        let tail = r#""PublicIPv6":"fd00::3","BackendType":"vxlan","BackendData":{"VNI":1,"VtepMAC":"c6:d2:32:6f:8f:44"},"BackendV6Data":{"VNI":1,"VtepMAC":"c6:d2:32:6f:8f:44"}}"#;
-        assert!(dual.to_json().ends_with(tail), "{}", dual.to_json());
-        for attrs in [attrs, dual, LeaseAttrs::default()] {
-            assert_eq!(LeaseAttrs::parse(attrs.to_json().as_bytes()), Ok(attrs));
-        }
-    }
-
-    #[test]
-    fn the_reader_ignores_case_and_unknown_keys() {
-        let text = br#"{"publicip":"192.168.64.3","backendTYPE":"vxlan","backenddata":{"vtepmac":"C6:D2:32:6F:8F:44"},"New":1}"#;
-        let attrs = LeaseAttrs::parse(text).expect("a value");
-        assert_eq!(attrs.public_ip, Some([192, 168, 64, 3].into()));
-        let data = VxlanData::parse(&attrs.backend_data.expect("data")).expect("vxlan data");
-        assert_eq!((data.vni, data.vtep_mac.to_string().as_str()), (None, "c6:d2:32:6f:8f:44"));
-    }
-
-    #[test]
-    fn malformed_values_say_what_is_wrong() {
-        for (text, expected) in [
-            (&b"\xff"[..], "the value is not a JSON object: invalid utf-8"),
-            (b"hi", "the value is not a JSON object"),
-            (br#"{"PublicIP":"fd00::1"}"#, r#"PublicIP is "fd00::1", expected an IPv4 address"#),
-            (br#"{"PublicIPv6":1}"#, "PublicIPv6 is 1, expected an IPv6 address or null"),
-            (br#"{"BackendType":1}"#, "BackendType is 1"),
-        ] {
-            let error = LeaseAttrs::parse(text).expect_err("malformed");
-            assert!(error.to_string().contains(expected), "{error}");
-        }
-        for (data, expected) in [
-            (r#"{"BackendData":"x"}"#, "the backend data is not a JSON object"),
-            (r#"{"BackendData":{}}"#, "VtepMAC is absent, expected a MAC address"),
-            (r#"{"BackendData":{"VtepMAC":"c6"}}"#, r#"VtepMAC is "c6""#),
-            (r#"{"BackendData":{"VtepMAC":"c6:d2:32:6f:8f:44","VNI":"1"}}"#, r#"VNI is "1""#),
-        ] {
-            let data = LeaseAttrs::parse(data.as_bytes()).expect("a value").backend_data.expect("data");
-            let error = VxlanData::parse(&data).expect_err("malformed");
-            assert!(error.to_string().contains(expected), "{error}");
-        }
     }
 }

@@ -1,0 +1,171 @@
+//! The store and our own lease, as the main loop knows them from the store's events.
+
+use tracing::{error, info, warn};
+
+use crate::{
+    clock::BootTime,
+    observe::status::StoreStatus,
+    subnet::{LostCause, OwnLease, StoreEvent},
+};
+
+/// What is known of the store.
+#[derive(Debug)]
+pub(super) struct Store {
+    state: State,
+    /// Since when it is that.
+    since: BootTime,
+    /// When a change of anybody's lease was last heard of.
+    last_change: Option<BootTime>,
+    lost: Option<LostCause>,
+    lapsed: bool,
+}
+
+/// Whether changes arrive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum State {
+    /// Not read yet.
+    Unseen,
+    /// Yes.
+    InSync,
+    /// No, for a reason.
+    Away(String),
+}
+
+impl Store {
+    /// Of a store that has said nothing yet.
+    pub(super) fn new() -> Self {
+        Self { state: State::Unseen, since: BootTime::now(), last_change: None, lost: None, lapsed: false }
+    }
+
+    /// Takes in what happened.
+    pub(super) fn take_in(&mut self, event: &StoreEvent) {
+        match event {
+            StoreEvent::InSync { snapshot } => {
+                info!(entries = snapshot.len(), "the store is in sync");
+                self.recover();
+            }
+            StoreEvent::Resumed => self.recover(),
+            StoreEvent::OutOfSync { reason } => {
+                warn!(reason, "the store is out of reach; peers stay as they are");
+                self.enter(State::Away(reason.clone()));
+            }
+            StoreEvent::OwnLease(_) => (self.lost, self.lapsed) = (None, false),
+            StoreEvent::OwnLeaseLost { key, cause } => {
+                error!(lease = %key, ?cause, "our lease is lost; acquiring again");
+                self.lost = Some(*cause);
+            }
+            StoreEvent::Put(_) | StoreEvent::Delete { .. } => self.last_change = Some(BootTime::now()),
+        }
+    }
+
+    /// Looks at the clock. Whether our lease ran out since the last look, and nobody told us what became of it.
+    pub(super) fn look_at_clock(&mut self, own: &OwnLease) -> bool {
+        let lapsed = self.lost.is_none() && own.has_lapsed(BootTime::now());
+        let newly = lapsed && !self.lapsed;
+        if newly {
+            error!(lease = %own.key, "our lease ran out before it could be renewed; it may be somebody else's by now");
+        }
+        self.lapsed = lapsed;
+        newly
+    }
+
+    /// Whether everything was read once.
+    pub(super) fn is_seen(&self) -> bool {
+        self.state != State::Unseen
+    }
+
+    /// Whether its changes arrive.
+    pub(super) fn is_in_sync(&self) -> bool {
+        self.state == State::InSync
+    }
+
+    /// Whether our lease is ours as far as anybody knows.
+    pub(super) fn grants(&self, own: &OwnLease) -> bool {
+        self.lost.is_none() && !own.has_lapsed(BootTime::now())
+    }
+
+    /// For the status document.
+    pub(super) fn status(&self, endpoints: Vec<String>) -> StoreStatus {
+        let reason = match &self.state {
+            State::Away(reason) => Some(reason.clone()),
+            State::Unseen | State::InSync => None,
+        };
+        StoreStatus {
+            endpoints,
+            in_sync: self.is_in_sync(),
+            reason,
+            since: Some(unix(self.since)),
+            last_change: self.last_change.map(unix),
+        }
+    }
+
+    fn recover(&mut self) {
+        if matches!(self.state, State::Away(_)) {
+            info!("the store is back");
+        }
+        self.enter(State::InSync);
+    }
+
+    fn enter(&mut self, state: State) {
+        if std::mem::discriminant(&self.state) != std::mem::discriminant(&state) {
+            self.since = BootTime::now();
+        }
+        self.state = state;
+    }
+}
+
+/// Seconds since 1970 UTC, by the wall clock as it stands.
+pub(super) fn unix(moment: BootTime) -> u64 {
+    moment.wall().duration_since(std::time::SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn own(expires_at: Option<BootTime>) -> OwnLease {
+        OwnLease { key: "10.5.1.0-24".parse().expect("a key"), expires_at }
+    }
+
+    fn away() -> StoreEvent {
+        StoreEvent::OutOfSync { reason: "gone".to_owned() }
+    }
+
+    #[test]
+    fn a_lease_that_ran_out_is_told_once_and_not_believed() {
+        let (mut store, now) = (Store::new(), BootTime::now());
+        let lapsed = own(Some(now));
+        for good in [own(None), own(Some(now + Duration::from_hours(1)))] {
+            assert!(store.grants(&good) && !store.look_at_clock(&good));
+        }
+        assert!(!store.grants(&lapsed));
+        assert!(store.look_at_clock(&lapsed) && !store.look_at_clock(&lapsed), "told once");
+        store.take_in(&StoreEvent::OwnLease(own(None)));
+        assert!(store.look_at_clock(&lapsed), "and again after another was held");
+        store.take_in(&StoreEvent::OwnLeaseLost { key: lapsed.key, cause: LostCause::Deleted });
+        assert!(!store.look_at_clock(&lapsed) && !store.grants(&own(None)), "the store has said it already");
+    }
+
+    #[test]
+    fn the_status_tells_since_when() {
+        let mut store = Store::new();
+        assert!(!store.is_seen() && store.status(Vec::new()).reason.is_none());
+        store.take_in(&StoreEvent::InSync { snapshot: Vec::new() });
+        let first = store.since;
+        store.take_in(&StoreEvent::InSync { snapshot: Vec::new() });
+        assert_eq!(store.since, first, "in sync all the time");
+        assert_eq!(store.status(Vec::new()).last_change, None);
+        store.take_in(&away());
+        store.take_in(&StoreEvent::Delete { name: "a".to_owned() });
+        let status = store.status(Vec::new());
+        assert_eq!(
+            (status.in_sync, status.reason.as_deref(), status.last_change.is_some()),
+            (false, Some("gone"), true)
+        );
+        assert!(store.is_seen() && store.since > first);
+        store.take_in(&StoreEvent::Resumed);
+        assert!(store.is_in_sync() && store.status(Vec::new()).reason.is_none());
+    }
+}

@@ -1,0 +1,35 @@
+//! Whether the store is still the one we know.
+//!
+//! An etcd that was wiped, refilled or restored under the same address takes up our watch as if nothing had happened: it
+//! has the cluster id it had, which is made of its members' addresses, and a revision like any other. Changes before that
+//! revision are then never told, and what is gone is never deleted. What gives it away is our own key: nothing but the
+//! history we know has it at the revision of our last write, on the etcd lease we were granted, whose number is random.
+//!
+//! Any doubt is settled by listing everything, which is right whatever happened. So a key that somebody changed a moment
+//! ago costs no more than a listing.
+
+use etcd_client::{GetResponse, KeyValue};
+
+use super::{Held, client::EtcdClient, error::EtcdError, feed::Position, keys::Keys};
+
+/// Asks whether what we know up to `position` is this store's history.
+pub(super) async fn is_known(
+    client: &mut EtcdClient,
+    keys: &Keys,
+    held: Option<&Held>,
+    position: Position,
+) -> Result<bool, EtcdError> {
+    let path = held.map_or(keys.config(), |held| held.path.as_str());
+    let answer = client.call("looking at our own lease", |mut etcd| async move { etcd.get(path, None).await }).await?;
+    Ok(agrees(&answer, held, position))
+}
+
+fn agrees(answer: &GetResponse, held: Option<&Held>, position: Position) -> bool {
+    let is_ours = |held: &Held| {
+        answer
+            .kvs()
+            .first()
+            .is_some_and(|kv: &KeyValue| (kv.mod_revision(), kv.lease()) == (held.modified, held.etcd_lease))
+    };
+    answer.header().is_none_or(|header| position.is_continued_by(header)) && held.is_none_or(is_ours)
+}

@@ -1,0 +1,142 @@
+//! What one family of one lease can be refused for, alone and against ourselves.
+
+use std::net::IpAddr;
+
+use flannel_common::addr::Mac;
+use ipnet::{Ipv4Net, Ipv6Net};
+
+use super::{RejectReason, Vtep};
+use crate::{
+    config::{BackendConfig, Prefix},
+    family::Family,
+    subnet::{BadLease, Entry, Lease, LeaseAttrs, LeaseKey, RawJson, VxlanData},
+};
+
+/// Where a lease keeps a family.
+pub(super) trait LeaseFamily: Prefix {
+    const FAMILY: Family;
+    fn subnet_of(key: LeaseKey) -> Option<Self>;
+    fn public_ip(attrs: &LeaseAttrs) -> Option<Self::Address>;
+    fn data(attrs: &LeaseAttrs) -> Option<&RawJson>;
+}
+
+impl LeaseFamily for Ipv4Net {
+    const FAMILY: Family = Family::V4;
+
+    fn subnet_of(key: LeaseKey) -> Option<Self> {
+        key.v4
+    }
+
+    fn public_ip(attrs: &LeaseAttrs) -> Option<Self::Address> {
+        attrs.public_ip
+    }
+
+    fn data(attrs: &LeaseAttrs) -> Option<&RawJson> {
+        attrs.backend_data.as_ref()
+    }
+}
+
+impl LeaseFamily for Ipv6Net {
+    const FAMILY: Family = Family::V6;
+
+    fn subnet_of(key: LeaseKey) -> Option<Self> {
+        key.v6
+    }
+
+    fn public_ip(attrs: &LeaseAttrs) -> Option<Self::Address> {
+        attrs.public_ipv6
+    }
+
+    fn data(attrs: &LeaseAttrs) -> Option<&RawJson> {
+        attrs.backend_v6_data.as_ref()
+    }
+}
+
+/// One family of one lease that passed the checks it can pass alone.
+#[derive(Clone, Copy)]
+pub(super) struct Candidate<'a, P> {
+    pub(super) entry: &'a Entry,
+    pub(super) subnet: P,
+    pub(super) public_ip: IpAddr,
+    /// `None` where the backend has no tunnels.
+    pub(super) vtep: Option<Vtep>,
+}
+
+/// One family here: the pod network, and ourselves in it.
+pub(super) struct Local<P> {
+    network: P,
+    has_tunnels: bool,
+    subnet: Option<P>,
+    public_ip: Option<IpAddr>,
+    mac: Option<Mac>,
+}
+
+impl<P: LeaseFamily> Local<P> {
+    pub(super) fn new(network: P, backend: &BackendConfig, key: Option<LeaseKey>, attrs: &LeaseAttrs) -> Self {
+        Self {
+            network,
+            has_tunnels: matches!(backend, BackendConfig::Vxlan(_)),
+            subnet: key.and_then(P::subnet_of),
+            public_ip: P::public_ip(attrs).map(Into::into),
+            mac: P::data(attrs).and_then(|data| VxlanData::parse(data).ok()).map(|data| data.vtep_mac),
+        }
+    }
+
+    /// Checks the family of a lease that has this subnet in it.
+    pub(super) fn check<'a>(
+        &self,
+        entry: &'a Entry,
+        lease: &Lease,
+        subnet: P,
+    ) -> Result<Candidate<'a, P>, RejectReason> {
+        if let Some(bad) = lease.malformed_in(P::FAMILY) {
+            return Err(RejectReason::Malformed(BadLease::Value(bad.clone())));
+        }
+        let public_ip = P::public_ip(&lease.attrs).ok_or(RejectReason::NoPublicIp)?.into();
+        let vtep = if self.has_tunnels { Some(vtep_of::<P>(&lease.attrs)?) } else { None };
+        self.check_public_ip(public_ip)?;
+        self.check_subnet(subnet)?;
+        if let Some(Vtep { mac, .. }) = vtep.filter(|vtep| self.mac == Some(vtep.mac)) {
+            return Err(RejectReason::OurMac(mac));
+        }
+        Ok(Candidate { entry, subnet, public_ip, vtep })
+    }
+
+    fn check_public_ip(&self, public_ip: IpAddr) -> Result<(), RejectReason> {
+        if !is_routable(public_ip) {
+            return Err(RejectReason::BadPublicIp(public_ip));
+        }
+        if self.public_ip == Some(public_ip) { Err(RejectReason::OurPublicIp(public_ip)) } else { Ok(()) }
+    }
+
+    fn check_subnet(&self, subnet: P) -> Result<(), RejectReason> {
+        let network = self.network;
+        if subnet.length() < network.length() || !(network.first()..=network.last()).contains(&subnet.first()) {
+            return Err(RejectReason::OutsideNetwork { subnet: subnet.into(), network: network.into() });
+        }
+        match self.subnet.filter(|ours| overlap(*ours, subnet)) {
+            Some(ours) => Err(RejectReason::OurSubnet { subnet: subnet.into(), ours: ours.into() }),
+            None => Ok(()),
+        }
+    }
+}
+
+fn vtep_of<P: LeaseFamily>(attrs: &LeaseAttrs) -> Result<Vtep, RejectReason> {
+    let data = P::data(attrs).ok_or(RejectReason::NoBackendData)?;
+    let VxlanData { vtep_mac: mac, zero_checksum_v6, .. } =
+        VxlanData::parse(data).map_err(RejectReason::BackendData)?;
+    if mac.is_unicast() { Ok(Vtep { mac, zero_checksum_v6 }) } else { Err(RejectReason::BadMac(mac)) }
+}
+
+/// Whether packets can be sent there from another host, knowing no more than the address.
+fn is_routable(address: IpAddr) -> bool {
+    let special = match address {
+        IpAddr::V4(v4) => v4.is_broadcast(),
+        IpAddr::V6(v6) => v6.is_unicast_link_local() || v6.to_ipv4_mapped().is_some(),
+    };
+    !(special || address.is_unspecified() || address.is_loopback() || address.is_multicast())
+}
+
+pub(super) fn overlap<P: Prefix>(a: P, b: P) -> bool {
+    a.first() <= b.last() && b.first() <= a.last()
+}

@@ -1,0 +1,126 @@
+//! Calling the delegate: the same environment, its configuration on standard input, its standard error ours.
+//!
+//! What it prints is kept until it has ended, because what we print depends on how.
+
+use std::{
+    env,
+    ffi::OsString,
+    io::{self, Write as _},
+    os::unix::process::ExitStatusExt as _,
+    path::PathBuf,
+    process::{Command, ExitStatus, Stdio},
+    thread,
+};
+
+use serde_json::Value;
+
+use crate::{
+    environment::{self, Verb},
+    error::Error,
+    fill,
+    netconf::Object,
+};
+
+/// A plugin that was found, and the configuration it gets.
+#[derive(Debug)]
+pub(crate) struct Delegate {
+    plugin: String,
+    program: PathBuf,
+    netconf: Object,
+    /// Variables in which the call differs from ours.
+    variables: Vec<(&'static str, OsString)>,
+}
+
+impl Delegate {
+    /// Looks for the plugin that `netconf` names in the directories of CNI_PATH.
+    pub(crate) fn find(path: &[PathBuf], netconf: Object) -> Result<Self, Error> {
+        let plugin = fill::plugin(&netconf)?.unwrap_or_default().to_owned();
+        let program = path.iter().map(|dir| dir.join(&plugin)).find(|program| program.is_file());
+        let program = program.ok_or_else(|| {
+            let path = env::join_paths(path).unwrap_or_default();
+            Error::NoDelegate { plugin: plugin.clone(), path: path.to_string_lossy().into_owned() }
+        })?;
+        Ok(Self { plugin, program, netconf, variables: Vec::new() })
+    }
+
+    /// Gives it one more key.
+    pub(crate) fn with(mut self, key: &str, value: impl Into<Value>) -> Self {
+        self.netconf.insert(key.to_owned(), value.into());
+        self
+    }
+
+    /// Gives it what the plugins before us left, if anything.
+    pub(crate) fn with_prev_result(self, prev_result: Option<Value>) -> Self {
+        match prev_result {
+            Some(result) => self.with("prevResult", result),
+            None => self,
+        }
+    }
+
+    /// Calls it for another interface than we were called for, which nobody may have any more.
+    pub(crate) fn for_absent(mut self, container_id: &str, ifname: &str) -> Self {
+        self.variables = vec![
+            (environment::CONTAINER_ID, container_id.into()),
+            (environment::IFNAME, ifname.into()),
+            (environment::NETNS, OsString::new()),
+        ];
+        self
+    }
+
+    /// Calls it; what it printed.
+    pub(crate) fn call(&self, verb: Verb) -> Result<Vec<u8>, Error> {
+        let (status, output) = self.run(verb).map_err(Error::io("run", &self.program))?;
+        if status.success() {
+            return Ok(output);
+        }
+        Err(if is_error_object(&output) {
+            Error::Refused(output)
+        } else {
+            let how = match (status.code(), status.signal()) {
+                (Some(code), _) => format!("exit status {code} without an error object"),
+                (None, Some(signal)) => format!("ended by signal {signal}"),
+                (None, None) => status.to_string(),
+            };
+            let output = String::from_utf8_lossy(&output).into_owned();
+            Error::Delegate { plugin: self.plugin.clone(), verb: verb.name(), how, output }
+        })
+    }
+
+    fn run(&self, verb: Verb) -> io::Result<(ExitStatus, Vec<u8>)> {
+        let netconf = serde_json::to_vec(&self.netconf)?;
+        let mut command = Command::new(&self.program);
+        command.env(environment::COMMAND, verb.name()).envs(self.variables.iter().map(|(name, value)| (name, value)));
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let stdin = child.stdin.take();
+        let output = thread::scope(|scope| {
+            // A plugin that ends without reading all of it is judged by how it ended.
+            scope.spawn(move || stdin.map(|mut stdin| stdin.write_all(&netconf)));
+            child.wait_with_output()
+        })?;
+        Ok((output.status, output.stdout))
+    }
+}
+
+fn is_error_object(output: &[u8]) -> bool {
+    let object: Option<Object> = serde_json::from_slice(output).ok();
+    object.is_some_and(|object| object.get("code").is_some_and(Value::is_u64) && object.contains_key("msg"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_specifications_object_is_passed_on() {
+        for (text, expected) in [
+            (r#"{"code":11,"msg":"later"}"#, true),
+            (r#"{"cniVersion":"1.0.0","code":999,"msg":"","details":""}"#, true),
+            (r#"{"code":"11","msg":"later"}"#, false),
+            (r#"{"code":11}"#, false),
+            ("panic", false),
+            ("", false),
+        ] {
+            assert_eq!(is_error_object(text.as_bytes()), expected, "{text}");
+        }
+    }
+}

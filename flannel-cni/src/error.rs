@@ -1,0 +1,224 @@
+//! What can go wrong, and how the runtime is told: CNI's error object with its codes.
+
+use std::{io, path::PathBuf};
+
+use flannel_subnet_env::ParseError;
+use serde_json::{Value, json};
+
+use crate::version;
+
+/// A call that failed. The text is the object's `msg`.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    /// A version of the specification nobody here speaks.
+    #[error("incompatible CNI versions")]
+    UnknownVersion {
+        /// What the configuration says.
+        wanted: String,
+    },
+    /// A verb that the configuration's version does not have.
+    #[error("config version {wanted:?} does not allow {verb}")]
+    VerbNotInVersion {
+        /// What the configuration says.
+        wanted: String,
+        /// The verb.
+        verb: &'static str,
+    },
+    /// A key that is ours to set.
+    #[error("unsupported field in the network configuration: delegate.{key} = {value}; {advice}")]
+    Unsupported {
+        /// The key within `delegate`.
+        key: &'static str,
+        /// Its value.
+        value: Value,
+        /// What to do instead.
+        advice: &'static str,
+    },
+    /// CHECK of something that was never added, or was deleted.
+    #[error("no state of container {container_id:?}, interface {ifname:?}, in {}", dir.display())]
+    UnknownContainer {
+        /// CNI_CONTAINERID.
+        container_id: String,
+        /// CNI_IFNAME.
+        ifname: String,
+        /// The directory of the state files.
+        dir: PathBuf,
+    },
+    /// `CNI_*` variables.
+    #[error("{0}")]
+    Environment(String),
+    /// The system refused.
+    #[error("cannot {action} {what}: {source}")]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// On what.
+        what: String,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// A network configuration that is no JSON, or has values of the wrong type.
+    #[error("cannot decode the network configuration: {0}")]
+    Decode(serde_json::Error),
+    /// A subnet.env that is no subnet.env.
+    #[error("{} {reason}", path.display())]
+    SubnetFile {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        reason: ParseError,
+    },
+    /// A network configuration that means nothing.
+    #[error("{0}")]
+    Config(String),
+    /// The agent has not written its subnet.env yet.
+    #[error("{} is not there yet: is flanneld running?", path.display())]
+    NoSubnetFile {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Another call for the same interface of the same container goes on.
+    #[error("another call for container {container_id:?}, interface {ifname:?}, has not ended")]
+    Busy {
+        /// CNI_CONTAINERID.
+        container_id: String,
+        /// CNI_IFNAME.
+        ifname: String,
+    },
+    /// STATUS: no ADD would succeed.
+    #[error("no pod can be added to this network: {cause}")]
+    Unavailable {
+        /// Why.
+        cause: Box<Error>,
+        /// Whether there are pods already.
+        has_pods: bool,
+    },
+    /// The delegate is in none of the directories.
+    #[error("cannot find the delegate plugin {plugin:?} in CNI_PATH")]
+    NoDelegate {
+        /// Its name.
+        plugin: String,
+        /// Where it was looked for.
+        path: String,
+    },
+    /// The delegate failed in another way than the specification has it.
+    #[error("the delegate plugin {plugin:?} failed on {verb}: {how}")]
+    Delegate {
+        /// Its name.
+        plugin: String,
+        /// The verb.
+        verb: &'static str,
+        /// How it ended.
+        how: String,
+        /// What it printed.
+        output: String,
+    },
+    /// The delegate's own error object.
+    #[error("the delegate plugin refused")]
+    Refused(Vec<u8>),
+    /// CHECK: the pod has addresses of a subnet that is no longer this node's.
+    #[error("the pod was added from other subnets than this node has now")]
+    SubnetChanged {
+        /// The pod's `ranges`.
+        pod: String,
+        /// The `ranges` a new pod would get.
+        node: String,
+    },
+    /// A state file nobody can read. DEL says so and goes on.
+    #[error("{} is no state file: {reason}", path.display())]
+    State {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        reason: String,
+    },
+}
+
+impl Error {
+    /// An action on something that the system refused.
+    pub(crate) fn io(action: &'static str, what: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
+        let what = what.into().display().to_string();
+        move |source| Self::Io { action, what, source }
+    }
+
+    /// 1 to 99 are the specification's, from 100 on ours; docs/cni.md lists both.
+    pub(crate) const fn code(&self) -> u32 {
+        match self {
+            Self::UnknownVersion { .. } | Self::VerbNotInVersion { .. } => 1,
+            Self::Unsupported { .. } => 2,
+            Self::UnknownContainer { .. } => 3,
+            Self::Environment(_) => 4,
+            Self::Io { .. } => 5,
+            Self::Decode(_) | Self::SubnetFile { .. } => 6,
+            Self::Config(_) => 7,
+            Self::NoSubnetFile { .. } | Self::Busy { .. } => 11,
+            Self::Unavailable { has_pods: false, .. } => 50,
+            Self::Unavailable { has_pods: true, .. } => 51,
+            Self::NoDelegate { .. } => 100,
+            Self::Delegate { .. } | Self::Refused(_) => 101,
+            Self::SubnetChanged { .. } => 102,
+            Self::State { .. } => 103,
+        }
+    }
+
+    fn details(&self) -> Option<String> {
+        match self {
+            Self::UnknownVersion { wanted } => {
+                Some(format!("config is {wanted:?}, plugin supports {:?}", version::SUPPORTED))
+            }
+            Self::NoDelegate { path, .. } => Some(format!("CNI_PATH is {path:?}")),
+            Self::Delegate { output, .. } if !output.is_empty() => Some(output.clone()),
+            Self::SubnetChanged { pod, node } => Some(format!("the pod's ranges are {pod}, the node's {node}")),
+            Self::Unavailable { cause, .. } => cause.details(),
+            _ => None,
+        }
+    }
+
+    /// What goes to standard output: a delegate's own error object as it is, ours otherwise.
+    pub(crate) fn output(&self, cni_version: &str) -> Vec<u8> {
+        if let Self::Refused(output) = self {
+            return output.clone();
+        }
+        let mut object = json!({ "cniVersion": cni_version, "code": self.code(), "msg": self.to_string() });
+        if let Some(details) = self.details() {
+            object["details"] = details.into();
+        }
+        format!("{object:#}\n").into_bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object(error: &Error) -> Value {
+        serde_json::from_slice(&error.output("1.0.0")).expect("JSON")
+    }
+
+    #[test]
+    fn the_object_has_the_specifications_keys() {
+        let error = Error::UnknownVersion { wanted: "7.0".to_owned() };
+        let details =
+            r#"config is "7.0", plugin supports ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"]"#;
+        let expected =
+            json!({ "cniVersion": "1.0.0", "code": 1, "msg": "incompatible CNI versions", "details": details });
+        assert_eq!(object(&error), expected);
+        let error = Error::Config("no name".to_owned());
+        assert_eq!(object(&error), json!({ "cniVersion": "1.0.0", "code": 7, "msg": "no name" }));
+    }
+
+    #[test]
+    fn a_delegates_object_is_left_as_it_is() {
+        let text = b"{\"code\":  999, \"msg\":\"x\"}".to_vec();
+        assert_eq!(Error::Refused(text.clone()).output("1.0.0"), text);
+    }
+
+    #[test]
+    fn a_status_tells_whether_pods_suffer() {
+        for (has_pods, code) in [(false, 50), (true, 51)] {
+            let cause = Box::new(Error::NoDelegate { plugin: "bridge".to_owned(), path: "/x".to_owned() });
+            let object = object(&Error::Unavailable { cause, has_pods });
+            assert_eq!((&object["code"], &object["details"]), (&json!(code), &json!("CNI_PATH is \"/x\"")));
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! The network configuration on standard input.
+
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Map, Value};
+
+use crate::{environment::is_identifier, error::Error, version::Version};
+
+/// A JSON object.
+pub(crate) type Object = Map<String, Value>;
+
+/// The network configuration, valid as far as it is ours. What it gives no value, or an empty one, has the default.
+#[derive(Clone, Debug)]
+pub(crate) struct NetConf {
+    /// Of the specification; as given, perhaps empty.
+    pub(crate) cni_version: String,
+    /// The same, understood.
+    pub(crate) version: Version,
+    /// Of the network.
+    pub(crate) name: String,
+    /// Where the agent says what our subnet is.
+    pub(crate) subnet_file: PathBuf,
+    /// For how long ADD waits for that file.
+    pub(crate) subnet_file_wait: Duration,
+    /// Where our state is.
+    pub(crate) data_dir: PathBuf,
+    /// What the delegate's configuration starts from.
+    pub(crate) delegate: Object,
+    /// What the delegate's `ipam` starts from.
+    pub(crate) ipam: Object,
+    /// For the delegate, if given.
+    pub(crate) runtime_config: Option<Object>,
+    /// The result of the plugin before us, or of the whole list's ADD.
+    pub(crate) prev_result: Option<Value>,
+    /// GC: what is in use.
+    pub(crate) valid_attachments: Option<Vec<Attachment>>,
+}
+
+/// An interface of a container.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Attachment {
+    /// CNI_CONTAINERID.
+    #[serde(rename = "containerID")]
+    pub(crate) container_id: String,
+    /// CNI_IFNAME.
+    pub(crate) ifname: String,
+}
+
+const SUBNET_FILE: &str = "/run/flannel/subnet.env";
+const DATA_DIR: &str = "/var/lib/cni/flannel";
+/// In seconds. An agent that starts with its node needs a few.
+const WAIT: u16 = 10;
+/// The key under which GC is told what is in use.
+pub(crate) const VALID_ATTACHMENTS: &str = "cni.dev/valid-attachments";
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Raw {
+    cni_version: Option<String>,
+    name: Option<String>,
+    subnet_file: Option<PathBuf>,
+    subnet_file_wait_seconds: Option<u16>,
+    data_dir: Option<PathBuf>,
+    delegate: Option<Object>,
+    ipam: Option<Object>,
+    runtime_config: Option<Object>,
+    prev_result: Option<Value>,
+    #[serde(rename = "cni.dev/valid-attachments", default, deserialize_with = "present")]
+    valid_attachments: Option<Vec<Attachment>>,
+}
+
+/// Who has no attachments may say so by `null`; who says nothing means something else.
+fn present<'de, D: Deserializer<'de>>(input: D) -> Result<Option<Vec<Attachment>>, D::Error> {
+    Ok(Some(Option::deserialize(input)?.unwrap_or_default()))
+}
+
+impl NetConf {
+    /// Reads the input.
+    pub(crate) fn parse(input: &[u8]) -> Result<Self, Error> {
+        // By way of an object: serde would take a list of the values too, and refuse what is there twice.
+        let object: Object = serde_json::from_slice(input).map_err(Error::Decode)?;
+        let raw = Raw::deserialize(Value::Object(object)).map_err(Error::Decode)?;
+        let name = raw.name.unwrap_or_default();
+        if !is_identifier(&name) {
+            return Err(Error::Config(match name.as_str() {
+                "" => "missing network name".to_owned(),
+                _ => format!("invalid network name {name:?}"),
+            }));
+        }
+        let cni_version = raw.cni_version.unwrap_or_default();
+        let or = |path: Option<PathBuf>, default: &str| {
+            path.filter(|path| !path.as_os_str().is_empty()).unwrap_or_else(|| Path::new(default).to_owned())
+        };
+        Ok(Self {
+            version: Version::of(&cni_version)?,
+            cni_version,
+            name,
+            subnet_file: or(raw.subnet_file, SUBNET_FILE),
+            subnet_file_wait: Duration::from_secs(raw.subnet_file_wait_seconds.unwrap_or(WAIT).into()),
+            data_dir: or(raw.data_dir, DATA_DIR),
+            delegate: raw.delegate.unwrap_or_default(),
+            ipam: raw.ipam.unwrap_or_default(),
+            runtime_config: raw.runtime_config,
+            prev_result: raw.prev_result,
+            valid_attachments: raw.valid_attachments,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn what_is_not_given_has_its_default() {
+        for text in [
+            r#"{"name":"cbr0","type":"flannel"}"#,
+            r#"{"name":"cbr0","cniVersion":"","subnetFile":"","dataDir":"","delegate":null,"ipam":null,"foreign":[1],"name":"cbr0"}"#,
+        ] {
+            let conf = NetConf::parse(text.as_bytes()).expect(text);
+            assert_eq!(conf.subnet_file, Path::new("/run/flannel/subnet.env"));
+            assert_eq!(conf.data_dir, Path::new("/var/lib/cni/flannel"));
+            assert_eq!(conf.subnet_file_wait, Duration::from_secs(10));
+            assert!(conf.delegate.is_empty() && conf.ipam.is_empty() && conf.runtime_config.is_none());
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_its_code() {
+        for (text, code, words) in [
+            ("", 6, "EOF"),
+            ("[]", 6, "a map"),
+            (r#"["1.0.0","x"]"#, 6, "a map"),
+            ("{\"name\":\"x\"", 6, "EOF"),
+            (r#"{"name":1}"#, 6, "string"),
+            (r#"{"name":"x","delegate":"bridge"}"#, 6, "map"),
+            (r#"{"name":"x","subnetFileWaitSeconds":-1}"#, 6, "u16"),
+            (r#"{"name":"x","cni.dev/valid-attachments":[{"ifname":"eth0"}]}"#, 6, "containerID"),
+            ("{}", 7, "missing network name"),
+            (r#"{"name":"../x"}"#, 7, "invalid network name \"../x\""),
+            (r#"{"name":"x","cniVersion":"2.0.0"}"#, 1, "incompatible CNI versions"),
+        ] {
+            let error = NetConf::parse(text.as_bytes()).expect_err(text);
+            assert_eq!(error.code(), code, "{text}: {error}");
+            assert!(error.to_string().contains(words), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn no_attachments_is_not_the_same_as_not_saying() {
+        let attachments = |text: &str| NetConf::parse(text.as_bytes()).expect(text).valid_attachments;
+        assert_eq!(attachments(r#"{"name":"x"}"#), None);
+        for text in ["null", "[]"] {
+            assert_eq!(attachments(&format!(r#"{{"name":"x","cni.dev/valid-attachments":{text}}}"#)), Some(Vec::new()));
+        }
+        let one = Attachment { container_id: "a".to_owned(), ifname: "eth0".to_owned() };
+        let text = r#"{"name":"x","cni.dev/valid-attachments":[{"containerID":"a","ifname":"eth0"}]}"#;
+        assert_eq!(attachments(text), Some(vec![one]));
+    }
+
+    proptest! {
+        #[test]
+        fn no_input_makes_it_panic(input in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = NetConf::parse(&input);
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! ADD: state first, then the delegate. If that fails, its DEL, and the state goes.
+
+use super::note;
+use crate::{
+    delegate::Delegate,
+    environment::{Environment, Verb},
+    error::Error,
+    fill,
+    lock::{self, Lock},
+    netconf::NetConf,
+    state::{Key, StateDir},
+    subnet_file,
+};
+
+pub(super) fn add(environment: &Environment, conf: NetConf) -> Result<Vec<u8>, Error> {
+    let file = subnet_file::wait(&conf.subnet_file, conf.subnet_file_wait)?;
+    let netconf = fill::delegate(&conf, &file)?;
+    let delegate = Delegate::find(&environment.path, netconf.clone())?.with_prev_result(conf.prev_result);
+    let state = StateDir::create(&conf.data_dir)?;
+    let key = Key::new(environment);
+    let _lock = Lock::acquire(&state, &key, lock::PATIENCE)?;
+    state.write(&key, &netconf)?;
+    delegate.call(Verb::Add).inspect_err(|_| undo(&delegate, &state, &key))
+}
+
+/// Where this fails the state stays, for the runtime's DEL or a later GC.
+fn undo(delegate: &Delegate, state: &StateDir, key: &Key) {
+    if let Err(error) = delegate.call(Verb::Del).and_then(|_| state.remove(key)) {
+        note(&format!("after a failed ADD of {key}: {error}"));
+    }
+}

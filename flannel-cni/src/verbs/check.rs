@@ -1,0 +1,45 @@
+//! CHECK: the pod's subnets are still this node's, and the delegate finds everything in place.
+
+use super::present;
+use crate::{
+    delegate::Delegate,
+    environment::{Environment, Verb},
+    error::Error,
+    fill,
+    netconf::{NetConf, Object},
+    state::StateDir,
+    subnet_file,
+};
+
+pub(super) fn check(environment: &Environment, conf: NetConf) -> Result<Vec<u8>, Error> {
+    if conf.prev_result.is_none() {
+        return Err(Error::Config("required prevResult missing".to_owned()));
+    }
+    let saved = saved(environment, &conf)?.ok_or_else(|| Error::UnknownContainer {
+        container_id: environment.container_id.clone(),
+        ifname: environment.ifname.clone(),
+        dir: conf.data_dir.clone(),
+    })?;
+    check_subnets(&conf, &saved)?;
+    let mut delegate = Delegate::find(&environment.path, saved)?
+        .with("cniVersion", conf.cni_version)
+        .with_prev_result(conf.prev_result);
+    if let Some(runtime_config) = conf.runtime_config {
+        delegate = delegate.with("runtimeConfig", runtime_config);
+    }
+    delegate.call(Verb::Check)
+}
+
+fn saved(environment: &Environment, conf: &NetConf) -> Result<Option<Object>, Error> {
+    let Some(state) = StateDir::find(&conf.data_dir) else { return Ok(None) };
+    present(&state, environment)?.map_or(Ok(None), |key| state.read(&key))
+}
+
+/// A pod outside this node's subnets is out of reach of other nodes. Without a good subnet.env nobody knows; that is
+/// for STATUS to tell.
+fn check_subnets(conf: &NetConf, saved: &Object) -> Result<(), Error> {
+    let Ok(file) = subnet_file::read(&conf.subnet_file) else { return Ok(()) };
+    let node = fill::ranges(&file);
+    let pod = saved.get("ipam").and_then(|ipam| ipam.get("ranges")).unwrap_or_default();
+    if *pod == node { Ok(()) } else { Err(Error::SubnetChanged { pod: pod.to_string(), node: node.to_string() }) }
+}

@@ -1,0 +1,60 @@
+//! One peer that comes and goes, in a cluster that is there already.
+
+use std::time::SystemTime;
+
+use anyhow::Result;
+
+use super::{
+    announce::{Announcements, Sight},
+    peers::NumberedPeer,
+    report::median,
+};
+use crate::Etcd;
+
+/// Medians over all changes of one round.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Changes {
+    /// Milliseconds from the write to the store to the route.
+    pub(super) join: f64,
+    /// Milliseconds from the deletion in the store to that of the route.
+    pub(super) leave: f64,
+    /// What the kernel announced of it.
+    pub(super) events_per_join: f64,
+    /// What the kernel announced of it.
+    pub(super) events_per_leave: f64,
+}
+
+/// Lets `peer` come and go so many times.
+pub(super) fn changes(etcd: &Etcd, heard: &mut Announcements, peer: NumberedPeer, times: u32) -> Result<Changes> {
+    let lease = peer.lease();
+    let (mut joins, mut leaves) = (Vec::new(), Vec::new());
+    for _ in 0..times {
+        let (start, before) = etcd.client(async |client| {
+            let start = SystemTime::now();
+            client.put(lease.key(), lease.value(), None).await?;
+            Ok((start, heard.count))
+        })?;
+        joins.push((milliseconds(start, heard.until(Sight::Route, 1)?)?, heard.count - before));
+        let (start, before) = etcd.client(async |client| {
+            let start = SystemTime::now();
+            client.delete(lease.key(), None).await?;
+            Ok((start, heard.count))
+        })?;
+        let gone = milliseconds(start, heard.until(Sight::RouteGone, 1)?)?;
+        heard.until(Sight::NeighbourGone, 1)?;
+        leaves.push((gone, heard.count - before));
+    }
+    #[expect(clippy::cast_precision_loss, reason = "a few events")]
+    let events = |of: &[(f64, u64)]| median(of.iter().map(|(_, events)| *events as f64));
+    let times = |of: &[(f64, u64)]| median(of.iter().map(|(time, _)| *time));
+    Ok(Changes {
+        join: times(&joins),
+        leave: times(&leaves),
+        events_per_join: events(&joins),
+        events_per_leave: events(&leaves),
+    })
+}
+
+fn milliseconds(start: SystemTime, end: SystemTime) -> Result<f64> {
+    Ok(end.duration_since(start)?.as_secs_f64() * 1e3)
+}

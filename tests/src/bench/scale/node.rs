@@ -1,0 +1,119 @@
+//! The store with its leases, and one fresh node after the other that follows it.
+
+use std::{fs, time::SystemTime};
+
+use anyhow::{Context as _, Result};
+use serde_json::Value;
+
+use super::{
+    announce::{Announcements, Sight},
+    change::{Changes, changes},
+    peers::{self, NumberedPeer},
+};
+use crate::{Agent, AgentOptions, Etcd, HandLease, Lab, Node, cluster::CONFIG_KEY};
+
+/// The router, which runs etcd.
+const ROUTER: &str = "192.168.1.1";
+/// What the agent logs when it has read all leases.
+const IN_SYNC: &str = "the store is in sync";
+
+/// The underlay of one node: a cable to nobody, with the route to all peers.
+pub(super) struct Underlay;
+
+impl Underlay {
+    pub(super) fn of(node: &Node) -> Result<()> {
+        node.sh("ip link add eth0 type veth peer name peer0")?;
+        node.sh("ip link set peer0 up")?;
+        node.sh("ip link set eth0 up")?;
+        node.address("eth0", "192.168.1.11/24", Some(ROUTER))
+    }
+}
+
+/// A store full of leases.
+pub(super) struct Cluster {
+    store: Node,
+    etcd: Etcd,
+    peers: u32,
+    // Last: the lab goes when its handles are of no use any more.
+    lab: Lab,
+}
+
+/// What one start of an agent showed. Seconds and MB.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Start {
+    pub(super) to_last_route: f64,
+    pub(super) sync_to_last_route: f64,
+    pub(super) changes: Changes,
+    pub(super) nexthops: u64,
+    pub(super) peak_rss: f64,
+    pub(super) steady_rss: f64,
+}
+
+impl Cluster {
+    pub(super) fn new(peers: u32) -> Result<Self> {
+        let lab = Lab::new("scale")?;
+        lab.end_on_interrupt()?;
+        let store = lab.node("store")?;
+        store.sh("ip link add br0 type bridge")?;
+        store.sh("ip link set br0 up")?;
+        store.address("br0", &format!("{ROUTER}/24"), None)?;
+        let etcd = lab.etcd(&store)?;
+        etcd.put(CONFIG_KEY, peers::NETWORK, None)?;
+        let leases: Vec<HandLease> = NumberedPeer::first(peers).map(NumberedPeer::lease).collect();
+        etcd.put_leases(&leases)?;
+        Ok(Self { store, etcd, peers, lab })
+    }
+
+    pub(super) const fn lab(&self) -> &Lab {
+        &self.lab
+    }
+
+    /// Starts an agent on a fresh node, waits until it has followed, and lets one more peer come and go.
+    pub(super) fn start(&self, times: u32) -> Result<Start> {
+        let node = self.lab.node("node")?;
+        self.lab.link(&node, "eth0", &self.store, "port")?;
+        self.store.sh("ip link set port master br0")?;
+        node.address("eth0", "192.168.1.11/24", Some(ROUTER))?;
+        let mut heard = node.enter(Announcements::listen)??;
+        let options = AgentOptions::etcd(&self.etcd.endpoint(ROUTER))?.flag("--log-format=json");
+        let start = SystemTime::now();
+        let agent = node.agent(options)?;
+        let routed = heard.until(Sight::Route, self.peers).with_context(|| agent.child().log_tail(15))?;
+        let nexthops = heard.nexthops;
+        let changes = changes(&self.etcd, &mut heard, NumberedPeer(self.peers + 1), times)?;
+        let measured = Start {
+            to_last_route: routed.duration_since(start)?.as_secs_f64(),
+            sync_to_last_route: time_of_day(routed)? - in_sync_at(&agent)?,
+            changes,
+            nexthops,
+            peak_rss: memory(&agent, "VmHWM")?,
+            steady_rss: memory(&agent, "VmRSS")?,
+        };
+        agent.sigterm_and_wait()?;
+        node.end()?;
+        Ok(measured)
+    }
+}
+
+/// When the agent had read all leases, as the time of day (UTC) in seconds. A run around midnight is a bad one.
+fn in_sync_at(agent: &Agent) -> Result<f64> {
+    let log = agent.child().log();
+    let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let mut found = lines.filter(|line| line["message"].as_str().is_some_and(|text| text.starts_with(IN_SYNC)));
+    let line = found.next().with_context(|| format!("no {IN_SYNC:?} in the agent's log"))?;
+    let time = line["timestamp"].as_str().and_then(|text| text.split_once('T')).context("a line without its time")?.1;
+    let fields: Vec<f64> = time.trim_end_matches('Z').split(':').map(str::parse).collect::<Result<_, _>>()?;
+    Ok(fields.iter().fold(0.0, |sum, field| sum * 60.0 + field))
+}
+
+fn time_of_day(time: SystemTime) -> Result<f64> {
+    Ok(time.duration_since(SystemTime::UNIX_EPOCH)?.as_secs_f64() % 86_400.0)
+}
+
+/// A field of `/proc/<pid>/status` in MB (10^6 bytes).
+fn memory(agent: &Agent, field: &str) -> Result<f64> {
+    let text = fs::read_to_string(format!("/proc/{}/status", agent.child().pid()))?;
+    let line = text.lines().find_map(|line| line.strip_prefix(field)).context("no such field")?;
+    let kilobytes = line.trim_start_matches(':').trim().trim_end_matches(" kB").trim().parse::<f64>()?;
+    Ok(kilobytes * 1024.0 / 1e6)
+}

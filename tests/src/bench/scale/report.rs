@@ -1,0 +1,79 @@
+//! Medians, a table beside stock flannel's figures, and rows for other programs.
+
+use std::{fmt::Write as _, fs};
+
+use anyhow::{Context as _, Result};
+use serde::Serialize;
+
+/// Medians of all rounds with one number of peers. Seconds, milliseconds for changes, MB of 10^6 bytes.
+#[derive(Debug, Serialize)]
+pub(super) struct Size {
+    pub(super) peers: u32,
+    pub(super) rounds: u32,
+    pub(super) to_last_route: f64,
+    pub(super) sync_to_last_route: f64,
+    pub(super) floor_plain: Option<f64>,
+    pub(super) floor_objects: f64,
+    pub(super) with_objects: bool,
+    pub(super) join: f64,
+    pub(super) leave: f64,
+    pub(super) events_per_join: f64,
+    pub(super) events_per_leave: f64,
+    pub(super) peak_rss: f64,
+    pub(super) steady_rss: f64,
+    /// One-minute load average of the machine at the end.
+    pub(super) load: f64,
+}
+
+impl Size {
+    /// The floor of the objects the agent really made.
+    fn floor(&self) -> f64 {
+        if self.with_objects { self.floor_objects } else { self.floor_plain.unwrap_or(f64::NAN) }
+    }
+}
+
+/// Recorded elsewhere with the same leases: version, peers, seconds from start to the last route, resident MB.
+const STOCK: [(&str, u32, f64, f64); 2] = [("0.28.9", 5_000, 6.6, 65.0), ("0.20.2", 5_000, 5.1, 40.0)];
+
+/// The table.
+pub(super) fn table(sizes: &[Size]) -> String {
+    let mut text = String::new();
+    for size in sizes {
+        let plain = size.floor_plain.map_or_else(|| "not measured".to_owned(), |seconds| format!("{seconds:.3} s"));
+        let shape = if size.with_objects { "by nexthop objects" } else { "plain" };
+        let ratio = size.sync_to_last_route / size.floor();
+        writeln!(text, "\n{} peers, {} rounds, medians, load {:.1}", size.peers, size.rounds, size.load)
+            .expect("grows");
+        for (what, value) in [
+            ("start to the last route", format!("{:.3} s", size.to_last_route)),
+            ("store in sync to the last route", format!("{:.3} s", size.sync_to_last_route)),
+            ("  to the kernel's floor of the same objects", format!("{ratio:.2} x (routes {shape})")),
+            ("floor with plain routes", plain),
+            ("floor with nexthop objects", format!("{:.3} s", size.floor_objects)),
+            ("one peer comes: store to route", format!("{:.2} ms, {} events", size.join, size.events_per_join)),
+            ("one peer goes: store to route", format!("{:.2} ms, {} events", size.leave, size.events_per_leave)),
+            ("resident memory, peak", format!("{:.1} MB", size.peak_rss)),
+            ("resident memory, afterwards", format!("{:.1} MB", size.steady_rss)),
+        ] {
+            writeln!(text, "  {what:<46} {value}").expect("grows");
+        }
+        for (version, _, seconds, memory) in STOCK.iter().filter(|stock| stock.1 == size.peers) {
+            let stock = format!("stock flanneld {version} (recorded)");
+            writeln!(text, "  {stock:<46} {seconds:.1} s from start to the last route, {memory:.0} MB").expect("grows");
+        }
+    }
+    text
+}
+
+/// Of any values; between the two middle ones where their number is even.
+pub(super) fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_unstable_by(f64::total_cmp);
+    crate::bench::report::median(&values)
+}
+
+/// The machine's one-minute load average.
+pub(super) fn load_average() -> Result<f64> {
+    let text = fs::read_to_string("/proc/loadavg")?;
+    Ok(text.split(' ').next().context("/proc/loadavg is empty")?.parse()?)
+}
