@@ -14,6 +14,9 @@ pub enum Family {
 }
 
 impl Family {
+    /// Both, in the order in which everything lists them.
+    pub const BOTH: [Self; 2] = [Self::V4, Self::V6];
+
     /// The family of one address.
     pub const fn of(addr: IpAddr) -> Self {
         match addr {

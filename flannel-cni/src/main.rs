@@ -11,6 +11,7 @@ mod error;
 mod fill;
 mod lock;
 mod netconf;
+mod prev_result;
 mod state;
 mod subnet_file;
 mod verbs;

@@ -14,6 +14,7 @@ pub mod asleep;
 pub mod bench;
 pub mod child;
 pub mod cluster;
+pub mod cni;
 pub mod demo;
 pub mod etcd;
 pub mod hooks;

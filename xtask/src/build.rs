@@ -76,7 +76,9 @@ pub(crate) fn build(workspace: &Workspace, bpf: Option<Bpf<'_>>, parts: Parts) -
     let object = bpf.map(|bpf| build_object(workspace, bpf)).transpose()?;
     let started = Instant::now();
     let mut cargo = workspace.cargo();
-    cargo.args(["build", "--release", "--bins", "--package=flannel-agent", "--package=flannel-cni"]).args(workspace::locked());
+    cargo
+        .args(["build", "--release", "--bins", "--package=flannel-agent", "--package=flannel-cni"])
+        .args(workspace::locked());
     if parts == Parts::AgentAndLab {
         cargo.arg("--package=flannel-tests");
     }

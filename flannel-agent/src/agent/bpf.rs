@@ -1,15 +1,17 @@
 //! Brings the BPF datapath up, or says why this node goes without.
 
+use std::collections::BTreeMap;
+
 use flannel_common::mode::Mode;
 
 use crate::{
-    backend::vxlan::subnet_count,
+    backend::{Backend, PodNetwork},
     cli::{AttachMode, RunOptions},
-    config::{FamilyConfig, VxlanConfig},
     datapath::{
         AttachKind, Attachments, DatapathError, Maps, PinRoot, load,
         maps::{ConfigMap, ModeMap},
     },
+    family::Family,
     reconcile::{Bpf, chain},
 };
 
@@ -17,17 +19,19 @@ use crate::{
 /// running is told to leave everything to the kernel.
 pub(super) fn open(
     options: &RunOptions,
-    config: &VxlanConfig,
-    family: &FamilyConfig<ipnet::Ipv4Net>,
+    backend: &dyn Backend,
+    networks: &BTreeMap<Family, PodNetwork>,
 ) -> Result<Bpf, String> {
     let pins = PinRoot::new(&options.bpf_pin_root);
-    let result = if config.gbp {
-        Err("Backend.GBP is on, and the programs do not write group policy ids".to_owned())
-    } else {
-        try_open(&pins, options, config, family).map_err(|error| chain(&error))
+    let result = match backend.programs() {
+        Ok(vni) => try_open(&pins, options, vni, networks).map_err(|error| {
+            let reason = chain(&error);
+            tracing::warn!(reason, "no eBPF datapath on this node; the kernel carries all packets");
+            reason
+        }),
+        Err(reason) => Err(reason.to_owned()),
     };
-    if let Err(reason) = &result {
-        tracing::warn!(reason, "no eBPF datapath on this node; the kernel carries all packets");
+    if result.is_err() {
         stand_down(&pins);
     }
     result
@@ -36,10 +40,11 @@ pub(super) fn open(
 fn try_open(
     pins: &PinRoot,
     options: &RunOptions,
-    config: &VxlanConfig,
-    family: &FamilyConfig<ipnet::Ipv4Net>,
+    vni: u32,
+    networks: &BTreeMap<Family, PodNetwork>,
 ) -> Result<Bpf, DatapathError> {
-    if let Some(log) = load(pins, subnet_count(family))? {
+    let subnets = networks.get(&Family::V4).map_or(1, PodNetwork::subnet_count);
+    if let Some(log) = load(pins, subnets)? {
         tracing::warn!("the BPF object is a debug build: its programs log every packet (at -v=4 and above)");
         tokio::spawn(log.forward());
     }
@@ -48,7 +53,7 @@ fn try_open(
         AttachMode::Tcx => AttachKind::Tcx,
         AttachMode::Clsact => AttachKind::Clsact,
     };
-    let attachments = Attachments::new(pins.clone(), kind, config.vni, &options.state_dir);
+    let attachments = Attachments::new(pins.clone(), kind, vni, &options.state_dir);
     Ok(Bpf::new(Maps::open(pins)?, attachments))
 }
 

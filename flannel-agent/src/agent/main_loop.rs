@@ -1,9 +1,6 @@
 //! The main loop: takes in what happened, makes the kernel follow, says how it went.
 
-use std::{
-    net::IpAddr,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use flannel_common::mode::Mode;
@@ -13,7 +10,7 @@ use tokio::{
 };
 
 use crate::{
-    agent::{external::Chosen, start::Started, store::Store, sysctl},
+    agent::{start::Started, store::Store, sysctl},
     datapath::policy::{Decision, Wishes},
     netlink::KernelEvent,
     observe::{pulse::Pulse, status::Status},
@@ -91,7 +88,7 @@ impl Running {
             let retry = self.retry.unwrap_or_else(|| Instant::now() + RESYNC);
             let then = tokio::select! {
                 event = self.node.kernel.next() => match event {
-                    Some(event) => Then::act_if(self.observe(event)),
+                    Some(event) => Then::act_if(self.observe(&event)),
                     None => bail!("the kernel's event stream ended; the agent has to start anew"),
                 },
                 event = self.node.store.recv() => match event {
@@ -113,16 +110,16 @@ impl Running {
     }
 
     /// Takes in an event and whatever came with it.
-    fn observe(&mut self, event: KernelEvent) -> bool {
+    fn observe(&mut self, event: &KernelEvent) -> bool {
         let mut dirty = self.observe_one(event);
         while let Some(event) = self.node.kernel.try_next() {
-            dirty |= self.observe_one(event);
+            dirty |= self.observe_one(&event);
         }
         dirty
     }
 
-    fn observe_one(&mut self, event: KernelEvent) -> bool {
-        self.node.external.observe(&event) | self.node.reconciler.observe(event)
+    fn observe_one(&mut self, event: &KernelEvent) -> bool {
+        self.node.external.observe(event) | self.node.reconciler.observe(event)
     }
 
     fn doubt_everything(&mut self) -> Then {
@@ -148,12 +145,9 @@ impl Running {
     }
 
     fn hold(&mut self, own: OwnLease) {
-        match own.key.v4 {
-            Some(subnet) if subnet != self.node.subnet => {
-                tracing::warn!(from = %self.node.subnet, to = %subnet, "our subnet changed; pods keep addresses of the old one until they are made anew");
-                self.node.subnet = subnet;
-            }
-            _ => {}
+        let held = self.node.own.key;
+        if own.key != held {
+            tracing::warn!(from = %held, to = %own.key, "our subnet changed; pods keep addresses of the old one until they are made anew");
         }
         self.node.own = own;
     }
@@ -163,8 +157,9 @@ impl Running {
         self.follow_interface().await;
         let Resolved { peers, rejected } = self.node.leases.resolve();
         self.reject(rejected);
-        let cluster = Cluster { subnet: self.node.subnet, peers, in_sync: self.store.is_seen() };
+        let cluster = Cluster { own: self.node.own.key, peers, in_sync: self.store.is_seen() };
         self.node.reconciler.apply(&cluster).await;
+        self.republish();
         self.follow_mode();
         self.applied = self.error().is_none();
         if self.applied {
@@ -173,21 +168,28 @@ impl Running {
         self.retry = self.retry_at();
     }
 
-    /// Goes with the external interface, and tells the other nodes when they reach us elsewhere.
+    /// Goes with the external interface.
     async fn follow_interface(&mut self) {
-        let Some(Chosen { interface, source }) = self.node.external.look_again().await.cloned() else { return };
-        tracing::info!(interface = interface.name, index = interface.index, address = %interface.addr, public = %interface.public, "the external interface changed");
-        if let IpAddr::V4(public) = interface.public {
-            self.node.attrs.send_if_modified(|attrs| attrs.public_ip.replace(public) != Some(public));
-            self.node.leases.set_own_attrs(self.node.attrs.borrow().clone());
+        let Some(interface) = self.node.external.look_again().await else { return };
+        for end in interface.ends.values() {
+            tracing::info!(interface = interface.name, index = interface.index, address = %end.addr, public = %end.public, "the external interface changed");
         }
-        self.node.reconciler.move_to(interface.clone(), source);
-        (self.node.setup.external, self.node.setup.vtep) = (interface, source);
+        self.node.reconciler.move_to(interface);
+        self.republish();
+    }
+
+    /// Tells the other nodes when they reach us elsewhere, or when our end of a tunnel is another.
+    fn republish(&mut self) {
+        let vteps = self.node.reconciler.vteps();
+        let attrs = self.node.published.attrs(self.node.external.chosen(), &vteps);
+        if self.node.attrs.send_if_modified(|published| std::mem::replace(published, attrs.clone()) != attrs) {
+            self.node.leases.set_own_attrs(attrs);
+        }
     }
 
     /// Why the node is not as it should be, if it is not.
-    pub(super) fn error(&self) -> Option<&str> {
-        self.node.external.problem().or_else(|| self.node.reconciler.error())
+    pub(super) fn error(&self) -> Option<String> {
+        self.node.external.problem().map(str::to_owned).or_else(|| self.node.reconciler.error())
     }
 
     /// Reports what is newly refused. Nothing of it reaches the kernel.
@@ -199,11 +201,12 @@ impl Running {
     }
 
     fn write_env(&mut self) {
-        let Some(device) = self.node.reconciler.device() else { return };
+        let Some(mtu) = self.node.reconciler.mtu() else { return };
+        let (config, own) = (&self.node.config, self.node.own.key);
         let env = SubnetEnv {
-            v4: Some((self.node.setup.family.network, self.node.subnet)),
-            v6: None,
-            mtu: u16::try_from(device.mtu).unwrap_or(u16::MAX),
+            v4: config.ipv4.map(|family| family.network).zip(own.v4),
+            v6: config.ipv6.map(|family| family.network).zip(own.v6),
+            mtu: u16::try_from(mtu).unwrap_or(u16::MAX),
             ip_masq: self.node.ip_masq,
         };
         if self.written.as_ref() == Some(&env) {
@@ -233,7 +236,7 @@ impl Running {
 
     /// Puts the mode in force that is asked for; the operator may have asked for another since.
     fn follow_mode(&mut self) {
-        let wishes = Wishes { choice: None, flag: self.node.flag, config: self.node.config_mode };
+        let wishes = Wishes { choice: None, flag: self.node.flag, config: self.node.config.datapath };
         let Some(bpf) = self.node.reconciler.bpf_mut() else {
             self.decision = wishes.decide(false);
             return;

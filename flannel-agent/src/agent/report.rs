@@ -1,15 +1,20 @@
 //! The status document, from what the agent knows.
 
+use std::net::IpAddr;
+
 use tokio::sync::watch;
 
 use crate::{
     agent::{main_loop::Running, store::unix},
-    backend::vxlan::{PeerWay, Way},
+    backend::{PeerWay, Way},
     cli::RunOptions,
     datapath::policy::Wishes,
+    family::Family,
+    iface::End,
     observe::status::{
         DeviceStatus, InterfaceStatus, LeaseStatus, ModeStatus, PeerStatus, RejectedStatus, Status, StoreStatus,
     },
+    reconcile::device::Device,
     subnet::Rejected,
 };
 
@@ -39,6 +44,7 @@ impl Running {
 
     fn status(&self, last: &Status) -> Status {
         let ready = self.ready();
+        let devices = self.devices();
         Status {
             version: last.version.clone(),
             pid: last.pid,
@@ -48,11 +54,12 @@ impl Running {
             lease: Some(self.lease()),
             store: last.store.as_ref().map(|store| self.store.status(store.endpoints.clone())),
             interface: Some(self.interface()),
-            device: self.device(),
-            peers: self.node.reconciler.ways().iter().map(peer).collect(),
+            device: devices.first().cloned(),
+            devices,
+            peers: self.node.reconciler.ways().map(peer).collect(),
             rejected: self.rejected.iter().map(rejected).collect(),
             dirty: self.node.reconciler.dirty(),
-            error: self.error().map(str::to_owned),
+            error: self.error(),
         }
     }
 
@@ -68,9 +75,14 @@ impl Running {
     }
 
     fn lease(&self) -> LeaseStatus {
+        let key = self.node.own.key;
+        let subnet = |family| key.subnet(family).map(|subnet| subnet.to_string());
+        let [v4, v6] = Family::BOTH.map(|family| self.end(family).map(|end| end.public.to_string()));
         LeaseStatus {
-            subnet: self.node.subnet.to_string(),
-            public_ip: self.node.setup.external.public.to_string(),
+            subnet: Family::BOTH.into_iter().find_map(subnet).unwrap_or_default(),
+            public_ip: v4.or(v6.clone()).unwrap_or_default(),
+            ipv6_subnet: subnet(Family::V6),
+            public_ipv6: v6,
             held: self.store.grants(&self.node.own),
             expires_at: self.node.own.expires_at.map(unix),
             assigned: self.node.assigned,
@@ -78,21 +90,32 @@ impl Running {
     }
 
     fn interface(&self) -> InterfaceStatus {
-        let external = &self.node.setup.external;
+        let text =
+            |part: fn(&End) -> IpAddr| Family::BOTH.map(|family| self.end(family).map(|end| part(end).to_string()));
+        let ([address, ipv6_address], [public, public_ipv6]) = (text(|end| end.addr), text(|end| end.public));
         InterfaceStatus {
-            name: external.name.clone(),
-            address: external.addr.to_string(),
-            public_ip: external.public.to_string(),
+            name: self.node.external.chosen().name.clone(),
+            address: address.or(ipv6_address.clone()).unwrap_or_default(),
+            public_ip: public.or(public_ipv6.clone()).unwrap_or_default(),
+            ipv6_address,
+            public_ipv6,
         }
     }
 
-    fn device(&self) -> Option<DeviceStatus> {
-        self.node.reconciler.device().map(|device| DeviceStatus {
+    fn end(&self, family: Family) -> Option<&End> {
+        self.node.external.chosen().ends.get(&family)
+    }
+
+    fn devices(&self) -> Vec<DeviceStatus> {
+        let status = |(family, device): (Family, &Device)| DeviceStatus {
             name: device.name.clone(),
             index: device.index,
             mac: device.mac.to_string(),
             mtu: device.mtu,
-        })
+            family: family.to_string(),
+            zero_checksum_v6: device.zero_checksum_v6,
+        };
+        self.node.reconciler.devices().map(status).collect()
     }
 }
 
@@ -105,6 +128,7 @@ fn peer(way: &PeerWay) -> PeerStatus {
         Way::Direct(_) => ("direct", None),
         Way::Tunnel(Ok(_)) => ("tunnel", None),
         Way::Tunnel(Err(reason)) => ("kernel", Some(reason.to_string())),
+        Way::NotOnLink => ("none", Some("the node is not on our own link, and the backend has no tunnel".to_owned())),
     };
     PeerStatus {
         subnet: way.peer.subnet.to_string(),

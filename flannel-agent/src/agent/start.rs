@@ -1,30 +1,23 @@
 //! Start-up: from options to a node that can be kept. What time can heal is waited for, what it cannot ends the agent.
 
-use std::{
-    net::{IpAddr, Ipv4Addr},
-    path::PathBuf,
-};
+use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, sync::Arc};
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, ensure};
 use flannel_common::{addr::Mac, mode::Mode};
-use ipnet::Ipv4Net;
 use tokio::sync::{mpsc, watch};
 
 use crate::{
-    agent::{
-        bpf,
-        external::{Chosen, External},
-        sysctl,
-    },
-    backend::vxlan::{device_mtu, device_name},
+    agent::{bpf, external::External, sysctl},
+    backend::{self, Backend, Lower, PodNetwork, usable_mtu},
     cli::RunOptions,
-    config::{BackendConfig, FamilyConfig, NetworkConfig, VxlanConfig},
+    config::NetworkConfig,
+    family::Family,
     iface::ExternalInterface,
-    netlink::{KernelEvents, Netlink, VxlanSpec},
+    netlink::{KernelEvents, Netlink},
     observe::status::Status,
-    reconcile::{Reconciler, Setup, device},
+    reconcile::{PlaneSetup, Reconciler, device},
     subnet::{
-        LeaseAttrs, LeaseRequest, LeaseSet, OwnLease, Readiness, StoreEvent, SubnetManager, VxlanData,
+        Hints, LeaseAttrs, LeaseKey, LeaseRequest, LeaseSet, OwnLease, Readiness, StoreEvent, SubnetManager, Vtep,
         etcd::{self, EtcdManager},
         kube::{self, KubeManager, NodeIdentity},
         read_previous, wait_for_config, wait_for_hints, wait_for_lease,
@@ -33,6 +26,8 @@ use crate::{
 
 /// Events of the store between its task and the main loop.
 const STORE_QUEUE: usize = 1024;
+/// The kernel's limit for a device's name, in bytes (`IFNAMSIZ` less the final zero).
+const MAX_DEVICE_NAME: usize = 15;
 
 /// A node that holds a lease and can be kept.
 pub(super) struct Started {
@@ -42,14 +37,13 @@ pub(super) struct Started {
     pub(super) attrs: watch::Sender<LeaseAttrs>,
     pub(super) leases: LeaseSet,
     pub(super) own: OwnLease,
-    /// Whether the store assigned our subnet for good.
+    /// Whether the store assigned our subnets for good.
     pub(super) assigned: bool,
-    pub(super) subnet: Ipv4Net,
-    pub(super) setup: Setup,
+    pub(super) published: Published,
+    pub(super) config: NetworkConfig,
     pub(super) subnet_file: PathBuf,
     pub(super) ip_masq: bool,
     pub(super) flag: Option<Mode>,
-    pub(super) config_mode: Option<Mode>,
     pub(super) no_bpf: Option<String>,
     pub(super) kernel: KernelEvents,
     pub(super) store: mpsc::Receiver<StoreEvent>,
@@ -78,44 +72,48 @@ async fn start_with<M: SubnetManager>(
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
-    let BackendConfig::Vxlan(vxlan) = config.backend.clone() else {
-        bail!("this version does not serve the backend {}", config.backend.type_name())
-    };
-    let (Some(family), None) = (config.ipv4, config.ipv6) else { bail!("this version serves IPv4 alone") };
+    let backend = backend::of(&config.backend);
+    let mut networks = networks(&config);
 
     stage("asking what the store remembers of this node");
     let hints = wait_for_hints(&mut manager).await;
 
     stage("choosing the external interface");
-    let external = External::choose(&netlink, options, &hints).await?;
-    let Chosen { interface, source: vtep } = external.chosen().clone();
-    tracing::info!(interface = interface.name, address = %interface.addr, public = %interface.public, mtu = interface.mtu, "external interface");
+    let external = External::choose(&netlink, options, networks.keys().copied().collect(), &hints).await?;
+    let interface = external.chosen();
+    for end in interface.ends.values() {
+        tracing::info!(interface = interface.name, address = %end.addr, public = %end.public, mtu = interface.mtu, "external interface");
+    }
 
-    stage("making the tunnel device");
-    let device = device::ensure(&netlink, &first_spec(&vxlan, &interface, vtep, hints.vtep_mac), true).await?;
-    let mut setup = Setup { config: vxlan, family, external: interface, vtep, mac: device.mac };
+    stage("making the tunnel devices");
+    let vteps = make_devices(&netlink, backend.as_ref(), interface, &hints).await?;
 
     stage("waiting for a subnet lease");
-    let request = lease_request(options, &config, &setup)?;
+    let published = Published { backend: Arc::clone(&backend), backend_type: config.backend.type_name() };
+    let request = lease_request(options, &config, published.attrs(interface, &vteps));
     let own = wait_for_lease(&mut manager, &request).await?;
-    let subnet = own.key.v4.context("the lease has no IPv4 subnet")?;
-    tracing::info!(%subnet, "lease acquired");
+    tracing::info!(lease = %own.key, "lease acquired");
     if M::ASSIGNS_SUBNETS {
-        setup.family = FamilyConfig::assigned(setup.family.network, subnet.prefix_len());
+        for (family, network) in &mut networks {
+            let length = own.key.subnet(*family).map_or(0, |subnet| subnet.prefix_len());
+            *network = network.cut_into(length);
+        }
     }
 
-    if !sysctl::forwards_ipv4() {
-        tracing::warn!("net.ipv4.ip_forward is 0: this node will not carry its pods' packets until that is 1");
-    }
-    let bpf = bpf::open(options, &setup.config, &setup.family);
+    warn_of_sysctls(&networks);
+    let bpf = bpf::open(options, backend.as_ref(), &networks);
     let no_bpf = bpf.as_ref().err().cloned();
-    let reconciler = Reconciler::new(netlink, setup.clone(), sysctl::local_ports(), bpf.ok());
+    let setup = |(family, network): (&Family, &PodNetwork)| {
+        (*family, PlaneSetup { network: *network, vtep: vteps.get(family).copied() })
+    };
+    let setups = networks.iter().map(setup).collect();
+    let reconciler = Reconciler::new(netlink, &backend, &setups, interface, sysctl::local_ports(), bpf.ok());
     let mut leases = LeaseSet::new(&config, request.attrs.clone());
     leases.apply(StoreEvent::OwnLease(own.clone()));
     let readiness = manager.readiness();
     let (events, store) = mpsc::channel(STORE_QUEUE);
-    let (attrs, published) = watch::channel(request.attrs.clone());
-    tokio::spawn(manager.run(request, published, events));
+    let (attrs, to_publish) = watch::channel(request.attrs.clone());
+    tokio::spawn(manager.run(request, to_publish, events));
     Ok(Started {
         reconciler,
         external,
@@ -123,12 +121,11 @@ async fn start_with<M: SubnetManager>(
         leases,
         own,
         assigned: M::ASSIGNS_SUBNETS,
-        subnet,
-        setup,
+        published,
+        config,
         subnet_file: options.subnet_file.clone(),
         ip_masq: options.ip_masq,
         flag: options.datapath,
-        config_mode: config.datapath,
         no_bpf,
         kernel,
         store,
@@ -136,41 +133,84 @@ async fn start_with<M: SubnetManager>(
     })
 }
 
-/// The device before we know its address: one that is there keeps its own; a new one gets the one peers know, else a
-/// random one.
-fn first_spec(config: &VxlanConfig, external: &ExternalInterface, vtep: Ipv4Addr, known: Option<Mac>) -> VxlanSpec {
-    VxlanSpec {
-        name: device_name(config),
-        vni: config.vni,
-        port: config.port,
-        mtu: device_mtu(config, external.mtu),
-        mac: known.unwrap_or_else(|| Mac::local_unicast(rand::random())),
-        lower: external.index,
-        local: vtep.into(),
-        learning: config.learning,
-        gbp: config.gbp,
+fn networks(config: &NetworkConfig) -> BTreeMap<Family, PodNetwork> {
+    let v4 = config.ipv4.map(|config| (Family::V4, config.into()));
+    let v6 = config.ipv6.map(|config| (Family::V6, config.into()));
+    v4.into_iter().chain(v6).collect()
+}
+
+/// Makes each family's tunnel device, if the backend has one, before we know its address: one that is there keeps its own; a new
+/// one gets the one peers know, else a random one.
+async fn make_devices(
+    netlink: &Netlink,
+    backend: &dyn Backend,
+    external: &ExternalInterface,
+    hints: &Hints,
+) -> anyhow::Result<BTreeMap<Family, Vtep>> {
+    let mut vteps = BTreeMap::new();
+    for (family, end) in &external.ends {
+        backend.accept(end)?;
+        usable_mtu(backend, *family, external.mtu)?;
+        let known = match family {
+            Family::V4 => hints.vtep_mac,
+            Family::V6 => hints.vtep_mac_v6,
+        };
+        let mac = known.unwrap_or_else(|| Mac::local_unicast(rand::random()));
+        let lower = Lower { external: external.index, mtu: external.mtu, source: end.source, mac };
+        let Some(spec) = backend.device(&lower) else { continue };
+        ensure!(
+            spec.name.len() <= MAX_DEVICE_NAME,
+            "the {family} tunnel device would be {}, and a device's name has at most {MAX_DEVICE_NAME} bytes: choose a \
+             Backend.VNI of fewer digits",
+            spec.name
+        );
+        vteps.insert(*family, device::ensure(netlink, &spec, true).await?.vtep());
+    }
+    Ok(vteps)
+}
+
+fn warn_of_sysctls(networks: &BTreeMap<Family, PodNetwork>) {
+    for family in networks.keys() {
+        let setting = sysctl::forwarding(*family);
+        if !sysctl::is_on(setting) {
+            let setting = setting.replace('/', ".");
+            tracing::warn!("{setting} is 0: this node will not carry its pods' {family} packets until that is 1");
+        }
     }
 }
 
-fn lease_request(options: &RunOptions, config: &NetworkConfig, setup: &Setup) -> anyhow::Result<LeaseRequest> {
-    let IpAddr::V4(public_ip) = setup.external.public else {
-        bail!("the public address {} is no IPv4 address", setup.external.public)
-    };
-    let attrs = LeaseAttrs {
-        public_ip: Some(public_ip),
-        public_ipv6: None,
-        backend_type: config.backend.type_name().to_owned(),
-        backend_data: Some(
-            VxlanData { vni: Some(setup.config.vni), vtep_mac: setup.mac, zero_checksum_v6: false }.to_json(),
-        ),
-        backend_v6_data: None,
-    };
-    let previous = match read_previous(&options.subnet_file) {
+fn lease_request(options: &RunOptions, config: &NetworkConfig, attrs: LeaseAttrs) -> LeaseRequest {
+    let previous: Option<LeaseKey> = match read_previous(&options.subnet_file) {
         Ok(previous) => previous,
         Err(error) => {
             tracing::warn!(%error, "the former subnet is not known");
             None
         }
     };
-    Ok(LeaseRequest { config: config.clone(), attrs, previous })
+    LeaseRequest { config: config.clone(), attrs, previous }
+}
+
+/// What this node publishes about itself.
+pub(super) struct Published {
+    backend: Arc<dyn Backend>,
+    backend_type: &'static str,
+}
+
+impl Published {
+    /// The attributes of our lease, from where we are reached and our ends of the tunnels.
+    pub(super) fn attrs(&self, external: &ExternalInterface, vteps: &BTreeMap<Family, Vtep>) -> LeaseAttrs {
+        let mut attrs = LeaseAttrs { backend_type: self.backend_type.to_owned(), ..LeaseAttrs::default() };
+        for (family, end) in &external.ends {
+            let data = self.backend.published(vteps.get(family).copied());
+            match family {
+                Family::V4 => attrs.backend_data = data,
+                Family::V6 => attrs.backend_v6_data = data,
+            }
+            match end.public {
+                IpAddr::V4(public) => attrs.public_ip = Some(public),
+                IpAddr::V6(public) => attrs.public_ipv6 = Some(public),
+            }
+        }
+        attrs
+    }
 }

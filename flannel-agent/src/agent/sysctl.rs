@@ -2,10 +2,12 @@
 
 use std::{fs, io};
 
+use crate::family::Family;
+
 /// What the kernel uses where the file cannot be read or makes no sense.
 const DEFAULT_PORTS: (u16, u16) = (32768, 60999);
 
-/// `net.ipv4.ip_local_port_range`: the range of the tunnel's source ports, both ends included by name, the upper one excluded by
+/// `net.ipv4.ip_local_port_range`: the range of the tunnel's source ports over IPv4 and IPv6, both ends included by name, the upper one excluded by
 /// the kernel's own formula.
 pub(super) fn local_ports() -> (u16, u16) {
     match read("/proc/sys/net/ipv4/ip_local_port_range").map(|text| parse_ports(&text)) {
@@ -14,9 +16,17 @@ pub(super) fn local_ports() -> (u16, u16) {
     }
 }
 
-/// Whether this node forwards IPv4 packets. Flannel leaves that setting to the container runtime.
-pub(super) fn forwards_ipv4() -> bool {
-    read("/proc/sys/net/ipv4/ip_forward").is_ok_and(|text| text.trim() == "1")
+/// The setting by which this node forwards packets of a family. Flannel leaves it to the container runtime.
+pub(super) const fn forwarding(family: Family) -> &'static str {
+    match family {
+        Family::V4 => "net/ipv4/ip_forward",
+        Family::V6 => "net/ipv6/conf/all/forwarding",
+    }
+}
+
+/// Whether a setting is 1.
+pub(super) fn is_on(setting: &str) -> bool {
+    read(&format!("/proc/sys/{setting}")).is_ok_and(|text| text.trim() == "1")
 }
 
 fn read(path: &str) -> io::Result<String> {

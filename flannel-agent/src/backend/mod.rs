@@ -1,21 +1,142 @@
 //! What a backend wants in the kernel, as data. Pure: nothing here reads or writes the kernel.
 //!
-//! A backend turns the believed leases, and what is known of the node and its underlay, into [`Desired`]. The reconciler
-//! compares that with what is there and does the rest, so a backend has no state and no order to keep.
+//! A backend turns the believed leases of one address family, and what is known of the node and its underlay, into [`Desired`].
+//! The reconciler compares that with what is there and does the rest, so a backend has no state and no order to keep, and
+//! nobody but [`of`] asks which one it is.
 
+pub mod alloc;
+pub mod host_gw;
+mod network;
 pub mod vxlan;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fmt,
     net::IpAddr,
+    sync::Arc,
 };
 
 use flannel_common::{
     addr::{Addr, Mac},
+    node,
     peer::{PeerEntry, VtepEntry},
 };
+use ipnet::IpNet;
 
-use crate::netlink::{AddressKey, FdbKey, NeighbourKey, Route, RouteKey};
+pub use self::network::PodNetwork;
+use self::{alloc::Alloc, host_gw::HostGw, vxlan::Vxlan};
+use crate::{
+    config::BackendConfig,
+    family::Family,
+    iface::End,
+    netlink::{AddressKey, FdbKey, NeighbourKey, Route, RouteKey, VxlanSpec, protocol},
+    subnet::{Peer, RawJson, Vtep},
+    underlay::{NotPlain, Path, Underlay},
+};
+
+/// A way of carrying packets between nodes. Every method speaks of one address family.
+pub trait Backend: fmt::Debug + Send + Sync {
+    /// What a pod's packet may measure under an external interface of this MTU, in bytes.
+    fn mtu(&self, family: Family, external_mtu: u32) -> u32;
+
+    /// Whether it can serve from this end of the external interface.
+    fn accept(&self, _end: &End) -> Result<(), Unfit> {
+        Ok(())
+    }
+
+    /// The UDP port of its tunnel, if it has one.
+    fn port(&self) -> Option<u16> {
+        None
+    }
+
+    /// The device of its tunnel, if it has one.
+    fn device(&self, _lower: &Lower) -> Option<VxlanSpec> {
+        None
+    }
+
+    /// What a node with this end of the tunnel publishes in its lease beside its addresses.
+    fn published(&self, _vtep: Option<Vtep>) -> Option<RawJson> {
+        None
+    }
+
+    /// The way to a peer.
+    fn way(&self, node: &Node, underlay: &Underlay, peer: &Peer) -> Way;
+
+    /// Everything the node and its peers need, each peer by its way.
+    fn desired(&self, node: &Node, peers: &[PeerWay]) -> Desired;
+
+    /// What the programs know of the node, where they have something to do.
+    fn node_config(&self, _node: &Node) -> Option<node::FamilyConfig> {
+        None
+    }
+
+    /// The VNI of the tunnel that is the programs' to serve, or why there is nothing for them to do.
+    fn programs(&self) -> Result<u32, &'static str>;
+}
+
+/// The backend of a network configuration.
+pub fn of(config: &BackendConfig) -> Arc<dyn Backend> {
+    match config {
+        BackendConfig::Vxlan(config) => Arc::new(Vxlan(*config)),
+        BackendConfig::HostGw => Arc::new(HostGw),
+        BackendConfig::Alloc => Arc::new(Alloc),
+    }
+}
+
+/// What a tunnel device stands on.
+#[derive(Clone, Copy, Debug)]
+pub struct Lower {
+    /// Interface index of the external interface.
+    pub external: u32,
+    /// Its MTU in bytes.
+    pub mtu: u32,
+    /// Source address of outer packets; its family is the tunnel's.
+    pub source: IpAddr,
+    /// The tunnel device's Ethernet address.
+    pub mac: Mac,
+}
+
+/// One family of the node, as far as its peers' entries depend on it.
+#[derive(Clone, Copy, Debug)]
+pub struct Node {
+    /// The pod network.
+    pub network: PodNetwork,
+    /// Our own subnet.
+    pub subnet: IpNet,
+    /// Source address of outer packets.
+    pub source: IpAddr,
+    /// Interface index of the external interface.
+    pub external: u32,
+    /// The tunnel device: its interface index and Ethernet address.
+    pub tunnel: Option<(u32, Mac)>,
+    /// `net.ipv4.ip_local_port_range`, which is both families'.
+    pub port_range: (u16, u16),
+}
+
+/// How packets reach one peer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// By a route to the peer itself, on this interface.
+    Direct(u32),
+    /// Through the tunnel; by the programs if the path is plain.
+    Tunnel(Result<Path, NotPlain>),
+    /// Not at all: the peer is not on our own link, and the backend has no tunnel.
+    NotOnLink,
+}
+
+/// A peer and how packets reach it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerWay {
+    /// The peer.
+    pub peer: Peer,
+    /// How.
+    pub way: Way,
+}
+
+/// The route to a peer on our own link, by the device that leads there.
+fn direct_route(peer: &Peer, device: u32) -> (RouteKey, Route) {
+    (RouteKey::main(peer.subnet), Route::via(peer.public_ip, Some(device), protocol::FLANNEL))
+}
 
 /// Everything that should exist besides the tunnel device itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,7 +147,7 @@ pub struct Desired {
     pub neighbours: BTreeMap<NeighbourKey, Mac>,
     /// Permanent FDB entries on it.
     pub fdb: BTreeMap<FdbKey, IpAddr>,
-    /// Entries of the `PEERS` map by subnet number.
+    /// Entries of the family's peer map by subnet number.
     pub peers: BTreeMap<u32, PeerValue>,
     /// Entries of the `VTEPS` map.
     pub vteps: BTreeMap<Addr, VtepEntry>,
@@ -41,4 +162,41 @@ pub struct PeerValue {
     pub flags: u32,
     /// The body; its word is zero.
     pub entry: PeerEntry,
+}
+
+/// Why a backend cannot serve from an external interface. An operator has to change something.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unfit {
+    /// Routes to a node lead to an address it has, not to a NAT's.
+    #[error(
+        "host-gw routes to a node's own address, and {public} is not the address of the external interface, {addr}: use \
+         that one as --public-ip (--public-ipv6), or the backend vxlan"
+    )]
+    BehindNat {
+        /// The address peers are told.
+        public: IpAddr,
+        /// The interface's.
+        addr: IpAddr,
+    },
+    /// IPv6 needs packets of 1280 bytes.
+    #[error(
+        "an external MTU of {external} bytes leaves {left} for IPv6 pods, and IPv6 needs {}: raise the MTU, or switch \
+         EnableIPv6 off",
+        IPV6_MIN_MTU
+    )]
+    TooSmallForIpv6 {
+        /// The external interface's, or what the network configuration makes of it.
+        external: u32,
+        /// What is left.
+        left: u32,
+    },
+}
+
+/// Below, the kernel switches IPv6 off on a device (RFC 8200, section 5).
+const IPV6_MIN_MTU: u32 = 1280;
+
+/// What pods of this family may send, if that is enough.
+pub fn usable_mtu(backend: &dyn Backend, family: Family, external: u32) -> Result<u32, Unfit> {
+    let left = backend.mtu(family, external);
+    if family == Family::V6 && left < IPV6_MIN_MTU { Err(Unfit::TooSmallForIpv6 { external, left }) } else { Ok(left) }
 }

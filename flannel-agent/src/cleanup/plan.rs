@@ -9,6 +9,7 @@ use aya::programs::TcAttachType;
 
 use crate::{
     agent::state_dir,
+    backend::vxlan::device_name,
     cleanup::Scope,
     datapath::attach::{
         Ledger, PRIORITY,
@@ -105,16 +106,20 @@ fn pins(scope: &Scope) -> io::Result<Vec<Step>> {
 
 /// Routes of our protocol in the main table. Those on a tunnel device go with it.
 async fn routes(netlink: &Netlink) -> Result<Vec<Step>, NetlinkError> {
-    let routes = netlink.routes(Family::V4).await?;
     let ours = |(key, route): &(RouteKey, Route)| key.table == MAIN_TABLE && route.protocol == protocol::FLANNEL;
-    Ok(routes.into_iter().filter(ours).map(|(key, route)| Step::Route { key, route }).collect())
+    let mut steps = Vec::new();
+    for family in Family::BOTH {
+        let routes = netlink.routes(family).await?;
+        steps.extend(routes.into_iter().filter(ours).map(|(key, route)| Step::Route { key, route }));
+    }
+    Ok(steps)
 }
 
 /// A vxlan device whose name is made from its own VNI, as flannel names them.
 fn is_tunnel(link: &Link) -> bool {
-    link.vxlan.as_ref().is_some_and(|vxlan| {
-        link.name == format!("flannel.{}", vxlan.vni) || link.name == format!("flannel-v6.{}", vxlan.vni)
-    })
+    link.vxlan
+        .as_ref()
+        .is_some_and(|vxlan| Family::BOTH.iter().any(|family| link.name == device_name(*family, vxlan.vni)))
 }
 
 fn device(link: &Link) -> Step {

@@ -10,6 +10,7 @@
 mod checks;
 mod cleanup;
 mod datapath;
+mod docker_opts;
 mod flags;
 mod goint;
 mod gostyle;
@@ -60,6 +61,8 @@ pub enum Once {
     Datapath(datapath::DatapathCommand),
     /// Remove everything the agent made on this node; refuses while it runs. The lease in the store and subnet.env stay
     Cleanup(cleanup::CleanupOptions),
+    /// Write the options of the Docker daemon that subnet.env asks for, as mk-docker-opts.sh does
+    DockerOpts(docker_opts::DockerOptions),
 }
 
 impl Once {
@@ -70,6 +73,7 @@ impl Once {
             Self::Maps(command) => Ok(maps::run(command)?),
             Self::Datapath(command) => Ok(datapath::run(command)?),
             Self::Cleanup(options) => cleanup::run(options).await,
+            Self::DockerOpts(options) => docker_opts::run(options).await,
         }
     }
 }

@@ -5,7 +5,7 @@
 
 use std::{
     fmt,
-    net::{IpAddr, Ipv4Addr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     path::PathBuf,
     str::FromStr,
     time::Duration,
@@ -54,6 +54,8 @@ pub struct RunOptions {
     pub iface_can_reach: Option<IpAddr>,
     /// The address other nodes reach us at, when it is not the interface's.
     pub public_ip: Option<Ipv4Addr>,
+    /// The same for IPv6.
+    pub public_ipv6: Option<Ipv6Addr>,
     /// Where subnet.env is written.
     pub subnet_file: PathBuf,
     /// Whether traffic out of the pod network is masqueraded: `FLANNEL_IPMASQ` in subnet.env.
@@ -148,6 +150,7 @@ impl RunOptions {
             healthz: checks.healthz(&raw),
             log_format: checks.log_format(&raw.log_format),
             public_ip: checks.optional("public-ip", &raw.public_ip, "an IPv4 address"),
+            public_ipv6: checks.optional("public-ipv6", &raw.public_ipv6, "an IPv6 address"),
             subnet_file: checks.path("subnet-file", &raw.subnet_file),
             state_dir: checks.path("state-dir", &raw.state_dir),
             bpf_pin_root: checks.path("bpf-pin-root", &raw.bpf_pin_root),

@@ -41,6 +41,9 @@ pub struct RawOptions {
     /// IPv4 address other nodes reach us at [default: the interface's]
     #[arg(long, value_name = "IP", default_value = "", hide_default_value = true)]
     pub(super) public_ip: String,
+    /// IPv6 address other nodes reach us at [default: the interface's]
+    #[arg(long, value_name = "IP", default_value = "", hide_default_value = true)]
+    pub(super) public_ipv6: String,
     /// File that tells the container runtime about our subnet
     #[arg(long, value_name = "FILE", default_value = "/run/flannel/subnet.env")]
     pub(super) subnet_file: String,

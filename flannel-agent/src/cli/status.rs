@@ -11,7 +11,7 @@ use crate::{
     datapath::{Maps, policy::Source},
     observe::{
         socket::ask_status,
-        status::{LeaseStatus, ModeStatus, PeerStatus, Status, StoreStatus},
+        status::{InterfaceStatus, LeaseStatus, ModeStatus, PeerStatus, Status, StoreStatus},
     },
 };
 
@@ -123,22 +123,40 @@ fn summary(status: &Status) -> Vec<(&'static str, String)> {
         ("ready", if status.ready { "yes" } else { "no" }.to_owned()),
         ("mode", mode(&status.mode)),
     ];
-    lines.extend(
-        status
-            .lease
-            .as_ref()
-            .map(|lease| ("lease", format!("{} at {}, {}", lease.subnet, lease.public_ip, tenure(lease)))),
-    );
+    lines.extend(status.lease.as_ref().map(|status| ("lease", lease(status))));
     lines.extend(
         status.store.as_ref().map(|store| ("store", format!("{}, {}", store.endpoints.join(","), sync(store)))),
     );
-    lines.extend(status.interface.as_ref().map(|interface| {
-        ("interface", format!("{} {}, reached at {}", interface.name, interface.address, interface.public_ip))
-    }));
-    lines.extend(status.device.as_ref().map(|device| {
+    lines.extend(status.interface.as_ref().map(|status| ("interface", interface(status))));
+    lines.extend(status.devices.iter().map(|device| {
         ("device", format!("{} (index {}) {}, MTU {}", device.name, device.index, device.mac, device.mtu))
     }));
     lines
+}
+
+fn lease(status: &LeaseStatus) -> String {
+    let LeaseStatus { subnet, public_ip, ipv6_subnet, public_ipv6, .. } = status;
+    let second = second(subnet, ipv6_subnet.as_ref(), public_ipv6.as_ref(), |subnet, at| format!(", {subnet} at {at}"));
+    format!("{subnet} at {public_ip}{second}, {}", tenure(status))
+}
+
+fn interface(status: &InterfaceStatus) -> String {
+    let InterfaceStatus { name, address, public_ip, ipv6_address, public_ipv6 } = status;
+    let second = second(address, ipv6_address.as_ref(), public_ipv6.as_ref(), |address, public| {
+        format!("; {address}, reached at {public}")
+    });
+    format!("{name} {address}, reached at {public_ip}{second}")
+}
+
+/// What is said of IPv6 where IPv4 came first.
+fn second(
+    first: &str,
+    ours: Option<&String>,
+    public: Option<&String>,
+    text: impl FnOnce(&str, &str) -> String,
+) -> String {
+    let ipv6 = ours.zip(public).filter(|(ours, _)| *ours != first);
+    ipv6.map(|(ours, public)| text(ours, public)).unwrap_or_default()
 }
 
 /// How long the lease is ours.
@@ -202,6 +220,8 @@ mod tests {
         let lease = |held, expires_at, assigned| LeaseStatus {
             subnet: "10.5.1.0/24".to_owned(),
             public_ip: "192.0.2.1".to_owned(),
+            ipv6_subnet: None,
+            public_ipv6: None,
             held,
             expires_at,
             assigned,
@@ -210,6 +230,23 @@ mod tests {
         assert_eq!(tenure(&lease(true, None, false)), "reserved");
         assert_eq!(tenure(&lease(true, None, true)), "assigned to the node");
         assert_eq!(tenure(&lease(false, None, true)), "lost, acquiring again");
+    }
+
+    #[test]
+    fn ipv6_is_told_once() {
+        let lease = |subnet: &str, public_ip: &str| LeaseStatus {
+            subnet: subnet.to_owned(),
+            public_ip: public_ip.to_owned(),
+            ipv6_subnet: Some("fd00:5:1::/64".to_owned()),
+            public_ipv6: Some("2001:db8::1".to_owned()),
+            held: true,
+            expires_at: None,
+            assigned: false,
+        };
+        let dual = super::lease(&lease("10.5.1.0/24", "192.0.2.1"));
+        assert_eq!(dual, "10.5.1.0/24 at 192.0.2.1, fd00:5:1::/64 at 2001:db8::1, reserved");
+        let alone = super::lease(&lease("fd00:5:1::/64", "2001:db8::1"));
+        assert_eq!(alone, "fd00:5:1::/64 at 2001:db8::1, reserved");
     }
 
     #[test]

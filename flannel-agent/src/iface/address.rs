@@ -27,10 +27,15 @@ pub(super) fn usable(addresses: &[Address], ifindex: u32, family: Family) -> Vec
 fn is_usable(address: &Address, family: Family) -> bool {
     let addr = address.key.addr;
     let unicast = !addr.is_unspecified() && !addr.is_loopback() && !addr.is_multicast();
-    Family::of(addr) == family && unicast && addr != Ipv4Addr::BROADCAST && !address.is_deprecated()
+    Family::of(addr) == family
+        && unicast
+        && addr != Ipv4Addr::BROADCAST
+        && !address.is_deprecated()
+        && !address.is_duplicate()
 }
 
-fn is_link_local(addr: IpAddr) -> bool {
+/// Valid on one link alone.
+pub(super) fn is_link_local(addr: IpAddr) -> bool {
     match addr {
         IpAddr::V4(addr) => addr.is_link_local(),
         IpAddr::V6(addr) => addr.is_unicast_link_local(),

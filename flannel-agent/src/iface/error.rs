@@ -21,10 +21,11 @@ pub enum IfaceError {
         /// What there is.
         candidates: Candidates,
     },
-    /// `--public-ip` alone picks the interface, and leads to none.
+    /// `--public-ip` and `--public-ipv6` alone pick the interface, and lead to none.
     #[error(
-        "--public-ip {public} without --iface has to be an address of this host: {why}; pass --iface as well, with \
-         the name or a local address of one of:{candidates}"
+        "{option} {public} without --iface has to be an address of this host: {why}; pass --iface as well, with \
+         the name or a local address of one of:{candidates}",
+        option = if public.is_ipv4() { "--public-ip" } else { "--public-ipv6" }
     )]
     PublicNotLocal {
         /// The value given.
@@ -33,14 +34,6 @@ pub enum IfaceError {
         why: Rejection,
         /// What there is.
         candidates: Candidates,
-    },
-    /// `--public-ip` is of the other family.
-    #[error("--public-ip {public} is not an {family} address")]
-    PublicOfOtherFamily {
-        /// The value given.
-        public: IpAddr,
-        /// The family asked for.
-        family: Family,
     },
     /// Nothing was given and there is no default route to follow.
     #[error("there is no {family} default route; pass --iface with the name or a local address of one of:{candidates}")]
@@ -58,6 +51,19 @@ pub enum IfaceError {
     AmbiguousDefaultRoute {
         /// The family asked for.
         family: Family,
+        /// What there is.
+        candidates: Candidates,
+    },
+    /// One interface has to serve both families, and the default routes leave by two.
+    #[error(
+        "the IPv4 default route leaves by {v4} and the IPv6 default route by {v6}; pass --iface with the name of the \
+         one that serves both:{candidates}"
+    )]
+    DefaultRoutesDiffer {
+        /// The interface of the IPv4 default route.
+        v4: String,
+        /// The interface of the IPv6 default route.
+        v6: String,
         /// What there is.
         candidates: Candidates,
     },
@@ -79,7 +85,7 @@ pub enum IfaceError {
 }
 
 /// Why one interface, or one value naming it, was passed over.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Rejection {
     /// No link has that name.
     #[error("no such interface")]
@@ -87,6 +93,9 @@ pub enum Rejection {
     /// No link has that address.
     #[error("no interface has this address")]
     NoSuchAddress,
+    /// The other family led to another interface, and one has to serve both.
+    #[error("it is not an address of {0}, which has the public IPv4 address")]
+    NotOn(String),
     /// No usable address and no name matches the pattern.
     #[error("it matches no usable address and no interface name")]
     NoMatch,

@@ -1,11 +1,13 @@
 //! Where the chosen interface is now: what [`super::select`] decided once, kept up with. Pure.
 //!
-//! The interface is followed by its name, so one that was made anew under another index is the same. Its address is kept for
+//! The interface is followed by its name, so one that was made anew under another index is the same. An address is kept for
 //! as long as the interface has it, whatever better ones come along: each change costs every peer a change. Only then another
-//! one is chosen, as it was asked for, on this interface alone.
+//! one is chosen, as it was asked for, on this interface alone. Each family is followed for itself.
 
-use super::{ExternalInterface, Host, IfaceOptions, Rejection, Way, way::Found};
-use crate::family::Family;
+use std::net::IpAddr;
+
+use super::{End, ExternalInterface, Host, IfaceOptions, Rejection, Way, address::is_link_local, way::best_address};
+use crate::{family::Family, netlink::Link};
 
 /// The chosen interface does not serve right now.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -26,39 +28,74 @@ pub enum Lost {
     },
 }
 
-/// The chosen interface as it is now. `host` needs no routes.
-pub fn follow(options: &IfaceOptions, chosen: &ExternalInterface, host: &Host) -> Result<ExternalInterface, Lost> {
+/// The chosen interface as it is now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Followed {
+    /// The interface. A family it does not serve right now has its former end.
+    pub interface: ExternalInterface,
+    /// What it lacks, per family or as a whole.
+    pub lost: Vec<Lost>,
+}
+
+/// Looks for the chosen interface. `host` needs no routes.
+pub fn follow(options: &IfaceOptions, chosen: &ExternalInterface, host: &Host) -> Followed {
     let name = &chosen.name;
-    let link = host.links.iter().find(|link| link.name == *name).ok_or_else(|| Lost::Gone { name: name.clone() })?;
-    let kept = host.addresses.iter().any(|own| own.key.ifindex == link.index && own.key.addr == chosen.addr);
-    let found = if kept {
-        Found::with(link, chosen.addr)
-    } else {
-        find_again(options, Family::of(chosen.addr), &host.narrowed_to(link))
+    let lost = |why| Lost::Unusable { name: name.clone(), why };
+    let Some(link) = host.links.iter().find(|link| link.name == *name) else {
+        return Followed { interface: chosen.clone(), lost: vec![Lost::Gone { name: name.clone() }] };
     };
-    match found {
-        Ok(found) => Ok(found.publish(options.public_ip)),
-        Err(why) => Err(Lost::Unusable { name: name.clone(), why }),
+    if link.mtu == 0 {
+        return Followed { interface: chosen.clone(), lost: vec![lost(Rejection::NoMtu)] };
     }
+    let Link { index, mtu, arphrd, .. } = *link;
+    let mut followed =
+        Followed { interface: ExternalInterface { index, mtu, arphrd, ..chosen.clone() }, lost: Vec::new() };
+    let families: Vec<_> = chosen.ends.keys().copied().collect();
+    for (family, end) in &mut followed.interface.ends {
+        match address_now(options, *family, &families, end.addr, link, host) {
+            Ok(addr) => *end = End::new(addr, options.public(*family), host),
+            Err(why) => followed.lost.push(lost(why)),
+        }
+    }
+    followed
+}
+
+fn address_now(
+    options: &IfaceOptions,
+    family: Family,
+    families: &[Family],
+    known: IpAddr,
+    link: &Link,
+    host: &Host,
+) -> Result<IpAddr, Rejection> {
+    if host.addresses.iter().any(|own| own.key.ifindex == link.index && own.key.addr == known) {
+        return Ok(known);
+    }
+    let found = find_again(options, family, families, link, &host.narrowed_to(link))?;
+    // An IPv6 interface that went down and up has a link-local address at once, and its others when somebody adds them.
+    if is_link_local(found) && !is_link_local(known) { Err(Rejection::NoAddress(family)) } else { Ok(found) }
 }
 
 /// Another address on the one interface of `host`, as the options ask for it. A route may be away together with the old
 /// address, so that where one was to lead the way, the interface's best address does as well.
-fn find_again(options: &IfaceOptions, family: Family, host: &Host) -> Result<Found, Rejection> {
+fn find_again(
+    options: &IfaceOptions,
+    family: Family,
+    families: &[Family],
+    link: &Link,
+    host: &Host,
+) -> Result<IpAddr, Rejection> {
     let mut ways = Way::all(options);
-    let by_route = options.can_reach.is_some() || (ways.is_empty() && options.public_ip.is_none());
+    let by_route = options.can_reach.is_some() || (ways.is_empty() && options.public(family).is_none());
     if ways.is_empty() {
-        ways.extend(options.public_ip.map(Way::LocalAddress));
+        ways.extend(options.public(family).map(Way::LocalAddress));
     }
     let mut why = Rejection::NoAddress(family);
     for way in &ways {
-        match way.find(family, host) {
+        match way.link(families, host).and_then(|link| way.address(family, link, host)) {
             Ok(found) => return Ok(found),
             Err(rejection) => why = rejection,
         }
     }
-    match host.links.first() {
-        Some(link) if by_route => Found::on(link, family, host),
-        _ => Err(why),
-    }
+    if by_route { best_address(family, link, host) } else { Err(why) }
 }

@@ -1,11 +1,11 @@
-//! Choosing the external interface: the one whose address peers send to.
+//! Choosing the external interface: the one whose addresses peers send to, the same for every family.
 //!
-//! [`select`] is pure, over [`Host`], one reading of the kernel's state. It answers for one family; two
-//! families are two calls, and whether they must agree on the interface is for the caller.
+//! [`select`] is pure, over [`Host`], one reading of the kernel's state. An interface is chosen only if it serves every family
+//! asked for.
 //!
 //! Order, as in stock flannel: each `--iface` in turn, then each `--iface-regex`, then `--iface-can-reach`; first success
-//! wins. Without any, `--public-ip` as if it had been given to `--iface`, so then it has to be a local address. Without
-//! either, the default route's interface. What was chosen is kept up with by [`follow()`].
+//! wins. Without any, `--public-ip` and `--public-ipv6` as if given to `--iface`, so then they have to be local addresses.
+//! Without either, the default routes' interface. What was chosen is kept up with by [`follow()`].
 
 mod address;
 mod error;
@@ -15,12 +15,15 @@ mod pattern;
 mod tests;
 mod way;
 
-use std::net::IpAddr;
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+};
 
-use self::way::{Found, Way};
+use self::way::{Found, Way, best_address};
 pub use self::{
     error::{Candidates, IfaceError, Rejection},
-    follow::{Lost, follow},
+    follow::{Followed, Lost, follow},
     pattern::{BadPattern, NamePattern},
 };
 use crate::family::Family;
@@ -35,11 +38,27 @@ pub struct IfaceOptions {
     pub patterns: Vec<NamePattern>,
     /// `--iface-can-reach`.
     pub can_reach: Option<IpAddr>,
-    /// `--public-ip` or `--public-ipv6`, whichever is of the family selected for.
-    pub public_ip: Option<IpAddr>,
+    /// `--public-ip`.
+    pub public_ip: Option<Ipv4Addr>,
+    /// `--public-ipv6`.
+    pub public_ipv6: Option<Ipv6Addr>,
 }
 
-/// The external interface, for one family.
+impl IfaceOptions {
+    /// The address peers are told instead of the interface's own.
+    pub fn public(&self, family: Family) -> Option<IpAddr> {
+        match family {
+            Family::V4 => self.public_ip.map(IpAddr::V4),
+            Family::V6 => self.public_ipv6.map(IpAddr::V6),
+        }
+    }
+
+    fn publics(&self, families: &[Family]) -> impl Iterator<Item = IpAddr> {
+        families.iter().filter_map(|family| self.public(*family))
+    }
+}
+
+/// The external interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExternalInterface {
     /// Interface index.
@@ -48,12 +67,22 @@ pub struct ExternalInterface {
     pub name: String,
     /// MTU in bytes, never 0.
     pub mtu: u32,
+    /// Hardware type, `ARPHRD_*`.
+    pub arphrd: u16,
+    /// Where we are reached, by family.
+    pub ends: BTreeMap<Family, End>,
+}
+
+/// Our end of the paths to the peers of one family.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct End {
     /// The interface's own address.
     pub addr: IpAddr,
     /// The address peers send to; differs from `addr` behind NAT.
     pub public: IpAddr,
-    /// Hardware type, `ARPHRD_*`.
-    pub arphrd: u16,
+    /// Source of outer packets: the public address if this host has it, else the interface's own. The public one is then
+    /// somebody else's doing, a NAT in front of us.
+    pub source: IpAddr,
 }
 
 /// What the selection looks at.
@@ -80,9 +109,13 @@ pub struct Reach {
 
 impl Host {
     /// Reads the state of the host as far as selecting by these options needs it.
-    pub async fn read(netlink: &Netlink, family: Family, options: &IfaceOptions) -> Result<Self, NetlinkError> {
-        let by_default_route = Way::all(options).is_empty() && options.public_ip.is_none();
-        let routes = if by_default_route { netlink.routes(family).await? } else { Vec::new() };
+    pub async fn read(netlink: &Netlink, families: &[Family], options: &IfaceOptions) -> Result<Self, NetlinkError> {
+        let mut routes = Vec::new();
+        if Way::all(options).is_empty() && options.publics(families).next().is_none() {
+            for family in families {
+                routes.extend(netlink.routes(*family).await?);
+            }
+        }
         Ok(Self { routes, ..Self::read_devices(netlink, options).await? })
     }
 
@@ -127,24 +160,23 @@ impl Reach {
     }
 }
 
-/// Chooses the external interface for one family. Pure.
-pub fn select(options: &IfaceOptions, family: Family, host: &Host) -> Result<ExternalInterface, IfaceError> {
-    let public = options.public_ip;
-    if let Some(public) = public.filter(|public| Family::of(*public) != family) {
-        return Err(IfaceError::PublicOfOtherFamily { public, family });
-    }
-    let found = match (Way::all(options).as_slice(), public) {
-        ([], None) => by_default_route(family, host)?,
-        ([], Some(public)) => by_public_address(public, family, host)?,
-        (ways, _) => first_that_fits(ways, family, host)?,
+/// Chooses the external interface for these families. Pure.
+pub fn select(options: &IfaceOptions, families: &[Family], host: &Host) -> Result<ExternalInterface, IfaceError> {
+    let ways = Way::all(options);
+    let found = if !ways.is_empty() {
+        first_that_fits(&ways, families, host)?
+    } else if options.publics(families).next().is_some() {
+        by_public_address(options, families, host)?
+    } else {
+        by_default_route(families, host)?
     };
-    Ok(found.publish(public))
+    Ok(found.publish(options, host))
 }
 
-fn first_that_fits(ways: &[Way<'_>], family: Family, host: &Host) -> Result<Found, IfaceError> {
+fn first_that_fits(ways: &[Way<'_>], families: &[Family], host: &Host) -> Result<Found, IfaceError> {
     let mut tried = Vec::new();
     for way in ways {
-        match way.find(family, host) {
+        match way.find(families, host) {
             Ok(found) => return Ok(found),
             Err(why) => tried.push((way.to_string(), why)),
         }
@@ -152,22 +184,46 @@ fn first_that_fits(ways: &[Way<'_>], family: Family, host: &Host) -> Result<Foun
     Err(IfaceError::NoneFits { tried, candidates: host.candidates() })
 }
 
-fn by_public_address(public: IpAddr, family: Family, host: &Host) -> Result<Found, IfaceError> {
-    Way::LocalAddress(public).find(family, host).map_err(|why| IfaceError::PublicNotLocal {
-        public,
-        why,
-        candidates: host.candidates(),
+/// The interface that has the public addresses, all of them.
+fn by_public_address(options: &IfaceOptions, families: &[Family], host: &Host) -> Result<Found, IfaceError> {
+    let mut chosen: Option<&Link> = None;
+    for public in options.publics(families) {
+        let refused = |why| IfaceError::PublicNotLocal { public, why, candidates: host.candidates() };
+        let link = Way::LocalAddress(public).link(families, host).map_err(refused)?;
+        if let Some(first) = chosen.filter(|first| first.index != link.index) {
+            return Err(refused(Rejection::NotOn(first.name.clone())));
+        }
+        chosen = Some(link);
+    }
+    usable(chosen, host, |link| {
+        Found::with(link, families, |family| {
+            options.public(family).map_or_else(|| best_address(family, link, host), Ok)
+        })
     })
 }
 
-fn by_default_route(family: Family, host: &Host) -> Result<Found, IfaceError> {
-    let default = host.routes.iter().find(|(key, _)| key.dst == family.everything());
-    let (_, route) = default.ok_or_else(|| IfaceError::NoDefaultRoute { family, candidates: host.candidates() })?;
-    let link = route.oif.and_then(|index| host.link(index));
-    let link = link.ok_or_else(|| IfaceError::AmbiguousDefaultRoute { family, candidates: host.candidates() })?;
-    Found::on(link, family, host).map_err(|why| IfaceError::Unusable {
-        name: link.name.clone(),
-        why,
-        candidates: host.candidates(),
-    })
+/// The default routes of all families, which have to lead to one interface.
+fn by_default_route(families: &[Family], host: &Host) -> Result<Found, IfaceError> {
+    let mut chosen: Option<&Link> = None;
+    for family in families.iter().copied() {
+        let default = host.routes.iter().find(|(key, _)| key.dst == family.everything());
+        let (_, route) = default.ok_or_else(|| IfaceError::NoDefaultRoute { family, candidates: host.candidates() })?;
+        let link = route.oif.and_then(|index| host.link(index));
+        let link = link.ok_or_else(|| IfaceError::AmbiguousDefaultRoute { family, candidates: host.candidates() })?;
+        if let Some(first) = chosen.filter(|first| first.index != link.index) {
+            let [v4, v6] = [first, link].map(|link| link.name.clone());
+            return Err(IfaceError::DefaultRoutesDiffer { v4, v6, candidates: host.candidates() });
+        }
+        chosen = Some(link);
+    }
+    usable(chosen, host, |link| Found::on(link, families, host))
+}
+
+fn usable(
+    link: Option<&Link>,
+    host: &Host,
+    found: impl FnOnce(&Link) -> Result<Found, Rejection>,
+) -> Result<Found, IfaceError> {
+    let link = link.ok_or_else(|| IfaceError::NoneFits { tried: Vec::new(), candidates: host.candidates() })?;
+    found(link).map_err(|why| IfaceError::Unusable { name: link.name.clone(), why, candidates: host.candidates() })
 }

@@ -50,7 +50,8 @@ fn host() -> Host {
 
 fn options(iface: &[&str], public: Option<&str>) -> IfaceOptions {
     let iface = iface.iter().map(ToString::to_string).collect();
-    IfaceOptions { iface, public_ip: public.map(ip), ..IfaceOptions::default() }
+    let public_ip = public.map(|text| text.parse().expect("an IPv4 address"));
+    IfaceOptions { iface, public_ip, ..IfaceOptions::default() }
 }
 
 fn matching(patterns: &[&str], public: Option<&str>) -> IfaceOptions {
@@ -60,6 +61,10 @@ fn matching(patterns: &[&str], public: Option<&str>) -> IfaceOptions {
 
 fn reaching(target: &str) -> IfaceOptions {
     IfaceOptions { can_reach: Some(ip(target)), ..IfaceOptions::default() }
+}
+
+fn v4(chosen: &ExternalInterface) -> End {
+    chosen.ends[&Family::V4]
 }
 
 #[test]
@@ -89,26 +94,27 @@ fn the_stock_results() {
         ("the first name that serves", matching(&["^(bare|dummy)"], None), ("dummy0", "1.10.100.1", "1.10.100.1")),
         ("address on lo", options(&["10.255.0.1"], None), ("lo", "10.255.0.1", "10.255.0.1")),
     ] {
-        let chosen = select(&options, Family::V4, &host()).expect(name);
+        let chosen = select(&options, &[Family::V4], &host()).expect(name);
         let (iface, addr, public) = expected;
-        assert_eq!((chosen.name.as_str(), chosen.addr, chosen.public), (iface, ip(addr), ip(public)), "{name}");
+        let End { addr: own, public: told, .. } = v4(&chosen);
+        assert_eq!((chosen.name.as_str(), own, told), (iface, ip(addr), ip(public)), "{name}");
     }
 }
 
 #[test]
 fn the_family_decides_what_is_looked_at() {
     let mut host = host();
-    let chosen = select(&options(&["dummy0"], None), Family::V6, &host).expect("an IPv6 address");
-    assert_eq!(chosen.addr, ip("2001:db8::1"));
-    let missing = select(&options(&[], None), Family::V6, &host);
+    let chosen = select(&options(&["dummy0"], None), &[Family::V6], &host).expect("an IPv6 address");
+    assert_eq!(chosen.ends[&Family::V6].addr, ip("2001:db8::1"));
+    let missing = select(&options(&[], None), &[Family::V6], &host);
     assert!(matches!(missing, Err(IfaceError::NoDefaultRoute { family: Family::V6, .. })));
     host.routes.push(default_route(Family::V6, Some(3)));
-    assert_eq!(select(&options(&[], None), Family::V6, &host).expect("a route").index, 3);
+    assert_eq!(select(&options(&[], None), &[Family::V6], &host).expect("a route").index, 3);
 }
 
 #[test]
 fn the_error_lists_what_was_tried_and_what_there_is() {
-    let error = select(&options(&["bond0", "10.0.0.9", "fd00::1", "bare0"], None), Family::V4, &host());
+    let error = select(&options(&["bond0", "10.0.0.9", "fd00::1", "bare0"], None), &[Family::V4], &host());
     let text = error.expect_err("nothing fits").to_string();
     let expected = "no interface fits what was asked for:\n  \
                       bond0: no such interface\n  \
@@ -125,20 +131,14 @@ fn the_error_lists_what_was_tried_and_what_there_is() {
 
 #[test]
 fn a_public_address_alone_has_to_be_local() {
-    let error = select(&options(&[], Some("203.0.113.7")), Family::V4, &host());
+    let error = select(&options(&[], Some("203.0.113.7")), &[Family::V4], &host());
     assert!(matches!(error, Err(IfaceError::PublicNotLocal { .. })));
-}
-
-#[test]
-fn a_public_address_has_to_be_of_the_family() {
-    let error = select(&options(&["eth0"], Some("2001:db8::1")), Family::V4, &host());
-    assert!(matches!(error, Err(IfaceError::PublicOfOtherFamily { family: Family::V4, .. })));
 }
 
 #[test]
 fn a_default_route_without_one_interface_is_refused() {
     let host = Host { routes: vec![default_route(Family::V4, None)], ..host() };
-    let error = select(&options(&[], None), Family::V4, &host);
+    let error = select(&options(&[], None), &[Family::V4], &host);
     assert!(matches!(error, Err(IfaceError::AmbiguousDefaultRoute { .. })));
 }
 
@@ -146,7 +146,7 @@ fn a_default_route_without_one_interface_is_refused() {
 fn an_mtu_of_zero_is_refused() {
     let mut host = host();
     host.links[1].mtu = 0;
-    let error = select(&options(&[], None), Family::V4, &host);
+    let error = select(&options(&[], None), &[Family::V4], &host);
     assert!(matches!(error, Err(IfaceError::Unusable { why: Rejection::NoMtu, .. })));
 }
 
@@ -154,13 +154,14 @@ fn an_mtu_of_zero_is_refused() {
 fn regexes_come_after_interfaces_and_the_reach_comes_last() {
     let all = IfaceOptions { iface: vec!["eth0".into()], ..matching(&["^dummy"], None) };
     let all = IfaceOptions { can_reach: Some(ip("172.16.32.254")), ..all };
-    let chosen = |options: &IfaceOptions| select(options, Family::V4, &host()).expect("an interface").addr;
+    let chosen =
+        |options: &IfaceOptions| select(options, &[Family::V4], &host()).expect("an interface").ends[&Family::V4].addr;
     assert_eq!(chosen(&all), ip("10.0.0.1"));
     let all = IfaceOptions { iface: vec!["bond0".into()], ..all };
     assert_eq!(chosen(&all), ip("1.10.100.1"));
     let all = IfaceOptions { patterns: matching(&["^bond"], None).patterns, ..all };
     assert_eq!(chosen(&all), ip("172.16.32.100"));
-    let nowhere = select(&all, Family::V4, &Host { reach: None, ..host() }).expect_err("no route").to_string();
+    let nowhere = select(&all, &[Family::V4], &Host { reach: None, ..host() }).expect_err("no route").to_string();
     for line in ["bond0: no such interface", "--iface-regex=^bond: it matches no", "=172.16.32.254: no route"] {
         assert!(nowhere.contains(line), "{line}: {nowhere}");
     }
@@ -174,8 +175,17 @@ fn a_bad_regex_says_what_is_wrong() {
 
 /// The interface chosen by `options`, and where it is once `change` happened to the host.
 fn followed(options: &IfaceOptions, change: impl FnOnce(&mut Host)) -> Result<ExternalInterface, Lost> {
-    let mut host = host();
-    let chosen = select(options, Family::V4, &host).expect("an interface");
+    let Followed { interface, lost } = followed_for(&[Family::V4], options, host(), change);
+    lost.into_iter().next().map_or(Ok(interface), Err)
+}
+
+fn followed_for(
+    families: &[Family],
+    options: &IfaceOptions,
+    mut host: Host,
+    change: impl FnOnce(&mut Host),
+) -> Followed {
+    let chosen = select(options, families, &host).expect("an interface");
     change(&mut host);
     host.routes.clear();
     follow(options, &chosen, &host)
@@ -193,7 +203,7 @@ fn the_chosen_interface_is_followed_by_its_name() {
         host.addresses.iter_mut().filter(|own| own.key.ifindex == 2).for_each(|own| own.key.ifindex = 9);
     });
     let anew = anew.expect("the interface");
-    assert_eq!((anew.index, anew.addr, anew.public), (9, ip("10.0.0.1"), ip("10.0.0.1")));
+    assert_eq!((anew.index, v4(&anew).addr, v4(&anew).public), (9, ip("10.0.0.1"), ip("10.0.0.1")));
     let gone = followed(&options(&["eth0"], None), |host| host.links.retain(|link| link.name != "eth0"));
     assert_eq!(gone, Err(Lost::Gone { name: "eth0".into() }));
 }
@@ -202,9 +212,9 @@ fn the_chosen_interface_is_followed_by_its_name() {
 fn an_address_is_kept_until_it_is_gone() {
     for (name, options) in [("default route", options(&[], None)), ("name", options(&["eth0"], None))] {
         let kept = followed(&options, |host| host.addresses.insert(0, address(2, "10.0.0.7")));
-        assert_eq!(kept.expect(name).addr, ip("10.0.0.1"), "{name}");
+        assert_eq!(v4(&kept.expect(name)).addr, ip("10.0.0.1"), "{name}");
         let changed = followed(&options, |host| readdress(host, "10.0.0.1", Some("10.0.0.7"))).expect(name);
-        assert_eq!((changed.addr, changed.public), (ip("10.0.0.7"), ip("10.0.0.7")), "{name}");
+        assert_eq!((v4(&changed).addr, v4(&changed).public), (ip("10.0.0.7"), ip("10.0.0.7")), "{name}");
         let none = followed(&options, |host| readdress(host, "10.0.0.1", None));
         assert_eq!(none, Err(Lost::Unusable { name: "eth0".into(), why: Rejection::NoAddress(Family::V4) }), "{name}");
     }
@@ -218,10 +228,10 @@ fn another_address_has_to_be_as_asked_for() {
         assert_eq!(lost, Lost::Unusable { name: "eth0".into(), why: Rejection::NoSuchAddress });
     }
     let pattern = matching(&[r"^10\.0\."], None);
-    assert_eq!(readdressed(&pattern, "10.0.3.1").expect("it matches").addr, ip("10.0.3.1"));
+    assert_eq!(v4(&readdressed(&pattern, "10.0.3.1").expect("it matches")).addr, ip("10.0.3.1"));
     assert!(readdressed(&pattern, "10.9.0.1").is_err());
     let nat = options(&["eth0"], Some("203.0.113.7"));
-    let changed = readdressed(&nat, "10.0.0.7").expect("the interface");
+    let changed = v4(&readdressed(&nat, "10.0.0.7").expect("the interface"));
     assert_eq!((changed.addr, changed.public), (ip("10.0.0.7"), ip("203.0.113.7")));
 }
 
@@ -230,4 +240,81 @@ fn no_other_interface_takes_the_place_of_the_chosen_one() {
     let options = matching(&["^(eth|dummy)"], None);
     let lost = followed(&options, |host| readdress(host, "10.0.0.1", None)).expect_err("dummy0 is another");
     assert!(matches!(lost, Lost::Unusable { .. }), "{lost}");
+}
+
+/// `eth0` and `dummy0` with both families, and the default routes of both by `eth0`.
+fn dual_host() -> Host {
+    let mut host = host();
+    host.addresses.extend([
+        address(2, "fd00::1"),
+        address(2, "fd00::2"),
+        address(2, "fe80::2"),
+        address(3, "fd00:3::1"),
+    ]);
+    host.routes.push(default_route(Family::V6, Some(2)));
+    host.reach = Some(Reach { ifindex: 3, source: Some(ip("fd00:3::1")) });
+    host
+}
+
+#[test]
+fn one_interface_serves_both_families() {
+    let dual = |options: IfaceOptions| select(&options, &Family::BOTH, &dual_host());
+    let with = |iface: &[&str], public: Option<&str>, public_ipv6: Option<&str>| IfaceOptions {
+        public_ipv6: public_ipv6.map(|text| text.parse().expect("an IPv6 address")),
+        ..options(iface, public)
+    };
+    for (name, options, expected) in [
+        ("nothing given", with(&[], None, None), ("eth0", "10.0.0.1", "fd00::1")),
+        ("name", with(&["eth0"], None, None), ("eth0", "10.0.0.1", "fd00::1")),
+        ("IPv4 literal", with(&["172.16.30.18"], None, None), ("dummy0", "172.16.30.18", "2001:db8::1")),
+        ("IPv6 literal", with(&["fd00:3::1"], None, None), ("dummy0", "1.10.100.1", "fd00:3::1")),
+        ("public alone", with(&[], Some("10.0.0.1"), Some("fd00::2")), ("eth0", "10.0.0.1", "fd00::2")),
+        ("one public alone", with(&[], None, Some("fd00:3::1")), ("dummy0", "1.10.100.1", "fd00:3::1")),
+        ("both match", matching(&["^(172|fd00)"], None), ("dummy0", "172.16.30.18", "fd00:3::1")),
+        ("name matches", matching(&["^eth"], None), ("eth0", "10.0.0.1", "fd00::1")),
+        ("can reach by IPv6", reaching("fd00:3::fe"), ("dummy0", "1.10.100.1", "fd00:3::1")),
+    ] {
+        let chosen = dual(options).expect(name);
+        let [v4, v6] = Family::BOTH.map(|family| chosen.ends[&family].addr);
+        let (iface, addr, addr6) = expected;
+        assert_eq!((chosen.name.as_str(), v4, v6), (iface, ip(addr), ip(addr6)), "{name}");
+    }
+    let behind_nat = dual(with(&["eth0"], Some("203.0.113.7"), Some("2001:db8:ffff::7"))).expect("an interface");
+    let end = behind_nat.ends[&Family::V6];
+    assert_eq!((end.addr, end.public, end.source), (ip("fd00::1"), ip("2001:db8:ffff::7"), ip("fd00::1")));
+}
+
+#[test]
+fn an_interface_for_one_family_alone_is_refused() {
+    let dual = |options: &IfaceOptions, host: &Host| select(options, &Family::BOTH, host).expect_err("not both");
+    let mut apart = dual_host();
+    apart.routes[1] = default_route(Family::V6, Some(3));
+    let text = dual(&options(&[], None), &apart).to_string();
+    assert!(text.starts_with("the IPv4 default route leaves by eth0 and the IPv6 default route by dummy0"), "{text}");
+    let publics = IfaceOptions { public_ipv6: "fd00:3::1".parse().ok(), ..options(&[], Some("10.0.0.1")) };
+    let text = dual(&publics, &dual_host()).to_string();
+    assert!(text.starts_with("--public-ipv6 fd00:3::1 without --iface") && text.contains("of eth0"), "{text}");
+    let text = dual(&matching(&[r"^10\.0\."], None), &dual_host()).to_string();
+    assert!(text.contains("it matches no usable address and no interface name"), "{text}");
+    let mut v4_only = dual_host();
+    v4_only.addresses.retain(|own| own.key.ifindex != 2 || own.key.addr.is_ipv4());
+    let text = dual(&options(&["eth0"], None), &v4_only).to_string();
+    assert!(text.contains("eth0: no usable IPv6 address"), "{text}");
+}
+
+#[test]
+fn each_family_is_followed_for_itself() {
+    let change = |host: &mut Host| readdress(host, "fd00::1", None);
+    let Followed { interface, lost } = followed_for(&Family::BOTH, &options(&["eth0"], None), dual_host(), change);
+    let ends = Family::BOTH.map(|family| interface.ends[&family].addr);
+    assert_eq!((ends, lost), ([ip("10.0.0.1"), ip("fd00::2")], Vec::new()));
+    let change = |host: &mut Host| {
+        readdress(host, "10.0.0.1", Some("10.0.0.7"));
+        readdress(host, "fd00::1", None);
+        readdress(host, "fd00::2", None);
+    };
+    let Followed { interface, lost } = followed_for(&Family::BOTH, &options(&["eth0"], None), dual_host(), change);
+    let ends = Family::BOTH.map(|family| interface.ends[&family].addr);
+    assert_eq!(ends, [ip("10.0.0.7"), ip("fd00::1")], "a link-local address does not take the place of a global one");
+    assert_eq!(lost, [Lost::Unusable { name: "eth0".into(), why: Rejection::NoAddress(Family::V6) }]);
 }

@@ -1,8 +1,11 @@
 //! The ways of asking for an interface, and what each finds on a host. Pure.
+//!
+//! A way leads to one interface, and on it to one address of each family: to the address it names where it names one of the
+//! family, else to the best of the interface.
 
-use std::{fmt, net::IpAddr};
+use std::{collections::BTreeMap, fmt, net::IpAddr};
 
-use super::{ExternalInterface, Host, IfaceOptions, NamePattern, Rejection, address};
+use super::{End, ExternalInterface, Host, IfaceOptions, NamePattern, Rejection, address};
 use crate::{family::Family, netlink::Link};
 
 /// One way an interface was asked for.
@@ -14,33 +17,49 @@ pub(super) enum Way<'a> {
 }
 
 impl<'a> Way<'a> {
-    /// All ways the options name, in the order they are tried. None at all: the default route.
+    /// All ways the options name, in the order they are tried. None at all: the public addresses, or the default route.
     pub(super) fn all(options: &'a IfaceOptions) -> Vec<Self> {
         let by_value = options.iface.iter().map(|value| value.parse().map_or(Self::Name(value), Self::LocalAddress));
         let by_pattern = options.patterns.iter().map(Self::Pattern);
         by_value.chain(by_pattern).chain(options.can_reach.map(Self::Reach)).collect()
     }
 
-    pub(super) fn find(&self, family: Family, host: &Host) -> Result<Found, Rejection> {
+    /// The interface, with an address of each family.
+    pub(super) fn find(&self, families: &[Family], host: &Host) -> Result<Found, Rejection> {
+        let link = self.link(families, host)?;
+        Found::with(link, families, |family| self.address(family, link, host))
+    }
+
+    /// The interface alone.
+    pub(super) fn link<'h>(&self, families: &[Family], host: &'h Host) -> Result<&'h Link, Rejection> {
         match *self {
-            Self::Name(name) => {
-                let link = host.links.iter().find(|link| link.name == name).ok_or(Rejection::NoSuchName)?;
-                Found::on(link, family, host)
-            }
-            Self::LocalAddress(addr) | Self::Reach(addr) if Family::of(addr) != family => {
-                Err(Rejection::OtherFamily(family))
+            Self::Name(name) => host.links.iter().find(|link| link.name == name).ok_or(Rejection::NoSuchName),
+            Self::LocalAddress(addr) | Self::Reach(addr) if !families.contains(&Family::of(addr)) => {
+                Err(Rejection::OtherFamily(families.first().copied().unwrap_or(Family::V4)))
             }
             Self::LocalAddress(addr) => {
                 let owner = host.addresses.iter().find(|own| own.key.addr == addr);
-                let link = owner.and_then(|own| host.link(own.key.ifindex)).ok_or(Rejection::NoSuchAddress)?;
-                Found::with(link, addr)
+                owner.and_then(|own| host.link(own.key.ifindex)).ok_or(Rejection::NoSuchAddress)
             }
-            Self::Pattern(pattern) => by_pattern(pattern, family, host),
-            Self::Reach(_) => {
-                let reach = host.reach.ok_or(Rejection::NoRoute)?;
-                let link = host.link(reach.ifindex).ok_or(Rejection::NoRoute)?;
-                reach.source.map_or_else(|| Found::on(link, family, host), |source| Found::with(link, source))
+            Self::Pattern(pattern) => link_by_pattern(pattern, families, host),
+            Self::Reach(_) => host.reach.and_then(|reach| host.link(reach.ifindex)).ok_or(Rejection::NoRoute),
+        }
+    }
+
+    /// The address of one family on the interface this way leads to.
+    pub(super) fn address(&self, family: Family, link: &Link, host: &Host) -> Result<IpAddr, Rejection> {
+        let best = || best_address(family, link, host);
+        match *self {
+            Self::LocalAddress(addr) if Family::of(addr) == family => Ok(addr),
+            Self::Reach(target) if Family::of(target) == family => {
+                host.reach.and_then(|reach| reach.source).map_or_else(best, Ok)
             }
+            Self::Pattern(pattern) => match matching_address(pattern, family, link, host) {
+                Some(addr) => Ok(addr),
+                None if pattern.matches(&link.name) => best(),
+                None => Err(Rejection::NoMatch),
+            },
+            Self::Name(_) | Self::LocalAddress(_) | Self::Reach(_) => best(),
         }
     }
 }
@@ -56,44 +75,69 @@ impl fmt::Display for Way<'_> {
     }
 }
 
-/// Addresses first, then names, each over all interfaces in the order of their indices. Of the names the first that can
-/// be used counts.
-fn by_pattern(pattern: &NamePattern, family: Family, host: &Host) -> Result<Found, Rejection> {
+/// Addresses first, then names, each over all interfaces in the order of their indices. By addresses all families have to
+/// match; of the names the first that can be used counts.
+fn link_by_pattern<'h>(pattern: &NamePattern, families: &[Family], host: &'h Host) -> Result<&'h Link, Rejection> {
     let mut links: Vec<_> = host.links.iter().collect();
     links.sort_by_key(|link| link.index);
-    let matching = |link: &Link| {
-        let mut usable = address::usable(&host.addresses, link.index, family).into_iter();
-        usable.find(|addr| pattern.matches(&addr.to_string()))
-    };
-    if let Some((link, addr)) = links.iter().find_map(|link| Some((link, matching(link)?))) {
-        return Found::with(link, addr);
+    let all_match =
+        |link: &Link| families.iter().all(|family| matching_address(pattern, *family, link, host).is_some());
+    if let Some(link) = links.iter().find(|link| all_match(link)) {
+        return Ok(link);
     }
+    let usable = |link: &Link| Found::on(link, families, host).is_ok();
     let mut by_name = links.iter().filter(|link| pattern.matches(&link.name));
-    let first = Found::on(by_name.next().ok_or(Rejection::NoMatch)?, family, host);
-    first.or_else(|why| by_name.find_map(|link| Found::on(link, family, host).ok()).ok_or(why))
+    let first = by_name.next().ok_or(Rejection::NoMatch)?;
+    Ok(if usable(first) { first } else { by_name.find(|link| usable(link)).unwrap_or(first) })
 }
 
-/// A usable interface and the address on it.
+pub(super) fn best_address(family: Family, link: &Link, host: &Host) -> Result<IpAddr, Rejection> {
+    address::choose(&host.addresses, link.index, family).ok_or(Rejection::NoAddress(family))
+}
+
+fn matching_address(pattern: &NamePattern, family: Family, link: &Link, host: &Host) -> Option<IpAddr> {
+    let mut usable = address::usable(&host.addresses, link.index, family).into_iter();
+    usable.find(|addr| pattern.matches(&addr.to_string()))
+}
+
+/// A usable interface and the addresses on it.
 pub(super) struct Found {
     link: Link,
-    addr: IpAddr,
+    addrs: BTreeMap<Family, IpAddr>,
 }
 
 impl Found {
     /// An interface with the best of its addresses.
-    pub(super) fn on(link: &Link, family: Family, host: &Host) -> Result<Self, Rejection> {
-        let addr = address::choose(&host.addresses, link.index, family).ok_or(Rejection::NoAddress(family))?;
-        Self::with(link, addr)
+    pub(super) fn on(link: &Link, families: &[Family], host: &Host) -> Result<Self, Rejection> {
+        Self::with(link, families, |family| best_address(family, link, host))
     }
 
-    /// An interface with this address.
-    pub(super) fn with(link: &Link, addr: IpAddr) -> Result<Self, Rejection> {
-        if link.mtu == 0 { Err(Rejection::NoMtu) } else { Ok(Self { link: link.clone(), addr }) }
+    /// An interface with these addresses.
+    pub(super) fn with(
+        link: &Link,
+        families: &[Family],
+        address: impl Fn(Family) -> Result<IpAddr, Rejection>,
+    ) -> Result<Self, Rejection> {
+        if link.mtu == 0 {
+            return Err(Rejection::NoMtu);
+        }
+        let addrs = families.iter().map(|family| Ok((*family, address(*family)?)));
+        Ok(Self { link: link.clone(), addrs: addrs.collect::<Result<_, Rejection>>()? })
     }
 
-    /// The result, with the address peers are told.
-    pub(super) fn publish(self, public: Option<IpAddr>) -> ExternalInterface {
-        let Self { link: Link { index, name, mtu, arphrd, .. }, addr } = self;
-        ExternalInterface { index, name, mtu, addr, public: public.unwrap_or(addr), arphrd }
+    /// The result, with the addresses peers are told.
+    pub(super) fn publish(self, options: &IfaceOptions, host: &Host) -> ExternalInterface {
+        let Self { link: Link { index, name, mtu, arphrd, .. }, addrs } = self;
+        let ends = addrs.into_iter().map(|(family, addr)| (family, End::new(addr, options.public(family), host)));
+        ExternalInterface { index, name, mtu, arphrd, ends: ends.collect() }
+    }
+}
+
+impl End {
+    /// The interface's address, and the one peers are told instead, if there is one.
+    pub(super) fn new(addr: IpAddr, public: Option<IpAddr>, host: &Host) -> Self {
+        let public = public.unwrap_or(addr);
+        let is_local = host.addresses.iter().any(|own| own.key.addr == public);
+        Self { addr, public, source: if is_local { public } else { addr } }
     }
 }

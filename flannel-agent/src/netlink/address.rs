@@ -9,7 +9,7 @@ use netlink_packet_core::{NLM_F_CREATE, NLM_F_REPLACE};
 pub use netlink_packet_route::address::{AddressFlags, AddressScope};
 use netlink_packet_route::{
     RouteNetlinkMessage,
-    address::{AddressAttribute, AddressMessage},
+    address::{AddressAttribute, AddressHeaderFlags, AddressMessage},
 };
 use rtnetlink::AddressMessageBuilder;
 
@@ -57,6 +57,11 @@ impl Address {
         self.flags.contains(AddressFlags::Deprecated)
     }
 
+    /// IPv6 duplicate detection found it in use elsewhere.
+    pub const fn is_duplicate(&self) -> bool {
+        self.flags.contains(AddressFlags::Dadfailed)
+    }
+
     /// An IPv6 privacy address. For IPv4 the same bit says "secondary", which is no reason to avoid one.
     pub const fn is_temporary(&self) -> bool {
         self.key.addr.is_ipv6() && self.flags.contains(AddressFlags::Secondary)
@@ -89,7 +94,11 @@ impl AddressKey {
                 AddressMessageBuilder::<Ipv4Addr>::new().index(self.ifindex).address(addr, self.prefix_len).build()
             }
             IpAddr::V6(addr) => {
-                AddressMessageBuilder::<Ipv6Addr>::new().index(self.ifindex).address(addr, self.prefix_len).build()
+                let built = AddressMessageBuilder::<Ipv6Addr>::new().index(self.ifindex);
+                let mut message = built.address(addr, self.prefix_len).build();
+                // Ours are unique by their lease; while the kernel asks whether they are, it uses them for nothing.
+                message.header.flags |= AddressHeaderFlags::Nodad;
+                message
             }
         }
     }

@@ -18,15 +18,15 @@ use super::{
 };
 use crate::family::Family;
 
-/// The outer packets asked about: UDP, made on this host, mark 0, TOS 0.
+/// The outer packets asked about: made on this host, mark 0, TOS 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RouteQuery {
     /// The peer's VTEP.
     pub dst: IpAddr,
     /// Our own VTEP; `None` lets the kernel choose, as for a connection.
     pub src: Option<IpAddr>,
-    /// UDP destination port, host order.
-    pub dport: u16,
+    /// UDP destination port, host order; `None` for packets that are no tunnel's.
+    pub dport: Option<u16>,
 }
 
 /// The routing entry that matched.
@@ -116,8 +116,10 @@ impl RouteQuery {
             header.source_prefix_length = family.bits();
             attributes.push(RouteAttribute::Source(src.into()));
         }
-        attributes.push(RouteAttribute::IpProto(IpProtocol::Udp.into()));
-        attributes.push(RouteAttribute::Dport(self.dport));
+        if let Some(dport) = self.dport {
+            attributes.push(RouteAttribute::IpProto(IpProtocol::Udp.into()));
+            attributes.push(RouteAttribute::Dport(dport));
+        }
         message
     }
 }
@@ -136,7 +138,11 @@ impl Netlink {
     /// Looks up the route of the outer packets to a peer. Routing rules are followed; see
     /// [`tunnel_depends_on`](super::tunnel_depends_on) for the ones a lookup cannot speak for.
     pub async fn route_get(&self, query: RouteQuery) -> Result<RouteAnswer, NetlinkError> {
-        self.look_up(query.to_message(), format_args!("the route to {} port {}", query.dst, query.dport)).await
+        let object = match query.dport {
+            Some(dport) => format!("the route to {} port {dport}", query.dst),
+            None => format!("the route to {}", query.dst),
+        };
+        self.look_up(query.to_message(), format_args!("{object}")).await
     }
 
     /// Looks up how this host reaches an address: one interface, one next hop, and in `src` the address packets to it

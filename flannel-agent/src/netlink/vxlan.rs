@@ -1,8 +1,8 @@
 //! The vxlan part of a link, both ways: reading it, and the message that creates one.
 //!
-//! Creation sends exactly the attributes stock flannel sends, so the device is the same to the bit:
-//! `UDP_CSUM` is left out (the kernel then checksums IPv4 outer packets), zero IPv6 checksums are off
-//! both ways.
+//! Creation sends exactly the attributes stock flannel sends: `UDP_CSUM` is left out (the kernel then checksums IPv4 outer
+//! packets), and packets over IPv6 leave with checksums. An IPv4 tunnel is the same to the bit; one over IPv6 may differ by
+//! taking packets without a checksum.
 
 use std::net::IpAddr;
 
@@ -104,6 +104,8 @@ pub struct VxlanSpec {
     pub learning: bool,
     /// Group-based policy extension.
     pub gbp: bool,
+    /// Take IPv6 outer packets without UDP checksum.
+    pub udp_zero_csum6_rx: bool,
 }
 
 impl VxlanSpec {
@@ -122,7 +124,7 @@ impl VxlanSpec {
             .l2miss(false)
             .l3miss(false)
             .udp_zero_csum6_tx(false)
-            .udp_zero_csum6_rx(false);
+            .udp_zero_csum6_rx(self.udp_zero_csum6_rx);
         let link = match self.local {
             IpAddr::V4(addr) => link.local(addr),
             IpAddr::V6(addr) => link.local6(addr),
@@ -150,6 +152,7 @@ mod tests {
             local,
             learning: false,
             gbp: false,
+            udp_zero_csum6_rx: false,
         }
     }
 
@@ -170,7 +173,8 @@ mod tests {
     fn what_is_sent_reads_back() {
         for local in [IpAddr::V4(Ipv4Addr::new(10, 9, 0, 1)), IpAddr::V6(Ipv6Addr::LOCALHOST)] {
             for (learning, gbp) in [(false, false), (true, true)] {
-                let spec = VxlanSpec { learning, gbp, ..spec(local) };
+                let udp_zero_csum6_rx = local.is_ipv6();
+                let spec = VxlanSpec { learning, gbp, udp_zero_csum6_rx, ..spec(local) };
                 let expected = VxlanInfo {
                     vni: 1,
                     port: 8472,
@@ -178,6 +182,7 @@ mod tests {
                     local: Some(local),
                     learning,
                     gbp,
+                    udp_zero_csum6_rx,
                     ..VxlanInfo::default()
                 };
                 assert_eq!(VxlanInfo::from_attributes(&sent(&spec)), expected);

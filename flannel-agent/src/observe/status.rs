@@ -25,8 +25,10 @@ pub struct Status {
     pub store: Option<StoreStatus>,
     /// The external interface.
     pub interface: Option<InterfaceStatus>,
-    /// The tunnel device.
+    /// The first tunnel device.
     pub device: Option<DeviceStatus>,
+    /// The tunnel devices, one per address family that has one.
+    pub devices: Vec<DeviceStatus>,
     /// The peers, by subnet.
     pub peers: Vec<PeerStatus>,
     /// Leases that are not believed.
@@ -50,6 +52,7 @@ impl Status {
             store: None,
             interface: None,
             device: None,
+            devices: Vec::new(),
             peers: Vec::new(),
             rejected: Vec::new(),
             dirty: Vec::new(),
@@ -76,10 +79,14 @@ pub struct ModeStatus {
 /// Our lease.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaseStatus {
-    /// Our subnet.
+    /// Our subnet; the IPv4 one if there are two.
     pub subnet: String,
-    /// The address peers send to.
+    /// The address peers send to, of the same family.
     pub public_ip: String,
+    /// Our IPv6 subnet, where IPv6 is on.
+    pub ipv6_subnet: Option<String>,
+    /// The address peers send IPv6 to.
+    pub public_ipv6: Option<String>,
     /// Whether we hold it right now.
     pub held: bool,
     /// When the store drops it unless it is renewed, in seconds since 1970 UTC; absent for a reservation, and for a
@@ -110,13 +117,17 @@ pub struct StoreStatus {
 pub struct InterfaceStatus {
     /// Its name.
     pub name: String,
-    /// Its address.
+    /// Its address; the IPv4 one if there are two.
     pub address: String,
-    /// The address peers send to.
+    /// The address peers send to, of the same family.
     pub public_ip: String,
+    /// Its IPv6 address, where IPv6 is on.
+    pub ipv6_address: Option<String>,
+    /// The address peers send IPv6 to.
+    pub public_ipv6: Option<String>,
 }
 
-/// The tunnel device.
+/// A tunnel device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceStatus {
     /// Its name.
@@ -127,6 +138,10 @@ pub struct DeviceStatus {
     pub mac: String,
     /// Its MTU in bytes.
     pub mtu: u32,
+    /// The family of the addresses it carries.
+    pub family: String,
+    /// It takes outer UDP over IPv6 without a checksum, which is how the programs of peers send it.
+    pub zero_checksum_v6: bool,
 }
 
 /// One peer.
@@ -136,12 +151,12 @@ pub struct PeerStatus {
     pub subnet: String,
     /// Its public IP.
     pub public_ip: String,
-    /// Its `VtepMAC`.
+    /// Its `VtepMAC`; `-` where the backend has none.
     pub vtep_mac: String,
     /// How packets reach it: `direct` (a route, no tunnel), `tunnel` (the programs may encapsulate), `kernel` (the vxlan
-    /// device in every mode).
+    /// device in every mode), `none` (they do not).
     pub way: String,
-    /// Why the programs may not encapsulate.
+    /// Why the programs may not encapsulate, or why there is no way.
     pub reason: Option<String>,
 }
 

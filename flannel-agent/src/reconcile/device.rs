@@ -1,8 +1,13 @@
-//! The tunnel device: made, kept, mended, or made anew.
+//! The tunnel device of one family: made, kept, mended, or made anew.
+
+use std::fs;
 
 use flannel_common::addr::Mac;
 
-use crate::netlink::{Fault, Link, Netlink, NetlinkError, Verb, VxlanSpec};
+use crate::{
+    netlink::{Fault, Link, Netlink, NetlinkError, Verb, VxlanSpec},
+    subnet::Vtep,
+};
 
 /// The tunnel device as it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,6 +20,15 @@ pub struct Device {
     pub mac: Mac,
     /// MTU in bytes.
     pub mtu: u32,
+    /// It takes outer UDP over IPv6 without a checksum.
+    pub zero_checksum_v6: bool,
+}
+
+impl Device {
+    /// Our end of the tunnel, as published.
+    pub const fn vtep(&self) -> Vtep {
+        Vtep { mac: self.mac, zero_checksum_v6: self.zero_checksum_v6 }
+    }
 }
 
 /// Sees to it that the device is there as `spec` wants it, and up.
@@ -23,6 +37,9 @@ pub struct Device {
 /// does; MTU and Ethernet address are changed in place, which stock flannel does not do. At start (`adopt_mac`) a device that
 /// is there keeps its Ethernet address, also when it is made anew: peers know it, and by it a lease of our former public
 /// address is known as ours.
+///
+/// Whether it takes packets without a checksum cannot be changed either, but is no reason to make it anew: a device of stock
+/// flannel is taken over without losing a packet, and peers are told what it takes.
 pub(crate) async fn ensure(netlink: &Netlink, spec: &VxlanSpec, adopt_mac: bool) -> Result<Device, NetlinkError> {
     let link = match netlink.link_by_name(&spec.name).await? {
         Some(link) if is_compatible(&link, spec) => link,
@@ -44,15 +61,25 @@ pub(crate) async fn ensure(netlink: &Netlink, spec: &VxlanSpec, adopt_mac: bool)
         netlink.set_mtu(link.index, spec.mtu).await?;
     }
     if !link.up {
+        refuse_router_advertisements(&spec.name);
         netlink.set_up(link.index).await?;
     }
-    Ok(Device { index: link.index, name: link.name, mac, mtu: spec.mtu })
+    let zero_checksum_v6 = link.vxlan.is_some_and(|vxlan| vxlan.udp_zero_csum6_rx);
+    Ok(Device { index: link.index, name: link.name, mac, mtu: spec.mtu, zero_checksum_v6 })
 }
 
 async fn create(netlink: &Netlink, spec: &VxlanSpec) -> Result<Link, NetlinkError> {
     netlink.create_vxlan(spec).await?;
     tracing::info!(device = spec.name, mac = %spec.mac, local = %spec.local, "made the vxlan device");
     netlink.link_by_name(&spec.name).await?.ok_or_else(|| vanished(&spec.name))
+}
+
+/// There are no routers on a tunnel. As with stock flannel it is no error when it cannot be set: on a kernel without IPv6 there
+/// is nothing to set, in an unprivileged container it may be read-only.
+fn refuse_router_advertisements(name: &str) {
+    if let Err(error) = fs::write(format!("/proc/sys/net/ipv6/conf/{name}/accept_ra"), "0") {
+        tracing::debug!(device = name, %error, "cannot switch router advertisements off");
+    }
 }
 
 /// Somebody removed the device between two requests; the next try makes it again.

@@ -1,49 +1,52 @@
 //! What an event from the kernel means for the state kept here. No event touches the kernel.
 
 use crate::{
-    netlink::{KernelEvent, Link, MAIN_TABLE, Route, RouteKey},
-    reconcile::Reconciler,
+    family::Family,
+    netlink::{Address, KernelEvent, Link, Nexthop, NexthopId, Route, RouteKey},
+    reconcile::{Reconciler, plane::Plane},
 };
 
 impl Reconciler {
     /// Takes in an event. Whether the next [`Self::apply`] has something to do because of it.
-    pub fn observe(&mut self, event: KernelEvent) -> bool {
+    pub fn observe(&mut self, event: &KernelEvent) -> bool {
+        self.planes.iter_mut().fold(false, |dirty, plane| plane.observe(event) | dirty)
+    }
+}
+
+impl Plane {
+    fn observe(&mut self, event: &KernelEvent) -> bool {
         match event {
             KernelEvent::Overflow => {
                 self.doubt_everything();
                 true
             }
-            KernelEvent::Rules
-            | KernelEvent::Nexthop { .. }
-            | KernelEvent::NexthopGone { .. }
-            | KernelEvent::XfrmPolicy => {
+            KernelEvent::Rules | KernelEvent::XfrmPolicy => {
                 self.underlay.forget();
                 true
             }
-            KernelEvent::Link(link) => self.observe_link(&link),
-            KernelEvent::LinkGone { index, .. } => self.observe_link_gone(index),
-            KernelEvent::Address(address) => self.observe_address(address.key, true),
-            KernelEvent::AddressGone(address) => self.observe_address(address.key, false),
+            KernelEvent::Nexthop { id, nexthop } => self.observe_nexthop(*id, nexthop, false),
+            KernelEvent::NexthopGone { id, nexthop } => self.observe_nexthop(*id, nexthop, true),
+            KernelEvent::Link(link) => self.observe_link(link),
+            KernelEvent::LinkGone { index, .. } => self.observe_link_gone(*index),
+            KernelEvent::Address(address) => self.observe_address(address, true),
+            KernelEvent::AddressGone(address) => self.observe_address(address, false),
             KernelEvent::Neighbour { key, mac } => {
-                self.device.as_ref().is_some_and(|device| device.index == key.ifindex)
-                    && self.neighbours.observe(key, mac)
+                self.ownership().neighbour(key) && self.entries.neighbours.observe(*key, *mac)
             }
-            KernelEvent::Fdb { key, dst } => {
-                self.device.as_ref().is_some_and(|device| device.index == key.ifindex) && self.fdb.observe(key, dst)
-            }
-            KernelEvent::Route { key, route } => self.observe_route(key, route),
+            KernelEvent::Fdb { key, dst } => self.ownership().fdb(key) && self.entries.fdb.observe(*key, *dst),
+            KernelEvent::Route { key, route } => self.observe_route(*key, route.as_ref()),
         }
     }
 
     fn observe_link(&mut self, link: &Link) -> bool {
-        if link.index == self.setup.external.index {
+        if link.index == self.external {
             // Its MTU, state or type decides whether any path is plain; its routes may have gone with its state.
             self.doubt_everything();
             return true;
         }
         let Some(device) = self.device.as_ref().filter(|device| device.index == link.index) else { return false };
         if !link.up {
-            // The kernel takes IPv4 routes and neighbours with a device that goes down, and does not say so.
+            // The kernel takes routes, neighbours and IPv6 addresses with a device that goes down, and does not say so of all.
             self.read_back = true;
         }
         !link.up || link.mtu != device.mtu || link.mac != Some(device.mac)
@@ -54,35 +57,48 @@ impl Reconciler {
         if ours {
             self.device = None;
         }
-        if ours || index == self.setup.external.index {
+        if ours || index == self.external {
             self.doubt_everything();
             return true;
         }
         false
     }
 
-    fn observe_address(&mut self, key: crate::netlink::AddressKey, present: bool) -> bool {
-        if key.ifindex == self.setup.external.index {
+    fn observe_address(&mut self, Address { key, .. }: &Address, present: bool) -> bool {
+        if Family::of(key.addr) != self.family {
+            return false;
+        }
+        if key.ifindex == self.external {
             self.underlay.forget();
             self.read_back |= !present;
             return true;
         }
-        let Some(device) = &self.device else { return false };
-        if !present && key.ifindex == device.index {
+        let ours = self.ownership();
+        if !present && ours.tunnel == Some(key.ifindex) {
             // With a device's last IPv4 address the kernel takes all its IPv4 routes, and does not say so.
             self.read_back = true;
         }
-        let ours = self.ownership(device).address(&key);
-        ours && self.addresses.observe(key, present.then_some(()))
+        ours.address(key) && self.entries.addresses.observe(*key, present.then_some(()))
     }
 
-    fn observe_route(&mut self, key: RouteKey, route: Option<Route>) -> bool {
-        let Some(device) = &self.device else { return false };
-        let ours = self.ownership(device);
-        if key.table == MAIN_TABLE && ours.inside(key.dst) {
-            let route = route.filter(|route| ours.route(&key, route, self.routes.wanted()));
-            return self.routes.observe(key, route);
+    /// By one that is not ours the routes to peers may lead; IPv6 ones not by an IPv4 gateway.
+    fn observe_nexthop(&mut self, id: NexthopId, nexthop: &Nexthop, gone: bool) -> bool {
+        if self.family == Family::V6 && nexthop.gateway.is_some_and(|gateway| gateway.is_ipv4()) {
+            return false;
         }
-        self.underlay.forget_under(key.dst)
+        let differs = self.entries.observe_nexthop(&self.ownership(), id, nexthop, gone);
+        differs.unwrap_or_else(|| {
+            self.underlay.forget();
+            true
+        })
+    }
+
+    fn observe_route(&mut self, key: RouteKey, route: Option<&Route>) -> bool {
+        if key.family() != self.family {
+            return false;
+        }
+        let ours = self.ownership();
+        let differs = self.entries.observe_route(&ours, key, route);
+        differs.unwrap_or_else(|| self.underlay.forget_under(key.dst))
     }
 }

@@ -7,7 +7,7 @@ use flannel_common::addr::Mac;
 use futures::{StreamExt as _, stream};
 
 use crate::{
-    netlink::{AddressKey, FdbKey, NeighbourKey, Netlink, NetlinkError, Route, RouteKey},
+    netlink::{AddressKey, FdbKey, NeighbourKey, Netlink, NetlinkError, Nexthop, NexthopId, Route, RouteKey, protocol},
     reconcile::tracker::Tracker,
 };
 
@@ -34,6 +34,8 @@ pub(super) struct Addresses;
 pub(super) struct Neighbours;
 /// Permanent FDB entries on it.
 pub(super) struct Fdb;
+/// Nexthop objects, by which routes are made.
+pub(super) struct NexthopObjects;
 /// Routes to the peers' subnets.
 pub(super) struct Routes;
 
@@ -76,6 +78,26 @@ impl Object for Fdb {
     }
 }
 
+impl Object for NexthopObjects {
+    type Key = NexthopId;
+    type Value = Nexthop;
+
+    /// A number that is taken is left to whoever has it, unless that is one of us.
+    async fn replace(netlink: &Netlink, id: &NexthopId, nexthop: &Nexthop) -> Result<(), NetlinkError> {
+        match netlink.add_nexthop(*id, nexthop).await {
+            Err(taken) if taken.is_exists() => match netlink.nexthop(*id).await {
+                Ok(there) if there.protocol == protocol::FLANNEL => netlink.replace_nexthop(*id, nexthop).await,
+                _ => Err(taken),
+            },
+            other => other,
+        }
+    }
+
+    async fn remove(netlink: &Netlink, id: &NexthopId, _: &Nexthop) -> Result<(), NetlinkError> {
+        netlink.del_nexthop(*id).await
+    }
+}
+
 impl Object for Routes {
     type Key = RouteKey;
     type Value = Route;
@@ -92,10 +114,10 @@ impl Object for Routes {
 /// Makes and replaces what is pending. What the kernel refuses stays pending and holds up nothing else.
 pub(super) async fn upsert<O: Object>(netlink: &Netlink, tracker: &mut Tracker<O::Key, O::Value>, now: Instant) {
     let requests = tracker.pending(now, false).upserts;
-    let answers = stream::iter(requests)
+    let mut answers = stream::iter(requests)
         .map(async |(key, value)| (O::replace(netlink, &key, &value).await, key, value))
         .buffer_unordered(IN_FLIGHT);
-    for (result, key, value) in answers.collect::<Vec<_>>().await {
+    while let Some((result, key, value)) = answers.next().await {
         match result {
             Ok(()) => tracker.made(&key, value),
             Err(error) => refused(tracker, &key, &error, now),
@@ -106,10 +128,10 @@ pub(super) async fn upsert<O: Object>(netlink: &Netlink, tracker: &mut Tracker<O
 /// Removes what is there and not wanted.
 pub(super) async fn sweep<O: Object>(netlink: &Netlink, tracker: &mut Tracker<O::Key, O::Value>, now: Instant) {
     let requests = tracker.pending(now, true).deletes;
-    let answers = stream::iter(requests)
+    let mut answers = stream::iter(requests)
         .map(async |(key, value)| (O::remove(netlink, &key, &value).await, key))
         .buffer_unordered(IN_FLIGHT);
-    for (result, key) in answers.collect::<Vec<_>>().await {
+    while let Some((result, key)) = answers.next().await {
         match result {
             Err(error) if !error.is_gone() => refused(tracker, &key, &error, now),
             _ => tracker.removed(&key),

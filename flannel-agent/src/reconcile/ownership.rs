@@ -4,33 +4,42 @@
 
 use std::collections::BTreeMap;
 
-use ipnet::{IpNet, Ipv4Net};
+use ipnet::IpNet;
 
-use crate::netlink::{AddressKey, FdbKey, MAIN_TABLE, NeighbourKey, Route, RouteKey, RouteScope, protocol};
+use crate::{
+    family::Family,
+    netlink::{AddressKey, FdbKey, MAIN_TABLE, NeighbourKey, Route, RouteKey, RouteScope, protocol},
+};
 
-/// By what our objects are known.
+/// By what our objects of one family are known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ownership {
-    /// Interface index of the tunnel device.
-    pub(super) tunnel: u32,
+    /// Interface index of the tunnel device, if there is one.
+    pub(super) tunnel: Option<u32>,
     /// The flannel network.
-    pub(super) network: Ipv4Net,
+    pub(super) network: IpNet,
 }
 
 impl Ownership {
+    /// The family.
+    pub(super) fn family(&self) -> Family {
+        Family::of(self.network.addr())
+    }
+
     /// Addresses of the tunnel device, inside the network: there may be others, which an operator added.
     pub(super) fn address(&self, key: &AddressKey) -> bool {
-        key.ifindex == self.tunnel && key.prefix_len == 32 && self.network.contains(&to_v4(key.addr))
+        let whole = key.prefix_len == self.family().bits();
+        self.tunnel == Some(key.ifindex) && whole && self.network.contains(&key.addr)
     }
 
     /// Permanent neighbours on the tunnel device.
     pub(super) fn neighbour(&self, key: &NeighbourKey) -> bool {
-        key.ifindex == self.tunnel && key.addr.is_ipv4()
+        self.tunnel == Some(key.ifindex) && Family::of(key.addr) == self.family()
     }
 
     /// Permanent FDB entries on the tunnel device.
     pub(super) fn fdb(&self, key: &FdbKey) -> bool {
-        key.ifindex == self.tunnel
+        self.tunnel == Some(key.ifindex)
     }
 
     /// Routes into the tunnel device with a gateway inside the network, and direct routes: those of our protocol, and
@@ -40,8 +49,8 @@ impl Ownership {
             return false;
         }
         let Some(gateway) = route.gateway else { return false };
-        if route.oif == Some(self.tunnel) {
-            return route.onlink && self.network.contains(&to_v4(gateway));
+        if route.oif.is_some() && route.oif == self.tunnel {
+            return route.onlink && self.network.contains(&gateway);
         }
         let direct = route.scope == RouteScope::Universe && !route.multipath;
         let left_by_stock = || desired.get(key).is_some_and(|wanted| wanted.gateway == Some(gateway));
@@ -50,27 +59,24 @@ impl Ownership {
 
     /// Whether a destination lies in the network, so that a route to it may be one of ours.
     pub(super) fn inside(&self, destination: IpNet) -> bool {
-        match destination {
-            IpNet::V4(destination) => self.network.contains(&destination),
-            IpNet::V6(_) => false,
-        }
-    }
-}
-
-/// IPv6 addresses are in no IPv4 network; the unspecified address stands for them.
-fn to_v4(addr: std::net::IpAddr) -> std::net::Ipv4Addr {
-    match addr {
-        std::net::IpAddr::V4(addr) => addr,
-        std::net::IpAddr::V6(_) => std::net::Ipv4Addr::UNSPECIFIED,
+        self.network.contains(&destination)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::net::{Ipv4Addr, Ipv6Addr};
+
+    use ipnet::{Ipv4Net, Ipv6Net};
+
     use super::*;
 
-    const OURS: Ownership = Ownership { tunnel: 7, network: Ipv4Net::new_assert(NETWORK, 16) };
-    const NETWORK: std::net::Ipv4Addr = std::net::Ipv4Addr::new(10, 244, 0, 0);
+    const OURS: Ownership =
+        Ownership { tunnel: Some(7), network: IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(10, 244, 0, 0), 16)) };
+    const OURS6: Ownership = Ownership {
+        tunnel: Some(8),
+        network: IpNet::V6(Ipv6Net::new_assert(Ipv6Addr::new(0xfd00, 0x10, 0x244, 0, 0, 0, 0, 0), 48)),
+    };
 
     fn key(dst: &str) -> RouteKey {
         RouteKey::main(dst.parse().expect("a prefix"))
@@ -106,8 +112,41 @@ mod tests {
 
     #[test]
     fn the_pods_own_route_is_not_ours() {
-        let bridge = Route { gateway: None, scope: RouteScope::Link, ..Route::via(NETWORK.into(), Some(9), 2) };
+        let bridge = Route {
+            gateway: None,
+            scope: RouteScope::Link,
+            ..Route::via("10.244.1.1".parse().expect("an address"), Some(9), 2)
+        };
         assert!(!owns("10.244.1.0/24", &bridge, &[]));
+    }
+
+    #[test]
+    fn each_family_knows_its_own() {
+        let address = |ifindex, addr: &str, prefix_len| AddressKey {
+            ifindex,
+            addr: addr.parse().expect("an address"),
+            prefix_len,
+        };
+        assert!(OURS6.address(&address(8, "fd00:10:244:1::", 128)));
+        assert!(!OURS6.address(&address(8, "fe80::1", 64)), "the kernel's own");
+        assert!(!OURS6.address(&address(8, "10.244.1.0", 32)));
+        let route = |dst: &str, gateway: &str| {
+            let gateway = gateway.parse().expect("an address");
+            OURS6.route(&key(dst), &Route::onlink(gateway, 8, protocol::BOOT), &BTreeMap::new())
+        };
+        assert!(route("fd00:10:244:2::/64", "fd00:10:244:2::"));
+        assert!(!route("fd00:10:244:2::/64", "fe80::2"), "gateway outside");
+        assert!(!route("10.244.2.0/24", "10.244.2.0"));
+    }
+
+    #[test]
+    fn without_a_tunnel_only_direct_routes_are_ours() {
+        let none = Ownership { tunnel: None, ..OURS };
+        let gateway = "10.244.2.0".parse().expect("an address");
+        let owns = |route: Route| none.route(&key("10.244.2.0/24"), &route, &BTreeMap::new());
+        assert!(!owns(Route::onlink(gateway, 7, protocol::BOOT)));
+        assert!(!owns(Route::via(gateway, None, protocol::BOOT)));
+        assert!(owns(Route::via("192.168.1.2".parse().expect("an address"), Some(2), protocol::FLANNEL)));
     }
 
     #[test]

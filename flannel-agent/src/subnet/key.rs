@@ -6,9 +6,9 @@
 
 use std::{fmt, str::FromStr};
 
-use ipnet::{Ipv4Net, Ipv6Net};
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
-use crate::config::Prefix;
+use crate::{config::Prefix, family::Family};
 
 /// The subnets of one lease.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -17,6 +17,16 @@ pub struct LeaseKey {
     pub v4: Option<Ipv4Net>,
     /// The IPv6 subnet, host bits clear.
     pub v6: Option<Ipv6Net>,
+}
+
+impl LeaseKey {
+    /// The subnet of one family.
+    pub fn subnet(&self, family: Family) -> Option<IpNet> {
+        match family {
+            Family::V4 => self.v4.map(IpNet::V4),
+            Family::V6 => self.v6.map(IpNet::V6),
+        }
+    }
 }
 
 impl fmt::Display for LeaseKey {

@@ -14,6 +14,8 @@ mod hints;
 mod key;
 pub mod kube;
 mod manager;
+#[cfg(test)]
+mod properties;
 mod readiness;
 mod set;
 mod start;

@@ -95,6 +95,9 @@ pub enum NotPlain {
         /// The kernel's number of it.
         index: u32,
     },
+    /// The programs send UDP over IPv6 without a checksum, which the peer has to allow.
+    #[error("the node does not announce that it takes UDP over IPv6 without a checksum")]
+    WantsChecksum,
     /// IPsec blocks what no policy covers.
     #[error("the IPsec default policy blocks outgoing packets")]
     IpsecDefault,

@@ -5,6 +5,8 @@
 //! What a lookup cannot tell - rules on marks or source ports, IPsec policies, several next hops - makes the
 //! path not plain, and the kernel carries those packets. `to_underlay` checks the same from the other side, packet
 //! by packet; this module is why it rarely has anything to say.
+//!
+//! A backend without a tunnel asks for the routes alone: which peers are on our own link.
 
 mod judge;
 
@@ -20,7 +22,6 @@ pub use judge::{Facts, NotPlain, Path, judge};
 
 use crate::{
     family::Family,
-    iface::ExternalInterface,
     netlink::{Netlink, NetlinkError, RouteAnswer, RouteQuery, tunnel_depends_on},
 };
 
@@ -30,14 +31,14 @@ const IN_FLIGHT: usize = 64;
 /// The paths to all peers, kept until something about the underlay changes.
 #[derive(Debug)]
 pub struct Underlay {
-    port: u16,
+    port: Option<u16>,
     facts: Option<Result<Facts, String>>,
     answers: BTreeMap<IpAddr, Result<RouteAnswer, String>>,
 }
 
 impl Underlay {
-    /// For a tunnel to this UDP port.
-    pub const fn new(port: u16) -> Self {
+    /// For a tunnel to this UDP port, or for none.
+    pub const fn new(port: Option<u16>) -> Self {
         Self { port, facts: None, answers: BTreeMap::new() }
     }
 
@@ -54,17 +55,13 @@ impl Underlay {
         self.answers.len() != before
     }
 
-    /// Asks the kernel what is not known yet about the paths from `source` to `peers`, and forgets other peers. What
-    /// cannot be read makes paths not plain; it stops nothing.
-    pub async fn refresh(
-        &mut self,
-        netlink: &Netlink,
-        external: &ExternalInterface,
-        source: IpAddr,
-        peers: &BTreeSet<IpAddr>,
-    ) {
-        if !matches!(self.facts, Some(Ok(_))) {
-            let facts = self.read_facts(netlink, external, source).await;
+    /// Asks the kernel what is not known yet about the paths from `source` by the interface `external` to `peers`, and
+    /// forgets other peers. What cannot be read makes paths not plain; it stops nothing.
+    pub async fn refresh(&mut self, netlink: &Netlink, external: u32, source: IpAddr, peers: &BTreeSet<IpAddr>) {
+        if let Some(port) = self.port
+            && !matches!(self.facts, Some(Ok(_)))
+        {
+            let facts = read_facts(netlink, external, source, port).await;
             self.facts = Some(facts.map_err(|error| error.to_string()));
         }
         self.answers.retain(|peer, _| peers.contains(peer));
@@ -92,22 +89,15 @@ impl Underlay {
             _ => None,
         }
     }
+}
 
-    async fn read_facts(
-        &self,
-        netlink: &Netlink,
-        external: &ExternalInterface,
-        source: IpAddr,
-    ) -> Result<Facts, NetlinkError> {
-        let family = Family::of(source);
-        let link = netlink.link_by_index(external.index).await?;
-        Ok(Facts {
-            source,
-            port: self.port,
-            device: link,
-            rule: tunnel_depends_on(&netlink.rules(family).await?),
-            policies: netlink.out_policies().await?,
-            policy_default_blocks: netlink.out_policy_default_blocks().await?,
-        })
-    }
+async fn read_facts(netlink: &Netlink, external: u32, source: IpAddr, port: u16) -> Result<Facts, NetlinkError> {
+    Ok(Facts {
+        source,
+        port,
+        device: netlink.link_by_index(external).await?,
+        rule: tunnel_depends_on(&netlink.rules(Family::of(source)).await?),
+        policies: netlink.out_policies().await?,
+        policy_default_blocks: netlink.out_policy_default_blocks().await?,
+    })
 }

@@ -3,30 +3,12 @@
 use std::time::Duration;
 
 use flannel_agent::subnet::{
-    LostCause, OwnLease, StoreEvent,
+    LostCause, OwnLease,
     etcd::{EtcdManager, EtcdOptions},
 };
 use tokio::sync::{mpsc, watch};
 
-use crate::support::{BRISK, Cluster, attrs, follow, key, publish, request, until, until_in_sync};
-
-/// The next news of our own lease, which must not be a loss.
-async fn until_own(events: &mut mpsc::Receiver<StoreEvent>) -> OwnLease {
-    until(events, |event| match event {
-        StoreEvent::OwnLease(own) => Some(own),
-        StoreEvent::OwnLeaseLost { key, cause } => panic!("{key} is lost: {cause:?}"),
-        _ => None,
-    })
-    .await
-}
-
-async fn until_lost(events: &mut mpsc::Receiver<StoreEvent>) -> LostCause {
-    until(events, |event| match event {
-        StoreEvent::OwnLeaseLost { cause, .. } => Some(cause),
-        _ => None,
-    })
-    .await
-}
+use crate::support::{BRISK, Cluster, attrs, follow, key, publish, request, until_in_sync, until_lost, until_own};
 
 #[tokio::test]
 async fn renewal_keeps_the_key_and_moves_it_to_a_new_lease() {
@@ -65,7 +47,7 @@ async fn a_lease_taken_over_is_left_to_its_new_owner() {
     let (own, mut events) = follow(cluster.manager(), request(1)).await;
     until_in_sync(&mut events).await;
     cluster.put(&own.to_string(), &attrs(2).to_json()).await;
-    assert_eq!(until_lost(&mut events).await, LostCause::TakenOver { by: attrs(2).public_ip.map(Into::into) });
+    assert_eq!(until_lost(&mut events).await, LostCause::TakenOver { by: attrs(2).node_address() });
     assert_ne!(until_own(&mut events).await.key, own);
     assert_eq!(cluster.get(own).await.expect("the key").value_str().expect("text"), attrs(2).to_json());
 }
@@ -117,7 +99,7 @@ async fn changed_attributes_are_published_at_once_under_the_same_key() {
     }
     // What we were is somebody else from now on.
     cluster.put(&own.to_string(), &attrs(1).to_json()).await;
-    assert_eq!(until_lost(&mut events).await, LostCause::TakenOver { by: attrs(1).public_ip.map(Into::into) });
+    assert_eq!(until_lost(&mut events).await, LostCause::TakenOver { by: attrs(1).node_address() });
 }
 
 #[tokio::test]

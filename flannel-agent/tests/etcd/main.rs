@@ -4,6 +4,7 @@
 //! binary they say so and do nothing.
 
 mod acquire;
+mod families;
 mod follow;
 mod hold;
 mod outage;

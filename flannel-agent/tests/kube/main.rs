@@ -6,6 +6,7 @@
 
 mod acquire;
 mod condition;
+mod families;
 mod follow;
 mod hold;
 mod outage;

@@ -55,6 +55,7 @@ fn learning_and_gbp_are_set_when_asked_for() {
             local: addr("10.9.0.1"),
             learning: true,
             gbp: true,
+            udp_zero_csum6_rx: false,
         };
         ns.netlink.create_vxlan(&spec).await.expect("created");
         let link = &ip_json("link show flannel.7")[0];

@@ -99,6 +99,7 @@ impl Namespace {
             local,
             learning: false,
             gbp: false,
+            udp_zero_csum6_rx: false,
         };
         self.netlink.create_vxlan(&spec).await.expect("a vxlan device");
         spec

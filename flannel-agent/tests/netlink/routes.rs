@@ -18,7 +18,7 @@ async fn read(ns: &Namespace, key: RouteKey) -> Vec<Route> {
 async fn lookup(ns: &Namespace, dst: &str) -> RouteAnswer {
     let dst = addr(dst);
     let src = Some(if dst.is_ipv4() { addr("10.9.0.1") } else { addr("fd00:9::1") });
-    ns.netlink.route_get(RouteQuery { dst, src, dport: 8472 }).await.expect("a lookup")
+    ns.netlink.route_get(RouteQuery { dst, src, dport: Some(8472) }).await.expect("a lookup")
 }
 
 /// The same route, made by `ip`, is the oracle: the two must be equal in `ip`'s eyes and in ours.
@@ -241,7 +241,7 @@ fn lookups_follow_rules_on_what_they_ask_for() {
         ip("route add 10.9.0.0/24 via 10.9.0.77 table 100");
         ip("rule add pref 90 ipproto udp dport 8472 lookup 100");
         assert_eq!(lookup(&ns, "10.9.0.2").await.gateway, Some(addr("10.9.0.77")));
-        let query = RouteQuery { dst: addr("10.9.0.2"), src: None, dport: 4789 };
+        let query = RouteQuery { dst: addr("10.9.0.2"), src: None, dport: Some(4789) };
         assert_eq!(ns.netlink.route_get(query).await.expect("a lookup").gateway, None);
     });
 }

@@ -7,23 +7,22 @@ use crate::{
     error::Error,
     fill,
     netconf::{NetConf, Object},
+    prev_result::with_explicit_gateways,
     state::StateDir,
     subnet_file,
 };
 
 pub(super) fn check(environment: &Environment, conf: NetConf) -> Result<Vec<u8>, Error> {
-    if conf.prev_result.is_none() {
-        return Err(Error::Config("required prevResult missing".to_owned()));
-    }
+    let missing = || Error::Config("required prevResult missing".to_owned());
+    let prev_result = conf.prev_result.clone().map(with_explicit_gateways).ok_or_else(missing)?;
     let saved = saved(environment, &conf)?.ok_or_else(|| Error::UnknownContainer {
         container_id: environment.container_id.clone(),
         ifname: environment.ifname.clone(),
         dir: conf.data_dir.clone(),
     })?;
     check_subnets(&conf, &saved)?;
-    let mut delegate = Delegate::find(&environment.path, saved)?
-        .with("cniVersion", conf.cni_version)
-        .with_prev_result(conf.prev_result);
+    let mut delegate =
+        Delegate::find(&environment.path, saved)?.with("cniVersion", conf.cni_version).with("prevResult", prev_result);
     if let Some(runtime_config) = conf.runtime_config {
         delegate = delegate.with("runtimeConfig", runtime_config);
     }

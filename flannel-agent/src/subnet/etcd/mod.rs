@@ -14,6 +14,8 @@ mod hold;
 mod keys;
 mod listing;
 mod options;
+#[cfg(test)]
+mod properties;
 mod publish;
 mod tls;
 mod verify;
@@ -24,7 +26,7 @@ use tokio::sync::{mpsc, watch};
 use tracing::{debug, info};
 
 use self::{
-    choose::{Choice, choose},
+    choose::{Choice, Useless, choose},
     client::EtcdClient,
     keys::Keys,
     listing::{Stored, list},
@@ -114,11 +116,11 @@ impl EtcdManager {
 
     /// One attempt. `None` when the store changed under it.
     async fn try_acquire(&mut self, request: &LeaseRequest) -> Result<Option<Held>, AcquireError<EtcdError>> {
-        let leases = list(&mut self.client, &self.keys).await.map_err(AcquireError::Store)?.leases;
+        let leases = self.list().await?;
         let choice = choose(request, &leases, &mut rand::rng())?;
         let (key, path, guard, ttl) = match choice {
-            Choice::Discard(stored) => {
-                self.discard(stored).await.map_err(AcquireError::Store)?;
+            Choice::Discard(stored, why) => {
+                self.discard(stored, why).await.map_err(AcquireError::Store)?;
                 return Ok(None);
             }
             Choice::Reuse(stored, key) => {
@@ -129,15 +131,39 @@ impl EtcdManager {
             Choice::Create(key) => (key, self.keys.lease(key), Guard::Absent, Some(self.term.ttl)),
         };
         let publication = Publication { key: path, value: request.attrs.to_json(), guard, ttl };
-        match publication.publish(&mut self.client).await.map_err(AcquireError::Store)? {
-            Outcome::Done(published) => Ok(Some(Held::new(key, publication.key, published))),
-            Outcome::Conflict(_) => Ok(None),
+        let published = match publication.publish(&mut self.client).await.map_err(AcquireError::Store)? {
+            Outcome::Done(published) => published,
+            Outcome::Conflict(_) => return Ok(None),
+        };
+        // A key of one subnet keeps others from it; one of two does not.
+        let needs_confirmation = matches!((guard, key.v4, key.v6), (Guard::Absent, Some(_), Some(_)));
+        if needs_confirmation && !self.confirm(request, published).await? {
+            return Ok(None);
+        }
+        Ok(Some(Held::new(key, publication.key, published)))
+    }
+
+    async fn list(&mut self) -> Result<Vec<Stored>, AcquireError<EtcdError>> {
+        Ok(list(&mut self.client, &self.keys).await.map_err(AcquireError::Store)?.leases)
+    }
+
+    /// Whether a lease just created is the choice to stay with, now that every older one can be seen.
+    async fn confirm(&mut self, request: &LeaseRequest, published: Published) -> Result<bool, AcquireError<EtcdError>> {
+        let leases = self.list().await?;
+        let choice = choose(request, &leases, &mut rand::rng())?;
+        match choice {
+            Choice::Reuse(stored, _) => Ok(stored.entry.modified == published.modified),
+            Choice::Discard(stored, why) => {
+                self.discard(stored, why).await.map_err(AcquireError::Store)?;
+                Ok(false)
+            }
+            Choice::Create(_) => Ok(false),
         }
     }
 
-    async fn discard(&mut self, stored: &Stored) -> Result<(), EtcdError> {
+    async fn discard(&mut self, stored: &Stored, why: Useless) -> Result<(), EtcdError> {
         let name = &stored.entry.name;
-        info!("our former lease {name} does not suit the network configuration; deleting it");
+        info!("our lease {name} {why}; deleting it");
         let deleted = delete_unchanged(&mut self.client, &self.keys.entry(name), stored.entry.modified).await?;
         if !deleted {
             debug!("lease {name} changed before it was deleted");

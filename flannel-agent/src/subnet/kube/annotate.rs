@@ -2,8 +2,16 @@
 //!
 //! Written is what differs, and nothing else. A family that is off is taken off the Node, so that peers do not send to
 //! an address nobody answers at.
+//!
+//! Which annotations there are depends on the backend, as in flannel: vxlan has those of each family that is on. The
+//! others always have those of IPv4, with the address `0.0.0.0` where IPv4 is off; of them host-gw has those of IPv6
+//! where that is on.
 
-use std::{fmt::Display, net::IpAddr, str::FromStr};
+use std::{
+    fmt::Display,
+    net::{IpAddr, Ipv4Addr},
+    str::FromStr,
+};
 
 use serde_json::{Map, Value, json};
 use tracing::warn;
@@ -15,12 +23,22 @@ use super::{
         OVERWRITE_IPV6, PUBLIC_IP, PUBLIC_IPV6,
     },
 };
-use crate::subnet::{Hints, LeaseAttrs, RawJson, VxlanData};
+use crate::{
+    config::BackendConfig,
+    subnet::{Hints, LeaseAttrs, RawJson, VxlanData},
+};
+
+const VXLAN: &str = "vxlan";
+const HOST_GW: &str = BackendConfig::HostGw.type_name();
 
 /// The strategic-merge patch that makes the Node say what we are; `None` when it does already.
 pub(super) fn patch_for(own: &Annotations<'_>, attrs: &LeaseAttrs) -> Option<Value> {
     let v4 = attrs.public_ip.map(|detected| overwritten(own, OVERWRITE_IP, detected));
     let v6 = attrs.public_ipv6.map(|detected| overwritten(own, OVERWRITE_IPV6, detected));
+    let (v4, v6) = match attrs.backend_type.as_str() {
+        VXLAN => (v4, v6),
+        backend => (v4.or(Some(Ipv4Addr::UNSPECIFIED.to_string())), v6.filter(|_| backend == HOST_GW)),
+    };
     let data = |family: &Option<String>, data: &Option<RawJson>| {
         family.as_ref().map(|_| data.as_ref().map_or("null", RawJson::text).to_owned())
     };
@@ -67,7 +85,7 @@ pub(super) fn hints(own: &Annotations<'_>) -> Hints {
 }
 
 fn stored_mac(own: &Annotations<'_>, suffix: &'static str) -> Option<flannel_common::addr::Mac> {
-    if own.get(BACKEND_TYPE) != Some("vxlan") {
+    if own.get(BACKEND_TYPE) != Some(VXLAN) {
         return None;
     }
     let data = own.data(suffix).ok().flatten()?;
@@ -128,6 +146,60 @@ mod tests {
         assert_eq!(changes(&stale, &attrs()), removed);
         let dual = LeaseAttrs { public_ipv6: "fd00::1".parse().ok(), ..attrs() };
         assert_eq!(changes(&stale, &dual), "none", "no data is written as null");
+    }
+
+    /// What a Node without annotations gets, without the prefix.
+    fn annotated(backend: &str, v4: bool, v6: bool) -> String {
+        let data = VxlanData { vni: Some(1), vtep_mac: MAC, zero_checksum_v6: false };
+        let data = |on: bool| (on && backend == VXLAN).then(|| data.to_json());
+        let attrs = LeaseAttrs {
+            public_ip: v4.then_some([192, 0, 2, 1].into()),
+            public_ipv6: v6.then(|| "2001:db8::1".parse().expect("an address")),
+            backend_type: backend.to_owned(),
+            backend_data: data(v4),
+            backend_v6_data: data(v6),
+        };
+        let patch: Value = serde_json::from_str(&changes("", &attrs)).expect("JSON");
+        let lines = patch["metadata"]["annotations"].as_object().expect("annotations").iter();
+        let line = |(name, value): (&String, &Value)| {
+            format!("{}={}\n", &name["org.com/x-".len()..], value.as_str().expect("text"))
+        };
+        lines.map(line).collect::<Vec<_>>().concat()
+    }
+
+    #[test]
+    fn each_backend_has_flannels_annotations() {
+        let (v4, v6) = ("public-ip=192.0.2.1\n", "public-ipv6=2001:db8::1\n");
+        let data = "{\"VNI\":1,\"VtepMAC\":\"02:00:00:00:00:01\"}";
+        let head = |backend: &str| format!("kube-subnet-manager=true\nbackend-type={backend}\n");
+        let (vxlan, host_gw, alloc) = (head(VXLAN), head("host-gw"), head(""));
+        let (d4, d6) = (format!("backend-data={data}\n"), format!("backend-v6-data={data}\n"));
+        let (n4, n6) = ("backend-data=null\n", "backend-v6-data=null\n");
+        for (backend, on, expected) in [
+            (VXLAN, (true, false), format!("{vxlan}{d4}{v4}")),
+            (VXLAN, (false, true), format!("{vxlan}{d6}{v6}")),
+            (VXLAN, (true, true), format!("{vxlan}{d4}{d6}{v4}{v6}")),
+            ("host-gw", (true, false), format!("{host_gw}{n4}{v4}")),
+            ("host-gw", (false, true), format!("{host_gw}{n4}{n6}public-ip=0.0.0.0\n{v6}")),
+            ("host-gw", (true, true), format!("{host_gw}{n4}{n6}{v4}{v6}")),
+            ("", (true, false), format!("{alloc}{n4}{v4}")),
+            ("", (false, true), format!("{alloc}{n4}public-ip=0.0.0.0\n")),
+            ("", (true, true), format!("{alloc}{n4}{v4}")),
+        ] {
+            assert_eq!(annotated(backend, on.0, on.1), expected, "{backend} {on:?}");
+        }
+    }
+
+    #[test]
+    fn the_operators_ipv6_address_is_published_and_none_of_a_family_that_is_off() {
+        let overwrites = r#""p/public-ip-overwrite":"203.0.113.1","p/public-ipv6-overwrite":"2001:db8:9::1""#;
+        let host_gw = LeaseAttrs {
+            public_ipv6: "2001:db8::1".parse().ok(),
+            backend_type: HOST_GW.to_owned(),
+            ..LeaseAttrs::default()
+        };
+        let told = changes(overwrites, &host_gw);
+        assert!(told.contains(r#"public-ipv6":"2001:db8:9::1""#) && told.contains(r#"public-ip":"0.0.0.0""#), "{told}");
     }
 
     #[test]

@@ -1,4 +1,5 @@
 //! The one task that follows the Nodes: all by one watch, our own through [`Holder`], our condition by [`Condition`].
+//! Where the backend has no peers the watch is for our own alone.
 //!
 //! A list in pages, then the watch from the list's version. A watch that ends is taken up where it was. The Nodes are
 //! listed anew when that point is compacted away, or when the server went back in its history.
@@ -19,12 +20,15 @@ use super::{
     error::{KubeError, Problem},
     feed::{Feed, FeedEvent, Position},
     hold::Holder,
-    listing::{Listing, list},
+    listing::{Listing, Scope, list},
     record::NodeRecord,
     requests,
 };
-use crate::subnet::{
-    Backoff, Complaint, Delays, Entry, LeaseAttrs, LeaseRequest, StoreEvent, backoff::until, manager::next_attrs,
+use crate::{
+    config::BackendConfig,
+    subnet::{
+        Backoff, Complaint, Delays, Entry, LeaseAttrs, LeaseRequest, StoreEvent, backoff::until, manager::next_attrs,
+    },
 };
 
 const RECONNECT: Backoff =
@@ -48,9 +52,7 @@ enum Step {
 
 pub(super) struct Follower {
     manager: KubeManager,
-    /// The name of our Node.
-    own: String,
-    families: Families,
+    scope: Scope,
     holder: Holder,
     condition: Condition,
     attrs: watch::Receiver<LeaseAttrs>,
@@ -74,12 +76,13 @@ impl Follower {
         events: mpsc::Sender<StoreEvent>,
     ) -> Self {
         let grace = manager.client.liveness().grace;
+        let LeaseRequest { config, .. } = &request;
+        let peers = config.backend != BackendConfig::Alloc;
         Self {
-            families: Families::of(&request.config),
+            scope: Scope { own, peers, families: Families::of(config) },
             holder: Holder::new(&manager, request),
             condition: Condition::new(manager.ready.take(), grace),
             manager,
-            own,
             attrs,
             events,
             feed: Feed::Closed { retry_at: Instant::now() },
@@ -154,12 +157,13 @@ impl Follower {
         // The listing is told before the watch is opened: it is good by itself.
         let position = match self.position.clone() {
             Some(position) => position,
-            None => match list(&mut self.manager, &self.own, self.families).await {
+            None => match list(&mut self.manager, &self.scope).await {
                 Ok(listing) => self.take_listing(listing).await?,
                 Err(error) => return self.broken(&error).await,
             },
         };
-        match self.manager.client.watch(WATCHING, requests::watch_nodes(position.version())).await {
+        let request = requests::watch_nodes(self.scope.only(), position.version());
+        match self.manager.client.watch(WATCHING, request).await {
             Ok(stream) => {
                 self.feed = Feed::open(stream);
                 self.connected().await
@@ -191,13 +195,13 @@ impl Follower {
             return self.broken(&error).await;
         }
         match found {
-            Ok(node) if node.name == self.own && self.holder.knows_better(&node) => Ok(()),
-            Ok(node) if node.name == self.own => self.see_own(Some(node)).await,
-            Ok(node) => match entry_of(&node, &self.manager.client.options().prefix, self.families) {
+            Ok(node) if node.name == self.scope.own && self.holder.knows_better(&node) => Ok(()),
+            Ok(node) if node.name == self.scope.own => self.see_own(Some(node)).await,
+            Ok(node) => match entry_of(&node, &self.manager.client.options().prefix, self.scope.families) {
                 Some(entry) => self.put(entry).await,
                 None => self.delete(&node.name).await,
             },
-            Err(name) if name == self.own => self.see_own(None).await,
+            Err(name) if name == self.scope.own => self.see_own(None).await,
             Err(name) => self.delete(&name).await,
         }
     }

@@ -1,4 +1,4 @@
-//! All Nodes at one version, page by page. A page is turned into entries before the next one is asked for.
+//! The Nodes at one version, page by page. A page is turned into entries before the next one is asked for.
 
 use super::{
     KubeManager,
@@ -23,27 +23,44 @@ pub(super) struct Listing {
     pub(super) position: Position,
 }
 
-/// Lists all Nodes.
-pub(super) async fn list(manager: &mut KubeManager, own: &str, families: Families) -> Result<Listing, KubeError> {
+/// Whose Nodes concern us.
+pub(super) struct Scope {
+    /// The name of our Node.
+    pub(super) own: String,
+    /// Whether there are others: a backend that sends to nobody needs no more than its own Node.
+    pub(super) peers: bool,
+    /// Which of their families.
+    pub(super) families: Families,
+}
+
+impl Scope {
+    /// The one Node to ask for; `None` for all.
+    pub(super) fn only(&self) -> Option<&str> {
+        (!self.peers).then_some(&self.own)
+    }
+}
+
+/// Lists the Nodes that concern us.
+pub(super) async fn list(manager: &mut KubeManager, scope: &Scope) -> Result<Listing, KubeError> {
     for _ in 1..TRIES {
-        match list_once(manager, own, families).await {
+        match list_once(manager, scope).await {
             Err(error) if error.is_outdated() => {}
             result => return result,
         }
     }
-    list_once(manager, own, families).await
+    list_once(manager, scope).await
 }
 
-async fn list_once(manager: &mut KubeManager, own_name: &str, families: Families) -> Result<Listing, KubeError> {
+async fn list_once(manager: &mut KubeManager, scope: &Scope) -> Result<Listing, KubeError> {
     let prefix = manager.client.options().prefix.clone();
     let (mut entries, mut own, mut next) = (Vec::new(), None, String::new());
     loop {
-        let page: NodePage = manager.client.call("listing the nodes", list_nodes(&next)).await?;
+        let page: NodePage = manager.client.call("listing the nodes", list_nodes(scope.only(), &next)).await?;
         for node in page.items {
-            if node.name == own_name {
+            if node.name == scope.own {
                 own = Some(node);
             } else {
-                entries.extend(entry_of(&node, &prefix, families));
+                entries.extend(entry_of(&node, &prefix, scope.families));
             }
         }
         next = page.metadata.next;

@@ -15,6 +15,8 @@ mod hold;
 mod listing;
 mod options;
 mod prefix;
+#[cfg(test)]
+mod properties;
 mod record;
 mod requests;
 

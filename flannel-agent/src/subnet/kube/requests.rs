@@ -24,15 +24,26 @@ pub(super) fn get_node(name: &str) -> Built {
     nodes().get(name, &GetParams::default())
 }
 
-/// One page of all Nodes, from the start or where the last ended. `nodes: list`.
-pub(super) fn list_nodes(next: &str) -> Built {
-    let page = ListParams::default().limit(PAGE);
+/// One page of all Nodes, or of the one of this name; from the start or where the last ended. `nodes: list`.
+pub(super) fn list_nodes(only: Option<&str>, next: &str) -> Built {
+    let mut page = ListParams::default().limit(PAGE);
+    if let Some(name) = only {
+        page = page.fields(&by_name(name));
+    }
     nodes().list(&if next.is_empty() { page } else { page.continue_token(next) })
 }
 
-/// Changes after a version. `nodes: watch`.
-pub(super) fn watch_nodes(version: &str) -> Built {
-    nodes().watch(&WatchParams::default().timeout(rand::random_range(WATCH)), version)
+/// Changes after a version, of all Nodes or of the one of this name. `nodes: watch`.
+pub(super) fn watch_nodes(only: Option<&str>, version: &str) -> Built {
+    let mut watch = WatchParams::default().timeout(rand::random_range(WATCH));
+    if let Some(name) = only {
+        watch = watch.fields(&by_name(name));
+    }
+    nodes().watch(&watch, version)
+}
+
+fn by_name(name: &str) -> String {
+    format!("metadata.name={name}")
 }
 
 /// Changes annotations or conditions. `nodes/status: patch`.

@@ -11,7 +11,7 @@ use etcd_client::{Client, KeyValue};
 use flannel_agent::{
     config::NetworkConfig,
     subnet::{
-        LeaseAttrs, LeaseKey, LeaseRequest, StoreEvent, VxlanData,
+        LeaseAttrs, LeaseKey, LeaseRequest, LostCause, OwnLease, StoreEvent, VxlanData,
         etcd::{EtcdManager, EtcdOptions, Liveness, TlsFiles},
     },
 };
@@ -154,6 +154,24 @@ pub(crate) async fn until<T>(
 pub(crate) async fn until_in_sync(events: &mut mpsc::Receiver<StoreEvent>) -> Vec<String> {
     until(events, |event| match event {
         StoreEvent::InSync { snapshot } => Some(snapshot.into_iter().map(|entry| entry.name).collect()),
+        _ => None,
+    })
+    .await
+}
+
+/// The next news of our own lease, which must not be a loss.
+pub(crate) async fn until_own(events: &mut mpsc::Receiver<StoreEvent>) -> OwnLease {
+    until(events, |event| match event {
+        StoreEvent::OwnLease(own) => Some(own),
+        StoreEvent::OwnLeaseLost { key, cause } => panic!("{key} is lost: {cause:?}"),
+        _ => None,
+    })
+    .await
+}
+
+pub(crate) async fn until_lost(events: &mut mpsc::Receiver<StoreEvent>) -> LostCause {
+    until(events, |event| match event {
+        StoreEvent::OwnLeaseLost { cause, .. } => Some(cause),
         _ => None,
     })
     .await

@@ -186,6 +186,12 @@ impl Query<'_> {
     pub(super) fn get(&self, key: &str) -> Option<&str> {
         self.0.split('&').filter_map(|pair| pair.split_once('=')).find(|(name, _)| *name == key).map(|(_, value)| value)
     }
+
+    /// The one object asked for, by the only field selector we use.
+    pub(super) fn only(&self) -> Option<String> {
+        let selector = self.get("fieldSelector")?;
+        Some(selector.strip_prefix("metadata.name%3D").expect("a name is selected").to_owned())
+    }
 }
 
 /// A page. The token holds the list's version and where the page before ended; later changes show, which real servers
@@ -200,7 +206,9 @@ fn list(shared: &Shared, query: &Query<'_>) -> Response<Body> {
     if version < state.compacted {
         return failure(410, "Expired", "The provided continue parameter is too old");
     }
-    let mut rest = state.nodes.iter().filter(|(name, _)| **name > after);
+    let only = query.only();
+    let is_asked_for = |name: &String| *name > after && only.as_ref().is_none_or(|only| only == name);
+    let mut rest = state.nodes.iter().filter(|(name, _)| is_asked_for(name));
     let items: Vec<_> = rest.by_ref().take(limit).collect();
     let last = items.last().map(|(name, _)| (*name).clone());
     let next = last.filter(|_| rest.next().is_some()).map(|name| format!("{version}.{name}")).unwrap_or_default();

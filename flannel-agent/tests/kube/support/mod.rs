@@ -117,11 +117,12 @@ impl Cluster {
         format!("{}-{suffix}", self.prefix)
     }
 
-    /// A Node with this subnet, if any, and these annotations.
+    /// A Node with this subnet, or one of each family with a comma, and these annotations.
     pub(crate) async fn add(&self, node: &str, cidr: Option<&str>, annotations: &[(&str, &str)]) {
         let annotations: serde_json::Map<_, _> =
             annotations.iter().map(|(suffix, value)| (self.annotation(suffix), (*value).into())).collect();
-        let spec = cidr.map_or(json!({}), |cidr| json!({ "podCIDR": cidr, "podCIDRs": [cidr] }));
+        let cidrs: Vec<_> = cidr.into_iter().flat_map(|cidr| cidr.split(',')).collect();
+        let spec = cidrs.first().map_or(json!({}), |first| json!({ "podCIDR": first, "podCIDRs": cidrs }));
         let name = self.node_name(node);
         let uid = format!("{name}-{:x}", rand::random::<u32>());
         let meta = json!({ "name": name, "uid": uid, "creationTimestamp": "2026-01-02T03:04:05Z", "annotations": annotations });
@@ -217,11 +218,19 @@ pub(crate) async fn follow(manager: KubeManager) -> mpsc::Receiver<StoreEvent> {
 }
 
 /// The same, with the means to publish something else.
-pub(crate) async fn publish(mut manager: KubeManager) -> (watch::Sender<LeaseAttrs>, mpsc::Receiver<StoreEvent>) {
-    manager.acquire(&request(1)).await.expect("a lease");
+pub(crate) async fn publish(manager: KubeManager) -> (watch::Sender<LeaseAttrs>, mpsc::Receiver<StoreEvent>) {
+    publish_as(manager, request(1)).await
+}
+
+/// The same, by this request.
+pub(crate) async fn publish_as(
+    mut manager: KubeManager,
+    request: LeaseRequest,
+) -> (watch::Sender<LeaseAttrs>, mpsc::Receiver<StoreEvent>) {
+    manager.acquire(&request).await.expect("a lease");
     let (events, received) = mpsc::channel(64);
-    let (sender, published) = watch::channel(attrs(1));
-    tokio::spawn(manager.run(request(1), published, events));
+    let (sender, published) = watch::channel(request.attrs.clone());
+    tokio::spawn(manager.run(request, published, events));
     (sender, received)
 }
 

@@ -21,6 +21,8 @@ struct Watch {
     changed: tokio::sync::watch::Receiver<u64>,
     /// Where in the history we are: its length so far.
     at: usize,
+    /// The one object asked for.
+    only: Option<String>,
     breaks: u64,
     ends: u64,
     lines: VecDeque<Value>,
@@ -40,7 +42,8 @@ pub(super) fn open(shared: &Arc<Shared>, query: &Query<'_>) -> Response<Body> {
     if version < state.compacted {
         return failure(410, "Expired", gone);
     }
-    let unseen = state.history.iter().filter(|(changed, _)| *changed > version);
+    let only = query.only();
+    let unseen = state.history.iter().filter(|(changed, line)| *changed > version && is_asked_for(only.as_ref(), line));
     let watch = Watch {
         changed: shared.changed.subscribe(),
         shared: Arc::clone(shared),
@@ -48,6 +51,7 @@ pub(super) fn open(shared: &Arc<Shared>, query: &Query<'_>) -> Response<Body> {
         breaks: state.breaks,
         ends: state.ends,
         lines: unseen.map(|(_, line)| line.clone()).collect(),
+        only,
         broken: false,
         over: false,
     };
@@ -56,6 +60,12 @@ pub(super) fn open(shared: &Arc<Shared>, query: &Query<'_>) -> Response<Body> {
         Some((frame.map(Frame::data), watch))
     });
     Response::new(StreamBody::new(frames).boxed_unsync())
+}
+
+/// Bookmarks have no name, and concern everybody.
+fn is_asked_for(only: Option<&String>, line: &Value) -> bool {
+    let name = line["object"]["metadata"]["name"].as_str();
+    only.is_none_or(|only| name.is_none_or(|name| name == only))
 }
 
 impl Watch {
@@ -87,7 +97,8 @@ impl Watch {
             return Some(Bytes::from_static(b"{\"type\":\"MODIF"));
         }
         if !state.hangs {
-            self.lines.extend(state.history[self.at..].iter().map(|(_, line)| line.clone()));
+            let news = state.history[self.at..].iter().map(|(_, line)| line);
+            self.lines.extend(news.filter(|line| is_asked_for(self.only.as_ref(), line)).cloned());
             self.at = state.history.len();
         }
         self.over = state.ends != self.ends;

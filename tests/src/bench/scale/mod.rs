@@ -45,8 +45,12 @@ pub(super) struct Options {
 impl Options {
     pub(super) fn run(&self) -> Result<()> {
         ensure!(self.rounds > 0 && self.changes > 0, "--rounds and --changes must be at least 1");
-        let sizes: Vec<Size> = self.peers.iter().map(|&peers| self.measure(peers)).collect::<Result<_>>()?;
-        print!("{}", report::table(&sizes));
+        let mut sizes = Vec::new();
+        for &peers in &self.peers {
+            let size = self.measure(peers)?;
+            print!("{}", report::table(&size));
+            sizes.push(size);
+        }
         if let Some(file) = &self.json {
             let text = serde_json::to_string_pretty(&sizes)? + "\n";
             fs::write(file, text).with_context(|| file.display().to_string())?;

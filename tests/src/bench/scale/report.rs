@@ -35,32 +35,29 @@ impl Size {
 /// Recorded elsewhere with the same leases: version, peers, seconds from start to the last route, resident MB.
 const STOCK: [(&str, u32, f64, f64); 2] = [("0.28.9", 5_000, 6.6, 65.0), ("0.20.2", 5_000, 5.1, 40.0)];
 
-/// The table.
-pub(super) fn table(sizes: &[Size]) -> String {
-    let mut text = String::new();
-    for size in sizes {
-        let plain = size.floor_plain.map_or_else(|| "not measured".to_owned(), |seconds| format!("{seconds:.3} s"));
-        let shape = if size.with_objects { "by nexthop objects" } else { "plain" };
-        let ratio = size.sync_to_last_route / size.floor();
-        writeln!(text, "\n{} peers, {} rounds, medians, load {:.1}", size.peers, size.rounds, size.load)
-            .expect("grows");
-        for (what, value) in [
-            ("start to the last route", format!("{:.3} s", size.to_last_route)),
-            ("store in sync to the last route", format!("{:.3} s", size.sync_to_last_route)),
-            ("  to the kernel's floor of the same objects", format!("{ratio:.2} x (routes {shape})")),
-            ("floor with plain routes", plain),
-            ("floor with nexthop objects", format!("{:.3} s", size.floor_objects)),
-            ("one peer comes: store to route", format!("{:.2} ms, {} events", size.join, size.events_per_join)),
-            ("one peer goes: store to route", format!("{:.2} ms, {} events", size.leave, size.events_per_leave)),
-            ("resident memory, peak", format!("{:.1} MB", size.peak_rss)),
-            ("resident memory, afterwards", format!("{:.1} MB", size.steady_rss)),
-        ] {
-            writeln!(text, "  {what:<46} {value}").expect("grows");
-        }
-        for (version, _, seconds, memory) in STOCK.iter().filter(|stock| stock.1 == size.peers) {
-            let stock = format!("stock flanneld {version} (recorded)");
-            writeln!(text, "  {stock:<46} {seconds:.1} s from start to the last route, {memory:.0} MB").expect("grows");
-        }
+/// The table of one size.
+pub(super) fn table(size: &Size) -> String {
+    let plain = size.floor_plain.map_or_else(|| "not measured".to_owned(), |seconds| format!("{seconds:.3} s"));
+    let shape = if size.with_objects { "by nexthop objects" } else { "plain" };
+    let ratio = size.sync_to_last_route / size.floor();
+    let mut text = format!("\n{} peers, {} rounds, medians, load {:.1}\n", size.peers, size.rounds, size.load);
+    for (what, value) in [
+        ("start to the last route", format!("{:.3} s", size.to_last_route)),
+        ("store in sync to the last route", format!("{:.3} s", size.sync_to_last_route)),
+        ("  to the kernel's floor of the same objects", format!("{ratio:.2} x (routes {shape})")),
+        ("floor with plain routes", plain),
+        ("floor with nexthop objects", format!("{:.3} s", size.floor_objects)),
+        ("one peer comes: store to route", format!("{:.2} ms, {} events", size.join, size.events_per_join)),
+        ("one peer goes: store to route", format!("{:.2} ms, {} events", size.leave, size.events_per_leave)),
+        ("resident memory, peak", format!("{:.1} MB", size.peak_rss)),
+        ("resident memory, afterwards", format!("{:.1} MB", size.steady_rss)),
+    ] {
+        writeln!(text, "  {what:<46} {value}").expect("text grows");
+    }
+    for (version, _, seconds, memory) in STOCK.iter().filter(|stock| stock.1 == size.peers) {
+        let stock = format!("stock flanneld {version} (recorded)");
+        writeln!(text, "  {stock:<46} {seconds:.1} s from start to the last route, {memory:.0} MB")
+            .expect("text grows");
     }
     text
 }

@@ -1,0 +1,26 @@
+//! The alloc backend: a subnet for this node, `subnet.env`, and nothing in the kernel. Somebody else carries the packets.
+
+use super::{Backend, Desired, Node, PeerWay, Way};
+use crate::{family::Family, subnet::Peer, underlay::Underlay};
+
+/// The backend.
+#[derive(Clone, Copy, Debug)]
+pub struct Alloc;
+
+impl Backend for Alloc {
+    fn mtu(&self, _family: Family, external_mtu: u32) -> u32 {
+        external_mtu
+    }
+
+    fn way(&self, _node: &Node, _underlay: &Underlay, _peer: &Peer) -> Way {
+        Way::NotOnLink
+    }
+
+    fn desired(&self, _node: &Node, _peers: &[PeerWay]) -> Desired {
+        Desired::default()
+    }
+
+    fn programs(&self) -> Result<u32, &'static str> {
+        Err("the backend alloc carries no packets")
+    }
+}

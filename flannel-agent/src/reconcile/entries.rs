@@ -1,0 +1,136 @@
+//! The kernel's entries of one family: what should be and what is of every kind, and the order among the kinds.
+
+use std::{collections::BTreeMap, net::IpAddr, time::Instant};
+
+use flannel_common::addr::Mac;
+
+use super::{
+    nexthops::Nexthops,
+    object::{Addresses, Fdb, Neighbours, Routes, sweep, upsert},
+    ownership::Ownership,
+    status::Dirty,
+    tracker::Tracker,
+};
+use crate::{
+    backend::Desired,
+    netlink::{
+        AddressKey, FdbKey, MAIN_TABLE, NeighbourKey, Netlink, NetlinkError, Nexthop, NexthopId, Route, RouteKey,
+    },
+};
+
+/// Desired and actual entries.
+#[derive(Default)]
+pub(super) struct Entries {
+    pub(super) addresses: Tracker<AddressKey, ()>,
+    pub(super) neighbours: Tracker<NeighbourKey, Mac>,
+    pub(super) fdb: Tracker<FdbKey, IpAddr>,
+    nexthops: Nexthops,
+    pub(super) routes: Tracker<RouteKey, Route>,
+}
+
+impl Entries {
+    /// Takes in what should be.
+    pub(super) fn want(&mut self, desired: Desired) {
+        let Desired { addresses, neighbours, fdb, routes, .. } = desired;
+        self.addresses.want(addresses.into_iter().map(|key| (key, ())).collect());
+        self.neighbours.want(neighbours);
+        self.fdb.want(fdb);
+        self.nexthops.want(routes.iter());
+        self.routes.want(routes.iter().map(|(key, route)| (*key, self.nexthops.form(key, route))).collect());
+    }
+
+    /// Reads back whether routes are made by nexthop objects, on which [`Self::want`] depends.
+    pub(super) async fn read_nexthops_back(&mut self, netlink: &Netlink, ours: &Ownership) -> Result<(), NetlinkError> {
+        self.nexthops.read_back(netlink, ours).await
+    }
+
+    /// Reads back what else is ours.
+    pub(super) async fn read_back(&mut self, netlink: &Netlink, ours: &Ownership) -> Result<(), NetlinkError> {
+        if let Some(tunnel) = ours.tunnel {
+            let addresses = netlink.addresses().await?.into_iter().map(|address| address.key);
+            self.addresses.found(addresses.filter(|key| ours.address(key)).map(|key| (key, ())).collect());
+            let neighbours = netlink.neighbours(Some(tunnel)).await?;
+            self.neighbours.found(neighbours.into_iter().filter(|(key, _)| ours.neighbour(key)).collect());
+            let fdb = netlink.fdb(tunnel).await?;
+            self.fdb.found(fdb.into_iter().filter(|(key, _)| ours.fdb(key)).collect());
+        }
+        let routes = netlink.routes(ours.family()).await?;
+        let is_ours = |(key, route): &(RouteKey, Route)| ours.route(key, route, self.routes.wanted());
+        let routes = routes.into_iter().map(|(key, route)| (key, self.nexthops.complete(route)));
+        let routes: BTreeMap<_, _> = routes.filter(is_ours).collect();
+        self.routes.found(routes);
+        Ok(())
+    }
+
+    /// One route was seen. Whether it is one that may be ours, and if so whether it is not as it should be.
+    pub(super) fn observe_route(&mut self, ours: &Ownership, key: RouteKey, route: Option<&Route>) -> Option<bool> {
+        (key.table == MAIN_TABLE && ours.inside(key.dst)).then(|| {
+            let route = route.map(|route| self.nexthops.complete(route.clone()));
+            self.routes.observe(key, route.filter(|route| ours.route(&key, route, self.routes.wanted())))
+        })
+    }
+
+    /// A nexthop object was seen, or (`gone`) is no more. `None` if it is none of our business, else whether it is not as it
+    /// should be.
+    pub(super) fn observe_nexthop(
+        &mut self,
+        ours: &Ownership,
+        id: NexthopId,
+        nexthop: &Nexthop,
+        gone: bool,
+    ) -> Option<bool> {
+        if gone {
+            self.nexthops.observe_gone(ours, id, nexthop, &mut self.routes)
+        } else {
+            self.nexthops.observe(ours, id, nexthop)
+        }
+    }
+
+    /// Makes what a route needs first.
+    pub(super) async fn upsert_before_routes(&mut self, netlink: &Netlink, now: Instant) {
+        upsert::<Addresses>(netlink, &mut self.addresses, now).await;
+        upsert::<Neighbours>(netlink, &mut self.neighbours, now).await;
+        upsert::<Fdb>(netlink, &mut self.fdb, now).await;
+        self.nexthops.upsert(netlink, &mut self.routes, now).await;
+    }
+
+    /// Makes the routes.
+    pub(super) async fn upsert_routes(&mut self, netlink: &Netlink, now: Instant) {
+        upsert::<Routes>(netlink, &mut self.routes, now).await;
+    }
+
+    /// Removes the routes nobody wants.
+    pub(super) async fn sweep_routes(&mut self, netlink: &Netlink, now: Instant) {
+        sweep::<Routes>(netlink, &mut self.routes, now).await;
+    }
+
+    /// Removes what only those routes needed.
+    pub(super) async fn sweep_after_routes(&mut self, netlink: &Netlink, now: Instant) {
+        self.nexthops.sweep(netlink, now).await;
+        sweep::<Fdb>(netlink, &mut self.fdb, now).await;
+        sweep::<Neighbours>(netlink, &mut self.neighbours, now).await;
+        sweep::<Addresses>(netlink, &mut self.addresses, now).await;
+    }
+
+    /// What the kernel refused.
+    pub(super) fn dirty(&self) -> impl Iterator<Item = Dirty> {
+        let addresses = self.addresses.failures().map(|(key, failure)| Dirty::new(key.to_string(), failure));
+        let neighbours = self.neighbours.failures().map(|(key, failure)| Dirty::new(key.to_string(), failure));
+        let fdb = self.fdb.failures().map(|(key, failure)| Dirty::new(key.to_string(), failure));
+        let routes = self.routes.failures().map(|(key, failure)| Dirty::new(key.to_string(), failure));
+        addresses.chain(neighbours).chain(fdb).chain(self.nexthops.dirty()).chain(routes)
+    }
+
+    /// When something the kernel refused is due again.
+    pub(super) fn next_retry(&self) -> Option<Instant> {
+        let Self { addresses, neighbours, fdb, nexthops, routes } = self;
+        let retries = [
+            addresses.next_retry(),
+            neighbours.next_retry(),
+            fdb.next_retry(),
+            nexthops.next_retry(),
+            routes.next_retry(),
+        ];
+        retries.into_iter().flatten().min()
+    }
+}

@@ -1,0 +1,116 @@
+//! The peer maps of one family: what should be in `PEERS` and `VTEPS`, and what is.
+
+use std::{collections::BTreeMap, net::IpAddr, time::Instant};
+
+use flannel_common::{
+    addr::Addr,
+    peer::{PeerEntry, VtepEntry, Word},
+};
+
+use crate::{
+    backend::PeerValue,
+    datapath::{DatapathError, Maps, maps::PeerMap},
+    family::Family,
+    reconcile::{status::Dirty, tracker::Tracker},
+};
+
+/// Desired and actual entries.
+pub(super) struct PeerMaps {
+    family: Family,
+    peers: Tracker<u32, PeerValue>,
+    vteps: Tracker<Addr, VtepEntry>,
+}
+
+impl PeerMaps {
+    pub(super) fn new(family: Family) -> Self {
+        Self { family, peers: Tracker::default(), vteps: Tracker::default() }
+    }
+
+    /// Takes in what should be.
+    pub(super) fn want(&mut self, peers: BTreeMap<u32, PeerValue>, vteps: BTreeMap<Addr, VtepEntry>) {
+        self.peers.want(peers);
+        self.vteps.want(vteps);
+    }
+
+    /// Reads everything back from the maps.
+    pub(super) fn read_back(&mut self, maps: &mut Maps) -> Result<(), DatapathError> {
+        if let Some(map) = peer_map(maps, self.family) {
+            let entries = map.entries().map(|entry| entry.map(|(index, entry)| (index, value_of(entry))));
+            self.peers.found(entries.collect::<Result<_, _>>()?);
+        }
+        let of_family = |vtep: Addr| Family::of(IpAddr::from(vtep)) == self.family;
+        let vteps = maps.vteps.entries().filter(|entry| entry.as_ref().map_or(true, |(vtep, _)| of_family(*vtep)));
+        self.vteps.found(vteps.collect::<Result<_, _>>()?);
+        Ok(())
+    }
+
+    /// Writes the peers that are new or changed.
+    pub(super) fn upsert(&mut self, maps: &mut Maps, now: Instant) {
+        let Some(map) = peer_map(maps, self.family) else { return };
+        upsert(&mut self.peers, now, |index, value| map.write(*index, value.entry, value.flags));
+        upsert(&mut self.vteps, now, |vtep, value| maps.vteps.write(*vtep, *value));
+    }
+
+    /// Removes peers that are gone.
+    pub(super) fn sweep(&mut self, maps: &mut Maps, now: Instant) {
+        let Some(map) = peer_map(maps, self.family) else { return };
+        sweep(&mut self.peers, now, |index| map.remove(*index));
+        sweep(&mut self.vteps, now, |vtep| maps.vteps.remove(*vtep));
+    }
+
+    /// What the kernel refused.
+    pub(super) fn dirty(&self) -> impl Iterator<Item = Dirty> {
+        let family = self.family;
+        let peers = self.peers.failures();
+        let peers = peers.map(move |(index, failure)| Dirty::new(format!("{family} peer map entry {index}"), failure));
+        let vteps = self.vteps.failures();
+        peers.chain(vteps.map(|(vtep, failure)| Dirty::new(format!("VTEP map entry {vtep}"), failure)))
+    }
+
+    /// When the next refused entry is due.
+    pub(super) fn next_retry(&self) -> Option<Instant> {
+        self.peers.next_retry().into_iter().chain(self.vteps.next_retry()).min()
+    }
+}
+
+fn peer_map(maps: &mut Maps, family: Family) -> Option<&mut PeerMap> {
+    match family {
+        Family::V4 => Some(&mut maps.peers),
+        Family::V6 => None,
+    }
+}
+
+/// Writes what is pending. What a map refuses stays pending and holds up nothing else.
+fn upsert<K: Ord + Clone, V: PartialEq + Clone>(
+    tracker: &mut Tracker<K, V>,
+    now: Instant,
+    mut write: impl FnMut(&K, &V) -> Result<(), DatapathError>,
+) {
+    for (key, value) in tracker.pending(now, false).upserts {
+        match write(&key, &value) {
+            Ok(()) => tracker.made(&key, value),
+            Err(error) => drop(tracker.failed(&key, error.to_string(), now)),
+        }
+    }
+}
+
+/// Removes what is there and not wanted.
+fn sweep<K: Ord + Clone, V: PartialEq + Clone>(
+    tracker: &mut Tracker<K, V>,
+    now: Instant,
+    mut remove: impl FnMut(&K) -> Result<(), DatapathError>,
+) {
+    for (key, _) in tracker.pending(now, true).deletes {
+        match remove(&key) {
+            Ok(()) => tracker.removed(&key),
+            Err(error) => drop(tracker.failed(&key, error.to_string(), now)),
+        }
+    }
+}
+
+fn value_of(entry: PeerEntry) -> PeerValue {
+    PeerValue {
+        flags: entry.word.flags() & !Word::VALID,
+        entry: PeerEntry { word: Word::default(), ..entry.without_seen() },
+    }
+}

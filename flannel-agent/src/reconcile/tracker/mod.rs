@@ -1,0 +1,186 @@
+//! What should be and what is, for one kind of kernel object. Pure: it does no I/O and knows no kernel.
+//!
+//! Invariants: [`Tracker::pending`] is exactly the difference between the two sides; nothing is handed out for deletion
+//! before the store is in sync; an entry that failed stays pending, waits longer after each failure, and holds up no
+//! other.
+
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::RangeInclusive,
+    time::{Duration, Instant},
+};
+
+/// Wait after a first failure; doubled by each further one, up to [`LAST_WAIT`].
+const FIRST_WAIT: Duration = Duration::from_millis(500);
+/// The longest wait, the resync period.
+const LAST_WAIT: Duration = Duration::from_secs(30);
+
+/// Desired and actual state of one kind of object.
+///
+/// Where both agree, which is nearly everywhere, there is one copy; what is pending is found without looking at the rest.
+#[derive(Debug)]
+pub struct Tracker<K, V> {
+    desired: BTreeMap<K, V>,
+    /// What is there, for exactly the keys where that is not what is desired.
+    differing: BTreeMap<K, Option<V>>,
+    failures: BTreeMap<K, Failure>,
+}
+
+/// An entry the kernel refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// What the kernel said.
+    pub error: String,
+    /// How often in a row.
+    pub attempts: u32,
+    /// Not tried again before.
+    pub retry_at: Instant,
+}
+
+/// What is to be done now.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Pending<K, V> {
+    /// To be made or replaced.
+    pub upserts: Vec<(K, V)>,
+    /// To be removed, with what is there.
+    pub deletes: Vec<(K, V)>,
+}
+
+impl<K, V> Default for Tracker<K, V> {
+    fn default() -> Self {
+        Self { desired: BTreeMap::new(), differing: BTreeMap::new(), failures: BTreeMap::new() }
+    }
+}
+
+impl<K: Ord + Clone, V: PartialEq + Clone> Tracker<K, V> {
+    /// Replaces what should be.
+    pub fn want(&mut self, desired: BTreeMap<K, V>) {
+        let former = std::mem::replace(&mut self.desired, desired);
+        let mut differing = std::mem::take(&mut self.differing);
+        // Nothing is known of a key that was neither wanted nor there, so it is not there.
+        let is_new = |key: &&K| !former.contains_key(*key) && !differing.contains_key(*key);
+        let new: Vec<K> = self.desired.keys().filter(is_new).cloned().collect();
+        for (key, value) in former {
+            let actual = differing.remove(&key).unwrap_or(Some(value));
+            self.set_actual(key, actual);
+        }
+        let unwanted_and_new = differing.into_iter().chain(new.into_iter().map(|key| (key, None)));
+        unwanted_and_new.for_each(|(key, actual)| self.set_actual(key, actual));
+        self.failures.retain(|key, _| self.differing.contains_key(key));
+    }
+
+    /// Replaces what should be of one object.
+    pub fn want_one(&mut self, key: &K, value: Option<V>) {
+        let former = match value {
+            Some(value) => self.desired.insert(key.clone(), value),
+            None => self.desired.remove(key),
+        };
+        let actual = self.differing.remove(key).unwrap_or(former);
+        self.set_actual(key.clone(), actual);
+        if !self.differing.contains_key(key) {
+            self.failures.remove(key);
+        }
+    }
+
+    /// Replaces what is, after reading everything back.
+    pub fn found(&mut self, mut actual: BTreeMap<K, V>) {
+        self.differing.clear();
+        for (key, value) in &self.desired {
+            let found = actual.remove(key);
+            if found.as_ref() != Some(value) {
+                self.differing.insert(key.clone(), found);
+            }
+        }
+        self.differing.extend(actual.into_iter().map(|(key, value)| (key, Some(value))));
+    }
+
+    /// One object was seen to be this way, or gone. Whether that is not as it should be.
+    pub fn observe(&mut self, key: K, value: Option<V>) -> bool {
+        let differs = self.desired.get(&key) != value.as_ref();
+        self.set_actual(key, value);
+        differs
+    }
+
+    /// What is to be done at `now`; deletions only with `sweep`.
+    pub fn pending(&self, now: Instant, sweep: bool) -> Pending<K, V> {
+        let mut pending = Pending { upserts: Vec::new(), deletes: Vec::new() };
+        for (key, actual) in &self.differing {
+            if self.failures.get(key).is_some_and(|failure| failure.retry_at > now) {
+                continue;
+            }
+            match (self.desired.get(key), actual) {
+                (Some(value), _) => pending.upserts.push((key.clone(), value.clone())),
+                (None, Some(stale)) if sweep => pending.deletes.push((key.clone(), stale.clone())),
+                (None, _) => {}
+            }
+        }
+        pending
+    }
+
+    /// What is there, as far as is known.
+    pub fn actual(&self, key: &K) -> Option<&V> {
+        self.differing.get(key).map_or_else(|| self.desired.get(key), Option::as_ref)
+    }
+
+    /// The keys in a range that are wanted or there.
+    pub fn keys_in(&self, range: RangeInclusive<K>) -> Vec<K> {
+        let keys: BTreeSet<&K> = self
+            .desired
+            .range(range.clone())
+            .map(|(key, _)| key)
+            .chain(self.differing.range(range).map(|(key, _)| key))
+            .collect();
+        keys.into_iter().cloned().collect()
+    }
+
+    /// Whether the kernel refused it, last time.
+    pub fn is_refused(&self, key: &K) -> bool {
+        self.failures.contains_key(key)
+    }
+
+    fn set_actual(&mut self, key: K, actual: Option<V>) {
+        if self.desired.get(&key) == actual.as_ref() {
+            self.differing.remove(&key);
+        } else {
+            self.differing.insert(key, actual);
+        }
+    }
+
+    /// An upsert succeeded.
+    pub fn made(&mut self, key: &K, value: V) {
+        self.failures.remove(key);
+        self.set_actual(key.clone(), Some(value));
+    }
+
+    /// A deletion succeeded, or there was nothing to delete.
+    pub fn removed(&mut self, key: &K) {
+        self.failures.remove(key);
+        self.set_actual(key.clone(), None);
+    }
+
+    /// An upsert or deletion failed at `now`. Whether it is the first time: only that is worth a log line.
+    pub fn failed(&mut self, key: &K, error: String, now: Instant) -> bool {
+        let attempts = self.failures.get(key).map_or(1, |failure| failure.attempts.saturating_add(1));
+        let wait = FIRST_WAIT.saturating_mul(1 << (attempts - 1).min(10)).min(LAST_WAIT);
+        self.failures.insert(key.clone(), Failure { error, attempts, retry_at: now + wait });
+        attempts == 1
+    }
+
+    /// The entries the kernel refused.
+    pub fn failures(&self) -> impl Iterator<Item = (&K, &Failure)> {
+        self.failures.iter()
+    }
+
+    /// When the next refused entry is due.
+    pub fn next_retry(&self) -> Option<Instant> {
+        self.failures.values().map(|failure| failure.retry_at).min()
+    }
+
+    /// What should be.
+    pub const fn wanted(&self) -> &BTreeMap<K, V> {
+        &self.desired
+    }
+}

@@ -1,0 +1,207 @@
+//! A container runtime, as far as CNI goes: it calls the plugins of a list in order, as the specification has it.
+//!
+//! The node has its own `/var/lib` besides its own `/run`, so that nothing a plugin keeps there outlives the lab.
+
+mod recorder;
+
+use std::{env, fs, path::PathBuf, time::Duration};
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::{Value, json};
+
+pub use self::recorder::{Call, Recorder};
+use crate::{ChildGuard, Lab, Node, Output, host::HostCommand};
+
+/// Where the distribution's plugins are.
+pub const PLUGINS: &str = "/usr/lib/cni";
+/// Where the plugin keeps its state.
+pub const STATE: &str = "/var/lib/cni/flannel";
+/// What the agent of a node with both families writes.
+pub const DUAL: &str = "FLANNEL_NETWORK=10.244.0.0/16\nFLANNEL_SUBNET=10.244.7.1/24\nFLANNEL_IPV6_NETWORK=fd00:10:244::/56\n\
+                        FLANNEL_IPV6_SUBNET=fd00:10:244:7::1/64\nFLANNEL_MTU=1400\nFLANNEL_IPMASQ=true\n";
+/// What the agent of a node with IPv4 writes.
+pub const V4: &str =
+    "FLANNEL_NETWORK=10.244.0.0/16\nFLANNEL_SUBNET=10.244.7.1/24\nFLANNEL_MTU=1400\nFLANNEL_IPMASQ=true\n";
+
+/// For one call among a hundred on a busy machine.
+const LIMIT: Duration = Duration::from_mins(2);
+
+/// A node with a runtime.
+#[derive(Clone, Debug)]
+pub struct Runtime {
+    node: Node,
+    plugin: PathBuf,
+}
+
+/// What a plugin is called for: a network namespace with a name, and the interface in it.
+#[derive(Clone, Debug)]
+pub struct Sandbox {
+    /// CNI_CONTAINERID, and the name of the network namespace.
+    pub id: String,
+    /// CNI_IFNAME.
+    pub ifname: String,
+}
+
+impl Runtime {
+    /// A new node, with the given subnet.env if there is one. The plugin is `FLANNEL_CNI`.
+    pub fn new(lab: &Lab, name: &str, subnet_env: Option<&str>) -> Result<Self> {
+        let plugin = env::var_os("FLANNEL_CNI").context("FLANNEL_CNI must be the path of the CNI plugin")?;
+        let plugin = PathBuf::from(plugin).canonicalize().context("FLANNEL_CNI")?;
+        let node = lab.node(name)?;
+        node.sh("mount -t tmpfs -o mode=0755 tmpfs /var/lib")?;
+        let runtime = Self { node, plugin };
+        subnet_env.map_or(Ok(()), |text| runtime.write("/run/flannel/subnet.env", text))?;
+        Ok(runtime)
+    }
+
+    /// The node.
+    pub fn node(&self) -> &Node {
+        &self.node
+    }
+
+    /// A sandbox with a new network namespace and an interface `eth0` to be.
+    pub fn sandbox(&self, id: &str) -> Result<Sandbox> {
+        self.node.sh(&format!("ip netns add {id}"))?;
+        Ok(Sandbox { id: id.to_owned(), ifname: "eth0".to_owned() })
+    }
+
+    /// Runs a command, without blanks in its arguments, in a sandbox.
+    pub fn inside(&self, sandbox: &Sandbox, line: &str) -> Result<Output> {
+        self.node.sh(&format!("ip netns exec {} {line}", sandbox.id))
+    }
+
+    /// Writes a file of the node, with the directories to it.
+    pub fn write(&self, path: &str, text: &str) -> Result<()> {
+        let outside = self.node.outside_path(path);
+        fs::create_dir_all(outside.parent().context("a file's directory")?)?;
+        fs::write(outside, text).with_context(|| path.to_owned())
+    }
+
+    /// Reads a file of the node.
+    pub fn read(&self, path: &str) -> Result<String> {
+        fs::read_to_string(self.node.outside_path(path)).with_context(|| path.to_owned())
+    }
+
+    /// The names of the files in a directory of the node, sorted; of one that is not there, none.
+    pub fn files(&self, dir: &str) -> Vec<String> {
+        let entries = fs::read_dir(self.node.outside_path(dir)).into_iter().flatten().filter_map(Result::ok);
+        let mut names: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+        names.sort();
+        names
+    }
+
+    /// The plugin's state files, without its lock.
+    pub fn state(&self) -> Vec<String> {
+        self.files(STATE).into_iter().filter(|name| name != ".lock").collect()
+    }
+
+    /// One call of the plugin, however it ends.
+    pub fn call(&self, verb: &str, sandbox: Option<&Sandbox>, conf: &Value) -> Result<Output> {
+        self.command("flannel", verb, sandbox, conf).run()
+    }
+
+    /// One call that must fail: its error object.
+    pub fn error(&self, verb: &str, sandbox: Option<&Sandbox>, conf: &Value) -> Result<Value> {
+        let output = self.call(verb, sandbox, conf)?;
+        ensure!(output.code == 1, "exit status {} of {verb}: {output:?}", output.code);
+        serde_json::from_str(&output.stdout).with_context(|| format!("{output:?}"))
+    }
+
+    /// One call of a plugin, not yet started. Every exit status is right.
+    pub fn command(&self, plugin: &str, verb: &str, sandbox: Option<&Sandbox>, conf: &Value) -> HostCommand {
+        let program =
+            if plugin == "flannel" { self.plugin.display().to_string() } else { format!("{PLUGINS}/{plugin}") };
+        let mut command = self.node.command([program]).any_code().input(&conf.to_string());
+        for (name, value) in self.variables(verb, sandbox) {
+            command = command.env(name, &value);
+        }
+        command
+    }
+
+    /// Starts a call of the plugin and leaves it running.
+    pub fn start(&self, what: &str, verb: &str, sandbox: &Sandbox, conf: &Value) -> Result<ChildGuard> {
+        let file = format!("/run/{what}.json");
+        self.write(&file, &conf.to_string())?;
+        let mut argv = vec!["env".to_owned()];
+        argv.extend(self.variables(verb, Some(sandbox)).map(|(name, value)| format!("{name}={value}")));
+        argv.extend(["sh", "-c", "exec \"$0\" <\"$1\""].map(str::to_owned));
+        argv.extend([self.plugin.display().to_string(), file]);
+        self.node.spawn(what, argv)
+    }
+
+    fn variables(&self, verb: &str, sandbox: Option<&Sandbox>) -> impl Iterator<Item = (&'static str, String)> + use<> {
+        let dir = self.plugin.parent().map(|dir| dir.display().to_string()).unwrap_or_default();
+        let mut variables = vec![
+            ("CNI_COMMAND", verb.to_owned()),
+            ("CNI_PATH", format!("{}:{dir}:{PLUGINS}", recorder::DIR)),
+            ("CNI_ARGS", "IgnoreUnknown=1;K8S_POD_NAME=p".to_owned()),
+        ];
+        if let Some(Sandbox { id, ifname }) = sandbox {
+            variables.push(("CNI_CONTAINERID", id.clone()));
+            variables.push(("CNI_IFNAME", ifname.clone()));
+            variables.push(("CNI_NETNS", format!("/run/netns/{id}")));
+        }
+        variables.into_iter()
+    }
+}
+
+/// A configuration list and what a runtime does with it.
+#[derive(Clone, Debug)]
+pub struct List {
+    runtime: Runtime,
+    name: String,
+    version: String,
+    plugins: Vec<Value>,
+}
+
+impl List {
+    /// A list on one node. `plugins` need neither `name` nor `cniVersion`.
+    pub fn new(runtime: &Runtime, version: &str, plugins: Value) -> Result<Self> {
+        let Value::Array(plugins) = plugins else { anyhow::bail!("a list of plugins: {plugins}") };
+        Ok(Self { runtime: runtime.clone(), name: "cbr0".to_owned(), version: version.to_owned(), plugins })
+    }
+
+    /// ADD of all plugins: the last one's result. `port_mappings` goes to those that have the capability.
+    pub fn add(&self, sandbox: &Sandbox, port_mappings: &Value) -> Result<Value> {
+        let mut result = Value::Null;
+        for plugin in &self.plugins {
+            let output = self.call("ADD", plugin, sandbox, port_mappings, &result)?;
+            result = serde_json::from_str(&output).with_context(|| format!("{plugin}: {output}"))?;
+        }
+        Ok(result)
+    }
+
+    /// CHECK of all plugins.
+    pub fn check(&self, sandbox: &Sandbox, port_mappings: &Value, result: &Value) -> Result<()> {
+        let mut plugins = self.plugins.iter();
+        plugins.try_for_each(|plugin| self.call("CHECK", plugin, sandbox, port_mappings, result).map(drop))
+    }
+
+    /// DEL of all plugins, from the last to the first.
+    pub fn del(&self, sandbox: &Sandbox, port_mappings: &Value, result: &Value) -> Result<()> {
+        let mut plugins = self.plugins.iter().rev();
+        plugins.try_for_each(|plugin| self.call("DEL", plugin, sandbox, port_mappings, result).map(drop))
+    }
+
+    /// What a plugin of the list gets.
+    pub fn conf(&self, plugin: &Value, port_mappings: &Value, result: &Value) -> Value {
+        let mut conf = plugin.clone();
+        conf["name"] = json!(self.name);
+        conf["cniVersion"] = json!(self.version);
+        if plugin["capabilities"]["portMappings"] == true && !port_mappings.is_null() {
+            conf["runtimeConfig"] = json!({ "portMappings": port_mappings });
+        }
+        if !result.is_null() {
+            conf["prevResult"] = result.clone();
+        }
+        conf
+    }
+
+    fn call(&self, verb: &str, plugin: &Value, sandbox: &Sandbox, mappings: &Value, result: &Value) -> Result<String> {
+        let name = plugin["type"].as_str().context("a plugin's type")?;
+        let conf = self.conf(plugin, mappings, result);
+        let output = self.runtime.command(name, verb, Some(sandbox), &conf).limit(LIMIT).run()?;
+        ensure!(output.code == 0, "{verb} of {name} for {}: {output:?}", sandbox.id);
+        Ok(output.stdout)
+    }
+}
