@@ -5,7 +5,7 @@
 use std::{
     env,
     ffi::OsString,
-    io::{self, Write as _},
+    io::Write as _,
     os::unix::process::ExitStatusExt as _,
     path::PathBuf,
     process::{Command, ExitStatus, Stdio},
@@ -69,7 +69,7 @@ impl Delegate {
 
     /// Calls it; what it printed.
     pub(crate) fn call(&self, verb: Verb) -> Result<Vec<u8>, Error> {
-        let (status, output) = self.run(verb).map_err(Error::io("run", &self.program))?;
+        let (status, output) = self.run(verb)?;
         if status.success() {
             return Ok(output);
         }
@@ -86,17 +86,19 @@ impl Delegate {
         })
     }
 
-    fn run(&self, verb: Verb) -> io::Result<(ExitStatus, Vec<u8>)> {
-        let netconf = serde_json::to_vec(&self.netconf)?;
+    fn run(&self, verb: Verb) -> Result<(ExitStatus, Vec<u8>), Error> {
+        let netconf = Value::from(self.netconf.clone()).to_string();
         let mut command = Command::new(&self.program);
         command.env(environment::COMMAND, verb.name()).envs(self.variables.iter().map(|(name, value)| (name, value)));
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let mut child = child.map_err(|source| Error::NotStarted { program: self.program.clone(), source })?;
         let stdin = child.stdin.take();
         let output = thread::scope(|scope| {
             // A plugin that ends without reading all of it is judged by how it ended.
-            scope.spawn(move || stdin.map(|mut stdin| stdin.write_all(&netconf)));
+            scope.spawn(move || stdin.map(|mut stdin| stdin.write_all(netconf.as_bytes())));
             child.wait_with_output()
-        })?;
+        });
+        let output = output.map_err(Error::io("follow", &self.program))?;
         Ok((output.status, output.stdout))
     }
 }

@@ -101,6 +101,14 @@ pub(crate) enum Error {
         /// Where it was looked for.
         path: String,
     },
+    /// The delegate is there and cannot be started: nothing has happened.
+    #[error("cannot start the delegate plugin {}: {source}", program.display())]
+    NotStarted {
+        /// The file.
+        program: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
     /// The delegate failed in another way than the specification has it.
     #[error("the delegate plugin {plugin:?} failed on {verb}: {how}")]
     Delegate {
@@ -148,7 +156,7 @@ impl Error {
             Self::Unsupported { .. } => 2,
             Self::UnknownContainer { .. } => 3,
             Self::Environment(_) => 4,
-            Self::Io { .. } => 5,
+            Self::Io { .. } | Self::NotStarted { .. } => 5,
             Self::Decode(_) | Self::SubnetFile { .. } => 6,
             Self::Config(_) => 7,
             Self::NoSubnetFile { .. } | Self::Busy { .. } => 11,

@@ -104,6 +104,11 @@ impl StateDir {
         sync_dir(&self.path)
     }
 
+    /// Whether there is a file, finished or not.
+    pub(crate) fn has(&self, key: &Key) -> bool {
+        self.file(key).exists() || self.partial(key).exists()
+    }
+
     /// The delegate's configuration that was written under `key`, if any. [`Error::State`] if it is none.
     pub(crate) fn read(&self, key: &Key) -> Result<Option<Object>, Error> {
         let path = self.file(key);
@@ -187,7 +192,7 @@ mod tests {
         assert!(StateDir::find(&path).is_none());
         let state = StateDir::create(&path).expect("created");
         let key = key("a.b-c_d", Some("eth0.1"));
-        assert_eq!(state.read(&key).expect("nothing"), None);
+        assert_eq!((state.has(&key), state.read(&key).expect("nothing")), (false, None));
         for mtu in [1400, 1450] {
             let delegate = object(&json!({ "type": "bridge", "mtu": mtu }).to_string());
             state.write(&key, &delegate).expect("written");
@@ -196,6 +201,9 @@ mod tests {
         let mode = |path: &Path| fs::metadata(path).expect("metadata").permissions().mode() & 0o7777;
         assert_eq!((mode(&path), mode(&path.join("a.b-c_d:eth0.1"))), (0o700, 0o600));
         assert_eq!(state.keys().expect("keys"), std::slice::from_ref(&key));
+        // A write that was cut short is found and goes, too.
+        fs::rename(path.join("a.b-c_d:eth0.1"), path.join(".a.b-c_d:eth0.1")).expect("renamed");
+        assert_eq!((state.has(&key), state.read(&key).expect("nothing whole")), (true, None));
         state.remove(&key).expect("removed");
         state.remove(&key).expect("removed again");
         assert_eq!(fs::read_dir(&path).expect("listed").count(), 0);
@@ -223,5 +231,6 @@ mod tests {
         let mut keys: Vec<String> = state.keys().expect("keys").iter().map(ToString::to_string).collect();
         keys.sort();
         assert_eq!(keys, ["a:eth0", "b", "c:net1"]);
+        assert!(state.has(&key("c", Some("net1"))) && !state.has(&key("c", None)));
     }
 }

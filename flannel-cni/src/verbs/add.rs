@@ -20,12 +20,16 @@ pub(super) fn add(environment: &Environment, conf: NetConf) -> Result<Vec<u8>, E
     let key = Key::new(environment);
     let _lock = Lock::acquire(&state, &key, lock::PATIENCE)?;
     state.write(&key, &netconf)?;
-    delegate.call(Verb::Add).inspect_err(|_| undo(&delegate, &state, &key))
+    delegate.call(Verb::Add).inspect_err(|error| undo(error, &delegate, &state, &key))
 }
 
 /// Where this fails the state stays, for the runtime's DEL or a later GC.
-fn undo(delegate: &Delegate, state: &StateDir, key: &Key) {
-    if let Err(error) = delegate.call(Verb::Del).and_then(|_| state.remove(key)) {
+fn undo(failure: &Error, delegate: &Delegate, state: &StateDir, key: &Key) {
+    let deleted = match failure {
+        Error::NotStarted { .. } => Ok(()),
+        _ => delegate.call(Verb::Del).map(drop),
+    };
+    if let Err(error) = deleted.and_then(|()| state.remove(key)) {
         note(&format!("after a failed ADD of {key}: {error}"));
     }
 }

@@ -31,7 +31,7 @@ pub(super) fn check(environment: &Environment, conf: NetConf) -> Result<Vec<u8>,
 
 fn saved(environment: &Environment, conf: &NetConf) -> Result<Option<Object>, Error> {
     let Some(state) = StateDir::find(&conf.data_dir) else { return Ok(None) };
-    present(&state, environment)?.map_or(Ok(None), |key| state.read(&key))
+    present(&state, environment).map_or(Ok(None), |key| state.read(&key))
 }
 
 /// A pod outside this node's subnets is out of reach of other nodes. Without a good subnet.env nobody knows; that is

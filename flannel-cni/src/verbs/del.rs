@@ -22,7 +22,7 @@ pub(super) fn del(environment: &Environment, conf: NetConf) -> Result<Vec<u8>, E
         }
         Err(error) => return Err(error),
     };
-    let Some(key) = present(&state, environment)? else { return Ok(Vec::new()) };
+    let Some(key) = present(&state, environment) else { return Ok(Vec::new()) };
     let output = match state.read(&key) {
         Ok(Some(saved)) => call(environment, conf, saved)?,
         Ok(None) => Vec::new(),

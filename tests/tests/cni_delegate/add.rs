@@ -110,7 +110,13 @@ fn a_delegate_that_is_absent_or_fails_without_an_object_is_told() -> Result<()> 
         (&json!(100), &json!("cannot find the delegate plugin \"nosuch\" in CNI_PATH"))
     );
     assert!(error["details"].as_str().context("details")?.contains("/usr/lib/cni"), "{error}");
-    assert_eq!(world.runtime.state(), [""; 0]);
+
+    world.recorder.forget()?;
+    world.runtime.node().sh("chmod 0644 /run/cni-recorder/record")?;
+    let error = world.runtime.error("ADD", Some(&world.sandbox), &conf("1.0.0"))?;
+    let msg = "cannot start the delegate plugin /run/cni-recorder/record: Permission denied (os error 13)";
+    assert_eq!(error, json!({ "cniVersion": "1.0.0", "code": 5, "msg": msg }));
+    assert_eq!((world.recorder.verbs()?.len(), world.runtime.state().len()), (0, 0));
     Ok(())
 }
 

@@ -1,5 +1,7 @@
 //! Each backend with each choice of families.
 
+use proptest::prelude::*;
+
 use super::*;
 use crate::{family::Family, subnet::BadAttrs};
 
@@ -179,4 +181,38 @@ fn alloc_believes_nobody_and_blames_nobody() {
     ];
     let set = set(&format!("{V4},{V6}"), "alloc", &without_tunnel("", 1), OWN, entries);
     assert_eq!(set.resolve(), Resolved::default());
+}
+
+/// Few subnets, addresses and MACs, so that they collide, in one family or both.
+fn any_entry() -> impl Strategy<Value = Entry> {
+    let v4 = prop_oneof![Just("0.0.0.0-0".to_owned()), (0..4_u8).prop_map(|n| format!("10.5.{n}.0-24"))];
+    let v6 = prop::option::of((0..4_u8, 62..66_u8).prop_map(|(n, length)| format!("&fd00:5:0:{}::-{length}", n * 4)));
+    let value = prop_oneof![(1..5_u8).prop_map(dual), (1..5_u8).prop_map(v4_only), (1..5_u8).prop_map(v6_only)];
+    (v4, v6, value, 0..9_i64).prop_map(|(v4, v6, value, age)| {
+        Entry::parse(&format!("{v4}{}", v6.unwrap_or_default()), value.as_bytes(), age, age)
+    })
+}
+
+proptest! {
+    #[test]
+    fn each_family_of_each_lease_is_believed_or_refused(entries in prop::collection::vec(any_entry(), 0..12)) {
+        let set = set(&format!("{V4},{V6}"), "vxlan", &dual(1), OWN, entries);
+        let Resolved { peers, rejected } = set.resolve();
+        for (at, peer) in peers.iter().enumerate() {
+            prop_assert_eq!(Family::of(peer.subnet.addr()), Family::of(peer.public_ip));
+            for other in &peers[at + 1..] {
+                prop_assert!(!peer.subnet.contains(&other.subnet) && !other.subnet.contains(&peer.subnet));
+            }
+        }
+        for entry in set.entries.values() {
+            let Ok(lease) = &entry.lease else { continue };
+            let has = [lease.key.v4.map(|_| Family::V4), lease.key.v6.map(|_| Family::V6)];
+            for family in has.into_iter().flatten() {
+                let believed = peers.iter().filter(|peer| peer.key == entry.name && Family::of(peer.public_ip) == family);
+                let refused = rejected.iter().filter(|one| one.key == entry.name && one.family == Some(family));
+                let told = believed.count() + refused.count();
+                prop_assert_eq!(told, usize::from(!set.is_own(lease)), "{} {}", entry.name, family);
+            }
+        }
+    }
 }
