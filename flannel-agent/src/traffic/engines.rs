@@ -18,9 +18,6 @@ const NO_RULES: &str = "set EnableNFTables in the network configuration to use n
 /// What to do without nft.
 const NO_NFTABLES: &str = "leave EnableNFTables out of the network configuration to use iptables";
 
-/// Both families.
-pub(super) const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
-
 /// What was found on this host.
 #[derive(Debug)]
 pub(super) struct Engines {
@@ -95,7 +92,7 @@ impl Engines {
     /// Removes what an earlier life left in the engines that are not used. That one of them does not work is no trouble.
     pub(super) async fn leave_others(&self, networks: &[IpNet]) {
         let nothing = rule::nothing();
-        for family in FAMILIES {
+        for family in Family::BOTH {
             let tools = self.tools(family);
             let chosen = tools.chosen.iter().filter(|_| self.engine != Engine::Iptables);
             for tool in tools.others.iter().chain(chosen) {

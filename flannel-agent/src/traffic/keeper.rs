@@ -10,7 +10,7 @@ use tokio::{sync::watch, time::sleep_until};
 
 use super::{
     TrafficError, blackhole,
-    engines::{Engines, FAMILIES},
+    engines::Engines,
     nftables,
     rule::{self, Chains, Purpose},
     status::TrafficStatus,
@@ -28,7 +28,7 @@ const ANNOUNCED_RESYNC: Duration = Duration::from_secs(30);
 const AGAIN: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(30), 10).expect("a valid backoff");
 
 /// What the task reports after each look.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Report {
     /// What was wanted then; `None` before the first look.
     pub(super) of: Option<Wanted>,
@@ -103,7 +103,8 @@ impl Keeper {
             doubts.borrow_and_update();
             let outcome = self.look(&wanted).await;
             self.tell(&wanted, &outcome);
-            publish.send_replace(Report { of: Some(wanted), status: self.status.clone() });
+            let report = Report { of: Some(wanted), status: self.status.clone() };
+            publish.send_if_modified(|last| std::mem::replace(last, report) != *last);
             tokio::select! {
                 wish = wishes.changed() => if wish.is_err() { return },
                 () = self.rest(&outcome, &mut doubts) => {}
@@ -145,7 +146,7 @@ impl Keeper {
     async fn look(&mut self, wanted: &Wanted) -> Outcome {
         let mut outcome = Outcome::default();
         let settled = self.kept.as_ref() == Some(wanted);
-        for family in FAMILIES {
+        for family in Family::BOTH {
             outcome.take(self.keep_rules(family, wanted, settled).await);
             if !settled || self.options.blackhole {
                 outcome.take(blackhole::keep(&self.netlink, family, wanted, self.options.blackhole).await);
@@ -212,7 +213,7 @@ impl Keeper {
 }
 
 fn listen() -> Option<NftablesChanges> {
-    match NftablesChanges::subscribe(&FAMILIES.map(nftables::table)) {
+    match NftablesChanges::subscribe(&Family::BOTH.map(nftables::table)) {
         Ok(changes) => Some(changes),
         Err(error) => {
             tracing::warn!(%error, "changes of nftables go unnoticed until the next look at everything");

@@ -4,7 +4,6 @@ use std::fmt;
 
 use super::{
     TrafficError,
-    engines::FAMILIES,
     iptables::{self, Tool, Tools},
     nftables::{self, Nft},
     rule::nothing,
@@ -27,7 +26,7 @@ enum Holder {
 /// Looks for rules of ours. An engine that cannot be read has none that anybody could remove: that is said and passed over.
 pub async fn find() -> Vec<Leftover> {
     let mut found = Vec::new();
-    for family in FAMILIES {
+    for family in Family::BOTH {
         let Tools { chosen, others } = Tools::find(family).await;
         let tools = chosen.into_iter().chain(others).map(Holder::Iptables);
         for engine in tools.chain(Nft::find().map(Holder::Nftables)) {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
-use crate::family::Family;
+use crate::{config::NetworkConfig, family::Family, subnet::LeaseKey};
 
 /// Who filters and translates packets on this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,6 +75,16 @@ pub struct Wanted {
 }
 
 impl Wanted {
+    /// What a configuration and our lease under it ask for.
+    pub fn of(config: &NetworkConfig, own: LeaseKey, former: &[IpNet]) -> Self {
+        let networks = [config.ipv4.map(|v4| v4.network.into()), config.ipv6.map(|v6| v6.network.into())];
+        let scope = |network: IpNet| {
+            let subnet = own.subnet(Family::of(network.addr()))?;
+            Some(Scope { network, subnet })
+        };
+        Self { scopes: networks.into_iter().flatten().filter_map(scope).collect(), former: former.to_vec() }
+    }
+
     /// The scope of a family, when it is enabled.
     pub(super) fn scope(&self, family: Family) -> Option<&Scope> {
         self.scopes.iter().find(|scope| scope.family() == family)
