@@ -7,7 +7,7 @@ use ipnet::IpNet;
 use super::{
     TrafficError,
     iptables::{self, Tool, Tools},
-    nftables::Nft,
+    nftables::{self, Nft},
     rule::{self, Chains},
     wanted::Engine,
 };
@@ -101,6 +101,15 @@ impl Engines {
             if let Some(nft) = self.nft.iter().find(|_| self.engine != Engine::Nftables) {
                 told("nftables", nft.keep(family, &nothing, Some(networks)).await);
             }
+        }
+    }
+
+    /// The tables whose changes the kernel announces: ours, or those of iptables where both families use the `nf_tables` variant.
+    pub(super) fn announced(&self) -> Option<[&'static str; 2]> {
+        let in_nftables = |tools: &Tools| tools.chosen.as_ref().is_none_or(Tool::is_in_nftables);
+        match self.engine {
+            Engine::Nftables => Some(Family::BOTH.map(nftables::table)),
+            Engine::Iptables => (in_nftables(&self.v4) && in_nftables(&self.v6)).then(iptables::tables),
         }
     }
 

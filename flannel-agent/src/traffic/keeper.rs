@@ -1,17 +1,20 @@
 //! The task that keeps the rules: when to look, what to look at, how it went.
 //!
-//! It looks when something else is wanted, when nftables announces a change of our tables, every resync period where
-//! iptables or the blackhole route is used, and every half minute anyway. What is not wanted is removed once, and then
-//! left alone.
+//! It looks when something else is wanted, when the kernel announces a change of a table with rules of ours or of the blackhole
+//! route, and every half minute anyway. Tables of iptables are looked at once in a resync period at most, as they may be
+//! large and change often; where nobody announces their changes (the legacy variant), in every period. What is not wanted
+//! is removed once, and then left alone.
 
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
-use tokio::{sync::watch, time::sleep_until};
+use tokio::{
+    sync::watch,
+    time::{sleep, timeout},
+};
 
 use super::{
     TrafficError, blackhole,
     engines::Engines,
-    nftables,
     rule::{self, Chains, Purpose},
     status::TrafficStatus,
     wanted::{Engine, TrafficOptions, Wanted},
@@ -72,7 +75,6 @@ pub(super) struct Keeper {
 
 impl Keeper {
     pub(super) async fn new(netlink: Netlink, engine: Engine, options: TrafficOptions) -> Self {
-        let changes = (engine == Engine::Nftables && options.any_rule()).then(listen).flatten();
         let status = TrafficStatus {
             masquerade: options.masquerade,
             forward: options.forward,
@@ -80,6 +82,7 @@ impl Keeper {
             ..TrafficStatus::default()
         };
         let engines = Engines::find(engine).await;
+        let changes = engines.announced().filter(|_| options.any_rule()).and_then(listen);
         Self { netlink, engine, options, engines, changes, status, kept: None, delays: AGAIN.delays() }
     }
 
@@ -114,32 +117,31 @@ impl Keeper {
 
     /// Waits until it is time to look again.
     async fn rest(&mut self, outcome: &Outcome, doubts: &mut watch::Receiver<()>) {
-        let now = Instant::now();
-        let mut due = now + self.resync();
         if outcome.mended || !outcome.errors.is_empty() {
-            let soon = now + self.delays.next_delay();
-            sleep_until(soon.into()).await;
-            due = if outcome.errors.is_empty() { due } else { soon };
+            sleep(self.delays.next_delay()).await;
+            if !outcome.errors.is_empty() {
+                return;
+            }
         } else {
             self.delays.reset();
         }
-        let announced = async {
-            match &mut self.changes {
-                Some(changes) => changes.next().await,
-                None => std::future::pending().await,
-            }
-        };
         tokio::select! {
-            () = announced => {}
+            () = self.due() => {}
             _ = doubts.changed() => {}
-            () = sleep_until(due.into()) => {}
         }
     }
 
-    /// Between two looks that nothing asks for.
-    fn resync(&self) -> Duration {
+    /// Waits until the engine's tables are to be looked at.
+    async fn due(&mut self) {
         let by_iptables = self.engine == Engine::Iptables && self.options.any_rule();
-        if by_iptables || self.options.blackhole { self.options.resync } else { ANNOUNCED_RESYNC }
+        if by_iptables {
+            sleep(self.options.resync).await;
+        }
+        match &mut self.changes {
+            Some(changes) => drop(timeout(ANNOUNCED_RESYNC, changes.next()).await),
+            None if by_iptables => {}
+            None => sleep(ANNOUNCED_RESYNC).await,
+        }
     }
 
     /// Reads what there is and mends what differs. What is not wanted is looked for until it was seen to be gone.
@@ -212,11 +214,11 @@ impl Keeper {
     }
 }
 
-fn listen() -> Option<NftablesChanges> {
-    match NftablesChanges::subscribe(&Family::BOTH.map(nftables::table)) {
+fn listen(tables: [&'static str; 2]) -> Option<NftablesChanges> {
+    match NftablesChanges::subscribe(&tables) {
         Ok(changes) => Some(changes),
         Err(error) => {
-            tracing::warn!(%error, "changes of nftables go unnoticed until the next look at everything");
+            tracing::warn!(%error, "changes of traffic rules go unnoticed until the next look at everything");
             None
         }
     }

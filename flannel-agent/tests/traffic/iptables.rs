@@ -1,5 +1,10 @@
 //! By iptables, of both variants and both families.
 
+use std::{
+    fs::{self, Permissions},
+    os::unix::fs::PermissionsExt as _,
+};
+
 use flannel_agent::traffic::{Engine, TrafficOptions, Wanted};
 
 use crate::support::{Namespace, all, choose, fed, in_namespace, run, scope, until, v4, v6, variant, wanted};
@@ -127,6 +132,44 @@ fn what_somebody_flushed_comes_back() {
             assert_eq!(forward(), FORWARD_V4, "{line}");
         }
     });
+}
+
+/// On a large node such a read is tens of thousands of lines.
+#[test]
+fn tables_that_nobody_changes_are_not_read() {
+    if variant("nft").is_none() {
+        return;
+    }
+    in_namespace(async |ns| {
+        choose("nft");
+        let reads = count_reads();
+        let mut traffic = ns.traffic(Engine::Iptables, all(), wanted(&[v4()])).await;
+        // It reads once more when its own changes are announced.
+        let quiet = async || {
+            for _ in 0..10 {
+                let before = reads();
+                tokio::time::sleep(8 * all().resync).await;
+                if reads() == before {
+                    return true;
+                }
+            }
+            false
+        };
+        assert!(quiet().await, "{} reads", reads());
+        run("iptables -F FLANNEL-FWD");
+        until(&mut traffic, |status| status.repairs == 1).await;
+        assert!(quiet().await, "{} reads", reads());
+    });
+}
+
+/// Puts a script that counts in the place of `iptables-save`; how often it ran.
+fn count_reads() -> impl Fn() -> usize {
+    let (script, count) = ("/etc/alternatives/iptables-save", "/etc/alternatives/count");
+    fs::remove_file(script).expect("a link");
+    fs::write(script, format!("#!/bin/sh\necho >> {count}\nexec /usr/sbin/iptables-nft-save \"$@\"\n"))
+        .expect("written");
+    fs::set_permissions(script, Permissions::from_mode(0o755)).expect("executable");
+    move || fs::read_to_string(count).map_or(0, |text| text.lines().count())
 }
 
 #[test]

@@ -36,9 +36,9 @@ fn under_load(name: &str, config: &str) -> Result<()> {
     let old_flow = thread::spawn(move || rr(&pod, &outside, OUTSIDE.into(), Protocol::Tcp, Duration::from_secs(10)));
     for round in 0..3 {
         if round == 1 {
-            cluster.a.kill9()?
+            cluster.a.kill9()?;
         } else {
-            cluster.a.sigterm_and_wait()?
+            cluster.a.sigterm_and_wait()?;
         }
         cluster.a.restart()?;
         cluster.a.wait_ready()?;

@@ -12,9 +12,19 @@ use std::fmt::Write as _;
 use ipnet::IpNet;
 
 pub(super) use self::tools::{Tool, Tools};
-use super::{TrafficError, chain::Ours, rule::Chains, tool};
+use super::{
+    TrafficError,
+    chain::Ours,
+    rule::{Chains, Purpose},
+    tool,
+};
 use save::Found;
 use transaction::Place;
+
+/// The tables with chains of ours.
+pub(super) fn tables() -> [&'static str; 2] {
+    Purpose::ALL.map(|purpose| Place::of(purpose).table)
+}
 
 /// Makes the chains as they are wanted. Whether they were not.
 ///

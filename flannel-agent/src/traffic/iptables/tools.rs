@@ -83,6 +83,11 @@ impl Tool {
         self.version >= RANDOM_FULLY
     }
 
+    /// Whether its tables are tables of nftables.
+    pub(in crate::traffic) fn is_in_nftables(&self) -> bool {
+        self.variant == Variant::NfTables
+    }
+
     pub(super) fn restore_args(&self) -> &'static [&'static str] {
         if self.version >= RANDOM_FULLY { &["--noflush", "-w", "5"] } else { &["--noflush"] }
     }
@@ -93,8 +98,7 @@ impl Tool {
             Family::V4 => "/proc/thread-self/net/ip_tables_names",
             Family::V6 => "/proc/thread-self/net/ip6_tables_names",
         };
-        self.variant == Variant::NfTables
-            || fs::read_to_string(list).is_ok_and(|names| names.lines().any(|name| name == table))
+        self.is_in_nftables() || fs::read_to_string(list).is_ok_and(|names| names.lines().any(|name| name == table))
     }
 
     async fn is_kubelets(&self) -> bool {
