@@ -95,6 +95,22 @@ impl Addr {
     }
 }
 
+/// Equality of two addresses. As integers: a comparison of byte arrays becomes a call the BPF target lacks.
+#[inline(always)]
+pub const fn same_addr(a: Addr, b: Addr) -> bool {
+    let ([a_high, a_low], [b_high, b_low]) = (halves(a.0), halves(b.0));
+    a_high == b_high && a_low == b_low
+}
+
+/// The two halves of sixteen bytes, most significant first.
+#[inline(always)]
+pub(crate) const fn halves(b: [u8; 16]) -> [u64; 2] {
+    [
+        u64::from_be_bytes([b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7]]),
+        u64::from_be_bytes([b[8], b[9], b[10], b[11], b[12], b[13], b[14], b[15]]),
+    ]
+}
+
 impl From<Ipv4Addr> for Addr {
     fn from(addr: Ipv4Addr) -> Self {
         Self::from_v4_bytes(addr.octets())
@@ -159,6 +175,17 @@ mod tests {
         assert!(mac.is_unicast());
         assert!(!Mac([0; 6]).is_unicast());
         assert!(!Mac([1, 0, 0, 0, 0, 0]).is_unicast());
+    }
+
+    #[test]
+    fn every_byte_of_an_address_counts() {
+        let addr = Addr([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]);
+        assert!(same_addr(addr, addr));
+        for at in 0..16 {
+            let mut other = addr;
+            other.0[at] ^= 0x80;
+            assert!(!same_addr(addr, other), "byte {at}");
+        }
     }
 
     #[test]

@@ -4,10 +4,13 @@
 //!
 //! Invariants: nothing that crosses between the two sides has padding, a `bool`, an `Option` or a Rust
 //! enum in it; sizes and offsets are pinned by assertions that both sides compile; program and reason
-//! numbers are append-only. A change of layout raises [`SCHEMA`], which is part of the pin path, so an
-//! old and a new agent never read each other's maps.
+//! numbers are append-only. A change of an existing map's layout raises [`SCHEMA`], which is part of the pin path, so
+//! an old and a new agent never read each other's maps. A map that is new does not: the loader makes what is not
+//! pinned yet, adopts the rest, and packets flow meanwhile.
 
 pub mod addr;
+pub mod ethernet;
+pub mod ip;
 pub mod maps;
 pub mod mode;
 pub mod node;

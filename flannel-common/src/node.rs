@@ -38,7 +38,7 @@ pub struct FamilyConfig {
     pub vni: u32,
     /// Right shift that turns an offset into the network into a subnet number: 32 (or 128) - SubnetLen.
     pub subnet_shift: u32,
-    /// How many subnets the network holds: the capacity of the peer map.
+    /// How many subnets the network holds: the capacity of the family's peer map.
     pub subnet_count: u32,
     /// Interface index of our vxlan device.
     pub tunnel_ifindex: u32,

@@ -10,6 +10,8 @@
 pub const ETH_LEN: usize = 14;
 /// IPv4 header without options.
 pub const IPV4_LEN: usize = 20;
+/// IPv6 header without extension headers.
+pub const IPV6_LEN: usize = 40;
 /// UDP header.
 pub const UDP_LEN: usize = 8;
 /// VXLAN header (RFC 7348).
@@ -17,15 +19,19 @@ pub const VXLAN_LEN: usize = 8;
 /// What encapsulation adds to a frame over IPv4: outer IPv4, UDP, VXLAN, inner Ethernet - the 50 bytes
 /// by which flannel lowers the MTU.
 pub const OVERHEAD_V4: usize = IPV4_LEN + UDP_LEN + VXLAN_LEN + ETH_LEN;
-/// Outer and inner headers of an encapsulated frame, up to the inner IP header.
-pub const OUTER_LEN: usize = ETH_LEN + OVERHEAD_V4;
+/// The same over IPv6: 70 bytes.
+pub const OVERHEAD_V6: usize = IPV6_LEN + UDP_LEN + VXLAN_LEN + ETH_LEN;
 
 /// EtherType of IPv4.
 pub const ETHERTYPE_IPV4: [u8; 2] = [0x08, 0x00];
-/// IPv4 protocol number of TCP.
+/// EtherType of IPv6.
+pub const ETHERTYPE_IPV6: [u8; 2] = [0x86, 0xdd];
+/// Protocol number (IPv6: next header) of TCP.
 pub const PROTO_TCP: u8 = 6;
-/// IPv4 protocol number of UDP.
+/// Protocol number of UDP.
 pub const PROTO_UDP: u8 = 17;
+/// Next header of IPv6's fragment header.
+pub const PROTO_FRAGMENT: u8 = 44;
 
 /// The one's complement sum of an IPv4 header of twenty bytes whose checksum field is zero, ready to store.
 #[inline(always)]
@@ -41,7 +47,7 @@ pub const fn ipv4_checksum(header: &[u8; IPV4_LEN]) -> [u8; 2] {
     (!(sum as u16)).to_be_bytes()
 }
 
-/// Outer TOS for an inner one, as the kernel's vxlan device with TOS 0 does it: DSCP 0, the ECN field copied,
+/// Outer TOS (IPv6: traffic class) for an inner one, as the kernel's vxlan device with TOS 0 does it: DSCP 0, the ECN field copied,
 /// except that CE becomes ECT(0) (RFC 6040, normal mode).
 #[inline(always)]
 pub const fn outer_tos(inner: u8) -> u8 {
@@ -60,21 +66,15 @@ pub const fn source_port(hash: u32, min: u16, max: u16) -> u16 {
     ((mixed as u64 * span) >> 32) as u16 + min
 }
 
-/// Length of an IPv4 header, in bytes, from its first byte. Less than twenty for a malformed one.
-#[inline(always)]
-pub const fn ipv4_header_len(version_ihl: u8) -> u32 {
-    (version_ihl & 0x0f) as u32 * 4
-}
-
-/// The largest outer packet (IPv4 total length) that a frame becomes on the wire: the whole frame, or one
-/// segment of it where the kernel still has to cut it.
+/// The largest outer packet (IPv4 total length, or the whole IPv6 packet) that a frame becomes on the wire: the whole
+/// frame, or one segment of it where the kernel still has to cut it.
 ///
-/// `frame_len` counts from the Ethernet header; `headers` are the inner IP and transport headers together, `gso_size`
-/// the payload of one segment, 0 for a packet that is not segmented.
+/// `overhead` is what encapsulation adds; `frame_len` counts from the Ethernet header; `headers` are the inner IP and
+/// transport headers together, `gso_size` the payload of one segment, 0 for a packet that is not segmented.
 #[inline(always)]
-pub const fn outer_segment_len(frame_len: u32, headers: u32, gso_size: u32) -> u32 {
+pub const fn outer_segment_len(overhead: u32, frame_len: u32, headers: u32, gso_size: u32) -> u32 {
     let inner = if gso_size == 0 { frame_len - ETH_LEN as u32 } else { headers + gso_size };
-    inner + OVERHEAD_V4 as u32
+    inner + overhead
 }
 
 #[cfg(test)]
@@ -103,8 +103,9 @@ mod tests {
 
     #[test]
     fn segments_are_what_the_route_has_to_carry() {
-        assert_eq!(outer_segment_len(14 + 1450, 0, 0), 1500);
-        assert_eq!(outer_segment_len(65_000, 20 + 32, 1398), 1500);
+        assert_eq!(outer_segment_len(50, 14 + 1450, 0, 0), 1500);
+        assert_eq!(outer_segment_len(50, 65_000, 20 + 32, 1398), 1500);
+        assert_eq!(outer_segment_len(70, 65_000, 40 + 32, 1358), 1500);
     }
 
     proptest! {

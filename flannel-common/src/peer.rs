@@ -1,4 +1,4 @@
-//! Peers as the programs see them: the values of `PEERS` and `VTEPS`, and how a destination finds its peer.
+//! Peers as the programs see them: the values of `PEERS`, `PEERS6` and `VTEPS`, and how a destination finds its peer.
 //!
 //! An array element is not replaced atomically. The agent therefore writes an entry three times - an
 //! invalid word, the body under the invalid word, the valid word - and a reader takes the body only if
@@ -11,7 +11,7 @@
 use core::mem::{align_of, offset_of, size_of};
 
 use crate::{
-    addr::{Addr, Mac},
+    addr::{Addr, Mac, halves},
     node::FamilyConfig,
 };
 
@@ -69,13 +69,13 @@ pub struct PathSeen {
     pub until_ns: u64,
     /// A packet was fragmented or differed from ours: nothing vouches for the path before then.
     pub hold_ns: u64,
-    /// Largest outer packet (IPv4 total length, of one segment) that left unfragmented since.
+    /// Largest outer packet (IPv4 total length or whole IPv6 packet, of one segment) that left unfragmented since.
     pub max_len: u32,
     /// Zero.
     pub reserved: u32,
 }
 
-/// The value of `PEERS`.
+/// The value of `PEERS` and `PEERS6`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PeerEntry {
@@ -123,7 +123,7 @@ impl PeerEntry {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VtepEntry {
-    /// The peer's index in `PEERS`.
+    /// The peer's index in `PEERS` or `PEERS6`: in that of the key's family.
     pub index: u32,
     /// Zero.
     pub reserved: u32,
@@ -138,6 +138,24 @@ pub const fn subnet_index_v4(family: &FamilyConfig, destination: [u8; 4]) -> Opt
     if index < family.subnet_count { Some(index) } else { None }
 }
 
+/// The subnet number of an IPv6 destination, or none if it lies outside the network.
+///
+/// In two halves: a shift of 128 bits by a variable number is a call the BPF target lacks. Exclusive or is subtraction
+/// here, because the network's bits below its prefix are zero.
+#[inline(always)]
+pub const fn subnet_index_v6(family: &FamilyConfig, destination: [u8; 16]) -> Option<u32> {
+    let ([high, low], [net_high, net_low]) = (halves(destination), halves(family.network.0));
+    let (high, low) = (high ^ net_high, low ^ net_low);
+    let shift = family.subnet_shift;
+    let (above, index) = match shift {
+        0..64 => (high >> shift, (high << 1) << (63 - shift) | low >> shift),
+        64..128 => (0, high >> (shift - 64)),
+        // A network of one subnet, which validation refuses.
+        _ => (high | low, 0),
+    };
+    if above == 0 && index < family.subnet_count as u64 { Some(index as u32) } else { None }
+}
+
 const _: () = {
     assert!(size_of::<PathSeen>() == 32 && align_of::<PathSeen>() == 8);
     assert!(size_of::<PeerEntry>() == 88 && align_of::<PeerEntry>() == 8);
@@ -148,7 +166,9 @@ const _: () = {
 
 #[cfg(test)]
 mod tests {
-    use core::net::Ipv4Addr;
+    use core::net::{Ipv4Addr, Ipv6Addr};
+
+    use proptest::prelude::*;
 
     use super::*;
 
@@ -175,9 +195,53 @@ mod tests {
         assert_eq!(subnet_index_v4(&odd, [172, 16, 127, 255]), None);
     }
 
+    fn family_v6(network: u128, network_len: u32, subnet_len: u32) -> FamilyConfig {
+        FamilyConfig {
+            network: Ipv6Addr::from(network).into(),
+            subnet_shift: 128 - subnet_len,
+            subnet_count: 1 << (subnet_len - network_len),
+            ..FamilyConfig::default()
+        }
+    }
+
+    #[test]
+    fn ipv6_destinations_find_their_subnet() {
+        let at = |text: &str| text.parse::<Ipv6Addr>().expect("an address");
+        let index = |net: &FamilyConfig, text| subnet_index_v6(net, at(text).octets());
+        let net = family_v6(at("2001:cafe:42::").to_bits(), 56, 64);
+        assert_eq!(index(&net, "2001:cafe:42::"), Some(0));
+        assert_eq!(index(&net, "2001:cafe:42:7::9"), Some(7));
+        assert_eq!(index(&net, "2001:cafe:42:ff:ffff:ffff:ffff:ffff"), Some(255));
+        for outside in ["2001:cafe:42:100::", "2001:cafe:41:ff::", "::", "ff02::1", "a001:cafe:42::"] {
+            assert_eq!(index(&net, outside), None, "{outside}");
+        }
+        // Subnet bits across, and below, the middle of the address.
+        let across = family_v6(at("fd00::").to_bits(), 56, 72);
+        assert_eq!(index(&across, "fd00:0:0:12:3400::1"), Some(0x1234));
+        let below = family_v6(at("fd00::").to_bits(), 112, 124);
+        assert_eq!((index(&below, "fd00::123f"), index(&below, "fd00::1:0")), (Some(0x123), None));
+    }
+
+    proptest! {
+        /// Against 128-bit arithmetic, for networks and addresses near each other.
+        #[test]
+        fn an_ipv6_subnet_number_is_a_shifted_difference(
+            network: u128, network_len in 1_u32..=126, bits in 1_u32..=17, differing: u128, keep in 0_u32..128,
+        ) {
+            let subnet_len = (network_len + bits).min(127);
+            let network = network & (u128::MAX << (128 - network_len));
+            let destination = network ^ differing >> keep;
+            let number = destination.wrapping_sub(network) >> (128 - subnet_len);
+            let expected = u32::try_from(number).ok().filter(|number| *number < 1 << (subnet_len - network_len));
+            let family = family_v6(network, network_len, subnet_len);
+            prop_assert_eq!(subnet_index_v6(&family, destination.to_be_bytes()), expected);
+        }
+    }
+
     #[test]
     fn a_family_that_is_off_has_no_subnets() {
         assert_eq!(subnet_index_v4(&FamilyConfig::default(), [0, 0, 0, 0]), None);
+        assert_eq!(subnet_index_v6(&FamilyConfig::default(), [0; 16]), None);
     }
 
     #[test]

@@ -49,7 +49,7 @@ reasons! {
     1 ModeKernel "mode_kernel" Pass "The mode in force leaves this packet to the kernel.";
     2 AgentGone "agent_gone" Pass "The agent has not beaten for a minute, so the maps are not trusted.";
     3 NotConfigured "not_configured" Pass "The node's own data is not valid, or changed while it was read.";
-    4 OtherProtocol "other_protocol" Pass "Neither IPv4 nor a family that is switched on.";
+    4 OtherProtocol "other_protocol" Pass "Neither IPv4 nor IPv6; of a tunnel packet, not the inner family of its tunnel.";
     5 Malformed "malformed" Pass "Too short for the headers it claims to have.";
     6 VlanTagged "vlan_tagged" Pass "Carries a VLAN tag; such packets are the kernel's.";
     7 NoPeer "no_peer" Pass "The destination lies in no peer's subnet.";
@@ -59,7 +59,7 @@ reasons! {
     11 PathUnseen "path_unseen" Pass "No packet of the kernel's own was seen to leave plainly of late; this one shows the way.";
     12 TooBig "too_big" Pass "Larger than the route takes, or than anything seen to leave whole.";
     13 NoHash "no_hash" Pass "The kernel found no flow hash, so no source port either.";
-    14 GsoOther "gso_other" Pass "Segmentation of something else than TCP or UDP.";
+    14 GsoOther "gso_other" Pass "Segmentation of something else than TCP or UDP right behind the IP header.";
     15 RoomRefused "room_refused" Pass "The kernel refused room for the outer headers; the packet is as it was.";
     16 StoreFailed "store_failed" Drop "The outer headers could not be written after room was made.";
     17 NotTunnel "not_tunnel" Pass "Not a packet of our tunnel.";

@@ -7,10 +7,13 @@
 //! to the kernel; all gates come before the first change to a packet; no program logs, except in a debug object
 //! (feature `log`).
 //!
-//! Budget per packet: `to_tunnel` reads MODE, CONFIG and one PEERS element (array look-ups, inlined by the
+//! Each step is written once for both address families and compiled for each ([`family::Family`]); the packet's protocol
+//! chooses.
+//!
+//! Budget per packet: `to_tunnel` reads MODE, CONFIG and one element of a peer map (array look-ups, inlined by the
 //! JIT), the clock once, and loads the headers once; `from_underlay` loads the headers once and makes one
-//! hash look-up for tunnel packets; `to_underlay` loads the headers once and reads one PEERS element. A new look-up or
-//! helper here needs figures before and after.
+//! hash look-up for tunnel packets; `to_underlay` loads the headers once and reads one element of a peer map. A new
+//! look-up or helper here needs figures before and after.
 
 #![expect(missing_docs, reason = "the classifier macro writes a public wrapper without the documentation")]
 #![expect(unreachable_pub, reason = "entry points are found by the linker through their symbols")]
@@ -20,6 +23,7 @@
     reason = "header lengths are small constants; a wide number is cut where said"
 )]
 
+mod family;
 mod from_underlay;
 mod maps;
 mod node;

@@ -1,5 +1,5 @@
-//! The maps, as `flannel_common::maps` describes them. `PEERS` is declared with one element: the agent sets its
-//! capacity when it loads the object.
+//! The maps, as `flannel_common::maps` describes them. The peer maps are declared with one element: the agent
+//! sets their capacity when it loads the object.
 
 use aya_ebpf::{
     bindings::BPF_F_NO_PREALLOC,
@@ -17,6 +17,9 @@ use flannel_common::{
 
 #[map]
 pub(crate) static PEERS: Array<PeerEntry> = Array::with_max_entries(1, 0);
+
+#[map]
+pub(crate) static PEERS6: Array<PeerEntry> = Array::with_max_entries(1, 0);
 
 #[map]
 pub(crate) static VTEPS: HashMap<Addr, VtepEntry> = HashMap::with_max_entries(PEERS_MAX, BPF_F_NO_PREALLOC);

@@ -10,7 +10,10 @@ use flannel_common::{
     reason::Reason,
 };
 
-use crate::maps::{CONFIG, MODE, PEERS};
+use crate::{
+    family::Family,
+    maps::{CONFIG, MODE},
+};
 
 /// The node's data, trusted at `now`.
 pub(crate) struct Node {
@@ -38,10 +41,10 @@ impl Node {
         }
     }
 
-    /// The IPv4 tunnel.
+    /// The tunnel of one family.
     #[inline(always)]
-    pub(crate) const fn v4(&self) -> &'static FamilyConfig {
-        &self.config.v4
+    pub(crate) fn family<F: Family>(&self) -> &'static FamilyConfig {
+        F::config(self.config)
     }
 
     /// Whether the data read so far still belongs together. Asked after the last read and before the first
@@ -65,10 +68,10 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    /// The peer with this subnet number.
+    /// The peer with this subnet number of the family's network.
     #[inline(always)]
-    pub(crate) fn find(index: u32) -> Result<Self, Reason> {
-        let at = PEERS.get_ptr_mut(index).ok_or(Reason::NoPeer)?;
+    pub(crate) fn find<F: Family>(index: Option<u32>) -> Result<Self, Reason> {
+        let at = F::peers().get_ptr_mut(index.ok_or(Reason::NoPeer)?).ok_or(Reason::NoPeer)?;
         // SAFETY: the look-up gave an element of the array, which lives as long as the map.
         let word = current(unsafe { &(*at).word });
         if word.has(Word::VALID) { Ok(Self { at, word }) } else { Err(Reason::NoPeer) }

@@ -1,36 +1,35 @@
 //! How large a packet is on the wire once the kernel has cut it into segments.
 
 use flannel_common::{
-    packet::{PROTO_TCP, PROTO_UDP, UDP_LEN, ipv4_header_len, outer_segment_len},
+    outer::OuterHeaders,
+    packet::{PROTO_TCP, PROTO_UDP, UDP_LEN, outer_segment_len},
     reason::Reason,
 };
 
-use crate::skb::Skb;
+use crate::{
+    family::Family,
+    skb::{Room, Skb},
+};
 
-/// The largest outer packet (IPv4 total length) that an inner frame becomes.
+/// The largest outer packet (IPv4 total length, or the whole IPv6 packet) that an inner frame becomes.
 ///
-/// `frame_len` is the frame's length without outer headers; the inner IPv4 header starts at `ip_at` of the packet as
-/// it is now, with `version_ihl` as its first byte and `protocol` in it.
+/// `frame_len` is the frame's length without outer headers; the inner header `ip` stands at `ip_at` of the packet as it is
+/// now. Where the packet is to be cut, TCP or UDP must follow that header directly.
 #[inline(always)]
-pub(crate) fn segment_len(
-    skb: &Skb,
-    frame_len: u32,
-    ip_at: usize,
-    version_ihl: u8,
-    protocol: u8,
-) -> Result<u32, Reason> {
+pub(crate) fn segment_len<F: Family>(skb: &Skb, frame_len: u32, ip_at: usize, ip: &F) -> Result<u32, Reason> {
+    let overhead = OuterHeaders::<F>::OVERHEAD as u32;
     let payload = skb.gso_size();
     if payload == 0 {
-        return Ok(outer_segment_len(frame_len, 0, 0));
+        return Ok(outer_segment_len(overhead, frame_len, 0, 0));
     }
-    let ip = ipv4_header_len(version_ihl);
-    let transport = match protocol {
+    let transport = match ip.protocol() {
         PROTO_TCP => {
-            let offset: u8 = skb.load(ip_at + ip as usize + 12).ok_or(Reason::Malformed)?;
+            let (at, mut room) = (ip_at + ip.header_len() as usize + 12, Room::<u8>::new());
+            let offset = skb.load(at, &mut room).ok_or(Reason::Malformed)?;
             u32::from(offset >> 4) * 4
         }
         PROTO_UDP => UDP_LEN as u32,
         _ => return Err(Reason::GsoOther),
     };
-    Ok(outer_segment_len(frame_len, ip + transport, payload))
+    Ok(outer_segment_len(overhead, frame_len, ip.header_len() + transport, payload))
 }

@@ -3,12 +3,42 @@
 //! Bytes are read and written by helper (`bpf_skb_load_bytes`, `bpf_skb_store_bytes`), not directly: a direct
 //! write makes the verifier prepend an unclone to the program, which every packet would then pay for.
 
+use core::mem::MaybeUninit;
+
 use aya_ebpf::{
-    bindings::{__sk_buff, bpf_redir_neigh, bpf_redir_neigh__bindgen_ty_1},
-    helpers::generated::{bpf_get_hash_recalc, bpf_redirect_neigh},
+    bindings::{__sk_buff, bpf_redir_neigh},
+    helpers::generated::{bpf_get_hash_recalc, bpf_redirect_neigh, bpf_skb_load_bytes},
     programs::TcContext,
 };
-use flannel_common::{addr::Addr, outer::OuterBytes, reason::Reason};
+use flannel_common::{
+    addr::Addr, ip::FragmentHeader, node::FamilyConfig, outer::TunnelHeaders, packet::ETH_LEN, reason::Reason,
+};
+
+use crate::family::Family;
+
+/// Where bytes of a packet are put, and read where they stand: of a value that is passed on the compiler keeps every byte
+/// apart, for which a stack of 512 bytes is too small. The two bytes in front bring what follows an Ethernet header to a multiple
+/// of eight, so that addresses are read as words.
+#[repr(C, align(8))]
+pub(crate) struct Room<T> {
+    front: MaybeUninit<[u8; 2]>,
+    bytes: MaybeUninit<T>,
+}
+
+impl<T> Room<T> {
+    #[inline(always)]
+    pub(crate) const fn new() -> Self {
+        Self { front: MaybeUninit::uninit(), bytes: MaybeUninit::uninit() }
+    }
+}
+
+/// What follows the outer IPv6 header of a fragment.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct Fragment {
+    header: FragmentHeader,
+    tunnel: TunnelHeaders,
+}
 
 /// A packet at a TC hook.
 pub(crate) struct Skb {
@@ -79,16 +109,25 @@ impl Skb {
         unsafe { bpf_get_hash_recalc(self.raw()) }
     }
 
-    /// Bytes of the packet, if it is that long.
+    /// Bytes of the packet, if it is that long. `T` is bytes and nothing else.
     #[inline(always)]
-    pub(crate) fn load<T>(&self, offset: usize) -> Option<T> {
-        self.ctx.load(offset).ok()
+    pub(crate) fn load<'a, T: Copy>(&self, offset: usize, room: &'a mut Room<T>) -> Option<&'a T> {
+        let to = room.bytes.as_mut_ptr();
+        // SAFETY: there is room for a `T`; the helper fills all of it or fails.
+        let failed = unsafe { bpf_skb_load_bytes(self.raw().cast(), offset as u32, to.cast(), size_of::<T>() as u32) };
+        // SAFETY: filled, and any bytes are a value.
+        if failed == 0 { Some(unsafe { room.bytes.assume_init_ref() }) } else { None }
     }
 
-    /// What would be the outer headers if this is a packet of the tunnel.
+    /// What follows an IPv6 fragment header, if it is UDP to our port.
     #[inline(always)]
-    pub(crate) fn outer_bytes(&self) -> Result<OuterBytes, Reason> {
-        if self.vlan_present() == 0 { self.load(0).ok_or(Reason::NotTunnel) } else { Err(Reason::VlanTagged) }
+    pub(crate) fn behind_fragment_header<'a, F: Family>(
+        &self,
+        family: &FamilyConfig,
+        room: &'a mut Room<Fragment>,
+    ) -> Result<&'a TunnelHeaders, Reason> {
+        let Fragment { header, tunnel } = self.load(ETH_LEN + size_of::<F>(), room).ok_or(Reason::NotTunnel)?;
+        if header.starts_udp() && tunnel.goes_to_port(family) { Ok(tunnel) } else { Err(Reason::NotTunnel) }
     }
 
     /// Overwrites bytes of the packet; whether that succeeded.
@@ -104,14 +143,11 @@ impl Skb {
     }
 }
 
-/// Arranges that the packet leaves by `oif` to the IPv4 `next_hop`, whose neighbour entry the kernel resolves and
-/// keeps fresh. Takes effect with verdict redirect.
+/// Arranges that the packet leaves by `oif` to the next hop, whose neighbour entry the kernel resolves and keeps fresh.
+/// Takes effect with verdict redirect.
 #[inline(always)]
-pub(crate) fn redirect_neigh_v4(oif: u32, next_hop: &Addr) {
-    let next_hop = bpf_redir_neigh__bindgen_ty_1 { ipv4_nh: u32::from_ne_bytes(next_hop.v4_bytes()) };
-    let mut params = bpf_redir_neigh { nh_family: AF_INET, __bindgen_anon_1: next_hop };
+pub(crate) fn redirect_neigh<F: Family>(oif: u32, next_hop: Addr) {
+    let mut params = F::next_hop(next_hop);
     // SAFETY: `params` is a live value of the size given; flags must be zero.
     unsafe { bpf_redirect_neigh(oif, &raw mut params, size_of::<bpf_redir_neigh>() as i32, 0) };
 }
-
-const AF_INET: u32 = 2;

@@ -7,18 +7,19 @@
 //! packets either. If it does not arrive, nothing vouches for the path and all packets take the kernel's.
 
 use flannel_common::{
+    ip::{FragmentHeader, Ipv4Header, Ipv6Header},
     node::FamilyConfig,
-    outer::Outer,
-    packet::{OUTER_LEN, OVERHEAD_V4},
-    peer::{PATH_SEEN_NS, PathSeen, subnet_index_v4},
+    outer::{OuterHeaders, TunnelHeaders},
+    peer::{PATH_SEEN_NS, PathSeen},
     program::OWN_PACKET,
     reason::Reason,
 };
 
 use crate::{
+    family::Family,
     node::{Node, Peer},
     segment::segment_len,
-    skb::Skb,
+    skb::{Room, Skb},
 };
 
 #[inline(always)]
@@ -27,38 +28,77 @@ pub(crate) fn run(skb: &Skb) -> Result<Reason, Reason> {
         skb.set_tc_index(0);
         return Ok(Reason::OwnPacket);
     }
-    let bytes = skb.outer_bytes()?;
+    if skb.vlan_present() != 0 {
+        return Err(Reason::VlanTagged);
+    }
     let node = Node::read()?;
-    let family = node.v4();
-    let outer = Outer::read(&bytes, family).ok_or(Reason::NotTunnel)?;
-    observe(skb, outer, family, &node)
+    match skb.protocol() {
+        Ipv4Header::PROTOCOL => observe::<Ipv4Header>(skb, &node),
+        Ipv6Header::PROTOCOL => observe::<Ipv6Header>(skb, &node),
+        _ => Err(Reason::NotTunnel),
+    }
 }
 
 #[inline(always)]
-fn observe(skb: &Skb, outer: Outer<'_>, family: &FamilyConfig, node: &Node) -> Result<Reason, Reason> {
-    if outer.is_later_fragment() {
+fn observe<F: Family>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
+    let family = node.family::<F>();
+    let mut room = Room::<OuterHeaders<F>>::new();
+    let outer = skb.load(0, &mut room).ok_or(Reason::NotTunnel)?;
+    if outer.ip().has_fragment_header() {
+        return observe_fragment::<F>(skb, node);
+    }
+    if !outer.is_tunnel(family) {
+        return Err(Reason::NotTunnel);
+    }
+    if outer.ip().is_later_fragment() {
         return Err(Reason::OuterFragment);
     }
-    outer.vxlan(family)?;
-    if !outer.inner_is_ipv4() {
-        return Err(Reason::OtherProtocol);
-    }
-    let inner: [u8; 20] = skb.load(OUTER_LEN).ok_or(Reason::Malformed)?;
-    let destination = [inner[16], inner[17], inner[18], inner[19]];
-    let peer = Peer::find(subnet_index_v4(family, destination).ok_or(Reason::NoPeer)?)?;
-    if outer.is_fragment() {
+    let mut room = Room::new();
+    let (inner, peer) = inner_and_peer::<F>(skb, outer.tunnel(), OuterHeaders::<F>::LEN, family, &mut room)?;
+    if outer.ip().is_fragment() {
         hold(&peer, node.now);
         return Err(Reason::PathFragmented);
     }
-    if peer.entry().oif != skb.ifindex() || !outer.equals_recipe(family, peer.entry(), inner[1]) {
+    if peer.entry().oif != skb.ifindex() || !outer.equals_recipe(family, peer.entry(), inner.tos()) {
         hold(&peer, node.now);
         return Err(Reason::PathDiffers);
     }
-    let len = segment_len(skb, skb.len() - OVERHEAD_V4 as u32, OUTER_LEN, inner[0], inner[9])?;
+    let frame_len = skb.len() - OuterHeaders::<F>::OVERHEAD as u32;
+    let len = segment_len(skb, frame_len, OuterHeaders::<F>::LEN, inner)?;
     if !peer.unchanged() || !node.unchanged() {
         return Err(Reason::PeerChanging);
     }
     vouch(&peer, node.now, len)
+}
+
+/// A packet with an IPv6 fragment header: the path of its peer is not plain.
+#[inline(always)]
+fn observe_fragment<F: Family>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
+    let family = node.family::<F>();
+    let mut room = Room::new();
+    let tunnel = skb.behind_fragment_header::<F>(family, &mut room)?;
+    let inner_at = OuterHeaders::<F>::LEN + size_of::<FragmentHeader>();
+    let (_, peer) = inner_and_peer::<F>(skb, tunnel, inner_at, family, &mut Room::new())?;
+    hold(&peer, node.now);
+    Err(Reason::PathFragmented)
+}
+
+/// The inner IP header, and the peer whose subnet its destination lies in.
+#[inline(always)]
+fn inner_and_peer<'a, F: Family>(
+    skb: &Skb,
+    tunnel: &TunnelHeaders,
+    inner_at: usize,
+    family: &FamilyConfig,
+    room: &'a mut Room<F>,
+) -> Result<(&'a F, Peer), Reason> {
+    tunnel.vxlan(family)?;
+    if !tunnel.inner().carries(F::ETHERTYPE) {
+        return Err(Reason::OtherProtocol);
+    }
+    let inner = skb.load(inner_at, room).ok_or(Reason::Malformed)?;
+    let peer = Peer::find::<F>(inner.destination_subnet(family))?;
+    Ok((inner, peer))
 }
 
 /// Nothing vouches for the path for one interval.

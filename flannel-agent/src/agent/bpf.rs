@@ -8,7 +8,7 @@ use crate::{
     backend::{Backend, PodNetwork},
     cli::{AttachMode, RunOptions},
     datapath::{
-        AttachKind, Attachments, DatapathError, Maps, PinRoot, load,
+        AttachKind, Attachments, DatapathError, Maps, PinRoot, Subnets, load,
         maps::{ConfigMap, ModeMap},
     },
     family::Family,
@@ -43,7 +43,8 @@ fn try_open(
     vni: u32,
     networks: &BTreeMap<Family, PodNetwork>,
 ) -> Result<Bpf, DatapathError> {
-    let subnets = networks.get(&Family::V4).map_or(1, PodNetwork::subnet_count);
+    let count = |family| networks.get(&family).map_or(0, PodNetwork::subnet_count);
+    let subnets = Subnets { v4: count(Family::V4), v6: count(Family::V6) };
     if let Some(log) = load(pins, subnets)? {
         tracing::warn!("the BPF object is a debug build: its programs log every packet (at -v=4 and above)");
         tokio::spawn(log.forward());

@@ -6,9 +6,17 @@ use anyhow::Context as _;
 use clap::Args;
 use flannel_common::peer::Word;
 
-use super::{Output, PinOptions, StateOptions, json, table};
+use super::{
+    Output, PinOptions, StateOptions, json,
+    maps::{PinnedPeer, pinned_peers},
+    table,
+};
 use crate::{
-    datapath::{Maps, policy::Source},
+    datapath::{
+        DatapathError, PinRoot,
+        maps::{ConfigMap, ModeMap},
+        policy::Source,
+    },
     observe::{
         socket::ask_status,
         status::{InterfaceStatus, LeaseStatus, ModeStatus, PeerStatus, Status, StoreStatus},
@@ -46,19 +54,20 @@ pub(super) async fn run(options: &StatusOptions) -> anyhow::Result<String> {
 /// The status without an agent.
 fn from_pins(options: &StatusOptions) -> anyhow::Result<Status> {
     let pins = options.pins.root();
-    let maps = match Maps::open(&pins) {
-        Ok(maps) => Some(maps),
+    let mode = match ModeMap::open(&pins) {
+        Ok(mode) => Some(mode),
         Err(error) if error.is_absent() => None,
         Err(error) => return Err(error.into()),
     };
     let root = pins.root().display();
-    let stage = match maps {
+    let stage = match mode {
         Some(_) => "no agent is running; this is what its pins still tell".to_owned(),
         None => format!(
             "no agent is running, and nothing is pinned below {root}: it never ran here, ran without eBPF, or was cleaned up"
         ),
     };
-    let word = maps.as_ref().map(|maps| maps.mode.get()).transpose()?.unwrap_or_default();
+    let peers = if mode.is_some() { peers_of(&pins)? } else { Vec::new() };
+    let word = mode.map(|mode| mode.get()).transpose()?.unwrap_or_default();
     let mode = ModeStatus {
         effective: word.mode().to_string(),
         wanted: word.choice().unwrap_or(word.mode()).to_string(),
@@ -66,29 +75,26 @@ fn from_pins(options: &StatusOptions) -> anyhow::Result<Status> {
         reason: None,
         attach: None,
     };
-    let peers = maps.as_ref().map(pinned_peers).transpose()?.unwrap_or_default();
     Ok(Status { peers, ..Status::without_agent(&stage, mode) })
 }
 
-fn pinned_peers(maps: &Maps) -> anyhow::Result<Vec<PeerStatus>> {
-    let family = maps.config.get()?.v4;
-    let mut peers = Vec::new();
-    for entry in maps.peers.entries() {
-        let (index, entry) = entry?;
+fn peers_of(pins: &PinRoot) -> Result<Vec<PeerStatus>, DatapathError> {
+    let config = ConfigMap::open(pins)?.get()?;
+    let status = |PinnedPeer { subnet, entry, .. }| {
         let way = match entry.word {
             word if word.has(Word::DIRECT) => "direct",
             word if word.has(Word::PLAIN) => "tunnel",
             _ => "kernel",
         };
-        peers.push(PeerStatus {
-            subnet: super::maps::subnet(&family, index),
+        PeerStatus {
+            subnet,
             public_ip: entry.vtep.to_string(),
             vtep_mac: entry.mac.to_string(),
             way: way.to_owned(),
             reason: None,
-        });
-    }
-    Ok(peers)
+        }
+    };
+    Ok(pinned_peers(pins, &config)?.into_iter().map(status).collect())
 }
 
 fn text(status: &Status) -> String {

@@ -11,6 +11,8 @@ use aya::{
 };
 use thiserror::Error;
 
+use crate::family::Family;
+
 /// An error of the BPF datapath.
 #[derive(Debug, Error)]
 pub enum DatapathError {
@@ -43,8 +45,10 @@ pub enum DatapathError {
         name: &'static str,
     },
     /// The network needs a larger peer map than there may be.
-    #[error("the network has {subnets} subnets; the peer map holds {limit} at most, so this node stays with the kernel path", limit = flannel_common::maps::PEERS_MAX)]
+    #[error("the {family} network has {subnets} subnets; the peer map holds {limit} at most, so this node stays with the kernel path", limit = flannel_common::maps::PEERS_MAX)]
     TooManySubnets {
+        /// Of which family.
+        family: Family,
         /// How many.
         subnets: u64,
     },

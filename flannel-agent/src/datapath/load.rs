@@ -14,11 +14,14 @@ use aya::{
     programs::SchedClassifier,
 };
 use flannel_common::{
-    maps::{ALL, PEERS, PEERS_MAX},
+    maps::{ALL, PEERS, PEERS_MAX, PEERS6},
     program::Program,
 };
 
-use crate::datapath::{DatapathError, PinRoot, debug_log::DebugLog, object};
+use crate::{
+    datapath::{DatapathError, PinRoot, debug_log::DebugLog, object},
+    family::Family,
+};
 
 /// The programs of this build.
 pub(super) const PROGRAMS: [Program; 3] = [Program::ToTunnel, Program::FromUnderlay, Program::ToUnderlay];
@@ -62,21 +65,41 @@ impl Shape {
     }
 }
 
-/// Loads the embedded object and pins its programs, over maps that are adopted or made. `subnets` is the capacity of
-/// the peer map. A debug object comes with its log.
-pub fn load(pins: &PinRoot, subnets: u64) -> Result<Option<DebugLog>, DatapathError> {
+/// How many subnets the network of each family has; 0 where the family is off.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Subnets {
+    /// Of the IPv4 network.
+    pub v4: u64,
+    /// Of the IPv6 network.
+    pub v6: u64,
+}
+
+impl Subnets {
+    /// The capacities of the peer maps. An array of no elements cannot be.
+    fn capacities(self) -> Result<[(&'static str, u32); 2], DatapathError> {
+        let capacity = |family, subnets| match u32::try_from(subnets) {
+            Ok(capacity) if capacity <= PEERS_MAX => Ok(capacity.max(1)),
+            _ => Err(DatapathError::TooManySubnets { family, subnets }),
+        };
+        Ok([(PEERS, capacity(Family::V4, self.v4)?), (PEERS6, capacity(Family::V6, self.v6)?)])
+    }
+}
+
+/// Loads the embedded object and pins its programs, over maps that are adopted or made: an older agent's set that lacks a
+/// map is completed. A debug object comes with its log.
+pub fn load(pins: &PinRoot, subnets: Subnets) -> Result<Option<DebugLog>, DatapathError> {
     let bytes = object::bytes()?;
-    let capacity = match u32::try_from(subnets) {
-        Ok(capacity) if capacity <= PEERS_MAX => capacity,
-        _ => return Err(DatapathError::TooManySubnets { subnets }),
-    };
+    let capacities = subnets.capacities()?;
     pins.prepare()?;
     let object = aya_obj::Object::parse(bytes)?;
     let mut loader = EbpfLoader::new();
-    loader.map_max_entries(PEERS, capacity);
+    for (name, capacity) in capacities {
+        loader.map_max_entries(name, capacity);
+    }
     for name in ALL {
         let map = object.maps.get(name).ok_or(DatapathError::Missing { kind: "map", name })?;
-        let max_entries = if name == PEERS { capacity } else { map.max_entries() };
+        let sized = capacities.into_iter().find(|(sized, _)| *sized == name);
+        let max_entries = sized.map_or_else(|| map.max_entries(), |(_, capacity)| capacity);
         make_way(&pins.map(name), name, Shape::of_object(map, max_entries))?;
         loader.map_pin_path(name, pins.map(name));
     }

@@ -6,7 +6,7 @@
 use aya::maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray};
 use flannel_common::{
     addr::Addr,
-    maps::{CONFIG, MODE, ONLY, PEERS, STATS, VTEPS},
+    maps::{CONFIG, MODE, ONLY, PEERS, PEERS6, STATS, VTEPS},
     mode::{Mode, ModeWord},
     node::NodeConfig,
     peer::{PeerEntry, VtepEntry, Word},
@@ -15,12 +15,17 @@ use flannel_common::{
     stats::{Counter, slot},
 };
 
-use crate::datapath::{DatapathError, PinRoot};
+use crate::{
+    datapath::{DatapathError, PinRoot},
+    family::Family,
+};
 
 /// All maps of one agent.
 pub struct Maps {
-    /// Peers by subnet number.
+    /// Peers by IPv4 subnet number.
     pub peers: PeerMap,
+    /// Peers by IPv6 subnet number.
+    pub peers6: PeerMap,
     /// Peers by outer source.
     pub vteps: VtepMap,
     /// The mode word.
@@ -35,7 +40,8 @@ impl Maps {
     /// Opens all of them.
     pub fn open(pins: &PinRoot) -> Result<Self, DatapathError> {
         Ok(Self {
-            peers: PeerMap::open(pins)?,
+            peers: PeerMap::open(pins, Family::V4)?,
+            peers6: PeerMap::open(pins, Family::V6)?,
             vteps: VtepMap::open(pins)?,
             mode: ModeMap::open(pins)?,
             config: ConfigMap::open(pins)?,
@@ -53,18 +59,26 @@ fn from_pin(pins: &PinRoot, name: &str) -> Result<Map, DatapathError> {
     }
 }
 
-/// The `PEERS` map.
-pub struct PeerMap(Array<MapData, PeerEntry>);
+/// The `PEERS` or the `PEERS6` map.
+pub struct PeerMap {
+    name: &'static str,
+    array: Array<MapData, PeerEntry>,
+}
 
 impl PeerMap {
     /// Opens the pin.
-    pub fn open(pins: &PinRoot) -> Result<Self, DatapathError> {
-        Array::try_from(from_pin(pins, PEERS)?).map(Self).map_err(DatapathError::map(PEERS))
+    pub fn open(pins: &PinRoot, family: Family) -> Result<Self, DatapathError> {
+        let name = match family {
+            Family::V4 => PEERS,
+            Family::V6 => PEERS6,
+        };
+        let array = Array::try_from(from_pin(pins, name)?).map_err(DatapathError::map(name))?;
+        Ok(Self { name, array })
     }
 
     /// How many subnets it holds.
     pub fn capacity(&self) -> u32 {
-        self.0.len()
+        self.array.len()
     }
 
     /// Every valid entry with its subnet number.
@@ -78,7 +92,7 @@ impl PeerMap {
 
     /// One entry, valid or not.
     pub fn get(&self, index: u32) -> Result<PeerEntry, DatapathError> {
-        self.0.get(&index, 0).map_err(DatapathError::map(PEERS))
+        self.array.get(&index, 0).map_err(DatapathError::map(self.name))
     }
 
     /// Writes an entry; `flags` beside `VALID`. What the programs saw of the path is forgotten with it.
@@ -105,7 +119,7 @@ impl PeerMap {
     }
 
     fn set(&mut self, index: u32, entry: PeerEntry) -> Result<(), DatapathError> {
-        self.0.set(index, entry, 0).map_err(DatapathError::map(PEERS))
+        self.array.set(index, entry, 0).map_err(DatapathError::map(self.name))
     }
 }
 

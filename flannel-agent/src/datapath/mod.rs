@@ -17,6 +17,6 @@ pub mod policy;
 
 pub use attach::{AttachKind, Attachments, Hook};
 pub use error::DatapathError;
-pub use load::{Shape, load};
+pub use load::{Shape, Subnets, load};
 pub use maps::Maps;
 pub use pins::PinRoot;

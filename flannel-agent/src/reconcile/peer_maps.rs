@@ -34,10 +34,9 @@ impl PeerMaps {
 
     /// Reads everything back from the maps.
     pub(super) fn read_back(&mut self, maps: &mut Maps) -> Result<(), DatapathError> {
-        if let Some(map) = peer_map(maps, self.family) {
-            let entries = map.entries().map(|entry| entry.map(|(index, entry)| (index, value_of(entry))));
-            self.peers.found(entries.collect::<Result<_, _>>()?);
-        }
+        let map = peer_map(maps, self.family);
+        let entries = map.entries().map(|entry| entry.map(|(index, entry)| (index, value_of(entry))));
+        self.peers.found(entries.collect::<Result<_, _>>()?);
         let of_family = |vtep: Addr| Family::of(IpAddr::from(vtep)) == self.family;
         let vteps = maps.vteps.entries().filter(|entry| entry.as_ref().map_or(true, |(vtep, _)| of_family(*vtep)));
         self.vteps.found(vteps.collect::<Result<_, _>>()?);
@@ -46,14 +45,14 @@ impl PeerMaps {
 
     /// Writes the peers that are new or changed.
     pub(super) fn upsert(&mut self, maps: &mut Maps, now: Instant) {
-        let Some(map) = peer_map(maps, self.family) else { return };
+        let map = peer_map(maps, self.family);
         upsert(&mut self.peers, now, |index, value| map.write(*index, value.entry, value.flags));
         upsert(&mut self.vteps, now, |vtep, value| maps.vteps.write(*vtep, *value));
     }
 
     /// Removes peers that are gone.
     pub(super) fn sweep(&mut self, maps: &mut Maps, now: Instant) {
-        let Some(map) = peer_map(maps, self.family) else { return };
+        let map = peer_map(maps, self.family);
         sweep(&mut self.peers, now, |index| map.remove(*index));
         sweep(&mut self.vteps, now, |vtep| maps.vteps.remove(*vtep));
     }
@@ -73,10 +72,10 @@ impl PeerMaps {
     }
 }
 
-fn peer_map(maps: &mut Maps, family: Family) -> Option<&mut PeerMap> {
+fn peer_map(maps: &mut Maps, family: Family) -> &mut PeerMap {
     match family {
-        Family::V4 => Some(&mut maps.peers),
-        Family::V6 => None,
+        Family::V4 => &mut maps.peers,
+        Family::V6 => &mut maps.peers6,
     }
 }
 

@@ -7,7 +7,7 @@ use std::{
 };
 
 use aya::programs::{SchedClassifier, TestRun as _, TestRunOptions};
-use flannel_agent::datapath::{DatapathError, Maps, PinRoot, clock, load};
+use flannel_agent::datapath::{DatapathError, Maps, PinRoot, Subnets, clock, load, maps::PeerMap};
 use flannel_common::{
     mode::Mode,
     node::NodeConfig,
@@ -21,7 +21,7 @@ use nix::{
     unistd::Uid,
 };
 
-use crate::packets;
+use crate::packets::{self, Net, V4, V6};
 
 /// Offsets in `struct __sk_buff` (include/uapi/linux/bpf.h).
 const SKB_LEN: usize = 192;
@@ -41,7 +41,7 @@ pub(crate) struct Outcome {
     pub(crate) reasons: Vec<Reason>,
 }
 
-/// Runs a test against the programs of a node in mode `encap`, configured and with its one peer.
+/// Runs a test against the programs of a node in mode `encap`, configured and with its one peer in both families.
 pub(crate) fn on_bench(test: impl FnOnce(&mut Bench) + Send + 'static) {
     on_empty_bench(|bench| {
         bench.configure();
@@ -77,39 +77,53 @@ fn cannot_run() -> Option<&'static str> {
     if !Uid::effective().is_root() {
         return Some("needs root");
     }
-    matches!(load(&pins, 0), Err(DatapathError::Stub)).then_some("built with the stub object; use `cargo xtask test`")
+    matches!(load(&pins, Subnets::default()), Err(DatapathError::Stub))
+        .then_some("built with the stub object; use `cargo xtask test`")
 }
 
 impl Bench {
     fn new(dir: &std::path::Path) -> Self {
         let pins = PinRoot::new(dir);
-        load(&pins, u64::from(packets::SUBNETS)).expect("the kernel takes the object");
+        let subnets = u64::from(packets::SUBNETS);
+        load(&pins, Subnets { v4: subnets, v6: subnets }).expect("the kernel takes the object");
         let maps = Maps::open(&pins).expect("the maps open");
         Self { pins, maps }
     }
 
+    /// Where the programs and their maps are pinned.
+    pub(crate) const fn pins(&self) -> &PinRoot {
+        &self.pins
+    }
+
     fn configure(&mut self) {
         self.maps.mode.set(Mode::Encap, None).expect("MODE");
-        let config = NodeConfig { v4: packets::family(), ..NodeConfig::default() };
+        let config = NodeConfig { v4: V4.family(), v6: V6.family(), ..NodeConfig::default() };
         self.maps.config.write(config, clock::now_ns()).expect("CONFIG");
-        self.peer(packets::peer(), Word::PLAIN);
+        for net in packets::BOTH {
+            self.peer(net, net.peer(), Word::PLAIN);
+        }
+    }
+
+    /// The peers of a family.
+    pub(crate) const fn peers(&mut self, net: Net) -> &mut PeerMap {
+        if net.our_vtep.is_ipv4() { &mut self.maps.peers } else { &mut self.maps.peers6 }
     }
 
     /// Writes the one peer of the fixtures, as the agent does.
-    pub(crate) fn peer(&mut self, entry: PeerEntry, flags: u32) {
-        self.maps.peers.write(packets::PEER_INDEX, entry, flags).expect("PEERS");
+    pub(crate) fn peer(&mut self, net: Net, entry: PeerEntry, flags: u32) {
+        self.peers(net).write(packets::PEER_INDEX, entry, flags).expect("a peer map");
         let vtep = VtepEntry { index: packets::PEER_INDEX, reserved: 0 };
         self.maps.vteps.write(entry.vtep, vtep).expect("VTEPS");
     }
 
     /// The peer's entry as it is now.
-    pub(crate) fn entry(&self) -> PeerEntry {
-        self.maps.peers.get(packets::PEER_INDEX).expect("PEERS")
+    pub(crate) fn entry(&mut self, net: Net) -> PeerEntry {
+        self.peers(net).get(packets::PEER_INDEX).expect("a peer map")
     }
 
     /// Lets `to_underlay` see a packet of the kernel's own of this outer length.
-    pub(crate) fn vouch(&mut self, inner_payload: usize) {
-        let seen = self.run(Program::ToUnderlay, &packets::tunnel_to_peer(&packets::inner_to_peer(inner_payload)));
+    pub(crate) fn vouch(&mut self, net: Net, inner_payload: usize) {
+        let seen = self.run(Program::ToUnderlay, &net.tunnel_to_peer(&net.inner_to_peer(inner_payload)));
         assert_eq!(seen.reasons, [Reason::PathSeen]);
     }
 

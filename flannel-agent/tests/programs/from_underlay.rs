@@ -1,21 +1,27 @@
-//! `from_underlay`: what it says of each packet. It never takes one.
-
-use std::net::Ipv4Addr;
+//! `from_underlay`: what it says of each packet, of either family. It never takes one.
 
 use flannel_agent::datapath::clock;
-use flannel_common::{node::HEARTBEAT_LIMIT_NS, program::Program::FromUnderlay, reason::Reason};
+use flannel_common::{
+    node::{HEARTBEAT_LIMIT_NS, NodeConfig},
+    program::Program::FromUnderlay,
+    reason::Reason,
+};
 
 use crate::{
     bench::{Bench, on_bench},
-    packets::{self, PEER_POD, at, tunnel_from_peer},
+    packets::{self, BOTH, Net, V4, V6, first_fragment, later_fragment},
 };
 
 fn says(bench: &mut Bench, packet: &[u8], reason: Reason) {
     bench.run(FromUnderlay, packet).passed(reason, packet);
 }
 
-fn with(at: usize, value: u8) -> Vec<u8> {
-    let mut packet = tunnel_from_peer(PEER_POD);
+fn from_pod(net: Net) -> Vec<u8> {
+    net.tunnel_from_peer(net.peer_pod)
+}
+
+fn with(net: Net, at: usize, value: u8) -> Vec<u8> {
+    let mut packet = from_pod(net);
     packet[at] = value;
     packet
 }
@@ -23,41 +29,88 @@ fn with(at: usize, value: u8) -> Vec<u8> {
 #[test]
 fn a_peers_packet_is_good() {
     on_bench(|bench| {
-        says(bench, &tunnel_from_peer(PEER_POD), Reason::TunnelGood);
-        // The peer's own host speaks from its subnet's base address.
-        says(bench, &tunnel_from_peer(Ipv4Addr::new(10, 244, 7, 0)), Reason::TunnelGood);
-        let mut without_checksum = tunnel_from_peer(PEER_POD);
-        without_checksum[at::UDP + 6..at::UDP + 8].fill(0);
-        says(bench, &without_checksum, Reason::TunnelGood);
+        for net in BOTH {
+            says(bench, &from_pod(net), Reason::TunnelGood);
+            says(bench, &net.tunnel_from_peer(net.peer_host), Reason::TunnelGood);
+            let mut without_checksum = from_pod(net);
+            let udp = net.at().udp;
+            without_checksum[udp + 6..udp + 8].fill(0);
+            says(bench, &without_checksum, Reason::TunnelGood);
+        }
     });
 }
 
 #[test]
 fn what_is_wrong_with_a_tunnel_packet_is_named() {
     on_bench(|bench| {
-        says(bench, &with(at::IP + 15, 77), Reason::UnknownVtep);
-        says(bench, &with(at::IP + 19, 77), Reason::NotForUs);
-        says(bench, &with(at::IP + 6, 0x20), Reason::OuterFragment);
-        says(bench, &with(at::VXLAN + 6, 2), Reason::OtherVni);
-        says(bench, &with(at::VXLAN, 0x88), Reason::BadVxlanHeader);
-        says(bench, &with(at::VXLAN + 7, 1), Reason::BadVxlanHeader);
-        says(bench, &with(at::INNER + 5, 9), Reason::InnerOtherMac);
-        says(bench, &with(at::INNER + 12, 0x86), Reason::OtherProtocol);
-        says(bench, &tunnel_from_peer(Ipv4Addr::new(10, 244, 8, 1)), Reason::InnerOtherSource);
-        says(bench, &tunnel_from_peer(Ipv4Addr::new(8, 8, 8, 8)), Reason::InnerOtherSource);
-        let cut = tunnel_from_peer(PEER_POD)[..70].to_vec();
-        says(bench, &cut, Reason::Malformed);
+        for net in BOTH {
+            let at = net.at();
+            says(bench, &with(net, at.addresses + net.address_len() - 1, 77), Reason::UnknownVtep);
+            says(bench, &with(net, at.udp - 1, 77), Reason::NotForUs);
+            says(bench, &first_fragment(net, &from_pod(net)), Reason::OuterFragment);
+            says(bench, &with(net, at.vxlan + 6, 2), Reason::OtherVni);
+            says(bench, &with(net, at.vxlan, 0x88), Reason::BadVxlanHeader);
+            says(bench, &with(net, at.vxlan + 7, 1), Reason::BadVxlanHeader);
+            says(bench, &with(net, at.inner + 5, 9), Reason::InnerOtherMac);
+            says(bench, &with(net, at.inner + 13, 0x06), Reason::OtherProtocol);
+            for source in [net.unleased, net.outside[0], net.outside[1]] {
+                says(bench, &net.tunnel_from_peer(source), Reason::InnerOtherSource);
+            }
+            let cut = from_pod(net)[..at.inner_ip + 6].to_vec();
+            says(bench, &cut, Reason::Malformed);
+        }
+    });
+}
+
+/// Each family has a tunnel of its own.
+#[test]
+fn one_family_inside_the_other_is_another_protocol() {
+    on_bench(|bench| {
+        for net in BOTH {
+            let at = net.at();
+            let other = if net.our_vtep.is_ipv4() { [0x86, 0xdd] } else { [0x08, 0x00] };
+            let mut packet = from_pod(net);
+            packet[at.inner + 12..at.inner_ip].copy_from_slice(&other);
+            says(bench, &packet, Reason::OtherProtocol);
+        }
     });
 }
 
 #[test]
 fn other_traffic_is_not_the_tunnels() {
     on_bench(|bench| {
-        says(bench, &with(at::UDP + 3, 53), Reason::NotTunnel);
-        says(bench, &with(at::IP + 9, 6), Reason::NotTunnel);
+        for net in BOTH {
+            says(bench, &with(net, net.at().udp + 3, 53), Reason::NotTunnel);
+            let protocol = if net.our_vtep.is_ipv4() { 9 } else { 6 };
+            says(bench, &with(net, 14 + protocol, 6), Reason::NotTunnel);
+            let short = from_pod(net)[..net.at().inner].to_vec();
+            says(bench, &short, Reason::NotTunnel);
+        }
         let mut arp = packets::ethernet(packets::OUR_MAC, packets::PEER_MAC, 0x0806);
         arp.extend([0; 28]);
         says(bench, &arp, Reason::NotTunnel);
+    });
+}
+
+/// A later fragment of IPv6 has no port to know it by, and another datagram's first has another port.
+#[test]
+fn fragments_that_do_not_show_our_port_are_not_the_tunnels() {
+    on_bench(|bench| {
+        says(bench, &later_fragment(V6, &from_pod(V6)), Reason::NotTunnel);
+        says(bench, &first_fragment(V6, &with(V6, V6.at().udp + 3, 53)), Reason::NotTunnel);
+        says(bench, &first_fragment(V6, &with(V6, V6.at().udp - 1, 77)), Reason::NotForUs);
+        let cut = first_fragment(V6, &from_pod(V6))[..V6.at().inner_ip].to_vec();
+        says(bench, &cut, Reason::NotTunnel);
+    });
+}
+
+#[test]
+fn a_family_that_is_off_has_no_tunnel() {
+    on_bench(|bench| {
+        let config = NodeConfig { v4: V4.family(), ..NodeConfig::default() };
+        bench.maps.config.write(config, clock::now_ns()).expect("CONFIG");
+        says(bench, &from_pod(V6), Reason::NotTunnel);
+        says(bench, &from_pod(V4), Reason::TunnelGood);
     });
 }
 
@@ -65,6 +118,8 @@ fn other_traffic_is_not_the_tunnels() {
 fn a_minute_without_the_agent_nothing_is_said() {
     on_bench(|bench| {
         bench.maps.config.beat(clock::now_ns() - HEARTBEAT_LIMIT_NS - 1_000_000_000).expect("CONFIG");
-        says(bench, &tunnel_from_peer(PEER_POD), Reason::AgentGone);
+        for net in BOTH {
+            says(bench, &from_pod(net), Reason::AgentGone);
+        }
     });
 }

@@ -1,9 +1,9 @@
-//! The packets and the node of the fixtures.
+//! The packets and the node of the fixtures, over either family.
 //!
-//! The node is 192.168.1.1 with VTEP 02:..:01 in network 10.244.0.0/16; its one peer is 192.168.1.2 with VTEP 02:..:02 and
-//! subnet 10.244.7.0/24.
+//! The node has VTEP 02:..:01 at 192.168.1.1 in network 10.244.0.0/16, and at 2001:db8:1::1 in network fd00:10:244::/56; its
+//! one peer has 02:..:02 at 192.168.1.2 with subnet 10.244.7.0/24, and at 2001:db8:1::2 with fd00:10:244:7::/64.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use flannel_common::{
     addr::Mac,
@@ -16,38 +16,156 @@ pub(crate) const SUBNETS: u32 = 256;
 pub(crate) const PEER_INDEX: u32 = 7;
 pub(crate) const OUR_MAC: Mac = Mac([2, 0, 0, 0, 0, 1]);
 pub(crate) const PEER_MAC: Mac = Mac([2, 0, 0, 0, 0, 2]);
-pub(crate) const OUR_VTEP: Ipv4Addr = Ipv4Addr::new(192, 168, 1, 1);
-pub(crate) const PEER_VTEP: Ipv4Addr = Ipv4Addr::new(192, 168, 1, 2);
-pub(crate) const OUR_POD: Ipv4Addr = Ipv4Addr::new(10, 244, 1, 5);
-pub(crate) const PEER_POD: Ipv4Addr = Ipv4Addr::new(10, 244, 7, 9);
 /// `lo`, the only device of the bench.
 pub(crate) const LO: u32 = 1;
 
-pub(crate) fn family() -> FamilyConfig {
-    FamilyConfig {
-        network: Ipv4Addr::new(10, 244, 0, 0).into(),
-        vtep: OUR_VTEP.into(),
-        vtep_mac: OUR_MAC,
-        port: 8472_u16.to_be_bytes(),
-        vni: 1,
-        subnet_shift: 8,
-        subnet_count: SUBNETS,
-        tunnel_ifindex: LO,
-        underlay_ifindex: LO,
-        source_port_min: 32768,
-        source_port_max: 60999,
+/// What differs between the families.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Net {
+    pub(crate) network: IpAddr,
+    subnet_shift: u32,
+    pub(crate) ethertype: u16,
+    pub(crate) our_vtep: IpAddr,
+    pub(crate) peer_vtep: IpAddr,
+    pub(crate) our_pod: IpAddr,
+    pub(crate) peer_pod: IpAddr,
+    /// The base address of the peer's subnet, from which its own host speaks.
+    pub(crate) peer_host: IpAddr,
+    /// Of the network, in a subnet without a peer.
+    pub(crate) unleased: IpAddr,
+    /// Beside the network, and far from it.
+    pub(crate) outside: [IpAddr; 2],
+}
+
+pub(crate) const V4: Net = Net {
+    network: IpAddr::V4(Ipv4Addr::new(10, 244, 0, 0)),
+    subnet_shift: 8,
+    ethertype: 0x0800,
+    our_vtep: IpAddr::V4(Ipv4Addr::new(192, 168, 1, 1)),
+    peer_vtep: IpAddr::V4(Ipv4Addr::new(192, 168, 1, 2)),
+    our_pod: IpAddr::V4(Ipv4Addr::new(10, 244, 1, 5)),
+    peer_pod: IpAddr::V4(Ipv4Addr::new(10, 244, 7, 9)),
+    peer_host: IpAddr::V4(Ipv4Addr::new(10, 244, 7, 0)),
+    unleased: IpAddr::V4(Ipv4Addr::new(10, 244, 8, 9)),
+    outside: [IpAddr::V4(Ipv4Addr::new(10, 245, 7, 9)), IpAddr::V4(Ipv4Addr::new(8, 8, 8, 8))],
+};
+
+pub(crate) const V6: Net = Net {
+    network: v6(0xfd00, 0x10, 0x244, 0, 0),
+    subnet_shift: 64,
+    ethertype: 0x86dd,
+    our_vtep: v6(0x2001, 0xdb8, 1, 0, 1),
+    peer_vtep: v6(0x2001, 0xdb8, 1, 0, 2),
+    our_pod: v6(0xfd00, 0x10, 0x244, 1, 5),
+    peer_pod: v6(0xfd00, 0x10, 0x244, 7, 9),
+    peer_host: v6(0xfd00, 0x10, 0x244, 7, 0),
+    unleased: v6(0xfd00, 0x10, 0x244, 8, 9),
+    outside: [v6(0xfd00, 0x10, 0x244, 0x107, 9), v6(0xff02, 0, 0, 0, 1)],
+};
+
+pub(crate) const BOTH: [Net; 2] = [V4, V6];
+
+const fn v6(first: u16, second: u16, third: u16, fourth: u16, last: u16) -> IpAddr {
+    IpAddr::V6(Ipv6Addr::new(first, second, third, fourth, 0, 0, 0, last))
+}
+
+impl Net {
+    pub(crate) fn family(self) -> FamilyConfig {
+        FamilyConfig {
+            network: self.network.into(),
+            vtep: self.our_vtep.into(),
+            vtep_mac: OUR_MAC,
+            port: 8472_u16.to_be_bytes(),
+            vni: 1,
+            subnet_shift: self.subnet_shift,
+            subnet_count: SUBNETS,
+            tunnel_ifindex: LO,
+            underlay_ifindex: LO,
+            source_port_min: 32768,
+            source_port_max: 60999,
+        }
+    }
+
+    pub(crate) fn peer(self) -> PeerEntry {
+        PeerEntry {
+            vtep: self.peer_vtep.into(),
+            next_hop: self.peer_vtep.into(),
+            mac: PEER_MAC,
+            oif: LO,
+            mtu: 1500,
+            ..PeerEntry::default()
+        }
+    }
+
+    /// Where things are in a tunnel packet.
+    pub(crate) const fn at(self) -> At {
+        let ip = 14;
+        let udp = ip + self.header_len();
+        At { ip, udp, vxlan: udp + 8, inner: udp + 16, inner_ip: udp + 30, addresses: udp - self.address_len() * 2 }
+    }
+
+    const fn header_len(self) -> usize {
+        if self.our_vtep.is_ipv4() { 20 } else { 40 }
+    }
+
+    pub(crate) const fn address_len(self) -> usize {
+        if self.our_vtep.is_ipv4() { 4 } else { 16 }
+    }
+
+    /// What encapsulation adds, with an inner IP and UDP header.
+    pub(crate) const fn udp_overhead(self) -> usize {
+        self.header_len() + 30 + self.header_len() + 8
+    }
+
+    /// What the kernel hands to the tunnel device for the peer's pod: a UDP packet, TOS 0xb9 (ECT(1)).
+    pub(crate) fn inner_to_peer(self, payload: usize) -> Vec<u8> {
+        let datagram = udp(4000, 53, &vec![0xaa; payload]);
+        self.framed_to_peer(&ip(0xb9, PROTO_UDP, self.our_pod, self.peer_pod, &datagram))
+    }
+
+    /// The same as TCP.
+    pub(crate) fn inner_tcp_to_peer(self, payload: usize) -> Vec<u8> {
+        let segment = tcp(&vec![0xaa; payload]);
+        self.framed_to_peer(&ip(0, PROTO_TCP, self.our_pod, self.peer_pod, &segment))
+    }
+
+    /// An IP packet in the frame the kernel's neighbour entry makes.
+    pub(crate) fn framed_to_peer(self, ip: &[u8]) -> Vec<u8> {
+        [ethernet(PEER_MAC, OUR_MAC, self.ethertype), ip.to_vec()].concat()
+    }
+
+    /// The kernel's own tunnel packet around a frame, as it leaves our external interface.
+    pub(crate) fn tunnel_to_peer(self, frame: &[u8]) -> Vec<u8> {
+        self.tunnel(self.our_vtep, self.peer_vtep, 0x01, frame)
+    }
+
+    /// A tunnel packet from the peer, with a UDP packet from `source` inside.
+    pub(crate) fn tunnel_from_peer(self, source: IpAddr) -> Vec<u8> {
+        let inner = ip(0, PROTO_UDP, source, self.our_pod, &udp(53, 4000, b"answer"));
+        let frame = [ethernet(OUR_MAC, PEER_MAC, self.ethertype), inner].concat();
+        self.tunnel(self.peer_vtep, self.our_vtep, 0, &frame)
+    }
+
+    /// Outer headers as the kernel's vxlan device makes them: UDP checksum present, identification counted.
+    fn tunnel(self, from: IpAddr, to: IpAddr, tos: u8, frame: &[u8]) -> Vec<u8> {
+        let vxlan = [&[0x08, 0, 0, 0, 0, 0, 1, 0], frame].concat();
+        let mut datagram = udp(40000, 8472, &vxlan);
+        datagram[6..8].copy_from_slice(&[0x12, 0x34]);
+        let packet = ip(tos, PROTO_UDP, from, to, &datagram);
+        [ethernet(Mac([2, 9, 9, 9, 9, 9]), Mac([2, 8, 8, 8, 8, 8]), self.ethertype), packet].concat()
     }
 }
 
-pub(crate) fn peer() -> PeerEntry {
-    PeerEntry {
-        vtep: PEER_VTEP.into(),
-        next_hop: PEER_VTEP.into(),
-        mac: PEER_MAC,
-        oif: LO,
-        mtu: 1500,
-        ..PeerEntry::default()
-    }
+/// Offsets in a tunnel packet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct At {
+    pub(crate) ip: usize,
+    /// The outer source address; the destination follows.
+    pub(crate) addresses: usize,
+    pub(crate) udp: usize,
+    pub(crate) vxlan: usize,
+    pub(crate) inner: usize,
+    pub(crate) inner_ip: usize,
 }
 
 /// Ethernet header.
@@ -55,8 +173,16 @@ pub(crate) fn ethernet(to: Mac, from: Mac, ethertype: u16) -> Vec<u8> {
     [to.0.as_slice(), &from.0, &ethertype.to_be_bytes()].concat()
 }
 
-/// IPv4 header with its payload.
-pub(crate) fn ipv4(tos: u8, protocol: u8, from: Ipv4Addr, to: Ipv4Addr, payload: &[u8]) -> Vec<u8> {
+/// IP header with its payload.
+pub(crate) fn ip(tos: u8, protocol: u8, from: IpAddr, to: IpAddr, payload: &[u8]) -> Vec<u8> {
+    match (from, to) {
+        (IpAddr::V4(from), IpAddr::V4(to)) => ipv4(tos, protocol, from, to, payload),
+        (IpAddr::V6(from), IpAddr::V6(to)) => ipv6(tos, protocol, from, to, payload),
+        _ => panic!("one packet has one family"),
+    }
+}
+
+fn ipv4(tos: u8, protocol: u8, from: Ipv4Addr, to: Ipv4Addr, payload: &[u8]) -> Vec<u8> {
     let total = u16::try_from(20 + payload.len()).expect("a packet");
     let mut header = [0_u8; 20];
     header[0] = 0x45;
@@ -69,6 +195,38 @@ pub(crate) fn ipv4(tos: u8, protocol: u8, from: Ipv4Addr, to: Ipv4Addr, payload:
     let checksum = ipv4_checksum(&header);
     header[10..12].copy_from_slice(&checksum);
     [header.as_slice(), payload].concat()
+}
+
+fn ipv6(class: u8, next: u8, from: Ipv6Addr, to: Ipv6Addr, payload: &[u8]) -> Vec<u8> {
+    let length = u16::try_from(payload.len()).expect("a packet").to_be_bytes();
+    let start = [0x60 | class >> 4, class << 4, 0, 0, length[0], length[1], next, 64];
+    [&start[..], &from.octets(), &to.octets(), payload].concat()
+}
+
+/// The packet as the first fragment of a larger one: behind a fragment header (IPv6), or by its flags (IPv4).
+pub(crate) fn first_fragment(net: Net, packet: &[u8]) -> Vec<u8> {
+    fragment(net, packet, 0)
+}
+
+/// The same as a later fragment, with what would be a UDP header in the first.
+pub(crate) fn later_fragment(net: Net, packet: &[u8]) -> Vec<u8> {
+    fragment(net, packet, 16)
+}
+
+/// `offset` counts units of eight bytes.
+fn fragment(net: Net, packet: &[u8], offset: u8) -> Vec<u8> {
+    let at = net.at();
+    let mut packet = packet.to_vec();
+    if net.our_vtep.is_ipv4() {
+        packet[at.ip + 6] = 0x20;
+        packet[at.ip + 7] = offset;
+        return packet;
+    }
+    let header = [packet[at.ip + 6], 0, 0, offset << 3 | 1, 0, 0, 0, 9];
+    packet[at.ip + 6] = 44;
+    let length = u16::from_be_bytes([packet[at.ip + 4], packet[at.ip + 5]]) + 8;
+    packet[at.ip + 4..at.ip + 6].copy_from_slice(&length.to_be_bytes());
+    [&packet[..at.udp], &header, &packet[at.udp..]].concat()
 }
 
 /// UDP header with its payload, without checksum.
@@ -84,47 +242,4 @@ pub(crate) fn tcp(payload: &[u8]) -> Vec<u8> {
     header[12] = 5 << 4;
     header[13] = 0x10;
     [header.as_slice(), payload].concat()
-}
-
-/// What the kernel hands to the tunnel device for the peer's pod: a UDP packet, TOS 0xb9 (ECT(1)).
-pub(crate) fn inner_to_peer(payload: usize) -> Vec<u8> {
-    framed_to_peer(&ipv4(0xb9, PROTO_UDP, OUR_POD, PEER_POD, &udp(4000, 53, &vec![0xaa; payload])))
-}
-
-/// The same as TCP.
-pub(crate) fn inner_tcp_to_peer(payload: usize) -> Vec<u8> {
-    framed_to_peer(&ipv4(0, PROTO_TCP, OUR_POD, PEER_POD, &tcp(&vec![0xaa; payload])))
-}
-
-/// An IP packet in the frame the kernel's neighbour entry makes.
-pub(crate) fn framed_to_peer(ip: &[u8]) -> Vec<u8> {
-    [ethernet(PEER_MAC, OUR_MAC, 0x0800), ip.to_vec()].concat()
-}
-
-/// The kernel's own tunnel packet around a frame, as it leaves our external interface.
-pub(crate) fn tunnel_to_peer(frame: &[u8]) -> Vec<u8> {
-    tunnel(OUR_VTEP, PEER_VTEP, 0x01, frame)
-}
-
-/// A tunnel packet from the peer, with a UDP packet from `source` inside.
-pub(crate) fn tunnel_from_peer(source: Ipv4Addr) -> Vec<u8> {
-    let inner = ipv4(0, PROTO_UDP, source, OUR_POD, &udp(53, 4000, b"answer"));
-    tunnel(PEER_VTEP, OUR_VTEP, 0, &[ethernet(OUR_MAC, PEER_MAC, 0x0800), inner].concat())
-}
-
-/// Outer headers as the kernel's vxlan device makes them: UDP checksum present, identification counted.
-fn tunnel(from: Ipv4Addr, to: Ipv4Addr, tos: u8, frame: &[u8]) -> Vec<u8> {
-    let vxlan = [&[0x08, 0, 0, 0, 0, 0, 1, 0], frame].concat();
-    let mut datagram = udp(40000, 8472, &vxlan);
-    datagram[6..8].copy_from_slice(&[0x12, 0x34]);
-    let packet = ipv4(tos, PROTO_UDP, from, to, &datagram);
-    [ethernet(Mac([2, 9, 9, 9, 9, 9]), Mac([2, 8, 8, 8, 8, 8]), 0x0800), packet].concat()
-}
-
-/// Where things are in a tunnel packet.
-pub(crate) mod at {
-    pub(crate) const IP: usize = 14;
-    pub(crate) const UDP: usize = 34;
-    pub(crate) const VXLAN: usize = 42;
-    pub(crate) const INNER: usize = 50;
 }

@@ -4,8 +4,7 @@ use flannel_agent::datapath::clock;
 use flannel_common::{
     mode::Mode,
     node::{HEARTBEAT_LIMIT_NS, NodeConfig},
-    outer::{Varying, build_v4},
-    packet::{PROTO_UDP, source_port},
+    packet::{PROTO_FRAGMENT, PROTO_UDP, ipv4_checksum, source_port},
     peer::{PATH_SEEN_NS, PeerEntry, Word},
     program::Program::ToTunnel,
     reason::Reason,
@@ -13,72 +12,138 @@ use flannel_common::{
 
 use crate::{
     bench::{Bench, TC_ACT_REDIRECT, on_bench, on_empty_bench},
-    packets::{self, framed_to_peer, inner_tcp_to_peer, inner_to_peer, ipv4},
+    packets::{self, BOTH, Net, OUR_MAC, PEER_MAC, V4, V6},
 };
 
 fn passes(bench: &mut Bench, packet: &[u8], reason: Reason) {
     bench.run(ToTunnel, packet).passed(reason, packet);
 }
 
+/// The packet as it was encapsulated.
+#[track_caller]
+fn takes(bench: &mut Bench, packet: &[u8]) -> Vec<u8> {
+    let outcome = bench.run(ToTunnel, packet);
+    assert_eq!(outcome.reasons, [Reason::Encapsulated]);
+    assert_eq!(outcome.action, TC_ACT_REDIRECT);
+    outcome.packet
+}
+
+/// The outer IP header for an inner ECN of 1, of a whole packet of `total` bytes.
+fn outer_ip(net: Net, total: usize, id: [u8; 2]) -> Vec<u8> {
+    let len = |len: usize| u16::try_from(len).expect("small").to_be_bytes();
+    match (net.our_vtep, net.peer_vtep) {
+        (std::net::IpAddr::V4(ours), std::net::IpAddr::V4(theirs)) => {
+            let [high, low] = len(total);
+            let start = [0x45, 1, high, low, id[0], id[1], 0, 0, 64, PROTO_UDP, 0, 0];
+            let mut header = [&start[..], &ours.octets(), &theirs.octets()].concat();
+            let checksum = ipv4_checksum(header.as_slice().try_into().expect("twenty bytes"));
+            header[10..12].copy_from_slice(&checksum);
+            header
+        }
+        (std::net::IpAddr::V6(ours), std::net::IpAddr::V6(theirs)) => {
+            let [high, low] = len(total - 40);
+            [&[0x60, 0x10, 0, 0, high, low, PROTO_UDP, 64][..], &ours.octets(), &theirs.octets()].concat()
+        }
+        _ => panic!("one tunnel has one family"),
+    }
+}
+
+/// Every byte of the outer headers, against what the documentation says of them.
 #[test]
 fn encapsulates_once_the_path_was_seen() {
     on_bench(|bench| {
-        let frame = inner_to_peer(100);
-        passes(bench, &frame, Reason::PathUnseen);
-        bench.vouch(100);
-        let outcome = bench.run(ToTunnel, &frame);
-        assert_eq!(outcome.reasons, [Reason::Encapsulated]);
-        assert_eq!(outcome.action, TC_ACT_REDIRECT);
-        let port = u16::from_be_bytes([outcome.packet[34], outcome.packet[35]]);
-        let varying = Varying {
-            frame_len: u32::try_from(frame.len()).expect("small"),
-            inner_tos: 0xb9,
-            id: u16::from_be_bytes([outcome.packet[18], outcome.packet[19]]),
-            source_port: port,
-        };
-        let outer = build_v4(&packets::family(), &packets::peer(), &varying);
-        assert_eq!(outcome.packet, [outer.as_slice(), &frame[14..]].concat());
-        assert!((source_port(0, 32768, 60999)..60999).contains(&port));
+        for net in BOTH {
+            let frame = net.inner_to_peer(100);
+            passes(bench, &frame, Reason::PathUnseen);
+            bench.vouch(net, 100);
+            let packet = takes(bench, &frame);
+            let (at, total) = (net.at(), net.udp_overhead() + 100);
+            let port = [packet[at.udp], packet[at.udp + 1]];
+            let udp_len = u16::try_from(total - (at.udp - at.ip)).expect("small").to_be_bytes();
+            let expected = [
+                [0; 12].as_slice(),
+                &net.ethertype.to_be_bytes(),
+                &outer_ip(net, total, [packet[18], packet[19]]),
+                &port,
+                &[0x21, 0x18],
+                &udp_len,
+                &[0, 0],
+                &[0x08, 0, 0, 0, 0, 0, 1, 0],
+                &PEER_MAC.0,
+                &OUR_MAC.0,
+                &net.ethertype.to_be_bytes(),
+                &frame[14..],
+            ];
+            assert_eq!(packet, expected.concat());
+            assert!((source_port(0, 32768, 60999)..60999).contains(&u16::from_be_bytes(port)));
+        }
     });
 }
 
 #[test]
-fn one_flow_keeps_its_source_port_and_no_packet_its_identification() {
+fn one_flow_keeps_its_source_port_and_no_ipv4_packet_its_identification() {
     on_bench(|bench| {
-        bench.vouch(100);
-        let runs: Vec<_> = (0..32).map(|_| bench.run(ToTunnel, &inner_to_peer(100)).packet).collect();
-        assert!(runs.iter().all(|packet| packet[34..36] == runs[0][34..36]));
-        let ids: std::collections::BTreeSet<_> = runs.iter().map(|packet| packet[18..20].to_vec()).collect();
-        assert!(ids.len() > 16, "identifications repeat: {ids:?}");
+        for net in BOTH {
+            bench.vouch(net, 100);
+            let udp = net.at().udp;
+            let runs: Vec<_> = (0..32).map(|_| takes(bench, &net.inner_to_peer(100))).collect();
+            assert!(runs.iter().all(|packet| packet[udp..udp + 2] == runs[0][udp..udp + 2]));
+            let ids: std::collections::BTreeSet<_> = runs.iter().map(|packet| packet[18..20].to_vec()).collect();
+            assert!(net.our_vtep.is_ipv6() || ids.len() > 16, "identifications repeat: {ids:?}");
+        }
+    });
+}
+
+/// The ECN field goes outwards, DSCP and flow label stay inside, and CE becomes ECT(0).
+#[test]
+fn the_outer_traffic_class_follows_rfc_6040() {
+    on_bench(|bench| {
+        bench.vouch(V6, 100);
+        for (inner, outer) in [(0x00, 0x00), (0xb9, 0x01), (0x02, 0x02), (0xbb, 0x02)] {
+            let mut frame = V6.inner_to_peer(100);
+            (frame[14], frame[15]) = (0x60 | inner >> 4, inner << 4 | 0x0a);
+            let packet = takes(bench, &frame);
+            assert_eq!(packet[14..18], [0x60, outer << 4, 0, 0], "inner {inner:#x}");
+            let inner_at = V6.at().inner_ip;
+            assert_eq!(packet[inner_at..inner_at + 2], frame[14..16]);
+        }
     });
 }
 
 #[test]
 fn mode_kernel_leaves_everything() {
     on_bench(|bench| {
-        bench.vouch(100);
+        bench.vouch(V4, 100);
+        bench.vouch(V6, 100);
         bench.maps.mode.set(Mode::Kernel, None).expect("MODE");
-        passes(bench, &inner_to_peer(100), Reason::ModeKernel);
+        for net in BOTH {
+            passes(bench, &net.inner_to_peer(100), Reason::ModeKernel);
+        }
     });
 }
 
 #[test]
 fn a_minute_without_the_agent_leaves_everything() {
     on_bench(|bench| {
-        bench.vouch(100);
-        bench.maps.config.beat(clock::now_ns() - HEARTBEAT_LIMIT_NS - 1_000_000_000).expect("CONFIG");
-        passes(bench, &inner_to_peer(100), Reason::AgentGone);
-        bench.maps.config.beat(clock::now_ns()).expect("CONFIG");
-        assert_eq!(bench.run(ToTunnel, &inner_to_peer(100)).reasons, [Reason::Encapsulated]);
+        bench.vouch(V4, 100);
+        bench.vouch(V6, 100);
+        for net in BOTH {
+            bench.maps.config.beat(clock::now_ns() - HEARTBEAT_LIMIT_NS - 1_000_000_000).expect("CONFIG");
+            passes(bench, &net.inner_to_peer(100), Reason::AgentGone);
+            bench.maps.config.beat(clock::now_ns()).expect("CONFIG");
+            takes(bench, &net.inner_to_peer(100));
+        }
     });
 }
 
 #[test]
 fn a_node_that_is_not_configured_leaves_everything() {
     on_empty_bench(|bench| {
-        passes(bench, &inner_to_peer(100), Reason::ModeKernel);
+        passes(bench, &V4.inner_to_peer(100), Reason::ModeKernel);
         bench.maps.mode.set(Mode::Encap, None).expect("MODE");
-        passes(bench, &inner_to_peer(100), Reason::NotConfigured);
+        for net in BOTH {
+            passes(bench, &net.inner_to_peer(100), Reason::NotConfigured);
+        }
     });
 }
 
@@ -86,44 +151,68 @@ fn a_node_that_is_not_configured_leaves_everything() {
 fn a_family_that_is_off_has_no_peers() {
     on_bench(|bench| {
         bench.maps.config.write(NodeConfig::default(), clock::now_ns()).expect("CONFIG");
-        passes(bench, &inner_to_peer(100), Reason::NoPeer);
+        for net in BOTH {
+            passes(bench, &net.inner_to_peer(100), Reason::NoPeer);
+        }
     });
 }
 
 #[test]
 fn other_protocols_and_cut_headers_are_the_kernels() {
     on_bench(|bench| {
-        bench.vouch(100);
-        let mut ipv6 = packets::ethernet(packets::PEER_MAC, packets::OUR_MAC, 0x86dd);
-        ipv6.extend([0x60; 60]);
-        passes(bench, &ipv6, Reason::OtherProtocol);
-        let mut vlan = packets::ethernet(packets::PEER_MAC, packets::OUR_MAC, 0x8100);
-        vlan.extend([0; 60]);
-        passes(bench, &vlan, Reason::OtherProtocol);
-        // The kernel's test run refuses IPv4 frames without a whole header; the shortest it takes has no transport header.
-        let bare = framed_to_peer(&ipv4(0, PROTO_UDP, packets::OUR_POD, packets::PEER_POD, &[]));
-        assert_eq!(bench.run(ToTunnel, &bare).reasons, [Reason::Encapsulated]);
+        for ethertype in [0x8100, 0x0806] {
+            let mut other = packets::ethernet(PEER_MAC, OUR_MAC, ethertype);
+            other.extend([0; 60]);
+            passes(bench, &other, Reason::OtherProtocol);
+        }
+        for net in BOTH {
+            bench.vouch(net, 100);
+            // The kernel's test run refuses frames without a whole header; the shortest it takes has no transport header.
+            let bare = net.framed_to_peer(&packets::ip(0, PROTO_UDP, net.our_pod, net.peer_pod, &[]));
+            takes(bench, &bare);
+        }
+    });
+}
+
+/// What follows an inner header matters only where the kernel is still to cut the packet.
+#[test]
+fn inner_fragments_and_extension_headers_are_encapsulated_as_they_are() {
+    on_bench(|bench| {
+        bench.vouch(V6, 200);
+        // Hop-by-hop options, and a later fragment.
+        for (next, header) in
+            [(0, [PROTO_UDP, 0, 1, 4, 0, 0, 0, 0]), (PROTO_FRAGMENT, [PROTO_UDP, 0, 1, 1, 0, 0, 0, 7])]
+        {
+            let payload = [&header[..], &packets::udp(4000, 53, &[0xaa; 100])].concat();
+            let frame = V6.framed_to_peer(&packets::ip(0, next, V6.our_pod, V6.peer_pod, &payload));
+            let packet = takes(bench, &frame);
+            assert_eq!(packet[V6.at().inner_ip..], frame[14..]);
+        }
     });
 }
 
 #[test]
 fn destinations_without_a_peer_are_the_kernels() {
     on_bench(|bench| {
-        for destination in [[10, 244, 8, 9], [10, 245, 7, 9], [8, 8, 8, 8]] {
-            let frame = framed_to_peer(&ipv4(0, PROTO_UDP, packets::OUR_POD, destination.into(), &[0; 8]));
-            passes(bench, &frame, Reason::NoPeer);
+        for net in BOTH {
+            for destination in [net.unleased, net.outside[0], net.outside[1]] {
+                let frame = net.framed_to_peer(&packets::ip(0, PROTO_UDP, net.our_pod, destination, &[0; 8]));
+                passes(bench, &frame, Reason::NoPeer);
+            }
+            bench.peers(net).remove(packets::PEER_INDEX).expect("a peer map");
+            passes(bench, &net.inner_to_peer(100), Reason::NoPeer);
         }
-        bench.maps.peers.remove(packets::PEER_INDEX).expect("PEERS");
-        passes(bench, &inner_to_peer(100), Reason::NoPeer);
     });
 }
 
 #[test]
 fn peers_without_a_plain_path_are_the_kernels() {
     on_bench(|bench| {
-        for flags in [0, Word::DIRECT] {
-            bench.peer(packets::peer(), flags);
-            passes(bench, &inner_to_peer(100), Reason::PeerNotPlain);
+        for net in BOTH {
+            for flags in [0, Word::DIRECT] {
+                bench.peer(net, net.peer(), flags);
+                passes(bench, &net.inner_to_peer(100), Reason::PeerNotPlain);
+            }
         }
     });
 }
@@ -131,11 +220,13 @@ fn peers_without_a_plain_path_are_the_kernels() {
 #[test]
 fn frames_the_neighbour_entry_did_not_make_are_the_kernels() {
     on_bench(|bench| {
-        bench.vouch(100);
-        for byte in 0..12 {
-            let mut frame = inner_to_peer(100);
-            frame[byte] ^= 0x10;
-            passes(bench, &frame, Reason::ForeignFrame);
+        for net in BOTH {
+            bench.vouch(net, 100);
+            for byte in 0..12 {
+                let mut frame = net.inner_to_peer(100);
+                frame[byte] ^= 0x10;
+                passes(bench, &frame, Reason::ForeignFrame);
+            }
         }
     });
 }
@@ -143,40 +234,53 @@ fn frames_the_neighbour_entry_did_not_make_are_the_kernels() {
 #[test]
 fn what_was_seen_expires_and_dies_with_the_entry() {
     on_bench(|bench| {
-        bench.vouch(100);
-        let seen = bench.entry().seen;
-        assert!(seen.until_ns.abs_diff(clock::now_ns() + PATH_SEEN_NS) < PATH_SEEN_NS / 2, "{seen:?}");
-        bench.peer(packets::peer(), Word::PLAIN);
-        passes(bench, &inner_to_peer(100), Reason::PathUnseen);
+        for net in BOTH {
+            bench.vouch(net, 100);
+            let seen = bench.entry(net).seen;
+            assert!(seen.until_ns.abs_diff(clock::now_ns() + PATH_SEEN_NS) < PATH_SEEN_NS / 2, "{seen:?}");
+            bench.peer(net, net.peer(), Word::PLAIN);
+            passes(bench, &net.inner_to_peer(100), Reason::PathUnseen);
+        }
     });
 }
 
 #[test]
 fn packets_larger_than_seen_or_than_the_route_are_the_kernels() {
     on_bench(|bench| {
-        bench.vouch(100);
-        assert_eq!(bench.run(ToTunnel, &inner_to_peer(100)).reasons, [Reason::Encapsulated]);
-        passes(bench, &inner_to_peer(101), Reason::TooBig);
-        bench.vouch(101);
-        assert_eq!(bench.run(ToTunnel, &inner_to_peer(101)).reasons, [Reason::Encapsulated]);
-        // 28 bytes of inner headers and 50 of overhead: 100 bytes of payload make 178.
-        bench.peer(PeerEntry { mtu: 177, ..packets::peer() }, Word::PLAIN);
-        bench.vouch(100);
-        passes(bench, &inner_to_peer(100), Reason::TooBig);
-        assert_eq!(bench.run(ToTunnel, &inner_to_peer(99)).reasons, [Reason::Encapsulated]);
+        for net in BOTH {
+            bench.vouch(net, 100);
+            takes(bench, &net.inner_to_peer(100));
+            passes(bench, &net.inner_to_peer(101), Reason::TooBig);
+            bench.vouch(net, 101);
+            takes(bench, &net.inner_to_peer(101));
+            let mtu = u32::try_from(net.udp_overhead() + 99).expect("small");
+            bench.peer(net, PeerEntry { mtu, ..net.peer() }, Word::PLAIN);
+            bench.vouch(net, 100);
+            passes(bench, &net.inner_to_peer(100), Reason::TooBig);
+            takes(bench, &net.inner_to_peer(99));
+        }
     });
 }
 
 #[test]
 fn segments_count_by_their_own_size() {
     on_bench(|bench| {
-        // 40 bytes of headers, 50 of overhead: segments of 100 make 190 bytes, of which 162 bytes of UDP payload are the
-        // largest seen. A test run has no GSO type, so room is refused where the size is not.
-        bench.vouch(190 - 78);
-        let frame = inner_tcp_to_peer(1000);
-        bench.run_with(ToTunnel, &frame, 101).passed(Reason::TooBig, &frame);
-        bench.run_with(ToTunnel, &frame, 100).passed(Reason::RoomRefused, &frame);
-        let icmp = framed_to_peer(&ipv4(0, 1, packets::OUR_POD, packets::PEER_POD, &[0; 500]));
-        bench.run_with(ToTunnel, &icmp, 100).passed(Reason::GsoOther, &icmp);
+        for net in BOTH {
+            // A TCP header is twelve bytes longer than UDP's: segments of 100 are as long as datagrams of 112. A test run
+            // has no GSO type, so room is refused where the size is not.
+            bench.vouch(net, 112);
+            let frame = net.inner_tcp_to_peer(1000);
+            bench.run_with(ToTunnel, &frame, 101).passed(Reason::TooBig, &frame);
+            bench.run_with(ToTunnel, &frame, 100).passed(Reason::RoomRefused, &frame);
+            let frame = net.inner_to_peer(1000);
+            bench.run_with(ToTunnel, &frame, 113).passed(Reason::TooBig, &frame);
+            bench.run_with(ToTunnel, &frame, 112).passed(Reason::RoomRefused, &frame);
+            let other = net.framed_to_peer(&packets::ip(0, 1, net.our_pod, net.peer_pod, &[0; 500]));
+            bench.run_with(ToTunnel, &other, 100).passed(Reason::GsoOther, &other);
+        }
+        // TCP behind an extension header.
+        let payload = [&[6, 0, 1, 4, 0, 0, 0, 0][..], &packets::tcp(&[0xaa; 500])].concat();
+        let frame = V6.framed_to_peer(&packets::ip(0, 0, V6.our_pod, V6.peer_pod, &payload));
+        bench.run_with(ToTunnel, &frame, 50).passed(Reason::GsoOther, &frame);
     });
 }

@@ -1,4 +1,4 @@
-//! `to_underlay`: what it learns from the kernel's own tunnel packets.
+//! `to_underlay`: what it learns from the kernel's own tunnel packets, of either family.
 
 use flannel_agent::datapath::clock;
 use flannel_common::{
@@ -10,15 +10,15 @@ use flannel_common::{
 
 use crate::{
     bench::{Bench, on_bench},
-    packets::{self, at, inner_to_peer, tunnel_to_peer},
+    packets::{self, BOTH, Net, V4, V6, first_fragment, later_fragment},
 };
 
 fn says(bench: &mut Bench, packet: &[u8], reason: Reason) {
     bench.run(ToUnderlay, packet).passed(reason, packet);
 }
 
-fn with(at: usize, value: u8) -> Vec<u8> {
-    let mut packet = tunnel_to_peer(&inner_to_peer(100));
+fn with(net: Net, at: usize, value: u8) -> Vec<u8> {
+    let mut packet = net.tunnel_to_peer(&net.inner_to_peer(100));
     packet[at] = value;
     packet
 }
@@ -26,36 +26,75 @@ fn with(at: usize, value: u8) -> Vec<u8> {
 #[test]
 fn a_plain_packet_vouches_for_its_size() {
     on_bench(|bench| {
-        says(bench, &tunnel_to_peer(&inner_to_peer(100)), Reason::PathSeen);
-        let first = bench.entry();
-        assert_eq!((first.seen.word, first.seen.max_len), (first.word, 178));
-        says(bench, &tunnel_to_peer(&inner_to_peer(300)), Reason::PathSeen);
-        says(bench, &tunnel_to_peer(&inner_to_peer(50)), Reason::PathSeen);
-        let later = bench.entry().seen;
-        assert_eq!(later, PathSeen { max_len: 378, ..first.seen }, "size grows, the window does not");
+        for net in BOTH {
+            says(bench, &net.tunnel_to_peer(&net.inner_to_peer(100)), Reason::PathSeen);
+            let len = |payload: usize| u32::try_from(net.udp_overhead() + payload).expect("small");
+            let first = bench.entry(net);
+            assert_eq!((first.seen.word, first.seen.max_len), (first.word, len(100)));
+            says(bench, &net.tunnel_to_peer(&net.inner_to_peer(300)), Reason::PathSeen);
+            says(bench, &net.tunnel_to_peer(&net.inner_to_peer(50)), Reason::PathSeen);
+            let later = bench.entry(net).seen;
+            assert_eq!(later, PathSeen { max_len: len(300), ..first.seen }, "size grows, the window does not");
+        }
     });
+}
+
+#[test]
+fn a_path_of_one_family_says_nothing_of_the_other() {
+    on_bench(|bench| {
+        bench.vouch(V6, 100);
+        assert_eq!(bench.entry(V4).seen, PathSeen::default());
+        bench.vouch(V4, 100);
+        says(bench, &with(V6, V6.at().ip + 7, 63), Reason::PathDiffers);
+        let frame = V4.inner_to_peer(100);
+        assert_eq!(bench.run(ToTunnel, &frame).reasons, [Reason::Encapsulated]);
+    });
+}
+
+/// Bytes of the outer IP header that our recipe fixes, each with a value that is not it.
+fn wrong_bytes(net: Net) -> Vec<(usize, u8)> {
+    let ip = net.at().ip;
+    if net.our_vtep.is_ipv4() {
+        // TOS (DSCP set by a rule), DF, TTL.
+        vec![(ip + 1, 0x21), (ip + 6, 0x40), (ip + 8, 63)]
+    } else {
+        // Traffic class in both its bytes, flow label in all of its, hop limit.
+        vec![(ip, 0x62), (ip + 1, 0x50), (ip + 1, 0x11), (ip + 2, 1), (ip + 3, 1), (ip + 7, 63)]
+    }
 }
 
 #[test]
 fn a_packet_that_differs_withdraws_trust_for_a_while() {
     on_bench(|bench| {
-        // TOS (DSCP set by a rule), DF, TTL, source (SNAT), destination, inner Ethernet addresses.
-        for (byte, value) in [
-            (at::IP + 1, 0x21),
-            (at::IP + 6, 0x40),
-            (at::IP + 8, 63),
-            (at::IP + 15, 7),
-            (at::IP + 19, 9),
-            (at::INNER + 5, 9),
-            (at::INNER + 11, 9),
-        ] {
-            bench.peer(packets::peer(), Word::PLAIN);
-            bench.vouch(100);
-            says(bench, &with(byte, value), Reason::PathDiffers);
-            let frame = inner_to_peer(100);
-            bench.run(ToTunnel, &frame).passed(Reason::PathUnseen, &frame);
-            says(bench, &tunnel_to_peer(&inner_to_peer(100)), Reason::PathHeld);
-            bench.run(ToTunnel, &frame).passed(Reason::PathUnseen, &frame);
+        for net in BOTH {
+            let at = net.at();
+            // Source (SNAT), destination, inner Ethernet addresses.
+            let addresses = [(at.addresses + net.address_len() - 1, 7), (at.addresses, 7), (at.udp - 1, 9)];
+            let frame = [(at.inner + 5, 9), (at.inner + 11, 9)];
+            for (byte, value) in [wrong_bytes(net).as_slice(), &addresses, &frame].concat() {
+                bench.peer(net, net.peer(), Word::PLAIN);
+                bench.vouch(net, 100);
+                says(bench, &with(net, byte, value), Reason::PathDiffers);
+                let frame = net.inner_to_peer(100);
+                bench.run(ToTunnel, &frame).passed(Reason::PathUnseen, &frame);
+                says(bench, &net.tunnel_to_peer(&net.inner_to_peer(100)), Reason::PathHeld);
+                bench.run(ToTunnel, &frame).passed(Reason::PathUnseen, &frame);
+            }
+        }
+    });
+}
+
+/// The vxlan device computes a checksum over either family, we compute none.
+#[test]
+fn the_udp_checksum_may_differ() {
+    on_bench(|bench| {
+        for net in BOTH {
+            for value in [0, 0xff] {
+                let at = net.at().udp + 6;
+                let mut packet = with(net, at, value);
+                packet[at + 1] = value;
+                says(bench, &packet, Reason::PathSeen);
+            }
         }
     });
 }
@@ -63,33 +102,61 @@ fn a_packet_that_differs_withdraws_trust_for_a_while() {
 #[test]
 fn another_device_is_another_path() {
     on_bench(|bench| {
-        bench.peer(PeerEntry { oif: packets::LO + 1, ..packets::peer() }, Word::PLAIN);
-        says(bench, &tunnel_to_peer(&inner_to_peer(100)), Reason::PathDiffers);
+        for net in BOTH {
+            bench.peer(net, PeerEntry { oif: packets::LO + 1, ..net.peer() }, Word::PLAIN);
+            says(bench, &net.tunnel_to_peer(&net.inner_to_peer(100)), Reason::PathDiffers);
+        }
     });
 }
 
 #[test]
 fn a_fragmented_packet_withdraws_trust() {
     on_bench(|bench| {
-        bench.vouch(100);
-        says(bench, &with(at::IP + 6, 0x20), Reason::PathFragmented);
-        let frame = inner_to_peer(100);
-        bench.run(ToTunnel, &frame).passed(Reason::PathUnseen, &frame);
-        says(bench, &with(at::IP + 7, 0x10), Reason::OuterFragment);
+        for net in BOTH {
+            bench.vouch(net, 100);
+            let packet = net.tunnel_to_peer(&net.inner_to_peer(100));
+            says(bench, &first_fragment(net, &packet), Reason::PathFragmented);
+            let frame = net.inner_to_peer(100);
+            bench.run(ToTunnel, &frame).passed(Reason::PathUnseen, &frame);
+            says(bench, &packet, Reason::PathHeld);
+        }
+    });
+}
+
+/// A later fragment of IPv4 is known where its payload happens to show the port; one of IPv6 never is.
+#[test]
+fn later_fragments_say_nothing() {
+    on_bench(|bench| {
+        for (net, reason) in [(V4, Reason::OuterFragment), (V6, Reason::NotTunnel)] {
+            bench.vouch(net, 100);
+            let seen = bench.entry(net).seen;
+            says(bench, &later_fragment(net, &net.tunnel_to_peer(&net.inner_to_peer(100))), reason);
+            assert_eq!(bench.entry(net).seen, seen);
+        }
     });
 }
 
 #[test]
 fn other_packets_teach_nothing() {
     on_bench(|bench| {
-        says(bench, &with(at::UDP + 3, 53), Reason::NotTunnel);
-        says(bench, &with(at::VXLAN + 6, 2), Reason::OtherVni);
-        says(bench, &with(at::VXLAN, 0x88), Reason::BadVxlanHeader);
-        says(bench, &with(at::INNER + 12, 0x86), Reason::OtherProtocol);
-        // Inner destination in a subnet without a peer.
-        says(bench, &with(at::INNER + 14 + 18, 9), Reason::NoPeer);
+        for net in BOTH {
+            let at = net.at();
+            says(bench, &with(net, at.udp + 3, 53), Reason::NotTunnel);
+            says(bench, &with(net, at.vxlan + 6, 2), Reason::OtherVni);
+            says(bench, &with(net, at.vxlan, 0x88), Reason::BadVxlanHeader);
+            says(bench, &with(net, at.inner + 13, 0x06), Reason::OtherProtocol);
+            let fragment = |packet: Vec<u8>| first_fragment(net, &packet);
+            says(bench, &fragment(with(net, at.udp + 3, 53)), Reason::NotTunnel);
+            says(bench, &fragment(with(net, at.vxlan + 6, 2)), Reason::OtherVni);
+            let unleased = packets::ip(0, 17, net.our_pod, net.unleased, &[0; 8]);
+            says(bench, &net.tunnel_to_peer(&net.framed_to_peer(&unleased)), Reason::NoPeer);
+            let cut = with(net, at.ip, if net.our_vtep.is_ipv4() { 0x45 } else { 0x60 })[..at.inner_ip + 6].to_vec();
+            says(bench, &cut, Reason::Malformed);
+        }
         bench.maps.config.beat(clock::now_ns() - HEARTBEAT_LIMIT_NS - 1_000_000_000).expect("CONFIG");
-        says(bench, &tunnel_to_peer(&inner_to_peer(100)), Reason::AgentGone);
-        assert_eq!(bench.entry().seen, PathSeen::default());
+        for net in BOTH {
+            says(bench, &net.tunnel_to_peer(&net.inner_to_peer(100)), Reason::AgentGone);
+            assert_eq!(bench.entry(net).seen, PathSeen::default());
+        }
     });
 }

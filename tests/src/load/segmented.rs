@@ -2,7 +2,7 @@
 
 use std::{
     io,
-    net::{IpAddr, UdpSocket},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket},
     time::Duration,
 };
 
@@ -33,7 +33,8 @@ pub fn send(from: &Host, to: &Host, at: IpAddr, load: Segmented) -> Result<Vec<u
     })??;
     let target = receiver.local_addr()?;
     from.enter(|| -> Result<()> {
-        let socket = UdpSocket::bind("0.0.0.0:0")?;
+        let any: IpAddr = if at.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+        let socket = UdpSocket::bind((any, 0))?;
         socket.connect(target)?;
         setsockopt(&socket, sockopt::UdpGsoSegment, &i32::from(load.size)).context("UDP_SEGMENT")?;
         for turn in 0..load.sends {

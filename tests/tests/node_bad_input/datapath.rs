@@ -24,7 +24,7 @@ fn kernel_because(config: &str, change: impl Fn(AgentOptions) -> AgentOptions, w
 #[test]
 fn a_network_of_too_many_subnets_is_served_by_the_kernel() -> Result<()> {
     let config = r#"{"Network":"10.0.0.0/8","SubnetLen":26,"Backend":{"Type":"vxlan"}}"#;
-    kernel_because(config, |options| options, "the network has 262144 subnets; the peer map holds 131072 at most")
+    kernel_because(config, |options| options, "the IPv4 network has 262144 subnets; the peer map holds 131072 at most")
 }
 
 #[test]

@@ -1,0 +1,93 @@
+//! `flannel-agent maps dump`: the maps, straight from their pins. It works while the agent is dead.
+
+mod config;
+mod peers;
+mod stats;
+
+use clap::{Args, Subcommand, ValueEnum};
+use serde::Serialize;
+
+use self::{config::ConfigRow, peers::PeerRow, stats::StatsRow};
+use super::{Output, PinOptions};
+use crate::datapath::{
+    DatapathError, clock,
+    maps::{ConfigMap, ModeMap, StatsMap},
+};
+
+pub(super) use self::peers::{PinnedPeer, pinned_peers};
+
+/// The subcommands of `maps`.
+#[derive(Debug, Subcommand)]
+pub enum MapsCommand {
+    /// Print maps; needs no running agent
+    Dump(DumpOptions),
+}
+
+/// What to dump, and how.
+#[derive(Debug, Args)]
+pub struct DumpOptions {
+    /// Which map
+    #[arg(value_enum)]
+    map: WhichMap,
+    #[command(flatten)]
+    output: Output,
+    #[command(flatten)]
+    pins: PinOptions,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum WhichMap {
+    /// Peers by subnet
+    Peers,
+    /// Packets and bytes by program and reason
+    Stats,
+    /// The node's own data, the mode and the agent's heartbeat
+    Config,
+    /// All of them
+    All,
+}
+
+/// Everything, or the one map asked for.
+#[derive(Debug, Serialize)]
+struct Dump {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    config: Option<ConfigRow>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    peers: Option<Vec<PeerRow>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stats: Option<Vec<StatsRow>>,
+}
+
+/// Runs the command; the text to print.
+pub(super) fn run(command: &MapsCommand) -> Result<String, DatapathError> {
+    let MapsCommand::Dump(options) = command;
+    let dump = Dump::read(options)?;
+    if options.output.is_json() {
+        return Ok(super::json(&dump));
+    }
+    let tables = [
+        dump.config.as_ref().map(config::table),
+        dump.peers.as_deref().map(peers::table),
+        dump.stats.as_deref().map(stats::table),
+    ];
+    Ok(tables.into_iter().flatten().collect::<Vec<_>>().join("\n"))
+}
+
+impl Dump {
+    fn read(options: &DumpOptions) -> Result<Self, DatapathError> {
+        let pins = options.pins.root();
+        let wants = |which| options.map == which || options.map == WhichMap::All;
+        let config = ConfigMap::open(&pins)?.get()?;
+        let now = clock::now_ns();
+        let config_row = |mode: &ModeMap| Ok::<_, DatapathError>(ConfigRow::new(&config, mode.get()?, now));
+        let peer_rows = || {
+            let peers = pinned_peers(&pins, &config)?;
+            Ok::<_, DatapathError>(peers.into_iter().map(|peer| PeerRow::new(peer, now)).collect())
+        };
+        Ok(Self {
+            config: wants(WhichMap::Config).then(|| config_row(&ModeMap::open(&pins)?)).transpose()?,
+            peers: wants(WhichMap::Peers).then(peer_rows).transpose()?,
+            stats: wants(WhichMap::Stats).then(|| stats::rows(&StatsMap::open(&pins)?)).transpose()?,
+        })
+    }
+}

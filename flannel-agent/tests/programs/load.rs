@@ -1,0 +1,80 @@
+//! The loader over pins that are there already: what it adopts, and what it makes.
+
+use aya::maps::MapData;
+use flannel_agent::datapath::{DatapathError, PinRoot, Subnets, load};
+use flannel_common::maps::{ALL, PEERS, PEERS_MAX, PEERS6};
+
+use crate::{
+    bench::{Bench, on_bench},
+    packets::{BOTH, SUBNETS},
+};
+
+const SAME: Subnets = Subnets { v4: SUBNETS as u64, v6: SUBNETS as u64 };
+
+/// What identifies each pinned map.
+fn ids(pins: &PinRoot) -> Vec<(&'static str, u32)> {
+    ALL.map(|name| (name, info(pins, name).id())).to_vec()
+}
+
+fn info(pins: &PinRoot, name: &str) -> aya::maps::MapInfo {
+    MapData::from_pin(pins.map(name)).and_then(|map| map.info()).expect("a pinned map")
+}
+
+/// The maps that are others after another load.
+fn made_anew(bench: &Bench, subnets: Subnets) -> Vec<&'static str> {
+    let before = ids(bench.pins());
+    load(bench.pins(), subnets).expect("the kernel takes the object");
+    before.into_iter().zip(ids(bench.pins())).filter(|(was, is)| was != is).map(|(_, (name, _))| name).collect()
+}
+
+#[test]
+fn a_second_load_adopts_every_map() {
+    on_bench(|bench| assert_eq!(made_anew(bench, SAME), [""; 0]));
+}
+
+/// An older agent knew one family. Its successor completes the set and keeps what packets go by meanwhile.
+#[test]
+fn a_set_without_the_ipv6_peers_is_completed() {
+    on_bench(|bench| {
+        let before = ids(bench.pins());
+        std::fs::remove_file(bench.pins().map(PEERS6)).expect("the pin was there");
+        load(bench.pins(), SAME).expect("the kernel takes the object");
+        let made: Vec<_> = before.into_iter().zip(ids(bench.pins())).filter(|(was, is)| was != is).collect();
+        assert_eq!(made.iter().map(|(was, _)| was.0).collect::<Vec<_>>(), [PEERS6]);
+        for net in BOTH {
+            assert_eq!(bench.entry(net).mac, net.peer().mac, "open maps and their entries stay");
+        }
+    });
+}
+
+#[test]
+fn another_network_of_one_family_leaves_the_others_peers() {
+    on_bench(|bench| {
+        assert_eq!(made_anew(bench, Subnets { v6: 1024, ..SAME }), [PEERS6]);
+        assert_eq!(made_anew(bench, Subnets { v4: 512, v6: 1024 }), [PEERS]);
+        assert_eq!([PEERS, PEERS6].map(|name| info(bench.pins(), name).max_entries()), [512, 1024]);
+    });
+}
+
+#[test]
+fn a_family_that_is_off_has_a_map_of_one_element() {
+    on_bench(|bench| {
+        load(bench.pins(), Subnets { v6: 0, ..SAME }).expect("the kernel takes the object");
+        assert_eq!([PEERS, PEERS6].map(|name| info(bench.pins(), name).max_entries()), [SUBNETS, 1]);
+    });
+}
+
+#[test]
+fn a_network_of_too_many_subnets_is_named_with_its_family() {
+    on_bench(|bench| {
+        let before = ids(bench.pins());
+        let many = u64::from(PEERS_MAX) + 1;
+        for (subnets, family) in [(Subnets { v4: many, ..SAME }, "IPv4"), (Subnets { v6: many, ..SAME }, "IPv6")] {
+            let Err(error @ DatapathError::TooManySubnets { .. }) = load(bench.pins(), subnets) else {
+                panic!("{subnets:?} was taken");
+            };
+            assert!(error.to_string().starts_with(&format!("the {family} network has 131073 subnets")), "{error}");
+        }
+        assert_eq!(ids(bench.pins()), before, "nothing was touched");
+    });
+}

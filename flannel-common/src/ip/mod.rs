@@ -1,0 +1,64 @@
+//! IP headers as they stand in packets, of inner and outer packets alike: the one place where the two address families
+//! differ. Everything built on [`IpHeader`] is written once.
+//!
+//! A tunnel carries one family in its own: IPv4 in IPv4, IPv6 in IPv6. Lengths of IPv6 packets are those of the
+//! whole packet (its header of forty bytes and the payload length) everywhere, so that they compare with an MTU as the total
+//! length of IPv4 does.
+
+mod v4;
+mod v6;
+
+pub use v4::Ipv4Header;
+pub use v6::{FragmentHeader, Ipv6Header};
+
+use crate::{addr::Addr, node::FamilyConfig, outer::Varying, peer::PeerEntry};
+
+/// Outer TTL or hop limit: the kernel's default. Where a node's kernel uses another, `to_underlay` sees that and the
+/// packets stay with the kernel.
+pub const TTL: u8 = 64;
+
+/// An IP header without options.
+pub trait IpHeader: Copy {
+    /// EtherType of the family, network order.
+    const ETHERTYPE: [u8; 2];
+
+    /// The outer header of a tunnel packet for one frame.
+    fn outer(family: &FamilyConfig, peer: &PeerEntry, varying: &Varying) -> Self;
+
+    /// Of an outer header: whether TOS, TTL and fragmentation are those of [`Self::outer`] for an inner packet of this TOS.
+    fn equals_recipe(&self, inner_tos: u8) -> bool;
+
+    /// Of an outer header: whether it has no options, and UDP follows it or its fragment header.
+    fn carries_udp(&self) -> bool;
+
+    /// Whether an IPv6 fragment header follows. Never for IPv4, whose fragments show in the header itself.
+    fn has_fragment_header(&self) -> bool;
+
+    /// Whether the packet is a fragment.
+    fn is_fragment(&self) -> bool;
+
+    /// Whether it is known to be another fragment than the first, so that no transport header follows. An IPv6 header
+    /// does not know.
+    fn is_later_fragment(&self) -> bool;
+
+    /// Source address.
+    fn source(&self) -> Addr;
+
+    /// Destination address.
+    fn destination(&self) -> Addr;
+
+    /// Number of the subnet the source lies in, if it lies in the network.
+    fn source_subnet(&self, family: &FamilyConfig) -> Option<u32>;
+
+    /// Number of the subnet the destination lies in, if it lies in the network.
+    fn destination_subnet(&self, family: &FamilyConfig) -> Option<u32>;
+
+    /// TOS, or traffic class: DSCP and ECN.
+    fn tos(&self) -> u8;
+
+    /// What follows the header: TCP, UDP, an extension header, ...
+    fn protocol(&self) -> u8;
+
+    /// Length of the header in bytes. Less than its minimum for a malformed one.
+    fn header_len(&self) -> u32;
+}

@@ -1,0 +1,107 @@
+//! The outer headers of the tunnel, of either family: how ours are built, and how a packet on the underlay is judged
+//! against them. One place for both, because `to_underlay` compares the kernel's packets with our own recipe.
+
+mod tunnel;
+
+pub use tunnel::TunnelHeaders;
+
+use core::mem::size_of;
+
+use crate::{
+    addr::{Addr, same_addr},
+    ethernet::{EthernetHeader, same_mac},
+    ip::{IpHeader, Ipv4Header, Ipv6Header},
+    node::FamilyConfig,
+    packet::{ETH_LEN, OVERHEAD_V4, OVERHEAD_V6},
+    peer::PeerEntry,
+};
+
+/// What varies from packet to packet.
+#[derive(Clone, Copy, Debug)]
+pub struct Varying {
+    /// Length of the frame before encapsulation, from its Ethernet header on.
+    pub frame_len: u32,
+    /// TOS or traffic class of the inner packet.
+    pub inner_tos: u8,
+    /// IPv4 identification; IPv6 has none.
+    pub id: u16,
+    /// UDP source port.
+    pub source_port: u16,
+}
+
+/// The first bytes of an encapsulated frame: outer Ethernet, IP, UDP, VXLAN and inner Ethernet header.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct OuterHeaders<I> {
+    ethernet: EthernetHeader,
+    ip: I,
+    tunnel: TunnelHeaders,
+}
+
+impl<I: IpHeader> OuterHeaders<I> {
+    /// Their length.
+    pub const LEN: usize = size_of::<Self>();
+
+    /// What encapsulation adds to a frame: 50 bytes over IPv4, 70 over IPv6.
+    pub const OVERHEAD: usize = Self::LEN - ETH_LEN;
+
+    /// The outer headers for one frame. The outer Ethernet addresses stay zero: the neighbour entry fills them.
+    #[inline(always)]
+    pub fn build(family: &FamilyConfig, peer: &PeerEntry, varying: &Varying) -> Self {
+        Self {
+            ethernet: EthernetHeader::unaddressed(I::ETHERTYPE),
+            ip: I::outer(family, peer, varying),
+            tunnel: TunnelHeaders::build(family, peer, varying, I::ETHERTYPE),
+        }
+    }
+
+    /// The outer IP header.
+    #[inline(always)]
+    pub const fn ip(&self) -> &I {
+        &self.ip
+    }
+
+    /// UDP, VXLAN and inner Ethernet header.
+    #[inline(always)]
+    pub const fn tunnel(&self) -> &TunnelHeaders {
+        &self.tunnel
+    }
+
+    /// Whether this is a packet of the tunnel at all: no options, UDP, our destination port.
+    #[inline(always)]
+    pub fn is_tunnel(&self, family: &FamilyConfig) -> bool {
+        self.ip.carries_udp() && self.tunnel.goes_to_port(family)
+    }
+
+    /// Whether it is sent to this node's VTEP.
+    #[inline(always)]
+    pub fn is_for_us(&self, family: &FamilyConfig) -> bool {
+        same_addr(self.ip.destination(), family.vtep)
+    }
+
+    /// Outer source address.
+    #[inline(always)]
+    pub fn source(&self) -> Addr {
+        self.ip.source()
+    }
+
+    /// Whether the kernel made this packet as we would have, for this peer and an inner packet of this TOS: addresses,
+    /// TOS, TTL, flow label, DF and inner Ethernet addresses. Identification, source port, UDP checksum and lengths may
+    /// differ.
+    #[inline(always)]
+    pub fn equals_recipe(&self, family: &FamilyConfig, peer: &PeerEntry, inner_tos: u8) -> bool {
+        same_addr(self.ip.source(), family.vtep)
+            && same_addr(self.ip.destination(), peer.vtep)
+            && self.ip.equals_recipe(inner_tos)
+            && same_mac(self.tunnel.inner().destination(), peer.mac)
+            && same_mac(self.tunnel.inner().source(), family.vtep_mac)
+    }
+}
+
+const _: () = {
+    assert!(OuterHeaders::<Ipv4Header>::LEN == 64 && OuterHeaders::<Ipv4Header>::OVERHEAD == OVERHEAD_V4);
+    assert!(OuterHeaders::<Ipv6Header>::LEN == 84 && OuterHeaders::<Ipv6Header>::OVERHEAD == OVERHEAD_V6);
+};
+
+#[cfg(test)]
+mod tests;

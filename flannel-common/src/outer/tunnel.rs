@@ -1,0 +1,63 @@
+//! What follows the outer IP header, the same over either family: UDP, VXLAN and the inner Ethernet header.
+
+#![expect(clippy::cast_possible_truncation, reason = "header lengths are small, and callers keep a frame below 64 KiB")]
+
+use crate::{
+    ethernet::EthernetHeader,
+    node::FamilyConfig,
+    outer::Varying,
+    packet::{UDP_LEN, VXLAN_LEN},
+    peer::PeerEntry,
+    reason::Reason,
+};
+
+/// VXLAN flags: the VNI is valid, nothing else.
+const VXLAN_FLAGS: u8 = 0x08;
+
+/// UDP, VXLAN and inner Ethernet header.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct TunnelHeaders {
+    pub(super) udp: [u8; UDP_LEN],
+    pub(super) vxlan: [u8; VXLAN_LEN],
+    pub(super) inner: EthernetHeader,
+}
+
+impl TunnelHeaders {
+    /// The UDP checksum stays 0. Over IPv4 RFC 7348 permits that. Over IPv6 RFC 6935 does, for receivers that
+    /// expect it (RFC 6936): the agent gives a peer a plain path only if its device takes such packets.
+    #[inline(always)]
+    pub(super) fn build(family: &FamilyConfig, peer: &PeerEntry, varying: &Varying, ethertype: [u8; 2]) -> Self {
+        let mut udp = [0; UDP_LEN];
+        udp[0..2].copy_from_slice(&varying.source_port.to_be_bytes());
+        udp[2..4].copy_from_slice(&family.port);
+        let len = varying.frame_len as u16 + (UDP_LEN + VXLAN_LEN) as u16;
+        udp[4..6].copy_from_slice(&len.to_be_bytes());
+        let mut vxlan = [0; VXLAN_LEN];
+        vxlan[0] = VXLAN_FLAGS;
+        vxlan[4..8].copy_from_slice(&(family.vni << 8).to_be_bytes());
+        Self { udp, vxlan, inner: EthernetHeader::new(peer.mac, family.vtep_mac, ethertype) }
+    }
+
+    /// Whether this is sent to the tunnel's port.
+    #[inline(always)]
+    pub const fn goes_to_port(&self, family: &FamilyConfig) -> bool {
+        self.udp[2] == family.port[0] && self.udp[3] == family.port[1]
+    }
+
+    /// The VXLAN header is valid and names our VNI; otherwise why not.
+    #[inline(always)]
+    pub const fn vxlan(&self, family: &FamilyConfig) -> Result<(), Reason> {
+        let b = self.vxlan;
+        if b[0] != VXLAN_FLAGS || b[1] | b[2] | b[3] | b[7] != 0 {
+            return Err(Reason::BadVxlanHeader);
+        }
+        if u32::from_be_bytes([0, b[4], b[5], b[6]]) == family.vni { Ok(()) } else { Err(Reason::OtherVni) }
+    }
+
+    /// Inner Ethernet header.
+    #[inline(always)]
+    pub const fn inner(&self) -> &EthernetHeader {
+        &self.inner
+    }
+}

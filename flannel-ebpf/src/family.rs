@@ -1,0 +1,100 @@
+//! What the programs need of an address family beyond its header: its part of the node's data, its peer map, and how
+//! the kernel's helpers are told of it.
+
+use aya_ebpf::{
+    bindings::{
+        BPF_F_ADJ_ROOM_ENCAP_L3_IPV4, BPF_F_ADJ_ROOM_ENCAP_L3_IPV6, bpf_redir_neigh, bpf_redir_neigh__bindgen_ty_1,
+    },
+    helpers::generated::bpf_get_prandom_u32,
+    maps::Array,
+};
+use flannel_common::{
+    addr::Addr,
+    ip::{IpHeader, Ipv4Header, Ipv6Header},
+    node::{FamilyConfig, NodeConfig},
+    peer::PeerEntry,
+};
+
+use crate::maps::{PEERS, PEERS6};
+
+/// An address family, by its header.
+pub(crate) trait Family: IpHeader {
+    /// EtherType as `__sk_buff` shows it.
+    const PROTOCOL: u32 = u16::from_ne_bytes(Self::ETHERTYPE) as u32;
+
+    /// The flag of `bpf_skb_adjust_room` for an outer header of this family.
+    const ENCAP_L3: u64;
+
+    /// The peers of the family, by subnet number.
+    fn peers() -> &'static Array<PeerEntry>;
+
+    /// The family's tunnel on this node.
+    fn config(node: &NodeConfig) -> &FamilyConfig;
+
+    /// A number that tells the fragments of one outer packet from another's, where headers have one.
+    fn identification() -> u16;
+
+    /// A next hop, as `bpf_redirect_neigh` takes it.
+    fn next_hop(addr: Addr) -> bpf_redir_neigh;
+}
+
+impl Family for Ipv4Header {
+    const ENCAP_L3: u64 = BPF_F_ADJ_ROOM_ENCAP_L3_IPV4 as u64;
+
+    #[inline(always)]
+    fn peers() -> &'static Array<PeerEntry> {
+        &PEERS
+    }
+
+    #[inline(always)]
+    fn config(node: &NodeConfig) -> &FamilyConfig {
+        &node.v4
+    }
+
+    #[inline(always)]
+    fn identification() -> u16 {
+        // SAFETY: the helper takes nothing and returns a number.
+        let random = unsafe { bpf_get_prandom_u32() };
+        random as u16
+    }
+
+    #[inline(always)]
+    fn next_hop(addr: Addr) -> bpf_redir_neigh {
+        let next_hop = bpf_redir_neigh__bindgen_ty_1 { ipv4_nh: u32::from_ne_bytes(addr.v4_bytes()) };
+        bpf_redir_neigh { nh_family: AF_INET, __bindgen_anon_1: next_hop }
+    }
+}
+
+impl Family for Ipv6Header {
+    const ENCAP_L3: u64 = BPF_F_ADJ_ROOM_ENCAP_L3_IPV6 as u64;
+
+    #[inline(always)]
+    fn peers() -> &'static Array<PeerEntry> {
+        &PEERS6
+    }
+
+    #[inline(always)]
+    fn config(node: &NodeConfig) -> &FamilyConfig {
+        &node.v6
+    }
+
+    #[inline(always)]
+    fn identification() -> u16 {
+        0
+    }
+
+    #[inline(always)]
+    fn next_hop(addr: Addr) -> bpf_redir_neigh {
+        let b = addr.0;
+        let ipv6_nh = [
+            u32::from_ne_bytes([b[0], b[1], b[2], b[3]]),
+            u32::from_ne_bytes([b[4], b[5], b[6], b[7]]),
+            u32::from_ne_bytes([b[8], b[9], b[10], b[11]]),
+            u32::from_ne_bytes([b[12], b[13], b[14], b[15]]),
+        ];
+        bpf_redir_neigh { nh_family: AF_INET6, __bindgen_anon_1: bpf_redir_neigh__bindgen_ty_1 { ipv6_nh } }
+    }
+}
+
+const AF_INET: u32 = 2;
+const AF_INET6: u32 = 10;
