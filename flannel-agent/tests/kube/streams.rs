@@ -37,7 +37,7 @@ async fn what_arrives_a_few_bytes_at_a_time_is_put_together() {
 #[tokio::test]
 async fn nothing_that_is_said_on_a_watch_is_the_end_of_it() {
     let (cluster, mut events) = with_one_peer("noise").await;
-    let long = [b"{\"type\":\"ADDED\",\"object\":\"".as_slice(), &[b'x'; 1 << 20], b"\"}\n"].concat();
+    let long = [b"{\"type\":\"ADDED\",\"object\":\"".as_slice(), &vec![b'x'; 1 << 20], b"\"}\n"].concat();
     let noise: [&[u8]; 15] = [
         b"\n\n\r\n",
         b"nonsense\n",
