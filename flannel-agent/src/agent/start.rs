@@ -119,7 +119,8 @@ async fn start_with<M: SubnetManager>(
     let bpf = bpf::open(options, backend.as_ref(), &networks);
     let no_bpf = bpf.as_ref().err().cloned();
     let setup = |(family, network): (&Family, &PodNetwork)| {
-        (*family, PlaneSetup { network: *network, vtep: vteps.get(family).copied() })
+        let vtep = vteps.get(family).copied();
+        (*family, PlaneSetup { network: *network, vtep, nexthops_from: options.nexthops_from })
     };
     let setups = networks.iter().map(setup).collect();
     let reconciler = Reconciler::new(netlink, &backend, &setups, interface, sysctl::local_ports(), bpf.ok());

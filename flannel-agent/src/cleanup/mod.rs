@@ -76,6 +76,10 @@ async fn execute(step: &Step, netlink: &Netlink) -> anyhow::Result<()> {
             Err(error) if !error.is_gone() => Err(error.into()),
             _ => Ok(()),
         },
+        Step::Nexthop(id) => match netlink.del_nexthop(*id).await {
+            Err(error) if !error.is_gone() => Err(error.into()),
+            _ => Ok(()),
+        },
         Step::Device { index, .. } => match netlink.delete_link(*index).await {
             Err(error) if !error.is_gone() => Err(error.into()),
             _ => Ok(()),

@@ -17,7 +17,7 @@ use crate::{
         is_our_handle,
     },
     family::Family,
-    netlink::{Link, MAIN_TABLE, Netlink, NetlinkError, Route, RouteKey, RouteType, protocol},
+    netlink::{Link, MAIN_TABLE, Netlink, NetlinkError, Nexthop, NexthopId, Route, RouteKey, RouteType, protocol},
     observe::socket,
     traffic::removal::{self, Leftover},
 };
@@ -37,6 +37,8 @@ pub(super) enum Step {
     Rules(Leftover),
     /// A direct route, or the blackhole route.
     Route { key: RouteKey, route: Route },
+    /// A nexthop object, by which only direct routes led.
+    Nexthop(NexthopId),
     /// A tunnel device, and all on it.
     Device { index: u32, name: String },
     /// A file.
@@ -59,6 +61,7 @@ impl Plan {
         steps.extend(pins(scope)?);
         steps.extend(removal::find().await.into_iter().map(Step::Rules));
         steps.extend(routes(netlink).await?);
+        steps.extend(nexthops(netlink, &links).await?);
         steps.extend(links.iter().filter(|link| is_tunnel(link)).map(device));
         steps.extend(files(scope));
         Ok(Self { steps })
@@ -119,6 +122,14 @@ async fn routes(netlink: &Netlink) -> Result<Vec<Step>, NetlinkError> {
     Ok(steps)
 }
 
+/// Nexthop objects of our protocol. Those on a tunnel device go with it.
+async fn nexthops(netlink: &Netlink, links: &[Link]) -> Result<Vec<Step>, NetlinkError> {
+    let on_tunnel = |nexthop: &Nexthop| links.iter().any(|link| is_tunnel(link) && nexthop.oif == Some(link.index));
+    let ours = |(_, nexthop): &(NexthopId, Nexthop)| nexthop.protocol == protocol::FLANNEL && !on_tunnel(nexthop);
+    let all = netlink.nexthops().await?.unwrap_or_default();
+    Ok(all.into_iter().filter(ours).map(|(id, _)| Step::Nexthop(id)).collect())
+}
+
 /// A vxlan device whose name is made from its own VNI, as flannel names them.
 fn is_tunnel(link: &Link) -> bool {
     link.vxlan
@@ -159,7 +170,7 @@ impl Step {
                 }
                 other => other,
             },
-            Self::Rules(_) | Self::Route { .. } | Self::Device { .. } => Ok(()),
+            Self::Rules(_) | Self::Route { .. } | Self::Nexthop(_) | Self::Device { .. } => Ok(()),
         }
     }
 }
@@ -179,6 +190,7 @@ impl fmt::Display for Step {
                 (None, RouteType::BlackHole) => write!(f, "remove the blackhole route {}", key.dst),
                 (None, _) => write!(f, "remove the route {}", key.dst),
             },
+            Self::Nexthop(id) => write!(f, "remove {id}"),
             Self::Device { name, .. } => write!(f, "remove the device {name} and all on it"),
             Self::File(path) => write!(f, "remove {}", path.display()),
             Self::Directory(path) => write!(f, "remove {} if it is empty", path.display()),

@@ -75,6 +75,7 @@ pub(super) const FLAGS: &[Flag] = &[
     built("state-dir", Text),
     built("bpf-pin-root", Text),
     built("datapath", Text),
+    built("nexthops-from", Int),
     built("attach", Text),
     unbuilt("vmodule", Text, ""),
     unbuilt("log_backtrace_at", Text, ""),

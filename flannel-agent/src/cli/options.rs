@@ -73,6 +73,8 @@ pub struct RunOptions {
     pub bpf_pin_root: PathBuf,
     /// The mode of this node; `None` follows the network configuration.
     pub datapath: Option<Mode>,
+    /// IPv4 peers from which on routes are made by nexthop objects.
+    pub nexthops_from: usize,
     /// How programs are attached.
     pub attach: AttachMode,
     /// What was asked for and will not happen. To be logged once.
@@ -143,6 +145,7 @@ impl RunOptions {
             state_dir: checks.path("state-dir", &raw.state_dir),
             bpf_pin_root: checks.path("bpf-pin-root", &raw.bpf_pin_root),
             datapath: checks.datapath(&raw.datapath),
+            nexthops_from: checks.nexthops_from(raw.nexthops_from),
             attach: checks.attach(&raw.attach),
             log_level: log_level(raw.v),
             traffic: checks.traffic(&raw),
@@ -203,6 +206,13 @@ impl Checks {
             }
             _ => self.optional("datapath", value, "kernel, encap or auto"),
         }
+    }
+
+    fn nexthops_from(&mut self, value: i64) -> usize {
+        usize::try_from(value).unwrap_or_else(|_negative| {
+            self.mistakes.push(bad_value("nexthops-from", value, "a number of peers"));
+            0
+        })
     }
 
     fn attach(&mut self, value: &str) -> AttachMode {

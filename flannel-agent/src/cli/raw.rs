@@ -110,6 +110,9 @@ pub struct RawOptions {
     /// Datapath mode: kernel, encap, or auto to follow the network configuration
     #[arg(long, value_name = "MODE", default_value = "auto")]
     pub(super) datapath: String,
+    /// IPv4 peers from which on routes are made by nexthop objects; below half of it they are plain again
+    #[arg(long, value_name = "PEERS", default_value_t = 2000, hide = true, allow_negative_numbers = true)]
+    pub(super) nexthops_from: i64,
     /// How programs are attached: tcx, clsact, or auto to take what the kernel has
     #[arg(long, value_name = "HOW", default_value = "auto")]
     pub(super) attach: String,

@@ -19,7 +19,6 @@ use crate::{
 };
 
 /// Desired and actual entries.
-#[derive(Default)]
 pub(super) struct Entries {
     pub(super) addresses: Tracker<AddressKey, ()>,
     pub(super) neighbours: Tracker<NeighbourKey, Mac>,
@@ -29,13 +28,24 @@ pub(super) struct Entries {
 }
 
 impl Entries {
-    /// Takes in what should be.
-    pub(super) fn want(&mut self, desired: Desired) {
+    /// Nothing is known yet. From `nexthops_from` routes on they are made by nexthop objects.
+    pub(super) fn new(nexthops_from: usize) -> Self {
+        Self {
+            addresses: Tracker::default(),
+            neighbours: Tracker::default(),
+            fdb: Tracker::default(),
+            nexthops: Nexthops::new(nexthops_from),
+            routes: Tracker::default(),
+        }
+    }
+
+    /// Takes in what should be, as far as it is known or (`all`) altogether.
+    pub(super) fn want(&mut self, desired: Desired, all: bool) {
         let Desired { addresses, neighbours, fdb, routes, .. } = desired;
         self.addresses.want(addresses.into_iter().map(|key| (key, ())).collect());
         self.neighbours.want(neighbours);
         self.fdb.want(fdb);
-        self.nexthops.want(routes.iter());
+        self.nexthops.want(routes.iter(), all);
         self.routes.want(routes.iter().map(|(key, route)| (*key, self.nexthops.form(key, route))).collect());
     }
 

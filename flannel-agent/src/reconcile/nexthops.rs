@@ -2,8 +2,8 @@
 //!
 //! The kernel compares a new IPv4 route with every one that leaves by the same device, so plain routes with a gateway each
 //! cost it time by the square of their number; an object is found by its number. Below a thousand peers that is no gain,
-//! and routes stay as stock flannel writes them. The border is crossed at [`MANY`] on the way up and at half of that on
-//! the way down, so that a cluster near it does not go back and forth.
+//! and routes stay as stock flannel writes them. From a number of routes on they are made by objects, and below half of it
+//! they are plain again, so that a cluster near the border does not go back and forth.
 //!
 //! There is one object per route, and its number is the first address of the destination: unique among all networks of a
 //! host, far above the numbers the kernel gives by itself, and known without asking. One that is refused, because somebody
@@ -26,9 +26,6 @@ use super::{
 };
 use crate::netlink::{Netlink, NetlinkError, Nexthop, NexthopId, Route, RouteKey, protocol};
 
-/// So many routes are made by objects.
-pub(super) const MANY: usize = 2000;
-
 /// Desired and actual objects, and whether routes are to use them.
 #[derive(Debug)]
 pub(super) struct Nexthops {
@@ -36,12 +33,6 @@ pub(super) struct Nexthops {
     supported: bool,
     used: bool,
     tracker: Tracker<NexthopId, Nexthop>,
-}
-
-impl Default for Nexthops {
-    fn default() -> Self {
-        Self::new(MANY)
-    }
 }
 
 impl Nexthops {
@@ -61,11 +52,12 @@ impl Nexthops {
         Ok(())
     }
 
-    /// Takes in what should be: the objects of these routes, if they are many. The routes are to follow by
-    /// [`Self::form`].
-    pub(super) fn want<'a>(&mut self, routes: impl ExactSizeIterator<Item = (&'a RouteKey, &'a Route)>) {
+    /// Takes in what should be: the objects of these routes, if they are many. Before `all` are known, few are no reason to
+    /// give objects up. The routes are to follow by [`Self::form`].
+    pub(super) fn want<'a>(&mut self, routes: impl ExactSizeIterator<Item = (&'a RouteKey, &'a Route)>, all: bool) {
         let enough = if self.used { self.many / 2 } else { self.many };
-        self.used = self.supported && routes.len() >= enough;
+        let many = routes.len() >= enough || (self.used && !all);
+        self.used = self.supported && many;
         let objects = routes.filter(|_| self.used).filter_map(|(key, route)| Some((id_of(key)?, object(route)?)));
         self.tracker.want(objects.collect());
     }
@@ -183,5 +175,84 @@ fn keys_of(id: NexthopId, routes: &Tracker<RouteKey, Route>) -> Vec<RouteKey> {
     match (key(0), key(32)) {
         (Some(first), Some(last)) => routes.keys_in(RangeInclusive::new(first, last)),
         _ => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OURS: Ownership = Ownership {
+        tunnel: Some(7),
+        network: IpNet::V4(Ipv4Net::new_assert(std::net::Ipv4Addr::new(10, 244, 0, 0), 16)),
+    };
+
+    fn routes(count: u8) -> BTreeMap<RouteKey, Route> {
+        let route = |n: u8| {
+            let base = IpAddr::from([10, 244, n, 0]);
+            let dst = IpNet::new(base, 24).expect("a prefix");
+            (RouteKey::main(dst), Route::onlink(base, 7, protocol::BOOT))
+        };
+        (1..=count).map(route).collect()
+    }
+
+    /// Whether the first route is made by an object after so many were wanted.
+    fn by_object(nexthops: &mut Nexthops, count: u8, all: bool) -> bool {
+        let routes = routes(count);
+        nexthops.want(routes.iter(), all);
+        let (key, route) = routes.first_key_value().expect("a route");
+        nexthops.form(key, route).nexthop == Some(0x0af4_0100)
+    }
+
+    #[test]
+    fn the_border_is_lower_on_the_way_down_and_waits_until_all_is_known() {
+        let mut nexthops = Nexthops::new(4);
+        for (count, all, expected) in
+            [(3, true, false), (4, true, true), (2, true, true), (1, false, true), (1, true, false), (3, true, false)]
+        {
+            assert_eq!(by_object(&mut nexthops, count, all), expected, "{count} routes, all known: {all}");
+        }
+        nexthops.supported = false;
+        assert!(!by_object(&mut nexthops, 200, true), "the kernel has none");
+    }
+
+    #[test]
+    fn a_refused_object_leaves_its_route_plain() {
+        let mut nexthops = Nexthops::new(0);
+        assert!(by_object(&mut nexthops, 3, true));
+        nexthops.tracker.failed(&NexthopId(0x0af4_0100), "File exists".to_owned(), Instant::now());
+        assert!(!by_object(&mut nexthops, 3, true));
+    }
+
+    #[test]
+    fn ours_have_our_protocol_and_a_number_in_the_network() {
+        let nexthop = object(&routes(1).into_values().next().expect("a route")).expect("an object");
+        assert!(OURS.nexthop(NexthopId(0x0af4_0100), &nexthop));
+        assert!(!OURS.nexthop(NexthopId(7), &nexthop), "not in the network");
+        for other in [Nexthop { protocol: 4, ..nexthop }, Nexthop { special: true, ..nexthop }] {
+            assert!(!OURS.nexthop(NexthopId(0x0af4_0100), &other), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn only_ipv4_routes_have_a_number() {
+        assert_eq!(id_of(&RouteKey::main("fd00::/64".parse().expect("a prefix"))), None);
+    }
+
+    /// With the object go the routes by it, and no others.
+    #[test]
+    fn an_object_that_is_gone_takes_its_route_along() {
+        let (mut nexthops, mut tracker) = (Nexthops::new(0), Tracker::default());
+        let routes = routes(2);
+        nexthops.want(routes.iter(), true);
+        let formed: BTreeMap<_, _> = routes.iter().map(|(key, route)| (*key, nexthops.form(key, route))).collect();
+        tracker.want(formed.clone());
+        tracker.found(formed);
+        let nexthop = object(&routes.into_values().next().expect("a route")).expect("an object");
+        let id = NexthopId(0x0af4_0100);
+        assert_eq!(nexthops.observe_gone(&OURS, NexthopId(1), &nexthop, &mut tracker), None);
+        assert_eq!(nexthops.observe_gone(&OURS, id, &nexthop, &mut tracker), Some(true));
+        let pending = tracker.pending(Instant::now(), true).upserts;
+        assert_eq!(pending.iter().map(|(key, _)| id_of(key)).collect::<Vec<_>>(), [Some(id)]);
     }
 }

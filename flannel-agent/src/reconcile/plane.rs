@@ -34,6 +34,8 @@ pub struct PlaneSetup {
     pub network: PodNetwork,
     /// Our end of the tunnel, as published; `None` where the backend has none.
     pub vtep: Option<Vtep>,
+    /// Peers from which on IPv4 routes are made by nexthop objects.
+    pub nexthops_from: usize,
 }
 
 /// Why a plane is not as it should be.
@@ -85,7 +87,7 @@ impl Plane {
             external_name: external.name.clone(),
             end,
             device: None,
-            entries: Entries::default(),
+            entries: Entries::new(setup.nexthops_from),
             peer_maps: PeerMaps::new(family),
             read_back: true,
             node: None,
@@ -144,7 +146,7 @@ impl Plane {
         if self.read_back {
             self.entries.read_nexthops_back(netlink, &self.ownership()).await?;
         }
-        self.want(subnet, &peers, port_range);
+        self.want(subnet, &peers, port_range, cluster.in_sync);
         if self.read_back {
             self.entries.read_back(netlink, &self.ownership()).await?;
             self.read_maps_back(maps);
@@ -173,7 +175,7 @@ impl Plane {
         Ok(())
     }
 
-    fn want(&mut self, subnet: IpNet, peers: &[&Peer], port_range: (u16, u16)) {
+    fn want(&mut self, subnet: IpNet, peers: &[&Peer], port_range: (u16, u16), all: bool) {
         let node = Node {
             network: self.setup.network,
             subnet,
@@ -190,7 +192,7 @@ impl Plane {
         let mut desired = self.backend.desired(&node, &self.ways);
         let (peers, vteps) = (std::mem::take(&mut desired.peers), std::mem::take(&mut desired.vteps));
         self.peer_maps.want(peers, vteps);
-        self.entries.want(desired);
+        self.entries.want(desired, all);
         self.node = Some(node);
     }
 
