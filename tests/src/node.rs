@@ -38,9 +38,11 @@ impl Node {
         Pod::add(self, name, number)
     }
 
-    /// Makes the node `address` (with its prefix length) on `device` and sends the rest to `gateway`.
+    /// Makes the node `address` (with its prefix length) on `device` and sends the rest to `gateway`. Addresses are unique
+    /// here, and nothing waits for duplicate detection.
     pub fn address(&self, device: &str, address: &str, gateway: Option<&str>) -> Result<()> {
-        self.sh(&format!("ip address add {address} dev {device}"))?;
+        let nodad = if address.contains(':') { " nodad" } else { "" };
+        self.sh(&format!("ip address add {address} dev {device}{nodad}"))?;
         if let Some(gateway) = gateway {
             self.sh(&format!("ip route add default via {gateway} dev {device}"))?;
         }

@@ -3,14 +3,17 @@
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
     ops::Deref,
+    time::Duration,
 };
 
 use anyhow::{Context as _, Result};
 use ipnet::IpNet;
 
-use crate::{Host, Node, Output, subnet_env::SubnetEnv};
+use crate::{Host, Node, Output, eventually, subnet_env::SubnetEnv};
 
 const BRIDGE: &str = "cni0";
+/// By then every node has every other as its peer.
+const PINGS: Duration = Duration::from_secs(20);
 
 /// A handle to a pod; clones are the same pod. Inside, its interface is `eth0`.
 #[derive(Clone, Debug)]
@@ -39,6 +42,11 @@ impl Pod {
     /// The first address: IPv4 unless the cluster is IPv6 only.
     pub fn ip(&self) -> IpAddr {
         self.addresses[0]
+    }
+
+    /// All its addresses, IPv4 first.
+    pub fn addresses(&self) -> &[IpAddr] {
+        &self.addresses
     }
 
     /// The IPv4 address.
@@ -70,6 +78,11 @@ impl Pod {
         let output = self.sh(&format!("ping -n -c 3 -i 0.01 -W 2 {to}"))?;
         anyhow::ensure!(output.stdout.contains(" 0% packet loss"), "{} -> {to}:\n{}", self.name(), output.stdout);
         Ok(output)
+    }
+
+    /// As [`Pod::ping`], until it succeeds: IPv6 uses a new interface only some time after it came up.
+    pub fn wait_ping(&self, to: IpAddr) -> Result<()> {
+        eventually(&format!("pings from {} to {to}", self.name()), PINGS, || self.ping(to)).map(drop)
     }
 
     /// Takes the pod away as a CNI DEL does: the veth first, then the namespace.

@@ -6,7 +6,7 @@ use std::fs;
 
 use anyhow::{Context as _, Result};
 
-use crate::{HandLease, Host};
+use crate::{HandEnd, HandLease, HandNode, Host};
 
 /// The tunnel device of a node with the subnet `10.244.<number>.0/24`, and its `subnet.env`. The checksums of outer
 /// packets are on, as stock leaves them.
@@ -16,12 +16,10 @@ pub fn device(host: &Host, number: u8, local: &str, mac: &str) -> Result<()> {
     ))?;
     host.sh(&format!("ip address add 10.244.{number}.0/32 dev flannel.1"))?;
     host.sh("ip link set flannel.1 up")?;
-    let env = host.outside_path("/run/flannel/subnet.env");
-    fs::create_dir_all(env.parent().context("a directory")?)?;
     let text = format!(
         "FLANNEL_NETWORK=10.244.0.0/16\nFLANNEL_SUBNET=10.244.{number}.1/24\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=false\n"
     );
-    fs::write(env, text).context("subnet.env")
+    write_env(host, &text)
 }
 
 /// A peer behind the tunnel, in stock's order: neighbour, FDB entry, route.
@@ -32,6 +30,41 @@ pub fn tunnel_peer(host: &Host, peer: &HandLease) -> Result<()> {
     host.sh(&format!("bridge fdb replace {mac} dst {public_ip} self permanent dev flannel.1"))?;
     host.sh(&format!("ip route replace {subnet} via {gateway} dev flannel.1 onlink"))?;
     Ok(())
+}
+
+/// The IPv6 tunnel device of a node with the subnet `fd00:10:244:<number>::/64`, and its `subnet.env`. Stock asks for the MTU
+/// of IPv4, which the kernel lowers, and takes no packet without a checksum.
+pub fn device_ipv6(host: &Host, number: u8, local: &str, mac: &str) -> Result<()> {
+    let base = format!("fd00:10:244:{number:x}::");
+    host.sh(&format!(
+        "ip link add flannel-v6.1 address {mac} mtu 1450 type vxlan id 1 local {local} dev eth0 dstport 8472 nolearning \
+         noudp6zerocsumtx noudp6zerocsumrx"
+    ))?;
+    host.sh("sysctl -qw net.ipv6.conf.flannel-v6/1.accept_ra=0")?;
+    host.sh(&format!("ip address add {base}/128 dev flannel-v6.1 nodad"))?;
+    host.sh("ip link set flannel-v6.1 up")?;
+    let text = format!(
+        "FLANNEL_IPV6_NETWORK=fd00:10:244::/48\nFLANNEL_IPV6_SUBNET={base}1/64\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=false\n"
+    );
+    write_env(host, &text)
+}
+
+/// A peer behind the IPv6 tunnel, in stock's order.
+pub fn tunnel_peer_ipv6(host: &Host, peer: &HandNode) -> Result<()> {
+    let HandEnd { public_ip, mac } = peer.v6.as_ref().context("an IPv6 end")?;
+    let mac = mac.as_ref().context("a VTEP")?;
+    let subnet = peer.subnet_v6();
+    let gateway = subnet.trim_end_matches("/64");
+    host.sh(&format!("ip neigh replace {gateway} lladdr {mac} nud permanent dev flannel-v6.1"))?;
+    host.sh(&format!("bridge fdb replace {mac} dst {public_ip} self permanent dev flannel-v6.1"))?;
+    host.sh(&format!("ip route replace {subnet} via {gateway} dev flannel-v6.1 onlink"))?;
+    Ok(())
+}
+
+fn write_env(host: &Host, text: &str) -> Result<()> {
+    let env = host.outside_path("/run/flannel/subnet.env");
+    fs::create_dir_all(env.parent().context("a directory")?)?;
+    fs::write(env, text).context("subnet.env")
 }
 
 /// A peer on our own segment, with `DirectRouting`.

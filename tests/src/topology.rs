@@ -8,10 +8,60 @@
 //! ```
 //!
 //! `a` and `b` are neighbours on one segment, `c` is behind the router: with `DirectRouting` both kinds of peer show.
+//!
+//! With IPv6 the segments are 2001:db8:1::/64 and 2001:db8:2::/64, the nodes have the same last digits there (2001:db8:1::11),
+//! and they know the router by its link-local address, as hosts know theirs.
 
 use anyhow::Result;
 
-use crate::{Lab, Node};
+use crate::{Etcd, Lab, Node};
+
+/// The address families of an underlay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stack {
+    /// IPv4 alone.
+    V4,
+    /// IPv6 alone.
+    V6,
+    /// Both.
+    Dual,
+}
+
+impl Stack {
+    /// Every stack.
+    pub const ALL: [Self; 3] = [Self::V4, Self::V6, Self::Dual];
+
+    /// Whether it has IPv4.
+    pub const fn has_v4(self) -> bool {
+        matches!(self, Self::V4 | Self::Dual)
+    }
+
+    /// Whether it has IPv6.
+    pub const fn has_v6(self) -> bool {
+        matches!(self, Self::V6 | Self::Dual)
+    }
+
+    /// Gives `device` of a node those of its two addresses that this stack has, and a way to everywhere else.
+    fn address(self, node: &Node, device: &str, v4: (&str, Option<&str>), v6: (&str, Option<&str>)) -> Result<()> {
+        for (has, (address, gateway)) in [(self.has_v4(), v4), (self.has_v6(), v6)] {
+            if has {
+                node.address(device, address, gateway)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn router(self, router: &Node, device: &str, v4: &str, v6: &str) -> Result<()> {
+        self.address(router, device, (v4, None), (v6, None))?;
+        if self.has_v6() {
+            router.address(device, &format!("{LINK_LOCAL}/64"), None)?;
+        }
+        Ok(())
+    }
+}
+
+/// The address by which hosts know their IPv6 router.
+const LINK_LOCAL: &str = "fe80::1";
 
 /// How a node's end of its cable behaves, as `ethtool -K` takes it: a veth's defaults, by which large segments cross the
 /// cable whole, as through a NIC with tunnel offloads.
@@ -30,27 +80,42 @@ pub struct Three {
     pub c: Node,
     /// The router between the segments; reachable from all as 192.168.1.1.
     pub r: Node,
+    stack: Stack,
 }
 
 /// The address of the router that every node of [`Three`] reaches.
 pub const ROUTER: &str = "192.168.1.1";
+/// The same with IPv6, as it stands in a URL.
+const ROUTER_V6: &str = "[2001:db8:1::1]";
 
 impl Three {
-    /// The underlay, without agents.
+    /// The underlay, without agents, for IPv4.
     pub fn new(lab: &Lab) -> Result<Self> {
+        Self::with(lab, Stack::V4)
+    }
+
+    /// The underlay, without agents.
+    pub fn with(lab: &Lab, stack: Stack) -> Result<Self> {
         let (r, a, b, c) = (lab.node("r")?, lab.node("a")?, lab.node("b")?, lab.node("c")?);
         r.sh("ip link add br1 type bridge")?;
         r.sh("ip link set br1 up")?;
-        r.address("br1", "192.168.1.1/24", None)?;
-        for (node, port, address) in [(&a, "eth-a", "192.168.1.11/24"), (&b, "eth-b", "192.168.1.12/24")] {
+        stack.router(&r, "br1", "192.168.1.1/24", "2001:db8:1::1/64")?;
+        for (node, port, number) in [(&a, "eth-a", 11), (&b, "eth-b", 12)] {
             lab.link(node, "eth0", &r, port)?;
             r.sh(&format!("ip link set {port} master br1"))?;
-            node.address("eth0", address, Some(ROUTER))?;
+            let (v4, v6) = (format!("192.168.1.{number}/24"), format!("2001:db8:1::{number}/64"));
+            stack.address(node, "eth0", (&v4, Some(ROUTER)), (&v6, Some(LINK_LOCAL)))?;
         }
         lab.link(&c, "eth0", &r, "eth-c")?;
-        r.address("eth-c", "192.168.2.1/24", None)?;
-        c.address("eth0", "192.168.2.13/24", Some("192.168.2.1"))?;
-        Ok(Self { a, b, c, r })
+        stack.router(&r, "eth-c", "192.168.2.1/24", "2001:db8:2::1/64")?;
+        let v4 = ("192.168.2.13/24", Some("192.168.2.1"));
+        stack.address(&c, "eth0", v4, ("2001:db8:2::13/64", Some(LINK_LOCAL)))?;
+        Ok(Self { a, b, c, r, stack })
+    }
+
+    /// The endpoint of an etcd on the router, as every node reaches it.
+    pub fn endpoint(&self, etcd: &Etcd) -> String {
+        etcd.endpoint(if self.stack.has_v4() { ROUTER } else { ROUTER_V6 })
     }
 
     /// The three nodes, in order.
@@ -105,7 +170,7 @@ impl TwoRouters {
     }
 }
 
-/// Two nodes on one cable: `eth0` to `eth0`, 192.168.1.11 and 192.168.1.12.
+/// Two nodes on one cable: `eth0` to `eth0`, 192.168.1.11 and 192.168.1.12, 2001:db8:1::11 and 2001:db8:1::12.
 #[derive(Clone, Debug)]
 pub struct Two {
     /// 192.168.1.11.
@@ -115,12 +180,19 @@ pub struct Two {
 }
 
 impl Two {
-    /// The underlay, without agents.
+    /// The underlay, without agents, for IPv4.
     pub fn new(lab: &Lab) -> Result<Self> {
+        Self::with(lab, Stack::V4)
+    }
+
+    /// The underlay, without agents.
+    pub fn with(lab: &Lab, stack: Stack) -> Result<Self> {
         let (a, b) = (lab.node("a")?, lab.node("b")?);
         lab.link(&a, "eth0", &b, "eth0")?;
-        a.address("eth0", "192.168.1.11/24", None)?;
-        b.address("eth0", "192.168.1.12/24", None)?;
+        for (node, number) in [(&a, 11), (&b, 12)] {
+            let (v4, v6) = (format!("192.168.1.{number}/24"), format!("2001:db8:1::{number}/64"));
+            stack.address(node, "eth0", (&v4, None), (&v6, None))?;
+        }
         Ok(Self { a, b })
     }
 }

@@ -7,10 +7,7 @@ use serde_json::Value;
 
 use crate::Host;
 
-/// The pod network of the lab's configurations.
-const NETWORK: &str = "10.244.0.0/16";
-
-/// Addresses, permanent neighbours and FDB entries of `flannel.1`, and the routes into the pod network by whatever
+/// Addresses, permanent neighbours and FDB entries of the tunnel device, and the routes into the pod network by whatever
 /// device. The lines are JSON; two equal states have equal lines.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TunnelState {
@@ -18,18 +15,28 @@ pub struct TunnelState {
 }
 
 impl TunnelState {
-    /// Reads the state of a host.
+    /// Reads the IPv4 state of a host.
     pub fn of(host: &Host) -> Result<Self> {
+        Self::read(host, "-4", "flannel.1", "10.244.0.0/16")
+    }
+
+    /// Reads the IPv6 state of a host.
+    pub fn of_ipv6(host: &Host) -> Result<Self> {
+        Self::read(host, "-6", "flannel-v6.1", "fd00:10:244::/48")
+    }
+
+    fn read(host: &Host, family: &str, device: &str, network: &str) -> Result<Self> {
         let mut state = Self::default();
-        let addresses: Vec<Value> = host.json(&["ip", "-j", "-4", "address", "show", "dev", "flannel.1"])?;
+        let addresses: Vec<Value> =
+            host.json(&["ip", "-j", family, "address", "show", "dev", device, "scope", "global"])?;
         let addresses = addresses.iter().flat_map(|link| link["addr_info"].as_array().cloned().unwrap_or_default());
         state.put("address", addresses.map(|address| format!("{}/{}", address["local"], address["prefixlen"])));
-        let routes: Vec<Value> = host.json(&["ip", "-j", "-details", "route", "show", "root", NETWORK])?;
+        let routes: Vec<Value> = host.json(&["ip", "-j", family, "-details", "route", "show", "root", network])?;
         state.put("route", routes.iter().filter(|route| route["dev"] != "cni0").map(Value::to_string));
-        let neighbours = ["ip", "-j", "neigh", "show", "dev", "flannel.1", "nud", "permanent"];
+        let neighbours = ["ip", "-j", family, "neigh", "show", "dev", device, "nud", "permanent"];
         let neighbours: Vec<Value> = host.json(&neighbours)?;
         state.put("neighbour", neighbours.iter().map(Value::to_string));
-        let fdb: Vec<Value> = host.json(&["bridge", "-j", "fdb", "show", "dev", "flannel.1"])?;
+        let fdb: Vec<Value> = host.json(&["bridge", "-j", "fdb", "show", "dev", device])?;
         let entries = fdb.iter().filter(|entry| !entry["dst"].is_null());
         state.put("fdb", entries.map(Value::to_string));
         Ok(state)

@@ -4,7 +4,12 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use crate::{Agent, AgentOptions, Etcd, Lab, Node, cluster::CONFIG_KEY, eventually, topology::Two};
+use crate::{
+    Agent, AgentOptions, Etcd, Lab, Node,
+    cluster::CONFIG_KEY,
+    eventually,
+    topology::{Stack, Two},
+};
 
 /// The address of etcd, and of the node `b`.
 pub const STORE: &str = "192.168.1.12";
@@ -18,6 +23,7 @@ pub struct TwoNodes {
     pub b: Node,
     /// On `b`.
     pub etcd: Etcd,
+    stack: Stack,
     /// Ends all of it.
     pub lab: Lab,
 }
@@ -25,32 +31,46 @@ pub struct TwoNodes {
 impl TwoNodes {
     /// With this network configuration in etcd.
     pub fn new(name: &str, config: &str) -> Result<Self> {
-        let nodes = Self::unconfigured(name)?;
-        nodes.etcd.put(CONFIG_KEY, config, None)?;
-        Ok(nodes)
+        Self::with(name, Stack::V4, config)
     }
 
     /// Without a network configuration.
     pub fn unconfigured(name: &str) -> Result<Self> {
+        Self::on(name, Stack::V4)
+    }
+
+    /// On an underlay of these families, with this network configuration in etcd.
+    pub fn with(name: &str, stack: Stack, config: &str) -> Result<Self> {
+        let nodes = Self::on(name, stack)?;
+        nodes.etcd.put(CONFIG_KEY, config, None)?;
+        Ok(nodes)
+    }
+
+    fn on(name: &str, stack: Stack) -> Result<Self> {
         let lab = Lab::new(name)?;
-        let net = Two::new(&lab)?;
+        let net = Two::with(&lab, stack)?;
         let etcd = lab.etcd(&net.b)?;
-        Ok(Self { a: net.a, b: net.b, etcd, lab })
+        Ok(Self { a: net.a, b: net.b, etcd, stack, lab })
     }
 
     /// The usual options of an agent here.
     pub fn options(&self) -> Result<AgentOptions> {
-        AgentOptions::etcd(&self.etcd.endpoint(STORE))
+        AgentOptions::etcd(&self.etcd.endpoint(if self.stack.has_v4() { STORE } else { "[2001:db8:1::12]" }))
     }
 
     /// A ready agent on each node, each with the other as its peer.
     pub fn agents(&self) -> Result<[Agent; 2]> {
+        self.agents_with_peers(1)
+    }
+
+    /// A ready agent on each node, each with so many peers: the other, in every family.
+    pub fn agents_with_peers(&self, peers: usize) -> Result<[Agent; 2]> {
         let agents = [self.a.agent(self.options()?)?, self.b.agent(self.options()?)?];
         for agent in &agents {
             agent.wait_ready()?;
         }
         for agent in &agents {
-            agent.wait_peers(1)?;
+            agent.wait_peers(peers)?;
         }
         Ok(agents)
     }

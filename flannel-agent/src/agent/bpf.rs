@@ -43,7 +43,10 @@ fn try_open(
     vni: u32,
     networks: &BTreeMap<Family, PodNetwork>,
 ) -> Result<Bpf, DatapathError> {
-    let count = |family| networks.get(&family).map_or(0, PodNetwork::subnet_count);
+    // A network too large for its map has none, as long as there is another one to serve.
+    let any = networks.values().any(PodNetwork::has_peer_map);
+    let served = |family| networks.get(&family).filter(|network| network.has_peer_map() || !any);
+    let count = |family| served(family).map_or(0, PodNetwork::subnet_count);
     let subnets = Subnets { v4: count(Family::V4), v6: count(Family::V6) };
     if let Some(log) = load(pins, subnets)? {
         tracing::warn!("the BPF object is a debug build: its programs log every packet (at -v=4 and above)");

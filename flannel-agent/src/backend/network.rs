@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use flannel_common::maps::PEERS_MAX;
 use ipnet::IpNet;
 
 use crate::{
@@ -41,14 +42,19 @@ impl PodNetwork {
         1_u64.checked_shl((self.subnet_len - self.prefix.prefix_len()).into()).unwrap_or(u64::MAX)
     }
 
+    /// Whether the programs have a map of its subnets; the kernel path alone serves a larger network.
+    pub fn has_peer_map(&self) -> bool {
+        self.subnet_count() <= PEERS_MAX.into()
+    }
+
     /// Bits of an address behind those of a subnet.
     pub fn host_bits(&self) -> u32 {
         u32::from(self.family().bits() - self.subnet_len)
     }
 
-    /// The number of a subnet; none for one of another size, or elsewhere.
+    /// The number of a subnet; none for one of another size, or elsewhere, or in a network without a map.
     pub fn index_of(&self, subnet: IpNet) -> Option<u32> {
-        if subnet.prefix_len() != self.subnet_len || !self.prefix.contains(&subnet) {
+        if !self.has_peer_map() || subnet.prefix_len() != self.subnet_len || !self.prefix.contains(&subnet) {
             return None;
         }
         let offset = bits(subnet.network()) - bits(self.prefix.network());
@@ -82,7 +88,8 @@ mod tests {
             (network("10.244.0.0/16", 24), "fd00::/24", None),
             (network("fd00:10:244::/48", 64), "fd00:10:244:a::/64", Some(10)),
             (network("fd00:10::/32", 112), "fd00:10:1::/112", None),
-            (network("::/0", 128), "::1/128", Some(1)),
+            (network("::/0", 17), "8000::/17", Some(1 << 16)),
+            (network("::/0", 128), "::1/128", None),
         ] {
             let subnet = subnet.parse().expect("a subnet");
             assert_eq!(network.index_of(subnet), expected, "{subnet} in {network:?}");
@@ -94,6 +101,7 @@ mod tests {
         assert_eq!(network("10.244.0.0/16", 24).subnet_count(), 256);
         assert_eq!(network("fd00::/48", 64).subnet_count(), 65536);
         assert_eq!(network("fd00::/16", 126).subnet_count(), u64::MAX);
+        assert!(network("10.0.0.0/8", 25).has_peer_map() && !network("10.0.0.0/8", 26).has_peer_map());
         assert_eq!(network("10.244.0.0/16", 24).cut_into(8).subnet_count(), 1);
     }
 }

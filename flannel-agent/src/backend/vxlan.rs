@@ -9,7 +9,7 @@
 use flannel_common::{
     addr::Addr,
     node,
-    packet::OVERHEAD_V4,
+    packet::{OVERHEAD_V4, OVERHEAD_V6},
     peer::{PeerEntry, VtepEntry, Word},
 };
 
@@ -24,7 +24,7 @@ use crate::{
 
 /// What encapsulation takes from the MTU: an outer IP header, UDP, VXLAN, and the inner Ethernet header.
 const OVERHEAD: (u32, u32) = (50, 70);
-const _: () = assert!(OVERHEAD.0 as usize == OVERHEAD_V4);
+const _: () = assert!(OVERHEAD.0 as usize == OVERHEAD_V4 && OVERHEAD.1 as usize == OVERHEAD_V6);
 
 /// The backend, with the settings of the network configuration.
 #[derive(Clone, Copy, Debug)]
@@ -73,19 +73,16 @@ impl Backend for Vxlan {
         })
     }
 
-    fn way(&self, _node: &Node, underlay: &Underlay, peer: &Peer) -> Way {
+    fn way(&self, node: &Node, underlay: &Underlay, peer: &Peer) -> Way {
         if let Some(device) = underlay.neighbour_device(peer.public_ip).filter(|_| self.0.direct_routing) {
             return Way::Direct(device);
         }
-        // The programs cannot compute the checksum of what the kernel will cut into segments.
-        let takes_ours = peer.public_ip.is_ipv4() || peer.vtep.is_some_and(|vtep| vtep.zero_checksum_v6);
-        Way::Tunnel(
-            underlay.path(peer.public_ip).and_then(
-                |path| {
-                    if takes_ours { Ok(path) } else { Err(NotPlain::WantsChecksum) }
-                },
-            ),
-        )
+        Way::Tunnel(underlay.path(peer.public_ip).and_then(|path| match peer.vtep {
+            _ if !node.network.has_peer_map() => Err(NotPlain::NoPeerMap { subnets: node.network.subnet_count() }),
+            // The programs cannot compute the checksum of what the kernel will cut into segments.
+            Some(vtep) if peer.public_ip.is_ipv6() && !vtep.zero_checksum_v6 => Err(NotPlain::WantsChecksum),
+            _ => Ok(path),
+        }))
     }
 
     fn desired(&self, node: &Node, peers: &[PeerWay]) -> Desired {
@@ -101,7 +98,7 @@ impl Backend for Vxlan {
     }
 
     fn node_config(&self, node: &Node) -> Option<node::FamilyConfig> {
-        let (tunnel_ifindex, vtep_mac) = node.tunnel?;
+        let (tunnel_ifindex, vtep_mac) = node.tunnel.filter(|_| node.network.has_peer_map())?;
         Some(node::FamilyConfig {
             network: node.network.prefix.network().into(),
             vtep: node.source.into(),

@@ -26,6 +26,7 @@ pub use bpf::Bpf;
 pub(crate) use bpf::chain;
 use device::Device;
 use flannel_common::node::{FamilyConfig, NodeConfig};
+use peer_maps::PeerMaps;
 use plane::Plane;
 pub use plane::PlaneSetup;
 use status::Dirty;
@@ -66,8 +67,15 @@ impl Reconciler {
         setups: &BTreeMap<Family, PlaneSetup>,
         external: &ExternalInterface,
         port_range: (u16, u16),
-        bpf: Option<Bpf>,
+        mut bpf: Option<Bpf>,
     ) -> Self {
+        for family in Family::BOTH.into_iter().filter(|family| !setups.contains_key(family)) {
+            if let Some(bpf) = &mut bpf
+                && let Err(error) = PeerMaps::retire(family, &mut bpf.maps)
+            {
+                tracing::warn!(%family, error = chain(&error), "the peer maps keep entries of a family that is off");
+            }
+        }
         let plane = |(family, setup): (&Family, &PlaneSetup)| {
             let end = external.ends.get(family)?;
             Some(Plane::new(*family, Arc::clone(backend), *setup, external, *end))

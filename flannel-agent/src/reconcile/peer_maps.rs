@@ -26,6 +26,14 @@ impl PeerMaps {
         Self { family, peers: Tracker::default(), vteps: Tracker::default() }
     }
 
+    /// Removes the entries of a family that is off: an earlier agent may have had it on.
+    pub(super) fn retire(family: Family, maps: &mut Maps) -> Result<(), DatapathError> {
+        let mut none = Self::new(family);
+        none.read_back(maps)?;
+        none.sweep(maps, Instant::now());
+        Ok(())
+    }
+
     /// Takes in what should be.
     pub(super) fn want(&mut self, peers: BTreeMap<u32, PeerValue>, vteps: BTreeMap<Addr, VtepEntry>) {
         self.peers.want(peers);

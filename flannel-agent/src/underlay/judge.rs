@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use flannel_common::maps::PEERS_MAX;
 use thiserror::Error;
 
 use crate::netlink::{Dependence, Link, RouteAnswer, RouteType, TunnelFlow, XfrmPolicy};
@@ -94,6 +95,12 @@ pub enum NotPlain {
     Ipsec {
         /// The kernel's number of it.
         index: u32,
+    },
+    /// The programs have no map of a network this large.
+    #[error("its network has {subnets} subnets; the peer map holds {PEERS_MAX} at most")]
+    NoPeerMap {
+        /// How many.
+        subnets: u64,
     },
     /// The programs send UDP over IPv6 without a checksum, which the peer has to allow.
     #[error("the node does not announce that it takes UDP over IPv6 without a checksum")]

@@ -55,6 +55,32 @@ fn routes_have_the_stock_shape() {
     });
 }
 
+/// Whatever leads the gateway's address elsewhere, and the gateway lies in the destination.
+#[test]
+fn a_tunnel_route_replaces_one_by_another_device() {
+    in_namespace(async |ns| {
+        let dev = ns.flannel_1().await;
+        let (v4, v6) = (RouteKey::main(net("10.5.2.0/24")), RouteKey::main(net("fd00:5:2::/64")));
+        let tunnels = [
+            (v4, Route::onlink(addr("10.5.2.0"), dev, protocol::BOOT)),
+            (v6, Route::onlink(addr("fd00:5:2::"), dev, protocol::BOOT)),
+        ];
+        for others in [
+            ["10.5.2.0/24 via 10.9.0.2 proto 191", "fd00:5:2::/64 via fd00:9::2 proto 191"],
+            ["10.5.2.0/24 dev eth0", "fd00:5:2::/64 dev eth0"],
+            ["blackhole 10.5.2.0/24", "blackhole fd00:5:2::/64"],
+            ["10.5.0.0/16 via 10.9.0.2", "fd00:5::/32 via fd00:9::2"],
+        ] {
+            for (other, (key, tunnel)) in others.iter().zip(&tunnels) {
+                ip(&format!("route replace {other}"));
+                ns.netlink.replace_route(key, tunnel).await.unwrap_or_else(|error| panic!("over {other}: {error}"));
+                assert_eq!(read(&ns, *key).await, std::slice::from_ref(tunnel), "over {other}");
+            }
+        }
+        assert_eq!(read(&ns, RouteKey::main(net("fd00:5:2::/128"))).await, [], "the gateway's own route");
+    });
+}
+
 #[test]
 fn a_direct_route_needs_no_device() {
     in_namespace(async |ns| {

@@ -17,7 +17,7 @@ use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
 /// 1024 subnets; those of agents lie above those of the test. Neighbours are reached without a tunnel.
 const CONFIG: &str = r#"{"Network":"10.244.0.0/16","SubnetLen":26,"SubnetMin":"10.244.200.0","Backend":{"Type":"vxlan","DirectRouting":true}}"#;
 const PEERS: u16 = 500;
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_mins(1);
 /// The last lease written: who has it has all.
 const LAST: u16 = PEERS + 10;
 

@@ -135,7 +135,26 @@ impl Netlink {
     }
 
     /// Adds a route or changes the one with the same key.
+    ///
+    /// IPv6 refuses an onlink gateway to which another device leads. A peer's gateway lies in the very subnet that is routed, so
+    /// a route that sends the subnet elsewhere could not be replaced. The gateway is then shown its device by a route of its own,
+    /// for as long as that takes: the destination has a route at every moment.
     pub async fn replace_route(&self, key: &RouteKey, route: &Route) -> Result<(), NetlinkError> {
+        match (self.write_route(key, route).await, route.gateway) {
+            (Err(error), Some(gateway))
+                if error.errno() == Some(Errno::EINVAL) && route.onlink && gateway.is_ipv6() =>
+            {
+                let link = (RouteKey::main(gateway.into()), Route { gateway: None, onlink: false, ..route.clone() });
+                self.write_route(&link.0, &link.1).await?;
+                let replaced = self.write_route(key, route).await;
+                self.del_route(&link.0, &link.1).await?;
+                replaced
+            }
+            (other, _) => other,
+        }
+    }
+
+    async fn write_route(&self, key: &RouteKey, route: &Route) -> Result<(), NetlinkError> {
         let message = RouteNetlinkMessage::NewRoute(to_message(key, route));
         let done = self.route.command(message, NLM_F_CREATE | NLM_F_REPLACE).await;
         done.map_err(|fault| fault.on(Verb::Replace, key))

@@ -1,0 +1,20 @@
+//! IPv6-only and dual-stack clusters beside IPv4-only ones, and backends without a tunnel.
+
+mod alloc;
+mod cleanup;
+mod direct;
+mod drift;
+mod host_gw;
+mod interface;
+mod mixed;
+mod mtu;
+mod reach;
+mod refused;
+mod shape;
+
+/// The backend with tunnels, and nothing else about it.
+const VXLAN: &str = r#"{"Type":"vxlan"}"#;
+/// The same with plain routes between neighbours.
+const DIRECT_ROUTING: &str = r#"{"Type":"vxlan","DirectRouting":true}"#;
+/// Plain routes and nothing else.
+const HOST_GW: &str = r#"{"Type":"host-gw"}"#;

@@ -1,0 +1,124 @@
+//! One cluster of nodes that differ: stock nodes with IPv6, and nodes that lack a family.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use flannel_tests::{
+    Agent, HandEnd, HandNode, TwoNodes,
+    cluster::{self, LEASES},
+    load::udp_stream,
+    stock,
+    topology::Stack,
+};
+
+use crate::VXLAN;
+
+const STOCK_MAC: &str = "02:00:00:00:06:08";
+const STOCK_IP: &str = "2001:db8:1::12";
+
+fn stock_node() -> HandNode {
+    HandNode { number: 8, v6: Some(HandEnd::vxlan(STOCK_IP, STOCK_MAC)), v4: None }
+}
+
+/// What the agent publishes, as the node of another's making.
+fn ours(pair: &TwoNodes, agent: &Agent) -> Result<HandNode> {
+    let status = agent.status()?;
+    let subnet = status["lease"]["subnet"].as_str().context("a subnet")?;
+    let hex = subnet.strip_prefix("fd00:10:244:").and_then(|rest| rest.strip_suffix("::/64"));
+    let mac = status["device"]["mac"].as_str().context("a MAC")?;
+    let node = HandNode {
+        number: u8::from_str_radix(hex.context("a subnet of the network")?, 16).context("a small subnet")?,
+        v6: Some(HandEnd::vxlan("2001:db8:1::11", mac)),
+        v4: None,
+    };
+    let value = pair.etcd.get(&node.key())?.context("our lease")?;
+    assert_eq!(value.replace(r#","ZeroChecksumV6":true"#, ""), node.value(), "what stock reads of ours");
+    ensure!(value.contains("ZeroChecksumV6"), "our own device takes packets without a checksum: {value}");
+    Ok(node)
+}
+
+/// The agent on `a`; on `b` what stock flannel would have made for the two of them.
+fn mixed_cluster() -> Result<(TwoNodes, Agent)> {
+    let config = r#"{"EnableIPv4":false,"EnableIPv6":true,"IPv6Network":"fd00:10:244::/48","IPv6SubnetMax":"fd00:10:244:ff::","Backend":{"Type":"vxlan"}}"#;
+    let pair = TwoNodes::with("mixed6", Stack::V6, config)?;
+    stock_node().put(&pair.etcd)?;
+    let agent = pair.a.agent(pair.options()?)?;
+    agent.wait_ready()?;
+    agent.wait_peers(1)?;
+    let ours = ours(&pair, &agent)?;
+    stock::device_ipv6(&pair.b, 8, STOCK_IP, STOCK_MAC)?;
+    stock::tunnel_peer_ipv6(&pair.b, &ours)?;
+    Ok((pair, agent))
+}
+
+/// A stock device refuses UDP over IPv6 without a checksum, so the kernel has to send to it in every mode.
+#[test]
+fn a_stock_node_gets_its_packets_from_the_kernel() -> Result<()> {
+    let (pair, agent) = mixed_cluster()?;
+    let (ours, stocks) = (pair.a.add_pod("p1")?, pair.b.add_pod("p1")?);
+    for mode in ["kernel", "encap"] {
+        agent.set_mode(mode)?;
+        ours.wait_ping(stocks.ip())?;
+        stocks.wait_ping(ours.ip())?;
+        for (from, to) in [(&ours, &stocks), (&stocks, &ours)] {
+            let report = udp_stream(from, to, 1000, Duration::from_secs(1))?;
+            assert_eq!((report.lost_count(), report.duplicated), (0, 0), "{mode}: {report:?}");
+        }
+        assert_eq!(agent.counted("to_tunnel", "encapsulated")?, 0, "mode {mode}");
+    }
+    let peer = agent.peer_status(STOCK_IP)?;
+    assert_eq!(peer["way"], "kernel", "{peer}");
+    let reason = "the node does not announce that it takes UDP over IPv6 without a checksum";
+    assert_eq!(peer["reason"], reason, "{peer}");
+    Ok(())
+}
+
+/// Each family of a peer stands for itself.
+#[test]
+fn a_node_with_both_families_uses_what_each_peer_has() -> Result<()> {
+    let config = cluster::config(Stack::Dual, VXLAN);
+    let pair = TwoNodes::with("lacking", Stack::Dual, &config)?;
+    let v4 = Some(HandEnd::vxlan("192.168.1.21", "02:00:00:00:04:21"));
+    let v6 = Some(HandEnd::vxlan("2001:db8:1::22", "02:00:00:00:06:22"));
+    let [only_v4, only_v6] = [HandNode { number: 21, v4, v6: None }, HandNode { number: 22, v4: None, v6 }];
+    only_v4.put(&pair.etcd)?;
+    only_v6.put(&pair.etcd)?;
+    let agent = pair.a.agent(pair.options()?)?;
+    agent.wait_ready()?;
+    agent.wait_peers(2)?;
+    let routes = |family| -> Result<Vec<String>> {
+        let network = if family == "-4" { "10.244.0.0/16" } else { "fd00:10:244::/48" };
+        let routes: Vec<serde_json::Value> = pair.a.json(&["ip", "-j", family, "route", "show", "root", network])?;
+        let tunnelled = routes.iter().filter(|route| route["gateway"].is_string());
+        Ok(tunnelled.map(|route| route["dst"].as_str().unwrap_or_default().to_owned()).collect())
+    };
+    assert_eq!(routes("-4")?, [only_v4.subnet()]);
+    assert_eq!(routes("-6")?, [only_v6.subnet_v6()]);
+    let status = agent.status()?;
+    assert_eq!(status["rejected"], serde_json::json!([]), "{status}");
+    ensure!(pair.etcd.list(LEASES)?.len() == 3);
+    Ok(())
+}
+
+/// What the programs have no room for in one family leaves them the other.
+#[test]
+fn a_network_too_large_for_the_programs_is_the_kernels_and_the_other_family_is_not() -> Result<()> {
+    let config = r#"{"EnableIPv6":true,"Network":"10.244.0.0/16","IPv6Network":"fd00:10::/32","IPv6SubnetLen":64,"Backend":{"Type":"vxlan"}}"#;
+    let pair = TwoNodes::with("large6", Stack::Dual, config)?;
+    let agents = pair.agents_with_peers(2)?;
+    let (near, far) = (pair.a.add_pod("p1")?, pair.b.add_pod("p1")?);
+    let agent = &agents[0];
+    for (address, way) in far.addresses().iter().zip(["tunnel", "kernel"]) {
+        let encapsulated = || agent.counted("to_tunnel", "encapsulated");
+        let before = encapsulated()?;
+        // The first packet shows the path.
+        near.wait_ping(*address)?;
+        near.ping(*address)?;
+        assert_eq!(encapsulated()? > before, way == "tunnel", "{address}");
+        let peer = agent.peer_status(if address.is_ipv4() { "192.168.1.12" } else { "2001:db8:1::12" })?;
+        assert_eq!(peer["way"], way, "{peer}");
+    }
+    let reason = agent.peer_status("2001:db8:1::12")?["reason"].clone();
+    assert_eq!(reason, "its network has 4294967296 subnets; the peer map holds 131072 at most");
+    Ok(())
+}

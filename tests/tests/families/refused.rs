@@ -1,0 +1,43 @@
+//! What cannot be served ends the start, with the value and the way out.
+
+use anyhow::Result;
+use flannel_tests::{TwoNodes, cluster, topology::Stack};
+
+use crate::{HOST_GW, VXLAN};
+
+/// The agent's end on a node that was prepared by `command`.
+fn refused(stack: Stack, backend: &str, command: &str, flag: &str, message: &str) -> Result<()> {
+    let pair = TwoNodes::with("refused6", stack, &cluster::config(stack, backend))?;
+    pair.a.sh(command)?;
+    let (code, text) = pair.a.agent(pair.options()?.flag(flag))?.wait_end()?;
+    assert_eq!(code, 1, "{text}");
+    assert!(text.contains(message), "{message:?} in:\n{text}");
+    assert!(!pair.a.outside_path("/run/flannel/subnet.env").exists());
+    Ok(())
+}
+
+#[test]
+fn a_nat_before_a_node_without_a_tunnel_ends_the_start() -> Result<()> {
+    for (stack, flag) in [(Stack::V4, "--public-ip=203.0.113.7"), (Stack::V6, "--public-ipv6=2001:db8:ffff::7")] {
+        refused(stack, HOST_GW, "true", flag, "host-gw routes to a node's own address")?;
+    }
+    Ok(())
+}
+
+#[test]
+fn an_mtu_too_small_for_ipv6_ends_the_start() -> Result<()> {
+    let message = "an external MTU of 1349 bytes leaves 1279 for IPv6 pods, and IPv6 needs 1280";
+    refused(Stack::Dual, VXLAN, "ip link set eth0 mtu 1349", "--v=0", message)
+}
+
+#[test]
+fn a_device_name_that_is_too_long_ends_the_start() -> Result<()> {
+    let message = "the IPv6 tunnel device would be flannel-v6.10000, and a device's name has at most 15 bytes";
+    refused(Stack::V6, r#"{"Type":"vxlan","VNI":10000}"#, "true", "--v=0", message)
+}
+
+#[test]
+fn an_interface_without_an_ipv6_address_ends_the_start() -> Result<()> {
+    let command = "ip -6 address flush dev eth0";
+    refused(Stack::Dual, VXLAN, command, "--v=0", "eth0: no usable IPv6 address")
+}
