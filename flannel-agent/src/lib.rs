@@ -13,4 +13,5 @@ pub mod netlink;
 pub mod observe;
 pub mod reconcile;
 pub mod subnet;
+pub mod traffic;
 pub mod underlay;

@@ -2,7 +2,8 @@
 //! was left behind.
 //!
 //! Left out on purpose: what ordinary traffic makes and lets expire (neighbours and bridge entries that are not
-//! permanent), local routes of link-local addresses, counters, and sysctls.
+//! permanent), local routes of link-local addresses, counters, sysctls, and the built-in chains that iptables makes in
+//! nftables with its first use and keeps.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -36,8 +37,10 @@ const JSON_SECTIONS: [(&str, &str); 9] = [
     ("qdisc", "tc -j qdisc show"),
 ];
 
-const TEXT_SECTIONS: [(&str, &str); 3] =
-    [("xfrm-state", "ip xfrm state"), ("xfrm-policy", "ip xfrm policy"), ("nftables", "nft -s list ruleset")];
+const TEXT_SECTIONS: [(&str, &str); 2] = [("xfrm-state", "ip xfrm state"), ("xfrm-policy", "ip xfrm policy")];
+
+/// The chains of iptables that the kernel calls.
+const HOOKS: [&str; 5] = ["PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"];
 
 /// Members that change by themselves.
 const VOLATILE: [&str; 8] = [
@@ -65,6 +68,7 @@ impl Snapshot {
             let text = host.sh(line)?.stdout;
             snapshot.put(section, text.lines().map(str::to_owned));
         }
+        snapshot.put("nftables", rules(&host.sh("nft -s list ruleset")?.stdout));
         let devices = devices(host)?;
         snapshot.put("tc-filter", filters(host, &devices)?);
         snapshot.put("tcx", host.enter(|| tcx(&devices))??);
@@ -111,6 +115,30 @@ fn lasts(entry: &Value) -> bool {
     }
     // Made when duplicate address detection ends.
     !(text("dst").starts_with("fe80::") && text("table") == "local")
+}
+
+/// The lines of a listing, each with the blocks it is in, but for the frame that iptables makes by itself.
+fn rules(ruleset: &str) -> Vec<String> {
+    let (mut blocks, mut found) = (Vec::new(), Vec::new());
+    for line in ruleset.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        if line == "}" {
+            blocks.pop();
+            continue;
+        }
+        let opened = line.strip_suffix(" {");
+        blocks.extend(opened);
+        let frame = opened.is_some() || line.starts_with("type ") && line.ends_with("policy accept;");
+        if !(frame && is_built_in(&blocks)) {
+            found.push(format!("{}: {line}", blocks.join(", ")));
+        }
+    }
+    found
+}
+
+fn is_built_in(blocks: &[&str]) -> bool {
+    let [table, chains @ ..] = blocks else { return false };
+    let iptables = ["table ip nat", "table ip filter", "table ip6 nat", "table ip6 filter"].contains(table);
+    iptables && chains.iter().all(|chain| chain.strip_prefix("chain ").is_some_and(|name| HOOKS.contains(&name)))
 }
 
 fn stripped(mut entry: Value) -> String {
@@ -174,4 +202,21 @@ fn list(dir: &Path, prefix: &str, found: &mut Vec<String>) -> Result<()> {
         found.push(name);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_frame_of_iptables_is_no_rule() {
+        let frame = "# Warning: table ip nat is managed by iptables-nft, do not touch!\ntable ip nat {\n\tchain POSTROUTING \
+            {\n\t\ttype nat hook postrouting priority srcnat; policy accept;\n\t}\n}\n";
+        assert_eq!(rules(frame), [""; 0]);
+        let rule = frame.replace("accept;\n", "accept;\n\t\tcounter\n");
+        assert_eq!(rules(&rule), ["table ip nat, chain POSTROUTING: counter"]);
+        assert_eq!(rules(&frame.replace("policy accept", "policy drop")).len(), 1);
+        assert_eq!(rules(&frame.replace("POSTROUTING", "FLANNEL-POSTRTG")).len(), 2);
+        assert_eq!(rules(&frame.replace("ip nat", "ip theirs")).len(), 3);
+    }
 }

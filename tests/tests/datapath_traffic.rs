@@ -201,8 +201,12 @@ fn nodes_and_pods_reach_each_other() -> Result<()> {
         let capture = Capture::start(&pair.far, "eth0", packet::is_ipv4)?;
         let output = pair.net.a.sh(&format!("ping -n -c 3 -i 0.01 -W 2 {}", pair.far.ip()))?;
         ensure!(output.stdout.contains(" 0% packet loss"), "{}", output.stdout);
-        let sources: Vec<String> = capture.frames().iter().map(|frame| source(frame).to_string()).collect();
-        ensure!(sources.len() >= 3 && sources.iter().all(|source| *source == own.to_string()), "{sources:?}");
+        // The answers may be back before the capture has its frames.
+        let sources = eventually("three captured pings", Duration::from_secs(2), || {
+            let sources: Vec<String> = capture.frames().iter().map(|frame| source(frame).to_string()).collect();
+            (sources.len() >= 3).then_some(sources)
+        })?;
+        ensure!(sources.iter().all(|source| *source == own.to_string()), "{sources:?}");
         pair.far.ping(own)?;
         pair.near.ping(subnet(&pair.net.c)?.network())?;
         let report = rr(&pair.net.a, &pair.far, pair.far.ip(), Protocol::Tcp, Duration::from_millis(200))?;

@@ -16,6 +16,7 @@ use crate::{
     observe::{pulse::Pulse, status::Status},
     reconcile::{Cluster, chain},
     subnet::{OwnLease, Rejected, Resolved, StoreEvent, SubnetEnv},
+    traffic::Wanted,
 };
 
 /// Between beats of the heart; the programs wait a minute.
@@ -95,6 +96,7 @@ impl Running {
                     Some(event) => self.learn(event),
                     None => bail!("the store's task ended; the agent has to start anew"),
                 },
+                () = self.node.traffic.changed() => Then::Act,
                 _ = beat.tick() => self.beat(),
                 _ = sysctls.tick() => Then::act_if(self.node.reconciler.set_port_range(sysctl::local_ports())),
                 _ = resync.tick() => self.doubt_everything(),
@@ -119,6 +121,7 @@ impl Running {
     }
 
     fn observe_one(&mut self, event: &KernelEvent) -> bool {
+        self.node.traffic.observe(event);
         self.node.external.observe(event) | self.node.reconciler.observe(event)
     }
 
@@ -157,12 +160,14 @@ impl Running {
         self.follow_interface().await;
         let Resolved { peers, rejected } = self.node.leases.resolve();
         self.reject(rejected);
+        self.node.traffic.want(Wanted::of(&self.node.config, self.node.own.key, &self.node.former));
         let cluster = Cluster { own: self.node.own.key, peers, in_sync: self.store.is_seen() };
         self.node.reconciler.apply(&cluster).await;
         self.republish();
         self.follow_mode();
         self.applied = self.error().is_none();
-        if self.applied {
+        // Who reads that file starts pods, whose first packets are to find their rules.
+        if self.applied && self.node.traffic.is_settled() {
             self.write_env();
         }
         self.retry = self.retry_at();

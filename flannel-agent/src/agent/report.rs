@@ -56,6 +56,7 @@ impl Running {
             interface: Some(self.interface()),
             device: devices.first().cloned(),
             devices,
+            traffic: Some(self.node.traffic.status()),
             peers: self.node.reconciler.ways().map(peer).collect(),
             rejected: self.rejected.iter().map(rejected).collect(),
             dirty: self.node.reconciler.dirty(),

@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, sync::Arc};
 
 use anyhow::{Context as _, ensure};
 use flannel_common::{addr::Mac, mode::Mode};
+use ipnet::IpNet;
 use tokio::sync::{mpsc, watch};
 
 use crate::{
@@ -20,8 +21,9 @@ use crate::{
         Hints, LeaseAttrs, LeaseKey, LeaseRequest, LeaseSet, OwnLease, Readiness, StoreEvent, SubnetManager, Vtep,
         etcd::{self, EtcdManager},
         kube::{self, KubeManager, NodeIdentity},
-        read_previous, wait_for_config, wait_for_hints, wait_for_lease,
+        read_previous, read_previous_networks, wait_for_config, wait_for_hints, wait_for_lease,
     },
+    traffic::{Engine, Traffic, Wanted},
 };
 
 /// Events of the store between its task and the main loop.
@@ -42,7 +44,10 @@ pub(super) struct Started {
     pub(super) published: Published,
     pub(super) config: NetworkConfig,
     pub(super) subnet_file: PathBuf,
+    pub(super) traffic: Traffic,
     pub(super) ip_masq: bool,
+    /// Pod networks of an earlier life.
+    pub(super) former: Vec<IpNet>,
     pub(super) flag: Option<Mode>,
     pub(super) no_bpf: Option<String>,
     pub(super) kernel: KernelEvents,
@@ -89,6 +94,7 @@ async fn start_with<M: SubnetManager>(
     let vteps = make_devices(&netlink, backend.as_ref(), interface, &hints).await?;
 
     stage("waiting for a subnet lease");
+    let former = former_networks(options);
     let published = Published { backend: Arc::clone(&backend), backend_type: config.backend.type_name() };
     let request = lease_request(options, &config, published.attrs(interface, &vteps));
     let own = wait_for_lease(&mut manager, &request).await?;
@@ -100,7 +106,16 @@ async fn start_with<M: SubnetManager>(
         }
     }
 
+    stage("looking for the tools that keep traffic rules");
+    let engine = if config.nftables { Engine::Nftables } else { Engine::Iptables };
+    let wanted = Wanted::of(&config, own.key, &former);
+    let traffic = Traffic::start(netlink.clone(), engine, options.traffic, wanted).await;
+    let traffic = traffic.context("--ip-masq cannot be done")?;
+
     warn_of_sysctls(&networks);
+    if engine == Engine::Iptables && options.traffic.any_rule() {
+        warn_of_bridges(&networks);
+    }
     let bpf = bpf::open(options, backend.as_ref(), &networks);
     let no_bpf = bpf.as_ref().err().cloned();
     let setup = |(family, network): (&Family, &PodNetwork)| {
@@ -125,7 +140,9 @@ async fn start_with<M: SubnetManager>(
         published,
         config,
         subnet_file: options.subnet_file.clone(),
-        ip_masq: options.ip_masq,
+        traffic,
+        ip_masq: options.traffic.masquerade,
+        former,
         flag: options.datapath,
         no_bpf,
         kernel,
@@ -178,6 +195,26 @@ fn warn_of_sysctls(networks: &BTreeMap<Family, PodNetwork>) {
             tracing::warn!("{setting} is 0: this node will not carry its pods' {family} packets until that is 1");
         }
     }
+}
+
+/// Stock flannel does not start where bridges do not call iptables. Its rules do not need that; kube-proxy's do.
+fn warn_of_bridges(networks: &BTreeMap<Family, PodNetwork>) {
+    for family in networks.keys() {
+        let setting = sysctl::bridge_filtering(*family);
+        if !sysctl::is_on(setting) {
+            let setting = setting.replace('/', ".");
+            tracing::warn!(
+                "{setting} is not 1 (module br_netfilter): a pod gets no answer from a Service that leads to a pod of the same node"
+            );
+        }
+    }
+}
+
+fn former_networks(options: &RunOptions) -> Vec<IpNet> {
+    read_previous_networks(&options.subnet_file).unwrap_or_else(|error| {
+        tracing::debug!(%error, "the former pod networks are not known");
+        Vec::new()
+    })
 }
 
 fn lease_request(options: &RunOptions, config: &NetworkConfig, attrs: LeaseAttrs) -> LeaseRequest {

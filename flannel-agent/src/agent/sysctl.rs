@@ -24,6 +24,14 @@ pub(super) const fn forwarding(family: Family) -> &'static str {
     }
 }
 
+/// The setting by which iptables sees packets of a family that a bridge passes on; it exists with the module `br_netfilter`.
+pub(super) const fn bridge_filtering(family: Family) -> &'static str {
+    match family {
+        Family::V4 => "net/bridge/bridge-nf-call-iptables",
+        Family::V6 => "net/bridge/bridge-nf-call-ip6tables",
+    }
+}
+
 /// Whether a setting is 1.
 pub(super) fn is_on(setting: &str) -> bool {
     read(&format!("/proc/sys/{setting}")).is_ok_and(|text| text.trim() == "1")

@@ -84,6 +84,7 @@ async fn execute(step: &Step, netlink: &Netlink) -> anyhow::Result<()> {
             Err(error) if !error.is_gone() => Err(error.into()),
             _ => Ok(()),
         },
+        Step::Rules(leftover) => Ok(leftover.remove().await?),
         _ => Ok(step.execute_locally()?),
     }
 }

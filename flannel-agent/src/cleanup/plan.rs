@@ -17,8 +17,9 @@ use crate::{
         is_our_handle,
     },
     family::Family,
-    netlink::{Link, MAIN_TABLE, Netlink, NetlinkError, Nexthop, NexthopId, Route, RouteKey, protocol},
+    netlink::{Link, MAIN_TABLE, Netlink, NetlinkError, Nexthop, NexthopId, Route, RouteKey, RouteType, protocol},
     observe::socket,
+    traffic::removal::{self, Leftover},
 };
 
 const SIDES: [TcAttachType; 2] = [TcAttachType::Ingress, TcAttachType::Egress];
@@ -32,7 +33,9 @@ pub(super) enum Step {
     Qdisc { ifindex: u32, ifname: String },
     /// A directory of pins; with the links in it, programs come off their devices.
     Pins(PathBuf),
-    /// A direct route.
+    /// Masquerade and forward rules in one engine.
+    Rules(Leftover),
+    /// A direct route, or the blackhole route.
     Route { key: RouteKey, route: Route },
     /// A nexthop object, by which only direct routes led.
     Nexthop(NexthopId),
@@ -56,6 +59,7 @@ impl Plan {
         let links = netlink.links().await?;
         let mut steps = attachments(&links, &scope.state_dir)?;
         steps.extend(pins(scope)?);
+        steps.extend(removal::find().await.into_iter().map(Step::Rules));
         steps.extend(routes(netlink).await?);
         steps.extend(nexthops(netlink, &links).await?);
         steps.extend(links.iter().filter(|link| is_tunnel(link)).map(device));
@@ -166,7 +170,7 @@ impl Step {
                 }
                 other => other,
             },
-            Self::Route { .. } | Self::Nexthop(_) | Self::Device { .. } => Ok(()),
+            Self::Rules(_) | Self::Route { .. } | Self::Nexthop(_) | Self::Device { .. } => Ok(()),
         }
     }
 }
@@ -180,9 +184,11 @@ impl fmt::Display for Step {
             }
             Self::Qdisc { ifname, .. } => write!(f, "remove the clsact qdisc from {ifname}"),
             Self::Pins(path) => write!(f, "remove the pins below {}", path.display()),
-            Self::Route { key, route } => match route.gateway {
-                Some(gateway) => write!(f, "remove the route {} via {gateway}", key.dst),
-                None => write!(f, "remove the route {}", key.dst),
+            Self::Rules(leftover) => write!(f, "remove {leftover}"),
+            Self::Route { key, route } => match (route.gateway, route.kind) {
+                (Some(gateway), _) => write!(f, "remove the route {} via {gateway}", key.dst),
+                (None, RouteType::BlackHole) => write!(f, "remove the blackhole route {}", key.dst),
+                (None, _) => write!(f, "remove the route {}", key.dst),
             },
             Self::Nexthop(id) => write!(f, "remove {id}"),
             Self::Device { name, .. } => write!(f, "remove the device {name} and all on it"),

@@ -1,6 +1,9 @@
 //! Checks of values that take more than a parser: the files of TLS, the health address, patterns.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::{
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    time::Duration,
+};
 
 use super::{
     OptionWarning, RawOptions,
@@ -10,6 +13,7 @@ use crate::{
     iface::NamePattern,
     observe::log::Format,
     subnet::etcd::{ClientFiles, TlsFiles},
+    traffic::TrafficOptions,
 };
 
 impl Checks {
@@ -40,6 +44,21 @@ impl Checks {
                 self.mistakes.push(bad_value("healthz-port", raw.healthz_port, "0 to 65535"));
                 None
             }
+        }
+    }
+
+    /// The traffic rules. A period of no time would keep a processor busy.
+    pub(super) fn traffic(&mut self, raw: &RawOptions) -> TrafficOptions {
+        let seconds = u32::try_from(raw.iptables_resync).ok().filter(|seconds| *seconds > 0);
+        if seconds.is_none() {
+            self.mistakes.push(bad_value("iptables-resync", raw.iptables_resync, "1 to 4294967295 seconds"));
+        }
+        TrafficOptions {
+            masquerade: raw.ip_masq,
+            random_fully: !raw.ip_masq_fully_random_disable,
+            forward: raw.iptables_forward_rules,
+            blackhole: raw.ip_blackhole_route,
+            resync: Duration::from_secs(seconds.unwrap_or(1).into()),
         }
     }
 

@@ -22,6 +22,7 @@ use crate::{
         etcd::{Credentials, EtcdOptions},
         kube::{BadPrefix, KubeOptions},
     },
+    traffic::TrafficOptions,
 };
 
 /// Flannel's lease lifetime in minutes; the renew margin is written on this scale.
@@ -58,8 +59,8 @@ pub struct RunOptions {
     pub public_ipv6: Option<Ipv6Addr>,
     /// Where subnet.env is written.
     pub subnet_file: PathBuf,
-    /// Whether traffic out of the pod network is masqueraded: `FLANNEL_IPMASQ` in subnet.env.
-    pub ip_masq: bool,
+    /// The traffic rules of this node.
+    pub traffic: TrafficOptions,
     /// Where health checks are answered; `None` for nowhere.
     pub healthz: Option<SocketAddr>,
     /// The most detailed level that is logged.
@@ -83,8 +84,6 @@ pub struct RunOptions {
 /// An option without the effect it asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OptionWarning {
-    /// `--iptables-forward-rules` is on, which is the default, and rules are not built.
-    NoForwardRules,
     /// Only one of user name and password is set; flannel authenticates with both or not at all.
     HalfCredentials,
     /// Only one of client certificate and key is named; flannel uses both or neither.
@@ -96,10 +95,6 @@ pub enum OptionWarning {
 impl fmt::Display for OptionWarning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::NoForwardRules => {
-                "forward rules are not installed yet; make sure the FORWARD chain accepts pod traffic, or set \
-                 --iptables-forward-rules=false to silence this"
-            }
             Self::HalfCredentials => {
                 "only one of --etcd-username and --etcd-password is set; connecting to etcd without authentication"
             }
@@ -125,8 +120,6 @@ pub(super) enum OptionMistake {
     Fast,
     #[error("--kube-annotation-prefix: {0}")]
     AnnotationPrefix(BadPrefix),
-    #[error("--ip-masq=true is not built yet; leave it out or set it to false")]
-    IpMasq,
 }
 
 pub(super) fn bad_value(flag: &'static str, value: impl fmt::Display, expected: &'static str) -> OptionMistake {
@@ -138,13 +131,8 @@ impl RunOptions {
     pub(super) fn new(raw: RawOptions) -> Result<Self, Vec<OptionMistake>> {
         let mut checks = Checks::default();
         let half = raw.etcd_username.is_empty() != raw.etcd_password.reveal().is_empty();
-        let warnings =
-            [(raw.iptables_forward_rules, OptionWarning::NoForwardRules), (half, OptionWarning::HalfCredentials)];
-        if raw.ip_masq {
-            checks.mistakes.push(OptionMistake::IpMasq);
-        }
         let etcd = checks.etcd(&raw);
-        let warnings = warnings.into_iter().filter_map(|(applies, warning)| applies.then_some(warning));
+        let warnings = half.then_some(OptionWarning::HalfCredentials).into_iter();
         let options = Self {
             warnings: warnings.chain(Checks::tls_warnings(&raw, &etcd.endpoints)).collect(),
             iface_patterns: checks.patterns(&raw.iface_regex),
@@ -160,7 +148,7 @@ impl RunOptions {
             nexthops_from: checks.nexthops_from(raw.nexthops_from),
             attach: checks.attach(&raw.attach),
             log_level: log_level(raw.v),
-            ip_masq: raw.ip_masq,
+            traffic: checks.traffic(&raw),
             etcd,
             kube: raw.kube_subnet_mgr.then(|| checks.kube(&raw)),
             ifaces: raw.iface.into_iter().filter(|iface| !iface.is_empty()).collect(),

@@ -71,12 +71,21 @@ pub struct RawOptions {
     /// Let the node's `NetworkUnavailable` condition follow whether this node is ready
     #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
     pub(super) set_node_network_unavailable: bool,
-    /// Masquerade traffic that leaves the pod network (not built yet)
+    /// Masquerade what pods send out of the pod network
     #[arg(long, value_name = "BOOL", default_value_t = false, action = ArgAction::Set)]
     pub(super) ip_masq: bool,
-    /// Accept forwarded pod traffic by rules (not built yet)
+    /// Keep the source ports that pods chose where masquerade can
+    #[arg(long, value_name = "BOOL", default_value_t = false, action = ArgAction::Set)]
+    pub(super) ip_masq_fully_random_disable: bool,
+    /// Accept forwarded packets from and to pods
     #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
     pub(super) iptables_forward_rules: bool,
+    /// Seconds between two looks at iptables rules and the blackhole route
+    #[arg(long, value_name = "SECONDS", default_value_t = 5, allow_negative_numbers = true)]
+    pub(super) iptables_resync: i64,
+    /// Keep a blackhole route for our own subnet, for what no pod has taken
+    #[arg(long, value_name = "BOOL", default_value_t = false, action = ArgAction::Set)]
+    pub(super) ip_blackhole_route: bool,
     /// Address to answer health checks at
     #[arg(long, value_name = "IP", default_value = "0.0.0.0")]
     pub(super) healthz_ip: String,

@@ -13,6 +13,7 @@ use crate::{
         etcd::{ClientFiles, TlsFiles},
         kube::{AnnotationPrefix, KubeOptions},
     },
+    traffic::TrafficOptions,
 };
 use flannel_common::mode::Mode;
 
@@ -55,7 +56,7 @@ fn go_spellings_become_one() {
         (&["-ip-masq=F", "--v", "0x4"], &["--ip-masq=false", "--v=4"]),
         (&["--v=1", "--v=2"], &["--v=2"]),
         (&["--iface=a", "-iface", "b"], &["--iface=a", "--iface=b"]),
-        (&["--ip-blackhole-route=false", "--iptables-resync=0x5", "--v=1"], &["--v=1"]),
+        (&["--vmodule=", "--log_backtrace_at=", "--iptables-resync=0x5"], &["--iptables-resync=5"]),
         (&["--v=1", "--"], &["--v=1"]),
         (&["--help", "--nonsense"], &["--help"]),
     ] {
@@ -72,9 +73,9 @@ fn the_command_line_wins_over_the_environment() {
         ("FLANNELD_PUBLIC_IP", ""),
         ("FLANNELD_VERSION", "true"),
         ("FLANNELD_PORT", "tcp://10.0.0.1:80"),
-        ("FLANNELD_IP_BLACKHOLE_ROUTE", "true"),
+        ("FLANNELD_VMODULE", "main=9"),
     ];
-    let from_env = normalised(&["--etcd-prefix=/arg", "--ip-blackhole-route=false"], &env);
+    let from_env = normalised(&["--etcd-prefix=/arg", "--vmodule="], &env);
     assert_eq!(from_env, ["--etcd-prefix=/arg", "--iface=a,b", "--v=8"]);
 }
 
@@ -89,11 +90,11 @@ fn defaults_are_flannels() {
     assert_eq!(options.subnet_file, PathBuf::from("/run/flannel/subnet.env"));
     assert_eq!(options.state_dir, PathBuf::from("/run/flannel"));
     assert_eq!(options.bpf_pin_root, PathBuf::from("/sys/fs/bpf/flannel"));
-    assert_eq!((options.public_ip, options.ip_masq, options.datapath), (None, false, None));
+    assert_eq!((options.public_ip, options.traffic, options.datapath), (None, TrafficOptions::default(), None));
     assert_eq!((options.log_level, options.log_format, options.attach), (Level::INFO, Format::Text, AttachMode::Auto));
     assert!(options.etcd.tls.is_empty() && options.iface_patterns.is_empty());
     assert_eq!((options.healthz, options.iface_can_reach), (None, None));
-    assert_eq!(options.warnings, [OptionWarning::NoForwardRules]);
+    assert_eq!(options.warnings, []);
 }
 
 #[test]
@@ -114,7 +115,11 @@ fn every_option_is_typed() {
         "--public-ip=192.0.2.1",
         "--subnet-lease-renew-margin=720",
         "--subnet-lease-ttl=10",
+        "--ip-masq",
+        "--ip-masq-fully-random-disable",
         "--iptables-forward-rules=false",
+        "--iptables-resync=60",
+        "--ip-blackhole-route",
         "--v=6",
         "--datapath=kernel",
         "--attach=clsact",
@@ -133,6 +138,9 @@ fn every_option_is_typed() {
     assert_eq!(options.public_ip, Some([192, 0, 2, 1].into()));
     assert_eq!(options.datapath, Some(Mode::Kernel));
     assert_eq!((options.log_level, options.attach), (Level::TRACE, AttachMode::Clsact));
+    let resync = Duration::from_mins(1);
+    let traffic = TrafficOptions { masquerade: true, random_fully: false, forward: false, blackhole: true, resync };
+    assert_eq!(options.traffic, traffic);
     assert_eq!(options.ifaces, ["eth0"]);
     assert_eq!(options.warnings, [OptionWarning::PlainEndpoints]);
     assert!(!format!("{options:?}").contains("hunter2"));
@@ -177,25 +185,25 @@ fn kubernetes_is_a_store_when_asked_for() {
 fn half_a_client_certificate_is_none() {
     let half = run(&["--etcd-endpoints=https://a:1", "--etcd-certfile=/cert"], &[]);
     assert_eq!(half.etcd.tls.client, None);
-    assert_eq!(half.warnings, [OptionWarning::NoForwardRules, OptionWarning::HalfClientCertificate]);
+    assert_eq!(half.warnings, [OptionWarning::HalfClientCertificate]);
     let ca_alone = run(&["--etcd-endpoints=https://a:1", "--etcd-cafile=/ca"], &[]);
     assert_eq!(ca_alone.etcd.tls.ca, Some("/ca".into()));
-    assert_eq!(ca_alone.warnings, [OptionWarning::NoForwardRules]);
+    assert_eq!(ca_alone.warnings, []);
 }
 
 #[test]
 fn all_mistakes_are_told_at_once() {
-    let args = ["--nonsense", "-v=x", "true", "---v", "--ip-blackhole-route", "--attach=xdp", "--iface"];
-    let text = mistakes(&args, &[("FLANNELD_IP_MASQ", "maybe"), ("FLANNELD_IPTABLES_RESYNC", "9")]);
+    let args = ["--nonsense", "-v=x", "true", "---v", "--vmodule=main=9", "--attach=xdp", "--iface"];
+    let text = mistakes(&args, &[("FLANNELD_IP_MASQ", "maybe"), ("FLANNELD_LOG_BACKTRACE_AT", "a.go:9")]);
     for expected in [
         "unknown flag --nonsense",
         "--v is \"x\", expected a whole number",
         "unexpected argument \"true\"",
         "bad flag syntax \"---v\"",
-        "--ip-blackhole-route=true is not built yet; leave it out or set it to false",
+        "--vmodule=main=9 is not built yet; leave it out",
         "--iface needs a value",
         "FLANNELD_IP_MASQ is \"maybe\", expected true or false",
-        "FLANNELD_IPTABLES_RESYNC=9 is not built yet",
+        "FLANNELD_LOG_BACKTRACE_AT=a.go:9 is not built yet",
         "--attach is \"xdp\"",
     ] {
         assert!(text.contains(expected), "{expected}: {text}");
@@ -209,7 +217,7 @@ fn values_are_checked_at_once_as_well() {
         "--public-ip=fd00::1",
         "--subnet-lease-renew-margin=1440",
         "--subnet-lease-ttl=-1",
-        "--ip-masq",
+        "--iptables-resync=0",
         "--datapath=fast",
         "--attach=xdp",
         "--state-dir=run",
@@ -226,7 +234,7 @@ fn values_are_checked_at_once_as_well() {
         "--public-ip is \"fd00::1\"",
         "--subnet-lease-renew-margin is \"1440\", expected 1 to 1439",
         "--subnet-lease-ttl is \"-1\"",
-        "--ip-masq=true is not built yet",
+        "--iptables-resync is \"0\", expected 1 to 4294967295 seconds",
         "--datapath=fast is not built yet",
         "--attach is \"xdp\"",
         "--state-dir is \"run\", expected an absolute path",

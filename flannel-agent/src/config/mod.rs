@@ -51,6 +51,8 @@ pub struct NetworkConfig {
     pub ipv4: Option<FamilyConfig<Ipv4Net>>,
     /// The IPv6 pod network, when IPv6 is enabled. One of the two is there.
     pub ipv6: Option<FamilyConfig<Ipv6Net>>,
+    /// Whether traffic rules are kept by nftables instead of iptables.
+    pub nftables: bool,
     /// How packets travel between the nodes.
     pub backend: BackendConfig,
     /// `Backend.Datapath`, a key of ours that flannel ignores: the mode for nodes that choose none.
@@ -90,11 +92,13 @@ impl NetworkConfig {
         }
         let ipv4 = family(v4, &fields, cutting, &mut findings);
         let ipv6 = family(v6, &fields, cutting, &mut findings);
-        refuse_nftables(&fields, &mut findings);
+        let nftables = findings.keep(fields.flag("EnableNFTables", false)) == Some(true);
         let backend = backend::parse(&fields, v6 == Some(true), &mut findings);
         let Findings { mistakes, warnings } = findings;
         match backend {
-            Some((backend, datapath)) if mistakes.is_empty() => Ok(Self { ipv4, ipv6, backend, datapath, warnings }),
+            Some((backend, datapath)) if mistakes.is_empty() => {
+                Ok(Self { ipv4, ipv6, nftables, backend, datapath, warnings })
+            }
             _ => Err(ConfigError::new(mistakes)),
         }
     }
@@ -113,12 +117,4 @@ fn family<P: Limits>(
     let idle = P::keys().into_iter().filter(|key| fields.raw(key).is_some());
     findings.warn(idle.map(|key| ConfigWarning::FamilyOff { key, switch: P::SWITCH }));
     None
-}
-
-fn refuse_nftables(fields: &Fields, findings: &mut Findings) {
-    let key = "EnableNFTables";
-    if findings.keep(fields.flag(key, false)) == Some(true) {
-        let instead = "leave EnableNFTables out or false";
-        findings.mistake(ConfigMistake::NotBuilt { key, value: true.to_string(), instead });
-    }
 }

@@ -35,7 +35,7 @@ use nix::errno::Errno;
 pub use self::{
     address::{Address, AddressFlags, AddressKey, AddressScope},
     error::{Fault, NetlinkError, Verb},
-    events::{KernelEvent, KernelEvents},
+    events::{KernelEvent, KernelEvents, NftablesChanges},
     fdb::FdbKey,
     link::Link,
     lookup::{RouteAnswer, RouteQuery},

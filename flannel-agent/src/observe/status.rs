@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{datapath::policy::Source, reconcile::status::Dirty};
+use crate::{datapath::policy::Source, reconcile::status::Dirty, traffic::status::TrafficStatus};
 
 /// The document.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,6 +29,9 @@ pub struct Status {
     pub device: Option<DeviceStatus>,
     /// The tunnel devices, one per address family that has one.
     pub devices: Vec<DeviceStatus>,
+    /// The traffic rules.
+    #[serde(default)]
+    pub traffic: Option<TrafficStatus>,
     /// The peers, by subnet.
     pub peers: Vec<PeerStatus>,
     /// Leases that are not believed.
@@ -53,6 +56,7 @@ impl Status {
             interface: None,
             device: None,
             devices: Vec::new(),
+            traffic: None,
             peers: Vec::new(),
             rejected: Vec::new(),
             dirty: Vec::new(),

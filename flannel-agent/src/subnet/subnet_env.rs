@@ -12,7 +12,7 @@ use std::{
 };
 
 use flannel_subnet_env::value_of;
-use ipnet::{Ipv4Net, Ipv6Net};
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use tempfile::Builder;
 
 use super::LeaseKey;
@@ -99,16 +99,29 @@ fn create_dir(dir: &Path) -> io::Result<()> {
 /// As tolerant as flannel's reader: quotes, comments and `export` are fine, and of a comma list the valid
 /// entries count, provided there is exactly one.
 pub fn read_previous(path: &Path) -> Result<Option<LeaseKey>, EnvError> {
-    let text = match fs::read(path) {
-        Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(failed("read", path)(error)),
-    };
+    let text = read_text(path)?;
     let key = LeaseKey {
         v4: value_of(&text, "FLANNEL_SUBNET").and_then(only_network),
         v6: value_of(&text, "FLANNEL_IPV6_SUBNET").and_then(only_network),
     };
     Ok(Some(key).filter(|key| *key != LeaseKey::default()))
+}
+
+/// The pod networks an earlier run wrote, as tolerantly.
+pub fn read_previous_networks(path: &Path) -> Result<Vec<IpNet>, EnvError> {
+    let text = read_text(path)?;
+    let v4 = value_of(&text, "FLANNEL_NETWORK").and_then(only_network::<Ipv4Net>).map(IpNet::V4);
+    let v6 = value_of(&text, "FLANNEL_IPV6_NETWORK").and_then(only_network::<Ipv6Net>).map(IpNet::V6);
+    Ok(v4.into_iter().chain(v6).collect())
+}
+
+/// The file; empty when there is none.
+fn read_text(path: &Path) -> Result<String, EnvError> {
+    match fs::read(path) {
+        Ok(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
+        Err(error) => Err(failed("read", path)(error)),
+    }
 }
 
 fn only_network<P: Prefix>(list: &str) -> Option<P> {

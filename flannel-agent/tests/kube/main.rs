@@ -10,4 +10,5 @@ mod families;
 mod follow;
 mod hold;
 mod outage;
+mod streams;
 mod support;

@@ -26,7 +26,7 @@ fn every_mistake_on_the_command_line_is_told_at_once() -> Result<()> {
             "--public-ip=fd00::1",
             "bare",
         ],
-        &[("FLANNELD_V", "loud"), ("FLANNELD_IP_BLACKHOLE_ROUTE", "true")],
+        &[("FLANNELD_V", "loud"), ("FLANNELD_VMODULE", "main=9")],
     )?;
     for mistake in [
         "unknown flag --nonsense",
@@ -36,7 +36,7 @@ fn every_mistake_on_the_command_line_is_told_at_once() -> Result<()> {
         "--public-ip is \"fd00::1\", expected an IPv4 address",
         "unexpected argument \"bare\"",
         "FLANNELD_V is \"loud\", expected a whole number",
-        "FLANNELD_IP_BLACKHOLE_ROUTE=true is not built yet; leave it out or set it to false",
+        "FLANNELD_VMODULE=main=9 is not built yet; leave it out",
     ] {
         assert!(text.contains(mistake), "{mistake} in:\n{text}");
     }
@@ -45,12 +45,8 @@ fn every_mistake_on_the_command_line_is_told_at_once() -> Result<()> {
 
 #[test]
 fn what_is_not_built_is_refused_by_name() -> Result<()> {
-    let text = refused(&["--ip-masq", "--datapath=fast", "--ip-blackhole-route"], &[])?;
-    for mistake in [
-        "--ip-masq=true is not built yet",
-        "--datapath=fast is not built yet",
-        "--ip-blackhole-route=true is not built yet; leave it out or set it to false",
-    ] {
+    let text = refused(&["--datapath=fast", "--vmodule=main=9"], &[])?;
+    for mistake in ["--datapath=fast is not built yet", "--vmodule=main=9 is not built yet; leave it out"] {
         assert!(text.contains(mistake), "{mistake} in:\n{text}");
     }
     Ok(())

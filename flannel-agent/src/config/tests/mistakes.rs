@@ -117,7 +117,6 @@ fn every_mistake_is_told_at_once_and_none_twice() {
 fn what_is_not_built_is_refused_by_name() {
     for (rest, expected) in [
         (r#""EnableIPv4":false"#, "enables neither IPv4 nor IPv6; set EnableIPv4 or EnableIPv6 to true"),
-        (r#""enablenftables":true"#, "EnableNFTables true"),
         (r#""SubnetLen":24"#, "Backend udp in the network configuration is not built yet; flannel reads an absent"),
         (r#""Backend":null"#, "has no Type"),
         (r#""Backend":{}"#, "has no Type"),

@@ -44,7 +44,7 @@ pub(super) fn xfrm(datagram: &[u8]) -> Vec<KernelEvent> {
 }
 
 /// The messages of a datagram, whole; `None`, and then no more, where it is cut off.
-fn messages(mut datagram: &[u8]) -> impl Iterator<Item = Option<&[u8]>> {
+pub(super) fn messages(mut datagram: &[u8]) -> impl Iterator<Item = Option<&[u8]>> {
     iter::from_fn(move || {
         if datagram.is_empty() {
             return None;

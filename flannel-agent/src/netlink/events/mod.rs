@@ -8,6 +8,7 @@
 //! went down or away, its routes are to be read back too.
 
 mod decode;
+mod nftables;
 
 use flannel_common::addr::Mac;
 use netlink_packet_xfrm::{XFRMNLGRP_EXPIRE, XFRMNLGRP_POLICY};
@@ -21,6 +22,7 @@ use std::{io, net::IpAddr};
 use tokio::sync::mpsc;
 use tracing::{error, warn};
 
+pub use self::nftables::NftablesChanges;
 use super::{
     Address, FdbKey, Link, NeighbourKey, NetlinkError, Nexthop, NexthopId, Route, RouteKey, open, socket,
     unless_unsupported,

@@ -91,6 +91,9 @@ pub enum Problem {
     /// The answer makes no sense.
     #[error("its answer cannot be read: {0}")]
     Answer(serde_json::Error),
+    /// Something on the watch is no change.
+    #[error("what it said on the watch cannot be read")]
+    NoChange,
     /// The request could not be made.
     #[error("{0}")]
     Request(kube::core::request::Error),
@@ -110,6 +113,8 @@ pub enum Problem {
 impl From<kube::Error> for Problem {
     fn from(error: kube::Error) -> Self {
         match error {
+            // The client takes any object on a watch that is no change for a status; a real one has a code.
+            kube::Error::Api(status) if status.code == 0 => Self::NoChange,
             kube::Error::Api(status) => Self::Status(status),
             kube::Error::SerdeError(error) => Self::Answer(error),
             error => Self::Client(Box::new(error)),
@@ -137,7 +142,8 @@ impl Problem {
         self.code().is_some_and(|code| (400..500).contains(&code) && ![408, 410, 429].contains(&code))
     }
 
-    /// The version asked for is compacted away, or not there yet because the server lost it.
+    /// The version asked for is compacted away, or not there yet because the server lost it, or what follows it cannot be
+    /// read.
     pub(super) fn is_outdated(&self) -> bool {
         match self {
             Self::Status(status) => {
@@ -145,7 +151,8 @@ impl Problem {
                 let ahead = causes.into_iter().any(|cause| cause.reason == "ResourceVersionTooLarge");
                 status.code == 410 || ["Expired", "Gone"].contains(&status.reason.as_str()) || ahead
             }
-            Self::WentBack { .. } => true,
+            // Asked again from there, the same would come again.
+            Self::WentBack { .. } | Self::Answer(_) | Self::NoChange => true,
             _ => false,
         }
     }

@@ -10,7 +10,12 @@ use std::{
 };
 
 use http_body_util::BodyExt as _;
-use hyper::{Request, Response, body::Incoming, server::conn::http1, service::service_fn};
+use hyper::{
+    Request, Response,
+    body::{Bytes, Incoming},
+    server::conn::http1,
+    service::service_fn,
+};
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::{
@@ -57,6 +62,10 @@ pub(crate) struct State {
     pub(super) breaks: u64,
     /// Counts ended streams, likewise.
     pub(super) ends: u64,
+    /// What was said on all watches without being a change.
+    pub(super) noise: Vec<Bytes>,
+    /// Says everything a few bytes at a time.
+    pub(super) trickles: bool,
     /// Everything asked: method, path and query.
     pub(super) requests: Vec<String>,
     /// Bodies of patches.
@@ -290,6 +299,15 @@ impl State {
     /// Ends all watches, in the middle of a line.
     pub(crate) fn break_streams(&mut self) {
         self.breaks += 1;
+    }
+
+    /// Says something on all watches, whatever it is.
+    pub(crate) fn say(&mut self, noise: &[u8]) {
+        self.noise.push(Bytes::copy_from_slice(noise));
+    }
+
+    pub(crate) fn trickle(&mut self) {
+        self.trickles = true;
     }
 
     pub(crate) fn require(&mut self, token: &str) {

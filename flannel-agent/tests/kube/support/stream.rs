@@ -15,6 +15,9 @@ use super::{
     double::{Query, Shared},
 };
 
+/// What a slow server sends at once: no boundary of anything.
+const PIECE: usize = 7;
+
 /// One watch.
 struct Watch {
     shared: Arc<Shared>,
@@ -25,7 +28,10 @@ struct Watch {
     only: Option<String>,
     breaks: u64,
     ends: u64,
-    lines: VecDeque<Value>,
+    /// How much of the noise was heard.
+    noise: usize,
+    trickles: bool,
+    lines: VecDeque<Bytes>,
     broken: bool,
     over: bool,
 }
@@ -50,7 +56,9 @@ pub(super) fn open(shared: &Arc<Shared>, query: &Query<'_>) -> Response<Body> {
         at: state.history.len(),
         breaks: state.breaks,
         ends: state.ends,
-        lines: unseen.map(|(_, line)| line.clone()).collect(),
+        noise: state.noise.len(),
+        trickles: state.trickles,
+        lines: unseen.map(|(_, line)| framed(line)).collect(),
         only,
         broken: false,
         over: false,
@@ -68,14 +76,30 @@ fn is_asked_for(only: Option<&String>, line: &Value) -> bool {
     only.is_none_or(|only| name.is_none_or(|name| name == only))
 }
 
+fn framed(line: &Value) -> Bytes {
+    format!("{line}\n").into()
+}
+
 impl Watch {
+    /// All of a line, or its first few bytes and the rest later.
+    async fn piece_of(&mut self, mut line: Bytes) -> Bytes {
+        if !self.trickles || line.len() <= PIECE {
+            return line;
+        }
+        let piece = line.split_to(PIECE);
+        self.lines.push_front(line);
+        // Each piece goes out by itself.
+        tokio::task::yield_now().await;
+        piece
+    }
+
     async fn next(&mut self) -> Option<io::Result<Bytes>> {
         loop {
             if self.broken {
                 return Some(Err(io::ErrorKind::BrokenPipe.into()));
             }
             if let Some(line) = self.lines.pop_front() {
-                return Some(Ok(format!("{line}\n").into()));
+                return Some(Ok(self.piece_of(line).await));
             }
             if self.over {
                 return None;
@@ -98,8 +122,9 @@ impl Watch {
         }
         if !state.hangs {
             let news = state.history[self.at..].iter().map(|(_, line)| line);
-            self.lines.extend(news.filter(|line| is_asked_for(self.only.as_ref(), line)).cloned());
-            self.at = state.history.len();
+            self.lines.extend(state.noise[self.noise..].iter().cloned());
+            self.lines.extend(news.filter(|line| is_asked_for(self.only.as_ref(), line)).map(framed));
+            (self.at, self.noise) = (state.history.len(), state.noise.len());
         }
         self.over = state.ends != self.ends;
         None

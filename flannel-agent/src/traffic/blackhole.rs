@@ -1,0 +1,66 @@
+//! The blackhole route for our own subnet: what no pod has taken is dropped here, and not sent round by the default route.
+//!
+//! Ours is known by protocol and kind. It has the highest metric there is, so that the route of a pod bridge, which
+//! has the same destination, comes first: without one, as stock flannel writes it, the two would tie and the older win.
+
+use ipnet::IpNet;
+
+use super::{TrafficError, wanted::Wanted};
+use crate::{
+    family::Family,
+    netlink::{MAIN_TABLE, Netlink, Route, RouteKey, RouteScope, RouteType, protocol},
+};
+
+const METRIC: u32 = u32::MAX;
+
+fn key(subnet: IpNet) -> RouteKey {
+    RouteKey { dst: subnet, table: MAIN_TABLE, metric: METRIC }
+}
+
+fn route() -> Route {
+    Route {
+        gateway: None,
+        oif: None,
+        onlink: false,
+        protocol: protocol::FLANNEL,
+        scope: RouteScope::Universe,
+        kind: RouteType::BlackHole,
+        src: None,
+        multipath: false,
+        nexthop: None,
+    }
+}
+
+/// Whether a route is a blackhole of ours, in one of these networks.
+fn is_ours(key: &RouteKey, route: &Route, networks: &[IpNet]) -> bool {
+    route.kind == RouteType::BlackHole
+        && route.protocol == protocol::FLANNEL
+        && networks.iter().any(|network| network.contains(&key.dst))
+}
+
+/// Makes the route of a family as it is wanted. Whether it was not.
+pub(super) async fn keep(
+    netlink: &Netlink,
+    family: Family,
+    wanted: &Wanted,
+    blackhole: bool,
+) -> Result<bool, TrafficError> {
+    let networks = wanted.networks();
+    let routes = netlink.routes(family).await.map_err(TrafficError::Route)?;
+    let ours: Vec<_> = routes.into_iter().filter(|(key, route)| is_ours(key, route, &networks)).collect();
+    let wish = wanted.scope(family).filter(|_| blackhole).map(|scope| key(scope.subnet));
+    let mut changed = false;
+    if let Some(wish) = wish
+        && !ours.iter().any(|(key, _)| *key == wish)
+    {
+        netlink.replace_route(&wish, &route()).await.map_err(TrafficError::Route)?;
+        changed = true;
+    }
+    for (key, route) in ours.iter().filter(|(key, _)| Some(*key) != wish) {
+        match netlink.del_route(key, route).await {
+            Err(error) if !error.is_gone() => return Err(TrafficError::Route(error)),
+            _ => changed = true,
+        }
+    }
+    Ok(changed)
+}

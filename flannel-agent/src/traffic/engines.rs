@@ -1,0 +1,131 @@
+//! The tools of this host: the engine that keeps our rules, and those where none of ours belong.
+
+use std::fmt;
+
+use ipnet::IpNet;
+
+use super::{
+    TrafficError,
+    iptables::{self, Tool, Tools},
+    nftables::{self, Nft},
+    rule::{self, Chains},
+    wanted::Engine,
+};
+use crate::family::Family;
+
+/// What to do without iptables.
+const NO_RULES: &str = "set EnableNFTables in the network configuration to use nft";
+/// What to do without nft.
+const NO_NFTABLES: &str = "leave EnableNFTables out of the network configuration to use iptables";
+
+/// What was found on this host.
+#[derive(Debug)]
+pub(super) struct Engines {
+    engine: Engine,
+    v4: Tools,
+    v6: Tools,
+    nft: Option<Nft>,
+}
+
+impl Engines {
+    /// Looks for all of them; `engine` is the one to use.
+    pub(super) async fn find(engine: Engine) -> Self {
+        let (v4, v6) = tokio::join!(Tools::find(Family::V4), Tools::find(Family::V6));
+        let mut found = Self { engine, v4, v6, nft: None };
+        found.find_nft().await;
+        found
+    }
+
+    async fn find_nft(&mut self) {
+        self.nft = Nft::find();
+        if let (Engine::Nftables, Some(nft)) = (self.engine, &mut self.nft) {
+            nft.probe().await;
+        }
+    }
+
+    /// Why this family cannot have rules, looked into again: somebody may have installed what was missing.
+    pub(super) async fn demand(&mut self, family: Family) -> Result<(), TrafficError> {
+        if self.missing(family).is_some() {
+            match (self.engine, family) {
+                (Engine::Iptables, Family::V4) => self.v4 = Tools::find(family).await,
+                (Engine::Iptables, Family::V6) => self.v6 = Tools::find(family).await,
+                (Engine::Nftables, _) => self.find_nft().await,
+            }
+        }
+        self.missing(family).map_or(Ok(()), Err)
+    }
+
+    /// Why this family cannot have rules.
+    pub(super) fn missing(&self, family: Family) -> Option<TrafficError> {
+        let (tool, package, instead, there) = match (self.engine, family) {
+            (Engine::Nftables, _) => ("nft", "nftables", NO_NFTABLES, self.nft.is_some()),
+            (Engine::Iptables, Family::V4) => ("iptables", "iptables", NO_RULES, self.v4.chosen.is_some()),
+            (Engine::Iptables, Family::V6) => ("ip6tables", "iptables", NO_RULES, self.v6.chosen.is_some()),
+        };
+        (!there).then_some(TrafficError::Missing { tool, package, instead })
+    }
+
+    const fn tools(&self, family: Family) -> &Tools {
+        match family {
+            Family::V4 => &self.v4,
+            Family::V6 => &self.v6,
+        }
+    }
+
+    /// Whether masquerade can choose ports at random.
+    pub(super) fn knows_random_fully(&self, family: Family) -> bool {
+        match self.engine {
+            Engine::Iptables => self.tools(family).chosen.as_ref().is_some_and(Tool::knows_random_fully),
+            Engine::Nftables => self.nft.as_ref().is_some_and(Nft::knows_random_fully),
+        }
+    }
+
+    /// Makes the chains of a family as they are wanted; nothing where the tool is missing. Whether they were not.
+    pub(super) async fn keep(&self, family: Family, chains: &Chains, networks: &[IpNet]) -> Result<bool, TrafficError> {
+        match (self.engine, &self.tools(family).chosen, &self.nft) {
+            (Engine::Iptables, Some(tool), _) => iptables::keep(tool, chains, Some(networks)).await,
+            (Engine::Nftables, _, Some(nft)) => nft.keep(family, chains, Some(networks)).await,
+            _ => Ok(false),
+        }
+    }
+
+    /// Removes what an earlier life left in the engines that are not used. That one of them does not work is no trouble.
+    pub(super) async fn leave_others(&self, networks: &[IpNet]) {
+        let nothing = rule::nothing();
+        for family in Family::BOTH {
+            let tools = self.tools(family);
+            let chosen = tools.chosen.iter().filter(|_| self.engine != Engine::Iptables);
+            for tool in tools.others.iter().chain(chosen) {
+                told(tool, iptables::keep(tool, &nothing, Some(networks)).await);
+            }
+            if let Some(nft) = self.nft.iter().find(|_| self.engine != Engine::Nftables) {
+                told("nftables", nft.keep(family, &nothing, Some(networks)).await);
+            }
+        }
+    }
+
+    /// The tables whose changes the kernel announces: ours, or those of iptables where both families use the `nf_tables` variant.
+    pub(super) fn announced(&self) -> Option<[&'static str; 2]> {
+        let in_nftables = |tools: &Tools| tools.chosen.as_ref().is_none_or(Tool::is_in_nftables);
+        match self.engine {
+            Engine::Nftables => Some(Family::BOTH.map(nftables::table)),
+            Engine::Iptables => (in_nftables(&self.v4) && in_nftables(&self.v6)).then(iptables::tables),
+        }
+    }
+
+    /// The engine in use, for people; `None` when it is missing.
+    pub(super) fn describe(&self) -> Option<String> {
+        match self.engine {
+            Engine::Iptables => self.v4.chosen.as_ref().or(self.v6.chosen.as_ref()).map(Tool::to_string),
+            Engine::Nftables => self.nft.as_ref().map(|_| "nftables".to_owned()),
+        }
+    }
+}
+
+fn told(engine: impl fmt::Display, removed: Result<bool, TrafficError>) {
+    match removed {
+        Ok(true) => tracing::info!(%engine, "removed rules of ours from an engine that is not used"),
+        Ok(false) => {}
+        Err(error) => tracing::debug!(%engine, %error, "cannot look for rules of ours in an engine that is not used"),
+    }
+}

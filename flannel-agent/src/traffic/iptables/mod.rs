@@ -1,0 +1,71 @@
+//! Rules by `iptables` and `ip6tables`: one chain of ours per table, with a jump to it at the end of the built-in chain.
+//!
+//! Reading is one `iptables-save` per table, which takes no lock; writing is one `iptables-restore --noflush` with a
+//! transaction per table, and only where something differs.
+
+mod save;
+mod tools;
+mod transaction;
+
+use std::fmt::Write as _;
+
+use ipnet::IpNet;
+
+pub(super) use self::tools::{Tool, Tools};
+use super::{
+    TrafficError,
+    chain::Ours,
+    rule::{Chains, Purpose},
+    tool,
+};
+use save::Found;
+use transaction::Place;
+
+/// The tables with chains of ours.
+pub(super) fn tables() -> [&'static str; 2] {
+    Purpose::ALL.map(|purpose| Place::of(purpose).table)
+}
+
+/// Makes the chains as they are wanted. Whether they were not.
+///
+/// `networks` are those whose rules are ours; without any, all that is in our chains is.
+pub(super) async fn keep(tool: &Tool, chains: &Chains, networks: Option<&[IpNet]>) -> Result<bool, TrafficError> {
+    let text = difference(tool, chains, networks).await?;
+    if text.is_empty() {
+        return Ok(false);
+    }
+    tool::run(&tool.restore, tool.restore_args(), &text).await?;
+    if !difference(tool, chains, networks).await?.is_empty() {
+        return Err(TrafficError::NotKept { what: format!("what {tool} has of our chains") });
+    }
+    Ok(true)
+}
+
+/// The transactions that are missing, as the input of `iptables-restore`; empty when there is nothing to do.
+pub(super) async fn difference(
+    tool: &Tool,
+    chains: &Chains,
+    networks: Option<&[IpNet]>,
+) -> Result<String, TrafficError> {
+    let mut text = String::new();
+    for (purpose, rules) in chains {
+        let place = Place::of(*purpose);
+        let wanted = rules.as_ref().map(|rules| place.specs(rules));
+        if wanted.is_none() && !tool.may_have(place.table) {
+            continue;
+        }
+        let saved = tool::run(&tool.save, &["-t", place.table], "").await?;
+        let found = Found::parse(&saved, &place)?;
+        let ours = networks
+            .map_or(Ours::All, |networks| Ours::Naming { networks: networks.to_vec(), remark: Some(place.comment) });
+        let lines = match wanted {
+            Some(rules) => transaction::install(&place, &found, &rules, &ours),
+            None => transaction::remove(&place, &found, &ours),
+        };
+        if !lines.is_empty() {
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "*{}\n{}\nCOMMIT", place.table, lines.join("\n"));
+        }
+    }
+    Ok(text)
+}

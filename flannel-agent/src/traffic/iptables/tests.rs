@@ -1,0 +1,122 @@
+use super::*;
+use crate::traffic::{Engine, Scope, rule::rules};
+
+const NETWORK: &str = "10.244.0.0/16";
+
+fn scope(network: &str, subnet: &str) -> Scope {
+    let net = |text: &str| text.parse().expect("a network");
+    Scope { network: net(network), subnet: net(subnet) }
+}
+
+fn ours(purpose: Purpose) -> Ours {
+    let networks = vec![NETWORK.parse().expect("a network"), "fd00:10:244::/56".parse().expect("a network")];
+    Ours::Naming { networks, remark: Some(Place::of(purpose).comment) }
+}
+
+fn specs(purpose: Purpose, scope: &Scope, random_fully: bool) -> Vec<String> {
+    Place::of(purpose).specs(&rules(purpose, Engine::Iptables, scope, random_fully))
+}
+
+fn installed(purpose: Purpose, scope: &Scope, found: &Found) -> String {
+    install(&Place::of(purpose), found, &specs(purpose, scope, true), &ours(purpose)).join("\n")
+}
+
+fn found(purpose: Purpose, saved: &str) -> Found {
+    Found::parse(saved, &Place::of(purpose)).expect("readable")
+}
+
+/// The text flannel's own tests compare with, without the order of its jump, which it appends first.
+const MASQUERADE_V4: &str = r#":FLANNEL-POSTRTG - [0:0]
+-A FLANNEL-POSTRTG -m mark --mark 0x4000/0x4000 -m comment --comment "flanneld masq" -j RETURN
+-A FLANNEL-POSTRTG -s 10.244.1.0/24 -d 10.244.0.0/16 -m comment --comment "flanneld masq" -j RETURN
+-A FLANNEL-POSTRTG -s 10.244.0.0/16 -d 10.244.1.0/24 -m comment --comment "flanneld masq" -j RETURN
+-A FLANNEL-POSTRTG ! -s 10.244.0.0/16 -d 10.244.1.0/24 -m comment --comment "flanneld masq" -j RETURN
+-A FLANNEL-POSTRTG -s 10.244.0.0/16 ! -d 224.0.0.0/4 -m comment --comment "flanneld masq" -j MASQUERADE --random-fully
+-A FLANNEL-POSTRTG ! -s 10.244.0.0/16 -d 10.244.0.0/16 -m comment --comment "flanneld masq" -j MASQUERADE --random-fully
+-A POSTROUTING -m comment --comment "flanneld masq" -j FLANNEL-POSTRTG"#;
+
+const MASQUERADE_V6: &str = r#":FLANNEL-POSTRTG - [0:0]
+-A FLANNEL-POSTRTG -m mark --mark 0x4000/0x4000 -m comment --comment "flanneld masq" -j RETURN
+-A FLANNEL-POSTRTG -s fd00:10:244:1::/64 -d fd00:10:244::/56 -m comment --comment "flanneld masq" -j RETURN
+-A FLANNEL-POSTRTG -s fd00:10:244::/56 -d fd00:10:244:1::/64 -m comment --comment "flanneld masq" -j RETURN
+-A FLANNEL-POSTRTG ! -s fd00:10:244::/56 -d fd00:10:244:1::/64 -m comment --comment "flanneld masq" -j RETURN
+-A FLANNEL-POSTRTG -s fd00:10:244::/56 ! -d ff00::/8 -m comment --comment "flanneld masq" -j MASQUERADE --random-fully
+-A FLANNEL-POSTRTG ! -s fd00:10:244::/56 -d fd00:10:244::/56 -m comment --comment "flanneld masq" -j MASQUERADE --random-fully
+-A POSTROUTING -m comment --comment "flanneld masq" -j FLANNEL-POSTRTG"#;
+
+const FORWARD_V4: &str = r#":FLANNEL-FWD - [0:0]
+-A FLANNEL-FWD -s 10.244.0.0/16 -m comment --comment "flanneld forward" -j ACCEPT
+-A FLANNEL-FWD -d 10.244.0.0/16 -m comment --comment "flanneld forward" -j ACCEPT
+-A FORWARD -m comment --comment "flanneld forward" -j FLANNEL-FWD"#;
+
+#[test]
+fn the_rules_are_flannels_to_the_letter() {
+    let (v4, v6) = (scope(NETWORK, "10.244.1.0/24"), scope("fd00:10:244::/56", "fd00:10:244:1::/64"));
+    assert_eq!(installed(Purpose::Masquerade, &v4, &Found::default()), MASQUERADE_V4);
+    assert_eq!(installed(Purpose::Masquerade, &v6, &Found::default()), MASQUERADE_V6);
+    assert_eq!(installed(Purpose::Forward, &v4, &Found::default()), FORWARD_V4);
+    let plain = specs(Purpose::Masquerade, &v4, false).join("\n");
+    assert!(plain.contains("-j MASQUERADE") && !plain.contains("random"), "{plain}");
+}
+
+#[test]
+fn what_was_written_is_not_written_again() {
+    let scope = scope(NETWORK, "10.244.1.0/24");
+    for (purpose, text) in [(Purpose::Masquerade, MASQUERADE_V4), (Purpose::Forward, FORWARD_V4)] {
+        assert_eq!(installed(purpose, &scope, &found(purpose, text)), "", "{purpose:?}");
+    }
+}
+
+#[test]
+fn a_new_subnet_replaces_the_rules_and_leaves_the_jump() {
+    let text =
+        installed(Purpose::Masquerade, &scope(NETWORK, "10.244.2.0/24"), &found(Purpose::Masquerade, MASQUERADE_V4));
+    assert!(text.starts_with(":FLANNEL-POSTRTG - [0:0]\n"), "{text}");
+    assert!(!text.contains("10.244.1.0") && !text.contains("POSTROUTING"), "{text}");
+    assert_eq!(text.lines().count(), 7);
+}
+
+#[test]
+fn jumps_are_made_one() {
+    let scope = scope(NETWORK, "10.244.1.0/24");
+    let jump = "-A FORWARD -m comment --comment \"flanneld forward\" -j FLANNEL-FWD";
+    let without = FORWARD_V4.replace(jump, "");
+    assert_eq!(installed(Purpose::Forward, &scope, &found(Purpose::Forward, &without)), jump);
+    let thrice = format!("-A FORWARD -j FLANNEL-FWD\n{jump}\n{FORWARD_V4}");
+    let mended = installed(Purpose::Forward, &scope, &found(Purpose::Forward, &thrice));
+    assert_eq!(mended, format!("-D FORWARD -j FLANNEL-FWD\n{}", jump.replace("-A", "-D")));
+}
+
+#[test]
+fn removal_takes_the_jumps_and_the_chain() {
+    let text = format!("{MASQUERADE_V4}\n-A THEIRS -j FLANNEL-POSTRTG\n-A POSTROUTING -j MASQUERADE");
+    let found = found(Purpose::Masquerade, &text);
+    let lines = remove(&Place::of(Purpose::Masquerade), &found, &ours(Purpose::Masquerade)).join("\n");
+    let expected = ":FLANNEL-POSTRTG - [0:0]\n\
+        -D POSTROUTING -m comment --comment \"flanneld masq\" -j FLANNEL-POSTRTG\n\
+        -D THEIRS -j FLANNEL-POSTRTG\n\
+        -X FLANNEL-POSTRTG";
+    assert_eq!(lines, expected);
+    assert!(remove(&Place::of(Purpose::Masquerade), &Found::default(), &Ours::All).is_empty());
+}
+
+#[test]
+fn removal_leaves_another_flannels_rules() {
+    let place = Place::of(Purpose::Masquerade);
+    let theirs = specs(Purpose::Masquerade, &scope("10.5.0.0/16", "10.5.3.0/24"), true);
+    let our_rules = specs(Purpose::Masquerade, &scope(NETWORK, "10.244.1.0/24"), true);
+    let both = chain::content(&theirs, &our_rules, &ours(Purpose::Masquerade)).expect("ours are missing");
+    assert_eq!(both.len(), our_rules.len() + theirs.len() - 1, "one rule about the mark for both");
+    let found = Found { exists: true, rules: both, jumps: Vec::new() };
+    assert_eq!(remove(&place, &found, &ours(Purpose::Masquerade)), place.refill(&theirs));
+    let alone = Found { exists: true, rules: theirs, jumps: Vec::new() };
+    assert!(remove(&place, &alone, &ours(Purpose::Masquerade)).is_empty());
+    assert!(!remove(&place, &alone, &Ours::All).is_empty());
+}
+
+#[test]
+fn a_table_that_nft_has_taken_over_is_said_so() {
+    let saved = "# Table `nat' is incompatible, use 'nft' tool.\n";
+    let error = Found::parse(saved, &Place::of(Purpose::Masquerade)).expect_err("unreadable");
+    assert!(error.to_string().contains("table nat"), "{error}");
+}

@@ -1,0 +1,144 @@
+//! Which iptables there is: its version, its variant, and which one to use where there are several.
+
+use std::{fmt, fs, path::PathBuf};
+
+use crate::{family::Family, traffic::tool};
+
+/// From here on `MASQUERADE` knows `--random-fully`, and `iptables-restore` waits for the lock (`-w`).
+const RANDOM_FULLY: [u32; 3] = [1, 6, 2];
+/// Chains that kubelet makes with the iptables this host uses.
+const KUBELET_CHAINS: [&str; 2] = [":KUBE-IPTABLES-HINT ", ":KUBE-KUBELET-CANARY "];
+
+/// What iptables writes its rules to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Variant {
+    NfTables,
+    Legacy,
+}
+
+/// One iptables of one family.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::traffic) struct Tool {
+    pub(super) save: PathBuf,
+    pub(super) restore: PathBuf,
+    family: Family,
+    variant: Variant,
+    version: [u32; 3],
+}
+
+/// Those of one family.
+#[derive(Clone, Debug, Default)]
+pub(in crate::traffic) struct Tools {
+    /// The one to use.
+    pub(in crate::traffic) chosen: Option<Tool>,
+    /// Those of another variant. Nothing of ours belongs there.
+    pub(in crate::traffic) others: Vec<Tool>,
+}
+
+impl Tools {
+    /// Looks for them. `iptables` is the one to use, unless kubelet uses the other variant, as it may when one of the two sits in a
+    /// container.
+    pub(in crate::traffic) async fn find(family: Family) -> Self {
+        let mut found: Vec<Tool> = Vec::new();
+        for suffix in ["", "-nft", "-legacy"] {
+            if let Some(tool) = Tool::probe(family, suffix).await
+                && found.iter().all(|known| known.variant != tool.variant)
+            {
+                found.push(tool);
+            }
+        }
+        if let [first, second] = &*found
+            && !first.is_kubelets().await
+            && second.is_kubelets().await
+        {
+            found.swap(0, 1);
+        }
+        let mut found = found.into_iter();
+        Self { chosen: found.next(), others: found.collect() }
+    }
+}
+
+impl Tool {
+    async fn probe(family: Family, suffix: &str) -> Option<Self> {
+        let base = match family {
+            Family::V4 => "iptables",
+            Family::V6 => "ip6tables",
+        };
+        let command = |verb: &str| tool::find(&format!("{base}{suffix}{verb}"));
+        let (main, save, restore) = (command("")?, command("-save")?, command("-restore")?);
+        match tool::run(&main, &["--version"], "").await {
+            Ok(text) => {
+                let (version, variant) = parse_version(&text)?;
+                Some(Self { save, restore, family, variant, version })
+            }
+            Err(error) => {
+                tracing::warn!(%error, "cannot use this iptables");
+                None
+            }
+        }
+    }
+
+    /// Whether it can choose ports at random.
+    pub(in crate::traffic) fn knows_random_fully(&self) -> bool {
+        self.version >= RANDOM_FULLY
+    }
+
+    /// Whether its tables are tables of nftables.
+    pub(in crate::traffic) fn is_in_nftables(&self) -> bool {
+        self.variant == Variant::NfTables
+    }
+
+    pub(super) fn restore_args(&self) -> &'static [&'static str] {
+        if self.version >= RANDOM_FULLY { &["--noflush", "-w", "5"] } else { &["--noflush"] }
+    }
+
+    /// Whether the table may exist. To read one of the legacy variant would load it into the kernel.
+    pub(super) fn may_have(&self, table: &str) -> bool {
+        let list = match self.family {
+            Family::V4 => "/proc/thread-self/net/ip_tables_names",
+            Family::V6 => "/proc/thread-self/net/ip6_tables_names",
+        };
+        self.is_in_nftables() || fs::read_to_string(list).is_ok_and(|names| names.lines().any(|name| name == table))
+    }
+
+    async fn is_kubelets(&self) -> bool {
+        if !self.may_have("mangle") {
+            return false;
+        }
+        let saved = tool::run(&self.save, &["-t", "mangle"], "").await.unwrap_or_default();
+        saved.lines().any(|line| KUBELET_CHAINS.iter().any(|chain| line.starts_with(chain)))
+    }
+}
+
+impl fmt::Display for Tool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [major, minor, patch] = self.version;
+        let variant = match self.variant {
+            Variant::NfTables => "nf_tables",
+            Variant::Legacy => "legacy",
+        };
+        write!(f, "iptables {major}.{minor}.{patch} ({variant})")
+    }
+}
+
+/// Reads `iptables v1.8.9 (nf_tables)`. Before 1.8 there was one variant, and it was not named.
+fn parse_version(text: &str) -> Option<([u32; 3], Variant)> {
+    let number = text.split_whitespace().find_map(|word| word.strip_prefix('v'))?;
+    let mut parts = number.splitn(3, '.').map(|part| part.parse().ok());
+    let version = [parts.next()??, parts.next()??, parts.next()??];
+    let variant = if text.contains("(nf_tables)") { Variant::NfTables } else { Variant::Legacy };
+    Some((version, variant))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_read_as_iptables_prints_them() {
+        assert_eq!(parse_version("iptables v1.8.9 (nf_tables)\n"), Some(([1, 8, 9], Variant::NfTables)));
+        assert_eq!(parse_version("ip6tables v1.8.11 (legacy)\n"), Some(([1, 8, 11], Variant::Legacy)));
+        assert_eq!(parse_version("iptables v1.4.21\n"), Some(([1, 4, 21], Variant::Legacy)));
+        assert_eq!(parse_version("iptables\n"), None);
+    }
+}

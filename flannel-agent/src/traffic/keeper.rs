@@ -1,0 +1,225 @@
+//! The task that keeps the rules: when to look, what to look at, how it went.
+//!
+//! It looks when something else is wanted, when the kernel announces a change of a table with rules of ours or of the blackhole
+//! route, and every half minute anyway. Tables of iptables are looked at once in a resync period at most, as they may be
+//! large and change often; where nobody announces their changes (the legacy variant), in every period. What is not wanted
+//! is removed once, and then left alone.
+
+use std::time::{Duration, SystemTime};
+
+use tokio::{
+    sync::watch,
+    time::{sleep, timeout},
+};
+
+use super::{
+    TrafficError, blackhole,
+    engines::Engines,
+    rule::{self, Chains, Purpose},
+    status::TrafficStatus,
+    wanted::{Engine, TrafficOptions, Wanted},
+};
+use crate::{
+    family::Family,
+    netlink::{Netlink, NftablesChanges},
+    subnet::{Backoff, Delays},
+};
+
+/// Between two looks where changes are announced.
+const ANNOUNCED_RESYNC: Duration = Duration::from_secs(30);
+/// Before another look after something had to be mended, or could not be: somebody may be working against us.
+const AGAIN: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(30), 10).expect("a valid backoff");
+
+/// What the task reports after each look.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Report {
+    /// What was wanted then; `None` before the first look.
+    pub(super) of: Option<Wanted>,
+    pub(super) status: TrafficStatus,
+}
+
+/// What one look did.
+#[derive(Debug, Default)]
+struct Outcome {
+    mended: bool,
+    errors: Vec<TrafficError>,
+}
+
+impl Outcome {
+    fn take(&mut self, result: Result<bool, TrafficError>) {
+        match result {
+            Ok(mended) => self.mended |= mended,
+            Err(error) => self.errors.push(error),
+        }
+    }
+
+    fn error(&self) -> Option<String> {
+        let errors: Vec<_> = self.errors.iter().map(ToString::to_string).collect();
+        (!errors.is_empty()).then(|| errors.join("; "))
+    }
+}
+
+/// The state of the task.
+#[derive(Debug)]
+pub(super) struct Keeper {
+    netlink: Netlink,
+    engine: Engine,
+    options: TrafficOptions,
+    engines: Engines,
+    changes: Option<NftablesChanges>,
+    status: TrafficStatus,
+    /// What was wanted when everything was in place last.
+    kept: Option<Wanted>,
+    delays: Delays,
+}
+
+impl Keeper {
+    pub(super) async fn new(netlink: Netlink, engine: Engine, options: TrafficOptions) -> Self {
+        let status = TrafficStatus {
+            masquerade: options.masquerade,
+            forward: options.forward,
+            blackhole: options.blackhole,
+            ..TrafficStatus::default()
+        };
+        let engines = Engines::find(engine).await;
+        let changes = engines.announced().filter(|_| options.any_rule()).and_then(listen);
+        Self { netlink, engine, options, engines, changes, status, kept: None, delays: AGAIN.delays() }
+    }
+
+    /// A tool that is missing, where masquerade was asked for. Forward rules are asked for by default, also on hosts where nothing
+    /// ever drops a packet; they are only tried again.
+    pub(super) fn demand_tools(&self, wanted: &Wanted) -> Result<(), TrafficError> {
+        let mut families = wanted.scopes.iter().map(super::Scope::family);
+        let missing = families.find_map(|family| self.engines.missing(family));
+        missing.filter(|_| self.options.masquerade).map_or(Ok(()), Err)
+    }
+
+    /// Runs until the main loop is gone.
+    pub(super) async fn run(
+        mut self,
+        mut wishes: watch::Receiver<Wanted>,
+        mut doubts: watch::Receiver<()>,
+        publish: watch::Sender<Report>,
+    ) {
+        loop {
+            let wanted = wishes.borrow_and_update().clone();
+            doubts.borrow_and_update();
+            let outcome = self.look(&wanted).await;
+            self.tell(&wanted, &outcome);
+            let report = Report { of: Some(wanted), status: self.status.clone() };
+            publish.send_if_modified(|last| std::mem::replace(last, report) != *last);
+            tokio::select! {
+                wish = wishes.changed() => if wish.is_err() { return },
+                () = self.rest(&outcome, &mut doubts) => {}
+            }
+        }
+    }
+
+    /// Waits until it is time to look again.
+    async fn rest(&mut self, outcome: &Outcome, doubts: &mut watch::Receiver<()>) {
+        if outcome.mended || !outcome.errors.is_empty() {
+            sleep(self.delays.next_delay()).await;
+            if !outcome.errors.is_empty() {
+                return;
+            }
+        } else {
+            self.delays.reset();
+        }
+        tokio::select! {
+            () = self.due() => {}
+            _ = doubts.changed() => {}
+        }
+    }
+
+    /// Waits until the engine's tables are to be looked at.
+    async fn due(&mut self) {
+        let by_iptables = self.engine == Engine::Iptables && self.options.any_rule();
+        if by_iptables {
+            sleep(self.options.resync).await;
+        }
+        match &mut self.changes {
+            Some(changes) => drop(timeout(ANNOUNCED_RESYNC, changes.next()).await),
+            None if by_iptables => {}
+            None => sleep(ANNOUNCED_RESYNC).await,
+        }
+    }
+
+    /// Reads what there is and mends what differs. What is not wanted is looked for until it was seen to be gone.
+    async fn look(&mut self, wanted: &Wanted) -> Outcome {
+        let mut outcome = Outcome::default();
+        let settled = self.kept.as_ref() == Some(wanted);
+        for family in Family::BOTH {
+            outcome.take(self.keep_rules(family, wanted, settled).await);
+            if !settled || self.options.blackhole {
+                outcome.take(blackhole::keep(&self.netlink, family, wanted, self.options.blackhole).await);
+            }
+        }
+        if !settled {
+            self.engines.leave_others(&wanted.networks()).await;
+        }
+        outcome
+    }
+
+    async fn keep_rules(&mut self, family: Family, wanted: &Wanted, settled: bool) -> Result<bool, TrafficError> {
+        if wanted.scope(family).is_some() && self.options.any_rule() {
+            self.engines.demand(family).await?;
+        }
+        let chains = self.chains(family, wanted, settled);
+        if chains.is_empty() {
+            return Ok(false);
+        }
+        self.engines.keep(family, &chains, &wanted.networks()).await
+    }
+
+    /// What the chains of a family are to hold. Chains that are not wanted are left out once they are gone.
+    fn chains(&self, family: Family, wanted: &Wanted, settled: bool) -> Chains {
+        let random_fully = self.options.random_fully && self.engines.knows_random_fully(family);
+        let rules = |purpose| {
+            let asked = match purpose {
+                Purpose::Masquerade => self.options.masquerade,
+                Purpose::Forward => self.options.forward,
+            };
+            let scope = wanted.scope(family).filter(|_| asked)?;
+            Some(rule::rules(purpose, self.engine, scope, random_fully))
+        };
+        let chains = Purpose::ALL.into_iter().map(|purpose| (purpose, rules(purpose)));
+        chains.filter(|(_, rules)| rules.is_some() || !settled).collect()
+    }
+
+    /// Keeps the status, and says what is new.
+    fn tell(&mut self, wanted: &Wanted, outcome: &Outcome) {
+        let (error, settled) = (outcome.error(), self.kept.as_ref() == Some(wanted));
+        if error != self.status.error {
+            if let Some(error) = &error {
+                tracing::warn!(error, "traffic rules are not as asked for; tried again");
+            } else {
+                tracing::info!("traffic rules are as asked for again");
+            }
+        }
+        if outcome.mended && settled {
+            tracing::warn!("somebody changed our traffic rules; they are mended");
+            self.status.repairs += 1;
+            self.status.repaired_at =
+                SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).ok().map(|at| at.as_secs());
+        } else if outcome.mended {
+            tracing::info!("traffic rules are in place");
+        }
+        if error.is_none() {
+            self.kept = Some(wanted.clone());
+        }
+        self.status.error = error;
+        self.status.engine = self.engines.describe().filter(|_| self.options.any_rule());
+        let families = wanted.scopes.iter().map(|scope| scope.family().to_string());
+        self.status.families = families.filter(|_| self.options.any_rule() || self.options.blackhole).collect();
+    }
+}
+
+fn listen(tables: [&'static str; 2]) -> Option<NftablesChanges> {
+    match NftablesChanges::subscribe(&tables) {
+        Ok(changes) => Some(changes),
+        Err(error) => {
+            tracing::warn!(%error, "changes of traffic rules go unnoticed until the next look at everything");
+            None
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! The traffic rules of the node: masquerade, forward accept, the blackhole route.
+//!
+//! Owns flannel's chains (`FLANNEL-POSTRTG`, `FLANNEL-FWD`) and tables (`flannel-ipv4`, `flannel-ipv6`), the jumps to the
+//! chains, and blackhole routes of our protocol. The rules are those of flannel to the letter, so that what people
+//! built around them goes on working. The main loop says what is wanted ([`Wanted`], pure data); one task
+//! ([`Traffic`]) reads what is there, works out the difference and applies it.
+//!
+//! Invariants: a table changes in one transaction, so there is no moment without a rule that was there before and is
+//! still wanted; what is right is not touched; a rule inside our chains that is neither ours nor of a network of ours
+//! stays (another flannel of this host has the same chains).
+//!
+//! It is a task of its own because the tools may wait for the xtables lock, and packets between pods need none of this.
+
+mod blackhole;
+mod chain;
+mod engines;
+mod error;
+mod iptables;
+mod keeper;
+mod nftables;
+pub mod removal;
+mod rule;
+pub mod status;
+mod tool;
+mod wanted;
+
+use tokio::sync::watch;
+
+pub use self::{
+    error::TrafficError,
+    wanted::{Engine, Scope, TrafficOptions, Wanted},
+};
+use self::{
+    keeper::{Keeper, Report},
+    status::TrafficStatus,
+};
+use crate::netlink::{KernelEvent, Netlink};
+
+/// The main loop's side of the task that keeps the rules. Dropping it ends the task.
+#[derive(Debug)]
+pub struct Traffic {
+    wanted: watch::Sender<Wanted>,
+    doubt: watch::Sender<()>,
+    report: watch::Receiver<Report>,
+}
+
+impl Traffic {
+    /// Starts the task in the network namespace of the calling thread. Where masquerade is asked for, a tool that is missing is an
+    /// error here and now; anything later is reported and tried again.
+    pub async fn start(
+        netlink: Netlink,
+        engine: Engine,
+        options: TrafficOptions,
+        wanted: Wanted,
+    ) -> Result<Self, TrafficError> {
+        let keeper = Keeper::new(netlink, engine, options).await;
+        keeper.demand_tools(&wanted)?;
+        let (doubt, doubts) = watch::channel(());
+        let (publish, report) = watch::channel(Report::default());
+        let (wanted, wishes) = watch::channel(wanted);
+        tokio::spawn(keeper.run(wishes, doubts, publish));
+        Ok(Self { wanted, doubt, report })
+    }
+
+    /// Wants this from here on.
+    pub fn want(&self, wanted: Wanted) {
+        self.wanted.send_if_modified(|now| std::mem::replace(now, wanted) != *now);
+    }
+
+    /// Takes in a kernel event: a route to our subnet may be the blackhole route, or one that hides it.
+    pub fn observe(&self, event: &KernelEvent) {
+        let doubtful = match event {
+            KernelEvent::Route { key, .. } => self.wanted.borrow().concerns(key.dst),
+            KernelEvent::Overflow => true,
+            _ => false,
+        };
+        if doubtful {
+            self.doubt.send_replace(());
+        }
+    }
+
+    /// Waits for something new to tell. Cancel-safe.
+    pub async fn changed(&mut self) {
+        if self.report.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Whether what is wanted now was tried, with whatever success.
+    pub fn is_settled(&self) -> bool {
+        self.report.borrow().of.as_ref() == Some(&*self.wanted.borrow())
+    }
+
+    /// How it stands.
+    pub fn status(&self) -> TrafficStatus {
+        self.report.borrow().status.clone()
+    }
+}

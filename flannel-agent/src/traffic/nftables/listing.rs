@@ -1,0 +1,41 @@
+//! What `nft list table` says of a table of ours. Pure.
+
+use std::collections::BTreeMap;
+
+/// The chains of a table, by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Found {
+    pub(super) chains: BTreeMap<String, Chain>,
+    /// Whether there are sets, maps and the like beside chains, which we never make.
+    pub(super) more: bool,
+}
+
+/// One chain.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Chain {
+    /// Where it hangs: `type nat hook postrouting priority srcnat; policy accept;`.
+    pub(super) hook: String,
+    /// Its rules, as `add rule` would take them.
+    pub(super) rules: Vec<String>,
+}
+
+impl Found {
+    /// Reads a listing without counters (`-s`).
+    pub(super) fn parse(listing: &str) -> Self {
+        let mut found = Self::default();
+        let mut chain: Option<(String, Chain)> = None;
+        for line in listing.lines().skip(1).map(str::trim) {
+            match &mut chain {
+                Some(_) if line == "}" => found.chains.extend(chain.take()),
+                Some((_, chain)) if line.starts_with("type ") => line.clone_into(&mut chain.hook),
+                Some(_) if line.is_empty() || line.starts_with("comment ") => {}
+                Some((_, chain)) => chain.rules.push(line.to_owned()),
+                None => match line.strip_prefix("chain ").and_then(|rest| rest.strip_suffix(" {")) {
+                    Some(name) => chain = Some((name.to_owned(), Chain::default())),
+                    None => found.more |= line.ends_with('{'),
+                },
+            }
+        }
+        found
+    }
+}

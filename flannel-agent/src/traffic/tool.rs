@@ -1,0 +1,67 @@
+//! Running the tools that write rules.
+
+use std::{
+    env,
+    ffi::OsStr,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    process::{Output, Stdio},
+    time::Duration,
+};
+
+use tokio::{io::AsyncWriteExt as _, process::Command, time::timeout};
+
+use super::TrafficError;
+
+/// How long a tool may take. It may have to wait for a lock, and large rule sets take their time.
+const LIMIT: Duration = Duration::from_secs(30);
+/// Where administrators' tools are, should the search path leave that out.
+const SYSTEM_DIRS: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
+
+/// Finds a command as a shell would, and then where administrators' tools are.
+pub(super) fn find(name: &str) -> Option<PathBuf> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let dirs = env::split_paths(&path).chain(SYSTEM_DIRS.iter().map(PathBuf::from));
+    dirs.map(|dir| dir.join(name)).find(|file| is_executable(file))
+}
+
+fn is_executable(file: &Path) -> bool {
+    file.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+}
+
+/// Runs a tool to its end with `input` on its standard input; what it printed, if it ended well.
+pub(super) async fn run(tool: &Path, args: &[&str], input: &str) -> Result<String, TrafficError> {
+    let output = capture(tool, args, input).await?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let message = String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ");
+    Err(TrafficError::Refused { tool: name(tool), status: output.status, message })
+}
+
+async fn capture(tool: &Path, args: &[&str], input: &str) -> Result<Output, TrafficError> {
+    let failed = |source| TrafficError::Run { tool: name(tool), source };
+    // Messages are compared and shown in one language; a tool that hangs does not outlive the wait for it.
+    let mut command = Command::new(tool);
+    command.args(args).env("LC_ALL", "C").kill_on_drop(true);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().map_err(failed)?;
+    let stdin = child.stdin.take();
+    let work = async {
+        let write = async {
+            if let Some(mut stdin) = stdin {
+                // A tool that ends without reading everything is judged by its exit status.
+                drop(stdin.write_all(input.as_bytes()).await);
+            }
+        };
+        tokio::join!(write, child.wait_with_output()).1
+    };
+    match timeout(LIMIT, work).await {
+        Ok(output) => output.map_err(failed),
+        Err(_elapsed) => Err(TrafficError::TimedOut { tool: name(tool), seconds: LIMIT.as_secs() }),
+    }
+}
+
+fn name(tool: &Path) -> String {
+    tool.file_name().unwrap_or(OsStr::new("?")).to_string_lossy().into_owned()
+}

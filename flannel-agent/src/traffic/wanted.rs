@@ -1,0 +1,102 @@
+//! What is wanted of the node's traffic, as data.
+
+use std::time::Duration;
+
+use ipnet::IpNet;
+
+use crate::{config::NetworkConfig, family::Family, subnet::LeaseKey};
+
+/// Who filters and translates packets on this node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Engine {
+    /// `iptables` and `ip6tables`, of either variant.
+    Iptables,
+    /// `nft`, with tables of our own (`EnableNFTables`).
+    Nftables,
+}
+
+/// What the operator asks for on this node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
+pub struct TrafficOptions {
+    /// Masquerade what pods send out of the pod network (`--ip-masq`).
+    pub masquerade: bool,
+    /// Choose source ports at random where the tools can (off by `--ip-masq-fully-random-disable`).
+    pub random_fully: bool,
+    /// Accept forwarded packets from and to pods (`--iptables-forward-rules`).
+    pub forward: bool,
+    /// Keep a blackhole route for our own subnet (`--ip-blackhole-route`).
+    pub blackhole: bool,
+    /// Between two looks at rules that no event announces (`--iptables-resync`).
+    pub resync: Duration,
+}
+
+impl Default for TrafficOptions {
+    /// Flannel's.
+    fn default() -> Self {
+        let resync = Duration::from_secs(5);
+        Self { masquerade: false, random_fully: true, forward: true, blackhole: false, resync }
+    }
+}
+
+impl TrafficOptions {
+    /// Whether any rule is asked for.
+    pub const fn any_rule(&self) -> bool {
+        self.masquerade || self.forward
+    }
+}
+
+/// An address family of the cluster, as its rules see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scope {
+    /// The pod network.
+    pub network: IpNet,
+    /// Our subnet in it.
+    pub subnet: IpNet,
+}
+
+impl Scope {
+    /// Its address family.
+    pub const fn family(&self) -> Family {
+        match self.network {
+            IpNet::V4(_) => Family::V4,
+            IpNet::V6(_) => Family::V6,
+        }
+    }
+}
+
+/// What is wanted right now. A family without a scope is not enabled: nothing of ours is to be there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// The enabled families, at most one scope each.
+    pub scopes: Vec<Scope>,
+    /// Pod networks of an earlier life, whose rules are ours to remove.
+    pub former: Vec<IpNet>,
+}
+
+impl Wanted {
+    /// What a configuration and our lease under it ask for.
+    pub fn of(config: &NetworkConfig, own: LeaseKey, former: &[IpNet]) -> Self {
+        let networks = [config.ipv4.map(|v4| v4.network.into()), config.ipv6.map(|v6| v6.network.into())];
+        let scope = |network: IpNet| {
+            let subnet = own.subnet(Family::of(network.addr()))?;
+            Some(Scope { network, subnet })
+        };
+        Self { scopes: networks.into_iter().flatten().filter_map(scope).collect(), former: former.to_vec() }
+    }
+
+    /// The scope of a family, when it is enabled.
+    pub(super) fn scope(&self, family: Family) -> Option<&Scope> {
+        self.scopes.iter().find(|scope| scope.family() == family)
+    }
+
+    /// The networks whose rules are ours.
+    pub(super) fn networks(&self) -> Vec<IpNet> {
+        self.scopes.iter().map(|scope| scope.network).chain(self.former.iter().copied()).collect()
+    }
+
+    /// Whether a route to this destination has to do with our own subnet.
+    pub(super) fn concerns(&self, destination: IpNet) -> bool {
+        self.scopes.iter().any(|scope| scope.subnet == destination)
+    }
+}

@@ -1,0 +1,167 @@
+//! By nft, both families.
+
+use std::time::Duration;
+
+use flannel_agent::traffic::{Engine, TrafficOptions, Wanted};
+
+use crate::support::{all, in_namespace, run, scope, settle, until, v4, v6, wanted};
+
+/// Nothing but events: no test would wait for the next look at everything.
+fn by_events() -> TrafficOptions {
+    TrafficOptions { blackhole: false, resync: Duration::from_hours(1), ..all() }
+}
+
+const POSTRTG_V4: &str = r#"table ip flannel-ipv4 {
+	chain postrtg {
+		comment "chain to manage traffic masquerading by flannel"
+		type nat hook postrouting priority srcnat; policy accept;
+		meta mark 0x00004000 return
+		ip saddr 10.42.1.0/24 ip daddr 10.42.0.0/16 return
+		ip saddr 10.42.0.0/16 ip daddr 10.42.1.0/24 return
+		ip saddr != 10.42.1.0/24 ip daddr 10.42.0.0/16 return
+		ip saddr 10.42.0.0/16 ip daddr != 224.0.0.0/4 masquerade fully-random
+		ip saddr != 10.42.0.0/16 ip daddr 10.42.0.0/16 masquerade fully-random
+	}
+}
+"#;
+
+const POSTRTG_V6: &str = r#"table ip6 flannel-ipv6 {
+	chain postrtg {
+		comment "chain to manage traffic masquerading by flannel"
+		type nat hook postrouting priority srcnat; policy accept;
+		meta mark 0x00004000 return
+		ip6 saddr fd00:10:244:1::/64 ip6 daddr fd00:10:244::/56 return
+		ip6 saddr fd00:10:244::/56 ip6 daddr fd00:10:244:1::/64 return
+		ip6 saddr != fd00:10:244:1::/64 ip6 daddr fd00:10:244::/56 return
+		ip6 saddr fd00:10:244::/56 ip6 daddr != ff00::/8 masquerade fully-random
+		ip6 saddr != fd00:10:244::/56 ip6 daddr fd00:10:244::/56 masquerade fully-random
+	}
+}
+"#;
+
+const FORWARD_V4: &str = r#"table ip flannel-ipv4 {
+	chain forward {
+		comment "chain to accept flannel traffic"
+		type filter hook forward priority filter; policy accept;
+		ip saddr 10.42.0.0/16 accept
+		ip daddr 10.42.0.0/16 accept
+	}
+}
+"#;
+
+/// A chain as flannel's own tests list it, without the comment of the table, which some versions print with it.
+fn chain(name: &str) -> String {
+    let listed = run(&format!("nft list chain {name}"));
+    listed.split_inclusive('\n').filter(|line| !line.contains("rules for flannel")).collect()
+}
+
+fn all_in_place() {
+    assert_eq!(chain("ip flannel-ipv4 postrtg"), POSTRTG_V4);
+    assert_eq!(chain("ip6 flannel-ipv6 postrtg"), POSTRTG_V6);
+    assert_eq!(chain("ip flannel-ipv4 forward"), FORWARD_V4);
+    assert!(run("nft list table ip flannel-ipv4").contains("comment \"rules for flannel-ipv4\""));
+}
+
+#[test]
+fn the_rules_are_flannels_to_the_letter() {
+    in_namespace(async |ns| {
+        let traffic = ns.traffic(Engine::Nftables, all(), wanted(&[v4(), v6()])).await;
+        assert_eq!(traffic.status().error, None);
+        assert_eq!(traffic.status().engine.as_deref(), Some("nftables"));
+        all_in_place();
+    });
+}
+
+#[test]
+fn only_what_is_asked_for_is_written() {
+    in_namespace(async |ns| {
+        let options = TrafficOptions { forward: false, random_fully: false, ..by_events() };
+        let _traffic = ns.traffic(Engine::Nftables, options, wanted(&[v4()])).await;
+        assert_eq!(chain("ip flannel-ipv4 postrtg"), POSTRTG_V4.replace(" fully-random", ""));
+        let ruleset = run("nft list ruleset");
+        assert!(!ruleset.contains("forward") && !ruleset.contains("ip6"), "{ruleset}");
+    });
+}
+
+#[test]
+fn what_is_right_is_not_written_again() {
+    in_namespace(async |ns| {
+        drop(ns.traffic(Engine::Nftables, all(), wanted(&[v4(), v6()])).await);
+        // A rule that is written anew gets another handle.
+        let before = run("nft -a list ruleset");
+        let _traffic = ns.traffic(Engine::Nftables, all(), wanted(&[v4(), v6()])).await;
+        assert_eq!(run("nft -a list ruleset"), before);
+    });
+}
+
+#[test]
+fn what_somebody_flushed_comes_back_by_the_kernels_word() {
+    in_namespace(async |ns| {
+        let mut traffic = ns.traffic(Engine::Nftables, by_events(), wanted(&[v4(), v6()])).await;
+        for (repairs, line) in [
+            "nft flush ruleset",
+            "nft delete table ip6 flannel-ipv6",
+            "nft flush chain ip flannel-ipv4 postrtg",
+            "nft insert rule ip flannel-ipv4 forward ip saddr 10.42.0.0/16 drop",
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            run(line);
+            let status = until(&mut traffic, |status| status.repairs > repairs as u64).await;
+            assert_eq!(status.error, None);
+            all_in_place();
+        }
+    });
+}
+
+#[test]
+fn other_tables_may_change_unlooked_at() {
+    in_namespace(async |ns| {
+        let mut traffic = ns.traffic(Engine::Nftables, by_events(), wanted(&[v4()])).await;
+        run("nft add table ip theirs");
+        run("nft add chain ip theirs postrtg");
+        run("nft flush chain ip flannel-ipv4 forward");
+        until(&mut traffic, |status| status.repairs == 1).await;
+        assert!(run("nft list tables").contains("theirs"));
+    });
+}
+
+#[test]
+fn a_new_subnet_takes_the_place_of_the_old() {
+    in_namespace(async |ns| {
+        let mut traffic = ns.traffic(Engine::Nftables, by_events(), wanted(&[v4()])).await;
+        traffic.want(wanted(&[scope("10.42.0.0/16", "10.42.9.0/24")]));
+        assert_eq!(settle(&mut traffic).await.repairs, 0);
+        assert_eq!(chain("ip flannel-ipv4 postrtg"), POSTRTG_V4.replace("10.42.1.0", "10.42.9.0"));
+    });
+}
+
+#[test]
+fn switched_off_nothing_of_ours_stays_and_all_of_others_does() {
+    in_namespace(async |ns| {
+        run("nft add table ip theirs");
+        run("nft add chain ip theirs input { type filter hook input priority 0; policy accept; }");
+        let before = run("nft list ruleset");
+        drop(ns.traffic(Engine::Nftables, all(), wanted(&[v4(), v6()])).await);
+        let off = TrafficOptions { masquerade: false, forward: false, ..by_events() };
+        let former = vec![v6().network];
+        let _traffic = ns.traffic(Engine::Nftables, off, Wanted { scopes: vec![v4()], former }).await;
+        assert_eq!(run("nft list ruleset"), before);
+    });
+}
+
+#[test]
+fn two_flannels_of_one_host_do_not_fight() {
+    in_namespace(async |ns| {
+        let theirs = wanted(&[scope("10.5.0.0/16", "10.5.3.0/24")]);
+        let first = ns.traffic(Engine::Nftables, by_events(), theirs.clone()).await;
+        let _second = ns.traffic(Engine::Nftables, by_events(), wanted(&[v4()])).await;
+        let both = chain("ip flannel-ipv4 postrtg");
+        assert!(POSTRTG_V4.lines().all(|line| both.contains(line)) && both.contains("10.5.3.0/24"), "{both}");
+        drop(first);
+        let off = TrafficOptions { masquerade: false, forward: false, ..by_events() };
+        let _traffic = ns.traffic(Engine::Nftables, off, theirs).await;
+        assert_eq!(chain("ip flannel-ipv4 postrtg"), POSTRTG_V4);
+    });
+}

@@ -1,0 +1,138 @@
+//! A network namespace for one test, the task under test in it, and the tools.
+
+use std::{
+    io::{Write as _, stderr},
+    os::unix::fs::symlink,
+    path::Path,
+    process::{Command, Stdio},
+    thread,
+    time::Duration,
+};
+
+use flannel_agent::{
+    netlink::{KernelEvents, Netlink},
+    traffic::{Engine, Scope, Traffic, TrafficOptions, Wanted, status::TrafficStatus},
+};
+use nix::{
+    sched::{CloneFlags, unshare},
+    unistd::geteuid,
+};
+use tokio::time::timeout;
+
+/// A namespace. Only ever on the thread whose namespace it speaks for.
+pub(crate) struct Namespace {
+    pub(crate) netlink: Netlink,
+    pub(crate) events: KernelEvents,
+}
+
+/// Runs `test` in a namespace with nothing in it.
+pub(crate) fn in_namespace(test: impl AsyncFnOnce(Namespace) + Send + 'static) {
+    if !geteuid().is_root() {
+        writeln!(stderr(), "NOT RUN: needs root for a network namespace").expect("stderr");
+        return;
+    }
+    let in_its_own_namespace = move || {
+        // What it mounts is seen by no other thread either.
+        unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS).expect("root may unshare");
+        run("mount --make-rprivate /");
+        run("ip link set lo up");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(async {
+            let (netlink, events) = Netlink::connect().expect("netlink sockets");
+            test(Namespace { netlink, events }).await;
+        });
+    };
+    if let Err(panic) = thread::spawn(in_its_own_namespace).join() {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+/// The iptables of this variant, for both families; `None`, said loudly, where it is not installed.
+pub(crate) fn variant(name: &str) -> Option<()> {
+    let there = |file: &str| Path::new("/usr/sbin").join(file).exists();
+    if there(&format!("iptables-{name}")) && there(&format!("ip6tables-{name}")) {
+        return Some(());
+    }
+    writeln!(stderr(), "NOT RUN: iptables-{name} is not installed").expect("stderr");
+    None
+}
+
+/// Makes plain `iptables` this variant, for this thread and what it starts.
+pub(crate) fn choose(variant: &str) {
+    hide("/etc/alternatives");
+    for base in ["iptables", "ip6tables"] {
+        for verb in ["", "-save", "-restore"] {
+            let link = format!("/etc/alternatives/{base}{verb}");
+            symlink(format!("/usr/sbin/{base}-{variant}{verb}"), link).expect("a link");
+        }
+    }
+}
+
+/// Puts an empty directory in the place of this one, for this thread and what it starts.
+pub(crate) fn hide(dir: &str) {
+    run(&format!("mount -t tmpfs tmpfs {dir}"));
+}
+
+pub(crate) fn scope(network: &str, subnet: &str) -> Scope {
+    Scope { network: network.parse().expect("a network"), subnet: subnet.parse().expect("a subnet") }
+}
+
+pub(crate) fn v4() -> Scope {
+    scope("10.42.0.0/16", "10.42.1.0/24")
+}
+
+pub(crate) fn v6() -> Scope {
+    scope("fd00:10:244::/56", "fd00:10:244:1::/64")
+}
+
+pub(crate) fn wanted(scopes: &[Scope]) -> Wanted {
+    Wanted { scopes: scopes.to_vec(), former: Vec::new() }
+}
+
+/// Everything there is, looked at often.
+pub(crate) fn all() -> TrafficOptions {
+    let resync = Duration::from_millis(300);
+    TrafficOptions { masquerade: true, forward: true, blackhole: true, random_fully: true, resync }
+}
+
+impl Namespace {
+    /// Starts the task and waits for its first look.
+    pub(crate) async fn traffic(&self, engine: Engine, options: TrafficOptions, wanted: Wanted) -> Traffic {
+        let mut traffic = Traffic::start(self.netlink.clone(), engine, options, wanted).await.expect("the tools");
+        settle(&mut traffic).await;
+        traffic
+    }
+}
+
+/// Waits until what is wanted was tried.
+pub(crate) async fn settle(traffic: &mut Traffic) -> TrafficStatus {
+    while !traffic.is_settled() {
+        timeout(Duration::from_secs(20), traffic.changed()).await.expect("a look");
+    }
+    traffic.status()
+}
+
+/// Waits until something of the status is so.
+pub(crate) async fn until(traffic: &mut Traffic, so: impl Fn(&TrafficStatus) -> bool) -> TrafficStatus {
+    while !so(&traffic.status()) {
+        timeout(Duration::from_secs(20), traffic.changed()).await.expect("a change of the status");
+    }
+    traffic.status()
+}
+
+/// Runs a command given as one line in the calling thread's namespaces; what it printed. Panics when it fails.
+pub(crate) fn run(line: &str) -> String {
+    fed(line, "")
+}
+
+/// The same, with text on its standard input.
+pub(crate) fn fed(line: &str, input: &str) -> String {
+    let mut words = line.split_whitespace();
+    let mut command = Command::new(words.next().expect("a command"));
+    command.args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap_or_else(|error| panic!("{line}: {error}"));
+    child.stdin.take().expect("a pipe").write_all(input.as_bytes()).expect("it reads");
+    let output = child.wait_with_output().expect("its end");
+    assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr).trim());
+    String::from_utf8(output.stdout).expect("UTF-8")
+}
