@@ -1,6 +1,6 @@
 //! Keeps the kernel as the leases want it.
 //!
-//! A [`plane`] per address family owns desired and actual state of every kind of object; one function, [`Reconciler::apply`],
+//! A plane per address family owns desired and actual state of every kind of object; one function, [`Reconciler::apply`],
 //! works off the difference, in one order: device, address, neighbour, FDB, nexthop
 //! object, peer map entry, route, attachment; the reverse for
 //! removal, after everything new is in place. Events only say what changed; they never touch the kernel.

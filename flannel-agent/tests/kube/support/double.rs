@@ -19,9 +19,11 @@ use hyper::{
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::{
-    net::{TcpListener, TcpStream},
+    io::{AsyncRead, AsyncWrite},
+    net::TcpListener,
     sync::watch,
 };
+use tokio_rustls::TlsAcceptor;
 
 use super::{
     answer::{Body, failure, ok},
@@ -74,13 +76,26 @@ pub(crate) struct State {
 
 impl Double {
     pub(crate) async fn start() -> Self {
+        Self::start_with(None).await
+    }
+
+    /// By TLS.
+    pub(crate) async fn start_tls(acceptor: TlsAcceptor) -> Self {
+        Self::start_with(Some(acceptor)).await
+    }
+
+    async fn start_with(acceptor: Option<TlsAcceptor>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let port = listener.local_addr().expect("an address").port();
         let state = State { version: 1, ..State::default() };
         let shared =
             Arc::new(Shared { state: Mutex::new(state), changed: watch::Sender::new(0), up: watch::Sender::new(true) });
-        let accepting = tokio::spawn(accept(listener, Arc::clone(&shared)));
+        let accepting = tokio::spawn(accept(listener, acceptor, Arc::clone(&shared)));
         Self { port, shared, accepting }
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
     }
 
     pub(crate) fn url(&self) -> String {
@@ -129,13 +144,24 @@ impl Shared {
     }
 }
 
-async fn accept(listener: TcpListener, shared: Arc<Shared>) {
+async fn accept(listener: TcpListener, acceptor: Option<TlsAcceptor>, shared: Arc<Shared>) {
     while let Ok((stream, _)) = listener.accept().await {
-        tokio::spawn(serve(stream, Arc::clone(&shared)));
+        let (acceptor, shared) = (acceptor.clone(), Arc::clone(&shared));
+        tokio::spawn(async move {
+            match acceptor {
+                None => serve(stream, shared).await,
+                // A client that does not like our certificate is no failure of ours.
+                Some(acceptor) => {
+                    if let Ok(stream) = acceptor.accept(stream).await {
+                        serve(stream, shared).await;
+                    }
+                }
+            }
+        });
     }
 }
 
-async fn serve(stream: TcpStream, shared: Arc<Shared>) {
+async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin, shared: Arc<Shared>) {
     let mut up = shared.up.subscribe();
     if !*up.borrow() {
         return;
@@ -282,6 +308,17 @@ impl State {
     /// Forgets all history.
     pub(crate) fn compact(&mut self) {
         self.compacted = self.version;
+    }
+
+    /// Forgets all history, and what it took.
+    pub(crate) fn forget(&mut self) {
+        self.compacted = self.version;
+        self.history = Vec::new();
+    }
+
+    /// Ends all watches in good order once they have told what there is.
+    pub(crate) fn end_watches(&mut self) {
+        self.ends += 1;
     }
 
     /// Forgets all history, and ends all watches in good order once they have told what there is.

@@ -1,8 +1,11 @@
 //! Clusters, nodes, and what the tests ask of them.
 
 mod answer;
+#[path = "../../etcd/support/certs.rs"]
+mod certs;
 mod double;
 mod merge;
+mod pod;
 mod real;
 mod stream;
 
@@ -23,8 +26,12 @@ use tokio::{
     time::timeout,
 };
 
-pub(crate) use self::double::{Double, State};
 use self::real::Real;
+pub(crate) use self::{
+    certs::Authority,
+    double::{Double, State},
+    pod::{Pod, in_pod},
+};
 
 /// Longer than anything takes that works.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
