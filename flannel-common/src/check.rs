@@ -23,9 +23,8 @@ impl Check {
 
     #[inline(always)]
     pub(crate) const fn bytes6(&mut self, bytes: [u8; 6]) {
-        let [a, b, c, d, e, f] = bytes;
-        self.word(u32::from_ne_bytes([a, b, c, d]));
-        self.word(u16::from_ne_bytes([e, f]) as u32);
+        self.word(u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]));
+        self.word(u16::from_ne_bytes([bytes[4], bytes[5]]) as u32);
     }
 
     /// The check word; its lowest bit is set.

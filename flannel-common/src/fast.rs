@@ -12,6 +12,8 @@
 //! `TCP` may be set only while `nf_conntrack_tcp_be_liberal` and `nf_conntrack_tcp_ignore_invalid_rst` are 1 in this network
 //! namespace. Both protocols may be set only while no NFQUEUE listener exists or `count_polls` is attached.
 
+#![expect(clippy::cast_possible_truncation, reason = "the two halves of a bucket's word")]
+
 use core::mem::size_of;
 
 use crate::{addr::Mac, tick::Tick};

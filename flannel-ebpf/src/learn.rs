@@ -18,7 +18,7 @@ use flannel_common::{
 };
 
 use crate::{
-    node::Node,
+    node::{self, Node},
     skb::Skb,
     tables::{self, Known, Tables},
 };
@@ -55,7 +55,7 @@ pub(crate) fn learn<F: Tables>(
     flow: &mut Flow<F::Address>,
 ) -> Result<Reason, Reason> {
     let ttl_step = note.became(packet)?;
-    let tracked = conntrack_agrees(skb, node.fast()?, note, packet)?;
+    let tracked = conntrack_agrees(skb, node::fast()?, note, packet)?;
     let is_tcp = packet.end.protocol == u32::from(PROTO_TCP);
     flow.body = Body {
         out: packet.end,
@@ -93,13 +93,14 @@ fn write<F: Tables>(key: &End<F::Address>, flow: &mut Flow<F::Address>, node: &N
         return Err(Reason::MirrorDiffers);
     }
     // SAFETY: the helper takes nothing and returns a number.
-    let until = jittered(now, node.fast()?.interval, unsafe { bpf_get_prandom_u32() });
+    let until = jittered(now, node::fast()?.interval, unsafe { bpf_get_prandom_u32() });
     let mirror_until = mirror.as_ref().map(|mirror| mirror.flow.seen.moment());
     match known {
         Some(known) if known.flow.body.same(&flow.body) => known.see_again(until, mirror_until),
         _ => {
             flow.stamp(flow.body.check(key), until, mirror_until);
-            F::flows().insert(key, &*flow, u64::from(BPF_ANY)).or(Err(Reason::TableRefused))?;
+            let flow: &Flow<_> = flow;
+            F::flows().insert(key, flow, u64::from(BPF_ANY)).or(Err(Reason::TableRefused))?;
         }
     }
     if let Some(mirror) = mirror {

@@ -49,12 +49,6 @@ impl Node {
         F::config(self.config)
     }
 
-    /// The settings of mode `fast`.
-    #[inline(always)]
-    pub(crate) fn fast(&self) -> Result<&'static FastConfig, Reason> {
-        FAST.get(ONLY).ok_or(Reason::NotConfigured)
-    }
-
     /// The time, in ticks.
     #[inline(always)]
     pub(crate) const fn tick(&self) -> Tick {
@@ -67,6 +61,12 @@ impl Node {
     pub(crate) fn unchanged(&self) -> bool {
         current(&self.config.word).0 == self.word.0
     }
+}
+
+/// The settings of mode `fast`.
+#[inline(always)]
+pub(crate) fn fast() -> Result<&'static FastConfig, Reason> {
+    FAST.get(ONLY).ok_or(Reason::NotConfigured)
 }
 
 /// The mode in force, with its generation.

@@ -12,7 +12,7 @@ use flannel_common::{
 
 use crate::{
     maps::{BUCKETS, CPUS, HELPER_PORTS},
-    node::Node,
+    node::{self, Node},
     skb::Skb,
     tables::Tables,
 };
@@ -58,7 +58,7 @@ pub(crate) fn note_again<F: Tables>(skb: &Skb, node: &Node, packet: &Plain<F::Ad
 
 #[inline(always)]
 fn note<F: Tables>(skb: &Skb, node: &Node, packet: &Plain<F::Address>) -> Result<(), Reason> {
-    if !node.fast()?.learns(packet.end.protocol) || has_helper(packet) {
+    if !node::fast()?.learns(packet.end.protocol) || has_helper(packet) {
         return Err(Reason::NotLearned);
     }
     let state = cpu_state().ok_or(Reason::NoSlot)?;

@@ -23,7 +23,7 @@ use flannel_common::{
 use crate::{
     family::Family,
     maps::{FLOWS, FLOWS6, NOTES, NOTES6, SCRATCH, SCRATCH6},
-    node::Node,
+    node::{self, Node},
 };
 
 /// The maps of mode `fast` for one address family.
@@ -154,7 +154,7 @@ impl<'a, A: Address> Known<'a, A> {
     pub(crate) fn mirrored(&self, until: Option<Tick>) {
         let stamp = until.map_or(Stamp::NONE, |until| Stamp::until(self.check, until));
         // SAFETY: as in `find`; a stamp is one word, written whole.
-        unsafe { write_volatile(&raw mut (*self.at).mirror, stamp) };
+        stamp_at(unsafe { &mut (*self.at).mirror }, stamp);
     }
 
     /// Ends it: as if it had never been seen, or closed until then.
@@ -172,8 +172,14 @@ impl<'a, A: Address> Known<'a, A> {
     #[inline(always)]
     fn write_seen(&self, stamp: Stamp) {
         // SAFETY: as in `mirrored`.
-        unsafe { write_volatile(&raw mut (*self.at).seen, stamp) };
+        stamp_at(unsafe { &mut (*self.at).seen }, stamp);
     }
+}
+
+#[inline(always)]
+fn stamp_at(at: &mut Stamp, stamp: Stamp) {
+    // SAFETY: a reference is valid for writes.
+    unsafe { write_volatile(at, stamp) };
 }
 
 /// Copies a flow, word by word: volatile, so that what is checked and what is used are one reading.
@@ -196,7 +202,7 @@ const LONGEST: u32 = u32::MAX;
 /// each, or the last acknowledgement of every connection would be learned.
 #[inline(always)]
 pub(crate) fn end<F: Tables>(key: &End<F::Address>, is_opening: bool, node: &Node) {
-    let interval = node.fast().map_or(0, |fast| fast.interval);
+    let interval = node::fast().map_or(0, |fast| fast.interval);
     let closed_until = if is_opening { None } else { Some(jittered(node.tick(), interval, LONGEST)) };
     if let Some(known) = Known::find::<F>(key) {
         known.end(closed_until);

@@ -28,7 +28,7 @@ use flannel_common::{
 use crate::{
     family::Family,
     learn::{self, Left},
-    node::{Node, Peer, mode_word},
+    node::{self, Node, Peer, mode_word},
     notes,
     segment::segment_len,
     skb::{Room, Skb, redirect_neigh},
@@ -110,7 +110,7 @@ fn learn_from<F: Tables>(skb: &Skb, node: &Node, generation: u32) -> Result<Reas
     let left = Left {
         generation,
         way: Exit::TUNNEL,
-        mtu: F::tunnel_mtu(node.fast()?),
+        mtu: F::tunnel_mtu(node::fast()?),
         mark: skb.mark(),
         priority: skb.priority(),
         addresses: FrameAddresses::default(),

@@ -31,8 +31,9 @@ fn is_of(key: &Key, ends: [SocketAddr; 2]) -> bool {
     ports == [a, b] || ports == [b, a]
 }
 
-fn usable_of(node: &BareNode, ends: [SocketAddr; 2]) -> Result<usize> {
-    Ok(node.usable_flows()?.iter().filter(|(key, _)| is_of(key, ends)).count())
+/// How many directions of a connection were seen of late, whether or not both were.
+fn current_of(node: &BareNode, ends: [SocketAddr; 2]) -> Result<usize> {
+    Ok(node.current_flows()?.iter().filter(|(key, _)| is_of(key, ends)).count())
 }
 
 fn conntrack_state(node: &BareNode, ends: [SocketAddr; 2]) -> Result<String> {
@@ -57,12 +58,12 @@ fn a_close_ends_the_flows_and_conntrack_sees_it() -> Result<()> {
                 ensure!(state == "TIME_WAIT" || state == "CLOSE", "{state}");
                 Ok(())
             })?;
-            ensure!(usable_of(node, ends)? == 0, "flows outlive their connection: {:#?}", node.usable_flows()?);
+            ensure!(current_of(node, ends)? == 0, "flows outlive their connection: {:#?}", node.current_flows()?);
         }
         throughout("no flow of it comes back", Duration::from_millis(200), || {
             let [a, b] = pair.nodes();
-            let usable = usable_of(a, ends)? + usable_of(b, ends)?;
-            ensure!(usable == 0, "{usable} flows");
+            let current = current_of(a, ends)? + current_of(b, ends)?;
+            ensure!(current == 0, "{current} flows");
             Ok(())
         })?;
     }

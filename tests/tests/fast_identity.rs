@@ -103,16 +103,16 @@ fn copies_do_not_take_the_note() -> Result<()> {
 #[test]
 fn flooded_frames_lead_to_no_other_pod() -> Result<()> {
     let mut pair = BarePair::new("fastflood")?;
-    let others = [pair.b.add_pod("p2")?, pair.b.add_pod("p3")?];
-    pair.b.node.sh(&format!("bridge link set dev {} learning off flood on", pair.far.veth()))?;
+    // The oldest port gets the packet itself, the others copies: so the pod meant is not the oldest.
+    let meant = pair.b.add_pod("p2")?;
+    pair.b.node.sh(&format!("bridge link set dev {} learning off flood on", meant.veth()))?;
     pair.b.node.sh("ip link set cni0 type bridge fdb_flush")?;
     for protocol in [Protocol::Tcp, Protocol::Udp] {
-        rr(&pair.near, &pair.far, pair.far.ip(), protocol, Duration::from_secs(1))?;
+        rr(&pair.near, &meant, meant.ip(), protocol, Duration::from_secs(1))?;
     }
-    pairs_are_right(&pair.b, &pair.far)?;
-    let elsewhere =
-        pair.b.counted(Program::ToPod, Reason::OtherReceiver)? + pair.b.counted(Program::ToPod, Reason::NoteStale)?;
-    ensure!(elsewhere > 0, "nothing was flooded to {others:?}: {:#?}", pair.b.counts()?);
+    pairs_are_right(&pair.b, &meant)?;
+    let elsewhere = pair.b.counted(Program::ToPod, Reason::OtherReceiver)?;
+    ensure!(elsewhere > 0, "nothing was flooded: {:#?}", pair.b.counts()?);
     Ok(())
 }
 

@@ -82,8 +82,9 @@ impl<I: IpHeader> OuterHeaders<I> {
     /// Whether IP and UDP length say that the packet fills a frame of `len` bytes.
     #[inline(always)]
     pub fn has_length(&self, len: u32) -> bool {
-        let before_udp = (ETH_LEN + size_of::<I>()) as u32;
-        self.ip.total_len() + ETH_LEN as u32 == len && self.tunnel.udp_len() + before_udp == len
+        let len = len as usize;
+        let (ip, udp) = (self.ip.total_len() as usize, self.tunnel.udp_len() as usize);
+        ip + ETH_LEN == len && udp + ETH_LEN + size_of::<I>() == len
     }
 
     /// Outer source address.

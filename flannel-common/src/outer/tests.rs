@@ -39,7 +39,7 @@ impl<I: IpHeader> Recipe<I> {
     fn holds(&self) {
         let headers = &self.headers;
         assert!(headers.is_tunnel(&self.family));
-        let len = VARYING.frame_len + OuterHeaders::<I>::OVERHEAD as u32;
+        let len = VARYING.frame_len + u32::try_from(OuterHeaders::<I>::OVERHEAD).expect("small");
         assert!(headers.has_length(len) && !headers.has_length(len - 1) && !headers.has_length(len + 1));
         assert!(!headers.tunnel().has_checksum());
         assert_eq!((headers.source(), headers.ip().destination()), (self.family.vtep, self.peer.vtep));

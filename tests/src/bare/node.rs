@@ -234,9 +234,21 @@ impl BareNode {
 
     /// The flows packets are treated by now.
     pub fn usable_flows(&self) -> Result<Vec<(Key, Flow<[u32; 1]>)>> {
+        self.flows_that(|flow, check, generation, now| flow.usable(check, generation, now).is_ok())
+    }
+
+    /// The flows that were seen of late, also those that wait for their way back.
+    pub fn current_flows(&self) -> Result<Vec<(Key, Flow<[u32; 1]>)>> {
+        self.flows_that(Flow::is_current)
+    }
+
+    fn flows_that(
+        &self,
+        holds: impl Fn(&Flow<[u32; 1]>, u32, u32, tick::Tick) -> bool,
+    ) -> Result<Vec<(Key, Flow<[u32; 1]>)>> {
         let (generation, now) = (self.maps.mode.get()?.generation(), tick::tick(clock::now_ns()));
         let mut flows = self.flows()?;
-        flows.retain(|(key, flow)| flow.usable(flow.body.check(key), generation, now).is_ok());
+        flows.retain(|(key, flow)| holds(flow, flow.body.check(key), generation, now));
         Ok(flows)
     }
 
