@@ -18,6 +18,7 @@ pub mod cluster;
 pub mod cni;
 pub mod demo;
 pub mod etcd;
+pub mod fast;
 pub mod hand_node;
 pub mod hooks;
 pub mod host;

@@ -23,8 +23,8 @@ use crate::{
 const BEAT: Duration = Duration::from_secs(1);
 /// Between looks at everything there is, for drift that nobody announced.
 const RESYNC: Duration = Duration::from_secs(30);
-/// Between looks at sysctls, which are not announced either.
-const SYSCTLS: Duration = Duration::from_secs(5);
+/// Between looks at what is cheap to look at and not announced either: sysctls, TCX programs, pods' own ends of veths.
+const UNANNOUNCED: Duration = Duration::from_secs(5);
 /// Before another try when a whole reconciliation did not go through.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -33,6 +33,8 @@ pub(super) struct Running {
     pub(super) node: Started,
     pub(super) store: Store,
     pub(super) decision: Decision,
+    /// Why mode `fast` cannot be, if it was asked for.
+    no_fast: Option<String>,
     pub(super) rejected: Vec<Rejected>,
     pub(super) applied: bool,
     pulse: Pulse,
@@ -43,11 +45,12 @@ pub(super) struct Running {
 impl Started {
     /// Runs until a task it depends on ends, which none does by itself.
     pub(super) async fn run(self, publish: &watch::Sender<Status>, pulse: &Pulse) -> anyhow::Result<()> {
-        let decision = Wishes::default().decide(false);
+        let decision = Wishes::default().decide(Mode::Kernel);
         let mut running = Running {
             node: self,
             store: Store::new(),
             decision,
+            no_fast: None,
             rejected: Vec::new(),
             applied: false,
             pulse: pulse.clone(),
@@ -80,7 +83,7 @@ impl Then {
 
 impl Running {
     async fn keep(&mut self, publish: &watch::Sender<Status>) -> anyhow::Result<()> {
-        let [mut beat, mut resync, mut sysctls] = [BEAT, RESYNC, SYSCTLS].map(|period| {
+        let [mut beat, mut resync, mut unannounced] = [BEAT, RESYNC, UNANNOUNCED].map(|period| {
             let mut ticks = interval_at((Instant::now() + period).into(), period);
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
             ticks
@@ -98,7 +101,11 @@ impl Running {
                 },
                 () = self.node.traffic.changed() => Then::Act,
                 _ = beat.tick() => self.beat(),
-                _ = sysctls.tick() => Then::act_if(self.node.reconciler.set_port_range(sysctl::local_ports())),
+                () = self.node.rules.due() => {
+                    self.node.reconciler.new_generation();
+                    Then::Rest
+                }
+                _ = unannounced.tick() => self.look_around(),
                 _ = resync.tick() => self.doubt_everything(),
                 () = sleep_until(retry.into()) => Then::Act,
             };
@@ -123,6 +130,11 @@ impl Running {
     fn observe_one(&mut self, event: &KernelEvent) -> bool {
         self.node.traffic.observe(event);
         self.node.external.observe(event) | self.node.reconciler.observe(event)
+    }
+
+    fn look_around(&mut self) -> Then {
+        let ports = self.node.reconciler.set_port_range(sysctl::local_ports());
+        Then::act_if(self.node.reconciler.doubt_unannounced() | ports)
     }
 
     fn doubt_everything(&mut self) -> Then {
@@ -236,26 +248,35 @@ impl Running {
             tracing::warn!(error = chain(&error), "cannot beat; the programs will leave packets to the kernel");
         }
         let lapsed = self.store.look_at_clock(&self.node.own);
-        if self.decision != before || lapsed { Then::Tell } else { Then::Rest }
+        match self.decision != before {
+            true => Then::Act,
+            false if lapsed => Then::Tell,
+            false => Then::Rest,
+        }
     }
 
     /// Puts the mode in force that is asked for; the operator may have asked for another since.
     fn follow_mode(&mut self) {
         let wishes = Wishes { choice: None, flag: self.node.flag, config: self.node.config.datapath };
         let Some(bpf) = self.node.reconciler.bpf_mut() else {
-            self.decision = wishes.decide(false);
+            self.decision = wishes.decide(Mode::Kernel);
             return;
         };
         let followed = bpf.mode().and_then(|word| {
-            let decision = Wishes { choice: word.choice(), ..wishes }.decide(true);
-            Ok((bpf.set_mode(decision.mode, word.choice())?, decision))
+            let wishes = Wishes { choice: word.choice(), ..wishes };
+            let wants_fast = wishes.decide(Mode::Fast).mode == Mode::Fast;
+            let fast = if wants_fast { bpf.ready_fast() } else { Ok(()) };
+            let decision = wishes.decide(if fast.is_ok() { Mode::Fast } else { Mode::Encap });
+            Ok((bpf.set_mode(decision.mode, word.choice())?, decision, fast.err()))
         });
         match followed {
-            Ok((changed, decision)) => {
+            Ok((changed, decision, no_fast)) => {
                 if changed || decision != self.decision {
-                    tracing::info!(mode = %decision.mode, source = ?decision.source, "datapath mode");
+                    tracing::info!(mode = %decision.mode, source = ?decision.source, reason = no_fast, "datapath mode");
                 }
+                self.node.reconciler.switch_fast(decision.mode == Mode::Fast);
                 self.decision = decision;
+                self.no_fast = no_fast;
             }
             Err(error) => tracing::warn!(error = chain(&error), "cannot follow the datapath mode"),
         }
@@ -281,6 +302,6 @@ impl Running {
         if let Some(reason) = &self.node.no_bpf {
             return (decision.wanted != Mode::Kernel).then(|| reason.clone());
         }
-        (decision.mode != decision.wanted).then(|| format!("this version has no mode {}", decision.wanted))
+        self.no_fast.clone().filter(|_| decision.mode != decision.wanted)
     }
 }

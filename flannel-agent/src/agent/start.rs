@@ -13,6 +13,7 @@ use crate::{
     cli::RunOptions,
     config::NetworkConfig,
     family::Family,
+    fast::{Fast, RuleChanges},
     iface::ExternalInterface,
     netlink::{KernelEvents, Netlink},
     observe::status::Status,
@@ -51,6 +52,7 @@ pub(super) struct Started {
     pub(super) flag: Option<Mode>,
     pub(super) no_bpf: Option<String>,
     pub(super) kernel: KernelEvents,
+    pub(super) rules: RuleChanges,
     pub(super) store: mpsc::Receiver<StoreEvent>,
     pub(super) readiness: Readiness,
 }
@@ -123,7 +125,8 @@ async fn start_with<M: SubnetManager>(
         (*family, PlaneSetup { network: *network, vtep, nexthops_from: options.nexthops_from })
     };
     let setups = networks.iter().map(setup).collect();
-    let reconciler = Reconciler::new(netlink, &backend, &setups, interface, sysctl::local_ports(), bpf.ok());
+    let fast = Fast::new(options.conntrack_liberal);
+    let reconciler = Reconciler::new(netlink, &backend, &setups, interface, sysctl::local_ports(), bpf.ok(), fast);
     let mut leases = LeaseSet::new(&config, request.attrs.clone());
     leases.apply(StoreEvent::OwnLease(own.clone()));
     let readiness = manager.readiness();
@@ -146,6 +149,7 @@ async fn start_with<M: SubnetManager>(
         flag: options.datapath,
         no_bpf,
         kernel,
+        rules: RuleChanges::listen(),
         store,
         readiness,
     })

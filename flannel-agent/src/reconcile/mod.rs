@@ -2,7 +2,7 @@
 //!
 //! A plane per address family owns desired and actual state of every kind of object; one function, [`Reconciler::apply`],
 //! works off the difference, in one order: device, address, neighbour, FDB, nexthop
-//! object, peer map entry, route, attachment; the reverse for
+//! object, peer map entry, route, what mode `fast` needs, attachment; the reverse for
 //! removal, after everything new is in place. Events only say what changed; they never touch the kernel.
 //!
 //! Invariants: nothing is removed before the store is in sync; one entry the kernel refuses holds up no other, and one family
@@ -12,6 +12,7 @@ mod bpf;
 pub mod device;
 mod entries;
 mod events;
+mod fast;
 mod nexthops;
 mod object;
 mod ownership;
@@ -34,6 +35,7 @@ use status::Dirty;
 use crate::{
     backend::{Backend, PeerWay},
     family::Family,
+    fast::Fast,
     iface::ExternalInterface,
     netlink::Netlink,
     subnet::{LeaseKey, Peer, Vtep},
@@ -56,6 +58,7 @@ pub struct Reconciler {
     port_range: (u16, u16),
     planes: Vec<Plane>,
     bpf: Option<Bpf>,
+    fast: Fast,
 }
 
 impl Reconciler {
@@ -68,6 +71,7 @@ impl Reconciler {
         external: &ExternalInterface,
         port_range: (u16, u16),
         mut bpf: Option<Bpf>,
+        fast: Fast,
     ) -> Self {
         for family in Family::BOTH.into_iter().filter(|family| !setups.contains_key(family)) {
             if let Some(bpf) = &mut bpf
@@ -80,7 +84,7 @@ impl Reconciler {
             let end = external.ends.get(family)?;
             Some(Plane::new(*family, Arc::clone(backend), *setup, external, *end))
         };
-        Self { netlink, port_range, planes: setups.iter().filter_map(plane).collect(), bpf }
+        Self { netlink, port_range, planes: setups.iter().filter_map(plane).collect(), bpf, fast }
     }
 
     /// The BPF side, where there is one.
@@ -111,6 +115,10 @@ impl Reconciler {
     /// The next [`Self::apply`] reads everything back and asks for every path again.
     pub fn doubt_everything(&mut self) {
         self.planes.iter_mut().for_each(Plane::doubt_everything);
+        self.fast.doubt_everything();
+        if let Some(bpf) = &mut self.bpf {
+            bpf.doubt();
+        }
     }
 
     /// Makes the kernel as the cluster wants it.
@@ -119,27 +127,30 @@ impl Reconciler {
             let maps = self.bpf.as_mut().map(|bpf| &mut bpf.maps);
             plane.prepare(&self.netlink, maps, cluster, self.port_range).await;
         }
-        self.write_config();
+        let moved = self.write_config();
         for plane in &mut self.planes {
             let maps = self.bpf.as_mut().map(|bpf| &mut bpf.maps);
             plane.finish(&self.netlink, maps, cluster.in_sync).await;
         }
+        self.apply_fast(cluster.own, moved).await;
+        let on_planes = self.planes.iter().flat_map(|plane| plane.hooks(self.fast.is_on()));
+        let hooks = on_planes.chain(self.fast.hooks()).collect();
         if let Some(bpf) = &mut self.bpf {
-            bpf.attach(&self.planes.iter().flat_map(Plane::hooks).collect());
+            bpf.attach(&hooks);
         }
     }
 
-    /// Tells the programs of all families at once. One that is off, or not known yet, is zero.
-    fn write_config(&mut self) {
+    /// Tells the programs of all families at once. One that is off, or not known yet, is zero. Whether they knew otherwise.
+    fn write_config(&mut self) -> bool {
         let config = |family| {
             self.planes.iter().find(|plane| plane.family == family).map_or_else(FamilyConfig::default, Plane::config)
         };
         let config = NodeConfig { v4: config(Family::V4), v6: config(Family::V6), ..NodeConfig::default() };
-        if let Some(bpf) = &mut self.bpf
-            && let Err(error) = bpf.write_config(config)
-        {
+        let written = self.bpf.as_mut().map_or(Ok(false), |bpf| bpf.write_config(config));
+        written.unwrap_or_else(|error| {
             tracing::warn!(error = chain(&error), "cannot write the BPF maps; tried again");
-        }
+            true
+        })
     }
 
     /// The peers and how packets reach them, as of the last [`Self::apply`].

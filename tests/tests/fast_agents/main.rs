@@ -1,0 +1,3 @@
+//! Mode `fast` as an operator runs it: agents find the pods, attach the programs and keep what the mode promises.
+
+mod flows;
