@@ -16,13 +16,14 @@ use crate::{
     family::Family,
     maps::VTEPS,
     node::{Node, Peer, mode_word},
-    replay,
+    notes, replay,
     skb::{PACKET_HOST, Room, Skb},
     tables::{self, Known, Scratch, Tables},
 };
 
 #[inline(always)]
 pub(crate) fn run(skb: &Skb) -> Result<Reason, Reason> {
+    notes::clear(skb);
     if skb.vlan_present() != 0 {
         return Err(Reason::VlanTagged);
     }
