@@ -7,6 +7,7 @@ mod bpf;
 mod external;
 mod main_loop;
 pub mod privileges;
+mod published;
 mod report;
 mod start;
 pub mod state_dir;
