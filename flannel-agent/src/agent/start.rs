@@ -16,7 +16,7 @@ use crate::{
     iface::ExternalInterface,
     netlink::{KernelEvents, Netlink},
     observe::status::Status,
-    reconcile::{PlaneSetup, Reconciler, device},
+    reconcile::{PeerBook, PlaneSetup, Reconciler, device},
     subnet::{
         Hints, LeaseAttrs, LeaseKey, LeaseRequest, LeaseSet, OwnLease, Readiness, StoreEvent, SubnetManager, Vtep,
         etcd::{self, EtcdManager},
@@ -56,18 +56,23 @@ pub(super) struct Started {
 }
 
 /// Waits for the store that was chosen and brings the node up to its lease.
-pub(super) async fn start(options: &RunOptions, publish: &watch::Sender<Status>) -> anyhow::Result<Started> {
+pub(super) async fn start(
+    options: &RunOptions,
+    publish: &watch::Sender<Status>,
+    book: &PeerBook,
+) -> anyhow::Result<Started> {
     let Some(kube) = &options.kube else {
-        return start_with(EtcdManager::new(&options.etcd, etcd::Liveness::default()), options, publish).await;
+        return start_with(EtcdManager::new(&options.etcd, etcd::Liveness::default()), options, publish, book).await;
     };
     let identity = NodeIdentity::from_env(|name| std::env::var(name).ok())?;
-    start_with(KubeManager::new(kube.clone(), identity, kube::Liveness::default()), options, publish).await
+    start_with(KubeManager::new(kube.clone(), identity, kube::Liveness::default()), options, publish, book).await
 }
 
 async fn start_with<M: SubnetManager>(
     mut manager: M,
     options: &RunOptions,
     publish: &watch::Sender<Status>,
+    book: &PeerBook,
 ) -> anyhow::Result<Started> {
     let stage = |text: &str| publish.send_modify(|status| text.clone_into(&mut status.stage));
     let (netlink, kernel) = Netlink::connect().context("cannot talk to the kernel by netlink")?;
@@ -123,7 +128,7 @@ async fn start_with<M: SubnetManager>(
         (*family, PlaneSetup { network: *network, vtep, nexthops_from: options.nexthops_from })
     };
     let setups = networks.iter().map(setup).collect();
-    let reconciler = Reconciler::new(netlink, &backend, &setups, interface, sysctl::local_ports(), bpf.ok());
+    let reconciler = Reconciler::new(netlink, &backend, &setups, interface, sysctl::local_ports(), bpf.ok(), book);
     let mut leases = LeaseSet::new(&config, request.attrs.clone());
     leases.apply(StoreEvent::OwnLease(own.clone()));
     let readiness = manager.readiness();
