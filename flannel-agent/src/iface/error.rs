@@ -90,6 +90,9 @@ pub enum Rejection {
     /// No link has that name.
     #[error("no such interface")]
     NoSuchName,
+    /// The address is of link scope.
+    #[error("an IPv6 address of link scope, by which other nodes cannot send")]
+    LinkScope,
     /// No link has that address.
     #[error("no interface has this address")]
     NoSuchAddress,

@@ -6,7 +6,7 @@
 
 use std::net::IpAddr;
 
-use super::{End, ExternalInterface, Host, IfaceOptions, Rejection, Way, address::is_link_local, way::best_address};
+use super::{End, ExternalInterface, Host, IfaceOptions, Rejection, Way, way::best_address};
 use crate::{family::Family, netlink::Link};
 
 /// The chosen interface does not serve right now.
@@ -71,9 +71,7 @@ fn address_now(
     if host.addresses.iter().any(|own| own.key.ifindex == link.index && own.key.addr == known) {
         return Ok(known);
     }
-    let found = find_again(options, family, families, link, &host.narrowed_to(link))?;
-    // An IPv6 interface that went down and up has a link-local address at once, and its others when somebody adds them.
-    if is_link_local(found) && !is_link_local(known) { Err(Rejection::NoAddress(family)) } else { Ok(found) }
+    find_again(options, family, families, link, &host.narrowed_to(link))
 }
 
 /// Another address on the one interface of `host`, as the options ask for it. A route may be away together with the old

@@ -294,6 +294,8 @@ fn an_interface_for_one_family_alone_is_refused() {
     let publics = IfaceOptions { public_ipv6: "fd00:3::1".parse().ok(), ..options(&[], Some("10.0.0.1")) };
     let text = dual(&publics, &dual_host()).to_string();
     assert!(text.starts_with("--public-ipv6 fd00:3::1 without --iface") && text.contains("of eth0"), "{text}");
+    let text = dual(&options(&["fe80::2"], None), &dual_host()).to_string();
+    assert!(text.contains("fe80::2: an IPv6 address of link scope"), "{text}");
     let text = dual(&matching(&[r"^10\.0\."], None), &dual_host()).to_string();
     assert!(text.contains("it matches no usable address and no interface name"), "{text}");
     let mut v4_only = dual_host();

@@ -37,6 +37,7 @@ impl<'a> Way<'a> {
             Self::LocalAddress(addr) | Self::Reach(addr) if !families.contains(&Family::of(addr)) => {
                 Err(Rejection::OtherFamily(families.first().copied().unwrap_or(Family::V4)))
             }
+            Self::LocalAddress(addr) if address::is_link_scope(addr) => Err(Rejection::LinkScope),
             Self::LocalAddress(addr) => {
                 let owner = host.addresses.iter().find(|own| own.key.addr == addr);
                 owner.and_then(|own| host.link(own.key.ifindex)).ok_or(Rejection::NoSuchAddress)

@@ -9,6 +9,8 @@ mod condition;
 mod families;
 mod follow;
 mod hold;
+mod many;
 mod outage;
+mod pod;
 mod streams;
 mod support;

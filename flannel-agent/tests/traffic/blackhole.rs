@@ -46,17 +46,26 @@ fn it_is_made_mended_moved_and_removed() {
     });
 }
 
-/// Without a metric of its own the older of two routes to the subnet would win, and that is this one.
+/// Without a metric of its own the older of two routes to the subnet would win, and that is this one. And a request to delete an
+/// IPv6 route takes any with the same destination unless it names the metric.
 #[test]
-fn a_pod_bridge_comes_first() {
+fn a_pod_bridge_comes_first_and_stays() {
     in_namespace(async |ns: Namespace| {
-        let _traffic = ns.traffic(Engine::Iptables, alone(), wanted(&[v4(), v6()])).await;
+        let traffic = ns.traffic(Engine::Iptables, alone(), wanted(&[v4(), v6()])).await;
         run("ip link add cni0 type bridge");
         run("ip link set cni0 up");
         run("ip addr add 10.42.1.1/24 dev cni0");
         run("ip addr add fd00:10:244:1::1/64 dev cni0 nodad");
-        assert!(run("ip route get 10.42.1.5").contains("dev cni0"));
-        assert!(run("ip route get fd00:10:244:1::5").contains("dev cni0"));
+        let to_pods_by_the_bridge = || {
+            assert!(run("ip route get 10.42.1.5").contains("dev cni0"));
+            assert!(run("ip route get fd00:10:244:1::5").contains("dev cni0"));
+        };
+        to_pods_by_the_bridge();
+        drop(traffic);
+        let off = TrafficOptions { blackhole: false, ..alone() };
+        let _traffic = ns.traffic(Engine::Iptables, off, wanted(&[v4(), v6()])).await;
+        assert_eq!(blackholes("-4") + &blackholes("-6"), "");
+        to_pods_by_the_bridge();
     });
 }
 

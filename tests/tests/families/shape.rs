@@ -1,7 +1,9 @@
 //! Our IPv6 objects against those that stock's own commands make in a twin of the node.
 
-use anyhow::{Context as _, Result};
-use flannel_tests::{HandEnd, HandNode, Node, TunnelState, TwoNodes, cluster, stock, topology::Stack};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use flannel_tests::{HandEnd, HandNode, Node, TunnelState, TwoNodes, cluster, eventually, stock, topology::Stack};
 use serde_json::Value;
 
 use crate::VXLAN;
@@ -90,5 +92,12 @@ fn an_ipv6_device_that_stock_left_is_adopted() -> Result<()> {
     assert_eq!(device(&pair.a)?, wanted.1);
     assert_eq!(pair.a.sh("cat /sys/class/net/flannel-v6.1/ifindex")?.stdout, index, "the same device");
     assert_eq!(pair.etcd.get(&own().key())?, Some(own().value()), "it announces nothing that the device does not take");
+    pair.a.sh("ip link delete flannel-v6.1")?;
+    eventually("the announcement of the device made anew", Duration::from_secs(10), || {
+        let value = pair.etcd.get(&own().key())?.context("our lease")?;
+        ensure!(value.contains(r#""ZeroChecksumV6":true"#), "{value}");
+        Ok(())
+    })?;
+    assert_eq!(wanted.0.changes(&TunnelState::of_ipv6(&pair.a)?), "", "with everything on it");
     Ok(())
 }

@@ -1,7 +1,6 @@
 //! The agent restarts, and no packet notices.
 
 use std::{
-    net::IpAddr,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -11,29 +10,33 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
+use flannel_agent::{family::Family, traffic::Engine};
 use flannel_tests::{
     host::joined,
     load::rr::{Protocol, rr},
 };
 
-use crate::support::{A, Cluster, IPTABLES, NFTABLES, OUTSIDE, seen};
+use crate::support::{Cluster, of_a, outside, seen};
 
 /// New flows and an old one, out of a pod, while the agent is stopped, killed and started.
-fn under_load(name: &str, config: &str) -> Result<()> {
-    let cluster = Cluster::new(name, config, &["--ip-masq", "--iptables-resync=1"])?;
+fn under_load(name: &str, engine: Engine) -> Result<()> {
+    let cluster = Cluster::new(name, engine, &["--ip-masq", "--iptables-resync=1"])?;
     let done = Arc::new(AtomicBool::new(false));
-    let (pod, outside, over) = (cluster.near.clone(), cluster.net.r.clone(), Arc::clone(&done));
+    let (pod, router, over) = (cluster.near.clone(), cluster.net.r.clone(), Arc::clone(&done));
     let new_flows = thread::spawn(move || -> Result<u32> {
         let mut flows = 0;
         while !over.load(Ordering::Relaxed) {
-            let from = seen(&pod, None, &outside, OUTSIDE.into())?;
-            ensure!(from == IpAddr::V4(A), "after {flows} flows one came as {from}");
-            flows += 1;
+            for family in Family::BOTH {
+                let from = seen(&pod, None, &router, outside(family))?;
+                ensure!(from == of_a(family), "after {flows} flows one came as {from}");
+                flows += 1;
+            }
         }
         Ok(flows)
     });
-    let (pod, outside) = (cluster.near.clone(), cluster.net.r.clone());
-    let old_flow = thread::spawn(move || rr(&pod, &outside, OUTSIDE.into(), Protocol::Tcp, Duration::from_secs(10)));
+    let (pod, router) = (cluster.near.clone(), cluster.net.r.clone());
+    let old_flow =
+        thread::spawn(move || rr(&pod, &router, outside(Family::V4), Protocol::Tcp, Duration::from_secs(10)));
     for round in 0..3 {
         if round == 1 {
             cluster.a.kill9()?;
@@ -54,10 +57,10 @@ fn under_load(name: &str, config: &str) -> Result<()> {
 
 #[test]
 fn a_restart_under_load_drops_nothing_with_iptables() -> Result<()> {
-    under_load("restipt", IPTABLES)
+    under_load("restipt", Engine::Iptables)
 }
 
 #[test]
 fn a_restart_under_load_drops_nothing_with_nftables() -> Result<()> {
-    under_load("restnft", NFTABLES)
+    under_load("restnft", Engine::Nftables)
 }

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use flannel_tests::{AgentOptions, TwoNodes, cluster::CONFIG_KEY, eventually, snapshot::Snapshot};
+use flannel_agent::traffic::Engine::{Iptables, Nftables};
+use flannel_tests::{AgentOptions, TwoNodes, cluster::CONFIG_KEY, eventually, snapshot::Snapshot, topology::Stack};
 
-use crate::support::{Cluster, IPTABLES, NFTABLES};
+use crate::support::{Cluster, config};
 
 fn rules(cluster: &Cluster) -> Result<String> {
     let node = &cluster.net.a;
@@ -15,25 +16,27 @@ fn rules(cluster: &Cluster) -> Result<String> {
 
 #[test]
 fn no_rule_of_ours_stays_when_switched_off() -> Result<()> {
-    for (name, config) in [("offipt", IPTABLES), ("offnft", NFTABLES)] {
-        let mut cluster = Cluster::new(name, config, &["--ip-masq", "--ip-blackhole-route"])?;
+    for (name, engine) in [("offipt", Iptables), ("offnft", Nftables)] {
+        let mut cluster = Cluster::new(name, engine, &["--ip-masq", "--ip-blackhole-route"])?;
         ensure!(rules(&cluster)?.to_lowercase().contains("flannel"));
         cluster.replace(&["--iptables-forward-rules=false"])?;
         let left = rules(&cluster)?;
         ensure!(!left.to_lowercase().contains("flannel"), "{left}");
-        assert_eq!(cluster.net.a.sh("ip route show type blackhole")?.stdout, "");
+        for family in ["-4", "-6"] {
+            assert_eq!(cluster.net.a.sh(&format!("ip {family} route show type blackhole"))?.stdout, "");
+        }
     }
     Ok(())
 }
 
 #[test]
 fn the_other_engine_takes_over() -> Result<()> {
-    let mut cluster = Cluster::new("over", IPTABLES, &["--ip-masq"])?;
-    cluster.etcd.put(CONFIG_KEY, NFTABLES, None)?;
+    let mut cluster = Cluster::new("over", Iptables, &["--ip-masq"])?;
+    cluster.etcd.put(CONFIG_KEY, &config(Nftables, Stack::Dual), None)?;
     cluster.replace(&["--ip-masq"])?;
     let found = rules(&cluster)?;
     ensure!(!found.contains("FLANNEL") && found.contains("table ip flannel-ipv4"), "{found}");
-    cluster.etcd.put(CONFIG_KEY, IPTABLES, None)?;
+    cluster.etcd.put(CONFIG_KEY, &config(Iptables, Stack::Dual), None)?;
     cluster.replace(&["--ip-masq"])?;
     let found = rules(&cluster)?;
     ensure!(found.contains("FLANNEL-FWD") && !found.contains("table ip flannel-ipv4"), "{found}");
@@ -42,8 +45,8 @@ fn the_other_engine_takes_over() -> Result<()> {
 
 #[test]
 fn cleanup_removes_rules_and_blackhole_route() -> Result<()> {
-    for (name, config) in [("cleanipt", IPTABLES), ("cleannft", NFTABLES)] {
-        let pair = TwoNodes::new(name, config)?;
+    for (name, engine) in [("cleanipt", Iptables), ("cleannft", Nftables)] {
+        let pair = TwoNodes::new(name, &config(engine, Stack::V4))?;
         pair.a.sh("iptables -t nat -A POSTROUTING -s 172.16.0.0/12 -j MASQUERADE")?;
         pair.a.sh("ip route add blackhole 10.99.0.0/16")?;
         let before = Snapshot::of(&pair.a)?;
@@ -51,7 +54,7 @@ fn cleanup_removes_rules_and_blackhole_route() -> Result<()> {
         agent.wait_ready()?;
         agent.sigterm_and_wait()?;
         let told = agent.cli(&["cleanup", "--dry-run"])?.stdout;
-        let what = if config == IPTABLES {
+        let what = if engine == Iptables {
             "would remove the IPv4 rules in iptables"
         } else {
             "would remove the nftables table flannel-ipv4"
@@ -70,7 +73,7 @@ fn cleanup_removes_rules_and_blackhole_route() -> Result<()> {
 /// A minimal host has neither iptables nor nft.
 #[test]
 fn without_tools_masquerade_ends_the_start_and_forward_rules_are_waited_for() -> Result<()> {
-    let pair = TwoNodes::new("notools", IPTABLES)?;
+    let pair = TwoNodes::new("notools", &config(Iptables, Stack::V4))?;
     for dir in ["/usr/sbin", "/usr/local/sbin"] {
         pair.a.sh(&format!("mount -t tmpfs tmpfs {dir}"))?;
     }

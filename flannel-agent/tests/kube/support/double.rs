@@ -4,28 +4,25 @@
 //! nodes/status patch. Lists have pages with tokens that expire; watches have bookmarks and versions that expire.
 
 use std::{
-    collections::BTreeMap,
     convert::Infallible,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use http_body_util::BodyExt as _;
-use hyper::{
-    Request, Response,
-    body::{Bytes, Incoming},
-    server::conn::http1,
-    service::service_fn,
-};
+use hyper::{Request, Response, body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::{
-    net::{TcpListener, TcpStream},
+    io::{AsyncRead, AsyncWrite},
+    net::TcpListener,
     sync::watch,
 };
+use tokio_rustls::TlsAcceptor;
 
 use super::{
     answer::{Body, failure, ok},
     merge,
+    state::State,
 };
 
 /// The server. Ends when dropped.
@@ -43,44 +40,28 @@ pub(crate) struct Shared {
     up: watch::Sender<bool>,
 }
 
-/// Nodes, history and faults.
-#[derive(Default)]
-pub(crate) struct State {
-    pub(super) nodes: BTreeMap<String, Value>,
-    pub(super) pods: BTreeMap<String, Value>,
-    pub(crate) version: u64,
-    /// Changes with the version each made; bookmarks have the one they tell.
-    pub(super) history: Vec<(u64, Value)>,
-    /// Versions below are compacted away.
-    pub(super) compacted: u64,
-    pub(super) token: Option<String>,
-    /// Says nothing to anybody.
-    pub(super) hangs: bool,
-    /// Says 410 inside the stream instead of before it, as servers with a watch cache do.
-    pub(super) late_gone: bool,
-    /// Counts broken streams; a watch ends when it changes.
-    pub(super) breaks: u64,
-    /// Counts ended streams, likewise.
-    pub(super) ends: u64,
-    /// What was said on all watches without being a change.
-    pub(super) noise: Vec<Bytes>,
-    /// Says everything a few bytes at a time.
-    pub(super) trickles: bool,
-    /// Everything asked: method, path and query.
-    pub(super) requests: Vec<String>,
-    /// Bodies of patches.
-    pub(crate) patches: Vec<Value>,
-}
-
 impl Double {
     pub(crate) async fn start() -> Self {
+        Self::start_with(None).await
+    }
+
+    /// By TLS.
+    pub(crate) async fn start_tls(acceptor: TlsAcceptor) -> Self {
+        Self::start_with(Some(acceptor)).await
+    }
+
+    async fn start_with(acceptor: Option<TlsAcceptor>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let port = listener.local_addr().expect("an address").port();
         let state = State { version: 1, ..State::default() };
         let shared =
             Arc::new(Shared { state: Mutex::new(state), changed: watch::Sender::new(0), up: watch::Sender::new(true) });
-        let accepting = tokio::spawn(accept(listener, Arc::clone(&shared)));
+        let accepting = tokio::spawn(accept(listener, acceptor, Arc::clone(&shared)));
         Self { port, shared, accepting }
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
     }
 
     pub(crate) fn url(&self) -> String {
@@ -129,13 +110,24 @@ impl Shared {
     }
 }
 
-async fn accept(listener: TcpListener, shared: Arc<Shared>) {
+async fn accept(listener: TcpListener, acceptor: Option<TlsAcceptor>, shared: Arc<Shared>) {
     while let Ok((stream, _)) = listener.accept().await {
-        tokio::spawn(serve(stream, Arc::clone(&shared)));
+        let (acceptor, shared) = (acceptor.clone(), Arc::clone(&shared));
+        tokio::spawn(async move {
+            match acceptor {
+                None => serve(stream, shared).await,
+                // A client that does not like our certificate is no failure of ours.
+                Some(acceptor) => {
+                    if let Ok(stream) = acceptor.accept(stream).await {
+                        serve(stream, shared).await;
+                    }
+                }
+            }
+        });
     }
 }
 
-async fn serve(stream: TcpStream, shared: Arc<Shared>) {
+async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin, shared: Arc<Shared>) {
     let mut up = shared.up.subscribe();
     if !*up.borrow() {
         return;
@@ -240,89 +232,4 @@ fn patch(shared: &Shared, name: &str, patch: &Value) -> Response<Body> {
     };
     shared.changed.send_modify(|count| *count += 1);
     answer
-}
-
-impl State {
-    /// Writes a node, as a change.
-    pub(crate) fn put(&mut self, mut node: Value) {
-        self.version += 1;
-        node["metadata"]["resourceVersion"] = self.version.to_string().into();
-        let name = node["metadata"]["name"].as_str().expect("a name").to_owned();
-        let known = self.nodes.insert(name, node.clone()).is_some();
-        let kind = if known { "MODIFIED" } else { "ADDED" };
-        self.history.push((self.version, json!({ "type": kind, "object": node })));
-    }
-
-    /// Removes a node, as a change.
-    pub(crate) fn remove(&mut self, name: &str) {
-        let Some(mut node) = self.nodes.remove(name) else { return };
-        self.version += 1;
-        node["metadata"]["resourceVersion"] = self.version.to_string().into();
-        self.history.push((self.version, json!({ "type": "DELETED", "object": node })));
-    }
-
-    /// Merges a JSON merge patch, in which null removes.
-    pub(crate) fn edit(&mut self, name: &str, patch: &Value) {
-        let mut node = self.node(name);
-        merge::merge_patch(&mut node, patch);
-        self.put(node);
-    }
-
-    pub(crate) fn node(&self, name: &str) -> Value {
-        self.nodes.get(name).cloned().unwrap_or_default()
-    }
-
-    /// Tells all watches which version they are at.
-    pub(crate) fn bookmark(&mut self) {
-        let meta = json!({ "resourceVersion": self.version.to_string(), "creationTimestamp": null });
-        let object = json!({ "kind": "Node", "apiVersion": "v1", "metadata": meta });
-        self.history.push((self.version, json!({ "type": "BOOKMARK", "object": object })));
-    }
-
-    /// Forgets all history.
-    pub(crate) fn compact(&mut self) {
-        self.compacted = self.version;
-    }
-
-    /// Forgets all history, and ends all watches in good order once they have told what there is.
-    pub(crate) fn compact_and_end(&mut self) {
-        self.compacted = self.version;
-        self.ends += 1;
-    }
-
-    /// Lets the version be an older one, as after a restored backup. Watches are broken.
-    pub(crate) fn go_back(&mut self, version: u64) {
-        (self.version, self.breaks) = (version, self.breaks + 1);
-        self.history.clear();
-    }
-
-    /// Ends all watches, in the middle of a line.
-    pub(crate) fn break_streams(&mut self) {
-        self.breaks += 1;
-    }
-
-    /// Says something on all watches, whatever it is.
-    pub(crate) fn say(&mut self, noise: &[u8]) {
-        self.noise.push(Bytes::copy_from_slice(noise));
-    }
-
-    pub(crate) fn trickle(&mut self) {
-        self.trickles = true;
-    }
-
-    pub(crate) fn require(&mut self, token: &str) {
-        self.token = Some(token.to_owned());
-    }
-
-    pub(crate) fn hang(&mut self, hangs: bool) {
-        self.hangs = hangs;
-    }
-
-    pub(crate) fn say_gone_late(&mut self) {
-        self.late_gone = true;
-    }
-
-    pub(crate) fn put_pod(&mut self, path: &str, node: &str) {
-        self.pods.insert(path.to_owned(), json!({ "kind": "Pod", "metadata": {}, "spec": { "nodeName": node } }));
-    }
 }

@@ -1,9 +1,15 @@
 //! Clusters, nodes, and what the tests ask of them.
 
 mod answer;
+#[path = "../../support/certs.rs"]
+mod certs;
 mod double;
 mod merge;
+#[path = "../../support/not_run.rs"]
+mod not_run;
+mod pod;
 mod real;
+mod state;
 mod stream;
 
 use std::{fs, sync::Arc, time::Duration};
@@ -23,8 +29,13 @@ use tokio::{
     time::timeout,
 };
 
-pub(crate) use self::double::{Double, State};
 use self::real::Real;
+pub(crate) use self::{
+    certs::Authority,
+    double::Double,
+    pod::{Pod, in_pod},
+    state::State,
+};
 
 /// Longer than anything takes that works.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
