@@ -14,7 +14,7 @@ pub enum Mode {
     Kernel = 0,
     /// As `Kernel`, and `to_tunnel` encapsulates from the peer map.
     Encap = 1,
-    /// As `Encap`, and known flows bypass the stack. Reserved: no program implements it yet.
+    /// As `Encap`, and known flows bypass the stack. The programs have it, the agent does not choose it yet.
     Fast = 2,
 }
 
