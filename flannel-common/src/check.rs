@@ -21,12 +21,6 @@ impl Check {
         self.place += 1;
     }
 
-    #[inline(always)]
-    pub(crate) const fn bytes6(&mut self, bytes: [u8; 6]) {
-        self.word(u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]));
-        self.word(u16::from_ne_bytes([bytes[4], bytes[5]]) as u32);
-    }
-
     /// The check word; its lowest bit is set.
     #[inline(always)]
     pub(crate) const fn finish(self) -> u32 {

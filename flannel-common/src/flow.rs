@@ -97,10 +97,8 @@ impl<A: Address> Body<A> {
         check.word(self.generation);
         check.word(self.mark);
         check.word(self.priority);
-        check.bytes6(self.entry.destination.0);
-        check.bytes6(self.entry.source.0);
-        check.bytes6(self.exit.destination.0);
-        check.bytes6(self.exit.source.0);
+        self.entry.check(&mut check);
+        self.exit.check(&mut check);
         let [mtu_high, mtu_low] = self.mtu.to_ne_bytes();
         check.word(u32::from_ne_bytes([mtu_high, mtu_low, self.way.0, self.ttl_step]));
         check.word(u32::from(self.needs_mirror));
@@ -218,8 +216,8 @@ mod tests {
     fn every_field_of_key_and_body_is_checked() {
         let (key, one) = (key(), body());
         let check = one.check(&key);
-        let mac = FrameAddresses { destination: Mac([2, 0, 0, 0, 0, 1]), ..FrameAddresses::default() };
-        let from = FrameAddresses { source: Mac([0, 0, 0, 0, 0, 1]), ..FrameAddresses::default() };
+        let mac = FrameAddresses::new(Mac([2, 0, 0, 0, 0, 1]), Mac::default());
+        let from = FrameAddresses::new(Mac::default(), Mac([0, 0, 0, 0, 0, 1]));
         let others = [
             Body { out: End { device: 1, ..one.out }, ..one },
             Body { out: End { ports: 1, ..one.out }, ..one },

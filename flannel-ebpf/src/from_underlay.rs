@@ -16,13 +16,14 @@ use crate::{
     family::Family,
     maps::VTEPS,
     node::{Node, Peer, mode_word},
-    replay,
+    notes, replay,
     skb::{PACKET_HOST, Room, Skb},
-    tables::{self, Known, Tables},
+    tables::{self, Known, Scratch, Tables},
 };
 
 #[inline(always)]
 pub(crate) fn run(skb: &Skb) -> Result<Reason, Reason> {
+    notes::clear(skb);
     if skb.vlan_present() != 0 {
         return Err(Reason::VlanTagged);
     }
@@ -51,13 +52,18 @@ fn judge<F: Tables>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
     if !inner.carries(F::ETHERTYPE) {
         return Err(Reason::OtherProtocol);
     }
-    let peer = sender(skb, outer, family)?;
     let mode = mode_word();
     if mode.mode() != Mode::Fast {
+        let mut room = Room::<F>::new();
+        let inner = skb.load(OuterHeaders::<F>::LEN, &mut room).ok_or(Reason::Malformed)?;
+        sender(inner, outer, family)?;
         return Ok(Reason::TunnelGood);
     }
+    let scratch = tables::scratch::<F>()?;
+    skb.load_frame(OuterHeaders::<F>::OVERHEAD, &mut scratch.frame)?;
+    let peer = sender(scratch.frame.ip(), outer, family)?;
     arrived_whole(skb, outer)?;
-    deliver::<F>(skb, node, &peer, outer.ip().tos(), mode.generation())
+    deliver(skb, node, &peer, outer.ip().tos(), mode.generation(), scratch)
 }
 
 /// A packet with an IPv6 fragment header.
@@ -83,9 +89,7 @@ fn outer_is_ours<F: Family>(outer: &OuterHeaders<F>, family: &FamilyConfig) -> R
 
 /// The peer in whose subnet the inner source lies, if it sent the packet.
 #[inline(always)]
-fn sender<F: Family>(skb: &Skb, outer: &OuterHeaders<F>, family: &FamilyConfig) -> Result<Peer, Reason> {
-    let mut room = Room::<F>::new();
-    let inner = skb.load(OuterHeaders::<F>::LEN, &mut room).ok_or(Reason::Malformed)?;
+fn sender<F: Family>(inner: &F, outer: &OuterHeaders<F>, family: &FamilyConfig) -> Result<Peer, Reason> {
     match Peer::find::<F>(inner.source_subnet(family)) {
         Ok(peer) if same_addr(peer.entry().vtep, outer.source()) => Ok(peer),
         _ => {
@@ -111,11 +115,16 @@ fn arrived_whole<F: Family>(skb: &Skb, outer: &OuterHeaders<F>) -> Result<(), Re
 
 /// Puts a packet of a known flow into its pod.
 #[inline(always)]
-fn deliver<F: Tables>(skb: &Skb, node: &Node, peer: &Peer, outer_tos: u8, generation: u32) -> Result<Reason, Reason> {
-    let scratch = tables::scratch::<F>()?;
-    let inner_at = OuterHeaders::<F>::OVERHEAD;
-    skb.load_frame(inner_at, &mut scratch.frame)?;
-    scratch.frame.read(skb.len() - inner_at as u32, node.family::<F>().tunnel_ifindex, &mut scratch.packet)?;
+fn deliver<F: Tables>(
+    skb: &Skb,
+    node: &Node,
+    peer: &Peer,
+    outer_tos: u8,
+    generation: u32,
+    scratch: &mut Scratch<F>,
+) -> Result<Reason, Reason> {
+    let len = skb.len() - OuterHeaders::<F>::OVERHEAD as u32;
+    scratch.frame.read(len, node.family::<F>().tunnel_ifindex, &mut scratch.packet)?;
     let packet = &scratch.packet;
     if packet.is_control {
         tables::end::<F>(&packet.end, packet.is_opening, node);

@@ -6,9 +6,8 @@ use aya_ebpf::bindings::{BPF_F_ADJ_ROOM_FIXED_GSO, BPF_F_ADJ_ROOM_NO_CSUM_RESET,
 use flannel_common::{
     checksum::address_difference,
     end::End,
-    ethernet::EthernetHeader,
     flow::{Body, Exit},
-    inner::{Frame, Plain},
+    inner::{Frame, FrameAddresses, Plain},
     outer::{OuterHeaders, Varying},
     packet::{ETH_LEN, ETHERTYPE_IPV6, PROTO_UDP, decapsulated_tos, source_port},
     peer::Word,
@@ -158,7 +157,8 @@ fn into_tunnel<F: Tables>(
 /// Ethernet and IP header of a packet for a pod.
 #[repr(C)]
 struct Delivered<F> {
-    ethernet: EthernetHeader,
+    addresses: FrameAddresses,
+    ethertype: u16,
     ip: F,
 }
 
@@ -174,7 +174,8 @@ fn into_pod<F: Tables>(
         rewrite_transport::<F>(skb, &packet.end, &body.out)?;
     }
     let headers = Delivered {
-        ethernet: EthernetHeader::new(body.exit.destination, body.exit.source, F::ETHERTYPE),
+        addresses: body.exit,
+        ethertype: u16::from_ne_bytes(F::ETHERTYPE),
         ip: frame.ip().rewritten(&packet.end, &body.out, body.ttl_step, tos),
     };
     if !skb.store(0, &headers) || !skb.scrub() {

@@ -118,7 +118,7 @@ impl Skb {
         let raw = unsafe { &mut *self.raw() };
         write(&mut raw.tc_index, 0);
         write(&mut raw.queue_mapping, 0);
-        self.ctx.change_type(PACKET_HOST).is_ok()
+        self.pkt_type() == PACKET_HOST || self.ctx.change_type(PACKET_HOST).is_ok()
     }
 
     /// Leaves a number on the packet for the next hook. It does not leave the node.

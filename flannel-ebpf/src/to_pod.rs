@@ -1,7 +1,6 @@
 //! Egress of the host side of a pod's veth: learns what the kernel did to a noted packet on its way into the pod.
 
 use flannel_common::{
-    ethernet::same_mac,
     fast::PodEntry,
     flow::Exit,
     ip::{Ipv4Header, Ipv6Header},
@@ -51,7 +50,7 @@ fn look<F: Tables>(skb: &Skb, node: &Node, mode: ModeWord) -> Result<Reason, Rea
     let note = note?;
     // SAFETY: the value is copied at once; an element freed meanwhile is not reused before the program ends (RCU).
     let pod = *unsafe { PODS.get(skb.ifindex()) }.ok_or(Reason::OtherReceiver)?;
-    if !pod.has(PodEntry::RECEIVES) || !same_mac(packet.addresses.destination, pod.mac) {
+    if !pod.has(PodEntry::RECEIVES) || !packet.addresses.are_to(pod.mac) {
         return Err(Reason::OtherReceiver);
     }
     let left = Left {

@@ -107,6 +107,13 @@ fn learn_from<F: Tables>(skb: &Skb, node: &Node, generation: u32) -> Result<Reas
         learn::close::<F>(packet, node);
         return Err(Reason::TcpControl);
     }
+    let note = note?;
+    // What leaves by another VTEP than the subnet's is not for the peer map to send.
+    let family = node.family::<F>();
+    let peer = Peer::find::<F>(scratch.frame.ip().destination_subnet(family))?;
+    if !packet.addresses.same(&FrameAddresses::new(peer.entry().mac, family.vtep_mac)) {
+        return Err(Reason::ForeignFrame);
+    }
     let left = Left {
         generation,
         way: Exit::TUNNEL,
@@ -115,7 +122,7 @@ fn learn_from<F: Tables>(skb: &Skb, node: &Node, generation: u32) -> Result<Reas
         priority: skb.priority(),
         addresses: FrameAddresses::default(),
     };
-    learn::learn::<F>(skb, node, note?, packet, &left, &mut scratch.flow)
+    learn::learn::<F>(skb, node, note, packet, &left, &mut scratch.flow)
 }
 
 /// The kernel's neighbour entry framed the packet for this very VTEP: the vxlan device would send it there too.

@@ -169,3 +169,14 @@ fn tagged_packets_are_the_kernels() -> Result<()> {
     ensure!(pair.a.flows()?.iter().all(|(key, _)| key.protocol == 6), "{:#?}", pair.a.flows()?);
     Ok(())
 }
+
+#[test]
+fn what_leaves_by_another_vtep_is_not_learned() -> Result<()> {
+    let pair = BarePair::new("fastvtep")?;
+    pair.a.node.sh("ip neighbour replace 10.244.2.0 lladdr 02:00:00:00:00:77 dev flannel.1 nud permanent")?;
+    pair.a.node.sh("bridge fdb append 02:00:00:00:00:77 dev flannel.1 dst 192.168.1.12 self permanent")?;
+    flood(&pair.near, &pair.far, 8, Duration::from_secs(1))?;
+    ensure!(pair.a.counted(Program::ToTunnel, Reason::ForeignFrame)? > 100, "{:#?}", pair.a.counts()?);
+    ensure!(pair.a.flows()?.is_empty(), "{:#?}", pair.a.flows()?);
+    Ok(())
+}

@@ -15,7 +15,7 @@ use crate::{
     netlink::KernelEvent,
     observe::{pulse::Pulse, status::Status},
     reconcile::{Cluster, chain},
-    subnet::{OwnLease, Rejected, Resolved, StoreEvent, SubnetEnv},
+    subnet::{OwnLease, StoreEvent, SubnetEnv},
     traffic::Wanted,
 };
 
@@ -35,7 +35,6 @@ pub(super) struct Running {
     pub(super) decision: Decision,
     /// Why mode `fast` cannot be, if it was asked for.
     no_fast: Option<String>,
-    pub(super) rejected: Vec<Rejected>,
     pub(super) applied: bool,
     pulse: Pulse,
     written: Option<SubnetEnv>,
@@ -51,7 +50,6 @@ impl Started {
             store: Store::new(),
             decision,
             no_fast: None,
-            rejected: Vec::new(),
             applied: false,
             pulse: pulse.clone(),
             written: None,
@@ -99,6 +97,7 @@ impl Running {
                     Some(event) => self.learn(event),
                     None => bail!("the store's task ended; the agent has to start anew"),
                 },
+                () = std::future::ready(()), if self.node.reconciler.is_behind() => Then::Act,
                 () = self.node.traffic.changed() => Then::Act,
                 _ = beat.tick() => self.beat(),
                 () = self.node.rules.due() => {
@@ -170,14 +169,17 @@ impl Running {
     /// Makes the kernel follow, and subnet.env.
     async fn step(&mut self) {
         self.follow_interface().await;
-        let Resolved { peers, rejected } = self.node.leases.resolve();
-        self.reject(rejected);
+        let changes = self.node.leases.changes();
+        for lease in &changes.refused {
+            tracing::warn!("refused: {lease}");
+        }
+        self.node.reconciler.learn(changes);
         self.node.traffic.want(Wanted::of(&self.node.config, self.node.own.key, &self.node.former));
-        let cluster = Cluster { own: self.node.own.key, peers, in_sync: self.store.is_seen() };
+        let cluster = Cluster { own: self.node.own.key, in_sync: self.store.is_seen() };
         self.node.reconciler.apply(&cluster).await;
         self.republish();
         self.follow_mode();
-        self.applied = self.error().is_none();
+        self.applied = self.error().is_none() && self.node.reconciler.is_complete();
         // Who reads that file starts pods, whose first packets are to find their rules.
         if self.applied && self.node.traffic.is_settled() {
             self.write_env();
@@ -207,14 +209,6 @@ impl Running {
     /// Why the node is not as it should be, if it is not.
     pub(super) fn error(&self) -> Option<String> {
         self.node.external.problem().map(str::to_owned).or_else(|| self.node.reconciler.error())
-    }
-
-    /// Reports what is newly refused. Nothing of it reaches the kernel.
-    fn reject(&mut self, rejected: Vec<Rejected>) {
-        for lease in rejected.iter().filter(|lease| !self.rejected.contains(lease)) {
-            tracing::warn!("refused: {lease}");
-        }
-        self.rejected = rejected;
     }
 
     fn write_env(&mut self) {

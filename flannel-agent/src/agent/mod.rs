@@ -7,6 +7,7 @@ mod bpf;
 mod external;
 mod main_loop;
 pub mod privileges;
+mod published;
 mod report;
 mod start;
 pub mod state_dir;
@@ -28,6 +29,7 @@ use crate::{
         socket,
         status::Status,
     },
+    reconcile::PeerBook,
 };
 use state_dir::StateDir;
 
@@ -49,9 +51,10 @@ pub async fn run(options: RunOptions) -> anyhow::Result<()> {
     let _health = health(&options, Readiness::new(status.clone(), pulse.clone()))?;
     let manager = ServiceManager::of_environment();
     tokio::spawn(manager.clone().await_ready(status.clone()));
-    let answering = tokio::spawn(socket::serve(listener, status));
+    let book = PeerBook::default();
+    let answering = tokio::spawn(socket::serve(listener, document(status, book.clone())));
     let result = tokio::select! {
-        result = daemon(&options, &publish, &pulse) => result,
+        result = daemon(&options, &publish, &pulse, &book) => result,
         signal = stop.wait() => {
             tracing::info!(signal, "stopping; the datapath goes on without the agent");
             manager.tell(State::Stopping);
@@ -65,8 +68,18 @@ pub async fn run(options: RunOptions) -> anyhow::Result<()> {
     result
 }
 
-async fn daemon(options: &RunOptions, publish: &watch::Sender<Status>, pulse: &Pulse) -> anyhow::Result<()> {
-    let started = start::start(options, publish).await?;
+/// The whole status as it is when asked for. Thousands of peers are not written out before.
+fn document(status: watch::Receiver<Status>, book: PeerBook) -> impl Fn() -> Status + Clone + Send + Sync + 'static {
+    move || Status { peers: book.list(report::peer), ..status.borrow().clone() }
+}
+
+async fn daemon(
+    options: &RunOptions,
+    publish: &watch::Sender<Status>,
+    pulse: &Pulse,
+    book: &PeerBook,
+) -> anyhow::Result<()> {
+    let started = start::start(options, publish, book).await?;
     started.run(publish, pulse).await
 }
 

@@ -61,8 +61,9 @@ impl Running {
             device: devices.first().cloned(),
             devices,
             traffic: Some(self.node.traffic.status()),
-            peers: self.node.reconciler.ways().map(peer).collect(),
-            rejected: self.rejected.iter().map(rejected).collect(),
+            // The book has them, and is read when somebody asks.
+            peers: Vec::new(),
+            rejected: self.node.leases.rejected().map(|lease| rejected(&lease)).collect(),
             dirty: self.node.reconciler.dirty(),
             error: self.error(),
         }
@@ -150,7 +151,8 @@ fn rejected(lease: &Rejected) -> RejectedStatus {
     RejectedStatus { key: lease.key.clone(), reason: lease.to_string() }
 }
 
-fn peer(way: &PeerWay) -> PeerStatus {
+/// What the status says of a peer.
+pub(super) fn peer(way: &PeerWay) -> PeerStatus {
     let (name, reason) = match &way.way {
         Way::Direct(_) => ("direct", None),
         Way::Tunnel(Ok(_)) => ("tunnel", None),

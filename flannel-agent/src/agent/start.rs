@@ -1,6 +1,6 @@
 //! Start-up: from options to a node that can be kept. What time can heal is waited for, what it cannot ends the agent.
 
-use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, sync::Arc};
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
 use anyhow::{Context as _, ensure};
 use flannel_common::{addr::Mac, mode::Mode};
@@ -8,7 +8,7 @@ use ipnet::IpNet;
 use tokio::sync::{mpsc, watch};
 
 use crate::{
-    agent::{bpf, external::External, sysctl},
+    agent::{bpf, external::External, published::Published, sysctl},
     backend::{self, Backend, Lower, PodNetwork, usable_mtu},
     cli::RunOptions,
     config::NetworkConfig,
@@ -17,7 +17,7 @@ use crate::{
     iface::ExternalInterface,
     netlink::{KernelEvents, Netlink},
     observe::status::Status,
-    reconcile::{PlaneSetup, Reconciler, device},
+    reconcile::{PeerBook, PlaneSetup, Reconciler, device},
     subnet::{
         Hints, LeaseAttrs, LeaseKey, LeaseRequest, LeaseSet, OwnLease, Readiness, StoreEvent, SubnetManager, Vtep,
         etcd::{self, EtcdManager},
@@ -58,18 +58,23 @@ pub(super) struct Started {
 }
 
 /// Waits for the store that was chosen and brings the node up to its lease.
-pub(super) async fn start(options: &RunOptions, publish: &watch::Sender<Status>) -> anyhow::Result<Started> {
+pub(super) async fn start(
+    options: &RunOptions,
+    publish: &watch::Sender<Status>,
+    book: &PeerBook,
+) -> anyhow::Result<Started> {
     let Some(kube) = &options.kube else {
-        return start_with(EtcdManager::new(&options.etcd, etcd::Liveness::default()), options, publish).await;
+        return start_with(EtcdManager::new(&options.etcd, etcd::Liveness::default()), options, publish, book).await;
     };
     let identity = NodeIdentity::from_env(|name| std::env::var(name).ok())?;
-    start_with(KubeManager::new(kube.clone(), identity, kube::Liveness::default()), options, publish).await
+    start_with(KubeManager::new(kube.clone(), identity, kube::Liveness::default()), options, publish, book).await
 }
 
 async fn start_with<M: SubnetManager>(
     mut manager: M,
     options: &RunOptions,
     publish: &watch::Sender<Status>,
+    book: &PeerBook,
 ) -> anyhow::Result<Started> {
     let stage = |text: &str| publish.send_modify(|status| text.clone_into(&mut status.stage));
     let (netlink, kernel) = Netlink::connect().context("cannot talk to the kernel by netlink")?;
@@ -97,7 +102,7 @@ async fn start_with<M: SubnetManager>(
 
     stage("waiting for a subnet lease");
     let former = former_networks(options);
-    let published = Published { backend: Arc::clone(&backend), backend_type: config.backend.type_name() };
+    let published = Published::new(Arc::clone(&backend), config.backend.type_name());
     let request = lease_request(options, &config, published.attrs(interface, &vteps));
     let own = wait_for_lease(&mut manager, &request).await?;
     tracing::info!(lease = %own.key, "lease acquired");
@@ -126,7 +131,8 @@ async fn start_with<M: SubnetManager>(
     };
     let setups = networks.iter().map(setup).collect();
     let fast = Fast::new(options.conntrack_liberal);
-    let reconciler = Reconciler::new(netlink, &backend, &setups, interface, sysctl::local_ports(), bpf.ok(), fast);
+    let reconciler = Reconciler::new(netlink, &backend, &setups, interface, sysctl::local_ports(), bpf.ok(), book)
+        .with_fast(fast);
     let mut leases = LeaseSet::new(&config, request.attrs.clone());
     leases.apply(StoreEvent::OwnLease(own.clone()));
     let readiness = manager.readiness();
@@ -230,29 +236,4 @@ fn lease_request(options: &RunOptions, config: &NetworkConfig, attrs: LeaseAttrs
         }
     };
     LeaseRequest { config: config.clone(), attrs, previous }
-}
-
-/// What this node publishes about itself.
-pub(super) struct Published {
-    backend: Arc<dyn Backend>,
-    backend_type: &'static str,
-}
-
-impl Published {
-    /// The attributes of our lease, from where we are reached and our ends of the tunnels.
-    pub(super) fn attrs(&self, external: &ExternalInterface, vteps: &BTreeMap<Family, Vtep>) -> LeaseAttrs {
-        let mut attrs = LeaseAttrs { backend_type: self.backend_type.to_owned(), ..LeaseAttrs::default() };
-        for (family, end) in &external.ends {
-            let data = self.backend.published(vteps.get(family).copied());
-            match family {
-                Family::V4 => attrs.backend_data = data,
-                Family::V6 => attrs.backend_v6_data = data,
-            }
-            match end.public {
-                IpAddr::V4(public) => attrs.public_ip = Some(public),
-                IpAddr::V6(public) => attrs.public_ipv6 = Some(public),
-            }
-        }
-        attrs
-    }
 }

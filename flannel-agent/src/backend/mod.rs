@@ -97,7 +97,7 @@ pub struct Lower {
 }
 
 /// One family of the node, as far as its peers' entries depend on it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Node {
     /// The pod network.
     pub network: PodNetwork,

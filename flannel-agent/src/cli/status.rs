@@ -21,7 +21,6 @@ use crate::{
         socket::ask_status,
         status::{FastStatus, InterfaceStatus, LeaseStatus, ModeStatus, PeerStatus, PodStatus, Status, StoreStatus},
     },
-    traffic::status::TrafficStatus,
 };
 
 /// Where to look, and how to print.
@@ -143,7 +142,7 @@ fn summary(status: &Status) -> Vec<(&'static str, String)> {
     lines.extend(status.devices.iter().map(|device| {
         ("device", format!("{} (index {}) {}, MTU {}", device.name, device.index, device.mac, device.mtu))
     }));
-    lines.extend(status.traffic.as_ref().map(|status| ("traffic", traffic(status))));
+    lines.extend(status.traffic.as_ref().map(|status| ("traffic", status.summary(now()))));
     lines
 }
 
@@ -197,20 +196,6 @@ fn sync(store: &StoreStatus) -> String {
 /// Seconds since 1970 UTC.
 fn now() -> u64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
-}
-
-fn traffic(status: &TrafficStatus) -> String {
-    let asked = [("masquerade", status.masquerade), ("forward", status.forward), ("blackhole", status.blackhole)];
-    let asked: Vec<_> = asked.into_iter().filter_map(|(name, asked)| asked.then_some(name)).collect();
-    if asked.is_empty() {
-        return "no rules asked for".to_owned();
-    }
-    let engine = status.engine.as_ref().map(|engine| format!(" by {engine}")).unwrap_or_default();
-    let repairs = match (status.repairs, status.repaired_at) {
-        (1.., Some(at)) => format!("; mended {} times, last {} s ago", status.repairs, now().saturating_sub(at)),
-        _ => String::new(),
-    };
-    format!("{} for {}{engine}{repairs}", asked.join(", "), status.families.join(" and "))
 }
 
 fn mode(mode: &ModeStatus) -> String {

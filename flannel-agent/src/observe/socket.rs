@@ -13,7 +13,6 @@ use serde::{Deserialize, Serialize};
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
     net::{UnixListener, UnixStream},
-    sync::watch,
     time::timeout,
 };
 
@@ -50,7 +49,7 @@ pub fn bind(state_dir: &Path) -> io::Result<UnixListener> {
 }
 
 /// Answers until the task is dropped.
-pub async fn serve(listener: UnixListener, status: watch::Receiver<Status>) {
+pub async fn serve(listener: UnixListener, status: impl Fn() -> Status + Clone + Send + Sync + 'static) {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
@@ -70,12 +69,12 @@ pub async fn serve(listener: UnixListener, status: watch::Receiver<Status>) {
     }
 }
 
-async fn answer(stream: UnixStream, status: &watch::Receiver<Status>) -> io::Result<()> {
+async fn answer(stream: UnixStream, status: &impl Fn() -> Status) -> io::Result<()> {
     let (reader, mut writer) = stream.into_split();
     let mut line = String::new();
     BufReader::new(reader.take(REQUEST)).read_line(&mut line).await?;
     let reply = match serde_json::from_str(&line) {
-        Ok(Request::Status) => serde_json::to_string(&*status.borrow())?,
+        Ok(Request::Status) => serde_json::to_string(&status())?,
         Err(error) => serde_json::json!({ "error": format!("not a request: {error}") }).to_string(),
     };
     writer.write_all(reply.as_bytes()).await?;

@@ -39,23 +39,35 @@ impl Entries {
         }
     }
 
-    /// Takes in what should be, as far as it is known or (`all`) altogether.
-    pub(super) fn want(&mut self, desired: Desired, all: bool) {
-        let Desired { addresses, neighbours, fdb, routes, .. } = desired;
-        self.addresses.want(addresses.into_iter().map(|key| (key, ())).collect());
-        self.neighbours.want(neighbours);
-        self.fdb.want(fdb);
-        self.nexthops.want(routes.iter(), all);
-        self.routes.want(routes.iter().map(|(key, route)| (*key, self.nexthops.form(key, route))).collect());
+    /// What should be is unknown again.
+    pub(super) fn want_nothing(&mut self) {
+        self.addresses.want_nothing();
+        self.neighbours.want_nothing();
+        self.fdb.want_nothing();
+        self.nexthops.want_nothing();
+        self.routes.want_nothing();
     }
 
-    /// Reads back whether routes are made by nexthop objects, on which [`Self::want`] depends.
-    pub(super) async fn read_nexthops_back(&mut self, netlink: &Netlink, ours: &Ownership) -> Result<(), NetlinkError> {
-        self.nexthops.read_back(netlink, ours).await
+    /// There are so many peers, as far as is known or (`all`) altogether. Whether routes are therefore made by nexthop
+    /// objects from here on, or no more.
+    pub(super) fn count_peers(&mut self, count: usize, all: bool) -> bool {
+        self.nexthops.decide(count, all)
     }
 
-    /// Reads back what else is ours.
+    /// Some peers wanted something before and want something now.
+    pub(super) fn change(&mut self, before: &Desired, after: &Desired) {
+        let addresses = |desired: &Desired| desired.addresses.iter().map(|key| (*key, ())).collect();
+        self.addresses.change(&addresses(before), &addresses(after));
+        self.neighbours.change(&before.neighbours, &after.neighbours);
+        self.fdb.change(&before.fdb, &after.fdb);
+        self.nexthops.change(&before.routes, &after.routes);
+        let formed = after.routes.iter().map(|(key, route)| (*key, self.nexthops.form(key, route)));
+        self.routes.change(&before.routes, &formed.collect());
+    }
+
+    /// Reads back what is ours.
     pub(super) async fn read_back(&mut self, netlink: &Netlink, ours: &Ownership) -> Result<(), NetlinkError> {
+        self.nexthops.read_back(netlink, ours).await?;
         if let Some(tunnel) = ours.tunnel {
             let addresses = netlink.addresses().await?.into_iter().map(|address| address.key);
             self.addresses.found(addresses.filter(|key| ours.address(key)).map(|key| (key, ())).collect());

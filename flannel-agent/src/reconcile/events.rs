@@ -25,7 +25,7 @@ impl Plane {
                 true
             }
             KernelEvent::Rules | KernelEvent::XfrmPolicy => {
-                self.underlay.forget();
+                self.doubt_paths();
                 true
             }
             KernelEvent::Nexthop { id, nexthop } => self.observe_nexthop(*id, nexthop, false),
@@ -74,7 +74,7 @@ impl Plane {
             return false;
         }
         if key.ifindex == self.external {
-            self.underlay.forget();
+            self.doubt_paths();
             self.read_back |= !present;
             return true;
         }
@@ -93,7 +93,7 @@ impl Plane {
         }
         let differs = self.entries.observe_nexthop(&self.ownership(), id, nexthop, gone);
         differs.unwrap_or_else(|| {
-            self.underlay.forget();
+            self.doubt_paths();
             true
         })
     }
@@ -104,6 +104,6 @@ impl Plane {
         }
         let ours = self.ownership();
         let differs = self.entries.observe_route(&ours, key, route);
-        differs.unwrap_or_else(|| self.underlay.forget_under(key.dst))
+        differs.unwrap_or_else(|| self.peers.doubt_under(key.dst))
     }
 }

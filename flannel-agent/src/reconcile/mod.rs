@@ -17,6 +17,7 @@ mod nexthops;
 mod object;
 mod ownership;
 mod peer_maps;
+mod peers;
 mod plane;
 pub mod status;
 pub mod tracker;
@@ -28,26 +29,25 @@ pub(crate) use bpf::chain;
 use device::Device;
 use flannel_common::node::{FamilyConfig, NodeConfig};
 use peer_maps::PeerMaps;
+pub use peers::PeerBook;
 use plane::Plane;
 pub use plane::PlaneSetup;
 use status::Dirty;
 
 use crate::{
-    backend::{Backend, PeerWay},
+    backend::Backend,
     family::Family,
     fast::Fast,
     iface::ExternalInterface,
     netlink::Netlink,
-    subnet::{LeaseKey, Peer, Vtep},
+    subnet::{Changes, LeaseKey, Vtep},
 };
 
 /// What is believed of the cluster right now.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Cluster {
     /// Our own subnets.
     pub own: LeaseKey,
-    /// The peers.
-    pub peers: Vec<Peer>,
     /// Whether the store has shown everything, so that what is not wanted may go.
     pub in_sync: bool,
 }
@@ -71,7 +71,7 @@ impl Reconciler {
         external: &ExternalInterface,
         port_range: (u16, u16),
         mut bpf: Option<Bpf>,
-        fast: Fast,
+        book: &PeerBook,
     ) -> Self {
         for family in Family::BOTH.into_iter().filter(|family| !setups.contains_key(family)) {
             if let Some(bpf) = &mut bpf
@@ -82,9 +82,15 @@ impl Reconciler {
         }
         let plane = |(family, setup): (&Family, &PlaneSetup)| {
             let end = external.ends.get(family)?;
-            Some(Plane::new(*family, Arc::clone(backend), *setup, external, *end))
+            Some(Plane::new(*family, Arc::clone(backend), *setup, external, *end, book.clone()))
         };
-        Self { netlink, port_range, planes: setups.iter().filter_map(plane).collect(), bpf, fast }
+        Self { netlink, port_range, planes: setups.iter().filter_map(plane).collect(), bpf, fast: Fast::new(false) }
+    }
+
+    /// With mode `fast` as it was set up.
+    #[must_use]
+    pub fn with_fast(self, fast: Fast) -> Self {
+        Self { fast, ..self }
     }
 
     /// The BPF side, where there is one.
@@ -121,7 +127,30 @@ impl Reconciler {
         }
     }
 
-    /// Makes the kernel as the cluster wants it.
+    /// Takes in which peers are new, different or gone.
+    pub fn learn(&mut self, changes: Changes) {
+        if changes.all {
+            self.planes.iter_mut().for_each(|plane| plane.peers.only(&changes.peers));
+        }
+        for (subnet, peer) in changes.peers {
+            let family = Family::of(subnet.addr());
+            if let Some(plane) = self.planes.iter_mut().find(|plane| plane.family == family) {
+                plane.peers.hear(subnet, peer);
+            }
+        }
+    }
+
+    /// Whether another [`Self::apply`] is due at once: so many peers are worked in at a time, and there are more.
+    pub fn is_behind(&self) -> bool {
+        self.planes.iter().any(Plane::is_behind)
+    }
+
+    /// Whether every peer there should be is worked in.
+    pub fn is_complete(&self) -> bool {
+        self.planes.iter().all(Plane::is_complete)
+    }
+
+    /// Makes the kernel as the cluster wants it, as far as it comes in one turn.
     pub async fn apply(&mut self, cluster: &Cluster) {
         for plane in &mut self.planes {
             let maps = self.bpf.as_mut().map(|bpf| &mut bpf.maps);
@@ -130,7 +159,7 @@ impl Reconciler {
         let moved = self.write_config();
         for plane in &mut self.planes {
             let maps = self.bpf.as_mut().map(|bpf| &mut bpf.maps);
-            plane.finish(&self.netlink, maps, cluster.in_sync).await;
+            plane.work(&self.netlink, maps, cluster.in_sync).await;
         }
         self.apply_fast(cluster.own, moved).await;
         let on_planes = self.planes.iter().flat_map(|plane| plane.hooks(self.fast.is_on()));
@@ -151,11 +180,6 @@ impl Reconciler {
             tracing::warn!(error = chain(&error), "cannot write the BPF maps; tried again");
             true
         })
-    }
-
-    /// The peers and how packets reach them, as of the last [`Self::apply`].
-    pub fn ways(&self) -> impl Iterator<Item = &PeerWay> {
-        self.planes.iter().flat_map(Plane::ways)
     }
 
     /// The tunnel devices that are there.

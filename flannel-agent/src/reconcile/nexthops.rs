@@ -52,14 +52,29 @@ impl Nexthops {
         Ok(())
     }
 
-    /// Takes in what should be: the objects of these routes, if they are many. Before `all` are known, few are no reason to
-    /// give objects up. The routes are to follow by [`Self::form`].
-    pub(super) fn want<'a>(&mut self, routes: impl ExactSizeIterator<Item = (&'a RouteKey, &'a Route)>, all: bool) {
+    /// Decides whether objects are used for so many routes. Before `all` are known, few are no reason to give objects up.
+    /// Whether that is another decision than before; then [`Self::change`] is due for every route.
+    pub(super) fn decide(&mut self, count: usize, all: bool) -> bool {
         let enough = if self.used { self.many / 2 } else { self.many };
-        let many = routes.len() >= enough || (self.used && !all);
-        self.used = self.supported && many;
-        let objects = routes.filter(|_| self.used).filter_map(|(key, route)| Some((id_of(key)?, object(route)?)));
-        self.tracker.want(objects.collect());
+        let used = self.supported && (count >= enough || (self.used && !all));
+        std::mem::replace(&mut self.used, used) != used
+    }
+
+    /// What should be is unknown again.
+    pub(super) fn want_nothing(&mut self) {
+        self.tracker.want_nothing();
+    }
+
+    /// Some peers wanted routes before and want routes now. These are to follow by [`Self::form`].
+    pub(super) fn change(&mut self, before: &BTreeMap<RouteKey, Route>, after: &BTreeMap<RouteKey, Route>) {
+        for id in before.keys().filter(|key| !after.contains_key(*key)).filter_map(id_of) {
+            self.tracker.want_one(&id, None);
+        }
+        for (key, route) in after {
+            if let Some(id) = id_of(key) {
+                self.tracker.want_one(&id, object(route).filter(|_| self.used));
+            }
+        }
     }
 
     /// A desired route in the form in which it is to be made.
@@ -199,7 +214,8 @@ mod tests {
     /// Whether the first route is made by an object after so many were wanted.
     fn by_object(nexthops: &mut Nexthops, count: u8, all: bool) -> bool {
         let routes = routes(count);
-        nexthops.want(routes.iter(), all);
+        nexthops.decide(routes.len(), all);
+        nexthops.change(&BTreeMap::new(), &routes);
         let (key, route) = routes.first_key_value().expect("a route");
         nexthops.form(key, route).nexthop == Some(0x0af4_0100)
     }
@@ -244,9 +260,10 @@ mod tests {
     fn an_object_that_is_gone_takes_its_route_along() {
         let (mut nexthops, mut tracker) = (Nexthops::new(0), Tracker::default());
         let routes = routes(2);
-        nexthops.want(routes.iter(), true);
+        nexthops.decide(routes.len(), true);
+        nexthops.change(&BTreeMap::new(), &routes);
         let formed: BTreeMap<_, _> = routes.iter().map(|(key, route)| (*key, nexthops.form(key, route))).collect();
-        tracker.want(formed.clone());
+        tracker.change(&BTreeMap::new(), &formed);
         tracker.found(formed);
         let nexthop = object(&routes.into_values().next().expect("a route")).expect("an object");
         let id = NexthopId(0x0af4_0100);

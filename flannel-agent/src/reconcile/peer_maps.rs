@@ -1,6 +1,6 @@
 //! The peer maps of one family: what should be in `PEERS` and `VTEPS`, and what is.
 
-use std::{collections::BTreeMap, net::IpAddr, time::Instant};
+use std::{net::IpAddr, time::Instant};
 
 use flannel_common::{
     addr::Addr,
@@ -8,7 +8,7 @@ use flannel_common::{
 };
 
 use crate::{
-    backend::PeerValue,
+    backend::{Desired, PeerValue},
     datapath::{DatapathError, Maps, maps::PeerMap},
     family::Family,
     reconcile::{status::Dirty, tracker::Tracker},
@@ -34,10 +34,16 @@ impl PeerMaps {
         Ok(())
     }
 
-    /// Takes in what should be.
-    pub(super) fn want(&mut self, peers: BTreeMap<u32, PeerValue>, vteps: BTreeMap<Addr, VtepEntry>) {
-        self.peers.want(peers);
-        self.vteps.want(vteps);
+    /// What should be is unknown again.
+    pub(super) fn want_nothing(&mut self) {
+        self.peers.want_nothing();
+        self.vteps.want_nothing();
+    }
+
+    /// Some peers wanted something before and want something now.
+    pub(super) fn change(&mut self, before: &Desired, after: &Desired) {
+        self.peers.change(&before.peers, &after.peers);
+        self.vteps.change(&before.vteps, &after.vteps);
     }
 
     /// Reads everything back from the maps.

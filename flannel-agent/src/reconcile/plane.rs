@@ -1,13 +1,14 @@
 //! One address family of the node: its tunnel device, its entries in the kernel, its peer maps, and the underlay of its
 //! paths.
 //!
-//! A plane fails alone: nothing here stops the other family. Its steps are [`Plane::prepare`], then [`Plane::finish`];
-//! between the two the node's data for the programs is written, for all families at once.
+//! A plane fails alone: nothing here stops the other family. Its steps are [`Plane::prepare`], then [`Plane::work`];
+//! between the two the node's data for the programs is written, for all families at once. Peers are worked in some at a time,
+//! so that events, the heart and the store have their turn in a large cluster too: until [`Plane::is_behind`] is false there is
+//! more to do.
 
-use std::{collections::BTreeSet, net::IpAddr, sync::Arc, time::Instant};
+use std::{sync::Arc, time::Instant};
 
 use flannel_common::{node, program::Program};
-use ipnet::IpNet;
 
 use super::{
     Cluster, chain,
@@ -15,10 +16,11 @@ use super::{
     entries::Entries,
     ownership::Ownership,
     peer_maps::PeerMaps,
+    peers::{PeerBook, Peers, Turn},
     status::Dirty,
 };
 use crate::{
-    backend::{Backend, Lower, Node, PeerWay, PodNetwork, Unfit, usable_mtu},
+    backend::{Backend, Desired, Lower, Node, PeerWay, PodNetwork, Unfit, usable_mtu},
     datapath::{Hook, Maps},
     family::Family,
     iface::{End, ExternalInterface},
@@ -26,6 +28,10 @@ use crate::{
     subnet::{Peer, Vtep},
     underlay::Underlay,
 };
+
+/// Peers worked in at once. Small enough that what the kernel announces of them fits into the event socket's buffer many
+/// times over.
+const TURN: usize = 1024;
 
 /// What a plane is told once.
 #[derive(Clone, Copy, Debug)]
@@ -65,7 +71,9 @@ pub(super) struct Plane {
     /// As of the last time everything needed was known; the programs go by it meanwhile.
     node: Option<Node>,
     mtu: Option<u32>,
-    ways: Vec<PeerWay>,
+    pub(super) peers: Peers,
+    /// What was wanted before is given up; not every peer has said yet what it wants now.
+    rebuilding: bool,
     error: Option<String>,
 }
 
@@ -77,6 +85,7 @@ impl Plane {
         setup: PlaneSetup,
         external: &ExternalInterface,
         end: End,
+        book: PeerBook,
     ) -> Self {
         Self {
             family,
@@ -92,7 +101,8 @@ impl Plane {
             read_back: true,
             node: None,
             mtu: None,
-            ways: Vec::new(),
+            peers: Peers::new(family, book),
+            rebuilding: false,
             error: None,
         }
     }
@@ -110,10 +120,16 @@ impl Plane {
     /// Everything is to be read back and every path asked for again.
     pub(super) fn doubt_everything(&mut self) {
         self.read_back = true;
-        self.underlay.forget();
+        self.doubt_paths();
     }
 
-    /// Finds out what should be and what is, and makes the device and what a route needs first. Whether that went through.
+    /// Every path is to be asked for again.
+    pub(super) fn doubt_paths(&mut self) {
+        self.underlay.forget();
+        self.peers.doubt_all();
+    }
+
+    /// Sees to the device and finds out what is there.
     pub(super) async fn prepare(
         &mut self,
         netlink: &Netlink,
@@ -140,24 +156,50 @@ impl Plane {
         let subnet = cluster.own.subnet(self.family).ok_or(PlaneError::NoSubnet(self.family))?;
         self.backend.accept(&self.end)?;
         self.ensure_device(netlink).await?;
-        let peers: Vec<&Peer> = cluster.peers.iter().filter(|peer| self.is_for(peer.subnet)).collect();
-        let addresses: BTreeSet<IpAddr> = peers.iter().map(|peer| peer.public_ip).collect();
-        self.underlay.refresh(netlink, self.external, self.end.source, &addresses).await;
-        if self.read_back {
-            self.entries.read_nexthops_back(netlink, &self.ownership()).await?;
-        }
-        self.want(subnet, &peers, port_range, cluster.in_sync);
+        self.be(Node {
+            network: self.setup.network,
+            subnet,
+            source: self.end.source,
+            external: self.external,
+            tunnel: self.device.as_ref().map(|device| (device.index, device.mac)),
+            port_range,
+        });
         if self.read_back {
             self.entries.read_back(netlink, &self.ownership()).await?;
             self.read_maps_back(maps);
             self.read_back = false;
         }
-        self.entries.upsert_before_routes(netlink, Instant::now()).await;
+        if self.entries.count_peers(self.peers.len(), cluster.in_sync) {
+            self.peers.doubt_all();
+        }
         Ok(())
     }
 
-    fn is_for(&self, subnet: IpNet) -> bool {
-        Family::of(subnet.addr()) == self.family
+    /// The node is this one. On another one every peer needs other entries.
+    fn be(&mut self, node: Node) {
+        let same = |known: Node| Node { port_range: node.port_range, ..known } == node;
+        if !self.node.is_some_and(same) {
+            self.entries.want_nothing();
+            self.peer_maps.want_nothing();
+            self.peers.doubt_all();
+            self.rebuilding = true;
+        }
+        self.node = Some(node);
+    }
+
+    /// Works the next peers out: their paths, and what they want instead of what they wanted.
+    async fn take_turn(&mut self, netlink: &Netlink, node: &Node) {
+        let Turn { before, after } = self.peers.turn(TURN);
+        let addresses = after.iter().map(|peer| peer.public_ip).collect();
+        self.underlay.ask(netlink, self.external, self.end.source, addresses).await;
+        let way = |peer: Peer| PeerWay { way: self.backend.way(node, &self.underlay, &peer), peer };
+        let ways: Vec<PeerWay> = after.into_iter().map(way).collect();
+        let wanted = if self.rebuilding { Desired::default() } else { self.backend.desired(node, &before) };
+        let wants = self.backend.desired(node, &ways);
+        self.peer_maps.change(&wanted, &wants);
+        self.entries.change(&wanted, &wants);
+        self.peers.settle(ways);
+        self.rebuilding &= !self.peers.is_settled();
     }
 
     /// The device as the backend wants it on the external interface as it is now: its MTU may have changed.
@@ -175,27 +217,6 @@ impl Plane {
         Ok(())
     }
 
-    fn want(&mut self, subnet: IpNet, peers: &[&Peer], port_range: (u16, u16), all: bool) {
-        let node = Node {
-            network: self.setup.network,
-            subnet,
-            source: self.end.source,
-            external: self.external,
-            tunnel: self.device.as_ref().map(|device| (device.index, device.mac)),
-            port_range,
-        };
-        let way = |peer: &&Peer| {
-            let way = self.backend.way(&node, &self.underlay, peer);
-            PeerWay { peer: (*peer).clone(), way }
-        };
-        self.ways = peers.iter().map(way).collect();
-        let mut desired = self.backend.desired(&node, &self.ways);
-        let (peers, vteps) = (std::mem::take(&mut desired.peers), std::mem::take(&mut desired.vteps));
-        self.peer_maps.want(peers, vteps);
-        self.entries.want(desired, all);
-        self.node = Some(node);
-    }
-
     fn read_maps_back(&mut self, maps: Option<&mut Maps>) {
         if let Some(maps) = maps
             && let Err(error) = self.peer_maps.read_back(maps)
@@ -204,17 +225,18 @@ impl Plane {
         }
     }
 
-    /// Leads packets to the peers and, if the store has shown everything, away from those that are gone.
-    pub(super) async fn finish(&mut self, netlink: &Netlink, mut maps: Option<&mut Maps>, sweep: bool) {
-        if self.error.is_some() {
-            return;
-        }
+    /// Leads packets to the next peers and, if the store has shown everything and all peers are worked in, away from those that
+    /// are gone.
+    pub(super) async fn work(&mut self, netlink: &Netlink, mut maps: Option<&mut Maps>, in_sync: bool) {
+        let Some(node) = self.node.filter(|_| self.error.is_none()) else { return };
+        self.take_turn(netlink, &node).await;
         let now = Instant::now();
+        self.entries.upsert_before_routes(netlink, now).await;
         if let Some(maps) = &mut maps {
             self.peer_maps.upsert(maps, now);
         }
         self.entries.upsert_routes(netlink, now).await;
-        if !sweep {
+        if !in_sync || !self.is_complete() {
             return;
         }
         self.entries.sweep_routes(netlink, now).await;
@@ -222,6 +244,16 @@ impl Plane {
             self.peer_maps.sweep(maps, now);
         }
         self.entries.sweep_after_routes(netlink, now).await;
+    }
+
+    /// Whether every peer there should be has its entries, as far as the kernel took them. Its path may be in doubt.
+    pub(super) fn is_complete(&self) -> bool {
+        self.peers.is_complete() && !self.rebuilding
+    }
+
+    /// Whether there are peers left to work in, and nothing is in the way.
+    pub(super) fn is_behind(&self) -> bool {
+        self.error.is_none() && !self.peers.is_settled()
     }
 
     /// Where programs belong because of this plane.
@@ -250,11 +282,6 @@ impl Plane {
     /// What the programs are to know of this plane.
     pub(super) fn config(&self) -> node::FamilyConfig {
         self.node.as_ref().and_then(|node| self.backend.node_config(node)).unwrap_or_default()
-    }
-
-    /// The peers and how packets reach them.
-    pub(super) fn ways(&self) -> &[PeerWay] {
-        &self.ways
     }
 
     /// What a pod's packet may measure, once that is known.

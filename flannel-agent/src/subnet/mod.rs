@@ -32,7 +32,7 @@ pub use self::{
         AcquireError, LeaseRequest, LostCause, OutOfSubnets, OutsideNetwork, OwnLease, StoreEvent, SubnetManager,
     },
     readiness::Readiness,
-    set::{LeaseSet, Peer, RejectReason, Rejected, Resolved, Vtep},
+    set::{Changes, LeaseSet, Peer, RejectReason, Rejected, Resolved, Vtep},
     start::{NoLease, wait_for_config, wait_for_hints, wait_for_lease},
     subnet_env::{EnvError, SubnetEnv, read_previous, read_previous_networks},
 };

@@ -137,10 +137,12 @@ impl Keeper {
         if by_iptables {
             sleep(self.options.resync).await;
         }
+        // A tool that was missing at first may be of either variant.
+        let announced = self.engines.announced().is_some();
         match &mut self.changes {
-            Some(changes) => drop(timeout(ANNOUNCED_RESYNC, changes.next()).await),
-            None if by_iptables => {}
-            None => sleep(ANNOUNCED_RESYNC).await,
+            Some(changes) if announced => drop(timeout(ANNOUNCED_RESYNC, changes.next()).await),
+            _ if by_iptables => {}
+            _ => sleep(ANNOUNCED_RESYNC).await,
         }
     }
 

@@ -22,3 +22,39 @@ pub struct TrafficStatus {
     /// What is not as it was asked for.
     pub error: Option<String>,
 }
+
+impl TrafficStatus {
+    /// One line for people; `now` in seconds since 1970 UTC.
+    pub fn summary(&self, now: u64) -> String {
+        let asked = [("masquerade", self.masquerade), ("forward", self.forward), ("blackhole", self.blackhole)];
+        let asked: Vec<_> = asked.into_iter().filter_map(|(name, asked)| asked.then_some(name)).collect();
+        if asked.is_empty() {
+            return "no rules asked for".to_owned();
+        }
+        let engine = self.engine.as_ref().map(|engine| format!(" by {engine}")).unwrap_or_default();
+        let repairs = match (self.repairs, self.repaired_at) {
+            (1.., Some(at)) => format!("; mended {} times, last {} s ago", self.repairs, now.saturating_sub(at)),
+            _ => String::new(),
+        };
+        format!("{} for {}{engine}{repairs}", asked.join(", "), self.families.join(" and "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_summary_says_what_is_asked_for_who_keeps_it_and_who_does_not() {
+        assert_eq!(TrafficStatus::default().summary(9), "no rules asked for");
+        let families = vec!["IPv4".to_owned(), "IPv6".to_owned()];
+        let both = TrafficStatus { masquerade: true, forward: true, families, ..TrafficStatus::default() };
+        assert_eq!(both.summary(9), "masquerade, forward for IPv4 and IPv6");
+        let engine = Some("nftables".to_owned());
+        let mended = TrafficStatus { engine, repairs: 2, repaired_at: Some(5), ..both };
+        assert_eq!(
+            mended.summary(9),
+            "masquerade, forward for IPv4 and IPv6 by nftables; mended 2 times, last 4 s ago"
+        );
+    }
+}

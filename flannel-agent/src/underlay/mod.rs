@@ -11,13 +11,11 @@
 mod judge;
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeSet, HashMap},
     net::IpAddr,
 };
 
 use futures::{StreamExt as _, stream};
-
-use ipnet::IpNet;
 pub use judge::{Facts, NotPlain, Path, judge};
 
 use crate::{
@@ -28,53 +26,43 @@ use crate::{
 /// Lookups in flight at once.
 const IN_FLIGHT: usize = 64;
 
-/// The paths to all peers, kept until something about the underlay changes.
+/// What is known of the underlay until it changes, and the routes to the peers that were asked about last.
 #[derive(Debug)]
 pub struct Underlay {
     port: Option<u16>,
     facts: Option<Result<Facts, String>>,
-    answers: BTreeMap<IpAddr, Result<RouteAnswer, String>>,
+    answers: HashMap<IpAddr, Result<RouteAnswer, String>>,
 }
 
 impl Underlay {
     /// For a tunnel to this UDP port, or for none.
-    pub const fn new(port: Option<u16>) -> Self {
-        Self { port, facts: None, answers: BTreeMap::new() }
+    pub fn new(port: Option<u16>) -> Self {
+        Self { port, facts: None, answers: HashMap::new() }
     }
 
-    /// Something about the underlay changed: everything is to be asked again.
+    /// Something about the underlay changed: what is the same for all peers is to be read again.
     pub fn forget(&mut self) {
         self.facts = None;
-        self.answers.clear();
     }
 
-    /// A route to this destination changed: peers behind it are to be asked about again. Whether there are any.
-    pub fn forget_under(&mut self, destination: IpNet) -> bool {
-        let before = self.answers.len();
-        self.answers.retain(|peer, _| !destination.contains(peer));
-        self.answers.len() != before
-    }
-
-    /// Asks the kernel what is not known yet about the paths from `source` by the interface `external` to `peers`, and
-    /// forgets other peers. What cannot be read makes paths not plain; it stops nothing.
-    pub async fn refresh(&mut self, netlink: &Netlink, external: u32, source: IpAddr, peers: &BTreeSet<IpAddr>) {
+    /// Asks the kernel about the paths from `source` by the interface `external` to `peers`, and for what is the same for all
+    /// where that is not known. What cannot be read makes paths not plain; it stops nothing.
+    pub async fn ask(&mut self, netlink: &Netlink, external: u32, source: IpAddr, peers: BTreeSet<IpAddr>) {
         if let Some(port) = self.port
             && !matches!(self.facts, Some(Ok(_)))
         {
             let facts = read_facts(netlink, external, source, port).await;
             self.facts = Some(facts.map_err(|error| error.to_string()));
         }
-        self.answers.retain(|peer, _| peers.contains(peer));
-        let unknown: Vec<IpAddr> = peers.iter().copied().filter(|peer| !self.answers.contains_key(peer)).collect();
         let port = self.port;
-        let asked = stream::iter(unknown).map(async |peer| {
+        let asked = stream::iter(peers).map(async |peer| {
             let query = RouteQuery { dst: peer, src: Some(source), dport: port };
             (peer, netlink.route_get(query).await.map_err(|error| error.to_string()))
         });
-        self.answers.extend(asked.buffer_unordered(IN_FLIGHT).collect::<Vec<_>>().await);
+        self.answers = asked.buffer_unordered(IN_FLIGHT).collect().await;
     }
 
-    /// The path to a peer, as of the last refresh.
+    /// The path to a peer that was asked about last.
     pub fn path(&self, peer: IpAddr) -> Result<Path, NotPlain> {
         let (Some(facts), Some(answer)) = (&self.facts, self.answers.get(&peer)) else { return Err(NotPlain::Unknown) };
         let facts = facts.as_ref().map_err(|error| NotPlain::Unreadable { error: error.clone() })?;

@@ -67,6 +67,36 @@ fn learning_and_gbp_are_set_when_asked_for() {
 }
 
 #[test]
+fn only_a_new_device_can_be_told_to_take_ipv6_without_a_checksum() {
+    in_namespace(async |ns| {
+        for (name, udp_zero_csum6_rx) in [("flannel-v6.1", false), ("flannel-v6.2", true)] {
+            let lower = ns.link("eth0").await.index;
+            let spec = VxlanSpec {
+                name: name.into(),
+                vni: if udp_zero_csum6_rx { 2 } else { 1 },
+                port: 8472,
+                mtu: 1430,
+                mac: VTEP_MAC,
+                lower,
+                local: addr("fd00:9::1"),
+                learning: false,
+                gbp: false,
+                udp_zero_csum6_rx,
+            };
+            ns.netlink.create_vxlan(&spec).await.expect("created");
+            let read = ns.link(name).await.vxlan.expect("vxlan");
+            assert_eq!((read.udp_zero_csum6_rx, read.udp_zero_csum6_tx), (udp_zero_csum6_rx, false), "{name}");
+        }
+        let changed = std::process::Command::new("ip")
+            .args(["link", "set", "flannel-v6.1", "type", "vxlan", "id", "1", "dev", "eth0", "udp6zerocsumrx"])
+            .output()
+            .expect("ip");
+        let refusal = String::from_utf8_lossy(&changed.stderr);
+        assert!(refusal.contains("cannot change UDP_ZERO_CSUM6_RX"), "it could be changed in place: {refusal}");
+    });
+}
+
+#[test]
 fn a_link_in_the_way_is_recognised() {
     in_namespace(async |ns| {
         let spec = ns.vxlan("10.9.0.1").await;
@@ -120,6 +150,8 @@ fn addresses_are_added_once_and_deleted_once() {
         for (text, prefix_len) in [("10.5.1.0", 32), ("fd00:10:5::", 128)] {
             let key = AddressKey { ifindex, addr: addr(text), prefix_len };
             ns.netlink.add_address(key).await.expect("added");
+            let tentative = ip_json("addr show dev flannel.1 tentative scope global");
+            assert!(tentative.iter().all(|link| link["addr_info"].is_null()), "{text} waits: {tentative:?}");
             ns.netlink.add_address(key).await.expect("there already");
             let shown = ip_json("addr show dev flannel.1");
             let shown = shown[0]["addr_info"].as_array().expect("addresses").iter();

@@ -48,8 +48,12 @@ fn kubelets_variant_is_taken() {
 
 #[test]
 fn a_missing_tool_is_named_and_then_waited_for() {
+    if variant("legacy").is_none() {
+        return;
+    }
     in_namespace(async |ns| {
-        let _routes = &ns.events;
+        // The one whose changes nobody announces, which only shows when it is found.
+        choose("legacy");
         for dir in ["/usr/sbin", "/usr/local/sbin"] {
             hide(dir);
         }
@@ -70,6 +74,8 @@ fn a_missing_tool_is_named_and_then_waited_for() {
         run("umount /usr/sbin");
         until(&mut traffic, |status| status.error.is_none() && status.engine.is_some()).await;
         assert!(run("iptables-save").contains("FLANNEL-FWD"));
+        run("iptables -F FLANNEL-FWD");
+        until(&mut traffic, |status| status.repairs == 1).await;
     });
 }
 

@@ -14,28 +14,51 @@ use core::mem::size_of;
 
 use crate::{
     addr::Mac,
+    check::Check,
     end::{Address, End},
-    ethernet::{EthernetHeader, same_mac},
     packet::{ETH_LEN, PROTO_UDP, UDP_LEN},
     reason::Reason,
 };
 
-/// The Ethernet addresses of a frame.
-#[repr(C)]
+/// The Ethernet addresses of a frame, destination first, as words: bytes would be copied and compared one by one.
+#[repr(transparent)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct FrameAddresses {
-    /// Whom it is for.
-    pub destination: Mac,
-    /// Who sent it.
-    pub source: Mac,
-}
+pub struct FrameAddresses([u16; 6]);
 
 impl FrameAddresses {
-    /// Equality, as integers.
+    /// The addresses of a frame for `destination` from `source`.
+    pub const fn new(destination: Mac, source: Mac) -> Self {
+        let (to, from) = (words(destination), words(source));
+        Self([to[0], to[1], to[2], from[0], from[1], from[2]])
+    }
+
+    /// Whether the frame is for this address.
+    #[inline(always)]
+    pub const fn are_to(&self, mac: Mac) -> bool {
+        let (to, mac) = (self.0, words(mac));
+        (to[0] ^ mac[0]) | (to[1] ^ mac[1]) | (to[2] ^ mac[2]) == 0
+    }
+
+    /// Equality, word by word.
     #[inline(always)]
     pub const fn same(&self, other: &Self) -> bool {
-        same_mac(self.destination, other.destination) && same_mac(self.source, other.source)
+        let (a, b) = (self.0, other.0);
+        (a[0] ^ b[0]) | (a[1] ^ b[1]) | (a[2] ^ b[2]) | (a[3] ^ b[3]) | (a[4] ^ b[4]) | (a[5] ^ b[5]) == 0
     }
+
+    /// Adds the addresses to a check.
+    #[inline(always)]
+    pub(crate) const fn check(&self, check: &mut Check) {
+        let a = self.0;
+        check.word(a[0] as u32 | (a[1] as u32) << 16);
+        check.word(a[2] as u32 | (a[3] as u32) << 16);
+        check.word(a[4] as u32 | (a[5] as u32) << 16);
+    }
+}
+
+#[inline(always)]
+const fn words(Mac(mac): Mac) -> [u16; 3] {
+    [u16::from_ne_bytes([mac[0], mac[1]]), u16::from_ne_bytes([mac[2], mac[3]]), u16::from_ne_bytes([mac[4], mac[5]])]
 }
 
 const FRAME_PAD: usize = 2;
@@ -45,7 +68,8 @@ const FRAME_PAD: usize = 2;
 #[derive(Clone, Copy, Debug)]
 pub struct Frame<H> {
     pad: [u8; FRAME_PAD],
-    ethernet: EthernetHeader,
+    addresses: FrameAddresses,
+    ethertype: u16,
     ip: H,
     transport: TransportWords,
 }
@@ -72,8 +96,8 @@ impl<H: InnerHeader> Frame<H> {
     /// because a BPF program has no room for a copy.
     #[inline(always)]
     pub fn read(&self, len: u32, device: u32, packet: &mut Plain<H::Address>) -> Result<(), Reason> {
-        let (ip, ethernet) = (&self.ip, &self.ethernet);
-        if !ethernet.carries(H::ETHERTYPE) {
+        let ip = &self.ip;
+        if self.ethertype != u16::from_ne_bytes(H::ETHERTYPE) {
             return Err(Reason::OtherProtocol);
         }
         let length = ip.plain_len().ok_or(Reason::NotPlain)?;
@@ -86,7 +110,7 @@ impl<H: InnerHeader> Frame<H> {
         packet.end.ports = transport.ports;
         packet.end.protocol = u32::from(ip.protocol());
         packet.end.device = device;
-        packet.addresses = FrameAddresses { destination: ethernet.destination(), source: ethernet.source() };
+        packet.addresses = self.addresses;
         packet.headers = size_of::<H>() as u32 + transport.header_len;
         packet.is_control = transport.is_control;
         packet.is_opening = transport.is_opening;

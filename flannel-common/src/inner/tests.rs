@@ -11,9 +11,10 @@ fn frame<H: InnerHeader>(ip: H, transport: &[u8]) -> (Frame<H>, u32) {
     let room = size_of::<TransportWords>().min(transport.len());
     // SAFETY: there is room for that many bytes, and any bytes are a value.
     unsafe { core::ptr::copy_nonoverlapping(transport.as_ptr(), (&raw mut words).cast(), room) };
-    let ethernet = EthernetHeader::new(Mac([2, 0, 0, 0, 0, 1]), Mac([2, 0, 0, 0, 0, 2]), H::ETHERTYPE);
+    let addresses = FrameAddresses::new(Mac([2, 0, 0, 0, 0, 1]), Mac([2, 0, 0, 0, 0, 2]));
+    let ethertype = u16::from_ne_bytes(H::ETHERTYPE);
     let len = ETH_LEN + size_of::<H>() + transport.len();
-    (Frame { pad: [0; 2], ethernet, ip, transport: words }, u32::try_from(len).expect("small"))
+    (Frame { pad: [0; 2], addresses, ethertype, ip, transport: words }, u32::try_from(len).expect("small"))
 }
 
 fn v4(protocol: u8, transport: &[u8]) -> Ipv4Header {
@@ -121,7 +122,7 @@ fn everything_else_is_the_kernels() {
         assert_eq!(plain(frame(ip, &segment)).err(), Some(Reason::NotPlain), "data offset {offset:#x}");
     }
     let (mut other, len) = frame(v4(PROTO_TCP, &tcp(0x10)), &tcp(0x10));
-    other.ethernet = EthernetHeader::unaddressed([0x86, 0xdd]);
+    other.ethertype = u16::from_ne_bytes([0x86, 0xdd]);
     assert_eq!(plain((other, len)).err(), Some(Reason::OtherProtocol));
 }
 
@@ -147,4 +148,19 @@ fn a_rewritten_ipv6_header_keeps_its_flow_label() {
     let rewritten = ip.rewritten(&End::default(), &to, 1, 0xbb);
     assert_eq!(rewritten.0[..8], [0x6b, 0xb1, 0x23, 0x45, 0, 24, PROTO_TCP, 63]);
     assert_eq!((rewritten.source_address(), rewritten.destination_address()), (to.source, to.destination));
+}
+
+#[test]
+fn every_byte_of_the_addresses_counts() {
+    let (to, from) = (Mac([1, 2, 3, 4, 5, 6]), Mac([7, 8, 9, 10, 11, 12]));
+    let addresses = FrameAddresses::new(to, from);
+    assert!(addresses.are_to(to) && addresses.same(&FrameAddresses::new(to, from)));
+    for at in 0..6 {
+        let (mut other_to, mut other_from) = (to, from);
+        other_to.0[at] ^= 0x40;
+        other_from.0[at] ^= 0x40;
+        assert!(!addresses.are_to(other_to), "byte {at}");
+        assert!(!addresses.same(&FrameAddresses::new(other_to, from)), "byte {at}");
+        assert!(!addresses.same(&FrameAddresses::new(to, other_from)), "byte {at}");
+    }
 }

@@ -56,19 +56,12 @@ impl<K, V> Default for Tracker<K, V> {
 }
 
 impl<K: Ord + Clone, V: PartialEq + Clone> Tracker<K, V> {
-    /// Replaces what should be.
-    pub fn want(&mut self, desired: BTreeMap<K, V>) {
-        let former = std::mem::replace(&mut self.desired, desired);
-        let mut differing = std::mem::take(&mut self.differing);
-        // Nothing is known of a key that was neither wanted nor there, so it is not there.
-        let is_new = |key: &&K| !former.contains_key(*key) && !differing.contains_key(*key);
-        let new: Vec<K> = self.desired.keys().filter(is_new).cloned().collect();
-        for (key, value) in former {
-            let actual = differing.remove(&key).unwrap_or(Some(value));
+    /// Nothing should be.
+    pub fn want_nothing(&mut self) {
+        for (key, value) in std::mem::take(&mut self.desired) {
+            let actual = self.differing.remove(&key).unwrap_or(Some(value));
             self.set_actual(key, actual);
         }
-        let unwanted_and_new = differing.into_iter().chain(new.into_iter().map(|key| (key, None)));
-        unwanted_and_new.for_each(|(key, actual)| self.set_actual(key, actual));
         self.failures.retain(|key, _| self.differing.contains_key(key));
     }
 
@@ -82,6 +75,16 @@ impl<K: Ord + Clone, V: PartialEq + Clone> Tracker<K, V> {
         self.set_actual(key.clone(), actual);
         if !self.differing.contains_key(key) {
             self.failures.remove(key);
+        }
+    }
+
+    /// Replaces what should be of some objects: those of `before` by those of `after`.
+    pub fn change(&mut self, before: &BTreeMap<K, V>, after: &BTreeMap<K, V>) {
+        for key in before.keys().filter(|key| !after.contains_key(*key)) {
+            self.want_one(key, None);
+        }
+        for (key, value) in after {
+            self.want_one(key, Some(value.clone()));
         }
     }
 

@@ -6,16 +6,16 @@ use super::*;
 
 type Numbers = BTreeMap<u8, u8>;
 
-fn tracker(desired: Numbers, actual: Numbers) -> Tracker<u8, u8> {
+fn tracker(desired: &Numbers, actual: Numbers) -> Tracker<u8, u8> {
     let mut tracker = Tracker::default();
-    tracker.want(desired);
+    tracker.change(&Numbers::new(), desired);
     tracker.found(actual);
     tracker
 }
 
 #[test]
 fn nothing_is_deleted_before_the_sweep() {
-    let tracker = tracker(Numbers::new(), Numbers::from([(1, 1)]));
+    let tracker = tracker(&Numbers::new(), Numbers::from([(1, 1)]));
     assert!(tracker.pending(Instant::now(), false).deletes.is_empty());
     assert_eq!(tracker.pending(Instant::now(), true).deletes, [(1, 1)]);
 }
@@ -23,7 +23,7 @@ fn nothing_is_deleted_before_the_sweep() {
 #[test]
 fn a_refused_entry_waits_longer_each_time_and_holds_up_no_other() {
     let start = Instant::now();
-    let mut tracker = tracker(Numbers::from([(1, 1), (2, 2)]), Numbers::new());
+    let mut tracker = tracker(&Numbers::from([(1, 1), (2, 2)]), Numbers::new());
     assert!(tracker.failed(&1, "no".to_owned(), start));
     assert_eq!(tracker.pending(start, true).upserts, [(2, 2)]);
     assert_eq!(tracker.next_retry(), Some(start + FIRST_WAIT));
@@ -40,15 +40,15 @@ fn a_refused_entry_waits_longer_each_time_and_holds_up_no_other() {
 
 #[test]
 fn a_refused_entry_that_nobody_wants_any_more_is_forgotten() {
-    let mut tracker = tracker(Numbers::from([(1, 1)]), Numbers::new());
+    let mut tracker = tracker(&Numbers::from([(1, 1)]), Numbers::new());
     tracker.failed(&1, "no".to_owned(), Instant::now());
-    tracker.want(Numbers::new());
+    tracker.want_nothing();
     assert_eq!(tracker.failures().count(), 0);
 }
 
 #[test]
 fn what_somebody_removed_or_changed_is_pending_again() {
-    let mut tracker = tracker(Numbers::from([(1, 1), (2, 2)]), Numbers::from([(1, 1), (2, 2)]));
+    let mut tracker = tracker(&Numbers::from([(1, 1), (2, 2)]), Numbers::from([(1, 1), (2, 2)]));
     assert!(tracker.observe(1, None));
     assert!(tracker.observe(2, Some(9)));
     assert!(!tracker.observe(3, None), "not ours and gone");
@@ -64,7 +64,8 @@ fn sides(tracker: &Tracker<u8, u8>) -> [Numbers; 2] {
 /// Something that happens to a tracker.
 #[derive(Clone, Debug)]
 enum Event {
-    Want(Numbers),
+    WantNothing,
+    Change(Numbers),
     WantOne(u8, Option<u8>),
     Found(Numbers),
     Observe(u8, Option<u8>),
@@ -77,7 +78,8 @@ fn event() -> impl Strategy<Value = Event> {
     let numbers = btree_map(key.clone(), value.clone(), 0..8);
     let maybe = proptest::option::of(value.clone());
     prop_oneof![
-        numbers.clone().prop_map(Event::Want),
+        Just(Event::WantNothing),
+        numbers.clone().prop_map(Event::Change),
         numbers.prop_map(Event::Found),
         (key.clone(), maybe.clone()).prop_map(|(key, value)| Event::WantOne(key, value)),
         (key.clone(), maybe).prop_map(|(key, value)| Event::Observe(key, value)),
@@ -93,8 +95,12 @@ proptest! {
         let [mut desired, mut actual] = [Numbers::new(), Numbers::new()];
         for event in events {
             match event.clone() {
-                Event::Want(numbers) => {
-                    tracker.want(numbers.clone());
+                Event::WantNothing => {
+                    tracker.want_nothing();
+                    desired = Numbers::new();
+                }
+                Event::Change(numbers) => {
+                    tracker.change(&desired, &numbers);
                     desired = numbers;
                 }
                 Event::WantOne(key, value) => {
@@ -135,7 +141,7 @@ proptest! {
         desired in btree_map(any::<u8>(), any::<u8>(), 0..40),
         actual in btree_map(any::<u8>(), any::<u8>(), 0..40),
     ) {
-        let mut tracker = tracker(desired.clone(), actual);
+        let mut tracker = tracker(&desired, actual);
         let pending = tracker.pending(Instant::now(), true);
         for (key, value) in pending.upserts {
             tracker.made(&key, value);

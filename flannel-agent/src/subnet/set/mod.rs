@@ -1,28 +1,37 @@
 //! All leases of the cluster, and the verdict on each.
 //!
-//! Pure. The set keeps every entry the store has, good or bad, and [`LeaseSet::resolve`] computes the peers
-//! from all of them. The result depends on what is in the set and not on how it got there, so a resync and a
-//! stream of changes cannot disagree, and the deletion of an entry lets in what it kept out.
+//! Pure. The set keeps every entry the store has, good or bad. The peers depend on what is in the set and not on how it got
+//! there, so a resync and a stream of changes cannot disagree, and the deletion of an entry lets in what it kept out.
+//! [`LeaseSet::changes`] judges what changed, and what that is tied to, anew; the rest keeps the verdict it had.
 //!
 //! A bad entry is refused alone, with a reason, and stays listed until it goes or is mended.
 
+mod changes;
 mod check;
 mod reject;
 mod resolve;
+mod ties;
 
 #[cfg(test)]
 mod family_tests;
 #[cfg(test)]
 mod tests;
 
-use std::{collections::BTreeMap, net::IpAddr};
+use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
 use flannel_common::addr::Mac;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
-pub use self::reject::{RejectReason, Rejected};
+pub use self::{
+    changes::Changes,
+    reject::{RejectReason, Rejected},
+};
+use self::{changes::Touched, ties::Ties};
 use super::{Entry, LeaseAttrs, LeaseKey, StoreEvent};
-use crate::config::{BackendConfig, NetworkConfig};
+use crate::{
+    config::{BackendConfig, NetworkConfig},
+    family::Family,
+};
 
 /// A node to send to: one family of one believed lease.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -63,7 +72,11 @@ pub struct LeaseSet {
     backend: BackendConfig,
     own_attrs: LeaseAttrs,
     own_key: Option<LeaseKey>,
-    entries: BTreeMap<String, Entry>,
+    entries: BTreeMap<Arc<str>, Entry>,
+    ties: Ties,
+    touched: Touched,
+    /// The verdicts as of the last look at what changed.
+    rejected: BTreeMap<(String, Option<Family>), RejectReason>,
 }
 
 /// The pod networks; `None` for a family that is off, whose parts of leases are not looked at.
@@ -85,10 +98,13 @@ impl LeaseSet {
             own_attrs,
             own_key: None,
             entries: BTreeMap::new(),
+            ties: Ties::default(),
+            touched: Touched::All,
+            rejected: BTreeMap::new(),
         }
     }
 
-    /// Takes in what a manager reports. Whether [`Self::resolve`] may have changed.
+    /// Takes in what a manager reports. Whether there may be [`Self::changes`].
     pub fn apply(&mut self, event: StoreEvent) -> bool {
         match event {
             StoreEvent::InSync { snapshot } => self.replace(snapshot),
@@ -103,26 +119,41 @@ impl LeaseSet {
 
     /// Everything the store has, instead of what was known.
     pub fn replace(&mut self, snapshot: Vec<Entry>) {
-        self.entries = snapshot.into_iter().map(|entry| (entry.name.clone(), entry)).collect();
+        self.touched = Touched::All;
+        self.entries = snapshot.into_iter().map(|entry| (entry.name.as_str().into(), entry)).collect();
     }
 
     /// A new or changed entry.
     pub fn put(&mut self, entry: Entry) {
-        self.entries.insert(entry.name.clone(), entry);
+        self.touch(&entry.name);
+        self.entries.insert(entry.name.as_str().into(), entry);
     }
 
     /// An entry is gone.
     pub fn delete(&mut self, name: &str) {
+        self.touch(name);
         self.entries.remove(name);
     }
 
     /// We publish these attributes from here on.
     pub fn set_own_attrs(&mut self, attrs: LeaseAttrs) {
+        self.touched = Touched::All;
         self.own_attrs = attrs;
     }
 
     /// The lease we hold.
     pub fn set_own_key(&mut self, key: LeaseKey) {
-        self.own_key = Some(key);
+        if self.own_key.replace(key) != Some(key) {
+            self.touched = Touched::All;
+        }
+    }
+
+    /// The entries that are not believed, as of the last [`Self::changes`].
+    pub fn rejected(&self) -> impl Iterator<Item = Rejected> {
+        self.rejected.iter().map(|((key, family), reason)| Rejected {
+            key: key.clone(),
+            family: *family,
+            reason: reason.clone(),
+        })
     }
 }

@@ -19,6 +19,7 @@ use flannel_common::addr::Mac;
 use super::{
     LeaseSet, Peer, RejectReason, Rejected, Resolved,
     check::{Candidate, LeaseFamily, Local, overlap},
+    ties::Tie,
 };
 use crate::{
     config::{BackendConfig, Prefix},
@@ -26,19 +27,28 @@ use crate::{
 };
 
 impl LeaseSet {
-    /// The peers to program, and the entries that are refused.
+    /// The verdict on everything, as a fresh process would come to it.
     pub fn resolve(&self) -> Resolved {
+        self.judge(self.entries.values(), |_, _| ())
+    }
+
+    /// The verdict on some entries, as if there were no others. Tells by what each of them may be tied to others.
+    pub(super) fn judge<'a>(
+        &self,
+        entries: impl Iterator<Item = &'a Entry>,
+        mut tell: impl FnMut(&'a Entry, Tie),
+    ) -> Resolved {
         let mut resolved = Resolved::default();
         if self.backend == BackendConfig::Alloc {
             // Nothing is sent to anybody, so nobody is believed or refused.
             return resolved;
         }
-        let leases: Vec<_> = self.entries.values().filter_map(|entry| self.check_entry(entry, &mut resolved)).collect();
+        let leases: Vec<_> = entries.filter_map(|entry| self.check_entry(entry, &mut resolved)).collect();
         if let Some(network) = self.networks.v4 {
-            self.resolve_family(network, &leases, &mut resolved);
+            self.judge_family(network, &leases, &mut resolved, &mut tell);
         }
         if let Some(network) = self.networks.v6 {
-            self.resolve_family(network, &leases, &mut resolved);
+            self.judge_family(network, &leases, &mut resolved, &mut tell);
         }
         resolved.peers.sort();
         resolved.rejected.sort_by(|a, b| (&a.key, a.family).cmp(&(&b.key, b.family)));
@@ -65,7 +75,13 @@ impl LeaseSet {
         self.own_key == Some(lease.key) && lease.attrs.is_same_node(&self.own_attrs)
     }
 
-    fn resolve_family<P: LeaseFamily>(&self, network: P, leases: &[(&Entry, &Lease)], resolved: &mut Resolved) {
+    fn judge_family<'a, P: LeaseFamily>(
+        &self,
+        network: P,
+        leases: &[(&'a Entry, &'a Lease)],
+        resolved: &mut Resolved,
+        tell: &mut impl FnMut(&'a Entry, Tie),
+    ) {
         let local = Local::new(network, &self.backend, self.own_key, &self.own_attrs);
         let mut refuse = |entry: &Entry, reason| {
             resolved.rejected.push(Rejected { key: entry.name.clone(), family: Some(P::FAMILY), reason });
@@ -74,7 +90,10 @@ impl LeaseSet {
         for (entry, lease) in leases {
             let Some(subnet) = P::subnet_of(lease.key) else { continue };
             match local.check(entry, lease, subnet) {
-                Ok(candidate) => candidates.push(candidate),
+                Ok(candidate) => {
+                    tell(entry, Tie { subnet: subnet.into(), mac: candidate.vtep.map(|vtep| vtep.mac) });
+                    candidates.push(candidate);
+                }
                 Err(reason) => refuse(entry, reason),
             }
         }

@@ -184,6 +184,35 @@ impl Store {
     }
 }
 
+/// Takes what changed in, as the reconciler does.
+fn follow(believed: &mut BTreeMap<IpNet, Peer>, refused: &mut Vec<Rejected>, set: &mut LeaseSet) {
+    let changes = set.changes();
+    believed.retain(|subnet, _| !changes.all || changes.peers.contains_key(subnet));
+    for (subnet, peer) in changes.peers {
+        believed.remove(&subnet);
+        believed.extend(peer.map(|peer| (subnet, peer)));
+    }
+    refused.extend(changes.refused);
+}
+
+#[test]
+fn a_change_is_the_business_of_those_it_is_tied_to_alone() {
+    let entries: Vec<_> =
+        (2..200).map(|n| entry(&format!("10.5.{n}.0-24"), &value(n), i64::from(n), i64::from(n))).collect();
+    let mut set = set_of(&entries);
+    assert_eq!(set.changes().peers.len(), entries.len());
+    assert_eq!(set.changes(), Changes::default());
+    set.put(entry("10.5.9.0-24", &value_with(9, 33, "vxlan"), 9, 300));
+    let changes = set.changes();
+    let named: Vec<_> = changes.peers.iter().map(|(subnet, peer)| (subnet.to_string(), peer.is_some())).collect();
+    assert_eq!(named, [("10.5.9.0/24".to_owned(), true), ("10.5.33.0/24".to_owned(), false)]);
+    assert_eq!(changes.refused.len(), 1);
+    set.delete("10.5.9.0-24");
+    let named: Vec<_> =
+        set.changes().peers.into_iter().map(|(subnet, peer)| (subnet.to_string(), peer.is_some())).collect();
+    assert_eq!(named, [("10.5.9.0/24".to_owned(), false), ("10.5.33.0/24".to_owned(), true)]);
+}
+
 proptest! {
     #[test]
     fn changes_and_a_fresh_snapshot_agree(steps in prop::collection::vec(any_step(), 0..40)) {
@@ -194,6 +223,29 @@ proptest! {
         let mut snapshot: Vec<_> = store.entries.into_values().collect();
         snapshot.reverse();
         prop_assert_eq!(set.resolve(), set_of(&snapshot).resolve());
+    }
+
+    /// However often what changed is asked for in between.
+    #[test]
+    fn what_changed_adds_up_to_the_verdict_on_everything(
+        steps in prop::collection::vec((any_step(), any::<bool>()), 0..60),
+        own in 0_u8..60,
+    ) {
+        let (mut store, mut set) = (Store::default(), empty());
+        let (mut believed, mut refused) = (BTreeMap::new(), Vec::new());
+        for (turn, (step, look)) in steps.into_iter().enumerate() {
+            if turn == usize::from(own) {
+                set.set_own_key("10.5.2.0-24".parse().expect("our key"));
+            }
+            set.apply(store.take(step));
+            if look {
+                follow(&mut believed, &mut refused, &mut set);
+                let Resolved { peers, rejected } = set.resolve();
+                prop_assert_eq!(believed.values().cloned().collect::<Vec<_>>(), peers);
+                prop_assert_eq!(set.rejected().collect::<Vec<_>>(), rejected.clone());
+                prop_assert!(rejected.iter().all(|one| refused.contains(one)), "each is told once");
+            }
+        }
     }
 
     #[test]

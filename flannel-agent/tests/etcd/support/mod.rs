@@ -1,7 +1,10 @@
 //! Nodes, and what the tests ask of them.
 
+#[path = "../../support/certs.rs"]
 mod certs;
 mod grpc_proxy;
+#[path = "../../support/not_run.rs"]
+mod not_run;
 mod proxy;
 mod server;
 

@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    io::{ErrorKind, Write as _},
+    io::ErrorKind,
     net::TcpListener,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -18,7 +18,7 @@ use nix::{
 use tempfile::TempDir;
 use tokio::time::{interval, timeout};
 
-use super::PATIENCE;
+use super::{PATIENCE, not_run::not_run};
 
 pub(crate) type Server = Arc<Etcd>;
 
@@ -66,7 +66,7 @@ impl Etcd {
         let child = match spawn(scratch.path().join("data"), ports, arguments) {
             Ok(child) => child,
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                writeln!(std::io::stderr(), "NOT RUN: {test}: there is no etcd binary").expect("standard error");
+                not_run(test, "there is no etcd binary");
                 return None;
             }
             Err(error) => panic!("cannot start etcd: {error}"),

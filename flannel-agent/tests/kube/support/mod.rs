@@ -1,12 +1,15 @@
 //! Clusters, nodes, and what the tests ask of them.
 
 mod answer;
-#[path = "../../etcd/support/certs.rs"]
+#[path = "../../support/certs.rs"]
 mod certs;
 mod double;
 mod merge;
+#[path = "../../support/not_run.rs"]
+mod not_run;
 mod pod;
 mod real;
+mod state;
 mod stream;
 
 use std::{fs, sync::Arc, time::Duration};
@@ -29,8 +32,9 @@ use tokio::{
 use self::real::Real;
 pub(crate) use self::{
     certs::Authority,
-    double::{Double, State},
+    double::Double,
     pod::{Pod, in_pod},
+    state::State,
 };
 
 /// Longer than anything takes that works.

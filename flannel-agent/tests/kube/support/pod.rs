@@ -4,7 +4,6 @@
 use std::{
     env, fs,
     fs::File,
-    io::{Write as _, stderr},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::Arc,
@@ -26,7 +25,7 @@ use tokio_rustls::{
     },
 };
 
-use super::{Double, PATIENCE, certs::Authority};
+use super::{Double, PATIENCE, certs::Authority, not_run::not_run};
 
 /// Where the client library looks, and nowhere else.
 const ACCOUNT: &str = "/run/secrets/kubernetes.io/serviceaccount";
@@ -43,7 +42,7 @@ pub(crate) struct Pod {
 /// Runs a test in a pod with `eth0`: 192.0.2.1/24.
 pub(crate) fn in_pod(test: impl AsyncFnOnce(Pod) + Send + 'static) {
     if !geteuid().is_root() {
-        writeln!(stderr(), "NOT RUN: needs root for the namespaces of a pod").expect("standard error");
+        not_run("the agent as a pod", "it needs root, for namespaces");
         return;
     }
     let in_its_own_namespaces = move || {

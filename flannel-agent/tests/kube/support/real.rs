@@ -4,7 +4,6 @@ use std::{
     env,
     ffi::OsString,
     fs::{self, File},
-    io::Write as _,
     net::TcpListener,
     path::Path,
     process::{Child, Command, Stdio},
@@ -17,6 +16,8 @@ use kube::{Client, Config};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::time::{interval, timeout};
+
+use super::not_run::not_run;
 
 /// What a fresh machine needs to make its first key, bind and settle.
 const START: Duration = Duration::from_mins(2);
@@ -39,10 +40,7 @@ impl Real {
     pub(super) async fn shared(test: &str) -> Option<Arc<Self>> {
         let (Some(apiserver), Some(etcd)) = (env::var_os("KUBE_APISERVER"), env::var_os("ETCD")) else {
             let why = "KUBE_APISERVER and ETCD do not name the binaries";
-            TOLD.call_once(|| {
-                writeln!(std::io::stderr(), "NOT RUN: {test} and others against a real kube-apiserver: {why}")
-                    .expect("standard error");
-            });
+            TOLD.call_once(|| not_run(&format!("{test} and others against a real kube-apiserver"), why));
             return None;
         };
         let mut shared = SHARED.lock().await;

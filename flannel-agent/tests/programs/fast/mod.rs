@@ -125,14 +125,14 @@ fn key<A: Words>(packet: &Packet) -> End<A> {
 
 fn body<A: Words>(bench: &Bench, from: &Packet, to: &Packet, way: Exit) -> Body<A> {
     let (device, exit) = if way == Exit::POD {
-        (OTHER_VETH, FrameAddresses { destination: POD_MAC, source: BRIDGE_MAC })
+        (OTHER_VETH, FrameAddresses::new(POD_MAC, BRIDGE_MAC))
     } else {
         (LO, FrameAddresses::default())
     };
     Body {
         out: End { device, ..key(to) },
         generation: bench.maps.mode.get().expect("MODE").generation(),
-        entry: FrameAddresses { destination: from.to, source: from.from },
+        entry: FrameAddresses::new(from.to, from.from),
         exit,
         mtu: 1430,
         way,

@@ -1,0 +1,39 @@
+//! What this node publishes about itself: where it is reached and, from the backend, its ends of the tunnels.
+
+use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
+
+use crate::{
+    backend::Backend,
+    family::Family,
+    iface::ExternalInterface,
+    subnet::{LeaseAttrs, Vtep},
+};
+
+/// How it is put together.
+pub(super) struct Published {
+    backend: Arc<dyn Backend>,
+    backend_type: &'static str,
+}
+
+impl Published {
+    pub(super) const fn new(backend: Arc<dyn Backend>, backend_type: &'static str) -> Self {
+        Self { backend, backend_type }
+    }
+
+    /// The attributes of our lease, from where we are reached and our ends of the tunnels.
+    pub(super) fn attrs(&self, external: &ExternalInterface, vteps: &BTreeMap<Family, Vtep>) -> LeaseAttrs {
+        let mut attrs = LeaseAttrs { backend_type: self.backend_type.to_owned(), ..LeaseAttrs::default() };
+        for (family, end) in &external.ends {
+            let data = self.backend.published(vteps.get(family).copied());
+            match family {
+                Family::V4 => attrs.backend_data = data,
+                Family::V6 => attrs.backend_v6_data = data,
+            }
+            match end.public {
+                IpAddr::V4(public) => attrs.public_ip = Some(public),
+                IpAddr::V6(public) => attrs.public_ipv6 = Some(public),
+            }
+        }
+        attrs
+    }
+}

@@ -1,0 +1,186 @@
+//! The peers of one family: who they are, how packets reach them, and whose entries are to be worked out anew.
+//!
+//! A change costs the peers it touches. Entries may be common to several peers - one node's two subnets share its
+//! forwarding entry - so what is worked out together is closed: whoever shares a public address or a VTEP MAC with a peer
+//! of a turn, as it was or as it will be, is of the turn too. What a turn wanted before and what it wants now then say
+//! everything about the entries in question, and turn by turn adds up to all at once. Pure.
+
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use flannel_common::addr::Mac;
+use ipnet::IpNet;
+
+use crate::{backend::PeerWay, family::Family, subnet::Peer};
+
+/// The peers of all families and how packets reach them, for whoever asks. Clones are the same book.
+#[derive(Clone, Debug, Default)]
+pub struct PeerBook(Arc<Mutex<BTreeMap<IpNet, PeerWay>>>);
+
+impl PeerBook {
+    /// Something about every peer, by subnet.
+    pub fn list<T>(&self, say: impl FnMut(&PeerWay) -> T) -> Vec<T> {
+        self.open().values().map(say).collect()
+    }
+
+    fn open(&self) -> MutexGuard<'_, BTreeMap<IpNet, PeerWay>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The peers of one family, and what is not worked out yet.
+#[derive(Debug)]
+pub(super) struct Peers {
+    family: Family,
+    book: PeerBook,
+    addresses: BTreeSet<(IpAddr, IpNet)>,
+    macs: BTreeSet<(Mac, IpNet)>,
+    /// How many there are once all news are worked in.
+    count: usize,
+    /// Peers that are new, different or (`None`) gone.
+    news: BTreeMap<IpNet, Option<Peer>>,
+    /// Peers to which the way may have changed.
+    again: BTreeSet<IpNet>,
+}
+
+/// Some peers, closed under what they share.
+#[derive(Debug, Default)]
+pub(super) struct Turn {
+    /// As they were.
+    pub(super) before: Vec<PeerWay>,
+    /// As they are now.
+    pub(super) after: Vec<Peer>,
+}
+
+impl Peers {
+    pub(super) fn new(family: Family, book: PeerBook) -> Self {
+        Self {
+            family,
+            book,
+            addresses: BTreeSet::new(),
+            macs: BTreeSet::new(),
+            count: 0,
+            news: BTreeMap::new(),
+            again: BTreeSet::new(),
+        }
+    }
+
+    /// Peers that are not among these are gone.
+    pub(super) fn only(&mut self, named: &BTreeMap<IpNet, Option<Peer>>) {
+        let known: Vec<IpNet> =
+            self.addresses.iter().map(|(_, subnet)| subnet).chain(self.news.keys()).copied().collect();
+        known.into_iter().filter(|subnet| !named.contains_key(subnet)).for_each(|subnet| self.hear(subnet, None));
+    }
+
+    /// A peer is this way, or gone.
+    pub(super) fn hear(&mut self, subnet: IpNet, peer: Option<Peer>) {
+        let book = self.book.open();
+        let worked_in = book.get(&subnet).map(|way| &way.peer);
+        let known = self.news.get(&subnet).map_or(worked_in, Option::as_ref);
+        self.count += usize::from(peer.is_some());
+        self.count -= usize::from(known.is_some());
+        if worked_in == peer.as_ref() {
+            self.news.remove(&subnet);
+        } else {
+            self.news.insert(subnet, peer);
+        }
+    }
+
+    /// The way to every peer may have changed.
+    pub(super) fn doubt_all(&mut self) {
+        self.again.extend(self.addresses.iter().map(|(_, subnet)| *subnet));
+    }
+
+    /// The way to peers with these addresses may have changed. Whether there are any.
+    pub(super) fn doubt_under(&mut self, destination: IpNet) -> bool {
+        let doubted: Vec<_> = self.addresses.iter().filter(|(address, _)| destination.contains(address)).collect();
+        self.again.extend(doubted.iter().map(|(_, subnet)| *subnet));
+        !doubted.is_empty()
+    }
+
+    /// How many there are, those included that are not worked in yet.
+    pub(super) const fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Whether there is nothing left to work out.
+    pub(super) fn is_settled(&self) -> bool {
+        self.news.is_empty() && self.again.is_empty()
+    }
+
+    /// Whether all peers there should be are worked in, if not by the way that is now theirs.
+    pub(super) fn is_complete(&self) -> bool {
+        self.news.is_empty()
+    }
+
+    /// Takes the next peers out to be worked out, about so many, news first. [`Self::settle`] takes them back.
+    pub(super) fn turn(&mut self, about: usize) -> Turn {
+        let first: Vec<IpNet> = self.news.keys().chain(&self.again).take(about).copied().collect();
+        let subnets = self.closure(first);
+        let mut turn = Turn::default();
+        for subnet in subnets {
+            let before = self.take_out(subnet);
+            let unchanged = || before.as_ref().map(|way| way.peer.clone());
+            turn.after.extend(self.news.remove(&subnet).unwrap_or_else(unchanged));
+            turn.before.extend(before);
+            self.again.remove(&subnet);
+        }
+        turn
+    }
+
+    /// Takes peers back, with the ways to them.
+    pub(super) fn settle(&mut self, ways: Vec<PeerWay>) {
+        let mut book = self.book.open();
+        for way in ways {
+            let Peer { subnet, public_ip, vtep, .. } = way.peer;
+            self.addresses.insert((public_ip, subnet));
+            self.macs.extend(vtep.map(|vtep| (vtep.mac, subnet)));
+            book.insert(subnet, way);
+        }
+    }
+
+    fn take_out(&mut self, subnet: IpNet) -> Option<PeerWay> {
+        let way = self.book.open().remove(&subnet)?;
+        self.addresses.remove(&(way.peer.public_ip, subnet));
+        if let Some(vtep) = way.peer.vtep {
+            self.macs.remove(&(vtep.mac, subnet));
+        }
+        Some(way)
+    }
+
+    fn closure(&self, first: Vec<IpNet>) -> BTreeSet<IpNet> {
+        let book = self.book.open();
+        let mut subnets: BTreeSet<IpNet> = first.iter().copied().collect();
+        let mut waiting = first;
+        while let Some(subnet) = waiting.pop() {
+            let was = book.get(&subnet).map(|way| &way.peer);
+            let will_be = self.news.get(&subnet).and_then(Option::as_ref);
+            for peer in was.into_iter().chain(will_be) {
+                waiting.extend(self.sharing(peer).filter(|other| subnets.insert(*other)));
+            }
+        }
+        subnets
+    }
+
+    fn sharing(&self, peer: &Peer) -> impl Iterator<Item = IpNet> {
+        let lowest = match self.family {
+            Family::V4 => IpNet::V4(ipnet::Ipv4Net::default()),
+            Family::V6 => IpNet::V6(ipnet::Ipv6Net::default()),
+        };
+        let address = peer.public_ip;
+        let by_address = self.addresses.range((address, lowest)..).take_while(move |(other, _)| *other == address);
+        let by_mac = peer.vtep.into_iter().flat_map(move |vtep| {
+            self.macs
+                .range((vtep.mac, lowest)..)
+                .take_while(move |(other, _)| *other == vtep.mac)
+                .map(|(_, subnet)| *subnet)
+        });
+        by_address.map(|(_, subnet)| *subnet).chain(by_mac)
+    }
+}

@@ -1,0 +1,133 @@
+//! What the server has and how it fails: Nodes, their history, and faults on demand.
+
+use std::collections::BTreeMap;
+
+use hyper::body::Bytes;
+use serde_json::{Value, json};
+
+use super::merge;
+
+/// Nodes, history and faults.
+#[derive(Default)]
+pub(crate) struct State {
+    pub(super) nodes: BTreeMap<String, Value>,
+    pub(super) pods: BTreeMap<String, Value>,
+    pub(crate) version: u64,
+    /// Changes with the version each made; bookmarks have the one they tell.
+    pub(super) history: Vec<(u64, Value)>,
+    /// Versions below are compacted away.
+    pub(super) compacted: u64,
+    pub(super) token: Option<String>,
+    /// Says nothing to anybody.
+    pub(super) hangs: bool,
+    /// Says 410 inside the stream instead of before it, as servers with a watch cache do.
+    pub(super) late_gone: bool,
+    /// Counts broken streams; a watch ends when it changes.
+    pub(super) breaks: u64,
+    /// Counts ended streams, likewise.
+    pub(super) ends: u64,
+    /// What was said on all watches without being a change.
+    pub(super) noise: Vec<Bytes>,
+    /// Says everything a few bytes at a time.
+    pub(super) trickles: bool,
+    /// Everything asked: method, path and query.
+    pub(super) requests: Vec<String>,
+    /// Bodies of patches.
+    pub(crate) patches: Vec<Value>,
+}
+
+impl State {
+    /// Writes a node, as a change.
+    pub(crate) fn put(&mut self, mut node: Value) {
+        self.version += 1;
+        node["metadata"]["resourceVersion"] = self.version.to_string().into();
+        let name = node["metadata"]["name"].as_str().expect("a name").to_owned();
+        let known = self.nodes.insert(name, node.clone()).is_some();
+        let kind = if known { "MODIFIED" } else { "ADDED" };
+        self.history.push((self.version, json!({ "type": kind, "object": node })));
+    }
+
+    /// Removes a node, as a change.
+    pub(crate) fn remove(&mut self, name: &str) {
+        let Some(mut node) = self.nodes.remove(name) else { return };
+        self.version += 1;
+        node["metadata"]["resourceVersion"] = self.version.to_string().into();
+        self.history.push((self.version, json!({ "type": "DELETED", "object": node })));
+    }
+
+    /// Merges a JSON merge patch, in which null removes.
+    pub(crate) fn edit(&mut self, name: &str, patch: &Value) {
+        let mut node = self.node(name);
+        merge::merge_patch(&mut node, patch);
+        self.put(node);
+    }
+
+    pub(crate) fn node(&self, name: &str) -> Value {
+        self.nodes.get(name).cloned().unwrap_or_default()
+    }
+
+    /// Tells all watches which version they are at.
+    pub(crate) fn bookmark(&mut self) {
+        let meta = json!({ "resourceVersion": self.version.to_string(), "creationTimestamp": null });
+        let object = json!({ "kind": "Node", "apiVersion": "v1", "metadata": meta });
+        self.history.push((self.version, json!({ "type": "BOOKMARK", "object": object })));
+    }
+
+    /// Forgets all history.
+    pub(crate) fn compact(&mut self) {
+        self.compacted = self.version;
+    }
+
+    /// Forgets all history, and what it took.
+    pub(crate) fn forget(&mut self) {
+        self.compacted = self.version;
+        self.history = Vec::new();
+    }
+
+    /// Ends all watches in good order once they have told what there is.
+    pub(crate) fn end_watches(&mut self) {
+        self.ends += 1;
+    }
+
+    /// Forgets all history, and ends all watches in good order once they have told what there is.
+    pub(crate) fn compact_and_end(&mut self) {
+        self.compacted = self.version;
+        self.ends += 1;
+    }
+
+    /// Lets the version be an older one, as after a restored backup. Watches are broken.
+    pub(crate) fn go_back(&mut self, version: u64) {
+        (self.version, self.breaks) = (version, self.breaks + 1);
+        self.history.clear();
+    }
+
+    /// Ends all watches, in the middle of a line.
+    pub(crate) fn break_streams(&mut self) {
+        self.breaks += 1;
+    }
+
+    /// Says something on all watches, whatever it is.
+    pub(crate) fn say(&mut self, noise: &[u8]) {
+        self.noise.push(Bytes::copy_from_slice(noise));
+    }
+
+    pub(crate) fn trickle(&mut self) {
+        self.trickles = true;
+    }
+
+    pub(crate) fn require(&mut self, token: &str) {
+        self.token = Some(token.to_owned());
+    }
+
+    pub(crate) fn hang(&mut self, hangs: bool) {
+        self.hangs = hangs;
+    }
+
+    pub(crate) fn say_gone_late(&mut self) {
+        self.late_gone = true;
+    }
+
+    pub(crate) fn put_pod(&mut self, path: &str, node: &str) {
+        self.pods.insert(path.to_owned(), json!({ "kind": "Pod", "metadata": {}, "spec": { "nodeName": node } }));
+    }
+}
