@@ -62,7 +62,11 @@ impl Pair {
             talk.exchange(100)?;
             for (agent, start) in [&self.sender, &self.receiver].into_iter().zip(start) {
                 let replayed = agent.replayed()? - start;
-                ensure!(replayed >= packets, "{replayed} of {packets}: {}", agent.cli(&["maps", "dump", "stats"])?.stdout);
+                ensure!(
+                    replayed >= packets,
+                    "{replayed} of {packets}: {}",
+                    agent.cli(&["maps", "dump", "stats"])?.stdout
+                );
             }
             Ok(())
         })

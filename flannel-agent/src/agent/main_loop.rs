@@ -11,10 +11,13 @@ use tokio::{
 
 use crate::{
     agent::{start::Started, store::Store, sysctl},
-    datapath::policy::{Decision, Wishes},
+    datapath::{
+        DatapathError,
+        policy::{Decision, Wishes},
+    },
     netlink::KernelEvent,
     observe::{pulse::Pulse, status::Status},
-    reconcile::{Cluster, chain},
+    reconcile::{Bpf, Cluster, chain},
     subnet::{OwnLease, StoreEvent, SubnetEnv},
     traffic::Wanted,
 };
@@ -242,11 +245,7 @@ impl Running {
             tracing::warn!(error = chain(&error), "cannot beat; the programs will leave packets to the kernel");
         }
         let lapsed = self.store.look_at_clock(&self.node.own);
-        match self.decision != before {
-            true => Then::Act,
-            false if lapsed => Then::Tell,
-            false => Then::Rest,
-        }
+        if self.decision != before || lapsed { Then::Tell } else { Then::Rest }
     }
 
     /// Puts the mode in force that is asked for; the operator may have asked for another since.
@@ -256,13 +255,7 @@ impl Running {
             self.decision = wishes.decide(Mode::Kernel);
             return;
         };
-        let followed = bpf.mode().and_then(|word| {
-            let wishes = Wishes { choice: word.choice(), ..wishes };
-            let wants_fast = wishes.decide(Mode::Fast).mode == Mode::Fast;
-            let fast = if wants_fast { bpf.ready_fast() } else { Ok(()) };
-            let decision = wishes.decide(if fast.is_ok() { Mode::Fast } else { Mode::Encap });
-            Ok((bpf.set_mode(decision.mode, word.choice())?, decision, fast.err()))
-        });
+        let followed = bpf.mode().and_then(|word| follow(bpf, Wishes { choice: word.choice(), ..wishes }));
         match followed {
             Ok((changed, decision, no_fast)) => {
                 if changed || decision != self.decision {
@@ -298,4 +291,17 @@ impl Running {
         }
         self.no_fast.clone().filter(|_| decision.mode != decision.wanted)
     }
+}
+
+/// Puts the best mode in force that is asked for and can be. Whether that is news, and why it is not mode `fast` if that was asked
+/// for.
+fn follow(bpf: &mut Bpf, wishes: Wishes) -> Result<(bool, Decision, Option<String>), DatapathError> {
+    let wants_fast = wishes.decide(Mode::Fast).mode == Mode::Fast;
+    let no_fast = if wants_fast { bpf.count_polls(true).err().map(|error| chain(&error)) } else { None };
+    let decision = wishes.decide(if no_fast.is_none() { Mode::Fast } else { Mode::Encap });
+    let changed = bpf.set_mode(decision.mode, wishes.choice)?;
+    if !wants_fast {
+        bpf.count_polls(false)?;
+    }
+    Ok((changed, decision, no_fast))
 }

@@ -131,8 +131,8 @@ async fn start_with<M: SubnetManager>(
     };
     let setups = networks.iter().map(setup).collect();
     let fast = Fast::new(options.conntrack_liberal);
-    let reconciler = Reconciler::new(netlink, &backend, &setups, interface, sysctl::local_ports(), bpf.ok(), book)
-        .with_fast(fast);
+    let reconciler =
+        Reconciler::new(netlink, &backend, &setups, interface, sysctl::local_ports(), bpf.ok(), book).with_fast(fast);
     let mut leases = LeaseSet::new(&config, request.attrs.clone());
     leases.apply(StoreEvent::OwnLease(own.clone()));
     let readiness = manager.readiness();

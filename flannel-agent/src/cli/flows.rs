@@ -24,5 +24,8 @@ pub(super) fn run(command: &FlowsCommand) -> Result<String, DatapathError> {
     let FlowsCommand::Flush(options) = command;
     let mut map = ModeMap::open(&options.pins.root())?;
     map.bump()?;
-    Ok(format!("generation {} begins; the next packets of every flow take the kernel's path\n", map.get()?.generation()))
+    Ok(format!(
+        "generation {} begins; the next packets of every flow take the kernel's path\n",
+        map.get()?.generation()
+    ))
 }

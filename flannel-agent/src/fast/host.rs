@@ -4,8 +4,7 @@ use std::{fs, io, path::Path};
 
 use super::settings::{BE_LIBERAL, Conntrack, IGNORE_INVALID_RST, Switch};
 
-const TIMEOUTS: [&str; 2] =
-    ["net/netfilter/nf_conntrack_udp_timeout", "net/netfilter/nf_conntrack_udp_timeout_stream"];
+const TIMEOUTS: [&str; 2] = ["net/netfilter/nf_conntrack_udp_timeout", "net/netfilter/nf_conntrack_udp_timeout_stream"];
 
 /// Conntrack's helpers and the ports they take unless told otherwise. A helper rewrites payload, which is never the same
 /// twice; one that is built into the kernel does not show, so all ports count whether their helper is there or not.

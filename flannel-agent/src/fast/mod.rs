@@ -31,6 +31,8 @@ use crate::{
 pub struct Fast {
     /// Whether the mode is in force.
     on: bool,
+    /// Since the last look it has come into force, or ceased to be.
+    switched: bool,
     /// Whether conntrack may be made liberal.
     liberal: bool,
     pods: Pods,
@@ -41,16 +43,31 @@ pub struct Fast {
 impl Fast {
     /// Off. `liberal`: conntrack is made liberal where the mode needs that.
     pub fn new(liberal: bool) -> Self {
-        Self { on: false, liberal, pods: Pods::default(), conntrack: Conntrack::default(), error: None }
+        Self {
+            on: false,
+            switched: false,
+            liberal,
+            pods: Pods::default(),
+            conntrack: Conntrack::default(),
+            error: None,
+        }
     }
 
-    /// The mode is in force, or is not. Whether that is news.
-    pub fn switch(&mut self, on: bool) -> bool {
-        if on && !self.on {
+    /// The mode is in force, or is not.
+    pub fn switch(&mut self, on: bool) {
+        if on == self.on {
+            return;
+        }
+        if on {
             self.pods = Pods::default();
             self.look_at_conntrack();
         }
-        std::mem::replace(&mut self.on, on) != on
+        (self.on, self.switched) = (on, true);
+    }
+
+    /// Whether a look is due because of that.
+    pub const fn is_behind(&self) -> bool {
+        self.switched
     }
 
     /// Whether the mode is in force.
@@ -93,6 +110,7 @@ impl Fast {
 
     /// Looks at the pods of our subnets. Whether something changed that flows depend on.
     pub async fn look(&mut self, netlink: &Netlink, own: LeaseKey, tunnels: &[u32]) -> bool {
+        self.switched = false;
         if !self.on {
             return false;
         }

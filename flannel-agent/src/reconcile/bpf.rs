@@ -19,14 +19,14 @@ pub struct Bpf {
     attachments: Attachments,
     pins: PinRoot,
     refused: Vec<(Hook, String)>,
-    /// Whether polls are counted, or why they cannot be; `None` while nobody needs them.
-    polls: Option<Result<(), String>>,
+    /// Whether polls are counted; `None` while an earlier agent may have left its counter.
+    counts_polls: Option<bool>,
 }
 
 impl Bpf {
     /// Over maps that are open and programs that are pinned.
     pub fn new(maps: Maps, attachments: Attachments, pins: PinRoot) -> Self {
-        Self { maps, attachments, pins, refused: Vec::new(), polls: None }
+        Self { maps, attachments, pins, refused: Vec::new(), counts_polls: None }
     }
 
     /// How programs are attached.
@@ -58,27 +58,19 @@ impl Bpf {
         Ok(changed)
     }
 
-    /// Readies what mode `fast` needs of the kernel beside its programs, once; why it cannot be, if it cannot.
-    pub fn ready_fast(&mut self) -> Result<(), String> {
-        let pins = &self.pins;
-        self.polls.get_or_insert_with(|| polls::attach(pins).map_err(|error| chain(&error))).clone()
-    }
-
-    /// Gives that back.
-    pub fn retire_fast(&mut self) {
-        self.polls = None;
-        if let Err(error) = polls::detach(&self.pins) {
-            tracing::warn!(error = chain(&error), "the program behind NAPI polls stays");
+    /// Counts polls from here on, which mode `fast` needs, or no more.
+    pub fn count_polls(&mut self, wanted: bool) -> Result<(), DatapathError> {
+        if self.counts_polls == Some(wanted) {
+            return Ok(());
         }
+        if wanted { polls::attach(&self.pins) } else { polls::detach(&self.pins) }?;
+        self.counts_polls = Some(wanted);
+        Ok(())
     }
 
     /// Writes settings and pods of mode `fast`. Whether flows that are known may depend on what was different before; a pod that
     /// is new has none.
-    pub fn write_fast(
-        &mut self,
-        settings: FastConfig,
-        pods: &BTreeMap<u32, PodEntry>,
-    ) -> Result<bool, DatapathError> {
+    pub fn write_fast(&mut self, settings: FastConfig, pods: &BTreeMap<u32, PodEntry>) -> Result<bool, DatapathError> {
         let mut changed = self.maps.fast.get()? != settings;
         if changed {
             self.maps.fast.set(settings)?;

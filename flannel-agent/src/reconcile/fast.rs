@@ -9,13 +9,9 @@ impl Reconciler {
         &self.fast
     }
 
-    /// Mode `fast` is in force, or is not. Whether the next [`Self::apply`] has something to do because of it.
-    pub fn switch_fast(&mut self, on: bool) -> bool {
-        let switched = self.fast.switch(on);
-        if let Some(bpf) = self.bpf.as_mut().filter(|_| switched && !on) {
-            bpf.retire_fast();
-        }
-        switched
+    /// Mode `fast` is in force, or is not; then [`Self::is_behind`].
+    pub fn switch_fast(&mut self, on: bool) {
+        self.fast.switch(on);
     }
 
     /// What nobody announces is to be looked at again. Whether the next [`Self::apply`] has something to do because of it.

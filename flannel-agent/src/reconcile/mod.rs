@@ -142,7 +142,7 @@ impl Reconciler {
 
     /// Whether another [`Self::apply`] is due at once: so many peers are worked in at a time, and there are more.
     pub fn is_behind(&self) -> bool {
-        self.planes.iter().any(Plane::is_behind)
+        self.planes.iter().any(Plane::is_behind) || self.fast.is_behind()
     }
 
     /// Whether every peer there should be is worked in.

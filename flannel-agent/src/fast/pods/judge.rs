@@ -142,11 +142,8 @@ impl Verdict {
         if !link.up {
             self.neither(Reason::Down(link.name.clone()));
         }
-        let (in_by, out_by) = if is_bridge {
-            (&mut self.sends, &mut self.receives)
-        } else {
-            (&mut self.receives, &mut self.sends)
-        };
+        let (in_by, out_by) =
+            if is_bridge { (&mut self.sends, &mut self.receives) } else { (&mut self.receives, &mut self.sends) };
         in_by.extend(link.xdp.then(|| Reason::DeviceXdp(link.name.clone())));
         in_by.extend(ingress.reasons(&link.name, Side::Ingress));
         out_by.extend(queue(link));

@@ -40,6 +40,8 @@ pub struct Pods {
     /// Other ends of veths, and who is on a device, as they were last seen.
     peers: BTreeMap<u32, Option<Link>>,
     others: BTreeMap<u32, (Others, Others)>,
+    /// Links that may have another qdisc, which is not announced as a change of the link.
+    stale: BTreeSet<u32>,
     pods: BTreeMap<u32, Pod>,
     /// Devices on the way to or from a pod as of the last look.
     on_the_way: BTreeSet<u32>,
@@ -78,7 +80,11 @@ impl Pods {
                 self.on_the_way.contains(index)
             }
             KernelEvent::Route { key, route } => self.namespace.observe_route(*key, route.as_ref()),
-            KernelEvent::TrafficControl { ifindex } => self.others.remove(ifindex).is_some(),
+            KernelEvent::TrafficControl { ifindex } => {
+                let concerns = self.others.remove(ifindex).is_some();
+                self.stale.extend(concerns.then_some(*ifindex));
+                concerns
+            }
             _ => false,
         }
     }
@@ -96,6 +102,11 @@ impl Pods {
     pub async fn look(&mut self, netlink: &Netlink, own: LeaseKey, tunnels: &[u32]) -> Result<(), NetlinkError> {
         if !self.is_read {
             self.read(netlink).await?;
+        }
+        while let Some(index) = self.stale.pop_first() {
+            if let Some(link) = netlink.link_by_index(index).await? {
+                self.observe_link(&link);
+            }
         }
         let veths = self.namespace.pods(own);
         self.meet(netlink, &veths).await?;
@@ -135,8 +146,7 @@ impl Pods {
 
     fn decide(&self, index: u32, bridge: Option<u32>, tunnels: &[u32]) -> Option<Pod> {
         let veth = self.passed(index)?;
-        let ways: Vec<Passed> =
-            bridge.iter().chain(tunnels).filter_map(|device| self.passed(*device)).collect();
+        let ways: Vec<Passed> = bridge.iter().chain(tunnels).filter_map(|device| self.passed(*device)).collect();
         let verdict = judge(&veth, self.peers.get(&index)?.as_ref(), ways.iter());
         Some(Pod { veth: veth.link.name, verdict })
     }
