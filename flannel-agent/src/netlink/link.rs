@@ -19,6 +19,7 @@ use super::{
 
 /// A network device as the kernel describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "the kernel's flags, one to one")]
 pub struct Link {
     /// Interface index, unique in the namespace.
     pub index: u32,

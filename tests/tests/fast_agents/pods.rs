@@ -1,6 +1,6 @@
 //! Pods come and go, and their programs and entries with them.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use flannel_tests::{
@@ -89,6 +89,12 @@ fn a_pod_that_comes_back_with_its_address_is_reached_at_once() -> Result<()> {
     Ok(())
 }
 
+/// Commands of ip, in one process.
+fn batch(node: &Node, commands: impl Iterator<Item = String>) -> Result<()> {
+    let script = commands.collect::<Vec<_>>().join("\n");
+    node.command(["ip", "-batch", "-"]).input(&script).limit(Duration::from_secs(40)).run().map(drop)
+}
+
 /// As many as a full node has, made as fast as they can be: the peers of all lie in one namespace.
 #[test]
 fn a_full_node_s_pods_all_take_part() -> Result<()> {
@@ -96,10 +102,12 @@ fn a_full_node_s_pods_all_take_part() -> Result<()> {
     let pair = fast_pair("fa-many", &[])?;
     let (node, inside) = (&pair.net.a, pair.lab.node("inside")?);
     let pid = inside.pid();
-    let add = |number| format!("link add many{number} type veth peer name eth{number} netns {pid}\n");
-    let enslave = |number| format!("link set many{number} master cni0 up\n");
-    let script: String = (0..PODS).flat_map(|number| [add(number), enslave(number)]).collect();
-    node.command(["ip", "-batch", "-"]).input(&script).limit(Duration::from_secs(40)).run()?;
+    let add = |number| {
+        let ends = format!("many{number} type veth peer name eth{number} netns {pid}");
+        [format!("link add {ends}"), format!("link set many{number} master cni0 up")]
+    };
+    batch(node, (0..PODS).flat_map(add))?;
+    let start = Instant::now();
     eventually("250 pods", Duration::from_secs(20), || {
         let status = pair.sender.status()?;
         let pods = status["fast"]["pods"].as_array().cloned().unwrap_or_default();
@@ -108,8 +116,8 @@ fn a_full_node_s_pods_all_take_part() -> Result<()> {
         Ok(())
     })?;
     assert_eq!(known(node)?.len(), 2 * (PODS + 1));
-    let script: String = (0..PODS).map(|number| format!("link delete many{number}\n")).collect();
-    node.command(["ip", "-batch", "-"]).input(&script).limit(Duration::from_secs(40)).run()?;
+    println!("all take part {:?} after the last was made", start.elapsed());
+    batch(node, (0..PODS).map(|number| format!("link delete many{number}")))?;
     eventually("their links to go", Duration::from_secs(20), || {
         let links = known(node)?.len();
         ensure!(links == 2, "{links}");

@@ -49,7 +49,8 @@ impl Namespace {
         let is_ours = |(key, _): &&(RouteKey, u32)| subnets.iter().any(|subnet| subnet.contains(&key.dst));
         let ways: BTreeSet<u32> = self.routes.iter().filter(is_ours).map(|(_, oif)| *oif).collect();
         let veths = self.links.values().filter(|link| link.kind.as_deref() == Some("veth"));
-        veths.filter_map(|veth| Some((veth.index, way(veth, &ways)?))).collect()
+        let is_pod = |veth: &&Link| ways.contains(&veth.controller.unwrap_or(veth.index));
+        veths.filter(is_pod).map(|veth| (veth.index, veth.controller)).collect()
     }
 }
 
@@ -57,14 +58,6 @@ impl Namespace {
 fn direct(key: RouteKey, route: &Route) -> Option<(RouteKey, u32)> {
     let attached = key.table == MAIN_TABLE && route.kind == RouteType::Unicast && route.gateway.is_none();
     Some((key, route.oif.filter(|_| attached)?))
-}
-
-/// How packets reach a veth: by a bridge, or without one; `None` where they do not.
-fn way(veth: &Link, ways: &BTreeSet<u32>) -> Option<Option<u32>> {
-    match veth.controller {
-        Some(bridge) => ways.contains(&bridge).then_some(Some(bridge)),
-        None => ways.contains(&veth.index).then_some(None),
-    }
 }
 
 #[cfg(test)]

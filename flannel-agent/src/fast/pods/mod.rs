@@ -42,7 +42,7 @@ pub struct Pods {
     others: BTreeMap<u32, (Others, Others)>,
     /// Links that may have another qdisc, which is not announced as a change of the link.
     stale: BTreeSet<u32>,
-    pods: BTreeMap<u32, Pod>,
+    found: BTreeMap<u32, Pod>,
     /// Devices on the way to or from a pod as of the last look.
     on_the_way: BTreeSet<u32>,
     /// One of them changed since.
@@ -118,7 +118,7 @@ impl Pods {
             }
         }
         let pod = |(index, bridge): (&u32, &Option<u32>)| Some((*index, self.decide(*index, *bridge, tunnels)?));
-        self.pods = veths.iter().filter_map(pod).collect();
+        self.found = veths.iter().filter_map(pod).collect();
         Ok(())
     }
 
@@ -163,6 +163,6 @@ impl Pods {
 
     /// The pods as of the last look, by the interface index of their veth.
     pub const fn found(&self) -> &BTreeMap<u32, Pod> {
-        &self.pods
+        &self.found
     }
 }
