@@ -96,14 +96,14 @@ impl Fast {
 
     fn look_at_conntrack(&mut self) {
         let mut now = host::conntrack();
+        let mut refused = None;
         if self.liberal && now.tcp_reason().is_some() {
-            if let Err(error) = host::make_liberal(&now) {
-                tracing::warn!(%error, "cannot make conntrack liberal; TCP flows take the kernel's path");
-            }
+            refused = host::make_liberal(&now).err();
             now = host::conntrack();
         }
         if let Some(reason) = now.tcp_reason().filter(|reason| self.conntrack.tcp_reason().as_ref() != Some(reason)) {
-            tracing::warn!(reason, "TCP flows take the kernel's path");
+            let error = refused.map(|error| error.to_string());
+            tracing::warn!(reason, error, "TCP flows take the kernel's path");
         }
         self.conntrack = now;
     }

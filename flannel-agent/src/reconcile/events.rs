@@ -9,9 +9,6 @@ use crate::{
 impl Reconciler {
     /// Takes in an event. Whether the next [`Self::apply`] has something to do because of it.
     pub fn observe(&mut self, event: &KernelEvent) -> bool {
-        if matches!(event, KernelEvent::Overflow) {
-            self.new_generation();
-        }
         let dirty = self.planes.iter_mut().fold(false, |dirty, plane| plane.observe(event) | dirty);
         self.fast.observe(event) | dirty
     }

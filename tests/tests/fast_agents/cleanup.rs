@@ -24,11 +24,12 @@ fn on_veth(pair: &Pair) -> Result<Vec<String>> {
 fn comes_and_goes(name: &str, flags: &[&str]) -> Result<()> {
     let pair = fast_pair(name, flags)?;
     assert_eq!(on_veth(&pair)?, ["from_pod", "to_pod"]);
+    let links = pair.sender.node().outside_path("/sys/fs/bpf/flannel/v1/links");
     for (mode, expected) in [("encap", &[][..]), ("fast", &["from_pod", "to_pod"])] {
         pair.sender.set_mode(mode)?;
         eventually(&format!("programs of mode {mode}"), Duration::from_secs(5), || {
-            let names = on_veth(&pair)?;
-            ensure!(names == expected, "{names:?}");
+            let (names, counts_polls) = (on_veth(&pair)?, links.join("count_polls").exists());
+            ensure!(names == expected && counts_polls == (mode == "fast"), "{names:?}, polls: {counts_polls}");
             Ok(())
         })?;
     }

@@ -69,6 +69,7 @@ impl Pods {
         match event {
             KernelEvent::Overflow => {
                 self.doubt_everything();
+                self.disturbed = true;
                 true
             }
             KernelEvent::Link(link) => self.observe_link(link),
@@ -109,7 +110,7 @@ impl Pods {
             }
         }
         let veths = self.namespace.pods(own);
-        self.meet(netlink, &veths).await?;
+        self.meet(netlink, &veths).await;
         let bridges: BTreeSet<u32> = veths.values().filter_map(|bridge| *bridge).collect();
         self.on_the_way = veths.keys().chain(&bridges).chain(tunnels).copied().collect();
         for device in &self.on_the_way {
@@ -133,15 +134,18 @@ impl Pods {
         Ok(())
     }
 
-    /// Reads the other ends that are not known yet, all at once.
-    async fn meet(&mut self, netlink: &Netlink, veths: &BTreeMap<u32, Option<u32>>) -> Result<(), NetlinkError> {
+    /// Reads the other ends that are not known yet, all at once. One that cannot be read stands in no other's way.
+    async fn meet(&mut self, netlink: &Netlink, veths: &BTreeMap<u32, Option<u32>>) {
         let unknown = veths.keys().filter(|index| !self.peers.contains_key(index));
         let links: Vec<&Link> = unknown.filter_map(|index| self.namespace.links.get(index)).collect();
         let peers = join_all(links.iter().map(|link| async { (link.index, netlink.link_peer(link).await) })).await;
         for (index, peer) in peers {
-            self.peers.insert(index, peer?);
+            let peer = peer.unwrap_or_else(|error| {
+                tracing::debug!(%error, "a pod's end of its veth is not known");
+                None
+            });
+            self.peers.insert(index, peer);
         }
-        Ok(())
     }
 
     fn decide(&self, index: u32, bridge: Option<u32>, tunnels: &[u32]) -> Option<Pod> {
