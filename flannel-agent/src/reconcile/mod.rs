@@ -148,6 +148,7 @@ impl Reconciler {
             let maps = self.bpf.as_mut().map(|bpf| &mut bpf.maps);
             plane.work(&self.netlink, maps, cluster.in_sync).await;
         }
+        self.planes.iter_mut().for_each(Plane::show);
         if let Some(bpf) = &mut self.bpf {
             bpf.attach(&self.planes.iter().flat_map(Plane::hooks).collect());
         }
