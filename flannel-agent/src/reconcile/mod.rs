@@ -161,6 +161,7 @@ impl Reconciler {
             let maps = self.bpf.as_mut().map(|bpf| &mut bpf.maps);
             plane.work(&self.netlink, maps, cluster.in_sync).await;
         }
+        self.planes.iter_mut().for_each(Plane::show);
         self.apply_fast(cluster.own, moved).await;
         let on_planes = self.planes.iter().flat_map(|plane| plane.hooks(self.fast.is_on()));
         let hooks = on_planes.chain(self.fast.hooks()).collect();

@@ -74,6 +74,8 @@ pub(super) struct Plane {
     pub(super) peers: Peers,
     /// What was wanted before is given up; not every peer has said yet what it wants now.
     rebuilding: bool,
+    /// The peers of the turn that is being worked in: before, and now.
+    turn: (Vec<PeerWay>, Vec<PeerWay>),
     error: Option<String>,
 }
 
@@ -103,6 +105,7 @@ impl Plane {
             mtu: None,
             peers: Peers::new(family, book),
             rebuilding: false,
+            turn: (Vec::new(), Vec::new()),
             error: None,
         }
     }
@@ -198,7 +201,7 @@ impl Plane {
         let wants = self.backend.desired(node, &ways);
         self.peer_maps.change(&wanted, &wants);
         self.entries.change(&wanted, &wants);
-        self.peers.settle(ways);
+        self.turn = (before, ways);
         self.rebuilding &= !self.peers.is_settled();
     }
 
@@ -244,6 +247,12 @@ impl Plane {
             self.peer_maps.sweep(maps, now);
         }
         self.entries.sweep_after_routes(netlink, now).await;
+    }
+
+    /// Shows the peers as the work on them left them: who sees one finds its entries in the kernel.
+    pub(super) fn show(&mut self) {
+        let (before, ways) = std::mem::take(&mut self.turn);
+        self.peers.settle(&before, ways);
     }
 
     /// Whether every peer there should be has its entries, as far as the kernel took them. Its path may be in doubt.

@@ -23,7 +23,7 @@ use flannel_common::mode::Mode;
 
 use crate::{Lab, Pod, eventually, topology::Two};
 
-/// The Service of [`BarePair::service`].
+/// The Service of [`BareNode::service`].
 pub const SERVICE: &str = "10.96.0.1";
 /// Its port; the pods' is the one the test gives.
 pub const SERVICE_PORT: u16 = 80;

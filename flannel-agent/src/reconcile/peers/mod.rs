@@ -119,39 +119,37 @@ impl Peers {
         self.news.is_empty()
     }
 
-    /// Takes the next peers out to be worked out, about so many, news first. [`Self::settle`] takes them back.
+    /// The next peers to be worked out, about so many, news first. The book shows them as they were until [`Self::settle`].
     pub(super) fn turn(&mut self, about: usize) -> Turn {
         let first: Vec<IpNet> = self.news.keys().chain(&self.again).take(about).copied().collect();
         let subnets = self.closure(first);
         let mut turn = Turn::default();
-        for subnet in subnets {
-            let before = self.take_out(subnet);
+        for subnet in &subnets {
+            let before = self.book.open().get(subnet).cloned();
             let unchanged = || before.as_ref().map(|way| way.peer.clone());
-            turn.after.extend(self.news.remove(&subnet).unwrap_or_else(unchanged));
+            turn.after.extend(self.news.remove(subnet).unwrap_or_else(unchanged));
             turn.before.extend(before);
-            self.again.remove(&subnet);
+            self.again.remove(subnet);
         }
         turn
     }
 
-    /// Takes peers back, with the ways to them.
-    pub(super) fn settle(&mut self, ways: Vec<PeerWay>) {
+    /// Writes into the book what became of a turn: these peers, in place of those before.
+    pub(super) fn settle(&mut self, before: &[PeerWay], ways: Vec<PeerWay>) {
         let mut book = self.book.open();
+        for PeerWay { peer, .. } in before {
+            book.remove(&peer.subnet);
+            self.addresses.remove(&(peer.public_ip, peer.subnet));
+            if let Some(vtep) = peer.vtep {
+                self.macs.remove(&(vtep.mac, peer.subnet));
+            }
+        }
         for way in ways {
             let Peer { subnet, public_ip, vtep, .. } = way.peer;
             self.addresses.insert((public_ip, subnet));
             self.macs.extend(vtep.map(|vtep| (vtep.mac, subnet)));
             book.insert(subnet, way);
         }
-    }
-
-    fn take_out(&mut self, subnet: IpNet) -> Option<PeerWay> {
-        let way = self.book.open().remove(&subnet)?;
-        self.addresses.remove(&(way.peer.public_ip, subnet));
-        if let Some(vtep) = way.peer.vtep {
-            self.macs.remove(&(vtep.mac, subnet));
-        }
-        Some(way)
     }
 
     fn closure(&self, first: Vec<IpNet>) -> BTreeSet<IpNet> {

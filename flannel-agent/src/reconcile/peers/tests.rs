@@ -102,11 +102,11 @@ impl World {
         }
         let Turn { before, after } = self.peers.turn(about);
         let ways = self.ways(after);
-        let [before, after] = [&before, &ways].map(|ways| self.backend.desired(&node(), ways));
-        self.entries.change(&before, &after);
-        self.vteps.retain(|vtep, _| !before.vteps.contains_key(vtep));
-        self.vteps.extend(after.vteps.iter().map(|(vtep, entry)| (*vtep, entry.index)));
-        self.peers.settle(ways);
+        let [wanted, wants] = [&before, &ways].map(|ways| self.backend.desired(&node(), ways));
+        self.entries.change(&wanted, &wants);
+        self.vteps.retain(|vtep, _| !wanted.vteps.contains_key(vtep));
+        self.vteps.extend(wants.vteps.iter().map(|(vtep, entry)| (*vtep, entry.index)));
+        self.peers.settle(&before, ways);
     }
 
     fn ways(&self, peers: Vec<Peer>) -> Vec<PeerWay> {
