@@ -2,7 +2,7 @@
 //!
 //! Owns the view of links and routes it takes from events, and what was decided last. It reads and decides; programs and maps
 //! are written by [`crate::reconcile`]. Invariants: a veth is a pod's only if a route into our own subnet leads to it
-//! ([`find`]); the address of a pod is that of the veth's other end, as the kernel tells it ([`Netlink::link_peer`]) - what a
+//! (`find`); the address of a pod is that of the veth's other end, as the kernel tells it ([`Netlink::link_peer`]) - what a
 //! bridge learned is what the pod said of itself; a veth nothing is known of is left alone.
 //!
 //! Events name what to look at anew. TCX programs and changes inside of a pod are not announced: they are looked for whenever
