@@ -32,7 +32,7 @@ fn after_the_first_packets_flows_are_replayed_both_ways() -> Result<()> {
     replayed([&pair.sender, &pair.receiver], [&pair.near, &pair.far], pair.far.ip(), &[Protocol::Tcp, Protocol::Udp])
 }
 
-/// Of UDP over IPv6 what the opener sends is not learned yet (`note_stale` at `to_tunnel`).
+/// What a pod sends by UDP over IPv6 is not learned yet: `ip6_finish_output2` makes another skb of it, for lack of headroom.
 #[test]
 fn flows_of_both_families_are_replayed() -> Result<()> {
     let nodes = TwoNodes::with("fa-dual", Stack::Dual, &config(Stack::Dual, r#"{"Type":"vxlan"}"#))?;
