@@ -8,6 +8,7 @@ pub mod clock;
 pub mod config;
 pub mod datapath;
 pub mod family;
+pub mod fast;
 pub mod iface;
 pub mod netlink;
 pub mod observe;

@@ -9,11 +9,18 @@
 //! pinned yet, adopts the rest, and packets flow meanwhile.
 
 pub mod addr;
+mod check;
+pub mod checksum;
+pub mod end;
 pub mod ethernet;
+pub mod fast;
+pub mod flow;
+pub mod inner;
 pub mod ip;
 pub mod maps;
 pub mod mode;
 pub mod node;
+pub mod note;
 pub mod outer;
 pub mod packet;
 pub mod peer;
@@ -21,7 +28,9 @@ pub mod peer;
 mod pod;
 pub mod program;
 pub mod reason;
+pub mod stamp;
 pub mod stats;
+pub mod tick;
 
 /// Version of all map layouts together; the pins live in `<pin-root>/v<SCHEMA>/`.
 pub const SCHEMA: u32 = 1;

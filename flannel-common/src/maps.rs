@@ -14,8 +14,34 @@ pub const CONFIG: &str = "CONFIG";
 /// Per-CPU array of [`crate::stats::Counter`], indexed by [`crate::stats::slot`].
 pub const STATS: &str = "STATS";
 
+/// Array of one [`crate::fast::FastConfig`].
+pub const FAST: &str = "FAST";
+/// LRU hash from the end at which packets enter ([`crate::end::End`]) to [`crate::flow::Flow`].
+pub const FLOWS: &str = "FLOWS";
+/// The same for IPv6.
+pub const FLOWS6: &str = "FLOWS6";
+/// Array of [`crate::note::Note`]: [`crate::note::SLOTS_PER_CPU`] slots for each possible CPU. Sized at load time.
+pub const NOTES: &str = "NOTES";
+/// The same for IPv6.
+pub const NOTES6: &str = "NOTES6";
+/// Per-CPU array of one [`crate::note::CpuState`].
+pub const CPUS: &str = "CPUS";
+/// Hash from the interface index of a pod's veth to [`crate::fast::PodEntry`].
+pub const PODS: &str = "PODS";
+/// Array of 64-bit words, a bit for each port: [`crate::fast::port_bit`].
+pub const HELPER_PORTS: &str = "HELPER_PORTS";
+/// Array of [`crate::fast::Bucket`].
+pub const BUCKETS: &str = "BUCKETS";
+
 /// All maps of the object, in the order in which they are opened and pinned.
-pub const ALL: [&str; 6] = [PEERS, PEERS6, VTEPS, MODE, CONFIG, STATS];
+pub const ALL: [&str; 15] =
+    [PEERS, PEERS6, VTEPS, MODE, CONFIG, STATS, FAST, FLOWS, FLOWS6, NOTES, NOTES6, CPUS, PODS, HELPER_PORTS, BUCKETS];
+
+/// The most flows [`FLOWS`] or [`FLOWS6`] holds, at 150 bytes each; the agent sizes them by the machine's memory.
+pub const FLOWS_MAX: u32 = 1 << 17;
+
+/// The most pods of a node.
+pub const PODS_MAX: u32 = 1 << 12;
 
 /// The most subnets [`PEERS`] or [`PEERS6`] indexes: a network of 2^17 subnets costs 12 MiB. Above that the node stays
 /// in mode `kernel` and says so.

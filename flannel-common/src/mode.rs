@@ -14,7 +14,7 @@ pub enum Mode {
     Kernel = 0,
     /// As `Kernel`, and `to_tunnel` encapsulates from the peer map.
     Encap = 1,
-    /// As `Encap`, and known flows bypass the stack. Reserved: no program implements it yet.
+    /// As `Encap`, and known flows bypass the stack.
     Fast = 2,
 }
 
@@ -51,7 +51,7 @@ pub struct UnknownMode;
 
 impl fmt::Display for UnknownMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("not a datapath mode; the modes are kernel and encap")
+        f.write_str("not a datapath mode; the modes are kernel, encap and fast")
     }
 }
 

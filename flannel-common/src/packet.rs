@@ -57,6 +57,18 @@ pub const fn outer_tos(inner: u8) -> u8 {
     }
 }
 
+/// The TOS of a packet that comes out of the tunnel, as the kernel's vxlan device gives it (RFC 6040): congestion seen
+/// on the way is kept. None if the packet cannot say so, which makes it the kernel's to drop.
+#[inline(always)]
+pub const fn decapsulated_tos(outer: u8, inner: u8) -> Option<u8> {
+    match (outer & 0b11, inner & 0b11) {
+        (0b11, 0b00) => None,
+        (0b11, _) => Some(inner | 0b11),
+        (0b01, 0b10) => Some(inner & !0b11 | 0b01),
+        _ => Some(inner),
+    }
+}
+
 /// The tunnel's source port for a flow hash, in the kernel's formula (`udp_flow_src_port`), so that ECMP places
 /// our packets and the kernel's alike.
 #[inline(always)]
@@ -99,6 +111,17 @@ mod tests {
         assert_eq!(outer_tos(0b1011_1001), 0b01);
         assert_eq!(outer_tos(0b1011_1010), 0b10);
         assert_eq!(outer_tos(0b1011_1011), 0b10, "CE is not copied outwards");
+    }
+
+    #[test]
+    fn congestion_on_the_way_is_kept() {
+        assert_eq!(decapsulated_tos(0b11, 0xb8), None, "the inner packet cannot say so");
+        assert_eq!(decapsulated_tos(0b11, 0xb9), Some(0xbb));
+        assert_eq!(decapsulated_tos(0b11, 0xba), Some(0xbb));
+        assert_eq!(decapsulated_tos(0b01, 0xba), Some(0xb9));
+        for (outer, inner) in [(0, 0), (0, 3), (2, 1), (2, 2), (1, 0), (1, 3)] {
+            assert_eq!(decapsulated_tos(outer, 0xb8 | inner), Some(0xb8 | inner), "{outer} over {inner}");
+        }
     }
 
     #[test]

@@ -4,8 +4,12 @@ use aya::Pod;
 
 use crate::{
     addr::Addr,
+    end::End,
+    fast::{Bucket, FastConfig, PodEntry},
+    flow::Flow,
     mode::ModeWord,
     node::NodeConfig,
+    note::CpuState,
     peer::{PeerEntry, VtepEntry},
     stats::Counter,
 };
@@ -20,4 +24,19 @@ macro_rules! pod {
     };
 }
 
-pod!(Addr, Counter, ModeWord, NodeConfig, PeerEntry, VtepEntry);
+pod!(
+    Addr,
+    Bucket,
+    Counter,
+    CpuState,
+    End<[u32; 1]>,
+    End<[u32; 4]>,
+    FastConfig,
+    Flow<[u32; 1]>,
+    Flow<[u32; 4]>,
+    ModeWord,
+    NodeConfig,
+    PeerEntry,
+    PodEntry,
+    VtepEntry,
+);

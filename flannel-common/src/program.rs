@@ -1,23 +1,25 @@
-//! The six programs of the datapath and their numbers, which index the statistics and are append-only.
+//! The programs of the datapath and their numbers, which index the statistics and are append-only.
 
 /// `tc_index` of a packet that `to_tunnel` encapsulated, until `to_underlay` clears it. The numbers from 0x8000 on
 /// are the slots of mode `fast`.
 pub const OWN_PACKET: u32 = 0x0f1a;
 
-/// A BPF program. `to_tunnel`, `from_underlay` and `to_underlay` exist; the other three are numbered for
-/// mode `fast`.
+/// The seventh program. It hangs behind the kernel's NAPI polls, sees no packet and counts nothing in the statistics.
+pub const COUNT_POLLS: &str = "count_polls";
+
+/// A BPF program at a TC hook.
 #[repr(u8)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Program {
-    /// Host side of a pod's veth, ingress.
+    /// Host side of a pod's veth, ingress: notes packets, and sends those of known flows on.
     FromPod = 0,
-    /// Tunnel device, egress: encapsulates.
+    /// Tunnel device, egress: learns, and encapsulates.
     ToTunnel = 1,
-    /// External interface, ingress: counts tunnel packets by what they are.
+    /// External interface, ingress: says what tunnel packets are, and puts those of known flows into their pod.
     FromUnderlay = 2,
-    /// Tunnel device, ingress.
+    /// Tunnel device, ingress: notes packets.
     FromTunnel = 3,
-    /// Host side of a pod's veth, egress.
+    /// Host side of a pod's veth, egress: learns.
     ToPod = 4,
     /// External interface, egress: observes the kernel's own tunnel packets.
     ToUnderlay = 5,

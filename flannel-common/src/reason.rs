@@ -76,6 +76,31 @@ reasons! {
     28 PathDiffers "path_differs" Pass "The kernel's own tunnel packet differs from what we would make.";
     29 PathFragmented "path_fragmented" Pass "The kernel fragmented its tunnel packet.";
     30 PathHeld "path_held" Pass "The kernel's own tunnel packet is as ours, but another one a moment ago was not.";
+    31 Replayed "replayed" Redirect "Of a known flow: treated as the kernel was seen to treat it, and sent on.";
+    32 Noted "noted" Pass "Of an unknown flow; noted, to see what the kernel does to it.";
+    33 Refreshing "refreshing" Pass "What was seen of its flow is too old, or of another generation; noted, to see it anew.";
+    34 FlowUnknown "flow_unknown" Pass "Of an unknown flow, and not noted.";
+    35 FlowClosed "flow_closed" Pass "Its connection was closed a moment ago.";
+    36 OneSided "one_sided" Pass "What was seen of its flow's way back is missing or too old.";
+    37 TcpControl "tcp_control" Pass "SYN, FIN or RST: the kernel's, and the end of what was known of the flow.";
+    38 NotPlain "not_plain" Pass "A fragment, with IP options, neither TCP nor UDP, at the end of its TTL, or with lengths that disagree.";
+    39 FrameDiffers "frame_differs" Pass "Its Ethernet addresses are not those seen on its flow.";
+    40 NotLearned "not_learned" Pass "Flows of its protocol, its ports or its pod are not learned; status says why.";
+    41 TooManyFlows "too_many_flows" Pass "Its sender makes new flows faster than they are learned.";
+    42 NoSlot "no_slot" Pass "This CPU's number is too high for notes.";
+    43 NotFollowed "not_followed" Pass "Not noted, so nothing is learned from it.";
+    44 Learned "learned" Pass "A noted packet came out: its flow is known now.";
+    45 NoteStale "note_stale" Pass "Names a note on another packet: it was copied, queued or handed to another CPU.";
+    46 ChangedOtherwise "changed_otherwise" Pass "A noted packet came out changed in a way that is not repeated.";
+    47 Untracked "untracked" Pass "A noted packet came out without a valid conntrack entry.";
+    48 OtherReceiver "other_receiver" Pass "A noted packet came out at a pod whose address its frame does not carry, or that takes no fast packets.";
+    49 MirrorDiffers "mirror_differs" Pass "The known way back of the flow does not lead back to where the packet came from.";
+    50 TableRefused "table_refused" Pass "The flow table did not take the flow.";
+    51 OuterChecksum "outer_checksum" Pass "A tunnel packet with a UDP checksum that nobody has verified yet.";
+    52 Merged "merged" Pass "Merged datagrams of a tunnel, which must be cut by the tunnel device.";
+    53 Congested "congested" Pass "The outer header reports congestion and the inner one cannot.";
+    54 WholeSum "whole_sum" Pass "An IPv6 packet to be translated whose device summed all of it.";
+    55 RewriteFailed "rewrite_failed" Drop "The packet could not be rewritten after the first change.";
 }
 
 impl Reason {
@@ -108,8 +133,8 @@ mod tests {
     fn only_a_half_made_packet_is_dropped() {
         for reason in Reason::ALL {
             let expected = match reason {
-                Reason::Encapsulated => Verdict::Redirect,
-                Reason::StoreFailed => Verdict::Drop,
+                Reason::Encapsulated | Reason::Replayed => Verdict::Redirect,
+                Reason::StoreFailed | Reason::RewriteFailed => Verdict::Drop,
                 _ => Verdict::Pass,
             };
             assert_eq!(reason.verdict(), expected, "{}", reason.name());

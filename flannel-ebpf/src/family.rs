@@ -10,6 +10,7 @@ use aya_ebpf::{
 };
 use flannel_common::{
     addr::Addr,
+    fast::FastConfig,
     ip::{IpHeader, Ipv4Header, Ipv6Header},
     node::{FamilyConfig, NodeConfig},
     peer::PeerEntry,
@@ -31,6 +32,9 @@ pub(crate) trait Family: IpHeader {
     /// The family's tunnel on this node.
     fn config(node: &NodeConfig) -> &FamilyConfig;
 
+    /// MTU of the family's tunnel device.
+    fn tunnel_mtu(fast: &FastConfig) -> u32;
+
     /// A number that tells the fragments of one outer packet from another's, where headers have one.
     fn identification() -> u16;
 
@@ -49,6 +53,11 @@ impl Family for Ipv4Header {
     #[inline(always)]
     fn config(node: &NodeConfig) -> &FamilyConfig {
         &node.v4
+    }
+
+    #[inline(always)]
+    fn tunnel_mtu(fast: &FastConfig) -> u32 {
+        fast.tunnel_mtu
     }
 
     #[inline(always)]
@@ -76,6 +85,11 @@ impl Family for Ipv6Header {
     #[inline(always)]
     fn config(node: &NodeConfig) -> &FamilyConfig {
         &node.v6
+    }
+
+    #[inline(always)]
+    fn tunnel_mtu(fast: &FastConfig) -> u32 {
+        fast.tunnel_mtu6
     }
 
     #[inline(always)]

@@ -1,9 +1,12 @@
-//! Ingress of the external interface: says what each tunnel packet is. It takes none: the vxlan device receives them all,
-//! which is also where a UDP checksum is checked, or that there is none.
+//! Ingress of the external interface: says what each tunnel packet is, and in mode `fast` puts those of known flows straight
+//! into their pod. All others are received by the vxlan device, which is also where a UDP checksum is checked, or that
+//! there is none.
 
 use flannel_common::{
+    addr::same_addr,
     ethernet::same_mac,
     ip::{Ipv4Header, Ipv6Header},
+    mode::Mode,
     node::FamilyConfig,
     outer::OuterHeaders,
     reason::Reason,
@@ -12,12 +15,15 @@ use flannel_common::{
 use crate::{
     family::Family,
     maps::VTEPS,
-    node::Node,
-    skb::{Room, Skb},
+    node::{Node, Peer, mode_word},
+    notes, replay,
+    skb::{PACKET_HOST, Room, Skb},
+    tables::{self, Known, Scratch, Tables},
 };
 
 #[inline(always)]
 pub(crate) fn run(skb: &Skb) -> Result<Reason, Reason> {
+    notes::clear(skb);
     if skb.vlan_present() != 0 {
         return Err(Reason::VlanTagged);
     }
@@ -29,8 +35,9 @@ pub(crate) fn run(skb: &Skb) -> Result<Reason, Reason> {
     }
 }
 
-#[inline(always)]
-fn judge<F: Family>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
+/// One function for each family, called, not inlined: the stack of one program is too small for both.
+#[inline(never)]
+fn judge<F: Tables>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
     let family = node.family::<F>();
     let mut room = Room::<OuterHeaders<F>>::new();
     let outer = skb.load(0, &mut room).ok_or(Reason::NotTunnel)?;
@@ -38,9 +45,25 @@ fn judge<F: Family>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
         return judge_fragment(skb, outer, family);
     }
     outer_is_ours(outer, family)?;
-    // SAFETY: the value is copied at once; an element freed meanwhile is not reused before the program ends (RCU).
-    let vtep = *unsafe { VTEPS.get(outer.source()) }.ok_or(Reason::UnknownVtep)?;
-    inner_is_the_peers(skb, outer, family, vtep.index)
+    let inner = outer.tunnel().inner();
+    if !same_mac(inner.destination(), family.vtep_mac) {
+        return Err(Reason::InnerOtherMac);
+    }
+    if !inner.carries(F::ETHERTYPE) {
+        return Err(Reason::OtherProtocol);
+    }
+    let mode = mode_word();
+    if mode.mode() != Mode::Fast {
+        let mut room = Room::<F>::new();
+        let inner = skb.load(OuterHeaders::<F>::LEN, &mut room).ok_or(Reason::Malformed)?;
+        sender(inner, outer, family)?;
+        return Ok(Reason::TunnelGood);
+    }
+    let scratch = tables::scratch::<F>()?;
+    skb.load_frame(OuterHeaders::<F>::OVERHEAD, &mut scratch.frame)?;
+    let peer = sender(scratch.frame.ip(), outer, family)?;
+    arrived_whole(skb, outer)?;
+    deliver(skb, node, &peer, outer.ip().tos(), mode.generation(), scratch)
 }
 
 /// A packet with an IPv6 fragment header.
@@ -64,23 +87,52 @@ fn outer_is_ours<F: Family>(outer: &OuterHeaders<F>, family: &FamilyConfig) -> R
     outer.tunnel().vxlan(family)
 }
 
+/// The peer in whose subnet the inner source lies, if it sent the packet.
 #[inline(always)]
-fn inner_is_the_peers<F: Family>(
+fn sender<F: Family>(inner: &F, outer: &OuterHeaders<F>, family: &FamilyConfig) -> Result<Peer, Reason> {
+    match Peer::find::<F>(inner.source_subnet(family)) {
+        Ok(peer) if same_addr(peer.entry().vtep, outer.source()) => Ok(peer),
+        _ => {
+            // SAFETY: nothing of the value is read.
+            let is_known = unsafe { VTEPS.get(outer.source()) }.is_some();
+            Err(if is_known { Reason::InnerOtherSource } else { Reason::UnknownVtep })
+        }
+    }
+}
+
+/// The packet is for this host, as long as it says, and nobody has still to look at its outer checksum.
+#[inline(always)]
+fn arrived_whole<F: Family>(skb: &Skb, outer: &OuterHeaders<F>) -> Result<(), Reason> {
+    if skb.pkt_type() != PACKET_HOST || !outer.has_length(skb.len()) {
+        return Err(Reason::NotPlain);
+    }
+    // The kernel merges only packets whose checksums are right.
+    if outer.tunnel().has_checksum() && skb.gso_size() == 0 && !skb.has_verified_checksum() {
+        return Err(Reason::OuterChecksum);
+    }
+    Ok(())
+}
+
+/// Puts a packet of a known flow into its pod.
+#[inline(always)]
+fn deliver<F: Tables>(
     skb: &Skb,
-    outer: &OuterHeaders<F>,
-    family: &FamilyConfig,
-    index: u32,
+    node: &Node,
+    peer: &Peer,
+    outer_tos: u8,
+    generation: u32,
+    scratch: &mut Scratch<F>,
 ) -> Result<Reason, Reason> {
-    if !same_mac(outer.tunnel().inner().destination(), family.vtep_mac) {
-        return Err(Reason::InnerOtherMac);
+    let len = skb.len() - OuterHeaders::<F>::OVERHEAD as u32;
+    scratch.frame.read(len, node.family::<F>().tunnel_ifindex, &mut scratch.packet)?;
+    let packet = &scratch.packet;
+    if packet.is_control {
+        tables::end::<F>(&packet.end, packet.is_opening, node);
+        return Err(Reason::TcpControl);
     }
-    if !outer.tunnel().inner().carries(F::ETHERTYPE) {
-        return Err(Reason::OtherProtocol);
-    }
-    let mut room = Room::<F>::new();
-    let inner = skb.load(OuterHeaders::<F>::LEN, &mut room).ok_or(Reason::Malformed)?;
-    match inner.source_subnet(family) {
-        Some(found) if found == index => Ok(Reason::TunnelGood),
-        _ => Err(Reason::InnerOtherSource),
-    }
+    let at = tables::place::<F>(&packet.end).ok_or(Reason::FlowUnknown)?;
+    tables::copy(at, &mut scratch.flow);
+    let known = Known::copied(at, &scratch.flow, &packet.end);
+    known.usable(generation, node.tick())?;
+    replay::from_underlay(skb, node, peer, outer_tos, &scratch.frame, packet, &known)
 }

@@ -11,9 +11,10 @@
 //! chooses.
 //!
 //! Budget per packet: `to_tunnel` reads MODE, CONFIG and one element of a peer map (array look-ups, inlined by the
-//! JIT), the clock once, and loads the headers once; `from_underlay` loads the headers once and makes one
-//! hash look-up for tunnel packets; `to_underlay` loads the headers once and reads one element of a peer map. A new
-//! look-up or helper here needs figures before and after.
+//! JIT), the clock once, and loads the headers once; `from_underlay` loads outer and inner headers and reads one element of
+//! a peer map, and looks into a hash only for what no peer sent; `to_underlay` loads the headers once and reads one
+//! element of a peer map. In mode `fast` the entry hooks make one look-up of the flow more. A new look-up or helper here
+//! needs figures before and after.
 
 #![expect(missing_docs, reason = "the classifier macro writes a public wrapper without the documentation")]
 #![expect(unreachable_pub, reason = "entry points are found by the linker through their symbols")]
@@ -24,19 +25,26 @@
 )]
 
 mod family;
+mod from_pod;
+mod from_tunnel;
 mod from_underlay;
+mod learn;
 mod maps;
 mod node;
+mod notes;
+mod replay;
 mod segment;
 mod skb;
 mod stats;
+mod tables;
+mod to_pod;
 mod to_tunnel;
 mod to_underlay;
 
 use aya_ebpf::{
     bindings::{TC_ACT_REDIRECT, TC_ACT_SHOT, TC_ACT_UNSPEC},
-    macros::classifier,
-    programs::TcContext,
+    macros::{classifier, raw_tracepoint},
+    programs::{RawTracePointContext, TcContext},
 };
 use flannel_common::{
     program::Program,
@@ -44,6 +52,37 @@ use flannel_common::{
 };
 
 use crate::skb::Skb;
+
+/// Ingress of the host side of a pod's veth.
+#[classifier]
+pub fn from_pod(ctx: TcContext) -> i32 {
+    let skb = Skb::new(ctx);
+    let reason = from_pod::run(&skb);
+    conclude(&skb, Program::FromPod, reason)
+}
+
+/// Egress of the host side of a pod's veth.
+#[classifier]
+pub fn to_pod(ctx: TcContext) -> i32 {
+    let skb = Skb::new(ctx);
+    let reason = to_pod::run(&skb);
+    conclude(&skb, Program::ToPod, reason)
+}
+
+/// Ingress of the tunnel device.
+#[classifier]
+pub fn from_tunnel(ctx: TcContext) -> i32 {
+    let skb = Skb::new(ctx);
+    let reason = from_tunnel::run(&skb);
+    conclude(&skb, Program::FromTunnel, reason)
+}
+
+/// Behind every NAPI poll; attached while packets may be queued to userspace, which a note must not outlive.
+#[raw_tracepoint(tracepoint = "napi_poll")]
+pub fn count_polls(_ctx: RawTracePointContext) -> i32 {
+    notes::count_poll();
+    0
+}
 
 /// Egress of the tunnel device.
 #[classifier]

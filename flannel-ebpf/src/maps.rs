@@ -4,16 +4,23 @@
 use aya_ebpf::{
     bindings::BPF_F_NO_PREALLOC,
     macros::map,
-    maps::{Array, HashMap, PerCpuArray},
+    maps::{Array, HashMap, LruHashMap, PerCpuArray},
 };
 use flannel_common::{
     addr::Addr,
-    maps::PEERS_MAX,
+    end::End,
+    fast::{BUCKETS as BUCKET_COUNT, Bucket, FastConfig, PORT_WORDS, PodEntry},
+    flow::Flow,
+    ip::{Ipv4Header, Ipv6Header},
+    maps::{FLOWS_MAX, PEERS_MAX, PODS_MAX},
     mode::ModeWord,
     node::NodeConfig,
+    note::{CpuState, Note},
     peer::{PeerEntry, VtepEntry},
     stats::{Counter, SLOTS},
 };
+
+use crate::tables::Scratch;
 
 #[map]
 pub(crate) static PEERS: Array<PeerEntry> = Array::with_max_entries(1, 0);
@@ -32,3 +39,38 @@ pub(crate) static CONFIG: Array<NodeConfig> = Array::with_max_entries(1, 0);
 
 #[map]
 pub(crate) static STATS: PerCpuArray<Counter> = PerCpuArray::with_max_entries(SLOTS, 0);
+
+#[map]
+pub(crate) static FAST: Array<FastConfig> = Array::with_max_entries(1, 0);
+
+#[map]
+pub(crate) static FLOWS: LruHashMap<End<[u32; 1]>, Flow<[u32; 1]>> = LruHashMap::with_max_entries(FLOWS_MAX, 0);
+
+#[map]
+pub(crate) static FLOWS6: LruHashMap<End<[u32; 4]>, Flow<[u32; 4]>> = LruHashMap::with_max_entries(FLOWS_MAX, 0);
+
+#[map]
+pub(crate) static NOTES: Array<Note<[u32; 1]>> = Array::with_max_entries(1, 0);
+
+#[map]
+pub(crate) static NOTES6: Array<Note<[u32; 4]>> = Array::with_max_entries(1, 0);
+
+#[map]
+pub(crate) static CPUS: PerCpuArray<CpuState> = PerCpuArray::with_max_entries(1, 0);
+
+#[map]
+pub(crate) static PODS: HashMap<u32, PodEntry> = HashMap::with_max_entries(PODS_MAX, BPF_F_NO_PREALLOC);
+
+#[map]
+pub(crate) static HELPER_PORTS: Array<u64> = Array::with_max_entries(PORT_WORDS, 0);
+
+#[map]
+pub(crate) static BUCKETS: Array<Bucket> = Array::with_max_entries(BUCKET_COUNT, 0);
+
+/// The programs' own: not pinned.
+#[map]
+pub(crate) static SCRATCH: PerCpuArray<Scratch<Ipv4Header>> = PerCpuArray::with_max_entries(1, 0);
+
+/// The same for IPv6.
+#[map]
+pub(crate) static SCRATCH6: PerCpuArray<Scratch<Ipv6Header>> = PerCpuArray::with_max_entries(1, 0);

@@ -3,16 +3,18 @@
 use aya_ebpf::helpers::generated::bpf_ktime_get_coarse_ns;
 use core::ptr::{read_volatile, write_volatile};
 use flannel_common::{
+    fast::FastConfig,
     maps::ONLY,
-    mode::Mode,
+    mode::ModeWord,
     node::{FamilyConfig, NodeConfig, heartbeat_is_fresh},
     peer::{PathSeen, PeerEntry, Word},
     reason::Reason,
+    tick::{Tick, tick},
 };
 
 use crate::{
     family::Family,
-    maps::{CONFIG, MODE},
+    maps::{CONFIG, FAST, MODE},
 };
 
 /// The node's data, trusted at `now`.
@@ -47,6 +49,12 @@ impl Node {
         F::config(self.config)
     }
 
+    /// The time, in ticks.
+    #[inline(always)]
+    pub(crate) const fn tick(&self) -> Tick {
+        tick(self.now)
+    }
+
     /// Whether the data read so far still belongs together. Asked after the last read and before the first
     /// change to a packet.
     #[inline(always)]
@@ -55,10 +63,16 @@ impl Node {
     }
 }
 
-/// The mode in force.
+/// The settings of mode `fast`.
 #[inline(always)]
-pub(crate) fn mode() -> Mode {
-    MODE.get(ONLY).map_or(Mode::Kernel, |word| word.mode())
+pub(crate) fn fast() -> Result<&'static FastConfig, Reason> {
+    FAST.get(ONLY).ok_or(Reason::NotConfigured)
+}
+
+/// The mode in force, with its generation.
+#[inline(always)]
+pub(crate) fn mode_word() -> ModeWord {
+    MODE.get(ONLY).map_or_else(ModeWord::default, |word| *word)
 }
 
 /// A valid peer entry and the word under which it was found.

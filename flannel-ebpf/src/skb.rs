@@ -3,15 +3,20 @@
 //! Bytes are read and written by helper (`bpf_skb_load_bytes`, `bpf_skb_store_bytes`), not directly: a direct
 //! write makes the verifier prepend an unclone to the program, which every packet would then pay for.
 
-use core::mem::MaybeUninit;
+use core::{mem::MaybeUninit, ptr::write_volatile};
 
 use aya_ebpf::{
-    bindings::{__sk_buff, bpf_redir_neigh},
-    helpers::generated::{bpf_get_hash_recalc, bpf_redirect_neigh, bpf_skb_load_bytes},
+    bindings::{
+        __sk_buff, BPF_CSUM_LEVEL_DEC, BPF_CSUM_LEVEL_QUERY, BPF_F_MARK_MANGLED_0, BPF_F_PSEUDO_HDR, bpf_redir_neigh,
+    },
+    helpers::generated::{
+        bpf_csum_level, bpf_csum_update, bpf_get_hash_recalc, bpf_redirect_neigh, bpf_redirect_peer, bpf_skb_load_bytes,
+    },
     programs::TcContext,
 };
 use flannel_common::{
-    addr::Addr, ip::FragmentHeader, node::FamilyConfig, outer::TunnelHeaders, packet::ETH_LEN, reason::Reason,
+    addr::Addr, inner::Frame, ip::FragmentHeader, node::FamilyConfig, outer::TunnelHeaders, packet::ETH_LEN,
+    reason::Reason,
 };
 
 use crate::family::Family;
@@ -70,7 +75,8 @@ impl Skb {
         &self.ctx
     }
 
-    const fn raw(&self) -> *mut __sk_buff {
+    /// The kernel's packet. As a number it is the address of the skb.
+    pub(crate) const fn raw(&self) -> *mut __sk_buff {
         self.ctx.skb.skb
     }
 
@@ -87,13 +93,39 @@ impl Skb {
         tc_index: tc_index;
         /// The device the hook belongs to.
         ifindex: ifindex;
+        /// Whom the frame is for: `PACKET_HOST` and the like.
+        pkt_type: pkt_type;
+        /// Firewall mark.
+        mark: mark;
+        /// Queueing priority.
+        priority: priority;
+    }
+
+    /// Sets mark and priority, as they were at the exit of the stretch that is skipped.
+    #[inline(always)]
+    pub(crate) fn set_class(&self, mark: u32, priority: u32) {
+        // SAFETY: as for the reads; the verifier allows these fields to be written.
+        let raw = unsafe { &mut *self.raw() };
+        write(&mut raw.mark, mark);
+        write(&mut raw.priority, priority);
+    }
+
+    /// Takes off what belongs to this network namespace, as the kernel does when a packet leaves it.
+    #[inline(always)]
+    pub(crate) fn scrub(&self) -> bool {
+        self.set_class(0, 0);
+        // SAFETY: as above.
+        let raw = unsafe { &mut *self.raw() };
+        write(&mut raw.tc_index, 0);
+        write(&mut raw.queue_mapping, 0);
+        self.pkt_type() == PACKET_HOST || self.ctx.change_type(PACKET_HOST).is_ok()
     }
 
     /// Leaves a number on the packet for the next hook. It does not leave the node.
     #[inline(always)]
     pub(crate) fn set_tc_index(&self, value: u32) {
         // SAFETY: as for the reads; the verifier allows this field to be written.
-        unsafe { (*self.raw()).tc_index = value };
+        write(unsafe { &mut (*self.raw()).tc_index }, value);
     }
 
     /// The flow hash the kernel's vxlan device would use: the one the packet carries (a socket's), else one
@@ -119,6 +151,18 @@ impl Skb {
         if failed == 0 { Some(unsafe { room.bytes.assume_init_ref() }) } else { None }
     }
 
+    /// Loads a frame that starts at `offset`: a whole one up to the end of a TCP header, or of a shorter one what UDP
+    /// needs. What is behind that is left from another packet.
+    #[inline(always)]
+    pub(crate) fn load_frame<H>(&self, offset: usize, frame: &mut Frame<H>) -> Result<(), Reason> {
+        let to = (&raw mut *frame).cast::<u8>().wrapping_add(Frame::<H>::PAD).cast();
+        let is_long = self.len() as usize >= offset + Frame::<H>::LEN;
+        let wanted = if is_long { Frame::<H>::LEN } else { Frame::<H>::MIN_LEN };
+        // SAFETY: `to` has room for the longest frame behind the padding.
+        let failed = unsafe { bpf_skb_load_bytes(self.raw().cast(), offset as u32, to, wanted as u32) };
+        if failed == 0 { Ok(()) } else { Err(Reason::Malformed) }
+    }
+
     /// What follows an IPv6 fragment header, if it is UDP to our port.
     #[inline(always)]
     pub(crate) fn behind_fragment_header<'a, F: Family>(
@@ -136,6 +180,43 @@ impl Skb {
         self.ctx.store(offset, bytes, 0).is_ok()
     }
 
+    /// Makes the checksum at `at` follow a change of addresses (a sum) and of ports. UDP without a checksum stays so.
+    #[inline(always)]
+    pub(crate) fn update_checksum(&self, at: usize, addresses: u32, ports: [u32; 2], is_udp: bool) -> bool {
+        let flags = if is_udp { u64::from(BPF_F_MARK_MANGLED_0) } else { 0 };
+        let pseudo = flags | u64::from(BPF_F_PSEUDO_HDR);
+        self.ctx.l4_csum_replace(at, 0, addresses.into(), pseudo).is_ok()
+            && (ports[0] == ports[1]
+                || self.ctx.l4_csum_replace(at, ports[0].into(), ports[1].into(), flags | PORTS_LEN).is_ok())
+    }
+
+    /// Whether the device summed the whole packet.
+    #[inline(always)]
+    pub(crate) fn has_whole_sum(&self) -> bool {
+        // SAFETY: the helper takes the context, which is valid for the whole run of the program. It adds nothing.
+        unsafe { bpf_csum_update(self.raw(), 0) >= 0 }
+    }
+
+    /// Whether the kernel has verified the outermost checksum.
+    #[inline(always)]
+    pub(crate) fn has_verified_checksum(&self) -> bool {
+        // SAFETY: as above.
+        unsafe { bpf_csum_level(self.raw(), BPF_CSUM_LEVEL_QUERY.into()) >= 0 }
+    }
+
+    /// The outer headers are gone, and with them one verified checksum.
+    #[inline(always)]
+    pub(crate) fn drop_outer_checksum(&self) {
+        // SAFETY: as above. It refuses where no checksum was verified, and then there is nothing to take back.
+        unsafe { bpf_csum_level(self.raw(), BPF_CSUM_LEVEL_DEC.into()) };
+    }
+
+    /// Takes out what stands between the Ethernet header and `len` bytes behind it; on failure the packet is as it was.
+    #[inline(always)]
+    pub(crate) fn shrink(&self, len: i32, mode: u32, flags: u64) -> bool {
+        self.ctx.adjust_room(-len, mode, flags).is_ok()
+    }
+
     /// Makes room between the Ethernet header and the next; on failure the packet is as it was.
     #[inline(always)]
     pub(crate) fn grow(&self, len: i32, mode: u32, flags: u64) -> bool {
@@ -151,3 +232,24 @@ pub(crate) fn redirect_neigh<F: Family>(oif: u32, next_hop: Addr) {
     // SAFETY: `params` is a live value of the size given; flags must be zero.
     unsafe { bpf_redirect_neigh(oif, &raw mut params, size_of::<bpf_redir_neigh>() as i32, 0) };
 }
+
+/// Arranges that the packet is put into the other end of the veth `ifindex`, in its network namespace. Takes effect with
+/// verdict redirect.
+#[inline(always)]
+pub(crate) fn redirect_peer(ifindex: u32) {
+    // SAFETY: the helper takes numbers.
+    unsafe { bpf_redirect_peer(ifindex, 0) };
+}
+
+/// Writes one field of the context. Volatile: two neighbours written as one are no field of it.
+#[inline(always)]
+fn write(field: &mut u32, value: u32) {
+    // SAFETY: a reference is valid for writes.
+    unsafe { write_volatile(field, value) };
+}
+
+/// `pkt_type` of a frame for this host.
+pub(crate) const PACKET_HOST: u32 = 0;
+
+/// Length of the two ports, in the flags of the checksum helper.
+const PORTS_LEN: u64 = 4;

@@ -13,26 +13,32 @@ use aya_ebpf::bindings::{
 use flannel_common::{
     addr::Mac,
     ethernet::{EthernetHeader, same_mac},
+    flow::Exit,
+    inner::FrameAddresses,
     ip::{Ipv4Header, Ipv6Header},
-    mode::Mode,
+    mode::{Mode, ModeWord},
     node::FamilyConfig,
     outer::{OuterHeaders, Varying},
     packet::{ETH_LEN, source_port},
     peer::Word,
-    program::OWN_PACKET,
+    program::{OWN_PACKET, Program},
     reason::Reason,
 };
 
 use crate::{
     family::Family,
-    node::{self, Node, Peer},
+    learn::{self, Left},
+    node::{self, Node, Peer, mode_word},
+    notes,
     segment::segment_len,
     skb::{Room, Skb, redirect_neigh},
+    stats,
+    tables::{self, Tables},
 };
 
 /// GSO sizes stay as they are (segments would outgrow the path otherwise), checksum state too, and the kernel is
 /// told what was put on, so that it can still segment and offload.
-const ENCAP_FLAGS: u64 = BPF_F_ADJ_ROOM_FIXED_GSO as u64
+pub(crate) const ENCAP_FLAGS: u64 = BPF_F_ADJ_ROOM_FIXED_GSO as u64
     | BPF_F_ADJ_ROOM_NO_CSUM_RESET as u64
     | BPF_F_ADJ_ROOM_ENCAP_L4_UDP as u64
     | BPF_F_ADJ_ROOM_ENCAP_L2_ETH as u64
@@ -48,7 +54,8 @@ struct Headers<F> {
 
 #[inline(always)]
 pub(crate) fn run(skb: &Skb) -> Result<Reason, Reason> {
-    if node::mode() == Mode::Kernel {
+    let mode = mode_word();
+    if mode.mode() == Mode::Kernel {
         return Err(Reason::ModeKernel);
     }
     let node = Node::read()?;
@@ -56,14 +63,18 @@ pub(crate) fn run(skb: &Skb) -> Result<Reason, Reason> {
         return Err(Reason::VlanTagged);
     }
     match skb.protocol() {
-        Ipv4Header::PROTOCOL => send::<Ipv4Header>(skb, &node),
-        Ipv6Header::PROTOCOL => send::<Ipv6Header>(skb, &node),
+        Ipv4Header::PROTOCOL => send::<Ipv4Header>(skb, &node, mode),
+        Ipv6Header::PROTOCOL => send::<Ipv6Header>(skb, &node, mode),
         _ => Err(Reason::OtherProtocol),
     }
 }
 
-#[inline(always)]
-fn send<F: Family>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
+/// One function for each family, called, not inlined: the stack of one program is too small for both.
+#[inline(never)]
+fn send<F: Tables>(skb: &Skb, node: &Node, mode: ModeWord) -> Result<Reason, Reason> {
+    if mode.mode() == Mode::Fast {
+        watch::<F>(skb, node, mode.generation());
+    }
     let mut room = Room::<Headers<F>>::new();
     let headers = skb.load(0, &mut room).ok_or(Reason::Malformed)?;
     let family = node.family::<F>();
@@ -74,6 +85,44 @@ fn send<F: Family>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
     framed_by_the_kernel(&headers.ethernet, family, peer.entry().mac)?;
     fits(skb, &headers.ip, node, &peer)?;
     encapsulate(skb, &headers.ip, node, &peer)
+}
+
+/// Learns from a noted packet. Whether it did is counted beside what becomes of the packet itself.
+#[inline(always)]
+fn watch<F: Tables>(skb: &Skb, node: &Node, generation: u32) {
+    let (Ok(outcome) | Err(outcome)) = learn_from::<F>(skb, node, generation);
+    if outcome as u8 != Reason::NotFollowed as u8 {
+        stats::count(skb, Program::ToTunnel, outcome);
+    }
+}
+
+#[inline(always)]
+fn learn_from<F: Tables>(skb: &Skb, node: &Node, generation: u32) -> Result<Reason, Reason> {
+    let note = notes::take::<F>(skb, node);
+    let scratch = tables::scratch::<F>()?;
+    skb.load_frame(0, &mut scratch.frame)?;
+    scratch.frame.read(skb.len(), skb.ifindex(), &mut scratch.packet)?;
+    let packet = &scratch.packet;
+    if packet.is_control {
+        learn::close::<F>(packet, node);
+        return Err(Reason::TcpControl);
+    }
+    let note = note?;
+    // What leaves by another VTEP than the subnet's is not for the peer map to send.
+    let family = node.family::<F>();
+    let peer = Peer::find::<F>(scratch.frame.ip().destination_subnet(family))?;
+    if !packet.addresses.same(&FrameAddresses::new(peer.entry().mac, family.vtep_mac)) {
+        return Err(Reason::ForeignFrame);
+    }
+    let left = Left {
+        generation,
+        way: Exit::TUNNEL,
+        mtu: F::tunnel_mtu(node::fast()?),
+        mark: skb.mark(),
+        priority: skb.priority(),
+        addresses: FrameAddresses::default(),
+    };
+    learn::learn::<F>(skb, node, note, packet, &left, &mut scratch.flow)
 }
 
 /// The kernel's neighbour entry framed the packet for this very VTEP: the vxlan device would send it there too.

@@ -11,12 +11,14 @@
 
 pub mod agent;
 pub mod asleep;
+pub mod bare;
 pub mod bench;
 pub mod child;
 pub mod cluster;
 pub mod cni;
 pub mod demo;
 pub mod etcd;
+pub mod fast;
 pub mod hand_node;
 pub mod hooks;
 pub mod host;

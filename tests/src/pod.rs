@@ -21,6 +21,8 @@ pub struct Pod {
     host: Host,
     node: Node,
     veth: String,
+    name: String,
+    number: u8,
     addresses: Vec<IpAddr>,
 }
 
@@ -36,7 +38,7 @@ impl Pod {
         for gateway in &env.subnets {
             addresses.push(address(&host, *gateway, number)?);
         }
-        Ok(Self { host, node: node.clone(), veth, addresses })
+        Ok(Self { host, node: node.clone(), veth, name: name.to_owned(), number, addresses })
     }
 
     /// The first address: IPv4 unless the cluster is IPv6 only.
@@ -83,6 +85,13 @@ impl Pod {
     /// As [`Pod::ping`], until it succeeds: IPv6 uses a new interface only some time after it came up.
     pub fn wait_ping(&self, to: IpAddr) -> Result<()> {
         eventually(&format!("pings from {} to {to}", self.name()), PINGS, || self.ping(to)).map(drop)
+    }
+
+    /// Takes the pod away and makes one with the same addresses and names in its place, as after a pod of a stateful set ended.
+    pub fn again(self) -> Result<Self> {
+        let (node, name, number) = (self.node.clone(), self.name.clone(), self.number);
+        self.remove()?;
+        Self::add(&node, &name, number)
     }
 
     /// Takes the pod away as a CNI DEL does: the veth first, then the namespace.

@@ -16,10 +16,12 @@ use std::{
 use anyhow::{Context as _, Result, anyhow};
 use nix::{
     errno::Errno,
+    libc,
+    net::if_::if_nametoindex,
     sys::{
         socket::{
-            AddressFamily, LinkAddr, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrIn, recvfrom, sendto,
-            setsockopt, socket, sockopt,
+            AddressFamily, LinkAddr, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrIn, SockaddrLike as _,
+            recvfrom, sendto, setsockopt, socket, sockopt,
         },
         time::{TimeVal, TimeValLike as _},
     },
@@ -121,6 +123,30 @@ fn keep(
         }
     }
     Ok(())
+}
+
+/// Sends a frame as it is, from its Ethernet header on.
+pub fn inject_frame(from: &Host, device: &str, frame: &[u8]) -> Result<()> {
+    from.enter(|| -> Result<()> {
+        let socket = socket(AddressFamily::Packet, SockType::Raw, SockFlag::SOCK_CLOEXEC, None)?;
+        let sll_ifindex = if_nametoindex(device)?.cast_signed();
+        let sll_family = u16::try_from(libc::AF_PACKET)?;
+        let to = libc::sockaddr_ll {
+            sll_family,
+            sll_protocol: 0,
+            sll_ifindex,
+            sll_hatype: 0,
+            sll_pkttype: 0,
+            sll_halen: 0,
+            sll_addr: [0; 8],
+        };
+        let len = u32::try_from(size_of_val(&to))?;
+        // SAFETY: a live address of the length given.
+        let to = unsafe { LinkAddr::from_raw((&raw const to).cast(), Some(len)) }.context("an address")?;
+        let sent = sendto(socket.as_raw_fd(), frame, &to, MsgFlags::empty()).context("sending a frame")?;
+        anyhow::ensure!(sent == frame.len(), "{sent} of {} bytes sent", frame.len());
+        Ok(())
+    })?
 }
 
 /// Sends an IPv4 packet as it is; the kernel only fills its header checksum in.

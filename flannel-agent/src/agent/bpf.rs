@@ -8,10 +8,13 @@ use crate::{
     backend::{Backend, PodNetwork},
     cli::{AttachMode, RunOptions},
     datapath::{
-        AttachKind, Attachments, DatapathError, Maps, PinRoot, Subnets, load,
+        AttachKind, Attachments, DatapathError, Maps, PinRoot, Subnets,
+        flows::write_helper_ports,
+        load,
         maps::{ConfigMap, ModeMap},
     },
     family::Family,
+    fast::helper_ports,
     reconcile::{Bpf, chain},
 };
 
@@ -58,7 +61,8 @@ fn try_open(
         AttachMode::Clsact => AttachKind::Clsact,
     };
     let attachments = Attachments::new(pins.clone(), kind, vni, &options.state_dir);
-    Ok(Bpf::new(Maps::open(pins)?, attachments))
+    write_helper_ports(pins, &helper_ports())?;
+    Ok(Bpf::new(Maps::open(pins)?, attachments, pins.clone()))
 }
 
 /// An earlier agent's programs may still be attached, over maps this one cannot keep: nobody vouches for those now.

@@ -11,10 +11,13 @@ use tokio::{
 
 use crate::{
     agent::{start::Started, store::Store, sysctl},
-    datapath::policy::{Decision, Wishes},
+    datapath::{
+        DatapathError,
+        policy::{Decision, Wishes},
+    },
     netlink::KernelEvent,
     observe::{pulse::Pulse, status::Status},
-    reconcile::{Cluster, chain},
+    reconcile::{Bpf, Cluster, chain},
     subnet::{OwnLease, StoreEvent, SubnetEnv},
     traffic::Wanted,
 };
@@ -23,8 +26,8 @@ use crate::{
 const BEAT: Duration = Duration::from_secs(1);
 /// Between looks at everything there is, for drift that nobody announced.
 const RESYNC: Duration = Duration::from_secs(30);
-/// Between looks at sysctls, which are not announced either.
-const SYSCTLS: Duration = Duration::from_secs(5);
+/// Between looks at what is cheap to look at and not announced either: sysctls, TCX programs, pods' own ends of veths.
+const UNANNOUNCED: Duration = Duration::from_secs(5);
 /// Before another try when a whole reconciliation did not go through.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -33,6 +36,8 @@ pub(super) struct Running {
     pub(super) node: Started,
     pub(super) store: Store,
     pub(super) decision: Decision,
+    /// Why mode `fast` cannot be, if it was asked for.
+    no_fast: Option<String>,
     pub(super) applied: bool,
     pulse: Pulse,
     written: Option<SubnetEnv>,
@@ -42,11 +47,12 @@ pub(super) struct Running {
 impl Started {
     /// Runs until a task it depends on ends, which none does by itself.
     pub(super) async fn run(self, publish: &watch::Sender<Status>, pulse: &Pulse) -> anyhow::Result<()> {
-        let decision = Wishes::default().decide(false);
+        let decision = Wishes::default().decide(Mode::Kernel);
         let mut running = Running {
             node: self,
             store: Store::new(),
             decision,
+            no_fast: None,
             applied: false,
             pulse: pulse.clone(),
             written: None,
@@ -78,7 +84,7 @@ impl Then {
 
 impl Running {
     async fn keep(&mut self, publish: &watch::Sender<Status>) -> anyhow::Result<()> {
-        let [mut beat, mut resync, mut sysctls] = [BEAT, RESYNC, SYSCTLS].map(|period| {
+        let [mut beat, mut resync, mut unannounced] = [BEAT, RESYNC, UNANNOUNCED].map(|period| {
             let mut ticks = interval_at((Instant::now() + period).into(), period);
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
             ticks
@@ -97,7 +103,11 @@ impl Running {
                 () = std::future::ready(()), if self.node.reconciler.is_behind() => Then::Act,
                 () = self.node.traffic.changed() => Then::Act,
                 _ = beat.tick() => self.beat(),
-                _ = sysctls.tick() => Then::act_if(self.node.reconciler.set_port_range(sysctl::local_ports())),
+                () = self.node.rules.due() => {
+                    self.node.reconciler.new_generation();
+                    Then::Rest
+                }
+                _ = unannounced.tick() => self.look_around(),
                 _ = resync.tick() => self.doubt_everything(),
                 () = sleep_until(retry.into()) => Then::Act,
             };
@@ -122,6 +132,11 @@ impl Running {
     fn observe_one(&mut self, event: &KernelEvent) -> bool {
         self.node.traffic.observe(event);
         self.node.external.observe(event) | self.node.reconciler.observe(event)
+    }
+
+    fn look_around(&mut self) -> Then {
+        let ports = self.node.reconciler.set_port_range(sysctl::local_ports());
+        Then::act_if(self.node.reconciler.doubt_unannounced() | ports)
     }
 
     fn doubt_everything(&mut self) -> Then {
@@ -237,19 +252,18 @@ impl Running {
     fn follow_mode(&mut self) {
         let wishes = Wishes { choice: None, flag: self.node.flag, config: self.node.config.datapath };
         let Some(bpf) = self.node.reconciler.bpf_mut() else {
-            self.decision = wishes.decide(false);
+            self.decision = wishes.decide(Mode::Kernel);
             return;
         };
-        let followed = bpf.mode().and_then(|word| {
-            let decision = Wishes { choice: word.choice(), ..wishes }.decide(true);
-            Ok((bpf.set_mode(decision.mode, word.choice())?, decision))
-        });
+        let followed = bpf.mode().and_then(|word| follow(bpf, Wishes { choice: word.choice(), ..wishes }));
         match followed {
-            Ok((changed, decision)) => {
+            Ok((changed, decision, no_fast)) => {
                 if changed || decision != self.decision {
-                    tracing::info!(mode = %decision.mode, source = ?decision.source, "datapath mode");
+                    tracing::info!(mode = %decision.mode, source = ?decision.source, reason = no_fast, "datapath mode");
                 }
+                self.node.reconciler.switch_fast(decision.mode == Mode::Fast);
                 self.decision = decision;
+                self.no_fast = no_fast;
             }
             Err(error) => tracing::warn!(error = chain(&error), "cannot follow the datapath mode"),
         }
@@ -275,6 +289,19 @@ impl Running {
         if let Some(reason) = &self.node.no_bpf {
             return (decision.wanted != Mode::Kernel).then(|| reason.clone());
         }
-        (decision.mode != decision.wanted).then(|| format!("this version has no mode {}", decision.wanted))
+        self.no_fast.clone().filter(|_| decision.mode != decision.wanted)
     }
+}
+
+/// Puts the best mode in force that is asked for and can be. Whether that is news, and why it is not mode `fast` if that was asked
+/// for.
+fn follow(bpf: &mut Bpf, wishes: Wishes) -> Result<(bool, Decision, Option<String>), DatapathError> {
+    let wants_fast = wishes.decide(Mode::Fast).mode == Mode::Fast;
+    let no_fast = if wants_fast { bpf.count_polls(true).err().map(|error| chain(&error)) } else { None };
+    let decision = wishes.decide(if no_fast.is_none() { Mode::Fast } else { Mode::Encap });
+    let changed = bpf.set_mode(decision.mode, wishes.choice)?;
+    if !wants_fast {
+        bpf.count_polls(false)?;
+    }
+    Ok((changed, decision, no_fast))
 }

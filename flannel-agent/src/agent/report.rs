@@ -1,7 +1,8 @@
 //! The status document, from what the agent knows.
 
-use std::net::IpAddr;
+use std::{collections::BTreeSet, net::IpAddr};
 
+use flannel_common::mode::Mode;
 use tokio::sync::watch;
 
 use crate::{
@@ -10,9 +11,11 @@ use crate::{
     cli::RunOptions,
     datapath::policy::Wishes,
     family::Family,
+    fast::pods::{Pod, Verdict},
     iface::End,
     observe::status::{
-        DeviceStatus, InterfaceStatus, LeaseStatus, ModeStatus, PeerStatus, RejectedStatus, Status, StoreStatus,
+        DeviceStatus, FastStatus, InterfaceStatus, LeaseStatus, ModeStatus, PeerStatus, PodStatus, RejectedStatus,
+        Status, StoreStatus,
     },
     reconcile::device::Device,
     subnet::Rejected,
@@ -21,7 +24,7 @@ use crate::{
 impl Status {
     /// Of an agent that has just begun.
     pub(super) fn starting(options: &RunOptions) -> Self {
-        let decision = Wishes { flag: options.datapath, ..Wishes::default() }.decide(false);
+        let decision = Wishes { flag: options.datapath, ..Wishes::default() }.decide(Mode::Kernel);
         let mode = ModeStatus {
             effective: decision.mode.to_string(),
             wanted: decision.wanted.to_string(),
@@ -51,6 +54,7 @@ impl Running {
             ready,
             stage: if ready { "running" } else { "reconciling" }.to_owned(),
             mode: self.mode(),
+            fast: self.fast(),
             lease: Some(self.lease()),
             store: last.store.as_ref().map(|store| self.store.status(store.endpoints.clone())),
             interface: Some(self.interface()),
@@ -74,6 +78,15 @@ impl Running {
             reason: self.mode_reason(),
             attach: bpf.map(|bpf| bpf.attach_kind().name().to_owned()),
         }
+    }
+
+    fn fast(&self) -> Option<FastStatus> {
+        let fast = self.node.reconciler.fast();
+        fast.is_on().then(|| FastStatus {
+            tcp_reason: fast.tcp_reason(),
+            error: fast.error().map(str::to_owned),
+            pods: fast.pods().iter().map(|(index, pod)| self::pod(*index, pod)).collect(),
+        })
     }
 
     fn lease(&self) -> LeaseStatus {
@@ -118,6 +131,19 @@ impl Running {
             zero_checksum_v6: device.zero_checksum_v6,
         };
         self.node.reconciler.devices().map(status).collect()
+    }
+}
+
+fn pod(index: u32, pod: &Pod) -> PodStatus {
+    let Verdict { entry, sends, receives } = &pod.verdict;
+    let reasons: BTreeSet<_> = sends.iter().chain(receives).collect();
+    PodStatus {
+        veth: pod.veth.clone(),
+        index,
+        mac: entry.map(|entry| entry.mac.to_string()),
+        sends: sends.is_empty(),
+        receives: receives.is_empty(),
+        reasons: reasons.into_iter().map(ToString::to_string).collect(),
     }
 }
 

@@ -13,6 +13,7 @@ use crate::{
     cli::RunOptions,
     config::NetworkConfig,
     family::Family,
+    fast::{Fast, RuleChanges},
     iface::ExternalInterface,
     netlink::{KernelEvents, Netlink},
     observe::status::Status,
@@ -51,6 +52,7 @@ pub(super) struct Started {
     pub(super) flag: Option<Mode>,
     pub(super) no_bpf: Option<String>,
     pub(super) kernel: KernelEvents,
+    pub(super) rules: RuleChanges,
     pub(super) store: mpsc::Receiver<StoreEvent>,
     pub(super) readiness: Readiness,
 }
@@ -128,7 +130,9 @@ async fn start_with<M: SubnetManager>(
         (*family, PlaneSetup { network: *network, vtep, nexthops_from: options.nexthops_from })
     };
     let setups = networks.iter().map(setup).collect();
-    let reconciler = Reconciler::new(netlink, &backend, &setups, interface, sysctl::local_ports(), bpf.ok(), book);
+    let fast = Fast::new(options.conntrack_liberal);
+    let reconciler =
+        Reconciler::new(netlink, &backend, &setups, interface, sysctl::local_ports(), bpf.ok(), book).with_fast(fast);
     let mut leases = LeaseSet::new(&config, request.attrs.clone());
     leases.apply(StoreEvent::OwnLease(own.clone()));
     let readiness = manager.readiness();
@@ -151,6 +155,7 @@ async fn start_with<M: SubnetManager>(
         flag: options.datapath,
         no_bpf,
         kernel,
+        rules: RuleChanges::listen(),
         store,
         readiness,
     })

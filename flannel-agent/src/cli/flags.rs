@@ -74,6 +74,7 @@ pub(super) const FLAGS: &[Flag] = &[
     built("v", Int),
     built("state-dir", Text),
     built("bpf-pin-root", Text),
+    built("conntrack-liberal", Bool),
     built("datapath", Text),
     built("nexthops-from", Int),
     built("attach", Text),

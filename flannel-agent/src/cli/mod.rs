@@ -12,6 +12,7 @@ mod cleanup;
 mod datapath;
 mod docker_opts;
 mod flags;
+mod flows;
 mod goint;
 mod gostyle;
 mod maps;
@@ -59,6 +60,9 @@ pub enum Once {
     /// Print or set the datapath mode
     #[command(subcommand)]
     Datapath(datapath::DatapathCommand),
+    /// Discard what mode `fast` has learned
+    #[command(subcommand)]
+    Flows(flows::FlowsCommand),
     /// Remove everything the agent made on this node; refuses while it runs. The lease in the store and subnet.env stay
     Cleanup(cleanup::CleanupOptions),
     /// Write the options of the Docker daemon that subnet.env asks for, as mk-docker-opts.sh does
@@ -72,6 +76,7 @@ impl Once {
             Self::Status(options) => status::run(options).await,
             Self::Maps(command) => Ok(maps::run(command)?),
             Self::Datapath(command) => Ok(datapath::run(command)?),
+            Self::Flows(command) => Ok(flows::run(command)?),
             Self::Cleanup(options) => cleanup::run(options).await,
             Self::DockerOpts(options) => docker_opts::run(options).await,
         }

@@ -77,6 +77,8 @@ pub struct RunOptions {
     pub nexthops_from: usize,
     /// How programs are attached.
     pub attach: AttachMode,
+    /// Whether mode `fast` may make conntrack liberal.
+    pub conntrack_liberal: bool,
     /// What was asked for and will not happen. To be logged once.
     pub warnings: Vec<OptionWarning>,
 }
@@ -116,8 +118,6 @@ pub(super) enum OptionMistake {
     BadValue { flag: &'static str, value: String, expected: &'static str },
     #[error(transparent)]
     Regex(BadPattern),
-    #[error("--datapath=fast is not built yet; write encap, or leave the option out")]
-    Fast,
     #[error("--kube-annotation-prefix: {0}")]
     AnnotationPrefix(BadPrefix),
 }
@@ -147,6 +147,7 @@ impl RunOptions {
             datapath: checks.datapath(&raw.datapath),
             nexthops_from: checks.nexthops_from(raw.nexthops_from),
             attach: checks.attach(&raw.attach),
+            conntrack_liberal: raw.conntrack_liberal,
             log_level: log_level(raw.v),
             traffic: checks.traffic(&raw),
             etcd,
@@ -200,11 +201,7 @@ impl Checks {
     fn datapath(&mut self, value: &str) -> Option<Mode> {
         match value {
             "auto" => None,
-            "fast" => {
-                self.mistakes.push(OptionMistake::Fast);
-                None
-            }
-            _ => self.optional("datapath", value, "kernel, encap or auto"),
+            _ => self.optional("datapath", value, "kernel, encap, fast or auto"),
         }
     }
 

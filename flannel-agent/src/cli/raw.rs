@@ -107,7 +107,7 @@ pub struct RawOptions {
     /// Directory under which BPF objects are pinned
     #[arg(long, value_name = "DIR", default_value = "/sys/fs/bpf/flannel")]
     pub(super) bpf_pin_root: String,
-    /// Datapath mode: kernel, encap, or auto to follow the network configuration
+    /// Datapath mode: kernel, encap, fast, or auto to follow the network configuration
     #[arg(long, value_name = "MODE", default_value = "auto")]
     pub(super) datapath: String,
     /// IPv4 peers from which on routes are made by nexthop objects; below half of it they are plain again
@@ -116,4 +116,7 @@ pub struct RawOptions {
     /// How programs are attached: tcx, clsact, or auto to take what the kernel has
     #[arg(long, value_name = "HOW", default_value = "auto")]
     pub(super) attach: String,
+    /// Let mode fast set `nf_conntrack_tcp_be_liberal` and `nf_conntrack_tcp_ignore_invalid_rst`, without which it leaves TCP alone
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
+    pub(super) conntrack_liberal: bool,
 }

@@ -19,7 +19,7 @@ use crate::{
     },
     observe::{
         socket::ask_status,
-        status::{InterfaceStatus, LeaseStatus, ModeStatus, PeerStatus, Status, StoreStatus},
+        status::{FastStatus, InterfaceStatus, LeaseStatus, ModeStatus, PeerStatus, PodStatus, Status, StoreStatus},
     },
 };
 
@@ -111,10 +111,12 @@ fn text(status: &Status) -> String {
         .dirty
         .iter()
         .map(|entry| format!("refused by the kernel: {} ({} tries): {}", entry.object, entry.attempts, entry.error));
+    let pods = status.fast.iter().flat_map(|fast| &fast.pods).filter(|pod| !pod.reasons.is_empty());
+    let pods = pods.map(|pod| format!("pod at {}: {}: {}", pod.veth, left_to_the_kernel(pod), pod.reasons.join("; ")));
     let error = status.error.iter().map(|error| format!("cannot reconcile: {error}"));
     let rules = status.traffic.iter().filter_map(|traffic| traffic.error.as_ref());
     let rules = rules.map(|error| format!("traffic rules are not as asked for: {error}"));
-    for line in rejected.chain(dirty).chain(rules).chain(error) {
+    for line in rejected.chain(dirty).chain(rules).chain(pods).chain(error) {
         out.push_str(&line);
         out.push('\n');
     }
@@ -131,6 +133,7 @@ fn summary(status: &Status) -> Vec<(&'static str, String)> {
         ("ready", if status.ready { "yes" } else { "no" }.to_owned()),
         ("mode", mode(&status.mode)),
     ];
+    lines.extend(status.fast.as_ref().map(|status| ("fast", fast(status))));
     lines.extend(status.lease.as_ref().map(|status| ("lease", lease(status))));
     lines.extend(
         status.store.as_ref().map(|store| ("store", format!("{}, {}", store.endpoints.join(","), sync(store)))),
@@ -206,6 +209,27 @@ fn mode(mode: &ModeStatus) -> String {
     match &mode.reason {
         Some(reason) => format!("{} ({} was asked for: {reason}){attach}", mode.effective, mode.wanted),
         None => format!("{} ({source}){attach}", mode.effective),
+    }
+}
+
+fn fast(status: &FastStatus) -> String {
+    let all = status.pods.iter().filter(|pod| pod.sends && pod.receives).count();
+    let none = status.pods.iter().filter(|pod| pod.mac.is_none()).count();
+    let some = status.pods.len() - all - none;
+    let partly = if some > 0 { format!(", {some} one way") } else { String::new() };
+    let alone = if none > 0 { format!(", {none} left alone") } else { String::new() };
+    let tcp = status.tcp_reason.iter().map(|reason| format!("; TCP takes the kernel's path: {reason}"));
+    let error = status.error.iter().map(|error| format!("; {error}"));
+    let pods = format!("{all} of {} pods{partly}{alone}", status.pods.len());
+    std::iter::once(pods).chain(tcp).chain(error).collect()
+}
+
+/// What of a pod's packets mode `fast` leaves to the kernel.
+const fn left_to_the_kernel(pod: &PodStatus) -> &'static str {
+    match (pod.sends, pod.receives) {
+        (false, true) => "what it sends takes the kernel's path",
+        (true, false) => "what it receives takes the kernel's path",
+        _ => "left alone",
     }
 }
 

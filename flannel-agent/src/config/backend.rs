@@ -182,14 +182,9 @@ fn parse_mtu(fields: &Fields, ipv6: bool) -> Result<Option<u16>> {
 }
 
 fn parse_datapath(fields: &Fields) -> Result<Option<Mode>> {
-    let expected = "kernel, encap or auto";
+    let expected = "kernel, encap, fast or auto";
     match fields.expect::<String>("Datapath", expected)?.as_deref() {
         None | Some("" | "auto") => Ok(None),
-        Some("fast") => Err(ConfigMistake::NotBuilt {
-            key: "Backend.Datapath",
-            value: "fast".to_owned(),
-            instead: "write \"encap\", or leave the key out",
-        }),
         Some(name) => name.parse().map(Some).map_err(|_unknown| fields.bad_value("Datapath", expected)),
     }
 }

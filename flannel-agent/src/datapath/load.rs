@@ -11,20 +11,23 @@ use std::{
 use aya::{
     EbpfLoader,
     maps::{MapData, MapError},
-    programs::SchedClassifier,
+    pin::PinError,
+    programs::{RawTracePoint, SchedClassifier},
+    util::nr_cpus,
 };
 use flannel_common::{
-    maps::{ALL, PEERS, PEERS_MAX, PEERS6},
-    program::Program,
+    maps::{ALL, FLOWS, FLOWS_MAX, FLOWS6, NOTES, NOTES6, PEERS, PEERS_MAX, PEERS6},
+    note::{CPUS_MAX, SLOTS_PER_CPU},
+    program::{COUNT_POLLS, Program},
 };
 
 use crate::{
-    datapath::{DatapathError, PinRoot, debug_log::DebugLog, object},
+    datapath::{DatapathError, PinRoot, btf, debug_log::DebugLog, object},
     family::Family,
 };
 
 /// The programs of this build.
-pub(super) const PROGRAMS: [Program; 3] = [Program::ToTunnel, Program::FromUnderlay, Program::ToUnderlay];
+pub(super) const PROGRAMS: [Program; Program::COUNT as usize] = Program::ALL;
 
 /// What two maps must have in common to be the same map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,9 +96,14 @@ pub fn load(pins: &PinRoot, subnets: Subnets) -> Result<Option<DebugLog>, Datapa
     pins.prepare()?;
     let object = aya_obj::Object::parse(bytes)?;
     let mut loader = EbpfLoader::new();
+    let (notes, flows) = (note_slots(), flow_capacity(memory()));
+    let [peers, peers6] = capacities;
+    let capacities = [peers, peers6, (NOTES, notes), (NOTES6, notes), (FLOWS, flows), (FLOWS6, flows)];
     for (name, capacity) in capacities {
         loader.map_max_entries(name, capacity);
     }
+    let nfct_offset = btf::nfct_offset().unwrap_or(0);
+    loader.override_global("NFCT_OFFSET", &nfct_offset, true);
     for name in ALL {
         let map = object.maps.get(name).ok_or(DatapathError::Missing { kind: "map", name })?;
         let sized = capacities.into_iter().find(|(sized, _)| *sized == name);
@@ -112,8 +120,15 @@ pub fn load(pins: &PinRoot, subnets: Subnets) -> Result<Option<DebugLog>, Datapa
             .try_into()
             .map_err(DatapathError::program(name))?;
         loaded.load().map_err(DatapathError::program(name))?;
-        pin(loaded, &pins.program(program))?;
+        pin(&pins.program(program), |path| loaded.pin(path))?;
     }
+    let counter: &mut RawTracePoint = ebpf
+        .program_mut(COUNT_POLLS)
+        .ok_or(DatapathError::Missing { kind: "program", name: COUNT_POLLS })?
+        .try_into()
+        .map_err(DatapathError::program(COUNT_POLLS))?;
+    counter.load().map_err(DatapathError::program(COUNT_POLLS))?;
+    pin(&pins.poll_counter(), |path| counter.pin(path))?;
     DebugLog::of(&mut ebpf)
 }
 
@@ -138,7 +153,7 @@ fn make_way(path: &Path, name: &str, wanted: Shape) -> Result<(), DatapathError>
 }
 
 /// Pins a program in place of the one that may be there, without a moment in which there is none.
-fn pin(program: &mut SchedClassifier, path: &Path) -> Result<(), DatapathError> {
+fn pin(path: &Path, pin: impl FnOnce(&Path) -> Result<(), PinError>) -> Result<(), DatapathError> {
     // bpffs reserves names with a dot.
     let mut fresh = path.as_os_str().to_owned();
     fresh.push("-new");
@@ -149,10 +164,43 @@ fn pin(program: &mut SchedClassifier, path: &Path) -> Result<(), DatapathError> 
         }
         _ => {}
     }
-    program.pin(&fresh).map_err(|source| DatapathError::Pin { path: fresh.clone(), source })?;
+    pin(&fresh).map_err(|source| DatapathError::Pin { path: fresh.clone(), source })?;
     fs::rename(&fresh, path).map_err(|source| DatapathError::ChangePin {
         action: "rename",
         path: path.to_owned(),
         source,
     })
+}
+
+/// Slots for notes on every CPU there may be.
+fn note_slots() -> u32 {
+    let cpus = nr_cpus().ok().and_then(|cpus| u32::try_from(cpus).ok()).unwrap_or(CPUS_MAX);
+    cpus.min(CPUS_MAX) * SLOTS_PER_CPU
+}
+
+/// The machine's memory, in bytes; none if it cannot be read.
+fn memory() -> Option<u64> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    let kib = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?.trim().strip_suffix("kB")?;
+    kib.trim().parse::<u64>().ok()?.checked_mul(1024)
+}
+
+/// Flows of each family to hold: a thousandth of the memory, between 3 and 26 MB. The maps take it when they are made.
+fn flow_capacity(memory: Option<u64>) -> u32 {
+    const FLOW_BYTES: u64 = 200;
+    let flows = memory.unwrap_or(0) / 1000 / FLOW_BYTES;
+    u32::try_from(flows).unwrap_or(FLOWS_MAX).clamp(FLOWS_MAX / 8, FLOWS_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_flow_table_follows_the_memory() {
+        assert_eq!(flow_capacity(None), 16_384);
+        assert_eq!(flow_capacity(Some(1 << 30)), 16_384);
+        assert_eq!(flow_capacity(Some(8 << 30)), 42_949);
+        assert_eq!(flow_capacity(Some(1 << 40)), 131_072);
+    }
 }

@@ -6,7 +6,7 @@
 use aya::maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray};
 use flannel_common::{
     addr::Addr,
-    maps::{CONFIG, MODE, ONLY, PEERS, PEERS6, STATS, VTEPS},
+    maps::{CONFIG, FLOWS, FLOWS6, MODE, ONLY, PEERS, PEERS6, STATS, VTEPS},
     mode::{Mode, ModeWord},
     node::NodeConfig,
     peer::{PeerEntry, VtepEntry, Word},
@@ -16,7 +16,10 @@ use flannel_common::{
 };
 
 use crate::{
-    datapath::{DatapathError, PinRoot},
+    datapath::{
+        DatapathError, PinRoot,
+        flows::{FastMap, FlowMap, PodMap},
+    },
     family::Family,
 };
 
@@ -34,6 +37,14 @@ pub struct Maps {
     pub config: ConfigMap,
     /// The counters.
     pub stats: StatsMap,
+    /// The settings of mode `fast`.
+    pub fast: FastMap,
+    /// What it has learned of IPv4 flows.
+    pub flows: FlowMap<[u32; 1]>,
+    /// What it has learned of IPv6 flows.
+    pub flows6: FlowMap<[u32; 4]>,
+    /// The pods it may take packets from and put packets into.
+    pub pods: PodMap,
 }
 
 impl Maps {
@@ -46,11 +57,15 @@ impl Maps {
             mode: ModeMap::open(pins)?,
             config: ConfigMap::open(pins)?,
             stats: StatsMap::open(pins)?,
+            fast: FastMap::open(pins)?,
+            flows: FlowMap::open(pins, FLOWS)?,
+            flows6: FlowMap::open(pins, FLOWS6)?,
+            pods: PodMap::open(pins)?,
         })
     }
 }
 
-fn from_pin(pins: &PinRoot, name: &str) -> Result<Map, DatapathError> {
+pub(super) fn from_pin(pins: &PinRoot, name: &str) -> Result<Map, DatapathError> {
     let path = pins.map(name);
     let opened = MapData::from_pin(&path).and_then(Map::from_map_data);
     match opened.map_err(|source| DatapathError::OpenPin { path, source }) {
@@ -173,6 +188,12 @@ impl ModeMap {
         }
         self.0.set(ONLY, word.next(mode, choice), 0).map_err(DatapathError::map(MODE))?;
         Ok(true)
+    }
+
+    /// Begins a new generation: what mode `fast` has learned so far is not used any more.
+    pub fn bump(&mut self) -> Result<(), DatapathError> {
+        let word = self.get()?;
+        self.0.set(ONLY, word.next(word.mode(), word.choice()), 0).map_err(DatapathError::map(MODE))
     }
 }
 

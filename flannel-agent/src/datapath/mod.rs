@@ -6,9 +6,11 @@
 //! What should be in the maps and where programs should be attached is decided elsewhere ([`crate::reconcile`]).
 
 pub mod attach;
+mod btf;
 pub mod clock;
 pub mod debug_log;
 mod error;
+pub mod flows;
 mod load;
 pub mod maps;
 mod object;

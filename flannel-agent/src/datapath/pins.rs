@@ -9,7 +9,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use flannel_common::{SCHEMA, program::Program};
+use flannel_common::{
+    SCHEMA,
+    program::{COUNT_POLLS, Program},
+};
 use nix::{
     mount::{MsFlags, mount},
     sys::statfs::{FsType, statfs},
@@ -51,6 +54,11 @@ impl PinRoot {
     /// The pin of a program.
     pub fn program(&self, program: Program) -> PathBuf {
         self.versioned.join("programs").join(program.name())
+    }
+
+    /// The pin of the program that counts NAPI polls.
+    pub fn poll_counter(&self) -> PathBuf {
+        self.versioned.join("programs").join(COUNT_POLLS)
     }
 
     /// The directory of the links.

@@ -1,12 +1,12 @@
 //! Which mode is in force. Pure.
 //!
 //! What was asked for at run time (pinned) comes before the flag, the flag before `Backend.Datapath`, that before the default. A
-//! node that cannot do what is asked for stays in mode `kernel` and says why.
+//! node that cannot do what is asked for does the next lesser thing and says why.
 
 use flannel_common::mode::Mode;
 use serde::{Deserialize, Serialize};
 
-/// The mode where nobody asks for one, until `fast` exists.
+/// The mode where nobody asks for one.
 pub const DEFAULT: Mode = Mode::Encap;
 
 /// What was asked for, by whom.
@@ -46,14 +46,12 @@ pub struct Decision {
 }
 
 impl Wishes {
-    /// The mode in force on a node that can do more than mode `kernel` only if `able`.
-    pub fn decide(self, able: bool) -> Decision {
+    /// The mode in force on a node that can do no more than `able`.
+    pub fn decide(self, able: Mode) -> Decision {
         let asked = [(self.choice, Source::RunTime), (self.flag, Source::Flag), (self.config, Source::NetworkConfig)];
         let first = asked.into_iter().find_map(|(mode, source)| mode.map(|mode| (mode, source)));
         let (wanted, source) = first.unwrap_or((DEFAULT, Source::Default));
-        // A newer agent's pin may ask for mode fast, which this one has not.
-        let mode = if able { wanted.min(Mode::Encap) } else { Mode::Kernel };
-        Decision { mode, wanted, source }
+        Decision { mode: wanted.min(able), wanted, source }
     }
 }
 
@@ -64,7 +62,7 @@ mod tests {
     #[test]
     fn the_nearest_wish_wins() {
         let all = Wishes { choice: Some(Mode::Kernel), flag: Some(Mode::Encap), config: Some(Mode::Encap) };
-        let decided = |wishes: Wishes| (wishes.decide(true).mode, wishes.decide(true).source);
+        let decided = |wishes: Wishes| (wishes.decide(Mode::Fast).mode, wishes.decide(Mode::Fast).source);
         assert_eq!(decided(all), (Mode::Kernel, Source::RunTime));
         assert_eq!(decided(Wishes { choice: None, ..all }), (Mode::Encap, Source::Flag));
         let config = Wishes { config: Some(Mode::Kernel), ..Wishes::default() };
@@ -74,9 +72,9 @@ mod tests {
 
     #[test]
     fn a_node_that_cannot_stays_with_the_kernel_and_remembers_the_wish() {
-        let decision = Wishes { flag: Some(Mode::Encap), ..Wishes::default() }.decide(false);
+        let decision = Wishes { flag: Some(Mode::Encap), ..Wishes::default() }.decide(Mode::Kernel);
         assert_eq!((decision.mode, decision.wanted), (Mode::Kernel, Mode::Encap));
-        let newer = Wishes { choice: Some(Mode::Fast), ..Wishes::default() }.decide(true);
-        assert_eq!((newer.mode, newer.wanted), (Mode::Encap, Mode::Fast));
+        let fast = Wishes { choice: Some(Mode::Fast), ..Wishes::default() };
+        assert_eq!((fast.decide(Mode::Encap).mode, fast.decide(Mode::Fast).mode), (Mode::Encap, Mode::Fast));
     }
 }

@@ -18,6 +18,8 @@ fn link(index: u32, name: &str) -> Link {
         controller: None,
         lower: None,
         netns: None,
+        qdisc: None,
+        xdp: false,
         vxlan: None,
     }
 }

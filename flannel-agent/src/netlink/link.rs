@@ -6,7 +6,7 @@ use flannel_common::addr::Mac;
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::{
     RouteNetlinkMessage,
-    link::{InfoData, LinkAttribute, LinkExtentMask, LinkFlags, LinkInfo, LinkMessage},
+    link::{InfoData, LinkAttribute, LinkExtentMask, LinkFlags, LinkInfo, LinkMessage, LinkXdp, XdpAttached},
 };
 use nix::errno::Errno;
 use rtnetlink::LinkUnspec;
@@ -19,6 +19,7 @@ use super::{
 
 /// A network device as the kernel describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "the kernel's flags, one to one")]
 pub struct Link {
     /// Interface index, unique in the namespace.
     pub index: u32,
@@ -47,6 +48,10 @@ pub struct Link {
     pub lower: Option<u32>,
     /// Id of the namespace `lower` is in (`IFLA_LINK_NETNSID`); `None` when it is this one.
     pub netns: Option<i32>,
+    /// Kind of the root qdisc: `noqueue` where nothing is queued.
+    pub qdisc: Option<String>,
+    /// An XDP program is on the device.
+    pub xdp: bool,
     /// What makes a vxlan device a tunnel; `None` for other kinds.
     pub vxlan: Option<VxlanInfo>,
 }
@@ -71,6 +76,8 @@ impl Link {
             controller: None,
             lower: None,
             netns: None,
+            qdisc: None,
+            xdp: false,
             vxlan: None,
         };
         message.attributes.iter().for_each(|attribute| link.take(attribute));
@@ -87,6 +94,8 @@ impl Link {
             LinkAttribute::Controller(index) => self.controller = Some(*index),
             LinkAttribute::Link(index) => self.lower = Some(*index),
             LinkAttribute::LinkNetNsId(id) => self.netns = Some(*id),
+            LinkAttribute::Qdisc(kind) => self.qdisc = Some(kind.clone()),
+            LinkAttribute::Xdp(attributes) => self.xdp = has_xdp(attributes),
             LinkAttribute::LinkInfo(infos) => infos.iter().for_each(|info| self.take_info(info)),
             _ => {}
         }
@@ -99,6 +108,10 @@ impl Link {
             _ => {}
         }
     }
+}
+
+fn has_xdp(attributes: &[LinkXdp]) -> bool {
+    attributes.iter().any(|attribute| matches!(attribute, LinkXdp::Attached(how) if *how != XdpAttached::None))
 }
 
 /// An Ethernet address from its bytes; `None` unless there are six.
@@ -127,6 +140,19 @@ impl Netlink {
     pub async fn link_by_index(&self, index: u32) -> Result<Option<Link>, NetlinkError> {
         let query = LinkUnspec::new_with_index(index).build();
         self.link(query, format_args!("link {index}")).await
+    }
+
+    /// The other end of a veth, as it is in its own namespace (kernel 4.20); `None` when it is gone, or its namespace has no
+    /// number here. Nothing is entered for it: the kernel answers across namespaces.
+    pub async fn link_peer(&self, link: &Link) -> Result<Option<Link>, NetlinkError> {
+        let Some(index) = link.lower else { return Ok(None) };
+        let mut query = LinkUnspec::new_with_index(index).build();
+        query.attributes.extend(link.netns.map(LinkAttribute::IfNetnsId));
+        match self.link(query, format_args!("the other end of {}", link.name)).await {
+            // No namespace has that number any more.
+            Err(error) if error.errno() == Some(Errno::EINVAL) => Ok(None),
+            other => other,
+        }
     }
 
     async fn link(&self, query: LinkMessage, object: fmt::Arguments<'_>) -> Result<Option<Link>, NetlinkError> {

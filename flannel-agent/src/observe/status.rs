@@ -19,6 +19,9 @@ pub struct Status {
     pub stage: String,
     /// The datapath.
     pub mode: ModeStatus,
+    /// Mode `fast`, where it is in force.
+    #[serde(default)]
+    pub fast: Option<FastStatus>,
     /// Our lease.
     pub lease: Option<LeaseStatus>,
     /// The store.
@@ -51,6 +54,7 @@ impl Status {
             ready: false,
             stage: stage.to_owned(),
             mode,
+            fast: None,
             lease: None,
             store: None,
             interface: None,
@@ -68,7 +72,7 @@ impl Status {
 /// The datapath mode and why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModeStatus {
-    /// The mode in force: `kernel` or `encap`.
+    /// The mode in force: `kernel`, `encap` or `fast`.
     pub effective: String,
     /// The mode asked for.
     pub wanted: String,
@@ -78,6 +82,34 @@ pub struct ModeStatus {
     pub reason: Option<String>,
     /// How the programs are attached: `tcx` or `clsact`; absent without BPF.
     pub attach: Option<String>,
+}
+
+/// Mode `fast`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FastStatus {
+    /// Why TCP flows take the kernel's path; absent where they are learned.
+    pub tcp_reason: Option<String>,
+    /// Why the pods could not be looked at last.
+    pub error: Option<String>,
+    /// The pods of this node, by the interface index of their veth.
+    pub pods: Vec<PodStatus>,
+}
+
+/// A pod as mode `fast` sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PodStatus {
+    /// The name of the host side of its veth.
+    pub veth: String,
+    /// Its interface index.
+    pub index: u32,
+    /// The pod's own Ethernet address; absent where the pod is left alone.
+    pub mac: Option<String>,
+    /// Its packets may be replayed.
+    pub sends: bool,
+    /// Packets to it may be.
+    pub receives: bool,
+    /// Why not, each reason once.
+    pub reasons: Vec<String>,
 }
 
 /// Our lease.

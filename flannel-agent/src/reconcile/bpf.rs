@@ -1,14 +1,15 @@
 //! The BPF side of the desired state that all families share: the maps, the node's data, the attachments and the mode.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use flannel_common::{
+    fast::{FastConfig, PodEntry},
     mode::{Mode, ModeWord},
     node::NodeConfig,
 };
 
 use crate::{
-    datapath::{AttachKind, Attachments, DatapathError, Hook, Maps, clock},
+    datapath::{AttachKind, Attachments, DatapathError, Hook, Maps, PinRoot, attach::polls, clock},
     reconcile::status::Dirty,
 };
 
@@ -16,13 +17,16 @@ use crate::{
 pub struct Bpf {
     pub(super) maps: Maps,
     attachments: Attachments,
+    pins: PinRoot,
     refused: Vec<(Hook, String)>,
+    /// Whether polls are counted; `None` while an earlier agent may have left its counter.
+    counts_polls: Option<bool>,
 }
 
 impl Bpf {
     /// Over maps that are open and programs that are pinned.
-    pub fn new(maps: Maps, attachments: Attachments) -> Self {
-        Self { maps, attachments, refused: Vec::new() }
+    pub fn new(maps: Maps, attachments: Attachments, pins: PinRoot) -> Self {
+        Self { maps, attachments, pins, refused: Vec::new(), counts_polls: None }
     }
 
     /// How programs are attached.
@@ -45,12 +49,52 @@ impl Bpf {
         self.maps.config.beat(clock::now_ns())
     }
 
-    /// Writes the node's data.
-    pub fn write_config(&mut self, node: NodeConfig) -> Result<(), DatapathError> {
-        if self.maps.config.write(node, clock::now_ns())? {
+    /// Writes the node's data. Whether it was other data before.
+    pub fn write_config(&mut self, node: NodeConfig) -> Result<bool, DatapathError> {
+        let changed = self.maps.config.write(node, clock::now_ns())?;
+        if changed {
             tracing::debug!("the node's data in CONFIG changed");
         }
+        Ok(changed)
+    }
+
+    /// Counts polls from here on, which mode `fast` needs, or no more.
+    pub fn count_polls(&mut self, wanted: bool) -> Result<(), DatapathError> {
+        if self.counts_polls == Some(wanted) {
+            return Ok(());
+        }
+        if wanted { polls::attach(&self.pins) } else { polls::detach(&self.pins) }?;
+        self.counts_polls = Some(wanted);
         Ok(())
+    }
+
+    /// Writes settings and pods of mode `fast`. Whether flows that are known may depend on what was different before; a pod that
+    /// is new has none.
+    pub fn write_fast(&mut self, settings: FastConfig, pods: &BTreeMap<u32, PodEntry>) -> Result<bool, DatapathError> {
+        let mut changed = self.maps.fast.get()? != settings;
+        if changed {
+            self.maps.fast.set(settings)?;
+        }
+        let known: BTreeMap<u32, PodEntry> = self.maps.pods.entries().collect::<Result<_, _>>()?;
+        for index in known.keys().filter(|index| !pods.contains_key(index)) {
+            self.maps.pods.remove(*index)?;
+            changed = true;
+        }
+        for (index, entry) in pods.iter().filter(|(index, entry)| known.get(index) != Some(entry)) {
+            self.maps.pods.write(*index, *entry)?;
+            changed |= known.contains_key(index);
+        }
+        Ok(changed)
+    }
+
+    /// Discards what mode `fast` has learned. In other modes nothing is in use.
+    pub fn new_generation(&mut self) -> Result<(), DatapathError> {
+        if self.maps.mode.get()?.mode() == Mode::Fast { self.maps.mode.bump() } else { Ok(()) }
+    }
+
+    /// The next [`Self::attach`] looks at every hook.
+    pub const fn doubt(&mut self) {
+        self.attachments.doubt();
     }
 
     /// Attaches the programs where they belong.

@@ -9,7 +9,8 @@ use crate::{
 impl Reconciler {
     /// Takes in an event. Whether the next [`Self::apply`] has something to do because of it.
     pub fn observe(&mut self, event: &KernelEvent) -> bool {
-        self.planes.iter_mut().fold(false, |dirty, plane| plane.observe(event) | dirty)
+        let dirty = self.planes.iter_mut().fold(false, |dirty, plane| plane.observe(event) | dirty);
+        self.fast.observe(event) | dirty
     }
 }
 
@@ -26,6 +27,7 @@ impl Plane {
             }
             KernelEvent::Nexthop { id, nexthop } => self.observe_nexthop(*id, nexthop, false),
             KernelEvent::NexthopGone { id, nexthop } => self.observe_nexthop(*id, nexthop, true),
+            KernelEvent::TrafficControl { .. } => false,
             KernelEvent::Link(link) => self.observe_link(link),
             KernelEvent::LinkGone { index, .. } => self.observe_link_gone(*index),
             KernelEvent::Address(address) => self.observe_address(address, true),

@@ -2,7 +2,7 @@
 //!
 //! A plane per address family owns desired and actual state of every kind of object; one function, [`Reconciler::apply`],
 //! works off the difference, in one order: device, address, neighbour, FDB, nexthop
-//! object, peer map entry, route, attachment; the reverse for
+//! object, peer map entry, route, what mode `fast` needs, attachment; the reverse for
 //! removal, after everything new is in place. Events only say what changed; they never touch the kernel.
 //!
 //! Invariants: nothing is removed before the store is in sync; one entry the kernel refuses holds up no other, and one family
@@ -12,6 +12,7 @@ mod bpf;
 pub mod device;
 mod entries;
 mod events;
+mod fast;
 mod nexthops;
 mod object;
 mod ownership;
@@ -36,6 +37,7 @@ use status::Dirty;
 use crate::{
     backend::Backend,
     family::Family,
+    fast::Fast,
     iface::ExternalInterface,
     netlink::Netlink,
     subnet::{Changes, LeaseKey, Vtep},
@@ -56,6 +58,7 @@ pub struct Reconciler {
     port_range: (u16, u16),
     planes: Vec<Plane>,
     bpf: Option<Bpf>,
+    fast: Fast,
 }
 
 impl Reconciler {
@@ -81,7 +84,13 @@ impl Reconciler {
             let end = external.ends.get(family)?;
             Some(Plane::new(*family, Arc::clone(backend), *setup, external, *end, book.clone()))
         };
-        Self { netlink, port_range, planes: setups.iter().filter_map(plane).collect(), bpf }
+        Self { netlink, port_range, planes: setups.iter().filter_map(plane).collect(), bpf, fast: Fast::new(false) }
+    }
+
+    /// With mode `fast` as it was set up.
+    #[must_use]
+    pub fn with_fast(self, fast: Fast) -> Self {
+        Self { fast, ..self }
     }
 
     /// The BPF side, where there is one.
@@ -112,6 +121,10 @@ impl Reconciler {
     /// The next [`Self::apply`] reads everything back and asks for every path again.
     pub fn doubt_everything(&mut self) {
         self.planes.iter_mut().for_each(Plane::doubt_everything);
+        self.fast.doubt_everything();
+        if let Some(bpf) = &mut self.bpf {
+            bpf.doubt();
+        }
     }
 
     /// Takes in which peers are new, different or gone.
@@ -129,7 +142,7 @@ impl Reconciler {
 
     /// Whether another [`Self::apply`] is due at once: so many peers are worked in at a time, and there are more.
     pub fn is_behind(&self) -> bool {
-        self.planes.iter().any(Plane::is_behind)
+        self.planes.iter().any(Plane::is_behind) || self.fast.is_behind()
     }
 
     /// Whether every peer there should be is worked in.
@@ -143,28 +156,31 @@ impl Reconciler {
             let maps = self.bpf.as_mut().map(|bpf| &mut bpf.maps);
             plane.prepare(&self.netlink, maps, cluster, self.port_range).await;
         }
-        self.write_config();
+        let moved = self.write_config();
         for plane in &mut self.planes {
             let maps = self.bpf.as_mut().map(|bpf| &mut bpf.maps);
             plane.work(&self.netlink, maps, cluster.in_sync).await;
         }
         self.planes.iter_mut().for_each(Plane::show);
+        self.apply_fast(cluster.own, moved).await;
+        let on_planes = self.planes.iter().flat_map(|plane| plane.hooks(self.fast.is_on()));
+        let hooks = on_planes.chain(self.fast.hooks()).collect();
         if let Some(bpf) = &mut self.bpf {
-            bpf.attach(&self.planes.iter().flat_map(Plane::hooks).collect());
+            bpf.attach(&hooks);
         }
     }
 
-    /// Tells the programs of all families at once. One that is off, or not known yet, is zero.
-    fn write_config(&mut self) {
+    /// Tells the programs of all families at once. One that is off, or not known yet, is zero. Whether they knew otherwise.
+    fn write_config(&mut self) -> bool {
         let config = |family| {
             self.planes.iter().find(|plane| plane.family == family).map_or_else(FamilyConfig::default, Plane::config)
         };
         let config = NodeConfig { v4: config(Family::V4), v6: config(Family::V6), ..NodeConfig::default() };
-        if let Some(bpf) = &mut self.bpf
-            && let Err(error) = bpf.write_config(config)
-        {
+        let written = self.bpf.as_mut().map_or(Ok(false), |bpf| bpf.write_config(config));
+        written.unwrap_or_else(|error| {
             tracing::warn!(error = chain(&error), "cannot write the BPF maps; tried again");
-        }
+            true
+        })
     }
 
     /// The tunnel devices that are there.

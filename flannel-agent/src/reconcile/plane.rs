@@ -266,14 +266,16 @@ impl Plane {
     }
 
     /// Where programs belong because of this plane.
-    pub(super) fn hooks(&self) -> impl Iterator<Item = Hook> {
+    pub(super) fn hooks(&self, fast: bool) -> impl Iterator<Item = Hook> {
         let hook = |program, ifindex, ifname: &str| Hook { program, ifindex, ifname: ifname.to_owned() };
         self.device.iter().flat_map(move |device| {
-            [
+            let hooks = [
                 hook(Program::ToUnderlay, self.external, &self.external_name),
                 hook(Program::FromUnderlay, self.external, &self.external_name),
                 hook(Program::ToTunnel, device.index, &device.name),
-            ]
+            ];
+            let to_note = fast.then(|| hook(Program::FromTunnel, device.index, &device.name));
+            hooks.into_iter().chain(to_note)
         })
     }
 

@@ -191,6 +191,8 @@ mod tests {
             controller: None,
             lower: None,
             netns: None,
+            qdisc: None,
+            xdp: false,
             vxlan: None,
         }
     }

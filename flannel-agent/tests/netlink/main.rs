@@ -9,5 +9,6 @@ mod iface;
 mod links;
 mod namespace;
 mod nexthops;
+mod peers;
 mod policy;
 mod routes;

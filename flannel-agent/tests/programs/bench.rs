@@ -7,7 +7,7 @@ use std::{
 };
 
 use aya::programs::{SchedClassifier, TestRun as _, TestRunOptions};
-use flannel_agent::datapath::{DatapathError, Maps, PinRoot, Subnets, clock, load, maps::PeerMap};
+use flannel_agent::datapath::{DatapathError, Maps, PinRoot, Subnets, clock, flows, load, maps::PeerMap};
 use flannel_common::{
     mode::Mode,
     node::NodeConfig,
@@ -73,7 +73,8 @@ pub(crate) fn on_empty_bench(test: impl FnOnce(&mut Bench) + Send + 'static) {
 }
 
 fn cannot_run() -> Option<&'static str> {
-    let pins = PinRoot::new(std::path::Path::new("/nonexistent"));
+    // Where no directory can be made, so that nothing is loaded or mounted: a stub shows before that.
+    let pins = PinRoot::new(std::path::Path::new("/proc/nowhere"));
     if !Uid::effective().is_root() {
         return Some("needs root");
     }
@@ -116,6 +117,11 @@ impl Bench {
         self.maps.vteps.write(entry.vtep, vtep).expect("VTEPS");
     }
 
+    /// Writes the ports whose flows are not learned.
+    pub(crate) fn helper_ports(&self, ports: &[u16]) {
+        flows::write_helper_ports(&self.pins, ports).expect("HELPER_PORTS");
+    }
+
     /// The peer's entry as it is now.
     pub(crate) fn entry(&mut self, net: Net) -> PeerEntry {
         self.peers(net).get(packets::PEER_INDEX).expect("a peer map")
@@ -148,6 +154,18 @@ impl Bench {
         let after = self.counts(program);
         let reasons = Reason::ALL.into_iter().filter(|&reason| after[reason as usize] > before[reason as usize]);
         Outcome { action: result.return_value.cast_signed(), packet: out, reasons: reasons.collect() }
+    }
+
+    /// Runs a program on a packet so many times, one after the other: every reason it gave.
+    pub(crate) fn repeat(&mut self, program: Program, packet: &[u8], times: u32) -> Vec<Reason> {
+        let before = self.counts(program);
+        let mut options = TestRunOptions::new();
+        options.data_in = Some(packet);
+        options.repeat = times;
+        let pinned = SchedClassifier::from_pin(self.pins.program(program)).expect("the program is pinned");
+        pinned.test_run(options).expect("the kernel runs the program");
+        let after = self.counts(program);
+        Reason::ALL.into_iter().filter(|&reason| after[reason as usize] > before[reason as usize]).collect()
     }
 
     fn counts(&self, program: Program) -> Vec<u64> {

@@ -4,6 +4,7 @@
 //! a flow hash, `tc_index` and a rewrite between two reads; the namespace suites and the arithmetic's tests have those.
 
 mod bench;
+mod fast;
 mod from_underlay;
 mod load;
 mod packets;

@@ -146,6 +146,11 @@ impl Net {
         self.tunnel(self.peer_vtep, self.our_vtep, 0, &frame)
     }
 
+    /// A frame in the peer's outer headers, with an outer TOS.
+    pub(crate) fn tunnel_frame_from_peer(self, tos: u8, frame: &[u8]) -> Vec<u8> {
+        self.tunnel(self.peer_vtep, self.our_vtep, tos, frame)
+    }
+
     /// Outer headers as the kernel's vxlan device makes them: UDP checksum present, identification counted.
     fn tunnel(self, from: IpAddr, to: IpAddr, tos: u8, frame: &[u8]) -> Vec<u8> {
         let vxlan = [&[0x08, 0, 0, 0, 0, 0, 1, 0], frame].concat();

@@ -59,6 +59,9 @@ pub trait IpHeader: Copy {
     /// What follows the header: TCP, UDP, an extension header, ...
     fn protocol(&self) -> u8;
 
+    /// Length the header claims for the whole packet, in bytes.
+    fn total_len(&self) -> u32;
+
     /// Length of the header in bytes. Less than its minimum for a malformed one.
     fn header_len(&self) -> u32;
 }

@@ -108,6 +108,11 @@ impl IpHeader for Ipv4Header {
     }
 
     #[inline(always)]
+    fn total_len(&self) -> u32 {
+        u32::from(u16::from_be_bytes([self.0[2], self.0[3]]))
+    }
+
+    #[inline(always)]
     fn header_len(&self) -> u32 {
         u32::from(self.0[0] & 0x0f) * 4
     }

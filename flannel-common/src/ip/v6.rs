@@ -109,6 +109,11 @@ impl IpHeader for Ipv6Header {
     }
 
     #[inline(always)]
+    fn total_len(&self) -> u32 {
+        u32::from(u16::from_be_bytes([self.0[4], self.0[5]])) + IPV6_LEN as u32
+    }
+
+    #[inline(always)]
     fn header_len(&self) -> u32 {
         IPV6_LEN as u32
     }

@@ -79,6 +79,14 @@ impl<I: IpHeader> OuterHeaders<I> {
         same_addr(self.ip.destination(), family.vtep)
     }
 
+    /// Whether IP and UDP length say that the packet fills a frame of `len` bytes.
+    #[inline(always)]
+    pub fn has_length(&self, len: u32) -> bool {
+        let len = len as usize;
+        let (ip, udp) = (self.ip.total_len() as usize, self.tunnel.udp_len() as usize);
+        ip + ETH_LEN == len && udp + ETH_LEN + size_of::<I>() == len
+    }
+
     /// Outer source address.
     #[inline(always)]
     pub fn source(&self) -> Addr {

@@ -39,6 +39,9 @@ impl<I: IpHeader> Recipe<I> {
     fn holds(&self) {
         let headers = &self.headers;
         assert!(headers.is_tunnel(&self.family));
+        let len = VARYING.frame_len + u32::try_from(OuterHeaders::<I>::OVERHEAD).expect("small");
+        assert!(headers.has_length(len) && !headers.has_length(len - 1) && !headers.has_length(len + 1));
+        assert!(!headers.tunnel().has_checksum());
         assert_eq!((headers.source(), headers.ip().destination()), (self.family.vtep, self.peer.vtep));
         assert_eq!((headers.tunnel().inner().destination(), headers.tunnel().inner().source()), (PEER_MAC, OUR_MAC));
         assert!(headers.tunnel().inner().carries(I::ETHERTYPE) && !headers.ip().is_fragment());

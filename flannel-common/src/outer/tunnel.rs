@@ -55,6 +55,18 @@ impl TunnelHeaders {
         if u32::from_be_bytes([0, b[4], b[5], b[6]]) == family.vni { Ok(()) } else { Err(Reason::OtherVni) }
     }
 
+    /// Length of the UDP datagram, header included.
+    #[inline(always)]
+    pub(super) const fn udp_len(&self) -> u32 {
+        u16::from_be_bytes([self.udp[4], self.udp[5]]) as u32
+    }
+
+    /// Whether there is a UDP checksum.
+    #[inline(always)]
+    pub const fn has_checksum(&self) -> bool {
+        self.udp[6] | self.udp[7] != 0
+    }
+
     /// Inner Ethernet header.
     #[inline(always)]
     pub const fn inner(&self) -> &EthernetHeader {

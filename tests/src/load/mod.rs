@@ -1,6 +1,7 @@
 //! Traffic between hosts of the lab, measured.
 
 pub mod iperf;
+pub mod nfqueue;
 pub mod rr;
 pub mod segmented;
 mod tally;

@@ -116,7 +116,7 @@ fn a_dump_of_all_has_every_map() -> Result<()> {
     alive_and_dead(|agent| {
         let document = json(agent, "all")?;
         let members: Vec<&str> = document.as_object().context("an object")?.keys().map(String::as_str).collect();
-        assert_eq!(members, ["config", "peers", "stats"]);
+        assert_eq!(members, ["config", "peers", "stats", "pods"]);
         let text = agent.cli(&["maps", "dump", "all"])?.stdout;
         for part in ["\nheartbeat ", "\n\nSUBNET ", "\n\nPROGRAM "] {
             assert!(text.contains(part), "{part:?} in:\n{text}");

@@ -49,12 +49,11 @@ fn wrong_words_end_with_2_and_name_the_right_ones() -> Result<()> {
     for (words, message) in [
         (
             &["datapath", "set", "quick"][..],
-            "invalid value 'quick' for '<MODE>': not a datapath mode; the modes are kernel and encap",
+            "invalid value 'quick' for '<MODE>': not a datapath mode; the modes are kernel, encap and fast",
         ),
-        (&["datapath", "set", "fast"], "mode fast is not built yet; choose kernel or encap"),
         (&["datapath", "set"], "<MODE>"),
         (&["datapath", "turn"], "unrecognized subcommand 'turn'"),
-        (&["maps", "dump", "routes"], "[possible values: peers, stats, config, all]"),
+        (&["maps", "dump", "routes"], "[possible values: peers, stats, config, pods, flows, all]"),
         (&["maps", "dump", "peers", "-o", "yaml"], "[possible values: table, json]"),
         (&["status", "now"], "unexpected argument 'now'"),
     ] {

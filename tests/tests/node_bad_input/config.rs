@@ -38,10 +38,6 @@ fn a_configuration_that_asks_for_what_is_not_built_ends_the_agent() -> Result<()
             r#"{"EnableIPv4":false,"Network":"10.244.0.0/16","Backend":{"Type":"vxlan"}}"#,
             "the network configuration enables neither IPv4 nor IPv6",
         ),
-        (
-            r#"{"Network":"10.244.0.0/16","Backend":{"Type":"vxlan","Datapath":"fast"}}"#,
-            "Backend.Datapath fast in the network configuration is not built yet",
-        ),
     ] {
         let text = refused(config)?;
         assert!(text.contains(message), "{message} in:\n{text}");

@@ -1,13 +1,15 @@
 //! `flannel-agent maps dump`: the maps, straight from their pins. It works while the agent is dead.
 
 mod config;
+mod flows;
 mod peers;
+mod pods;
 mod stats;
 
 use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
 
-use self::{config::ConfigRow, peers::PeerRow, stats::StatsRow};
+use self::{config::ConfigRow, flows::FlowRow, peers::PeerRow, pods::PodRow, stats::StatsRow};
 use super::{Output, PinOptions};
 use crate::datapath::{
     DatapathError, clock,
@@ -43,7 +45,11 @@ enum WhichMap {
     Stats,
     /// The node's own data, the mode and the agent's heartbeat
     Config,
-    /// All of them
+    /// Pods that mode `fast` knows, by their veth
+    Pods,
+    /// Flows that mode `fast` has learned; there may be many
+    Flows,
+    /// All of them but flows
     All,
 }
 
@@ -56,6 +62,10 @@ struct Dump {
     peers: Option<Vec<PeerRow>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     stats: Option<Vec<StatsRow>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pods: Option<Vec<PodRow>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    flows: Option<Vec<FlowRow>>,
 }
 
 /// Runs the command; the text to print.
@@ -69,6 +79,8 @@ pub(super) fn run(command: &MapsCommand) -> Result<String, DatapathError> {
         dump.config.as_ref().map(config::table),
         dump.peers.as_deref().map(peers::table),
         dump.stats.as_deref().map(stats::table),
+        dump.pods.as_deref().filter(|pods| options.map == WhichMap::Pods || !pods.is_empty()).map(pods::table),
+        dump.flows.as_deref().map(flows::table),
     ];
     Ok(tables.into_iter().flatten().collect::<Vec<_>>().join("\n"))
 }
@@ -88,6 +100,8 @@ impl Dump {
             config: wants(WhichMap::Config).then(|| config_row(&ModeMap::open(&pins)?)).transpose()?,
             peers: wants(WhichMap::Peers).then(peer_rows).transpose()?,
             stats: wants(WhichMap::Stats).then(|| stats::rows(&StatsMap::open(&pins)?)).transpose()?,
+            pods: wants(WhichMap::Pods).then(|| pods::rows(&pins)).transpose()?,
+            flows: (options.map == WhichMap::Flows).then(|| flows::rows(&pins)).transpose()?,
         })
     }
 }

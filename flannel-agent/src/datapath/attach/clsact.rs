@@ -18,6 +18,8 @@ use aya::programs::{
     tc::{NlOptions, SchedClassifierLink, TcAttachOptions, TcError, TcHandle, qdisc_add_clsact},
 };
 
+use nix::net::if_::if_indextoname;
+
 use crate::datapath::{
     DatapathError, Hook,
     attach::filters::{self, FilterId},
@@ -120,6 +122,8 @@ impl Ledger {
 
     fn add(&self, ifindex: u32) -> Result<(), DatapathError> {
         let mut devices = self.devices();
+        // Those of pods that are gone would pile up.
+        devices.retain(|device| if_indextoname(*device).is_ok());
         devices.insert(ifindex);
         let lines: Vec<_> = devices.iter().map(u32::to_string).collect();
         fs::write(&self.path, lines.join("\n")).map_err(|source: io::Error| DatapathError::ChangePin {

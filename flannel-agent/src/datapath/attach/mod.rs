@@ -6,6 +6,7 @@
 
 mod clsact;
 pub mod filters;
+pub mod polls;
 mod tcx;
 
 use std::{collections::BTreeSet, path::Path};
@@ -13,7 +14,7 @@ use std::{collections::BTreeSet, path::Path};
 use aya::programs::{SchedClassifier, TcAttachType};
 use flannel_common::program::Program;
 
-use crate::datapath::{DatapathError, PinRoot, load::PROGRAMS};
+use crate::datapath::{DatapathError, PinRoot};
 
 pub use clsact::{Ledger, PRIORITY, handle, is_our_handle};
 
@@ -60,6 +61,11 @@ impl Hook {
     pub const fn direction(&self) -> TcAttachType {
         direction(self.program)
     }
+
+    /// Whether the device is a pod's veth, of which there may be hundreds.
+    const fn is_on_pod(&self) -> bool {
+        matches!(self.program, Program::FromPod | Program::ToPod)
+    }
 }
 
 /// The side of a device a program belongs on.
@@ -78,12 +84,13 @@ pub struct Attachments {
     vni: u32,
     ledger: Ledger,
     done: BTreeSet<Hook>,
+    doubted: bool,
 }
 
 impl Attachments {
     /// For the programs pinned below `pins`. `state_dir` keeps the list of clsact qdiscs that are ours to remove.
     pub fn new(pins: PinRoot, kind: AttachKind, vni: u32, state_dir: &Path) -> Self {
-        Self { pins, kind, vni, ledger: Ledger::new(state_dir), done: BTreeSet::new() }
+        Self { pins, kind, vni, ledger: Ledger::new(state_dir), done: BTreeSet::new(), doubted: true }
     }
 
     /// The way in use.
@@ -91,13 +98,20 @@ impl Attachments {
         self.kind
     }
 
+    /// The next [`Self::apply`] looks at every hook. Those on pods it looks at only then.
+    pub const fn doubt(&mut self) {
+        self.doubted = true;
+    }
+
     /// Attaches what is wanted and is not attached yet, and takes off what is not wanted any more. Every hook is tried; the
     /// errors come back with the hooks they belong to.
     pub fn apply(&mut self, wanted: &BTreeSet<Hook>) -> Vec<(Hook, DatapathError)> {
         let mut failed = Vec::new();
-        self.done.retain(|hook| wanted.contains(hook));
+        let doubted = std::mem::replace(&mut self.doubted, false);
+        self.take_off(wanted);
         for hook in wanted {
-            if self.done.contains(hook) && self.is_attached(hook) {
+            let trusted = hook.is_on_pod() && !doubted;
+            if self.done.contains(hook) && (trusted || self.is_attached(hook)) {
                 continue;
             }
             match self.attach(hook) {
@@ -112,6 +126,16 @@ impl Attachments {
             tracing::warn!(%error, "stale attachments stay until the next try");
         }
         failed
+    }
+
+    /// Takes off the filters that are not wanted any more. Links go by [`Self::sweep`].
+    fn take_off(&mut self, wanted: &BTreeSet<Hook>) {
+        let unwanted: Vec<Hook> = self.done.extract_if(.., |hook| !wanted.contains(hook)).collect();
+        for hook in unwanted.iter().filter(|_| self.kind == AttachKind::Clsact) {
+            if let Err(error) = clsact::detach(hook, handle(self.vni)) {
+                tracing::warn!(%error, "a filter that is not wanted any more stays");
+            }
+        }
     }
 
     fn attach(&mut self, hook: &Hook) -> Result<(), DatapathError> {
@@ -139,16 +163,12 @@ impl Attachments {
 
     /// Drops links to devices that are not wanted any more; filters went with their device.
     fn sweep(&self, wanted: &BTreeSet<Hook>) -> Result<(), DatapathError> {
+        let wanted: BTreeSet<_> = wanted.iter().map(|hook| (hook.program, hook.ifindex)).collect();
         for (program, ifindex, path) in tcx::pinned(&self.pins)? {
-            if !wanted.iter().any(|hook| hook.program == program && hook.ifindex == ifindex) {
+            if !wanted.contains(&(program, ifindex)) {
                 tcx::detach(&path)?;
             }
         }
         Ok(())
     }
-}
-
-/// Every program of this build, for whoever removes them.
-pub const fn programs() -> [Program; 3] {
-    PROGRAMS
 }

@@ -20,6 +20,8 @@ const RTM_NEWLINK: u16 = 16;
 const RTM_NEWNEIGH: u16 = 28;
 const RTM_DELNEIGH: u16 = 29;
 const RTM_DELRULE: u16 = 33;
+/// Qdiscs, classes, filters and chains, new and gone.
+const TRAFFIC_CONTROL: [u16; 8] = [36, 37, 40, 41, 44, 45, 100, 101];
 const RTM_NEWNEXTHOP: u16 = 104;
 const RTM_DELNEXTHOP: u16 = 105;
 const RTM_NEWNEXTHOPBUCKET: u16 = 116;
@@ -28,6 +30,8 @@ const RTM_DELNEXTHOPBUCKET: u16 = 117;
 /// `NUD_INCOMPLETE`, `_REACHABLE`, `_STALE`, `_DELAY`, `_PROBE`: states only a dynamic entry is in.
 const NUD_DYNAMIC: u16 = 0x1f;
 const NUD_PERMANENT: u16 = 0x80;
+/// Offset of `tcm_ifindex` in `struct tcmsg`, host order.
+const TCM_IFINDEX: usize = 4;
 /// Offset of `ndm_state` in `struct ndmsg`, host order.
 const NDM_STATE: usize = 8;
 
@@ -66,6 +70,7 @@ fn one_of_route(message: &[u8]) -> Option<KernelEvent> {
         RTM_NEWNEXTHOP | RTM_DELNEXTHOP | RTM_NEWNEXTHOPBUCKET | RTM_DELNEXTHOPBUCKET => {
             return nexthop(message);
         }
+        kind if TRAFFIC_CONTROL.contains(&kind) => return Some(traffic_control(buffer.payload())),
         kind @ (RTM_NEWNEIGH | RTM_DELNEIGH) if is_noise(kind, buffer.payload()) => return None,
         _ => {}
     }
@@ -88,6 +93,12 @@ fn nexthop(message: &[u8]) -> Option<KernelEvent> {
         },
         _ => Some(lost(header.message_type())),
     }
+}
+
+/// What changed is for others to look at; whose it is stands in the fixed header.
+fn traffic_control(payload: &[u8]) -> KernelEvent {
+    let ifindex = payload.get(TCM_IFINDEX..).and_then(|rest| rest.first_chunk().copied()).map(u32::from_ne_bytes);
+    ifindex.map_or_else(|| lost(TRAFFIC_CONTROL[0]), |ifindex| KernelEvent::TrafficControl { ifindex })
 }
 
 /// Of the kinds this module turns into events (link, address, route, neighbour, rule) none may be missed;
@@ -221,6 +232,17 @@ mod tests {
         {
             assert_eq!(passes(RouteNetlinkMessage::NewNeighbour(neighbour(state))), new, "new, {state}");
             assert_eq!(passes(RouteNetlinkMessage::DelNeighbour(neighbour(state))), gone, "gone, {state}");
+        }
+    }
+
+    #[test]
+    fn traffic_control_names_its_device() {
+        for message_type in TRAFFIC_CONTROL {
+            let mut bytes = bare(message_type);
+            assert_eq!(route(&bytes), [KernelEvent::Overflow], "{message_type} without a header");
+            bytes.resize(16 + 20, 0);
+            (bytes[0], bytes[16 + TCM_IFINDEX]) = (36, 7);
+            assert_eq!(route(&bytes), [KernelEvent::TrafficControl { ifindex: 7 }], "{message_type}");
         }
     }
 

@@ -36,7 +36,7 @@ const QUEUE: usize = 4096;
 /// The kernel's largest message is 32 KiB.
 const DATAGRAM: usize = 64 << 10;
 
-const ROUTE_GROUPS: [MulticastGroup; 9] = [
+const ROUTE_GROUPS: [MulticastGroup; 10] = [
     MulticastGroup::Link,
     MulticastGroup::Neigh,
     MulticastGroup::Ipv4Ifaddr,
@@ -46,6 +46,7 @@ const ROUTE_GROUPS: [MulticastGroup; 9] = [
     MulticastGroup::Ipv4Rule,
     MulticastGroup::Ipv6Rule,
     MulticastGroup::Nexthop,
+    MulticastGroup::Tc,
 ];
 
 /// Something changed.
@@ -101,6 +102,11 @@ pub enum KernelEvent {
         id: NexthopId,
         /// What it was.
         nexthop: Nexthop,
+    },
+    /// A qdisc, a filter or a chain of a device changed. TCX programs come and go unannounced.
+    TrafficControl {
+        /// Interface index of the device.
+        ifindex: u32,
     },
     /// The xfrm policies, or their default, changed.
     XfrmPolicy,

@@ -1,4 +1,4 @@
-//! Announcements of changes in nftables, of a few tables only.
+//! Announcements of changes in nftables: of a few tables, or of the whole ruleset.
 //!
 //! What changed is not decoded: who is told reads the table. Another program may have sets and maps with many changes
 //! (kube-proxy does), so each message is sorted out by the name of its table, which is the first attribute of all of them.
@@ -16,37 +16,58 @@ use crate::netlink::{NetlinkError, open, socket};
 const GROUP: u32 = 7;
 /// `NFNL_SUBSYS_NFTABLES`, the upper byte of a message type.
 const SUBSYSTEM: u16 = 10;
+/// `NFT_MSG_NEWGEN`, the last message of every transaction.
+const NEW_GENERATION: u16 = SUBSYSTEM << 8 | 15;
 /// Bytes of `struct nfgenmsg`, before the attributes.
 const HEADER: usize = 4;
 /// `NFTA_TABLE_NAME`, `NFTA_CHAIN_TABLE`, `NFTA_RULE_TABLE` and their like.
 const TABLE: u16 = 1;
 
-/// The changes of tables with given names, of any family, in one network namespace.
+/// The changes in one network namespace.
 pub struct NftablesChanges {
     socket: Option<TokioSocket>,
-    tables: Vec<&'static str>,
+    of: Changes,
     buffer: Vec<u8>,
+}
+
+/// Which changes are told.
+#[derive(Debug)]
+enum Changes {
+    /// All, once for each transaction.
+    All,
+    /// Those of tables with these names, of any family.
+    Tables(Vec<&'static str>),
 }
 
 impl fmt::Debug for NftablesChanges {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NftablesChanges").field("tables", &self.tables).finish_non_exhaustive()
+        f.debug_struct("NftablesChanges").field("of", &self.of).finish_non_exhaustive()
     }
 }
 
 impl NftablesChanges {
-    /// Subscribes in the network namespace of the calling thread. Call inside a Tokio runtime.
+    /// Subscribes to changes of tables with these names in the network namespace of the calling thread. Call inside a Tokio
+    /// runtime.
     pub fn subscribe(tables: &[&'static str]) -> Result<Self, NetlinkError> {
-        let socket = open("the NETLINK_NETFILTER event socket", || socket::for_events(NETLINK_NETFILTER, &[GROUP]))?;
-        Ok(Self { socket: Some(socket), tables: tables.to_vec(), buffer: Vec::with_capacity(DATAGRAM) })
+        Self::open(Changes::Tables(tables.to_vec()))
     }
 
-    /// Waits until one of the tables changed, or may have. Never returns once the socket failed for good. Cancel-safe.
+    /// Subscribes to every change, likewise.
+    pub fn subscribe_all() -> Result<Self, NetlinkError> {
+        Self::open(Changes::All)
+    }
+
+    fn open(of: Changes) -> Result<Self, NetlinkError> {
+        let socket = open("the NETLINK_NETFILTER event socket", || socket::for_events(NETLINK_NETFILTER, &[GROUP]))?;
+        Ok(Self { socket: Some(socket), of, buffer: Vec::with_capacity(DATAGRAM) })
+    }
+
+    /// Waits for a change, or for one that may have been. Never returns once the socket failed for good. Cancel-safe.
     pub async fn next(&mut self) {
         loop {
             let Some(socket) = &self.socket else { return std::future::pending().await };
             match receive(socket, &mut self.buffer).await {
-                Ok(Read::Datagram) if !concerns(&self.buffer, &self.tables) => {}
+                Ok(Read::Datagram) if !self.of.concern(&self.buffer) => {}
                 Ok(Read::Datagram | Read::Lost) => return,
                 Err(error) => {
                     error!(%error, "reading nftables events failed");
@@ -57,13 +78,20 @@ impl NftablesChanges {
     }
 }
 
-/// Whether a message in the datagram is about one of the tables, or cannot be read.
-fn concerns(datagram: &[u8], tables: &[&str]) -> bool {
-    decode::messages(datagram).any(|message| {
-        let Some(message) = message.map(NetlinkBuffer::new) else { return true };
-        let of_nftables = message.message_type() >> 8 == SUBSYSTEM;
-        of_nftables && tables.iter().any(|table| names(message.payload(), table))
-    })
+impl Changes {
+    /// Whether a message in the datagram is about one of them, or cannot be read.
+    fn concern(&self, datagram: &[u8]) -> bool {
+        decode::messages(datagram).any(|message| {
+            let Some(message) = message.map(NetlinkBuffer::new) else { return true };
+            match self {
+                Self::All => message.message_type() == NEW_GENERATION,
+                Self::Tables(tables) => {
+                    let of_nftables = message.message_type() >> 8 == SUBSYSTEM;
+                    of_nftables && tables.iter().any(|table| names(message.payload(), table))
+                }
+            }
+        })
+    }
 }
 
 fn names(payload: &[u8], table: &str) -> bool {
@@ -94,8 +122,7 @@ mod tests {
     #[test]
     fn messages_are_told_apart_by_their_table() {
         const NEW_RULE: u16 = SUBSYSTEM << 8 | 6;
-        const NEW_GENERATION: u16 = SUBSYSTEM << 8 | 15;
-        let ours = |bytes: &[u8]| concerns(bytes, &["flannel-ipv4"]);
+        let ours = |bytes: &[u8]| Changes::Tables(vec!["flannel-ipv4"]).concern(bytes);
         assert!(ours(&message(NEW_RULE, TABLE, b"flannel-ipv4\0")));
         assert!(!ours(&message(NEW_RULE, TABLE, b"kube-proxy\0")));
         assert!(!ours(&message(NEW_RULE, TABLE, b"flannel-ipv4x\0")));
@@ -104,5 +131,12 @@ mod tests {
         let both = [message(NEW_RULE, TABLE, b"kube-proxy\0"), message(NEW_RULE, TABLE, b"flannel-ipv4\0")].concat();
         assert!(ours(&both));
         assert!(ours(&both[..both.len() - 1]), "cut off");
+    }
+
+    #[test]
+    fn a_transaction_is_told_by_its_end() {
+        assert!(Changes::All.concern(&message(NEW_GENERATION, TABLE, &[0, 0, 0, 9])));
+        assert!(!Changes::All.concern(&message(SUBSYSTEM << 8 | 6, TABLE, b"kube-proxy\0")));
+        assert!(Changes::All.concern(&message(NEW_GENERATION, TABLE, &[0, 0, 0, 9])[1..]), "cut off");
     }
 }

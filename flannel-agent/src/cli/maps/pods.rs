@@ -1,0 +1,57 @@
+//! The pods mode `fast` knows.
+
+use flannel_common::fast::PodEntry;
+use nix::net::if_::if_indextoname;
+use serde::Serialize;
+
+use crate::{
+    cli::table,
+    datapath::{DatapathError, PinRoot, flows::PodMap},
+};
+
+#[derive(Debug, Serialize)]
+pub(super) struct PodRow {
+    ifindex: u32,
+    /// Absent if the veth is gone, or the command runs in another network namespace.
+    veth: Option<String>,
+    mac: String,
+    mtu: u32,
+    sends: bool,
+    receives: bool,
+}
+
+/// The pods by interface index; none where an older agent pinned no such map.
+pub(super) fn rows(pins: &PinRoot) -> Result<Vec<PodRow>, DatapathError> {
+    let map = match PodMap::open(pins) {
+        Err(error) if error.is_absent() => return Ok(Vec::new()),
+        other => other?,
+    };
+    let mut rows: Vec<PodRow> = map.entries().map(|entry| entry.map(row)).collect::<Result<_, _>>()?;
+    rows.sort_by_key(|row| row.ifindex);
+    Ok(rows)
+}
+
+fn row((ifindex, entry): (u32, PodEntry)) -> PodRow {
+    PodRow {
+        ifindex,
+        veth: if_indextoname(ifindex).ok().and_then(|name| name.into_string().ok()),
+        mac: entry.mac.to_string(),
+        mtu: entry.mtu,
+        sends: entry.has(PodEntry::SENDS),
+        receives: entry.has(PodEntry::RECEIVES),
+    }
+}
+
+pub(super) fn table(rows: &[PodRow]) -> String {
+    let cells = |row: &PodRow| {
+        let veth = row.veth.clone().unwrap_or_else(|| "-".to_owned());
+        let ways = match (row.sends, row.receives) {
+            (true, true) => "both",
+            (true, false) => "from",
+            (false, true) => "to",
+            (false, false) => "none",
+        };
+        [row.ifindex.to_string(), veth, row.mac.clone(), row.mtu.to_string(), ways.to_owned()]
+    };
+    table::render(["INDEX", "VETH", "POD-MAC", "MTU", "WAYS"], &rows.iter().map(cells).collect::<Vec<_>>())
+}

@@ -1,0 +1,119 @@
+//! Typed views of the maps of mode `fast`: what was learned, about which pods, and what is never learned.
+//!
+//! The programs write `FLOWS`; here it is read and emptied. What is no longer to be used is not searched for and removed, but
+//! outlived: by the next generation of the mode word ([`super::maps::ModeMap::bump`]).
+
+use std::io;
+
+use aya::{
+    Pod,
+    maps::{Array, HashMap, MapData, MapError},
+};
+use flannel_common::{
+    end::End,
+    fast::{FastConfig, PORT_WORDS, PodEntry, port_bit},
+    flow::Flow,
+    maps::{FAST, HELPER_PORTS, ONLY, PODS},
+};
+
+use crate::datapath::{DatapathError, PinRoot, maps::from_pin};
+
+/// The `FLOWS` or `FLOWS6` map, by the address they hold.
+pub struct FlowMap<A>
+where
+    End<A>: Pod,
+    Flow<A>: Pod,
+{
+    map: HashMap<MapData, End<A>, Flow<A>>,
+    name: &'static str,
+}
+
+impl<A> FlowMap<A>
+where
+    End<A>: Pod,
+    Flow<A>: Pod,
+{
+    /// Opens the pin of the map of this name.
+    pub fn open(pins: &PinRoot, name: &'static str) -> Result<Self, DatapathError> {
+        let map = HashMap::try_from(from_pin(pins, name)?).map_err(DatapathError::map(name))?;
+        Ok(Self { map, name })
+    }
+
+    /// Every flow, usable or not. One that is removed meanwhile may end the list early.
+    pub fn entries(&self) -> impl Iterator<Item = Result<(End<A>, Flow<A>), DatapathError>> + '_ {
+        self.map.iter().map(|entry| entry.map_err(DatapathError::map(self.name)))
+    }
+
+    /// One flow.
+    pub fn get(&self, key: &End<A>) -> Result<Option<Flow<A>>, DatapathError> {
+        match self.map.get(key, 0) {
+            Ok(flow) => Ok(Some(flow)),
+            Err(MapError::KeyNotFound) => Ok(None),
+            Err(error) => Err(DatapathError::map(self.name)(error)),
+        }
+    }
+
+    /// Writes a flow, as the programs do.
+    pub fn write(&mut self, key: End<A>, flow: Flow<A>) -> Result<(), DatapathError> {
+        self.map.insert(key, flow, 0).map_err(DatapathError::map(self.name))
+    }
+}
+
+/// The `FAST` map.
+pub struct FastMap(Array<MapData, FastConfig>);
+
+impl FastMap {
+    /// Opens the pin.
+    pub fn open(pins: &PinRoot) -> Result<Self, DatapathError> {
+        Array::try_from(from_pin(pins, FAST)?).map(Self).map_err(DatapathError::map(FAST))
+    }
+
+    /// The settings.
+    pub fn get(&self) -> Result<FastConfig, DatapathError> {
+        self.0.get(&ONLY, 0).map_err(DatapathError::map(FAST))
+    }
+
+    /// Writes the settings. What was learned under others is for the caller to outlive.
+    pub fn set(&mut self, config: FastConfig) -> Result<(), DatapathError> {
+        self.0.set(ONLY, config, 0).map_err(DatapathError::map(FAST))
+    }
+}
+
+/// The `PODS` map.
+pub struct PodMap(HashMap<MapData, u32, PodEntry>);
+
+impl PodMap {
+    /// Opens the pin.
+    pub fn open(pins: &PinRoot) -> Result<Self, DatapathError> {
+        HashMap::try_from(from_pin(pins, PODS)?).map(Self).map_err(DatapathError::map(PODS))
+    }
+
+    /// Every pod, by the interface index of its veth.
+    pub fn entries(&self) -> impl Iterator<Item = Result<(u32, PodEntry), DatapathError>> + '_ {
+        self.0.iter().map(|entry| entry.map_err(DatapathError::map(PODS)))
+    }
+
+    /// Writes a pod.
+    pub fn write(&mut self, ifindex: u32, entry: PodEntry) -> Result<(), DatapathError> {
+        self.0.insert(ifindex, entry, 0).map_err(DatapathError::map(PODS))
+    }
+
+    /// Removes a pod; one that is not there is no error.
+    pub fn remove(&mut self, ifindex: u32) -> Result<(), DatapathError> {
+        match self.0.remove(&ifindex) {
+            Err(MapError::SyscallError(error)) if error.io_error.kind() == io::ErrorKind::NotFound => Ok(()),
+            other => other.map_err(DatapathError::map(PODS)),
+        }
+    }
+}
+
+/// Writes the ports whose flows are never learned, in place of those that were there.
+pub fn write_helper_ports(pins: &PinRoot, ports: &[u16]) -> Result<(), DatapathError> {
+    let map = from_pin(pins, HELPER_PORTS)?;
+    let mut map: Array<_, u64> = Array::try_from(map).map_err(DatapathError::map(HELPER_PORTS))?;
+    for word in 0..PORT_WORDS {
+        let bits = ports.iter().map(|port| port_bit(*port)).filter(|(at, _)| *at == word);
+        map.set(word, bits.fold(0, |all, (_, bit)| all | bit), 0).map_err(DatapathError::map(HELPER_PORTS))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,89 @@
+//! What mode `fast` reads of the host, and the two switches of conntrack it sets.
+
+use std::{fs, io, path::Path};
+
+use super::settings::{BE_LIBERAL, Conntrack, IGNORE_INVALID_RST, Switch};
+
+const TIMEOUTS: [&str; 2] = ["net/netfilter/nf_conntrack_udp_timeout", "net/netfilter/nf_conntrack_udp_timeout_stream"];
+
+/// Conntrack's helpers and the ports they take unless told otherwise. A helper rewrites payload, which is never the same
+/// twice; one that is built into the kernel does not show, so all ports count whether their helper is there or not.
+const HELPERS: [(&str, &[u16]); 10] = [
+    ("ftp", &[21]),
+    ("tftp", &[69]),
+    ("snmp", &[161]),
+    ("netbios_ns", &[137]),
+    ("h323", &[1719, 1720]),
+    ("pptp", &[1723]),
+    ("sip", &[5060]),
+    ("sane", &[6566]),
+    ("irc", &[6667]),
+    ("amanda", &[10080]),
+];
+
+/// How conntrack is set.
+pub(super) fn conntrack() -> Conntrack {
+    let timeouts = TIMEOUTS.iter().filter_map(|name| read(name).ok()?.trim().parse().ok());
+    Conntrack {
+        loaded: Path::new("/proc/sys/net/netfilter/nf_conntrack_count").exists(),
+        be_liberal: switch(BE_LIBERAL),
+        ignore_invalid_rst: switch(IGNORE_INVALID_RST),
+        udp_timeout: timeouts.min(),
+    }
+}
+
+fn switch(name: &str) -> Switch {
+    match read(name) {
+        Ok(text) if text.trim() == "1" => Switch::On,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Switch::Missing,
+        _ => Switch::Off,
+    }
+}
+
+/// Makes conntrack liberal. They stay so: the windows it has kept of flows that were replayed are old for as long as those live.
+pub(super) fn make_liberal(now: &Conntrack) -> io::Result<()> {
+    for (name, switch) in [(BE_LIBERAL, now.be_liberal), (IGNORE_INVALID_RST, now.ignore_invalid_rst)] {
+        if switch == Switch::Off {
+            fs::write(format!("/proc/sys/{name}"), "1")?;
+            tracing::info!("set {} to 1 for mode fast", name.replace('/', "."));
+        }
+    }
+    Ok(())
+}
+
+/// The ports helpers may be on: the usual ones, and those the modules were told.
+pub(super) fn helper_ports() -> Vec<u16> {
+    let told = |helper: &str| fs::read_to_string(format!("/sys/module/nf_conntrack_{helper}/parameters/ports"));
+    let usual = HELPERS.iter().flat_map(|(_, ports)| ports.iter().copied());
+    let told = HELPERS.iter().filter_map(|(helper, _)| told(helper).ok());
+    let told: Vec<u16> = told.flat_map(|text| ports(&text)).collect();
+    let mut all: Vec<u16> = usual.chain(told).collect();
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
+fn ports(text: &str) -> Vec<u16> {
+    text.trim().split(',').filter_map(|port| port.parse().ok()).filter(|port| *port != 0).collect()
+}
+
+fn read(name: &str) -> io::Result<String> {
+    fs::read_to_string(format!("/proc/sys/{name}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modules_are_told_ports_in_a_list() {
+        assert_eq!(ports("2121,2122,0,0\n"), [2121, 2122]);
+        assert!(ports("").is_empty());
+    }
+
+    #[test]
+    fn the_usual_ports_of_helpers_are_among_them() {
+        let ports = helper_ports();
+        assert!([21, 69, 1720, 1723, 5060, 6667].iter().all(|port| ports.contains(port)), "{ports:?}");
+    }
+}

@@ -1,0 +1,167 @@
+//! Mode `fast` from the agent's side: which pods take part, which flows are learned, and when what was learned is discarded.
+//!
+//! Decides only; [`crate::reconcile`] attaches programs and writes maps. The contract with the programs is in
+//! `flannel_common::fast`. Invariants: while the mode is another one, nothing is learned, no program is on a pod's veth and
+//! nothing of the host is changed; a device, an address or a setting that changed begins a new generation before anything new is
+//! learned.
+
+mod changes;
+mod host;
+mod pace;
+pub mod pods;
+mod settings;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use flannel_common::{
+    fast::{FastConfig, PodEntry},
+    program::Program,
+};
+
+pub use self::changes::RuleChanges;
+use self::{pods::Pods, settings::Conntrack};
+use crate::{
+    datapath::Hook,
+    netlink::{KernelEvent, Netlink},
+    subnet::LeaseKey,
+};
+
+/// What mode `fast` should be on this node.
+#[derive(Debug)]
+pub struct Fast {
+    /// Whether the mode is in force.
+    on: bool,
+    /// Since the last look it has come into force, or ceased to be.
+    switched: bool,
+    /// Whether conntrack may be made liberal.
+    liberal: bool,
+    pods: Pods,
+    conntrack: Conntrack,
+    error: Option<String>,
+}
+
+impl Fast {
+    /// Off. `liberal`: conntrack is made liberal where the mode needs that.
+    pub fn new(liberal: bool) -> Self {
+        Self {
+            on: false,
+            switched: false,
+            liberal,
+            pods: Pods::default(),
+            conntrack: Conntrack::default(),
+            error: None,
+        }
+    }
+
+    /// The mode is in force, or is not.
+    pub fn switch(&mut self, on: bool) {
+        if on == self.on {
+            return;
+        }
+        if on {
+            self.pods = Pods::default();
+            self.look_at_conntrack();
+        }
+        (self.on, self.switched) = (on, true);
+    }
+
+    /// Whether a look is due because of that.
+    pub const fn is_behind(&self) -> bool {
+        self.switched
+    }
+
+    /// Whether the mode is in force.
+    pub const fn is_on(&self) -> bool {
+        self.on
+    }
+
+    /// Takes in an event. Whether the next look may find something else because of it.
+    pub fn observe(&mut self, event: &KernelEvent) -> bool {
+        self.on && self.pods.observe(event)
+    }
+
+    /// Everything is to be read again.
+    pub fn doubt_everything(&mut self) {
+        self.pods.doubt_everything();
+    }
+
+    /// What nobody announces is to be looked at again. Whether the next look may find something else because of it.
+    pub fn doubt_unannounced(&mut self) -> bool {
+        if self.on {
+            self.pods.doubt_unannounced();
+            self.look_at_conntrack();
+        }
+        self.on
+    }
+
+    fn look_at_conntrack(&mut self) {
+        let mut now = host::conntrack();
+        let mut refused = None;
+        if self.liberal && now.tcp_reason().is_some() {
+            refused = host::make_liberal(&now).err();
+            now = host::conntrack();
+        }
+        if let Some(reason) = now.tcp_reason().filter(|reason| self.conntrack.tcp_reason().as_ref() != Some(reason)) {
+            let error = refused.map(|error| error.to_string());
+            tracing::warn!(reason, error, "TCP flows take the kernel's path");
+        }
+        self.conntrack = now;
+    }
+
+    /// Looks at the pods of our subnets. Whether something changed that flows depend on.
+    pub async fn look(&mut self, netlink: &Netlink, own: LeaseKey, tunnels: &[u32]) -> bool {
+        self.switched = false;
+        if !self.on {
+            return false;
+        }
+        let looked = self.pods.look(netlink, own, tunnels).await;
+        if let Err(error) = &looked {
+            tracing::warn!(%error, "cannot look at the pods; tried again");
+            self.pods.doubt_everything();
+        }
+        self.error = looked.err().map(|error| error.to_string());
+        self.pods.take_disturbed()
+    }
+
+    /// Where programs belong on pods' veths.
+    pub fn hooks(&self) -> BTreeSet<Hook> {
+        let taking_part = self.pods.found().iter().filter(|(_, pod)| self.on && pod.verdict.entry.is_some());
+        let hook = |program, ifindex: u32, ifname: &str| Hook { program, ifindex, ifname: ifname.to_owned() };
+        let both = |(index, pod): (&u32, &pods::Pod)| {
+            [Program::FromPod, Program::ToPod].map(|program| hook(program, *index, &pod.veth))
+        };
+        taking_part.flat_map(both).collect()
+    }
+
+    /// What the programs are told of the pods.
+    pub fn entries(&self) -> BTreeMap<u32, PodEntry> {
+        let entry = |(index, pod): (&u32, &pods::Pod)| Some((*index, pod.verdict.entry?));
+        if self.on { self.pods.found().iter().filter_map(entry).collect() } else { BTreeMap::new() }
+    }
+
+    /// What the programs are told otherwise, with the MTUs of the tunnel devices.
+    pub fn settings(&self, tunnel_mtu: u32, tunnel_mtu6: u32) -> FastConfig {
+        let settings = if self.on { self.conntrack.settings() } else { FastConfig::default() };
+        FastConfig { tunnel_mtu, tunnel_mtu6, ..settings }
+    }
+
+    /// The pods, by the interface index of their veth.
+    pub const fn pods(&self) -> &BTreeMap<u32, pods::Pod> {
+        self.pods.found()
+    }
+
+    /// Why TCP flows are not learned, if they are not.
+    pub fn tcp_reason(&self) -> Option<String> {
+        self.conntrack.tcp_reason()
+    }
+
+    /// Why the pods could not be looked at last, if they could not.
+    pub fn error(&self) -> Option<&str> {
+        self.error.as_deref()
+    }
+}
+
+/// Ports on which flows are never learned.
+pub fn helper_ports() -> Vec<u16> {
+    host::helper_ports()
+}

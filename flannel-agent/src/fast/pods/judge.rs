@@ -1,0 +1,263 @@
+//! Whether packets of a pod may take the fast path, each way for itself, and why not. Pure.
+//!
+//! A replayed packet skips what lies between its entry and its exit: on its way out the rest of the veth's ingress, the
+//! bridge and the tunnel device's egress; on its way in the tunnel device's ingress, the bridge and the veth's egress. So
+//! nothing may be there that judges, counts or delays single packets: no qdisc, no filter, no program of others. What
+//! netfilter does there is observed, and needs no gate.
+
+use std::fmt;
+
+use flannel_common::fast::PodEntry;
+
+use crate::netlink::Link;
+
+/// The largest MTU of a veth whose other end has no XDP program.
+const UNLIMITED: u32 = 65535;
+/// The root qdisc of a device that does not queue.
+const NO_QUEUE: &str = "noqueue";
+
+/// Where packets pass a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Side {
+    /// What the device receives.
+    Ingress,
+    /// What it sends.
+    Egress,
+}
+
+/// Who else is on one side of a device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Others {
+    /// Filters of tc.
+    pub filters: bool,
+    /// TCX programs.
+    pub programs: bool,
+}
+
+/// A device packets pass, and who is on it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Passed {
+    /// The device.
+    pub link: Link,
+    /// On its ingress.
+    pub ingress: Others,
+    /// On its egress.
+    pub egress: Others,
+}
+
+/// Why packets do not take the fast path.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Reason {
+    /// The device is down.
+    Down(String),
+    /// Both ends of the veth are in this namespace.
+    NoNamespace,
+    /// The other end of the veth cannot be seen, or has no Ethernet address.
+    NoPeer,
+    /// A program of the pod takes what the pod receives before anything else sees it.
+    Xdp,
+    /// A program takes what the device receives.
+    DeviceXdp(String),
+    /// The device queues by this qdisc.
+    Qdisc(String, String),
+    /// There are filters of others.
+    Filters(String, Side),
+    /// There are TCX programs of others.
+    Programs(String, Side),
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Down(device) => write!(f, "{device} is down"),
+            Self::NoNamespace => f.write_str("both ends of the veth are in the node's own network namespace"),
+            Self::NoPeer => f.write_str("the pod's end of the veth cannot be read"),
+            Self::Xdp => f.write_str("an XDP program is in the pod"),
+            Self::DeviceXdp(device) => write!(f, "an XDP program is on {device}"),
+            Self::Qdisc(device, kind) => write!(f, "a {kind} qdisc is on {device}"),
+            Self::Filters(device, side) => write!(f, "tc filters are on the {side} of {device}"),
+            Self::Programs(device, side) => write!(f, "TCX programs of others are on the {side} of {device}"),
+        }
+    }
+}
+
+impl fmt::Display for Side {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Ingress => "ingress",
+            Self::Egress => "egress",
+        })
+    }
+}
+
+/// What is decided of one pod. Without a reason against either way its packets take the fast path both ways.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Verdict {
+    /// What the programs are told; none where the pod is left alone.
+    pub entry: Option<PodEntry>,
+    /// Why packets from the pod are left to the kernel.
+    pub sends: Vec<Reason>,
+    /// Why packets to the pod are.
+    pub receives: Vec<Reason>,
+}
+
+/// Decides of the pod behind a veth, whose other end is `peer`; `ways` are the bridge it is on and the tunnel devices.
+pub(super) fn judge<'a>(veth: &Passed, peer: Option<&Link>, ways: impl Iterator<Item = &'a Passed>) -> Verdict {
+    let (host, name) = (&veth.link, &veth.link.name);
+    let mut verdict = Verdict::default();
+    if host.netns.is_none() {
+        verdict.neither(Reason::NoNamespace);
+    }
+    if !host.up {
+        verdict.neither(Reason::Down(name.clone()));
+    }
+    let Some((peer, mac)) = peer.and_then(|peer| Some((peer, peer.mac?))) else {
+        verdict.neither(Reason::NoPeer);
+        return verdict;
+    };
+    if peer.xdp || host.max_mtu != Some(UNLIMITED) {
+        verdict.receives.push(Reason::Xdp);
+    }
+    verdict.sends.extend(veth.ingress.reasons(name, Side::Ingress));
+    verdict.receives.extend(queue(host).into_iter().chain(veth.egress.reasons(name, Side::Egress)));
+    for way in ways {
+        verdict.pass(way, host.controller == Some(way.link.index));
+    }
+    let flags = if verdict.sends.is_empty() { PodEntry::SENDS } else { 0 }
+        | if verdict.receives.is_empty() { PodEntry::RECEIVES } else { 0 };
+    verdict.entry = (flags != 0).then(|| PodEntry { mac, flags, mtu: host.mtu.min(peer.mtu) });
+    verdict
+}
+
+impl Verdict {
+    fn neither(&mut self, reason: Reason) {
+        self.sends.push(reason.clone());
+        self.receives.push(reason);
+    }
+
+    /// Packets pass a bridge by both its sides both ways at most: from a pod they come in by its ingress, to a pod they leave by its
+    /// egress. A tunnel device is passed by its egress from a pod, by its ingress to one.
+    fn pass(&mut self, way: &Passed, is_bridge: bool) {
+        let Passed { link, ingress, egress } = way;
+        if !link.up {
+            self.neither(Reason::Down(link.name.clone()));
+        }
+        let (in_by, out_by) =
+            if is_bridge { (&mut self.sends, &mut self.receives) } else { (&mut self.receives, &mut self.sends) };
+        in_by.extend(link.xdp.then(|| Reason::DeviceXdp(link.name.clone())));
+        in_by.extend(ingress.reasons(&link.name, Side::Ingress));
+        out_by.extend(queue(link));
+        out_by.extend(egress.reasons(&link.name, Side::Egress));
+    }
+}
+
+impl Others {
+    fn reasons(self, device: &str, side: Side) -> impl Iterator<Item = Reason> {
+        let filters = self.filters.then(|| Reason::Filters(device.to_owned(), side));
+        let programs = self.programs.then(|| Reason::Programs(device.to_owned(), side));
+        filters.into_iter().chain(programs)
+    }
+}
+
+/// What queues on a device.
+fn queue(link: &Link) -> Option<Reason> {
+    let kind = link.qdisc.as_deref().filter(|kind| *kind != NO_QUEUE)?;
+    Some(Reason::Qdisc(link.name.clone(), kind.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use flannel_common::addr::Mac;
+
+    use super::*;
+
+    const MAC: Mac = Mac([2, 0, 0, 0, 0, 5]);
+    const CNI0: u32 = 4;
+
+    fn link(index: u32, name: &str) -> Link {
+        Link {
+            index,
+            name: name.to_owned(),
+            mtu: 1450,
+            max_mtu: Some(UNLIMITED),
+            mac: Some(MAC),
+            up: true,
+            running: true,
+            loopback: false,
+            arphrd: Link::ETHER,
+            kind: None,
+            controller: None,
+            lower: None,
+            netns: None,
+            qdisc: Some(NO_QUEUE.to_owned()),
+            xdp: false,
+            vxlan: None,
+        }
+    }
+
+    fn passed(link: Link) -> Passed {
+        Passed { link, ingress: Others::default(), egress: Others::default() }
+    }
+
+    fn veth() -> Passed {
+        passed(Link { controller: Some(CNI0), netns: Some(0), ..link(7, "veth1") })
+    }
+
+    /// The verdict after a change of the veth, the pod's end, the bridge and the tunnel device.
+    fn after(change: impl FnOnce(&mut Passed, &mut Link, &mut Passed, &mut Passed)) -> Verdict {
+        let (mut veth, mut peer) = (veth(), Link { mtu: 1400, ..link(2, "eth0") });
+        let (mut bridge, mut tunnel) = (passed(link(CNI0, "cni0")), passed(link(3, "flannel.1")));
+        change(&mut veth, &mut peer, &mut bridge, &mut tunnel);
+        judge(&veth, Some(&peer), [bridge, tunnel].iter())
+    }
+
+    /// Whether packets from the pod and packets to it take the fast path.
+    fn ways(verdict: &Verdict) -> (bool, bool) {
+        verdict.entry.map_or((false, false), |entry| (entry.has(PodEntry::SENDS), entry.has(PodEntry::RECEIVES)))
+    }
+
+    const ALL: Others = Others { filters: true, programs: true };
+
+    #[test]
+    fn a_plain_pod_takes_the_fast_path_with_the_address_and_the_size_of_its_own_end() {
+        let verdict = after(|_, _, _, _| {});
+        let entry = PodEntry { mac: MAC, flags: PodEntry::SENDS | PodEntry::RECEIVES, mtu: 1400 };
+        assert_eq!(verdict, Verdict { entry: Some(entry), ..Verdict::default() });
+    }
+
+    #[test]
+    fn a_pod_that_cannot_be_known_is_left_alone() {
+        assert_eq!(ways(&after(|veth, _, _, _| veth.link.netns = None)), (false, false));
+        assert_eq!(ways(&after(|veth, _, _, _| veth.link.up = false)), (false, false));
+        assert_eq!(ways(&after(|_, peer, _, _| peer.mac = None)), (false, false));
+        assert_eq!(ways(&judge(&veth(), None, [].iter())), (false, false));
+    }
+
+    #[test]
+    fn what_only_one_way_would_skip_forbids_that_way() {
+        assert_eq!(ways(&after(|veth, _, _, _| veth.ingress = ALL)), (false, true));
+        assert_eq!(ways(&after(|veth, _, _, _| veth.egress = ALL)), (true, false));
+        assert_eq!(ways(&after(|veth, _, _, _| veth.link.qdisc = Some("tbf".to_owned()))), (true, false));
+        assert_eq!(ways(&after(|veth, _, _, _| veth.link.max_mtu = Some(3000))), (true, false));
+        assert_eq!(ways(&after(|_, peer, _, _| peer.xdp = true)), (true, false));
+        assert_eq!(ways(&after(|_, _, bridge, _| bridge.ingress = ALL)), (false, true));
+        assert_eq!(ways(&after(|_, _, bridge, _| bridge.egress = ALL)), (true, false));
+        assert_eq!(ways(&after(|_, _, bridge, _| bridge.link.qdisc = Some("tbf".to_owned()))), (true, false));
+        assert_eq!(ways(&after(|_, _, bridge, _| bridge.link.xdp = true)), (false, true));
+        assert_eq!(ways(&after(|_, _, bridge, _| bridge.link.up = false)), (false, false));
+        assert_eq!(ways(&after(|_, _, _, tunnel| tunnel.ingress = ALL)), (true, false));
+        assert_eq!(ways(&after(|_, _, _, tunnel| tunnel.egress = ALL)), (false, true));
+        assert_eq!(ways(&after(|_, _, _, tunnel| tunnel.link.qdisc = Some("htb".to_owned()))), (false, true));
+    }
+
+    #[test]
+    fn reasons_name_the_device_and_the_side() {
+        let verdict = after(|veth, _, bridge, _| {
+            veth.ingress.filters = true;
+            bridge.link.qdisc = Some("tbf".to_owned());
+        });
+        let texts = |reasons: &[Reason]| reasons.iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(texts(&verdict.sends), ["tc filters are on the ingress of veth1"]);
+        assert_eq!(texts(&verdict.receives), ["a tbf qdisc is on cni0"]);
+    }
+}

@@ -1,0 +1,172 @@
+//! The pods of this node as mode `fast` sees them: which veths are theirs, what their own ends are, who else is on the way.
+//!
+//! Owns the view of links and routes it takes from events, and what was decided last. It reads and decides; programs and maps
+//! are written by [`crate::reconcile`]. Invariants: a veth is a pod's only if a route into our own subnet leads to it
+//! (`find`); the address of a pod is that of the veth's other end, as the kernel tells it ([`Netlink::link_peer`]) - what a
+//! bridge learned is what the pod said of itself; a veth nothing is known of is left alone.
+//!
+//! Events name what to look at anew. TCX programs and changes inside of a pod are not announced: they are looked for whenever
+//! everything is doubted.
+
+mod find;
+mod judge;
+mod others;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use futures::future::join_all;
+
+pub use self::judge::{Others, Passed, Reason, Side, Verdict};
+use self::{find::Namespace, judge::judge};
+use crate::{
+    family::Family,
+    netlink::{KernelEvent, Link, Netlink, NetlinkError},
+    subnet::LeaseKey,
+};
+
+/// A pod's veth.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pod {
+    /// The name of its host side.
+    pub veth: String,
+    /// What was decided of it.
+    pub verdict: Verdict,
+}
+
+/// The pods.
+#[derive(Debug, Default)]
+pub struct Pods {
+    namespace: Namespace,
+    /// Other ends of veths, and who is on a device, as they were last seen.
+    peers: BTreeMap<u32, Option<Link>>,
+    others: BTreeMap<u32, (Others, Others)>,
+    /// Links that may have another qdisc, which is not announced as a change of the link.
+    stale: BTreeSet<u32>,
+    found: BTreeMap<u32, Pod>,
+    /// Devices on the way to or from a pod as of the last look.
+    on_the_way: BTreeSet<u32>,
+    /// One of them changed since.
+    disturbed: bool,
+    is_read: bool,
+}
+
+impl Pods {
+    /// Everything is to be read again.
+    pub fn doubt_everything(&mut self) {
+        self.namespace = Namespace::default();
+        self.is_read = false;
+        self.doubt_unannounced();
+    }
+
+    /// TCX programs and the other ends of veths are to be looked at again.
+    pub fn doubt_unannounced(&mut self) {
+        self.peers.clear();
+        self.others.clear();
+    }
+
+    /// Takes in an event. Whether the next look may find something else because of it.
+    pub fn observe(&mut self, event: &KernelEvent) -> bool {
+        match event {
+            KernelEvent::Overflow => {
+                self.doubt_everything();
+                self.disturbed = true;
+                true
+            }
+            KernelEvent::Link(link) => self.observe_link(link),
+            KernelEvent::LinkGone { index, .. } => {
+                self.namespace.observe_link_gone(*index);
+                self.peers.remove(index);
+                self.others.remove(index);
+                self.disturbed |= self.on_the_way.contains(index);
+                self.on_the_way.contains(index)
+            }
+            KernelEvent::Route { key, route } => self.namespace.observe_route(*key, route.as_ref()),
+            KernelEvent::TrafficControl { ifindex } => {
+                let concerns = self.others.remove(ifindex).is_some();
+                self.stale.extend(concerns.then_some(*ifindex));
+                concerns
+            }
+            _ => false,
+        }
+    }
+
+    /// An event about a veth comes also when its other end changed.
+    fn observe_link(&mut self, link: &Link) -> bool {
+        self.peers.remove(&link.index);
+        let old = self.namespace.links.insert(link.index, link.clone());
+        let differs = old.as_ref() != Some(link);
+        self.disturbed |= differs && self.on_the_way.contains(&link.index);
+        differs || self.on_the_way.contains(&link.index)
+    }
+
+    /// Looks at what may have changed and decides anew. `own` is our lease, `tunnels` are the tunnel devices.
+    pub async fn look(&mut self, netlink: &Netlink, own: LeaseKey, tunnels: &[u32]) -> Result<(), NetlinkError> {
+        if !self.is_read {
+            self.read(netlink).await?;
+        }
+        while let Some(index) = self.stale.pop_first() {
+            if let Some(link) = netlink.link_by_index(index).await? {
+                self.observe_link(&link);
+            }
+        }
+        let veths = self.namespace.pods(own);
+        self.meet(netlink, &veths).await;
+        let bridges: BTreeSet<u32> = veths.values().filter_map(|bridge| *bridge).collect();
+        self.on_the_way = veths.keys().chain(&bridges).chain(tunnels).copied().collect();
+        for device in &self.on_the_way {
+            if let Some(link) = self.namespace.links.get(device) {
+                self.others.entry(*device).or_insert_with(|| others::on(link));
+            }
+        }
+        let pod = |(index, bridge): (&u32, &Option<u32>)| Some((*index, self.decide(*index, *bridge, tunnels)?));
+        self.found = veths.iter().filter_map(pod).collect();
+        Ok(())
+    }
+
+    async fn read(&mut self, netlink: &Netlink) -> Result<(), NetlinkError> {
+        let links = netlink.links().await?;
+        let mut routes = Vec::new();
+        for family in Family::BOTH {
+            routes.extend(netlink.routes(family).await?);
+        }
+        self.namespace = Namespace::read(links, routes);
+        self.is_read = true;
+        Ok(())
+    }
+
+    /// Reads the other ends that are not known yet, all at once. One that cannot be read stands in no other's way.
+    async fn meet(&mut self, netlink: &Netlink, veths: &BTreeMap<u32, Option<u32>>) {
+        let unknown = veths.keys().filter(|index| !self.peers.contains_key(index));
+        let links: Vec<&Link> = unknown.filter_map(|index| self.namespace.links.get(index)).collect();
+        let peers = join_all(links.iter().map(|link| async { (link.index, netlink.link_peer(link).await) })).await;
+        for (index, peer) in peers {
+            let peer = peer.unwrap_or_else(|error| {
+                tracing::debug!(%error, "a pod's end of its veth is not known");
+                None
+            });
+            self.peers.insert(index, peer);
+        }
+    }
+
+    fn decide(&self, index: u32, bridge: Option<u32>, tunnels: &[u32]) -> Option<Pod> {
+        let veth = self.passed(index)?;
+        let ways: Vec<Passed> = bridge.iter().chain(tunnels).filter_map(|device| self.passed(*device)).collect();
+        let verdict = judge(&veth, self.peers.get(&index)?.as_ref(), ways.iter());
+        Some(Pod { veth: veth.link.name, verdict })
+    }
+
+    fn passed(&self, index: u32) -> Option<Passed> {
+        let (ingress, egress) = *self.others.get(&index)?;
+        Some(Passed { link: self.namespace.links.get(&index)?.clone(), ingress, egress })
+    }
+
+    /// Whether a device on the way changed since this was asked last.
+    pub const fn take_disturbed(&mut self) -> bool {
+        std::mem::replace(&mut self.disturbed, false)
+    }
+
+    /// The pods as of the last look, by the interface index of their veth.
+    pub const fn found(&self) -> &BTreeMap<u32, Pod> {
+        &self.found
+    }
+}

@@ -1,0 +1,49 @@
+//! Mode `fast` among the desired state: its settings and pods in the maps, and the generation of what was learned.
+
+use super::{Reconciler, chain};
+use crate::{family::Family, fast::Fast, subnet::LeaseKey};
+
+impl Reconciler {
+    /// Mode `fast`, as it should be.
+    pub const fn fast(&self) -> &Fast {
+        &self.fast
+    }
+
+    /// Mode `fast` is in force, or is not; then [`Self::is_behind`].
+    pub fn switch_fast(&mut self, on: bool) {
+        self.fast.switch(on);
+    }
+
+    /// What nobody announces is to be looked at again. Whether the next [`Self::apply`] has something to do because of it.
+    pub fn doubt_unannounced(&mut self) -> bool {
+        self.fast.doubt_unannounced()
+    }
+
+    /// Discards what mode `fast` has learned.
+    pub fn new_generation(&mut self) {
+        if let Some(bpf) = &mut self.bpf
+            && let Err(error) = bpf.new_generation()
+        {
+            tracing::warn!(error = chain(&error), "known flows stay in use until their refresh");
+        }
+    }
+
+    /// Looks at the pods and tells the programs. `moved`: the node's own data changed, on which flows depend too.
+    ///
+    /// Pods are told before their programs are attached: without these an entry says nothing, and one that goes takes its flows
+    /// with it before the programs that know them are gone.
+    pub(super) async fn apply_fast(&mut self, own: LeaseKey, moved: bool) {
+        let tunnels: Vec<u32> = self.devices().map(|(_, device)| device.index).collect();
+        let disturbed = self.fast.look(&self.netlink, own, &tunnels).await;
+        let mtu = |family| self.devices().find(|(of, _)| *of == family).map_or(0, |(_, device)| device.mtu);
+        let (settings, pods) = (self.fast.settings(mtu(Family::V4), mtu(Family::V6)), self.fast.entries());
+        let written = self.bpf.as_mut().map_or(Ok(false), |bpf| bpf.write_fast(settings, &pods));
+        let differs = written.unwrap_or_else(|error| {
+            tracing::warn!(error = chain(&error), "cannot write the maps of mode fast; tried again");
+            true
+        });
+        if moved || disturbed || differs {
+            self.new_generation();
+        }
+    }
+}

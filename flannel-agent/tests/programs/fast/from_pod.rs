@@ -1,0 +1,294 @@
+//! `from_pod`: what it sends on, and every reason for which it does not.
+
+use std::net::IpAddr;
+
+use flannel_agent::datapath::clock;
+use flannel_common::{
+    end::End,
+    fast::{FastConfig, PodEntry},
+    flow::{Body, Exit, Flow},
+    ip::{IpHeader, Ipv4Header, Ipv6Header},
+    mode::Mode,
+    outer::{OuterHeaders, Varying},
+    peer::{PeerEntry, Word},
+    program::Program::FromPod,
+    reason::Reason,
+    stamp::Stamp,
+    tick::tick,
+};
+
+use super::{
+    BRIDGE_MAC, OTHER_VETH, POD_MAC, UNKNOWN, body, both, is_ended, key,
+    packet::{Packet, kinds, service, tcp, udp},
+    passes, read, stamp_of_another, teach, usable, write,
+};
+use crate::{
+    bench::{Bench, TC_ACT_REDIRECT},
+    packets::{self, LO, Net, PEER_INDEX},
+};
+
+/// What became of a packet that is replayed.
+#[track_caller]
+fn replayed(bench: &mut Bench, packet: &Packet) -> Vec<u8> {
+    let outcome = bench.run(FromPod, &packet.bytes());
+    assert_eq!((outcome.reasons.as_slice(), outcome.action), ([Reason::Replayed].as_slice(), TC_ACT_REDIRECT));
+    outcome.packet
+}
+
+/// The tunnel packet around a packet whose Ethernet header the tunnel replaces; identification and port are as found.
+fn tunnelled(net: Net, inner: &Packet, found: &[u8]) -> Vec<u8> {
+    let frame = inner.bytes();
+    let at = net.at();
+    let varying = Varying {
+        frame_len: u32::try_from(frame.len()).expect("small"),
+        inner_tos: inner.tos,
+        id: u16::from_be_bytes([found[at.ip + 4], found[at.ip + 5]]),
+        source_port: u16::from_be_bytes([found[at.udp], found[at.udp + 1]]),
+    };
+    let outer = match net.our_vtep {
+        IpAddr::V4(_) => outer::<Ipv4Header>(net, &varying),
+        IpAddr::V6(_) => outer::<Ipv6Header>(net, &varying),
+    };
+    [outer, frame[14..].to_vec()].concat()
+}
+
+fn outer<I: IpHeader>(net: Net, varying: &Varying) -> Vec<u8> {
+    let headers = OuterHeaders::<I>::build(&net.family(), &net.peer(), varying);
+    let bytes = (&raw const headers).cast::<u8>();
+    // SAFETY: the headers are bytes without padding, and live.
+    unsafe { std::slice::from_raw_parts(bytes, OuterHeaders::<I>::LEN) }.to_vec()
+}
+
+/// The packet as the other pod gets it.
+const fn delivered(packet: Packet) -> Packet {
+    Packet { to: POD_MAC, from: BRIDGE_MAC, ..packet.routed() }
+}
+
+both! {
+    fn into_the_tunnel_as_routed<A>(bench) {
+        for packet in kinds(A::NET) {
+            let key = teach::<A>(bench, &packet, &packet, Exit::TUNNEL);
+            let found = replayed(bench, &packet);
+            assert_eq!(found, tunnelled(A::NET, &packet.routed(), &found), "{packet:?}");
+            assert_eq!(read::<A>(bench, &key).packets, 1);
+        }
+    }
+
+    fn into_the_tunnel_translated<A>(bench) {
+        for packet in kinds(A::NET) {
+            let sent = packet.to_service();
+            for to in [packet, Packet { source: service(A::NET), ports: [1, 2], ..packet }] {
+                teach::<A>(bench, &sent, &to, Exit::TUNNEL);
+                let found = replayed(bench, &sent);
+                assert_eq!(found, tunnelled(A::NET, &to.routed(), &found), "{sent:?} as {to:?}");
+            }
+        }
+    }
+
+    fn into_another_pod_of_the_node<A>(bench) {
+        for packet in kinds(A::NET) {
+            for sent in [packet, packet.to_service()] {
+                teach::<A>(bench, &sent, &packet, Exit::POD);
+                assert_eq!(replayed(bench, &sent), delivered(packet).bytes(), "{sent:?}");
+            }
+        }
+    }
+
+    fn bridged_packets_keep_their_ttl<A>(bench) {
+        let packet = tcp(A::NET);
+        let key = key::<A>(&packet);
+        let body = Body { ttl_step: 0, ..body(bench, &packet, &packet, Exit::POD) };
+        write(bench, key, usable(&key, body));
+        assert_eq!(replayed(bench, &packet), Packet { ttl: packet.ttl, ..delivered(packet) }.bytes());
+    }
+
+    fn unknown_flows_are_noted_now_and_then<A>(bench) {
+        let packet = tcp(A::NET).bytes();
+        let reasons: Vec<_> = (0..256).map(|_| bench.run(FromPod, &packet).reasons[0]).collect();
+        assert!(reasons.iter().all(|reason| UNKNOWN.contains(reason)), "{reasons:?}");
+        let noted = reasons.iter().filter(|reason| **reason == Reason::Noted).count();
+        assert!((4..96).contains(&noted), "{noted} of 256; one in eight is meant");
+    }
+
+    fn another_pods_packets_are_another_flow<A>(bench) {
+        let packet = tcp(A::NET);
+        let other = End { device: OTHER_VETH, ..key::<A>(&packet) };
+        let body = body(bench, &packet, &packet, Exit::TUNNEL);
+        write(bench, other, usable(&other, body));
+        passes(bench, FromPod, &packet.bytes(), &UNKNOWN);
+    }
+
+    fn frames_that_are_not_as_seen_are_the_kernels<A>(bench) {
+        let packet = tcp(A::NET);
+        teach::<A>(bench, &packet, &packet, Exit::TUNNEL);
+        for byte in 0..12 {
+            let mut frame = packet.bytes();
+            frame[byte] ^= 0x10;
+            passes(bench, FromPod, &frame, &[Reason::FrameDiffers]);
+        }
+    }
+
+    fn packets_that_are_not_plain_are_the_kernels<A>(bench) {
+        let packet = tcp(A::NET);
+        teach::<A>(bench, &packet, &packet, Exit::TUNNEL);
+        passes(bench, FromPod, &Packet { ttl: 1, ..packet }.bytes(), &[Reason::NotPlain]);
+        passes(bench, FromPod, &Packet { protocol: 1, ..packet }.bytes(), &[Reason::NotPlain]);
+        let mut padded = packet.bytes();
+        padded.push(0);
+        passes(bench, FromPod, &padded, &[Reason::NotPlain]);
+        // IPv4: options, more fragments. IPv6: hop-by-hop options, a fragment header.
+        let changes = if A::NET.our_pod.is_ipv4() { [(14, 0x46), (20, 0x20)] } else { [(20, 0), (20, 44)] };
+        for (byte, value) in changes {
+            let mut frame = packet.bytes();
+            frame[byte] = value;
+            passes(bench, FromPod, &frame, &[Reason::NotPlain]);
+        }
+        let mut arp = packets::ethernet(BRIDGE_MAC, POD_MAC, 0x0806);
+        arp.extend([0; 28]);
+        passes(bench, FromPod, &arp, &[Reason::OtherProtocol]);
+    }
+
+    fn a_flow_is_used_while_it_and_its_way_back_were_seen_of_late<A>(bench) {
+        let packet = tcp(A::NET);
+        let key = teach::<A>(bench, &packet, &packet, Exit::TUNNEL);
+        let good = read(bench, &key);
+        let (now, check) = (tick(clock::now_ns()), good.body.check(&key));
+        let (late, closed) = (Stamp::until(check, now), Stamp::closed(check, now + 2000));
+        for (flow, reason) in [
+            (Flow { seen: late, ..good }, Reason::Refreshing),
+            (Flow { seen: stamp_of_another(), ..good }, Reason::Refreshing),
+            (Flow { mirror: late, ..good }, Reason::OneSided),
+            (Flow { mirror: stamp_of_another(), ..good }, Reason::OneSided),
+            (Flow { seen: closed, ..good }, Reason::FlowClosed),
+        ] {
+            write(bench, key, flow);
+            passes(bench, FromPod, &packet.bytes(), &[reason]);
+        }
+        write(bench, key, good);
+        replayed(bench, &packet);
+        bench.maps.mode.bump().expect("MODE");
+        passes(bench, FromPod, &packet.bytes(), &[Reason::Refreshing]);
+    }
+
+    fn a_value_that_is_not_this_keys_is_not_believed<A>(bench) {
+        let packet = tcp(A::NET);
+        let key = teach::<A>(bench, &packet, &packet, Exit::TUNNEL);
+        let mut torn = read(bench, &key);
+        torn.body.out.ports ^= 0x100;
+        write(bench, key, torn);
+        passes(bench, FromPod, &packet.bytes(), &[Reason::Refreshing]);
+    }
+
+    fn udp_that_conntrack_knows_goes_one_way<A>(bench) {
+        let packet = udp(A::NET);
+        let key = key::<A>(&packet);
+        let body = Body { needs_mirror: 0, ..body(bench, &packet, &packet, Exit::TUNNEL) };
+        write(bench, key, Flow { mirror: Stamp::NONE, ..usable(&key, body) });
+        replayed(bench, &packet);
+    }
+
+    fn opening_and_closing_ends_both_directions<A>(bench) {
+        let packet = tcp(A::NET);
+        let opening = Packet { flags: 0x02, ..packet };
+        for flags in [0x02, 0x11, 0x04] {
+            let there = teach::<A>(bench, &packet, &packet, Exit::TUNNEL);
+            let back = teach::<A>(bench, &packet.reversed(), &packet.reversed(), Exit::TUNNEL);
+            passes(bench, FromPod, &Packet { flags, ..packet }.bytes(), &[Reason::TcpControl]);
+            for key in [there, back] {
+                assert!(is_ended(&read(bench, &key), &key), "flags {flags:#x}");
+            }
+            let after = if flags == 0x02 { Reason::Refreshing } else { Reason::FlowClosed };
+            passes(bench, FromPod, &packet.bytes(), &[after]);
+        }
+        // A tombstone goes with the next connection.
+        passes(bench, FromPod, &opening.bytes(), &[Reason::TcpControl]);
+        passes(bench, FromPod, &packet.bytes(), &[Reason::Refreshing]);
+    }
+
+    fn a_packet_goes_out_only_as_to_tunnel_would_send_it<A>(bench) {
+        let (net, packet) = (A::NET, tcp(A::NET));
+        teach::<A>(bench, &packet, &packet, Exit::TUNNEL);
+        bench.peer(net, net.peer(), Word::PLAIN);
+        passes(bench, FromPod, &packet.bytes(), &[Reason::PathUnseen]);
+        bench.vouch(net, 50);
+        passes(bench, FromPod, &packet.bytes(), &[Reason::TooBig]);
+        bench.vouch(net, 1000);
+        replayed(bench, &packet);
+        let whole = replayed(bench, &packet).len() - 14;
+        for (mtu, fits) in [(whole, true), (whole - 1, false)] {
+            bench.peer(net, PeerEntry { mtu: u32::try_from(mtu).expect("small"), ..net.peer() }, Word::PLAIN);
+            bench.vouch(net, 1000);
+            if fits {
+                replayed(bench, &packet);
+            } else {
+                passes(bench, FromPod, &packet.bytes(), &[Reason::TooBig]);
+            }
+        }
+        bench.peer(net, net.peer(), 0);
+        passes(bench, FromPod, &packet.bytes(), &[Reason::PeerNotPlain]);
+        bench.peers(net).remove(PEER_INDEX).expect("a peer map");
+        passes(bench, FromPod, &packet.bytes(), &[Reason::NoPeer]);
+    }
+
+    fn packets_larger_than_the_way_out_takes_are_the_kernels<A>(bench) {
+        let packet = tcp(A::NET);
+        let key = key::<A>(&packet);
+        let whole = u16::try_from(packet.bytes().len() - 14).expect("small");
+        let allow = |bench: &mut Bench, mtu| {
+            let body = Body { mtu, ..body(bench, &packet, &packet, Exit::POD) };
+            write(bench, key, usable(&key, body));
+        };
+        allow(bench, whole);
+        replayed(bench, &packet);
+        allow(bench, whole - 1);
+        passes(bench, FromPod, &packet.bytes(), &[Reason::TooBig]);
+        // Segments count by their own size.
+        allow(bench, whole + 900);
+        let large = Packet { payload: 1200, ..packet }.bytes();
+        bench.run_with(FromPod, &large, 1001).passed(Reason::TooBig, &large);
+        assert_eq!(bench.run_with(FromPod, &large, 1000).reasons, [Reason::Replayed]);
+    }
+
+    fn what_the_kernel_refuses_is_put_back_as_it_was<A>(bench) {
+        // A test run has no GSO type, so room is refused after the packet was translated.
+        let packet = tcp(A::NET);
+        teach::<A>(bench, &packet.to_service(), &packet, Exit::TUNNEL);
+        let frame = packet.to_service().bytes();
+        bench.run_with(FromPod, &frame, 50).passed(Reason::RoomRefused, &frame);
+    }
+
+    fn what_is_not_to_be_learned_is_not_noted<A>(bench) {
+        let reasons = |bench: &mut Bench, packet: &Packet| bench.repeat(FromPod, &packet.bytes(), 512);
+        let [tcp, udp] = [tcp(A::NET), udp(A::NET)];
+        let fast = bench.maps.fast.get().expect("FAST");
+        bench.maps.fast.set(FastConfig { flags: FastConfig::UDP, ..fast }).expect("FAST");
+        assert_eq!(reasons(bench, &tcp), [Reason::FlowUnknown, Reason::NotLearned]);
+        assert_eq!(reasons(bench, &udp), [Reason::Noted, Reason::FlowUnknown]);
+        bench.helper_ports(&[21, 8080]);
+        assert_eq!(reasons(bench, &udp), [Reason::FlowUnknown, Reason::NotLearned]);
+        assert_eq!(reasons(bench, &udp.reversed()), [Reason::FlowUnknown, Reason::NotLearned]);
+        bench.helper_ports(&[]);
+        assert_eq!(reasons(bench, &udp), [Reason::Noted, Reason::FlowUnknown]);
+        bench.maps.pods.write(LO, PodEntry { mac: POD_MAC, flags: PodEntry::RECEIVES, mtu: 1450 }).expect("PODS");
+        assert_eq!(reasons(bench, &udp), [Reason::NotLearned]);
+        bench.maps.pods.remove(LO).expect("PODS");
+        assert_eq!(reasons(bench, &udp), [Reason::NotLearned]);
+    }
+
+    fn who_makes_flows_too_fast_is_not_followed<A>(bench) {
+        let reasons = bench.repeat(FromPod, &udp(A::NET).bytes(), 100_000);
+        assert_eq!(reasons, [Reason::Noted, Reason::FlowUnknown, Reason::TooManyFlows]);
+    }
+
+    fn other_modes_leave_everything<A>(bench) {
+        let packet = tcp(A::NET);
+        teach::<A>(bench, &packet, &packet, Exit::TUNNEL);
+        for mode in [Mode::Kernel, Mode::Encap] {
+            bench.maps.mode.set(mode, None).expect("MODE");
+            passes(bench, FromPod, &packet.bytes(), &[Reason::ModeKernel]);
+        }
+        bench.maps.mode.set(Mode::Fast, None).expect("MODE");
+        bench.maps.config.invalidate().expect("CONFIG");
+        passes(bench, FromPod, &packet.bytes(), &[Reason::NotConfigured]);
+    }
+}

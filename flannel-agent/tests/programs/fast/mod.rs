@@ -1,0 +1,200 @@
+//! Mode `fast`: what is replayed, byte for byte, and every reason for which a packet is left to the kernel, over either
+//! family.
+//!
+//! Flows are written by the test, as the programs write them. Noting and learning need one packet at two hooks, which
+//! a test run does not have: the namespace suites show those.
+
+mod from_pod;
+mod from_tunnel;
+mod from_underlay;
+mod packet;
+mod to_pod;
+
+use std::net::IpAddr;
+
+use aya::Pod;
+use flannel_agent::datapath::{Maps, clock, flows::FlowMap};
+use flannel_common::{
+    addr::Mac,
+    end::{Address, End},
+    fast::{FastConfig, PodEntry},
+    flow::{Body, Exit, Flow},
+    inner::FrameAddresses,
+    mode::Mode,
+    program::Program,
+    reason::Reason,
+    stamp::Stamp,
+    tick::{tick, ticks},
+};
+
+use crate::{
+    bench::{Bench, on_bench},
+    packets::{LO, Net, V4, V6},
+};
+use packet::Packet;
+
+/// The pod's own interface, and the bridge it sends to.
+const POD_MAC: Mac = Mac([2, 0, 0, 0, 1, 5]);
+const BRIDGE_MAC: Mac = Mac([2, 0, 0, 0, 1, 1]);
+/// The veth of a pod that packets are put into.
+const OTHER_VETH: u32 = 77;
+
+/// The words of a family's addresses, and its flows.
+trait Words: Address {
+    const NET: Net;
+    fn of(addr: IpAddr) -> Self;
+    fn flows(maps: &mut Maps) -> &mut FlowMap<Self>
+    where
+        End<Self>: Pod,
+        Flow<Self>: Pod;
+}
+
+impl Words for [u32; 1] {
+    const NET: Net = V4;
+
+    fn of(addr: IpAddr) -> Self {
+        let IpAddr::V4(addr) = addr else { panic!("{addr} is not IPv4") };
+        [u32::from_ne_bytes(addr.octets())]
+    }
+
+    fn flows(maps: &mut Maps) -> &mut FlowMap<Self> {
+        &mut maps.flows
+    }
+}
+
+impl Words for [u32; 4] {
+    const NET: Net = V6;
+
+    fn of(addr: IpAddr) -> Self {
+        let IpAddr::V6(addr) = addr else { panic!("{addr} is not IPv6") };
+        let mut words = addr.octets().chunks(4).map(|word| word.try_into().expect("four bytes")).collect::<Vec<_>>();
+        [0; 4].map(|_: u32| u32::from_ne_bytes(words.remove(0)))
+    }
+
+    fn flows(maps: &mut Maps) -> &mut FlowMap<Self> {
+        &mut maps.flows6
+    }
+}
+
+/// Tests of both families, from functions that are generic over their addresses.
+macro_rules! both {
+    ($($(#[$doc:meta])* fn $name:ident<$words:ident>($bench:ident) $body:block)+) => {$(
+        $(#[$doc])*
+        #[test]
+        fn $name() {
+            fn test<$words>($bench: &mut crate::bench::Bench)
+            where
+                $words: super::Words,
+                flannel_common::end::End<$words>: aya::Pod,
+                flannel_common::flow::Flow<$words>: aya::Pod,
+            $body
+            super::on_fast_bench(test::<[u32; 1]>);
+            super::on_fast_bench(test::<[u32; 4]>);
+        }
+    )+};
+}
+use both;
+
+/// Runs a test on a node in mode `fast` that knows one pod, at `lo`, and whose path to the peer was seen.
+fn on_fast_bench(test: impl FnOnce(&mut Bench) + Send + 'static) {
+    on_bench(|bench| {
+        let flags = FastConfig::TCP | FastConfig::UDP;
+        let interval = ticks(FastConfig::INTERVAL_NS);
+        bench.maps.fast.set(FastConfig { flags, interval, tunnel_mtu: 1450, tunnel_mtu6: 1430 }).expect("FAST");
+        bench.maps.mode.set(Mode::Fast, None).expect("MODE");
+        let flags = PodEntry::SENDS | PodEntry::RECEIVES;
+        bench.maps.pods.write(LO, PodEntry { mac: POD_MAC, flags, mtu: 1450 }).expect("PODS");
+        for net in [V4, V6] {
+            bench.vouch(net, 1000);
+        }
+        test(bench);
+    });
+}
+
+/// The key under which packets like this one are known when they enter by `lo`.
+fn key<A: Words>(packet: &Packet) -> End<A> {
+    let [a, b] = packet.ports.map(u16::to_be_bytes);
+    End {
+        source: A::of(packet.source),
+        destination: A::of(packet.destination),
+        ports: u32::from_ne_bytes([a[0], a[1], b[0], b[1]]),
+        protocol: packet.protocol.into(),
+        device: LO,
+    }
+}
+
+fn body<A: Words>(bench: &Bench, from: &Packet, to: &Packet, way: Exit) -> Body<A> {
+    let (device, exit) = if way == Exit::POD {
+        (OTHER_VETH, FrameAddresses::new(POD_MAC, BRIDGE_MAC))
+    } else {
+        (LO, FrameAddresses::default())
+    };
+    Body {
+        out: End { device, ..key(to) },
+        generation: bench.maps.mode.get().expect("MODE").generation(),
+        entry: FrameAddresses::new(from.to, from.from),
+        exit,
+        mtu: 1430,
+        way,
+        ttl_step: 1,
+        needs_mirror: 1,
+        ..Body::default()
+    }
+}
+
+/// A flow that is usable: just seen, like its way back.
+fn usable<A: Words>(key: &End<A>, body: Body<A>) -> Flow<A> {
+    let (check, until) = (body.check(key), tick(clock::now_ns()) + 2000);
+    let mut flow = Flow { body, ..Flow::default() };
+    flow.stamp(check, until, Some(until));
+    flow
+}
+
+fn write<A: Words>(bench: &mut Bench, key: End<A>, flow: Flow<A>)
+where
+    End<A>: Pod,
+    Flow<A>: Pod,
+{
+    A::flows(&mut bench.maps).write(key, flow).expect("a flow table");
+}
+
+/// Writes the flow that makes `to` of packets like `from`.
+fn teach<A: Words>(bench: &mut Bench, from: &Packet, to: &Packet, way: Exit) -> End<A>
+where
+    End<A>: Pod,
+    Flow<A>: Pod,
+{
+    let key = key(from);
+    let body = body(bench, from, to, way);
+    write(bench, key, usable(&key, body));
+    key
+}
+
+fn read<A: Words>(bench: &mut Bench, key: &End<A>) -> Flow<A>
+where
+    End<A>: Pod,
+    Flow<A>: Pod,
+{
+    A::flows(&mut bench.maps).get(key).expect("a flow table").expect("the flow is there")
+}
+
+/// Runs a program on a packet that is left as it is, for one of these reasons.
+#[track_caller]
+fn passes(bench: &mut Bench, program: Program, packet: &[u8], reasons: &[Reason]) {
+    let outcome = bench.run(program, packet);
+    let [reason] = outcome.reasons[..] else { panic!("{:?}", outcome.reasons) };
+    assert!(reasons.contains(&reason), "{reason:?}");
+    outcome.passed(reason, packet);
+}
+
+/// The reasons of a packet that is noted or not, as chance has it.
+const UNKNOWN: [Reason; 2] = [Reason::FlowUnknown, Reason::Noted];
+
+/// The stamp of a flow says that it was ended.
+fn is_ended<A: Words>(flow: &Flow<A>, key: &End<A>) -> bool {
+    !flow.seen.holds(flow.body.check(key), tick(clock::now_ns()))
+}
+
+fn stamp_of_another() -> Stamp {
+    Stamp::until(0x1235, tick(clock::now_ns()) + 2000)
+}

@@ -1,0 +1,243 @@
+//! Flows: what the kernel was seen to do to one packet, to be done to the next ones.
+//!
+//! The key is the end at which packets enter, the body the end at which they leave and what goes with it. A flow is
+//! usable while its stamp holds and its generation is the one in force; one that needs its mirror (all TCP does) only while
+//! the way back is usable too.
+//!
+//! Values live in an LRU map, whose elements are recycled at once. A reader therefore copies the value and compares
+//! the stamps with the check word over key and body: a value that is not this key's says nothing.
+
+use core::mem::{offset_of, size_of};
+
+use crate::{
+    check::Check,
+    end::{Address, End},
+    inner::FrameAddresses,
+    reason::Reason,
+    stamp::Stamp,
+    tick::Tick,
+};
+
+/// By what a packet leaves the observed stretch.
+#[repr(transparent)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Exit(pub u8);
+
+impl Exit {
+    /// Into the tunnel, to the peer whose subnet has the destination.
+    pub const TUNNEL: Self = Self(1);
+    /// Into a pod, by the host side of its veth.
+    pub const POD: Self = Self(2);
+    /// By the external interface without a tunnel, to a peer on our own segment.
+    pub const DIRECT: Self = Self(3);
+}
+
+/// What is done to the packets of a flow.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Body<A> {
+    /// Where and as what the packet leaves.
+    pub out: End<A>,
+    /// Generation of the mode word under which this was seen.
+    pub generation: u32,
+    /// `skb->mark` at the exit; 0 for a pod, which sees none.
+    pub mark: u32,
+    /// `skb->priority` at the exit; 0 for a pod.
+    pub priority: u32,
+    /// Ethernet addresses at the entry. A frame with others is the kernel's.
+    pub entry: FrameAddresses,
+    /// Ethernet addresses at the exit into a pod. Elsewhere zero: the peer map has them.
+    pub exit: FrameAddresses,
+    /// The largest IP packet (of one segment) the way out takes.
+    pub mtu: u16,
+    /// Which way out it is.
+    pub way: Exit,
+    /// By how much the TTL sinks: 0 or 1.
+    pub ttl_step: u8,
+    /// 1 if the flow may be used only while its mirror may.
+    pub needs_mirror: u8,
+    /// Zero.
+    pub reserved: [u8; 3],
+}
+
+impl<A: Address> Body<A> {
+    /// The key of the way back: there must be exactly our own key, reversed.
+    #[inline(always)]
+    pub const fn mirror_key(&self) -> End<A> {
+        self.out.reversed()
+    }
+
+    /// Whether `mirror`, found at [`Self::mirror_key`], is the way back of the flow with this key.
+    #[inline(always)]
+    pub fn is_mirrored_by(key: &End<A>, mirror: &Self) -> bool {
+        mirror.out.same(&key.reversed())
+    }
+
+    /// Whether both do the same.
+    #[inline(always)]
+    pub fn same(&self, other: &Self) -> bool {
+        self.out.same(&other.out)
+            && self.generation == other.generation
+            && self.mark == other.mark
+            && self.priority == other.priority
+            && self.entry.same(&other.entry)
+            && self.exit.same(&other.exit)
+            && self.mtu == other.mtu
+            && self.way.0 == other.way.0
+            && self.ttl_step == other.ttl_step
+            && self.needs_mirror == other.needs_mirror
+    }
+
+    /// The check word of this body at this key.
+    #[inline(always)]
+    pub fn check(&self, key: &End<A>) -> u32 {
+        let mut check = Check::new();
+        key.check(&mut check);
+        self.out.check(&mut check);
+        check.word(self.generation);
+        check.word(self.mark);
+        check.word(self.priority);
+        self.entry.check(&mut check);
+        self.exit.check(&mut check);
+        let [mtu_high, mtu_low] = self.mtu.to_ne_bytes();
+        check.word(u32::from_ne_bytes([mtu_high, mtu_low, self.way.0, self.ttl_step]));
+        check.word(u32::from(self.needs_mirror));
+        check.finish()
+    }
+}
+
+/// The value of `FLOWS` and `FLOWS6`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Flow<A> {
+    /// Until when this was seen recently enough; or since when the flow is closed.
+    pub seen: Stamp,
+    /// Until when the way back was.
+    pub mirror: Stamp,
+    /// Packets taken. Not covered by the check, and not exact when an element is recycled.
+    pub packets: u64,
+    /// What is done.
+    pub body: Body<A>,
+}
+
+impl<A: Address> Flow<A> {
+    /// Says that the flow, with this check word, is good until then, and its way back until `mirror`.
+    #[inline(always)]
+    pub const fn stamp(&mut self, check: u32, until: Tick, mirror: Option<Tick>) {
+        self.seen = Stamp::until(check, until);
+        self.mirror = match mirror {
+            Some(until) => Stamp::until(check, until),
+            None => Stamp::NONE,
+        };
+        self.packets = 0;
+    }
+
+    /// Whether the packet may be treated as seen; if not, why.
+    #[inline(always)]
+    pub const fn usable(&self, check: u32, generation: u32, now: Tick) -> Result<(), Reason> {
+        if self.seen.is_closed(check, now) {
+            return Err(Reason::FlowClosed);
+        }
+        if !self.is_current(check, generation, now) {
+            return Err(Reason::Refreshing);
+        }
+        if self.body.needs_mirror == 0 || self.mirror.holds(check, now) { Ok(()) } else { Err(Reason::OneSided) }
+    }
+
+    /// Whether it was seen recently enough, under the generation in force.
+    #[inline(always)]
+    pub const fn is_current(&self, check: u32, generation: u32, now: Tick) -> bool {
+        self.seen.holds(check, now) && self.body.generation == generation
+    }
+}
+
+const _: () = {
+    assert!(size_of::<Body<[u32; 1]>>() == 64 && size_of::<Body<[u32; 4]>>() == 88);
+    assert!(size_of::<Flow<[u32; 1]>>() == 88 && size_of::<Flow<[u32; 4]>>() == 112);
+    assert!(offset_of!(Flow<[u32; 1]>, body) == 24);
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::addr::Mac;
+    use crate::end::tests::end;
+
+    const KEY_DEVICE: u32 = 5;
+    const OUT_DEVICE: u32 = 9;
+
+    fn key() -> End<[u32; 1]> {
+        end([10, 244, 1, 5], 40000, [10, 96, 0, 1], 80, KEY_DEVICE)
+    }
+
+    fn body() -> Body<[u32; 1]> {
+        let out = end([10, 244, 1, 5], 40000, [10, 244, 7, 9], 8080, OUT_DEVICE);
+        Body { out, generation: 3, mtu: 1450, way: Exit::TUNNEL, ttl_step: 1, needs_mirror: 1, ..Body::default() }
+    }
+
+    #[test]
+    fn the_way_back_through_nat_is_the_mirror() {
+        let back = body().mirror_key();
+        assert_eq!(back, end([10, 244, 7, 9], 8080, [10, 244, 1, 5], 40000, OUT_DEVICE));
+        let out = end([10, 96, 0, 1], 80, [10, 244, 1, 5], 40000, KEY_DEVICE);
+        assert!(Body::is_mirrored_by(&key(), &Body { out, ..body() }));
+        let spoofed = end([10, 244, 7, 9], 8080, [10, 244, 1, 5], 40000, KEY_DEVICE);
+        assert!(!Body::is_mirrored_by(&key(), &Body { out: spoofed, ..body() }), "not translated back");
+        let elsewhere = End { device: KEY_DEVICE + 1, ..out };
+        assert!(!Body::is_mirrored_by(&key(), &Body { out: elsewhere, ..body() }), "into another pod");
+    }
+
+    #[test]
+    fn a_flow_is_usable_while_seen_mirrored_and_of_this_generation() {
+        let check = body().check(&key());
+        let mut flow = Flow { body: body(), ..Flow::default() };
+        flow.stamp(check, 100, None);
+        assert_eq!(flow.usable(check, 3, 50), Err(Reason::OneSided));
+        flow.mirror = Stamp::until(check, 90);
+        assert_eq!(flow.usable(check, 3, 50), Ok(()));
+        assert_eq!(flow.usable(check, 3, 95), Err(Reason::OneSided));
+        assert_eq!(flow.usable(check, 3, 100), Err(Reason::Refreshing));
+        assert_eq!(flow.usable(check, 4, 50), Err(Reason::Refreshing));
+        flow.seen = Stamp::closed(check, 100);
+        assert_eq!(flow.usable(check, 3, 50), Err(Reason::FlowClosed));
+        assert_eq!(flow.usable(check, 3, 100), Err(Reason::Refreshing));
+    }
+
+    #[test]
+    fn udp_goes_one_way_where_conntrack_was_seen() {
+        let body = Body { needs_mirror: 0, ..body() };
+        let check = body.check(&key());
+        let mut flow = Flow { body, ..Flow::default() };
+        flow.stamp(check, 100, None);
+        assert_eq!(flow.usable(check, 3, 50), Ok(()));
+    }
+
+    #[test]
+    fn every_field_of_key_and_body_is_checked() {
+        let (key, one) = (key(), body());
+        let check = one.check(&key);
+        let mac = FrameAddresses::new(Mac([2, 0, 0, 0, 0, 1]), Mac::default());
+        let from = FrameAddresses::new(Mac::default(), Mac([0, 0, 0, 0, 0, 1]));
+        let others = [
+            Body { out: End { device: 1, ..one.out }, ..one },
+            Body { out: End { ports: 1, ..one.out }, ..one },
+            Body { generation: 4, ..one },
+            Body { mark: 1, ..one },
+            Body { priority: 1, ..one },
+            Body { entry: mac, ..one },
+            Body { entry: from, ..one },
+            Body { exit: mac, ..one },
+            Body { exit: from, ..one },
+            Body { mtu: 1451, ..one },
+            Body { way: Exit::POD, ..one },
+            Body { ttl_step: 0, ..one },
+            Body { needs_mirror: 0, ..one },
+        ];
+        for other in others {
+            assert_ne!(other.check(&key), check, "{other:?}");
+            assert!(!other.same(&one), "{other:?}");
+        }
+        assert_ne!(one.check(&End { device: 6, ..key }), check);
+        assert!(one.same(&one));
+    }
+}

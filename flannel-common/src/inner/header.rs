@@ -1,0 +1,139 @@
+//! What is read and rewritten in the IP header of a pod's packet: the part of a flow that differs between the families.
+
+use crate::{
+    checksum::{ipv4_updated, updated},
+    end::{Address, End},
+    ip::{IpHeader, Ipv4Header, Ipv6Header},
+    packet::IPV6_LEN,
+};
+
+/// The IP header of a pod's packet.
+pub trait InnerHeader: IpHeader {
+    /// An address of the family.
+    type Address: Address;
+
+    /// Length of the whole packet, if it is one whole packet without options (IPv6: extension headers show in the protocol)
+    /// that may go on by a hop.
+    fn plain_len(&self) -> Option<u16>;
+
+    /// What tells this packet from the next.
+    fn ident(&self) -> u32;
+
+    /// TTL or hop limit.
+    fn ttl(&self) -> u8;
+
+    /// Source address, as words.
+    fn source_address(&self) -> Self::Address;
+
+    /// Destination address, as words.
+    fn destination_address(&self) -> Self::Address;
+
+    /// The header as it is at another end, with its TTL lowered by `step` and another TOS.
+    #[must_use]
+    fn rewritten(&self, from: &End<Self::Address>, to: &End<Self::Address>, step: u8, tos: u8) -> Self;
+}
+
+/// Four bytes of a header as a word.
+macro_rules! word {
+    ($bytes:expr, $at:expr) => {
+        u32::from_ne_bytes([$bytes[$at], $bytes[$at + 1], $bytes[$at + 2], $bytes[$at + 3]])
+    };
+}
+
+/// The bits of IPv4's fragment word that must be clear: all but Don't Fragment.
+const FRAGMENT: u8 = 0xbf;
+
+impl InnerHeader for Ipv4Header {
+    type Address = [u32; 1];
+
+    #[inline(always)]
+    fn plain_len(&self) -> Option<u16> {
+        let b = &self.0;
+        let is_plain = b[0] == 0x45 && b[6] & FRAGMENT == 0 && b[7] == 0 && b[8] > 1;
+        is_plain.then_some(u16::from_be_bytes([b[2], b[3]])).filter(|len| usize::from(*len) >= size_of::<Self>())
+    }
+
+    #[inline(always)]
+    fn ident(&self) -> u32 {
+        word!(self.0, 4)
+    }
+
+    #[inline(always)]
+    fn ttl(&self) -> u8 {
+        self.0[8]
+    }
+
+    #[inline(always)]
+    fn source_address(&self) -> [u32; 1] {
+        [word!(self.0, 12)]
+    }
+
+    #[inline(always)]
+    fn destination_address(&self) -> [u32; 1] {
+        [word!(self.0, 16)]
+    }
+
+    #[inline(always)]
+    fn rewritten(&self, from: &End<[u32; 1]>, to: &End<[u32; 1]>, step: u8, tos: u8) -> Self {
+        let mut b = self.0;
+        let before = u16::from_ne_bytes([b[8], b[9]]);
+        b[8] -= step;
+        let after = u16::from_ne_bytes([b[8], b[9]]);
+        let mut checksum = ipv4_updated(u16::from_ne_bytes([b[10], b[11]]), from, to, [before, after]);
+        if tos != b[1] {
+            let before = u16::from_ne_bytes([b[0], b[1]]);
+            b[1] = tos;
+            checksum = updated(checksum, u64::from(!before), u64::from(u16::from_ne_bytes([b[0], tos])));
+        }
+        b[10..12].copy_from_slice(&checksum.to_ne_bytes());
+        b[12..16].copy_from_slice(&to.source[0].to_ne_bytes());
+        b[16..20].copy_from_slice(&to.destination[0].to_ne_bytes());
+        Self(b)
+    }
+}
+
+impl InnerHeader for Ipv6Header {
+    type Address = [u32; 4];
+
+    #[inline(always)]
+    fn plain_len(&self) -> Option<u16> {
+        let b = &self.0;
+        let is_plain = b[0] >> 4 == 6 && b[7] > 1;
+        is_plain.then(|| u16::from_be_bytes([b[4], b[5]]).checked_add(IPV6_LEN as u16)).flatten()
+    }
+
+    #[inline(always)]
+    fn ident(&self) -> u32 {
+        word!(self.0, 0)
+    }
+
+    #[inline(always)]
+    fn ttl(&self) -> u8 {
+        self.0[7]
+    }
+
+    #[inline(always)]
+    fn source_address(&self) -> [u32; 4] {
+        [word!(self.0, 8), word!(self.0, 12), word!(self.0, 16), word!(self.0, 20)]
+    }
+
+    #[inline(always)]
+    fn destination_address(&self) -> [u32; 4] {
+        [word!(self.0, 24), word!(self.0, 28), word!(self.0, 32), word!(self.0, 36)]
+    }
+
+    #[inline(always)]
+    fn rewritten(&self, _: &End<[u32; 4]>, to: &End<[u32; 4]>, step: u8, tos: u8) -> Self {
+        let mut b = self.0;
+        b[0] = b[0] & 0xf0 | tos >> 4;
+        b[1] = b[1] & 0x0f | tos << 4;
+        b[7] -= step;
+        for (at, word) in [8, 12, 16, 20].into_iter().zip(to.source) {
+            b[at..at + 4].copy_from_slice(&word.to_ne_bytes());
+        }
+        for (at, word) in [24, 28, 32, 36].into_iter().zip(to.destination) {
+            b[at..at + 4].copy_from_slice(&word.to_ne_bytes());
+        }
+        Self(b)
+    }
+}

@@ -1,0 +1,193 @@
+//! The pods' own packets: their headers as they lie in the packet, and which of them may take the fast way.
+//!
+//! Plain are whole TCP and UDP packets without IP options whose lengths agree and whose TTL lets them go on. Everything
+//! else is the kernel's. What the program looks at is copied once, into a buffer laid out so that every word is aligned.
+
+#![expect(clippy::cast_possible_truncation, reason = "header lengths are constants below 64")]
+
+mod header;
+mod transport;
+
+pub use self::{header::InnerHeader, transport::TransportWords};
+
+use core::mem::size_of;
+
+use crate::{
+    addr::Mac,
+    check::Check,
+    end::{Address, End},
+    packet::{ETH_LEN, PROTO_UDP, UDP_LEN},
+    reason::Reason,
+};
+
+/// The Ethernet addresses of a frame, destination first, as words: bytes would be copied and compared one by one.
+#[repr(transparent)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FrameAddresses([u16; 6]);
+
+impl FrameAddresses {
+    /// The addresses of a frame for `destination` from `source`.
+    pub const fn new(destination: Mac, source: Mac) -> Self {
+        let (to, from) = (words(destination), words(source));
+        Self([to[0], to[1], to[2], from[0], from[1], from[2]])
+    }
+
+    /// Whether the frame is for this address.
+    #[inline(always)]
+    pub const fn are_to(&self, mac: Mac) -> bool {
+        let (to, mac) = (self.0, words(mac));
+        (to[0] ^ mac[0]) | (to[1] ^ mac[1]) | (to[2] ^ mac[2]) == 0
+    }
+
+    /// Equality, word by word.
+    #[inline(always)]
+    pub const fn same(&self, other: &Self) -> bool {
+        let (a, b) = (self.0, other.0);
+        (a[0] ^ b[0]) | (a[1] ^ b[1]) | (a[2] ^ b[2]) | (a[3] ^ b[3]) | (a[4] ^ b[4]) | (a[5] ^ b[5]) == 0
+    }
+
+    /// Adds the addresses to a check.
+    #[inline(always)]
+    pub(crate) const fn check(&self, check: &mut Check) {
+        let a = self.0;
+        check.word(a[0] as u32 | (a[1] as u32) << 16);
+        check.word(a[2] as u32 | (a[3] as u32) << 16);
+        check.word(a[4] as u32 | (a[5] as u32) << 16);
+    }
+}
+
+#[inline(always)]
+const fn words(Mac(mac): Mac) -> [u16; 3] {
+    [u16::from_ne_bytes([mac[0], mac[1]]), u16::from_ne_bytes([mac[2], mac[3]]), u16::from_ne_bytes([mac[4], mac[5]])]
+}
+
+const FRAME_PAD: usize = 2;
+
+/// An Ethernet frame up to the end of the TCP header. The two bytes in front align the rest.
+#[repr(C, align(8))]
+#[derive(Clone, Copy, Debug)]
+pub struct Frame<H> {
+    pad: [u8; FRAME_PAD],
+    addresses: FrameAddresses,
+    ethertype: u16,
+    ip: H,
+    transport: TransportWords,
+}
+
+impl<H> Frame<H> {
+    /// Bytes before the frame in this struct.
+    pub const PAD: usize = FRAME_PAD;
+    /// Bytes up to the end of a TCP header without options.
+    pub const LEN: usize = Self::TRANSPORT_AT + size_of::<TransportWords>();
+    /// The least a frame must have: up to the end of a UDP header.
+    pub const MIN_LEN: usize = Self::TRANSPORT_AT + UDP_LEN;
+    /// Where the transport header stands.
+    pub const TRANSPORT_AT: usize = ETH_LEN + size_of::<H>();
+}
+
+impl<H: InnerHeader> Frame<H> {
+    /// The IP header.
+    #[inline(always)]
+    pub const fn ip(&self) -> &H {
+        &self.ip
+    }
+
+    /// Reads a frame of `len` bytes that entered (or is leaving) by `device` into `packet`, if it is plain. In place,
+    /// because a BPF program has no room for a copy.
+    #[inline(always)]
+    pub fn read(&self, len: u32, device: u32, packet: &mut Plain<H::Address>) -> Result<(), Reason> {
+        let ip = &self.ip;
+        if self.ethertype != u16::from_ne_bytes(H::ETHERTYPE) {
+            return Err(Reason::OtherProtocol);
+        }
+        let length = ip.plain_len().ok_or(Reason::NotPlain)?;
+        if u32::from(length) + ETH_LEN as u32 != len {
+            return Err(Reason::NotPlain);
+        }
+        let transport = self.transport.read(ip.protocol(), length - size_of::<H>() as u16).ok_or(Reason::NotPlain)?;
+        packet.end.source = ip.source_address();
+        packet.end.destination = ip.destination_address();
+        packet.end.ports = transport.ports;
+        packet.end.protocol = u32::from(ip.protocol());
+        packet.end.device = device;
+        packet.addresses = self.addresses;
+        packet.headers = size_of::<H>() as u32 + transport.header_len;
+        packet.is_control = transport.is_control;
+        packet.is_opening = transport.is_opening;
+        packet.print = Print {
+            ident: ip.ident(),
+            sequence: transport.sequence,
+            acknowledged: transport.acknowledged,
+            length,
+            state: transport.state,
+            checksum: transport.checksum,
+            tos: ip.tos(),
+            ttl: ip.ttl(),
+        };
+        Ok(())
+    }
+}
+
+/// A plain packet.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Plain<A> {
+    /// Addresses, ports and device.
+    pub end: End<A>,
+    /// The frame's Ethernet addresses.
+    pub addresses: FrameAddresses,
+    /// Length of IP and transport header together.
+    pub headers: u32,
+    /// TCP with SYN, FIN or RST.
+    pub is_control: bool,
+    /// TCP with SYN.
+    pub is_opening: bool,
+    /// What netfilter leaves as it is.
+    pub print: Print,
+}
+
+impl<A: Address> Plain<A> {
+    /// The largest IP packet it becomes, `gso_size` being the payload of one segment or 0.
+    #[inline(always)]
+    pub const fn segment_len(&self, gso_size: u32) -> u32 {
+        if gso_size == 0 { self.print.length as u32 } else { self.headers + gso_size }
+    }
+
+    /// Whether it is UDP.
+    #[inline(always)]
+    pub const fn is_udp(&self) -> bool {
+        self.end.protocol == PROTO_UDP as u32
+    }
+}
+
+/// What tells one packet from the next and is not changed by NAT: by it a packet is known again behind netfilter. TTL
+/// and checksum follow rules of their own.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Print {
+    /// IPv4: identification, flags and fragment offset. IPv6: the first word, with the flow label.
+    pub ident: u32,
+    /// TCP sequence number.
+    pub sequence: u32,
+    /// TCP acknowledgement number.
+    pub acknowledged: u32,
+    /// Length of the IP packet, bytes.
+    pub length: u16,
+    /// TCP data offset and flags.
+    pub state: [u8; 2],
+    /// TCP or UDP checksum, as it lies in the packet.
+    pub checksum: u16,
+    /// TOS or traffic class.
+    pub tos: u8,
+    /// TTL or hop limit.
+    pub ttl: u8,
+}
+
+const _: () = {
+    use crate::ip::{Ipv4Header, Ipv6Header};
+    assert!(size_of::<Frame<Ipv4Header>>() == 56 && Frame::<Ipv4Header>::LEN == 54);
+    assert!(size_of::<Frame<Ipv6Header>>() == 80 && Frame::<Ipv6Header>::LEN == 74);
+    assert!(size_of::<Print>() == 20 && size_of::<FrameAddresses>() == 12);
+};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,73 @@
+//! Ingress of the host side of a pod's veth: sends packets of known flows on as the kernel was seen to send them, and
+//! notes packets of unknown ones.
+
+use flannel_common::{
+    fast::{Bucket, PodEntry},
+    ip::{Ipv4Header, Ipv6Header},
+    mode::{Mode, ModeWord},
+    reason::Reason,
+};
+
+use crate::{
+    family::Family as _,
+    maps::PODS,
+    node::{Node, mode_word},
+    notes, replay,
+    skb::Skb,
+    tables::{self, Known, Tables},
+};
+
+#[inline(always)]
+pub(crate) fn run(skb: &Skb) -> Result<Reason, Reason> {
+    notes::clear(skb);
+    let mode = mode_word();
+    if mode.mode() != Mode::Fast {
+        return Err(Reason::ModeKernel);
+    }
+    if skb.vlan_present() != 0 {
+        return Err(Reason::VlanTagged);
+    }
+    let node = Node::read()?;
+    match skb.protocol() {
+        Ipv4Header::PROTOCOL => look::<Ipv4Header>(skb, &node, mode),
+        Ipv6Header::PROTOCOL => look::<Ipv6Header>(skb, &node, mode),
+        _ => Err(Reason::OtherProtocol),
+    }
+}
+
+/// One function for each family, called, not inlined: the stack of one program is too small for both.
+#[inline(never)]
+fn look<F: Tables>(skb: &Skb, node: &Node, mode: ModeWord) -> Result<Reason, Reason> {
+    let scratch = tables::scratch::<F>()?;
+    skb.load_frame(0, &mut scratch.frame)?;
+    scratch.frame.read(skb.len(), skb.ifindex(), &mut scratch.packet)?;
+    let packet = &scratch.packet;
+    if packet.is_control {
+        tables::end::<F>(&packet.end, packet.is_opening, node);
+        return Err(Reason::TcpControl);
+    }
+    let Some(at) = tables::place::<F>(&packet.end) else {
+        sends(skb.ifindex())?;
+        return notes::note_new::<F>(skb, node, packet, Bucket::of_pod(skb.ifindex()));
+    };
+    tables::copy(at, &mut scratch.flow);
+    let known = Known::copied(at, &scratch.flow, &packet.end);
+    match known.usable(mode.generation(), node.tick()) {
+        Ok(()) => replay::from_pod(skb, node, &scratch.frame, &mut scratch.sent, packet, &known),
+        Err(Reason::Refreshing) => {
+            sends(skb.ifindex())?;
+            notes::note_again::<F>(skb, node, packet)
+        }
+        Err(reason) => Err(reason),
+    }
+}
+
+/// Packets of the pod may be noted.
+#[inline(always)]
+fn sends(ifindex: u32) -> Result<(), Reason> {
+    // SAFETY: the value is read at once; an element freed meanwhile is not reused before the program ends (RCU).
+    match unsafe { PODS.get(ifindex) } {
+        Some(pod) if pod.has(PodEntry::SENDS) => Ok(()),
+        _ => Err(Reason::NotLearned),
+    }
+}

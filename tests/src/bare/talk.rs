@@ -1,0 +1,88 @@
+//! A TCP connection that a test leads step by step, and what the ends think of the packets.
+
+use std::{
+    fs,
+    io::{Read as _, Write as _},
+    net::{SocketAddr, TcpListener, TcpStream},
+    os::fd::AsRawFd as _,
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result, ensure};
+use nix::sys::socket::{
+    AddressFamily, SockFlag, SockType, SockaddrStorage, bind, connect, setsockopt, socket, sockopt,
+};
+
+use crate::{Host, wait::patient};
+
+/// Both ends of a connection.
+#[derive(Debug)]
+pub struct Talk {
+    /// The end that opened it.
+    pub client: TcpStream,
+    /// The end that accepted it.
+    pub server: TcpStream,
+}
+
+impl Talk {
+    /// Opens a connection from a host to a listener at `at` of another; `to` is where the client sends instead, such as
+    /// a Service.
+    pub fn open(from: &Host, host: &Host, at: SocketAddr, to: Option<SocketAddr>) -> Result<Self> {
+        let listener = host.enter(|| TcpListener::bind(at))?.with_context(|| at.to_string())?;
+        let to = to.map_or_else(|| listener.local_addr(), Ok)?;
+        let client = from.enter(|| TcpStream::connect_timeout(&to, patient(Duration::from_secs(5))))?;
+        Self::accepted(client.with_context(|| to.to_string())?, &listener)
+    }
+
+    /// The same from a given address and port of the client, which may be in TIME_WAIT.
+    pub fn open_from(from: &Host, source: SocketAddr, host: &Host, at: SocketAddr) -> Result<Self> {
+        let listener = host.enter(|| TcpListener::bind(at))?.with_context(|| at.to_string())?;
+        let client = from.enter(|| -> Result<TcpStream> {
+            let family = if at.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
+            let client = socket(family, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
+            setsockopt(&client, sockopt::ReuseAddr, &true)?;
+            bind(client.as_raw_fd(), &SockaddrStorage::from(source)).with_context(|| source.to_string())?;
+            connect(client.as_raw_fd(), &SockaddrStorage::from(at)).with_context(|| at.to_string())?;
+            Ok(client.into())
+        })??;
+        Self::accepted(client, &listener)
+    }
+
+    fn accepted(client: TcpStream, listener: &TcpListener) -> Result<Self> {
+        let (server, _) = listener.accept()?;
+        for end in [&client, &server] {
+            end.set_nodelay(true)?;
+            end.set_read_timeout(Some(patient(Duration::from_millis(500))))?;
+        }
+        Ok(Self { client, server })
+    }
+
+    /// Messages there and back, one after the other.
+    pub fn exchange(&mut self, messages: u32) -> Result<()> {
+        let mut message = [0; 4];
+        for number in 0..messages {
+            self.client.write_all(&number.to_be_bytes())?;
+            self.server.read_exact(&mut message).context("on the way there")?;
+            self.server.write_all(&message)?;
+            self.client.read_exact(&mut message).context("on the way back")?;
+            ensure!(u32::from_be_bytes(message) == number, "another message came back");
+        }
+        Ok(())
+    }
+
+    /// Both ends as people write them: client, server.
+    pub fn ends(&self) -> Result<[SocketAddr; 2]> {
+        Ok([self.client.local_addr()?, self.server.local_addr()?])
+    }
+}
+
+/// Segments and datagrams a host received with a wrong checksum.
+pub fn checksum_errors(host: &Host) -> Result<u64> {
+    let text = fs::read_to_string(format!("/proc/{}/net/snmp", host.pid()))?;
+    let lines: Vec<_> = text.lines().filter(|line| line.starts_with("Tcp: ") || line.starts_with("Udp: ")).collect();
+    let errors = lines.chunks(2).map(|pair| -> Result<u64> {
+        let place = pair[0].split(' ').position(|name| name == "InCsumErrors").context("no InCsumErrors")?;
+        pair[1].split(' ').nth(place).context("InCsumErrors")?.parse().context("InCsumErrors")
+    });
+    errors.sum()
+}

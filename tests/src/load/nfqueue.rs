@@ -1,0 +1,142 @@
+//! A program that is asked about packets (NFQUEUE) and lets all of them pass.
+
+use std::{
+    os::fd::{AsRawFd as _, OwnedFd},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread::JoinHandle,
+};
+
+use anyhow::{Context as _, Result};
+use nix::{
+    errno::Errno,
+    sched::{CpuSet, sched_setaffinity},
+    sys::{
+        socket::{
+            AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, recv, sendto, setsockopt, socket,
+            sockopt,
+        },
+        time::{TimeVal, TimeValLike as _},
+    },
+    unistd::Pid,
+};
+
+use crate::{Host, host::joined};
+
+// linux/netfilter/nfnetlink.h and nfnetlink_queue.h.
+const SUBSYS_QUEUE: u16 = 3 << 8;
+const MSG_PACKET: u16 = 0;
+const MSG_VERDICT: u16 = 1;
+const MSG_CONFIG: u16 = 2;
+const CFG_CMD: u16 = 1;
+const CFG_PARAMS: u16 = 2;
+const CMD_BIND: u8 = 1;
+const COPY_META: u8 = 1;
+const ATTR_PACKET_HDR: u16 = 1;
+const ATTR_VERDICT_HDR: u16 = 2;
+const ACCEPT: u32 = 1;
+const REQUEST: u16 = 1;
+
+/// Answers for queue 0 of a host until it is dropped.
+#[derive(Debug)]
+pub struct Answers {
+    answered: Arc<AtomicU64>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<Result<()>>>,
+}
+
+impl Answers {
+    /// Starts to answer, on one CPU.
+    pub fn start(host: &Host, cpu: usize) -> Result<Self> {
+        let queue = host.enter(open)??;
+        let (answered, stop) = (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
+        let thread = host.thread({
+            let (answered, stop) = (Arc::clone(&answered), Arc::clone(&stop));
+            move || {
+                let mut cpus = CpuSet::new();
+                cpus.set(cpu)?;
+                sched_setaffinity(Pid::from_raw(0), &cpus)?;
+                answer(&queue, &answered, &stop)
+            }
+        })?;
+        Ok(Self { answered, stop, thread: Some(thread) })
+    }
+
+    /// How many packets it was asked about.
+    pub fn count(&self) -> u64 {
+        self.answered.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Answers {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(Err(error)) = self.thread.take().map(joined) {
+            eprintln!("the queue's program ended early: {error:#}");
+        }
+    }
+}
+
+fn open() -> Result<OwnedFd> {
+    let queue = socket(AddressFamily::Netlink, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::NetlinkNetFilter)?;
+    setsockopt(&queue, sockopt::ReceiveTimeout, &TimeVal::milliseconds(20))?;
+    send(&queue, MSG_CONFIG, &attribute(CFG_CMD, &[CMD_BIND, 0, 0, 2]))?;
+    let mut params = 0_u32.to_be_bytes().to_vec();
+    params.push(COPY_META);
+    send(&queue, MSG_CONFIG, &attribute(CFG_PARAMS, &params))?;
+    Ok(queue)
+}
+
+fn answer(queue: &OwnedFd, answered: &AtomicU64, stop: &AtomicBool) -> Result<()> {
+    let mut buffer = vec![0; 1 << 16];
+    while !stop.load(Ordering::Relaxed) {
+        let length = match recv(queue.as_raw_fd(), &mut buffer, MsgFlags::empty()) {
+            Err(Errno::EAGAIN | Errno::EINTR | Errno::ENOBUFS) => continue,
+            length => length.context("waiting for a packet")?,
+        };
+        let message = &buffer[..length];
+        if message.get(4..6) != Some(&(SUBSYS_QUEUE | MSG_PACKET).to_ne_bytes()) {
+            continue;
+        }
+        let id = packet_id(message).context("a packet without a number")?;
+        send(queue, MSG_VERDICT, &attribute(ATTR_VERDICT_HDR, &[ACCEPT.to_be_bytes(), id].concat()))?;
+        answered.fetch_add(1, Ordering::Relaxed);
+    }
+    Ok(())
+}
+
+/// The number of the packet a message is about, as it stands there.
+fn packet_id(message: &[u8]) -> Option<[u8; 4]> {
+    let mut rest = message.get(20..)?;
+    loop {
+        let length = usize::from(u16::from_ne_bytes(*rest.first_chunk()?));
+        if rest.get(2..4)? == ATTR_PACKET_HDR.to_ne_bytes() {
+            return rest.get(4..)?.first_chunk().copied();
+        }
+        rest = rest.get(length.next_multiple_of(4)..)?;
+    }
+}
+
+fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
+    let length = u16::try_from(4 + value.len()).expect("small");
+    let mut bytes = [&length.to_ne_bytes()[..], &kind.to_ne_bytes(), value].concat();
+    bytes.resize(bytes.len().next_multiple_of(4), 0);
+    bytes
+}
+
+fn send(queue: &OwnedFd, kind: u16, attributes: &[u8]) -> Result<()> {
+    let length = u32::try_from(20 + attributes.len()).expect("small");
+    let header = [
+        &length.to_ne_bytes()[..],
+        &(SUBSYS_QUEUE | kind).to_ne_bytes(),
+        &REQUEST.to_ne_bytes(),
+        &[0; 8],
+        // Family, version, queue 0.
+        &[0; 4],
+    ];
+    let message = [header.concat(), attributes.to_vec()].concat();
+    sendto(queue.as_raw_fd(), &message, &NetlinkAddr::new(0, 0), MsgFlags::empty()).context("to the queue")?;
+    Ok(())
+}

@@ -1,0 +1,55 @@
+//! Mode `fast` leaves as it came.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use flannel_tests::{
+    Pair, eventually,
+    fast::fast_pair,
+    hooks::{Side, filters, tcx},
+};
+
+/// Names of programs on the pod's veth, whoever put them there and how.
+fn on_veth(pair: &Pair) -> Result<Vec<String>> {
+    let (node, veth) = (pair.sender.node(), pair.near.veth());
+    let mut names = Vec::new();
+    for side in [Side::Ingress, Side::Egress] {
+        names.extend(tcx(node, veth, side)?);
+        names.extend(filters(node, veth, side)?);
+    }
+    Ok(names)
+}
+
+/// Another mode takes the programs off the pods at once; back in mode `fast` they are there again.
+fn comes_and_goes(name: &str, flags: &[&str]) -> Result<()> {
+    let pair = fast_pair(name, flags)?;
+    assert_eq!(on_veth(&pair)?, ["from_pod", "to_pod"]);
+    let links = pair.sender.node().outside_path("/sys/fs/bpf/flannel/v1/links");
+    for (mode, expected) in [("encap", &[][..]), ("fast", &["from_pod", "to_pod"])] {
+        pair.sender.set_mode(mode)?;
+        eventually(&format!("programs of mode {mode}"), Duration::from_secs(5), || {
+            let (names, counts_polls) = (on_veth(&pair)?, links.join("count_polls").exists());
+            ensure!(names == expected && counts_polls == (mode == "fast"), "{names:?}, polls: {counts_polls}");
+            Ok(())
+        })?;
+    }
+    pair.sender.wait_pod(&pair.near, true, true)?;
+    let mut talk = pair.talk()?;
+    pair.talk_until_replayed(&mut talk, 100)?;
+    pair.sender.sigterm_and_wait()?;
+    assert_eq!(on_veth(&pair)?, ["from_pod", "to_pod"], "a graceful exit leaves the datapath running");
+    pair.sender.cli(&["cleanup"])?;
+    assert_eq!(on_veth(&pair)?, [""; 0]);
+    ensure!(!pair.sender.node().outside_path("/sys/fs/bpf/flannel/v1").exists());
+    Ok(())
+}
+
+#[test]
+fn by_tcx() -> Result<()> {
+    comes_and_goes("fa-tcx", &["--attach=tcx"])
+}
+
+#[test]
+fn by_clsact() -> Result<()> {
+    comes_and_goes("fa-clsact", &["--attach=clsact"])
+}

@@ -1,0 +1,74 @@
+//! Flows are learned and replayed.
+
+use std::{net::IpAddr, time::Duration};
+
+use anyhow::{Context as _, Result, ensure};
+use flannel_tests::{
+    Agent, Pod, TwoNodes,
+    cluster::config,
+    fast::{FLAGS, fast_pair},
+    load::rr::{Protocol, rr},
+    topology::Stack,
+};
+
+/// Requests and answers between pods, by either protocol: nearly all packets are replayed on both nodes.
+fn replayed(agents: [&Agent; 2], near: &Pod, far: &Pod, at: IpAddr) -> Result<()> {
+    for protocol in [Protocol::Tcp, Protocol::Udp] {
+        let before = [agents[0].replayed()?, agents[1].replayed()?];
+        let report = rr(near, far, at, protocol, Duration::from_secs(3))?;
+        ensure!(report.lost == 0, "{report:?}");
+        for (agent, before) in agents.into_iter().zip(before) {
+            let (replayed, packets) = (agent.replayed()? - before, report.transactions * 2);
+            let stats = || agent.cli(&["maps", "dump", "stats"]);
+            ensure!(replayed * 100 >= packets * 95, "{protocol:?}: {replayed} of {packets}:\n{}", stats()?.stdout);
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn after_the_first_packets_flows_are_replayed_both_ways() -> Result<()> {
+    let pair = fast_pair("fa-flows", &[])?;
+    replayed([&pair.sender, &pair.receiver], &pair.near, &pair.far, pair.far.ip())
+}
+
+#[test]
+fn flows_of_both_families_are_replayed() -> Result<()> {
+    let nodes = TwoNodes::with("fa-dual", Stack::Dual, &config(Stack::Dual, r#"{"Type":"vxlan"}"#))?;
+    let options = || Ok::<_, anyhow::Error>(FLAGS.iter().fold(nodes.options()?, |options, flag| options.flag(flag)));
+    let agents = [nodes.a.agent(options()?)?, nodes.b.agent(options()?)?];
+    for agent in &agents {
+        agent.wait_ready()?;
+    }
+    let (near, far) = (nodes.a.add_pod("p1")?, nodes.b.add_pod("p1")?);
+    let at6 = far.ip6().context("no IPv6 address")?;
+    near.wait_ping(at6)?;
+    for (agent, pod) in agents.iter().zip([&near, &far]) {
+        agent.wait_pod(pod, true, true)?;
+    }
+    for at in [far.ip(), at6] {
+        replayed([&agents[0], &agents[1]], &near, &far, at).with_context(|| at.to_string())?;
+    }
+    Ok(())
+}
+
+/// What was learned, and about whom, is shown from the pins.
+#[test]
+fn flows_and_pods_are_shown_with_and_without_an_agent() -> Result<()> {
+    let pair = fast_pair("fa-shown", &[])?;
+    let mut talk = pair.talk()?;
+    pair.talk_until_replayed(&mut talk, 100)?;
+    pair.sender.kill9()?;
+    talk.exchange(10)?;
+    let [client, server] = talk.ends()?.map(|end| end.to_string());
+    let dump = pair.sender.cli_json(&["maps", "dump", "flows", "-o", "json"])?;
+    let rows = dump["flows"].as_array().context("no flows")?;
+    for (from, to, way) in [(&client, &server, "tunnel"), (&server, &client, "pod")] {
+        let row = rows.iter().find(|row| row["source"] == *from && row["destination"] == *to);
+        let row = row.with_context(|| format!("{from} to {to}: {dump}"))?;
+        ensure!(row["way"] == way && row["state"] == "usable" && row["protocol"] == "tcp", "{row}");
+    }
+    let text = pair.sender.cli(&["maps", "dump", "pods"])?.stdout;
+    ensure!(text.contains(pair.near.veth()) && text.contains("both"), "{text}");
+    Ok(())
+}

@@ -1,0 +1,78 @@
+//! What others put on the way of a pod's packets is not bypassed: the way it concerns is left to the kernel, and `status`
+//! says why.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use flannel_tests::{
+    Pair, eventually,
+    fast::fast_pair,
+    hooks::{Side, tcx},
+};
+
+/// A filter that lets everything pass.
+const FILTER: [&str; 4] = ["bpf", "da", "bytecode", "1,6 0 0 4294967295,"];
+
+/// Puts a filter on one side of a device of the node of `near`, which has a clsact qdisc.
+fn add_filter(pair: &Pair, device: &str, side: &str) -> Result<()> {
+    let argv = ["tc", "filter", "add", "dev", device, side].into_iter().chain(FILTER);
+    pair.sender.node().command(argv).run().map(drop)
+}
+
+/// Expects that after `action` only these ways are left, for this reason, and all are there again after `undo`.
+fn gate(pair: &Pair, action: impl FnOnce() -> Result<()>, undo: &str, ways: (bool, bool), reason: &str) -> Result<()> {
+    action()?;
+    pair.sender.wait_pod(&pair.near, ways.0, ways.1)?;
+    let status = pair.sender.pod_status(&pair.near)?;
+    assert_eq!(status["reasons"], serde_json::json!([reason]));
+    let text = pair.sender.cli(&["status"])?.stdout;
+    assert!(text.contains(reason), "{text}");
+    pair.sender.node().sh(undo)?;
+    pair.sender.wait_pod(&pair.near, true, true)
+}
+
+/// A qdisc that shapes, far above what is sent here.
+fn shape(pair: &Pair, device: &str, ways: (bool, bool)) -> Result<()> {
+    let add = format!("tc qdisc add dev {device} root tbf rate 1gbit burst 1m latency 10ms");
+    let undo = format!("tc qdisc delete dev {device} root");
+    let action = || pair.sender.node().sh(&add).map(drop);
+    gate(pair, action, &undo, ways, &format!("a tbf qdisc is on {device}"))
+}
+
+#[test]
+fn qdiscs_and_filters_of_others_forbid_the_way_they_are_on() -> Result<()> {
+    let pair = fast_pair("fa-gates", &[])?;
+    for device in ["vethp1", "cni0"] {
+        shape(&pair, device, (true, false))?;
+        for (side, ways) in [("ingress", (false, true)), ("egress", (true, false))] {
+            let action = || {
+                pair.sender.node().sh(&format!("tc qdisc add dev {device} clsact"))?;
+                add_filter(&pair, device, side)
+            };
+            let undo = format!("tc qdisc delete dev {device} clsact");
+            gate(&pair, action, &undo, ways, &format!("tc filters are on the {side} of {device}"))?;
+        }
+    }
+    shape(&pair, "flannel.1", (false, true))
+}
+
+/// With both ways left to the kernel no program is there at all.
+#[test]
+fn a_pod_with_others_on_both_ways_is_left_alone_and_its_packets_flow() -> Result<()> {
+    let pair = fast_pair("fa-alone", &[])?;
+    pair.sender.node().sh("tc qdisc add dev vethp1 clsact")?;
+    add_filter(&pair, "vethp1", "ingress")?;
+    add_filter(&pair, "vethp1", "egress")?;
+    pair.sender.wait_pod(&pair.near, false, false)?;
+    eventually("no program on the veth", Duration::from_secs(5), || {
+        for side in [Side::Ingress, Side::Egress] {
+            let names = tcx(pair.sender.node(), "vethp1", side)?;
+            ensure!(names.is_empty(), "{names:?}");
+        }
+        Ok(())
+    })?;
+    let before = pair.sender.replayed()?;
+    pair.talk()?.exchange(1_000)?;
+    assert_eq!(pair.sender.replayed()?, before);
+    Ok(())
+}

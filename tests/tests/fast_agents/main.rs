@@ -1,0 +1,10 @@
+//! Mode `fast` as an operator runs it: agents find the pods, attach the programs and keep what the mode promises.
+
+mod cleanup;
+mod conntrack;
+mod flows;
+mod gates;
+mod generation;
+mod lowered;
+mod pods;
+mod survival;
