@@ -90,7 +90,22 @@ impl Subnets {
 
 /// Loads the embedded object and pins its programs, over maps that are adopted or made: an older agent's set that lacks a
 /// map is completed. A debug object comes with its log.
+///
+/// A kernel that lets nobody read its memory (lockdown) refuses programs that do. What they read there tells mode `fast`
+/// what conntrack thinks of a packet, which the way back can prove too, so they are loaded without.
 pub fn load(pins: &PinRoot, subnets: Subnets) -> Result<Option<DebugLog>, DatapathError> {
+    let nfct_offset = btf::nfct_offset().unwrap_or(0);
+    match load_reading(pins, subnets, nfct_offset) {
+        Err(DatapathError::Program { program, source }) if nfct_offset != 0 => {
+            tracing::warn!(program, %source, "refused; loading programs that do not read kernel memory");
+            load_reading(pins, subnets, 0)
+        }
+        other => other,
+    }
+}
+
+/// The same; `nfct_offset` as in [`btf::nfct_offset`], 0 to do without.
+fn load_reading(pins: &PinRoot, subnets: Subnets, nfct_offset: u32) -> Result<Option<DebugLog>, DatapathError> {
     let bytes = object::bytes()?;
     let capacities = subnets.capacities()?;
     pins.prepare()?;
@@ -102,7 +117,6 @@ pub fn load(pins: &PinRoot, subnets: Subnets) -> Result<Option<DebugLog>, Datapa
     for (name, capacity) in capacities {
         loader.map_max_entries(name, capacity);
     }
-    let nfct_offset = btf::nfct_offset().unwrap_or(0);
     loader.override_global("NFCT_OFFSET", &nfct_offset, true);
     for name in ALL {
         let map = object.maps.get(name).ok_or(DatapathError::Missing { kind: "map", name })?;

@@ -65,9 +65,9 @@ impl Netlink {
     /// Opens the sockets in the network namespace of the calling thread and subscribes to its events, so
     /// that no change after this call goes unseen. Call inside a Tokio runtime.
     pub fn connect() -> Result<(Self, KernelEvents), NetlinkError> {
-        let events = KernelEvents::subscribe()?;
         let route = open("a NETLINK_ROUTE socket", || socket::for_requests(NETLINK_ROUTE))?;
         let nexthop = open("a NETLINK_ROUTE socket", || socket::for_requests(NETLINK_ROUTE))?;
+        let events = KernelEvents::subscribe(&[&route, &nexthop])?;
         let xfrm = unless_unsupported(open("a NETLINK_XFRM socket", || socket::for_requests(NETLINK_XFRM)))?;
         Ok((Self { route: spawn(route), nexthop: spawn(nexthop), xfrm: xfrm.map(spawn) }, events))
     }

@@ -9,6 +9,7 @@ use nix::{
     errno::Errno,
     sys::socket::{setsockopt, sockopt},
 };
+use socket2::{SockFilter, SockRef};
 use tracing::debug;
 
 /// Bytes of receive buffer for answers. Acks of pipelined requests and one dump share it.
@@ -21,6 +22,7 @@ pub(super) fn for_requests(protocol: isize) -> io::Result<TokioSocket> {
     let mut socket = TokioSocket::new(protocol)?;
     enlarge(&socket, ANSWERS)?;
     let raw = socket.socket_mut();
+    raw.bind_auto()?;
     raw.set_ext_ack(true)?;
     // Without the echo of the request the remark stands at a known place in the error message.
     raw.set_cap_ack(true)?;
@@ -45,6 +47,38 @@ pub(super) fn for_events(protocol: isize, groups: &[u32]) -> io::Result<TokioSoc
         join(raw, group)?;
     }
     Ok(socket)
+}
+
+/// Hears no more on `events` of what is done through the sockets `own`, but for links and addresses: with those goes more than
+/// what was asked for.
+pub(super) fn ignore_changes_by(events: &TokioSocket, own: &[&TokioSocket]) -> io::Result<()> {
+    let mut ports = Vec::with_capacity(own.len());
+    for socket in own {
+        let mut address = SocketAddr::new(0, 0);
+        socket.socket_ref().get_address(&mut address)?;
+        ports.push(address.port_number());
+    }
+    SockRef::from(events.socket_ref()).attach_filter(&filter(&ports))
+}
+
+/// `RTM_NEWLINK`, `RTM_DELLINK`, `RTM_NEWADDR`, `RTM_DELADDR`.
+const ALWAYS_HEARD: [u16; 4] = [16, 17, 20, 21];
+
+/// A classic BPF program over `struct nlmsghdr`, the type at byte 4 and the sender's port at byte 12. It loads in network order
+/// what stands there in the host's.
+fn filter(ports: &[u32]) -> Vec<SockFilter> {
+    const LOAD_HALF: u16 = 0x28; // BPF_LD | BPF_H | BPF_ABS
+    const LOAD_WORD: u16 = 0x20; // BPF_LD | BPF_W | BPF_ABS
+    const SKIP_UNLESS_EQUAL: u16 = 0x15; // BPF_JMP | BPF_JEQ | BPF_K
+    const RETURN: u16 = 0x06; // BPF_RET | BPF_K
+    let unless =
+        |value, length| [SockFilter::new(SKIP_UNLESS_EQUAL, 0, 1, value), SockFilter::new(RETURN, 0, 0, length)];
+    let mut program = vec![SockFilter::new(LOAD_HALF, 0, 0, 4)];
+    program.extend(ALWAYS_HEARD.iter().flat_map(|kind| unless(kind.to_be().into(), u32::MAX)));
+    program.push(SockFilter::new(LOAD_WORD, 0, 0, 12));
+    program.extend(ports.iter().flat_map(|port| unless(port.to_be(), 0)));
+    program.push(SockFilter::new(RETURN, 0, 0, u32::MAX));
+    program
 }
 
 fn join(socket: &netlink_sys::Socket, group: u32) -> io::Result<()> {

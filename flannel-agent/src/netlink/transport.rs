@@ -1,7 +1,8 @@
 //! One request, its answers, and what they mean: the only place that reads netlink flags and errnos.
 //!
 //! Any number of requests may be in flight on clones of a [`Transport`]; each is answered on its own. A
-//! request whose caller stops waiting may still be carried out.
+//! request whose caller stops waiting may still be carried out. What waits to be sent goes to the kernel together: it
+//! works a batch off in order within one system call, and that call, with its wake-ups, costs as much as the work.
 //! The kernel allows one dump at a time per socket, so dumps take turns. A dump that the kernel calls
 //! interrupted (the table changed while it was being read) is read again.
 
@@ -16,14 +17,17 @@ use std::{
     time::Duration,
 };
 
-use futures::StreamExt;
+use futures::{Stream, StreamExt};
 use netlink_packet_core::{
     NLM_F_ACK, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST, NetlinkDeserializable, NetlinkMessage, NetlinkPayload,
     NetlinkSerializable, NlasIterator,
 };
 use netlink_proto::{ConnectionHandle, NetlinkCodec, from_socket_with_codec};
 use netlink_sys::{SocketAddr, TokioSocket};
-use tokio::{sync::Mutex, time::timeout};
+use tokio::{
+    sync::{Mutex, mpsc, oneshot},
+    time::timeout,
+};
 use tracing::warn;
 
 use super::{
@@ -36,6 +40,10 @@ const DUMP_ATTEMPTS: u32 = 10;
 /// Silence on the whole socket after which an answer counts as lost. Longer than the kernel holds its
 /// configuration lock on a very large node. Requests that wait behind others have no deadline.
 const SILENCE: Duration = Duration::from_secs(30);
+/// What a caller hears after that.
+const SILENT: Fault = Fault::TimedOut { seconds: SILENCE.as_secs() };
+/// Requests sent together at most. All their answers fit the receive buffer.
+const BATCH: usize = 128;
 /// `struct nlmsghdr`: what a capped error message repeats of the request.
 const HEADER_LEN: usize = 16;
 /// `NLMSGERR_ATTR_MSG`.
@@ -54,10 +62,23 @@ impl<T> Message for T where
 /// A handle on one request socket; clones share it.
 #[derive(Debug, Clone)]
 pub(super) struct Transport<T: Message> {
-    handle: ConnectionHandle<Reply<T>>,
+    line: Line<T>,
+    waiting: mpsc::UnboundedSender<Asked<T>>,
     dumping: Arc<Mutex<()>>,
+}
+
+/// The connection, and how long it has been silent.
+#[derive(Debug, Clone)]
+struct Line<T: Message> {
+    handle: ConnectionHandle<Reply<T>>,
     /// Messages received on the socket by all clones.
     received: Arc<AtomicU64>,
+}
+
+/// A request that waits to be sent, and where its answer goes.
+struct Asked<T> {
+    message: NetlinkMessage<Reply<T>>,
+    answer: oneshot::Sender<Result<Answer<T>, Fault>>,
 }
 
 /// What a dump returned.
@@ -95,17 +116,20 @@ impl<T: Message> Transport<T> {
         connection.set_forward_ack(true);
         connection.set_forward_done(true);
         tokio::spawn(connection);
-        Self { handle, dumping: Arc::default(), received: Arc::default() }
+        let line = Line { handle, received: Arc::default() };
+        let (waiting, asked) = mpsc::unbounded_channel();
+        tokio::spawn(line.clone().serve(asked));
+        Self { line, waiting, dumping: Arc::default() }
     }
 
     /// Sends `message` with extra `NLM_F_*` flags and waits for the kernel's ack.
     pub(super) async fn command(&self, message: T, flags: u16) -> Result<(), Fault> {
-        self.exchange(message, NLM_F_REQUEST | NLM_F_ACK | flags).await.map(drop)
+        self.ask(message, flags).await.map(drop)
     }
 
     /// Asks for one object.
     pub(super) async fn fetch(&self, message: T) -> Result<T, Fault> {
-        let answer = self.exchange(message, NLM_F_REQUEST | NLM_F_ACK).await?;
+        let answer = self.ask(message, 0).await?;
         answer.dump.complete()?.pop().ok_or(Fault::NoAnswer)
     }
 
@@ -119,7 +143,7 @@ impl<T: Message> Transport<T> {
     async fn dump_in_turn(&self, message: T) -> Result<Dump<T>, Fault> {
         let _turn = self.dumping.lock().await;
         for _ in 0..DUMP_ATTEMPTS {
-            let answer = self.exchange(message.clone(), NLM_F_REQUEST | NLM_F_DUMP).await?;
+            let answer = self.line.dump(message.clone()).await?;
             if !answer.interrupted {
                 return Ok(answer.dump);
             }
@@ -127,9 +151,50 @@ impl<T: Message> Transport<T> {
         Err(Fault::Interrupted { attempts: DUMP_ATTEMPTS })
     }
 
-    async fn exchange(&self, message: T, flags: u16) -> Result<Answer<T>, Fault> {
-        let kernel = SocketAddr::new(0, 0);
-        let mut messages = self.handle.request(request(message, flags), kernel).or(Err(Fault::Closed))?;
+    async fn ask(&self, message: T, flags: u16) -> Result<Answer<T>, Fault> {
+        let (answer, answered) = oneshot::channel();
+        let message = request(message, NLM_F_REQUEST | NLM_F_ACK | flags);
+        self.waiting.send(Asked { message, answer }).or(Err(Fault::Closed))?;
+        answered.await.unwrap_or(Err(Fault::Closed))
+    }
+}
+
+fn kernel() -> SocketAddr {
+    SocketAddr::new(0, 0)
+}
+
+impl<T: Message> Line<T> {
+    async fn dump(&self, message: T) -> Result<Answer<T>, Fault> {
+        let message = request(message, NLM_F_REQUEST | NLM_F_DUMP);
+        self.answer(&mut self.handle.request(message, kernel()).or(Err(Fault::Closed))?).await
+    }
+
+    /// Sends what waits, batch by batch, until nobody can ask any more.
+    async fn serve(self, mut asked: mpsc::UnboundedReceiver<Asked<T>>) {
+        let mut batch = Vec::new();
+        while asked.recv_many(&mut batch, BATCH).await > 0 {
+            self.exchange(std::mem::take(&mut batch)).await;
+        }
+    }
+
+    /// Sends requests together. The kernel answers in the order in which it was asked.
+    async fn exchange(&self, batch: Vec<Asked<T>>) {
+        let (messages, answers): (Vec<_>, Vec<_>) =
+            batch.into_iter().map(|asked| (asked.message, asked.answer)).unzip();
+        let Ok(mut messages) = self.handle.request_batch(messages, kernel()) else { return };
+        let mut is_silent = false;
+        for answer in answers {
+            let result = if is_silent { Err(SILENT) } else { self.answer(&mut messages).await };
+            is_silent = matches!(result, Err(Fault::TimedOut { .. }));
+            // Whoever stopped waiting does not want it.
+            drop(answer.send(result));
+        }
+    }
+
+    async fn answer(
+        &self,
+        messages: &mut (impl Stream<Item = NetlinkMessage<Reply<T>>> + Unpin),
+    ) -> Result<Answer<T>, Fault> {
         let mut answer = Answer::new();
         loop {
             let message = self.unless_silent(messages.next()).await?.ok_or(Fault::Closed)?;
@@ -148,7 +213,7 @@ impl<T: Message> Transport<T> {
                 return Ok(message);
             }
             if self.received.load(Ordering::Relaxed) == before {
-                return Err(Fault::TimedOut { seconds: SILENCE.as_secs() });
+                return Err(SILENT);
             }
         }
     }

@@ -6,8 +6,11 @@ use std::{
     time::Duration,
 };
 
-use flannel_agent::netlink::{FdbKey, KernelEvent, NeighbourKey, Nexthop, NexthopId, Route, RouteKey, protocol};
+use flannel_agent::netlink::{
+    FdbKey, KernelEvent, NeighbourKey, Netlink, Nexthop, NexthopId, Route, RouteKey, protocol,
+};
 use flannel_common::addr::Mac;
+use ipnet::IpNet;
 use tokio::time::timeout;
 
 use crate::namespace::{Namespace, addr, in_namespace, ip};
@@ -60,13 +63,14 @@ fn a_port_that_leaves_its_bridge_is_not_a_link_that_is_gone() {
 fn routes_are_announced_with_what_they_are_now() {
     in_namespace(async |mut ns| {
         let dev = ns.flannel_1().await;
+        let other = somebody_else();
         for (dst, gateway) in [("10.5.2.0/24", "10.5.2.0"), ("fd00:5:2::/64", "fd00:5:2::")] {
             let key = RouteKey::main(dst.parse().expect("a prefix"));
             let route = Route::onlink(addr(gateway), dev, protocol::BOOT);
-            ns.netlink.replace_route(&key, &route).await.expect("made");
+            other.replace_route(&key, &route).await.expect("made");
             let there = KernelEvent::Route { key, route: Some(route.clone()) };
             until(&mut ns, |event| *event == there).await;
-            ns.netlink.del_route(&key, &route).await.expect("deleted");
+            other.del_route(&key, &route).await.expect("deleted");
             let gone = KernelEvent::Route { key, route: None };
             until(&mut ns, |event| *event == gone).await;
         }
@@ -79,10 +83,11 @@ fn permanent_entries_are_announced_and_dynamic_ones_are_not() {
         let ifindex = ns.flannel_1().await;
         ip("neigh add 10.9.0.7 lladdr 02:00:00:00:00:07 nud reachable dev eth0");
         ip("neigh change 10.9.0.7 lladdr 02:00:00:00:00:08 nud stale dev eth0");
+        let other = somebody_else();
         for text in ["10.5.2.0", "fd00:5:2::"] {
             let key = NeighbourKey { ifindex, addr: addr(text) };
-            ns.netlink.replace_neighbour(key, PEER).await.expect("added");
-            ns.netlink.del_neighbour(key).await.expect("deleted");
+            other.replace_neighbour(key, PEER).await.expect("added");
+            other.del_neighbour(key).await.expect("deleted");
             let seen = until(&mut ns, |event| *event == KernelEvent::Neighbour { key, mac: None }).await;
             let there = KernelEvent::Neighbour { key, mac: Some(PEER) };
             assert!(seen.contains(&there), "{seen:#?}");
@@ -91,6 +96,36 @@ fn permanent_entries_are_announced_and_dynamic_ones_are_not() {
             assert!(!seen.iter().any(of_eth0), "{seen:#?}");
         }
     });
+}
+
+#[test]
+fn what_we_do_to_routes_and_neighbours_ourselves_is_not_announced() {
+    in_namespace(async |mut ns| {
+        let dev = ns.flannel_1().await;
+        let other = somebody_else();
+        let route = |subnet: &str| {
+            let dst: IpNet = subnet.parse().expect("a prefix");
+            (RouteKey::main(dst), Route::onlink(dst.addr(), dev, protocol::BOOT))
+        };
+        let ((ours, our_route), (theirs, their_route)) = (route("10.5.2.0/24"), route("10.5.3.0/24"));
+        let neighbour = NeighbourKey { ifindex: dev, addr: ours.dst.addr() };
+        ns.netlink.replace_neighbour(neighbour, PEER).await.expect("added");
+        ns.netlink.replace_route(&ours, &our_route).await.expect("made");
+        other.replace_route(&theirs, &their_route).await.expect("made");
+        let there = KernelEvent::Route { key: theirs, route: Some(their_route) };
+        let seen = until(&mut ns, |event| *event == there).await;
+        let is_ours = |event: &KernelEvent| match event {
+            KernelEvent::Route { key, .. } => *key == ours,
+            KernelEvent::Neighbour { key, .. } => *key == neighbour,
+            _ => false,
+        };
+        assert!(!seen.iter().any(is_ours), "{seen:#?}");
+    });
+}
+
+/// Another process, to the kernel: a handle with sockets of its own.
+fn somebody_else() -> Netlink {
+    Netlink::connect().expect("netlink sockets").0
 }
 
 #[test]

@@ -4,6 +4,9 @@
 //! socket. The queue is bounded: when the consumer is slow, events wait in the kernel, and when that
 //! overflows, [`KernelEvent::Overflow`] takes their place. Then everything is to be read back.
 //!
+//! What the agent itself did to routes, neighbours, rules and nexthop objects is left out: it knows, and at thousands of
+//! peers hearing of it costs as much as doing it. (FDB entries come all the same: the kernel does not say whose they are.)
+//!
 //! What the kernel does not announce: IPv4 routes that go with their device or its state. After a link
 //! went down or away, its routes are to be read back too.
 
@@ -128,9 +131,14 @@ impl KernelEvents {
         self.queue.try_recv().ok()
     }
 
-    pub(super) fn subscribe() -> Result<Self, NetlinkError> {
+    /// `own` are the sockets of which nothing is to be heard, see [`socket::ignore_changes_by`].
+    pub(super) fn subscribe(own: &[&TokioSocket]) -> Result<Self, NetlinkError> {
         let groups = ROUTE_GROUPS.map(|group| group as u32);
-        let route = open("the NETLINK_ROUTE event socket", || socket::for_events(NETLINK_ROUTE, &groups))?;
+        let route = open("the NETLINK_ROUTE event socket", || {
+            let socket = socket::for_events(NETLINK_ROUTE, &groups)?;
+            socket::ignore_changes_by(&socket, own)?;
+            Ok(socket)
+        })?;
         let xfrm = unless_unsupported(open("the NETLINK_XFRM event socket", || {
             socket::for_events(NETLINK_XFRM, &[XFRMNLGRP_POLICY, XFRMNLGRP_EXPIRE])
         }))?;
