@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use aya::programs::{LinkOrder, SchedClassifier, links::FdLink, tc::TcAttachOptions};
 use flannel_tests::{
     Pair, eventually,
     fast::fast_pair,
@@ -74,5 +75,25 @@ fn a_pod_with_others_on_both_ways_is_left_alone_and_its_packets_flow() -> Result
     let before = pair.sender.replayed()?;
     pair.talk()?.exchange(1_000)?;
     assert_eq!(pair.sender.replayed()?, before);
+    Ok(())
+}
+
+/// Nobody announces them; they are found within seconds. The program is one of ours where the agent never puts it.
+#[test]
+fn tcx_programs_of_others_forbid_the_way_they_are_on() -> Result<()> {
+    let pair = fast_pair("fa-beside", &["--attach=tcx"])?;
+    for (side, ways) in [(Side::Ingress, (false, true)), (Side::Egress, (true, false))] {
+        let link = pair.sender.node().enter(|| -> Result<FdLink> {
+            let mut program = SchedClassifier::from_pin("/sys/fs/bpf/flannel/v1/programs/from_underlay")?;
+            let first = TcAttachOptions::TcxOrder(LinkOrder::first());
+            let id = program.attach_with_options("vethp1", side.attach_type(), first)?;
+            Ok(program.take_link(id)?.try_into()?)
+        })??;
+        pair.sender.wait_pod(&pair.near, ways.0, ways.1)?;
+        let reason = format!("TCX programs of others are on the {side} of vethp1");
+        assert_eq!(pair.sender.pod_status(&pair.near)?["reasons"], serde_json::json!([reason]));
+        drop(link);
+        pair.sender.wait_pod(&pair.near, true, true)?;
+    }
     Ok(())
 }

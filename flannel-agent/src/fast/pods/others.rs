@@ -8,7 +8,7 @@ use flannel_common::program::Program;
 
 use super::judge::Others;
 use crate::{
-    datapath::attach::{PRIORITY, filters, is_our_handle},
+    datapath::attach::{PRIORITY, direction, filters, is_our_handle},
     netlink::Link,
 };
 
@@ -26,7 +26,13 @@ fn side(link: &Link, side: TcAttachType) -> Others {
 
 /// A kernel without TCX has none, and says so with an error.
 fn has_programs(link: &Link, side: TcAttachType) -> bool {
-    SchedClassifier::query_tcx(&link.name, side).is_ok_and(|(_, programs)| {
-        programs.iter().any(|program| !Program::ALL.iter().any(|ours| program.name_as_str() == Some(ours.name())))
-    })
+    let is_ours = |name: Option<&str>| ours(side).any(|program| name == Some(program.name()));
+    SchedClassifier::query_tcx(&link.name, side)
+        .is_ok_and(|(_, programs)| programs.iter().any(|program| !is_ours(program.name_as_str())))
+}
+
+/// The programs we put on that side of a veth or a tunnel device.
+fn ours(side: TcAttachType) -> impl Iterator<Item = Program> {
+    let candidates = [Program::FromPod, Program::ToPod, Program::FromTunnel, Program::ToTunnel];
+    candidates.into_iter().filter(move |program| direction(*program) == side)
 }
