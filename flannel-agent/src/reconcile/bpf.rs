@@ -92,6 +92,11 @@ impl Bpf {
         if self.maps.mode.get()?.mode() == Mode::Fast { self.maps.mode.bump() } else { Ok(()) }
     }
 
+    /// Whether another [`Self::attach`] is due at once.
+    pub const fn is_behind(&self) -> bool {
+        self.attachments.is_behind()
+    }
+
     /// The next [`Self::attach`] looks at every hook.
     pub const fn doubt(&mut self) {
         self.attachments.doubt();

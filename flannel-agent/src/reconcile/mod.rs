@@ -142,7 +142,8 @@ impl Reconciler {
 
     /// Whether another [`Self::apply`] is due at once: so many peers are worked in at a time, and there are more.
     pub fn is_behind(&self) -> bool {
-        self.planes.iter().any(Plane::is_behind) || self.fast.is_behind()
+        let programs = self.bpf.as_ref().is_some_and(Bpf::is_behind);
+        self.planes.iter().any(Plane::is_behind) || self.fast.is_behind() || programs
     }
 
     /// Whether every peer there should be is worked in.

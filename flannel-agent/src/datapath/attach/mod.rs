@@ -76,6 +76,10 @@ pub const fn direction(program: Program) -> TcAttachType {
     }
 }
 
+/// Programs attached to pods in one turn: for each TCX link the kernel waits until no packet uses what was there, ten milliseconds or
+/// so, and others want the caller's time too.
+const PODS_IN_A_TURN: usize = 16;
+
 /// Attaches and detaches the pinned programs.
 #[derive(Debug)]
 pub struct Attachments {
@@ -85,12 +89,13 @@ pub struct Attachments {
     ledger: Ledger,
     done: BTreeSet<Hook>,
     doubted: bool,
+    behind: bool,
 }
 
 impl Attachments {
     /// For the programs pinned below `pins`. `state_dir` keeps the list of clsact qdiscs that are ours to remove.
     pub fn new(pins: PinRoot, kind: AttachKind, vni: u32, state_dir: &Path) -> Self {
-        Self { pins, kind, vni, ledger: Ledger::new(state_dir), done: BTreeSet::new(), doubted: true }
+        Self { pins, kind, vni, ledger: Ledger::new(state_dir), done: BTreeSet::new(), doubted: true, behind: false }
     }
 
     /// The way in use.
@@ -103,19 +108,32 @@ impl Attachments {
         self.doubted = true;
     }
 
-    /// Attaches what is wanted and is not attached yet, and takes off what is not wanted any more. Every hook is tried; the
+    /// Whether another [`Self::apply`] is due at once.
+    pub const fn is_behind(&self) -> bool {
+        self.behind
+    }
+
+    /// Attaches what is wanted and is not attached yet, as far as it comes in one turn, and takes off what is not wanted any more. Every hook is tried; the
     /// errors come back with the hooks they belong to.
     pub fn apply(&mut self, wanted: &BTreeSet<Hook>) -> Vec<(Hook, DatapathError)> {
         let mut failed = Vec::new();
         let doubted = std::mem::replace(&mut self.doubted, false);
         self.take_off(wanted);
+        let mut left = PODS_IN_A_TURN;
+        self.behind = false;
         for hook in wanted {
             let trusted = hook.is_on_pod() && !doubted;
             if self.done.contains(hook) && (trusted || self.is_attached(hook)) {
                 continue;
             }
+            if hook.is_on_pod() && left == 0 {
+                self.done.remove(hook);
+                self.behind = true;
+                continue;
+            }
             match self.attach(hook) {
                 Ok(()) => {
+                    left -= usize::from(hook.is_on_pod());
                     tracing::info!(program = hook.program.name(), device = hook.ifname, kind = ?self.kind, "attached");
                     self.done.insert(hook.clone());
                 }
