@@ -40,6 +40,8 @@ pub(super) enum Mode {
     Kernel,
     /// The agent's mode `encap`.
     Encap,
+    /// The agent's mode `fast`.
+    Fast,
 }
 
 impl Profile {
@@ -67,7 +69,7 @@ impl Workload {
 }
 
 impl Mode {
-    pub(super) const ALL: [Self; 3] = [Self::Host, Self::Kernel, Self::Encap];
+    pub(super) const ALL: [Self; 4] = [Self::Host, Self::Kernel, Self::Encap, Self::Fast];
 }
 
 /// Writes the name that the command line and JSON use.
