@@ -9,5 +9,9 @@ mod iface;
 mod links;
 mod namespace;
 mod nexthops;
+#[path = "../support/not_run.rs"]
+mod not_run;
 mod policy;
 mod routes;
+#[path = "../support/namespace.rs"]
+mod shared;
