@@ -29,18 +29,24 @@ async fn until_lost_and_held_again(events: &mut mpsc::Receiver<StoreEvent>) {
     until(events, |event| matches!(event, StoreEvent::OwnLease(_)).then_some(())).await;
 }
 
+/// Cuts us off from a store we follow and replaces it by an empty one. The revision it had.
+async fn cut_off_and_wiped(cluster: &Cluster, proxy: &Proxy, events: &mut mpsc::Receiver<StoreEvent>) -> i64 {
+    until_in_sync(events).await;
+    proxy.cut();
+    until(events, |event| matches!(event, StoreEvent::OutOfSync { .. }).then_some(())).await;
+    let past = revision(cluster).await;
+    cluster.etcd.stop();
+    cluster.etcd.restart(Data::Wiped).await;
+    past
+}
+
 #[tokio::test]
 async fn a_store_wiped_and_refilled_while_we_were_cut_off_is_noticed() {
     let Some(cluster) = Cluster::alone("refilled").await else { return };
     let proxy = Proxy::to(&cluster.etcd.endpoint()).await;
     cluster.put("10.5.201.0-24", &attrs(2).to_json()).await;
     let (own, mut events) = follow(EtcdManager::new(&cluster.options_at(&proxy.endpoint()), BRISK), request(1)).await;
-    until_in_sync(&mut events).await;
-    proxy.cut();
-    until(&mut events, |event| matches!(event, StoreEvent::OutOfSync { .. }).then_some(())).await;
-    let past = revision(&cluster).await;
-    cluster.etcd.stop();
-    cluster.etcd.restart(Data::Wiped).await;
+    let past = cut_off_and_wiped(&cluster, &proxy, &mut events).await;
     refill(&cluster, past).await;
     proxy.mend();
     assert_eq!(until_in_sync(&mut events).await, ["10.5.222.0-24"]);
@@ -54,12 +60,7 @@ async fn a_copy_of_our_lease_in_another_store_does_not_deceive() {
     let Some(cluster) = Cluster::alone("copied").await else { return };
     let proxy = Proxy::to(&cluster.etcd.endpoint()).await;
     let (own, mut events) = follow(EtcdManager::new(&cluster.options_at(&proxy.endpoint()), BRISK), request(1)).await;
-    until_in_sync(&mut events).await;
-    proxy.cut();
-    until(&mut events, |event| matches!(event, StoreEvent::OutOfSync { .. }).then_some(())).await;
-    let past = revision(&cluster).await;
-    cluster.etcd.stop();
-    cluster.etcd.restart(Data::Wiped).await;
+    let past = cut_off_and_wiped(&cluster, &proxy, &mut events).await;
     let mut client = cluster.etcd.client().await;
     let lease = client.lease_grant(86_400, None).await.expect("a lease").id();
     let options = etcd_client::PutOptions::new().with_lease(lease);

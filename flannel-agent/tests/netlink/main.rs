@@ -9,6 +9,10 @@ mod iface;
 mod links;
 mod namespace;
 mod nexthops;
+#[path = "../support/not_run.rs"]
+mod not_run;
 mod peers;
 mod policy;
 mod routes;
+#[path = "../support/namespace.rs"]
+mod shared;

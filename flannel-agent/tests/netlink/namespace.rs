@@ -1,47 +1,21 @@
 //! A network namespace for one test, with an underlay in it.
 
-use std::{
-    io::{Write as _, stderr},
-    net::IpAddr,
-    process::Command,
-    thread,
-};
+use std::{net::IpAddr, process::Command};
 
-use flannel_agent::netlink::{KernelEvents, Link, Netlink, VxlanSpec};
+use flannel_agent::netlink::{Link, VxlanSpec};
 use flannel_common::addr::Mac;
-use nix::{
-    sched::{CloneFlags, unshare},
-    unistd::geteuid,
-};
+use nix::sched::CloneFlags;
 use serde_json::Value;
+
+pub(crate) use crate::shared::Namespace;
+use crate::shared::in_namespace_with;
 
 /// The address of [`VTEP_MAC`]'s device.
 pub(crate) const VTEP_MAC: Mac = Mac([0x02, 0x00, 0x5e, 0x10, 0x00, 0x01]);
 
-/// What a test works with. Only ever on the thread whose namespace it speaks for.
-pub(crate) struct Namespace {
-    pub(crate) netlink: Netlink,
-    pub(crate) events: KernelEvents,
-}
-
 /// Runs `test` in a namespace with `eth0` up: 10.9.0.1/24, `fd00:9::1/64`, MTU 1500.
 pub(crate) fn in_namespace(test: impl AsyncFnOnce(Namespace) + Send + 'static) {
-    if !geteuid().is_root() {
-        writeln!(stderr(), "NOT RUN: needs root for a network namespace").expect("stderr");
-        return;
-    }
-    let in_its_own_namespace = move || {
-        unshare(CloneFlags::CLONE_NEWNET).expect("root may unshare");
-        underlay();
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-        runtime.block_on(async {
-            let (netlink, events) = Netlink::connect().expect("netlink sockets");
-            test(Namespace { netlink, events }).await;
-        });
-    };
-    if let Err(panic) = thread::spawn(in_its_own_namespace).join() {
-        std::panic::resume_unwind(panic);
-    }
+    in_namespace_with(CloneFlags::empty(), underlay, test);
 }
 
 fn underlay() {

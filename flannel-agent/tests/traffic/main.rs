@@ -7,4 +7,8 @@ mod blackhole;
 mod engine;
 mod iptables;
 mod nftables;
+#[path = "../support/not_run.rs"]
+mod not_run;
+#[path = "../support/namespace.rs"]
+mod shared;
 mod support;

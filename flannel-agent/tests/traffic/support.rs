@@ -5,46 +5,23 @@ use std::{
     os::unix::fs::symlink,
     path::Path,
     process::{Command, Stdio},
-    thread,
     time::Duration,
 };
 
-use flannel_agent::{
-    netlink::{KernelEvents, Netlink},
-    traffic::{Engine, Scope, Traffic, TrafficOptions, Wanted, status::TrafficStatus},
-};
-use nix::{
-    sched::{CloneFlags, unshare},
-    unistd::geteuid,
-};
+use flannel_agent::traffic::{Engine, Scope, Traffic, TrafficOptions, Wanted, status::TrafficStatus};
+use nix::sched::CloneFlags;
 use tokio::time::timeout;
 
-/// A namespace. Only ever on the thread whose namespace it speaks for.
-pub(crate) struct Namespace {
-    pub(crate) netlink: Netlink,
-    pub(crate) events: KernelEvents,
-}
+pub(crate) use crate::shared::Namespace;
+use crate::shared::in_namespace_with;
 
-/// Runs `test` in a namespace with nothing in it.
+/// Runs `test` in a namespace with nothing in it. What it mounts is seen by no other thread either.
 pub(crate) fn in_namespace(test: impl AsyncFnOnce(Namespace) + Send + 'static) {
-    if !geteuid().is_root() {
-        writeln!(stderr(), "NOT RUN: needs root for a network namespace").expect("stderr");
-        return;
-    }
-    let in_its_own_namespace = move || {
-        // What it mounts is seen by no other thread either.
-        unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS).expect("root may unshare");
+    let set_up = || {
         run("mount --make-rprivate /");
         run("ip link set lo up");
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-        runtime.block_on(async {
-            let (netlink, events) = Netlink::connect().expect("netlink sockets");
-            test(Namespace { netlink, events }).await;
-        });
     };
-    if let Err(panic) = thread::spawn(in_its_own_namespace).join() {
-        std::panic::resume_unwind(panic);
-    }
+    in_namespace_with(CloneFlags::CLONE_NEWNS, set_up, test);
 }
 
 /// The iptables of this variant, for both families; `None`, said loudly, where it is not installed.
