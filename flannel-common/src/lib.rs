@@ -19,6 +19,7 @@ pub mod inner;
 pub mod ip;
 pub mod maps;
 pub mod mode;
+pub mod monitor;
 pub mod node;
 pub mod note;
 pub mod outer;

@@ -33,9 +33,45 @@ pub const HELPER_PORTS: &str = "HELPER_PORTS";
 /// Array of [`crate::fast::Bucket`].
 pub const BUCKETS: &str = "BUCKETS";
 
+/// Array of one [`crate::monitor::Monitor`].
+pub const MONITOR: &str = "MONITOR";
+/// Ring buffer of [`crate::monitor::Event`], each with the first bytes of its packet.
+pub const EVENTS: &str = "EVENTS";
+/// Per-CPU array of one [`crate::monitor::Missed`].
+pub const MISSED: &str = "MISSED";
+/// Array of one 64-bit word: until when packets are told of, `CLOCK_MONOTONIC` in nanoseconds. To the programs it is a
+/// variable, so that looking at it takes no look-up; in the object it therefore has the name of a section.
+pub const LEASE: &str = "LEASE";
+/// The bpf filesystem takes no dot.
+const LEASE_SECTION: &str = ".data.lease";
+
 /// All maps of the object, in the order in which they are opened and pinned.
-pub const ALL: [&str; 15] =
-    [PEERS, PEERS6, VTEPS, MODE, CONFIG, STATS, FAST, FLOWS, FLOWS6, NOTES, NOTES6, CPUS, PODS, HELPER_PORTS, BUCKETS];
+pub const ALL: [&str; 19] = [
+    PEERS,
+    PEERS6,
+    VTEPS,
+    MODE,
+    CONFIG,
+    STATS,
+    FAST,
+    FLOWS,
+    FLOWS6,
+    NOTES,
+    NOTES6,
+    CPUS,
+    PODS,
+    HELPER_PORTS,
+    BUCKETS,
+    MONITOR,
+    EVENTS,
+    MISSED,
+    LEASE,
+];
+
+/// The name in the object of a map that is pinned under `name`.
+pub fn in_object(name: &'static str) -> &'static str {
+    if name == LEASE { LEASE_SECTION } else { name }
+}
 
 /// The most flows [`FLOWS`] or [`FLOWS6`] holds, at 150 bytes each; the agent sizes them by the machine's memory.
 pub const FLOWS_MAX: u32 = 1 << 17;

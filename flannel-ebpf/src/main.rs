@@ -13,8 +13,8 @@
 //! Budget per packet: `to_tunnel` reads MODE, CONFIG and one element of a peer map (array look-ups, inlined by the
 //! JIT), the clock once, and loads the headers once; `from_underlay` loads outer and inner headers and reads one element of
 //! a peer map, and looks into a hash only for what no peer sent; `to_underlay` loads the headers once and reads one
-//! element of a peer map. In mode `fast` the entry hooks make one look-up of the flow more. A new look-up or helper here
-//! needs figures before and after.
+//! element of a peer map. In mode `fast` the entry hooks make one look-up of the flow more. Counting loads one variable, which says
+//! whether a monitor is there. A new look-up or helper here needs figures before and after.
 
 #![expect(missing_docs, reason = "the classifier macro writes a public wrapper without the documentation")]
 #![expect(unreachable_pub, reason = "entry points are found by the linker through their symbols")]
@@ -30,6 +30,7 @@ mod from_tunnel;
 mod from_underlay;
 mod learn;
 mod maps;
+mod monitor;
 mod node;
 mod notes;
 mod replay;

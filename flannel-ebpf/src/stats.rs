@@ -1,8 +1,8 @@
-//! Counting: one per-CPU slot per (program, reason).
+//! Counting: one per-CPU slot per (program, reason). What is counted is also what a monitor is told of.
 
 use flannel_common::{program::Program, reason::Reason, stats::slot};
 
-use crate::{maps::STATS, skb::Skb};
+use crate::{maps::STATS, monitor, skb::Skb};
 
 /// Counts a packet. Programs of one CPU do not interrupt each other between read and write (TC hooks run with
 /// bottom halves off), so plain adds lose nothing.
@@ -13,5 +13,8 @@ pub(crate) fn count(skb: &Skb, program: Program, reason: Reason) {
         let counter = unsafe { &mut *counter };
         counter.packets += 1;
         counter.bytes += u64::from(skb.len());
+    }
+    if monitor::is_on() {
+        monitor::tell(skb, program, reason);
     }
 }

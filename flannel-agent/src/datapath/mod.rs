@@ -13,6 +13,7 @@ mod error;
 pub mod flows;
 mod load;
 pub mod maps;
+pub mod monitor;
 mod object;
 pub mod pins;
 pub mod policy;

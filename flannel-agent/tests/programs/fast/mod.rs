@@ -7,6 +7,7 @@
 mod from_pod;
 mod from_tunnel;
 mod from_underlay;
+mod monitor;
 mod packet;
 mod to_pod;
 
