@@ -28,6 +28,7 @@ pub mod lab;
 pub mod lease;
 pub mod link;
 pub mod load;
+pub mod monitor;
 pub mod node;
 pub mod not_run;
 pub mod packet;

@@ -16,6 +16,7 @@ mod flows;
 mod goint;
 mod gostyle;
 mod maps;
+mod monitor;
 mod options;
 mod output;
 mod raw;
@@ -49,7 +50,7 @@ pub enum Command {
     Once(Once),
 }
 
-/// The subcommands that are over at once.
+/// The subcommands that do without an agent's work: they look or tidy up, and end.
 #[derive(Debug, Subcommand)]
 pub enum Once {
     /// Print the state of this node: lease, peers, datapath mode, and what is wrong
@@ -63,6 +64,8 @@ pub enum Once {
     /// Discard what mode `fast` has learned
     #[command(subcommand)]
     Flows(flows::FlowsCommand),
+    /// Show packets as the programs see them, live: which program, what became of them and why
+    Monitor(monitor::MonitorOptions),
     /// Remove everything the agent made on this node; refuses while it runs. The lease in the store and subnet.env stay
     Cleanup(cleanup::CleanupOptions),
     /// Write the options of the Docker daemon that subnet.env asks for, as mk-docker-opts.sh does
@@ -77,6 +80,7 @@ impl Once {
             Self::Maps(command) => Ok(maps::run(command)?),
             Self::Datapath(command) => Ok(datapath::run(command)?),
             Self::Flows(command) => Ok(flows::run(command)?),
+            Self::Monitor(options) => monitor::run(options).await,
             Self::Cleanup(options) => cleanup::run(options).await,
             Self::DockerOpts(options) => docker_opts::run(options).await,
         }
