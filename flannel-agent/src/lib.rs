@@ -10,6 +10,7 @@ pub mod datapath;
 pub mod family;
 pub mod fast;
 pub mod iface;
+pub mod memory;
 pub mod netlink;
 pub mod observe;
 pub mod reconcile;
