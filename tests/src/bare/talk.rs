@@ -34,15 +34,22 @@ impl Talk {
         Self::accepted(client.with_context(|| to.to_string())?, &listener)
     }
 
-    /// The same from a given address and port of the client, which may be in TIME_WAIT.
-    pub fn open_from(from: &Host, source: SocketAddr, host: &Host, at: SocketAddr) -> Result<Self> {
+    /// The same from a given address and port of the client, which may be in TIME_WAIT, or in use to another end.
+    pub fn open_from(
+        from: &Host,
+        source: SocketAddr,
+        host: &Host,
+        at: SocketAddr,
+        to: Option<SocketAddr>,
+    ) -> Result<Self> {
         let listener = host.enter(|| TcpListener::bind(at))?.with_context(|| at.to_string())?;
+        let to = to.unwrap_or(at);
         let client = from.enter(|| -> Result<TcpStream> {
             let family = if at.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
             let client = socket(family, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
             setsockopt(&client, sockopt::ReuseAddr, &true)?;
             bind(client.as_raw_fd(), &SockaddrStorage::from(source)).with_context(|| source.to_string())?;
-            connect(client.as_raw_fd(), &SockaddrStorage::from(at)).with_context(|| at.to_string())?;
+            connect(client.as_raw_fd(), &SockaddrStorage::from(to)).with_context(|| to.to_string())?;
             Ok(client.into())
         })??;
         Self::accepted(client, &listener)
