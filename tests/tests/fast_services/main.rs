@@ -7,9 +7,9 @@ mod pods;
 mod service_lab;
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_tests::{bare::checksum_errors, service_rules::Backend};
+use flannel_tests::{bare::checksum_errors, fast::Family, service_rules::Backend};
 
-use crate::service_lab::{Family, ServiceLab};
+use crate::service_lab::ServiceLab;
 
 /// One lab for all: what one check leaves behind is what a cluster's nodes have behind them.
 fn services(name: &str, backend: Backend) -> Result<()> {

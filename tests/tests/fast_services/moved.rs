@@ -9,6 +9,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use flannel_tests::{
     bare::Talk,
     conntrack, eventually,
+    fast::Family,
     load::{
         datagrams::{self, Datagrams},
         rr::Protocol,
@@ -16,7 +17,7 @@ use flannel_tests::{
     service_rules::Service,
 };
 
-use crate::service_lab::{Family, ServiceLab};
+use crate::service_lab::{ServiceLab, service};
 
 /// The longest time after which a flow is seen anew, with room for a busy machine.
 const INTERVAL: Duration = Duration::from_secs(5);
@@ -26,7 +27,7 @@ pub(crate) fn moved(lab: &ServiceLab, mode: &str, family: Family) -> Result<()> 
     let (old, new) = (family.end(&lab.far)?, family.end(&lab.other)?);
     let services = |backend| {
         [(1, Protocol::Tcp), (2, Protocol::Udp)]
-            .map(|(number, protocol)| Service::new(family.service(number), protocol, [backend]))
+            .map(|(number, protocol)| Service::new(service(family, number), protocol, [backend]))
     };
     let [tcp, udp] = services(old);
     lab.set_services(family, &[tcp.clone(), udp.clone()])?;

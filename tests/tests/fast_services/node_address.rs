@@ -6,11 +6,12 @@ use anyhow::{Result, ensure};
 use flannel_tests::{
     Host,
     bare::Talk,
+    fast::{Family, PORT},
     load::rr::Protocol,
     service_rules::{Backend, Service},
 };
 
-use crate::service_lab::{Family, PORT, ServiceLab};
+use crate::service_lab::{ServiceLab, node_address, service};
 
 const NODE_PORT: u16 = 30_080;
 const HOST_PORT: u16 = 8081;
@@ -18,14 +19,14 @@ const HOST_PORT: u16 = 8081;
 /// A Service on `far` by the address of either node, from a pod and from a host that is none of the cluster's pods.
 pub(crate) fn node_ports(lab: &ServiceLab, mode: &str, family: Family) -> Result<()> {
     let backend = family.end(&lab.far)?;
-    let service = Service::new(family.service(1), Protocol::Tcp, [backend]).at_node_port(NODE_PORT);
+    let service = Service::new(service(family, 1), Protocol::Tcp, [backend]).at_node_port(NODE_PORT);
     lab.set_services(family, &[service])?;
     let nodes = &lab.nodes;
     let (near, outside): (&Host, &Host) = (&lab.near, &nodes.b);
     // By its own node a pod's packets cross the tunnel; by another one they leave the cluster before. A host's do not come
     // from a pod: only the backend's node has both ends of the stretch.
     for (from, node, by) in [(near, 11, [true; 2]), (near, 12, [false; 2]), (outside, 11, [false, true])] {
-        let to = SocketAddr::new(family.node(node), NODE_PORT);
+        let to = SocketAddr::new(node_address(family, node), NODE_PORT);
         let mut talk = Talk::open(from, &lab.far, backend, Some(to))?;
         lab.carried(mode, by, |messages| talk.exchange(messages))?;
     }
@@ -36,7 +37,7 @@ pub(crate) fn node_ports(lab: &ServiceLab, mode: &str, family: Family) -> Result
 pub(crate) fn host_port(lab: &ServiceLab, mode: &str, family: Family) -> Result<()> {
     let pod = family.end(&lab.near)?;
     let node = &lab.nodes.a;
-    let (v4, to) = (family == Family::V4, SocketAddr::new(family.node(11), HOST_PORT));
+    let (v4, to) = (family == Family::V4, SocketAddr::new(node_address(family, 11), HOST_PORT));
     let remove = match lab.backend {
         Backend::Iptables => {
             let tool = if v4 { "iptables-legacy" } else { "ip6tables-legacy" };
@@ -64,9 +65,9 @@ pub(crate) fn host_port(lab: &ServiceLab, mode: &str, family: Family) -> Result<
 
 /// A pod to a host outside the cluster's network, which sees the node's address.
 pub(crate) fn outside(lab: &ServiceLab, mode: &str, family: Family) -> Result<()> {
-    let at = SocketAddr::new(family.node(12), PORT);
+    let at = SocketAddr::new(node_address(family, 12), PORT);
     let mut talk = Talk::open(&lab.near, &lab.nodes.b, at, None)?;
     let seen = talk.server.peer_addr()?.ip();
-    ensure!(seen == family.node(11), "a pod was seen as {seen}");
+    ensure!(seen == node_address(family, 11), "a pod was seen as {seen}");
     lab.carried(mode, [false; 2], |messages| talk.exchange(messages))
 }
