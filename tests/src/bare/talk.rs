@@ -22,6 +22,8 @@ pub struct Talk {
     pub client: TcpStream,
     /// The end that accepted it.
     pub server: TcpStream,
+    /// The number of the message under way.
+    message: u32,
 }
 
 impl Talk {
@@ -61,18 +63,17 @@ impl Talk {
             end.set_nodelay(true)?;
             end.set_read_timeout(Some(patient(Duration::from_millis(500))))?;
         }
-        Ok(Self { client, server })
+        Ok(Self { client, server, message: 0 })
     }
 
-    /// Messages there and back, one after the other.
+    /// Messages there and back, one after the other. What a failed exchange left on its way is passed over by the next.
     pub fn exchange(&mut self, messages: u32) -> Result<()> {
-        let mut message = [0; 4];
-        for number in 0..messages {
-            self.client.write_all(&number.to_be_bytes())?;
-            self.server.read_exact(&mut message).context("on the way there")?;
-            self.server.write_all(&message)?;
-            self.client.read_exact(&mut message).context("on the way back")?;
-            ensure!(u32::from_be_bytes(message) == number, "another message came back");
+        for _ in 0..messages {
+            self.message += 1;
+            self.client.write_all(&self.message.to_be_bytes())?;
+            read_message(&mut self.server, self.message).context("on the way there")?;
+            self.server.write_all(&self.message.to_be_bytes())?;
+            read_message(&mut self.client, self.message).context("on the way back")?;
         }
         Ok(())
     }
@@ -80,6 +81,18 @@ impl Talk {
     /// Both ends as people write them: client, server.
     pub fn ends(&self) -> Result<[SocketAddr; 2]> {
         Ok([self.client.local_addr()?, self.server.local_addr()?])
+    }
+}
+
+/// Reads until the message with this number.
+fn read_message(end: &mut TcpStream, number: u32) -> Result<()> {
+    let mut message = [0; 4];
+    loop {
+        end.read_exact(&mut message)?;
+        match u32::from_be_bytes(message) {
+            read if read == number => return Ok(()),
+            read => ensure!(read < number, "message {read} before it was sent"),
+        }
     }
 }
 

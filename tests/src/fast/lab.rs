@@ -27,7 +27,8 @@ pub struct FastLab {
     pub far: Pod,
     /// On `b`, too.
     pub other: Pod,
-    maps: [Maps; 2],
+    /// What the programs of `a` and `b` know.
+    pub maps: [Maps; 2],
     // Last: the lab goes when its handles are of no use any more.
     /// The nodes.
     pub nodes: TwoNodes,
