@@ -75,7 +75,7 @@ fn a_port_that_is_used_again_is_another_connection() -> Result<()> {
     let pair = BarePair::new("fastreuse")?;
     let source = SocketAddr::new(pair.near.ip(), 45_678);
     for port in [8080, 8081, 8080] {
-        let mut talk = Talk::open_from(&pair.near, source, &pair.far, SocketAddr::new(pair.far.ip(), port))?;
+        let mut talk = Talk::open_from(&pair.near, source, &pair.far, SocketAddr::new(pair.far.ip(), port), None)?;
         pair.talk_until_replayed(&mut talk, 500)?;
         // Closed by the other end, so that the client's port is free at once.
         drop(talk.server);
