@@ -1,9 +1,9 @@
 //! A TCP connection that carries known bytes both ways at once. Whatever happens to the path meanwhile, each byte has to arrive
-//! as it was sent, and the connection has to end as its ends want it to.
+//! as it was sent. Neither end closes before both have everything: a connection that is half closed is the kernel's.
 
 use std::{
-    io::{ErrorKind, Read, Write as _},
-    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
+    io::{Read as _, Write as _},
+    net::{SocketAddr, TcpListener, TcpStream},
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -18,6 +18,8 @@ use crate::{Host, host::joined, wait::patient};
 
 /// Sent and checked at once, and the unit of the report.
 pub const BLOCK: usize = 1 << 16;
+/// Every byte of the block behind the last one.
+const GOODBYE: u8 = 0xff;
 /// A connection on which nothing moves for so long is broken.
 const SILENCE: Duration = Duration::from_secs(20);
 const MOST_TIME: Duration = Duration::from_mins(2);
@@ -131,13 +133,17 @@ fn send(mut to: &TcpStream, way: u32, load: BulkLoad, stop: &AtomicBool) -> Resu
             thread::sleep(due.saturating_sub(start.elapsed()));
         }
     }
-    Ok(to.shutdown(Shutdown::Write)?)
+    to.write_all(&[GOODBYE; BLOCK]).context("the last block")
 }
 
-fn receive(from: &TcpStream, way: u32, arrived: &AtomicU64) -> Result<Arrived> {
+fn receive(mut from: &TcpStream, way: u32, arrived: &AtomicU64) -> Result<Arrived> {
     let mut report = Arrived { blocks: 0, longest_gap: Duration::ZERO };
     let (mut bytes, mut last) = (vec![0; BLOCK], Instant::now());
-    while read(from, &mut bytes).with_context(|| format!("block {}", report.blocks))? {
+    loop {
+        from.read_exact(&mut bytes).with_context(|| format!("block {}", report.blocks))?;
+        if bytes.iter().all(|byte| *byte == GOODBYE) {
+            return Ok(report);
+        }
         let sent = block(way, report.blocks);
         ensure!(bytes == sent, "block {}: {}", report.blocks, difference(&bytes, &sent));
         report.blocks += 1;
@@ -145,27 +151,11 @@ fn receive(from: &TcpStream, way: u32, arrived: &AtomicU64) -> Result<Arrived> {
         last = Instant::now();
         arrived.fetch_add(1, Ordering::Relaxed);
     }
-    Ok(report)
 }
 
 fn difference(came: &[u8], sent: &[u8]) -> String {
     let different: Vec<usize> = (0..BLOCK).filter(|at| came[*at] != sent[*at]).collect();
     format!("{} bytes are not as they were sent, from byte {:?} on", different.len(), different.first())
-}
-
-/// A whole block, or the end of the stream.
-fn read(mut from: &TcpStream, block: &mut [u8]) -> Result<bool> {
-    let mut filled = 0;
-    while filled < block.len() {
-        match from.read(&mut block[filled..]) {
-            Ok(0) if filled == 0 => return Ok(false),
-            Ok(0) => anyhow::bail!("the stream ended after {filled} bytes of it"),
-            Ok(length) => filled += length,
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(true)
 }
 
 #[cfg(test)]

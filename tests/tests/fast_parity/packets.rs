@@ -106,10 +106,7 @@ fn pair(name: &str) -> Result<Pair> {
     let pair = fast_pair_of(name, Stack::Dual, &[])?;
     for pod in [&pair.near, &pair.far] {
         pod.node().sh("sysctl -qw net.ipv4.icmp_ratelimit=0 net.ipv6.icmp.ratelimit=0")?;
-        for device in ["cni0", pod.veth()] {
-            pod.node().sh(&format!("ip link set {device} mtu 1500"))?;
-        }
-        pod.sh("ip link set eth0 mtu 1500")?;
+        pod.set_mtu(1500)?;
     }
     Ok(pair)
 }
