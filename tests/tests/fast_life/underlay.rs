@@ -76,8 +76,9 @@ fn connections_outlive_what_happens_to_the_underlay() -> Result<()> {
     pair.wait_replayed(2_000)?;
     let (a, c, r) = (&pair.net.a, &pair.net.c, &pair.net.r);
     outlive(&pair, &loads, || flap(&pair)).context("an interface that was down")?;
-    // The other node learns of it by what the router says, or not at all.
     outlive(&pair, &loads, || set_mtu(&[(r, "eth-c"), (c, "eth0")], 1400)).context("a smaller MTU beyond a router")?;
+    // Routers cut packets of IPv4. Of IPv6 they say that they are too large, and the programs heed it.
+    ensure!(pair.sender.counted("from_underlay", "too_big")? > 0, "nobody told the other node of it");
     // The tunnels of this node get smaller than its pods.
     outlive(&pair, &loads, || set_mtu(&[(a, "eth0"), (r, "eth-a"), (r, "br1")], 1380)).context("a smaller MTU here")?;
     loads.end().map(drop)
