@@ -37,7 +37,7 @@ pub const BUCKETS: &str = "BUCKETS";
 pub const ALL: [&str; 15] =
     [PEERS, PEERS6, VTEPS, MODE, CONFIG, STATS, FAST, FLOWS, FLOWS6, NOTES, NOTES6, CPUS, PODS, HELPER_PORTS, BUCKETS];
 
-/// The most flows [`FLOWS`] or [`FLOWS6`] holds, at 150 bytes each; the agent sizes them by the machine's memory.
+/// The most flows [`FLOWS`] or [`FLOWS6`] holds, at 150 bytes each, where the agent sizes them by the machine's memory.
 pub const FLOWS_MAX: u32 = 1 << 17;
 
 /// The most pods of a node.

@@ -9,6 +9,7 @@ use flannel_common::{
     mode::Mode,
     node::FamilyConfig,
     outer::OuterHeaders,
+    packet::PROTO_ICMPV6,
     reason::Reason,
 };
 
@@ -19,6 +20,7 @@ use crate::{
     notes, replay,
     skb::{PACKET_HOST, Room, Skb},
     tables::{self, Known, Scratch, Tables},
+    too_big,
 };
 
 #[inline(always)]
@@ -43,6 +45,9 @@ fn judge<F: Tables>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
     let outer = skb.load(0, &mut room).ok_or(Reason::NotTunnel)?;
     if outer.ip().has_fragment_header() {
         return judge_fragment(skb, outer, family);
+    }
+    if is_icmpv6(outer, family) {
+        return Err(too_big::heed(skb, node));
     }
     outer_is_ours(outer, family)?;
     let inner = outer.tunnel().inner();
@@ -71,6 +76,12 @@ fn judge<F: Tables>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
 fn judge_fragment<F: Family>(skb: &Skb, outer: &OuterHeaders<F>, family: &FamilyConfig) -> Result<Reason, Reason> {
     skb.behind_fragment_header::<F>(family, &mut Room::new())?;
     Err(if outer.is_for_us(family) { Reason::OuterFragment } else { Reason::NotForUs })
+}
+
+/// Somebody says something to this node, perhaps of a packet of ours.
+#[inline(always)]
+fn is_icmpv6<F: Family>(outer: &OuterHeaders<F>, family: &FamilyConfig) -> bool {
+    F::PROTOCOL == Ipv6Header::PROTOCOL && outer.ip().protocol() == PROTO_ICMPV6 && outer.is_for_us(family)
 }
 
 #[inline(always)]

@@ -40,6 +40,7 @@ mod tables;
 mod to_pod;
 mod to_tunnel;
 mod to_underlay;
+mod too_big;
 
 use aya_ebpf::{
     bindings::{TC_ACT_REDIRECT, TC_ACT_SHOT, TC_ACT_UNSPEC},

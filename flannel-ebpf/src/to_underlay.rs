@@ -103,7 +103,7 @@ fn inner_and_peer<'a, F: Family>(
 
 /// Nothing vouches for the path for one interval.
 #[inline(always)]
-fn hold(peer: &Peer, now: u64) {
+pub(crate) fn hold(peer: &Peer, now: u64) {
     peer.write_seen(PathSeen { word: peer.word(), until_ns: 0, hold_ns: now + PATH_SEEN_NS, ..peer.entry().seen });
 }
 

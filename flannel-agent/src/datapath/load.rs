@@ -89,29 +89,36 @@ impl Subnets {
 }
 
 /// Loads the embedded object and pins its programs, over maps that are adopted or made: an older agent's set that lacks a
-/// map is completed. A debug object comes with its log.
+/// map is completed. A debug object comes with its log. `flows` is how many flows of each family to hold; by the machine's memory
+/// if not given.
 ///
 /// A kernel that lets nobody read its memory (lockdown) refuses programs that do. What they read there tells mode `fast`
 /// what conntrack thinks of a packet, which the way back can prove too, so they are loaded without.
-pub fn load(pins: &PinRoot, subnets: Subnets) -> Result<Option<DebugLog>, DatapathError> {
+pub fn load(pins: &PinRoot, subnets: Subnets, flows: Option<u32>) -> Result<Option<DebugLog>, DatapathError> {
+    let flows = flows.unwrap_or_else(|| flow_capacity(memory()));
     let nfct_offset = btf::nfct_offset().unwrap_or(0);
-    match load_reading(pins, subnets, nfct_offset) {
+    match load_reading(pins, subnets, flows, nfct_offset) {
         Err(DatapathError::Program { program, source }) if nfct_offset != 0 => {
             tracing::warn!(program, %source, "refused; loading programs that do not read kernel memory");
-            load_reading(pins, subnets, 0)
+            load_reading(pins, subnets, flows, 0)
         }
         other => other,
     }
 }
 
 /// The same; `nfct_offset` as in [`btf::nfct_offset`], 0 to do without.
-fn load_reading(pins: &PinRoot, subnets: Subnets, nfct_offset: u32) -> Result<Option<DebugLog>, DatapathError> {
+fn load_reading(
+    pins: &PinRoot,
+    subnets: Subnets,
+    flows: u32,
+    nfct_offset: u32,
+) -> Result<Option<DebugLog>, DatapathError> {
     let bytes = object::bytes()?;
     let capacities = subnets.capacities()?;
     pins.prepare()?;
     let object = aya_obj::Object::parse(bytes)?;
     let mut loader = EbpfLoader::new();
-    let (notes, flows) = (note_slots(), flow_capacity(memory()));
+    let notes = note_slots();
     let [peers, peers6] = capacities;
     let capacities = [peers, peers6, (NOTES, notes), (NOTES6, notes), (FLOWS, flows), (FLOWS6, flows)];
     for (name, capacity) in capacities {
