@@ -78,13 +78,22 @@ pub struct Subnets {
 }
 
 impl Subnets {
-    /// The capacities of the peer maps. An array of no elements cannot be.
-    fn capacities(self) -> Result<[(&'static str, u32); 2], DatapathError> {
-        let capacity = |family, subnets| match u32::try_from(subnets) {
+    /// The capacities of the maps of each family. What belongs to one that is off has one element: none cannot be.
+    fn capacities(self) -> Result<[(&'static str, u32); 6], DatapathError> {
+        let peers = |family, subnets| match u32::try_from(subnets) {
             Ok(capacity) if capacity <= PEERS_MAX => Ok(capacity.max(1)),
             _ => Err(DatapathError::TooManySubnets { family, subnets }),
         };
-        Ok([(PEERS, capacity(Family::V4, self.v4)?), (PEERS6, capacity(Family::V6, self.v6)?)])
+        let if_on = |subnets, capacity| if subnets == 0 { 1 } else { capacity };
+        let (notes, flows) = (note_slots(), flow_capacity(memory()));
+        Ok([
+            (PEERS, peers(Family::V4, self.v4)?),
+            (PEERS6, peers(Family::V6, self.v6)?),
+            (NOTES, if_on(self.v4, notes)),
+            (NOTES6, if_on(self.v6, notes)),
+            (FLOWS, if_on(self.v4, flows)),
+            (FLOWS6, if_on(self.v6, flows)),
+        ])
     }
 }
 
@@ -111,9 +120,8 @@ fn load_reading(pins: &PinRoot, subnets: Subnets, nfct_offset: u32) -> Result<Op
     pins.prepare()?;
     let object = aya_obj::Object::parse(bytes)?;
     let mut loader = EbpfLoader::new();
-    let (notes, flows) = (note_slots(), flow_capacity(memory()));
-    let [peers, peers6] = capacities;
-    let capacities = [peers, peers6, (NOTES, notes), (NOTES6, notes), (FLOWS, flows), (FLOWS6, flows)];
+    // Nothing in the object is relocated by the kernel's own types, which are many megabytes in memory.
+    loader.btf(None);
     for (name, capacity) in capacities {
         loader.map_max_entries(name, capacity);
     }
@@ -199,7 +207,8 @@ fn memory() -> Option<u64> {
     kib.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// Flows of each family to hold: a thousandth of the memory, between 3 and 26 MB. The maps take it when they are made.
+/// Flows of each family to hold: a thousandth of the memory, between 3 and 26 MB. The maps take it when they are made, in every
+/// mode: smaller ones for the other modes would make the switch a reload, which only a living agent could do.
 fn flow_capacity(memory: Option<u64>) -> u32 {
     const FLOW_BYTES: u64 = 200;
     let flows = memory.unwrap_or(0) / 1000 / FLOW_BYTES;
