@@ -12,6 +12,7 @@ use flannel_common::{
     addr::Addr,
     fast::FastConfig,
     ip::{IpHeader, Ipv4Header, Ipv6Header},
+    kernel::KernelLayout,
     node::{FamilyConfig, NodeConfig},
     peer::PeerEntry,
 };
@@ -34,6 +35,9 @@ pub(crate) trait Family: IpHeader {
 
     /// MTU of the family's tunnel device.
     fn tunnel_mtu(fast: &FastConfig) -> u32;
+
+    /// Where the kernel keeps the hooks of the family.
+    fn hooks(layout: &KernelLayout) -> u32;
 
     /// A number that tells the fragments of one outer packet from another's, where headers have one.
     fn identification() -> u16;
@@ -58,6 +62,11 @@ impl Family for Ipv4Header {
     #[inline(always)]
     fn tunnel_mtu(fast: &FastConfig) -> u32 {
         fast.tunnel_mtu
+    }
+
+    #[inline(always)]
+    fn hooks(layout: &KernelLayout) -> u32 {
+        layout.hooks_v4
     }
 
     #[inline(always)]
@@ -90,6 +99,11 @@ impl Family for Ipv6Header {
     #[inline(always)]
     fn tunnel_mtu(fast: &FastConfig) -> u32 {
         fast.tunnel_mtu6
+    }
+
+    #[inline(always)]
+    fn hooks(layout: &KernelLayout) -> u32 {
+        layout.hooks_v6
     }
 
     #[inline(always)]

@@ -16,6 +16,7 @@ use aya::{
     util::nr_cpus,
 };
 use flannel_common::{
+    kernel::KernelLayout,
     maps::{ALL, FLOWS, FLOWS_MAX, FLOWS6, NOTES, NOTES6, PEERS, PEERS_MAX, PEERS6},
     note::{CPUS_MAX, SLOTS_PER_CPU},
     program::{COUNT_POLLS, Program},
@@ -103,18 +104,18 @@ impl Subnets {
 /// A kernel that lets nobody read its memory (lockdown) refuses programs that do. What they read there tells mode `fast`
 /// what conntrack thinks of a packet, which the way back can prove too, so they are loaded without.
 pub fn load(pins: &PinRoot, subnets: Subnets) -> Result<Option<DebugLog>, DatapathError> {
-    let nfct_offset = btf::nfct_offset().unwrap_or(0);
-    match load_reading(pins, subnets, nfct_offset) {
-        Err(DatapathError::Program { program, source }) if nfct_offset != 0 => {
+    let layout = btf::kernel_layout();
+    match load_reading(pins, subnets, layout) {
+        Err(DatapathError::Program { program, source }) if layout != KernelLayout::UNKNOWN => {
             tracing::warn!(program, %source, "refused; loading programs that do not read kernel memory");
-            load_reading(pins, subnets, 0)
+            load_reading(pins, subnets, KernelLayout::UNKNOWN)
         }
         other => other,
     }
 }
 
-/// The same; `nfct_offset` as in [`btf::nfct_offset`], 0 to do without.
-fn load_reading(pins: &PinRoot, subnets: Subnets, nfct_offset: u32) -> Result<Option<DebugLog>, DatapathError> {
+/// The same, with programs that read what is known of the kernel's layout.
+fn load_reading(pins: &PinRoot, subnets: Subnets, layout: KernelLayout) -> Result<Option<DebugLog>, DatapathError> {
     let bytes = object::bytes()?;
     let capacities = subnets.capacities()?;
     pins.prepare()?;
@@ -125,7 +126,7 @@ fn load_reading(pins: &PinRoot, subnets: Subnets, nfct_offset: u32) -> Result<Op
     for (name, capacity) in capacities {
         loader.map_max_entries(name, capacity);
     }
-    loader.override_global("NFCT_OFFSET", &nfct_offset, true);
+    loader.override_global("KERNEL", &layout, true);
     for name in ALL {
         let map = object.maps.get(name).ok_or(DatapathError::Missing { kind: "map", name })?;
         let sized = capacities.into_iter().find(|(sized, _)| *sized == name);
