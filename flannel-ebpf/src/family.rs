@@ -27,6 +27,11 @@ pub(crate) trait Family: IpHeader {
     /// The flag of `bpf_skb_adjust_room` for an outer header of this family.
     const ENCAP_L3: u64;
 
+    /// Whether a packet may be copied on its way to the tunnel device, and then is another one than was noted: IPv6 routing
+    /// makes room for that device's headers only where it sends, and copies what no socket here has sent. What TCP sends
+    /// has room.
+    const IS_COPIED_FOR_ROOM: bool;
+
     /// The peers of the family, by subnet number.
     fn peers() -> &'static Array<PeerEntry>;
 
@@ -48,6 +53,7 @@ pub(crate) trait Family: IpHeader {
 
 impl Family for Ipv4Header {
     const ENCAP_L3: u64 = BPF_F_ADJ_ROOM_ENCAP_L3_IPV4 as u64;
+    const IS_COPIED_FOR_ROOM: bool = false;
 
     #[inline(always)]
     fn peers() -> &'static Array<PeerEntry> {
@@ -85,6 +91,7 @@ impl Family for Ipv4Header {
 
 impl Family for Ipv6Header {
     const ENCAP_L3: u64 = BPF_F_ADJ_ROOM_ENCAP_L3_IPV6 as u64;
+    const IS_COPIED_FOR_ROOM: bool = true;
 
     #[inline(always)]
     fn peers() -> &'static Array<PeerEntry> {

@@ -7,7 +7,8 @@ use core::{mem::MaybeUninit, ptr::write_volatile};
 
 use aya_ebpf::{
     bindings::{
-        __sk_buff, BPF_CSUM_LEVEL_DEC, BPF_CSUM_LEVEL_QUERY, BPF_F_MARK_MANGLED_0, BPF_F_PSEUDO_HDR, bpf_redir_neigh,
+        __sk_buff, BPF_CSUM_LEVEL_DEC, BPF_CSUM_LEVEL_QUERY, BPF_F_ADJ_ROOM_FIXED_GSO, BPF_F_ADJ_ROOM_NO_CSUM_RESET,
+        BPF_F_MARK_MANGLED_0, BPF_F_PSEUDO_HDR, bpf_adj_room_mode::BPF_ADJ_ROOM_MAC, bpf_redir_neigh,
     },
     helpers::generated::{
         bpf_csum_level, bpf_csum_update, bpf_get_hash_recalc, bpf_redirect_neigh, bpf_redirect_peer, bpf_skb_load_bytes,
@@ -215,6 +216,14 @@ impl Skb {
     #[inline(always)]
     pub(crate) fn shrink(&self, len: i32, mode: u32, flags: u64) -> bool {
         self.ctx.adjust_room(-len, mode, flags).is_ok()
+    }
+
+    /// Sees to room in front of the packet, without making use of it. An error if the packet is not as it was any more.
+    #[inline(always)]
+    pub(crate) fn reserve(&self, len: i32) -> Result<(), Reason> {
+        let flags = u64::from(BPF_F_ADJ_ROOM_FIXED_GSO | BPF_F_ADJ_ROOM_NO_CSUM_RESET);
+        let has_room = self.grow(len, BPF_ADJ_ROOM_MAC, flags);
+        if has_room && !self.shrink(len, BPF_ADJ_ROOM_MAC, flags) { Err(Reason::RewriteFailed) } else { Ok(()) }
     }
 
     /// Makes room between the Ethernet header and the next; on failure the packet is as it was.
