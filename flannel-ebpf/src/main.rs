@@ -25,6 +25,7 @@
 )]
 
 mod conntrack;
+mod direct;
 mod family;
 mod from_pod;
 mod from_tunnel;

@@ -32,32 +32,66 @@ fn after_the_first_packets_flows_are_replayed_both_ways() -> Result<()> {
     replayed([&pair.sender, &pair.receiver], [&pair.near, &pair.far], pair.far.ip(), &[Protocol::Tcp, Protocol::Udp])
 }
 
+/// Two nodes on one link in mode `fast`, with a pod on each that takes part.
+struct Dual {
+    agents: [Agent; 2],
+    pods: [Pod; 2],
+    // Last: the lab goes when its handles are of no use any more.
+    nodes: TwoNodes,
+}
+
+impl Dual {
+    fn new(name: &str, backend: &str) -> Result<Self> {
+        let nodes = TwoNodes::with(name, Stack::Dual, &config(Stack::Dual, backend))?;
+        let options =
+            || Ok::<_, anyhow::Error>(FLAGS.iter().fold(nodes.options()?, |options, flag| options.flag(flag)));
+        let agents = [nodes.a.agent(options()?)?, nodes.b.agent(options()?)?];
+        for agent in &agents {
+            agent.wait_ready()?;
+        }
+        let pods = [nodes.a.add_pod("p1")?, nodes.b.add_pod("p1")?];
+        for (agent, pod) in agents.iter().zip(&pods) {
+            agent.wait_pod(pod, true, true)?;
+        }
+        Ok(Self { agents, pods, nodes })
+    }
+
+    fn both_families_are_replayed(&self) -> Result<()> {
+        let [near, far] = &self.pods;
+        let at6 = far.ip6().context("no IPv6 address")?;
+        near.wait_ping(at6)?;
+        for at in [far.ip(), at6] {
+            replayed(self.agents.each_ref(), [near, far], at, &[Protocol::Tcp, Protocol::Udp])?;
+        }
+        Ok(())
+    }
+}
+
 /// Between nodes, and between pods of one node.
 #[test]
 fn flows_of_both_families_are_replayed() -> Result<()> {
-    let nodes = TwoNodes::with("fa-dual", Stack::Dual, &config(Stack::Dual, r#"{"Type":"vxlan"}"#))?;
-    let options = || Ok::<_, anyhow::Error>(FLAGS.iter().fold(nodes.options()?, |options, flag| options.flag(flag)));
-    let agents = [nodes.a.agent(options()?)?, nodes.b.agent(options()?)?];
-    for agent in &agents {
-        agent.wait_ready()?;
-    }
-    let (near, far) = (nodes.a.add_pod("p1")?, nodes.b.add_pod("p1")?);
-    let at6 = far.ip6().context("no IPv6 address")?;
-    near.wait_ping(at6)?;
-    for (agent, pod) in agents.iter().zip([&near, &far]) {
-        agent.wait_pod(pod, true, true)?;
-    }
-    let both = [&agents[0], &agents[1]];
-    replayed(both, [&near, &far], far.ip(), &[Protocol::Tcp, Protocol::Udp])?;
-    replayed(both, [&near, &far], at6, &[Protocol::Tcp, Protocol::Udp])?;
-    let mate = nodes.a.add_pod("p2")?;
-    agents[0].wait_pod(&mate, true, true)?;
+    let dual = Dual::new("fa-dual", r#"{"Type":"vxlan"}"#)?;
+    dual.both_families_are_replayed()?;
+    let mate = dual.nodes.a.add_pod("p2")?;
+    let ([agent, _], [near, _]) = (&dual.agents, &dual.pods);
+    agent.wait_pod(&mate, true, true)?;
     // Else netfilter, and with it conntrack, does not see what is bridged.
-    nodes.a.sh("sysctl -qw net.bridge.bridge-nf-call-iptables=1 net.bridge.bridge-nf-call-ip6tables=1")?;
+    dual.nodes.a.sh("sysctl -qw net.bridge.bridge-nf-call-iptables=1 net.bridge.bridge-nf-call-ip6tables=1")?;
     let at6 = mate.ip6().context("no IPv6 address")?;
     near.wait_ping(at6)?;
     for at in [mate.ip(), at6] {
-        replayed([&agents[0]; 2], [&near, &mate], at, &[Protocol::Tcp, Protocol::Udp])?;
+        replayed([agent; 2], [near, &mate], at, &[Protocol::Tcp, Protocol::Udp])?;
+    }
+    Ok(())
+}
+
+/// Peers on our own link, which a plain route leads to.
+#[test]
+fn flows_to_direct_peers_are_replayed() -> Result<()> {
+    let dual = Dual::new("fa-direct", r#"{"Type":"vxlan","DirectRouting":true}"#)?;
+    dual.both_families_are_replayed()?;
+    for agent in &dual.agents {
+        ensure!(agent.counted("from_underlay", "tunnel_good")? == 0, "not by a plain route");
     }
     Ok(())
 }
