@@ -17,6 +17,7 @@ pub mod fast;
 pub mod flow;
 pub mod inner;
 pub mod ip;
+pub mod kernel;
 pub mod maps;
 pub mod mode;
 pub mod node;

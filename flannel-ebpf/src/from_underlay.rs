@@ -14,6 +14,7 @@ use flannel_common::{
 };
 
 use crate::{
+    direct,
     family::Family,
     maps::VTEPS,
     node::{Node, Peer, mode_word},
@@ -31,9 +32,18 @@ pub(crate) fn run(skb: &Skb) -> Result<Reason, Reason> {
     }
     let node = Node::read()?;
     match skb.protocol() {
-        Ipv4Header::PROTOCOL => judge::<Ipv4Header>(skb, &node),
-        Ipv6Header::PROTOCOL => judge::<Ipv6Header>(skb, &node),
+        Ipv4Header::PROTOCOL => follow::<Ipv4Header>(skb, &node),
+        Ipv6Header::PROTOCOL => follow::<Ipv6Header>(skb, &node),
         _ => Err(Reason::NotTunnel),
+    }
+}
+
+/// What is no tunnel packet may come from a peer that needs no tunnel.
+#[inline(always)]
+fn follow<F: Tables>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
+    match judge::<F>(skb, node) {
+        Err(Reason::NotTunnel) => direct::from_peer::<F>(skb, node),
+        judged => judged,
     }
 }
 

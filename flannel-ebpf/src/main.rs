@@ -24,6 +24,8 @@
     reason = "header lengths are small constants; a wide number is cut where said"
 )]
 
+mod conntrack;
+mod direct;
 mod family;
 mod from_pod;
 mod from_tunnel;
