@@ -5,11 +5,14 @@ use std::{
     time::Duration,
 };
 
+use flannel_common::guard::{self, GuardMode};
+
 use super::{
     OptionWarning, RawOptions,
     options::{Checks, OptionMistake, bad_value},
 };
 use crate::{
+    guard::DEFAULT,
     iface::NamePattern,
     observe::log::Format,
     subnet::etcd::{ClientFiles, TlsFiles},
@@ -59,6 +62,16 @@ impl Checks {
             forward: raw.iptables_forward_rules,
             blackhole: raw.ip_blackhole_route,
             resync: Duration::from_secs(seconds.unwrap_or(1).into()),
+        }
+    }
+
+    /// The modes of the guard. Nothing given is the default, as for every option.
+    pub(super) fn guard(&mut self, raw: &RawOptions) -> guard::Checks<GuardMode> {
+        let expected = "off, audit or enforce";
+        let guard::Checks { outer, inner } = DEFAULT;
+        guard::Checks {
+            outer: self.optional("guard-outer", &raw.guard_outer, expected).unwrap_or(outer),
+            inner: self.optional("guard-inner", &raw.guard_inner, expected).unwrap_or(inner),
         }
     }
 

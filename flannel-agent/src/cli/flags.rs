@@ -76,6 +76,8 @@ pub(super) const FLAGS: &[Flag] = &[
     built("bpf-pin-root", Text),
     built("conntrack-liberal", Bool),
     built("datapath", Text),
+    built("guard-outer", Text),
+    built("guard-inner", Text),
     built("nexthops-from", Int),
     built("attach", Text),
     unbuilt("vmodule", Text, ""),
