@@ -9,6 +9,7 @@ pub mod config;
 pub mod datapath;
 pub mod family;
 pub mod fast;
+pub mod guard;
 pub mod iface;
 pub mod memory;
 pub mod netlink;

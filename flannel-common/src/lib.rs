@@ -15,6 +15,7 @@ pub mod end;
 pub mod ethernet;
 pub mod fast;
 pub mod flow;
+pub mod guard;
 pub mod inner;
 pub mod ip;
 pub mod kernel;

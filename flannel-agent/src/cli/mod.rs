@@ -15,6 +15,7 @@ mod flags;
 mod flows;
 mod goint;
 mod gostyle;
+mod guard;
 mod maps;
 mod options;
 mod output;
@@ -60,6 +61,9 @@ pub enum Once {
     /// Print or set the datapath mode
     #[command(subcommand)]
     Datapath(datapath::DatapathCommand),
+    /// Print or set what is done about tunnel packets that come from no peer
+    #[command(subcommand)]
+    Guard(guard::GuardCommand),
     /// Discard what mode `fast` has learned
     #[command(subcommand)]
     Flows(flows::FlowsCommand),
@@ -76,6 +80,7 @@ impl Once {
             Self::Status(options) => status::run(options).await,
             Self::Maps(command) => Ok(maps::run(command)?),
             Self::Datapath(command) => Ok(datapath::run(command)?),
+            Self::Guard(command) => Ok(guard::run(command)?),
             Self::Flows(command) => Ok(flows::run(command)?),
             Self::Cleanup(options) => cleanup::run(options).await,
             Self::DockerOpts(options) => docker_opts::run(options).await,

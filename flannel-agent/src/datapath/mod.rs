@@ -11,6 +11,7 @@ pub mod clock;
 pub mod debug_log;
 mod error;
 pub mod flows;
+pub mod guard;
 mod load;
 pub mod maps;
 mod object;
