@@ -36,6 +36,7 @@ use clap::{Parser, Subcommand};
 
 use self::output::{Output, PinOptions, StateOptions, json};
 pub use self::{
+    output::Answer,
     options::{AttachMode, OptionWarning, RunOptions},
     raw::RawOptions,
 };
@@ -70,15 +71,23 @@ pub enum Once {
 }
 
 impl Once {
-    /// Runs the command; the text to print.
-    pub async fn run(&self) -> anyhow::Result<String> {
+    /// Runs the command; what to print, and how to end.
+    pub async fn run(&self) -> anyhow::Result<Answer> {
         match self {
-            Self::Status(options) => status::run(options).await,
-            Self::Maps(command) => Ok(maps::run(command)?),
-            Self::Datapath(command) => Ok(datapath::run(command)?),
-            Self::Flows(command) => Ok(flows::run(command)?),
-            Self::Cleanup(options) => cleanup::run(options).await,
-            Self::DockerOpts(options) => docker_opts::run(options).await,
+            Self::Status(options) => status::run(options).await.map(Answer::from),
+            Self::Maps(command) => Ok(maps::run(command)?.into()),
+            Self::Datapath(command) => Ok(datapath::run(command)?.into()),
+            Self::Flows(command) => Ok(flows::run(command)?.into()),
+            Self::Cleanup(options) => cleanup::run(options).await.map(Answer::from),
+            Self::DockerOpts(options) => docker_opts::run(options).await.map(Answer::from),
+        }
+    }
+
+    /// What no parser sees: flags that do not go together.
+    fn mistake(&self) -> Option<String> {
+        match self {
+            Self::Maps(command) => maps::mistake(command),
+            _ => None,
         }
     }
 }
@@ -95,6 +104,10 @@ pub struct Stop {
 }
 
 impl Stop {
+    fn usage(text: &str) -> Self {
+        Self { code: 2, to_stderr: true, text: text.to_owned() }
+    }
+
     /// Prints the text and yields the exit code, which a reader that has gone away does not change.
     pub fn report(&self) -> ExitCode {
         let text = self.text.as_bytes();
@@ -149,7 +162,10 @@ fn parse_verb(mut args: Vec<OsString>, env: impl IntoIterator<Item = (OsString, 
     }
     let raw = match Cli::try_parse_from(args).map_err(|error| from_clap(&error))?.command {
         Verb::Run(raw) => raw,
-        Verb::Once(once) => return Ok(Command::Once(once)),
+        Verb::Once(once) => {
+            let mistake = once.mistake().map(|text| Stop::usage(&format!("error: {text}\n")));
+            return mistake.map_or(Ok(Command::Once(once)), Err);
+        }
     };
     let asks_version = raw.version;
     let options = RunOptions::new(*raw);
@@ -166,11 +182,10 @@ fn version() -> Stop {
 }
 
 fn usage(mistakes: &[String]) -> Stop {
-    let text = format!(
+    Stop::usage(&format!(
         "error: {}\n\nSee `flannel-agent run --help`, or `flanneld --help`, for the flags.\n",
         mistakes.join("\nerror: ")
-    );
-    Stop { code: 2, to_stderr: true, text }
+    ))
 }
 
 fn from_clap(error: &clap::Error) -> Stop {

@@ -6,15 +6,12 @@ use anyhow::Context as _;
 use clap::Args;
 use flannel_common::peer::Word;
 
-use super::{
-    Output, PinOptions, StateOptions, json,
-    maps::{PinnedPeer, pinned_peers},
-    table,
-};
+use super::{Output, PinOptions, StateOptions, json, table};
 use crate::{
     datapath::{
         DatapathError, PinRoot,
         maps::{ConfigMap, ModeMap},
+        peers::{PinnedPeer, pinned_peers},
         policy::Source,
     },
     observe::{
@@ -86,7 +83,7 @@ fn peers_of(pins: &PinRoot) -> Result<Vec<PeerStatus>, DatapathError> {
             _ => "kernel",
         };
         PeerStatus {
-            subnet,
+            subnet: subnet.to_string(),
             public_ip: entry.vtep.to_string(),
             vtep_mac: entry.mac.to_string(),
             way: way.to_owned(),
