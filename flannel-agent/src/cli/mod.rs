@@ -11,6 +11,7 @@ mod checks;
 mod cleanup;
 mod datapath;
 mod docker_opts;
+mod explain;
 mod flags;
 mod flows;
 mod goint;
@@ -36,8 +37,8 @@ use clap::{Parser, Subcommand};
 
 use self::output::{Output, PinOptions, StateOptions, json};
 pub use self::{
-    output::Answer,
     options::{AttachMode, OptionWarning, RunOptions},
+    output::Answer,
     raw::RawOptions,
 };
 
@@ -64,6 +65,8 @@ pub enum Once {
     /// Discard what mode `fast` has learned
     #[command(subcommand)]
     Flows(flows::FlowsCommand),
+    /// Tell what would happen to a packet on this node, and why; ends with 1 if it would be lost
+    Explain(explain::ExplainOptions),
     /// Remove everything the agent made on this node; refuses while it runs. The lease in the store and subnet.env stay
     Cleanup(cleanup::CleanupOptions),
     /// Write the options of the Docker daemon that subnet.env asks for, as mk-docker-opts.sh does
@@ -78,6 +81,7 @@ impl Once {
             Self::Maps(command) => Ok(maps::run(command)?.into()),
             Self::Datapath(command) => Ok(datapath::run(command)?.into()),
             Self::Flows(command) => Ok(flows::run(command)?.into()),
+            Self::Explain(options) => explain::run(options).await,
             Self::Cleanup(options) => cleanup::run(options).await.map(Answer::from),
             Self::DockerOpts(options) => docker_opts::run(options).await.map(Answer::from),
         }
@@ -87,6 +91,7 @@ impl Once {
     fn mistake(&self) -> Option<String> {
         match self {
             Self::Maps(command) => maps::mistake(command),
+            Self::Explain(options) => explain::mistake(options),
             _ => None,
         }
     }
