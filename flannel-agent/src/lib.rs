@@ -7,6 +7,7 @@ pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod datapath;
+pub mod explain;
 pub mod family;
 pub mod fast;
 pub mod guard;

@@ -46,7 +46,7 @@ pub struct Shape {
 }
 
 impl Shape {
-    fn of_object(map: &aya_obj::Map, max_entries: u32) -> Self {
+    pub(super) fn of_object(map: &aya_obj::Map, max_entries: u32) -> Self {
         Self {
             kind: map.map_type(),
             key_size: map.key_size(),
@@ -204,7 +204,7 @@ fn pin(path: &Path, pin: impl FnOnce(&Path) -> Result<(), PinError>) -> Result<(
 }
 
 /// Slots for notes on every CPU there may be.
-fn note_slots() -> u32 {
+pub(super) fn note_slots() -> u32 {
     let cpus = nr_cpus().ok().and_then(|cpus| u32::try_from(cpus).ok()).unwrap_or(CPUS_MAX);
     cpus.min(CPUS_MAX) * SLOTS_PER_CPU
 }
