@@ -35,6 +35,7 @@ pub mod pair;
 pub mod pins;
 pub mod pod;
 pub mod record;
+pub mod service_rules;
 pub mod snapshot;
 pub mod stock;
 pub mod subnet_env;
