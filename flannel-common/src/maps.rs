@@ -33,6 +33,13 @@ pub const HELPER_PORTS: &str = "HELPER_PORTS";
 /// Array of [`crate::fast::Bucket`].
 pub const BUCKETS: &str = "BUCKETS";
 
+/// Array of one [`crate::guard::GuardWord`].
+pub const GUARD: &str = "GUARD";
+/// Hash set of [`crate::guard::DeviceKey`]; the values are zero.
+pub const ELSEWHERE: &str = "ELSEWHERE";
+/// LRU hash from an outer source address ([`crate::addr::Addr`]) to [`crate::guard::Suspect`].
+pub const SUSPECTS: &str = "SUSPECTS";
+
 /// Array of one [`crate::monitor::Monitor`].
 pub const MONITOR: &str = "MONITOR";
 /// Ring buffer of [`crate::monitor::Event`], each with the first bytes of its packet.
@@ -45,8 +52,13 @@ pub const LEASE: &str = "LEASE";
 /// The bpf filesystem takes no dot.
 const LEASE_SECTION: &str = ".data.lease";
 
+/// The name in the object of a map that is pinned under `name`.
+pub fn in_object(name: &'static str) -> &'static str {
+    if name == LEASE { LEASE_SECTION } else { name }
+}
+
 /// All maps of the object, in the order in which they are opened and pinned.
-pub const ALL: [&str; 19] = [
+pub const ALL: [&str; 22] = [
     PEERS,
     PEERS6,
     VTEPS,
@@ -62,18 +74,19 @@ pub const ALL: [&str; 19] = [
     PODS,
     HELPER_PORTS,
     BUCKETS,
+    GUARD,
+    ELSEWHERE,
+    SUSPECTS,
     MONITOR,
     EVENTS,
     MISSED,
     LEASE,
 ];
 
-/// The name in the object of a map that is pinned under `name`.
-pub fn in_object(name: &'static str) -> &'static str {
-    if name == LEASE { LEASE_SECTION } else { name }
-}
+/// The most sources [`SUSPECTS`] remembers; a flood of made-up ones pushes out the oldest.
+pub const SUSPECTS_MAX: u32 = 1 << 10;
 
-/// The most flows [`FLOWS`] or [`FLOWS6`] holds, at 150 bytes each; the agent sizes them by the machine's memory.
+/// The most flows [`FLOWS`] or [`FLOWS6`] holds, at 150 bytes each, where the agent sizes them by the machine's memory.
 pub const FLOWS_MAX: u32 = 1 << 17;
 
 /// The most pods of a node.

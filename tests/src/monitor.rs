@@ -17,7 +17,7 @@ pub struct Monitor {
 impl Agent {
     /// Starts a monitor with these flags, and waits until the programs tell it what they see.
     pub fn monitor(&self, flags: &[&str]) -> Result<Monitor> {
-        let child = self.node().spawn("monitor", self.cli_argv(&[&["monitor"], flags].concat()))?;
+        let child = self.node().spawn("monitor", self.argv(&[&["monitor"], flags].concat()))?;
         let monitor = Monitor { child };
         eventually("monitoring", Duration::from_secs(10), || {
             ensure!(monitor.child.log().contains("monitoring;"), "{}", monitor.child.log());

@@ -86,7 +86,7 @@ fn captures_for_tcpdump(pair: &Pair) -> Result<()> {
     ensure!(!read.contains("bad cksum") && !read.contains("truncated") && !read.contains("[|"), "{read}");
 
     // The same into a pipe, which is read while it grows.
-    let agent = pair.sender.cli_argv(&[&["monitor"], &filter[..], &["-"]].concat()).join(" ");
+    let agent = pair.sender.argv(&[&["monitor"], &filter[..], &["-"]].concat()).join(" ");
     let piped = node.spawn("piped", ["sh", "-c", &format!("{agent} | tcpdump -n -t -l -r -")])?;
     eventually("monitoring", Duration::from_secs(10), || {
         ensure!(piped.log().contains("monitoring;"), "{}", piped.log());
@@ -113,7 +113,7 @@ fn ends_as_told(pair: &Pair) -> Result<()> {
     ensure!(monitor.packets()?.is_empty(), "nothing is dropped: {:#?}", monitor.packets()?);
 
     let first = pair.sender.monitor(&["-o", "json"])?;
-    let refused = pair.sender.node().command(pair.sender.cli_argv(&["monitor"])).expect_code(1).run()?;
+    let refused = pair.sender.node().command(pair.sender.argv(&["monitor"])).expect_code(1).run()?;
     ensure!(refused.stderr.starts_with("error: a monitor already runs"), "{}", refused.stderr);
     first.interrupt().map(drop)
 }

@@ -159,3 +159,57 @@ fn parse_network(text: &str) -> Result<IpNet, String> {
     let host = text.parse().ok().map(|address: IpAddr| address.into());
     host.or_else(|| text.parse().ok()).ok_or_else(|| "not an address or a CIDR such as 10.244.1.0/24".to_owned())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+
+    use super::*;
+    use crate::cli::{Command, Once, parse};
+
+    fn wanted(flags: &str) -> Result<Filter, String> {
+        let args = ["flannel-agent", "monitor"].into_iter().chain(flags.split_whitespace()).map(OsString::from);
+        match parse(args, []) {
+            Ok(Command::Once(Once::Monitor(options))) => Ok(options.wanted().filter),
+            Ok(other) => panic!("{other:?}"),
+            Err(stop) => Err(stop.text),
+        }
+    }
+
+    fn reasons(filter: &Filter) -> Vec<Reason> {
+        Reason::ALL.into_iter().filter(|reason| filter.wants(Program::ToTunnel, *reason)).collect()
+    }
+
+    #[test]
+    fn reasons_are_those_named_those_that_drop_or_all_but_the_hosts_own_traffic() {
+        let all = wanted("").expect("no flag is needed");
+        assert_eq!(reasons(&all).len(), Reason::ALL.len() - 1);
+        assert!(!reasons(&all).contains(&Reason::NotTunnel));
+        let drops = reasons(&wanted("--drops").expect("a flag"));
+        assert!(drops.contains(&Reason::StoreFailed) && drops.iter().all(|reason| reason.verdict() == Verdict::Drop));
+        let named = wanted("--reason not_tunnel --reason replayed").expect("two reasons");
+        assert_eq!(reasons(&named), [Reason::NotTunnel, Reason::Replayed]);
+        assert!(wanted("--reason replayed --drops").is_err());
+    }
+
+    #[test]
+    fn programs_and_addresses_are_those_named() {
+        let filter = wanted("--program from_pod --src 10.244.1.7 --dst fd00::5/64").expect("flags");
+        assert!(filter.wants(Program::FromPod, Reason::Noted) && !filter.wants(Program::ToPod, Reason::Noted));
+        let address = |text: &str| text.parse::<IpAddr>().expect("an address");
+        assert_eq!(filter.source, Network::new(address("10.244.1.7"), 32));
+        assert_eq!(filter.destination, Network::new(address("fd00::"), 64), "host bits are cleared");
+    }
+
+    #[test]
+    fn mistakes_say_what_there_is() {
+        assert!(
+            wanted("--program from_nowhere").expect_err("no such program").contains("there are from_pod, to_tunnel")
+        );
+        assert!(wanted("--reason bad").expect_err("no such reason").contains("there are encapsulated, "));
+        assert!(wanted("--src 10.244.1.0/33").expect_err("no network").contains("not an address or a CIDR"));
+        for flags in ["--rate 0", "--rate 100001", "--sample 0", "--snaplen 4001", "-o json -w file"] {
+            assert!(wanted(flags).is_err(), "{flags}");
+        }
+    }
+}
