@@ -10,6 +10,7 @@ pub mod datapath;
 pub mod explain;
 pub mod family;
 pub mod fast;
+pub mod file;
 pub mod guard;
 pub mod iface;
 pub mod memory;
