@@ -7,6 +7,7 @@ mod bench;
 mod fast;
 mod from_underlay;
 mod load;
+mod oracle;
 mod packets;
 mod to_tunnel;
 mod to_underlay;
