@@ -46,10 +46,11 @@ pub(super) fn rows(pins: &PinRoot) -> Result<Vec<FlowRow>, DatapathError> {
     Ok(rows)
 }
 
+/// What flows are judged by.
 #[derive(Clone, Copy)]
-struct Now {
-    generation: u32,
-    tick: Tick,
+pub(super) struct Now {
+    pub(super) generation: u32,
+    pub(super) tick: Tick,
 }
 
 /// The rows of one table; none where an older agent pinned no such map.
@@ -70,7 +71,7 @@ where
     map.entries().map(|entry| entry.map(|(key, flow)| row(&key, &flow, now, address))).collect()
 }
 
-fn row<A: Address>(key: &End<A>, flow: &Flow<A>, now: Now, address: impl Fn(A) -> IpAddr + Copy) -> FlowRow {
+pub(super) fn row<A: Address>(key: &End<A>, flow: &Flow<A>, now: Now, address: impl Fn(A) -> IpAddr + Copy) -> FlowRow {
     let (body, check) = (&flow.body, flow.body.check(key));
     let [source, destination] = ends(key, address);
     let [out_source, out_destination] = ends(&body.out, address);

@@ -33,8 +33,13 @@ pub(in crate::cli) fn pinned_peers(pins: &PinRoot, config: &NodeConfig) -> Resul
 }
 
 fn family_peers(map: &PeerMap, family: Family, config: &FamilyConfig) -> Result<Vec<PinnedPeer>, DatapathError> {
-    let peer = |(index, entry)| PinnedPeer { index, subnet: subnet(family, config, index), entry };
-    map.entries().map(|found| found.map(peer)).collect()
+    map.entries().map(|found| found.map(|(index, entry)| PinnedPeer::new(family, config, index, entry))).collect()
+}
+
+impl PinnedPeer {
+    pub(super) fn new(family: Family, config: &FamilyConfig, index: u32, entry: PeerEntry) -> Self {
+        Self { index, subnet: subnet(family, config, index), entry }
+    }
 }
 
 /// The subnet with this number.
