@@ -1,5 +1,6 @@
 //! Traffic between hosts of the lab, measured.
 
+pub mod flows;
 pub mod iperf;
 pub mod nfqueue;
 pub mod rr;
