@@ -15,7 +15,7 @@ use flannel_common::{
 use flannel_tests::{
     Agent, Host, Pair,
     fast::fast_pair,
-    load::flows::{Round, round},
+    load::short_flows::{Round, round},
     pins,
 };
 

@@ -1,145 +1,98 @@
-//! Short flows, one after the other: datagrams from ever new ports, and now and then a connection.
-//!
-//! No two flows of a round share a tuple, and each round has a server with ports of its own. Every message is answered, or the
-//! round fails.
+//! Datagrams of very many flows, a few of each: what a flow table does when it is too small.
 
 use std::{
-    io::{ErrorKind, Read as _, Write as _},
-    net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket},
-    sync::mpsc,
-    time::Duration,
+    collections::BTreeSet,
+    io::ErrorKind,
+    net::{IpAddr, SocketAddr, UdpSocket},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
+use nix::sys::socket::{setsockopt, sockopt};
 
-use crate::{Host, Pod, host::joined, wait::patient};
+use crate::{Host, host::joined, wait::patient};
 
-/// Flows that are open at once.
-const WIDTH: u16 = 64;
-/// Messages of a flow, there and back.
-const MESSAGES: u8 = 6;
-const FIRST_PORT: u16 = 2048;
-const ANSWER_LIMIT: Duration = Duration::from_secs(5);
-/// The last datagram: the server ends.
-const GOODBYE: [u8; 3] = [0xff; 3];
+const TICK: Duration = Duration::from_millis(1);
+/// What has not arrived by then is lost.
+const QUIET: Duration = Duration::from_millis(500);
 
-/// What one round is made of.
+/// Every one of so many sockets sends to every one of so many others.
 #[derive(Clone, Copy, Debug)]
-pub struct Round {
-    /// Flows of datagrams; at most 60,000.
-    pub datagrams: u16,
-    /// Connections.
-    pub connections: u16,
+pub struct ManyFlows {
+    /// Sockets that send.
+    pub from: u16,
+    /// Sockets that receive.
+    pub to: u16,
+    /// Datagrams of each flow.
+    pub rounds: u32,
+    /// Datagrams a second, of all flows together.
+    pub pps: u32,
 }
 
-/// Runs a round from one pod to another.
-pub fn round(from: &Pod, to: &Pod, round: Round) -> Result<()> {
-    let (udp, udp_at) = serve(to, SocketAddr::new(to.ip(), 0), serve_udp)?;
-    let (tcp, tcp_at) =
-        serve(to, SocketAddr::new(to.ip(), 0), move |at, ready| serve_tcp(at, round.connections, ready))?;
-    let local = from.ip();
-    from.enter(|| -> Result<()> {
-        let mut left = round.connections;
-        for first in (0..round.datagrams).step_by(WIDTH.into()) {
-            datagrams(local, udp_at, first, WIDTH.min(round.datagrams - first))?;
-            let share = u32::from(round.connections) * u32::from(first + 1) / u32::from(round.datagrams.max(1));
-            while u32::from(round.connections - left) < share {
-                connection(tcp_at)?;
-                left -= 1;
+impl ManyFlows {
+    /// Sends them and says how many did not arrive.
+    pub fn lost(self, from: &Host, to: &Host, at: IpAddr) -> Result<usize> {
+        let receivers = to.enter(|| (0..self.to).map(|_| receiver(at)).collect::<Result<Vec<_>>>())??;
+        let targets: Vec<SocketAddr> =
+            receivers.iter().map(|receiver| Ok(receiver.local_addr()?)).collect::<Result<_>>()?;
+        let done = Arc::<AtomicBool>::default();
+        let receiver = thread::spawn({
+            let done = Arc::clone(&done);
+            move || receive(&receivers, &done)
+        });
+        let sent = from.enter(|| self.send(at, &targets));
+        done.store(true, Ordering::Relaxed);
+        let arrived = joined(receiver)?;
+        Ok((0..sent??).filter(|number| !arrived.contains(number)).count())
+    }
+
+    fn send(self, at: IpAddr, targets: &[SocketAddr]) -> Result<u32> {
+        let any = if at.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+        let senders = (0..self.from).map(|_| UdpSocket::bind(any)).collect::<Result<Vec<_>, _>>()?;
+        let (start, mut number) = (Instant::now(), 0_u32);
+        for _ in 0..self.rounds {
+            for sender in &senders {
+                for target in targets {
+                    sender.send_to(&number.to_be_bytes(), target).with_context(|| format!("to {target}"))?;
+                    number += 1;
+                    if number.is_multiple_of(self.pps / 1000) {
+                        thread::sleep((TICK * number / (self.pps / 1000)).saturating_sub(start.elapsed()));
+                    }
+                }
             }
         }
-        for _ in 0..left {
-            connection(tcp_at)?;
-        }
-        Ok(UdpSocket::bind((local, 0))?.send_to(&GOODBYE, udp_at).map(drop)?)
-    })??;
-    joined(udp)?;
-    joined(tcp)
-}
-
-type Ready = mpsc::Sender<SocketAddr>;
-type Server = std::thread::JoinHandle<Result<()>>;
-
-/// Starts a server in a pod; where it listens.
-fn serve(
-    pod: &Host,
-    at: SocketAddr,
-    work: impl FnOnce(SocketAddr, &Ready) -> Result<()> + Send + 'static,
-) -> Result<(Server, SocketAddr)> {
-    let (ready, started) = mpsc::channel();
-    let server = pod.thread(move || work(at, &ready))?;
-    match started.recv_timeout(patient(ANSWER_LIMIT)) {
-        Ok(address) => Ok((server, address)),
-        Err(_) => joined(server).and_then(|()| anyhow::bail!("the server did not start")),
+        Ok(number)
     }
 }
 
-fn serve_udp(at: SocketAddr, ready: &Ready) -> Result<()> {
-    let socket = UdpSocket::bind(at)?;
-    socket.set_read_timeout(Some(patient(ANSWER_LIMIT)))?;
-    ready.send(socket.local_addr()?).context("nobody waits for the server")?;
-    let mut message = [0; 8];
-    loop {
-        let (length, client) = socket.recv_from(&mut message).context("waiting for a datagram")?;
-        if message[..length] == GOODBYE {
-            return Ok(());
-        }
-        socket.send_to(&message[..length], client)?;
-    }
+fn receiver(at: IpAddr) -> Result<UdpSocket> {
+    let socket = UdpSocket::bind((at, 0)).with_context(|| format!("a socket at {at}"))?;
+    setsockopt(&socket, sockopt::RcvBufForce, &(8 << 20)).context("SO_RCVBUFFORCE")?;
+    socket.set_nonblocking(true)?;
+    Ok(socket)
 }
 
-fn serve_tcp(at: SocketAddr, connections: u16, ready: &Ready) -> Result<()> {
-    let listener = TcpListener::bind(at)?;
-    ready.send(listener.local_addr()?).context("nobody waits for the server")?;
-    for _ in 0..connections {
-        let (mut stream, _) = listener.accept()?;
-        stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(patient(ANSWER_LIMIT)))?;
-        let mut message = [0];
-        while stream.read(&mut message)? == 1 {
-            stream.write_all(&message)?;
+/// The numbers that came, until nothing does any more.
+fn receive(sockets: &[UdpSocket], done: &AtomicBool) -> Result<BTreeSet<u32>> {
+    let (mut numbers, mut last) = (BTreeSet::new(), Instant::now());
+    while !done.load(Ordering::Relaxed) || last.elapsed() < patient(QUIET) {
+        for socket in sockets {
+            let mut number = [0; 4];
+            match socket.recv(&mut number) {
+                Ok(_) => {
+                    numbers.insert(u32::from_be_bytes(number));
+                    last = Instant::now();
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error).context("receiving"),
+            }
         }
+        thread::sleep(TICK / 10);
     }
-    Ok(())
-}
-
-/// Several flows side by side, from ports of their own.
-fn datagrams(local: IpAddr, server: SocketAddr, first: u16, count: u16) -> Result<()> {
-    let open = |port: u16| -> Result<UdpSocket> {
-        let socket =
-            UdpSocket::bind((local, FIRST_PORT + port)).with_context(|| format!("port {}", FIRST_PORT + port))?;
-        socket.connect(server)?;
-        socket.set_read_timeout(Some(patient(ANSWER_LIMIT)))?;
-        Ok(socket)
-    };
-    let sockets: Vec<_> =
-        (first..first + count).filter(|port| FIRST_PORT + port != server.port()).map(open).collect::<Result<_>>()?;
-    for message in 0..MESSAGES {
-        for socket in &sockets {
-            socket.send(&[message])?;
-        }
-        for socket in &sockets {
-            let mut answer = [0; 8];
-            let received = match socket.recv(&mut answer) {
-                Err(error) if error.kind() == ErrorKind::WouldBlock => Err(error).context("no answer"),
-                received => received.context("an answer"),
-            };
-            let length = received.with_context(|| format!("message {message} from {:?}", socket.local_addr()))?;
-            ensure!(answer[..length] == [message], "another message came back");
-        }
-    }
-    Ok(())
-}
-
-fn connection(server: SocketAddr) -> Result<()> {
-    let mut stream = TcpStream::connect_timeout(&server, patient(ANSWER_LIMIT))?;
-    stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(patient(ANSWER_LIMIT)))?;
-    for message in 0..MESSAGES {
-        let mut answer = [0];
-        stream.write_all(&[message])?;
-        stream.read_exact(&mut answer).with_context(|| format!("message {message} of a connection"))?;
-        ensure!(answer == [message], "another message came back");
-    }
-    Ok(())
+    Ok(numbers)
 }

@@ -1,10 +1,13 @@
 //! Traffic between hosts of the lab, measured.
 
+pub mod bulk;
+pub mod datagrams;
 pub mod flows;
 pub mod iperf;
 pub mod nfqueue;
 pub mod rr;
 pub mod segmented;
+pub mod short_flows;
 mod tally;
 pub mod udp;
 

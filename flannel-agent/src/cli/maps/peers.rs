@@ -1,13 +1,9 @@
 //! Peers of both families, in one table.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-
-use flannel_common::{
-    node::{FamilyConfig, NodeConfig},
-    peer::{PeerEntry, Word},
-};
+use flannel_common::peer::Word;
 use serde::Serialize;
 
+<<<<<<< HEAD
 use crate::{
     cli::table,
     datapath::{DatapathError, PinRoot, maps::PeerMap},
@@ -58,6 +54,9 @@ fn subnet(family: Family, config: &FamilyConfig, index: u32) -> String {
     };
     format!("{base}/{}", u32::from(family.bits()).saturating_sub(shift))
 }
+=======
+use crate::{cli::table, datapath::peers::PinnedPeer};
+>>>>>>> main
 
 #[derive(Debug, Serialize)]
 pub(super) struct PeerRow {
@@ -82,7 +81,7 @@ impl PeerRow {
         let left = if entry.path_vouches(now) { (entry.seen.until_ns - now) / 1_000_000 } else { 0 };
         Self {
             index,
-            subnet,
+            subnet: subnet.to_string(),
             vtep: entry.vtep.to_string(),
             vtep_mac: entry.mac.to_string(),
             next_hop: entry.next_hop.to_string(),
@@ -109,22 +108,4 @@ pub(super) fn table(rows: &[PeerRow]) -> String {
         })
         .collect();
     table::render(["SUBNET", "VTEP", "VTEP-MAC", "NEXT-HOP", "OIF", "MTU", "PATH", "SEEN"], &rows)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_subnets_number_gives_back_its_prefix() {
-        let config = |network: IpAddr, shift| FamilyConfig {
-            network: network.into(),
-            subnet_shift: shift,
-            ..FamilyConfig::default()
-        };
-        let v4 = config("10.244.0.0".parse().expect("an address"), 8);
-        assert_eq!(subnet(Family::V4, &v4, 7), "10.244.7.0/24");
-        let v6 = config("fd00:10:244::".parse().expect("an address"), 64);
-        assert_eq!(subnet(Family::V6, &v6, 0xff), "fd00:10:244:ff::/64");
-    }
 }
