@@ -34,17 +34,9 @@ enum Transport {
     Udp,
 }
 
-<<<<<<< HEAD
-/// What flows are judged by.
-#[derive(Clone, Copy)]
-pub(super) struct Now {
-    pub(super) generation: u32,
-    pub(super) tick: Tick,
-=======
 fn parse_prefix(text: &str) -> Result<IpNet, String> {
     let address = text.parse::<IpAddr>().map(IpNet::from);
     address.or_else(|_| text.parse()).map_err(|_| "neither an address nor a prefix such as 10.244.1.0/24".to_owned())
->>>>>>> main
 }
 
 impl FlowFilter {
@@ -53,31 +45,6 @@ impl FlowFilter {
         self.src.is_some() || self.dst.is_some() || self.proto.is_some()
     }
 
-<<<<<<< HEAD
-pub(super) fn row<A: Address>(key: &End<A>, flow: &Flow<A>, now: Now, address: impl Fn(A) -> IpAddr + Copy) -> FlowRow {
-    let (body, check) = (&flow.body, flow.body.check(key));
-    let [source, destination] = ends(key, address);
-    let [out_source, out_destination] = ends(&body.out, address);
-    FlowRow {
-        protocol: if key.protocol == u32::from(PROTO_TCP) { "tcp" } else { "udp" },
-        source,
-        destination,
-        device: key.device,
-        out_source,
-        out_destination,
-        out_device: body.out.device,
-        way: match body.way {
-            Exit::POD => "pod",
-            Exit::DIRECT => "direct",
-            _ => "tunnel",
-        },
-        packets: flow.packets,
-        state: match flow.usable(check, now.generation, now.tick) {
-            Ok(()) => "usable",
-            Err(reason) => reason.name(),
-        },
-        generation: body.generation,
-=======
     /// Whether the flow is to be shown.
     pub(super) fn takes(&self, row: &FlowRow) -> bool {
         let lies_in = |wanted: Option<IpNet>, before: IpAddr, after: IpAddr| {
@@ -87,7 +54,6 @@ pub(super) fn row<A: Address>(key: &End<A>, flow: &Flow<A>, now: Now, address: i
         protocol
             && lies_in(self.src, row.source.ip(), row.out_source.ip())
             && lies_in(self.dst, row.destination.ip(), row.out_destination.ip())
->>>>>>> main
     }
 }
 

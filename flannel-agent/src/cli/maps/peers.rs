@@ -3,60 +3,7 @@
 use flannel_common::peer::Word;
 use serde::Serialize;
 
-<<<<<<< HEAD
-use crate::{
-    cli::table,
-    datapath::{DatapathError, PinRoot, maps::PeerMap},
-    family::Family,
-};
-
-/// A peer as its map has it.
-pub(in crate::cli) struct PinnedPeer {
-    index: u32,
-    pub(in crate::cli) subnet: String,
-    pub(in crate::cli) entry: PeerEntry,
-}
-
-/// The valid entries of the pinned peer maps, IPv4 first. An agent older than IPv6 pinned one map alone.
-pub(in crate::cli) fn pinned_peers(pins: &PinRoot, config: &NodeConfig) -> Result<Vec<PinnedPeer>, DatapathError> {
-    let mut peers = family_peers(&PeerMap::open(pins, Family::V4)?, Family::V4, &config.v4)?;
-    match PeerMap::open(pins, Family::V6) {
-        Ok(map) => peers.extend(family_peers(&map, Family::V6, &config.v6)?),
-        Err(error) if error.is_absent() => {}
-        Err(error) => return Err(error),
-    }
-    Ok(peers)
-}
-
-fn family_peers(map: &PeerMap, family: Family, config: &FamilyConfig) -> Result<Vec<PinnedPeer>, DatapathError> {
-    map.entries().map(|found| found.map(|(index, entry)| PinnedPeer::new(family, config, index, entry))).collect()
-}
-
-impl PinnedPeer {
-    pub(super) fn new(family: Family, config: &FamilyConfig, index: u32, entry: PeerEntry) -> Self {
-        Self { index, subnet: subnet(family, config, index), entry }
-    }
-}
-
-/// The subnet with this number.
-fn subnet(family: Family, config: &FamilyConfig, index: u32) -> String {
-    let shift = config.subnet_shift;
-    let base: IpAddr = match family {
-        Family::V4 => {
-            let network = u32::from_be_bytes(config.network.v4_bytes());
-            Ipv4Addr::from_bits(network.wrapping_add(index.checked_shl(shift).unwrap_or_default())).into()
-        }
-        Family::V6 => {
-            let network = u128::from_be_bytes(config.network.0);
-            let offset = u128::from(index).checked_shl(shift).unwrap_or_default();
-            Ipv6Addr::from_bits(network.wrapping_add(offset)).into()
-        }
-    };
-    format!("{base}/{}", u32::from(family.bits()).saturating_sub(shift))
-}
-=======
 use crate::{cli::table, datapath::peers::PinnedPeer};
->>>>>>> main
 
 #[derive(Debug, Serialize)]
 pub(super) struct PeerRow {

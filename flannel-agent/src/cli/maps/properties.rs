@@ -1,86 +1,21 @@
-//! Whatever is in the maps, a dump shows it: values of a newer agent, torn ones, noise.
+//! Whatever is in the maps, a dump shows it.
 
-use std::net::Ipv4Addr;
+use flannel_common::{addr::Mac, fast::PodEntry, mode::ModeWord};
+use proptest::prelude::*;
 
-use flannel_common::{
-    addr::{Addr, Mac},
-    end::End,
-    fast::PodEntry,
-    flow::{Body, Exit, Flow},
-    inner::FrameAddresses,
-    mode::ModeWord,
-    node::{FamilyConfig, NodeConfig},
-    peer::{PathSeen, PeerEntry, Word},
-    stamp::Stamp,
+use super::{config, peers, pods};
+use crate::{
+    datapath::{
+        any::{any_family, any_node, any_peer},
+        peers::{PinnedPeer, subnet},
+    },
+    family::Family,
 };
-use proptest::{array::uniform16, prelude::*};
-
-use super::{config, flows, peers, pods};
-use crate::family::Family;
-
-prop_compose! {
-    fn any_end()(source: u32, destination: u32, ports: u32, protocol: u32, device: u32) -> End<[u32; 1]> {
-        End { source: [source], destination: [destination], ports, protocol, device }
-    }
-}
-
-prop_compose! {
-    fn any_body()(
-        out in any_end(), generation: u32, mark: u32, priority: u32, to: [u8; 6], from: [u8; 6], mtu: u16, way: u8,
-        ttl_step: u8, needs_mirror: u8, reserved: [u8; 3],
-    ) -> Body<[u32; 1]> {
-        let entry = FrameAddresses::new(Mac(to), Mac(from));
-        let way = Exit(way);
-        Body { out, generation, mark, priority, entry, exit: entry, mtu, way, ttl_step, needs_mirror, reserved }
-    }
-}
-
-prop_compose! {
-    fn any_flow()(seen: u64, mirror: u64, packets: u64, body in any_body()) -> Flow<[u32; 1]> {
-        Flow { seen: Stamp(seen), mirror: Stamp(mirror), packets, body }
-    }
-}
-
-fn any_addr() -> impl Strategy<Value = Addr> {
-    uniform16(any::<u8>()).prop_map(Addr)
-}
-
-prop_compose! {
-    fn any_family()(
-        network in any_addr(), vtep in any_addr(), mac: [u8; 6], port: [u8; 2], numbers: [u32; 5], ports: [u16; 2],
-    ) -> FamilyConfig {
-        let [vni, subnet_shift, subnet_count, tunnel_ifindex, underlay_ifindex] = numbers;
-        let [source_port_min, source_port_max] = ports;
-        FamilyConfig {
-            network, vtep, vtep_mac: Mac(mac), port, vni, subnet_shift, subnet_count, tunnel_ifindex, underlay_ifindex,
-            source_port_min, source_port_max,
-        }
-    }
-}
-
-prop_compose! {
-    fn any_peer()(
-        vtep in any_addr(), next_hop in any_addr(), mac: [u8; 6], reserved: [u8; 2], words: [u64; 4],
-        numbers: [u32; 4], is_same: bool,
-    ) -> PeerEntry {
-        let [word, seen, until_ns, hold_ns] = words;
-        let [oif, mtu, max_len, rest] = numbers;
-        let seen = PathSeen { word: Word(if is_same { word } else { seen }), until_ns, hold_ns, max_len, reserved: rest };
-        PeerEntry { word: Word(word), vtep, next_hop, mac: Mac(mac), reserved, oif, mtu, seen }
-    }
-}
 
 proptest! {
     #[test]
-    fn any_flow_has_a_row(key in any_end(), flow in any_flow(), generation: u32, tick: u32) {
-        let row = flows::row(&key, &flow, flows::Now { generation, tick }, |[word]| Ipv4Addr::from_bits(word).into());
-        prop_assert_eq!(flows::table(&[row]).lines().count(), 2);
-    }
-
-    #[test]
-    fn any_node_has_its_lines(v4 in any_family(), v6 in any_family(), word: u64, heartbeat_ns: u64, mode: u64, now: u64) {
-        let config = NodeConfig { word: Word(word), heartbeat_ns, v4, v6 };
-        let row = config::ConfigRow::new(&config, ModeWord(mode), now);
+    fn any_node_has_its_lines(node in any_node(), mode: u64, now: u64) {
+        let row = config::ConfigRow::new(&node, ModeWord(mode), now);
         prop_assert!(config::table(&row).starts_with("mode"));
         prop_assert!(serde_json::to_string(&row).is_ok());
     }
@@ -88,7 +23,7 @@ proptest! {
     #[test]
     fn any_peer_has_a_row(config in any_family(), entry in any_peer(), index: u32, now: u64) {
         for family in [Family::V4, Family::V6] {
-            let row = peers::PeerRow::new(peers::PinnedPeer::new(family, &config, index, entry), now);
+            let row = peers::PeerRow::new(PinnedPeer { index, subnet: subnet(family, &config, index), entry }, now);
             prop_assert!(serde_json::to_string(&row).is_ok());
             prop_assert_eq!(peers::table(&[row]).lines().count(), 2);
         }

@@ -249,6 +249,14 @@ fn from_underlay() {
             Congested,
             RoomRefused,
             Replayed,
+            OuterUnusual,
+            RefusedVtep,
+            RefusedSource,
+            SenderUnnumbered,
+            PeerChanging,
+            Noted,
+            NotLearned,
+            TooManyFlows,
         ],
     );
 }
@@ -272,6 +280,9 @@ fn to_underlay() {
             PathHeld,
             PathSeen,
             GsoOther,
+            NotPlain,
+            TcpControl,
+            NotFollowed,
         ],
     );
 }

@@ -24,10 +24,10 @@ use super::{
     parse::{ETHERNET, Layout, ethertype},
     stage::Stage,
     sums,
-    world::World,
+    world::{Known, World},
 };
 use crate::{
-    bench::{Bench, TC_ACT_REDIRECT, TC_ACT_UNSPEC, context},
+    bench::{Bench, TC_ACT_REDIRECT, TC_ACT_SHOT, TC_ACT_UNSPEC, context},
     fast::Words,
 };
 
@@ -64,12 +64,15 @@ where
 
     /// Runs a packet, unless the kernel refuses to: one without a whole IP header.
     pub(super) fn run(&mut self, world: &World, case: &Case) -> Result<(), String> {
+        if is_refused(&case.bytes) {
+            return Ok(());
+        }
         self.stage.refresh(world);
         let layout = Layout::of(world.net);
         let gso = usize::try_from(case.gso).expect("small");
         let expected = expect(self.program, world, &case.bytes, gso);
         let before = clock::now_ns();
-        let Some((action, len)) = self.test_run(case)? else { return Ok(()) };
+        let (action, len) = self.test_run(case)?;
         let found = self.out[..len].to_vec();
         let outcome = self
             .check_output(layout, &case.bytes, &expected, &found)
@@ -80,17 +83,14 @@ where
     }
 
     /// The kernel's verdict and the length of what came out.
-    fn test_run(&mut self, case: &Case) -> Result<Option<(i32, usize)>, String> {
+    fn test_run(&mut self, case: &Case) -> Result<(i32, usize), String> {
         let context = context(case.gso);
         let mut options = TestRunOptions::new();
         options.data_in = Some(&case.bytes);
         options.data_out = Some(&mut self.out);
         options.ctx_in = Some(&context);
-        match self.loaded.test_run(options) {
-            Ok(result) => Ok(Some((result.return_value.cast_signed(), result.data_size_out as usize))),
-            Err(_) if is_refused(&case.bytes) => Ok(None),
-            Err(error) => Err(format!("{error:?}: {case:?}")),
-        }
+        let result = self.loaded.test_run(options).map_err(|error| format!("{error:?}: {case:?}"))?;
+        Ok((result.return_value.cast_signed(), result.data_size_out as usize))
     }
 
     fn check_output(&mut self, layout: Layout, given: &[u8], expected: &Expected, found: &[u8]) -> Result<(), String> {
@@ -146,7 +146,7 @@ where
         let wanted = match last.verdict() {
             Verdict::Pass => TC_ACT_UNSPEC,
             Verdict::Redirect => TC_ACT_REDIRECT,
-            Verdict::Drop => return Err(format!("{last:?} is not to happen")),
+            Verdict::Drop => TC_ACT_SHOT,
         };
         let wrong = |reason: &&Reason| self.count(**reason) != self.counted[*reason];
         if others.iter().chain([&last]).any(|reason| wrong(&reason)) {
@@ -184,7 +184,7 @@ where
     stage.bench.maps.stats.get(program, reason).expect("STATS")
 }
 
-/// The kernel refuses to run programs on an IP packet that has not even its header.
+/// The kernel runs no program on an IP packet that has not even its header.
 fn is_refused(bytes: &[u8]) -> bool {
     let least = match bytes.get(12..14) {
         Some(_) if ethertype(bytes) == 0x0800 => 20,
@@ -202,6 +202,9 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 fn dump(why: &str, world: &World, case: &Case, expected: &Expected, action: i32, found: &[u8]) -> String {
+    let is_concerned = |flow: &&Known| case.story[0].contains(&format!("{:?}", flow.enters.ports));
+    let flows = world.flows.iter().filter(is_concerned).copied().collect();
+    let world = World { flows, ..world.clone() };
     format!(
         "{why}\n\nexpected {:?} {:?} or {:?}\nfound action {action}, {}\n\npacket {} ({} bytes, gso {})\n{:#?}\n\n{world:?}",
         expected.reasons,

@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use flannel_common::{mode::Mode, reason::Reason};
+use flannel_common::{guard::GuardMode, mode::Mode, reason::Reason};
 
 use crate::packets::{Net, V4, V6};
 
@@ -65,11 +65,21 @@ pub(super) struct Peer {
     pub(super) seen: Seen,
 }
 
+/// An address known as a VTEP that is no peer's of the peer map.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Vtep {
+    pub(super) address: IpAddr,
+    /// The subnet of a peer whose entry is not valid now; none for one whose subnet has no number.
+    pub(super) subnet: Option<u8>,
+}
+
 /// By what the packets of a flow leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
     Tunnel,
     Pod,
+    /// To a peer on our link.
+    Link,
     Unknown,
 }
 
@@ -135,14 +145,20 @@ pub(super) struct World {
     /// Those who make new flows have tokens left.
     pub(super) has_tokens: bool,
     pub(super) peers: Vec<Peer>,
-    /// An address in the table of VTEPs whose peer has gone.
-    pub(super) former_vtep: IpAddr,
+    /// Who sends tunnel packets, beside the peers.
+    pub(super) others: Vec<Vtep>,
+    /// Tunnel devices whose packets may come from another address than their node's.
+    pub(super) elsewhere: Vec<[u8; 6]>,
+    /// What is done about strangers, and about peers that send what is not theirs.
+    pub(super) guard: [GuardMode; 2],
     pub(super) flows: Vec<Known>,
 }
 
 pub(super) const OUR_SUBNET: u8 = 1;
 pub(super) const UNLEASED: u8 = 10;
 pub(super) const FORMER_SUBNET: u8 = 12;
+/// The last byte of the VTEP of a peer whose subnet has no number.
+pub(super) const UNNUMBERED_HOST: u8 = 13;
 /// A device that no packet of the suite comes by.
 pub(super) const ELSEWHERE: u32 = 77;
 
@@ -150,15 +166,32 @@ impl World {
     /// The node as packets of the other family find it.
     pub(super) fn of_the_other_family(&self) -> Self {
         let net = if self.net.our_vtep.is_ipv4() { V6 } else { V4 };
-        let former_vtep = net.our_vtep;
-        let learns = self.learns.clone();
-        Self { net, former_vtep, learns, peers: Vec::new(), flows: Vec::new(), ..*self }
+        let (others, elsewhere, learns) = (Vec::new(), Vec::new(), self.learns.clone());
+        Self { net, others, elsewhere, learns, peers: Vec::new(), flows: Vec::new(), ..*self }
     }
 
     /// The peer of the subnet in which an address lies.
     pub(super) fn peer_of(&self, address: IpAddr) -> Option<&Peer> {
         let subnet = self.subnet_of(address)?;
         self.peers.iter().find(|peer| u16::from(peer.subnet) == subnet)
+    }
+
+    /// The peer of the subnet in which an address lies, if packets to and from it take a plain route by the external interface.
+    pub(super) fn direct_peer_of(&self, address: IpAddr) -> Option<&Peer> {
+        self.peer_of(address).filter(|peer| peer.reached == Reached::Directly && peer.by_underlay)
+    }
+
+    /// The VTEP of whom the peer map has in the subnet of an address, in a valid entry or not.
+    pub(super) fn owner_of(&self, address: IpAddr) -> Option<IpAddr> {
+        let subnet = self.subnet_of(address)?;
+        let other = self.others.iter().find(|other| other.subnet.map(u16::from) == Some(subnet));
+        self.peer_of(address).map(|peer| peer.vtep).or_else(|| other.map(|other| other.address))
+    }
+
+    /// Whether a peer has this VTEP: its subnet, if that has a number.
+    pub(super) fn vtep(&self, address: IpAddr) -> Option<Option<u8>> {
+        let peer = self.peers.iter().find(|peer| peer.vtep == address).map(|peer| Some(peer.subnet));
+        peer.or_else(|| self.others.iter().find(|other| other.address == address).map(|other| other.subnet))
     }
 
     /// The number of the subnet in which an address lies.

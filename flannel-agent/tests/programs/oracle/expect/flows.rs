@@ -70,6 +70,11 @@ fn replay(packet: &Packet<'_>, plain: &Plain, number: usize, flow: &Known) -> Re
     let sent = match flow.way {
         Way::Unknown => return Err(Reason::FlowUnknown),
         Way::Pod => rewrite::delivered(packet, flow, &inner),
+        Way::Link => {
+            let peer = packet.world.direct_peer_of(flow.leaves.destination);
+            peer.filter(|_| flow.leaves_by == LO).ok_or(Reason::NoPeer)?;
+            rewrite::delivered(packet, flow, &inner)
+        }
         Way::Tunnel => {
             let peer = packet.world.peer_of(flow.leaves.destination).ok_or(Reason::NoPeer)?;
             tunnel::path_takes(packet, peer, plain.segment(packet.gso))?;
@@ -97,13 +102,13 @@ impl Packet<'_> {
     }
 
     /// Of an unknown flow one packet in eight is to be noted, if its sender has a token.
-    fn noted_by_chance(&self, plain: &Plain) -> Expected {
+    pub(super) fn noted_by_chance(&self, plain: &Plain) -> Expected {
         let noted = if self.world.has_tokens { self.noted(plain, Reason::Noted) } else { Reason::TooManyFlows };
         Expected { or: Some(noted), ..Expected::pass(Reason::FlowUnknown) }
     }
 
     /// `reason`, if the packet may be noted.
-    fn noted(&self, plain: &Plain, reason: Reason) -> Reason {
+    pub(super) fn noted(&self, plain: &Plain, reason: Reason) -> Reason {
         let learns = self.world.learns.contains(&plain.tuple.protocol);
         let has_helper = plain.tuple.ports.contains(&self.world.helper_port);
         if learns && !has_helper { reason } else { Reason::NotLearned }

@@ -1,12 +1,16 @@
 //! The oracle: what each program does with a packet, written from docs/datapath.md and nothing else. It calls none of the
 //! code the programs are made of.
 
+mod direct;
 mod flows;
+mod guard;
 mod rewrite;
 mod tunnel;
 mod underlay;
 
 pub(super) use self::tunnel::fill;
+
+use std::net::IpAddr;
 
 use flannel_common::{mode::Mode, program::Program, reason::Reason};
 
@@ -62,6 +66,11 @@ pub(super) enum Effect {
         subnet: u8,
         len: u32,
         anew: bool,
+    },
+    /// The guard remembers where a packet came from.
+    Suspected {
+        source: IpAddr,
+        dropped: bool,
     },
     /// Nothing vouches for the path for a while.
     Held {

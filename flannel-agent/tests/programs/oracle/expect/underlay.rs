@@ -3,7 +3,7 @@
 
 use flannel_common::{mode::Mode, reason::Reason};
 
-use super::{Effect, Expected, Packet, flows, rewrite, tunnel};
+use super::{Effect, Expected, Packet, direct, flows, guard, rewrite, tunnel};
 use crate::{
     oracle::{
         parse::{ETHERNET, Layout, Plain, TUNNEL, ethertype, word},
@@ -14,17 +14,54 @@ use crate::{
 
 const PORT: u16 = 8472;
 const FRAGMENT_HEADER: u8 = 44;
+const ICMPV6: u8 = 58;
 
 pub(super) fn from_underlay(packet: &Packet<'_>) -> Result<Expected, Reason> {
-    let (layout, world, bytes) = (packet.layout, packet.world, packet.bytes);
-    let outer = Outer::read(layout, bytes)?;
-    if layout.destination(outer.ip) != world.net.our_vtep {
+    let looked = match from_tunnel(packet) {
+        Err(
+            found @ (Reason::InnerOtherSource
+            | Reason::InnerOtherMac
+            | Reason::OtherProtocol
+            | Reason::Malformed
+            | Reason::OuterFragment
+            | Reason::OuterUnusual),
+        ) => guard::look(packet, found),
+        judged => judged,
+    };
+    match looked {
+        Err(Reason::NotTunnel) => direct::from_peer(packet),
+        judged => judged,
+    }
+}
+
+/// What a packet is that came out of the tunnel, or did not.
+fn from_tunnel(packet: &Packet<'_>) -> Result<Expected, Reason> {
+    let (layout, world) = (packet.layout, packet.world);
+    let ip = &packet.bytes[ETHERNET..];
+    if ip.len() < layout.header + TUNNEL {
+        return Err(Reason::OuterUnusual);
+    }
+    let is_for_us = layout.destination(ip) == world.net.our_vtep;
+    if layout.is_v6 && ip[6] == ICMPV6 && is_for_us {
+        return too_big(packet, ip).ok_or(Reason::NotTunnel);
+    }
+    let may_hide =
+        if layout.is_v6 { [0, 43, FRAGMENT_HEADER, 60].contains(&ip[6]) } else { ip[0] != 0x45 && ip[9] == 17 };
+    let hidden = if may_hide { Reason::OuterUnusual } else { Reason::NotTunnel };
+    let outer = Outer::read(layout, packet.bytes).or(Err(hidden))?;
+    if !is_for_us {
         return Err(Reason::NotForUs);
     }
     if outer.is_fragment {
         return Err(Reason::OuterFragment);
     }
     outer.vxlan()?;
+    received(packet, &outer)
+}
+
+/// A packet of our tunnel.
+fn received(packet: &Packet<'_>, outer: &Outer<'_>) -> Result<Expected, Reason> {
+    let (layout, world, bytes) = (packet.layout, packet.world, packet.bytes);
     if outer.inner[..6] != OUR_MAC.0 {
         return Err(Reason::InnerOtherMac);
     }
@@ -36,7 +73,9 @@ pub(super) fn from_underlay(packet: &Packet<'_>) -> Result<Expected, Reason> {
     if inner.len() < least {
         return Err(Reason::Malformed);
     }
-    sent_by_its_peer(packet, layout.source(outer.ip), layout.source(inner))?;
+    if world.peer_of(layout.source(inner)).is_none_or(|peer| peer.vtep != layout.source(outer.ip)) {
+        return Err(Reason::InnerOtherSource);
+    }
     if world.mode != Mode::Fast {
         return Err(Reason::TunnelGood);
     }
@@ -47,17 +86,21 @@ pub(super) fn from_underlay(packet: &Packet<'_>) -> Result<Expected, Reason> {
     if word(outer.udp, 6) != 0 && packet.gso == 0 {
         return Err(Reason::OuterChecksum);
     }
-    deliver(packet, &outer)
+    deliver(packet, outer)
 }
 
-/// The inner source lies in the subnet of the peer whose VTEP the outer source is.
-fn sent_by_its_peer(packet: &Packet<'_>, vtep: std::net::IpAddr, inner: std::net::IpAddr) -> Result<(), Reason> {
-    let world = packet.world;
-    if world.peer_of(inner).is_some_and(|peer| peer.vtep == vtep) {
-        return Ok(());
-    }
-    let is_known = world.former_vtep == vtep || world.peers.iter().any(|peer| peer.vtep == vtep);
-    Err(if is_known { Reason::InnerOtherSource } else { Reason::UnknownVtep })
+/// A router could not take a packet of ours: nothing vouches for that path. (ICMPv6 Packet Too Big, with the packet's start.)
+fn too_big(packet: &Packet<'_>, ip: &[u8]) -> Option<Expected> {
+    let (layout, world) = (packet.layout, packet.world);
+    let icmp = ip.get(40..).filter(|icmp| icmp.len() >= 8 + 40 + TUNNEL && icmp[0] == 2)?;
+    let quoted = &icmp[8..];
+    let (udp, vxlan) = (&quoted[40..], &quoted[48..]);
+    let is_ours = quoted[6] == 17
+        && layout.source(quoted) == world.net.our_vtep
+        && word(udp, 2) == PORT
+        && vxlan[..8] == [8, 0, 0, 0, 0, 0, 1, 0];
+    let peer = world.peers.iter().find(|peer| peer.vtep == layout.destination(quoted))?;
+    is_ours.then(|| Expected::pass(Reason::TooBig).with(Effect::Held { subnet: peer.subnet }))
 }
 
 fn deliver(packet: &Packet<'_>, outer: &Outer<'_>) -> Result<Expected, Reason> {
@@ -103,6 +146,14 @@ fn congestion(outer: u8, inner: u8) -> Option<u8> {
 }
 
 pub(super) fn to_underlay(packet: &Packet<'_>) -> Result<Expected, Reason> {
+    match observed(packet) {
+        Err(Reason::NotTunnel) => direct::to_peer(packet),
+        observed => observed,
+    }
+}
+
+/// What the kernel's own tunnel packet tells of the path.
+fn observed(packet: &Packet<'_>) -> Result<Expected, Reason> {
     let (layout, world, bytes) = (packet.layout, packet.world, packet.bytes);
     let outer = Outer::read(layout, bytes)?;
     if outer.is_later_fragment {

@@ -2,13 +2,14 @@
 
 mod mutate;
 mod node;
+mod too_big;
 
 use flannel_common::{addr::Mac, program::Program};
 
 use super::{
     parse::{ETHERNET, Layout},
     random::Random,
-    world::{FORMER_SUBNET, Known, OUR_SUBNET, Tuple, UNLEASED, World, pod},
+    world::{FORMER_SUBNET, Known, OUR_SUBNET, Reached, Tuple, UNLEASED, World, pod},
 };
 use crate::{
     fast::packet::{Packet, tcp},
@@ -49,8 +50,12 @@ pub(super) fn valid(random: &mut Random, world: &World, program: Program) -> Cas
     };
     let inner = framed_as(random, &seen);
     let inner = shaped(random, world, inner);
+    let is_direct = |address| world.peer_of(address).is_some_and(|peer| peer.reached == Reached::Directly);
     let bytes = match program {
+        Program::FromUnderlay if world.net.our_vtep.is_ipv6() && random.percent(8) => too_big::report(random, world),
+        Program::FromUnderlay if is_direct(inner.source) && random.percent(80) => inner.bytes(),
         Program::FromUnderlay => from_peer(random, world, &inner),
+        Program::ToUnderlay if is_direct(inner.destination) && random.percent(60) => inner.bytes(),
         Program::ToUnderlay => kernels_own(random, world, &inner),
         _ => inner.bytes(),
     };
@@ -66,8 +71,10 @@ enum Direction {
 
 /// Addresses, ports and frame of a packet of a known flow, or of one like it.
 fn entering(random: &mut Random, world: &World, direction: Direction) -> Known {
-    let out = |flow: &&Known| (flow.frame[..6] != OUR_MAC.0) == (direction == Direction::Out);
-    let flows: Vec<Known> = world.flows.iter().filter(out).copied().collect();
+    // What comes in comes from a peer's pod, or by the tunnel.
+    let comes_in = |flow: &Known| world.peer_of(flow.enters.source).is_some() || flow.frame[..6] == OUR_MAC.0;
+    let wanted = |flow: &&Known| comes_in(flow) == (direction == Direction::In);
+    let flows: Vec<Known> = world.flows.iter().filter(wanted).copied().collect();
     let mut flow = random.pick(&flows);
     if random.percent(15) {
         let others = [8080, world.helper_port, random.word()];
@@ -113,7 +120,7 @@ fn shaped(random: &mut Random, world: &World, packet: Packet) -> Packet {
 
 /// In the outer headers of the peer in whose subnet the packet's source lies.
 fn from_peer(random: &mut Random, world: &World, inner: &Packet) -> Vec<u8> {
-    let vtep = world.peer_of(inner.source).map_or(world.former_vtep, |peer| peer.vtep);
+    let vtep = world.peer_of(inner.source).map_or_else(|| random.pick(&world.others).address, |peer| peer.vtep);
     let tos = random.byte();
     let mut bytes = world.net.tunnel_of(vtep, world.net.our_vtep, tos, &inner.bytes());
     bytes[..6].fill(0);
@@ -127,7 +134,7 @@ fn from_peer(random: &mut Random, world: &World, inner: &Packet) -> Vec<u8> {
 /// As the vxlan device sends it.
 fn kernels_own(random: &mut Random, world: &World, inner: &Packet) -> Vec<u8> {
     let net = world.net;
-    let peer = world.peer_of(inner.destination).map_or(world.former_vtep, |peer| peer.vtep);
+    let peer = world.peer_of(inner.destination).map_or_else(|| random.pick(&world.others).address, |peer| peer.vtep);
     let frame = inner.bytes();
     let tos = Layout::of(net).tos(&frame[ETHERNET..]) & 3;
     let tos = if random.percent(4) { random.byte() } else { [0, 1, 2, 2][usize::from(tos)] };
@@ -138,7 +145,7 @@ fn kernels_own(random: &mut Random, world: &World, inner: &Packet) -> Vec<u8> {
 fn somebody(random: &mut Random, world: &World) -> std::net::IpAddr {
     let net = world.net;
     let subnet = random.pick(&[OUR_SUBNET, 7, 8, 9, 11, UNLEASED, FORMER_SUBNET]);
-    let mut all = vec![pod(net, subnet, 9), net.outside[0], net.outside[1], net.our_vtep, world.former_vtep];
-    all.extend(world.peers.iter().map(|peer| peer.vtep));
+    let mut all = vec![pod(net, subnet, 9), net.outside[0], net.outside[1], net.our_vtep];
+    all.extend(world.peers.iter().map(|peer| peer.vtep).chain(world.others.iter().map(|other| other.address)));
     random.pick(&all)
 }

@@ -30,7 +30,7 @@ impl At {
     }
 }
 
-const MUTATIONS: [Mutation; 20] = [
+const MUTATIONS: [Mutation; 21] = [
     flip_anywhere,
     flip_in_headers,
     byte_in_headers,
@@ -42,6 +42,7 @@ const MUTATIONS: [Mutation; 20] = [
     version_and_header_length,
     ip_length,
     fragment,
+    options,
     protocol,
     ttl,
     tos,
@@ -162,6 +163,24 @@ fn fragment(random: &mut Random, Target { bytes, at, .. }: Target<'_>) -> String
     let length = u16::from_be_bytes([bytes[at.ip + 4], bytes[at.ip + 5]]).wrapping_add(8);
     set_word(bytes, at.ip + 4, length);
     format!("a fragment header with offset {offset}")
+}
+
+/// Options, or extension headers: behind the addresses.
+fn options(random: &mut Random, Target { bytes, at, .. }: Target<'_>) -> String {
+    let words = 1 + random.below(2);
+    if !at.layout.is_v6 {
+        bytes[at.ip] = bytes[at.ip].wrapping_add(u8::try_from(words).expect("small"));
+        bytes.splice(at.transport()..at.transport(), vec![1; words * 4]);
+        return format!("{words} words of options");
+    }
+    let count = 1 + random.below(7);
+    for _ in 0..count {
+        let kind = random.pick(&[0, 43, 60, 60]);
+        let next = std::mem::replace(&mut bytes[at.ip + 6], kind);
+        let header = [vec![next, u8::try_from(words - 1).expect("small")], vec![0; words * 8 - 2]].concat();
+        bytes.splice(at.transport()..at.transport(), header);
+    }
+    format!("{count} extension headers")
 }
 
 fn protocol(random: &mut Random, Target { bytes, at, .. }: Target<'_>) -> String {

@@ -2,14 +2,14 @@
 
 use std::net::IpAddr;
 
-use flannel_common::mode::Mode;
+use flannel_common::{guard::GuardMode, mode::Mode};
 
 use crate::{
     oracle::{
         random::Random,
         world::{
-            Agent, ELSEWHERE, FORMER_SUBNET, Known, OUR_SUBNET, Peer, Reached, Seen, State, Tuple, UNLEASED, Way,
-            World, address, host, octets, pod,
+            Agent, ELSEWHERE, FORMER_SUBNET, Known, OUR_SUBNET, Peer, Reached, Seen, State, Tuple, UNLEASED,
+            UNNUMBERED_HOST, Vtep, Way, World, address, host, octets, pod,
         },
     },
     packets::{LO, Net, OUR_MAC},
@@ -17,6 +17,9 @@ use crate::{
 
 const POD: [u8; 6] = [2, 0, 0, 0, 1, 5];
 const BRIDGE: [u8; 6] = [2, 0, 0, 0, 1, 1];
+/// `lo` has no address, and takes what is to none for its own.
+const UNDERLAY: [u8; 6] = [0; 6];
+const NOBODY: [u8; 6] = [2, 0, 0, 0, 0, 99];
 
 impl World {
     /// A node as chance has it.
@@ -31,7 +34,12 @@ impl World {
             pod_sends: random.percent(80),
             has_tokens: random.percent(80),
             peers: peers.map(|(subnet, reached)| peer(random, net, subnet, reached)).to_vec(),
-            former_vtep: host(net.our_vtep, FORMER_SUBNET),
+            others: vec![
+                Vtep { address: host(net.our_vtep, FORMER_SUBNET), subnet: Some(FORMER_SUBNET) },
+                Vtep { address: host(net.our_vtep, UNNUMBERED_HOST), subnet: None },
+            ],
+            elsewhere: vec![[2, 0, 0, 0, 0, 8]],
+            guard: [random.pick(&GuardMode::ALL), random.pick(&GuardMode::ALL)],
             flows: Vec::new(),
         };
         for number in 0..40 {
@@ -59,15 +67,22 @@ impl World {
         let service = Tuple { destination: service(net), ports: [leaves.ports[0], 80], ..leaves };
         let masked = Tuple { source: pod(net, OUR_SUBNET, 0), ports: [60_000 + number, port], ..leaves };
         let (enters, leaves) = random.pick(&[(leaves, leaves), (service, leaves), (leaves, masked)]);
-        let local = random.percent(25);
+        let peer = self.peer_of(outside).map_or(NOBODY, |peer| peer.mac);
+        let is_direct = subnet == 9 && random.percent(85);
+        let local = random.percent(20);
+        let (way, exit_frame) = match (local, is_direct) {
+            (true, _) => (Way::Pod, frame(POD, BRIDGE)),
+            (false, true) => (Way::Link, frame(peer, UNDERLAY)),
+            (false, false) => (Way::Tunnel, [0; 12]),
+        };
         let there = Known {
             enters,
             enters_by: if random.percent(4) { ELSEWHERE } else { LO },
             leaves,
-            leaves_by: if local { ELSEWHERE } else { LO },
-            way: if local { Way::Pod } else { Way::Tunnel },
+            leaves_by: if local || random.percent(2) { ELSEWHERE } else { LO },
+            way,
             frame: frame(BRIDGE, POD),
-            exit_frame: if local { frame(POD, BRIDGE) } else { [0; 12] },
+            exit_frame,
             ttl_step: random.pick(&[0, 1, 1]),
             mtu: random.pick(&[1430, 1430, 1430, 150, 60]),
             needs_mirror: protocol == 6 || random.percent(30),
@@ -79,7 +94,7 @@ impl World {
             leaves: enters.reversed(),
             leaves_by: there.enters_by,
             way: random.pick(&[Way::Pod, Way::Pod, Way::Pod, Way::Pod, Way::Tunnel, Way::Unknown]),
-            frame: frame(OUR_MAC.0, self.peer_of(outside).map_or([2, 0, 0, 0, 0, 99], |peer| peer.mac)),
+            frame: if is_direct { frame(UNDERLAY, peer) } else { frame(OUR_MAC.0, peer) },
             exit_frame: frame(POD, BRIDGE),
             state: state(random),
             ..there

@@ -2,7 +2,10 @@
 
 mod values;
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
 
 use aya::{
     Pod,
@@ -10,11 +13,12 @@ use aya::{
 };
 use flannel_agent::datapath::{PinRoot, clock};
 use flannel_common::{
-    addr::Mac,
+    addr::{Addr, Mac},
     end::End,
     fast::{Bucket, FastConfig, PodEntry},
     flow::Flow,
-    maps::{BUCKETS, FLOWS, FLOWS6, PEERS, PEERS6},
+    guard::{Checks, DeviceKey, Suspect},
+    maps::{BUCKETS, FLOWS, FLOWS6, PEERS, PEERS6, SUSPECTS},
     node::{HEARTBEAT_LIMIT_NS, NodeConfig},
     peer::{PATH_SEEN_NS, PathSeen, PeerEntry, VtepEntry},
     stamp::Stamp,
@@ -47,6 +51,10 @@ where
     tokens_set: Instant,
     flows: Vec<(End<A>, Flow<A>)>,
     staged_peers: Vec<(u8, PeerEntry)>,
+    vteps: Vec<Addr>,
+    suspects: HashMap<MapData, Addr, Suspect>,
+    /// By source: packets, and those of them that were dropped.
+    suspected: BTreeMap<Addr, [u64; 2]>,
 }
 
 fn open(pins: &PinRoot, name: &str) -> Map {
@@ -66,6 +74,7 @@ where
             bench.maps.vteps.remove(net.peer_vtep.into()).expect("VTEPS");
         }
         let map = |name| open(bench.pins(), name);
+        let suspects = HashMap::try_from(map(SUSPECTS)).expect("a hash");
         Self {
             peers: Array::try_from(map(peers)).expect("an array"),
             buckets: Array::try_from(map(BUCKETS)).expect("an array"),
@@ -74,6 +83,9 @@ where
             bench,
             flows: Vec::new(),
             staged_peers: Vec::new(),
+            vteps: Vec::new(),
+            suspects,
+            suspected: BTreeMap::new(),
         }
     }
 
@@ -82,9 +94,14 @@ where
         for (key, _) in std::mem::take(&mut self.flows) {
             self.table.remove(&key).expect("a flow table");
         }
-        for (subnet, entry) in std::mem::take(&mut self.staged_peers) {
+        for (subnet, _) in std::mem::take(&mut self.staged_peers) {
             self.peers.set(subnet.into(), PeerEntry::default(), 0).expect("a peer map");
-            self.bench.maps.vteps.remove(entry.vtep).expect("VTEPS");
+        }
+        for vtep in std::mem::take(&mut self.vteps) {
+            self.bench.maps.vteps.remove(vtep).expect("VTEPS");
+        }
+        for source in std::mem::take(&mut self.suspected).into_keys() {
+            self.suspects.remove(&source).expect("SUSPECTS");
         }
     }
 
@@ -110,6 +127,12 @@ where
             Agent::NotConfigured => maps.config.invalidate(),
         }
         .expect("CONFIG");
+        let [outer, inner] = world.guard;
+        maps.guard.set(Checks { outer, inner }, Checks::default()).expect("GUARD");
+        for mac in &world.elsewhere {
+            let family = world.net.ethertype.to_be_bytes();
+            maps.elsewhere.add(DeviceKey { mac: Mac(*mac), family }).expect("ELSEWHERE");
+        }
         self.set_peers(world);
         self.set_flows(world);
         self.set_tokens(world);
@@ -132,17 +155,19 @@ where
     }
 
     fn set_peers(&mut self, world: &World) {
-        for index in 0..FORMER_SUBNET {
+        for index in 0..=FORMER_SUBNET {
             let peer = world.peers.iter().find(|peer| peer.subnet == index);
-            let entry = peer.map_or_else(PeerEntry::default, entry_of);
+            let gone = world.others.iter().find(|other| other.subnet == Some(index));
+            let vtep = gone.map_or(Addr::NONE, |gone| gone.address.into());
+            let entry = peer.map_or(PeerEntry { vtep, ..PeerEntry::default() }, entry_of);
             self.peers.set(index.into(), entry, 0).expect("a peer map");
             self.staged_peers.push((index, entry));
         }
-        let gone = PeerEntry { vtep: world.former_vtep.into(), ..PeerEntry::default() };
-        self.peers.set(FORMER_SUBNET.into(), gone, 0).expect("a peer map");
-        self.staged_peers.push((FORMER_SUBNET, gone));
-        for (_, entry) in self.staged_peers.iter().filter(|(_, entry)| entry.vtep != PeerEntry::default().vtep) {
-            self.bench.maps.vteps.write(entry.vtep, VtepEntry::default()).expect("VTEPS");
+        let others = world.others.iter().map(|other| (other.address, other.subnet));
+        for (address, subnet) in world.peers.iter().map(|peer| (peer.vtep, Some(peer.subnet))).chain(others) {
+            let index = subnet.map_or(VtepEntry::UNNUMBERED, u32::from);
+            self.bench.maps.vteps.write(address.into(), VtepEntry { index, reserved: 0 }).expect("VTEPS");
+            self.vteps.push(address.into());
         }
     }
 
@@ -174,6 +199,12 @@ where
                 },
                 span,
             ),
+            Effect::Suspected { source, dropped } => {
+                let [packets, drops] = self.suspected.entry((*source).into()).or_default();
+                *packets += 1;
+                *drops += u64::from(*dropped);
+                Ok(())
+            }
             Effect::Held { subnet } => {
                 self.check_peer(*subnet, |was| (PathSeen { until_ns: 0, ..was }, Some(0), None), span)
             }
@@ -237,6 +268,20 @@ where
         if is_right && rest == *staged { Ok(()) } else { Err(format!("{key:?}: {staged:?} became {found:?}")) }
     }
 
+    fn check_suspects(&self) -> Result<(), String> {
+        let count = self.suspects.keys().count();
+        if count != self.suspected.len() {
+            return Err(format!("{count} suspects of {}", self.suspected.len()));
+        }
+        for (source, counts) in &self.suspected {
+            let found = self.suspects.get(source, 0).map_err(|error| format!("{source}: {error}"))?;
+            if [found.packets, found.dropped] != *counts {
+                return Err(format!("{source} is suspected for {found:?}, not {counts:?}"));
+            }
+        }
+        Ok(())
+    }
+
     /// Nothing but what was expected has changed.
     pub(super) fn check_rest(&mut self) -> Result<(), String> {
         for (subnet, staged) in &self.staged_peers {
@@ -245,6 +290,7 @@ where
                 return Err(format!("peer {subnet}: {staged:?} became {found:?}"));
             }
         }
+        self.check_suspects()?;
         let known = self.table.keys().count();
         if known != self.flows.len() {
             return Err(format!("{known} flows of {}", self.flows.len()));

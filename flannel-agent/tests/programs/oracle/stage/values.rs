@@ -64,6 +64,7 @@ pub(super) fn flow_of<A: Words>(known: &Known, generation: u32) -> (End<A>, Flow
         way: match known.way {
             Way::Tunnel => Exit::TUNNEL,
             Way::Pod => Exit::POD,
+            Way::Link => Exit::DIRECT,
             Way::Unknown => Exit(200),
         },
         ttl_step: known.ttl_step,
