@@ -50,8 +50,9 @@ impl Trial {
         {
             loader.map_max_entries(name, capacity);
         }
-        let nfct_offset = btf::nfct_offset().unwrap_or(0);
-        loader.override_global("NFCT_OFFSET", &nfct_offset, true);
+        let layout = btf::kernel_layout();
+        loader.btf(None);
+        loader.override_global("KERNEL", &layout, true);
         for name in SHARED {
             let wanted = object.maps.get(name).ok_or(DatapathError::Missing { kind: "map", name })?;
             let capacity = must_fit(&pins.map(name), name, wanted, pins)?;
