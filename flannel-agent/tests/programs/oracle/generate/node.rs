@@ -59,7 +59,7 @@ impl World {
     fn learn(&mut self, random: &mut Random, number: u16) {
         let net = self.net;
         let inside = pod(net, OUR_SUBNET, 5);
-        let subnet = random.pick(&[7, 7, 7, 7, 11, 11, 8, 9, UNLEASED]);
+        let subnet = random.pick(&[7, 7, 7, 7, 11, 11, 8, 9, 9, UNLEASED, FORMER_SUBNET]);
         let outside = if random.percent(3) { net.outside[0] } else { pod(net, subnet, 9) };
         let port = if random.percent(5) { self.helper_port } else { 8080 };
         let protocol = if random.percent(60) { 6 } else { 17 };
