@@ -7,6 +7,7 @@ pub mod iperf;
 pub mod nfqueue;
 pub mod rr;
 pub mod segmented;
+pub mod short_flows;
 mod tally;
 pub mod udp;
 

@@ -4,6 +4,8 @@ mod config;
 mod flows;
 mod peers;
 mod pods;
+#[cfg(test)]
+mod properties;
 mod stats;
 
 use clap::{Args, Subcommand, ValueEnum};
