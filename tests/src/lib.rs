@@ -33,6 +33,7 @@ mod nfnetlink;
 pub mod node;
 pub mod not_run;
 pub mod packet;
+pub mod packet_v6;
 pub mod pair;
 pub mod pins;
 pub mod pod;

@@ -174,6 +174,29 @@ fn untracked_packets_are_learned_unchanged() -> Result<()> {
     Ok(())
 }
 
+/// Nobody tracks connections then: packets have no entry, as those conntrack calls invalid have none.
+#[test]
+fn where_nothing_asks_for_conntrack_flows_are_learned() -> Result<()> {
+    let pair = BarePair::new("fastnoct")?;
+    for node in pair.nodes() {
+        node.nft("flush ruleset")?;
+    }
+    let mut talk = pair.talk()?;
+    pair.talk_until_replayed(&mut talk, 500)?;
+    ensure!(pair.a.counted(Program::ToTunnel, Reason::Untracked)? == 0, "{:#?}", pair.a.counts()?);
+    let of_the_pod = |line: &String| line.contains(&pair.far.ip().to_string());
+    ensure!(!pair.a.conntrack()?.iter().any(of_the_pod), "conntrack is at work: {:#?}", pair.a.conntrack()?);
+    // IPv6 may be tracked where IPv4 is not.
+    pair.a.nft("table ip6 other { chain c { type filter hook forward priority 0; ct state established accept\n}\n}")?;
+    let refreshed = pair.a.counted(Program::FromPod, Reason::Refreshing)?;
+    eventually("a flow that was seen anew", INTERVAL, || {
+        talk.exchange(50)?;
+        ensure!(pair.a.counted(Program::FromPod, Reason::Refreshing)? > refreshed, "{:#?}", pair.a.counts()?);
+        Ok(())
+    })?;
+    pair.talk_until_replayed(&mut talk, 500)
+}
+
 #[test]
 fn the_mark_at_the_exit_goes_with_the_flow() -> Result<()> {
     let pair = BarePair::new("fastmark")?;
