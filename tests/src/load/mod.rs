@@ -2,6 +2,7 @@
 
 pub mod bulk;
 pub mod datagrams;
+pub mod equal;
 pub mod flows;
 pub mod iperf;
 pub mod nfqueue;
