@@ -6,11 +6,14 @@ use std::{
     time::Duration,
 };
 
+use flannel_common::guard::{self, GuardMode};
+
 use super::{
     OptionWarning, RawOptions,
     options::{Checks, OptionMistake, bad_value},
 };
 use crate::{
+    guard::DEFAULT,
     iface::NamePattern,
     observe::log::Format,
     subnet::etcd::{ClientFiles, TlsFiles},
@@ -75,6 +78,16 @@ impl Checks {
                 self.mistakes.push(bad_value("flow-table-size", value, "1000 to 1048576 flows, or 0"));
                 None
             }
+        }
+    }
+
+    /// The modes of the guard. Nothing given is the default, as for every option.
+    pub(super) fn guard(&mut self, raw: &RawOptions) -> guard::Checks<GuardMode> {
+        let expected = "off, audit or enforce";
+        let guard::Checks { outer, inner } = DEFAULT;
+        guard::Checks {
+            outer: self.optional("guard-outer", &raw.guard_outer, expected).unwrap_or(outer),
+            inner: self.optional("guard-inner", &raw.guard_inner, expected).unwrap_or(inner),
         }
     }
 

@@ -77,6 +77,8 @@ pub(super) const FLAGS: &[Flag] = &[
     built("conntrack-liberal", Bool),
     built("flow-table-size", Int),
     built("datapath", Text),
+    built("guard-outer", Text),
+    built("guard-inner", Text),
     built("nexthops-from", Int),
     built("attach", Text),
     unbuilt("vmodule", Text, ""),

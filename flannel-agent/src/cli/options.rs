@@ -11,7 +11,10 @@ use std::{
     time::Duration,
 };
 
-use flannel_common::mode::Mode;
+use flannel_common::{
+    guard::{self, GuardMode},
+    mode::Mode,
+};
 use tracing::Level;
 
 use super::RawOptions;
@@ -73,6 +76,8 @@ pub struct RunOptions {
     pub bpf_pin_root: PathBuf,
     /// The mode of this node; `None` follows the network configuration.
     pub datapath: Option<Mode>,
+    /// The modes of the guard.
+    pub guard: guard::Checks<GuardMode>,
     /// IPv4 peers from which on routes are made by nexthop objects.
     pub nexthops_from: usize,
     /// How programs are attached.
@@ -147,6 +152,7 @@ impl RunOptions {
             state_dir: checks.path("state-dir", &raw.state_dir),
             bpf_pin_root: checks.path("bpf-pin-root", &raw.bpf_pin_root),
             datapath: checks.datapath(&raw.datapath),
+            guard: checks.guard(&raw),
             nexthops_from: checks.nexthops_from(raw.nexthops_from),
             attach: checks.attach(&raw.attach),
             conntrack_liberal: raw.conntrack_liberal,

@@ -110,6 +110,12 @@ pub struct RawOptions {
     /// Datapath mode: kernel, encap, fast, or auto to follow the network configuration
     #[arg(long, value_name = "MODE", default_value = "auto")]
     pub(super) datapath: String,
+    /// Tunnel packets that come from no peer: enforce drops them, audit tells of them, off counts them
+    #[arg(long, value_name = "MODE", default_value = "enforce")]
+    pub(super) guard_outer: String,
+    /// Tunnel packets of peers from outside their subnets: enforce drops them, audit tells of them, off counts them
+    #[arg(long, value_name = "MODE", default_value = "audit")]
+    pub(super) guard_inner: String,
     /// IPv4 peers from which on routes are made by nexthop objects; below half of it they are plain again
     #[arg(long, value_name = "PEERS", default_value_t = 2000, hide = true, allow_negative_numbers = true)]
     pub(super) nexthops_from: i64,

@@ -6,9 +6,13 @@ use std::{
     thread,
 };
 
-use aya::programs::{SchedClassifier, TestRun as _, TestRunOptions};
+use aya::{
+    maps::{Array, Map, MapData},
+    programs::{SchedClassifier, TestRun as _, TestRunOptions},
+};
 use flannel_agent::datapath::{DatapathError, Maps, PinRoot, Subnets, clock, flows, load, maps::PeerMap};
 use flannel_common::{
+    maps::{PEERS, PEERS6},
     mode::Mode,
     node::NodeConfig,
     peer::{PeerEntry, VtepEntry, Word},
@@ -117,6 +121,15 @@ impl Bench {
         self.maps.vteps.write(entry.vtep, vtep).expect("VTEPS");
     }
 
+    /// Leaves the one peer as an agent does that is killed over writing it.
+    pub(crate) fn half_written(&mut self, net: Net, entry: PeerEntry) {
+        let pin = self.pins.map(if net.our_vtep.is_ipv4() { PEERS } else { PEERS6 });
+        let map = MapData::from_pin(pin).and_then(Map::from_map_data).expect("a peer map");
+        let mut map: Array<_, PeerEntry> = map.try_into().expect("an array of peers");
+        let word = Word::new(0, 9);
+        map.set(packets::PEER_INDEX, PeerEntry { word, ..entry }, 0).expect("a peer map");
+    }
+
     /// Writes the ports whose flows are not learned.
     pub(crate) fn helper_ports(&self, ports: &[u16]) {
         flows::write_helper_ports(&self.pins, ports).expect("HELPER_PORTS");
@@ -184,4 +197,5 @@ impl Outcome {
 }
 
 pub(crate) const TC_ACT_UNSPEC: i32 = -1;
+pub(crate) const TC_ACT_SHOT: i32 = 2;
 pub(crate) const TC_ACT_REDIRECT: i32 = 7;

@@ -2,7 +2,7 @@
 
 use aya::maps::MapData;
 use flannel_agent::datapath::{DatapathError, PinRoot, Subnets, load};
-use flannel_common::maps::{ALL, FLOWS, FLOWS6, PEERS, PEERS_MAX, PEERS6};
+use flannel_common::maps::{ALL, FLOWS, FLOWS6, NOTES, NOTES6, PEERS, PEERS_MAX, PEERS6};
 
 use crate::{
     bench::{Bench, on_bench},
@@ -57,10 +57,12 @@ fn another_network_of_one_family_leaves_the_others_peers() {
 }
 
 #[test]
-fn a_family_that_is_off_has_a_map_of_one_element() {
+fn a_family_that_is_off_has_maps_of_one_element() {
     on_bench(|bench| {
-        load(bench.pins(), Subnets { v6: 0, ..SAME }, None).expect("the kernel takes the object");
-        assert_eq!([PEERS, PEERS6].map(|name| info(bench.pins(), name).max_entries()), [SUBNETS, 1]);
+        assert_eq!(made_anew(bench, Subnets { v6: 0, ..SAME }), [PEERS6, FLOWS6, NOTES6]);
+        let capacities = |names: [&str; 3]| names.map(|name| info(bench.pins(), name).max_entries());
+        assert_eq!(capacities([PEERS6, FLOWS6, NOTES6]), [1, 1, 1]);
+        assert!(capacities([PEERS, FLOWS, NOTES]).iter().all(|capacity| *capacity > 1));
     });
 }
 

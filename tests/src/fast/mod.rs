@@ -1,5 +1,13 @@
 //! Two nodes with agents in mode `fast`, as an operator runs them.
 
+mod conversation;
+mod lab;
+
+pub use self::{
+    conversation::{Conversation, Family, PORT},
+    lab::FastLab,
+};
+
 use std::{path::Path, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
