@@ -49,6 +49,7 @@ pub mod tunnel_state;
 pub mod two_nodes;
 pub mod wait;
 pub mod wire;
+pub mod xdp;
 
 pub use agent::{Agent, AgentOptions};
 pub use asleep::Clocks;
