@@ -27,8 +27,8 @@ use flannel_tests::{
 };
 
 /// Bytes a second, and at once.
-const RATE: u64 = 1_000_000;
-const BURST: u64 = 64_000;
+const RATE: u128 = 1_000_000;
+const BURST: u128 = 64 << 10;
 const SHAPER: &str = "tbf rate 8mbit burst 64k latency 400ms";
 
 /// Expects of one direction of a connection that from now on it carries no more than the limit allows.
@@ -39,10 +39,11 @@ fn expect_limited(connection: &Bulk, way: usize) -> Result<()> {
         ensure!(blocks >= 3_000_000 / BLOCK as u64, "{blocks} blocks");
         Ok(())
     })?;
-    let (bytes, time) = ((connection.arrived()[way] - before) * BLOCK as u64, start.elapsed());
+    let (bytes, time) = (u128::from(connection.arrived()[way] - before) * BLOCK as u128, start.elapsed());
     println!("{bytes} bytes in {time:?}");
-    let allowed = RATE as f64 * time.as_secs_f64() * 1.05 + BURST as f64 + 2.0 * BLOCK as f64;
-    ensure!(bytes as f64 <= allowed, "{bytes} bytes in {time:?}, {allowed:.0} are allowed");
+    // A block of which the first bytes were there before counts whole.
+    let allowed = RATE * time.as_micros() / 1_000_000 + BURST + BLOCK as u128;
+    ensure!(bytes <= allowed, "{bytes} bytes in {time:?}, {allowed} are allowed");
     Ok(())
 }
 

@@ -134,7 +134,7 @@ fn send(mut to: &TcpStream, way: u32, load: BulkLoad, stop: &AtomicBool) -> Resu
             thread::sleep(due.saturating_sub(start.elapsed()));
         }
     }
-    to.write_all(&[GOODBYE; BLOCK]).context("the last block")
+    to.write_all(&vec![GOODBYE; BLOCK]).context("the last block")
 }
 
 fn receive(mut from: &TcpStream, way: u32, arrived: &AtomicU64) -> Result<Arrived> {

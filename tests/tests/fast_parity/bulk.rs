@@ -39,7 +39,9 @@ fn mostly_replayed(pair: &Pair, work: impl FnOnce() -> Result<()>) -> Result<()>
     let before = all()?;
     work()?;
     for (place, (mut counts, before)) in all()?.into_iter().zip(before).enumerate() {
-        counts.iter_mut().for_each(|(reason, packets)| *packets -= before[reason]);
+        for (reason, packets) in &mut counts {
+            *packets -= before[reason];
+        }
         counts.retain(|_, packets| *packets > 0);
         let replayed = counts.get(Reason::Replayed.name()).copied().unwrap_or(0);
         let all: u64 = counts.values().sum();
