@@ -11,12 +11,14 @@ pub mod clock;
 pub mod debug_log;
 mod error;
 pub mod flows;
+pub(crate) mod frame;
 mod load;
 pub mod maps;
 mod object;
 pub mod peers;
 pub mod pins;
 pub mod policy;
+pub mod probe;
 pub mod trial;
 
 pub use attach::{AttachKind, Attachments, Hook};

@@ -11,8 +11,8 @@ use std::path::Path;
 
 use aya::{
     Ebpf, EbpfLoader, Pod,
-    maps::{HashMap, MapData, PerCpuArray},
-    programs::{SchedClassifier, TestRun as _, TestRunOptions},
+    maps::{Array, HashMap, MapData, PerCpuArray},
+    programs::{RawTracePoint, SchedClassifier, TestRun as _, TestRunOptions},
 };
 use flannel_common::{
     end::End,
@@ -40,8 +40,17 @@ pub struct Trial {
 }
 
 impl Trial {
-    /// Loads the programs over the pinned maps.
+    /// Programs over the pinned maps.
     pub fn new(pins: &PinRoot) -> Result<Self, DatapathError> {
+        Self::over(Some(pins))
+    }
+
+    /// Programs with all maps to themselves, for one subnet.
+    pub fn alone() -> Result<Self, DatapathError> {
+        Self::over(None)
+    }
+
+    fn over(pins: Option<&PinRoot>) -> Result<Self, DatapathError> {
         let bytes = object::bytes()?;
         let object = aya_obj::Object::parse(bytes)?;
         let mut loader = EbpfLoader::new();
@@ -52,11 +61,13 @@ impl Trial {
         }
         let nfct_offset = btf::nfct_offset().unwrap_or(0);
         loader.override_global("NFCT_OFFSET", &nfct_offset, true);
-        for name in SHARED {
-            let wanted = object.maps.get(name).ok_or(DatapathError::Missing { kind: "map", name })?;
-            let capacity = must_fit(&pins.map(name), name, wanted, pins)?;
-            loader.map_max_entries(name, capacity);
-            loader.map_pin_path(name, pins.map(name));
+        if let Some(pins) = pins {
+            for name in SHARED {
+                let wanted = object.maps.get(name).ok_or(DatapathError::Missing { kind: "map", name })?;
+                let capacity = must_fit(&pins.map(name), name, wanted, pins)?;
+                loader.map_max_entries(name, capacity);
+                loader.map_pin_path(name, pins.map(name));
+            }
         }
         Ok(Self { ebpf: loader.load(bytes)? })
     }
@@ -93,6 +104,23 @@ impl Trial {
         let after = self.counts(program)?;
         let counted = Reason::ALL.into_iter().zip(before.into_iter().zip(after));
         Ok(counted.filter(|(_, (before, after))| after > before).map(|(reason, _)| reason).collect())
+    }
+
+    /// Loads a program.
+    pub fn load(&mut self, program: Program) -> Result<(), DatapathError> {
+        self.program(program).map(drop)
+    }
+
+    /// The program behind a raw tracepoint, not loaded yet.
+    pub fn raw_tracepoint(&mut self, name: &'static str) -> Result<&mut RawTracePoint, DatapathError> {
+        let found = self.ebpf.program_mut(name).ok_or(DatapathError::Missing { kind: "program", name })?;
+        found.try_into().map_err(DatapathError::program(name))
+    }
+
+    /// Writes an element of an array of its own.
+    pub fn write<V: Pod>(&mut self, name: &'static str, index: u32, value: V) -> Result<(), DatapathError> {
+        let mut array: Array<_, V> = self.map(name)?;
+        array.set(index, value, 0).map_err(DatapathError::map(name))
     }
 
     /// The program, loaded at its first use.

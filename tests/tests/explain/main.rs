@@ -1,3 +1,5 @@
-//! `explain`: what it says agrees with what becomes of a packet.
+//! `explain`, `check` and `maps dump --diff`: what they say agrees with what is.
 
+mod check;
+mod diff;
 mod story;
