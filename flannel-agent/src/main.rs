@@ -5,10 +5,12 @@ use std::{io::Write as _, process::ExitCode};
 use flannel_agent::{
     agent,
     cli::{self, Command},
+    memory,
     observe::log,
 };
 
 fn main() -> ExitCode {
+    memory::return_what_is_freed();
     match cli::parse(std::env::args_os(), std::env::vars_os()) {
         Err(stop) => stop.report(),
         Ok(Command::Run(options)) => {

@@ -17,6 +17,7 @@ mod flags;
 mod flows;
 mod goint;
 mod gostyle;
+mod guard;
 mod maps;
 mod options;
 mod output;
@@ -63,6 +64,9 @@ pub enum Once {
     /// Print or set the datapath mode
     #[command(subcommand)]
     Datapath(datapath::DatapathCommand),
+    /// Print or set what is done about tunnel packets that come from no peer
+    #[command(subcommand)]
+    Guard(guard::GuardCommand),
     /// Discard what mode `fast` has learned
     #[command(subcommand)]
     Flows(flows::FlowsCommand),
@@ -83,6 +87,7 @@ impl Once {
             Self::Status(options) => status::run(options).await.map(Answer::from),
             Self::Maps(command) => maps::run(command).await,
             Self::Datapath(command) => Ok(datapath::run(command)?.into()),
+            Self::Guard(command) => Ok(guard::run(command)?.into()),
             Self::Flows(command) => Ok(flows::run(command)?.into()),
             Self::Check(options) => check::run(options).await,
             Self::Explain(options) => explain::run(options).await,

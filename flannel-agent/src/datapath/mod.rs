@@ -12,6 +12,7 @@ pub mod debug_log;
 mod error;
 pub mod flows;
 pub(crate) mod frame;
+pub mod guard;
 mod load;
 pub mod maps;
 mod object;
