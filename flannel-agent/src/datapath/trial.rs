@@ -19,14 +19,20 @@ use flannel_common::{
     flow::Flow,
     kernel::KernelLayout,
     maps::{
-        CONFIG, ELSEWHERE, FAST, FLOWS, FLOWS6, GUARD, HELPER_PORTS, MODE, NOTES, NOTES6, PEERS, PEERS6, PODS, STATS, VTEPS,
+        CONFIG, ELSEWHERE, FAST, FLOWS, FLOWS6, GUARD, HELPER_PORTS, MODE, NOTES, NOTES6, PEERS, PEERS6, PODS, STATS,
+        VTEPS,
     },
     program::Program,
     reason::Reason,
     stats::{Counter, slot},
 };
 
-use super::{DatapathError, PinRoot, Shape, btf, flows::FlowMap, load::{self, note_slots}, object};
+use super::{
+    DatapathError, PinRoot, Shape, btf,
+    flows::FlowMap,
+    load::{self, note_slots},
+    object,
+};
 
 /// Maps the programs of a trial share with those in force: they only read them.
 const SHARED: [&str; 10] = [PEERS, PEERS6, VTEPS, MODE, CONFIG, FAST, PODS, HELPER_PORTS, GUARD, ELSEWHERE];
