@@ -1,9 +1,12 @@
 //! Traffic between hosts of the lab, measured.
 
+pub mod crr;
+pub mod flood;
 pub mod iperf;
 pub mod nfqueue;
 pub mod rr;
 pub mod segmented;
+pub mod stream;
 mod tally;
 pub mod udp;
 
