@@ -70,6 +70,8 @@ impl Site {
     fn start(lab: &Lab, mode: Mode, flanneld: Option<&Path>) -> Result<Self> {
         let [a, b] = ["a", "b"].map(|end| format!("{mode}-{end}"));
         let net = Two::named(lab, [&a, &b], Stack::V4)?;
+        // A Service's address must lead somewhere before it is translated.
+        net.a.sh(&format!("ip route add default via {SECOND}"))?;
         let has_pods = mode != Mode::Host;
         let etcd = has_pods.then(|| store(lab, &net.b)).transpose()?;
         let agents = mode.datapath().map(|datapath| start_agents(&net, datapath)).transpose()?;
@@ -78,10 +80,8 @@ impl Site {
         let pods = has_pods.then(|| pods(&net)).transpose()?;
         let site = Self { mode, net, pods, agents, _flanneld: flanneld, _etcd: etcd };
         site.wait_fast()?;
-        let rules = rules::kube_proxy(site.server_ip()?);
-        for node in site.nodes() {
-            node.command(["iptables-restore", "--noflush"]).input(&rules).run()?;
-        }
+        let server = site.server_ip()?;
+        site.nodes().into_iter().try_for_each(|node| rules::install(node, server))?;
         Ok(site)
     }
 
@@ -135,7 +135,7 @@ impl Site {
         let (client, server) = self.ends();
         let at = match via {
             Via::Pod => self.server_ip()?,
-            Via::Service => rules::SERVICE.parse()?,
+            Via::Service => rules::SERVICE,
         };
         let received = || server.counter("Udp", "InDatagrams");
         let before = received()?;
