@@ -33,11 +33,39 @@ pub const HELPER_PORTS: &str = "HELPER_PORTS";
 /// Array of [`crate::fast::Bucket`].
 pub const BUCKETS: &str = "BUCKETS";
 
-/// All maps of the object, in the order in which they are opened and pinned.
-pub const ALL: [&str; 15] =
-    [PEERS, PEERS6, VTEPS, MODE, CONFIG, STATS, FAST, FLOWS, FLOWS6, NOTES, NOTES6, CPUS, PODS, HELPER_PORTS, BUCKETS];
+/// Array of one [`crate::guard::GuardWord`].
+pub const GUARD: &str = "GUARD";
+/// Hash set of [`crate::guard::DeviceKey`]; the values are zero.
+pub const ELSEWHERE: &str = "ELSEWHERE";
+/// LRU hash from an outer source address ([`crate::addr::Addr`]) to [`crate::guard::Suspect`].
+pub const SUSPECTS: &str = "SUSPECTS";
 
-/// The most flows [`FLOWS`] or [`FLOWS6`] holds, at 150 bytes each; the agent sizes them by the machine's memory.
+/// All maps of the object, in the order in which they are opened and pinned.
+pub const ALL: [&str; 18] = [
+    PEERS,
+    PEERS6,
+    VTEPS,
+    MODE,
+    CONFIG,
+    STATS,
+    FAST,
+    FLOWS,
+    FLOWS6,
+    NOTES,
+    NOTES6,
+    CPUS,
+    PODS,
+    HELPER_PORTS,
+    BUCKETS,
+    GUARD,
+    ELSEWHERE,
+    SUSPECTS,
+];
+
+/// The most sources [`SUSPECTS`] remembers; a flood of made-up ones pushes out the oldest.
+pub const SUSPECTS_MAX: u32 = 1 << 10;
+
+/// The most flows [`FLOWS`] or [`FLOWS6`] holds, at 150 bytes each, where the agent sizes them by the machine's memory.
 pub const FLOWS_MAX: u32 = 1 << 17;
 
 /// The most pods of a node.

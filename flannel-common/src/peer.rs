@@ -123,10 +123,16 @@ impl PeerEntry {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VtepEntry {
-    /// The peer's index in `PEERS` or `PEERS6`: in that of the key's family.
+    /// The peer's index in `PEERS` or `PEERS6`, in that of the key's family; [`Self::UNNUMBERED`] if it has a subnet without
+    /// one.
     pub index: u32,
     /// Zero.
     pub reserved: u32,
+}
+
+impl VtepEntry {
+    /// The index of a peer one of whose subnets is of another size than the network's: what it may send is not in the peer map.
+    pub const UNNUMBERED: u32 = u32::MAX;
 }
 
 /// The subnet number of an IPv4 destination, or none if it lies outside the network.

@@ -71,7 +71,7 @@ reasons! {
     23 OuterFragment "outer_fragment" Pass "A fragment of an outer packet.";
     24 InnerOtherMac "inner_other_mac" Pass "The inner Ethernet destination is not our VTEP.";
     25 InnerOtherSource "inner_other_source" Pass "The inner source lies outside the sending peer's subnet.";
-    26 OwnPacket "own_packet" Pass "Encapsulated by us a moment ago.";
+    26 OwnPacket "own_packet" Pass "Encapsulated, or sent on, by us a moment ago.";
     27 PathSeen "path_seen" Pass "The kernel's own tunnel packet equals what we would make: the path is plain.";
     28 PathDiffers "path_differs" Pass "The kernel's own tunnel packet differs from what we would make.";
     29 PathFragmented "path_fragmented" Pass "The kernel fragmented its tunnel packet.";
@@ -101,6 +101,10 @@ reasons! {
     53 Congested "congested" Pass "The outer header reports congestion and the inner one cannot.";
     54 WholeSum "whole_sum" Pass "An IPv6 packet to be translated whose device summed all of it.";
     55 RewriteFailed "rewrite_failed" Drop "The packet could not be rewritten after the first change.";
+    56 RefusedVtep "refused_vtep" Drop "A tunnel packet whose outer source is no peer's VTEP; the guard enforces that.";
+    57 RefusedSource "refused_source" Drop "The inner source lies outside the sending peer's subnet; the guard enforces that.";
+    58 SenderUnnumbered "sender_unnumbered" Pass "From a peer with a subnet of another size than the network's, so the inner source is not checked.";
+    59 OuterUnusual "outer_unusual" Pass "A tunnel packet that is cut short or stands behind IP options or extension headers.";
 }
 
 impl Reason {
@@ -130,11 +134,13 @@ mod tests {
     }
 
     #[test]
-    fn only_a_half_made_packet_is_dropped() {
+    fn only_half_made_and_refused_packets_are_dropped() {
         for reason in Reason::ALL {
             let expected = match reason {
                 Reason::Encapsulated | Reason::Replayed => Verdict::Redirect,
-                Reason::StoreFailed | Reason::RewriteFailed => Verdict::Drop,
+                Reason::StoreFailed | Reason::RewriteFailed | Reason::RefusedVtep | Reason::RefusedSource => {
+                    Verdict::Drop
+                }
                 _ => Verdict::Pass,
             };
             assert_eq!(reason.verdict(), expected, "{}", reason.name());

@@ -1,6 +1,6 @@
 //! Ingress of the external interface: says what each tunnel packet is, and in mode `fast` puts those of known flows straight
-//! into their pod. All others are received by the vxlan device, which is also where a UDP checksum is checked, or that
-//! there is none.
+//! into their pod. What may be no peer's is the guard's ([`guard`]). All others are received by the vxlan device, which is also
+//! where a UDP checksum is checked, or that there is none.
 
 use flannel_common::{
     addr::same_addr,
@@ -9,16 +9,19 @@ use flannel_common::{
     mode::Mode,
     node::FamilyConfig,
     outer::OuterHeaders,
+    packet::PROTO_ICMPV6,
     reason::Reason,
 };
 
 use crate::{
+    direct,
     family::Family,
-    maps::VTEPS,
+    guard,
     node::{Node, Peer, mode_word},
     notes, replay,
     skb::{PACKET_HOST, Room, Skb},
     tables::{self, Known, Scratch, Tables},
+    too_big,
 };
 
 #[inline(always)]
@@ -29,9 +32,19 @@ pub(crate) fn run(skb: &Skb) -> Result<Reason, Reason> {
     }
     let node = Node::read()?;
     match skb.protocol() {
-        Ipv4Header::PROTOCOL => judge::<Ipv4Header>(skb, &node),
-        Ipv6Header::PROTOCOL => judge::<Ipv6Header>(skb, &node),
+        Ipv4Header::PROTOCOL => follow::<Ipv4Header>(skb, &node),
+        Ipv6Header::PROTOCOL => follow::<Ipv6Header>(skb, &node),
         _ => Err(Reason::NotTunnel),
+    }
+}
+
+/// What is no tunnel packet may come from a peer that needs no tunnel; what is one and from nobody known is the guard's.
+#[inline(always)]
+fn follow<F: Tables>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
+    match judge::<F>(skb, node) {
+        Err(Reason::NotTunnel) => direct::from_peer::<F>(skb, node),
+        Err(found) if guard::concerns(found) => Err(guard::look::<F>(skb, node, found)),
+        judged => judged,
     }
 }
 
@@ -40,9 +53,12 @@ pub(crate) fn run(skb: &Skb) -> Result<Reason, Reason> {
 fn judge<F: Tables>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
     let family = node.family::<F>();
     let mut room = Room::<OuterHeaders<F>>::new();
-    let outer = skb.load(0, &mut room).ok_or(Reason::NotTunnel)?;
+    let outer = skb.load(0, &mut room).ok_or(Reason::OuterUnusual)?;
     if outer.ip().has_fragment_header() {
         return judge_fragment(skb, outer, family);
+    }
+    if is_icmpv6(outer, family) {
+        return Err(too_big::heed(skb, node));
     }
     outer_is_ours(outer, family)?;
     let inner = outer.tunnel().inner();
@@ -69,14 +85,21 @@ fn judge<F: Tables>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
 /// A packet with an IPv6 fragment header.
 #[inline(always)]
 fn judge_fragment<F: Family>(skb: &Skb, outer: &OuterHeaders<F>, family: &FamilyConfig) -> Result<Reason, Reason> {
-    skb.behind_fragment_header::<F>(family, &mut Room::new())?;
+    // What does not show our port behind that header may do so behind others.
+    skb.behind_fragment_header::<F>(family, &mut Room::new()).or(Err(Reason::OuterUnusual))?;
     Err(if outer.is_for_us(family) { Reason::OuterFragment } else { Reason::NotForUs })
+}
+
+/// Somebody says something to this node, perhaps of a packet of ours.
+#[inline(always)]
+fn is_icmpv6<F: Family>(outer: &OuterHeaders<F>, family: &FamilyConfig) -> bool {
+    F::PROTOCOL == Ipv6Header::PROTOCOL && outer.ip().protocol() == PROTO_ICMPV6 && outer.is_for_us(family)
 }
 
 #[inline(always)]
 fn outer_is_ours<F: Family>(outer: &OuterHeaders<F>, family: &FamilyConfig) -> Result<(), Reason> {
     if !outer.is_tunnel(family) {
-        return Err(Reason::NotTunnel);
+        return Err(if outer.ip().may_hide_udp() { Reason::OuterUnusual } else { Reason::NotTunnel });
     }
     if !outer.is_for_us(family) {
         return Err(Reason::NotForUs);
@@ -92,11 +115,8 @@ fn outer_is_ours<F: Family>(outer: &OuterHeaders<F>, family: &FamilyConfig) -> R
 fn sender<F: Family>(inner: &F, outer: &OuterHeaders<F>, family: &FamilyConfig) -> Result<Peer, Reason> {
     match Peer::find::<F>(inner.source_subnet(family)) {
         Ok(peer) if same_addr(peer.entry().vtep, outer.source()) => Ok(peer),
-        _ => {
-            // SAFETY: nothing of the value is read.
-            let is_known = unsafe { VTEPS.get(outer.source()) }.is_some();
-            Err(if is_known { Reason::InnerOtherSource } else { Reason::UnknownVtep })
-        }
+        // Or not even a peer's: the guard looks.
+        _ => Err(Reason::InnerOtherSource),
     }
 }
 

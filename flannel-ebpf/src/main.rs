@@ -12,7 +12,7 @@
 //!
 //! Budget per packet: `to_tunnel` reads MODE, CONFIG and one element of a peer map (array look-ups, inlined by the
 //! JIT), the clock once, and loads the headers once; `from_underlay` loads outer and inner headers and reads one element of
-//! a peer map, and looks into a hash only for what no peer sent; `to_underlay` loads the headers once and reads one
+//! a peer map, and takes a second look, with a hash look-up, only at what may be no peer's; `to_underlay` loads the headers once and reads one
 //! element of a peer map. In mode `fast` the entry hooks make one look-up of the flow more. A new look-up or helper here
 //! needs figures before and after.
 
@@ -24,10 +24,13 @@
     reason = "header lengths are small constants; a wide number is cut where said"
 )]
 
+mod conntrack;
+mod direct;
 mod family;
 mod from_pod;
 mod from_tunnel;
 mod from_underlay;
+mod guard;
 mod learn;
 mod maps;
 mod node;
@@ -40,6 +43,7 @@ mod tables;
 mod to_pod;
 mod to_tunnel;
 mod to_underlay;
+mod too_big;
 
 use aya_ebpf::{
     bindings::{TC_ACT_REDIRECT, TC_ACT_SHOT, TC_ACT_UNSPEC},

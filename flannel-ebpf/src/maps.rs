@@ -11,8 +11,9 @@ use flannel_common::{
     end::End,
     fast::{BUCKETS as BUCKET_COUNT, Bucket, FastConfig, PORT_WORDS, PodEntry},
     flow::Flow,
+    guard::{DeviceKey, GuardWord, Suspect},
     ip::{Ipv4Header, Ipv6Header},
-    maps::{FLOWS_MAX, PEERS_MAX, PODS_MAX},
+    maps::{FLOWS_MAX, PEERS_MAX, PODS_MAX, SUSPECTS_MAX},
     mode::ModeWord,
     node::NodeConfig,
     note::{CpuState, Note},
@@ -66,6 +67,15 @@ pub(crate) static HELPER_PORTS: Array<u64> = Array::with_max_entries(PORT_WORDS,
 
 #[map]
 pub(crate) static BUCKETS: Array<Bucket> = Array::with_max_entries(BUCKET_COUNT, 0);
+
+#[map]
+pub(crate) static GUARD: Array<GuardWord> = Array::with_max_entries(1, 0);
+
+#[map]
+pub(crate) static ELSEWHERE: HashMap<DeviceKey, u32> = HashMap::with_max_entries(PEERS_MAX, BPF_F_NO_PREALLOC);
+
+#[map]
+pub(crate) static SUSPECTS: LruHashMap<Addr, Suspect> = LruHashMap::with_max_entries(SUSPECTS_MAX, 0);
 
 /// The programs' own: not pinned.
 #[map]

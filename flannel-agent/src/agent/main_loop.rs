@@ -15,6 +15,7 @@ use crate::{
         DatapathError,
         policy::{Decision, Wishes},
     },
+    guard::Guard,
     netlink::KernelEvent,
     observe::{pulse::Pulse, status::Status},
     reconcile::{Bpf, Cluster, chain},
@@ -39,6 +40,7 @@ pub(super) struct Running {
     /// Why mode `fast` cannot be, if it was asked for.
     no_fast: Option<String>,
     pub(super) applied: bool,
+    pub(super) guard: Guard,
     pulse: Pulse,
     written: Option<SubnetEnv>,
     retry: Option<Instant>,
@@ -48,17 +50,20 @@ impl Started {
     /// Runs until a task it depends on ends, which none does by itself.
     pub(super) async fn run(self, publish: &watch::Sender<Status>, pulse: &Pulse) -> anyhow::Result<()> {
         let decision = Wishes::default().decide(Mode::Kernel);
+        let guard = Guard::new(self.guard);
         let mut running = Running {
             node: self,
             store: Store::new(),
             decision,
             no_fast: None,
             applied: false,
+            guard,
             pulse: pulse.clone(),
             written: None,
             retry: None,
         };
         running.follow_mode();
+        running.follow_guard();
         running.step().await;
         running.publish(publish);
         running.keep(publish).await
@@ -180,6 +185,7 @@ impl Running {
         self.node.traffic.want(Wanted::of(&self.node.config, self.node.own.key, &self.node.former));
         let cluster = Cluster { own: self.node.own.key, in_sync: self.store.is_seen() };
         self.node.reconciler.apply(&cluster).await;
+        self.follow_guard();
         self.republish();
         self.follow_mode();
         self.applied = self.error().is_none() && self.node.reconciler.is_complete();
@@ -244,8 +250,10 @@ impl Running {
         {
             tracing::warn!(error = chain(&error), "cannot beat; the programs will leave packets to the kernel");
         }
+        let guarded = self.follow_guard();
+        self.tell_of_guard();
         let lapsed = self.store.look_at_clock(&self.node.own);
-        if self.decision != before || lapsed { Then::Tell } else { Then::Rest }
+        if self.decision != before || lapsed || guarded { Then::Tell } else { Then::Rest }
     }
 
     /// Puts the mode in force that is asked for; the operator may have asked for another since.

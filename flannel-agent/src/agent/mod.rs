@@ -5,6 +5,7 @@
 
 mod bpf;
 mod external;
+mod guard;
 mod main_loop;
 pub mod privileges;
 mod published;

@@ -24,7 +24,8 @@ impl Published {
     pub(super) fn attrs(&self, external: &ExternalInterface, vteps: &BTreeMap<Family, Vtep>) -> LeaseAttrs {
         let mut attrs = LeaseAttrs { backend_type: self.backend_type.to_owned(), ..LeaseAttrs::default() };
         for (family, end) in &external.ends {
-            let data = self.backend.published(vteps.get(family).copied());
+            let vtep = vteps.get(family).map(|vtep| Vtep { other_source: end.public != end.source, ..*vtep });
+            let data = self.backend.published(vtep);
             match family {
                 Family::V4 => attrs.backend_data = data,
                 Family::V6 => attrs.backend_v6_data = data,

@@ -55,6 +55,7 @@ impl Running {
             stage: if ready { "running" } else { "reconciling" }.to_owned(),
             mode: self.mode(),
             fast: self.fast(),
+            guard: self.guard_status(),
             lease: Some(self.lease()),
             store: last.store.as_ref().map(|store| self.store.status(store.endpoints.clone())),
             interface: Some(self.interface()),

@@ -3,7 +3,11 @@
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
 use anyhow::{Context as _, ensure};
-use flannel_common::{addr::Mac, mode::Mode};
+use flannel_common::{
+    addr::Mac,
+    guard::{Checks, GuardMode},
+    mode::Mode,
+};
 use ipnet::IpNet;
 use tokio::sync::{mpsc, watch};
 
@@ -50,6 +54,7 @@ pub(super) struct Started {
     /// Pod networks of an earlier life.
     pub(super) former: Vec<IpNet>,
     pub(super) flag: Option<Mode>,
+    pub(super) guard: Checks<GuardMode>,
     pub(super) no_bpf: Option<String>,
     pub(super) kernel: KernelEvents,
     pub(super) rules: RuleChanges,
@@ -153,6 +158,7 @@ async fn start_with<M: SubnetManager>(
         ip_masq: options.traffic.masquerade,
         former,
         flag: options.datapath,
+        guard: options.guard,
         no_bpf,
         kernel,
         rules: RuleChanges::listen(),

@@ -18,7 +18,9 @@ use std::{
 
 use flannel_common::{
     addr::{Addr, Mac},
+    guard::DeviceKey,
     node,
+    packet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6},
     peer::{PeerEntry, VtepEntry},
 };
 use ipnet::IpNet;
@@ -138,6 +140,15 @@ fn direct_route(peer: &Peer, device: u32) -> (RouteKey, Route) {
     (RouteKey::main(peer.subnet), Route::via(peer.public_ip, Some(device), protocol::FLANNEL))
 }
 
+/// A peer's tunnel device of one family, as the guard knows it.
+pub(crate) fn device_key(mac: Mac, family: Family) -> DeviceKey {
+    let family = match family {
+        Family::V4 => ETHERTYPE_IPV4,
+        Family::V6 => ETHERTYPE_IPV6,
+    };
+    DeviceKey { mac, family }
+}
+
 /// Everything that should exist besides the tunnel device itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Desired {
@@ -151,6 +162,8 @@ pub struct Desired {
     pub peers: BTreeMap<u32, PeerValue>,
     /// Entries of the `VTEPS` map.
     pub vteps: BTreeMap<Addr, VtepEntry>,
+    /// The `ELSEWHERE` map: devices of peers whose packets may carry another source than their address.
+    pub elsewhere: BTreeSet<DeviceKey>,
     /// Routes to the peers' subnets.
     pub routes: BTreeMap<RouteKey, Route>,
 }

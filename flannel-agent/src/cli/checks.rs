@@ -2,19 +2,26 @@
 
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
+    ops::RangeInclusive,
     time::Duration,
 };
+
+use flannel_common::guard::{self, GuardMode};
 
 use super::{
     OptionWarning, RawOptions,
     options::{Checks, OptionMistake, bad_value},
 };
 use crate::{
+    guard::DEFAULT,
     iface::NamePattern,
     observe::log::Format,
     subnet::etcd::{ClientFiles, TlsFiles},
     traffic::TrafficOptions,
 };
+
+/// Below, the kernel's per-CPU shares of the table are most of it; above, it takes 200 MB of memory for each family.
+const FLOW_TABLE_SIZES: RangeInclusive<u32> = 1_000..=1 << 20;
 
 impl Checks {
     /// The files of TLS. One of certificate and key without the other is none, as in flanneld.
@@ -59,6 +66,28 @@ impl Checks {
             forward: raw.iptables_forward_rules,
             blackhole: raw.ip_blackhole_route,
             resync: Duration::from_secs(seconds.unwrap_or(1).into()),
+        }
+    }
+
+    /// The flows of each family; `None` to go by the machine's memory.
+    pub(super) fn flow_table_size(&mut self, value: i64) -> Option<u32> {
+        match u32::try_from(value) {
+            Ok(0) => None,
+            Ok(size) if FLOW_TABLE_SIZES.contains(&size) => Some(size),
+            _ => {
+                self.mistakes.push(bad_value("flow-table-size", value, "1000 to 1048576 flows, or 0"));
+                None
+            }
+        }
+    }
+
+    /// The modes of the guard. Nothing given is the default, as for every option.
+    pub(super) fn guard(&mut self, raw: &RawOptions) -> guard::Checks<GuardMode> {
+        let expected = "off, audit or enforce";
+        let guard::Checks { outer, inner } = DEFAULT;
+        guard::Checks {
+            outer: self.optional("guard-outer", &raw.guard_outer, expected).unwrap_or(outer),
+            inner: self.optional("guard-inner", &raw.guard_inner, expected).unwrap_or(inner),
         }
     }
 

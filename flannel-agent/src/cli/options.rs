@@ -11,7 +11,10 @@ use std::{
     time::Duration,
 };
 
-use flannel_common::mode::Mode;
+use flannel_common::{
+    guard::{self, GuardMode},
+    mode::Mode,
+};
 use tracing::Level;
 
 use super::RawOptions;
@@ -73,12 +76,16 @@ pub struct RunOptions {
     pub bpf_pin_root: PathBuf,
     /// The mode of this node; `None` follows the network configuration.
     pub datapath: Option<Mode>,
+    /// The modes of the guard.
+    pub guard: guard::Checks<GuardMode>,
     /// IPv4 peers from which on routes are made by nexthop objects.
     pub nexthops_from: usize,
     /// How programs are attached.
     pub attach: AttachMode,
     /// Whether mode `fast` may make conntrack liberal.
     pub conntrack_liberal: bool,
+    /// Flows of each family mode `fast` holds; `None` goes by the machine's memory.
+    pub flow_table_size: Option<u32>,
     /// What was asked for and will not happen. To be logged once.
     pub warnings: Vec<OptionWarning>,
 }
@@ -145,9 +152,11 @@ impl RunOptions {
             state_dir: checks.path("state-dir", &raw.state_dir),
             bpf_pin_root: checks.path("bpf-pin-root", &raw.bpf_pin_root),
             datapath: checks.datapath(&raw.datapath),
+            guard: checks.guard(&raw),
             nexthops_from: checks.nexthops_from(raw.nexthops_from),
             attach: checks.attach(&raw.attach),
             conntrack_liberal: raw.conntrack_liberal,
+            flow_table_size: checks.flow_table_size(raw.flow_table_size),
             log_level: log_level(raw.v),
             traffic: checks.traffic(&raw),
             etcd,

@@ -110,6 +110,12 @@ pub struct RawOptions {
     /// Datapath mode: kernel, encap, fast, or auto to follow the network configuration
     #[arg(long, value_name = "MODE", default_value = "auto")]
     pub(super) datapath: String,
+    /// Tunnel packets that come from no peer: enforce drops them, audit tells of them, off counts them
+    #[arg(long, value_name = "MODE", default_value = "enforce")]
+    pub(super) guard_outer: String,
+    /// Tunnel packets of peers from outside their subnets: enforce drops them, audit tells of them, off counts them
+    #[arg(long, value_name = "MODE", default_value = "audit")]
+    pub(super) guard_inner: String,
     /// IPv4 peers from which on routes are made by nexthop objects; below half of it they are plain again
     #[arg(long, value_name = "PEERS", default_value_t = 2000, hide = true, allow_negative_numbers = true)]
     pub(super) nexthops_from: i64,
@@ -119,4 +125,7 @@ pub struct RawOptions {
     /// Let mode fast set `nf_conntrack_tcp_be_liberal` and `nf_conntrack_tcp_ignore_invalid_rst`, without which it leaves TCP alone
     #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
     pub(super) conntrack_liberal: bool,
+    /// Flows of each address family mode fast knows at most, 1000 to 1048576; 0 to go by the machine's memory
+    #[arg(long, value_name = "FLOWS", default_value_t = 0, allow_negative_numbers = true)]
+    pub(super) flow_table_size: i64,
 }

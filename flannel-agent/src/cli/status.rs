@@ -6,20 +6,21 @@ use anyhow::Context as _;
 use clap::Args;
 use flannel_common::peer::Word;
 
-use super::{
-    Output, PinOptions, StateOptions, json,
-    maps::{PinnedPeer, pinned_peers},
-    table,
-};
+use super::{Output, PinOptions, StateOptions, guard::mode as check_mode, json, table};
 use crate::{
     datapath::{
         DatapathError, PinRoot,
-        maps::{ConfigMap, ModeMap},
+        guard::GuardMap,
+        maps::{ConfigMap, ModeMap, StatsMap},
+        peers::{PinnedPeer, pinned_peers},
         policy::Source,
     },
     observe::{
         socket::ask_status,
-        status::{FastStatus, InterfaceStatus, LeaseStatus, ModeStatus, PeerStatus, PodStatus, Status, StoreStatus},
+        status::{
+            CheckStatus, FastStatus, GuardStatus, InterfaceStatus, LeaseStatus, ModeStatus, PeerStatus, PodStatus,
+            Status, StoreStatus,
+        },
     },
 };
 
@@ -66,6 +67,7 @@ fn from_pins(options: &StatusOptions) -> anyhow::Result<Status> {
         ),
     };
     let peers = if mode.is_some() { peers_of(&pins)? } else { Vec::new() };
+    let guard = if mode.is_some() { Some(guard_of(&pins)?) } else { None };
     let word = mode.map(|mode| mode.get()).transpose()?.unwrap_or_default();
     let mode = ModeStatus {
         effective: word.mode().to_string(),
@@ -74,7 +76,11 @@ fn from_pins(options: &StatusOptions) -> anyhow::Result<Status> {
         reason: None,
         attach: None,
     };
-    Ok(Status { peers, ..Status::without_agent(&stage, mode) })
+    Ok(Status { guard, peers, ..Status::without_agent(&stage, mode) })
+}
+
+fn guard_of(pins: &PinRoot) -> Result<GuardStatus, DatapathError> {
+    crate::guard::status_of_pins(GuardMap::open(pins)?.get()?, &StatsMap::open(pins)?)
 }
 
 fn peers_of(pins: &PinRoot) -> Result<Vec<PeerStatus>, DatapathError> {
@@ -86,7 +92,7 @@ fn peers_of(pins: &PinRoot) -> Result<Vec<PeerStatus>, DatapathError> {
             _ => "kernel",
         };
         PeerStatus {
-            subnet,
+            subnet: subnet.to_string(),
             public_ip: entry.vtep.to_string(),
             vtep_mac: entry.mac.to_string(),
             way: way.to_owned(),
@@ -134,6 +140,7 @@ fn summary(status: &Status) -> Vec<(&'static str, String)> {
         ("mode", mode(&status.mode)),
     ];
     lines.extend(status.fast.as_ref().map(|status| ("fast", fast(status))));
+    lines.extend(status.guard.as_ref().map(|status| ("guard", guard(status))));
     lines.extend(status.lease.as_ref().map(|status| ("lease", lease(status))));
     lines.extend(
         status.store.as_ref().map(|store| ("store", format!("{}, {}", store.endpoints.join(","), sync(store)))),
@@ -210,6 +217,15 @@ fn mode(mode: &ModeStatus) -> String {
         Some(reason) => format!("{} ({} was asked for: {reason}){attach}", mode.effective, mode.wanted),
         None => format!("{} ({source}){attach}", mode.effective),
     }
+}
+
+/// Modes, and how many packets they refused.
+fn guard(status: &GuardStatus) -> String {
+    let check = |name: &str, check: &CheckStatus| {
+        let refused = if check.refused > 0 { format!(", {} packets refused", check.refused) } else { String::new() };
+        format!("{name} {}{refused}", check_mode(check))
+    };
+    format!("{}; {}", check("outer", &status.outer), check("inner", &status.inner))
 }
 
 fn fast(status: &FastStatus) -> String {

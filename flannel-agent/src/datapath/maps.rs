@@ -19,6 +19,7 @@ use crate::{
     datapath::{
         DatapathError, PinRoot,
         flows::{FastMap, FlowMap, PodMap},
+        guard::{ElsewhereMap, GuardMap, SuspectMap},
     },
     family::Family,
 };
@@ -45,6 +46,12 @@ pub struct Maps {
     pub flows6: FlowMap<[u32; 4]>,
     /// The pods it may take packets from and put packets into.
     pub pods: PodMap,
+    /// The modes of the guard.
+    pub guard: GuardMap,
+    /// Peers whose packets may come from another address than theirs.
+    pub elsewhere: ElsewhereMap,
+    /// Sources the guard found fault with.
+    pub suspects: SuspectMap,
 }
 
 impl Maps {
@@ -61,6 +68,9 @@ impl Maps {
             flows: FlowMap::open(pins, FLOWS)?,
             flows6: FlowMap::open(pins, FLOWS6)?,
             pods: PodMap::open(pins)?,
+            guard: GuardMap::open(pins)?,
+            elsewhere: ElsewhereMap::open(pins)?,
+            suspects: SuspectMap::open(pins)?,
         })
     }
 }

@@ -11,11 +11,14 @@ pub mod clock;
 pub mod debug_log;
 mod error;
 pub mod flows;
+pub mod guard;
 mod load;
 pub mod maps;
 mod object;
+pub mod peers;
 pub mod pins;
 pub mod policy;
+pub mod trial;
 
 pub use attach::{AttachKind, Attachments, Hook};
 pub use error::DatapathError;

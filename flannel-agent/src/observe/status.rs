@@ -22,6 +22,9 @@ pub struct Status {
     /// Mode `fast`, where it is in force.
     #[serde(default)]
     pub fast: Option<FastStatus>,
+    /// The guard; absent without BPF.
+    #[serde(default)]
+    pub guard: Option<GuardStatus>,
     /// Our lease.
     pub lease: Option<LeaseStatus>,
     /// The store.
@@ -55,6 +58,7 @@ impl Status {
             stage: stage.to_owned(),
             mode,
             fast: None,
+            guard: None,
             lease: None,
             store: None,
             interface: None,
@@ -110,6 +114,32 @@ pub struct PodStatus {
     pub receives: bool,
     /// Why not, each reason once.
     pub reasons: Vec<String>,
+}
+
+/// The guard.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GuardStatus {
+    /// Whether tunnel packets come from peers.
+    pub outer: CheckStatus,
+    /// Whether what peers send comes from their subnets.
+    pub inner: CheckStatus,
+}
+
+/// One check of the guard.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckStatus {
+    /// The mode in force: `off`, `audit` or `enforce`.
+    pub effective: String,
+    /// The mode asked for.
+    pub wanted: String,
+    /// Whether it was asked for at run time, by `flannel-agent guard set`.
+    pub chosen_at_run_time: bool,
+    /// Why the mode in force is not the one asked for.
+    pub reason: Option<String>,
+    /// Packets that failed the check and were dropped, as of the last event.
+    pub refused: u64,
+    /// Packets that failed the check and passed, because it was not enforced.
+    pub passed: u64,
 }
 
 /// Our lease.

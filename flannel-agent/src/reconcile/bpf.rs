@@ -29,6 +29,16 @@ impl Bpf {
         Self { maps, attachments, pins, refused: Vec::new(), counts_polls: None }
     }
 
+    /// The maps.
+    pub const fn maps(&self) -> &Maps {
+        &self.maps
+    }
+
+    /// The maps, for who owns one of them.
+    pub const fn maps_mut(&mut self) -> &mut Maps {
+        &mut self.maps
+    }
+
     /// How programs are attached.
     pub const fn attach_kind(&self) -> AttachKind {
         self.attachments.kind()

@@ -25,9 +25,9 @@ pub struct Device {
 }
 
 impl Device {
-    /// Our end of the tunnel, as published.
+    /// Our end of the tunnel, as published. Whether a NAT stands before it the device does not know.
     pub const fn vtep(&self) -> Vtep {
-        Vtep { mac: self.mac, zero_checksum_v6: self.zero_checksum_v6 }
+        Vtep { mac: self.mac, zero_checksum_v6: self.zero_checksum_v6, other_source: false }
     }
 }
 

@@ -151,6 +151,11 @@ impl Reconciler {
         self.planes.iter().all(Plane::is_complete)
     }
 
+    /// Whether the programs know all peers there are, as senders.
+    pub fn knows_every_sender(&self) -> bool {
+        self.planes.iter().all(Plane::knows_every_sender)
+    }
+
     /// Makes the kernel as the cluster wants it, as far as it comes in one turn.
     pub async fn apply(&mut self, cluster: &Cluster) {
         for plane in &mut self.planes {

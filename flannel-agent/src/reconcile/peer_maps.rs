@@ -1,14 +1,15 @@
-//! The peer maps of one family: what should be in `PEERS` and `VTEPS`, and what is.
+//! The peer maps of one family: what should be in `PEERS`, `VTEPS` and `ELSEWHERE`, and what is.
 
 use std::{net::IpAddr, time::Instant};
 
 use flannel_common::{
     addr::Addr,
+    guard::DeviceKey,
     peer::{PeerEntry, VtepEntry, Word},
 };
 
 use crate::{
-    backend::{Desired, PeerValue},
+    backend::{Desired, PeerValue, device_key},
     datapath::{DatapathError, Maps, maps::PeerMap},
     family::Family,
     reconcile::{status::Dirty, tracker::Tracker},
@@ -19,11 +20,12 @@ pub(super) struct PeerMaps {
     family: Family,
     peers: Tracker<u32, PeerValue>,
     vteps: Tracker<Addr, VtepEntry>,
+    elsewhere: Tracker<DeviceKey, ()>,
 }
 
 impl PeerMaps {
     pub(super) fn new(family: Family) -> Self {
-        Self { family, peers: Tracker::default(), vteps: Tracker::default() }
+        Self { family, peers: Tracker::default(), vteps: Tracker::default(), elsewhere: Tracker::default() }
     }
 
     /// Removes the entries of a family that is off: an earlier agent may have had it on.
@@ -38,12 +40,15 @@ impl PeerMaps {
     pub(super) fn want_nothing(&mut self) {
         self.peers.want_nothing();
         self.vteps.want_nothing();
+        self.elsewhere.want_nothing();
     }
 
     /// Some peers wanted something before and want something now.
     pub(super) fn change(&mut self, before: &Desired, after: &Desired) {
         self.peers.change(&before.peers, &after.peers);
         self.vteps.change(&before.vteps, &after.vteps);
+        let devices = |desired: &Desired| desired.elsewhere.iter().map(|key| (*key, ())).collect();
+        self.elsewhere.change(&devices(before), &devices(after));
     }
 
     /// Reads everything back from the maps.
@@ -54,6 +59,9 @@ impl PeerMaps {
         let of_family = |vtep: Addr| Family::of(IpAddr::from(vtep)) == self.family;
         let vteps = maps.vteps.entries().filter(|entry| entry.as_ref().map_or(true, |(vtep, _)| of_family(*vtep)));
         self.vteps.found(vteps.collect::<Result<_, _>>()?);
+        let of_family = |key: &DeviceKey| *key == device_key(key.mac, self.family);
+        let keys = maps.elsewhere.keys().filter(|key| key.as_ref().map_or(true, of_family));
+        self.elsewhere.found(keys.map(|key| key.map(|key| (key, ()))).collect::<Result<_, _>>()?);
         Ok(())
     }
 
@@ -62,6 +70,7 @@ impl PeerMaps {
         let map = peer_map(maps, self.family);
         upsert(&mut self.peers, now, |index, value| map.write(*index, value.entry, value.flags));
         upsert(&mut self.vteps, now, |vtep, value| maps.vteps.write(*vtep, *value));
+        upsert(&mut self.elsewhere, now, |key, ()| maps.elsewhere.add(*key));
     }
 
     /// Removes peers that are gone.
@@ -69,6 +78,12 @@ impl PeerMaps {
         let map = peer_map(maps, self.family);
         sweep(&mut self.peers, now, |index| map.remove(*index));
         sweep(&mut self.vteps, now, |vtep| maps.vteps.remove(*vtep));
+        sweep(&mut self.elsewhere, now, |key| maps.elsewhere.remove(*key));
+    }
+
+    /// Whether every sender that should be known is.
+    pub(super) fn knows_every_sender(&self) -> bool {
+        self.vteps.failures().next().is_none() && self.elsewhere.failures().next().is_none()
     }
 
     /// What the kernel refused.
@@ -77,12 +92,16 @@ impl PeerMaps {
         let peers = self.peers.failures();
         let peers = peers.map(move |(index, failure)| Dirty::new(format!("{family} peer map entry {index}"), failure));
         let vteps = self.vteps.failures();
-        peers.chain(vteps.map(|(vtep, failure)| Dirty::new(format!("VTEP map entry {vtep}"), failure)))
+        let vteps = vteps.map(|(vtep, failure)| Dirty::new(format!("VTEP map entry {vtep}"), failure));
+        let elsewhere = self.elsewhere.failures();
+        let elsewhere =
+            elsewhere.map(|(key, failure)| Dirty::new(format!("entry of {} in ELSEWHERE", key.mac), failure));
+        peers.chain(vteps).chain(elsewhere)
     }
 
     /// When the next refused entry is due.
     pub(super) fn next_retry(&self) -> Option<Instant> {
-        self.peers.next_retry().into_iter().chain(self.vteps.next_retry()).min()
+        [self.peers.next_retry(), self.vteps.next_retry(), self.elsewhere.next_retry()].into_iter().flatten().min()
     }
 }
 

@@ -260,6 +260,11 @@ impl Plane {
         self.peers.is_complete() && !self.rebuilding
     }
 
+    /// Whether the programs know all peers there are, as senders.
+    pub(super) fn knows_every_sender(&self) -> bool {
+        self.is_complete() && self.peer_maps.knows_every_sender()
+    }
+
     /// Whether there are peers left to work in, and nothing is in the way.
     pub(super) fn is_behind(&self) -> bool {
         self.error.is_none() && !self.peers.is_settled()

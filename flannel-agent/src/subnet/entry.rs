@@ -13,6 +13,9 @@ pub struct Lease {
     /// Families whose attributes cannot be read, and why. Empty in etcd, where the value is one text; in Kubernetes each
     /// attribute is one, and a mistake in one family is none in the other.
     pub malformed: Vec<(Family, BadAttrs)>,
+    /// Families whose public address an operator wrote over the node's own, so that its packets may carry another. Empty in
+    /// etcd, where nobody can.
+    pub overwritten: Vec<Family>,
 }
 
 impl Lease {
@@ -69,7 +72,7 @@ impl Entry {
     pub fn parse(name: &str, value: &[u8], created: i64, modified: i64) -> Self {
         let lease = name.parse().map_err(BadLease::Key).and_then(|key| {
             let attrs = LeaseAttrs::parse(value).map_err(BadLease::Value)?;
-            Ok(Lease { key, attrs, malformed: Vec::new() })
+            Ok(Lease { key, attrs, malformed: Vec::new(), overwritten: Vec::new() })
         });
         Self { name: name.to_owned(), created, modified, lease }
     }

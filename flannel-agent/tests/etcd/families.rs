@@ -21,7 +21,12 @@ const V6_ONLY: &str = r#""EnableIPv4":false,"EnableIPv6":true,"IPv6Network":"fd0
 fn request(families: &str, backend: &str, n: u8) -> LeaseRequest {
     let config = config(&format!(r#"{{{families},"Backend":{{"Type":"{backend}"}}}}"#));
     let data = |family| {
-        let data = VxlanData { vni: Some(1), vtep_mac: Mac([2, 0, 0, 0, family, n]), zero_checksum_v6: false };
+        let data = VxlanData {
+            vni: Some(1),
+            vtep_mac: Mac([2, 0, 0, 0, family, n]),
+            zero_checksum_v6: false,
+            other_source: false,
+        };
         matches!(config.backend, BackendConfig::Vxlan(_)).then(|| data.to_json())
     };
     let attrs = LeaseAttrs {

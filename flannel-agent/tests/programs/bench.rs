@@ -6,9 +6,13 @@ use std::{
     thread,
 };
 
-use aya::programs::{SchedClassifier, TestRun as _, TestRunOptions};
+use aya::{
+    maps::{Array, Map, MapData},
+    programs::{SchedClassifier, TestRun as _, TestRunOptions},
+};
 use flannel_agent::datapath::{DatapathError, Maps, PinRoot, Subnets, clock, flows, load, maps::PeerMap};
 use flannel_common::{
+    maps::{PEERS, PEERS6},
     mode::Mode,
     node::NodeConfig,
     peer::{PeerEntry, VtepEntry, Word},
@@ -78,7 +82,7 @@ fn cannot_run() -> Option<&'static str> {
     if !Uid::effective().is_root() {
         return Some("needs root");
     }
-    matches!(load(&pins, Subnets::default()), Err(DatapathError::Stub))
+    matches!(load(&pins, Subnets::default(), None), Err(DatapathError::Stub))
         .then_some("built with the stub object; use `cargo xtask test`")
 }
 
@@ -86,7 +90,7 @@ impl Bench {
     fn new(dir: &std::path::Path) -> Self {
         let pins = PinRoot::new(dir);
         let subnets = u64::from(packets::SUBNETS);
-        load(&pins, Subnets { v4: subnets, v6: subnets }).expect("the kernel takes the object");
+        load(&pins, Subnets { v4: subnets, v6: subnets }, None).expect("the kernel takes the object");
         let maps = Maps::open(&pins).expect("the maps open");
         Self { pins, maps }
     }
@@ -115,6 +119,15 @@ impl Bench {
         self.peers(net).write(packets::PEER_INDEX, entry, flags).expect("a peer map");
         let vtep = VtepEntry { index: packets::PEER_INDEX, reserved: 0 };
         self.maps.vteps.write(entry.vtep, vtep).expect("VTEPS");
+    }
+
+    /// Leaves the one peer as an agent does that is killed over writing it.
+    pub(crate) fn half_written(&mut self, net: Net, entry: PeerEntry) {
+        let pin = self.pins.map(if net.our_vtep.is_ipv4() { PEERS } else { PEERS6 });
+        let map = MapData::from_pin(pin).and_then(Map::from_map_data).expect("a peer map");
+        let mut map: Array<_, PeerEntry> = map.try_into().expect("an array of peers");
+        let word = Word::new(0, 9);
+        map.set(packets::PEER_INDEX, PeerEntry { word, ..entry }, 0).expect("a peer map");
     }
 
     /// Writes the ports whose flows are not learned.
@@ -184,4 +197,5 @@ impl Outcome {
 }
 
 pub(crate) const TC_ACT_UNSPEC: i32 = -1;
+pub(crate) const TC_ACT_SHOT: i32 = 2;
 pub(crate) const TC_ACT_REDIRECT: i32 = 7;

@@ -6,6 +6,7 @@
 mod bench;
 mod fast;
 mod from_underlay;
+mod guard;
 mod load;
 mod packets;
 mod to_tunnel;

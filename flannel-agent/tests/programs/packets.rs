@@ -173,6 +173,19 @@ pub(crate) struct At {
     pub(crate) inner_ip: usize,
 }
 
+/// The packet with an IPv4 option of four bytes, or an IPv6 header of destination options, before what followed the address.
+pub(crate) fn with_options(net: Net, packet: &[u8]) -> Vec<u8> {
+    let at = net.at();
+    let mut packet = packet.to_vec();
+    if net.our_vtep.is_ipv4() {
+        packet[at.ip] += 1;
+        return [&packet[..at.udp], &[1, 1, 1, 0], &packet[at.udp..]].concat();
+    }
+    let options = [packet[at.ip + 6], 0, 1, 4, 0, 0, 0, 0];
+    packet[at.ip + 6] = 60;
+    [&packet[..at.udp], &options, &packet[at.udp..]].concat()
+}
+
 /// Ethernet header.
 pub(crate) fn ethernet(to: Mac, from: Mac, ethertype: u16) -> Vec<u8> {
     [to.0.as_slice(), &from.0, &ethertype.to_be_bytes()].concat()

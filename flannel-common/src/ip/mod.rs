@@ -9,7 +9,7 @@ mod v4;
 mod v6;
 
 pub use v4::Ipv4Header;
-pub use v6::{FragmentHeader, Ipv6Header};
+pub use v6::{ExtensionHeader, FragmentHeader, Ipv6Header};
 
 use crate::{addr::Addr, node::FamilyConfig, outer::Varying, peer::PeerEntry};
 
@@ -30,6 +30,12 @@ pub trait IpHeader: Copy {
 
     /// Of an outer header: whether it has no options, and UDP follows it or its fragment header.
     fn carries_udp(&self) -> bool;
+
+    /// Whether UDP may follow behind options or extension headers. A fragment header alone does not count.
+    fn may_hide_udp(&self) -> bool;
+
+    /// Whether this is the number of an extension header. Never for IPv4.
+    fn is_extension(protocol: u8) -> bool;
 
     /// Whether an IPv6 fragment header follows. Never for IPv4, whose fragments show in the header itself.
     fn has_fragment_header(&self) -> bool;

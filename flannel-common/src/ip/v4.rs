@@ -63,6 +63,16 @@ impl IpHeader for Ipv4Header {
     }
 
     #[inline(always)]
+    fn may_hide_udp(&self) -> bool {
+        self.0[0] != 0x45 && self.0[9] == PROTO_UDP
+    }
+
+    #[inline(always)]
+    fn is_extension(_protocol: u8) -> bool {
+        false
+    }
+
+    #[inline(always)]
     fn has_fragment_header(&self) -> bool {
         false
     }
@@ -140,6 +150,14 @@ mod tests {
         for other in [with(0, 0x46), with(0, 0x65), with(9, 6)] {
             assert!(!other.carries_udp(), "{other:?}");
         }
+    }
+
+    #[test]
+    fn udp_hides_behind_options_alone() {
+        assert!(with(0, 0x46).may_hide_udp() && !header().may_hide_udp());
+        let mut tcp = with(0, 0x46);
+        tcp.0[9] = 6;
+        assert!(!tcp.may_hide_udp());
     }
 
     #[test]

@@ -7,7 +7,10 @@ use crate::{
     ip::{IpHeader, TTL},
     node::FamilyConfig,
     outer::Varying,
-    packet::{ETH_LEN, ETHERTYPE_IPV6, IPV6_LEN, OVERHEAD_V6, PROTO_FRAGMENT, PROTO_UDP, outer_tos},
+    packet::{
+        ETH_LEN, ETHERTYPE_IPV6, IPV6_LEN, OVERHEAD_V6, PROTO_DESTINATION_OPTIONS, PROTO_FRAGMENT, PROTO_HOP_BY_HOP,
+        PROTO_ROUTING, PROTO_UDP, outer_tos,
+    },
     peer::{PeerEntry, subnet_index_v6},
 };
 
@@ -61,6 +64,16 @@ impl IpHeader for Ipv6Header {
     #[inline(always)]
     fn carries_udp(&self) -> bool {
         self.0[0] >> 4 == 6 && (self.0[6] == PROTO_UDP || self.has_fragment_header())
+    }
+
+    #[inline(always)]
+    fn may_hide_udp(&self) -> bool {
+        Self::is_extension(self.0[6]) && !self.has_fragment_header()
+    }
+
+    #[inline(always)]
+    fn is_extension(protocol: u8) -> bool {
+        ExtensionHeader::is_one(protocol)
     }
 
     #[inline(always)]
@@ -133,6 +146,38 @@ impl FragmentHeader {
     }
 }
 
+/// The start of an extension header that may stand before UDP (RFC 8200, 4.1): hop-by-hop or destination options, routing,
+/// fragment.
+#[repr(transparent)]
+#[derive(Clone, Copy, Debug)]
+pub struct ExtensionHeader(pub [u8; 8]);
+
+impl ExtensionHeader {
+    /// Whether this is the number of one.
+    #[inline(always)]
+    pub const fn is_one(protocol: u8) -> bool {
+        matches!(protocol, PROTO_HOP_BY_HOP | PROTO_ROUTING | PROTO_FRAGMENT | PROTO_DESTINATION_OPTIONS)
+    }
+
+    /// The number of what follows it.
+    #[inline(always)]
+    pub const fn next(&self) -> u8 {
+        self.0[0]
+    }
+
+    /// Its length in bytes, given its own number.
+    #[inline(always)]
+    pub const fn len(&self, protocol: u8) -> usize {
+        if protocol == PROTO_FRAGMENT { 8 } else { (self.0[1] as usize + 1) * 8 }
+    }
+
+    /// Whether, as a fragment header, it belongs to another fragment than the first.
+    #[inline(always)]
+    pub const fn is_later_fragment(&self) -> bool {
+        u16::from_be_bytes([self.0[2], self.0[3]]) & 0xfff8 != 0
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -156,6 +201,24 @@ mod tests {
         for other in [with(6, 6), with(6, 0), with(0, 0x45)] {
             assert!(!other.carries_udp(), "{other:?}");
         }
+    }
+
+    #[test]
+    fn udp_hides_behind_extension_headers() {
+        for extension in [0, 43, 60] {
+            assert!(with(6, extension).may_hide_udp(), "{extension}");
+        }
+        for other in [17, 6, 44, 58, 59] {
+            assert!(!with(6, other).may_hide_udp(), "{other}");
+        }
+    }
+
+    #[test]
+    fn extension_headers_say_what_follows_and_where() {
+        let options = ExtensionHeader([17, 2, 0, 0, 0, 0, 0, 0]);
+        assert_eq!((options.next(), options.len(60), options.len(44)), (17, 24, 8));
+        assert!(ExtensionHeader([17, 0, 0, 8, 0, 0, 0, 1]).is_later_fragment());
+        assert!(!ExtensionHeader([17, 0, 0, 7, 0, 0, 0, 1]).is_later_fragment());
     }
 
     #[test]

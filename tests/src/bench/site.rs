@@ -82,11 +82,6 @@ impl Site {
         site.wait_fast()?;
         let server = site.server_ip()?;
         site.nodes().into_iter().try_for_each(|node| rules::install(node, server))?;
-        let (client, server) = site.ends();
-        // One that paces by what it believes of the path would hide what the path can do.
-        for end in [client, server] {
-            end.sh("sysctl -qw net.ipv4.tcp_congestion_control=cubic")?;
-        }
         Ok(site)
     }
 

@@ -1,7 +1,10 @@
 //! Traffic between hosts of the lab, measured.
 
+pub mod bulk;
 pub mod crr;
+pub mod datagrams;
 pub mod flood;
+pub mod flows;
 pub mod iperf;
 pub mod nfqueue;
 pub mod rr;

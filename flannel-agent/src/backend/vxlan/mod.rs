@@ -16,7 +16,7 @@ use flannel_common::{
     peer::{PeerEntry, VtepEntry, Word},
 };
 
-use super::{Backend, Desired, Lower, Node, PeerValue, PeerWay, Way, direct_route};
+use super::{Backend, Desired, Lower, Node, PeerValue, PeerWay, Way, device_key, direct_route};
 use crate::{
     config::VxlanConfig,
     family::Family,
@@ -71,8 +71,8 @@ impl Backend for Vxlan {
     }
 
     fn published(&self, vtep: Option<Vtep>) -> Option<RawJson> {
-        vtep.map(|Vtep { mac, zero_checksum_v6 }| {
-            VxlanData { vni: Some(self.0.vni), vtep_mac: mac, zero_checksum_v6 }.to_json()
+        vtep.map(|Vtep { mac, zero_checksum_v6, other_source }| {
+            VxlanData { vni: Some(self.0.vni), vtep_mac: mac, zero_checksum_v6, other_source }.to_json()
         })
     }
 
@@ -140,8 +140,14 @@ fn add_kernel_path(desired: &mut Desired, tunnel: u32, peer: &Peer, way: &Way) {
 
 /// A lease of another size than the network's subnets has no number; the kernel path alone serves it.
 fn add_map_entries(desired: &mut Desired, node: &Node, peer: &Peer, way: &Way) {
-    let (Some(index), Some(Vtep { mac, .. })) = (node.network.index_of(peer.subnet), peer.vtep) else { return };
+    let Some(Vtep { mac, other_source, .. }) = peer.vtep.filter(|_| node.network.has_peer_map()) else { return };
     let vtep = Addr::from(peer.public_ip);
+    let index = node.network.index_of(peer.subnet);
+    add_sender(desired, vtep, index);
+    if other_source {
+        desired.elsewhere.insert(device_key(mac, node.network.family()));
+    }
+    let Some(index) = index else { return };
     let entry = PeerEntry { vtep, mac, ..PeerEntry::default() };
     let value = match way {
         Way::Direct(device) => {
@@ -154,5 +160,11 @@ fn add_map_entries(desired: &mut Desired, node: &Node, peer: &Peer, way: &Way) {
         Way::Tunnel(Err(_)) | Way::NotOnLink => PeerValue { flags: 0, entry },
     };
     desired.peers.insert(index, value);
-    desired.vteps.insert(vtep, VtepEntry { index, reserved: 0 });
+}
+
+/// Whatever leads to a peer, and also if nothing does, its packets are accepted. Of several subnets of one node the highest number
+/// counts, so one without a number does.
+fn add_sender(desired: &mut Desired, vtep: Addr, index: Option<u32>) {
+    let sender = desired.vteps.entry(vtep).or_default();
+    sender.index = sender.index.max(index.unwrap_or(VtepEntry::UNNUMBERED));
 }

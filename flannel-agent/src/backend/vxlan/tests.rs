@@ -52,7 +52,12 @@ fn backend() -> Vxlan {
     Vxlan(VxlanConfig { vni: 1, port: 8472, mtu: None, gbp: false, learning: false, direct_routing: true })
 }
 
-fn desired_for(names: &Names, subnet: &str, way: Way) -> Desired {
+fn desired_for(names: &Names, subnet: &str, way: &Way) -> Desired {
+    desired_for_all(names, &[(subnet, false)], way)
+}
+
+/// One node's leases, and whether a NAT stands before it.
+fn desired_for_all(names: &Names, subnets: &[(&str, bool)], way: &Way) -> Desired {
     let node = Node {
         network: PodNetwork { prefix: names.network.parse().expect("a network"), subnet_len: names.subnet_len },
         subnet: names.own.parse().expect("a subnet"),
@@ -61,13 +66,14 @@ fn desired_for(names: &Names, subnet: &str, way: Way) -> Desired {
         tunnel: Some((TUNNEL, Mac([2, 0, 0, 0, 0, 1]))),
         port_range: (32768, 60999),
     };
-    let peer = Peer {
+    let peer = |(subnet, other_source): &(&str, bool)| Peer {
         subnet: subnet.parse().expect("a subnet"),
         public_ip: ip(names.public),
-        vtep: Some(Vtep { mac: MAC, zero_checksum_v6: true }),
+        vtep: Some(Vtep { mac: MAC, zero_checksum_v6: true, other_source: *other_source }),
         key: subnet.replace('/', "-"),
     };
-    backend().desired(&node, &[PeerWay { peer, way }])
+    let ways: Vec<_> = subnets.iter().map(|lease| PeerWay { peer: peer(lease), way: way.clone() }).collect();
+    backend().desired(&node, &ways)
 }
 
 fn plain(names: &Names) -> Way {
@@ -78,14 +84,14 @@ fn plain(names: &Names) -> Way {
 fn the_node_has_its_subnets_base_address() {
     for (names, base, prefix_len) in [(&V4, "10.244.1.0", 32), (&V6, "fd00:10:244:1::", 128)] {
         let key = AddressKey { ifindex: TUNNEL, addr: ip(base), prefix_len };
-        assert_eq!(desired_for(names, names.peer, plain(names)).addresses, BTreeSet::from([key]));
+        assert_eq!(desired_for(names, names.peer, &plain(names)).addresses, BTreeSet::from([key]));
     }
 }
 
 #[test]
 fn a_tunnel_peer_has_all_four_entries_in_stocks_shape() {
     for names in [&V4, &V6] {
-        let desired = desired_for(names, names.peer, plain(names));
+        let desired = desired_for(names, names.peer, &plain(names));
         let (base, public) = (ip(names.base), ip(names.public));
         assert_eq!(desired.neighbours.get(&NeighbourKey { ifindex: TUNNEL, addr: base }), Some(&MAC));
         assert_eq!(desired.fdb.get(&FdbKey { ifindex: TUNNEL, mac: MAC }), Some(&public));
@@ -102,7 +108,7 @@ fn a_tunnel_peer_has_all_four_entries_in_stocks_shape() {
 #[test]
 fn a_direct_peer_has_a_route_alone_and_is_never_encapsulated() {
     for names in [&V4, &V6] {
-        let desired = desired_for(names, names.peer, Way::Direct(EXTERNAL));
+        let desired = desired_for(names, names.peer, &Way::Direct(EXTERNAL));
         assert!(desired.neighbours.is_empty() && desired.fdb.is_empty());
         let route = desired.routes.values().next().expect("a route");
         assert_eq!((route.gateway, route.oif), (Some(ip(names.public)), Some(EXTERNAL)));
@@ -113,7 +119,7 @@ fn a_direct_peer_has_a_route_alone_and_is_never_encapsulated() {
 
 #[test]
 fn a_path_that_is_not_plain_leaves_the_kernel_path() {
-    let desired = desired_for(&V4, V4.peer, Way::Tunnel(Err(NotPlain::Multipath)));
+    let desired = desired_for(&V4, V4.peer, &Way::Tunnel(Err(NotPlain::Multipath)));
     assert_eq!((desired.neighbours.len(), desired.fdb.len(), desired.routes.len()), (1, 1, 1));
     assert_eq!(desired.peers.get(&9).map(|value| value.flags), Some(0));
 }
@@ -121,9 +127,37 @@ fn a_path_that_is_not_plain_leaves_the_kernel_path() {
 #[test]
 fn a_lease_of_another_size_is_the_kernels_alone() {
     for subnet in ["10.244.8.0/23", "10.244.9.0/25"] {
-        let desired = desired_for(&V4, subnet, plain(&V4));
+        let desired = desired_for(&V4, subnet, &plain(&V4));
         assert_eq!(desired.routes.len(), 1, "{subnet}");
-        assert!(desired.peers.is_empty() && desired.vteps.is_empty(), "{subnet}");
+        assert!(desired.peers.is_empty(), "{subnet}");
+    }
+}
+
+#[test]
+fn every_peers_packets_are_accepted_whatever_leads_to_it() {
+    let from = Addr::from(ip(V4.public));
+    let index = |desired: &Desired| desired.vteps.get(&from).map(|vtep| vtep.index);
+    for way in [plain(&V4), Way::Direct(EXTERNAL), Way::Tunnel(Err(NotPlain::Multipath)), Way::NotOnLink] {
+        assert_eq!(index(&desired_for(&V4, V4.peer, &way)), Some(9), "{way:?}");
+        assert_eq!(index(&desired_for(&V4, "10.244.10.0/23", &way)), Some(VtepEntry::UNNUMBERED), "{way:?}");
+    }
+    for leases in [[(V4.peer, false), ("10.244.10.0/23", false)], [("10.244.10.0/23", false), (V4.peer, false)]] {
+        let desired = desired_for_all(&V4, &leases, &plain(&V4));
+        assert_eq!((index(&desired), desired.peers.len()), (Some(VtepEntry::UNNUMBERED), 1), "{leases:?}");
+    }
+}
+
+#[test]
+fn a_peer_behind_a_nat_is_known_by_its_device() {
+    for (names, family) in [(&V4, Family::V4), (&V6, Family::V6)] {
+        let devices = |other_source| {
+            desired_for_all(names, &[(names.peer, other_source)], &plain(names))
+                .elsewhere
+                .into_iter()
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(devices(false), []);
+        assert_eq!(devices(true), [device_key(MAC, family)]);
     }
 }
 

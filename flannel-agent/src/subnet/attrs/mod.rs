@@ -163,6 +163,10 @@ pub struct VxlanData {
     /// A key of ours: the node takes outer UDP over IPv6 without a checksum. Stock flannel ignores it.
     #[serde(rename = "ZeroChecksumV6", skip_serializing_if = "std::ops::Not::not")]
     pub zero_checksum_v6: bool,
+    /// A key of ours: a NAT stands before the node, so its packets may carry another source than its public address. Stock flannel
+    /// ignores it.
+    #[serde(rename = "OtherSource", skip_serializing_if = "std::ops::Not::not")]
+    pub other_source: bool,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature serde asks for")]
@@ -180,6 +184,7 @@ impl VxlanData {
             vni: field(&fields, "VNI", "a VXLAN network identifier")?,
             vtep_mac: mac.ok_or_else(|| bad_field(&fields, "VtepMAC", expected))?,
             zero_checksum_v6: field(&fields, "ZeroChecksumV6", "true or false")?.unwrap_or_default(),
+            other_source: field(&fields, "OtherSource", "true or false")?.unwrap_or_default(),
         })
     }
 

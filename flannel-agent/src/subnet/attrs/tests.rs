@@ -39,7 +39,8 @@ fn values_are_written_as_flannel_writes_them() {
 
 fn data(backend: &str, family: u8) -> Option<RawJson> {
     let vtep_mac = Mac([0xc6, 0xd2, 0x32, 0x6f, 0x8f, 0x40 + family]);
-    (backend == "vxlan").then(|| VxlanData { vni: Some(1), vtep_mac, zero_checksum_v6: false }.to_json())
+    (backend == "vxlan")
+        .then(|| VxlanData { vni: Some(1), vtep_mac, zero_checksum_v6: false, other_source: false }.to_json())
 }
 
 #[test]

@@ -106,7 +106,9 @@ mod tests {
         LeaseAttrs {
             public_ip: Some([192, 0, 2, 1].into()),
             backend_type: "vxlan".to_owned(),
-            backend_data: Some(VxlanData { vni: Some(1), vtep_mac: MAC, zero_checksum_v6: false }.to_json()),
+            backend_data: Some(
+                VxlanData { vni: Some(1), vtep_mac: MAC, zero_checksum_v6: false, other_source: false }.to_json(),
+            ),
             ..LeaseAttrs::default()
         }
     }
@@ -150,7 +152,7 @@ mod tests {
 
     /// What a Node without annotations gets, without the prefix.
     fn annotated(backend: &str, v4: bool, v6: bool) -> String {
-        let data = VxlanData { vni: Some(1), vtep_mac: MAC, zero_checksum_v6: false };
+        let data = VxlanData { vni: Some(1), vtep_mac: MAC, zero_checksum_v6: false, other_source: false };
         let data = |on: bool| (on && backend == VXLAN).then(|| data.to_json());
         let attrs = LeaseAttrs {
             public_ip: v4.then_some([192, 0, 2, 1].into()),

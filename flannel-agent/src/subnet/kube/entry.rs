@@ -10,7 +10,10 @@ use ipnet::{Ipv4Net, Ipv6Net};
 
 use super::{
     prefix::AnnotationPrefix,
-    record::{BACKEND_DATA, BACKEND_TYPE, BACKEND_V6_DATA, MANAGED, NodeRecord, PUBLIC_IP, PUBLIC_IPV6},
+    record::{
+        BACKEND_DATA, BACKEND_TYPE, BACKEND_V6_DATA, MANAGED, NodeRecord, OVERWRITE_IP, OVERWRITE_IPV6, PUBLIC_IP,
+        PUBLIC_IPV6,
+    },
 };
 use crate::{
     config::{NetworkConfig, Prefix},
@@ -105,8 +108,12 @@ impl Annotations<'_> {
 
     fn lease(&self, key: LeaseKey, families: Families) -> Lease {
         let backend_type = self.get(BACKEND_TYPE).unwrap_or_default().to_owned();
-        let mut lease =
-            Lease { key, attrs: LeaseAttrs { backend_type, ..LeaseAttrs::default() }, malformed: Vec::new() };
+        let mut lease = Lease {
+            key,
+            attrs: LeaseAttrs { backend_type, ..LeaseAttrs::default() },
+            malformed: Vec::new(),
+            overwritten: self.overwritten(),
+        };
         if families.v4 {
             match self.group(PUBLIC_IP, BACKEND_DATA) {
                 Ok(group) => (lease.attrs.public_ip, lease.attrs.backend_data) = group,
@@ -120,6 +127,13 @@ impl Annotations<'_> {
             }
         }
         lease
+    }
+
+    /// The families whose public address an operator wrote.
+    fn overwritten(&self) -> Vec<Family> {
+        let written = |suffix| self.get(suffix).is_some();
+        let families = [(Family::V4, OVERWRITE_IP), (Family::V6, OVERWRITE_IPV6)];
+        families.into_iter().filter(|(_, suffix)| written(suffix)).map(|(family, _)| family).collect()
     }
 
     /// What a node publishes for one family.
@@ -150,7 +164,7 @@ mod tests {
         match entry_of(&node(annotations, cidrs), &AnnotationPrefix::default(), families) {
             None => "nothing".to_owned(),
             Some(entry) => match entry.lease {
-                Ok(Lease { key, attrs, malformed }) => {
+                Ok(Lease { key, attrs, malformed, .. }) => {
                     malformed.iter().fold(format!("{key} {}", attrs.to_json()), |told, (family, bad)| {
                         format!("{told} {family}: {bad}")
                     })
@@ -182,6 +196,18 @@ mod tests {
             "{broken}"
         );
         assert_eq!(told(&format!("{V4_GROUP},\"p/public-ipv6\":\"x\""), r#""10.5.1.0/24""#, BOTH).find("-64"), None);
+    }
+
+    #[test]
+    fn an_overwritten_address_is_told_with_its_family() {
+        let overwritten = |more: &str| {
+            let node = node(&format!("{V4_GROUP},{V6_GROUP}{more}"), CIDRS);
+            let entry = entry_of(&node, &AnnotationPrefix::default(), BOTH).expect("an entry");
+            entry.lease.expect("a lease").overwritten
+        };
+        assert_eq!(overwritten(""), []);
+        assert_eq!(overwritten(r#","p/public-ip-overwrite":"192.0.2.1""#), [Family::V4]);
+        assert_eq!(overwritten(r#","p/public-ip-overwrite":"","p/public-ipv6-overwrite":"2001:db8::1""#), [Family::V6]);
     }
 
     #[test]

@@ -51,7 +51,15 @@ fn read(node: &Value) -> NodeRecord {
 
 fn with_one_good() -> LeaseSet {
     let data = |family| {
-        Some(VxlanData { vni: Some(1), vtep_mac: Mac([2, 0, 0, 0, family, 1]), zero_checksum_v6: false }.to_json())
+        Some(
+            VxlanData {
+                vni: Some(1),
+                vtep_mac: Mac([2, 0, 0, 0, family, 1]),
+                zero_checksum_v6: false,
+                other_source: false,
+            }
+            .to_json(),
+        )
     };
     let own = LeaseAttrs {
         public_ip: Some([192, 0, 2, 1].into()),
@@ -127,7 +135,7 @@ proptest! {
             public_ip: Some([192, 0, 2, 9].into()),
             public_ipv6: "2001:db8::9".parse().ok().filter(|_| v6),
             backend_type: "vxlan".to_owned(),
-            backend_data: Some(VxlanData { vni: Some(1), vtep_mac: Mac([2; 6]), zero_checksum_v6: false }.to_json()),
+            backend_data: Some(VxlanData { vni: Some(1), vtep_mac: Mac([2; 6]), zero_checksum_v6: false, other_source: false }.to_json()),
             ..LeaseAttrs::default()
         };
         let record = read(&node);

@@ -93,7 +93,7 @@ impl<P: LeaseFamily> Local<P> {
             return Err(RejectReason::Malformed(BadLease::Value(bad.clone())));
         }
         let public_ip = P::public_ip(&lease.attrs).ok_or(RejectReason::NoPublicIp)?.into();
-        let vtep = if self.has_tunnels { Some(vtep_of::<P>(&lease.attrs)?) } else { None };
+        let vtep = if self.has_tunnels { Some(vtep_of::<P>(lease)?) } else { None };
         self.check_public_ip(public_ip)?;
         self.check_subnet(subnet)?;
         if let Some(Vtep { mac, .. }) = vtep.filter(|vtep| self.mac == Some(vtep.mac)) {
@@ -121,11 +121,14 @@ impl<P: LeaseFamily> Local<P> {
     }
 }
 
-fn vtep_of<P: LeaseFamily>(attrs: &LeaseAttrs) -> Result<Vtep, RejectReason> {
-    let data = P::data(attrs).ok_or(RejectReason::NoBackendData)?;
-    let VxlanData { vtep_mac: mac, zero_checksum_v6, .. } =
+fn vtep_of<P: LeaseFamily>(lease: &Lease) -> Result<Vtep, RejectReason> {
+    let data = P::data(&lease.attrs).ok_or(RejectReason::NoBackendData)?;
+    let VxlanData { vtep_mac: mac, zero_checksum_v6, other_source, .. } =
         VxlanData::parse(data).map_err(RejectReason::BackendData)?;
-    if mac.is_unicast() { Ok(Vtep { mac, zero_checksum_v6 }) } else { Err(RejectReason::BadMac(mac)) }
+    if !mac.is_unicast() {
+        return Err(RejectReason::BadMac(mac));
+    }
+    Ok(Vtep { mac, zero_checksum_v6, other_source: other_source || lease.overwritten.contains(&P::FAMILY) })
 }
 
 /// Whether packets can be sent there from another host, knowing no more than the address.

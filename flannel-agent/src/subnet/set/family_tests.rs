@@ -52,7 +52,7 @@ fn set(families: &str, backend: &str, own: &str, key: &str, entries: Vec<Entry>)
 fn told(set: &LeaseSet) -> Vec<String> {
     let Resolved { peers, rejected } = set.resolve();
     let peers = peers.iter().map(|Peer { subnet, public_ip, vtep, .. }| match vtep {
-        Some(Vtep { mac, zero_checksum_v6 }) => format!("{subnet} {public_ip} {mac} {zero_checksum_v6}"),
+        Some(Vtep { mac, zero_checksum_v6, .. }) => format!("{subnet} {public_ip} {mac} {zero_checksum_v6}"),
         None => format!("{subnet} {public_ip}"),
     });
     peers.chain(rejected.iter().map(ToString::to_string)).collect()

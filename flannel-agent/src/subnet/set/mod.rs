@@ -53,6 +53,8 @@ pub struct Vtep {
     pub mac: Mac,
     /// It takes outer UDP over IPv6 without a checksum.
     pub zero_checksum_v6: bool,
+    /// Its packets may carry another outer source than its public address.
+    pub other_source: bool,
 }
 
 /// The verdict on a whole set.

@@ -206,7 +206,8 @@ impl Cluster {
 
 /// The attributes of node `n`: 192.0.2.n, MAC 02:00:00:00:00:n.
 pub(crate) fn attrs(n: u8) -> LeaseAttrs {
-    let data = VxlanData { vni: Some(1), vtep_mac: Mac([2, 0, 0, 0, 0, n]), zero_checksum_v6: false };
+    let data =
+        VxlanData { vni: Some(1), vtep_mac: Mac([2, 0, 0, 0, 0, n]), zero_checksum_v6: false, other_source: false };
     LeaseAttrs {
         public_ip: Some([192, 0, 2, n].into()),
         backend_type: "vxlan".to_owned(),

@@ -1,0 +1,48 @@
+//! The guard in the main loop: what it may be in force by, its log lines, its part of the status.
+
+use std::time::Instant;
+
+use crate::{agent::main_loop::Running, guard::Doubt, observe::status::GuardStatus, reconcile::chain};
+
+impl Running {
+    /// Puts the guard's modes in force that are asked for and may be. Whether they are others than before.
+    ///
+    /// Asked after peers were worked in, and before the first heartbeat: an earlier agent may have left it enforced by what it
+    /// knew.
+    pub(super) fn follow_guard(&mut self) -> bool {
+        let doubt = self.guard_doubt();
+        let Some(bpf) = self.node.reconciler.bpf_mut() else { return false };
+        self.guard.follow(bpf.maps_mut(), doubt).unwrap_or_else(|error| {
+            tracing::warn!(error = chain(&error), "cannot follow the guard's modes");
+            false
+        })
+    }
+
+    /// Tells in the log what the guard refused.
+    pub(super) fn tell_of_guard(&mut self) {
+        let Some(bpf) = self.node.reconciler.bpf() else { return };
+        if let Err(error) = self.guard.tell(bpf.maps(), Instant::now()) {
+            tracing::warn!(error = chain(&error), "cannot read what the guard refused");
+        }
+    }
+
+    /// The guard's part of the status; none without the programs.
+    pub(super) fn guard_status(&self) -> Option<GuardStatus> {
+        let maps = self.node.reconciler.bpf()?.maps();
+        match self.guard.status(maps, self.guard_doubt()) {
+            Ok(status) => Some(status),
+            Err(error) => {
+                tracing::warn!(error = chain(&error), "cannot read the guard's maps");
+                None
+            }
+        }
+    }
+
+    /// Why the programs may not know all peers, if they may not.
+    fn guard_doubt(&self) -> Option<Doubt> {
+        if !self.store.is_in_sync() {
+            return Some(Doubt::StoreNotInSync);
+        }
+        (!self.node.reconciler.knows_every_sender()).then_some(Doubt::PeersPending)
+    }
+}

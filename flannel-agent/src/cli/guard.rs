@@ -1,0 +1,188 @@
+//! `flannel-agent guard show|set`: the guard, read and written straight in its pinned maps.
+
+use std::time::Duration;
+
+use clap::{Args, Subcommand, ValueEnum};
+use flannel_common::{
+    guard::{Checks, GuardMode},
+    node::heartbeat_is_fresh,
+    reason::Reason,
+};
+use serde::Serialize;
+
+use super::{Output, PinOptions, table};
+use crate::{
+    datapath::{
+        DatapathError, PinRoot, clock,
+        guard::{GuardMap, SuspectMap},
+        maps::{ConfigMap, StatsMap},
+    },
+    guard::{self, Suspected},
+    observe::status::{CheckStatus, GuardStatus},
+};
+
+/// The subcommands of `guard`.
+#[derive(Debug, Subcommand)]
+pub enum GuardCommand {
+    /// Print the modes in force, what was refused, and where it came from
+    Show(ShowOptions),
+    /// Put a mode in force until it is set again; survives a restart of the agent, not a reboot. Less takes effect at once,
+    /// also without an agent; more when the agent next looks, a second later
+    Set(SetOptions),
+}
+
+/// How to print.
+#[derive(Debug, Args)]
+pub struct ShowOptions {
+    #[command(flatten)]
+    output: Output,
+    #[command(flatten)]
+    pins: PinOptions,
+}
+
+/// What to set.
+#[derive(Debug, Args)]
+pub struct SetOptions {
+    /// `off`, `audit`, `enforce`, or `auto` to give up an earlier choice
+    #[arg(value_parser = parse_choice)]
+    mode: Choice,
+    /// One of the two checks, instead of both
+    #[arg(long, value_enum, value_name = "CHECK")]
+    only: Option<Check>,
+    #[command(flatten)]
+    pins: PinOptions,
+}
+
+/// One of the checks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Check {
+    /// Whether tunnel packets come from peers
+    Outer,
+    /// Whether what peers send comes from their subnets
+    Inner,
+}
+
+/// A mode, or none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Choice(Option<GuardMode>);
+
+fn parse_choice(text: &str) -> Result<Choice, String> {
+    match text.parse() {
+        Ok(mode) => Ok(Choice(Some(mode))),
+        Err(_) if text == "auto" => Ok(Choice(None)),
+        Err(error) => Err(format!("{error}, and auto")),
+    }
+}
+
+/// What `show` prints.
+#[derive(Debug, Serialize)]
+struct Shown {
+    #[serde(flatten)]
+    guard: GuardStatus,
+    /// Whether programs trust the maps; they refuse nothing otherwise.
+    trusted: bool,
+    sources: Vec<SourceRow>,
+}
+
+#[derive(Debug, Serialize)]
+struct SourceRow {
+    source: String,
+    packets: u64,
+    dropped: u64,
+    last_seconds_ago: f64,
+    reason: Option<&'static str>,
+    meaning: Option<&'static str>,
+}
+
+/// Runs the command; the text to print.
+pub(super) fn run(command: &GuardCommand) -> Result<String, DatapathError> {
+    match command {
+        GuardCommand::Show(options) => {
+            let shown = Shown::read(&options.pins.root())?;
+            Ok(if options.output.is_json() { super::json(&shown) } else { shown.text() })
+        }
+        GuardCommand::Set(options) => {
+            let pins = options.pins.root();
+            set(&mut GuardMap::open(&pins)?, options)?;
+            Ok(Shown::read(&pins)?.modes())
+        }
+    }
+}
+
+/// Writes the choice. A stricter mode is left for the agent to put in force, who knows whether all peers are known.
+fn set(map: &mut GuardMap, options: &SetOptions) -> Result<(), DatapathError> {
+    let word = map.get()?;
+    let (mut in_force, mut choice) = (word.in_force(), word.choice());
+    let Choice(wanted) = options.mode;
+    let change = |check, in_force: &mut GuardMode, choice: &mut Option<GuardMode>| {
+        if options.only.is_none_or(|only| only == check) {
+            *choice = wanted;
+            *in_force = wanted.map_or(*in_force, |wanted| wanted.min(*in_force));
+        }
+    };
+    change(Check::Outer, &mut in_force.outer, &mut choice.outer);
+    change(Check::Inner, &mut in_force.inner, &mut choice.inner);
+    map.set(in_force, choice)
+}
+
+impl Shown {
+    fn read(pins: &PinRoot) -> Result<Self, DatapathError> {
+        let now = clock::now_ns();
+        let suspects = guard::suspects(&SuspectMap::open(pins)?)?;
+        Ok(Self {
+            guard: guard::status_of_pins(GuardMap::open(pins)?.get()?, &StatsMap::open(pins)?)?,
+            trusted: heartbeat_is_fresh(now, ConfigMap::open(pins)?.get()?.heartbeat_ns),
+            sources: suspects.iter().map(|suspect| SourceRow::new(suspect, now)).collect(),
+        })
+    }
+
+    fn modes(&self) -> String {
+        let Checks { outer, inner } = Checks { outer: line(&self.guard.outer), inner: line(&self.guard.inner) };
+        let note = if self.trusted { "" } else { "no agent for a minute: nothing is refused, whatever the modes\n" };
+        format!("outer   {outer}\ninner   {inner}\n{note}")
+    }
+
+    fn text(&self) -> String {
+        if self.sources.is_empty() {
+            return self.modes();
+        }
+        let rows: Vec<_> = self
+            .sources
+            .iter()
+            .map(|row| {
+                let last = format!("{:.0} s ago", row.last_seconds_ago);
+                let meaning = row.meaning.unwrap_or_default().to_owned();
+                [row.source.clone(), row.packets.to_string(), row.dropped.to_string(), last, meaning]
+            })
+            .collect();
+        format!("{}\n{}", self.modes(), table::render(["SOURCE", "PACKETS", "DROPPED", "LAST", "WHY"], &rows))
+    }
+}
+
+impl SourceRow {
+    fn new(suspect: &Suspected, now: u64) -> Self {
+        Self {
+            source: suspect.source.to_string(),
+            packets: suspect.packets,
+            dropped: suspect.dropped,
+            last_seconds_ago: Duration::from_nanos(now.saturating_sub(suspect.last_ns)).as_secs_f64(),
+            reason: suspect.reason.map(Reason::name),
+            meaning: suspect.reason.map(Reason::meaning),
+        }
+    }
+}
+
+fn line(check: &CheckStatus) -> String {
+    format!("{}, {} packets refused, {} let pass", mode(check), check.refused, check.passed)
+}
+
+/// The mode in force and whose it is.
+pub(super) fn mode(check: &CheckStatus) -> String {
+    let CheckStatus { effective, wanted, chosen_at_run_time, reason, .. } = check;
+    let chosen = if *chosen_at_run_time { " (chosen at run time)" } else { "" };
+    match reason {
+        Some(reason) => format!("{effective} instead of {wanted}{chosen}: {reason}"),
+        None if effective != wanted => format!("{effective}, and {wanted}{chosen} as soon as an agent sees to it"),
+        None => format!("{effective}{chosen}"),
+    }
+}

@@ -1,0 +1,71 @@
+//! The guard, from the agent's side: which of its modes are in force, and telling what it refuses.
+//!
+//! It owns the `GUARD` word while an agent runs, and what is said of the guard in log and status. The verdict on a packet is
+//! the programs'; who the peers are is [`crate::reconcile`]'s. The programs count and list; nothing is told packet by packet.
+
+mod policy;
+mod report;
+mod teller;
+
+use std::time::Instant;
+
+use flannel_common::guard::{Checks, GuardMode};
+
+use self::{policy::decide, teller::Teller};
+pub use self::{
+    policy::{DEFAULT, Doubt},
+    report::{Suspected, status_of_pins, suspects},
+};
+use crate::{
+    datapath::{DatapathError, Maps},
+    observe::status::GuardStatus,
+};
+
+/// Keeps the guard as it is asked for.
+pub struct Guard {
+    flags: Checks<GuardMode>,
+    told: Option<Checks<GuardMode>>,
+    teller: Teller,
+}
+
+impl Guard {
+    /// As the flags ask for it.
+    pub fn new(flags: Checks<GuardMode>) -> Self {
+        Self { flags, told: None, teller: Teller::default() }
+    }
+
+    /// Puts the modes in force that are asked for and may be; the operator may have asked for others since. Whether they are
+    /// others than before. `doubt`: why what is known of the peers may be incomplete.
+    pub fn follow(&mut self, maps: &mut Maps, doubt: Option<Doubt>) -> Result<bool, DatapathError> {
+        let choice = maps.guard.get()?.choice();
+        let [outer, inner] = self.decided(choice, doubt);
+        let in_force = Checks { outer: outer.0, inner: inner.0 };
+        maps.guard.set(in_force, choice)?;
+        let changed = self.told.replace(in_force) != Some(in_force);
+        if changed {
+            tracing::info!(outer = %in_force.outer, inner = %in_force.inner, reason = doubt.map(tracing::field::display), "guard");
+        }
+        Ok(changed)
+    }
+
+    /// Tells in the log what was refused since it was last told, if it is time to.
+    pub fn tell(&mut self, maps: &Maps, now: Instant) -> Result<(), DatapathError> {
+        let counts = report::counts(&maps.stats)?;
+        self.teller.hear(counts, now, || suspects(&maps.suspects))
+    }
+
+    /// For the status document.
+    pub fn status(&self, maps: &Maps, doubt: Option<Doubt>) -> Result<GuardStatus, DatapathError> {
+        let word = maps.guard.get()?;
+        let wanted = self.decided(word.choice(), doubt);
+        let reasons = wanted.map(|(mode, wish)| doubt.filter(|_| mode != wish));
+        let wanted = Checks { outer: wanted[0].1, inner: wanted[1].1 };
+        Ok(report::status(word, wanted, reasons, report::counts(&maps.stats)?))
+    }
+
+    /// For each check the mode that may be in force, and the one asked for.
+    fn decided(&self, choice: Checks<Option<GuardMode>>, doubt: Option<Doubt>) -> [(GuardMode, GuardMode); 2] {
+        [(choice.outer, self.flags.outer), (choice.inner, self.flags.inner)]
+            .map(|(choice, flag)| decide(choice, flag, doubt))
+    }
+}

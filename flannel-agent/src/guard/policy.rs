@@ -1,0 +1,60 @@
+//! Which mode of a check is in force. Pure.
+//!
+//! What was asked for at run time (pinned) comes before the flag. Nothing is refused by knowledge that may be incomplete: then
+//! `enforce` is `audit`.
+
+use std::fmt;
+
+use flannel_common::guard::{Checks, GuardMode};
+
+/// The modes where nobody asks for others. What comes from no peer could not be answered either; but a peer may have reasons to
+/// send other inner sources: what it routes for others and does not masquerade.
+pub const DEFAULT: Checks<GuardMode> = Checks { outer: GuardMode::Enforce, inner: GuardMode::Audit };
+
+/// Why the programs may not know all peers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Doubt {
+    /// Changes do not arrive: nodes may have joined, or moved, that we know nothing of.
+    StoreNotInSync,
+    /// Not every peer is in the maps yet.
+    PeersPending,
+}
+
+impl fmt::Display for Doubt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::StoreNotInSync => "the store is not in sync, so peers may be unknown",
+            Self::PeersPending => "not every peer is in the maps yet",
+        })
+    }
+}
+
+/// The mode in force, and the one asked for.
+pub(super) fn decide(choice: Option<GuardMode>, flag: GuardMode, doubt: Option<Doubt>) -> (GuardMode, GuardMode) {
+    let wanted = choice.unwrap_or(flag);
+    let most = if doubt.is_some() { GuardMode::Audit } else { GuardMode::Enforce };
+    (wanted.min(most), wanted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use GuardMode::{Audit, Enforce, Off};
+
+    #[test]
+    fn the_choice_comes_before_the_flag() {
+        assert_eq!(decide(None, Enforce, None), (Enforce, Enforce));
+        assert_eq!(decide(Some(Off), Enforce, None), (Off, Off));
+        assert_eq!(decide(Some(Enforce), Off, None), (Enforce, Enforce));
+    }
+
+    #[test]
+    fn nothing_is_refused_in_doubt() {
+        for doubt in [Doubt::StoreNotInSync, Doubt::PeersPending].map(Some) {
+            assert_eq!(decide(None, Enforce, doubt), (Audit, Enforce));
+            assert_eq!(decide(Some(Enforce), Off, doubt), (Audit, Enforce));
+            assert_eq!(decide(None, Audit, doubt), (Audit, Audit));
+            assert_eq!(decide(None, Off, doubt), (Off, Off));
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! The guard's part of `from_underlay`: a second look at tunnel packets with which something is wrong, in a function of its own, so
+//! that good ones pay nothing for it.
+//!
+//! It owns the verdict on them. The outer check comes first and covers whatever a stranger's packet looks like: the vxlan
+//! device would also take it behind IP options, in fragments, or with a frame inside that is no IP packet. Only packets to our
+//! VTEP, our port and our VNI are looked at. What cannot be known passes.
+
+use flannel_common::{
+    addr::{Addr, same_addr},
+    ethernet::EthernetHeader,
+    guard::{Checks, DeviceKey, GuardMode, GuardWord, Suspect},
+    ip::ExtensionHeader,
+    maps::ONLY,
+    node::FamilyConfig,
+    outer::OuterHeaders,
+    packet::{ETH_LEN, PROTO_FRAGMENT, PROTO_UDP, UDP_LEN, VXLAN_LEN},
+    peer::VtepEntry,
+    reason::Reason,
+};
+
+use crate::{
+    family::Family,
+    maps::{ELSEWHERE, GUARD, SUSPECTS, VTEPS},
+    node::Node,
+    skb::{Room, Skb},
+};
+
+/// Extension headers that are looked behind; RFC 8200 knows no use for more.
+const EXTENSIONS: usize = 6;
+
+/// Ethernet and outer IP header.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Start<F> {
+    ethernet: EthernetHeader,
+    ip: F,
+}
+
+/// Whether a packet with this outcome is to be looked at: what says that it is of our tunnel, or may be, and not whose.
+#[inline(always)]
+pub(crate) const fn concerns(found: Reason) -> bool {
+    matches!(
+        found,
+        Reason::InnerOtherSource
+            | Reason::InnerOtherMac
+            | Reason::OtherProtocol
+            | Reason::Malformed
+            | Reason::OuterFragment
+            | Reason::OuterUnusual
+    )
+}
+
+/// The reason under which the packet is counted, which is also what becomes of it.
+#[inline(never)]
+pub(crate) fn look<F: Family>(skb: &Skb, node: &Node, found: Reason) -> Reason {
+    let family = node.family::<F>();
+    let mut room = Room::<Start<F>>::new();
+    let Some(Start { ip, .. }) = skb.load(0, &mut room) else { return Reason::NotTunnel };
+    let (found, udp) = match found {
+        Reason::OuterUnusual | Reason::OuterFragment => match find_udp(skb, family, ip, found) {
+            Ok(found) => found,
+            Err(reason) => return reason,
+        },
+        // These were found behind outer headers that were as they should be.
+        other => (other, ETH_LEN + size_of::<F>()),
+    };
+    let source = ip.source();
+    // SAFETY: the entry is copied; an element that is replaced meanwhile is another's, and says as little wrong.
+    match unsafe { VTEPS.get(source) }.map(|vtep| vtep.index) {
+        None => stranger::<F>(skb, node, source, udp + UDP_LEN + VXLAN_LEN),
+        Some(index) if matches!(found, Reason::InnerOtherSource) => other_source::<F>(skb, node, source, index),
+        Some(_) => found,
+    }
+}
+
+/// Where the UDP header of our tunnel is in a packet with options, extension headers, in a fragment, or cut short; and what to
+/// call that packet if a peer sent it.
+#[inline(always)]
+fn find_udp<F: Family>(skb: &Skb, family: &FamilyConfig, ip: &F, found: Reason) -> Result<(Reason, usize), Reason> {
+    if !same_addr(ip.destination(), family.vtep) {
+        return Err(Reason::NotTunnel);
+    }
+    if ip.is_later_fragment() {
+        return Err(if matches!(found, Reason::OuterFragment) { found } else { Reason::NotTunnel });
+    }
+    let mut found = if ip.is_fragment() { Reason::OuterFragment } else { Reason::OuterUnusual };
+    let (mut at, mut protocol) = (ETH_LEN + ip.header_len() as usize, ip.protocol());
+    for _ in 0..EXTENSIONS {
+        if !F::is_extension(protocol) {
+            break;
+        }
+        let mut room = Room::<ExtensionHeader>::new();
+        let header = skb.load(at, &mut room).ok_or(Reason::NotTunnel)?;
+        if protocol == PROTO_FRAGMENT {
+            if header.is_later_fragment() {
+                return Err(Reason::NotTunnel);
+            }
+            found = Reason::OuterFragment;
+        }
+        (at, protocol) = (at + header.len(protocol), header.next());
+    }
+    let mut room = Room::<[u8; UDP_LEN]>::new();
+    let udp = skb.load(at, &mut room).ok_or(Reason::NotTunnel)?;
+    if protocol != PROTO_UDP || udp[2] != family.port[0] || udp[3] != family.port[1] {
+        return Err(Reason::NotTunnel);
+    }
+    // What is too short to name a VNI is no other tunnel's.
+    let mut room = Room::<[u8; VXLAN_LEN]>::new();
+    match skb.load(at + UDP_LEN, &mut room) {
+        Some(vxlan) if u32::from_be_bytes([0, vxlan[4], vxlan[5], vxlan[6]]) != family.vni => Err(Reason::OtherVni),
+        _ => Ok((found, at)),
+    }
+}
+
+/// A packet whose outer source is no peer's; its frame begins at `frame`.
+#[inline(always)]
+fn stranger<F: Family>(skb: &Skb, node: &Node, source: Addr, frame: usize) -> Reason {
+    let mode = in_force().outer;
+    let enforced = matches!(mode, GuardMode::Enforce) && !comes_from_elsewhere::<F>(skb, frame);
+    let reason = if enforced { Reason::RefusedVtep } else { Reason::UnknownVtep };
+    suspect(mode, source, reason, enforced, node);
+    reason
+}
+
+/// Whether the frame was made by the tunnel device of a peer whose packets may come from another address than it has.
+#[inline(always)]
+fn comes_from_elsewhere<F: Family>(skb: &Skb, frame: usize) -> bool {
+    let mut room = Room::<EthernetHeader>::new();
+    let Some(ethernet) = skb.load(frame, &mut room) else { return false };
+    let key = DeviceKey { mac: ethernet.source(), family: F::ETHERTYPE };
+    // SAFETY: nothing of the value is read.
+    unsafe { ELSEWHERE.get(key) }.is_some()
+}
+
+/// A packet of a known peer whose inner source is not in the subnet by which it was looked for.
+#[inline(always)]
+fn other_source<F: Family>(skb: &Skb, node: &Node, source: Addr, index: u32) -> Reason {
+    let family = node.family::<F>();
+    let mut room = Room::<F>::new();
+    let Some(inner) = skb.load(OuterHeaders::<F>::LEN, &mut room) else { return Reason::Malformed };
+    let entry = inner.source_subnet(family).and_then(|subnet| F::peers().get(subnet));
+    let owner = entry.map_or(Addr::NONE, |entry| entry.vtep);
+    // The entry of a peer is invalid while it is rewritten, or for as long as an agent is dead that was killed over that.
+    if same_addr(owner, source) {
+        return Reason::PeerChanging;
+    }
+    if index == VtepEntry::UNNUMBERED && same_addr(owner, Addr::NONE) {
+        return Reason::SenderUnnumbered;
+    }
+    let mode = in_force().inner;
+    let enforced = matches!(mode, GuardMode::Enforce);
+    let reason = if enforced { Reason::RefusedSource } else { Reason::InnerOtherSource };
+    suspect(mode, source, reason, enforced, node);
+    reason
+}
+
+#[inline(always)]
+fn in_force() -> Checks<GuardMode> {
+    GUARD.get(ONLY).map_or_else(GuardWord::default, |word| *word).in_force()
+}
+
+/// Remembers where the packet came from.
+#[inline(always)]
+fn suspect(mode: GuardMode, source: Addr, reason: Reason, dropped: bool, node: &Node) {
+    if matches!(mode, GuardMode::Off) {
+        return;
+    }
+    match SUSPECTS.get_ptr_mut(source) {
+        Some(known) => {
+            // SAFETY: the look-up gave an element of the map, which lives as long as it; other CPUs may write it too, and what
+            // is lost then is a count.
+            unsafe { *known = (*known).with(reason, dropped, node.now) };
+        }
+        // It is told of counts alone: a table that refuses loses nothing else.
+        None => drop(SUSPECTS.insert(source, Suspect::default().with(reason, dropped, node.now), 0)),
+    }
+}
