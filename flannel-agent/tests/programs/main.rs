@@ -9,6 +9,7 @@ mod from_underlay;
 mod guard;
 mod load;
 mod monitor;
+mod oracle;
 mod packets;
 mod to_tunnel;
 mod to_underlay;
