@@ -37,7 +37,8 @@ pub(crate) fn run(skb: &Skb) -> Result<Reason, Reason> {
 
 #[inline(always)]
 fn guarded<F: Tables>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
-    match judge::<F>(skb, node) {
+    let is_long = skb.len() as usize >= OuterHeaders::<F>::LEN;
+    match if is_long { judge::<F>(skb, node) } else { Err(Reason::OuterUnusual) } {
         Err(found) if guard::concerns(found) => Err(guard::look::<F>(skb, node, found)),
         outcome => outcome,
     }

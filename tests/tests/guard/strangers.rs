@@ -17,6 +17,7 @@ fn strangers_reach_pods_unless_the_guard_is_enforced_in_every_mode() -> Result<(
         }
     }
     told(&lab)?;
+    at_another_address(&lab)?;
     hidden_in_fragments(&lab)?;
     lab.agent.cli(&["guard", "set", "auto"])?;
     lab.wait_modes("enforce", "audit")
@@ -36,6 +37,29 @@ fn told(lab: &Guarded) -> Result<()> {
     ensure!(sources.contains(&"192.168.1.12".into()) && sources.contains(&"2001:db8:1::12".into()), "{shown}");
     let text = lab.agent.cli(&["guard", "show"])?.stdout;
     ensure!(text.contains("outer   enforce (chosen at run time)") && text.contains("\n192.168.1.12 "), "{text}");
+    Ok(())
+}
+
+/// The socket of the vxlan device is bound to no address.
+fn at_another_address(lab: &Guarded) -> Result<()> {
+    let fdb = |to: &str| {
+        let status = lab.agent.status()?;
+        let mac = status["device"]["mac"].as_str().unwrap_or_default().to_owned();
+        lab.pair.b.sh(&format!("bridge fdb replace {mac} dst {to} self permanent dev flannel.1"))
+    };
+    let to = lab.pod.ip4()?.into();
+    lab.pair.a.sh("ip address add 192.168.1.99/24 dev eth0")?;
+    fdb("192.168.1.99")?;
+    lab.set("audit")?;
+    eventually("packets to another address at the pod", SOON, || {
+        let count = lab.arrive(to, "")?;
+        ensure!(count == 3, "{count} of 3");
+        Ok(())
+    })?;
+    lab.set("enforce")?;
+    let count = lab.arrive(to, "")?;
+    ensure!(count == 0, "{count} of 3 got in by another address of the host");
+    fdb("192.168.1.11")?;
     Ok(())
 }
 
