@@ -6,7 +6,7 @@
 //! IP packet. Only packets that end on this host, with our port and our VNI, are refused. What cannot be known passes.
 
 use flannel_common::{
-    addr::{Addr, same_addr},
+    addr::{Addr, Mac, same_addr},
     ethernet::EthernetHeader,
     guard::{Checks, DeviceKey, GuardMode, GuardWord, Suspect},
     ip::ExtensionHeader,
@@ -137,7 +137,13 @@ fn stranger<F: Family>(skb: &Skb, node: &Node, source: Addr, frame: usize) -> Re
 fn comes_from_elsewhere<F: Family>(skb: &Skb, frame: usize) -> bool {
     let mut room = Room::<EthernetHeader>::new();
     let Some(ethernet) = skb.load(frame, &mut room) else { return false };
-    let key = DeviceKey { mac: ethernet.source(), family: F::ETHERTYPE };
+    is_elsewhere::<F>(ethernet.source())
+}
+
+/// Whether this is such a device.
+#[inline(always)]
+pub(crate) fn is_elsewhere<F: Family>(mac: Mac) -> bool {
+    let key = DeviceKey { mac, family: F::ETHERTYPE };
     // SAFETY: nothing of the value is read.
     unsafe { ELSEWHERE.get(key) }.is_some()
 }
@@ -165,13 +171,13 @@ fn other_source<F: Family>(skb: &Skb, node: &Node, source: Addr, index: u32) -> 
 }
 
 #[inline(always)]
-fn in_force() -> Checks<GuardMode> {
+pub(crate) fn in_force() -> Checks<GuardMode> {
     GUARD.get(ONLY).map_or_else(GuardWord::default, |word| *word).in_force()
 }
 
 /// Remembers where the packet came from.
 #[inline(always)]
-fn suspect(mode: GuardMode, source: Addr, reason: Reason, dropped: bool, node: &Node) {
+pub(crate) fn suspect(mode: GuardMode, source: Addr, reason: Reason, dropped: bool, node: &Node) {
     if matches!(mode, GuardMode::Off) {
         return;
     }

@@ -1,6 +1,7 @@
 //! The guard, end to end: an agent on `a`, and on `b` a host that speaks the tunnel as stock flannel does - a stranger, until it
 //! has a lease.
 
+mod early;
 mod elsewhere;
 mod outage;
 mod peers;
