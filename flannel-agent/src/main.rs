@@ -5,26 +5,31 @@ use std::{io::Write as _, process::ExitCode};
 use flannel_agent::{
     agent,
     cli::{self, Command},
+    memory,
     observe::log,
 };
 
 fn main() -> ExitCode {
+    memory::return_what_is_freed();
     match cli::parse(std::env::args_os(), std::env::vars_os()) {
         Err(stop) => stop.report(),
         Ok(Command::Run(options)) => {
             log::init(options.log_level, options.log_format);
             end(run(agent::run(*options)))
         }
-        Ok(Command::Once(command)) => end(run(async {
-            print(&command.run().await?);
-            Ok(())
-        })),
+        Ok(Command::Once(command)) => match run(command.run()) {
+            Ok(answer) => {
+                print(&answer.text);
+                ExitCode::from(answer.code)
+            }
+            Err(error) => end(Err(error)),
+        },
     }
 }
 
 /// On one thread: the work is one loop and what feeds it, and to wake another thread for each of the kernel's thousands of
 /// answers would cost as much as the answers.
-fn run(work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
+fn run<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)
 }
 

@@ -38,9 +38,6 @@ impl FastConfig {
     pub const TCP: u32 = 1 << 0;
     /// UDP flows are learned.
     pub const UDP: u32 = 1 << 1;
-    /// No packet of this network namespace is tracked: nothing asked for conntrack. What is not tracked may be learned,
-    /// unchanged.
-    pub const NO_CONNTRACK: u32 = 1 << 2;
 
     /// The default of `interval`: two seconds.
     pub const INTERVAL_NS: u64 = 2_000_000_000;

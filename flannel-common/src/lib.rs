@@ -18,6 +18,7 @@ pub mod flow;
 pub mod guard;
 pub mod inner;
 pub mod ip;
+pub mod kernel;
 pub mod maps;
 pub mod mode;
 pub mod node;

@@ -65,7 +65,7 @@ pub const ALL: [&str; 18] = [
 /// The most sources [`SUSPECTS`] remembers; a flood of made-up ones pushes out the oldest.
 pub const SUSPECTS_MAX: u32 = 1 << 10;
 
-/// The most flows [`FLOWS`] or [`FLOWS6`] holds, at 150 bytes each; the agent sizes them by the machine's memory.
+/// The most flows [`FLOWS`] or [`FLOWS6`] holds, at 150 bytes each, where the agent sizes them by the machine's memory.
 pub const FLOWS_MAX: u32 = 1 << 17;
 
 /// The most pods of a node.

@@ -1,6 +1,6 @@
 //! The programs of the datapath and their numbers, which index the statistics and are append-only.
 
-/// `tc_index` of a packet that `to_tunnel` encapsulated, until `to_underlay` clears it. The numbers from 0x8000 on
+/// `tc_index` of a packet that one of our programs sent on by the external interface, until `to_underlay` clears it. The numbers from 0x8000 on
 /// are the slots of mode `fast`.
 pub const OWN_PACKET: u32 = 0x0f1a;
 

@@ -71,7 +71,7 @@ reasons! {
     23 OuterFragment "outer_fragment" Pass "A fragment of an outer packet.";
     24 InnerOtherMac "inner_other_mac" Pass "The inner Ethernet destination is not our VTEP.";
     25 InnerOtherSource "inner_other_source" Pass "The inner source lies outside the sending peer's subnet.";
-    26 OwnPacket "own_packet" Pass "Encapsulated by us a moment ago.";
+    26 OwnPacket "own_packet" Pass "Encapsulated, or sent on, by us a moment ago.";
     27 PathSeen "path_seen" Pass "The kernel's own tunnel packet equals what we would make: the path is plain.";
     28 PathDiffers "path_differs" Pass "The kernel's own tunnel packet differs from what we would make.";
     29 PathFragmented "path_fragmented" Pass "The kernel fragmented its tunnel packet.";

@@ -13,6 +13,7 @@ use flannel_common::{
     addr::Addr,
     fast::FastConfig,
     ip::{IpHeader, Ipv4Header, Ipv6Header},
+    kernel::KernelLayout,
     node::{FamilyConfig, NodeConfig},
     peer::PeerEntry,
 };
@@ -27,6 +28,11 @@ pub(crate) trait Family: IpHeader {
     /// The flag of `bpf_skb_adjust_room` for an outer header of this family.
     const ENCAP_L3: u64;
 
+    /// Whether a packet may be copied on its way to the tunnel device, and then is another one than was noted: IPv6 routing
+    /// makes room for that device's headers only where it sends, and copies what no socket here has sent. What TCP sends
+    /// has room.
+    const IS_COPIED_FOR_ROOM: bool;
+
     /// The peers of the family, by subnet number.
     fn peers() -> &'static Array<PeerEntry>;
 
@@ -35,6 +41,9 @@ pub(crate) trait Family: IpHeader {
 
     /// MTU of the family's tunnel device.
     fn tunnel_mtu(fast: &FastConfig) -> u32;
+
+    /// Where the kernel keeps the hooks of the family.
+    fn hooks(layout: &KernelLayout) -> u32;
 
     /// A number that tells the fragments of one outer packet from another's, where headers have one.
     fn identification() -> u16;
@@ -48,6 +57,7 @@ pub(crate) trait Family: IpHeader {
 
 impl Family for Ipv4Header {
     const ENCAP_L3: u64 = BPF_F_ADJ_ROOM_ENCAP_L3_IPV4 as u64;
+    const IS_COPIED_FOR_ROOM: bool = false;
 
     #[inline(always)]
     fn peers() -> &'static Array<PeerEntry> {
@@ -62,6 +72,11 @@ impl Family for Ipv4Header {
     #[inline(always)]
     fn tunnel_mtu(fast: &FastConfig) -> u32 {
         fast.tunnel_mtu
+    }
+
+    #[inline(always)]
+    fn hooks(layout: &KernelLayout) -> u32 {
+        layout.hooks_v4
     }
 
     #[inline(always)]
@@ -88,6 +103,7 @@ impl Family for Ipv4Header {
 
 impl Family for Ipv6Header {
     const ENCAP_L3: u64 = BPF_F_ADJ_ROOM_ENCAP_L3_IPV6 as u64;
+    const IS_COPIED_FOR_ROOM: bool = true;
 
     #[inline(always)]
     fn peers() -> &'static Array<PeerEntry> {
@@ -102,6 +118,11 @@ impl Family for Ipv6Header {
     #[inline(always)]
     fn tunnel_mtu(fast: &FastConfig) -> u32 {
         fast.tunnel_mtu6
+    }
+
+    #[inline(always)]
+    fn hooks(layout: &KernelLayout) -> u32 {
+        layout.hooks_v6
     }
 
     #[inline(always)]

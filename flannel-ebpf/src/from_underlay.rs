@@ -9,16 +9,19 @@ use flannel_common::{
     mode::Mode,
     node::FamilyConfig,
     outer::OuterHeaders,
+    packet::PROTO_ICMPV6,
     reason::Reason,
 };
 
 use crate::{
+    direct,
     family::Family,
     guard,
     node::{Node, Peer, mode_word},
     notes, replay,
     skb::{PACKET_HOST, Room, Skb},
     tables::{self, Known, Scratch, Tables},
+    too_big,
 };
 
 #[inline(always)]
@@ -29,18 +32,23 @@ pub(crate) fn run(skb: &Skb) -> Result<Reason, Reason> {
     }
     let node = Node::read()?;
     match skb.protocol() {
-        Ipv4Header::PROTOCOL => guarded::<Ipv4Header>(skb, &node),
-        Ipv6Header::PROTOCOL => guarded::<Ipv6Header>(skb, &node),
+        Ipv4Header::PROTOCOL => follow::<Ipv4Header>(skb, &node),
+        Ipv6Header::PROTOCOL => follow::<Ipv6Header>(skb, &node),
         _ => Err(Reason::NotTunnel),
     }
 }
 
+/// What is no tunnel packet may come from a peer that needs no tunnel; what is one and from nobody known is the guard's.
 #[inline(always)]
-fn guarded<F: Tables>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
+fn follow<F: Tables>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
     let is_long = skb.len() as usize >= OuterHeaders::<F>::LEN;
-    match if is_long { judge::<F>(skb, node) } else { Err(Reason::OuterUnusual) } {
+    let judged = match if is_long { judge::<F>(skb, node) } else { Err(Reason::OuterUnusual) } {
         Err(found) if guard::concerns(found) => Err(guard::look::<F>(skb, node, found)),
-        outcome => outcome,
+        judged => judged,
+    };
+    match judged {
+        Err(Reason::NotTunnel) => direct::from_peer::<F>(skb, node),
+        judged => judged,
     }
 }
 
@@ -52,6 +60,9 @@ fn judge<F: Tables>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
     let outer = skb.load(0, &mut room).ok_or(Reason::OuterUnusual)?;
     if outer.ip().has_fragment_header() {
         return judge_fragment(skb, outer, family);
+    }
+    if is_icmpv6(outer, family) {
+        return Err(too_big::heed(skb, node));
     }
     outer_is_ours(outer, family)?;
     let inner = outer.tunnel().inner();
@@ -81,6 +92,12 @@ fn judge_fragment<F: Family>(skb: &Skb, outer: &OuterHeaders<F>, family: &Family
     // What does not show our port behind that header may do so behind others.
     skb.behind_fragment_header::<F>(family, &mut Room::new()).or(Err(Reason::OuterUnusual))?;
     Err(if outer.is_for_us(family) { Reason::OuterFragment } else { Reason::NotForUs })
+}
+
+/// Somebody says something to this node, perhaps of a packet of ours.
+#[inline(always)]
+fn is_icmpv6<F: Family>(outer: &OuterHeaders<F>, family: &FamilyConfig) -> bool {
+    F::PROTOCOL == Ipv6Header::PROTOCOL && outer.ip().protocol() == PROTO_ICMPV6 && outer.is_for_us(family)
 }
 
 #[inline(always)]

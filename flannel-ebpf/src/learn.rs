@@ -1,14 +1,8 @@
 //! Learning: a noted packet came out, so what was done to it is done to the next ones of its flow.
 
-use core::ptr::read_volatile;
-
-use aya_ebpf::{
-    bindings::BPF_ANY,
-    helpers::{bpf_probe_read_kernel, generated::bpf_get_prandom_u32},
-};
+use aya_ebpf::{bindings::BPF_ANY, helpers::generated::bpf_get_prandom_u32};
 use flannel_common::{
-    end::{Address, End},
-    fast::FastConfig,
+    end::End,
     flow::{Body, Exit, Flow},
     inner::{FrameAddresses, Plain},
     note::Note,
@@ -18,15 +12,11 @@ use flannel_common::{
 };
 
 use crate::{
+    conntrack,
     node::{self, Node},
     skb::Skb,
     tables::{self, Known, Tables},
 };
-
-/// Where `struct sk_buff` has `_nfct`, in bytes; 0 where the kernel has no BTF to tell. The agent sets it when it loads
-/// the object; the verifier takes it for a constant, so that without it the helper that reads kernel memory is not needed.
-#[unsafe(no_mangle)]
-static NFCT_OFFSET: u32 = 0;
 
 /// How a packet left the observed stretch.
 pub(crate) struct Left {
@@ -55,7 +45,7 @@ pub(crate) fn learn<F: Tables>(
     flow: &mut Flow<F::Address>,
 ) -> Result<Reason, Reason> {
     let ttl_step = note.became(packet)?;
-    let tracked = conntrack_agrees(skb, node::fast()?, note, packet)?;
+    let tracked = conntrack::agrees::<F>(skb, note, packet)?;
     let is_tcp = packet.end.protocol == u32::from(PROTO_TCP);
     flow.body = Body {
         out: packet.end,
@@ -107,42 +97,4 @@ fn write<F: Tables>(key: &End<F::Address>, flow: &mut Flow<F::Address>, node: &N
         mirror.mirrored(Some(until));
     }
     Ok(Reason::Learned)
-}
-
-/// What `_nfct` holds in its lowest bits: `enum ip_conntrack_info`.
-const CTINFO: u64 = 7;
-const ESTABLISHED: u64 = 0;
-const ESTABLISHED_REPLY: u64 = 3;
-const UNTRACKED: u64 = 7;
-
-/// Whether conntrack knows the packet as one of a connection; an error if it calls it invalid. A packet that no conntrack
-/// has seen may be learned unchanged. False where the kernel does not tell: then the way back must prove it.
-#[inline(always)]
-fn conntrack_agrees<A: Address>(
-    skb: &Skb,
-    config: &FastConfig,
-    note: &Note<A>,
-    packet: &Plain<A>,
-) -> Result<bool, Reason> {
-    let Some(nfct) = nfct(skb) else { return Ok(false) };
-    let is_tcp = packet.end.protocol == u32::from(PROTO_TCP);
-    let agrees = match nfct {
-        0 => config.flags & FastConfig::NO_CONNTRACK != 0 && note.end.same_tuple(&packet.end),
-        UNTRACKED => note.end.same_tuple(&packet.end),
-        tracked => !is_tcp || matches!(tracked & CTINFO, ESTABLISHED | ESTABLISHED_REPLY),
-    };
-    if agrees { Ok(true) } else { Err(Reason::Untracked) }
-}
-
-/// `skb->_nfct`, if the kernel tells where that is.
-#[inline(always)]
-fn nfct(skb: &Skb) -> Option<u64> {
-    // SAFETY: a static is valid for reads. Volatile, because the agent changes it before the object is loaded.
-    let offset = unsafe { read_volatile(&raw const NFCT_OFFSET) };
-    if offset == 0 {
-        return None;
-    }
-    let at = (skb.raw() as u64 + u64::from(offset)) as *const u64;
-    // SAFETY: the helper reads kernel memory and fails where there is none.
-    unsafe { bpf_probe_read_kernel(at) }.ok()
 }

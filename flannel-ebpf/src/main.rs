@@ -24,6 +24,8 @@
     reason = "header lengths are small constants; a wide number is cut where said"
 )]
 
+mod conntrack;
+mod direct;
 mod early;
 mod family;
 mod from_pod;
@@ -42,6 +44,7 @@ mod tables;
 mod to_pod;
 mod to_tunnel;
 mod to_underlay;
+mod too_big;
 
 use aya_ebpf::{
     bindings::{TC_ACT_REDIRECT, TC_ACT_SHOT, TC_ACT_UNSPEC},

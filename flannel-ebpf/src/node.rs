@@ -91,6 +91,13 @@ impl Peer {
         if word.has(Word::VALID) { Ok(Self { at, word }) } else { Err(Reason::NoPeer) }
     }
 
+    /// The peer with this subnet number, if packets to and from it take a plain route by this device.
+    #[inline(always)]
+    pub(crate) fn direct<F: Family>(index: Option<u32>, device: u32) -> Option<Self> {
+        let peer = Self::find::<F>(index).ok()?;
+        if peer.word.has(Word::DIRECT) && peer.entry().oif == device { Some(peer) } else { None }
+    }
+
     /// The word under which the entry was found.
     #[inline(always)]
     pub(crate) const fn word(&self) -> Word {

@@ -20,6 +20,9 @@ use crate::{
 /// One in so many packets of unknown flows is noted: a short connection is not to pay for what it will not use.
 const ONE_IN: u32 = 8;
 
+/// What a tunnel device of either family asks for in front of a packet, in bytes, with some to spare.
+const ROOM: i32 = 128;
+
 /// A packet comes to an entry hook with no note. One that another network namespace left there names no packet here.
 #[inline(always)]
 pub(crate) fn clear(skb: &Skb) {
@@ -60,6 +63,9 @@ pub(crate) fn note_again<F: Tables>(skb: &Skb, node: &Node, packet: &Plain<F::Ad
 fn note<F: Tables>(skb: &Skb, node: &Node, packet: &Plain<F::Address>) -> Result<(), Reason> {
     if !node::fast()?.learns(packet.end.protocol) || has_helper(packet) {
         return Err(Reason::NotLearned);
+    }
+    if F::IS_COPIED_FOR_ROOM && packet.is_udp() {
+        skb.reserve(ROOM)?;
     }
     let state = cpu_state().ok_or(Reason::NoSlot)?;
     let slot = Slot::of(cpu(), state.sequence).ok_or(Reason::NoSlot)?;

@@ -17,12 +17,12 @@ use flannel_common::{
 
 use crate::{
     node::{Node, Peer},
-    skb::{Skb, redirect_neigh, redirect_peer},
+    skb::{Skb, redirect, redirect_neigh, redirect_peer},
     tables::{Encapsulated, Known, Tables},
     to_tunnel::ENCAP_FLAGS,
 };
 
-/// A packet from a pod: into the tunnel, or into another pod of this node.
+/// A packet from a pod: into the tunnel, to a peer on our link, or into another pod of this node.
 #[inline(always)]
 pub(crate) fn from_pod<F: Tables>(
     skb: &Skb,
@@ -36,6 +36,7 @@ pub(crate) fn from_pod<F: Tables>(
     as_seen::<F>(skb, packet, body)?;
     match body.way {
         Exit::TUNNEL => into_tunnel(skb, node, frame, sent, packet, body)?,
+        Exit::DIRECT => onto_link(skb, node, frame, packet, body)?,
         Exit::POD => {
             if !node.unchanged() {
                 return Err(Reason::NotConfigured);
@@ -76,6 +77,32 @@ pub(crate) fn from_underlay<F: Tables>(
     }
     skb.drop_outer_checksum();
     into_pod(skb, frame, packet, body, tos)?;
+    known.count();
+    Ok(Reason::Replayed)
+}
+
+/// A packet for a pod, from a peer on our link.
+#[inline(always)]
+pub(crate) fn from_link<F: Tables>(
+    skb: &Skb,
+    node: &Node,
+    peer: &Peer,
+    frame: &Frame<F>,
+    packet: &Plain<F::Address>,
+    known: &Known<'_, F::Address>,
+) -> Result<Reason, Reason> {
+    let body = &known.flow.body;
+    as_seen::<F>(skb, packet, body)?;
+    if body.way.0 != Exit::POD.0 {
+        return Err(Reason::FlowUnknown);
+    }
+    if packet.is_udp() && skb.gso_size() != 0 {
+        return Err(Reason::Merged);
+    }
+    if !node.unchanged() || !peer.unchanged() {
+        return Err(Reason::PeerChanging);
+    }
+    into_pod(skb, frame, packet, body, packet.print.tos)?;
     known.count();
     Ok(Reason::Replayed)
 }
@@ -154,12 +181,55 @@ fn into_tunnel<F: Tables>(
     Ok(())
 }
 
-/// Ethernet and IP header of a packet for a pod.
+/// Ethernet and IP header with which a packet leaves where there is no tunnel.
 #[repr(C)]
-struct Delivered<F> {
+struct Headers<F> {
     addresses: FrameAddresses,
     ethertype: u16,
     ip: F,
+}
+
+impl<F: Tables> Headers<F> {
+    /// As they were seen to leave.
+    #[inline(always)]
+    fn seen(frame: &Frame<F>, packet: &Plain<F::Address>, body: &Body<F::Address>, tos: u8) -> Self {
+        Self {
+            addresses: body.exit,
+            ethertype: u16::from_ne_bytes(F::ETHERTYPE),
+            ip: frame.ip().rewritten(&packet.end, &body.out, body.ttl_step, tos),
+        }
+    }
+
+    /// Gives them to the packet, and the ports and the checksum that belong to them.
+    #[inline(always)]
+    fn put_on(&self, skb: &Skb, packet: &Plain<F::Address>, body: &Body<F::Address>) -> Result<(), Reason> {
+        if !packet.end.same_tuple(&body.out) {
+            rewrite_transport::<F>(skb, &packet.end, &body.out)?;
+        }
+        if skb.store(0, self) { Ok(()) } else { Err(Reason::RewriteFailed) }
+    }
+}
+
+/// To a peer on our link, with the Ethernet addresses seen.
+#[inline(always)]
+fn onto_link<F: Tables>(
+    skb: &Skb,
+    node: &Node,
+    frame: &Frame<F>,
+    packet: &Plain<F::Address>,
+    body: &Body<F::Address>,
+) -> Result<(), Reason> {
+    let headers = Headers::seen(frame, packet, body, packet.print.tos);
+    let subnet = headers.ip.destination_subnet(node.family::<F>());
+    let peer = Peer::direct::<F>(subnet, body.out.device).ok_or(Reason::NoPeer)?;
+    if !node.unchanged() || !peer.unchanged() {
+        return Err(Reason::PeerChanging);
+    }
+    headers.put_on(skb, packet, body)?;
+    skb.set_class(body.mark, body.priority);
+    skb.set_tc_index(OWN_PACKET);
+    redirect(body.out.device);
+    Ok(())
 }
 
 #[inline(always)]
@@ -170,15 +240,8 @@ fn into_pod<F: Tables>(
     body: &Body<F::Address>,
     tos: u8,
 ) -> Result<(), Reason> {
-    if !packet.end.same_tuple(&body.out) {
-        rewrite_transport::<F>(skb, &packet.end, &body.out)?;
-    }
-    let headers = Delivered {
-        addresses: body.exit,
-        ethertype: u16::from_ne_bytes(F::ETHERTYPE),
-        ip: frame.ip().rewritten(&packet.end, &body.out, body.ttl_step, tos),
-    };
-    if !skb.store(0, &headers) || !skb.scrub() {
+    Headers::seen(frame, packet, body, tos).put_on(skb, packet, body)?;
+    if !skb.scrub() {
         return Err(Reason::RewriteFailed);
     }
     redirect_peer(body.out.device);

@@ -7,12 +7,13 @@ use core::{mem::MaybeUninit, ptr::write_volatile};
 
 use aya_ebpf::{
     bindings::{
-        __sk_buff, BPF_CSUM_LEVEL_DEC, BPF_CSUM_LEVEL_QUERY, BPF_F_MARK_MANGLED_0, BPF_F_PSEUDO_HDR,
-        BPF_FIB_LKUP_RET_FWD_DISABLED, BPF_FIB_LKUP_RET_NOT_FWDED, bpf_fib_lookup as FibLookup, bpf_redir_neigh,
+        __sk_buff, BPF_CSUM_LEVEL_DEC, BPF_CSUM_LEVEL_QUERY, BPF_F_ADJ_ROOM_FIXED_GSO, BPF_F_ADJ_ROOM_NO_CSUM_RESET,
+        BPF_F_MARK_MANGLED_0, BPF_F_PSEUDO_HDR, BPF_FIB_LKUP_RET_FWD_DISABLED, BPF_FIB_LKUP_RET_NOT_FWDED,
+        bpf_adj_room_mode::BPF_ADJ_ROOM_MAC, bpf_fib_lookup as FibLookup, bpf_redir_neigh,
     },
     helpers::generated::{
-        bpf_csum_level, bpf_csum_update, bpf_fib_lookup, bpf_get_hash_recalc, bpf_redirect_neigh, bpf_redirect_peer,
-        bpf_skb_load_bytes,
+        bpf_check_mtu, bpf_csum_level, bpf_csum_update, bpf_fib_lookup, bpf_get_hash_recalc, bpf_redirect,
+        bpf_redirect_neigh, bpf_redirect_peer, bpf_skb_load_bytes,
     },
     programs::TcContext,
 };
@@ -176,6 +177,16 @@ impl Skb {
         if header.starts_udp() && tunnel.goes_to_port(family) { Ok(tunnel) } else { Err(Reason::NotTunnel) }
     }
 
+    /// MTU of the device the hook belongs to. Kernel 5.12.
+    #[inline(always)]
+    pub(crate) fn device_mtu(&self) -> u32 {
+        let mut mtu = 0;
+        // SAFETY: the helper takes the context, and a number it writes to. It is about the MTU: whether the packet fits it is asked
+        // elsewhere.
+        unsafe { bpf_check_mtu(self.raw().cast(), 0, &raw mut mtu, 0, 0) };
+        mtu
+    }
+
     /// Overwrites bytes of the packet; whether that succeeded.
     #[inline(always)]
     pub(crate) fn store<T>(&self, offset: usize, bytes: &T) -> bool {
@@ -230,6 +241,14 @@ impl Skb {
         self.ctx.adjust_room(-len, mode, flags).is_ok()
     }
 
+    /// Sees to room in front of the packet, without making use of it. An error if the packet is not as it was any more.
+    #[inline(always)]
+    pub(crate) fn reserve(&self, len: i32) -> Result<(), Reason> {
+        let flags = u64::from(BPF_F_ADJ_ROOM_FIXED_GSO | BPF_F_ADJ_ROOM_NO_CSUM_RESET);
+        let has_room = self.grow(len, BPF_ADJ_ROOM_MAC, flags);
+        if has_room && !self.shrink(len, BPF_ADJ_ROOM_MAC, flags) { Err(Reason::RewriteFailed) } else { Ok(()) }
+    }
+
     /// Makes room between the Ethernet header and the next; on failure the packet is as it was.
     #[inline(always)]
     pub(crate) fn grow(&self, len: i32, mode: u32, flags: u64) -> bool {
@@ -252,6 +271,13 @@ pub(crate) fn redirect_neigh<F: Family>(oif: u32, next_hop: Addr) {
 pub(crate) fn redirect_peer(ifindex: u32) {
     // SAFETY: the helper takes numbers.
     unsafe { bpf_redirect_peer(ifindex, 0) };
+}
+
+/// Arranges that the packet leaves by `ifindex` with the Ethernet addresses it has. Takes effect with verdict redirect.
+#[inline(always)]
+pub(crate) fn redirect(ifindex: u32) {
+    // SAFETY: the helper takes numbers.
+    unsafe { bpf_redirect(ifindex, 0) };
 }
 
 /// Writes one field of the context. Volatile: two neighbours written as one are no field of it.

@@ -16,10 +16,12 @@ use flannel_common::{
 };
 
 use crate::{
+    direct,
     family::Family,
     node::{Node, Peer},
     segment::segment_len,
     skb::{Room, Skb},
+    tables::Tables,
 };
 
 #[inline(always)]
@@ -33,13 +35,23 @@ pub(crate) fn run(skb: &Skb) -> Result<Reason, Reason> {
     }
     let node = Node::read()?;
     match skb.protocol() {
-        Ipv4Header::PROTOCOL => observe::<Ipv4Header>(skb, &node),
-        Ipv6Header::PROTOCOL => observe::<Ipv6Header>(skb, &node),
+        Ipv4Header::PROTOCOL => follow::<Ipv4Header>(skb, &node),
+        Ipv6Header::PROTOCOL => follow::<Ipv6Header>(skb, &node),
         _ => Err(Reason::NotTunnel),
     }
 }
 
+/// What is no tunnel packet may go to a peer that needs no tunnel.
 #[inline(always)]
+fn follow<F: Tables>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
+    match observe::<F>(skb, node) {
+        Err(Reason::NotTunnel) => direct::to_peer::<F>(skb, node),
+        observed => observed,
+    }
+}
+
+/// One function for each family, called, not inlined: the stack of one program is too small for both.
+#[inline(never)]
 fn observe<F: Family>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
     let family = node.family::<F>();
     let mut room = Room::<OuterHeaders<F>>::new();
@@ -103,7 +115,7 @@ fn inner_and_peer<'a, F: Family>(
 
 /// Nothing vouches for the path for one interval.
 #[inline(always)]
-fn hold(peer: &Peer, now: u64) {
+pub(crate) fn hold(peer: &Peer, now: u64) {
     peer.write_seen(PathSeen { word: peer.word(), until_ns: 0, hold_ns: now + PATH_SEEN_NS, ..peer.entry().seen });
 }
 

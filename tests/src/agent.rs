@@ -119,12 +119,21 @@ impl Agent {
 
     /// Another command of the binary, with this agent's state directory and pin root.
     pub fn cli(&self, args: &[&str]) -> Result<Output> {
+        self.node.run(self.argv(args))
+    }
+
+    /// As [`Agent::cli`], whatever status it ends with.
+    pub fn cli_any(&self, args: &[&str]) -> Result<Output> {
+        self.node.command(self.argv(args)).any_code().run()
+    }
+
+    fn argv(&self, args: &[&str]) -> Vec<String> {
         let mut argv = vec!["env".to_owned()];
         argv.push(format!("FLANNELD_STATE_DIR={}", self.options.state_dir));
         argv.push(format!("FLANNELD_BPF_PIN_ROOT={}", self.options.pin_root));
         argv.push(self.options.binary.display().to_string());
         argv.extend(args.iter().map(|arg| (*arg).to_owned()));
-        self.node.run(argv)
+        argv
     }
 
     /// As [`Agent::cli`], with the output read as JSON.

@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 use crate::{
     Agent, AgentOptions, Etcd, Lab, Node, Pod, cluster, eventually, hooks,
     load::{UdpLoad, UdpRun},
-    topology::{ROUTER, Three, TwoRouters},
+    topology::{ROUTER, Stack, Three, TwoRouters},
 };
 
 /// Nodes `a` and `c` of a topology, ready. In [`Three`], `b` carries nothing.
@@ -38,34 +38,44 @@ impl Pair {
 
     /// With more flags for both agents.
     pub fn with_flags(name: &str, flags: &[&str]) -> Result<Self> {
+        Self::with(name, Stack::V4, flags)
+    }
+
+    /// The same, with these families.
+    pub fn with(name: &str, stack: Stack, flags: &[&str]) -> Result<Self> {
         let lab = Lab::new(name)?;
-        let net = Three::new(&lab)?;
-        let ends = [net.r.clone(), net.a.clone(), net.c.clone()];
-        Self::start(lab, net, ends, flags)
+        let net = Three::with(&lab, stack)?;
+        let etcd = cluster::store(&lab, &net, &cluster::config(stack, r#"{"Type":"vxlan"}"#))?;
+        let (ends, endpoint) = ([net.a.clone(), net.c.clone()], net.endpoint(&etcd));
+        Self::start(lab, net, etcd, &endpoint, ends, flags)
     }
 }
 
 impl Pair<TwoRouters> {
     /// With two routers between the nodes, of which both use the first.
-    pub fn with_two_routers(name: &str) -> Result<Self> {
+    pub fn with_two_routers(name: &str, flags: &[&str]) -> Result<Self> {
         let lab = Lab::new(name)?;
         let net = TwoRouters::new(&lab)?;
-        let ends = [net.r1.clone(), net.a.clone(), net.c.clone()];
-        Self::start(lab, net, ends, &[])
+        let etcd = lab.etcd(&net.r1)?;
+        etcd.put(cluster::CONFIG_KEY, cluster::VXLAN, None)?;
+        let (ends, endpoint) = ([net.a.clone(), net.c.clone()], etcd.endpoint(ROUTER));
+        Self::start(lab, net, etcd, &endpoint, ends, flags)
     }
 }
 
 impl<N> Pair<N> {
-    fn start(lab: Lab, net: N, [router, a, c]: [Node; 3], flags: &[&str]) -> Result<Self> {
-        let etcd = lab.etcd(&router)?;
-        etcd.put(cluster::CONFIG_KEY, cluster::VXLAN, None)?;
-        let mut options = AgentOptions::etcd(&etcd.endpoint(ROUTER))?;
+    fn start(lab: Lab, net: N, etcd: Etcd, endpoint: &str, [a, c]: [Node; 2], flags: &[&str]) -> Result<Self> {
+        let mut options = AgentOptions::etcd(endpoint)?;
         options.flags.extend(flags.iter().map(|flag| (*flag).to_owned()));
         let (sender, receiver) = (a.agent(options.clone())?, c.agent(options)?);
         sender.wait_ready()?;
         receiver.wait_ready()?;
         let (near, far) = (a.add_pod("p1")?, c.add_pod("p1")?);
-        near.ping(far.ip())?;
+        match far.ip() {
+            v4 if v4.is_ipv4() => near.ping(v4).map(drop)?,
+            v6 => near.wait_ping(v6)?,
+        };
+        far.ip6().map(|v6| near.wait_ping(v6)).transpose()?;
         Ok(Self { net, etcd, sender, receiver, near, far, lab })
     }
 

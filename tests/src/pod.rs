@@ -87,6 +87,14 @@ impl Pod {
         eventually(&format!("pings from {} to {to}", self.name()), PINGS, || self.ping(to)).map(drop)
     }
 
+    /// Gives its interface another MTU, both ends of it, and the bridge it is on.
+    pub fn set_mtu(&self, mtu: u32) -> Result<()> {
+        for device in [BRIDGE, &self.veth] {
+            self.node.sh(&format!("ip link set {device} mtu {mtu}"))?;
+        }
+        self.sh(&format!("ip link set eth0 mtu {mtu}")).map(drop)
+    }
+
     /// Takes the pod away and makes one with the same addresses and names in its place, as after a pod of a stateful set ended.
     pub fn again(self) -> Result<Self> {
         let (node, name, number) = (self.node.clone(), self.name.clone(), self.number);

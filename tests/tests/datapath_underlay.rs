@@ -24,7 +24,7 @@ fn forwarded(router: &Host) -> Result<u64> {
 
 /// The default route of `a` moves from one router to the other while a stream runs.
 fn moved_gateway(mode: &str) -> Result<UdpReport> {
-    let pair = Pair::with_two_routers(&format!("moved-{mode}"))?;
+    let pair = Pair::with_two_routers(&format!("moved-{mode}"), &[])?;
     pair.settle()?;
     pair.sender.set_mode(mode)?;
     let run = pair.stream(10_000, Duration::from_mins(1))?;
@@ -70,7 +70,7 @@ fn eventually_by<N>(pair: &Pair<N>, way: &str) -> Result<String> {
 
 #[test]
 fn a_route_with_several_next_hops_is_left_to_the_kernel() -> Result<()> {
-    let pair = Pair::with_two_routers("multipath")?;
+    let pair = Pair::with_two_routers("multipath", &[])?;
     pair.settle()?;
     let run = pair.stream(2_000, Duration::from_mins(1))?;
     pair.wait_encapsulated(500)?;

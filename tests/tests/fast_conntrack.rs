@@ -75,7 +75,7 @@ fn a_port_that_is_used_again_is_another_connection() -> Result<()> {
     let pair = BarePair::new("fastreuse")?;
     let source = SocketAddr::new(pair.near.ip(), 45_678);
     for port in [8080, 8081, 8080] {
-        let mut talk = Talk::open_from(&pair.near, source, &pair.far, SocketAddr::new(pair.far.ip(), port))?;
+        let mut talk = Talk::open_from(&pair.near, source, &pair.far, SocketAddr::new(pair.far.ip(), port), None)?;
         pair.talk_until_replayed(&mut talk, 500)?;
         // Closed by the other end, so that the client's port is free at once.
         drop(talk.server);
@@ -172,6 +172,29 @@ fn untracked_packets_are_learned_unchanged() -> Result<()> {
     pair.talk_until_replayed(&mut talk, 500)?;
     ensure!(!pair.a.conntrack()?.iter().any(|line| line.contains(&pair.far.ip().to_string())));
     Ok(())
+}
+
+/// Nobody tracks connections then: packets have no entry, as those conntrack calls invalid have none.
+#[test]
+fn where_nothing_asks_for_conntrack_flows_are_learned() -> Result<()> {
+    let pair = BarePair::new("fastnoct")?;
+    for node in pair.nodes() {
+        node.nft("flush ruleset")?;
+    }
+    let mut talk = pair.talk()?;
+    pair.talk_until_replayed(&mut talk, 500)?;
+    ensure!(pair.a.counted(Program::ToTunnel, Reason::Untracked)? == 0, "{:#?}", pair.a.counts()?);
+    let of_the_pod = |line: &String| line.contains(&pair.far.ip().to_string());
+    ensure!(!pair.a.conntrack()?.iter().any(of_the_pod), "conntrack is at work: {:#?}", pair.a.conntrack()?);
+    // IPv6 may be tracked where IPv4 is not.
+    pair.a.nft("table ip6 other { chain c { type filter hook forward priority 0; ct state established accept\n}\n}")?;
+    let refreshed = pair.a.counted(Program::FromPod, Reason::Refreshing)?;
+    eventually("a flow that was seen anew", INTERVAL, || {
+        talk.exchange(50)?;
+        ensure!(pair.a.counted(Program::FromPod, Reason::Refreshing)? > refreshed, "{:#?}", pair.a.counts()?);
+        Ok(())
+    })?;
+    pair.talk_until_replayed(&mut talk, 500)
 }
 
 #[test]

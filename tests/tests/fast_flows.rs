@@ -6,13 +6,14 @@ use anyhow::{Context as _, Result, ensure};
 use flannel_common::{program::Program, reason::Reason};
 use flannel_tests::{
     Pod,
-    bare::{Backend, BarePair, Talk, checksum_errors},
+    bare::{BarePair, Talk, checksum_errors},
     host::joined,
     load::{
         iperf::tcp_stream,
         rr::{Protocol, RrReport, measure, rr, serve},
         segmented::{self, Segmented},
     },
+    service_rules::Backend,
 };
 
 const LENGTH: Duration = Duration::from_secs(3);

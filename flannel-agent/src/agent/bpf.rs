@@ -52,7 +52,7 @@ fn try_open(
     let served = |family| networks.get(&family).filter(|network| network.has_peer_map() || !any);
     let count = |family| served(family).map_or(0, PodNetwork::subnet_count);
     let subnets = Subnets { v4: count(Family::V4), v6: count(Family::V6) };
-    if let Some(log) = load(pins, subnets)? {
+    if let Some(log) = load(pins, subnets, options.flow_table_size)? {
         tracing::warn!("the BPF object is a debug build: its programs log every packet (at -v=4 and above)");
         tokio::spawn(log.forward());
     }

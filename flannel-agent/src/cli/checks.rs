@@ -2,6 +2,7 @@
 
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
+    ops::RangeInclusive,
     time::Duration,
 };
 
@@ -19,6 +20,9 @@ use crate::{
     subnet::etcd::{ClientFiles, TlsFiles},
     traffic::TrafficOptions,
 };
+
+/// Below, the kernel's per-CPU shares of the table are most of it; above, it takes 200 MB of memory for each family.
+const FLOW_TABLE_SIZES: RangeInclusive<u32> = 1_000..=1 << 20;
 
 impl Checks {
     /// The files of TLS. One of certificate and key without the other is none, as in flanneld.
@@ -63,6 +67,18 @@ impl Checks {
             forward: raw.iptables_forward_rules,
             blackhole: raw.ip_blackhole_route,
             resync: Duration::from_secs(seconds.unwrap_or(1).into()),
+        }
+    }
+
+    /// The flows of each family; `None` to go by the machine's memory.
+    pub(super) fn flow_table_size(&mut self, value: i64) -> Option<u32> {
+        match u32::try_from(value) {
+            Ok(0) => None,
+            Ok(size) if FLOW_TABLE_SIZES.contains(&size) => Some(size),
+            _ => {
+                self.mistakes.push(bad_value("flow-table-size", value, "1000 to 1048576 flows, or 0"));
+                None
+            }
         }
     }
 

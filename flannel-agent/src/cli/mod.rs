@@ -11,6 +11,7 @@ mod checks;
 mod cleanup;
 mod datapath;
 mod docker_opts;
+mod explain;
 mod flags;
 mod flows;
 mod goint;
@@ -38,6 +39,7 @@ use clap::{Parser, Subcommand};
 use self::output::{Output, PinOptions, StateOptions, json};
 pub use self::{
     options::{AttachMode, OptionWarning, RunOptions},
+    output::Answer,
     raw::RawOptions,
 };
 
@@ -67,6 +69,8 @@ pub enum Once {
     /// Discard what mode `fast` has learned
     #[command(subcommand)]
     Flows(flows::FlowsCommand),
+    /// Tell what would happen to a packet on this node, and why; ends with 1 if it would be lost
+    Explain(explain::ExplainOptions),
     /// Remove everything the agent made on this node; refuses while it runs. The lease in the store and subnet.env stay
     Cleanup(cleanup::CleanupOptions),
     /// Write the options of the Docker daemon that subnet.env asks for, as mk-docker-opts.sh does
@@ -74,16 +78,26 @@ pub enum Once {
 }
 
 impl Once {
-    /// Runs the command; the text to print.
-    pub async fn run(&self) -> anyhow::Result<String> {
+    /// Runs the command; what to print, and how to end.
+    pub async fn run(&self) -> anyhow::Result<Answer> {
         match self {
-            Self::Status(options) => status::run(options).await,
-            Self::Maps(command) => Ok(maps::run(command)?),
-            Self::Datapath(command) => Ok(datapath::run(command)?),
-            Self::Guard(command) => Ok(guard::run(command)?),
-            Self::Flows(command) => Ok(flows::run(command)?),
-            Self::Cleanup(options) => cleanup::run(options).await,
-            Self::DockerOpts(options) => docker_opts::run(options).await,
+            Self::Status(options) => status::run(options).await.map(Answer::from),
+            Self::Maps(command) => Ok(maps::run(command)?.into()),
+            Self::Datapath(command) => Ok(datapath::run(command)?.into()),
+            Self::Guard(command) => Ok(guard::run(command)?.into()),
+            Self::Flows(command) => Ok(flows::run(command)?.into()),
+            Self::Explain(options) => explain::run(options).await,
+            Self::Cleanup(options) => cleanup::run(options).await.map(Answer::from),
+            Self::DockerOpts(options) => docker_opts::run(options).await.map(Answer::from),
+        }
+    }
+
+    /// What no parser sees: flags that do not go together.
+    fn mistake(&self) -> Option<String> {
+        match self {
+            Self::Maps(command) => maps::mistake(command),
+            Self::Explain(options) => explain::mistake(options),
+            _ => None,
         }
     }
 }
@@ -100,6 +114,10 @@ pub struct Stop {
 }
 
 impl Stop {
+    fn usage(text: &str) -> Self {
+        Self { code: 2, to_stderr: true, text: text.to_owned() }
+    }
+
     /// Prints the text and yields the exit code, which a reader that has gone away does not change.
     pub fn report(&self) -> ExitCode {
         let text = self.text.as_bytes();
@@ -154,7 +172,10 @@ fn parse_verb(mut args: Vec<OsString>, env: impl IntoIterator<Item = (OsString, 
     }
     let raw = match Cli::try_parse_from(args).map_err(|error| from_clap(&error))?.command {
         Verb::Run(raw) => raw,
-        Verb::Once(once) => return Ok(Command::Once(once)),
+        Verb::Once(once) => {
+            let mistake = once.mistake().map(|text| Stop::usage(&format!("error: {text}\n")));
+            return mistake.map_or(Ok(Command::Once(once)), Err);
+        }
     };
     let asks_version = raw.version;
     let options = RunOptions::new(*raw);
@@ -171,11 +192,10 @@ fn version() -> Stop {
 }
 
 fn usage(mistakes: &[String]) -> Stop {
-    let text = format!(
+    Stop::usage(&format!(
         "error: {}\n\nSee `flannel-agent run --help`, or `flanneld --help`, for the flags.\n",
         mistakes.join("\nerror: ")
-    );
-    Stop { code: 2, to_stderr: true, text }
+    ))
 }
 
 fn from_clap(error: &clap::Error) -> Stop {

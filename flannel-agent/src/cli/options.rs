@@ -87,6 +87,8 @@ pub struct RunOptions {
     pub attach: AttachMode,
     /// Whether mode `fast` may make conntrack liberal.
     pub conntrack_liberal: bool,
+    /// Flows of each family mode `fast` holds; `None` goes by the machine's memory.
+    pub flow_table_size: Option<u32>,
     /// What was asked for and will not happen. To be logged once.
     pub warnings: Vec<OptionWarning>,
 }
@@ -158,6 +160,7 @@ impl RunOptions {
             nexthops_from: checks.nexthops_from(raw.nexthops_from),
             attach: checks.attach(&raw.attach),
             conntrack_liberal: raw.conntrack_liberal,
+            flow_table_size: checks.flow_table_size(raw.flow_table_size),
             log_level: log_level(raw.v),
             traffic: checks.traffic(&raw),
             etcd,

@@ -7,6 +7,21 @@ use serde::Serialize;
 
 use crate::datapath::PinRoot;
 
+/// What a command says, and the exit code it ends with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The text to print.
+    pub text: String,
+    /// 0, or 1 where the answer itself is bad news.
+    pub code: u8,
+}
+
+impl From<String> for Answer {
+    fn from(text: String) -> Self {
+        Self { text, code: 0 }
+    }
+}
+
 /// How to print.
 #[derive(Clone, Copy, Debug, Args)]
 pub(super) struct Output {

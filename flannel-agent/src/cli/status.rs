@@ -6,18 +6,13 @@ use anyhow::Context as _;
 use clap::Args;
 use flannel_common::peer::Word;
 
-use super::{
-    Output, PinOptions, StateOptions,
-    guard::mode as check_mode,
-    json,
-    maps::{PinnedPeer, pinned_peers},
-    table,
-};
+use super::{Output, PinOptions, StateOptions, guard::mode as check_mode, json, table};
 use crate::{
     datapath::{
         DatapathError, PinRoot,
         guard::GuardMap,
         maps::{ConfigMap, ModeMap, StatsMap},
+        peers::{PinnedPeer, pinned_peers},
         policy::Source,
     },
     observe::{
@@ -97,7 +92,7 @@ fn peers_of(pins: &PinRoot) -> Result<Vec<PeerStatus>, DatapathError> {
             _ => "kernel",
         };
         PeerStatus {
-            subnet,
+            subnet: subnet.to_string(),
             public_ip: entry.vtep.to_string(),
             vtep_mac: entry.mac.to_string(),
             way: way.to_owned(),

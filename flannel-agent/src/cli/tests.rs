@@ -93,7 +93,7 @@ fn defaults_are_flannels() {
     assert_eq!((options.public_ip, options.traffic, options.datapath), (None, TrafficOptions::default(), None));
     assert_eq!((options.log_level, options.log_format, options.attach), (Level::INFO, Format::Text, AttachMode::Auto));
     assert!(options.etcd.tls.is_empty() && options.iface_patterns.is_empty());
-    assert_eq!((options.healthz, options.iface_can_reach), (None, None));
+    assert_eq!((options.healthz, options.iface_can_reach, options.flow_table_size), (None, None, None));
     assert_eq!(options.warnings, []);
 }
 
@@ -123,6 +123,7 @@ fn every_option_is_typed() {
         "--v=6",
         "--datapath=kernel",
         "--attach=clsact",
+        "--flow-table-size=1000",
         "--iface=eth0",
         "--iface=",
     ];
@@ -141,6 +142,7 @@ fn every_option_is_typed() {
     let resync = Duration::from_mins(1);
     let traffic = TrafficOptions { masquerade: true, random_fully: false, forward: false, blackhole: true, resync };
     assert_eq!(options.traffic, traffic);
+    assert_eq!(options.flow_table_size, Some(1_000));
     assert_eq!(options.ifaces, ["eth0"]);
     assert_eq!(options.warnings, [OptionWarning::PlainEndpoints]);
     assert!(!format!("{options:?}").contains("hunter2"));
@@ -189,6 +191,17 @@ fn half_a_client_certificate_is_none() {
     let ca_alone = run(&["--etcd-endpoints=https://a:1", "--etcd-cafile=/ca"], &[]);
     assert_eq!(ca_alone.etcd.tls.ca, Some("/ca".into()));
     assert_eq!(ca_alone.warnings, []);
+}
+
+#[test]
+fn a_flow_table_is_neither_tiny_nor_huge() {
+    for size in ["-1", "1", "999", "1048577", "4294967296"] {
+        let text = mistakes(&[&format!("--flow-table-size={size}")], &[]);
+        assert!(
+            text.contains(&format!("--flow-table-size is \"{size}\", expected 1000 to 1048576 flows, or 0")),
+            "{text}"
+        );
+    }
 }
 
 #[test]

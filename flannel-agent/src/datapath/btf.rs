@@ -1,60 +1,167 @@
-//! Where the running kernel keeps a member of one of its structs, by its own type information (BTF). Pure but for the
-//! file it reads.
+//! Where the running kernel keeps members of its structs, by its own type information (BTF). Pure but for the file it reads.
 //!
-//! Only what that takes: types are walked in order, their sizes known by kind, until the struct is found
-//! (Documentation/bpf/btf.rst).
+//! Only what that takes: the names are found among the strings, then types are walked in order, their sizes known by kind,
+//! until the structs are found (Documentation/bpf/btf.rst). The kernel's BTF is some six megabytes: it is read through a small
+//! buffer, and is never in memory as a whole.
 
-use std::fs;
+use std::{
+    fs::File,
+    io::{BufRead as _, BufReader, Read, Seek, SeekFrom},
+};
+
+use flannel_common::kernel::KernelLayout;
 
 /// The kernel's BTF.
 const VMLINUX: &str = "/sys/kernel/btf/vmlinux";
 
 const MAGIC: u16 = 0xeb9f;
+const HEADER_LEN: usize = 24;
 const KIND_STRUCT: u32 = 4;
-/// Name, kind and length, and size or type.
-const TYPE_LEN: usize = 12;
+const KIND_UNION: u32 = 5;
+/// A type: name, kind and length, size or type. A member of a struct: name, type, offset.
+const ENTRY_LEN: u32 = 12;
+/// The name of what has none.
+const ANONYMOUS: u32 = 0;
 
-/// The offset in bytes of `skb->_nfct`; none where the kernel has no BTF or no conntrack.
-pub(super) fn nfct_offset() -> Option<u32> {
-    member_offset(&fs::read(VMLINUX).ok()?, "sk_buff", "_nfct")
+/// What the programs read; what is not found is zero.
+pub(super) fn kernel_layout() -> KernelLayout {
+    File::open(VMLINUX).ok().and_then(layout_of).unwrap_or_default()
 }
 
-/// The offset in bytes of a direct member of a struct.
-fn member_offset(btf: &[u8], structure: &str, member: &str) -> Option<u32> {
-    let header = Words(btf);
-    if header.half(0)? != MAGIC {
-        return None;
-    }
-    let at = header.word(4)? as usize;
-    let section = |offset: usize, len: usize| {
-        let start = at.checked_add(header.word(offset)? as usize)?;
-        btf.get(start..start.checked_add(header.word(len)? as usize)?)
+/// None for what cannot be read, or for a kernel without conntrack.
+fn layout_of(btf: impl Read + Seek) -> Option<KernelLayout> {
+    let wanted = [
+        ("sk_buff", "_nfct"),
+        ("sk_buff", "dev"),
+        ("net_device", "nd_net"),
+        ("net", "nf"),
+        ("netns_nf", "hooks_ipv4"),
+        ("netns_nf", "hooks_ipv6"),
+        ("nf_hook_entries", "hooks"),
+        ("nf_hook_ops", "priority"),
+    ];
+    let [nfct, device, net, nf, hooks_v4, hooks_v6, entries, priority] = Btf::open(btf)?.offsets(wanted)?;
+    let nfct = nfct?;
+    let known = || {
+        let (nf, device, net, entries, priority) = (nf?, device?, net?, entries?, priority?);
+        Some(KernelLayout { nfct, device, net, hooks_v4: nf + hooks_v4?, hooks_v6: nf + hooks_v6?, entries, priority })
     };
-    let (types, strings) = (section(8, 12)?, section(16, 20)?);
-    let named = |offset: u32, name: &str| {
-        strings
-            .get(offset as usize..)
-            .is_some_and(|rest| rest.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.first() == Some(&0)))
-    };
-    let mut at = 0;
-    while at < types.len() {
-        let entry = Words(types.get(at..)?);
-        let info = entry.word(4)?;
-        let (kind, count) = (info >> 24 & 0x1f, info as usize & 0xffff);
-        if kind == KIND_STRUCT && named(entry.word(0)?, structure) {
-            let place = (0..count)
-                .find(|place| entry.word(TYPE_LEN + place * TYPE_LEN).is_some_and(|offset| named(offset, member)))?;
-            // With bit-fields in the struct the high byte is a field's width.
-            let bits = entry.word(TYPE_LEN + place * TYPE_LEN + 8)? & 0x00ff_ffff;
-            return (bits % 8 == 0).then_some(bits / 8);
+    Some(known().unwrap_or(KernelLayout { nfct, ..KernelLayout::UNKNOWN }))
+}
+
+/// A kernel's type information.
+struct Btf<R> {
+    file: BufReader<R>,
+    types: Section,
+    strings: Section,
+}
+
+#[derive(Clone, Copy)]
+struct Section {
+    at: SeekFrom,
+    len: u32,
+}
+
+/// A struct or union: its name, by its place among the strings, and its number among the types.
+struct Structure {
+    name: u32,
+    members: Vec<Member>,
+}
+
+struct Member {
+    name: u32,
+    of: u32,
+    bits: u32,
+}
+
+impl<R: Read + Seek> Btf<R> {
+    fn open(file: R) -> Option<Self> {
+        let mut file = BufReader::new(file);
+        let header: [u8; HEADER_LEN] = read(&mut file)?;
+        if u16::from_ne_bytes([header[0], header[1]]) != MAGIC {
+            return None;
         }
-        at += TYPE_LEN + trailer_len(kind, count)?;
+        let start = u64::from(word(&header, 4));
+        let section =
+            |at, len| Section { at: SeekFrom::Start(start + u64::from(word(&header, at))), len: word(&header, len) };
+        Some(Self { types: section(8, 12), strings: section(16, 20), file })
     }
-    None
+
+    /// The offsets in bytes of these members of these structs. None for what cannot be read.
+    fn offsets<const N: usize>(&mut self, wanted: [(&str, &str); N]) -> Option<[Option<u32>; N]> {
+        let structures = self.find_names(wanted.map(|(structure, _)| structure))?;
+        let members = self.find_names(wanted.map(|(_, member)| member))?;
+        let found = self.structures(|_, name| structures.iter().any(|places| places.contains(&name)))?;
+        let mut offsets = [None; N];
+        for (place, offset) in offsets.iter_mut().enumerate() {
+            let structure = found.iter().find(|found| structures[place].contains(&found.name));
+            let bits = structure.and_then(|structure| self.offset(structure, &members[place]));
+            *offset = bits.filter(|bits| bits % 8 == 0).map(|bits| bits / 8);
+        }
+        Some(offsets)
+    }
+
+    /// The offset in bits of the member with one of these names, also within members that have none themselves.
+    fn offset(&mut self, structure: &Structure, names: &[u32]) -> Option<u32> {
+        if let Some(member) = structure.members.iter().find(|member| names.contains(&member.name)) {
+            return Some(member.bits);
+        }
+        structure.members.iter().filter(|member| member.name == ANONYMOUS).find_map(|member| {
+            let inner = self.structures(|number, _| number == member.of)?.pop()?;
+            Some(member.bits + self.offset(&inner, names)?)
+        })
+    }
+
+    /// Where each of the names stands among the strings, alone or as the end of another.
+    fn find_names<const N: usize>(&mut self, names: [&str; N]) -> Option<[Vec<u32>; N]> {
+        self.file.seek(self.strings.at).ok()?;
+        let mut found = [const { Vec::new() }; N];
+        let (mut at, mut string) = (0, Vec::new());
+        while at < self.strings.len {
+            string.clear();
+            at += u32::try_from(self.file.read_until(0, &mut string).ok()?).ok()?;
+            let string = string.strip_suffix(&[0])?;
+            for (name, places) in names.iter().zip(&mut found) {
+                if string.ends_with(name.as_bytes()) {
+                    places.push(at - 1 - u32::try_from(name.len()).ok()?);
+                }
+            }
+        }
+        Some(found)
+    }
+
+    /// The structs and unions whose number and name are wanted.
+    fn structures(&mut self, is_wanted: impl Fn(u32, u32) -> bool) -> Option<Vec<Structure>> {
+        self.file.seek(self.types.at).ok()?;
+        let (mut left, mut number, mut found) = (self.types.len, 1, Vec::new());
+        while left > 0 {
+            let entry: [u8; ENTRY_LEN as usize] = read(&mut self.file)?;
+            let (name, info) = (word(&entry, 0), word(&entry, 4));
+            let (kind, count) = (info >> 24 & 0x1f, info & 0xffff);
+            let trailer = trailer_len(kind, count)?;
+            if matches!(kind, KIND_STRUCT | KIND_UNION) && is_wanted(number, name) {
+                found.push(Structure { name, members: self.members(count)? });
+            } else {
+                self.file.seek_relative(trailer.into()).ok()?;
+            }
+            left = left.checked_sub(ENTRY_LEN + trailer)?;
+            number += 1;
+        }
+        Some(found)
+    }
+
+    fn members(&mut self, count: u32) -> Option<Vec<Member>> {
+        let member = |_| {
+            let member: [u8; ENTRY_LEN as usize] = read(&mut self.file)?;
+            // With bit-fields in the struct the high byte is a field's width.
+            Some(Member { name: word(&member, 0), of: word(&member, 4), bits: word(&member, 8) & 0x00ff_ffff })
+        };
+        (0..count).map(member).collect()
+    }
 }
 
 /// How many bytes follow a type of this kind; none for a kind that is not known here.
-const fn trailer_len(kind: u32, count: usize) -> Option<usize> {
+const fn trailer_len(kind: u32, count: u32) -> Option<u32> {
     Some(match kind {
         // Pointer, forward, typedef, volatile, const, restrict, function, float, type tag.
         2 | 7..=12 | 16 | 18 => 0,
@@ -70,27 +177,30 @@ const fn trailer_len(kind: u32, count: usize) -> Option<usize> {
     })
 }
 
-/// Numbers in the machine's byte order.
-#[derive(Clone, Copy)]
-struct Words<'a>(&'a [u8]);
+fn read<const N: usize>(btf: &mut BufReader<impl Read>) -> Option<[u8; N]> {
+    let mut bytes = [0; N];
+    btf.read_exact(&mut bytes).ok()?;
+    Some(bytes)
+}
 
-impl Words<'_> {
-    fn half(self, at: usize) -> Option<u16> {
-        self.0.get(at..)?.first_chunk().copied().map(u16::from_ne_bytes)
-    }
-
-    fn word(self, at: usize) -> Option<u32> {
-        self.0.get(at..)?.first_chunk().copied().map(u32::from_ne_bytes)
-    }
+/// The number at this place, in the machine's byte order.
+fn word<const N: usize>(bytes: &[u8; N], at: usize) -> u32 {
+    u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::Cursor;
+
     use super::*;
 
-    /// An integer, a struct `other` of one member, and `sk_buff` of two.
+    fn offset(btf: &[u8], structure: &str, member: &str) -> Option<u32> {
+        Btf::open(Cursor::new(btf))?.offsets([(structure, member)])?[0]
+    }
+
+    /// An integer, a struct `other` of one member, and `sk_buff` of three, of which the second is a union without a name.
     fn small() -> Vec<u8> {
-        let strings = b"\0int\0other\0sk_buff\0next\0_nfct\0";
+        let strings = b"\0int\0other\0sk_buff\0next\0_nfct\0dev\0";
         let at = |name: &str| {
             let wanted = [&[0], name.as_bytes(), &[0]].concat();
             let found = strings.windows(wanted.len()).position(|window| window == wanted).expect("a name");
@@ -100,7 +210,8 @@ mod tests {
         let types = [
             vec![at("int"), info(1, 0), 4, 32],
             vec![at("other"), info(4, 1), 8, at("_nfct"), 1, 0],
-            vec![at("sk_buff"), info(4, 2) | 1 << 31, 16, at("next"), 1, 0, at("_nfct"), 1, 64],
+            vec![at("sk_buff"), info(4, 3) | 1 << 31, 16, at("next"), 1, 0, 0, 4, 32, at("_nfct"), 1, 64],
+            vec![0, info(5, 2), 4, at("int"), 1, 0, at("dev"), 1, 8],
         ]
         .concat();
         let types: Vec<u8> = types.into_iter().flat_map(u32::to_ne_bytes).collect();
@@ -115,19 +226,31 @@ mod tests {
 
     #[test]
     fn a_member_is_found_in_its_struct() {
-        assert_eq!(member_offset(&small(), "sk_buff", "_nfct"), Some(8));
-        assert_eq!(member_offset(&small(), "sk_buff", "nfct"), None);
-        assert_eq!(member_offset(&small(), "sk_buf", "_nfct"), None);
+        assert_eq!(offset(&small(), "sk_buff", "_nfct"), Some(8));
+        assert_eq!(offset(&small(), "sk_buff", "nfc"), None);
+        assert_eq!(offset(&small(), "sk_buf", "_nfct"), None);
+    }
+
+    #[test]
+    fn a_member_of_a_member_without_a_name_is_a_member() {
+        assert_eq!(offset(&small(), "sk_buff", "dev"), Some(5));
+        assert_eq!(offset(&small(), "other", "dev"), None);
     }
 
     #[test]
     fn what_is_cut_or_unknown_is_no_answer() {
         let btf = small();
         for len in 0..btf.len() {
-            assert_eq!(member_offset(&btf[..len], "sk_buff", "_nfct"), None, "{len} bytes");
+            assert_eq!(offset(&btf[..len], "sk_buff", "_nfct"), None, "{len} bytes");
         }
         let mut unknown = btf.clone();
         unknown[24 + 7] = 31;
-        assert_eq!(member_offset(&unknown, "sk_buff", "_nfct"), None);
+        assert_eq!(offset(&unknown, "sk_buff", "_nfct"), None);
+    }
+
+    #[test]
+    fn without_the_hooks_conntracks_own_word_is_read() {
+        let layout = layout_of(Cursor::new(small()));
+        assert_eq!(layout, Some(KernelLayout { nfct: 8, ..KernelLayout::UNKNOWN }));
     }
 }

@@ -58,6 +58,12 @@ pub enum DatapathError {
         /// The pin root.
         root: PathBuf,
     },
+    /// A pinned map is not of the shape this build's programs know.
+    #[error("the pinned map {name} was made by another version of the agent; use the command of that version")]
+    OtherShape {
+        /// The map.
+        name: &'static str,
+    },
     /// An existing pin could not be opened.
     #[error("cannot open the pin {}: {source}", path.display())]
     OpenPin {

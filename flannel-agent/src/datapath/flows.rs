@@ -93,6 +93,15 @@ impl PodMap {
         self.0.iter().map(|entry| entry.map_err(DatapathError::map(PODS)))
     }
 
+    /// One pod.
+    pub fn get(&self, ifindex: u32) -> Result<Option<PodEntry>, DatapathError> {
+        match self.0.get(&ifindex, 0) {
+            Ok(entry) => Ok(Some(entry)),
+            Err(MapError::KeyNotFound) => Ok(None),
+            Err(error) => Err(DatapathError::map(PODS)(error)),
+        }
+    }
+
     /// Writes a pod.
     pub fn write(&mut self, ifindex: u32, entry: PodEntry) -> Result<(), DatapathError> {
         self.0.insert(ifindex, entry, 0).map_err(DatapathError::map(PODS))

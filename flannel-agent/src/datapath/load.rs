@@ -16,6 +16,7 @@ use aya::{
     util::nr_cpus,
 };
 use flannel_common::{
+    kernel::KernelLayout,
     maps::{ALL, FLOWS, FLOWS_MAX, FLOWS6, NOTES, NOTES6, PEERS, PEERS_MAX, PEERS6},
     note::{CPUS_MAX, SLOTS_PER_CPU},
     program::{COUNT_POLLS, Program},
@@ -45,7 +46,7 @@ pub struct Shape {
 }
 
 impl Shape {
-    fn of_object(map: &aya_obj::Map, max_entries: u32) -> Self {
+    pub(super) fn of_object(map: &aya_obj::Map, max_entries: u32) -> Self {
         Self {
             kind: map.map_type(),
             key_size: map.key_size(),
@@ -68,6 +69,9 @@ impl Shape {
     }
 }
 
+/// A map's name and how many elements it holds.
+type Capacity = (&'static str, u32);
+
 /// How many subnets the network of each family has; 0 where the family is off.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Subnets {
@@ -78,50 +82,63 @@ pub struct Subnets {
 }
 
 impl Subnets {
-    /// The capacities of the peer maps. An array of no elements cannot be.
-    fn capacities(self) -> Result<[(&'static str, u32); 2], DatapathError> {
-        let capacity = |family, subnets| match u32::try_from(subnets) {
+    /// The capacities of the maps of each family, `flows` of known flows. What belongs to one that is off has one element: none cannot be.
+    fn capacities(self, flows: u32) -> Result<[Capacity; 6], DatapathError> {
+        let peers = |family, subnets| match u32::try_from(subnets) {
             Ok(capacity) if capacity <= PEERS_MAX => Ok(capacity.max(1)),
             _ => Err(DatapathError::TooManySubnets { family, subnets }),
         };
-        Ok([(PEERS, capacity(Family::V4, self.v4)?), (PEERS6, capacity(Family::V6, self.v6)?)])
+        let if_on = |subnets, capacity| if subnets == 0 { 1 } else { capacity };
+        let notes = note_slots();
+        Ok([
+            (PEERS, peers(Family::V4, self.v4)?),
+            (PEERS6, peers(Family::V6, self.v6)?),
+            (NOTES, if_on(self.v4, notes)),
+            (NOTES6, if_on(self.v6, notes)),
+            (FLOWS, if_on(self.v4, flows)),
+            (FLOWS6, if_on(self.v6, flows)),
+        ])
     }
 }
 
 /// Loads the embedded object and pins its programs, over maps that are adopted or made: an older agent's set that lacks a
-/// map is completed. A debug object comes with its log.
+/// map is completed. A debug object comes with its log. `flows` is how many flows of each family to hold; by the machine's memory
+/// if not given.
 ///
 /// A kernel that lets nobody read its memory (lockdown) refuses programs that do. What they read there tells mode `fast`
 /// what conntrack thinks of a packet, which the way back can prove too, so they are loaded without.
-pub fn load(pins: &PinRoot, subnets: Subnets) -> Result<Option<DebugLog>, DatapathError> {
-    let nfct_offset = btf::nfct_offset().unwrap_or(0);
-    match load_reading(pins, subnets, nfct_offset) {
-        Err(DatapathError::Program { program, source }) if nfct_offset != 0 => {
+pub fn load(pins: &PinRoot, subnets: Subnets, flows: Option<u32>) -> Result<Option<DebugLog>, DatapathError> {
+    let capacities = subnets.capacities(flows.unwrap_or_else(|| flow_capacity(memory())))?;
+    let layout = btf::kernel_layout();
+    match load_reading(pins, &capacities, layout) {
+        Err(DatapathError::Program { program, source }) if layout != KernelLayout::UNKNOWN => {
             tracing::warn!(program, %source, "refused; loading programs that do not read kernel memory");
-            load_reading(pins, subnets, 0)
+            load_reading(pins, &capacities, KernelLayout::UNKNOWN)
         }
         other => other,
     }
 }
 
-/// The same; `nfct_offset` as in [`btf::nfct_offset`], 0 to do without.
-fn load_reading(pins: &PinRoot, subnets: Subnets, nfct_offset: u32) -> Result<Option<DebugLog>, DatapathError> {
+/// The same, with programs that read what is known of the kernel's layout.
+fn load_reading(
+    pins: &PinRoot,
+    capacities: &[Capacity],
+    layout: KernelLayout,
+) -> Result<Option<DebugLog>, DatapathError> {
     let bytes = object::bytes()?;
-    let capacities = subnets.capacities()?;
     pins.prepare()?;
     let object = aya_obj::Object::parse(bytes)?;
     let mut loader = EbpfLoader::new();
-    let (notes, flows) = (note_slots(), flow_capacity(memory()));
-    let [peers, peers6] = capacities;
-    let capacities = [peers, peers6, (NOTES, notes), (NOTES6, notes), (FLOWS, flows), (FLOWS6, flows)];
-    for (name, capacity) in capacities {
+    // Nothing in the object is relocated by the kernel's own types, which are many megabytes in memory.
+    loader.btf(None);
+    for &(name, capacity) in capacities {
         loader.map_max_entries(name, capacity);
     }
-    loader.override_global("NFCT_OFFSET", &nfct_offset, true);
+    loader.override_global("KERNEL", &layout, true);
     for name in ALL {
         let map = object.maps.get(name).ok_or(DatapathError::Missing { kind: "map", name })?;
-        let sized = capacities.into_iter().find(|(sized, _)| *sized == name);
-        let max_entries = sized.map_or_else(|| map.max_entries(), |(_, capacity)| capacity);
+        let sized = capacities.iter().find(|(sized, _)| *sized == name);
+        let max_entries = sized.map_or_else(|| map.max_entries(), |(_, capacity)| *capacity);
         make_way(&pins.map(name), name, Shape::of_object(map, max_entries))?;
         loader.map_pin_path(name, pins.map(name));
     }
@@ -187,7 +204,7 @@ fn pin(path: &Path, pin: impl FnOnce(&Path) -> Result<(), PinError>) -> Result<(
 }
 
 /// Slots for notes on every CPU there may be.
-fn note_slots() -> u32 {
+pub(super) fn note_slots() -> u32 {
     let cpus = nr_cpus().ok().and_then(|cpus| u32::try_from(cpus).ok()).unwrap_or(CPUS_MAX);
     cpus.min(CPUS_MAX) * SLOTS_PER_CPU
 }
@@ -199,7 +216,8 @@ fn memory() -> Option<u64> {
     kib.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// Flows of each family to hold: a thousandth of the memory, between 3 and 26 MB. The maps take it when they are made.
+/// Flows of each family to hold: a thousandth of the memory, between 3 and 26 MB. The maps take it when they are made, in every
+/// mode: smaller ones for the other modes would make the switch a reload, which only a living agent could do.
 fn flow_capacity(memory: Option<u64>) -> u32 {
     const FLOW_BYTES: u64 = 200;
     let flows = memory.unwrap_or(0) / 1000 / FLOW_BYTES;

@@ -15,8 +15,10 @@ pub mod guard;
 mod load;
 pub mod maps;
 mod object;
+pub mod peers;
 pub mod pins;
 pub mod policy;
+pub mod trial;
 
 pub use attach::{AttachKind, Attachments, Hook};
 pub use error::DatapathError;

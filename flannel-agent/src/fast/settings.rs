@@ -53,10 +53,9 @@ impl Conntrack {
     /// The settings for the programs, but for the devices' MTUs.
     pub(super) fn settings(&self) -> FastConfig {
         let tcp = if self.tcp_reason().is_none() { FastConfig::TCP } else { 0 };
-        let untracked = if self.loaded { 0 } else { FastConfig::NO_CONNTRACK };
         let half = self.udp_timeout.map_or(u64::MAX, |seconds| u64::from(seconds) * 500_000_000);
         FastConfig {
-            flags: FastConfig::UDP | tcp | untracked,
+            flags: FastConfig::UDP | tcp,
             interval: tick::ticks(half.min(FastConfig::INTERVAL_NS)),
             ..FastConfig::default()
         }
@@ -88,8 +87,7 @@ mod tests {
 
     #[test]
     fn without_conntrack_nobody_has_a_window() {
-        let flags = FastConfig::TCP | FastConfig::UDP | FastConfig::NO_CONNTRACK;
-        assert_eq!(Conntrack::default().settings().flags, flags);
+        assert_eq!(Conntrack::default().settings().flags, FastConfig::TCP | FastConfig::UDP);
         assert_eq!(Conntrack::default().tcp_reason(), None);
     }
 

@@ -11,10 +11,11 @@ use netlink_packet_route::{
     RouteNetlinkMessage,
     address::{AddressAttribute, AddressHeaderFlags, AddressMessage},
 };
+use nix::errno::Errno;
 use rtnetlink::AddressMessageBuilder;
 
 use super::{
-    Netlink,
+    Link, Netlink,
     error::{NetlinkError, Verb},
 };
 
@@ -110,6 +111,25 @@ impl Netlink {
         let dump = self.route.dump(RouteNetlinkMessage::GetAddress(AddressMessage::default())).await;
         let entries = dump.map_err(|fault| fault.on(Verb::Read, "the addresses"))?.readable();
         Ok(entries.iter().filter_map(address_of).collect())
+    }
+
+    /// The addresses of the other end of a veth, in whose namespace nothing is entered for it (kernel 4.20); none where that
+    /// namespace has no number here.
+    pub async fn addresses_of_peer(&self, link: &Link) -> Result<Vec<IpAddr>, NetlinkError> {
+        let (Some(index), Some(namespace)) = (link.lower, link.netns) else { return Ok(Vec::new()) };
+        let mut message = AddressMessage::default();
+        message.header.index = index;
+        message.attributes.push(AddressAttribute::TargetNetNsId(namespace));
+        let dump = match self.route.dump(RouteNetlinkMessage::GetAddress(message)).await {
+            // The namespace, or the other end, is gone.
+            Err(fault) if matches!(fault.errno(), Some(Errno::EINVAL | Errno::ENODEV)) => return Ok(Vec::new()),
+            other => other.map_err(|fault| {
+                fault.on(Verb::Read, format_args!("the addresses of the other end of {}", link.name))
+            })?,
+        };
+        let entries = dump.readable();
+        let addresses = entries.iter().filter_map(address_of).map(|address| address.key);
+        Ok(addresses.filter(|key| key.ifindex == index).map(|key| key.addr).collect())
     }
 
     /// Adds an address of global scope; one that is there already is success.

@@ -156,6 +156,21 @@ impl Netlink {
         self.look_up(message, format_args!("the route to {dst}")).await
     }
 
+    /// Looks up where the kernel forwards a packet of somebody else's, which came in by `iif`: forwarding, `rp_filter` and rules on
+    /// the incoming interface have their say. What they refuse is an error, with the kernel's reason.
+    pub async fn route_forwarded(&self, dst: IpAddr, src: IpAddr, iif: u32) -> Result<RouteAnswer, NetlinkError> {
+        let mut message = RouteMessage::default();
+        let family = Family::of(dst);
+        let header = &mut message.header;
+        header.address_family = family.into();
+        (header.destination_prefix_length, header.source_prefix_length) = (family.bits(), family.bits());
+        let attributes = &mut message.attributes;
+        attributes.push(RouteAttribute::Destination(dst.into()));
+        attributes.push(RouteAttribute::Source(src.into()));
+        attributes.push(RouteAttribute::Iif(iif));
+        self.look_up(message, format_args!("the route from {src} to {dst}")).await
+    }
+
     async fn look_up(&self, query: RouteMessage, object: fmt::Arguments<'_>) -> Result<RouteAnswer, NetlinkError> {
         match self.route.fetch(RouteNetlinkMessage::GetRoute(query)).await {
             Ok(RouteNetlinkMessage::NewRoute(message)) => Ok(RouteAnswer::from_message(&message)),

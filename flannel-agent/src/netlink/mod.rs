@@ -39,7 +39,7 @@ pub use self::{
     fdb::FdbKey,
     link::Link,
     lookup::{RouteAnswer, RouteQuery},
-    neighbour::NeighbourKey,
+    neighbour::{Neighbour, NeighbourKey},
     nexthop::{Nexthop, NexthopId},
     route::{MAIN_TABLE, Route, RouteKey, RouteScope, RouteType, protocol},
     rule::{Dependence, Rule, RuleAction, RuleSelector, tunnel_depends_on},

@@ -1,6 +1,6 @@
 //! Permanent neighbour entries: the Ethernet address behind an IP address on a link.
 //!
-//! Only permanent entries are state here. What ARP and ND learn comes and goes on its own.
+//! Only permanent entries are state here. What ARP and ND learn comes and goes on its own; [`Netlink::neighbour`] shows it.
 
 use std::{fmt, net::IpAddr};
 
@@ -10,6 +10,7 @@ use netlink_packet_route::{
     AddressFamily, RouteNetlinkMessage,
     neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState},
 };
+use nix::errno::Errno;
 
 use super::{
     Netlink,
@@ -70,7 +71,30 @@ pub(super) fn is_permanent(message: &NeighbourMessage) -> bool {
     u16::from(message.header.state) & u16::from(NeighbourState::Permanent) != 0
 }
 
+/// What the kernel knows of a neighbour, learned or permanent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Neighbour {
+    /// Its Ethernet address, once it is known.
+    pub mac: Option<Mac>,
+    /// It was asked for and did not answer.
+    pub failed: bool,
+}
+
 impl Netlink {
+    /// What the kernel knows of a neighbour right now (kernel 5.0); `None` where it was not asked for of late.
+    pub async fn neighbour(&self, key: NeighbourKey) -> Result<Option<Neighbour>, NetlinkError> {
+        let message = RouteNetlinkMessage::GetNeighbour(key.to_message(NeighbourState::None));
+        match self.route.fetch(message).await {
+            Ok(RouteNetlinkMessage::NewNeighbour(message)) => {
+                let failed = u16::from(message.header.state) & u16::from(NeighbourState::Failed) != 0;
+                Ok(Some(Neighbour { mac: link_layer_address(&message), failed }))
+            }
+            Ok(_) => Ok(None),
+            Err(fault) if fault.errno() == Some(Errno::ENOENT) => Ok(None),
+            Err(fault) => Err(fault.on(Verb::Read, key)),
+        }
+    }
+
     /// The permanent neighbours of both families, on one link or on all.
     pub async fn neighbours(&self, ifindex: Option<u32>) -> Result<Vec<(NeighbourKey, Mac)>, NetlinkError> {
         let mut message = NeighbourMessage::default();

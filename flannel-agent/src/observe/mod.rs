@@ -1,6 +1,7 @@
 //! What an operator, and the machine that runs us, can see of a running agent: log, status and its socket, health checks,
-//! and the word to the service manager.
+//! the flows of mode `fast`, and the word to the service manager.
 
+pub mod flows;
 pub mod health;
 pub mod log;
 pub mod notify;

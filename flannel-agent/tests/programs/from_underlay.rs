@@ -3,7 +3,7 @@
 use flannel_agent::datapath::clock;
 use flannel_common::{
     node::{HEARTBEAT_LIMIT_NS, NodeConfig},
-    program::Program::FromUnderlay,
+    program::Program::{FromUnderlay, ToTunnel, ToUnderlay},
     reason::Reason,
 };
 
@@ -99,6 +99,56 @@ fn fragments_that_do_not_show_our_port_are_not_the_tunnels() {
         says(bench, &first_fragment(V6, &with(V6, V6.at().udp - 1, 77)), Reason::NotForUs);
         let cut = first_fragment(V6, &from_pod(V6))[..V6.at().inner_ip].to_vec();
         says(bench, &cut, Reason::OuterFragment);
+    });
+}
+
+/// What a router answers that our tunnel packet to the peer is too large for.
+fn too_big(change: impl FnOnce(&mut [u8])) -> Vec<u8> {
+    let mut quoted = V6.tunnel_to_peer(&V6.inner_to_peer(1200))[14..].to_vec();
+    change(&mut quoted);
+    let icmp = [&[2, 0, 0, 0, 0, 0, 5, 120][..], &quoted[..1232]].concat();
+    let packet = packets::ip(0, 58, V6.outside[0], V6.our_vtep, &icmp);
+    [packets::ethernet(packets::OUR_MAC, packets::PEER_MAC, V6.ethertype), packet].concat()
+}
+
+/// The kernel answers pods with the route's new MTU, once it has their packets.
+#[test]
+fn a_report_of_a_packet_too_big_lets_the_path_rest() {
+    on_bench(|bench| {
+        let frame = V6.inner_to_peer(100);
+        bench.vouch(V6, 1200);
+        assert_eq!(bench.run(ToTunnel, &frame).reasons, [Reason::Encapsulated]);
+        says(bench, &too_big(|_| ()), Reason::TooBig);
+        bench.run(ToTunnel, &frame).passed(Reason::PathUnseen, &frame);
+        let kernels = V6.tunnel_to_peer(&frame);
+        bench.run(ToUnderlay, &kernels).passed(Reason::PathHeld, &kernels);
+    });
+}
+
+#[test]
+fn reports_of_other_packets_do_not() {
+    on_bench(|bench| {
+        bench.vouch(V6, 1200);
+        let (ip, udp, vxlan) = (0, V6.at().udp - 14, V6.at().vxlan - 14);
+        let others: [fn(&mut [u8], usize); 5] = [
+            |quoted, ip| quoted[ip + 6] = 6,
+            |quoted, ip| quoted[ip + 23] = 77,
+            |quoted, ip| quoted[ip + 39] = 77,
+            |quoted, udp| quoted[udp + 3] = 53,
+            |quoted, vxlan| quoted[vxlan + 6] = 2,
+        ];
+        for (change, at) in others.into_iter().zip([ip, ip, ip, udp, vxlan]) {
+            says(bench, &too_big(|quoted| change(quoted, at)), Reason::NotTunnel);
+        }
+        let with = |at: usize, value| {
+            let mut report = too_big(|_| ());
+            report[at] = value;
+            report
+        };
+        says(bench, &with(54, 1), Reason::NotTunnel);
+        says(bench, &with(53, 77), Reason::NotTunnel);
+        let frame = V6.inner_to_peer(100);
+        assert_eq!(bench.run(ToTunnel, &frame).reasons, [Reason::Encapsulated]);
     });
 }
 

@@ -2,7 +2,7 @@
 
 use aya::maps::MapData;
 use flannel_agent::datapath::{DatapathError, PinRoot, Subnets, load};
-use flannel_common::maps::{ALL, PEERS, PEERS_MAX, PEERS6};
+use flannel_common::maps::{ALL, FLOWS, FLOWS6, NOTES, NOTES6, PEERS, PEERS_MAX, PEERS6};
 
 use crate::{
     bench::{Bench, on_bench},
@@ -23,7 +23,7 @@ fn info(pins: &PinRoot, name: &str) -> aya::maps::MapInfo {
 /// The maps that are others after another load.
 fn made_anew(bench: &Bench, subnets: Subnets) -> Vec<&'static str> {
     let before = ids(bench.pins());
-    load(bench.pins(), subnets).expect("the kernel takes the object");
+    load(bench.pins(), subnets, None).expect("the kernel takes the object");
     before.into_iter().zip(ids(bench.pins())).filter(|(was, is)| was != is).map(|(_, (name, _))| name).collect()
 }
 
@@ -38,7 +38,7 @@ fn a_set_without_the_ipv6_peers_is_completed() {
     on_bench(|bench| {
         let before = ids(bench.pins());
         std::fs::remove_file(bench.pins().map(PEERS6)).expect("the pin was there");
-        load(bench.pins(), SAME).expect("the kernel takes the object");
+        load(bench.pins(), SAME, None).expect("the kernel takes the object");
         let made: Vec<_> = before.into_iter().zip(ids(bench.pins())).filter(|(was, is)| was != is).collect();
         assert_eq!(made.iter().map(|(was, _)| was.0).collect::<Vec<_>>(), [PEERS6]);
         for net in BOTH {
@@ -57,10 +57,23 @@ fn another_network_of_one_family_leaves_the_others_peers() {
 }
 
 #[test]
-fn a_family_that_is_off_has_a_map_of_one_element() {
+fn a_family_that_is_off_has_maps_of_one_element() {
     on_bench(|bench| {
-        load(bench.pins(), Subnets { v6: 0, ..SAME }).expect("the kernel takes the object");
-        assert_eq!([PEERS, PEERS6].map(|name| info(bench.pins(), name).max_entries()), [SUBNETS, 1]);
+        assert_eq!(made_anew(bench, Subnets { v6: 0, ..SAME }), [PEERS6, FLOWS6, NOTES6]);
+        let capacities = |names: [&str; 3]| names.map(|name| info(bench.pins(), name).max_entries());
+        assert_eq!(capacities([PEERS6, FLOWS6, NOTES6]), [1, 1, 1]);
+        assert!(capacities([PEERS, FLOWS, NOTES]).iter().all(|capacity| *capacity > 1));
+    });
+}
+
+#[test]
+fn the_flow_tables_are_as_large_as_asked() {
+    on_bench(|bench| {
+        let before = ids(bench.pins());
+        load(bench.pins(), SAME, Some(1_000)).expect("the kernel takes the object");
+        assert_eq!([FLOWS, FLOWS6].map(|name| info(bench.pins(), name).max_entries()), [1_000; 2]);
+        let made = before.into_iter().zip(ids(bench.pins())).filter(|(was, is)| was != is);
+        assert_eq!(made.map(|(was, _)| was.0).collect::<Vec<_>>(), [FLOWS, FLOWS6], "all others stay");
     });
 }
 
@@ -70,7 +83,7 @@ fn a_network_of_too_many_subnets_is_named_with_its_family() {
         let before = ids(bench.pins());
         let many = u64::from(PEERS_MAX) + 1;
         for (subnets, family) in [(Subnets { v4: many, ..SAME }, "IPv4"), (Subnets { v6: many, ..SAME }, "IPv6")] {
-            let Err(error @ DatapathError::TooManySubnets { .. }) = load(bench.pins(), subnets) else {
+            let Err(error @ DatapathError::TooManySubnets { .. }) = load(bench.pins(), subnets, None) else {
                 panic!("{subnets:?} was taken");
             };
             assert!(error.to_string().starts_with(&format!("the {family} network has 131073 subnets")), "{error}");

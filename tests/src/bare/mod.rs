@@ -12,7 +12,6 @@ mod talk;
 
 pub use self::{
     node::{BareNode, Counts, Key},
-    rules::Backend,
     talk::{Talk, checksum_errors},
 };
 
@@ -21,7 +20,7 @@ use std::{net::SocketAddr, time::Duration};
 use anyhow::{Result, ensure};
 use flannel_common::mode::Mode;
 
-use crate::{Lab, Pod, eventually, topology::Two};
+use crate::{Lab, Pod, eventually, service_rules::Backend, topology::Two};
 
 /// The Service of [`BareNode::service`].
 pub const SERVICE: &str = "10.96.0.1";

@@ -64,7 +64,7 @@ impl BareNode {
         let pins = PinRoot::new(Path::new(PINS));
         let maps = node.enter(|| -> Result<Maps> {
             fs::create_dir_all(STATE)?;
-            load(&pins, Subnets { v4: 256, v6: 0 })?;
+            load(&pins, Subnets { v4: 256, v6: 0 }, None)?;
             Ok(Maps::open(&pins)?)
         })??;
         let attachments = Attachments::new(pins, AttachKind::Tcx, 1, Path::new(STATE));

@@ -3,15 +3,7 @@
 use anyhow::Result;
 
 use super::{BareNode, SERVICE, SERVICE_PORT};
-
-/// Who carries the rules.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Backend {
-    /// nft.
-    Nftables,
-    /// Legacy iptables.
-    Iptables,
-}
+use crate::service_rules::Backend;
 
 impl BareNode {
     /// What mode `fast` asks of conntrack: windows are not tracked, and no reset is invalid.

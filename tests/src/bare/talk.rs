@@ -22,6 +22,8 @@ pub struct Talk {
     pub client: TcpStream,
     /// The end that accepted it.
     pub server: TcpStream,
+    /// The number of the message under way.
+    message: u32,
 }
 
 impl Talk {
@@ -34,15 +36,22 @@ impl Talk {
         Self::accepted(client.with_context(|| to.to_string())?, &listener)
     }
 
-    /// The same from a given address and port of the client, which may be in TIME_WAIT.
-    pub fn open_from(from: &Host, source: SocketAddr, host: &Host, at: SocketAddr) -> Result<Self> {
+    /// The same from a given address and port of the client, which may be in TIME_WAIT, or in use to another end.
+    pub fn open_from(
+        from: &Host,
+        source: SocketAddr,
+        host: &Host,
+        at: SocketAddr,
+        to: Option<SocketAddr>,
+    ) -> Result<Self> {
         let listener = host.enter(|| TcpListener::bind(at))?.with_context(|| at.to_string())?;
+        let to = to.unwrap_or(at);
         let client = from.enter(|| -> Result<TcpStream> {
             let family = if at.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
             let client = socket(family, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
             setsockopt(&client, sockopt::ReuseAddr, &true)?;
             bind(client.as_raw_fd(), &SockaddrStorage::from(source)).with_context(|| source.to_string())?;
-            connect(client.as_raw_fd(), &SockaddrStorage::from(at)).with_context(|| at.to_string())?;
+            connect(client.as_raw_fd(), &SockaddrStorage::from(to)).with_context(|| to.to_string())?;
             Ok(client.into())
         })??;
         Self::accepted(client, &listener)
@@ -54,18 +63,17 @@ impl Talk {
             end.set_nodelay(true)?;
             end.set_read_timeout(Some(patient(Duration::from_millis(500))))?;
         }
-        Ok(Self { client, server })
+        Ok(Self { client, server, message: 0 })
     }
 
-    /// Messages there and back, one after the other.
+    /// Messages there and back, one after the other. What a failed exchange left on its way is passed over by the next.
     pub fn exchange(&mut self, messages: u32) -> Result<()> {
-        let mut message = [0; 4];
-        for number in 0..messages {
-            self.client.write_all(&number.to_be_bytes())?;
-            self.server.read_exact(&mut message).context("on the way there")?;
-            self.server.write_all(&message)?;
-            self.client.read_exact(&mut message).context("on the way back")?;
-            ensure!(u32::from_be_bytes(message) == number, "another message came back");
+        for _ in 0..messages {
+            self.message += 1;
+            self.client.write_all(&self.message.to_be_bytes())?;
+            read_message(&mut self.server, self.message).context("on the way there")?;
+            self.server.write_all(&self.message.to_be_bytes())?;
+            read_message(&mut self.client, self.message).context("on the way back")?;
         }
         Ok(())
     }
@@ -73,6 +81,18 @@ impl Talk {
     /// Both ends as people write them: client, server.
     pub fn ends(&self) -> Result<[SocketAddr; 2]> {
         Ok([self.client.local_addr()?, self.server.local_addr()?])
+    }
+}
+
+/// Reads until the message with this number.
+fn read_message(end: &mut TcpStream, number: u32) -> Result<()> {
+    let mut message = [0; 4];
+    loop {
+        end.read_exact(&mut message)?;
+        match u32::from_be_bytes(message) {
+            read if read == number => return Ok(()),
+            read => ensure!(read < number, "message {read} before it was sent"),
+        }
     }
 }
 

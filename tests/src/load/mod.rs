@@ -1,5 +1,8 @@
 //! Traffic between hosts of the lab, measured.
 
+pub mod bulk;
+pub mod datagrams;
+pub mod flows;
 pub mod iperf;
 pub mod nfqueue;
 pub mod rr;

@@ -14,16 +14,17 @@ use nix::{
     errno::Errno,
     sched::{CpuSet, sched_setaffinity},
     sys::{
-        socket::{
-            AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, recv, sendto, setsockopt, socket,
-            sockopt,
-        },
+        socket::{MsgFlags, recv, setsockopt, sockopt},
         time::{TimeVal, TimeValLike as _},
     },
     unistd::Pid,
 };
 
-use crate::{Host, host::joined};
+use crate::{
+    Host,
+    host::joined,
+    nfnetlink::{self, attribute},
+};
 
 // linux/netfilter/nfnetlink.h and nfnetlink_queue.h.
 const SUBSYS_QUEUE: u16 = 3 << 8;
@@ -37,7 +38,6 @@ const COPY_META: u8 = 1;
 const ATTR_PACKET_HDR: u16 = 1;
 const ATTR_VERDICT_HDR: u16 = 2;
 const ACCEPT: u32 = 1;
-const REQUEST: u16 = 1;
 
 /// Answers for queue 0 of a host until it is dropped.
 #[derive(Debug)]
@@ -80,7 +80,7 @@ impl Drop for Answers {
 }
 
 fn open() -> Result<OwnedFd> {
-    let queue = socket(AddressFamily::Netlink, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::NetlinkNetFilter)?;
+    let queue = nfnetlink::open()?;
     setsockopt(&queue, sockopt::ReceiveTimeout, &TimeVal::milliseconds(20))?;
     send(&queue, MSG_CONFIG, &attribute(CFG_CMD, &[CMD_BIND, 0, 0, 2]))?;
     let mut params = 0_u32.to_be_bytes().to_vec();
@@ -119,24 +119,6 @@ fn packet_id(message: &[u8]) -> Option<[u8; 4]> {
     }
 }
 
-fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
-    let length = u16::try_from(4 + value.len()).expect("small");
-    let mut bytes = [&length.to_ne_bytes()[..], &kind.to_ne_bytes(), value].concat();
-    bytes.resize(bytes.len().next_multiple_of(4), 0);
-    bytes
-}
-
 fn send(queue: &OwnedFd, kind: u16, attributes: &[u8]) -> Result<()> {
-    let length = u32::try_from(20 + attributes.len()).expect("small");
-    let header = [
-        &length.to_ne_bytes()[..],
-        &(SUBSYS_QUEUE | kind).to_ne_bytes(),
-        &REQUEST.to_ne_bytes(),
-        &[0; 8],
-        // Family, version, queue 0.
-        &[0; 4],
-    ];
-    let message = [header.concat(), attributes.to_vec()].concat();
-    sendto(queue.as_raw_fd(), &message, &NetlinkAddr::new(0, 0), MsgFlags::empty()).context("to the queue")?;
-    Ok(())
+    nfnetlink::send(queue, SUBSYS_QUEUE | kind, 0, 0, attributes)
 }

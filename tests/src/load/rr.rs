@@ -21,7 +21,7 @@ const IDLE_LIMIT: Duration = Duration::from_secs(10);
 const GOODBYE: [u8; 8] = [0xff; 8];
 
 /// What carries the messages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, ValueEnum)]
 pub enum Protocol {
     /// One connection, without Nagle's delay.
     Tcp,

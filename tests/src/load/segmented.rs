@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 use nix::sys::socket::{setsockopt, sockopt};
 
-use crate::{Host, wait::patient};
+use crate::{Host, packet::pattern, wait::patient};
 
 /// What to send.
 #[derive(Clone, Copy, Debug)]
@@ -49,7 +49,9 @@ pub fn send(from: &Host, to: &Host, at: IpAddr, load: Segmented) -> Result<Vec<u
         match receiver.recv(&mut datagram) {
             Ok(length) => {
                 ensure!(length == usize::from(load.size), "a datagram of {length} bytes, {} were sent", load.size);
-                numbers.extend(datagram.first_chunk().map(|bytes| u32::from_be_bytes(*bytes)));
+                let number = u32::from_be_bytes(*datagram.first_chunk().context("a number")?);
+                ensure!(datagram[..length] == one(number, load), "datagram {number} is not as it was sent");
+                numbers.push(number);
             }
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => break,
             Err(error) => return Err(error).context("receiving"),
@@ -60,10 +62,12 @@ pub fn send(from: &Host, to: &Host, at: IpAddr, load: Segmented) -> Result<Vec<u
 
 /// The datagrams from number `first` on, one after the other.
 fn buffer(first: u32, load: Segmented) -> Vec<u8> {
-    let datagram = |number: u32| {
-        let mut bytes = vec![0; usize::from(load.size)];
-        bytes[..4].copy_from_slice(&number.to_be_bytes());
-        bytes
-    };
-    (first..first + load.segments).flat_map(datagram).collect()
+    (first..first + load.segments).flat_map(|number| one(number, load)).collect()
+}
+
+/// The datagram with this number.
+fn one(number: u32, load: Segmented) -> Vec<u8> {
+    let mut bytes = pattern(usize::from(load.size));
+    bytes[..4].copy_from_slice(&number.to_be_bytes());
+    bytes
 }

@@ -55,6 +55,8 @@ fn wrong_words_end_with_2_and_name_the_right_ones() -> Result<()> {
         (&["datapath", "turn"], "unrecognized subcommand 'turn'"),
         (&["maps", "dump", "routes"], "[possible values: peers, stats, config, pods, flows, all]"),
         (&["maps", "dump", "peers", "-o", "yaml"], "[possible values: table, json]"),
+        (&["maps", "dump", "peers", "--src", "10.244.1.2"], "use them with `maps dump flows`"),
+        (&["maps", "dump", "flows", "--dst", "10.244.1"], "neither an address nor a prefix"),
         (&["status", "now"], "unexpected argument 'now'"),
     ] {
         let argv = [binary.as_str()].into_iter().chain(words.iter().copied());

@@ -13,13 +13,11 @@ use flannel_common::mode::Mode;
 use flannel_tests::{
     eventually,
     packet::{TCP, UDP, pattern, tcp_syn, udp},
+    packet_v6::{FRAGMENT, HOP_BY_HOP, ICMPV6, INNER_AT, Ipv6, inject, is_encapsulated_by_us, is_tunnel},
     wire::Capture,
 };
 
-use crate::{
-    packets::{FRAGMENT, HOP_BY_HOP, ICMPV6, INNER_AT, Ipv6, inject, is_encapsulated_by_us, is_tunnel},
-    tunnel::Tunnel,
-};
+use crate::tunnel::Tunnel;
 
 /// A field of a tunnel frame before the inner packet, and whether ours may differ.
 type Field = (&'static str, Range<usize>, bool);

@@ -10,15 +10,13 @@ use flannel_tests::{
         iperf::tcp_stream,
         segmented::{Segmented, send},
     },
+    packet_v6::{fault, is_encapsulated_by_us, is_tunnel},
     pair::settle,
     topology::{OFFLOAD, WIRE},
     wire::Capture,
 };
 
-use crate::{
-    packets::{fault, is_encapsulated_by_us, is_tunnel},
-    tunnel::{End, Tunnel},
-};
+use crate::tunnel::{End, Tunnel};
 
 /// Runs `check` in both modes over both kinds of cable, and sees to it that the packets went the way they should.
 fn in_every_way(name: &str, check: impl Fn(&Tunnel) -> Result<()>) -> Result<()> {

@@ -164,7 +164,7 @@ fn family(node: &Node, number: u8) -> Result<FamilyConfig> {
 /// Loads the programs, writes their maps, attaches them. Runs inside the node.
 fn datapath(config: FamilyConfig, peer: u8, hooks: &BTreeSet<Hook>) -> Result<(Maps, Attachments)> {
     let pins = PinRoot::new(Path::new("/sys/fs/bpf/flannel"));
-    load(&pins, Subnets { v4: 0, v6: u64::from(SUBNETS) })?;
+    load(&pins, Subnets { v4: 0, v6: u64::from(SUBNETS) }, None)?;
     let mut maps = Maps::open(&pins)?;
     maps.config.write(NodeConfig { v6: config, ..NodeConfig::default() }, clock::now_ns())?;
     write_peer(&mut maps, peer, vtep(peer))?;

@@ -1,143 +1,132 @@
 //! What mode `fast` has learned, of both families, in one table.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::IpAddr;
 
-use aya::Pod;
-use flannel_common::{
-    end::{Address, End},
-    flow::{Exit, Flow},
-    maps::{FLOWS, FLOWS6},
-    packet::PROTO_TCP,
-    tick::{self, Tick},
-};
-use serde::Serialize;
+use clap::{Args, ValueEnum};
+use ipnet::IpNet;
 
 use crate::{
     cli::table,
-    datapath::{DatapathError, PinRoot, clock, flows::FlowMap, maps::ModeMap},
+    observe::flows::{FlowRow, seconds},
 };
 
-#[derive(Debug, Serialize)]
-pub(super) struct FlowRow {
-    protocol: &'static str,
-    source: String,
-    destination: String,
-    /// Interface index of the device by which the packets come in.
-    device: u32,
-    out_source: String,
-    out_destination: String,
-    out_device: u32,
-    way: &'static str,
-    packets: u64,
-    /// `usable`, or the reason for which a packet would be left to the kernel.
-    state: &'static str,
-    generation: u32,
+/// Which flows to show.
+#[derive(Clone, Debug, Default, Args)]
+#[group(skip)]
+pub(super) struct FlowFilter {
+    /// Flows from this address or prefix, before or after translation
+    #[arg(long, value_name = "ADDR", value_parser = parse_prefix)]
+    src: Option<IpNet>,
+    /// Flows to this address or prefix, before or after translation
+    #[arg(long, value_name = "ADDR", value_parser = parse_prefix)]
+    dst: Option<IpNet>,
+    /// Flows of this protocol
+    #[arg(long, value_enum)]
+    proto: Option<Transport>,
 }
 
-/// The flows of the pinned tables, the busiest first.
-pub(super) fn rows(pins: &PinRoot) -> Result<Vec<FlowRow>, DatapathError> {
-    let now = Now { generation: ModeMap::open(pins)?.get()?.generation(), tick: tick::tick(clock::now_ns()) };
-    let mut rows = family(pins, FLOWS, now, |[word]: [u32; 1]| Ipv4Addr::from(word.to_ne_bytes()).into())?;
-    rows.extend(family(pins, FLOWS6, now, |words: [u32; 4]| {
-        let [a, b, c, d] = words.map(|word| u128::from(u32::from_be_bytes(word.to_ne_bytes())));
-        Ipv6Addr::from_bits(a << 96 | b << 64 | c << 32 | d).into()
-    })?);
-    rows.sort_by_key(|row| std::cmp::Reverse(row.packets));
-    Ok(rows)
+/// A protocol whose flows are learned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Transport {
+    /// TCP
+    Tcp,
+    /// UDP
+    Udp,
 }
 
-#[derive(Clone, Copy)]
-struct Now {
-    generation: u32,
-    tick: Tick,
+fn parse_prefix(text: &str) -> Result<IpNet, String> {
+    let address = text.parse::<IpAddr>().map(IpNet::from);
+    address.or_else(|_| text.parse()).map_err(|_| "neither an address nor a prefix such as 10.244.1.0/24".to_owned())
 }
 
-/// The rows of one table; none where an older agent pinned no such map.
-fn family<A: Address>(
-    pins: &PinRoot,
-    name: &'static str,
-    now: Now,
-    address: impl Fn(A) -> IpAddr + Copy,
-) -> Result<Vec<FlowRow>, DatapathError>
-where
-    End<A>: Pod,
-    Flow<A>: Pod,
-{
-    let map = match FlowMap::open(pins, name) {
-        Err(error) if error.is_absent() => return Ok(Vec::new()),
-        other => other?,
-    };
-    map.entries().map(|entry| entry.map(|(key, flow)| row(&key, &flow, now, address))).collect()
-}
+impl FlowFilter {
+    /// Whether it asks for less than everything.
+    pub(super) const fn is_set(&self) -> bool {
+        self.src.is_some() || self.dst.is_some() || self.proto.is_some()
+    }
 
-fn row<A: Address>(key: &End<A>, flow: &Flow<A>, now: Now, address: impl Fn(A) -> IpAddr + Copy) -> FlowRow {
-    let (body, check) = (&flow.body, flow.body.check(key));
-    let [source, destination] = ends(key, address);
-    let [out_source, out_destination] = ends(&body.out, address);
-    FlowRow {
-        protocol: if key.protocol == u32::from(PROTO_TCP) { "tcp" } else { "udp" },
-        source,
-        destination,
-        device: key.device,
-        out_source,
-        out_destination,
-        out_device: body.out.device,
-        way: match body.way {
-            Exit::POD => "pod",
-            Exit::DIRECT => "direct",
-            _ => "tunnel",
-        },
-        packets: flow.packets,
-        state: match flow.usable(check, now.generation, now.tick) {
-            Ok(()) => "usable",
-            Err(reason) => reason.name(),
-        },
-        generation: body.generation,
+    /// Whether the flow is to be shown.
+    pub(super) fn takes(&self, row: &FlowRow) -> bool {
+        let lies_in = |wanted: Option<IpNet>, before: IpAddr, after: IpAddr| {
+            wanted.is_none_or(|wanted| wanted.contains(&before) || wanted.contains(&after))
+        };
+        let protocol = self.proto.is_none_or(|wanted| (wanted == Transport::Tcp) == (row.protocol == "tcp"));
+        protocol
+            && lies_in(self.src, row.source.ip(), row.out_source.ip())
+            && lies_in(self.dst, row.destination.ip(), row.out_destination.ip())
     }
 }
 
-fn ends<A: Address>(end: &End<A>, address: impl Fn(A) -> IpAddr) -> [String; 2] {
-    let [source, destination] = end.port_numbers();
-    [(end.source, source), (end.destination, destination)]
-        .map(|(ip, port)| SocketAddr::new(address(ip), port).to_string())
+pub(super) fn table(rows: &[FlowRow]) -> String {
+    let header =
+        ["PROTO", "FROM", "TO", "IN", "LEAVES-FROM", "LEAVES-TO", "WAY", "OUT", "PACKETS", "AGE", "EXPIRES", "STATE"];
+    table::render(header, &rows.iter().map(cells).collect::<Vec<_>>())
 }
 
-pub(super) fn table(rows: &[FlowRow]) -> String {
-    let cells = |row: &FlowRow| {
-        let out = |before: &String, after: &String| if before == after { "=".to_owned() } else { after.clone() };
-        [
-            row.protocol.to_owned(),
-            row.source.clone(),
-            row.destination.clone(),
-            row.device.to_string(),
-            out(&row.source, &row.out_source),
-            out(&row.destination, &row.out_destination),
-            row.way.to_owned(),
-            row.out_device.to_string(),
-            row.packets.to_string(),
-            row.state.to_owned(),
-        ]
-    };
-    table::render(
-        ["PROTO", "FROM", "TO", "IN", "LEAVES-FROM", "LEAVES-TO", "WAY", "OUT", "PACKETS", "STATE"],
-        &rows.iter().map(cells).collect::<Vec<_>>(),
-    )
+fn cells(row: &FlowRow) -> [String; 12] {
+    let out = |before: String, after: String| if before == after { "=".to_owned() } else { after };
+    let time = |milliseconds: Option<i64>| milliseconds.map_or_else(|| "-".to_owned(), seconds);
+    [
+        row.protocol.to_owned(),
+        row.source.to_string(),
+        row.destination.to_string(),
+        row.device.to_string(),
+        out(row.source.to_string(), row.out_source.to_string()),
+        out(row.destination.to_string(), row.out_destination.to_string()),
+        row.way.to_owned(),
+        row.out_device.to_string(),
+        row.packets.to_string(),
+        time(row.age_ms),
+        time(row.expires_in_ms.filter(|left| *left > 0)),
+        row.why.as_ref().map_or_else(|| row.state.to_owned(), |why| format!("{}: {why}", row.state)),
+    ]
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn ends_are_written_as_people_do() {
-        let end = End {
-            source: [u32::from_ne_bytes([10, 244, 1, 5])],
-            destination: [u32::from_ne_bytes([10, 96, 0, 1])],
-            ports: u32::from_ne_bytes([0x9c, 0x40, 0, 80]),
-            protocol: 6,
+    fn row() -> FlowRow {
+        let end = |text: &str| text.parse().expect("an address and a port");
+        FlowRow {
+            protocol: "tcp",
+            source: end("10.244.1.5:40000"),
+            destination: end("10.96.0.1:80"),
             device: 3,
+            out_source: end("10.244.1.5:40000"),
+            out_destination: end("10.244.2.2:8080"),
+            out_device: 4,
+            way: "tunnel",
+            packets: 12,
+            age_ms: Some(400),
+            expires_in_ms: Some(1_600),
+            mirror_expires_in_ms: None,
+            needs_mirror: true,
+            mtu: 1450,
+            state: "one_sided",
+            why: Some("its way back was not seen".to_owned()),
+            generation: 1,
+        }
+    }
+
+    #[test]
+    fn a_flow_is_found_by_either_of_its_ends() {
+        let takes = |src: Option<&str>, dst: Option<&str>, proto| {
+            let prefix = |text: &str| parse_prefix(text).expect("a prefix");
+            FlowFilter { src: src.map(prefix), dst: dst.map(prefix), proto }.takes(&row())
         };
-        let address = |[word]: [u32; 1]| Ipv4Addr::from(word.to_ne_bytes()).into();
-        assert_eq!(ends(&end, address), ["10.244.1.5:40000", "10.96.0.1:80"]);
+        assert!(takes(None, None, None));
+        assert!(takes(Some("10.244.1.5"), Some("10.96.0.1"), Some(Transport::Tcp)), "as it comes in");
+        assert!(takes(Some("10.244.1.0/24"), Some("10.244.2.2"), None), "as it leaves");
+        assert!(!takes(Some("10.96.0.1"), None, None), "the other way round");
+        assert!(!takes(None, None, Some(Transport::Udp)));
+        assert!(parse_prefix("10.244.1").is_err());
+    }
+
+    #[test]
+    fn an_end_that_is_not_translated_is_a_sign() {
+        let cells = cells(&row());
+        assert_eq!(cells[4..6], ["=".to_owned(), "10.244.2.2:8080".to_owned()]);
+        assert_eq!(cells[9..], ["0.4 s", "1.6 s", "one_sided: its way back was not seen"]);
     }
 }

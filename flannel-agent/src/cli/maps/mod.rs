@@ -9,14 +9,16 @@ mod stats;
 use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
 
-use self::{config::ConfigRow, flows::FlowRow, peers::PeerRow, pods::PodRow, stats::StatsRow};
+use self::{config::ConfigRow, flows::FlowFilter, peers::PeerRow, pods::PodRow, stats::StatsRow};
 use super::{Output, PinOptions};
-use crate::datapath::{
-    DatapathError, clock,
-    maps::{ConfigMap, ModeMap, StatsMap},
+use crate::{
+    datapath::{
+        DatapathError, clock,
+        maps::{ConfigMap, ModeMap, StatsMap},
+        peers::pinned_peers,
+    },
+    observe::flows::{self as known_flows, FlowRow},
 };
-
-pub(super) use self::peers::{PinnedPeer, pinned_peers};
 
 /// The subcommands of `maps`.
 #[derive(Debug, Subcommand)]
@@ -31,6 +33,8 @@ pub struct DumpOptions {
     /// Which map
     #[arg(value_enum)]
     map: WhichMap,
+    #[command(flatten)]
+    filter: FlowFilter,
     #[command(flatten)]
     output: Output,
     #[command(flatten)]
@@ -68,6 +72,13 @@ struct Dump {
     flows: Option<Vec<FlowRow>>,
 }
 
+/// What is wrong with the command, if anything is.
+pub(super) fn mistake(command: &MapsCommand) -> Option<String> {
+    let MapsCommand::Dump(options) = command;
+    let misplaced = options.filter.is_set() && options.map != WhichMap::Flows;
+    misplaced.then(|| "--src, --dst and --proto choose among flows: use them with `maps dump flows`".to_owned())
+}
+
 /// Runs the command; the text to print.
 pub(super) fn run(command: &MapsCommand) -> Result<String, DatapathError> {
     let MapsCommand::Dump(options) = command;
@@ -96,12 +107,16 @@ impl Dump {
             let peers = pinned_peers(&pins, &config)?;
             Ok::<_, DatapathError>(peers.into_iter().map(|peer| PeerRow::new(peer, now)).collect())
         };
+        let flow_rows = || {
+            let rows = known_flows::read(&pins)?;
+            Ok::<_, DatapathError>(rows.into_iter().filter(|row| options.filter.takes(row)).collect())
+        };
         Ok(Self {
             config: wants(WhichMap::Config).then(|| config_row(&ModeMap::open(&pins)?)).transpose()?,
             peers: wants(WhichMap::Peers).then(peer_rows).transpose()?,
             stats: wants(WhichMap::Stats).then(|| stats::rows(&StatsMap::open(&pins)?)).transpose()?,
             pods: wants(WhichMap::Pods).then(|| pods::rows(&pins)).transpose()?,
-            flows: (options.map == WhichMap::Flows).then(|| flows::rows(&pins)).transpose()?,
+            flows: (options.map == WhichMap::Flows).then(flow_rows).transpose()?,
         })
     }
 }

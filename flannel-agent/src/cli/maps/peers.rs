@@ -1,58 +1,9 @@
 //! Peers of both families, in one table.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-
-use flannel_common::{
-    node::{FamilyConfig, NodeConfig},
-    peer::{PeerEntry, Word},
-};
+use flannel_common::peer::Word;
 use serde::Serialize;
 
-use crate::{
-    cli::table,
-    datapath::{DatapathError, PinRoot, maps::PeerMap},
-    family::Family,
-};
-
-/// A peer as its map has it.
-pub(in crate::cli) struct PinnedPeer {
-    index: u32,
-    pub(in crate::cli) subnet: String,
-    pub(in crate::cli) entry: PeerEntry,
-}
-
-/// The valid entries of the pinned peer maps, IPv4 first. An agent older than IPv6 pinned one map alone.
-pub(in crate::cli) fn pinned_peers(pins: &PinRoot, config: &NodeConfig) -> Result<Vec<PinnedPeer>, DatapathError> {
-    let mut peers = family_peers(&PeerMap::open(pins, Family::V4)?, Family::V4, &config.v4)?;
-    match PeerMap::open(pins, Family::V6) {
-        Ok(map) => peers.extend(family_peers(&map, Family::V6, &config.v6)?),
-        Err(error) if error.is_absent() => {}
-        Err(error) => return Err(error),
-    }
-    Ok(peers)
-}
-
-fn family_peers(map: &PeerMap, family: Family, config: &FamilyConfig) -> Result<Vec<PinnedPeer>, DatapathError> {
-    let peer = |(index, entry)| PinnedPeer { index, subnet: subnet(family, config, index), entry };
-    map.entries().map(|found| found.map(peer)).collect()
-}
-
-/// The subnet with this number.
-fn subnet(family: Family, config: &FamilyConfig, index: u32) -> String {
-    let shift = config.subnet_shift;
-    let base: IpAddr = match family {
-        Family::V4 => {
-            let network = u32::from_be_bytes(config.network.v4_bytes());
-            Ipv4Addr::from_bits(network.wrapping_add(index.checked_shl(shift).unwrap_or_default())).into()
-        }
-        Family::V6 => {
-            let network = u128::from_be_bytes(config.network.0);
-            let offset = u128::from(index).checked_shl(shift).unwrap_or_default();
-            Ipv6Addr::from_bits(network.wrapping_add(offset)).into()
-        }
-    };
-    format!("{base}/{}", u32::from(family.bits()).saturating_sub(shift))
-}
+use crate::{cli::table, datapath::peers::PinnedPeer};
 
 #[derive(Debug, Serialize)]
 pub(super) struct PeerRow {
@@ -77,7 +28,7 @@ impl PeerRow {
         let left = if entry.path_vouches(now) { (entry.seen.until_ns - now) / 1_000_000 } else { 0 };
         Self {
             index,
-            subnet,
+            subnet: subnet.to_string(),
             vtep: entry.vtep.to_string(),
             vtep_mac: entry.mac.to_string(),
             next_hop: entry.next_hop.to_string(),
@@ -104,22 +55,4 @@ pub(super) fn table(rows: &[PeerRow]) -> String {
         })
         .collect();
     table::render(["SUBNET", "VTEP", "VTEP-MAC", "NEXT-HOP", "OIF", "MTU", "PATH", "SEEN"], &rows)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_subnets_number_gives_back_its_prefix() {
-        let config = |network: IpAddr, shift| FamilyConfig {
-            network: network.into(),
-            subnet_shift: shift,
-            ..FamilyConfig::default()
-        };
-        let v4 = config("10.244.0.0".parse().expect("an address"), 8);
-        assert_eq!(subnet(Family::V4, &v4, 7), "10.244.7.0/24");
-        let v6 = config("fd00:10:244::".parse().expect("an address"), 64);
-        assert_eq!(subnet(Family::V6, &v6, 0xff), "fd00:10:244:ff::/64");
-    }
 }

@@ -78,6 +78,18 @@ pub const fn direction(program: Program) -> TcAttachType {
     }
 }
 
+/// Whether a program of ours is on a device, by whichever way. TCX programs are known by their name; there is one filter of ours on
+/// each side of a device.
+pub fn is_on(program: Program, ifname: &str, ifindex: u32) -> bool {
+    let side = direction(program);
+    let by_link = SchedClassifier::query_tcx(ifname, side)
+        .is_ok_and(|(_, programs)| programs.iter().any(|found| found.name_as_str() == Some(program.name())));
+    by_link
+        || filters::list(ifindex, side).is_ok_and(|filters| {
+            filters.iter().any(|filter| filter.priority == PRIORITY && is_our_handle(filter.handle))
+        })
+}
+
 /// Programs attached to pods in one turn: for each TCX link the kernel waits until no packet uses what was there, ten milliseconds or
 /// so, and others want the caller's time too.
 const PODS_IN_A_TURN: usize = 16;

@@ -4,6 +4,7 @@
 //! Flows are written by the test, as the programs write them. Noting and learning need one packet at two hooks, which
 //! a test run does not have: the namespace suites show those.
 
+mod direct;
 mod from_pod;
 mod from_tunnel;
 mod from_underlay;

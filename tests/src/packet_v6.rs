@@ -1,4 +1,4 @@
-//! IPv6 packets and tunnel frames made and read by hand.
+//! IPv6 packets and tunnel frames made and read by hand: what [`crate::packet`] is for IPv4.
 
 use std::{
     net::{Ipv6Addr, SocketAddrV6},
@@ -6,46 +6,57 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_tests::{
+use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrIn6, sendto, socket};
+
+use crate::{
     Host,
     packet::{UDP, checksum, pattern, udp},
 };
-use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrIn6, sendto, socket};
 
-/// Where a tunnel frame's UDP header and its inner packet start.
-pub(crate) const UDP_AT: usize = 14 + 40;
-pub(crate) const INNER_AT: usize = UDP_AT + 8 + 8 + 14;
+/// Where the outer UDP header of a tunnel frame starts.
+pub const UDP_AT: usize = 14 + 40;
+/// Where the inner packet of a tunnel frame starts.
+pub const INNER_AT: usize = UDP_AT + 8 + 8 + 14;
 
-/// Extension headers.
-pub(crate) const HOP_BY_HOP: u8 = 0;
-pub(crate) const FRAGMENT: u8 = 44;
-pub(crate) const ICMPV6: u8 = 58;
+/// The extension header with options for every hop.
+pub const HOP_BY_HOP: u8 = 0;
+/// The extension header of fragments.
+pub const FRAGMENT: u8 = 44;
+/// The next header of ICMPv6.
+pub const ICMPV6: u8 = 58;
 
 /// An IPv6 packet to be.
 #[derive(Clone, Debug)]
-pub(crate) struct Ipv6 {
-    pub(crate) source: Ipv6Addr,
-    pub(crate) destination: Ipv6Addr,
-    /// Traffic class (eight bits) and flow label.
-    pub(crate) class: u8,
-    pub(crate) label: u32,
-    pub(crate) next_header: u8,
-    pub(crate) payload: Vec<u8>,
+pub struct Ipv6 {
+    /// Source.
+    pub source: Ipv6Addr,
+    /// Destination.
+    pub destination: Ipv6Addr,
+    /// Traffic class: DSCP and ECN.
+    pub class: u8,
+    /// Flow label, twenty bits.
+    pub label: u32,
+    /// What follows the header.
+    pub next_header: u8,
+    /// That, from its first byte on.
+    pub payload: Vec<u8>,
 }
 
 impl Ipv6 {
-    pub(crate) fn new(source: Ipv6Addr, destination: Ipv6Addr, next_header: u8, payload: Vec<u8>) -> Self {
+    /// Class and label 0.
+    pub fn new(source: Ipv6Addr, destination: Ipv6Addr, next_header: u8, payload: Vec<u8>) -> Self {
         Self { source, destination, class: 0, label: 0, next_header, payload }
     }
 
     /// A UDP datagram of `length` bytes of data, with a checksum; `number` tells it from others.
-    pub(crate) fn udp(source: Ipv6Addr, destination: Ipv6Addr, number: u16, length: usize) -> Self {
+    pub fn udp(source: Ipv6Addr, destination: Ipv6Addr, number: u16, length: usize) -> Self {
         let data = [&number.to_be_bytes()[..], &pattern(length - 2)].concat();
         Self::new(source, destination, UDP, udp(4242, 4243, &data)).with_checksum(6)
     }
 
     /// The same packet with the checksum of its payload, which begins with a transport header, at this offset of it.
-    pub(crate) fn with_checksum(mut self, at: usize) -> Self {
+    #[must_use]
+    pub fn with_checksum(mut self, at: usize) -> Self {
         let sum = self.payload_sum();
         self.payload[at..at + 2].copy_from_slice(&sum.to_be_bytes());
         self
@@ -58,7 +69,8 @@ impl Ipv6 {
     }
 
     /// The packet behind this extension header, whose first byte is set.
-    pub(crate) fn behind(mut self, kind: u8, mut header: [u8; 8]) -> Self {
+    #[must_use]
+    pub fn behind(mut self, kind: u8, mut header: [u8; 8]) -> Self {
         header[0] = self.next_header;
         self.next_header = kind;
         self.payload.splice(0..0, header);
@@ -66,7 +78,7 @@ impl Ipv6 {
     }
 
     /// The packet's bytes, hop limit 64.
-    pub(crate) fn bytes(&self) -> Vec<u8> {
+    pub fn bytes(&self) -> Vec<u8> {
         let first = 6 << 28 | u32::from(self.class) << 20 | self.label;
         let length = u16::try_from(self.payload.len()).expect("a payload below 64 KiB").to_be_bytes();
         let start = [&first.to_be_bytes()[..], &length, &[self.next_header, 64]].concat();
@@ -75,7 +87,7 @@ impl Ipv6 {
 }
 
 /// Sends an IPv6 packet as it is.
-pub(crate) fn inject(from: &Host, packet: &[u8]) -> Result<()> {
+pub fn inject(from: &Host, packet: &[u8]) -> Result<()> {
     let to: [u8; 16] = packet.get(24..40).and_then(|bytes| bytes.try_into().ok()).context("an IPv6 header")?;
     let to = SockaddrIn6::from(SocketAddrV6::new(to.into(), 0, 0, 0));
     from.enter(|| -> Result<()> {
@@ -87,7 +99,7 @@ pub(crate) fn inject(from: &Host, packet: &[u8]) -> Result<()> {
 }
 
 /// Whether a frame is a whole packet to the tunnel's port.
-pub(crate) fn is_tunnel(frame: &[u8]) -> bool {
+pub fn is_tunnel(frame: &[u8]) -> bool {
     frame.len() >= INNER_AT + 40
         && frame[12..14] == [0x86, 0xdd]
         && frame[20] == UDP
@@ -95,12 +107,12 @@ pub(crate) fn is_tunnel(frame: &[u8]) -> bool {
 }
 
 /// Whether the programs made a tunnel frame: they leave the outer UDP checksum 0, the vxlan device computes one.
-pub(crate) fn is_encapsulated_by_us(frame: &[u8]) -> bool {
+pub fn is_encapsulated_by_us(frame: &[u8]) -> bool {
     frame[UDP_AT + 6..UDP_AT + 8] == [0, 0]
 }
 
 /// What is wrong with lengths and inner checksum of a tunnel frame around TCP or UDP that the kernel has cut.
-pub(crate) fn fault(frame: &[u8]) -> Option<String> {
+pub fn fault(frame: &[u8]) -> Option<String> {
     let number = |at: usize| usize::from(u16::from_be_bytes([frame[at], frame[at + 1]]));
     let inner = &frame[INNER_AT..];
     let lengths = [number(18), number(UDP_AT + 4), number(INNER_AT + 4)];

@@ -1,0 +1,121 @@
+//! `flannel-agent explain`: the story of a packet, for people at three in the morning.
+
+use std::{fmt::Write as _, net::IpAddr};
+
+use anyhow::Context as _;
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+
+use super::{Answer, Output, PinOptions, StateOptions, json};
+use crate::{
+    explain::{Question, State, Step, Story, Transport, Tried, Verdict, explain},
+    observe::socket::ask_status,
+};
+
+/// Which packet, and where to look.
+#[derive(Debug, Args)]
+pub struct ExplainOptions {
+    /// Address of the sender, before any translation
+    #[arg(value_name = "SRC")]
+    source: IpAddr,
+    /// Address it sends to
+    #[arg(value_name = "DST")]
+    destination: IpAddr,
+    /// Protocol
+    #[arg(long, value_enum, default_value_t = Protocol::Tcp)]
+    proto: Protocol,
+    /// Source port; that of the busiest known flow, if any, otherwise
+    #[arg(long, value_name = "PORT")]
+    sport: Option<u16>,
+    /// Destination port, likewise
+    #[arg(long, value_name = "PORT")]
+    dport: Option<u16>,
+    #[command(flatten)]
+    output: Output,
+    #[command(flatten)]
+    state: StateOptions,
+    #[command(flatten)]
+    pins: PinOptions,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Protocol {
+    /// TCP
+    Tcp,
+    /// UDP
+    Udp,
+}
+
+/// The document. The names are an interface.
+#[derive(Debug, Serialize)]
+struct Document<'a> {
+    source: IpAddr,
+    destination: IpAddr,
+    protocol: &'static str,
+    steps: &'a [Step],
+    programs: Vec<ProgramRow<'a>>,
+    verdict: &'a Verdict,
+}
+
+#[derive(Debug, Serialize)]
+struct ProgramRow<'a> {
+    program: &'static str,
+    device: &'a str,
+    attached: bool,
+    reasons: Vec<&'static str>,
+    other_build: bool,
+}
+
+/// What is wrong with the question, if anything is.
+pub(super) fn mistake(options: &ExplainOptions) -> Option<String> {
+    let differ = options.source.is_ipv4() != options.destination.is_ipv4();
+    differ.then(|| format!("{} and {} are of different families", options.source, options.destination))
+}
+
+/// Runs the command.
+pub(super) async fn run(options: &ExplainOptions) -> anyhow::Result<Answer> {
+    let transport = match options.proto {
+        Protocol::Tcp => Transport::Tcp,
+        Protocol::Udp => Transport::Udp,
+    };
+    let ExplainOptions { source, destination, sport, dport, .. } = *options;
+    let question = Question { source, destination, transport, sport, dport };
+    // Without an agent there is less to say, and still enough.
+    let status = ask_status(&options.state.state_dir).await.ok();
+    let story = explain(question, &options.pins.root(), status).await.context("cannot ask the kernel")?;
+    let text = if options.output.is_json() { json(&document(&question, &story)) } else { text(&story) };
+    Ok(Answer { text, code: u8::from(!story.verdict.reaches) })
+}
+
+fn document<'a>(question: &Question, story: &'a Story) -> Document<'a> {
+    let row = |tried: &'a Tried| ProgramRow {
+        program: tried.program.name(),
+        device: &tried.device,
+        attached: tried.attached,
+        reasons: tried.reasons.iter().map(|reason| reason.name()).collect(),
+        other_build: tried.other_build,
+    };
+    Document {
+        source: question.source,
+        destination: question.destination,
+        protocol: question.transport.name(),
+        steps: &story.steps,
+        programs: story.programs.iter().map(row).collect(),
+        verdict: &story.verdict,
+    }
+}
+
+fn text(story: &Story) -> String {
+    let mut out = String::new();
+    for (number, step) in (1..).zip(&story.steps) {
+        let state = match step.state {
+            State::Ok => "ok",
+            State::Warn => "warn",
+            State::Fail => "FAIL",
+        };
+        // Writing to a string cannot fail.
+        let _ = writeln!(out, "{number:>2}. {state:<4}  {:<12}{}", step.topic, step.text);
+    }
+    let _ = writeln!(out, "\n{}: {}", if story.verdict.reaches { "reaches" } else { "lost" }, story.verdict.text);
+    out
+}

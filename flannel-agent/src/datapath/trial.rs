@@ -1,0 +1,139 @@
+//! A trial: what a program would do to a packet, found out without a trace.
+//!
+//! A pinned program that is run on a synthetic packet would count it, note it, end its flow. So the embedded object is loaded
+//! once more, unpinned and attached nowhere. It reads the pinned maps that its programs only read - mode, configuration, peers,
+//! pods - and has the others to itself: counters, flows, notes. What goes into the private flow table is a copy
+//! ([`Trial::copy_flow`]). [`Program::ToUnderlay`] writes into the peer maps and is therefore no candidate.
+//!
+//! The pinned programs may come from another build than this one; [`Trial::is_as_pinned`] tells.
+
+use std::path::Path;
+
+use aya::{
+    Ebpf, EbpfLoader, Pod,
+    maps::{HashMap, MapData, PerCpuArray},
+    programs::{SchedClassifier, TestRun as _, TestRunOptions},
+};
+use flannel_common::{
+    end::End,
+    flow::Flow,
+    maps::{CONFIG, FAST, FLOWS, FLOWS6, HELPER_PORTS, MODE, NOTES, NOTES6, PEERS, PEERS6, PODS, STATS, VTEPS},
+    program::Program,
+    reason::Reason,
+    stats::{Counter, slot},
+};
+
+use super::{DatapathError, PinRoot, Shape, btf, flows::FlowMap, load::note_slots, object};
+
+/// Maps the programs of a trial share with those in force: they only read them.
+const SHARED: [&str; 8] = [PEERS, PEERS6, VTEPS, MODE, CONFIG, FAST, PODS, HELPER_PORTS];
+/// Flows a trial needs: one and its way back.
+const FLOWS_OF_A_TRIAL: u32 = 16;
+
+/// Offsets in `struct __sk_buff` (include/uapi/linux/bpf.h).
+const SKB_LEN: usize = 192;
+const SKB_IFINDEX: usize = 40;
+
+/// Programs that leave no trace.
+pub struct Trial {
+    ebpf: Ebpf,
+}
+
+impl Trial {
+    /// Loads the programs over the pinned maps.
+    pub fn new(pins: &PinRoot) -> Result<Self, DatapathError> {
+        let bytes = object::bytes()?;
+        let object = aya_obj::Object::parse(bytes)?;
+        let mut loader = EbpfLoader::new();
+        for (name, capacity) in
+            [(FLOWS, FLOWS_OF_A_TRIAL), (FLOWS6, FLOWS_OF_A_TRIAL), (NOTES, note_slots()), (NOTES6, note_slots())]
+        {
+            loader.map_max_entries(name, capacity);
+        }
+        let layout = btf::kernel_layout();
+        loader.btf(None);
+        loader.override_global("KERNEL", &layout, true);
+        for name in SHARED {
+            let wanted = object.maps.get(name).ok_or(DatapathError::Missing { kind: "map", name })?;
+            let capacity = must_fit(&pins.map(name), name, wanted, pins)?;
+            loader.map_max_entries(name, capacity);
+            loader.map_pin_path(name, pins.map(name));
+        }
+        Ok(Self { ebpf: loader.load(bytes)? })
+    }
+
+    /// Lets the programs of the trial know the flow with this key, as those in force know it. Whether they do.
+    pub fn copy_flow<A>(&mut self, pins: &PinRoot, name: &'static str, key: &End<A>) -> Result<bool, DatapathError>
+    where
+        End<A>: Pod,
+        Flow<A>: Pod,
+    {
+        let Some(flow) = FlowMap::open(pins, name)?.get(key)? else { return Ok(false) };
+        let mut own: HashMap<&mut MapData, End<A>, Flow<A>> = self.map(name)?;
+        own.insert(key, flow, 0).map_err(DatapathError::map(name))?;
+        Ok(true)
+    }
+
+    /// Whether the pinned program is the one that is tried here, instruction for instruction.
+    pub fn is_as_pinned(&mut self, program: Program, pins: &PinRoot) -> bool {
+        let pinned = SchedClassifier::from_pin(pins.program(program)).and_then(|pinned| pinned.info());
+        let ours = self.program(program).ok().and_then(|ours| ours.info().ok());
+        matches!((pinned, ours), (Ok(pinned), Some(ours)) if pinned.tag() == ours.tag())
+    }
+
+    /// Runs a program on a frame that comes in, or is about to leave, by the device `ifindex` of this network namespace. The
+    /// reasons it gave: two where it learned from the packet beside what became of it.
+    pub fn run(&mut self, program: Program, frame: &[u8], ifindex: u32) -> Result<Vec<Reason>, DatapathError> {
+        let before = self.counts(program)?;
+        let mut skb = [0_u8; SKB_LEN];
+        skb[SKB_IFINDEX..SKB_IFINDEX + 4].copy_from_slice(&ifindex.to_ne_bytes());
+        let mut options = TestRunOptions::new();
+        options.data_in = Some(frame);
+        options.ctx_in = Some(&skb);
+        self.program(program)?.test_run(options).map_err(DatapathError::program(program.name()))?;
+        let after = self.counts(program)?;
+        let counted = Reason::ALL.into_iter().zip(before.into_iter().zip(after));
+        Ok(counted.filter(|(_, (before, after))| after > before).map(|(reason, _)| reason).collect())
+    }
+
+    /// The program, loaded at its first use.
+    fn program(&mut self, program: Program) -> Result<&mut SchedClassifier, DatapathError> {
+        let name = program.name();
+        let missing = DatapathError::Missing { kind: "program", name };
+        let found: &mut SchedClassifier =
+            self.ebpf.program_mut(name).ok_or(missing)?.try_into().map_err(DatapathError::program(name))?;
+        if found.fd().is_err() {
+            found.load().map_err(DatapathError::program(name))?;
+        }
+        Ok(found)
+    }
+
+    fn counts(&mut self, program: Program) -> Result<Vec<u64>, DatapathError> {
+        let stats: PerCpuArray<_, Counter> = self.map(STATS)?;
+        let sum = |reason| {
+            let cpus = stats.get(&slot(program, reason), 0).map_err(DatapathError::map(STATS))?;
+            Ok(cpus.iter().map(|cpu| cpu.packets).sum())
+        };
+        Reason::ALL.into_iter().map(sum).collect()
+    }
+
+    fn map<'a, M>(&'a mut self, name: &'static str) -> Result<M, DatapathError>
+    where
+        M: TryFrom<&'a mut aya::maps::Map, Error = aya::maps::MapError>,
+    {
+        let map = self.ebpf.map_mut(name).ok_or(DatapathError::Missing { kind: "map", name })?;
+        M::try_from(map).map_err(DatapathError::map(name))
+    }
+}
+
+/// A shared map has to be there, or the loader would pin one of its own, and to be of the shape the programs know. Its capacity.
+fn must_fit(path: &Path, name: &'static str, wanted: &aya_obj::Map, pins: &PinRoot) -> Result<u32, DatapathError> {
+    let failed = |source| DatapathError::OpenPin { path: path.to_owned(), source };
+    let found = match MapData::from_pin(path).map_err(failed) {
+        Ok(map) => Shape::of_kernel(&map).map_err(failed)?,
+        Err(error) if error.is_absent() => return Err(DatapathError::NotPinned { root: pins.root().to_owned() }),
+        Err(error) => return Err(error),
+    };
+    let wanted = Shape::of_object(wanted, found.max_entries);
+    if found == wanted { Ok(found.max_entries) } else { Err(DatapathError::OtherShape { name }) }
+}

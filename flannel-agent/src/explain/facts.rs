@@ -1,0 +1,209 @@
+//! What is read to tell the story of a packet.
+
+use std::net::IpAddr;
+
+use flannel_common::{
+    addr::Mac,
+    mode::ModeWord,
+    node::{FamilyConfig, NodeConfig},
+};
+
+use super::{
+    place::{Place, Pod, Surroundings},
+    question::Question,
+    story::Tried,
+    trial,
+};
+use crate::{
+    datapath::{
+        DatapathError, PinRoot, clock,
+        maps::{ConfigMap, ModeMap},
+        peers::{PinnedPeer, family_config},
+    },
+    family::Family,
+    netlink::{FdbKey, Link, Neighbour, NeighbourKey, Netlink, NetlinkError, RouteAnswer, RouteQuery},
+    observe::{
+        flows::{self, FlowRow},
+        status::Status,
+    },
+    reconcile::chain,
+};
+
+/// Everything the story is told from.
+pub(super) struct Facts {
+    pub(super) question: Question,
+    pub(super) source: Place,
+    pub(super) destination: Place,
+    /// What is pinned, or why that cannot be read.
+    pub(super) node: Result<Node, String>,
+    /// Where the kernel sends the packet on from here, or why not.
+    pub(super) route: Option<Result<RouteAnswer, String>>,
+    /// The device that route leads to.
+    pub(super) route_device: Option<String>,
+    /// The way to the peer at one end.
+    pub(super) tunnel: Option<Tunnel>,
+    /// What mode `fast` knows of the flow, as it goes and as it comes back.
+    pub(super) flows: [Option<FlowRow>; 2],
+    /// What the programs do to the packet, in the order in which it meets them.
+    pub(super) tried: Result<Vec<Tried>, String>,
+    pub(super) status: Option<Status>,
+    pub(super) now_ns: u64,
+}
+
+/// The node as its pins have it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Node {
+    pub(super) mode: ModeWord,
+    pub(super) config: NodeConfig,
+}
+
+/// The kernel's way to a peer.
+pub(super) struct Tunnel {
+    pub(super) peer: PinnedPeer,
+    /// The tunnel device, if it is there.
+    pub(super) device: Option<Link>,
+    /// The Ethernet address behind the peer's gateway address on it.
+    pub(super) neighbour: Option<Mac>,
+    /// Where the FDB sends frames to that address.
+    pub(super) fdb: Option<IpAddr>,
+    /// The route of outer packets, or why there is none.
+    pub(super) outer: Result<RouteAnswer, String>,
+    /// The external interface, if it is there.
+    pub(super) external: Option<Link>,
+    /// What is known of the next hop there.
+    pub(super) next_hop: Option<Neighbour>,
+}
+
+impl Facts {
+    /// The pod at the beginning of the way.
+    pub(super) const fn sender(&self) -> Option<&Pod> {
+        match &self.source {
+            Place::Pod(pod) => Some(pod),
+            _ => None,
+        }
+    }
+
+    /// The node's own data of the family asked about.
+    pub(super) fn config(&self) -> Option<&FamilyConfig> {
+        let node = self.node.as_ref().ok()?;
+        Some(family_config(&node.config, Family::of(self.question.destination)))
+    }
+}
+
+/// Reads.
+pub(super) async fn read(question: Question, pins: &PinRoot, status: Option<Status>) -> Result<Facts, NetlinkError> {
+    let (netlink, _events) = Netlink::connect()?;
+    let node = read_node(pins).map_err(|error| chain(&error));
+    let around = Surroundings {
+        netlink: &netlink,
+        pins,
+        config: node.as_ref().ok().map(|node| node.config),
+        links: netlink.links().await?.into_iter().map(|link| (link.index, link)).collect(),
+        addresses: netlink.addresses().await?,
+    };
+    let (source, destination) = (around.place(question.source).await?, around.place(question.destination).await?);
+    let config = node.as_ref().ok().map(|node| *family_config(&node.config, Family::of(question.destination)));
+    let tunnel = match (&destination, &source, config) {
+        (Place::Peer(peer), _, Some(config)) | (_, Place::Peer(peer), Some(config)) => {
+            Some(read_tunnel(&around, *peer, &config).await?)
+        }
+        _ => None,
+    };
+    let mut facts = Facts {
+        question,
+        node,
+        route: None,
+        route_device: None,
+        tunnel,
+        flows: [None, None],
+        tried: Ok(Vec::new()),
+        status,
+        now_ns: clock::now_ns(),
+        source,
+        destination,
+    };
+    facts.route = read_route(&netlink, &facts).await;
+    facts.route_device = facts.route.as_ref().and_then(|route| Some(around.name(route.as_ref().ok()?.oif?)));
+    facts.flows = flows::read(pins).map(|rows| known(&facts, rows)).unwrap_or_default();
+    if facts.node.is_ok() {
+        facts.tried = trial::run(&facts, &around).map_err(|error| chain(&error));
+    }
+    Ok(facts)
+}
+
+fn read_node(pins: &PinRoot) -> Result<Node, DatapathError> {
+    Ok(Node { mode: ModeMap::open(pins)?.get()?, config: ConfigMap::open(pins)?.get()? })
+}
+
+async fn read_tunnel(
+    around: &Surroundings<'_>,
+    peer: PinnedPeer,
+    config: &FamilyConfig,
+) -> Result<Tunnel, NetlinkError> {
+    let (netlink, link) = (around.netlink, |index: u32| around.links.get(&index).cloned());
+    let index = config.tunnel_ifindex;
+    let gateway = NeighbourKey { ifindex: index, addr: peer.subnet.addr() };
+    let neighbour = netlink.neighbour(gateway).await?.and_then(|neighbour| neighbour.mac);
+    let fdb = netlink.fdb(index).await.unwrap_or_default();
+    let fdb = fdb.into_iter().find(|(key, _)| Some(*key) == neighbour.map(|mac| FdbKey { ifindex: index, mac }));
+    let vtep = IpAddr::from(peer.entry.vtep);
+    let query = RouteQuery { dst: vtep, src: Some(config.vtep.into()), dport: Some(u16::from_be_bytes(config.port)) };
+    let outer = netlink.route_get(query).await.map_err(|error| chain(&error));
+    let next_hop = match &outer {
+        Ok(RouteAnswer { oif: Some(oif), gateway, .. }) => {
+            netlink.neighbour(NeighbourKey { ifindex: *oif, addr: gateway.unwrap_or(vtep) }).await?
+        }
+        _ => None,
+    };
+    Ok(Tunnel {
+        peer,
+        device: link(index),
+        neighbour,
+        fdb: fdb.map(|(_, vtep)| vtep),
+        outer,
+        external: link(config.underlay_ifindex),
+        next_hop,
+    })
+}
+
+/// The kernel's route for the packet from here on; none where no route has to do with it.
+async fn read_route(netlink: &Netlink, facts: &Facts) -> Option<Result<RouteAnswer, String>> {
+    let Question { source, destination, .. } = facts.question;
+    let forwarded = async |iif| netlink.route_forwarded(destination, source, iif).await;
+    let answer = match (&facts.source, &facts.destination) {
+        (Place::Pod(from), Place::Pod(to)) if from.routed_by() == to.routed_by() => return None,
+        (Place::Vacant(_), _) | (_, Place::Vacant(_)) => return None,
+        (Place::Pod(pod), _) => forwarded(pod.routed_by()).await,
+        (Place::Peer(_), Place::Pod(_) | Place::Node(_)) => forwarded(facts.config()?.tunnel_ifindex).await,
+        (Place::Peer(_), _) => return None,
+        _ => netlink.route_from_here(destination).await,
+    };
+    Some(answer.map_err(|error| chain(&error)))
+}
+
+/// The busiest flow that fits the question, and its way back.
+fn known(facts: &Facts, rows: Vec<FlowRow>) -> [Option<FlowRow>; 2] {
+    let Question { source, destination, transport, sport, dport } = facts.question;
+    let entry = match &facts.source {
+        Place::Pod(pod) => pod.veth.index,
+        Place::Peer(_) => facts.config().map_or(0, |config| config.tunnel_ifindex),
+        _ => return [None, None],
+    };
+    let is_there = |row: &&FlowRow| {
+        row.device == entry
+            && row.protocol == transport.name()
+            && (row.source.ip(), row.destination.ip()) == (source, destination)
+            && sport.is_none_or(|port| row.source.port() == port)
+            && dport.is_none_or(|port| row.destination.port() == port)
+    };
+    let there = rows.iter().find(is_there).cloned();
+    let back = there.as_ref().and_then(|there| {
+        let is_back = |row: &&FlowRow| {
+            row.device == there.out_device
+                && row.protocol == there.protocol
+                && (row.source, row.destination) == (there.out_destination, there.out_source)
+        };
+        rows.iter().find(is_back).cloned()
+    });
+    [there, back]
+}

@@ -1,0 +1,118 @@
+//! Where an address is, seen from this node.
+
+use std::{collections::BTreeMap, net::IpAddr};
+
+use flannel_common::{addr::Mac, fast::PodEntry, node::NodeConfig, peer::Word};
+use ipnet::IpNet;
+
+use crate::{
+    datapath::{
+        PinRoot,
+        flows::PodMap,
+        maps::PeerMap,
+        peers::{PinnedPeer, family_config, subnet, subnet_index},
+    },
+    family::Family,
+    netlink::{Address, Link, Netlink, NetlinkError},
+};
+
+/// Where an address is.
+#[derive(Clone, Debug)]
+pub(super) enum Place {
+    /// In a pod of this node.
+    Pod(Pod),
+    /// On this node itself: the name of the interface.
+    Node(String),
+    /// In the subnet of this node, and nobody has it.
+    Vacant(IpNet),
+    /// In the subnet of a peer.
+    Peer(PinnedPeer),
+    /// In the pod network, in a subnet without a peer.
+    Unleased(IpNet),
+    /// Elsewhere.
+    Outside,
+}
+
+/// A pod of this node, by its veth.
+#[derive(Clone, Debug)]
+pub(super) struct Pod {
+    pub(super) veth: Link,
+    /// The bridge the veth is on; none where pods are routed.
+    pub(super) bridge: Option<Link>,
+    /// Ethernet address of the pod's own end.
+    pub(super) mac: Option<Mac>,
+    /// What mode `fast` knows of it.
+    pub(super) entry: Option<PodEntry>,
+}
+
+impl Pod {
+    /// Interface index of the device by which its packets reach the host's routing.
+    pub(super) fn routed_by(&self) -> u32 {
+        self.bridge.as_ref().map_or(self.veth.index, |bridge| bridge.index)
+    }
+
+    /// The Ethernet address its packets to other subnets are sent to.
+    pub(super) fn gateway_mac(&self) -> Option<Mac> {
+        self.bridge.as_ref().unwrap_or(&self.veth).mac
+    }
+}
+
+/// What is asked about every address.
+pub(super) struct Surroundings<'a> {
+    pub(super) netlink: &'a Netlink,
+    pub(super) pins: &'a PinRoot,
+    pub(super) config: Option<NodeConfig>,
+    pub(super) links: BTreeMap<u32, Link>,
+    pub(super) addresses: Vec<Address>,
+}
+
+impl Surroundings<'_> {
+    /// Where this address is.
+    pub(super) async fn place(&self, address: IpAddr) -> Result<Place, NetlinkError> {
+        if let Some(own) = self.addresses.iter().find(|own| own.key.addr == address) {
+            return Ok(Place::Node(self.name(own.key.ifindex)));
+        }
+        if let Some(pod) = self.pod(address).await? {
+            return Ok(Place::Pod(pod));
+        }
+        let Some(config) = &self.config else { return Ok(Place::Outside) };
+        let family = Family::of(address);
+        let Some(index) = subnet_index(config, address) else { return Ok(Place::Outside) };
+        let subnet = subnet(family, family_config(config, family), index);
+        if self.is_ours(config, family, subnet) {
+            return Ok(Place::Vacant(subnet));
+        }
+        let entry = PeerMap::open(self.pins, family).and_then(|map| map.get(index)).ok();
+        Ok(match entry.filter(|entry| entry.word.has(Word::VALID)) {
+            Some(entry) => Place::Peer(PinnedPeer { index, subnet, entry }),
+            None => Place::Unleased(subnet),
+        })
+    }
+
+    /// The name of a device, or its number where it is gone.
+    pub(super) fn name(&self, index: u32) -> String {
+        self.links.get(&index).map_or_else(|| format!("device {index}"), |link| link.name.clone())
+    }
+
+    /// Our tunnel device has the first address of our own subnet.
+    fn is_ours(&self, config: &NodeConfig, family: Family, subnet: IpNet) -> bool {
+        let tunnel = family_config(config, family).tunnel_ifindex;
+        self.addresses.iter().any(|own| own.key.ifindex == tunnel && subnet.contains(&own.key.addr))
+    }
+
+    /// The pod with this address: the kernel is asked for the addresses at the other end of every veth.
+    async fn pod(&self, address: IpAddr) -> Result<Option<Pod>, NetlinkError> {
+        let veths = self.links.values().filter(|link| link.kind.as_deref() == Some("veth") && link.netns.is_some());
+        for veth in veths {
+            if self.netlink.addresses_of_peer(veth).await?.contains(&address) {
+                return Ok(Some(Pod {
+                    veth: veth.clone(),
+                    bridge: veth.controller.and_then(|index| self.links.get(&index)).cloned(),
+                    mac: self.netlink.link_peer(veth).await?.and_then(|end| end.mac),
+                    entry: PodMap::open(self.pins).and_then(|map| map.get(veth.index)).ok().flatten(),
+                }));
+            }
+        }
+        Ok(None)
+    }
+}

@@ -1,0 +1,197 @@
+//! The kernel's way: route, neighbour, FDB, underlay. It is there in every mode, and has to be right in every mode.
+
+use std::net::IpAddr;
+
+use flannel_common::peer::{PeerEntry, Word};
+
+use super::Step;
+use crate::{
+    explain::{
+        facts::{Facts, Tunnel},
+        place::Place,
+    },
+    netlink::{RouteAnswer, RouteType},
+    observe::flows::seconds,
+};
+
+/// What makes it good again, where a living agent would have done so.
+const MEND: &str =
+    "a running agent mends that at once: see `flannel-agent status`, and `flannel-agent maps dump peers --diff`";
+
+pub(super) const fn is_direct(entry: &PeerEntry) -> bool {
+    entry.word.has(Word::DIRECT)
+}
+
+/// The steps of the way, as far as the packet has one.
+pub(super) fn steps(facts: &Facts) -> Vec<Step> {
+    let mut steps: Vec<Step> = facts.route.iter().map(|route| self::route(facts, route)).collect();
+    let Some(tunnel) = &facts.tunnel else { return steps };
+    match &facts.destination {
+        Place::Peer(peer) if is_direct(&peer.entry) => {}
+        Place::Peer(_) => {
+            steps.extend([device(tunnel), neighbour(tunnel), fdb(tunnel), underlay(tunnel), path(facts, tunnel)])
+        }
+        _ => steps.push(device(tunnel)),
+    }
+    steps.extend(size(facts, tunnel));
+    steps
+}
+
+fn route(facts: &Facts, route: &Result<RouteAnswer, String>) -> Step {
+    let destination = facts.question.destination;
+    let answer = match route {
+        Ok(answer) => answer,
+        Err(error) => return Step::fail("route", format!("the kernel does not forward it: {error}. {FORWARDING}")),
+    };
+    let device = facts.route_device.as_deref().unwrap_or("no device");
+    let by = answer.gateway.map_or_else(|| format!("by {device}"), |gateway| format!("by {device} via {gateway}"));
+    match (answer.kind, expected(facts)) {
+        (RouteType::Unicast | RouteType::Local, Some((index, name))) if answer.oif != Some(index) => Step::fail(
+            "route",
+            format!("{destination} is routed {by}, and not by {name}: look for a more specific route; {MEND}"),
+        ),
+        (RouteType::Unicast, _) => Step::ok("route", format!("{destination} is routed {by}")),
+        (RouteType::Local, _) => Step::ok("route", format!("{destination} is delivered to this host")),
+        (RouteType::Unreachable, _) => {
+            Step::fail("route", format!("the kernel has no route to {destination}, or forwards none. {FORWARDING}"))
+        }
+        (kind, _) => Step::fail("route", format!("the kernel's route to {destination} is {kind:?}: packets end there")),
+    }
+}
+
+const FORWARDING: &str =
+    "net.ipv4.ip_forward (net.ipv6.conf.all.forwarding) has to be 1, and rp_filter not to refuse the sender";
+
+/// The device by which the route has to lead.
+fn expected(facts: &Facts) -> Option<(u32, String)> {
+    match &facts.destination {
+        Place::Peer(peer) if is_direct(&peer.entry) => Some((peer.entry.oif, format!("device {}", peer.entry.oif))),
+        Place::Peer(_) => {
+            let tunnel = facts.tunnel.as_ref()?;
+            let config = facts.config()?;
+            Some((
+                config.tunnel_ifindex,
+                tunnel.device.as_ref().map_or("the tunnel device", |link| &link.name).to_owned(),
+            ))
+        }
+        Place::Pod(pod) => {
+            let link = pod.bridge.as_ref().unwrap_or(&pod.veth);
+            Some((link.index, link.name.clone()))
+        }
+        _ => None,
+    }
+}
+
+fn device(tunnel: &Tunnel) -> Step {
+    match &tunnel.device {
+        None => Step::fail("device", format!("the tunnel device is gone; {MEND}")),
+        Some(link) if !link.up => Step::fail("device", format!("{} is down; {MEND}", link.name)),
+        Some(link) => Step::ok("device", format!("{} is up, MTU {}", link.name, link.mtu)),
+    }
+}
+
+fn neighbour(tunnel: &Tunnel) -> Step {
+    let (gateway, wanted) = (tunnel.peer.subnet.addr(), tunnel.peer.entry.mac);
+    match tunnel.neighbour {
+        Some(mac) if mac == wanted => Step::ok("neighbour", format!("{gateway} is {mac}, the peer's VTEP")),
+        Some(mac) => Step::fail("neighbour", format!("{gateway} is {mac}, and the peer's VTEP is {wanted}; {MEND}")),
+        None => Step::fail("neighbour", format!("there is no entry for {gateway}, the peer's gateway; {MEND}")),
+    }
+}
+
+fn fdb(tunnel: &Tunnel) -> Step {
+    let (mac, wanted) = (tunnel.peer.entry.mac, IpAddr::from(tunnel.peer.entry.vtep));
+    match tunnel.fdb {
+        Some(vtep) if vtep == wanted => Step::ok("fdb", format!("{mac} is behind {vtep}")),
+        Some(vtep) => Step::fail("fdb", format!("{mac} is behind {vtep}, and the peer is {wanted}; {MEND}")),
+        None => Step::fail("fdb", format!("there is no entry for {mac}, so frames to the peer end here; {MEND}")),
+    }
+}
+
+fn underlay(tunnel: &Tunnel) -> Step {
+    let vtep = tunnel.peer.entry.vtep;
+    let answer = match &tunnel.outer {
+        Ok(answer) => answer,
+        Err(error) => return Step::fail("underlay", format!("outer packets to {vtep} have no way: {error}")),
+    };
+    let device = tunnel.external.as_ref().filter(|link| Some(link.index) == answer.oif);
+    let name = device.map_or_else(|| "another device than the external interface".to_owned(), |link| link.name.clone());
+    let by = answer.gateway.map_or_else(String::new, |gateway| format!(" via {gateway}"));
+    let text = format!("outer packets to {vtep} leave by {name}{by}");
+    let failed = tunnel.next_hop.as_ref().is_some_and(|neighbour| neighbour.failed && neighbour.mac.is_none());
+    match (answer.kind, device) {
+        (RouteType::Unicast, Some(link)) if !link.running => Step::fail("underlay", format!("{text}, which is down")),
+        (RouteType::Unicast, _) if failed => Step::fail(
+            "underlay",
+            format!("{text}, and the next hop does not answer: it is down, or not on that segment"),
+        ),
+        (RouteType::Unicast, _) if answer.multipath => {
+            Step::ok("underlay", format!("outer packets to {vtep} have several next hops"))
+        }
+        (RouteType::Unicast, _) => Step::ok("underlay", text),
+        (RouteType::Local, _) => Step::fail("underlay", format!("{vtep} is an address of this very host")),
+        (kind, _) => Step::fail("underlay", format!("outer packets to {vtep} have no way: {kind:?}")),
+    }
+}
+
+fn path(facts: &Facts, tunnel: &Tunnel) -> Step {
+    let entry = &tunnel.peer.entry;
+    if !entry.word.has(Word::PLAIN) {
+        let said = facts.status.iter().flat_map(|status| &status.peers);
+        let why =
+            said.filter(|peer| peer.subnet == tunnel.peer.subnet.to_string()).find_map(|peer| peer.reason.clone());
+        let why = why.unwrap_or_else(|| "a running agent's status says why".to_owned());
+        return Step::warn("path", format!("not plain, so the vxlan device carries all packets: {why}"));
+    }
+    if entry.path_vouches(facts.now_ns) {
+        let left = i64::try_from((entry.seen.until_ns - facts.now_ns) / 1_000_000).unwrap_or_default();
+        let len = entry.seen.max_len;
+        return Step::ok(
+            "path",
+            format!(
+                "plain: the kernel's own packets of up to {len} bytes left as ours would; good for {}",
+                seconds(left)
+            ),
+        );
+    }
+    if facts.now_ns < entry.seen.hold_ns && entry.seen.word == entry.word {
+        return Step::warn(
+            "path",
+            "a packet of the kernel's own left otherwise than ours would: the vxlan device carries all packets for now",
+        );
+    }
+    Step::ok(
+        "path",
+        "plain, and no packet of the kernel's own left of late: the next one takes the vxlan device and shows the way",
+    )
+}
+
+/// What fits.
+fn size(facts: &Facts, tunnel: &Tunnel) -> Option<Step> {
+    let (external, device) = (tunnel.external.as_ref()?, tunnel.device.as_ref()?);
+    let overhead = if facts.question.destination.is_ipv4() { 50 } else { 70 };
+    let pods = [&facts.source, &facts.destination].into_iter().find_map(|place| match place {
+        Place::Pod(pod) => Some(&pod.veth),
+        _ => None,
+    });
+    let text = format!(
+        "packets of up to {} bytes fit into {}, and with {overhead} more into {} ({})",
+        device.mtu, device.name, external.name, external.mtu
+    );
+    if device.mtu + overhead > external.mtu {
+        return Some(Step::warn(
+            "size",
+            format!("{text}: they do not; outer packets are fragmented, or lost. Set Backend.MTU"),
+        ));
+    }
+    Some(match pods.filter(|veth| veth.mtu > device.mtu) {
+        Some(veth) => Step::warn(
+            "size",
+            format!(
+                "{text}; the pod at {} has MTU {}, so its large packets depend on path MTU discovery",
+                veth.name, veth.mtu
+            ),
+        ),
+        None => Step::ok("size", text),
+    })
+}

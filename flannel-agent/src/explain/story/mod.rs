@@ -1,0 +1,165 @@
+//! The story of a packet: numbered steps, each good, doubtful or broken, and the verdict. Pure.
+//!
+//! A packet reaches its end if no step is broken. That holds also for a packet that a program takes: every two seconds one of its
+//! flow goes the kernel's way, and a way that is broken loses it.
+
+mod ends;
+mod kernel;
+mod programs;
+
+use flannel_common::{
+    program::Program,
+    reason::{Reason, Verdict as Fate},
+};
+use serde::Serialize;
+
+use super::{facts::Facts, place::Place};
+
+/// How a step stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// As it should be.
+    Ok,
+    /// Worth knowing; packets pass.
+    Warn,
+    /// Packets do not pass.
+    Fail,
+}
+
+/// One step. The topics are an interface.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Step {
+    /// What it is about.
+    pub topic: &'static str,
+    /// How it stands.
+    pub state: State,
+    /// What was found, and what to do where it is not as it should be.
+    pub text: String,
+}
+
+/// What a program does to the packet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tried {
+    /// The program.
+    pub program: Program,
+    /// The device on which the packet meets it.
+    pub device: String,
+    /// Whether the program is on that device: if not, the packet does not meet it.
+    pub attached: bool,
+    /// Why it does what it does.
+    pub reasons: Vec<Reason>,
+    /// The program in force is of another build than the one that was tried.
+    pub other_build: bool,
+}
+
+impl Tried {
+    /// What becomes of the packet.
+    pub fn verdict(&self) -> Fate {
+        let fates = self.reasons.iter().map(|reason| reason.verdict());
+        fates.fold(Fate::Pass, |worst, fate| if fate == Fate::Pass { worst } else { fate })
+    }
+}
+
+/// The end of the story.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Verdict {
+    /// Whether the packet gets as far as this node has to do with it.
+    pub reaches: bool,
+    /// `fast`, `encap`, `kernel`, `direct`, `local`, `outside`, or `none`.
+    pub way: &'static str,
+    /// The same in words.
+    pub text: String,
+}
+
+/// The whole story.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Story {
+    /// What was found.
+    pub steps: Vec<Step>,
+    /// What the programs do.
+    pub programs: Vec<Tried>,
+    /// What becomes of the packet.
+    pub verdict: Verdict,
+}
+
+impl Step {
+    fn new(topic: &'static str, state: State, text: impl Into<String>) -> Self {
+        Self { topic, state, text: text.into() }
+    }
+
+    fn ok(topic: &'static str, text: impl Into<String>) -> Self {
+        Self::new(topic, State::Ok, text)
+    }
+
+    fn warn(topic: &'static str, text: impl Into<String>) -> Self {
+        Self::new(topic, State::Warn, text)
+    }
+
+    fn fail(topic: &'static str, text: impl Into<String>) -> Self {
+        Self::new(topic, State::Fail, text)
+    }
+}
+
+/// Tells it.
+pub(super) fn tell(facts: &Facts) -> Story {
+    let mut steps = ends::steps(facts);
+    steps.extend(programs::mode(facts));
+    steps.extend(kernel::steps(facts));
+    steps.extend(programs::steps(facts));
+    let verdict = verdict(facts, &steps);
+    Story { steps, programs: facts.tried.iter().flatten().cloned().collect(), verdict }
+}
+
+fn verdict(facts: &Facts, steps: &[Step]) -> Verdict {
+    let way = way(facts);
+    let broken = steps.iter().enumerate().find(|(_, step)| step.state == State::Fail);
+    let Some((number, step)) = broken else {
+        return Verdict { reaches: true, way, text: arrival(facts, way) };
+    };
+    let number = number + 1;
+    let text = match way {
+        "fast" | "encap" => format!(
+            "a program takes this packet, but the kernel's way is broken at step {number} ({}): the packets that look at the \
+             path are lost, and soon all",
+            step.topic
+        ),
+        _ => format!("it does not arrive: see step {number} ({})", step.topic),
+    };
+    Verdict { reaches: false, way: if way == "fast" || way == "encap" { way } else { "none" }, text }
+}
+
+/// Which way the packet takes.
+fn way(facts: &Facts) -> &'static str {
+    let taken = facts.tried.iter().flatten().find(|tried| tried.attached && tried.verdict() == Fate::Redirect);
+    if let Some(tried) = taken {
+        return if tried.reasons.contains(&Reason::Replayed) { "fast" } else { "encap" };
+    }
+    match (&facts.source, &facts.destination) {
+        (_, Place::Peer(peer)) if kernel::is_direct(&peer.entry) => "direct",
+        (Place::Peer(_), _) | (_, Place::Peer(_)) => "kernel",
+        (_, Place::Pod(_) | Place::Node(_)) => "local",
+        _ => "outside",
+    }
+}
+
+fn arrival(facts: &Facts, way: &str) -> String {
+    let by = match way {
+        "fast" => "by mode fast, past the host's stack",
+        "encap" => "encapsulated by to_tunnel",
+        "kernel" => "by the vxlan device, the kernel's way",
+        "direct" => "by a plain route, without a tunnel",
+        "local" => "on this node",
+        _ => "by the host's routing",
+    };
+    let end = match &facts.destination {
+        Place::Peer(peer) => format!("it leaves for the node {}", peer.entry.vtep),
+        Place::Pod(pod) => format!("it comes to the pod at {}", pod.veth.name),
+        Place::Node(_) => "it comes to this host".to_owned(),
+        _ => "it leaves the pod network".to_owned(),
+    };
+    format!("{end}, {by}, unless a rule of the host's firewall drops it")
+}
+
+#[cfg(test)]
+mod tests;

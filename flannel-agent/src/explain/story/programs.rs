@@ -1,0 +1,119 @@
+//! What the programs have to do with the packet: the mode, the flow they know, and their verdict.
+
+use flannel_common::{
+    mode::Mode,
+    node::heartbeat_is_fresh,
+    peer::Word,
+    reason::{Reason, Verdict as Fate},
+};
+
+use super::{Step, Tried};
+use crate::{
+    explain::facts::Facts,
+    observe::flows::{FlowRow, seconds},
+};
+
+/// The mode in force, and whether the programs trust their maps.
+pub(super) fn mode(facts: &Facts) -> Option<Step> {
+    let node = match &facts.node {
+        Ok(node) => node,
+        Err(error) => return Some(Step::warn("mode", format!("only the kernel is left to ask: {error}"))),
+    };
+    let mode = node.mode.mode();
+    let age = facts.now_ns.saturating_sub(node.config.heartbeat_ns) / 1_000_000;
+    let age = seconds(i64::try_from(age).unwrap_or(i64::MAX));
+    let text = format!("{mode}; the agent's last beat was {age} ago");
+    if !node.config.word.has(Word::VALID) {
+        return Some(Step::warn(
+            "mode",
+            format!("{text}, and nobody vouches for the maps: all packets take the kernel's way"),
+        ));
+    }
+    if !heartbeat_is_fresh(facts.now_ns, node.config.heartbeat_ns) {
+        return Some(Step::warn(
+            "mode",
+            format!("{text}, more than a minute: all packets take the kernel's way. Start the agent"),
+        ));
+    }
+    let reason = facts.status.as_ref().and_then(|status| status.mode.reason.as_ref());
+    Some(match reason {
+        Some(reason) => Step::warn("mode", format!("{text}; more was asked for: {reason}")),
+        None => Step::ok("mode", text),
+    })
+}
+
+/// The flow, and what each program does.
+pub(super) fn steps(facts: &Facts) -> Vec<Step> {
+    let mut steps = Vec::new();
+    if facts.node.as_ref().is_ok_and(|node| node.mode.mode() == Mode::Fast) {
+        steps.extend(flows(facts));
+    }
+    match &facts.tried {
+        Ok(tried) => steps.extend(tried.iter().map(program)),
+        Err(error) => steps.push(Step::warn("program", format!("the programs could not be asked: {error}"))),
+    }
+    steps
+}
+
+fn flows(facts: &Facts) -> Vec<Step> {
+    let [there, back] = &facts.flows;
+    match there {
+        None => vec![Step::ok(
+            "flow",
+            "mode fast knows no such flow: its packets take the kernel's way, and may be learned from",
+        )],
+        Some(there) => {
+            let text = "nothing is known of the way back; TCP needs it".to_owned();
+            let back = back.as_ref().map_or_else(|| Step::ok("back", text), |back| flow("back", back));
+            vec![flow("flow", there), back]
+        }
+    }
+}
+
+fn flow(topic: &'static str, row: &FlowRow) -> Step {
+    let FlowRow { protocol, source, destination, out_source, out_destination, packets, .. } = row;
+    let ends = format!("{protocol} {source} to {destination}");
+    let translated = (out_source, out_destination) != (source, destination);
+    let out = if translated { format!(", leaving as {out_source} to {out_destination}") } else { String::new() };
+    let state = match &row.why {
+        Some(why) => format!("left to the kernel ({}: {why})", row.state),
+        None => format!("usable for another {}", row.expires_in_ms.map(seconds).unwrap_or_default()),
+    };
+    Step::ok(topic, format!("{ends}{out}: {state}; {packets} packets replayed so far"))
+}
+
+fn program(tried: &Tried) -> Step {
+    let Tried { program, device, attached, reasons, other_build } = tried;
+    let name = program.name();
+    if !attached {
+        return Step::ok("program", format!("{name} is not on {device}: the kernel has the packet"));
+    }
+    let what = match tried.verdict() {
+        Fate::Redirect => "takes it",
+        Fate::Pass => "leaves it to the kernel",
+        Fate::Drop => "drops it",
+    };
+    let why: Vec<String> = reasons.iter().map(|reason| format!("{}: {}", reason.name(), reason.meaning())).collect();
+    let build = if *other_build { " (asked of this build's program; the one in force is of another)" } else { "" };
+    let text = format!("{name} on {device} {what}{build}. {}", why.join(" "));
+    match tried.verdict() {
+        Fate::Drop => Step::fail("program", text),
+        _ if reasons.iter().any(|reason| is_suspicious(*reason)) => Step::warn("program", text),
+        _ => Step::ok("program", text),
+    }
+}
+
+/// Reasons that say: somebody's picture of the network differs from ours.
+const fn is_suspicious(reason: Reason) -> bool {
+    matches!(
+        reason,
+        Reason::NoPeer
+            | Reason::ForeignFrame
+            | Reason::UnknownVtep
+            | Reason::OtherVni
+            | Reason::BadVxlanHeader
+            | Reason::NotForUs
+            | Reason::InnerOtherMac
+            | Reason::InnerOtherSource
+    )
+}

@@ -1,0 +1,194 @@
+use std::net::IpAddr;
+
+use flannel_common::{
+    addr::Mac,
+    mode::{Mode, ModeWord},
+    node::{FamilyConfig, NodeConfig},
+    peer::{PathSeen, PeerEntry, Word},
+};
+
+use super::*;
+use crate::{
+    datapath::peers::PinnedPeer,
+    explain::{
+        facts::{Node, Tunnel},
+        place::Pod,
+        question::{Question, Transport},
+    },
+    netlink::{Link, RouteAnswer, RouteType},
+};
+
+const NOW: u64 = 1 << 40;
+const PEER_MAC: Mac = Mac([2, 0, 0, 0, 0, 9]);
+const UNDERLAY: u32 = 2;
+const TUNNEL: u32 = 3;
+const CNI0: u32 = 4;
+const VETH: u32 = 5;
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().expect("an address")
+}
+
+fn link(index: u32, name: &str, mtu: u32) -> Link {
+    Link {
+        index,
+        name: name.to_owned(),
+        mtu,
+        max_mtu: None,
+        mac: Some(Mac([2, 0, 0, 0, 0, 1])),
+        up: true,
+        running: true,
+        loopback: false,
+        arphrd: Link::ETHER,
+        kind: None,
+        controller: None,
+        lower: None,
+        netns: None,
+        qdisc: None,
+        xdp: false,
+        vxlan: None,
+    }
+}
+
+fn answer(oif: u32, gateway: &str) -> RouteAnswer {
+    RouteAnswer {
+        kind: RouteType::Unicast,
+        oif: Some(oif),
+        gateway: Some(ip(gateway)),
+        mtu: None,
+        multipath: false,
+        nexthop: None,
+        lwtunnel: false,
+        src: None,
+    }
+}
+
+fn peer(flags: u32) -> PinnedPeer {
+    let word = Word::new(Word::VALID | flags, 1);
+    let entry =
+        PeerEntry { word, vtep: ip("192.168.1.12").into(), mac: PEER_MAC, oif: UNDERLAY, ..PeerEntry::default() };
+    PinnedPeer { index: 9, subnet: "10.244.9.0/24".parse().expect("a prefix"), entry }
+}
+
+fn tried(program: Program, reason: Reason) -> Tried {
+    Tried { program, device: "device".to_owned(), attached: true, reasons: vec![reason], other_build: false }
+}
+
+/// From a pod to a peer's pod, with everything as it should be, in mode `encap`.
+fn sound() -> Facts {
+    let config = FamilyConfig { tunnel_ifindex: TUNNEL, underlay_ifindex: UNDERLAY, ..FamilyConfig::default() };
+    let node = NodeConfig { word: Word::new(Word::VALID, 1), heartbeat_ns: NOW, v4: config, ..NodeConfig::default() };
+    let pod = Pod { veth: link(VETH, "veth1", 1450), bridge: Some(link(CNI0, "cni0", 1450)), mac: None, entry: None };
+    Facts {
+        question: Question {
+            source: ip("10.244.1.2"),
+            destination: ip("10.244.9.2"),
+            transport: Transport::Tcp,
+            sport: None,
+            dport: None,
+        },
+        source: Place::Pod(pod),
+        destination: Place::Peer(peer(Word::PLAIN)),
+        node: Ok(Node { mode: ModeWord::new(Mode::Encap, None, 1), config: node }),
+        route: Some(Ok(answer(TUNNEL, "10.244.9.0"))),
+        route_device: Some("flannel.1".to_owned()),
+        tunnel: Some(Tunnel {
+            peer: peer(Word::PLAIN),
+            device: Some(link(TUNNEL, "flannel.1", 1450)),
+            neighbour: Some(PEER_MAC),
+            fdb: Some(ip("192.168.1.12")),
+            outer: Ok(answer(UNDERLAY, "192.168.1.1")),
+            external: Some(link(UNDERLAY, "eth0", 1500)),
+            next_hop: None,
+        }),
+        flows: [None, None],
+        tried: Ok(vec![tried(Program::ToTunnel, Reason::PathUnseen)]),
+        status: None,
+        now_ns: NOW,
+    }
+}
+
+/// The story of a packet after a change to its way.
+fn after(change: impl FnOnce(&mut Facts)) -> Story {
+    let mut facts = sound();
+    change(&mut facts);
+    tell(&facts)
+}
+
+fn after_tunnel(change: impl FnOnce(&mut Tunnel)) -> Story {
+    after(|facts| change(facts.tunnel.as_mut().expect("a tunnel")))
+}
+
+/// How the step of a topic stands.
+fn state(story: &Story, topic: &str) -> State {
+    let step = story.steps.iter().find(|step| step.topic == topic);
+    step.map(|step| step.state).unwrap_or_else(|| panic!("no {topic} in {story:#?}"))
+}
+
+#[test]
+fn a_sound_way_has_no_doubtful_step() {
+    let story = after(|_| {});
+    assert!(story.steps.iter().all(|step| step.state == State::Ok), "{story:#?}");
+    assert_eq!((story.verdict.reaches, story.verdict.way), (true, "kernel"));
+    let topics: Vec<_> = story.steps.iter().map(|step| step.topic).collect();
+    let expected =
+        ["source", "destination", "mode", "route", "device", "neighbour", "fdb", "underlay", "path", "size", "program"];
+    assert_eq!(topics, expected);
+}
+
+#[test]
+fn every_broken_part_breaks_the_way() {
+    for (topic, story) in [
+        ("route", after(|facts| facts.route = Some(Err("No route to host".to_owned())))),
+        ("route", after(|facts| facts.route = Some(Ok(answer(UNDERLAY, "192.168.1.1"))))),
+        ("device", after_tunnel(|tunnel| tunnel.device = None)),
+        ("neighbour", after_tunnel(|tunnel| tunnel.neighbour = None)),
+        ("neighbour", after_tunnel(|tunnel| tunnel.neighbour = Some(Mac::default()))),
+        ("fdb", after_tunnel(|tunnel| tunnel.fdb = None)),
+        ("fdb", after_tunnel(|tunnel| tunnel.fdb = Some(ip("192.168.1.99")))),
+        ("underlay", after_tunnel(|tunnel| tunnel.outer = Err("unreachable".to_owned()))),
+        ("destination", after(|facts| facts.destination = Place::Unleased(peer(0).subnet))),
+        ("source", after(|facts| facts.source = Place::Vacant(peer(0).subnet))),
+        ("program", after(|facts| facts.tried = Ok(vec![tried(Program::FromPod, Reason::RewriteFailed)]))),
+    ] {
+        assert_eq!(state(&story, topic), State::Fail, "{story:#?}");
+        assert_eq!((story.verdict.reaches, story.verdict.way), (false, "none"), "{story:#?}");
+    }
+}
+
+/// The packets that look at the path would be lost, and then nobody vouches for it.
+#[test]
+fn a_packet_that_is_taken_needs_the_kernels_way_too() {
+    let taken = |facts: &mut Facts| facts.tried = Ok(vec![tried(Program::ToTunnel, Reason::Encapsulated)]);
+    let story = after(taken);
+    assert_eq!((story.verdict.reaches, story.verdict.way), (true, "encap"));
+    let story = after(|facts| {
+        taken(facts);
+        facts.tunnel.as_mut().expect("a tunnel").fdb = None;
+    });
+    assert_eq!((story.verdict.reaches, story.verdict.way), (false, "encap"));
+    let not_attached = Tried { attached: false, ..tried(Program::ToTunnel, Reason::Encapsulated) };
+    assert_eq!(after(|facts| facts.tried = Ok(vec![not_attached])).verdict.way, "kernel");
+}
+
+#[test]
+fn what_packets_survive_is_a_warning() {
+    for (topic, story) in [
+        ("mode", after(|facts| facts.now_ns = NOW + 61_000_000_000)),
+        ("mode", after(|facts| facts.node = Err("nothing is pinned".to_owned()))),
+        ("path", after_tunnel(|tunnel| tunnel.peer = peer(0))),
+        ("size", after_tunnel(|tunnel| tunnel.external = Some(link(UNDERLAY, "eth0", 1400)))),
+        ("program", after(|facts| facts.tried = Ok(vec![tried(Program::ToTunnel, Reason::ForeignFrame)]))),
+    ] {
+        assert_eq!(state(&story, topic), State::Warn, "{story:#?}");
+        assert!(story.verdict.reaches, "{story:#?}");
+    }
+}
+
+#[test]
+fn a_path_is_held_while_it_differs() {
+    let seen = PathSeen { word: Word::new(Word::VALID | Word::PLAIN, 1), hold_ns: NOW + 1, ..PathSeen::default() };
+    assert_eq!(state(&after_tunnel(|tunnel| tunnel.peer.entry.seen = seen), "path"), State::Warn);
+    let seen = PathSeen { until_ns: NOW + 1, hold_ns: 0, max_len: 1500, ..seen };
+    assert_eq!(state(&after_tunnel(|tunnel| tunnel.peer.entry.seen = seen), "path"), State::Ok);
+}

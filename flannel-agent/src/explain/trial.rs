@@ -1,0 +1,135 @@
+//! The programs' verdict on a synthetic packet, in the order in which such a packet meets them.
+
+use std::net::{IpAddr, SocketAddr};
+
+use flannel_common::{
+    addr::Mac,
+    end::End,
+    maps::{FLOWS, FLOWS6},
+    mode::Mode,
+    program::Program,
+    reason::Verdict,
+};
+
+use super::{
+    facts::Facts,
+    frame::{Ends, Outer, frame, tunnelled},
+    place::{Place, Surroundings},
+    story::Tried,
+};
+use crate::{
+    datapath::{DatapathError, PinRoot, attach, trial::Trial},
+    netlink::Link,
+    observe::flows::FlowRow,
+};
+
+/// Ports of a packet where neither the question nor a known flow has any.
+const PORTS: [u16; 2] = [40_000, 80];
+
+/// Asks the programs the packet meets.
+pub(super) fn run(facts: &Facts, around: &Surroundings<'_>) -> Result<Vec<Tried>, DatapathError> {
+    let (ends, links) = (ends(facts), |index: u32| around.links.get(&index));
+    let mut trying = Trying { trial: Trial::new(around.pins)?, pins: around.pins, tried: Vec::new() };
+    for flow in facts.flows.iter().flatten() {
+        trying.copy(flow)?;
+    }
+    let Some(config) = facts.config() else { return Ok(Vec::new()) };
+    let tunnel = facts.tunnel.as_ref();
+    if let Some(pod) = facts.sender() {
+        let next = match &facts.destination {
+            Place::Pod(to) if to.routed_by() == pod.routed_by() => to.mac,
+            _ => pod.gateway_mac(),
+        };
+        trying.ask(
+            Program::FromPod,
+            &pod.veth,
+            &frame(next.unwrap_or_default(), pod.mac.unwrap_or_default(), &ends),
+        )?;
+    }
+    if let (Place::Peer(_), Some(tunnel)) = (&facts.destination, tunnel)
+        && let Some(device) = &tunnel.device
+        && leads_to(facts, device)
+    {
+        let packet = frame(tunnel.neighbour.unwrap_or_default(), device.mac.unwrap_or_default(), &ends);
+        trying.ask(Program::ToTunnel, device, &packet)?;
+    }
+    if let (Place::Peer(peer), Some(external)) = (&facts.source, links(config.underlay_ifindex)) {
+        let inner = frame(config.vtep_mac, peer.entry.mac, &ends);
+        let [source, destination] = [peer.entry.vtep, config.vtep].map(IpAddr::from);
+        let outer = Outer { source, destination, port: config.port, vni: config.vni };
+        let packet = tunnelled(external.mac.unwrap_or_default(), Mac::default(), &outer, &inner);
+        trying.ask(Program::FromUnderlay, external, &packet)?;
+        if let Some(device) = links(config.tunnel_ifindex)
+            && facts.node.as_ref().is_ok_and(|node| node.mode.mode() == Mode::Fast)
+        {
+            trying.ask(Program::FromTunnel, device, &inner)?;
+        }
+    }
+    Ok(trying.tried)
+}
+
+/// Whether the kernel's route leads into this device.
+fn leads_to(facts: &Facts, device: &Link) -> bool {
+    matches!(&facts.route, Some(Ok(route)) if route.oif == Some(device.index))
+}
+
+/// Whose packet it is: one of the known flow, if there is one.
+fn ends(facts: &Facts) -> Ends {
+    let question = &facts.question;
+    let known = facts.flows[0].as_ref().map(|flow| [flow.source.port(), flow.destination.port()]);
+    let [source, destination] = known.unwrap_or(PORTS);
+    Ends {
+        source: SocketAddr::new(question.source, question.sport.unwrap_or(source)),
+        destination: SocketAddr::new(question.destination, question.dport.unwrap_or(destination)),
+        protocol: question.transport.number(),
+    }
+}
+
+struct Trying<'a> {
+    trial: Trial,
+    pins: &'a PinRoot,
+    tried: Vec<Tried>,
+}
+
+impl Trying<'_> {
+    /// Lets the programs know a flow.
+    fn copy(&mut self, flow: &FlowRow) -> Result<(), DatapathError> {
+        let protocol = u32::from(if flow.protocol == "tcp" { 6_u8 } else { 17 });
+        let [a, b] = [flow.source, flow.destination].map(|end| end.port().to_be_bytes());
+        let ports = u32::from_ne_bytes([a[0], a[1], b[0], b[1]]);
+        let device = flow.device;
+        match (flow.source.ip(), flow.destination.ip()) {
+            (IpAddr::V4(source), IpAddr::V4(destination)) => {
+                let [source, destination] = [source, destination].map(|ip| [u32::from_ne_bytes(ip.octets())]);
+                self.trial.copy_flow(self.pins, FLOWS, &End { source, destination, ports, protocol, device })?;
+            }
+            (IpAddr::V6(source), IpAddr::V6(destination)) => {
+                let [source, destination] = [source, destination].map(|ip| words(ip.octets()));
+                self.trial.copy_flow(self.pins, FLOWS6, &End { source, destination, ports, protocol, device })?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Asks a program, unless one before it took the packet.
+    fn ask(&mut self, program: Program, link: &Link, packet: &[u8]) -> Result<(), DatapathError> {
+        if self.tried.iter().any(|tried| tried.attached && tried.verdict() != Verdict::Pass) {
+            return Ok(());
+        }
+        let reasons = self.trial.run(program, packet, link.index)?;
+        self.tried.push(Tried {
+            program,
+            device: link.name.clone(),
+            reasons,
+            attached: attach::is_on(program, &link.name, link.index),
+            other_build: !self.trial.is_as_pinned(program, self.pins),
+        });
+        Ok(())
+    }
+}
+
+/// The four words of an IPv6 address, as they lie in a packet.
+fn words(octets: [u8; 16]) -> [u32; 4] {
+    std::array::from_fn(|word| u32::from_ne_bytes(std::array::from_fn(|byte| octets[word * 4 + byte])))
+}

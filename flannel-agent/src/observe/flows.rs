@@ -1,0 +1,350 @@
+//! The flow tables of mode `fast` as people read them: each flow with what becomes of its next packet, and why.
+//!
+//! The answer is what the programs would say, asked in their order: node, flow, way back, peer. It is read from the pins, so it
+//! needs no agent. Nothing is written.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use aya::Pod;
+use flannel_common::{
+    end::{Address, End},
+    fast::FastConfig,
+    flow::{Exit, Flow},
+    maps::{FLOWS, FLOWS6},
+    mode::{Mode, ModeWord},
+    node::{NodeConfig, heartbeat_is_fresh},
+    packet::PROTO_TCP,
+    peer::{PeerEntry, Word},
+    reason::Reason,
+    stamp::Stamp,
+    tick::{self, Tick},
+};
+use serde::Serialize;
+
+use crate::{
+    datapath::{
+        DatapathError, PinRoot, clock,
+        flows::{FastMap, FlowMap},
+        maps::{ConfigMap, ModeMap, PeerMap},
+        peers::subnet_index,
+    },
+    family::Family,
+};
+
+/// One flow. The names are an interface.
+#[derive(Clone, Debug, Serialize)]
+pub struct FlowRow {
+    /// `tcp` or `udp`.
+    pub protocol: &'static str,
+    /// Address and port of the sender, as packets come in.
+    pub source: SocketAddr,
+    /// To whom they are.
+    pub destination: SocketAddr,
+    /// Interface index of the device by which they come in.
+    pub device: u32,
+    /// The sender, as packets leave.
+    pub out_source: SocketAddr,
+    /// To whom they are then.
+    pub out_destination: SocketAddr,
+    /// Interface index of the device by which they leave.
+    pub out_device: u32,
+    /// `tunnel`, `pod` or `direct`.
+    pub way: &'static str,
+    /// Packets replayed since the kernel last saw the flow for the first time.
+    pub packets: u64,
+    /// Milliseconds since the kernel last saw a packet of it, to within a quarter of the interval; absent if that is not kept.
+    pub age_ms: Option<i64>,
+    /// Milliseconds until the kernel is to see one again; negative if that is over, absent for a closed flow.
+    pub expires_in_ms: Option<i64>,
+    /// The same for the way back; absent if none was seen.
+    pub mirror_expires_in_ms: Option<i64>,
+    /// Whether it is used only while its way back is known.
+    pub needs_mirror: bool,
+    /// The largest IP packet that is replayed.
+    pub mtu: u16,
+    /// `usable`, or the reason for which a packet would be left to the kernel.
+    pub state: &'static str,
+    /// What that means for this flow; absent for a usable one.
+    pub why: Option<String>,
+    /// Generation under which it was learned.
+    pub generation: u32,
+}
+
+/// What the programs ask of the node before they look at a flow.
+#[derive(Clone, Copy, Debug)]
+pub struct Gate {
+    mode: ModeWord,
+    config: NodeConfig,
+    settings: FastConfig,
+    now_ns: u64,
+}
+
+/// The flows of the pinned tables, the busiest first.
+pub fn read(pins: &PinRoot) -> Result<Vec<FlowRow>, DatapathError> {
+    let gate = Gate::read(pins)?;
+    let mut rows =
+        family(pins, FLOWS, Family::V4, &gate, |[word]: [u32; 1]| Ipv4Addr::from(word.to_ne_bytes()).into())?;
+    rows.extend(family(pins, FLOWS6, Family::V6, &gate, |words: [u32; 4]| {
+        let [a, b, c, d] = words.map(|word| u128::from(u32::from_be_bytes(word.to_ne_bytes())));
+        Ipv6Addr::from_bits(a << 96 | b << 64 | c << 32 | d).into()
+    })?);
+    rows.sort_by_key(|row| std::cmp::Reverse(row.packets));
+    Ok(rows)
+}
+
+/// The rows of one table; none where an older agent pinned no such map.
+fn family<A: Address>(
+    pins: &PinRoot,
+    name: &'static str,
+    family: Family,
+    gate: &Gate,
+    address: impl Fn(A) -> IpAddr + Copy,
+) -> Result<Vec<FlowRow>, DatapathError>
+where
+    End<A>: Pod,
+    Flow<A>: Pod,
+{
+    let map = match FlowMap::open(pins, name) {
+        Err(error) if error.is_absent() => return Ok(Vec::new()),
+        other => other?,
+    };
+    let peers = PeerMap::open(pins, family)?;
+    let row = |key: &End<A>, flow: &Flow<A>| {
+        let index = gate.subnet_of(address(flow.body.out.destination));
+        let peer = index.and_then(|index| peers.get(index).ok());
+        FlowRow::new(key, flow, peer.as_ref(), gate, address)
+    };
+    map.entries().map(|entry| entry.map(|(key, flow)| row(&key, &flow))).collect()
+}
+
+impl Gate {
+    fn read(pins: &PinRoot) -> Result<Self, DatapathError> {
+        let settings = match FastMap::open(pins) {
+            Err(error) if error.is_absent() => FastConfig::default(),
+            other => other?.get()?,
+        };
+        let (mode, config) = (ModeMap::open(pins)?.get()?, ConfigMap::open(pins)?.get()?);
+        Ok(Self { mode, config, settings, now_ns: clock::now_ns() })
+    }
+
+    /// Why no flow is used at all, if none is.
+    fn closed(&self) -> Result<(), (Reason, String)> {
+        if self.mode.mode() != Mode::Fast {
+            return Err((Reason::ModeKernel, format!("mode {} is in force", self.mode.mode())));
+        }
+        if !self.config.word.has(Word::VALID) {
+            return Err((Reason::NotConfigured, "the node's own data are not valid".to_owned()));
+        }
+        if !heartbeat_is_fresh(self.now_ns, self.config.heartbeat_ns) {
+            return Err((Reason::AgentGone, "no beat of the agent for a minute".to_owned()));
+        }
+        Ok(())
+    }
+
+    fn subnet_of(&self, address: IpAddr) -> Option<u32> {
+        subnet_index(&self.config, address)
+    }
+
+    const fn tick(&self) -> Tick {
+        tick::tick(self.now_ns)
+    }
+}
+
+impl FlowRow {
+    fn new<A: Address>(
+        key: &End<A>,
+        flow: &Flow<A>,
+        peer: Option<&PeerEntry>,
+        gate: &Gate,
+        address: impl Fn(A) -> IpAddr,
+    ) -> Self {
+        let (body, check, now) = (&flow.body, flow.body.check(key), gate.tick());
+        let verdict = gate.closed().and_then(|()| flow_verdict(key, flow, gate)).and_then(|()| match body.way {
+            Exit::TUNNEL => peer_verdict(peer, gate.now_ns),
+            _ => Ok(()),
+        });
+        let expires_in_ms = left(flow.seen, check, now);
+        let [source, destination] = ends(key, &address);
+        let [out_source, out_destination] = ends(&body.out, &address);
+        Self {
+            protocol: if key.protocol == u32::from(PROTO_TCP) { "tcp" } else { "udp" },
+            source,
+            destination,
+            device: key.device,
+            out_source,
+            out_destination,
+            out_device: body.out.device,
+            way: match body.way {
+                Exit::POD => "pod",
+                Exit::DIRECT => "direct",
+                _ => "tunnel",
+            },
+            packets: flow.packets,
+            age_ms: expires_in_ms.map(|left| (milliseconds(gate.settings.interval.cast_signed()) - left).max(0)),
+            expires_in_ms,
+            mirror_expires_in_ms: left(flow.mirror, check, now),
+            needs_mirror: body.needs_mirror != 0,
+            mtu: body.mtu,
+            state: verdict.as_ref().map_or_else(|(reason, _)| reason.name(), |()| "usable"),
+            why: verdict.err().map(|(_, why)| why),
+            generation: body.generation,
+        }
+    }
+}
+
+/// Whether the flow itself is usable; if not, why.
+fn flow_verdict<A: Address>(key: &End<A>, flow: &Flow<A>, gate: &Gate) -> Result<(), (Reason, String)> {
+    let (check, generation, now) = (flow.body.check(key), gate.mode.generation(), gate.tick());
+    flow.usable(check, generation, now).map_err(|reason| {
+        let ago = |stamp| {
+            left(stamp, check, now).map_or_else(|| "never".to_owned(), |left| format!("{} ago", seconds(-left)))
+        };
+        let why = match reason {
+            Reason::FlowClosed => {
+                let moment = flow.seen.moment().wrapping_sub(now).cast_signed();
+                format!("its connection was closed; not learned for another {}", seconds(milliseconds(moment)))
+            }
+            Reason::OneSided if flow.mirror == Stamp::NONE => "its way back was not seen".to_owned(),
+            Reason::OneSided => format!("what was seen of its way back expired {}", ago(flow.mirror)),
+            _ if !gate.settings.learns(key.protocol) => "flows of its protocol are not learned now".to_owned(),
+            _ if flow.body.generation != generation => {
+                format!("learned under generation {}, and {generation} is in force", flow.body.generation)
+            }
+            _ if flow.seen == Stamp::NONE => "forgotten: a new connection began at its ends".to_owned(),
+            _ => format!("what was seen of it expired {}", ago(flow.seen)),
+        };
+        (reason, why)
+    })
+}
+
+/// Whether packets to the peer may be encapsulated now; if not, why.
+fn peer_verdict(peer: Option<&PeerEntry>, now_ns: u64) -> Result<(), (Reason, String)> {
+    let said = |reason: Reason, why: &str| Err((reason, why.to_owned()));
+    match peer.filter(|peer| peer.word.has(Word::VALID)) {
+        None => said(Reason::NoPeer, "its destination lies in no peer's subnet any more"),
+        Some(peer) if !peer.word.has(Word::PLAIN) => said(Reason::PeerNotPlain, "the path to the peer is not plain"),
+        Some(peer) if !peer.path_vouches(now_ns) => {
+            said(Reason::PathUnseen, "no packet of the kernel's own was seen to leave to the peer of late")
+        }
+        Some(_) => Ok(()),
+    }
+}
+
+/// Milliseconds until a stamp's moment; none where it is not this flow's, or a tombstone.
+fn left(stamp: Stamp, check: u32, now: Tick) -> Option<i64> {
+    let is_its = stamp != Stamp::NONE && stamp == Stamp::until(check, stamp.moment());
+    is_its.then(|| milliseconds(stamp.moment().wrapping_sub(now).cast_signed()))
+}
+
+/// A number of ticks in milliseconds.
+fn milliseconds(ticks: i32) -> i64 {
+    (i64::from(ticks) << 20) / 1_000_000
+}
+
+/// Milliseconds as people read them.
+pub fn seconds(milliseconds: i64) -> String {
+    let tenths = (milliseconds + 50) / 100;
+    format!("{}.{} s", tenths / 10, (tenths % 10).abs())
+}
+
+fn ends<A: Address>(end: &End<A>, address: impl Fn(A) -> IpAddr) -> [SocketAddr; 2] {
+    let [source, destination] = end.port_numbers();
+    [(end.source, source), (end.destination, destination)].map(|(ip, port)| SocketAddr::new(address(ip), port))
+}
+
+#[cfg(test)]
+mod tests {
+    use flannel_common::flow::Body;
+
+    use super::*;
+
+    const NOW: Tick = 100_000;
+    const GENERATION: u32 = 7;
+
+    fn key() -> End<[u32; 1]> {
+        End {
+            source: [u32::from_ne_bytes([10, 244, 1, 5])],
+            destination: [u32::from_ne_bytes([10, 96, 0, 1])],
+            ports: u32::from_ne_bytes([0x9c, 0x40, 0, 80]),
+            protocol: 6,
+            device: 3,
+        }
+    }
+
+    fn gate() -> Gate {
+        let now_ns = u64::from(NOW) << 20;
+        let config = NodeConfig { word: Word::new(Word::VALID, 1), heartbeat_ns: now_ns, ..NodeConfig::default() };
+        let settings =
+            FastConfig { flags: FastConfig::TCP, interval: tick::ticks(2_000_000_000), ..FastConfig::default() };
+        Gate { mode: ModeWord::new(Mode::Fast, None, GENERATION), config, settings, now_ns }
+    }
+
+    /// A flow into a pod, seen until so many ticks from now, and its way back likewise.
+    fn flow(seen: i32, mirror: Option<i32>) -> Flow<[u32; 1]> {
+        let body = Body { out: key(), generation: GENERATION, way: Exit::POD, needs_mirror: 1, ..Body::default() };
+        let (mut flow, until) = (Flow { body, ..Flow::default() }, |ticks| NOW.wrapping_add_signed(ticks));
+        flow.stamp(body.check(&key()), until(seen), mirror.map(until));
+        flow
+    }
+
+    fn said(flow: &Flow<[u32; 1]>, gate: &Gate) -> (&'static str, String) {
+        let row = FlowRow::new(&key(), flow, None, gate, |[word]| Ipv4Addr::from(word.to_ne_bytes()).into());
+        (row.state, row.why.unwrap_or_default())
+    }
+
+    #[test]
+    fn ends_are_written_as_people_do() {
+        let ends = ends(&key(), |[word]| Ipv4Addr::from(word.to_ne_bytes()).into()).map(|end| end.to_string());
+        assert_eq!(ends, ["10.244.1.5:40000", "10.96.0.1:80"]);
+    }
+
+    #[test]
+    fn a_flow_says_why_it_is_not_used() {
+        let (good, gate) = (flow(500, Some(500)), gate());
+        assert_eq!(said(&good, &gate), ("usable", String::new()));
+        let other = Flow { body: Body { generation: 4, ..good.body }, ..good };
+        let mut older = other;
+        older.stamp(other.body.check(&key()), NOW + 500, None);
+        let mut closed = good;
+        closed.seen = Stamp::closed(good.body.check(&key()), NOW + 954);
+        for (flow, state, why) in [
+            (flow(-2861, Some(500)), "refreshing", "what was seen of it expired 3.0 s ago"),
+            (older, "refreshing", "learned under generation 4, and 7 is in force"),
+            (flow(500, None), "one_sided", "its way back was not seen"),
+            (flow(500, Some(-954)), "one_sided", "what was seen of its way back expired 1.0 s ago"),
+            (closed, "flow_closed", "its connection was closed; not learned for another 1.0 s"),
+            (Flow { seen: Stamp::NONE, ..good }, "refreshing", "forgotten: a new connection began at its ends"),
+        ] {
+            assert_eq!(said(&flow, &gate), (state, why.to_owned()));
+        }
+    }
+
+    #[test]
+    fn what_the_node_lacks_comes_first() {
+        let (good, gate) = (flow(-100, None), gate());
+        let encap = Gate { mode: ModeWord::new(Mode::Encap, None, GENERATION), ..gate };
+        assert_eq!(said(&good, &encap), ("mode_kernel", "mode encap is in force".to_owned()));
+        let gone = Gate { config: NodeConfig { heartbeat_ns: 0, ..gate.config }, ..gate };
+        assert_eq!(said(&good, &gone).0, "agent_gone");
+        let udp_only = Gate { settings: FastConfig { flags: FastConfig::UDP, ..gate.settings }, ..gate };
+        assert_eq!(said(&good, &udp_only), ("refreshing", "flows of its protocol are not learned now".to_owned()));
+    }
+
+    #[test]
+    fn a_flow_into_the_tunnel_needs_its_peer() {
+        let entry = PeerEntry { word: Word::new(Word::VALID, 1), ..PeerEntry::default() };
+        let reason = |peer: Option<PeerEntry>| peer_verdict(peer.as_ref(), 1).map_err(|(reason, _)| reason);
+        assert_eq!(reason(None), Err(Reason::NoPeer));
+        assert_eq!(reason(Some(entry)), Err(Reason::PeerNotPlain));
+        let word = Word::new(Word::VALID | Word::PLAIN, 1);
+        let mut plain = PeerEntry { word, ..entry };
+        assert_eq!(reason(Some(plain)), Err(Reason::PathUnseen));
+        (plain.seen.word, plain.seen.until_ns) = (word, 2);
+        assert_eq!(reason(Some(plain)), Ok(()));
+    }
+
+    #[test]
+    fn times_are_short() {
+        assert_eq!([0, 949, 1950, 61_040].map(seconds), ["0.0 s", "0.9 s", "2.0 s", "61.0 s"]);
+    }
+}

@@ -1,0 +1,110 @@
+//! Peers on our own link, without a tunnel: `from_pod` sends to them, `from_underlay` takes from them, `to_underlay` sees both ends
+//! of what closes.
+
+use flannel_common::{
+    flow::{Body, Exit},
+    inner::FrameAddresses,
+    peer::{PeerEntry, Word},
+    program::Program::{FromPod, FromUnderlay, ToUnderlay},
+    reason::Reason,
+};
+
+use super::{
+    BRIDGE_MAC, POD_MAC, UNKNOWN, body, both, is_ended, key,
+    packet::{Packet, kinds, service, tcp, udp},
+    passes, read, teach, usable, write,
+};
+use crate::{
+    bench::{Bench, TC_ACT_REDIRECT},
+    packets::{LO, Net, OUR_MAC, PEER_MAC},
+};
+
+/// The peer of the fixtures, on our link.
+fn beside(bench: &mut Bench, net: Net) {
+    bench.peer(net, net.peer(), Word::DIRECT);
+}
+
+/// The packet on its way back, on our link.
+fn from_peer(packet: Packet) -> Packet {
+    Packet { to: flannel_common::addr::Mac([0; 6]), from: PEER_MAC, ..packet.reversed() }
+}
+
+fn replayed(bench: &mut Bench, program: flannel_common::program::Program, packet: &Packet) -> Vec<u8> {
+    let outcome = bench.run(program, &packet.bytes());
+    assert_eq!((outcome.reasons.as_slice(), outcome.action), ([Reason::Replayed].as_slice(), TC_ACT_REDIRECT));
+    outcome.packet
+}
+
+both! {
+    fn onto_the_link_with_the_addresses_seen<A>(bench) {
+        beside(bench, A::NET);
+        for packet in kinds(A::NET) {
+            for sent in [packet, packet.to_service()] {
+                let key = key::<A>(&sent);
+                let exit = FrameAddresses::new(PEER_MAC, OUR_MAC);
+                let body = Body { exit, ..body(bench, &sent, &packet, Exit::DIRECT) };
+                write(bench, key, usable(&key, body));
+                let expected = Packet { to: PEER_MAC, from: OUR_MAC, ..packet.routed() };
+                assert_eq!(replayed(bench, FromPod, &sent), expected.bytes(), "{sent:?}");
+                assert_eq!(read::<A>(bench, &key).packets, 1);
+            }
+        }
+    }
+
+    fn a_peer_that_is_not_direct_any_more_is_the_kernels<A>(bench) {
+        let packet = tcp(A::NET);
+        teach::<A>(bench, &packet, &packet, Exit::DIRECT);
+        passes(bench, FromPod, &packet.bytes(), &[Reason::NoPeer]);
+        bench.peer(A::NET, PeerEntry { oif: LO + 1, ..A::NET.peer() }, Word::DIRECT);
+        passes(bench, FromPod, &packet.bytes(), &[Reason::NoPeer]);
+        beside(bench, A::NET);
+        replayed(bench, FromPod, &packet);
+    }
+
+    fn into_the_pod<A>(bench) {
+        beside(bench, A::NET);
+        for packet in kinds(A::NET).into_iter().map(from_peer) {
+            for seen in [packet, Packet { source: service(A::NET), ports: [80, packet.ports[1]], ..packet }] {
+                teach::<A>(bench, &packet, &seen, Exit::POD);
+                let expected = Packet { to: POD_MAC, from: BRIDGE_MAC, ..seen.routed() };
+                assert_eq!(replayed(bench, FromUnderlay, &packet), expected.bytes(), "{packet:?}");
+            }
+        }
+    }
+
+    fn only_direct_peers_are_followed<A>(bench) {
+        let packet = from_peer(udp(A::NET));
+        passes(bench, FromUnderlay, &packet.bytes(), &[Reason::NotTunnel]);
+        passes(bench, ToUnderlay, &udp(A::NET).bytes(), &[Reason::NotTunnel]);
+        beside(bench, A::NET);
+        passes(bench, FromUnderlay, &packet.bytes(), &UNKNOWN);
+        passes(bench, ToUnderlay, &udp(A::NET).bytes(), &[Reason::NotFollowed]);
+        for source in A::NET.outside.into_iter().chain([A::NET.unleased]) {
+            passes(bench, FromUnderlay, &Packet { source, ..packet }.bytes(), &[Reason::NotTunnel]);
+            passes(bench, ToUnderlay, &Packet { destination: source, ..udp(A::NET) }.bytes(), &[Reason::NotTunnel]);
+        }
+        let for_others = Packet { to: POD_MAC, ..packet };
+        passes(bench, FromUnderlay, &for_others.bytes(), &[Reason::NotPlain]);
+    }
+
+    fn closing_ends_both_ways<A>(bench) {
+        beside(bench, A::NET);
+        let there = tcp(A::NET);
+        let back = from_peer(there);
+        let key = teach::<A>(bench, &back, &back, Exit::POD);
+        passes(bench, FromUnderlay, &Packet { flags: 0x11, ..back }.bytes(), &[Reason::TcpControl]);
+        assert!(is_ended(&read(bench, &key), &key));
+        let key = teach::<A>(bench, &back, &back, Exit::POD);
+        passes(bench, ToUnderlay, &Packet { flags: 0x14, ..there }.bytes(), &[Reason::TcpControl]);
+        assert!(is_ended(&read(bench, &key), &key), "the way back of what left");
+    }
+
+    fn other_modes_leave_everything<A>(bench) {
+        beside(bench, A::NET);
+        let packet = from_peer(tcp(A::NET));
+        teach::<A>(bench, &packet, &packet, Exit::POD);
+        bench.maps.mode.set(flannel_common::mode::Mode::Encap, None).expect("MODE");
+        passes(bench, FromUnderlay, &packet.bytes(), &[Reason::NotTunnel]);
+        passes(bench, ToUnderlay, &packet.reversed().bytes(), &[Reason::NotTunnel]);
+    }
+}

@@ -1,0 +1,96 @@
+//! What conntrack makes of a packet, read where the kernel keeps it, because no helper tells. Where the kernel's layout is not
+//! known, or its memory may not be read, nothing is said.
+//!
+//! A packet without an entry is one of two: conntrack called it invalid, or there is no conntrack in this network namespace. The
+//! second is read from netfilter's hooks: conntrack hangs there while anything in the namespace asks for it, and not before.
+
+use core::ptr::read_volatile;
+
+use aya_ebpf::helpers::bpf_probe_read_kernel;
+use flannel_common::{inner::Plain, kernel::KernelLayout, note::Note, packet::PROTO_TCP, reason::Reason};
+
+use crate::{skb::Skb, tables::Tables};
+
+/// The agent sets it when it loads the object; the verifier takes it for a constant, so that without it the helper that reads
+/// kernel memory is not needed.
+#[unsafe(no_mangle)]
+static KERNEL: KernelLayout = KernelLayout::UNKNOWN;
+
+/// What `_nfct` holds in its lowest bits: `enum ip_conntrack_info`.
+const CTINFO: u64 = 7;
+const ESTABLISHED: u64 = 0;
+const ESTABLISHED_REPLY: u64 = 3;
+const UNTRACKED: u64 = 7;
+
+/// Conntrack's place among those at a hook (`NF_IP_PRI_CONNTRACK`). Who else takes it is taken for conntrack.
+const PRIORITY: i32 = -200;
+/// So many before it are looked at.
+const BEFORE: u64 = 16;
+/// Bytes of `struct nf_hook_entry`, and of a pointer.
+const ENTRY_LEN: u64 = 16;
+const POINTER_LEN: u64 = 8;
+
+/// Whether conntrack knows the packet as one of a connection; an error if it calls it invalid. A packet that no conntrack
+/// has seen may be learned unchanged. False where the kernel does not tell: then the way back must prove it.
+#[inline(always)]
+pub(crate) fn agrees<F: Tables>(
+    skb: &Skb,
+    note: &Note<F::Address>,
+    packet: &Plain<F::Address>,
+) -> Result<bool, Reason> {
+    let Some(nfct) = nfct(skb) else { return Ok(false) };
+    let is_tcp = packet.end.protocol == u32::from(PROTO_TCP);
+    let agrees = match nfct {
+        0 => note.end.same_tuple(&packet.end) && !is_at_work::<F>(skb).unwrap_or(true),
+        UNTRACKED => note.end.same_tuple(&packet.end),
+        tracked => !is_tcp || matches!(tracked & CTINFO, ESTABLISHED | ESTABLISHED_REPLY),
+    };
+    if agrees { Ok(true) } else { Err(Reason::Untracked) }
+}
+
+#[inline(always)]
+fn nfct(skb: &Skb) -> Option<u64> {
+    let layout = layout();
+    if layout.nfct == 0 { None } else { read(skb.raw() as u64 + u64::from(layout.nfct)) }
+}
+
+/// Whether conntrack is at the first hook of the family in the packet's network namespace. Who is there is in order of
+/// priority; behind the functions stand pointers to what they registered with.
+#[inline(always)]
+fn is_at_work<F: Tables>(skb: &Skb) -> Option<bool> {
+    let layout = layout();
+    if layout.device == 0 {
+        return None;
+    }
+    let device: u64 = read(skb.raw() as u64 + u64::from(layout.device))?;
+    let net: u64 = read(device + u64::from(layout.net))?;
+    let hook: u64 = read(net + u64::from(F::hooks(&layout)))?;
+    if hook == 0 {
+        return Some(false);
+    }
+    let count = u64::from(read::<u16>(hook)?);
+    let registered = hook + u64::from(layout.entries) + count * ENTRY_LEN;
+    for place in 0..BEFORE {
+        if place >= count {
+            return Some(false);
+        }
+        let one: u64 = read(registered + place * POINTER_LEN)?;
+        let priority: i32 = read(one + u64::from(layout.priority))?;
+        if priority >= PRIORITY {
+            return Some(priority == PRIORITY);
+        }
+    }
+    None
+}
+
+#[inline(always)]
+fn layout() -> KernelLayout {
+    // SAFETY: a static is valid for reads. Volatile, because the agent changes it before the object is loaded.
+    unsafe { read_volatile(&raw const KERNEL) }
+}
+
+#[inline(always)]
+fn read<T>(at: u64) -> Option<T> {
+    // SAFETY: the helper reads kernel memory and fails where there is none. What is read are numbers.
+    unsafe { bpf_probe_read_kernel(at as *const T) }.ok()
+}

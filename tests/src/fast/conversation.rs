@@ -1,0 +1,84 @@
+//! What pods say to each other, over either family and by either protocol.
+
+use std::net::{IpAddr, SocketAddr};
+
+use anyhow::{Context as _, Result};
+
+use crate::{
+    Host, Pod,
+    bare::Talk,
+    load::{datagrams::Datagrams, rr::Protocol},
+};
+
+/// The port of a pod that is asked.
+pub const PORT: u16 = 8080;
+
+/// An address family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+}
+
+impl Family {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::V4, Self::V6];
+
+    /// The pod's address of this family.
+    pub fn of(self, pod: &Pod) -> Result<IpAddr> {
+        match self {
+            Self::V4 => Ok(pod.ip4()?.into()),
+            Self::V6 => pod.ip6().with_context(|| format!("{} has no IPv6 address", pod.name())),
+        }
+    }
+
+    /// Where the pod is asked.
+    pub fn end(self, pod: &Pod) -> Result<SocketAddr> {
+        Ok(SocketAddr::new(self.of(pod)?, PORT))
+    }
+
+    /// How nft calls it.
+    pub const fn nft(self) -> &'static str {
+        match self {
+            Self::V4 => "ip",
+            Self::V6 => "ip6",
+        }
+    }
+
+    /// The command of legacy iptables, with what every call of it needs.
+    pub const fn iptables(self) -> &'static str {
+        match self {
+            Self::V4 => "iptables-legacy -w",
+            Self::V6 => "ip6tables-legacy -w",
+        }
+    }
+}
+
+/// A TCP connection or messages of UDP.
+#[derive(Debug)]
+pub enum Conversation {
+    /// A connection.
+    Tcp(Talk),
+    /// Messages.
+    Udp(Datagrams),
+}
+
+impl Conversation {
+    /// From a host to `at`, an end of another one; `to` is where it is sent instead, such as a Service.
+    pub fn open(protocol: Protocol, from: &Host, host: &Host, at: SocketAddr, to: Option<SocketAddr>) -> Result<Self> {
+        match protocol {
+            Protocol::Tcp => Ok(Self::Tcp(Talk::open(from, host, at, to)?)),
+            Protocol::Udp => Ok(Self::Udp(Datagrams::open(from, host, at, to)?)),
+        }
+    }
+
+    /// Messages there and back, one after the other.
+    pub fn exchange(&mut self, messages: u32) -> Result<()> {
+        match self {
+            Self::Tcp(talk) => talk.exchange(messages),
+            Self::Udp(datagrams) => datagrams.exchange(messages),
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Two nodes with agents in mode `fast` and two pods on each, over both families.
+
+use std::{path::Path, time::Duration};
+
+use anyhow::{Result, ensure};
+use flannel_agent::datapath::{Maps, PinRoot};
+use flannel_common::{program::Program, reason::Reason};
+
+use super::{FLAGS, Family};
+use crate::{Agent, Node, Pod, TwoNodes, cluster::config, eventually, topology::Stack};
+
+/// How many packets of a conversation are to be replayed.
+const REPLAYED: u64 = 200;
+
+/// Where agents pin.
+const PINS: &str = "/sys/fs/bpf/flannel";
+
+/// The lab.
+pub struct FastLab {
+    /// Of `a` and of `b`.
+    pub agents: [Agent; 2],
+    /// On `a`.
+    pub near: Pod,
+    /// On `a`, too.
+    pub beside: Pod,
+    /// On `b`.
+    pub far: Pod,
+    /// On `b`, too.
+    pub other: Pod,
+    /// What the programs of `a` and `b` know.
+    pub maps: [Maps; 2],
+    // Last: the lab goes when its handles are of no use any more.
+    /// The nodes.
+    pub nodes: TwoNodes,
+}
+
+impl FastLab {
+    /// With more flags for both agents.
+    pub fn new(name: &str, flags: &[&str]) -> Result<Self> {
+        let nodes = TwoNodes::with(name, Stack::Dual, &config(Stack::Dual, r#"{"Type":"vxlan"}"#))?;
+        let agent = |node: &Node| -> Result<Agent> {
+            let options = FLAGS.iter().chain(flags).fold(nodes.options()?, |options, flag| options.flag(flag));
+            node.agent(options)
+        };
+        let agents = [agent(&nodes.a)?, agent(&nodes.b)?];
+        agents.iter().try_for_each(Agent::wait_ready)?;
+        let (near, beside) = (nodes.a.add_pod("p1")?, nodes.a.add_pod("p2")?);
+        let (far, other) = (nodes.b.add_pod("p1")?, nodes.b.add_pod("p2")?);
+        let maps = |node: &Node| -> Result<Maps> { Ok(node.enter(|| Maps::open(&PinRoot::new(Path::new(PINS))))??) };
+        let maps = [maps(&nodes.a)?, maps(&nodes.b)?];
+        let lab = Self { agents, near, beside, far, other, maps, nodes };
+        lab.settle()?;
+        Ok(lab)
+    }
+
+    /// What is bridged passes netfilter, as Kubernetes asks for; and every pod takes part and reaches the others.
+    fn settle(&self) -> Result<()> {
+        for agent in &self.agents {
+            let node = agent.node();
+            for key in ["iptables", "ip6tables"] {
+                node.sh(&format!("sysctl -qw net.bridge.bridge-nf-call-{key}=1"))?;
+            }
+            // A pod reaches itself through its port of the bridge.
+            node.sh("bridge link set dev vethp1 hairpin on")?;
+        }
+        for family in Family::ALL {
+            for pod in [&self.far, &self.beside, &self.other] {
+                self.near.wait_ping(family.of(pod)?)?;
+            }
+        }
+        let [a, b] = &self.agents;
+        [(a, &self.near), (a, &self.beside), (b, &self.far), (b, &self.other)]
+            .into_iter()
+            .try_for_each(|(agent, pod)| agent.wait_pod(pod, true, true))
+    }
+
+    /// Puts both nodes in a mode.
+    pub fn set_mode(&self, mode: &str) -> Result<()> {
+        self.agents.iter().try_for_each(|agent| agent.set_mode(mode))
+    }
+
+    /// Packets of known flows taken so far, on `a` and on `b`.
+    pub fn replayed(&self) -> Result<[u64; 2]> {
+        let on = |node: usize| -> Result<u64> {
+            let stats = &self.maps[node].stats;
+            let [sent, received] =
+                [Program::FromPod, Program::FromUnderlay].map(|from| stats.get(from, Reason::Replayed));
+            Ok(sent?.packets + received?.packets)
+        };
+        Ok([on(0)?, on(1)?])
+    }
+
+    /// Talks until packets were replayed on both nodes.
+    pub fn until_replayed(&self, exchange: impl FnMut(u32) -> Result<()>) -> Result<()> {
+        self.until_replayed_on([true; 2], exchange)
+    }
+
+    /// Talks until packets were replayed on these nodes (`a`, `b`).
+    pub fn until_replayed_on(&self, on: [bool; 2], mut exchange: impl FnMut(u32) -> Result<()>) -> Result<()> {
+        let before = self.replayed()?;
+        eventually("replayed packets", Duration::from_secs(15), || {
+            // What does not come through is no matter of patience.
+            if let Err(lost) = exchange(100) {
+                return Ok(Err(lost));
+            }
+            let after = self.replayed()?;
+            for node in 0..2 {
+                let packets = after[node] - before[node];
+                ensure!(!on[node] || packets >= REPLAYED, "{packets} on node {node}: {}", self.stats(node)?);
+            }
+            Ok(Ok(()))
+        })?
+    }
+
+    fn stats(&self, node: usize) -> Result<String> {
+        Ok(self.agents[node].cli(&["maps", "dump", "stats"])?.stdout)
+    }
+}

@@ -1,0 +1,135 @@
+//! Two nodes with agents in mode `fast`, as an operator runs them.
+
+mod conversation;
+mod lab;
+
+pub use self::{
+    conversation::{Conversation, Family, PORT},
+    lab::FastLab,
+};
+
+use std::{path::Path, time::Duration};
+
+use anyhow::{Context as _, Result, ensure};
+use flannel_agent::datapath::{PinRoot, maps::StatsMap};
+use flannel_common::{program::Program, reason::Reason};
+use serde_json::Value;
+
+use crate::{
+    Agent, Pair, Pod,
+    bare::Talk,
+    eventually,
+    topology::{Stack, TwoRouters},
+};
+
+/// The flags of an agent in mode `fast`. With masquerade, as in most clusters: conntrack works for whoever asks it to.
+pub const FLAGS: [&str; 2] = ["--datapath=fast", "--ip-masq=true"];
+
+impl Agent {
+    /// Packets of known flows taken so far: from pods, and out of the tunnel.
+    pub fn replayed(&self) -> Result<u64> {
+        Ok(self.counted("from_pod", "replayed")? + self.counted("from_underlay", "replayed")?)
+    }
+
+    /// What `status` says of a pod of this node in mode `fast`.
+    pub fn pod_status(&self, pod: &Pod) -> Result<Value> {
+        let status = self.status()?;
+        let pods = status["fast"]["pods"].as_array().with_context(|| format!("not in mode fast: {status}"))?;
+        let row = pods.iter().find(|row| row["veth"] == pod.veth());
+        row.cloned().with_context(|| format!("no pod {} in {pods:?}", pod.veth()))
+    }
+
+    /// Waits until packets from and to this pod may be replayed, or may not, as `status` says.
+    pub fn wait_pod(&self, pod: &Pod, sends: bool, receives: bool) -> Result<()> {
+        eventually(&format!("{}: sends {sends}, receives {receives}", pod.veth()), Duration::from_secs(10), || {
+            let row = self.pod_status(pod)?;
+            ensure!(row["sends"] == sends && row["receives"] == receives, "{row}");
+            Ok(())
+        })
+    }
+
+    /// The generation of what was learned, from `datapath show`.
+    pub fn generation(&self) -> Result<u64> {
+        let shown = self.cli_json(&["datapath", "show", "-o", "json"])?;
+        shown["generation"].as_u64().with_context(|| shown.to_string())
+    }
+}
+
+/// What the programs of a node with an agent count, read from the pinned map: many times faster than by the agent's CLI.
+pub struct Counters(StatsMap);
+
+impl Counters {
+    /// Opens the map of an agent with the default pin root.
+    pub fn of(agent: &Agent) -> Result<Self> {
+        let open = || StatsMap::open(&PinRoot::new(Path::new("/sys/fs/bpf/flannel")));
+        Ok(Self(agent.node().enter(open)??))
+    }
+
+    /// Packets a program counted under a reason so far.
+    pub fn packets(&self, program: Program, reason: Reason) -> Result<u64> {
+        Ok(self.0.get(program, reason)?.packets)
+    }
+
+    /// Packets replayed so far, from pods and out of the tunnel.
+    pub fn replayed(&self) -> Result<u64> {
+        Ok(self.packets(Program::FromPod, Reason::Replayed)? + self.packets(Program::FromUnderlay, Reason::Replayed)?)
+    }
+}
+
+/// Two nodes in mode `fast` with a router between them and a pod on each that takes part.
+pub fn fast_pair(name: &str, flags: &[&str]) -> Result<Pair> {
+    fast_pair_of(name, Stack::V4, flags)
+}
+
+/// The same, with these families.
+pub fn fast_pair_of(name: &str, stack: Stack, flags: &[&str]) -> Result<Pair> {
+    let flags: Vec<&str> = FLAGS.iter().chain(flags).copied().collect();
+    Pair::with(name, stack, &flags)?.taking_part()
+}
+
+/// The same with two routers between the nodes, of which both use the first.
+pub fn fast_pair_by_two_routers(name: &str) -> Result<Pair<TwoRouters>> {
+    Pair::with_two_routers(name, &FLAGS)?.taking_part()
+}
+
+impl<N> Pair<N> {
+    fn taking_part(self) -> Result<Self> {
+        self.sender.wait_pod(&self.near, true, true)?;
+        self.receiver.wait_pod(&self.far, true, true)?;
+        Ok(self)
+    }
+
+    /// Packets replayed so far on each node.
+    pub fn replayed(&self) -> Result<[u64; 2]> {
+        Ok([self.sender.replayed()?, self.receiver.replayed()?])
+    }
+
+    /// Waits until so many packets more are replayed on each node.
+    pub fn wait_replayed(&self, packets: u64) -> Result<()> {
+        let start = self.replayed()?;
+        eventually("replayed packets", Duration::from_secs(15), || self.have_replayed(start, packets))
+    }
+
+    /// Whether so many packets were replayed on each node since `start`.
+    pub fn have_replayed(&self, start: [u64; 2], packets: u64) -> Result<()> {
+        for ((agent, start), now) in [&self.sender, &self.receiver].into_iter().zip(start).zip(self.replayed()?) {
+            let stats = || agent.cli(&["maps", "dump", "stats"]);
+            ensure!(now - start >= packets, "{} of {packets}: {}", now - start, stats()?.stdout);
+        }
+        Ok(())
+    }
+
+    /// A connection from the near pod to the far one.
+    pub fn talk(&self) -> Result<Talk> {
+        Talk::open(&self.near, &self.far, (self.far.ip(), 0).into(), None)
+    }
+
+    /// Exchanges messages until so many packets more are replayed on each node.
+    pub fn talk_until_replayed(&self, talk: &mut Talk, packets: u64) -> Result<()> {
+        let start = self.replayed()?;
+        eventually("replayed packets", Duration::from_secs(20), || {
+            talk.exchange(100)?;
+            self.have_replayed(start, packets)
+        })
+    }
+}

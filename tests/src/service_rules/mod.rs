@@ -1,0 +1,101 @@
+//! The rules kube-proxy leaves on a node, by either of its backends: what pods reach a Service by.
+//!
+//! A Service has an address of its own, perhaps a port of every node, and backends among which a connection's first packet
+//! chooses at random. What does not come from a pod, what comes by a node's port, and a backend's own connections through its
+//! Service are masqueraded. What conntrack calls invalid is dropped in FORWARD. All names are kube-proxy's.
+//!
+//! [`ServiceRules::set`] changes rules as kube-proxy does: in one transaction, and without a word to conntrack; forgetting
+//! connections is left to who wants it.
+
+mod iptables;
+mod nftables;
+
+use std::net::{IpAddr, SocketAddr};
+
+use anyhow::{Result, ensure};
+use ipnet::IpNet;
+
+use crate::{Node, load::rr::Protocol};
+
+/// Who carries rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backend {
+    /// nft.
+    Nftables,
+    /// Legacy iptables.
+    Iptables,
+}
+
+/// A Service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Service {
+    /// Its own address and port.
+    pub at: SocketAddr,
+    /// The port by which every node leads to it.
+    pub node_port: Option<u16>,
+    /// What it speaks.
+    pub protocol: Protocol,
+    /// The pods behind it; without one it refuses.
+    pub backends: Vec<SocketAddr>,
+}
+
+impl Service {
+    /// With an address of its own alone.
+    pub fn new(at: SocketAddr, protocol: Protocol, backends: impl IntoIterator<Item = SocketAddr>) -> Self {
+        Self { at, node_port: None, protocol, backends: backends.into_iter().collect() }
+    }
+
+    /// Also at a port of every node.
+    #[must_use]
+    pub fn at_node_port(self, port: u16) -> Self {
+        Self { node_port: Some(port), ..self }
+    }
+
+    const fn protocol_name(&self) -> &'static str {
+        match self.protocol {
+            Protocol::Tcp => "tcp",
+            Protocol::Udp => "udp",
+        }
+    }
+}
+
+/// The rules of one node for one address family.
+#[derive(Debug)]
+pub struct ServiceRules {
+    node: Node,
+    backend: Backend,
+    pods: IpNet,
+}
+
+impl ServiceRules {
+    /// Rules without Services. `pods` is the network of the cluster's pods; its family is the rules'.
+    pub fn install(node: &Node, backend: Backend, pods: IpNet) -> Result<Self> {
+        let rules = Self { node: node.clone(), backend, pods };
+        if backend == Backend::Iptables {
+            rules.restore(&iptables::base())?;
+        }
+        rules.set(&[])?;
+        Ok(rules)
+    }
+
+    /// Makes these the node's Services, instead of those before.
+    pub fn set(&self, services: &[Service]) -> Result<()> {
+        let is_ours = |address: IpAddr| address.is_ipv4() == self.pods.addr().is_ipv4();
+        for service in services {
+            let mut addresses = service.backends.iter().chain([&service.at]).map(SocketAddr::ip);
+            ensure!(addresses.all(is_ours), "{service:?} has addresses of another family than {}", self.pods);
+        }
+        match self.backend {
+            Backend::Nftables => {
+                let script = nftables::table(self.pods, services);
+                self.node.command(["nft", "-f", "-"]).input(&script).run().map(drop)
+            }
+            Backend::Iptables => self.restore(&iptables::services(self.pods, services)),
+        }
+    }
+
+    fn restore(&self, text: &str) -> Result<()> {
+        let tool = if self.pods.addr().is_ipv4() { "iptables-legacy-restore" } else { "ip6tables-legacy-restore" };
+        self.node.command([tool, "-w", "5", "--noflush"]).input(text).run().map(drop)
+    }
+}

@@ -1,0 +1,161 @@
+//! The story of a packet, in each mode and with each part of its way broken, beside what becomes of real packets.
+
+use std::{net::IpAddr, time::Duration};
+
+use anyhow::{Context as _, Result, ensure};
+use flannel_tests::{Agent, Pair, Pod, eventually, fast::fast_pair};
+use serde_json::Value;
+
+/// The story of a packet, and the exit status.
+fn told(agent: &Agent, source: IpAddr, destination: IpAddr) -> Result<(Value, i32)> {
+    let ends = [source.to_string(), destination.to_string()];
+    let output = agent.cli_any(&["explain", &ends[0], &ends[1], "-o", "json"])?;
+    let story = serde_json::from_str(&output.stdout).with_context(|| format!("{ends:?}: {output:?}"))?;
+    Ok((story, output.code))
+}
+
+/// The packet arrives, by this way.
+fn reaches(agent: &Agent, source: IpAddr, destination: IpAddr, way: &str) -> Result<Value> {
+    let (story, code) = told(agent, source, destination)?;
+    ensure!(code == 0 && story["verdict"]["reaches"] == true && story["verdict"]["way"] == way, "{way}: {story:#}");
+    Ok(story)
+}
+
+/// The packet does not arrive, because of the first step of this topic, which says this.
+fn breaks(agent: &Agent, source: IpAddr, destination: IpAddr, topic: &str, text: &str) -> Result<()> {
+    let (story, code) = told(agent, source, destination)?;
+    let steps = story["steps"].as_array().context("no steps")?;
+    let step = steps.iter().find(|step| step["state"] == "fail").with_context(|| format!("{story:#}"))?;
+    let said = step["text"].as_str().unwrap_or_default();
+    ensure!(code == 1 && story["verdict"]["reaches"] == false, "{code}: {story:#}");
+    ensure!(step["topic"] == topic && said.contains(text), "{topic}, {text:?}: {story:#}");
+    Ok(())
+}
+
+fn answers(pod: &Pod, to: IpAddr) -> Result<bool> {
+    Ok(pod.command(["ping", "-n", "-c", "1", "-W", "1", &to.to_string()]).any_code().run()?.code == 0)
+}
+
+/// Counters of the programs' work, and the packets of known flows.
+fn traces(agent: &Agent) -> Result<String> {
+    let count = |program, reason| agent.counted(program, reason);
+    let flows = agent.cli_json(&["maps", "dump", "flows", "-o", "json"])?;
+    let rows = flows["flows"].as_array().context("flows")?;
+    let packets: Vec<_> = rows.iter().map(|row| (row["source"].to_string(), row["packets"].to_string())).collect();
+    let pins = agent.node().sh("find /sys/fs/bpf/flannel")?.stdout;
+    let replayed =
+        [count("from_pod", "replayed")?, count("from_pod", "refreshing")?, count("from_underlay", "replayed")?];
+    Ok(format!("{replayed:?} {} {packets:?}\n{pins}", count("to_tunnel", "encapsulated")?))
+}
+
+#[test]
+fn each_mode_is_told_as_packets_fare_in_it() -> Result<()> {
+    let pair = fast_pair("ex-modes", &[])?;
+    let (near, far) = (pair.near.ip(), pair.far.ip());
+    let mut talk = pair.talk()?;
+    pair.talk_until_replayed(&mut talk, 100)?;
+    // One packet in two seconds is the kernel's, and the question may come just then.
+    for (agent, program) in [(&pair.sender, "from_pod"), (&pair.receiver, "from_underlay")] {
+        eventually("a story of mode fast", Duration::from_secs(10), || {
+            talk.exchange(10)?;
+            let story = reaches(agent, near, far, "fast")?;
+            let last = story["programs"].as_array().and_then(|all| all.last()).cloned().unwrap_or_default();
+            ensure!(last["program"] == program && last["reasons"] == serde_json::json!(["replayed"]), "{story:#}");
+            Ok(())
+        })?;
+    }
+
+    let before = traces(&pair.sender)?;
+    told(&pair.sender, near, far)?;
+    told(&pair.sender, far, near)?;
+    assert_eq!(traces(&pair.sender)?, before, "an explanation leaves no trace");
+
+    pair.set_mode("encap")?;
+    eventually("a story of mode encap", Duration::from_secs(10), || {
+        let before = pair.encapsulated()?;
+        talk.exchange(10)?;
+        let story = reaches(&pair.sender, near, far, "encap")?;
+        ensure!(pair.encapsulated()? > before, "packets disagree with {story:#}");
+        Ok(())
+    })?;
+
+    pair.set_mode("kernel")?;
+    let before = pair.encapsulated()?;
+    talk.exchange(10)?;
+    reaches(&pair.sender, near, far, "kernel")?;
+    reaches(&pair.receiver, near, far, "kernel")?;
+    assert_eq!(pair.encapsulated()?, before);
+    Ok(())
+}
+
+#[test]
+fn every_end_is_known_and_every_broken_part_is_named() -> Result<()> {
+    let pair = Pair::new("ex-broken")?;
+    let (node, near, far) = (pair.sender.node(), pair.near.ip(), pair.far.ip());
+    let second = node.add_pod("p2")?;
+    second.wait_ping(near)?;
+    places(&pair, &second)?;
+    pair.set_mode("kernel")?;
+    // A living agent would mend it.
+    pair.sender.kill9()?;
+    reaches(&pair.sender, near, far, "kernel")?;
+    let entry = pair.sender.peer_entry("192.168.2.13")?;
+    let (mac, subnet) = (entry["vtep_mac"].as_str().context("a MAC")?, entry["subnet"].as_str().context("a subnet")?);
+    let gateway = subnet.trim_end_matches("/24");
+    for (damage, repair, topic, text) in [
+        (
+            format!("bridge fdb del {mac} dev flannel.1 dst 192.168.2.13"),
+            format!("bridge fdb add {mac} dev flannel.1 dst 192.168.2.13"),
+            "fdb",
+            "there is no entry for",
+        ),
+        (
+            format!("ip neigh replace {gateway} lladdr 02:00:00:00:00:77 nud permanent dev flannel.1"),
+            format!("ip neigh replace {gateway} lladdr {mac} nud permanent dev flannel.1"),
+            "neighbour",
+            "the peer's VTEP is",
+        ),
+        (format!("ip route add blackhole {far}"), format!("ip route del blackhole {far}"), "route", ""),
+        (
+            format!("ip route add {far} via 192.168.1.1 dev eth0"),
+            format!("ip route del {far} via 192.168.1.1 dev eth0"),
+            "route",
+            "not by flannel.1",
+        ),
+        (
+            "sysctl -qw net.ipv4.ip_forward=0".to_owned(),
+            "sysctl -qw net.ipv4.ip_forward=1".to_owned(),
+            "route",
+            "ip_forward",
+        ),
+        ("ip link set flannel.1 down".to_owned(), "true".to_owned(), "route", ""),
+    ] {
+        node.sh(&damage)?;
+        breaks(&pair.sender, near, far, topic, text).context(damage.clone())?;
+        ensure!(!answers(&pair.near, far)?, "packets pass in spite of: {damage}");
+        node.sh(&repair)?;
+        if repair != "true" {
+            reaches(&pair.sender, near, far, "kernel").context(repair)?;
+            pair.near.wait_ping(far)?;
+        }
+    }
+    Ok(())
+}
+
+/// Ends of every kind, and questions that are none.
+fn places(pair: &Pair, second: &Pod) -> Result<()> {
+    let (agent, near) = (&pair.sender, pair.near.ip());
+    let address = |text: &str| text.parse::<IpAddr>().context("an address");
+    reaches(agent, near, second.ip(), "local")?;
+    reaches(agent, near, address("192.168.1.11")?, "local")?;
+    reaches(agent, near, address("198.51.100.1")?, "outside")?;
+    let story = reaches(&pair.receiver, near, pair.far.ip(), "kernel")?;
+    ensure!(story["programs"][0]["reasons"] == serde_json::json!(["tunnel_good"]), "{story:#}");
+    breaks(agent, near, address("10.244.255.9")?, "destination", "no node is known to have that subnet")?;
+    ensure!(!answers(&pair.near, address("10.244.255.9")?)?);
+    let gone = address(&format!("{}.99", near.to_string().rsplit_once('.').context("an address")?.0))?;
+    breaks(agent, gone, pair.far.ip(), "source", "no pod here has it")?;
+    let mixed = agent.cli_any(&["explain", &near.to_string(), "fd00::1"])?;
+    ensure!(mixed.code == 2 && mixed.stderr.contains("of different families"), "{mixed:?}");
+    Ok(())
+}

@@ -1,0 +1,53 @@
+//! Modes, generations and agents change under load.
+
+use anyhow::{Result, ensure};
+use flannel_agent::datapath::{PinRoot, maps::ModeMap};
+use flannel_common::{program::Program, reason::Reason};
+use flannel_tests::{
+    Pair,
+    fast::{Counters, fast_pair_of},
+    topology::Stack,
+};
+
+use crate::loads::Loads;
+
+#[test]
+fn modes_agents_and_generations_change_under_load_without_a_loss() -> Result<()> {
+    let pair = fast_pair_of("fl-switch", Stack::Dual, &[])?;
+    let loads = Loads::start(&pair)?;
+    for other in ["kernel", "encap"] {
+        pair.wait_replayed(2_000)?;
+        pair.set_mode(other)?;
+        loads.wait_arrived(20)?;
+        pair.set_mode("fast")?;
+    }
+    pair.wait_replayed(2_000)?;
+    pair.sender.sigterm_and_wait()?;
+    pair.receiver.kill9()?;
+    pair.wait_replayed(2_000)?;
+    for agent in [&pair.sender, &pair.receiver] {
+        agent.restart()?;
+        agent.wait_ready()?;
+    }
+    pair.wait_replayed(2_000)?;
+    change_generations(&pair, &loads)?;
+    loads.expect_complete()
+}
+
+/// As when rules change without end, many times faster than the agent follows them.
+fn change_generations(pair: &Pair, loads: &Loads) -> Result<()> {
+    let counters = Counters::of(&pair.sender)?;
+    let refreshed = || counters.packets(Program::FromPod, Reason::Refreshing);
+    let before = refreshed()?;
+    for agent in [&pair.sender, &pair.receiver] {
+        let open = || ModeMap::open(&PinRoot::new("/sys/fs/bpf/flannel".as_ref()));
+        let mut mode = agent.node().enter(open)??;
+        for _ in 0..10 {
+            (0..50).try_for_each(|_| mode.bump())?;
+            loads.wait_arrived(2)?;
+        }
+    }
+    ensure!(refreshed()? - before > 20, "{} looks anew", refreshed()? - before);
+    pair.sender.cli(&["flows", "flush"])?;
+    pair.wait_replayed(2_000)
+}

@@ -1,0 +1,146 @@
+//! Packet by packet: a datagram of every kind, sent in the middle of a flow that is replayed, becomes what mode `kernel` makes of
+//! it. TTL, DSCP, ECN, fragments, what is too large, and what the nodes answer.
+
+use std::{
+    net::{IpAddr, UdpSocket},
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result, ensure};
+use flannel_common::{program::Program, reason::Reason};
+use flannel_tests::{
+    Pair, eventually,
+    fast::{Counters, fast_pair_of},
+    topology::Stack,
+};
+
+use crate::{
+    cases::{Case, classes, classes_v6, kinds, kinds_v6, plain, plain_v6},
+    seen::{Seen, Watch, difference},
+};
+
+/// A pair of nodes, and what is seen of packets from one pod to the other.
+struct Parity {
+    watch: Watch,
+    /// What the programs of the near and the far node count.
+    near: Counters,
+    far: Counters,
+    // Someone listens, so that nobody says there was no one.
+    _listener: UdpSocket,
+    /// Whether what the near pod sends is learned.
+    learns: bool,
+}
+
+impl Parity {
+    fn new(pair: &Pair, at: IpAddr, plain: Vec<u8>) -> Result<Self> {
+        let listener = pair.far.enter(|| UdpSocket::bind((at, 4243)))?.context("a socket")?;
+        Ok(Self {
+            watch: Watch::new(pair, at, plain)?,
+            near: Counters::of(&pair.sender)?,
+            far: Counters::of(&pair.receiver)?,
+            _listener: listener,
+            // What a pod sends by UDP over IPv6 is copied by its node's kernel, for lack of headroom.
+            learns: at.is_ipv4(),
+        })
+    }
+
+    fn play(&self, pair: &Pair, case: &Case) -> Result<()> {
+        case.packets.iter().try_for_each(|packet| self.watch.send(pair, packet))
+    }
+
+    fn in_mode_kernel(&self, pair: &Pair, case: &Case) -> Result<Seen> {
+        self.watch.clear();
+        self.play(pair, case)?;
+        self.watch.settled(pair)
+    }
+
+    /// Sends the case behind packets that are replayed, until `from_pod` did with it what it should.
+    fn in_mode_fast(&self, pair: &Pair, case: &Case) -> Result<Seen> {
+        self.watch.clear();
+        eventually("the program's verdict", Duration::from_secs(10), || {
+            self.wait_replayed(pair)?;
+            let count = || self.near.packets(Program::FromPod, case.reason);
+            let (before, packets) = (count()?, case.packets.len() as u64);
+            self.play(pair, case)?;
+            if self.learns {
+                ensure!(count()? - before >= packets, "{} is {}", count()? - before, case.reason.name());
+            }
+            Ok(())
+        })?;
+        self.watch.settled(pair)
+    }
+
+    /// Sends plain packets until one was replayed on both nodes.
+    fn wait_replayed(&self, pair: &Pair) -> Result<()> {
+        let count = || -> Result<[u64; 2]> {
+            let near = if self.learns { self.near.packets(Program::FromPod, Reason::Replayed)? } else { u64::MAX };
+            Ok([near, self.far.packets(Program::FromUnderlay, Reason::Replayed)?])
+        };
+        eventually("a plain packet that is replayed", Duration::from_secs(10), || {
+            let before = count()?;
+            self.watch.send_plain(pair)?;
+            let after = count()?;
+            ensure!((after[0] > before[0] || !self.learns) && after[1] > before[1], "{after:?}");
+            Ok(())
+        })
+    }
+
+    fn expect_equal(&self, pair: &Pair, cases: &[Case]) -> Result<()> {
+        pair.set_mode("kernel")?;
+        let seen: Vec<Seen> =
+            cases.iter().map(|case| self.in_mode_kernel(pair, case).context(case.name)).collect::<Result<_>>()?;
+        pair.set_mode("fast")?;
+        pair.sender.wait_pod(&pair.near, true, true)?;
+        pair.receiver.wait_pod(&pair.far, true, true)?;
+        for (case, kernel) in cases.iter().zip(&seen) {
+            let fast = self.in_mode_fast(pair, case).context(case.name)?;
+            ensure!(!kernel.is_empty(), "{}: nothing was seen in mode kernel", case.name);
+            ensure!(*kernel == fast, "{}:\n{}", case.name, difference(kernel, &fast));
+        }
+        Ok(())
+    }
+}
+
+/// Nodes whose pods have a larger MTU than the tunnels, and that answer as often as they are asked.
+fn pair(name: &str) -> Result<Pair> {
+    let pair = fast_pair_of(name, Stack::Dual, &[])?;
+    for pod in [&pair.near, &pair.far] {
+        pod.node().sh("sysctl -qw net.ipv4.icmp_ratelimit=0 net.ipv6.icmp.ratelimit=0")?;
+        pod.set_mtu(1500)?;
+    }
+    Ok(pair)
+}
+
+#[test]
+fn packets_of_every_kind_become_what_they_become_in_mode_kernel() -> Result<()> {
+    let pair = pair("fp-kinds")?;
+    let parity = Parity::new(&pair, pair.far.ip(), plain(&pair)?)?;
+    parity.expect_equal(&pair, &kinds(&pair)?)?;
+    let at = pair.far.ip6().context("no IPv6 address")?;
+    let parity = Parity::new(&pair, at, plain_v6(&pair)?)?;
+    parity.expect_equal(&pair, &kinds_v6(&pair)?).context("IPv6")
+}
+
+/// DSCP and ECN, on a wire without congestion and on one that marks every packet that may be marked.
+#[test]
+fn classes_and_congestion_are_carried_as_in_mode_kernel() -> Result<()> {
+    let pair = pair("fp-class")?;
+    let parity = Parity::new(&pair, pair.far.ip(), plain(&pair)?)?;
+    let at = pair.far.ip6().context("no IPv6 address")?;
+    let parity_v6 = Parity::new(&pair, at, plain_v6(&pair)?)?;
+    for congested in [false, true] {
+        if congested {
+            let rules = "udp dport 8472 ip ecn set ce\n udp dport 8472 ip6 ecn set ce";
+            let chain = format!("chain f {{\n type filter hook forward priority 0;\n {rules}\n }}");
+            pair.net
+                .r
+                .command(["nft", "-f", "-"])
+                .input(&format!("table inet congestion {{\n {chain}\n }}\n"))
+                .run()?;
+        }
+        let context = || format!("congested: {congested}");
+        parity.expect_equal(&pair, &classes(&pair)?).with_context(context)?;
+        parity_v6.expect_equal(&pair, &classes_v6(&pair)?).context("IPv6").with_context(context)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,139 @@
+//! What becomes of a pod's packet, seen at three places: in the pod it is for, on the wire, and back in the pod that sent it.
+
+use std::{collections::BTreeSet, fmt::Write as _, net::IpAddr, time::Duration};
+
+use anyhow::Result;
+use flannel_tests::{
+    Pair, eventually, eventually_stable,
+    packet::{self, ICMP, UDP},
+    packet_v6::{self, FRAGMENT, HOP_BY_HOP, ICMPV6},
+    wire::{Capture, inject},
+};
+
+/// Where frames are seen.
+const PLACES: [&str; 3] = ["in the far pod", "on the wire", "back in the near pod"];
+
+/// Frames by place.
+pub(crate) type Seen = BTreeSet<(usize, Vec<u8>)>;
+
+/// The captures of one address family.
+pub(crate) struct Watch {
+    captures: [Capture; 3],
+    plain: Vec<u8>,
+    is_v6: bool,
+}
+
+impl Watch {
+    /// Looks at what the near pod sends to this address. `plain` is a packet that says nothing; it and what is like it are not
+    /// looked at.
+    pub(crate) fn new(pair: &Pair, at: IpAddr, plain: Vec<u8>) -> Result<Self> {
+        let is_v6 = at.is_ipv6();
+        let [far, wire, near] = if is_v6 {
+            [is_sent_v6, packet_v6::is_tunnel, is_icmp_v6]
+        } else {
+            [is_sent as fn(&[u8]) -> bool, packet::is_tunnel, is_icmp]
+        };
+        let captures = [
+            Capture::start(&pair.far, "eth0", far)?,
+            Capture::start(&pair.net.r, "eth-a", wire)?,
+            Capture::start(&pair.near, "eth0", near)?,
+        ];
+        Ok(Self { captures, plain, is_v6 })
+    }
+
+    /// Sends an IP packet from the near pod.
+    pub(crate) fn send(&self, pair: &Pair, packet: &[u8]) -> Result<()> {
+        if self.is_v6 { packet_v6::inject(&pair.near, packet) } else { inject(&pair.near, packet) }
+    }
+
+    /// The same for the packet that says nothing.
+    pub(crate) fn send_plain(&self, pair: &Pair) -> Result<()> {
+        self.send(pair, &self.plain)
+    }
+
+    /// Forgets what was seen.
+    pub(crate) fn clear(&self) {
+        self.captures.iter().for_each(Capture::clear);
+    }
+
+    /// What was seen so far but for plain packets, each once.
+    pub(crate) fn seen(&self) -> Seen {
+        let frames = self.captures.iter().enumerate();
+        let frames = frames.flat_map(|(place, capture)| capture.frames().into_iter().map(move |frame| (place, frame)));
+        frames
+            .filter(|(_, frame)| !self.is_plain(frame))
+            .map(|(place, frame)| (place, self.masked(place, frame)))
+            .collect()
+    }
+
+    /// What is seen once nothing more comes: another plain packet has arrived, and then nothing for some readings.
+    pub(crate) fn settled(&self, pair: &Pair) -> Result<Seen> {
+        self.arrival_of_plain(pair)?;
+        eventually_stable("no more frames", Duration::from_secs(5), 4, || Some(self.seen()))
+    }
+
+    fn arrival_of_plain(&self, pair: &Pair) -> Result<()> {
+        let arrived = || self.captures[0].frames().iter().filter(|frame| self.is_plain(frame)).count();
+        let before = arrived();
+        self.send_plain(pair)?;
+        eventually("a plain packet", Duration::from_secs(5), || (arrived() > before).then_some(()))
+    }
+
+    /// Nothing but TTL and header checksum changes on the way, so lengths, numbers and everything behind tell which packet it is.
+    fn is_plain(&self, frame: &[u8]) -> bool {
+        let (numbers, rest) = if self.is_v6 { (4..6, 8) } else { (2..6, 12) };
+        let inner = frame.len().checked_sub(self.plain.len()).map(|at| &frame[at..]);
+        inner.is_some_and(|inner| inner[numbers.clone()] == self.plain[numbers] && inner[rest..] == self.plain[rest..])
+    }
+
+    /// Without what differs from packet to packet: identification and checksums of what the nodes made themselves.
+    fn masked(&self, place: usize, mut frame: Vec<u8>) -> Vec<u8> {
+        let masks: &[std::ops::Range<usize>] = match (place, self.is_v6) {
+            (0, _) => &[],
+            (1, false) => &[18..20, 24..26, 40..42],
+            (2, false) => &[18..20, 24..26],
+            (1, true) => &[60..62],
+            // The flow label of an answer is its socket's hash.
+            _ => &[15..18],
+        };
+        masks.iter().for_each(|mask| frame[mask.clone()].fill(0));
+        frame
+    }
+}
+
+/// How two sets differ.
+pub(crate) fn difference(kernel: &Seen, fast: &Seen) -> String {
+    let mut text = String::new();
+    for (who, frames) in [("in mode kernel", kernel.difference(fast)), ("in mode fast", fast.difference(kernel))] {
+        for (place, frame) in frames {
+            writeln!(text, "only {who}, {}: {:02x?}", PLACES[*place], &frame[..frame.len().min(140)])
+                .expect("text grows");
+        }
+    }
+    text
+}
+
+fn is_v4(frame: &[u8], protocols: &[u8]) -> bool {
+    packet::is_ipv4(frame) && protocols.contains(&frame[23])
+}
+
+fn is_v6(frame: &[u8], headers: &[u8]) -> bool {
+    frame.len() >= 54 && frame[12..14] == [0x86, 0xdd] && headers.contains(&frame[20])
+}
+
+fn is_sent(frame: &[u8]) -> bool {
+    is_v4(frame, &[UDP, ICMP, 99])
+}
+
+fn is_sent_v6(frame: &[u8]) -> bool {
+    is_v6(frame, &[UDP, HOP_BY_HOP, FRAGMENT, 99])
+}
+
+fn is_icmp(frame: &[u8]) -> bool {
+    is_v4(frame, &[ICMP])
+}
+
+/// Errors; what neighbours say to each other is another matter.
+fn is_icmp_v6(frame: &[u8]) -> bool {
+    is_v6(frame, &[ICMPV6]) && frame[54] < 128
+}

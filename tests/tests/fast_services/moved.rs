@@ -1,0 +1,61 @@
+//! A Service's backend goes while flows lead to it, and the node forgets their connections, as kube-proxy makes it.
+
+use std::{
+    io::{self, ErrorKind, Read as _},
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use flannel_tests::{
+    bare::Talk,
+    conntrack, eventually,
+    fast::Family,
+    load::{
+        datagrams::{self, Datagrams},
+        rr::Protocol,
+    },
+    service_rules::Service,
+};
+
+use crate::service_lab::{ServiceLab, service};
+
+/// The longest time after which a flow is seen anew, with room for a busy machine.
+const INTERVAL: Duration = Duration::from_secs(5);
+
+/// What uses datagrams goes on at the new backend. A connection ends there: nobody knows it.
+pub(crate) fn moved(lab: &ServiceLab, mode: &str, family: Family) -> Result<()> {
+    let (old, new) = (family.end(&lab.far)?, family.end(&lab.other)?);
+    let services = |backend| {
+        [(1, Protocol::Tcp), (2, Protocol::Udp)]
+            .map(|(number, protocol)| Service::new(service(family, number), protocol, [backend]))
+    };
+    let [tcp, udp] = services(old);
+    lab.set_services(family, &[tcp.clone(), udp.clone()])?;
+    let mut talk = Talk::open(&lab.near, &lab.far, old, Some(tcp.at))?;
+    let mut datagrams = Datagrams::open(&lab.near, &lab.far, old, Some(udp.at))?;
+    lab.carried(mode, [true; 2], |messages| {
+        talk.exchange(messages)?;
+        datagrams.exchange(messages)
+    })
+    .context("before")?;
+
+    lab.set_services(family, &services(new))?;
+    let client = [talk.client.local_addr()?, datagrams.client.local_addr()?];
+    let forgotten = conntrack::forget(&lab.nodes.a, |connection| client.contains(&connection.original.source))?;
+    ensure!(forgotten == 2, "{forgotten} connections were known");
+    datagrams.server = datagrams::server(&lab.other, new)?;
+    // Until the flow is seen anew, one of its packets goes the new way already if it is the one that looks at the path.
+    eventually("datagrams at the new backend", INTERVAL, || datagrams.exchange(20))?;
+    eventually("the end of the connection", INTERVAL, || reset(&mut talk))?;
+    // What pods send by UDP over IPv6 into the tunnel is not learned yet.
+    let by = [family == Family::V4; 2];
+    lab.carried(mode, by, |messages| datagrams.exchange(messages)).context("after")
+}
+
+/// Whether the client of a connection was told that there is none.
+fn reset(talk: &mut Talk) -> Result<()> {
+    let Err(lost) = talk.exchange(20) else { bail!("messages still come through") };
+    let is_reset = |error: &io::Error| error.kind() == ErrorKind::ConnectionReset;
+    let told = lost.downcast_ref().is_some_and(is_reset) || talk.client.read(&mut [0; 4]).is_err_and(|e| is_reset(&e));
+    if told { Ok(()) } else { Err(lost) }
+}

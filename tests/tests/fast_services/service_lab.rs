@@ -1,0 +1,62 @@
+//! The lab, with the rules of Services on both nodes.
+
+use std::net::{IpAddr, SocketAddr};
+
+use anyhow::Result;
+use flannel_tests::{
+    fast::{Family, FastLab},
+    service_rules::{Backend, Service, ServiceRules},
+};
+
+/// The address of the Service with this number.
+pub(crate) fn service(family: Family, number: u16) -> SocketAddr {
+    let address = match family {
+        Family::V4 => format!("10.96.0.{number}"),
+        Family::V6 => format!("fd00:96::{number}"),
+    };
+    SocketAddr::new(address.parse().expect("an address"), 80)
+}
+
+/// The address of the node `a` (11) or `b` (12).
+pub(crate) fn node_address(family: Family, number: u16) -> IpAddr {
+    let address = match family {
+        Family::V4 => format!("192.168.1.{number}"),
+        Family::V6 => format!("2001:db8:1::{number}"),
+    };
+    address.parse().expect("an address")
+}
+
+pub(crate) struct ServiceLab {
+    pub(crate) backend: Backend,
+    rules: [[ServiceRules; 2]; 2],
+    pub(crate) lab: FastLab,
+}
+
+impl ServiceLab {
+    pub(crate) fn new(name: &str, backend: Backend) -> Result<Self> {
+        let lab = FastLab::new(name, &[])?;
+        let rules = |node| -> Result<[ServiceRules; 2]> {
+            let install = |pods: &str| ServiceRules::install(node, backend, pods.parse()?);
+            Ok([install("10.244.0.0/16")?, install("fd00:10:244::/48")?])
+        };
+        let rules = [rules(&lab.nodes.a)?, rules(&lab.nodes.b)?];
+        Ok(Self { backend, rules, lab })
+    }
+
+    pub(crate) fn set_services(&self, family: Family, services: &[Service]) -> Result<()> {
+        self.rules.iter().try_for_each(|of_node| of_node[usize::from(family == Family::V6)].set(services))
+    }
+
+    /// Talks, in mode `fast` until packets were replayed on these nodes (`a`, `b`).
+    pub(crate) fn carried(&self, mode: &str, by: [bool; 2], mut exchange: impl FnMut(u32) -> Result<()>) -> Result<()> {
+        if mode == "fast" { self.lab.until_replayed_on(by, exchange) } else { exchange(200) }
+    }
+}
+
+impl std::ops::Deref for ServiceLab {
+    type Target = FastLab;
+
+    fn deref(&self) -> &FastLab {
+        &self.lab
+    }
+}
