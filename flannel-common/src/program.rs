@@ -4,8 +4,11 @@
 /// are the slots of mode `fast`.
 pub const OWN_PACKET: u32 = 0x0f1a;
 
-/// The seventh program. It hangs behind the kernel's NAPI polls, sees no packet and counts nothing in the statistics.
+/// It hangs behind the kernel's NAPI polls, sees no packet and counts nothing in the statistics.
 pub const COUNT_POLLS: &str = "count_polls";
+
+/// The guard's program at the driver, by XDP. It counts its drops with those of [`Program::FromUnderlay`].
+pub const EARLY_GUARD: &str = "early_guard";
 
 /// A BPF program at a TC hook.
 #[repr(u8)]
