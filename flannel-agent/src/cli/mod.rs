@@ -7,6 +7,7 @@
 //! Help and version go to standard output, as is usual; under the name `flanneld` to standard error, as
 //! flanneld does. Wrong usage exits with 2 and lists every mistake at once.
 
+mod bugtool;
 mod check;
 mod checks;
 mod cleanup;
@@ -70,6 +71,8 @@ pub enum Once {
     /// Discard what mode `fast` has learned
     #[command(subcommand)]
     Flows(flows::FlowsCommand),
+    /// Write one archive for a bug report; passwords, tokens and keys are left out
+    Bugtool(bugtool::BugtoolOptions),
     /// Say what this host can do and what stands in the way; needs no agent, ends with 1 if pods would not reach each other
     Check(check::CheckOptions),
     /// Tell what would happen to a packet on this node, and why; ends with 1 if it would be lost
@@ -89,6 +92,7 @@ impl Once {
             Self::Datapath(command) => Ok(datapath::run(command)?.into()),
             Self::Guard(command) => Ok(guard::run(command)?.into()),
             Self::Flows(command) => Ok(flows::run(command)?.into()),
+            Self::Bugtool(options) => bugtool::run(options).await.map(Answer::from),
             Self::Check(options) => check::run(options).await,
             Self::Explain(options) => explain::run(options).await,
             Self::Cleanup(options) => cleanup::run(options).await.map(Answer::from),

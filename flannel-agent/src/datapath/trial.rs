@@ -19,14 +19,20 @@ use flannel_common::{
     flow::Flow,
     kernel::KernelLayout,
     maps::{
-        CONFIG, ELSEWHERE, FAST, FLOWS, FLOWS6, GUARD, HELPER_PORTS, MODE, NOTES, NOTES6, PEERS, PEERS6, PODS, STATS, VTEPS,
+        CONFIG, ELSEWHERE, FAST, FLOWS, FLOWS6, GUARD, HELPER_PORTS, MODE, NOTES, NOTES6, PEERS, PEERS6, PODS, STATS,
+        VTEPS,
     },
     program::Program,
     reason::Reason,
     stats::{Counter, slot},
 };
 
-use super::{DatapathError, PinRoot, Shape, btf, flows::FlowMap, load::{self, note_slots}, object};
+use super::{
+    DatapathError, PinRoot, Shape, btf,
+    flows::FlowMap,
+    load::{self, note_slots},
+    object,
+};
 
 /// Maps the programs of a trial share with those in force: they only read them.
 const SHARED: [&str; 10] = [PEERS, PEERS6, VTEPS, MODE, CONFIG, FAST, PODS, HELPER_PORTS, GUARD, ELSEWHERE];
@@ -58,7 +64,8 @@ impl Trial {
         let layout = btf::kernel_layout();
         let loaded = |layout| {
             let mut trial = Self::reading(pins, layout)?;
-            Program::ALL.into_iter().try_for_each(|program| trial.load(program))?;
+            // The first to be asked that reads the kernel's memory; the others load when they are asked.
+            trial.load(Program::ToTunnel)?;
             Ok(trial)
         };
         match loaded(layout) {
@@ -121,7 +128,8 @@ impl Trial {
         Ok(counted.filter(|(_, (before, after))| after > before).map(|(reason, _)| reason).collect())
     }
 
-    fn load(&mut self, program: Program) -> Result<(), DatapathError> {
+    /// Loads a program.
+    pub fn load(&mut self, program: Program) -> Result<(), DatapathError> {
         self.program(program).map(drop)
     }
 
@@ -137,7 +145,7 @@ impl Trial {
         array.set(index, value, 0).map_err(DatapathError::map(name))
     }
 
-    /// The program, loaded.
+    /// The program, loaded at its first use.
     fn program(&mut self, program: Program) -> Result<&mut SchedClassifier, DatapathError> {
         let name = program.name();
         let missing = DatapathError::Missing { kind: "program", name };
