@@ -7,12 +7,13 @@
 mod judge;
 mod nft;
 mod save;
+mod watch;
 
 use std::collections::BTreeSet;
 
 use crate::traffic::tool;
 
-pub use judge::PerPacket;
+pub use self::{judge::PerPacket, watch::Watch};
 
 /// Chains and rules of every table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
