@@ -12,6 +12,7 @@ pub mod diff;
 pub mod explain;
 pub mod family;
 pub mod fast;
+pub mod file;
 pub mod firewall;
 pub mod guard;
 pub mod iface;

@@ -16,9 +16,11 @@ mod docker_opts;
 mod explain;
 mod flags;
 mod flows;
+mod generate;
 mod goint;
 mod gostyle;
 mod guard;
+mod install;
 mod maps;
 mod options;
 mod output;
@@ -81,6 +83,12 @@ pub enum Once {
     Cleanup(cleanup::CleanupOptions),
     /// Write the options of the Docker daemon that subnet.env asks for, as mk-docker-opts.sh does
     DockerOpts(docker_opts::DockerOptions),
+    /// Copy a file atomically to where others look for it, such as the CNI plugin to the host
+    Install(install::InstallOptions),
+    /// Print what lets a shell complete this command line
+    Completions(generate::CompletionOptions),
+    /// Write the manual pages
+    Manual(generate::ManualOptions),
 }
 
 impl Once {
@@ -97,6 +105,9 @@ impl Once {
             Self::Explain(options) => explain::run(options).await,
             Self::Cleanup(options) => cleanup::run(options).await.map(Answer::from),
             Self::DockerOpts(options) => docker_opts::run(options).await.map(Answer::from),
+            Self::Install(options) => Ok(install::run(options)?.into()),
+            Self::Completions(options) => generate::completions(options).map(Answer::from),
+            Self::Manual(options) => generate::manual(options).map(Answer::from),
         }
     }
 

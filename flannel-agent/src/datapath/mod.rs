@@ -5,6 +5,8 @@
 //! process ends; every function works on the pins, so an agent that is dead and a CLI that is alive see the same.
 //! What should be in the maps and where programs should be attached is decided elsewhere ([`crate::reconcile`]).
 
+#[cfg(test)]
+pub(crate) mod any;
 pub mod attach;
 mod btf;
 pub mod clock;

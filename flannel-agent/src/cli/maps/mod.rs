@@ -5,6 +5,8 @@ mod diff;
 mod flows;
 mod peers;
 mod pods;
+#[cfg(test)]
+mod properties;
 mod stats;
 
 use clap::{Args, Subcommand, ValueEnum};
