@@ -36,6 +36,11 @@ impl Program {
     pub const ALL: [Self; Self::COUNT as usize] =
         [Self::FromPod, Self::ToTunnel, Self::FromUnderlay, Self::FromTunnel, Self::ToPod, Self::ToUnderlay];
 
+    /// The program with this number, if there is one.
+    pub fn from_number(number: u32) -> Option<Self> {
+        Self::ALL.get(number as usize).copied()
+    }
+
     /// The name of the program in the object, in pins and in every output.
     pub const fn name(self) -> &'static str {
         match self {
