@@ -35,6 +35,7 @@ mod learn;
 mod maps;
 mod node;
 mod notes;
+mod probe;
 mod replay;
 mod segment;
 mod skb;
@@ -110,6 +111,12 @@ pub fn to_underlay(ctx: TcContext) -> i32 {
     let skb = Skb::new(ctx);
     let reason = to_underlay::run(&skb);
     conclude(&skb, Program::ToUnderlay, reason)
+}
+
+/// Attached nowhere: the agent runs it to see what this kernel refuses.
+#[classifier]
+pub fn probe_room(ctx: TcContext) -> i32 {
+    probe::run(&Skb::new(ctx)) as i32
 }
 
 /// Counts the outcome and turns it into the action TC wants.
