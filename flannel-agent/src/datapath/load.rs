@@ -27,7 +27,7 @@ use crate::{
         DatapathError, PinRoot, btf,
         debug_log::DebugLog,
         object,
-        probe::{self, Limit},
+        room::{self, Limit},
     },
     family::Family,
 };
@@ -149,13 +149,10 @@ fn load_reading(
     let bytes = object::bytes()?;
     pins.prepare()?;
     let object = aya_obj::Object::parse(bytes)?;
-    let mut loader = EbpfLoader::new();
-    // Nothing in the object is relocated by the kernel's own types, which are many megabytes in memory.
-    loader.btf(None);
+    let mut loader = loader(&layout);
     for &(name, capacity) in capacities {
         loader.map_max_entries(name, capacity);
     }
-    loader.override_global("KERNEL", &layout, true);
     for name in ALL {
         let map = object.maps.get(name).ok_or(DatapathError::Missing { kind: "map", name })?;
         let sized = capacities.iter().find(|(sized, _)| *sized == name);
@@ -181,7 +178,16 @@ fn load_reading(
         .map_err(DatapathError::program(COUNT_POLLS))?;
     counter.load().map_err(DatapathError::program(COUNT_POLLS))?;
     pin(&pins.poll_counter(), |path| counter.pin(path))?;
-    Ok(Loaded { limit: probe::ask(&mut ebpf, families)?, log: DebugLog::of(&mut ebpf)? })
+    Ok(Loaded { limit: room::ask(&mut ebpf, families)?, log: DebugLog::of(&mut ebpf)? })
+}
+
+/// A loader of the object for a kernel of this layout.
+pub(super) fn loader(layout: &KernelLayout) -> EbpfLoader<'_> {
+    let mut loader = EbpfLoader::new();
+    // Nothing in the object is relocated by the kernel's own types, which are many megabytes in memory.
+    loader.btf(None);
+    loader.override_global("KERNEL", layout, true);
+    loader
 }
 
 /// Unlinks a pinned map of another shape, so that the loader makes a new one.

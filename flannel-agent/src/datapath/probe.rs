@@ -1,85 +1,70 @@
-//! What this kernel does not do for the programs, found out by letting it: their helpers take flags that an older kernel
-//! refuses only when they are called.
+//! What this kernel lets the programs do, by trying it on maps and programs that are gone afterwards.
 
-use aya::{
-    Ebpf,
-    programs::{SchedClassifier, TestRun as _, TestRunOptions},
-};
+use aya::programs::RawTracePoint;
 use flannel_common::{
-    mode::Mode,
-    program::{PROBE_ROOM, ROOM_MADE, ROOM_TAKEN},
+    addr::{Addr, Mac},
+    maps::{CONFIG, MODE, ONLY, PEERS},
+    mode::{Mode, ModeWord},
+    node::{FamilyConfig, NodeConfig},
+    packet::PROTO_UDP,
+    peer::{PathSeen, PeerEntry, Word},
+    program::{COUNT_POLLS, Program},
+    reason::Reason,
 };
 
-use crate::{datapath::DatapathError, family::Family};
+use super::{
+    DatapathError, attach, btf, clock,
+    frame::{Ends, frame},
+    trial::Trial,
+};
 
-/// The highest mode the kernel allows, and why no higher one.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Limit {
-    /// The mode.
-    pub mode: Mode,
-    /// Why.
-    pub reason: String,
-}
+/// The loopback: the one device every network namespace has.
+const LO: u32 = 1;
+const OURS: Mac = Mac([2, 0, 0, 0, 0, 1]);
+const PEERS_MAC: Mac = Mac([2, 0, 0, 0, 0, 2]);
 
-/// Asks the kernel about these families.
-pub(super) fn ask(ebpf: &mut Ebpf, families: &[Family]) -> Result<Option<Limit>, DatapathError> {
-    let program: &mut SchedClassifier = ebpf
-        .program_mut(PROBE_ROOM)
-        .ok_or(DatapathError::Missing { kind: "program", name: PROBE_ROOM })?
-        .try_into()
-        .map_err(DatapathError::program(PROBE_ROOM))?;
-    program.load().map_err(DatapathError::program(PROBE_ROOM))?;
-    let mut limits = Vec::new();
-    for family in families {
-        let frame = frame(*family);
-        let mut options = TestRunOptions::new();
-        options.data_in = Some(&frame);
-        let answer = program.test_run(options).map_err(DatapathError::program(PROBE_ROOM))?;
-        limits.extend(limit(*family, answer.return_value));
-    }
-    program.unload().map_err(DatapathError::program(PROBE_ROOM))?;
-    Ok(limits.into_iter().min_by_key(|limit| limit.mode))
-}
-
-/// A frame that is long enough to be cut, of zeros but for its EtherType and version.
-fn frame(family: Family) -> [u8; 256] {
-    let (ethertype, version) = match family {
-        Family::V4 => ([0x08, 0x00], 0x45),
-        Family::V6 => ([0x86, 0xdd], 0x60),
+/// Whether the kernel takes every program, and gives `to_tunnel` room for outer headers (5.13).
+pub fn encapsulation() -> Result<(), DatapathError> {
+    let mut trial = Trial::alone()?;
+    let (now, word) = (clock::now_ns(), Word::new(Word::VALID | Word::PLAIN, 1));
+    let family = FamilyConfig {
+        network: Addr::from_v4_bytes([10, 0, 0, 0]),
+        vtep_mac: OURS,
+        subnet_shift: 8,
+        subnet_count: 1,
+        tunnel_ifindex: LO,
+        underlay_ifindex: LO,
+        source_port_min: 32_768,
+        source_port_max: 60_999,
+        ..FamilyConfig::default()
     };
-    let mut frame = [0; 256];
-    frame[12..14].copy_from_slice(&ethertype);
-    frame[14] = version;
-    frame
-}
-
-/// What follows from what worked.
-fn limit(family: Family, worked: u32) -> Option<Limit> {
-    let limit = |mode, what| {
-        let reason =
-            format!("this kernel refuses to {what} {family} packets the way the programs do (bpf_skb_adjust_room)");
-        Some(Limit { mode, reason })
-    };
-    if worked & ROOM_MADE == 0 {
-        limit(Mode::Kernel, "encapsulate")
-    } else if worked & ROOM_TAKEN == 0 {
-        limit(Mode::Encap, "decapsulate")
-    } else {
-        None
+    let seen = PathSeen { word, until_ns: u64::MAX, max_len: 1500, ..PathSeen::default() };
+    let peer = PeerEntry { word, mac: PEERS_MAC, oif: LO, mtu: 1500, seen, ..PeerEntry::default() };
+    let config = NodeConfig { word: Word::new(Word::VALID, 1), heartbeat_ns: now, v4: family, ..NodeConfig::default() };
+    trial.write(CONFIG, ONLY, config)?;
+    trial.write(PEERS, ONLY, peer)?;
+    trial.write(MODE, ONLY, ModeWord::new(Mode::Encap, None, 1))?;
+    let end = |last: u8| ([10, 0, 0, last], 4000).into();
+    let ends = Ends { source: end(1), destination: end(2), protocol: PROTO_UDP };
+    let reasons = trial.run(Program::ToTunnel, &frame(PEERS_MAC, OURS, &ends), LO)?;
+    match reasons.as_slice() {
+        [Reason::Encapsulated] => Ok(()),
+        other => Err(DatapathError::Unable { reason: other.first().map_or("no verdict", |reason| reason.meaning()) }),
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// Whether the kernel tells programs of its NAPI polls.
+pub fn polls() -> Result<(), DatapathError> {
+    let mut trial = Trial::alone()?;
+    let program: &mut RawTracePoint = trial.raw_tracepoint(COUNT_POLLS)?;
+    program
+        .load()
+        .and_then(|()| program.attach(attach::polls::TRACEPOINT))
+        .map(drop)
+        .map_err(DatapathError::program(COUNT_POLLS))
+}
 
-    #[test]
-    fn what_is_refused_limits_the_mode() {
-        let mode = |worked| limit(Family::V6, worked).map(|limit| limit.mode);
-        assert_eq!(mode(ROOM_MADE | ROOM_TAKEN), None);
-        assert_eq!(mode(ROOM_MADE), Some(Mode::Encap));
-        assert_eq!(mode(0), Some(Mode::Kernel));
-        let reason = limit(Family::V6, 0).expect("a limit").reason;
-        assert!(reason.starts_with("this kernel refuses to encapsulate IPv6 packets"), "{reason}");
-    }
+/// Whether programs know where a packet's conntrack entry is.
+pub fn reads_conntrack() -> bool {
+    btf::kernel_layout().nfct != 0
 }

@@ -9,7 +9,7 @@ use flannel_common::{
 };
 
 use crate::{
-    datapath::{AttachKind, Attachments, DatapathError, Hook, Maps, PinRoot, attach::polls, clock, probe::Limit},
+    datapath::{AttachKind, Attachments, DatapathError, Hook, Maps, PinRoot, attach::polls, clock, room::Limit},
     reconcile::status::Dirty,
 };
 
