@@ -37,6 +37,7 @@ mod maps;
 mod monitor;
 mod node;
 mod notes;
+mod probe;
 mod replay;
 mod segment;
 mod skb;
@@ -118,6 +119,12 @@ pub fn to_underlay(ctx: TcContext) -> i32 {
     let skb = Skb::new(ctx);
     let reason = to_underlay::run(&skb);
     conclude(&skb, Program::ToUnderlay, reason)
+}
+
+/// Attached nowhere: the agent runs it to see what this kernel refuses.
+#[classifier]
+pub fn probe_room(ctx: TcContext) -> i32 {
+    probe::run(&Skb::new(ctx)) as i32
 }
 
 /// Counts the outcome and turns it into the action TC wants.
