@@ -34,14 +34,12 @@ fn length() -> Result<Duration> {
 
 /// What is sent to, and the rules that lead from there to the pods.
 fn services(node: &Node, family: Family, pods: &[&Pod]) -> Result<Vec<SocketAddr>> {
-    let network = if family == Family::V4 { "10.244.0.0/16" } else { "fd00:10:244::/48" };
     let service = |number: u16| {
-        let at = if family == Family::V4 { format!("10.96.0.{number}") } else { format!("fd00:96::{number}") };
         let backend = SocketAddr::new(family.of(pods[usize::from(number) % pods.len()])?, 9000 + number);
-        Ok(Service::new(SocketAddr::new(at.parse()?, 80), Protocol::Udp, [backend]))
+        Ok(Service::new(family.service(number), Protocol::Udp, [backend]))
     };
     let services = (1..=SERVICES).map(service).collect::<Result<Vec<_>>>()?;
-    ServiceRules::install(node, Backend::Nftables, network.parse()?)?.set(&services)?;
+    ServiceRules::install(node, Backend::Nftables, family.pods())?.set(&services)?;
     Ok(services.into_iter().map(|service| service.at).collect())
 }
 

@@ -80,13 +80,9 @@ fn on_both(
 /// crosses the tunnel now and then one shows the path, and keeps the entry as well.
 pub(crate) fn pauses(lab: &FastLab, mode: &str, family: Family) -> Result<()> {
     let (pod, by) = (&lab.beside, [mode == "fast", false]);
-    let (address, network) = match family {
-        Family::V4 => ("10.96.0.1", "10.244.0.0/16"),
-        Family::V6 => ("fd00:96::1", "fd00:10:244::/48"),
-    };
     let backend = family.end(pod)?;
-    let service = Service::new(SocketAddr::new(address.parse()?, 80), Protocol::Udp, [backend]);
-    let rules = ServiceRules::install(&lab.nodes.a, Backend::Nftables, network.parse()?)?;
+    let service = Service::new(family.service(1), Protocol::Udp, [backend]);
+    let rules = ServiceRules::install(&lab.nodes.a, Backend::Nftables, family.pods())?;
     rules.set(std::slice::from_ref(&service))?;
     let mut talk = Datagrams::open(&lab.near, pod, backend, Some(service.at))?;
     let client = talk.client.local_addr()?;

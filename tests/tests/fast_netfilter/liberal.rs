@@ -3,7 +3,6 @@
 
 use std::{
     io::{Read as _, Write as _},
-    net::SocketAddr,
     thread,
     time::Duration,
 };
@@ -26,13 +25,9 @@ const REFRESHES: usize = 10;
 /// Through a Service to `far`, while all flows are seen anew again and again; then the connection is closed in order.
 fn transfer(lab: &FastLab, family: Family) -> Result<()> {
     let backend = family.end(&lab.far)?;
-    let (address, network) = match family {
-        Family::V4 => ("10.96.0.1", "10.244.0.0/16"),
-        Family::V6 => ("fd00:96::1", "fd00:10:244::/48"),
-    };
-    let service = Service::new(SocketAddr::new(address.parse()?, 80), Protocol::Tcp, [backend]);
+    let service = Service::new(family.service(1), Protocol::Tcp, [backend]);
     for node in [&lab.nodes.a, &lab.nodes.b] {
-        ServiceRules::install(node, Backend::Iptables, network.parse()?)?.set(std::slice::from_ref(&service))?;
+        ServiceRules::install(node, Backend::Iptables, family.pods())?.set(std::slice::from_ref(&service))?;
     }
     let Talk { mut client, mut server, .. } = Talk::open(&lab.near, &lab.far, backend, Some(service.at))?;
     let source = client.local_addr()?;
