@@ -41,9 +41,12 @@ pub(crate) fn run(skb: &Skb) -> Result<Reason, Reason> {
 /// What is no tunnel packet may come from a peer that needs no tunnel; what is one and from nobody known is the guard's.
 #[inline(always)]
 fn follow<F: Tables>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
-    match judge::<F>(skb, node) {
-        Err(Reason::NotTunnel) => direct::from_peer::<F>(skb, node),
+    let judged = match judge::<F>(skb, node) {
         Err(found) if guard::concerns(found) => Err(guard::look::<F>(skb, node, found)),
+        judged => judged,
+    };
+    match judged {
+        Err(Reason::NotTunnel) => direct::from_peer::<F>(skb, node),
         judged => judged,
     }
 }

@@ -8,6 +8,7 @@ mod fast;
 mod from_underlay;
 mod guard;
 mod load;
+mod oracle;
 mod packets;
 mod to_tunnel;
 mod to_underlay;
