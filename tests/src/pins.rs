@@ -1,14 +1,20 @@
-//! The agent's pinned maps, as the kernel sees them.
+//! The agent's pinned maps and programs, as the kernel sees them.
 
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
-use aya::maps::{Array, MapData};
+use aya::{
+    maps::{Array, MapData},
+    programs::ProgramInfo,
+};
+use flannel_common::program::Program;
 
 use crate::Host;
 
 /// Where an agent with the default pin root pins its maps.
 pub const MAPS: &str = "/sys/fs/bpf/flannel/v1/maps";
+/// Where it pins its programs.
+const PROGRAMS: &str = "/sys/fs/bpf/flannel/v1/programs";
 
 /// What identifies a map, and its shape.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +32,23 @@ pub fn map(host: &Host, name: &str) -> Result<PinnedMap> {
     host.enter(|| {
         let info = MapData::from_pin(Path::new(MAPS).join(name)).and_then(|map| map.info()).context(name.to_owned())?;
         Ok(PinnedMap { id: info.id(), value_size: info.value_size(), max_entries: info.max_entries() })
+    })?
+}
+
+/// How often a program ran while the kernel kept statistics, and how long that took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RunTime {
+    /// Runs.
+    pub runs: u64,
+    /// Nanoseconds of all runs.
+    pub nanoseconds: u64,
+}
+
+/// The kernel's statistics of a program pinned by an agent, under the default pin root.
+pub fn run_time(host: &Host, program: Program) -> Result<RunTime> {
+    host.enter(|| {
+        let info = ProgramInfo::from_pin(Path::new(PROGRAMS).join(program.name())).context(program.name())?;
+        Ok(RunTime { runs: info.run_count(), nanoseconds: u64::try_from(info.run_time().as_nanos())? })
     })?
 }
 

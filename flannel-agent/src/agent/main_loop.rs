@@ -110,7 +110,12 @@ impl Running {
                 _ = beat.tick() => self.beat(),
                 () = self.node.rules.due() => {
                     self.node.reconciler.new_generation();
+                    self.doubt_rules();
                     Then::Rest
+                }
+                () = self.node.firewall.changed() => {
+                    self.follow_mode();
+                    Then::Act
                 }
                 _ = unannounced.tick() => self.look_around(),
                 _ = resync.tick() => self.doubt_everything(),
@@ -147,7 +152,15 @@ impl Running {
     fn doubt_everything(&mut self) -> Then {
         self.node.external.doubt();
         self.node.reconciler.doubt_everything();
+        self.doubt_rules();
         Then::Act
+    }
+
+    /// The firewall's rules matter to mode `fast` alone; reading them costs too much to do it for nothing.
+    fn doubt_rules(&self) {
+        if self.decision.wanted == Mode::Fast {
+            self.node.firewall.doubt();
+        }
     }
 
     fn learn(&mut self, event: StoreEvent) -> Then {
@@ -263,7 +276,8 @@ impl Running {
             self.decision = wishes.decide(Mode::Kernel);
             return;
         };
-        let followed = bpf.mode().and_then(|word| follow(bpf, Wishes { choice: word.choice(), ..wishes }));
+        let refusal = self.node.firewall.refusal();
+        let followed = bpf.mode().and_then(|word| follow(bpf, Wishes { choice: word.choice(), ..wishes }, refusal));
         match followed {
             Ok((changed, decision, no_fast)) => {
                 if changed || decision != self.decision {
@@ -272,6 +286,9 @@ impl Running {
                 self.node.reconciler.switch_fast(decision.mode == Mode::Fast);
                 self.decision = decision;
                 self.no_fast = no_fast;
+                if self.node.firewall.is_blind() {
+                    self.doubt_rules();
+                }
             }
             Err(error) => tracing::warn!(error = chain(&error), "cannot follow the datapath mode"),
         }
@@ -301,14 +318,19 @@ impl Running {
     }
 }
 
-/// Puts the best mode in force that is asked for and can be. Whether that is news, and why it is not mode `fast` if that was asked
+/// Puts the best mode in force that is asked for and can be; not mode `fast` where that is refused. Whether that is news, and why it is not mode `fast` if that was asked
 /// for.
-fn follow(bpf: &mut Bpf, wishes: Wishes) -> Result<(bool, Decision, Option<String>), DatapathError> {
+fn follow(
+    bpf: &mut Bpf,
+    wishes: Wishes,
+    refusal: Option<String>,
+) -> Result<(bool, Decision, Option<String>), DatapathError> {
     let wants_fast = wishes.decide(Mode::Fast).mode == Mode::Fast;
-    let no_fast = if wants_fast { bpf.count_polls(true).err().map(|error| chain(&error)) } else { None };
+    let able = || refusal.map_or_else(|| bpf.count_polls(true).err().map(|error| chain(&error)), Some);
+    let no_fast = if wants_fast { able() } else { None };
     let decision = wishes.decide(if no_fast.is_none() { Mode::Fast } else { Mode::Encap });
     let changed = bpf.set_mode(decision.mode, wishes.choice)?;
-    if !wants_fast {
+    if decision.mode != Mode::Fast {
         bpf.count_polls(false)?;
     }
     Ok((changed, decision, no_fast))

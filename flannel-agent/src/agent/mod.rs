@@ -13,7 +13,7 @@ mod report;
 mod start;
 pub mod state_dir;
 mod store;
-mod sysctl;
+pub(crate) mod sysctl;
 
 use anyhow::Context as _;
 use tokio::{

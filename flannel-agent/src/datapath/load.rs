@@ -128,13 +128,10 @@ fn load_reading(
     let bytes = object::bytes()?;
     pins.prepare()?;
     let object = aya_obj::Object::parse(bytes)?;
-    let mut loader = EbpfLoader::new();
-    // Nothing in the object is relocated by the kernel's own types, which are many megabytes in memory.
-    loader.btf(None);
+    let mut loader = loader(&layout);
     for &(name, capacity) in capacities {
         loader.map_max_entries(name, capacity);
     }
-    loader.override_global("KERNEL", &layout, true);
     for name in ALL {
         let map = object.maps.get(name).ok_or(DatapathError::Missing { kind: "map", name })?;
         let sized = capacities.iter().find(|(sized, _)| *sized == name);
@@ -161,6 +158,15 @@ fn load_reading(
     counter.load().map_err(DatapathError::program(COUNT_POLLS))?;
     pin(&pins.poll_counter(), |path| counter.pin(path))?;
     DebugLog::of(&mut ebpf)
+}
+
+/// A loader of the object for a kernel of this layout.
+pub(super) fn loader(layout: &KernelLayout) -> EbpfLoader<'_> {
+    let mut loader = EbpfLoader::new();
+    // Nothing in the object is relocated by the kernel's own types, which are many megabytes in memory.
+    loader.btf(None);
+    loader.override_global("KERNEL", layout, true);
+    loader
 }
 
 /// Unlinks a pinned map of another shape, so that the loader makes a new one.

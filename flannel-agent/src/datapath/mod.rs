@@ -13,6 +13,7 @@ pub mod clock;
 pub mod debug_log;
 mod error;
 pub mod flows;
+pub(crate) mod frame;
 pub mod guard;
 mod load;
 pub mod maps;
@@ -20,6 +21,7 @@ mod object;
 pub mod peers;
 pub mod pins;
 pub mod policy;
+pub mod probe;
 pub mod trial;
 
 pub use attach::{AttachKind, Attachments, Hook};

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use flannel_common::{
     addr::Mac,
+    guard::{Checks, GuardMode, GuardWord},
     mode::ModeWord,
     node::{FamilyConfig, NodeConfig},
 };
@@ -17,6 +18,7 @@ use super::{
 use crate::{
     datapath::{
         DatapathError, PinRoot, clock,
+        guard::GuardMap,
         maps::{ConfigMap, ModeMap},
         peers::{PinnedPeer, family_config},
     },
@@ -55,6 +57,8 @@ pub(super) struct Facts {
 pub(super) struct Node {
     pub(super) mode: ModeWord,
     pub(super) config: NodeConfig,
+    /// What is done about tunnel packets that are no peer's.
+    pub(super) guard: Checks<GuardMode>,
 }
 
 /// The kernel's way to a peer.
@@ -132,7 +136,11 @@ pub(super) async fn read(question: Question, pins: &PinRoot, status: Option<Stat
 }
 
 fn read_node(pins: &PinRoot) -> Result<Node, DatapathError> {
-    Ok(Node { mode: ModeMap::open(pins)?.get()?, config: ConfigMap::open(pins)?.get()? })
+    let guard = match GuardMap::open(pins) {
+        Err(error) if error.is_absent() => GuardWord::default(),
+        other => other?.get()?,
+    };
+    Ok(Node { mode: ModeMap::open(pins)?.get()?, config: ConfigMap::open(pins)?.get()?, guard: guard.in_force() })
 }
 
 async fn read_tunnel(

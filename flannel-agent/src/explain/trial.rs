@@ -13,12 +13,15 @@ use flannel_common::{
 
 use super::{
     facts::Facts,
-    frame::{Ends, Outer, frame, tunnelled},
     place::{Place, Surroundings},
     story::Tried,
 };
 use crate::{
-    datapath::{DatapathError, PinRoot, attach, trial::Trial},
+    datapath::{
+        DatapathError, PinRoot, attach,
+        frame::{Ends, Outer, frame, tunnelled},
+        trial::Trial,
+    },
     netlink::Link,
     observe::flows::FlowRow,
 };

@@ -2,6 +2,7 @@
 
 mod conversation;
 mod lab;
+pub mod pairs;
 
 pub use self::{
     conversation::{Conversation, Family, PORT},

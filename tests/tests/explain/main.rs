@@ -1,3 +1,6 @@
-//! `explain`: what it says agrees with what becomes of a packet.
+//! `explain`, `check`, `bugtool` and `maps dump --diff`: what they say agrees with what is.
 
+mod bugtool;
+mod check;
+mod diff;
 mod story;

@@ -28,13 +28,14 @@ impl Loads {
         Ok(Self { connections, streams })
     }
 
-    /// Waits until more has arrived on every connection, both ways or at least one.
+    /// Waits until so many blocks more have arrived on every connection, each way.
     pub(crate) fn wait_arrived(&self, blocks: u64) -> Result<()> {
         for connection in &self.connections {
             let before = connection.arrived();
             eventually("data of a connection", Duration::from_secs(20), || {
-                let arrived = connection.arrived() - before;
-                ensure!(arrived >= blocks, "{arrived} of {blocks} blocks");
+                let arrived = connection.arrived();
+                let enough = arrived.iter().zip(before).all(|(arrived, before)| arrived - before >= blocks);
+                ensure!(enough, "{arrived:?} after {before:?}, of {blocks} blocks");
                 Ok(())
             })?;
         }

@@ -18,7 +18,7 @@ fn modes_agents_and_generations_change_under_load_without_a_loss() -> Result<()>
     for other in ["kernel", "encap"] {
         pair.wait_replayed(2_000)?;
         pair.set_mode(other)?;
-        loads.wait_arrived(20)?;
+        loads.wait_arrived(10)?;
         pair.set_mode("fast")?;
     }
     pair.wait_replayed(2_000)?;
@@ -44,7 +44,7 @@ fn change_generations(pair: &Pair, loads: &Loads) -> Result<()> {
         let mut mode = agent.node().enter(open)??;
         for _ in 0..10 {
             (0..50).try_for_each(|_| mode.bump())?;
-            loads.wait_arrived(2)?;
+            loads.wait_arrived(1)?;
         }
     }
     ensure!(refreshed()? - before > 20, "{} looks anew", refreshed()? - before);

@@ -18,7 +18,7 @@ fn moved_gateway(mode: &str) -> Result<UdpReport> {
     pair.settle()?;
     pair.set_mode(mode)?;
     let loads = Loads::start(&pair)?;
-    loads.wait_arrived(20)?;
+    loads.wait_arrived(10)?;
     let forwarded = || pair.net.r2.counter("Ip", "ForwDatagrams");
     let before = forwarded()?;
     pair.net.a.sh("ip route replace default via 192.168.1.2 dev eth0")?;
@@ -26,7 +26,7 @@ fn moved_gateway(mode: &str) -> Result<UdpReport> {
         ensure!(forwarded()? - before >= 1_000, "{}", forwarded()? - before);
         Ok(())
     })?;
-    loads.wait_arrived(20)?;
+    loads.wait_arrived(10)?;
     if mode == "fast" {
         pair.wait_replayed(2_000)?;
     }
@@ -45,7 +45,7 @@ fn another_gateway_takes_over_as_in_mode_kernel() -> Result<()> {
 /// Lets something happen to the underlay; data must go on to arrive, and packets be replayed again.
 fn outlive(pair: &Pair, loads: &Loads, change: impl FnOnce() -> Result<()>) -> Result<()> {
     change()?;
-    loads.wait_arrived(50)?;
+    loads.wait_arrived(25)?;
     pair.wait_replayed(2_000)
 }
 

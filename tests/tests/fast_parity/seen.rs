@@ -88,15 +88,17 @@ impl Watch {
 
     /// Without what differs from packet to packet: identification and checksums of what the nodes made themselves.
     fn masked(&self, place: usize, mut frame: Vec<u8>) -> Vec<u8> {
-        let masks: &[std::ops::Range<usize>] = match (place, self.is_v6) {
+        let masks: &[(usize, usize)] = match (place, self.is_v6) {
             (0, _) => &[],
-            (1, false) => &[18..20, 24..26, 40..42],
-            (2, false) => &[18..20, 24..26],
-            (1, true) => &[60..62],
+            (1, false) => &[(18, 20), (24, 26), (40, 42)],
+            (2, false) => &[(18, 20), (24, 26)],
+            (1, true) => &[(60, 62)],
             // The flow label of an answer is its socket's hash.
-            _ => &[15..18],
+            _ => &[(15, 18)],
         };
-        masks.iter().for_each(|mask| frame[mask.clone()].fill(0));
+        for (from, to) in masks {
+            frame[*from..*to].fill(0);
+        }
         frame
     }
 }

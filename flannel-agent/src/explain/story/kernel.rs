@@ -16,7 +16,7 @@ use crate::{
 
 /// What makes it good again, where a living agent would have done so.
 const MEND: &str =
-    "a running agent mends that at once: see `flannel-agent status`, and `flannel-agent maps dump peers --diff`";
+    "a running agent mends that at once: see `flannel-agent status`, and `flannel-agent maps dump --diff`";
 
 pub(super) const fn is_direct(entry: &PeerEntry) -> bool {
     entry.word.has(Word::DIRECT)

@@ -1,6 +1,7 @@
 //! What the programs have to do with the packet: the mode, the flow they know, and their verdict.
 
 use flannel_common::{
+    guard::Checks,
     mode::Mode,
     node::heartbeat_is_fresh,
     peer::Word,
@@ -9,7 +10,7 @@ use flannel_common::{
 
 use super::{Step, Tried};
 use crate::{
-    explain::facts::Facts,
+    explain::{facts::Facts, place::Place},
     observe::flows::{FlowRow, seconds},
 };
 
@@ -44,7 +45,7 @@ pub(super) fn mode(facts: &Facts) -> Option<Step> {
 
 /// The flow, and what each program does.
 pub(super) fn steps(facts: &Facts) -> Vec<Step> {
-    let mut steps = Vec::new();
+    let mut steps: Vec<Step> = guard(facts).into_iter().collect();
     if facts.node.as_ref().is_ok_and(|node| node.mode.mode() == Mode::Fast) {
         steps.extend(flows(facts));
     }
@@ -53,6 +54,16 @@ pub(super) fn steps(facts: &Facts) -> Vec<Step> {
         Err(error) => steps.push(Step::warn("program", format!("the programs could not be asked: {error}"))),
     }
     steps
+}
+
+/// What is done about tunnel packets that are no peer's, or not from its subnet.
+fn guard(facts: &Facts) -> Option<Step> {
+    let node = facts.node.as_ref().ok().filter(|_| matches!(facts.source, Place::Peer(_)))?;
+    let Checks { outer, inner } = node.guard;
+    Some(Step::ok(
+        "guard",
+        format!("tunnel packets of others than peers: {outer}; of a peer, from outside of its subnet: {inner}"),
+    ))
 }
 
 fn flows(facts: &Facts) -> Vec<Step> {

@@ -2,6 +2,7 @@ use std::net::IpAddr;
 
 use flannel_common::{
     addr::Mac,
+    guard::GuardWord,
     mode::{Mode, ModeWord},
     node::{FamilyConfig, NodeConfig},
     peer::{PathSeen, PeerEntry, Word},
@@ -89,7 +90,11 @@ fn sound() -> Facts {
         },
         source: Place::Pod(pod),
         destination: Place::Peer(peer(Word::PLAIN)),
-        node: Ok(Node { mode: ModeWord::new(Mode::Encap, None, 1), config: node }),
+        node: Ok(Node {
+            mode: ModeWord::new(Mode::Encap, None, 1),
+            config: node,
+            guard: GuardWord::default().in_force(),
+        }),
         route: Some(Ok(answer(TUNNEL, "10.244.9.0"))),
         route_device: Some("flannel.1".to_owned()),
         tunnel: Some(Tunnel {
