@@ -26,6 +26,7 @@
 
 mod conntrack;
 mod direct;
+mod early;
 mod family;
 mod from_pod;
 mod from_tunnel;
@@ -36,6 +37,7 @@ mod maps;
 mod monitor;
 mod node;
 mod notes;
+mod probe;
 mod replay;
 mod segment;
 mod skb;
@@ -48,8 +50,8 @@ mod too_big;
 
 use aya_ebpf::{
     bindings::{TC_ACT_REDIRECT, TC_ACT_SHOT, TC_ACT_UNSPEC},
-    macros::{classifier, raw_tracepoint},
-    programs::{RawTracePointContext, TcContext},
+    macros::{classifier, raw_tracepoint, xdp},
+    programs::{RawTracePointContext, TcContext, XdpContext},
 };
 use flannel_common::{
     program::Program,
@@ -89,6 +91,12 @@ pub fn count_polls(_ctx: RawTracePointContext) -> i32 {
     0
 }
 
+/// The driver of the external interface, if asked for; also of jumbo frames in several parts.
+#[xdp(frags)]
+pub fn early_guard(ctx: XdpContext) -> u32 {
+    early::run(&ctx)
+}
+
 /// Egress of the tunnel device.
 #[classifier]
 pub fn to_tunnel(ctx: TcContext) -> i32 {
@@ -113,11 +121,17 @@ pub fn to_underlay(ctx: TcContext) -> i32 {
     conclude(&skb, Program::ToUnderlay, reason)
 }
 
+/// Attached nowhere: the agent runs it to see what this kernel refuses.
+#[classifier]
+pub fn probe_room(ctx: TcContext) -> i32 {
+    probe::run(&Skb::new(ctx)) as i32
+}
+
 /// Counts the outcome and turns it into the action TC wants.
 #[inline(always)]
 fn conclude(skb: &Skb, program: Program, outcome: Result<Reason, Reason>) -> i32 {
     let (Ok(reason) | Err(reason)) = outcome;
-    stats::count(skb, program, reason);
+    stats::record(skb, program, reason);
     #[cfg(feature = "log")]
     aya_log_ebpf::debug!(skb.context(), "program {} reason {} length {}", program as u32, reason as u32, skb.len());
     match reason.verdict() {

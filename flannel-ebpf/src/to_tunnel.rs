@@ -98,7 +98,7 @@ fn send<F: Tables>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
 fn watch<F: Tables>(skb: &Skb, node: &Node, generation: u32) {
     let (Ok(outcome) | Err(outcome)) = learn_from::<F>(skb, node, generation);
     if outcome as u8 != Reason::NotFollowed as u8 {
-        stats::count(skb, Program::ToTunnel, outcome);
+        stats::record(skb, Program::ToTunnel, outcome);
     }
 }
 
