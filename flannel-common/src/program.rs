@@ -4,10 +4,13 @@
 /// are the slots of mode `fast`.
 pub const OWN_PACKET: u32 = 0x0f1a;
 
-/// The seventh program. It hangs behind the kernel's NAPI polls, sees no packet and counts nothing in the statistics.
+/// It hangs behind the kernel's NAPI polls, sees no packet and counts nothing in the statistics.
 pub const COUNT_POLLS: &str = "count_polls";
 
-/// The eighth program. It is attached nowhere: the agent runs it once, to ask the kernel for what helpers may refuse. It returns
+/// The guard's program at the driver, by XDP. It counts its drops with those of [`Program::FromUnderlay`].
+pub const EARLY_GUARD: &str = "early_guard";
+
+/// Attached nowhere: the agent runs it once, to ask the kernel for what helpers may refuse. It returns
 /// [`ROOM_MADE`] and [`ROOM_TAKEN`].
 pub const PROBE_ROOM: &str = "probe_room";
 
@@ -41,6 +44,11 @@ impl Program {
     /// Every program, by number.
     pub const ALL: [Self; Self::COUNT as usize] =
         [Self::FromPod, Self::ToTunnel, Self::FromUnderlay, Self::FromTunnel, Self::ToPod, Self::ToUnderlay];
+
+    /// The program with this number, if there is one.
+    pub fn from_number(number: u32) -> Option<Self> {
+        Self::ALL.get(number as usize).copied()
+    }
 
     /// The name of the program in the object, in pins and in every output.
     pub const fn name(self) -> &'static str {

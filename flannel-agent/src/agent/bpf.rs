@@ -9,6 +9,7 @@ use crate::{
     cli::{AttachMode, RunOptions},
     datapath::{
         AttachKind, Attachments, DatapathError, Maps, PinRoot, Subnets,
+        attach::EarlyGuard,
         flows::write_helper_ports,
         load,
         maps::{ConfigMap, ModeMap},
@@ -63,7 +64,8 @@ fn try_open(
     };
     let attachments = Attachments::new(pins.clone(), kind, vni, &options.state_dir);
     write_helper_ports(pins, &helper_ports())?;
-    Ok(Bpf::new(Maps::open(pins)?, attachments, pins.clone(), loaded.limit))
+    let early = EarlyGuard::new(pins.clone(), options.xdp_guard);
+    Ok(Bpf::new(Maps::open(pins)?, attachments, early, pins.clone(), loaded.limit))
 }
 
 /// An earlier agent's programs may still be attached, over maps this one cannot keep: nobody vouches for those now.

@@ -15,7 +15,7 @@ pub(super) async fn look(port: u16, fast: bool) -> Vec<Finding> {
     match rules {
         Some(rules) => findings.extend(judge(&rules, port, fast)),
         None if findings.is_empty() => {
-            findings.push(Finding::ok("firewall", "not looked at: neither nft nor iptables is installed"))
+            findings.push(Finding::ok("firewall", "not looked at: neither nft nor iptables is installed"));
         }
         None => {}
     }

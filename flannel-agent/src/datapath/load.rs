@@ -17,7 +17,7 @@ use aya::{
 };
 use flannel_common::{
     kernel::KernelLayout,
-    maps::{ALL, FLOWS, FLOWS_MAX, FLOWS6, NOTES, NOTES6, PEERS, PEERS_MAX, PEERS6},
+    maps::{ALL, FLOWS, FLOWS_MAX, FLOWS6, NOTES, NOTES6, PEERS, PEERS_MAX, PEERS6, in_object},
     note::{CPUS_MAX, SLOTS_PER_CPU},
     program::{COUNT_POLLS, Program},
 };
@@ -154,11 +154,11 @@ fn load_reading(
         loader.map_max_entries(name, capacity);
     }
     for name in ALL {
-        let map = object.maps.get(name).ok_or(DatapathError::Missing { kind: "map", name })?;
+        let map = object.maps.get(in_object(name)).ok_or(DatapathError::Missing { kind: "map", name })?;
         let sized = capacities.iter().find(|(sized, _)| *sized == name);
         let max_entries = sized.map_or_else(|| map.max_entries(), |(_, capacity)| *capacity);
         make_way(&pins.map(name), name, Shape::of_object(map, max_entries))?;
-        loader.map_pin_path(name, pins.map(name));
+        loader.map_pin_path(in_object(name), pins.map(name));
     }
     let mut ebpf = loader.load(bytes)?;
     for program in PROGRAMS {

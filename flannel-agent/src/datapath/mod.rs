@@ -17,6 +17,7 @@ pub(crate) mod frame;
 pub mod guard;
 mod load;
 pub mod maps;
+pub mod monitor;
 mod object;
 pub mod peers;
 pub mod pins;

@@ -26,6 +26,7 @@ const PEERS_MAC: Mac = Mac([2, 0, 0, 0, 0, 2]);
 /// Whether the kernel takes every program, and gives `to_tunnel` room for outer headers (5.13).
 pub fn encapsulation() -> Result<(), DatapathError> {
     let mut trial = Trial::alone()?;
+    Program::ALL.into_iter().try_for_each(|program| trial.load(program))?;
     let (now, word) = (clock::now_ns(), Word::new(Word::VALID | Word::PLAIN, 1));
     let family = FamilyConfig {
         network: Addr::from_v4_bytes([10, 0, 0, 0]),

@@ -10,7 +10,7 @@ use flannel_common::{
 };
 
 use super::{
-    place::{Place, Pod, Surroundings},
+    place::{Place, Pod, Surroundings, enters_by},
     question::Question,
     story::Tried,
     trial,
@@ -128,7 +128,7 @@ pub(super) async fn read(question: Question, pins: &PinRoot, status: Option<Stat
     };
     facts.route = read_route(&netlink, &facts).await;
     facts.route_device = facts.route.as_ref().and_then(|route| Some(around.name(route.as_ref().ok()?.oif?)));
-    facts.flows = flows::read(pins).map(|rows| known(&facts, rows)).unwrap_or_default();
+    facts.flows = flows::read(pins).map(|rows| known(&facts, &rows)).unwrap_or_default();
     if facts.node.is_ok() {
         facts.tried = trial::run(&facts, &around).map_err(|error| chain(&error));
     }
@@ -182,7 +182,7 @@ async fn read_route(netlink: &Netlink, facts: &Facts) -> Option<Result<RouteAnsw
         (Place::Pod(from), Place::Pod(to)) if from.routed_by() == to.routed_by() => return None,
         (Place::Vacant(_), _) | (_, Place::Vacant(_)) => return None,
         (Place::Pod(pod), _) => forwarded(pod.routed_by()).await,
-        (Place::Peer(_), Place::Pod(_) | Place::Node(_)) => forwarded(facts.config()?.tunnel_ifindex).await,
+        (Place::Peer(peer), Place::Pod(_) | Place::Node(_)) => forwarded(enters_by(peer, facts.config()?)).await,
         (Place::Peer(_), _) => return None,
         _ => netlink.route_from_here(destination).await,
     };
@@ -190,11 +190,11 @@ async fn read_route(netlink: &Netlink, facts: &Facts) -> Option<Result<RouteAnsw
 }
 
 /// The busiest flow that fits the question, and its way back.
-fn known(facts: &Facts, rows: Vec<FlowRow>) -> [Option<FlowRow>; 2] {
+fn known(facts: &Facts, rows: &[FlowRow]) -> [Option<FlowRow>; 2] {
     let Question { source, destination, transport, sport, dport } = facts.question;
     let entry = match &facts.source {
         Place::Pod(pod) => pod.veth.index,
-        Place::Peer(_) => facts.config().map_or(0, |config| config.tunnel_ifindex),
+        Place::Peer(peer) => facts.config().map_or(0, |config| enters_by(peer, config)),
         _ => return [None, None],
     };
     let is_there = |row: &&FlowRow| {

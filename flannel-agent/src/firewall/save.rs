@@ -42,7 +42,7 @@ fn rule(table: &str, line: &str) -> Option<Rule> {
             ["-j", "DROP" | "REJECT"] => rule.drops = true,
             ["-j" | "-g", target] => rule.targets.extend([(*target).to_owned()]),
             ["--dport" | "--dports", ports] => {
-                rule.ports.extend(ports.split(',').filter_map(|port| port.parse::<u16>().ok()))
+                rule.ports.extend(ports.split(',').filter_map(|port| port.parse::<u16>().ok()));
             }
             _ => {}
         }

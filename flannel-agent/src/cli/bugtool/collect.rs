@@ -17,7 +17,7 @@ use crate::{
 
 /// How long one piece may take, and all of them.
 const PIECE: Duration = Duration::from_secs(20);
-const ALL: Duration = Duration::from_secs(60);
+const ALL: Duration = Duration::from_mins(1);
 
 /// What our own commands say.
 const OWN: [(&str, &[&str]); 6] = [

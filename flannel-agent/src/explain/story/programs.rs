@@ -15,32 +15,32 @@ use crate::{
 };
 
 /// The mode in force, and whether the programs trust their maps.
-pub(super) fn mode(facts: &Facts) -> Option<Step> {
+pub(super) fn mode(facts: &Facts) -> Step {
     let node = match &facts.node {
         Ok(node) => node,
-        Err(error) => return Some(Step::warn("mode", format!("only the kernel is left to ask: {error}"))),
+        Err(error) => return Step::warn("mode", format!("only the kernel is left to ask: {error}")),
     };
     let mode = node.mode.mode();
     let age = facts.now_ns.saturating_sub(node.config.heartbeat_ns) / 1_000_000;
     let age = seconds(i64::try_from(age).unwrap_or(i64::MAX));
     let text = format!("{mode}; the agent's last beat was {age} ago");
     if !node.config.word.has(Word::VALID) {
-        return Some(Step::warn(
+        return Step::warn(
             "mode",
             format!("{text}, and nobody vouches for the maps: all packets take the kernel's way"),
-        ));
+        );
     }
     if !heartbeat_is_fresh(facts.now_ns, node.config.heartbeat_ns) {
-        return Some(Step::warn(
+        return Step::warn(
             "mode",
             format!("{text}, more than a minute: all packets take the kernel's way. Start the agent"),
-        ));
+        );
     }
     let reason = facts.status.as_ref().and_then(|status| status.mode.reason.as_ref());
-    Some(match reason {
+    match reason {
         Some(reason) => Step::warn("mode", format!("{text}; more was asked for: {reason}")),
         None => Step::ok("mode", text),
-    })
+    }
 }
 
 /// The flow, and what each program does.

@@ -88,7 +88,7 @@ fn sound() -> Facts {
             sport: None,
             dport: None,
         },
-        source: Place::Pod(pod),
+        source: Place::Pod(Box::new(pod)),
         destination: Place::Peer(peer(Word::PLAIN)),
         node: Ok(Node {
             mode: ModeWord::new(Mode::Encap, None, 1),
@@ -127,7 +127,7 @@ fn after_tunnel(change: impl FnOnce(&mut Tunnel)) -> Story {
 /// How the step of a topic stands.
 fn state(story: &Story, topic: &str) -> State {
     let step = story.steps.iter().find(|step| step.topic == topic);
-    step.map(|step| step.state).unwrap_or_else(|| panic!("no {topic} in {story:#?}"))
+    step.map_or_else(|| panic!("no {topic} in {story:#?}"), |step| step.state)
 }
 
 #[test]
