@@ -4,7 +4,7 @@
 use std::io;
 
 use aya::programs::TcAttachType;
-use netlink_packet_core::{NLM_F_ACK, NLM_F_DUMP, NLM_F_ECHO, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload};
+use netlink_packet_core::{NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::{
     RouteNetlinkMessage,
     tc::{TcAttribute, TcHandle, TcMessage},
@@ -32,8 +32,7 @@ pub fn list(ifindex: u32, side: TcAttachType) -> io::Result<Vec<FilterId>> {
 fn has_clsact(ifindex: u32) -> io::Result<bool> {
     let mut message = message(ifindex)?;
     message.header.parent = TcHandle::CLSACT;
-    // The kernel answers by what it announces, and that to who asked only if told to.
-    let answers = request(RouteNetlinkMessage::GetQueueDiscipline(message), NLM_F_ACK | NLM_F_ECHO)?;
+    let answers = request(RouteNetlinkMessage::GetQueueDiscipline(message), NLM_F_ACK)?;
     let is_clsact = |attribute: &TcAttribute| matches!(attribute, TcAttribute::Kind(kind) if kind == "clsact");
     Ok(answers.iter().any(|answer| match answer {
         RouteNetlinkMessage::NewQueueDiscipline(found) => found.attributes.iter().any(is_clsact),
