@@ -33,13 +33,7 @@ pub struct Bpf {
 
 impl Bpf {
     /// Over maps that are open and programs that are pinned. `limit` is what the kernel does not do for them.
-    pub fn new(
-        maps: Maps,
-        attachments: Attachments,
-        early: EarlyGuard,
-        pins: PinRoot,
-        limit: Option<Limit>,
-    ) -> Self {
+    pub fn new(maps: Maps, attachments: Attachments, early: EarlyGuard, pins: PinRoot, limit: Option<Limit>) -> Self {
         Self { maps, attachments, early, pins, refused: Vec::new(), counts_polls: None, limit }
     }
 
