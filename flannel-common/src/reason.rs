@@ -12,6 +12,17 @@ pub enum Verdict {
     Drop,
 }
 
+impl Verdict {
+    /// The name in every output.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Pass => "pass",
+            Self::Redirect => "redirect",
+            Self::Drop => "drop",
+        }
+    }
+}
+
 macro_rules! reasons {
     ($($number:literal $name:ident $text:literal $verdict:ident $doc:literal;)+) => {
         /// The outcome of one program for one packet.

@@ -42,7 +42,8 @@ pub(crate) fn run(skb: &Skb) -> Result<Reason, Reason> {
 #[inline(always)]
 fn follow<F: Tables>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
     let is_long = skb.len() as usize >= OuterHeaders::<F>::LEN;
-    let judged = match if is_long { judge::<F>(skb, node) } else { Err(Reason::OuterUnusual) } {
+    let judged = if is_long { judge::<F>(skb, node) } else { Err(Reason::OuterUnusual) };
+    let judged = match judged {
         Err(found) if guard::concerns(found) => Err(guard::look::<F>(skb, node, found)),
         judged => judged,
     };

@@ -96,6 +96,8 @@ impl Skb {
         tc_index: tc_index;
         /// The device the hook belongs to.
         ifindex: ifindex;
+        /// The device by which the packet came into this host, 0 for one that was made here.
+        ingress_ifindex: ingress_ifindex;
         /// Whom the frame is for: `PACKET_HOST` and the like.
         pkt_type: pkt_type;
         /// Firewall mark.

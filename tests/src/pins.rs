@@ -1,14 +1,23 @@
-//! The agent's pinned maps, as the kernel sees them.
+//! The agent's pinned maps and programs, as the kernel sees them.
 
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
-use aya::maps::{Array, MapData};
+use aya::{
+    maps::{Array, Map, MapData},
+    programs::ProgramInfo,
+};
+use flannel_common::{
+    maps::{LEASE, ONLY},
+    program::Program,
+};
 
 use crate::Host;
 
 /// Where an agent with the default pin root pins its maps.
 pub const MAPS: &str = "/sys/fs/bpf/flannel/v1/maps";
+/// Where it pins its programs.
+const PROGRAMS: &str = "/sys/fs/bpf/flannel/v1/programs";
 
 /// What identifies a map, and its shape.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +38,23 @@ pub fn map(host: &Host, name: &str) -> Result<PinnedMap> {
     })?
 }
 
+/// How often a program ran while the kernel kept statistics, and how long that took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RunTime {
+    /// Runs.
+    pub runs: u64,
+    /// Nanoseconds of all runs.
+    pub nanoseconds: u64,
+}
+
+/// The kernel's statistics of a program pinned by an agent, under the default pin root.
+pub fn run_time(host: &Host, program: Program) -> Result<RunTime> {
+    host.enter(|| {
+        let info = ProgramInfo::from_pin(Path::new(PROGRAMS).join(program.name())).context(program.name())?;
+        Ok(RunTime { runs: info.run_count(), nanoseconds: u64::try_from(info.run_time().as_nanos())? })
+    })?
+}
+
 /// The ids of all maps of the datapath, by name.
 pub fn map_ids(host: &Host) -> Result<Vec<(&'static str, u32)>> {
     flannel_common::maps::ALL.into_iter().map(|name| Ok((name, map(host, name)?.id))).collect()
@@ -43,4 +69,12 @@ pub fn replace_by_array<T: aya::Pod>(host: &Host, name: &str, max_entries: u32) 
         array.pin(&path).with_context(|| path.display().to_string())
     })??;
     map(host, name)
+}
+
+/// Until when the programs tell a monitor of packets; 0 if they tell none.
+pub fn monitor_lease(host: &Host) -> Result<u64> {
+    host.enter(|| -> Result<u64> {
+        let map = MapData::from_pin(Path::new(MAPS).join(LEASE)).and_then(Map::from_map_data).context(LEASE)?;
+        Ok(Array::<_, u64>::try_from(map)?.get(&ONLY, 0)?)
+    })?
 }

@@ -187,7 +187,12 @@ impl Two {
 
     /// The underlay, without agents.
     pub fn with(lab: &Lab, stack: Stack) -> Result<Self> {
-        let (a, b) = (lab.node("a")?, lab.node("b")?);
+        Self::named(lab, ["a", "b"], stack)
+    }
+
+    /// The underlay, without agents, with names that are not taken in this lab.
+    pub fn named(lab: &Lab, [a, b]: [&str; 2], stack: Stack) -> Result<Self> {
+        let (a, b) = (lab.node(a)?, lab.node(b)?);
         lab.link(&a, "eth0", &b, "eth0")?;
         for (node, number) in [(&a, 11), (&b, 12)] {
             let (v4, v6) = (format!("192.168.1.{number}/24"), format!("2001:db8:1::{number}/64"));

@@ -75,6 +75,7 @@ pub(super) const FLAGS: &[Flag] = &[
     built("state-dir", Text),
     built("bpf-pin-root", Text),
     built("conntrack-liberal", Bool),
+    built("strict-rules", Bool),
     built("flow-table-size", Int),
     built("datapath", Text),
     built("guard-outer", Text),

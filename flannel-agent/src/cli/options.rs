@@ -87,6 +87,8 @@ pub struct RunOptions {
     pub attach: AttachMode,
     /// Whether mode `fast` may make conntrack liberal.
     pub conntrack_liberal: bool,
+    /// Whether mode `fast` gives way to rules that judge single packets.
+    pub strict_rules: bool,
     /// Flows of each family mode `fast` holds; `None` goes by the machine's memory.
     pub flow_table_size: Option<u32>,
     /// What was asked for and will not happen. To be logged once.
@@ -160,6 +162,7 @@ impl RunOptions {
             nexthops_from: checks.nexthops_from(raw.nexthops_from),
             attach: checks.attach(&raw.attach),
             conntrack_liberal: raw.conntrack_liberal,
+            strict_rules: raw.strict_rules,
             flow_table_size: checks.flow_table_size(raw.flow_table_size),
             log_level: log_level(raw.v),
             traffic: checks.traffic(&raw),

@@ -95,6 +95,9 @@ pub struct FastStatus {
     pub tcp_reason: Option<String>,
     /// Why the pods could not be looked at last.
     pub error: Option<String>,
+    /// Chains with rules that judge packets one by one, of which they see one in two seconds of a known flow.
+    #[serde(default)]
+    pub rules: Vec<String>,
     /// The pods of this node, by the interface index of their veth.
     pub pods: Vec<PodStatus>,
 }

@@ -14,6 +14,7 @@ use crate::{
         AttachKind, Attachments, DatapathError, Hook, Maps, PinRoot,
         attach::{EarlyGuard, polls},
         clock,
+        room::Limit,
     },
     reconcile::status::Dirty,
 };
@@ -27,12 +28,18 @@ pub struct Bpf {
     refused: Vec<(Hook, String)>,
     /// Whether polls are counted; `None` while an earlier agent may have left its counter.
     counts_polls: Option<bool>,
+    limit: Option<Limit>,
 }
 
 impl Bpf {
-    /// Over maps that are open and programs that are pinned.
-    pub fn new(maps: Maps, attachments: Attachments, early: EarlyGuard, pins: PinRoot) -> Self {
-        Self { maps, attachments, early, pins, refused: Vec::new(), counts_polls: None }
+    /// Over maps that are open and programs that are pinned. `limit` is what the kernel does not do for them.
+    pub fn new(maps: Maps, attachments: Attachments, early: EarlyGuard, pins: PinRoot, limit: Option<Limit>) -> Self {
+        Self { maps, attachments, early, pins, refused: Vec::new(), counts_polls: None, limit }
+    }
+
+    /// What the kernel does not do for the programs.
+    pub const fn limit(&self) -> Option<&Limit> {
+        self.limit.as_ref()
     }
 
     /// The maps.

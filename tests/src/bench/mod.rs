@@ -1,53 +1,82 @@
-//! Pod-to-pod speed in each mode, beside the host network's, on two nodes and one cable.
+//! Speed between pods of two nodes in each mode, beside the host network's and stock flannel's.
 //!
-//! All processes of the load run on one CPU, modes are interleaved within a round, and what counts are medians and
-//! ratios: the machine is shared, so no absolute figure is judged. That a mode really took the packets is checked.
+//! All processes of the load run on one CPU, modes follow one another within a round, and what counts are medians and
+//! ratios: the machine may be shared, so no absolute figure is judged. That a mode really took the packets is checked, and
+//! where it did not there is no row.
 
-mod lab;
+mod chart;
 mod plan;
+mod programs;
+mod proof;
 mod report;
+mod rounds;
+mod rules;
 mod scale;
+mod site;
+mod table;
 mod worker;
 
-use std::{fs, path::PathBuf};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use anyhow::{Context as _, Result, ensure};
 use clap::{Parser, Subcommand};
 
 use self::{
-    lab::Bench,
-    plan::{Mode, Profile, Workload},
-    report::Series,
+    plan::{Mode, Profile, Via, Workload},
+    report::Rows,
 };
 
-/// Measures the agent's modes on a lab of two nodes. Needs root; `FLANNEL_AGENT` is the agent's binary. `cargo xtask
-/// bench` builds and calls it.
+/// Measures the agent's modes on nodes made of network namespaces. Needs root; `FLANNEL_AGENT` is the agent's binary.
+/// `cargo xtask bench` builds and calls it.
 #[derive(Debug, Parser)]
 #[command(name = "bench", args_conflicts_with_subcommands = true)]
 pub struct Options {
     /// Rounds; each measures every workload in every mode once
-    #[arg(long, default_value_t = 5)]
+    #[arg(long, default_value_t = 7, conflicts_with = "quick")]
     rounds: u32,
-    /// Seconds of one measurement
-    #[arg(long, default_value_t = 2)]
-    seconds: u32,
+    /// Seconds of one measurement; may be a fraction
+    #[arg(long, default_value_t = 1.0, conflicts_with = "quick")]
+    seconds: f64,
+    /// One round of short measurements: a look, not a result
+    #[arg(long)]
+    quick: bool,
     /// CPU on which the load runs; the last one without this
     #[arg(long)]
     cpu: Option<usize>,
     /// Underlay profiles
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = Profile::ALL)]
-    profiles: Vec<Profile>,
+    profile: Vec<Profile>,
     /// Workloads
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = Workload::ALL)]
-    workloads: Vec<Workload>,
-    /// Modes; ratios need `host` and `kernel`
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = Mode::ALL)]
-    modes: Vec<Mode>,
-    /// Write the rows of the table to this file, as JSON
-    #[arg(long)]
-    json: Option<PathBuf>,
+    workload: Vec<Workload>,
+    /// The addresses that are asked
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = Via::ALL)]
+    via: Vec<Via>,
+    /// Modes; ratios need `host` and `kernel`. Without this all, and `stock` with --peer-flanneld
+    #[arg(long, value_enum, value_delimiter = ',')]
+    mode: Vec<Mode>,
+    /// The binary of a stock flanneld, to put a cluster of it beside ours
+    #[arg(long, value_name = "PATH")]
+    peer_flanneld: Option<PathBuf>,
+    #[command(flatten)]
+    output: Output,
     #[command(subcommand)]
     other: Option<Other>,
+}
+
+/// Where the rows go, beside the terminal.
+#[derive(Debug, clap::Args)]
+struct Output {
+    /// Write the rows to this file, as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Draw the rows into this file
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
 }
 
 /// What else this program does. The workers are for itself, inside a pod.
@@ -55,53 +84,165 @@ pub struct Options {
 enum Other {
     /// Measures how a node follows thousands of peers, beside the kernel's floor
     Scale(scale::Options),
+    /// Measures what each BPF program takes for a packet, by what it did with it
+    Programs(programs::Options),
+    /// Shows a recorded run: its rows as Markdown, and with --svg as a chart
+    Show {
+        /// What --json wrote
+        rows: PathBuf,
+        /// Draw the rows into this file
+        #[arg(long, value_name = "FILE")]
+        svg: Option<PathBuf>,
+    },
     /// Answers one client
     #[command(hide = true)]
-    RrServer(worker::Server),
+    Server(worker::Server),
     /// Asks a server, prints what it measured
     #[command(hide = true)]
-    RrClient(worker::Client),
+    Client(worker::Client),
 }
 
 /// Runs a bench, or one of its workers.
 pub fn run(options: &Options) -> Result<()> {
     match &options.other {
         Some(Other::Scale(scale)) => scale.run(),
-        Some(Other::RrServer(server)) => server.run(),
-        Some(Other::RrClient(client)) => client.run(),
+        Some(Other::Programs(programs)) => programs.run(),
+        Some(Other::Show { rows, svg }) => show(rows, svg.as_deref()),
+        Some(Other::Server(server)) => server.run(),
+        Some(Other::Client(client)) => client.run(),
         None => measure(options),
     }
 }
 
 fn measure(options: &Options) -> Result<()> {
-    ensure!(options.rounds > 0 && options.seconds > 0, "--rounds and --seconds must be at least 1");
-    let bench = Bench::new(options.cpu)?;
-    let mut series = Vec::new();
-    for &profile in &options.profiles {
-        bench.set_profile(profile)?;
-        let of_profile = rounds(options, &bench, profile)?;
-        print!("{}", report::table(profile, &of_profile));
-        series.extend(of_profile);
+    let plan = options.plan()?;
+    let (rows, refused) = rounds::run(&plan)?;
+    for profile in &plan.profiles {
+        print!("{}", table::terminal(&rows, *profile));
     }
-    if let Some(file) = &options.json {
-        let rows: Vec<_> = series.iter().map(Series::row).collect();
-        let text = serde_json::to_string_pretty(&rows)? + "\n";
-        fs::write(file, text).with_context(|| file.display().to_string())?;
-    }
+    options.output.write(&rows)?;
+    ensure!(
+        refused.is_empty(),
+        "rows left out, because the packets did not go the way of their mode:\n{}",
+        refused.join("\n")
+    );
     Ok(())
 }
 
-fn rounds(options: &Options, bench: &Bench, profile: Profile) -> Result<Vec<Series>> {
-    let pairs = options.workloads.iter().flat_map(|&workload| options.modes.iter().map(move |&mode| (workload, mode)));
-    let mut series: Vec<Series> = pairs.map(|(workload, mode)| Series::new(profile, workload, mode)).collect();
-    for round in 1..=options.rounds {
-        eprintln!("{profile}: round {round} of {}", options.rounds);
-        for &mode in &options.modes {
-            bench.set_mode(mode)?;
-            for series in series.iter_mut().filter(|series| series.mode == mode) {
-                series.samples.push(bench.sample(series.workload, mode, options.seconds)?);
-            }
+impl Options {
+    /// What to measure. Everything that can be wrong with the options is said here, before a lab is made.
+    fn plan(&self) -> Result<rounds::Plan> {
+        let (rounds, seconds) = if self.quick { (1, 0.25) } else { (self.rounds, self.seconds) };
+        ensure!(rounds > 0, "--rounds must be at least 1");
+        ensure!((0.1..=60.0).contains(&seconds), "--seconds={seconds}: from 0.1 to 60");
+        let mut modes = self.mode.clone();
+        if modes.is_empty() {
+            modes.extend(Mode::ALL.into_iter().filter(|mode| *mode != Mode::Stock || self.peer_flanneld.is_some()));
+        }
+        ensure!(
+            self.peer_flanneld.is_some() || !modes.contains(&Mode::Stock),
+            "--mode=stock needs a stock flanneld: give the path of its binary with --peer-flanneld"
+        );
+        self.peer_flanneld.as_deref().map(check_flanneld).transpose()?;
+        self.output.check()?;
+        Ok(rounds::Plan {
+            rounds,
+            seconds,
+            cpu: self.cpu,
+            profiles: self.profile.clone(),
+            workloads: self.workload.clone(),
+            vias: self.via.clone(),
+            modes,
+            flanneld: self.peer_flanneld.clone(),
+        })
+    }
+}
+
+/// That it can be run.
+fn check_flanneld(path: &Path) -> Result<()> {
+    let tried = Command::new(path).arg("--version").output();
+    let tried = tried.with_context(|| format!("--peer-flanneld={}: not a binary that can be run", path.display()))?;
+    ensure!(
+        tried.status.success(),
+        "--peer-flanneld={}: `--version` ended with {}; give the path of a stock flanneld",
+        path.display(),
+        tried.status
+    );
+    Ok(())
+}
+
+impl Output {
+    /// A run takes long: what cannot be written in the end is said in the beginning.
+    fn check(&self) -> Result<()> {
+        for file in [&self.json, &self.svg].into_iter().flatten() {
+            let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty());
+            let there = directory.is_none_or(Path::is_dir) && !file.is_dir();
+            ensure!(there, "{}: cannot be written, its directory is not there or it is one", file.display());
+        }
+        Ok(())
+    }
+
+    fn write(&self, rows: &Rows) -> Result<()> {
+        if let Some(file) = &self.json {
+            write(file, &(serde_json::to_string_pretty(rows)? + "\n"))?;
+        }
+        self.svg.as_deref().map_or(Ok(()), |file| write(file, &chart::svg(rows)))
+    }
+}
+
+fn show(file: &Path, svg: Option<&Path>) -> Result<()> {
+    let text = fs::read_to_string(file).with_context(|| file.display().to_string())?;
+    let rows: Rows = serde_json::from_str(&text).with_context(|| format!("{}: no rows of a bench", file.display()))?;
+    for profile in Profile::ALL.into_iter().filter(|profile| rows.has(|row| row.profile == *profile)) {
+        println!("{}", table::markdown(&rows, profile));
+    }
+    svg.map_or(Ok(()), |svg| write(svg, &chart::svg(&rows)))
+}
+
+fn write(file: &Path, text: &str) -> Result<()> {
+    fs::write(file, text).with_context(|| file.display().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    fn plan(line: &str) -> Result<rounds::Plan> {
+        Options::try_parse_from(line.split(' '))?.plan()
+    }
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Options::command().debug_assert();
+    }
+
+    #[test]
+    fn a_plan_is_everything_unless_something_is_chosen() -> Result<()> {
+        let all = plan("bench")?;
+        assert_eq!(all.modes, [Mode::Host, Mode::Kernel, Mode::Encap, Mode::Fast]);
+        assert_eq!((all.workloads.len(), all.vias.len(), all.profiles.len()), (6, 2, 2));
+        let some = plan("bench --mode=fast,host --workload=udp_pps --via=pod --profile=wire --rounds=3 --seconds=0.5")?;
+        assert_eq!((some.modes, some.workloads), (vec![Mode::Fast, Mode::Host], vec![Workload::UdpPps]));
+        assert_eq!((some.vias, some.profiles, some.rounds), (vec![Via::Pod], vec![Profile::Wire], 3));
+        assert!(plan("bench --peer-flanneld=/bin/true")?.modes.contains(&Mode::Stock));
+        Ok(())
+    }
+
+    #[test]
+    fn what_cannot_work_is_said_before_a_lab_is_made() {
+        for (line, hint) in [
+            ("bench --mode=stock", "--peer-flanneld"),
+            ("bench --peer-flanneld=/nowhere/flanneld", "not a binary that can be run"),
+            ("bench --peer-flanneld=/bin/false", "`--version` ended"),
+            ("bench --rounds=0", "--rounds"),
+            ("bench --seconds=0", "--seconds"),
+            ("bench --seconds=NaN", "--seconds"),
+            ("bench --json=/nowhere/rows.json", "/nowhere/rows.json"),
+        ] {
+            let error = plan(line).err().map(|error| format!("{error:#}")).unwrap_or_default();
+            assert!(error.contains(hint), "{line}: {error:?}");
         }
     }
-    Ok(series)
 }

@@ -1,12 +1,12 @@
-//! What is measured.
+//! What is measured: the dimensions of a row, and their names on the command line and in JSON.
 
 use std::fmt;
 
 use clap::ValueEnum;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-/// How the cable between the nodes behaves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+/// How the cable between two nodes behaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Profile {
     /// A veth's defaults: large segments cross it whole, as through a NIC with tunnel offloads.
@@ -15,23 +15,44 @@ pub(super) enum Profile {
     Wire,
 }
 
-/// What the pods do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
-#[serde(rename_all = "snake_case")]
+/// What client and server do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[value(rename_all = "snake_case")]
 pub(super) enum Workload {
     /// One TCP stream.
     #[serde(rename = "tcp_stream_1")]
     #[value(name = "tcp_stream_1")]
-    TcpStream,
+    TcpStream1,
+    /// Eight TCP streams at once.
+    #[serde(rename = "tcp_stream_8")]
+    #[value(name = "tcp_stream_8")]
+    TcpStream8,
     /// Request and response over one TCP connection.
+    #[serde(rename = "tcp_rr")]
     TcpRr,
     /// Request and response over UDP.
+    #[serde(rename = "udp_rr")]
     UdpRr,
+    /// Connect, request, response, close.
+    #[serde(rename = "tcp_crr")]
+    TcpCrr,
+    /// Small datagrams one way, as the receiver counts them.
+    #[serde(rename = "udp_pps")]
+    UdpPps,
+}
+
+/// The address the client asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Via {
+    /// The server's own.
+    Pod,
+    /// The virtual address of a Service, translated by the client's node.
+    Service,
 }
 
 /// How the packets go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Mode {
     /// From node to node, without pods and tunnel.
@@ -42,6 +63,8 @@ pub(super) enum Mode {
     Encap,
     /// The agent's mode `fast`.
     Fast,
+    /// A stock flanneld.
+    Stock,
 }
 
 impl Profile {
@@ -49,49 +72,121 @@ impl Profile {
 }
 
 impl Workload {
-    pub(super) const ALL: [Self; 3] = [Self::TcpStream, Self::TcpRr, Self::UdpRr];
+    pub(super) const ALL: [Self; 6] =
+        [Self::TcpStream1, Self::TcpStream8, Self::TcpRr, Self::UdpRr, Self::TcpCrr, Self::UdpPps];
 
-    /// The unit of a value.
+    /// The unit of a value; more is better.
     pub(super) const fn unit(self) -> &'static str {
         match self {
-            Self::TcpStream => "Gbit/s",
-            Self::TcpRr | Self::UdpRr => "us",
+            Self::TcpStream1 | Self::TcpStream8 => "Gbit/s",
+            Self::TcpRr | Self::UdpRr => "transactions/s",
+            Self::TcpCrr => "connections/s",
+            Self::UdpPps => "packets/s",
         }
     }
 
-    /// What `cpu_per_unit` counts: time of the pinned CPU, whoever used it.
+    /// What `cpu_per_unit` counts.
     pub(super) const fn cpu_unit(self) -> &'static str {
         match self {
-            Self::TcpStream => "ms/Gbit",
+            Self::TcpStream1 | Self::TcpStream8 => "ms/Gbit",
             Self::TcpRr | Self::UdpRr => "us/transaction",
+            Self::TcpCrr => "us/connection",
+            Self::UdpPps => "us/packet",
         }
     }
+
+    /// How many bytes, transactions, connections or packets are one of [`Workload::unit`].
+    pub(super) const fn per_unit(self) -> f64 {
+        match self {
+            Self::TcpStream1 | Self::TcpStream8 => 1e9 / 8.0,
+            Self::TcpRr | Self::UdpRr | Self::TcpCrr | Self::UdpPps => 1.0,
+        }
+    }
+
+    /// How much of [`Workload::cpu_unit`] a second is.
+    pub(super) const fn cpu_scale(self) -> f64 {
+        match self {
+            Self::TcpStream1 | Self::TcpStream8 => 1e3,
+            Self::TcpRr | Self::UdpRr | Self::TcpCrr | Self::UdpPps => 1e6,
+        }
+    }
+
+    /// What it is called in documents and charts.
+    pub(super) const fn title(self) -> &'static str {
+        match self {
+            Self::TcpStream1 => "TCP, one stream",
+            Self::TcpStream8 => "TCP, eight streams",
+            Self::TcpRr => "TCP request/response",
+            Self::UdpRr => "UDP request/response",
+            Self::TcpCrr => "TCP connect/request/close",
+            Self::UdpPps => "UDP, 64 bytes one way",
+        }
+    }
+}
+
+impl Via {
+    pub(super) const ALL: [Self; 2] = [Self::Pod, Self::Service];
 }
 
 impl Mode {
-    pub(super) const ALL: [Self; 4] = [Self::Host, Self::Kernel, Self::Encap, Self::Fast];
+    /// Every mode, in the order of tables and charts.
+    pub(super) const ALL: [Self; 5] = [Self::Host, Self::Stock, Self::Kernel, Self::Encap, Self::Fast];
+
+    /// What the agent is told, where there is one.
+    pub(super) const fn datapath(self) -> Option<&'static str> {
+        match self {
+            Self::Host | Self::Stock => None,
+            Self::Kernel => Some("kernel"),
+            Self::Encap => Some("encap"),
+            Self::Fast => Some("fast"),
+        }
+    }
+
+    /// What it is called in documents and charts.
+    pub(super) const fn title(self) -> &'static str {
+        match self {
+            Self::Host => "host network",
+            Self::Stock => "stock flanneld",
+            Self::Kernel => "mode kernel",
+            Self::Encap => "mode encap",
+            Self::Fast => "mode fast",
+        }
+    }
 }
 
 /// Writes the name that the command line and JSON use.
-fn name(value: &impl ValueEnum, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    let value = value.to_possible_value();
-    f.pad(value.as_ref().map_or("", |value| value.get_name()))
+macro_rules! display_by_name {
+    ($($kind:ty),+) => { $(
+        impl fmt::Display for $kind {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(self.to_possible_value().as_ref().map_or("", |value| value.get_name()))
+            }
+        }
+    )+ };
 }
 
-impl fmt::Display for Profile {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        name(self, f)
+display_by_name!(Profile, Workload, Via, Mode);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_and_json_have_the_same_names() {
+        fn check<T: ValueEnum + Serialize + fmt::Display>() {
+            for value in T::value_variants() {
+                assert_eq!(serde_json::to_value(value).expect("plain data"), value.to_string().as_str());
+            }
+        }
+        check::<Profile>();
+        check::<Workload>();
+        check::<Via>();
+        check::<Mode>();
     }
-}
 
-impl fmt::Display for Workload {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        name(self, f)
-    }
-}
-
-impl fmt::Display for Mode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        name(self, f)
+    #[test]
+    fn every_workload_and_mode_is_listed() {
+        assert_eq!(Workload::ALL.as_slice(), Workload::value_variants());
+        assert!(Mode::value_variants().iter().all(|mode| Mode::ALL.contains(mode)));
     }
 }

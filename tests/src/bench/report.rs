@@ -1,96 +1,90 @@
-//! Medians, ratios, a table and rows for other programs.
+//! Medians and ratios: from samples to the rows that tables, charts and other programs read.
 
-use std::fmt::Write as _;
+use std::borrow::Cow;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{
-    lab::Sample,
-    plan::{Mode, Profile, Workload},
+    plan::{Mode, Profile, Via, Workload},
+    site::Sample,
 };
 
 /// All samples of one workload in one mode.
 #[derive(Debug)]
 pub(super) struct Series {
-    profile: Profile,
+    pub(super) profile: Profile,
     pub(super) workload: Workload,
+    pub(super) via: Via,
     pub(super) mode: Mode,
     pub(super) samples: Vec<Sample>,
 }
 
 /// A row of the JSON file.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Row {
-    profile: Profile,
-    workload: Workload,
-    /// What the modes are compared on; later rows go through a Service.
-    via: &'static str,
-    mode: Mode,
-    unit: &'static str,
-    median: f64,
-    min: f64,
-    max: f64,
-    cpu_per_unit: f64,
-    cpu_unit: &'static str,
+    pub(super) profile: Profile,
+    pub(super) workload: Workload,
+    pub(super) via: Via,
+    pub(super) mode: Mode,
+    pub(super) unit: Cow<'static, str>,
+    pub(super) median: f64,
+    pub(super) min: f64,
+    pub(super) max: f64,
+    pub(super) cpu_per_unit: f64,
+    pub(super) cpu_unit: Cow<'static, str>,
 }
+
+/// The rows of one run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(super) struct Rows(pub(super) Vec<Row>);
 
 impl Series {
-    pub(super) const fn new(profile: Profile, workload: Workload, mode: Mode) -> Self {
-        Self { profile, workload, mode, samples: Vec::new() }
-    }
-
-    pub(super) fn row(&self) -> Row {
+    /// `None` without a sample.
+    pub(super) fn row(&self) -> Option<Row> {
         let values = sorted(self.samples.iter().map(|sample| sample.value));
-        Row {
+        Some(Row {
             profile: self.profile,
             workload: self.workload,
-            via: "pod",
+            via: self.via,
             mode: self.mode,
-            unit: self.workload.unit(),
+            unit: self.workload.unit().into(),
             median: median(&values),
-            min: values.first().copied().unwrap_or(f64::NAN),
-            max: values.last().copied().unwrap_or(f64::NAN),
+            min: *values.first()?,
+            max: *values.last()?,
             cpu_per_unit: median(&sorted(self.samples.iter().map(|sample| sample.cpu))),
-            cpu_unit: self.workload.cpu_unit(),
-        }
+            cpu_unit: self.workload.cpu_unit().into(),
+        })
     }
 }
 
-/// The table of one profile.
-pub(super) fn table(profile: Profile, series: &[Series]) -> String {
-    let rows: Vec<Row> = series.iter().map(Series::row).collect();
-    let mut text = format!(
-        "\n{:<14} {:<8} {:>9} {:>19}  {:<7} {:>8} {:>8} {:>9}\n",
-        format!("[{profile}]"),
-        "mode",
-        "median",
-        "min .. max",
-        "unit",
-        "x host",
-        "x kernel",
-        "cpu"
-    );
-    for row in &rows {
-        let ratio = |to: Mode| {
-            let base = rows.iter().find(|base| base.workload == row.workload && base.mode == to);
-            base.map_or_else(|| "-".to_owned(), |base| format!("{:.2}", row.median / base.median))
-        };
-        let range = format!("{:.2} .. {:.2}", row.min, row.max);
-        writeln!(
-            text,
-            "{:<14} {:<8} {:>9.2} {range:>19}  {:<7} {:>8} {:>8} {:>9.2} {}",
-            row.workload.to_string(),
-            row.mode.to_string(),
-            row.median,
-            row.unit,
-            ratio(Mode::Host),
-            ratio(Mode::Kernel),
-            row.cpu_per_unit,
-            row.cpu_unit
-        )
-        .expect("text grows");
+impl Rows {
+    pub(super) fn find(&self, profile: Profile, workload: Workload, via: Via, mode: Mode) -> Option<&Row> {
+        self.0.iter().find(|row| (row.profile, row.workload, row.via, row.mode) == (profile, workload, via, mode))
     }
-    text
+
+    /// The median in parts of another mode's, asked the same way; of the host network's own: see [`Rows::host`].
+    pub(super) fn ratio(&self, row: &Row, to: Mode) -> Option<f64> {
+        let base = match to {
+            Mode::Host => self.host(row.profile, row.workload),
+            _ => self.find(row.profile, row.workload, row.via, to),
+        };
+        base.map(|base| row.median / base.median)
+    }
+
+    /// What everything is held against: the host network asked directly, because it has no Services of its own.
+    pub(super) fn host(&self, profile: Profile, workload: Workload) -> Option<&Row> {
+        self.find(profile, workload, Via::Pod, Mode::Host)
+    }
+
+    pub(super) fn has(&self, is: impl Fn(&Row) -> bool) -> bool {
+        self.0.iter().any(is)
+    }
+
+    /// The modes there are rows of, in their order.
+    pub(super) fn modes(&self) -> Vec<Mode> {
+        Mode::ALL.into_iter().filter(|mode| self.has(|row| row.mode == *mode)).collect()
+    }
 }
 
 fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {
@@ -110,19 +104,39 @@ pub(super) fn median(sorted: &[f64]) -> f64 {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
+
+    /// A row of the profile "wire" with this median.
+    pub(in super::super) fn row(workload: Workload, via: Via, mode: Mode, median: f64) -> Row {
+        let samples = [0.9, 1.0, 1.1].map(|factor| Sample { value: factor * median, cpu: 1.0 }).to_vec();
+        Series { profile: Profile::Wire, workload, via, mode, samples }.row().expect("samples")
+    }
 
     #[test]
     fn a_row_has_the_median_of_its_samples() {
-        let mut series = Series::new(Profile::Wire, Workload::TcpStream, Mode::Encap);
+        let (workload, via, mode) = (Workload::TcpStream1, Via::Pod, Mode::Encap);
+        let mut series = Series { profile: Profile::Wire, workload, via, mode, samples: Vec::new() };
+        assert!(series.row().is_none(), "nothing was measured");
         series.samples = [4.0, 1.0, 3.0, 2.0].map(|value| Sample { value, cpu: 10.0 * value }).to_vec();
-        let row = serde_json::to_value(series.row()).expect("plain data");
-        assert_eq!(row["median"], 2.5);
-        assert_eq!((&row["min"], &row["max"], &row["cpu_per_unit"]), (&1.0.into(), &4.0.into(), &25.0.into()));
-        assert_eq!(
-            (&row["profile"], &row["workload"], &row["via"], &row["mode"]),
-            (&"wire".into(), &"tcp_stream_1".into(), &"pod".into(), &"encap".into())
-        );
+        let expected = r#"{"profile":"wire","workload":"tcp_stream_1","via":"pod","mode":"encap","unit":"Gbit/s","median":2.5,"min":1.0,"max":4.0,"cpu_per_unit":25.0,"cpu_unit":"ms/Gbit"}"#;
+        let text = serde_json::to_string(&series.row()).expect("plain data");
+        assert_eq!(text, expected);
+        let read: Row = serde_json::from_str(&text).expect("a row");
+        assert_eq!(serde_json::to_string(&read).expect("plain data"), expected);
+    }
+
+    #[test]
+    fn the_host_network_is_asked_directly_and_modes_the_same_way() {
+        let rows = Rows(vec![
+            row(Workload::TcpRr, Via::Pod, Mode::Host, 100.0),
+            row(Workload::TcpRr, Via::Service, Mode::Host, 80.0),
+            row(Workload::TcpRr, Via::Service, Mode::Kernel, 50.0),
+            row(Workload::TcpRr, Via::Service, Mode::Fast, 90.0),
+        ]);
+        let fast = &rows.0[3];
+        assert_eq!((rows.ratio(fast, Mode::Host), rows.ratio(fast, Mode::Kernel)), (Some(0.9), Some(1.8)));
+        assert_eq!(rows.ratio(fast, Mode::Stock), None);
+        assert_eq!(rows.modes(), [Mode::Host, Mode::Kernel, Mode::Fast]);
     }
 }

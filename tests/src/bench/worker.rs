@@ -1,43 +1,101 @@
-//! This program inside a pod: server and client of request and response as processes of their own, so that they can
-//! be pinned and their CPU time is theirs.
+//! This program inside a pod: server and client of one measurement, as processes of their own that can be pinned.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{fs, net::SocketAddr, time::Duration};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use clap::Args;
+use serde::{Deserialize, Serialize};
 
-use crate::load::rr::{self, Protocol};
+use super::plan::Workload;
+use crate::load::{
+    crr, flood,
+    rr::{self, Protocol},
+    stream,
+};
 
 /// What a server prints when it can be asked.
 pub(super) const READY: &str = "ready";
 
 #[derive(Debug, Args)]
 pub(super) struct Server {
-    protocol: Protocol,
+    workload: Workload,
     bind: SocketAddr,
 }
 
 #[derive(Debug, Args)]
 pub(super) struct Client {
-    protocol: Protocol,
+    workload: Workload,
     server: SocketAddr,
-    seconds: u32,
+    seconds: f64,
+    cpu: usize,
+}
+
+/// What a client did.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(super) struct Done {
+    /// Bytes, transactions, connections or datagrams.
+    pub(super) count: f64,
+    /// How long that took.
+    pub(super) seconds: f64,
+    /// How long the CPU was busy meanwhile.
+    pub(super) busy: f64,
 }
 
 impl Server {
     pub(super) fn run(&self) -> Result<()> {
-        rr::serve(self.protocol, self.bind, |_| {
+        let ready = |_| {
             println!("{READY}");
             Ok(())
-        })
+        };
+        match self.workload {
+            Workload::TcpStream1 => stream::serve(1, self.bind, ready),
+            Workload::TcpStream8 => stream::serve(8, self.bind, ready),
+            Workload::TcpRr => rr::serve(Protocol::Tcp, self.bind, ready),
+            Workload::UdpRr => rr::serve(Protocol::Udp, self.bind, ready),
+            Workload::TcpCrr => crr::serve(self.bind, ready),
+            Workload::UdpPps => flood::serve(self.bind, ready),
+        }
     }
 }
 
 impl Client {
     pub(super) fn run(&self) -> Result<()> {
-        let report = rr::measure(self.protocol, self.server, Duration::from_secs(self.seconds.into()))?;
-        ensure!(report.lost * 1000 <= report.transactions, "too many requests without an answer: {report:?}");
-        println!("{}", serde_json::to_string(&report)?);
+        let before = busy_seconds(self.cpu)?;
+        let (count, seconds) = self.work(Duration::try_from_secs_f64(self.seconds)?)?;
+        let busy = busy_seconds(self.cpu)? - before;
+        #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
+        let done = Done { count: count as f64, seconds, busy };
+        println!("{}", serde_json::to_string(&done)?);
         Ok(())
     }
+
+    fn work(&self, duration: Duration) -> Result<(u64, f64)> {
+        let (count, time) = match self.workload {
+            Workload::TcpStream1 => stream::measure(1, self.server, duration)?,
+            Workload::TcpStream8 => stream::measure(8, self.server, duration)?,
+            Workload::TcpRr => return self.rr(Protocol::Tcp, duration),
+            Workload::UdpRr => return self.rr(Protocol::Udp, duration),
+            Workload::TcpCrr => crr::measure(self.server, duration)?,
+            Workload::UdpPps => flood::measure(self.server, duration)?,
+        };
+        Ok((count, time.as_secs_f64()))
+    }
+
+    fn rr(&self, protocol: Protocol, duration: Duration) -> Result<(u64, f64)> {
+        let report = rr::measure(protocol, self.server, duration)?;
+        ensure!(report.lost * 1000 <= report.transactions, "too many requests without an answer: {report:?}");
+        Ok((report.transactions, report.seconds))
+    }
+}
+
+/// Seconds a CPU worked since boot, in steps of 10 ms: user, system, irq and softirq of `/proc/stat`. The time of processes
+/// that are nicer than the load is left out, because it is not the load's.
+fn busy_seconds(cpu: usize) -> Result<f64> {
+    let text = fs::read_to_string("/proc/stat")?;
+    let prefix = format!("cpu{cpu} ");
+    let line = text.lines().find_map(|line| line.strip_prefix(&prefix));
+    let line = line.with_context(|| format!("there is no CPU {cpu}"))?;
+    let ticks: Vec<f64> = line.split(' ').map(str::parse).collect::<Result<_, _>>().context("/proc/stat")?;
+    let busy: f64 = [0, 2, 5, 6].iter().filter_map(|place| ticks.get(*place)).sum();
+    Ok(busy / 100.0)
 }

@@ -1,12 +1,17 @@
 //! Traffic between hosts of the lab, measured.
 
 pub mod bulk;
+pub mod crr;
 pub mod datagrams;
+pub mod equal;
+pub mod flood;
 pub mod flows;
 pub mod iperf;
 pub mod nfqueue;
 pub mod rr;
 pub mod segmented;
+pub mod short_flows;
+pub mod stream;
 mod tally;
 pub mod udp;
 

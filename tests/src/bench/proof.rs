@@ -1,0 +1,130 @@
+//! Whether the packets of a measurement went the way they should, by the programs' own counters. Pure but for the reading.
+
+use anyhow::{Context as _, Result};
+use serde_json::Value;
+
+use super::plan::{Mode, Workload};
+use crate::Agent;
+
+/// Of so many packets at most one may have taken the kernel's path where packets are replayed: it shows how the kernel
+/// treats the flow.
+const MOST: u64 = 10;
+
+/// What the programs of one node counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Counts {
+    /// By `to_tunnel`.
+    encapsulated: u64,
+    /// Known flows' packets from pods.
+    sent_on: u64,
+    /// Known flows' packets put into pods.
+    delivered: u64,
+    /// Packets that came to the tunnel device.
+    to_tunnel: u64,
+    /// Packets that came out of it.
+    from_tunnel: u64,
+}
+
+impl Counts {
+    pub(super) fn read(agent: &Agent) -> Result<Self> {
+        Self::of(&agent.cli_json(&["maps", "dump", "stats", "-o", "json"])?)
+    }
+
+    fn of(dump: &Value) -> Result<Self> {
+        let mut counts = Self::default();
+        for row in dump["stats"].as_array().context("a dump without stats")? {
+            let packets = row["packets"].as_u64().with_context(|| row.to_string())?;
+            match (row["program"].as_str(), row["reason"].as_str()) {
+                (Some("from_pod"), Some("replayed")) => counts.sent_on += packets,
+                (Some("from_underlay"), Some("replayed")) => counts.delivered += packets,
+                (Some("to_tunnel"), Some("encapsulated")) => {
+                    counts.encapsulated += packets;
+                    counts.to_tunnel += packets;
+                }
+                (Some("to_tunnel"), _) => counts.to_tunnel += packets,
+                (Some("from_tunnel"), _) => counts.from_tunnel += packets,
+                _ => {}
+            }
+        }
+        Ok(counts)
+    }
+
+    fn since(self, earlier: Self) -> Self {
+        Self {
+            encapsulated: self.encapsulated - earlier.encapsulated,
+            sent_on: self.sent_on - earlier.sent_on,
+            delivered: self.delivered - earlier.delivered,
+            to_tunnel: self.to_tunnel - earlier.to_tunnel,
+            from_tunnel: self.from_tunnel - earlier.from_tunnel,
+        }
+    }
+}
+
+/// Why a measurement in `mode` is none of that mode, from the counters of the client's and the server's node before and
+/// after it.
+pub(super) fn objection(mode: Mode, workload: Workload, before: [Counts; 2], after: [Counts; 2]) -> Option<String> {
+    let [client, server] = [after[0].since(before[0]), after[1].since(before[1])];
+    let nothing_replayed = [client, server].iter().all(|node| node.sent_on == 0 && node.delivered == 0);
+    let as_expected = match mode {
+        Mode::Host | Mode::Stock => true,
+        Mode::Kernel => client.encapsulated == 0 && nothing_replayed,
+        Mode::Encap => client.encapsulated > 0 && nothing_replayed,
+        // A connection this short is over before it is known.
+        Mode::Fast if workload == Workload::TcpCrr => client.encapsulated > 0,
+        Mode::Fast => client.sent_on > MOST * client.to_tunnel && server.delivered > MOST * server.from_tunnel,
+    };
+    (!as_expected).then(|| {
+        format!(
+            "the client's node encapsulated {} packets and replayed {} beside {} at the tunnel device; the server's \
+             replayed {} beside {}",
+            client.encapsulated, client.sent_on, client.to_tunnel, server.delivered, server.from_tunnel
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn counts(encapsulated: u64, sent_on: u64, delivered: u64, from_tunnel: u64) -> [Counts; 2] {
+        let client = Counts { encapsulated, sent_on, to_tunnel: encapsulated, ..Counts::default() };
+        [client, Counts { delivered, from_tunnel, ..Counts::default() }]
+    }
+
+    fn objects(mode: Mode, workload: Workload, after: [Counts; 2]) -> bool {
+        objection(mode, workload, [Counts::default(); 2], after).is_some()
+    }
+
+    #[test]
+    fn a_fast_row_needs_replayed_packets_on_both_nodes() {
+        let rr = |after| objects(Mode::Fast, Workload::TcpRr, after);
+        assert!(!rr(counts(5, 1000, 1000, 5)));
+        assert!(rr(counts(100, 1000, 1000, 5)), "too many went through the device");
+        assert!(rr(counts(5, 1000, 0, 1000)), "nothing was replayed on the server's node");
+        assert!(!objects(Mode::Fast, Workload::TcpCrr, counts(1000, 0, 0, 1000)), "short connections are never known");
+    }
+
+    #[test]
+    fn the_other_modes_replay_nothing() {
+        let rr = |mode, after| objects(mode, Workload::UdpRr, after);
+        assert!(!rr(Mode::Kernel, counts(0, 0, 0, 9)) && rr(Mode::Kernel, counts(1, 0, 0, 9)));
+        assert!(!rr(Mode::Encap, counts(9, 0, 0, 9)) && rr(Mode::Encap, counts(0, 0, 0, 9)));
+        assert!(rr(Mode::Encap, counts(9, 0, 1, 9)));
+    }
+
+    #[test]
+    fn counts_are_read_by_program_and_reason() {
+        let row = |program, reason, packets: u64| json!({"program": program, "reason": reason, "packets": packets});
+        let dump = json!({"stats": [
+            row("from_pod", "replayed", 1),
+            row("from_underlay", "replayed", 2),
+            row("to_tunnel", "encapsulated", 4),
+            row("to_tunnel", "path_unseen", 8),
+            row("from_tunnel", "noted", 16),
+        ]});
+        let expected = Counts { encapsulated: 4, sent_on: 1, delivered: 2, to_tunnel: 12, from_tunnel: 16 };
+        assert_eq!(Counts::of(&dump).expect("a dump"), expected);
+    }
+}

@@ -1,0 +1,35 @@
+//! The netfilter rules of a node with kube-proxy: what every packet of a flow meets, and what the first one does.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use anyhow::Result;
+
+use super::site::PORT;
+use crate::{
+    Node,
+    load::rr::Protocol,
+    service_rules::{Backend, Service, ServiceRules},
+};
+
+/// Services on a node beside the one that is measured, each with two backends.
+const OTHERS: u8 = 100;
+/// The address of the Service that is measured, over TCP and UDP.
+pub(super) const SERVICE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 96, 1, 1));
+
+/// Writes the rules; the measured Service leads to `server`.
+pub(super) fn install(node: &Node, server: IpAddr) -> Result<()> {
+    ServiceRules::install(node, Backend::Iptables, "10.244.0.0/16".parse()?)?.set(&services(server))
+}
+
+/// The measured Service stands behind all others, which nobody asks.
+fn services(server: IpAddr) -> Vec<Service> {
+    let others = (1..=OTHERS).map(|number| {
+        let backends = [200, 201].map(|subnet| SocketAddr::from(([10, 244, subnet, number], 8080)));
+        Service::new(SocketAddr::from(([10, 96, 0, number], 80)), Protocol::Tcp, backends)
+    });
+    let measured = [Protocol::Tcp, Protocol::Udp].map(|protocol| {
+        let backend = SocketAddr::new(server, PORT);
+        Service::new(SocketAddr::new(SERVICE, PORT), protocol, [backend])
+    });
+    others.chain(measured).collect()
+}

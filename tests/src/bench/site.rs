@@ -1,0 +1,229 @@
+//! The two nodes of one mode, and one measurement on them.
+//!
+//! Each mode has nodes of its own, on a cable of its own, so that none inherits flows, sysctls or rules of another, and a
+//! measurement can follow on that of another mode at once. All have the same netfilter rules.
+
+use std::{
+    env,
+    net::{IpAddr, SocketAddr},
+    path::Path,
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result, ensure};
+
+use super::{
+    plan::{Mode, Profile, Via, Workload},
+    proof::{Counts, objection},
+    rules,
+    worker::{Done, READY},
+};
+use crate::{
+    Agent, AgentOptions, ChildGuard, Etcd, Host, Lab, Node, Pod, cluster, eventually,
+    topology::{OFFLOAD, Stack, Two, WIRE},
+};
+
+/// Where the server is asked.
+pub(super) const PORT: u16 = 7000;
+/// The address of the second node, which has the store and the server's pod.
+pub(super) const SECOND: &str = "192.168.1.12";
+const STORE: &str = "http://192.168.1.12:2379";
+/// A machine may be busy; the load goes before what others do on its CPU.
+const NICE: &str = "-10";
+
+/// How the load is run.
+#[derive(Clone, Debug)]
+pub(super) struct Load {
+    pub(super) cpu: usize,
+    pub(super) seconds: f64,
+}
+
+/// One measurement.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sample {
+    /// In the workload's unit.
+    pub(super) value: f64,
+    /// Time of the CPU per unit of work; see [`Workload::cpu_unit`].
+    pub(super) cpu: f64,
+}
+
+/// A measurement, or why it is none of its mode.
+pub(super) type Outcome = Result<Sample, String>;
+
+/// Two nodes in one mode, ready.
+pub(super) struct Site {
+    pub(super) mode: Mode,
+    net: Two,
+    pods: Option<[Pod; 2]>,
+    agents: Option<[Agent; 2]>,
+    // They run as long as these are held.
+    _flanneld: Option<[ChildGuard; 2]>,
+    _etcd: Option<Etcd>,
+}
+
+impl Site {
+    /// With `flanneld`, the stock binary, where the mode is [`Mode::Stock`].
+    pub(super) fn new(lab: &Lab, mode: Mode, flanneld: Option<&Path>) -> Result<Self> {
+        Self::start(lab, mode, flanneld).with_context(|| mode.title())
+    }
+
+    fn start(lab: &Lab, mode: Mode, flanneld: Option<&Path>) -> Result<Self> {
+        let [a, b] = ["a", "b"].map(|end| format!("{mode}-{end}"));
+        let net = Two::named(lab, [&a, &b], Stack::V4)?;
+        // A Service's address must lead somewhere before it is translated.
+        net.a.sh(&format!("ip route add default via {SECOND}"))?;
+        let has_pods = mode != Mode::Host;
+        let etcd = has_pods.then(|| store(lab, &net.b)).transpose()?;
+        let agents = mode.datapath().map(|datapath| start_agents(&net, datapath)).transpose()?;
+        let flanneld =
+            flanneld.filter(|_| mode == Mode::Stock).map(|binary| start_flanneld(&net, binary)).transpose()?;
+        let pods = has_pods.then(|| pods(&net)).transpose()?;
+        let site = Self { mode, net, pods, agents, _flanneld: flanneld, _etcd: etcd };
+        site.wait_fast()?;
+        let server = site.server_ip()?;
+        site.nodes().into_iter().try_for_each(|node| rules::install(node, server))?;
+        Ok(site)
+    }
+
+    fn wait_fast(&self) -> Result<()> {
+        match (self.mode, &self.agents, &self.pods) {
+            (Mode::Fast, Some(agents), Some(pods)) => {
+                agents.iter().zip(pods).try_for_each(|(agent, pod)| agent.wait_pod(pod, true, true))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn nodes(&self) -> [&Node; 2] {
+        [&self.net.a, &self.net.b]
+    }
+
+    /// The agents, where the mode is ours.
+    pub(super) fn agents(&self) -> Option<&[Agent; 2]> {
+        self.agents.as_ref()
+    }
+
+    /// Sets both ends of the cable up for a profile.
+    pub(super) fn set_profile(&self, profile: Profile) -> Result<()> {
+        let features = match profile {
+            Profile::Offload => OFFLOAD,
+            Profile::Wire => WIRE,
+        };
+        self.nodes().into_iter().try_for_each(|node| node.sh(&format!("ethtool -K eth0 {features}")).map(drop))
+    }
+
+    /// Measures, and looks whether the packets went the way they should.
+    pub(super) fn sample(&self, workload: Workload, via: Via, load: &Load) -> Result<Outcome> {
+        let before = self.counts()?;
+        let sample =
+            self.measure(workload, via, load).with_context(|| format!("{workload} in {}", self.mode.title()))?;
+        let after = self.counts()?;
+        Ok(match objection(self.mode, workload, before, after) {
+            None => Ok(sample),
+            Some(objection) => Err(format!("{workload} via {via} in {}: {objection}", self.mode.title())),
+        })
+    }
+
+    fn counts(&self) -> Result<[Counts; 2]> {
+        Ok(match &self.agents {
+            Some([a, b]) => [Counts::read(a)?, Counts::read(b)?],
+            None => [Counts::default(); 2],
+        })
+    }
+
+    fn measure(&self, workload: Workload, via: Via, load: &Load) -> Result<Sample> {
+        let (client, server) = self.ends();
+        let at = match via {
+            Via::Pod => self.server_ip()?,
+            Via::Service => rules::SERVICE,
+        };
+        let received = || server.counter("Udp", "InDatagrams");
+        let before = received()?;
+        let mut done = run(workload, (client, at), (server, self.server_ip()?), PORT, load)?;
+        if workload == Workload::UdpPps {
+            #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
+            let datagrams = (received()? - before) as f64;
+            done.count = datagrams;
+        }
+        let units = done.count / workload.per_unit();
+        ensure!(units > 0.0, "nothing arrived");
+        Ok(Sample { value: units / done.seconds, cpu: done.busy * workload.cpu_scale() / units })
+    }
+
+    /// Client and server.
+    pub(super) fn ends(&self) -> (&Host, &Host) {
+        match &self.pods {
+            Some([client, server]) => (client, server),
+            None => (&self.net.a, &self.net.b),
+        }
+    }
+
+    /// The server's own address.
+    pub(super) fn server_ip(&self) -> Result<IpAddr> {
+        Ok(match &self.pods {
+            Some([_, server]) => server.ip(),
+            None => SECOND.parse()?,
+        })
+    }
+}
+
+fn store(lab: &Lab, node: &Node) -> Result<Etcd> {
+    let etcd = lab.etcd(node)?;
+    etcd.put(cluster::CONFIG_KEY, cluster::VXLAN, None)?;
+    Ok(etcd)
+}
+
+fn start_agents(net: &Two, datapath: &str) -> Result<[Agent; 2]> {
+    let options = AgentOptions::etcd(STORE)?.flag(&format!("--datapath={datapath}")).flag("--ip-masq=true");
+    let agents = [net.a.agent(options.clone())?, net.b.agent(options)?];
+    agents.iter().try_for_each(Agent::wait_ready)?;
+    Ok(agents)
+}
+
+fn start_flanneld(net: &Two, binary: &Path) -> Result<[ChildGuard; 2]> {
+    let binary = binary.display().to_string();
+    let start = |node: &Node| -> Result<ChildGuard> {
+        let child =
+            node.spawn("flanneld", [binary.as_str(), "--etcd-endpoints", STORE, "--iface=eth0", "--ip-masq"])?;
+        eventually("subnet.env of flanneld", Duration::from_secs(20), || node.subnet_env())
+            .with_context(|| format!("end of its log:\n{}", child.log_tail(20)))?;
+        Ok(child)
+    };
+    Ok([start(&net.a)?, start(&net.b)?])
+}
+
+/// A pod on each node, which reach each other.
+fn pods(net: &Two) -> Result<[Pod; 2]> {
+    let pods = [net.a.add_pod("p1")?, net.b.add_pod("p1")?];
+    pods[0].wait_ping(pods[1].ip())?;
+    Ok(pods)
+}
+
+/// One client asks one server: the client's host and the address it asks, the server's host and the address it has.
+pub(super) fn run(
+    workload: Workload,
+    client: (&Host, IpAddr),
+    server: (&Host, IpAddr),
+    port: u16,
+    load: &Load,
+) -> Result<Done> {
+    let program = env::current_exe()?;
+    let bind = SocketAddr::new(server.1, port);
+    let child =
+        server.0.spawn("server", pinned(&program, load, &["server", &workload.to_string(), &bind.to_string()]))?;
+    eventually("a server that is ready", Duration::from_secs(5), || child.log().contains(READY).then_some(()))?;
+    let at = SocketAddr::new(client.1, port).to_string();
+    let args = ["client", &workload.to_string(), &at, &load.seconds.to_string(), &load.cpu.to_string()];
+    let limit = Duration::try_from_secs_f64(load.seconds + 20.0)?;
+    let output = client.0.command(pinned(&program, load, &args)).limit(limit).run()?;
+    child.wait_success(Duration::from_secs(5))?;
+    serde_json::from_str(&output.stdout).context(output.stdout)
+}
+
+/// The command line of a worker on the load's CPU.
+fn pinned(program: &Path, load: &Load, args: &[&str]) -> Vec<String> {
+    let cpu = load.cpu.to_string();
+    let program = program.display().to_string();
+    let before = ["nice", "-n", NICE, "taskset", "-c", &cpu, &program];
+    before.iter().chain(args).map(|part| (*part).to_owned()).collect()
+}

@@ -1,0 +1,99 @@
+//! The rows of a run as text: for the terminal, with all there is, and for documents, as Markdown.
+
+use std::fmt::Write as _;
+
+use super::{
+    plan::{Mode, Profile, Via, Workload},
+    report::{Row, Rows},
+};
+
+/// Everything that was measured in one profile, for the terminal.
+pub(super) fn terminal(rows: &Rows, profile: Profile) -> String {
+    let head = format!("[{profile}]");
+    let mut text = format!(
+        "\n{head:<13} {:<8} {:<7} {:>10} {:>21}  {:<14} {:>7} {:>9} {:>8}\n",
+        "via", "mode", "median", "min .. max", "unit", "x host", "x kernel", "CPU"
+    );
+    for row in rows.0.iter().filter(|row| row.profile == profile) {
+        let range = format!("{} .. {}", figure(row.min), figure(row.max));
+        writeln!(
+            text,
+            "{:<13} {:<8} {:<7} {:>10} {range:>21}  {:<14} {:>7} {:>9} {:>8.2} {}",
+            row.workload.to_string(),
+            row.via.to_string(),
+            row.mode.to_string(),
+            figure(row.median),
+            row.unit,
+            ratio(rows, row, Mode::Host),
+            ratio(rows, row, Mode::Kernel),
+            row.cpu_per_unit,
+            row.cpu_unit
+        )
+        .expect("text grows");
+    }
+    text
+}
+
+/// A profile's medians and the ratios of mode `fast`, as a Markdown table.
+pub(super) fn markdown(rows: &Rows, profile: Profile) -> String {
+    let modes = rows.modes();
+    let titles: Vec<&str> = modes.iter().map(|mode| mode.title()).collect();
+    let mut text = format!("| {profile} | to | {} | fast / kernel | fast / host |\n", titles.join(" | "));
+    writeln!(text, "|---|---|{}---|---|", "---|".repeat(modes.len())).expect("text grows");
+    for workload in Workload::ALL {
+        for via in Via::ALL {
+            let cell = |mode| rows.find(profile, workload, via, mode);
+            let Some(unit) = modes.iter().find_map(|mode| cell(*mode)).map(|row| row.unit.as_ref()) else { continue };
+            let medians: Vec<String> =
+                modes.iter().map(|mode| cell(*mode).map_or("-".to_owned(), |row| figure(row.median))).collect();
+            let fast = |to| cell(Mode::Fast).map_or("-".to_owned(), |row| ratio(rows, row, to));
+            let (kernel, host) = (fast(Mode::Kernel), fast(Mode::Host));
+            writeln!(text, "| {}, {unit} | {via} | {} | {kernel} | {host} |", workload.title(), medians.join(" | "))
+                .expect("text grows");
+        }
+    }
+    text
+}
+
+fn ratio(rows: &Rows, row: &Row, to: Mode) -> String {
+    rows.ratio(row, to).map_or("-".to_owned(), |ratio| format!("{ratio:.2}"))
+}
+
+/// Large numbers without digits that mean nothing.
+fn figure(value: f64) -> String {
+    if value < 1000.0 { format!("{value:.2}") } else { format!("{value:.0}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::report::tests::row, *};
+
+    fn rows() -> Rows {
+        Rows(vec![
+            row(Workload::TcpRr, Via::Pod, Mode::Host, 140_000.0),
+            row(Workload::TcpRr, Via::Pod, Mode::Kernel, 70_000.0),
+            row(Workload::TcpRr, Via::Pod, Mode::Fast, 133_000.0),
+        ])
+    }
+
+    #[test]
+    fn a_line_of_the_terminal_has_median_spread_and_ratios() {
+        let text = terminal(&rows(), Profile::Wire);
+        let line = text.lines().last().expect("a line");
+        let words: Vec<&str> = line.split_ascii_whitespace().collect();
+        let expected = "tcp_rr pod fast 133000 119700 .. 146300 transactions/s 0.95 1.90 1.00 us/transaction";
+        assert_eq!(words, expected.split(' ').collect::<Vec<_>>());
+        assert_eq!(terminal(&rows(), Profile::Offload).lines().count(), 2, "nothing but the head");
+    }
+
+    #[test]
+    fn markdown_leaves_out_what_was_not_measured() {
+        let text = markdown(&rows(), Profile::Wire);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0], "| wire | to | host network | mode kernel | mode fast | fast / kernel | fast / host |");
+        assert_eq!(
+            lines[2..],
+            ["| TCP request/response, transactions/s | pod | 140000 | 70000 | 133000 | 1.90 | 0.95 |"]
+        );
+    }
+}

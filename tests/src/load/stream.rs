@@ -1,0 +1,86 @@
+//! Bytes over TCP connections, as fast as they go, for as long as is asked: unlike iperf3 also for parts of a second.
+
+use std::{
+    ffi::OsString,
+    io::{Read as _, Write as _},
+    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result};
+use nix::sys::socket::{setsockopt, sockopt};
+
+use crate::{host::joined, wait::patient};
+
+/// Whatever the machine's default: a congestion control that paces by its model of the path hides what the path can do.
+const CONTROL: &str = "cubic";
+const WRITE: usize = 128 << 10;
+const READ: usize = 1 << 20;
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Takes what `streams` connections bring and tells each how much that was.
+pub fn serve(streams: u32, bind: SocketAddr, ready: impl FnOnce(SocketAddr) -> Result<()>) -> Result<()> {
+    let listener = TcpListener::bind(bind).with_context(|| bind.to_string())?;
+    ready(listener.local_addr()?)?;
+    let mut threads = Vec::new();
+    for _ in 0..streams {
+        let stream = listener.accept()?.0;
+        threads.push(thread::spawn(move || take(stream)));
+    }
+    threads.into_iter().try_for_each(joined)
+}
+
+fn take(mut stream: TcpStream) -> Result<()> {
+    stream.set_read_timeout(Some(patient(PATIENCE)))?;
+    let mut buffer = vec![0; READ];
+    let mut taken = 0_u64;
+    loop {
+        match stream.read(&mut buffer)? {
+            0 => return Ok(stream.write_all(&taken.to_be_bytes())?),
+            length => taken += length as u64,
+        }
+    }
+}
+
+/// Sends over `streams` connections for `duration`. Bytes that the server took, and the time until it said so.
+pub fn measure(streams: u32, server: SocketAddr, duration: Duration) -> Result<(u64, Duration)> {
+    let start = Instant::now();
+    let threads: Vec<_> = (0..streams).map(|_| thread::spawn(move || send(server, start + duration))).collect();
+    let bytes = threads.into_iter().map(joined).sum::<Result<u64>>()?;
+    Ok((bytes, start.elapsed()))
+}
+
+fn send(server: SocketAddr, end: Instant) -> Result<u64> {
+    let mut stream = TcpStream::connect_timeout(&server, patient(PATIENCE))?;
+    stream.set_write_timeout(Some(patient(PATIENCE)))?;
+    stream.set_read_timeout(Some(patient(PATIENCE)))?;
+    setsockopt(&stream, sockopt::TcpCongestion, &OsString::from(CONTROL)).context("TCP_CONGESTION")?;
+    let buffer = vec![0; WRITE];
+    while Instant::now() < end {
+        stream.write_all(&buffer)?;
+    }
+    stream.shutdown(Shutdown::Write)?;
+    let mut taken = [0; 8];
+    stream.read_exact(&mut taken).context("the server did not say how much it took")?;
+    Ok(u64::from_be_bytes(taken))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[test]
+    fn what_was_sent_is_what_was_taken() -> Result<()> {
+        let (bound, address) = mpsc::channel();
+        let server = thread::spawn(move || {
+            serve(2, "127.0.0.1:0".parse()?, |address| bound.send(address).context("nobody waits"))
+        });
+        let (bytes, time) = measure(2, address.recv()?, Duration::from_millis(20))?;
+        assert!(bytes >= 2 * WRITE as u64 && bytes.is_multiple_of(WRITE as u64), "{bytes} bytes");
+        assert!(time >= Duration::from_millis(20));
+        joined(server)
+    }
+}
