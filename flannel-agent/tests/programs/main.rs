@@ -12,3 +12,4 @@ mod oracle;
 mod packets;
 mod to_tunnel;
 mod to_underlay;
+mod trial;
