@@ -17,6 +17,7 @@ pub mod firewall;
 pub mod guard;
 pub mod iface;
 pub mod memory;
+pub mod monitor;
 pub mod netlink;
 pub mod observe;
 pub mod reconcile;

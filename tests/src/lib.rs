@@ -30,6 +30,7 @@ pub mod lease;
 pub mod link;
 pub mod load;
 pub mod mixed;
+pub mod monitor;
 mod nfnetlink;
 pub mod node;
 pub mod not_run;

@@ -70,7 +70,7 @@ fn a_limited_pod_stays_limited() -> Result<()> {
         (sends.to_vec(), format!("tc qdisc delete dev {veth} ingress"), 0),
     ];
     for (limit, undo, way) in limits {
-        let connection = Bulk::start(&pair.near, &pair.far, (pair.far.ip(), 0).into(), None, BulkLoad::STEADY)?;
+        let connection = Bulk::start(&pair.near, &pair.far, (pair.far.ip(), 0).into(), None, BulkLoad::steady(64))?;
         pair.wait_replayed(200)?;
         for command in &limit {
             node.run(command.split(' ').map(|word| word.replace('~', " ")))?;

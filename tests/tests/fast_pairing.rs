@@ -4,7 +4,7 @@
 //! The packets are made to be taken for one another: many flows from every CPU through many Services, alike but for
 //! addresses and ports.
 
-use std::{fs, net::SocketAddr, time::Duration};
+use std::{env, fs, net::SocketAddr, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use flannel_agent::datapath::Maps;
@@ -19,21 +19,27 @@ use flannel_tests::{
 
 /// Services, each of one backend.
 const SERVICES: u16 = 18;
-/// Of one flood.
-const LENGTH: Duration = Duration::from_secs(1);
+/// Of one flood, in seconds; `FLANNEL_FLOOD_SECONDS` says otherwise.
+const SECONDS: u64 = 1;
 /// A flood teaches so many flows at least.
 const LEARNED: usize = 50;
 
+fn length() -> Result<Duration> {
+    let seconds = match env::var("FLANNEL_FLOOD_SECONDS") {
+        Ok(text) => text.parse().context("FLANNEL_FLOOD_SECONDS")?,
+        Err(_) => SECONDS,
+    };
+    Ok(Duration::from_secs(seconds))
+}
+
 /// What is sent to, and the rules that lead from there to the pods.
 fn services(node: &Node, family: Family, pods: &[&Pod]) -> Result<Vec<SocketAddr>> {
-    let network = if family == Family::V4 { "10.244.0.0/16" } else { "fd00:10:244::/48" };
     let service = |number: u16| {
-        let at = if family == Family::V4 { format!("10.96.0.{number}") } else { format!("fd00:96::{number}") };
         let backend = SocketAddr::new(family.of(pods[usize::from(number) % pods.len()])?, 9000 + number);
-        Ok(Service::new(SocketAddr::new(at.parse()?, 80), Protocol::Udp, [backend]))
+        Ok(Service::new(family.service(number), Protocol::Udp, [backend]))
     };
     let services = (1..=SERVICES).map(service).collect::<Result<Vec<_>>>()?;
-    ServiceRules::install(node, Backend::Nftables, network.parse()?)?.set(&services)?;
+    ServiceRules::install(node, Backend::Nftables, family.pods())?.set(&services)?;
     Ok(services.into_iter().map(|service| service.at).collect())
 }
 
@@ -62,7 +68,7 @@ impl Arena {
         let senders: [&Host; 2] = [&self.lab.near, &self.lab.beside];
         for targets in &self.targets {
             self.lab.agents.iter().try_for_each(|agent| agent.cli(&["flows", "flush"]).map(drop))?;
-            flood(&senders, targets, LENGTH)?;
+            flood(&senders, targets, length()?)?;
         }
         for (node, maps) in [&self.lab.nodes.a, &self.lab.nodes.b].into_iter().zip(&self.lab.maps) {
             let learned = pairs::are_right(node, maps)?;
@@ -97,8 +103,9 @@ impl Arena {
     /// Every second packet waits for a program, which answers in another order, on a CPU of its own.
     fn queued(&self) -> Result<()> {
         let rule = "FORWARD -p udp -m statistic --mode nth --every 2 --packet 0 -j NFQUEUE --queue-num 0";
+        // More at a time on the other node than a CPU has slots for notes.
         let answers =
-            [Answers::start_reversing(&self.lab.nodes.a, 0, 16)?, Answers::start_reversing(&self.lab.nodes.b, 1, 16)?];
+            [Answers::start_reversing(&self.lab.nodes.a, 0, 16)?, Answers::start_reversing(&self.lab.nodes.b, 1, 128)?];
         self.iptables(|_, _| Ok(format!("-I {rule}")))?;
         self.hold_while_notes_go_astray([true; 2])?;
         self.iptables(|_, _| Ok(format!("-D {rule}")))?;
@@ -159,14 +166,14 @@ fn packets_taken_in_once_more_are_paired_right() -> Result<()> {
             "tc filter add dev cni0 ingress protocol ip u32 match u32 0 0 action mirred ingress {action} dev again"
         );
         node.sh(&argv)?;
-        flood(&[&pair.near], &targets, LENGTH)?;
+        flood(&[&pair.near], &targets, length()?)?;
         pairs::are_right(node, &pair.a.maps).with_context(|| action.to_owned())?;
         let shown = node.sh("tc -s filter show dev cni0 ingress")?.stdout;
         let sent = shown.split_once("Sent ").and_then(|(_, rest)| rest.split_ascii_whitespace().nth(2)?.parse().ok());
         ensure!(sent.is_some_and(|packets: u64| packets > 100), "too few packets were taken in once more:\n{shown}");
         node.sh("tc filter delete dev cni0 ingress")?;
     }
-    flood(&[&pair.near], &targets, LENGTH)?;
+    flood(&[&pair.near], &targets, length()?)?;
     let learned = pairs::are_right(node, &pair.a.maps)?;
     ensure!(learned >= LEARNED, "only {learned} flows were learned");
     Ok(())

@@ -80,6 +80,7 @@ pub(super) const FLAGS: &[Flag] = &[
     built("datapath", Text),
     built("guard-outer", Text),
     built("guard-inner", Text),
+    built("xdp-guard", Text),
     built("nexthops-from", Int),
     built("attach", Text),
     unbuilt("vmodule", Text, ""),

@@ -22,6 +22,7 @@ mod gostyle;
 mod guard;
 mod install;
 mod maps;
+mod monitor;
 mod options;
 mod output;
 mod raw;
@@ -56,7 +57,7 @@ pub enum Command {
     Once(Once),
 }
 
-/// The subcommands that are over at once.
+/// The subcommands that do without an agent's work: they look or tidy up, and end.
 #[derive(Debug, Subcommand)]
 pub enum Once {
     /// Print the state of this node: lease, peers, datapath mode, and what is wrong
@@ -79,6 +80,8 @@ pub enum Once {
     Check(check::CheckOptions),
     /// Tell what would happen to a packet on this node, and why; ends with 1 if it would be lost
     Explain(explain::ExplainOptions),
+    /// Show packets as the programs see them, live: which program, what became of them and why
+    Monitor(monitor::MonitorOptions),
     /// Remove everything the agent made on this node; refuses while it runs. The lease in the store and subnet.env stay
     Cleanup(cleanup::CleanupOptions),
     /// Write the options of the Docker daemon that subnet.env asks for, as mk-docker-opts.sh does
@@ -103,6 +106,7 @@ impl Once {
             Self::Bugtool(options) => bugtool::run(options).await.map(Answer::from),
             Self::Check(options) => check::run(options).await,
             Self::Explain(options) => explain::run(options).await,
+            Self::Monitor(options) => monitor::run(options).await.map(Answer::from),
             Self::Cleanup(options) => cleanup::run(options).await.map(Answer::from),
             Self::DockerOpts(options) => docker_opts::run(options).await.map(Answer::from),
             Self::Install(options) => Ok(install::run(options)?.into()),

@@ -19,6 +19,7 @@ use tracing::Level;
 
 use super::RawOptions;
 use crate::{
+    datapath::attach::EarlyWish,
     iface::{BadPattern, NamePattern},
     observe::log::Format,
     subnet::{
@@ -78,6 +79,8 @@ pub struct RunOptions {
     pub datapath: Option<Mode>,
     /// The modes of the guard.
     pub guard: guard::Checks<GuardMode>,
+    /// Whether it is asked for at the driver.
+    pub xdp_guard: EarlyWish,
     /// IPv4 peers from which on routes are made by nexthop objects.
     pub nexthops_from: usize,
     /// How programs are attached.
@@ -155,6 +158,7 @@ impl RunOptions {
             bpf_pin_root: checks.path("bpf-pin-root", &raw.bpf_pin_root),
             datapath: checks.datapath(&raw.datapath),
             guard: checks.guard(&raw),
+            xdp_guard: checks.xdp_guard(&raw.xdp_guard),
             nexthops_from: checks.nexthops_from(raw.nexthops_from),
             attach: checks.attach(&raw.attach),
             conntrack_liberal: raw.conntrack_liberal,

@@ -116,6 +116,9 @@ pub struct RawOptions {
     /// Tunnel packets of peers from outside their subnets: enforce drops them, audit tells of them, off counts them
     #[arg(long, value_name = "MODE", default_value = "audit")]
     pub(super) guard_inner: String,
+    /// Drop tunnel packets of strangers at the driver by XDP: auto where it can, native or say that it cannot, off
+    #[arg(long, value_name = "HOW", default_value = "off")]
+    pub(super) xdp_guard: String,
     /// IPv4 peers from which on routes are made by nexthop objects; below half of it they are plain again
     #[arg(long, value_name = "PEERS", default_value_t = 2000, hide = true, allow_negative_numbers = true)]
     pub(super) nexthops_from: i64,

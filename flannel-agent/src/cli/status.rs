@@ -227,7 +227,12 @@ fn guard(status: &GuardStatus) -> String {
         let refused = if check.refused > 0 { format!(", {} packets refused", check.refused) } else { String::new() };
         format!("{name} {}{refused}", check_mode(check))
     };
-    format!("{}; {}", check("outer", &status.outer), check("inner", &status.inner))
+    let xdp = status.xdp.as_ref().map(|xdp| match &xdp.reason {
+        Some(reason) => format!("; not at the driver: {reason}"),
+        None if xdp.attached => "; at the driver by XDP".to_owned(),
+        None => String::new(),
+    });
+    format!("{}; {}{}", check("outer", &status.outer), check("inner", &status.inner), xdp.unwrap_or_default())
 }
 
 fn fast(status: &FastStatus) -> String {

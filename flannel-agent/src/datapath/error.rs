@@ -138,6 +138,12 @@ pub enum DatapathError {
         #[source]
         source: Box<ProgramError>,
     },
+    /// Another monitor reads the events.
+    #[error("a monitor already runs on the programs pinned below {}, and each event has one reader; end that one first", root.display())]
+    MonitorTaken {
+        /// The pin root.
+        root: PathBuf,
+    },
     /// The log of a debug object cannot be read.
     #[error("cannot read the programs' log: {source}")]
     Log {

@@ -17,15 +17,17 @@ pub(crate) mod frame;
 pub mod guard;
 mod load;
 pub mod maps;
+pub mod monitor;
 mod object;
 pub mod peers;
 pub mod pins;
 pub mod policy;
 pub mod probe;
+pub mod room;
 pub mod trial;
 
 pub use attach::{AttachKind, Attachments, Hook};
 pub use error::DatapathError;
-pub use load::{Shape, Subnets, load};
+pub use load::{Loaded, Shape, Subnets, load};
 pub use maps::Maps;
 pub use pins::PinRoot;

@@ -8,6 +8,7 @@ mod fast;
 mod from_underlay;
 mod guard;
 mod load;
+mod monitor;
 mod oracle;
 mod packets;
 mod to_tunnel;

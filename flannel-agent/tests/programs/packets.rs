@@ -6,7 +6,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use flannel_common::{
-    addr::Mac,
+    addr::{Addr, Mac},
     node::FamilyConfig,
     packet::{PROTO_TCP, PROTO_UDP, ipv4_checksum},
     peer::PeerEntry,
@@ -102,6 +102,13 @@ impl Net {
         let ip = 14;
         let udp = ip + self.header_len();
         At { ip, udp, vxlan: udp + 8, inner: udp + 16, inner_ip: udp + 30, addresses: udp - self.address_len() * 2 }
+    }
+
+    /// The segment of both VTEPs.
+    pub(crate) fn base(self) -> IpAddr {
+        let mut base = Addr::from(self.our_vtep);
+        base.0[15] = 0;
+        base.into()
     }
 
     const fn header_len(self) -> usize {

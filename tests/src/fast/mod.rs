@@ -88,6 +88,11 @@ pub fn fast_pair_of(name: &str, stack: Stack, flags: &[&str]) -> Result<Pair> {
     Pair::with(name, stack, &flags)?.taking_part()
 }
 
+/// The same with neighbours, which reach each other without a tunnel.
+pub fn fast_neighbours(name: &str, stack: Stack) -> Result<Pair> {
+    Pair::direct(name, stack, &FLAGS)?.taking_part()
+}
+
 /// The same with two routers between the nodes, of which both use the first.
 pub fn fast_pair_by_two_routers(name: &str) -> Result<Pair<TwoRouters>> {
     Pair::with_two_routers(name, &FLAGS)?.taking_part()

@@ -39,8 +39,10 @@ impl BulkLoad {
         Self { blocks, rate: None }
     }
 
-    /// Until it is stopped, with some megabytes a second.
-    pub const STEADY: Self = Self { blocks: u64::MAX, rate: Some(64) };
+    /// Until it is stopped, so many blocks a second.
+    pub const fn steady(rate: u32) -> Self {
+        Self { blocks: u64::MAX, rate: Some(rate) }
+    }
 }
 
 /// What arrived of one direction.

@@ -102,8 +102,9 @@ fn answer(queue: &OwnedFd, batch: usize, answered: &AtomicU64, stop: &AtomicBool
         held.extend(asked);
         if is_quiet || held.len() >= batch {
             for id in held.drain(..).rev() {
-                send(queue, MSG_VERDICT, &attribute(ATTR_VERDICT_HDR, &[ACCEPT.to_be_bytes(), id].concat()))?;
+                // First: who waits for the packet may look at the count next.
                 answered.fetch_add(1, Ordering::Relaxed);
+                send(queue, MSG_VERDICT, &attribute(ATTR_VERDICT_HDR, &[ACCEPT.to_be_bytes(), id].concat()))?;
             }
         }
     }

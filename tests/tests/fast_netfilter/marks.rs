@@ -34,9 +34,8 @@ fn goes_by(lab: &FastLab, mode: &str, family: Family, class: &str) -> Result<()>
     Ok(())
 }
 
-#[test]
-fn what_rules_mark_is_queued_by_its_mark() -> Result<()> {
-    let lab = FastLab::new("nf-marks", &[])?;
+/// Marks that conntrack restores, then classes, in every mode.
+pub(crate) fn what_is_marked_is_queued_by_its_mark(lab: &FastLab) -> Result<()> {
     let node = &lab.nodes.a;
     node.sh("tc qdisc add dev eth0 root handle 1: htb default 1")?;
     for class in ["1:1", "1:2", "1:3"] {
@@ -58,15 +57,16 @@ fn what_rules_mark_is_queued_by_its_mark() -> Result<()> {
     for mode in ["kernel", "encap", "fast"] {
         lab.set_mode(mode)?;
         for family in Family::ALL {
-            goes_by(&lab, mode, family, "1:2").with_context(|| format!("marked, mode {mode}, {family:?}"))?;
+            goes_by(lab, mode, family, "1:2").with_context(|| format!("marked, mode {mode}, {family:?}"))?;
         }
     }
     rules(&["-F", "-A POSTROUTING -o flannel+ -j CLASSIFY --set-class 1:3"])?;
     for mode in ["kernel", "encap", "fast"] {
         lab.set_mode(mode)?;
         for family in Family::ALL {
-            goes_by(&lab, mode, family, "1:3").with_context(|| format!("classified, mode {mode}, {family:?}"))?;
+            goes_by(lab, mode, family, "1:3").with_context(|| format!("classified, mode {mode}, {family:?}"))?;
         }
     }
-    Ok(())
+    rules(&["-F"])?;
+    node.sh("tc qdisc delete dev eth0 root").map(drop)
 }

@@ -188,10 +188,10 @@ impl World {
         self.peer_of(address).map(|peer| peer.vtep).or_else(|| other.map(|other| other.address))
     }
 
-    /// Whether a peer has this VTEP: its subnet, if that has a number.
-    pub(super) fn vtep(&self, address: IpAddr) -> Option<Option<u8>> {
-        let peer = self.peers.iter().find(|peer| peer.vtep == address).map(|peer| Some(peer.subnet));
-        peer.or_else(|| self.others.iter().find(|other| other.address == address).map(|other| other.subnet))
+    /// The VTEP with this address.
+    pub(super) fn vtep(&self, address: IpAddr) -> Option<Vtep> {
+        let peers = self.peers.iter().map(|peer| Vtep { address: peer.vtep, subnet: Some(peer.subnet) });
+        peers.chain(self.others.iter().copied()).find(|vtep| vtep.address == address)
     }
 
     /// The number of the subnet in which an address lies.

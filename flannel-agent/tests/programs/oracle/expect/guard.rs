@@ -27,12 +27,12 @@ pub(super) fn look(packet: &Packet<'_>, found: Reason) -> Result<Expected, Reaso
         other => (other, layout.header + 16),
     };
     let source = layout.source(ip);
-    let Some(subnet) = world.vtep(source) else { return Ok(stranger(packet, source, ip.get(frame..))) };
+    let Some(vtep) = world.vtep(source) else { return Ok(stranger(packet, source, ip.get(frame..))) };
     if found != Reason::InnerOtherSource {
         return Err(found);
     }
     let owner = world.owner_of(layout.source(&ip[frame + ETHERNET..]));
-    match (owner, subnet) {
+    match (owner, vtep.subnet) {
         (Some(owner), _) if owner == source => Err(Reason::PeerChanging),
         (None, None) => Err(Reason::SenderUnnumbered),
         _ => Ok(judged(world.guard[1], source, [Reason::InnerOtherSource, Reason::RefusedSource])),
