@@ -55,7 +55,7 @@ fn a_pin_that_lacks_is_an_error_and_not_made() {
 #[test]
 fn this_kernel_can_what_the_other_fixtures_need() {
     on_empty_bench(|_| {
-        probe::encapsulation().expect("to_tunnel encapsulates");
+        assert_eq!(probe::programs().expect("the kernel takes the programs"), None);
         probe::polls().expect("polls are told");
     });
 }

@@ -29,7 +29,7 @@ fn a_host_is_judged_before_and_after_the_agent_is_there() -> Result<()> {
     let (node, binary) = (&pair.a, pair.options()?.binary.display().to_string());
     let (bare, code) = report(node, &binary)?;
     ensure!(code == 0, "{bare:#}");
-    says(&bare, "encap", "ok", "they encapsulate")?;
+    says(&bare, "programs", "ok", "the kernel takes the programs")?;
     says(&bare, "forwarding", "ok", "net.ipv4.ip_forward is 1")?;
     says(&bare, "rules", "ok", "no rule judges")?;
     let pins = node.command(["ls", "/sys/fs/bpf"]).any_code().run()?;
