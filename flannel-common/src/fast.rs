@@ -98,6 +98,8 @@ pub const BUCKETS: u32 = 4096;
 /// New flows each tick, and at most at once: about 2,000 a second.
 const RATE: u32 = 2;
 const BURST: u32 = 2048;
+/// By how many ticks what one CPU read may lie behind what another has written.
+const SKEW: u32 = 64;
 
 impl Bucket {
     /// The bucket of a pod.
@@ -117,9 +119,11 @@ impl Bucket {
     #[must_use]
     pub const fn take(self, now: Tick) -> Option<Self> {
         let (since, spent) = ((self.0 >> 32) as u32, self.0 as u32);
-        let passed = now.wrapping_sub(since);
+        // Another CPU may have read the clock a moment later and come here first: that is no time at all, not an age.
+        let passed = if since.wrapping_sub(now) <= SKEW { 0 } else { now.wrapping_sub(since) };
+        let since = if passed == 0 { since } else { now };
         let spent = if passed >= BURST / RATE { 0 } else { spent.saturating_sub(passed * RATE) };
-        if spent < BURST { Some(Self((now as u64) << 32 | (spent + 1) as u64)) } else { None }
+        if spent < BURST { Some(Self((since as u64) << 32 | (spent + 1) as u64)) } else { None }
     }
 }
 
@@ -150,6 +154,26 @@ mod tests {
         assert_eq!(next, 10 * RATE);
         let (_, all) = taken(bucket, (1 << 20) + 2000, 10_000);
         assert_eq!(all, BURST, "full again after a second");
+    }
+
+    #[test]
+    fn a_clock_read_a_moment_before_brings_no_new_burst() {
+        let now = 1 << 20;
+        let (empty, _) = taken(Bucket::default(), now, 10_000);
+        for late in 0..=3 {
+            assert_eq!(empty.take(now - late), None, "{late} ticks late");
+        }
+        let (bucket, one) = taken(Bucket::default(), now, 1);
+        let (bucket, rest) = taken(bucket, now - 3, 10_000);
+        assert_eq!((one + rest, bucket.take(now)), (BURST, None));
+    }
+
+    #[test]
+    fn a_bucket_that_nobody_used_for_weeks_is_full() {
+        let (empty, _) = taken(Bucket::default(), 7, 10_000);
+        for later in [1 << 20, 1 << 31, u32::MAX - 100] {
+            assert_eq!(taken(empty, later, 10_000).1, BURST, "{later}");
+        }
     }
 
     #[test]

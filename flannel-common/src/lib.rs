@@ -21,6 +21,7 @@ pub mod ip;
 pub mod kernel;
 pub mod maps;
 pub mod mode;
+pub mod monitor;
 pub mod node;
 pub mod note;
 pub mod outer;

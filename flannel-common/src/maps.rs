@@ -40,8 +40,25 @@ pub const ELSEWHERE: &str = "ELSEWHERE";
 /// LRU hash from an outer source address ([`crate::addr::Addr`]) to [`crate::guard::Suspect`].
 pub const SUSPECTS: &str = "SUSPECTS";
 
+/// Array of one [`crate::monitor::Monitor`].
+pub const MONITOR: &str = "MONITOR";
+/// Ring buffer of [`crate::monitor::Event`], each with the first bytes of its packet.
+pub const EVENTS: &str = "EVENTS";
+/// Per-CPU array of one [`crate::monitor::Missed`].
+pub const MISSED: &str = "MISSED";
+/// Array of one 64-bit word: until when packets are told of, `CLOCK_MONOTONIC` in nanoseconds. To the programs it is a
+/// variable, so that looking at it takes no look-up; in the object it therefore has the name of a section.
+pub const LEASE: &str = "LEASE";
+/// The bpf filesystem takes no dot.
+const LEASE_SECTION: &str = ".data.lease";
+
+/// The name in the object of a map that is pinned under `name`.
+pub fn in_object(name: &'static str) -> &'static str {
+    if name == LEASE { LEASE_SECTION } else { name }
+}
+
 /// All maps of the object, in the order in which they are opened and pinned.
-pub const ALL: [&str; 18] = [
+pub const ALL: [&str; 22] = [
     PEERS,
     PEERS6,
     VTEPS,
@@ -60,6 +77,10 @@ pub const ALL: [&str; 18] = [
     GUARD,
     ELSEWHERE,
     SUSPECTS,
+    MONITOR,
+    EVENTS,
+    MISSED,
+    LEASE,
 ];
 
 /// The most sources [`SUSPECTS`] remembers; a flood of made-up ones pushes out the oldest.

@@ -4,8 +4,20 @@
 /// are the slots of mode `fast`.
 pub const OWN_PACKET: u32 = 0x0f1a;
 
-/// The seventh program. It hangs behind the kernel's NAPI polls, sees no packet and counts nothing in the statistics.
+/// It hangs behind the kernel's NAPI polls, sees no packet and counts nothing in the statistics.
 pub const COUNT_POLLS: &str = "count_polls";
+
+/// The guard's program at the driver, by XDP. It counts its drops with those of [`Program::FromUnderlay`].
+pub const EARLY_GUARD: &str = "early_guard";
+
+/// Attached nowhere: the agent runs it once, to ask the kernel for what helpers may refuse. It returns
+/// [`ROOM_MADE`] and [`ROOM_TAKEN`].
+pub const PROBE_ROOM: &str = "probe_room";
+
+/// The kernel made room for outer headers.
+pub const ROOM_MADE: u32 = 1 << 0;
+/// It took that room away again.
+pub const ROOM_TAKEN: u32 = 1 << 1;
 
 /// A BPF program at a TC hook.
 #[repr(u8)]
@@ -32,6 +44,11 @@ impl Program {
     /// Every program, by number.
     pub const ALL: [Self; Self::COUNT as usize] =
         [Self::FromPod, Self::ToTunnel, Self::FromUnderlay, Self::FromTunnel, Self::ToPod, Self::ToUnderlay];
+
+    /// The program with this number, if there is one.
+    pub fn from_number(number: u32) -> Option<Self> {
+        Self::ALL.get(number as usize).copied()
+    }
 
     /// The name of the program in the object, in pins and in every output.
     pub const fn name(self) -> &'static str {

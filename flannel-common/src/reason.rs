@@ -12,6 +12,17 @@ pub enum Verdict {
     Drop,
 }
 
+impl Verdict {
+    /// The name in every output.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Pass => "pass",
+            Self::Redirect => "redirect",
+            Self::Drop => "drop",
+        }
+    }
+}
+
 macro_rules! reasons {
     ($($number:literal $name:ident $text:literal $verdict:ident $doc:literal;)+) => {
         /// The outcome of one program for one packet.
@@ -105,6 +116,7 @@ reasons! {
     57 RefusedSource "refused_source" Drop "The inner source lies outside the sending peer's subnet; the guard enforces that.";
     58 SenderUnnumbered "sender_unnumbered" Pass "From a peer with a subnet of another size than the network's, so the inner source is not checked.";
     59 OuterUnusual "outer_unusual" Pass "A tunnel packet that is cut short or stands behind IP options or extension headers.";
+    60 RefusedEarly "refused_early" Drop "As refused_vtep, at the driver by XDP.";
 }
 
 impl Reason {

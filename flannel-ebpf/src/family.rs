@@ -3,7 +3,8 @@
 
 use aya_ebpf::{
     bindings::{
-        BPF_F_ADJ_ROOM_ENCAP_L3_IPV4, BPF_F_ADJ_ROOM_ENCAP_L3_IPV6, bpf_redir_neigh, bpf_redir_neigh__bindgen_ty_1,
+        BPF_F_ADJ_ROOM_ENCAP_L3_IPV4, BPF_F_ADJ_ROOM_ENCAP_L3_IPV6, bpf_fib_lookup, bpf_redir_neigh,
+        bpf_redir_neigh__bindgen_ty_1,
     },
     helpers::generated::bpf_get_prandom_u32,
     maps::Array,
@@ -32,6 +33,10 @@ pub(crate) trait Family: IpHeader {
     /// has room.
     const IS_COPIED_FOR_ROOM: bool;
 
+    /// Whether a packet of the tunnel device's is one that was made here. Over IPv6 the kernel leaves in it by which device the
+    /// packet inside came.
+    const TUNNEL_IS_MADE_HERE: bool;
+
     /// The peers of the family, by subnet number.
     fn peers() -> &'static Array<PeerEntry>;
 
@@ -49,10 +54,14 @@ pub(crate) trait Family: IpHeader {
 
     /// A next hop, as `bpf_redirect_neigh` takes it.
     fn next_hop(addr: Addr) -> bpf_redir_neigh;
+
+    /// Source and destination, as `bpf_fib_lookup` takes them.
+    fn route(source: Addr, destination: Addr) -> bpf_fib_lookup;
 }
 
 impl Family for Ipv4Header {
     const ENCAP_L3: u64 = BPF_F_ADJ_ROOM_ENCAP_L3_IPV4 as u64;
+    const TUNNEL_IS_MADE_HERE: bool = true;
     const IS_COPIED_FOR_ROOM: bool = false;
 
     #[inline(always)]
@@ -87,10 +96,19 @@ impl Family for Ipv4Header {
         let next_hop = bpf_redir_neigh__bindgen_ty_1 { ipv4_nh: u32::from_ne_bytes(addr.v4_bytes()) };
         bpf_redir_neigh { nh_family: AF_INET, __bindgen_anon_1: next_hop }
     }
+
+    #[inline(always)]
+    fn route(source: Addr, destination: Addr) -> bpf_fib_lookup {
+        let mut route = no_route(AF_INET);
+        route.__bindgen_anon_3.ipv4_src = u32::from_ne_bytes(source.v4_bytes());
+        route.__bindgen_anon_4.ipv4_dst = u32::from_ne_bytes(destination.v4_bytes());
+        route
+    }
 }
 
 impl Family for Ipv6Header {
     const ENCAP_L3: u64 = BPF_F_ADJ_ROOM_ENCAP_L3_IPV6 as u64;
+    const TUNNEL_IS_MADE_HERE: bool = false;
     const IS_COPIED_FOR_ROOM: bool = true;
 
     #[inline(always)]
@@ -120,15 +138,36 @@ impl Family for Ipv6Header {
 
     #[inline(always)]
     fn next_hop(addr: Addr) -> bpf_redir_neigh {
-        let b = addr.0;
-        let ipv6_nh = [
-            u32::from_ne_bytes([b[0], b[1], b[2], b[3]]),
-            u32::from_ne_bytes([b[4], b[5], b[6], b[7]]),
-            u32::from_ne_bytes([b[8], b[9], b[10], b[11]]),
-            u32::from_ne_bytes([b[12], b[13], b[14], b[15]]),
-        ];
-        bpf_redir_neigh { nh_family: AF_INET6, __bindgen_anon_1: bpf_redir_neigh__bindgen_ty_1 { ipv6_nh } }
+        let next_hop = bpf_redir_neigh__bindgen_ty_1 { ipv6_nh: words(addr) };
+        bpf_redir_neigh { nh_family: AF_INET6, __bindgen_anon_1: next_hop }
     }
+
+    #[inline(always)]
+    fn route(source: Addr, destination: Addr) -> bpf_fib_lookup {
+        let mut route = no_route(AF_INET6);
+        route.__bindgen_anon_3.ipv6_src = words(source);
+        route.__bindgen_anon_4.ipv6_dst = words(destination);
+        route
+    }
+}
+
+#[inline(always)]
+const fn words(addr: Addr) -> [u32; 4] {
+    let b = addr.0;
+    [
+        u32::from_ne_bytes([b[0], b[1], b[2], b[3]]),
+        u32::from_ne_bytes([b[4], b[5], b[6], b[7]]),
+        u32::from_ne_bytes([b[8], b[9], b[10], b[11]]),
+        u32::from_ne_bytes([b[12], b[13], b[14], b[15]]),
+    ]
+}
+
+#[inline(always)]
+const fn no_route(family: u32) -> bpf_fib_lookup {
+    // SAFETY: numbers and unions of numbers, for which zero is a value.
+    let mut route: bpf_fib_lookup = unsafe { core::mem::zeroed() };
+    route.family = family as u8;
+    route
 }
 
 const AF_INET: u32 = 2;

@@ -41,9 +41,14 @@ pub(crate) fn run(skb: &Skb) -> Result<Reason, Reason> {
 /// What is no tunnel packet may come from a peer that needs no tunnel; what is one and from nobody known is the guard's.
 #[inline(always)]
 fn follow<F: Tables>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
-    match judge::<F>(skb, node) {
-        Err(Reason::NotTunnel) => direct::from_peer::<F>(skb, node),
+    let is_long = skb.len() as usize >= OuterHeaders::<F>::LEN;
+    let judged = if is_long { judge::<F>(skb, node) } else { Err(Reason::OuterUnusual) };
+    let judged = match judged {
         Err(found) if guard::concerns(found) => Err(guard::look::<F>(skb, node, found)),
+        judged => judged,
+    };
+    match judged {
+        Err(Reason::NotTunnel) => direct::from_peer::<F>(skb, node),
         judged => judged,
     }
 }

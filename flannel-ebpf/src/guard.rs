@@ -2,11 +2,11 @@
 //! that good ones pay nothing for it.
 //!
 //! It owns the verdict on them. The outer check comes first and covers whatever a stranger's packet looks like: the vxlan
-//! device would also take it behind IP options, in fragments, or with a frame inside that is no IP packet. Only packets to our
-//! VTEP, our port and our VNI are looked at. What cannot be known passes.
+//! device would also take it behind IP options, in fragments, to another address of this host, or with a frame inside that is no
+//! IP packet. Only packets that end on this host, with our port and our VNI, are refused. What cannot be known passes.
 
 use flannel_common::{
-    addr::{Addr, same_addr},
+    addr::{Addr, Mac, same_addr},
     ethernet::EthernetHeader,
     guard::{Checks, DeviceKey, GuardMode, GuardWord, Suspect},
     ip::ExtensionHeader,
@@ -47,6 +47,7 @@ pub(crate) const fn concerns(found: Reason) -> bool {
             | Reason::Malformed
             | Reason::OuterFragment
             | Reason::OuterUnusual
+            | Reason::NotForUs
     )
 }
 
@@ -57,7 +58,7 @@ pub(crate) fn look<F: Family>(skb: &Skb, node: &Node, found: Reason) -> Reason {
     let mut room = Room::<Start<F>>::new();
     let Some(Start { ip, .. }) = skb.load(0, &mut room) else { return Reason::NotTunnel };
     let (found, udp) = match found {
-        Reason::OuterUnusual | Reason::OuterFragment => match find_udp(skb, family, ip, found) {
+        Reason::OuterUnusual | Reason::OuterFragment | Reason::NotForUs => match find_udp(skb, family, ip, found) {
             Ok(found) => found,
             Err(reason) => return reason,
         },
@@ -67,24 +68,28 @@ pub(crate) fn look<F: Family>(skb: &Skb, node: &Node, found: Reason) -> Reason {
     let source = ip.source();
     // SAFETY: the entry is copied; an element that is replaced meanwhile is another's, and says as little wrong.
     match unsafe { VTEPS.get(source) }.map(|vtep| vtep.index) {
-        None => stranger::<F>(skb, node, source, udp + UDP_LEN + VXLAN_LEN),
+        None if is_for_this_host(skb, family, ip) => stranger::<F>(skb, node, source, udp + UDP_LEN + VXLAN_LEN),
         Some(index) if matches!(found, Reason::InnerOtherSource) => other_source::<F>(skb, node, source, index),
-        Some(_) => found,
+        _ => found,
     }
 }
 
-/// Where the UDP header of our tunnel is in a packet with options, extension headers, in a fragment, or cut short; and what to
-/// call that packet if a peer sent it.
+/// Whether the vxlan device will get the packet: its socket is bound to no address, so it takes what is sent to any of this
+/// host's. What another node's packet on its way through this one is not.
+#[inline(always)]
+fn is_for_this_host<F: Family>(skb: &Skb, family: &FamilyConfig, ip: &F) -> bool {
+    same_addr(ip.destination(), family.vtep) || skb.ends_here::<F>(ip.source(), ip.destination())
+}
+
+/// Where the UDP header of our tunnel is in a packet with options, extension headers, in a fragment, cut short, or for another
+/// address; and what to call that packet if a peer sent it.
 #[inline(always)]
 fn find_udp<F: Family>(skb: &Skb, family: &FamilyConfig, ip: &F, found: Reason) -> Result<(Reason, usize), Reason> {
-    if !same_addr(ip.destination(), family.vtep) {
-        return Err(Reason::NotTunnel);
-    }
     if ip.is_later_fragment() {
-        return Err(if matches!(found, Reason::OuterFragment) { found } else { Reason::NotTunnel });
+        return Err(if matches!(found, Reason::OuterUnusual) { Reason::NotTunnel } else { found });
     }
-    let mut found = if ip.is_fragment() { Reason::OuterFragment } else { Reason::OuterUnusual };
     let (mut at, mut protocol) = (ETH_LEN + ip.header_len() as usize, ip.protocol());
+    let mut is_fragment = ip.is_fragment();
     for _ in 0..EXTENSIONS {
         if !F::is_extension(protocol) {
             break;
@@ -95,19 +100,24 @@ fn find_udp<F: Family>(skb: &Skb, family: &FamilyConfig, ip: &F, found: Reason) 
             if header.is_later_fragment() {
                 return Err(Reason::NotTunnel);
             }
-            found = Reason::OuterFragment;
+            is_fragment = true;
         }
         (at, protocol) = (at + header.len(protocol), header.next());
     }
+    if protocol != PROTO_UDP {
+        return Err(Reason::NotTunnel);
+    }
     let mut room = Room::<[u8; UDP_LEN]>::new();
     let udp = skb.load(at, &mut room).ok_or(Reason::NotTunnel)?;
-    if protocol != PROTO_UDP || udp[2] != family.port[0] || udp[3] != family.port[1] {
+    if udp[2] != family.port[0] || udp[3] != family.port[1] {
         return Err(Reason::NotTunnel);
     }
     // What is too short to name a VNI is no other tunnel's.
     let mut room = Room::<[u8; VXLAN_LEN]>::new();
     match skb.load(at + UDP_LEN, &mut room) {
         Some(vxlan) if u32::from_be_bytes([0, vxlan[4], vxlan[5], vxlan[6]]) != family.vni => Err(Reason::OtherVni),
+        _ if !same_addr(ip.destination(), family.vtep) => Ok((Reason::NotForUs, at)),
+        _ if is_fragment => Ok((Reason::OuterFragment, at)),
         _ => Ok((found, at)),
     }
 }
@@ -127,7 +137,13 @@ fn stranger<F: Family>(skb: &Skb, node: &Node, source: Addr, frame: usize) -> Re
 fn comes_from_elsewhere<F: Family>(skb: &Skb, frame: usize) -> bool {
     let mut room = Room::<EthernetHeader>::new();
     let Some(ethernet) = skb.load(frame, &mut room) else { return false };
-    let key = DeviceKey { mac: ethernet.source(), family: F::ETHERTYPE };
+    is_elsewhere::<F>(ethernet.source())
+}
+
+/// Whether this is such a device.
+#[inline(always)]
+pub(crate) fn is_elsewhere<F: Family>(mac: Mac) -> bool {
+    let key = DeviceKey { mac, family: F::ETHERTYPE };
     // SAFETY: nothing of the value is read.
     unsafe { ELSEWHERE.get(key) }.is_some()
 }
@@ -155,13 +171,13 @@ fn other_source<F: Family>(skb: &Skb, node: &Node, source: Addr, index: u32) -> 
 }
 
 #[inline(always)]
-fn in_force() -> Checks<GuardMode> {
+pub(crate) fn in_force() -> Checks<GuardMode> {
     GUARD.get(ONLY).map_or_else(GuardWord::default, |word| *word).in_force()
 }
 
 /// Remembers where the packet came from.
 #[inline(always)]
-fn suspect(mode: GuardMode, source: Addr, reason: Reason, dropped: bool, node: &Node) {
+pub(crate) fn suspect(mode: GuardMode, source: Addr, reason: Reason, dropped: bool, node: &Node) {
     if matches!(mode, GuardMode::Off) {
         return;
     }

@@ -13,8 +13,8 @@
 //! Budget per packet: `to_tunnel` reads MODE, CONFIG and one element of a peer map (array look-ups, inlined by the
 //! JIT), the clock once, and loads the headers once; `from_underlay` loads outer and inner headers and reads one element of
 //! a peer map, and takes a second look, with a hash look-up, only at what may be no peer's; `to_underlay` loads the headers once and reads one
-//! element of a peer map. In mode `fast` the entry hooks make one look-up of the flow more. A new look-up or helper here
-//! needs figures before and after.
+//! element of a peer map. In mode `fast` the entry hooks make one look-up of the flow more. Counting loads one variable, which says
+//! whether a monitor is there. A new look-up or helper here needs figures before and after.
 
 #![expect(missing_docs, reason = "the classifier macro writes a public wrapper without the documentation")]
 #![expect(unreachable_pub, reason = "entry points are found by the linker through their symbols")]
@@ -26,6 +26,7 @@
 
 mod conntrack;
 mod direct;
+mod early;
 mod family;
 mod from_pod;
 mod from_tunnel;
@@ -33,8 +34,10 @@ mod from_underlay;
 mod guard;
 mod learn;
 mod maps;
+mod monitor;
 mod node;
 mod notes;
+mod probe;
 mod replay;
 mod segment;
 mod skb;
@@ -47,8 +50,8 @@ mod too_big;
 
 use aya_ebpf::{
     bindings::{TC_ACT_REDIRECT, TC_ACT_SHOT, TC_ACT_UNSPEC},
-    macros::{classifier, raw_tracepoint},
-    programs::{RawTracePointContext, TcContext},
+    macros::{classifier, raw_tracepoint, xdp},
+    programs::{RawTracePointContext, TcContext, XdpContext},
 };
 use flannel_common::{
     program::Program,
@@ -88,6 +91,12 @@ pub fn count_polls(_ctx: RawTracePointContext) -> i32 {
     0
 }
 
+/// The driver of the external interface, if asked for; also of jumbo frames in several parts.
+#[xdp(frags)]
+pub fn early_guard(ctx: XdpContext) -> u32 {
+    early::run(&ctx)
+}
+
 /// Egress of the tunnel device.
 #[classifier]
 pub fn to_tunnel(ctx: TcContext) -> i32 {
@@ -112,11 +121,17 @@ pub fn to_underlay(ctx: TcContext) -> i32 {
     conclude(&skb, Program::ToUnderlay, reason)
 }
 
+/// Attached nowhere: the agent runs it to see what this kernel refuses.
+#[classifier]
+pub fn probe_room(ctx: TcContext) -> i32 {
+    probe::run(&Skb::new(ctx)) as i32
+}
+
 /// Counts the outcome and turns it into the action TC wants.
 #[inline(always)]
 fn conclude(skb: &Skb, program: Program, outcome: Result<Reason, Reason>) -> i32 {
     let (Ok(reason) | Err(reason)) = outcome;
-    stats::count(skb, program, reason);
+    stats::record(skb, program, reason);
     #[cfg(feature = "log")]
     aya_log_ebpf::debug!(skb.context(), "program {} reason {} length {}", program as u32, reason as u32, skb.len());
     match reason.verdict() {

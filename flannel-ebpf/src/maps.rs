@@ -4,7 +4,7 @@
 use aya_ebpf::{
     bindings::BPF_F_NO_PREALLOC,
     macros::map,
-    maps::{Array, HashMap, LruHashMap, PerCpuArray},
+    maps::{Array, HashMap, LruHashMap, PerCpuArray, RingBuf},
 };
 use flannel_common::{
     addr::Addr,
@@ -15,13 +15,14 @@ use flannel_common::{
     ip::{Ipv4Header, Ipv6Header},
     maps::{FLOWS_MAX, PEERS_MAX, PODS_MAX, SUSPECTS_MAX},
     mode::ModeWord,
+    monitor::{EVENTS_BYTES, Missed, Monitor},
     node::NodeConfig,
     note::{CpuState, Note},
     peer::{PeerEntry, VtepEntry},
     stats::{Counter, SLOTS},
 };
 
-use crate::tables::Scratch;
+use crate::{monitor::Told, tables::Scratch};
 
 #[map]
 pub(crate) static PEERS: Array<PeerEntry> = Array::with_max_entries(1, 0);
@@ -77,6 +78,15 @@ pub(crate) static ELSEWHERE: HashMap<DeviceKey, u32> = HashMap::with_max_entries
 #[map]
 pub(crate) static SUSPECTS: LruHashMap<Addr, Suspect> = LruHashMap::with_max_entries(SUSPECTS_MAX, 0);
 
+#[map]
+pub(crate) static MONITOR: Array<Monitor> = Array::with_max_entries(1, 0);
+
+#[map]
+pub(crate) static EVENTS: RingBuf = RingBuf::with_byte_size(EVENTS_BYTES, 0);
+
+#[map]
+pub(crate) static MISSED: PerCpuArray<Missed> = PerCpuArray::with_max_entries(1, 0);
+
 /// The programs' own: not pinned.
 #[map]
 pub(crate) static SCRATCH: PerCpuArray<Scratch<Ipv4Header>> = PerCpuArray::with_max_entries(1, 0);
@@ -84,3 +94,7 @@ pub(crate) static SCRATCH: PerCpuArray<Scratch<Ipv4Header>> = PerCpuArray::with_
 /// The same for IPv6.
 #[map]
 pub(crate) static SCRATCH6: PerCpuArray<Scratch<Ipv6Header>> = PerCpuArray::with_max_entries(1, 0);
+
+/// What is about to be told to the monitor. The programs' own as well.
+#[map]
+pub(crate) static TOLD: PerCpuArray<Told> = PerCpuArray::with_max_entries(1, 0);

@@ -108,7 +108,7 @@ pub(crate) fn from_link<F: Tables>(
 }
 
 /// Segments keep their size, and checksums their state.
-const DECAP_FLAGS: u64 = BPF_F_ADJ_ROOM_FIXED_GSO as u64 | BPF_F_ADJ_ROOM_NO_CSUM_RESET as u64;
+pub(crate) const DECAP_FLAGS: u64 = BPF_F_ADJ_ROOM_FIXED_GSO as u64 | BPF_F_ADJ_ROOM_NO_CSUM_RESET as u64;
 
 /// The frame is as those seen, no larger than the way out takes, and can be rewritten.
 #[inline(always)]

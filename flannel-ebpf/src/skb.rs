@@ -8,11 +8,12 @@ use core::{mem::MaybeUninit, ptr::write_volatile};
 use aya_ebpf::{
     bindings::{
         __sk_buff, BPF_CSUM_LEVEL_DEC, BPF_CSUM_LEVEL_QUERY, BPF_F_ADJ_ROOM_FIXED_GSO, BPF_F_ADJ_ROOM_NO_CSUM_RESET,
-        BPF_F_MARK_MANGLED_0, BPF_F_PSEUDO_HDR, bpf_adj_room_mode::BPF_ADJ_ROOM_MAC, bpf_redir_neigh,
+        BPF_F_MARK_MANGLED_0, BPF_F_PSEUDO_HDR, BPF_FIB_LKUP_RET_FWD_DISABLED, BPF_FIB_LKUP_RET_NOT_FWDED,
+        bpf_adj_room_mode::BPF_ADJ_ROOM_MAC, bpf_fib_lookup as FibLookup, bpf_redir_neigh,
     },
     helpers::generated::{
-        bpf_check_mtu, bpf_csum_level, bpf_csum_update, bpf_get_hash_recalc, bpf_redirect, bpf_redirect_neigh,
-        bpf_redirect_peer, bpf_skb_load_bytes,
+        bpf_check_mtu, bpf_csum_level, bpf_csum_update, bpf_fib_lookup, bpf_get_hash_recalc, bpf_redirect,
+        bpf_redirect_neigh, bpf_redirect_peer, bpf_skb_load_bytes,
     },
     programs::TcContext,
 };
@@ -95,6 +96,8 @@ impl Skb {
         tc_index: tc_index;
         /// The device the hook belongs to.
         ifindex: ifindex;
+        /// The device by which the packet came into this host, 0 for one that was made here.
+        ingress_ifindex: ingress_ifindex;
         /// Whom the frame is for: `PACKET_HOST` and the like.
         pkt_type: pkt_type;
         /// Firewall mark.
@@ -200,6 +203,17 @@ impl Skb {
         self.ctx.l4_csum_replace(at, 0, addresses.into(), pseudo).is_ok()
             && (ports[0] == ports[1]
                 || self.ctx.l4_csum_replace(at, ports[0].into(), ports[1].into(), flags | PORTS_LEN).is_ok())
+    }
+
+    /// Whether the kernel would not forward a packet that comes in here with these addresses: it is for this host, or for nobody.
+    #[inline(always)]
+    pub(crate) fn ends_here<F: Family>(&self, source: Addr, destination: Addr) -> bool {
+        let mut route = F::route(source, destination);
+        route.ifindex = self.ifindex();
+        let len = size_of::<FibLookup>() as i32;
+        // SAFETY: `route` is a live value of the size given.
+        let found = unsafe { bpf_fib_lookup(self.raw().cast(), &raw mut route, len, 0) };
+        matches!(found as u32, BPF_FIB_LKUP_RET_NOT_FWDED | BPF_FIB_LKUP_RET_FWD_DISABLED)
     }
 
     /// Whether the device summed the whole packet.

@@ -127,7 +127,8 @@ impl Agent {
         self.node.command(self.argv(args)).any_code().run()
     }
 
-    fn argv(&self, args: &[&str]) -> Vec<String> {
+    /// The command line of [`Agent::cli`].
+    pub fn argv(&self, args: &[&str]) -> Vec<String> {
         let mut argv = vec!["env".to_owned()];
         argv.push(format!("FLANNELD_STATE_DIR={}", self.options.state_dir));
         argv.push(format!("FLANNELD_BPF_PIN_ROOT={}", self.options.pin_root));

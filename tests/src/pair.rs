@@ -43,10 +43,25 @@ impl Pair {
 
     /// The same, with these families.
     pub fn with(name: &str, stack: Stack, flags: &[&str]) -> Result<Self> {
+        Self::between(name, stack, r#"{"Type":"vxlan"}"#, flags, |net| [&net.a, &net.c])
+    }
+
+    /// Neighbours instead, nodes `a` and `b`, which reach each other without a tunnel.
+    pub fn direct(name: &str, stack: Stack, flags: &[&str]) -> Result<Self> {
+        Self::between(name, stack, r#"{"Type":"vxlan","DirectRouting":true}"#, flags, |net| [&net.a, &net.b])
+    }
+
+    fn between(
+        name: &str,
+        stack: Stack,
+        backend: &str,
+        flags: &[&str],
+        ends: impl FnOnce(&Three) -> [&Node; 2],
+    ) -> Result<Self> {
         let lab = Lab::new(name)?;
         let net = Three::with(&lab, stack)?;
-        let etcd = cluster::store(&lab, &net, &cluster::config(stack, r#"{"Type":"vxlan"}"#))?;
-        let (ends, endpoint) = ([net.a.clone(), net.c.clone()], net.endpoint(&etcd));
+        let etcd = cluster::store(&lab, &net, &cluster::config(stack, backend))?;
+        let (ends, endpoint) = (ends(&net).map(Node::clone), net.endpoint(&etcd));
         Self::start(lab, net, etcd, &endpoint, ends, flags)
     }
 }
@@ -71,10 +86,9 @@ impl<N> Pair<N> {
         sender.wait_ready()?;
         receiver.wait_ready()?;
         let (near, far) = (a.add_pod("p1")?, c.add_pod("p1")?);
-        match far.ip() {
-            v4 if v4.is_ipv4() => near.ping(v4).map(drop)?,
-            v6 => near.wait_ping(v6)?,
-        };
+        if far.ip().is_ipv4() {
+            near.ping(far.ip())?;
+        }
         far.ip6().map(|v6| near.wait_ping(v6)).transpose()?;
         Ok(Self { net, etcd, sender, receiver, near, far, lab })
     }
@@ -91,6 +105,12 @@ impl<N> Pair<N> {
             node.sh(&format!("ethtool -K eth0 {features}"))?;
         }
         Ok(())
+    }
+
+    /// Whether packets between the nodes go by a tunnel, and not by a plain route.
+    pub fn has_tunnel(&self) -> Result<bool> {
+        let address = self.far.ip();
+        Ok(self.sender.node().sh(&format!("ip route get {address}"))?.stdout.contains("dev flannel"))
     }
 
     /// Packets the programs of `a` encapsulated so far.

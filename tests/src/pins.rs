@@ -4,10 +4,13 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result};
 use aya::{
-    maps::{Array, MapData},
+    maps::{Array, Map, MapData},
     programs::ProgramInfo,
 };
-use flannel_common::program::Program;
+use flannel_common::{
+    maps::{LEASE, ONLY},
+    program::Program,
+};
 
 use crate::Host;
 
@@ -66,4 +69,12 @@ pub fn replace_by_array<T: aya::Pod>(host: &Host, name: &str, max_entries: u32) 
         array.pin(&path).with_context(|| path.display().to_string())
     })??;
     map(host, name)
+}
+
+/// Until when the programs tell a monitor of packets; 0 if they tell none.
+pub fn monitor_lease(host: &Host) -> Result<u64> {
+    host.enter(|| -> Result<u64> {
+        let map = MapData::from_pin(Path::new(MAPS).join(LEASE)).and_then(Map::from_map_data).context(LEASE)?;
+        Ok(Array::<_, u64>::try_from(map)?.get(&ONLY, 0)?)
+    })?
 }

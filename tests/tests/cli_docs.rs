@@ -21,13 +21,46 @@ fn every_reason_is_explained() -> Result<()> {
     Ok(())
 }
 
-#[test]
-fn every_flag_of_run_is_explained_with_its_variable() -> Result<()> {
+fn help(verb: &str) -> Result<String> {
     let lab = Lab::new("docs")?;
     let binary = AgentOptions::etcd("http://127.0.0.1:1")?.binary.display().to_string();
-    let help = lab.node("n")?.run([&binary, "run", "--help"])?.stdout;
-    let flags: BTreeSet<&str> =
-        help.lines().filter_map(|line| line.trim().strip_prefix("--")?.split([' ', '=']).next()).collect();
+    Ok(lab.node("n")?.run([&binary, verb, "--help"])?.stdout)
+}
+
+/// The flags of a help page, without dashes.
+fn flags(help: &str) -> BTreeSet<&str> {
+    help.lines().filter_map(flag).filter(|flag| *flag != "help").collect()
+}
+
+/// The flag a line begins with. Some have a letter too.
+fn flag(line: &str) -> Option<&str> {
+    let line = line.trim();
+    let at = line.find("--").filter(|_| line.starts_with('-'))?;
+    line[at + 2..].split([' ', '=']).next()
+}
+
+#[test]
+fn every_flag_of_monitor_is_explained() -> Result<()> {
+    let help = help("monitor")?;
+    let text = page("datapath.md")?;
+    let (_, section) = text.split_once("\n## Watching packets\n").context("no section")?;
+    let rows: Vec<&str> = section.lines().take_while(|line| !line.starts_with("## ")).collect();
+    let flags = flags(&help);
+    assert!(flags.len() > 10, "{help}");
+    for flag in flags {
+        let named = |row: &&&str| {
+            let cell = row.split(" | ").next().unwrap_or_default();
+            row.starts_with("| `") && cell.split(['`', ' ', ',']).any(|word| word == format!("--{flag}"))
+        };
+        assert_eq!(rows.iter().filter(named).count(), 1, "--{flag}");
+    }
+    Ok(())
+}
+
+#[test]
+fn every_flag_of_run_is_explained_with_its_variable() -> Result<()> {
+    let help = help("run")?;
+    let flags = flags(&help);
     assert!(flags.len() > 10, "{help}");
     let text = page("configuration.md")?;
     for flag in flags {

@@ -5,6 +5,7 @@
 
 mod build;
 mod cli;
+mod dist;
 mod lab;
 mod launch;
 mod lint;
@@ -43,6 +44,12 @@ fn run(options: Options) -> anyhow::Result<ExitCode> {
             let toolchain = if no_bpf { None } else { Some(setup.bpf()?) };
             let bpf = toolchain.as_ref().map(|toolchain| build::Bpf::with_log(toolchain, bpf_log));
             build::build(&workspace, bpf, build::Parts::Agent)?;
+        }
+        Verb::Dist => {
+            setup.machine(Needs::COMPILE)?;
+            let toolchain = setup.bpf()?;
+            let built = build::build(&workspace, Some(build::Bpf::release(&toolchain)), build::Parts::Agent)?;
+            println!("dist: {}", dist::package(&workspace, &built)?.display());
         }
         Verb::Demo { args } => match launch::launch(&setup, launch::Program::Demo, &args)? {},
         Verb::Bench { args } => match launch::launch(&setup, launch::Program::Bench, &args)? {},

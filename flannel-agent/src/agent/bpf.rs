@@ -9,6 +9,7 @@ use crate::{
     cli::{AttachMode, RunOptions},
     datapath::{
         AttachKind, Attachments, DatapathError, Maps, PinRoot, Subnets,
+        attach::EarlyGuard,
         flows::write_helper_ports,
         load,
         maps::{ConfigMap, ModeMap},
@@ -51,7 +52,8 @@ fn try_open(
     let served = |family| networks.get(&family).filter(|network| network.has_peer_map() || !any);
     let count = |family| served(family).map_or(0, PodNetwork::subnet_count);
     let subnets = Subnets { v4: count(Family::V4), v6: count(Family::V6) };
-    if let Some(log) = load(pins, subnets, options.flow_table_size)? {
+    let loaded = load(pins, subnets, options.flow_table_size)?;
+    if let Some(log) = loaded.log {
         tracing::warn!("the BPF object is a debug build: its programs log every packet (at -v=4 and above)");
         tokio::spawn(log.forward());
     }
@@ -62,7 +64,8 @@ fn try_open(
     };
     let attachments = Attachments::new(pins.clone(), kind, vni, &options.state_dir);
     write_helper_ports(pins, &helper_ports())?;
-    Ok(Bpf::new(Maps::open(pins)?, attachments, pins.clone()))
+    let early = EarlyGuard::new(pins.clone(), options.xdp_guard);
+    Ok(Bpf::new(Maps::open(pins)?, attachments, early, pins.clone(), loaded.limit))
 }
 
 /// An earlier agent's programs may still be attached, over maps this one cannot keep: nobody vouches for those now.

@@ -2,7 +2,13 @@
 
 use std::time::Instant;
 
-use crate::{agent::main_loop::Running, guard::Doubt, observe::status::GuardStatus, reconcile::chain};
+use crate::{
+    agent::main_loop::Running,
+    datapath::attach::{EarlyGuard, EarlyWish},
+    guard::Doubt,
+    observe::status::{GuardStatus, XdpStatus},
+    reconcile::chain,
+};
 
 impl Running {
     /// Puts the guard's modes in force that are asked for and may be. Whether they are others than before.
@@ -28,9 +34,9 @@ impl Running {
 
     /// The guard's part of the status; none without the programs.
     pub(super) fn guard_status(&self) -> Option<GuardStatus> {
-        let maps = self.node.reconciler.bpf()?.maps();
-        match self.guard.status(maps, self.guard_doubt()) {
-            Ok(status) => Some(status),
+        let bpf = self.node.reconciler.bpf()?;
+        match self.guard.status(bpf.maps(), self.guard_doubt()) {
+            Ok(status) => Some(GuardStatus { xdp: xdp_status(bpf.early_guard()), ..status }),
             Err(error) => {
                 tracing::warn!(error = chain(&error), "cannot read the guard's maps");
                 None
@@ -45,4 +51,9 @@ impl Running {
         }
         (!self.node.reconciler.knows_every_sender()).then_some(Doubt::PeersPending)
     }
+}
+
+fn xdp_status(guard: &EarlyGuard) -> Option<XdpStatus> {
+    let status = || XdpStatus { attached: guard.is_attached(), reason: guard.refused().map(str::to_owned) };
+    (guard.wish() != EarlyWish::Off).then(status)
 }

@@ -37,8 +37,8 @@ pub(super) struct Running {
     pub(super) node: Started,
     pub(super) store: Store,
     pub(super) decision: Decision,
-    /// Why mode `fast` cannot be, if it was asked for.
-    no_fast: Option<String>,
+    /// Why the mode asked for cannot be, if it cannot.
+    lowered: Option<String>,
     pub(super) applied: bool,
     pub(super) guard: Guard,
     pulse: Pulse,
@@ -55,7 +55,7 @@ impl Started {
             node: self,
             store: Store::new(),
             decision,
-            no_fast: None,
+            lowered: None,
             applied: false,
             guard,
             pulse: pulse.clone(),
@@ -110,7 +110,12 @@ impl Running {
                 _ = beat.tick() => self.beat(),
                 () = self.node.rules.due() => {
                     self.node.reconciler.new_generation();
+                    self.doubt_rules();
                     Then::Rest
+                }
+                () = self.node.firewall.changed() => {
+                    self.follow_mode();
+                    Then::Act
                 }
                 _ = unannounced.tick() => self.look_around(),
                 _ = resync.tick() => self.doubt_everything(),
@@ -147,7 +152,15 @@ impl Running {
     fn doubt_everything(&mut self) -> Then {
         self.node.external.doubt();
         self.node.reconciler.doubt_everything();
+        self.doubt_rules();
         Then::Act
+    }
+
+    /// The firewall's rules matter to mode `fast` alone; reading them costs too much to do it for nothing.
+    fn doubt_rules(&self) {
+        if self.decision.wanted == Mode::Fast {
+            self.node.firewall.doubt();
+        }
     }
 
     fn learn(&mut self, event: StoreEvent) -> Then {
@@ -263,15 +276,19 @@ impl Running {
             self.decision = wishes.decide(Mode::Kernel);
             return;
         };
-        let followed = bpf.mode().and_then(|word| follow(bpf, Wishes { choice: word.choice(), ..wishes }));
+        let refusal = self.node.firewall.refusal();
+        let followed = bpf.mode().and_then(|word| follow(bpf, Wishes { choice: word.choice(), ..wishes }, refusal));
         match followed {
-            Ok((changed, decision, no_fast)) => {
+            Ok((changed, decision, lowered)) => {
                 if changed || decision != self.decision {
-                    tracing::info!(mode = %decision.mode, source = ?decision.source, reason = no_fast, "datapath mode");
+                    tracing::info!(mode = %decision.mode, source = ?decision.source, reason = lowered, "datapath mode");
                 }
                 self.node.reconciler.switch_fast(decision.mode == Mode::Fast);
                 self.decision = decision;
-                self.no_fast = no_fast;
+                self.lowered = lowered;
+                if self.node.firewall.is_blind() {
+                    self.doubt_rules();
+                }
             }
             Err(error) => tracing::warn!(error = chain(&error), "cannot follow the datapath mode"),
         }
@@ -297,19 +314,26 @@ impl Running {
         if let Some(reason) = &self.node.no_bpf {
             return (decision.wanted != Mode::Kernel).then(|| reason.clone());
         }
-        self.no_fast.clone().filter(|_| decision.mode != decision.wanted)
+        self.lowered.clone().filter(|_| decision.mode != decision.wanted)
     }
 }
 
-/// Puts the best mode in force that is asked for and can be. Whether that is news, and why it is not mode `fast` if that was asked
-/// for.
-fn follow(bpf: &mut Bpf, wishes: Wishes) -> Result<(bool, Decision, Option<String>), DatapathError> {
-    let wants_fast = wishes.decide(Mode::Fast).mode == Mode::Fast;
-    let no_fast = if wants_fast { bpf.count_polls(true).err().map(|error| chain(&error)) } else { None };
-    let decision = wishes.decide(if no_fast.is_none() { Mode::Fast } else { Mode::Encap });
+/// Puts the best mode in force that is asked for and can be; not mode `fast` where that is refused. Whether that is news, and why it
+/// is not a higher one if that was asked for.
+fn follow(
+    bpf: &mut Bpf,
+    wishes: Wishes,
+    refusal: Option<String>,
+) -> Result<(bool, Decision, Option<String>), DatapathError> {
+    let limit = bpf.limit().cloned();
+    let able = limit.as_ref().map_or(Mode::Fast, |limit| limit.mode);
+    let wants_fast = wishes.decide(able).mode == Mode::Fast;
+    let obstacle = || refusal.map_or_else(|| bpf.count_polls(true).err().map(|error| chain(&error)), Some);
+    let no_fast = if wants_fast { obstacle() } else { None };
+    let decision = wishes.decide(if no_fast.is_none() { able } else { Mode::Encap });
     let changed = bpf.set_mode(decision.mode, wishes.choice)?;
-    if !wants_fast {
+    if decision.mode != Mode::Fast {
         bpf.count_polls(false)?;
     }
-    Ok((changed, decision, no_fast))
+    Ok((changed, decision, no_fast.or(limit.map(|limit| limit.reason))))
 }

@@ -13,7 +13,7 @@ mod report;
 mod start;
 pub mod state_dir;
 mod store;
-mod sysctl;
+pub(crate) mod sysctl;
 
 use anyhow::Context as _;
 use tokio::{
@@ -93,18 +93,18 @@ fn health(options: &RunOptions, readiness: Readiness) -> anyhow::Result<Option<H
     Ok(server)
 }
 
-/// The signals that end the agent.
-struct Stop {
+/// The signals that end a command that runs on.
+pub(crate) struct Stop {
     terminate: Signal,
     interrupt: Signal,
 }
 
 impl Stop {
-    fn listen() -> std::io::Result<Self> {
+    pub(crate) fn listen() -> std::io::Result<Self> {
         Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
     }
 
-    async fn wait(&mut self) -> &'static str {
+    pub(crate) async fn wait(&mut self) -> &'static str {
         tokio::select! {
             _ = self.terminate.recv() => "SIGTERM",
             _ = self.interrupt.recv() => "SIGINT",

@@ -18,6 +18,7 @@ use crate::{
     config::NetworkConfig,
     family::Family,
     fast::{Fast, RuleChanges},
+    firewall,
     iface::ExternalInterface,
     netlink::{KernelEvents, Netlink},
     observe::status::Status,
@@ -58,6 +59,7 @@ pub(super) struct Started {
     pub(super) no_bpf: Option<String>,
     pub(super) kernel: KernelEvents,
     pub(super) rules: RuleChanges,
+    pub(super) firewall: firewall::Watch,
     pub(super) store: mpsc::Receiver<StoreEvent>,
     pub(super) readiness: Readiness,
 }
@@ -162,6 +164,7 @@ async fn start_with<M: SubnetManager>(
         no_bpf,
         kernel,
         rules: RuleChanges::listen(),
+        firewall: firewall::Watch::start(options.strict_rules),
         store,
         readiness,
     })

@@ -9,7 +9,7 @@ const DEFAULT_PORTS: (u16, u16) = (32768, 60999);
 
 /// `net.ipv4.ip_local_port_range`: the range of the tunnel's source ports over IPv4 and IPv6, both ends included by name, the upper one excluded by
 /// the kernel's own formula.
-pub(super) fn local_ports() -> (u16, u16) {
+pub(crate) fn local_ports() -> (u16, u16) {
     match read("/proc/sys/net/ipv4/ip_local_port_range").map(|text| parse_ports(&text)) {
         Ok(Some(range)) => range,
         _ => DEFAULT_PORTS,
@@ -17,7 +17,7 @@ pub(super) fn local_ports() -> (u16, u16) {
 }
 
 /// The setting by which this node forwards packets of a family. Flannel leaves it to the container runtime.
-pub(super) const fn forwarding(family: Family) -> &'static str {
+pub(crate) const fn forwarding(family: Family) -> &'static str {
     match family {
         Family::V4 => "net/ipv4/ip_forward",
         Family::V6 => "net/ipv6/conf/all/forwarding",
@@ -25,7 +25,7 @@ pub(super) const fn forwarding(family: Family) -> &'static str {
 }
 
 /// The setting by which iptables sees packets of a family that a bridge passes on; it exists with the module `br_netfilter`.
-pub(super) const fn bridge_filtering(family: Family) -> &'static str {
+pub(crate) const fn bridge_filtering(family: Family) -> &'static str {
     match family {
         Family::V4 => "net/bridge/bridge-nf-call-iptables",
         Family::V6 => "net/bridge/bridge-nf-call-ip6tables",
@@ -33,7 +33,7 @@ pub(super) const fn bridge_filtering(family: Family) -> &'static str {
 }
 
 /// Whether a setting is 1.
-pub(super) fn is_on(setting: &str) -> bool {
+pub(crate) fn is_on(setting: &str) -> bool {
     read(&format!("/proc/sys/{setting}")).is_ok_and(|text| text.trim() == "1")
 }
 

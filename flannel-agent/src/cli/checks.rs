@@ -13,6 +13,7 @@ use super::{
     options::{Checks, OptionMistake, bad_value},
 };
 use crate::{
+    datapath::attach::EarlyWish,
     guard::DEFAULT,
     iface::NamePattern,
     observe::log::Format,
@@ -88,6 +89,19 @@ impl Checks {
         guard::Checks {
             outer: self.optional("guard-outer", &raw.guard_outer, expected).unwrap_or(outer),
             inner: self.optional("guard-inner", &raw.guard_inner, expected).unwrap_or(inner),
+        }
+    }
+
+    /// Whether the guard is asked for at the driver.
+    pub(super) fn xdp_guard(&mut self, text: &str) -> EarlyWish {
+        match text {
+            "" | "off" => EarlyWish::Off,
+            "auto" => EarlyWish::Auto,
+            "native" => EarlyWish::Native,
+            _ => {
+                self.mistakes.push(bad_value("xdp-guard", text, "auto, native or off"));
+                EarlyWish::Off
+            }
         }
     }
 

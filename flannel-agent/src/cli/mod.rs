@@ -7,6 +7,8 @@
 //! Help and version go to standard output, as is usual; under the name `flanneld` to standard error, as
 //! flanneld does. Wrong usage exits with 2 and lists every mistake at once.
 
+mod bugtool;
+mod check;
 mod checks;
 mod cleanup;
 mod datapath;
@@ -14,10 +16,13 @@ mod docker_opts;
 mod explain;
 mod flags;
 mod flows;
+mod generate;
 mod goint;
 mod gostyle;
 mod guard;
+mod install;
 mod maps;
+mod monitor;
 mod options;
 mod output;
 mod raw;
@@ -52,7 +57,7 @@ pub enum Command {
     Once(Once),
 }
 
-/// The subcommands that are over at once.
+/// The subcommands that do without an agent's work: they look or tidy up, and end.
 #[derive(Debug, Subcommand)]
 pub enum Once {
     /// Print the state of this node: lease, peers, datapath mode, and what is wrong
@@ -69,12 +74,24 @@ pub enum Once {
     /// Discard what mode `fast` has learned
     #[command(subcommand)]
     Flows(flows::FlowsCommand),
+    /// Write one archive for a bug report; passwords, tokens and keys are left out
+    Bugtool(bugtool::BugtoolOptions),
+    /// Say what this host can do and what stands in the way; needs no agent, ends with 1 if pods would not reach each other
+    Check(check::CheckOptions),
     /// Tell what would happen to a packet on this node, and why; ends with 1 if it would be lost
     Explain(explain::ExplainOptions),
+    /// Show packets as the programs see them, live: which program, what became of them and why
+    Monitor(monitor::MonitorOptions),
     /// Remove everything the agent made on this node; refuses while it runs. The lease in the store and subnet.env stay
     Cleanup(cleanup::CleanupOptions),
     /// Write the options of the Docker daemon that subnet.env asks for, as mk-docker-opts.sh does
     DockerOpts(docker_opts::DockerOptions),
+    /// Copy a file atomically to where others look for it, such as the CNI plugin to the host
+    Install(install::InstallOptions),
+    /// Print what lets a shell complete this command line
+    Completions(generate::CompletionOptions),
+    /// Write the manual pages
+    Manual(generate::ManualOptions),
 }
 
 impl Once {
@@ -82,13 +99,19 @@ impl Once {
     pub async fn run(&self) -> anyhow::Result<Answer> {
         match self {
             Self::Status(options) => status::run(options).await.map(Answer::from),
-            Self::Maps(command) => Ok(maps::run(command)?.into()),
+            Self::Maps(command) => maps::run(command).await,
             Self::Datapath(command) => Ok(datapath::run(command)?.into()),
             Self::Guard(command) => Ok(guard::run(command)?.into()),
             Self::Flows(command) => Ok(flows::run(command)?.into()),
+            Self::Bugtool(options) => bugtool::run(options).await.map(Answer::from),
+            Self::Check(options) => check::run(options).await,
             Self::Explain(options) => explain::run(options).await,
+            Self::Monitor(options) => monitor::run(options).await.map(Answer::from),
             Self::Cleanup(options) => cleanup::run(options).await.map(Answer::from),
             Self::DockerOpts(options) => docker_opts::run(options).await.map(Answer::from),
+            Self::Install(options) => Ok(install::run(options)?.into()),
+            Self::Completions(options) => generate::completions(options).map(Answer::from),
+            Self::Manual(options) => generate::manual(options).map(Answer::from),
         }
     }
 

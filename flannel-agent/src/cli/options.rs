@@ -19,6 +19,7 @@ use tracing::Level;
 
 use super::RawOptions;
 use crate::{
+    datapath::attach::EarlyWish,
     iface::{BadPattern, NamePattern},
     observe::log::Format,
     subnet::{
@@ -78,12 +79,16 @@ pub struct RunOptions {
     pub datapath: Option<Mode>,
     /// The modes of the guard.
     pub guard: guard::Checks<GuardMode>,
+    /// Whether it is asked for at the driver.
+    pub xdp_guard: EarlyWish,
     /// IPv4 peers from which on routes are made by nexthop objects.
     pub nexthops_from: usize,
     /// How programs are attached.
     pub attach: AttachMode,
     /// Whether mode `fast` may make conntrack liberal.
     pub conntrack_liberal: bool,
+    /// Whether mode `fast` gives way to rules that judge single packets.
+    pub strict_rules: bool,
     /// Flows of each family mode `fast` holds; `None` goes by the machine's memory.
     pub flow_table_size: Option<u32>,
     /// What was asked for and will not happen. To be logged once.
@@ -153,9 +158,11 @@ impl RunOptions {
             bpf_pin_root: checks.path("bpf-pin-root", &raw.bpf_pin_root),
             datapath: checks.datapath(&raw.datapath),
             guard: checks.guard(&raw),
+            xdp_guard: checks.xdp_guard(&raw.xdp_guard),
             nexthops_from: checks.nexthops_from(raw.nexthops_from),
             attach: checks.attach(&raw.attach),
             conntrack_liberal: raw.conntrack_liberal,
+            strict_rules: raw.strict_rules,
             flow_table_size: checks.flow_table_size(raw.flow_table_size),
             log_level: log_level(raw.v),
             traffic: checks.traffic(&raw),

@@ -116,6 +116,9 @@ pub struct RawOptions {
     /// Tunnel packets of peers from outside their subnets: enforce drops them, audit tells of them, off counts them
     #[arg(long, value_name = "MODE", default_value = "audit")]
     pub(super) guard_inner: String,
+    /// Drop tunnel packets of strangers at the driver by XDP: auto where it can, native or say that it cannot, off
+    #[arg(long, value_name = "HOW", default_value = "off")]
+    pub(super) xdp_guard: String,
     /// IPv4 peers from which on routes are made by nexthop objects; below half of it they are plain again
     #[arg(long, value_name = "PEERS", default_value_t = 2000, hide = true, allow_negative_numbers = true)]
     pub(super) nexthops_from: i64,
@@ -125,6 +128,9 @@ pub struct RawOptions {
     /// Let mode fast set `nf_conntrack_tcp_be_liberal` and `nf_conntrack_tcp_ignore_invalid_rst`, without which it leaves TCP alone
     #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
     pub(super) conntrack_liberal: bool,
+    /// Mode fast gives way to mode encap while firewall rules judge pods' packets one by one (limit, quota, string and the like)
+    #[arg(long, value_name = "BOOL", default_value_t = false, action = ArgAction::Set)]
+    pub(super) strict_rules: bool,
     /// Flows of each address family mode fast knows at most, 1000 to 1048576; 0 to go by the machine's memory
     #[arg(long, value_name = "FLOWS", default_value_t = 0, allow_negative_numbers = true)]
     pub(super) flow_table_size: i64,

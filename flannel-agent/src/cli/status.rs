@@ -122,7 +122,9 @@ fn text(status: &Status) -> String {
     let error = status.error.iter().map(|error| format!("cannot reconcile: {error}"));
     let rules = status.traffic.iter().filter_map(|traffic| traffic.error.as_ref());
     let rules = rules.map(|error| format!("traffic rules are not as asked for: {error}"));
-    for line in rejected.chain(dirty).chain(rules).chain(pods).chain(error) {
+    let hidden = status.fast.iter().flat_map(|fast| &fast.rules);
+    let hidden = hidden.map(|chain| format!("rules that see few packets in mode fast: {chain}"));
+    for line in rejected.chain(dirty).chain(rules).chain(hidden).chain(pods).chain(error) {
         out.push_str(&line);
         out.push('\n');
     }
@@ -225,7 +227,12 @@ fn guard(status: &GuardStatus) -> String {
         let refused = if check.refused > 0 { format!(", {} packets refused", check.refused) } else { String::new() };
         format!("{name} {}{refused}", check_mode(check))
     };
-    format!("{}; {}", check("outer", &status.outer), check("inner", &status.inner))
+    let xdp = status.xdp.as_ref().map(|xdp| match &xdp.reason {
+        Some(reason) => format!("; not at the driver: {reason}"),
+        None if xdp.attached => "; at the driver by XDP".to_owned(),
+        None => String::new(),
+    });
+    format!("{}; {}{}", check("outer", &status.outer), check("inner", &status.inner), xdp.unwrap_or_default())
 }
 
 fn fast(status: &FastStatus) -> String {

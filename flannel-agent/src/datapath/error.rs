@@ -64,6 +64,12 @@ pub enum DatapathError {
         /// The map.
         name: &'static str,
     },
+    /// The programs were tried, and the kernel did not let them do their work.
+    #[error("the kernel takes the programs, and does not let them encapsulate: {reason}")]
+    Unable {
+        /// What the program said.
+        reason: &'static str,
+    },
     /// An existing pin could not be opened.
     #[error("cannot open the pin {}: {source}", path.display())]
     OpenPin {
@@ -131,6 +137,12 @@ pub enum DatapathError {
         /// Why.
         #[source]
         source: Box<ProgramError>,
+    },
+    /// Another monitor reads the events.
+    #[error("a monitor already runs on the programs pinned below {}, and each event has one reader; end that one first", root.display())]
+    MonitorTaken {
+        /// The pin root.
+        root: PathBuf,
     },
     /// The log of a debug object cannot be read.
     #[error("cannot read the programs' log: {source}")]

@@ -17,13 +17,18 @@ use aya::{
 };
 use flannel_common::{
     kernel::KernelLayout,
-    maps::{ALL, FLOWS, FLOWS_MAX, FLOWS6, NOTES, NOTES6, PEERS, PEERS_MAX, PEERS6},
+    maps::{ALL, FLOWS, FLOWS_MAX, FLOWS6, NOTES, NOTES6, PEERS, PEERS_MAX, PEERS6, in_object},
     note::{CPUS_MAX, SLOTS_PER_CPU},
     program::{COUNT_POLLS, Program},
 };
 
 use crate::{
-    datapath::{DatapathError, PinRoot, btf, debug_log::DebugLog, object},
+    datapath::{
+        DatapathError, PinRoot, btf,
+        debug_log::DebugLog,
+        object,
+        room::{self, Limit},
+    },
     family::Family,
 };
 
@@ -82,6 +87,12 @@ pub struct Subnets {
 }
 
 impl Subnets {
+    /// The families that are on.
+    fn families(self) -> impl Iterator<Item = Family> {
+        let on = [(Family::V4, self.v4), (Family::V6, self.v6)];
+        on.into_iter().filter(|(_, subnets)| *subnets > 0).map(|(family, _)| family)
+    }
+
     /// The capacities of the maps of each family, `flows` of known flows. What belongs to one that is off has one element: none cannot be.
     fn capacities(self, flows: u32) -> Result<[Capacity; 6], DatapathError> {
         let peers = |family, subnets| match u32::try_from(subnets) {
@@ -101,19 +112,28 @@ impl Subnets {
     }
 }
 
+/// What was loaded, beside what is pinned.
+pub struct Loaded {
+    /// The log of a debug object.
+    pub log: Option<DebugLog>,
+    /// What this kernel does not do for the programs.
+    pub limit: Option<Limit>,
+}
+
 /// Loads the embedded object and pins its programs, over maps that are adopted or made: an older agent's set that lacks a
 /// map is completed. A debug object comes with its log. `flows` is how many flows of each family to hold; by the machine's memory
 /// if not given.
 ///
 /// A kernel that lets nobody read its memory (lockdown) refuses programs that do. What they read there tells mode `fast`
 /// what conntrack thinks of a packet, which the way back can prove too, so they are loaded without.
-pub fn load(pins: &PinRoot, subnets: Subnets, flows: Option<u32>) -> Result<Option<DebugLog>, DatapathError> {
+pub fn load(pins: &PinRoot, subnets: Subnets, flows: Option<u32>) -> Result<Loaded, DatapathError> {
     let capacities = subnets.capacities(flows.unwrap_or_else(|| flow_capacity(memory())))?;
     let layout = btf::kernel_layout();
-    match load_reading(pins, &capacities, layout) {
+    let families: Vec<Family> = subnets.families().collect();
+    match load_reading(pins, &capacities, &families, layout) {
         Err(DatapathError::Program { program, source }) if layout != KernelLayout::UNKNOWN => {
             tracing::warn!(program, %source, "refused; loading programs that do not read kernel memory");
-            load_reading(pins, &capacities, KernelLayout::UNKNOWN)
+            load_reading(pins, &capacities, &families, KernelLayout::UNKNOWN)
         }
         other => other,
     }
@@ -123,24 +143,22 @@ pub fn load(pins: &PinRoot, subnets: Subnets, flows: Option<u32>) -> Result<Opti
 fn load_reading(
     pins: &PinRoot,
     capacities: &[Capacity],
+    families: &[Family],
     layout: KernelLayout,
-) -> Result<Option<DebugLog>, DatapathError> {
+) -> Result<Loaded, DatapathError> {
     let bytes = object::bytes()?;
     pins.prepare()?;
     let object = aya_obj::Object::parse(bytes)?;
-    let mut loader = EbpfLoader::new();
-    // Nothing in the object is relocated by the kernel's own types, which are many megabytes in memory.
-    loader.btf(None);
+    let mut loader = loader(&layout);
     for &(name, capacity) in capacities {
         loader.map_max_entries(name, capacity);
     }
-    loader.override_global("KERNEL", &layout, true);
     for name in ALL {
-        let map = object.maps.get(name).ok_or(DatapathError::Missing { kind: "map", name })?;
+        let map = object.maps.get(in_object(name)).ok_or(DatapathError::Missing { kind: "map", name })?;
         let sized = capacities.iter().find(|(sized, _)| *sized == name);
         let max_entries = sized.map_or_else(|| map.max_entries(), |(_, capacity)| *capacity);
         make_way(&pins.map(name), name, Shape::of_object(map, max_entries))?;
-        loader.map_pin_path(name, pins.map(name));
+        loader.map_pin_path(in_object(name), pins.map(name));
     }
     let mut ebpf = loader.load(bytes)?;
     for program in PROGRAMS {
@@ -160,7 +178,16 @@ fn load_reading(
         .map_err(DatapathError::program(COUNT_POLLS))?;
     counter.load().map_err(DatapathError::program(COUNT_POLLS))?;
     pin(&pins.poll_counter(), |path| counter.pin(path))?;
-    DebugLog::of(&mut ebpf)
+    Ok(Loaded { limit: room::ask(&mut ebpf, families)?, log: DebugLog::of(&mut ebpf)? })
+}
+
+/// A loader of the object for a kernel of this layout.
+pub(super) fn loader(layout: &KernelLayout) -> EbpfLoader<'_> {
+    let mut loader = EbpfLoader::new();
+    // Nothing in the object is relocated by the kernel's own types, which are many megabytes in memory.
+    loader.btf(None);
+    loader.override_global("KERNEL", layout, true);
+    loader
 }
 
 /// Unlinks a pinned map of another shape, so that the loader makes a new one.

@@ -5,23 +5,29 @@
 //! process ends; every function works on the pins, so an agent that is dead and a CLI that is alive see the same.
 //! What should be in the maps and where programs should be attached is decided elsewhere ([`crate::reconcile`]).
 
+#[cfg(test)]
+pub(crate) mod any;
 pub mod attach;
 mod btf;
 pub mod clock;
 pub mod debug_log;
 mod error;
 pub mod flows;
+pub(crate) mod frame;
 pub mod guard;
 mod load;
 pub mod maps;
+pub mod monitor;
 mod object;
 pub mod peers;
 pub mod pins;
 pub mod policy;
+pub mod probe;
+pub mod room;
 pub mod trial;
 
 pub use attach::{AttachKind, Attachments, Hook};
 pub use error::DatapathError;
-pub use load::{Shape, Subnets, load};
+pub use load::{Loaded, Shape, Subnets, load};
 pub use maps::Maps;
 pub use pins::PinRoot;

@@ -46,9 +46,14 @@ impl PinRoot {
         &self.root
     }
 
+    /// The directory of the maps.
+    pub fn maps(&self) -> PathBuf {
+        self.versioned.join("maps")
+    }
+
     /// The pin of a map.
     pub fn map(&self, name: &str) -> PathBuf {
-        self.versioned.join("maps").join(name)
+        self.maps().join(name)
     }
 
     /// The pin of a program.

@@ -2,7 +2,7 @@
 //!
 //! A pinned program that is run on a synthetic packet would count it, note it, end its flow. So the embedded object is loaded
 //! once more, unpinned and attached nowhere. It reads the pinned maps that its programs only read - mode, configuration, peers,
-//! pods - and has the others to itself: counters, flows, notes. What goes into the private flow table is a copy
+//! pods, the guard's modes - and has the others to itself: counters, flows, notes, suspects. What goes into the private flow table is a copy
 //! ([`Trial::copy_flow`]). [`Program::ToUnderlay`] writes into the peer maps and is therefore no candidate.
 //!
 //! The pinned programs may come from another build than this one; [`Trial::is_as_pinned`] tells.
@@ -10,23 +10,32 @@
 use std::path::Path;
 
 use aya::{
-    Ebpf, EbpfLoader, Pod,
-    maps::{HashMap, MapData, PerCpuArray},
-    programs::{SchedClassifier, TestRun as _, TestRunOptions},
+    Ebpf, Pod,
+    maps::{Array, HashMap, MapData, PerCpuArray},
+    programs::{RawTracePoint, SchedClassifier, TestRun as _, TestRunOptions},
 };
 use flannel_common::{
     end::End,
     flow::Flow,
-    maps::{CONFIG, FAST, FLOWS, FLOWS6, HELPER_PORTS, MODE, NOTES, NOTES6, PEERS, PEERS6, PODS, STATS, VTEPS},
+    kernel::KernelLayout,
+    maps::{
+        CONFIG, ELSEWHERE, FAST, FLOWS, FLOWS6, GUARD, HELPER_PORTS, MODE, NOTES, NOTES6, PEERS, PEERS6, PODS, STATS,
+        VTEPS,
+    },
     program::Program,
     reason::Reason,
     stats::{Counter, slot},
 };
 
-use super::{DatapathError, PinRoot, Shape, btf, flows::FlowMap, load::note_slots, object};
+use super::{
+    DatapathError, PinRoot, Shape, btf,
+    flows::FlowMap,
+    load::{self, note_slots},
+    object,
+};
 
 /// Maps the programs of a trial share with those in force: they only read them.
-const SHARED: [&str; 8] = [PEERS, PEERS6, VTEPS, MODE, CONFIG, FAST, PODS, HELPER_PORTS];
+const SHARED: [&str; 10] = [PEERS, PEERS6, VTEPS, MODE, CONFIG, FAST, PODS, HELPER_PORTS, GUARD, ELSEWHERE];
 /// Flows a trial needs: one and its way back.
 const FLOWS_OF_A_TRIAL: u32 = 16;
 
@@ -40,24 +49,47 @@ pub struct Trial {
 }
 
 impl Trial {
-    /// Loads the programs over the pinned maps.
+    /// Programs over the pinned maps.
     pub fn new(pins: &PinRoot) -> Result<Self, DatapathError> {
+        Self::over(Some(pins))
+    }
+
+    /// Programs with all maps to themselves, for one subnet.
+    pub fn alone() -> Result<Self, DatapathError> {
+        Self::over(None)
+    }
+
+    /// As [`super::load()`]: where programs may not read the kernel's memory, those are tried that do not.
+    fn over(pins: Option<&PinRoot>) -> Result<Self, DatapathError> {
+        let layout = btf::kernel_layout();
+        let loaded = |layout| {
+            let mut trial = Self::reading(pins, layout)?;
+            // The first to be asked that reads the kernel's memory; the others load when they are asked.
+            trial.load(Program::ToTunnel)?;
+            Ok(trial)
+        };
+        match loaded(layout) {
+            Err(DatapathError::Program { .. }) if layout != KernelLayout::UNKNOWN => loaded(KernelLayout::UNKNOWN),
+            other => other,
+        }
+    }
+
+    fn reading(pins: Option<&PinRoot>, layout: KernelLayout) -> Result<Self, DatapathError> {
         let bytes = object::bytes()?;
         let object = aya_obj::Object::parse(bytes)?;
-        let mut loader = EbpfLoader::new();
+        let mut loader = load::loader(&layout);
         for (name, capacity) in
             [(FLOWS, FLOWS_OF_A_TRIAL), (FLOWS6, FLOWS_OF_A_TRIAL), (NOTES, note_slots()), (NOTES6, note_slots())]
         {
             loader.map_max_entries(name, capacity);
         }
-        let layout = btf::kernel_layout();
-        loader.btf(None);
-        loader.override_global("KERNEL", &layout, true);
-        for name in SHARED {
-            let wanted = object.maps.get(name).ok_or(DatapathError::Missing { kind: "map", name })?;
-            let capacity = must_fit(&pins.map(name), name, wanted, pins)?;
-            loader.map_max_entries(name, capacity);
-            loader.map_pin_path(name, pins.map(name));
+        if let Some(pins) = pins {
+            for name in SHARED {
+                let wanted = object.maps.get(name).ok_or(DatapathError::Missing { kind: "map", name })?;
+                let capacity = must_fit(&pins.map(name), name, wanted, pins)?;
+                loader.map_max_entries(name, capacity);
+                loader.map_pin_path(name, pins.map(name));
+            }
         }
         Ok(Self { ebpf: loader.load(bytes)? })
     }
@@ -94,6 +126,23 @@ impl Trial {
         let after = self.counts(program)?;
         let counted = Reason::ALL.into_iter().zip(before.into_iter().zip(after));
         Ok(counted.filter(|(_, (before, after))| after > before).map(|(reason, _)| reason).collect())
+    }
+
+    /// Loads a program.
+    pub fn load(&mut self, program: Program) -> Result<(), DatapathError> {
+        self.program(program).map(drop)
+    }
+
+    /// The program behind a raw tracepoint, not loaded yet.
+    pub fn raw_tracepoint(&mut self, name: &'static str) -> Result<&mut RawTracePoint, DatapathError> {
+        let found = self.ebpf.program_mut(name).ok_or(DatapathError::Missing { kind: "program", name })?;
+        found.try_into().map_err(DatapathError::program(name))
+    }
+
+    /// Writes an element of an array of its own.
+    pub fn write<V: Pod>(&mut self, name: &'static str, index: u32, value: V) -> Result<(), DatapathError> {
+        let mut array: Array<_, V> = self.map(name)?;
+        array.set(index, value, 0).map_err(DatapathError::map(name))
     }
 
     /// The program, loaded at its first use.

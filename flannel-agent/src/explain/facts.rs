@@ -4,12 +4,13 @@ use std::net::IpAddr;
 
 use flannel_common::{
     addr::Mac,
+    guard::{Checks, GuardMode, GuardWord},
     mode::ModeWord,
     node::{FamilyConfig, NodeConfig},
 };
 
 use super::{
-    place::{Place, Pod, Surroundings},
+    place::{Place, Pod, Surroundings, enters_by},
     question::Question,
     story::Tried,
     trial,
@@ -17,6 +18,7 @@ use super::{
 use crate::{
     datapath::{
         DatapathError, PinRoot, clock,
+        guard::GuardMap,
         maps::{ConfigMap, ModeMap},
         peers::{PinnedPeer, family_config},
     },
@@ -55,6 +57,8 @@ pub(super) struct Facts {
 pub(super) struct Node {
     pub(super) mode: ModeWord,
     pub(super) config: NodeConfig,
+    /// What is done about tunnel packets that are no peer's.
+    pub(super) guard: Checks<GuardMode>,
 }
 
 /// The kernel's way to a peer.
@@ -124,7 +128,7 @@ pub(super) async fn read(question: Question, pins: &PinRoot, status: Option<Stat
     };
     facts.route = read_route(&netlink, &facts).await;
     facts.route_device = facts.route.as_ref().and_then(|route| Some(around.name(route.as_ref().ok()?.oif?)));
-    facts.flows = flows::read(pins).map(|rows| known(&facts, rows)).unwrap_or_default();
+    facts.flows = flows::read(pins).map(|rows| known(&facts, &rows)).unwrap_or_default();
     if facts.node.is_ok() {
         facts.tried = trial::run(&facts, &around).map_err(|error| chain(&error));
     }
@@ -132,7 +136,11 @@ pub(super) async fn read(question: Question, pins: &PinRoot, status: Option<Stat
 }
 
 fn read_node(pins: &PinRoot) -> Result<Node, DatapathError> {
-    Ok(Node { mode: ModeMap::open(pins)?.get()?, config: ConfigMap::open(pins)?.get()? })
+    let guard = match GuardMap::open(pins) {
+        Err(error) if error.is_absent() => GuardWord::default(),
+        other => other?.get()?,
+    };
+    Ok(Node { mode: ModeMap::open(pins)?.get()?, config: ConfigMap::open(pins)?.get()?, guard: guard.in_force() })
 }
 
 async fn read_tunnel(
@@ -174,7 +182,7 @@ async fn read_route(netlink: &Netlink, facts: &Facts) -> Option<Result<RouteAnsw
         (Place::Pod(from), Place::Pod(to)) if from.routed_by() == to.routed_by() => return None,
         (Place::Vacant(_), _) | (_, Place::Vacant(_)) => return None,
         (Place::Pod(pod), _) => forwarded(pod.routed_by()).await,
-        (Place::Peer(_), Place::Pod(_) | Place::Node(_)) => forwarded(facts.config()?.tunnel_ifindex).await,
+        (Place::Peer(peer), Place::Pod(_) | Place::Node(_)) => forwarded(enters_by(peer, facts.config()?)).await,
         (Place::Peer(_), _) => return None,
         _ => netlink.route_from_here(destination).await,
     };
@@ -182,11 +190,11 @@ async fn read_route(netlink: &Netlink, facts: &Facts) -> Option<Result<RouteAnsw
 }
 
 /// The busiest flow that fits the question, and its way back.
-fn known(facts: &Facts, rows: Vec<FlowRow>) -> [Option<FlowRow>; 2] {
+fn known(facts: &Facts, rows: &[FlowRow]) -> [Option<FlowRow>; 2] {
     let Question { source, destination, transport, sport, dport } = facts.question;
     let entry = match &facts.source {
         Place::Pod(pod) => pod.veth.index,
-        Place::Peer(_) => facts.config().map_or(0, |config| config.tunnel_ifindex),
+        Place::Peer(peer) => facts.config().map_or(0, |config| enters_by(peer, config)),
         _ => return [None, None],
     };
     let is_there = |row: &&FlowRow| {

@@ -7,7 +7,6 @@
 //! Not known here is what netfilter does to a packet: rules are the host's, and no reading of them replaces the kernel.
 
 mod facts;
-mod frame;
 mod place;
 mod question;
 mod story;

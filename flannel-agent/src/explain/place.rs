@@ -2,7 +2,12 @@
 
 use std::{collections::BTreeMap, net::IpAddr};
 
-use flannel_common::{addr::Mac, fast::PodEntry, node::NodeConfig, peer::Word};
+use flannel_common::{
+    addr::Mac,
+    fast::PodEntry,
+    node::{FamilyConfig, NodeConfig},
+    peer::Word,
+};
 use ipnet::IpNet;
 
 use crate::{
@@ -20,7 +25,7 @@ use crate::{
 #[derive(Clone, Debug)]
 pub(super) enum Place {
     /// In a pod of this node.
-    Pod(Pod),
+    Pod(Box<Pod>),
     /// On this node itself: the name of the interface.
     Node(String),
     /// In the subnet of this node, and nobody has it.
@@ -31,6 +36,11 @@ pub(super) enum Place {
     Unleased(IpNet),
     /// Elsewhere.
     Outside,
+}
+
+/// The device by which packets of a peer come in.
+pub(super) const fn enters_by(peer: &PinnedPeer, config: &FamilyConfig) -> u32 {
+    if peer.entry.word.has(Word::DIRECT) { config.underlay_ifindex } else { config.tunnel_ifindex }
 }
 
 /// A pod of this node, by its veth.
@@ -73,7 +83,7 @@ impl Surroundings<'_> {
             return Ok(Place::Node(self.name(own.key.ifindex)));
         }
         if let Some(pod) = self.pod(address).await? {
-            return Ok(Place::Pod(pod));
+            return Ok(Place::Pod(Box::new(pod)));
         }
         let Some(config) = &self.config else { return Ok(Place::Outside) };
         let family = Family::of(address);

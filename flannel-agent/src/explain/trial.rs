@@ -7,18 +7,22 @@ use flannel_common::{
     end::End,
     maps::{FLOWS, FLOWS6},
     mode::Mode,
+    peer::Word,
     program::Program,
     reason::Verdict,
 };
 
 use super::{
     facts::Facts,
-    frame::{Ends, Outer, frame, tunnelled},
     place::{Place, Surroundings},
     story::Tried,
 };
 use crate::{
-    datapath::{DatapathError, PinRoot, attach, trial::Trial},
+    datapath::{
+        DatapathError, PinRoot, attach,
+        frame::{Ends, Outer, frame, tunnelled},
+        trial::Trial,
+    },
     netlink::Link,
     observe::flows::FlowRow,
 };
@@ -54,10 +58,15 @@ pub(super) fn run(facts: &Facts, around: &Surroundings<'_>) -> Result<Vec<Tried>
         trying.ask(Program::ToTunnel, device, &packet)?;
     }
     if let (Place::Peer(peer), Some(external)) = (&facts.source, links(config.underlay_ifindex)) {
+        let at_external = external.mac.unwrap_or_default();
+        if peer.entry.word.has(Word::DIRECT) {
+            trying.ask(Program::FromUnderlay, external, &frame(at_external, Mac::default(), &ends))?;
+            return Ok(trying.tried);
+        }
         let inner = frame(config.vtep_mac, peer.entry.mac, &ends);
         let [source, destination] = [peer.entry.vtep, config.vtep].map(IpAddr::from);
         let outer = Outer { source, destination, port: config.port, vni: config.vni };
-        let packet = tunnelled(external.mac.unwrap_or_default(), Mac::default(), &outer, &inner);
+        let packet = tunnelled(at_external, Mac::default(), &outer, &inner);
         trying.ask(Program::FromUnderlay, external, &packet)?;
         if let Some(device) = links(config.tunnel_ifindex)
             && facts.node.as_ref().is_ok_and(|node| node.mode.mode() == Mode::Fast)

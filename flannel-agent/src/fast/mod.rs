@@ -161,6 +161,11 @@ impl Fast {
     }
 }
 
+/// Why TCP flows are not learned as conntrack is set now, if they are not.
+pub fn tcp_reason() -> Option<String> {
+    host::conntrack().tcp_reason()
+}
+
 /// Ports on which flows are never learned.
 pub fn helper_ports() -> Vec<u16> {
     host::helper_ports()

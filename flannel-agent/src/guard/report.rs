@@ -28,8 +28,9 @@ pub(super) fn counts(stats: &StatsMap) -> Result<Checks<Count>, DatapathError> {
     let packets = |reason| stats.get(Program::FromUnderlay, reason).map(|counter| counter.packets);
     let count =
         |refused, passed| Ok::<_, DatapathError>(Count { refused: packets(refused)?, passed: packets(passed)? });
+    let outer = count(Reason::RefusedVtep, Reason::UnknownVtep)?;
     Ok(Checks {
-        outer: count(Reason::RefusedVtep, Reason::UnknownVtep)?,
+        outer: Count { refused: outer.refused + packets(Reason::RefusedEarly)?, ..outer },
         inner: count(Reason::RefusedSource, Reason::InnerOtherSource)?,
     })
 }
@@ -87,6 +88,7 @@ pub(super) fn status(
     GuardStatus {
         outer: check(in_force.outer, wanted.outer, choice.outer, outer_reason, counts.outer),
         inner: check(in_force.inner, wanted.inner, choice.inner, inner_reason, counts.inner),
+        xdp: None,
     }
 }
 

@@ -4,7 +4,10 @@
 //! then have a gap nobody sees, and a gap in the routing rules is a wrong decision. Here such a message
 //! arrives as [`Reply::Undecodable`] and the verb decides whether it may be missing.
 
-use std::convert::Infallible;
+use std::{
+    convert::Infallible,
+    panic::{AssertUnwindSafe, catch_unwind},
+};
 
 use netlink_packet_core::{NetlinkDeserializable, NetlinkHeader, NetlinkMessage, NetlinkPayload, NetlinkSerializable};
 
@@ -19,8 +22,13 @@ impl<T: NetlinkDeserializable> NetlinkDeserializable for Reply<T> {
     type Error = Infallible;
 
     fn deserialize(header: &NetlinkHeader, payload: &[u8]) -> Result<Self, Infallible> {
-        Ok(T::deserialize(header, payload)
-            .map_or(Self::Undecodable { message_type: header.message_type }, Self::Decoded))
+        // The xfrm library reads the fixed part of a message without a look at its length. One that is too short ends the
+        // decoding with a panic, and must not end the connection.
+        let decoded = catch_unwind(AssertUnwindSafe(|| T::deserialize(header, payload)));
+        Ok(match decoded {
+            Ok(Ok(message)) => Self::Decoded(message),
+            _ => Self::Undecodable { message_type: header.message_type },
+        })
     }
 }
 
@@ -56,6 +64,7 @@ pub(super) fn request<T>(message: T, flags: u16) -> NetlinkMessage<Reply<T>> {
 #[cfg(test)]
 mod tests {
     use netlink_packet_route::RouteNetlinkMessage;
+    use netlink_packet_xfrm::XfrmMessage;
 
     use super::*;
 
@@ -65,5 +74,13 @@ mod tests {
         newnexthop.message_type = 104;
         let reply = Reply::<RouteNetlinkMessage>::deserialize(&newnexthop, &[0; 8]);
         assert!(matches!(reply, Ok(Reply::Undecodable { message_type: 104 })));
+    }
+
+    #[test]
+    fn a_policy_that_is_cut_off_is_undecodable() {
+        let mut policy = NetlinkHeader::default();
+        policy.message_type = 19;
+        let reply = Reply::<XfrmMessage>::deserialize(&policy, &[0; 8]);
+        assert!(matches!(reply, Ok(Reply::Undecodable { message_type: 19 })));
     }
 }

@@ -3,6 +3,9 @@
 //! The answer is what the programs would say, asked in their order: node, flow, way back, peer. It is read from the pins, so it
 //! needs no agent. Nothing is written.
 
+#[cfg(test)]
+mod properties;
+
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use aya::Pod;

@@ -95,6 +95,9 @@ pub struct FastStatus {
     pub tcp_reason: Option<String>,
     /// Why the pods could not be looked at last.
     pub error: Option<String>,
+    /// Chains with rules that judge packets one by one, of which they see one in two seconds of a known flow.
+    #[serde(default)]
+    pub rules: Vec<String>,
     /// The pods of this node, by the interface index of their veth.
     pub pods: Vec<PodStatus>,
 }
@@ -123,6 +126,18 @@ pub struct GuardStatus {
     pub outer: CheckStatus,
     /// Whether what peers send comes from their subnets.
     pub inner: CheckStatus,
+    /// The outer check at the driver; absent where it is not asked for, or no agent says so.
+    #[serde(default)]
+    pub xdp: Option<XdpStatus>,
+}
+
+/// The guard at the driver.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct XdpStatus {
+    /// Whether it is there.
+    pub attached: bool,
+    /// Why not.
+    pub reason: Option<String>,
 }
 
 /// One check of the guard.

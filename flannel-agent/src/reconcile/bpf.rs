@@ -6,10 +6,16 @@ use flannel_common::{
     fast::{FastConfig, PodEntry},
     mode::{Mode, ModeWord},
     node::NodeConfig,
+    program::Program,
 };
 
 use crate::{
-    datapath::{AttachKind, Attachments, DatapathError, Hook, Maps, PinRoot, attach::polls, clock},
+    datapath::{
+        AttachKind, Attachments, DatapathError, Hook, Maps, PinRoot,
+        attach::{EarlyGuard, polls},
+        clock,
+        room::Limit,
+    },
     reconcile::status::Dirty,
 };
 
@@ -17,16 +23,23 @@ use crate::{
 pub struct Bpf {
     pub(super) maps: Maps,
     attachments: Attachments,
+    early: EarlyGuard,
     pins: PinRoot,
     refused: Vec<(Hook, String)>,
     /// Whether polls are counted; `None` while an earlier agent may have left its counter.
     counts_polls: Option<bool>,
+    limit: Option<Limit>,
 }
 
 impl Bpf {
-    /// Over maps that are open and programs that are pinned.
-    pub fn new(maps: Maps, attachments: Attachments, pins: PinRoot) -> Self {
-        Self { maps, attachments, pins, refused: Vec::new(), counts_polls: None }
+    /// Over maps that are open and programs that are pinned. `limit` is what the kernel does not do for them.
+    pub fn new(maps: Maps, attachments: Attachments, early: EarlyGuard, pins: PinRoot, limit: Option<Limit>) -> Self {
+        Self { maps, attachments, early, pins, refused: Vec::new(), counts_polls: None, limit }
+    }
+
+    /// What the kernel does not do for the programs.
+    pub const fn limit(&self) -> Option<&Limit> {
+        self.limit.as_ref()
     }
 
     /// The maps.
@@ -37,6 +50,11 @@ impl Bpf {
     /// The maps, for who owns one of them.
     pub const fn maps_mut(&mut self) -> &mut Maps {
         &mut self.maps
+    }
+
+    /// The guard at the driver.
+    pub const fn early_guard(&self) -> &EarlyGuard {
+        &self.early
     }
 
     /// How programs are attached.
@@ -108,12 +126,15 @@ impl Bpf {
     }
 
     /// The next [`Self::attach`] looks at every hook.
-    pub const fn doubt(&mut self) {
+    pub fn doubt(&mut self) {
         self.attachments.doubt();
+        self.early.doubt();
     }
 
     /// Attaches the programs where they belong.
     pub fn attach(&mut self, hooks: &BTreeSet<Hook>) {
+        let external = hooks.iter().find(|hook| hook.program == Program::FromUnderlay);
+        self.early.apply(external.map(|hook| hook.ifindex));
         let refused = self.attachments.apply(hooks);
         let refused: Vec<_> = refused.into_iter().map(|(hook, error)| (hook, chain(&error))).collect();
         for (hook, error) in &refused {

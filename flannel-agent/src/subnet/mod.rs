@@ -34,5 +34,5 @@ pub use self::{
     readiness::Readiness,
     set::{Changes, LeaseSet, Peer, RejectReason, Rejected, Resolved, Vtep},
     start::{NoLease, wait_for_config, wait_for_hints, wait_for_lease},
-    subnet_env::{EnvError, SubnetEnv, read_previous, read_previous_networks},
+    subnet_env::{SubnetEnv, read_previous, read_previous_networks},
 };

@@ -1,22 +1,17 @@
 //! subnet.env: how the container runtime, the CNI plugin and our own next start learn our subnet.
 //!
 //! Writing it, and what the next start takes from it; its lines are read by `flannel_subnet_env`, as by the CNI plugin.
-//! The file is replaced atomically and survives a crash at any moment: old or new content, never a mixture.
 
-use std::{
-    fmt::Write as _,
-    fs::{self, DirBuilder, File, Permissions},
-    io::{self, Write as _},
-    os::unix::fs::{DirBuilderExt as _, PermissionsExt as _},
-    path::{Path, PathBuf},
-};
+use std::{fmt::Write as _, fs, io, path::Path};
 
 use flannel_subnet_env::value_of;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
-use tempfile::Builder;
 
 use super::LeaseKey;
-use crate::config::Prefix;
+use crate::{
+    config::Prefix,
+    file::{self, FileError},
+};
 
 /// The content of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,18 +24,6 @@ pub struct SubnetEnv {
     pub mtu: u16,
     /// Whether the agent masquerades, so that others need not.
     pub ip_masq: bool,
-}
-
-/// A subnet.env that cannot be read or written.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot {action} {}: {source}", path.display())]
-pub struct EnvError {
-    /// What was tried.
-    pub action: &'static str,
-    /// The file or directory.
-    pub path: PathBuf,
-    /// What the system says.
-    pub source: io::Error,
 }
 
 impl SubnetEnv {
@@ -57,22 +40,9 @@ impl SubnetEnv {
         text
     }
 
-    /// Replaces the file. A missing directory is created with mode 0755; the file has 0644; neither depends
-    /// on the umask. Blocks on the disk.
-    pub fn write(&self, path: &Path) -> Result<(), EnvError> {
-        let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        create_dir(dir).map_err(failed("create the directory", dir))?;
-        self.replace(dir, path).map_err(failed("write", path))?;
-        File::open(dir).and_then(|dir| dir.sync_all()).map_err(failed("sync the directory", dir))
-    }
-
-    fn replace(&self, dir: &Path, path: &Path) -> io::Result<()> {
-        let mut file = Builder::new().prefix(".subnet.env.").tempfile_in(dir)?;
-        file.write_all(self.render().as_bytes())?;
-        file.as_file().set_permissions(Permissions::from_mode(0o644))?;
-        file.as_file().sync_all()?;
-        file.persist(path)?;
-        Ok(())
+    /// Replaces the file, which everybody may read; see [`file::replace`].
+    pub fn write(&self, path: &Path) -> Result<(), FileError> {
+        file::replace(path, self.render().as_bytes(), 0o644)
     }
 }
 
@@ -81,24 +51,11 @@ fn push_family<P: Prefix>(text: &mut String, infix: &str, network: P, subnet: P)
     let _infallible = write!(text, "FLANNEL_{infix}NETWORK={network}\nFLANNEL_{infix}SUBNET={gateway}/{length}\n");
 }
 
-fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> EnvError {
-    let path = path.to_owned();
-    move |source| EnvError { action, path, source }
-}
-
-fn create_dir(dir: &Path) -> io::Result<()> {
-    if dir.is_dir() {
-        return Ok(());
-    }
-    DirBuilder::new().recursive(true).mode(0o755).create(dir)?;
-    fs::set_permissions(dir, Permissions::from_mode(0o755))
-}
-
 /// The subnets an earlier run wrote, host bits cleared. `None` when there is no file or it names none.
 ///
 /// As tolerant as flannel's reader: quotes, comments and `export` are fine, and of a comma list the valid
 /// entries count, provided there is exactly one.
-pub fn read_previous(path: &Path) -> Result<Option<LeaseKey>, EnvError> {
+pub fn read_previous(path: &Path) -> Result<Option<LeaseKey>, FileError> {
     let text = read_text(path)?;
     let key = LeaseKey {
         v4: value_of(&text, "FLANNEL_SUBNET").and_then(only_network),
@@ -108,7 +65,7 @@ pub fn read_previous(path: &Path) -> Result<Option<LeaseKey>, EnvError> {
 }
 
 /// The pod networks an earlier run wrote, as tolerantly.
-pub fn read_previous_networks(path: &Path) -> Result<Vec<IpNet>, EnvError> {
+pub fn read_previous_networks(path: &Path) -> Result<Vec<IpNet>, FileError> {
     let text = read_text(path)?;
     let v4 = value_of(&text, "FLANNEL_NETWORK").and_then(only_network::<Ipv4Net>).map(IpNet::V4);
     let v6 = value_of(&text, "FLANNEL_IPV6_NETWORK").and_then(only_network::<Ipv6Net>).map(IpNet::V6);
@@ -116,11 +73,11 @@ pub fn read_previous_networks(path: &Path) -> Result<Vec<IpNet>, EnvError> {
 }
 
 /// The file; empty when there is none.
-fn read_text(path: &Path) -> Result<String, EnvError> {
+fn read_text(path: &Path) -> Result<String, FileError> {
     match fs::read(path) {
         Ok(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
-        Err(error) => Err(failed("read", path)(error)),
+        Err(error) => Err(file::failed("read", path)(error)),
     }
 }
 
@@ -131,6 +88,8 @@ fn only_network<P: Prefix>(list: &str) -> Option<P> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use flannel_subnet_env::SubnetFile;
 
     use super::*;
@@ -166,27 +125,21 @@ mod tests {
     }
 
     #[test]
-    fn the_file_is_replaced_with_its_mode_and_nothing_is_left() {
+    fn the_file_is_for_everybody_and_the_next_start_reads_it() {
         let scratch = tempfile::tempdir().expect("a directory");
-        let path = scratch.path().join("run/flannel/subnet.env");
-        SubnetEnv { mtu: 1400, ..env() }.write(&path).expect("first");
-        env().write(&path).expect("second");
-        let mode = |path: &Path| fs::metadata(path).expect("metadata").permissions().mode() & 0o7777;
-        let dir = path.parent().expect("a parent");
-        assert_eq!((mode(&path), mode(dir)), (0o644, 0o755));
+        let path = scratch.path().join("subnet.env");
+        env().write(&path).expect("written");
+        assert_eq!(fs::metadata(&path).expect("metadata").permissions().mode() & 0o7777, 0o644);
         assert_eq!(fs::read_to_string(&path).expect("the file"), env().render());
-        assert_eq!(fs::read_dir(dir).expect("the directory").count(), 1);
         let key = read_previous(&path).expect("readable").expect("a subnet");
         assert_eq!(key.to_string(), "10.42.7.0-24");
     }
 
     #[test]
-    fn a_failure_names_the_file() {
+    fn no_file_is_no_subnet_and_no_directory_an_error() {
         let scratch = tempfile::tempdir().expect("a directory");
         let file = scratch.path().join("file");
         fs::write(&file, "").expect("a file");
-        let error = env().write(&file.join("subnet.env")).expect_err("a file is no directory");
-        assert!(error.to_string().starts_with("cannot create the directory"), "{error}");
         assert!(read_previous(&file.join("subnet.env")).is_err());
         assert_eq!(read_previous(&scratch.path().join("absent")).expect("absent"), None);
     }

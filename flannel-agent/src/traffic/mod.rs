@@ -21,7 +21,7 @@ mod nftables;
 pub mod removal;
 mod rule;
 pub mod status;
-mod tool;
+pub(crate) mod tool;
 mod wanted;
 
 use tokio::sync::watch;

@@ -1,4 +1,4 @@
-//! Running the tools that write rules.
+//! Running the tools that read and write rules.
 
 use std::{
     env,
@@ -19,7 +19,7 @@ const LIMIT: Duration = Duration::from_secs(30);
 const SYSTEM_DIRS: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
 
 /// Finds a command as a shell would, and then where administrators' tools are.
-pub(super) fn find(name: &str) -> Option<PathBuf> {
+pub(crate) fn find(name: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let dirs = env::split_paths(&path).chain(SYSTEM_DIRS.iter().map(PathBuf::from));
     dirs.map(|dir| dir.join(name)).find(|file| is_executable(file))
@@ -30,7 +30,7 @@ fn is_executable(file: &Path) -> bool {
 }
 
 /// Runs a tool to its end with `input` on its standard input; what it printed, if it ended well.
-pub(super) async fn run(tool: &Path, args: &[&str], input: &str) -> Result<String, TrafficError> {
+pub(crate) async fn run(tool: &Path, args: &[&str], input: &str) -> Result<String, TrafficError> {
     let output = capture(tool, args, input).await?;
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());

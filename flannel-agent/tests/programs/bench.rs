@@ -154,8 +154,7 @@ impl Bench {
     /// Runs a program on a packet that claims to be segmented.
     pub(crate) fn run_with(&mut self, program: Program, packet: &[u8], gso_size: u32) -> Outcome {
         let before = self.counts(program);
-        let mut skb = [0_u8; SKB_LEN];
-        skb[SKB_GSO_SIZE..SKB_GSO_SIZE + 4].copy_from_slice(&gso_size.to_ne_bytes());
+        let skb = context(gso_size);
         let mut out = vec![0; packet.len() + 256];
         let mut options = TestRunOptions::new();
         options.data_in = Some(packet);
@@ -184,6 +183,13 @@ impl Bench {
     fn counts(&self, program: Program) -> Vec<u64> {
         Reason::ALL.map(|reason| self.maps.stats.get(program, reason).expect("STATS").packets).to_vec()
     }
+}
+
+/// The context of a test run: a packet that claims to be segmented, or whose `gso_size` is 0.
+pub(crate) fn context(gso_size: u32) -> [u8; SKB_LEN] {
+    let mut skb = [0; SKB_LEN];
+    skb[SKB_GSO_SIZE..SKB_GSO_SIZE + 4].copy_from_slice(&gso_size.to_ne_bytes());
+    skb
 }
 
 impl Outcome {

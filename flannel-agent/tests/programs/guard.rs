@@ -146,17 +146,57 @@ fn what_is_not_of_our_tunnel_is_not_looked_at() {
                 packet
             };
             passes(bench, &with(at.udp + 3, 53), Reason::NotTunnel);
-            passes(bench, &with(at.udp - 1, 78), Reason::NotForUs);
             passes(bench, &with(at.vxlan + 6, 2), Reason::OtherVni);
             passes(bench, &with(at.vxlan, 0x88), Reason::BadVxlanHeader);
             for hidden in [with_options(net, &with(at.vxlan + 6, 2)), first_fragment(net, &with(at.vxlan + 6, 2))] {
                 passes(bench, &hidden, Reason::OtherVni);
             }
             passes(bench, &with_options(net, &with(at.udp + 3, 53)), Reason::NotTunnel);
-            passes(bench, &with_options(net, &with(at.udp - 1, 78)), Reason::NotTunnel);
         }
         passes(bench, &later_fragment(V6, &strange(V6, &good(V6))), Reason::NotTunnel);
         passes(bench, &later_fragment(V4, &strange(V4, &good(V4))), Reason::OuterFragment);
+    });
+}
+
+/// Makes the bench's namespace a router, with this address of its own and a way to its neighbours.
+fn route(net: Net, own: IpAddr) {
+    let (family, length, switch) = match net.our_vtep {
+        IpAddr::V4(_) => ("-4", 24, "/proc/sys/net/ipv4/conf/all/forwarding"),
+        IpAddr::V6(_) => ("-6", 64, "/proc/sys/net/ipv6/conf/all/forwarding"),
+    };
+    std::fs::write(switch, "1").expect("a namespace of our own");
+    for line in [
+        "link set lo up".to_owned(),
+        format!("{family} address add {own} dev lo"),
+        format!("{family} route add {}/{length} dev lo", net.base()),
+    ] {
+        let done = std::process::Command::new("ip").args(line.split(' ')).status().expect("ip runs");
+        assert!(done.success(), "ip {line}");
+    }
+}
+
+/// The socket of the vxlan device is bound to no address.
+#[test]
+fn any_address_of_this_host_is_guarded_and_what_is_forwarded_is_not() {
+    on_bench(|bench| {
+        enforced(bench);
+        for net in BOTH {
+            let to = |last: u8, packet: &[u8]| {
+                let mut packet = packet.to_vec();
+                packet[net.at().udp - 1] = last;
+                packet
+            };
+            route(net, {
+                let mut own = Addr::from(net.our_vtep);
+                own.0[15] = 78;
+                own.into()
+            });
+            for packet in [good(net), first_fragment(net, &good(net))] {
+                passes(bench, &to(78, &packet), Reason::NotForUs);
+                passes(bench, &to(79, &strange(net, &packet)), Reason::NotForUs);
+                drops(bench, &to(78, &strange(net, &packet)), Reason::RefusedVtep);
+            }
+        }
     });
 }
 

@@ -27,6 +27,12 @@ fn made_anew(bench: &Bench, subnets: Subnets) -> Vec<&'static str> {
     before.into_iter().zip(ids(bench.pins())).filter(|(was, is)| was != is).map(|(_, (name, _))| name).collect()
 }
 
+/// On a kernel that is not older than what the tests need.
+#[test]
+fn the_kernel_does_all_that_helpers_may_refuse() {
+    on_bench(|bench| assert_eq!(load(bench.pins(), SAME, None).expect("the kernel takes the object").limit, None));
+}
+
 #[test]
 fn a_second_load_adopts_every_map() {
     on_bench(|bench| assert_eq!(made_anew(bench, SAME), [""; 0]));

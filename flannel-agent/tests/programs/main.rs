@@ -8,6 +8,8 @@ mod fast;
 mod from_underlay;
 mod guard;
 mod load;
+mod monitor;
+mod oracle;
 mod packets;
 mod to_tunnel;
 mod to_underlay;

@@ -6,7 +6,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use flannel_common::{
-    addr::Mac,
+    addr::{Addr, Mac},
     node::FamilyConfig,
     packet::{PROTO_TCP, PROTO_UDP, ipv4_checksum},
     peer::PeerEntry,
@@ -104,6 +104,13 @@ impl Net {
         At { ip, udp, vxlan: udp + 8, inner: udp + 16, inner_ip: udp + 30, addresses: udp - self.address_len() * 2 }
     }
 
+    /// The segment of both VTEPs.
+    pub(crate) fn base(self) -> IpAddr {
+        let mut base = Addr::from(self.our_vtep);
+        base.0[15] = 0;
+        base.into()
+    }
+
     const fn header_len(self) -> usize {
         if self.our_vtep.is_ipv4() { 20 } else { 40 }
     }
@@ -136,23 +143,23 @@ impl Net {
 
     /// The kernel's own tunnel packet around a frame, as it leaves our external interface.
     pub(crate) fn tunnel_to_peer(self, frame: &[u8]) -> Vec<u8> {
-        self.tunnel(self.our_vtep, self.peer_vtep, 0x01, frame)
+        self.tunnel_of(self.our_vtep, self.peer_vtep, 0x01, frame)
     }
 
     /// A tunnel packet from the peer, with a UDP packet from `source` inside.
     pub(crate) fn tunnel_from_peer(self, source: IpAddr) -> Vec<u8> {
         let inner = ip(0, PROTO_UDP, source, self.our_pod, &udp(53, 4000, b"answer"));
         let frame = [ethernet(OUR_MAC, PEER_MAC, self.ethertype), inner].concat();
-        self.tunnel(self.peer_vtep, self.our_vtep, 0, &frame)
+        self.tunnel_of(self.peer_vtep, self.our_vtep, 0, &frame)
     }
 
     /// A frame in the peer's outer headers, with an outer TOS.
     pub(crate) fn tunnel_frame_from_peer(self, tos: u8, frame: &[u8]) -> Vec<u8> {
-        self.tunnel(self.peer_vtep, self.our_vtep, tos, frame)
+        self.tunnel_of(self.peer_vtep, self.our_vtep, tos, frame)
     }
 
     /// Outer headers as the kernel's vxlan device makes them: UDP checksum present, identification counted.
-    fn tunnel(self, from: IpAddr, to: IpAddr, tos: u8, frame: &[u8]) -> Vec<u8> {
+    pub(crate) fn tunnel_of(self, from: IpAddr, to: IpAddr, tos: u8, frame: &[u8]) -> Vec<u8> {
         let vxlan = [&[0x08, 0, 0, 0, 0, 0, 1, 0], frame].concat();
         let mut datagram = udp(40000, 8472, &vxlan);
         datagram[6..8].copy_from_slice(&[0x12, 0x34]);

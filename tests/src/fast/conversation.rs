@@ -1,8 +1,9 @@
 //! What pods say to each other, over either family and by either protocol.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use anyhow::{Context as _, Result};
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use crate::{
     Host, Pod,
@@ -37,6 +38,23 @@ impl Family {
     /// Where the pod is asked.
     pub fn end(self, pod: &Pod) -> Result<SocketAddr> {
         Ok(SocketAddr::new(self.of(pod)?, PORT))
+    }
+
+    /// The network of the lab's pods.
+    pub const fn pods(self) -> IpNet {
+        match self {
+            Self::V4 => IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(10, 244, 0, 0), 16)),
+            Self::V6 => IpNet::V6(Ipv6Net::new_assert(Ipv6Addr::new(0xfd00, 0x10, 0x244, 0, 0, 0, 0, 0), 48)),
+        }
+    }
+
+    /// Where the Service with this number is reached.
+    pub fn service(self, number: u16) -> SocketAddr {
+        let address: IpAddr = match self {
+            Self::V4 => Ipv4Addr::from_bits((10 << 24) + (96 << 16) + u32::from(number)).into(),
+            Self::V6 => Ipv6Addr::new(0xfd00, 0x96, 0, 0, 0, 0, 0, number).into(),
+        };
+        SocketAddr::new(address, 80)
     }
 
     /// How nft calls it.

@@ -2,6 +2,7 @@
 
 mod conversation;
 mod lab;
+pub mod pairs;
 
 pub use self::{
     conversation::{Conversation, Family, PORT},
@@ -85,6 +86,11 @@ pub fn fast_pair(name: &str, flags: &[&str]) -> Result<Pair> {
 pub fn fast_pair_of(name: &str, stack: Stack, flags: &[&str]) -> Result<Pair> {
     let flags: Vec<&str> = FLAGS.iter().chain(flags).copied().collect();
     Pair::with(name, stack, &flags)?.taking_part()
+}
+
+/// The same with neighbours, which reach each other without a tunnel.
+pub fn fast_neighbours(name: &str, stack: Stack) -> Result<Pair> {
+    Pair::direct(name, stack, &FLAGS)?.taking_part()
 }
 
 /// The same with two routers between the nodes, of which both use the first.

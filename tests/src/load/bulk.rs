@@ -39,8 +39,10 @@ impl BulkLoad {
         Self { blocks, rate: None }
     }
 
-    /// Until it is stopped, with some megabytes a second.
-    pub const STEADY: Self = Self { blocks: u64::MAX, rate: Some(64) };
+    /// Until it is stopped, so many blocks a second.
+    pub const fn steady(rate: u32) -> Self {
+        Self { blocks: u64::MAX, rate: Some(rate) }
+    }
 }
 
 /// What arrived of one direction.
@@ -56,7 +58,7 @@ pub struct Arrived {
 #[derive(Debug)]
 pub struct Bulk {
     stop: Arc<AtomicBool>,
-    arrived: Arc<AtomicU64>,
+    arrived: [Arc<AtomicU64>; 2],
     senders: Vec<JoinHandle<Result<()>>>,
     receivers: Vec<JoinHandle<Result<Arrived>>>,
 }
@@ -74,24 +76,25 @@ impl Bulk {
         let client = from.enter(|| TcpStream::connect_timeout(&target, patient(Duration::from_secs(5))))?;
         let client = client.with_context(|| format!("{} to {target}", from.name()))?;
         let (server, _) = listener.accept()?;
-        let (stop, arrived) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
+        let (stop, arrived) = (Arc::<AtomicBool>::default(), <[Arc<AtomicU64>; 2]>::default());
         let (mut senders, mut receivers) = (Vec::new(), Vec::new());
-        for (way, sender, receiver) in [(0, &client, &server), (1, &server, &client)] {
+        for (way, sender, receiver, arrived) in [(0, &client, &server, &arrived[0]), (1, &server, &client, &arrived[1])]
+        {
             for end in [sender, receiver] {
                 end.set_read_timeout(Some(patient(SILENCE)))?;
                 end.set_write_timeout(Some(patient(SILENCE)))?;
             }
             let (sender, receiver) = (sender.try_clone()?, receiver.try_clone()?);
-            let (stop, arrived) = (Arc::clone(&stop), Arc::clone(&arrived));
+            let (stop, arrived) = (Arc::clone(&stop), Arc::clone(arrived));
             senders.push(thread::spawn(move || send(&sender, way, load, &stop)));
             receivers.push(thread::spawn(move || receive(&receiver, way, &arrived)));
         }
         Ok(Self { stop, arrived, senders, receivers })
     }
 
-    /// Blocks that have arrived so far, both ways together.
-    pub fn arrived(&self) -> u64 {
-        self.arrived.load(Ordering::Relaxed)
+    /// Blocks that have arrived so far: there, back.
+    pub fn arrived(&self) -> [u64; 2] {
+        self.arrived.each_ref().map(|way| way.load(Ordering::Relaxed))
     }
 
     /// Lets both ends close and waits until all that was sent has arrived. What arrived: there, back.
@@ -133,7 +136,7 @@ fn send(mut to: &TcpStream, way: u32, load: BulkLoad, stop: &AtomicBool) -> Resu
             thread::sleep(due.saturating_sub(start.elapsed()));
         }
     }
-    to.write_all(&[GOODBYE; BLOCK]).context("the last block")
+    to.write_all(&vec![GOODBYE; BLOCK]).context("the last block")
 }
 
 fn receive(mut from: &TcpStream, way: u32, arrived: &AtomicU64) -> Result<Arrived> {

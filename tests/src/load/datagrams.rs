@@ -16,6 +16,8 @@ pub struct Datagrams {
     pub client: UdpSocket,
     /// The end that answers whoever asks.
     pub server: UdpSocket,
+    /// The number of the message under way.
+    message: u32,
 }
 
 impl Datagrams {
@@ -30,20 +32,31 @@ impl Datagrams {
             Ok(client)
         })??;
         client.set_read_timeout(Some(patient(Duration::from_millis(500))))?;
-        Ok(Self { client, server })
+        Ok(Self { client, server, message: 0 })
     }
 
-    /// Messages there and back, one after the other.
+    /// Messages there and back, one after the other. What a failed exchange left on its way is passed over by the next.
     pub fn exchange(&mut self, messages: u32) -> Result<()> {
-        let mut message = [0; 4];
-        for number in 0..messages {
-            self.client.send(&number.to_be_bytes())?;
-            let (_, from) = self.server.recv_from(&mut message).context("on the way there")?;
-            self.server.send_to(&message, from)?;
-            self.client.recv(&mut message).context("on the way back")?;
-            ensure!(u32::from_be_bytes(message) == number, "another message came back");
+        for _ in 0..messages {
+            self.message += 1;
+            self.client.send(&self.message.to_be_bytes())?;
+            let asker = self.receive(&self.server).context("on the way there")?;
+            self.server.send_to(&self.message.to_be_bytes(), asker)?;
+            self.receive(&self.client).context("on the way back")?;
         }
         Ok(())
+    }
+
+    /// Waits for the message under way; who sent it.
+    fn receive(&self, end: &UdpSocket) -> Result<SocketAddr> {
+        let mut message = [0; 4];
+        loop {
+            let (_, from) = end.recv_from(&mut message)?;
+            match u32::from_be_bytes(message) {
+                read if read == self.message => return Ok(from),
+                read => ensure!(read < self.message, "message {read} before it was sent"),
+            }
+        }
     }
 }
 

@@ -3,12 +3,14 @@
 pub mod bulk;
 pub mod crr;
 pub mod datagrams;
+pub mod equal;
 pub mod flood;
 pub mod flows;
 pub mod iperf;
 pub mod nfqueue;
 pub mod rr;
 pub mod segmented;
+pub mod short_flows;
 pub mod stream;
 mod tally;
 pub mod udp;

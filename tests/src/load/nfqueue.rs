@@ -1,4 +1,4 @@
-//! A program that is asked about packets (NFQUEUE) and lets all of them pass.
+//! A program that is asked about packets (NFQUEUE) and lets all of them pass, in the order they came or in another one.
 
 use std::{
     os::fd::{AsRawFd as _, OwnedFd},
@@ -50,6 +50,11 @@ pub struct Answers {
 impl Answers {
     /// Starts to answer, on one CPU.
     pub fn start(host: &Host, cpu: usize) -> Result<Self> {
+        Self::start_reversing(host, cpu, 1)
+    }
+
+    /// The same, for so many packets at a time, the last of them first.
+    pub fn start_reversing(host: &Host, cpu: usize, batch: usize) -> Result<Self> {
         let queue = host.enter(open)??;
         let (answered, stop) = (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
         let thread = host.thread({
@@ -58,7 +63,7 @@ impl Answers {
                 let mut cpus = CpuSet::new();
                 cpus.set(cpu)?;
                 sched_setaffinity(Pid::from_raw(0), &cpus)?;
-                answer(&queue, &answered, &stop)
+                answer(&queue, batch, &answered, &stop)
             }
         })?;
         Ok(Self { answered, stop, thread: Some(thread) })
@@ -89,22 +94,35 @@ fn open() -> Result<OwnedFd> {
     Ok(queue)
 }
 
-fn answer(queue: &OwnedFd, answered: &AtomicU64, stop: &AtomicBool) -> Result<()> {
-    let mut buffer = vec![0; 1 << 16];
+fn answer(queue: &OwnedFd, batch: usize, answered: &AtomicU64, stop: &AtomicBool) -> Result<()> {
+    let mut held = Vec::new();
     while !stop.load(Ordering::Relaxed) {
-        let length = match recv(queue.as_raw_fd(), &mut buffer, MsgFlags::empty()) {
-            Err(Errno::EAGAIN | Errno::EINTR | Errno::ENOBUFS) => continue,
-            length => length.context("waiting for a packet")?,
-        };
-        let message = &buffer[..length];
-        if message.get(4..6) != Some(&(SUBSYS_QUEUE | MSG_PACKET).to_ne_bytes()) {
-            continue;
+        let asked = next(queue)?;
+        let is_quiet = asked.is_none();
+        held.extend(asked);
+        if is_quiet || held.len() >= batch {
+            for id in held.drain(..).rev() {
+                // First: who waits for the packet may look at the count next.
+                answered.fetch_add(1, Ordering::Relaxed);
+                send(queue, MSG_VERDICT, &attribute(ATTR_VERDICT_HDR, &[ACCEPT.to_be_bytes(), id].concat()))?;
+            }
         }
-        let id = packet_id(message).context("a packet without a number")?;
-        send(queue, MSG_VERDICT, &attribute(ATTR_VERDICT_HDR, &[ACCEPT.to_be_bytes(), id].concat()))?;
-        answered.fetch_add(1, Ordering::Relaxed);
     }
     Ok(())
+}
+
+/// The number of the next packet asked about; none for a moment, or where the kernel says something else.
+fn next(queue: &OwnedFd) -> Result<Option<[u8; 4]>> {
+    let mut buffer = [0; 4096];
+    let length = match recv(queue.as_raw_fd(), &mut buffer, MsgFlags::empty()) {
+        Err(Errno::EAGAIN | Errno::EINTR | Errno::ENOBUFS) => return Ok(None),
+        length => length.context("waiting for a packet")?,
+    };
+    let message = &buffer[..length];
+    if message.get(4..6) != Some(&(SUBSYS_QUEUE | MSG_PACKET).to_ne_bytes()) {
+        return Ok(None);
+    }
+    packet_id(message).context("a packet without a number").map(Some)
 }
 
 /// The number of the packet a message is about, as it stands there.

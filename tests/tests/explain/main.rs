@@ -1,3 +1,7 @@
-//! `explain`: what it says agrees with what becomes of a packet.
+//! `explain`, `check`, `bugtool` and `maps dump --diff`, and what rules do to mode `fast`: what they say agrees with what is.
 
+mod bugtool;
+mod check;
+mod diff;
 mod story;
+mod strict;

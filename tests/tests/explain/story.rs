@@ -3,7 +3,7 @@
 use std::{net::IpAddr, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_tests::{Agent, Pair, Pod, eventually, fast::fast_pair};
+use flannel_tests::{Agent, Pair, Pod, TwoNodes, eventually, fast::fast_pair};
 use serde_json::Value;
 
 /// The story of a packet, and the exit status.
@@ -71,13 +71,15 @@ fn each_mode_is_told_as_packets_fare_in_it() -> Result<()> {
     assert_eq!(traces(&pair.sender)?, before, "an explanation leaves no trace");
 
     pair.set_mode("encap")?;
-    eventually("a story of mode encap", Duration::from_secs(10), || {
+    // One packet in two seconds shows the path, so there is something to be seen while others flow.
+    let stream = pair.stream(100, Duration::from_secs(30))?;
+    eventually("a story of mode encap", Duration::from_secs(20), || {
         let before = pair.encapsulated()?;
-        talk.exchange(10)?;
         let story = reaches(&pair.sender, near, far, "encap")?;
         ensure!(pair.encapsulated()? > before, "packets disagree with {story:#}");
         Ok(())
     })?;
+    stream.stop()?;
 
     pair.set_mode("kernel")?;
     let before = pair.encapsulated()?;
@@ -157,5 +159,23 @@ fn places(pair: &Pair, second: &Pod) -> Result<()> {
     breaks(agent, gone, pair.far.ip(), "source", "no pod here has it")?;
     let mixed = agent.cli_any(&["explain", &near.to_string(), "fd00::1"])?;
     ensure!(mixed.code == 2 && mixed.stderr.contains("of different families"), "{mixed:?}");
+    Ok(())
+}
+
+/// A peer on our own segment, by a plain route, both ways; with the route broken, not.
+#[test]
+fn a_direct_peer_is_told_without_a_tunnel() -> Result<()> {
+    let pair =
+        TwoNodes::new("ex-direct", r#"{"Network":"10.244.0.0/16","Backend":{"Type":"vxlan","DirectRouting":true}}"#)?;
+    let [a, b] = pair.agents()?;
+    let (near, far) = (pair.a.add_pod("p1")?, pair.b.add_pod("p1")?);
+    near.wait_ping(far.ip())?;
+    reaches(&a, near.ip(), far.ip(), "direct")?;
+    reaches(&b, near.ip(), far.ip(), "direct")?;
+    a.kill9()?;
+    let subnet = a.peer_entry("192.168.1.12")?["subnet"].as_str().context("a subnet")?.to_owned();
+    pair.a.sh(&format!("ip route del {subnet}"))?;
+    breaks(&a, near.ip(), far.ip(), "route", "")?;
+    ensure!(!answers(&near, far.ip())?);
     Ok(())
 }

@@ -2,60 +2,21 @@
 
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use flannel_tests::{
-    Agent, HandEnd, HandNode, TwoNodes,
+    HandEnd, HandNode, Mixed, TwoNodes,
     cluster::{self, LEASES},
     load::udp_stream,
-    stock,
+    mixed::STOCK_IPV6,
     topology::Stack,
 };
 
 use crate::VXLAN;
 
-const STOCK_MAC: &str = "02:00:00:00:06:08";
-const STOCK_IP: &str = "2001:db8:1::12";
-
-fn stock_node() -> HandNode {
-    HandNode { number: 8, v6: Some(HandEnd::vxlan(STOCK_IP, STOCK_MAC)), v4: None }
-}
-
-/// What the agent publishes, as the node of another's making.
-fn ours(pair: &TwoNodes, agent: &Agent) -> Result<HandNode> {
-    let status = agent.status()?;
-    let subnet = status["lease"]["subnet"].as_str().context("a subnet")?;
-    let hex = subnet.strip_prefix("fd00:10:244:").and_then(|rest| rest.strip_suffix("::/64"));
-    let mac = status["device"]["mac"].as_str().context("a MAC")?;
-    let node = HandNode {
-        number: u8::from_str_radix(hex.context("a subnet of the network")?, 16).context("a small subnet")?,
-        v6: Some(HandEnd::vxlan("2001:db8:1::11", mac)),
-        v4: None,
-    };
-    let value = pair.etcd.get(&node.key())?.context("our lease")?;
-    assert_eq!(value.replace(r#","ZeroChecksumV6":true"#, ""), node.value(), "what stock reads of ours");
-    ensure!(value.contains("ZeroChecksumV6"), "our own device takes packets without a checksum: {value}");
-    Ok(node)
-}
-
-/// The agent on `a`; on `b` what stock flannel would have made for the two of them.
-fn mixed_cluster() -> Result<(TwoNodes, Agent)> {
-    let config = r#"{"EnableIPv4":false,"EnableIPv6":true,"IPv6Network":"fd00:10:244::/48","IPv6SubnetMax":"fd00:10:244:ff::","Backend":{"Type":"vxlan"}}"#;
-    let pair = TwoNodes::with("mixed6", Stack::V6, config)?;
-    stock_node().put(&pair.etcd)?;
-    let agent = pair.a.agent(pair.options()?)?;
-    agent.wait_ready()?;
-    agent.wait_peers(1)?;
-    let ours = ours(&pair, &agent)?;
-    stock::device_ipv6(&pair.b, 8, STOCK_IP, STOCK_MAC)?;
-    stock::tunnel_peer_ipv6(&pair.b, &ours)?;
-    Ok((pair, agent))
-}
-
 /// A stock device refuses UDP over IPv6 without a checksum, so the kernel has to send to it in every mode.
 #[test]
 fn a_stock_node_gets_its_packets_from_the_kernel() -> Result<()> {
-    let (pair, agent) = mixed_cluster()?;
-    let (ours, stocks) = (pair.a.add_pod("p1")?, pair.b.add_pod("p1")?);
+    let Mixed { agent, ours, stocks, nodes: _nodes } = Mixed::new("mixed6", Stack::V6, &[])?;
     for mode in ["kernel", "encap"] {
         agent.set_mode(mode)?;
         ours.wait_ping(stocks.ip())?;
@@ -66,7 +27,7 @@ fn a_stock_node_gets_its_packets_from_the_kernel() -> Result<()> {
         }
         assert_eq!(agent.counted("to_tunnel", "encapsulated")?, 0, "mode {mode}");
     }
-    let peer = agent.peer_status(STOCK_IP)?;
+    let peer = agent.peer_status(STOCK_IPV6)?;
     assert_eq!(peer["way"], "kernel", "{peer}");
     let reason = "the node does not announce that it takes UDP over IPv6 without a checksum";
     assert_eq!(peer["reason"], reason, "{peer}");

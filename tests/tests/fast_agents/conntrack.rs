@@ -55,7 +55,6 @@ fn without_leave_to_change_them_tcp_takes_the_kernels_path() -> Result<()> {
     })
 }
 
-/// What was seen is trusted for half of the shortest timeout.
 #[test]
 fn other_modes_change_no_setting_of_the_host() -> Result<()> {
     let pair = flannel_tests::Pair::with_flags("fa-others", &FLAGS[1..])?;

@@ -7,8 +7,9 @@ use flannel_tests::{
     Node, Pod,
     bare::Talk,
     eventually,
-    fast::fast_pair,
+    fast::{fast_pair, fast_pair_of},
     hooks::{Side, ifindex, tcx},
+    topology::Stack,
 };
 
 /// The programs on a pod's veth: ingress, egress.
@@ -71,7 +72,7 @@ fn the_address_of_a_pod_s_own_end_is_followed() -> Result<()> {
 /// Deleted and made anew with the same address while packets flow to it: they reach the new pod, by the new veth.
 #[test]
 fn a_pod_that_comes_back_with_its_address_is_reached_at_once() -> Result<()> {
-    let mut pair = fast_pair("fa-again", &[])?;
+    let mut pair = fast_pair_of("fa-again", Stack::Dual, &[])?;
     for _ in 0..3 {
         let run = pair.stream(2_000, Duration::from_mins(1))?;
         let start = pair.receiver.replayed()?;
@@ -81,9 +82,11 @@ fn a_pod_that_comes_back_with_its_address_is_reached_at_once() -> Result<()> {
             Ok(())
         })?;
         pair.far = pair.far.clone().again()?;
-        pair.near.wait_ping(pair.far.ip())?;
-        let mut talk = pair.talk()?;
-        pair.talk_until_replayed(&mut talk, 100)?;
+        for at in pair.far.addresses() {
+            pair.near.wait_ping(*at)?;
+            let mut talk = Talk::open(&pair.near, &pair.far, (*at, 0).into(), None)?;
+            pair.talk_until_replayed(&mut talk, 100)?;
+        }
         drop(run.stop());
     }
     Ok(())

@@ -1,6 +1,10 @@
-//! What flows meanwhile: a TCP connection with data both ways and a stream of datagrams, in every family the pods have.
+//! What flows meanwhile, in every family the pods have: a TCP connection with data both ways, another one through a Service, and a
+//! stream of datagrams. What conntrack calls invalid is dropped on the way.
 
-use std::time::Duration;
+use std::{
+    net::{IpAddr, SocketAddr},
+    time::Duration,
+};
 
 use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{
@@ -8,7 +12,9 @@ use flannel_tests::{
     load::{
         UdpLoad, UdpReport, UdpRun,
         bulk::{Bulk, BulkLoad},
+        rr::Protocol,
     },
+    service_rules::{Backend, Service, ServiceRules},
 };
 
 /// All that flows from the near pod to the far one.
@@ -17,24 +23,43 @@ pub(crate) struct Loads {
     streams: Vec<UdpRun>,
 }
 
+/// The far pod's port behind the Service.
+const BACKEND: u16 = 8080;
+
+/// Makes a Service on the near node that leads to the far pod, and returns where.
+fn serve<N>(pair: &Pair<N>, to: IpAddr) -> Result<SocketAddr> {
+    let (at, pods) =
+        if to.is_ipv4() { ("10.96.0.1:80", "10.244.0.0/16") } else { ("[fd00:10:96::1]:80", "fd00:10:244::/48") };
+    let at = at.parse()?;
+    let rules = ServiceRules::install(pair.sender.node(), Backend::Nftables, pods.parse()?)?;
+    rules.set(&[Service::new(at, Protocol::Tcp, [SocketAddr::new(to, BACKEND)])])?;
+    Ok(at)
+}
+
 impl Loads {
     pub(crate) fn start<N>(pair: &Pair<N>) -> Result<Self> {
-        let load = UdpLoad { pps: 2_000, duration: Duration::from_mins(1), payload: 64 };
+        let load = UdpLoad { pps: 1_000, duration: Duration::from_mins(1), payload: 64 };
         let (mut connections, mut streams) = (Vec::new(), Vec::new());
         for at in pair.far.addresses() {
-            connections.push(Bulk::start(&pair.near, &pair.far, (*at, 0).into(), None, BulkLoad::STEADY)?);
+            let connect = |port, service| {
+                let target = SocketAddr::new(*at, port);
+                Bulk::start(&pair.near, &pair.far, target, service, BulkLoad::steady(16))
+            };
+            connections.push(connect(0, None)?);
+            connections.push(connect(BACKEND, Some(serve(pair, *at)?))?);
             streams.push(UdpRun::start(&pair.near, &pair.far, *at, load)?);
         }
         Ok(Self { connections, streams })
     }
 
-    /// Waits until more has arrived on every connection, both ways or at least one.
+    /// Waits until so many blocks more have arrived on every connection, each way.
     pub(crate) fn wait_arrived(&self, blocks: u64) -> Result<()> {
         for connection in &self.connections {
             let before = connection.arrived();
             eventually("data of a connection", Duration::from_secs(20), || {
-                let arrived = connection.arrived() - before;
-                ensure!(arrived >= blocks, "{arrived} of {blocks} blocks");
+                let arrived = connection.arrived();
+                let enough = arrived.iter().zip(before).all(|(arrived, before)| arrived - before >= blocks);
+                ensure!(enough, "{arrived:?} after {before:?}, of {blocks} blocks");
                 Ok(())
             })?;
         }

@@ -16,20 +16,20 @@ fn modes_agents_and_generations_change_under_load_without_a_loss() -> Result<()>
     let pair = fast_pair_of("fl-switch", Stack::Dual, &[])?;
     let loads = Loads::start(&pair)?;
     for other in ["kernel", "encap"] {
-        pair.wait_replayed(2_000)?;
+        pair.wait_replayed(1_000)?;
         pair.set_mode(other)?;
-        loads.wait_arrived(20)?;
+        loads.wait_arrived(10)?;
         pair.set_mode("fast")?;
     }
-    pair.wait_replayed(2_000)?;
+    pair.wait_replayed(1_000)?;
     pair.sender.sigterm_and_wait()?;
     pair.receiver.kill9()?;
-    pair.wait_replayed(2_000)?;
+    pair.wait_replayed(1_000)?;
     for agent in [&pair.sender, &pair.receiver] {
         agent.restart()?;
         agent.wait_ready()?;
     }
-    pair.wait_replayed(2_000)?;
+    pair.wait_replayed(1_000)?;
     change_generations(&pair, &loads)?;
     loads.expect_complete()
 }
@@ -44,10 +44,10 @@ fn change_generations(pair: &Pair, loads: &Loads) -> Result<()> {
         let mut mode = agent.node().enter(open)??;
         for _ in 0..10 {
             (0..50).try_for_each(|_| mode.bump())?;
-            loads.wait_arrived(2)?;
+            loads.wait_arrived(1)?;
         }
     }
     ensure!(refreshed()? - before > 20, "{} looks anew", refreshed()? - before);
     pair.sender.cli(&["flows", "flush"])?;
-    pair.wait_replayed(2_000)
+    pair.wait_replayed(1_000)
 }

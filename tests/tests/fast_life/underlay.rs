@@ -18,7 +18,7 @@ fn moved_gateway(mode: &str) -> Result<UdpReport> {
     pair.settle()?;
     pair.set_mode(mode)?;
     let loads = Loads::start(&pair)?;
-    loads.wait_arrived(20)?;
+    loads.wait_arrived(10)?;
     let forwarded = || pair.net.r2.counter("Ip", "ForwDatagrams");
     let before = forwarded()?;
     pair.net.a.sh("ip route replace default via 192.168.1.2 dev eth0")?;
@@ -26,9 +26,9 @@ fn moved_gateway(mode: &str) -> Result<UdpReport> {
         ensure!(forwarded()? - before >= 1_000, "{}", forwarded()? - before);
         Ok(())
     })?;
-    loads.wait_arrived(20)?;
+    loads.wait_arrived(10)?;
     if mode == "fast" {
-        pair.wait_replayed(2_000)?;
+        pair.wait_replayed(1_000)?;
     }
     Ok(loads.end()?.remove(0))
 }
@@ -45,8 +45,8 @@ fn another_gateway_takes_over_as_in_mode_kernel() -> Result<()> {
 /// Lets something happen to the underlay; data must go on to arrive, and packets be replayed again.
 fn outlive(pair: &Pair, loads: &Loads, change: impl FnOnce() -> Result<()>) -> Result<()> {
     change()?;
-    loads.wait_arrived(50)?;
-    pair.wait_replayed(2_000)
+    loads.wait_arrived(10)?;
+    pair.wait_replayed(1_000)
 }
 
 fn set_mtu(ends: &[(&Node, &str)], mtu: u32) -> Result<()> {
@@ -73,7 +73,7 @@ fn connections_outlive_what_happens_to_the_underlay() -> Result<()> {
     let pair = fast_pair_of("fl-underlay", Stack::Dual, &[])?;
     pair.settle()?;
     let loads = Loads::start(&pair)?;
-    pair.wait_replayed(2_000)?;
+    pair.wait_replayed(1_000)?;
     let (a, c, r) = (&pair.net.a, &pair.net.c, &pair.net.r);
     outlive(&pair, &loads, || flap(&pair)).context("an interface that was down")?;
     outlive(&pair, &loads, || set_mtu(&[(r, "eth-c"), (c, "eth0")], 1400)).context("a smaller MTU beyond a router")?;

@@ -1,1 +1,79 @@
+//! Long transfers past rules that drop what conntrack calls invalid: with the switches mode `fast` sets, and without leave
+//! to set them.
 
+use std::{
+    io::{Read as _, Write as _},
+    thread,
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result, ensure};
+use flannel_tests::{
+    bare::Talk,
+    conntrack, eventually,
+    fast::{Family, FastLab},
+    load::rr::Protocol,
+    service_rules::{Backend, Service, ServiceRules},
+    wait::patient,
+};
+
+/// Bytes of a transfer.
+const BYTES: usize = 64 << 20;
+/// How often all flows are seen anew meanwhile.
+const REFRESHES: usize = 10;
+
+/// Through a Service to `far`, while all flows are seen anew again and again; then the connection is closed in order.
+fn transfer(lab: &FastLab, family: Family) -> Result<()> {
+    let backend = family.end(&lab.far)?;
+    let service = Service::new(family.service(1), Protocol::Tcp, [backend]);
+    for node in [&lab.nodes.a, &lab.nodes.b] {
+        ServiceRules::install(node, Backend::Iptables, family.pods())?.set(std::slice::from_ref(&service))?;
+    }
+    let Talk { mut client, mut server, .. } = Talk::open(&lab.near, &lab.far, backend, Some(service.at))?;
+    let source = client.local_addr()?;
+    server.set_read_timeout(Some(patient(Duration::from_secs(10))))?;
+    thread::scope(|scope| -> Result<()> {
+        let sender = scope.spawn(move || send(&mut client));
+        let mut chunk = vec![0; BYTES / REFRESHES];
+        for _ in 0..REFRESHES {
+            server.read_exact(&mut chunk).context("the transfer stalled")?;
+            ensure!(chunk.iter().all(|byte| *byte == 0x5a), "other bytes arrived");
+            lab.agents.iter().try_for_each(|agent| agent.cli(&["flows", "flush"]).map(drop))?;
+        }
+        sender.join().expect("no panic")
+    })?;
+    let rest = server.read_to_end(&mut Vec::new()).context("the close did not arrive")?;
+    ensure!(rest < REFRESHES, "{rest} bytes too many");
+    drop(server);
+    for node in [&lab.nodes.a, &lab.nodes.b] {
+        eventually("the end of the connection", Duration::from_secs(10), || {
+            let table = conntrack::table(node)?;
+            let connection = table.iter().find(|connection| connection.original.source == source);
+            ensure!(connection.is_some_and(|of| of.state.as_deref() == Some("TIME_WAIT")), "{connection:?}");
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+fn send(client: &mut std::net::TcpStream) -> Result<()> {
+    let chunk = vec![0x5a; 1 << 20];
+    for _ in 0..BYTES >> 20 {
+        client.write_all(&chunk)?;
+    }
+    Ok(client.shutdown(std::net::Shutdown::Both)?)
+}
+
+/// Over both families, replayed or not.
+pub(crate) fn transfers(lab: &FastLab, replays: bool) -> Result<()> {
+    for family in Family::ALL {
+        let before = lab.replayed()?;
+        transfer(lab, family).with_context(|| format!("{family:?}"))?;
+        let after = lab.replayed()?;
+        for node in 0..2 {
+            let replayed = after[node] - before[node];
+            ensure!(if replays { replayed > 1000 } else { replayed == 0 }, "{family:?}: {replayed} packets replayed");
+        }
+    }
+    Ok(())
+}

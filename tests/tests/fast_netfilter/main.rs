@@ -6,3 +6,41 @@ mod cut;
 mod liberal;
 mod marks;
 mod unlearned;
+
+use anyhow::{Context as _, Result};
+use flannel_tests::fast::{Family, FastLab};
+
+#[test]
+fn rules_have_their_say() -> Result<()> {
+    let lab = FastLab::new("nf-rules", &[])?;
+    cut::established_flows_are_cut_and_go_on(&lab)?;
+    unlearned::ports_of_helpers(&lab).context("ports of helpers")?;
+    unlearned::packets_userspace_judges(&lab).context("NFQUEUE")?;
+    marks::what_is_marked_is_queued_by_its_mark(&lab)?;
+    liberal::transfers(&lab, true)
+}
+
+#[test]
+fn conntrack_knows_what_it_knows_without_the_mode() -> Result<()> {
+    let lab = FastLab::new("nf-conntrack", &[])?;
+    for mode in ["kernel", "fast"] {
+        lab.set_mode(mode)?;
+        for family in Family::ALL {
+            conntrack::ends(&lab, mode, family).with_context(|| format!("mode {mode}, {family:?}"))?;
+        }
+    }
+    conntrack::short_timeouts(&lab)?;
+    for mode in ["kernel", "fast"] {
+        lab.set_mode(mode)?;
+        for family in Family::ALL {
+            conntrack::pauses(&lab, mode, family).with_context(|| format!("mode {mode}, {family:?}"))?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn transfers_are_the_kernels_where_conntrack_judges_windows() -> Result<()> {
+    let lab = FastLab::new("nf-strict", &["--conntrack-liberal=false"])?;
+    liberal::transfers(&lab, false)
+}

@@ -1,1 +1,62 @@
+//! Flows that are left to the kernel whatever they do.
 
+use std::net::SocketAddr;
+
+use anyhow::{Context as _, Result, ensure};
+use flannel_tests::{
+    fast::{Conversation, Family, FastLab},
+    load::{nfqueue::Answers, rr::Protocol},
+};
+use nix::{
+    sched::{CpuSet, sched_setaffinity},
+    unistd::Pid,
+};
+
+const MESSAGES: u32 = 1000;
+
+/// Talks, and makes sure that `a` replayed nothing of it.
+fn left_alone(lab: &FastLab, talk: &mut Conversation) -> Result<()> {
+    let before = lab.replayed()?[0];
+    talk.exchange(MESSAGES)?;
+    let replayed = lab.replayed()?[0] - before;
+    ensure!(replayed == 0, "{replayed} packets were replayed");
+    Ok(())
+}
+
+/// Conntrack's helpers read what such flows say, and rewrite it.
+pub(crate) fn ports_of_helpers(lab: &FastLab) -> Result<()> {
+    for family in Family::ALL {
+        for (protocol, port) in [(Protocol::Tcp, 21), (Protocol::Tcp, 1723), (Protocol::Udp, 69), (Protocol::Udp, 5060)]
+        {
+            let at = SocketAddr::new(family.of(&lab.far)?, port);
+            let mut talk = Conversation::open(protocol, &lab.near, &lab.far, at, None)?;
+            left_alone(lab, &mut talk).with_context(|| format!("{family:?}, {protocol:?} {port}"))?;
+        }
+    }
+    Ok(())
+}
+
+/// A program in userspace is asked about each packet, and answers on the CPU the packet came from.
+pub(crate) fn packets_userspace_judges(lab: &FastLab) -> Result<()> {
+    let cpu = 0;
+    let mut cpus = CpuSet::new();
+    cpus.set(cpu)?;
+    sched_setaffinity(Pid::from_raw(0), &cpus)?;
+    let answers = Answers::start(&lab.nodes.a, cpu)?;
+    for family in Family::ALL {
+        lab.nodes.a.sh(&format!("{} -I FORWARD -j NFQUEUE --queue-num 0", family.iptables()))?;
+        for protocol in [Protocol::Tcp, Protocol::Udp] {
+            let judged = answers.count();
+            let mut talk = Conversation::open(protocol, &lab.near, &lab.far, family.end(&lab.far)?, None)?;
+            left_alone(lab, &mut talk).with_context(|| format!("{family:?}, {protocol:?}"))?;
+            let judged = answers.count() - judged;
+            ensure!(judged >= 2 * u64::from(MESSAGES), "{judged} packets were judged");
+        }
+        // A flow that is no longer judged is replayed after all.
+        let mut talk = Conversation::open(Protocol::Tcp, &lab.near, &lab.far, family.end(&lab.far)?, None)?;
+        left_alone(lab, &mut talk)?;
+        lab.nodes.a.sh(&format!("{} -D FORWARD -j NFQUEUE --queue-num 0", family.iptables()))?;
+        lab.until_replayed(|messages| talk.exchange(messages))?;
+    }
+    Ok(())
+}

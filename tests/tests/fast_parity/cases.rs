@@ -10,10 +10,6 @@ use flannel_tests::{
     packet_v6::{FRAGMENT, HOP_BY_HOP, Ipv6},
 };
 
-/// The tunnel's own MTU, by family.
-const MTU: usize = 1450;
-const MTU_V6: usize = 1430;
-
 /// What a pod sends, and what `from_pod` is to do with it in the middle of a known flow.
 pub(crate) struct Case {
     pub(crate) name: &'static str,
@@ -27,16 +23,16 @@ impl Case {
     }
 }
 
-/// The packet that says nothing, of the tunnel's MTU: what is as large may leave as well.
-pub(crate) fn plain(pair: &Pair) -> Result<Vec<u8>> {
-    let packet = Ipv4::udp(pair.near.ip4()?, pair.far.ip4()?, 0x7fff, MTU - 28);
+/// The packet that says nothing, as large as the way takes: what is as large may leave as well.
+pub(crate) fn plain(pair: &Pair, mtu: usize) -> Result<Vec<u8>> {
+    let packet = Ipv4::udp(pair.near.ip4()?, pair.far.ip4()?, 0x7fff, mtu - 28);
     Ok(Ipv4 { tos: 2, ..packet }.bytes())
 }
 
 /// The same for IPv6.
-pub(crate) fn plain_v6(pair: &Pair) -> Result<Vec<u8>> {
+pub(crate) fn plain_v6(pair: &Pair, mtu: usize) -> Result<Vec<u8>> {
     let [from, to] = ends_v6(pair)?;
-    Ok(Ipv6 { class: 2, ..Ipv6::udp(from, to, 0x7fff, MTU_V6 - 48) }.bytes())
+    Ok(Ipv6 { class: 2, ..Ipv6::udp(from, to, 0x7fff, mtu - 48) }.bytes())
 }
 
 fn ends_v6(pair: &Pair) -> Result<[Ipv6Addr; 2]> {
@@ -82,8 +78,8 @@ const CLASSES: [(&str, u8); 7] = [
     ("EF and CE", 0xbb),
 ];
 
-/// All others.
-pub(crate) fn kinds(pair: &Pair) -> Result<Vec<Case>> {
+/// All others, on a way that takes packets of this size.
+pub(crate) fn kinds(pair: &Pair, mtu: usize) -> Result<Vec<Case>> {
     let (from, to) = (pair.near.ip4()?, pair.far.ip4()?);
     let datagram = |id, length| Ipv4::udp(from, to, id, length);
     let payload = |packet: &Ipv4| packet.payload.clone();
@@ -102,7 +98,7 @@ pub(crate) fn kinds(pair: &Pair) -> Result<Vec<Case>> {
         Case::one("DF", Reason::Replayed, whole(3, 100)),
         Case::one("checksum 0", Reason::Replayed, zero_sum.bytes()),
         Case::one("wrong checksum", Reason::Replayed, wrong_sum.bytes()),
-        Case::one("as large as the MTU, DF", Reason::Replayed, whole(6, MTU - 28)),
+        Case::one("as large as the MTU, DF", Reason::Replayed, whole(6, mtu - 28)),
         Case::one("options", Reason::NotPlain, Ipv4 { options: vec![1, 1, 1, 0], ..datagram(7, 100) }.bytes()),
         Case { name: "fragments", packets: fragments, reason: Reason::NotPlain },
         Case::one("neither TCP nor UDP", Reason::NotPlain, Ipv4::new(from, to, 9, 99, pattern(24)).bytes()),
@@ -111,8 +107,8 @@ pub(crate) fn kinds(pair: &Pair) -> Result<Vec<Case>> {
         Case::one("TTL 2", Reason::Replayed, with_ttl(datagram(12, 100).bytes(), 2)),
         Case::one("TTL 3", Reason::Replayed, with_ttl(datagram(13, 100).bytes(), 3)),
         Case::one("TTL 255", Reason::Replayed, with_ttl(datagram(14, 100).bytes(), 255)),
-        Case::one("too large, DF", Reason::TooBig, whole(15, MTU - 28 + 1)),
-        Case::one("too large", Reason::TooBig, datagram(16, MTU - 28 + 1).bytes()),
+        Case::one("too large, DF", Reason::TooBig, whole(15, mtu - 28 + 1)),
+        Case::one("too large", Reason::TooBig, datagram(16, mtu - 28 + 1).bytes()),
         Case::one("from another's address", Reason::Noted, Ipv4::udp(other(from), to, 17, 100).bytes()),
     ])
 }
@@ -124,7 +120,7 @@ fn other(address: Ipv4Addr) -> Ipv4Addr {
 }
 
 /// The same for IPv6.
-pub(crate) fn kinds_v6(pair: &Pair) -> Result<Vec<Case>> {
+pub(crate) fn kinds_v6(pair: &Pair, mtu: usize) -> Result<Vec<Case>> {
     let [from, to] = ends_v6(pair)?;
     let datagram = |number, length| Ipv6::udp(from, to, number, length);
     let mut wrong_sum = datagram(5, 100);
@@ -140,13 +136,13 @@ pub(crate) fn kinds_v6(pair: &Pair) -> Result<Vec<Case>> {
         Case::one("small", Reason::Replayed, datagram(1, 3).bytes()),
         Case::one("flow label", Reason::Replayed, Ipv6 { label: 0xa_bcde, ..datagram(2, 100) }.bytes()),
         Case::one("wrong checksum", Reason::Replayed, wrong_sum.bytes()),
-        Case::one("as large as the MTU", Reason::Replayed, datagram(6, MTU_V6 - 48).bytes()),
+        Case::one("as large as the MTU", Reason::Replayed, datagram(6, mtu - 48).bytes()),
         Case::one("options", Reason::NotPlain, options.bytes()),
         Case { name: "fragments", packets: fragments, reason: Reason::NotPlain },
         Case::one("neither TCP nor UDP", Reason::NotPlain, Ipv6::new(from, to, 99, pattern(24)).bytes()),
         Case::one("hop limit 1", Reason::NotPlain, with_ttl(datagram(11, 100).bytes(), 1)),
         Case::one("hop limit 2", Reason::Replayed, with_ttl(datagram(12, 100).bytes(), 2)),
         Case::one("hop limit 3", Reason::Replayed, with_ttl(datagram(13, 100).bytes(), 3)),
-        Case::one("too large", Reason::TooBig, datagram(15, MTU_V6 - 48 + 1).bytes()),
+        Case::one("too large", Reason::TooBig, datagram(15, mtu - 48 + 1).bytes()),
     ])
 }

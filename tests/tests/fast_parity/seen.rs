@@ -21,24 +21,27 @@ pub(crate) struct Watch {
     captures: [Capture; 3],
     plain: Vec<u8>,
     is_v6: bool,
+    /// Whether the wire carries tunnel packets, and not the pods' own.
+    has_tunnel: bool,
 }
 
 impl Watch {
     /// Looks at what the near pod sends to this address. `plain` is a packet that says nothing; it and what is like it are not
     /// looked at.
     pub(crate) fn new(pair: &Pair, at: IpAddr, plain: Vec<u8>) -> Result<Self> {
-        let is_v6 = at.is_ipv6();
-        let [far, wire, near] = if is_v6 {
+        let (is_v6, has_tunnel) = (at.is_ipv6(), pair.has_tunnel()?);
+        let [far, tunnel, near] = if is_v6 {
             [is_sent_v6, packet_v6::is_tunnel, is_icmp_v6]
         } else {
             [is_sent as fn(&[u8]) -> bool, packet::is_tunnel, is_icmp]
         };
+        let wire = if has_tunnel { tunnel } else { far };
         let captures = [
             Capture::start(&pair.far, "eth0", far)?,
             Capture::start(&pair.net.r, "eth-a", wire)?,
             Capture::start(&pair.near, "eth0", near)?,
         ];
-        Ok(Self { captures, plain, is_v6 })
+        Ok(Self { captures, plain, is_v6, has_tunnel })
     }
 
     /// Sends an IP packet from the near pod.
@@ -69,7 +72,7 @@ impl Watch {
     /// What is seen once nothing more comes: another plain packet has arrived, and then nothing for some readings.
     pub(crate) fn settled(&self, pair: &Pair) -> Result<Seen> {
         self.arrival_of_plain(pair)?;
-        eventually_stable("no more frames", Duration::from_secs(5), 4, || Some(self.seen()))
+        eventually_stable("no more frames", Duration::from_secs(5), 3, || Some(self.seen()))
     }
 
     fn arrival_of_plain(&self, pair: &Pair) -> Result<()> {
@@ -88,15 +91,18 @@ impl Watch {
 
     /// Without what differs from packet to packet: identification and checksums of what the nodes made themselves.
     fn masked(&self, place: usize, mut frame: Vec<u8>) -> Vec<u8> {
-        let masks: &[std::ops::Range<usize>] = match (place, self.is_v6) {
+        let masks: &[(usize, usize)] = match (place, self.is_v6) {
             (0, _) => &[],
-            (1, false) => &[18..20, 24..26, 40..42],
-            (2, false) => &[18..20, 24..26],
-            (1, true) => &[60..62],
+            (1, _) if !self.has_tunnel => &[],
+            (1, false) => &[(18, 20), (24, 26), (40, 42)],
+            (2, false) => &[(18, 20), (24, 26)],
+            (1, true) => &[(60, 62)],
             // The flow label of an answer is its socket's hash.
-            _ => &[15..18],
+            _ => &[(15, 18)],
         };
-        masks.iter().for_each(|mask| frame[mask.clone()].fill(0));
+        for (from, to) in masks {
+            frame[*from..*to].fill(0);
+        }
         frame
     }
 }

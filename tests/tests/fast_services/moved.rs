@@ -17,7 +17,7 @@ use flannel_tests::{
     service_rules::Service,
 };
 
-use crate::service_lab::{ServiceLab, service};
+use crate::service_lab::ServiceLab;
 
 /// The longest time after which a flow is seen anew, with room for a busy machine.
 const INTERVAL: Duration = Duration::from_secs(5);
@@ -27,7 +27,7 @@ pub(crate) fn moved(lab: &ServiceLab, mode: &str, family: Family) -> Result<()> 
     let (old, new) = (family.end(&lab.far)?, family.end(&lab.other)?);
     let services = |backend| {
         [(1, Protocol::Tcp), (2, Protocol::Udp)]
-            .map(|(number, protocol)| Service::new(service(family, number), protocol, [backend]))
+            .map(|(number, protocol)| Service::new(family.service(number), protocol, [backend]))
     };
     let [tcp, udp] = services(old);
     lab.set_services(family, &[tcp.clone(), udp.clone()])?;
@@ -47,9 +47,7 @@ pub(crate) fn moved(lab: &ServiceLab, mode: &str, family: Family) -> Result<()> 
     // Until the flow is seen anew, one of its packets goes the new way already if it is the one that looks at the path.
     eventually("datagrams at the new backend", INTERVAL, || datagrams.exchange(20))?;
     eventually("the end of the connection", INTERVAL, || reset(&mut talk))?;
-    // What pods send by UDP over IPv6 into the tunnel is not learned yet.
-    let by = [family == Family::V4; 2];
-    lab.carried(mode, by, |messages| datagrams.exchange(messages)).context("after")
+    lab.carried(mode, [true; 2], |messages| datagrams.exchange(messages)).context("after")
 }
 
 /// Whether the client of a connection was told that there is none.

@@ -11,7 +11,7 @@ use flannel_tests::{
     service_rules::{Backend, Service},
 };
 
-use crate::service_lab::{ServiceLab, node_address, service};
+use crate::service_lab::{ServiceLab, node_address};
 
 const NODE_PORT: u16 = 30_080;
 const HOST_PORT: u16 = 8081;
@@ -19,7 +19,7 @@ const HOST_PORT: u16 = 8081;
 /// A Service on `far` by the address of either node, from a pod and from a host that is none of the cluster's pods.
 pub(crate) fn node_ports(lab: &ServiceLab, mode: &str, family: Family) -> Result<()> {
     let backend = family.end(&lab.far)?;
-    let service = Service::new(service(family, 1), Protocol::Tcp, [backend]).at_node_port(NODE_PORT);
+    let service = Service::new(family.service(1), Protocol::Tcp, [backend]).at_node_port(NODE_PORT);
     lab.set_services(family, &[service])?;
     let nodes = &lab.nodes;
     let (near, outside): (&Host, &Host) = (&lab.near, &nodes.b);

@@ -12,19 +12,17 @@ use flannel_tests::{
     service_rules::Service,
 };
 
-use crate::service_lab::{ServiceLab, service};
+use crate::service_lab::ServiceLab;
 
 /// A pod of the other node, one of the own node, and the client itself, each through a Service of its own.
 pub(crate) fn each_backend(lab: &ServiceLab, mode: &str, family: Family) -> Result<()> {
     for protocol in [Protocol::Tcp, Protocol::Udp] {
         let backends: [&Pod; 3] = [&lab.far, &lab.beside, &lab.near];
         let service =
-            |(number, pod): (u16, &Pod)| Ok(Service::new(service(family, number), protocol, [family.end(pod)?]));
+            |(number, pod): (u16, &Pod)| Ok(Service::new(family.service(number), protocol, [family.end(pod)?]));
         let services: Vec<_> = (1..).zip(backends).map(service).collect::<Result<_>>()?;
         lab.set_services(family, &services)?;
-        // What pods send by UDP over IPv6 into the tunnel is not learned yet.
-        let through_tunnel = protocol == Protocol::Tcp || family == Family::V4;
-        let by = [[through_tunnel; 2], [true, false], [true, false]];
+        let by = [[true; 2], [true, false], [true, false]];
         for ((pod, service), by) in backends.into_iter().zip(&services).zip(by) {
             let mut talk = Conversation::open(protocol, &lab.near, pod, service.backends[0], Some(service.at))?;
             lab.carried(mode, by, |messages| talk.exchange(messages))?;
@@ -36,7 +34,7 @@ pub(crate) fn each_backend(lab: &ServiceLab, mode: &str, family: Family) -> Resu
 /// The same pod and port through a Service and directly, from one port of the client.
 pub(crate) fn same_ports(lab: &ServiceLab, mode: &str, family: Family) -> Result<()> {
     let backend = family.end(&lab.far)?;
-    let service = Service::new(service(family, 1), Protocol::Tcp, [backend]);
+    let service = Service::new(family.service(1), Protocol::Tcp, [backend]);
     lab.set_services(family, std::slice::from_ref(&service))?;
     let source = SocketAddr::new(family.of(&lab.near)?, 0);
     let mut through = Talk::open_from(&lab.near, source, &lab.far, backend, Some(service.at))?;
@@ -52,9 +50,8 @@ pub(crate) fn same_ports(lab: &ServiceLab, mode: &str, family: Family) -> Result
 /// Two Services that lead to one pod, and one that leads to two.
 pub(crate) fn shared_backends(lab: &ServiceLab, mode: &str, family: Family) -> Result<()> {
     let [far, other] = [family.end(&lab.far)?, family.end(&lab.other)?];
-    let service = |number, backends: &[SocketAddr]| {
-        Service::new(service(family, number), Protocol::Tcp, backends.iter().copied())
-    };
+    let service =
+        |number, backends: &[SocketAddr]| Service::new(family.service(number), Protocol::Tcp, backends.iter().copied());
     let services = [service(1, &[far]), service(2, &[far]), service(3, &[far, other])];
     lab.set_services(family, &services)?;
     let mut talks = Vec::new();

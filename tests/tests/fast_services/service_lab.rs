@@ -1,21 +1,12 @@
 //! The lab, with the rules of Services on both nodes.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 
 use anyhow::Result;
 use flannel_tests::{
     fast::{Family, FastLab},
     service_rules::{Backend, Service, ServiceRules},
 };
-
-/// The address of the Service with this number.
-pub(crate) fn service(family: Family, number: u16) -> SocketAddr {
-    let address = match family {
-        Family::V4 => format!("10.96.0.{number}"),
-        Family::V6 => format!("fd00:96::{number}"),
-    };
-    SocketAddr::new(address.parse().expect("an address"), 80)
-}
 
 /// The address of the node `a` (11) or `b` (12).
 pub(crate) fn node_address(family: Family, number: u16) -> IpAddr {
@@ -36,8 +27,8 @@ impl ServiceLab {
     pub(crate) fn new(name: &str, backend: Backend) -> Result<Self> {
         let lab = FastLab::new(name, &[])?;
         let rules = |node| -> Result<[ServiceRules; 2]> {
-            let install = |pods: &str| ServiceRules::install(node, backend, pods.parse()?);
-            Ok([install("10.244.0.0/16")?, install("fd00:10:244::/48")?])
+            let install = |family: Family| ServiceRules::install(node, backend, family.pods());
+            Ok([install(Family::V4)?, install(Family::V6)?])
         };
         let rules = [rules(&lab.nodes.a)?, rules(&lab.nodes.b)?];
         Ok(Self { backend, rules, lab })

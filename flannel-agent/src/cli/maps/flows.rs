@@ -36,7 +36,9 @@ enum Transport {
 
 fn parse_prefix(text: &str) -> Result<IpNet, String> {
     let address = text.parse::<IpAddr>().map(IpNet::from);
-    address.or_else(|_| text.parse()).map_err(|_| "neither an address nor a prefix such as 10.244.1.0/24".to_owned())
+    address
+        .or_else(|_| text.parse())
+        .map_err(|_error| "neither an address nor a prefix such as 10.244.1.0/24".to_owned())
 }
 
 impl FlowFilter {

@@ -1,16 +1,19 @@
 //! `flannel-agent maps dump`: the maps, straight from their pins. It works while the agent is dead.
 
 mod config;
+mod diff;
 mod flows;
 mod peers;
 mod pods;
+#[cfg(test)]
+mod properties;
 mod stats;
 
 use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
 
 use self::{config::ConfigRow, flows::FlowFilter, peers::PeerRow, pods::PodRow, stats::StatsRow};
-use super::{Output, PinOptions};
+use super::{Answer, Output, PinOptions, StateOptions};
 use crate::{
     datapath::{
         DatapathError, clock,
@@ -31,12 +34,17 @@ pub enum MapsCommand {
 #[derive(Debug, Args)]
 pub struct DumpOptions {
     /// Which map
-    #[arg(value_enum)]
-    map: WhichMap,
+    #[arg(value_enum, required_unless_present = "diff")]
+    map: Option<WhichMap>,
+    /// Print what leases, maps and kernel disagree about, and end with 1 if there is anything
+    #[arg(long, conflicts_with = "map")]
+    diff: bool,
     #[command(flatten)]
     filter: FlowFilter,
     #[command(flatten)]
     output: Output,
+    #[command(flatten)]
+    state: StateOptions,
     #[command(flatten)]
     pins: PinOptions,
 }
@@ -75,13 +83,17 @@ struct Dump {
 /// What is wrong with the command, if anything is.
 pub(super) fn mistake(command: &MapsCommand) -> Option<String> {
     let MapsCommand::Dump(options) = command;
-    let misplaced = options.filter.is_set() && options.map != WhichMap::Flows;
+    let misplaced = options.filter.is_set() && options.map != Some(WhichMap::Flows);
     misplaced.then(|| "--src, --dst and --proto choose among flows: use them with `maps dump flows`".to_owned())
 }
 
-/// Runs the command; the text to print.
-pub(super) fn run(command: &MapsCommand) -> Result<String, DatapathError> {
+/// Runs the command.
+pub(super) async fn run(command: &MapsCommand) -> anyhow::Result<Answer> {
     let MapsCommand::Dump(options) = command;
+    if options.diff { diff::run(options).await } else { Ok(dump(options)?.into()) }
+}
+
+fn dump(options: &DumpOptions) -> Result<String, DatapathError> {
     let dump = Dump::read(options)?;
     if options.output.is_json() {
         return Ok(super::json(&dump));
@@ -90,7 +102,7 @@ pub(super) fn run(command: &MapsCommand) -> Result<String, DatapathError> {
         dump.config.as_ref().map(config::table),
         dump.peers.as_deref().map(peers::table),
         dump.stats.as_deref().map(stats::table),
-        dump.pods.as_deref().filter(|pods| options.map == WhichMap::Pods || !pods.is_empty()).map(pods::table),
+        dump.pods.as_deref().filter(|pods| options.map == Some(WhichMap::Pods) || !pods.is_empty()).map(pods::table),
         dump.flows.as_deref().map(flows::table),
     ];
     Ok(tables.into_iter().flatten().collect::<Vec<_>>().join("\n"))
@@ -99,7 +111,7 @@ pub(super) fn run(command: &MapsCommand) -> Result<String, DatapathError> {
 impl Dump {
     fn read(options: &DumpOptions) -> Result<Self, DatapathError> {
         let pins = options.pins.root();
-        let wants = |which| options.map == which || options.map == WhichMap::All;
+        let wants = |which| options.map == Some(which) || options.map == Some(WhichMap::All);
         let config = ConfigMap::open(&pins)?.get()?;
         let now = clock::now_ns();
         let config_row = |mode: &ModeMap| Ok::<_, DatapathError>(ConfigRow::new(&config, mode.get()?, now));
@@ -116,7 +128,7 @@ impl Dump {
             peers: wants(WhichMap::Peers).then(peer_rows).transpose()?,
             stats: wants(WhichMap::Stats).then(|| stats::rows(&StatsMap::open(&pins)?)).transpose()?,
             pods: wants(WhichMap::Pods).then(|| pods::rows(&pins)).transpose()?,
-            flows: (options.map == WhichMap::Flows).then(flow_rows).transpose()?,
+            flows: (options.map == Some(WhichMap::Flows)).then(flow_rows).transpose()?,
         })
     }
 }

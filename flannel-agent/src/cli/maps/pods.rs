@@ -31,7 +31,7 @@ pub(super) fn rows(pins: &PinRoot) -> Result<Vec<PodRow>, DatapathError> {
     Ok(rows)
 }
 
-fn row((ifindex, entry): (u32, PodEntry)) -> PodRow {
+pub(super) fn row((ifindex, entry): (u32, PodEntry)) -> PodRow {
     PodRow {
         ifindex,
         veth: if_indextoname(ifindex).ok().and_then(|name| name.into_string().ok()),

@@ -20,8 +20,27 @@ pub struct FilterId {
     pub handle: u32,
 }
 
-/// The filters on one side of a device's clsact qdisc; none if it has no such qdisc.
+/// The filters on one side of a device's clsact or ingress qdisc; none if it has no such qdisc.
 pub fn list(ifindex: u32, side: TcAttachType) -> io::Result<Vec<FilterId>> {
+    let filters = listed(ifindex, side)?;
+    // Asked for its egress, an ingress qdisc, which has none, lists its ingress.
+    let are_elsewhere = side == TcAttachType::Egress && !filters.is_empty() && !has_clsact(ifindex)?;
+    Ok(if are_elsewhere { Vec::new() } else { filters })
+}
+
+/// Whether the qdisc in that place is a clsact one.
+fn has_clsact(ifindex: u32) -> io::Result<bool> {
+    let mut message = message(ifindex)?;
+    message.header.parent = TcHandle::CLSACT;
+    let answers = request(RouteNetlinkMessage::GetQueueDiscipline(message), NLM_F_ACK)?;
+    let is_clsact = |attribute: &TcAttribute| matches!(attribute, TcAttribute::Kind(kind) if kind == "clsact");
+    Ok(answers.iter().any(|answer| match answer {
+        RouteNetlinkMessage::NewQueueDiscipline(found) => found.attributes.iter().any(is_clsact),
+        _ => false,
+    }))
+}
+
+fn listed(ifindex: u32, side: TcAttachType) -> io::Result<Vec<FilterId>> {
     let mut message = message(ifindex)?;
     message.header.parent = parent(side);
     let answers = match request(RouteNetlinkMessage::GetTrafficFilter(message), NLM_F_DUMP) {

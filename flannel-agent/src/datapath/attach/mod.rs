@@ -5,6 +5,7 @@
 //! it takes off the old one, so no packet meets neither; a packet that meets both is taken by the first.
 
 mod clsact;
+mod early;
 pub mod filters;
 pub mod polls;
 mod tcx;
@@ -17,6 +18,7 @@ use flannel_common::program::Program;
 use crate::datapath::{DatapathError, PinRoot};
 
 pub use clsact::{Ledger, PRIORITY, handle, is_our_handle};
+pub use early::{EarlyGuard, EarlyWish};
 
 /// How programs are attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,7 +10,8 @@ use flannel_common::program::COUNT_POLLS;
 
 use crate::datapath::{DatapathError, PinRoot, attach::tcx};
 
-const TRACEPOINT: &str = "napi_poll";
+/// What is behind every poll.
+pub const TRACEPOINT: &str = "napi_poll";
 
 /// Attaches the pinned program, in place of the one an earlier agent may have left, without a moment in which there is none.
 pub fn attach(pins: &PinRoot) -> Result<(), DatapathError> {

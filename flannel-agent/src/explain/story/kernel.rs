@@ -16,7 +16,7 @@ use crate::{
 
 /// What makes it good again, where a living agent would have done so.
 const MEND: &str =
-    "a running agent mends that at once: see `flannel-agent status`, and `flannel-agent maps dump peers --diff`";
+    "a running agent mends that at once: see `flannel-agent status`, and `flannel-agent maps dump --diff`";
 
 pub(super) const fn is_direct(entry: &PeerEntry) -> bool {
     entry.word.has(Word::DIRECT)
@@ -26,10 +26,12 @@ pub(super) const fn is_direct(entry: &PeerEntry) -> bool {
 pub(super) fn steps(facts: &Facts) -> Vec<Step> {
     let mut steps: Vec<Step> = facts.route.iter().map(|route| self::route(facts, route)).collect();
     let Some(tunnel) = &facts.tunnel else { return steps };
+    if is_direct(&tunnel.peer.entry) {
+        return steps;
+    }
     match &facts.destination {
-        Place::Peer(peer) if is_direct(&peer.entry) => {}
         Place::Peer(_) => {
-            steps.extend([device(tunnel), neighbour(tunnel), fdb(tunnel), underlay(tunnel), path(facts, tunnel)])
+            steps.extend([device(tunnel), neighbour(tunnel), fdb(tunnel), underlay(tunnel), path(facts, tunnel)]);
         }
         _ => steps.push(device(tunnel)),
     }

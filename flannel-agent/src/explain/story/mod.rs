@@ -104,7 +104,7 @@ impl Step {
 /// Tells it.
 pub(super) fn tell(facts: &Facts) -> Story {
     let mut steps = ends::steps(facts);
-    steps.extend(programs::mode(facts));
+    steps.push(programs::mode(facts));
     steps.extend(kernel::steps(facts));
     steps.extend(programs::steps(facts));
     let verdict = verdict(facts, &steps);
@@ -136,7 +136,7 @@ fn way(facts: &Facts) -> &'static str {
         return if tried.reasons.contains(&Reason::Replayed) { "fast" } else { "encap" };
     }
     match (&facts.source, &facts.destination) {
-        (_, Place::Peer(peer)) if kernel::is_direct(&peer.entry) => "direct",
+        (_, Place::Peer(peer)) | (Place::Peer(peer), _) if kernel::is_direct(&peer.entry) => "direct",
         (Place::Peer(_), _) | (_, Place::Peer(_)) => "kernel",
         (_, Place::Pod(_) | Place::Node(_)) => "local",
         _ => "outside",

@@ -1,6 +1,7 @@
 //! What the programs have to do with the packet: the mode, the flow they know, and their verdict.
 
 use flannel_common::{
+    guard::Checks,
     mode::Mode,
     node::heartbeat_is_fresh,
     peer::Word,
@@ -9,42 +10,42 @@ use flannel_common::{
 
 use super::{Step, Tried};
 use crate::{
-    explain::facts::Facts,
+    explain::{facts::Facts, place::Place},
     observe::flows::{FlowRow, seconds},
 };
 
 /// The mode in force, and whether the programs trust their maps.
-pub(super) fn mode(facts: &Facts) -> Option<Step> {
+pub(super) fn mode(facts: &Facts) -> Step {
     let node = match &facts.node {
         Ok(node) => node,
-        Err(error) => return Some(Step::warn("mode", format!("only the kernel is left to ask: {error}"))),
+        Err(error) => return Step::warn("mode", format!("only the kernel is left to ask: {error}")),
     };
     let mode = node.mode.mode();
     let age = facts.now_ns.saturating_sub(node.config.heartbeat_ns) / 1_000_000;
     let age = seconds(i64::try_from(age).unwrap_or(i64::MAX));
     let text = format!("{mode}; the agent's last beat was {age} ago");
     if !node.config.word.has(Word::VALID) {
-        return Some(Step::warn(
+        return Step::warn(
             "mode",
             format!("{text}, and nobody vouches for the maps: all packets take the kernel's way"),
-        ));
+        );
     }
     if !heartbeat_is_fresh(facts.now_ns, node.config.heartbeat_ns) {
-        return Some(Step::warn(
+        return Step::warn(
             "mode",
             format!("{text}, more than a minute: all packets take the kernel's way. Start the agent"),
-        ));
+        );
     }
     let reason = facts.status.as_ref().and_then(|status| status.mode.reason.as_ref());
-    Some(match reason {
+    match reason {
         Some(reason) => Step::warn("mode", format!("{text}; more was asked for: {reason}")),
         None => Step::ok("mode", text),
-    })
+    }
 }
 
 /// The flow, and what each program does.
 pub(super) fn steps(facts: &Facts) -> Vec<Step> {
-    let mut steps = Vec::new();
+    let mut steps: Vec<Step> = guard(facts).into_iter().collect();
     if facts.node.as_ref().is_ok_and(|node| node.mode.mode() == Mode::Fast) {
         steps.extend(flows(facts));
     }
@@ -53,6 +54,16 @@ pub(super) fn steps(facts: &Facts) -> Vec<Step> {
         Err(error) => steps.push(Step::warn("program", format!("the programs could not be asked: {error}"))),
     }
     steps
+}
+
+/// What is done about tunnel packets that are no peer's, or not from its subnet.
+fn guard(facts: &Facts) -> Option<Step> {
+    let node = facts.node.as_ref().ok().filter(|_| matches!(facts.source, Place::Peer(_)))?;
+    let Checks { outer, inner } = node.guard;
+    Some(Step::ok(
+        "guard",
+        format!("tunnel packets of others than peers: {outer}; of a peer, from outside of its subnet: {inner}"),
+    ))
 }
 
 fn flows(facts: &Facts) -> Vec<Step> {

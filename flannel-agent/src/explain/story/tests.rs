@@ -2,6 +2,7 @@ use std::net::IpAddr;
 
 use flannel_common::{
     addr::Mac,
+    guard::GuardWord,
     mode::{Mode, ModeWord},
     node::{FamilyConfig, NodeConfig},
     peer::{PathSeen, PeerEntry, Word},
@@ -87,9 +88,13 @@ fn sound() -> Facts {
             sport: None,
             dport: None,
         },
-        source: Place::Pod(pod),
+        source: Place::Pod(Box::new(pod)),
         destination: Place::Peer(peer(Word::PLAIN)),
-        node: Ok(Node { mode: ModeWord::new(Mode::Encap, None, 1), config: node }),
+        node: Ok(Node {
+            mode: ModeWord::new(Mode::Encap, None, 1),
+            config: node,
+            guard: GuardWord::default().in_force(),
+        }),
         route: Some(Ok(answer(TUNNEL, "10.244.9.0"))),
         route_device: Some("flannel.1".to_owned()),
         tunnel: Some(Tunnel {
@@ -122,7 +127,7 @@ fn after_tunnel(change: impl FnOnce(&mut Tunnel)) -> Story {
 /// How the step of a topic stands.
 fn state(story: &Story, topic: &str) -> State {
     let step = story.steps.iter().find(|step| step.topic == topic);
-    step.map(|step| step.state).unwrap_or_else(|| panic!("no {topic} in {story:#?}"))
+    step.map_or_else(|| panic!("no {topic} in {story:#?}"), |step| step.state)
 }
 
 #[test]

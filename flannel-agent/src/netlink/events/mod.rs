@@ -12,6 +12,8 @@
 
 mod decode;
 mod nftables;
+#[cfg(test)]
+mod properties;
 
 use flannel_common::addr::Mac;
 use netlink_packet_xfrm::{XFRMNLGRP_EXPIRE, XFRMNLGRP_POLICY};

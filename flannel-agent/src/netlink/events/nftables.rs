@@ -32,7 +32,7 @@ pub struct NftablesChanges {
 
 /// Which changes are told.
 #[derive(Debug)]
-enum Changes {
+pub(super) enum Changes {
     /// All, once for each transaction.
     All,
     /// Those of tables with these names, of any family.
@@ -80,7 +80,7 @@ impl NftablesChanges {
 
 impl Changes {
     /// Whether a message in the datagram is about one of them, or cannot be read.
-    fn concern(&self, datagram: &[u8]) -> bool {
+    pub(super) fn concern(&self, datagram: &[u8]) -> bool {
         decode::messages(datagram).any(|message| {
             let Some(message) = message.map(NetlinkBuffer::new) else { return true };
             match self {

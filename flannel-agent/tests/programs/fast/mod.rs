@@ -8,7 +8,8 @@ mod direct;
 mod from_pod;
 mod from_tunnel;
 mod from_underlay;
-mod packet;
+mod monitor;
+pub(crate) mod packet;
 mod to_pod;
 
 use std::net::IpAddr;
@@ -41,7 +42,7 @@ const BRIDGE_MAC: Mac = Mac([2, 0, 0, 0, 1, 1]);
 const OTHER_VETH: u32 = 77;
 
 /// The words of a family's addresses, and its flows.
-trait Words: Address {
+pub(crate) trait Words: Address {
     const NET: Net;
     fn of(addr: IpAddr) -> Self;
     fn flows(maps: &mut Maps) -> &mut FlowMap<Self>

@@ -13,23 +13,23 @@ use crate::packets::{self, Net};
 
 /// A frame to be.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Packet {
-    pub(super) net: Net,
-    pub(super) to: Mac,
-    pub(super) from: Mac,
-    pub(super) source: IpAddr,
-    pub(super) destination: IpAddr,
-    pub(super) ports: [u16; 2],
-    pub(super) protocol: u8,
-    pub(super) tos: u8,
-    pub(super) ttl: u8,
-    pub(super) flags: u8,
-    pub(super) payload: usize,
-    pub(super) without_checksum: bool,
+pub(crate) struct Packet {
+    pub(crate) net: Net,
+    pub(crate) to: Mac,
+    pub(crate) from: Mac,
+    pub(crate) source: IpAddr,
+    pub(crate) destination: IpAddr,
+    pub(crate) ports: [u16; 2],
+    pub(crate) protocol: u8,
+    pub(crate) tos: u8,
+    pub(crate) ttl: u8,
+    pub(crate) flags: u8,
+    pub(crate) payload: usize,
+    pub(crate) without_checksum: bool,
 }
 
 /// TCP in the middle of a connection, from our pod to the peer's.
-pub(super) fn tcp(net: Net) -> Packet {
+pub(crate) fn tcp(net: Net) -> Packet {
     Packet {
         net,
         to: BRIDGE_MAC,
@@ -86,7 +86,7 @@ impl Packet {
     }
 
     /// Its bytes.
-    pub(super) fn bytes(&self) -> Vec<u8> {
+    pub(crate) fn bytes(&self) -> Vec<u8> {
         let ports = [self.ports[0].to_be_bytes(), self.ports[1].to_be_bytes()].concat();
         let (mut transport, checksum_at) = if self.protocol == PROTO_UDP {
             let length = u16::try_from(8 + self.payload).expect("small").to_be_bytes();

@@ -18,24 +18,24 @@ const VXLAN_FLAGS: u8 = 0x08;
 
 /// From whom to whom, by which protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Ends {
-    pub(super) source: SocketAddr,
-    pub(super) destination: SocketAddr,
-    pub(super) protocol: u8,
+pub(crate) struct Ends {
+    pub(crate) source: SocketAddr,
+    pub(crate) destination: SocketAddr,
+    pub(crate) protocol: u8,
 }
 
 /// The outer side of a tunnel packet.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Outer {
-    pub(super) source: IpAddr,
-    pub(super) destination: IpAddr,
+pub(crate) struct Outer {
+    pub(crate) source: IpAddr,
+    pub(crate) destination: IpAddr,
     /// UDP destination port, network order.
-    pub(super) port: [u8; 2],
-    pub(super) vni: u32,
+    pub(crate) port: [u8; 2],
+    pub(crate) vni: u32,
 }
 
 /// A packet between the ends, in a frame.
-pub(super) fn frame(to: Mac, from: Mac, ends: &Ends) -> Vec<u8> {
+pub(crate) fn frame(to: Mac, from: Mac, ends: &Ends) -> Vec<u8> {
     let [source, destination] = [ends.source, ends.destination].map(|end| end.port().to_be_bytes());
     let transport = if ends.protocol == PROTO_TCP {
         [&source[..], &destination, &[0; 8], &TCP_STATE, &TCP_WINDOW, &[0; 4], &PAYLOAD].concat()
@@ -46,7 +46,7 @@ pub(super) fn frame(to: Mac, from: Mac, ends: &Ends) -> Vec<u8> {
 }
 
 /// A frame inside the tunnel, in an outer frame.
-pub(super) fn tunnelled(to: Mac, from: Mac, outer: &Outer, inner: &[u8]) -> Vec<u8> {
+pub(crate) fn tunnelled(to: Mac, from: Mac, outer: &Outer, inner: &[u8]) -> Vec<u8> {
     let [_, high, middle, low] = outer.vni.to_be_bytes();
     let vxlan = [&[VXLAN_FLAGS, 0, 0, 0, high, middle, low, 0], inner].concat();
     let datagram = udp([0xc0, 0], outer.port, &vxlan);

@@ -1,0 +1,184 @@
+//! The kernel: its version, its modules, and what it lets our programs do.
+
+use std::{fs, path::Path};
+
+use flannel_common::mode::Mode;
+use nix::sys::utsname::uname;
+use serde::Serialize;
+
+use super::Finding;
+use crate::{
+    agent::privileges,
+    cli,
+    datapath::{AttachKind, probe},
+    fast,
+    netlink::Netlink,
+    reconcile::chain,
+};
+
+/// The oldest kernel whose route look-ups tell what the agent asks.
+const OLDEST: (u32, u32) = (4, 13);
+/// Before this one the counters of a pod's interface miss replayed packets.
+const COUNTS_IN_PODS: (u32, u32) = (6, 8);
+
+/// The most this node could do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Best {
+    /// `kernel`, `encap` or `fast`.
+    pub mode: String,
+    /// Why not more; absent for `fast`.
+    pub reason: Option<String>,
+}
+
+impl Best {
+    /// The mode.
+    pub fn mode(&self) -> Mode {
+        self.mode.parse().unwrap_or(Mode::Kernel)
+    }
+
+    /// No more than this, because of that.
+    pub(super) fn lower(&mut self, mode: Mode, reason: &str) {
+        if mode < self.mode() {
+            *self = Self { mode: mode.to_string(), reason: Some(reason.to_owned()) };
+        }
+    }
+}
+
+/// What was found, and which mode that allows.
+pub(super) async fn look(netlink: &Netlink) -> (Vec<Finding>, Best) {
+    let mut best = Best { mode: Mode::Fast.to_string(), reason: None };
+    let mut findings = vec![version(), privileges(), vxlan(), attach()];
+    findings.extend(programs(&mut best));
+    findings.push(nexthops(netlink).await);
+    (findings, best)
+}
+
+fn version() -> Finding {
+    let release = uname().map_or_else(|_| String::new(), |name| name.release().to_string_lossy().into_owned());
+    let text = format!("Linux {release}");
+    match parse_version(&release) {
+        Some(version) if version < OLDEST => {
+            Finding::fail("kernel", text, format!("use Linux {}.{} or newer", OLDEST.0, OLDEST.1))
+        }
+        Some(version) if version < COUNTS_IN_PODS => Finding::ok(
+            "kernel",
+            format!("{text}; in mode fast the receive counters of pods' interfaces miss replayed packets (before 6.8)"),
+        ),
+        _ => Finding::ok("kernel", text),
+    }
+}
+
+fn parse_version(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse);
+    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
+}
+
+fn privileges() -> Finding {
+    match privileges::check() {
+        Ok(()) => Finding::ok("privileges", "this process may change the network"),
+        Err(error) => {
+            Finding::fail("privileges", cli::describe(&error), "run as root: without, half of this check says nothing")
+        }
+    }
+}
+
+fn vxlan() -> Finding {
+    if Path::new("/sys/module/vxlan").exists() {
+        return Finding::ok("vxlan", "the module is there");
+    }
+    let release = uname().map_or_else(|_| String::new(), |name| name.release().to_string_lossy().into_owned());
+    let listed = ["modules.builtin", "modules.dep"].iter().any(|list| {
+        let list = fs::read_to_string(format!("/lib/modules/{release}/{list}"));
+        list.is_ok_and(|list| list.lines().any(|line| line.contains("/vxlan.ko") || line.contains("/vxlan/vxlan.ko")))
+    });
+    if listed {
+        Finding::ok("vxlan", "the module is not loaded, and can be: the kernel does so by itself")
+    } else {
+        Finding::warn(
+            "vxlan",
+            "the module is neither loaded nor to be found here",
+            "load it (modprobe vxlan); on many systems it is in a package of its own (linux-modules-extra). host-gw needs none",
+        )
+    }
+}
+
+fn attach() -> Finding {
+    match AttachKind::detect() {
+        AttachKind::Tcx => Finding::ok("attach", "programs are attached by TCX"),
+        AttachKind::Clsact => {
+            Finding::ok("attach", "programs are attached by clsact filters; TCX is from Linux 6.6 on")
+        }
+    }
+}
+
+/// What the programs can do here, by trying them.
+fn programs(best: &mut Best) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    match probe::encapsulation() {
+        Ok(()) => findings.push(Finding::ok("encap", "the kernel takes the programs, and they encapsulate")),
+        Err(error) => {
+            let reason = chain(&error);
+            best.lower(Mode::Kernel, &reason);
+            findings.push(Finding::warn("encap", reason, "packets take the kernel's path, which is complete; mode encap needs Linux 5.13, CAP_BPF and CAP_PERFMON"));
+            return findings;
+        }
+    }
+    match probe::polls() {
+        Ok(()) => findings.push(Finding::ok("fast", "the kernel tells its NAPI polls, which mode fast needs")),
+        Err(error) => {
+            let reason = chain(&error);
+            best.lower(Mode::Encap, &reason);
+            findings.push(Finding::warn("fast", reason, "stay with mode encap, the default"));
+        }
+    }
+    findings.push(if probe::reads_conntrack() {
+        Finding::ok("btf", "the kernel's type information tells where a packet's conntrack entry is")
+    } else {
+        Finding::warn(
+            "btf",
+            "the kernel does not tell where a packet's conntrack entry is",
+            "mode fast learns a flow only together with its way back; a kernel with CONFIG_DEBUG_INFO_BTF needs that for TCP alone",
+        )
+    });
+    findings.push(match fast::tcp_reason() {
+        None => Finding::ok("conntrack", "conntrack is liberal, or nobody uses it: mode fast replays TCP"),
+        Some(reason) if reason.ends_with("is not 1") => Finding::ok(
+            "conntrack",
+            format!("{reason}: the agent sets it in mode fast, unless --conntrack-liberal=false"),
+        ),
+        Some(reason) => {
+            Finding::warn("conntrack", reason, "TCP takes the path of mode encap; from Linux 5.14 on it need not")
+        }
+    });
+    findings
+}
+
+async fn nexthops(netlink: &Netlink) -> Finding {
+    match netlink.nexthops().await {
+        Ok(Some(_)) => Finding::ok("nexthops", "nexthop objects are there, for clusters of thousands of nodes"),
+        Ok(None) => {
+            Finding::ok("nexthops", "there are no nexthop objects (Linux 5.3): routes are plain in large clusters too")
+        }
+        Err(error) => Finding::warn("nexthops", chain(&error), "routes are plain in large clusters too"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_read_as_kernels_print_them() {
+        assert_eq!(parse_version("6.1.0-37-amd64"), Some((6, 1)));
+        assert_eq!(parse_version("5.15.167.4-microsoft-standard-WSL2"), Some((5, 15)));
+        assert_eq!(parse_version("x"), None);
+    }
+
+    #[test]
+    fn the_least_mode_and_its_reason_win() {
+        let mut best = Best { mode: "fast".to_owned(), reason: None };
+        best.lower(Mode::Kernel, "first");
+        best.lower(Mode::Encap, "second");
+        assert_eq!((best.mode(), best.reason.as_deref()), (Mode::Kernel, Some("first")));
+    }
+}

@@ -1,0 +1,89 @@
+//! What this host can do, and what stands in the way: for `flannel-agent check`.
+//!
+//! Runs before the agent is installed and beside it. The probes are the agent's own: its loader, its selection of the external
+//! interface, its view of conntrack. Nothing is changed but for maps and programs that are gone when the probe ends.
+
+mod firewall;
+mod kernel;
+mod network;
+mod settings;
+
+use flannel_common::mode::Mode;
+use serde::Serialize;
+
+pub use self::kernel::Best;
+use crate::{
+    datapath::{PinRoot, maps::ConfigMap},
+    netlink::{Netlink, NetlinkError},
+};
+
+/// The port of tunnels where nothing says otherwise.
+const DEFAULT_PORT: u16 = 8472;
+
+/// How a finding stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    /// As it should be.
+    Ok,
+    /// Something is lost: speed, a mode, a convenience.
+    Warn,
+    /// Pods will not reach each other.
+    Fail,
+}
+
+/// One finding. The topics are an interface.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// What it is about.
+    pub topic: &'static str,
+    /// How it stands.
+    pub level: Level,
+    /// What was found.
+    pub text: String,
+    /// What to do; absent where there is nothing to do.
+    pub remedy: Option<String>,
+}
+
+impl Finding {
+    fn ok(topic: &'static str, text: impl Into<String>) -> Self {
+        Self { topic, level: Level::Ok, text: text.into(), remedy: None }
+    }
+
+    fn warn(topic: &'static str, text: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { topic, level: Level::Warn, text: text.into(), remedy: Some(remedy.into()) }
+    }
+
+    fn fail(topic: &'static str, text: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { topic, level: Level::Fail, text: text.into(), remedy: Some(remedy.into()) }
+    }
+}
+
+/// Everything that was found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Report {
+    /// In the order in which a packet would care.
+    pub findings: Vec<Finding>,
+    /// The most this node could do.
+    pub best: Best,
+}
+
+impl Report {
+    /// Whether something stands in the way of pods reaching each other.
+    pub fn has_failed(&self) -> bool {
+        self.findings.iter().any(|finding| finding.level == Level::Fail)
+    }
+}
+
+/// Looks. Call inside a Tokio runtime.
+pub async fn run(pins: &PinRoot) -> Result<Report, NetlinkError> {
+    let (netlink, _events) = Netlink::connect()?;
+    let links = netlink.links().await?;
+    let pinned = ConfigMap::open(pins).and_then(|map| map.get()).ok();
+    let (mut findings, mut best) = kernel::look(&netlink).await;
+    findings.extend(settings::look(&links));
+    findings.extend(network::look(&netlink, &links, pinned.as_ref(), &mut best).await?);
+    let port = links.iter().find_map(|link| link.vxlan.filter(|_| network::is_flannels(link)).map(|vxlan| vxlan.port));
+    findings.extend(firewall::look(port.unwrap_or(DEFAULT_PORT), best.mode() == Mode::Fast).await);
+    Ok(Report { findings, best })
+}

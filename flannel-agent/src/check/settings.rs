@@ -1,0 +1,60 @@
+//! Switches of the kernel in this network namespace.
+
+use std::fs;
+
+use super::{Finding, network::is_flannels};
+use crate::{agent::sysctl, family::Family, netlink::Link};
+
+pub(super) fn look(links: &[Link]) -> Vec<Finding> {
+    let mut findings: Vec<Finding> = Family::BOTH.into_iter().map(forwarding).collect();
+    findings.push(bridges());
+    let strict: Vec<&str> =
+        links.iter().filter(|link| is_flannels(link) && is_strict(&link.name)).map(|link| link.name.as_str()).collect();
+    findings.push(if strict.is_empty() {
+        Finding::ok("rp_filter", "no tunnel device refuses senders by their address")
+    } else {
+        Finding::warn(
+            "rp_filter",
+            format!("rp_filter is strict on {}", strict.join(", ")),
+            "packets of pods to which another route leads are dropped without a word; 2 (loose) is enough: sysctl net.ipv4.conf.all.rp_filter=2",
+        )
+    });
+    findings
+}
+
+fn forwarding(family: Family) -> Finding {
+    let setting = sysctl::forwarding(family);
+    let name = setting.replace('/', ".");
+    match (sysctl::is_on(setting), family) {
+        (true, _) => Finding::ok("forwarding", format!("{name} is 1")),
+        (false, Family::V4) => Finding::fail(
+            "forwarding",
+            format!("{name} is not 1"),
+            format!("sysctl -w {name}=1, or no pod reaches another node"),
+        ),
+        (false, Family::V6) => {
+            Finding::warn("forwarding", format!("{name} is not 1"), format!("with IPv6 pods: sysctl -w {name}=1"))
+        }
+    }
+}
+
+fn bridges() -> Finding {
+    let name = sysctl::bridge_filtering(Family::V4);
+    if sysctl::is_on(name) {
+        return Finding::ok("br_netfilter", "bridges show their packets to iptables");
+    }
+    Finding::warn(
+        "br_netfilter",
+        format!("{} is not 1", name.replace('/', ".")),
+        "with Services by iptables: modprobe br_netfilter, or a pod gets no answer from a Service that leads to a pod of its own node",
+    )
+}
+
+/// The stricter one of the device's own setting and that for all holds.
+fn is_strict(device: &str) -> bool {
+    let value = |name: &str| {
+        let text = fs::read_to_string(format!("/proc/sys/net/ipv4/conf/{name}/rp_filter"));
+        text.ok().and_then(|text| text.trim().parse::<u8>().ok()).unwrap_or(0)
+    };
+    value("all").max(value(device)) == 1
+}

@@ -1,0 +1,230 @@
+//! What goes into the archive, each piece in a file of its own.
+
+use std::{fmt::Write as _, fs, io, path::Path, time::Duration};
+
+use anyhow::{Context as _, bail};
+use aya::programs::loaded_programs;
+use flannel_common::program::{COUNT_POLLS, Program};
+use serde_json::json;
+use tokio::time::{Instant, timeout_at};
+
+use super::BugtoolOptions;
+use crate::{
+    cli::{Command, parse},
+    observe::socket::ask_status,
+    traffic::tool,
+};
+
+/// How long one piece may take, and all of them.
+const PIECE: Duration = Duration::from_secs(20);
+const ALL: Duration = Duration::from_mins(1);
+
+/// What our own commands say.
+const OWN: [(&str, &[&str]); 6] = [
+    ("version.txt", &["run", "--version"]),
+    ("status.json", &["status", "-o", "json"]),
+    ("check.json", &["check", "-o", "json"]),
+    ("maps.json", &["maps", "dump", "all", "-o", "json"]),
+    ("flows.json", &["maps", "dump", "flows", "-o", "json"]),
+    ("diff.json", &["maps", "dump", "--diff", "-o", "json"]),
+];
+
+/// What tools say of the kernel. The state of IPsec is left out: it shows keys.
+const TOOLS: [(&str, &[&str]); 16] = [
+    ("kernel/link.json", &["ip", "-j", "-d", "-s", "link"]),
+    ("kernel/address.json", &["ip", "-j", "address"]),
+    ("kernel/route.json", &["ip", "-j", "-4", "route", "show", "table", "all"]),
+    ("kernel/route6.json", &["ip", "-j", "-6", "route", "show", "table", "all"]),
+    ("kernel/rule.json", &["ip", "-j", "-4", "rule"]),
+    ("kernel/rule6.json", &["ip", "-j", "-6", "rule"]),
+    ("kernel/neighbour.json", &["ip", "-j", "neigh"]),
+    ("kernel/nexthop.json", &["ip", "-j", "nexthop"]),
+    ("kernel/fdb.json", &["bridge", "-j", "fdb"]),
+    ("kernel/qdisc.json", &["tc", "-j", "-s", "qdisc"]),
+    ("kernel/xfrm-policy.txt", &["ip", "xfrm", "policy"]),
+    ("rules/nft-ipv4.txt", &["nft", "list", "table", "ip", "flannel-ipv4"]),
+    ("rules/nft-ipv6.txt", &["nft", "list", "table", "ip6", "flannel-ipv6"]),
+    ("rules/iptables.txt", &["iptables-save", "-c"]),
+    ("rules/ip6tables.txt", &["ip6tables-save", "-c"]),
+    ("kernel/netstat.txt", &["nstat", "-az"]),
+];
+
+/// Files as they are.
+const FILES: [(&str, &str); 6] = [
+    ("kernel/version.txt", "/proc/version"),
+    ("kernel/meminfo.txt", "/proc/meminfo"),
+    ("kernel/softnet.txt", "/proc/net/softnet_stat"),
+    ("kernel/conntrack.txt", "/proc/net/stat/nf_conntrack"),
+    ("subnet.env", "/run/flannel/subnet.env"),
+    ("net-conf.json", "/etc/kube-flannel/net-conf.json"),
+];
+
+/// Directories of switches, and how the names of those that matter begin.
+const SWITCHES: [(&str, &[&str]); 4] = [
+    ("/proc/sys/net/ipv4", &["ip_forward", "ip_local_port_range", "fwmark_reflect"]),
+    ("/proc/sys/net/netfilter", &["nf_conntrack_"]),
+    ("/proc/sys/net/bridge", &["bridge-nf-"]),
+    ("/proc/sys/kernel", &["unprivileged_bpf_disabled", "bpf_stats_enabled"]),
+];
+
+const LOGS: &str = "The log is not in here, because it is wherever the service manager or the runtime keeps it. Please add it:\n\
+    journalctl -u flanneld --since -1h          (or the name of your unit)\n\
+    kubectl -n kube-flannel logs <pod> --since=1h\n";
+
+/// A file of the archive: its text, or why there is none.
+pub(super) type Piece = (String, anyhow::Result<String>);
+
+/// Collects.
+pub(super) async fn pieces(options: &BugtoolOptions) -> Vec<Piece> {
+    let end = Instant::now() + ALL;
+    let mut pieces = Vec::new();
+    for (name, args) in OWN {
+        pieces.push((name.to_owned(), in_time(end, own(args, options)).await));
+    }
+    for (name, words) in TOOLS {
+        pieces.push((name.to_owned(), in_time(end, run(words)).await));
+    }
+    for (name, path) in FILES {
+        pieces.push((name.to_owned(), fs::read_to_string(path).with_context(|| path.to_owned())));
+    }
+    pieces.push(("kernel/sysctl.txt".to_owned(), Ok(switches())));
+    pieces.push(("programs.json".to_owned(), programs()));
+    pieces.push(("pins.txt".to_owned(), pins(options.pins.root().root())));
+    for file in ["cmdline", "status", "limits"] {
+        pieces.push((format!("agent/{file}.txt"), agent(options, file).await));
+    }
+    pieces.push(("logs.txt".to_owned(), Ok(LOGS.to_owned())));
+    pieces
+}
+
+async fn in_time(end: Instant, work: impl Future<Output = anyhow::Result<String>>) -> anyhow::Result<String> {
+    match timeout_at(end.min(Instant::now() + PIECE), work).await {
+        Ok(result) => result,
+        Err(_elapsed) => bail!("it took too long"),
+    }
+}
+
+/// What one of our own commands prints, for the same agent.
+async fn own(args: &[&str], options: &BugtoolOptions) -> anyhow::Result<String> {
+    let pins = format!("--bpf-pin-root={}", options.pins.root().root().display());
+    let state = format!("--state-dir={}", options.state.state_dir.display());
+    let where_it_is: &[&str] = match args[0] {
+        "status" | "maps" => &[&pins, &state],
+        "check" => &[&pins],
+        _ => &[],
+    };
+    let line = ["flannel-agent"].iter().chain(args).chain(where_it_is).map(|word| (*word).to_owned());
+    match parse(line.map(Into::into), []) {
+        Ok(Command::Once(command)) => Ok(Box::pin(command.run()).await?.text),
+        Ok(Command::Run(_)) => bail!("no command that ends"),
+        Err(stop) if stop.code == 0 => Ok(stop.text),
+        Err(stop) => bail!("{}", stop.text),
+    }
+}
+
+async fn run(words: &[&str]) -> anyhow::Result<String> {
+    let [name, args @ ..] = words else { bail!("no command") };
+    let path = tool::find(name).with_context(|| format!("{name} is not installed"))?;
+    let text = tool::run(&path, args, "").await?;
+    Ok(if name.ends_with("tables-save") { ours(&text) } else { text })
+}
+
+/// Of all the rules of iptables ours, and how many there are in each chain: what others write there is theirs.
+fn ours(saved: &str) -> String {
+    let (mut text, mut counts) = (String::new(), std::collections::BTreeMap::<(String, String), usize>::new());
+    let mut table = String::new();
+    for line in saved.lines() {
+        if let Some(name) = line.strip_prefix('*') {
+            name.clone_into(&mut table);
+        }
+        let rule = line.split_once("-A ").and_then(|(_, rule)| rule.split_ascii_whitespace().next());
+        if let Some(chain) = rule {
+            *counts.entry((table.clone(), chain.to_owned())).or_default() += 1;
+        }
+        if rule.is_none() || line.to_ascii_lowercase().contains("flannel") {
+            text.push_str(line);
+            text.push('\n');
+        }
+    }
+    for ((table, chain), count) in counts {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "# {count} rules in {table} {chain}");
+    }
+    text
+}
+
+fn switches() -> String {
+    let mut text = String::new();
+    for (dir, beginnings) in SWITCHES {
+        for path in entries(Path::new(dir)) {
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            if beginnings.iter().any(|beginning| name.starts_with(beginning)) {
+                show(&mut text, &path);
+            }
+        }
+    }
+    for family in ["ipv4", "ipv6"] {
+        for device in entries(Path::new(&format!("/proc/sys/net/{family}/conf"))) {
+            for name in ["forwarding", "rp_filter", "accept_local", "accept_ra", "disable_ipv6"] {
+                show(&mut text, &device.join(name));
+            }
+        }
+    }
+    text
+}
+
+/// A switch and its value; one that cannot be read is not there for us.
+fn show(text: &mut String, path: &Path) {
+    if let Ok(value) = fs::read_to_string(path) {
+        let name = path.strip_prefix("/proc/sys").unwrap_or(path).display();
+        let _ = writeln!(text, "{name} = {}", value.trim());
+    }
+}
+
+fn entries(dir: &Path) -> Vec<std::path::PathBuf> {
+    let mut found: Vec<_> = fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
+    found.sort();
+    found
+}
+
+/// Every program of ours in the kernel, of whatever agent.
+fn programs() -> anyhow::Result<String> {
+    let names: Vec<&str> = Program::ALL.iter().map(|program| program.name()).chain([COUNT_POLLS]).collect();
+    let mut rows = Vec::new();
+    for program in loaded_programs() {
+        let program = program?;
+        let Some(name) = program.name_as_str().filter(|name| names.contains(name)) else { continue };
+        rows.push(json!({
+            "id": program.id(),
+            "name": name,
+            "tag": format!("{:016x}", program.tag()),
+            "bytes_of_instructions": program.size_translated(),
+            "runs": program.run_count(),
+            "run_time_ns": u64::try_from(program.run_time().as_nanos()).unwrap_or(u64::MAX),
+        }));
+    }
+    Ok(serde_json::to_string_pretty(&rows)?)
+}
+
+fn pins(root: &Path) -> anyhow::Result<String> {
+    let mut text = String::new();
+    let mut waiting = vec![root.to_owned()];
+    fs::read_dir(root).with_context(|| root.display().to_string())?;
+    while let Some(dir) = waiting.pop() {
+        for path in entries(&dir) {
+            let _ = writeln!(text, "{}", path.display());
+            if path.is_dir() {
+                waiting.push(path);
+            }
+        }
+    }
+    Ok(text)
+}
+
+/// A file about the agent's process.
+async fn agent(options: &BugtoolOptions, file: &str) -> anyhow::Result<String> {
+    let status = ask_status(&options.state.state_dir).await.context("no agent answers")?;
+    let pid = status.pid.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
+    let path = format!("/proc/{pid}/{file}");
+    Ok(fs::read_to_string(&path).context(path)?.replace('\0', "\n"))
+}

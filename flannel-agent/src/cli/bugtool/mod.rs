@@ -1,0 +1,98 @@
+//! `flannel-agent bugtool`: everything a bug report needs, in one archive, and nothing that is secret.
+//!
+//! Each piece is a file; what could not be had is in `errors.txt`, with the reason. Time and size are bounded. The environment,
+//! kubeconfigs, keys and the leases of others in the store are not even looked at; what is written goes through [`redact`].
+
+mod collect;
+mod redact;
+
+use std::{
+    fs::OpenOptions,
+    io::{self, Write},
+    os::unix::fs::OpenOptionsExt as _,
+    path::PathBuf,
+    time::SystemTime,
+};
+
+use anyhow::Context as _;
+use clap::Args;
+use flate2::{Compression, write::GzEncoder};
+use nix::sys::utsname::uname;
+use tar::{Builder, Header};
+
+use self::{collect::Piece, redact::redacted};
+use super::{PinOptions, StateOptions, describe};
+
+/// The most of one piece that is kept, in bytes: what is cut off says so.
+const PIECE_MAX: usize = 8 << 20;
+
+/// Where to write, and where the agent is.
+#[derive(Debug, Args)]
+pub struct BugtoolOptions {
+    /// The archive to write; one named by node and time in this directory if not given
+    #[arg(short = 'o', long = "output", value_name = "FILE.tar.gz")]
+    output: Option<PathBuf>,
+    #[command(flatten)]
+    state: StateOptions,
+    #[command(flatten)]
+    pins: PinOptions,
+}
+
+/// Runs the command; the text to print.
+pub(super) async fn run(options: &BugtoolOptions) -> anyhow::Result<String> {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+    let host = uname().map_or_else(|_| "node".to_owned(), |name| name.nodename().to_string_lossy().into_owned());
+    let name = format!("flannel-bugtool-{host}-{now}");
+    let path = options.output.clone().unwrap_or_else(|| PathBuf::from(format!("{name}.tar.gz")));
+    // It is the administrator's to show around.
+    let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path);
+    let file = file.with_context(|| format!("cannot write {}", path.display()))?;
+    let pieces = collect::pieces(options).await;
+    let (files, errors) =
+        write(file, &name, now, pieces).with_context(|| format!("cannot write {}", path.display()))?;
+    let missing = if errors == 0 {
+        String::new()
+    } else {
+        format!("; {errors} more are not to be had here, errors.txt says why")
+    };
+    Ok(format!("wrote {} with {files} files{missing}\n", path.display()))
+}
+
+/// Writes the archive: how many files there are in it, and how many could not be had.
+fn write(file: impl Write, name: &str, now: u64, pieces: Vec<Piece>) -> io::Result<(usize, usize)> {
+    let mut archive = Builder::new(GzEncoder::new(file, Compression::default()));
+    let mut append = |file: &str, text: &str| {
+        let text = redacted(text);
+        let mut header = Header::new_gnu();
+        header.set_size(text.len() as u64);
+        header.set_mode(0o600);
+        header.set_mtime(now);
+        archive.append_data(&mut header, format!("{name}/{file}"), text.as_bytes())
+    };
+    let (mut files, mut errors) = (0, Vec::new());
+    for (file, text) in pieces {
+        match text {
+            Ok(text) => {
+                append(&file, &cut(text))?;
+                files += 1;
+            }
+            Err(error) => errors.push(format!("{file}: {}\n", describe(&error))),
+        }
+    }
+    append("errors.txt", &errors.concat())?;
+    archive.into_inner()?.finish()?.flush()?;
+    Ok((files + 1, errors.len()))
+}
+
+/// What is kept of a piece.
+fn cut(mut text: String) -> String {
+    if text.len() > PIECE_MAX {
+        let mut end = PIECE_MAX;
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        text.truncate(end);
+        text.push_str("\n[cut off here]\n");
+    }
+    text
+}

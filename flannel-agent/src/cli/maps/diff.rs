@@ -1,0 +1,31 @@
+//! What leases, maps and kernel disagree about.
+
+use super::DumpOptions;
+use crate::{
+    cli::{Answer, json, table},
+    diff::{self, Diff, Difference},
+    observe::socket::ask_status,
+};
+
+/// Compares, and ends with 1 if something differs.
+pub(super) async fn run(options: &DumpOptions) -> anyhow::Result<Answer> {
+    // Without an agent the maps are held against the kernel alone, and that is said.
+    let status = ask_status(&options.state.state_dir).await.ok();
+    let found = diff::read(&options.pins.root(), status.as_ref()).await?;
+    let text = if options.output.is_json() { json(&found) } else { text(&found) };
+    Ok(Answer { text, code: u8::from(!found.differences.is_empty()) })
+}
+
+fn text(diff: &Diff) -> String {
+    let against =
+        if diff.leases { "leases, maps and kernel" } else { "maps and kernel (no agent answers for the leases)" };
+    if diff.differences.is_empty() {
+        return format!("{against} agree about {} peers\n", diff.peers);
+    }
+    let cells = |one: &Difference| {
+        let said = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
+        [one.place.to_owned(), one.object.clone(), said(&one.found), said(&one.wanted)]
+    };
+    let rows: Vec<_> = diff.differences.iter().map(cells).collect();
+    table::render(["PLACE", "OBJECT", "IS", "SHOULD-BE"], &rows)
+}

@@ -1,0 +1,215 @@
+//! What `monitor` is asked for.
+
+use std::{net::IpAddr, path::PathBuf, time::Duration};
+
+use clap::{Args, ValueEnum};
+use flannel_common::{
+    monitor::{Filter, Network, SNAPLEN_MAX},
+    program::Program,
+    reason::{Reason, Verdict},
+};
+use ipnet::IpNet;
+
+use crate::{
+    cli::PinOptions,
+    datapath::{PinRoot, monitor::Wanted},
+};
+
+/// Which packets to show, and how.
+#[derive(Debug, Args)]
+pub struct MonitorOptions {
+    /// Only packets at this program; may be repeated
+    #[arg(long, value_name = "PROGRAM", value_parser = parse_program)]
+    program: Vec<Program>,
+    /// Only packets with this outcome, as in `maps dump stats`; may be repeated [default: all but `not_tunnel`]
+    #[arg(long, value_name = "REASON", value_parser = parse_reason)]
+    reason: Vec<Reason>,
+    /// Only packets that are dropped
+    #[arg(long, conflicts_with = "reason")]
+    drops: bool,
+    /// Only packets from these addresses; of a tunnel packet the inner one counts
+    #[arg(long, value_name = "CIDR|IP", value_parser = parse_network)]
+    src: Option<IpNet>,
+    /// Only packets to these addresses
+    #[arg(long, value_name = "CIDR|IP", value_parser = parse_network)]
+    dst: Option<IpNet>,
+    /// Only one in so many, drawn by lot
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    sample: u32,
+    /// At most so many a second
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    rate: u32,
+    /// Bytes of each packet to keep, for -w and -o json
+    #[arg(long, value_name = "BYTES", default_value_t = 128, value_parser = clap::value_parser!(u32).range(..=i64::from(SNAPLEN_MAX)))]
+    snaplen: u32,
+    /// End after so many packets
+    #[arg(long, value_name = "N")]
+    count: Option<u64>,
+    /// End after so many seconds
+    #[arg(long, value_name = "SECONDS")]
+    duration: Option<u64>,
+    /// How packets are printed
+    #[arg(short = 'o', long = "output", value_enum, default_value_t = Format::Text, conflicts_with = "write")]
+    output: Format,
+    /// Write the packets to a capture file (pcapng) instead of printing them; - for standard output
+    #[arg(short = 'w', long = "write", value_name = "FILE")]
+    write: Option<PathBuf>,
+    #[command(flatten)]
+    pins: PinOptions,
+}
+
+/// How packets are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Format {
+    /// A line each
+    Text,
+    /// A JSON object each, on a line of its own
+    Json,
+}
+
+impl MonitorOptions {
+    /// What the programs are to tell.
+    pub(super) fn wanted(&self) -> Wanted {
+        let filter = Filter {
+            reasons: mask(Reason::ALL.into_iter().filter(|reason| self.wants(*reason)).map(|reason| reason as u32)),
+            programs: if self.program.is_empty() { u32::MAX } else { programs(&self.program) },
+            sample: self.sample,
+            source: network(self.src),
+            destination: network(self.dst),
+        };
+        Wanted { filter, rate: self.rate, snaplen: self.snaplen }
+    }
+
+    fn wants(&self, reason: Reason) -> bool {
+        if self.drops {
+            reason.verdict() == Verdict::Drop
+        } else if self.reason.is_empty() {
+            // The host's own traffic, and with it whatever carries what we print.
+            reason != Reason::NotTunnel
+        } else {
+            self.reason.contains(&reason)
+        }
+    }
+
+    /// Bytes of a packet to show.
+    pub(super) const fn snaplen(&self) -> usize {
+        self.snaplen as usize
+    }
+
+    /// How many packets to show.
+    pub(super) const fn count(&self) -> Option<u64> {
+        self.count
+    }
+
+    /// How long.
+    pub(super) fn duration(&self) -> Option<Duration> {
+        self.duration.map(Duration::from_secs)
+    }
+
+    /// How packets are printed.
+    pub(super) const fn format(&self) -> Format {
+        self.output
+    }
+
+    /// The capture file.
+    pub(super) const fn file(&self) -> Option<&PathBuf> {
+        self.write.as_ref()
+    }
+
+    /// The pins of the programs.
+    pub(super) fn pins(&self) -> PinRoot {
+        self.pins.root()
+    }
+}
+
+fn mask(numbers: impl Iterator<Item = u32>) -> u64 {
+    numbers.fold(0, |mask, number| mask | 1 << number)
+}
+
+fn programs(programs: &[Program]) -> u32 {
+    programs.iter().fold(0, |mask, program| mask | 1 << *program as u32)
+}
+
+fn network(net: Option<IpNet>) -> Network {
+    net.map_or_else(Network::default, |net| Network::new(net.network(), net.prefix_len()))
+}
+
+fn parse_program(text: &str) -> Result<Program, String> {
+    named(text, Program::ALL, Program::name, "program")
+}
+
+fn parse_reason(text: &str) -> Result<Reason, String> {
+    named(text, Reason::ALL, Reason::name, "reason")
+}
+
+fn named<T: Copy>(
+    text: &str,
+    all: impl IntoIterator<Item = T>,
+    name: impl Fn(T) -> &'static str,
+    kind: &str,
+) -> Result<T, String> {
+    let all: Vec<T> = all.into_iter().collect();
+    all.iter().copied().find(|one| name(*one) == text).ok_or_else(|| {
+        let names: Vec<_> = all.into_iter().map(name).collect();
+        format!("no such {kind}; there are {}", names.join(", "))
+    })
+}
+
+fn parse_network(text: &str) -> Result<IpNet, String> {
+    let host = text.parse().ok().map(|address: IpAddr| address.into());
+    host.or_else(|| text.parse().ok()).ok_or_else(|| "not an address or a CIDR such as 10.244.1.0/24".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+
+    use super::*;
+    use crate::cli::{Command, Once, parse};
+
+    fn wanted(flags: &str) -> Result<Filter, String> {
+        let args = ["flannel-agent", "monitor"].into_iter().chain(flags.split_whitespace()).map(OsString::from);
+        match parse(args, []) {
+            Ok(Command::Once(Once::Monitor(options))) => Ok(options.wanted().filter),
+            Ok(other) => panic!("{other:?}"),
+            Err(stop) => Err(stop.text),
+        }
+    }
+
+    fn reasons(filter: &Filter) -> Vec<Reason> {
+        Reason::ALL.into_iter().filter(|reason| filter.wants(Program::ToTunnel, *reason)).collect()
+    }
+
+    #[test]
+    fn reasons_are_those_named_those_that_drop_or_all_but_the_hosts_own_traffic() {
+        let all = wanted("").expect("no flag is needed");
+        assert_eq!(reasons(&all).len(), Reason::ALL.len() - 1);
+        assert!(!reasons(&all).contains(&Reason::NotTunnel));
+        let drops = reasons(&wanted("--drops").expect("a flag"));
+        assert!(drops.contains(&Reason::StoreFailed) && drops.iter().all(|reason| reason.verdict() == Verdict::Drop));
+        let named = wanted("--reason not_tunnel --reason replayed").expect("two reasons");
+        assert_eq!(reasons(&named), [Reason::NotTunnel, Reason::Replayed]);
+        assert!(wanted("--reason replayed --drops").is_err());
+    }
+
+    #[test]
+    fn programs_and_addresses_are_those_named() {
+        let filter = wanted("--program from_pod --src 10.244.1.7 --dst fd00::5/64").expect("flags");
+        assert!(filter.wants(Program::FromPod, Reason::Noted) && !filter.wants(Program::ToPod, Reason::Noted));
+        let address = |text: &str| text.parse::<IpAddr>().expect("an address");
+        assert_eq!(filter.source, Network::new(address("10.244.1.7"), 32));
+        assert_eq!(filter.destination, Network::new(address("fd00::"), 64), "host bits are cleared");
+    }
+
+    #[test]
+    fn mistakes_say_what_there_is() {
+        assert!(
+            wanted("--program from_nowhere").expect_err("no such program").contains("there are from_pod, to_tunnel")
+        );
+        assert!(wanted("--reason bad").expect_err("no such reason").contains("there are encapsulated, "));
+        assert!(wanted("--src 10.244.1.0/33").expect_err("no network").contains("not an address or a CIDR"));
+        for flags in ["--rate 0", "--rate 100001", "--sample 0", "--snaplen 4001", "-o json -w file"] {
+            assert!(wanted(flags).is_err(), "{flags}");
+        }
+    }
+}

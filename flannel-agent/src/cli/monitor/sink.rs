@@ -1,0 +1,70 @@
+//! Where `monitor` puts packets.
+
+use std::{
+    fs::File,
+    io::{self, BufWriter, Write},
+    path::Path,
+    time::Duration,
+};
+
+use anyhow::Context as _;
+
+use super::options::{Format, MonitorOptions};
+use crate::monitor::{Devices, Seen, json, pcapng, text};
+
+type Output = BufWriter<Box<dyn Write>>;
+
+/// Lines, or a capture file.
+pub(super) struct Sink {
+    to: To,
+    devices: Devices,
+}
+
+enum To {
+    Text(Output),
+    Json(Output),
+    Capture(pcapng::Writer<Output>),
+}
+
+impl Sink {
+    /// Opens what was asked for.
+    pub(super) fn open(options: &MonitorOptions) -> anyhow::Result<Self> {
+        let to = match (options.file(), options.format()) {
+            (Some(path), _) => To::Capture(capture(path, options).with_context(|| path.display().to_string())?),
+            (None, Format::Text) => To::Text(standard_output()),
+            (None, Format::Json) => To::Json(standard_output()),
+        };
+        Ok(Self { to, devices: Devices::default() })
+    }
+
+    /// Writes one packet.
+    pub(super) fn write(&mut self, seen: &Seen<'_>, epoch: Duration) -> io::Result<()> {
+        let devices = &mut self.devices;
+        match &mut self.to {
+            To::Text(output) => output.write_all(text::line(seen, epoch, devices).as_bytes()),
+            To::Json(output) => output.write_all(json::line(seen, epoch, devices).as_bytes()),
+            To::Capture(writer) => writer.packet(seen, epoch, devices),
+        }
+    }
+
+    /// Hands on what was written: somebody is watching.
+    pub(super) fn flush(&mut self) -> io::Result<()> {
+        match &mut self.to {
+            To::Text(output) | To::Json(output) => output.flush(),
+            To::Capture(writer) => writer.flush(),
+        }
+    }
+}
+
+fn capture(path: &Path, options: &MonitorOptions) -> io::Result<pcapng::Writer<Output>> {
+    let to: Output =
+        if path == Path::new("-") { standard_output() } else { BufWriter::new(Box::new(File::create(path)?)) };
+    let mut writer = pcapng::Writer::new(to, options.wanted().snaplen)?;
+    // Who reads a pipe waits for it.
+    writer.flush()?;
+    Ok(writer)
+}
+
+fn standard_output() -> Output {
+    BufWriter::new(Box::new(io::stdout()))
+}

@@ -1,0 +1,70 @@
+//! Values of maps, whatever is in them: those of a newer agent, torn ones, noise.
+
+use flannel_common::{
+    addr::{Addr, Mac},
+    end::End,
+    flow::{Body, Exit, Flow},
+    inner::FrameAddresses,
+    node::{FamilyConfig, NodeConfig},
+    peer::{PathSeen, PeerEntry, Word},
+    stamp::Stamp,
+};
+use proptest::{array::uniform16, prelude::*};
+
+prop_compose! {
+    pub(crate) fn any_end()(source: u32, destination: u32, ports: u32, protocol: u32, device: u32) -> End<[u32; 1]> {
+        End { source: [source], destination: [destination], ports, protocol, device }
+    }
+}
+
+prop_compose! {
+    fn any_body()(
+        out in any_end(), generation: u32, mark: u32, priority: u32, to: [u8; 6], from: [u8; 6], mtu: u16, way: u8,
+        ttl_step: u8, needs_mirror: u8, reserved: [u8; 3],
+    ) -> Body<[u32; 1]> {
+        let entry = FrameAddresses::new(Mac(to), Mac(from));
+        let way = Exit(way);
+        Body { out, generation, mark, priority, entry, exit: entry, mtu, way, ttl_step, needs_mirror, reserved }
+    }
+}
+
+prop_compose! {
+    pub(crate) fn any_flow()(seen: u64, mirror: u64, packets: u64, body in any_body()) -> Flow<[u32; 1]> {
+        Flow { seen: Stamp(seen), mirror: Stamp(mirror), packets, body }
+    }
+}
+
+fn any_addr() -> impl Strategy<Value = Addr> {
+    uniform16(any::<u8>()).prop_map(Addr)
+}
+
+prop_compose! {
+    pub(crate) fn any_family()(
+        network in any_addr(), vtep in any_addr(), mac: [u8; 6], port: [u8; 2], numbers: [u32; 5], ports: [u16; 2],
+    ) -> FamilyConfig {
+        let [vni, subnet_shift, subnet_count, tunnel_ifindex, underlay_ifindex] = numbers;
+        let [source_port_min, source_port_max] = ports;
+        FamilyConfig {
+            network, vtep, vtep_mac: Mac(mac), port, vni, subnet_shift, subnet_count, tunnel_ifindex, underlay_ifindex,
+            source_port_min, source_port_max,
+        }
+    }
+}
+
+prop_compose! {
+    pub(crate) fn any_peer()(
+        vtep in any_addr(), next_hop in any_addr(), mac: [u8; 6], reserved: [u8; 2], words: [u64; 4],
+        numbers: [u32; 4], is_same: bool,
+    ) -> PeerEntry {
+        let [word, seen, until_ns, hold_ns] = words;
+        let [oif, mtu, max_len, rest] = numbers;
+        let seen = PathSeen { word: Word(if is_same { word } else { seen }), until_ns, hold_ns, max_len, reserved: rest };
+        PeerEntry { word: Word(word), vtep, next_hop, mac: Mac(mac), reserved, oif, mtu, seen }
+    }
+}
+
+prop_compose! {
+    pub(crate) fn any_node()(v4 in any_family(), v6 in any_family(), word: u64, heartbeat_ns: u64) -> NodeConfig {
+        NodeConfig { word: Word(word), heartbeat_ns, v4, v6 }
+    }
+}

@@ -1,0 +1,85 @@
+//! Whether this kernel makes and takes room for outer headers as the programs ask for it: flags that an older one does not know
+//! it refuses only when the helper is called.
+
+use aya::{
+    Ebpf,
+    programs::{SchedClassifier, TestRun as _, TestRunOptions},
+};
+use flannel_common::{
+    mode::Mode,
+    program::{PROBE_ROOM, ROOM_MADE, ROOM_TAKEN},
+};
+
+use crate::{datapath::DatapathError, family::Family};
+
+/// The highest mode the kernel allows, and why no higher one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limit {
+    /// The mode.
+    pub mode: Mode,
+    /// Why.
+    pub reason: String,
+}
+
+/// Asks the kernel about these families.
+pub(super) fn ask(ebpf: &mut Ebpf, families: &[Family]) -> Result<Option<Limit>, DatapathError> {
+    let program: &mut SchedClassifier = ebpf
+        .program_mut(PROBE_ROOM)
+        .ok_or(DatapathError::Missing { kind: "program", name: PROBE_ROOM })?
+        .try_into()
+        .map_err(DatapathError::program(PROBE_ROOM))?;
+    program.load().map_err(DatapathError::program(PROBE_ROOM))?;
+    let mut limits = Vec::new();
+    for family in families {
+        let frame = frame(*family);
+        let mut options = TestRunOptions::new();
+        options.data_in = Some(&frame);
+        let answer = program.test_run(options).map_err(DatapathError::program(PROBE_ROOM))?;
+        limits.extend(limit(*family, answer.return_value));
+    }
+    program.unload().map_err(DatapathError::program(PROBE_ROOM))?;
+    Ok(limits.into_iter().min_by_key(|limit| limit.mode))
+}
+
+/// A frame that is long enough to be cut, of zeros but for its EtherType and version.
+fn frame(family: Family) -> [u8; 256] {
+    let (ethertype, version) = match family {
+        Family::V4 => ([0x08, 0x00], 0x45),
+        Family::V6 => ([0x86, 0xdd], 0x60),
+    };
+    let mut frame = [0; 256];
+    frame[12..14].copy_from_slice(&ethertype);
+    frame[14] = version;
+    frame
+}
+
+/// What follows from what worked.
+fn limit(family: Family, worked: u32) -> Option<Limit> {
+    let limit = |mode, what| {
+        let reason =
+            format!("this kernel refuses to {what} {family} packets the way the programs do (bpf_skb_adjust_room)");
+        Some(Limit { mode, reason })
+    };
+    if worked & ROOM_MADE == 0 {
+        limit(Mode::Kernel, "encapsulate")
+    } else if worked & ROOM_TAKEN == 0 {
+        limit(Mode::Encap, "decapsulate")
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_refused_limits_the_mode() {
+        let mode = |worked| limit(Family::V6, worked).map(|limit| limit.mode);
+        assert_eq!(mode(ROOM_MADE | ROOM_TAKEN), None);
+        assert_eq!(mode(ROOM_MADE), Some(Mode::Encap));
+        assert_eq!(mode(0), Some(Mode::Kernel));
+        let reason = limit(Family::V6, 0).expect("a limit").reason;
+        assert!(reason.starts_with("this kernel refuses to encapsulate IPv6 packets"), "{reason}");
+    }
+}

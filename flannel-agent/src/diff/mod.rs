@@ -1,0 +1,132 @@
+//! Where leases, maps and kernel disagree: for `maps dump --diff`.
+//!
+//! A living agent says what the leases are; without one the maps are held against the kernel alone. Nothing is changed.
+
+mod compare;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
+
+use anyhow::Context as _;
+use flannel_common::{addr::Mac, node::NodeConfig, peer::Word};
+use ipnet::IpNet;
+use serde::Serialize;
+
+pub use self::compare::Difference;
+use self::compare::{Expected, Kernel, Way};
+use crate::{
+    datapath::{
+        PinRoot,
+        maps::{ConfigMap, VtepMap},
+        peers::{PinnedPeer, family_config, pinned_peers},
+    },
+    family::Family,
+    netlink::{Netlink, NetlinkError, Nexthop, NexthopId, Route},
+    observe::status::{PeerStatus, Status},
+};
+
+/// What was compared, and what differs.
+#[derive(Clone, Debug, Serialize)]
+pub struct Diff {
+    /// Whether the leases of a living agent were compared too.
+    pub leases: bool,
+    /// How many peers there should be.
+    pub peers: usize,
+    /// What is not as it should be.
+    pub differences: Vec<Difference>,
+}
+
+/// Compares. `status` is what the agent says of itself, if one runs.
+pub async fn read(pins: &PinRoot, status: Option<&Status>) -> anyhow::Result<Diff> {
+    let config = ConfigMap::open(pins)?.get()?;
+    let pinned = pinned_peers(pins, &config)?;
+    let (netlink, _events) = Netlink::connect().context("cannot ask the kernel")?;
+    let kernel = read_kernel(&netlink, &config).await.context("cannot ask the kernel")?;
+    let vteps: BTreeMap<IpAddr, u32> = VtepMap::open(pins)?
+        .entries()
+        .map(|entry| entry.map(|(vtep, value)| (vtep.into(), value.index)))
+        .collect::<Result<_, _>>()?;
+    let leased = status.map(|status| status.peers.iter().map(of_lease).collect::<Option<Vec<_>>>());
+    let leased = leased.map(|peers| peers.context("the agent names a peer that is not understood here")).transpose()?;
+    let mut differences = Vec::new();
+    if let Some(leased) = &leased {
+        differences.extend(compare::leases_and_maps(leased, &pinned, &config));
+    }
+    let expected = leased.unwrap_or_else(|| pinned.iter().map(of_map).collect());
+    differences.extend(compare::vteps(&pinned, &vteps));
+    differences.extend(compare::kernel(&expected, &kernel, &config));
+    Ok(Diff { leases: status.is_some(), peers: expected.len(), differences })
+}
+
+fn of_lease(peer: &PeerStatus) -> Option<Expected> {
+    let way = match peer.way.as_str() {
+        "direct" => Way::Direct,
+        "tunnel" => Way::Plain,
+        "kernel" => Way::Kernel,
+        _ => return None,
+    };
+    Some(Expected {
+        subnet: peer.subnet.parse().ok()?,
+        vtep: peer.public_ip.parse().ok()?,
+        mac: parse_mac(&peer.vtep_mac)?,
+        way,
+    })
+}
+
+fn of_map(peer: &PinnedPeer) -> Expected {
+    let PinnedPeer { subnet, entry, .. } = peer;
+    let way = match entry.word {
+        word if word.has(Word::DIRECT) => Way::Direct,
+        word if word.has(Word::PLAIN) => Way::Plain,
+        _ => Way::Kernel,
+    };
+    Expected { subnet: *subnet, vtep: entry.vtep.into(), mac: entry.mac, way }
+}
+
+/// `02:00:00:00:00:09`.
+fn parse_mac(text: &str) -> Option<Mac> {
+    let bytes: Option<Vec<u8>> = text.split(':').map(|byte| u8::from_str_radix(byte, 16).ok()).collect();
+    bytes?.try_into().ok().map(Mac)
+}
+
+/// What is on the tunnel devices, and the routes of the pod networks.
+async fn read_kernel(netlink: &Netlink, config: &NodeConfig) -> Result<Kernel, NetlinkError> {
+    let mut kernel = Kernel::default();
+    let nexthops: BTreeMap<NexthopId, Nexthop> = netlink.nexthops().await?.unwrap_or_default().into_iter().collect();
+    let tunnels: BTreeSet<u32> =
+        Family::BOTH.iter().map(|family| family_config(config, *family).tunnel_ifindex).collect();
+    for family in Family::BOTH {
+        let routes = netlink.routes(family).await?;
+        kernel.routes.extend(routes.into_iter().map(|(key, route)| (key, complete(route, &nexthops))));
+    }
+    for tunnel in tunnels.into_iter().filter(|tunnel| *tunnel != 0) {
+        kernel.neighbours.extend(netlink.neighbours(Some(tunnel)).await?);
+        kernel.fdb.extend(netlink.fdb(tunnel).await?);
+    }
+    Ok(kernel)
+}
+
+/// A route with what its nexthop object says.
+fn complete(route: Route, nexthops: &BTreeMap<NexthopId, Nexthop>) -> Route {
+    match route.nexthop.and_then(|id| nexthops.get(&NexthopId(id))) {
+        Some(nexthop) => Route { gateway: nexthop.gateway, oif: nexthop.oif, ..route },
+        None => route,
+    }
+}
+
+/// The networks of the families that are on.
+fn networks(config: &NodeConfig) -> Vec<(IpNet, u32)> {
+    let network = |family| {
+        let config = family_config(config, family);
+        let subnets = config.subnet_count.checked_next_power_of_two().filter(|count| *count != 0)?;
+        let length = u32::from(family.bits()).checked_sub(config.subnet_shift + subnets.trailing_zeros())?;
+        Some((IpNet::new(config.network.into(), u8::try_from(length).ok()?).ok()?, config.tunnel_ifindex))
+    };
+    Family::BOTH
+        .into_iter()
+        .filter(|family| family_config(config, *family).subnet_count != 0)
+        .filter_map(network)
+        .collect()
+}

@@ -1,0 +1,55 @@
+//! Mode `fast` on the external interface, with peers that are reached without a tunnel.
+
+use flannel_common::{mode::Mode, reason::Reason};
+
+use super::{Effect, Expected, Packet, flows, rewrite};
+use crate::{
+    oracle::{parse::ETHERNET, world::Way},
+    packets::LO,
+};
+
+/// What came without a tunnel: notes it, or puts it into its pod.
+pub(super) fn from_peer(packet: &Packet<'_>) -> Result<Expected, Reason> {
+    let world = packet.world;
+    let source = packet.layout.source(&packet.bytes[ETHERNET..]);
+    if world.mode != Mode::Fast || world.direct_peer_of(source).is_none() {
+        return Err(Reason::NotTunnel);
+    }
+    if packet.bytes[..6] != [0; 6] {
+        return Err(Reason::NotPlain);
+    }
+    let plain = packet.plain()?;
+    if plain.is_control {
+        return Ok(flows::ends(&plain, plain.tuple));
+    }
+    let Some((number, flow)) = world.flow(&plain.tuple, LO) else { return Ok(packet.noted_by_chance(&plain)) };
+    match flow.stopped() {
+        None => {}
+        Some(Reason::Refreshing) => return Err(packet.noted(&plain, Reason::Refreshing)),
+        Some(reason) => return Err(reason),
+    }
+    flows::as_seen(&plain, flow, packet.gso)?;
+    if flow.way != Way::Pod {
+        return Err(Reason::FlowUnknown);
+    }
+    if plain.tuple.protocol == 17 && packet.gso != 0 {
+        return Err(Reason::Merged);
+    }
+    let ip = rewrite::translated(packet.layout, &packet.bytes[ETHERNET..], flow, plain.tos);
+    let sent = rewrite::delivered(packet, flow, &ip);
+    Ok(Expected::sent(Reason::Replayed, sent).with(Effect::Counted(number)))
+}
+
+/// What leaves without a tunnel: ends the way back of what it closes.
+pub(super) fn to_peer(packet: &Packet<'_>) -> Result<Expected, Reason> {
+    let world = packet.world;
+    let destination = packet.layout.destination(&packet.bytes[ETHERNET..]);
+    if world.mode != Mode::Fast || world.direct_peer_of(destination).is_none() {
+        return Err(Reason::NotTunnel);
+    }
+    let plain = packet.plain()?;
+    if plain.is_control {
+        return Ok(flows::ends(&plain, plain.tuple.reversed()));
+    }
+    Err(Reason::NotFollowed)
+}

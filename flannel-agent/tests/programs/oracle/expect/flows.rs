@@ -1,0 +1,116 @@
+//! Mode `fast` at the pods' veths and behind the tunnel device: what is noted, what is sent on, what ends.
+
+use flannel_common::reason::Reason;
+
+use super::{
+    Effect, Expected, Packet, rewrite,
+    tunnel::{self, Outer},
+};
+use crate::{
+    oracle::{
+        parse::{ETHERNET, Plain},
+        world::{Known, Tuple, Way},
+    },
+    packets::LO,
+};
+
+pub(super) fn from_pod(packet: &Packet<'_>) -> Result<Expected, Reason> {
+    let plain = packet.plain()?;
+    if plain.is_control {
+        return Ok(ends(&plain, plain.tuple));
+    }
+    let sends = if packet.world.pod_sends { Ok(()) } else { Err(Reason::NotLearned) };
+    let Some((number, flow)) = packet.world.flow(&plain.tuple, LO) else {
+        sends?;
+        return Ok(packet.noted_by_chance(&plain));
+    };
+    match flow.stopped() {
+        None => replay(packet, &plain, number, flow),
+        Some(Reason::Refreshing) => {
+            sends?;
+            Err(packet.noted(&plain, Reason::Refreshing))
+        }
+        Some(reason) => Err(reason),
+    }
+}
+
+pub(super) fn from_tunnel(packet: &Packet<'_>) -> Result<Expected, Reason> {
+    let plain = packet.plain()?;
+    if plain.is_control {
+        return Ok(ends(&plain, plain.tuple));
+    }
+    let Some((_, flow)) = packet.world.flow(&plain.tuple, LO) else {
+        return Ok(packet.noted_by_chance(&plain));
+    };
+    Err(match flow.stopped() {
+        None => Reason::NotFollowed,
+        Some(Reason::Refreshing) => packet.noted(&plain, Reason::Refreshing),
+        Some(reason) => reason,
+    })
+}
+
+/// A packet of a test run was never noted, so nothing is learned; what closes ends the way back.
+pub(super) fn to_pod(packet: &Packet<'_>) -> Result<Expected, Reason> {
+    let plain = packet.plain()?;
+    if plain.is_control {
+        return Ok(ends(&plain, plain.tuple.reversed()));
+    }
+    Err(Reason::NotFollowed)
+}
+
+/// The flow with this way in ends, and so does its way back.
+pub(super) fn ends(plain: &Plain, enters: Tuple) -> Expected {
+    Expected::pass(Reason::TcpControl).with(Effect::Ended { enters, by: LO, is_opening: plain.is_opening })
+}
+
+fn replay(packet: &Packet<'_>, plain: &Plain, number: usize, flow: &Known) -> Result<Expected, Reason> {
+    as_seen(plain, flow, packet.gso)?;
+    let layout = packet.layout;
+    let inner = rewrite::translated(layout, &packet.bytes[ETHERNET..], flow, plain.tos);
+    let sent = match flow.way {
+        Way::Unknown => return Err(Reason::FlowUnknown),
+        Way::Pod => rewrite::delivered(packet, flow, &inner),
+        Way::Link => {
+            let peer = packet.world.direct_peer_of(flow.leaves.destination);
+            peer.filter(|_| flow.leaves_by == LO).ok_or(Reason::NoPeer)?;
+            rewrite::delivered(packet, flow, &inner)
+        }
+        Way::Tunnel => {
+            let peer = packet.world.peer_of(flow.leaves.destination).ok_or(Reason::NoPeer)?;
+            tunnel::path_takes(packet, peer, plain.segment(packet.gso))?;
+            if packet.gso != 0 {
+                // A test run has segments, but not their kind, and then the kernel makes no room.
+                return Err(Reason::RoomRefused);
+            }
+            tunnel::encapsulated(packet, &Outer { peer, tos: plain.tos }, &inner, Some(flow))
+        }
+    };
+    Ok(Expected::sent(Reason::Replayed, sent).with(Effect::Counted(number)))
+}
+
+/// The frame is as those seen, and no larger than the way out takes.
+pub(super) fn as_seen(plain: &Plain, flow: &Known, gso: usize) -> Result<(), Reason> {
+    if plain.frame != flow.frame {
+        return Err(Reason::FrameDiffers);
+    }
+    if plain.segment(gso) > usize::from(flow.mtu) { Err(Reason::TooBig) } else { Ok(()) }
+}
+
+impl Packet<'_> {
+    pub(super) fn plain(&self) -> Result<Plain, Reason> {
+        Plain::read(self.layout, self.bytes, self.world.net.ethertype)
+    }
+
+    /// Of an unknown flow one packet in eight is to be noted, if its sender has a token.
+    pub(super) fn noted_by_chance(&self, plain: &Plain) -> Expected {
+        let noted = if self.world.has_tokens { self.noted(plain, Reason::Noted) } else { Reason::TooManyFlows };
+        Expected { or: Some(noted), ..Expected::pass(Reason::FlowUnknown) }
+    }
+
+    /// `reason`, if the packet may be noted.
+    pub(super) fn noted(&self, plain: &Plain, reason: Reason) -> Reason {
+        let learns = self.world.learns.contains(&plain.tuple.protocol);
+        let has_helper = plain.tuple.ports.contains(&self.world.helper_port);
+        if learns && !has_helper { reason } else { Reason::NotLearned }
+    }
+}

@@ -1,0 +1,132 @@
+//! The oracle: what each program does with a packet, written from docs/datapath.md and nothing else. It calls none of the
+//! code the programs are made of.
+
+mod direct;
+mod flows;
+mod guard;
+mod rewrite;
+mod tunnel;
+mod underlay;
+
+pub(super) use self::tunnel::fill;
+
+use std::net::IpAddr;
+
+use flannel_common::{mode::Mode, program::Program, reason::Reason};
+
+use super::{
+    parse::{Layout, ethertype},
+    world::{Agent, Tuple, World},
+};
+
+/// What is expected of one run.
+#[derive(Clone, Debug)]
+pub(super) struct Expected {
+    /// Under what the packet is counted; each once.
+    pub(super) reasons: Vec<Reason>,
+    /// By chance it may be counted under this in place of the last of `reasons`.
+    pub(super) or: Option<Reason>,
+    pub(super) output: Output,
+    pub(super) effect: Effect,
+}
+
+/// What comes out.
+#[derive(Clone, Debug)]
+pub(super) enum Output {
+    /// The packet as it was, for the kernel.
+    Same,
+    /// A packet that is sent on.
+    Sent(Sent),
+}
+
+/// A packet that is sent on.
+#[derive(Clone, Debug)]
+pub(super) struct Sent {
+    pub(super) bytes: Vec<u8>,
+    /// Whose identification and source port are the program's choice: those of this flow, as the hash sees it.
+    pub(super) outer_of: Option<Vec<u8>>,
+    /// Where incremental checksums are, for which zero has two forms.
+    pub(super) sums: Vec<usize>,
+}
+
+/// What changes in the maps beside the counters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Effect {
+    Nothing,
+    /// The flow with this number counts the packet.
+    Counted(usize),
+    /// The flow that enters by this device, and its way back, are ended.
+    Ended {
+        enters: Tuple,
+        by: u32,
+        is_opening: bool,
+    },
+    /// The path to the peer of this subnet is plain, for packets of this size; `anew` if nothing vouched for it.
+    Vouched {
+        subnet: u8,
+        len: u32,
+        anew: bool,
+    },
+    /// The guard remembers where a packet came from.
+    Suspected {
+        source: IpAddr,
+        dropped: bool,
+    },
+    /// Nothing vouches for the path for a while.
+    Held {
+        subnet: u8,
+    },
+}
+
+impl Expected {
+    fn pass(reason: Reason) -> Self {
+        Self { reasons: vec![reason], or: None, output: Output::Same, effect: Effect::Nothing }
+    }
+
+    fn with(self, effect: Effect) -> Self {
+        Self { effect, ..self }
+    }
+
+    fn sent(reason: Reason, sent: Sent) -> Self {
+        Self { output: Output::Sent(sent), ..Self::pass(reason) }
+    }
+}
+
+/// A packet at a hook.
+#[derive(Clone, Copy, Debug)]
+struct Packet<'a> {
+    world: &'a World,
+    layout: Layout,
+    bytes: &'a [u8],
+    /// Payload of one segment, 0 for a packet that is not to be cut.
+    gso: usize,
+}
+
+/// What the program does with the packet. The node has both families, and the world tells of one: of the other it has a tunnel,
+/// but neither peers nor flows.
+pub(super) fn expect(program: Program, world: &World, bytes: &[u8], gso: usize) -> Expected {
+    let fast_only = matches!(program, Program::FromPod | Program::FromTunnel | Program::ToPod);
+    if (fast_only && world.mode != Mode::Fast) || (program == Program::ToTunnel && world.mode == Mode::Kernel) {
+        return Expected::pass(Reason::ModeKernel);
+    }
+    match world.agent {
+        Agent::Beats => {}
+        Agent::Gone => return Expected::pass(Reason::AgentGone),
+        Agent::NotConfigured => return Expected::pass(Reason::NotConfigured),
+    }
+    let other = world.of_the_other_family();
+    let Some(world) = [world, &other].into_iter().find(|world| world.net.ethertype == ethertype(bytes)) else {
+        let on_underlay = matches!(program, Program::FromUnderlay | Program::ToUnderlay);
+        return Expected::pass(if on_underlay { Reason::NotTunnel } else { Reason::OtherProtocol });
+    };
+    let packet = &Packet { world, layout: Layout::of(world.net), bytes, gso };
+    let outcome = match program {
+        Program::FromPod => flows::from_pod(packet),
+        Program::FromTunnel => flows::from_tunnel(packet),
+        Program::ToPod => flows::to_pod(packet),
+        Program::ToTunnel => Ok(tunnel::to_tunnel(packet)),
+        Program::FromUnderlay => underlay::from_underlay(packet),
+        Program::ToUnderlay => underlay::to_underlay(packet),
+    };
+    outcome.unwrap_or_else(Expected::pass)
+}

@@ -1,0 +1,288 @@
+//! Every program against an oracle: packets as they should be, and as they should not, by the hundred thousand.
+//!
+//! A world (node, peers, flows; [`world`]) is staged in the maps ([`stage`]), packets are made of it and damaged ([`generate`]),
+//! and each goes through the program and through the oracle ([`expect`]), which is written from the documentation and shares no
+//! code with the programs. Compared are verdict, every byte of the packet, counters of packets and bytes by reason, and what
+//! became of flows and of what was seen of paths. Every reason a test run can bring about must come up.
+//!
+//! A run has a seed of its own, which is printed when something differs; `FLANNEL_ORACLE_SEED` repeats it, and
+//! `FLANNEL_ORACLE_PACKETS` sets how many packets each program gets (100,000 at least are the default).
+//!
+//! What a test run does not show: where a redirect leads; `tc_index`, and so notes, learning and `own_packet`; VLAN tags outside
+//! the packet's bytes; checksums a device verified or summed (`whole_sum`); segments of a known kind (they are refused room);
+//! entries rewritten while they are read; IP packets without a whole header, which the kernel does not run.
+
+mod expect;
+mod generate;
+mod parse;
+mod random;
+mod run;
+mod stage;
+mod sums;
+mod world;
+
+use std::{
+    collections::BTreeMap,
+    env,
+    hash::{BuildHasher as _, RandomState},
+};
+
+use aya::Pod;
+use flannel_common::{
+    end::End,
+    flow::Flow,
+    program::Program::{self, FromPod, FromTunnel, FromUnderlay, ToPod, ToTunnel, ToUnderlay},
+    reason::Reason::{self, *},
+};
+
+use self::{
+    generate::{Case, case, valid},
+    random::Random,
+    run::Runner,
+    world::World,
+};
+use crate::{
+    bench::{Bench, on_bench},
+    fast::Words,
+};
+
+/// Packets of one world.
+const OF_ONE_WORLD: u64 = 400;
+
+/// By reason, how many packets came to it.
+type Reached = BTreeMap<Reason, u64>;
+
+/// Runs the suite on a program, which must come to each of these reasons and to no other.
+fn agrees(program: Program, reasons: &'static [Reason]) {
+    let seed = number("FLANNEL_ORACLE_SEED").unwrap_or_else(|| RandomState::new().hash_one(program));
+    let packets = number("FLANNEL_ORACLE_PACKETS").unwrap_or(100_000);
+    on_bench(move |bench| {
+        let mut reached = Reached::new();
+        let half = packets.div_ceil(2);
+        let executed = suite::<[u32; 1]>(bench, program, seed, half, &mut reached)
+            + suite::<[u32; 4]>(bench, program, seed, half, &mut reached);
+        println!("{}: {executed} packets, seed {seed}: {reached:?}", program.name());
+        assert!(executed >= packets, "{executed} packets");
+        let missed: Vec<_> = reasons.iter().filter(|reason| !reached.contains_key(reason)).collect();
+        assert!(missed.is_empty(), "never came up: {missed:?}; {reached:?}, FLANNEL_ORACLE_SEED={seed}");
+        let others: Vec<_> = reached.keys().filter(|reason| !reasons.contains(reason)).collect();
+        assert!(others.is_empty(), "came up beside: {others:?}");
+    });
+}
+
+fn number(variable: &str) -> Option<u64> {
+    let value = env::var(variable).ok()?;
+    Some(value.parse().unwrap_or_else(|_| panic!("{variable}={value} is not a number")))
+}
+
+/// At least so many packets over one family: whole worlds of chance, and in one world every cut and every bit.
+fn suite<A: Words>(bench: &mut Bench, program: Program, seed: u64, packets: u64, reached: &mut Reached) -> u64
+where
+    End<A>: Pod,
+    Flow<A>: Pod,
+{
+    let mut runner = Runner::<A>::new(bench, program);
+    let mut random = Random::new(seed);
+    while runner.executed < packets {
+        let world = World::random(&mut random, A::NET);
+        runner.stage.set(&world);
+        for _ in 0..OF_ONE_WORLD {
+            let case = case(&mut random, &world, program);
+            told(program, seed, runner.run(&world, &case));
+        }
+        told(program, seed, runner.check_rest());
+    }
+    let world = World::in_order(&mut random, A::NET);
+    runner.stage.set(&world);
+    for _ in 0..4 {
+        let whole = Case { gso: 0, ..valid(&mut random, &world, program) };
+        for case in cuts(&whole).chain(flips(&whole)) {
+            told(program, seed, runner.run(&world, &case));
+        }
+    }
+    told(program, seed, runner.check_rest());
+    runner.stage.clear();
+    for (reason, count) in &runner.reached {
+        *reached.entry(*reason).or_default() += count;
+    }
+    runner.executed
+}
+
+#[track_caller]
+fn told(program: Program, seed: u64, outcome: Result<(), String>) {
+    if let Err(why) = outcome {
+        panic!("{} differs from the oracle: {why}\n\nFLANNEL_ORACLE_SEED={seed}", program.name());
+    }
+}
+
+/// The packet cut at every byte.
+fn cuts(whole: &Case) -> impl Iterator<Item = Case> + '_ {
+    (parse::ETHERNET..whole.bytes.len()).map(|len| Case {
+        bytes: whole.bytes[..len].to_vec(),
+        gso: 0,
+        story: [&whole.story[..], &[format!("cut to {len} bytes")]].concat(),
+    })
+}
+
+/// The packet with one bit of its headers flipped, for every bit.
+fn flips(whole: &Case) -> impl Iterator<Item = Case> + '_ {
+    let headers = whole.bytes.len().min(160);
+    (0..headers * 8).map(|bit| {
+        let mut bytes = whole.bytes.clone();
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        let story = [&whole.story[..], &[format!("bit {} of byte {} flipped", bit % 8, bit / 8)]].concat();
+        Case { bytes, gso: 0, story }
+    })
+}
+
+#[test]
+fn from_pod() {
+    agrees(
+        FromPod,
+        &[
+            ModeKernel,
+            AgentGone,
+            NotConfigured,
+            OtherProtocol,
+            Malformed,
+            NotPlain,
+            TcpControl,
+            NotLearned,
+            FlowUnknown,
+            Noted,
+            TooManyFlows,
+            FlowClosed,
+            OneSided,
+            Refreshing,
+            FrameDiffers,
+            TooBig,
+            NoPeer,
+            PeerNotPlain,
+            PathUnseen,
+            RoomRefused,
+            Replayed,
+        ],
+    );
+}
+
+#[test]
+fn from_tunnel() {
+    agrees(
+        FromTunnel,
+        &[
+            ModeKernel,
+            AgentGone,
+            NotConfigured,
+            OtherProtocol,
+            Malformed,
+            NotPlain,
+            TcpControl,
+            NotLearned,
+            FlowUnknown,
+            Noted,
+            TooManyFlows,
+            FlowClosed,
+            OneSided,
+            Refreshing,
+            NotFollowed,
+        ],
+    );
+}
+
+#[test]
+fn to_pod() {
+    agrees(ToPod, &[ModeKernel, AgentGone, NotConfigured, OtherProtocol, Malformed, NotPlain, TcpControl, NotFollowed]);
+}
+
+#[test]
+fn to_tunnel() {
+    agrees(
+        ToTunnel,
+        &[
+            ModeKernel,
+            AgentGone,
+            NotConfigured,
+            OtherProtocol,
+            NoPeer,
+            PeerNotPlain,
+            ForeignFrame,
+            PathUnseen,
+            TooBig,
+            GsoOther,
+            RoomRefused,
+            Encapsulated,
+            Malformed,
+            NotPlain,
+            TcpControl,
+        ],
+    );
+}
+
+#[test]
+fn from_underlay() {
+    agrees(
+        FromUnderlay,
+        &[
+            AgentGone,
+            NotConfigured,
+            NotTunnel,
+            NotForUs,
+            OuterFragment,
+            BadVxlanHeader,
+            OtherVni,
+            InnerOtherMac,
+            OtherProtocol,
+            Malformed,
+            InnerOtherSource,
+            UnknownVtep,
+            TunnelGood,
+            NotPlain,
+            OuterChecksum,
+            TcpControl,
+            FlowUnknown,
+            FlowClosed,
+            Refreshing,
+            OneSided,
+            FrameDiffers,
+            TooBig,
+            Merged,
+            Congested,
+            RoomRefused,
+            Replayed,
+            OuterUnusual,
+            RefusedVtep,
+            RefusedSource,
+            SenderUnnumbered,
+            PeerChanging,
+            Noted,
+            NotLearned,
+            TooManyFlows,
+        ],
+    );
+}
+
+#[test]
+fn to_underlay() {
+    agrees(
+        ToUnderlay,
+        &[
+            AgentGone,
+            NotConfigured,
+            NotTunnel,
+            OuterFragment,
+            BadVxlanHeader,
+            OtherVni,
+            OtherProtocol,
+            Malformed,
+            NoPeer,
+            PathFragmented,
+            PathDiffers,
+            PathHeld,
+            PathSeen,
+            GsoOther,
+            NotPlain,
+            TcpControl,
+            NotFollowed,
+        ],
+    );
+}

@@ -1,0 +1,128 @@
+//! Packets as the documentation speaks of them, read byte by byte.
+
+use flannel_common::reason::Reason;
+
+use super::world::{Tuple, address};
+use crate::packets::Net;
+
+/// Where things are in headers of one family.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Layout {
+    pub(super) is_v6: bool,
+    pub(super) header: usize,
+    pub(super) addresses: usize,
+    pub(super) address: usize,
+    pub(super) ttl: usize,
+    pub(super) protocol: usize,
+}
+
+pub(super) const ETHERNET: usize = 14;
+/// UDP, VXLAN and inner Ethernet header.
+pub(super) const TUNNEL: usize = 8 + 8 + ETHERNET;
+
+impl Layout {
+    pub(super) const fn of(net: Net) -> Self {
+        if net.our_vtep.is_ipv4() {
+            Self { is_v6: false, header: 20, addresses: 12, address: 4, ttl: 8, protocol: 9 }
+        } else {
+            Self { is_v6: true, header: 40, addresses: 8, address: 16, ttl: 7, protocol: 6 }
+        }
+    }
+
+    /// What encapsulation adds.
+    pub(super) const fn overhead(self) -> usize {
+        self.header + TUNNEL
+    }
+
+    pub(super) fn source(self, ip: &[u8]) -> std::net::IpAddr {
+        address(&ip[self.addresses..self.addresses + self.address])
+    }
+
+    pub(super) fn destination(self, ip: &[u8]) -> std::net::IpAddr {
+        address(&ip[self.addresses + self.address..self.header])
+    }
+
+    /// TOS or traffic class.
+    pub(super) fn tos(self, ip: &[u8]) -> u8 {
+        if self.is_v6 { ip[0] << 4 | ip[1] >> 4 } else { ip[1] }
+    }
+
+    /// The length the header claims for the whole packet.
+    pub(super) fn total(self, ip: &[u8]) -> usize {
+        if self.is_v6 { usize::from(word(ip, 4)) + 40 } else { usize::from(word(ip, 2)) }
+    }
+}
+
+/// The packet's EtherType.
+pub(super) fn ethertype(frame: &[u8]) -> u16 {
+    word(frame, 12)
+}
+
+pub(super) fn word(bytes: &[u8], at: usize) -> u16 {
+    u16::from_be_bytes([bytes[at], bytes[at + 1]])
+}
+
+/// A whole TCP or UDP packet in the middle of everything.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Plain {
+    pub(super) tuple: Tuple,
+    pub(super) frame: [u8; 12],
+    /// Length of the IP packet, and of its headers.
+    pub(super) length: usize,
+    pub(super) headers: usize,
+    pub(super) tos: u8,
+    pub(super) is_control: bool,
+    pub(super) is_opening: bool,
+}
+
+impl Plain {
+    /// Reads a frame of a pod, or says why it is the kernel's: fragments, options, another protocol than TCP and UDP, the
+    /// end of the TTL, lengths that disagree.
+    pub(super) fn read(layout: Layout, frame: &[u8], wanted: u16) -> Result<Self, Reason> {
+        if frame.len() < ETHERNET + layout.header + 8 {
+            return Err(Reason::Malformed);
+        }
+        if ethertype(frame) != wanted {
+            return Err(Reason::OtherProtocol);
+        }
+        let ip = &frame[ETHERNET..];
+        let is_whole = if layout.is_v6 { ip[0] >> 4 == 6 } else { ip[0] == 0x45 && word(ip, 6) & !0x4000 == 0 };
+        if !is_whole || ip[layout.ttl] < 2 || layout.total(ip) != ip.len() {
+            return Err(Reason::NotPlain);
+        }
+        let transport = &ip[layout.header..];
+        let (header, flags) = transport_header(ip[layout.protocol], transport).ok_or(Reason::NotPlain)?;
+        let tuple = Tuple {
+            source: layout.source(ip),
+            destination: layout.destination(ip),
+            ports: [word(transport, 0), word(transport, 2)],
+            protocol: ip[layout.protocol],
+        };
+        Ok(Self {
+            tuple,
+            frame: frame[..12].try_into().expect("twelve bytes"),
+            length: ip.len(),
+            headers: layout.header + header,
+            tos: layout.tos(ip),
+            is_control: flags & 0b111 != 0,
+            is_opening: flags & 0b010 != 0,
+        })
+    }
+
+    /// The size of the largest IP packet it becomes.
+    pub(super) const fn segment(&self, gso: usize) -> usize {
+        if gso == 0 { self.length } else { self.headers + gso }
+    }
+}
+
+/// Length of the transport header and the flags of TCP.
+fn transport_header(protocol: u8, transport: &[u8]) -> Option<(usize, u8)> {
+    match protocol {
+        6 => {
+            let header = usize::from(*transport.get(12)? >> 4) * 4;
+            (header >= 20 && header <= transport.len()).then(|| (header, transport[13]))
+        }
+        17 => (usize::from(word(transport, 4)) == transport.len()).then_some((8, 0)),
+        _ => None,
+    }
+}

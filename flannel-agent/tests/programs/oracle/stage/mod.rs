@@ -1,0 +1,306 @@
+//! The oracle's world in the maps of a bench, and what a program made of it.
+
+mod values;
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use aya::{
+    Pod,
+    maps::{Array, HashMap, Map, MapData},
+};
+use flannel_agent::datapath::{PinRoot, clock};
+use flannel_common::{
+    addr::{Addr, Mac},
+    end::End,
+    fast::{Bucket, FastConfig, PodEntry},
+    flow::Flow,
+    guard::{Checks, DeviceKey, Suspect},
+    maps::{BUCKETS, FLOWS, FLOWS6, PEERS, PEERS6, SUSPECTS},
+    node::{HEARTBEAT_LIMIT_NS, NodeConfig},
+    peer::{PATH_SEEN_NS, PathSeen, PeerEntry, VtepEntry},
+    stamp::Stamp,
+    tick::{Tick, tick, ticks},
+};
+
+use self::values::{end, entry_of, flow_of};
+use super::{
+    expect::Effect,
+    world::{Agent, FORMER_SUBNET, Tuple, World},
+};
+use crate::{
+    bench::Bench,
+    fast::Words,
+    packets::{LO, PEER_INDEX, SUBNETS, V4, V6},
+};
+
+const INTERVAL: u32 = ticks(FastConfig::INTERVAL_NS);
+
+/// A bench set up as a world, whose values are as the agent and the programs write them.
+pub(super) struct Stage<'a, A>
+where
+    End<A>: Pod,
+    Flow<A>: Pod,
+{
+    pub(super) bench: &'a mut Bench,
+    peers: Array<MapData, PeerEntry>,
+    buckets: Array<MapData, Bucket>,
+    table: HashMap<MapData, End<A>, Flow<A>>,
+    tokens_set: Instant,
+    flows: Vec<(End<A>, Flow<A>)>,
+    staged_peers: Vec<(u8, PeerEntry)>,
+    vteps: Vec<Addr>,
+    suspects: HashMap<MapData, Addr, Suspect>,
+    /// By source: packets, and those of them that were dropped.
+    suspected: BTreeMap<Addr, [u64; 2]>,
+}
+
+fn open(pins: &PinRoot, name: &str) -> Map {
+    MapData::from_pin(pins.map(name)).and_then(Map::from_map_data).expect("a pinned map")
+}
+
+impl<'a, A: Words> Stage<'a, A>
+where
+    End<A>: Pod,
+    Flow<A>: Pod,
+{
+    pub(super) fn new(bench: &'a mut Bench) -> Self {
+        let (peers, flows) = if A::NET.our_vtep.is_ipv4() { (PEERS, FLOWS) } else { (PEERS6, FLOWS6) };
+        // The peers of the other fixtures.
+        for net in [V4, V6] {
+            bench.peers(net).remove(PEER_INDEX).expect("a peer map");
+            bench.maps.vteps.remove(net.peer_vtep.into()).expect("VTEPS");
+        }
+        let map = |name| open(bench.pins(), name);
+        let suspects = HashMap::try_from(map(SUSPECTS)).expect("a hash");
+        Self {
+            peers: Array::try_from(map(peers)).expect("an array"),
+            buckets: Array::try_from(map(BUCKETS)).expect("an array"),
+            table: HashMap::try_from(map(flows)).expect("a hash"),
+            tokens_set: Instant::now(),
+            bench,
+            flows: Vec::new(),
+            staged_peers: Vec::new(),
+            vteps: Vec::new(),
+            suspects,
+            suspected: BTreeMap::new(),
+        }
+    }
+
+    /// Leaves the family without peers and flows.
+    pub(super) fn clear(&mut self) {
+        for (key, _) in std::mem::take(&mut self.flows) {
+            self.table.remove(&key).expect("a flow table");
+        }
+        for (subnet, _) in std::mem::take(&mut self.staged_peers) {
+            self.peers.set(subnet.into(), PeerEntry::default(), 0).expect("a peer map");
+        }
+        for vtep in std::mem::take(&mut self.vteps) {
+            self.bench.maps.vteps.remove(vtep).expect("VTEPS");
+        }
+        for source in std::mem::take(&mut self.suspected).into_keys() {
+            self.suspects.remove(&source).expect("SUSPECTS");
+        }
+    }
+
+    /// Makes the bench this world.
+    pub(super) fn set(&mut self, world: &World) {
+        self.clear();
+        self.bench.helper_ports(&[world.helper_port]);
+        let maps = &mut self.bench.maps;
+        maps.mode.set(world.mode, None).expect("MODE");
+        maps.mode.bump().expect("MODE");
+        let flag = |protocol, flag| if world.learns.contains(&protocol) { flag } else { 0 };
+        let flags = flag(6, FastConfig::TCP) | flag(17, FastConfig::UDP);
+        let fast = FastConfig { flags, interval: INTERVAL, tunnel_mtu: 1450, tunnel_mtu6: 1430 };
+        maps.fast.set(fast).expect("FAST");
+        let flags = if world.pod_sends { PodEntry::SENDS } else { PodEntry::RECEIVES };
+        maps.pods.write(LO, PodEntry { mac: Mac([2, 0, 0, 0, 1, 5]), flags, mtu: 1450 }).expect("PODS");
+        let now = clock::now_ns();
+        let config = NodeConfig { v4: V4.family(), v6: V6.family(), ..NodeConfig::default() };
+        maps.config.write(config, now).expect("CONFIG");
+        match world.agent {
+            Agent::Beats => maps.config.beat(now),
+            Agent::Gone => maps.config.beat(now - HEARTBEAT_LIMIT_NS - 1_000_000_000),
+            Agent::NotConfigured => maps.config.invalidate(),
+        }
+        .expect("CONFIG");
+        let [outer, inner] = world.guard;
+        maps.guard.set(Checks { outer, inner }, Checks::default()).expect("GUARD");
+        for mac in &world.elsewhere {
+            let family = world.net.ethertype.to_be_bytes();
+            maps.elsewhere.add(DeviceKey { mac: Mac(*mac), family }).expect("ELSEWHERE");
+        }
+        self.set_peers(world);
+        self.set_flows(world);
+        self.set_tokens(world);
+    }
+
+    /// Buckets are full again after a second, so they are emptied now and then.
+    pub(super) fn refresh(&mut self, world: &World) {
+        if !world.has_tokens && self.tokens_set.elapsed() > Duration::from_millis(300) {
+            self.set_tokens(world);
+        }
+    }
+
+    fn set_tokens(&mut self, world: &World) {
+        self.tokens_set = Instant::now();
+        let spent = if world.has_tokens { 0 } else { u32::MAX };
+        let bucket = Bucket(u64::from(tick(clock::now_ns())) << 32 | u64::from(spent));
+        for index in (0..SUBNETS).map(Bucket::of_peer).chain([Bucket::of_pod(LO)]) {
+            self.buckets.set(index, bucket, 0).expect("BUCKETS");
+        }
+    }
+
+    fn set_peers(&mut self, world: &World) {
+        for index in 0..=FORMER_SUBNET {
+            let peer = world.peers.iter().find(|peer| peer.subnet == index);
+            let gone = world.others.iter().find(|other| other.subnet == Some(index));
+            let vtep = gone.map_or(Addr::NONE, |gone| gone.address.into());
+            let entry = peer.map_or(PeerEntry { vtep, ..PeerEntry::default() }, entry_of);
+            self.peers.set(index.into(), entry, 0).expect("a peer map");
+            self.staged_peers.push((index, entry));
+        }
+        let others = world.others.iter().map(|other| (other.address, other.subnet));
+        for (address, subnet) in world.peers.iter().map(|peer| (peer.vtep, Some(peer.subnet))).chain(others) {
+            let index = subnet.map_or(VtepEntry::UNNUMBERED, u32::from);
+            self.bench.maps.vteps.write(address.into(), VtepEntry { index, reserved: 0 }).expect("VTEPS");
+            self.vteps.push(address.into());
+        }
+    }
+
+    fn set_flows(&mut self, world: &World) {
+        let generation = self.bench.maps.mode.get().expect("MODE").generation();
+        for known in &world.flows {
+            let (key, flow) = flow_of::<A>(known, generation);
+            self.table.insert(key, flow, 0).expect("a flow table");
+            self.flows.push((key, flow));
+        }
+    }
+
+    /// Checks what a run since `before` changed, and sets it back.
+    pub(super) fn check(&mut self, effect: &Effect, before: u64) -> Result<(), String> {
+        let span = [before, clock::now_ns()];
+        match effect {
+            Effect::Nothing => Ok(()),
+            Effect::Counted(number) => {
+                self.flows[*number].1.packets += 1;
+                Ok(())
+            }
+            Effect::Ended { enters, by, is_opening } => self.check_ended(enters, *by, *is_opening, span),
+            Effect::Vouched { subnet, len, anew } => self.check_peer(
+                *subnet,
+                |was| {
+                    let until = if *anew { None } else { Some(was.until_ns) };
+                    let hold_ns = if *anew { 0 } else { was.hold_ns };
+                    (PathSeen { max_len: *len, hold_ns, ..was }, until, Some(hold_ns))
+                },
+                span,
+            ),
+            Effect::Suspected { source, dropped } => {
+                let [packets, drops] = self.suspected.entry((*source).into()).or_default();
+                *packets += 1;
+                *drops += u64::from(*dropped);
+                Ok(())
+            }
+            Effect::Held { subnet } => {
+                self.check_peer(*subnet, |was| (PathSeen { until_ns: 0, ..was }, Some(0), None), span)
+            }
+        }
+    }
+
+    /// Compares what was seen of a path with what is expected of it. A time that is none is one interval from now.
+    fn check_peer(
+        &mut self,
+        subnet: u8,
+        expected: impl Fn(PathSeen) -> (PathSeen, Option<u64>, Option<u64>),
+        [before, after]: [u64; 2],
+    ) -> Result<(), String> {
+        let staged = self.staged_peers[usize::from(subnet)].1;
+        let found = self.peers.get(&subnet.into(), 0).expect("a peer map");
+        let (seen, until, hold) = expected(staged.seen);
+        let in_time = |found: u64, wanted: Option<u64>| match wanted {
+            Some(wanted) => found == wanted,
+            None => (before + PATH_SEEN_NS..=after + PATH_SEEN_NS).contains(&found),
+        };
+        let seen = PathSeen { word: staged.word, until_ns: found.seen.until_ns, hold_ns: found.seen.hold_ns, ..seen };
+        let is_right = found == PeerEntry { seen, ..staged }
+            && in_time(found.seen.until_ns, until)
+            && in_time(found.seen.hold_ns, hold);
+        self.peers.set(subnet.into(), staged, 0).expect("a peer map");
+        if is_right { Ok(()) } else { Err(format!("peer {subnet}: {staged:?} became {found:?}")) }
+    }
+
+    /// The flow and its way back are forgotten, or closed for the longest interval there is.
+    fn check_ended(&mut self, enters: &Tuple, by: u32, is_opening: bool, span: [u64; 2]) -> Result<(), String> {
+        let key = end::<A>(enters, by);
+        let Some((_, flow)) = self.flows.iter().find(|(at, _)| *at == key) else { return Ok(()) };
+        let mirror = flow.body.mirror_key();
+        for index in 0..self.flows.len() {
+            let (at, staged) = self.flows[index];
+            if at == key || at == mirror {
+                self.check_flow_ended(&at, &staged, is_opening, span)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_flow_ended(
+        &mut self,
+        key: &End<A>,
+        staged: &Flow<A>,
+        is_opening: bool,
+        [before, after]: [u64; 2],
+    ) -> Result<(), String> {
+        let found = self.table.get(key, 0).map_err(|error| format!("{key:?}: {error}"))?;
+        self.table.insert(*key, *staged, 0).expect("a flow table");
+        let check = staged.body.check(key);
+        let moment = found.seen.moment();
+        let [first, last]: [Tick; 2] = [tick(before) + INTERVAL, tick(after) + INTERVAL * 5 / 4];
+        let is_right = if is_opening {
+            found.seen == Stamp::NONE
+        } else {
+            found.seen == Stamp::closed(check, moment) && (first..=last).contains(&moment)
+        };
+        let rest = Flow { seen: staged.seen, ..found };
+        if is_right && rest == *staged { Ok(()) } else { Err(format!("{key:?}: {staged:?} became {found:?}")) }
+    }
+
+    fn check_suspects(&self) -> Result<(), String> {
+        let count = self.suspects.keys().count();
+        if count != self.suspected.len() {
+            return Err(format!("{count} suspects of {}", self.suspected.len()));
+        }
+        for (source, counts) in &self.suspected {
+            let found = self.suspects.get(source, 0).map_err(|error| format!("{source}: {error}"))?;
+            if [found.packets, found.dropped] != *counts {
+                return Err(format!("{source} is suspected for {found:?}, not {counts:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Nothing but what was expected has changed.
+    pub(super) fn check_rest(&mut self) -> Result<(), String> {
+        for (subnet, staged) in &self.staged_peers {
+            let found = self.peers.get(&u32::from(*subnet), 0).expect("a peer map");
+            if found != *staged {
+                return Err(format!("peer {subnet}: {staged:?} became {found:?}"));
+            }
+        }
+        self.check_suspects()?;
+        let known = self.table.keys().count();
+        if known != self.flows.len() {
+            return Err(format!("{known} flows of {}", self.flows.len()));
+        }
+        for (key, staged) in &self.flows {
+            let found = self.table.get(key, 0).expect("a flow table");
+            if found != *staged {
+                return Err(format!("{key:?}: {staged:?} became {found:?}"));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,98 @@
+//! The oracle's notions as values of the maps.
+
+use flannel_agent::datapath::clock;
+use flannel_common::{
+    addr::Mac,
+    end::End,
+    flow::{Body, Exit, Flow},
+    inner::FrameAddresses,
+    peer::{PathSeen, PeerEntry, Word},
+    stamp::Stamp,
+    tick::tick,
+};
+
+use crate::{
+    fast::Words,
+    oracle::world::{Known, Peer, Reached, Seen, State, Tuple, Way},
+    packets::LO,
+};
+
+/// Long enough that nothing runs out while a world is used.
+const LONG_NS: u64 = 600_000_000_000;
+const LONG_TICKS: u32 = 600_000;
+
+/// A peer as the agent writes it, with what the programs wrote.
+pub(super) fn entry_of(peer: &Peer) -> PeerEntry {
+    let reached = match peer.reached {
+        Reached::Plainly => Word::PLAIN,
+        Reached::ByTheKernel => 0,
+        Reached::Directly => Word::DIRECT,
+    };
+    let word = Word::new(Word::VALID | reached, 3);
+    let (now, other) = (clock::now_ns(), Word::new(Word::VALID | reached, 2));
+    let until = |word, until_ns, max_len| PathSeen { word, until_ns, max_len, ..PathSeen::default() };
+    let seen = match peer.seen {
+        Seen::Nothing => PathSeen::default(),
+        Seen::UpTo(largest) => until(word, now + LONG_NS, largest),
+        Seen::LongAgo(largest) => until(word, now - 1, largest),
+        Seen::OfAnotherPath(largest) => PathSeen { hold_ns: now + LONG_NS, ..until(other, now + LONG_NS, largest) },
+        Seen::Other => PathSeen { word, hold_ns: now + LONG_NS, ..PathSeen::default() },
+    };
+    PeerEntry {
+        word,
+        vtep: peer.vtep.into(),
+        next_hop: peer.vtep.into(),
+        mac: Mac(peer.mac),
+        oif: if peer.by_underlay { LO } else { LO + 1 },
+        mtu: peer.mtu,
+        seen,
+        ..PeerEntry::default()
+    }
+}
+
+/// A flow as the programs write it.
+pub(super) fn flow_of<A: Words>(known: &Known, generation: u32) -> (End<A>, Flow<A>) {
+    let key = end::<A>(&known.enters, known.enters_by);
+    let mac = |frame: &[u8; 12], at: usize| Mac(frame[at..at + 6].try_into().expect("six bytes"));
+    let frame = |frame: &[u8; 12]| FrameAddresses::new(mac(frame, 0), mac(frame, 6));
+    let body = Body {
+        out: end(&known.leaves, known.leaves_by),
+        generation: if known.state == State::OtherGeneration { generation - 1 } else { generation },
+        entry: frame(&known.frame),
+        exit: frame(&known.exit_frame),
+        mtu: known.mtu,
+        way: match known.way {
+            Way::Tunnel => Exit::TUNNEL,
+            Way::Pod => Exit::POD,
+            Way::Link => Exit::DIRECT,
+            Way::Unknown => Exit(200),
+        },
+        ttl_step: known.ttl_step,
+        needs_mirror: known.needs_mirror.into(),
+        ..Body::default()
+    };
+    let check = body.check(&key) ^ if known.state == State::Torn { 0x10 } else { 0 };
+    let now = tick(clock::now_ns());
+    let seen = match known.state {
+        State::Expired => Stamp::until(check, now),
+        State::Closed => Stamp::closed(check, now + LONG_TICKS),
+        _ => Stamp::until(check, now + LONG_TICKS),
+    };
+    let mirror = match known.state {
+        State::OneSided => Stamp::until(check, now),
+        _ => Stamp::until(check, now + LONG_TICKS),
+    };
+    (key, Flow { seen, mirror, packets: 0, body })
+}
+
+/// The key of a flow.
+pub(super) fn end<A: Words>(tuple: &Tuple, device: u32) -> End<A> {
+    let [a, b] = tuple.ports.map(u16::to_be_bytes);
+    End {
+        source: A::of(tuple.source),
+        destination: A::of(tuple.destination),
+        ports: u32::from_ne_bytes([a[0], a[1], b[0], b[1]]),
+        protocol: tuple.protocol.into(),
+        device,
+    }
+}

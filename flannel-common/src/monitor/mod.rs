@@ -1,0 +1,226 @@
+//! What `flannel-agent monitor` and the programs say to each other: which packets are wanted, and what is told of one.
+//!
+//! The contract. Off is a [`LEASE`](crate::maps::LEASE) of zero, a variable of the programs: one load for each packet, and
+//! nothing else. The monitor writes [`Monitor`] while that is so, then a lease that ends [`LEASE_NS`] from now, and
+//! renews it until it ends. One that was killed renews nothing: the first packet after that writes the zero back. While
+//! the lease holds, a packet that the filter wants and that the pace allows is told of in `EVENTS`: an [`Event`], and
+//! behind it the first bytes of the packet as the program leaves it, outer headers included. What is not told is counted in
+//! `MISSED`.
+//!
+//! There is one monitor at a time, by a lock on the directory of the pins.
+
+#![expect(clippy::cast_possible_truncation, reason = "header lengths are constants below 128")]
+
+use core::{
+    mem::{offset_of, size_of},
+    net::IpAddr,
+};
+
+use crate::{
+    addr::{Addr, halves},
+    ip::Ipv6Header,
+    outer::OuterHeaders,
+    program::Program,
+    reason::Reason,
+};
+
+/// How long the programs sample after the monitor's last word, in nanoseconds.
+pub const LEASE_NS: u64 = 3_000_000_000;
+
+/// Whether a lease that ends at `until` holds at `now`, both `CLOCK_MONOTONIC`. One that ends further away than any does
+/// not: it was read while it was written.
+#[inline(always)]
+pub const fn lease_holds(until: u64, now: u64) -> bool {
+    until.wrapping_sub(now) <= LEASE_NS
+}
+
+/// Bytes of `EVENTS`.
+pub const EVENTS_BYTES: u32 = 1 << 18;
+
+/// The most bytes of an inner packet that are told.
+pub const SNAPLEN_MAX: u32 = 4000;
+
+/// Bytes of an inner packet that are always told: its Ethernet, IP and TCP headers. A packet without them cannot be named.
+pub const HEADERS_LEN: u32 = 74;
+
+/// Bytes in front of an inner frame: the outer headers without the inner Ethernet header.
+pub const OUTER_MAX: u32 = OuterHeaders::<Ipv6Header>::OVERHEAD as u32;
+
+/// The most bytes told of a packet, outer headers included: a power of two, which the verifier is shown by a mask.
+pub const CAPTURE_MAX: usize = 4096;
+
+/// Which packets are told.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Filter {
+    /// A bit for each reason, by its number.
+    pub reasons: u64,
+    /// A bit for each program, by its number.
+    pub programs: u32,
+    /// One in so many of the packets that match; 1 for all.
+    pub sample: u32,
+    /// Where the inner packet comes from.
+    pub source: Network,
+    /// Where it goes to.
+    pub destination: Network,
+}
+
+impl Filter {
+    /// Whether outcomes of this kind are wanted.
+    #[inline(always)]
+    pub const fn wants(&self, program: Program, reason: Reason) -> bool {
+        self.programs >> program as u32 & 1 != 0 && self.reasons >> reason as u32 & 1 != 0
+    }
+
+    /// Whether addresses count. What has none does not match then.
+    #[inline(always)]
+    pub fn asks_for_addresses(&self) -> bool {
+        !self.source.is_everything() || !self.destination.is_everything()
+    }
+}
+
+/// Addresses of either family with a common prefix; all of them if the mask is zero.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Network {
+    /// The first of them.
+    pub addr: Addr,
+    /// The bits that count.
+    pub mask: Addr,
+}
+
+impl Network {
+    /// The addresses that begin with the first `prefix_len` bits of `addr`, counted in the address's own family.
+    pub const fn new(addr: IpAddr, prefix_len: u8) -> Self {
+        let (bytes, skipped) = match addr {
+            IpAddr::V4(v4) => (Addr::from_v4_bytes(v4.octets()), 96),
+            IpAddr::V6(v6) => (Addr(v6.octets()), 0),
+        };
+        let bits = skipped + prefix_len as u32;
+        let mask = if bits == 0 { 0 } else { u128::MAX << (128 - bits) };
+        Self { addr: bytes, mask: Addr(mask.to_be_bytes()) }
+    }
+
+    /// Whether every address lies in it.
+    #[inline(always)]
+    pub fn is_everything(&self) -> bool {
+        let [high, low] = halves(self.mask.0);
+        high | low == 0
+    }
+
+    /// Whether an address lies in it.
+    #[inline(always)]
+    pub fn contains(&self, addr: Addr) -> bool {
+        let ([net_high, net_low], [mask_high, mask_low]) = (halves(self.addr.0), halves(self.mask.0));
+        let [high, low] = halves(addr.0);
+        (high ^ net_high) & mask_high | (low ^ net_low) & mask_low == 0
+    }
+}
+
+/// How fast events may follow each other: the moment at which the next one would be due if all came evenly. CPUs may race
+/// for it, which lets a few more through, no more.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pace {
+    /// Between two events, nanoseconds.
+    pub interval_ns: u64,
+    /// When the next one is due.
+    pub due_ns: u64,
+}
+
+/// How far ahead of their due time events may come at once: a tenth of a second's worth.
+const BURST_NS: u64 = 100_000_000;
+
+impl Pace {
+    /// So many events a second, and a tenth of that at once.
+    pub const fn per_second(rate: u32) -> Self {
+        Self { interval_ns: 1_000_000_000 / rate as u64, due_ns: 0 }
+    }
+
+    /// When the next event is due after one now; none if now is too early.
+    #[inline(always)]
+    pub const fn next_due(&self, now: u64) -> Option<u64> {
+        let due = if self.due_ns > now { self.due_ns } else { now };
+        if due - now <= BURST_NS { Some(due + self.interval_ns) } else { None }
+    }
+}
+
+/// The value of `MONITOR`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Monitor {
+    /// Which packets are told.
+    pub filter: Filter,
+    /// How many a second. The programs write what is due.
+    pub pace: Pace,
+    /// Bytes of the inner packet to tell, at least [`HEADERS_LEN`].
+    pub capture: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+/// The value of `MISSED`: matching packets that one CPU did not tell of. It only grows.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Missed {
+    /// They came too fast.
+    pub limited: u64,
+    /// There was no room for their events.
+    pub lost: u64,
+}
+
+/// What is told of a packet, in front of its first bytes.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Event {
+    /// When, `CLOCK_MONOTONIC` in nanoseconds.
+    pub time_ns: u64,
+    /// The device whose hook the program is at.
+    pub ifindex: u32,
+    /// Length of the packet as the program leaves it, outer headers included.
+    pub len: u32,
+    /// Payload of one segment, 0 for a packet that is not segmented.
+    pub gso_size: u32,
+    /// Where the inner frame begins: behind the outer headers, or 0 where there are none.
+    pub inner_at: u16,
+    /// Bytes of the packet that follow.
+    pub captured: u16,
+    /// [`Program`] by its number.
+    pub program: u8,
+    /// [`Reason`] by its number.
+    pub reason: u8,
+    /// Zero.
+    pub reserved: [u8; 6],
+}
+
+impl Event {
+    /// Its length.
+    pub const LEN: usize = size_of::<Self>();
+
+    /// The event at the beginning of what came out of the ring buffer.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (fields, _) = bytes.split_first_chunk::<{ Self::LEN }>()?;
+        let half = |at: usize| u16::from_ne_bytes([fields[at], fields[at + 1]]);
+        let word = |at: usize| u32::from_ne_bytes([fields[at], fields[at + 1], fields[at + 2], fields[at + 3]]);
+        Some(Self {
+            time_ns: u64::from_ne_bytes(*fields.first_chunk()?),
+            ifindex: word(offset_of!(Self, ifindex)),
+            len: word(offset_of!(Self, len)),
+            gso_size: word(offset_of!(Self, gso_size)),
+            inner_at: half(offset_of!(Self, inner_at)),
+            captured: half(offset_of!(Self, captured)),
+            program: fields[offset_of!(Self, program)],
+            reason: fields[offset_of!(Self, reason)],
+            reserved: [0; 6],
+        })
+    }
+}
+
+const _: () = {
+    assert!(size_of::<Event>() == 32 && size_of::<Network>() == 32 && size_of::<Filter>() == 80);
+    assert!(size_of::<Monitor>() == 104 && offset_of!(Monitor, pace) == 80 && size_of::<Missed>() == 16);
+    assert!(CAPTURE_MAX.is_power_of_two() && (SNAPLEN_MAX + OUTER_MAX) as usize <= CAPTURE_MAX);
+};
+
+#[cfg(test)]
+mod tests;

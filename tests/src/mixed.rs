@@ -1,0 +1,91 @@
+//! A mixed cluster: an agent on one node, and on the other what stock flannel would have made for the two of them.
+
+use anyhow::{Context as _, Result, ensure};
+
+use crate::{
+    Agent, AgentOptions, HandEnd, HandLease, HandNode, Pod, TwoNodes, cluster, stock, topology::Stack, two_nodes::STORE,
+};
+
+/// The VTEP's MAC address of the stock node.
+const MAC: &str = "02:00:00:00:00:08";
+/// Its IPv6 address; its IPv4 address is that of etcd.
+pub const STOCK_IPV6: &str = "2001:db8:1::12";
+/// The last part of its subnets.
+const NUMBER: u8 = 8;
+
+/// The cluster, with a pod on each node.
+#[derive(Debug)]
+pub struct Mixed {
+    /// The node with the agent, 192.168.1.11 or 2001:db8:1::11.
+    pub agent: Agent,
+    /// Its pod.
+    pub ours: Pod,
+    /// The stock node's pod.
+    pub stocks: Pod,
+    // Last: the lab goes when its handles are of no use any more.
+    /// The nodes; the stock one is `b`.
+    pub nodes: TwoNodes,
+}
+
+impl Mixed {
+    /// Of one family, IPv4 or IPv6, with more flags for the agent.
+    pub fn new(name: &str, stack: Stack, flags: &[&str]) -> Result<Self> {
+        let nodes = TwoNodes::with(name, stack, &config(stack))?;
+        let options = flags.iter().fold(nodes.options()?, |options, flag| options.flag(flag));
+        let agent = if stack.has_v4() { with_ipv4(&nodes, options)? } else { with_ipv6(&nodes, options)? };
+        let (ours, stocks) = (nodes.a.add_pod("p1")?, nodes.b.add_pod("p1")?);
+        ours.wait_ping(stocks.ip())?;
+        stocks.wait_ping(ours.ip())?;
+        Ok(Self { agent, ours, stocks, nodes })
+    }
+}
+
+/// Subnets of two digits, which the helpers that play stock write.
+fn config(stack: Stack) -> String {
+    match stack {
+        Stack::V6 => r#"{"EnableIPv4":false,"EnableIPv6":true,"IPv6Network":"fd00:10:244::/48","IPv6SubnetMax":"fd00:10:244:ff::","Backend":{"Type":"vxlan"}}"#.to_owned(),
+        _ => cluster::VXLAN.to_owned(),
+    }
+}
+
+/// Starts the agent once the stock node has its lease.
+fn started(nodes: &TwoNodes, options: AgentOptions) -> Result<Agent> {
+    let agent = nodes.a.agent(options)?;
+    agent.wait_ready()?;
+    agent.wait_peers(1)?;
+    Ok(agent)
+}
+
+/// Subnet and VTEP's MAC address of our node.
+fn lease(agent: &Agent) -> Result<[String; 2]> {
+    let status = agent.status()?;
+    let text = |value: &serde_json::Value| value.as_str().map(str::to_owned);
+    Ok([text(&status["lease"]["subnet"]).context("a subnet")?, text(&status["device"]["mac"]).context("a MAC")?])
+}
+
+fn with_ipv4(nodes: &TwoNodes, options: AgentOptions) -> Result<Agent> {
+    HandLease::new(NUMBER, STORE, MAC).put(&nodes.etcd)?;
+    let agent = started(nodes, options)?;
+    let [subnet, mac] = lease(&agent)?;
+    let ours = HandLease { name: subnet.replace('/', "-"), public_ip: "192.168.1.11".to_owned(), mac };
+    let value = nodes.etcd.get(&ours.key())?;
+    assert_eq!(value.as_deref(), Some(ours.value().as_str()), "what we publish is what stock reads");
+    stock::device(&nodes.b, NUMBER, STORE, MAC)?;
+    stock::tunnel_peer(&nodes.b, &ours)?;
+    Ok(agent)
+}
+
+fn with_ipv6(nodes: &TwoNodes, options: AgentOptions) -> Result<Agent> {
+    HandNode { number: NUMBER, v6: Some(HandEnd::vxlan(STOCK_IPV6, MAC)), v4: None }.put(&nodes.etcd)?;
+    let agent = started(nodes, options)?;
+    let [subnet, mac] = lease(&agent)?;
+    let hex = subnet.strip_prefix("fd00:10:244:").and_then(|rest| rest.strip_suffix("::/64"));
+    let number = u8::from_str_radix(hex.context("a subnet of the network")?, 16).context("a small subnet")?;
+    let ours = HandNode { number, v6: Some(HandEnd::vxlan("2001:db8:1::11", &mac)), v4: None };
+    let value = nodes.etcd.get(&ours.key())?.context("our lease")?;
+    assert_eq!(value.replace(r#","ZeroChecksumV6":true"#, ""), ours.value(), "what stock reads of ours");
+    ensure!(value.contains("ZeroChecksumV6"), "our own device takes packets without a checksum: {value}");
+    stock::device_ipv6(&nodes.b, NUMBER, STOCK_IPV6, MAC)?;
+    stock::tunnel_peer_ipv6(&nodes.b, &ours)?;
+    Ok(agent)
+}

@@ -1,0 +1,62 @@
+//! `flannel-agent monitor` on a node, as an operator runs it beside the agent.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use nix::sys::signal::Signal;
+use serde_json::Value;
+
+use crate::{Agent, ChildGuard, eventually};
+
+/// A monitor that writes JSON, or a capture file.
+#[derive(Debug)]
+pub struct Monitor {
+    child: ChildGuard,
+}
+
+impl Agent {
+    /// Starts a monitor with these flags, and waits until the programs tell it what they see.
+    pub fn monitor(&self, flags: &[&str]) -> Result<Monitor> {
+        let child = self.node().spawn("monitor", self.argv(&[&["monitor"], flags].concat()))?;
+        let monitor = Monitor { child };
+        eventually("monitoring", Duration::from_secs(10), || {
+            ensure!(monitor.child.log().contains("monitoring;"), "{}", monitor.child.log());
+            Ok(())
+        })?;
+        Ok(monitor)
+    }
+}
+
+impl Monitor {
+    /// The packets shown so far. A line that is not whole yet is none.
+    pub fn packets(&self) -> Result<Vec<Value>> {
+        let log = self.child.log();
+        let whole = log.rsplit_once('\n').map_or("", |(whole, _)| whole);
+        let lines = whole.lines().filter(|line| line.starts_with('{'));
+        lines.map(|line| serde_json::from_str(line).with_context(|| line.to_owned())).collect()
+    }
+
+    /// The packets a program gave a reason, as far as they are shown.
+    pub fn of(&self, program: &str, reason: &str) -> Result<Vec<Value>> {
+        let mut packets = self.packets()?;
+        packets.retain(|packet| packet["program"] == program && packet["reason"] == reason);
+        Ok(packets)
+    }
+
+    /// Ends it as Ctrl-C does; everything it wrote.
+    pub fn interrupt(&self) -> Result<String> {
+        self.child.signal(Signal::SIGINT)?;
+        self.wait()
+    }
+
+    /// Waits until it ends by itself; everything it wrote.
+    pub fn wait(&self) -> Result<String> {
+        self.child.wait_success(Duration::from_secs(20))?;
+        Ok(self.child.log())
+    }
+
+    /// Kills it.
+    pub fn kill9(&self) -> Result<()> {
+        self.child.kill9()
+    }
+}

@@ -1,0 +1,93 @@
+//! `bugtool`: everything is in it, and no secret is.
+
+use std::fs;
+
+use anyhow::{Context as _, Result, ensure};
+use flannel_tests::{Agent, TwoNodes, cluster::VXLAN, not_run};
+
+/// The archive of a node, unpacked below a directory of its own: all its files and what is in them.
+fn unpacked(agent: &Agent) -> Result<Vec<(String, String)>> {
+    let dir = tempfile::tempdir()?;
+    let (archive, at) = (dir.path().join("bug.tar.gz"), dir.path().join("unpacked"));
+    fs::create_dir(&at)?;
+    let file = archive.to_str().context("a path")?;
+    let said = agent.cli(&["bugtool", "-o", file])?.stdout;
+    ensure!(said.starts_with(&format!("wrote {file} with ")), "{said}");
+    agent.node().run(["tar", "-xzf", file, "-C", at.to_str().context("a path")?])?;
+    let list = agent.node().run(["find", at.to_str().context("a path")?, "-type", "f"])?.stdout;
+    let text = |path: &str| Ok((path.to_owned(), String::from_utf8_lossy(&fs::read(path)?).into_owned()));
+    list.lines().map(text).collect()
+}
+
+fn find<'a>(files: &'a [(String, String)], name: &str) -> Result<&'a str> {
+    let file = files.iter().find(|(path, _)| path.ends_with(&format!("/{name}")));
+    let errors = files.iter().find(|(path, _)| path.ends_with("/errors.txt")).map(|(_, text)| text.as_str());
+    Ok(&file.with_context(|| format!("no {name}; errors:\n{}", errors.unwrap_or_default()))?.1)
+}
+
+#[test]
+fn an_archive_tells_everything_but_secrets() -> Result<()> {
+    let pair = TwoNodes::new("bugtool", VXLAN)?;
+    let agent = pair.a.agent(pair.options()?.flag("--ip-masq=true"))?;
+    agent.wait_ready()?;
+    let files = unpacked(&agent)?;
+    for name in
+        ["status.json", "check.json", "maps.json", "flows.json", "diff.json", "kernel/link.json", "programs.json"]
+    {
+        let text = find(&files, name)?;
+        serde_json::from_str::<serde_json::Value>(text).with_context(|| format!("{name}: {text}"))?;
+    }
+    for (name, text) in [
+        ("status.json", "\"ready\": true"),
+        ("kernel/link.json", "flannel.1"),
+        ("programs.json", "\"to_tunnel\""),
+        ("pins.txt", "maps/PEERS"),
+        ("kernel/sysctl.txt", "net/ipv4/ip_forward = 1"),
+        ("rules/iptables.txt", "FLANNEL-POSTRTG"),
+        ("agent/cmdline.txt", "--iface=eth0"),
+        ("subnet.env", "FLANNEL_SUBNET="),
+        ("logs.txt", "journalctl"),
+    ] {
+        ensure!(find(&files, name)?.contains(text), "{text} in {name}:\n{}", find(&files, name)?);
+    }
+
+    // Without an agent most of it is still there, and the rest is accounted for.
+    agent.kill9()?;
+    let files = unpacked(&agent)?;
+    ensure!(find(&files, "maps.json")?.contains("\"mode\""));
+    ensure!(find(&files, "errors.txt")?.contains("agent/cmdline.txt: no agent answers"));
+    Ok(())
+}
+
+#[test]
+fn planted_secrets_are_not_in_it() -> Result<()> {
+    const SECRET: &str = "hunter2hunter2";
+    const KEY: &str = "0x0123456789abcdef0123456789abcdef01234567";
+    let pair = TwoNodes::new("secrets", VXLAN)?;
+    let mut options = pair.options()?.flag("--etcd-username=root").flag(&format!("--etcd-password={SECRET}"));
+    options.environment.push(("FLANNELD_KUBE_TOKEN".to_owned(), SECRET.to_owned()));
+    options.flags.push(format!("--etcd-endpoints=http://root:{SECRET}@192.168.1.12:2379"));
+    // It cannot log in, and that is no matter here: it runs, and its command line can be read.
+    let agent = pair.a.agent(options)?;
+    agent.wait_status("an answer", |status| {
+        ensure!(status["pid"].is_u64(), "{status}");
+        Ok(())
+    })?;
+    pair.a.sh(&format!("iptables -A FORWARD -m comment --comment {SECRET} -j ACCEPT"))?;
+    let ends = "src 192.168.1.11 dst 192.168.1.12 proto ah spi 0x77 mode tunnel";
+    let planted = pair.a.command(["sh", "-c", &format!("ip xfrm state add {ends} auth 'hmac(sha1)' {KEY}")]);
+    let planted = planted.any_code().run()?;
+    if planted.code != 0 {
+        not_run("an IPsec key beside the archive", planted.stderr.trim());
+    }
+    let files = unpacked(&agent)?;
+    ensure!(
+        find(&files, "agent/cmdline.txt")?.contains("--etcd-password=REDACTED"),
+        "{}",
+        find(&files, "agent/cmdline.txt")?
+    );
+    for (path, text) in &files {
+        ensure!(!text.contains(SECRET) && !text.contains(&KEY[2..]), "a secret in {path}");
+    }
+    Ok(())
+}

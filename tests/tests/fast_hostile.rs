@@ -1,0 +1,88 @@
+//! Pods that mean harm: what they may do to others in mode `fast`, which is nothing.
+
+use std::{
+    net::{IpAddr, SocketAddr, UdpSocket},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, ensure};
+use flannel_common::{program::Program, reason::Reason};
+use flannel_tests::{Pod, bare::BarePair, host::joined};
+
+/// `b` among the peers of `a`.
+const PEER: u32 = 2;
+
+/// A tunnel packet, as the program of a pod would write it: for a pod of the peer, with its last byte as the destination's.
+fn forged() -> Vec<u8> {
+    let vxlan = [0x08, 0, 0, 0, 0, 0, 1, 0];
+    let ethernet = [&[2; 12][..], &[0x08, 0x00]].concat();
+    let ip = [0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0, 10, 244, 1, 2, 10, 244, 2, 2];
+    [&vxlan[..], &ethernet, &ip, &[0; 8]].concat()
+}
+
+fn send(from: &Pod, to: IpAddr, times: u32) -> Result<()> {
+    from.enter(|| -> Result<()> {
+        let socket = UdpSocket::bind("0.0.0.0:0")?;
+        for _ in 0..times {
+            socket.send_to(&forged(), (to, 8472))?;
+        }
+        Ok(())
+    })?
+}
+
+/// By such a packet `to_underlay` would stop trusting the path for two seconds, or, of who knows the Ethernet addresses, begin to.
+#[test]
+fn a_pod_does_not_speak_for_the_path() -> Result<()> {
+    let pair = BarePair::new("hostilepath")?;
+    let mut talk = pair.talk()?;
+    pair.talk_until_replayed(&mut talk, 500)?;
+    let differs = || pair.a.counted(Program::ToUnderlay, Reason::PathDiffers);
+    let (before, not_ours) = (differs()?, pair.a.counted(Program::ToUnderlay, Reason::NotTunnel)?);
+    send(&pair.near, pair.b.vtep().into(), 20)?;
+    talk.exchange(100)?;
+    let left = pair.a.counted(Program::ToUnderlay, Reason::NotTunnel)? - not_ours;
+    ensure!(left >= 20, "{left} of 20 packets left: {:#?}", pair.a.counts()?);
+    ensure!(differs()? == before, "the path is said to differ: {:#?}", pair.a.counts()?);
+    let seen = pair.a.maps.peers.get(PEER)?.seen;
+    ensure!(seen.hold_ns == 0, "{seen:?}");
+    pair.talk_until_replayed(&mut talk, 500)
+}
+
+/// New flows as fast as a pod can make them are not all learned, and a pod beside it has its flows learned as ever.
+#[test]
+fn a_pod_that_makes_flows_too_fast_harms_no_other() -> Result<()> {
+    const FLOOD: Duration = Duration::from_secs(4);
+    let mut pair = BarePair::new("hostileflood")?;
+    let loud = pair.a.add_pod("p2")?;
+    let to = pair.far.ip();
+    let mut talk = pair.talk()?;
+    pair.talk_until_replayed(&mut talk, 500)?;
+    let flood = loud.thread(move || {
+        let socket = UdpSocket::bind("0.0.0.0:0")?;
+        let start = Instant::now();
+        let mut sent = 0_u64;
+        while start.elapsed() < FLOOD {
+            for port in 1024..=u16::MAX {
+                // Nobody listens, which the kernel may say of a datagram sent before.
+                drop(socket.send_to(b"flood", SocketAddr::new(to, port)));
+                sent += 1;
+            }
+        }
+        Ok((sent, start.elapsed()))
+    })?;
+    // A known flow goes on, and a new one is learned.
+    pair.talk_until_replayed(&mut talk, 500)?;
+    let mut another = pair.talk()?;
+    pair.talk_until_replayed(&mut another, 500)?;
+    let (sent, time) = joined(flood)?;
+    let refused = pair.a.counted(Program::FromPod, Reason::TooManyFlows)?;
+    let flows = pair.a.flows()?;
+    let veth = pair.a.veth_index(&loud)?;
+    let learned = flows.iter().filter(|(key, _)| key.device == veth).count();
+    println!("{sent} datagrams to as many ports, {learned} flows learned, {refused} packets refused");
+    ensure!(refused > 0, "{sent} datagrams: {:#?}", pair.a.counts()?);
+    // A burst of 2,048 and two for each tick of about a millisecond.
+    let most = 2048 + 2 * usize::try_from(time.as_millis()).context("seconds")?;
+    ensure!(learned <= most, "{learned} flows of one pod in {time:?}");
+    Ok(())
+}

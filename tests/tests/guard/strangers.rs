@@ -1,0 +1,80 @@
+//! Tunnel packets of a host without a lease.
+
+use anyhow::{Result, ensure};
+use flannel_tests::eventually;
+
+use crate::{Guarded, SOON};
+
+#[test]
+fn strangers_reach_pods_unless_the_guard_is_enforced_in_every_mode() -> Result<()> {
+    let lab = Guarded::new("strange", &[])?;
+    lab.wait_modes("enforce", "audit")?;
+    for mode in ["kernel", "encap", "fast"] {
+        lab.agent.set_mode(mode)?;
+        for guard in ["off", "audit", "enforce"] {
+            lab.set(guard)?;
+            lab.expect(guard != "enforce", &format!("mode {mode}, guard {guard}"))?;
+        }
+    }
+    told(&lab)?;
+    at_another_address(&lab)?;
+    hidden_in_fragments(&lab)?;
+    lab.agent.cli(&["guard", "set", "auto"])?;
+    lab.wait_modes("enforce", "audit")
+}
+
+/// In the log, in `status` and by `guard show`.
+fn told(lab: &Guarded) -> Result<()> {
+    lab.agent.wait_log(&["the guard drops tunnel packets", "192.168.1.12 (", "refused_vtep"])?;
+    ensure!(lab.agent.log_count("the guard drops tunnel packets") <= 2, "a line for each packet, or nearly");
+    let refused = lab.refused()?;
+    lab.agent.wait_status("what was refused", |status| {
+        ensure!(status["guard"]["outer"]["refused"] == refused, "{}", status["guard"]);
+        Ok(())
+    })?;
+    let shown = lab.agent.cli_json(&["guard", "show", "-o", "json"])?;
+    let sources: Vec<_> = shown["sources"].as_array().into_iter().flatten().map(|row| row["source"].clone()).collect();
+    ensure!(sources.contains(&"192.168.1.12".into()) && sources.contains(&"2001:db8:1::12".into()), "{shown}");
+    let text = lab.agent.cli(&["guard", "show"])?.stdout;
+    ensure!(text.contains("outer   enforce (chosen at run time)") && text.contains("\n192.168.1.12 "), "{text}");
+    Ok(())
+}
+
+/// The socket of the vxlan device is bound to no address.
+fn at_another_address(lab: &Guarded) -> Result<()> {
+    let fdb = |to: &str| {
+        let status = lab.agent.status()?;
+        let mac = status["device"]["mac"].as_str().unwrap_or_default().to_owned();
+        lab.pair.b.sh(&format!("bridge fdb replace {mac} dst {to} self permanent dev flannel.1"))
+    };
+    let to = lab.pod.ip4()?.into();
+    lab.pair.a.sh("ip address add 192.168.1.99/24 dev eth0")?;
+    fdb("192.168.1.99")?;
+    lab.set("audit")?;
+    eventually("packets to another address at the pod", SOON, || {
+        let count = lab.arrive(to, "")?;
+        ensure!(count == 3, "{count} of 3");
+        Ok(())
+    })?;
+    lab.set("enforce")?;
+    let count = lab.arrive(to, "")?;
+    ensure!(count == 0, "{count} of 3 got in by another address of the host");
+    fdb("192.168.1.11")?;
+    Ok(())
+}
+
+/// The vxlan device would put them together.
+fn hidden_in_fragments(lab: &Guarded) -> Result<()> {
+    lab.pair.b.sh("ip link set eth0 mtu 1400")?;
+    let to = lab.pod.ip4()?.into();
+    lab.set("audit")?;
+    eventually("fragments at the pod", SOON, || {
+        let count = lab.arrive(to, "-s 1400 -M dont")?;
+        ensure!(count == 3, "{count} of 3");
+        Ok(())
+    })?;
+    lab.set("enforce")?;
+    let count = lab.arrive(to, "-s 1400 -M dont")?;
+    ensure!(count == 0, "{count} of 3 got through in fragments");
+    Ok(())
+}

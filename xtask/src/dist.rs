@@ -1,0 +1,141 @@
+//! Puts the release build into a Debian package.
+//!
+//! It owns where each file lies on a host; what the files are comes from the build, from `deploy/` and from the agent itself
+//! (manual pages, completions). The package is put together in a directory made anew and packed by `dpkg-deb`.
+
+use std::{
+    fs,
+    os::unix::fs::{PermissionsExt as _, symlink},
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context as _, ensure};
+
+use crate::{
+    build::Built,
+    workspace::{self, Workspace},
+};
+
+/// Programs, as built and as installed.
+const PROGRAMS: [(&str, &str); 2] = [("flannel-agent", "usr/sbin/flannel-agent"), ("flannel", "usr/lib/cni/flannel")];
+/// Other files, as in the project and as installed.
+const FILES: [(&str, &str); 5] = [
+    ("deploy/systemd/flannel-agent.service", "lib/systemd/system/flannel-agent.service"),
+    ("deploy/systemd/flannel-agent.default", "etc/default/flannel-agent"),
+    ("LICENSE", "usr/share/doc/flannel-agent/copyright"),
+    ("README.md", "usr/share/doc/flannel-agent/README.md"),
+    ("CHANGELOG.md", "usr/share/doc/flannel-agent/CHANGELOG.md"),
+];
+/// Shells, and where each looks for the completions of `flannel-agent`.
+const COMPLETIONS: [(&str, &str); 3] = [
+    ("bash", "usr/share/bash-completion/completions/flannel-agent"),
+    ("zsh", "usr/share/zsh/vendor-completions/_flannel-agent"),
+    ("fish", "usr/share/fish/vendor_completions.d/flannel-agent.fish"),
+];
+
+/// Makes the package; where it is.
+pub(crate) fn package(workspace: &Workspace, built: &Built) -> anyhow::Result<PathBuf> {
+    let dist = workspace.target().join("dist");
+    let tree = dist.join("flannel-agent");
+    if tree.exists() {
+        fs::remove_dir_all(&tree).with_context(|| format!("cannot clear {}", tree.display()))?;
+    }
+    for (name, installed) in PROGRAMS {
+        install(&built.program(name), &tree.join(installed), 0o755)?;
+        workspace::run(workspace.command("strip").arg(tree.join(installed)), "strip")?;
+    }
+    symlink("flannel-agent", tree.join("usr/sbin/flanneld")).context("cannot link flanneld")?;
+    for (name, installed) in FILES {
+        install(&workspace.root().join(name), &tree.join(installed), 0o644)?;
+    }
+    generate(workspace, &tree)?;
+    let architecture = output(workspace.command("dpkg").arg("--print-architecture"))?;
+    write(&tree.join("DEBIAN/control"), &control(architecture.trim()))?;
+    write(&tree.join("DEBIAN/conffiles"), "/etc/default/flannel-agent\n")?;
+    let package = dist.join(format!("flannel-agent_{}_{}.deb", env!("CARGO_PKG_VERSION"), architecture.trim()));
+    let mut pack = workspace.command("dpkg-deb");
+    pack.args(["--build", "--root-owner-group"]).arg(&tree).arg(&package);
+    workspace::run(&mut pack, "dpkg-deb")?;
+    Ok(package)
+}
+
+/// Manual pages and completions, by the agent itself.
+fn generate(workspace: &Workspace, tree: &Path) -> anyhow::Result<()> {
+    let agent = tree.join("usr/sbin/flannel-agent");
+    let manual = tree.join("usr/share/man/man8");
+    workspace::run(workspace.command(&agent).arg("manual").arg(&manual), "flannel-agent manual")?;
+    for (shell, installed) in COMPLETIONS {
+        write(&tree.join(installed), &output(workspace.command(&agent).args(["completions", shell]))?)?;
+    }
+    Ok(())
+}
+
+/// What `dpkg` is told of the package. The agent links the C library alone; nft or iptables is for the traffic rules.
+fn control(architecture: &str) -> String {
+    format!(
+        "Package: flannel-agent\n\
+         Version: {}\n\
+         Architecture: {architecture}\n\
+         Maintainer: The flannel-agent developers <flannel-agent@localhost>\n\
+         Section: net\n\
+         Priority: optional\n\
+         Depends: libc6, libgcc-s1\n\
+         Recommends: nftables | iptables, containernetworking-plugins\n\
+         Conflicts: flannel\n\
+         Description: flannel with an eBPF datapath\n \
+         A drop-in replacement for flanneld, and the CNI plugin flannel. It shares a cluster with\n \
+         stock flannel nodes, through etcd or Kubernetes.\n",
+        env!("CARGO_PKG_VERSION")
+    )
+}
+
+fn install(from: &Path, to: &Path, mode: u32) -> anyhow::Result<()> {
+    make_parent(to)?;
+    fs::copy(from, to).with_context(|| format!("cannot copy {} to {}", from.display(), to.display()))?;
+    set_mode(to, mode)
+}
+
+fn write(path: &Path, text: &str) -> anyhow::Result<()> {
+    make_parent(path)?;
+    fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    set_mode(path, 0o644)
+}
+
+fn make_parent(path: &Path) -> anyhow::Result<()> {
+    let parent = path.parent().context("a file lies in a directory")?;
+    fs::create_dir_all(parent).with_context(|| format!("cannot create {}", parent.display()))
+}
+
+fn set_mode(path: &Path, mode: u32) -> anyhow::Result<()> {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode))
+        .with_context(|| format!("cannot chmod {}", path.display()))
+}
+
+fn output(command: &mut Command) -> anyhow::Result<String> {
+    let name = command.get_program().to_owned();
+    let output = command.output().with_context(|| format!("cannot run {}", name.display()))?;
+    ensure!(output.status.success(), "{} ended with {}", name.display(), output.status);
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_packed_is_in_the_project() {
+        let workspace = Workspace::new().expect("the project");
+        for (name, _) in FILES {
+            assert!(workspace.root().join(name).is_file(), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_control_file_has_a_folded_description() {
+        let text = control("amd64");
+        assert!(text.contains("\nArchitecture: amd64\n"), "{text}");
+        let (_, description) = text.split_once("Description: ").expect("a description");
+        assert!(description.lines().skip(1).all(|line| line.starts_with(' ')), "{text}");
+    }
+}
