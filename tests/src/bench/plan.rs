@@ -95,6 +95,11 @@ impl Workload {
         }
     }
 
+    /// Connections at a time.
+    pub(super) const fn flows(self) -> u64 {
+        if matches!(self, Self::TcpStream8) { 8 } else { 1 }
+    }
+
     /// How many bytes, transactions, connections or packets are one of [`Workload::unit`].
     pub(super) const fn per_unit(self) -> f64 {
         match self {

@@ -1,7 +1,6 @@
 //! Bytes over TCP connections, as fast as they go, for as long as is asked: unlike iperf3 also for parts of a second.
 
 use std::{
-    ffi::OsString,
     io::{Read as _, Write as _},
     net::{Shutdown, SocketAddr, TcpListener, TcpStream},
     thread,
@@ -9,12 +8,9 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
-use nix::sys::socket::{setsockopt, sockopt};
 
 use crate::{host::joined, wait::patient};
 
-/// Whatever the machine's default: a congestion control that paces by its model of the path hides what the path can do.
-const CONTROL: &str = "cubic";
 const WRITE: usize = 128 << 10;
 const READ: usize = 1 << 20;
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -55,7 +51,6 @@ fn send(server: SocketAddr, end: Instant) -> Result<u64> {
     let mut stream = TcpStream::connect_timeout(&server, patient(PATIENCE))?;
     stream.set_write_timeout(Some(patient(PATIENCE)))?;
     stream.set_read_timeout(Some(patient(PATIENCE)))?;
-    setsockopt(&stream, sockopt::TcpCongestion, &OsString::from(CONTROL)).context("TCP_CONGESTION")?;
     let buffer = vec![0; WRITE];
     while Instant::now() < end {
         stream.write_all(&buffer)?;
