@@ -131,7 +131,8 @@ pub struct VtepEntry {
 }
 
 impl VtepEntry {
-    /// The index of a peer one of whose subnets is of another size than the network's: what it may send is not in the peer map.
+    /// The index of a peer one of whose subnets is of another size than the network's, or that has just left: what it may send is
+    /// not in the peer map.
     pub const UNNUMBERED: u32 = u32::MAX;
 }
 

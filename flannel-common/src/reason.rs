@@ -114,7 +114,7 @@ reasons! {
     55 RewriteFailed "rewrite_failed" Drop "The packet could not be rewritten after the first change.";
     56 RefusedVtep "refused_vtep" Drop "A tunnel packet whose outer source is no peer's VTEP; the guard enforces that.";
     57 RefusedSource "refused_source" Drop "The inner source lies outside the sending peer's subnet; the guard enforces that.";
-    58 SenderUnnumbered "sender_unnumbered" Pass "From a peer with a subnet of another size than the network's, so the inner source is not checked.";
+    58 SenderUnnumbered "sender_unnumbered" Pass "From a node with a subnet of another size than the network's, or whose lease has just gone: the inner source is not checked.";
     59 OuterUnusual "outer_unusual" Pass "A tunnel packet that is cut short or stands behind IP options or extension headers.";
     60 RefusedEarly "refused_early" Drop "As refused_vtep, at the driver by XDP.";
 }

@@ -33,10 +33,6 @@ pub(crate) trait Family: IpHeader {
     /// has room.
     const IS_COPIED_FOR_ROOM: bool;
 
-    /// Whether a packet of the tunnel device's is one that was made here. Over IPv6 the kernel leaves in it by which device the
-    /// packet inside came.
-    const TUNNEL_IS_MADE_HERE: bool;
-
     /// The peers of the family, by subnet number.
     fn peers() -> &'static Array<PeerEntry>;
 
@@ -61,7 +57,6 @@ pub(crate) trait Family: IpHeader {
 
 impl Family for Ipv4Header {
     const ENCAP_L3: u64 = BPF_F_ADJ_ROOM_ENCAP_L3_IPV4 as u64;
-    const TUNNEL_IS_MADE_HERE: bool = true;
     const IS_COPIED_FOR_ROOM: bool = false;
 
     #[inline(always)]
@@ -108,7 +103,6 @@ impl Family for Ipv4Header {
 
 impl Family for Ipv6Header {
     const ENCAP_L3: u64 = BPF_F_ADJ_ROOM_ENCAP_L3_IPV6 as u64;
-    const TUNNEL_IS_MADE_HERE: bool = false;
     const IS_COPIED_FOR_ROOM: bool = true;
 
     #[inline(always)]

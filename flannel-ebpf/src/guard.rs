@@ -185,7 +185,8 @@ pub(crate) fn suspect(mode: GuardMode, source: Addr, reason: Reason, dropped: bo
         Some(known) => {
             // SAFETY: the look-up gave an element of the map, which lives as long as it; other CPUs may write it too, and what
             // is lost then is a count.
-            unsafe { *known = (*known).with(reason, dropped, node.now) };
+            let known = unsafe { &mut *known };
+            *known = known.with(reason, dropped, node.now);
         }
         // It is told of counts alone: a table that refuses loses nothing else.
         None => drop(SUSPECTS.insert(source, Suspect::default().with(reason, dropped, node.now), 0)),

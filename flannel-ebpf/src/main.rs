@@ -93,6 +93,7 @@ pub fn count_polls(_ctx: RawTracePointContext) -> i32 {
 
 /// The driver of the external interface, if asked for; also of jumbo frames in several parts.
 #[xdp(frags)]
+#[expect(clippy::needless_pass_by_value, reason = "the macro hands the context over")]
 pub fn early_guard(ctx: XdpContext) -> u32 {
     early::run(&ctx)
 }

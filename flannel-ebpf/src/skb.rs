@@ -213,7 +213,7 @@ impl Skb {
         let len = size_of::<FibLookup>() as i32;
         // SAFETY: `route` is a live value of the size given.
         let found = unsafe { bpf_fib_lookup(self.raw().cast(), &raw mut route, len, 0) };
-        matches!(found as u32, BPF_FIB_LKUP_RET_NOT_FWDED | BPF_FIB_LKUP_RET_FWD_DISABLED)
+        found == i64::from(BPF_FIB_LKUP_RET_NOT_FWDED) || found == i64::from(BPF_FIB_LKUP_RET_FWD_DISABLED)
     }
 
     /// Whether the device summed the whole packet.

@@ -53,8 +53,9 @@ fn follow<F: Tables>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
 /// One function for each family, called, not inlined: the stack of one program is too small for both.
 #[inline(never)]
 fn observe<F: Family>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
-    // A pod may write what looks like the tunnel device's packet; nobody takes its word for the path.
-    if F::TUNNEL_IS_MADE_HERE && skb.ingress_ifindex() != 0 {
+    // A pod may write what looks like the tunnel device's packet; nobody takes its word for the path. What that device makes
+    // is made here: it forgets by which device the packet inside came.
+    if skb.ingress_ifindex() != 0 {
         return Err(Reason::NotTunnel);
     }
     let family = node.family::<F>();

@@ -122,9 +122,9 @@ impl Agent {
         self.node.run(self.argv(args))
     }
 
-    /// As [`Agent::cli`], whatever status it ends with.
+    /// As [`Agent::cli`], whatever status it ends with, and for commands that look at much.
     pub fn cli_any(&self, args: &[&str]) -> Result<Output> {
-        self.node.command(self.argv(args)).any_code().run()
+        self.node.command(self.argv(args)).any_code().limit(Duration::from_mins(1)).run()
     }
 
     /// The command line of [`Agent::cli`].

@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_common::{program::Program, reason::Reason};
+use flannel_common::{addr::Mac, program::Program, reason::Reason};
 use flannel_tests::{
     Pair, Pod,
     bare::Talk,
@@ -19,7 +19,8 @@ use flannel_tests::{
         bulk::{BLOCK, Bulk, BulkLoad},
         rr::{Protocol, rr},
     },
-    packet::{self, Ipv4},
+    packet::{Ipv4, TCP},
+    packet_v6::{self, Ipv6},
     throughout,
     topology::Stack,
     wire::{Capture, inject, inject_frame},
@@ -155,73 +156,87 @@ fn flooded_and_steered_packets_lead_to_the_pod_they_are_for() -> Result<()> {
 }
 
 /// A TCP segment in the middle of a connection, with something to know it by.
-fn segment(talk: &Talk, from: &Pod, to: &Pod) -> Result<Vec<u8>> {
-    let [client, server] = talk.ends()?.map(|end| end.port());
-    let header =
-        [&client.to_be_bytes()[..], &server.to_be_bytes(), &[0, 0, 0, 1, 0, 0, 0, 1, 0x50, 0x10, 1, 0, 0, 0, 0, 0]];
-    let payload = [header.concat(), b"forged".to_vec()].concat();
-    Ok(Ipv4::new(from.ip4()?, to.ip4()?, 7, packet::TCP, payload).with_checksum(16).bytes())
+fn segment(talk: &Talk) -> Result<Vec<u8>> {
+    let [client, server] = talk.ends()?;
+    let ports = [client.port().to_be_bytes(), server.port().to_be_bytes()].concat();
+    let payload = [&ports[..], &[0, 0, 0, 1, 0, 0, 0, 1, 0x50, 0x10, 1, 0, 0, 0, 0, 0], &b"forged"[..]].concat();
+    Ok(match (client.ip(), server.ip()) {
+        (IpAddr::V4(from), IpAddr::V4(to)) => Ipv4::new(from, to, 7, TCP, payload).with_checksum(16).bytes(),
+        (IpAddr::V6(from), IpAddr::V6(to)) => Ipv6::new(from, to, TCP, payload).with_checksum(16).bytes(),
+        _ => anyhow::bail!("one connection has one family"),
+    })
 }
 
 fn is_forged(frame: &[u8]) -> bool {
     frame.ends_with(b"forged")
 }
 
+/// A connection to this address of the far pod, of which packets are replayed.
+fn replayed_talk(pair: &Pair, at: IpAddr) -> Result<Talk> {
+    let mut talk = Talk::open(&pair.near, &pair.far, (at, 0).into(), None)?;
+    pair.talk_until_replayed(&mut talk, 100)?;
+    Ok(talk)
+}
+
 /// Another pod sends what could be of a flow that is replayed, and a rule that looks at the port of the bridge forbids it.
 #[test]
 fn a_rule_on_a_pod_s_port_holds_for_its_forged_packets() -> Result<()> {
-    let pair = fast_pair("fd-forged", &[])?;
+    let pair = fast_pair_of("fd-forged", Stack::Dual, &[])?;
     let thief = pair.net.a.add_pod("thief")?;
     pair.sender.wait_pod(&thief, true, true)?;
     let node = pair.sender.node();
-    node.sh("sysctl -qw net.bridge.bridge-nf-call-iptables=1")?;
-    let rule = format!("FORWARD -m physdev --physdev-in {} ! -s {} -j DROP", thief.veth(), thief.ip());
-    let mut talk = pair.talk()?;
-    pair.talk_until_replayed(&mut talk, 100)?;
-    let forged = segment(&talk, &pair.near, &pair.far)?;
+    node.sh("sysctl -qw net.bridge.bridge-nf-call-iptables=1 net.bridge.bridge-nf-call-ip6tables=1")?;
     let capture = Capture::start(&pair.far, "eth0", is_forged)?;
-    inject(&thief, &forged)?;
-    eventually("a forged packet that nobody forbids", Duration::from_secs(5), || (!capture.is_empty()).then_some(()))?;
-    node.sh(&format!("iptables-legacy -I {rule}"))?;
-    pair.sender.cli(&["flows", "flush"])?;
-    capture.clear();
-    for _ in 0..100 {
-        inject(&thief, &forged)?;
-        talk.exchange(1)?;
+    for (at, own) in pair.far.addresses().iter().zip(thief.addresses()) {
+        let mut talk = replayed_talk(&pair, *at)?;
+        let forged = segment(&talk)?;
+        let send = || if at.is_ipv4() { inject(&thief, &forged) } else { packet_v6::inject(&thief, &forged) };
+        capture.clear();
+        eventually("a forged packet that nobody forbids", Duration::from_secs(5), || {
+            send()?;
+            ensure!(!capture.is_empty(), "none");
+            Ok(())
+        })?;
+        let tool = if at.is_ipv4() { "iptables-legacy" } else { "ip6tables-legacy" };
+        node.sh(&format!("{tool} -I FORWARD -m physdev --physdev-in {} ! -s {own} -j DROP", thief.veth()))?;
+        pair.sender.cli(&["flows", "flush"])?;
+        capture.clear();
+        for _ in 0..100 {
+            send()?;
+            talk.exchange(1)?;
+        }
+        throughout("no forged packet arrives", Duration::from_millis(200), || {
+            ensure!(capture.is_empty(), "{} to {at} did", capture.len());
+            Ok(())
+        })?;
+        pair.talk_until_replayed(&mut talk, 100)?;
     }
-    throughout("no forged packet arrives", Duration::from_millis(200), || {
-        ensure!(capture.is_empty(), "{} did", capture.len());
-        Ok(())
-    })?;
-    pair.talk_until_replayed(&mut talk, 100)
+    Ok(())
 }
 
 /// A frame with another source address than the flow's is not the flow's: the bridge has it, and learns from it.
 #[test]
 fn frames_from_a_forged_address_are_the_bridges() -> Result<()> {
-    let pair = fast_pair("fd-mac", &[])?;
-    let mut talk = pair.talk()?;
-    pair.talk_until_replayed(&mut talk, 100)?;
-    let mac = |host: &flannel_tests::Host, device: &str| -> Result<Vec<u8>> {
-        let text = fs::read_to_string(host.outside_path(format!("/sys/class/net/{device}/address")))?;
-        text.trim().split(':').map(|byte| Ok(u8::from_str_radix(byte, 16)?)).collect()
-    };
-    let forged = [0x02, 0, 0, 0, 0, 0x99, 8, 0];
-    let packet = segment(&talk, &pair.near, &pair.far)?;
-    let frame = [mac(pair.sender.node(), "cni0")?, forged.to_vec(), packet].concat();
-    let capture = Capture::start(&pair.far, "eth0", is_forged)?;
+    let pair = fast_pair_of("fd-mac", Stack::Dual, &[])?;
+    let text = fs::read_to_string(pair.sender.node().outside_path("/sys/class/net/cni0/address"))?;
+    let bridge: Mac = text.trim().parse().context(text)?;
     let counters = Counters::of(&pair.sender)?;
     let differs = || counters.packets(Program::FromPod, Reason::FrameDiffers);
-    eventually("frames that differ", Duration::from_secs(5), || {
-        talk.exchange(20)?;
-        let before = differs()?;
-        inject_frame(&pair.near, "eth0", &frame)?;
-        ensure!(differs()? > before, "it was the flow's");
-        Ok(())
-    })?;
-    eventually("the frame's packet", Duration::from_secs(5), || (!capture.is_empty()).then_some(()))?;
-    // The bridge now looks for the pod elsewhere, until it hears from it.
-    let to: IpAddr = pair.far.ip();
-    pair.near.wait_ping(to)?;
-    pair.talk_until_replayed(&mut talk, 100)
+    let capture = Capture::start(&pair.far, "eth0", is_forged)?;
+    for at in pair.far.addresses() {
+        let mut talk = replayed_talk(&pair, *at)?;
+        let ethertype = if at.is_ipv4() { [8, 0] } else { [0x86, 0xdd] };
+        let frame = [&bridge.0[..], &[0x02, 0, 0, 0, 0, 0x99], &ethertype, &segment(&talk)?].concat();
+        capture.clear();
+        eventually("frames that differ", Duration::from_secs(5), || {
+            talk.exchange(20)?;
+            let before = differs()?;
+            inject_frame(&pair.near, "eth0", &frame)?;
+            ensure!(differs()? > before, "it was the flow's");
+            Ok(())
+        })?;
+        eventually("the frame's packet", Duration::from_secs(5), || (!capture.is_empty()).then_some(()))?;
+        pair.talk_until_replayed(&mut talk, 100)?;
+    }
+    Ok(())
 }

@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use flannel_common::{program::Program, reason::Reason};
-use flannel_tests::{Pod, bare::BarePair, host::joined};
+use flannel_tests::{Pod, bare::BarePair, host::joined, not_run};
 
 /// `b` among the peers of `a`.
 const PEER: u32 = 2;
@@ -80,9 +80,14 @@ fn a_pod_that_makes_flows_too_fast_harms_no_other() -> Result<()> {
     let veth = pair.a.veth_index(&loud)?;
     let learned = flows.iter().filter(|(key, _)| key.device == veth).count();
     println!("{sent} datagrams to as many ports, {learned} flows learned, {refused} packets refused");
-    ensure!(refused > 0, "{sent} datagrams: {:#?}", pair.a.counts()?);
     // A burst of 2,048 and two for each tick of about a millisecond.
     let most = 2048 + 2 * usize::try_from(time.as_millis()).context("seconds")?;
     ensure!(learned <= most, "{learned} flows of one pod in {time:?}");
+    // One packet in eight would be noted.
+    if sent > most as u64 * 9 {
+        ensure!(refused > 0, "{sent} datagrams: {:#?}", pair.a.counts()?);
+    } else {
+        not_run("who makes flows too fast is refused", &format!("{sent} datagrams in {time:?} are not too fast"));
+    }
     Ok(())
 }

@@ -2,16 +2,23 @@
 
 use std::{
     fs,
-    net::{IpAddr, SocketAddr, UdpSocket},
+    net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket},
     thread,
     time::{Duration, Instant},
 };
 
 use anyhow::{Result, ensure};
-use flannel_common::{flow::Exit, program::Program, reason::Reason};
+use flannel_agent::datapath::clock;
+use flannel_common::{
+    flow::{Body, Exit, Flow},
+    program::Program,
+    reason::Reason,
+    tick,
+};
 use flannel_tests::{
     Pod,
-    bare::{BareNode, BarePair},
+    bare::{BareNode, BarePair, Key},
+    hooks::ifindex,
     load::{
         nfqueue::Answers,
         rr::{Protocol, rr},
@@ -150,6 +157,47 @@ fn a_pod_that_uses_anothers_address_gets_nothing_of_its_flow() -> Result<()> {
     let known: Vec<_> = pair.a.usable_flows()?.into_iter().filter(|(key, _)| key.device == veth).collect();
     ensure!(known.is_empty(), "{known:#?}");
     pair.talk_until_replayed(&mut talk, 500)
+}
+
+/// A way back that leads elsewhere came about in another way than by this connection: neither is believed.
+#[test]
+fn flows_that_do_not_mirror_each_other_are_both_forgotten() -> Result<()> {
+    let mut pair = BarePair::new("fastmirror")?;
+    let (IpAddr::V4(near), IpAddr::V4(far)) = (pair.near.ip(), pair.far.ip()) else { anyhow::bail!("IPv4 pods") };
+    let words = |addr: Ipv4Addr| [u32::from_ne_bytes(addr.octets())];
+    let ports =
+        |[a, b]: [u16; 2]| u32::from_ne_bytes([a.to_be_bytes(), b.to_be_bytes()].concat().try_into().expect("four"));
+    let tunnel = ifindex(&pair.a.node, "flannel.1")?;
+    let back = Key {
+        source: words(far),
+        destination: words(near),
+        ports: ports([7777, 40_000]),
+        protocol: 17,
+        device: tunnel,
+    };
+    // As if it had come from a Service.
+    let out = Key { source: words(Ipv4Addr::new(10, 96, 0, 1)), device: pair.a.veth_index(&pair.near)?, ..back };
+    let generation = pair.a.maps.mode.get()?.generation();
+    let body = Body { out, generation, mtu: 1450, way: Exit::POD, ttl_step: 1, ..Body::default() };
+    let mut flow = Flow { body, ..Flow::default() };
+    flow.stamp(body.check(&back), tick::tick(clock::now_ns()) + 60_000, None);
+    pair.a.maps.flows.write(back, flow)?;
+    ensure!(pair.a.current_flows()?.len() == 1);
+    pair.near.enter(|| -> Result<()> {
+        let socket = UdpSocket::bind("0.0.0.0:40000")?;
+        for _ in 0..200 {
+            drop(socket.send_to(&[0x5a; 100], (far, 7777)));
+        }
+        Ok(())
+    })??;
+    ensure!(pair.a.counted(Program::ToTunnel, Reason::MirrorDiffers)? == 1, "{:#?}", pair.a.counts()?);
+    let current = pair.a.current_flows()?;
+    ensure!(!current.iter().any(|(key, _)| key.same(&back)), "{current:#?}");
+    ensure!(
+        current.iter().any(|(key, _)| key.same_tuple(&back.reversed())),
+        "what is seen once more is learned: {current:#?}"
+    );
+    Ok(())
 }
 
 #[test]

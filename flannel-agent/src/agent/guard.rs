@@ -24,12 +24,13 @@ impl Running {
         })
     }
 
-    /// Tells in the log what the guard refused.
-    pub(super) fn tell_of_guard(&mut self) {
-        let Some(bpf) = self.node.reconciler.bpf() else { return };
-        if let Err(error) = self.guard.tell(bpf.maps(), Instant::now()) {
+    /// Tells in the log what the guard refused. Whether there is news for the status.
+    pub(super) fn tell_of_guard(&mut self) -> bool {
+        let Some(bpf) = self.node.reconciler.bpf() else { return false };
+        self.guard.tell(bpf.maps(), Instant::now()).unwrap_or_else(|error| {
             tracing::warn!(error = chain(&error), "cannot read what the guard refused");
-        }
+            false
+        })
     }
 
     /// The guard's part of the status; none without the programs.

@@ -263,8 +263,7 @@ impl Running {
         {
             tracing::warn!(error = chain(&error), "cannot beat; the programs will leave packets to the kernel");
         }
-        let guarded = self.follow_guard();
-        self.tell_of_guard();
+        let guarded = self.follow_guard() | self.tell_of_guard();
         let lapsed = self.store.look_at_clock(&self.node.own);
         if self.decision != before || lapsed || guarded { Then::Tell } else { Then::Rest }
     }

@@ -10,7 +10,7 @@ use super::Finding;
 use crate::{
     agent::privileges,
     cli,
-    datapath::{AttachKind, probe},
+    datapath::{AttachKind, probe, room::Limit},
     fast,
     netlink::Netlink,
     reconcile::chain,
@@ -114,12 +114,21 @@ fn attach() -> Finding {
 /// What the programs can do here, by trying them.
 fn programs(best: &mut Best) -> Vec<Finding> {
     let mut findings = Vec::new();
-    match probe::encapsulation() {
-        Ok(()) => findings.push(Finding::ok("encap", "the kernel takes the programs, and they encapsulate")),
+    match probe::programs() {
+        Ok(None) => findings
+            .push(Finding::ok("programs", "the kernel takes the programs, and makes and takes room for headers")),
+        Ok(Some(Limit { mode, reason })) => {
+            best.lower(mode, &reason);
+            findings.push(Finding::warn("programs", reason, "packets take the kernel's path, which is complete"));
+        }
         Err(error) => {
             let reason = chain(&error);
             best.lower(Mode::Kernel, &reason);
-            findings.push(Finding::warn("encap", reason, "packets take the kernel's path, which is complete; mode encap needs Linux 5.13, CAP_BPF and CAP_PERFMON"));
+            findings.push(Finding::warn(
+                "programs",
+                reason,
+                "packets take the kernel's path, which is complete; mode encap needs Linux 5.13, CAP_BPF and CAP_PERFMON",
+            ));
             return findings;
         }
     }

@@ -25,6 +25,7 @@ mod maps;
 mod monitor;
 mod options;
 mod output;
+mod prefix;
 mod raw;
 mod status;
 mod table;

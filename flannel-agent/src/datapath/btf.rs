@@ -7,6 +7,7 @@
 use std::{
     fs::File,
     io::{BufRead as _, BufReader, Read, Seek, SeekFrom},
+    sync::LazyLock,
 };
 
 use flannel_common::kernel::KernelLayout;
@@ -23,9 +24,11 @@ const ENTRY_LEN: u32 = 12;
 /// The name of what has none.
 const ANONYMOUS: u32 = 0;
 
-/// What the programs read; what is not found is zero.
+/// What the programs read; what is not found is zero. The kernel stays the same, so it is looked up once.
 pub(super) fn kernel_layout() -> KernelLayout {
-    File::open(VMLINUX).ok().and_then(layout_of).unwrap_or_default()
+    static LAYOUT: LazyLock<KernelLayout> =
+        LazyLock::new(|| File::open(VMLINUX).ok().and_then(layout_of).unwrap_or_default());
+    *LAYOUT
 }
 
 /// None for what cannot be read, or for a kernel without conntrack.

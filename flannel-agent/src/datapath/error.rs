@@ -64,12 +64,6 @@ pub enum DatapathError {
         /// The map.
         name: &'static str,
     },
-    /// The programs were tried, and the kernel did not let them do their work.
-    #[error("the kernel takes the programs, and does not let them encapsulate: {reason}")]
-    Unable {
-        /// What the program said.
-        reason: &'static str,
-    },
     /// An existing pin could not be opened.
     #[error("cannot open the pin {}: {source}", path.display())]
     OpenPin {

@@ -11,8 +11,8 @@ use std::path::Path;
 
 use aya::{
     Ebpf, Pod,
-    maps::{Array, HashMap, MapData, PerCpuArray},
-    programs::{RawTracePoint, SchedClassifier, TestRun as _, TestRunOptions},
+    maps::{HashMap, MapData, PerCpuArray},
+    programs::{SchedClassifier, TestRun as _, TestRunOptions},
 };
 use flannel_common::{
     end::End,
@@ -133,16 +133,9 @@ impl Trial {
         self.program(program).map(drop)
     }
 
-    /// The program behind a raw tracepoint, not loaded yet.
-    pub fn raw_tracepoint(&mut self, name: &'static str) -> Result<&mut RawTracePoint, DatapathError> {
-        let found = self.ebpf.program_mut(name).ok_or(DatapathError::Missing { kind: "program", name })?;
-        found.try_into().map_err(DatapathError::program(name))
-    }
-
-    /// Writes an element of an array of its own.
-    pub fn write<V: Pod>(&mut self, name: &'static str, index: u32, value: V) -> Result<(), DatapathError> {
-        let mut array: Array<_, V> = self.map(name)?;
-        array.set(index, value, 0).map_err(DatapathError::map(name))
+    /// The object, for what is no program at a TC hook.
+    pub(super) const fn object(&mut self) -> &mut Ebpf {
+        &mut self.ebpf
     }
 
     /// The program, loaded at its first use.

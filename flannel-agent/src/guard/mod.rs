@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use flannel_common::guard::{Checks, GuardMode};
 
-use self::{policy::decide, teller::Teller};
+use self::{policy::decide, report::Count, teller::Teller};
 pub use self::{
     policy::{DEFAULT, Doubt},
     report::{Suspected, status_of_pins, suspects},
@@ -26,12 +26,14 @@ pub struct Guard {
     flags: Checks<GuardMode>,
     told: Option<Checks<GuardMode>>,
     teller: Teller,
+    /// The counts as of the last look.
+    seen: Checks<Count>,
 }
 
 impl Guard {
     /// As the flags ask for it.
     pub fn new(flags: Checks<GuardMode>) -> Self {
-        Self { flags, told: None, teller: Teller::default() }
+        Self { flags, told: None, teller: Teller::default(), seen: Checks::default() }
     }
 
     /// Puts the modes in force that are asked for and may be; the operator may have asked for others since. Whether they are
@@ -48,10 +50,11 @@ impl Guard {
         Ok(changed)
     }
 
-    /// Tells in the log what was refused since it was last told, if it is time to.
-    pub fn tell(&mut self, maps: &Maps, now: Instant) -> Result<(), DatapathError> {
+    /// Tells in the log what was refused since it was last told, if it is time to. Whether there is more than at the last look.
+    pub fn tell(&mut self, maps: &Maps, now: Instant) -> Result<bool, DatapathError> {
         let counts = report::counts(&maps.stats)?;
-        self.teller.hear(counts, now, || suspects(&maps.suspects))
+        self.teller.hear(counts, now, || suspects(&maps.suspects))?;
+        Ok(std::mem::replace(&mut self.seen, counts) != counts)
     }
 
     /// For the status document.

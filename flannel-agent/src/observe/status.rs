@@ -151,7 +151,7 @@ pub struct CheckStatus {
     pub chosen_at_run_time: bool,
     /// Why the mode in force is not the one asked for.
     pub reason: Option<String>,
-    /// Packets that failed the check and were dropped, as of the last event.
+    /// Packets that failed the check and were dropped; a second old at most.
     pub refused: u64,
     /// Packets that failed the check and passed, because it was not enforced.
     pub passed: u64,

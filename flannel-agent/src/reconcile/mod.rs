@@ -13,6 +13,7 @@ pub mod device;
 mod entries;
 mod events;
 mod fast;
+mod leaving;
 mod nexthops;
 mod object;
 mod ownership;

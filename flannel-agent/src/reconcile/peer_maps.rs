@@ -1,6 +1,10 @@
 //! The peer maps of one family: what should be in `PEERS`, `VTEPS` and `ELSEWHERE`, and what is.
 
-use std::{net::IpAddr, time::Instant};
+use std::{
+    collections::BTreeSet,
+    net::IpAddr,
+    time::{Duration, Instant},
+};
 
 use flannel_common::{
     addr::Addr,
@@ -12,7 +16,11 @@ use crate::{
     backend::{Desired, PeerValue, device_key},
     datapath::{DatapathError, Maps, maps::PeerMap},
     family::Family,
-    reconcile::{status::Dirty, tracker::Tracker},
+    reconcile::{
+        leaving::{GRACE, Leaving},
+        status::Dirty,
+        tracker::Tracker,
+    },
 };
 
 /// Desired and actual entries.
@@ -21,16 +29,29 @@ pub(super) struct PeerMaps {
     peers: Tracker<u32, PeerValue>,
     vteps: Tracker<Addr, VtepEntry>,
     elsewhere: Tracker<DeviceKey, ()>,
+    leaving: Leaving<Addr>,
+    leaving_elsewhere: Leaving<DeviceKey>,
 }
 
 impl PeerMaps {
     pub(super) fn new(family: Family) -> Self {
-        Self { family, peers: Tracker::default(), vteps: Tracker::default(), elsewhere: Tracker::default() }
+        Self::with_grace(family, GRACE)
+    }
+
+    fn with_grace(family: Family, grace: Duration) -> Self {
+        Self {
+            family,
+            peers: Tracker::default(),
+            vteps: Tracker::default(),
+            elsewhere: Tracker::default(),
+            leaving: Leaving::new(grace),
+            leaving_elsewhere: Leaving::new(grace),
+        }
     }
 
     /// Removes the entries of a family that is off: an earlier agent may have had it on.
     pub(super) fn retire(family: Family, maps: &mut Maps) -> Result<(), DatapathError> {
-        let mut none = Self::new(family);
+        let mut none = Self::with_grace(family, Duration::ZERO);
         none.read_back(maps)?;
         none.sweep(maps, Instant::now());
         Ok(())
@@ -77,8 +98,22 @@ impl PeerMaps {
     pub(super) fn sweep(&mut self, maps: &mut Maps, now: Instant) {
         let map = peer_map(maps, self.family);
         sweep(&mut self.peers, now, |index| map.remove(*index));
-        sweep(&mut self.vteps, now, |vtep| maps.vteps.remove(*vtep));
-        sweep(&mut self.elsewhere, now, |key| maps.elsewhere.remove(*key));
+        self.sweep_senders(maps, now);
+    }
+
+    /// Lets those go that left long enough ago. What the others send meanwhile belongs to no subnet any more.
+    fn sweep_senders(&mut self, maps: &mut Maps, now: Instant) {
+        let vteps = self.leaving.sort(&unwanted(&self.vteps, now), now);
+        let unnumbered = VtepEntry { index: VtepEntry::UNNUMBERED, reserved: 0 };
+        for vtep in vteps.begun {
+            match maps.vteps.write(vtep, unnumbered) {
+                Ok(()) => self.vteps.made(&vtep, unnumbered),
+                Err(error) => drop(self.vteps.failed(&vtep, error.to_string(), now)),
+            }
+        }
+        remove(&mut self.vteps, vteps.over, now, |vtep| maps.vteps.remove(*vtep));
+        let elsewhere = self.leaving_elsewhere.sort(&unwanted(&self.elsewhere, now), now);
+        remove(&mut self.elsewhere, elsewhere.over, now, |key| maps.elsewhere.remove(*key));
     }
 
     /// Whether every sender that should be known is.
@@ -130,10 +165,25 @@ fn upsert<K: Ord + Clone, V: PartialEq + Clone>(
 fn sweep<K: Ord + Clone, V: PartialEq + Clone>(
     tracker: &mut Tracker<K, V>,
     now: Instant,
-    mut remove: impl FnMut(&K) -> Result<(), DatapathError>,
+    take: impl FnMut(&K) -> Result<(), DatapathError>,
 ) {
-    for (key, _) in tracker.pending(now, true).deletes {
-        match remove(&key) {
+    let keys = unwanted(tracker, now);
+    remove(tracker, keys, now, take);
+}
+
+/// What is there and not wanted.
+fn unwanted<K: Ord + Clone, V: PartialEq + Clone>(tracker: &Tracker<K, V>, now: Instant) -> BTreeSet<K> {
+    tracker.pending(now, true).deletes.into_iter().map(|(key, _)| key).collect()
+}
+
+fn remove<K: Ord + Clone, V: PartialEq + Clone>(
+    tracker: &mut Tracker<K, V>,
+    keys: impl IntoIterator<Item = K>,
+    now: Instant,
+    mut take: impl FnMut(&K) -> Result<(), DatapathError>,
+) {
+    for key in keys {
+        match take(&key) {
             Ok(()) => tracker.removed(&key),
             Err(error) => drop(tracker.failed(&key, error.to_string(), now)),
         }

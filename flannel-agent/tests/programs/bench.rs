@@ -29,6 +29,8 @@ use crate::packets::{self, Net, V4, V6};
 
 /// Offsets in `struct __sk_buff` (include/uapi/linux/bpf.h).
 const SKB_LEN: usize = 192;
+const SKB_MARK: usize = 8;
+const SKB_PRIORITY: usize = 32;
 const SKB_GSO_SIZE: usize = 176;
 
 /// The loaded programs and their maps.
@@ -166,6 +168,22 @@ impl Bench {
         let after = self.counts(program);
         let reasons = Reason::ALL.into_iter().filter(|&reason| after[reason as usize] > before[reason as usize]);
         Outcome { action: result.return_value.cast_signed(), packet: out, reasons: reasons.collect() }
+    }
+
+    /// Mark and priority of a packet behind a program that it came to with 0x77 and 7.
+    pub(crate) fn class_behind(&mut self, program: Program, packet: &[u8]) -> [u32; 2] {
+        let mut skb = context(0);
+        for (at, value) in [(SKB_MARK, 0x77_u32), (SKB_PRIORITY, 7)] {
+            skb[at..at + 4].copy_from_slice(&value.to_ne_bytes());
+        }
+        let mut behind = [0; SKB_LEN];
+        let mut options = TestRunOptions::new();
+        options.data_in = Some(packet);
+        options.ctx_in = Some(&skb);
+        options.ctx_out = Some(&mut behind);
+        let pinned = SchedClassifier::from_pin(self.pins.program(program)).expect("the program is pinned");
+        pinned.test_run(options).expect("the kernel runs the program");
+        [SKB_MARK, SKB_PRIORITY].map(|at| u32::from_ne_bytes(behind[at..at + 4].try_into().expect("four bytes")))
     }
 
     /// Runs a program on a packet so many times, one after the other: every reason it gave.

@@ -13,3 +13,4 @@ mod oracle;
 mod packets;
 mod to_tunnel;
 mod to_underlay;
+mod trial;

@@ -8,6 +8,7 @@
 
 mod node;
 mod rules;
+mod skip;
 mod talk;
 
 pub use self::{

@@ -23,7 +23,7 @@ pub struct Talk {
     /// The end that accepted it.
     pub server: TcpStream,
     /// The number of the message under way.
-    message: u32,
+    pub(super) message: u32,
 }
 
 impl Talk {
@@ -58,12 +58,15 @@ impl Talk {
     }
 
     fn accepted(client: TcpStream, listener: &TcpListener) -> Result<Self> {
-        let (server, _) = listener.accept()?;
+        Self::of(client, listener.accept()?.0, 0)
+    }
+
+    pub(super) fn of(client: TcpStream, server: TcpStream, message: u32) -> Result<Self> {
         for end in [&client, &server] {
             end.set_nodelay(true)?;
             end.set_read_timeout(Some(patient(Duration::from_millis(500))))?;
         }
-        Ok(Self { client, server, message: 0 })
+        Ok(Self { client, server, message })
     }
 
     /// Messages there and back, one after the other. What a failed exchange left on its way is passed over by the next.

@@ -11,8 +11,8 @@ fn unpacked(agent: &Agent) -> Result<Vec<(String, String)>> {
     let (archive, at) = (dir.path().join("bug.tar.gz"), dir.path().join("unpacked"));
     fs::create_dir(&at)?;
     let file = archive.to_str().context("a path")?;
-    let said = agent.cli(&["bugtool", "-o", file])?.stdout;
-    ensure!(said.starts_with(&format!("wrote {file} with ")), "{said}");
+    let said = agent.cli_any(&["bugtool", "-o", file])?;
+    ensure!(said.code == 0 && said.stdout.starts_with(&format!("wrote {file} with ")), "{said:?}");
     agent.node().run(["tar", "-xzf", file, "-C", at.to_str().context("a path")?])?;
     let list = agent.node().run(["find", at.to_str().context("a path")?, "-type", "f"])?.stdout;
     let text = |path: &str| Ok((path.to_owned(), String::from_utf8_lossy(&fs::read(path)?).into_owned()));

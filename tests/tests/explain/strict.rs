@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{Agent, TwoNodes, cluster::VXLAN};
 
-const LIMIT: &str = "FORWARD -m limit --limit 1000000/s -j ACCEPT";
+const LIMIT: &str = "FORWARD -m limit --limit 5000/s -j ACCEPT";
 
 /// Waits for a mode, and for a reason that has this in it.
 fn wait_mode(agent: &Agent, mode: &str, reason: &str) -> Result<()> {

@@ -44,6 +44,33 @@ fn comes_and_goes(name: &str, flags: &[&str]) -> Result<()> {
     Ok(())
 }
 
+/// The agent was killed in mode `fast`, and its successor begins in another one.
+fn nothing_stays_of_a_former_life(name: &str, flags: &[&str]) -> Result<()> {
+    let pair = fast_pair(name, flags)?;
+    pair.sender.kill9()?;
+    pair.sender.cli(&["datapath", "set", "encap"])?;
+    assert_eq!(on_veth(&pair)?, ["from_pod", "to_pod"], "the datapath of a dead agent stays");
+    pair.sender.restart()?;
+    pair.sender.wait_ready()?;
+    eventually("programs off the pod", Duration::from_secs(5), || {
+        let names = on_veth(&pair)?;
+        ensure!(names.is_empty(), "{names:?}");
+        Ok(())
+    })?;
+    pair.near.ping(pair.far.ip())?;
+    Ok(())
+}
+
+#[test]
+fn links_of_a_killed_agent() -> Result<()> {
+    nothing_stays_of_a_former_life("fa-links", &["--attach=tcx"])
+}
+
+#[test]
+fn filters_of_a_killed_agent() -> Result<()> {
+    nothing_stays_of_a_former_life("fa-filters", &["--attach=clsact"])
+}
+
 #[test]
 fn by_tcx() -> Result<()> {
     comes_and_goes("fa-tcx", &["--attach=tcx"])

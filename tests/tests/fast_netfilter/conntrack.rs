@@ -1,6 +1,10 @@
 //! What conntrack knows of a connection, and for how long: the same as in mode `kernel`.
 
-use std::{io::ErrorKind, net::SocketAddr, time::Duration};
+use std::{
+    io::{ErrorKind, Read as _},
+    net::SocketAddr,
+    time::Duration,
+};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use flannel_common::tick;
@@ -56,6 +60,24 @@ pub(crate) fn ends(lab: &FastLab, mode: &str, family: Family) -> Result<()> {
         on_both(lab, "a forgotten connection", client, server, |connection| connection.is_none())?;
     }
     Ok(())
+}
+
+/// A reset arrives, however far the connection went on since conntrack last knew its numbers: here by more than half of
+/// them, past rules that drop what conntrack calls invalid.
+pub(crate) fn late_reset(lab: &FastLab, family: Family) -> Result<()> {
+    for node in [&lab.nodes.a, &lab.nodes.b] {
+        ServiceRules::install(node, Backend::Nftables, family.pods())?;
+    }
+    let mut talk = Talk::open(&lab.near, &lab.far, family.end(&lab.far)?, None)?;
+    lab.until_replayed(|messages| talk.exchange(messages))?;
+    let mut talk = talk.skip(&lab.near, &lab.far, (1 << 31) + (1 << 28))?;
+    lab.until_replayed(|messages| talk.exchange(messages)).context("as if two gigabytes later")?;
+    setsockopt(&talk.client, sockopt::Linger, &libc::linger { l_onoff: 1, l_linger: 0 })?;
+    drop(talk.client);
+    match talk.server.read(&mut [0; 4]) {
+        Err(error) if error.kind() == ErrorKind::ConnectionReset => Ok(()),
+        other => bail!("instead of a reset: {other:?}"),
+    }
 }
 
 /// Waits until conntrack of both nodes says of a connection what it should.

@@ -29,6 +29,9 @@ fn conntrack_knows_what_it_knows_without_the_mode() -> Result<()> {
             conntrack::ends(&lab, mode, family).with_context(|| format!("mode {mode}, {family:?}"))?;
         }
     }
+    for family in Family::ALL {
+        conntrack::late_reset(&lab, family).with_context(|| format!("a late reset, {family:?}"))?;
+    }
     conntrack::short_timeouts(&lab)?;
     for mode in ["kernel", "fast"] {
         lab.set_mode(mode)?;

@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use ipnet::IpNet;
 
 use crate::{
-    cli::table,
+    cli::{prefix, table},
     observe::flows::{FlowRow, seconds},
 };
 
@@ -15,10 +15,10 @@ use crate::{
 #[group(skip)]
 pub(super) struct FlowFilter {
     /// Flows from this address or prefix, before or after translation
-    #[arg(long, value_name = "ADDR", value_parser = parse_prefix)]
+    #[arg(long, value_name = "ADDR", value_parser = prefix::parse)]
     src: Option<IpNet>,
     /// Flows to this address or prefix, before or after translation
-    #[arg(long, value_name = "ADDR", value_parser = parse_prefix)]
+    #[arg(long, value_name = "ADDR", value_parser = prefix::parse)]
     dst: Option<IpNet>,
     /// Flows of this protocol
     #[arg(long, value_enum)]
@@ -32,13 +32,6 @@ enum Transport {
     Tcp,
     /// UDP
     Udp,
-}
-
-fn parse_prefix(text: &str) -> Result<IpNet, String> {
-    let address = text.parse::<IpAddr>().map(IpNet::from);
-    address
-        .or_else(|_| text.parse())
-        .map_err(|_error| "neither an address nor a prefix such as 10.244.1.0/24".to_owned())
 }
 
 impl FlowFilter {
@@ -114,7 +107,7 @@ mod tests {
     #[test]
     fn a_flow_is_found_by_either_of_its_ends() {
         let takes = |src: Option<&str>, dst: Option<&str>, proto| {
-            let prefix = |text: &str| parse_prefix(text).expect("a prefix");
+            let prefix = |text: &str| prefix::parse(text).expect("a prefix");
             FlowFilter { src: src.map(prefix), dst: dst.map(prefix), proto }.takes(&row())
         };
         assert!(takes(None, None, None));
@@ -122,7 +115,7 @@ mod tests {
         assert!(takes(Some("10.244.1.0/24"), Some("10.244.2.2"), None), "as it leaves");
         assert!(!takes(Some("10.96.0.1"), None, None), "the other way round");
         assert!(!takes(None, None, Some(Transport::Udp)));
-        assert!(parse_prefix("10.244.1").is_err());
+        assert!(prefix::parse("10.244.1").is_err());
     }
 
     #[test]

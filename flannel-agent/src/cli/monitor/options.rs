@@ -1,6 +1,6 @@
 //! What `monitor` is asked for.
 
-use std::{net::IpAddr, path::PathBuf, time::Duration};
+use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, ValueEnum};
 use flannel_common::{
@@ -11,7 +11,7 @@ use flannel_common::{
 use ipnet::IpNet;
 
 use crate::{
-    cli::PinOptions,
+    cli::{PinOptions, prefix},
     datapath::{PinRoot, monitor::Wanted},
 };
 
@@ -28,10 +28,10 @@ pub struct MonitorOptions {
     #[arg(long, conflicts_with = "reason")]
     drops: bool,
     /// Only packets from these addresses; of a tunnel packet the inner one counts
-    #[arg(long, value_name = "CIDR|IP", value_parser = parse_network)]
+    #[arg(long, value_name = "CIDR|IP", value_parser = prefix::parse)]
     src: Option<IpNet>,
     /// Only packets to these addresses
-    #[arg(long, value_name = "CIDR|IP", value_parser = parse_network)]
+    #[arg(long, value_name = "CIDR|IP", value_parser = prefix::parse)]
     dst: Option<IpNet>,
     /// Only one in so many, drawn by lot
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
@@ -155,14 +155,9 @@ fn named<T: Copy>(
     })
 }
 
-fn parse_network(text: &str) -> Result<IpNet, String> {
-    let host = text.parse().ok().map(|address: IpAddr| address.into());
-    host.or_else(|| text.parse().ok()).ok_or_else(|| "not an address or a CIDR such as 10.244.1.0/24".to_owned())
-}
-
 #[cfg(test)]
 mod tests {
-    use std::ffi::OsString;
+    use std::{ffi::OsString, net::IpAddr};
 
     use super::*;
     use crate::cli::{Command, Once, parse};
@@ -207,7 +202,7 @@ mod tests {
             wanted("--program from_nowhere").expect_err("no such program").contains("there are from_pod, to_tunnel")
         );
         assert!(wanted("--reason bad").expect_err("no such reason").contains("there are encapsulated, "));
-        assert!(wanted("--src 10.244.1.0/33").expect_err("no network").contains("not an address or a CIDR"));
+        assert!(wanted("--src 10.244.1.0/33").expect_err("no network").contains("neither an address nor a prefix"));
         for flags in ["--rate 0", "--rate 100001", "--sample 0", "--snaplen 4001", "-o json -w file"] {
             assert!(wanted(flags).is_err(), "{flags}");
         }

@@ -14,7 +14,7 @@ use std::{
 };
 
 use aya::programs::{
-    ProgramError, SchedClassifier,
+    ProgramError, SchedClassifier, TcAttachType,
     tc::{NlOptions, SchedClassifierLink, TcAttachOptions, TcError, TcHandle, qdisc_add_clsact},
 };
 
@@ -85,11 +85,13 @@ pub(super) fn is_attached(hook: &Hook, handle: u32) -> bool {
 
 /// Takes our filter off the device. One that is not there is no error.
 pub(super) fn detach(hook: &Hook, handle: u32) -> Result<(), DatapathError> {
-    if !is_attached(hook, handle) {
-        return Ok(());
-    }
-    filters::delete(hook.ifindex, hook.direction(), FilterId { priority: PRIORITY, handle })
-        .map_err(|error| failed(hook, TcError::from(error).into()))
+    remove(hook.ifindex, hook.direction(), handle).map_err(|error| failed(hook, TcError::from(error).into()))
+}
+
+/// Takes our filter off one side of a device, if it is there.
+pub(super) fn remove(ifindex: u32, side: TcAttachType, handle: u32) -> io::Result<()> {
+    let ours = FilterId { priority: PRIORITY, handle };
+    if filters::list(ifindex, side)?.contains(&ours) { filters::delete(ifindex, side, ours) } else { Ok(()) }
 }
 
 fn failed(hook: &Hook, source: ProgramError) -> DatapathError {

@@ -20,27 +20,22 @@ pub struct FilterId {
     pub handle: u32,
 }
 
-/// The filters on one side of a device's clsact or ingress qdisc; none if it has no such qdisc.
-pub fn list(ifindex: u32, side: TcAttachType) -> io::Result<Vec<FilterId>> {
-    let filters = listed(ifindex, side)?;
-    // Asked for its egress, an ingress qdisc, which has none, lists its ingress.
-    let are_elsewhere = side == TcAttachType::Egress && !filters.is_empty() && !has_clsact(ifindex)?;
-    Ok(if are_elsewhere { Vec::new() } else { filters })
-}
-
-/// Whether the qdisc in that place is a clsact one.
-fn has_clsact(ifindex: u32) -> io::Result<bool> {
-    let mut message = message(ifindex)?;
-    message.header.parent = TcHandle::CLSACT;
-    let answers = request(RouteNetlinkMessage::GetQueueDiscipline(message), NLM_F_ACK)?;
+/// Whether the qdisc for filters on a device is a clsact one. An ingress qdisc has no egress, but asked for the filters of its egress
+/// lists those of its ingress. Read from the list of all qdiscs: asking for one is announced to everybody, who asks included.
+pub fn has_clsact(ifindex: u32) -> io::Result<bool> {
+    let wanted = message(ifindex)?.header.index;
     let is_clsact = |attribute: &TcAttribute| matches!(attribute, TcAttribute::Kind(kind) if kind == "clsact");
+    let answers = request(RouteNetlinkMessage::GetQueueDiscipline(TcMessage::default()), NLM_F_DUMP)?;
     Ok(answers.iter().any(|answer| match answer {
-        RouteNetlinkMessage::NewQueueDiscipline(found) => found.attributes.iter().any(is_clsact),
+        RouteNetlinkMessage::NewQueueDiscipline(found) => {
+            found.header.index == wanted && found.attributes.iter().any(is_clsact)
+        }
         _ => false,
     }))
 }
 
-fn listed(ifindex: u32, side: TcAttachType) -> io::Result<Vec<FilterId>> {
+/// The filters on one side of a device's clsact qdisc; none if it has no such qdisc.
+pub fn list(ifindex: u32, side: TcAttachType) -> io::Result<Vec<FilterId>> {
     let mut message = message(ifindex)?;
     message.header.parent = parent(side);
     let answers = match request(RouteNetlinkMessage::GetTrafficFilter(message), NLM_F_DUMP) {

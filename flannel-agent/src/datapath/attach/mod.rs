@@ -10,10 +10,11 @@ pub mod filters;
 pub mod polls;
 mod tcx;
 
-use std::{collections::BTreeSet, path::Path};
+use std::{collections::BTreeSet, io, path::Path};
 
 use aya::programs::{SchedClassifier, TcAttachType};
 use flannel_common::program::Program;
+use nix::net::if_::if_nameindex;
 
 use crate::datapath::{DatapathError, PinRoot};
 
@@ -102,6 +103,8 @@ pub struct Attachments {
     vni: u32,
     ledger: Ledger,
     done: BTreeSet<Hook>,
+    /// Filters of an earlier life may be where none is wanted.
+    inherits: bool,
     doubted: bool,
     behind: bool,
 }
@@ -109,7 +112,8 @@ pub struct Attachments {
 impl Attachments {
     /// For the programs pinned below `pins`. `state_dir` keeps the list of clsact qdiscs that are ours to remove.
     pub fn new(pins: PinRoot, kind: AttachKind, vni: u32, state_dir: &Path) -> Self {
-        Self { pins, kind, vni, ledger: Ledger::new(state_dir), done: BTreeSet::new(), doubted: true, behind: false }
+        let ledger = Ledger::new(state_dir);
+        Self { pins, kind, vni, ledger, done: BTreeSet::new(), inherits: true, doubted: true, behind: false }
     }
 
     /// The way in use.
@@ -157,7 +161,27 @@ impl Attachments {
         if let Err(error) = self.sweep(wanted) {
             tracing::warn!(%error, "stale attachments stay until the next try");
         }
+        if self.inherits {
+            let cleared = self.clear(wanted);
+            self.inherits = cleared.is_err();
+            if let Err(error) = cleared {
+                tracing::warn!(%error, "filters of an earlier agent may stay until the next try");
+            }
+        }
         failed
+    }
+
+    /// Takes off the filters an earlier agent left where none is wanted: its devices are the only list of them.
+    fn clear(&self, wanted: &BTreeSet<Hook>) -> io::Result<()> {
+        for device in &if_nameindex()? {
+            let ifindex = device.index();
+            for side in [TcAttachType::Ingress, TcAttachType::Egress] {
+                if !wanted.iter().any(|hook| hook.ifindex == ifindex && hook.direction() == side) {
+                    clsact::remove(ifindex, side, handle(self.vni))?;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Takes off the filters that are not wanted any more. Links go by [`Self::sweep`].

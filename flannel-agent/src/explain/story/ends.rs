@@ -2,6 +2,8 @@
 
 use std::net::IpAddr;
 
+use flannel_common::fast::PodEntry;
+
 use super::Step;
 use crate::explain::{
     facts::Facts,
@@ -62,10 +64,7 @@ fn pod(topic: &'static str, pod: &Pod, address: IpAddr) -> Step {
     match (down, entry) {
         (Some(link), _) => Step::fail(topic, format!("{text}; {} is down", link.name)),
         (None, Some(entry)) => {
-            let parts = match (
-                entry.has(flannel_common::fast::PodEntry::SENDS),
-                entry.has(flannel_common::fast::PodEntry::RECEIVES),
-            ) {
+            let parts = match (entry.has(PodEntry::SENDS), entry.has(PodEntry::RECEIVES)) {
                 (true, true) => "",
                 (true, false) => "; mode fast leaves what it receives to the kernel",
                 (false, true) => "; mode fast leaves what it sends to the kernel",

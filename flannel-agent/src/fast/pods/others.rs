@@ -3,6 +3,8 @@
 //! TCX programs are ours by their name, because after a restart the links hold programs of the agent before until they are
 //! updated.
 
+use std::io;
+
 use aya::programs::{SchedClassifier, TcAttachType};
 use flannel_common::program::Program;
 
@@ -18,10 +20,13 @@ pub(super) fn on(link: &Link) -> (Others, Others) {
 }
 
 fn side(link: &Link, side: TcAttachType) -> Others {
-    let filters = filters::list(link.index, side).map_or(true, |filters| {
-        filters.iter().any(|filter| filter.priority != PRIORITY || !is_our_handle(filter.handle))
-    });
-    Others { filters, programs: has_programs(link, side) }
+    Others { filters: has_filters(link, side).unwrap_or(true), programs: has_programs(link, side) }
+}
+
+fn has_filters(link: &Link, side: TcAttachType) -> io::Result<bool> {
+    let filters = filters::list(link.index, side)?;
+    let listed = filters.iter().any(|filter| filter.priority != PRIORITY || !is_our_handle(filter.handle));
+    Ok(listed && (side == TcAttachType::Ingress || filters::has_clsact(link.index)?))
 }
 
 /// A kernel without TCX has none, and says so with an error.

@@ -94,6 +94,16 @@ both! {
         }
     }
 
+    fn mark_and_priority_are_those_seen_at_the_exit<A>(bench) {
+        let packet = udp(A::NET);
+        let key = key::<A>(&packet);
+        let seen = Body { mark: 0x42, priority: 0x1_0007, ..body(bench, &packet, &packet, Exit::TUNNEL) };
+        write(bench, key, usable(&key, seen));
+        assert_eq!(bench.class_behind(FromPod, &packet.bytes()), [0x42, 0x1_0007]);
+        teach::<A>(bench, &packet, &packet, Exit::POD);
+        assert_eq!(bench.class_behind(FromPod, &packet.bytes()), [0, 0], "into another pod");
+    }
+
     fn bridged_packets_keep_their_ttl<A>(bench) {
         let packet = tcp(A::NET);
         let key = key::<A>(&packet);

@@ -63,6 +63,14 @@ both! {
         }
     }
 
+    fn what_the_node_says_of_a_packet_stays_on_the_node<A>(bench) {
+        let packet = from_peer(udp(A::NET));
+        let bytes = tunnelled(A::NET, &packet);
+        assert_eq!(bench.class_behind(FromUnderlay, &bytes), [0x77, 7], "an unknown flow's");
+        teach::<A>(bench, &packet, &packet, Exit::POD);
+        assert_eq!(bench.class_behind(FromUnderlay, &bytes), [0, 0]);
+    }
+
     fn congestion_on_the_way_reaches_the_pod<A>(bench) {
         let set_outer = |bytes: &mut [u8], ecn: u8| {
             let ip = A::NET.at().ip;

@@ -1,7 +1,7 @@
 //! The guard: tunnel packets with which something is wrong, and what is done about them.
 //!
 //! A stranger's packet is a stranger's whatever it looks like: behind options, in fragments, cut short, with any frame inside. Only
-//! packets to our VTEP, our port and our VNI are looked at.
+//! packets that end on this host, with our port and our VNI, are refused.
 
 use std::net::IpAddr;
 
@@ -20,13 +20,14 @@ pub(super) fn look(packet: &Packet<'_>, found: Reason) -> Result<Expected, Reaso
     let (layout, world) = (packet.layout, packet.world);
     let ip = &packet.bytes[ETHERNET..];
     let (found, frame) = match found {
-        Reason::OuterUnusual | Reason::OuterFragment => {
+        Reason::OuterUnusual | Reason::OuterFragment | Reason::NotForUs => {
             let (found, udp) = find_udp(packet, ip, found)?;
             (found, udp + 16)
         }
         other => (other, layout.header + 16),
     };
     let source = layout.source(ip);
+    // The bench forwards nothing, so whatever comes in ends there, to whomever it is.
     let Some(vtep) = world.vtep(source) else { return Ok(stranger(packet, source, ip.get(frame..))) };
     if found != Reason::InnerOtherSource {
         return Err(found);
@@ -42,15 +43,12 @@ pub(super) fn look(packet: &Packet<'_>, found: Reason) -> Result<Expected, Reaso
 /// Where the tunnel's UDP header stands in the IP packet, and what to call the packet.
 fn find_udp(packet: &Packet<'_>, ip: &[u8], found: Reason) -> Result<(Reason, usize), Reason> {
     let layout = packet.layout;
-    if layout.destination(ip) != packet.world.net.our_vtep {
-        return Err(Reason::NotTunnel);
-    }
     let (at, protocol, is_fragment) = if layout.is_v6 {
         behind_extensions(ip)?
     } else {
         let (offset, more) = (word(ip, 6) & 0x1fff, ip[6] & 0x20 != 0);
         if offset != 0 {
-            return Err(if found == Reason::OuterFragment { found } else { Reason::NotTunnel });
+            return Err(if found == Reason::OuterUnusual { Reason::NotTunnel } else { found });
         }
         (usize::from(ip[0] & 15) * 4, ip[9], more)
     };
@@ -59,7 +57,13 @@ fn find_udp(packet: &Packet<'_>, ip: &[u8], found: Reason) -> Result<(Reason, us
     if udp.get(8..16).is_some_and(|vxlan| vxlan[4..7] != [0, 0, 1]) {
         return Err(Reason::OtherVni);
     }
-    Ok((if is_fragment { Reason::OuterFragment } else { Reason::OuterUnusual }, at))
+    let is_for_us = layout.destination(ip) == packet.world.net.our_vtep;
+    let found = match (is_for_us, is_fragment) {
+        (false, _) => Reason::NotForUs,
+        (true, true) => Reason::OuterFragment,
+        (true, false) => Reason::OuterUnusual,
+    };
+    Ok((found, at))
 }
 
 /// Where what follows up to six extension headers stands, its number, and whether it is in a fragment.

@@ -24,7 +24,8 @@ pub(super) fn from_underlay(packet: &Packet<'_>) -> Result<Expected, Reason> {
             | Reason::OtherProtocol
             | Reason::Malformed
             | Reason::OuterFragment
-            | Reason::OuterUnusual),
+            | Reason::OuterUnusual
+            | Reason::NotForUs),
         ) => guard::look(packet, found),
         judged => judged,
     };

@@ -1,0 +1,94 @@
+use flannel_common::{
+    node::FamilyConfig,
+    peer::{PeerEntry, Word},
+};
+
+use super::*;
+use crate::netlink::protocol;
+
+const TUNNEL: u32 = 3;
+const MAC: Mac = Mac([2, 0, 0, 0, 0, 9]);
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().expect("an address")
+}
+
+fn config() -> NodeConfig {
+    let v4 = FamilyConfig {
+        network: ip("10.244.0.0").into(),
+        subnet_shift: 8,
+        subnet_count: 256,
+        tunnel_ifindex: TUNNEL,
+        ..FamilyConfig::default()
+    };
+    NodeConfig { v4, ..NodeConfig::default() }
+}
+
+fn peer(way: Way) -> Expected {
+    Expected { subnet: "10.244.9.0/24".parse().expect("a prefix"), vtep: ip("192.168.1.12"), mac: MAC, way }
+}
+
+fn pinned() -> PinnedPeer {
+    let word = Word::new(Word::VALID | Word::PLAIN, 1);
+    let entry = PeerEntry { word, vtep: ip("192.168.1.12").into(), mac: MAC, ..PeerEntry::default() };
+    PinnedPeer { index: 9, subnet: peer(Way::Plain).subnet, entry }
+}
+
+fn sound() -> Kernel {
+    let key = RouteKey::main(peer(Way::Plain).subnet);
+    Kernel {
+        routes: vec![(key, Route::onlink(ip("10.244.9.0"), TUNNEL, protocol::BOOT))],
+        neighbours: vec![(NeighbourKey { ifindex: TUNNEL, addr: ip("10.244.9.0") }, MAC)],
+        fdb: vec![(FdbKey { ifindex: TUNNEL, mac: MAC }, ip("192.168.1.12"))],
+    }
+}
+
+fn places(differences: &[Difference]) -> Vec<(&str, bool, bool)> {
+    differences.iter().map(|one| (one.place, one.found.is_some(), one.wanted.is_some())).collect()
+}
+
+#[test]
+fn what_agrees_is_not_told() {
+    assert_eq!(kernel(&[peer(Way::Plain)], &sound(), &config()), []);
+    assert_eq!(leases_and_maps(&[peer(Way::Plain)], &[pinned()], &config()), []);
+    assert_eq!(vteps(&[pinned()], &BTreeMap::from([(ip("192.168.1.12"), 9)])), []);
+}
+
+#[test]
+fn what_lacks_and_what_is_too_much_is_told() {
+    let expected = [peer(Way::Plain)];
+    let lacking = kernel(&expected, &Kernel::default(), &config());
+    assert_eq!(places(&lacking), [("route", false, true), ("neighbour", false, true), ("fdb", false, true)]);
+    let too_much = kernel(&[], &sound(), &config());
+    assert_eq!(places(&too_much), [("route", true, false), ("neighbour", true, false), ("fdb", true, false)]);
+    let mut wrong = sound();
+    wrong.fdb[0].1 = ip("192.168.1.99");
+    let wrong = kernel(&expected, &wrong, &config());
+    assert_eq!(wrong[0].found.as_deref(), Some("192.168.1.99"));
+    assert_eq!(places(&wrong), [("fdb", true, true)]);
+}
+
+#[test]
+fn a_direct_peer_has_a_route_and_nothing_else() {
+    let key = RouteKey::main(peer(Way::Direct).subnet);
+    let routes = vec![(key, Route::via(ip("192.168.1.12"), Some(2), protocol::FLANNEL))];
+    let direct = Kernel { routes, ..Kernel::default() };
+    assert_eq!(kernel(&[peer(Way::Direct)], &direct, &config()), []);
+    assert_eq!(places(&kernel(&[peer(Way::Direct)], &sound(), &config())).len(), 3);
+}
+
+#[test]
+fn maps_are_held_against_leases() {
+    let config = config();
+    assert_eq!(places(&leases_and_maps(&[], &[pinned()], &config)), [("map", true, false)]);
+    assert_eq!(places(&leases_and_maps(&[peer(Way::Kernel)], &[pinned()], &config)), [("map", true, true)]);
+    let small = Expected { subnet: "10.244.9.0/25".parse().expect("a prefix"), ..peer(Way::Kernel) };
+    assert_eq!(leases_and_maps(&[small], &[], &config), [], "it has no number");
+    assert_eq!(places(&vteps(&[pinned()], &BTreeMap::new())), [("map", false, true)]);
+    assert_eq!(places(&vteps(&[], &BTreeMap::from([(ip("192.168.1.12"), 9)]))), [("map", true, false)]);
+}
+
+#[test]
+fn a_network_is_known_by_its_subnets() {
+    assert_eq!(networks(&config()), [("10.244.0.0/16".parse().expect("a prefix"), TUNNEL)]);
+}

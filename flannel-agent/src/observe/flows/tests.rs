@@ -1,0 +1,92 @@
+use flannel_common::flow::Body;
+
+use super::*;
+
+const NOW: Tick = 100_000;
+const GENERATION: u32 = 7;
+
+fn key() -> End<[u32; 1]> {
+    End {
+        source: [u32::from_ne_bytes([10, 244, 1, 5])],
+        destination: [u32::from_ne_bytes([10, 96, 0, 1])],
+        ports: u32::from_ne_bytes([0x9c, 0x40, 0, 80]),
+        protocol: 6,
+        device: 3,
+    }
+}
+
+fn gate() -> Gate {
+    let now_ns = u64::from(NOW) << 20;
+    let config = NodeConfig { word: Word::new(Word::VALID, 1), heartbeat_ns: now_ns, ..NodeConfig::default() };
+    let settings = FastConfig { flags: FastConfig::TCP, interval: tick::ticks(2_000_000_000), ..FastConfig::default() };
+    Gate { mode: ModeWord::new(Mode::Fast, None, GENERATION), config, settings, now_ns }
+}
+
+/// A flow into a pod, seen until so many ticks from now, and its way back likewise.
+fn flow(seen: i32, mirror: Option<i32>) -> Flow<[u32; 1]> {
+    let body = Body { out: key(), generation: GENERATION, way: Exit::POD, needs_mirror: 1, ..Body::default() };
+    let (mut flow, until) = (Flow { body, ..Flow::default() }, |ticks| NOW.wrapping_add_signed(ticks));
+    flow.stamp(body.check(&key()), until(seen), mirror.map(until));
+    flow
+}
+
+fn said(flow: &Flow<[u32; 1]>, gate: &Gate) -> (&'static str, String) {
+    let row = FlowRow::new(&key(), flow, None, gate, |[word]| Ipv4Addr::from(word.to_ne_bytes()).into());
+    (row.state, row.why.unwrap_or_default())
+}
+
+#[test]
+fn ends_are_written_as_people_do() {
+    let ends = ends(&key(), |[word]| Ipv4Addr::from(word.to_ne_bytes()).into()).map(|end| end.to_string());
+    assert_eq!(ends, ["10.244.1.5:40000", "10.96.0.1:80"]);
+}
+
+#[test]
+fn a_flow_says_why_it_is_not_used() {
+    let (good, gate) = (flow(500, Some(500)), gate());
+    assert_eq!(said(&good, &gate), ("usable", String::new()));
+    let other = Flow { body: Body { generation: 4, ..good.body }, ..good };
+    let mut older = other;
+    older.stamp(other.body.check(&key()), NOW + 500, None);
+    let mut closed = good;
+    closed.seen = Stamp::closed(good.body.check(&key()), NOW + 954);
+    for (flow, state, why) in [
+        (flow(-2861, Some(500)), "refreshing", "what was seen of it expired 3.0 s ago"),
+        (older, "refreshing", "learned under generation 4, and 7 is in force"),
+        (flow(500, None), "one_sided", "its way back was not seen"),
+        (flow(500, Some(-954)), "one_sided", "what was seen of its way back expired 1.0 s ago"),
+        (closed, "flow_closed", "its connection was closed; not learned for another 1.0 s"),
+        (Flow { seen: Stamp::NONE, ..good }, "refreshing", "forgotten: a new connection began at its ends"),
+    ] {
+        assert_eq!(said(&flow, &gate), (state, why.to_owned()));
+    }
+}
+
+#[test]
+fn what_the_node_lacks_comes_first() {
+    let (good, gate) = (flow(-100, None), gate());
+    let encap = Gate { mode: ModeWord::new(Mode::Encap, None, GENERATION), ..gate };
+    assert_eq!(said(&good, &encap), ("mode_kernel", "mode encap is in force".to_owned()));
+    let gone = Gate { config: NodeConfig { heartbeat_ns: 0, ..gate.config }, ..gate };
+    assert_eq!(said(&good, &gone).0, "agent_gone");
+    let udp_only = Gate { settings: FastConfig { flags: FastConfig::UDP, ..gate.settings }, ..gate };
+    assert_eq!(said(&good, &udp_only), ("refreshing", "flows of its protocol are not learned now".to_owned()));
+}
+
+#[test]
+fn a_flow_into_the_tunnel_needs_its_peer() {
+    let entry = PeerEntry { word: Word::new(Word::VALID, 1), ..PeerEntry::default() };
+    let reason = |peer: Option<PeerEntry>| peer_verdict(peer.as_ref(), 1).map_err(|(reason, _)| reason);
+    assert_eq!(reason(None), Err(Reason::NoPeer));
+    assert_eq!(reason(Some(entry)), Err(Reason::PeerNotPlain));
+    let word = Word::new(Word::VALID | Word::PLAIN, 1);
+    let mut plain = PeerEntry { word, ..entry };
+    assert_eq!(reason(Some(plain)), Err(Reason::PathUnseen));
+    (plain.seen.word, plain.seen.until_ns) = (word, 2);
+    assert_eq!(reason(Some(plain)), Ok(()));
+}
+
+#[test]
+fn times_are_short() {
+    assert_eq!([0, 949, 1950, 61_040].map(seconds), ["0.0 s", "0.9 s", "2.0 s", "61.0 s"]);
+}

@@ -1,0 +1,73 @@
+//! Senders that are no peers any more and are still let in for a while. Pure.
+//!
+//! A node that acquires its lease again, or publishes another address, is gone from the store for a moment, and what it sent
+//! before is still on its way. What the kernel needs to send to it goes at once; that its packets are its own is believed for
+//! a minute more.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::{Duration, Instant},
+};
+
+/// How long a sender is let in after it left.
+pub(super) const GRACE: Duration = Duration::from_mins(1);
+
+/// Since when senders have been leaving.
+#[derive(Debug)]
+pub(super) struct Leaving<K> {
+    grace: Duration,
+    since: BTreeMap<K, Instant>,
+}
+
+/// What is to be done about those that leave.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Departure<K> {
+    /// They have only begun to.
+    pub(super) begun: Vec<K>,
+    /// Their time is over.
+    pub(super) over: Vec<K>,
+}
+
+impl<K: Ord + Clone> Leaving<K> {
+    /// Nobody is leaving yet.
+    pub(super) const fn new(grace: Duration) -> Self {
+        Self { grace, since: BTreeMap::new() }
+    }
+
+    /// Takes in who is to leave, as of now: whoever is not among them any more has come back, or is gone.
+    pub(super) fn sort(&mut self, leaving: &BTreeSet<K>, now: Instant) -> Departure<K> {
+        self.since.retain(|key, _| leaving.contains(key));
+        let begun: Vec<K> = leaving.iter().filter(|key| !self.since.contains_key(*key)).cloned().collect();
+        self.since.extend(begun.iter().map(|key| (key.clone(), now)));
+        let is_over = |(_, since): &(&K, &Instant)| now.duration_since(**since) >= self.grace;
+        let over = self.since.iter().filter(is_over).map(|(key, _)| key.clone()).collect();
+        Departure { begun, over }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn senders_go_when_their_time_is_over_and_not_if_they_come_back() {
+        let (mut leaving, start) = (Leaving::new(GRACE), Instant::now());
+        let mut sort = |keys: &[u8], seconds| {
+            let Departure { begun, over } =
+                leaving.sort(&keys.iter().copied().collect(), start + Duration::from_secs(seconds));
+            (begun, over)
+        };
+        assert_eq!(sort(&[1, 2], 0), (vec![1, 2], vec![]));
+        assert_eq!(sort(&[1, 2, 3], 30), (vec![3], vec![]));
+        assert_eq!(sort(&[1, 3], 59), (vec![], vec![]), "2 has come back");
+        assert_eq!(sort(&[1, 2, 3], 60), (vec![2], vec![1]), "2 leaves anew");
+        assert_eq!(sort(&[2, 3], 90), (vec![], vec![3]));
+    }
+
+    #[test]
+    fn without_a_grace_they_go_at_once() {
+        let mut leaving = Leaving::new(Duration::ZERO);
+        let Departure { begun, over } = leaving.sort(&BTreeSet::from([7]), Instant::now());
+        assert_eq!((begun, over), (vec![7], vec![7]));
+    }
+}
