@@ -31,13 +31,13 @@ const STYLE: &str = "\
 <style>
 svg { font-family: system-ui, -apple-system, 'Segoe UI', Helvetica, Arial, sans-serif; font-size: 12px; }
 .back { fill: #ffffff; } text { fill: #1f2328; } .quiet { fill: #59636e; } .small { font-size: 10px; }
-.figure { font-size: 10px; paint-order: stroke; stroke: #ffffff; stroke-width: 3px; stroke-linejoin: round; }
+.halo { font-size: 10px; fill: #ffffff; stroke: #ffffff; stroke-width: 3px; stroke-linejoin: round; }
 .title { font-size: 15px; font-weight: 600; } .strong { font-weight: 600; }
 .grid { stroke: #d1d9e0; stroke-width: 1; } .host { stroke: #1f2328; stroke-width: 1.5; }
 .spread { stroke: #1f2328; stroke-width: 1; opacity: 0.55; }
 .stock { fill: #b7a57a; } .kernel { fill: #8c959f; } .encap { fill: #54a0d6; } .fast { fill: #d9652b; }
 @media (prefers-color-scheme: dark) {
-.back { fill: #0d1117; } .figure { stroke: #0d1117; } text { fill: #e6edf3; } .quiet { fill: #9198a1; }
+.back { fill: #0d1117; } .halo { fill: #0d1117; stroke: #0d1117; } text { fill: #e6edf3; } .quiet { fill: #9198a1; }
 .grid { stroke: #30363d; } .host { stroke: #e6edf3; } .spread { stroke: #e6edf3; }
 .stock { fill: #a08f62; } .kernel { fill: #6e7681; } .encap { fill: #4493d0; } .fast { fill: #e8773d; }
 }
@@ -177,7 +177,10 @@ fn bar(svg: &mut String, row: &Row, host: f64, (left, y): (f64, f64)) {
         left + width(row.max)
     )
     .expect("text grows");
-    text(svg, (left + width(row.max) + 4.0, centre + 3.5), "figure", &format!("{:.2}", row.median / host));
+    // Twice, so that it is legible on a line.
+    for class in ["halo", "small"] {
+        text(svg, (left + width(row.max) + 4.0, centre + 3.5), class, &format!("{:.2}", row.median / host));
+    }
 }
 
 fn text(svg: &mut String, (x, y): (f64, f64), class: &str, words: &str) {
