@@ -32,7 +32,7 @@ pub(crate) enum Verb {
         #[arg(long, conflicts_with = "no_bpf")]
         bpf_log: bool,
     },
-    /// Build, and put the result into a Debian package: target/dist/flannel-agent_<version>_<architecture>.deb
+    /// Build, and put the result into a Debian package, `target/dist/flannel-agent_<version>_<architecture>.deb`
     Dist,
     /// Show a three-node cluster on this machine, step by step (needs root)
     Demo {
