@@ -131,6 +131,15 @@ impl Workload {
 
 impl Via {
     pub(super) const ALL: [Self; 2] = [Self::Pod, Self::Service];
+
+    /// Where the server is asked. Each way has a port of its own: to conntrack, connections that come both ways from one port of
+    /// the client to one of the server differ in one direction alone, and it has to give one of them another port.
+    pub(super) const fn port(self) -> u16 {
+        match self {
+            Self::Pod => 7000,
+            Self::Service => 7001,
+        }
+    }
 }
 
 impl Mode {

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use anyhow::Result;
 
-use super::site::PORT;
+use super::plan::Via;
 use crate::{
     Node,
     load::rr::Protocol,
@@ -28,8 +28,8 @@ fn services(server: IpAddr) -> Vec<Service> {
         Service::new(SocketAddr::from(([10, 96, 0, number], 80)), Protocol::Tcp, backends)
     });
     let measured = [Protocol::Tcp, Protocol::Udp].map(|protocol| {
-        let backend = SocketAddr::new(server, PORT);
-        Service::new(SocketAddr::new(SERVICE, PORT), protocol, [backend])
+        let port = Via::Service.port();
+        Service::new(SocketAddr::new(SERVICE, port), protocol, [SocketAddr::new(server, port)])
     });
     others.chain(measured).collect()
 }

@@ -23,8 +23,6 @@ use crate::{
     topology::{OFFLOAD, Stack, Two, WIRE},
 };
 
-/// Where the server is asked.
-pub(super) const PORT: u16 = 7000;
 /// The address of the second node, which has the store and the server's pod.
 pub(super) const SECOND: &str = "192.168.1.12";
 const STORE: &str = "http://192.168.1.12:2379";
@@ -145,7 +143,7 @@ impl Site {
         };
         let received = || server.counter("Udp", "InDatagrams");
         let before = received()?;
-        let mut done = run(workload, (client, at), (server, self.server_ip()?), PORT, load)?;
+        let mut done = run(workload, (client, at), (server, self.server_ip()?), via.port(), load)?;
         if workload == Workload::UdpPps {
             #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
             let datagrams = (received()? - before) as f64;

@@ -18,7 +18,7 @@ use super::{
     plan::{Mode, Profile, Via, Workload},
     rounds,
     rules::SERVICE,
-    site::{self, Load, PORT, Site},
+    site::{self, Load, Site},
 };
 use crate::{Agent, Host, Lab, pins};
 
@@ -122,12 +122,12 @@ impl Talk {
             Ends::Pods(via) => {
                 let own = site.server_ip()?;
                 let at = if via == Via::Pod { own } else { SERVICE };
-                ((pods.0, at), (pods.1, own), PORT)
+                ((pods.0, at), (pods.1, own), via.port())
             }
             Ends::Helper => ((pods.0, site.server_ip()?), (pods.1, site.server_ip()?), NEVER_LEARNED),
             Ends::Nodes => {
                 let at = site::SECOND.parse()?;
-                ((a, at), (b, at), PORT)
+                ((a, at), (b, at), Via::Pod.port())
             }
         };
         site::run(self.workload, client, server, port, load).map(drop)
