@@ -150,9 +150,11 @@ mod tests {
         for reason in Reason::ALL {
             let expected = match reason {
                 Reason::Encapsulated | Reason::Replayed => Verdict::Redirect,
-                Reason::StoreFailed | Reason::RewriteFailed | Reason::RefusedVtep | Reason::RefusedSource => {
-                    Verdict::Drop
-                }
+                Reason::StoreFailed
+                | Reason::RewriteFailed
+                | Reason::RefusedVtep
+                | Reason::RefusedSource
+                | Reason::RefusedEarly => Verdict::Drop,
                 _ => Verdict::Pass,
             };
             assert_eq!(reason.verdict(), expected, "{}", reason.name());
