@@ -112,31 +112,32 @@ fn flows_and_pods_are_shown_with_and_without_an_agent() -> Result<()> {
         let row = row.with_context(|| format!("{from} to {to}: {dump}"))?;
         ensure!(row["way"] == way && row["state"] == "usable" && row["protocol"] == "tcp", "{row}");
     }
-    chosen_and_judged(&pair, &client)?;
+    chosen_and_judged(&pair, &client, &server)?;
     let text = pair.sender.cli(&["maps", "dump", "pods"])?.stdout;
     ensure!(text.contains(pair.near.veth()) && text.contains("both"), "{text}");
     Ok(())
 }
 
-/// The one flow from the client, and what becomes of it when the node leaves mode `fast`.
-fn chosen_and_judged(pair: &flannel_tests::Pair, client: &str) -> Result<()> {
+/// The flow from the client and the one to it, and what becomes of them when the node leaves mode `fast`.
+fn chosen_and_judged(pair: &flannel_tests::Pair, client: &str, server: &str) -> Result<()> {
     let near = pair.near.ip().to_string();
-    let of_client = || -> Result<_> {
-        let args = ["maps", "dump", "flows", "--src", &near, "--proto", "tcp", "-o", "json"];
+    let chosen = |end: &str, source: &str| -> Result<_> {
+        let args = ["maps", "dump", "flows", end, &near, "--proto", "tcp", "-o", "json"];
         let dump = pair.sender.cli_json(&args)?;
         let rows = dump["flows"].as_array().context("no flows")?.clone();
         ensure!(!rows.is_empty() && rows.iter().all(|row| row["protocol"] == "tcp"), "{dump}");
-        rows.into_iter().find(|row| row["source"] == client).with_context(|| dump.to_string())
+        rows.into_iter().find(|row| row["source"] == source).with_context(|| dump.to_string())
     };
-    let row = of_client()?;
+    let row = chosen("--src", client)?;
     let expires = row["expires_in_ms"].as_i64().with_context(|| row.to_string())?;
     ensure!(expires > 0 && expires < 4_000 && row["age_ms"].is_i64() && row["why"].is_null(), "{row}");
     pair.sender.cli(&["datapath", "set", "encap"])?;
-    let row = of_client()?;
+    let row = chosen("--src", client)?;
     ensure!(row["state"] == "mode_kernel" && row["why"] == "mode encap is in force", "{row}");
     pair.sender.cli(&["flows", "flush"])?;
     pair.sender.cli(&["datapath", "set", "fast"])?;
-    let row = of_client()?;
+    // The server said the last word. The client may acknowledge that only now, and so be seen anew.
+    let row = chosen("--dst", server)?;
     let why = row["why"].as_str().unwrap_or_default();
     ensure!(row["state"] == "refreshing" && why.starts_with("learned under generation "), "{row}");
     Ok(())
