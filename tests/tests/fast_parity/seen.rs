@@ -89,10 +89,14 @@ impl Watch {
         inner.is_some_and(|inner| inner[numbers.clone()] == self.plain[numbers] && inner[rest..] == self.plain[rest..])
     }
 
-    /// Without what differs from packet to packet: identification and checksums of what the nodes made themselves.
+    /// Without what differs from packet to packet: identification and checksums of what the nodes made themselves. And without
+    /// what the next node may already have written over: it puts fragments together and apart again in place, also in the memory
+    /// that a capture before it still looks at (`ip_do_fragment` asks whether a fragment is shared, not whether it is cloned).
     fn masked(&self, place: usize, mut frame: Vec<u8>) -> Vec<u8> {
         let masks: &[(usize, usize)] = match (place, self.is_v6) {
             (0, _) => &[],
+            (1, false) if !self.has_tunnel && is_later_fragment(&frame) => &[(0, 12), (22, 23), (24, 26)],
+            (1, true) if !self.has_tunnel && is_later_fragment_v6(&frame) => &[(0, 12), (21, 22)],
             (1, _) if !self.has_tunnel => &[],
             (1, false) => &[(18, 20), (24, 26), (40, 42)],
             (2, false) => &[(18, 20), (24, 26)],
@@ -105,6 +109,15 @@ impl Watch {
         }
         frame
     }
+}
+
+fn is_later_fragment(frame: &[u8]) -> bool {
+    frame.get(20..22).is_some_and(|word| u16::from_be_bytes([word[0] & 0x1f, word[1]]) != 0)
+}
+
+fn is_later_fragment_v6(frame: &[u8]) -> bool {
+    let offset = frame.get(56..58).map(|word| u16::from_be_bytes([word[0], word[1]]) >> 3);
+    frame.get(20) == Some(&FRAGMENT) && offset.is_some_and(|offset| offset != 0)
 }
 
 /// How two sets differ.
