@@ -61,13 +61,7 @@ pub(crate) fn from_underlay<F: Tables>(
     known: &Known<'_, F::Address>,
 ) -> Result<Reason, Reason> {
     let body = &known.flow.body;
-    as_seen::<F>(skb, packet, body)?;
-    if body.way.0 != Exit::POD.0 {
-        return Err(Reason::FlowUnknown);
-    }
-    if packet.is_udp() && skb.gso_size() != 0 {
-        return Err(Reason::Merged);
-    }
+    may_enter::<F>(skb, packet, body)?;
     let tos = decapsulated_tos(outer_tos, packet.print.tos).ok_or(Reason::Congested)?;
     if !node.unchanged() || !peer.unchanged() {
         return Err(Reason::PeerChanging);
@@ -92,13 +86,7 @@ pub(crate) fn from_link<F: Tables>(
     known: &Known<'_, F::Address>,
 ) -> Result<Reason, Reason> {
     let body = &known.flow.body;
-    as_seen::<F>(skb, packet, body)?;
-    if body.way.0 != Exit::POD.0 {
-        return Err(Reason::FlowUnknown);
-    }
-    if packet.is_udp() && skb.gso_size() != 0 {
-        return Err(Reason::Merged);
-    }
+    may_enter::<F>(skb, packet, body)?;
     if !node.unchanged() || !peer.unchanged() {
         return Err(Reason::PeerChanging);
     }
@@ -109,6 +97,19 @@ pub(crate) fn from_link<F: Tables>(
 
 /// Segments keep their size, and checksums their state.
 pub(crate) const DECAP_FLAGS: u64 = BPF_F_ADJ_ROOM_FIXED_GSO as u64 | BPF_F_ADJ_ROOM_NO_CSUM_RESET as u64;
+
+/// The flow leads into a pod, and the packet is one that may go there as it is.
+#[inline(always)]
+fn may_enter<F: Tables>(skb: &Skb, packet: &Plain<F::Address>, body: &Body<F::Address>) -> Result<(), Reason> {
+    as_seen::<F>(skb, packet, body)?;
+    if body.way.0 != Exit::POD.0 {
+        return Err(Reason::FlowUnknown);
+    }
+    if packet.is_udp() && skb.gso_size() != 0 {
+        return Err(Reason::Merged);
+    }
+    Ok(())
+}
 
 /// The frame is as those seen, no larger than the way out takes, and can be rewritten.
 #[inline(always)]

@@ -4,7 +4,7 @@ use clap::{Args, Subcommand};
 use flannel_common::mode::{Mode, ModeWord};
 use serde::Serialize;
 
-use super::{Output, PinOptions};
+use super::{Output, PinOptions, choice::Choice};
 use crate::datapath::{DatapathError, maps::ModeMap, policy::DEFAULT};
 
 /// The subcommands of `datapath`.
@@ -29,22 +29,9 @@ pub struct ShowOptions {
 #[derive(Debug, Args)]
 pub struct SetOptions {
     /// `kernel`, `encap`, `fast`, or `auto` to give up an earlier choice
-    #[arg(value_parser = parse_choice)]
-    mode: Choice,
+    mode: Choice<Mode>,
     #[command(flatten)]
     pins: PinOptions,
-}
-
-/// A mode, or none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Choice(Option<Mode>);
-
-fn parse_choice(text: &str) -> Result<Choice, String> {
-    match text.parse() {
-        Ok(mode) => Ok(Choice(Some(mode))),
-        Err(_) if text == "auto" => Ok(Choice(None)),
-        Err(error) => Err(error.to_string()),
-    }
 }
 
 #[derive(Debug, Serialize)]

@@ -10,7 +10,7 @@ use flannel_common::{
 };
 use serde::Serialize;
 
-use super::{Output, PinOptions, table};
+use super::{Output, PinOptions, choice::Choice, table};
 use crate::{
     datapath::{
         DatapathError, PinRoot, clock,
@@ -45,7 +45,7 @@ pub struct ShowOptions {
 pub struct SetOptions {
     /// `off`, `audit`, `enforce`, or `auto` to give up an earlier choice
     #[arg(value_parser = parse_choice)]
-    mode: Choice,
+    mode: Choice<GuardMode>,
     /// One of the two checks, instead of both
     #[arg(long, value_enum, value_name = "CHECK")]
     only: Option<Check>,
@@ -62,16 +62,8 @@ enum Check {
     Inner,
 }
 
-/// A mode, or none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Choice(Option<GuardMode>);
-
-fn parse_choice(text: &str) -> Result<Choice, String> {
-    match text.parse() {
-        Ok(mode) => Ok(Choice(Some(mode))),
-        Err(_) if text == "auto" => Ok(Choice(None)),
-        Err(error) => Err(format!("{error}, and auto")),
-    }
+fn parse_choice(text: &str) -> Result<Choice<GuardMode>, String> {
+    text.parse().map_err(|error| format!("{error}, and auto"))
 }
 
 /// What `show` prints.

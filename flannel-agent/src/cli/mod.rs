@@ -10,6 +10,7 @@
 mod bugtool;
 mod check;
 mod checks;
+mod choice;
 mod cleanup;
 mod datapath;
 mod docker_opts;

@@ -21,9 +21,9 @@ fn info(pins: &PinRoot, name: &str) -> aya::maps::MapInfo {
 }
 
 /// The maps that are others after another load.
-fn made_anew(bench: &Bench, subnets: Subnets) -> Vec<&'static str> {
+fn made_anew(bench: &Bench, subnets: Subnets, flows: Option<u32>) -> Vec<&'static str> {
     let before = ids(bench.pins());
-    load(bench.pins(), subnets, None).expect("the kernel takes the object");
+    load(bench.pins(), subnets, flows).expect("the kernel takes the object");
     before.into_iter().zip(ids(bench.pins())).filter(|(was, is)| was != is).map(|(_, (name, _))| name).collect()
 }
 
@@ -35,7 +35,7 @@ fn the_kernel_does_all_that_helpers_may_refuse() {
 
 #[test]
 fn a_second_load_adopts_every_map() {
-    on_bench(|bench| assert_eq!(made_anew(bench, SAME), [""; 0]));
+    on_bench(|bench| assert_eq!(made_anew(bench, SAME, None), [""; 0]));
 }
 
 /// An older agent knew one family. Its successor completes the set and keeps what packets go by meanwhile.
@@ -56,8 +56,8 @@ fn a_set_without_the_ipv6_peers_is_completed() {
 #[test]
 fn another_network_of_one_family_leaves_the_others_peers() {
     on_bench(|bench| {
-        assert_eq!(made_anew(bench, Subnets { v6: 1024, ..SAME }), [PEERS6]);
-        assert_eq!(made_anew(bench, Subnets { v4: 512, v6: 1024 }), [PEERS]);
+        assert_eq!(made_anew(bench, Subnets { v6: 1024, ..SAME }, None), [PEERS6]);
+        assert_eq!(made_anew(bench, Subnets { v4: 512, v6: 1024 }, None), [PEERS]);
         assert_eq!([PEERS, PEERS6].map(|name| info(bench.pins(), name).max_entries()), [512, 1024]);
     });
 }
@@ -65,7 +65,7 @@ fn another_network_of_one_family_leaves_the_others_peers() {
 #[test]
 fn a_family_that_is_off_has_maps_of_one_element() {
     on_bench(|bench| {
-        assert_eq!(made_anew(bench, Subnets { v6: 0, ..SAME }), [PEERS6, FLOWS6, NOTES6]);
+        assert_eq!(made_anew(bench, Subnets { v6: 0, ..SAME }, None), [PEERS6, FLOWS6, NOTES6]);
         let capacities = |names: [&str; 3]| names.map(|name| info(bench.pins(), name).max_entries());
         assert_eq!(capacities([PEERS6, FLOWS6, NOTES6]), [1, 1, 1]);
         assert!(capacities([PEERS, FLOWS, NOTES]).iter().all(|capacity| *capacity > 1));
@@ -75,11 +75,8 @@ fn a_family_that_is_off_has_maps_of_one_element() {
 #[test]
 fn the_flow_tables_are_as_large_as_asked() {
     on_bench(|bench| {
-        let before = ids(bench.pins());
-        load(bench.pins(), SAME, Some(1_000)).expect("the kernel takes the object");
+        assert_eq!(made_anew(bench, SAME, Some(1_000)), [FLOWS, FLOWS6], "all others stay");
         assert_eq!([FLOWS, FLOWS6].map(|name| info(bench.pins(), name).max_entries()), [1_000; 2]);
-        let made = before.into_iter().zip(ids(bench.pins())).filter(|(was, is)| was != is);
-        assert_eq!(made.map(|(was, _)| was.0).collect::<Vec<_>>(), [FLOWS, FLOWS6], "all others stay");
     });
 }
 
