@@ -4,24 +4,7 @@ use super::*;
 use crate::netlink::{AddressFlags, AddressKey, AddressScope};
 
 fn link(index: u32, name: &str) -> Link {
-    Link {
-        index,
-        name: name.into(),
-        mtu: 1500,
-        max_mtu: None,
-        mac: None,
-        up: true,
-        running: true,
-        loopback: name == "lo",
-        arphrd: Link::ETHER,
-        kind: None,
-        controller: None,
-        lower: None,
-        netns: None,
-        qdisc: None,
-        xdp: false,
-        vxlan: None,
-    }
+    Link { loopback: name == "lo", ..Link::ethernet(index, name, 1500) }
 }
 
 fn ip(text: &str) -> IpAddr {

@@ -60,6 +60,29 @@ impl Link {
     /// `ARPHRD_ETHER`.
     pub const ETHER: u16 = 1;
 
+    /// An Ethernet device that is up, of no kind and with nothing special about it; for tests to alter.
+    #[cfg(test)]
+    pub(crate) fn ethernet(index: u32, name: &str, mtu: u32) -> Self {
+        Self {
+            index,
+            name: name.to_owned(),
+            mtu,
+            max_mtu: None,
+            mac: None,
+            up: true,
+            running: true,
+            loopback: false,
+            arphrd: Self::ETHER,
+            kind: None,
+            controller: None,
+            lower: None,
+            netns: None,
+            qdisc: None,
+            xdp: false,
+            vxlan: None,
+        }
+    }
+
     pub(super) fn from_message(message: &LinkMessage) -> Self {
         let flags = message.header.flags;
         let mut link = Self {

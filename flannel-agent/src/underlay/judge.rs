@@ -177,24 +177,7 @@ mod tests {
     }
 
     fn device() -> Link {
-        Link {
-            index: 2,
-            name: "eth0".to_owned(),
-            mtu: 1500,
-            max_mtu: None,
-            mac: None,
-            up: true,
-            running: true,
-            loopback: false,
-            arphrd: Link::ETHER,
-            kind: None,
-            controller: None,
-            lower: None,
-            netns: None,
-            qdisc: None,
-            xdp: false,
-            vxlan: None,
-        }
+        Link::ethernet(2, "eth0", 1500)
     }
 
     fn facts() -> Facts {

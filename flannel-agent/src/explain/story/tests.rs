@@ -31,24 +31,7 @@ fn ip(text: &str) -> IpAddr {
 }
 
 fn link(index: u32, name: &str, mtu: u32) -> Link {
-    Link {
-        index,
-        name: name.to_owned(),
-        mtu,
-        max_mtu: None,
-        mac: Some(Mac([2, 0, 0, 0, 0, 1])),
-        up: true,
-        running: true,
-        loopback: false,
-        arphrd: Link::ETHER,
-        kind: None,
-        controller: None,
-        lower: None,
-        netns: None,
-        qdisc: None,
-        xdp: false,
-        vxlan: None,
-    }
+    Link { mac: Some(Mac([2, 0, 0, 0, 0, 1])), ..Link::ethernet(index, name, mtu) }
 }
 
 fn answer(oif: u32, gateway: &str) -> RouteAnswer {

@@ -68,24 +68,8 @@ mod tests {
     const CNI0: u32 = 4;
 
     fn link(index: u32, kind: &str, controller: Option<u32>) -> Link {
-        Link {
-            index,
-            name: format!("{kind}{index}"),
-            mtu: 1450,
-            max_mtu: None,
-            mac: None,
-            up: true,
-            running: true,
-            loopback: false,
-            arphrd: Link::ETHER,
-            kind: Some(kind.to_owned()),
-            controller,
-            lower: None,
-            netns: Some(0),
-            qdisc: None,
-            xdp: false,
-            vxlan: None,
-        }
+        let name = format!("{kind}{index}");
+        Link { kind: Some(kind.to_owned()), controller, netns: Some(0), ..Link::ethernet(index, &name, 1450) }
     }
 
     fn to(dst: &str, oif: u32) -> (RouteKey, Route) {

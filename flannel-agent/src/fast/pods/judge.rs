@@ -176,22 +176,10 @@ mod tests {
 
     fn link(index: u32, name: &str) -> Link {
         Link {
-            index,
-            name: name.to_owned(),
-            mtu: 1450,
             max_mtu: Some(UNLIMITED),
             mac: Some(MAC),
-            up: true,
-            running: true,
-            loopback: false,
-            arphrd: Link::ETHER,
-            kind: None,
-            controller: None,
-            lower: None,
-            netns: None,
             qdisc: Some(NO_QUEUE.to_owned()),
-            xdp: false,
-            vxlan: None,
+            ..Link::ethernet(index, name, 1450)
         }
     }
 
