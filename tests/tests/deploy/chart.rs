@@ -1,0 +1,77 @@
+//! The chart as a whole: it is the manifest, and its value sets mean what they say.
+
+use std::{collections::BTreeMap, fs};
+
+use anyhow::{Context as _, Result, ensure};
+use flannel_agent::config::{ConfigWarning, NetworkConfig};
+use serde_json::Value;
+
+use super::{agent_takes, deploy, helm, manifest, text_of};
+
+/// What `helm install` is told on the command line, or adds of itself.
+const HELMS: [&str; 2] = ["app.kubernetes.io/", "helm.sh/"];
+
+/// Without Helm's labels, and with JSON in texts read.
+fn meaning(document: &Value) -> Value {
+    match document {
+        Value::Object(members) => {
+            let own = members.iter().filter(|(key, _)| !HELMS.iter().any(|prefix| key.starts_with(prefix)));
+            own.map(|(key, value)| (key.clone(), meaning(value))).collect()
+        }
+        Value::Array(elements) => elements.iter().map(meaning).collect(),
+        Value::String(text) if text.starts_with('{') => serde_json::from_str(text).unwrap_or_else(|_| document.clone()),
+        _ => document.clone(),
+    }
+}
+
+fn meanings(documents: &BTreeMap<String, Value>) -> BTreeMap<&str, Value> {
+    documents.iter().map(|(kind, document)| (kind.as_str(), meaning(document))).collect()
+}
+
+/// But for the namespace, which `helm install` is told.
+#[test]
+fn the_chart_is_the_manifest() -> Result<()> {
+    let Some(chart) = helm::set("default")? else { return Ok(()) };
+    let mut manifest = manifest()?;
+    manifest.0.remove("Namespace").context("a namespace")?;
+    let (chart, manifest) = (meanings(&chart.0), meanings(&manifest.0));
+    ensure!(chart.keys().eq(manifest.keys()), "{:?}, not {:?}", chart.keys(), manifest.keys());
+    for (kind, document) in &manifest {
+        ensure!(chart[kind] == *document, "the chart has {:#}\nwhere the manifest has {document:#}", chart[kind]);
+    }
+    Ok(())
+}
+
+#[test]
+fn helm_has_nothing_against_the_chart() -> Result<()> {
+    let Some(output) = helm::lint()? else { return Ok(()) };
+    ensure!(output.status.success(), "{}", text_of(&output));
+    Ok(())
+}
+
+#[test]
+fn the_agent_takes_what_the_chart_gives_it() -> Result<()> {
+    for set in helm::sets()?.unwrap_or_default() {
+        let documents = set.documents()?;
+        agent_takes(&documents.flags()?).context(set.name.clone())?;
+        let config = NetworkConfig::parse_assigned(documents.net_conf()?).with_context(|| set.name.clone())?;
+        let odd = |warning: &&ConfigWarning| !matches!(warning, ConfigWarning::WindowsOnly { .. });
+        let odd: Vec<_> = config.warnings.iter().filter(odd).collect();
+        ensure!(odd.is_empty(), "{}: {odd:?}", set.name);
+    }
+    Ok(())
+}
+
+/// The first that a user of an old chart or manifest would miss is the image.
+#[test]
+fn chart_manifest_and_agent_are_of_one_version() -> Result<()> {
+    let version = env!("CARGO_PKG_VERSION");
+    let chart: Value = serde_saphyr::from_str(&fs::read_to_string(deploy("chart/kube-flannel/Chart.yaml"))?)?;
+    ensure!(chart["version"] == version && chart["appVersion"] == version, "{chart:#}, not {version}");
+    let manifest = manifest()?;
+    let containers = [manifest.pod("/initContainers")?, manifest.pod("/containers")?];
+    for container in containers.into_iter().filter_map(Value::as_array).flatten() {
+        ensure!(container["image"] == format!("flannel-agent:{version}"), "{container:#}");
+    }
+    Ok(())
+}
