@@ -4,9 +4,9 @@ use std::{collections::BTreeMap, fs};
 
 use anyhow::{Context as _, Result, ensure};
 use flannel_agent::config::{ConfigWarning, NetworkConfig};
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::{agent_takes, deploy, helm, manifest, text_of};
+use super::{agent_takes, deploy, documents::Documents, helm, manifest, text_of};
 
 /// What `helm install` is told on the command line, or adds of itself.
 const HELMS: [&str; 2] = ["app.kubernetes.io/", "helm.sh/"];
@@ -28,12 +28,26 @@ fn meanings(documents: &BTreeMap<String, Value>) -> BTreeMap<&str, Value> {
     documents.iter().map(|(kind, document)| (kind.as_str(), meaning(document))).collect()
 }
 
-/// But for the namespace, which `helm install` is told.
+/// Takes out the labels by which a DaemonSet knows its pods; they have to be on the pods.
+fn take_selector(documents: &mut Documents) -> Result<Value> {
+    let labels = documents.at("DaemonSet", "/spec/template/metadata/labels")?.clone();
+    let selector = documents.0.get_mut("DaemonSet").and_then(|set| set.pointer_mut("/spec/selector/matchLabels"));
+    let selector = selector.context("a selector")?.take();
+    let wanted = selector.as_object().context("labels")?;
+    ensure!(wanted.iter().all(|(key, value)| labels[key] == *value), "{wanted:?} of {labels}");
+    Ok(selector)
+}
+
+/// But for the namespace, which `helm install` is told, and the selectors: nobody can change one, so each has that of what
+/// it replaces.
 #[test]
 fn the_chart_is_the_manifest() -> Result<()> {
-    let Some(chart) = helm::set("default")? else { return Ok(()) };
+    let Some(mut chart) = helm::set("default")? else { return Ok(()) };
     let mut manifest = manifest()?;
     manifest.0.remove("Namespace").context("a namespace")?;
+    let (ours, theirs) = (take_selector(&mut chart)?, take_selector(&mut manifest)?);
+    ensure!(ours == json!({"app": "flannel"}), "the chart selects {ours}");
+    ensure!(theirs == json!({"app": "flannel", "k8s-app": "flannel"}), "the manifest selects {theirs}");
     let (chart, manifest) = (meanings(&chart.0), meanings(&manifest.0));
     ensure!(chart.keys().eq(manifest.keys()), "{:?}, not {:?}", chart.keys(), manifest.keys());
     for (kind, document) in &manifest {
