@@ -13,6 +13,7 @@ const REFUSED: &[(&str, &str)] = &[
     ("flannel: {backendPortv6: 51821}", "flannel.backendPortv6 belongs to"),
     ("flannel: {tunnelMode: auto}", "flannel.tunnelMode belongs to"),
     ("flannel: {keepaliveInterval: 25}", "flannel.keepaliveInterval belongs to"),
+    ("flannel: {cniConf: '{\"name\": \"cbr0\",}'}", "flannel.cniConf is no JSON object"),
     ("podCidr: ''", "podCidr and podCidrv6 are both empty"),
     ("flannel: {image: {repository: registry.example/flannel-io/flannel}}", "stock flannel's image"),
     // By the schema of the values.

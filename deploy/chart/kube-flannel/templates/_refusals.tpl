@@ -16,6 +16,9 @@
 {{- if not (or .Values.podCidr .Values.podCidrv6) -}}
   {{- fail "podCidr and podCidrv6 are both empty: give the pod network of one family at least" -}}
 {{- end -}}
+{{- with get (fromJson $flannel.cniConf) "Error" -}}
+  {{- fail (printf "flannel.cniConf is no JSON object, and no pod would start with it: %s" .) -}}
+{{- end -}}
 {{- if regexMatch "(^|/)(flannel-io|coreos|flannel)/flannel$" $flannel.image.repository -}}
   {{- fail (printf "flannel.image.repository is %s, stock flannel's image: name the one made from deploy/docker/Dockerfile" $flannel.image.repository) -}}
 {{- end -}}
