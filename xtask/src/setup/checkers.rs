@@ -6,7 +6,7 @@
 
 use std::{
     fs,
-    os::unix::fs::{PermissionsExt as _, symlink},
+    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
 };
 
@@ -26,11 +26,26 @@ fn scripts(workspace: &Workspace) -> PathBuf {
     workspace.root().join("tests/python")
 }
 
-/// Whether both are there, and ours of the right versions.
-pub(super) fn are_there(workspace: &Workspace) -> bool {
-    let found: Vec<PathBuf> = PROGRAMS.iter().filter_map(|name| workspace.find_command(name)).collect();
-    let ours = found.iter().any(|path| path.starts_with(workspace.tools()));
-    found.len() == PROGRAMS.len() && (!ours || has_versions(workspace))
+/// Sees to both, unless the user has them.
+pub(super) fn ensure(workspace: &Workspace) -> anyhow::Result<()> {
+    if are_the_users(workspace) {
+        return Ok(());
+    }
+    let python = environment(workspace);
+    if !has_versions(workspace) {
+        let what = format!("Helm's engine and the schemas of Kubernetes into {}", python.display());
+        let filled = Steps::new("set-up", 1).run(&what, || fill(workspace, &python));
+        if filled.is_err() && python.is_dir() {
+            remove_dir(&python)?;
+        }
+        filled?;
+    }
+    link(workspace, &python)
+}
+
+fn are_the_users(workspace: &Workspace) -> bool {
+    let elsewhere = |path: PathBuf| !path.starts_with(workspace.tools());
+    PROGRAMS.iter().all(|name| workspace.find_command(name).is_some_and(elsewhere))
 }
 
 fn has_versions(workspace: &Workspace) -> bool {
@@ -51,52 +66,34 @@ fn installed_names(requirements: &str) -> impl Iterator<Item = String> {
     pinned.map(|(name, version)| format!("{}-{version}.dist-info", name.to_lowercase().replace('-', "_")))
 }
 
-/// Makes the environment anew, and puts the programs where the tests find them.
-pub(super) fn make(workspace: &Workspace) -> anyhow::Result<()> {
-    let python = environment(workspace);
-    let mut steps = Steps::new("set-up", 1);
-    let made = steps.run(&format!("Helm's engine and the schemas of Kubernetes into {}", python.display()), || {
-        fill(workspace, &python)?;
-        link(workspace, &python)
-    });
-    if made.is_err() && python.is_dir() {
-        remove_dir(&python)?;
-    }
-    made
-}
-
 /// Wheels alone: nobody's build scripts run.
 fn fill(workspace: &Workspace, python: &Path) -> anyhow::Result<()> {
     run_logged(workspace, workspace.command("python3").args(["-m", "venv", "--clear"]).arg(python))?;
     let mut pip = workspace.command(python.join("bin/python"));
-    pip.args([
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--disable-pip-version-check",
-        "--only-binary=:all:",
-        "--no-compile",
-        "--retries=1",
-    ]);
+    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
+    pip.args(["--only-binary=:all:", "--no-compile", "--retries=1"]);
     run_logged(workspace, pip.arg("--requirement").arg(scripts(workspace).join("requirements.txt")))
 }
 
+/// Puts the programs where the tests find them. Looked at each time: paths are in both, and a project may move.
 fn link(workspace: &Workspace, python: &Path) -> anyhow::Result<()> {
     let programs = workspace.tools().join("usr/bin");
     fs::create_dir_all(&programs).with_context(|| format!("cannot create {}", programs.display()))?;
+    let python_script =
+        |script: &Path| format!("exec '{}' '{}' \"$@\"", python.join("bin/python").display(), script.display());
     let [helm, validate] = PROGRAMS.map(|name| programs.join(name));
-    if validate.is_symlink() {
-        fs::remove_file(&validate).with_context(|| format!("cannot replace {}", validate.display()))?;
+    write_program(&helm, &python_script(&scripts(workspace).join("helm.py")))?;
+    write_program(&validate, &python_script(&python.join("bin/kubernetes-validate")))
+}
+
+fn write_program(path: &Path, line: &str) -> anyhow::Result<()> {
+    let text = format!("#!/bin/sh\n{line}\n");
+    if fs::read_to_string(path).is_ok_and(|written| written == text) {
+        return Ok(());
     }
-    symlink(python.join("bin/kubernetes-validate"), &validate)
-        .with_context(|| format!("cannot create {}", validate.display()))?;
-    let interpreter = python.join("bin/python");
-    let script = scripts(workspace).join("helm.py");
-    let text = format!("#!/bin/sh\nexec '{}' '{}' \"$@\"\n", interpreter.display(), script.display());
-    fs::write(&helm, text)
-        .and_then(|()| fs::set_permissions(&helm, fs::Permissions::from_mode(0o755)))
-        .with_context(|| format!("cannot write {}", helm.display()))
+    fs::write(path, text)
+        .and_then(|()| fs::set_permissions(path, fs::Permissions::from_mode(0o755)))
+        .with_context(|| format!("cannot write {}", path.display()))
 }
 
 #[cfg(test)]

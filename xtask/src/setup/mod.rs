@@ -94,10 +94,8 @@ impl<'a> Setup<'a> {
 
     /// Sees to what checks `deploy/`, if it can be had; its tests say so if not.
     pub(crate) fn checkers(&self) {
-        if self.skip || checkers::are_there(self.workspace) {
-            return;
-        }
-        if let Err(error) = checkers::make(self.workspace) {
+        let result = if self.skip { Ok(()) } else { checkers::ensure(self.workspace) };
+        if let Err(error) = result {
             println!("set-up: the tests of deploy/ go without, because {error:#}");
         }
     }
