@@ -89,7 +89,7 @@ pub struct RawOptions {
     /// Address to answer health checks at
     #[arg(long, value_name = "IP", default_value = "0.0.0.0")]
     pub(super) healthz_ip: String,
-    /// Port to answer health checks at, /healthz and /readyz; 0 for none
+    /// Port to answer health checks at, /healthz and /readyz, and /metrics for Prometheus; 0 for none
     #[arg(long, value_name = "PORT", default_value_t = 0, allow_negative_numbers = true)]
     pub(super) healthz_port: i64,
     /// Print the version and exit
