@@ -21,7 +21,7 @@ use crate::{
     firewall,
     iface::ExternalInterface,
     netlink::{KernelEvents, Netlink},
-    observe::status::Status,
+    observe::{metrics::Counts, status::Status},
     reconcile::{PeerBook, PlaneSetup, Reconciler, device},
     subnet::{
         Hints, LeaseAttrs, LeaseKey, LeaseRequest, LeaseSet, OwnLease, Readiness, StoreEvent, SubnetManager, Vtep,
@@ -69,12 +69,15 @@ pub(super) async fn start(
     options: &RunOptions,
     publish: &watch::Sender<Status>,
     book: &PeerBook,
+    counts: &Counts,
 ) -> anyhow::Result<Started> {
     let Some(kube) = &options.kube else {
-        return start_with(EtcdManager::new(&options.etcd, etcd::Liveness::default()), options, publish, book).await;
+        let manager = EtcdManager::new(&options.etcd, etcd::Liveness::default());
+        return start_with(manager, options, publish, book, counts).await;
     };
     let identity = NodeIdentity::from_env(|name| std::env::var(name).ok())?;
-    start_with(KubeManager::new(kube.clone(), identity, kube::Liveness::default()), options, publish, book).await
+    let manager = KubeManager::new(kube.clone(), identity, kube::Liveness::default());
+    start_with(manager, options, publish, book, counts).await
 }
 
 async fn start_with<M: SubnetManager>(
@@ -82,7 +85,9 @@ async fn start_with<M: SubnetManager>(
     options: &RunOptions,
     publish: &watch::Sender<Status>,
     book: &PeerBook,
+    counts: &Counts,
 ) -> anyhow::Result<Started> {
+    manager.count_with(counts.store.clone());
     let stage = |text: &str| publish.send_modify(|status| text.clone_into(&mut status.stage));
     let (netlink, kernel) = Netlink::connect().context("cannot talk to the kernel by netlink")?;
 
