@@ -6,8 +6,8 @@
 use flannel_common::mode::Mode;
 use serde::{Deserialize, Serialize};
 
-/// The mode where nobody asks for one.
-pub const DEFAULT: Mode = Mode::Encap;
+/// The mode where nobody asks for one, as far as the node can.
+pub const DEFAULT: Mode = Mode::Fast;
 
 /// What was asked for, by whom.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
