@@ -112,6 +112,19 @@ fn values_reach_their_place() -> Result<()> {
 }
 
 #[test]
+fn prometheus_is_told_the_health_port() -> Result<()> {
+    for (set, expected) in
+        [("default", Some("8081")), ("upstream", Some("9081")), ("labels", Some("8081")), ("bare", None)]
+    {
+        let Some(documents) = helm::set(set)? else { return Ok(()) };
+        let template = documents.at("DaemonSet", "/spec/template/metadata")?;
+        let port = template.pointer("/annotations/prometheus.io~1port").and_then(Value::as_str);
+        ensure!(port == expected, "{set}: {template:#}");
+    }
+    Ok(())
+}
+
+#[test]
 fn the_nearest_label_counts() -> Result<()> {
     for (kind, pointer, expected) in [
         ("DaemonSet", "/metadata/labels/team", json!("daemons")),

@@ -11,6 +11,7 @@ mod components;
 mod linker;
 mod log;
 mod packages;
+mod promtool;
 mod steps;
 pub(crate) mod toolchain;
 mod unpacked;
@@ -92,11 +93,17 @@ impl<'a> Setup<'a> {
         Ok(Toolchain::Unpacked(unpacked::make(self.workspace, &self.apt)?))
     }
 
-    /// Sees to what checks `deploy/`, if it can be had; its tests say so if not.
+    /// Sees to what checks `deploy/` and the metrics, if it can be had; their tests say so if not.
     pub(crate) fn checkers(&self) {
-        let result = if self.skip { Ok(()) } else { checkers::ensure(self.workspace) };
-        if let Err(error) = result {
-            println!("set-up: the tests of deploy/ go without, because {error:#}");
+        if self.skip {
+            return;
+        }
+        let results =
+            [("deploy/", checkers::ensure(self.workspace)), ("metrics", promtool::ensure(self.workspace, &self.apt))];
+        for (tests, result) in results {
+            if let Err(error) = result {
+                println!("set-up: the tests of {tests} go without, because {error:#}");
+            }
         }
     }
 
