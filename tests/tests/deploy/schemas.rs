@@ -28,7 +28,7 @@ fn validate(what: &str, files: &[PathBuf]) -> Result<()> {
 /// All but what Prometheus' operator brings the schema of. JSON is YAML.
 fn kubernetes_own(documents: &Documents) -> String {
     let own = documents.0.iter().filter(|(kind, _)| *kind != "PodMonitor");
-    own.map(|(_, document)| format!("---\n{document}\n")).collect()
+    own.map(|(_, document)| format!("---\n{document}\n")).collect::<Vec<_>>().concat()
 }
 
 #[test]
