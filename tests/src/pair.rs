@@ -51,6 +51,11 @@ impl Pair {
         Self::between(name, stack, r#"{"Type":"vxlan","DirectRouting":true}"#, flags, |net| [&net.a, &net.b])
     }
 
+    /// The same neighbours with the backend host-gw, which has no tunnels at all.
+    pub fn host_gw(name: &str, stack: Stack, flags: &[&str]) -> Result<Self> {
+        Self::between(name, stack, cluster::HOST_GW, flags, |net| [&net.a, &net.b])
+    }
+
     fn between(
         name: &str,
         stack: Stack,

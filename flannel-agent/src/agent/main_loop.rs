@@ -13,7 +13,7 @@ use crate::{
     agent::{start::Started, store::Store, sysctl},
     datapath::{
         DatapathError,
-        policy::{Decision, Wishes},
+        policy::{Able, Decision, Wishes},
     },
     guard::Guard,
     netlink::KernelEvent,
@@ -55,7 +55,7 @@ impl Started {
         pulse: &Pulse,
         counts: &Counts,
     ) -> anyhow::Result<()> {
-        let decision = Wishes::default().decide(Mode::Kernel);
+        let decision = Wishes::default().decide(self.unable);
         let guard = Guard::new(self.guard);
         let mut running = Running {
             node: self,
@@ -280,11 +280,11 @@ impl Running {
     /// Puts the mode in force that is asked for; the operator may have asked for another since.
     fn follow_mode(&mut self) {
         let wishes = Wishes { choice: None, flag: self.node.flag, config: self.node.config.datapath };
+        let refusal = self.node.firewall.refusal().or_else(|| self.node.reconciler.fast_refusal());
         let Some(bpf) = self.node.reconciler.bpf_mut() else {
-            self.decision = wishes.decide(Mode::Kernel);
+            self.decision = wishes.decide(self.node.unable);
             return;
         };
-        let refusal = self.node.firewall.refusal();
         let followed = bpf.mode().and_then(|word| follow(bpf, Wishes { choice: word.choice(), ..wishes }, refusal));
         match followed {
             Ok((changed, decision, lowered)) => {
@@ -333,15 +333,14 @@ fn follow(
     wishes: Wishes,
     refusal: Option<String>,
 ) -> Result<(bool, Decision, Option<String>), DatapathError> {
-    let limit = bpf.limit().cloned();
-    let able = limit.as_ref().map_or(Mode::Fast, |limit| limit.mode);
+    let able = bpf.able();
     let wants_fast = wishes.decide(able).mode == Mode::Fast;
     let obstacle = || refusal.map_or_else(|| bpf.count_polls(true).err().map(|error| chain(&error)), Some);
     let no_fast = if wants_fast { obstacle() } else { None };
-    let decision = wishes.decide(if no_fast.is_none() { able } else { Mode::Encap });
+    let decision = wishes.decide(if no_fast.is_none() { able } else { Able { most: Mode::Encap, ..able } });
     let changed = bpf.set_mode(decision.mode, wishes.choice)?;
     if decision.mode != Mode::Fast {
         bpf.count_polls(false)?;
     }
-    Ok((changed, decision, no_fast.or(limit.map(|limit| limit.reason))))
+    Ok((changed, decision, no_fast.or_else(|| bpf.limited_by().map(str::to_owned))))
 }

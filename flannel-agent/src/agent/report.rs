@@ -2,14 +2,13 @@
 
 use std::{collections::BTreeSet, net::IpAddr};
 
-use flannel_common::mode::Mode;
 use tokio::sync::watch;
 
 use crate::{
     agent::{main_loop::Running, store::unix},
     backend::{PeerWay, Way},
     cli::RunOptions,
-    datapath::policy::Wishes,
+    datapath::policy::{Able, Wishes},
     family::Family,
     fast::pods::{Pod, Verdict},
     iface::End,
@@ -24,7 +23,7 @@ use crate::{
 impl Status {
     /// Of an agent that has just begun.
     pub(super) fn starting(options: &RunOptions) -> Self {
-        let decision = Wishes { flag: options.datapath, ..Wishes::default() }.decide(Mode::Kernel);
+        let decision = Wishes { flag: options.datapath, ..Wishes::default() }.decide(Able::nothing(true));
         let mode = ModeStatus {
             effective: decision.mode.to_string(),
             wanted: decision.wanted.to_string(),

@@ -131,7 +131,7 @@ pub struct RawOptions {
     /// Let mode `fast` set `nf_conntrack_tcp_be_liberal` and `nf_conntrack_tcp_ignore_invalid_rst`, without which it leaves TCP alone
     #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
     pub(super) conntrack_liberal: bool,
-    /// Mode `fast` gives way to mode `encap` while firewall rules judge pods' packets one by one (limit, quota, string and the like), or cannot be read
+    /// Mode `fast` gives way to mode `encap` (`kernel` with host-gw) while firewall rules judge pods' packets one by one (limit, quota, string and the like), or cannot be read
     #[arg(long, value_name = "BOOL", default_value_t = false, action = ArgAction::Set)]
     pub(super) strict_rules: bool,
     /// Flows of each address family mode `fast` knows at most, 1000 to 1048576, at 200 bytes each; 0 takes a thousandth of the machine's memory, 16384 to 131072

@@ -95,10 +95,10 @@ pub(super) fn parse(config: &Fields, ipv6: bool, findings: &mut Findings) -> Opt
     let windows = WINDOWS_KEYS.iter().filter(|key| fields.raw(key).is_some());
     findings.warn(windows.map(|key| ConfigWarning::WindowsOnly { key }));
     let datapath = match name {
-        Name::Vxlan => findings.keep(parse_datapath(&fields))?,
-        Name::HostGw | Name::Alloc => {
+        Name::Vxlan | Name::HostGw => findings.keep(parse_datapath(&fields))?,
+        Name::Alloc => {
             let set = fields.raw("Datapath").is_some();
-            findings.warn(set.then_some(ConfigWarning::NoTunnel { backend: name.as_written() }));
+            findings.warn(set.then_some(ConfigWarning::NoDatapath));
             None
         }
     };

@@ -26,7 +26,7 @@ pub struct Status {
     /// Mode `fast`, where it is in force.
     #[serde(default)]
     pub fast: Option<FastStatus>,
-    /// The guard; absent without BPF.
+    /// The guard; absent without BPF, and without a tunnel.
     #[serde(default)]
     pub guard: Option<GuardStatus>,
     /// Our lease.

@@ -35,9 +35,14 @@ pub struct FastLab {
 }
 
 impl FastLab {
-    /// With more flags for both agents.
+    /// With vxlan, and with more flags for both agents.
     pub fn new(name: &str, flags: &[&str]) -> Result<Self> {
-        let nodes = TwoNodes::with(name, Stack::Dual, &config(Stack::Dual, r#"{"Type":"vxlan"}"#))?;
+        Self::of(name, r#"{"Type":"vxlan"}"#, flags)
+    }
+
+    /// With the backend given as JSON.
+    pub fn of(name: &str, backend: &str, flags: &[&str]) -> Result<Self> {
+        let nodes = TwoNodes::with(name, Stack::Dual, &config(Stack::Dual, backend))?;
         let agent = |node: &Node| -> Result<Agent> {
             let options = FLAGS.iter().chain(flags).fold(nodes.options()?, |options, flag| options.flag(flag));
             node.agent(options)

@@ -1,9 +1,11 @@
 //! What each value set of the chart changes.
 
+use std::fs;
+
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
-use super::helm;
+use super::{deploy, documents::Documents, helm};
 
 /// The flags every set has that does not choose others.
 const FLAGS: [&str; 3] = ["--ip-masq", "--kube-subnet-mgr", "--healthz-port=8081"];
@@ -130,7 +132,7 @@ fn the_nearest_label_counts() -> Result<()> {
         ("DaemonSet", "/metadata/annotations/example.com~1owner", json!("network")),
         ("DaemonSet", "/spec/template/metadata/labels/team", json!("pods")),
         ("DaemonSet", "/spec/template/metadata/labels/app", json!("flannel")),
-        ("DaemonSet", "/spec/template/metadata/annotations/prometheus.io~1scrape", json!("true")),
+        ("DaemonSet", "/spec/template/metadata/annotations/prometheus.io~1scrape", json!("false")),
         ("DaemonSet", "/spec/updateStrategy/rollingUpdate/maxUnavailable", json!("10%")),
         ("ConfigMap", "/metadata/labels/team", json!("network")),
         ("ConfigMap", "/metadata/annotations/example.com~1where", json!("configmap")),
@@ -142,6 +144,26 @@ fn the_nearest_label_counts() -> Result<()> {
         let found = documents.at(kind, pointer)?;
         ensure!(*found == expected, "{kind} {pointer}: {found}, not {expected}");
     }
+    Ok(())
+}
+
+#[test]
+fn prometheus_finds_the_port_that_was_chosen() -> Result<()> {
+    let Some(documents) = helm::set("metrics")? else { return Ok(()) };
+    let port = documents.at("DaemonSet", "/spec/template/metadata/annotations/prometheus.io~1port")?;
+    ensure!(port == "9081", "{port}");
+    ensure!(documents.at("PodMonitor", "/metadata/labels/release")? == "prometheus", "the operator's label");
+    let by_hand = Documents::parse(&fs::read_to_string(deploy("monitoring/podmonitor.yml"))?)?;
+    let (ours, by_hand) = (documents.at("PodMonitor", "/spec")?, by_hand.at("PodMonitor", "/spec")?);
+    ensure!(ours == by_hand, "the chart has {ours:#}\nwhere deploy/monitoring has {by_hand:#}");
+    Ok(())
+}
+
+#[test]
+fn without_a_port_there_is_nothing_to_scrape() -> Result<()> {
+    let Some(documents) = helm::set("bare")? else { return Ok(()) };
+    let metadata = documents.at("DaemonSet", "/spec/template/metadata")?;
+    ensure!(metadata.get("annotations").is_none(), "{metadata:#}");
     Ok(())
 }
 

@@ -14,6 +14,7 @@ const REFUSED: &[(&str, &str)] = &[
     ("flannel: {tunnelMode: auto}", "flannel.tunnelMode belongs to"),
     ("flannel: {keepaliveInterval: 25}", "flannel.keepaliveInterval belongs to"),
     ("flannel: {cniConf: '{\"name\": \"cbr0\",}'}", "flannel.cniConf is no JSON object"),
+    ("flannel: {healthz: {port: 0}, metrics: {podMonitor: {enabled: true}}}", "flannel.metrics.podMonitor is enabled"),
     ("podCidr: ''", "podCidr and podCidrv6 are both empty"),
     ("flannel: {image: {repository: registry.example/flannel-io/flannel}}", "stock flannel's image"),
     // By the schema of the values.

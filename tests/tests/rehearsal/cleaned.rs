@@ -1,11 +1,7 @@
 //! Back by `cleanup`, after which stock flannel makes everything anew. There is a gap, and connections survive it.
 
 use anyhow::{Result, ensure};
-use flannel_tests::{
-    fast::Family,
-    service_rules::{Backend, ServiceRules},
-    snapshot::Snapshot,
-};
+use flannel_tests::snapshot::Snapshot;
 
 use crate::{
     traffic::{Connections, Phase},
@@ -15,8 +11,6 @@ use crate::{
 #[test]
 fn back_by_cleanup_leaves_stocks_own_and_connections_survive() -> Result<()> {
     let mut world = World::new("rehclean")?;
-    // As on a node of Kubernetes. Where no other rule needs conntrack, it ends with the last of flannel's, and what it translates too.
-    let _services = ServiceRules::install(&world.net.a, Backend::Nftables, Family::V4.pods())?;
     let mut connections = Connections::open(&world)?;
     let before = Snapshot::of(&world.net.a)?;
     let device = world.kept()?.device;

@@ -7,6 +7,8 @@ use flannel_tests::{
     Agent, AgentOptions, Etcd, HandLease, Lab, Node, Pod, TunnelState, cluster,
     cluster::{LEASES, VXLAN},
     eventually,
+    fast::Family,
+    service_rules::{Backend, ServiceRules},
     stock::Flanneld,
     topology::Three,
 };
@@ -33,6 +35,9 @@ impl World {
             let stock = Flanneld { node: node.clone(), number, public_ip: public_ip.to_owned() };
             stock.start(&etcd).map(|_| stock)
         };
+        // As on a node of Kubernetes. Where no other rule needs conntrack, it ends with the last of flannel's, and with it what it
+        // translates; and stock empties its chains when it starts.
+        ServiceRules::install(&net.a, Backend::Nftables, Family::V4.pods())?;
         let far = flanneld(&net.c, 3, "192.168.2.13")?;
         let mover = flanneld(&net.b, 2, "192.168.1.12")?;
         let stock = flanneld(&net.a, 1, "192.168.1.11")?;

@@ -54,6 +54,17 @@ imagePullPolicy: {{ . }}
 {{- toYaml $args -}}
 {{- end -}}
 
+{{/* Annotations of the pods */}}
+{{- define "flannel.podAnnotations" -}}
+{{- $flannel := .Values.flannel -}}
+{{- $metrics := dict -}}
+{{- if and $flannel.metrics.annotations (int $flannel.healthz.port) -}}
+  {{- $port := toString (int $flannel.healthz.port) -}}
+  {{- $metrics = dict "prometheus.io/scrape" "true" "prometheus.io/port" $port "prometheus.io/path" "/metrics" -}}
+{{- end -}}
+{{- include "flannel.merged" (list $flannel.podAnnotations .Values.global.commonAnnotations $metrics) -}}
+{{- end -}}
+
 {{/* net-conf.json */}}
 {{- define "flannel.netConf" -}}
 {{- $flannel := .Values.flannel -}}

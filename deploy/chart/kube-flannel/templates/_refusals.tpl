@@ -19,6 +19,9 @@
 {{- with get (fromJson $flannel.cniConf) "Error" -}}
   {{- fail (printf "flannel.cniConf is no JSON object, and no pod would start with it: %s" .) -}}
 {{- end -}}
+{{- if and $flannel.metrics.podMonitor.enabled (not (int $flannel.healthz.port)) -}}
+  {{- fail "flannel.metrics.podMonitor is enabled, and flannel.healthz.port, where the metrics are, is 0" -}}
+{{- end -}}
 {{- if regexMatch "(^|/)(flannel-io|coreos|flannel)/flannel$" $flannel.image.repository -}}
   {{- fail (printf "flannel.image.repository is %s, stock flannel's image: name the one made from deploy/docker/Dockerfile" $flannel.image.repository) -}}
 {{- end -}}

@@ -6,11 +6,12 @@ use std::{
     time::Instant,
 };
 
-use flannel_common::mode::Mode;
-
 use super::*;
 use crate::{
-    datapath::{PinRoot, policy::Wishes},
+    datapath::{
+        PinRoot,
+        policy::{Able, Wishes},
+    },
     observe::{metrics::Counts, status::ModeStatus},
     reconcile::PeerBook,
 };
@@ -18,7 +19,7 @@ use crate::{
 const ANYWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 fn status(ready: bool) -> Status {
-    let source = Wishes::default().decide(Mode::Kernel).source;
+    let source = Wishes::default().decide(Able::nothing(true)).source;
     let mode = ModeStatus { effective: "kernel".into(), wanted: "kernel".into(), source, reason: None, attach: None };
     Status { ready, ..Status::without_agent("test", mode) }
 }
