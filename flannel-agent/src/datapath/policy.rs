@@ -61,6 +61,18 @@ pub enum Source {
     Default,
 }
 
+impl Source {
+    /// The name in every output for programs.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::RunTime => "run-time",
+            Self::Flag => "flag",
+            Self::NetworkConfig => "network-config",
+            Self::Default => "default",
+        }
+    }
+}
+
 /// The mode in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
@@ -97,6 +109,13 @@ mod tests {
         let config = Wishes { config: Some(Mode::Kernel), ..Wishes::default() };
         assert_eq!(decided(config), (Mode::Kernel, Source::NetworkConfig));
         assert_eq!(decided(Wishes::default()), (DEFAULT, Source::Default));
+    }
+
+    #[test]
+    fn a_source_has_one_name() {
+        for source in [Source::RunTime, Source::Flag, Source::NetworkConfig, Source::Default] {
+            assert_eq!(serde_json::to_value(source).expect("JSON"), source.name());
+        }
     }
 
     #[test]
