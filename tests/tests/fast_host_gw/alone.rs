@@ -6,6 +6,7 @@ use anyhow::{Result, ensure};
 use flannel_tests::{
     Agent, TwoNodes,
     cluster::{HOST_GW, config},
+    eventually,
     fast::FLAGS,
     load::rr::{Protocol, rr},
     topology::Stack,
@@ -39,7 +40,18 @@ fn one_node_alone_replays_what_it_sends_and_receives() -> Result<()> {
         }
     }
     ensure!(other.replayed()? == 0, "the other node is in mode kernel");
-    Ok(())
+    smaller_link(&agent)
+}
+
+/// How large packets may leave is part of what was learned.
+fn smaller_link(agent: &Agent) -> Result<()> {
+    let before = agent.generation()?;
+    agent.node().sh("ip link set eth0 mtu 1400")?;
+    eventually("a new generation", Duration::from_secs(5), || {
+        let (now, mtu) = (agent.generation()?, agent.node().subnet_env()?.mtu);
+        ensure!(now != before && mtu == 1400, "{now}, {mtu}");
+        Ok(())
+    })
 }
 
 /// Programs read frames, and packets of such a device have none.
