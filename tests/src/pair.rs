@@ -31,12 +31,12 @@ pub struct Pair<N = Three> {
 }
 
 impl Pair {
-    /// With vxlan and the agents' defaults.
+    /// With vxlan, in mode `encap`: the suites of that mode begin here. Those of mode `fast` begin with `fast::fast_pair`.
     pub fn new(name: &str) -> Result<Self> {
         Self::with_flags(name, &[])
     }
 
-    /// With more flags for both agents.
+    /// With more flags for both agents, which may name another mode.
     pub fn with_flags(name: &str, flags: &[&str]) -> Result<Self> {
         Self::with(name, Stack::V4, flags)
     }
@@ -87,6 +87,9 @@ impl<N> Pair<N> {
     fn start(lab: Lab, net: N, etcd: Etcd, endpoint: &str, [a, c]: [Node; 2], flags: &[&str]) -> Result<Self> {
         let mut options = AgentOptions::etcd(endpoint)?;
         options.flags.extend(flags.iter().map(|flag| (*flag).to_owned()));
+        if !flags.iter().any(|flag| flag.starts_with("--datapath=")) {
+            options.flags.push("--datapath=encap".to_owned());
+        }
         let (sender, receiver) = (a.agent(options.clone())?, c.agent(options)?);
         sender.wait_ready()?;
         receiver.wait_ready()?;

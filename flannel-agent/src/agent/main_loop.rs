@@ -17,7 +17,7 @@ use crate::{
     },
     guard::Guard,
     netlink::KernelEvent,
-    observe::{pulse::Pulse, status::Status},
+    observe::{metrics::Counts, pulse::Pulse, status::Status},
     reconcile::{Bpf, Cluster, chain},
     subnet::{OwnLease, StoreEvent, SubnetEnv},
     traffic::Wanted,
@@ -42,14 +42,20 @@ pub(super) struct Running {
     pub(super) applied: bool,
     pub(super) guard: Guard,
     pulse: Pulse,
+    counts: Counts,
     written: Option<SubnetEnv>,
     retry: Option<Instant>,
 }
 
 impl Started {
     /// Runs until a task it depends on ends, which none does by itself.
-    pub(super) async fn run(self, publish: &watch::Sender<Status>, pulse: &Pulse) -> anyhow::Result<()> {
-        let decision = Wishes::default().decide(self.unable);
+    pub(super) async fn run(
+        self,
+        publish: &watch::Sender<Status>,
+        pulse: &Pulse,
+        counts: &Counts,
+    ) -> anyhow::Result<()> {
+        let decision = Wishes::default().decide(Able::NOTHING);
         let guard = Guard::new(self.guard);
         let mut running = Running {
             node: self,
@@ -59,6 +65,7 @@ impl Started {
             applied: false,
             guard,
             pulse: pulse.clone(),
+            counts: counts.clone(),
             written: None,
             retry: None,
         };
@@ -197,7 +204,9 @@ impl Running {
         self.node.reconciler.learn(changes);
         self.node.traffic.want(Wanted::of(&self.node.config, self.node.own.key, &self.node.former));
         let cluster = Cluster { own: self.node.own.key, in_sync: self.store.is_seen() };
+        let begun = Instant::now();
         self.node.reconciler.apply(&cluster).await;
+        self.counts.reconciled(begun.elapsed(), self.error().is_none());
         self.follow_guard();
         self.republish();
         self.follow_mode();
@@ -273,7 +282,7 @@ impl Running {
         let wishes = Wishes { choice: None, flag: self.node.flag, config: self.node.config.datapath };
         let refusal = self.node.firewall.refusal().or_else(|| self.node.reconciler.fast_refusal());
         let Some(bpf) = self.node.reconciler.bpf_mut() else {
-            self.decision = wishes.decide(self.node.unable);
+            self.decision = wishes.decide(Able::NOTHING);
             return;
         };
         let followed = bpf.mode().and_then(|word| follow(bpf, Wishes { choice: word.choice(), ..wishes }, refusal));

@@ -150,6 +150,22 @@ pub enum Way {
     NotOnLink,
 }
 
+impl Way {
+    /// The names of all ways, in every output.
+    pub const NAMES: [&str; 4] = ["direct", "tunnel", "kernel", "none"];
+
+    /// The name of this one.
+    pub const fn name(&self) -> &'static str {
+        let [direct, tunnel, kernel, none] = Self::NAMES;
+        match self {
+            Self::Direct(_) => direct,
+            Self::Tunnel(Ok(_)) => tunnel,
+            Self::Tunnel(Err(_)) => kernel,
+            Self::NotOnLink => none,
+        }
+    }
+}
+
 /// A peer and how packets reach it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerWay {

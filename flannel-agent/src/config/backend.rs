@@ -20,15 +20,15 @@ pub const DEFAULT_VNI: u32 = 1;
 
 const MAX_VNI: u32 = 0x00ff_ffff;
 /// Below, the tunnel device could not carry IPv4's minimum of 68 bytes after 50 of overhead.
-const MIN_MTU: u16 = 118;
+pub(super) const MIN_MTU: u16 = 118;
 /// Below, the kernel takes IPv6 off the tunnel device: its minimum is 1280 bytes, and the overhead is 70.
-const MIN_MTU_V6: u16 = 1350;
+pub(super) const MIN_MTU_V6: u16 = 1350;
 /// The types we have, for people.
 const BUILT: &str = "\"vxlan\", \"host-gw\" or \"alloc\"";
-const WINDOWS_KEYS: &[&str] = &["Name", "MacPrefix"];
+pub(super) const WINDOWS_KEYS: &[&str] = &["Name", "MacPrefix"];
 /// Keys that mean the same whatever the backend.
-const COMMON_KEYS: &[&str] = &["Type", "Datapath", "Name", "MacPrefix"];
-const VXLAN_KEYS: &[&str] = &["VNI", "Port", "MTU", "GBP", "Learning", "DirectRouting"];
+pub(super) const COMMON_KEYS: &[&str] = &["Type", "Datapath", "Name", "MacPrefix"];
+pub(super) const VXLAN_KEYS: &[&str] = &["VNI", "Port", "MTU", "GBP", "Learning", "DirectRouting"];
 
 /// What to write instead of flannel's other backends.
 const OTHER_BACKENDS: &[(&str, &str)] = &[

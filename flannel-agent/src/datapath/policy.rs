@@ -6,8 +6,8 @@
 use flannel_common::mode::Mode;
 use serde::{Deserialize, Serialize};
 
-/// The mode where nobody asks for one and there is a tunnel.
-pub const DEFAULT: Mode = Mode::Encap;
+/// The mode where nobody asks for one, as far as the node can.
+pub const DEFAULT: Mode = Mode::Fast;
 
 /// Why mode `encap` is not in force where there is no tunnel.
 pub const NO_TUNNEL: &str = "the backend has no tunnel, so there is nothing to encapsulate";
@@ -23,9 +23,7 @@ pub struct Able {
 
 impl Able {
     /// A node without programs.
-    pub const fn nothing(tunnel: bool) -> Self {
-        Self { most: Mode::Kernel, tunnel }
-    }
+    pub const NOTHING: Self = Self { most: Mode::Kernel, tunnel: false };
 
     /// The mode asked for, or the next lesser one there is.
     fn best(self, wanted: Mode) -> Mode {
@@ -77,8 +75,7 @@ impl Wishes {
     pub fn decide(self, able: Able) -> Decision {
         let asked = [(self.choice, Source::RunTime), (self.flag, Source::Flag), (self.config, Source::NetworkConfig)];
         let first = asked.into_iter().find_map(|(mode, source)| mode.map(|mode| (mode, source)));
-        let default = if able.tunnel { DEFAULT } else { Mode::Kernel };
-        let (wanted, source) = first.unwrap_or((default, Source::Default));
+        let (wanted, source) = first.unwrap_or((DEFAULT, Source::Default));
         Decision { mode: able.best(wanted), wanted, source }
     }
 }
@@ -102,14 +99,14 @@ mod tests {
 
     #[test]
     fn a_node_that_cannot_stays_with_the_kernel_and_remembers_the_wish() {
-        let decision = Wishes { flag: Some(Mode::Encap), ..Wishes::default() }.decide(Able::nothing(true));
+        let decision = Wishes { flag: Some(Mode::Encap), ..Wishes::default() }.decide(Able::NOTHING);
         assert_eq!((decision.mode, decision.wanted), (Mode::Kernel, Mode::Encap));
         let fast = Wishes { choice: Some(Mode::Fast), ..Wishes::default() };
         let no_fast = Able { most: Mode::Encap, ..ALL };
         assert_eq!((fast.decide(no_fast).mode, fast.decide(ALL).mode), (Mode::Encap, Mode::Fast));
     }
 
-    /// Below `fast` there is `kernel`, whatever is asked for, and nobody who asks for nothing is told of a mode there is not.
+    /// Below `fast` there is `kernel`, whatever is asked for.
     #[test]
     fn without_a_tunnel_there_is_no_mode_encap() {
         let modes = [Mode::Kernel, Mode::Encap, Mode::Fast];
@@ -121,8 +118,6 @@ mod tests {
                 assert_eq!(decision.mode, if fast { Mode::Fast } else { Mode::Kernel }, "{choice} of {most}");
                 assert_eq!(decision.wanted, choice);
             }
-            let unasked = Wishes::default().decide(able);
-            assert_eq!((unasked.mode, unasked.wanted, unasked.source), (Mode::Kernel, Mode::Kernel, Source::Default));
         }
     }
 }

@@ -17,7 +17,7 @@ use super::{
     ownership::Ownership,
     peer_maps::PeerMaps,
     peers::{PeerBook, Peers, Turn},
-    status::Dirty,
+    status::{Dirty, Repairs},
 };
 use crate::{
     backend::{Backend, Desired, Lower, Node, PeerWay, PodNetwork, Unfit, usable_mtu},
@@ -78,6 +78,8 @@ pub(super) struct Plane {
     rebuilding: bool,
     /// The peers of the turn that is being worked in: before, and now.
     turn: (Vec<PeerWay>, Vec<PeerWay>),
+    /// How often the device was not the one we knew any more.
+    devices_replaced: u64,
     error: Option<String>,
 }
 
@@ -109,6 +111,7 @@ impl Plane {
             peers: Peers::new(family, book),
             rebuilding: false,
             turn: (Vec::new(), Vec::new()),
+            devices_replaced: 0,
             error: None,
         }
     }
@@ -219,7 +222,9 @@ impl Plane {
         let lower = Lower { external: self.external, mtu: external_mtu, source: self.end.source, mac };
         let Some(spec) = self.backend.device(&lower) else { return Ok(()) };
         let device = device::ensure(netlink, &spec, false).await?;
-        self.read_back |= self.device.as_ref().is_none_or(|known| known.index != device.index);
+        let replaced = self.device.as_ref().is_some_and(|known| known.index != device.index);
+        self.devices_replaced += u64::from(replaced);
+        self.read_back |= replaced || self.device.is_none();
         self.setup.vtep = Some(device.vtep());
         self.device = Some(device);
         Ok(())
@@ -326,6 +331,11 @@ impl Plane {
     /// What the kernel refused.
     pub(super) fn dirty(&self) -> impl Iterator<Item = Dirty> {
         self.entries.dirty().chain(self.peer_maps.dirty())
+    }
+
+    /// What was mended.
+    pub(super) const fn repairs(&self) -> Repairs {
+        Repairs { devices: self.devices_replaced, maps: self.peer_maps.repairs(), ..self.entries.repairs() }
     }
 
     /// When something the kernel refused is due again.

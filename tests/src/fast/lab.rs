@@ -62,9 +62,7 @@ impl FastLab {
     fn settle(&self) -> Result<()> {
         for agent in &self.agents {
             let node = agent.node();
-            for key in ["iptables", "ip6tables"] {
-                node.sh(&format!("sysctl -qw net.bridge.bridge-nf-call-{key}=1"))?;
-            }
+            node.filter_bridged()?;
             // A pod reaches itself through its port of the bridge.
             node.sh("bridge link set dev vethp1 hairpin on")?;
         }

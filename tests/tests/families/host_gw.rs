@@ -39,7 +39,7 @@ fn neighbours_are_routed_to_and_others_are_refused() -> Result<()> {
         }
         let status = agent.status()?;
         let mode = serde_json::json!({
-            "effective": "kernel", "wanted": "kernel", "source": "default", "reason": null, "attach": "tcx"
+            "effective": "fast", "wanted": "fast", "source": "default", "reason": null, "attach": "tcx"
         });
         assert_eq!((&status["ready"], &status["mode"]), (&true.into(), &mode), "{status}");
         assert_eq!((&status["device"], &status["devices"]), (&Value::Null, &serde_json::json!([])), "{status}");

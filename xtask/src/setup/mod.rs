@@ -6,6 +6,7 @@
 //! one lives below `target/`.
 
 mod apt;
+mod checkers;
 mod components;
 mod linker;
 mod log;
@@ -89,6 +90,14 @@ impl<'a> Setup<'a> {
         }
         println!("set-up: a BPF toolchain below {} ({unpacked})", unpacked::dir(self.workspace).display());
         Ok(Toolchain::Unpacked(unpacked::make(self.workspace, &self.apt)?))
+    }
+
+    /// Sees to what checks `deploy/`, if it can be had; its tests say so if not.
+    pub(crate) fn checkers(&self) {
+        let result = if self.skip { Ok(()) } else { checkers::ensure(self.workspace) };
+        if let Err(error) = result {
+            println!("set-up: the tests of deploy/ go without, because {error:#}");
+        }
     }
 
     /// Sees to the components of the user's own toolchain that `lint` calls.

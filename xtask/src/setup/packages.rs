@@ -99,6 +99,13 @@ const TABLE: &[Package] = &[
         needed: Needs::LAB,
         why: "the real store; unpacked, because its package starts a service",
     },
+    Package {
+        name: "prometheus",
+        source: Source::Unpack,
+        proof: Proof::Command("promtool"),
+        needed: Needs::LAB,
+        why: "promtool, which checks metrics, alerts and dashboard; unpacked, because its package starts a service",
+    },
 ];
 
 impl Package {

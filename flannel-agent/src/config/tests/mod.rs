@@ -1,6 +1,7 @@
 //! Tables: what a text means.
 
 mod mistakes;
+mod page;
 mod properties;
 
 use std::net::Ipv4Addr;
