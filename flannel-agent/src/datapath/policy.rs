@@ -23,9 +23,7 @@ pub struct Able {
 
 impl Able {
     /// A node without programs.
-    pub const fn nothing(tunnel: bool) -> Self {
-        Self { most: Mode::Kernel, tunnel }
-    }
+    pub const NOTHING: Self = Self { most: Mode::Kernel, tunnel: false };
 
     /// The mode asked for, or the next lesser one there is.
     fn best(self, wanted: Mode) -> Mode {
@@ -120,7 +118,7 @@ mod tests {
 
     #[test]
     fn a_node_that_cannot_stays_with_the_kernel_and_remembers_the_wish() {
-        let decision = Wishes { flag: Some(Mode::Encap), ..Wishes::default() }.decide(Able::nothing(true));
+        let decision = Wishes { flag: Some(Mode::Encap), ..Wishes::default() }.decide(Able::NOTHING);
         assert_eq!((decision.mode, decision.wanted), (Mode::Kernel, Mode::Encap));
         let fast = Wishes { choice: Some(Mode::Fast), ..Wishes::default() };
         let no_fast = Able { most: Mode::Encap, ..ALL };
