@@ -41,6 +41,7 @@ pub(crate) fn from_peer<F: Tables>(skb: &Skb, node: &Node) -> Result<Reason, Rea
         return Err(Reason::TcpControl);
     }
     let Some(at) = tables::place::<F>(&packet.end) else {
+        notes::take_turn()?;
         return notes::note_new::<F>(skb, node, packet, Bucket::of_peer(subnet.unwrap_or(0)));
     };
     tables::copy(at, &mut scratch.flow);

@@ -47,6 +47,7 @@ fn look<F: Tables>(skb: &Skb, node: &Node, mode: ModeWord) -> Result<Reason, Rea
         return Err(Reason::TcpControl);
     }
     let Some(at) = tables::place::<F>(&packet.end) else {
+        notes::take_turn()?;
         sends(skb.ifindex())?;
         return notes::note_new::<F>(skb, node, packet, Bucket::of_pod(skb.ifindex()));
     };
