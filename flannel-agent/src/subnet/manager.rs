@@ -5,7 +5,7 @@ use std::{error::Error, fmt, net::IpAddr};
 use ipnet::IpNet;
 use tokio::sync::{mpsc, watch};
 
-use super::{Entry, Hints, LeaseAttrs, LeaseKey, OptOuts, Readiness};
+use super::{Entry, Hints, LeaseAttrs, LeaseKey, OptOuts, Readiness, StoreCounts};
 use crate::{
     clock::BootTime,
     config::{ConfigError, NetworkConfig},
@@ -177,6 +177,9 @@ pub trait SubnetManager: Send + Sized + 'static {
     fn opt_outs(&mut self) -> OptOuts {
         OptOuts::never()
     }
+
+    /// Counts here from now on what [`Self::run`] does.
+    fn count_with(&mut self, counts: StoreCounts);
 
     /// Acquires a lease: our former one where possible.
     fn acquire(

@@ -23,14 +23,15 @@ pub(super) struct PeerRow {
 }
 
 impl PeerRow {
-    pub(super) fn new(PinnedPeer { index, subnet, entry }: PinnedPeer, now: u64) -> Self {
+    pub(super) fn new(peer: PinnedPeer, now: u64) -> Self {
+        let PinnedPeer { index, subnet, entry } = peer;
         let names = [(Word::PLAIN, "plain"), (Word::DIRECT, "direct")];
         let left = if entry.path_vouches(now) { (entry.seen.until_ns - now) / 1_000_000 } else { 0 };
         Self {
             index,
             subnet: subnet.to_string(),
             vtep: entry.vtep.to_string(),
-            vtep_mac: entry.mac.to_string(),
+            vtep_mac: peer.vtep_mac(),
             next_hop: entry.next_hop.to_string(),
             oif: entry.oif,
             mtu: entry.mtu,

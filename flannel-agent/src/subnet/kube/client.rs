@@ -41,7 +41,8 @@ impl Default for Liveness {
 /// Changes of one kind of object.
 pub(super) type WatchStream<T> = Pin<Box<dyn Stream<Item = kube::Result<WatchEvent<T>>> + Send>>;
 
-/// A client that survives its credentials.
+/// A client that survives its credentials. Clones share what their connections are made from.
+#[derive(Clone)]
 pub(super) struct KubeClient {
     options: KubeOptions,
     liveness: Liveness,

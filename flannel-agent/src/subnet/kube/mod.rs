@@ -42,7 +42,7 @@ pub use self::{
 };
 use super::{
     AcquireError, Backoff, Delays, Hints, LeaseAttrs, LeaseKey, LeaseRequest, OptOuts, OutsideNetwork, OwnLease,
-    Readiness, StoreEvent, SubnetManager,
+    Readiness, StoreCounts, StoreEvent, SubnetManager,
 };
 use crate::{
     config::{NetworkConfig, Prefix},
@@ -65,6 +65,7 @@ pub struct KubeManager {
     /// While the Node has no subnet.
     assignment: Option<Delays>,
     ready: Option<watch::Receiver<bool>>,
+    counts: StoreCounts,
 }
 
 type Acquired<T> = Result<T, AcquireError<KubeError>>;
@@ -73,7 +74,7 @@ impl KubeManager {
     /// A manager for these options. Nothing is connected yet.
     pub fn new(options: KubeOptions, identity: NodeIdentity, liveness: Liveness) -> Self {
         let client = KubeClient::new(options, liveness);
-        Self { client, identity, node: None, held: None, assignment: None, ready: None }
+        Self { client, identity, node: None, held: None, assignment: None, ready: None, counts: StoreCounts::default() }
     }
 
     async fn node_name(&mut self) -> Result<String, KubeError> {
@@ -167,10 +168,13 @@ impl SubnetManager for KubeManager {
     fn opt_outs(&mut self) -> OptOuts {
         // The name is known once a lease is held.
         let Some(node) = self.node.clone() else { return OptOuts::never() };
-        let client = KubeClient::new(self.client.options().clone(), self.client.liveness());
         let (opt_outs, duty) = OptOuts::new();
-        tokio::spawn(pods::Follower::new(client, node, duty).run());
+        tokio::spawn(pods::Follower::new(self.client.clone(), node, duty).run());
         opt_outs
+    }
+
+    fn count_with(&mut self, counts: StoreCounts) {
+        self.counts = counts;
     }
 
     async fn acquire(&mut self, request: &LeaseRequest) -> Acquired<OwnLease> {
