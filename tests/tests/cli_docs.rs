@@ -1,14 +1,35 @@
-//! The operator documentation names everything there is.
+//! The operator documentation names everything there is, and nothing that is not.
 
-use std::{collections::BTreeSet, fs};
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use flannel_common::reason::Reason;
-use flannel_tests::{AgentOptions, Lab};
+use flannel_tests::AgentOptions;
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..")
+}
 
 fn page(name: &str) -> Result<String> {
-    let path = format!("{}/../docs/{name}", env!("CARGO_MANIFEST_DIR"));
-    fs::read_to_string(&path).context(path)
+    let path = root().join("docs").join(name);
+    fs::read_to_string(&path).with_context(|| path.display().to_string())
+}
+
+/// Every page there is, by its path from the project's root.
+fn pages() -> Result<Vec<(String, String)>> {
+    let mut names = vec!["README.md".to_owned(), "CHANGELOG.md".to_owned()];
+    for entry in fs::read_dir(root().join("docs"))? {
+        let name = entry?.file_name();
+        let is_page = Path::new(&name).extension().is_some_and(|extension| extension == "md");
+        names.extend(is_page.then(|| format!("docs/{}", name.display())));
+    }
+    ensure!(names.len() > 8, "{names:?}");
+    names.into_iter().map(|name| Ok((name.clone(), fs::read_to_string(root().join(name))?))).collect()
 }
 
 #[test]
@@ -21,10 +42,17 @@ fn every_reason_is_explained() -> Result<()> {
     Ok(())
 }
 
-fn help(verb: &str) -> Result<String> {
-    let lab = Lab::new("docs")?;
-    let binary = AgentOptions::etcd("http://127.0.0.1:1")?.binary.display().to_string();
-    Ok(lab.node("n")?.run([&binary, verb, "--help"])?.stdout)
+fn help(words: &[&str]) -> Result<String> {
+    let binary = AgentOptions::etcd("http://127.0.0.1:1")?.binary;
+    let output = Command::new(&binary).args(words).arg("--help").output()?;
+    ensure!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+/// The subcommands of a help page.
+fn subcommands(help: &str) -> BTreeSet<&str> {
+    let (_, section) = help.split_once("\nCommands:\n").unwrap_or_default();
+    section.lines().take_while(|line| !line.is_empty()).filter_map(|line| line.split_whitespace().next()).collect()
 }
 
 /// The flags of a help page, without dashes.
@@ -41,7 +69,7 @@ fn flag(line: &str) -> Option<&str> {
 
 #[test]
 fn every_flag_of_monitor_is_explained() -> Result<()> {
-    let help = help("monitor")?;
+    let help = help(&["monitor"])?;
     let text = page("datapath.md")?;
     let (_, section) = text.split_once("\n## Watching packets\n").context("no section")?;
     let rows: Vec<&str> = section.lines().take_while(|line| !line.starts_with("## ")).collect();
@@ -54,5 +82,82 @@ fn every_flag_of_monitor_is_explained() -> Result<()> {
         };
         assert_eq!(rows.iter().filter(named).count(), 1, "--{flag}");
     }
+    Ok(())
+}
+
+/// What is written behind each `flannel-agent `, up to the end of the command.
+fn commands(text: &str) -> impl Iterator<Item = Vec<&str>> {
+    let behind = text.lines().flat_map(|line| line.split("flannel-agent ").skip(1));
+    behind.map(|rest| {
+        let command = rest.split(['`', '#', ';', '&', ')', ',', '(']).next().unwrap_or_default();
+        command.split_whitespace().collect()
+    })
+}
+
+/// Whether a word can be a subcommand: not a comment, a placeholder or a path.
+fn is_plain(word: &str) -> bool {
+    !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-') && !word.starts_with('-')
+}
+
+#[test]
+fn every_command_in_the_pages_is_one() -> Result<()> {
+    let mut seen = 0;
+    for (name, text) in pages()? {
+        for words in commands(&text).filter(|words| words.first().is_some_and(|word| is_plain(word))) {
+            let mut path: Vec<&str> = Vec::new();
+            let mut page = help(&path)?;
+            for word in &words {
+                let known = subcommands(&page);
+                if known.is_empty() || !is_plain(word) {
+                    break;
+                }
+                ensure!(known.contains(word), "{name}: flannel-agent {words:?}: there is no {word} among {known:?}");
+                path.push(word);
+                page = help(&path)?;
+            }
+            for flag in words.iter().filter_map(|word| word.trim_start_matches('[').strip_prefix("--")) {
+                let flag = flag.split(['=', ']']).next().unwrap_or_default();
+                let known = flag.is_empty() || flags(&page).contains(flag);
+                ensure!(known, "{name}: flannel-agent {words:?}: there is no --{flag}");
+            }
+            seen += 1;
+        }
+    }
+    ensure!(seen > 50, "{seen} commands");
+    Ok(())
+}
+
+/// The anchors of a page: of its headings, as they are shown on the web, and those it sets.
+fn anchors(text: &str) -> BTreeSet<String> {
+    let slug = |heading: &str| {
+        let kept = heading.trim().to_lowercase().replace(' ', "-");
+        kept.chars().filter(|letter| letter.is_alphanumeric() || matches!(letter, '-' | '_')).collect()
+    };
+    let headings =
+        text.lines().filter_map(|line| line.strip_prefix('#')).map(|line| slug(line.trim_start_matches('#')));
+    let set = text.split("<a id=\"").skip(1).filter_map(|rest| Some(rest.split_once('"')?.0.to_owned()));
+    headings.chain(set).collect()
+}
+
+#[test]
+fn every_link_between_the_pages_leads_somewhere() -> Result<()> {
+    let mut seen = 0;
+    for (name, text) in pages()? {
+        for target in text.split("](").skip(1).filter_map(|rest| Some(rest.split_once(')')?.0)) {
+            if target.starts_with("http") {
+                continue;
+            }
+            let (file, anchor) = target.split_once('#').unwrap_or((target, ""));
+            let path = root().join(&name);
+            let path = if file.is_empty() { path } else { path.with_file_name(file) };
+            ensure!(path.exists(), "{name}: {target}: no such file");
+            if !anchor.is_empty() {
+                let text = fs::read_to_string(&path)?;
+                ensure!(anchors(&text).contains(anchor), "{name}: {target}: no such heading");
+            }
+            seen += 1;
+        }
+    }
+    ensure!(seen > 50, "{seen} links");
     Ok(())
 }

@@ -124,6 +124,7 @@ impl Running {
                     self.follow_mode();
                     Then::Act
                 }
+                () = self.node.opt_outs.changed() => self.follow_opt_outs(),
                 _ = unannounced.tick() => self.look_around(),
                 _ = resync.tick() => self.doubt_everything(),
                 () = sleep_until(retry.into()) => Then::Act,
@@ -154,6 +155,12 @@ impl Running {
     fn look_around(&mut self) -> Then {
         let ports = self.node.reconciler.set_port_range(sysctl::local_ports());
         Then::act_if(self.node.reconciler.doubt_unannounced() | ports)
+    }
+
+    /// Takes in which pods stay out of mode `fast`.
+    fn follow_opt_outs(&mut self) -> Then {
+        let out = self.node.opt_outs.latest().out;
+        Then::act_if(self.node.reconciler.leave_out(out)).max(Then::Tell)
     }
 
     fn doubt_everything(&mut self) -> Then {
@@ -197,6 +204,8 @@ impl Running {
     /// Makes the kernel follow, and subnet.env.
     async fn step(&mut self) {
         self.follow_interface().await;
+        self.node.opt_outs.first().await;
+        self.follow_opt_outs();
         let changes = self.node.leases.changes();
         for lease in &changes.refused {
             tracing::warn!("refused: {lease}");
@@ -292,6 +301,7 @@ impl Running {
                     tracing::info!(mode = %decision.mode, source = ?decision.source, reason = lowered, "datapath mode");
                 }
                 self.node.reconciler.switch_fast(decision.mode == Mode::Fast);
+                self.node.opt_outs.want(decision.mode == Mode::Fast);
                 self.decision = decision;
                 self.lowered = lowered;
                 if self.node.firewall.is_blind() {

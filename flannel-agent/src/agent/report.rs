@@ -86,6 +86,7 @@ impl Running {
         fast.is_on().then(|| FastStatus {
             tcp_reason: fast.tcp_reason(),
             error: fast.error().map(str::to_owned),
+            annotations: self.node.opt_outs.problem(),
             rules: self.node.firewall.chains(),
             pods: fast.pods().iter().map(|(index, pod)| self::pod(*index, pod)).collect(),
         })

@@ -17,14 +17,15 @@ use crate::{
     cli::RunOptions,
     config::NetworkConfig,
     family::Family,
-    fast::{Fast, RuleChanges},
+    fast::{Exclusions, Fast, RuleChanges},
     firewall,
     iface::ExternalInterface,
     netlink::{KernelEvents, Netlink},
     observe::{metrics::Counts, status::Status},
     reconcile::{PeerBook, PlaneSetup, Reconciler, device},
     subnet::{
-        Hints, LeaseAttrs, LeaseKey, LeaseRequest, LeaseSet, OwnLease, Readiness, StoreEvent, SubnetManager, Vtep,
+        Hints, LeaseAttrs, LeaseKey, LeaseRequest, LeaseSet, OptOuts, OwnLease, Readiness, StoreEvent, SubnetManager,
+        Vtep,
         etcd::{self, EtcdManager},
         kube::{self, KubeManager, NodeIdentity},
         read_previous, read_previous_networks, wait_for_config, wait_for_hints, wait_for_lease,
@@ -62,6 +63,7 @@ pub(super) struct Started {
     pub(super) firewall: firewall::Watch,
     pub(super) store: mpsc::Receiver<StoreEvent>,
     pub(super) readiness: Readiness,
+    pub(super) opt_outs: OptOuts,
 }
 
 /// Waits for the store that was chosen and brings the node up to its lease.
@@ -142,12 +144,12 @@ async fn start_with<M: SubnetManager>(
         (*family, PlaneSetup { network: *network, vtep, nexthops_from: options.nexthops_from })
     };
     let setups = networks.iter().map(setup).collect();
-    let fast = Fast::new(options.conntrack_liberal);
+    let fast = Fast::new(options.conntrack_liberal, Exclusions::new(options.fast_exclude.clone()));
     let reconciler =
         Reconciler::new(netlink, &backend, &setups, interface, sysctl::local_ports(), bpf.ok(), book).with_fast(fast);
     let mut leases = LeaseSet::new(&config, request.attrs.clone());
     leases.apply(StoreEvent::OwnLease(own.clone()));
-    let readiness = manager.readiness();
+    let (readiness, opt_outs) = (manager.readiness(), manager.opt_outs());
     let (events, store) = mpsc::channel(STORE_QUEUE);
     let (attrs, to_publish) = watch::channel(request.attrs.clone());
     tokio::spawn(manager.run(request, to_publish, events));
@@ -172,6 +174,7 @@ async fn start_with<M: SubnetManager>(
         firewall: firewall::Watch::start(options.strict_rules),
         store,
         readiness,
+        opt_outs,
     })
 }
 

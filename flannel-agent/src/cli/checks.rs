@@ -7,6 +7,7 @@ use std::{
 };
 
 use flannel_common::guard::{self, GuardMode};
+use ipnet::IpNet;
 
 use super::{
     OptionWarning, RawOptions,
@@ -53,6 +54,19 @@ impl Checks {
                 None
             }
         }
+    }
+
+    /// Prefixes; an address is one of its own.
+    pub(super) fn prefixes(&mut self, flag: &'static str, values: &[String]) -> Vec<IpNet> {
+        let parse = |text: &str| text.parse().or_else(|_| text.parse::<IpAddr>().map(IpNet::from)).ok();
+        let mut prefixes = Vec::new();
+        for value in values.iter().filter(|value| !value.is_empty()) {
+            match parse(value) {
+                Some(prefix) => prefixes.push(prefix),
+                None => self.mistakes.push(bad_value(flag, value, "an IP address, or a prefix such as 10.244.1.0/28")),
+            }
+        }
+        prefixes
     }
 
     /// The traffic rules. A period of no time would keep a processor busy.

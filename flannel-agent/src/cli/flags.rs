@@ -76,6 +76,7 @@ pub(super) const FLAGS: &[Flag] = &[
     built("bpf-pin-root", Text),
     built("conntrack-liberal", Bool),
     built("strict-rules", Bool),
+    built("fast-exclude", List),
     built("flow-table-size", Int),
     built("datapath", Text),
     built("guard-outer", Text),

@@ -15,6 +15,7 @@ use flannel_common::{
     guard::{self, GuardMode},
     mode::Mode,
 };
+use ipnet::IpNet;
 use tracing::Level;
 
 use super::RawOptions;
@@ -89,6 +90,8 @@ pub struct RunOptions {
     pub conntrack_liberal: bool,
     /// Whether mode `fast` gives way to rules that judge single packets.
     pub strict_rules: bool,
+    /// Pods with such addresses stay out of mode `fast`.
+    pub fast_exclude: Vec<IpNet>,
     /// Flows of each family mode `fast` holds; `None` goes by the machine's memory.
     pub flow_table_size: Option<u32>,
     /// What was asked for and will not happen. To be logged once.
@@ -163,6 +166,7 @@ impl RunOptions {
             attach: checks.attach(&raw.attach),
             conntrack_liberal: raw.conntrack_liberal,
             strict_rules: raw.strict_rules,
+            fast_exclude: checks.prefixes("fast-exclude", &raw.fast_exclude),
             flow_table_size: checks.flow_table_size(raw.flow_table_size),
             log_level: log_level(raw.v),
             traffic: checks.traffic(&raw),

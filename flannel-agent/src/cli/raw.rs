@@ -134,6 +134,9 @@ pub struct RawOptions {
     /// Mode `fast` gives way to mode `encap` (`kernel` with host-gw) while firewall rules judge pods' packets one by one (limit, quota, string and the like), or cannot be read
     #[arg(long, value_name = "BOOL", default_value_t = false, action = ArgAction::Set)]
     pub(super) strict_rules: bool,
+    /// Address or prefix of pods that stay out of mode `fast`; may be repeated
+    #[arg(long, value_name = "IP|CIDR")]
+    pub(super) fast_exclude: Vec<String>,
     /// Flows of each address family mode `fast` knows at most, 1000 to 1048576, at 200 bytes each; 0 takes a thousandth of the machine's memory, 16384 to 131072
     #[arg(long, value_name = "FLOWS", default_value_t = 0, allow_negative_numbers = true)]
     pub(super) flow_table_size: i64,

@@ -248,8 +248,9 @@ fn fast(status: &FastStatus) -> String {
     let alone = if none > 0 { format!(", {none} left alone") } else { String::new() };
     let tcp = status.tcp_reason.iter().map(|reason| format!("; TCP takes the kernel's path: {reason}"));
     let error = status.error.iter().map(|error| format!("; {error}"));
+    let blind = status.annotations.iter().map(|reason| format!("; annotations of pods cannot be read: {reason}"));
     let pods = format!("{all} of {} pods{partly}{alone}", status.pods.len());
-    std::iter::once(pods).chain(tcp).chain(error).collect()
+    std::iter::once(pods).chain(tcp).chain(blind).chain(error).collect()
 }
 
 /// What of a pod's packets mode `fast` leaves to the kernel.

@@ -6,19 +6,23 @@
 //! learned.
 
 mod changes;
+mod exclusions;
 mod host;
 mod pace;
 pub mod pods;
 mod settings;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
 
 use flannel_common::{
     fast::{FastConfig, PodEntry},
     program::Program,
 };
 
-pub use self::changes::RuleChanges;
+pub use self::{changes::RuleChanges, exclusions::Exclusions};
 use self::{pods::Pods, settings::Conntrack};
 use crate::{
     datapath::Hook,
@@ -35,6 +39,7 @@ pub struct Fast {
     switched: bool,
     /// Whether conntrack may be made liberal.
     liberal: bool,
+    exclusions: Exclusions,
     pods: Pods,
     conntrack: Conntrack,
     error: Option<String>,
@@ -42,11 +47,12 @@ pub struct Fast {
 
 impl Fast {
     /// Off. `liberal`: conntrack is made liberal where the mode needs that.
-    pub fn new(liberal: bool) -> Self {
+    pub fn new(liberal: bool, exclusions: Exclusions) -> Self {
         Self {
             on: false,
             switched: false,
             liberal,
+            exclusions,
             pods: Pods::default(),
             conntrack: Conntrack::default(),
             error: None,
@@ -73,6 +79,15 @@ impl Fast {
     /// Whether the mode is in force.
     pub const fn is_on(&self) -> bool {
         self.on
+    }
+
+    /// These pods opted out, by address. Whether the next look may find something else because of it.
+    pub fn leave_out(&mut self, pods: BTreeMap<IpAddr, String>) -> bool {
+        let differs = self.exclusions.annotate(pods);
+        if differs {
+            self.pods.doubt_addresses();
+        }
+        differs && self.on
     }
 
     /// Takes in an event. Whether the next look may find something else because of it.
@@ -114,7 +129,7 @@ impl Fast {
         if !self.on {
             return false;
         }
-        let looked = self.pods.look(netlink, own, tunnels).await;
+        let looked = self.pods.look(netlink, own, tunnels, &self.exclusions).await;
         if let Err(error) = &looked {
             tracing::warn!(%error, "cannot look at the pods; tried again");
             self.pods.doubt_everything();

@@ -103,6 +103,9 @@ pub struct FastStatus {
     pub tcp_reason: Option<String>,
     /// Why the pods could not be looked at last.
     pub error: Option<String>,
+    /// Why annotations of pods, by which they stay out, cannot be read now.
+    #[serde(default)]
+    pub annotations: Option<String>,
     /// Chains with rules that judge packets one by one, of which they see one in two seconds of a known flow.
     #[serde(default)]
     pub rules: Vec<String>,

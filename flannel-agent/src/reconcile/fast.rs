@@ -1,5 +1,7 @@
 //! Mode `fast` among the desired state: its settings and pods in the maps, and the generation of what was learned.
 
+use std::{collections::BTreeMap, net::IpAddr};
+
 use super::{Plane, Reconciler, chain};
 use crate::{family::Family, fast::Fast, subnet::LeaseKey};
 
@@ -12,6 +14,11 @@ impl Reconciler {
     /// Mode `fast` is in force, or is not; then [`Self::is_behind`].
     pub fn switch_fast(&mut self, on: bool) {
         self.fast.switch(on);
+    }
+
+    /// These pods opted out of mode `fast`, by address. Whether the next [`Self::apply`] has something to do because of it.
+    pub fn leave_out(&mut self, pods: BTreeMap<IpAddr, String>) -> bool {
+        self.fast.leave_out(pods)
     }
 
     /// What nobody announces is to be looked at again. Whether the next [`Self::apply`] has something to do because of it.

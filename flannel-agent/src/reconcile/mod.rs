@@ -38,7 +38,7 @@ use status::{Dirty, Repairs};
 use crate::{
     backend::Backend,
     family::Family,
-    fast::Fast,
+    fast::{Exclusions, Fast},
     iface::ExternalInterface,
     netlink::Netlink,
     subnet::{Changes, LeaseKey, Vtep},
@@ -85,7 +85,13 @@ impl Reconciler {
             let end = external.ends.get(family)?;
             Some(Plane::new(*family, Arc::clone(backend), *setup, external, *end, book.clone()))
         };
-        Self { netlink, port_range, planes: setups.iter().filter_map(plane).collect(), bpf, fast: Fast::new(false) }
+        Self {
+            netlink,
+            port_range,
+            planes: setups.iter().filter_map(plane).collect(),
+            bpf,
+            fast: Fast::new(false, Exclusions::default()),
+        }
     }
 
     /// With mode `fast` as it was set up.

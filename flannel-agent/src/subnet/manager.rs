@@ -5,7 +5,7 @@ use std::{error::Error, fmt, net::IpAddr};
 use ipnet::IpNet;
 use tokio::sync::{mpsc, watch};
 
-use super::{Entry, Hints, LeaseAttrs, LeaseKey, Readiness, StoreCounts};
+use super::{Entry, Hints, LeaseAttrs, LeaseKey, OptOuts, Readiness, StoreCounts};
 use crate::{
     clock::BootTime,
     config::{ConfigError, NetworkConfig},
@@ -171,6 +171,11 @@ pub trait SubnetManager: Send + Sized + 'static {
     /// Where to say whether this node carries packets; [`Self::run`] passes it on.
     fn readiness(&mut self) -> Readiness {
         Readiness::unpublished()
+    }
+
+    /// Which pods of this node stay out of mode `fast`, for a store that knows. To be asked once a lease is held.
+    fn opt_outs(&mut self) -> OptOuts {
+        OptOuts::never()
     }
 
     /// Counts here from now on what [`Self::run`] does.

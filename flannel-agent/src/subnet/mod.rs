@@ -2,7 +2,8 @@
 //!
 //! Three layers. Data as it stands in the store: [`LeaseKey`], [`LeaseAttrs`], [`Entry`]. The pure
 //! [`LeaseSet`], which decides from all entries which peers are believed. And the [`SubnetManager`], which
-//! talks to a store ([`etcd`], [`kube`]) and keeps our own lease alive. Nothing here touches the kernel; subnet.env is
+//! talks to a store ([`etcd`], [`kube`]) and keeps our own lease alive. Beside leases a store may know pods that stay out of
+//! mode `fast` ([`OptOuts`]). Nothing here touches the kernel; subnet.env is
 //! [`SubnetEnv`]'s.
 
 mod attrs;
@@ -15,6 +16,7 @@ mod hints;
 mod key;
 pub mod kube;
 mod manager;
+mod opt_outs;
 #[cfg(test)]
 mod properties;
 mod readiness;
@@ -33,6 +35,7 @@ pub use self::{
     manager::{
         AcquireError, LeaseRequest, LostCause, OutOfSubnets, OutsideNetwork, OwnLease, StoreEvent, SubnetManager,
     },
+    opt_outs::{OptOuts, PodsToldOf},
     readiness::Readiness,
     set::{Changes, LeaseSet, Peer, RejectReason, Rejected, Resolved, Vtep},
     start::{NoLease, wait_for_config, wait_for_hints, wait_for_lease},

@@ -10,6 +10,7 @@ mod families;
 mod follow;
 mod hold;
 mod many;
+mod opt_out;
 mod outage;
 mod pod;
 mod streams;

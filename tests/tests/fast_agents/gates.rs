@@ -7,8 +7,9 @@ use anyhow::{Result, ensure};
 use aya::programs::{LinkOrder, SchedClassifier, links::FdLink, tc::TcAttachOptions};
 use flannel_tests::{
     Pair, eventually,
-    fast::fast_pair,
+    fast::{FLAGS, fast_pair},
     hooks::{Side, tcx},
+    topology::Stack,
 };
 
 /// A filter that lets everything pass.
@@ -75,6 +76,26 @@ fn a_pod_with_others_on_both_ways_is_left_alone_and_its_packets_flow() -> Result
     let before = pair.sender.replayed()?;
     pair.talk()?.exchange(1_000)?;
     assert_eq!(pair.sender.replayed()?, before);
+    Ok(())
+}
+
+/// Also one that is made later, whose address comes after its link.
+#[test]
+fn pods_the_operator_names_are_left_alone_and_their_packets_flow() -> Result<()> {
+    let flags = [&FLAGS[..], &["--fast-exclude=10.244.0.0/16"]].concat();
+    let pair = Pair::with("fa-exclude", Stack::V4, &flags)?;
+    let late = pair.net.a.add_pod("p2")?;
+    for pod in [&pair.near, &late] {
+        eventually(&format!("{} to be left alone", pod.veth()), Duration::from_secs(15), || {
+            let row = pair.sender.pod_status(pod)?;
+            let alone = row["sends"] == false && row["receives"] == false;
+            ensure!(alone && row["reasons"] == serde_json::json!(["--fast-exclude=10.244.0.0/16 says so"]), "{row}");
+            Ok(())
+        })?;
+    }
+    let before = pair.replayed()?;
+    pair.talk()?.exchange(1_000)?;
+    assert_eq!(pair.replayed()?, before);
     Ok(())
 }
 

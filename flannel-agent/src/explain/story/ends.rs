@@ -5,9 +5,12 @@ use std::net::IpAddr;
 use flannel_common::fast::PodEntry;
 
 use super::Step;
-use crate::explain::{
-    facts::Facts,
-    place::{Place, Pod},
+use crate::{
+    explain::{
+        facts::Facts,
+        place::{Place, Pod},
+    },
+    observe::status::Status,
 };
 
 const TOPICS: [&str; 2] = ["source", "destination"];
@@ -16,7 +19,7 @@ const TOPICS: [&str; 2] = ["source", "destination"];
 pub(super) fn steps(facts: &Facts) -> Vec<Step> {
     let ends = [(&facts.source, facts.question.source), (&facts.destination, facts.question.destination)];
     let mut steps: Vec<Step> =
-        TOPICS.into_iter().zip(ends).map(|(topic, (place, address))| step(topic, place, address)).collect();
+        TOPICS.into_iter().zip(ends).map(|(topic, (place, address))| step(topic, place, address, facts)).collect();
     if let (Place::Peer(peer), Place::Peer(_) | Place::Unleased(_) | Place::Outside) =
         (&facts.source, &facts.destination)
     {
@@ -26,9 +29,9 @@ pub(super) fn steps(facts: &Facts) -> Vec<Step> {
     steps
 }
 
-fn step(topic: &'static str, place: &Place, address: IpAddr) -> Step {
+fn step(topic: &'static str, place: &Place, address: IpAddr, facts: &Facts) -> Step {
     match place {
-        Place::Pod(pod) => self::pod(topic, pod, address),
+        Place::Pod(pod) => self::pod(topic, pod, address, facts.status.as_ref()),
         Place::Node(device) => Step::ok(topic, format!("{address} is an address of this node, on {device}")),
         Place::Vacant(subnet) => Step::fail(
             topic,
@@ -55,23 +58,25 @@ fn step(topic: &'static str, place: &Place, address: IpAddr) -> Step {
     }
 }
 
-fn pod(topic: &'static str, pod: &Pod, address: IpAddr) -> Step {
+fn pod(topic: &'static str, pod: &Pod, address: IpAddr, status: Option<&Status>) -> Step {
     let Pod { veth, bridge, mac, entry } = pod;
     let on = bridge.as_ref().map(|bridge| format!(" on {}", bridge.name)).unwrap_or_default();
     let mac = mac.map(|mac| format!(", {mac}")).unwrap_or_default();
     let text = format!("{address} is the pod at {} (index {}){on}{mac}, MTU {}", veth.name, veth.index, veth.mtu);
     let down = [Some(veth), bridge.as_ref()].into_iter().flatten().find(|link| !link.up);
-    match (down, entry) {
-        (Some(link), _) => Step::fail(topic, format!("{text}; {} is down", link.name)),
-        (None, Some(entry)) => {
-            let parts = match (entry.has(PodEntry::SENDS), entry.has(PodEntry::RECEIVES)) {
-                (true, true) => "",
-                (true, false) => "; mode fast leaves what it receives to the kernel",
-                (false, true) => "; mode fast leaves what it sends to the kernel",
-                (false, false) => "; mode fast leaves it alone",
-            };
-            Step::ok(topic, format!("{text}{parts}"))
-        }
-        (None, None) => Step::ok(topic, text),
+    if let Some(link) = down {
+        return Step::fail(topic, format!("{text}; {} is down", link.name));
     }
+    let known = status.and_then(|status| status.fast.as_ref()?.pods.iter().find(|known| known.index == veth.index));
+    let ways = entry.map(|entry| (entry.has(PodEntry::SENDS), entry.has(PodEntry::RECEIVES)));
+    let parts = match ways {
+        Some((true, false)) => "; mode fast leaves what it receives to the kernel",
+        Some((false, true)) => "; mode fast leaves what it sends to the kernel",
+        Some((false, false)) => "; mode fast leaves it alone",
+        // Unless the agent says that, other modes have no entries either.
+        None if known.is_some() => "; mode fast leaves it alone",
+        Some((true, true)) | None => "",
+    };
+    let why = known.filter(|known| !known.reasons.is_empty()).map(|known| format!(": {}", known.reasons.join("; ")));
+    Step::ok(topic, format!("{text}{parts}{}", why.unwrap_or_default()))
 }

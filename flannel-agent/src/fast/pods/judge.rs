@@ -8,6 +8,7 @@
 use std::fmt;
 
 use flannel_common::fast::PodEntry;
+use ipnet::IpNet;
 
 use crate::netlink::Link;
 
@@ -64,6 +65,12 @@ pub enum Reason {
     Filters(String, Side),
     /// There are TCX programs of others.
     Programs(String, Side),
+    /// The operator's option names an address of the pod.
+    Excluded(IpNet),
+    /// The pod of this name opted out by an annotation.
+    Annotated(String),
+    /// Some pod is to stay out, and it may be this one.
+    NoAddress,
 }
 
 impl fmt::Display for Reason {
@@ -77,6 +84,9 @@ impl fmt::Display for Reason {
             Self::Qdisc(device, kind) => write!(f, "a {kind} qdisc is on {device}"),
             Self::Filters(device, side) => write!(f, "tc filters are on the {side} of {device}"),
             Self::Programs(device, side) => write!(f, "TCX programs of others are on the {side} of {device}"),
+            Self::Excluded(prefix) => write!(f, "--fast-exclude={prefix} says so"),
+            Self::Annotated(pod) => write!(f, "the annotation of pod {pod} says so"),
+            Self::NoAddress => f.write_str("its addresses are not known, and some pod is to stay out"),
         }
     }
 }
@@ -101,10 +111,19 @@ pub struct Verdict {
     pub receives: Vec<Reason>,
 }
 
-/// Decides of the pod behind a veth, whose other end is `peer`; `ways` are the bridge it is on and the tunnel devices.
-pub(super) fn judge<'a>(veth: &Passed, peer: Option<&Link>, ways: impl Iterator<Item = &'a Passed>) -> Verdict {
+/// Decides of the pod behind a veth, whose other end is `peer`; `ways` are the bridge it is on and the tunnel devices, `wish` is
+/// why somebody wants it to stay out.
+pub(super) fn judge<'a>(
+    veth: &Passed,
+    peer: Option<&Link>,
+    ways: impl Iterator<Item = &'a Passed>,
+    wish: Option<Reason>,
+) -> Verdict {
     let (host, name) = (&veth.link, &veth.link.name);
     let mut verdict = Verdict::default();
+    if let Some(reason) = wish {
+        verdict.neither(reason);
+    }
     if host.netns.is_none() {
         verdict.neither(Reason::NoNamespace);
     }
@@ -196,7 +215,7 @@ mod tests {
         let (mut veth, mut peer) = (veth(), Link { mtu: 1400, ..link(2, "eth0") });
         let (mut bridge, mut tunnel) = (passed(link(CNI0, "cni0")), passed(link(3, "flannel.1")));
         change(&mut veth, &mut peer, &mut bridge, &mut tunnel);
-        judge(&veth, Some(&peer), [bridge, tunnel].iter())
+        judge(&veth, Some(&peer), [bridge, tunnel].iter(), None)
     }
 
     /// Whether packets from the pod and packets to it take the fast path.
@@ -218,7 +237,16 @@ mod tests {
         assert_eq!(ways(&after(|veth, _, _, _| veth.link.netns = None)), (false, false));
         assert_eq!(ways(&after(|veth, _, _, _| veth.link.up = false)), (false, false));
         assert_eq!(ways(&after(|_, peer, _, _| peer.mac = None)), (false, false));
-        assert_eq!(ways(&judge(&veth(), None, [].iter())), (false, false));
+        assert_eq!(ways(&judge(&veth(), None, [].iter(), None)), (false, false));
+    }
+
+    #[test]
+    fn a_pod_that_is_to_stay_out_is_left_alone_and_says_who_wants_it() {
+        let peer = link(2, "eth0");
+        let verdict = judge(&veth(), Some(&peer), [].iter(), Some(Reason::Annotated("default/db".to_owned())));
+        assert_eq!(verdict.entry, None);
+        let texts: Vec<_> = verdict.sends.iter().chain(&verdict.receives).map(ToString::to_string).collect();
+        assert_eq!(texts, ["the annotation of pod default/db says so"; 2]);
     }
 
     #[test]

@@ -12,12 +12,16 @@ mod find;
 mod judge;
 mod others;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
 
 use futures::future::join_all;
 
 pub use self::judge::{Others, Passed, Reason, Side, Verdict};
 use self::{find::Namespace, judge::judge};
+use super::Exclusions;
 use crate::{
     family::Family,
     netlink::{KernelEvent, Link, Netlink, NetlinkError},
@@ -40,6 +44,8 @@ pub struct Pods {
     /// Other ends of veths, and who is on a device, as they were last seen.
     peers: BTreeMap<u32, Option<Link>>,
     others: BTreeMap<u32, (Others, Others)>,
+    /// Addresses of pods, by their veths; known where some pod is to stay out.
+    addresses: BTreeMap<u32, Vec<IpAddr>>,
     /// Links that may have another qdisc, which is not announced as a change of the link.
     stale: BTreeSet<u32>,
     found: BTreeMap<u32, Pod>,
@@ -62,6 +68,12 @@ impl Pods {
     pub fn doubt_unannounced(&mut self) {
         self.peers.clear();
         self.others.clear();
+        self.doubt_addresses();
+    }
+
+    /// Addresses of pods are to be looked at again.
+    pub fn doubt_addresses(&mut self) {
+        self.addresses.clear();
     }
 
     /// Takes in an event. Whether the next look may find something else because of it.
@@ -75,7 +87,7 @@ impl Pods {
             KernelEvent::Link(link) => self.observe_link(link),
             KernelEvent::LinkGone { index, .. } => {
                 self.namespace.observe_link_gone(*index);
-                self.peers.remove(index);
+                self.forget_end(*index);
                 self.others.remove(index);
                 self.disturbed |= self.on_the_way.contains(index);
                 self.on_the_way.contains(index)
@@ -92,15 +104,27 @@ impl Pods {
 
     /// An event about a veth comes also when its other end changed.
     fn observe_link(&mut self, link: &Link) -> bool {
-        self.peers.remove(&link.index);
+        self.forget_end(link.index);
         let old = self.namespace.links.insert(link.index, link.clone());
         let differs = old.as_ref() != Some(link);
         self.disturbed |= differs && self.on_the_way.contains(&link.index);
         differs || self.on_the_way.contains(&link.index)
     }
 
+    /// The other end of a veth is to be read again.
+    fn forget_end(&mut self, index: u32) {
+        self.peers.remove(&index);
+        self.addresses.remove(&index);
+    }
+
     /// Looks at what may have changed and decides anew. `own` is our lease, `tunnels` are the tunnel devices.
-    pub async fn look(&mut self, netlink: &Netlink, own: LeaseKey, tunnels: &[u32]) -> Result<(), NetlinkError> {
+    pub async fn look(
+        &mut self,
+        netlink: &Netlink,
+        own: LeaseKey,
+        tunnels: &[u32],
+        exclusions: &Exclusions,
+    ) -> Result<(), NetlinkError> {
         if !self.is_read {
             self.read(netlink).await?;
         }
@@ -111,6 +135,9 @@ impl Pods {
         }
         let veths = self.namespace.pods(own);
         self.meet(netlink, &veths).await;
+        if !exclusions.is_empty() {
+            self.ask_addresses(netlink, &veths).await;
+        }
         let bridges: BTreeSet<u32> = veths.values().filter_map(|bridge| *bridge).collect();
         self.on_the_way = veths.keys().chain(&bridges).chain(tunnels).copied().collect();
         for device in &self.on_the_way {
@@ -118,7 +145,10 @@ impl Pods {
                 self.others.entry(*device).or_insert_with(|| others::on(link));
             }
         }
-        let pod = |(index, bridge): (&u32, &Option<u32>)| Some((*index, self.decide(*index, *bridge, tunnels)?));
+        let pod = |(index, bridge): (&u32, &Option<u32>)| {
+            let wish = exclusions.reason(self.addresses.get(index).map_or(&[], Vec::as_slice));
+            Some((*index, self.decide(*index, *bridge, tunnels, wish)?))
+        };
         self.found = veths.iter().filter_map(pod).collect();
         Ok(())
     }
@@ -148,10 +178,25 @@ impl Pods {
         }
     }
 
-    fn decide(&self, index: u32, bridge: Option<u32>, tunnels: &[u32]) -> Option<Pod> {
+    /// Reads the addresses that are not known yet, all at once. A pod that is being made has link-local ones at most; it is asked again
+    /// at the next look.
+    async fn ask_addresses(&mut self, netlink: &Netlink, veths: &BTreeMap<u32, Option<u32>>) {
+        let unknown = veths.keys().filter(|index| !self.addresses.contains_key(index));
+        let links: Vec<&Link> = unknown.filter_map(|index| self.namespace.links.get(index)).collect();
+        let asked = links.iter().map(|link| async { (link.index, netlink.addresses_of_peer(link).await) });
+        for (index, addresses) in join_all(asked).await {
+            match addresses {
+                Ok(addresses) if addresses.iter().all(is_link_local) => {}
+                Ok(addresses) => drop(self.addresses.insert(index, addresses)),
+                Err(error) => tracing::debug!(%error, "a pod's addresses are not known"),
+            }
+        }
+    }
+
+    fn decide(&self, index: u32, bridge: Option<u32>, tunnels: &[u32], wish: Option<Reason>) -> Option<Pod> {
         let veth = self.passed(index)?;
         let ways: Vec<Passed> = bridge.iter().chain(tunnels).filter_map(|device| self.passed(*device)).collect();
-        let verdict = judge(&veth, self.peers.get(&index)?.as_ref(), ways.iter());
+        let verdict = judge(&veth, self.peers.get(&index)?.as_ref(), ways.iter(), wish);
         Some(Pod { veth: veth.link.name, verdict })
     }
 
@@ -168,5 +213,12 @@ impl Pods {
     /// The pods as of the last look, by the interface index of their veth.
     pub const fn found(&self) -> &BTreeMap<u32, Pod> {
         &self.found
+    }
+}
+
+const fn is_link_local(address: &IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => address.is_link_local(),
+        IpAddr::V6(address) => address.is_unicast_link_local(),
     }
 }

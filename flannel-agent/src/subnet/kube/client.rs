@@ -17,7 +17,6 @@ use tokio::time::timeout;
 use super::{
     error::{KubeError, Problem},
     options::KubeOptions,
-    record::NodeRecord,
     requests::Built,
 };
 
@@ -39,10 +38,11 @@ impl Default for Liveness {
     }
 }
 
-/// Changes of Nodes.
-pub(super) type WatchStream = Pin<Box<dyn Stream<Item = kube::Result<WatchEvent<NodeRecord>>> + Send>>;
+/// Changes of one kind of object.
+pub(super) type WatchStream<T> = Pin<Box<dyn Stream<Item = kube::Result<WatchEvent<T>>> + Send>>;
 
-/// A client that survives its credentials.
+/// A client that survives its credentials. Clones share what their connections are made from.
+#[derive(Clone)]
 pub(super) struct KubeClient {
     options: KubeOptions,
     liveness: Liveness,
@@ -78,10 +78,14 @@ impl KubeClient {
     }
 
     /// Opens a watch.
-    pub(super) async fn watch(&mut self, what: &'static str, request: Built) -> Result<WatchStream, KubeError> {
+    pub(super) async fn watch<T: Clone + DeserializeOwned + 'static>(
+        &mut self,
+        what: &'static str,
+        request: Built,
+    ) -> Result<WatchStream<T>, KubeError> {
         let request = request.map_err(|error| self.failed(what, error.into()))?;
         let client = self.connect().await?;
-        match self.in_time(client.request_events::<NodeRecord>(request)).await {
+        match self.in_time(client.request_events::<T>(request)).await {
             Ok(stream) => Ok(Box::pin(stream)),
             Err(problem) => Err(self.failed(what, problem)),
         }

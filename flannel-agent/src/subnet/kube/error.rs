@@ -159,6 +159,11 @@ impl Problem {
 }
 
 impl KubeError {
+    /// See [`Problem::is_refusal`].
+    pub(super) fn is_refusal(&self) -> bool {
+        matches!(self, Self::Refused { .. })
+    }
+
     /// See [`Problem::is_outdated`].
     pub(super) fn is_outdated(&self) -> bool {
         matches!(self, Self::Unreachable { problem, .. } | Self::Refused { problem, .. } if problem.is_outdated())
@@ -168,7 +173,7 @@ impl KubeError {
 fn hint(problem: &Problem) -> &'static str {
     match problem.code() {
         Some(401) => "; check the token or certificate",
-        Some(403) => "; grant pods get; nodes get, list, watch; nodes/status patch",
+        Some(403) => "; grant pods get, list, watch; nodes get, list, watch; nodes/status patch",
         _ => "",
     }
 }

@@ -6,10 +6,10 @@ use futures::StreamExt as _;
 use kube::core::WatchEvent;
 use tokio::time::sleep_until;
 
-use super::{client::WatchStream, error::Problem, record::NodeRecord};
+use super::{client::WatchStream, error::Problem};
 use crate::clock::{BootTime, until};
 
-/// A point in the history of the Nodes.
+/// A point in the server's history of one kind of object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Position(String);
 
@@ -39,18 +39,18 @@ pub(super) fn is_older(version: &str, than: &str) -> bool {
     matches!((version.parse::<u64>(), than.parse::<u64>()), (Ok(version), Ok(than)) if version < than)
 }
 
-/// Whether changes arrive.
-pub(super) enum Feed {
+/// Whether changes of such objects arrive.
+pub(super) enum Feed<T> {
     /// Here, and when the last was. A machine that was suspended has heard nothing meanwhile either.
-    Open { stream: WatchStream, heard: BootTime },
+    Open { stream: WatchStream<T>, heard: BootTime },
     /// No; try again then.
     Closed { retry_at: Instant },
 }
 
 /// What a feed brings.
-pub(super) enum FeedEvent {
+pub(super) enum FeedEvent<T> {
     /// The server's word.
-    Change(WatchEvent<NodeRecord>),
+    Change(WatchEvent<T>),
     /// The watch is over, as all are in the end; take it up again.
     Ended,
     /// The watch broke.
@@ -59,13 +59,13 @@ pub(super) enum FeedEvent {
     Reconnect,
 }
 
-impl Feed {
-    pub(super) fn open(stream: WatchStream) -> Self {
+impl<T> Feed<T> {
+    pub(super) fn open(stream: WatchStream<T>) -> Self {
         Self::Open { stream, heard: BootTime::now() }
     }
 
     /// The next event. Nothing is lost when the future is dropped early.
-    pub(super) async fn next_event(&mut self, silence: Duration) -> FeedEvent {
+    pub(super) async fn next_event(&mut self, silence: Duration) -> FeedEvent<T> {
         match self {
             Self::Open { stream, heard } => {
                 let next = tokio::select! {

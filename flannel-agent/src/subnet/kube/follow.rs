@@ -43,7 +43,7 @@ struct Gone;
 
 /// What happened next.
 enum Step {
-    Feed(FeedEvent),
+    Feed(FeedEvent<NodeRecord>),
     OwnLeaseDue,
     Readiness,
     ConditionDue,
@@ -57,7 +57,7 @@ pub(super) struct Follower {
     condition: Condition,
     attrs: watch::Receiver<LeaseAttrs>,
     events: mpsc::Sender<StoreEvent>,
-    feed: Feed,
+    feed: Feed<NodeRecord>,
     /// `None` before the first listing, and when a new one is needed.
     position: Option<Position>,
     /// What was told of others, by name.
@@ -132,7 +132,7 @@ impl Follower {
         }
     }
 
-    async fn take(&mut self, event: FeedEvent) -> Result<(), Gone> {
+    async fn take(&mut self, event: FeedEvent<NodeRecord>) -> Result<(), Gone> {
         match event {
             FeedEvent::Change(change) => self.take_change(change).await,
             FeedEvent::Reconnect => self.reconnect().await,

@@ -2,7 +2,8 @@
 //!
 //! [`KubeManager`] implements [`SubnetManager`]. The cluster assigns each Node its subnet (`spec.podCIDR`); a lease is
 //! that, with the annotations by which the node says how it is reached. Our identity is the name of our Node. A Node is
-//! pruned while it is decoded (`record`), and becomes the same entry a lease in etcd becomes (`entry`).
+//! pruned while it is decoded (`record`), and becomes the same entry a lease in etcd becomes (`entry`). Pods of our own
+//! node may opt out of mode `fast` (`pods`).
 
 mod annotate;
 mod client;
@@ -14,6 +15,7 @@ mod follow;
 mod hold;
 mod listing;
 mod options;
+mod pods;
 mod prefix;
 #[cfg(test)]
 mod properties;
@@ -39,8 +41,8 @@ pub use self::{
     prefix::{AnnotationPrefix, BadPrefix},
 };
 use super::{
-    AcquireError, Backoff, Delays, Hints, LeaseAttrs, LeaseKey, LeaseRequest, OutsideNetwork, OwnLease, Readiness,
-    StoreCounts, StoreEvent, SubnetManager,
+    AcquireError, Backoff, Delays, Hints, LeaseAttrs, LeaseKey, LeaseRequest, OptOuts, OutsideNetwork, OwnLease,
+    Readiness, StoreCounts, StoreEvent, SubnetManager,
 };
 use crate::{
     config::{NetworkConfig, Prefix},
@@ -161,6 +163,14 @@ impl SubnetManager for KubeManager {
         let (readiness, ready) = Readiness::new();
         self.ready = Some(ready);
         readiness
+    }
+
+    fn opt_outs(&mut self) -> OptOuts {
+        // The name is known once a lease is held.
+        let Some(node) = self.node.clone() else { return OptOuts::never() };
+        let (opt_outs, duty) = OptOuts::new();
+        tokio::spawn(pods::Follower::new(self.client.clone(), node, duty).run());
+        opt_outs
     }
 
     fn count_with(&mut self, counts: StoreCounts) {

@@ -51,6 +51,26 @@ pub(super) fn patch_status(name: &str, patch: &Value) -> Built {
     nodes().patch_subresource("status", name, &PatchParams::default(), &Patch::Strategic(patch))
 }
 
+/// The Pods of a node, as the server remembers them: it has them by node, where it would search all Pods for the newest.
+/// `pods: list`.
+pub(super) fn list_pods(node: &str) -> Built {
+    pods().list(&ListParams::default().match_any().fields(&on_node(node)))
+}
+
+/// Changes of the Pods of a node after a version. `pods: watch`.
+pub(super) fn watch_pods(node: &str, version: &str) -> Built {
+    let watch = WatchParams::default().timeout(rand::random_range(WATCH));
+    pods().watch(&watch.fields(&on_node(node)), version)
+}
+
+fn pods() -> Resource {
+    Resource::new("/api/v1/pods")
+}
+
+fn on_node(node: &str) -> String {
+    format!("spec.nodeName={node}")
+}
+
 /// One Pod. `pods: get`.
 pub(super) fn get_pod(namespace: &str, name: &str) -> Built {
     Resource::new(format!("/api/v1/namespaces/{namespace}/pods")).get(name, &GetParams::default())

@@ -1,6 +1,6 @@
 //! An API server's part that flannel talks to, over real HTTP on loopback, with faults on demand.
 //!
-//! Serves what flannel's role allows and refuses the rest with 403, as RBAC would: pods get; nodes get, list, watch;
+//! Serves what flannel's role allows and refuses the rest with 403, as RBAC would: pods get, list, watch; nodes get, list, watch;
 //! nodes/status patch. Lists have pages with tokens that expire; watches have bookmarks and versions that expire.
 
 use std::{
@@ -23,6 +23,7 @@ use super::{
     answer::{Body, failure, ok},
     merge,
     state::State,
+    stream::{self, Asked},
 };
 
 /// The server. Ends when dropped.
@@ -169,7 +170,14 @@ async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Respo
             let node = shared.lock().nodes.get(*name).cloned();
             node.map_or_else(|| failure(404, "NotFound", &format!("nodes {name:?} not found")), |node| ok(&node))
         }
-        ("GET", ["nodes"]) if query.get("watch") == Some("true") => super::stream::open(&shared, &query),
+        ("GET", ["nodes"]) if query.get("watch") == Some("true") => {
+            stream::open(&shared, &query, Asked::Nodes(query.only()))
+        }
+        ("GET", ["pods"]) if shared.lock().refused == Some("pods") => failure(403, "Forbidden", "pods is forbidden"),
+        ("GET", ["pods"]) if query.get("watch") == Some("true") => {
+            stream::open(&shared, &query, Asked::Pods(query.node()))
+        }
+        ("GET", ["pods"]) => list_pods(&shared, &query),
         ("GET", ["nodes"]) => list(&shared, &query),
         ("PATCH", ["nodes", name, "status"]) => {
             let kind = parts.headers.get("content-type").and_then(|value| value.to_str().ok());
@@ -188,7 +196,13 @@ impl Query<'_> {
         self.0.split('&').filter_map(|pair| pair.split_once('=')).find(|(name, _)| *name == key).map(|(_, value)| value)
     }
 
-    /// The one object asked for, by the only field selector we use.
+    /// The Node whose Pods are asked for.
+    fn node(&self) -> String {
+        let selector = self.get("fieldSelector").expect("never the Pods of all nodes");
+        selector.strip_prefix("spec.nodeName%3D").expect("a node is selected").to_owned()
+    }
+
+    /// The one Node asked for.
     pub(super) fn only(&self) -> Option<String> {
         let selector = self.get("fieldSelector")?;
         Some(selector.strip_prefix("metadata.name%3D").expect("a name is selected").to_owned())
@@ -216,6 +230,15 @@ fn list(shared: &Shared, query: &Query<'_>) -> Response<Body> {
     let items: Vec<_> = items.into_iter().map(|(_, node)| node).collect();
     let meta = json!({ "resourceVersion": version.to_string(), "continue": next });
     ok(&json!({ "kind": "NodeList", "apiVersion": "v1", "metadata": meta, "items": items }))
+}
+
+/// From memory, whole: by the version 0, for which a real server does not search what it has stored.
+fn list_pods(shared: &Shared, query: &Query<'_>) -> Response<Body> {
+    assert_eq!((query.get("resourceVersion"), query.get("limit")), (Some("0"), None));
+    let (state, node) = (shared.lock(), query.node());
+    let items: Vec<_> = state.pods.values().filter(|pod| pod["spec"]["nodeName"] == *node).collect();
+    let meta = json!({ "resourceVersion": state.version.to_string() });
+    ok(&json!({ "kind": "PodList", "apiVersion": "v1", "metadata": meta, "items": items }))
 }
 
 fn patch(shared: &Shared, name: &str, patch: &Value) -> Response<Body> {

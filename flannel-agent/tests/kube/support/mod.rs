@@ -33,7 +33,8 @@ use self::real::Real;
 pub(crate) use self::{
     certs::Authority,
     double::Double,
-    pod::{Pod, in_pod},
+    not_run::not_run,
+    pod::{Pod, in_pod, run},
     state::State,
 };
 

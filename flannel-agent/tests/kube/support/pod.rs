@@ -69,7 +69,8 @@ pub(crate) fn in_pod(test: impl AsyncFnOnce(Pod) + Send + 'static) {
     }
 }
 
-fn run(line: &str) {
+/// Runs a command, words between spaces.
+pub(crate) fn run(line: &str) {
     let mut words = line.split(' ');
     let output = Command::new(words.next().unwrap_or_default()).args(words).output().expect(line);
     assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
@@ -109,9 +110,15 @@ impl Pod {
 
     /// Starts the agent of the Node `own`.
     pub(crate) fn start(&mut self) {
+        self.start_with(&[]);
+    }
+
+    /// The same, with more flags.
+    pub(crate) fn start_with(&mut self, flags: &[&str]) {
         let log = File::create(LOG).expect("a file");
         let child = Command::new(binary())
             .args(["run", "--kube-subnet-mgr", "--iface=eth0", "--net-config-path=/run/net-conf.json", "-v=1"])
+            .args(flags)
             .env("KUBERNETES_SERVICE_HOST", "127.0.0.1")
             .env("KUBERNETES_SERVICE_PORT", self.double.port().to_string())
             .env("NODE_NAME", "own")
@@ -157,6 +164,33 @@ impl Pod {
         serde_json::from_slice(&output.stdout).unwrap_or_default()
     }
 
+    /// What a command of the agent says, as JSON.
+    pub(crate) fn ask(words: &[&str]) -> Value {
+        let output = Command::new(binary()).args(words).output().expect("the agent's command");
+        let text = String::from_utf8_lossy(&output.stdout);
+        serde_json::from_str(&text)
+            .unwrap_or_else(|_| panic!("{words:?}: {text}{}", String::from_utf8_lossy(&output.stderr)))
+    }
+
+    /// The generation of what mode `fast` has learned.
+    pub(crate) fn generation() -> u64 {
+        let shown = Self::ask(&["datapath", "show", "-o", "json"]);
+        shown["generation"].as_u64().unwrap_or_else(|| panic!("{shown}"))
+    }
+
+    /// Whether the agent has programs to load.
+    pub(crate) fn has_programs() -> bool {
+        env::var_os("FLANNEL_BPF_OBJECT").is_some()
+    }
+
+    /// Ends the agent at once.
+    pub(crate) fn stop(&mut self) {
+        if let Some(mut agent) = self.agent.take() {
+            agent.kill().expect("kill");
+            agent.wait().expect("wait");
+        }
+    }
+
     /// A line of the process's own account, such as `VmRSS`, in KiB.
     pub(crate) fn memory(&self, name: &str) -> u64 {
         let pid = self.agent.as_ref().expect("a started agent").id();
@@ -169,10 +203,7 @@ impl Pod {
 
 impl Drop for Pod {
     fn drop(&mut self) {
-        if let Some(agent) = &mut self.agent {
-            agent.kill().expect("kill");
-            agent.wait().expect("wait");
-        }
+        self.stop();
     }
 }
 

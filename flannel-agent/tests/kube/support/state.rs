@@ -12,6 +12,8 @@ use super::merge;
 pub(crate) struct State {
     pub(super) nodes: BTreeMap<String, Value>,
     pub(super) pods: BTreeMap<String, Value>,
+    /// What nobody may list or watch.
+    pub(super) refused: Option<&'static str>,
     pub(crate) version: u64,
     /// Changes with the version each made; bookmarks have the one they tell.
     pub(super) history: Vec<(u64, Value)>,
@@ -125,6 +127,30 @@ impl State {
 
     pub(crate) fn say_gone_late(&mut self) {
         self.late_gone = true;
+    }
+
+    pub(crate) fn refuse_pods(&mut self, refuses: bool) {
+        self.refused = refuses.then_some("pods");
+    }
+
+    /// Writes a Pod of the namespace `default`, as a change.
+    pub(crate) fn put_local_pod(&mut self, name: &str, node: &str, annotations: &Value, addresses: &[&str]) {
+        self.version += 1;
+        let addresses: Vec<_> = addresses.iter().map(|address| json!({ "ip": address })).collect();
+        let meta = json!({ "namespace": "default", "name": name, "resourceVersion": self.version.to_string(), "annotations": annotations });
+        let status = json!({ "phase": "Running", "podIPs": addresses });
+        let pod = json!({ "kind": "Pod", "apiVersion": "v1", "metadata": meta, "spec": { "nodeName": node }, "status": status });
+        let known = self.pods.insert(format!("default/{name}"), pod.clone()).is_some();
+        let kind = if known { "MODIFIED" } else { "ADDED" };
+        self.history.push((self.version, json!({ "type": kind, "object": pod })));
+    }
+
+    /// Removes one, as a change.
+    pub(crate) fn remove_local_pod(&mut self, name: &str) {
+        let Some(mut pod) = self.pods.remove(&format!("default/{name}")) else { return };
+        self.version += 1;
+        pod["metadata"]["resourceVersion"] = self.version.to_string().into();
+        self.history.push((self.version, json!({ "type": "DELETED", "object": pod })));
     }
 
     pub(crate) fn put_pod(&mut self, path: &str, node: &str) {

@@ -18,14 +18,35 @@ use super::{
 /// What a slow server sends at once: no boundary of anything.
 const PIECE: usize = 7;
 
+/// Which objects are asked for.
+pub(super) enum Asked {
+    /// All Nodes, or the one of this name.
+    Nodes(Option<String>),
+    /// The Pods of the Node of this name.
+    Pods(String),
+}
+
+impl Asked {
+    /// Bookmarks concern everybody.
+    fn concerns(&self, line: &Value) -> bool {
+        let object = &line["object"];
+        line["type"] == "BOOKMARK"
+            || match self {
+                Self::Nodes(only) => {
+                    object["kind"] == "Node" && only.as_ref().is_none_or(|only| object["metadata"]["name"] == **only)
+                }
+                Self::Pods(node) => object["kind"] == "Pod" && object["spec"]["nodeName"] == **node,
+            }
+    }
+}
+
 /// One watch.
 struct Watch {
     shared: Arc<Shared>,
     changed: tokio::sync::watch::Receiver<u64>,
     /// Where in the history we are: its length so far.
     at: usize,
-    /// The one object asked for.
-    only: Option<String>,
+    asked: Asked,
     breaks: u64,
     ends: u64,
     /// How much of the noise was heard.
@@ -37,7 +58,7 @@ struct Watch {
 }
 
 /// Answers a request to watch.
-pub(super) fn open(shared: &Arc<Shared>, query: &Query<'_>) -> Response<Body> {
+pub(super) fn open(shared: &Arc<Shared>, query: &Query<'_>, asked: Asked) -> Response<Body> {
     assert_eq!(query.get("allowWatchBookmarks"), Some("true"));
     let version: u64 = query.get("resourceVersion").and_then(|version| version.parse().ok()).expect("a version");
     let state = shared.lock();
@@ -48,8 +69,7 @@ pub(super) fn open(shared: &Arc<Shared>, query: &Query<'_>) -> Response<Body> {
     if version < state.compacted {
         return failure(410, "Expired", gone);
     }
-    let only = query.only();
-    let unseen = state.history.iter().filter(|(changed, line)| *changed > version && is_asked_for(only.as_ref(), line));
+    let unseen = state.history.iter().filter(|(changed, line)| *changed > version && asked.concerns(line));
     let watch = Watch {
         changed: shared.changed.subscribe(),
         shared: Arc::clone(shared),
@@ -59,7 +79,7 @@ pub(super) fn open(shared: &Arc<Shared>, query: &Query<'_>) -> Response<Body> {
         noise: state.noise.len(),
         trickles: state.trickles,
         lines: unseen.map(|(_, line)| framed(line)).collect(),
-        only,
+        asked,
         broken: false,
         over: false,
     };
@@ -68,12 +88,6 @@ pub(super) fn open(shared: &Arc<Shared>, query: &Query<'_>) -> Response<Body> {
         Some((frame.map(Frame::data), watch))
     });
     Response::new(StreamBody::new(frames).boxed_unsync())
-}
-
-/// Bookmarks have no name, and concern everybody.
-fn is_asked_for(only: Option<&String>, line: &Value) -> bool {
-    let name = line["object"]["metadata"]["name"].as_str();
-    only.is_none_or(|only| name.is_none_or(|name| name == only))
 }
 
 fn framed(line: &Value) -> Bytes {
@@ -123,7 +137,7 @@ impl Watch {
         if !state.hangs {
             let news = state.history[self.at..].iter().map(|(_, line)| line);
             self.lines.extend(state.noise[self.noise..].iter().cloned());
-            self.lines.extend(news.filter(|line| is_asked_for(self.only.as_ref(), line)).map(framed));
+            self.lines.extend(news.filter(|line| self.asked.concerns(line)).map(framed));
             (self.at, self.noise) = (state.history.len(), state.noise.len());
         }
         self.over = state.ends != self.ends;

@@ -1,8 +1,9 @@
-//! A Node, pruned while it is decoded.
+//! A Node, pruned while it is decoded; and a Pod of our own node (`local_pod`).
 //!
 //! A Node object is often 16 KiB: images, addresses, capacities, managed fields. Of all that, a few hundred bytes are
 //! about leases; the rest is skipped by the decoder and never held.
 
+mod local_pod;
 #[cfg(test)]
 mod tests;
 
@@ -14,6 +15,7 @@ use serde::{
     de::{IgnoredAny, MapAccess, Visitor},
 };
 
+pub(super) use self::local_pod::{LocalPod, PodList, Wish};
 use super::prefix::AnnotationPrefix;
 
 /// The annotation that says a node takes part. Others are [`BACKEND_TYPE`] to [`NODE_PUBLIC_IPV6`].
@@ -28,6 +30,9 @@ pub(super) const OVERWRITE_IPV6: &str = "public-ipv6-overwrite";
 pub(super) const NODE_PUBLIC_IP: &str = "node-public-ip";
 pub(super) const NODE_PUBLIC_IPV6: &str = "node-public-ipv6";
 
+/// The annotation by which a Pod takes part in mode `fast`, or does not.
+pub(super) const FAST_PATH: &str = "fast-path";
+
 /// What names of annotations end in, behind whatever prefix: a decoder does not know ours.
 const SUFFIXES: &[&str] = &[
     MANAGED,
@@ -39,6 +44,7 @@ const SUFFIXES: &[&str] = &[
     PUBLIC_IPV6,
     OVERWRITE_IP,
     OVERWRITE_IPV6,
+    FAST_PATH,
 ];
 
 /// What we read of a Node.

@@ -1,0 +1,201 @@
+//! Follows the Pods of our own node, for those that stay out of mode `fast` by their annotation.
+//!
+//! Only while that is asked for. A list, then the watch from its version, as with the Nodes; what is kept is the Pods that opt
+//! out. A server that refuses (an older role without `pods: list, watch`) is asked again ever more seldom: without its word
+//! all pods take part. While it is away, what it said stays.
+
+use std::{
+    collections::BTreeMap,
+    net::IpAddr,
+    time::{Duration, Instant},
+};
+
+use kube::core::WatchEvent;
+use tracing::{debug, info, warn};
+
+use super::{
+    client::KubeClient,
+    error::{KubeError, Problem},
+    feed::{Feed, FeedEvent, Position},
+    record::{FAST_PATH, LocalPod, PodList, Wish},
+    requests,
+};
+use crate::subnet::{Backoff, Delays, PodsToldOf, opt_outs::Duty};
+
+const RECONNECT: Backoff = match Backoff::new(Duration::from_millis(100), Duration::from_secs(5), 20) {
+    Some(backoff) => backoff,
+    None => panic!("100 ms to 5 s is a valid back-off"),
+};
+const REFUSED: Backoff = match Backoff::new(Duration::from_secs(5), Duration::from_mins(5), 20) {
+    Some(backoff) => backoff,
+    None => panic!("5 s to 5 min is a valid back-off"),
+};
+const LISTING: &str = "listing the pods of this node";
+const WATCHING: &str = "watching the pods of this node";
+
+/// Follows them.
+pub(super) struct Follower {
+    client: KubeClient,
+    node: String,
+    duty: Duty,
+    /// Those that opt out, by name.
+    out: BTreeMap<String, Vec<IpAddr>>,
+    feed: Feed<LocalPod>,
+    /// `None` before the first listing, and when a new one is needed.
+    position: Option<Position>,
+    delays: Delays,
+    refused: Delays,
+    /// What was last complained of.
+    problem: Option<String>,
+}
+
+impl Follower {
+    pub(super) fn new(client: KubeClient, node: String, duty: Duty) -> Self {
+        Self {
+            client,
+            node,
+            duty,
+            out: BTreeMap::new(),
+            feed: Feed::Closed { retry_at: Instant::now() },
+            position: None,
+            delays: RECONNECT.delays(),
+            refused: REFUSED.delays(),
+            problem: None,
+        }
+    }
+
+    /// Until nobody can ask any more.
+    pub(super) async fn run(mut self) {
+        let mut wanted = self.duty.wanted.clone();
+        while wanted.wait_for(|wanted| *wanted).await.is_ok() {
+            tokio::select! {
+                _ = wanted.wait_for(|wanted| !wanted) => self.rest(),
+                () = self.follow() => {}
+            }
+        }
+    }
+
+    /// Nobody wants to know.
+    fn rest(&mut self) {
+        self.out.clear();
+        (self.position, self.problem) = (None, None);
+        self.feed = Feed::Closed { retry_at: Instant::now() };
+        self.duty.told.send_replace(PodsToldOf::default());
+    }
+
+    async fn follow(&mut self) {
+        let silence = self.client.liveness().silence;
+        loop {
+            let going_on = match self.feed.next_event(silence).await {
+                FeedEvent::Change(change) => self.take_change(change),
+                FeedEvent::Reconnect => self.reconnect().await,
+                FeedEvent::Ended => {
+                    let delay = self.delays.next_delay();
+                    self.retry_in(delay);
+                    Ok(())
+                }
+                FeedEvent::Broken(problem) => Err(self.client.failed(WATCHING, problem)),
+            };
+            if let Err(error) = going_on {
+                self.broken(&error);
+            }
+        }
+    }
+
+    async fn reconnect(&mut self) -> Result<(), KubeError> {
+        let position = match self.position.clone() {
+            Some(position) => position,
+            None => self.list().await?,
+        };
+        let stream = self.client.watch(WATCHING, requests::watch_pods(&self.node, position.version())).await?;
+        self.feed = Feed::open(stream);
+        self.refused.reset();
+        if self.problem.take().is_some() {
+            info!("pods of this node are followed again");
+        }
+        self.tell();
+        Ok(())
+    }
+
+    async fn list(&mut self) -> Result<Position, KubeError> {
+        let PodList { metadata, items } = self.client.call(LISTING, requests::list_pods(&self.node)).await?;
+        self.out.clear();
+        for pod in items {
+            self.see(pod);
+        }
+        self.tell();
+        Ok(self.position.insert(Position::new(metadata.resource_version)).clone())
+    }
+
+    fn take_change(&mut self, change: WatchEvent<LocalPod>) -> Result<(), KubeError> {
+        self.delays.reset();
+        let version = match &change {
+            WatchEvent::Added(pod) | WatchEvent::Modified(pod) | WatchEvent::Deleted(pod) => &pod.resource_version,
+            WatchEvent::Bookmark(bookmark) => &bookmark.metadata.resource_version,
+            WatchEvent::Error(_) => return Ok(()),
+        };
+        if let Some(Err(problem)) = self.position.as_mut().map(|position| position.advance(version)) {
+            return Err(self.client.failed(WATCHING, problem));
+        }
+        match change {
+            WatchEvent::Added(pod) | WatchEvent::Modified(pod) => self.see(pod),
+            WatchEvent::Deleted(pod) => drop(self.out.remove(&pod.name)),
+            WatchEvent::Bookmark(_) | WatchEvent::Error(_) => {}
+        }
+        self.tell();
+        Ok(())
+    }
+
+    fn see(&mut self, pod: LocalPod) {
+        let prefix = &self.client.options().prefix;
+        let wish = pod.wish(prefix);
+        let is_out = wish != Wish::In && !pod.addresses.is_empty();
+        if !is_out {
+            self.out.remove(&pod.name);
+            return;
+        }
+        if let Wish::Unclear(value) = wish
+            && !self.out.contains_key(&pod.name)
+        {
+            let (name, annotation) = (&pod.name, prefix.name(FAST_PATH));
+            warn!(
+                "pod {name} has the annotation {annotation}: {value:?}, expected \"true\" or \"false\"; it stays out of mode fast"
+            );
+        }
+        self.out.insert(pod.name, pod.addresses);
+    }
+
+    /// Tells what is known, if that is another thing than was told.
+    fn tell(&self) {
+        let addresses = self.out.iter().flat_map(|(name, all)| all.iter().map(move |address| (*address, name.clone())));
+        let now = PodsToldOf { out: addresses.collect(), problem: self.problem.clone(), heard: true };
+        self.duty.told.send_if_modified(|told| std::mem::replace(told, now.clone()) != now);
+    }
+
+    fn retry_in(&mut self, delay: Duration) {
+        self.feed = Feed::Closed { retry_at: Instant::now() + delay };
+    }
+
+    fn broken(&mut self, error: &KubeError) {
+        if error.is_outdated() {
+            self.position = None;
+        }
+        let refused = error.is_refusal();
+        let delay = if refused { self.refused.next_delay() } else { self.delays.next_delay() };
+        self.retry_in(delay);
+        let quiet = matches!(error, KubeError::Unreachable { problem: Problem::Silent(_), .. });
+        if quiet || error.is_outdated() {
+            debug!("{error}");
+            return;
+        }
+        let problem = error.to_string();
+        if self.problem.as_ref() != Some(&problem) {
+            warn!("{problem}; until that works, annotations of pods do not change who takes part in mode fast");
+        }
+        self.problem = Some(problem);
+        // A server that cannot be reached may have told before; one that refuses has told all it will.
+        if refused || self.position.is_some() {
+            self.tell();
+        }
+    }
+}

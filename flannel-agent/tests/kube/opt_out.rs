@@ -1,0 +1,158 @@
+//! Pods that stay out of mode `fast` by their annotation: what the store tells, and what the agent does.
+
+use std::{collections::BTreeMap, net::IpAddr};
+
+use flannel_agent::subnet::{OptOuts, PodsToldOf, SubnetManager as _, kube::KubeManager};
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use crate::support::{Cluster, PATIENCE, Pod, State, in_pod, request, run};
+
+/// A manager that holds a lease, and what it says of pods.
+async fn asked(cluster: &Cluster) -> (KubeManager, OptOuts) {
+    cluster.add("own", Some("10.5.1.0/24"), &[]).await;
+    let mut manager = cluster.manager("own");
+    manager.acquire(&request(1)).await.expect("a lease");
+    let opt_outs = manager.opt_outs();
+    (manager, opt_outs)
+}
+
+/// Waits until what is said is as wanted.
+async fn until(opt_outs: &mut OptOuts, wanted: impl Fn(&PodsToldOf) -> bool) {
+    let waiting = async {
+        while !wanted(&opt_outs.latest()) {
+            opt_outs.changed().await;
+        }
+    };
+    let answer = timeout(PATIENCE, waiting).await;
+    answer.unwrap_or_else(|_| panic!("in time; last: {:?}", opt_outs.latest()));
+}
+
+/// Pods told of: name and address of each.
+fn out(pods: &[(&str, &str)]) -> BTreeMap<IpAddr, String> {
+    pods.iter().map(|(name, address)| (address.parse().expect("an address"), format!("default/{name}"))).collect()
+}
+
+fn annotation(cluster: &Cluster, value: &str) -> Value {
+    json!({ cluster.annotation("fast-path"): value, "other.example.com/fast-path": "false" })
+}
+
+#[tokio::test]
+async fn pods_of_this_node_opt_out_and_in_again() {
+    let cluster = Cluster::double("optout").await;
+    let own = cluster.node_name("own");
+    let (double, no) = (cluster.faults(), annotation(&cluster, "false"));
+    double.change(|state| {
+        state.put_local_pod("a", &own, &no, &["10.5.1.2", "fd00:5:1::2"]);
+        state.put_local_pod("b", &own, &annotation(&cluster, "true"), &["10.5.1.3"]);
+        state.put_local_pod("c", "another", &no, &["10.5.2.2"]);
+        state.put_local_pod("d", &own, &no, &[]);
+        state.put_local_pod("e", &own, &annotation(&cluster, "of"), &["10.5.1.5"]);
+    });
+    let (_manager, mut opt_outs) = asked(&cluster).await;
+    assert_eq!(double.count("/pods"), 0, "nobody wants to know");
+    opt_outs.want(true);
+    opt_outs.first().await;
+    let listed = out(&[("a", "10.5.1.2"), ("a", "fd00:5:1::2"), ("e", "10.5.1.5")]);
+    assert_eq!(opt_outs.latest().out, listed);
+
+    double.change(|state| {
+        state.put_local_pod("a", &own, &json!({}), &["10.5.1.2", "fd00:5:1::2"]);
+        state.put_local_pod("b", &own, &no, &["10.5.1.3"]);
+        state.put_local_pod("d", &own, &no, &["10.5.1.4"]);
+        state.remove_local_pod("e");
+    });
+    let changed = out(&[("b", "10.5.1.3"), ("d", "10.5.1.4")]);
+    until(&mut opt_outs, |told| told.out == changed).await;
+
+    // While the server is away its word stays; what it forgot meanwhile is listed anew.
+    double.change(State::break_streams);
+    double.change(|state| {
+        state.remove_local_pod("b");
+        state.compact();
+    });
+    let left = out(&[("d", "10.5.1.4")]);
+    until(&mut opt_outs, |told| told.out == left && told.problem.is_none()).await;
+
+    opt_outs.want(false);
+    until(&mut opt_outs, |told| *told == PodsToldOf::default()).await;
+}
+
+/// An older ClusterRole has no word of listing pods.
+#[tokio::test]
+async fn a_server_that_refuses_is_told_of_and_asked_again() {
+    let cluster = Cluster::double("refused").await;
+    let own = cluster.node_name("own");
+    cluster.faults().change(|state| {
+        state.refuse_pods(true);
+        state.put_local_pod("a", &own, &annotation(&cluster, "false"), &["10.5.1.2"]);
+    });
+    let (_manager, mut opt_outs) = asked(&cluster).await;
+    opt_outs.want(true);
+    opt_outs.first().await;
+    let told = opt_outs.latest();
+    assert!(told.heard && told.out.is_empty(), "{told:?}");
+    assert!(told.problem.is_some_and(|problem| problem.contains("grant pods get, list, watch")));
+    cluster.faults().change(|state| state.refuse_pods(false));
+    until(&mut opt_outs, |told| told.problem.is_none() && told.out == out(&[("a", "10.5.1.2")])).await;
+}
+
+fn way(status: &Value) -> (&Value, &Value, &Value) {
+    let pod = &status["fast"]["pods"][0];
+    (&pod["sends"], &pod["receives"], &pod["reasons"])
+}
+
+/// The whole agent, with a pod on a bridge, as the CNI plugin makes it.
+#[test]
+fn the_agent_takes_an_annotated_pod_out_of_mode_fast_and_lets_it_in_again() {
+    in_pod(async |mut pod| {
+        if !Pod::has_programs() {
+            crate::support::not_run("a pod that opts out", "the agent carries no BPF programs (FLANNEL_AGENT)");
+            return;
+        }
+        let meta = json!({ "name": "own", "uid": "own", "creationTimestamp": "2026-01-02T03:04:05Z" });
+        let spec = json!({ "podCIDR": "10.5.1.0/24", "podCIDRs": ["10.5.1.0/24"] });
+        let no = json!({ "flannel.alpha.coreos.com/fast-path": "false" });
+        pod.double.change(|state| {
+            state.put(json!({ "kind": "Node", "apiVersion": "v1", "metadata": meta, "spec": spec }));
+            state.put_local_pod("db", "own", &json!({}), &["10.5.1.2"]);
+        });
+        for line in [
+            "ip link add cni0 type bridge",
+            "ip addr add 10.5.1.1/24 dev cni0",
+            "ip link set cni0 up",
+            "ip netns add db",
+            "ip link add veth1 type veth peer name eth0 netns db",
+            "ip link set veth1 master cni0 up",
+            "ip -n db link set eth0 up",
+            "ip -n db addr add 10.5.1.2/24 dev eth0",
+        ] {
+            run(line);
+        }
+        pod.start_with(&["--datapath=fast"]);
+        let yes = (&json!(true), &json!(true), &json!([]));
+        pod.until("the pod to take part", |status| way(status) == yes).await;
+
+        let generation = Pod::generation();
+        pod.double.change(|state| state.put_local_pod("db", "own", &no, &["10.5.1.2"]));
+        let why = json!(["the annotation of pod default/db says so"]);
+        pod.until("the pod to stay out", |status| way(status) == (&json!(false), &json!(false), &why)).await;
+        assert!(Pod::generation() > generation, "what was known of its flows is void");
+        assert_eq!(Pod::ask(&["maps", "dump", "pods", "-o", "json"])["pods"], json!([]));
+        let told = Pod::ask(&["explain", "10.5.1.2", "10.5.9.9", "-o", "json"]).to_string();
+        assert!(told.contains("leaves it alone: the annotation of pod default/db says so"), "{told}");
+
+        // The first word of the server comes before the first look of a new agent.
+        pod.stop();
+        pod.start_with(&["--datapath=fast"]);
+        pod.until("readiness", |status| status["ready"] == true).await;
+        assert_eq!(
+            way(&pod.until("the pod", |status| way(status).0.is_boolean()).await),
+            (&json!(false), &json!(false), &why)
+        );
+        assert!(!Pod::log().contains("not known yet"), "{}", Pod::log());
+
+        pod.double.change(|state| state.put_local_pod("db", "own", &json!({}), &["10.5.1.2"]));
+        pod.until("the pod to take part again", |status| way(status) == yes).await;
+    });
+}
