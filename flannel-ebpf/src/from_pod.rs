@@ -10,6 +10,7 @@ use flannel_common::{
 
 use crate::{
     family::Family as _,
+    legs,
     maps::PODS,
     node::{Node, mode_word},
     notes, replay,
@@ -29,9 +30,18 @@ pub(crate) fn run(skb: &Skb) -> Result<Reason, Reason> {
     }
     let node = Node::read()?;
     match skb.protocol() {
-        Ipv4Header::PROTOCOL => look::<Ipv4Header>(skb, &node, mode),
-        Ipv6Header::PROTOCOL => look::<Ipv6Header>(skb, &node, mode),
+        Ipv4Header::PROTOCOL => follow::<Ipv4Header>(skb, &node, mode),
+        Ipv6Header::PROTOCOL => follow::<Ipv6Header>(skb, &node, mode),
         _ => Err(Reason::OtherProtocol),
+    }
+}
+
+/// What lacks nothing but its leg gets that here.
+#[inline(always)]
+fn follow<F: Tables>(skb: &Skb, node: &Node, mode: ModeWord) -> Result<Reason, Reason> {
+    match look::<F>(skb, node, mode) {
+        Err(Reason::NoLeg) => legs::replay::<F>(skb, node),
+        looked => looked,
     }
 }
 
@@ -53,7 +63,10 @@ fn look<F: Tables>(skb: &Skb, node: &Node, mode: ModeWord) -> Result<Reason, Rea
     tables::copy(at, &mut scratch.flow);
     let known = Known::copied(at, &scratch.flow, &packet.end);
     match known.usable(mode.generation(), node.tick()) {
-        Ok(()) => replay::from_pod(skb, node, &scratch.frame, &mut scratch.sent, packet, &known),
+        Ok(()) => {
+            let leaves = (&mut scratch.sent, &mut scratch.waiting);
+            replay::from_pod(skb, node, &scratch.frame, leaves, packet, &known)
+        }
         Err(Reason::Refreshing) => {
             sends(skb.ifindex())?;
             notes::note_again::<F>(skb, node, packet)

@@ -16,8 +16,8 @@ use flannel_common::{
 use crate::{
     maps::VTEPS,
     node::{Node, Peer},
+    seen::Seen,
     skb::{Room, Skb},
-    to_underlay::hold,
 };
 
 /// `Packet Too Big` of ICMPv6, and the beginning of the packet it is about.
@@ -39,7 +39,7 @@ pub(crate) fn heed(skb: &Skb, node: &Node) -> Reason {
     let report = skb.load(ETH_LEN + IPV6_LEN, &mut room);
     let peer = report.filter(|report| report.is_about_us(node.family::<Ipv6Header>())).and_then(Report::peer);
     let Some(peer) = peer else { return Reason::NotTunnel };
-    hold(&peer, node.now);
+    Seen::at_all(&peer).hold(node.now);
     Reason::TooBig
 }
 

@@ -19,6 +19,7 @@ use crate::{
     },
     reconcile::device::Device,
     subnet::Rejected,
+    underlay::Path,
 };
 
 impl Status {
@@ -153,11 +154,17 @@ fn rejected(lease: &Rejected) -> RejectedStatus {
     RejectedStatus { key: lease.key.clone(), reason: lease.to_string() }
 }
 
+/// Who chooses the next hop, where the kernel does.
+fn choice(path: &Path) -> Option<String> {
+    let names: Vec<_> = path.legs.iter().map(|leg| leg.name.as_str()).collect();
+    path.next_hop.is_none().then(|| format!("the kernel chooses the next hop for each flow, by {}", names.join(", ")))
+}
+
 /// What the status says of a peer.
 pub(super) fn peer(way: &PeerWay) -> PeerStatus {
     let (name, reason) = match &way.way {
         Way::Direct(_) => ("direct", None),
-        Way::Tunnel(Ok(_)) => ("tunnel", None),
+        Way::Tunnel(Ok(path)) => ("tunnel", choice(path)),
         Way::Tunnel(Err(reason)) => ("kernel", Some(reason.to_string())),
         Way::NotOnLink => ("none", Some("the node is not on our own link, and the backend has no tunnel".to_owned())),
     };

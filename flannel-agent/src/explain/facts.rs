@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use flannel_common::{
     addr::Mac,
     guard::{Checks, GuardMode, GuardWord},
+    leg::LegEntry,
     mode::ModeWord,
     node::{FamilyConfig, NodeConfig},
 };
@@ -19,6 +20,7 @@ use crate::{
     datapath::{
         DatapathError, PinRoot, clock,
         guard::GuardMap,
+        legs::PinnedLegs,
         maps::{ConfigMap, ModeMap},
         peers::{PinnedPeer, family_config},
     },
@@ -29,6 +31,7 @@ use crate::{
         status::Status,
     },
     reconcile::chain,
+    underlay::by_devices,
 };
 
 /// Everything the story is told from.
@@ -74,6 +77,10 @@ pub(super) struct Tunnel {
     pub(super) outer: Result<RouteAnswer, String>,
     /// The external interface, if it is there.
     pub(super) external: Option<Link>,
+    /// The devices by which that route leads, as far as they are there.
+    pub(super) outlets: Vec<Link>,
+    /// What was seen by each of them, where the kernel chooses among several next hops.
+    pub(super) legs: Vec<(u32, LegEntry)>,
     /// What is known of the next hop there.
     pub(super) next_hop: Option<Neighbour>,
 }
@@ -163,8 +170,12 @@ async fn read_tunnel(
         }
         _ => None,
     };
+    let outlets = outer.as_ref().map(by_devices).unwrap_or_default();
+    let legs = PinnedLegs::read(around.pins).unwrap_or_default();
     Ok(Tunnel {
         peer,
+        outlets: outlets.into_iter().filter_map(link).collect(),
+        legs: legs.of(Family::of(vtep), peer.index).map(|(index, leg)| (index, *leg)).collect(),
         device: link(index),
         neighbour,
         fdb: fdb.map(|(_, vtep)| vtep),

@@ -14,6 +14,7 @@ use super::{
     Cluster, chain,
     device::{self, Device},
     entries::Entries,
+    outlets::Outlets,
     ownership::Ownership,
     peer_maps::PeerMaps,
     peers::{PeerBook, Peers, Turn},
@@ -64,6 +65,7 @@ pub(super) struct Plane {
     external_name: String,
     end: End,
     pub(super) underlay: Underlay,
+    outlets: Outlets,
     pub(super) device: Option<Device>,
     pub(super) entries: Entries,
     peer_maps: PeerMaps,
@@ -92,6 +94,7 @@ impl Plane {
         Self {
             family,
             underlay: Underlay::new(backend.port()),
+            outlets: Outlets::default(),
             backend,
             setup,
             external: external.index,
@@ -194,13 +197,14 @@ impl Plane {
     async fn take_turn(&mut self, netlink: &Netlink, node: &Node) {
         let Turn { before, after } = self.peers.turn(TURN);
         let addresses = after.iter().map(|peer| peer.public_ip).collect();
-        self.underlay.ask(netlink, self.external, self.end.source, addresses).await;
+        self.underlay.ask(netlink, self.end.source, addresses).await;
         let way = |peer: Peer| PeerWay { way: self.backend.way(node, &self.underlay, &peer), peer };
         let ways: Vec<PeerWay> = after.into_iter().map(way).collect();
         let wanted = if self.rebuilding { Desired::default() } else { self.backend.desired(node, &before) };
         let wants = self.backend.desired(node, &ways);
         self.peer_maps.change(&wanted, &wants);
         self.entries.change(&wanted, &wants);
+        self.outlets.change(&before, &ways);
         self.turn = (before, ways);
         self.rebuilding &= !self.peers.is_settled();
     }
@@ -270,17 +274,16 @@ impl Plane {
         self.error.is_none() && !self.peers.is_settled()
     }
 
-    /// Where programs belong because of this plane.
+    /// Where programs belong because of this plane. By the external interface packets come in whatever routes lead out.
     pub(super) fn hooks(&self, fast: bool) -> impl Iterator<Item = Hook> {
         let hook = |program, ifindex, ifname: &str| Hook { program, ifindex, ifname: ifname.to_owned() };
         self.device.iter().flat_map(move |device| {
-            let hooks = [
-                hook(Program::ToUnderlay, self.external, &self.external_name),
-                hook(Program::FromUnderlay, self.external, &self.external_name),
-                hook(Program::ToTunnel, device.index, &device.name),
-            ];
+            let underlay = self.outlets.devices().chain([(self.external, self.external_name.as_str())]);
+            let on_underlay = underlay.flat_map(move |(index, name)| {
+                [Program::ToUnderlay, Program::FromUnderlay].map(|it| hook(it, index, name))
+            });
             let to_note = fast.then(|| hook(Program::FromTunnel, device.index, &device.name));
-            hooks.into_iter().chain(to_note)
+            on_underlay.chain([hook(Program::ToTunnel, device.index, &device.name)]).chain(to_note)
         })
     }
 

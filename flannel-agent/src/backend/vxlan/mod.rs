@@ -11,18 +11,19 @@ mod tests;
 
 use flannel_common::{
     addr::Addr,
+    leg::LegKey,
     node,
     packet::{OVERHEAD_V4, OVERHEAD_V6},
     peer::{PeerEntry, VtepEntry, Word},
 };
 
-use super::{Backend, Desired, Lower, Node, PeerValue, PeerWay, Way, device_key, direct_route};
+use super::{Backend, Desired, Lower, Node, PeerValue, PeerWay, Way, device_key, direct_route, ethertype};
 use crate::{
     config::VxlanConfig,
     family::Family,
     netlink::{AddressKey, FdbKey, NeighbourKey, Route, RouteKey, VxlanSpec, protocol},
     subnet::{Peer, RawJson, Vtep, VxlanData},
-    underlay::{NotPlain, Underlay},
+    underlay::{NotPlain, Path, Underlay},
 };
 
 /// What encapsulation takes from the MTU: an outer IP header, UDP, VXLAN, and the inner Ethernet header.
@@ -153,13 +154,27 @@ fn add_map_entries(desired: &mut Desired, node: &Node, peer: &Peer, way: &Way) {
         Way::Direct(device) => {
             PeerValue { flags: Word::DIRECT, entry: PeerEntry { next_hop: vtep, oif: *device, ..entry } }
         }
-        Way::Tunnel(Ok(path)) => PeerValue {
-            flags: Word::PLAIN,
-            entry: PeerEntry { next_hop: path.next_hop.into(), oif: path.oif, mtu: path.mtu, ..entry },
-        },
+        Way::Tunnel(Ok(path)) => by_path(path, entry),
         Way::Tunnel(Err(_)) | Way::NotOnLink => PeerValue { flags: 0, entry },
     };
+    if value.flags & Word::LEGS != 0
+        && let Way::Tunnel(Ok(path)) = way
+    {
+        let key = |device| LegKey::new(ethertype(node.network.family()), index, device);
+        desired.legs.extend(path.legs.iter().map(|leg| (key(leg.index), leg.mtu)));
+    }
     desired.peers.insert(index, value);
+}
+
+/// By one device to one next hop, or as the kernel's FIB says for each packet.
+fn by_path(path: &Path, entry: PeerEntry) -> PeerValue {
+    let entry = PeerEntry { mtu: path.mtu(), ..entry };
+    match (path.next_hop, path.legs.as_slice()) {
+        (Some(next_hop), [leg]) => {
+            PeerValue { flags: Word::PLAIN, entry: PeerEntry { next_hop: next_hop.into(), oif: leg.index, ..entry } }
+        }
+        _ => PeerValue { flags: Word::PLAIN | Word::LEGS, entry },
+    }
 }
 
 /// Whatever leads to a peer, and also if nothing does, its packets are accepted. Of several subnets of one node the highest number
