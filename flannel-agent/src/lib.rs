@@ -7,6 +7,7 @@ pub mod cleanup;
 pub mod cli;
 pub mod clock;
 pub mod config;
+pub mod count;
 pub mod datapath;
 pub mod diff;
 pub mod explain;

@@ -27,9 +27,9 @@ pub struct FastConfig {
     pub flags: u32,
     /// How long what was seen is trusted, in ticks ([`crate::tick`]): at most half of conntrack's shortest UDP timeout.
     pub interval: u32,
-    /// MTU of the IPv4 tunnel device.
+    /// MTU of the IPv4 tunnel device; of the external interface where there is no tunnel.
     pub tunnel_mtu: u32,
-    /// MTU of the IPv6 tunnel device.
+    /// MTU of the IPv6 tunnel device, likewise.
     pub tunnel_mtu6: u32,
 }
 

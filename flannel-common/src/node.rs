@@ -22,7 +22,7 @@ pub const fn heartbeat_is_fresh(now: u64, beat: u64) -> bool {
     now.wrapping_sub(beat) <= HEARTBEAT_LIMIT_NS
 }
 
-/// One address family's tunnel on this node. All zero: the family is off.
+/// One address family on this node: its network, and its tunnel if it has one. All zero: the family is off.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FamilyConfig {
@@ -30,17 +30,17 @@ pub struct FamilyConfig {
     pub network: Addr,
     /// Source of our outer packets and destination of those sent to us: the node's public IP.
     pub vtep: Addr,
-    /// Ethernet address of our vxlan device, the `VtepMAC` of our lease.
+    /// Ethernet address of our vxlan device, the `VtepMAC` of our lease; zero without a tunnel.
     pub vtep_mac: Mac,
-    /// UDP destination port of the tunnel, network order.
+    /// UDP destination port of the tunnel, network order; zero: there is no tunnel, and no packet is one's.
     pub port: [u8; 2],
-    /// VXLAN network identifier, host order, 24 bits.
+    /// VXLAN network identifier, host order, 24 bits; zero without a tunnel.
     pub vni: u32,
     /// Right shift that turns an offset into the network into a subnet number: 32 (or 128) - SubnetLen.
     pub subnet_shift: u32,
     /// How many subnets the network holds: the capacity of the family's peer map.
     pub subnet_count: u32,
-    /// Interface index of our vxlan device.
+    /// Interface index of our vxlan device; zero without a tunnel.
     pub tunnel_ifindex: u32,
     /// Interface index of the external interface.
     pub underlay_ifindex: u32,
@@ -48,6 +48,14 @@ pub struct FamilyConfig {
     pub source_port_min: u16,
     /// Upper end of it.
     pub source_port_max: u16,
+}
+
+impl FamilyConfig {
+    /// Whether the family has a tunnel. Without one its peers are those on our own link.
+    #[inline(always)]
+    pub const fn has_tunnel(&self) -> bool {
+        self.port[0] | self.port[1] != 0
+    }
 }
 
 /// The value of the `CONFIG` map.
@@ -58,10 +66,18 @@ pub struct NodeConfig {
     pub word: Word,
     /// The agent's last beat, `CLOCK_MONOTONIC_COARSE`, nanoseconds.
     pub heartbeat_ns: u64,
-    /// The IPv4 tunnel.
+    /// IPv4.
     pub v4: FamilyConfig,
-    /// The IPv6 tunnel.
+    /// IPv6.
     pub v6: FamilyConfig,
+}
+
+impl NodeConfig {
+    /// Whether a family has a tunnel. Until the agent has written them, nobody knows, and it may.
+    pub const fn has_tunnel(&self) -> bool {
+        let is_off = self.v4.subnet_count | self.v6.subnet_count == 0;
+        is_off || self.v4.has_tunnel() || self.v6.has_tunnel()
+    }
 }
 
 const _: () = {

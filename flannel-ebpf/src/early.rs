@@ -55,7 +55,7 @@ fn is_strangers<F: Family>(ctx: &XdpContext) -> Option<()> {
     let outer = load(ctx, &mut outer)?;
     let node = Node::read().ok()?;
     let family = node.family::<F>();
-    if !outer.is_tunnel(family) || !outer.is_for_us(family) || outer.ip().is_fragment() {
+    if !family.has_tunnel() || !outer.is_tunnel(family) || !outer.is_for_us(family) || outer.ip().is_fragment() {
         return None;
     }
     outer.tunnel().vxlan(family).ok()?;

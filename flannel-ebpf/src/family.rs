@@ -36,7 +36,7 @@ pub(crate) trait Family: IpHeader {
     /// The peers of the family, by subnet number.
     fn peers() -> &'static Array<PeerEntry>;
 
-    /// The family's tunnel on this node.
+    /// The family on this node.
     fn config(node: &NodeConfig) -> &FamilyConfig;
 
     /// MTU of the family's tunnel device.

@@ -41,6 +41,9 @@ pub(crate) fn run(skb: &Skb) -> Result<Reason, Reason> {
 /// What is no tunnel packet may come from a peer that needs no tunnel; what is one and from nobody known is the guard's.
 #[inline(always)]
 fn follow<F: Tables>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
+    if !node.family::<F>().has_tunnel() {
+        return direct::from_peer::<F>(skb, node);
+    }
     let is_long = skb.len() as usize >= OuterHeaders::<F>::LEN;
     let judged = if is_long { judge::<F>(skb, node) } else { Err(Reason::OuterUnusual) };
     let judged = match judged {

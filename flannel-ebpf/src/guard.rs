@@ -112,9 +112,11 @@ fn find_udp<F: Family>(skb: &Skb, family: &FamilyConfig, ip: &F, found: Reason) 
     if udp[2] != family.port[0] || udp[3] != family.port[1] {
         return Err(Reason::NotTunnel);
     }
-    // What is too short to name a VNI is no other tunnel's.
+    // What is too short for a tunnel packet is none: the device drops it, and it may be the answer to what was masqueraded to our
+    // port. Of a fragment the rest is to come.
     let mut room = Room::<[u8; VXLAN_LEN]>::new();
     match skb.load(at + UDP_LEN, &mut room) {
+        None if !is_fragment => Err(Reason::NotTunnel),
         Some(vxlan) if u32::from_be_bytes([0, vxlan[4], vxlan[5], vxlan[6]]) != family.vni => Err(Reason::OtherVni),
         _ if !same_addr(ip.destination(), family.vtep) => Ok((Reason::NotForUs, at)),
         _ if is_fragment => Ok((Reason::OuterFragment, at)),

@@ -43,7 +43,7 @@ impl Node {
         }
     }
 
-    /// The tunnel of one family.
+    /// One family of the node.
     #[inline(always)]
     pub(crate) fn family<F: Family>(&self) -> &'static FamilyConfig {
         F::config(self.config)

@@ -44,6 +44,9 @@ pub(crate) fn run(skb: &Skb) -> Result<Reason, Reason> {
 /// What is no tunnel packet may go to a peer that needs no tunnel.
 #[inline(always)]
 fn follow<F: Tables>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
+    if !node.family::<F>().has_tunnel() {
+        return direct::to_peer::<F>(skb, node);
+    }
     match observe::<F>(skb, node) {
         Err(Reason::NotTunnel) => direct::to_peer::<F>(skb, node),
         observed => observed,

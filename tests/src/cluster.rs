@@ -17,6 +17,9 @@ pub const DIRECT_ROUTING: &str = r#"{"Network":"10.244.0.0/16","Backend":{"Type"
 /// Network configuration with vxlan between all nodes.
 pub const VXLAN: &str = r#"{"Network":"10.244.0.0/16","Backend":{"Type":"vxlan"}}"#;
 
+/// The backend that has plain routes and nothing else.
+pub const HOST_GW: &str = r#"{"Type":"host-gw"}"#;
+
 /// A network configuration for these families with the backend given as JSON: 10.244.0.0/16 and fd00:10:244::/48.
 pub fn config(stack: Stack, backend: &str) -> String {
     let v6 = if stack.has_v6() { r#""EnableIPv6":true,"IPv6Network":"fd00:10:244::/48","# } else { "" };

@@ -2,6 +2,7 @@
 
 use anyhow::{Context as _, Result};
 use etcd_client::{Txn, TxnOp};
+use serde_json::Value;
 
 use crate::{Etcd, cluster::LEASES};
 
@@ -23,6 +24,15 @@ impl HandLease {
     /// A lease of `10.244.<number>.0/24`.
     pub fn new(number: u8, public_ip: &str, mac: &str) -> Self {
         Self { name: format!("10.244.{number}.0-24"), public_ip: public_ip.to_owned(), mac: mac.to_owned() }
+    }
+
+    /// The lease of a node with vxlan, as etcd has it.
+    pub fn read(key: &str, value: &str) -> Result<Self> {
+        let name = key.strip_prefix(LEASES).with_context(|| format!("{key} is no lease's"))?;
+        let json: Value = serde_json::from_str(value).context(value.to_owned())?;
+        let text = |text: &Value| text.as_str().map(str::to_owned).with_context(|| value.to_owned());
+        let (public_ip, mac) = (text(&json["PublicIP"])?, text(&json["BackendData"]["VtepMAC"])?);
+        Ok(Self { name: name.to_owned(), public_ip, mac })
     }
 
     /// The whole key.

@@ -38,6 +38,14 @@ impl Node {
         Pod::add(self, name, number)
     }
 
+    /// What is bridged passes netfilter, as Kubernetes asks for.
+    pub fn filter_bridged(&self) -> Result<()> {
+        for key in ["iptables", "ip6tables"] {
+            self.sh(&format!("sysctl -qw net.bridge.bridge-nf-call-{key}=1"))?;
+        }
+        Ok(())
+    }
+
     /// Makes the node `address` (with its prefix length) on `device` and sends the rest to `gateway`. Addresses are unique
     /// here, and nothing waits for duplicate detection.
     pub fn address(&self, device: &str, address: &str, gateway: Option<&str>) -> Result<()> {

@@ -31,12 +31,12 @@ pub struct Pair<N = Three> {
 }
 
 impl Pair {
-    /// With vxlan and the agents' defaults.
+    /// With vxlan, in mode `encap`: the suites of that mode begin here. Those of mode `fast` begin with `fast::fast_pair`.
     pub fn new(name: &str) -> Result<Self> {
         Self::with_flags(name, &[])
     }
 
-    /// With more flags for both agents.
+    /// With more flags for both agents, which may name another mode.
     pub fn with_flags(name: &str, flags: &[&str]) -> Result<Self> {
         Self::with(name, Stack::V4, flags)
     }
@@ -49,6 +49,11 @@ impl Pair {
     /// Neighbours instead, nodes `a` and `b`, which reach each other without a tunnel.
     pub fn direct(name: &str, stack: Stack, flags: &[&str]) -> Result<Self> {
         Self::between(name, stack, r#"{"Type":"vxlan","DirectRouting":true}"#, flags, |net| [&net.a, &net.b])
+    }
+
+    /// The same neighbours with the backend host-gw, which has no tunnels at all.
+    pub fn host_gw(name: &str, stack: Stack, flags: &[&str]) -> Result<Self> {
+        Self::between(name, stack, cluster::HOST_GW, flags, |net| [&net.a, &net.b])
     }
 
     fn between(
@@ -99,6 +104,9 @@ impl<N> Pair<N> {
             options.flags.retain(|flag| !flag.starts_with("--iface="));
         }
         options.flags.extend(flags.iter().map(|flag| (*flag).to_owned()));
+        if !flags.iter().any(|flag| flag.starts_with("--datapath=")) {
+            options.flags.push("--datapath=encap".to_owned());
+        }
         let (sender, receiver) = (a.agent(options.clone())?, c.agent(options)?);
         sender.wait_ready()?;
         receiver.wait_ready()?;

@@ -22,7 +22,8 @@ pub struct Pod {
     node: Node,
     veth: String,
     name: String,
-    number: u8,
+    /// None where it is the plugins' to give it addresses.
+    number: Option<u8>,
     addresses: Vec<IpAddr>,
 }
 
@@ -38,7 +39,12 @@ impl Pod {
         for gateway in &env.subnets {
             addresses.push(address(&host, *gateway, number)?);
         }
-        Ok(Self { host, node: node.clone(), veth, name: name.to_owned(), number, addresses })
+        Ok(Self { host, node: node.clone(), veth, name: name.to_owned(), number: Some(number), addresses })
+    }
+
+    /// One that CNI plugins have made in the namespaces of `host`.
+    pub(crate) fn made_by_plugins(node: &Node, host: Host, name: &str, veth: String, addresses: Vec<IpAddr>) -> Self {
+        Self { host, node: node.clone(), veth, name: name.to_owned(), number: None, addresses }
     }
 
     /// The first address: IPv4 unless the cluster is IPv6 only.
@@ -97,13 +103,15 @@ impl Pod {
 
     /// Takes the pod away and makes one with the same addresses and names in its place, as after a pod of a stateful set ended.
     pub fn again(self) -> Result<Self> {
-        let (node, name, number) = (self.node.clone(), self.name.clone(), self.number);
+        let (node, name) = (self.node.clone(), self.name.clone());
+        let number = self.number.with_context(|| format!("{name} is the plugins' to make"))?;
         self.remove()?;
         Self::add(&node, &name, number)
     }
 
     /// Takes the pod away as a CNI DEL does: the veth first, then the namespace.
     pub fn remove(self) -> Result<()> {
+        anyhow::ensure!(self.number.is_some(), "{} is the plugins' to take away", self.name);
         self.node.sh(&format!("ip link delete {}", self.veth))?;
         self.host.end()
     }

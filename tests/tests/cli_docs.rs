@@ -56,18 +56,3 @@ fn every_flag_of_monitor_is_explained() -> Result<()> {
     }
     Ok(())
 }
-
-#[test]
-fn every_flag_of_run_is_explained_with_its_variable() -> Result<()> {
-    let help = help("run")?;
-    let flags = flags(&help);
-    assert!(flags.len() > 10, "{help}");
-    let text = page("configuration.md")?;
-    for flag in flags {
-        let variable = format!("FLANNELD_{}", flag.to_uppercase().replace('-', "_"));
-        let row = text.lines().find(|line| line.starts_with(&format!("| `--{flag}` | ")));
-        let row = row.with_context(|| format!("--{flag} has no row"))?;
-        assert!(flag == "version" || row.contains(&format!("`{variable}`")), "{row}");
-    }
-    Ok(())
-}

@@ -61,7 +61,8 @@ fn a_change_of_way_under_load_loses_nothing_and_leaves_one_of_each() -> Result<(
     let mut agent = pair.sender.clone();
     for kind in ["clsact", "tcx", "clsact"] {
         agent.sigterm_and_wait()?;
-        let options = AgentOptions::etcd(&pair.etcd.endpoint(ROUTER))?.flag(&format!("--attach={kind}"));
+        let options = AgentOptions::etcd(&pair.etcd.endpoint(ROUTER))?.flag("--datapath=encap");
+        let options = options.flag(&format!("--attach={kind}"));
         agent = pair.net.a.agent(options)?;
         agent.wait_ready()?;
         assert_eq!(attached_by(&agent)?, kind);

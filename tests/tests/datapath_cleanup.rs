@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, fs, path::Path, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{
-    Agent, AgentOptions, Etcd, Lab, Node, cluster, eventually,
+    Agent, AgentOptions, Etcd, Lab, Node, TunnelState, cluster, eventually,
     hooks::{self, Side},
     snapshot::Snapshot,
     topology::{ROUTER, Three},
@@ -186,6 +186,31 @@ fn a_clsact_qdisc_of_ours_stays_for_a_filter_of_others() -> Result<()> {
     let foreign = |line: &str| line.contains("\"pref\":5,") || line.contains("clsact");
     assert!(changes.lines().count() > 0 && changes.lines().all(foreign), "{changes}");
     assert_eq!(hooks::filters(&node.net.a, "eth0", Side::Egress)?, [""; 0]);
+    Ok(())
+}
+
+/// Programs and files go; stock flannel takes over the rest.
+#[test]
+fn keep_network_leaves_what_packets_go_by_without_programs() -> Result<()> {
+    let node = Cleaned::new("keepnet", "--attach=auto", |_| Ok(()))?;
+    node.agent.sigterm_and_wait()?;
+    let (tunnel, rules) = (TunnelState::of(&node.net.a)?, node.net.a.sh("nft -s list ruleset")?.stdout);
+    ensure!(
+        tunnel.matching(&["route", "192.168.1.12"]).len() == 1 && rules.contains("FLANNEL-FWD"),
+        "{tunnel:?} {rules}"
+    );
+    let did = node.agent.cli(&["cleanup", "--keep-network"])?.stdout;
+    ensure!(did.contains("remove the pins") && !did.contains("route") && !did.contains("device"), "{did}");
+    eventually("a node without programs", Duration::from_secs(3), || {
+        let now = Snapshot::of(&node.net.a)?;
+        let left: Vec<_> = ["tcx", "bpffs"].into_iter().flat_map(|section| now.section(section)).collect();
+        ensure!(left.is_empty(), "{left:?}");
+        Ok(())
+    })?;
+    assert_eq!(tunnel.changes(&TunnelState::of(&node.net.a)?), "");
+    assert_eq!(node.net.a.sh("nft -s list ruleset")?.stdout, rules);
+    assert_eq!(node.new_files()?, ["/run/flannel", SUBNET_ENV]);
+    node.clean(&[], &["/run/flannel", SUBNET_ENV])?;
     Ok(())
 }
 

@@ -45,7 +45,7 @@ fn eventually_in_mode(agent: &Agent, mode: &str, source: &str) -> Result<()> {
 #[test]
 fn the_operators_choice_survives_restarts_until_auto_gives_it_back() -> Result<()> {
     let pair = Pair::new("choice")?;
-    eventually_in_mode(&pair.sender, "encap", "default")?;
+    eventually_in_mode(&pair.sender, "encap", "flag")?;
     pair.sender.set_mode("kernel")?;
     pair.sender.sigterm_and_wait()?;
     pair.sender.restart()?;
@@ -57,7 +57,7 @@ fn the_operators_choice_survives_restarts_until_auto_gives_it_back() -> Result<(
     pair.near.ping(pair.far.ip())?;
     assert_eq!(pair.encapsulated()?, before, "encapsulated in mode kernel");
     pair.sender.cli(&["datapath", "set", "auto"])?;
-    eventually_in_mode(&pair.sender, "encap", "default")?;
+    eventually_in_mode(&pair.sender, "encap", "flag")?;
     pair.near.ping(pair.far.ip())?;
     assert!(pair.encapsulated()? > before);
     Ok(())

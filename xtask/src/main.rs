@@ -37,6 +37,7 @@ fn run(options: Options) -> anyhow::Result<ExitCode> {
     match options.verb {
         Verb::Setup => {
             setup.machine(Needs::ALL)?;
+            setup.checkers();
             println!("ready: {}", setup.bpf()?);
         }
         Verb::Build { no_bpf, bpf_log } => {

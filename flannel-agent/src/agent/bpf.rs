@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use flannel_common::mode::Mode;
 
 use crate::{
-    backend::{Backend, PodNetwork},
+    backend::{Backend, PodNetwork, Served},
     cli::{AttachMode, RunOptions},
     datapath::{
         AttachKind, Attachments, DatapathError, Maps, PinRoot, Subnets,
-        attach::EarlyGuard,
+        attach::{EarlyGuard, EarlyWish},
         flows::write_helper_ports,
         load,
         maps::{ConfigMap, ModeMap},
@@ -28,7 +28,7 @@ pub(super) fn open(
 ) -> Result<Bpf, String> {
     let pins = PinRoot::new(&options.bpf_pin_root);
     let result = match backend.programs() {
-        Ok(vni) => try_open(&pins, options, vni, networks).map_err(|error| {
+        Ok(served) => try_open(&pins, options, served, networks).map_err(|error| {
             let reason = chain(&error);
             tracing::warn!(reason, "no eBPF datapath on this node; the kernel carries all packets");
             reason
@@ -44,13 +44,13 @@ pub(super) fn open(
 fn try_open(
     pins: &PinRoot,
     options: &RunOptions,
-    vni: u32,
+    served: Served,
     networks: &BTreeMap<Family, PodNetwork>,
 ) -> Result<Bpf, DatapathError> {
     // A network too large for its map has none, as long as there is another one to serve.
     let any = networks.values().any(PodNetwork::has_peer_map);
-    let served = |family| networks.get(&family).filter(|network| network.has_peer_map() || !any);
-    let count = |family| served(family).map_or(0, PodNetwork::subnet_count);
+    let mapped = |family| networks.get(&family).filter(|network| network.has_peer_map() || !any);
+    let count = |family| mapped(family).map_or(0, PodNetwork::subnet_count);
     let subnets = Subnets { v4: count(Family::V4), v6: count(Family::V6) };
     let loaded = load(pins, subnets, options.flow_table_size)?;
     if let Some(log) = loaded.log {
@@ -62,10 +62,21 @@ fn try_open(
         AttachMode::Tcx => AttachKind::Tcx,
         AttachMode::Clsact => AttachKind::Clsact,
     };
-    let attachments = Attachments::new(pins.clone(), kind, vni, &options.state_dir);
+    let attachments = Attachments::new(pins.clone(), kind, served.filter_tag(), &options.state_dir);
     write_helper_ports(pins, &helper_ports())?;
-    let early = EarlyGuard::new(pins.clone(), options.xdp_guard);
-    Ok(Bpf::new(Maps::open(pins)?, attachments, early, pins.clone(), loaded.limit))
+    let early = EarlyGuard::new(pins.clone(), early_wish(options.xdp_guard, served));
+    // What the kernel refuses is room for outer headers.
+    let limit = loaded.limit.filter(|_| served.has_tunnel());
+    Ok(Bpf::new(Maps::open(pins)?, attachments, early, pins.clone(), served, limit))
+}
+
+/// Without a tunnel there is nothing to guard.
+fn early_wish(asked: EarlyWish, served: Served) -> EarlyWish {
+    if served.has_tunnel() || asked == EarlyWish::Off {
+        return asked;
+    }
+    tracing::warn!("--xdp-guard has no effect: the backend has no tunnel");
+    EarlyWish::Off
 }
 
 /// An earlier agent's programs may still be attached, over maps this one cannot keep: nobody vouches for those now.

@@ -17,7 +17,7 @@ impl Running {
     /// knew.
     pub(super) fn follow_guard(&mut self) -> bool {
         let doubt = self.guard_doubt();
-        let Some(bpf) = self.node.reconciler.bpf_mut() else { return false };
+        let Some(bpf) = self.node.reconciler.bpf_mut().filter(|bpf| bpf.has_tunnel()) else { return false };
         self.guard.follow(bpf.maps_mut(), doubt).unwrap_or_else(|error| {
             tracing::warn!(error = chain(&error), "cannot follow the guard's modes");
             false
@@ -26,16 +26,16 @@ impl Running {
 
     /// Tells in the log what the guard refused. Whether there is news for the status.
     pub(super) fn tell_of_guard(&mut self) -> bool {
-        let Some(bpf) = self.node.reconciler.bpf() else { return false };
+        let Some(bpf) = self.node.reconciler.bpf().filter(|bpf| bpf.has_tunnel()) else { return false };
         self.guard.tell(bpf.maps(), Instant::now()).unwrap_or_else(|error| {
             tracing::warn!(error = chain(&error), "cannot read what the guard refused");
             false
         })
     }
 
-    /// The guard's part of the status; none without the programs.
+    /// The guard's part of the status; none without the programs, or without a tunnel.
     pub(super) fn guard_status(&self) -> Option<GuardStatus> {
-        let bpf = self.node.reconciler.bpf()?;
+        let bpf = self.node.reconciler.bpf().filter(|bpf| bpf.has_tunnel())?;
         match self.guard.status(bpf.maps(), self.guard_doubt()) {
             Ok(status) => Some(GuardStatus { xdp: xdp_status(bpf.early_guard()), ..status }),
             Err(error) => {

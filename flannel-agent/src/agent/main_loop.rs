@@ -13,11 +13,11 @@ use crate::{
     agent::{start::Started, store::Store, sysctl},
     datapath::{
         DatapathError,
-        policy::{Decision, Wishes},
+        policy::{Able, Decision, Wishes},
     },
     guard::Guard,
     netlink::KernelEvent,
-    observe::{pulse::Pulse, status::Status},
+    observe::{metrics::Counts, pulse::Pulse, status::Status},
     reconcile::{Bpf, Cluster, chain},
     subnet::{OwnLease, StoreEvent, SubnetEnv},
     traffic::Wanted,
@@ -42,14 +42,20 @@ pub(super) struct Running {
     pub(super) applied: bool,
     pub(super) guard: Guard,
     pulse: Pulse,
+    counts: Counts,
     written: Option<SubnetEnv>,
     retry: Option<Instant>,
 }
 
 impl Started {
     /// Runs until a task it depends on ends, which none does by itself.
-    pub(super) async fn run(self, publish: &watch::Sender<Status>, pulse: &Pulse) -> anyhow::Result<()> {
-        let decision = Wishes::default().decide(Mode::Kernel);
+    pub(super) async fn run(
+        self,
+        publish: &watch::Sender<Status>,
+        pulse: &Pulse,
+        counts: &Counts,
+    ) -> anyhow::Result<()> {
+        let decision = Wishes::default().decide(self.unable);
         let guard = Guard::new(self.guard);
         let mut running = Running {
             node: self,
@@ -59,6 +65,7 @@ impl Started {
             applied: false,
             guard,
             pulse: pulse.clone(),
+            counts: counts.clone(),
             written: None,
             retry: None,
         };
@@ -197,7 +204,9 @@ impl Running {
         self.node.reconciler.learn(changes);
         self.node.traffic.want(Wanted::of(&self.node.config, self.node.own.key, &self.node.former));
         let cluster = Cluster { own: self.node.own.key, in_sync: self.store.is_seen() };
+        let begun = Instant::now();
         self.node.reconciler.apply(&cluster).await;
+        self.counts.reconciled(begun.elapsed(), self.error().is_none());
         self.follow_guard();
         self.republish();
         self.follow_mode();
@@ -271,11 +280,11 @@ impl Running {
     /// Puts the mode in force that is asked for; the operator may have asked for another since.
     fn follow_mode(&mut self) {
         let wishes = Wishes { choice: None, flag: self.node.flag, config: self.node.config.datapath };
+        let refusal = self.node.firewall.refusal().or_else(|| self.node.reconciler.fast_refusal());
         let Some(bpf) = self.node.reconciler.bpf_mut() else {
-            self.decision = wishes.decide(Mode::Kernel);
+            self.decision = wishes.decide(self.node.unable);
             return;
         };
-        let refusal = self.node.firewall.refusal();
         let followed = bpf.mode().and_then(|word| follow(bpf, Wishes { choice: word.choice(), ..wishes }, refusal));
         match followed {
             Ok((changed, decision, lowered)) => {
@@ -324,15 +333,14 @@ fn follow(
     wishes: Wishes,
     refusal: Option<String>,
 ) -> Result<(bool, Decision, Option<String>), DatapathError> {
-    let limit = bpf.limit().cloned();
-    let able = limit.as_ref().map_or(Mode::Fast, |limit| limit.mode);
+    let able = bpf.able();
     let wants_fast = wishes.decide(able).mode == Mode::Fast;
     let obstacle = || refusal.map_or_else(|| bpf.count_polls(true).err().map(|error| chain(&error)), Some);
     let no_fast = if wants_fast { obstacle() } else { None };
-    let decision = wishes.decide(if no_fast.is_none() { able } else { Mode::Encap });
+    let decision = wishes.decide(if no_fast.is_none() { able } else { Able { most: Mode::Encap, ..able } });
     let changed = bpf.set_mode(decision.mode, wishes.choice)?;
     if decision.mode != Mode::Fast {
         bpf.count_polls(false)?;
     }
-    Ok((changed, decision, no_fast.or(limit.map(|limit| limit.reason))))
+    Ok((changed, decision, no_fast.or_else(|| bpf.limited_by().map(str::to_owned))))
 }

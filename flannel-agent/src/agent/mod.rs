@@ -23,8 +23,10 @@ use tokio::{
 
 use crate::{
     cli::RunOptions,
+    datapath::PinRoot,
     observe::{
         health::{HealthServer, Readiness},
+        metrics::{Counts, Metrics},
         notify::{ServiceManager, State},
         pulse::Pulse,
         socket,
@@ -49,13 +51,15 @@ pub async fn run(options: RunOptions) -> anyhow::Result<()> {
     let listener = socket::bind(&options.state_dir)
         .with_context(|| format!("cannot open {}", socket::path(&options.state_dir).display()))?;
     let pulse = Pulse::start();
-    let _health = health(&options, Readiness::new(status.clone(), pulse.clone()))?;
+    let (book, counts) = (PeerBook::default(), Counts::new().context("cannot count")?);
+    let readiness = Readiness::new(status.clone(), pulse.clone());
+    let metrics = Metrics::new(readiness.clone(), book.clone(), counts.clone(), PinRoot::new(&options.bpf_pin_root));
+    let _health = health(&options, readiness, metrics)?;
     let manager = ServiceManager::of_environment();
     tokio::spawn(manager.clone().await_ready(status.clone()));
-    let book = PeerBook::default();
     let answering = tokio::spawn(socket::serve(listener, document(status, book.clone())));
     let result = tokio::select! {
-        result = daemon(&options, &publish, &pulse, &book) => result,
+        result = daemon(&options, &publish, &pulse, &book, &counts) => result,
         signal = stop.wait() => {
             tracing::info!(signal, "stopping; the datapath goes on without the agent");
             manager.tell(State::Stopping);
@@ -79,14 +83,15 @@ async fn daemon(
     publish: &watch::Sender<Status>,
     pulse: &Pulse,
     book: &PeerBook,
+    counts: &Counts,
 ) -> anyhow::Result<()> {
-    let started = start::start(options, publish, book).await?;
-    started.run(publish, pulse).await
+    let started = start::start(options, publish, book, counts).await?;
+    started.run(publish, pulse, counts).await
 }
 
-/// Answers health checks from here on, so that `/healthz` does while the store is waited for.
-fn health(options: &RunOptions, readiness: Readiness) -> anyhow::Result<Option<HealthServer>> {
-    let server = options.healthz.map(|address| HealthServer::start(address, readiness)).transpose()?;
+/// Answers health checks and scrapes from here on, so that `/healthz` does while the store is waited for.
+fn health(options: &RunOptions, readiness: Readiness, metrics: Metrics) -> anyhow::Result<Option<HealthServer>> {
+    let server = options.healthz.map(|address| HealthServer::start(address, readiness, metrics)).transpose()?;
     if let Some(server) = &server {
         tracing::info!(address = %server.address(), "answering health checks");
     }

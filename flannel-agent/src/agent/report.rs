@@ -2,14 +2,13 @@
 
 use std::{collections::BTreeSet, net::IpAddr};
 
-use flannel_common::mode::Mode;
 use tokio::sync::watch;
 
 use crate::{
     agent::{main_loop::Running, store::unix},
     backend::{PeerWay, Way},
     cli::RunOptions,
-    datapath::policy::Wishes,
+    datapath::policy::{Able, Wishes},
     family::Family,
     fast::pods::{Pod, Verdict},
     iface::End,
@@ -25,7 +24,7 @@ use crate::{
 impl Status {
     /// Of an agent that has just begun.
     pub(super) fn starting(options: &RunOptions) -> Self {
-        let decision = Wishes { flag: options.datapath, ..Wishes::default() }.decide(Mode::Kernel);
+        let decision = Wishes { flag: options.datapath, ..Wishes::default() }.decide(Able::nothing(true));
         let mode = ModeStatus {
             effective: decision.mode.to_string(),
             wanted: decision.wanted.to_string(),
@@ -67,6 +66,7 @@ impl Running {
             peers: Vec::new(),
             rejected: self.node.leases.rejected().map(|lease| rejected(&lease)).collect(),
             dirty: self.node.reconciler.dirty(),
+            repairs: self.node.reconciler.repairs(),
             error: self.error(),
         }
     }
@@ -162,17 +162,17 @@ fn choice(path: &Path) -> Option<String> {
 
 /// What the status says of a peer.
 pub(super) fn peer(way: &PeerWay) -> PeerStatus {
-    let (name, reason) = match &way.way {
-        Way::Direct(_) => ("direct", None),
-        Way::Tunnel(Ok(path)) => ("tunnel", choice(path)),
-        Way::Tunnel(Err(reason)) => ("kernel", Some(reason.to_string())),
-        Way::NotOnLink => ("none", Some("the node is not on our own link, and the backend has no tunnel".to_owned())),
+    let reason = match &way.way {
+        Way::Direct(_) => None,
+        Way::Tunnel(Ok(path)) => choice(path),
+        Way::Tunnel(Err(reason)) => Some(reason.to_string()),
+        Way::NotOnLink => Some("the node is not on our own link, and the backend has no tunnel".to_owned()),
     };
     PeerStatus {
         subnet: way.peer.subnet.to_string(),
         public_ip: way.peer.public_ip.to_string(),
         vtep_mac: way.peer.vtep.map_or_else(|| "-".to_owned(), |vtep| vtep.mac.to_string()),
-        way: name.to_owned(),
+        way: way.way.name().to_owned(),
         reason,
     }
 }

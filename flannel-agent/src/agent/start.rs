@@ -13,15 +13,16 @@ use tokio::sync::{mpsc, watch};
 
 use crate::{
     agent::{bpf, external::External, published::Published, sysctl},
-    backend::{self, Backend, Lower, PodNetwork, usable_mtu},
+    backend::{self, Backend, Lower, PodNetwork, Served, usable_mtu},
     cli::RunOptions,
     config::NetworkConfig,
+    datapath::policy::Able,
     family::Family,
     fast::{Fast, RuleChanges},
     firewall,
     iface::ExternalInterface,
     netlink::{KernelEvents, Netlink},
-    observe::status::Status,
+    observe::{metrics::Counts, status::Status},
     reconcile::{PeerBook, PlaneSetup, Reconciler, device},
     subnet::{
         Hints, LeaseAttrs, LeaseKey, LeaseRequest, LeaseSet, OwnLease, Readiness, StoreEvent, SubnetManager, Vtep,
@@ -57,6 +58,8 @@ pub(super) struct Started {
     pub(super) flag: Option<Mode>,
     pub(super) guard: Checks<GuardMode>,
     pub(super) no_bpf: Option<String>,
+    /// What this node can do without programs.
+    pub(super) unable: Able,
     pub(super) kernel: KernelEvents,
     pub(super) rules: RuleChanges,
     pub(super) firewall: firewall::Watch,
@@ -69,12 +72,15 @@ pub(super) async fn start(
     options: &RunOptions,
     publish: &watch::Sender<Status>,
     book: &PeerBook,
+    counts: &Counts,
 ) -> anyhow::Result<Started> {
     let Some(kube) = &options.kube else {
-        return start_with(EtcdManager::new(&options.etcd, etcd::Liveness::default()), options, publish, book).await;
+        let manager = EtcdManager::new(&options.etcd, etcd::Liveness::default());
+        return start_with(manager, options, publish, book, counts).await;
     };
     let identity = NodeIdentity::from_env(|name| std::env::var(name).ok())?;
-    start_with(KubeManager::new(kube.clone(), identity, kube::Liveness::default()), options, publish, book).await
+    let manager = KubeManager::new(kube.clone(), identity, kube::Liveness::default());
+    start_with(manager, options, publish, book, counts).await
 }
 
 async fn start_with<M: SubnetManager>(
@@ -82,7 +88,9 @@ async fn start_with<M: SubnetManager>(
     options: &RunOptions,
     publish: &watch::Sender<Status>,
     book: &PeerBook,
+    counts: &Counts,
 ) -> anyhow::Result<Started> {
+    manager.count_with(counts.store.clone());
     let stage = |text: &str| publish.send_modify(|status| text.clone_into(&mut status.stage));
     let (netlink, kernel) = Netlink::connect().context("cannot talk to the kernel by netlink")?;
 
@@ -162,6 +170,7 @@ async fn start_with<M: SubnetManager>(
         flag: options.datapath,
         guard: options.guard,
         no_bpf,
+        unable: Able::nothing(backend.programs() != Ok(Served::Link)),
         kernel,
         rules: RuleChanges::listen(),
         firewall: firewall::Watch::start(options.strict_rules),

@@ -1,6 +1,6 @@
 //! The alloc backend: a subnet for this node, `subnet.env`, and nothing in the kernel. Somebody else carries the packets.
 
-use super::{Backend, Desired, Node, PeerWay, Way};
+use super::{Backend, Desired, Node, PeerWay, Served, Way};
 use crate::{family::Family, subnet::Peer, underlay::Underlay};
 
 /// The backend.
@@ -20,7 +20,7 @@ impl Backend for Alloc {
         Desired::default()
     }
 
-    fn programs(&self) -> Result<u32, &'static str> {
+    fn programs(&self) -> Result<Served, &'static str> {
         Err("the backend alloc carries no packets")
     }
 }

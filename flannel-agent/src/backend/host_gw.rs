@@ -1,9 +1,12 @@
 //! The host-gw backend: per peer a route to the peer itself, on the external interface. No device, no tunnel: packets
 //! cross the link as they are, so a peer has to be on it.
 //!
-//! Routes equal stock flannel's but for their protocol, 191: nothing else tells them from an administrator's.
+//! Routes equal stock flannel's but for their protocol, 191: nothing else tells them from an administrator's. The programs know
+//! the peers that are on the link, for mode `fast`; there is nothing else for them to do.
 
-use super::{Backend, Desired, Node, PeerWay, Unfit, Way, direct_route};
+use flannel_common::{addr::Mac, node::FamilyConfig};
+
+use super::{Backend, Desired, Node, PeerWay, Served, Unfit, Way, direct_entry, direct_route, network_config};
 use crate::{family::Family, iface::End, subnet::Peer, underlay::Underlay};
 
 /// The backend.
@@ -25,16 +28,23 @@ impl Backend for HostGw {
         device.map_or(Way::NotOnLink, Way::Direct)
     }
 
-    fn desired(&self, _node: &Node, peers: &[PeerWay]) -> Desired {
-        let routes = peers.iter().filter_map(|PeerWay { peer, way }| match way {
-            Way::Direct(device) => Some(direct_route(peer, *device)),
-            Way::Tunnel(_) | Way::NotOnLink => None,
-        });
-        Desired { routes: routes.collect(), ..Desired::default() }
+    fn desired(&self, node: &Node, peers: &[PeerWay]) -> Desired {
+        let mut desired = Desired::default();
+        for PeerWay { peer, way } in peers {
+            let Way::Direct(device) = *way else { continue };
+            desired.routes.extend([direct_route(peer, device)]);
+            let entry = direct_entry(peer.public_ip.into(), Mac::default(), device);
+            desired.peers.extend(node.network.index_of(peer.subnet).map(|index| (index, entry)));
+        }
+        desired
     }
 
-    fn programs(&self) -> Result<u32, &'static str> {
-        Err("the backend host-gw has no tunnel: its packets take the kernel's routes in every mode")
+    fn node_config(&self, node: &Node) -> Option<FamilyConfig> {
+        network_config(node)
+    }
+
+    fn programs(&self) -> Result<Served, &'static str> {
+        Ok(Served::Link)
     }
 }
 
@@ -42,9 +52,14 @@ impl Backend for HostGw {
 mod tests {
     use std::net::IpAddr;
 
+    use flannel_common::{
+        addr::Addr,
+        peer::{PeerEntry, Word},
+    };
+
     use super::*;
     use crate::{
-        backend::PodNetwork,
+        backend::{PeerValue, PodNetwork},
         netlink::{Route, RouteKey, protocol},
     };
 
@@ -56,30 +71,62 @@ mod tests {
         End { addr: ip(addr), public: ip(public), source: ip(addr) }
     }
 
-    #[test]
-    fn a_peer_on_the_link_has_a_route_and_another_has_nothing() {
+    /// A node of this network, and what it wants for these peers.
+    fn desired(network: &str, subnet_len: u8, peers: &[(&str, Way)]) -> (Node, Desired) {
         let node = Node {
-            network: PodNetwork { prefix: "fd00:10:244::/48".parse().expect("a network"), subnet_len: 64 },
+            network: PodNetwork { prefix: network.parse().expect("a network"), subnet_len },
             subnet: "fd00:10:244:1::/64".parse().expect("a subnet"),
             source: ip("2001:db8::1"),
             external: 2,
             tunnel: None,
             port_range: (32768, 60999),
         };
-        let way = |subnet: &str, way| {
+        let way = |(subnet, way): &(&str, Way)| {
             let peer = Peer {
                 subnet: subnet.parse().expect("a subnet"),
                 public_ip: ip("2001:db8::9"),
                 vtep: None,
-                key: subnet.to_owned(),
+                key: (*subnet).to_owned(),
             };
-            PeerWay { peer, way }
+            PeerWay { peer, way: way.clone() }
         };
-        let ways = [way("fd00:10:244:9::/64", Way::Direct(2)), way("fd00:10:244:a::/64", Way::NotOnLink)];
+        let ways: Vec<_> = peers.iter().map(way).collect();
         let desired = HostGw.desired(&node, &ways);
+        (node, desired)
+    }
+
+    #[test]
+    fn a_peer_on_the_link_has_a_route_and_an_entry_and_another_has_nothing() {
+        let peers = [("fd00:10:244:9::/64", Way::Direct(2)), ("fd00:10:244:a::/64", Way::NotOnLink)];
+        let (_, desired) = desired("fd00:10:244::/48", 64, &peers);
         let key = RouteKey::main("fd00:10:244:9::/64".parse().expect("a subnet"));
         let routes = [(key, Route::via(ip("2001:db8::9"), Some(2), protocol::FLANNEL))];
-        assert_eq!(desired, Desired { routes: routes.into(), ..Desired::default() });
+        let peer = Addr::from(ip("2001:db8::9"));
+        let entry = PeerEntry { vtep: peer, next_hop: peer, oif: 2, ..PeerEntry::default() };
+        let peers = [(9, PeerValue { flags: Word::DIRECT, entry })];
+        assert_eq!(desired, Desired { routes: routes.into(), peers: peers.into(), ..Desired::default() });
+    }
+
+    /// No packet is a tunnel's then, and no tunnel packet a stranger's.
+    #[test]
+    fn the_programs_know_a_network_without_a_tunnel() {
+        let (node, _) = desired("fd00:10:244::/48", 64, &[]);
+        let config = HostGw.node_config(&node).expect("a configuration");
+        assert!(!config.has_tunnel());
+        assert_eq!((config.tunnel_ifindex, config.underlay_ifindex), (0, 2));
+        assert_eq!((config.subnet_shift, config.subnet_count), (64, 1 << 16));
+        assert_eq!((config.network, config.vtep), (ip("fd00:10:244::").into(), ip("2001:db8::1").into()));
+    }
+
+    #[test]
+    fn peers_without_a_number_have_routes_alone() {
+        for (network, subnet_len, subnet) in
+            [("fd00:10:244::/48", 64, "fd00:10:244:8::/63"), ("fd00:10::/32", 64, "fd00:10:244:9::/64")]
+        {
+            let (node, desired) = desired(network, subnet_len, &[(subnet, Way::Direct(2))]);
+            assert_eq!((desired.routes.len(), desired.peers.len()), (1, 0), "{subnet}");
+            assert_eq!(HostGw.node_config(&node).is_some(), node.network.has_peer_map(), "{network}");
+        }
     }
 
     #[test]

@@ -22,7 +22,7 @@ use flannel_common::{
     leg::LegKey,
     node,
     packet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6},
-    peer::{PeerEntry, VtepEntry},
+    peer::{PeerEntry, VtepEntry, Word},
 };
 use ipnet::IpNet;
 
@@ -73,8 +73,32 @@ pub trait Backend: fmt::Debug + Send + Sync {
         None
     }
 
-    /// The VNI of the tunnel that is the programs' to serve, or why there is nothing for them to do.
-    fn programs(&self) -> Result<u32, &'static str>;
+    /// What the programs are to serve, or why there is nothing for them to do.
+    fn programs(&self) -> Result<Served, &'static str>;
+}
+
+/// What the programs serve.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Served {
+    /// The tunnel of this VNI, and in mode `fast` peers on our own link too.
+    Tunnel(u32),
+    /// Peers on our own link alone, in mode `fast` alone: there is no tunnel.
+    Link,
+}
+
+impl Served {
+    /// Whether there is a tunnel.
+    pub const fn has_tunnel(self) -> bool {
+        matches!(self, Self::Tunnel(_))
+    }
+
+    /// What tells tc filters of this agent from those of another one on the same device: the VNI, or zero.
+    pub const fn filter_tag(self) -> u32 {
+        match self {
+            Self::Tunnel(vni) => vni,
+            Self::Link => 0,
+        }
+    }
 }
 
 /// The backend of a network configuration.
@@ -127,6 +151,22 @@ pub enum Way {
     NotOnLink,
 }
 
+impl Way {
+    /// The names of all ways, in every output.
+    pub const NAMES: [&str; 4] = ["direct", "tunnel", "kernel", "none"];
+
+    /// The name of this one.
+    pub const fn name(&self) -> &'static str {
+        let [direct, tunnel, kernel, none] = Self::NAMES;
+        match self {
+            Self::Direct(_) => direct,
+            Self::Tunnel(Ok(_)) => tunnel,
+            Self::Tunnel(Err(_)) => kernel,
+            Self::NotOnLink => none,
+        }
+    }
+}
+
 /// A peer and how packets reach it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerWay {
@@ -139,6 +179,25 @@ pub struct PeerWay {
 /// The route to a peer on our own link, by the device that leads there.
 fn direct_route(peer: &Peer, device: u32) -> (RouteKey, Route) {
     (RouteKey::main(peer.subnet), Route::via(peer.public_ip, Some(device), protocol::FLANNEL))
+}
+
+/// The entry of a peer on our own link, reached by this device.
+fn direct_entry(vtep: Addr, mac: Mac, device: u32) -> PeerValue {
+    let entry = PeerEntry { vtep, mac, next_hop: vtep, oif: device, ..PeerEntry::default() };
+    PeerValue { flags: Word::DIRECT, entry }
+}
+
+/// What the programs know of the node beside its tunnel; nothing where there is no map of its network.
+fn network_config(node: &Node) -> Option<node::FamilyConfig> {
+    let network = node.network;
+    network.has_peer_map().then(|| node::FamilyConfig {
+        network: network.prefix.network().into(),
+        vtep: node.source.into(),
+        subnet_shift: network.host_bits(),
+        subnet_count: u32::try_from(network.subnet_count()).unwrap_or(u32::MAX),
+        underlay_ifindex: node.external,
+        ..node::FamilyConfig::default()
+    })
 }
 
 /// A peer's tunnel device of one family, as the guard knows it.

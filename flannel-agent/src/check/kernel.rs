@@ -137,7 +137,7 @@ fn programs(best: &mut Best) -> Vec<Finding> {
         Err(error) => {
             let reason = chain(&error);
             best.lower(Mode::Encap, &reason);
-            findings.push(Finding::warn("fast", reason, "stay with mode encap, the default"));
+            findings.push(Finding::warn("fast", reason, "packets take the path of mode encap"));
         }
     }
     findings.push(if probe::reads_conntrack() {

@@ -26,6 +26,8 @@ pub struct Scope {
     pub state_dir: PathBuf,
     /// subnet.env, if it is to go too.
     pub subnet_file: Option<PathBuf>,
+    /// Leave what stock flannel would use: devices, routes and rules.
+    pub keep_network: bool,
     /// Say what would be done, and do nothing.
     pub dry_run: bool,
 }

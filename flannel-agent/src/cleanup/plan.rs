@@ -59,10 +59,9 @@ impl Plan {
         let links = netlink.links().await?;
         let mut steps = attachments(&links, &scope.state_dir)?;
         steps.extend(pins(scope)?);
-        steps.extend(removal::find().await.into_iter().map(Step::Rules));
-        steps.extend(routes(netlink).await?);
-        steps.extend(nexthops(netlink, &links).await?);
-        steps.extend(links.iter().filter(|link| is_tunnel(link)).map(device));
+        if !scope.keep_network {
+            steps.extend(network(netlink, &links).await?);
+        }
         steps.extend(files(scope));
         Ok(Self { steps })
     }
@@ -108,6 +107,15 @@ fn pins(scope: &Scope) -> io::Result<Vec<Step>> {
     if !steps.is_empty() {
         steps.push(Step::Directory(root.to_owned()));
     }
+    Ok(steps)
+}
+
+/// What packets go by without programs.
+async fn network(netlink: &Netlink, links: &[Link]) -> Result<Vec<Step>, NetlinkError> {
+    let mut steps: Vec<Step> = removal::find().await.into_iter().map(Step::Rules).collect();
+    steps.extend(routes(netlink).await?);
+    steps.extend(nexthops(netlink, links).await?);
+    steps.extend(links.iter().filter(|link| is_tunnel(link)).map(device));
     Ok(steps)
 }
 

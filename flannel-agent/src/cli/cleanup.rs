@@ -16,6 +16,9 @@ pub struct CleanupOptions {
     /// Remove this subnet.env too; it is kept otherwise, so that the node gets its subnet back
     #[arg(long, value_name = "FILE")]
     remove_subnet_file: Option<PathBuf>,
+    /// Leave the tunnel devices, routes and rules, by which packets go on without the programs: for stock flannel to take over
+    #[arg(long, conflicts_with = "remove_subnet_file")]
+    keep_network: bool,
     #[command(flatten)]
     state: StateOptions,
     #[command(flatten)]
@@ -28,6 +31,7 @@ pub(super) async fn run(options: &CleanupOptions) -> anyhow::Result<String> {
         pins: options.pins.root(),
         state_dir: options.state.state_dir.clone(),
         subnet_file: options.remove_subnet_file.clone(),
+        keep_network: options.keep_network,
         dry_run: options.dry_run,
     };
     cleanup::run(&scope).await

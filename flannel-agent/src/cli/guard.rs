@@ -73,6 +73,8 @@ struct Shown {
     guard: GuardStatus,
     /// Whether programs trust the maps; they refuse nothing otherwise.
     trusted: bool,
+    /// Whether there are tunnel packets at all.
+    tunnel: bool,
     sources: Vec<SourceRow>,
 }
 
@@ -121,16 +123,22 @@ impl Shown {
     fn read(pins: &PinRoot) -> Result<Self, DatapathError> {
         let now = clock::now_ns();
         let suspects = guard::suspects(&SuspectMap::open(pins)?)?;
+        let config = ConfigMap::open(pins)?.get()?;
         Ok(Self {
             guard: guard::status_of_pins(GuardMap::open(pins)?.get()?, &StatsMap::open(pins)?)?,
-            trusted: heartbeat_is_fresh(now, ConfigMap::open(pins)?.get()?.heartbeat_ns),
+            trusted: heartbeat_is_fresh(now, config.heartbeat_ns),
+            tunnel: config.has_tunnel(),
             sources: suspects.iter().map(|suspect| SourceRow::new(suspect, now)).collect(),
         })
     }
 
     fn modes(&self) -> String {
         let Checks { outer, inner } = Checks { outer: line(&self.guard.outer), inner: line(&self.guard.inner) };
-        let note = if self.trusted { "" } else { "no agent for a minute: nothing is refused, whatever the modes\n" };
+        let note = match (self.tunnel, self.trusted) {
+            (false, _) => "the backend has no tunnel: there is nothing to refuse, whatever the modes\n",
+            (true, false) => "no agent for a minute: nothing is refused, whatever the modes\n",
+            (true, true) => "",
+        };
         format!("outer   {outer}\ninner   {inner}\n{note}")
     }
 

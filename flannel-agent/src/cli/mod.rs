@@ -32,6 +32,8 @@ mod status;
 mod table;
 
 #[cfg(test)]
+mod reference;
+#[cfg(test)]
 mod tests;
 
 use std::{

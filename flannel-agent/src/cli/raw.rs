@@ -4,134 +4,137 @@ use clap::{ArgAction, Args};
 
 use crate::subnet::etcd::Secret;
 
+/// The heading of the flags that Kubernetes alone asks for.
+const KUBERNETES: &str = "Kubernetes";
+
 /// What was written, with defaults filled in. Turned into [`super::RunOptions`] by its constructor.
 #[derive(Args, Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub struct RawOptions {
-    /// Comma-separated list of etcd endpoints
+    /// Comma-separated list of etcd endpoints; one is used until it fails, then the next
     #[arg(long, value_name = "URL,...", default_value = "http://127.0.0.1:4001,http://127.0.0.1:2379")]
     pub(super) etcd_endpoints: String,
-    /// Prefix of our keys in etcd
+    /// Our keys in etcd are PATH/config and PATH/subnets/...
     #[arg(long, value_name = "PATH", default_value = "/coreos.com/network")]
     pub(super) etcd_prefix: String,
-    /// CA certificates that vouch for https endpoints, PEM [default: the system's]
+    /// CA certificates that vouch for https endpoints, PEM; enough alone [default: the system's roots]
     #[arg(long, value_name = "FILE", default_value = "", hide_default_value = true)]
     pub(super) etcd_cafile: String,
-    /// Our certificate for https endpoints, PEM; needs --etcd-keyfile
+    /// Our certificate for https endpoints, PEM; with its key or not at all. Read again for every new connection; ignored with http endpoints
     #[arg(long, value_name = "FILE", default_value = "", hide_default_value = true)]
     pub(super) etcd_certfile: String,
     /// The key of --etcd-certfile, PEM
     #[arg(long, value_name = "FILE", default_value = "", hide_default_value = true)]
     pub(super) etcd_keyfile: String,
-    /// User name for etcd
+    /// User name for etcd; with one of name and password alone the agent warns and connects without
     #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
     pub(super) etcd_username: String,
-    /// Password for etcd; prefer `FLANNELD_ETCD_PASSWORD`, which other users cannot read
+    /// Password for etcd; prefer `FLANNELD_ETCD_PASSWORD`, which other users cannot read. Never logged
     #[arg(long, value_name = "PASSWORD", default_value = "", hide_default_value = true)]
     pub(super) etcd_password: Secret,
-    /// Interface name or local address for traffic between nodes; tried in order when repeated
+    /// Interface name or local address for traffic between nodes; tried in order when repeated [default: the default route's interface]
     #[arg(long, value_name = "NAME|IP")]
     pub(super) iface: Vec<String>,
-    /// Regular expression on local addresses, then on interface names; tried after every --iface, in order when repeated
+    /// Regular expression (RE2) on local addresses, then on interface names; tried after every --iface, in order when repeated
     #[arg(long, value_name = "REGEX")]
     pub(super) iface_regex: Vec<String>,
     /// Take the interface and address that packets to this IP leave by; tried last
     #[arg(long, value_name = "IP", default_value = "", hide_default_value = true)]
     pub(super) iface_can_reach: String,
-    /// IPv4 address other nodes reach us at [default: the interface's]
+    /// IPv4 address other nodes reach us at, and who we are in etcd; without --iface it has to be a local one, and picks the interface [default: the interface's]
     #[arg(long, value_name = "IP", default_value = "", hide_default_value = true)]
     pub(super) public_ip: String,
-    /// IPv6 address other nodes reach us at [default: the interface's]
+    /// IPv6 address other nodes reach us at; both families use one interface [default: the interface's]
     #[arg(long, value_name = "IP", default_value = "", hide_default_value = true)]
     pub(super) public_ipv6: String,
-    /// File that tells the container runtime about our subnet
+    /// File that tells the container runtime about our subnet; absolute path
     #[arg(long, value_name = "FILE", default_value = "/run/flannel/subnet.env")]
     pub(super) subnet_file: String,
-    /// Minutes before expiry at which the subnet lease is renewed, 1 to 1439
+    /// Minutes before the end of a lease of a day at which it is renewed, 1 to 1439
     #[arg(long, value_name = "MINUTES", default_value_t = 60, allow_negative_numbers = true)]
     pub(super) subnet_lease_renew_margin: i64,
     /// Lifetime of the subnet lease in seconds; the margin is scaled to it
     #[arg(long, value_name = "SECONDS", default_value_t = 86_400, hide = true, allow_negative_numbers = true)]
     pub(super) subnet_lease_ttl: i64,
     /// Take subnets and peers from Kubernetes Nodes instead of etcd
-    #[arg(long, value_name = "BOOL", default_value_t = false, action = ArgAction::Set)]
+    #[arg(long, help_heading = KUBERNETES, value_name = "BOOL", default_value_t = false, action = ArgAction::Set)]
     pub(super) kube_subnet_mgr: bool,
-    /// URL of the Kubernetes API server [default: the kubeconfig file's, or the pod's own cluster]
-    #[arg(long, value_name = "URL", default_value = "", hide_default_value = true)]
+    /// URL of the Kubernetes API server, also in place of a kubeconfig's [default: the pod's own cluster's, else the kubeconfig's]
+    #[arg(long, help_heading = KUBERNETES, value_name = "URL", default_value = "", hide_default_value = true)]
     pub(super) kube_api_url: String,
-    /// Prefix of our annotations on Nodes
-    #[arg(long, value_name = "PREFIX", default_value = "flannel.alpha.coreos.com")]
+    /// Prefix of our annotations on Nodes, flannel's
+    #[arg(long, help_heading = KUBERNETES, value_name = "PREFIX", default_value = "flannel.alpha.coreos.com")]
     pub(super) kube_annotation_prefix: String,
-    /// Kubeconfig file [default: the pod's service account]
-    #[arg(long, value_name = "FILE", default_value = "", hide_default_value = true)]
+    /// Kubeconfig file [default: the pod's service account, else the usual places]
+    #[arg(long, help_heading = KUBERNETES, value_name = "FILE", default_value = "", hide_default_value = true)]
     pub(super) kubeconfig_file: String,
-    /// File with the network configuration, with Kubernetes
-    #[arg(long, value_name = "FILE", default_value = "/etc/kube-flannel/net-conf.json")]
+    /// File with the network configuration, instead of the key in etcd; its Subnet* keys are ignored
+    #[arg(long, help_heading = KUBERNETES, value_name = "FILE", default_value = "/etc/kube-flannel/net-conf.json")]
     pub(super) net_config_path: String,
-    /// Let the node's `NetworkUnavailable` condition follow whether this node is ready
-    #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
+    /// Let the Node's condition `NetworkUnavailable` follow whether it is ready: `False` when it is, `True` after 10 s of not being
+    #[arg(long, help_heading = KUBERNETES, value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
     pub(super) set_node_network_unavailable: bool,
     /// Masquerade what pods send out of the pod network
     #[arg(long, value_name = "BOOL", default_value_t = false, action = ArgAction::Set)]
     pub(super) ip_masq: bool,
-    /// Keep the source ports that pods chose where masquerade can
+    /// Masquerade without --random-fully, which is used where the tool knows it: pods keep their source ports where they can
     #[arg(long, value_name = "BOOL", default_value_t = false, action = ArgAction::Set)]
     pub(super) ip_masq_fully_random_disable: bool,
-    /// Accept forwarded packets from and to pods
+    /// Accept forwarded packets from and to pods, by nftables too
     #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
     pub(super) iptables_forward_rules: bool,
-    /// Seconds between two looks at iptables rules and the blackhole route
+    /// Seconds between two looks at iptables rules and the blackhole route, 1 at least: what somebody changed is mended by then
     #[arg(long, value_name = "SECONDS", default_value_t = 5, allow_negative_numbers = true)]
     pub(super) iptables_resync: i64,
     /// Keep a blackhole route for our own subnet, for what no pod has taken
     #[arg(long, value_name = "BOOL", default_value_t = false, action = ArgAction::Set)]
     pub(super) ip_blackhole_route: bool,
-    /// Address to answer health checks at
+    /// Address to answer health checks and `/metrics` at
     #[arg(long, value_name = "IP", default_value = "0.0.0.0")]
     pub(super) healthz_ip: String,
-    /// Port to answer health checks at, /healthz and /readyz; 0 for none
+    /// Port to answer health checks at, /healthz and /readyz, and /metrics for Prometheus; 0 for none. A port that is taken ends the start with status 1
     #[arg(long, value_name = "PORT", default_value_t = 0, allow_negative_numbers = true)]
     pub(super) healthz_port: i64,
     /// Print the version and exit
     #[arg(long, value_name = "BOOL", default_value_t = false, action = ArgAction::Set)]
     pub(super) version: bool,
-    /// How log lines are written: text, or json with one object each
+    /// How log lines are written on standard error: `text`, or `json` with one object each
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub(super) log_format: String,
     /// Log verbosity: 0 informs, 1 to 5 debug, above that trace
     #[arg(long = "v", value_name = "LEVEL", default_value_t = 0, allow_negative_numbers = true)]
     pub(super) v: i64,
-    /// Directory for the agent's socket and state
+    /// Directory for the agent's socket, lock and list of qdiscs it added; one agent at a time. Absolute path
     #[arg(long, value_name = "DIR", default_value = "/run/flannel")]
     pub(super) state_dir: String,
-    /// Directory under which BPF objects are pinned
+    /// Directory under which BPF objects are pinned; a bpf filesystem is mounted there, or on /sys/fs/bpf, when there is none. Absolute path
     #[arg(long, value_name = "DIR", default_value = "/sys/fs/bpf/flannel")]
     pub(super) bpf_pin_root: String,
-    /// Datapath mode: kernel, encap, fast, or auto to follow the network configuration
+    /// Datapath mode: `kernel`, `encap`, `fast`, or `auto` to follow the network configuration
     #[arg(long, value_name = "MODE", default_value = "auto")]
     pub(super) datapath: String,
-    /// Tunnel packets that come from no peer: enforce drops them, audit tells of them, off counts them
+    /// Tunnel packets that come from no peer: `enforce` drops them, `audit` tells of them, `off` counts them
     #[arg(long, value_name = "MODE", default_value = "enforce")]
     pub(super) guard_outer: String,
-    /// Tunnel packets of peers from outside their subnets: enforce drops them, audit tells of them, off counts them
+    /// Tunnel packets of peers from outside their subnets: `enforce` drops them, `audit` tells of them, `off` counts them
     #[arg(long, value_name = "MODE", default_value = "audit")]
     pub(super) guard_inner: String,
-    /// Drop tunnel packets of strangers at the driver by XDP: auto where it can, native or say that it cannot, off
+    /// Drop tunnel packets of strangers at the driver by XDP: `auto` where it can, `native` with an error where it cannot, `off`
     #[arg(long, value_name = "HOW", default_value = "off")]
     pub(super) xdp_guard: String,
     /// IPv4 peers from which on routes are made by nexthop objects; below half of it they are plain again
     #[arg(long, value_name = "PEERS", default_value_t = 2000, hide = true, allow_negative_numbers = true)]
     pub(super) nexthops_from: i64,
-    /// How programs are attached: tcx, clsact, or auto to take what the kernel has
+    /// How programs are attached: `tcx` (kernel 6.6), `clsact`, or `auto` to take what the kernel has
     #[arg(long, value_name = "HOW", default_value = "auto")]
     pub(super) attach: String,
-    /// Let mode fast set `nf_conntrack_tcp_be_liberal` and `nf_conntrack_tcp_ignore_invalid_rst`, without which it leaves TCP alone
+    /// Let mode `fast` set `nf_conntrack_tcp_be_liberal` and `nf_conntrack_tcp_ignore_invalid_rst`, without which it leaves TCP alone
     #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
     pub(super) conntrack_liberal: bool,
-    /// Mode fast gives way to mode encap while firewall rules judge pods' packets one by one (limit, quota, string and the like)
+    /// Mode `fast` gives way to mode `encap` (`kernel` with host-gw) while firewall rules judge pods' packets one by one (limit, quota, string and the like), or cannot be read
     #[arg(long, value_name = "BOOL", default_value_t = false, action = ArgAction::Set)]
     pub(super) strict_rules: bool,
-    /// Flows of each address family mode fast knows at most, 1000 to 1048576; 0 to go by the machine's memory
+    /// Flows of each address family mode `fast` knows at most, 1000 to 1048576, at 200 bytes each; 0 takes a thousandth of the machine's memory, 16384 to 131072
     #[arg(long, value_name = "FLOWS", default_value_t = 0, allow_negative_numbers = true)]
     pub(super) flow_table_size: i64,
 }

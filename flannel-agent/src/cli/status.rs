@@ -67,7 +67,7 @@ fn from_pins(options: &StatusOptions) -> anyhow::Result<Status> {
         ),
     };
     let peers = if mode.is_some() { peers_of(&pins)? } else { Vec::new() };
-    let guard = if mode.is_some() { Some(guard_of(&pins)?) } else { None };
+    let guard = if mode.is_some() { guard_of(&pins)? } else { None };
     let word = mode.map(|mode| mode.get()).transpose()?.unwrap_or_default();
     let mode = ModeStatus {
         effective: word.mode().to_string(),
@@ -79,13 +79,18 @@ fn from_pins(options: &StatusOptions) -> anyhow::Result<Status> {
     Ok(Status { guard, peers, ..Status::without_agent(&stage, mode) })
 }
 
-fn guard_of(pins: &PinRoot) -> Result<GuardStatus, DatapathError> {
-    crate::guard::status_of_pins(GuardMap::open(pins)?.get()?, &StatsMap::open(pins)?)
+/// The guard; none without a tunnel.
+fn guard_of(pins: &PinRoot) -> Result<Option<GuardStatus>, DatapathError> {
+    if !ConfigMap::open(pins)?.get()?.has_tunnel() {
+        return Ok(None);
+    }
+    crate::guard::status_of_pins(GuardMap::open(pins)?.get()?, &StatsMap::open(pins)?).map(Some)
 }
 
 fn peers_of(pins: &PinRoot) -> Result<Vec<PeerStatus>, DatapathError> {
     let config = ConfigMap::open(pins)?.get()?;
-    let status = |PinnedPeer { subnet, entry, .. }| {
+    let status = |peer: PinnedPeer| {
+        let PinnedPeer { subnet, entry, .. } = peer;
         let way = match entry.word {
             word if word.has(Word::DIRECT) => "direct",
             word if word.has(Word::PLAIN) => "tunnel",
@@ -94,7 +99,7 @@ fn peers_of(pins: &PinRoot) -> Result<Vec<PeerStatus>, DatapathError> {
         PeerStatus {
             subnet: subnet.to_string(),
             public_ip: entry.vtep.to_string(),
-            vtep_mac: entry.mac.to_string(),
+            vtep_mac: peer.vtep_mac(),
             way: way.to_owned(),
             reason: None,
         }

@@ -20,15 +20,15 @@ pub const DEFAULT_VNI: u32 = 1;
 
 const MAX_VNI: u32 = 0x00ff_ffff;
 /// Below, the tunnel device could not carry IPv4's minimum of 68 bytes after 50 of overhead.
-const MIN_MTU: u16 = 118;
+pub(super) const MIN_MTU: u16 = 118;
 /// Below, the kernel takes IPv6 off the tunnel device: its minimum is 1280 bytes, and the overhead is 70.
-const MIN_MTU_V6: u16 = 1350;
+pub(super) const MIN_MTU_V6: u16 = 1350;
 /// The types we have, for people.
 const BUILT: &str = "\"vxlan\", \"host-gw\" or \"alloc\"";
-const WINDOWS_KEYS: &[&str] = &["Name", "MacPrefix"];
+pub(super) const WINDOWS_KEYS: &[&str] = &["Name", "MacPrefix"];
 /// Keys that mean the same whatever the backend.
-const COMMON_KEYS: &[&str] = &["Type", "Datapath", "Name", "MacPrefix"];
-const VXLAN_KEYS: &[&str] = &["VNI", "Port", "MTU", "GBP", "Learning", "DirectRouting"];
+pub(super) const COMMON_KEYS: &[&str] = &["Type", "Datapath", "Name", "MacPrefix"];
+pub(super) const VXLAN_KEYS: &[&str] = &["VNI", "Port", "MTU", "GBP", "Learning", "DirectRouting"];
 
 /// What to write instead of flannel's other backends.
 const OTHER_BACKENDS: &[(&str, &str)] = &[
@@ -95,10 +95,10 @@ pub(super) fn parse(config: &Fields, ipv6: bool, findings: &mut Findings) -> Opt
     let windows = WINDOWS_KEYS.iter().filter(|key| fields.raw(key).is_some());
     findings.warn(windows.map(|key| ConfigWarning::WindowsOnly { key }));
     let datapath = match name {
-        Name::Vxlan => findings.keep(parse_datapath(&fields))?,
-        Name::HostGw | Name::Alloc => {
+        Name::Vxlan | Name::HostGw => findings.keep(parse_datapath(&fields))?,
+        Name::Alloc => {
             let set = fields.raw("Datapath").is_some();
-            findings.warn(set.then_some(ConfigWarning::NoTunnel { backend: name.as_written() }));
+            findings.warn(set.then_some(ConfigWarning::NoDatapath));
             None
         }
     };

@@ -26,11 +26,8 @@ pub enum ConfigWarning {
         /// The key that turns the family on.
         switch: &'static str,
     },
-    /// `Backend.Datapath` of a backend without a tunnel.
-    NoTunnel {
-        /// The backend.
-        backend: &'static str,
-    },
+    /// `Backend.Datapath` of the backend `alloc`.
+    NoDatapath,
 }
 
 impl fmt::Display for ConfigWarning {
@@ -46,9 +43,7 @@ impl fmt::Display for ConfigWarning {
             Self::FamilyOff { key, switch } => {
                 write!(f, "{key} in the network configuration has no effect while {switch} is false")
             }
-            Self::NoTunnel { backend } => {
-                write!(f, "Backend.Datapath has no effect: the backend {backend} has no tunnel")
-            }
+            Self::NoDatapath => f.write_str("Backend.Datapath has no effect: the backend alloc carries no packets"),
         }
     }
 }

@@ -148,7 +148,7 @@ fn load_reading(
 ) -> Result<Loaded, DatapathError> {
     let bytes = object::bytes()?;
     pins.prepare()?;
-    let object = aya_obj::Object::parse(bytes)?;
+    let object = aya_obj::Object::parse(&bytes)?;
     let mut loader = loader(&layout);
     for &(name, capacity) in capacities {
         loader.map_max_entries(name, capacity);
@@ -160,7 +160,7 @@ fn load_reading(
         make_way(&pins.map(name), name, Shape::of_object(map, max_entries))?;
         loader.map_pin_path(in_object(name), pins.map(name));
     }
-    let mut ebpf = loader.load(bytes)?;
+    let mut ebpf = loader.load(&bytes)?;
     for program in PROGRAMS {
         let name = program.name();
         let loaded: &mut SchedClassifier = ebpf

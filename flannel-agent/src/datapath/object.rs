@@ -1,11 +1,34 @@
-//! The BPF object inside this executable.
+//! The BPF object inside this executable: compressed, and without its DWARF (`build.rs`).
+
+use std::io::Read as _;
+
+use flate2::read::ZlibDecoder;
 
 use crate::datapath::DatapathError;
 
-/// The object's bytes, aligned as the parser needs them; empty in a build without the BPF toolchain.
-static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/flannel-ebpf.o"));
+/// The compressed object; empty in a build without the BPF toolchain.
+static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/flannel-ebpf.o.z"));
 
-/// The object, unless this build carries the stub.
-pub(super) fn bytes() -> Result<&'static [u8], DatapathError> {
-    if OBJECT.is_empty() { Err(DatapathError::Stub) } else { Ok(OBJECT) }
+/// The object, unless this build carries the stub. To be dropped after the load.
+pub(super) fn bytes() -> Result<Vec<u8>, DatapathError> {
+    if OBJECT.is_empty() {
+        return Err(DatapathError::Stub);
+    }
+    let mut object = Vec::new();
+    ZlibDecoder::new(OBJECT).read_to_end(&mut object).expect("the build compressed it");
+    Ok(object)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{OBJECT, bytes};
+
+    /// The loader reads all there is, and takes memory for it.
+    #[test]
+    fn what_the_kernel_is_told_of_is_there_and_nothing_for_debuggers() {
+        let object = bytes().unwrap_or_default();
+        let has = |name: &[u8]| object.windows(name.len()).any(|window| window == name);
+        assert!(!has(b".debug_"));
+        assert_eq!(has(b".BTF.ext"), !OBJECT.is_empty());
+    }
 }

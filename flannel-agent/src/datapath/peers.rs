@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use flannel_common::{
+    addr::Mac,
     node::{FamilyConfig, NodeConfig},
     peer::{PeerEntry, subnet_index_v4, subnet_index_v6},
 };
@@ -20,6 +21,13 @@ pub struct PinnedPeer {
     pub subnet: IpNet,
     /// Its entry.
     pub entry: PeerEntry,
+}
+
+impl PinnedPeer {
+    /// The Ethernet address of its tunnel device, as text: `-` without a tunnel.
+    pub fn vtep_mac(&self) -> String {
+        if self.entry.mac == Mac::default() { "-".to_owned() } else { self.entry.mac.to_string() }
+    }
 }
 
 /// The valid entries of the pinned peer maps, IPv4 first. An agent older than IPv6 pinned one map alone.

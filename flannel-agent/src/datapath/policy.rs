@@ -6,8 +6,35 @@
 use flannel_common::mode::Mode;
 use serde::{Deserialize, Serialize};
 
-/// The mode where nobody asks for one.
-pub const DEFAULT: Mode = Mode::Encap;
+/// The mode where nobody asks for one, as far as the node can.
+pub const DEFAULT: Mode = Mode::Fast;
+
+/// Why mode `encap` is not in force where there is no tunnel.
+pub const NO_TUNNEL: &str = "the backend has no tunnel, so there is nothing to encapsulate";
+
+/// What a node can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Able {
+    /// The highest mode.
+    pub most: Mode,
+    /// Whether there is a tunnel. Without one mode `encap` would be mode `kernel` by another name.
+    pub tunnel: bool,
+}
+
+impl Able {
+    /// A node without programs.
+    pub const fn nothing(tunnel: bool) -> Self {
+        Self { most: Mode::Kernel, tunnel }
+    }
+
+    /// The mode asked for, or the next lesser one there is.
+    fn best(self, wanted: Mode) -> Mode {
+        match wanted.min(self.most) {
+            Mode::Encap if !self.tunnel => Mode::Kernel,
+            mode => mode,
+        }
+    }
+}
 
 /// What was asked for, by whom.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,11 +74,11 @@ pub struct Decision {
 
 impl Wishes {
     /// The mode in force on a node that can do no more than `able`.
-    pub fn decide(self, able: Mode) -> Decision {
+    pub fn decide(self, able: Able) -> Decision {
         let asked = [(self.choice, Source::RunTime), (self.flag, Source::Flag), (self.config, Source::NetworkConfig)];
         let first = asked.into_iter().find_map(|(mode, source)| mode.map(|mode| (mode, source)));
         let (wanted, source) = first.unwrap_or((DEFAULT, Source::Default));
-        Decision { mode: wanted.min(able), wanted, source }
+        Decision { mode: able.best(wanted), wanted, source }
     }
 }
 
@@ -59,10 +86,12 @@ impl Wishes {
 mod tests {
     use super::*;
 
+    const ALL: Able = Able { most: Mode::Fast, tunnel: true };
+
     #[test]
     fn the_nearest_wish_wins() {
         let all = Wishes { choice: Some(Mode::Kernel), flag: Some(Mode::Encap), config: Some(Mode::Encap) };
-        let decided = |wishes: Wishes| (wishes.decide(Mode::Fast).mode, wishes.decide(Mode::Fast).source);
+        let decided = |wishes: Wishes| (wishes.decide(ALL).mode, wishes.decide(ALL).source);
         assert_eq!(decided(all), (Mode::Kernel, Source::RunTime));
         assert_eq!(decided(Wishes { choice: None, ..all }), (Mode::Encap, Source::Flag));
         let config = Wishes { config: Some(Mode::Kernel), ..Wishes::default() };
@@ -72,9 +101,25 @@ mod tests {
 
     #[test]
     fn a_node_that_cannot_stays_with_the_kernel_and_remembers_the_wish() {
-        let decision = Wishes { flag: Some(Mode::Encap), ..Wishes::default() }.decide(Mode::Kernel);
+        let decision = Wishes { flag: Some(Mode::Encap), ..Wishes::default() }.decide(Able::nothing(true));
         assert_eq!((decision.mode, decision.wanted), (Mode::Kernel, Mode::Encap));
         let fast = Wishes { choice: Some(Mode::Fast), ..Wishes::default() };
-        assert_eq!((fast.decide(Mode::Encap).mode, fast.decide(Mode::Fast).mode), (Mode::Encap, Mode::Fast));
+        let no_fast = Able { most: Mode::Encap, ..ALL };
+        assert_eq!((fast.decide(no_fast).mode, fast.decide(ALL).mode), (Mode::Encap, Mode::Fast));
+    }
+
+    /// Below `fast` there is `kernel`, whatever is asked for.
+    #[test]
+    fn without_a_tunnel_there_is_no_mode_encap() {
+        let modes = [Mode::Kernel, Mode::Encap, Mode::Fast];
+        for most in modes {
+            let able = Able { most, tunnel: false };
+            for choice in modes {
+                let decision = Wishes { choice: Some(choice), ..Wishes::default() }.decide(able);
+                let fast = choice == Mode::Fast && most == Mode::Fast;
+                assert_eq!(decision.mode, if fast { Mode::Fast } else { Mode::Kernel }, "{choice} of {most}");
+                assert_eq!(decision.wanted, choice);
+            }
+        }
     }
 }

@@ -76,7 +76,7 @@ impl Trial {
 
     fn reading(pins: Option<&PinRoot>, layout: KernelLayout) -> Result<Self, DatapathError> {
         let bytes = object::bytes()?;
-        let object = aya_obj::Object::parse(bytes)?;
+        let object = aya_obj::Object::parse(&bytes)?;
         let mut loader = load::loader(&layout);
         for (name, capacity) in
             [(FLOWS, FLOWS_OF_A_TRIAL), (FLOWS6, FLOWS_OF_A_TRIAL), (NOTES, note_slots()), (NOTES6, note_slots())]
@@ -91,7 +91,7 @@ impl Trial {
                 loader.map_pin_path(name, pins.map(name));
             }
         }
-        Ok(Self { ebpf: loader.load(bytes)? })
+        Ok(Self { ebpf: loader.load(&bytes)? })
     }
 
     /// Lets the programs of the trial know the flow with this key, as those in force know it. Whether they do.

@@ -49,14 +49,18 @@ pub async fn read(pins: &PinRoot, status: Option<&Status>) -> anyhow::Result<Dif
         .entries()
         .map(|entry| entry.map(|(vtep, value)| (vtep.into(), value.index)))
         .collect::<Result<_, _>>()?;
-    let leased = status.map(|status| status.peers.iter().map(of_lease).collect::<Option<Vec<_>>>());
+    let leased = status.map(|status| {
+        // What is not reached has no place in maps or kernel; a route of the administrator's may lead there.
+        let reached = status.peers.iter().filter(|peer| peer.way != "none");
+        reached.map(of_lease).collect::<Option<Vec<_>>>()
+    });
     let leased = leased.map(|peers| peers.context("the agent names a peer that is not understood here")).transpose()?;
     let mut differences = Vec::new();
     if let Some(leased) = &leased {
         differences.extend(compare::leases_and_maps(leased, &pinned, &config));
     }
     let expected = leased.unwrap_or_else(|| pinned.iter().map(of_map).collect());
-    differences.extend(compare::vteps(&pinned, &vteps));
+    differences.extend(compare::vteps(&pinned, &vteps, &config));
     differences.extend(compare::legs(&pinned, &PinnedLegs::read(pins)?));
     differences.extend(compare::kernel(&expected, &kernel, &config));
     Ok(Diff { leases: status.is_some(), peers: expected.len(), differences })
@@ -72,7 +76,7 @@ fn of_lease(peer: &PeerStatus) -> Option<Expected> {
     Some(Expected {
         subnet: peer.subnet.parse().ok()?,
         vtep: peer.public_ip.parse().ok()?,
-        mac: parse_mac(&peer.vtep_mac)?,
+        mac: if peer.vtep_mac == "-" { Mac::default() } else { parse_mac(&peer.vtep_mac)? },
         way,
     })
 }

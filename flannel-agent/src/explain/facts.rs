@@ -9,6 +9,7 @@ use flannel_common::{
     mode::ModeWord,
     node::{FamilyConfig, NodeConfig},
 };
+use ipnet::IpNet;
 
 use super::{
     place::{Place, Pod, Surroundings, enters_by},
@@ -28,7 +29,7 @@ use crate::{
     netlink::{FdbKey, Link, Neighbour, NeighbourKey, Netlink, NetlinkError, RouteAnswer, RouteQuery},
     observe::{
         flows::{self, FlowRow},
-        status::Status,
+        status::{LeaseStatus, Status},
     },
     reconcile::chain,
     underlay::by_devices,
@@ -111,6 +112,7 @@ pub(super) async fn read(question: Question, pins: &PinRoot, status: Option<Stat
         config: node.as_ref().ok().map(|node| node.config),
         links: netlink.links().await?.into_iter().map(|link| (link.index, link)).collect(),
         addresses: netlink.addresses().await?,
+        leased: status.as_ref().and_then(|status| status.lease.as_ref()).map(leased).unwrap_or_default(),
     };
     let (source, destination) = (around.place(question.source).await?, around.place(question.destination).await?);
     let config = node.as_ref().ok().map(|node| *family_config(&node.config, Family::of(question.destination)));
@@ -142,6 +144,11 @@ pub(super) async fn read(question: Question, pins: &PinRoot, status: Option<Stat
     Ok(facts)
 }
 
+/// The subnets of a lease.
+fn leased(lease: &LeaseStatus) -> Vec<IpNet> {
+    std::iter::once(&lease.subnet).chain(&lease.ipv6_subnet).filter_map(|subnet| subnet.parse().ok()).collect()
+}
+
 fn read_node(pins: &PinRoot) -> Result<Node, DatapathError> {
     let guard = match GuardMap::open(pins) {
         Err(error) if error.is_absent() => GuardWord::default(),
@@ -157,12 +164,10 @@ async fn read_tunnel(
 ) -> Result<Tunnel, NetlinkError> {
     let (netlink, link) = (around.netlink, |index: u32| around.links.get(&index).cloned());
     let index = config.tunnel_ifindex;
-    let gateway = NeighbourKey { ifindex: index, addr: peer.subnet.addr() };
-    let neighbour = netlink.neighbour(gateway).await?.and_then(|neighbour| neighbour.mac);
-    let fdb = netlink.fdb(index).await.unwrap_or_default();
-    let fdb = fdb.into_iter().find(|(key, _)| Some(*key) == neighbour.map(|mac| FdbKey { ifindex: index, mac }));
+    let (neighbour, fdb) = if config.has_tunnel() { read_entries(netlink, &peer, index).await? } else { (None, None) };
     let vtep = IpAddr::from(peer.entry.vtep);
-    let query = RouteQuery { dst: vtep, src: Some(config.vtep.into()), dport: Some(u16::from_be_bytes(config.port)) };
+    let dport = config.has_tunnel().then(|| u16::from_be_bytes(config.port));
+    let query = RouteQuery { dst: vtep, src: Some(config.vtep.into()), dport };
     let outer = netlink.route_get(query).await.map_err(|error| chain(&error));
     let next_hop = match &outer {
         Ok(RouteAnswer { oif: Some(oif), gateway, .. }) => {
@@ -178,11 +183,24 @@ async fn read_tunnel(
         legs: legs.of(Family::of(vtep), peer.index).map(|(index, leg)| (index, *leg)).collect(),
         device: link(index),
         neighbour,
-        fdb: fdb.map(|(_, vtep)| vtep),
+        fdb,
         outer,
         external: link(config.underlay_ifindex),
         next_hop,
     })
+}
+
+/// What the tunnel device has of the peer: the Ethernet address behind its gateway, and where frames to that are sent.
+async fn read_entries(
+    netlink: &Netlink,
+    peer: &PinnedPeer,
+    tunnel: u32,
+) -> Result<(Option<Mac>, Option<IpAddr>), NetlinkError> {
+    let gateway = NeighbourKey { ifindex: tunnel, addr: peer.subnet.addr() };
+    let mac = netlink.neighbour(gateway).await?.and_then(|neighbour| neighbour.mac);
+    let fdb = netlink.fdb(tunnel).await.unwrap_or_default();
+    let fdb = fdb.into_iter().find(|(key, _)| Some(*key) == mac.map(|mac| FdbKey { ifindex: tunnel, mac }));
+    Ok((mac, fdb.map(|(_, vtep)| vtep)))
 }
 
 /// The kernel's route for the packet from here on; none where no route has to do with it.

@@ -74,6 +74,8 @@ pub(super) struct Surroundings<'a> {
     pub(super) config: Option<NodeConfig>,
     pub(super) links: BTreeMap<u32, Link>,
     pub(super) addresses: Vec<Address>,
+    /// The subnets a running agent holds.
+    pub(super) leased: Vec<IpNet>,
 }
 
 impl Surroundings<'_> {
@@ -89,7 +91,7 @@ impl Surroundings<'_> {
         let family = Family::of(address);
         let Some(index) = subnet_index(config, address) else { return Ok(Place::Outside) };
         let subnet = subnet(family, family_config(config, family), index);
-        if self.is_ours(config, family, subnet) {
+        if self.is_ours(subnet) {
             return Ok(Place::Vacant(subnet));
         }
         let entry = PeerMap::open(self.pins, family).and_then(|map| map.get(index)).ok();
@@ -104,10 +106,9 @@ impl Surroundings<'_> {
         self.links.get(&index).map_or_else(|| format!("device {index}"), |link| link.name.clone())
     }
 
-    /// Our tunnel device has the first address of our own subnet.
-    fn is_ours(&self, config: &NodeConfig, family: Family, subnet: IpNet) -> bool {
-        let tunnel = family_config(config, family).tunnel_ifindex;
-        self.addresses.iter().any(|own| own.key.ifindex == tunnel && subnet.contains(&own.key.addr))
+    /// The tunnel device and the bridge of the pods have addresses of our own subnet; before there is either, the agent knows it.
+    fn is_ours(&self, subnet: IpNet) -> bool {
+        self.leased.contains(&subnet) || self.addresses.iter().any(|own| subnet.contains(&own.key.addr))
     }
 
     /// The pod with this address: the kernel is asked for the addresses at the other end of every veth.

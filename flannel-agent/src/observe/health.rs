@@ -1,12 +1,13 @@
-//! Health checks by HTTP, with flanneld's paths and texts.
+//! Health checks by HTTP, with flanneld's paths and texts, and [metrics](super::metrics) beside them.
 //!
 //! `/healthz` answers 200 for as long as the process does anything; `/readyz` answers 200 while the node is ready, and 503
-//! otherwise, also after it was ready once: that is where flanneld differs. Any method; other paths are 404.
+//! otherwise, also after it was ready once: that is where flanneld differs. `/metrics` is what Prometheus scrapes. Any method; other paths
+//! are 404.
 //!
 //! The answers come from a thread of their own, so that they come whatever the agent's tasks are doing. A main loop that
 //! hangs is not ready: besides what the status says, its [`Pulse`] has to be younger than 30 seconds.
 //!
-//! One request per connection. A client has 5 seconds for all of it, and no more than 128 are served at a time; those beyond
+//! One request per connection, its head 16 KiB at most, its body not read. A client has 5 seconds for all of it, and no more than 128 are served at a time; those beyond
 //! wait in the kernel's queue until one is through.
 
 use std::{
@@ -34,7 +35,11 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use crate::observe::{pulse::Pulse, status::Status};
+use crate::observe::{
+    metrics::{MEDIA_TYPE, Metrics},
+    pulse::Pulse,
+    status::Status,
+};
 
 /// A main loop that was not seen to go round for this long hangs. One round may reconcile thousands of peers.
 const STALE: Duration = Duration::from_secs(30);
@@ -42,6 +47,8 @@ const STALE: Duration = Duration::from_secs(30);
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Clients served at a time.
 const CLIENTS: usize = 128;
+/// Bytes of a request's head.
+const HEAD: usize = 16 << 10;
 
 /// The address cannot be listened on.
 #[derive(Debug, thiserror::Error)]
@@ -64,8 +71,18 @@ impl Readiness {
         Self { status, pulse }
     }
 
-    fn is_ready(&self) -> bool {
+    pub(super) fn is_ready(&self) -> bool {
         self.status.borrow().ready && self.pulse.age() < STALE
+    }
+
+    /// The status as last published. To be held for a moment only: the main loop waits with the next one.
+    pub(super) fn status(&self) -> watch::Ref<'_, Status> {
+        self.status.borrow()
+    }
+
+    /// Since the main loop was last seen to go round.
+    pub(super) fn silence(&self) -> Duration {
+        self.pulse.age()
     }
 }
 
@@ -79,7 +96,7 @@ pub struct HealthServer {
 
 impl HealthServer {
     /// Listens, and answers from then on.
-    pub fn start(address: SocketAddr, readiness: Readiness) -> Result<Self, BindError> {
+    pub fn start(address: SocketAddr, readiness: Readiness, metrics: Metrics) -> Result<Self, BindError> {
         let failed = |source| BindError { address, source };
         let listener = StdListener::bind(address).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
@@ -89,12 +106,14 @@ impl HealthServer {
         let answering = move || {
             runtime.block_on(async {
                 tokio::select! {
-                    result = serve(listener, readiness) => if let Err(error) = result {
+                    result = serve(listener, readiness, metrics) => if let Err(error) = result {
                         tracing::error!(%error, "health checks are not answered any more");
                     },
                     _ = stopped => {}
                 }
             });
+            // A scrape that is being answered holds nobody up who wants to end.
+            runtime.shutdown_background();
         };
         let thread = std::thread::Builder::new().name("health".to_owned()).spawn(answering).map_err(failed)?;
         Ok(Self { address, stop: Some(stop), thread: Some(thread) })
@@ -117,16 +136,16 @@ impl Drop for HealthServer {
     }
 }
 
-async fn serve(listener: StdListener, readiness: Readiness) -> io::Result<()> {
+async fn serve(listener: StdListener, readiness: Readiness, metrics: Metrics) -> io::Result<()> {
     let listener = TcpListener::from_std(listener)?;
     let places = Arc::new(Semaphore::new(CLIENTS));
     loop {
         let Ok(place) = Arc::clone(&places).acquire_owned().await else { return Ok(()) };
         match listener.accept().await {
             Ok((stream, _)) => {
-                let readiness = readiness.clone();
+                let (readiness, metrics) = (readiness.clone(), metrics.clone());
                 tokio::spawn(async move {
-                    if let Ok(Err(error)) = timeout(PATIENCE, answer(stream, readiness)).await {
+                    if let Ok(Err(error)) = timeout(PATIENCE, answer(stream, readiness, metrics)).await {
                         tracing::debug!(%error, "a health check broke off");
                     }
                     drop(place);
@@ -141,29 +160,38 @@ async fn serve(listener: StdListener, readiness: Readiness) -> io::Result<()> {
     }
 }
 
-async fn answer(stream: TcpStream, readiness: Readiness) -> hyper::Result<()> {
+async fn answer(stream: TcpStream, readiness: Readiness, metrics: Metrics) -> hyper::Result<()> {
     let service = service_fn(move |request: Request<Incoming>| {
-        let response = response(request.uri().path(), &readiness);
-        async { Ok::<_, Infallible>(response) }
+        let (readiness, metrics) = (readiness.clone(), metrics.clone());
+        async move { Ok::<_, Infallible>(response(request.uri().path(), &readiness, &metrics).await) }
     });
     http1::Builder::new()
         .keep_alive(false)
+        .max_buf_size(HEAD)
         .timer(TokioTimer::new())
         .header_read_timeout(PATIENCE)
         .serve_connection(TokioIo::new(stream), service)
         .await
 }
 
-fn response(path: &str, readiness: &Readiness) -> Response<Full<Bytes>> {
+async fn response(path: &str, readiness: &Readiness, metrics: &Metrics) -> Response<Full<Bytes>> {
     let (status, text) = match path {
+        "/metrics" => match metrics.answer().await {
+            Some(text) => return respond(StatusCode::OK, text, MEDIA_TYPE),
+            None => (StatusCode::INTERNAL_SERVER_ERROR, "the metrics cannot be put together; the log says why"),
+        },
         "/healthz" => (StatusCode::OK, "flanneld is running"),
         "/readyz" if readiness.is_ready() => (StatusCode::OK, "flanneld is ready"),
         "/readyz" => (StatusCode::SERVICE_UNAVAILABLE, "flanneld is not ready yet"),
         _ => (StatusCode::NOT_FOUND, "404 page not found\n"),
     };
-    let mut response = Response::new(Full::new(Bytes::from_static(text.as_bytes())));
+    respond(status, Bytes::from_static(text.as_bytes()), "text/plain; charset=utf-8")
+}
+
+fn respond(status: StatusCode, text: Bytes, media_type: &'static str) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(text));
     *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
     response
 }
 

@@ -4,7 +4,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{datapath::policy::Source, reconcile::status::Dirty, traffic::status::TrafficStatus};
+use crate::{
+    datapath::policy::Source,
+    reconcile::status::{Dirty, Repairs},
+    traffic::status::TrafficStatus,
+};
 
 /// The document.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,7 +26,7 @@ pub struct Status {
     /// Mode `fast`, where it is in force.
     #[serde(default)]
     pub fast: Option<FastStatus>,
-    /// The guard; absent without BPF.
+    /// The guard; absent without BPF, and without a tunnel.
     #[serde(default)]
     pub guard: Option<GuardStatus>,
     /// Our lease.
@@ -44,6 +48,9 @@ pub struct Status {
     pub rejected: Vec<RejectedStatus>,
     /// Entries the kernel refused; each is tried again.
     pub dirty: Vec<Dirty>,
+    /// What somebody else removed or changed, and the agent made again, since it started. Traffic rules have their own count.
+    #[serde(default)]
+    pub repairs: Repairs,
     /// Why the last reconciliation did not go through.
     pub error: Option<String>,
 }
@@ -68,6 +75,7 @@ impl Status {
             peers: Vec::new(),
             rejected: Vec::new(),
             dirty: Vec::new(),
+            repairs: Repairs::default(),
             error: None,
         }
     }

@@ -9,10 +9,12 @@ use flannel_common::{
 };
 
 use crate::{
+    backend::Served,
     datapath::{
         AttachKind, Attachments, DatapathError, Hook, Maps, PinRoot,
         attach::{EarlyGuard, polls},
         clock,
+        policy::{Able, NO_TUNNEL},
         room::Limit,
     },
     reconcile::status::Dirty,
@@ -27,18 +29,38 @@ pub struct Bpf {
     refused: Vec<(Hook, String)>,
     /// Whether polls are counted; `None` while an earlier agent may have left its counter.
     counts_polls: Option<bool>,
+    served: Served,
     limit: Option<Limit>,
 }
 
 impl Bpf {
     /// Over maps that are open and programs that are pinned. `limit` is what the kernel does not do for them.
-    pub fn new(maps: Maps, attachments: Attachments, early: EarlyGuard, pins: PinRoot, limit: Option<Limit>) -> Self {
-        Self { maps, attachments, early, pins, refused: Vec::new(), counts_polls: None, limit }
+    pub fn new(
+        maps: Maps,
+        attachments: Attachments,
+        early: EarlyGuard,
+        pins: PinRoot,
+        served: Served,
+        limit: Option<Limit>,
+    ) -> Self {
+        Self { maps, attachments, early, pins, refused: Vec::new(), counts_polls: None, served, limit }
     }
 
-    /// What the kernel does not do for the programs.
-    pub const fn limit(&self) -> Option<&Limit> {
-        self.limit.as_ref()
+    /// What this node can do by them.
+    pub fn able(&self) -> Able {
+        let most = self.limit.as_ref().map_or(Mode::Fast, |limit| limit.mode);
+        Able { most, tunnel: self.served.has_tunnel() }
+    }
+
+    /// Why it can do no more, if it cannot.
+    pub fn limited_by(&self) -> Option<&str> {
+        let no_tunnel = (!self.served.has_tunnel()).then_some(NO_TUNNEL);
+        self.limit.as_ref().map(|limit| limit.reason.as_str()).or(no_tunnel)
+    }
+
+    /// Whether there are tunnel packets to guard against.
+    pub const fn has_tunnel(&self) -> bool {
+        self.served.has_tunnel()
     }
 
     /// The maps.

@@ -8,7 +8,7 @@ use super::{
     nexthops::Nexthops,
     object::{Addresses, Fdb, Neighbours, Routes, sweep, upsert},
     ownership::Ownership,
-    status::Dirty,
+    status::{Dirty, Repairs},
     tracker::Tracker,
 };
 use crate::{
@@ -141,6 +141,19 @@ impl Entries {
         let fdb = self.fdb.failures().map(|(key, failure)| Dirty::new(key.to_string(), failure));
         let routes = self.routes.failures().map(|(key, failure)| Dirty::new(key.to_string(), failure));
         addresses.chain(neighbours).chain(fdb).chain(self.nexthops.dirty()).chain(routes)
+    }
+
+    /// What was mended.
+    pub(super) const fn repairs(&self) -> Repairs {
+        Repairs {
+            devices: 0,
+            addresses: self.addresses.repairs(),
+            neighbours: self.neighbours.repairs(),
+            fdb: self.fdb.repairs(),
+            nexthops: self.nexthops.repairs(),
+            routes: self.routes.repairs(),
+            maps: 0,
+        }
     }
 
     /// When something the kernel refused is due again.

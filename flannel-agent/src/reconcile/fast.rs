@@ -1,6 +1,6 @@
 //! Mode `fast` among the desired state: its settings and pods in the maps, and the generation of what was learned.
 
-use super::{Reconciler, chain};
+use super::{Plane, Reconciler, chain};
 use crate::{family::Family, fast::Fast, subnet::LeaseKey};
 
 impl Reconciler {
@@ -19,6 +19,11 @@ impl Reconciler {
         self.fast.doubt_unannounced()
     }
 
+    /// Why the mode could do nothing here for any peer, if it could not.
+    pub fn fast_refusal(&self) -> Option<String> {
+        self.planes.iter().find_map(Plane::fast_refusal).map(str::to_owned)
+    }
+
     /// Discards what mode `fast` has learned.
     pub fn new_generation(&mut self) {
         if let Some(bpf) = &mut self.bpf
@@ -35,7 +40,7 @@ impl Reconciler {
     pub(super) async fn apply_fast(&mut self, own: LeaseKey, moved: bool) {
         let tunnels: Vec<u32> = self.devices().map(|(_, device)| device.index).collect();
         let disturbed = self.fast.look(&self.netlink, own, &tunnels).await;
-        let mtu = |family| self.devices().find(|(of, _)| *of == family).map_or(0, |(_, device)| device.mtu);
+        let mtu = |family| self.planes.iter().find(|plane| plane.family == family).and_then(Plane::mtu).unwrap_or(0);
         let (settings, pods) = (self.fast.settings(mtu(Family::V4), mtu(Family::V6)), self.fast.entries());
         let written = self.bpf.as_mut().map_or(Ok(false), |bpf| bpf.write_fast(settings, &pods));
         let differs = written.unwrap_or_else(|error| {

@@ -24,7 +24,7 @@ mod plane;
 pub mod status;
 pub mod tracker;
 
-use std::{collections::BTreeMap, sync::Arc, time::Instant};
+use std::{collections::BTreeMap, ops::Add as _, sync::Arc, time::Instant};
 
 pub use bpf::Bpf;
 pub(crate) use bpf::chain;
@@ -34,7 +34,7 @@ use peer_maps::PeerMaps;
 pub use peers::PeerBook;
 use plane::Plane;
 pub use plane::PlaneSetup;
-use status::Dirty;
+use status::{Dirty, Repairs};
 
 use crate::{
     backend::Backend,
@@ -222,6 +222,11 @@ impl Reconciler {
     pub fn dirty(&self) -> Vec<Dirty> {
         let bpf = self.bpf.iter().flat_map(Bpf::dirty);
         self.planes.iter().flat_map(Plane::dirty).chain(bpf).collect()
+    }
+
+    /// What was mended since the start.
+    pub fn repairs(&self) -> Repairs {
+        self.planes.iter().map(Plane::repairs).fold(Repairs::default(), Repairs::add)
     }
 
     /// When something the kernel refused is due again.

@@ -145,6 +145,11 @@ impl Nexthops {
         self.tracker.failures().map(|(id, failure)| Dirty::new(id.to_string(), failure))
     }
 
+    /// How many objects were mended.
+    pub(super) const fn repairs(&self) -> u64 {
+        self.tracker.repairs()
+    }
+
     /// When something the kernel refused is due again.
     pub(super) fn next_retry(&self) -> Option<Instant> {
         self.tracker.next_retry()

@@ -146,6 +146,11 @@ impl PeerMaps {
         peers.chain(legs).chain(vteps).chain(elsewhere)
     }
 
+    /// How many entries were mended.
+    pub(super) const fn repairs(&self) -> u64 {
+        self.peers.repairs() + self.vteps.repairs() + self.elsewhere.repairs()
+    }
+
     /// When the next refused entry is due.
     pub(super) fn next_retry(&self) -> Option<Instant> {
         [self.peers.next_retry(), self.legs.next_retry(), self.vteps.next_retry(), self.elsewhere.next_retry()]

@@ -18,14 +18,14 @@ use super::{
     ownership::Ownership,
     peer_maps::PeerMaps,
     peers::{PeerBook, Peers, Turn},
-    status::Dirty,
+    status::{Dirty, Repairs},
 };
 use crate::{
     backend::{Backend, Desired, Lower, Node, PeerWay, PodNetwork, Unfit, usable_mtu},
     datapath::{Hook, Maps},
     family::Family,
     iface::{End, ExternalInterface},
-    netlink::{Netlink, NetlinkError},
+    netlink::{Link, Netlink, NetlinkError},
     subnet::{Peer, Vtep},
     underlay::Underlay,
 };
@@ -73,11 +73,15 @@ pub(super) struct Plane {
     /// As of the last time everything needed was known; the programs go by it meanwhile.
     node: Option<Node>,
     mtu: Option<u32>,
+    /// Why no program can follow packets on the external interface, if none can.
+    unfollowed: Option<String>,
     pub(super) peers: Peers,
     /// What was wanted before is given up; not every peer has said yet what it wants now.
     rebuilding: bool,
     /// The peers of the turn that is being worked in: before, and now.
     turn: (Vec<PeerWay>, Vec<PeerWay>),
+    /// How often the device was not the one we knew any more.
+    devices_replaced: u64,
     error: Option<String>,
 }
 
@@ -106,9 +110,11 @@ impl Plane {
             read_back: true,
             node: None,
             mtu: None,
+            unfollowed: None,
             peers: Peers::new(family, book),
             rebuilding: false,
             turn: (Vec::new(), Vec::new()),
+            devices_replaced: 0,
             error: None,
         }
     }
@@ -212,13 +218,17 @@ impl Plane {
     /// The device as the backend wants it on the external interface as it is now: its MTU may have changed.
     async fn ensure_device(&mut self, netlink: &Netlink) -> Result<(), PlaneError> {
         let link = netlink.link_by_index(self.external).await?;
-        let external_mtu = link.ok_or_else(|| device::vanished(&self.external_name))?.mtu;
+        let link = link.ok_or_else(|| device::vanished(&self.external_name))?;
+        self.unfollowed = (link.arphrd != Link::ETHER).then(|| format!("{} is no Ethernet device", link.name));
+        let external_mtu = link.mtu;
         self.mtu = Some(usable_mtu(self.backend.as_ref(), self.family, external_mtu)?);
         let mac = self.setup.vtep.map(|vtep| vtep.mac).unwrap_or_default();
         let lower = Lower { external: self.external, mtu: external_mtu, source: self.end.source, mac };
         let Some(spec) = self.backend.device(&lower) else { return Ok(()) };
         let device = device::ensure(netlink, &spec, false).await?;
-        self.read_back |= self.device.as_ref().is_none_or(|known| known.index != device.index);
+        let replaced = self.device.as_ref().is_some_and(|known| known.index != device.index);
+        self.devices_replaced += u64::from(replaced);
+        self.read_back |= replaced || self.device.is_none();
         self.setup.vtep = Some(device.vtep());
         self.device = Some(device);
         Ok(())
@@ -274,17 +284,34 @@ impl Plane {
         self.error.is_none() && !self.peers.is_settled()
     }
 
-    /// Where programs belong because of this plane. By the external interface packets come in whatever routes lead out.
-    pub(super) fn hooks(&self, fast: bool) -> impl Iterator<Item = Hook> {
+    /// Where programs belong because of this plane. By the external interface packets come in whatever routes lead out. Without a tunnel that is nowhere but in mode `fast`.
+    pub(super) fn hooks(&self, fast: bool) -> Vec<Hook> {
         let hook = |program, ifindex, ifname: &str| Hook { program, ifindex, ifname: ifname.to_owned() };
-        self.device.iter().flat_map(move |device| {
-            let underlay = self.outlets.devices().chain([(self.external, self.external_name.as_str())]);
-            let on_underlay = underlay.flat_map(move |(index, name)| {
-                [Program::ToUnderlay, Program::FromUnderlay].map(|it| hook(it, index, name))
-            });
-            let to_note = fast.then(|| hook(Program::FromTunnel, device.index, &device.name));
-            on_underlay.chain([hook(Program::ToTunnel, device.index, &device.name)]).chain(to_note)
-        })
+        let on_underlay =
+            |index, name: &str| [Program::ToUnderlay, Program::FromUnderlay].map(|it| hook(it, index, name));
+        let on_external = on_underlay(self.external, &self.external_name).into_iter();
+        match &self.device {
+            Some(device) => {
+                let to_note = fast.then(|| hook(Program::FromTunnel, device.index, &device.name));
+                let on_outlets = self.outlets.devices().flat_map(|(index, name)| on_underlay(index, name));
+                on_external
+                    .chain(on_outlets)
+                    .chain([hook(Program::ToTunnel, device.index, &device.name)])
+                    .chain(to_note)
+                    .collect()
+            }
+            None if fast && !self.has_tunnel() && self.unfollowed.is_none() => on_external.collect(),
+            None => Vec::new(),
+        }
+    }
+
+    fn has_tunnel(&self) -> bool {
+        self.backend.port().is_some()
+    }
+
+    /// Why mode `fast` could do nothing for any peer, if it could not. Of a tunnel's peers each has a reason of its own.
+    pub(super) fn fast_refusal(&self) -> Option<&str> {
+        self.unfollowed.as_deref().filter(|_| !self.has_tunnel())
     }
 
     pub(super) fn ownership(&self) -> Ownership {
@@ -314,6 +341,11 @@ impl Plane {
     /// What the kernel refused.
     pub(super) fn dirty(&self) -> impl Iterator<Item = Dirty> {
         self.entries.dirty().chain(self.peer_maps.dirty())
+    }
+
+    /// What was mended.
+    pub(super) const fn repairs(&self) -> Repairs {
+        Repairs { devices: self.devices_replaced, maps: self.peer_maps.repairs(), ..self.entries.repairs() }
     }
 
     /// When something the kernel refused is due again.

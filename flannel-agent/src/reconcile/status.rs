@@ -1,8 +1,45 @@
 //! What the reconciler knows, as `status` shows it.
 
+use std::ops::Add;
+
 use serde::{Deserialize, Serialize};
 
 use crate::reconcile::tracker::Failure;
+
+/// How often what was as it should be was found missing or changed, and was mended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Repairs {
+    /// Tunnel devices that were made anew.
+    pub devices: u64,
+    /// Their addresses.
+    pub addresses: u64,
+    /// Neighbours.
+    pub neighbours: u64,
+    /// FDB entries.
+    pub fdb: u64,
+    /// Nexthop objects.
+    pub nexthops: u64,
+    /// Routes.
+    pub routes: u64,
+    /// Entries of the BPF maps.
+    pub maps: u64,
+}
+
+impl Add for Repairs {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            devices: self.devices + other.devices,
+            addresses: self.addresses + other.addresses,
+            neighbours: self.neighbours + other.neighbours,
+            fdb: self.fdb + other.fdb,
+            nexthops: self.nexthops + other.nexthops,
+            routes: self.routes + other.routes,
+            maps: self.maps + other.maps,
+        }
+    }
+}
 
 /// An entry the kernel refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -5,7 +5,7 @@ use std::{error::Error, fmt, net::IpAddr};
 use ipnet::IpNet;
 use tokio::sync::{mpsc, watch};
 
-use super::{Entry, Hints, LeaseAttrs, LeaseKey, Readiness};
+use super::{Entry, Hints, LeaseAttrs, LeaseKey, Readiness, StoreCounts};
 use crate::{
     clock::BootTime,
     config::{ConfigError, NetworkConfig},
@@ -172,6 +172,9 @@ pub trait SubnetManager: Send + Sized + 'static {
     fn readiness(&mut self) -> Readiness {
         Readiness::unpublished()
     }
+
+    /// Counts here from now on what [`Self::run`] does.
+    fn count_with(&mut self, counts: StoreCounts);
 
     /// Acquires a lease: our former one where possible.
     fn acquire(

@@ -8,6 +8,7 @@
 mod attrs;
 mod backoff;
 mod complaint;
+mod counts;
 mod entry;
 pub mod etcd;
 mod hints;
@@ -25,6 +26,7 @@ pub use self::{
     attrs::{BadAttrs, LeaseAttrs, RawJson, VxlanData},
     backoff::{Backoff, Delays},
     complaint::Complaint,
+    counts::StoreCounts,
     entry::{BadLease, BadPodCidr, Entry, Lease},
     hints::Hints,
     key::{BadKey, LeaseKey},

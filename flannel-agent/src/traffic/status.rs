@@ -24,6 +24,11 @@ pub struct TrafficStatus {
 }
 
 impl TrafficStatus {
+    /// Whether there are to be any.
+    pub const fn is_any_asked_for(&self) -> bool {
+        self.masquerade || self.forward || self.blackhole
+    }
+
     /// One line for people; `now` in seconds since 1970 UTC.
     pub fn summary(&self, now: u64) -> String {
         let asked = [("masquerade", self.masquerade), ("forward", self.forward), ("blackhole", self.blackhole)];

@@ -231,6 +231,21 @@ fn a_stranger_cannot_hide() {
     });
 }
 
+/// The answer to a datagram that masquerade sent from the tunnel's port, as it does once in 64,512.
+#[test]
+fn what_is_too_short_for_a_tunnel_packet_is_nobodys_business() {
+    on_bench(|bench| {
+        enforced(bench);
+        for net in BOTH {
+            let whole = good(net);
+            for len in 0..8 {
+                passes(bench, &strange(net, &whole[..net.at().udp + 8 + len]), Reason::NotTunnel);
+            }
+            drops(bench, &strange(net, &whole[..net.at().udp + 8 + 8]), Reason::RefusedVtep);
+        }
+    });
+}
+
 /// Its lease tells one address, and its packets come from another one.
 #[test]
 fn a_peer_behind_a_nat_is_known_by_its_device() {

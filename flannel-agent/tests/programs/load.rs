@@ -1,8 +1,11 @@
 //! The loader over pins that are there already: what it adopts, and what it makes.
 
-use aya::maps::MapData;
+use aya::{maps::MapData, programs::ProgramInfo};
 use flannel_agent::datapath::{DatapathError, PinRoot, Subnets, load};
-use flannel_common::maps::{ALL, FLOWS, FLOWS6, NOTES, NOTES6, PEERS, PEERS_MAX, PEERS6};
+use flannel_common::{
+    maps::{ALL, FLOWS, FLOWS6, NOTES, NOTES6, PEERS, PEERS_MAX, PEERS6},
+    program::Program,
+};
 
 use crate::{
     bench::{Bench, on_bench},
@@ -31,6 +34,17 @@ fn made_anew(bench: &Bench, subnets: Subnets, flows: Option<u32>) -> Vec<&'stati
 #[test]
 fn the_kernel_does_all_that_helpers_may_refuse() {
     on_bench(|bench| assert_eq!(load(bench.pins(), SAME, None).expect("the kernel takes the object").limit, None));
+}
+
+/// By which bpftool and perf name functions and lines.
+#[test]
+fn the_kernel_knows_the_types_of_every_program() {
+    on_bench(|bench| {
+        for program in Program::ALL {
+            let info = ProgramInfo::from_pin(bench.pins().program(program)).expect("a pinned program");
+            assert!(info.btf_id().is_some(), "{}", program.name());
+        }
+    });
 }
 
 #[test]

@@ -86,6 +86,11 @@ impl Net {
         }
     }
 
+    /// The same node with a backend that has no tunnel.
+    pub(crate) fn without_tunnel(self) -> FamilyConfig {
+        FamilyConfig { vtep_mac: Mac::default(), port: [0; 2], vni: 0, tunnel_ifindex: 0, ..self.family() }
+    }
+
     pub(crate) fn peer(self) -> PeerEntry {
         PeerEntry {
             vtep: self.peer_vtep.into(),

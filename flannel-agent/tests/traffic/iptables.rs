@@ -36,6 +36,13 @@ const FORWARD_V4: &str = r#"-P FORWARD ACCEPT
 -A FLANNEL-FWD -d 10.42.0.0/16 -m comment --comment "flanneld forward" -j ACCEPT
 "#;
 
+const FORWARD_V6: &str = r#"-P FORWARD ACCEPT
+-A FORWARD -m comment --comment "flanneld forward" -j FLANNEL-FWD
+-N FLANNEL-FWD
+-A FLANNEL-FWD -s fd00:10:244::/56 -m comment --comment "flanneld forward" -j ACCEPT
+-A FLANNEL-FWD -d fd00:10:244::/56 -m comment --comment "flanneld forward" -j ACCEPT
+"#;
+
 const VARIANTS: [&str; 2] = ["nft", "legacy"];
 
 /// Runs a test with each variant as the host's iptables.
@@ -57,8 +64,8 @@ fn masquerade(tool: &str) -> String {
     jumps + &run(&format!("{tool} -t nat -S FLANNEL-POSTRTG"))
 }
 
-fn forward() -> String {
-    run("iptables -S FORWARD") + &run("iptables -S FLANNEL-FWD")
+fn forward(tool: &str) -> String {
+    run(&format!("{tool} -S FORWARD")) + &run(&format!("{tool} -S FLANNEL-FWD"))
 }
 
 /// All rules, without the lines that hold the time.
@@ -74,7 +81,8 @@ fn the_rules_are_flannels_to_the_letter() {
         assert_eq!(traffic.status().error, None);
         assert_eq!(masquerade("iptables"), MASQUERADE_V4);
         assert_eq!(masquerade("ip6tables"), MASQUERADE_V6);
-        assert_eq!(forward(), FORWARD_V4);
+        assert_eq!(forward("iptables"), FORWARD_V4);
+        assert_eq!(forward("ip6tables"), FORWARD_V6);
         assert_eq!(traffic.status().families, ["IPv4", "IPv6"]);
     });
 }
@@ -93,7 +101,7 @@ fn only_what_is_asked_for_is_written() {
     with_each_variant(async |ns| {
         let options = TrafficOptions { masquerade: false, ..all() };
         let traffic = ns.traffic(Engine::Iptables, options, wanted(&[v4()])).await;
-        assert_eq!(forward(), FORWARD_V4);
+        assert_eq!(forward("iptables"), FORWARD_V4);
         assert!(!run("iptables-save").contains("FLANNEL-POSTRTG"));
         assert!(!run("ip6tables-save").contains("FLANNEL"), "a family that is off");
         assert_eq!(traffic.status().families, ["IPv4"]);
@@ -120,7 +128,7 @@ fn what_somebody_flushed_comes_back() {
     with_each_variant(async |ns| {
         let mut traffic = ns.traffic(Engine::Iptables, all(), wanted(&[v4(), v6()])).await;
         for (repairs, line) in
-            ["iptables -t nat -F", "iptables -F FLANNEL-FWD", "ip6tables -t nat -D FLANNEL-POSTRTG 1"]
+            ["iptables -t nat -F", "iptables -F FLANNEL-FWD", "ip6tables -t nat -D FLANNEL-POSTRTG 1", "ip6tables -F"]
                 .into_iter()
                 .enumerate()
         {
@@ -129,7 +137,8 @@ fn what_somebody_flushed_comes_back() {
             assert!(status.error.is_none() && status.repaired_at.is_some(), "{status:?}");
             assert_eq!(masquerade("iptables"), MASQUERADE_V4, "{line}");
             assert_eq!(masquerade("ip6tables"), MASQUERADE_V6, "{line}");
-            assert_eq!(forward(), FORWARD_V4, "{line}");
+            assert_eq!(forward("iptables"), FORWARD_V4, "{line}");
+            assert_eq!(forward("ip6tables"), FORWARD_V6, "{line}");
         }
     });
 }
@@ -182,7 +191,7 @@ fn order_and_number_are_looked_at() {
         fed("iptables-restore --noflush", &format!("*nat\n{doubled}COMMIT\n*filter\n{jump}COMMIT\n"));
         until(&mut traffic, |status| status.repairs > 0).await;
         assert_eq!(masquerade("iptables"), MASQUERADE_V4);
-        assert_eq!(forward(), FORWARD_V4);
+        assert_eq!(forward("iptables"), FORWARD_V4);
     });
 }
 
@@ -204,7 +213,7 @@ fn rules_of_a_former_network_go() {
         let former = vec!["10.5.0.0/16".parse().expect("a network")];
         let _traffic = ns.traffic(Engine::Iptables, all(), Wanted { scopes: vec![v4()], former }).await;
         assert_eq!(masquerade("iptables"), MASQUERADE_V4);
-        assert_eq!(forward(), FORWARD_V4);
+        assert_eq!(forward("iptables"), FORWARD_V4);
     });
 }
 
@@ -251,6 +260,6 @@ fn two_flannels_of_one_host_do_not_fight() {
         let off = TrafficOptions { masquerade: false, forward: false, ..all() };
         let _traffic = ns.traffic(Engine::Iptables, off, theirs).await;
         assert_eq!(masquerade("iptables"), MASQUERADE_V4);
-        assert_eq!(forward(), FORWARD_V4);
+        assert_eq!(forward("iptables"), FORWARD_V4);
     });
 }

@@ -49,6 +49,16 @@ const FORWARD_V4: &str = r#"table ip flannel-ipv4 {
 }
 "#;
 
+const FORWARD_V6: &str = r#"table ip6 flannel-ipv6 {
+	chain forward {
+		comment "chain to accept flannel traffic"
+		type filter hook forward priority filter; policy accept;
+		ip6 saddr fd00:10:244::/56 accept
+		ip6 daddr fd00:10:244::/56 accept
+	}
+}
+"#;
+
 /// A chain as flannel's own tests list it, without the comment of the table, which some versions print with it.
 fn chain(name: &str) -> String {
     let listed = run(&format!("nft list chain {name}"));
@@ -59,6 +69,7 @@ fn all_in_place() {
     assert_eq!(chain("ip flannel-ipv4 postrtg"), POSTRTG_V4);
     assert_eq!(chain("ip6 flannel-ipv6 postrtg"), POSTRTG_V6);
     assert_eq!(chain("ip flannel-ipv4 forward"), FORWARD_V4);
+    assert_eq!(chain("ip6 flannel-ipv6 forward"), FORWARD_V6);
     assert!(run("nft list table ip flannel-ipv4").contains("comment \"rules for flannel-ipv4\""));
 }
 
@@ -101,6 +112,7 @@ fn what_somebody_flushed_comes_back_by_the_kernels_word() {
         for (repairs, line) in [
             "nft flush ruleset",
             "nft delete table ip6 flannel-ipv6",
+            "nft flush chain ip6 flannel-ipv6 forward",
             "nft flush chain ip flannel-ipv4 postrtg",
             "nft insert rule ip flannel-ipv4 forward ip saddr 10.42.0.0/16 drop",
         ]

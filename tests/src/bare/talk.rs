@@ -30,7 +30,7 @@ impl Talk {
     /// Opens a connection from a host to a listener at `at` of another; `to` is where the client sends instead, such as
     /// a Service.
     pub fn open(from: &Host, host: &Host, at: SocketAddr, to: Option<SocketAddr>) -> Result<Self> {
-        let listener = host.enter(|| TcpListener::bind(at))?.with_context(|| at.to_string())?;
+        let listener = host.bound(at, TcpListener::bind)?;
         let to = to.map_or_else(|| listener.local_addr(), Ok)?;
         let client = from.enter(|| TcpStream::connect_timeout(&to, patient(Duration::from_secs(5))))?;
         Self::accepted(client.with_context(|| to.to_string())?, &listener)
@@ -44,7 +44,7 @@ impl Talk {
         at: SocketAddr,
         to: Option<SocketAddr>,
     ) -> Result<Self> {
-        let listener = host.enter(|| TcpListener::bind(at))?.with_context(|| at.to_string())?;
+        let listener = host.bound(at, TcpListener::bind)?;
         let to = to.unwrap_or(at);
         let client = from.enter(|| -> Result<TcpStream> {
             let family = if at.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };

@@ -2,29 +2,34 @@
 //!
 //! The node has its own `/var/lib` besides its own `/run`, so that nothing a plugin keeps there outlives the lab.
 
+mod list;
+mod pod;
 mod recorder;
 
-use std::{env, fs, path::PathBuf, time::Duration};
+use std::{env, fs, path::PathBuf, thread};
 
 use anyhow::{Context as _, Result, ensure};
-use serde_json::{Value, json};
+use serde_json::Value;
 
-pub use self::recorder::{Call, Recorder};
-use crate::{ChildGuard, Lab, Node, Output, host::HostCommand};
+pub use self::{
+    list::{List, addresses, shipped},
+    pod::KubePod,
+    recorder::{Call, Recorder},
+};
+use crate::{ChildGuard, Host, Lab, Node, Output, host::HostCommand};
 
 /// Where the distribution's plugins are.
 pub const PLUGINS: &str = "/usr/lib/cni";
 /// Where the plugin keeps its state.
 pub const STATE: &str = "/var/lib/cni/flannel";
+/// Where host-local keeps the addresses of the list that the manifest installs.
+const LEASES: &str = "/var/lib/cni/networks/cbr0";
 /// What the agent of a node with both families writes.
 pub const DUAL: &str = "FLANNEL_NETWORK=10.244.0.0/16\nFLANNEL_SUBNET=10.244.7.1/24\nFLANNEL_IPV6_NETWORK=fd00:10:244::/56\n\
                         FLANNEL_IPV6_SUBNET=fd00:10:244:7::1/64\nFLANNEL_MTU=1400\nFLANNEL_IPMASQ=true\n";
 /// What the agent of a node with IPv4 writes.
 pub const V4: &str =
     "FLANNEL_NETWORK=10.244.0.0/16\nFLANNEL_SUBNET=10.244.7.1/24\nFLANNEL_MTU=1400\nFLANNEL_IPMASQ=true\n";
-
-/// For one call among a hundred on a busy machine.
-const LIMIT: Duration = Duration::from_mins(2);
 
 /// A node with a runtime.
 #[derive(Clone, Debug)]
@@ -45,13 +50,17 @@ pub struct Sandbox {
 impl Runtime {
     /// A new node, with the given subnet.env if there is one. The plugin is `FLANNEL_CNI`.
     pub fn new(lab: &Lab, name: &str, subnet_env: Option<&str>) -> Result<Self> {
-        let plugin = env::var_os("FLANNEL_CNI").context("FLANNEL_CNI must be the path of the CNI plugin")?;
-        let plugin = PathBuf::from(plugin).canonicalize().context("FLANNEL_CNI")?;
-        let node = lab.node(name)?;
-        node.sh("mount -t tmpfs -o mode=0755 tmpfs /var/lib")?;
-        let runtime = Self { node, plugin };
+        let runtime = Self::on(&lab.node(name)?)?;
         subnet_env.map_or(Ok(()), |text| runtime.write("/run/flannel/subnet.env", text))?;
         Ok(runtime)
+    }
+
+    /// A runtime on a node that is there, whose agent writes `subnet.env`.
+    pub fn on(node: &Node) -> Result<Self> {
+        let plugin = env::var_os("FLANNEL_CNI").context("FLANNEL_CNI must be the path of the CNI plugin")?;
+        let plugin = PathBuf::from(plugin).canonicalize().context("FLANNEL_CNI")?;
+        node.sh("mount -t tmpfs -o mode=0755 tmpfs /var/lib")?;
+        Ok(Self { node: node.clone(), plugin })
     }
 
     /// The node.
@@ -62,6 +71,12 @@ impl Runtime {
     /// A sandbox with a new network namespace and an interface `eth0` to be.
     pub fn sandbox(&self, id: &str) -> Result<Sandbox> {
         self.node.sh(&format!("ip netns add {id}"))?;
+        Ok(Sandbox { id: id.to_owned(), ifname: "eth0".to_owned() })
+    }
+
+    /// A sandbox that is the network namespace of a host.
+    fn sandbox_of(&self, host: &Host, id: &str) -> Result<Sandbox> {
+        self.node.sh(&format!("ip netns attach {id} {}", host.pid()))?;
         Ok(Sandbox { id: id.to_owned(), ifname: "eth0".to_owned() })
     }
 
@@ -93,6 +108,28 @@ impl Runtime {
     /// The plugin's state files, without its lock.
     pub fn state(&self) -> Vec<String> {
         self.files(STATE).into_iter().filter(|name| name != ".lock").collect()
+    }
+
+    /// The addresses that host-local has given to pods of the manifest's list, sorted.
+    pub fn leases(&self) -> Vec<String> {
+        let files = self.files(LEASES).into_iter();
+        files.filter(|name| !name.starts_with("last_reserved_ip") && name != "lock").collect()
+    }
+
+    /// The ports of the pod bridge, if there is one.
+    pub fn ports(&self) -> Vec<String> {
+        self.files("/sys/class/net/cni0/brif")
+    }
+
+    /// Fails unless nothing of any pod is left: no state, no address, no port, and no port mapping.
+    pub fn expect_clean(&self) -> Result<()> {
+        let (state, leases, ports) = (self.state(), self.leases(), self.ports());
+        ensure!(state.is_empty() && leases.is_empty() && ports.is_empty(), "{state:?} {leases:?} {ports:?}");
+        for tool in ["iptables", "ip6tables"] {
+            let nat = self.node.sh(&format!("{tool} -t nat -S"))?.stdout;
+            ensure!(!nat.contains("-j DNAT"), "{nat}");
+        }
+        Ok(())
     }
 
     /// One call of the plugin, however it ends.
@@ -145,63 +182,10 @@ impl Runtime {
     }
 }
 
-/// A configuration list and what a runtime does with it.
-#[derive(Clone, Debug)]
-pub struct List {
-    runtime: Runtime,
-    name: String,
-    version: String,
-    plugins: Vec<Value>,
-}
-
-impl List {
-    /// A list on one node. `plugins` need neither `name` nor `cniVersion`.
-    pub fn new(runtime: &Runtime, version: &str, plugins: Value) -> Result<Self> {
-        let Value::Array(plugins) = plugins else { anyhow::bail!("a list of plugins: {plugins}") };
-        Ok(Self { runtime: runtime.clone(), name: "cbr0".to_owned(), version: version.to_owned(), plugins })
-    }
-
-    /// ADD of all plugins: the last one's result. `port_mappings` goes to those that have the capability.
-    pub fn add(&self, sandbox: &Sandbox, port_mappings: &Value) -> Result<Value> {
-        let mut result = Value::Null;
-        for plugin in &self.plugins {
-            let output = self.call("ADD", plugin, sandbox, port_mappings, &result)?;
-            result = serde_json::from_str(&output).with_context(|| format!("{plugin}: {output}"))?;
-        }
-        Ok(result)
-    }
-
-    /// CHECK of all plugins.
-    pub fn check(&self, sandbox: &Sandbox, port_mappings: &Value, result: &Value) -> Result<()> {
-        let mut plugins = self.plugins.iter();
-        plugins.try_for_each(|plugin| self.call("CHECK", plugin, sandbox, port_mappings, result).map(drop))
-    }
-
-    /// DEL of all plugins, from the last to the first.
-    pub fn del(&self, sandbox: &Sandbox, port_mappings: &Value, result: &Value) -> Result<()> {
-        let mut plugins = self.plugins.iter().rev();
-        plugins.try_for_each(|plugin| self.call("DEL", plugin, sandbox, port_mappings, result).map(drop))
-    }
-
-    /// What a plugin of the list gets.
-    pub fn conf(&self, plugin: &Value, port_mappings: &Value, result: &Value) -> Value {
-        let mut conf = plugin.clone();
-        conf["name"] = json!(self.name);
-        conf["cniVersion"] = json!(self.version);
-        if plugin["capabilities"]["portMappings"] == true && !port_mappings.is_null() {
-            conf["runtimeConfig"] = json!({ "portMappings": port_mappings });
-        }
-        if !result.is_null() {
-            conf["prevResult"] = result.clone();
-        }
-        conf
-    }
-
-    fn call(&self, verb: &str, plugin: &Value, sandbox: &Sandbox, mappings: &Value, result: &Value) -> Result<String> {
-        let name = plugin["type"].as_str().context("a plugin's type")?;
-        let conf = self.conf(plugin, mappings, result);
-        let output = self.runtime.command(name, verb, Some(sandbox), &conf).limit(LIMIT).run()?;
-        ensure!(output.code == 0, "{verb} of {name} for {}: {output:?}", sandbox.id);
-        Ok(output.stdout)
-    }
+/// Work on many sandboxes at the same time; the first error is the result.
+pub fn at_once<S: Sync, T: Send>(sandboxes: &[S], work: impl Fn(&S) -> Result<T> + Sync) -> Result<Vec<T>> {
+    thread::scope(|scope| {
+        let threads: Vec<_> = sandboxes.iter().map(|sandbox| scope.spawn(|| work(sandbox))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+    })
 }

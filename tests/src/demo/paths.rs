@@ -17,7 +17,7 @@ pub(super) fn agents(page: &mut Page, agents: &[Agent]) -> Result<()> {
         let status = agent.status()?;
         let (lease, mode) = (text(&status["lease"]["subnet"]), text(&status["mode"]["effective"]));
         rows.push(row([agent.node().name(), &lease, &mode, &status["ready"].to_string()]));
-        page.expect(mode == "encap", &format!("mode of {}: {}", agent.node().name(), status["mode"]));
+        page.expect(mode == "fast", &format!("mode of {}: {}", agent.node().name(), status["mode"]));
     }
     page.line(&table(&rows));
     Ok(())

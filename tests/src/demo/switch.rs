@@ -14,20 +14,20 @@ const PPS: u32 = 5_000;
 /// So many datagrams must have gone through a mode before the next switch.
 const PER_MODE: u64 = 2_500;
 
-/// From `encap` to `kernel` and back while a stream runs.
+/// From `fast` to `kernel` and back while a stream runs.
 pub(super) fn live(page: &mut Page, cluster: &Cluster) -> Result<()> {
     let load = UdpLoad { pps: PPS, duration: Duration::from_secs(30), payload: 64 };
     let run = UdpRun::start(cluster.near(), cluster.far(), cluster.far().ip(), load)?;
-    more(cluster, "datagrams in mode encap", encapsulated)?;
+    more(cluster, "datagrams in mode fast", taken)?;
     speed::set_mode(cluster, "kernel")?;
-    let still = encapsulated(cluster)?;
+    let still = taken(cluster)?;
     more(cluster, "datagrams in mode kernel", received)?;
-    let while_kernel = encapsulated(cluster)? - still;
-    speed::set_mode(cluster, "encap")?;
-    more(cluster, "datagrams in mode encap again", encapsulated)?;
+    let while_kernel = taken(cluster)? - still;
+    speed::set_mode(cluster, "fast")?;
+    more(cluster, "datagrams in mode fast again", taken)?;
     let report = run.stop()?;
     page.line(&format!(
-        "{} datagrams at {PPS} a second, encap -> kernel -> encap: {} lost, {} doubled, {} out of order",
+        "{} datagrams at {PPS} a second, fast -> kernel -> fast: {} lost, {} doubled, {} out of order",
         report.sent,
         report.lost_count(),
         report.duplicated,
@@ -39,7 +39,7 @@ pub(super) fn live(page: &mut Page, cluster: &Cluster) -> Result<()> {
     }
     page.expect(report.lost_count() <= report.receiver_drops, &format!("lost: {:?}", report.lost));
     page.expect(report.duplicated == 0, "datagrams arrived twice");
-    page.expect(while_kernel == 0, &format!("{while_kernel} packets encapsulated by eBPF in mode kernel"));
+    page.expect(while_kernel == 0, &format!("{while_kernel} packets taken by eBPF in mode kernel"));
     Ok(())
 }
 
@@ -52,7 +52,7 @@ fn more(cluster: &Cluster, what: &str, count: fn(&Cluster) -> Result<u64>) -> Re
     })
 }
 
-fn encapsulated(cluster: &Cluster) -> Result<u64> {
+fn taken(cluster: &Cluster) -> Result<u64> {
     Ok(speed::taken(cluster)?[0])
 }
 

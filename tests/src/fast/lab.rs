@@ -35,9 +35,14 @@ pub struct FastLab {
 }
 
 impl FastLab {
-    /// With more flags for both agents.
+    /// With vxlan, and with more flags for both agents.
     pub fn new(name: &str, flags: &[&str]) -> Result<Self> {
-        let nodes = TwoNodes::with(name, Stack::Dual, &config(Stack::Dual, r#"{"Type":"vxlan"}"#))?;
+        Self::of(name, r#"{"Type":"vxlan"}"#, flags)
+    }
+
+    /// With the backend given as JSON.
+    pub fn of(name: &str, backend: &str, flags: &[&str]) -> Result<Self> {
+        let nodes = TwoNodes::with(name, Stack::Dual, &config(Stack::Dual, backend))?;
         let agent = |node: &Node| -> Result<Agent> {
             let options = FLAGS.iter().chain(flags).fold(nodes.options()?, |options, flag| options.flag(flag));
             node.agent(options)
@@ -57,9 +62,7 @@ impl FastLab {
     fn settle(&self) -> Result<()> {
         for agent in &self.agents {
             let node = agent.node();
-            for key in ["iptables", "ip6tables"] {
-                node.sh(&format!("sysctl -qw net.bridge.bridge-nf-call-{key}=1"))?;
-            }
+            node.filter_bridged()?;
             // A pod reaches itself through its port of the bridge.
             node.sh("bridge link set dev vethp1 hairpin on")?;
         }

@@ -93,6 +93,11 @@ pub fn fast_neighbours(name: &str, stack: Stack) -> Result<Pair> {
     Pair::direct(name, stack, &FLAGS)?.taking_part()
 }
 
+/// The same with the backend host-gw, which has no tunnels at all.
+pub fn fast_host_gw(name: &str, stack: Stack) -> Result<Pair> {
+    Pair::host_gw(name, stack, &FLAGS)?.taking_part()
+}
+
 /// The same with two routers between the nodes, of which both use the first.
 pub fn fast_pair_by_two_routers(name: &str) -> Result<Pair<TwoRouters>> {
     Pair::with_two_routers(name, &FLAGS)?.taking_part()

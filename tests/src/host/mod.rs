@@ -3,6 +3,7 @@
 //! Invariant: no thread of the caller ever changes its namespace. Commands enter with `nsenter`, closures run on
 //! threads of their own ([`Host::enter`], [`Host::thread`]).
 
+mod bound;
 mod command;
 mod holder;
 mod thread;
@@ -55,7 +56,7 @@ impl Host {
     }
 
     /// Ends the holder and with it the namespaces, unless other processes still run in them.
-    pub(crate) fn end(&self) -> Result<()> {
+    pub fn end(&self) -> Result<()> {
         self.inner.holder.end().map(drop).with_context(|| format!("end of {}", self.name()))
     }
 

@@ -71,7 +71,7 @@ pub fn transfer(from: &Host, to: &Host, at: SocketAddr, blocks: u64) -> Result<[
 impl Bulk {
     /// Connects `from` to a listener at `at` of `to`; `service` is where the client sends instead, if given.
     pub fn start(from: &Host, to: &Host, at: SocketAddr, service: Option<SocketAddr>, load: BulkLoad) -> Result<Self> {
-        let listener = to.enter(|| TcpListener::bind(at))?.with_context(|| at.to_string())?;
+        let listener = to.bound(at, TcpListener::bind)?;
         let target = service.map_or_else(|| listener.local_addr(), Ok)?;
         let client = from.enter(|| TcpStream::connect_timeout(&target, patient(Duration::from_secs(5))))?;
         let client = client.with_context(|| format!("{} to {target}", from.name()))?;

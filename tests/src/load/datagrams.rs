@@ -62,7 +62,7 @@ impl Datagrams {
 
 /// A socket that is asked at `at` of a host.
 pub fn server(host: &Host, at: SocketAddr) -> Result<UdpSocket> {
-    let server = host.enter(|| UdpSocket::bind(at))?.with_context(|| at.to_string())?;
+    let server = host.bound(at, UdpSocket::bind)?;
     server.set_read_timeout(Some(patient(Duration::from_millis(500))))?;
     Ok(server)
 }

@@ -85,14 +85,14 @@ fn the_counters_are_shown_with_their_meaning() -> Result<()> {
 fn the_nodes_own_data_are_shown_with_the_heartbeat() -> Result<()> {
     alive_and_dead(|agent| {
         let text = agent.cli(&["maps", "dump", "config"])?.stdout;
-        for line in ["mode                encap\n", "network             10.244.0.0 in 256 subnets of /24\n", "s ago\n"]
+        for line in ["mode                fast\n", "network             10.244.0.0 in 256 subnets of /24\n", "s ago\n"]
         {
             assert!(text.contains(line), "{line} in:\n{text}");
         }
         let config = json(agent, "config")?["config"].clone();
         let mac = std::fs::read_to_string(agent.node().outside_path("/sys/class/net/flannel.1/address"))?;
         for (name, value) in [
-            ("mode", Value::from("encap")),
+            ("mode", Value::from("fast")),
             ("choice", Value::Null),
             ("valid", true.into()),
             ("heartbeat_fresh", true.into()),
@@ -139,6 +139,6 @@ fn a_wrong_pin_root_is_named_with_what_to_do() -> Result<()> {
              has another --bpf-pin-root (then give the same one here)\n"
         );
     }
-    assert_eq!(agent.status()?["mode"]["effective"], "encap", "nothing was set");
+    assert_eq!(agent.status()?["mode"]["effective"], "fast", "nothing was set");
     Ok(())
 }

@@ -23,7 +23,7 @@ fn a_living_agent_is_shown_with_lease_store_device_and_peers() -> Result<()> {
     for line in [
         format!("agent      {} (process {pid}), running\n", env!("CARGO_PKG_VERSION")),
         "ready      yes\n".to_owned(),
-        "mode       encap (default), attached by tcx\n".to_owned(),
+        "mode       fast (default), attached by tcx\n".to_owned(),
         "lease      10.244.5.0/24 at 192.168.1.11, reserved\n".to_owned(),
         "store      http://192.168.1.12:2379, in sync for ".to_owned(),
         "interface  eth0 192.168.1.11, reached at 192.168.1.11\n".to_owned(),
@@ -51,7 +51,7 @@ fn a_dead_agent_is_shown_as_such_with_what_its_pins_tell() -> Result<()> {
     let status = agent.status()?;
     assert_eq!(status["stage"], "no agent is running; this is what its pins still tell");
     assert_eq!((&status["ready"], &status["pid"]), (&false.into(), &Value::Null));
-    assert_eq!(status["mode"]["effective"], "encap", "{status}");
+    assert_eq!(status["mode"]["effective"], "fast", "{status}");
     assert_eq!(status["peers"], living["peers"]);
     let names = |status: &Value| -> Vec<String> {
         status.as_object().into_iter().flat_map(|members| members.keys().cloned()).collect()

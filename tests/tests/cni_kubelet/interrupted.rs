@@ -16,8 +16,8 @@ fn add_killed_anywhere_then_del_and_add_again() -> Result<()> {
     let conf = world.list.conf(&json!({ "type": "flannel" }), &Value::Null, &Value::Null);
     for (moment, is_there) in [
         ("state", (&|| !world.runtime.state().is_empty()) as &dyn Fn() -> bool),
-        ("an address", &|| !world.leases().is_empty()),
-        ("a port of the bridge", &|| !world.ports().is_empty()),
+        ("an address", &|| !world.runtime.leases().is_empty()),
+        ("a port of the bridge", &|| !world.runtime.ports().is_empty()),
     ] {
         let id = format!("pod-{}", moment.len());
         let pod = world.runtime.sandbox(&id)?;
@@ -26,13 +26,13 @@ fn add_killed_anywhere_then_del_and_add_again() -> Result<()> {
         // One that has ended already is another moment.
         drop(add.kill9());
         world.list.del(&pod, &Value::Null, &Value::Null)?;
-        world.is_clean()?;
+        world.runtime.expect_clean()?;
 
         let result = world.list.add(&pod, &Value::Null)?;
-        assert_eq!(world.leases(), addresses(&result));
+        assert_eq!(world.runtime.leases(), addresses(&result));
         world.runtime.inside(&pod, "ping -n -c 1 -W 2 10.244.7.1")?;
         world.list.del(&pod, &Value::Null, &result)?;
-        world.is_clean()?;
+        world.runtime.expect_clean()?;
     }
     Ok(())
 }

@@ -4,12 +4,12 @@ use std::{fs, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{
-    cni::{DUAL, List, STATE, Sandbox, V4},
+    cni::{DUAL, List, STATE, Sandbox, V4, shipped},
     eventually,
 };
 use serde_json::{Value, json};
 
-use crate::{World, addresses, plugins};
+use crate::{World, addresses};
 
 #[test]
 fn pods_come_talk_are_checked_and_go() -> Result<()> {
@@ -40,7 +40,7 @@ fn pods_come_talk_are_checked_and_go() -> Result<()> {
         for (pod, result) in [(&one, &first), (&two, &second), (&one, &Value::Null)] {
             world.list.del(pod, &Value::Null, result)?;
         }
-        world.is_clean().context(version)?;
+        world.runtime.expect_clean().context(version)?;
     }
     Ok(())
 }
@@ -63,7 +63,7 @@ fn both_families_reach_the_pods() -> Result<()> {
     for (pod, result) in [(&one, &first), (&two, &second)] {
         world.list.del(pod, &Value::Null, result)?;
     }
-    world.is_clean()
+    world.runtime.expect_clean()
 }
 
 /// The pod reaches itself by the node's address: through the port mapping, and back out of its own port of the bridge.
@@ -85,11 +85,11 @@ fn a_host_port_works_from_the_pod_itself_too() -> Result<()> {
         })?;
     }
     // The distribution's portmap looks for IPv6 rules too, whatever the pod has, and so refuses its own CHECK.
-    let alone = List::new(&world.runtime, "1.0.0", json!([plugins()[0]]))?;
+    let alone = List::new(&world.runtime, "1.0.0", json!([shipped()?["plugins"][0]]))?;
     alone.check(&one, &mappings, &first)?;
     world.list.del(&one, &mappings, &first)?;
     world.list.del(&two, &Value::Null, &second)?;
-    world.is_clean()
+    world.runtime.expect_clean()
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn a_pod_from_before_a_reboot_can_be_deleted() -> Result<()> {
     world.runtime.node().sh("ip link delete cni0")?;
     fs::remove_file(world.runtime.node().outside_path("/run/flannel/subnet.env"))?;
     world.list.del(&pod, &Value::Null, &result)?;
-    assert_eq!((world.runtime.state().len(), world.leases().len()), (0, 0));
+    assert_eq!((world.runtime.state().len(), world.runtime.leases().len()), (0, 0));
 
     fs::remove_dir_all(world.runtime.node().outside_path("/var/lib/cni"))?;
     world.list.del(&pod, &Value::Null, &result)?;
@@ -118,7 +118,7 @@ fn a_pod_that_stock_flannel_added_is_checked_and_deleted() -> Result<()> {
     fs::rename(file("pod1:eth0"), file("pod1"))?;
     world.list.check(&pod, &Value::Null, &result)?;
     world.list.del(&pod, &Value::Null, &result)?;
-    world.is_clean()
+    world.runtime.expect_clean()
 }
 
 #[test]
@@ -129,10 +129,10 @@ fn two_interfaces_of_one_pod_go_one_by_one() -> Result<()> {
     // Only one may have the default route.
     let plain = List::new(&world.runtime, "1.0.0", json!([{ "type": "flannel" }]))?;
     let (first, second) = (world.list.add(&eth0, &Value::Null)?, plain.add(&net1, &Value::Null)?);
-    assert_eq!(world.leases().len(), 2);
+    assert_eq!(world.runtime.leases().len(), 2);
     world.list.del(&eth0, &Value::Null, &first)?;
-    assert_eq!(world.leases(), addresses(&second));
+    assert_eq!(world.runtime.leases(), addresses(&second));
     world.runtime.inside(&eth0, "ping -n -c 1 -W 2 10.244.7.1")?;
     plain.del(&net1, &Value::Null, &second)?;
-    world.is_clean()
+    world.runtime.expect_clean()
 }

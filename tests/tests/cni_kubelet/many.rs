@@ -1,22 +1,14 @@
 //! A hundred pods at once.
 
-use std::{collections::BTreeSet, thread};
+use std::collections::BTreeSet;
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_tests::cni::{List, Sandbox, V4};
+use flannel_tests::cni::{List, Sandbox, V4, at_once};
 use serde_json::{Value, json};
 
 use crate::{World, addresses};
 
 const PODS: usize = 100;
-
-/// All at the same time; the first error is the result.
-fn at_once<T: Send>(pods: &[Sandbox], work: impl Fn(&Sandbox) -> Result<T> + Sync) -> Result<Vec<T>> {
-    thread::scope(|scope| {
-        let threads: Vec<_> = pods.iter().map(|pod| scope.spawn(|| work(pod))).collect();
-        threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
-    })
-}
 
 #[test]
 fn a_hundred_pods_come_and_go_at_once() -> Result<()> {
@@ -26,7 +18,7 @@ fn a_hundred_pods_come_and_go_at_once() -> Result<()> {
         (0..PODS).map(|number| world.runtime.sandbox(&format!("pod{number}"))).collect::<Result<_>>()?;
     let results = at_once(&pods, |pod| list.add(pod, &Value::Null))?;
     let given: BTreeSet<String> = results.iter().flat_map(addresses).collect();
-    assert_eq!((given.len(), world.leases().len(), world.runtime.state().len()), (PODS, PODS, PODS));
+    assert_eq!((given.len(), world.runtime.leases().len(), world.runtime.state().len()), (PODS, PODS, PODS));
     world.runtime.inside(&pods[0], "ping -n -c 1 -W 2 10.244.7.1").context("the first pod's gateway")?;
 
     // Half of them go while others come.
@@ -43,9 +35,9 @@ fn a_hundred_pods_come_and_go_at_once() -> Result<()> {
     })?;
     let expected: BTreeSet<String> = stay.iter().chain(&come).map(|pod| format!("{}:eth0", pod.id)).collect();
     ensure!(world.runtime.state().into_iter().collect::<BTreeSet<_>>() == expected, "{:?}", world.runtime.state());
-    assert_eq!(world.leases().len(), PODS);
+    assert_eq!(world.runtime.leases().len(), PODS);
 
     at_once(&pods, |pod| list.del(pod, &Value::Null, &Value::Null))?;
     at_once(&come, |pod| list.del(pod, &Value::Null, &Value::Null))?;
-    world.is_clean()
+    world.runtime.expect_clean()
 }

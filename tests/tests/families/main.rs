@@ -12,9 +12,9 @@ mod reach;
 mod refused;
 mod shape;
 
+use flannel_tests::cluster::HOST_GW;
+
 /// The backend with tunnels, and nothing else about it.
 const VXLAN: &str = r#"{"Type":"vxlan"}"#;
 /// The same with plain routes between neighbours.
 const DIRECT_ROUTING: &str = r#"{"Type":"vxlan","DirectRouting":true}"#;
-/// Plain routes and nothing else.
-const HOST_GW: &str = r#"{"Type":"host-gw"}"#;

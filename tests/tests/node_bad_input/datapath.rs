@@ -16,7 +16,7 @@ fn kernel_because(config: &str, change: impl Fn(AgentOptions) -> AgentOptions, w
     }
     pair.a.add_pod("p1")?.ping(pair.b.add_pod("p1")?.ip())?;
     let mode = a.status()?["mode"].clone();
-    assert_eq!((&mode["effective"], &mode["wanted"]), (&"kernel".into(), &"encap".into()), "{mode}");
+    assert_eq!((&mode["effective"], &mode["wanted"]), (&"kernel".into(), &"fast".into()), "{mode}");
     assert!(mode["reason"].as_str().unwrap_or_default().contains(words), "{words} in {mode}");
     Ok(())
 }

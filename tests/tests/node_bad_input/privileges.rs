@@ -28,12 +28,12 @@ fn an_agent_that_may_not_load_programs_serves_by_the_kernel_and_says_why() -> Re
     let (near, far) = (pair.a.add_pod("p1")?, pair.b.add_pod("p1")?);
     near.ping(far.ip())?;
     let mode = a.status()?["mode"].clone();
-    assert_eq!((&mode["effective"], &mode["wanted"]), (&"kernel".into(), &"encap".into()), "{mode}");
+    assert_eq!((&mode["effective"], &mode["wanted"]), (&"kernel".into(), &"fast".into()), "{mode}");
     assert!(mode["attach"].is_null(), "{mode}");
     let reason = mode["reason"].as_str().unwrap_or_default();
     assert!(reason.contains("Operation not permitted"), "{mode}");
     a.wait_log(&["no eBPF datapath on this node; the kernel carries all packets"])?;
-    assert_eq!(b.status()?["mode"]["effective"], "encap");
+    assert_eq!(b.status()?["mode"]["effective"], "fast");
     Ok(())
 }
 
@@ -45,7 +45,7 @@ fn the_privileges_the_message_names_are_enough() -> Result<()> {
     let agent = pair.a.agent(pair.options()?.wrapped_by(named))?;
     agent.wait_ready()?;
     let mode = agent.status()?["mode"].clone();
-    assert_eq!((&mode["effective"], &mode["reason"]), (&"encap".into(), &serde_json::Value::Null), "{mode}");
+    assert_eq!((&mode["effective"], &mode["reason"]), (&"fast".into(), &serde_json::Value::Null), "{mode}");
     assert_eq!(agent.status()?["dirty"].as_array().map(Vec::len), Some(0));
     Ok(())
 }

@@ -39,7 +39,7 @@ fn agents_in_different_namespaces_do_not_meet() -> Result<()> {
         assert!(agent.node().outside_path("/sys/fs/bpf/flannel/v1/maps/PEERS").exists());
     }
     a.set_mode("kernel")?;
-    assert_eq!(b.status()?["mode"]["effective"], "encap", "the mode of one is not that of the other");
+    assert_eq!(b.status()?["mode"]["effective"], "fast", "the mode of one is not that of the other");
     a.sigterm_and_wait()?;
     assert_eq!(b.status()?["ready"], true);
     Ok(())
@@ -64,7 +64,7 @@ fn state_directory_pin_root_and_subnet_file_follow_their_options() -> Result<()>
     for default in ["/run/flannel", "/sys/fs/bpf/flannel"] {
         assert!(!pair.a.outside_path(default).exists(), "{default}");
     }
-    assert_eq!(agent.status()?["mode"]["effective"], "encap");
+    assert_eq!(agent.status()?["mode"]["effective"], "fast");
     assert_eq!(agent.cli_json(&["maps", "dump", "config", "-o", "json"])?["config"]["heartbeat_fresh"], true);
     Ok(())
 }

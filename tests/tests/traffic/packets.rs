@@ -80,3 +80,20 @@ fn forward_rules_let_pods_through_a_policy_of_drop() -> Result<()> {
     ensure!(stopped.to_string().contains("->"), "{stopped}");
     Ok(())
 }
+
+/// Masquerade takes any port, and once in 64,512 that of the tunnel: what comes back to it is no tunnel packet.
+#[test]
+fn an_answer_to_the_port_of_the_tunnel_reaches_the_pod_that_asked() -> Result<()> {
+    let cluster = Cluster::new("masqport", Iptables, &["--ip-masq"])?;
+    for family in Family::BOTH {
+        let Cluster { net, near, .. } = &cluster;
+        let (tool, to) = match family {
+            Family::V4 => ("iptables", format!("{}:8472", of_a(family))),
+            Family::V6 => ("ip6tables", format!("[{}]:8472", of_a(family))),
+        };
+        let pod = of(near, family)?;
+        net.a.sh(&format!("{tool} -t nat -I POSTROUTING -s {pod} -p udp -j SNAT --to-source {to}"))?;
+        assert_eq!(seen(near, None, &net.r, outside(family))?, of_a(family), "{family}");
+    }
+    Ok(())
+}

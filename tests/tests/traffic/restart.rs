@@ -18,7 +18,7 @@ use flannel_tests::{
 
 use crate::support::{Cluster, of_a, outside, seen};
 
-/// New flows and an old one, out of a pod, while the agent is stopped, killed and started.
+/// New flows and an old one of each family, out of a pod, while the agent is stopped, killed and started.
 fn under_load(name: &str, engine: Engine) -> Result<()> {
     let cluster = Cluster::new(name, engine, &["--ip-masq", "--iptables-resync=1"])?;
     let done = Arc::new(AtomicBool::new(false));
@@ -34,9 +34,10 @@ fn under_load(name: &str, engine: Engine) -> Result<()> {
         }
         Ok(flows)
     });
-    let (pod, router) = (cluster.near.clone(), cluster.net.r.clone());
-    let old_flow =
-        thread::spawn(move || rr(&pod, &router, outside(Family::V4), Protocol::Tcp, Duration::from_secs(10)));
+    let old_flows = Family::BOTH.map(|family| {
+        let (pod, router) = (cluster.near.clone(), cluster.net.r.clone());
+        thread::spawn(move || rr(&pod, &router, outside(family), Protocol::Tcp, Duration::from_secs(10)))
+    });
     for round in 0..3 {
         if round == 1 {
             cluster.a.kill9()?;
@@ -46,10 +47,13 @@ fn under_load(name: &str, engine: Engine) -> Result<()> {
         cluster.a.restart()?;
         cluster.a.wait_ready()?;
     }
-    let report = joined(old_flow).context("the connection")?;
+    for (family, old_flow) in Family::BOTH.into_iter().zip(old_flows) {
+        let report = joined(old_flow).with_context(|| format!("the {family} connection"))?;
+        println!("{} transactions of the old {family} connection", report.transactions);
+    }
     done.store(true, Ordering::Relaxed);
     let flows = joined(new_flows).context("a new flow")?;
-    println!("{flows} new flows, {} transactions of the old one", report.transactions);
+    println!("{flows} new flows");
     let status = cluster.a.status()?;
     assert_eq!(status["traffic"]["repairs"], 0, "{status}");
     Ok(())

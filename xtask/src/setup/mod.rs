@@ -6,10 +6,12 @@
 //! one lives below `target/`.
 
 mod apt;
+mod checkers;
 mod components;
 mod linker;
 mod log;
 mod packages;
+mod promtool;
 mod steps;
 pub(crate) mod toolchain;
 mod unpacked;
@@ -89,6 +91,20 @@ impl<'a> Setup<'a> {
         }
         println!("set-up: a BPF toolchain below {} ({unpacked})", unpacked::dir(self.workspace).display());
         Ok(Toolchain::Unpacked(unpacked::make(self.workspace, &self.apt)?))
+    }
+
+    /// Sees to what checks `deploy/` and the metrics, if it can be had; their tests say so if not.
+    pub(crate) fn checkers(&self) {
+        if self.skip {
+            return;
+        }
+        let results =
+            [("deploy/", checkers::ensure(self.workspace)), ("metrics", promtool::ensure(self.workspace, &self.apt))];
+        for (tests, result) in results {
+            if let Err(error) = result {
+                println!("set-up: the tests of {tests} go without, because {error:#}");
+            }
+        }
     }
 
     /// Sees to the components of the user's own toolchain that `lint` calls.

@@ -54,6 +54,7 @@ fn run_halves(setup: &Setup<'_>, options: &TestOptions, tally: &mut Tally) -> an
         run_suite(setup, &Suite::UNIT, options, &built, None, tally)?;
     }
     if !options.unit && toolchain.is_some() {
+        setup.checkers();
         let before = Leftovers::find();
         before.report("there before the tests");
         run_suite(setup, &Suite::END_TO_END, options, &built, stub.as_deref(), tally)?;

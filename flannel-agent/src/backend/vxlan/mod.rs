@@ -17,7 +17,10 @@ use flannel_common::{
     peer::{PeerEntry, VtepEntry, Word},
 };
 
-use super::{Backend, Desired, Lower, Node, PeerValue, PeerWay, Way, device_key, direct_route, ethertype};
+use super::{
+    Backend, Desired, Lower, Node, PeerValue, PeerWay, Served, Way, device_key, direct_entry, direct_route, ethertype,
+    network_config,
+};
 use crate::{
     config::VxlanConfig,
     family::Family,
@@ -102,27 +105,23 @@ impl Backend for Vxlan {
     }
 
     fn node_config(&self, node: &Node) -> Option<node::FamilyConfig> {
-        let (tunnel_ifindex, vtep_mac) = node.tunnel.filter(|_| node.network.has_peer_map())?;
+        let (tunnel_ifindex, vtep_mac) = node.tunnel?;
         Some(node::FamilyConfig {
-            network: node.network.prefix.network().into(),
-            vtep: node.source.into(),
             vtep_mac,
             port: self.0.port.to_be_bytes(),
             vni: self.0.vni,
-            subnet_shift: node.network.host_bits(),
-            subnet_count: u32::try_from(node.network.subnet_count()).unwrap_or(u32::MAX),
             tunnel_ifindex,
-            underlay_ifindex: node.external,
             source_port_min: node.port_range.0,
             source_port_max: node.port_range.1,
+            ..network_config(node)?
         })
     }
 
-    fn programs(&self) -> Result<u32, &'static str> {
+    fn programs(&self) -> Result<Served, &'static str> {
         if self.0.gbp {
             Err("Backend.GBP is on, and the programs do not write group policy ids")
         } else {
-            Ok(self.0.vni)
+            Ok(Served::Tunnel(self.0.vni))
         }
     }
 }
@@ -151,9 +150,7 @@ fn add_map_entries(desired: &mut Desired, node: &Node, peer: &Peer, way: &Way) {
     let Some(index) = index else { return };
     let entry = PeerEntry { vtep, mac, ..PeerEntry::default() };
     let value = match way {
-        Way::Direct(device) => {
-            PeerValue { flags: Word::DIRECT, entry: PeerEntry { next_hop: vtep, oif: *device, ..entry } }
-        }
+        Way::Direct(device) => direct_entry(vtep, mac, *device),
         Way::Tunnel(Ok(path)) => by_path(path, entry),
         Way::Tunnel(Err(_)) | Way::NotOnLink => PeerValue { flags: 0, entry },
     };

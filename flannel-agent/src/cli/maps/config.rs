@@ -76,9 +76,19 @@ impl FamilyRow {
         })
     }
 
-    fn lines(&self) -> [(&'static str, String); 4] {
-        [
-            ("network", format!("{} in {} subnets of /{}", self.network, self.subnets, self.subnet_len)),
+    fn lines(&self) -> Vec<(&'static str, String)> {
+        let network = ("network", format!("{} in {} subnets of /{}", self.network, self.subnets, self.subnet_len));
+        if self.port == 0 {
+            let interface = format!("underlay {}", self.underlay_ifindex);
+            return vec![
+                network,
+                ("tunnel", "none".to_owned()),
+                ("address", self.vtep.clone()),
+                ("interface", interface),
+            ];
+        }
+        vec![
+            network,
             ("vtep", format!("{} {}", self.vtep, self.vtep_mac)),
             ("vni, port", format!("{}, {} (source ports {})", self.vni, self.port, self.source_ports)),
             ("interfaces", format!("tunnel {}, underlay {}", self.tunnel_ifindex, self.underlay_ifindex)),

@@ -69,7 +69,7 @@ impl PeerRow {
             index,
             subnet: subnet.to_string(),
             vtep: entry.vtep.to_string(),
-            vtep_mac: entry.mac.to_string(),
+            vtep_mac: peer.vtep_mac(),
             next_hop: entry.next_hop.to_string(),
             oif: entry.oif,
             mtu: entry.mtu,

@@ -1,6 +1,7 @@
 //! Tables: what a text means.
 
 mod mistakes;
+mod page;
 mod properties;
 
 use std::net::Ipv4Addr;
@@ -92,24 +93,23 @@ fn both_families_are_cut_by_the_same_rules() {
 }
 
 #[test]
-fn backends_without_a_tunnel_have_no_settings() {
-    for (name, backend) in
-        [("Host-GW", BackendConfig::HostGw), ("host-gw", BackendConfig::HostGw), ("ALLOC", BackendConfig::Alloc)]
-    {
+fn backends_without_a_tunnel_have_no_settings_but_the_mode_where_there_is_one() {
+    let unknown = r#"Backend in the network configuration has the unknown key "VNI"; it is ignored"#;
+    let no_datapath = "Backend.Datapath has no effect: the backend alloc carries no packets";
+    for (name, backend, datapath, expected) in [
+        ("Host-GW", BackendConfig::HostGw, Some(Mode::Fast), &[unknown][..]),
+        ("host-gw", BackendConfig::HostGw, Some(Mode::Fast), &[unknown]),
+        ("ALLOC", BackendConfig::Alloc, None, &[unknown, no_datapath]),
+    ] {
         let text = format!(r#"{{"Network":"10.3.0.0/16","Backend":{{"Type":"{name}","Datapath":"fast","VNI":7}}}}"#);
         let config = parse(&text).expect("a valid configuration");
-        assert_eq!((&config.backend, config.datapath), (&backend, None));
+        assert_eq!((&config.backend, config.datapath), (&backend, datapath));
         let warnings: Vec<_> = config.warnings.iter().map(ToString::to_string).collect();
-        let written = name.to_lowercase();
-        assert_eq!(
-            warnings,
-            [
-                r#"Backend in the network configuration has the unknown key "VNI"; it is ignored"#.to_owned(),
-                format!("Backend.Datapath has no effect: the backend {written} has no tunnel"),
-            ]
-        );
+        assert_eq!(warnings, expected);
     }
     assert_eq!([BackendConfig::HostGw, BackendConfig::Alloc].map(|backend| backend.type_name()), ["host-gw", ""]);
+    let mistaken = r#"{"Network":"10.3.0.0/16","Backend":{"Type":"host-gw","Datapath":"x"}}"#;
+    assert!(parse(mistaken).is_err_and(|error| error.to_string().contains("kernel, encap, fast or auto")));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! cls_bpf filters on a clsact qdisc, for kernels before TCX (or when asked for).
 //!
-//! A filter is ours when priority and handle are: a fixed priority, and a handle with the VNI in it. Filters of
+//! A filter is ours when priority and handle are: a fixed priority, and a handle with the VNI in it, or zero without one. Filters of
 //! others, also on the same qdisc, are never touched. A qdisc we had to add is written down in the state directory, so that
 //! `cleanup` takes off no qdisc that was there before us.
 //!
@@ -28,10 +28,10 @@ use crate::datapath::{
 /// Priority of our filters: late, so that filters of others come first.
 pub const PRIORITY: u16 = 0xbf10;
 
-/// High byte of our handles; the VNI is in the other three.
+/// High byte of our handles; the VNI is in the other three, or zero.
 const HANDLE: u32 = 0x4600_0000;
 
-/// The handle of our filters for a VNI.
+/// The handle of our filters for a VNI, or for zero where there is no tunnel.
 pub const fn handle(vni: u32) -> u32 {
     HANDLE | vni
 }

@@ -157,7 +157,7 @@ fn load(pins: &PinRoot) -> Result<(), DatapathError> {
     for name in ALL {
         loader.map_pin_path(name, pins.map(name));
     }
-    let mut ebpf = loader.load(object::bytes()?)?;
+    let mut ebpf = loader.load(&object::bytes()?)?;
     let program: &mut Xdp = ebpf
         .program_mut(EARLY_GUARD)
         .ok_or(DatapathError::Missing { kind: "program", name: EARLY_GUARD })?

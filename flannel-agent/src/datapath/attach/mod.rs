@@ -100,7 +100,8 @@ const PODS_IN_A_TURN: usize = 16;
 pub struct Attachments {
     pins: PinRoot,
     kind: AttachKind,
-    vni: u32,
+    /// In the handles of our filters.
+    tag: u32,
     ledger: Ledger,
     done: BTreeSet<Hook>,
     /// Filters of an earlier life may be where none is wanted.
@@ -110,10 +111,10 @@ pub struct Attachments {
 }
 
 impl Attachments {
-    /// For the programs pinned below `pins`. `state_dir` keeps the list of clsact qdiscs that are ours to remove.
-    pub fn new(pins: PinRoot, kind: AttachKind, vni: u32, state_dir: &Path) -> Self {
+    /// For the programs pinned below `pins`. `tag` tells our filters from another agent's; `state_dir` keeps the list of clsact qdiscs that are ours to remove.
+    pub fn new(pins: PinRoot, kind: AttachKind, tag: u32, state_dir: &Path) -> Self {
         let ledger = Ledger::new(state_dir);
-        Self { pins, kind, vni, ledger, done: BTreeSet::new(), inherits: true, doubted: true, behind: false }
+        Self { pins, kind, tag, ledger, done: BTreeSet::new(), inherits: true, doubted: true, behind: false }
     }
 
     /// The way in use.
@@ -177,7 +178,7 @@ impl Attachments {
             let ifindex = device.index();
             for side in [TcAttachType::Ingress, TcAttachType::Egress] {
                 if !wanted.iter().any(|hook| hook.ifindex == ifindex && hook.direction() == side) {
-                    clsact::remove(ifindex, side, handle(self.vni))?;
+                    clsact::remove(ifindex, side, handle(self.tag))?;
                 }
             }
         }
@@ -188,7 +189,7 @@ impl Attachments {
     fn take_off(&mut self, wanted: &BTreeSet<Hook>) {
         let unwanted: Vec<Hook> = self.done.extract_if(.., |hook| !wanted.contains(hook)).collect();
         for hook in unwanted.iter().filter(|_| self.kind == AttachKind::Clsact) {
-            if let Err(error) = clsact::detach(hook, handle(self.vni)) {
+            if let Err(error) = clsact::detach(hook, handle(self.tag)) {
                 tracing::warn!(%error, "a filter that is not wanted any more stays");
             }
         }
@@ -199,10 +200,10 @@ impl Attachments {
         let mut program = SchedClassifier::from_pin(path).map_err(DatapathError::program(hook.program.name()))?;
         match self.kind {
             AttachKind::Tcx => tcx::attach(&mut program, hook, &self.pins.link(hook.program, hook.ifindex))?,
-            AttachKind::Clsact => clsact::attach(&mut program, hook, handle(self.vni), &mut self.ledger)?,
+            AttachKind::Clsact => clsact::attach(&mut program, hook, handle(self.tag), &mut self.ledger)?,
         }
         match self.kind {
-            AttachKind::Tcx => clsact::detach(hook, handle(self.vni)),
+            AttachKind::Tcx => clsact::detach(hook, handle(self.tag)),
             AttachKind::Clsact => tcx::detach(&self.pins.link(hook.program, hook.ifindex)),
         }
     }
@@ -212,7 +213,7 @@ impl Attachments {
         let id = SchedClassifier::from_pin(self.pins.program(hook.program)).and_then(|program| program.info());
         match (id, self.kind) {
             (Ok(ours), AttachKind::Tcx) => tcx::is_attached(hook, ours.id()),
-            (Ok(_), AttachKind::Clsact) => clsact::is_attached(hook, handle(self.vni)),
+            (Ok(_), AttachKind::Clsact) => clsact::is_attached(hook, handle(self.tag)),
             (Err(_), _) => false,
         }
     }

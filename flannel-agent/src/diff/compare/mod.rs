@@ -5,7 +5,11 @@ use std::{
     net::IpAddr,
 };
 
-use flannel_common::{addr::Mac, node::NodeConfig, peer::Word};
+use flannel_common::{
+    addr::{Addr, Mac},
+    node::NodeConfig,
+    peer::Word,
+};
 use ipnet::IpNet;
 use serde::Serialize;
 
@@ -101,11 +105,13 @@ pub(super) fn leases_and_maps(leased: &[Expected], pinned: &[PinnedPeer], config
     tables("map", &found, &wanted, |subnet| format!("peer {subnet}"))
 }
 
-/// The map of VTEPs against that of peers.
-pub(super) fn vteps(pinned: &[PinnedPeer], vteps: &BTreeMap<IpAddr, u32>) -> Vec<Difference> {
+/// The map of VTEPs against that of peers. Without a tunnel nobody is a VTEP.
+pub(super) fn vteps(pinned: &[PinnedPeer], vteps: &BTreeMap<IpAddr, u32>, config: &NodeConfig) -> Vec<Difference> {
+    let has_tunnel = |vtep: Addr| family_config(config, Family::of(vtep.into())).has_tunnel();
+    let pinned: Vec<&PinnedPeer> = pinned.iter().filter(|peer| has_tunnel(peer.entry.vtep)).collect();
     // Several subnets may be behind one VTEP: any of them will do.
     let mut behind: BTreeMap<IpAddr, Vec<u32>> = BTreeMap::new();
-    for peer in pinned {
+    for peer in &pinned {
         behind.entry(peer.entry.vtep.into()).or_default().push(peer.index);
     }
     let stale = vteps.iter().filter(|(vtep, index)| !behind.get(vtep).is_some_and(|known| known.contains(index)));

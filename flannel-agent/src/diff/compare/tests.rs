@@ -19,6 +19,7 @@ fn config() -> NodeConfig {
         network: ip("10.244.0.0").into(),
         subnet_shift: 8,
         subnet_count: 256,
+        port: 8472_u16.to_be_bytes(),
         tunnel_ifindex: TUNNEL,
         ..FamilyConfig::default()
     };
@@ -52,7 +53,7 @@ fn places(differences: &[Difference]) -> Vec<(&str, bool, bool)> {
 fn what_agrees_is_not_told() {
     assert_eq!(kernel(&[peer(Way::Plain)], &sound(), &config()), []);
     assert_eq!(leases_and_maps(&[peer(Way::Plain)], &[pinned()], &config()), []);
-    assert_eq!(vteps(&[pinned()], &BTreeMap::from([(ip("192.168.1.12"), 9)])), []);
+    assert_eq!(vteps(&[pinned()], &BTreeMap::from([(ip("192.168.1.12"), 9)]), &config()), []);
 }
 
 #[test]
@@ -85,8 +86,17 @@ fn maps_are_held_against_leases() {
     assert_eq!(places(&leases_and_maps(&[peer(Way::Kernel)], &[pinned()], &config)), [("map", true, true)]);
     let small = Expected { subnet: "10.244.9.0/25".parse().expect("a prefix"), ..peer(Way::Kernel) };
     assert_eq!(leases_and_maps(&[small], &[], &config), [], "it has no number");
-    assert_eq!(places(&vteps(&[pinned()], &BTreeMap::new())), [("map", false, true)]);
-    assert_eq!(places(&vteps(&[], &BTreeMap::from([(ip("192.168.1.12"), 9)]))), [("map", true, false)]);
+    assert_eq!(places(&vteps(&[pinned()], &BTreeMap::new(), &config)), [("map", false, true)]);
+    assert_eq!(places(&vteps(&[], &BTreeMap::from([(ip("192.168.1.12"), 9)]), &config)), [("map", true, false)]);
+}
+
+/// Nobody is a VTEP there; one that is in the map is of a former configuration.
+#[test]
+fn without_a_tunnel_there_are_no_vteps() {
+    let mut config = config();
+    (config.v4.port, config.v4.tunnel_ifindex) = ([0; 2], 0);
+    assert_eq!(vteps(&[pinned()], &BTreeMap::new(), &config), []);
+    assert_eq!(places(&vteps(&[pinned()], &BTreeMap::from([(ip("192.168.1.12"), 9)]), &config)).len(), 1);
 }
 
 #[test]

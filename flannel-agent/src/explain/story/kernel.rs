@@ -28,6 +28,7 @@ pub(super) fn steps(facts: &Facts) -> Vec<Step> {
     let mut steps: Vec<Step> = facts.route.iter().map(|route| self::route(facts, route)).collect();
     let Some(tunnel) = &facts.tunnel else { return steps };
     if is_direct(&tunnel.peer.entry) {
+        steps.extend(matches!(facts.destination, Place::Peer(_)).then(|| on_link(tunnel)));
         return steps;
     }
     match &facts.destination {
@@ -122,12 +123,11 @@ fn underlay(tunnel: &Tunnel) -> Step {
     let name = if names.is_empty() { "a device that is gone".to_owned() } else { names.join(" or ") };
     let by = answer.gateway.map_or_else(String::new, |gateway| format!(" via {gateway}"));
     let text = format!("outer packets to {vtep} leave by {name}{by}");
-    let failed = tunnel.next_hop.as_ref().is_some_and(|neighbour| neighbour.failed && neighbour.mac.is_none());
     match (answer.kind, device) {
         (RouteType::Unicast, Some(_)) if !tunnel.outlets.iter().any(|link| link.running) => {
             Step::fail("underlay", format!("{text}, which is down"))
         }
-        (RouteType::Unicast, _) if failed => Step::fail(
+        (RouteType::Unicast, _) if is_silent(tunnel) => Step::fail(
             "underlay",
             format!("{text}, and the next hop does not answer: it is down, or not on that segment"),
         ),
@@ -138,6 +138,24 @@ fn underlay(tunnel: &Tunnel) -> Step {
         (RouteType::Local, _) => Step::fail("underlay", format!("{vtep} is an address of this very host")),
         (kind, _) => Step::fail("underlay", format!("outer packets to {vtep} have no way: {kind:?}")),
     }
+}
+
+/// A peer on our own link is the next hop itself.
+fn on_link(tunnel: &Tunnel) -> Step {
+    let vtep = tunnel.peer.entry.vtep;
+    match &tunnel.external {
+        Some(link) if !link.running => Step::fail("underlay", format!("{} is down", link.name)),
+        _ if is_silent(tunnel) => Step::fail(
+            "underlay",
+            format!("the node {vtep} does not answer on our link: it is down, or not on that segment"),
+        ),
+        _ => Step::ok("underlay", format!("the node {vtep} is on our own link")),
+    }
+}
+
+/// The next hop was asked for, and nobody answered.
+fn is_silent(tunnel: &Tunnel) -> bool {
+    tunnel.next_hop.as_ref().is_some_and(|neighbour| neighbour.failed && neighbour.mac.is_none())
 }
 
 fn path(facts: &Facts, tunnel: &Tunnel) -> Step {

@@ -58,6 +58,7 @@ pub(super) fn steps(facts: &Facts) -> Vec<Step> {
 
 /// What is done about tunnel packets that are no peer's, or not from its subnet.
 fn guard(facts: &Facts) -> Option<Step> {
+    facts.config().filter(|config| config.has_tunnel())?;
     let node = facts.node.as_ref().ok().filter(|_| matches!(facts.source, Place::Peer(_)))?;
     let Checks { outer, inner } = node.guard;
     Some(Step::ok(

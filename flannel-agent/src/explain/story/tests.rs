@@ -16,7 +16,7 @@ use crate::{
         place::Pod,
         question::{Question, Transport},
     },
-    netlink::{Link, RouteAnswer, RouteType},
+    netlink::{Link, Neighbour, RouteAnswer, RouteType},
 };
 
 const NOW: u64 = 1 << 40;
@@ -60,7 +60,12 @@ fn tried(program: Program, reason: Reason) -> Tried {
 
 /// From a pod to a peer's pod, with everything as it should be, in mode `encap`.
 fn sound() -> Facts {
-    let config = FamilyConfig { tunnel_ifindex: TUNNEL, underlay_ifindex: UNDERLAY, ..FamilyConfig::default() };
+    let config = FamilyConfig {
+        port: 8472_u16.to_be_bytes(),
+        tunnel_ifindex: TUNNEL,
+        underlay_ifindex: UNDERLAY,
+        ..FamilyConfig::default()
+    };
     let node = NodeConfig { word: Word::new(Word::VALID, 1), heartbeat_ns: NOW, v4: config, ..NodeConfig::default() };
     let pod = Pod { veth: link(VETH, "veth1", 1450), bridge: Some(link(CNI0, "cni0", 1450)), mac: None, entry: None };
     Facts {
@@ -144,6 +149,46 @@ fn every_broken_part_breaks_the_way() {
         assert_eq!(state(&story, topic), State::Fail, "{story:#?}");
         assert_eq!((story.verdict.reaches, story.verdict.way), (false, "none"), "{story:#?}");
     }
+}
+
+/// A peer on our own link, without a tunnel on this node.
+fn on_link(change: impl FnOnce(&mut Facts, &mut Tunnel)) -> Story {
+    after(|facts| {
+        let direct = peer(Word::DIRECT);
+        let node = facts.node.as_mut().expect("a node");
+        (node.config.v4.port, node.config.v4.tunnel_ifindex) = ([0; 2], 0);
+        facts.destination = Place::Peer(direct);
+        facts.route = Some(Ok(answer(UNDERLAY, "192.168.1.12")));
+        facts.tried = Ok(Vec::new());
+        let mut tunnel = facts.tunnel.take().expect("a tunnel");
+        (tunnel.peer, tunnel.device, tunnel.neighbour, tunnel.fdb) = (direct, None, None, None);
+        tunnel.outer = Ok(answer(UNDERLAY, "192.168.1.12"));
+        change(facts, &mut tunnel);
+        facts.tunnel = Some(tunnel);
+    })
+}
+
+#[test]
+fn a_plain_route_needs_its_next_hop_and_no_tunnel() {
+    let story = on_link(|_, _| {});
+    assert!(story.steps.iter().all(|step| step.state == State::Ok), "{story:#?}");
+    let topics: Vec<_> = story.steps.iter().map(|step| step.topic).collect();
+    assert_eq!(topics, ["source", "destination", "mode", "route", "underlay"]);
+    assert_eq!((story.verdict.reaches, story.verdict.way), (true, "direct"));
+    let silent = on_link(|_, tunnel| tunnel.next_hop = Some(Neighbour { mac: None, failed: true }));
+    let down = on_link(|_, tunnel| tunnel.external.as_mut().expect("a device").running = false);
+    for story in [silent, down] {
+        assert_eq!(state(&story, "underlay"), State::Fail, "{story:#?}");
+        assert_eq!((story.verdict.reaches, story.verdict.way), (false, "none"), "{story:#?}");
+    }
+}
+
+/// There are no tunnel packets to be refused.
+#[test]
+fn the_guard_is_told_of_where_there_is_a_tunnel() {
+    let from_peer = |facts: &mut Facts| facts.source = facts.destination.clone();
+    let tells = |story: &Story| story.steps.iter().any(|step| step.topic == "guard");
+    assert!(tells(&after(from_peer)) && !tells(&on_link(|facts, _| from_peer(facts))));
 }
 
 /// The packets that look at the path would be lost, and then nobody vouches for it.

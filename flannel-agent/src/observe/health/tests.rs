@@ -6,23 +6,35 @@ use std::{
     time::Instant,
 };
 
-use flannel_common::mode::Mode;
-
 use super::*;
-use crate::{datapath::policy::Wishes, observe::status::ModeStatus};
+use crate::{
+    datapath::{
+        PinRoot,
+        policy::{Able, Wishes},
+    },
+    observe::{metrics::Counts, status::ModeStatus},
+    reconcile::PeerBook,
+};
 
 const ANYWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 fn status(ready: bool) -> Status {
-    let source = Wishes::default().decide(Mode::Kernel).source;
+    let source = Wishes::default().decide(Able::nothing(true)).source;
     let mode = ModeStatus { effective: "kernel".into(), wanted: "kernel".into(), source, reason: None, attach: None };
     Status { ready, ..Status::without_agent("test", mode) }
 }
 
+fn start(address: SocketAddr, status: watch::Receiver<Status>) -> Result<HealthServer, BindError> {
+    let readiness = Readiness::new(status, Pulse::start());
+    let counts = Counts::new().expect("counts");
+    let pins = PinRoot::new("/nonexistent".as_ref());
+    let metrics = Metrics::new(readiness.clone(), PeerBook::default(), counts, pins);
+    HealthServer::start(address, readiness, metrics)
+}
+
 fn server(ready: bool) -> (HealthServer, watch::Sender<Status>) {
     let (publish, status) = watch::channel(status(ready));
-    let server = HealthServer::start(ANYWHERE, Readiness::new(status, Pulse::start())).expect("a free port");
-    (server, publish)
+    (start(ANYWHERE, status).expect("a free port"), publish)
 }
 
 fn connect(server: &HealthServer) -> Stream {
@@ -65,7 +77,7 @@ fn the_texts_are_flanneld_s_and_readiness_drops_again() {
     assert_eq!(get(&server, "/readyz?verbose"), answer_of("200", "flanneld is ready"));
     publish.send_replace(status(false));
     assert_eq!(get(&server, "/readyz"), not_ready);
-    for path in ["/", "/healthz/", "/metrics"] {
+    for path in ["/", "/healthz/", "/metrics/"] {
         assert_eq!(get(&server, path).0, "404", "{path}");
     }
 }
@@ -128,10 +140,69 @@ fn clients_beyond_the_limit_wait_for_those_before_them() {
     }
 }
 
+/// The value of a metric without labels.
+fn value<'a>(text: &'a str, metric: &str) -> &'a str {
+    let mut values = text.lines().filter_map(|line| line.strip_prefix(metric)?.strip_prefix(' '));
+    values.next().unwrap_or_else(|| panic!("{metric} in {text}"))
+}
+
+#[test]
+fn metrics_are_answered_in_every_state_and_at_most_a_second_old() {
+    let (server, publish) = server(false);
+    let begun = Instant::now();
+    let answer = ask(&server, "GET /metrics HTTP/1.1\r\nHost: node\r\n\r\n");
+    assert!(
+        answer.starts_with("HTTP/1.1 200 OK\r\ncontent-type: text/plain; version=0.0.4; charset=utf-8\r\n"),
+        "{answer}"
+    );
+    let (_, first) = get(&server, "/metrics");
+    assert_eq!([value(&first, "flannel_ready"), value(&first, "flannel_datapath_readable")], ["0", "0"]);
+    publish.send_replace(status(true));
+    let second = get(&server, "/metrics?again").1;
+    assert!(second == first || begun.elapsed() >= Duration::from_secs(1), "made anew too soon");
+    let limit = Instant::now() + PATIENCE;
+    while value(&get(&server, "/metrics").1, "flannel_ready") != "1" {
+        assert!(Instant::now() < limit, "an answer of long ago");
+    }
+    drop(publish);
+    assert_eq!(get(&server, "/metrics").0, "200", "also after the end of the main loop");
+}
+
+#[test]
+fn who_scrapes_and_does_not_read_keeps_nobody_waiting() {
+    let (server, _publish) = server(true);
+    let _silent: Vec<_> = (0..CLIENTS - 1)
+        .map(|_| {
+            let mut stream = connect(&server);
+            stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: node\r\n\r\n").expect("sent");
+            stream
+        })
+        .collect();
+    let begun = Instant::now();
+    assert_eq!(get(&server, "/healthz").0, "200");
+    assert_eq!(get(&server, "/metrics").0, "200");
+    assert!(begun.elapsed() < PATIENCE, "{:?}", begun.elapsed());
+}
+
+#[test]
+fn a_head_that_is_too_long_is_not_taken() {
+    let (server, _publish) = server(true);
+    for (length, taken) in [(HEAD / 2, true), (HEAD + 1000, false)] {
+        let mut stream = connect(&server);
+        let request = format!("GET /healthz HTTP/1.1\r\nX: {}\r\n\r\n", "x".repeat(length));
+        stream.write_all(request.as_bytes()).expect("sent");
+        let mut answer = Vec::new();
+        // Closed with bytes unread is closed by reset, as the case may be.
+        let _ = stream.read_to_end(&mut answer);
+        assert_eq!(String::from_utf8_lossy(&answer).contains(" 200 "), taken, "{length} bytes");
+    }
+    assert_eq!(get(&server, "/healthz").0, "200");
+}
+
 #[test]
 fn an_address_in_use_is_named() {
     let (server, publish) = server(true);
-    let error = HealthServer::start(server.address(), Readiness::new(publish.subscribe(), Pulse::start()));
+    let error = start(server.address(), publish.subscribe());
     let error = error.expect_err("in use").to_string();
     assert!(error.contains(&format!("cannot listen on {}", server.address())), "{error}");
     let address = server.address();

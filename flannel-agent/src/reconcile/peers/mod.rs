@@ -21,17 +21,53 @@ use crate::{backend::PeerWay, family::Family, subnet::Peer};
 
 /// The peers of all families and how packets reach them, for whoever asks. Clones are the same book.
 #[derive(Clone, Debug, Default)]
-pub struct PeerBook(Arc<Mutex<BTreeMap<IpNet, PeerWay>>>);
+pub struct PeerBook(Arc<Mutex<Pages>>);
 
 impl PeerBook {
     /// Something about every peer, by subnet.
     pub fn list<T>(&self, say: impl FnMut(&PeerWay) -> T) -> Vec<T> {
-        self.open().values().map(say).collect()
+        self.open().peers.values().map(say).collect()
     }
 
-    fn open(&self) -> MutexGuard<'_, BTreeMap<IpNet, PeerWay>> {
+    /// How many there are of each family, by the name of their way. Nobody waits while that is added up: it is kept.
+    pub fn ways(&self) -> BTreeMap<(Family, &'static str), usize> {
+        self.open().ways.clone()
+    }
+
+    fn open(&self) -> MutexGuard<'_, Pages> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// What is in the book.
+#[derive(Debug, Default)]
+struct Pages {
+    peers: BTreeMap<IpNet, PeerWay>,
+    ways: BTreeMap<(Family, &'static str), usize>,
+}
+
+impl Pages {
+    fn get(&self, subnet: &IpNet) -> Option<&PeerWay> {
+        self.peers.get(subnet)
+    }
+
+    fn insert(&mut self, way: PeerWay) {
+        self.remove(&way.peer.subnet);
+        *self.ways.entry(kind(&way)).or_default() += 1;
+        self.peers.insert(way.peer.subnet, way);
+    }
+
+    fn remove(&mut self, subnet: &IpNet) {
+        if let Some(way) = self.peers.remove(subnet)
+            && let Some(count) = self.ways.get_mut(&kind(&way))
+        {
+            *count -= 1;
+        }
+    }
+}
+
+fn kind(way: &PeerWay) -> (Family, &'static str) {
+    (Family::of(way.peer.subnet.addr()), way.way.name())
 }
 
 /// The peers of one family, and what is not worked out yet.
@@ -148,7 +184,7 @@ impl Peers {
             let Peer { subnet, public_ip, vtep, .. } = way.peer;
             self.addresses.insert((public_ip, subnet));
             self.macs.extend(vtep.map(|vtep| (vtep.mac, subnet)));
-            book.insert(subnet, way);
+            book.insert(way);
         }
     }
 

@@ -141,5 +141,12 @@ proptest! {
         prop_assert_eq!(&world.vteps, &vteps);
         prop_assert_eq!(world.peers.len(), world.leases.resolve().peers.len());
         prop_assert_eq!(world.peers.book.list(|way| way.peer.clone()), world.leases.resolve().peers);
+        let counted = world.peers.book.list(kind).into_iter().fold(BTreeMap::new(), |mut ways, kind| {
+            *ways.entry(kind).or_default() += 1;
+            ways
+        });
+        let mut kept = world.peers.book.ways();
+        kept.retain(|_, count| *count > 0);
+        prop_assert_eq!(kept, counted);
     }
 }

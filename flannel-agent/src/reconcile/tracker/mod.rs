@@ -27,6 +27,9 @@ pub struct Tracker<K, V> {
     /// What is there, for exactly the keys where that is not what is desired.
     differing: BTreeMap<K, Option<V>>,
     failures: BTreeMap<K, Failure>,
+    /// What was as desired, and then was not, without our doing.
+    drifted: BTreeSet<K>,
+    repairs: u64,
 }
 
 /// An entry the kernel refused.
@@ -51,7 +54,13 @@ pub struct Pending<K, V> {
 
 impl<K, V> Default for Tracker<K, V> {
     fn default() -> Self {
-        Self { desired: BTreeMap::new(), differing: BTreeMap::new(), failures: BTreeMap::new() }
+        Self {
+            desired: BTreeMap::new(),
+            differing: BTreeMap::new(),
+            failures: BTreeMap::new(),
+            drifted: BTreeSet::new(),
+            repairs: 0,
+        }
     }
 }
 
@@ -63,10 +72,14 @@ impl<K: Ord + Clone, V: PartialEq + Clone> Tracker<K, V> {
             self.set_actual(key, actual);
         }
         self.failures.retain(|key, _| self.differing.contains_key(key));
+        self.drifted.clear();
     }
 
     /// Replaces what should be of one object.
     pub fn want_one(&mut self, key: &K, value: Option<V>) {
+        if value.is_none() {
+            self.drifted.remove(key);
+        }
         let former = match value {
             Some(value) => self.desired.insert(key.clone(), value),
             None => self.desired.remove(key),
@@ -90,19 +103,29 @@ impl<K: Ord + Clone, V: PartialEq + Clone> Tracker<K, V> {
 
     /// Replaces what is, after reading everything back.
     pub fn found(&mut self, mut actual: BTreeMap<K, V>) {
-        self.differing.clear();
+        let known = std::mem::take(&mut self.differing);
         for (key, value) in &self.desired {
             let found = actual.remove(key);
             if found.as_ref() != Some(value) {
+                if !known.contains_key(key) {
+                    self.drifted.insert(key.clone());
+                }
                 self.differing.insert(key.clone(), found);
             }
         }
+        self.drifted.retain(|key| self.differing.contains_key(key));
         self.differing.extend(actual.into_iter().map(|(key, value)| (key, Some(value))));
     }
 
     /// One object was seen to be this way, or gone. Whether that is not as it should be.
     pub fn observe(&mut self, key: K, value: Option<V>) -> bool {
-        let differs = self.desired.get(&key) != value.as_ref();
+        let wanted = self.desired.get(&key);
+        let differs = wanted != value.as_ref();
+        if !differs {
+            self.drifted.remove(&key);
+        } else if wanted.is_some() && !self.differing.contains_key(&key) {
+            self.drifted.insert(key.clone());
+        }
         self.set_actual(key, value);
         differs
     }
@@ -155,7 +178,13 @@ impl<K: Ord + Clone, V: PartialEq + Clone> Tracker<K, V> {
     /// An upsert succeeded.
     pub fn made(&mut self, key: &K, value: V) {
         self.failures.remove(key);
+        self.repairs += u64::from(self.drifted.remove(key));
         self.set_actual(key.clone(), Some(value));
+    }
+
+    /// How often something that had been as desired was missing or different, and was made again.
+    pub const fn repairs(&self) -> u64 {
+        self.repairs
     }
 
     /// A deletion succeeded, or there was nothing to delete.

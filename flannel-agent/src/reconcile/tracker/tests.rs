@@ -55,6 +55,32 @@ fn what_somebody_removed_or_changed_is_pending_again() {
     assert_eq!(tracker.pending(Instant::now(), true).upserts, [(1, 1), (2, 2)]);
 }
 
+#[test]
+fn a_repair_is_what_was_right_and_is_made_again() {
+    let wanted = Numbers::from([(1, 1), (2, 2), (3, 3)]);
+    let mut tracker = tracker(&wanted, Numbers::new());
+    let make = |tracker: &mut Tracker<u8, u8>, key| tracker.made(&key, key);
+    for key in 1..=3 {
+        make(&mut tracker, key);
+        assert!(!tracker.observe(key, Some(key)), "what the kernel says of our own doing");
+    }
+    assert_eq!(tracker.repairs(), 0, "made for the first time");
+    tracker.observe(1, None);
+    tracker.observe(1, Some(9));
+    tracker.found(Numbers::from([(1, 9), (2, 2)]));
+    assert_eq!(tracker.repairs(), 0, "not mended yet");
+    make(&mut tracker, 1);
+    make(&mut tracker, 3);
+    assert_eq!(tracker.repairs(), 2, "one that was announced, one that was read back");
+    tracker.observe(2, None);
+    tracker.observe(2, Some(2));
+    tracker.want_one(&2, Some(7));
+    tracker.made(&2, 7);
+    tracker.observe(7, Some(7));
+    tracker.removed(&7);
+    assert_eq!(tracker.repairs(), 2, "mended by somebody else; wanted otherwise; never ours");
+}
+
 /// What is desired and what is there, said in full.
 fn sides(tracker: &Tracker<u8, u8>) -> [Numbers; 2] {
     let actual = (0..=u8::MAX).filter_map(|key| Some((key, *tracker.actual(&key)?))).collect();

@@ -81,6 +81,7 @@ impl Holder {
         };
         match publication.publish(&mut manager.client).await {
             Ok(Outcome::Done(published)) => {
+                manager.counts.renewals.add();
                 if held.is_due(manager.term, BootTime::now()) {
                     // A quiet term is over; only quarrels over the key keep the delays long.
                     self.again.reset();
@@ -95,6 +96,7 @@ impl Holder {
                 self.see(manager, found.as_ref()).await
             }
             Err(error) => {
+                manager.counts.renewal_failures.add();
                 self.complain(&format!("cannot renew our lease {}: {error}", held.key));
                 manager.held = Some(held);
                 self.due = Some(BootTime::now() + self.renewals.next_delay());
@@ -165,6 +167,7 @@ impl Holder {
     fn lost(&mut self, manager: &mut EtcdManager, cause: LostCause) -> Vec<StoreEvent> {
         let Some(Held { key, .. }) = manager.held.take() else { return Vec::new() };
         warn!("our lease {key} is lost: {cause}; acquiring one again");
+        manager.counts.losses.add();
         self.request.previous = Some(key);
         self.due = Some(BootTime::now());
         vec![StoreEvent::OwnLeaseLost { key, cause }]

@@ -38,7 +38,7 @@ pub use self::{
     options::{Credentials, EtcdOptions, Secret},
     tls::{ClientFiles, TlsError, TlsFiles},
 };
-use super::{AcquireError, LeaseAttrs, LeaseKey, LeaseRequest, OwnLease, StoreEvent, SubnetManager};
+use super::{AcquireError, LeaseAttrs, LeaseKey, LeaseRequest, OwnLease, StoreCounts, StoreEvent, SubnetManager};
 use crate::clock::BootTime;
 
 /// Attempts to acquire before the store counts as too busy.
@@ -52,6 +52,7 @@ pub struct EtcdManager {
     keys: Keys,
     term: Term,
     held: Option<Held>,
+    counts: StoreCounts,
 }
 
 /// The lifetime of our leases.
@@ -111,6 +112,7 @@ impl EtcdManager {
             keys: Keys::new(&options.prefix),
             term: Term { ttl: options.lease_ttl, margin: options.renew_margin },
             held: None,
+            counts: StoreCounts::default(),
         }
     }
 
@@ -184,6 +186,10 @@ impl SubnetManager for EtcdManager {
             .await?;
         let Some(kv) = answer.kvs().first() else { return Err(EtcdError::NoConfig { key }) };
         String::from_utf8(kv.value().to_vec()).map_err(|_binary| EtcdError::BinaryConfig { key })
+    }
+
+    fn count_with(&mut self, counts: StoreCounts) {
+        self.counts = counts;
     }
 
     async fn acquire(&mut self, request: &LeaseRequest) -> Result<OwnLease, AcquireError<EtcdError>> {

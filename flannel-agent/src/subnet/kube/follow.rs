@@ -165,6 +165,7 @@ impl Follower {
         let request = requests::watch_nodes(self.scope.only(), position.version());
         match self.manager.client.watch(WATCHING, request).await {
             Ok(stream) => {
+                self.manager.counts.watches.add();
                 self.feed = Feed::open(stream);
                 self.connected().await
             }
@@ -173,6 +174,7 @@ impl Follower {
     }
 
     async fn take_listing(&mut self, Listing { entries, own, position }: Listing) -> Result<Position, Gone> {
+        self.manager.counts.listings.add();
         self.position = Some(position.clone());
         self.in_sync = true;
         self.recovered();
@@ -245,6 +247,7 @@ impl Follower {
     }
 
     async fn broken(&mut self, error: &KubeError) -> Result<(), Gone> {
+        self.manager.counts.failures.add();
         if error.is_outdated() {
             self.position = None;
         }

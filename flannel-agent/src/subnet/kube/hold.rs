@@ -10,7 +10,9 @@ use tracing::{info, warn};
 use super::{
     KubeManager, annotate::patch_for, entry::Annotations, feed::is_older, prefix::AnnotationPrefix, record::NodeRecord,
 };
-use crate::subnet::{Backoff, Complaint, Delays, LeaseAttrs, LeaseKey, LeaseRequest, LostCause, OwnLease, StoreEvent};
+use crate::subnet::{
+    Backoff, Complaint, Delays, LeaseAttrs, LeaseKey, LeaseRequest, LostCause, OwnLease, StoreCounts, StoreEvent,
+};
 
 /// Between attempts to write, and before our annotations are written over someone else's.
 const AGAIN: Backoff = match Backoff::new(Duration::from_secs(1), Duration::from_mins(1), 20) {
@@ -31,6 +33,7 @@ pub(super) struct Holder {
     written: Option<Instant>,
     again: Delays,
     complaint: Complaint,
+    counts: StoreCounts,
 }
 
 impl Holder {
@@ -44,6 +47,7 @@ impl Holder {
             written: None,
             again: AGAIN.delays(),
             complaint: Complaint::default(),
+            counts: manager.counts.clone(),
         }
     }
 
@@ -120,11 +124,13 @@ impl Holder {
         };
         match manager.patch_node("writing our annotations", &patch).await {
             Ok(node) => {
+                self.counts.renewals.add();
                 self.written = Some(Instant::now());
                 self.complaint.settle();
                 self.see(Some(node))
             }
             Err(error) => {
+                self.counts.renewal_failures.add();
                 self.complain(&format!("our annotations are not written: {error}"));
                 self.due = Some(Instant::now() + self.again.next_delay());
                 Vec::new()
@@ -139,6 +145,7 @@ impl Holder {
             return Vec::new();
         };
         warn!("our lease {key} is lost: {why}");
+        self.counts.losses.add();
         vec![StoreEvent::OwnLeaseLost { key, cause: LostCause::Deleted }]
     }
 

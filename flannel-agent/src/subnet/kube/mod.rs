@@ -40,7 +40,7 @@ pub use self::{
 };
 use super::{
     AcquireError, Backoff, Delays, Hints, LeaseAttrs, LeaseKey, LeaseRequest, OutsideNetwork, OwnLease, Readiness,
-    StoreEvent, SubnetManager,
+    StoreCounts, StoreEvent, SubnetManager,
 };
 use crate::{
     config::{NetworkConfig, Prefix},
@@ -63,6 +63,7 @@ pub struct KubeManager {
     /// While the Node has no subnet.
     assignment: Option<Delays>,
     ready: Option<watch::Receiver<bool>>,
+    counts: StoreCounts,
 }
 
 type Acquired<T> = Result<T, AcquireError<KubeError>>;
@@ -71,7 +72,7 @@ impl KubeManager {
     /// A manager for these options. Nothing is connected yet.
     pub fn new(options: KubeOptions, identity: NodeIdentity, liveness: Liveness) -> Self {
         let client = KubeClient::new(options, liveness);
-        Self { client, identity, node: None, held: None, assignment: None, ready: None }
+        Self { client, identity, node: None, held: None, assignment: None, ready: None, counts: StoreCounts::default() }
     }
 
     async fn node_name(&mut self) -> Result<String, KubeError> {
@@ -160,6 +161,10 @@ impl SubnetManager for KubeManager {
         let (readiness, ready) = Readiness::new();
         self.ready = Some(ready);
         readiness
+    }
+
+    fn count_with(&mut self, counts: StoreCounts) {
+        self.counts = counts;
     }
 
     async fn acquire(&mut self, request: &LeaseRequest) -> Acquired<OwnLease> {

@@ -1,9 +1,12 @@
 //! Peers on our own link, without a tunnel: `from_pod` sends to them, `from_underlay` takes from them, `to_underlay` sees both ends
 //! of what closes.
 
+use flannel_agent::datapath::clock;
 use flannel_common::{
     flow::{Body, Exit},
+    guard::{Checks, GuardMode},
     inner::FrameAddresses,
+    node::NodeConfig,
     peer::{PeerEntry, Word},
     program::Program::{FromPod, FromUnderlay, ToUnderlay},
     reason::Reason,
@@ -16,12 +19,18 @@ use super::{
 };
 use crate::{
     bench::{Bench, TC_ACT_REDIRECT},
-    packets::{LO, Net, OUR_MAC, PEER_MAC},
+    packets::{LO, Net, OUR_MAC, PEER_MAC, V4, V6, first_fragment, later_fragment, with_options},
 };
 
 /// The peer of the fixtures, on our link.
 fn beside(bench: &mut Bench, net: Net) {
     bench.peer(net, net.peer(), Word::DIRECT);
+}
+
+/// The node has no tunnel.
+fn untunnelled(bench: &mut Bench) {
+    let config = NodeConfig { v4: V4.without_tunnel(), v6: V6.without_tunnel(), ..NodeConfig::default() };
+    bench.maps.config.write(config, clock::now_ns()).expect("CONFIG");
 }
 
 /// The packet on its way back, on our link.
@@ -97,6 +106,43 @@ both! {
         let key = teach::<A>(bench, &back, &back, Exit::POD);
         passes(bench, ToUnderlay, &Packet { flags: 0x14, ..there }.bytes(), &[Reason::TcpControl]);
         assert!(is_ended(&read(bench, &key), &key), "the way back of what left");
+    }
+
+    /// Whatever looks like a tunnel's packet is another's, in every mode of the guard: to the usual port, to none, in a fragment,
+    /// behind options, too short to say.
+    fn without_a_tunnel_no_packet_is_a_tunnels<A>(bench) {
+        let net = A::NET;
+        untunnelled(bench);
+        let udp = net.at().udp;
+        let usual = net.tunnel_from_peer(net.peer_pod);
+        let mut to_none = usual.clone();
+        to_none[udp + 2..udp + 4].fill(0);
+        for guard in GuardMode::ALL {
+            bench.maps.guard.set(Checks { outer: guard, inner: guard }, Checks::default()).expect("GUARD");
+            for packet in [&usual, &to_none] {
+                let mut strange = packet.clone();
+                strange[udp - 1] = 77;
+                let cut = packet[..udp + 8].to_vec();
+                let (first, later) = (first_fragment(net, packet), later_fragment(net, packet));
+                for packet in [packet.clone(), strange, cut, first, later, with_options(net, packet)] {
+                    passes(bench, FromUnderlay, &packet, &[Reason::NotTunnel]);
+                    passes(bench, ToUnderlay, &packet, &[Reason::NotTunnel]);
+                }
+            }
+        }
+        assert_eq!(bench.maps.suspects.entries().count(), 0, "nobody is suspected");
+    }
+
+    fn without_a_tunnel_peers_on_our_link_are_followed<A>(bench) {
+        untunnelled(bench);
+        beside(bench, A::NET);
+        passes(bench, FromUnderlay, &from_peer(udp(A::NET)).bytes(), &UNKNOWN);
+        for packet in kinds(A::NET).into_iter().map(from_peer) {
+            teach::<A>(bench, &packet, &packet, Exit::POD);
+            let expected = Packet { to: POD_MAC, from: BRIDGE_MAC, ..packet.routed() };
+            assert_eq!(replayed(bench, FromUnderlay, &packet), expected.bytes(), "{packet:?}");
+            passes(bench, ToUnderlay, &packet.reversed().bytes(), &[Reason::NotFollowed]);
+        }
     }
 
     fn other_modes_leave_everything<A>(bench) {

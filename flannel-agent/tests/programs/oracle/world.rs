@@ -135,6 +135,8 @@ impl Known {
 #[derive(Clone, Debug)]
 pub(super) struct World {
     pub(super) net: Net,
+    /// Without a tunnel every peer is on our own link.
+    pub(super) has_tunnel: bool,
     pub(super) mode: Mode,
     pub(super) agent: Agent,
     /// Protocols whose flows are learned.

@@ -174,6 +174,7 @@ impl Follower {
         };
         match self.open(position).await {
             Ok(stream) => {
+                self.manager.counts.watches.add();
                 self.feed = Feed::Open(Box::new(stream));
                 Ok(())
             }
@@ -198,6 +199,7 @@ impl Follower {
         let own_name = self.own_name();
         let own = leases.iter().find(|stored| Some(&stored.entry.name) == own_name.as_ref()).cloned();
         let snapshot = leases.into_iter().map(|stored| stored.entry).collect();
+        self.manager.counts.listings.add();
         self.position = Some(position);
         self.in_sync = true;
         self.recovered();
@@ -219,6 +221,7 @@ impl Follower {
     }
 
     async fn broken(&mut self, error: &EtcdError) -> Result<(), Gone> {
+        self.manager.counts.failures.add();
         if error.is_compacted() {
             self.position = None;
         }

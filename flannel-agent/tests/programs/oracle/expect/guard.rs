@@ -54,6 +54,9 @@ fn find_udp(packet: &Packet<'_>, ip: &[u8], found: Reason) -> Result<(Reason, us
     };
     let udp = ip.get(at..).filter(|udp| udp.len() >= 8 && protocol == 17 && word(udp, 2) == PORT);
     let udp = udp.ok_or(Reason::NotTunnel)?;
+    if udp.len() < 16 && !is_fragment {
+        return Err(Reason::NotTunnel);
+    }
     if udp.get(8..16).is_some_and(|vxlan| vxlan[4..7] != [0, 0, 1]) {
         return Err(Reason::OtherVni);
     }

@@ -17,6 +17,9 @@ const FRAGMENT_HEADER: u8 = 44;
 const ICMPV6: u8 = 58;
 
 pub(super) fn from_underlay(packet: &Packet<'_>) -> Result<Expected, Reason> {
+    if !packet.world.has_tunnel {
+        return direct::from_peer(packet);
+    }
     let looked = match from_tunnel(packet) {
         Err(
             found @ (Reason::InnerOtherSource
@@ -147,6 +150,9 @@ fn congestion(outer: u8, inner: u8) -> Option<u8> {
 }
 
 pub(super) fn to_underlay(packet: &Packet<'_>) -> Result<Expected, Reason> {
+    if !packet.world.has_tunnel {
+        return direct::to_peer(packet);
+    }
     match observed(packet) {
         Err(Reason::NotTunnel) => direct::to_peer(packet),
         observed => observed,

@@ -24,9 +24,16 @@ const NOBODY: [u8; 6] = [2, 0, 0, 0, 0, 99];
 impl World {
     /// A node as chance has it.
     pub(in crate::oracle) fn random(random: &mut Random, net: Net) -> Self {
-        let peers = [(7, Reached::Plainly), (8, Reached::ByTheKernel), (9, Reached::Directly), (11, Reached::Plainly)];
+        let has_tunnel = random.percent(90);
+        Self::with(random, net, has_tunnel)
+    }
+
+    fn with(random: &mut Random, net: Net, has_tunnel: bool) -> Self {
+        let ways = [(7, Reached::Plainly), (8, Reached::ByTheKernel), (9, Reached::Directly), (11, Reached::Plainly)];
+        let peers = ways.map(|(subnet, way)| (subnet, if has_tunnel { way } else { Reached::Directly }));
         let mut world = Self {
             net,
+            has_tunnel,
             mode: random.pick(&[vec![Mode::Fast; 14], vec![Mode::Encap; 4], vec![Mode::Kernel; 2]].concat()),
             agent: random.pick(&[vec![Agent::Beats; 18], vec![Agent::Gone, Agent::NotConfigured]].concat()),
             learns: random.pick(&[vec![6, 17], vec![6, 17], vec![6, 17], vec![6], vec![17], vec![]]),
@@ -48,9 +55,9 @@ impl World {
         world
     }
 
-    /// A node of mode `fast` with nothing in the way.
+    /// A node of mode `fast` with a tunnel and nothing in the way.
     pub(in crate::oracle) fn in_order(random: &mut Random, net: Net) -> Self {
-        let world = Self::random(random, net);
+        let world = Self::with(random, net, true);
         let learns = vec![6, 17];
         Self { mode: Mode::Fast, agent: Agent::Beats, learns, pod_sends: true, has_tokens: true, ..world }
     }
@@ -68,7 +75,8 @@ impl World {
         let masked = Tuple { source: pod(net, OUR_SUBNET, 0), ports: [60_000 + number, port], ..leaves };
         let (enters, leaves) = random.pick(&[(leaves, leaves), (service, leaves), (leaves, masked)]);
         let peer = self.peer_of(outside).map_or(NOBODY, |peer| peer.mac);
-        let is_direct = subnet == 9 && random.percent(85);
+        let on_link = self.peer_of(outside).is_some_and(|peer| peer.reached == Reached::Directly);
+        let is_direct = on_link && random.percent(85);
         let local = random.percent(20);
         let (way, exit_frame) = match (local, is_direct) {
             (true, _) => (Way::Pod, frame(POD, BRIDGE)),

@@ -33,7 +33,7 @@ use super::{
 use crate::{
     bench::Bench,
     fast::Words,
-    packets::{LO, PEER_INDEX, SUBNETS, V4, V6},
+    packets::{LO, Net, PEER_INDEX, SUBNETS, V4, V6},
 };
 
 const INTERVAL: u32 = ticks(FastConfig::INTERVAL_NS);
@@ -119,7 +119,8 @@ where
         let flags = if world.pod_sends { PodEntry::SENDS } else { PodEntry::RECEIVES };
         maps.pods.write(LO, PodEntry { mac: Mac([2, 0, 0, 0, 1, 5]), flags, mtu: 1450 }).expect("PODS");
         let now = clock::now_ns();
-        let config = NodeConfig { v4: V4.family(), v6: V6.family(), ..NodeConfig::default() };
+        let family = |net: Net| if world.has_tunnel { net.family() } else { net.without_tunnel() };
+        let config = NodeConfig { v4: family(V4), v6: family(V6), ..NodeConfig::default() };
         maps.config.write(config, now).expect("CONFIG");
         match world.agent {
             Agent::Beats => maps.config.beat(now),

@@ -1,4 +1,11 @@
-//! What lies in `deploy/` fits the programs it starts, and the kernel it prepares.
+//! What lies in `deploy/` fits the programs it starts, the kernel it prepares, and what Kubernetes and Helm ask of it.
+
+mod chart;
+mod chart_sets;
+mod documents;
+mod helm;
+mod refusals;
+mod schemas;
 
 use std::{
     env, fs,
@@ -7,10 +14,15 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_tests::not_run;
+
+use self::documents::Documents;
 
 fn deploy(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../deploy").join(name)
+}
+
+fn manifest() -> Result<Documents> {
+    Documents::parse(&fs::read_to_string(deploy("kube-flannel.yml"))?)
 }
 
 fn text_of(output: &Output) -> String {
@@ -18,31 +30,18 @@ fn text_of(output: &Output) -> String {
 }
 
 /// With `--version` the agent ends at once, but not before it has judged every other flag.
-#[test]
-fn the_agent_knows_every_flag_of_the_manifest() -> Result<()> {
-    let manifest = fs::read_to_string(deploy("kube-flannel.yml"))?;
-    let flags: Vec<_> = manifest.lines().filter_map(|line| line.trim().strip_prefix("- ")).collect();
-    let flags: Vec<_> = flags.into_iter().filter(|flag| flag.starts_with("--")).collect();
-    ensure!(flags.len() >= 3, "the flags of the manifest: {flags:?}");
+fn agent_takes(flags: &[String]) -> Result<()> {
     let agent = env::var_os("FLANNEL_AGENT").context("FLANNEL_AGENT names the agent")?;
-    let output = Command::new(agent).arg("run").args(&flags).arg("--version").output()?;
+    let output = Command::new(agent).arg("run").args(flags).arg("--version").output()?;
     ensure!(output.status.success(), "{flags:?}: {}", text_of(&output));
     Ok(())
 }
 
 #[test]
-fn the_manifest_is_valid_by_the_schemas_of_kubernetes() -> Result<()> {
-    let validator = env::var_os("KUBERNETES_VALIDATE").unwrap_or_else(|| "kubernetes-validate".into());
-    let Ok(output) = Command::new(validator).args(["--strict", "--no-warn"]).arg(deploy("kube-flannel.yml")).output()
-    else {
-        not_run(
-            "the manifest by the schemas of Kubernetes",
-            "no kubernetes-validate (pip install kubernetes-validate)",
-        );
-        return Ok(());
-    };
-    ensure!(output.status.success(), "{}", text_of(&output));
-    Ok(())
+fn the_agent_knows_every_flag_of_the_manifest() -> Result<()> {
+    let flags = manifest()?.flags()?;
+    ensure!(flags.len() >= 3, "the flags of the manifest: {flags:?}");
+    agent_takes(&flags)
 }
 
 /// In namespaces of its own, whose bpf filesystem is not mounted yet.

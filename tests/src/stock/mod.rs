@@ -1,23 +1,36 @@
 //! A stock node: the commands with which stock flannel's kernel state is made by hand.
 //!
-//! It is the other side of tests of compatibility, and the model that our own kernel state is compared with.
+//! It is the other side of tests of compatibility, and the model that our own kernel state is compared with. [`Flanneld`] is the order
+//! in which stock does all of it.
+
+mod flanneld;
+mod rules;
 
 use std::fs;
 
 use anyhow::{Context as _, Result};
 
+pub use self::flanneld::Flanneld;
 use crate::{HandEnd, HandLease, HandNode, Host};
 
-/// The tunnel device of a node with the subnet `10.244.<number>.0/24`, and its `subnet.env`. The checksums of outer
-/// packets are on, as stock leaves them.
+/// The tunnel device of a node with the subnet `10.244.<number>.0/24`, and its `subnet.env`.
 pub fn device(host: &Host, number: u8, local: &str, mac: &str) -> Result<()> {
+    tunnel(host, number, local, mac)?;
+    subnet_env(host, number, false)
+}
+
+/// The device alone. The checksums of outer packets are on, as stock leaves them.
+fn tunnel(host: &Host, number: u8, local: &str, mac: &str) -> Result<()> {
     host.sh(&format!(
         "ip link add flannel.1 address {mac} mtu 1450 type vxlan id 1 local {local} dev eth0 dstport 8472 nolearning udpcsum"
     ))?;
     host.sh(&format!("ip address add 10.244.{number}.0/32 dev flannel.1"))?;
-    host.sh("ip link set flannel.1 up")?;
+    host.sh("ip link set flannel.1 up").map(drop)
+}
+
+fn subnet_env(host: &Host, number: u8, masquerade: bool) -> Result<()> {
     let text = format!(
-        "FLANNEL_NETWORK=10.244.0.0/16\nFLANNEL_SUBNET=10.244.{number}.1/24\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=false\n"
+        "FLANNEL_NETWORK=10.244.0.0/16\nFLANNEL_SUBNET=10.244.{number}.1/24\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ={masquerade}\n"
     );
     write_env(host, &text)
 }

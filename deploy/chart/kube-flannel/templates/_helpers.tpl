@@ -1,0 +1,85 @@
+{{/* Maps into one, the first that has a key decides */}}
+{{- define "flannel.merged" -}}
+{{- $all := dict -}}
+{{- range . }}{{ $all = merge $all (. | default dict) }}{{ end -}}
+{{- with $all }}{{ toYaml . }}{{ end -}}
+{{- end -}}
+
+{{/* Labels and annotations of an object: (list $ (list labels...) (list annotations...)) */}}
+{{- define "flannel.about" -}}
+{{- $root := first . -}}
+{{- $global := $root.Values.global -}}
+{{- $chart := printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" -}}
+{{- $own := dict
+  "k8s-app" "flannel"
+  "helm.sh/chart" $chart
+  "app.kubernetes.io/name" $root.Chart.Name
+  "app.kubernetes.io/instance" $root.Release.Name
+  "app.kubernetes.io/version" $root.Chart.AppVersion
+  "app.kubernetes.io/managed-by" $root.Release.Service -}}
+labels:
+  {{- include "flannel.merged" (concat (index . 1) (list $global.commonLabels $own)) | nindent 2 }}
+{{- with include "flannel.merged" (append (index . 2) $global.commonAnnotations) }}
+annotations:
+  {{- nindent 2 . }}
+{{- end }}
+{{- end -}}
+
+{{- define "flannel.image" -}}
+{{- $image := .Values.flannel.image -}}
+image: {{ printf "%s:%s" $image.repository ($image.tag | default .Chart.AppVersion) | quote }}
+{{- with $image.pullPolicy }}
+imagePullPolicy: {{ . }}
+{{- end }}
+{{- end -}}
+
+{{/* The flags of the agent. Of ours those alone whose value was chosen */}}
+{{- define "flannel.args" -}}
+{{- $args := list -}}
+{{- range .args }}{{ $args = append $args (toString .) }}{{ end -}}
+{{- with int .healthz.port }}{{ $args = append $args (printf "--healthz-port=%d" .) }}{{ end -}}
+{{- with int .flowTableSize }}{{ $args = append $args (printf "--flow-table-size=%d" .) }}{{ end -}}
+{{- range $flag, $value := dict
+  "guard-outer" .guardOuter
+  "guard-inner" .guardInner
+  "xdp-guard" .xdpGuard
+  "log-format" .logFormat -}}
+  {{- /* A bare off is false in YAML. */ -}}
+  {{- if kindIs "bool" $value }}{{ $value = "off" }}{{ end -}}
+  {{- with $value }}{{ $args = append $args (printf "--%s=%s" $flag .) }}{{ end -}}
+{{- end -}}
+{{- range $flag, $value := dict "strict-rules" .strictRules "conntrack-liberal" .conntrackLiberal -}}
+  {{- if kindIs "bool" $value }}{{ $args = append $args (printf "--%s=%t" $flag $value) }}{{ end -}}
+{{- end -}}
+{{- toYaml $args -}}
+{{- end -}}
+
+{{/* Annotations of the pods */}}
+{{- define "flannel.podAnnotations" -}}
+{{- $flannel := .Values.flannel -}}
+{{- $metrics := dict -}}
+{{- if and $flannel.metrics.annotations (int $flannel.healthz.port) -}}
+  {{- $port := toString (int $flannel.healthz.port) -}}
+  {{- $metrics = dict "prometheus.io/scrape" "true" "prometheus.io/port" $port "prometheus.io/path" "/metrics" -}}
+{{- end -}}
+{{- include "flannel.merged" (list $flannel.podAnnotations .Values.global.commonAnnotations $metrics) -}}
+{{- end -}}
+
+{{/* net-conf.json */}}
+{{- define "flannel.netConf" -}}
+{{- $flannel := .Values.flannel -}}
+{{- $backend := dict "Type" $flannel.backend -}}
+{{- if eq $flannel.backend "vxlan" -}}
+  {{- range $key, $value := dict "Port" $flannel.backendPort "VNI" $flannel.vni "MTU" $flannel.mtu -}}
+    {{- if $value }}{{ $_ := set $backend $key (int $value) }}{{ end -}}
+  {{- end -}}
+  {{- range $key, $value := dict "GBP" $flannel.GBP "DirectRouting" $flannel.directRouting "MacPrefix" $flannel.macPrefix -}}
+    {{- if $value }}{{ $_ := set $backend $key $value }}{{ end -}}
+  {{- end -}}
+{{- end -}}
+{{- with $flannel.datapath }}{{ $_ := set $backend "Datapath" . }}{{ end -}}
+{{- $conf := dict "EnableNFTables" ($flannel.enableNFTables | default false) "Backend" $backend -}}
+{{- if .Values.podCidr }}{{ $_ := set $conf "Network" .Values.podCidr }}{{ else }}{{ $_ := set $conf "EnableIPv4" false }}{{ end -}}
+{{- with .Values.podCidrv6 }}{{ $_ := set (set $conf "IPv6Network" .) "EnableIPv6" true }}{{ end -}}
+{{- toPrettyJson $conf -}}
+{{- end -}}

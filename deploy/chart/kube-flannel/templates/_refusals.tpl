@@ -1,0 +1,28 @@
+{{/* What asks for something that is not built, or would not come up. Each ends the rendering with what to do instead. */}}
+{{- define "flannel.refusals" -}}
+{{- $flannel := .Values.flannel -}}
+{{- $built := "write vxlan, host-gw or alloc" -}}
+{{- if has $flannel.backend (list "wireguard" "ipsec") -}}
+  {{- fail (printf "flannel.backend is %s, which is not built: no backend encrypts yet; %s" $flannel.backend $built) -}}
+{{- end -}}
+{{- if not (has $flannel.backend (list "vxlan" "host-gw" "alloc")) -}}
+  {{- fail (printf "flannel.backend is %q, which is not built: %s" (toString $flannel.backend) $built) -}}
+{{- end -}}
+{{- range $key := list "backendPortv6" "psk" "tunnelMode" "keepaliveInterval" -}}
+  {{- if get $flannel $key -}}
+    {{- fail (printf "flannel.%s belongs to the backend wireguard, which is not built: leave it out" $key) -}}
+  {{- end -}}
+{{- end -}}
+{{- if not (or .Values.podCidr .Values.podCidrv6) -}}
+  {{- fail "podCidr and podCidrv6 are both empty: give the pod network of one family at least" -}}
+{{- end -}}
+{{- with get (fromJson $flannel.cniConf) "Error" -}}
+  {{- fail (printf "flannel.cniConf is no JSON object, and no pod would start with it: %s" .) -}}
+{{- end -}}
+{{- if and $flannel.metrics.podMonitor.enabled (not (int $flannel.healthz.port)) -}}
+  {{- fail "flannel.metrics.podMonitor is enabled, and flannel.healthz.port, where the metrics are, is 0" -}}
+{{- end -}}
+{{- if regexMatch "(^|/)(flannel-io|coreos|flannel)/flannel$" $flannel.image.repository -}}
+  {{- fail (printf "flannel.image.repository is %s, stock flannel's image: name the one made from deploy/docker/Dockerfile" $flannel.image.repository) -}}
+{{- end -}}
+{{- end -}}

@@ -1,0 +1,119 @@
+//! The tables of flags in `docs/configuration.md`, made from what clap knows of them.
+//!
+//! Owns what stands between the page's markers; all around them is written by hand. A flag, a default or a help text that
+//! changed fails here until the page is written anew: run the tests of this module with `FLANNEL_WRITE_DOCS=1`.
+
+use std::{env, fs, path::PathBuf};
+
+use clap::{Arg, CommandFactory as _};
+
+use super::{Cli, flags};
+
+/// Where a table begins and ends.
+struct Table {
+    /// What the markers of the page say.
+    name: &'static str,
+    /// The heading clap files its flags under.
+    heading: Option<&'static str>,
+}
+
+const TABLES: [Table; 2] =
+    [Table { name: "flags", heading: None }, Table { name: "flags for Kubernetes", heading: Some("Kubernetes") }];
+
+fn page() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/configuration.md")
+}
+
+impl Table {
+    fn markers(&self) -> (String, String) {
+        (format!("<!-- {}: made from the code -->\n", self.name), format!("<!-- end of {} -->\n", self.name))
+    }
+
+    /// The page with this table as it should be.
+    fn put_into(&self, page: &str) -> String {
+        let (begin, end) = self.markers();
+        let (before, rest) = page.split_once(&begin).unwrap_or_else(|| panic!("the page lacks {begin}"));
+        let (_, after) = rest.split_once(&end).unwrap_or_else(|| panic!("the page lacks {end}"));
+        [before, &begin, &self.render(), &end, after].concat()
+    }
+
+    fn render(&self) -> String {
+        let mut run = Cli::command();
+        let run = run.find_subcommand_mut("run").expect("the daemon");
+        let shown = |arg: &&Arg| !arg.is_hide_set() && arg.get_help_heading() == self.heading;
+        let rows: String = run.get_arguments().filter(shown).map(row).collect();
+        format!("| flag | variable | default | meaning |\n|---|---|---|---|\n{rows}")
+    }
+}
+
+fn row(arg: &Arg) -> String {
+    let name = arg.get_long().expect("every flag is a word");
+    // The version is printed before any variable is read.
+    let flag = flags::Flag::named(name).filter(|flag| flag.name != "version");
+    let variable = flag.map(|flag| format!("`{}` ", flag.variable())).unwrap_or_default();
+    let help = arg.get_help().expect("a text").to_string();
+    let (meaning, default) = split_default(&help);
+    let values: Vec<_> = arg.get_default_values().iter().map(|value| value.to_string_lossy()).collect();
+    let default = match default {
+        Some(text) => format!("{text} "),
+        None if name == "version" || values.iter().all(|value| value.is_empty()) => String::new(),
+        None => format!("`{}` ", values.join(",")),
+    };
+    format!("| `--{name}` | {variable}| {default}| {} |\n", markdown(meaning))
+}
+
+/// What `[default: ...]` at the end of a help text says: a default that is no value.
+fn split_default(help: &str) -> (&str, Option<&str>) {
+    let parts = help.split_once(" [default: ").and_then(|(text, rest)| Some((text, rest.strip_suffix(']')?)));
+    parts.map_or((help, None), |(text, default)| (text, Some(default)))
+}
+
+/// Flags as code, and no end of a cell where none is meant.
+fn markdown(text: &str) -> String {
+    let words = text.split(' ').map(|word| {
+        let end = word.trim_end_matches([',', ';', ':', '.', ')']).len();
+        let (word, rest) = word.split_at(end);
+        if word.starts_with("--") { format!("`{word}`{rest}") } else { format!("{word}{rest}") }
+    });
+    words.collect::<Vec<_>>().join(" ").replace('|', "\\|").replace('*', "\\*")
+}
+
+#[test]
+fn the_page_has_the_flags_as_they_are() {
+    let path = page();
+    let written = fs::read_to_string(&path).expect("the page");
+    let right = TABLES.iter().fold(written.clone(), |page, table| table.put_into(&page));
+    if env::var_os("FLANNEL_WRITE_DOCS").is_some() {
+        fs::write(&path, right).expect("to write the page");
+        return;
+    }
+    let wrong = right.lines().find(|line| !written.lines().any(|other| other == *line));
+    let shown = wrong.unwrap_or("a row too many");
+    assert!(written == right, "docs/configuration.md is not what FLANNEL_WRITE_DOCS=1 makes of it: {shown}");
+}
+
+#[test]
+fn a_table_has_every_flag_that_is_shown() {
+    let rows = TABLES.iter().map(Table::render).collect::<String>();
+    for flag in flags::FLAGS.iter().filter(|flag| flag.only.is_none()) {
+        let hidden = ["subnet-lease-ttl", "nexthops-from"].contains(&flag.name);
+        let found = rows.matches(&format!("| `--{}` | ", flag.name)).count();
+        assert_eq!(found, usize::from(!hidden), "--{}", flag.name);
+    }
+}
+
+#[test]
+fn flags_that_are_refused_are_named() {
+    let page = fs::read_to_string(page()).expect("the page");
+    let (_, after) = page.split_once("refused by name: ").expect("the sentence");
+    let (named, _) = after.split_once(".\n").expect("its end");
+    let refused = flags::FLAGS.iter().filter(|flag| flag.only.is_some()).map(|flag| format!("`--{}`", flag.name));
+    assert_eq!(named, refused.collect::<Vec<_>>().join(", "));
+}
+
+#[test]
+fn a_row_is_a_row() {
+    assert_eq!(split_default("A thing [default: the other]"), ("A thing", Some("the other")));
+    assert_eq!(split_default("A thing [sic]"), ("A thing [sic]", None));
+    assert_eq!(markdown("As --iface, or (--v): a|b, Subnet*"), "As `--iface`, or (--v): a\\|b, Subnet\\*");
+}

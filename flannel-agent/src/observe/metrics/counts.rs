@@ -1,0 +1,37 @@
+//! What the agent's tasks count for the metrics, where neither status nor maps have it. Writing costs an atomic each; nobody waits.
+
+use std::time::Duration;
+
+use prometheus::{Histogram, HistogramOpts};
+
+use super::catalogue;
+use crate::{count::Count, subnet::StoreCounts};
+
+/// Seconds: one look at a node that is as it should be takes milliseconds, thousands of new peers take seconds.
+const BUCKETS: [f64; 14] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
+
+/// The counts. Clones are the same counts.
+#[derive(Clone, Debug)]
+pub struct Counts {
+    /// Of the store's task.
+    pub store: StoreCounts,
+    pub(super) rounds: Histogram,
+    pub(super) errors: Count,
+}
+
+impl Counts {
+    /// Nothing has happened yet.
+    pub fn new() -> prometheus::Result<Self> {
+        let metric = catalogue::RECONCILE_DURATION;
+        let options = HistogramOpts::new(metric.name, metric.help).buckets(BUCKETS.to_vec());
+        Ok(Self { store: StoreCounts::default(), rounds: Histogram::with_opts(options)?, errors: Count::default() })
+    }
+
+    /// One reconciliation took this long, and went through or not.
+    pub fn reconciled(&self, took: Duration, went_through: bool) {
+        self.rounds.observe(took.as_secs_f64());
+        if !went_through {
+            self.errors.add();
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! What the programs counted, read from the pins: so it is there from the first moment, whatever state the agent is in, and
+//! the counts of the agent before this one go on.
+
+use std::time::Duration;
+
+use aya::{maps::MapInfo, programs::ProgramInfo};
+use flannel_common::{
+    maps::{FLOWS, FLOWS6},
+    program::{COUNT_POLLS, Program},
+    reason::Reason,
+    stats::Counter,
+};
+
+use super::{
+    catalogue as metric, node,
+    page::{Page, number},
+};
+use crate::{
+    datapath::{
+        DatapathError, PinRoot,
+        maps::{ModeMap, StatsMap},
+    },
+    family::Family,
+};
+
+/// The flow tables by family.
+pub(super) const TABLES: [(Family, &str); 2] = [(Family::V4, FLOWS), (Family::V6, FLOWS6)];
+
+/// Writes what is pinned, as far as it can be read.
+pub(super) fn write(page: &mut Page, pins: &PinRoot) {
+    let counts = Counted::read(pins);
+    if let Err(error) = &counts
+        && !matches!(error, DatapathError::NotPinned { .. })
+    {
+        tracing::debug!(%error, "the metrics lack what the programs counted");
+    }
+    page.tell(metric::DATAPATH_READABLE, counts.is_ok());
+    if let Ok(counts) = counts {
+        counts.write(page);
+    }
+    runs(page, &Run::read(pins));
+}
+
+/// What the maps hold.
+#[derive(Debug)]
+pub(super) struct Counted {
+    /// What is not zero.
+    pub(super) stats: Vec<(Program, Reason, Counter)>,
+    pub(super) generation: u32,
+    /// How many flows the table of each family that is on holds.
+    pub(super) capacities: Vec<(Family, u32)>,
+}
+
+impl Counted {
+    fn read(pins: &PinRoot) -> Result<Self, DatapathError> {
+        let capacities = TABLES.iter().filter_map(|(family, name)| Some((*family, capacity(pins, name)?)));
+        Ok(Self {
+            stats: stats(&StatsMap::open(pins)?)?,
+            generation: ModeMap::open(pins)?.get()?.generation(),
+            capacities: capacities.collect(),
+        })
+    }
+
+    pub(super) fn write(&self, page: &mut Page) {
+        let labels = |program: Program, reason: Reason| [program.name(), reason.name(), reason.verdict().name()];
+        let samples = |value: fn(&Counter) -> u64| {
+            self.stats.iter().map(move |(program, reason, counter)| (labels(*program, *reason), number(value(counter))))
+        };
+        page.list(metric::PACKETS, samples(|counter| counter.packets));
+        page.list(metric::BYTES, samples(|counter| counter.bytes));
+        // The others that look flows up do so for packets these two have seen before.
+        let lookups = [Program::FromPod, Program::FromUnderlay].into_iter().flat_map(|program| {
+            ["hit", "miss"].map(|result| ([program.name(), result], self.lookups(program, result)))
+        });
+        page.list(metric::FLOW_LOOKUPS, lookups);
+        page.say(metric::FLOW_GENERATIONS, f64::from(self.generation));
+        let capacities = self.capacities.iter().map(|(family, flows)| ([node::family(*family)], f64::from(*flows)));
+        page.list(metric::FLOW_CAPACITY, capacities);
+    }
+
+    fn lookups(&self, program: Program, result: &str) -> f64 {
+        let of = self.stats.iter().filter(|(by, reason, _)| *by == program && lookup(*reason) == Some(result));
+        number(of.map(|(_, _, counter)| counter.packets).sum())
+    }
+}
+
+fn stats(map: &StatsMap) -> Result<Vec<(Program, Reason, Counter)>, DatapathError> {
+    let mut counted = Vec::new();
+    for program in Program::ALL {
+        for reason in Reason::ALL {
+            let counter = map.get(program, reason)?;
+            if counter.packets != 0 {
+                counted.push((program, reason, counter));
+            }
+        }
+    }
+    Ok(counted)
+}
+
+/// Whether a flow was looked up, and was known well enough to be replayed.
+const fn lookup(reason: Reason) -> Option<&'static str> {
+    match reason {
+        Reason::Replayed => Some("hit"),
+        Reason::Noted
+        | Reason::Refreshing
+        | Reason::FlowUnknown
+        | Reason::FlowClosed
+        | Reason::OneSided
+        | Reason::FrameDiffers
+        | Reason::TooManyFlows
+        | Reason::NoSlot => Some("miss"),
+        _ => None,
+    }
+}
+
+/// How many flows a table holds; none where its family is off.
+pub(super) fn capacity(pins: &PinRoot, name: &str) -> Option<u32> {
+    MapInfo::from_pin(pins.map(name)).ok().map(|info| info.max_entries()).filter(|flows| *flows > 1)
+}
+
+/// What the kernel measured of a program.
+#[derive(Debug)]
+pub(super) struct Run {
+    pub(super) program: &'static str,
+    pub(super) count: u64,
+    pub(super) time: Duration,
+}
+
+impl Run {
+    /// Of each program, if the kernel was told to measure.
+    fn read(pins: &PinRoot) -> Vec<Self> {
+        let pinned = Program::ALL.map(|program| (program.name(), pins.program(program)));
+        let pinned = pinned.into_iter().chain([(COUNT_POLLS, pins.poll_counter())]);
+        let run = |(program, path)| {
+            let info = ProgramInfo::from_pin(path).ok()?;
+            (info.run_count() > 0).then(|| Self { program, count: info.run_count(), time: info.run_time() })
+        };
+        pinned.filter_map(run).collect()
+    }
+}
+
+pub(super) fn runs(page: &mut Page, runs: &[Run]) {
+    page.list(metric::PROGRAM_RUNS, runs.iter().map(|run| ([run.program], number(run.count))));
+    page.list(metric::PROGRAM_SECONDS, runs.iter().map(|run| ([run.program], run.time.as_secs_f64())));
+}

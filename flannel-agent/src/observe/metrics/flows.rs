@@ -1,0 +1,134 @@
+//! How many flows the tables hold. The kernel keeps no such number, so they are counted: by a thread of its own, in mode
+//! `fast` alone, once a minute at most, and only if somebody asked meanwhile. Who asks gets the last count and waits for none.
+
+use std::{
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant, SystemTime},
+};
+
+use aya::Pod;
+use flannel_common::{
+    end::{Address, End},
+    flow::Flow,
+    tick,
+};
+
+use super::{
+    catalogue as metric, datapath, node,
+    page::{Page, number},
+};
+use crate::{
+    datapath::{DatapathError, PinRoot, clock, flows::FlowMap, maps::ModeMap},
+    family::Family,
+};
+
+/// Between counts.
+const PERIOD: Duration = Duration::from_mins(1);
+/// For one table. What was not seen by then is not counted, and the count not shown.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The flows of one table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Tally {
+    pub(super) usable: u64,
+    pub(super) stale: u64,
+}
+
+/// The last count.
+#[derive(Debug)]
+struct Count {
+    begun: Instant,
+    at: SystemTime,
+    tables: Vec<(Family, Tally)>,
+}
+
+/// Counts now and then.
+#[derive(Debug, Default)]
+pub(super) struct FlowCount {
+    last: Mutex<Option<Count>>,
+    counting: AtomicBool,
+}
+
+impl FlowCount {
+    /// Writes the last count, if there is one.
+    pub(super) fn write(&self, page: &mut Page) {
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(Count { at, tables, .. }) = &*last else { return };
+        let states = |(family, tally): &(Family, Tally)| {
+            let family = node::family(*family);
+            [([family, "usable"], number(tally.usable)), ([family, "stale"], number(tally.stale))]
+        };
+        page.list(metric::FLOWS, tables.iter().flat_map(states));
+        let at = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        page.say(metric::FLOWS_COUNTED, at.as_secs_f64().floor());
+    }
+
+    /// Whether it is time to count. Who is told so counts, and nobody else until that is done.
+    pub(super) fn is_due(&self) -> bool {
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let due = last.as_ref().is_none_or(|count| count.begun.elapsed() >= PERIOD);
+        due && !self.counting.swap(true, Ordering::Relaxed)
+    }
+
+    /// Counts.
+    pub(super) fn count(&self, pins: &PinRoot) {
+        let (begun, at) = (Instant::now(), SystemTime::now());
+        let tables = tables(pins).unwrap_or_else(|error| {
+            tracing::debug!(%error, "flows are not counted");
+            Vec::new()
+        });
+        self.keep(begun, at, tables);
+    }
+
+    pub(super) fn keep(&self, begun: Instant, at: SystemTime, tables: Vec<(Family, Tally)>) {
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(Count { begun, at, tables });
+        self.counting.store(false, Ordering::Relaxed);
+    }
+
+    /// There are none in use.
+    pub(super) fn forget(&self) {
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+}
+
+fn tables(pins: &PinRoot) -> Result<Vec<(Family, Tally)>, DatapathError> {
+    let generation = ModeMap::open(pins)?.get()?.generation();
+    let mut tables = Vec::new();
+    for (family, name) in datapath::TABLES {
+        let Some(capacity) = datapath::capacity(pins, name) else { continue };
+        let tally = match family {
+            Family::V4 => tally::<[u32; 1]>(pins, name, capacity, generation)?,
+            Family::V6 => tally::<[u32; 4]>(pins, name, capacity, generation)?,
+        };
+        tables.extend(tally.map(|tally| (family, tally)));
+    }
+    Ok(tables)
+}
+
+/// The flows of a table; none if that takes too long. Flows come and go meanwhile, and who goes at a bad moment makes the kernel
+/// begin again: more than the table holds are not counted.
+fn tally<A: Address>(
+    pins: &PinRoot,
+    name: &'static str,
+    capacity: u32,
+    generation: u32,
+) -> Result<Option<Tally>, DatapathError>
+where
+    End<A>: Pod,
+    Flow<A>: Pod,
+{
+    let map = FlowMap::<A>::open(pins, name)?;
+    let (begun, mut tally) = (Instant::now(), Tally::default());
+    for entry in map.entries().take(capacity as usize) {
+        let (key, flow) = entry?;
+        let usable = flow.usable(flow.body.check(&key), generation, tick::tick(clock::now_ns())).is_ok();
+        *(if usable { &mut tally.usable } else { &mut tally.stale }) += 1;
+        if begun.elapsed() >= PATIENCE {
+            return Ok(None);
+        }
+    }
+    Ok(Some(tally))
+}

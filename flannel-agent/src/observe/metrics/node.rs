@@ -1,0 +1,156 @@
+//! What the agent knows of itself: from its status, its pulse, its peers and its counts.
+
+use prometheus::core::Collector as _;
+
+use super::{
+    catalogue as metric,
+    counts::Counts,
+    page::{Page, number},
+};
+use crate::{
+    backend::Way,
+    family::Family,
+    observe::{
+        health::Readiness,
+        status::{CheckStatus, FastStatus, GuardStatus, LeaseStatus, PodStatus, Status, StoreStatus},
+    },
+    reconcile::{PeerBook, status::Repairs},
+};
+
+const MODES: [&str; 3] = ["kernel", "encap", "fast"];
+const GUARD_MODES: [&str; 3] = ["off", "audit", "enforce"];
+
+/// Writes it all.
+pub(super) fn write(page: &mut Page, readiness: &Readiness, book: &PeerBook, counts: &Counts) {
+    page.tell(metric::READY, readiness.is_ready());
+    page.say(metric::MAIN_LOOP_SILENCE, readiness.silence().as_secs_f64());
+    // Of the status numbers are taken, so the main loop, which may be about to write it, waits for microseconds at most.
+    status(page, &readiness.status());
+    peers(page, book);
+    self::counts(page, counts);
+}
+
+/// What a family is called in labels.
+pub(super) const fn family(family: Family) -> &'static str {
+    match family {
+        Family::V4 => "ipv4",
+        Family::V6 => "ipv6",
+    }
+}
+
+fn status(page: &mut Page, status: &Status) {
+    page.list(metric::BUILD_INFO, [([status.version.as_str()], 1.0)]);
+    page.choose(metric::MODE, &MODES, &status.mode.effective);
+    page.choose(metric::WANTED_MODE, &MODES, &status.mode.wanted);
+    page.say(metric::REJECTED_LEASES, length(status.rejected.len()));
+    page.say(metric::DIRTY_ENTRIES, length(status.dirty.len()));
+    page.list(metric::DEVICE_MTU, status.devices.iter().map(|device| ([&device.name], f64::from(device.mtu))));
+    repairs(page, status.repairs, status.traffic.as_ref().map(|traffic| traffic.repairs));
+    if let Some(traffic) = status.traffic.as_ref().filter(|traffic| traffic.is_any_asked_for()) {
+        page.tell(metric::TRAFFIC_RULES, traffic.error.is_none());
+    }
+    page.tell(metric::LEASE_HELD, status.lease.as_ref().is_some_and(|lease| lease.held));
+    if let Some(own) = &status.lease {
+        lease(page, own);
+    }
+    page.tell(metric::STORE_IN_SYNC, status.store.as_ref().is_some_and(|store| store.in_sync));
+    if let Some(known) = &status.store {
+        store(page, known);
+    }
+    if let Some(checks) = &status.guard {
+        guard(page, checks);
+    }
+    if let Some(fast) = &status.fast {
+        pods(page, fast);
+    }
+}
+
+fn lease(page: &mut Page, lease: &LeaseStatus) {
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    let (v6, public_v6) = (text(&lease.ipv6_subnet), text(&lease.public_ipv6));
+    // Without IPv4 the first two fields repeat what IPv6 has.
+    let if_v4 = |text: &str, v6: &str| if text == v6 { String::new() } else { text.to_owned() };
+    let labels = [if_v4(&lease.subnet, &v6), v6, if_v4(&lease.public_ip, &public_v6), public_v6];
+    page.list(metric::LEASE_INFO, [(labels, 1.0)]);
+    if let Some(expires_at) = lease.expires_at {
+        page.say(metric::LEASE_EXPIRES, number(expires_at));
+    }
+}
+
+fn store(page: &mut Page, store: &StoreStatus) {
+    if let Some(since) = store.since {
+        page.say(metric::STORE_SINCE, number(since));
+    }
+    if let Some(last) = store.last_change {
+        page.say(metric::STORE_LAST_CHANGE, number(last));
+    }
+}
+
+fn guard(page: &mut Page, GuardStatus { outer, inner, .. }: &GuardStatus) {
+    let checks: [(&str, &CheckStatus); 2] = [("outer", outer), ("inner", inner)];
+    let is = |check: &CheckStatus, mode| f64::from(u8::from(check.effective == mode));
+    page.list(
+        metric::GUARD_MODE,
+        checks.iter().flat_map(|(name, check)| GUARD_MODES.map(|mode| ([*name, mode], is(check, mode)))),
+    );
+    let outcomes = |(name, check): &(&'static str, &CheckStatus)| {
+        [([*name, "refused"], number(check.refused)), ([*name, "passed"], number(check.passed))]
+    };
+    page.list(metric::GUARD_PACKETS, checks.iter().flat_map(outcomes));
+}
+
+fn pods(page: &mut Page, fast: &FastStatus) {
+    let part = |pod: &&PodStatus| match (pod.sends, pod.receives) {
+        (true, true) => "full",
+        (false, false) => "none",
+        _ => "one_way",
+    };
+    let count = |name| length(fast.pods.iter().filter(|pod| part(pod) == name).count());
+    page.list(metric::FAST_PODS, ["full", "one_way", "none"].map(|name| ([name], count(name))));
+}
+
+fn repairs(page: &mut Page, repairs: Repairs, rules: Option<u64>) {
+    let Repairs { devices, addresses, neighbours, fdb, nexthops, routes, maps } = repairs;
+    let objects = [
+        ("device", devices),
+        ("address", addresses),
+        ("neighbour", neighbours),
+        ("fdb", fdb),
+        ("nexthop", nexthops),
+        ("route", routes),
+        ("map", maps),
+        ("traffic_rules", rules.unwrap_or(0)),
+    ];
+    page.list(metric::REPAIRS, objects.map(|(name, count)| ([name], number(count))));
+}
+
+fn peers(page: &mut Page, book: &PeerBook) {
+    let ways = book.ways();
+    let count = |family, way| length(ways.get(&(family, way)).copied().unwrap_or(0));
+    let samples = Family::BOTH
+        .into_iter()
+        .flat_map(|of| Way::NAMES.map(|way| ([family(of), way], count(of, way))))
+        .collect::<Vec<_>>();
+    page.list(metric::PEERS, samples);
+}
+
+fn counts(page: &mut Page, counts: &Counts) {
+    let store = &counts.store;
+    let named = [
+        (metric::LEASE_RENEWALS, &store.renewals),
+        (metric::LEASE_RENEWAL_FAILURES, &store.renewal_failures),
+        (metric::LEASE_LOSSES, &store.losses),
+        (metric::STORE_LISTINGS, &store.listings),
+        (metric::STORE_WATCHES, &store.watches),
+        (metric::STORE_FAILURES, &store.failures),
+        (metric::RECONCILE_ERRORS, &counts.errors),
+    ];
+    for (metric, count) in named {
+        page.say(metric, number(count.get()));
+    }
+    counts.rounds.collect().into_iter().for_each(|family| page.add(family));
+}
+
+fn length(length: usize) -> f64 {
+    number(u64::try_from(length).unwrap_or(u64::MAX))
+}

@@ -1,0 +1,161 @@
+//! That the page has what the catalogue promises, and nothing else.
+
+use std::{collections::BTreeSet, time::SystemTime};
+
+use flannel_common::{program::Program, reason::Reason, stats::Counter};
+use tokio::sync::watch;
+
+use super::{
+    catalogue::ALL,
+    datapath::{Counted, Run, runs},
+    flows::Tally,
+    *,
+};
+use crate::{
+    family::Family,
+    observe::{pulse::Pulse, status::Status},
+};
+
+/// A node with everything.
+fn status() -> Status {
+    let check = serde_json::json!({
+        "effective": "enforce", "wanted": "enforce", "chosen_at_run_time": false, "reason": null, "refused": 3, "passed": 4,
+    });
+    let pod = |sends: bool, receives: bool| serde_json::json!({ "veth": "v", "index": 1, "mac": null, "sends": sends, "receives": receives, "reasons": [] });
+    let status = serde_json::json!({
+        "version": "1.2.3", "pid": 1, "ready": true, "stage": "running",
+        "mode": { "effective": "fast", "wanted": "encap", "source": "flag", "reason": null, "attach": "tcx" },
+        "fast": { "tcp_reason": null, "error": null, "pods": [pod(true, true), pod(true, false), pod(false, false)] },
+        "guard": { "outer": check, "inner": check },
+        "lease": {
+            "subnet": "10.5.1.0/24", "public_ip": "192.0.2.1", "ipv6_subnet": "fd00::/64", "public_ipv6": "2001:db8::1",
+            "held": true, "expires_at": 1_700_000_000_u64,
+        },
+        "store": { "endpoints": [], "in_sync": true, "reason": null, "since": 5, "last_change": 6 },
+        "interface": null, "device": null,
+        "devices": [
+            { "name": "flannel.1", "index": 3, "mac": "", "mtu": 1450, "family": "IPv4", "zero_checksum_v6": false },
+        ],
+        "traffic": { "engine": null, "families": [], "masquerade": true, "forward": false, "blackhole": false, "repairs": 7, "repaired_at": null, "error": "no" },
+        "peers": [], "rejected": [{ "key": "a", "reason": "b" }],
+        "dirty": [{ "object": "a", "error": "b", "attempts": 1 }],
+        "repairs": { "devices": 0, "addresses": 0, "neighbours": 2, "fdb": 0, "nexthops": 0, "routes": 5, "maps": 0 },
+        "error": null,
+    });
+    serde_json::from_value(status).expect("a status")
+}
+
+fn page(status: Status) -> String {
+    let (_publish, status) = watch::channel(status);
+    let (mut page, counts) = (Page::default(), Counts::new().expect("counts"));
+    counts.reconciled(Duration::from_millis(20), false);
+    node::write(&mut page, &Readiness::new(status, Pulse::start()), &PeerBook::default(), &counts);
+    let counter = |packets| Counter { packets, bytes: packets * 100 };
+    let counted = Counted {
+        stats: vec![
+            (Program::FromPod, Reason::Replayed, counter(90)),
+            (Program::FromPod, Reason::Noted, counter(1)),
+            (Program::FromPod, Reason::Refreshing, counter(2)),
+            (Program::FromPod, Reason::TcpControl, counter(4)),
+            (Program::FromTunnel, Reason::Noted, counter(8)),
+        ],
+        generation: 9,
+        capacities: vec![(Family::V6, 1000)],
+    };
+    counted.write(&mut page);
+    page.tell(catalogue::DATAPATH_READABLE, true);
+    runs(&mut page, &[Run { program: "to_pod", count: 2, time: Duration::from_micros(3) }]);
+    let flows = FlowCount::default();
+    assert!(flows.is_due() && !flows.is_due(), "one counts");
+    flows.keep(Instant::now(), SystemTime::UNIX_EPOCH, vec![(Family::V4, Tally { usable: 1, stale: 2 })]);
+    assert!(!flows.is_due(), "not again for a minute");
+    flows.write(&mut page);
+    String::from_utf8(page.text().expect("a page")).expect("text")
+}
+
+#[test]
+fn every_metric_is_as_the_catalogue_has_it() {
+    let text = page(status());
+    for metric in ALL {
+        let head = format!("# HELP {0} {1}\n# TYPE {0} {2}\n{0}", metric.name, metric.help, metric.kind);
+        assert!(text.contains(&head), "{head}\nis not in\n{text}");
+        let samples = text.lines().filter_map(|line| line.strip_prefix(metric.name)?.strip_prefix('{')).peekable();
+        for sample in samples {
+            let (labels, _) = sample.rsplit_once('}').expect("labels");
+            let names: Vec<_> = labels.split(',').filter_map(|label| Some(label.split_once('=')?.0)).collect();
+            assert_eq!(names, metric.labels, "{sample}");
+        }
+    }
+    let said: BTreeSet<_> = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
+    assert_eq!(said, ALL.iter().map(|metric| metric.name).collect(), "and no other");
+    assert_eq!(said.len(), ALL.len(), "each once");
+}
+
+#[test]
+fn names_follow_the_conventions() {
+    for Metric { name, kind, labels, help } in ALL {
+        assert!(name.starts_with("flannel_") && help.ends_with('.'), "{name}");
+        assert_eq!(name.ends_with("_total"), *kind == "counter", "{name}");
+        assert!(!labels.iter().any(|label| ["le", "quantile", "job", "instance"].contains(label)), "{name}");
+    }
+}
+
+#[test]
+fn samples_are_what_they_should_be() {
+    let text = page(status());
+    let lines = [
+        "flannel_build_info{version=\"1.2.3\"} 1",
+        "flannel_ready 1",
+        "flannel_datapath_mode{mode=\"encap\"} 0",
+        "flannel_datapath_mode{mode=\"fast\"} 1",
+        "flannel_datapath_wanted_mode{mode=\"encap\"} 1",
+        "flannel_lease_expires_timestamp_seconds 1700000000",
+        "flannel_lease_info{subnet=\"10.5.1.0/24\",ipv6_subnet=\"fd00::/64\",public_ip=\"192.0.2.1\",public_ipv6=\"2001:db8::1\"} 1",
+        "flannel_peers{family=\"ipv6\",way=\"tunnel\"} 0",
+        "flannel_rejected_leases 1",
+        "flannel_dirty_entries 1",
+        "flannel_repairs_total{object=\"route\"} 5",
+        "flannel_repairs_total{object=\"traffic_rules\"} 7",
+        "flannel_traffic_rules_in_place 0",
+        "flannel_guard_packets_total{check=\"inner\",outcome=\"refused\"} 3",
+        "flannel_guard_mode{check=\"outer\",mode=\"enforce\"} 1",
+        "flannel_fast_pods{part=\"one_way\"} 1",
+        "flannel_reconcile_duration_seconds_bucket{le=\"0.01\"} 0",
+        "flannel_reconcile_duration_seconds_bucket{le=\"0.025\"} 1",
+        "flannel_reconcile_errors_total 1",
+        "flannel_datapath_packets_total{program=\"from_pod\",reason=\"replayed\",verdict=\"redirect\"} 90",
+        "flannel_datapath_bytes_total{program=\"from_pod\",reason=\"replayed\",verdict=\"redirect\"} 9000",
+        "flannel_flow_lookups_total{program=\"from_pod\",result=\"hit\"} 90",
+        "flannel_flow_lookups_total{program=\"from_pod\",result=\"miss\"} 3",
+        "flannel_flow_lookups_total{program=\"from_underlay\",result=\"miss\"} 0",
+        "flannel_flow_table_capacity{family=\"ipv6\"} 1000",
+        "flannel_flow_table_flows{family=\"ipv4\",state=\"stale\"} 2",
+        "flannel_program_run_seconds_total{program=\"to_pod\"} 0.000003",
+    ];
+    for line in lines {
+        assert!(text.lines().any(|other| other == line), "{line}\nis not in\n{text}");
+    }
+}
+
+#[test]
+fn what_is_not_known_is_not_said() {
+    let whole = status();
+    let bare = Status::without_agent("starting", whole.mode);
+    let text = page(bare);
+    assert!(text.contains("\nflannel_lease_held 0\n") && text.contains("\nflannel_store_in_sync 0\n"), "{text}");
+    for absent in
+        ["flannel_lease_info", "flannel_lease_expires", "flannel_guard", "flannel_fast_pods", "flannel_traffic"]
+    {
+        assert!(!text.contains(absent), "{absent} in {text}");
+    }
+}
+
+#[test]
+fn of_ipv6_alone_the_labels_of_ipv4_are_empty() {
+    let mut status = status();
+    if let Some(lease) = &mut status.lease {
+        (lease.subnet, lease.public_ip) = ("fd00::/64".to_owned(), "2001:db8::1".to_owned());
+    }
+    let labels = "subnet=\"\",ipv6_subnet=\"fd00::/64\",public_ip=\"\",public_ipv6=\"2001:db8::1\"";
+    assert!(page(status).contains(labels));
+}

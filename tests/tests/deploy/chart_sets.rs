@@ -1,0 +1,185 @@
+//! What each value set of the chart changes.
+
+use std::fs;
+
+use anyhow::{Result, ensure};
+use serde_json::{Value, json};
+
+use super::{deploy, documents::Documents, helm};
+
+/// The flags every set has that does not choose others.
+const FLAGS: [&str; 3] = ["--ip-masq", "--kube-subnet-mgr", "--healthz-port=8081"];
+
+#[test]
+fn networks_and_backends_reach_the_network_configuration() -> Result<()> {
+    let vxlan = json!({"Type": "vxlan"});
+    let v4 = |backend: Value| json!({"Network": "10.244.0.0/16", "EnableNFTables": false, "Backend": backend});
+    let v6 = json!({"EnableIPv6": true, "IPv6Network": "fd00:10:244::/48", "EnableNFTables": false, "Backend": vxlan});
+    let with = |mut config: Value, key: &str, value: Value| {
+        config[key] = value;
+        config
+    };
+    let full = json!({
+        "Type": "vxlan", "Port": 4789, "MTU": 1450, "VNI": 16_777_215, "DirectRouting": true, "MacPrefix": "0E-2B"
+    });
+    let nftables = v4(json!({"Type": "vxlan", "Port": 4789, "DirectRouting": true}));
+    for (set, expected) in [
+        ("default", v4(vxlan)),
+        ("dual-stack", with(v6.clone(), "Network", json!("10.244.0.0/16"))),
+        ("ipv6", with(v6, "EnableIPv4", json!(false))),
+        ("host-gw", v4(json!({"Type": "host-gw"}))),
+        ("alloc", v4(json!({"Type": "alloc"}))),
+        ("nftables", with(nftables, "EnableNFTables", json!(true))),
+        ("fast", v4(json!({"Type": "vxlan", "Datapath": "fast"}))),
+        ("upstream", with(v4(full), "Network", json!("10.42.0.0/16"))),
+    ] {
+        let Some(documents) = helm::set(set)? else { return Ok(()) };
+        let config: Value = serde_json::from_str(documents.net_conf()?)?;
+        ensure!(config == expected, "{set}: {config:#}, not {expected:#}");
+    }
+    Ok(())
+}
+
+#[test]
+fn values_become_flags() -> Result<()> {
+    let chosen = [
+        "--flow-table-size=100000",
+        "--guard-inner=off",
+        "--guard-outer=audit",
+        "--log-format=json",
+        "--xdp-guard=auto",
+        "--conntrack-liberal=false",
+        "--strict-rules=true",
+    ];
+    let upstream = ["--ip-masq", "--kube-subnet-mgr", "--iface", "eth1", "--healthz-port=9081"];
+    for (set, expected) in [
+        ("default", FLAGS.to_vec()),
+        ("fast", [&FLAGS[..], &chosen].concat()),
+        ("alloc", vec!["--kube-subnet-mgr", "--healthz-port=8081"]),
+        ("upstream", upstream.to_vec()),
+        ("bare", Vec::new()),
+    ] {
+        let Some(documents) = helm::set(set)? else { return Ok(()) };
+        let flags = documents.flags()?;
+        ensure!(flags == expected, "{set}: {flags:?}, not {expected:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn containers_come_and_go() -> Result<()> {
+    let usual = ["install-cni-plugin", "install-cni", "prepare-node", "kube-flannel"];
+    for (set, expected) in [
+        ("default", usual.to_vec()),
+        ("own-cni", vec!["install-cni-plugin", "prepare-node", "kube-flannel"]),
+        ("netpol", [&usual[..], &["kube-network-policies"]].concat()),
+    ] {
+        let Some(documents) = helm::set(set)? else { return Ok(()) };
+        let containers = documents.containers()?;
+        ensure!(containers == expected, "{set}: {containers:?}");
+    }
+    Ok(())
+}
+
+/// What stands where in the pods' specification; null for nothing.
+#[test]
+fn values_reach_their_place() -> Result<()> {
+    let volumes = |index: usize| format!("/volumes/{index}/hostPath/path");
+    for (set, pointer, expected) in [
+        ("upstream", "/containers/0/image".to_owned(), json!("registry.example/net/flannel-agent:v1")),
+        ("upstream", "/initContainers/0/image".to_owned(), json!("registry.example/net/flannel-agent:v1")),
+        ("upstream", volumes(1), json!("/usr/libexec/cni")),
+        ("upstream", volumes(2), json!("/etc/containers/net.d")),
+        ("upstream", "/containers/0/ports/0/containerPort".to_owned(), json!(9081)),
+        ("upstream", "/containers/0/livenessProbe/initialDelaySeconds".to_owned(), json!(1)),
+        ("upstream", "/containers/0/readinessProbe/periodSeconds".to_owned(), json!(2)),
+        ("upstream", "/containers/0/resources/requests/memory".to_owned(), json!("100Mi")),
+        ("upstream", "/nodeSelector".to_owned(), json!({"example.com/network": "flannel"})),
+        ("upstream", "/tolerations".to_owned(), json!([{"operator": "Exists"}])),
+        ("own-cni", "/containers/0/imagePullPolicy".to_owned(), json!("Always")),
+        ("labels", "/imagePullSecrets".to_owned(), json!([{"name": "pull"}])),
+        ("bare", "/containers/0/livenessProbe".to_owned(), Value::Null),
+        ("bare", "/containers/0/ports".to_owned(), Value::Null),
+        ("bare", "/containers/0/resources".to_owned(), Value::Null),
+        ("bare", "/priorityClassName".to_owned(), Value::Null),
+        ("bare", "/tolerations".to_owned(), Value::Null),
+    ] {
+        let Some(documents) = helm::set(set)? else { return Ok(()) };
+        let found = documents.pod(&pointer).cloned().unwrap_or_default();
+        ensure!(found == expected, "{set} {pointer}: {found}, not {expected}");
+    }
+    Ok(())
+}
+
+#[test]
+fn prometheus_is_told_the_health_port() -> Result<()> {
+    for (set, expected) in
+        [("default", Some("8081")), ("upstream", Some("9081")), ("labels", Some("8081")), ("bare", None)]
+    {
+        let Some(documents) = helm::set(set)? else { return Ok(()) };
+        let template = documents.at("DaemonSet", "/spec/template/metadata")?;
+        let port = template.pointer("/annotations/prometheus.io~1port").and_then(Value::as_str);
+        ensure!(port == expected, "{set}: {template:#}");
+    }
+    Ok(())
+}
+
+#[test]
+fn the_nearest_label_counts() -> Result<()> {
+    for (kind, pointer, expected) in [
+        ("DaemonSet", "/metadata/labels/team", json!("daemons")),
+        ("DaemonSet", "/metadata/annotations/example.com~1where", json!("daemonset")),
+        ("DaemonSet", "/metadata/annotations/example.com~1owner", json!("network")),
+        ("DaemonSet", "/spec/template/metadata/labels/team", json!("pods")),
+        ("DaemonSet", "/spec/template/metadata/labels/app", json!("flannel")),
+        ("DaemonSet", "/spec/template/metadata/annotations/prometheus.io~1scrape", json!("false")),
+        ("DaemonSet", "/spec/updateStrategy/rollingUpdate/maxUnavailable", json!("10%")),
+        ("ConfigMap", "/metadata/labels/team", json!("network")),
+        ("ConfigMap", "/metadata/annotations/example.com~1where", json!("configmap")),
+        ("ClusterRole", "/metadata/labels/team", json!("role")),
+        ("ClusterRoleBinding", "/metadata/labels/team", json!("rbac")),
+        ("ServiceAccount", "/metadata/labels/team", json!("network")),
+    ] {
+        let Some(documents) = helm::set("labels")? else { return Ok(()) };
+        let found = documents.at(kind, pointer)?;
+        ensure!(*found == expected, "{kind} {pointer}: {found}, not {expected}");
+    }
+    Ok(())
+}
+
+#[test]
+fn prometheus_finds_the_port_that_was_chosen() -> Result<()> {
+    let Some(documents) = helm::set("metrics")? else { return Ok(()) };
+    let port = documents.at("DaemonSet", "/spec/template/metadata/annotations/prometheus.io~1port")?;
+    ensure!(port == "9081", "{port}");
+    ensure!(documents.at("PodMonitor", "/metadata/labels/release")? == "prometheus", "the operator's label");
+    let by_hand = Documents::parse(&fs::read_to_string(deploy("monitoring/podmonitor.yml"))?)?;
+    let (ours, by_hand) = (documents.at("PodMonitor", "/spec")?, by_hand.at("PodMonitor", "/spec")?);
+    ensure!(ours == by_hand, "the chart has {ours:#}\nwhere deploy/monitoring has {by_hand:#}");
+    Ok(())
+}
+
+#[test]
+fn without_a_port_there_is_nothing_to_scrape() -> Result<()> {
+    let Some(documents) = helm::set("bare")? else { return Ok(()) };
+    let metadata = documents.at("DaemonSet", "/spec/template/metadata")?;
+    ensure!(metadata.get("annotations").is_none(), "{metadata:#}");
+    Ok(())
+}
+
+#[test]
+fn the_policy_container_may_see_what_it_needs() -> Result<()> {
+    let Some(documents) = helm::set("netpol")? else { return Ok(()) };
+    let rules = documents.at("ClusterRole", "/rules")?;
+    let may = |resource: &str| rules.as_array().is_some_and(|rules| rules.iter().any(|rule| lists(rule, resource)));
+    for resource in ["pods", "namespaces", "nodes", "networkpolicies", "adminnetworkpolicies"] {
+        ensure!(may(resource), "{resource}: {rules:#}");
+    }
+    ensure!(documents.pod("/containers/1/volumeMounts/0/mountPath")? == "/lib/modules", "modules");
+    Ok(())
+}
+
+fn lists(rule: &Value, resource: &str) -> bool {
+    let has = |key: &str, value: &str| rule[key].as_array().is_some_and(|all| all.iter().any(|each| each == value));
+    has("resources", resource) && has("verbs", "list") && has("verbs", "watch")
+}

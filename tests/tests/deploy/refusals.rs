@@ -1,0 +1,48 @@
+//! Values that would not come up end the rendering, by name and with what to write instead.
+
+use std::{fs, path::Path};
+
+use anyhow::{Result, ensure};
+
+use super::{helm, text_of};
+
+const REFUSED: &[(&str, &str)] = &[
+    ("flannel: {backend: wireguard}", "flannel.backend is wireguard, which is not built: no backend encrypts yet"),
+    ("flannel: {backend: udp}", "flannel.backend is \"udp\", which is not built: write vxlan, host-gw or alloc"),
+    ("flannel: {psk: abc}", "flannel.psk belongs to the backend wireguard"),
+    ("flannel: {backendPortv6: 51821}", "flannel.backendPortv6 belongs to"),
+    ("flannel: {tunnelMode: auto}", "flannel.tunnelMode belongs to"),
+    ("flannel: {keepaliveInterval: 25}", "flannel.keepaliveInterval belongs to"),
+    ("flannel: {cniConf: '{\"name\": \"cbr0\",}'}", "flannel.cniConf is no JSON object"),
+    ("flannel: {healthz: {port: 0}, metrics: {podMonitor: {enabled: true}}}", "flannel.metrics.podMonitor is enabled"),
+    ("podCidr: ''", "podCidr and podCidrv6 are both empty"),
+    ("flannel: {image: {repository: registry.example/flannel-io/flannel}}", "stock flannel's image"),
+    // By the schema of the values.
+    ("flannel: {backEnd: vxlan}", "backEnd"),
+    ("flannel: {vni: 16777216}", "vni"),
+    ("flannel: {datapath: turbo}", "datapath"),
+    ("flannel: {flowTableSize: 10}", "flowTableSize"),
+    ("podCidr: 10.244.0.0", "podCidr"),
+];
+
+#[test]
+fn what_is_not_built_is_refused_by_name() -> Result<()> {
+    let directory = tempfile::tempdir()?;
+    for (values, message) in REFUSED {
+        if !refused(directory.path(), values, message)? {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// False where there is no Helm to ask.
+fn refused(directory: &Path, values: &str, message: &str) -> Result<bool> {
+    let file = directory.join("values.yaml");
+    fs::write(&file, values)?;
+    let Some(output) = helm::template(file.into())? else { return Ok(false) };
+    ensure!(!output.status.success(), "{values} is rendered");
+    let text = text_of(&output);
+    ensure!(text.contains(message), "{values}: {text}");
+    Ok(true)
+}

@@ -1,0 +1,60 @@
+//! A node in mode `fast` whose peers are not, and one that cannot be.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use flannel_tests::{
+    Agent, TwoNodes,
+    cluster::{HOST_GW, config},
+    fast::FLAGS,
+    load::rr::{Protocol, rr},
+    topology::Stack,
+};
+
+use crate::{FOLLOWED, ask, on_external};
+
+/// To the other node, in mode `kernel`, there is no difference.
+#[test]
+fn one_node_alone_replays_what_it_sends_and_receives() -> Result<()> {
+    let nodes = TwoNodes::with("gw-alone", Stack::Dual, &config(Stack::Dual, HOST_GW))?;
+    let fast = FLAGS.iter().fold(nodes.options()?, |options, flag| options.flag(flag));
+    let (agent, other) = (nodes.a.agent(fast)?, nodes.b.agent(nodes.options()?)?);
+    [&agent, &other].into_iter().try_for_each(Agent::wait_ready)?;
+    let (near, far) = (nodes.a.add_pod("p1")?, nodes.b.add_pod("p1")?);
+    agent.wait_pod(&near, true, true)?;
+    assert_eq!((on_external(&agent)?, on_external(&other)?), (FOLLOWED.map(str::to_owned).to_vec(), Vec::new()));
+    for at in far.addresses() {
+        near.wait_ping(*at)?;
+        for protocol in [Protocol::Tcp, Protocol::Udp] {
+            let count =
+                || Ok::<_, anyhow::Error>(["from_pod", "from_underlay"].map(|by| agent.counted(by, "replayed")));
+            let [sent, received] = count()?;
+            let (sent, received) = (sent?, received?);
+            let report = rr(&near, &far, *at, protocol, Duration::from_secs(1))?;
+            let [now_sent, now_received] = count()?;
+            let replayed = [now_sent? - sent, now_received? - received];
+            ensure!(report.lost == 0, "{report:?}");
+            let most = |packets: u64| packets * 100 >= report.transactions * 95;
+            ensure!(replayed.into_iter().all(most), "{at}, {protocol:?}: {replayed:?} of {report:?}");
+        }
+    }
+    ensure!(other.replayed()? == 0, "the other node is in mode kernel");
+    Ok(())
+}
+
+/// Programs read frames, and packets of such a device have none.
+#[test]
+fn a_link_that_is_no_ethernet_is_the_kernels() -> Result<()> {
+    let nodes = TwoNodes::with("gw-tun", Stack::V4, &config(Stack::V4, HOST_GW))?;
+    nodes.a.sh("ip tuntap add dev tun0 mode tun")?;
+    nodes.a.sh("ip address add 192.168.7.11/24 dev tun0")?;
+    nodes.a.sh("ip link set tun0 up")?;
+    let mut options = nodes.options()?.flag("--datapath=fast");
+    options.flags.retain(|flag| flag != "--iface=eth0");
+    let agent = nodes.a.agent(options.flag("--iface=tun0"))?;
+    agent.wait_ready()?;
+    ask(&agent, "fast", "kernel", Some("tun0 is no Ethernet device"))?;
+    let hooked = nodes.a.sh("find /sys/fs/bpf/flannel -path *links/*")?.stdout;
+    ensure!(hooked.is_empty(), "{hooked}");
+    Ok(())
+}
