@@ -35,39 +35,54 @@ fn sysctl(key: &str, value: &str) {
     std::fs::write(&path, value).unwrap_or_else(|error| panic!("{path}: {error}"));
 }
 
-/// The route to the peer, by these devices; `each` belongs to every next hop.
-fn route(net: Net, by: &[u32], each: &str) {
+/// The route to the peer, by these devices.
+fn route(net: Net, by: &[u32]) {
     let (family, via) = if net.our_vtep.is_ipv4() { ("-4", "10.0.") } else { ("-6", "fd00:") };
     let gateway =
         |leg: &u32| if net.our_vtep.is_ipv4() { format!("{via}{leg}.254") } else { format!("{via}{leg}::254") };
-    let hops: Vec<_> = by.iter().map(|leg| format!("nexthop via {} dev e{leg}{each}", gateway(leg))).collect();
+    let hops: Vec<_> = by.iter().map(|leg| format!("nexthop via {} dev e{leg}", gateway(leg))).collect();
     ip(&format!("{family} route replace {} {}", net.peer_vtep, hops.join(" ")));
 }
 
 /// Runs a test on a node whose peers have two legs, of which nothing was seen.
 fn on_legs(test: impl FnOnce(&mut Bench) + Send + 'static) {
     on_bench(|bench| {
-        for key in ["ipv4/ip_forward", "ipv6/conf/all/forwarding", "ipv4/fib_multipath_hash_policy"] {
-            sysctl(key, "1");
-        }
-        sysctl("ipv6/fib_multipath_hash_policy", "1");
-        ip("link set lo up");
-        for net in BOTH {
-            ip(&format!("address add {} dev lo", net.our_vtep));
-        }
-        for leg in LEGS {
-            ip(&format!("link add e{leg} index {leg} type veth peer name p{leg} index 1{leg}"));
-            ip(&format!("link set p{leg} up"));
-            ip(&format!("link set e{leg} up"));
-            ip(&format!("address add 10.0.{leg}.1/24 dev e{leg}"));
-            ip(&format!("address add fd00:{leg}::1/64 dev e{leg} nodad"));
-        }
-        for net in BOTH {
-            route(net, &LEGS, "");
-            peer(bench, net, &LEGS);
-        }
+        lay(bench);
         test(bench);
     });
+}
+
+/// Gives the peers two legs each, of which nothing was seen.
+pub(crate) fn lay(bench: &mut Bench) {
+    for key in ["ipv4/ip_forward", "ipv6/conf/all/forwarding", "ipv4/fib_multipath_hash_policy"] {
+        sysctl(key, "1");
+    }
+    sysctl("ipv6/fib_multipath_hash_policy", "1");
+    ip("link set lo up");
+    for net in BOTH {
+        ip(&format!("address add {} dev lo", net.our_vtep));
+    }
+    for leg in LEGS {
+        ip(&format!("link add e{leg} index {leg} type veth peer name p{leg} index 1{leg}"));
+        ip(&format!("link set p{leg} up"));
+        ip(&format!("link set e{leg} up"));
+        ip(&format!("address add 10.0.{leg}.1/24 dev e{leg}"));
+        ip(&format!("address add fd00:{leg}::1/64 dev e{leg} nodad"));
+    }
+    for net in BOTH {
+        route(net, &LEGS);
+        peer(bench, net, &LEGS);
+    }
+}
+
+/// Lets `to_underlay` see a packet of the kernel's own by every leg.
+pub(crate) fn see_all(bench: &mut Bench, net: Net, payload: usize) {
+    LEGS.into_iter().for_each(|leg| see(bench, net, leg, payload));
+}
+
+/// Leaves the peer without a route.
+pub(crate) fn cut(net: Net) {
+    ip(&format!("route del {}", net.peer_vtep));
 }
 
 /// Writes the peer, with these legs.
@@ -143,7 +158,7 @@ fn legs_of_flows(bench: &mut Bench, net: Net) -> Vec<u32> {
 /// The packet as it is encapsulated where both legs vouch.
 fn takes_after(bench: &mut Bench, net: Net, frame: &[u8]) -> Vec<u8> {
     peer(bench, net, &LEGS);
-    LEGS.into_iter().for_each(|leg| see(bench, net, leg, 1000));
+    see_all(bench, net, 1000);
     takes(bench, frame).packet
 }
 
@@ -193,13 +208,13 @@ fn a_leg_that_is_withdrawn_hands_its_flows_to_the_other() {
         for net in BOTH {
             let frame = of_flow(net, 1, 100);
             for left in LEGS {
-                route(net, &[left], "");
+                route(net, &[left]);
                 assert_eq!(leg_of(bench, net, &frame), left);
             }
-            route(net, &LEGS, "");
+            route(net, &LEGS);
             peer(bench, net, &LEGS[..1]);
             see(bench, net, LEGS[0], 1000);
-            route(net, &LEGS[1..], "");
+            route(net, &LEGS[1..]);
             bench.run(ToTunnel, &frame).passed(Reason::NoLeg, &frame);
         }
     });
@@ -210,7 +225,7 @@ fn without_a_route_the_kernel_has_its_say() {
     on_legs(|bench| {
         for net in BOTH {
             let frame = of_flow(net, 1, 100);
-            LEGS.into_iter().for_each(|leg| see(bench, net, leg, 1000));
+            see_all(bench, net, 1000);
             takes(bench, &frame);
             for kind in ["blackhole", "unreachable", "prohibit"] {
                 ip(&format!("route replace {kind} {}", net.peer_vtep));
@@ -218,7 +233,7 @@ fn without_a_route_the_kernel_has_its_say() {
                 ip(&format!("route del {kind} {}", net.peer_vtep));
             }
             bench.run(ToTunnel, &frame).passed(Reason::NoLeg, &frame);
-            route(net, &LEGS, "");
+            route(net, &LEGS);
             takes(bench, &frame);
         }
         sysctl("ipv4/conf/lo/forwarding", "0");
@@ -269,14 +284,14 @@ fn what_differs_on_one_leg_holds_that_leg() {
             differs[net.at().ip + if net.our_vtep.is_ipv4() { 8 } else { 7 }] = 63;
             for (by, reason) in [(other, Reason::Encapsulated), (leg, Reason::PathUnseen)] {
                 peer(bench, net, &LEGS);
-                LEGS.into_iter().for_each(|leg| see(bench, net, leg, 1000));
+                see_all(bench, net, 1000);
                 bench.run_by(ToUnderlay, &differs, by).passed(Reason::PathDiffers, &differs);
                 assert_eq!(bench.run(ToTunnel, &frame).reasons, [reason]);
                 let good = net.tunnel_to_peer(&net.inner_to_peer(100));
                 bench.run_by(ToUnderlay, &good, by).passed(Reason::PathHeld, &good);
             }
             peer(bench, net, &LEGS);
-            LEGS.into_iter().for_each(|leg| see(bench, net, leg, 1000));
+            see_all(bench, net, 1000);
             let fragment = packets::first_fragment(net, &net.tunnel_to_peer(&net.inner_to_peer(100)));
             bench.run_by(ToUnderlay, &fragment, other).passed(Reason::PathFragmented, &fragment);
             takes(bench, &frame);
