@@ -194,15 +194,14 @@ fn a_rule_for_one_leg_is_that_legs_alone() -> Result<()> {
         Ok(())
     })?;
     legs.clear();
-    let before = pair.encapsulated()?;
     throughout("silence by eth1, and none by eth0", Duration::from_secs(3), || {
         free.exchange(20)?;
         ensure!(stopped.exchange(1).is_err(), "a packet passed");
         Ok(())
     })?;
     let seen = legs.flows();
-    assert!(!seen.contains_key(&port(&stopped)?) && seen.contains_key(&port(&free)?), "{seen:?}");
-    assert!(pair.encapsulated()? >= before + 40, "the other leg goes on");
+    assert!(!seen.contains_key(&port(&stopped)?), "{seen:?}");
+    assert!(seen.get(&port(&free)?).is_some_and(|seen| seen.by_us > 0), "the other leg goes on: {seen:?}");
     pair.net.a.sh(&format!("iptables -D {rule}"))?;
     legs.clear();
     eventually("both legs", Duration::from_secs(5), || {
