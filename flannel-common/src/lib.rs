@@ -19,6 +19,7 @@ pub mod guard;
 pub mod inner;
 pub mod ip;
 pub mod kernel;
+pub mod leg;
 pub mod maps;
 pub mod mode;
 pub mod monitor;

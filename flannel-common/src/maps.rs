@@ -7,6 +7,8 @@ pub const PEERS: &str = "PEERS";
 pub const PEERS6: &str = "PEERS6";
 /// Hash from outer source address ([`crate::addr::Addr`]) of either family to [`crate::peer::VtepEntry`].
 pub const VTEPS: &str = "VTEPS";
+/// Hash from [`crate::leg::LegKey`] to [`crate::leg::LegEntry`]: the devices by which packets to a peer may leave.
+pub const LEGS: &str = "LEGS";
 /// Array of one [`crate::mode::ModeWord`].
 pub const MODE: &str = "MODE";
 /// Array of one [`crate::node::NodeConfig`].
@@ -58,10 +60,11 @@ pub fn in_object(name: &'static str) -> &'static str {
 }
 
 /// All maps of the object, in the order in which they are opened and pinned.
-pub const ALL: [&str; 22] = [
+pub const ALL: [&str; 23] = [
     PEERS,
     PEERS6,
     VTEPS,
+    LEGS,
     MODE,
     CONFIG,
     STATS,
@@ -95,6 +98,9 @@ pub const PODS_MAX: u32 = 1 << 12;
 /// The most subnets [`PEERS`] or [`PEERS6`] indexes: a network of 2^17 subnets costs 12 MiB. Above that the node stays
 /// in mode `kernel` and says so.
 pub const PEERS_MAX: u32 = 1 << 17;
+
+/// The most legs of all peers: two for each of 2^16 peers.
+pub const LEGS_MAX: u32 = 1 << 17;
 
 /// The only key of [`MODE`] and [`CONFIG`].
 pub const ONLY: u32 = 0;

@@ -27,6 +27,9 @@ impl Word {
     pub const PLAIN: u32 = 1 << 1;
     /// The peer is on our own segment and reached by a route, without a tunnel.
     pub const DIRECT: u32 = 1 << 2;
+    /// The route has several next hops: the kernel's FIB says which is a packet's, and what was seen is with the peer's legs
+    /// ([`crate::leg`]). The entry has no device and no next hop of its own.
+    pub const LEGS: u32 = 1 << 3;
 
     /// A word from its flags and generation.
     pub const fn new(flags: u32, generation: u32) -> Self {
@@ -83,18 +86,35 @@ pub struct PeerEntry {
     pub word: Word,
     /// Outer destination: the peer's public IP.
     pub vtep: Addr,
-    /// Next hop towards it: a gateway, or the VTEP itself on our segment.
+    /// Next hop towards it: a gateway, or the VTEP itself on our segment. None where there are legs.
     pub next_hop: Addr,
     /// Inner destination address: the peer's `VtepMAC`.
     pub mac: Mac,
     /// Zero.
     pub reserved: [u8; 2],
-    /// Interface index by which outer packets leave.
+    /// Interface index by which outer packets leave; 0 where there are legs.
     pub oif: u32,
-    /// Largest outer IPv4 total length (IPv6: whole packet) the route takes, in bytes.
+    /// Largest outer IPv4 total length (IPv6: whole packet) the route takes, in bytes; of legs, the smallest.
     pub mtu: u32,
-    /// What the programs saw.
+    /// What the programs saw; where there are legs, only what concerns all of them.
     pub seen: PathSeen,
+}
+
+impl PathSeen {
+    /// Nothing was seen.
+    pub const NOTHING: Self = Self { word: Word(0), until_ns: 0, hold_ns: 0, max_len: 0, reserved: 0 };
+
+    /// Whether the kernel's own packets were seen to leave plainly within [`PATH_SEEN_NS`], under this word.
+    #[inline(always)]
+    pub const fn vouches(&self, word: Word, now: u64) -> bool {
+        self.word.0 == word.0 && now < self.until_ns
+    }
+
+    /// Whether nothing may vouch for the path yet.
+    #[inline(always)]
+    pub const fn holds(&self, word: Word, now: u64) -> bool {
+        self.word.0 == word.0 && now < self.hold_ns
+    }
 }
 
 impl PeerEntry {
@@ -102,7 +122,7 @@ impl PeerEntry {
     /// packets were seen to leave plainly within [`PATH_SEEN_NS`], under this word, up to that size.
     #[inline(always)]
     pub const fn path_vouches(&self, now: u64) -> bool {
-        self.seen.word.0 == self.word.0 && now < self.seen.until_ns
+        self.seen.vouches(self.word, now)
     }
 
     /// Whether a segment of `len` bytes fits the route and what was seen to pass.
@@ -114,7 +134,7 @@ impl PeerEntry {
     /// The entry as the agent wrote it, for comparison: without what the programs saw.
     #[must_use]
     pub const fn without_seen(mut self) -> Self {
-        self.seen = PathSeen { word: Word(0), until_ns: 0, hold_ns: 0, max_len: 0, reserved: 0 };
+        self.seen = PathSeen::NOTHING;
         self
     }
 }

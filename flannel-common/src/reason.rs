@@ -117,6 +117,7 @@ reasons! {
     58 SenderUnnumbered "sender_unnumbered" Pass "From a node with a subnet of another size than the network's, or whose lease has just gone: the inner source is not checked.";
     59 OuterUnusual "outer_unusual" Pass "A tunnel packet that is cut short or stands behind IP options or extension headers.";
     60 RefusedEarly "refused_early" Drop "As refused_vtep, at the driver by XDP.";
+    61 NoLeg "no_leg" Pass "The kernel's FIB gives no next hop for this packet that the programs may use.";
 }
 
 impl Reason {

@@ -10,6 +10,7 @@ use flannel_common::{
 
 use crate::{
     family::Family as _,
+    legs,
     maps::PODS,
     node::{Node, mode_word},
     notes, replay,
@@ -29,20 +30,29 @@ pub(crate) fn run(skb: &Skb) -> Result<Reason, Reason> {
     }
     let node = Node::read()?;
     match skb.protocol() {
-        Ipv4Header::PROTOCOL => Ok(look::<Ipv4Header>(skb, &node, mode)),
-        Ipv6Header::PROTOCOL => Ok(look::<Ipv6Header>(skb, &node, mode)),
+        Ipv4Header::PROTOCOL => Ok(follow::<Ipv4Header>(skb, &node, mode)),
+        Ipv6Header::PROTOCOL => Ok(follow::<Ipv6Header>(skb, &node, mode)),
         _ => Err(Reason::OtherProtocol),
+    }
+}
+
+/// What lacks nothing but its leg gets that here.
+#[inline(always)]
+fn follow<F: Tables>(skb: &Skb, node: &Node, mode: ModeWord) -> Reason {
+    match look::<F>(skb, node, mode) {
+        Reason::NoLeg => legs::replay::<F>(skb, node),
+        looked => looked,
     }
 }
 
 /// One function for each family, called, not inlined: the stack of one program is too small for both.
 #[inline(never)]
 fn look<F: Tables>(skb: &Skb, node: &Node, mode: ModeWord) -> Reason {
-    Reason::of(follow::<F>(skb, node, mode))
+    Reason::of(treat::<F>(skb, node, mode))
 }
 
 #[inline(always)]
-fn follow<F: Tables>(skb: &Skb, node: &Node, mode: ModeWord) -> Result<Reason, Reason> {
+fn treat<F: Tables>(skb: &Skb, node: &Node, mode: ModeWord) -> Result<Reason, Reason> {
     let scratch = tables::scratch::<F>()?;
     skb.load_frame(0, &mut scratch.frame)?;
     scratch.frame.read(skb.len(), skb.ifindex(), &mut scratch.packet)?;
@@ -59,7 +69,10 @@ fn follow<F: Tables>(skb: &Skb, node: &Node, mode: ModeWord) -> Result<Reason, R
     tables::copy(at, &mut scratch.flow);
     let known = Known::copied(at, &scratch.flow, &packet.end);
     match known.usable(mode.generation(), node.tick()) {
-        Ok(()) => replay::from_pod(skb, node, &scratch.frame, &mut scratch.sent, packet, &known),
+        Ok(()) => {
+            let leaves = (&mut scratch.sent, &mut scratch.waiting);
+            replay::from_pod(skb, node, &scratch.frame, leaves, packet, &known)
+        }
         Err(Reason::Refreshing) => {
             sends(skb.ifindex())?;
             notes::note_again::<F>(skb, node, packet)

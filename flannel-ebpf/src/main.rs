@@ -14,7 +14,8 @@
 //! Budget per packet: `to_tunnel` reads MODE, CONFIG and one element of a peer map (array look-ups, inlined by the
 //! JIT), the clock once, and loads the headers once; `from_underlay` loads outer and inner headers and reads one element of
 //! a peer map, and takes a second look, with a hash look-up, only at what may be no peer's; `to_underlay` loads the headers once and reads one
-//! element of a peer map. In mode `fast` the entry hooks make one look-up of the flow more. Counting loads one variable, which says
+//! element of a peer map. In mode `fast` the entry hooks make one look-up of the flow more. To a peer whose route has several next hops
+//! the kernel's FIB is asked and one element of a hash is read. Counting loads one variable, which says
 //! whether a monitor is there. A new look-up or helper here needs figures before and after.
 
 #![expect(missing_docs, reason = "the classifier macro writes a public wrapper without the documentation")]
@@ -35,12 +36,14 @@ mod from_tunnel;
 mod from_underlay;
 mod guard;
 mod learn;
+mod legs;
 mod maps;
 mod monitor;
 mod node;
 mod notes;
 mod probe;
 mod replay;
+mod seen;
 mod segment;
 mod skb;
 mod stats;

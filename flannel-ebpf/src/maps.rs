@@ -13,7 +13,8 @@ use flannel_common::{
     flow::Flow,
     guard::{DeviceKey, GuardWord, Suspect},
     ip::{Ipv4Header, Ipv6Header},
-    maps::{FLOWS_MAX, PEERS_MAX, PODS_MAX, SUSPECTS_MAX},
+    leg::{LegEntry, LegKey},
+    maps::{FLOWS_MAX, LEGS_MAX, PEERS_MAX, PODS_MAX, SUSPECTS_MAX},
     mode::ModeWord,
     monitor::{EVENTS_BYTES, Missed, Monitor},
     node::NodeConfig,
@@ -32,6 +33,9 @@ pub(crate) static PEERS6: Array<PeerEntry> = Array::with_max_entries(1, 0);
 
 #[map]
 pub(crate) static VTEPS: HashMap<Addr, VtepEntry> = HashMap::with_max_entries(PEERS_MAX, BPF_F_NO_PREALLOC);
+
+#[map]
+pub(crate) static LEGS: HashMap<LegKey, LegEntry> = HashMap::with_max_entries(LEGS_MAX, BPF_F_NO_PREALLOC);
 
 #[map]
 pub(crate) static MODE: Array<ModeWord> = Array::with_max_entries(1, 0);

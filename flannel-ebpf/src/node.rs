@@ -1,7 +1,7 @@
 //! What every program asks before it does anything: may the maps be trusted, and which mode is in force.
 
 use aya_ebpf::helpers::generated::bpf_ktime_get_coarse_ns;
-use core::ptr::{read_volatile, write_volatile};
+use core::ptr::read_volatile;
 use flannel_common::{
     fast::FastConfig,
     maps::ONLY,
@@ -78,6 +78,7 @@ pub(crate) fn mode_word() -> ModeWord {
 /// A valid peer entry and the word under which it was found.
 pub(crate) struct Peer {
     at: *mut PeerEntry,
+    index: u32,
     word: Word,
 }
 
@@ -85,10 +86,11 @@ impl Peer {
     /// The peer with this subnet number of the family's network.
     #[inline(always)]
     pub(crate) fn find<F: Family>(index: Option<u32>) -> Result<Self, Reason> {
-        let at = F::peers().get_ptr_mut(index.ok_or(Reason::NoPeer)?).ok_or(Reason::NoPeer)?;
+        let index = index.ok_or(Reason::NoPeer)?;
+        let at = F::peers().get_ptr_mut(index).ok_or(Reason::NoPeer)?;
         // SAFETY: the look-up gave an element of the array, which lives as long as the map.
         let word = current(unsafe { &(*at).word });
-        if word.has(Word::VALID) { Ok(Self { at, word }) } else { Err(Reason::NoPeer) }
+        if word.has(Word::VALID) { Ok(Self { at, index, word }) } else { Err(Reason::NoPeer) }
     }
 
     /// The peer with this subnet number, if packets to and from it take a plain route by this device.
@@ -96,6 +98,18 @@ impl Peer {
     pub(crate) fn direct<F: Family>(index: Option<u32>, device: u32) -> Option<Self> {
         let peer = Self::find::<F>(index).ok()?;
         if peer.word.has(Word::DIRECT) && peer.entry().oif == device { Some(peer) } else { None }
+    }
+
+    /// Number of its subnet.
+    #[inline(always)]
+    pub(crate) const fn index(&self) -> u32 {
+        self.index
+    }
+
+    /// Whether its route has several next hops, so that it has legs instead of one device and next hop.
+    #[inline(always)]
+    pub(crate) const fn has_legs(&self) -> bool {
+        self.word.has(Word::LEGS)
     }
 
     /// The word under which the entry was found.
@@ -112,17 +126,11 @@ impl Peer {
         unsafe { &*self.at }
     }
 
-    /// Notes what was seen of the kernel's own packets to this peer. The time comes last: until it is there, nothing
-    /// vouches for the path.
+    /// Where the entry keeps what was seen.
     #[inline(always)]
-    pub(crate) fn write_seen(&self, seen: PathSeen) {
-        // SAFETY: as in `find`; only programs write this part of an entry, and two that race both saw the path.
-        let at = unsafe { &mut (*self.at).seen };
-        let PathSeen { word, until_ns, hold_ns, max_len, reserved: _ } = seen;
-        write(&mut at.word, word);
-        write(&mut at.hold_ns, hold_ns);
-        write(&mut at.max_len, max_len);
-        write(&mut at.until_ns, until_ns);
+    pub(crate) const fn seen(&self) -> *mut PathSeen {
+        // SAFETY: as in `find`.
+        unsafe { &raw mut (*self.at).seen }
     }
 
     /// Whether the entry was not rewritten since it was found.
@@ -130,13 +138,6 @@ impl Peer {
     pub(crate) fn unchanged(&self) -> bool {
         current(&self.entry().word).0 == self.word.0
     }
-}
-
-/// Writes to a map in program order.
-#[inline(always)]
-fn write<T>(at: &mut T, value: T) {
-    // SAFETY: a reference is valid for writes.
-    unsafe { write_volatile(at, value) };
 }
 
 /// Reads a word anew from the map: volatile, or the compiler would compare one read with itself.

@@ -16,6 +16,7 @@ use flannel_common::{
 };
 
 use crate::{
+    legs::{self, Waiting},
     node::{Node, Peer},
     skb::{Skb, redirect, redirect_neigh, redirect_peer},
     tables::{Encapsulated, Known, Tables},
@@ -28,14 +29,14 @@ pub(crate) fn from_pod<F: Tables>(
     skb: &Skb,
     node: &Node,
     frame: &Frame<F>,
-    sent: &mut Encapsulated<F>,
+    leaves: (&mut Encapsulated<F>, &mut Waiting),
     packet: &Plain<F::Address>,
     known: &Known<'_, F::Address>,
 ) -> Result<Reason, Reason> {
     let body = &known.flow.body;
     as_seen::<F>(skb, packet, body)?;
     match body.way {
-        Exit::TUNNEL => into_tunnel(skb, node, frame, sent, packet, body)?,
+        Exit::TUNNEL => into_tunnel(skb, node, frame, leaves, packet, body)?,
         Exit::DIRECT => onto_link(skb, node, frame, packet, body)?,
         Exit::POD => {
             if !node.unchanged() {
@@ -134,7 +135,7 @@ fn into_tunnel<F: Tables>(
     skb: &Skb,
     node: &Node,
     frame: &Frame<F>,
-    sent: &mut Encapsulated<F>,
+    (sent, waiting): (&mut Encapsulated<F>, &mut Waiting),
     packet: &Plain<F::Address>,
     body: &Body<F::Address>,
 ) -> Result<(), Reason> {
@@ -145,12 +146,12 @@ fn into_tunnel<F: Tables>(
         return Err(Reason::PeerNotPlain);
     }
     let entry = peer.entry();
-    if !entry.path_vouches(node.now) {
+    if !peer.has_legs() && !entry.path_vouches(node.now) {
         return Err(Reason::PathUnseen);
     }
     let whole = skb.len() + (OuterHeaders::<F>::OVERHEAD - ETH_LEN) as u32;
     let segment = packet.segment_len(skb.gso_size()) + OuterHeaders::<F>::OVERHEAD as u32;
-    if whole > u32::from(u16::MAX) || !entry.fits(segment) {
+    if whole > u32::from(u16::MAX) || !(peer.has_legs() || entry.fits(segment)) {
         return Err(Reason::TooBig);
     }
     let (oif, next_hop) = (entry.oif, entry.next_hop);
@@ -160,17 +161,17 @@ fn into_tunnel<F: Tables>(
         return Err(Reason::PeerChanging);
     }
     // The kernel's device hashes what NAT has made of the packet.
-    let is_rewritten = !packet.end.same_tuple(&body.out);
-    if is_rewritten {
+    if !packet.end.same_tuple(&body.out) {
         rewrite(skb, &packet.end, &body.out, &sent.ip)?;
     }
     let hash = skb.flow_hash();
     varying.source_port = source_port(hash, family.source_port_min, family.source_port_max);
     sent.outer = OuterHeaders::build(family, entry, &varying);
+    if hash != 0 && peer.has_legs() {
+        return Err(legs::wait(&peer, varying.source_port, segment, waiting));
+    }
     if hash == 0 || !skb.grow(OuterHeaders::<F>::OVERHEAD as i32, BPF_ADJ_ROOM_MAC, ENCAP_FLAGS | F::ENCAP_L3) {
-        if is_rewritten {
-            rewrite(skb, &body.out, &packet.end, frame.ip())?;
-        }
+        take_back(skb, packet, body, frame.ip())?;
         return Err(if hash == 0 { Reason::NoHash } else { Reason::RoomRefused });
     }
     if !skb.store(0, sent) {
@@ -180,6 +181,17 @@ fn into_tunnel<F: Tables>(
     skb.set_tc_index(OWN_PACKET);
     redirect_neigh::<F>(oif, next_hop);
     Ok(())
+}
+
+/// Gives a packet back the addresses and ports it came with, if the flow translates them.
+#[inline(always)]
+pub(crate) fn take_back<F: Tables>(
+    skb: &Skb,
+    packet: &Plain<F::Address>,
+    body: &Body<F::Address>,
+    ip: &F,
+) -> Result<(), Reason> {
+    if packet.end.same_tuple(&body.out) { Ok(()) } else { rewrite(skb, &body.out, &packet.end, ip) }
 }
 
 /// Ethernet and IP header with which a packet leaves where there is no tunnel.

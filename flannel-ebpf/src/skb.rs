@@ -9,11 +9,11 @@ use aya_ebpf::{
     bindings::{
         __sk_buff, BPF_CSUM_LEVEL_DEC, BPF_CSUM_LEVEL_QUERY, BPF_F_ADJ_ROOM_FIXED_GSO, BPF_F_ADJ_ROOM_NO_CSUM_RESET,
         BPF_F_MARK_MANGLED_0, BPF_F_PSEUDO_HDR, BPF_FIB_LKUP_RET_FWD_DISABLED, BPF_FIB_LKUP_RET_NOT_FWDED,
-        bpf_adj_room_mode::BPF_ADJ_ROOM_MAC, bpf_fib_lookup as FibLookup, bpf_redir_neigh,
+        bpf_adj_room_mode::BPF_ADJ_ROOM_MAC, bpf_fib_lookup as FibLookup, bpf_redir_neigh, bpf_tunnel_key,
     },
     helpers::generated::{
         bpf_check_mtu, bpf_csum_level, bpf_csum_update, bpf_fib_lookup, bpf_get_hash_recalc, bpf_redirect,
-        bpf_redirect_neigh, bpf_redirect_peer,
+        bpf_redirect_neigh, bpf_redirect_peer, bpf_skb_set_tunnel_key,
     },
     programs::TcContext,
 };
@@ -154,10 +154,29 @@ impl Skb {
     pub(crate) fn ends_here<F: Family>(&self, source: Addr, destination: Addr) -> bool {
         let mut route = F::route(source, destination);
         route.ifindex = self.ifindex();
+        matches!(self.look_up(&mut route), BPF_FIB_LKUP_RET_NOT_FWDED | BPF_FIB_LKUP_RET_FWD_DISABLED)
+    }
+
+    /// Asks the kernel's FIB, which puts device and next hop in place of what was asked. `BPF_FIB_LKUP_RET_*`, or what is none of
+    /// these.
+    #[inline(always)]
+    pub(crate) fn look_up(&self, route: &mut FibLookup) -> u32 {
         let len = size_of::<FibLookup>() as i32;
         // SAFETY: `route` is a live value of the size given.
-        let found = unsafe { bpf_fib_lookup(self.raw().cast(), &raw mut route, len, 0) };
-        found == i64::from(BPF_FIB_LKUP_RET_NOT_FWDED) || found == i64::from(BPF_FIB_LKUP_RET_FWD_DISABLED)
+        unsafe { bpf_fib_lookup(self.raw().cast(), &raw mut *route, len, 0).cast_unsigned() as u32 }
+    }
+
+    /// Makes the tunnel device, into which the packet goes on, look its route up instead of taking the one it remembers for the
+    /// peer: a packet that carries tunnel metadata made by a program is not for its cache. Of these metadata the device takes nothing
+    /// else; to whom packets go its forwarding entries say.
+    #[inline(always)]
+    pub(crate) fn route_anew(&self) {
+        // SAFETY: numbers and unions of numbers, for which zero is a value.
+        let key: bpf_tunnel_key = unsafe { core::mem::zeroed() };
+        // SAFETY: the helper takes the context and a live value of the size given.
+        unsafe {
+            bpf_skb_set_tunnel_key(self.raw(), (&raw const key).cast_mut(), size_of::<bpf_tunnel_key>() as u32, 0)
+        };
     }
 
     /// Whether the device summed the whole packet.
@@ -206,7 +225,12 @@ impl Skb {
 /// Takes effect with verdict redirect.
 #[inline(always)]
 pub(crate) fn redirect_neigh<F: Family>(oif: u32, next_hop: Addr) {
-    let mut params = F::next_hop(next_hop);
+    redirect_to_neighbour(oif, F::next_hop(next_hop));
+}
+
+/// The same to a next hop as the kernel has it, which may be of the other family.
+#[inline(always)]
+pub(crate) fn redirect_to_neighbour(oif: u32, mut params: bpf_redir_neigh) {
     // SAFETY: `params` is a live value of the size given; flags must be zero.
     unsafe { bpf_redirect_neigh(oif, &raw mut params, size_of::<bpf_redir_neigh>() as i32, 0) };
 }

@@ -22,6 +22,7 @@ use flannel_common::{
 
 use crate::{
     family::Family,
+    legs::Waiting,
     maps::{FLOWS, FLOWS6, NOTES, NOTES6, SCRATCH, SCRATCH6},
     node::{self, Node},
 };
@@ -68,6 +69,8 @@ pub(crate) struct Scratch<F: InnerHeader> {
     pub(crate) flow: Flow<F::Address>,
     /// What is written in front of it.
     pub(crate) sent: Encapsulated<F>,
+    /// What is left to be asked, of a packet that waits for its leg.
+    pub(crate) waiting: Waiting,
 }
 
 /// Outer headers and the inner IP header behind them.

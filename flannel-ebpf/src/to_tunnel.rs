@@ -29,6 +29,7 @@ use crate::{
     bytes::Room,
     family::Family,
     learn::{self, Left},
+    legs,
     node::{self, Node, Peer, mode_word},
     notes,
     segment::segment_len,
@@ -75,7 +76,10 @@ fn look<F: Tables>(skb: &Skb, node: &Node, mode: ModeWord) -> Result<Reason, Rea
     if mode.mode() == Mode::Fast {
         watch::<F>(skb, node, mode.generation());
     }
-    send::<F>(skb, node)
+    match send::<F>(skb, node) {
+        Err(Reason::NoLeg) => Ok(legs::send::<F>(skb, node)),
+        sent => sent,
+    }
 }
 
 /// One function for each family, called, not inlined: the stack of one program is too small for both.
@@ -89,8 +93,8 @@ fn send<F: Tables>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
         return Err(Reason::PeerNotPlain);
     }
     framed_by_the_kernel(&headers.ethernet, family, peer.entry().mac)?;
-    fits(skb, &headers.ip, node, &peer)?;
-    encapsulate(skb, &headers.ip, node, &peer)
+    let segment = fits(skb, &headers.ip, node, &peer)?;
+    encapsulate(skb, &headers.ip, node, &peer, segment)
 }
 
 /// Learns from a noted packet. Whether it did is counted beside what becomes of the packet itself; here, because counting
@@ -142,19 +146,21 @@ const fn framed_by_the_kernel(frame: &EthernetHeader, family: &FamilyConfig, pee
     }
 }
 
-/// The kernel's own packets were seen to leave plainly of late, and this one is no larger than those.
+/// The kernel's own packets were seen to leave plainly of late, and this one is no larger than those; with legs, that is
+/// for the leg to say. How large it will be on the wire.
 #[inline(always)]
-fn fits<F: Family>(skb: &Skb, ip: &F, node: &Node, peer: &Peer) -> Result<(), Reason> {
-    if !peer.entry().path_vouches(node.now) {
+fn fits<F: Family>(skb: &Skb, ip: &F, node: &Node, peer: &Peer) -> Result<u32, Reason> {
+    if !peer.has_legs() && !peer.entry().path_vouches(node.now) {
         return Err(Reason::PathUnseen);
     }
     let whole = skb.len() + (OuterHeaders::<F>::OVERHEAD - ETH_LEN) as u32;
     let segment = segment_len(skb, skb.len(), ETH_LEN, ip)?;
-    if u16::try_from(whole).is_ok() && peer.entry().fits(segment) { Ok(()) } else { Err(Reason::TooBig) }
+    let fits = peer.has_legs() || peer.entry().fits(segment);
+    if u16::try_from(whole).is_ok() && fits { Ok(segment) } else { Err(Reason::TooBig) }
 }
 
 #[inline(always)]
-fn encapsulate<F: Family>(skb: &Skb, ip: &F, node: &Node, peer: &Peer) -> Result<Reason, Reason> {
+fn encapsulate<F: Tables>(skb: &Skb, ip: &F, node: &Node, peer: &Peer, segment: u32) -> Result<Reason, Reason> {
     let (family, entry) = (node.family::<F>(), peer.entry());
     let hash = skb.flow_hash();
     if hash == 0 {
@@ -167,6 +173,11 @@ fn encapsulate<F: Family>(skb: &Skb, ip: &F, node: &Node, peer: &Peer) -> Result
         source_port: source_port(hash, family.source_port_min, family.source_port_max),
     };
     let outer = OuterHeaders::<F>::build(family, entry, &varying);
+    if peer.has_legs() {
+        let scratch = tables::scratch::<F>()?;
+        scratch.sent.outer = outer;
+        return Err(legs::wait(peer, varying.source_port, segment, &mut scratch.waiting));
+    }
     let (oif, next_hop) = (entry.oif, entry.next_hop);
     if !node.unchanged() || !peer.unchanged() {
         return Err(Reason::PeerChanging);

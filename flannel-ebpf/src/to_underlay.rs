@@ -10,7 +10,6 @@ use flannel_common::{
     ip::{FragmentHeader, Ipv4Header, Ipv6Header},
     node::FamilyConfig,
     outer::{OuterHeaders, TunnelHeaders},
-    peer::{PATH_SEEN_NS, PathSeen},
     program::OWN_PACKET,
     reason::Reason,
 };
@@ -20,6 +19,7 @@ use crate::{
     direct,
     family::Family,
     node::{Node, Peer},
+    seen::Seen,
     segment::segment_len,
     skb::Skb,
     tables::Tables,
@@ -77,19 +77,20 @@ fn observe<F: Family>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
     let mut room = Room::new();
     let (inner, peer) = inner_and_peer::<F>(skb, outer.tunnel(), OuterHeaders::<F>::LEN, family, &mut room)?;
     if outer.ip().is_fragment() {
-        hold(&peer, node.now);
+        seen_by::<F>(skb, &peer).hold(node.now);
         return Err(Reason::PathFragmented);
     }
-    if peer.entry().oif != skb.ifindex() || !outer.equals_recipe(family, peer.entry(), inner.tos()) {
-        hold(&peer, node.now);
+    let seen = Seen::by::<F>(&peer, skb.ifindex());
+    let Some(seen) = seen.filter(|_| outer.equals_recipe(family, peer.entry(), inner.tos())) else {
+        seen_by::<F>(skb, &peer).hold(node.now);
         return Err(Reason::PathDiffers);
-    }
+    };
     let frame_len = skb.len() - OuterHeaders::<F>::OVERHEAD as u32;
     let len = segment_len(skb, frame_len, OuterHeaders::<F>::LEN, inner)?;
     if !peer.unchanged() || !node.unchanged() {
         return Err(Reason::PeerChanging);
     }
-    vouch(&peer, node.now, len)
+    seen.vouch(node.now, len)
 }
 
 /// A packet with an IPv6 fragment header: the path of its peer is not plain.
@@ -100,7 +101,7 @@ fn observe_fragment<F: Family>(skb: &Skb, node: &Node) -> Result<Reason, Reason>
     let tunnel = skb.behind_fragment_header::<F>(family, &mut room)?;
     let inner_at = OuterHeaders::<F>::LEN + size_of::<FragmentHeader>();
     let (_, peer) = inner_and_peer::<F>(skb, tunnel, inner_at, family, &mut Room::new())?;
-    hold(&peer, node.now);
+    seen_by::<F>(skb, &peer).hold(node.now);
     Err(Reason::PathFragmented)
 }
 
@@ -122,23 +123,8 @@ fn inner_and_peer<'a, F: Family>(
     Ok((inner, peer))
 }
 
-/// Nothing vouches for the path for one interval.
+/// Where to write what is seen of the packet; of one that leaves by a device that is none of the peer's, with all of the peer.
 #[inline(always)]
-pub(crate) fn hold(peer: &Peer, now: u64) {
-    peer.write_seen(PathSeen { word: peer.word(), until_ns: 0, hold_ns: now + PATH_SEEN_NS, ..peer.entry().seen });
-}
-
-/// Vouches for the path: for one interval, for packets up to the largest seen in it.
-#[inline(always)]
-fn vouch(peer: &Peer, now: u64, len: u32) -> Result<Reason, Reason> {
-    let seen = peer.entry().seen;
-    if seen.word.0 == peer.word().0 && now < seen.hold_ns {
-        return Err(Reason::PathHeld);
-    }
-    if !peer.entry().path_vouches(now) {
-        peer.write_seen(PathSeen { word: peer.word(), until_ns: now + PATH_SEEN_NS, hold_ns: 0, max_len: len, ..seen });
-    } else if len > seen.max_len {
-        peer.write_seen(PathSeen { max_len: len, ..seen });
-    }
-    Ok(Reason::PathSeen)
+fn seen_by<F: Family>(skb: &Skb, peer: &Peer) -> Seen {
+    Seen::by::<F>(peer, skb.ifindex()).unwrap_or_else(|| Seen::at_all(peer))
 }

@@ -17,8 +17,8 @@ use crate::{
     bytes::Room,
     maps::VTEPS,
     node::{Node, Peer},
+    seen::Seen,
     skb::Skb,
-    to_underlay::hold,
 };
 
 /// `Packet Too Big` of ICMPv6, and the beginning of the packet it is about.
@@ -40,7 +40,7 @@ pub(crate) fn heed(skb: &Skb, node: &Node) -> Reason {
     let report = skb.load(ETH_LEN + IPV6_LEN, &mut room);
     let peer = report.filter(|report| report.is_about_us(node.family::<Ipv6Header>())).and_then(Report::peer);
     let Some(peer) = peer else { return Reason::NotTunnel };
-    hold(&peer, node.now);
+    Seen::at_all(&peer).hold(node.now);
     Reason::TooBig
 }
 

@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 use crate::{
     Agent, AgentOptions, Etcd, Lab, Node, Pod, cluster, eventually, hooks,
     load::{UdpLoad, UdpRun},
-    topology::{ROUTER, Stack, Three, TwoRouters},
+    topology::{LeafSpine, ROUTER, Stack, Three, TwoRouters},
 };
 
 /// Nodes `a` and `c` of a topology, ready. In [`Three`], `b` carries nothing.
@@ -83,9 +83,26 @@ impl Pair<TwoRouters> {
     }
 }
 
+impl Pair<LeafSpine> {
+    /// With two ways from each node to the other, over two cables.
+    pub fn with_two_cables(name: &str, stack: Stack) -> Result<Self> {
+        let lab = Lab::new(name)?;
+        let net = LeafSpine::new(&lab, stack)?;
+        let etcd = lab.etcd(&net.r1)?;
+        // The MTU of `lo` says nothing of the cables.
+        let config = cluster::config(stack, r#"{"Type":"vxlan","MTU":1500}"#);
+        etcd.put(cluster::CONFIG_KEY, &config, None)?;
+        let (ends, endpoint) = ([net.a.clone(), net.c.clone()], net.endpoint(&etcd));
+        Self::start(lab, net, etcd, &endpoint, ends, &["--iface=lo"])
+    }
+}
+
 impl<N> Pair<N> {
     fn start(lab: Lab, net: N, etcd: Etcd, endpoint: &str, [a, c]: [Node; 2], flags: &[&str]) -> Result<Self> {
         let mut options = AgentOptions::etcd(endpoint)?;
+        if flags.iter().any(|flag| flag.starts_with("--iface=")) {
+            options.flags.retain(|flag| !flag.starts_with("--iface="));
+        }
         options.flags.extend(flags.iter().map(|flag| (*flag).to_owned()));
         if !flags.iter().any(|flag| flag.starts_with("--datapath=")) {
             options.flags.push("--datapath=encap".to_owned());

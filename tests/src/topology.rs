@@ -201,3 +201,101 @@ impl Two {
         Ok(Self { a, b })
     }
 }
+
+/// `a` and `c` with two cables each, to two routers, and their addresses on `lo`: leaf and spine, with routes as BGP would set them.
+///
+/// ```text
+///                     eth0 192.168.1.11 --- 192.168.1.1 r1 192.168.3.1 --- eth0 192.168.3.13
+///   a lo 10.255.0.11                                                                         c lo 10.255.0.13
+///                     eth1 192.168.2.11 --- 192.168.2.1 r2 192.168.4.1 --- eth1 192.168.4.13
+/// ```
+///
+/// With IPv6 the addresses on `lo` are 2001:db8:ff::11 and 2001:db8:ff::13, and the segments 2001:db8:1::/64 and so on. `r1` runs etcd. The
+/// routers' ends of the cables are `eth-a` and `eth-c`.
+#[derive(Clone, Debug)]
+pub struct LeafSpine {
+    /// 10.255.0.11.
+    pub a: Node,
+    /// 10.255.0.13.
+    pub c: Node,
+    /// Behind `eth0` of both.
+    pub r1: Node,
+    /// Behind `eth1` of both.
+    pub r2: Node,
+    stack: Stack,
+}
+
+/// A node of [`LeafSpine`] with the number of its addresses, those of its segments, and the number of the other node.
+type Leaf<'a> = (&'a Node, u8, [u8; 2], u8);
+
+impl LeafSpine {
+    /// The underlay, without agents; flows are spread by addresses and ports.
+    pub fn new(lab: &Lab, stack: Stack) -> Result<Self> {
+        let (r1, r2, a, c) = (lab.node("r1")?, lab.node("r2")?, lab.node("a")?, lab.node("c")?);
+        let net = Self { a, c, r1, r2, stack };
+        stack.address(&net.r1, "lo", ("10.255.0.1/32", None), ("2001:db8:ff::1/128", None))?;
+        for (node, number, segments, _) in net.leaves() {
+            for key in ["net.ipv4.fib_multipath_hash_policy", "net.ipv6.fib_multipath_hash_policy"] {
+                node.sh(&format!("sysctl -qw {key}=1"))?;
+            }
+            let (v4, v6) = (format!("10.255.0.{number}/32"), format!("2001:db8:ff::{number}/128"));
+            stack.address(node, "lo", (&v4, None), (&v6, None))?;
+            let port = format!("eth-{}", node.name());
+            for ((router, device), segment) in [(&net.r1, "eth0"), (&net.r2, "eth1")].into_iter().zip(segments) {
+                lab.link(node, device, router, &port)?;
+                let ends = |host| (format!("192.168.{segment}.{host}/24"), format!("2001:db8:{segment}::{host}/64"));
+                for (node, device, (v4, v6)) in [(node, device, ends(number)), (router, &port, ends(1))] {
+                    stack.address(node, device, (&v4, None), (&v6, None))?;
+                }
+            }
+            let [first, second] = segments;
+            net.each_family(|family, [lo, gateway]| {
+                let hop = |segment: u8, host: u8| format!("{}{host}", gateway.replace('N', &segment.to_string()));
+                node.sh(&format!("ip {family} route add {lo}1 via {} dev eth0", hop(first, 1)))?;
+                for (router, segment) in [(&net.r1, first), (&net.r2, second)] {
+                    router
+                        .sh(&format!("ip {family} route add {lo}{number} via {} dev {port}", hop(segment, number)))?;
+                }
+                Ok(())
+            })?;
+            net.lead(node, &[0, 1])?;
+        }
+        Ok(net)
+    }
+
+    /// Leads a node to the other one by these cables: 0, 1, or both.
+    pub fn lead(&self, node: &Node, cables: &[usize]) -> Result<()> {
+        let leaves = self.leaves();
+        let Some((_, _, segments, other)) = leaves.into_iter().find(|leaf| leaf.0.name() == node.name()) else {
+            anyhow::bail!("{} is no leaf", node.name());
+        };
+        self.each_family(|family, [lo, gateway]| {
+            let hop = |cable: &usize| {
+                let gateway = gateway.replace('N', &segments[*cable].to_string());
+                format!("nexthop via {gateway}1 dev eth{cable}")
+            };
+            let hops: Vec<_> = cables.iter().map(hop).collect();
+            node.sh(&format!("ip {family} route replace {lo}{other} {}", hops.join(" "))).map(drop)
+        })
+    }
+
+    /// The endpoint of an etcd on `r1`.
+    pub fn endpoint(&self, etcd: &Etcd) -> String {
+        etcd.endpoint(if self.stack.has_v4() { "10.255.0.1" } else { "[2001:db8:ff::1]" })
+    }
+
+    fn leaves(&self) -> [Leaf<'_>; 2] {
+        [(&self.a, 11, [1, 2], 13), (&self.c, 13, [3, 4], 11)]
+    }
+
+    /// For each family its flag of `ip`, and the beginnings of addresses on `lo` and on segment `N`.
+    fn each_family(&self, mut then: impl FnMut(&str, [&str; 2]) -> Result<()>) -> Result<()> {
+        if self.stack.has_v4() {
+            then("-4", ["10.255.0.", "192.168.N."])?;
+        }
+        if self.stack.has_v6() {
+            then("-6", ["2001:db8:ff::", "2001:db8:N::"])?;
+        }
+        Ok(())
+    }
+}

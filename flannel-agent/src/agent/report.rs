@@ -18,6 +18,7 @@ use crate::{
     },
     reconcile::device::Device,
     subnet::Rejected,
+    underlay::Path,
 };
 
 impl Status {
@@ -154,10 +155,17 @@ fn rejected(lease: &Rejected) -> RejectedStatus {
     RejectedStatus { key: lease.key.clone(), reason: lease.to_string() }
 }
 
+/// Who chooses the next hop, where the kernel does.
+fn choice(path: &Path) -> Option<String> {
+    let names: Vec<_> = path.legs.iter().map(|leg| leg.name.as_str()).collect();
+    path.next_hop.is_none().then(|| format!("the kernel chooses the next hop for each flow, by {}", names.join(", ")))
+}
+
 /// What the status says of a peer.
 pub(super) fn peer(way: &PeerWay) -> PeerStatus {
     let reason = match &way.way {
-        Way::Direct(_) | Way::Tunnel(Ok(_)) => None,
+        Way::Direct(_) => None,
+        Way::Tunnel(Ok(path)) => choice(path),
         Way::Tunnel(Err(reason)) => Some(reason.to_string()),
         Way::NotOnLink => Some("the node is not on our own link, and the backend has no tunnel".to_owned()),
     };

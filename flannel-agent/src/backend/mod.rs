@@ -19,6 +19,7 @@ use std::{
 use flannel_common::{
     addr::{Addr, Mac},
     guard::DeviceKey,
+    leg::LegKey,
     node,
     packet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6},
     peer::{PeerEntry, VtepEntry, Word},
@@ -200,12 +201,16 @@ fn network_config(node: &Node) -> Option<node::FamilyConfig> {
 }
 
 /// A peer's tunnel device of one family, as the guard knows it.
-pub(crate) fn device_key(mac: Mac, family: Family) -> DeviceKey {
-    let family = match family {
+pub(crate) const fn device_key(mac: Mac, family: Family) -> DeviceKey {
+    DeviceKey { mac, family: ethertype(family) }
+}
+
+/// The family as the programs' keys have it: its EtherType, network order.
+pub(crate) const fn ethertype(family: Family) -> [u8; 2] {
+    match family {
         Family::V4 => ETHERTYPE_IPV4,
         Family::V6 => ETHERTYPE_IPV6,
-    };
-    DeviceKey { mac, family }
+    }
 }
 
 /// Everything that should exist besides the tunnel device itself.
@@ -219,6 +224,8 @@ pub struct Desired {
     pub fdb: BTreeMap<FdbKey, IpAddr>,
     /// Entries of the family's peer map by subnet number.
     pub peers: BTreeMap<u32, PeerValue>,
+    /// Entries of the `LEGS` map: what each takes, in bytes.
+    pub legs: BTreeMap<LegKey, u32>,
     /// Entries of the `VTEPS` map.
     pub vteps: BTreeMap<Addr, VtepEntry>,
     /// The `ELSEWHERE` map: devices of peers whose packets may carry another source than their address.

@@ -20,6 +20,7 @@ use crate::{
         DatapathError, PinRoot,
         flows::{FastMap, FlowMap, PodMap},
         guard::{ElsewhereMap, GuardMap, SuspectMap},
+        legs::LegMap,
     },
     family::Family,
 };
@@ -30,6 +31,8 @@ pub struct Maps {
     pub peers: PeerMap,
     /// Peers by IPv6 subnet number.
     pub peers6: PeerMap,
+    /// The legs of peers that have several.
+    pub legs: LegMap,
     /// Peers by outer source.
     pub vteps: VtepMap,
     /// The mode word.
@@ -60,6 +63,7 @@ impl Maps {
         Ok(Self {
             peers: PeerMap::open(pins, Family::V4)?,
             peers6: PeerMap::open(pins, Family::V6)?,
+            legs: LegMap::open(pins)?,
             vteps: VtepMap::open(pins)?,
             mode: ModeMap::open(pins)?,
             config: ConfigMap::open(pins)?,

@@ -15,6 +15,7 @@ mod error;
 pub mod flows;
 pub(crate) mod frame;
 pub mod guard;
+pub mod legs;
 mod load;
 pub mod maps;
 pub mod monitor;

@@ -19,8 +19,8 @@ use flannel_common::{
     flow::Flow,
     kernel::KernelLayout,
     maps::{
-        CONFIG, ELSEWHERE, FAST, FLOWS, FLOWS6, GUARD, HELPER_PORTS, MODE, NOTES, NOTES6, PEERS, PEERS6, PODS, STATS,
-        VTEPS,
+        CONFIG, ELSEWHERE, FAST, FLOWS, FLOWS6, GUARD, HELPER_PORTS, LEGS, MODE, NOTES, NOTES6, PEERS, PEERS6, PODS,
+        STATS, VTEPS,
     },
     program::Program,
     reason::Reason,
@@ -35,7 +35,7 @@ use super::{
 };
 
 /// Maps the programs of a trial share with those in force: they only read them.
-const SHARED: [&str; 10] = [PEERS, PEERS6, VTEPS, MODE, CONFIG, FAST, PODS, HELPER_PORTS, GUARD, ELSEWHERE];
+const SHARED: [&str; 11] = [PEERS, PEERS6, LEGS, VTEPS, MODE, CONFIG, FAST, PODS, HELPER_PORTS, GUARD, ELSEWHERE];
 /// Flows a trial needs: one and its way back.
 const FLOWS_OF_A_TRIAL: u32 = 16;
 

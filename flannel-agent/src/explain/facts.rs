@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use flannel_common::{
     addr::Mac,
     guard::{Checks, GuardMode, GuardWord},
+    leg::LegEntry,
     mode::ModeWord,
     node::{FamilyConfig, NodeConfig},
 };
@@ -20,6 +21,7 @@ use crate::{
     datapath::{
         DatapathError, PinRoot, clock,
         guard::GuardMap,
+        legs::PinnedLegs,
         maps::{ConfigMap, ModeMap},
         peers::{PinnedPeer, family_config},
     },
@@ -30,6 +32,7 @@ use crate::{
         status::{LeaseStatus, Status},
     },
     reconcile::chain,
+    underlay::by_devices,
 };
 
 /// Everything the story is told from.
@@ -75,6 +78,10 @@ pub(super) struct Tunnel {
     pub(super) outer: Result<RouteAnswer, String>,
     /// The external interface, if it is there.
     pub(super) external: Option<Link>,
+    /// The devices by which that route leads, as far as they are there.
+    pub(super) outlets: Vec<Link>,
+    /// What was seen by each of them, where the kernel chooses among several next hops.
+    pub(super) legs: Vec<(u32, LegEntry)>,
     /// What is known of the next hop there.
     pub(super) next_hop: Option<Neighbour>,
 }
@@ -168,7 +175,19 @@ async fn read_tunnel(
         }
         _ => None,
     };
-    Ok(Tunnel { peer, device: link(index), neighbour, fdb, outer, external: link(config.underlay_ifindex), next_hop })
+    let outlets = outer.as_ref().map(by_devices).unwrap_or_default();
+    let legs = PinnedLegs::read(around.pins).unwrap_or_default();
+    Ok(Tunnel {
+        peer,
+        outlets: outlets.into_iter().filter_map(link).collect(),
+        legs: legs.of(Family::of(vtep), peer.index).map(|(index, leg)| (index, *leg)).collect(),
+        device: link(index),
+        neighbour,
+        fdb,
+        outer,
+        external: link(config.underlay_ifindex),
+        next_hop,
+    })
 }
 
 /// What the tunnel device has of the peer: the Ethernet address behind its gateway, and where frames to that are sent.

@@ -41,8 +41,8 @@ pub struct RouteAnswer {
     pub gateway: Option<IpAddr>,
     /// MTU set on the route, bytes.
     pub mtu: Option<u32>,
-    /// Several next hops: packets of one peer may take different ways.
-    pub multipath: bool,
+    /// Several next hops, for one of which the kernel decides by the flow; empty where there is one.
+    pub hops: Vec<RouteHop>,
     /// Nexthop object (kernel 5.3), single or group.
     pub nexthop: Option<u32>,
     /// The route encapsulates or runs a program (lightweight tunnel), on any of its next hops.
@@ -51,20 +51,45 @@ pub struct RouteAnswer {
     pub src: Option<IpAddr>,
 }
 
+/// One of several next hops.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RouteHop {
+    /// Interface index.
+    pub oif: u32,
+    /// The gateway; `None` when the destination is attached.
+    pub gateway: Option<IpAddr>,
+}
+
+impl RouteHop {
+    fn from_message(hop: &RouteNextHop) -> Self {
+        let gateway = hop.attributes.iter().find_map(|attribute| match attribute {
+            RouteAttribute::Gateway(addr) => ip(addr),
+            RouteAttribute::Via(addr) => via(addr),
+            _ => None,
+        });
+        Self { oif: hop.interface_index, gateway }
+    }
+}
+
 impl RouteAnswer {
+    /// Several next hops: packets of one peer may take different ways.
+    pub const fn is_multipath(&self) -> bool {
+        !self.hops.is_empty()
+    }
+
     /// The next hop has an address of the other family than `dst`.
     pub fn gateway_of_other_family(&self, dst: IpAddr) -> bool {
         self.gateway.is_some_and(|gateway| Family::of(gateway) != Family::of(dst))
     }
 
     fn nowhere(kind: RouteType) -> Self {
-        Self { kind, oif: None, gateway: None, mtu: None, multipath: false, nexthop: None, lwtunnel: false, src: None }
+        Self { kind, oif: None, gateway: None, mtu: None, hops: Vec::new(), nexthop: None, lwtunnel: false, src: None }
     }
 
     fn from_message(message: &RouteMessage) -> Self {
         let mut answer = Self::nowhere(message.header.kind);
         message.attributes.iter().for_each(|attribute| answer.take(attribute));
-        if answer.multipath {
+        if answer.is_multipath() {
             // The kernel may repeat one of several next hops at the top.
             (answer.oif, answer.gateway) = (None, None);
         }
@@ -81,7 +106,7 @@ impl RouteAnswer {
             RouteAttribute::EncapType(kind) => self.lwtunnel |= *kind != RouteLwEnCapType::None,
             RouteAttribute::Metrics(metrics) => self.mtu = metrics.iter().find_map(mtu),
             RouteAttribute::MultiPath(hops) => {
-                self.multipath = true;
+                self.hops = hops.iter().map(RouteHop::from_message).collect();
                 self.lwtunnel |= hops.iter().any(encapsulates);
             }
             _ => {}

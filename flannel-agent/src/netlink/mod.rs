@@ -38,7 +38,7 @@ pub use self::{
     events::{KernelEvent, KernelEvents, NftablesChanges},
     fdb::FdbKey,
     link::Link,
-    lookup::{RouteAnswer, RouteQuery},
+    lookup::{RouteAnswer, RouteHop, RouteQuery},
     neighbour::{Neighbour, NeighbourKey},
     nexthop::{Nexthop, NexthopId},
     route::{MAIN_TABLE, Route, RouteKey, RouteScope, RouteType, protocol},

@@ -248,7 +248,7 @@ pub struct PeerStatus {
     /// How packets reach it: `direct` (a route, no tunnel), `tunnel` (the programs may encapsulate), `kernel` (the vxlan
     /// device in every mode), `none` (they do not).
     pub way: String,
-    /// Why the programs may not encapsulate, or why there is no way.
+    /// Why the programs may not encapsulate, or why there is no way; of several next hops, that the kernel chooses.
     pub reason: Option<String>,
 }
 

@@ -6,7 +6,6 @@ use flannel_common::{
     fast::{FastConfig, PodEntry},
     mode::{Mode, ModeWord},
     node::NodeConfig,
-    program::Program,
 };
 
 use crate::{
@@ -153,10 +152,9 @@ impl Bpf {
         self.early.doubt();
     }
 
-    /// Attaches the programs where they belong.
-    pub fn attach(&mut self, hooks: &BTreeSet<Hook>) {
-        let external = hooks.iter().find(|hook| hook.program == Program::FromUnderlay);
-        self.early.apply(external.map(|hook| hook.ifindex));
+    /// Attaches the programs where they belong; the guard's at the driver of the external interface.
+    pub fn attach(&mut self, hooks: &BTreeSet<Hook>, external: Option<u32>) {
+        self.early.apply(external);
         let refused = self.attachments.apply(hooks);
         let refused: Vec<_> = refused.into_iter().map(|(hook, error)| (hook, chain(&error))).collect();
         for (hook, error) in &refused {

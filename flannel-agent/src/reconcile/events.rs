@@ -46,12 +46,23 @@ impl Plane {
             self.doubt_everything();
             return true;
         }
-        let Some(device) = self.device.as_ref().filter(|device| device.index == link.index) else { return false };
+        let Some(device) = self.device.as_ref().filter(|device| device.index == link.index) else {
+            return self.observe_outlet(link);
+        };
         if !link.up {
             // The kernel takes routes, neighbours and IPv6 addresses with a device that goes down, and does not say so of all.
             self.read_back = true;
         }
         !link.up || link.mtu != device.mtu || link.mac != Some(device.mac)
+    }
+
+    /// By another device than the external interface routes to peers may lead.
+    fn observe_outlet(&mut self, link: &Link) -> bool {
+        let differs = self.underlay.differs(link);
+        if differs {
+            self.doubt_paths();
+        }
+        differs
     }
 
     fn observe_link_gone(&mut self, index: u32) -> bool {
@@ -63,7 +74,11 @@ impl Plane {
             self.doubt_everything();
             return true;
         }
-        false
+        let leads_there = self.underlay.leads_by(index);
+        if leads_there {
+            self.doubt_paths();
+        }
+        leads_there
     }
 
     fn observe_address(&mut self, Address { key, .. }: &Address, present: bool) -> bool {

@@ -16,6 +16,7 @@ mod fast;
 mod leaving;
 mod nexthops;
 mod object;
+mod outlets;
 mod ownership;
 mod peer_maps;
 mod peers;
@@ -178,8 +179,9 @@ impl Reconciler {
         self.apply_fast(cluster.own, moved).await;
         let on_planes = self.planes.iter().flat_map(|plane| plane.hooks(self.fast.is_on()));
         let hooks = on_planes.chain(self.fast.hooks()).collect();
+        let external = self.planes.iter().find(|plane| plane.device.is_some()).map(|plane| plane.external);
         if let Some(bpf) = &mut self.bpf {
-            bpf.attach(&hooks);
+            bpf.attach(&hooks, external);
         }
     }
 

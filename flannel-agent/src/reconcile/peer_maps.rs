@@ -1,4 +1,4 @@
-//! The peer maps of one family: what should be in `PEERS`, `VTEPS` and `ELSEWHERE`, and what is.
+//! The peer maps of one family: what should be in `PEERS`, `LEGS`, `VTEPS` and `ELSEWHERE`, and what is.
 
 use std::{
     collections::BTreeSet,
@@ -9,11 +9,12 @@ use std::{
 use flannel_common::{
     addr::Addr,
     guard::DeviceKey,
+    leg::LegKey,
     peer::{PeerEntry, VtepEntry, Word},
 };
 
 use crate::{
-    backend::{Desired, PeerValue, device_key},
+    backend::{Desired, PeerValue, device_key, ethertype},
     datapath::{DatapathError, Maps, maps::PeerMap},
     family::Family,
     reconcile::{
@@ -27,6 +28,7 @@ use crate::{
 pub(super) struct PeerMaps {
     family: Family,
     peers: Tracker<u32, PeerValue>,
+    legs: Tracker<LegKey, u32>,
     vteps: Tracker<Addr, VtepEntry>,
     elsewhere: Tracker<DeviceKey, ()>,
     leaving: Leaving<Addr>,
@@ -42,6 +44,7 @@ impl PeerMaps {
         Self {
             family,
             peers: Tracker::default(),
+            legs: Tracker::default(),
             vteps: Tracker::default(),
             elsewhere: Tracker::default(),
             leaving: Leaving::new(grace),
@@ -60,6 +63,7 @@ impl PeerMaps {
     /// What should be is unknown again.
     pub(super) fn want_nothing(&mut self) {
         self.peers.want_nothing();
+        self.legs.want_nothing();
         self.vteps.want_nothing();
         self.elsewhere.want_nothing();
     }
@@ -67,6 +71,7 @@ impl PeerMaps {
     /// Some peers wanted something before and want something now.
     pub(super) fn change(&mut self, before: &Desired, after: &Desired) {
         self.peers.change(&before.peers, &after.peers);
+        self.legs.change(&before.legs, &after.legs);
         self.vteps.change(&before.vteps, &after.vteps);
         let devices = |desired: &Desired| desired.elsewhere.iter().map(|key| (*key, ())).collect();
         self.elsewhere.change(&devices(before), &devices(after));
@@ -77,6 +82,9 @@ impl PeerMaps {
         let map = peer_map(maps, self.family);
         let entries = map.entries().map(|entry| entry.map(|(index, entry)| (index, value_of(entry))));
         self.peers.found(entries.collect::<Result<_, _>>()?);
+        let of_family = |key: &LegKey| key.family == ethertype(self.family);
+        let legs = maps.legs.entries().filter(|entry| entry.as_ref().map_or(true, |(key, _)| of_family(key)));
+        self.legs.found(legs.map(|entry| entry.map(|(key, leg)| (key, leg.mtu))).collect::<Result<_, _>>()?);
         let of_family = |vtep: Addr| Family::of(IpAddr::from(vtep)) == self.family;
         let vteps = maps.vteps.entries().filter(|entry| entry.as_ref().map_or(true, |(vtep, _)| of_family(*vtep)));
         self.vteps.found(vteps.collect::<Result<_, _>>()?);
@@ -86,8 +94,9 @@ impl PeerMaps {
         Ok(())
     }
 
-    /// Writes the peers that are new or changed.
+    /// Writes the peers that are new or changed, after their legs.
     pub(super) fn upsert(&mut self, maps: &mut Maps, now: Instant) {
+        upsert(&mut self.legs, now, |key, mtu| maps.legs.write(*key, *mtu));
         let map = peer_map(maps, self.family);
         upsert(&mut self.peers, now, |index, value| map.write(*index, value.entry, value.flags));
         upsert(&mut self.vteps, now, |vtep, value| maps.vteps.write(*vtep, *value));
@@ -98,6 +107,7 @@ impl PeerMaps {
     pub(super) fn sweep(&mut self, maps: &mut Maps, now: Instant) {
         let map = peer_map(maps, self.family);
         sweep(&mut self.peers, now, |index| map.remove(*index));
+        sweep(&mut self.legs, now, |key| maps.legs.remove(*key));
         self.sweep_senders(maps, now);
     }
 
@@ -126,12 +136,14 @@ impl PeerMaps {
         let family = self.family;
         let peers = self.peers.failures();
         let peers = peers.map(move |(index, failure)| Dirty::new(format!("{family} peer map entry {index}"), failure));
+        let leg = move |key: &LegKey| format!("leg of {family} peer {} by interface {}", key.index, key.device);
+        let legs = self.legs.failures().map(move |(key, failure)| Dirty::new(leg(key), failure));
         let vteps = self.vteps.failures();
         let vteps = vteps.map(|(vtep, failure)| Dirty::new(format!("VTEP map entry {vtep}"), failure));
         let elsewhere = self.elsewhere.failures();
         let elsewhere =
             elsewhere.map(|(key, failure)| Dirty::new(format!("entry of {} in ELSEWHERE", key.mac), failure));
-        peers.chain(vteps).chain(elsewhere)
+        peers.chain(legs).chain(vteps).chain(elsewhere)
     }
 
     /// How many entries were mended.
@@ -141,7 +153,10 @@ impl PeerMaps {
 
     /// When the next refused entry is due.
     pub(super) fn next_retry(&self) -> Option<Instant> {
-        [self.peers.next_retry(), self.vteps.next_retry(), self.elsewhere.next_retry()].into_iter().flatten().min()
+        [self.peers.next_retry(), self.legs.next_retry(), self.vteps.next_retry(), self.elsewhere.next_retry()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 }
 

@@ -14,6 +14,7 @@ use super::{
     Cluster, chain,
     device::{self, Device},
     entries::Entries,
+    outlets::Outlets,
     ownership::Ownership,
     peer_maps::PeerMaps,
     peers::{PeerBook, Peers, Turn},
@@ -64,6 +65,7 @@ pub(super) struct Plane {
     external_name: String,
     end: End,
     pub(super) underlay: Underlay,
+    outlets: Outlets,
     pub(super) device: Option<Device>,
     pub(super) entries: Entries,
     peer_maps: PeerMaps,
@@ -96,6 +98,7 @@ impl Plane {
         Self {
             family,
             underlay: Underlay::new(backend.port()),
+            outlets: Outlets::default(),
             backend,
             setup,
             external: external.index,
@@ -200,13 +203,14 @@ impl Plane {
     async fn take_turn(&mut self, netlink: &Netlink, node: &Node) {
         let Turn { before, after } = self.peers.turn(TURN);
         let addresses = after.iter().map(|peer| peer.public_ip).collect();
-        self.underlay.ask(netlink, self.external, self.end.source, addresses).await;
+        self.underlay.ask(netlink, self.end.source, addresses).await;
         let way = |peer: Peer| PeerWay { way: self.backend.way(node, &self.underlay, &peer), peer };
         let ways: Vec<PeerWay> = after.into_iter().map(way).collect();
         let wanted = if self.rebuilding { Desired::default() } else { self.backend.desired(node, &before) };
         let wants = self.backend.desired(node, &ways);
         self.peer_maps.change(&wanted, &wants);
         self.entries.change(&wanted, &wants);
+        self.outlets.change(&before, &ways);
         self.turn = (before, ways);
         self.rebuilding &= !self.peers.is_settled();
     }
@@ -280,15 +284,21 @@ impl Plane {
         self.error.is_none() && !self.peers.is_settled()
     }
 
-    /// Where programs belong because of this plane. Without a tunnel that is nowhere but in mode `fast`.
+    /// Where programs belong because of this plane. By the external interface packets come in whatever routes lead out. Without a tunnel that is nowhere but in mode `fast`.
     pub(super) fn hooks(&self, fast: bool) -> Vec<Hook> {
         let hook = |program, ifindex, ifname: &str| Hook { program, ifindex, ifname: ifname.to_owned() };
-        let on_external = [Program::ToUnderlay, Program::FromUnderlay];
-        let on_external = on_external.map(|program| hook(program, self.external, &self.external_name)).into_iter();
+        let on_underlay =
+            |index, name: &str| [Program::ToUnderlay, Program::FromUnderlay].map(|it| hook(it, index, name));
+        let on_external = on_underlay(self.external, &self.external_name).into_iter();
         match &self.device {
             Some(device) => {
                 let to_note = fast.then(|| hook(Program::FromTunnel, device.index, &device.name));
-                on_external.chain([hook(Program::ToTunnel, device.index, &device.name)]).chain(to_note).collect()
+                let on_outlets = self.outlets.devices().flat_map(|(index, name)| on_underlay(index, name));
+                on_external
+                    .chain(on_outlets)
+                    .chain([hook(Program::ToTunnel, device.index, &device.name)])
+                    .chain(to_note)
+                    .collect()
             }
             None if fast && !self.has_tunnel() && self.unfollowed.is_none() => on_external.collect(),
             None => Vec::new(),

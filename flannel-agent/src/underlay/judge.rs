@@ -1,6 +1,9 @@
 //! Whether a path is plain. Pure.
 
-use std::net::IpAddr;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
 
 use flannel_common::maps::PEERS_MAX;
 use thiserror::Error;
@@ -14,8 +17,6 @@ pub struct Facts {
     pub source: IpAddr,
     /// The tunnel's UDP port.
     pub port: u16,
-    /// The external interface, if it is still there.
-    pub device: Option<Link>,
     /// A routing rule that looks at more than a route lookup tells it.
     pub rule: Option<Dependence>,
     /// IPsec policies for packets that leave.
@@ -24,15 +25,35 @@ pub struct Facts {
     pub policy_default_blocks: bool,
 }
 
-/// A plain path: by this device to this next hop.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Path {
-    /// Interface index of the external interface.
-    pub oif: u32,
-    /// A gateway, or the peer itself.
-    pub next_hop: IpAddr,
+/// The devices routes lead by, by interface index; one that is not there was asked for in vain.
+pub type Devices = BTreeMap<u32, Result<Link, NotPlain>>;
+
+/// A device by which outer packets to a peer may leave.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Leg {
+    /// Interface index.
+    pub index: u32,
+    /// Its name.
+    pub name: String,
     /// Largest outer IP packet in bytes: the device's MTU, or the route's where that is smaller.
     pub mtu: u32,
+}
+
+/// A plain path: nothing on it looks at more than the programs know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Path {
+    /// The devices packets may leave by; at least one.
+    pub legs: Vec<Leg>,
+    /// A gateway, or the peer itself. `None` where the kernel's FIB is to be asked for each packet: among several next hops, or
+    /// where the gateway's address is of the other family.
+    pub next_hop: Option<IpAddr>,
+}
+
+impl Path {
+    /// Largest outer IP packet in bytes that may leave by any of its devices.
+    pub fn mtu(&self) -> u32 {
+        self.legs.iter().map(|leg| leg.mtu).min().unwrap_or_default()
+    }
 }
 
 /// Why a path is not plain. The kernel carries such a peer's packets, in every mode.
@@ -56,13 +77,13 @@ pub enum NotPlain {
     /// A route that leads nowhere, or back to us.
     #[error("the route is of type {0:?}")]
     NotUnicast(RouteType),
-    /// The external interface is gone.
-    #[error("the external interface is gone")]
-    NoDevice,
-    /// The external interface is down.
+    /// The device of the route is gone.
+    #[error("the route leaves by interface {0}, which is gone")]
+    NoDevice(u32),
+    /// The device of the route is down.
     #[error("{0} is down")]
     DeviceDown(String),
-    /// The external interface is no Ethernet device.
+    /// The route leaves by something else than an Ethernet device.
     #[error("{name} is no Ethernet device (ARPHRD {arphrd})")]
     NotEthernet {
         /// Its name.
@@ -70,23 +91,15 @@ pub enum NotPlain {
         /// Its hardware type.
         arphrd: u16,
     },
-    /// The route leaves elsewhere.
-    #[error("the route leaves by interface {oif}, not by {name}")]
-    OtherDevice {
-        /// The route's interface index.
-        oif: u32,
-        /// The external interface.
-        name: String,
-    },
-    /// The route has several next hops.
-    #[error("the route has several next hops")]
-    Multipath,
+    /// The route leads into a tunnel of this port, perhaps our own.
+    #[error("the route leads back into a tunnel, {0}")]
+    ThroughTunnel(String),
     /// The route encapsulates by itself.
     #[error("the route has an encapsulation of its own")]
     LightweightTunnel,
-    /// The gateway's address is of the other family.
-    #[error("the gateway {0} is of the other address family")]
-    GatewayFamily(IpAddr),
+    /// The kernel does not show the next hops.
+    #[error("the kernel names nexthop object {0} and not where it leads (net.ipv4.nexthop_compat_mode is 0)")]
+    HiddenNexthop(u32),
     /// A routing rule looks at more.
     #[error("{0}")]
     Rule(Dependence),
@@ -110,27 +123,54 @@ pub enum NotPlain {
     IpsecDefault,
 }
 
-/// The path a route lookup gives for `peer`, if it is plain.
-pub fn judge(facts: &Facts, peer: IpAddr, answer: &RouteAnswer) -> Result<Path, NotPlain> {
-    let device = facts.device.as_ref().ok_or(NotPlain::NoDevice)?;
+/// The path a route lookup gives for `peer`, if it is plain. Of several next hops those are left out that are not fit for the
+/// programs; packets for which the kernel chooses one of these are its own.
+pub fn judge(facts: &Facts, devices: &Devices, peer: IpAddr, answer: &RouteAnswer) -> Result<Path, NotPlain> {
+    if let Some(dependence) = facts.rule {
+        return Err(NotPlain::Rule(dependence));
+    }
+    covered_by_ipsec(facts, peer)?;
+    if answer.kind != RouteType::Unicast {
+        return Err(NotPlain::NotUnicast(answer.kind));
+    }
+    if answer.lwtunnel {
+        return Err(NotPlain::LightweightTunnel);
+    }
+    let mut legs = Vec::new();
+    let mut unfit = None;
+    for index in by_devices(answer) {
+        match leg(facts, devices, index, answer.mtu) {
+            Ok(leg) => legs.push(leg),
+            Err(why) => unfit = unfit.or(Some(why)),
+        }
+    }
+    if legs.is_empty() {
+        let hidden = answer.nexthop.map_or(NotPlain::Unknown, NotPlain::HiddenNexthop);
+        return Err(unfit.unwrap_or(hidden));
+    }
+    let next_hop =
+        (!answer.is_multipath() && !answer.gateway_of_other_family(peer)).then(|| answer.gateway.unwrap_or(peer));
+    Ok(Path { legs, next_hop })
+}
+
+/// The devices by which a route leads, each once.
+pub fn by_devices(answer: &RouteAnswer) -> BTreeSet<u32> {
+    answer.hops.iter().map(|hop| hop.oif).chain(answer.oif).collect()
+}
+
+fn leg(facts: &Facts, devices: &Devices, index: u32, route_mtu: Option<u32>) -> Result<Leg, NotPlain> {
+    let device = devices.get(&index).ok_or(NotPlain::Unknown)?.as_ref().map_err(Clone::clone)?;
     if device.arphrd != Link::ETHER {
         return Err(NotPlain::NotEthernet { name: device.name.clone(), arphrd: device.arphrd });
     }
     if !device.up {
         return Err(NotPlain::DeviceDown(device.name.clone()));
     }
-    if let Some(dependence) = facts.rule {
-        return Err(NotPlain::Rule(dependence));
+    if device.vxlan.as_ref().is_some_and(|tunnel| tunnel.port == facts.port) {
+        return Err(NotPlain::ThroughTunnel(device.name.clone()));
     }
-    covered_by_ipsec(facts, peer)?;
-    let next_hop = next_hop(peer, answer)?;
-    match answer.oif {
-        Some(oif) if oif == device.index => {
-            let mtu = answer.mtu.map_or(device.mtu, |mtu| mtu.min(device.mtu));
-            Ok(Path { oif, next_hop, mtu })
-        }
-        oif => Err(NotPlain::OtherDevice { oif: oif.unwrap_or_default(), name: device.name.clone() }),
-    }
+    let mtu = route_mtu.map_or(device.mtu, |mtu| mtu.min(device.mtu));
+    Ok(Leg { index, name: device.name.clone(), mtu })
 }
 
 fn covered_by_ipsec(facts: &Facts, peer: IpAddr) -> Result<(), NotPlain> {
@@ -142,33 +182,17 @@ fn covered_by_ipsec(facts: &Facts, peer: IpAddr) -> Result<(), NotPlain> {
     }
 }
 
-fn next_hop(peer: IpAddr, answer: &RouteAnswer) -> Result<IpAddr, NotPlain> {
-    if answer.kind != RouteType::Unicast {
-        return Err(NotPlain::NotUnicast(answer.kind));
-    }
-    if answer.multipath {
-        return Err(NotPlain::Multipath);
-    }
-    if answer.lwtunnel {
-        return Err(NotPlain::LightweightTunnel);
-    }
-    match answer.gateway {
-        None => Ok(peer),
-        Some(gateway) if answer.gateway_of_other_family(peer) => Err(NotPlain::GatewayFamily(gateway)),
-        Some(gateway) => Ok(gateway),
-    }
-}
-
 /// The device of a peer on our own segment: one route, without a gateway, as stock flannel decides it.
 pub(super) fn neighbour_device(answer: &RouteAnswer) -> Option<u32> {
-    let direct = answer.kind == RouteType::Unicast && answer.gateway.is_none() && !answer.multipath && !answer.lwtunnel;
+    let direct =
+        answer.kind == RouteType::Unicast && answer.gateway.is_none() && !answer.is_multipath() && !answer.lwtunnel;
     answer.oif.filter(|_| direct)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::netlink::{PortMask, RuleSelector, XfrmAction, XfrmSelector};
+    use crate::netlink::{PortMask, RouteHop, RuleSelector, VxlanInfo, XfrmAction, XfrmSelector};
 
     const PEER: &str = "192.168.2.9";
 
@@ -176,19 +200,20 @@ mod tests {
         text.parse().expect("an address")
     }
 
-    fn device() -> Link {
+    fn eth0() -> Link {
         Link::ethernet(2, "eth0", 1500)
     }
 
+    fn devices() -> Devices {
+        having([eth0(), Link::ethernet(3, "eth1", 9000)])
+    }
+
+    fn having(links: impl IntoIterator<Item = Link>) -> Devices {
+        links.into_iter().map(|link| (link.index, Ok(link))).collect()
+    }
+
     fn facts() -> Facts {
-        Facts {
-            source: ip("192.168.1.1"),
-            port: 8472,
-            device: Some(device()),
-            rule: None,
-            policies: Vec::new(),
-            policy_default_blocks: false,
-        }
+        Facts { source: ip("192.168.1.1"), port: 8472, rule: None, policies: Vec::new(), policy_default_blocks: false }
     }
 
     fn via_gateway() -> RouteAnswer {
@@ -197,28 +222,65 @@ mod tests {
             oif: Some(2),
             gateway: Some(ip("192.168.1.254")),
             mtu: None,
-            multipath: false,
+            hops: Vec::new(),
             nexthop: None,
             lwtunnel: false,
             src: None,
         }
     }
 
+    /// A route by these devices.
+    fn several(by: &[u32]) -> RouteAnswer {
+        let hop = |oif: &u32| RouteHop { oif: *oif, gateway: Some(ip("192.168.1.254")) };
+        RouteAnswer { oif: None, gateway: None, hops: by.iter().map(hop).collect(), ..via_gateway() }
+    }
+
     fn verdict(facts: &Facts, answer: &RouteAnswer) -> Result<Path, NotPlain> {
-        judge(facts, ip(PEER), answer)
+        judge(facts, &devices(), ip(PEER), answer)
+    }
+
+    fn leg(index: u32, name: &str, mtu: u32) -> Leg {
+        Leg { index, name: name.to_owned(), mtu }
     }
 
     #[test]
     fn the_next_hop_is_the_gateway_or_the_peer() {
-        let path = Path { oif: 2, next_hop: ip("192.168.1.254"), mtu: 1500 };
-        assert_eq!(verdict(&facts(), &via_gateway()), Ok(path));
+        let path = |next_hop| Ok(Path { legs: vec![leg(2, "eth0", 1500)], next_hop });
+        assert_eq!(verdict(&facts(), &via_gateway()), path(Some(ip("192.168.1.254"))));
         let attached = RouteAnswer { gateway: None, ..via_gateway() };
-        assert_eq!(verdict(&facts(), &attached), Ok(Path { next_hop: ip(PEER), ..path }));
+        assert_eq!(verdict(&facts(), &attached), path(Some(ip(PEER))));
+        let of_other_family = RouteAnswer { gateway: Some(ip("fe80::1")), ..via_gateway() };
+        assert_eq!(verdict(&facts(), &of_other_family), path(None), "the kernel is asked");
+    }
+
+    #[test]
+    fn of_several_next_hops_the_kernel_chooses() {
+        let path = |legs: &[Leg]| Ok(Path { legs: legs.to_vec(), next_hop: None });
+        let (eth0, eth1) = (leg(2, "eth0", 1500), leg(3, "eth1", 9000));
+        assert_eq!(verdict(&facts(), &several(&[2, 3])), path(&[eth0.clone(), eth1]));
+        assert_eq!(
+            verdict(&facts(), &several(&[2, 2])),
+            path(std::slice::from_ref(&eth0)),
+            "two gateways on one segment"
+        );
+        assert_eq!(verdict(&facts(), &several(&[2, 3])).map(|path| path.mtu()), Ok(1500));
+        let bounded = RouteAnswer { mtu: Some(1400), ..several(&[2, 3]) };
+        let path = path(&[leg(2, "eth0", 1400), leg(3, "eth1", 1400)]);
+        assert_eq!(verdict(&facts(), &bounded), path);
+    }
+
+    #[test]
+    fn next_hops_that_are_not_fit_are_left_out() {
+        let down = having([eth0(), Link { up: false, ..Link::ethernet(3, "eth1", 1500) }]);
+        let judged = judge(&facts(), &down, ip(PEER), &several(&[2, 3]));
+        assert_eq!(judged, Ok(Path { legs: vec![leg(2, "eth0", 1500)], next_hop: None }));
+        let judged = judge(&facts(), &down, ip(PEER), &several(&[3, 9]));
+        assert_eq!(judged, Err(NotPlain::DeviceDown("eth1".to_owned())), "none is left");
     }
 
     #[test]
     fn the_smaller_mtu_counts() {
-        let mtu = |mtu| verdict(&facts(), &RouteAnswer { mtu, ..via_gateway() }).map(|path| path.mtu);
+        let mtu = |mtu| verdict(&facts(), &RouteAnswer { mtu, ..via_gateway() }).map(|path| path.mtu());
         assert_eq!(mtu(Some(1300)), Ok(1300));
         assert_eq!(mtu(Some(9000)), Ok(1500));
         assert_eq!(mtu(None), Ok(1500));
@@ -227,24 +289,22 @@ mod tests {
     #[test]
     fn routes_that_lead_elsewhere_are_not_plain() {
         let refused = |answer: RouteAnswer| verdict(&facts(), &answer).expect_err("not plain");
-        let other = NotPlain::OtherDevice { oif: 9, name: "eth0".to_owned() };
-        assert_eq!(refused(RouteAnswer { oif: Some(9), ..via_gateway() }), other);
-        assert_eq!(refused(RouteAnswer { multipath: true, oif: None, ..via_gateway() }), NotPlain::Multipath);
         assert_eq!(refused(RouteAnswer { lwtunnel: true, ..via_gateway() }), NotPlain::LightweightTunnel);
-        let v6 = ip("fe80::1");
-        assert_eq!(refused(RouteAnswer { gateway: Some(v6), ..via_gateway() }), NotPlain::GatewayFamily(v6));
         for kind in [RouteType::Local, RouteType::Unreachable, RouteType::BlackHole] {
             assert_eq!(refused(RouteAnswer { kind, ..via_gateway() }), NotPlain::NotUnicast(kind));
         }
     }
 
     #[test]
-    fn the_device_has_to_be_there_up_and_ethernet() {
-        let with = |device| verdict(&Facts { device, ..facts() }, &via_gateway()).expect_err("not plain");
-        assert_eq!(with(None), NotPlain::NoDevice);
-        assert_eq!(with(Some(Link { up: false, ..device() })), NotPlain::DeviceDown("eth0".to_owned()));
-        let wireguard = Link { arphrd: 65534, ..device() };
-        assert_eq!(with(Some(wireguard)), NotPlain::NotEthernet { name: "eth0".to_owned(), arphrd: 65534 });
+    fn the_device_has_to_be_there_up_ethernet_and_no_tunnel_of_ours() {
+        let with = |devices| judge(&facts(), &devices, ip(PEER), &via_gateway()).expect_err("not plain");
+        assert_eq!(with(Devices::from([(2, Err(NotPlain::NoDevice(2)))])), NotPlain::NoDevice(2));
+        assert_eq!(with(having([Link { up: false, ..eth0() }])), NotPlain::DeviceDown("eth0".to_owned()));
+        let wireguard = Link { arphrd: 65534, ..eth0() };
+        assert_eq!(with(having([wireguard])), NotPlain::NotEthernet { name: "eth0".to_owned(), arphrd: 65534 });
+        let vxlan = Some(VxlanInfo { port: 8472, ..VxlanInfo::default() });
+        let tunnel = NotPlain::ThroughTunnel("eth0".to_owned());
+        assert_eq!(with(having([Link { vxlan, ..eth0() }])), tunnel);
     }
 
     #[test]
@@ -282,7 +342,7 @@ mod tests {
         let attached = RouteAnswer { gateway: None, ..via_gateway() };
         assert_eq!(neighbour_device(&attached), Some(2));
         assert_eq!(neighbour_device(&via_gateway()), None);
-        assert_eq!(neighbour_device(&RouteAnswer { multipath: true, oif: None, ..attached.clone() }), None);
+        assert_eq!(neighbour_device(&several(&[2, 3])), None);
         assert_eq!(neighbour_device(&RouteAnswer { kind: RouteType::Local, ..attached }), None);
     }
 }

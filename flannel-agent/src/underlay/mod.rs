@@ -2,8 +2,8 @@
 //! enough for the programs to use it.
 //!
 //! The kernel is asked, never imitated: one route lookup per peer, with everything that is known of our outer packets.
-//! What a lookup cannot tell - rules on marks or source ports, IPsec policies, several next hops - makes the
-//! path not plain, and the kernel carries those packets. `to_underlay` checks the same from the other side, packet
+//! What a lookup cannot tell - rules on marks or source ports, IPsec policies - makes the
+//! path not plain, and the kernel carries those packets. Of several next hops the kernel chooses one for each packet. `to_underlay` checks the same from the other side, packet
 //! by packet; this module is why it rarely has anything to say.
 //!
 //! A backend without a tunnel asks for the routes alone: which peers are on our own link.
@@ -11,16 +11,16 @@
 mod judge;
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     net::IpAddr,
 };
 
 use futures::{StreamExt as _, stream};
-pub use judge::{Facts, NotPlain, Path, judge};
+pub use judge::{Devices, Facts, Leg, NotPlain, Path, by_devices, judge};
 
 use crate::{
     family::Family,
-    netlink::{Netlink, NetlinkError, RouteAnswer, RouteQuery, tunnel_depends_on},
+    netlink::{Link, Netlink, NetlinkError, RouteAnswer, RouteQuery, tunnel_depends_on},
 };
 
 /// Lookups in flight at once.
@@ -31,27 +31,39 @@ const IN_FLIGHT: usize = 64;
 pub struct Underlay {
     port: Option<u16>,
     facts: Option<Result<Facts, String>>,
+    /// Those by which routes asked about lead.
+    devices: Devices,
     answers: HashMap<IpAddr, Result<RouteAnswer, String>>,
 }
 
 impl Underlay {
     /// For a tunnel to this UDP port, or for none.
     pub fn new(port: Option<u16>) -> Self {
-        Self { port, facts: None, answers: HashMap::new() }
+        Self { port, facts: None, devices: BTreeMap::new(), answers: HashMap::new() }
     }
 
     /// Something about the underlay changed: what is the same for all peers is to be read again.
     pub fn forget(&mut self) {
         self.facts = None;
+        self.devices.clear();
     }
 
-    /// Asks the kernel about the paths from `source` by the interface `external` to `peers`, and for what is the same for all
-    /// where that is not known. What cannot be read makes paths not plain; it stops nothing.
-    pub async fn ask(&mut self, netlink: &Netlink, external: u32, source: IpAddr, peers: BTreeSet<IpAddr>) {
+    /// Whether a device by which a route leads is not as it was when it was looked at.
+    pub fn differs(&self, link: &Link) -> bool {
+        self.devices.get(&link.index).is_some_and(|known| known.as_ref() != Ok(link))
+    }
+
+    /// Whether a route leads by this device.
+    pub fn leads_by(&self, index: u32) -> bool {
+        self.devices.contains_key(&index)
+    }
+
+    /// Asks the kernel about the paths from `source` to `peers`, and for what is the same for all where that is not known. What cannot be read makes paths not plain; it stops nothing.
+    pub async fn ask(&mut self, netlink: &Netlink, source: IpAddr, peers: BTreeSet<IpAddr>) {
         if let Some(port) = self.port
             && !matches!(self.facts, Some(Ok(_)))
         {
-            let facts = read_facts(netlink, external, source, port).await;
+            let facts = read_facts(netlink, source, port).await;
             self.facts = Some(facts.map_err(|error| error.to_string()));
         }
         let port = self.port;
@@ -60,6 +72,22 @@ impl Underlay {
             (peer, netlink.route_get(query).await.map_err(|error| error.to_string()))
         });
         self.answers = asked.buffer_unordered(IN_FLIGHT).collect().await;
+        if self.port.is_some() {
+            self.look_at_devices(netlink).await;
+        }
+    }
+
+    async fn look_at_devices(&mut self, netlink: &Netlink) {
+        let answers = self.answers.values().flatten();
+        let unknown: BTreeSet<u32> =
+            answers.flat_map(by_devices).filter(|index| !self.devices.contains_key(index)).collect();
+        for index in unknown {
+            let device = match netlink.link_by_index(index).await {
+                Ok(link) => link.ok_or(NotPlain::NoDevice(index)),
+                Err(error) => Err(NotPlain::Unreadable { error: error.to_string() }),
+            };
+            self.devices.insert(index, device);
+        }
     }
 
     /// The path to a peer that was asked about last.
@@ -67,7 +95,7 @@ impl Underlay {
         let (Some(facts), Some(answer)) = (&self.facts, self.answers.get(&peer)) else { return Err(NotPlain::Unknown) };
         let facts = facts.as_ref().map_err(|error| NotPlain::Unreadable { error: error.clone() })?;
         let answer = answer.as_ref().map_err(|error| NotPlain::NoRoute { error: error.clone() })?;
-        judge(facts, peer, answer)
+        judge(facts, &self.devices, peer, answer)
     }
 
     /// The device by which a peer on our own segment is reached, if it is one: exactly one route, without a gateway.
@@ -79,11 +107,10 @@ impl Underlay {
     }
 }
 
-async fn read_facts(netlink: &Netlink, external: u32, source: IpAddr, port: u16) -> Result<Facts, NetlinkError> {
+async fn read_facts(netlink: &Netlink, source: IpAddr, port: u16) -> Result<Facts, NetlinkError> {
     Ok(Facts {
         source,
         port,
-        device: netlink.link_by_index(external).await?,
         rule: tunnel_depends_on(&netlink.rules(Family::of(source)).await?),
         policies: netlink.out_policies().await?,
         policy_default_blocks: netlink.out_policy_default_blocks().await?,

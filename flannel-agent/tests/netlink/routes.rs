@@ -1,7 +1,7 @@
 //! Routes and route lookups.
 
 use flannel_agent::family::Family;
-use flannel_agent::netlink::{Route, RouteAnswer, RouteKey, RouteQuery, RouteType, protocol};
+use flannel_agent::netlink::{Route, RouteAnswer, RouteHop, RouteKey, RouteQuery, RouteType, protocol};
 use ipnet::IpNet;
 
 use crate::namespace::{Namespace, addr, in_namespace, ip, ip_json};
@@ -181,7 +181,7 @@ fn lookups_answer_with_the_table_s_entry() {
         {
             let answer = lookup(&ns, attached).await;
             assert_eq!((answer.kind, answer.oif, answer.gateway), (RouteType::Unicast, eth0, None));
-            assert_eq!((answer.mtu, answer.multipath, answer.lwtunnel), (None, false, false));
+            assert_eq!((answer.mtu, answer.is_multipath(), answer.lwtunnel), (None, false, false));
 
             ip(&format!("{family}route add {routed} via {gateway} mtu 1400"));
             let answer = lookup(&ns, routed).await;
@@ -195,9 +195,13 @@ fn lookups_show_several_next_hops_and_nexthop_objects() {
     in_namespace(async |ns| {
         ip("route add 10.30.0.0/24 nexthop via 10.9.0.2 nexthop via 10.9.0.3");
         ip("-6 route add fd00:30::/64 nexthop via fd00:9::2 nexthop via fd00:9::3");
-        for dst in ["10.30.0.1", "fd00:30::1"] {
+        let oif = ns.link("eth0").await.index;
+        let ways = [("10.30.0.1", ["10.9.0.2", "10.9.0.3"]), ("fd00:30::1", ["fd00:9::2", "fd00:9::3"])];
+        for (dst, hops) in ways {
             let answer = lookup(&ns, dst).await;
-            assert!(answer.multipath && answer.oif.is_none() && answer.gateway.is_none(), "{answer:?}");
+            let hop = |gateway| RouteHop { oif, gateway: Some(addr(gateway)) };
+            assert_eq!(answer.hops, hops.map(hop), "{answer:?}");
+            assert!(answer.oif.is_none() && answer.gateway.is_none(), "{answer:?}");
         }
         ip("nexthop add id 7 via 10.9.0.2 dev eth0");
         ip("nexthop add id 8 via 10.9.0.3 dev eth0");
@@ -205,10 +209,10 @@ fn lookups_show_several_next_hops_and_nexthop_objects() {
         ip("route add 10.31.0.0/24 nhid 7");
         ip("route add 10.32.0.0/24 nhid 9");
         let single = lookup(&ns, "10.31.0.1").await;
-        assert_eq!((single.nexthop, single.multipath), (Some(7), false));
+        assert_eq!((single.nexthop, single.is_multipath()), (Some(7), false));
         assert_eq!(single.gateway, Some(addr("10.9.0.2")));
         let group = lookup(&ns, "10.32.0.1").await;
-        assert_eq!((group.nexthop, group.multipath), (Some(9), true));
+        assert_eq!((group.nexthop, group.hops.len()), (Some(9), 2));
 
         // Without the compatibility mode the kernel names the object only.
         std::fs::write("/proc/sys/net/ipv4/nexthop_compat_mode", "0").expect("this namespace's sysctl");

@@ -31,6 +31,7 @@ use crate::packets::{self, Net, V4, V6};
 const SKB_LEN: usize = 192;
 const SKB_MARK: usize = 8;
 const SKB_PRIORITY: usize = 32;
+const SKB_IFINDEX: usize = 40;
 const SKB_GSO_SIZE: usize = 176;
 
 /// The loaded programs and their maps.
@@ -155,13 +156,23 @@ impl Bench {
 
     /// Runs a program on a packet that claims to be segmented.
     pub(crate) fn run_with(&mut self, program: Program, packet: &[u8], gso_size: u32) -> Outcome {
+        self.run_in(program, packet, &context(gso_size))
+    }
+
+    /// Runs a program on a packet at a device of the bench's namespace.
+    pub(crate) fn run_by(&mut self, program: Program, packet: &[u8], ifindex: u32) -> Outcome {
+        let mut skb = context(0);
+        skb[SKB_IFINDEX..SKB_IFINDEX + 4].copy_from_slice(&ifindex.to_ne_bytes());
+        self.run_in(program, packet, &skb)
+    }
+
+    fn run_in(&mut self, program: Program, packet: &[u8], skb: &[u8; SKB_LEN]) -> Outcome {
         let before = self.counts(program);
-        let skb = context(gso_size);
         let mut out = vec![0; packet.len() + 256];
         let mut options = TestRunOptions::new();
         options.data_in = Some(packet);
         options.data_out = Some(&mut out);
-        options.ctx_in = Some(&skb);
+        options.ctx_in = Some(skb);
         let pinned = SchedClassifier::from_pin(self.pins.program(program)).expect("the program is pinned");
         let result = pinned.test_run(options).expect("the kernel runs the program");
         out.truncate(result.data_size_out as usize);

@@ -103,7 +103,7 @@ fn fragments_that_do_not_show_our_port_are_not_the_tunnels() {
 }
 
 /// What a router answers that our tunnel packet to the peer is too large for.
-fn too_big(change: impl FnOnce(&mut [u8])) -> Vec<u8> {
+pub(crate) fn too_big(change: impl FnOnce(&mut [u8])) -> Vec<u8> {
     let mut quoted = V6.tunnel_to_peer(&V6.inner_to_peer(1200))[14..].to_vec();
     change(&mut quoted);
     let icmp = [&[2, 0, 0, 0, 0, 0, 5, 120][..], &quoted[..1232]].concat();

@@ -7,6 +7,7 @@ mod bench;
 mod fast;
 mod from_underlay;
 mod guard;
+mod legs;
 mod load;
 mod monitor;
 mod oracle;

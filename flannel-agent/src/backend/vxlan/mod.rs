@@ -11,13 +11,14 @@ mod tests;
 
 use flannel_common::{
     addr::Addr,
+    leg::LegKey,
     node,
     packet::{OVERHEAD_V4, OVERHEAD_V6},
     peer::{PeerEntry, VtepEntry, Word},
 };
 
 use super::{
-    Backend, Desired, Lower, Node, PeerValue, PeerWay, Served, Way, device_key, direct_entry, direct_route,
+    Backend, Desired, Lower, Node, PeerValue, PeerWay, Served, Way, device_key, direct_entry, direct_route, ethertype,
     network_config,
 };
 use crate::{
@@ -25,7 +26,7 @@ use crate::{
     family::Family,
     netlink::{AddressKey, FdbKey, NeighbourKey, Route, RouteKey, VxlanSpec, protocol},
     subnet::{Peer, RawJson, Vtep, VxlanData},
-    underlay::{NotPlain, Underlay},
+    underlay::{NotPlain, Path, Underlay},
 };
 
 /// What encapsulation takes from the MTU: an outer IP header, UDP, VXLAN, and the inner Ethernet header.
@@ -150,13 +151,27 @@ fn add_map_entries(desired: &mut Desired, node: &Node, peer: &Peer, way: &Way) {
     let entry = PeerEntry { vtep, mac, ..PeerEntry::default() };
     let value = match way {
         Way::Direct(device) => direct_entry(vtep, mac, *device),
-        Way::Tunnel(Ok(path)) => PeerValue {
-            flags: Word::PLAIN,
-            entry: PeerEntry { next_hop: path.next_hop.into(), oif: path.oif, mtu: path.mtu, ..entry },
-        },
+        Way::Tunnel(Ok(path)) => by_path(path, entry),
         Way::Tunnel(Err(_)) | Way::NotOnLink => PeerValue { flags: 0, entry },
     };
+    if value.flags & Word::LEGS != 0
+        && let Way::Tunnel(Ok(path)) = way
+    {
+        let key = |device| LegKey::new(ethertype(node.network.family()), index, device);
+        desired.legs.extend(path.legs.iter().map(|leg| (key(leg.index), leg.mtu)));
+    }
     desired.peers.insert(index, value);
+}
+
+/// By one device to one next hop, or as the kernel's FIB says for each packet.
+fn by_path(path: &Path, entry: PeerEntry) -> PeerValue {
+    let entry = PeerEntry { mtu: path.mtu(), ..entry };
+    match (path.next_hop, path.legs.as_slice()) {
+        (Some(next_hop), [leg]) => {
+            PeerValue { flags: Word::PLAIN, entry: PeerEntry { next_hop: next_hop.into(), oif: leg.index, ..entry } }
+        }
+        _ => PeerValue { flags: Word::PLAIN | Word::LEGS, entry },
+    }
 }
 
 /// Whatever leads to a peer, and also if nothing does, its packets are accepted. Of several subnets of one node the highest number

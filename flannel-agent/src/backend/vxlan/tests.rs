@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, net::IpAddr};
 use flannel_common::addr::Mac;
 
 use super::*;
-use crate::{backend::PodNetwork, netlink::RouteScope, underlay::Path};
+use crate::{backend::PodNetwork, netlink::RouteScope, underlay::Leg};
 
 const TUNNEL: u32 = 7;
 const EXTERNAL: u32 = 2;
@@ -77,7 +77,11 @@ fn desired_for_all(names: &Names, subnets: &[(&str, bool)], way: &Way) -> Desire
 }
 
 fn plain(names: &Names) -> Way {
-    Way::Tunnel(Ok(Path { oif: EXTERNAL, next_hop: ip(names.next_hop), mtu: 1500 }))
+    Way::Tunnel(Ok(Path { legs: vec![leg(EXTERNAL, 1500)], next_hop: Some(ip(names.next_hop)) }))
+}
+
+fn leg(index: u32, mtu: u32) -> Leg {
+    Leg { index, name: format!("eth{index}"), mtu }
 }
 
 #[test]
@@ -119,7 +123,7 @@ fn a_direct_peer_has_a_route_alone_and_is_never_encapsulated() {
 
 #[test]
 fn a_path_that_is_not_plain_leaves_the_kernel_path() {
-    let desired = desired_for(&V4, V4.peer, &Way::Tunnel(Err(NotPlain::Multipath)));
+    let desired = desired_for(&V4, V4.peer, &Way::Tunnel(Err(NotPlain::WantsChecksum)));
     assert_eq!((desired.neighbours.len(), desired.fdb.len(), desired.routes.len()), (1, 1, 1));
     assert_eq!(desired.peers.get(&9).map(|value| value.flags), Some(0));
 }
@@ -137,7 +141,7 @@ fn a_lease_of_another_size_is_the_kernels_alone() {
 fn every_peers_packets_are_accepted_whatever_leads_to_it() {
     let from = Addr::from(ip(V4.public));
     let index = |desired: &Desired| desired.vteps.get(&from).map(|vtep| vtep.index);
-    for way in [plain(&V4), Way::Direct(EXTERNAL), Way::Tunnel(Err(NotPlain::Multipath)), Way::NotOnLink] {
+    for way in [plain(&V4), Way::Direct(EXTERNAL), Way::Tunnel(Err(NotPlain::WantsChecksum)), Way::NotOnLink] {
         assert_eq!(index(&desired_for(&V4, V4.peer, &way)), Some(9), "{way:?}");
         assert_eq!(index(&desired_for(&V4, "10.244.10.0/23", &way)), Some(VtepEntry::UNNUMBERED), "{way:?}");
     }
@@ -175,5 +179,19 @@ fn only_the_ipv6_device_takes_packets_without_a_checksum() {
         let lower = Lower { external: EXTERNAL, mtu: 1500, source: ip(names.source), mac: MAC };
         let spec = backend().device(&lower).expect("a device");
         assert_eq!((spec.name.as_str(), spec.udp_zero_csum6_rx), (name, takes));
+    }
+}
+
+#[test]
+fn a_peer_behind_several_next_hops_has_legs_instead_of_one_of_them() {
+    for names in [&V4, &V6] {
+        let path = Path { legs: vec![leg(EXTERNAL, 1500), leg(9, 1400)], next_hop: None };
+        let desired = desired_for(names, names.peer, &Way::Tunnel(Ok(path)));
+        let (index, value) = desired.peers.iter().next().expect("a peer");
+        assert_eq!(value.flags, Word::PLAIN | Word::LEGS);
+        assert_eq!((value.entry.oif, value.entry.next_hop, value.entry.mtu), (0, Addr::NONE, 1400));
+        let key = |device| LegKey::new(ethertype(Family::of(ip(names.base))), *index, device);
+        assert_eq!(desired.legs, [(key(EXTERNAL), 1500), (key(9), 1400)].into());
+        assert!(desired_for(names, names.peer, &plain(names)).legs.is_empty());
     }
 }

@@ -17,6 +17,7 @@ use super::{Answer, Output, PinOptions, StateOptions};
 use crate::{
     datapath::{
         DatapathError, clock,
+        legs::PinnedLegs,
         maps::{ConfigMap, ModeMap, StatsMap},
         peers::pinned_peers,
     },
@@ -116,8 +117,8 @@ impl Dump {
         let now = clock::now_ns();
         let config_row = |mode: &ModeMap| Ok::<_, DatapathError>(ConfigRow::new(&config, mode.get()?, now));
         let peer_rows = || {
-            let peers = pinned_peers(&pins, &config)?;
-            Ok::<_, DatapathError>(peers.into_iter().map(|peer| PeerRow::new(peer, now)).collect())
+            let (peers, legs) = (pinned_peers(&pins, &config)?, PinnedLegs::read(&pins)?);
+            Ok::<_, DatapathError>(peers.into_iter().map(|peer| PeerRow::new(peer, &legs, now)).collect())
         };
         let flow_rows = || {
             let rows = known_flows::read(&pins)?;

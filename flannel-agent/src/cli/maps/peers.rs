@@ -1,9 +1,21 @@
 //! Peers of both families, in one table.
 
-use flannel_common::peer::Word;
+use std::net::IpAddr;
+
+use flannel_common::{
+    leg::LegEntry,
+    peer::{PathSeen, Word},
+};
 use serde::Serialize;
 
-use crate::{cli::table, datapath::peers::PinnedPeer};
+use crate::{
+    cli::table,
+    datapath::{
+        legs::{self, PinnedLegs},
+        peers::PinnedPeer,
+    },
+    family::Family,
+};
 
 #[derive(Debug, Serialize)]
 pub(super) struct PeerRow {
@@ -16,17 +28,43 @@ pub(super) struct PeerRow {
     mtu: u32,
     flags: Vec<&'static str>,
     generation: u32,
-    /// Milliseconds for which the path is still vouched for.
+    /// Milliseconds for which the path is still vouched for; with legs, the longest of theirs.
     path_seen_ms: u64,
     /// Largest outer packet seen to leave whole.
     path_seen_len: u32,
+    /// The devices packets may leave by, where the kernel chooses among several next hops.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    legs: Vec<LegRow>,
+}
+
+#[derive(Debug, Serialize)]
+struct LegRow {
+    oif: u32,
+    mtu: u32,
+    path_seen_ms: u64,
+    path_seen_len: u32,
+}
+
+/// For how long a path is vouched for, and for what size.
+const fn seen(seen: &PathSeen, word: Word, now: u64) -> (u64, u32) {
+    let left = if seen.vouches(word, now) { (seen.until_ns - now) / 1_000_000 } else { 0 };
+    (left, if left == 0 { 0 } else { seen.max_len })
 }
 
 impl PeerRow {
-    pub(super) fn new(peer: PinnedPeer, now: u64) -> Self {
+    pub(super) fn new(peer: PinnedPeer, legs: &PinnedLegs, now: u64) -> Self {
         let PinnedPeer { index, subnet, entry } = peer;
-        let names = [(Word::PLAIN, "plain"), (Word::DIRECT, "direct")];
-        let left = if entry.path_vouches(now) { (entry.seen.until_ns - now) / 1_000_000 } else { 0 };
+        let leg = |(oif, leg): (u32, &LegEntry)| {
+            let (path_seen_ms, path_seen_len) = seen(&legs::seen(&entry, leg, now), entry.word, now);
+            LegRow { oif, mtu: leg.mtu, path_seen_ms, path_seen_len }
+        };
+        let family = Family::of(IpAddr::from(entry.vtep));
+        let has_legs = entry.word.has(Word::LEGS);
+        let legs: Vec<LegRow> = legs.of(family, index).filter(|_| has_legs).map(leg).collect();
+        let whole = seen(&entry.seen, entry.word, now);
+        let longest = legs.iter().map(|leg| (leg.path_seen_ms, leg.path_seen_len)).max();
+        let (path_seen_ms, path_seen_len) = longest.unwrap_or(whole);
+        let names = [(Word::PLAIN, "plain"), (Word::DIRECT, "direct"), (Word::LEGS, "legs")];
         Self {
             index,
             subnet: subnet.to_string(),
@@ -37,22 +75,37 @@ impl PeerRow {
             mtu: entry.mtu,
             flags: names.into_iter().filter(|(flag, _)| entry.word.has(*flag)).map(|(_, name)| name).collect(),
             generation: entry.word.generation(),
-            path_seen_ms: left,
-            path_seen_len: if left == 0 { 0 } else { entry.seen.max_len },
+            path_seen_ms,
+            path_seen_len,
+            legs,
         }
     }
+
+    /// The device, or all that it may be.
+    fn oifs(&self) -> String {
+        let oifs: Vec<_> = self.legs.iter().map(|leg| leg.oif.to_string()).collect();
+        if oifs.is_empty() { table_number(self.oif) } else { oifs.join(",") }
+    }
+
+    /// Up to which size packets were seen, by each of them.
+    fn seen(&self) -> String {
+        let up_to = |ms, len| if ms == 0 { "-".to_owned() } else { format!("<={len} B") };
+        let legs: Vec<_> = self.legs.iter().map(|leg| up_to(leg.path_seen_ms, leg.path_seen_len)).collect();
+        if legs.is_empty() { up_to(self.path_seen_ms, self.path_seen_len) } else { legs.join(", ") }
+    }
+}
+
+fn table_number(number: u32) -> String {
+    if number == 0 { "-".to_owned() } else { number.to_string() }
 }
 
 pub(super) fn table(rows: &[PeerRow]) -> String {
     let rows: Vec<_> = rows
         .iter()
         .map(|row| {
-            let seen = if row.path_seen_ms == 0 { "-".to_owned() } else { format!("<={} B", row.path_seen_len) };
             let flags = if row.flags.is_empty() { "kernel".to_owned() } else { row.flags.join(",") };
-            let [oif, mtu] =
-                [row.oif, row.mtu].map(|number| if number == 0 { "-".to_owned() } else { number.to_string() });
             let (vtep, mac, next_hop) = (row.vtep.clone(), row.vtep_mac.clone(), row.next_hop.clone());
-            [row.subnet.clone(), vtep, mac, next_hop, oif, mtu, flags, seen]
+            [row.subnet.clone(), vtep, mac, next_hop, row.oifs(), table_number(row.mtu), flags, row.seen()]
         })
         .collect();
     table::render(["SUBNET", "VTEP", "VTEP-MAC", "NEXT-HOP", "OIF", "MTU", "PATH", "SEEN"], &rows)

@@ -7,6 +7,7 @@ use super::{config, peers, pods};
 use crate::{
     datapath::{
         any::{any_family, any_node, any_peer},
+        legs::PinnedLegs,
         peers::{PinnedPeer, subnet},
     },
     family::Family,
@@ -23,7 +24,7 @@ proptest! {
     #[test]
     fn any_peer_has_a_row(config in any_family(), entry in any_peer(), index: u32, now: u64) {
         for family in [Family::V4, Family::V6] {
-            let row = peers::PeerRow::new(PinnedPeer { index, subnet: subnet(family, &config, index), entry }, now);
+            let row = peers::PeerRow::new(PinnedPeer { index, subnet: subnet(family, &config, index), entry }, &PinnedLegs::default(), now);
             prop_assert!(serde_json::to_string(&row).is_ok());
             prop_assert_eq!(peers::table(&[row]).lines().count(), 2);
         }

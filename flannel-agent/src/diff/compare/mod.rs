@@ -8,13 +8,18 @@ use std::{
 use flannel_common::{
     addr::{Addr, Mac},
     node::NodeConfig,
+    peer::Word,
 };
 use ipnet::IpNet;
 use serde::Serialize;
 
 use super::{networks, of_map};
 use crate::{
-    datapath::peers::{PinnedPeer, family_config, subnet_index},
+    backend::ethertype,
+    datapath::{
+        legs::PinnedLegs,
+        peers::{PinnedPeer, family_config, subnet_index},
+    },
     family::Family,
     netlink::{FdbKey, NeighbourKey, Route, RouteKey},
 };
@@ -124,6 +129,29 @@ pub(super) fn vteps(pinned: &[PinnedPeer], vteps: &BTreeMap<IpAddr, u32>, config
         wanted: Some(format!("subnet number {}", peer.index)),
     });
     stale.chain(lacking).collect()
+}
+
+/// The map of legs against that of peers: who has legs has one at least, and nobody else has any.
+pub(super) fn legs(pinned: &[PinnedPeer], legs: &PinnedLegs) -> Vec<Difference> {
+    let family = |peer: &PinnedPeer| Family::of(IpAddr::from(peer.entry.vtep));
+    let has_legs = |peer: &&PinnedPeer| peer.entry.word.has(Word::LEGS);
+    let lacking = pinned.iter().filter(has_legs).filter(|peer| legs.of(family(peer), peer.index).next().is_none());
+    let lacking = lacking.map(|peer| Difference {
+        place: "map",
+        object: format!("legs of peer {}", peer.subnet),
+        found: None,
+        wanted: Some("a device at least".to_owned()),
+    });
+    let having: BTreeSet<_> =
+        pinned.iter().filter(has_legs).map(|peer| (ethertype(family(peer)), peer.index)).collect();
+    let stale = legs.keys().filter(|key| !having.contains(&(key.family, key.index)));
+    let stale = stale.map(|key| Difference {
+        place: "map",
+        object: format!("leg of subnet number {}", key.index),
+        found: Some(format!("device {}", key.device)),
+        wanted: None,
+    });
+    lacking.chain(stale).collect()
 }
 
 /// The kernel against the peers.

@@ -1,6 +1,7 @@
 use flannel_common::{
+    leg::{LegEntry, LegKey},
     node::FamilyConfig,
-    peer::{PeerEntry, Word},
+    peer::PeerEntry,
 };
 
 use super::*;
@@ -101,4 +102,16 @@ fn without_a_tunnel_there_are_no_vteps() {
 #[test]
 fn a_network_is_known_by_its_subnets() {
     assert_eq!(networks(&config()), [("10.244.0.0/16".parse().expect("a prefix"), TUNNEL)]);
+}
+
+#[test]
+fn legs_belong_to_peers_that_have_legs() {
+    let leg = (LegKey::new(ethertype(Family::V4), 9, 2), LegEntry::new(1500));
+    let with = PinnedLegs::of_test([leg]);
+    let mut peer = pinned();
+    assert_eq!(legs(&[peer], &PinnedLegs::default()), []);
+    assert_eq!(legs(&[peer], &with)[0].object, "leg of subnet number 9");
+    peer.entry.word = Word::new(Word::VALID | Word::PLAIN | Word::LEGS, 1);
+    assert_eq!(legs(&[peer], &with), []);
+    assert_eq!(legs(&[peer], &PinnedLegs::default())[0].object, "legs of peer 10.244.9.0/24");
 }

@@ -6,6 +6,7 @@ use flannel_common::peer::{PeerEntry, Word};
 
 use super::Step;
 use crate::{
+    datapath::legs,
     explain::{
         facts::{Facts, Tunnel},
         place::Place,
@@ -117,18 +118,21 @@ fn underlay(tunnel: &Tunnel) -> Step {
         Ok(answer) => answer,
         Err(error) => return Step::fail("underlay", format!("outer packets to {vtep} have no way: {error}")),
     };
-    let device = tunnel.external.as_ref().filter(|link| Some(link.index) == answer.oif);
-    let name = device.map_or_else(|| "another device than the external interface".to_owned(), |link| link.name.clone());
+    let device = tunnel.outlets.first();
+    let names: Vec<_> = tunnel.outlets.iter().map(|link| link.name.as_str()).collect();
+    let name = if names.is_empty() { "a device that is gone".to_owned() } else { names.join(" or ") };
     let by = answer.gateway.map_or_else(String::new, |gateway| format!(" via {gateway}"));
     let text = format!("outer packets to {vtep} leave by {name}{by}");
     match (answer.kind, device) {
-        (RouteType::Unicast, Some(link)) if !link.running => Step::fail("underlay", format!("{text}, which is down")),
+        (RouteType::Unicast, Some(_)) if !tunnel.outlets.iter().any(|link| link.running) => {
+            Step::fail("underlay", format!("{text}, which is down"))
+        }
         (RouteType::Unicast, _) if is_silent(tunnel) => Step::fail(
             "underlay",
             format!("{text}, and the next hop does not answer: it is down, or not on that segment"),
         ),
-        (RouteType::Unicast, _) if answer.multipath => {
-            Step::ok("underlay", format!("outer packets to {vtep} have several next hops"))
+        (RouteType::Unicast, _) if answer.is_multipath() => {
+            Step::ok("underlay", format!("{text}: the kernel chooses among several next hops"))
         }
         (RouteType::Unicast, _) => Step::ok("underlay", text),
         (RouteType::Local, _) => Step::fail("underlay", format!("{vtep} is an address of this very host")),
@@ -163,6 +167,9 @@ fn path(facts: &Facts, tunnel: &Tunnel) -> Step {
         let why = why.unwrap_or_else(|| "a running agent's status says why".to_owned());
         return Step::warn("path", format!("not plain, so the vxlan device carries all packets: {why}"));
     }
+    if entry.word.has(Word::LEGS) {
+        return by_legs(facts, tunnel);
+    }
     if entry.path_vouches(facts.now_ns) {
         let left = i64::try_from((entry.seen.until_ns - facts.now_ns) / 1_000_000).unwrap_or_default();
         let len = entry.seen.max_len;
@@ -184,6 +191,32 @@ fn path(facts: &Facts, tunnel: &Tunnel) -> Step {
         "path",
         "plain, and no packet of the kernel's own left of late: the next one takes the vxlan device and shows the way",
     )
+}
+
+/// The path of a peer with legs: the kernel chooses one for each flow.
+fn by_legs(facts: &Facts, tunnel: &Tunnel) -> Step {
+    let entry = &tunnel.peer.entry;
+    let name = |index| {
+        let link = tunnel.outlets.iter().find(|link| link.index == index);
+        link.map_or_else(|| format!("interface {index}"), |link| link.name.clone())
+    };
+    let said = tunnel.legs.iter().map(|(index, leg)| {
+        let seen = legs::seen(entry, leg, facts.now_ns);
+        let what = if seen.vouches(entry.word, facts.now_ns) {
+            let left = i64::try_from((seen.until_ns - facts.now_ns) / 1_000_000).unwrap_or_default();
+            format!("packets of up to {} bytes left as ours would, good for {}", seen.max_len, seconds(left))
+        } else if seen.holds(entry.word, facts.now_ns) {
+            "a packet of the kernel's own left otherwise than ours would".to_owned()
+        } else {
+            "no packet of the kernel's own left of late".to_owned()
+        };
+        format!("by {}: {what}", name(*index))
+    });
+    let said: Vec<_> = said.collect();
+    if said.is_empty() {
+        return Step::warn("path", "the peer has no device in the map LEGS: the vxlan device carries all packets");
+    }
+    Step::ok("path", format!("plain, and the kernel chooses the next hop for each flow; {}", said.join("; ")))
 }
 
 /// What fits.

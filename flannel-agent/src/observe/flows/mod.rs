@@ -13,6 +13,7 @@ use flannel_common::{
     end::{Address, End},
     fast::FastConfig,
     flow::{Exit, Flow},
+    leg::LegEntry,
     maps::{FLOWS, FLOWS6},
     mode::{Mode, ModeWord},
     node::{NodeConfig, heartbeat_is_fresh},
@@ -28,6 +29,7 @@ use crate::{
     datapath::{
         DatapathError, PinRoot, clock,
         flows::{FastMap, FlowMap},
+        legs::{self, PinnedLegs},
         maps::{ConfigMap, ModeMap, PeerMap},
         peers::subnet_index,
     },
@@ -111,10 +113,13 @@ where
         Err(error) if error.is_absent() => return Ok(Vec::new()),
         other => other?,
     };
-    let peers = PeerMap::open(pins, family)?;
+    let (peers, legs) = (PeerMap::open(pins, family)?, PinnedLegs::read(pins)?);
     let row = |key: &End<A>, flow: &Flow<A>| {
         let index = gate.subnet_of(address(flow.body.out.destination));
-        let peer = index.and_then(|index| peers.get(index).ok());
+        let peer = index.and_then(|index| {
+            let legs = legs.of(family, index).map(|(_, leg)| *leg).collect();
+            Some(PeerPath { entry: peers.get(index).ok()?, legs })
+        });
         FlowRow::new(key, flow, peer.as_ref(), gate, address)
     };
     map.entries().map(|entry| entry.map(|(key, flow)| row(&key, &flow))).collect()
@@ -157,7 +162,7 @@ impl FlowRow {
     fn new<A: Address>(
         key: &End<A>,
         flow: &Flow<A>,
-        peer: Option<&PeerEntry>,
+        peer: Option<&PeerPath>,
         gate: &Gate,
         address: impl Fn(A) -> IpAddr,
     ) -> Self {
@@ -220,13 +225,31 @@ fn flow_verdict<A: Address>(key: &End<A>, flow: &Flow<A>, gate: &Gate) -> Result
     })
 }
 
+/// A peer as its map has it, and its legs.
+#[derive(Clone, Debug)]
+struct PeerPath {
+    entry: PeerEntry,
+    legs: Vec<LegEntry>,
+}
+
+impl PeerPath {
+    /// Whether something vouches for its path, or for that of one of its legs: which one is a flow's the kernel knows.
+    fn vouches(&self, now_ns: u64) -> bool {
+        let entry = &self.entry;
+        let by_leg = |leg: &LegEntry| legs::seen(entry, leg, now_ns).vouches(entry.word, now_ns);
+        if entry.word.has(Word::LEGS) { self.legs.iter().any(by_leg) } else { entry.path_vouches(now_ns) }
+    }
+}
+
 /// Whether packets to the peer may be encapsulated now; if not, why.
-fn peer_verdict(peer: Option<&PeerEntry>, now_ns: u64) -> Result<(), (Reason, String)> {
+fn peer_verdict(peer: Option<&PeerPath>, now_ns: u64) -> Result<(), (Reason, String)> {
     let said = |reason: Reason, why: &str| Err((reason, why.to_owned()));
-    match peer.filter(|peer| peer.word.has(Word::VALID)) {
+    match peer.filter(|peer| peer.entry.word.has(Word::VALID)) {
         None => said(Reason::NoPeer, "its destination lies in no peer's subnet any more"),
-        Some(peer) if !peer.word.has(Word::PLAIN) => said(Reason::PeerNotPlain, "the path to the peer is not plain"),
-        Some(peer) if !peer.path_vouches(now_ns) => {
+        Some(peer) if !peer.entry.word.has(Word::PLAIN) => {
+            said(Reason::PeerNotPlain, "the path to the peer is not plain")
+        }
+        Some(peer) if !peer.vouches(now_ns) => {
             said(Reason::PathUnseen, "no packet of the kernel's own was seen to leave to the peer of late")
         }
         Some(_) => Ok(()),

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use flannel_common::{fast::FastConfig, mode::ModeWord};
 use proptest::prelude::*;
 
-use super::{FlowRow, Gate};
+use super::{FlowRow, Gate, PeerPath};
 use crate::datapath::any::{any_end, any_flow, any_node, any_peer};
 
 proptest! {
@@ -19,6 +19,7 @@ proptest! {
         let gate = Gate { mode: ModeWord(mode), config, settings, now_ns };
         let address = |[word]: [u32; 1]| Ipv4Addr::from_bits(word).into();
         gate.subnet_of(address(flow.body.out.destination));
+        let peer = peer.map(|entry| PeerPath { entry, legs: Vec::new() });
         let row = FlowRow::new(&key, &flow, peer.as_ref(), &gate, address);
         prop_assert!(serde_json::to_string(&row).is_ok());
     }

@@ -1,4 +1,4 @@
-use flannel_common::flow::Body;
+use flannel_common::{flow::Body, peer::PathSeen};
 
 use super::*;
 
@@ -76,7 +76,8 @@ fn what_the_node_lacks_comes_first() {
 #[test]
 fn a_flow_into_the_tunnel_needs_its_peer() {
     let entry = PeerEntry { word: Word::new(Word::VALID, 1), ..PeerEntry::default() };
-    let reason = |peer: Option<PeerEntry>| peer_verdict(peer.as_ref(), 1).map_err(|(reason, _)| reason);
+    let path = |entry| PeerPath { entry, legs: Vec::new() };
+    let reason = |peer: Option<PeerEntry>| peer_verdict(peer.map(path).as_ref(), 1).map_err(|(reason, _)| reason);
     assert_eq!(reason(None), Err(Reason::NoPeer));
     assert_eq!(reason(Some(entry)), Err(Reason::PeerNotPlain));
     let word = Word::new(Word::VALID | Word::PLAIN, 1);
@@ -84,6 +85,14 @@ fn a_flow_into_the_tunnel_needs_its_peer() {
     assert_eq!(reason(Some(plain)), Err(Reason::PathUnseen));
     (plain.seen.word, plain.seen.until_ns) = (word, 2);
     assert_eq!(reason(Some(plain)), Ok(()));
+    let word = Word::new(Word::VALID | Word::PLAIN | Word::LEGS, 1);
+    let with_legs = PeerEntry { word, ..entry };
+    let leg = LegEntry { seen: PathSeen { word, until_ns: 2, ..PathSeen::NOTHING }, ..LegEntry::new(1500) };
+    let reason = |legs: &[LegEntry]| {
+        peer_verdict(Some(&PeerPath { entry: with_legs, legs: legs.to_vec() }), 1).map_err(|(reason, _)| reason)
+    };
+    assert_eq!(reason(&[LegEntry::new(1500)]), Err(Reason::PathUnseen));
+    assert_eq!(reason(&[LegEntry::new(1500), leg]), Ok(()));
 }
 
 #[test]

@@ -24,6 +24,7 @@ use super::{
 };
 use crate::{
     bench::{Bench, TC_ACT_REDIRECT},
+    legs,
     packets::{self, LO, Net, PEER_INDEX},
 };
 
@@ -265,6 +266,26 @@ both! {
         teach::<A>(bench, &packet.to_service(), &packet, Exit::TUNNEL);
         let frame = packet.to_service().bytes();
         bench.run_with(FromPod, &frame, 50).passed(Reason::RoomRefused, &frame);
+    }
+
+    fn by_a_leg_as_by_one_next_hop_and_put_back_where_none_is_to_be_had<A>(bench) {
+        let packet = tcp(A::NET);
+        teach::<A>(bench, &packet.to_service(), &packet, Exit::TUNNEL);
+        let frame = packet.to_service().bytes();
+        let one = replayed(bench, &packet.to_service());
+        legs::lay(bench);
+        bench.run(FromPod, &frame).passed(Reason::PathUnseen, &frame);
+        legs::see_all(bench, A::NET, 1000);
+        let mut by_leg = replayed(bench, &packet.to_service());
+        if A::NET.our_vtep.is_ipv4() {
+            // Identification, and the checksum over it.
+            by_leg[18..20].copy_from_slice(&one[18..20]);
+            by_leg[24..26].copy_from_slice(&one[24..26]);
+        }
+        assert_eq!(by_leg, one);
+        bench.run_with(FromPod, &frame, 50).passed(Reason::RoomRefused, &frame);
+        legs::cut(A::NET);
+        bench.run(FromPod, &frame).passed(Reason::NoLeg, &frame);
     }
 
     fn what_is_not_to_be_learned_is_not_noted<A>(bench) {

@@ -1,0 +1,75 @@
+//! The devices by which outer packets to the peers of one family leave: where programs belong beside the external interface. Pure.
+
+use std::collections::BTreeMap;
+
+use crate::backend::{PeerWay, Way};
+
+/// Each device, by index and name, with the number of peers that need it.
+#[derive(Debug, Default)]
+pub(super) struct Outlets(BTreeMap<(u32, String), usize>);
+
+impl Outlets {
+    /// Some peers were reached so before and are reached so now.
+    pub(super) fn change(&mut self, before: &[PeerWay], after: &[PeerWay]) {
+        for device in after.iter().flat_map(devices) {
+            *self.0.entry(device).or_default() += 1;
+        }
+        for device in before.iter().flat_map(devices) {
+            if let Some(peers) = self.0.get_mut(&device) {
+                *peers -= 1;
+            }
+        }
+        self.0.retain(|_, peers| *peers > 0);
+    }
+
+    /// The devices: index and name.
+    pub(super) fn devices(&self) -> impl Iterator<Item = (u32, &str)> {
+        self.0.keys().map(|(index, name)| (*index, name.as_str()))
+    }
+}
+
+fn devices(peer: &PeerWay) -> impl Iterator<Item = (u32, String)> {
+    let legs = match &peer.way {
+        Way::Tunnel(Ok(path)) => path.legs.as_slice(),
+        _ => &[],
+    };
+    legs.iter().map(|leg| (leg.index, leg.name.clone()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        subnet::Peer,
+        underlay::{Leg, NotPlain, Path},
+    };
+
+    fn by(names: &[&str]) -> PeerWay {
+        let leg = |(index, name): (u32, &&str)| Leg { index, name: (*name).to_owned(), mtu: 1500 };
+        let peer = Peer {
+            subnet: "10.244.9.0/24".parse().expect("a prefix"),
+            public_ip: "192.168.1.9".parse().expect("an address"),
+            vtep: None,
+            key: "10.244.9.0-24".to_owned(),
+        };
+        let way = match names {
+            [] => Err(NotPlain::Unknown),
+            names => Ok(Path { legs: (2..).zip(names).map(leg).collect(), next_hop: None }),
+        };
+        PeerWay { peer, way: Way::Tunnel(way) }
+    }
+
+    #[test]
+    fn a_device_is_needed_until_the_last_peer_left_it() {
+        let mut outlets = Outlets::default();
+        let named = |outlets: &Outlets| outlets.devices().map(|(_, name)| name.to_owned()).collect::<Vec<_>>();
+        outlets.change(&[], &[by(&["eth0", "eth1"]), by(&["eth0"]), by(&[])]);
+        assert_eq!(named(&outlets), ["eth0", "eth1"]);
+        outlets.change(&[by(&["eth0", "eth1"])], &[by(&["eth0"])]);
+        assert_eq!(named(&outlets), ["eth0"]);
+        outlets.change(&[by(&["eth0"])], &[]);
+        assert_eq!(named(&outlets), ["eth0"]);
+        outlets.change(&[by(&["eth0"])], &[by(&[])]);
+        assert!(named(&outlets).is_empty());
+    }
+}

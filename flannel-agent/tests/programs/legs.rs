@@ -1,0 +1,352 @@
+//! Peers whose route has several next hops: `to_tunnel` and `from_pod` by the leg the kernel's FIB chooses, and what `to_underlay`
+//! sees of each.
+//!
+//! The FIB is that of the bench's namespace: our VTEP on `lo`, and the peer behind one gateway on each of `e2` and `e3`. Where a
+//! packet goes shows in which leg has to vouch for it.
+
+use std::{net::IpAddr, process::Command};
+
+use flannel_common::{
+    addr::Addr,
+    leg::LegKey,
+    packet::PROTO_UDP,
+    peer::{PeerEntry, Word},
+    program::Program::{FromUnderlay, ToTunnel, ToUnderlay},
+    reason::Reason,
+};
+
+use crate::{
+    bench::{Bench, Outcome, TC_ACT_REDIRECT, on_bench},
+    from_underlay::too_big,
+    packets::{self, BOTH, Net, PEER_INDEX, V4, V6},
+};
+
+/// The devices of the legs: interface index, and the gateway's network in either family.
+const LEGS: [u32; 2] = [2, 3];
+
+fn ip(arguments: &str) -> String {
+    let output = Command::new("ip").args(arguments.split(' ')).output().expect("ip runs");
+    assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("text")
+}
+
+fn sysctl(key: &str, value: &str) {
+    let path = format!("/proc/sys/net/{key}");
+    std::fs::write(&path, value).unwrap_or_else(|error| panic!("{path}: {error}"));
+}
+
+/// The route to the peer, by these devices.
+fn route(net: Net, by: &[u32]) {
+    let (family, via) = if net.our_vtep.is_ipv4() { ("-4", "10.0.") } else { ("-6", "fd00:") };
+    let gateway =
+        |leg: &u32| if net.our_vtep.is_ipv4() { format!("{via}{leg}.254") } else { format!("{via}{leg}::254") };
+    let hops: Vec<_> = by.iter().map(|leg| format!("nexthop via {} dev e{leg}", gateway(leg))).collect();
+    ip(&format!("{family} route replace {} {}", net.peer_vtep, hops.join(" ")));
+}
+
+/// Runs a test on a node whose peers have two legs, of which nothing was seen.
+fn on_legs(test: impl FnOnce(&mut Bench) + Send + 'static) {
+    on_bench(|bench| {
+        lay(bench);
+        test(bench);
+    });
+}
+
+/// Gives the peers two legs each, of which nothing was seen.
+pub(crate) fn lay(bench: &mut Bench) {
+    for key in ["ipv4/ip_forward", "ipv6/conf/all/forwarding", "ipv4/fib_multipath_hash_policy"] {
+        sysctl(key, "1");
+    }
+    sysctl("ipv6/fib_multipath_hash_policy", "1");
+    ip("link set lo up");
+    for net in BOTH {
+        ip(&format!("address add {} dev lo", net.our_vtep));
+    }
+    for leg in LEGS {
+        ip(&format!("link add e{leg} index {leg} type veth peer name p{leg} index 1{leg}"));
+        ip(&format!("link set p{leg} up"));
+        ip(&format!("link set e{leg} up"));
+        ip(&format!("address add 10.0.{leg}.1/24 dev e{leg}"));
+        ip(&format!("address add fd00:{leg}::1/64 dev e{leg} nodad"));
+    }
+    for net in BOTH {
+        route(net, &LEGS);
+        peer(bench, net, &LEGS);
+    }
+}
+
+/// Lets `to_underlay` see a packet of the kernel's own by every leg.
+pub(crate) fn see_all(bench: &mut Bench, net: Net, payload: usize) {
+    LEGS.into_iter().for_each(|leg| see(bench, net, leg, payload));
+}
+
+/// Leaves the peer without a route.
+pub(crate) fn cut(net: Net) {
+    ip(&format!("route del {}", net.peer_vtep));
+}
+
+/// Writes the peer, with these legs.
+fn peer(bench: &mut Bench, net: Net, legs: &[u32]) {
+    for leg in LEGS {
+        bench.maps.legs.remove(key(net, leg)).expect("LEGS");
+    }
+    for leg in legs {
+        bench.maps.legs.write(key(net, *leg), 1500).expect("LEGS");
+    }
+    let entry = PeerEntry { oif: 0, next_hop: Addr::NONE, ..net.peer() };
+    bench.peer(net, entry, Word::PLAIN | Word::LEGS);
+}
+
+fn key(net: Net, leg: u32) -> LegKey {
+    LegKey::new(net.ethertype.to_be_bytes(), PEER_INDEX, leg)
+}
+
+/// A packet of one of many flows.
+fn of_flow(net: Net, flow: u16, payload: usize) -> Vec<u8> {
+    let datagram = packets::udp(4000 + flow, 53, &vec![0xaa; payload]);
+    net.framed_to_peer(&packets::ip(0, PROTO_UDP, net.our_pod, net.peer_pod, &datagram))
+}
+
+/// Lets `to_underlay` see a packet of the kernel's own by a device.
+fn see(bench: &mut Bench, net: Net, leg: u32, payload: usize) {
+    let packet = net.tunnel_to_peer(&net.inner_to_peer(payload));
+    assert_eq!(bench.run_by(ToUnderlay, &packet, leg).reasons, [Reason::PathSeen], "by e{leg}");
+}
+
+fn source_port(net: Net, packet: &[u8]) -> u16 {
+    let udp = net.at().udp;
+    u16::from_be_bytes([packet[udp], packet[udp + 1]])
+}
+
+/// The device by which the kernel's own tunnel packet of this flow would leave.
+fn kernels_choice(net: Net, port: u16) -> u32 {
+    let (ours, theirs): (IpAddr, IpAddr) = (net.our_vtep, net.peer_vtep);
+    let text = ip(&format!("route get {theirs} from {ours} ipproto udp sport {port} dport 8472"));
+    LEGS.into_iter().find(|leg| text.contains(&format!("dev e{leg} "))).unwrap_or_else(|| panic!("{text}"))
+}
+
+/// The leg a flow takes: the only one that has to vouch for it.
+fn leg_of(bench: &mut Bench, net: Net, frame: &[u8]) -> u32 {
+    let taken = LEGS.into_iter().filter(|leg| {
+        peer(bench, net, &LEGS);
+        see(bench, net, *leg, 1000);
+        bench.run(ToTunnel, frame).reasons == [Reason::Encapsulated]
+    });
+    let taken: Vec<u32> = taken.collect();
+    assert_eq!(taken.len(), 1, "by {taken:?}");
+    taken[0]
+}
+
+fn takes(bench: &mut Bench, frame: &[u8]) -> Outcome {
+    let outcome = bench.run(ToTunnel, frame);
+    assert_eq!((&outcome.reasons[..], outcome.action), (&[Reason::Encapsulated][..], TC_ACT_REDIRECT));
+    outcome
+}
+
+/// The leg of each of many flows, as the programs have it; the kernel's own agrees.
+fn legs_of_flows(bench: &mut Bench, net: Net) -> Vec<u32> {
+    let leg = |flow| {
+        let frame = of_flow(net, flow, 100);
+        let leg = leg_of(bench, net, &frame);
+        let port = source_port(net, &takes_after(bench, net, &frame));
+        assert_eq!(leg, kernels_choice(net, port), "flow {flow} from port {port}");
+        leg
+    };
+    (0..24).map(leg).collect()
+}
+
+/// The packet as it is encapsulated where both legs vouch.
+fn takes_after(bench: &mut Bench, net: Net, frame: &[u8]) -> Vec<u8> {
+    peer(bench, net, &LEGS);
+    see_all(bench, net, 1000);
+    takes(bench, frame).packet
+}
+
+#[test]
+fn each_flow_takes_the_leg_the_kernel_would_give_it() {
+    on_legs(|bench| {
+        for net in BOTH {
+            let legs = legs_of_flows(bench, net);
+            assert!(LEGS.iter().all(|leg| legs.contains(leg)), "spread over both: {legs:?}");
+        }
+    });
+}
+
+#[test]
+fn under_the_policy_of_addresses_all_flows_take_one_leg() {
+    on_legs(|bench| {
+        sysctl("ipv4/fib_multipath_hash_policy", "0");
+        sysctl("ipv6/fib_multipath_hash_policy", "0");
+        for net in BOTH {
+            let legs = legs_of_flows(bench, net);
+            assert!(legs.iter().all(|leg| *leg == legs[0]), "{legs:?}");
+        }
+    });
+}
+
+#[test]
+fn nothing_is_sent_by_a_leg_that_was_not_seen() {
+    on_legs(|bench| {
+        for net in BOTH {
+            let frame = of_flow(net, 1, 100);
+            bench.run(ToTunnel, &frame).passed(Reason::PathUnseen, &frame);
+            let leg = leg_of(bench, net, &frame);
+            let other = LEGS.into_iter().find(|other| *other != leg).expect("two legs");
+            peer(bench, net, &LEGS);
+            see(bench, net, other, 1000);
+            bench.run(ToTunnel, &frame).passed(Reason::PathUnseen, &frame);
+            see(bench, net, leg, 1000);
+            takes(bench, &frame);
+        }
+    });
+}
+
+/// The route follows at once; who may be used was said by the agent.
+#[test]
+fn a_leg_that_is_withdrawn_hands_its_flows_to_the_other() {
+    on_legs(|bench| {
+        for net in BOTH {
+            let frame = of_flow(net, 1, 100);
+            for left in LEGS {
+                route(net, &[left]);
+                assert_eq!(leg_of(bench, net, &frame), left);
+            }
+            route(net, &LEGS);
+            peer(bench, net, &LEGS[..1]);
+            see(bench, net, LEGS[0], 1000);
+            route(net, &LEGS[1..]);
+            bench.run(ToTunnel, &frame).passed(Reason::NoLeg, &frame);
+        }
+    });
+}
+
+#[test]
+fn without_a_route_the_kernel_has_its_say() {
+    on_legs(|bench| {
+        for net in BOTH {
+            let frame = of_flow(net, 1, 100);
+            see_all(bench, net, 1000);
+            takes(bench, &frame);
+            for kind in ["blackhole", "unreachable", "prohibit"] {
+                ip(&format!("route replace {kind} {}", net.peer_vtep));
+                bench.run(ToTunnel, &frame).passed(Reason::NoLeg, &frame);
+                ip(&format!("route del {kind} {}", net.peer_vtep));
+            }
+            bench.run(ToTunnel, &frame).passed(Reason::NoLeg, &frame);
+            route(net, &LEGS);
+            takes(bench, &frame);
+        }
+        sysctl("ipv4/conf/lo/forwarding", "0");
+        sysctl("ipv6/conf/lo/forwarding", "0");
+        for net in BOTH {
+            let frame = of_flow(net, 1, 100);
+            bench.run(ToTunnel, &frame).passed(Reason::NoLeg, &frame);
+        }
+    });
+}
+
+#[test]
+fn each_leg_has_its_own_size() {
+    on_legs(|bench| {
+        for net in BOTH {
+            let (small, large) = (of_flow(net, 1, 100), of_flow(net, 1, 101));
+            let leg = leg_of(bench, net, &small);
+            peer(bench, net, &LEGS);
+            LEGS.into_iter().for_each(|other| see(bench, net, other, if other == leg { 100 } else { 1000 }));
+            takes(bench, &small);
+            // It is to show that so large a one passes.
+            bench.run(ToTunnel, &large).passed(Reason::PathUnseen, &large);
+            see(bench, net, leg, 101);
+            takes(bench, &large);
+            // What the agent says of the leg, and what the kernel says of its device.
+            let mtu = u32::try_from(net.udp_overhead() + 100).expect("small");
+            bench.maps.legs.write(key(net, leg), mtu).expect("LEGS");
+            see(bench, net, leg, 1000);
+            takes(bench, &small);
+            bench.run(ToTunnel, &large).passed(Reason::TooBig, &large);
+        }
+        let large = of_flow(V4, 1, 1000);
+        let leg = leg_of(bench, V4, &large);
+        ip(&format!("link set e{leg} mtu 1000"));
+        bench.run(ToTunnel, &large).passed(Reason::TooBig, &large);
+    });
+}
+
+#[test]
+fn what_differs_on_one_leg_holds_that_leg() {
+    on_legs(|bench| {
+        for net in BOTH {
+            let frame = of_flow(net, 1, 100);
+            let leg = leg_of(bench, net, &frame);
+            let other = LEGS.into_iter().find(|other| *other != leg).expect("two legs");
+            let mut differs = net.tunnel_to_peer(&net.inner_to_peer(100));
+            // TTL or hop limit.
+            differs[net.at().ip + if net.our_vtep.is_ipv4() { 8 } else { 7 }] = 63;
+            for (by, reason) in [(other, Reason::Encapsulated), (leg, Reason::PathUnseen)] {
+                peer(bench, net, &LEGS);
+                see_all(bench, net, 1000);
+                bench.run_by(ToUnderlay, &differs, by).passed(Reason::PathDiffers, &differs);
+                assert_eq!(bench.run(ToTunnel, &frame).reasons, [reason]);
+                let good = net.tunnel_to_peer(&net.inner_to_peer(100));
+                bench.run_by(ToUnderlay, &good, by).passed(Reason::PathHeld, &good);
+            }
+            peer(bench, net, &LEGS);
+            see_all(bench, net, 1000);
+            let fragment = packets::first_fragment(net, &net.tunnel_to_peer(&net.inner_to_peer(100)));
+            bench.run_by(ToUnderlay, &fragment, other).passed(Reason::PathFragmented, &fragment);
+            takes(bench, &frame);
+            bench.run_by(ToUnderlay, &fragment, leg).passed(Reason::PathFragmented, &fragment);
+            bench.run(ToTunnel, &frame).passed(Reason::PathUnseen, &frame);
+        }
+    });
+}
+
+/// A packet of the kernel's own by a device that is no leg, and a router's word on our packets, concern every leg.
+#[test]
+fn what_concerns_the_peer_holds_all_its_legs() {
+    on_legs(|bench| {
+        for net in BOTH {
+            let frame = of_flow(net, 1, 100);
+            takes_after(bench, net, &frame);
+            let good = net.tunnel_to_peer(&net.inner_to_peer(100));
+            bench.run_by(ToUnderlay, &good, packets::LO).passed(Reason::PathDiffers, &good);
+            bench.run(ToTunnel, &frame).passed(Reason::PathUnseen, &frame);
+        }
+        let frame = of_flow(V6, 1, 100);
+        takes_after(bench, V6, &frame);
+        let report = too_big(|_| ());
+        bench.run(FromUnderlay, &report).passed(Reason::TooBig, &report);
+        bench.run(ToTunnel, &frame).passed(Reason::PathUnseen, &frame);
+    });
+}
+
+#[test]
+fn a_peer_that_is_rewritten_has_to_be_seen_anew_by_every_leg() {
+    on_legs(|bench| {
+        for net in BOTH {
+            let frame = of_flow(net, 1, 100);
+            takes_after(bench, net, &frame);
+            let entry = bench.entry(net);
+            bench.peer(net, entry, Word::PLAIN | Word::LEGS);
+            bench.run(ToTunnel, &frame).passed(Reason::PathUnseen, &frame);
+        }
+    });
+}
+
+/// IPv4 by gateways that are known by their IPv6 addresses (RFC 5549), and by nexthop groups.
+#[test]
+fn gateways_of_the_other_family_and_nexthop_groups_are_as_good() {
+    on_legs(|bench| {
+        let frame = of_flow(V4, 1, 100);
+        let hops = LEGS.map(|leg| format!("nexthop via inet6 fe80::{leg} dev e{leg}")).join(" ");
+        ip(&format!("route replace {} {hops}", V4.peer_vtep));
+        leg_of(bench, V4, &frame);
+        for leg in LEGS {
+            ip(&format!("nexthop add id {leg} via 10.0.{leg}.254 dev e{leg}"));
+        }
+        ip("nexthop add id 9 group 2,1/3,200");
+        ip(&format!("route replace {} nhid 9", V4.peer_vtep));
+        let legs = legs_of_flows(bench, V4);
+        assert!(legs.iter().filter(|leg| **leg == 3).count() > 18, "by weight: {legs:?}");
+    });
+}

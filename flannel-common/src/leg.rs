@@ -1,0 +1,80 @@
+//! Legs: the devices by which packets to one peer may leave where its route has several next hops. Keys and values of the
+//! `LEGS` map, by peer and device.
+//!
+//! The kernel's FIB chooses for each flow. What a host does to packets on their way out may be another thing for each device
+//! (`-o eth1`), so what was seen of the kernel's own packets is kept for each of them. The agent makes an element for every device
+//! that may be used and replaces it as a whole; the programs write what they see into it, as into a peer's entry. It counts only
+//! under the word of that entry, so rewriting the peer clears all of its legs.
+
+use core::mem::{align_of, size_of};
+
+use crate::peer::{PathSeen, Word};
+
+/// The key of `LEGS`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LegKey {
+    /// The peer's index in the peer map of its family.
+    pub index: u32,
+    /// Interface index.
+    pub device: u32,
+    /// EtherType of the family, network order.
+    pub family: [u8; 2],
+    /// Zero.
+    pub reserved: [u8; 2],
+}
+
+impl LegKey {
+    /// The leg of a peer by a device.
+    #[inline(always)]
+    pub const fn new(family: [u8; 2], index: u32, device: u32) -> Self {
+        Self { index, device, family, reserved: [0; 2] }
+    }
+}
+
+/// The value of `LEGS`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LegEntry {
+    /// What the programs saw, and the peer's word at that time.
+    pub seen: PathSeen,
+    /// Largest outer IPv4 total length (IPv6: whole packet) the device and the route take, in bytes.
+    pub mtu: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+impl LegEntry {
+    /// A leg of which nothing was seen yet.
+    pub const fn new(mtu: u32) -> Self {
+        Self { seen: PathSeen::NOTHING, mtu, reserved: 0 }
+    }
+
+    /// Whether an outer packet of `len` bytes per segment may take this leg of the peer with this word at `now`.
+    #[inline(always)]
+    pub const fn vouches(&self, word: Word, now: u64, len: u32) -> bool {
+        self.seen.vouches(word, now) && len <= self.seen.max_len
+    }
+}
+
+const _: () = {
+    assert!(size_of::<LegKey>() == 12 && align_of::<LegKey>() == 4);
+    assert!(size_of::<LegEntry>() == 40 && align_of::<LegEntry>() == 8);
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_leg_vouches_for_what_was_seen_under_its_peers_word() {
+        let (word, other) = (Word::new(Word::VALID, 3), Word::new(Word::VALID, 4));
+        let seen = PathSeen { word, until_ns: 100, max_len: 1400, ..PathSeen::NOTHING };
+        let leg = LegEntry { seen, ..LegEntry::new(1500) };
+        assert!(leg.vouches(word, 99, 1400));
+        assert!(!leg.vouches(word, 100, 1400), "too long ago");
+        assert!(!leg.vouches(word, 99, 1401), "larger than anything seen");
+        assert!(!leg.vouches(other, 99, 1400), "the peer was rewritten");
+        assert!(!LegEntry::new(1500).vouches(word, 0, 0), "nothing was seen");
+    }
+}
