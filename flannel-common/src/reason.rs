@@ -120,6 +120,14 @@ reasons! {
 }
 
 impl Reason {
+    /// What a step found, whether or not it came to its end. One number, which a function of a program returns in a register; a
+    /// result it would leave in its caller's memory.
+    #[inline(always)]
+    pub const fn of(outcome: Result<Self, Self>) -> Self {
+        let (Ok(reason) | Err(reason)) = outcome;
+        reason
+    }
+
     /// The reason with this number, if there is one.
     pub fn from_number(number: u32) -> Option<Self> {
         Self::ALL.get(number as usize).copied()

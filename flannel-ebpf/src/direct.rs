@@ -13,10 +13,11 @@ use flannel_common::{
 };
 
 use crate::{
+    bytes::Room,
     learn::{self, Left},
     node::{Node, Peer, mode_word},
     notes, replay,
-    skb::{PACKET_HOST, Room, Skb},
+    skb::{PACKET_HOST, Skb},
     tables::{self, Known, Tables},
 };
 
@@ -26,7 +27,7 @@ use crate::{
 pub(crate) fn from_peer<F: Tables>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
     let mode = fast()?;
     let mut room = Room::<F>::new();
-    let ip = skb.load(ETH_LEN, &mut room).ok_or(Reason::NotTunnel)?;
+    let ip = skb.view(ETH_LEN, &mut room).ok_or(Reason::NotTunnel)?;
     let subnet = ip.source_subnet(node.family::<F>());
     let peer = Peer::direct::<F>(subnet, skb.ifindex()).ok_or(Reason::NotTunnel)?;
     if skb.pkt_type() != PACKET_HOST {
@@ -41,6 +42,7 @@ pub(crate) fn from_peer<F: Tables>(skb: &Skb, node: &Node) -> Result<Reason, Rea
         return Err(Reason::TcpControl);
     }
     let Some(at) = tables::place::<F>(&packet.end) else {
+        notes::take_turn()?;
         return notes::note_new::<F>(skb, node, packet, Bucket::of_peer(subnet.unwrap_or(0)));
     };
     tables::copy(at, &mut scratch.flow);
@@ -58,7 +60,7 @@ pub(crate) fn to_peer<F: Tables>(skb: &Skb, node: &Node) -> Result<Reason, Reaso
     let mode = fast()?;
     let note = notes::take::<F>(skb, node);
     let mut room = Room::<F>::new();
-    let ip = skb.load(ETH_LEN, &mut room).ok_or(Reason::NotTunnel)?;
+    let ip = skb.view(ETH_LEN, &mut room).ok_or(Reason::NotTunnel)?;
     let subnet = ip.destination_subnet(node.family::<F>());
     if Peer::direct::<F>(subnet, skb.ifindex()).is_none() {
         return Err(Reason::NotTunnel);

@@ -29,15 +29,20 @@ pub(crate) fn run(skb: &Skb) -> Result<Reason, Reason> {
     }
     let node = Node::read()?;
     match skb.protocol() {
-        Ipv4Header::PROTOCOL => look::<Ipv4Header>(skb, &node, mode),
-        Ipv6Header::PROTOCOL => look::<Ipv6Header>(skb, &node, mode),
+        Ipv4Header::PROTOCOL => Ok(look::<Ipv4Header>(skb, &node, mode)),
+        Ipv6Header::PROTOCOL => Ok(look::<Ipv6Header>(skb, &node, mode)),
         _ => Err(Reason::OtherProtocol),
     }
 }
 
 /// One function for each family, called, not inlined: the stack of one program is too small for both.
 #[inline(never)]
-fn look<F: Tables>(skb: &Skb, node: &Node, mode: ModeWord) -> Result<Reason, Reason> {
+fn look<F: Tables>(skb: &Skb, node: &Node, mode: ModeWord) -> Reason {
+    Reason::of(follow::<F>(skb, node, mode))
+}
+
+#[inline(always)]
+fn follow<F: Tables>(skb: &Skb, node: &Node, mode: ModeWord) -> Result<Reason, Reason> {
     let scratch = tables::scratch::<F>()?;
     skb.load_frame(0, &mut scratch.frame)?;
     scratch.frame.read(skb.len(), skb.ifindex(), &mut scratch.packet)?;
@@ -47,6 +52,7 @@ fn look<F: Tables>(skb: &Skb, node: &Node, mode: ModeWord) -> Result<Reason, Rea
         return Err(Reason::TcpControl);
     }
     let Some(at) = tables::place::<F>(&packet.end) else {
+        notes::take_turn()?;
         sends(skb.ifindex())?;
         return notes::note_new::<F>(skb, node, packet, Bucket::of_pod(skb.ifindex()));
     };

@@ -14,12 +14,13 @@ use flannel_common::{
 };
 
 use crate::{
+    bytes::Room,
     direct,
     family::Family,
     guard,
     node::{Node, Peer, mode_word},
     notes, replay,
-    skb::{PACKET_HOST, Room, Skb},
+    skb::{PACKET_HOST, Skb},
     tables::{self, Known, Scratch, Tables},
     too_big,
 };
@@ -32,36 +33,38 @@ pub(crate) fn run(skb: &Skb) -> Result<Reason, Reason> {
     }
     let node = Node::read()?;
     match skb.protocol() {
-        Ipv4Header::PROTOCOL => follow::<Ipv4Header>(skb, &node),
-        Ipv6Header::PROTOCOL => follow::<Ipv6Header>(skb, &node),
+        Ipv4Header::PROTOCOL => Ok(follow::<Ipv4Header>(skb, &node)),
+        Ipv6Header::PROTOCOL => Ok(follow::<Ipv6Header>(skb, &node)),
         _ => Err(Reason::NotTunnel),
     }
 }
 
 /// What is no tunnel packet may come from a peer that needs no tunnel; what is one and from nobody known is the guard's.
 #[inline(always)]
-fn follow<F: Tables>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
+fn follow<F: Tables>(skb: &Skb, node: &Node) -> Reason {
     if !node.family::<F>().has_tunnel() {
-        return direct::from_peer::<F>(skb, node);
+        return Reason::of(direct::from_peer::<F>(skb, node));
     }
     let is_long = skb.len() as usize >= OuterHeaders::<F>::LEN;
-    let judged = if is_long { judge::<F>(skb, node) } else { Err(Reason::OuterUnusual) };
-    let judged = match judged {
-        Err(found) if guard::concerns(found) => Err(guard::look::<F>(skb, node, found)),
-        judged => judged,
-    };
+    let judged = if is_long { look::<F>(skb, node) } else { Reason::OuterUnusual };
+    let judged = if guard::concerns(judged) { guard::look::<F>(skb, node, judged) } else { judged };
     match judged {
-        Err(Reason::NotTunnel) => direct::from_peer::<F>(skb, node),
+        Reason::NotTunnel => Reason::of(direct::from_peer::<F>(skb, node)),
         judged => judged,
     }
 }
 
 /// One function for each family, called, not inlined: the stack of one program is too small for both.
 #[inline(never)]
+fn look<F: Tables>(skb: &Skb, node: &Node) -> Reason {
+    Reason::of(judge::<F>(skb, node))
+}
+
+#[inline(always)]
 fn judge<F: Tables>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
     let family = node.family::<F>();
     let mut room = Room::<OuterHeaders<F>>::new();
-    let outer = skb.load(0, &mut room).ok_or(Reason::OuterUnusual)?;
+    let outer = skb.view(0, &mut room).ok_or(Reason::OuterUnusual)?;
     if outer.ip().has_fragment_header() {
         return judge_fragment(skb, outer, family);
     }

@@ -19,10 +19,11 @@ use flannel_common::{
 };
 
 use crate::{
+    bytes::Room,
     family::Family,
     maps::{ELSEWHERE, GUARD, SUSPECTS, VTEPS},
     node::Node,
-    skb::{Room, Skb},
+    skb::Skb,
 };
 
 /// Extension headers that are looked behind; RFC 8200 knows no use for more.

@@ -1,5 +1,6 @@
 #![no_std]
 #![no_main]
+#![feature(asm_experimental_arch)]
 //! The BPF programs. This file holds the entry points and nothing else: each runs its step, counts the
 //! reason it gives, and turns the reason into a TC action in the one place where that happens.
 //!
@@ -24,6 +25,7 @@
     reason = "header lengths are small constants; a wide number is cut where said"
 )]
 
+mod bytes;
 mod conntrack;
 mod direct;
 mod early;
@@ -131,7 +133,7 @@ pub fn probe_room(ctx: TcContext) -> i32 {
 /// Counts the outcome and turns it into the action TC wants.
 #[inline(always)]
 fn conclude(skb: &Skb, program: Program, outcome: Result<Reason, Reason>) -> i32 {
-    let (Ok(reason) | Err(reason)) = outcome;
+    let reason = Reason::of(outcome);
     stats::record(skb, program, reason);
     #[cfg(feature = "log")]
     aya_log_ebpf::debug!(skb.context(), "program {} reason {} length {}", program as u32, reason as u32, skb.len());

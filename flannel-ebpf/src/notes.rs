@@ -31,7 +31,15 @@ pub(crate) fn clear(skb: &Skb) {
     }
 }
 
-/// Notes a packet of an unknown flow, if it is the turn of one, and if its sender does not make flows too fast.
+/// Whether it is a packet's turn to be noted, its flow being unknown. Asked before anything that only matters then.
+#[inline(always)]
+pub(crate) fn take_turn() -> Result<(), Reason> {
+    // SAFETY: the helper takes nothing and returns a number.
+    let random = unsafe { bpf_get_prandom_u32() };
+    if random % ONE_IN == 0 { Ok(()) } else { Err(Reason::FlowUnknown) }
+}
+
+/// Notes a packet of an unknown flow whose turn it is, if its sender does not make flows too fast.
 #[inline(always)]
 pub(crate) fn note_new<F: Tables>(
     skb: &Skb,
@@ -39,10 +47,6 @@ pub(crate) fn note_new<F: Tables>(
     packet: &Plain<F::Address>,
     bucket: u32,
 ) -> Result<Reason, Reason> {
-    // SAFETY: the helper takes nothing and returns a number.
-    if unsafe { bpf_get_prandom_u32() } % ONE_IN != 0 {
-        return Err(Reason::FlowUnknown);
-    }
     let bucket = BUCKETS.get_ptr_mut(bucket).ok_or(Reason::TooManyFlows)?;
     // SAFETY: the look-up gave an element of the array, which lives as long as the map. CPUs may race for a token.
     let left = unsafe { *bucket }.take(node.tick()).ok_or(Reason::TooManyFlows)?;

@@ -6,10 +6,7 @@ use flannel_common::{
     reason::Reason,
 };
 
-use crate::{
-    family::Family,
-    skb::{Room, Skb},
-};
+use crate::{bytes::Room, family::Family, skb::Skb};
 
 /// The largest outer packet (IPv4 total length, or the whole IPv6 packet) that an inner frame becomes.
 ///

@@ -1,9 +1,9 @@
 //! The packet: every access to the context and to packet bytes goes through here.
 //!
-//! Bytes are read and written by helper (`bpf_skb_load_bytes`, `bpf_skb_store_bytes`), not directly: a direct
+//! How bytes are read says [`bytes`](crate::bytes). They are written by helper (`bpf_skb_store_bytes`), not directly: a direct
 //! write makes the verifier prepend an unclone to the program, which every packet would then pay for.
 
-use core::{mem::MaybeUninit, ptr::write_volatile};
+use core::ptr::write_volatile;
 
 use aya_ebpf::{
     bindings::{
@@ -13,40 +13,13 @@ use aya_ebpf::{
     },
     helpers::generated::{
         bpf_check_mtu, bpf_csum_level, bpf_csum_update, bpf_fib_lookup, bpf_get_hash_recalc, bpf_redirect,
-        bpf_redirect_neigh, bpf_redirect_peer, bpf_skb_load_bytes,
+        bpf_redirect_neigh, bpf_redirect_peer,
     },
     programs::TcContext,
 };
-use flannel_common::{
-    addr::Addr, inner::Frame, ip::FragmentHeader, node::FamilyConfig, outer::TunnelHeaders, packet::ETH_LEN,
-    reason::Reason,
-};
+use flannel_common::{addr::Addr, reason::Reason};
 
 use crate::family::Family;
-
-/// Where bytes of a packet are put, and read where they stand: of a value that is passed on the compiler keeps every byte
-/// apart, for which a stack of 512 bytes is too small. The two bytes in front bring what follows an Ethernet header to a multiple
-/// of eight, so that addresses are read as words.
-#[repr(C, align(8))]
-pub(crate) struct Room<T> {
-    front: MaybeUninit<[u8; 2]>,
-    bytes: MaybeUninit<T>,
-}
-
-impl<T> Room<T> {
-    #[inline(always)]
-    pub(crate) const fn new() -> Self {
-        Self { front: MaybeUninit::uninit(), bytes: MaybeUninit::uninit() }
-    }
-}
-
-/// What follows the outer IPv6 header of a fragment.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub(crate) struct Fragment {
-    header: FragmentHeader,
-    tunnel: TunnelHeaders,
-}
 
 /// A packet at a TC hook.
 pub(crate) struct Skb {
@@ -86,6 +59,10 @@ impl Skb {
     fields! {
         /// Length from the Ethernet header on.
         len: len;
+        /// Where the bytes begin that lie in one piece.
+        data: data;
+        /// Where they end.
+        data_end: data_end;
         /// EtherType, network order.
         protocol: protocol;
         /// Non-zero when the packet carries a VLAN tag outside its bytes.
@@ -144,39 +121,6 @@ impl Skb {
         }
         // SAFETY: the helper takes the context, which is valid for the whole run of the program.
         unsafe { bpf_get_hash_recalc(self.raw()) }
-    }
-
-    /// Bytes of the packet, if it is that long. `T` is bytes and nothing else.
-    #[inline(always)]
-    pub(crate) fn load<'a, T: Copy>(&self, offset: usize, room: &'a mut Room<T>) -> Option<&'a T> {
-        let to = room.bytes.as_mut_ptr();
-        // SAFETY: there is room for a `T`; the helper fills all of it or fails.
-        let failed = unsafe { bpf_skb_load_bytes(self.raw().cast(), offset as u32, to.cast(), size_of::<T>() as u32) };
-        // SAFETY: filled, and any bytes are a value.
-        if failed == 0 { Some(unsafe { room.bytes.assume_init_ref() }) } else { None }
-    }
-
-    /// Loads a frame that starts at `offset`: a whole one up to the end of a TCP header, or of a shorter one what UDP
-    /// needs. What is behind that is left from another packet.
-    #[inline(always)]
-    pub(crate) fn load_frame<H>(&self, offset: usize, frame: &mut Frame<H>) -> Result<(), Reason> {
-        let to = (&raw mut *frame).cast::<u8>().wrapping_add(Frame::<H>::PAD).cast();
-        let is_long = self.len() as usize >= offset + Frame::<H>::LEN;
-        let wanted = if is_long { Frame::<H>::LEN } else { Frame::<H>::MIN_LEN };
-        // SAFETY: `to` has room for the longest frame behind the padding.
-        let failed = unsafe { bpf_skb_load_bytes(self.raw().cast(), offset as u32, to, wanted as u32) };
-        if failed == 0 { Ok(()) } else { Err(Reason::Malformed) }
-    }
-
-    /// What follows an IPv6 fragment header, if it is UDP to our port.
-    #[inline(always)]
-    pub(crate) fn behind_fragment_header<'a, F: Family>(
-        &self,
-        family: &FamilyConfig,
-        room: &'a mut Room<Fragment>,
-    ) -> Result<&'a TunnelHeaders, Reason> {
-        let Fragment { header, tunnel } = self.load(ETH_LEN + size_of::<F>(), room).ok_or(Reason::NotTunnel)?;
-        if header.starts_udp() && tunnel.goes_to_port(family) { Ok(tunnel) } else { Err(Reason::NotTunnel) }
     }
 
     /// MTU of the device the hook belongs to. Kernel 5.12.

@@ -26,12 +26,13 @@ use flannel_common::{
 };
 
 use crate::{
+    bytes::Room,
     family::Family,
     learn::{self, Left},
     node::{self, Node, Peer, mode_word},
     notes,
     segment::segment_len,
-    skb::{Room, Skb, redirect_neigh},
+    skb::{Skb, redirect_neigh},
     stats,
     tables::{self, Tables},
 };
@@ -81,7 +82,7 @@ fn look<F: Tables>(skb: &Skb, node: &Node, mode: ModeWord) -> Result<Reason, Rea
 #[inline(never)]
 fn send<F: Tables>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
     let mut room = Room::<Headers<F>>::new();
-    let headers = skb.load(0, &mut room).ok_or(Reason::Malformed)?;
+    let headers = skb.view(0, &mut room).ok_or(Reason::Malformed)?;
     let family = node.family::<F>();
     let peer = Peer::find::<F>(headers.ip.destination_subnet(family))?;
     if !peer.word().has(Word::PLAIN) {
@@ -96,7 +97,7 @@ fn send<F: Tables>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
 /// may tell a monitor, which takes stack that those who learn and send have not left.
 #[inline(always)]
 fn watch<F: Tables>(skb: &Skb, node: &Node, generation: u32) {
-    let (Ok(outcome) | Err(outcome)) = learn_from::<F>(skb, node, generation);
+    let outcome = Reason::of(learn_from::<F>(skb, node, generation));
     if outcome as u8 != Reason::NotFollowed as u8 {
         stats::record(skb, Program::ToTunnel, outcome);
     }

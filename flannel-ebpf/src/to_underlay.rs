@@ -16,11 +16,12 @@ use flannel_common::{
 };
 
 use crate::{
+    bytes::Room,
     direct,
     family::Family,
     node::{Node, Peer},
     segment::segment_len,
-    skb::{Room, Skb},
+    skb::Skb,
     tables::Tables,
 };
 
@@ -63,7 +64,7 @@ fn observe<F: Family>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
     }
     let family = node.family::<F>();
     let mut room = Room::<OuterHeaders<F>>::new();
-    let outer = skb.load(0, &mut room).ok_or(Reason::NotTunnel)?;
+    let outer = skb.view(0, &mut room).ok_or(Reason::NotTunnel)?;
     if outer.ip().has_fragment_header() {
         return observe_fragment::<F>(skb, node);
     }

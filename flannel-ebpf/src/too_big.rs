@@ -14,9 +14,10 @@ use flannel_common::{
 };
 
 use crate::{
+    bytes::Room,
     maps::VTEPS,
     node::{Node, Peer},
-    skb::{Room, Skb},
+    skb::Skb,
     to_underlay::hold,
 };
 

@@ -55,7 +55,7 @@ impl Started {
         pulse: &Pulse,
         counts: &Counts,
     ) -> anyhow::Result<()> {
-        let decision = Wishes::default().decide(self.unable);
+        let decision = Wishes::default().decide(Able::NOTHING);
         let guard = Guard::new(self.guard);
         let mut running = Running {
             node: self,
@@ -282,7 +282,7 @@ impl Running {
         let wishes = Wishes { choice: None, flag: self.node.flag, config: self.node.config.datapath };
         let refusal = self.node.firewall.refusal().or_else(|| self.node.reconciler.fast_refusal());
         let Some(bpf) = self.node.reconciler.bpf_mut() else {
-            self.decision = wishes.decide(self.node.unable);
+            self.decision = wishes.decide(Able::NOTHING);
             return;
         };
         let followed = bpf.mode().and_then(|word| follow(bpf, Wishes { choice: word.choice(), ..wishes }, refusal));

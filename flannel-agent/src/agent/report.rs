@@ -23,7 +23,7 @@ use crate::{
 impl Status {
     /// Of an agent that has just begun.
     pub(super) fn starting(options: &RunOptions) -> Self {
-        let decision = Wishes { flag: options.datapath, ..Wishes::default() }.decide(Able::nothing(true));
+        let decision = Wishes { flag: options.datapath, ..Wishes::default() }.decide(Able::NOTHING);
         let mode = ModeStatus {
             effective: decision.mode.to_string(),
             wanted: decision.wanted.to_string(),

@@ -13,10 +13,9 @@ use tokio::sync::{mpsc, watch};
 
 use crate::{
     agent::{bpf, external::External, published::Published, sysctl},
-    backend::{self, Backend, Lower, PodNetwork, Served, usable_mtu},
+    backend::{self, Backend, Lower, PodNetwork, usable_mtu},
     cli::RunOptions,
     config::NetworkConfig,
-    datapath::policy::Able,
     family::Family,
     fast::{Fast, RuleChanges},
     firewall,
@@ -58,8 +57,6 @@ pub(super) struct Started {
     pub(super) flag: Option<Mode>,
     pub(super) guard: Checks<GuardMode>,
     pub(super) no_bpf: Option<String>,
-    /// What this node can do without programs.
-    pub(super) unable: Able,
     pub(super) kernel: KernelEvents,
     pub(super) rules: RuleChanges,
     pub(super) firewall: firewall::Watch,
@@ -170,7 +167,6 @@ async fn start_with<M: SubnetManager>(
         flag: options.datapath,
         guard: options.guard,
         no_bpf,
-        unable: Able::nothing(backend.programs() != Ok(Served::Link)),
         kernel,
         rules: RuleChanges::listen(),
         firewall: firewall::Watch::start(options.strict_rules),

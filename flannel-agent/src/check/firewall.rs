@@ -6,7 +6,8 @@ use crate::firewall::Ruleset;
 /// How many chains are named.
 const NAMED: usize = 5;
 
-pub(super) async fn look(port: u16, fast: bool) -> Vec<Finding> {
+/// `port` is the tunnel's, if there may be one.
+pub(super) async fn look(port: Option<u16>, fast: bool) -> Vec<Finding> {
     let (rules, errors) = Ruleset::read().await;
     let mut findings: Vec<Finding> = errors
         .into_iter()
@@ -22,8 +23,8 @@ pub(super) async fn look(port: u16, fast: bool) -> Vec<Finding> {
     findings
 }
 
-fn judge(rules: &Ruleset, port: u16, fast: bool) -> Vec<Finding> {
-    let mut findings = vec![at_port(rules, port)];
+fn judge(rules: &Ruleset, port: Option<u16>, fast: bool) -> Vec<Finding> {
+    let mut findings: Vec<Finding> = port.map(|port| at_port(rules, port)).into_iter().collect();
     let forward = rules.dropping_policies("forward");
     if !forward.is_empty() && !rules.has_chain("FLANNEL-FWD") {
         findings.push(Finding::warn(

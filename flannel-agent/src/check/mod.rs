@@ -8,7 +8,7 @@ mod kernel;
 mod network;
 mod settings;
 
-use flannel_common::mode::Mode;
+use flannel_common::{mode::Mode, node::NodeConfig};
 use serde::Serialize;
 
 pub use self::kernel::Best;
@@ -84,6 +84,12 @@ pub async fn run(pins: &PinRoot) -> Result<Report, NetlinkError> {
     findings.extend(settings::look(&links));
     findings.extend(network::look(&netlink, &links, pinned.as_ref(), &mut best).await?);
     let port = links.iter().find_map(|link| link.vxlan.filter(|_| network::is_flannels(link)).map(|vxlan| vxlan.port));
-    findings.extend(firewall::look(port.unwrap_or(DEFAULT_PORT), best.mode() == Mode::Fast).await);
+    let port = may_have_tunnel(pinned.as_ref()).then(|| port.unwrap_or(DEFAULT_PORT));
+    findings.extend(firewall::look(port, best.mode() == Mode::Fast).await);
     Ok(Report { findings, best })
+}
+
+/// Whether tunnel packets come and go here, as far as that is known.
+fn may_have_tunnel(pinned: Option<&NodeConfig>) -> bool {
+    pinned.is_none_or(NodeConfig::has_tunnel)
 }

@@ -2,7 +2,7 @@
 
 use flannel_common::{mode::Mode, node::NodeConfig};
 
-use super::{Best, Finding};
+use super::{Best, Finding, may_have_tunnel};
 use crate::{
     backend::vxlan::device_name,
     family::Family,
@@ -26,7 +26,7 @@ pub(super) async fn look(
     match external(netlink, links, pinned).await? {
         Ok(link) => {
             findings.push(describe(link, best));
-            findings.extend(offloads(link).await);
+            findings.extend(offloads(link, may_have_tunnel(pinned)).await);
             findings.extend(links.iter().filter(|tunnel| is_flannels(tunnel)).map(|tunnel| fit(tunnel, link)));
         }
         Err(error) => {
@@ -81,15 +81,16 @@ fn describe(link: &Link, best: &mut Best) -> Finding {
     }
 }
 
-/// What the interface does for tunnel packets, as ethtool tells it.
-async fn offloads(link: &Link) -> Option<Finding> {
+/// What the interface does for packets, those of a tunnel among them where there is one, as ethtool tells it.
+async fn offloads(link: &Link, tunnel: bool) -> Option<Finding> {
     let Some(ethtool) = tool::find("ethtool") else {
         return Some(Finding::ok("offload", "not looked at: ethtool is not installed"));
     };
     let text = tool::run(&ethtool, &["-k", &link.name], "").await.ok()?;
-    let lacking: Vec<&str> = lacking(&text).collect();
+    let lacking: Vec<&str> = lacking(&text).filter(|feature| tunnel || *feature != OF_TUNNELS).collect();
     Some(if lacking.is_empty() {
-        Finding::ok("offload", format!("{} merges and segments tunnel packets", link.name))
+        let packets = if tunnel { "tunnel packets" } else { "packets" };
+        Finding::ok("offload", format!("{} merges and segments {packets}", link.name))
     } else {
         Finding::warn(
             "offload",
@@ -99,9 +100,12 @@ async fn offloads(link: &Link) -> Option<Finding> {
     })
 }
 
+/// The feature that only packets of a tunnel need.
+const OF_TUNNELS: &str = "tx-udp_tnl-segmentation";
+
 /// The features that matter and are off.
 fn lacking(features: &str) -> impl Iterator<Item = &str> {
-    const WANTED: [&str; 3] = ["generic-receive-offload", "tx-udp_tnl-segmentation", "generic-segmentation-offload"];
+    const WANTED: [&str; 3] = ["generic-receive-offload", OF_TUNNELS, "generic-segmentation-offload"];
     features.lines().filter_map(|line| {
         let (name, value) = line.trim().split_once(": ")?;
         (WANTED.contains(&name) && value.starts_with("off")).then_some(name)

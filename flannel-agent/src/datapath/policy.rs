@@ -23,9 +23,7 @@ pub struct Able {
 
 impl Able {
     /// A node without programs.
-    pub const fn nothing(tunnel: bool) -> Self {
-        Self { most: Mode::Kernel, tunnel }
-    }
+    pub const NOTHING: Self = Self { most: Mode::Kernel, tunnel: false };
 
     /// The mode asked for, or the next lesser one there is.
     fn best(self, wanted: Mode) -> Mode {
@@ -59,6 +57,18 @@ pub enum Source {
     NetworkConfig,
     /// Nobody.
     Default,
+}
+
+impl Source {
+    /// The name in every output for programs.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::RunTime => "run-time",
+            Self::Flag => "flag",
+            Self::NetworkConfig => "network-config",
+            Self::Default => "default",
+        }
+    }
 }
 
 /// The mode in force.
@@ -100,8 +110,15 @@ mod tests {
     }
 
     #[test]
+    fn a_source_has_one_name() {
+        for source in [Source::RunTime, Source::Flag, Source::NetworkConfig, Source::Default] {
+            assert_eq!(serde_json::to_value(source).expect("JSON"), source.name());
+        }
+    }
+
+    #[test]
     fn a_node_that_cannot_stays_with_the_kernel_and_remembers_the_wish() {
-        let decision = Wishes { flag: Some(Mode::Encap), ..Wishes::default() }.decide(Able::nothing(true));
+        let decision = Wishes { flag: Some(Mode::Encap), ..Wishes::default() }.decide(Able::NOTHING);
         assert_eq!((decision.mode, decision.wanted), (Mode::Kernel, Mode::Encap));
         let fast = Wishes { choice: Some(Mode::Fast), ..Wishes::default() };
         let no_fast = Able { most: Mode::Encap, ..ALL };

@@ -1,5 +1,6 @@
 //! Our own Node while we run.
 
+use flannel_agent::subnet::{StoreCounts, SubnetManager as _};
 use serde_json::json;
 
 use crate::support::{Cluster, attrs, follow, next, publish};
@@ -49,13 +50,18 @@ async fn what_we_publish_anew_is_written_at_once() {
 async fn a_node_that_is_gone_is_a_lost_lease_until_it_is_back() {
     for cluster in Cluster::each("gone").await {
         cluster.add("own", Some("10.5.1.0/24"), &[]).await;
-        let mut events = follow(cluster.manager("own")).await;
+        let (mut manager, counts) = (cluster.manager("own"), StoreCounts::default());
+        manager.count_with(counts.clone());
+        let mut events = follow(manager).await;
         assert_eq!(next(&mut events).await, "=");
         cluster.remove("own").await;
         assert_eq!(next(&mut events).await, "lost 10.5.1.0-24");
         cluster.add("own", Some("10.5.7.0/24"), &[]).await;
         assert_eq!(next(&mut events).await, "own 10.5.7.0-24");
         assert_eq!(cluster.annotated("own", "public-ip").await.as_deref(), Some("192.0.2.1"), "published first");
+        assert_eq!(counts.losses.get(), 1);
+        let begun = [&counts.renewals, &counts.listings, &counts.watches].map(|count| count.get() > 0);
+        assert_eq!(begun, [true; 3], "{counts:?}");
     }
 }
 

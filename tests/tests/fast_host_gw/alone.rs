@@ -6,6 +6,7 @@ use anyhow::{Result, ensure};
 use flannel_tests::{
     Agent, TwoNodes,
     cluster::{HOST_GW, config},
+    eventually,
     fast::FLAGS,
     load::rr::{Protocol, rr},
     topology::Stack,
@@ -18,7 +19,7 @@ use crate::{FOLLOWED, ask, on_external};
 fn one_node_alone_replays_what_it_sends_and_receives() -> Result<()> {
     let nodes = TwoNodes::with("gw-alone", Stack::Dual, &config(Stack::Dual, HOST_GW))?;
     let fast = FLAGS.iter().fold(nodes.options()?, |options, flag| options.flag(flag));
-    let (agent, other) = (nodes.a.agent(fast)?, nodes.b.agent(nodes.options()?)?);
+    let (agent, other) = (nodes.a.agent(fast)?, nodes.b.agent(nodes.options()?.flag("--datapath=kernel"))?);
     [&agent, &other].into_iter().try_for_each(Agent::wait_ready)?;
     let (near, far) = (nodes.a.add_pod("p1")?, nodes.b.add_pod("p1")?);
     agent.wait_pod(&near, true, true)?;
@@ -39,7 +40,18 @@ fn one_node_alone_replays_what_it_sends_and_receives() -> Result<()> {
         }
     }
     ensure!(other.replayed()? == 0, "the other node is in mode kernel");
-    Ok(())
+    smaller_link(&agent)
+}
+
+/// How large packets may leave is part of what was learned.
+fn smaller_link(agent: &Agent) -> Result<()> {
+    let before = agent.generation()?;
+    agent.node().sh("ip link set eth0 mtu 1400")?;
+    eventually("a new generation", Duration::from_secs(5), || {
+        let (now, mtu) = (agent.generation()?, agent.node().subnet_env()?.mtu);
+        ensure!(now != before && mtu == 1400, "{now}, {mtu}");
+        Ok(())
+    })
 }
 
 /// Programs read frames, and packets of such a device have none.

@@ -76,13 +76,23 @@ fn shown(lab: &FastLab) -> Result<()> {
     ensure!(table.contains("tunnel              none") && !table.contains("vni"), "{table}");
     let guard = agent.cli(&["guard", "show"])?.stdout;
     ensure!(guard.contains("the backend has no tunnel"), "{guard}");
-    agree(agent, 2)?;
+    agree(agent, "leases, maps and kernel")?;
+    checked(agent)?;
     explained(agent, &lab.near, &lab.far)
 }
 
-fn agree(agent: &Agent, peers: usize) -> Result<()> {
+/// What only packets of a tunnel need is not asked for.
+fn checked(agent: &Agent) -> Result<()> {
+    let report = agent.cli_any(&["check", "-o", "json"])?.stdout;
+    let of_a_tunnel = ["UDP port", "tunnel packets", "tx-udp_tnl"].iter().find(|text| report.contains(**text));
+    ensure!(report.contains("firewall") || report.contains("rules"), "the firewall was not looked at: {report}");
+    ensure!(of_a_tunnel.is_none(), "{of_a_tunnel:?}: {report}");
+    Ok(())
+}
+
+fn agree(agent: &Agent, who: &str) -> Result<()> {
     let text = agent.cli(&["maps", "dump", "--diff"])?.stdout;
-    ensure!(text == format!("leases, maps and kernel agree about {peers} peers\n"), "{text}");
+    ensure!(text == format!("{who} agree about 2 peers\n"), "{text}");
     Ok(())
 }
 
@@ -125,6 +135,9 @@ fn cut_by_a_rule(lab: &FastLab, talks: &mut [(Family, Conversation)]) -> Result<
 fn end_with_their_peer(lab: &FastLab, talks: &mut [(Family, Conversation)]) -> Result<()> {
     let [agent, other] = &lab.agents;
     other.kill9()?;
+    agree(other, "maps and kernel (no agent answers for the leases)")?;
+    let status = other.status()?;
+    ensure!(status["guard"].is_null() && status["peers"][0]["vtep_mac"] == "-", "{status}");
     let keys = lab.nodes.etcd.list(LEASES)?;
     let own = other.node().subnet_env()?.subnets[0].trunc().to_string().replace('/', "-");
     let key = keys.iter().map(|(key, _)| key).find(|key| key.contains(&own)).context("the lease of the other node")?;

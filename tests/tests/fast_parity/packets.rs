@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, ensure};
 use flannel_common::{program::Program, reason::Reason};
 use flannel_tests::{
     Pair, eventually,
-    fast::{Counters, fast_neighbours, fast_pair_of},
+    fast::{Counters, fast_host_gw, fast_neighbours, fast_pair_of},
     topology::Stack,
 };
 
@@ -126,6 +126,11 @@ fn packets_of_every_kind_for_a_neighbour_become_what_they_become_in_mode_kernel(
     let pair = prepared(fast_neighbours("fp-direct", Stack::Dual)?)?;
     of_every_kind(&pair, DIRECT)?;
     of_every_class(&pair, DIRECT)
+}
+
+#[test]
+fn packets_of_every_kind_become_what_they_become_in_mode_kernel_with_host_gw() -> Result<()> {
+    of_every_kind(&prepared(fast_host_gw("fp-hostgw", Stack::Dual)?)?, DIRECT)
 }
 
 fn of_every_class(pair: &Pair, [mtu, mtu_v6]: [usize; 2]) -> Result<()> {

@@ -84,9 +84,12 @@ impl World {
         let agent = self.net.a.agent(flags)?;
         agent.wait_ready()?;
         agent.wait_peers(2)?;
-        let start = agent.counted("to_tunnel", "encapsulated")?;
-        eventually("encapsulated packets", Duration::from_secs(20), || {
-            let packets = agent.counted("to_tunnel", "encapsulated")? - start;
+        let carried = || -> Result<u64> {
+            Ok(agent.counted("to_tunnel", "encapsulated")? + agent.counted("from_pod", "replayed")?)
+        };
+        let start = carried()?;
+        eventually("packets carried by the programs", Duration::from_secs(20), || {
+            let packets = carried()? - start;
             ensure!(packets > 500, "{packets}");
             Ok(())
         })?;

@@ -19,7 +19,7 @@ use crate::{
 const ANYWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 fn status(ready: bool) -> Status {
-    let source = Wishes::default().decide(Able::nothing(true)).source;
+    let source = Wishes::default().decide(Able::NOTHING).source;
     let mode = ModeStatus { effective: "kernel".into(), wanted: "kernel".into(), source, reason: None, attach: None };
     Status { ready, ..Status::without_agent("test", mode) }
 }

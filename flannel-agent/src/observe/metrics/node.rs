@@ -41,7 +41,8 @@ pub(super) const fn family(family: Family) -> &'static str {
 fn status(page: &mut Page, status: &Status) {
     page.list(metric::BUILD_INFO, [([status.version.as_str()], 1.0)]);
     page.choose(metric::MODE, &MODES, &status.mode.effective);
-    page.choose(metric::WANTED_MODE, &MODES, &status.mode.wanted);
+    let (wanted, source) = (&status.mode.wanted, status.mode.source.name());
+    page.list(metric::WANTED_MODE, MODES.map(|mode| ([mode, source], f64::from(u8::from(mode == wanted)))));
     page.say(metric::REJECTED_LEASES, length(status.rejected.len()));
     page.say(metric::DIRTY_ENTRIES, length(status.dirty.len()));
     page.list(metric::DEVICE_MTU, status.devices.iter().map(|device| ([&device.name], f64::from(device.mtu))));

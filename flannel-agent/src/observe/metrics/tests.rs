@@ -108,7 +108,7 @@ fn samples_are_what_they_should_be() {
         "flannel_ready 1",
         "flannel_datapath_mode{mode=\"encap\"} 0",
         "flannel_datapath_mode{mode=\"fast\"} 1",
-        "flannel_datapath_wanted_mode{mode=\"encap\"} 1",
+        "flannel_datapath_wanted_mode{mode=\"encap\",source=\"flag\"} 1",
         "flannel_lease_expires_timestamp_seconds 1700000000",
         "flannel_lease_info{subnet=\"10.5.1.0/24\",ipv6_subnet=\"fd00::/64\",public_ip=\"192.0.2.1\",public_ipv6=\"2001:db8::1\"} 1",
         "flannel_peers{family=\"ipv6\",way=\"tunnel\"} 0",

@@ -280,9 +280,9 @@ both! {
         bench.helper_ports(&[]);
         assert_eq!(reasons(bench, &udp), [Reason::Noted, Reason::FlowUnknown]);
         bench.maps.pods.write(LO, PodEntry { mac: POD_MAC, flags: PodEntry::RECEIVES, mtu: 1450 }).expect("PODS");
-        assert_eq!(reasons(bench, &udp), [Reason::NotLearned]);
+        assert_eq!(reasons(bench, &udp), [Reason::FlowUnknown, Reason::NotLearned]);
         bench.maps.pods.remove(LO).expect("PODS");
-        assert_eq!(reasons(bench, &udp), [Reason::NotLearned]);
+        assert_eq!(reasons(bench, &udp), [Reason::FlowUnknown, Reason::NotLearned]);
     }
 
     fn who_makes_flows_too_fast_is_not_followed<A>(bench) {

@@ -21,8 +21,8 @@ pub(super) fn from_pod(packet: &Packet<'_>) -> Result<Expected, Reason> {
     }
     let sends = if packet.world.pod_sends { Ok(()) } else { Err(Reason::NotLearned) };
     let Some((number, flow)) = packet.world.flow(&plain.tuple, LO) else {
-        sends?;
-        return Ok(packet.noted_by_chance(&plain));
+        let by_chance = packet.noted_by_chance(&plain);
+        return Ok(Expected { or: sends.err().or(by_chance.or), ..by_chance });
     };
     match flow.stopped() {
         None => replay(packet, &plain, number, flow),

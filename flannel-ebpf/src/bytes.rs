@@ -1,0 +1,125 @@
+//! Reading the packet's bytes. What all packets are asked for is read where it lies, and by helper (`bpf_skb_load_bytes`) where it
+//! does not lie in one piece: the helper would cost as much as the look-up of a flow.
+
+use core::{arch::asm, mem::MaybeUninit};
+
+use aya_ebpf::helpers::generated::bpf_skb_load_bytes;
+use flannel_common::{
+    inner::Frame, ip::FragmentHeader, node::FamilyConfig, outer::TunnelHeaders, packet::ETH_LEN, reason::Reason,
+};
+
+use crate::{family::Family, skb::Skb};
+
+/// Where bytes of a packet are put, and read where they stand: of a value that is passed on the compiler keeps every byte
+/// apart, for which a stack of 512 bytes is too small. The two bytes in front bring what follows an Ethernet header to a multiple
+/// of eight, so that addresses are read as words.
+#[repr(C, align(8))]
+pub(crate) struct Room<T> {
+    front: MaybeUninit<[u8; 2]>,
+    bytes: MaybeUninit<T>,
+}
+
+impl<T> Room<T> {
+    #[inline(always)]
+    pub(crate) const fn new() -> Self {
+        Self { front: MaybeUninit::uninit(), bytes: MaybeUninit::uninit() }
+    }
+}
+
+/// What follows the outer IPv6 header of a fragment.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct Fragment {
+    header: FragmentHeader,
+    tunnel: TunnelHeaders,
+}
+
+impl Skb {
+    /// Bytes of the packet, if it is that long, for what few packets are asked. `T` is bytes and nothing else.
+    #[inline(always)]
+    pub(crate) fn load<'a, T: Copy>(&self, offset: usize, room: &'a mut Room<T>) -> Option<&'a T> {
+        let to = room.bytes.as_mut_ptr();
+        // SAFETY: there is room for a `T`; the helper fills all of it or fails.
+        let failed = unsafe { bpf_skb_load_bytes(self.raw().cast(), offset as u32, to.cast(), size_of::<T>() as u32) };
+        // SAFETY: filled, and any bytes are a value.
+        if failed == 0 { Some(unsafe { room.bytes.assume_init_ref() }) } else { None }
+    }
+
+    /// The same where they lie, or in `room` if they do not lie in one piece. Read before the packet is changed: the verifier
+    /// sees to that. `offset` is a constant.
+    #[inline(always)]
+    pub(crate) fn view<'a, T: Copy>(&'a self, offset: usize, room: &'a mut Room<T>) -> Option<&'a T> {
+        const { assert!(align_of::<T>() == 1) };
+        match self.piece(offset, size_of::<T>()) {
+            // SAFETY: the packet has so many bytes there, any bytes are a value, and it needs no alignment.
+            Some(at) => Some(unsafe { &*at.cast() }),
+            None => self.load(offset, room),
+        }
+    }
+
+    /// Where so many bytes of the packet lie, if they lie in one piece.
+    #[inline(always)]
+    fn piece(&self, offset: usize, len: usize) -> Option<*const u8> {
+        let at = self.data() as usize + offset;
+        if at + len <= self.data_end() as usize { Some(at as *const u8) } else { None }
+    }
+
+    /// Loads a frame that starts at `offset`: a whole one up to the end of a TCP header, or of a shorter one what UDP
+    /// needs. What is behind that is left from another packet.
+    #[inline(always)]
+    pub(crate) fn load_frame<H>(&self, offset: usize, frame: &mut Frame<H>) -> Result<(), Reason> {
+        if self.len() as usize >= offset + Frame::<H>::LEN {
+            self.load_start_of(offset, frame, Frame::<H>::LEN)
+        } else {
+            self.load_start_of(offset, frame, Frame::<H>::MIN_LEN)
+        }
+    }
+
+    #[inline(always)]
+    fn load_start_of<H>(&self, offset: usize, frame: &mut Frame<H>, len: usize) -> Result<(), Reason> {
+        if let Some(at) = self.piece(offset, len) {
+            copy(at, frame, len);
+            return Ok(());
+        }
+        let to = (&raw mut *frame).cast::<u8>().wrapping_add(Frame::<H>::PAD).cast();
+        // SAFETY: `to` has room for the longest frame behind the padding.
+        let failed = unsafe { bpf_skb_load_bytes(self.raw().cast(), offset as u32, to, len as u32) };
+        if failed == 0 { Ok(()) } else { Err(Reason::Malformed) }
+    }
+
+    /// What follows an IPv6 fragment header, if it is UDP to our port.
+    #[inline(always)]
+    pub(crate) fn behind_fragment_header<'a, F: Family>(
+        &self,
+        family: &FamilyConfig,
+        room: &'a mut Room<Fragment>,
+    ) -> Result<&'a TunnelHeaders, Reason> {
+        let Fragment { header, tunnel } = self.load(ETH_LEN + size_of::<F>(), room).ok_or(Reason::NotTunnel)?;
+        if header.starts_udp() && tunnel.goes_to_port(family) { Ok(tunnel) } else { Err(Reason::NotTunnel) }
+    }
+}
+
+/// Copies a word of the packet in one instruction. Of bytes that may lie anywhere the compiler makes single ones, and who reads
+/// them as a word waits until all have arrived.
+macro_rules! copy_word {
+    ($word:ty, $load:literal, $from:expr, $to:expr) => {{
+        let word: $word;
+        // SAFETY: the caller has shown that the bytes are the packet's. Where the programs run a load needs no alignment.
+        unsafe { asm!($load, out(reg) word, in(reg) $from, options(pure, readonly, nostack)) };
+        // SAFETY: the caller gave room, aligned for this word.
+        unsafe { $to.write(word) };
+    }};
+}
+
+/// Copies the first `len` bytes of a frame. Its padding makes the third byte the first of an aligned word.
+#[inline(always)]
+fn copy<H>(from: *const u8, frame: &mut Frame<H>, len: usize) {
+    const FIRST: usize = size_of::<u16>();
+    const WORD: usize = size_of::<u32>();
+    const { assert!(Frame::<H>::PAD == FIRST && Frame::<H>::LEN % WORD == FIRST && Frame::<H>::MIN_LEN % WORD == FIRST) };
+    let to = (&raw mut *frame).cast::<u32>();
+    copy_word!(u16, "{0} = *(u16 *)({1} + 0)", from, to.cast::<u16>().wrapping_add(1));
+    for word in 0..len / WORD {
+        copy_word!(u32, "{0} = *(u32 *)({1} + 0)", from.wrapping_add(FIRST + word * WORD), to.wrapping_add(1 + word));
+    }
+}
