@@ -148,22 +148,12 @@ fn the_nearest_label_counts() -> Result<()> {
 }
 
 #[test]
-fn prometheus_finds_the_port_that_was_chosen() -> Result<()> {
+fn the_operator_is_told_what_the_monitor_by_hand_tells_it() -> Result<()> {
     let Some(documents) = helm::set("metrics")? else { return Ok(()) };
-    let port = documents.at("DaemonSet", "/spec/template/metadata/annotations/prometheus.io~1port")?;
-    ensure!(port == "9081", "{port}");
     ensure!(documents.at("PodMonitor", "/metadata/labels/release")? == "prometheus", "the operator's label");
     let by_hand = Documents::parse(&fs::read_to_string(deploy("monitoring/podmonitor.yml"))?)?;
     let (ours, by_hand) = (documents.at("PodMonitor", "/spec")?, by_hand.at("PodMonitor", "/spec")?);
     ensure!(ours == by_hand, "the chart has {ours:#}\nwhere deploy/monitoring has {by_hand:#}");
-    Ok(())
-}
-
-#[test]
-fn without_a_port_there_is_nothing_to_scrape() -> Result<()> {
-    let Some(documents) = helm::set("bare")? else { return Ok(()) };
-    let metadata = documents.at("DaemonSet", "/spec/template/metadata")?;
-    ensure!(metadata.get("annotations").is_none(), "{metadata:#}");
     Ok(())
 }
 
