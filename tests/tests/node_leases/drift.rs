@@ -110,7 +110,7 @@ fn programs_that_somebody_takes_off_come_back() -> Result<()> {
         Ok(Snapshot::of(&pair.a)?.section("tcx").map(str::to_owned).collect())
     };
     let wanted = attached(&pair)?;
-    assert_eq!(wanted.len(), 3, "{wanted:?}");
+    assert_eq!(wanted.len(), 4, "{wanted:?}");
     let index = agent.status()?["device"]["index"].as_u64().context("an index")?;
     std::fs::remove_file(pair.a.outside_path(format!("/sys/fs/bpf/flannel/v1/links/to_tunnel-{index}")))?;
     // Nothing announces this, so it is found by the look at everything.
