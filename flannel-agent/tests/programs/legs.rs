@@ -77,7 +77,9 @@ pub(crate) fn lay(bench: &mut Bench) {
 
 /// Lets `to_underlay` see a packet of the kernel's own by every leg.
 pub(crate) fn see_all(bench: &mut Bench, net: Net, payload: usize) {
-    LEGS.into_iter().for_each(|leg| see(bench, net, leg, payload));
+    for leg in LEGS {
+        see(bench, net, leg, payload);
+    }
 }
 
 /// Leaves the peer without a route.
@@ -252,7 +254,9 @@ fn each_leg_has_its_own_size() {
             let (small, large) = (of_flow(net, 1, 100), of_flow(net, 1, 101));
             let leg = leg_of(bench, net, &small);
             peer(bench, net, &LEGS);
-            LEGS.into_iter().for_each(|other| see(bench, net, other, if other == leg { 100 } else { 1000 }));
+            for other in LEGS {
+                see(bench, net, other, if other == leg { 100 } else { 1000 });
+            }
             takes(bench, &small);
             // It is to show that so large a one passes.
             bench.run(ToTunnel, &large).passed(Reason::PathUnseen, &large);
