@@ -19,6 +19,7 @@ use futures::future::join_all;
 pub use self::judge::{Others, Passed, Reason, Side, Verdict};
 use self::{find::Namespace, judge::judge};
 use crate::{
+    datapath::PinRoot,
     family::Family,
     netlink::{KernelEvent, Link, Netlink, NetlinkError},
     subnet::LeaseKey,
@@ -99,8 +100,15 @@ impl Pods {
         differs || self.on_the_way.contains(&link.index)
     }
 
-    /// Looks at what may have changed and decides anew. `own` is our lease, `tunnels` are the tunnel devices.
-    pub async fn look(&mut self, netlink: &Netlink, own: LeaseKey, tunnels: &[u32]) -> Result<(), NetlinkError> {
+    /// Looks at what may have changed and decides anew. `own` is our lease, `tunnels` are the tunnel devices; links of ours are pinned
+    /// below `pins`.
+    pub async fn look(
+        &mut self,
+        netlink: &Netlink,
+        pins: &PinRoot,
+        own: LeaseKey,
+        tunnels: &[u32],
+    ) -> Result<(), NetlinkError> {
         if !self.is_read {
             self.read(netlink).await?;
         }
@@ -115,7 +123,7 @@ impl Pods {
         self.on_the_way = veths.keys().chain(&bridges).chain(tunnels).copied().collect();
         for device in &self.on_the_way {
             if let Some(link) = self.namespace.links.get(device) {
-                self.others.entry(*device).or_insert_with(|| others::on(link));
+                self.others.entry(*device).or_insert_with(|| others::on(pins, link));
             }
         }
         let pod = |(index, bridge): (&u32, &Option<u32>)| Some((*index, self.decide(*index, *bridge, tunnels)?));
