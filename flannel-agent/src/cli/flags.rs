@@ -77,6 +77,7 @@ pub(super) const FLAGS: &[Flag] = &[
     built("conntrack-liberal", Bool),
     built("strict-rules", Bool),
     built("flow-table-size", Int),
+    built("keep-capabilities", Bool),
     built("datapath", Text),
     built("guard-outer", Text),
     built("guard-inner", Text),
