@@ -15,6 +15,8 @@ fn main() -> ExitCode {
         Err(stop) => stop.report(),
         Ok(Command::Run(options)) => {
             log::init(options.log_level, options.log_format);
+            // While there is one thread: capabilities belong to threads.
+            agent::privileges::reduce(&options);
             end(run(agent::run(*options)))
         }
         Ok(Command::Once(command)) => match run(command.run()) {

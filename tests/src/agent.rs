@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, ensure};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use crate::{ChildGuard, Node, Output, eventually};
+use crate::{ChildGuard, Confinement, Node, Output, eventually};
 
 /// How an agent is started.
 #[derive(Clone, Debug)]
@@ -22,6 +22,8 @@ pub struct AgentOptions {
     pub flags: Vec<String>,
     /// A command that starts it: what stands before the binary, such as `setpriv --bounding-set=-net_admin`.
     pub wrapper: Vec<String>,
+    /// What keeps it to what it is granted; `None` for all of root's rights.
+    pub confinement: Option<Confinement>,
     /// Additional environment.
     pub environment: Vec<(String, String)>,
     /// `/run/flannel` unless a test says otherwise.
@@ -39,6 +41,7 @@ impl AgentOptions {
             binary,
             flags: vec![format!("--etcd-endpoints={endpoint}"), "--iface=eth0".to_owned()],
             wrapper: Vec::new(),
+            confinement: Some(Confinement::of_the_manifest()?),
             environment: Vec::new(),
             state_dir: "/run/flannel".to_owned(),
             pin_root: "/sys/fs/bpf/flannel".to_owned(),
@@ -57,6 +60,12 @@ impl AgentOptions {
     pub fn wrapped_by(mut self, line: &str) -> Self {
         self.wrapper = line.split_ascii_whitespace().map(str::to_owned).collect();
         self
+    }
+
+    /// Confines it in another way, or not at all.
+    #[must_use]
+    pub fn confined_by(self, confinement: impl Into<Option<Confinement>>) -> Self {
+        Self { confinement: confinement.into(), ..self }
     }
 }
 
@@ -132,6 +141,9 @@ impl Agent {
         let mut argv = vec!["env".to_owned()];
         argv.push(format!("FLANNELD_STATE_DIR={}", self.options.state_dir));
         argv.push(format!("FLANNELD_BPF_PIN_ROOT={}", self.options.pin_root));
+        // As in the agent's container, but that results may be written anywhere.
+        let confinement = self.options.confinement.clone().map(Confinement::writable);
+        argv.extend(confinement.iter().flat_map(Confinement::argv));
         argv.push(self.options.binary.display().to_string());
         argv.extend(args.iter().map(|arg| (*arg).to_owned()));
         argv
@@ -195,6 +207,7 @@ fn start(node: &Node, options: &AgentOptions) -> Result<ChildGuard> {
     let mut argv = vec!["env".to_owned()];
     argv.extend(options.environment.iter().map(|(name, value)| format!("{name}={value}")));
     argv.extend(options.wrapper.iter().cloned());
+    argv.extend(options.confinement.iter().flat_map(Confinement::argv));
     argv.extend([options.binary.display().to_string(), "run".to_owned()]);
     argv.extend(options.flags.iter().cloned());
     argv.push(format!("--state-dir={}", options.state_dir));

@@ -20,9 +20,10 @@ use crate::{
 /// Programs, as built and as installed.
 const PROGRAMS: [(&str, &str); 2] = [("flannel-agent", "usr/sbin/flannel-agent"), ("flannel", "usr/lib/cni/flannel")];
 /// Other files, as in the project and as installed.
-const FILES: [(&str, &str); 5] = [
+const FILES: [(&str, &str); 6] = [
     ("deploy/systemd/flannel-agent.service", "lib/systemd/system/flannel-agent.service"),
     ("deploy/systemd/flannel-agent.default", "etc/default/flannel-agent"),
+    ("deploy/seccomp/flannel-agent.json", "usr/share/flannel-agent/seccomp.json"),
     ("LICENSE", "usr/share/doc/flannel-agent/copyright"),
     ("README.md", "usr/share/doc/flannel-agent/README.md"),
     ("CHANGELOG.md", "usr/share/doc/flannel-agent/CHANGELOG.md"),

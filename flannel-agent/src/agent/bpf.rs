@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use flannel_common::mode::Mode;
 
 use crate::{
+    agent::privileges,
     backend::{Backend, PodNetwork, Served},
     cli::{AttachMode, RunOptions},
     datapath::{
@@ -29,7 +30,7 @@ pub(super) fn open(
     let pins = PinRoot::new(&options.bpf_pin_root);
     let result = match backend.programs() {
         Ok(served) => try_open(&pins, options, served, networks).map_err(|error| {
-            let reason = chain(&error);
+            let reason = chain(&error) + &privileges::hint(&error);
             tracing::warn!(reason, "no eBPF datapath on this node; the kernel carries all packets");
             reason
         }),

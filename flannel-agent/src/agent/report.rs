@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, net::IpAddr};
 use tokio::sync::watch;
 
 use crate::{
-    agent::{main_loop::Running, store::unix},
+    agent::{main_loop::Running, privileges::Privileges, store::unix},
     backend::{PeerWay, Way},
     cli::RunOptions,
     datapath::policy::{Able, Wishes},
@@ -34,7 +34,12 @@ impl Status {
         };
         let endpoints = options.kube.as_ref().map_or(options.etcd.endpoints.clone(), |kube| vec![kube.api()]);
         let store = StoreStatus { endpoints, in_sync: false, reason: None, since: None, last_change: None };
-        Self { pid: Some(std::process::id()), store: Some(store), ..Self::without_agent("starting", mode) }
+        Self {
+            pid: Some(std::process::id()),
+            privileges: Privileges::current().ok().map(|held| held.status()),
+            store: Some(store),
+            ..Self::without_agent("starting", mode)
+        }
     }
 }
 
@@ -52,6 +57,7 @@ impl Running {
             version: last.version.clone(),
             pid: last.pid,
             ready,
+            privileges: last.privileges.clone(),
             stage: if ready { "running" } else { "reconciling" }.to_owned(),
             mode: self.mode(),
             fast: self.fast(),

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::Finding;
 use crate::{
-    agent::privileges,
+    agent::privileges::{self, Privileges},
     cli,
     datapath::{AttachKind, probe, room::Limit},
     fast,
@@ -74,11 +74,21 @@ fn parse_version(release: &str) -> Option<(u32, u32)> {
 }
 
 fn privileges() -> Finding {
-    match privileges::check() {
-        Ok(()) => Finding::ok("privileges", "this process may change the network"),
-        Err(error) => {
-            Finding::fail("privileges", cli::describe(&error), "run as root: without, half of this check says nothing")
-        }
+    if let Err(error) = privileges::check() {
+        let remedy = "run as root: without, half of this check says nothing";
+        return Finding::fail("privileges", cli::describe(&error), remedy);
+    }
+    let Ok(held) = Privileges::current() else {
+        return Finding::ok("privileges", "this process may change the network");
+    };
+    let filtered = if held.status().seccomp { "; a seccomp profile filters its system calls" } else { "" };
+    match &*held.missing() {
+        [] => Finding::ok("privileges", format!("this process may change the network and load programs{filtered}")),
+        missing => Finding::warn(
+            "privileges",
+            format!("this process may change the network, but {}{filtered}", missing.join("; ")),
+            "grant CAP_BPF and CAP_PERFMON to the agent for the eBPF datapath",
+        ),
     }
 }
 

@@ -78,6 +78,7 @@ pub(super) const FLAGS: &[Flag] = &[
     built("strict-rules", Bool),
     built("fast-exclude", List),
     built("flow-table-size", Int),
+    built("keep-capabilities", Bool),
     built("datapath", Text),
     built("guard-outer", Text),
     built("guard-inner", Text),

@@ -94,6 +94,8 @@ pub struct RunOptions {
     pub fast_exclude: Vec<IpNet>,
     /// Flows of each family mode `fast` holds; `None` goes by the machine's memory.
     pub flow_table_size: Option<u32>,
+    /// Whether capabilities that are not needed are kept.
+    pub keep_capabilities: bool,
     /// What was asked for and will not happen. To be logged once.
     pub warnings: Vec<OptionWarning>,
 }
@@ -168,6 +170,7 @@ impl RunOptions {
             strict_rules: raw.strict_rules,
             fast_exclude: checks.prefixes("fast-exclude", &raw.fast_exclude),
             flow_table_size: checks.flow_table_size(raw.flow_table_size),
+            keep_capabilities: raw.keep_capabilities,
             log_level: log_level(raw.v),
             traffic: checks.traffic(&raw),
             etcd,

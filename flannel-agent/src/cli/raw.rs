@@ -140,4 +140,7 @@ pub struct RawOptions {
     /// Flows of each address family mode `fast` knows at most, 1000 to 1048576, at 200 bytes each; 0 takes a thousandth of the machine's memory, 16384 to 131072
     #[arg(long, value_name = "FLOWS", default_value_t = 0, allow_negative_numbers = true)]
     pub(super) flow_table_size: i64,
+    /// Keep every capability the agent was started with, instead of those its options need
+    #[arg(long, value_name = "BOOL", default_value_t = false, action = ArgAction::Set)]
+    pub(super) keep_capabilities: bool,
 }

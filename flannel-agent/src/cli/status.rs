@@ -19,7 +19,7 @@ use crate::{
         socket::ask_status,
         status::{
             CheckStatus, FastStatus, GuardStatus, InterfaceStatus, LeaseStatus, ModeStatus, PeerStatus, PodStatus,
-            Status, StoreStatus,
+            PrivilegesStatus, Status, StoreStatus,
         },
     },
 };
@@ -146,6 +146,7 @@ fn summary(status: &Status) -> Vec<(&'static str, String)> {
         ("ready", if status.ready { "yes" } else { "no" }.to_owned()),
         ("mode", mode(&status.mode)),
     ];
+    lines.extend(status.privileges.as_ref().map(|held| ("privileges", privileges(held))));
     lines.extend(status.fast.as_ref().map(|status| ("fast", fast(status))));
     lines.extend(status.guard.as_ref().map(|status| ("guard", guard(status))));
     lines.extend(status.lease.as_ref().map(|status| ("lease", lease(status))));
@@ -158,6 +159,12 @@ fn summary(status: &Status) -> Vec<(&'static str, String)> {
     }));
     lines.extend(status.traffic.as_ref().map(|status| ("traffic", status.summary(now()))));
     lines
+}
+
+fn privileges(held: &PrivilegesStatus) -> String {
+    let more = if held.no_new_privileges { "never more" } else { "may gain more" };
+    let calls = if held.seccomp { "system calls filtered" } else { "any system call" };
+    format!("{}; {more}; {calls}", held.capabilities.join(", "))
 }
 
 fn lease(status: &LeaseStatus) -> String {

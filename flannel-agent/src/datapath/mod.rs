@@ -27,8 +27,20 @@ pub mod probe;
 pub mod room;
 pub mod trial;
 
+use std::path::Path;
+
 pub use attach::{AttachKind, Attachments, Hook};
 pub use error::DatapathError;
 pub use load::{Loaded, Shape, Subnets, load};
 pub use maps::Maps;
 pub use pins::PinRoot;
+
+/// Sees to a bpf filesystem for these pins, as far as it is this process's to do; loading tells what stays wrong. Nothing for a build
+/// without programs.
+pub fn mount_for(pin_root: &Path) {
+    if object::bytes().is_ok()
+        && let Err(error) = PinRoot::new(pin_root).ensure_mounted()
+    {
+        tracing::debug!(%error, "no bpf filesystem yet");
+    }
+}

@@ -82,15 +82,19 @@ impl PinRoot {
             let path = path.to_owned();
             move |source| DatapathError::PinDirectory { path, source }
         };
-        if !on_bpffs(&self.root).map_err(failed(&self.root))? {
-            self.mount()?;
-        }
+        self.ensure_mounted()?;
         for dir in ["maps", "programs", "links"] {
             let path = self.versioned.join(dir);
             fs::DirBuilder::new().recursive(true).mode(0o700).create(&path).map_err(failed(&path))?;
         }
         // bpffs makes the first directory with the mount's mode; maps hold nothing secret, but are nobody's to write.
         fs::set_permissions(&self.root, fs::Permissions::from_mode(0o700)).map_err(failed(&self.root))
+    }
+
+    /// Mounts a bpffs if the root lies on none.
+    pub fn ensure_mounted(&self) -> Result<(), DatapathError> {
+        let failed = |source| DatapathError::PinDirectory { path: self.root.clone(), source };
+        if on_bpffs(&self.root).map_err(failed)? { Ok(()) } else { self.mount() }
     }
 
     fn mount(&self) -> Result<(), DatapathError> {

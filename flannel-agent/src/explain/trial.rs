@@ -131,7 +131,7 @@ impl Trying<'_> {
             program,
             device: link.name.clone(),
             reasons,
-            attached: attach::is_on(program, &link.name, link.index),
+            attached: attach::is_on(self.pins, program, link.index),
             other_build: !self.trial.is_as_pinned(program, self.pins),
         });
         Ok(())

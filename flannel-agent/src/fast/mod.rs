@@ -25,7 +25,7 @@ use flannel_common::{
 pub use self::{changes::RuleChanges, exclusions::Exclusions};
 use self::{pods::Pods, settings::Conntrack};
 use crate::{
-    datapath::Hook,
+    datapath::{Hook, PinRoot},
     netlink::{KernelEvent, Netlink},
     subnet::LeaseKey,
 };
@@ -124,12 +124,12 @@ impl Fast {
     }
 
     /// Looks at the pods of our subnets. Whether something changed that flows depend on.
-    pub async fn look(&mut self, netlink: &Netlink, own: LeaseKey, tunnels: &[u32]) -> bool {
+    pub async fn look(&mut self, netlink: &Netlink, pins: &PinRoot, own: LeaseKey, tunnels: &[u32]) -> bool {
         self.switched = false;
         if !self.on {
             return false;
         }
-        let looked = self.pods.look(netlink, own, tunnels, &self.exclusions).await;
+        let looked = self.pods.look(netlink, pins, own, tunnels, &self.exclusions).await;
         if let Err(error) = &looked {
             tracing::warn!(%error, "cannot look at the pods; tried again");
             self.pods.doubt_everything();

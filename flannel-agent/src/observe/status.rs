@@ -21,6 +21,9 @@ pub struct Status {
     pub ready: bool,
     /// What the agent is doing or waiting for, in words.
     pub stage: String,
+    /// What the agent may do; absent when none runs.
+    #[serde(default)]
+    pub privileges: Option<PrivilegesStatus>,
     /// The datapath.
     pub mode: ModeStatus,
     /// Mode `fast`, where it is in force.
@@ -63,6 +66,7 @@ impl Status {
             pid: None,
             ready: false,
             stage: stage.to_owned(),
+            privileges: None,
             mode,
             fast: None,
             guard: None,
@@ -79,6 +83,17 @@ impl Status {
             error: None,
         }
     }
+}
+
+/// What the agent may do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PrivilegesStatus {
+    /// The capabilities in force, such as `CAP_NET_ADMIN`.
+    pub capabilities: Vec<String>,
+    /// Neither it nor what it runs can gain more.
+    pub no_new_privileges: bool,
+    /// A seccomp profile filters its system calls.
+    pub seccomp: bool,
 }
 
 /// The datapath mode and why.

@@ -73,6 +73,11 @@ impl Bpf {
         &mut self.maps
     }
 
+    /// Where it is pinned.
+    pub(super) const fn pins(&self) -> &PinRoot {
+        &self.pins
+    }
+
     /// The guard at the driver.
     pub const fn early_guard(&self) -> &EarlyGuard {
         &self.early

@@ -46,7 +46,10 @@ impl Reconciler {
     /// with it before the programs that know them are gone.
     pub(super) async fn apply_fast(&mut self, own: LeaseKey, moved: bool) {
         let tunnels: Vec<u32> = self.devices().map(|(_, device)| device.index).collect();
-        let disturbed = self.fast.look(&self.netlink, own, &tunnels).await;
+        let disturbed = match &self.bpf {
+            Some(bpf) => self.fast.look(&self.netlink, bpf.pins(), own, &tunnels).await,
+            None => false,
+        };
         let mtu = |family| self.planes.iter().find(|plane| plane.family == family).and_then(Plane::mtu).unwrap_or(0);
         let (settings, pods) = (self.fast.settings(mtu(Family::V4), mtu(Family::V6)), self.fast.entries());
         let written = self.bpf.as_mut().map_or(Ok(false), |bpf| bpf.write_fast(settings, &pods));

@@ -25,6 +25,16 @@ pub(crate) fn find(name: &str) -> Option<PathBuf> {
     dirs.map(|dir| dir.join(name)).find(|file| is_executable(file))
 }
 
+/// Whether there may be an iptables of the legacy variant, which what has but one is taken for, and what is not here yet.
+pub(crate) fn may_be_legacy() -> bool {
+    find("iptables-legacy").is_some() || find("iptables").is_none_or(|path| !is_of_nftables(&path))
+}
+
+/// By the name of what it is a link to.
+fn is_of_nftables(path: &Path) -> bool {
+    path.canonicalize().is_ok_and(|real| real.file_name().is_some_and(|name| name.to_string_lossy().contains("nft")))
+}
+
 fn is_executable(file: &Path) -> bool {
     file.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
 }

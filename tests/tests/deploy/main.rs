@@ -6,6 +6,7 @@ mod documents;
 mod helm;
 mod refusals;
 mod schemas;
+mod seccomp;
 
 use std::{
     env, fs,

@@ -5,6 +5,5 @@ mod config;
 mod datapath;
 mod interface;
 mod leases;
-mod privileges;
 mod store;
 mod usage;

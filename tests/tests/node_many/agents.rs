@@ -48,7 +48,9 @@ fn agents_in_different_namespaces_do_not_meet() -> Result<()> {
 #[test]
 fn state_directory_pin_root_and_subnet_file_follow_their_options() -> Result<()> {
     let pair = TwoNodes::new("elsewhere", VXLAN)?;
+    // It mounts the bpf filesystem itself.
     let options = AgentOptions {
+        confinement: None,
         state_dir: "/run/other/state".to_owned(),
         pin_root: "/run/other/bpf".to_owned(),
         ..pair.options()?.flag("--subnet-file=/run/other/cni/subnet.env")

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use flannel_agent::traffic::Engine::{Iptables, Nftables};
-use flannel_tests::{AgentOptions, TwoNodes, cluster::CONFIG_KEY, eventually, snapshot::Snapshot, topology::Stack};
+use flannel_tests::{
+    AgentOptions, Confinement, TwoNodes, cluster::CONFIG_KEY, eventually, snapshot::Snapshot, topology::Stack,
+};
 
 use crate::support::{Cluster, config};
 
@@ -77,7 +79,8 @@ fn without_tools_masquerade_ends_the_start_and_forward_rules_are_waited_for() ->
     for dir in ["/usr/sbin", "/usr/local/sbin"] {
         pair.a.sh(&format!("mount -t tmpfs tmpfs {dir}"))?;
     }
-    let options: AgentOptions = pair.options()?;
+    // A mount namespace of its own would not see what is unmounted here.
+    let options: AgentOptions = pair.options()?.confined_by(Confinement::of_the_manifest()?.writable());
     let (code, log) = pair.a.agent(options.clone().flag("--ip-masq"))?.wait_end()?;
     assert_eq!(code, 1, "{log}");
     ensure!(log.contains("iptables is not installed here; install the package iptables"), "{log}");

@@ -3,7 +3,7 @@
 use std::{fmt::Write as _, fs, io, path::Path, time::Duration};
 
 use anyhow::{Context as _, bail};
-use aya::programs::loaded_programs;
+use aya::programs::{ProgramError, ProgramInfo, loaded_programs};
 use flannel_common::program::{COUNT_POLLS, Program};
 use serde_json::json;
 use tokio::time::{Instant, timeout_at};
@@ -11,6 +11,7 @@ use tokio::time::{Instant, timeout_at};
 use super::BugtoolOptions;
 use crate::{
     cli::{Command, parse},
+    datapath::PinRoot,
     observe::socket::ask_status,
     traffic::tool,
 };
@@ -88,7 +89,7 @@ pub(super) async fn pieces(options: &BugtoolOptions) -> Vec<Piece> {
         pieces.push((name.to_owned(), fs::read_to_string(path).with_context(|| path.to_owned())));
     }
     pieces.push(("kernel/sysctl.txt".to_owned(), Ok(switches())));
-    pieces.push(("programs.json".to_owned(), programs()));
+    pieces.push(("programs.json".to_owned(), programs(&options.pins.root())));
     pieces.push(("pins.txt".to_owned(), pins(options.pins.root().root())));
     for file in ["cmdline", "status", "limits"] {
         pieces.push((format!("agent/{file}.txt"), agent(options, file).await));
@@ -187,12 +188,13 @@ fn entries(dir: &Path) -> Vec<std::path::PathBuf> {
     found
 }
 
-/// Every program of ours in the kernel, of whatever agent.
-fn programs() -> anyhow::Result<String> {
+/// Every program of ours in the kernel, of whatever agent; without `CAP_SYS_ADMIN`, as in the agent's container, those that are
+/// pinned.
+fn programs(pins: &PinRoot) -> anyhow::Result<String> {
     let names: Vec<&str> = Program::ALL.iter().map(|program| program.name()).chain([COUNT_POLLS]).collect();
+    let loaded: Result<Vec<ProgramInfo>, ProgramError> = loaded_programs().collect();
     let mut rows = Vec::new();
-    for program in loaded_programs() {
-        let program = program?;
+    for program in loaded.or_else(|_refused| pinned(pins))? {
         let Some(name) = program.name_as_str().filter(|name| names.contains(name)) else { continue };
         rows.push(json!({
             "id": program.id(),
@@ -204,6 +206,11 @@ fn programs() -> anyhow::Result<String> {
         }));
     }
     Ok(serde_json::to_string_pretty(&rows)?)
+}
+
+fn pinned(pins: &PinRoot) -> Result<Vec<ProgramInfo>, ProgramError> {
+    let programs = Program::ALL.iter().map(|program| pins.program(*program));
+    programs.chain([pins.poll_counter()]).map(ProgramInfo::from_pin).collect()
 }
 
 fn pins(root: &Path) -> anyhow::Result<String> {

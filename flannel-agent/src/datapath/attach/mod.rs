@@ -8,13 +8,14 @@ mod clsact;
 mod early;
 pub mod filters;
 pub mod polls;
+pub mod query;
 mod tcx;
 
 use std::{collections::BTreeSet, io, path::Path};
 
 use aya::programs::{SchedClassifier, TcAttachType};
 use flannel_common::program::Program;
-use nix::net::if_::if_nameindex;
+use nix::net::if_::{if_nameindex, if_nametoindex};
 
 use crate::datapath::{DatapathError, PinRoot};
 
@@ -41,7 +42,8 @@ impl AttachKind {
 
     /// What this kernel offers: whether it answers a TCX query at all.
     pub fn detect() -> Self {
-        match SchedClassifier::query_tcx("lo", TcAttachType::Ingress) {
+        let query = if_nametoindex("lo").map_err(io::Error::from);
+        match query.and_then(|loopback| query::programs(loopback, TcAttachType::Ingress)) {
             Ok(_) => Self::Tcx,
             Err(_) => Self::Clsact,
         }
@@ -79,12 +81,12 @@ pub const fn direction(program: Program) -> TcAttachType {
     }
 }
 
-/// Whether a program of ours is on a device, by whichever way. TCX programs are known by their name; there is one filter of ours on
+/// Whether a program of ours is on a device, by whichever way. TCX programs are known by their links; there is one filter of ours on
 /// each side of a device.
-pub fn is_on(program: Program, ifname: &str, ifindex: u32) -> bool {
+pub fn is_on(pins: &PinRoot, program: Program, ifindex: u32) -> bool {
     let side = direction(program);
-    let by_link = SchedClassifier::query_tcx(ifname, side)
-        .is_ok_and(|(_, programs)| programs.iter().any(|found| found.name_as_str() == Some(program.name())));
+    let by_link = query::held_by(&pins.link(program, ifindex))
+        .is_some_and(|ours| query::programs(ifindex, side).is_ok_and(|programs| programs.contains(&ours)));
     by_link
         || filters::list(ifindex, side).is_ok_and(|filters| {
             filters.iter().any(|filter| filter.priority == PRIORITY && is_our_handle(filter.handle))

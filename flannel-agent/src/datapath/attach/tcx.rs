@@ -15,6 +15,7 @@ use aya::{
 };
 use flannel_common::program::Program;
 
+use super::query;
 use crate::datapath::{DatapathError, Hook, PinRoot};
 
 /// Puts the program on the device: into the pinned link if there is one that lives, so that there is no moment without a
@@ -64,8 +65,7 @@ fn create(program: &mut SchedClassifier, hook: &Hook, pin: &Path) -> Result<(), 
 
 /// Whether a program is among those on the device.
 pub(super) fn is_attached(hook: &Hook, program_id: u32) -> bool {
-    SchedClassifier::query_tcx(&hook.ifname, hook.direction())
-        .is_ok_and(|(_, programs)| programs.iter().any(|program| program.id() == program_id))
+    query::programs(hook.ifindex, hook.direction()).is_ok_and(|programs| programs.contains(&program_id))
 }
 
 /// Removes a pinned link, and with it the attachment. One that is not there is no error.

@@ -23,6 +23,7 @@ pub use self::judge::{Others, Passed, Reason, Side, Verdict};
 use self::{find::Namespace, judge::judge};
 use super::Exclusions;
 use crate::{
+    datapath::PinRoot,
     family::Family,
     netlink::{KernelEvent, Link, Netlink, NetlinkError},
     subnet::LeaseKey,
@@ -117,10 +118,12 @@ impl Pods {
         self.addresses.remove(&index);
     }
 
-    /// Looks at what may have changed and decides anew. `own` is our lease, `tunnels` are the tunnel devices.
+    /// Looks at what may have changed and decides anew. `own` is our lease, `tunnels` are the tunnel devices; links of ours are pinned
+    /// below `pins`.
     pub async fn look(
         &mut self,
         netlink: &Netlink,
+        pins: &PinRoot,
         own: LeaseKey,
         tunnels: &[u32],
         exclusions: &Exclusions,
@@ -142,7 +145,7 @@ impl Pods {
         self.on_the_way = veths.keys().chain(&bridges).chain(tunnels).copied().collect();
         for device in &self.on_the_way {
             if let Some(link) = self.namespace.links.get(device) {
-                self.others.entry(*device).or_insert_with(|| others::on(link));
+                self.others.entry(*device).or_insert_with(|| others::on(pins, link));
             }
         }
         let pod = |(index, bridge): (&u32, &Option<u32>)| {

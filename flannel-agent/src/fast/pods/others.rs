@@ -1,26 +1,28 @@
 //! Who is on a device beside us: filters of tc, and TCX programs.
 //!
-//! TCX programs are ours by their name, because after a restart the links hold programs of the agent before until they are
-//! updated.
+//! TCX programs are ours if links of ours hold them: after a restart those are of the agent before, until the links are updated.
 
 use std::io;
 
-use aya::programs::{SchedClassifier, TcAttachType};
+use aya::programs::TcAttachType;
 use flannel_common::program::Program;
 
 use super::judge::Others;
 use crate::{
-    datapath::attach::{PRIORITY, direction, filters, is_our_handle},
+    datapath::{
+        PinRoot,
+        attach::{PRIORITY, direction, filters, is_our_handle, query},
+    },
     netlink::Link,
 };
 
 /// Others on the ingress and on the egress of a device. What cannot be read counts as there; a device that is gone has none.
-pub(super) fn on(link: &Link) -> (Others, Others) {
-    (side(link, TcAttachType::Ingress), side(link, TcAttachType::Egress))
+pub(super) fn on(pins: &PinRoot, link: &Link) -> (Others, Others) {
+    (side(pins, link, TcAttachType::Ingress), side(pins, link, TcAttachType::Egress))
 }
 
-fn side(link: &Link, side: TcAttachType) -> Others {
-    Others { filters: has_filters(link, side).unwrap_or(true), programs: has_programs(link, side) }
+fn side(pins: &PinRoot, link: &Link, side: TcAttachType) -> Others {
+    Others { filters: has_filters(link, side).unwrap_or(true), programs: has_programs(pins, link, side) }
 }
 
 fn has_filters(link: &Link, side: TcAttachType) -> io::Result<bool> {
@@ -30,10 +32,11 @@ fn has_filters(link: &Link, side: TcAttachType) -> io::Result<bool> {
 }
 
 /// A kernel without TCX has none, and says so with an error.
-fn has_programs(link: &Link, side: TcAttachType) -> bool {
-    let is_ours = |name: Option<&str>| ours(side).any(|program| name == Some(program.name()));
-    SchedClassifier::query_tcx(&link.name, side)
-        .is_ok_and(|(_, programs)| programs.iter().any(|program| !is_ours(program.name_as_str())))
+fn has_programs(pins: &PinRoot, link: &Link, side: TcAttachType) -> bool {
+    query::programs(link.index, side).is_ok_and(|programs| {
+        let ours: Vec<u32> = ours(side).filter_map(|program| query::held_by(&pins.link(program, link.index))).collect();
+        programs.iter().any(|program| !ours.contains(program))
+    })
 }
 
 /// The programs we put on that side of a veth or a tunnel device.

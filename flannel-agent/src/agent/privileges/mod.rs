@@ -1,0 +1,132 @@
+//! What this process may do: asked before it does any of it, and given up as far as its options do without.
+//!
+//! Owns the capability sets of the process. Invariants: [`reduce`] runs while there is one thread, because the sets are a thread's
+//! own and others inherit them; what was given up does not come back, not by running another program either.
+
+mod files;
+mod need;
+mod sets;
+
+use std::{error::Error, io};
+
+use anyhow::{Context as _, bail};
+use nix::libc::{ENOSYS, EPERM};
+use rustix::thread::{CapabilitySet, SecureComputingMode, capabilities, no_new_privs, secure_computing_mode};
+
+use self::need::Need;
+use crate::{cli::RunOptions, datapath, observe::status::PrivilegesStatus};
+
+/// What a process may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Privileges {
+    effective: CapabilitySet,
+    no_new: bool,
+    filtered: bool,
+}
+
+impl Privileges {
+    /// Of this process.
+    pub fn current() -> io::Result<Self> {
+        Ok(Self {
+            effective: capabilities(None)?.effective,
+            no_new: no_new_privs()?,
+            filtered: matches!(secure_computing_mode(), Ok(SecureComputingMode::Filter)),
+        })
+    }
+
+    /// For the status document.
+    pub fn status(&self) -> PrivilegesStatus {
+        let capabilities = names(self.effective);
+        PrivilegesStatus { capabilities, no_new_privileges: self.no_new, seccomp: self.filtered }
+    }
+
+    /// What the datapath lacks, by name and purpose.
+    pub fn missing(&self) -> Vec<String> {
+        need::ALWAYS.iter().filter(|need| !self.effective.contains(need.capability)).map(Need::lack).collect()
+    }
+
+    /// Why the kernel may have refused what the datapath asked for.
+    fn explain(&self) -> Option<String> {
+        match (self.missing(), self.filtered) {
+            (missing, _) if !missing.is_empty() => Some(missing.join("; ")),
+            (_, true) => Some("a seccomp profile is in force, which has to let bpf() through".to_owned()),
+            _ => None,
+        }
+    }
+}
+
+/// Fails unless this process may change the network.
+pub fn check() -> anyhow::Result<()> {
+    let effective = capabilities(None).context("cannot read the process's own capabilities")?.effective;
+    if !effective.contains(CapabilitySet::NET_ADMIN) {
+        bail!(
+            "missing privilege CAP_NET_ADMIN (effective capabilities {:#x}): run as root, or grant CAP_NET_ADMIN, \
+             and CAP_BPF and CAP_PERFMON for the eBPF datapath",
+            effective.bits()
+        );
+    }
+    Ok(())
+}
+
+/// What a refusal by the datapath has to do with privileges, as an addition to its message; empty for every other error.
+pub fn hint(error: &(dyn Error + 'static)) -> String {
+    let why = is_refusal(error).then(|| Privileges::current().ok()?.explain()).flatten();
+    why.map(|why| format!(" ({why})")).unwrap_or_default()
+}
+
+fn is_refusal(error: &(dyn Error + 'static)) -> bool {
+    // Profiles refuse with either.
+    let denied = |error: &io::Error| matches!(error.raw_os_error(), Some(EPERM | ENOSYS));
+    error.downcast_ref().is_some_and(denied) || error.source().is_some_and(is_refusal)
+}
+
+/// Gives up what the options do without, after the one thing only `CAP_SYS_ADMIN` can do: mounting the bpf filesystem. What is
+/// needed and not there is told, and what that costs. To be called before there are other threads.
+pub fn reduce(options: &RunOptions) {
+    if options.keep_capabilities {
+        tracing::info!("every capability is kept, as --keep-capabilities asks for");
+        return;
+    }
+    datapath::mount_for(&options.bpf_pin_root);
+    if let Err(error) = sets::keep(options) {
+        tracing::warn!(%error, "capabilities that are not needed are kept, because they cannot be given up");
+    }
+}
+
+/// `CAP_NET_ADMIN` and the like; what has no name here by its number.
+fn names(set: CapabilitySet) -> Vec<String> {
+    let number = |bit: &u32| set.bits() >> bit & 1 == 1;
+    (0..u64::BITS).filter(number).map(name).collect()
+}
+
+fn name(bit: u32) -> String {
+    let named = CapabilitySet::from_bits_retain(1 << bit).iter_names().next();
+    named.map_or_else(|| format!("capability {bit}"), |(name, _)| format!("CAP_{name}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn capabilities_have_the_names_of_the_manual() {
+        let set = CapabilitySet::NET_ADMIN | CapabilitySet::BPF | CapabilitySet::from_bits_retain(1 << 63);
+        assert_eq!(names(set), ["CAP_NET_ADMIN", "CAP_BPF", "capability 63"]);
+    }
+
+    #[test]
+    fn a_refusal_is_explained_by_what_is_missing_first() {
+        let held = |effective, filtered| Privileges { effective, no_new: true, filtered };
+        let all = CapabilitySet::NET_ADMIN | CapabilitySet::BPF | CapabilitySet::PERFMON;
+        assert_eq!(held(all, false).explain(), None);
+        let filtered = held(all, true).explain().expect("a reason");
+        assert!(filtered.contains("seccomp"), "{filtered}");
+        let missing = held(all - CapabilitySet::BPF, true).explain().expect("a reason");
+        assert_eq!(missing, "CAP_BPF is missing, without which programs and maps cannot be loaded");
+    }
+
+    #[test]
+    fn only_refusals_are_explained() {
+        assert_eq!(hint(&io::Error::from_raw_os_error(nix::libc::ENOENT)), "");
+    }
+}

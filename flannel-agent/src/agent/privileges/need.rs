@@ -1,0 +1,79 @@
+//! Which capabilities the options need, and what for. Pure but for two looks at the host.
+
+use std::fs;
+
+use rustix::thread::CapabilitySet;
+
+use super::names;
+use crate::{cli::RunOptions, traffic::tool};
+
+/// Where unprivileged ports begin unless the host says otherwise.
+const FIRST_FREE_PORT: u16 = 1024;
+
+/// A capability, and what cannot be done without it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Need {
+    pub(super) capability: CapabilitySet,
+    without: &'static str,
+}
+
+/// Whatever the options are.
+pub(super) const ALWAYS: [Need; 3] = [
+    Need { capability: CapabilitySet::NET_ADMIN, without: "the network cannot be changed" },
+    Need { capability: CapabilitySet::BPF, without: "programs and maps cannot be loaded" },
+    Need { capability: CapabilitySet::PERFMON, without: "programs that read kernel memory cannot be loaded" },
+];
+/// Where the legacy variant of iptables may be on this host, used or not: its rules are read too.
+const LEGACY: Need =
+    Need { capability: CapabilitySet::NET_RAW, without: "legacy iptables cannot read or write its rules" };
+/// With a port for health checks that is a privileged one.
+const PORT: Need =
+    Need { capability: CapabilitySet::NET_BIND_SERVICE, without: "health checks cannot be answered at --healthz-port" };
+/// With a file to read that root may not.
+pub(super) const READ: Need =
+    Need { capability: CapabilitySet::DAC_READ_SEARCH, without: "a file of the options cannot be read" };
+/// With a directory to write to that root may not.
+pub(super) const WRITE: Need =
+    Need { capability: CapabilitySet::DAC_OVERRIDE, without: "a directory of the options cannot be written to" };
+
+impl Need {
+    /// What it means that it is not there.
+    pub(super) fn lack(&self) -> String {
+        format!("{} is missing, without which {}", names(self.capability).join(", "), self.without)
+    }
+}
+
+/// What the options need, apart from their files.
+pub(super) fn of(options: &RunOptions) -> Vec<Need> {
+    let port = options.healthz.map_or(0, |address| address.port());
+    needs(tool::may_be_legacy(), port, first_free_port())
+}
+
+fn needs(legacy: bool, port: u16, first_free: u16) -> Vec<Need> {
+    let mut needs = ALWAYS.to_vec();
+    needs.extend(legacy.then_some(LEGACY));
+    needs.extend((port != 0 && port < first_free).then_some(PORT));
+    needs
+}
+
+fn first_free_port() -> u16 {
+    let text = fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start");
+    text.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(FIRST_FREE_PORT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_ask_for_what_they_use() {
+        let all = |needs: &[Need]| needs.iter().fold(CapabilitySet::empty(), |set, need| set | need.capability);
+        let least = CapabilitySet::NET_ADMIN | CapabilitySet::BPF | CapabilitySet::PERFMON;
+        assert_eq!(all(&needs(false, 0, 1024)), least);
+        assert_eq!(all(&needs(true, 0, 1024)), least | CapabilitySet::NET_RAW);
+        assert_eq!(all(&needs(false, 80, 1024)), least | CapabilitySet::NET_BIND_SERVICE);
+        for (port, first) in [(80, 80), (8081, 1024), (80, 0)] {
+            assert_eq!(all(&needs(false, port, first)), least, "{port}");
+        }
+    }
+}

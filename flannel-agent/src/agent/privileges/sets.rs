@@ -1,0 +1,68 @@
+//! The capability sets of this thread, made as small as the options allow.
+
+use std::io;
+
+use nix::unistd::geteuid;
+use rustix::{
+    io::Errno,
+    thread::{
+        CapabilitySet, CapabilitySets, capabilities, capability_is_in_bounding_set, clear_ambient_capability_set,
+        configure_capability_in_ambient_set, remove_capability_from_bounding_set, set_capabilities, set_no_new_privs,
+    },
+};
+
+use super::{files, names, need, need::Need};
+use crate::cli::RunOptions;
+
+/// Keeps what is needed of what is there.
+pub(super) fn keep(options: &RunOptions) -> io::Result<()> {
+    let before = capabilities(None)?;
+    let needed = need::of(options);
+    // Files are looked at as they will be: without the rights to everybody's files.
+    set_capabilities(None, CapabilitySets { effective: before.permitted & union(&needed), ..before })?;
+    let needed: Vec<Need> = needed.into_iter().chain(files::needs(options)).collect();
+    set_capabilities(None, before)?;
+    for need in needed.iter().filter(|need| !before.permitted.contains(need.capability)) {
+        tracing::warn!("{}", need.lack());
+    }
+    let keep = before.permitted & union(&needed);
+    limit(keep)?;
+    tracing::info!(kept = names(keep).join(" "), "gave up all other capabilities");
+    Ok(())
+}
+
+fn union(needs: &[Need]) -> CapabilitySet {
+    needs.iter().fold(CapabilitySet::empty(), |set, need| set | need.capability)
+}
+
+/// Gives up all but these, also for what this process runs. Root's programs have what the bounding set allows; those of another
+/// user have what is ambient.
+fn limit(keep: CapabilitySet) -> io::Result<()> {
+    shrink_bounding_set(keep)?;
+    let inheritable = if geteuid().is_root() { CapabilitySet::empty() } else { keep };
+    set_capabilities(None, CapabilitySets { effective: keep, permitted: keep, inheritable })?;
+    clear_ambient_capability_set()?;
+    for capability in inheritable.iter() {
+        configure_capability_in_ambient_set(capability, true)?;
+    }
+    Ok(set_no_new_privs(true)?)
+}
+
+/// Without `CAP_SETPCAP` it stays: what is in it alone cannot be gained once new privileges are refused.
+fn shrink_bounding_set(keep: CapabilitySet) -> io::Result<()> {
+    for bit in 0..u64::BITS {
+        let capability = CapabilitySet::from_bits_retain(1 << bit);
+        match capability_is_in_bounding_set(capability) {
+            Ok(true) if !keep.contains(capability) => match remove_capability_from_bounding_set(capability) {
+                Ok(()) => {}
+                Err(Errno::PERM) => return Ok(()),
+                Err(error) => return Err(error.into()),
+            },
+            Ok(_) => {}
+            // The kernel has no more of them.
+            Err(Errno::INVAL) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
