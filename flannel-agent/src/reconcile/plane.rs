@@ -284,12 +284,14 @@ impl Plane {
         self.error.is_none() && !self.peers.is_settled()
     }
 
-    /// Where programs belong because of this plane. By the external interface packets come in whatever routes lead out. Without a tunnel that is nowhere but in mode `fast`.
+    /// Where programs belong because of this plane. By the external interface packets come in whatever routes lead out; programs read
+    /// frames, so it has to be an Ethernet device. Without a tunnel that is nowhere but in mode `fast`.
     pub(super) fn hooks(&self, fast: bool) -> Vec<Hook> {
         let hook = |program, ifindex, ifname: &str| Hook { program, ifindex, ifname: ifname.to_owned() };
         let on_underlay =
             |index, name: &str| [Program::ToUnderlay, Program::FromUnderlay].map(|it| hook(it, index, name));
-        let on_external = on_underlay(self.external, &self.external_name).into_iter();
+        let external = self.unfollowed.is_none().then(|| on_underlay(self.external, &self.external_name));
+        let on_external = external.into_iter().flatten();
         match &self.device {
             Some(device) => {
                 let to_note = fast.then(|| hook(Program::FromTunnel, device.index, &device.name));
@@ -300,7 +302,7 @@ impl Plane {
                     .chain(to_note)
                     .collect()
             }
-            None if fast && !self.has_tunnel() && self.unfollowed.is_none() => on_external.collect(),
+            None if fast && !self.has_tunnel() => on_external.collect(),
             None => Vec::new(),
         }
     }

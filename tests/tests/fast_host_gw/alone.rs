@@ -5,9 +5,10 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use flannel_tests::{
     Agent, TwoNodes,
-    cluster::{HOST_GW, config},
+    cluster::{HOST_GW, VXLAN, config},
     eventually,
     fast::FLAGS,
+    hooks::{Side, programs},
     load::rr::{Protocol, rr},
     topology::Stack,
 };
@@ -58,6 +59,29 @@ fn smaller_link(agent: &Agent) -> Result<()> {
 #[test]
 fn a_link_that_is_no_ethernet_is_the_kernels() -> Result<()> {
     let nodes = TwoNodes::with("gw-tun", Stack::V4, &config(Stack::V4, HOST_GW))?;
+    let agent = agent_on_tun(&nodes)?;
+    ask(&agent, "fast", "kernel", Some("tun0 is no Ethernet device"))?;
+    let hooked = nodes.a.sh("find /sys/fs/bpf/flannel -path *links/*")?.stdout;
+    ensure!(hooked.is_empty(), "{hooked}");
+    Ok(())
+}
+
+/// The same below a tunnel, where the rest of the programs have their places.
+#[test]
+fn below_a_tunnel_no_program_reads_packets_without_frames() -> Result<()> {
+    let nodes = TwoNodes::new("vx-tun", VXLAN)?;
+    agent_on_tun(&nodes)?;
+    for side in [Side::Ingress, Side::Egress] {
+        let there = programs(&nodes.a, "tun0", side)?;
+        ensure!(there.is_empty(), "{side}: {there:?}");
+    }
+    let on_tunnel = programs(&nodes.a, "flannel.1", Side::Egress)?;
+    ensure!(on_tunnel == ["to_tunnel"], "{on_tunnel:?}");
+    Ok(())
+}
+
+/// An agent in mode `fast` whose external interface carries packets without frames.
+fn agent_on_tun(nodes: &TwoNodes) -> Result<Agent> {
     nodes.a.sh("ip tuntap add dev tun0 mode tun")?;
     nodes.a.sh("ip address add 192.168.7.11/24 dev tun0")?;
     nodes.a.sh("ip link set tun0 up")?;
@@ -65,8 +89,5 @@ fn a_link_that_is_no_ethernet_is_the_kernels() -> Result<()> {
     options.flags.retain(|flag| flag != "--iface=eth0");
     let agent = nodes.a.agent(options.flag("--iface=tun0"))?;
     agent.wait_ready()?;
-    ask(&agent, "fast", "kernel", Some("tun0 is no Ethernet device"))?;
-    let hooked = nodes.a.sh("find /sys/fs/bpf/flannel -path *links/*")?.stdout;
-    ensure!(hooked.is_empty(), "{hooked}");
-    Ok(())
+    Ok(agent)
 }
