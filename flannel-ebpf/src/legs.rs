@@ -7,7 +7,7 @@
 //! it up anew, and take the leg of their flow.
 //!
 //! The question takes more of the stack than is left where a packet is ready to go. There [`wait`] puts down in the scratch what is
-//! known of it, with [`Reason::NoLeg`] for an answer, and the entry point's side calls on [`send`] or [`replay`].
+//! known of it, with [`Reason::NoLeg`] for an answer, and the entry point's side calls on [`send`] or [`replay()`].
 
 use aya_ebpf::bindings::{
     BPF_FIB_LKUP_RET_FRAG_NEEDED, BPF_FIB_LKUP_RET_NO_NEIGH, BPF_FIB_LKUP_RET_SUCCESS,

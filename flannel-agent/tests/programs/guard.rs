@@ -1,6 +1,9 @@
 //! The guard in `from_underlay`: a fixture per verdict and mode, of either family.
 
-use std::net::IpAddr;
+use std::{
+    net::IpAddr,
+    time::{Duration, Instant},
+};
 
 use flannel_agent::datapath::clock;
 use flannel_common::{
@@ -173,6 +176,18 @@ fn route(net: Net, own: IpAddr) {
         let done = std::process::Command::new("ip").args(line.split(' ')).status().expect("ip runs");
         assert!(done.success(), "ip {line}");
     }
+    // The kernel makes the route of an IPv6 address from a work queue.
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !is_local(own) {
+        assert!(Instant::now() < deadline, "{own} got no route of its own");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn is_local(own: IpAddr) -> bool {
+    let own = own.to_string();
+    let asked = std::process::Command::new("ip").args(["route", "get", &own]).output().expect("ip runs");
+    asked.stdout.starts_with(b"local ")
 }
 
 /// The socket of the vxlan device is bound to no address.

@@ -64,6 +64,12 @@ fn a_hundred_pods_come_are_found_reach_each_other_and_leave_nothing() -> Result<
             Ok(())
         })?;
         delete(&world, first)?;
+        // A bridge loses its carrier a moment after its last port.
+        eventually("a bridge without ports", Duration::from_secs(10), || {
+            let link = agent.node().sh("ip link show dev cni0")?.stdout;
+            ensure!(link.contains("NO-CARRIER"), "{link}");
+            Ok(())
+        })?;
     }
     world.agents.iter().try_for_each(|agent| wait_gates(agent, 0))?;
     let before = [Snapshot::of(&world.net.a)?, Snapshot::of(&world.net.b)?];
