@@ -139,7 +139,12 @@ fn each_flow_takes_the_leg_the_kernel_would_give_it() -> Result<()> {
     pair.net.a.sh("iptables -t mangle -A PREROUTING -i cni0 -j MARK --set-mark 0x1")?;
     legs.clear();
     exchange(&mut flows, 2)?;
-    let seen = legs.flows();
+    // The capture reads what has passed a moment later.
+    let seen = eventually("packets of every flow", Duration::from_secs(10), || {
+        let seen = legs.flows();
+        ensure!(seen.keys().eq(of_programs.keys()), "{seen:?}");
+        Ok(seen)
+    })?;
     let of_kernel: BTreeMap<u16, usize> =
         seen.iter().map(|(port, seen)| Ok((*port, seen.leg()?))).collect::<Result<_>>()?;
     assert!(seen.values().all(|seen| seen.by_us == 0), "{seen:?}");
