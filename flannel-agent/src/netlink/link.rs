@@ -63,16 +63,21 @@ impl Link {
     /// An Ethernet device that is up, of no kind and with nothing special about it; for tests to alter.
     #[cfg(test)]
     pub(crate) fn ethernet(index: u32, name: &str, mtu: u32) -> Self {
+        Self { name: name.to_owned(), mtu, up: true, running: true, arphrd: Self::ETHER, ..Self::unknown(index) }
+    }
+
+    /// A device of which nothing is known yet.
+    const fn unknown(index: u32) -> Self {
         Self {
             index,
-            name: name.to_owned(),
-            mtu,
+            name: String::new(),
+            mtu: 0,
             max_mtu: None,
             mac: None,
-            up: true,
-            running: true,
+            up: false,
+            running: false,
             loopback: false,
-            arphrd: Self::ETHER,
+            arphrd: 0,
             kind: None,
             controller: None,
             lower: None,
@@ -86,22 +91,11 @@ impl Link {
     pub(super) fn from_message(message: &LinkMessage) -> Self {
         let flags = message.header.flags;
         let mut link = Self {
-            index: message.header.index,
-            name: String::new(),
-            mtu: 0,
-            max_mtu: None,
-            mac: None,
             up: flags.contains(LinkFlags::Up),
             running: flags.contains(LinkFlags::Running),
             loopback: flags.contains(LinkFlags::Loopback),
             arphrd: message.header.link_layer_type.into(),
-            kind: None,
-            controller: None,
-            lower: None,
-            netns: None,
-            qdisc: None,
-            xdp: false,
-            vxlan: None,
+            ..Self::unknown(message.header.index)
         };
         message.attributes.iter().for_each(|attribute| link.take(attribute));
         link
