@@ -3,8 +3,6 @@
 //! The programs write `FLOWS`; here it is read and emptied. What is no longer to be used is not searched for and removed, but
 //! outlived: by the next generation of the mode word ([`super::maps::ModeMap::bump`]).
 
-use std::io;
-
 use aya::{
     Pod,
     maps::{Array, HashMap, MapData, MapError},
@@ -16,7 +14,10 @@ use flannel_common::{
     maps::{FAST, HELPER_PORTS, ONLY, PODS},
 };
 
-use crate::datapath::{DatapathError, PinRoot, maps::from_pin};
+use crate::datapath::{
+    DatapathError, PinRoot,
+    maps::{from_pin, remove},
+};
 
 /// The `FLOWS` or `FLOWS6` map, by the address they hold.
 pub struct FlowMap<A>
@@ -109,10 +110,7 @@ impl PodMap {
 
     /// Removes a pod; one that is not there is no error.
     pub fn remove(&mut self, ifindex: u32) -> Result<(), DatapathError> {
-        match self.0.remove(&ifindex) {
-            Err(MapError::SyscallError(error)) if error.io_error.kind() == io::ErrorKind::NotFound => Ok(()),
-            other => other.map_err(DatapathError::map(PODS)),
-        }
+        remove(&mut self.0, &ifindex, PODS)
     }
 }
 

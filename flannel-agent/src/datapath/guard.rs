@@ -1,15 +1,16 @@
 //! Typed views of the guard's maps: its modes, the peers that may send from elsewhere, and the sources it found fault with.
 
-use std::io;
-
-use aya::maps::{Array, HashMap, MapData, MapError};
+use aya::maps::{Array, HashMap, MapData};
 use flannel_common::{
     addr::Addr,
     guard::{Checks, DeviceKey, GuardMode, GuardWord, Suspect},
     maps::{ELSEWHERE, GUARD, ONLY, SUSPECTS},
 };
 
-use crate::datapath::{DatapathError, PinRoot, maps::from_pin};
+use crate::datapath::{
+    DatapathError, PinRoot,
+    maps::{from_pin, remove},
+};
 
 /// The `GUARD` map.
 pub struct GuardMap(Array<MapData, GuardWord>);
@@ -53,10 +54,7 @@ impl ElsewhereMap {
 
     /// Removes a device; one that is not there is no error.
     pub fn remove(&mut self, key: DeviceKey) -> Result<(), DatapathError> {
-        match self.0.remove(&key) {
-            Err(MapError::SyscallError(error)) if error.io_error.kind() == io::ErrorKind::NotFound => Ok(()),
-            other => other.map_err(DatapathError::map(ELSEWHERE)),
-        }
+        remove(&mut self.0, &key, ELSEWHERE)
     }
 }
 

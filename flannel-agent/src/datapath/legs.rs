@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use aya::maps::{HashMap, MapData, MapError};
+use aya::maps::{HashMap, MapData};
 use flannel_common::{
     leg::{LegEntry, LegKey},
     maps::LEGS,
@@ -11,7 +11,10 @@ use flannel_common::{
 
 use crate::{
     backend::ethertype,
-    datapath::{DatapathError, PinRoot, maps::from_pin},
+    datapath::{
+        DatapathError, PinRoot,
+        maps::{from_pin, remove},
+    },
     family::Family,
 };
 
@@ -36,10 +39,7 @@ impl LegMap {
 
     /// Removes a leg; one that is not there is no error.
     pub fn remove(&mut self, key: LegKey) -> Result<(), DatapathError> {
-        match self.0.remove(&key) {
-            Err(MapError::SyscallError(error)) if error.io_error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-            other => other.map_err(DatapathError::map(LEGS)),
-        }
+        remove(&mut self.0, &key, LEGS)
     }
 }
 

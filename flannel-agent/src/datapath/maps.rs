@@ -3,7 +3,12 @@
 //! Everything is opened from its pin, where aya compares our types with the kernel's sizes. Writers follow the protocol of
 //! `flannel_common::peer`: invalid word, body, valid word.
 
-use aya::maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray};
+use std::io;
+
+use aya::{
+    Pod,
+    maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray},
+};
 use flannel_common::{
     addr::Addr,
     maps::{CONFIG, FLOWS, FLOWS6, MODE, ONLY, PEERS, PEERS6, STATS, VTEPS},
@@ -85,6 +90,18 @@ pub(super) fn from_pin(pins: &PinRoot, name: &str) -> Result<Map, DatapathError>
     match opened.map_err(|source| DatapathError::OpenPin { path, source }) {
         Err(error) if error.is_absent() => Err(DatapathError::NotPinned { root: pins.root().to_owned() }),
         other => other,
+    }
+}
+
+/// Removes an element of the map of this name; one that is not there is no error.
+pub(super) fn remove<K: Pod, V: Pod>(
+    map: &mut HashMap<MapData, K, V>,
+    key: &K,
+    name: &'static str,
+) -> Result<(), DatapathError> {
+    match map.remove(key) {
+        Err(MapError::SyscallError(error)) if error.io_error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other.map_err(DatapathError::map(name)),
     }
 }
 
@@ -173,10 +190,7 @@ impl VtepMap {
 
     /// Removes an entry; one that is not there is no error.
     pub fn remove(&mut self, vtep: Addr) -> Result<(), DatapathError> {
-        match self.0.remove(&vtep) {
-            Err(MapError::SyscallError(error)) if error.io_error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-            other => other.map_err(DatapathError::map(VTEPS)),
-        }
+        remove(&mut self.0, &vtep, VTEPS)
     }
 }
 
