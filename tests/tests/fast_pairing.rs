@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, ensure};
 use flannel_agent::datapath::Maps;
 use flannel_common::{program::Program, reason::Reason};
 use flannel_tests::{
-    Host, Node, Pod,
+    Agent, Host, Node, Pod,
     bare::BarePair,
     fast::{Family, FastLab, pairs},
     load::{equal::flood, nfqueue::Answers, rr::Protocol},
@@ -106,6 +106,7 @@ impl Arena {
         // More at a time on the other node than a CPU has slots for notes.
         let answers =
             [Answers::start_reversing(&self.lab.nodes.a, 0, 16)?, Answers::start_reversing(&self.lab.nodes.b, 1, 128)?];
+        self.lab.agents.iter().try_for_each(Agent::wait_polls_counted)?;
         self.iptables(|_, _| Ok(format!("-I {rule}")))?;
         self.hold_while_notes_go_astray([true; 2])?;
         self.iptables(|_, _| Ok(format!("-D {rule}")))?;

@@ -345,12 +345,12 @@ fn follow(
 ) -> Result<(bool, Decision, Option<String>), DatapathError> {
     let able = bpf.able();
     let wants_fast = wishes.decide(able).mode == Mode::Fast;
-    let obstacle = || refusal.map_or_else(|| bpf.count_polls(true).err().map(|error| chain(&error)), Some);
+    let obstacle = || refusal.map_or_else(|| bpf.count_polls().err().map(|error| chain(&error)), Some);
     let no_fast = if wants_fast { obstacle() } else { None };
     let decision = wishes.decide(if no_fast.is_none() { able } else { Able { most: Mode::Encap, ..able } });
     let changed = bpf.set_mode(decision.mode, wishes.choice)?;
     if decision.mode != Mode::Fast {
-        bpf.count_polls(false)?;
+        bpf.forget_polls()?;
     }
     Ok((changed, decision, no_fast.or_else(|| bpf.limited_by().map(str::to_owned))))
 }

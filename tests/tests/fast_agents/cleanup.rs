@@ -7,6 +7,7 @@ use flannel_tests::{
     Pair, eventually,
     fast::fast_pair,
     hooks::{Side, filters, tcx},
+    load::nfqueue::Answers,
 };
 
 /// Names of programs on the pod's veth, whoever put them there and how.
@@ -25,13 +26,23 @@ fn comes_and_goes(name: &str, flags: &[&str]) -> Result<()> {
     let pair = fast_pair(name, flags)?;
     assert_eq!(on_veth(&pair)?, ["from_pod", "to_pod"]);
     let links = pair.sender.node().outside_path("/sys/fs/bpf/flannel/v1/links");
-    for (mode, expected) in [("encap", &[][..]), ("fast", &["from_pod", "to_pod"])] {
-        pair.sender.set_mode(mode)?;
+    let expect = |mode: &str, polls: bool| {
         eventually(&format!("programs of mode {mode}"), Duration::from_secs(5), || {
+            let expected = if mode == "fast" { &["from_pod", "to_pod"][..] } else { &[] };
             let (names, counts_polls) = (on_veth(&pair)?, links.join("count_polls").exists());
-            ensure!(names == expected && counts_polls == (mode == "fast"), "{names:?}, polls: {counts_polls}");
+            ensure!(names == expected && counts_polls == polls, "{names:?}, polls: {counts_polls}");
             Ok(())
-        })?;
+        })
+    };
+    expect("fast", false)?;
+    let generation = pair.sender.generation()?;
+    let answers = Answers::start(pair.sender.node(), 0)?;
+    expect("fast", true)?;
+    ensure!(pair.sender.generation()? > generation, "what was learned before stays in use");
+    drop(answers);
+    for (mode, polls) in [("encap", false), ("fast", false)] {
+        pair.sender.set_mode(mode)?;
+        expect(mode, polls)?;
     }
     pair.sender.wait_pod(&pair.near, true, true)?;
     let mut talk = pair.talk()?;

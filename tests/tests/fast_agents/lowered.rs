@@ -3,15 +3,17 @@
 use std::{fs, time::Duration};
 
 use anyhow::{Result, ensure};
-use flannel_tests::{Pair, eventually, fast::FLAGS};
+use flannel_tests::{Pair, eventually, fast::FLAGS, load::nfqueue::Answers};
 
 #[test]
-fn without_the_count_of_polls_it_is_mode_encap_until_that_is_there() -> Result<()> {
+fn packets_may_be_queued_only_while_polls_are_counted() -> Result<()> {
     let pair = Pair::with_flags("fa-lowered", &FLAGS[1..])?;
     let pin = pair.sender.node().outside_path("/sys/fs/bpf/flannel/v1/programs/count_polls");
     let aside = pin.with_file_name("aside");
     fs::rename(&pin, &aside)?;
-    pair.sender.cli(&["datapath", "set", "fast"])?;
+    pair.sender.set_mode("fast")?;
+    pair.sender.wait_pod(&pair.near, true, true)?;
+    let _answers = Answers::start(pair.sender.node(), 0)?;
     eventually("mode encap in place of fast", Duration::from_secs(5), || {
         let mode = pair.sender.status()?["mode"].clone();
         let why = mode["reason"].as_str().is_some_and(|reason| reason.contains("count_polls"));

@@ -43,6 +43,7 @@ pub(crate) fn packets_userspace_judges(lab: &FastLab) -> Result<()> {
     cpus.set(cpu)?;
     sched_setaffinity(Pid::from_raw(0), &cpus)?;
     let answers = Answers::start(&lab.nodes.a, cpu)?;
+    lab.agents[0].wait_polls_counted()?;
     for family in Family::ALL {
         lab.nodes.a.sh(&format!("{} -I FORWARD -j NFQUEUE --queue-num 0", family.iptables()))?;
         for protocol in [Protocol::Tcp, Protocol::Udp] {

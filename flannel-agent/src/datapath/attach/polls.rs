@@ -1,9 +1,9 @@
 //! The program behind NAPI polls, by which a packet that waited for userspace is told from one that did not.
 //!
-//! It is attached for as long as mode `fast` is in force, whether anybody queues packets or not: a listener may appear at any
-//! moment, and the link must outlive the agent.
+//! Every poll of every device pays for it, so it is attached where somebody listens to a queue and nowhere else. Once it is, it stays
+//! for as long as mode `fast` is in force, and outlives the agent: who listened once may be back at any moment.
 
-use std::fs;
+use std::{fs, io};
 
 use aya::programs::{RawTracePoint, links::FdLink};
 use flannel_common::program::COUNT_POLLS;
@@ -12,6 +12,22 @@ use crate::datapath::{DatapathError, PinRoot, attach::tcx};
 
 /// What is behind every poll.
 pub const TRACEPOINT: &str = "napi_poll";
+
+/// The listeners of this network namespace; not there where the kernel queues no packets.
+const LISTENERS: &str = "/proc/net/netfilter/nfnetlink_queue";
+
+/// Whether packets of this network namespace may be queued to userspace. Where that cannot be told they may.
+pub fn are_needed() -> bool {
+    match fs::read(LISTENERS) {
+        Ok(listeners) => !listeners.is_empty(),
+        Err(error) => error.kind() != io::ErrorKind::NotFound,
+    }
+}
+
+/// Whether an agent attached the program, this one or one before.
+pub fn are_counted(pins: &PinRoot) -> bool {
+    pins.links().join(COUNT_POLLS).exists()
+}
 
 /// Attaches the pinned program, in place of the one an earlier agent may have left, without a moment in which there is none.
 pub fn attach(pins: &PinRoot) -> Result<(), DatapathError> {
