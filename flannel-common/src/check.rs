@@ -1,6 +1,6 @@
 //! A check word over the words of a flow: tells a value that belongs to its key from one that was torn or recycled.
 //!
-//! Multilinear: every word times a constant of its own, summed. The products do not wait for each other, which matters on
+//! Multilinear: every two words times a constant of their own, summed. The products do not wait for each other, which matters on
 //! the packet path; against somebody who chooses the words it is no defence, and need not be: only the programs write.
 
 /// The sum so far.
@@ -8,22 +8,35 @@
 pub(crate) struct Check {
     sum: u64,
     place: u64,
+    /// The first of two words.
+    first: Option<u32>,
 }
 
 impl Check {
     pub(crate) const fn new() -> Self {
-        Self { sum: factor(0), place: 1 }
+        Self { sum: factor(0), place: 1, first: None }
     }
 
     #[inline(always)]
     pub(crate) const fn word(&mut self, word: u32) {
-        self.sum = self.sum.wrapping_add(factor(self.place).wrapping_mul(word as u64));
+        match self.first.take() {
+            None => self.first = Some(word),
+            Some(first) => self.pair(first as u64 | (word as u64) << 32),
+        }
+    }
+
+    #[inline(always)]
+    const fn pair(&mut self, pair: u64) {
+        self.sum = self.sum.wrapping_add(factor(self.place).wrapping_mul(pair));
         self.place += 1;
     }
 
     /// The check word; its lowest bit is set.
     #[inline(always)]
-    pub(crate) const fn finish(self) -> u32 {
+    pub(crate) const fn finish(mut self) -> u32 {
+        if let Some(last) = self.first {
+            self.pair(last as u64);
+        }
         (self.sum >> 32) as u32 | 1
     }
 }

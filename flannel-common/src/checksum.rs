@@ -9,7 +9,7 @@ use crate::end::{Address, End};
 
 /// Sixteen bits of a sum.
 #[inline(always)]
-const fn fold(mut sum: u64) -> u16 {
+pub(crate) const fn fold(mut sum: u64) -> u16 {
     sum = (sum & 0xffff_ffff) + (sum >> 32);
     sum = (sum & 0xffff) + (sum >> 16);
     sum = (sum & 0xffff) + (sum >> 16);

@@ -1,6 +1,9 @@
 //! An Ethernet header as it stands in a packet, without VLAN tags.
 
-use crate::{addr::Mac, packet::ETH_LEN};
+use crate::{
+    addr::Mac,
+    packet::{ETH_LEN, put},
+};
 
 /// Destination, source and EtherType.
 #[repr(transparent)]
@@ -8,17 +11,14 @@ use crate::{addr::Mac, packet::ETH_LEN};
 pub struct EthernetHeader(pub [u8; ETH_LEN]);
 
 impl EthernetHeader {
-    /// A header without addresses: the neighbour entry fills them.
+    /// Writes the header.
     #[inline(always)]
-    pub const fn unaddressed(ethertype: [u8; 2]) -> Self {
-        Self::new(Mac([0; 6]), Mac([0; 6]), ethertype)
-    }
-
-    /// A header from its parts.
-    #[inline(always)]
-    pub const fn new(destination: Mac, source: Mac, ethertype: [u8; 2]) -> Self {
-        let (d, s, [high, low]) = (destination.0, source.0, ethertype);
-        Self([d[0], d[1], d[2], d[3], d[4], d[5], s[0], s[1], s[2], s[3], s[4], s[5], high, low])
+    pub fn write(&mut self, destination: Mac, source: Mac, ethertype: [u8; 2]) {
+        let ([a, b, c, d, e, f], [g, h, i, j, k, l], [high, low]) = (destination.0, source.0, ethertype);
+        put(&mut self.0, 0, [a, b, c, d]);
+        put(&mut self.0, 4, [e, f, g, h]);
+        put(&mut self.0, 8, [i, j, k, l]);
+        self.0[12..].copy_from_slice(&u16::from_ne_bytes([high, low]).to_ne_bytes());
     }
 
     /// To whom.
@@ -57,7 +57,8 @@ mod tests {
     #[test]
     fn a_header_gives_back_what_went_in() {
         let (to, from) = (Mac([2, 3, 4, 5, 6, 7]), Mac([8, 9, 10, 11, 12, 13]));
-        let header = EthernetHeader::new(to, from, [0x86, 0xdd]);
+        let mut header = EthernetHeader([0; ETH_LEN]);
+        header.write(to, from, [0x86, 0xdd]);
         assert_eq!((header.destination(), header.source()), (to, from));
         assert!(header.carries([0x86, 0xdd]) && !header.carries([0x08, 0xdd]) && !header.carries([0x86, 0]));
     }

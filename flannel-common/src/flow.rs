@@ -44,6 +44,10 @@ pub struct Body<A> {
     pub mark: u32,
     /// `skb->priority` at the exit; 0 for a pod.
     pub priority: u32,
+    /// The kernel's flow hash at the exit into a tunnel, for packets that carry none; never 0 there, and 0 elsewhere.
+    pub hash: u32,
+    /// The IPv6 flow label it was made of, as it lies in the packet; 0 for IPv4.
+    pub flow_label: u32,
     /// Ethernet addresses at the entry. A frame with others is the kernel's.
     pub entry: FrameAddresses,
     /// Ethernet addresses at the exit into a pod. Elsewhere zero: the peer map has them.
@@ -80,6 +84,8 @@ impl<A: Address> Body<A> {
             && self.generation == other.generation
             && self.mark == other.mark
             && self.priority == other.priority
+            && self.hash == other.hash
+            && self.flow_label == other.flow_label
             && self.entry.same(&other.entry)
             && self.exit.same(&other.exit)
             && self.mtu == other.mtu
@@ -97,6 +103,8 @@ impl<A: Address> Body<A> {
         check.word(self.generation);
         check.word(self.mark);
         check.word(self.priority);
+        check.word(self.hash);
+        check.word(self.flow_label);
         self.entry.check(&mut check);
         self.exit.check(&mut check);
         let [mtu_high, mtu_low] = self.mtu.to_ne_bytes();
@@ -152,8 +160,8 @@ impl<A: Address> Flow<A> {
 }
 
 const _: () = {
-    assert!(size_of::<Body<[u32; 1]>>() == 64 && size_of::<Body<[u32; 4]>>() == 88);
-    assert!(size_of::<Flow<[u32; 1]>>() == 88 && size_of::<Flow<[u32; 4]>>() == 112);
+    assert!(size_of::<Body<[u32; 1]>>() == 72 && size_of::<Body<[u32; 4]>>() == 96);
+    assert!(size_of::<Flow<[u32; 1]>>() == 96 && size_of::<Flow<[u32; 4]>>() == 120);
     assert!(offset_of!(Flow<[u32; 1]>, body) == 24);
 };
 
@@ -224,6 +232,8 @@ mod tests {
             Body { generation: 4, ..one },
             Body { mark: 1, ..one },
             Body { priority: 1, ..one },
+            Body { hash: 1, ..one },
+            Body { flow_label: 1, ..one },
             Body { entry: mac, ..one },
             Body { entry: from, ..one },
             Body { exit: mac, ..one },

@@ -6,6 +6,8 @@
     reason = "sums are folded to sixteen bits, and header lengths are constants below 64"
 )]
 
+use crate::checksum::fold;
+
 /// Ethernet header.
 pub const ETH_LEN: usize = 14;
 /// IPv4 header without options.
@@ -44,15 +46,18 @@ pub const PROTO_FRAGMENT: u8 = 44;
 /// The one's complement sum of an IPv4 header of twenty bytes whose checksum field is zero, ready to store.
 #[inline(always)]
 pub const fn ipv4_checksum(header: &[u8; IPV4_LEN]) -> [u8; 2] {
-    let mut sum = 0_u32;
-    let mut at = 0;
+    let (mut sum, mut at) = (0, 0);
     while at < IPV4_LEN {
-        sum += (header[at] as u32) << 8 | header[at + 1] as u32;
-        at += 2;
+        sum += u32::from_ne_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]) as u64;
+        at += 4;
     }
-    sum = (sum & 0xffff) + (sum >> 16);
-    sum = (sum & 0xffff) + (sum >> 16);
-    (!(sum as u16)).to_be_bytes()
+    (!fold(sum)).to_ne_bytes()
+}
+
+/// Writes four bytes of a header, `at` the first of them, as one word: bytes of different origin would be moved one by one.
+#[inline(always)]
+pub(crate) fn put(header: &mut [u8], at: usize, bytes: [u8; 4]) {
+    header[at..at + 4].copy_from_slice(&u32::from_ne_bytes(bytes).to_ne_bytes());
 }
 
 /// Outer TOS (IPv6: traffic class) for an inner one, as the kernel's vxlan device with TOS 0 does it: DSCP 0, the ECN field copied,

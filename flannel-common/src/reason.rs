@@ -69,7 +69,7 @@ reasons! {
     10 ForeignFrame "foreign_frame" Pass "The Ethernet addresses are not ours and the peer's VTEP's.";
     11 PathUnseen "path_unseen" Pass "No packet of the kernel's own was seen to leave plainly of late; this one shows the way.";
     12 TooBig "too_big" Pass "Larger than the route takes, or than anything seen to leave whole.";
-    13 NoHash "no_hash" Pass "The kernel found no flow hash, so no source port either.";
+    13 NoHash "no_hash" Pass "No flow hash is known for the packet, so no source port either.";
     14 GsoOther "gso_other" Pass "Segmentation of something else than TCP or UDP right behind the IP header.";
     15 RoomRefused "room_refused" Pass "The kernel refused room for the outer headers; the packet is as it was.";
     16 StoreFailed "store_failed" Drop "The outer headers could not be written after room was made.";

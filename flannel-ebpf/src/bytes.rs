@@ -3,27 +3,53 @@
 
 use core::{arch::asm, mem::MaybeUninit};
 
-use aya_ebpf::helpers::generated::bpf_skb_load_bytes;
+use aya_ebpf::helpers::generated::{bpf_skb_load_bytes, bpf_skb_pull_data};
 use flannel_common::{
     inner::Frame, ip::FragmentHeader, node::FamilyConfig, outer::TunnelHeaders, packet::ETH_LEN, reason::Reason,
 };
 
-use crate::{family::Family, skb::Skb};
+use crate::{family::Family, maps::ROOMS, skb::Skb};
 
-/// Where bytes of a packet are put, and read where they stand: of a value that is passed on the compiler keeps every byte
-/// apart, for which a stack of 512 bytes is too small. The two bytes in front bring what follows an Ethernet header to a multiple
-/// of eight, so that addresses are read as words.
-#[repr(C, align(8))]
-pub(crate) struct Room<T> {
-    front: MaybeUninit<[u8; 2]>,
-    bytes: MaybeUninit<T>,
+/// Where bytes of a packet are put that few packets are asked for. Not on the stack: that is small, and the verifier takes words there
+/// only at multiples of their size, which addresses in headers are not at. A program that loads into a room again is through with
+/// what it had there.
+#[derive(Clone, Copy)]
+pub(crate) enum Room {
+    /// Outer headers, or what follows them in place of an inner frame.
+    Outer,
+    /// An extension header, or what follows one.
+    Extension,
+    /// A transport header, or a part of it.
+    Transport,
+    /// A VXLAN header.
+    Vxlan,
+    /// An inner Ethernet or IP header.
+    Inner,
 }
 
-impl<T> Room<T> {
+impl Room {
+    /// How many there are.
+    pub(crate) const COUNT: u32 = Self::Inner as u32 + 1;
+
+    /// This CPU's room, for a `T`, which is bytes and nothing else.
     #[inline(always)]
-    pub(crate) const fn new() -> Self {
-        Self { front: MaybeUninit::uninit(), bytes: MaybeUninit::uninit() }
+    pub(crate) fn take<T: Copy>(self) -> Option<&'static mut MaybeUninit<T>> {
+        const { assert!(size_of::<T>() <= size_of::<Space>() && align_of::<T>() == 1) };
+        let at = ROOMS.get_ptr_mut(self as u32)?;
+        // SAFETY: the look-up gave this CPU's own element, which is large enough, and programs of one CPU do not interrupt each
+        // other.
+        Some(unsafe { &mut *at.cast() })
     }
+}
+
+/// What fits into a room.
+pub(crate) type Space = [u64; 12];
+
+/// What begins with an Ethernet header and is made to be written, in front of it the same two bytes.
+#[repr(C, align(8))]
+pub(crate) struct Framed<T> {
+    front: [u8; 2],
+    pub(crate) bytes: T,
 }
 
 /// What follows the outer IPv6 header of a fragment.
@@ -37,24 +63,28 @@ pub(crate) struct Fragment {
 impl Skb {
     /// Bytes of the packet, if it is that long, for what few packets are asked. `T` is bytes and nothing else.
     #[inline(always)]
-    pub(crate) fn load<'a, T: Copy>(&self, offset: usize, room: &'a mut Room<T>) -> Option<&'a T> {
-        let to = room.bytes.as_mut_ptr();
+    pub(crate) fn load<T: Copy>(&self, offset: usize, room: Room) -> Option<&'static T> {
+        let room = room.take::<T>()?;
+        let (to, len) = (room.as_mut_ptr().cast(), size_of::<T>() as u32);
         // SAFETY: there is room for a `T`; the helper fills all of it or fails.
-        let failed = unsafe { bpf_skb_load_bytes(self.raw().cast(), offset as u32, to.cast(), size_of::<T>() as u32) };
+        let failed = unsafe { bpf_skb_load_bytes(self.raw().cast(), offset as u32, to, len) };
         // SAFETY: filled, and any bytes are a value.
-        if failed == 0 { Some(unsafe { room.bytes.assume_init_ref() }) } else { None }
+        if failed == 0 { Some(unsafe { room.assume_init_ref() }) } else { None }
     }
 
-    /// The same where they lie, or in `room` if they do not lie in one piece. Read before the packet is changed: the verifier
-    /// sees to that. `offset` is a constant.
+    /// The same where they lie; what does not lie in one piece is brought together first, as the kernel's own receivers of it
+    /// would. Read before the packet is changed: the verifier sees to that. `offset` is a constant.
     #[inline(always)]
-    pub(crate) fn view<'a, T: Copy>(&'a self, offset: usize, room: &'a mut Room<T>) -> Option<&'a T> {
+    pub(crate) fn view<T: Copy>(&self, offset: usize) -> Option<&T> {
         const { assert!(align_of::<T>() == 1) };
-        match self.piece(offset, size_of::<T>()) {
-            // SAFETY: the packet has so many bytes there, any bytes are a value, and it needs no alignment.
-            Some(at) => Some(unsafe { &*at.cast() }),
-            None => self.load(offset, room),
-        }
+        let len = size_of::<T>();
+        let at = self.piece(offset, len).or_else(|| {
+            // SAFETY: the helper takes the context. It fails where the packet is shorter, and then so does what follows.
+            unsafe { bpf_skb_pull_data(self.raw(), (offset + len) as u32) };
+            self.piece(offset, len)
+        })?;
+        // SAFETY: the packet has so many bytes there, any bytes are a value, and it needs no alignment.
+        Some(unsafe { &*at.cast() })
     }
 
     /// Where so many bytes of the packet lie, if they lie in one piece.
@@ -89,12 +119,12 @@ impl Skb {
 
     /// What follows an IPv6 fragment header, if it is UDP to our port.
     #[inline(always)]
-    pub(crate) fn behind_fragment_header<'a, F: Family>(
+    pub(crate) fn behind_fragment_header<F: Family>(
         &self,
         family: &FamilyConfig,
-        room: &'a mut Room<Fragment>,
-    ) -> Result<&'a TunnelHeaders, Reason> {
-        let Fragment { header, tunnel } = self.load(ETH_LEN + size_of::<F>(), room).ok_or(Reason::NotTunnel)?;
+    ) -> Result<&'static TunnelHeaders, Reason> {
+        let at = ETH_LEN + size_of::<F>();
+        let Fragment { header, tunnel } = self.load(at, Room::Extension).ok_or(Reason::NotTunnel)?;
         if header.starts_udp() && tunnel.goes_to_port(family) { Ok(tunnel) } else { Err(Reason::NotTunnel) }
     }
 }

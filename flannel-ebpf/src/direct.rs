@@ -13,7 +13,6 @@ use flannel_common::{
 };
 
 use crate::{
-    bytes::Room,
     learn::{self, Left},
     node::{Node, Peer, mode_word},
     notes, replay,
@@ -26,8 +25,7 @@ use crate::{
 #[inline(never)]
 pub(crate) fn from_peer<F: Tables>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
     let mode = fast()?;
-    let mut room = Room::<F>::new();
-    let ip = skb.view(ETH_LEN, &mut room).ok_or(Reason::NotTunnel)?;
+    let ip: &F = skb.view(ETH_LEN).ok_or(Reason::NotTunnel)?;
     let subnet = ip.source_subnet(node.family::<F>());
     let peer = Peer::direct::<F>(subnet, skb.ifindex()).ok_or(Reason::NotTunnel)?;
     if skb.pkt_type() != PACKET_HOST {
@@ -48,7 +46,7 @@ pub(crate) fn from_peer<F: Tables>(skb: &Skb, node: &Node) -> Result<Reason, Rea
     tables::copy(at, &mut scratch.flow);
     let known = Known::copied(at, &scratch.flow, &packet.end);
     match known.usable(mode.generation(), node.tick()) {
-        Ok(()) => replay::from_link(skb, node, &peer, &scratch.frame, packet, &known),
+        Ok(()) => replay::from_link(skb, node, &peer, (&scratch.frame, &mut scratch.bare.bytes), packet, &known),
         Err(Reason::Refreshing) => notes::note_again::<F>(skb, node, packet),
         Err(reason) => Err(reason),
     }
@@ -59,8 +57,7 @@ pub(crate) fn from_peer<F: Tables>(skb: &Skb, node: &Node) -> Result<Reason, Rea
 pub(crate) fn to_peer<F: Tables>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
     let mode = fast()?;
     let note = notes::take::<F>(skb, node);
-    let mut room = Room::<F>::new();
-    let ip = skb.view(ETH_LEN, &mut room).ok_or(Reason::NotTunnel)?;
+    let ip: &F = skb.view(ETH_LEN).ok_or(Reason::NotTunnel)?;
     let subnet = ip.destination_subnet(node.family::<F>());
     if Peer::direct::<F>(subnet, skb.ifindex()).is_none() {
         return Err(Reason::NotTunnel);
@@ -80,6 +77,8 @@ pub(crate) fn to_peer<F: Tables>(skb: &Skb, node: &Node) -> Result<Reason, Reaso
         mtu: skb.device_mtu(),
         mark: skb.mark(),
         priority: skb.priority(),
+        hash: 0,
+        flow_label: 0,
         addresses: packet.addresses,
     };
     learn::learn::<F>(skb, node, note, packet, &left, &mut scratch.flow)

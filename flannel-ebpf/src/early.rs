@@ -3,8 +3,6 @@
 //! It drops what `from_underlay` would drop by the outer check, and of that only the plain case: whole packets without options,
 //! for our VTEP. All the rest it leaves to `from_underlay`. Nothing but drops is counted.
 
-use core::mem::MaybeUninit;
-
 use aya_ebpf::{
     bindings::xdp_action::{XDP_DROP, XDP_PASS},
     helpers::generated::{bpf_xdp_get_buff_len, bpf_xdp_load_bytes},
@@ -19,7 +17,7 @@ use flannel_common::{
     reason::Reason,
 };
 
-use crate::{family::Family, guard, maps::VTEPS, node::Node, stats};
+use crate::{bytes::Room, family::Family, guard, maps::VTEPS, node::Node, stats};
 
 /// The verdict of XDP.
 #[inline(always)]
@@ -37,8 +35,7 @@ pub(crate) fn run(ctx: &XdpContext) -> u32 {
 
 #[inline(always)]
 fn refuse(ctx: &XdpContext) -> Option<()> {
-    let mut ethernet = MaybeUninit::<EthernetHeader>::uninit();
-    let ethernet = load(ctx, &mut ethernet)?;
+    let ethernet: &EthernetHeader = load(ctx, Room::Inner)?;
     if ethernet.carries(Ipv4Header::ETHERTYPE) {
         is_strangers::<Ipv4Header>(ctx)
     } else if ethernet.carries(Ipv6Header::ETHERTYPE) {
@@ -51,8 +48,7 @@ fn refuse(ctx: &XdpContext) -> Option<()> {
 /// One function for each family, called, not inlined: the stack of one program is too small for both.
 #[inline(never)]
 fn is_strangers<F: Family>(ctx: &XdpContext) -> Option<()> {
-    let mut outer = MaybeUninit::<OuterHeaders<F>>::uninit();
-    let outer = load(ctx, &mut outer)?;
+    let outer: &OuterHeaders<F> = load(ctx, Room::Outer)?;
     let node = Node::read().ok()?;
     let family = node.family::<F>();
     if !family.has_tunnel() || !outer.is_tunnel(family) || !outer.is_for_us(family) || outer.ip().is_fragment() {
@@ -73,7 +69,8 @@ fn is_strangers<F: Family>(ctx: &XdpContext) -> Option<()> {
 
 /// The first bytes of the packet, wherever the driver has them. Kernel 5.18. `T` is bytes and nothing else.
 #[inline(always)]
-fn load<'a, T: Copy>(ctx: &XdpContext, room: &'a mut MaybeUninit<T>) -> Option<&'a T> {
+fn load<T: Copy>(ctx: &XdpContext, room: Room) -> Option<&'static T> {
+    let room = room.take::<T>()?;
     // SAFETY: there is room for a `T`; the helper fills all of it or fails.
     let failed = unsafe { bpf_xdp_load_bytes(ctx.ctx, 0, room.as_mut_ptr().cast(), size_of::<T>() as u32) };
     // SAFETY: filled, and any bytes are a value.

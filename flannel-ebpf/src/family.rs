@@ -6,7 +6,6 @@ use aya_ebpf::{
         BPF_F_ADJ_ROOM_ENCAP_L3_IPV4, BPF_F_ADJ_ROOM_ENCAP_L3_IPV6, bpf_fib_lookup, bpf_redir_neigh,
         bpf_redir_neigh__bindgen_ty_1,
     },
-    helpers::generated::bpf_get_prandom_u32,
     maps::Array,
 };
 use flannel_common::{
@@ -21,7 +20,7 @@ use flannel_common::{
 use crate::maps::{PEERS, PEERS6};
 
 /// An address family, by its header.
-pub(crate) trait Family: IpHeader {
+pub(crate) trait Family: IpHeader + 'static {
     /// EtherType as `__sk_buff` shows it.
     const PROTOCOL: u32 = u16::from_ne_bytes(Self::ETHERTYPE) as u32;
 
@@ -45,14 +44,35 @@ pub(crate) trait Family: IpHeader {
     /// Where the kernel keeps the hooks of the family.
     fn hooks(layout: &KernelLayout) -> u32;
 
-    /// A number that tells the fragments of one outer packet from another's, where headers have one.
-    fn identification() -> u16;
+    /// A number that tells the fragments of one outer packet from another's, where headers have one: that of the flow, and how many
+    /// this CPU has sent.
+    fn identification(hash: u32, sent: &mut u16) -> u16;
 
     /// A next hop, as `bpf_redirect_neigh` takes it.
-    fn next_hop(addr: Addr) -> bpf_redir_neigh;
+    fn next_hop(addr: Addr) -> NextHop;
 
     /// Source and destination, as `bpf_fib_lookup` takes them.
-    fn route(source: Addr, destination: Addr) -> bpf_fib_lookup;
+    fn route(source: Addr, destination: Addr) -> Route;
+}
+
+/// What `bpf_fib_lookup` is asked and answers. Its addresses are at multiples of eight bytes: the verifier wants that of words on the
+/// stack.
+#[repr(C, align(8))]
+pub(crate) struct Route(pub(crate) bpf_fib_lookup);
+
+/// What `bpf_redirect_neigh` is told, for the same reason behind half a word.
+#[repr(C, align(8))]
+pub(crate) struct NextHop {
+    front: u32,
+    pub(crate) params: bpf_redir_neigh,
+}
+
+impl NextHop {
+    /// A next hop as the kernel has it.
+    #[inline(always)]
+    pub(crate) const fn new(family: u32, address: bpf_redir_neigh__bindgen_ty_1) -> Self {
+        Self { front: 0, params: bpf_redir_neigh { nh_family: family, __bindgen_anon_1: address } }
+    }
 }
 
 impl Family for Ipv4Header {
@@ -80,23 +100,21 @@ impl Family for Ipv4Header {
     }
 
     #[inline(always)]
-    fn identification() -> u16 {
-        // SAFETY: the helper takes nothing and returns a number.
-        let random = unsafe { bpf_get_prandom_u32() };
-        random as u16
+    fn identification(hash: u32, sent: &mut u16) -> u16 {
+        *sent = sent.wrapping_add(1);
+        sent.wrapping_add(hash as u16)
     }
 
     #[inline(always)]
-    fn next_hop(addr: Addr) -> bpf_redir_neigh {
-        let next_hop = bpf_redir_neigh__bindgen_ty_1 { ipv4_nh: u32::from_ne_bytes(addr.v4_bytes()) };
-        bpf_redir_neigh { nh_family: AF_INET, __bindgen_anon_1: next_hop }
+    fn next_hop(addr: Addr) -> NextHop {
+        NextHop::new(AF_INET, bpf_redir_neigh__bindgen_ty_1 { ipv4_nh: u32::from_ne_bytes(addr.v4_bytes()) })
     }
 
     #[inline(always)]
-    fn route(source: Addr, destination: Addr) -> bpf_fib_lookup {
+    fn route(source: Addr, destination: Addr) -> Route {
         let mut route = no_route(AF_INET);
-        route.__bindgen_anon_3.ipv4_src = u32::from_ne_bytes(source.v4_bytes());
-        route.__bindgen_anon_4.ipv4_dst = u32::from_ne_bytes(destination.v4_bytes());
+        route.0.__bindgen_anon_3.ipv4_src = u32::from_ne_bytes(source.v4_bytes());
+        route.0.__bindgen_anon_4.ipv4_dst = u32::from_ne_bytes(destination.v4_bytes());
         route
     }
 }
@@ -126,21 +144,20 @@ impl Family for Ipv6Header {
     }
 
     #[inline(always)]
-    fn identification() -> u16 {
+    fn identification(_: u32, _: &mut u16) -> u16 {
         0
     }
 
     #[inline(always)]
-    fn next_hop(addr: Addr) -> bpf_redir_neigh {
-        let next_hop = bpf_redir_neigh__bindgen_ty_1 { ipv6_nh: words(addr) };
-        bpf_redir_neigh { nh_family: AF_INET6, __bindgen_anon_1: next_hop }
+    fn next_hop(addr: Addr) -> NextHop {
+        NextHop::new(AF_INET6, bpf_redir_neigh__bindgen_ty_1 { ipv6_nh: words(addr) })
     }
 
     #[inline(always)]
-    fn route(source: Addr, destination: Addr) -> bpf_fib_lookup {
+    fn route(source: Addr, destination: Addr) -> Route {
         let mut route = no_route(AF_INET6);
-        route.__bindgen_anon_3.ipv6_src = words(source);
-        route.__bindgen_anon_4.ipv6_dst = words(destination);
+        route.0.__bindgen_anon_3.ipv6_src = words(source);
+        route.0.__bindgen_anon_4.ipv6_dst = words(destination);
         route
     }
 }
@@ -157,10 +174,10 @@ const fn words(addr: Addr) -> [u32; 4] {
 }
 
 #[inline(always)]
-const fn no_route(family: u32) -> bpf_fib_lookup {
+const fn no_route(family: u32) -> Route {
     // SAFETY: numbers and unions of numbers, for which zero is a value.
-    let mut route: bpf_fib_lookup = unsafe { core::mem::zeroed() };
-    route.family = family as u8;
+    let mut route: Route = unsafe { core::mem::zeroed() };
+    route.0.family = family as u8;
     route
 }
 

@@ -13,9 +13,10 @@ use crate::{
     legs,
     maps::PODS,
     node::{Node, mode_word},
-    notes, replay,
+    notes,
+    replay::{self, Leaves},
     skb::Skb,
-    tables::{self, Known, Tables},
+    tables::{self, Known, Scratch, Tables},
 };
 
 #[inline(always)]
@@ -70,7 +71,8 @@ fn treat<F: Tables>(skb: &Skb, node: &Node, mode: ModeWord) -> Result<Reason, Re
     let known = Known::copied(at, &scratch.flow, &packet.end);
     match known.usable(mode.generation(), node.tick()) {
         Ok(()) => {
-            let leaves = (&mut scratch.sent, &mut scratch.waiting);
+            let Scratch { sent, bare, count, waiting, .. } = scratch;
+            let leaves = Leaves { sent: &mut sent.bytes, bare: &mut bare.bytes, count, waiting };
             replay::from_pod(skb, node, &scratch.frame, leaves, packet, &known)
         }
         Err(Reason::Refreshing) => {

@@ -63,8 +63,7 @@ fn look<F: Tables>(skb: &Skb, node: &Node) -> Reason {
 #[inline(always)]
 fn judge<F: Tables>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
     let family = node.family::<F>();
-    let mut room = Room::<OuterHeaders<F>>::new();
-    let outer = skb.view(0, &mut room).ok_or(Reason::OuterUnusual)?;
+    let outer: &OuterHeaders<F> = skb.view(0).ok_or(Reason::OuterUnusual)?;
     if outer.ip().has_fragment_header() {
         return judge_fragment(skb, outer, family);
     }
@@ -81,8 +80,7 @@ fn judge<F: Tables>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
     }
     let mode = mode_word();
     if mode.mode() != Mode::Fast {
-        let mut room = Room::<F>::new();
-        let inner = skb.load(OuterHeaders::<F>::LEN, &mut room).ok_or(Reason::Malformed)?;
+        let inner = skb.load(OuterHeaders::<F>::LEN, Room::Inner).ok_or(Reason::Malformed)?;
         sender(inner, outer, family)?;
         return Ok(Reason::TunnelGood);
     }
@@ -97,7 +95,7 @@ fn judge<F: Tables>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
 #[inline(always)]
 fn judge_fragment<F: Family>(skb: &Skb, outer: &OuterHeaders<F>, family: &FamilyConfig) -> Result<Reason, Reason> {
     // What does not show our port behind that header may do so behind others.
-    skb.behind_fragment_header::<F>(family, &mut Room::new()).or(Err(Reason::OuterUnusual))?;
+    skb.behind_fragment_header::<F>(family).or(Err(Reason::OuterUnusual))?;
     Err(if outer.is_for_us(family) { Reason::OuterFragment } else { Reason::NotForUs })
 }
 
@@ -165,5 +163,6 @@ fn deliver<F: Tables>(
     tables::copy(at, &mut scratch.flow);
     let known = Known::copied(at, &scratch.flow, &packet.end);
     known.usable(generation, node.tick())?;
-    replay::from_underlay(skb, node, peer, outer_tos, &scratch.frame, packet, &known)
+    let headers = (&scratch.frame, &mut scratch.bare.bytes);
+    replay::from_underlay(skb, node, peer, outer_tos, headers, packet, &known)
 }

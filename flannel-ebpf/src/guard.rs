@@ -56,8 +56,7 @@ pub(crate) const fn concerns(found: Reason) -> bool {
 #[inline(never)]
 pub(crate) fn look<F: Family>(skb: &Skb, node: &Node, found: Reason) -> Reason {
     let family = node.family::<F>();
-    let mut room = Room::<Start<F>>::new();
-    let Some(Start { ip, .. }) = skb.load(0, &mut room) else { return Reason::NotTunnel };
+    let Some(Start { ip, .. }) = skb.load::<Start<F>>(0, Room::Outer) else { return Reason::NotTunnel };
     let (found, udp) = match found {
         Reason::OuterUnusual | Reason::OuterFragment | Reason::NotForUs => match find_udp(skb, family, ip, found) {
             Ok(found) => found,
@@ -95,8 +94,7 @@ fn find_udp<F: Family>(skb: &Skb, family: &FamilyConfig, ip: &F, found: Reason) 
         if !F::is_extension(protocol) {
             break;
         }
-        let mut room = Room::<ExtensionHeader>::new();
-        let header = skb.load(at, &mut room).ok_or(Reason::NotTunnel)?;
+        let header: &ExtensionHeader = skb.load(at, Room::Extension).ok_or(Reason::NotTunnel)?;
         if protocol == PROTO_FRAGMENT {
             if header.is_later_fragment() {
                 return Err(Reason::NotTunnel);
@@ -108,15 +106,13 @@ fn find_udp<F: Family>(skb: &Skb, family: &FamilyConfig, ip: &F, found: Reason) 
     if protocol != PROTO_UDP {
         return Err(Reason::NotTunnel);
     }
-    let mut room = Room::<[u8; UDP_LEN]>::new();
-    let udp = skb.load(at, &mut room).ok_or(Reason::NotTunnel)?;
+    let udp: &[u8; UDP_LEN] = skb.load(at, Room::Transport).ok_or(Reason::NotTunnel)?;
     if udp[2] != family.port[0] || udp[3] != family.port[1] {
         return Err(Reason::NotTunnel);
     }
     // What is too short for a tunnel packet is none: the device drops it, and it may be the answer to what was masqueraded to our
     // port. Of a fragment the rest is to come.
-    let mut room = Room::<[u8; VXLAN_LEN]>::new();
-    match skb.load(at + UDP_LEN, &mut room) {
+    match skb.load::<[u8; VXLAN_LEN]>(at + UDP_LEN, Room::Vxlan) {
         None if !is_fragment => Err(Reason::NotTunnel),
         Some(vxlan) if u32::from_be_bytes([0, vxlan[4], vxlan[5], vxlan[6]]) != family.vni => Err(Reason::OtherVni),
         _ if !same_addr(ip.destination(), family.vtep) => Ok((Reason::NotForUs, at)),
@@ -138,8 +134,7 @@ fn stranger<F: Family>(skb: &Skb, node: &Node, source: Addr, frame: usize) -> Re
 /// Whether the frame was made by the tunnel device of a peer whose packets may come from another address than it has.
 #[inline(always)]
 fn comes_from_elsewhere<F: Family>(skb: &Skb, frame: usize) -> bool {
-    let mut room = Room::<EthernetHeader>::new();
-    let Some(ethernet) = skb.load(frame, &mut room) else { return false };
+    let Some(ethernet) = skb.load::<EthernetHeader>(frame, Room::Inner) else { return false };
     is_elsewhere::<F>(ethernet.source())
 }
 
@@ -155,8 +150,7 @@ pub(crate) fn is_elsewhere<F: Family>(mac: Mac) -> bool {
 #[inline(always)]
 fn other_source<F: Family>(skb: &Skb, node: &Node, source: Addr, index: u32) -> Reason {
     let family = node.family::<F>();
-    let mut room = Room::<F>::new();
-    let Some(inner) = skb.load(OuterHeaders::<F>::LEN, &mut room) else { return Reason::Malformed };
+    let Some(inner) = skb.load::<F>(OuterHeaders::<F>::LEN, Room::Inner) else { return Reason::Malformed };
     let entry = inner.source_subnet(family).and_then(|subnet| F::peers().get(subnet));
     let owner = entry.map_or(Addr::NONE, |entry| entry.vtep);
     // The entry of a peer is invalid while it is rewritten, or for as long as an agent is dead that was killed over that.

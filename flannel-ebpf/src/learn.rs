@@ -25,6 +25,8 @@ pub(crate) struct Left {
     pub(crate) mtu: u32,
     pub(crate) mark: u32,
     pub(crate) priority: u32,
+    pub(crate) hash: u32,
+    pub(crate) flow_label: u32,
     pub(crate) addresses: FrameAddresses,
 }
 
@@ -52,6 +54,8 @@ pub(crate) fn learn<F: Tables>(
         generation: left.generation,
         mark: left.mark,
         priority: left.priority,
+        hash: left.hash,
+        flow_label: left.flow_label,
         entry: note.addresses,
         exit: left.addresses,
         mtu: left.mtu as u16,

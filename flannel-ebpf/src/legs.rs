@@ -11,12 +11,12 @@
 
 use aya_ebpf::bindings::{
     BPF_FIB_LKUP_RET_FRAG_NEEDED, BPF_FIB_LKUP_RET_NO_NEIGH, BPF_FIB_LKUP_RET_SUCCESS,
-    bpf_adj_room_mode::BPF_ADJ_ROOM_MAC, bpf_redir_neigh, bpf_redir_neigh__bindgen_ty_1,
+    bpf_adj_room_mode::BPF_ADJ_ROOM_MAC, bpf_redir_neigh__bindgen_ty_1,
 };
 use flannel_common::{outer::OuterHeaders, packet::PROTO_UDP, peer::Word, program::OWN_PACKET, reason::Reason};
 
 use crate::{
-    family::Family,
+    family::{Family, NextHop, Route},
     node::{Node, Peer},
     replay,
     seen::leg,
@@ -62,7 +62,7 @@ fn try_send<F: Tables>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
         }
         return Err(reason);
     }
-    if !skb.store(0, &scratch.sent.outer) {
+    if !skb.store(0, &scratch.sent.bytes.outer) {
         return Err(Reason::StoreFailed);
     }
     skb.set_tc_index(OWN_PACKET);
@@ -80,10 +80,10 @@ fn try_replay<F: Tables>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
     let scratch = tables::scratch::<F>()?;
     let (body, packet) = (&scratch.flow.body, &scratch.packet);
     if let Err(reason) = take::<F>(skb, node, &scratch.waiting) {
-        replay::take_back::<F>(skb, packet, body, scratch.frame.ip())?;
+        replay::take_back::<F>(skb, packet, body)?;
         return Err(reason);
     }
-    if !skb.store(0, &scratch.sent) {
+    if !skb.store(0, &scratch.sent.bytes) {
         return Err(Reason::StoreFailed);
     }
     skb.set_class(body.mark, body.priority);
@@ -117,17 +117,18 @@ fn take<F: Family>(skb: &Skb, node: &Node, waiting: &Waiting) -> Result<(), Reas
 fn choose<F: Family>(skb: &Skb, node: &Node, peer: &Peer, waiting: &Waiting) -> Result<(), Reason> {
     let (family, entry, len) = (node.family::<F>(), peer.entry(), waiting.segment);
     let mut route = F::route(family.vtep, entry.vtep);
-    route.ifindex = LOOPBACK;
-    route.l4_protocol = PROTO_UDP;
-    route.sport = waiting.source_port.to_be();
-    route.dport = u16::from_ne_bytes(family.port);
-    route.__bindgen_anon_1.tot_len = len as u16;
+    route.0.ifindex = LOOPBACK;
+    route.0.l4_protocol = PROTO_UDP;
+    route.0.sport = waiting.source_port.to_be();
+    route.0.dport = u16::from_ne_bytes(family.port);
+    route.0.__bindgen_anon_1.tot_len = len as u16;
     match skb.look_up(&mut route) {
         // Who resolves the neighbour is the kernel, when the packet leaves.
         BPF_FIB_LKUP_RET_SUCCESS | BPF_FIB_LKUP_RET_NO_NEIGH => {}
         BPF_FIB_LKUP_RET_FRAG_NEEDED => return Err(Reason::TooBig),
         _ => return Err(Reason::NoLeg),
     }
+    let Route(route) = route;
     let leg = leg::<F>(peer, route.ifindex).ok_or(Reason::NoLeg)?;
     // SAFETY: the look-up gave an element of the map; one that is replaced meanwhile is not reused before the program ends (RCU).
     let leg = unsafe { &*leg };
@@ -139,9 +140,6 @@ fn choose<F: Family>(skb: &Skb, node: &Node, peer: &Peer, waiting: &Waiting) -> 
     }
     // SAFETY: all of the answer is initialised; an IPv4 address is the first word of it.
     let next_hop = bpf_redir_neigh__bindgen_ty_1 { ipv6_nh: unsafe { route.__bindgen_anon_4.ipv6_dst } };
-    redirect_to_neighbour(
-        route.ifindex,
-        bpf_redir_neigh { nh_family: route.family.into(), __bindgen_anon_1: next_hop },
-    );
+    redirect_to_neighbour(route.ifindex, NextHop::new(route.family.into(), next_hop));
     Ok(())
 }

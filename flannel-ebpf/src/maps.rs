@@ -23,7 +23,11 @@ use flannel_common::{
     stats::{Counter, SLOTS},
 };
 
-use crate::{monitor::Told, tables::Scratch};
+use crate::{
+    bytes::{Room, Space},
+    monitor::Told,
+    tables::Scratch,
+};
 
 #[map]
 pub(crate) static PEERS: Array<PeerEntry> = Array::with_max_entries(1, 0);
@@ -98,6 +102,10 @@ pub(crate) static SCRATCH: PerCpuArray<Scratch<Ipv4Header>> = PerCpuArray::with_
 /// The same for IPv6.
 #[map]
 pub(crate) static SCRATCH6: PerCpuArray<Scratch<Ipv6Header>> = PerCpuArray::with_max_entries(1, 0);
+
+/// Bytes of packets ([`Room`]). The programs' own as well.
+#[map]
+pub(crate) static ROOMS: PerCpuArray<Space> = PerCpuArray::with_max_entries(Room::COUNT, 0);
 
 /// What is about to be told to the monitor. The programs' own as well.
 #[map]

@@ -1,7 +1,7 @@
 //! What every program asks before it does anything: may the maps be trusted, and which mode is in force.
 
 use aya_ebpf::helpers::generated::bpf_ktime_get_coarse_ns;
-use core::ptr::read_volatile;
+use core::{arch::asm, ptr::read_volatile};
 use flannel_common::{
     fast::FastConfig,
     maps::ONLY,
@@ -140,9 +140,12 @@ impl Peer {
     }
 }
 
-/// Reads a word anew from the map: volatile, or the compiler would compare one read with itself.
+/// Reads a word anew from the map: volatile, or the compiler would compare one read with itself; and nothing read or written
+/// before it may be moved behind it.
 #[inline(always)]
 fn current(word: &Word) -> Word {
+    // SAFETY: no instruction at all.
+    unsafe { asm!("", options(nostack, preserves_flags)) };
     // SAFETY: a reference is valid for reads.
     unsafe { read_volatile(word) }
 }

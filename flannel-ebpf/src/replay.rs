@@ -7,7 +7,7 @@ use flannel_common::{
     checksum::address_difference,
     end::End,
     flow::{Body, Exit},
-    inner::{Frame, FrameAddresses, Plain},
+    inner::{Frame, Plain},
     outer::{OuterHeaders, Varying},
     packet::{ETH_LEN, ETHERTYPE_IPV6, PROTO_UDP, decapsulated_tos, source_port},
     peer::Word,
@@ -19,9 +19,17 @@ use crate::{
     legs::{self, Waiting},
     node::{Node, Peer},
     skb::{Skb, redirect, redirect_neigh, redirect_peer},
-    tables::{Encapsulated, Known, Tables},
+    tables::{Bare, Encapsulated, Known, Tables},
     to_tunnel::ENCAP_FLAGS,
 };
+
+/// Where the headers are put together with which a packet leaves.
+pub(crate) struct Leaves<'a, F> {
+    pub(crate) sent: &'a mut Encapsulated<F>,
+    pub(crate) bare: &'a mut Bare<F>,
+    pub(crate) count: &'a mut u16,
+    pub(crate) waiting: &'a mut Waiting,
+}
 
 /// A packet from a pod: into the tunnel, to a peer on our link, or into another pod of this node.
 #[inline(always)]
@@ -29,7 +37,7 @@ pub(crate) fn from_pod<F: Tables>(
     skb: &Skb,
     node: &Node,
     frame: &Frame<F>,
-    leaves: (&mut Encapsulated<F>, &mut Waiting),
+    leaves: Leaves<'_, F>,
     packet: &Plain<F::Address>,
     known: &Known<'_, F::Address>,
 ) -> Result<Reason, Reason> {
@@ -37,12 +45,12 @@ pub(crate) fn from_pod<F: Tables>(
     as_seen::<F>(skb, packet, body)?;
     match body.way {
         Exit::TUNNEL => into_tunnel(skb, node, frame, leaves, packet, body)?,
-        Exit::DIRECT => onto_link(skb, node, frame, packet, body)?,
+        Exit::DIRECT => onto_link(skb, node, (frame, leaves.bare), packet, body)?,
         Exit::POD => {
             if !node.unchanged() {
                 return Err(Reason::NotConfigured);
             }
-            into_pod(skb, frame, packet, body, packet.print.tos)?;
+            into_pod(skb, (frame, leaves.bare), packet, body, packet.print.tos)?;
         }
         _ => return Err(Reason::FlowUnknown),
     }
@@ -57,7 +65,7 @@ pub(crate) fn from_underlay<F: Tables>(
     node: &Node,
     peer: &Peer,
     outer_tos: u8,
-    frame: &Frame<F>,
+    (frame, bare): (&Frame<F>, &mut Bare<F>),
     packet: &Plain<F::Address>,
     known: &Known<'_, F::Address>,
 ) -> Result<Reason, Reason> {
@@ -71,7 +79,7 @@ pub(crate) fn from_underlay<F: Tables>(
         return Err(Reason::RoomRefused);
     }
     skb.drop_outer_checksum();
-    into_pod(skb, frame, packet, body, tos)?;
+    into_pod(skb, (frame, bare), packet, body, tos)?;
     known.count();
     Ok(Reason::Replayed)
 }
@@ -82,7 +90,7 @@ pub(crate) fn from_link<F: Tables>(
     skb: &Skb,
     node: &Node,
     peer: &Peer,
-    frame: &Frame<F>,
+    (frame, bare): (&Frame<F>, &mut Bare<F>),
     packet: &Plain<F::Address>,
     known: &Known<'_, F::Address>,
 ) -> Result<Reason, Reason> {
@@ -91,7 +99,7 @@ pub(crate) fn from_link<F: Tables>(
     if !node.unchanged() || !peer.unchanged() {
         return Err(Reason::PeerChanging);
     }
-    into_pod(skb, frame, packet, body, packet.print.tos)?;
+    into_pod(skb, (frame, bare), packet, body, packet.print.tos)?;
     known.count();
     Ok(Reason::Replayed)
 }
@@ -135,12 +143,12 @@ fn into_tunnel<F: Tables>(
     skb: &Skb,
     node: &Node,
     frame: &Frame<F>,
-    (sent, waiting): (&mut Encapsulated<F>, &mut Waiting),
+    Leaves { sent, count, waiting, .. }: Leaves<'_, F>,
     packet: &Plain<F::Address>,
     body: &Body<F::Address>,
 ) -> Result<(), Reason> {
     let family = node.family::<F>();
-    sent.ip = frame.ip().rewritten(&packet.end, &body.out, body.ttl_step, packet.print.tos);
+    frame.ip().write_rewritten(&packet.end, &body.out, body.ttl_step, packet.print.tos, &mut sent.ip);
     let peer = Peer::find::<F>(sent.ip.destination_subnet(family))?;
     if !peer.word().has(Word::PLAIN) {
         return Err(Reason::PeerNotPlain);
@@ -154,25 +162,30 @@ fn into_tunnel<F: Tables>(
     if whole > u32::from(u16::MAX) || !(peer.has_legs() || entry.fits(segment)) {
         return Err(Reason::TooBig);
     }
+    let is_translated = !packet.end.same_tuple(&body.out);
+    let hash = match skb.carried_hash() {
+        Some(hash) => hash,
+        None if frame.ip().flow_label() == body.flow_label => body.hash,
+        // The kernel's device hashes what NAT has made of the packet.
+        None if is_translated => return Err(Reason::NoHash),
+        None => skb.flow_hash(),
+    };
+    let source_port = source_port(hash, family.source_port_min, family.source_port_max);
+    let id = F::identification(hash, count);
+    sent.outer.write(family, entry, &Varying { frame_len: skb.len(), inner_tos: packet.print.tos, id, source_port });
     let (oif, next_hop) = (entry.oif, entry.next_hop);
-    let mut varying =
-        Varying { frame_len: skb.len(), inner_tos: packet.print.tos, id: F::identification(), source_port: 0 };
     if !node.unchanged() || !peer.unchanged() {
         return Err(Reason::PeerChanging);
     }
-    // The kernel's device hashes what NAT has made of the packet.
-    if !packet.end.same_tuple(&body.out) {
-        rewrite(skb, &packet.end, &body.out, &sent.ip)?;
+    if is_translated {
+        rewrite_transport::<F>(skb, &packet.end, &body.out)?;
     }
-    let hash = skb.flow_hash();
-    varying.source_port = source_port(hash, family.source_port_min, family.source_port_max);
-    sent.outer = OuterHeaders::build(family, entry, &varying);
-    if hash != 0 && peer.has_legs() {
-        return Err(legs::wait(&peer, varying.source_port, segment, waiting));
+    if peer.has_legs() {
+        return Err(legs::wait(&peer, source_port, segment, waiting));
     }
-    if hash == 0 || !skb.grow(OuterHeaders::<F>::OVERHEAD as i32, BPF_ADJ_ROOM_MAC, ENCAP_FLAGS | F::ENCAP_L3) {
-        take_back(skb, packet, body, frame.ip())?;
-        return Err(if hash == 0 { Reason::NoHash } else { Reason::RoomRefused });
+    if !skb.grow(OuterHeaders::<F>::OVERHEAD as i32, BPF_ADJ_ROOM_MAC, ENCAP_FLAGS | F::ENCAP_L3) {
+        take_back::<F>(skb, packet, body)?;
+        return Err(Reason::RoomRefused);
     }
     if !skb.store(0, sent) {
         return Err(Reason::StoreFailed);
@@ -183,34 +196,22 @@ fn into_tunnel<F: Tables>(
     Ok(())
 }
 
-/// Gives a packet back the addresses and ports it came with, if the flow translates them.
+/// Gives a packet back the ports it came with, if the flow translates them: its IP header was not written yet.
 #[inline(always)]
 pub(crate) fn take_back<F: Tables>(
     skb: &Skb,
     packet: &Plain<F::Address>,
     body: &Body<F::Address>,
-    ip: &F,
 ) -> Result<(), Reason> {
-    if packet.end.same_tuple(&body.out) { Ok(()) } else { rewrite(skb, &body.out, &packet.end, ip) }
+    if packet.end.same_tuple(&body.out) { Ok(()) } else { rewrite_transport::<F>(skb, &body.out, &packet.end) }
 }
 
-/// Ethernet and IP header with which a packet leaves where there is no tunnel.
-#[repr(C)]
-struct Headers<F> {
-    addresses: FrameAddresses,
-    ethertype: u16,
-    ip: F,
-}
-
-impl<F: Tables> Headers<F> {
-    /// As they were seen to leave.
+impl<F: Tables> Bare<F> {
+    /// Makes them those with which the flow was seen to leave.
     #[inline(always)]
-    fn seen(frame: &Frame<F>, packet: &Plain<F::Address>, body: &Body<F::Address>, tos: u8) -> Self {
-        Self {
-            addresses: body.exit,
-            ethertype: u16::from_ne_bytes(F::ETHERTYPE),
-            ip: frame.ip().rewritten(&packet.end, &body.out, body.ttl_step, tos),
-        }
+    fn write(&mut self, frame: &Frame<F>, packet: &Plain<F::Address>, body: &Body<F::Address>, tos: u8) {
+        body.exit.write(&mut self.ethernet, F::ETHERTYPE);
+        frame.ip().write_rewritten(&packet.end, &body.out, body.ttl_step, tos, &mut self.ip);
     }
 
     /// Gives them to the packet, and the ports and the checksum that belong to them.
@@ -228,17 +229,17 @@ impl<F: Tables> Headers<F> {
 fn onto_link<F: Tables>(
     skb: &Skb,
     node: &Node,
-    frame: &Frame<F>,
+    (frame, bare): (&Frame<F>, &mut Bare<F>),
     packet: &Plain<F::Address>,
     body: &Body<F::Address>,
 ) -> Result<(), Reason> {
-    let headers = Headers::seen(frame, packet, body, packet.print.tos);
-    let subnet = headers.ip.destination_subnet(node.family::<F>());
+    bare.write(frame, packet, body, packet.print.tos);
+    let subnet = bare.ip.destination_subnet(node.family::<F>());
     let peer = Peer::direct::<F>(subnet, body.out.device).ok_or(Reason::NoPeer)?;
     if !node.unchanged() || !peer.unchanged() {
         return Err(Reason::PeerChanging);
     }
-    headers.put_on(skb, packet, body)?;
+    bare.put_on(skb, packet, body)?;
     skb.set_class(body.mark, body.priority);
     skb.set_tc_index(OWN_PACKET);
     redirect(body.out.device);
@@ -248,24 +249,18 @@ fn onto_link<F: Tables>(
 #[inline(always)]
 fn into_pod<F: Tables>(
     skb: &Skb,
-    frame: &Frame<F>,
+    (frame, bare): (&Frame<F>, &mut Bare<F>),
     packet: &Plain<F::Address>,
     body: &Body<F::Address>,
     tos: u8,
 ) -> Result<(), Reason> {
-    Headers::seen(frame, packet, body, tos).put_on(skb, packet, body)?;
+    bare.write(frame, packet, body, tos);
+    bare.put_on(skb, packet, body)?;
     if !skb.scrub() {
         return Err(Reason::RewriteFailed);
     }
     redirect_peer(body.out.device);
     Ok(())
-}
-
-/// Gives a packet the addresses and ports of another end, and this IP header.
-#[inline(always)]
-fn rewrite<F: Tables>(skb: &Skb, from: &End<F::Address>, to: &End<F::Address>, ip: &F) -> Result<(), Reason> {
-    rewrite_transport::<F>(skb, from, to)?;
-    if skb.store(ETH_LEN, ip) { Ok(()) } else { Err(Reason::RewriteFailed) }
 }
 
 /// Gives a packet the ports of another end, and the transport checksum that belongs to its addresses and ports.

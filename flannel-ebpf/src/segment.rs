@@ -21,8 +21,8 @@ pub(crate) fn segment_len<F: Family>(skb: &Skb, frame_len: u32, ip_at: usize, ip
     }
     let transport = match ip.protocol() {
         PROTO_TCP => {
-            let (at, mut room) = (ip_at + ip.header_len() as usize + 12, Room::<u8>::new());
-            let offset = skb.load(at, &mut room).ok_or(Reason::Malformed)?;
+            let at = ip_at + ip.header_len() as usize + 12;
+            let offset: &u8 = skb.load(at, Room::Transport).ok_or(Reason::Malformed)?;
             u32::from(offset >> 4) * 4
         }
         PROTO_UDP => UDP_LEN as u32,

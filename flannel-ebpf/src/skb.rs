@@ -9,7 +9,7 @@ use aya_ebpf::{
     bindings::{
         __sk_buff, BPF_CSUM_LEVEL_DEC, BPF_CSUM_LEVEL_QUERY, BPF_F_ADJ_ROOM_FIXED_GSO, BPF_F_ADJ_ROOM_NO_CSUM_RESET,
         BPF_F_MARK_MANGLED_0, BPF_F_PSEUDO_HDR, BPF_FIB_LKUP_RET_FWD_DISABLED, BPF_FIB_LKUP_RET_NOT_FWDED,
-        bpf_adj_room_mode::BPF_ADJ_ROOM_MAC, bpf_fib_lookup as FibLookup, bpf_redir_neigh, bpf_tunnel_key,
+        bpf_adj_room_mode::BPF_ADJ_ROOM_MAC, bpf_redir_neigh, bpf_tunnel_key,
     },
     helpers::generated::{
         bpf_check_mtu, bpf_csum_level, bpf_csum_update, bpf_fib_lookup, bpf_get_hash_recalc, bpf_redirect,
@@ -19,7 +19,7 @@ use aya_ebpf::{
 };
 use flannel_common::{addr::Addr, reason::Reason};
 
-use crate::family::Family;
+use crate::family::{Family, NextHop, Route};
 
 /// A packet at a TC hook.
 pub(crate) struct Skb {
@@ -110,17 +110,19 @@ impl Skb {
         write(unsafe { &mut (*self.raw()).tc_index }, value);
     }
 
-    /// The flow hash the kernel's vxlan device would use: the one the packet carries (a socket's), else one
-    /// computed from its headers. 0 when there is none.
+    /// The flow hash the packet carries, if it does: its socket's, or one computed before.
+    #[inline(always)]
+    pub(crate) fn carried_hash(&self) -> Option<u32> {
+        // SAFETY: as for the other fields.
+        Some(unsafe { (*self.raw()).hash }).filter(|hash| *hash != 0)
+    }
+
+    /// The flow hash the kernel's vxlan device would use: the one the packet carries, else one computed from its headers. 0 when
+    /// there is none.
     #[inline(always)]
     pub(crate) fn flow_hash(&self) -> u32 {
-        // SAFETY: as for the other fields.
-        let carried = unsafe { (*self.raw()).hash };
-        if carried != 0 {
-            return carried;
-        }
         // SAFETY: the helper takes the context, which is valid for the whole run of the program.
-        unsafe { bpf_get_hash_recalc(self.raw()) }
+        self.carried_hash().unwrap_or_else(|| unsafe { bpf_get_hash_recalc(self.raw()) })
     }
 
     /// MTU of the device the hook belongs to. Kernel 5.12.
@@ -153,15 +155,15 @@ impl Skb {
     #[inline(always)]
     pub(crate) fn ends_here<F: Family>(&self, source: Addr, destination: Addr) -> bool {
         let mut route = F::route(source, destination);
-        route.ifindex = self.ifindex();
+        route.0.ifindex = self.ifindex();
         matches!(self.look_up(&mut route), BPF_FIB_LKUP_RET_NOT_FWDED | BPF_FIB_LKUP_RET_FWD_DISABLED)
     }
 
     /// Asks the kernel's FIB, which puts device and next hop in place of what was asked. `BPF_FIB_LKUP_RET_*`, or what is none of
     /// these.
     #[inline(always)]
-    pub(crate) fn look_up(&self, route: &mut FibLookup) -> u32 {
-        let len = size_of::<FibLookup>() as i32;
+    pub(crate) fn look_up(&self, Route(route): &mut Route) -> u32 {
+        let len = size_of_val(route) as i32;
         // SAFETY: `route` is a live value of the size given.
         unsafe { bpf_fib_lookup(self.raw().cast(), &raw mut *route, len, 0).cast_unsigned() as u32 }
     }
@@ -230,9 +232,9 @@ pub(crate) fn redirect_neigh<F: Family>(oif: u32, next_hop: Addr) {
 
 /// The same to a next hop as the kernel has it, which may be of the other family.
 #[inline(always)]
-pub(crate) fn redirect_to_neighbour(oif: u32, mut params: bpf_redir_neigh) {
+pub(crate) fn redirect_to_neighbour(oif: u32, mut next_hop: NextHop) {
     // SAFETY: `params` is a live value of the size given; flags must be zero.
-    unsafe { bpf_redirect_neigh(oif, &raw mut params, size_of::<bpf_redir_neigh>() as i32, 0) };
+    unsafe { bpf_redirect_neigh(oif, &raw mut next_hop.params, size_of::<bpf_redir_neigh>() as i32, 0) };
 }
 
 /// Arranges that the packet is put into the other end of the veth `ifindex`, in its network namespace. Takes effect with

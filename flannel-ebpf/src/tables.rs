@@ -9,6 +9,7 @@ use core::ptr::{read_volatile, write_volatile};
 use aya_ebpf::maps::{Array, LruHashMap, PerCpuArray};
 use flannel_common::{
     end::{Address, End},
+    ethernet::EthernetHeader,
     flow::Flow,
     inner::{Frame, InnerHeader, Plain},
     ip::{Ipv4Header, Ipv6Header},
@@ -21,6 +22,7 @@ use flannel_common::{
 };
 
 use crate::{
+    bytes::Framed,
     family::Family,
     legs::Waiting,
     maps::{FLOWS, FLOWS6, NOTES, NOTES6, SCRATCH, SCRATCH6},
@@ -28,7 +30,7 @@ use crate::{
 };
 
 /// The maps of mode `fast` for one address family.
-pub(crate) trait Tables: Family + InnerHeader + 'static {
+pub(crate) trait Tables: Family + InnerHeader {
     fn flows() -> &'static LruHashMap<End<Self::Address>, Flow<Self::Address>>;
     fn notes() -> &'static Array<Note<Self::Address>>;
     fn scratches() -> &'static PerCpuArray<Scratch<Self>>;
@@ -68,7 +70,11 @@ pub(crate) struct Scratch<F: InnerHeader> {
     /// A copy of its flow, or the flow to be written.
     pub(crate) flow: Flow<F::Address>,
     /// What is written in front of it.
-    pub(crate) sent: Encapsulated<F>,
+    pub(crate) sent: Framed<Encapsulated<F>>,
+    /// What is written over its first bytes.
+    pub(crate) bare: Framed<Bare<F>>,
+    /// How many packets were encapsulated.
+    pub(crate) count: u16,
     /// What is left to be asked, of a packet that waits for its leg.
     pub(crate) waiting: Waiting,
 }
@@ -77,6 +83,13 @@ pub(crate) struct Scratch<F: InnerHeader> {
 #[repr(C)]
 pub(crate) struct Encapsulated<F> {
     pub(crate) outer: OuterHeaders<F>,
+    pub(crate) ip: F,
+}
+
+/// Ethernet and IP header with which a packet leaves where there is no tunnel.
+#[repr(C)]
+pub(crate) struct Bare<F> {
+    pub(crate) ethernet: EthernetHeader,
     pub(crate) ip: F,
 }
 

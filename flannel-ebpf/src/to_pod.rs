@@ -59,6 +59,8 @@ fn look<F: Tables>(skb: &Skb, node: &Node, mode: ModeWord) -> Result<Reason, Rea
         mtu: pod.mtu,
         mark: 0,
         priority: 0,
+        hash: 0,
+        flow_label: 0,
         addresses: packet.addresses,
     };
     learn::learn::<F>(skb, node, note, packet, &left, &mut scratch.flow)

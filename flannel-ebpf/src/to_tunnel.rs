@@ -26,7 +26,6 @@ use flannel_common::{
 };
 
 use crate::{
-    bytes::Room,
     family::Family,
     learn::{self, Left},
     legs,
@@ -85,8 +84,7 @@ fn look<F: Tables>(skb: &Skb, node: &Node, mode: ModeWord) -> Result<Reason, Rea
 /// One function for each family, called, not inlined: the stack of one program is too small for both.
 #[inline(never)]
 fn send<F: Tables>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
-    let mut room = Room::<Headers<F>>::new();
-    let headers = skb.view(0, &mut room).ok_or(Reason::Malformed)?;
+    let headers: &Headers<F> = skb.view(0).ok_or(Reason::Malformed)?;
     let family = node.family::<F>();
     let peer = Peer::find::<F>(headers.ip.destination_subnet(family))?;
     if !peer.word().has(Word::PLAIN) {
@@ -125,12 +123,18 @@ fn learn_from<F: Tables>(skb: &Skb, node: &Node, generation: u32) -> Result<Reas
     if !packet.addresses.same(&FrameAddresses::new(peer.entry().mac, family.vtep_mac)) {
         return Err(Reason::ForeignFrame);
     }
+    let hash = skb.flow_hash();
+    if hash == 0 {
+        return Err(Reason::NoHash);
+    }
     let left = Left {
         generation,
         way: Exit::TUNNEL,
         mtu: F::tunnel_mtu(node::fast()?),
         mark: skb.mark(),
         priority: skb.priority(),
+        hash,
+        flow_label: scratch.frame.ip().flow_label(),
         addresses: FrameAddresses::default(),
     };
     learn::learn::<F>(skb, node, note, packet, &left, &mut scratch.flow)
@@ -166,16 +170,16 @@ fn encapsulate<F: Tables>(skb: &Skb, ip: &F, node: &Node, peer: &Peer, segment: 
     if hash == 0 {
         return Err(Reason::NoHash);
     }
+    let scratch = tables::scratch::<F>()?;
     let varying = Varying {
         frame_len: skb.len(),
         inner_tos: ip.tos(),
-        id: F::identification(),
+        id: F::identification(hash, &mut scratch.count),
         source_port: source_port(hash, family.source_port_min, family.source_port_max),
     };
-    let outer = OuterHeaders::<F>::build(family, entry, &varying);
+    let outer = &mut scratch.sent.bytes.outer;
+    outer.write(family, entry, &varying);
     if peer.has_legs() {
-        let scratch = tables::scratch::<F>()?;
-        scratch.sent.outer = outer;
         return Err(legs::wait(peer, varying.source_port, segment, &mut scratch.waiting));
     }
     let (oif, next_hop) = (entry.oif, entry.next_hop);
@@ -185,7 +189,7 @@ fn encapsulate<F: Tables>(skb: &Skb, ip: &F, node: &Node, peer: &Peer, segment: 
     if !skb.grow(OuterHeaders::<F>::OVERHEAD as i32, BPF_ADJ_ROOM_MAC, ENCAP_FLAGS | F::ENCAP_L3) {
         return Err(Reason::RoomRefused);
     }
-    if !skb.store(0, &outer) {
+    if !skb.store(0, outer) {
         return Err(Reason::StoreFailed);
     }
     skb.set_tc_index(OWN_PACKET);

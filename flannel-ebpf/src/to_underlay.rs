@@ -63,8 +63,7 @@ fn observe<F: Family>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
         return Err(Reason::NotTunnel);
     }
     let family = node.family::<F>();
-    let mut room = Room::<OuterHeaders<F>>::new();
-    let outer = skb.view(0, &mut room).ok_or(Reason::NotTunnel)?;
+    let outer: &OuterHeaders<F> = skb.view(0).ok_or(Reason::NotTunnel)?;
     if outer.ip().has_fragment_header() {
         return observe_fragment::<F>(skb, node);
     }
@@ -74,8 +73,7 @@ fn observe<F: Family>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
     if outer.ip().is_later_fragment() {
         return Err(Reason::OuterFragment);
     }
-    let mut room = Room::new();
-    let (inner, peer) = inner_and_peer::<F>(skb, outer.tunnel(), OuterHeaders::<F>::LEN, family, &mut room)?;
+    let (inner, peer) = inner_and_peer::<F>(skb, outer.tunnel(), OuterHeaders::<F>::LEN, family)?;
     if outer.ip().is_fragment() {
         seen_by::<F>(skb, &peer).hold(node.now);
         return Err(Reason::PathFragmented);
@@ -97,28 +95,26 @@ fn observe<F: Family>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
 #[inline(always)]
 fn observe_fragment<F: Family>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
     let family = node.family::<F>();
-    let mut room = Room::new();
-    let tunnel = skb.behind_fragment_header::<F>(family, &mut room)?;
+    let tunnel = skb.behind_fragment_header::<F>(family)?;
     let inner_at = OuterHeaders::<F>::LEN + size_of::<FragmentHeader>();
-    let (_, peer) = inner_and_peer::<F>(skb, tunnel, inner_at, family, &mut Room::new())?;
+    let (_, peer) = inner_and_peer::<F>(skb, tunnel, inner_at, family)?;
     seen_by::<F>(skb, &peer).hold(node.now);
     Err(Reason::PathFragmented)
 }
 
 /// The inner IP header, and the peer whose subnet its destination lies in.
 #[inline(always)]
-fn inner_and_peer<'a, F: Family>(
+fn inner_and_peer<F: Family>(
     skb: &Skb,
     tunnel: &TunnelHeaders,
     inner_at: usize,
     family: &FamilyConfig,
-    room: &'a mut Room<F>,
-) -> Result<(&'a F, Peer), Reason> {
+) -> Result<(&'static F, Peer), Reason> {
     tunnel.vxlan(family)?;
     if !tunnel.inner().carries(F::ETHERTYPE) {
         return Err(Reason::OtherProtocol);
     }
-    let inner = skb.load(inner_at, room).ok_or(Reason::Malformed)?;
+    let inner: &F = skb.load(inner_at, Room::Inner).ok_or(Reason::Malformed)?;
     let peer = Peer::find::<F>(inner.destination_subnet(family))?;
     Ok((inner, peer))
 }

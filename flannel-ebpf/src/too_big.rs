@@ -36,8 +36,7 @@ const PACKET_TOO_BIG: u8 = 2;
 /// Lets the path rest that an ICMPv6 packet for this node is about, if it is such a report.
 #[inline(always)]
 pub(crate) fn heed(skb: &Skb, node: &Node) -> Reason {
-    let mut room = Room::<Report>::new();
-    let report = skb.load(ETH_LEN + IPV6_LEN, &mut room);
+    let report: Option<&Report> = skb.load(ETH_LEN + IPV6_LEN, Room::Outer);
     let peer = report.filter(|report| report.is_about_us(node.family::<Ipv6Header>())).and_then(Report::peer);
     let Some(peer) = peer else { return Reason::NotTunnel };
     Seen::at_all(&peer).hold(node.now);

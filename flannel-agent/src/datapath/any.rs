@@ -19,12 +19,12 @@ prop_compose! {
 
 prop_compose! {
     fn any_body()(
-        out in any_end(), generation: u32, mark: u32, priority: u32, to: [u8; 6], from: [u8; 6], mtu: u16, way: u8,
+        out in any_end(), generation: u32, mark: u32, priority: u32, hash: u32, flow_label: u32, to: [u8; 6], from: [u8; 6], mtu: u16, way: u8,
         ttl_step: u8, needs_mirror: u8, reserved: [u8; 3],
     ) -> Body<[u32; 1]> {
         let entry = FrameAddresses::new(Mac(to), Mac(from));
         let way = Exit(way);
-        Body { out, generation, mark, priority, entry, exit: entry, mtu, way, ttl_step, needs_mirror, reserved }
+        Body { out, generation, mark, priority, hash, flow_label, entry, exit: entry, mtu, way, ttl_step, needs_mirror, reserved }
     }
 }
 

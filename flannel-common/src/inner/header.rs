@@ -4,7 +4,7 @@ use crate::{
     checksum::{ipv4_updated, updated},
     end::{Address, End},
     ip::{IpHeader, Ipv4Header, Ipv6Header},
-    packet::IPV6_LEN,
+    packet::{IPV6_LEN, put},
 };
 
 /// The IP header of a pod's packet.
@@ -22,15 +22,24 @@ pub trait InnerHeader: IpHeader {
     /// TTL or hop limit.
     fn ttl(&self) -> u8;
 
+    /// IPv6's flow label, as it lies in the packet; 0 for IPv4.
+    fn flow_label(&self) -> u32;
+
     /// Source address, as words.
     fn source_address(&self) -> Self::Address;
 
     /// Destination address, as words.
     fn destination_address(&self) -> Self::Address;
 
-    /// The header as it is at another end, with its TTL lowered by `step` and another TOS.
-    #[must_use]
-    fn rewritten(&self, from: &End<Self::Address>, to: &End<Self::Address>, step: u8, tos: u8) -> Self;
+    /// Writes the header as it is at another end, with its TTL lowered by `step` and another TOS.
+    fn write_rewritten(
+        &self,
+        from: &End<Self::Address>,
+        to: &End<Self::Address>,
+        step: u8,
+        tos: u8,
+        rewritten: &mut Self,
+    );
 }
 
 /// Four bytes of a header as a word.
@@ -64,6 +73,11 @@ impl InnerHeader for Ipv4Header {
     }
 
     #[inline(always)]
+    fn flow_label(&self) -> u32 {
+        0
+    }
+
+    #[inline(always)]
     fn source_address(&self) -> [u32; 1] {
         [word!(self.0, 12)]
     }
@@ -74,21 +88,21 @@ impl InnerHeader for Ipv4Header {
     }
 
     #[inline(always)]
-    fn rewritten(&self, from: &End<[u32; 1]>, to: &End<[u32; 1]>, step: u8, tos: u8) -> Self {
-        let mut b = self.0;
-        let before = u16::from_ne_bytes([b[8], b[9]]);
-        b[8] -= step;
-        let after = u16::from_ne_bytes([b[8], b[9]]);
-        let mut checksum = ipv4_updated(u16::from_ne_bytes([b[10], b[11]]), from, to, [before, after]);
+    fn write_rewritten(&self, from: &End<[u32; 1]>, to: &End<[u32; 1]>, step: u8, tos: u8, Self(rewritten): &mut Self) {
+        let b = &self.0;
+        let ttl = b[8] - step;
+        let ttl_words = [u16::from_ne_bytes([b[8], b[9]]), u16::from_ne_bytes([ttl, b[9]])];
+        let mut checksum = ipv4_updated(u16::from_ne_bytes([b[10], b[11]]), from, to, ttl_words);
         if tos != b[1] {
-            let before = u16::from_ne_bytes([b[0], b[1]]);
-            b[1] = tos;
-            checksum = updated(checksum, u64::from(!before), u64::from(u16::from_ne_bytes([b[0], tos])));
+            let (before, after) = (u16::from_ne_bytes([b[0], b[1]]), u16::from_ne_bytes([b[0], tos]));
+            checksum = updated(checksum, u64::from(!before), u64::from(after));
         }
-        b[10..12].copy_from_slice(&checksum.to_ne_bytes());
-        b[12..16].copy_from_slice(&to.source[0].to_ne_bytes());
-        b[16..20].copy_from_slice(&to.destination[0].to_ne_bytes());
-        Self(b)
+        let [high, low] = checksum.to_ne_bytes();
+        put(rewritten, 0, [b[0], tos, b[2], b[3]]);
+        put(rewritten, 4, [b[4], b[5], b[6], b[7]]);
+        put(rewritten, 8, [ttl, b[9], high, low]);
+        put(rewritten, 12, to.source[0].to_ne_bytes());
+        put(rewritten, 16, to.destination[0].to_ne_bytes());
     }
 }
 
@@ -113,6 +127,11 @@ impl InnerHeader for Ipv6Header {
     }
 
     #[inline(always)]
+    fn flow_label(&self) -> u32 {
+        word!(self.0, 0) & u32::from_ne_bytes([0, 0x0f, 0xff, 0xff])
+    }
+
+    #[inline(always)]
     fn source_address(&self) -> [u32; 4] {
         [word!(self.0, 8), word!(self.0, 12), word!(self.0, 16), word!(self.0, 20)]
     }
@@ -123,17 +142,15 @@ impl InnerHeader for Ipv6Header {
     }
 
     #[inline(always)]
-    fn rewritten(&self, _: &End<[u32; 4]>, to: &End<[u32; 4]>, step: u8, tos: u8) -> Self {
-        let mut b = self.0;
-        b[0] = b[0] & 0xf0 | tos >> 4;
-        b[1] = b[1] & 0x0f | tos << 4;
-        b[7] -= step;
+    fn write_rewritten(&self, _: &End<[u32; 4]>, to: &End<[u32; 4]>, step: u8, tos: u8, Self(rewritten): &mut Self) {
+        let b = &self.0;
+        put(rewritten, 0, [b[0] & 0xf0 | tos >> 4, b[1] & 0x0f | tos << 4, b[2], b[3]]);
+        put(rewritten, 4, [b[4], b[5], b[6], b[7] - step]);
         for (at, word) in [8, 12, 16, 20].into_iter().zip(to.source) {
-            b[at..at + 4].copy_from_slice(&word.to_ne_bytes());
+            put(rewritten, at, word.to_ne_bytes());
         }
         for (at, word) in [24, 28, 32, 36].into_iter().zip(to.destination) {
-            b[at..at + 4].copy_from_slice(&word.to_ne_bytes());
+            put(rewritten, at, word.to_ne_bytes());
         }
-        Self(b)
     }
 }

@@ -16,6 +16,7 @@ use crate::{
     addr::Mac,
     check::Check,
     end::{Address, End},
+    ethernet::EthernetHeader,
     packet::{ETH_LEN, PROTO_UDP, UDP_LEN},
     reason::Reason,
 };
@@ -44,6 +45,15 @@ impl FrameAddresses {
     pub const fn same(&self, other: &Self) -> bool {
         let (a, b) = (self.0, other.0);
         (a[0] ^ b[0]) | (a[1] ^ b[1]) | (a[2] ^ b[2]) | (a[3] ^ b[3]) | (a[4] ^ b[4]) | (a[5] ^ b[5]) == 0
+    }
+
+    /// Writes an Ethernet header with these addresses.
+    #[inline(always)]
+    pub fn write(&self, header: &mut EthernetHeader, ethertype: [u8; 2]) {
+        for (at, word) in [0, 2, 4, 6, 8, 10].into_iter().zip(self.0) {
+            header.0[at..at + 2].copy_from_slice(&word.to_ne_bytes());
+        }
+        header.0[12..].copy_from_slice(&ethertype);
     }
 
     /// Adds the addresses to a check.

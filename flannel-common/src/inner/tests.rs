@@ -132,7 +132,8 @@ fn a_rewritten_header_has_a_right_checksum() {
     let from = plain((frame, len)).expect("plain").end;
     let to = end([10, 96, 0, 1], 1, [172, 16, 254, 253], 2, 8);
     for (step, tos) in [(0, 0xb9), (1, 0xb9), (1, 0xbb)] {
-        let ip = frame.ip().rewritten(&from, &to, step, tos);
+        let mut ip = Ipv4Header([0xff; IPV4_LEN]);
+        frame.ip().write_rewritten(&from, &to, step, tos, &mut ip);
         assert_eq!((ip.ttl(), ip.tos()), (64 - step, tos));
         assert_eq!((ip.source_address(), ip.destination_address()), (to.source, to.destination));
         let mut blank = ip.0;
@@ -145,7 +146,8 @@ fn a_rewritten_header_has_a_right_checksum() {
 fn a_rewritten_ipv6_header_keeps_its_flow_label() {
     let ip = v6(PROTO_TCP, &tcp(0x10));
     let to = End { source: [1, 2, 3, 4], destination: [5, 6, 7, 8], ..End::default() };
-    let rewritten = ip.rewritten(&End::default(), &to, 1, 0xbb);
+    let mut rewritten = Ipv6Header([0xff; IPV6_LEN]);
+    ip.write_rewritten(&End::default(), &to, 1, 0xbb, &mut rewritten);
     assert_eq!(rewritten.0[..8], [0x6b, 0xb1, 0x23, 0x45, 0, 24, PROTO_TCP, 63]);
     assert_eq!((rewritten.source_address(), rewritten.destination_address()), (to.source, to.destination));
 }

@@ -22,10 +22,10 @@ pub trait IpHeader: Copy {
     /// EtherType of the family, network order.
     const ETHERTYPE: [u8; 2];
 
-    /// The outer header of a tunnel packet for one frame.
-    fn outer(family: &FamilyConfig, peer: &PeerEntry, varying: &Varying) -> Self;
+    /// Writes the outer header of a tunnel packet for one frame.
+    fn write_outer(&mut self, family: &FamilyConfig, peer: &PeerEntry, varying: &Varying);
 
-    /// Of an outer header: whether TOS, TTL and fragmentation are those of [`Self::outer`] for an inner packet of this TOS.
+    /// Of an outer header: whether TOS, TTL and fragmentation are those of [`Self::write_outer`] for an inner packet of this TOS.
     fn equals_recipe(&self, inner_tos: u8) -> bool;
 
     /// Of an outer header: whether it has no options, and UDP follows it or its fragment header.

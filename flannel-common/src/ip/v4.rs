@@ -7,7 +7,7 @@ use crate::{
     ip::{IpHeader, TTL},
     node::FamilyConfig,
     outer::Varying,
-    packet::{ETH_LEN, ETHERTYPE_IPV4, IPV4_LEN, OVERHEAD_V4, PROTO_UDP, ipv4_checksum, outer_tos},
+    packet::{ETH_LEN, ETHERTYPE_IPV4, IPV4_LEN, OVERHEAD_V4, PROTO_UDP, ipv4_checksum, outer_tos, put},
     peer::{PeerEntry, subnet_index_v4},
 };
 
@@ -35,20 +35,17 @@ impl IpHeader for Ipv4Header {
 
     /// DF is clear, as in the vxlan device's packets.
     #[inline(always)]
-    fn outer(family: &FamilyConfig, peer: &PeerEntry, varying: &Varying) -> Self {
-        let mut ip = [0; IPV4_LEN];
-        ip[0] = 0x45;
-        ip[1] = outer_tos(varying.inner_tos);
-        let total = varying.frame_len as u16 + (OVERHEAD_V4 - ETH_LEN) as u16;
-        ip[2..4].copy_from_slice(&total.to_be_bytes());
-        ip[4..6].copy_from_slice(&varying.id.to_be_bytes());
-        ip[8] = TTL;
-        ip[9] = PROTO_UDP;
-        ip[12..16].copy_from_slice(&family.vtep.v4_bytes());
-        ip[16..20].copy_from_slice(&peer.vtep.v4_bytes());
-        let checksum = ipv4_checksum(&ip);
-        ip[10..12].copy_from_slice(&checksum);
-        Self(ip)
+    fn write_outer(&mut self, family: &FamilyConfig, peer: &PeerEntry, varying: &Varying) {
+        let [high, low] = (varying.frame_len as u16 + (OVERHEAD_V4 - ETH_LEN) as u16).to_be_bytes();
+        let [id_high, id_low] = varying.id.to_be_bytes();
+        let ip = &mut self.0;
+        put(ip, 0, [0x45, outer_tos(varying.inner_tos), high, low]);
+        put(ip, 4, [id_high, id_low, 0, 0]);
+        put(ip, 8, [TTL, PROTO_UDP, 0, 0]);
+        put(ip, 12, family.vtep.v4_bytes());
+        put(ip, 16, peer.vtep.v4_bytes());
+        let [high, low] = ipv4_checksum(ip);
+        put(ip, 8, [TTL, PROTO_UDP, high, low]);
     }
 
     /// Identification, lengths and checksum may differ.

@@ -9,7 +9,7 @@ use crate::{
     outer::Varying,
     packet::{
         ETH_LEN, ETHERTYPE_IPV6, IPV6_LEN, OVERHEAD_V6, PROTO_DESTINATION_OPTIONS, PROTO_FRAGMENT, PROTO_HOP_BY_HOP,
-        PROTO_ROUTING, PROTO_UDP, outer_tos,
+        PROTO_ROUTING, PROTO_UDP, outer_tos, put,
     },
     peer::{PeerEntry, subnet_index_v6},
 };
@@ -42,16 +42,13 @@ impl IpHeader for Ipv6Header {
     const ETHERTYPE: [u8; 2] = ETHERTYPE_IPV6;
 
     #[inline(always)]
-    fn outer(family: &FamilyConfig, peer: &PeerEntry, varying: &Varying) -> Self {
-        let mut ip = [0; IPV6_LEN];
-        ip[0..4].copy_from_slice(&Self::first_word(varying.inner_tos));
-        let payload = varying.frame_len as u16 + (OVERHEAD_V6 - ETH_LEN - IPV6_LEN) as u16;
-        ip[4..6].copy_from_slice(&payload.to_be_bytes());
-        ip[6] = PROTO_UDP;
-        ip[7] = TTL;
+    fn write_outer(&mut self, family: &FamilyConfig, peer: &PeerEntry, varying: &Varying) {
+        let [high, low] = (varying.frame_len as u16 + (OVERHEAD_V6 - ETH_LEN - IPV6_LEN) as u16).to_be_bytes();
+        let ip = &mut self.0;
+        put(ip, 0, Self::first_word(varying.inner_tos));
+        put(ip, 4, [high, low, PROTO_UDP, TTL]);
         ip[8..24].copy_from_slice(&family.vtep.0);
-        ip[24..40].copy_from_slice(&peer.vtep.0);
-        Self(ip)
+        ip[24..].copy_from_slice(&peer.vtep.0);
     }
 
     /// The payload length may differ.

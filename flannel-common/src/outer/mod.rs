@@ -8,7 +8,7 @@ pub use tunnel::TunnelHeaders;
 use core::mem::size_of;
 
 use crate::{
-    addr::{Addr, same_addr},
+    addr::{Addr, Mac, same_addr},
     ethernet::{EthernetHeader, same_mac},
     ip::{IpHeader, Ipv4Header, Ipv6Header},
     node::FamilyConfig,
@@ -45,14 +45,13 @@ impl<I: IpHeader> OuterHeaders<I> {
     /// What encapsulation adds to a frame: 50 bytes over IPv4, 70 over IPv6.
     pub const OVERHEAD: usize = Self::LEN - ETH_LEN;
 
-    /// The outer headers for one frame. The outer Ethernet addresses stay zero: the neighbour entry fills them.
+    /// Writes the outer headers for one frame, where they are to be: of a value that is passed on the BPF target moves single
+    /// bytes. The outer Ethernet addresses are zero: the neighbour entry fills them.
     #[inline(always)]
-    pub fn build(family: &FamilyConfig, peer: &PeerEntry, varying: &Varying) -> Self {
-        Self {
-            ethernet: EthernetHeader::unaddressed(I::ETHERTYPE),
-            ip: I::outer(family, peer, varying),
-            tunnel: TunnelHeaders::build(family, peer, varying, I::ETHERTYPE),
-        }
+    pub fn write(&mut self, family: &FamilyConfig, peer: &PeerEntry, varying: &Varying) {
+        self.ethernet.write(Mac([0; 6]), Mac([0; 6]), I::ETHERTYPE);
+        self.ip.write_outer(family, peer, varying);
+        self.tunnel.write(family, peer, varying, I::ETHERTYPE);
     }
 
     /// The outer IP header.

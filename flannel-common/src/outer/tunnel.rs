@@ -6,7 +6,7 @@ use crate::{
     ethernet::EthernetHeader,
     node::FamilyConfig,
     outer::Varying,
-    packet::{UDP_LEN, VXLAN_LEN},
+    packet::{UDP_LEN, VXLAN_LEN, put},
     peer::PeerEntry,
     reason::Reason,
 };
@@ -27,16 +27,14 @@ impl TunnelHeaders {
     /// The UDP checksum stays 0. Over IPv4 RFC 7348 permits that. Over IPv6 RFC 6935 does, for receivers that
     /// expect it (RFC 6936): the agent gives a peer a plain path only if its device takes such packets.
     #[inline(always)]
-    pub(super) fn build(family: &FamilyConfig, peer: &PeerEntry, varying: &Varying, ethertype: [u8; 2]) -> Self {
-        let mut udp = [0; UDP_LEN];
-        udp[0..2].copy_from_slice(&varying.source_port.to_be_bytes());
-        udp[2..4].copy_from_slice(&family.port);
-        let len = varying.frame_len as u16 + (UDP_LEN + VXLAN_LEN) as u16;
-        udp[4..6].copy_from_slice(&len.to_be_bytes());
-        let mut vxlan = [0; VXLAN_LEN];
-        vxlan[0] = VXLAN_FLAGS;
-        vxlan[4..8].copy_from_slice(&(family.vni << 8).to_be_bytes());
-        Self { udp, vxlan, inner: EthernetHeader::new(peer.mac, family.vtep_mac, ethertype) }
+    pub(super) fn write(&mut self, family: &FamilyConfig, peer: &PeerEntry, varying: &Varying, ethertype: [u8; 2]) {
+        let [high, low] = (varying.frame_len as u16 + (UDP_LEN + VXLAN_LEN) as u16).to_be_bytes();
+        let ([source_high, source_low], [port_high, port_low]) = (varying.source_port.to_be_bytes(), family.port);
+        put(&mut self.udp, 0, [source_high, source_low, port_high, port_low]);
+        put(&mut self.udp, 4, [high, low, 0, 0]);
+        put(&mut self.vxlan, 0, [VXLAN_FLAGS, 0, 0, 0]);
+        put(&mut self.vxlan, 4, (family.vni << 8).to_be_bytes());
+        self.inner.write(peer.mac, family.vtep_mac, ethertype);
     }
 
     /// Whether this is sent to the tunnel's port.

@@ -32,7 +32,9 @@ impl Toolchain {
     /// In the form that outranks every other source of flags, so that the object depends on nobody's
     /// settings; with paths mapped, so that its debug information names no directory of this machine.
     fn flags(&self, workspace: &Workspace) -> OsString {
-        let mut flags = OsString::from("-Clink-arg=--btf\x1f-Clinker=");
+        // LLVM 22 and newer. Where the programs run a load needs no alignment, and without this LLVM takes headers apart, byte by byte.
+        let features = "-Clink-arg=--cpu-features=+allows-misaligned-mem-access";
+        let mut flags = OsString::from(format!("-Clink-arg=--btf\x1f{features}\x1f-Clinker="));
         match self {
             Self::Unpacked(unpacked) => flags.push(unpacked.linker()),
             Self::Nightly => flags.push("bpf-linker"),

@@ -10,6 +10,7 @@ use flannel_common::{
     ip::{IpHeader, Ipv4Header, Ipv6Header},
     mode::Mode,
     outer::{OuterHeaders, Varying},
+    packet::source_port,
     peer::{PeerEntry, Word},
     program::Program::FromPod,
     reason::Reason,
@@ -18,7 +19,7 @@ use flannel_common::{
 };
 
 use super::{
-    BRIDGE_MAC, OTHER_VETH, POD_MAC, UNKNOWN, body, both, is_ended, key,
+    BRIDGE_MAC, HASH, OTHER_VETH, POD_MAC, UNKNOWN, body, both, is_ended, key,
     packet::{Packet, kinds, service, tcp, udp},
     passes, read, stamp_of_another, teach, usable, write,
 };
@@ -54,10 +55,11 @@ fn tunnelled(net: Net, inner: &Packet, found: &[u8]) -> Vec<u8> {
 }
 
 fn outer<I: IpHeader>(net: Net, varying: &Varying) -> Vec<u8> {
-    let headers = OuterHeaders::<I>::build(&net.family(), &net.peer(), varying);
-    let bytes = (&raw const headers).cast::<u8>();
-    // SAFETY: the headers are bytes without padding, and live.
-    unsafe { std::slice::from_raw_parts(bytes, OuterHeaders::<I>::LEN) }.to_vec()
+    let mut bytes = vec![0xff; OuterHeaders::<I>::LEN];
+    // SAFETY: the headers are bytes, and so many of them.
+    let headers = unsafe { &mut *bytes.as_mut_ptr().cast::<OuterHeaders<I>>() };
+    headers.write(&net.family(), &net.peer(), varying);
+    bytes
 }
 
 /// The packet as the other pod gets it.
@@ -93,6 +95,27 @@ both! {
                 assert_eq!(replayed(bench, &sent), delivered(packet).bytes(), "{sent:?}");
             }
         }
+    }
+
+    fn the_source_port_is_that_of_the_flow_as_the_kernel_hashed_it<A>(bench) {
+        let packet = tcp(A::NET);
+        let key = teach::<A>(bench, &packet, &packet, Exit::TUNNEL);
+        let known = read::<A>(bench, &key).body;
+        let port = |packet: &[u8]| u16::from_be_bytes([packet[A::NET.at().udp], packet[A::NET.at().udp + 1]]);
+        assert_eq!(port(&replayed(bench, &packet)), source_port(HASH, 32768, 60999));
+        let other = Body { hash: !HASH, ..known };
+        write(bench, key, usable(&key, other));
+        assert_eq!(port(&replayed(bench, &packet)), source_port(!HASH, 32768, 60999));
+        // The kernel's hash is also made of the flow label: of a packet with another one it is asked for.
+        let relabelled = Body { flow_label: 0x0100, ..known };
+        write(bench, key, usable(&key, relabelled));
+        assert_ne!(port(&replayed(bench, &packet)), source_port(HASH, 32768, 60999));
+        // What it makes of a translated packet is known only when that is translated.
+        let sent = packet.to_service();
+        let key = teach::<A>(bench, &sent, &packet, Exit::TUNNEL);
+        let relabelled = Body { flow_label: 0x0100, ..read::<A>(bench, &key).body };
+        write(bench, key, usable(&key, relabelled));
+        passes(bench, FromPod, &sent.bytes(), &[Reason::NoHash]);
     }
 
     fn mark_and_priority_are_those_seen_at_the_exit<A>(bench) {

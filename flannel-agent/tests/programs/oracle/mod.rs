@@ -159,6 +159,7 @@ fn from_pod() {
             NoPeer,
             PeerNotPlain,
             PathUnseen,
+            NoHash,
             RoomRefused,
             Replayed,
         ],

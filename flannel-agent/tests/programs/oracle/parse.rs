@@ -47,6 +47,11 @@ impl Layout {
         if self.is_v6 { ip[0] << 4 | ip[1] >> 4 } else { ip[1] }
     }
 
+    /// Whether there is an IPv6 flow label.
+    pub(super) fn has_flow_label(self, ip: &[u8]) -> bool {
+        self.is_v6 && (ip[1] & 0x0f | ip[2] | ip[3]) != 0
+    }
+
     /// The length the header claims for the whole packet.
     pub(super) fn total(self, ip: &[u8]) -> usize {
         if self.is_v6 { usize::from(word(ip, 4)) + 40 } else { usize::from(word(ip, 2)) }

@@ -78,6 +78,10 @@ fn replay(packet: &Packet<'_>, plain: &Plain, number: usize, flow: &Known) -> Re
         Way::Tunnel => {
             let peer = packet.world.peer_of(flow.leaves.destination).ok_or(Reason::NoPeer)?;
             tunnel::path_takes(packet, peer, plain.segment(packet.gso))?;
+            // The flow's hash was made of no flow label, and a test run's packet carries none.
+            if layout.has_flow_label(&packet.bytes[ETHERNET..]) && plain.tuple != flow.leaves {
+                return Err(Reason::NoHash);
+            }
             if packet.gso != 0 {
                 // A test run has segments, but not their kind, and then the kernel makes no room.
                 return Err(Reason::RoomRefused);

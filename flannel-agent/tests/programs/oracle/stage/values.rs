@@ -50,6 +50,9 @@ pub(super) fn entry_of(peer: &Peer) -> PeerEntry {
     }
 }
 
+/// The kernel's flow hash of every flow.
+const HASH: u32 = 0x1234_5678;
+
 /// A flow as the programs write it.
 pub(super) fn flow_of<A: Words>(known: &Known, generation: u32) -> (End<A>, Flow<A>) {
     let key = end::<A>(&known.enters, known.enters_by);
@@ -69,6 +72,7 @@ pub(super) fn flow_of<A: Words>(known: &Known, generation: u32) -> (End<A>, Flow
         },
         ttl_step: known.ttl_step,
         needs_mirror: known.needs_mirror.into(),
+        hash: HASH,
         ..Body::default()
     };
     let check = body.check(&key) ^ if known.state == State::Torn { 0x10 } else { 0 };
