@@ -149,6 +149,10 @@ impl Legs {
         }
         flows
     }
+    /// Packets of a flow that the programs sent.
+    fn by_us(&self, flow: &Datagrams) -> Result<usize> {
+        Ok(self.flows().get(&port(flow)?).map_or(0, |seen| seen.by_us))
+    }
 }
 
 /// So many flows from pod to pod.
@@ -294,16 +298,48 @@ fn a_rule_for_one_leg(cables: &Cables) -> Result<()> {
     })?;
     let seen = legs.flows();
     assert!(!seen.contains_key(&port(&stopped)?), "{seen:?}");
-    assert!(seen.get(&port(&free)?).is_some_and(|seen| seen.by_us > 0), "the other leg goes on: {seen:?}");
+    assert!(legs.by_us(&free)? > 0, "the other leg goes on: {seen:?}");
     cables.net.a.sh(&format!("{iptables} -D {rule}"))?;
+    wait_by_us(&legs, &mut stopped)
+}
+
+/// Waits until packets of a flow are the programs' again.
+fn wait_by_us(legs: &Legs, flow: &mut Datagrams) -> Result<()> {
     legs.clear();
-    eventually("both legs", Duration::from_secs(5), || {
-        stopped.exchange(5)?;
-        let seen = legs.flows();
-        let by_us = seen.get(&port(&stopped)?).map_or(0, |seen| seen.by_us);
-        ensure!(by_us > 0, "{seen:?}");
+    eventually("packets by the programs", Duration::from_secs(5), || {
+        flow.exchange(5)?;
+        ensure!(legs.by_us(flow)? > 0, "{:?}", legs.flows());
         Ok(())
     })
+}
+
+/// A policy may be for one device. The way of its packets is the kernel's, which may know of another leg for them.
+#[test]
+fn an_ipsec_policy_for_one_leg_is_that_legs_alone() -> Result<()> {
+    over_each_family("ecmpipsec", a_policy_for_one_leg)
+}
+
+fn a_policy_for_one_leg(cables: &Cables) -> Result<()> {
+    let legs = Legs::of(cables)?;
+    let [mut free, mut covered] = one_for_each(&legs, flows(cables, 12)?)?;
+    let [from, to] = cables.shape.ends;
+    let policy = format!("src {from} dst {to} proto udp dport 8472 dev eth1 dir out");
+    cables.net.a.sh(&format!("ip xfrm policy add {policy} action block"))?;
+    wait_legs(cables, 1)?;
+    assert_eq!(cables.sender.peer_status(cables.peer())?["way"], "tunnel");
+    wait_by_us(&legs, &mut free)?;
+    legs.clear();
+    throughout("the programs by eth0 alone", Duration::from_secs(3), || {
+        free.exchange(20)?;
+        // Whether it arrives is the kernel's to say.
+        let _ = covered.exchange(1);
+        ensure!(legs.by_us(&covered)? == 0, "{:?}", legs.flows());
+        Ok(())
+    })?;
+    assert!(legs.by_us(&free)? > 0, "the other leg goes on: {:?}", legs.flows());
+    cables.net.a.sh(&format!("ip xfrm policy delete {policy}"))?;
+    wait_legs(cables, 2)?;
+    wait_by_us(&legs, &mut covered)
 }
 
 /// What a router forwarded so far.
