@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 use crate::Host;
 
 impl Host {
-    /// A counter of the network namespace: `counter("Tcp", "RetransSegs")`, from `/proc/net/snmp` or `netstat`.
+    /// A counter of the network namespace: `counter("Tcp", "RetransSegs")`, from `/proc/net/snmp`, `netstat` or `snmp6`.
     pub fn counter(&self, group: &str, name: &str) -> Result<u64> {
         let prefix = format!("{group}: ");
         for file in ["snmp", "netstat"] {
@@ -18,6 +18,11 @@ impl Host {
             {
                 return value.parse().with_context(|| format!("{group} {name}: {value}"));
             }
+        }
+        let text = fs::read_to_string(format!("/proc/{}/net/snmp6", self.pid()))?;
+        let mut lines = text.lines().filter_map(|line| line.split_once(char::is_whitespace));
+        if let Some((_, value)) = lines.find(|(known, _)| known.strip_prefix(group) == Some(name)) {
+            return value.trim().parse().with_context(|| format!("{group} {name}: {value}"));
         }
         anyhow::bail!("the kernel has no counter {group} {name}")
     }

@@ -145,7 +145,8 @@ impl<N> Pair<N> {
 
     /// Frames that came out of the tunnel on `c` so far, whoever made them.
     pub fn received(&self) -> Result<u64> {
-        self.receiver.node().device_counter("flannel.1", "rx_packets")
+        let device = if self.far.ip().is_ipv4() { "flannel.1" } else { "flannel-v6.1" };
+        self.receiver.node().device_counter(device, "rx_packets")
     }
 
     /// Waits until duplicate address detection has ended. Its events make an agent look at the underlay anew, which hides

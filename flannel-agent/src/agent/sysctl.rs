@@ -24,6 +24,11 @@ pub(crate) const fn forwarding(family: Family) -> &'static str {
     }
 }
 
+/// Whether this node forwards IPv6 packets that come in by a device: any, or (kernel 6.17) those of this one.
+pub(crate) fn forwards_ipv6_from(device: &str) -> bool {
+    is_on(forwarding(Family::V6)) || is_on(&format!("net/ipv6/conf/{device}/force_forwarding"))
+}
+
 /// The setting by which iptables sees packets of a family that a bridge passes on; it exists with the module `br_netfilter`.
 pub(crate) const fn bridge_filtering(family: Family) -> &'static str {
     match family {

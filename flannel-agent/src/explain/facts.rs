@@ -18,6 +18,7 @@ use super::{
     trial,
 };
 use crate::{
+    agent::sysctl,
     datapath::{
         DatapathError, PinRoot, clock,
         guard::GuardMap,
@@ -26,7 +27,7 @@ use crate::{
         peers::{PinnedPeer, family_config},
     },
     family::Family,
-    netlink::{FdbKey, Link, Neighbour, NeighbourKey, Netlink, NetlinkError, RouteAnswer, RouteQuery},
+    netlink::{FdbKey, Link, Neighbour, NeighbourKey, Netlink, NetlinkError, RouteAnswer, RouteQuery, RouteType},
     observe::{
         flows::{self, FlowRow},
         status::{LeaseStatus, Status},
@@ -135,7 +136,7 @@ pub(super) async fn read(question: Question, pins: &PinRoot, status: Option<Stat
         source,
         destination,
     };
-    facts.route = read_route(&netlink, &facts).await;
+    facts.route = read_route(&around, &facts).await;
     facts.route_device = facts.route.as_ref().and_then(|route| Some(around.name(route.as_ref().ok()?.oif?)));
     facts.flows = flows::read(pins).map(|rows| known(&facts, &rows)).unwrap_or_default();
     if facts.node.is_ok() {
@@ -204,16 +205,24 @@ async fn read_entries(
 }
 
 /// The kernel's route for the packet from here on; none where no route has to do with it.
-async fn read_route(netlink: &Netlink, facts: &Facts) -> Option<Result<RouteAnswer, String>> {
+async fn read_route(around: &Surroundings<'_>, facts: &Facts) -> Option<Result<RouteAnswer, String>> {
     let Question { source, destination, .. } = facts.question;
-    let forwarded = async |iif| netlink.route_forwarded(destination, source, iif).await;
+    let forwarded = async |iif| {
+        let answer = around.netlink.route_forwarded(destination, source, iif).await;
+        // Of an IPv4 packet the answer tells that.
+        let refuses = || destination.is_ipv6() && !sysctl::forwards_ipv6_from(&around.name(iif));
+        answer.map(|route| match route.kind {
+            RouteType::Unicast if refuses() => RouteAnswer::nowhere(RouteType::Unreachable),
+            _ => route,
+        })
+    };
     let answer = match (&facts.source, &facts.destination) {
         (Place::Pod(from), Place::Pod(to)) if from.routed_by() == to.routed_by() => return None,
         (Place::Vacant(_), _) | (_, Place::Vacant(_)) => return None,
         (Place::Pod(pod), _) => forwarded(pod.routed_by()).await,
         (Place::Peer(peer), Place::Pod(_) | Place::Node(_)) => forwarded(enters_by(peer, facts.config()?)).await,
         (Place::Peer(_), _) => return None,
-        _ => netlink.route_from_here(destination).await,
+        _ => around.netlink.route_from_here(destination).await,
     };
     Some(answer.map_err(|error| chain(&error)))
 }

@@ -82,7 +82,8 @@ impl RouteAnswer {
         self.gateway.is_some_and(|gateway| Family::of(gateway) != Family::of(dst))
     }
 
-    fn nowhere(kind: RouteType) -> Self {
+    /// A route of this type that leads nowhere.
+    pub(crate) fn nowhere(kind: RouteType) -> Self {
         Self { kind, oif: None, gateway: None, mtu: None, hops: Vec::new(), nexthop: None, lwtunnel: false, src: None }
     }
 
@@ -182,7 +183,8 @@ impl Netlink {
     }
 
     /// Looks up where the kernel forwards a packet of somebody else's, which came in by `iif`: forwarding, `rp_filter` and rules on
-    /// the incoming interface have their say. What they refuse is an error, with the kernel's reason.
+    /// the incoming interface have their say. What they refuse is an error, with the kernel's reason. Whether IPv6 is forwarded
+    /// at all the kernel does not tell here.
     pub async fn route_forwarded(&self, dst: IpAddr, src: IpAddr, iif: u32) -> Result<RouteAnswer, NetlinkError> {
         let mut message = RouteMessage::default();
         let family = Family::of(dst);

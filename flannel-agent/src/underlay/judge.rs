@@ -129,7 +129,8 @@ pub fn judge(facts: &Facts, devices: &Devices, peer: IpAddr, answer: &RouteAnswe
     if let Some(dependence) = facts.rule {
         return Err(NotPlain::Rule(dependence));
     }
-    covered_by_ipsec(facts, peer)?;
+    let devices_led_by = by_devices(answer);
+    covered_by_ipsec(facts, peer, |device| !devices_led_by.contains(&device))?;
     if answer.kind != RouteType::Unicast {
         return Err(NotPlain::NotUnicast(answer.kind));
     }
@@ -138,8 +139,9 @@ pub fn judge(facts: &Facts, devices: &Devices, peer: IpAddr, answer: &RouteAnswe
     }
     let mut legs = Vec::new();
     let mut unfit = None;
-    for index in by_devices(answer) {
-        match leg(facts, devices, index, answer.mtu) {
+    for index in devices_led_by {
+        let covered = covered_by_ipsec(facts, peer, |device| device == index);
+        match covered.and_then(|()| leg(facts, devices, index, answer.mtu)) {
             Ok(leg) => legs.push(leg),
             Err(why) => unfit = unfit.or(Some(why)),
         }
@@ -173,9 +175,10 @@ fn leg(facts: &Facts, devices: &Devices, index: u32, route_mtu: Option<u32>) -> 
     Ok(Leg { index, name: device.name.clone(), mtu })
 }
 
-fn covered_by_ipsec(facts: &Facts, peer: IpAddr) -> Result<(), NotPlain> {
+/// Of policies for the devices asked about; 0 is any device.
+fn covered_by_ipsec(facts: &Facts, peer: IpAddr, is_for: impl Fn(u32) -> bool) -> Result<(), NotPlain> {
     let flow = TunnelFlow { src: facts.source, dst: peer, dport: facts.port };
-    match facts.policies.iter().find(|policy| policy.covers(&flow)) {
+    match facts.policies.iter().find(|policy| is_for(policy.selector.ifindex) && policy.covers(&flow)) {
         Some(policy) => Err(NotPlain::Ipsec { index: policy.index }),
         None if facts.policy_default_blocks => Err(NotPlain::IpsecDefault),
         None => Ok(()),
@@ -314,27 +317,43 @@ mod tests {
         assert_eq!(verdict(&facts, &via_gateway()), Err(NotPlain::Rule(rule)));
     }
 
-    #[test]
-    fn ipsec_policies_count_where_they_cover_the_tunnel() {
-        let policy = |dst: &str| XfrmPolicy {
+    /// A policy for packets to these addresses that leave by this device; 0 is any.
+    fn policy(dst: &str, ifindex: u32) -> XfrmPolicy {
+        XfrmPolicy {
             selector: XfrmSelector {
                 prefixes: Some(("0.0.0.0/0".parse().expect("a prefix"), dst.parse().expect("a prefix"))),
                 proto: 0,
                 sport: PortMask::default(),
                 dport: PortMask::default(),
-                ifindex: 0,
+                ifindex,
             },
             action: XfrmAction::Block,
             has_templates: false,
             priority: 0,
             index: 7,
             if_id: 0,
-        };
+        }
+    }
+
+    #[test]
+    fn ipsec_policies_count_where_they_cover_the_tunnel() {
         let with = |policy| verdict(&Facts { policies: vec![policy], ..facts() }, &via_gateway());
-        assert_eq!(with(policy("192.168.2.0/24")), Err(NotPlain::Ipsec { index: 7 }));
-        assert!(with(policy("192.168.3.0/24")).is_ok());
+        assert_eq!(with(policy("192.168.2.0/24", 0)), Err(NotPlain::Ipsec { index: 7 }));
+        assert!(with(policy("192.168.3.0/24", 0)).is_ok());
         let blocked = Facts { policy_default_blocks: true, ..facts() };
         assert_eq!(verdict(&blocked, &via_gateway()), Err(NotPlain::IpsecDefault));
+    }
+
+    #[test]
+    fn an_ipsec_policy_for_one_device_takes_that_leg_alone() {
+        let with =
+            |ifindex, answer| verdict(&Facts { policies: vec![policy("192.168.2.0/24", ifindex)], ..facts() }, &answer);
+        let rest = Ok(Path { legs: vec![leg(2, "eth0", 1500)], next_hop: None });
+        assert_eq!(with(3, several(&[2, 3])), rest);
+        let covered = Err(NotPlain::Ipsec { index: 7 });
+        assert_eq!(with(2, via_gateway()), covered, "the only leg");
+        // Such as a VRF, by which the route does not say to lead.
+        assert_eq!(with(9, several(&[2, 3])), covered, "a device of another kind");
     }
 
     #[test]

@@ -3,8 +3,61 @@
 use std::{net::IpAddr, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_tests::{Agent, Pair, Pod, TwoNodes, eventually, fast::fast_pair};
+use flannel_tests::{Agent, Pair, Pod, TwoNodes, cluster, eventually, fast::fast_pair_of, topology::Stack};
 use serde_json::Value;
+
+/// What is of one family in the labs.
+struct Names {
+    stack: Stack,
+    /// Ends the names of labs.
+    digit: &'static str,
+    /// Addresses of the sending node, of its neighbour, of the node behind the router, and of the router.
+    own: &'static str,
+    neighbour: &'static str,
+    far: &'static str,
+    router: &'static str,
+    /// Addresses outside, in a subnet nobody leases, and of the other family.
+    outside: &'static str,
+    unleased: &'static str,
+    other: &'static str,
+    /// The tunnel device.
+    device: &'static str,
+    /// What has to be 1 for a host to forward.
+    forwarding: &'static str,
+}
+
+const V4: Names = Names {
+    stack: Stack::V4,
+    digit: "",
+    own: "192.168.1.11",
+    neighbour: "192.168.1.12",
+    far: "192.168.2.13",
+    router: "192.168.1.1",
+    outside: "198.51.100.1",
+    unleased: "10.244.255.9",
+    other: "fd00::1",
+    device: "flannel.1",
+    forwarding: "net.ipv4.ip_forward",
+};
+
+const V6: Names = Names {
+    stack: Stack::V6,
+    digit: "6",
+    own: "2001:db8:1::11",
+    neighbour: "2001:db8:1::12",
+    far: "2001:db8:2::13",
+    router: "fe80::1",
+    outside: "2001:db8:99::1",
+    unleased: "fd00:10:244:ffff::9",
+    other: "10.244.0.1",
+    device: "flannel-v6.1",
+    forwarding: "net.ipv6.conf.all.forwarding",
+};
+
+/// Over IPv4, and over IPv6.
+fn over_each_family(test: impl Fn(&Names) -> Result<()>) -> Result<()> {
+    [&V4, &V6].into_iter().try_for_each(|names| test(names).with_context(|| format!("{:?}", names.stack)))
+}
 
 /// The story of a packet, and the exit status.
 fn told(agent: &Agent, source: IpAddr, destination: IpAddr) -> Result<(Value, i32)> {
@@ -50,7 +103,11 @@ fn traces(agent: &Agent) -> Result<String> {
 
 #[test]
 fn each_mode_is_told_as_packets_fare_in_it() -> Result<()> {
-    let pair = fast_pair("ex-modes", &[])?;
+    over_each_family(every_mode)
+}
+
+fn every_mode(names: &Names) -> Result<()> {
+    let pair = fast_pair_of(&format!("ex-modes{}", names.digit), names.stack, &[])?;
     let (near, far) = (pair.near.ip(), pair.far.ip());
     // The question takes its time, and a flow without packets is forgotten.
     let flow = || pair.stream(100, Duration::from_mins(2));
@@ -92,45 +149,45 @@ fn each_mode_is_told_as_packets_fare_in_it() -> Result<()> {
 
 #[test]
 fn every_end_is_known_and_every_broken_part_is_named() -> Result<()> {
-    let pair = Pair::new("ex-broken")?;
+    over_each_family(every_part)
+}
+
+fn every_part(names: &Names) -> Result<()> {
+    let pair = Pair::with(&format!("ex-broken{}", names.digit), names.stack, &[])?;
     let (node, near, far) = (pair.sender.node(), pair.near.ip(), pair.far.ip());
     let second = node.add_pod("p2")?;
     second.wait_ping(near)?;
-    places(&pair, &second)?;
+    places(&pair, &second, names)?;
     pair.set_mode("kernel")?;
     // A living agent would mend it.
     pair.sender.kill9()?;
     reaches(&pair.sender, near, far, "kernel")?;
-    let entry = pair.sender.peer_entry("192.168.2.13")?;
+    let Names { far: peer, device, router, forwarding, .. } = names;
+    let entry = pair.sender.peer_entry(peer)?;
     let (mac, subnet) = (entry["vtep_mac"].as_str().context("a MAC")?, entry["subnet"].as_str().context("a subnet")?);
-    let gateway = subnet.trim_end_matches("/24");
+    let gateway = subnet.split('/').next().context("a gateway")?;
     for (damage, repair, topic, text) in [
         (
-            format!("bridge fdb del {mac} dev flannel.1 dst 192.168.2.13"),
-            format!("bridge fdb add {mac} dev flannel.1 dst 192.168.2.13"),
+            format!("bridge fdb del {mac} dev {device} dst {peer}"),
+            format!("bridge fdb add {mac} dev {device} dst {peer}"),
             "fdb",
             "there is no entry for",
         ),
         (
-            format!("ip neigh replace {gateway} lladdr 02:00:00:00:00:77 nud permanent dev flannel.1"),
-            format!("ip neigh replace {gateway} lladdr {mac} nud permanent dev flannel.1"),
+            format!("ip neigh replace {gateway} lladdr 02:00:00:00:00:77 nud permanent dev {device}"),
+            format!("ip neigh replace {gateway} lladdr {mac} nud permanent dev {device}"),
             "neighbour",
             "the peer's VTEP is",
         ),
         (format!("ip route add blackhole {far}"), format!("ip route del blackhole {far}"), "route", ""),
         (
-            format!("ip route add {far} via 192.168.1.1 dev eth0"),
-            format!("ip route del {far} via 192.168.1.1 dev eth0"),
+            format!("ip route add {far} via {router} dev eth0"),
+            format!("ip route del {far} via {router} dev eth0"),
             "route",
-            "not by flannel.1",
+            &format!("not by {device}"),
         ),
-        (
-            "sysctl -qw net.ipv4.ip_forward=0".to_owned(),
-            "sysctl -qw net.ipv4.ip_forward=1".to_owned(),
-            "route",
-            "ip_forward",
-        ),
-        ("ip link set flannel.1 down".to_owned(), "true".to_owned(), "route", ""),
+        (format!("sysctl -qw {forwarding}=0"), format!("sysctl -qw {forwarding}=1"), "route", forwarding),
+        (format!("ip link set {device} down"), "true".to_owned(), "route", ""),
     ] {
         node.sh(&damage)?;
         breaks(&pair.sender, near, far, topic, text).context(damage.clone())?;
@@ -145,19 +202,21 @@ fn every_end_is_known_and_every_broken_part_is_named() -> Result<()> {
 }
 
 /// Ends of every kind, and questions that are none.
-fn places(pair: &Pair, second: &Pod) -> Result<()> {
+fn places(pair: &Pair, second: &Pod, names: &Names) -> Result<()> {
     let (agent, near) = (&pair.sender, pair.near.ip());
     let address = |text: &str| text.parse::<IpAddr>().context("an address");
     reaches(agent, near, second.ip(), "local")?;
-    reaches(agent, near, address("192.168.1.11")?, "local")?;
-    reaches(agent, near, address("198.51.100.1")?, "outside")?;
+    reaches(agent, near, address(names.own)?, "local")?;
+    reaches(agent, near, address(names.outside)?, "outside")?;
     let story = reaches(&pair.receiver, near, pair.far.ip(), "kernel")?;
     ensure!(story["programs"][0]["reasons"] == serde_json::json!(["tunnel_good"]), "{story:#}");
-    breaks(agent, near, address("10.244.255.9")?, "destination", "no node is known to have that subnet")?;
-    ensure!(!answers(&pair.near, address("10.244.255.9")?)?);
-    let gone = address(&format!("{}.99", near.to_string().rsplit_once('.').context("an address")?.0))?;
+    let unleased = address(names.unleased)?;
+    breaks(agent, near, unleased, "destination", "no node is known to have that subnet")?;
+    ensure!(!answers(&pair.near, unleased)?);
+    let near = near.to_string();
+    let gone = address(&format!("{}99", near.trim_end_matches(|digit: char| digit.is_ascii_hexdigit())))?;
     breaks(agent, gone, pair.far.ip(), "source", "no pod here has it")?;
-    let mixed = agent.cli_any(&["explain", &near.to_string(), "fd00::1"])?;
+    let mixed = agent.cli_any(&["explain", &near, names.other])?;
     ensure!(mixed.code == 2 && mixed.stderr.contains("of different families"), "{mixed:?}");
     Ok(())
 }
@@ -165,15 +224,19 @@ fn places(pair: &Pair, second: &Pod) -> Result<()> {
 /// A peer on our own segment, by a plain route, both ways; with the route broken, not.
 #[test]
 fn a_direct_peer_is_told_without_a_tunnel() -> Result<()> {
-    let pair =
-        TwoNodes::new("ex-direct", r#"{"Network":"10.244.0.0/16","Backend":{"Type":"vxlan","DirectRouting":true}}"#)?;
+    over_each_family(direct_peer)
+}
+
+fn direct_peer(names: &Names) -> Result<()> {
+    let config = cluster::config(names.stack, r#"{"Type":"vxlan","DirectRouting":true}"#);
+    let pair = TwoNodes::with(&format!("ex-direct{}", names.digit), names.stack, &config)?;
     let [a, b] = pair.agents()?;
     let (near, far) = (pair.a.add_pod("p1")?, pair.b.add_pod("p1")?);
     near.wait_ping(far.ip())?;
     reaches(&a, near.ip(), far.ip(), "direct")?;
     reaches(&b, near.ip(), far.ip(), "direct")?;
     a.kill9()?;
-    let subnet = a.peer_entry("192.168.1.12")?["subnet"].as_str().context("a subnet")?.to_owned();
+    let subnet = a.peer_entry(names.neighbour)?["subnet"].as_str().context("a subnet")?.to_owned();
     pair.a.sh(&format!("ip route del {subnet}"))?;
     breaks(&a, near.ip(), far.ip(), "route", "")?;
     ensure!(!answers(&near, far.ip())?);
