@@ -14,11 +14,11 @@ impl EthernetHeader {
     /// Writes the header.
     #[inline(always)]
     pub fn write(&mut self, destination: Mac, source: Mac, ethertype: [u8; 2]) {
-        let ([a, b, c, d, e, f], [g, h, i, j, k, l], [high, low]) = (destination.0, source.0, ethertype);
-        put(&mut self.0, 0, [a, b, c, d]);
-        put(&mut self.0, 4, [e, f, g, h]);
-        put(&mut self.0, 8, [i, j, k, l]);
-        self.0[12..].copy_from_slice(&u16::from_ne_bytes([high, low]).to_ne_bytes());
+        let (to, from) = (destination.0, source.0);
+        put(&mut self.0, 0, [to[0], to[1], to[2], to[3]]);
+        put(&mut self.0, 4, [to[4], to[5], from[0], from[1]]);
+        put(&mut self.0, 8, [from[2], from[3], from[4], from[5]]);
+        self.0[12..].copy_from_slice(&u16::from_ne_bytes(ethertype).to_ne_bytes());
     }
 
     /// To whom.

@@ -1,9 +1,13 @@
-//! Reading the packet's bytes. What all packets are asked for is read where it lies, and by helper (`bpf_skb_load_bytes`) where it
-//! does not lie in one piece: the helper would cost as much as the look-up of a flow.
+//! Reading and writing the packet's bytes. What all packets are asked for is read where it lies, and by helper (`bpf_skb_load_bytes`)
+//! where it does not lie in one piece: the helper would cost as much as the look-up of a flow.
+//!
+//! So are headers written. That makes the kernel see to it, before the program runs, that a packet which somebody else holds too (TCP,
+//! until it is acknowledged; tcpdump) has headers of its own, or drop it if there is no memory for them: for what TCP sends that is a
+//! call, for most packets nothing, and less than the helper (`bpf_skb_store_bytes`) takes.
 
 use core::{arch::asm, mem::MaybeUninit};
 
-use aya_ebpf::helpers::generated::{bpf_skb_load_bytes, bpf_skb_pull_data};
+use aya_ebpf::helpers::generated::{bpf_skb_load_bytes, bpf_skb_pull_data, bpf_skb_store_bytes};
 use flannel_common::{
     inner::Frame, ip::FragmentHeader, node::FamilyConfig, outer::TunnelHeaders, packet::ETH_LEN, reason::Reason,
 };
@@ -117,6 +121,26 @@ impl Skb {
         if failed == 0 { Ok(()) } else { Err(Reason::Malformed) }
     }
 
+    /// Overwrites bytes of the packet; whether that succeeded. `T` is bytes, an even number of them; `offset` is a constant.
+    #[inline(always)]
+    pub(crate) fn store<T>(&self, offset: usize, bytes: &T) -> bool {
+        const { assert!(size_of::<T>().is_multiple_of(2)) };
+        let from = (&raw const *bytes).cast::<u8>();
+        let Some(to) = self.piece(offset, size_of::<T>()) else {
+            let len = size_of::<T>() as u32;
+            // SAFETY: the helper takes the context, and so many live bytes.
+            return unsafe { bpf_skb_store_bytes(self.raw(), offset as u32, from.cast(), len, 0) == 0 };
+        };
+        for at in (0..size_of::<T>() - 3).step_by(4) {
+            move_word::<u32>(from.wrapping_add(at), to.wrapping_add(at));
+        }
+        if !size_of::<T>().is_multiple_of(4) {
+            let last = size_of::<T>() - 2;
+            move_word::<u16>(from.wrapping_add(last), to.wrapping_add(last));
+        }
+        true
+    }
+
     /// What follows an IPv6 fragment header, if it is UDP to our port.
     #[inline(always)]
     pub(crate) fn behind_fragment_header<F: Family>(
@@ -127,6 +151,15 @@ impl Skb {
         let Fragment { header, tunnel } = self.load(at, Room::Extension).ok_or(Reason::NotTunnel)?;
         if header.starts_udp() && tunnel.goes_to_port(family) { Ok(tunnel) } else { Err(Reason::NotTunnel) }
     }
+}
+
+/// Copies a word of a header into the packet.
+#[inline(always)]
+fn move_word<W: Copy>(from: *const u8, to: *const u8) {
+    // SAFETY: the caller has shown that the bytes are the header's.
+    let word = unsafe { from.cast::<W>().read_unaligned() };
+    // SAFETY: the caller has shown that the bytes are the packet's.
+    unsafe { to.cast_mut().cast::<W>().write_unaligned(word) };
 }
 
 /// Copies a word of the packet in one instruction. Of bytes that may lie anywhere the compiler makes single ones, and who reads

@@ -1,7 +1,6 @@
 //! The packet: every access to the context and to packet bytes goes through here.
 //!
-//! How bytes are read says [`bytes`](crate::bytes). They are written by helper (`bpf_skb_store_bytes`), not directly: a direct
-//! write makes the verifier prepend an unclone to the program, which every packet would then pay for.
+//! How bytes are read and written says [`bytes`](crate::bytes).
 
 use core::ptr::write_volatile;
 
@@ -133,12 +132,6 @@ impl Skb {
         // elsewhere.
         unsafe { bpf_check_mtu(self.raw().cast(), 0, &raw mut mtu, 0, 0) };
         mtu
-    }
-
-    /// Overwrites bytes of the packet; whether that succeeded.
-    #[inline(always)]
-    pub(crate) fn store<T>(&self, offset: usize, bytes: &T) -> bool {
-        self.ctx.store(offset, bytes, 0).is_ok()
     }
 
     /// Makes the checksum at `at` follow a change of addresses (a sum) and of ports. UDP without a checksum stays so.
