@@ -49,13 +49,6 @@ impl Room {
 /// What fits into a room.
 pub(crate) type Space = [u64; 12];
 
-/// What begins with an Ethernet header and is made to be written, in front of it the same two bytes.
-#[repr(C, align(8))]
-pub(crate) struct Framed<T> {
-    front: [u8; 2],
-    pub(crate) bytes: T,
-}
-
 /// What follows the outer IPv6 header of a fragment.
 #[repr(C)]
 #[derive(Clone, Copy)]

@@ -40,13 +40,13 @@ pub(crate) fn from_peer<F: Tables>(skb: &Skb, node: &Node) -> Result<Reason, Rea
         return Err(Reason::TcpControl);
     }
     let Some(at) = tables::place::<F>(&packet.end) else {
-        notes::take_turn()?;
+        notes::take_turn(&mut scratch.turn)?;
         return notes::note_new::<F>(skb, node, packet, Bucket::of_peer(subnet.unwrap_or(0)));
     };
     tables::copy(at, &mut scratch.flow);
     let known = Known::copied(at, &scratch.flow, &packet.end);
     match known.usable(mode.generation(), node.tick()) {
-        Ok(()) => replay::from_link(skb, node, &peer, (&scratch.frame, &mut scratch.bare.bytes), packet, &known),
+        Ok(()) => replay::from_link(skb, node, &peer, (&scratch.frame, &mut scratch.bare), packet, &known),
         Err(Reason::Refreshing) => notes::note_again::<F>(skb, node, packet),
         Err(reason) => Err(reason),
     }

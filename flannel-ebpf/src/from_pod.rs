@@ -63,7 +63,7 @@ fn treat<F: Tables>(skb: &Skb, node: &Node, mode: ModeWord) -> Result<Reason, Re
         return Err(Reason::TcpControl);
     }
     let Some(at) = tables::place::<F>(&packet.end) else {
-        notes::take_turn()?;
+        notes::take_turn(&mut scratch.turn)?;
         sends(skb.ifindex())?;
         return notes::note_new::<F>(skb, node, packet, Bucket::of_pod(skb.ifindex()));
     };
@@ -72,7 +72,7 @@ fn treat<F: Tables>(skb: &Skb, node: &Node, mode: ModeWord) -> Result<Reason, Re
     match known.usable(mode.generation(), node.tick()) {
         Ok(()) => {
             let Scratch { sent, bare, count, waiting, .. } = scratch;
-            let leaves = Leaves { sent: &mut sent.bytes, bare: &mut bare.bytes, count, waiting };
+            let leaves = Leaves { sent, bare, count, waiting };
             replay::from_pod(skb, node, &scratch.frame, leaves, packet, &known)
         }
         Err(Reason::Refreshing) => {

@@ -49,7 +49,7 @@ fn look<F: Tables>(skb: &Skb, node: &Node, mode: ModeWord) -> Result<Reason, Rea
         return Err(Reason::TcpControl);
     }
     let Some(known) = Known::find::<F>(&packet.end) else {
-        notes::take_turn()?;
+        notes::take_turn(&mut scratch.turn)?;
         let subnet = scratch.frame.ip().source_subnet(node.family::<F>());
         return notes::note_new::<F>(skb, node, packet, Bucket::of_peer(subnet.unwrap_or(0)));
     };

@@ -163,6 +163,6 @@ fn deliver<F: Tables>(
     tables::copy(at, &mut scratch.flow);
     let known = Known::copied(at, &scratch.flow, &packet.end);
     known.usable(generation, node.tick())?;
-    let headers = (&scratch.frame, &mut scratch.bare.bytes);
+    let headers = (&scratch.frame, &mut scratch.bare);
     replay::from_underlay(skb, node, peer, outer_tos, headers, packet, &known)
 }

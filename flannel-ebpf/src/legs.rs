@@ -62,7 +62,7 @@ fn try_send<F: Tables>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
         }
         return Err(reason);
     }
-    if !skb.store(0, &scratch.sent.bytes.outer) {
+    if !skb.store(0, &scratch.sent.outer) {
         return Err(Reason::StoreFailed);
     }
     skb.set_tc_index(OWN_PACKET);
@@ -83,7 +83,7 @@ fn try_replay<F: Tables>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
         replay::take_back::<F>(skb, packet, body)?;
         return Err(reason);
     }
-    if !skb.store(0, &scratch.sent.bytes) {
+    if !skb.store(0, &scratch.sent) {
         return Err(Reason::StoreFailed);
     }
     skb.set_class(body.mark, body.priority);

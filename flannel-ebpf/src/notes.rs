@@ -1,6 +1,6 @@
 //! Notes on packets: written at an entry hook, taken at an exit hook (see `flannel_common::note`).
 
-use aya_ebpf::helpers::generated::{bpf_get_prandom_u32, bpf_get_smp_processor_id};
+use aya_ebpf::helpers::generated::bpf_get_smp_processor_id;
 use flannel_common::{
     end::Address,
     fast::port_bit,
@@ -31,12 +31,16 @@ pub(crate) fn clear(skb: &Skb) {
     }
 }
 
-/// Whether it is a packet's turn to be noted, its flow being unknown. Asked before anything that only matters then.
+/// Whether it is a packet's turn to be noted, its flow being unknown. Asked before anything that only matters then, of numbers that
+/// follow no pattern of packets (xorshift); the kernel's own would be a helper's call for each packet.
 #[inline(always)]
-pub(crate) fn take_turn() -> Result<(), Reason> {
-    // SAFETY: the helper takes nothing and returns a number.
-    let random = unsafe { bpf_get_prandom_u32() };
-    if random % ONE_IN == 0 { Ok(()) } else { Err(Reason::FlowUnknown) }
+pub(crate) const fn take_turn(last: &mut u32) -> Result<(), Reason> {
+    let mut number = if *last == 0 { ONE_IN } else { *last };
+    number ^= number << 13;
+    number ^= number >> 17;
+    number ^= number << 5;
+    *last = number;
+    if number.is_multiple_of(ONE_IN) { Ok(()) } else { Err(Reason::FlowUnknown) }
 }
 
 /// Notes a packet of an unknown flow whose turn it is, if its sender does not make flows too fast.

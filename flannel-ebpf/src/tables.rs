@@ -22,7 +22,6 @@ use flannel_common::{
 };
 
 use crate::{
-    bytes::Framed,
     family::Family,
     legs::Waiting,
     maps::{FLOWS, FLOWS6, NOTES, NOTES6, SCRATCH, SCRATCH6},
@@ -70,9 +69,11 @@ pub(crate) struct Scratch<F: InnerHeader> {
     /// A copy of its flow, or the flow to be written.
     pub(crate) flow: Flow<F::Address>,
     /// What is written in front of it.
-    pub(crate) sent: Framed<Encapsulated<F>>,
+    pub(crate) sent: Encapsulated<F>,
     /// What is written over its first bytes.
-    pub(crate) bare: Framed<Bare<F>>,
+    pub(crate) bare: Bare<F>,
+    /// The last number drawn for a packet's turn.
+    pub(crate) turn: u32,
     /// How many packets were encapsulated.
     pub(crate) count: u16,
     /// What is left to be asked, of a packet that waits for its leg.

@@ -177,7 +177,7 @@ fn encapsulate<F: Tables>(skb: &Skb, ip: &F, node: &Node, peer: &Peer, segment: 
         id: F::identification(hash, &mut scratch.count),
         source_port: source_port(hash, family.source_port_min, family.source_port_max),
     };
-    let outer = &mut scratch.sent.bytes.outer;
+    let outer = &mut scratch.sent.outer;
     outer.write(family, entry, &varying);
     if peer.has_legs() {
         return Err(legs::wait(peer, varying.source_port, segment, &mut scratch.waiting));
