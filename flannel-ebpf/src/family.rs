@@ -6,6 +6,7 @@ use aya_ebpf::{
         BPF_F_ADJ_ROOM_ENCAP_L3_IPV4, BPF_F_ADJ_ROOM_ENCAP_L3_IPV6, bpf_fib_lookup, bpf_redir_neigh,
         bpf_redir_neigh__bindgen_ty_1,
     },
+    helpers::generated::bpf_get_smp_processor_id,
     maps::Array,
 };
 use flannel_common::{
@@ -101,6 +102,9 @@ impl Family for Ipv4Header {
 
     #[inline(always)]
     fn identification(hash: u32, sent: &mut u16) -> u16 {
+        if *sent == 0 {
+            *sent = first_of_this_cpu();
+        }
         *sent = sent.wrapping_add(1);
         sent.wrapping_add(hash as u16)
     }
@@ -180,6 +184,17 @@ const fn no_route(family: u32) -> Route {
     route.0.family = family as u8;
     route
 }
+
+/// Where a CPU begins to count, far from the others: one flow may be sent by several.
+#[inline(always)]
+fn first_of_this_cpu() -> u16 {
+    // SAFETY: the helper takes nothing and returns a number.
+    let cpu = unsafe { bpf_get_smp_processor_id() };
+    (cpu as u16).wrapping_mul(APART) | 1
+}
+
+/// 2^16 divided by the golden ratio: multiples of it lie evenly apart.
+const APART: u16 = 40_503;
 
 const AF_INET: u32 = 2;
 const AF_INET6: u32 = 10;
