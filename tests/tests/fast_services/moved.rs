@@ -40,8 +40,11 @@ pub(crate) fn moved(lab: &ServiceLab, mode: &str, family: Family) -> Result<()> 
     .context("before")?;
 
     lab.set_services(family, &services(new))?;
-    let client = [talk.client.local_addr()?, datagrams.client.local_addr()?];
-    let forgotten = conntrack::forget(&lab.nodes.a, |connection| client.contains(&connection.original.source))?;
+    // A client's port may have been another's before, towards something else.
+    let meant = [(talk.client.local_addr()?, tcp.at), (datagrams.client.local_addr()?, udp.at)];
+    let forgotten = conntrack::forget(&lab.nodes.a, |connection| {
+        meant.contains(&(connection.original.source, connection.original.destination))
+    })?;
     ensure!(forgotten == 2, "{forgotten} connections were known");
     datagrams.server = datagrams::server(&lab.other, new)?;
     // Until the flow is seen anew, one of its packets goes the new way already if it is the one that looks at the path.
