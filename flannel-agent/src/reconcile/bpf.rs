@@ -27,8 +27,8 @@ pub struct Bpf {
     early: EarlyGuard,
     pins: PinRoot,
     refused: Vec<(Hook, String)>,
-    /// Whether this agent has seen to the count of polls; if not, an earlier one may have left its own.
-    counts_polls: bool,
+    /// Whether polls are counted; `None` while an earlier agent may have left its counter.
+    counts_polls: Option<bool>,
     served: Served,
     limit: Option<Limit>,
 }
@@ -43,7 +43,7 @@ impl Bpf {
         served: Served,
         limit: Option<Limit>,
     ) -> Self {
-        Self { maps, attachments, early, pins, refused: Vec::new(), counts_polls: false, served, limit }
+        Self { maps, attachments, early, pins, refused: Vec::new(), counts_polls: None, served, limit }
     }
 
     /// What this node can do by them.
@@ -115,19 +115,25 @@ impl Bpf {
     /// Counts polls where mode `fast` needs that: from the first listener to a queue on. What was learned in the moment before is
     /// discarded.
     pub fn count_polls(&mut self) -> Result<(), DatapathError> {
-        let were_counted = polls::are_counted(&self.pins);
-        if self.counts_polls || !(were_counted || polls::are_needed()) {
+        if self.counts_polls == Some(true) {
+            return Ok(());
+        }
+        let were_counted = self.counts_polls.is_none() && polls::are_counted(&self.pins);
+        if !were_counted && !polls::are_needed() {
             return Ok(());
         }
         polls::attach(&self.pins)?;
-        self.counts_polls = true;
+        self.counts_polls = Some(true);
         if were_counted { Ok(()) } else { self.new_generation() }
     }
 
     /// Counts them no more.
     pub fn forget_polls(&mut self) -> Result<(), DatapathError> {
-        self.counts_polls = false;
-        polls::detach(&self.pins)
+        if self.counts_polls != Some(false) {
+            polls::detach(&self.pins)?;
+            self.counts_polls = Some(false);
+        }
+        Ok(())
     }
 
     /// Writes settings and pods of mode `fast`. Whether flows that are known may depend on what was different before; a pod that
