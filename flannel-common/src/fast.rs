@@ -38,6 +38,8 @@ impl FastConfig {
     pub const TCP: u32 = 1 << 0;
     /// UDP flows are learned.
     pub const UDP: u32 = 1 << 1;
+    /// Packets may be put into pods straight from the external interface: no filter or program of others is on its ingress.
+    pub const FROM_UNDERLAY: u32 = 1 << 2;
 
     /// The default of `interval`: two seconds.
     pub const INTERVAL_NS: u64 = 2_000_000_000;
@@ -68,6 +70,9 @@ impl PodEntry {
     /// Packets may be put straight into this pod: nothing shapes or filters the veth's egress, no XDP program is in the
     /// pod, and the veth's other end is in another network namespace.
     pub const RECEIVES: u16 = 1 << 1;
+    /// Merged packets (GSO) may be put straight into this pod: it has no devices but loopback and the veth, so its TCP ends there.
+    /// A device behind the pod would segment them in software, because the GSO type still names the removed tunnel.
+    pub const MERGED: u16 = 1 << 2;
 
     /// Whether all of `flags` are set.
     #[inline(always)]
