@@ -45,9 +45,10 @@ pub(crate) trait Family: IpHeader + 'static {
     /// Where the kernel keeps the hooks of the family.
     fn hooks(layout: &KernelLayout) -> u32;
 
-    /// A number that tells the fragments of one outer packet from another's, where headers have one: that of the flow, and how many
-    /// this CPU has sent.
-    fn identification(hash: u32, sent: &mut u16) -> u16;
+    /// The identification of the first of so many outer packets, where headers have one: the kernel counts on from it
+    /// for each segment. It tells the fragments of one packet from another's, so the numbers of one CPU repeat only
+    /// after 65,536 packets.
+    fn identification(sent: &mut u16, segments: u32) -> u16;
 
     /// A next hop, as `bpf_redirect_neigh` takes it.
     fn next_hop(addr: Addr) -> NextHop;
@@ -101,12 +102,13 @@ impl Family for Ipv4Header {
     }
 
     #[inline(always)]
-    fn identification(hash: u32, sent: &mut u16) -> u16 {
+    fn identification(sent: &mut u16, segments: u32) -> u16 {
         if *sent == 0 {
             *sent = first_of_this_cpu();
         }
-        *sent = sent.wrapping_add(1);
-        sent.wrapping_add(hash as u16)
+        let first = *sent;
+        *sent = first.wrapping_add(segments as u16);
+        first
     }
 
     #[inline(always)]
@@ -148,7 +150,7 @@ impl Family for Ipv6Header {
     }
 
     #[inline(always)]
-    fn identification(_: u32, _: &mut u16) -> u16 {
+    fn identification(_: &mut u16, _: u32) -> u16 {
         0
     }
 

@@ -16,7 +16,7 @@ use aya_ebpf::{
     },
     programs::TcContext,
 };
-use flannel_common::{addr::Addr, reason::Reason};
+use flannel_common::{addr::Addr, class::Class, reason::Reason};
 
 use crate::family::{Family, NextHop, Route};
 
@@ -68,6 +68,8 @@ impl Skb {
         vlan_present: vlan_present;
         /// Payload of one segment, 0 for a packet that is not segmented.
         gso_size: gso_size;
+        /// How many segments it becomes; 0 for a packet that is not segmented, and where that was not counted.
+        gso_segs: gso_segs;
         /// Left by ourselves on another hook, 0 otherwise.
         tc_index: tc_index;
         /// The device the hook belongs to.
@@ -80,6 +82,23 @@ impl Skb {
         mark: mark;
         /// Queueing priority.
         priority: priority;
+    }
+
+    /// Mark and priority.
+    #[inline(always)]
+    pub(crate) fn class(&self) -> Class {
+        Class { mark: self.mark(), priority: self.priority() }
+    }
+
+    /// How many packets it becomes on the wire, at least one.
+    #[inline(always)]
+    pub(crate) fn segments(&self) -> u32 {
+        let (counted, size) = (self.gso_segs(), self.gso_size());
+        if counted != 0 || size == 0 {
+            return if counted > 1 { counted } else { 1 };
+        }
+        // Who changed the packet left the count to the device: at most so many.
+        self.len() / size + 1
     }
 
     /// Sets mark and priority, as they were at the exit of the stretch that is skipped.
@@ -100,6 +119,15 @@ impl Skb {
         write(&mut raw.tc_index, 0);
         write(&mut raw.queue_mapping, 0);
         self.pkt_type() == PACKET_HOST || self.ctx.change_type(PACKET_HOST).is_ok()
+    }
+
+    /// Puts the tag of the packet's class on it, for `to_underlay`.
+    #[inline(always)]
+    pub(crate) fn tag_class(&self) {
+        let tag = self.class().tag();
+        if self.tc_index() != tag {
+            self.set_tc_index(tag);
+        }
     }
 
     /// Leaves a number on the packet for the next hook. It does not leave the node.
@@ -179,6 +207,14 @@ impl Skb {
     pub(crate) fn has_whole_sum(&self) -> bool {
         // SAFETY: the helper takes the context, which is valid for the whole run of the program. It adds nothing.
         unsafe { bpf_csum_update(self.raw(), 0) >= 0 }
+    }
+
+    /// Makes the sum of a packet that the device summed as a whole follow a change of its bytes; of others there is
+    /// none.
+    #[inline(always)]
+    pub(crate) fn update_whole_sum(&self, difference: u32) {
+        // SAFETY: as above. It refuses where there is no such sum.
+        unsafe { bpf_csum_update(self.raw(), difference) };
     }
 
     /// Whether the kernel has verified the outermost checksum.

@@ -25,6 +25,9 @@ use crate::{
 
 /// Between beats of the heart; the programs wait a minute.
 const BEAT: Duration = Duration::from_secs(1);
+/// Between looks for listeners to queues in mode `fast`, which confirm what was learned: a new flow waits that long
+/// before it is used.
+const CONFIRM: Duration = Duration::from_millis(100);
 /// Between looks at everything there is, for drift that nobody announced.
 const RESYNC: Duration = Duration::from_secs(30);
 /// Between looks at what is cheap to look at and not announced either: sysctls, TCX programs, pods' own ends of veths.
@@ -96,7 +99,7 @@ impl Then {
 
 impl Running {
     async fn keep(&mut self, publish: &watch::Sender<Status>) -> anyhow::Result<()> {
-        let [mut beat, mut resync, mut unannounced] = [BEAT, RESYNC, UNANNOUNCED].map(|period| {
+        let [mut beat, mut confirm, mut resync, mut unannounced] = [BEAT, CONFIRM, RESYNC, UNANNOUNCED].map(|period| {
             let mut ticks = interval_at((Instant::now() + period).into(), period);
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
             ticks
@@ -115,6 +118,7 @@ impl Running {
                 () = std::future::ready(()), if self.node.reconciler.is_behind() => Then::Act,
                 () = self.node.traffic.changed() => Then::Act,
                 _ = beat.tick() => self.beat(),
+                _ = confirm.tick(), if self.decision.mode == Mode::Fast => self.confirm(),
                 () = self.node.rules.due() => {
                     self.node.reconciler.new_generation();
                     self.doubt_rules();
@@ -284,6 +288,16 @@ impl Running {
         let guarded = self.follow_guard() | self.tell_of_guard();
         let lapsed = self.store.look_at_clock(&self.node.own);
         if self.decision != before || lapsed || guarded { Then::Tell } else { Then::Rest }
+    }
+
+    /// Confirms what mode `fast` has learned. Where that fails nothing new is used, and the next beat says why.
+    fn confirm(&mut self) -> Then {
+        if let Some(bpf) = self.node.reconciler.bpf_mut()
+            && let Err(error) = bpf.confirm()
+        {
+            tracing::debug!(error = chain(&error), "cannot confirm what was learned");
+        }
+        Then::Rest
     }
 
     /// Puts the mode in force that is asked for; the operator may have asked for another since.
