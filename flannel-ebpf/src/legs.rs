@@ -123,13 +123,7 @@ fn take<F: Family>(skb: &Skb, node: &Node, waiting: &Waiting, key: &mut PathKey)
 }
 
 #[inline(always)]
-fn choose<F: Family>(
-    skb: &Skb,
-    node: &Node,
-    peer: &Peer,
-    waiting: &Waiting,
-    key: &mut PathKey,
-) -> Result<(), Reason> {
+fn choose<F: Family>(skb: &Skb, node: &Node, peer: &Peer, waiting: &Waiting, key: &mut PathKey) -> Result<(), Reason> {
     let (family, entry, len) = (node.family::<F>(), peer.entry(), waiting.segment);
     let mut route = F::route(family.vtep, entry.vtep);
     route.0.ifindex = LOOPBACK;

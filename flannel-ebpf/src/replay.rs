@@ -235,13 +235,7 @@ impl<F: Tables> Bare<F> {
 
     /// Gives them to the packet, and the ports and the checksum that belong to them.
     #[inline(always)]
-    fn put_on(
-        &self,
-        skb: &Skb,
-        before: &F,
-        packet: &Plain<F::Address>,
-        body: &Body<F::Address>,
-    ) -> Result<(), Reason> {
+    fn put_on(&self, skb: &Skb, before: &F, packet: &Plain<F::Address>, body: &Body<F::Address>) -> Result<(), Reason> {
         if !packet.end.same_tuple(&body.out) {
             rewrite_transport::<F>(skb, &packet.end, &body.out)?;
         }

@@ -50,7 +50,11 @@ impl Path<'_> {
         if self.peer.entry().seen.holds(word, now) {
             return 0;
         }
-        if self.class.is_zero() { leg.seen.validated_len(word, now) } else { self.validated_len_of_class::<F>(device, now) }
+        if self.class.is_zero() {
+            leg.seen.validated_len(word, now)
+        } else {
+            self.validated_len_of_class::<F>(device, now)
+        }
     }
 
     #[inline(always)]

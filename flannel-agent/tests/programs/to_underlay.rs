@@ -132,10 +132,9 @@ fn a_pod_does_not_speak_vxlan_for_its_node() {
                     match mode {
                         GuardMode::Off => outcome.passed(Reason::NotTunnel, packet),
                         GuardMode::Audit => outcome.passed(Reason::PodTunnel, packet),
-                        GuardMode::Enforce => assert_eq!(
-                            (outcome.action, outcome.reasons),
-                            (TC_ACT_SHOT, vec![Reason::RefusedPodTunnel])
-                        ),
+                        GuardMode::Enforce => {
+                            assert_eq!((outcome.action, outcome.reasons), (TC_ACT_SHOT, vec![Reason::RefusedPodTunnel]))
+                        }
                     }
                 }
                 // To another host, another port, of another VNI; an answer too short for VXLAN; from the host itself.

@@ -17,7 +17,8 @@ fn key() -> End<[u32; 1]> {
 
 fn gate() -> Gate {
     let now_ns = u64::from(NOW) << 20;
-    let config = NodeConfig { word: Word::new(Word::VALID, 1), heartbeat_ns: now_ns, confirmed: NOW, ..NodeConfig::default() };
+    let config =
+        NodeConfig { word: Word::new(Word::VALID, 1), heartbeat_ns: now_ns, confirmed: NOW, ..NodeConfig::default() };
     let settings = FastConfig { flags: FastConfig::TCP, interval: tick::ticks(2_000_000_000), ..FastConfig::default() };
     Gate { mode: ModeWord::new(Mode::Fast, None, GENERATION), config, settings, now_ns }
 }

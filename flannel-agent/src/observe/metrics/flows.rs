@@ -21,7 +21,11 @@ use super::{
     page::{Page, number},
 };
 use crate::{
-    datapath::{DatapathError, PinRoot, clock, flows::FlowMap, maps::{ConfigMap, ModeMap}},
+    datapath::{
+        DatapathError, PinRoot, clock,
+        flows::FlowMap,
+        maps::{ConfigMap, ModeMap},
+    },
     family::Family,
 };
 

@@ -35,7 +35,8 @@ impl World {
             net,
             has_tunnel,
             mode: random.pick(&[vec![Mode::Fast; 14], vec![Mode::Encap; 4], vec![Mode::Kernel; 2]].concat()),
-            agent: random.pick(&[vec![Agent::Beats; 17], vec![Agent::Late, Agent::Gone, Agent::NotConfigured]].concat()),
+            agent: random
+                .pick(&[vec![Agent::Beats; 17], vec![Agent::Late, Agent::Gone, Agent::NotConfigured]].concat()),
             learns: random.pick(&[vec![6, 17], vec![6, 17], vec![6, 17], vec![6], vec![17], vec![]]),
             helper_port: 21,
             pod_sends: random.percent(80),
@@ -60,7 +61,15 @@ impl World {
     pub(in crate::oracle) fn in_order(random: &mut Random, net: Net) -> Self {
         let world = Self::with(random, net, true);
         let learns = vec![6, 17];
-        Self { mode: Mode::Fast, agent: Agent::Beats, learns, pod_sends: true, from_underlay: true, has_tokens: true, ..world }
+        Self {
+            mode: Mode::Fast,
+            agent: Agent::Beats,
+            learns,
+            pod_sends: true,
+            from_underlay: true,
+            has_tokens: true,
+            ..world
+        }
     }
 
     /// Adds a flow, and for most of them its way back.
@@ -121,8 +130,15 @@ impl World {
 
 fn state(random: &mut Random) -> State {
     let usable = vec![State::Usable; 12];
-    let others =
-        vec![State::Expired, State::OtherGeneration, State::Torn, State::OneSided, State::OneSided, State::Closed, State::Unconfirmed];
+    let others = vec![
+        State::Expired,
+        State::OtherGeneration,
+        State::Torn,
+        State::OneSided,
+        State::OneSided,
+        State::Closed,
+        State::Unconfirmed,
+    ];
     random.pick(&[usable, others].concat())
 }
 
