@@ -11,7 +11,7 @@
 
 use aya_ebpf::bindings::{
     BPF_FIB_LKUP_RET_FRAG_NEEDED, BPF_FIB_LKUP_RET_NO_NEIGH, BPF_FIB_LKUP_RET_SUCCESS,
-    bpf_adj_room_mode::BPF_ADJ_ROOM_MAC, bpf_redir_neigh__bindgen_ty_1,
+    bpf_adj_room_mode::BPF_ADJ_ROOM_MAC,
 };
 use flannel_common::{
     class::{Class, PathKey},
@@ -149,7 +149,7 @@ fn choose<F: Family>(skb: &Skb, node: &Node, peer: &Peer, waiting: &Waiting, key
         return Err(Reason::PathUnseen);
     }
     // SAFETY: all of the answer is initialised; an IPv4 address is the first word of it.
-    let next_hop = bpf_redir_neigh__bindgen_ty_1 { ipv6_nh: unsafe { route.__bindgen_anon_4.ipv6_dst } };
+    let next_hop = unsafe { route.__bindgen_anon_4.ipv6_dst };
     redirect_to_neighbour(route.ifindex, NextHop::new(route.family.into(), next_hop));
     Ok(())
 }

@@ -2,7 +2,10 @@
 //!
 //! How bytes are read and written says [`bytes`](crate::bytes).
 
-use core::ptr::write_volatile;
+use core::{
+    mem::{MaybeUninit, offset_of},
+    ptr::write_volatile,
+};
 
 use aya_ebpf::{
     bindings::{
@@ -261,9 +264,37 @@ pub(crate) fn redirect_neigh<F: Family>(oif: u32, next_hop: Addr) {
 
 /// The same to a next hop as the kernel has it, which may be of the other family.
 #[inline(always)]
-pub(crate) fn redirect_to_neighbour(oif: u32, mut next_hop: NextHop) {
+pub(crate) fn redirect_to_neighbour(oif: u32, next_hop: NextHop) {
+    let mut room = MaybeUninit::uninit();
+    let params = lay_out(&mut room, next_hop);
     // SAFETY: `params` is a live value of the size given; flags must be zero.
-    unsafe { bpf_redirect_neigh(oif, &raw mut next_hop.params, size_of::<bpf_redir_neigh>() as i32, 0) };
+    unsafe { bpf_redirect_neigh(oif, params, size_of::<bpf_redir_neigh>() as i32, 0) };
+}
+
+/// The argument of `bpf_redirect_neigh` on the stack: `front` puts the address at a multiple of eight
+/// bytes.
+#[repr(C, align(8))]
+struct NeighbourParams {
+    front: u32,
+    params: bpf_redir_neigh,
+}
+
+/// Writes every byte of the argument of `bpf_redirect_neigh`. Volatile, or the compiler writes two words
+/// of it as one where they are not aligned for that, which the verifier takes nowhere on the stack.
+#[inline(always)]
+fn lay_out(room: &mut MaybeUninit<NeighbourParams>, next_hop: NextHop) -> *mut bpf_redir_neigh {
+    const ADDRESS: usize = offset_of!(bpf_redir_neigh, __bindgen_anon_1);
+    const { assert!((offset_of!(NeighbourParams, params) + ADDRESS).is_multiple_of(align_of::<u64>())) };
+    const { assert!(size_of::<bpf_redir_neigh>() == ADDRESS + size_of::<[u64; 2]>()) };
+    let params = room.as_mut_ptr().cast::<u8>().wrapping_add(offset_of!(NeighbourParams, params));
+    let address = params.wrapping_add(ADDRESS).cast::<u64>();
+    // SAFETY: the family is the first word of the struct, in the room.
+    unsafe { write_volatile(params.cast::<u32>(), next_hop.family) };
+    // SAFETY: the address is in the room, and aligned as shown above.
+    unsafe { write_volatile(address, next_hop.address[0]) };
+    // SAFETY: its other half.
+    unsafe { write_volatile(address.wrapping_add(1), next_hop.address[1]) };
+    params.cast()
 }
 
 /// Arranges that the packet is put into the other end of the veth `ifindex`, in its network namespace. Takes effect with
