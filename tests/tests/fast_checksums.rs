@@ -29,14 +29,14 @@ fn underlay(node: &Node, number: u8, peer: u8) -> Result<()> {
 
 /// Datagrams the pod dropped for their checksum, of either family.
 fn checksum_errors(pod: &Pod) -> Result<u64> {
-    let text = pod.sh("cat /proc/net/snmp6; grep ^Udp: /proc/net/snmp | tr '\\n' ' '")?.stdout;
-    let v6 = text.lines().find_map(|line| line.strip_prefix("Udp6InCsumErrors")?.trim().parse().ok());
-    let v4 = text.lines().find(|line| line.starts_with("Udp:")).and_then(|line| {
-        let (names, values) = line.split_at(line.rfind("Udp:")?);
-        let at = names.split_ascii_whitespace().position(|name| name == "InCsumErrors")?;
-        values.split_ascii_whitespace().nth(at)?.parse::<u64>().ok()
-    });
-    let (v4, v6): (u64, u64) = v4.zip(v6).with_context(|| text.clone())?;
+    let v6 = pod.sh("cat /proc/net/snmp6")?.stdout;
+    let v6 = v6.lines().find_map(|line| line.strip_prefix("Udp6InCsumErrors")?.trim().parse::<u64>().ok());
+    let v4 = pod.sh("cat /proc/net/snmp")?.stdout;
+    let mut udp = v4.lines().filter_map(|line| line.strip_prefix("Udp:")).map(str::split_ascii_whitespace);
+    let (names, values) = udp.next().zip(udp.next()).context("no line of UDP")?;
+    let v4 =
+        names.zip(values).find(|(name, _)| *name == "InCsumErrors").and_then(|(_, value)| value.parse::<u64>().ok());
+    let (v4, v6) = v4.zip(v6).context("no count of checksum errors")?;
     Ok(v4 + v6)
 }
 

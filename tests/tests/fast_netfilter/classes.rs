@@ -1,12 +1,16 @@
 //! Rules on the way out of the host that look at the mark of a tunnel packet, which is that of the packet inside: each
 //! mark has a path of its own.
 
-use std::net::{SocketAddr, UdpSocket};
+use std::{
+    net::{SocketAddr, UdpSocket},
+    time::Duration,
+};
 
 use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{
+    eventually,
     fast::{Family, FastLab},
-    load::datagrams::{Datagrams, server},
+    load::datagrams::Datagrams,
 };
 
 const PORT: u16 = 9100;
@@ -32,6 +36,15 @@ fn marked_are_dropped(lab: &FastLab, mode: &str, family: Family) -> Result<()> {
     let mut plain = Datagrams::open(&lab.near, &lab.far, family.end(&lab.far)?, None)?;
     let mut marked = Datagrams::open(&lab.near, &lab.far, SocketAddr::new(family.of(&lab.far)?, PORT), None)?;
     lab.until_replayed_on([mode == "fast"; 2], |messages| plain.exchange(messages))?;
+    // What was seen of the path for the mark before the rule was there is used for two seconds.
+    eventually("marked packets are dropped", Duration::from_secs(10), || {
+        let arrived = arrive(&marked.server, || {
+            marked.client.send(b"mark")?;
+            plain.exchange(1)
+        })?;
+        ensure!(arrived == 0, "{arrived} of one");
+        Ok(())
+    })?;
     let arrived = arrive(&marked.server, || {
         for _ in 0..EACH {
             marked.client.send(b"mark")?;

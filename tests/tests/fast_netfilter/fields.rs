@@ -25,7 +25,7 @@ impl Field {
     /// Sends as pods do by default, or with the value the rule is about.
     fn set(self, socket: &UdpSocket, family: Family, special: bool) -> Result<()> {
         match (self, family) {
-            (Self::Dscp, Family::V4) => setsockopt(socket, sockopt::IpTos, &if special { EXPEDITED } else { 0 })?,
+            (Self::Dscp, Family::V4) => setsockopt(socket, sockopt::Ipv4Tos, &if special { EXPEDITED } else { 0 })?,
             (Self::Dscp, Family::V6) => setsockopt(socket, sockopt::Ipv6TClass, &if special { EXPEDITED } else { 0 })?,
             (Self::Ttl, Family::V4) => setsockopt(socket, sockopt::Ipv4Ttl, &if special { TTL } else { 64 })?,
             (Self::Ttl, Family::V6) => setsockopt(socket, sockopt::Ipv6Ttl, &if special { TTL } else { 64 })?,
@@ -33,12 +33,12 @@ impl Field {
         Ok(())
     }
 
-    /// A match on that value.
+    /// A match on that value, in FORWARD: one hop less than sent.
     const fn rule(self, family: Family) -> &'static str {
         match (self, family) {
             (Self::Dscp, _) => "-m dscp --dscp 46",
-            (Self::Ttl, Family::V4) => "-m ttl --ttl-eq 7",
-            (Self::Ttl, Family::V6) => "-m hl --hl-eq 7",
+            (Self::Ttl, Family::V4) => "-m ttl --ttl-eq 6",
+            (Self::Ttl, Family::V6) => "-m hl --hl-eq 6",
         }
     }
 }

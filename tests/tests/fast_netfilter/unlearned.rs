@@ -58,7 +58,7 @@ pub(crate) fn connections_with_a_helper(lab: &FastLab) -> Result<()> {
     }
     let policy = "table ip t {
         ct timeout short { protocol udp; l3proto ip; policy = { unreplied: 10, replied: 10 }; }
-        chain c { type filter hook prerouting priority -300; udp dport 9400 ct timeout set \"short\"; }
+        chain c { type filter hook prerouting priority -150; udp dport 9400 ct timeout set \"short\"; }
     }";
     if let Err(error) = node.command(["nft", "-f", "-"]).input(policy).run() {
         not_run("connections with a timeout policy", &format!("the kernel or nft refuses it: {error:#}"));
