@@ -45,7 +45,7 @@ struct Gone;
 enum Step {
     Feed(FeedEvent<NodeRecord>),
     OwnLeaseDue,
-    Readiness,
+    Availability,
     ConditionDue,
     NewAttrs(LeaseAttrs),
 }
@@ -81,7 +81,7 @@ impl Follower {
         Self {
             scope: Scope { own, peers, families: Families::of(config) },
             holder: Holder::new(&manager, request),
-            condition: Condition::new(manager.ready.take(), grace),
+            condition: Condition::new(manager.available.take(), grace),
             manager,
             attrs,
             events,
@@ -103,7 +103,7 @@ impl Follower {
                     let events = self.holder.act(&mut self.manager).await;
                     self.send_all(events).await
                 }
-                Step::Readiness => Ok(()),
+                Step::Availability => Ok(()),
                 Step::ConditionDue => {
                     self.condition.act(&mut self.manager).await;
                     Ok(())
@@ -126,7 +126,7 @@ impl Follower {
             () = self.events.closed() => None,
             event = self.feed.next_event(silence) => Some(Step::Feed(event)),
             () = until(own_due) => Some(Step::OwnLeaseDue),
-            () = self.condition.changed() => Some(Step::Readiness),
+            () = self.condition.changed() => Some(Step::Availability),
             () = until(condition_due) => Some(Step::ConditionDue),
             attrs = next_attrs(&mut self.attrs) => Some(Step::NewAttrs(attrs)),
         }
