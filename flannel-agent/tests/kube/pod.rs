@@ -95,6 +95,11 @@ fn a_server_that_restarts_is_waited_for() {
         pod.double.change(State::compact);
         pod.double.rise();
         pod.until("no peer", |status| status["ready"] == true && status["peers"] == json!([])).await;
+        let log = Pod::log();
+        assert_eq!(log.matches("is back").count(), 1, "one message for the recovery:\n{log}");
+        assert!(!log.contains("the store is out of reach"), "one message for the outage:\n{log}");
+        let of_history: Vec<_> = log.lines().filter(|line| line.contains("(410)")).collect();
+        assert!(of_history.len() == 1 && of_history[0].contains("DEBUG"), "lost history is no outage:\n{log}");
     });
 }
 

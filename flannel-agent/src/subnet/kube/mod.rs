@@ -19,6 +19,7 @@ mod pods;
 mod prefix;
 #[cfg(test)]
 mod properties;
+mod reconnect;
 mod record;
 mod requests;
 
