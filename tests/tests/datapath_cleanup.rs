@@ -122,9 +122,13 @@ fn a_dry_run_changes_nothing_and_tells_what_it_would_do() -> Result<()> {
         assert!(told.contains(part), "{part} in:\n{told}");
     }
     let did = node.clean(&[], &["/run/flannel", SUBNET_ENV])?;
-    let done: Vec<_> = did.lines().map(|line| line.trim_end_matches(": done").to_owned()).collect();
+    let steps: Vec<_> = did.lines().filter_map(|line| line.rsplit_once(": ")).collect();
+    let done: Vec<_> = steps.iter().map(|(step, _)| (*step).to_owned()).collect();
     let would: Vec<_> = told.lines().map(|line| line.trim_start_matches("would ").to_owned()).collect();
     assert_eq!(done, would);
+    // It holds subnet.env.
+    let kept: Vec<_> = steps.iter().filter(|(_, outcome)| *outcome != "done").collect();
+    assert_eq!(kept, [&("remove /run/flannel if it is empty", "kept, it is not empty or a mount point")]);
     Ok(())
 }
 

@@ -334,10 +334,16 @@ impl Running {
         soon.into_iter().chain(self.node.reconciler.next_retry()).min()
     }
 
-    /// Packets flow, and would go on flowing.
-    pub(super) fn ready(&self) -> bool {
-        let held = self.store.is_in_sync() && self.store.grants(&self.node.own);
-        self.applied && self.written.is_some() && held
+    /// Has all that pods' packets need: the kernel and subnet.env agree with the leases, and our
+    /// lease is valid. The store may be away, once its leases were read: they stay in force.
+    pub(super) fn is_network_available(&self) -> bool {
+        let has_lease = self.store.is_seen() && self.store.grants(&self.node.own);
+        self.applied && self.written.is_some() && has_lease
+    }
+
+    /// Carries packets, and follows the cluster's changes.
+    pub(super) fn is_ready(&self) -> bool {
+        self.is_network_available() && self.store.is_in_sync()
     }
 
     /// Whether mode and programs are as asked for.

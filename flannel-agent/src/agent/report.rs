@@ -44,14 +44,14 @@ impl Status {
 }
 
 impl Running {
-    /// Publishes the status, and the readiness where the store takes it.
+    /// Publishes the status, and the state of the network where the store takes it.
     pub(super) fn publish(&self, publish: &watch::Sender<Status>) {
-        self.node.readiness.set(self.ready());
+        self.node.availability.set(self.is_network_available());
         publish.send_modify(|status| *status = self.status(status));
     }
 
     fn status(&self, last: &Status) -> Status {
-        let ready = self.ready();
+        let ready = self.is_ready();
         let devices = self.devices();
         Status {
             version: last.version.clone(),

@@ -50,7 +50,7 @@ pub async fn run(scope: &Scope) -> anyhow::Result<String> {
     let mut done = Vec::new();
     for step in &plan.steps {
         match execute(step, &netlink).await {
-            Ok(()) => done.push(format!("{step}: done")),
+            Ok(()) => done.push(format!("{step}: {}", step.outcome())),
             Err(error) => {
                 failures += 1;
                 done.push(format!("{step}: {error:#}"));

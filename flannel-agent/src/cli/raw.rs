@@ -71,7 +71,7 @@ pub struct RawOptions {
     /// File with the network configuration, instead of the key in etcd; its Subnet* keys are ignored
     #[arg(long, help_heading = KUBERNETES, value_name = "FILE", default_value = "/etc/kube-flannel/net-conf.json")]
     pub(super) net_config_path: String,
-    /// Let the Node's condition `NetworkUnavailable` follow whether it is ready: `False` when it is, `True` after 10 s of not being
+    /// Let the Node's condition `NetworkUnavailable` follow the state of its pod network: `False` when packets can flow, `True` after 10 s in which they cannot; an outage of the API server does not count
     #[arg(long, help_heading = KUBERNETES, value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
     pub(super) set_node_network_unavailable: bool,
     /// Masquerade what pods send out of the pod network

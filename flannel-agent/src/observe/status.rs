@@ -17,7 +17,8 @@ pub struct Status {
     pub version: String,
     /// Its process id; absent when no agent runs and the pins alone were read.
     pub pid: Option<u32>,
-    /// Packets flow: lease held, store in sync, kernel reconciled, subnet.env written.
+    /// Packets flow and changes arrive: lease held, kernel reconciled, subnet.env written, store in
+    /// sync.
     pub ready: bool,
     /// What the agent is doing or waiting for, in words.
     pub stage: String,
