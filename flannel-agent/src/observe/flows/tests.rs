@@ -50,12 +50,19 @@ fn a_flow_says_why_it_is_not_used() {
     older.stamp(other.body.check(&key()), NOW + 500, None);
     let mut closed = good;
     closed.seen = Stamp::closed(good.body.check(&key()), NOW + 954);
+    let (mut long_closed, mut recycled, mut half) = (good, good, good);
+    long_closed.seen = Stamp::closed(good.body.check(&key()), NOW - 954);
+    recycled.seen = Stamp::until(good.body.check(&key()) ^ 2, NOW + 500);
+    half.mirror = recycled.seen;
     for (flow, state, why) in [
         (flow(-2861, Some(500)), "refreshing", "what was seen of it expired 3.0 s ago"),
         (older, "refreshing", "learned under generation 4, and 7 is in force"),
         (flow(500, None), "one_sided", "its way back was not seen"),
         (flow(500, Some(-954)), "one_sided", "what was seen of its way back expired 1.0 s ago"),
         (closed, "flow_closed", "its connection was closed; not learned for another 1.0 s"),
+        (long_closed, "refreshing", "its connection was closed, and nothing was seen of it since"),
+        (recycled, "refreshing", "what was seen of it belongs to an earlier entry with its key"),
+        (half, "one_sided", "what was seen of its way back belongs to an earlier entry with its key"),
         (Flow { seen: Stamp::NONE, ..good }, "refreshing", "forgotten: a new connection began at its ends"),
     ] {
         assert_eq!(said(&flow, &gate), (state, why.to_owned()));
