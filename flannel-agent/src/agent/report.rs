@@ -14,7 +14,7 @@ use crate::{
     iface::End,
     observe::status::{
         DeviceStatus, FastStatus, InterfaceStatus, LeaseStatus, ModeStatus, PeerStatus, PodStatus, RejectedStatus,
-        Status, StoreStatus,
+        STARTING, Status, StoreStatus,
     },
     reconcile::device::Device,
     subnet::Rejected,
@@ -38,7 +38,7 @@ impl Status {
             pid: Some(std::process::id()),
             privileges: Privileges::current().ok().map(|held| held.status()),
             store: Some(store),
-            ..Self::without_agent("starting", mode)
+            ..Self::without_agent(STARTING, mode)
         }
     }
 }

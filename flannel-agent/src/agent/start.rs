@@ -58,6 +58,8 @@ pub(super) struct Started {
     pub(super) flag: Option<Mode>,
     pub(super) guard: Checks<GuardMode>,
     pub(super) no_bpf: Option<String>,
+    /// Whether the backend has a tunnel.
+    pub(super) has_tunnel: bool,
     pub(super) kernel: KernelEvents,
     pub(super) rules: RuleChanges,
     pub(super) firewall: firewall::Watch,
@@ -169,6 +171,7 @@ async fn start_with<M: SubnetManager>(
         flag: options.datapath,
         guard: options.guard,
         no_bpf,
+        has_tunnel: backend.port().is_some(),
         kernel,
         rules: RuleChanges::listen(),
         firewall: firewall::Watch::start(options.strict_rules),

@@ -282,7 +282,10 @@ fn peers(peers: &[PeerStatus]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use flannel_common::guard::{Checks, GuardMode};
+
     use super::*;
+    use crate::guard::Guard;
 
     #[test]
     fn a_lease_is_ours_until_it_expires_or_for_good() {
@@ -316,6 +319,16 @@ mod tests {
         assert_eq!(dual, "10.5.1.0/24 at 192.0.2.1, fd00:5:1::/64 at 2001:db8::1, reserved");
         let alone = super::lease(&lease("fd00:5:1::/64", "2001:db8::1"));
         assert_eq!(alone, "fd00:5:1::/64 at 2001:db8::1, reserved");
+    }
+
+    #[test]
+    fn a_guard_without_programs_says_what_was_asked_for() {
+        let modes = |outer, inner| guard(&Guard::new(Checks { outer, inner }).status_without_bpf());
+        assert_eq!(
+            modes(GuardMode::Enforce, GuardMode::Audit),
+            "outer off (enforce was asked for: no eBPF); inner off (audit was asked for: no eBPF)"
+        );
+        assert_eq!(modes(GuardMode::Off, GuardMode::Off), "outer off; inner off");
     }
 
     #[test]

@@ -30,7 +30,7 @@ pub struct Status {
     /// Mode `fast`, where it is in force.
     #[serde(default)]
     pub fast: Option<FastStatus>,
-    /// The guard; absent without BPF, and without a tunnel.
+    /// The guard; absent without a tunnel.
     #[serde(default)]
     pub guard: Option<GuardStatus>,
     /// Our lease.
@@ -59,7 +59,15 @@ pub struct Status {
     pub error: Option<String>,
 }
 
+/// The stage of an agent that has not brought the datapath up yet.
+pub const STARTING: &str = "starting";
+
 impl Status {
+    /// Whether an agent runs and has no programs.
+    pub fn runs_without_bpf(&self) -> bool {
+        self.pid.is_some() && self.stage != STARTING && self.mode.attach.is_none()
+    }
+
     /// Of a node whose agent does not run.
     pub fn without_agent(stage: &str, mode: ModeStatus) -> Self {
         Self {

@@ -69,7 +69,7 @@ impl BareNode {
             load(&pins, Subnets { v4: 256, v6: 0 }, None)?;
             Ok(Maps::open(&pins)?)
         })??;
-        let attachments = Attachments::new(pins, AttachKind::Tcx, 1, Path::new(STATE));
+        let attachments = Attachments::new(pins, AttachKind::detect(), 1, Path::new(STATE));
         let stop = Arc::default();
         let mut bare = Self { node: node.clone(), maps, number, hooks: BTreeSet::new(), attachments, stop };
         bare.configure()?;

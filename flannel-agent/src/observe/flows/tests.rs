@@ -53,6 +53,10 @@ fn a_flow_says_why_it_is_not_used() {
     new.stamp(good.body.check(&key()), NOW, NOW + 500, Some(NOW + 500));
     let mut closed = good;
     closed.seen = Stamp::closed(good.body.check(&key()), NOW + 954);
+    let (mut long_closed, mut recycled, mut half) = (good, good, good);
+    long_closed.seen = Stamp::closed(good.body.check(&key()), NOW - 954);
+    recycled.seen = Stamp::until(good.body.check(&key()) ^ 2, NOW + 500);
+    half.mirror = recycled.seen;
     for (flow, state, why) in [
         (flow(-2861, Some(500)), "refreshing", "what was seen of it expired 3.0 s ago"),
         (new, "unconfirmed", "learned a moment ago; used once the agent has made sure that no program queues packets"),
@@ -60,6 +64,9 @@ fn a_flow_says_why_it_is_not_used() {
         (flow(500, None), "one_sided", "its way back was not seen"),
         (flow(500, Some(-954)), "one_sided", "what was seen of its way back expired 1.0 s ago"),
         (closed, "flow_closed", "its connection was closed; not learned for another 1.0 s"),
+        (long_closed, "refreshing", "its connection was closed, and nothing was seen of it since"),
+        (recycled, "refreshing", "what was seen of it belongs to an earlier entry with its key"),
+        (half, "one_sided", "what was seen of its way back belongs to an earlier entry with its key"),
         (Flow { seen: Stamp::NONE, ..good }, "refreshing", "forgotten: a new connection began at its ends"),
     ] {
         assert_eq!(said(&flow, &gate), (state, why.to_owned()));

@@ -345,6 +345,8 @@ both! {
         let frame = packet.to_service().bytes();
         let one = replayed(bench, &packet.to_service());
         legs::lay(bench);
+        // That takes longer than a flow is good for on a slow machine.
+        teach::<A>(bench, &packet.to_service(), &packet, Exit::TUNNEL);
         bench.run(FromPod, &frame).passed(Reason::PathUnseen, &frame);
         legs::see_all(bench, A::NET, 1000);
         let mut by_leg = replayed(bench, &packet.to_service());
