@@ -171,7 +171,7 @@ async fn start_with<M: SubnetManager>(
         no_bpf,
         kernel,
         rules: RuleChanges::listen(),
-        firewall: firewall::Watch::start(options.strict_rules),
+        firewall: firewall::Watch::start(options.strict_rules, backend.port()),
         store,
         readiness,
         opt_outs,
