@@ -15,6 +15,8 @@ mod judge;
 mod model;
 mod nft;
 mod read;
+#[cfg(test)]
+mod recorded;
 mod save;
 mod watch;
 mod words;

@@ -118,6 +118,25 @@ impl Rule {
         self.parts.push(Part::Only(packets));
     }
 
+    fn place(&self) -> (String, String) {
+        (self.table.clone(), self.chain.clone())
+    }
+
+    /// Whether a listing of `shown` rules is one of a chain of `count` rules. nft shows the policy of
+    /// ebtables' own chains as a rule at their end.
+    fn corresponds(&self, shown: usize, count: usize) -> bool {
+        shown == count || (self.table.starts_with("bridge ") && shown + 1 == count)
+    }
+
+    /// Rules of bridges keep what was seen of them, because ebtables-nft leaves limits out of its
+    /// listing.
+    fn reveal(&mut self, shown: &Self) {
+        let mut parts = std::mem::take(&mut self.parts);
+        parts.retain(|part| !part.is_hidden() && self.table.starts_with("bridge "));
+        parts.extend(shown.parts.iter().cloned());
+        *self = Self { parts, ..shown.clone() };
+    }
+
     fn has_hidden(&self) -> bool {
         self.parts.iter().any(Part::is_hidden)
     }
@@ -155,22 +174,32 @@ impl Ruleset {
         hidden.filter_map(|rule| rule.table.split(' ').next().map(str::to_owned)).collect()
     }
 
-    /// Takes over `shown`, another listing of some of these tables, for rules with hidden options.
+    /// Puts rules of `shown`, another listing of some of these tables, in the place of those with
+    /// hidden options.
     ///
-    /// Chains stay as they are. Rules of bridges keep what was seen of them, because ebtables-nft
-    /// leaves limits out of its listing.
+    /// Rules correspond by their place in a chain. Where the listings disagree about the number of
+    /// rules, because they changed in between or one leaves some out, options stay hidden.
     pub(super) fn reveal(&mut self, shown: Self) {
-        let tables: BTreeSet<&str> = shown.chains.iter().map(|chain| chain.table.as_str()).collect();
-        self.rules.retain_mut(|rule| {
-            if !tables.contains(rule.table.as_str()) || !rule.has_hidden() {
-                return true;
+        let mut chains: ByName<Vec<Rule>> = ByName::new();
+        for rule in shown.rules {
+            chains.entry(rule.place()).or_default().push(rule);
+        }
+        let mut counts: ByName<usize> = ByName::new();
+        for rule in &self.rules {
+            *counts.entry(rule.place()).or_default() += 1;
+        }
+        let mut places: ByName<usize> = ByName::new();
+        for rule in &mut self.rules {
+            let place = places.entry(rule.place()).or_default();
+            let count = counts.get(&rule.place()).copied().unwrap_or_default();
+            let of_chain = chains.get(&rule.place()).filter(|rules| rule.corresponds(rules.len(), count));
+            if let Some(shown) = of_chain.and_then(|rules| rules.get(*place)).filter(|_| rule.has_hidden()) {
+                rule.reveal(shown);
             }
-            rule.parts.retain(|part| !part.is_hidden());
-            rule.table.starts_with("bridge ")
-        });
-        self.rules.extend(shown.rules);
+            *place += 1;
+        }
     }
 }
 
-/// Sets of a table that rules refer to, by table and name with `@`.
+/// By table and name; names of sets begin with `@`.
 pub(super) type ByName<T> = BTreeMap<(String, String), T>;

@@ -189,6 +189,29 @@ impl<'a> Element<'a> {
     }
 }
 
+/// All entries by kind and name, and whether each may be per-packet.
+#[cfg(test)]
+pub(super) fn entries() -> Vec<(String, bool)> {
+    let name = |kind| match kind {
+        Kind::Match => "match",
+        Kind::Target => "target",
+        Kind::Bridge => "bridge",
+        Kind::Statement => "statement",
+        Kind::Field => "field",
+        Kind::Rewrite => "rewrite",
+    };
+    let tables = Kind::ALL.into_iter().flat_map(|(kind, tables)| tables.iter().map(move |table| (kind, *table)));
+    let entries = tables.flat_map(|(kind, table)| table.iter().map(move |entry| (kind, entry)));
+    // Those of connections without a reply limit a rule, and are never named.
+    let states = ["state", "ct state"];
+    entries
+        .map(|(kind, entry)| {
+            let is_exact = matches!(entry.rating, Rating::Exact) || states.contains(&entry.name);
+            (format!("{} {}", name(kind), entry.name), !is_exact)
+        })
+        .collect()
+}
+
 static INDEX: LazyLock<HashMap<(Kind, &'static str), &'static Entry>> = LazyLock::new(|| {
     let tables = Kind::ALL.into_iter().flat_map(|(kind, tables)| tables.iter().map(move |table| (kind, *table)));
     tables.flat_map(|(kind, table)| table.iter().map(move |entry| ((kind, entry.name), entry))).collect()

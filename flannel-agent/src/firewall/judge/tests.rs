@@ -203,17 +203,24 @@ fn hidden_options_are_taken_from_the_tool_that_shows_them() {
     let text = r#"{"nftables": [
         {"chain": {"family": "ip", "table": "filter", "name": "FORWARD", "type": "filter", "hook": "forward"}},
         {"rule": {"family": "ip", "table": "filter", "chain": "FORWARD", "expr": [{"xt": {"type": "match", "name": "tos"}}, {"drop": null}]}},
-        {"rule": {"family": "ip", "table": "filter", "chain": "FORWARD", "expr": [{"xt": null}]}}]}"#;
+        {"rule": {"family": "ip", "table": "filter", "chain": "FORWARD", "expr": [{"xt": null}]}},
+        {"rule": {"family": "ip", "table": "filter", "chain": "FORWARD", "expr": [{"log": null}]}}]}"#;
     let listed = nft::parse(text).expect("a document");
-    assert_eq!(named(&listed, None), ["ip filter FORWARD (extension with unknown options, tos with unknown options)"]);
+    assert_eq!(
+        named(&listed, None),
+        ["ip filter FORWARD (extension with unknown options, log, tos with unknown options)"]
+    );
     assert_eq!(listed.families_with_hidden(), BTreeSet::from(["ip".to_owned()]));
     let reveal = |line: &str| {
         let mut rules = listed.clone();
-        rules.reveal(save::parse("ip", &format!("*filter\n:FORWARD ACCEPT [0:0]\n{line}\n")));
+        let others = "-A FORWARD -m comment --comment x -j ACCEPT\n-A FORWARD -j NFLOG\n";
+        rules.reveal(save::parse("ip", &format!("*filter\n:FORWARD ACCEPT [0:0]\n{line}\n{others}")));
         named(&rules, None)
     };
-    assert_eq!(reveal("-A FORWARD -m tos --tos 0x10/0xff -j DROP"), ["ip filter FORWARD (tos)"]);
-    assert!(reveal("-A FORWARD -m tos --tos 0x10/0xfc -j DROP").is_empty());
+    assert_eq!(reveal("-A FORWARD -m tos --tos 0x10/0xff -j DROP"), ["ip filter FORWARD (log, tos)"]);
+    assert_eq!(reveal("-A FORWARD -m tos --tos 0x10/0xfc -j DROP"), ["ip filter FORWARD (log)"]);
+    assert_eq!(reveal("").len(), 1, "one rule less");
+    assert!(reveal("")[0].contains("tos with unknown options"));
     let mut rules = listed.clone();
     rules.reveal(save::parse("ip", "*mangle\n:FORWARD ACCEPT [0:0]\n"));
     assert_eq!(rules, listed);

@@ -127,6 +127,10 @@ impl Reader<'_> {
                 self.rule.limit_to(Packets::Protocols { tcp: true, udp: false });
                 return;
             }
+            // Either half of the field makes a packet a fragment; DF does not.
+            (Some("ip frag-off"), "!=") if *right == 0 && mask.and_then(Value::as_u64).is_some_and(is_of_fragments) => {
+                return self.rule.limit_to(Packets::KernelPath);
+            }
             (Some("ip frag-off"), _) => {
                 let facts = mask.and_then(Value::as_u64).map_or(Facts::None, Facts::Mask);
                 return self.name(Kind::Field, "ip frag-off", facts);
@@ -167,6 +171,10 @@ impl Reader<'_> {
             _ => {}
         }
     }
+}
+
+const fn is_of_fragments(mask: u64) -> bool {
+    mask & 0xc000 == 0
 }
 
 /// One protocol or a set of them; which ones a variable stands for is not known.
