@@ -15,6 +15,7 @@ use crate::{
         DatapathError,
         policy::{Able, Decision, Wishes},
     },
+    firewall::Limit,
     guard::Guard,
     netlink::KernelEvent,
     observe::{metrics::Counts, pulse::Pulse, status::Status},
@@ -174,9 +175,11 @@ impl Running {
         Then::Act
     }
 
-    /// The firewall's rules matter to mode `fast` alone; reading them costs too much to do it for nothing.
+    /// The firewall's rules matter to mode `fast`, and to mode `encap` if it gives way to them;
+    /// reading them costs too much to do it for nothing.
     fn doubt_rules(&self) {
-        if self.decision.wanted == Mode::Fast {
+        let least = if self.node.firewall.is_strict() { Mode::Encap } else { Mode::Fast };
+        if self.decision.wanted >= least {
             self.node.firewall.doubt();
         }
     }
@@ -303,12 +306,13 @@ impl Running {
     /// Puts the mode in force that is asked for; the operator may have asked for another since.
     fn follow_mode(&mut self) {
         let wishes = Wishes { choice: None, flag: self.node.flag, config: self.node.config.datapath };
-        let refusal = self.node.firewall.refusal().or_else(|| self.node.reconciler.fast_refusal());
+        let refusal = self.node.reconciler.fast_refusal().map(|reason| Limit { most: Mode::Encap, reason });
+        let limit = self.node.firewall.limit().into_iter().chain(refusal).min_by_key(|limit| limit.most);
         let Some(bpf) = self.node.reconciler.bpf_mut() else {
             self.decision = wishes.decide(Able::NOTHING);
             return;
         };
-        let followed = bpf.mode().and_then(|word| follow(bpf, Wishes { choice: word.choice(), ..wishes }, refusal));
+        let followed = bpf.mode().and_then(|word| follow(bpf, Wishes { choice: word.choice(), ..wishes }, limit));
         match followed {
             Ok((changed, decision, lowered)) => {
                 if changed || decision != self.decision {
@@ -356,21 +360,24 @@ impl Running {
     }
 }
 
-/// Puts the best mode in force that is asked for and can be; not mode `fast` where that is refused. Whether that is news, and why it
-/// is not a higher one if that was asked for.
+/// Puts the best mode in force that is asked for and can be, no higher than the limit. Whether that is news, and why it is not a
+/// higher one if that was asked for.
 fn follow(
     bpf: &mut Bpf,
     wishes: Wishes,
-    refusal: Option<String>,
+    limit: Option<Limit>,
 ) -> Result<(bool, Decision, Option<String>), DatapathError> {
     let able = bpf.able();
-    let wants_fast = wishes.decide(able).mode == Mode::Fast;
-    let obstacle = || refusal.map_or_else(|| bpf.count_polls().err().map(|error| chain(&error)), Some);
-    let no_fast = if wants_fast { obstacle() } else { None };
-    let decision = wishes.decide(if no_fast.is_none() { able } else { Able { most: Mode::Encap, ..able } });
+    let wanted = wishes.decide(able).mode;
+    let mut limit = limit.filter(|limit| wanted > limit.most);
+    if wanted == Mode::Fast && limit.is_none() {
+        limit = bpf.count_polls().err().map(|error| Limit { most: Mode::Encap, reason: chain(&error) });
+    }
+    let decision = wishes.decide(Able { most: limit.as_ref().map_or(able.most, |limit| limit.most), ..able });
     let changed = bpf.set_mode(decision.mode, wishes.choice)?;
     if decision.mode != Mode::Fast {
         bpf.forget_polls()?;
     }
-    Ok((changed, decision, no_fast.or_else(|| bpf.limited_by().map(str::to_owned))))
+    let reason = limit.map(|limit| limit.reason);
+    Ok((changed, decision, reason.or_else(|| bpf.limited_by().map(str::to_owned))))
 }

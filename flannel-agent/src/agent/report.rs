@@ -95,6 +95,7 @@ impl Running {
             error: fast.error().map(str::to_owned),
             annotations: self.node.opt_outs.problem(),
             rules: self.node.firewall.chains(),
+            rules_error: self.node.firewall.error(),
             pods: fast.pods().iter().map(|(index, pod)| self::pod(*index, pod)).collect(),
         })
     }

@@ -174,7 +174,7 @@ async fn start_with<M: SubnetManager>(
         has_tunnel: backend.port().is_some(),
         kernel,
         rules: RuleChanges::listen(),
-        firewall: firewall::Watch::start(options.strict_rules),
+        firewall: firewall::Watch::start(options.strict_rules, backend.port()),
         store,
         availability,
         opt_outs,

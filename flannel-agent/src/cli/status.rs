@@ -129,7 +129,9 @@ fn text(status: &Status) -> String {
     let rules = rules.map(|error| format!("traffic rules are not as asked for: {error}"));
     let hidden = status.fast.iter().flat_map(|fast| &fast.rules);
     let hidden = hidden.map(|chain| format!("rules that see few packets in mode fast: {chain}"));
-    for line in rejected.chain(dirty).chain(rules).chain(hidden).chain(pods).chain(error) {
+    let unknown = status.fast.iter().filter_map(|fast| fast.rules_error.as_ref());
+    let unknown = unknown.map(|error| format!("rules that see few packets in mode fast are not known: {error}"));
+    for line in rejected.chain(dirty).chain(rules).chain(hidden).chain(unknown).chain(pods).chain(error) {
         out.push_str(&line);
         out.push('\n');
     }

@@ -130,9 +130,13 @@ pub struct FastStatus {
     /// Why annotations of pods, by which they stay out, cannot be read now.
     #[serde(default)]
     pub annotations: Option<String>,
-    /// Chains with rules that judge packets one by one, of which they see one in two seconds of a known flow.
+    /// Chains with rules that judge, count, copy or log packets one by one, of which they see one in
+    /// two seconds of a known flow. Chains of NAT are left out.
     #[serde(default)]
     pub rules: Vec<String>,
+    /// The reason why the firewall's rules are not known; then `rules` says nothing.
+    #[serde(default)]
+    pub rules_error: Option<String>,
     /// The pods of this node, by the interface index of their veth.
     pub pods: Vec<PodStatus>,
 }
