@@ -5,7 +5,7 @@ use flannel_common::mode::Mode;
 use super::Finding;
 use crate::firewall::{PerPacket, Ruleset};
 
-/// How many chains are named.
+/// The number of chains that are named.
 const NAMED: usize = 5;
 
 /// `port` is the tunnel's, if there may be one; `best` is the highest mode this node can do.

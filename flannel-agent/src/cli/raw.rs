@@ -131,7 +131,7 @@ pub struct RawOptions {
     /// Let mode `fast` set `nf_conntrack_tcp_be_liberal` and `nf_conntrack_tcp_ignore_invalid_rst`, without which it leaves TCP alone
     #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
     pub(super) conntrack_liberal: bool,
-    /// Mode `fast` gives way to mode `encap` (`kernel` with host-gw) while firewall rules judge, count, copy or log packets one by one, or cannot be read; both give way to `kernel` while such rules are for tunnel packets that leave
+    /// Lower mode `fast` to `encap` (`kernel` with host-gw) while firewall rules judge, count, copy or log packets one by one, or cannot be read; lower both to `kernel` while such rules are for tunnel packets that leave
     #[arg(long, value_name = "BOOL", default_value_t = false, action = ArgAction::Set)]
     pub(super) strict_rules: bool,
     /// Address or prefix of pods that stay out of mode `fast`; may be repeated

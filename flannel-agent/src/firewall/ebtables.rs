@@ -1,4 +1,4 @@
-//! What `ebtables-save` prints. Pure.
+//! The reader of `ebtables-save`. Pure.
 
 use super::{
     catalogue::{Element, Facts, Kind},
@@ -6,7 +6,7 @@ use super::{
     words,
 };
 
-/// Where the kernel calls chains of bridges.
+/// The hooks of bridges.
 const HOOKS: [&str; 6] = ["PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING", "BROUTING"];
 /// Options that stand for themselves: conditions on a frame's way and addresses.
 const BASE: [&str; 6] =

@@ -1,4 +1,4 @@
-//! What the rules mean for pods' packets, and for the tunnel's. Pure.
+//! The meaning of the rules for pods' packets, and for the tunnel's. Pure.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,7 +23,7 @@ const FIRST_SOURCE_PORT: u16 = 1024;
 pub struct PerPacket {
     /// Family, table and chain, and the devices it hangs on.
     pub chain: String,
-    /// What they look at in packets of pods, each once.
+    /// The elements they look at in packets of pods, each once.
     pub pods: BTreeSet<String>,
     /// The same for tunnel packets that come.
     pub received: BTreeSet<String>,
@@ -32,7 +32,7 @@ pub struct PerPacket {
 }
 
 impl PerPacket {
-    /// Mode `encap`, too, hides packets from them.
+    /// True if mode `encap`, too, hides packets from them.
     pub fn concerns_encap(&self) -> bool {
         !self.sent.is_empty()
     }
@@ -72,7 +72,8 @@ enum Seen {
 }
 
 impl Seen {
-    /// Tunnel packets pass chains of bridges and devices too; what is looked at there is named once.
+    /// Tunnel packets pass chains of bridges and devices too; elements there are named once, as
+    /// those of pods.
     fn pass(self, table: &str, hook: &Hook) -> bool {
         if hook.nat || table.starts_with("arp ") {
             return false;
@@ -87,7 +88,7 @@ impl Seen {
     }
 }
 
-/// How far the parts of a rule were followed.
+/// A walk along the parts of a rule.
 struct Walk {
     packets: Seen,
     tcp: bool,
@@ -96,7 +97,8 @@ struct Walk {
 }
 
 impl Walk {
-    /// What the rule looks at in these packets, and whether any of them get to its end.
+    /// Returns the elements that look at these packets one by one; and true if any packet gets to
+    /// the end of the rule.
     fn through(rule: &Rule, packets: Seen) -> (Vec<String>, bool) {
         let mut walk = Self { packets, tcp: true, udp: true, labels: Vec::new() };
         let passes = rule.parts.iter().all(|part| walk.passes(part));
@@ -114,7 +116,7 @@ impl Walk {
         true
     }
 
-    /// Whether replayed packets of this kind may be among `packets`.
+    /// True if replayed packets of this kind may be among `packets`.
     fn are_among(&mut self, packets: &Packets) -> bool {
         match (packets, self.packets) {
             (Packets::KernelPath, _) => false,
@@ -168,7 +170,7 @@ impl Ruleset {
         }
     }
 
-    /// The chains tunnel packets pass with rules that name this port, and whether one of them drops.
+    /// The chains tunnel packets pass with rules that name this port; true if one of them drops.
     pub fn at_port(&self, port: u16) -> BTreeMap<String, bool> {
         let reached = self.reached(|_, hook| OUTER.contains(&hook.at.as_str()), |_| true);
         let mut found = BTreeMap::new();
@@ -184,12 +186,13 @@ impl Ruleset {
         self.chains.iter().filter(drops).map(|chain| format!("{} {}", chain.table, chain.name)).collect()
     }
 
-    /// Whether there is a chain of this name, in whatever table.
+    /// True if any table has a chain of this name.
     pub fn has_chain(&self, name: &str) -> bool {
         self.chains.iter().any(|chain| chain.name == name)
     }
 
-    /// The chains that packets come to from hooks of this kind, by table and name, over rules of this kind.
+    /// The chains that packets come to from hooks of this kind, by table and name, over rules of
+    /// this kind.
     fn reached(&self, from: impl Fn(&str, &Hook) -> bool, leads: impl Fn(&Rule) -> bool) -> BTreeSet<(&str, &str)> {
         let called = |chain: &&Chain| chain.hook.as_ref().is_some_and(|hook| from(&chain.table, hook));
         let mut reached: BTreeSet<(&str, &str)> =
@@ -208,7 +211,7 @@ impl Ruleset {
 }
 
 impl Rule {
-    /// Whether it is for packets to this UDP port by name.
+    /// True if it names this UDP port as a destination.
     fn names(&self, port: u16) -> bool {
         let named =
             |part: &Part| matches!(part, Part::Only(Packets::Ports(ports)) if !ports.negated && ports.name(port));

@@ -1,13 +1,14 @@
 //! The firewall rules of this host, as far as they bear on pods' packets: read, never written.
 //!
-//! Two questions: which rules look at single packets, of which modes `fast` and `encap` show them
-//! one in two seconds ([`Ruleset::per_packet`]), and which name the tunnel's port or drop by default
-//! ([`Ruleset::at_port`], [`Ruleset::dropping_policies`]). Rules of NAT chains are left out of the
-//! first: conntrack asks them once for each connection anyway. Rules are not evaluated.
+//! They answer two questions. Modes `fast` and `encap` show rules one packet in two seconds:
+//! which rules look at single packets ([`Ruleset::per_packet`])? And which name the tunnel's port,
+//! or drop by default ([`Ruleset::at_port`], [`Ruleset::dropping_policies`])? Rules of NAT chains
+//! are left out of the first: conntrack asks them once for each connection. Rules are not
+//! evaluated.
 //!
 //! Two readers, of `nft -j` ([`nft`]) and of the `save` tools ([`save`], [`ebtables`]), fill one
-//! model ([`model`]) by one catalogue ([`catalogue`]). All are pure, except [`read`], which runs the
-//! tools.
+//! model ([`model`]) by one catalogue ([`catalogue`]). All are pure, except [`read`], which runs
+//! the tools.
 
 mod catalogue;
 mod ebtables;

@@ -22,11 +22,11 @@ pub(super) struct Chain {
     /// Family and table, such as `ip filter`.
     pub(super) table: String,
     pub(super) name: String,
-    /// Where the kernel calls it; none for one that only other chains call.
+    /// The hook that calls it; none for one that only other chains call.
     pub(super) hook: Option<Hook>,
 }
 
-/// How the kernel calls a chain.
+/// The hook of a chain.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Hook {
     /// `prerouting`, `input`, `forward`, `output`, `postrouting`, `ingress`, `egress`, `brouting`.
@@ -86,7 +86,7 @@ pub(super) struct Ports {
 }
 
 impl Ports {
-    /// Whether they are named, in whatever sense.
+    /// True if the rule names the port, negated or not.
     pub(super) fn name(&self, port: u16) -> bool {
         self.ranges.iter().any(|(first, last)| (*first..=*last).contains(&port))
     }
@@ -122,8 +122,8 @@ impl Rule {
         (self.table.clone(), self.chain.clone())
     }
 
-    /// Whether a listing of `shown` rules is one of a chain of `count` rules. nft shows the policy of
-    /// ebtables' own chains as a rule at their end.
+    /// True if a listing of `shown` rules can be one of a chain of `count` rules. nft shows the
+    /// policy of ebtables' own chains as a rule at their end.
     fn corresponds(&self, shown: usize, count: usize) -> bool {
         shown == count || (self.table.starts_with("bridge ") && shown + 1 == count)
     }
@@ -154,7 +154,7 @@ impl Ruleset {
         self.rules.extend(other.rules);
     }
 
-    /// Adds calls of what is no chain of the table, which is an extension, as elements of this kind.
+    /// Adds calls of what is no chain of the table as elements of this kind: extensions.
     pub(super) fn settle_targets(&mut self, kind: Kind) {
         let chains: BTreeSet<(&str, &str)> =
             self.chains.iter().map(|chain| (chain.table.as_str(), chain.name.as_str())).collect();

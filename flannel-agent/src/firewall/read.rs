@@ -11,7 +11,7 @@ const IPTABLES: [(&str, &str); 2] = [("ip", "iptables"), ("ip6", "ip6tables")];
 const EBTABLES: (&str, &str) = ("bridge", "ebtables");
 
 impl Ruleset {
-    /// The rules of this network namespace; none where no tool is. What a tool refuses comes with it.
+    /// Returns the rules of this network namespace, none where no tool is, and the errors of tools.
     pub async fn read() -> (Option<Self>, Vec<String>) {
         let mut reading = Reading::default();
         let is_complete = reading.read_nft().await;
@@ -31,7 +31,8 @@ struct Reading {
 }
 
 impl Reading {
-    /// The rules of nftables, those of iptables' newer variant among them; false if there is no knowing them.
+    /// Reads the rules of nftables, those of iptables' newer variant among them; false if that
+    /// fails.
     async fn read_nft(&mut self) -> bool {
         let Some(tool) = tool::find("nft") else { return false };
         let read = tool::run(&tool, &["-j", "list", "ruleset"], "").await.map_err(|error| error.to_string());
@@ -57,7 +58,8 @@ impl Reading {
     }
 }
 
-/// Asks the tools that wrote them for the options nft does not show. What stays hidden is named as such.
+/// Asks the tools that wrote them for the options nft does not show. Others stay hidden, and are
+/// named as such.
 async fn reveal(rules: &mut Ruleset) {
     let families = rules.families_with_hidden();
     for (family, base) in IPTABLES.into_iter().chain([EBTABLES]).filter(|(family, _)| families.contains(*family)) {

@@ -1,5 +1,5 @@
-//! Each entry of the catalogue against the text of a rule, as the tools print it. The same rules are
-//! installed and read back by `tests/firewall`, as far as a machine can.
+//! Each entry of the catalogue against the text of a rule, as the tools print it. `tests/firewall`
+//! installs the same rules and reads them back, as far as a machine can.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! What `iptables-save` and `ip6tables-save` print. Pure.
+//! The reader of `iptables-save` and `ip6tables-save`. Pure.
 
 use super::{
     catalogue::{Element, Facts, Kind},
@@ -114,7 +114,7 @@ impl Rule {
     }
 }
 
-/// Whether this is no chain, as far as names tell.
+/// True for names of the catalogue; others are chains, or unknown.
 fn is_target(name: &str) -> bool {
     Kind::Target.knows(name)
 }

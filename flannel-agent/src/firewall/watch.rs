@@ -1,7 +1,7 @@
-//! Which rules judge packets one by one, watched for as long as a mode is asked for that hides packets from them.
+//! Per-packet rules, watched for as long as a mode is asked for that hides packets from them.
 //!
-//! Reading the rules takes a tool, and seconds where there are many. So a task of its own does it, once for all changes that came
-//! meanwhile, and not more often than every ten seconds.
+//! Reading the rules takes a tool, and seconds where there are many. So a task of its own does it,
+//! once for all changes that came meanwhile, and not more often than every ten seconds.
 
 use std::time::Duration;
 
@@ -21,21 +21,22 @@ type Seen = Result<Vec<PerPacket>, String>;
 pub struct Limit {
     /// The mode.
     pub most: Mode,
-    /// Why no higher one.
+    /// The reason why no higher one is allowed.
     pub reason: String,
 }
 
 /// The main loop's side of the task. Dropping it ends the task.
 #[derive(Debug)]
 pub struct Watch {
-    /// Modes give way to such rules.
+    /// Such rules lower the mode.
     strict: bool,
     changes: watch::Sender<()>,
     seen: watch::Receiver<Option<Seen>>,
 }
 
 impl Watch {
-    /// Starts the task in the network namespace of the calling thread; it reads when it is asked to. `port` is the tunnel's.
+    /// Starts the task in the network namespace of the calling thread; it reads on request. `port`
+    /// is the tunnel's.
     pub fn start(strict: bool, port: Option<u16>) -> Self {
         let (changes, mut changed) = watch::channel(());
         let (publish, seen) = watch::channel(None);
@@ -54,12 +55,12 @@ impl Watch {
         self.changes.send_replace(());
     }
 
-    /// Whether nothing was read yet.
+    /// True until rules were read once.
     pub fn is_blind(&self) -> bool {
         self.seen.borrow().is_none()
     }
 
-    /// Whether modes give way to rules.
+    /// True if such rules lower the mode.
     pub const fn is_strict(&self) -> bool {
         self.strict
     }
@@ -76,19 +77,19 @@ impl Watch {
         self.seen.borrow().iter().flatten().flatten().map(ToString::to_string).collect()
     }
 
-    /// Why the rules are not known, if they are not.
+    /// The reason why the rules are not known.
     pub fn error(&self) -> Option<String> {
         self.seen.borrow().as_ref().and_then(|seen| seen.as_ref().err().cloned())
     }
 
-    /// The mode that gives way to rules, if one does.
+    /// The highest mode the rules allow, if they allow less than all.
     pub fn limit(&self) -> Option<Limit> {
         self.strict.then(|| limit(self.seen.borrow().as_ref())).flatten()
     }
 }
 
-/// Rules for pods' packets, and for tunnel packets that come, see everything in mode `encap`; those for tunnel packets that leave
-/// only in mode `kernel`.
+/// Rules for pods' packets, and for tunnel packets that come, see everything in mode `encap`; those
+/// for tunnel packets that leave only in mode `kernel`.
 fn limit(seen: Option<&Seen>) -> Option<Limit> {
     let encap = |reason: String| Some(Limit { most: Mode::Encap, reason: format!("--strict-rules, and {reason}") });
     let chains = match seen {
@@ -127,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn strict_gives_way_to_rules_and_to_not_knowing() {
+    fn strict_lowers_the_mode_for_rules_and_for_not_knowing() {
         assert_eq!(limit(Some(&Ok(Vec::new()))), None);
         let found = limit(Some(&Ok(vec![chain()]))).expect("a limit");
         assert_eq!(found.reason, "--strict-rules, and rules judge packets one by one in ip filter FORWARD (limit)");

@@ -2,7 +2,8 @@
 
 use std::borrow::Cow;
 
-/// Splits a line at blanks, except in quotation marks; a backslash takes the next character as it is.
+/// Splits a line at blanks, except in quotation marks, where a backslash takes the next character
+/// as it is.
 pub(super) fn split(line: &str) -> Vec<Cow<'_, str>> {
     let mut words = Vec::new();
     let mut rest = line.trim_start();

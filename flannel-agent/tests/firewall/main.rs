@@ -1,7 +1,7 @@
-//! The catalogue of firewall rules against the real tools and the real kernel.
+//! The catalogue of firewall rules against real tools and the kernel.
 //!
-//! Every rule of `iptables.txt`, `ebtables.txt` and `nft.txt` is installed in a chain of its own, in
-//! a network namespace of the test, and read back by the agent's own reader. Rules this machine
+//! Every rule of `iptables.txt`, `ebtables.txt` and `nft.txt` is installed in a chain of its own,
+//! in a network namespace of the test, and read back by the agent's own reader. Rules this machine
 //! cannot install say so; unit tests of the agent have recorded text of all of them.
 
 use std::{
@@ -168,7 +168,7 @@ fn rules_of_nft_are_read_as_they_are() {
                 not_run(&format!("nft: {object}"), &why);
             }
         }
-        // What cannot be installed is covered by that.
+        // Unit tests cover with it the rules that cannot be installed.
         assert!(cases::read(NFT).iter().all(|case| case.json.starts_with('[')));
         let table = |case: &Case<'_>| format!("{} t", case.place[0]);
         compare("nft", &cases::read(NFT), table, |case, chain| {

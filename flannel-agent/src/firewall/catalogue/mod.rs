@@ -6,10 +6,10 @@
 //!
 //! `Exact` means: the verdict for a replayed packet is the one its flow's last packet got in the
 //! kernel, and the kernel would give the same one now, or changed its mind within the refresh
-//! interval. What decides is what programs compare for each packet: device, addresses, protocol,
-//! ports, Ethernet addresses, DSCP, TTL. Packets with SYN, FIN or RST, fragments, packets with IPv4
-//! options or IPv6 extension headers, tagged frames and all protocols except TCP and UDP always take
-//! the kernel's path.
+//! interval. Programs compare for each packet: device, addresses, protocol, ports, Ethernet
+//! addresses, DSCP, TTL. Packets with SYN, FIN or RST, fragments, packets with IPv4 options or IPv6
+//! extension headers, tagged frames and all protocols except TCP and UDP always take the kernel's
+//! path.
 
 mod conditions;
 mod ebtables;
@@ -35,9 +35,9 @@ pub(super) enum Kind {
     Bridge,
     /// Statements of nft.
     Statement,
-    /// What nft reads of a packet and its surroundings.
+    /// Expressions of nft: fields of a packet and of its surroundings.
     Field,
-    /// What nft writes.
+    /// Fields that nft writes.
     Rewrite,
 }
 
@@ -51,7 +51,7 @@ impl Kind {
         (Self::Rewrite, &[nft_statements::REWRITES]),
     ];
 
-    /// Whether there is an entry of this name.
+    /// True if there is an entry of this name.
     pub(super) fn knows(self, name: &str) -> bool {
         find(self, name).is_some()
     }
@@ -84,7 +84,7 @@ struct Entry {
     why: &'static str,
 }
 
-/// What is said of an element.
+/// The verdict of a row.
 #[derive(Clone, Copy, Debug)]
 enum Rating {
     Exact,
@@ -95,7 +95,7 @@ enum Rating {
     Depends(fn(&Facts<'_>) -> Finding),
 }
 
-/// What options decide.
+/// The outcome of a condition on options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Finding {
     Exact,
@@ -106,7 +106,7 @@ enum Finding {
     PerPacketIn(&'static str),
 }
 
-/// What is known of an element's options.
+/// Facts known of an element's options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Facts<'a> {
     /// It has none that matter.
@@ -144,7 +144,7 @@ pub(super) struct Element<'a> {
     pub(super) facts: Facts<'a>,
 }
 
-/// What an element means for replayed packets.
+/// The meaning of an element for replayed packets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// The same for all of a flow.
@@ -189,7 +189,7 @@ impl<'a> Element<'a> {
     }
 }
 
-/// All entries by kind and name, and whether each may be per-packet.
+/// All entries by kind and name; true for those that may be per-packet.
 #[cfg(test)]
 pub(super) fn entries() -> Vec<(String, bool)> {
     let name = |kind| match kind {

@@ -1,4 +1,4 @@
-//! What nft(8) reads, by protocol and field as in JSON.
+//! Expressions of nft(8), by protocol and field as in JSON.
 
 use super::{Entry, conditions, depends, exact, per_packet, per_tunnel_packet};
 

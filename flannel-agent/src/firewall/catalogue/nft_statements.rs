@@ -1,4 +1,4 @@
-//! Statements of nft(8), by their names in JSON, and what they write.
+//! Statements of nft(8), by their names in JSON, and the fields they write.
 
 use super::{Entry, conditions, depends, exact, per_packet};
 
@@ -38,7 +38,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     exact("tunnel", "it is for packets into another tunnel"),
 ];
 
-/// What is written of a packet or its connection: exact if all packets of a flow come out alike.
+/// Fields that are written: exact if all packets of a flow come out alike.
 pub(super) const REWRITES: &[Entry] = &[
     exact("arp *", "only TCP and UDP are replayed"),
     exact("ct event", "it decides about connections"),

@@ -81,13 +81,13 @@ pub(super) fn field_name(name: &str, member: &Value) -> Option<String> {
     }
 }
 
-/// What a comparison of TCP flags tests; of a set, one test for each element.
+/// The tests a comparison of TCP flags makes; with a set, one for each element.
 pub(super) fn flag_tests(op: &str, mask: Option<&Value>, right: &Value) -> Vec<FlagTest> {
     let elements = right.get("set").and_then(Value::as_array);
     let values = elements.map_or(std::slice::from_ref(right), Vec::as_slice);
     let tests = values.iter().map(|value| flag_test(op, mask, value));
     let tests: Vec<FlagTest> = tests.collect();
-    // A packet has to equal one of them, so those that no replayed packet equals are settled by the others.
+    // A packet has to equal one of them: exact only if no replayed packet equals any.
     if elements.is_some() && tests.iter().any(|test| !is_never(*test)) { vec![FlagTest::Other] } else { tests }
 }
 

@@ -1,4 +1,4 @@
-//! What `nft -j list ruleset` prints. Pure.
+//! The reader of `nft -j list ruleset`. Pure.
 //!
 //! Rules are read statement by statement ([`statement`]), and what they look at expression by
 //! expression ([`expression`]): a name that stands where a statement or an expression is expected
@@ -32,7 +32,7 @@ pub(super) fn parse(text: &str) -> Option<Ruleset> {
 /// A set or map, as far as rules that refer to it are concerned.
 #[derive(Debug, Default)]
 struct Set {
-    /// What is done at every look-up.
+    /// The parts every look-up adds to a rule.
     parts: Rule,
     /// Seconds its elements last.
     timeout: Option<u64>,
