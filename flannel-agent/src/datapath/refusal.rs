@@ -45,8 +45,8 @@ fn check_helpers_by(is_supported: impl Fn(BpfHelper) -> bool) -> Result<(), Data
 /// The verdict in a verifier's log: its last line that is no statistics, with the helper's name where
 /// the kernel has only a number for it. Empty for an empty log.
 pub(super) fn verdict(log: &str) -> String {
-    let lines = log.lines().map(str::trim).filter(|line| !line.is_empty());
-    let line = lines.filter(|line| !is_statistics(line)).last().unwrap_or_default();
+    let mut lines = log.lines().map(str::trim).rev();
+    let line = lines.find(|line| !line.is_empty() && !is_statistics(line)).unwrap_or_default();
     match unknown_helper(line) {
         Some(number) => match YOUNGEST.iter().find(|helper| helper.id as u32 == number) {
             Some(helper) => helper.missing().to_string(),
