@@ -5,7 +5,7 @@
 //! end lies in the subnet of a direct peer: what enters the cluster from outside stays with the kernel.
 
 use flannel_common::{
-    fast::Bucket,
+    fast::{Bucket, FastConfig},
     flow::Exit,
     mode::{Mode, ModeWord},
     packet::ETH_LEN,
@@ -14,7 +14,7 @@ use flannel_common::{
 
 use crate::{
     learn::{self, Left},
-    node::{Node, Peer, mode_word},
+    node::{Node, Peer, fast as fast_config, mode_word},
     notes, replay,
     skb::{PACKET_HOST, Skb},
     tables::{self, Known, Tables},
@@ -38,6 +38,9 @@ pub(crate) fn from_peer<F: Tables>(skb: &Skb, node: &Node) -> Result<Reason, Rea
     if packet.is_control {
         tables::end::<F>(&packet.end, packet.is_opening, node);
         return Err(Reason::TcpControl);
+    }
+    if !fast_config()?.has(FastConfig::FROM_UNDERLAY) {
+        return Err(Reason::NotLearned);
     }
     let Some(at) = tables::place::<F>(&packet.end) else {
         notes::take_turn(&mut scratch.turn)?;

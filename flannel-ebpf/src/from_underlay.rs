@@ -5,6 +5,7 @@
 use flannel_common::{
     addr::same_addr,
     ethernet::same_mac,
+    fast::FastConfig,
     ip::{Ipv4Header, Ipv6Header},
     mode::Mode,
     node::FamilyConfig,
@@ -18,7 +19,7 @@ use crate::{
     direct,
     family::Family,
     guard,
-    node::{Node, Peer, mode_word},
+    node::{Node, Peer, fast, mode_word},
     notes, replay,
     skb::{PACKET_HOST, Skb},
     tables::{self, Known, Scratch, Tables},
@@ -158,6 +159,9 @@ fn deliver<F: Tables>(
     if packet.is_control {
         tables::end::<F>(&packet.end, packet.is_opening, node);
         return Err(Reason::TcpControl);
+    }
+    if !fast()?.has(FastConfig::FROM_UNDERLAY) {
+        return Err(Reason::NotLearned);
     }
     let at = tables::place::<F>(&packet.end).ok_or(Reason::FlowUnknown)?;
     tables::copy(at, &mut scratch.flow);

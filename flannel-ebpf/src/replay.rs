@@ -6,6 +6,7 @@ use aya_ebpf::bindings::{BPF_F_ADJ_ROOM_FIXED_GSO, BPF_F_ADJ_ROOM_NO_CSUM_RESET,
 use flannel_common::{
     checksum::address_difference,
     end::End,
+    fast::PodEntry,
     flow::{Body, Exit},
     inner::{Frame, Plain},
     outer::{OuterHeaders, Varying},
@@ -17,6 +18,7 @@ use flannel_common::{
 
 use crate::{
     legs::{self, Waiting},
+    maps::PODS,
     node::{Node, Peer},
     skb::{Skb, redirect, redirect_neigh, redirect_peer},
     tables::{Bare, Encapsulated, Known, Tables},
@@ -114,10 +116,17 @@ fn may_enter<F: Tables>(skb: &Skb, packet: &Plain<F::Address>, body: &Body<F::Ad
     if body.way.0 != Exit::POD.0 {
         return Err(Reason::FlowUnknown);
     }
-    if packet.is_udp() && skb.gso_size() != 0 {
+    if skb.gso_size() != 0 && (packet.is_udp() || !takes_merged(body.out.device)) {
         return Err(Reason::Merged);
     }
     Ok(())
+}
+
+/// Whether the pod behind this veth takes merged packets.
+#[inline(always)]
+fn takes_merged(veth: u32) -> bool {
+    // SAFETY: the agent may write the entry meanwhile; its flags are one number.
+    unsafe { PODS.get(veth) }.is_some_and(|pod| pod.has(PodEntry::MERGED))
 }
 
 /// The frame is as those seen, no larger than the way out takes, and can be rewritten.

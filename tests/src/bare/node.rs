@@ -85,7 +85,7 @@ impl BareNode {
 
     fn configure(&mut self) -> Result<()> {
         let fast = FastConfig {
-            flags: FastConfig::TCP | FastConfig::UDP,
+            flags: FastConfig::TCP | FastConfig::UDP | FastConfig::FROM_UNDERLAY,
             interval: tick::ticks(FastConfig::INTERVAL_NS),
             tunnel_mtu: MTU,
             tunnel_mtu6: 0,
@@ -161,7 +161,7 @@ impl BareNode {
         let pod = self.node.add_pod(name)?;
         self.hook(Program::FromPod, pod.veth())?;
         self.hook(Program::ToPod, pod.veth())?;
-        self.write_pod(&pod, PodEntry::SENDS | PodEntry::RECEIVES)?;
+        self.write_pod(&pod, PodEntry::SENDS | PodEntry::RECEIVES | PodEntry::MERGED)?;
         Ok(pod)
     }
 

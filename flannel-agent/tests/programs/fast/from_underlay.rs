@@ -1,6 +1,7 @@
 //! `from_underlay` in mode `fast`: what it puts into a pod.
 
 use flannel_common::{
+    fast::{FastConfig, PodEntry},
     flow::{Body, Exit},
     packet::decapsulated_tos,
     program::Program::FromUnderlay,
@@ -8,7 +9,7 @@ use flannel_common::{
 };
 
 use super::{
-    BRIDGE_MAC, POD_MAC, body, both, is_ended, key,
+    BRIDGE_MAC, OTHER_VETH, POD_MAC, body, both, is_ended, key,
     packet::{Packet, kinds, service, tcp, udp},
     passes, read, teach, usable, write,
 };
@@ -154,6 +155,33 @@ both! {
         teach::<A>(bench, &packet, &packet, Exit::POD);
         let bytes = tunnelled(A::NET, &packet);
         bench.run_with(FromUnderlay, &bytes, 100).passed(Reason::Merged, &bytes);
+    }
+
+    fn merged_segments_enter_only_pods_that_take_them<A>(bench) {
+        let packet = from_peer(Packet { payload: 400, ..tcp(A::NET) });
+        teach::<A>(bench, &packet, &packet, Exit::POD);
+        let bytes = tunnelled(A::NET, &packet);
+        // Segments of a test run are of no kind, so the kernel refuses what the program would do.
+        bench.run_with(FromUnderlay, &bytes, 100).passed(Reason::RoomRefused, &bytes);
+        let pod = bench.maps.pods.get(OTHER_VETH).expect("PODS").expect("the pod");
+        let plain = PodEntry { flags: PodEntry::SENDS | PodEntry::RECEIVES, ..pod };
+        bench.maps.pods.write(OTHER_VETH, plain).expect("PODS");
+        bench.run_with(FromUnderlay, &bytes, 100).passed(Reason::Merged, &bytes);
+        assert_eq!(replayed(bench, &bytes), delivered(packet).bytes(), "one that is not merged");
+        bench.maps.pods.remove(OTHER_VETH).expect("PODS");
+        bench.run_with(FromUnderlay, &bytes, 100).passed(Reason::Merged, &bytes);
+    }
+
+    fn without_leave_nothing_enters_a_pod_from_the_underlay<A>(bench) {
+        let packet = from_peer(tcp(A::NET));
+        teach::<A>(bench, &packet, &packet, Exit::POD);
+        let bytes = tunnelled(A::NET, &packet);
+        let fast = bench.maps.fast.get().expect("FAST");
+        let refused = FastConfig { flags: fast.flags & !FastConfig::FROM_UNDERLAY, ..fast };
+        bench.maps.fast.set(refused).expect("FAST");
+        left(bench, &bytes, Reason::NotLearned);
+        bench.maps.fast.set(fast).expect("FAST");
+        replayed(bench, &bytes);
     }
 
     fn packets_larger_than_the_pod_takes_are_the_kernels<A>(bench) {

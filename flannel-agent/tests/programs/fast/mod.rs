@@ -100,12 +100,14 @@ use both;
 /// Runs a test on a node in mode `fast` that knows one pod, at `lo`, and whose path to the peer was seen.
 fn on_fast_bench(test: impl FnOnce(&mut Bench) + Send + 'static) {
     on_bench(|bench| {
-        let flags = FastConfig::TCP | FastConfig::UDP;
+        let flags = FastConfig::TCP | FastConfig::UDP | FastConfig::FROM_UNDERLAY;
         let interval = ticks(FastConfig::INTERVAL_NS);
         bench.maps.fast.set(FastConfig { flags, interval, tunnel_mtu: 1450, tunnel_mtu6: 1430 }).expect("FAST");
         bench.maps.mode.set(Mode::Fast, None).expect("MODE");
         let flags = PodEntry::SENDS | PodEntry::RECEIVES;
         bench.maps.pods.write(LO, PodEntry { mac: POD_MAC, flags, mtu: 1450 }).expect("PODS");
+        let flags = flags | PodEntry::MERGED;
+        bench.maps.pods.write(OTHER_VETH, PodEntry { mac: POD_MAC, flags, mtu: 1450 }).expect("PODS");
         for net in [V4, V6] {
             bench.vouch(net, 1000);
         }

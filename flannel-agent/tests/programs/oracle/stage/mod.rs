@@ -28,7 +28,7 @@ use flannel_common::{
 use self::values::{end, entry_of, flow_of};
 use super::{
     expect::Effect,
-    world::{Agent, FORMER_SUBNET, Tuple, World},
+    world::{Agent, ELSEWHERE, FORMER_SUBNET, Tuple, World},
 };
 use crate::{
     bench::Bench,
@@ -113,11 +113,14 @@ where
         maps.mode.set(world.mode, None).expect("MODE");
         maps.mode.bump().expect("MODE");
         let flag = |protocol, flag| if world.learns.contains(&protocol) { flag } else { 0 };
-        let flags = flag(6, FastConfig::TCP) | flag(17, FastConfig::UDP);
+        let flags = flag(6, FastConfig::TCP) | flag(17, FastConfig::UDP) | FastConfig::FROM_UNDERLAY;
         let fast = FastConfig { flags, interval: INTERVAL, tunnel_mtu: 1450, tunnel_mtu6: 1430 };
         maps.fast.set(fast).expect("FAST");
         let flags = if world.pod_sends { PodEntry::SENDS } else { PodEntry::RECEIVES };
-        maps.pods.write(LO, PodEntry { mac: Mac([2, 0, 0, 0, 1, 5]), flags, mtu: 1450 }).expect("PODS");
+        for veth in [LO, ELSEWHERE] {
+            let entry = PodEntry { mac: Mac([2, 0, 0, 0, 1, 5]), flags: flags | PodEntry::MERGED, mtu: 1450 };
+            maps.pods.write(veth, entry).expect("PODS");
+        }
         let now = clock::now_ns();
         let family = |net: Net| if world.has_tunnel { net.family() } else { net.without_tunnel() };
         let config = NodeConfig { v4: family(V4), v6: family(V6), ..NodeConfig::default() };
