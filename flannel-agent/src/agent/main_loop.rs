@@ -294,7 +294,7 @@ impl Running {
             self.decision = wishes.decide(Able::NOTHING);
             return;
         };
-        let followed = bpf.mode().and_then(|word| follow(bpf, Wishes { choice: word.choice(), ..wishes }, refusal));
+        let followed = follow(bpf, wishes, refusal.as_deref());
         match followed {
             Ok((changed, decision, lowered)) => {
                 if changed || decision != self.decision {
@@ -341,16 +341,20 @@ impl Running {
 fn follow(
     bpf: &mut Bpf,
     wishes: Wishes,
-    refusal: Option<String>,
+    refusal: Option<&str>,
 ) -> Result<(bool, Decision, Option<String>), DatapathError> {
     let able = bpf.able();
-    let wants_fast = wishes.decide(able).mode == Mode::Fast;
-    let obstacle = || refusal.map_or_else(|| bpf.count_polls().err().map(|error| chain(&error)), Some);
-    let no_fast = if wants_fast { obstacle() } else { None };
-    let decision = wishes.decide(if no_fast.is_none() { able } else { Able { most: Mode::Encap, ..able } });
-    let changed = bpf.set_mode(decision.mode, wishes.choice)?;
-    if decision.mode != Mode::Fast {
-        bpf.forget_polls()?;
+    loop {
+        let wishes = Wishes { choice: bpf.mode()?.choice(), ..wishes };
+        let wants_fast = wishes.decide(able).mode == Mode::Fast;
+        let mut obstacle = || refusal.map(str::to_owned).or_else(|| bpf.count_polls().err().map(|error| chain(&error)));
+        let no_fast = if wants_fast { obstacle() } else { None };
+        let decision = wishes.decide(if no_fast.is_none() { able } else { Able { most: Mode::Encap, ..able } });
+        // The operator's choice may be another by now.
+        let Some(changed) = bpf.follow_mode(decision.mode, wishes.choice)? else { continue };
+        if decision.mode != Mode::Fast {
+            bpf.forget_polls()?;
+        }
+        return Ok((changed, decision, no_fast.or_else(|| bpf.limited_by().map(str::to_owned))));
     }
-    Ok((changed, decision, no_fast.or_else(|| bpf.limited_by().map(str::to_owned))))
 }

@@ -52,10 +52,18 @@ pub(super) fn run(command: &DatapathCommand) -> Result<String, DatapathError> {
             let mut map = ModeMap::open(&options.pins.root())?;
             let Choice(choice) = options.mode;
             // Without a choice the agent decides at its next beat; until then the default is the likeliest answer.
-            map.set(choice.unwrap_or(DEFAULT), choice)?;
-            Ok(text(map.get()?))
+            let unlocked = map.set_anyway(choice.unwrap_or(DEFAULT), choice)?;
+            Ok(text(map.get()?) + &caution(unlocked, "datapath show"))
         }
     }
+}
+
+/// Says that another process may overwrite what was set, if one may; `show` is the command that
+/// shows whether it did.
+pub(super) fn caution(unlocked: Option<DatapathError>, show: &str) -> String {
+    unlocked.map_or_else(String::new, |error| {
+        format!("set without waiting any longer: {error}. It may overwrite this: see `flannel-agent {show}`\n")
+    })
 }
 
 fn shown(word: ModeWord) -> Shown {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 use flannel_common::{
-    guard::{Checks, GuardMode},
+    guard::{Checks, GuardMode, GuardWord},
     node::heartbeat_is_fresh,
     reason::Reason,
 };
@@ -97,15 +97,15 @@ pub(super) fn run(command: &GuardCommand) -> Result<String, DatapathError> {
         }
         GuardCommand::Set(options) => {
             let pins = options.pins.root();
-            set(&mut GuardMap::open(&pins)?, options)?;
-            Ok(Shown::read(&pins)?.modes())
+            let unlocked = GuardMap::open(&pins)?.change_anyway(|word| changed(word, options))?;
+            Ok(Shown::read(&pins)?.modes() + &super::datapath::caution(unlocked, "guard show"))
         }
     }
 }
 
-/// Writes the choice. A stricter mode is left for the agent to put in force, who knows whether all peers are known.
-fn set(map: &mut GuardMap, options: &SetOptions) -> Result<(), DatapathError> {
-    let word = map.get()?;
+/// The word with the choice. A stricter mode is left for the agent to put in force, who knows
+/// whether all peers are known.
+fn changed(word: GuardWord, options: &SetOptions) -> GuardWord {
     let (mut in_force, mut choice) = (word.in_force(), word.choice());
     let Choice(wanted) = options.mode;
     let change = |check, in_force: &mut GuardMode, choice: &mut Option<GuardMode>| {
@@ -116,7 +116,7 @@ fn set(map: &mut GuardMap, options: &SetOptions) -> Result<(), DatapathError> {
     };
     change(Check::Outer, &mut in_force.outer, &mut choice.outer);
     change(Check::Inner, &mut in_force.inner, &mut choice.inner);
-    map.set(in_force, choice)
+    GuardWord::new(in_force, choice)
 }
 
 impl Shown {

@@ -26,6 +26,7 @@ pub mod policy;
 pub mod probe;
 pub mod room;
 pub mod trial;
+pub mod word;
 
 use std::path::Path;
 
