@@ -124,6 +124,10 @@ pub struct FastStatus {
     /// Chains with rules that judge packets one by one, of which they see one in two seconds of a known flow.
     #[serde(default)]
     pub rules: Vec<String>,
+    /// Reasons for which packets from other nodes are not put straight into pods; empty where they
+    /// are.
+    #[serde(default)]
+    pub underlay_reasons: Vec<String>,
     /// The pods of this node, by the interface index of their veth.
     pub pods: Vec<PodStatus>,
 }
@@ -143,6 +147,12 @@ pub struct PodStatus {
     pub receives: bool,
     /// Why not, each reason once.
     pub reasons: Vec<String>,
+    /// Merged packets (GSO) to it may be.
+    #[serde(default)]
+    pub merged: bool,
+    /// The reason for which they may not, where other packets to it may be.
+    #[serde(default)]
+    pub merged_reason: Option<String>,
 }
 
 /// The guard.
