@@ -152,7 +152,7 @@ fn tcp_is_left_alone_where_conntrack_tracks_windows() -> Result<()> {
     let mut pair = BarePair::new("faststrict")?;
     for node in [&mut pair.a, &mut pair.b] {
         node.node.sh("sysctl -qw net.netfilter.nf_conntrack_tcp_be_liberal=0")?;
-        node.set_fast(|fast| fast.flags = FastConfig::UDP)?;
+        node.set_fast(|fast| fast.flags &= !FastConfig::TCP)?;
     }
     let mut talk = pair.talk()?;
     talk.exchange(2000)?;

@@ -87,11 +87,11 @@ fn early_wish(asked: EarlyWish, served: Served) -> EarlyWish {
 fn stand_down(pins: &PinRoot) {
     let set = ConfigMap::open(pins).and_then(|mut config| config.invalidate()).and_then(|()| {
         let mut mode = ModeMap::open(pins)?;
-        let choice = mode.get()?.choice();
-        mode.set(Mode::Kernel, choice)
+        while mode.follow(Mode::Kernel, mode.get()?.choice())?.is_none() {}
+        Ok(())
     });
     match set {
-        Ok(_) => {}
+        Ok(()) => {}
         Err(error) if error.is_absent() => {}
         Err(error) => tracing::warn!(error = chain(&error), "programs of an earlier agent may still be in force"),
     }

@@ -312,7 +312,7 @@ impl Running {
             self.decision = wishes.decide(Able::NOTHING);
             return;
         };
-        let followed = bpf.mode().and_then(|word| follow(bpf, Wishes { choice: word.choice(), ..wishes }, limit));
+        let followed = follow(bpf, wishes, limit.as_ref());
         match followed {
             Ok((changed, decision, lowered)) => {
                 if changed || decision != self.decision {
@@ -365,19 +365,23 @@ impl Running {
 fn follow(
     bpf: &mut Bpf,
     wishes: Wishes,
-    limit: Option<Limit>,
+    limit: Option<&Limit>,
 ) -> Result<(bool, Decision, Option<String>), DatapathError> {
     let able = bpf.able();
-    let wanted = wishes.decide(able).mode;
-    let mut limit = limit.filter(|limit| wanted > limit.most);
-    if wanted == Mode::Fast && limit.is_none() {
-        limit = bpf.count_polls().err().map(|error| Limit { most: Mode::Encap, reason: chain(&error) });
+    loop {
+        let wishes = Wishes { choice: bpf.mode()?.choice(), ..wishes };
+        let wanted = wishes.decide(able).mode;
+        let mut limit = limit.filter(|limit| wanted > limit.most).cloned();
+        if wanted == Mode::Fast && limit.is_none() {
+            limit = bpf.count_polls().err().map(|error| Limit { most: Mode::Encap, reason: chain(&error) });
+        }
+        let decision = wishes.decide(Able { most: limit.as_ref().map_or(able.most, |limit| limit.most), ..able });
+        // The operator's choice may be another by now.
+        let Some(changed) = bpf.follow_mode(decision.mode, wishes.choice)? else { continue };
+        if decision.mode != Mode::Fast {
+            bpf.forget_polls()?;
+        }
+        let reason = limit.map(|limit| limit.reason);
+        return Ok((changed, decision, reason.or_else(|| bpf.limited_by().map(str::to_owned))));
     }
-    let decision = wishes.decide(Able { most: limit.as_ref().map_or(able.most, |limit| limit.most), ..able });
-    let changed = bpf.set_mode(decision.mode, wishes.choice)?;
-    if decision.mode != Mode::Fast {
-        bpf.forget_polls()?;
-    }
-    let reason = limit.map(|limit| limit.reason);
-    Ok((changed, decision, reason.or_else(|| bpf.limited_by().map(str::to_owned))))
 }

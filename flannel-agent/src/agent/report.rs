@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeSet, net::IpAddr};
 
+use flannel_common::fast::PodEntry;
 use tokio::sync::watch;
 
 use crate::{
@@ -96,6 +97,7 @@ impl Running {
             annotations: self.node.opt_outs.problem(),
             rules: self.node.firewall.chains(),
             rules_error: self.node.firewall.error(),
+            underlay_reasons: fast.underlay_reasons().iter().map(ToString::to_string).collect(),
             pods: fast.pods().iter().map(|(index, pod)| self::pod(*index, pod)).collect(),
         })
     }
@@ -146,7 +148,7 @@ impl Running {
 }
 
 fn pod(index: u32, pod: &Pod) -> PodStatus {
-    let Verdict { entry, sends, receives } = &pod.verdict;
+    let Verdict { entry, sends, receives, merged } = &pod.verdict;
     let reasons: BTreeSet<_> = sends.iter().chain(receives).collect();
     PodStatus {
         veth: pod.veth.clone(),
@@ -155,6 +157,8 @@ fn pod(index: u32, pod: &Pod) -> PodStatus {
         sends: sends.is_empty(),
         receives: receives.is_empty(),
         reasons: reasons.into_iter().map(ToString::to_string).collect(),
+        merged: entry.is_some_and(|entry| entry.has(PodEntry::MERGED)),
+        merged_reason: merged.as_ref().map(ToString::to_string),
     }
 }
 

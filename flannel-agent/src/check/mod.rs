@@ -82,7 +82,7 @@ pub async fn run(pins: &PinRoot) -> Result<Report, NetlinkError> {
     let pinned = ConfigMap::open(pins).and_then(|map| map.get()).ok();
     let (mut findings, mut best) = kernel::look(&netlink).await;
     findings.extend(settings::look(&links));
-    findings.extend(network::look(&netlink, &links, pinned.as_ref(), &mut best).await?);
+    findings.extend(network::look(&netlink, pins, &links, pinned.as_ref(), &mut best).await?);
     let port = links.iter().find_map(|link| link.vxlan.filter(|_| network::is_flannels(link)).map(|vxlan| vxlan.port));
     let port = may_have_tunnel(pinned.as_ref()).then(|| port.unwrap_or(DEFAULT_PORT));
     findings.extend(firewall::look(port, best.mode()).await);

@@ -2,12 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use flannel_common::{mode::Mode, node::NodeConfig};
+use flannel_common::{mode::Mode, node::NodeConfig, program::Program};
 
 use super::{Best, Finding, may_have_tunnel};
 use crate::{
     backend::vxlan::device_name,
+    datapath::PinRoot,
     family::Family,
+    fast,
     iface::{Host, IfaceOptions, select},
     netlink::{Link, MAIN_TABLE, Netlink, NetlinkError, Route, RouteKey},
     traffic::tool,
@@ -20,6 +22,7 @@ pub(super) fn is_flannels(link: &Link) -> bool {
 
 pub(super) async fn look(
     netlink: &Netlink,
+    pins: &PinRoot,
     links: &[Link],
     pinned: Option<&NodeConfig>,
     best: &mut Best,
@@ -29,6 +32,7 @@ pub(super) async fn look(
     match &external {
         Ok(link) => {
             findings.push(describe(link, best));
+            findings.push(ingress(pins, links, link));
             findings.extend(offloads(link, may_have_tunnel(pinned)).await);
             findings.extend(links.iter().filter(|tunnel| is_flannels(tunnel)).map(|tunnel| fit(tunnel, link)));
         }
@@ -84,6 +88,23 @@ fn describe(link: &Link, best: &mut Best) -> Finding {
     } else {
         Finding::fail("interface", format!("{text}, and is down"), "bring it up, or choose another with --iface")
     }
+}
+
+/// The finding on filters that would miss what mode `fast` puts into pods. A device of a route to
+/// peers is known by our link on it.
+fn ingress(pins: &PinRoot, links: &[Link], external: &Link) -> Finding {
+    let is_attached = |link: &Link| pins.link(Program::FromUnderlay, link.index).exists();
+    let devices = links.iter().filter(|link| link.index == external.index || is_attached(link));
+    let reasons = devices.flat_map(|link| fast::underlay_reasons(pins, link.index, &link.name));
+    let reasons: Vec<String> = reasons.map(|reason| reason.to_string()).collect();
+    if reasons.is_empty() {
+        return Finding::ok("ingress", format!("no filter of others is on the ingress of {}", external.name));
+    }
+    Finding::warn(
+        "ingress",
+        reasons.join(", "),
+        "mode fast leaves packets from other nodes to the kernel, so that the filters see them all; only speed is lost",
+    )
 }
 
 /// What the interface does for packets, those of a tunnel among them where there is one, as ethtool tells it.

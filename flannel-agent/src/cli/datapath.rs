@@ -62,22 +62,30 @@ pub(super) async fn run(command: &DatapathCommand) -> anyhow::Result<String> {
             Ok(if options.output.is_json() { super::json(&document) } else { text })
         }
         DatapathCommand::Set(options) => match set(options) {
-            Ok(word) => Ok(text(word)),
+            Ok(text) => Ok(text),
             Err(error) => Err(absent::explain(error, &options.state).await),
         },
     }
+}
+
+/// Says that another process may overwrite what was set, if one may; `show` is the command that
+/// shows whether it did.
+pub(super) fn caution(unlocked: Option<DatapathError>, show: &str) -> String {
+    unlocked.map_or_else(String::new, |error| {
+        format!("set without waiting any longer: {error}. It may overwrite this: see `flannel-agent {show}`\n")
+    })
 }
 
 fn read(pins: &PinRoot) -> Result<ModeWord, DatapathError> {
     ModeMap::open(pins)?.get()
 }
 
-fn set(options: &SetOptions) -> Result<ModeWord, DatapathError> {
+fn set(options: &SetOptions) -> Result<String, DatapathError> {
     let mut map = ModeMap::open(&options.pins.root())?;
     let Choice(choice) = options.mode;
     // Without a choice the agent decides at its next beat; until then the default is the likeliest answer.
-    map.set(choice.unwrap_or(DEFAULT), choice)?;
-    map.get()
+    let unlocked = map.set_anyway(choice.unwrap_or(DEFAULT), choice)?;
+    Ok(text(map.get()?) + &caution(unlocked, "datapath show"))
 }
 
 /// The mode of a node whose agent has no programs.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::{Args, Subcommand, ValueEnum};
 use flannel_common::{
-    guard::{Checks, GuardMode},
+    guard::{Checks, GuardMode, GuardWord},
     node::heartbeat_is_fresh,
     reason::Reason,
 };
@@ -107,21 +107,21 @@ pub(super) async fn run(command: &GuardCommand) -> anyhow::Result<String> {
             Ok(if options.output.is_json() { super::json(&shown) } else { shown.text() })
         }
         GuardCommand::Set(options) => match choose(options) {
-            Ok(shown) => Ok(shown.modes()),
+            Ok(text) => Ok(text),
             Err(error) => Err(absent::explain(error, &options.state).await),
         },
     }
 }
 
-fn choose(options: &SetOptions) -> Result<Shown, DatapathError> {
+fn choose(options: &SetOptions) -> Result<String, DatapathError> {
     let pins = options.pins.root();
-    set(&mut GuardMap::open(&pins)?, options)?;
-    Shown::read(&pins)
+    let unlocked = GuardMap::open(&pins)?.change_anyway(|word| changed(word, options))?;
+    Ok(Shown::read(&pins)?.modes() + &super::datapath::caution(unlocked, "guard show"))
 }
 
-/// Writes the choice. A stricter mode is left for the agent to put in force, who knows whether all peers are known.
-fn set(map: &mut GuardMap, options: &SetOptions) -> Result<(), DatapathError> {
-    let word = map.get()?;
+/// The word with the choice. A stricter mode is left for the agent to put in force, who knows
+/// whether all peers are known.
+fn changed(word: GuardWord, options: &SetOptions) -> GuardWord {
     let (mut in_force, mut choice) = (word.in_force(), word.choice());
     let Choice(wanted) = options.mode;
     let change = |check, in_force: &mut GuardMode, choice: &mut Option<GuardMode>| {
@@ -132,7 +132,7 @@ fn set(map: &mut GuardMap, options: &SetOptions) -> Result<(), DatapathError> {
     };
     change(Check::Outer, &mut in_force.outer, &mut choice.outer);
     change(Check::Inner, &mut in_force.inner, &mut choice.inner);
-    map.set(in_force, choice)
+    GuardWord::new(in_force, choice)
 }
 
 impl Shown {

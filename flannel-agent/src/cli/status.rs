@@ -124,6 +124,10 @@ fn text(status: &Status) -> String {
         .map(|entry| format!("refused by the kernel: {} ({} tries): {}", entry.object, entry.attempts, entry.error));
     let pods = status.fast.iter().flat_map(|fast| &fast.pods).filter(|pod| !pod.reasons.is_empty());
     let pods = pods.map(|pod| format!("pod at {}: {}: {}", pod.veth, left_to_the_kernel(pod), pod.reasons.join("; ")));
+    let merged = status.fast.iter().flat_map(|fast| &fast.pods).filter_map(|pod| {
+        let reason = pod.merged_reason.as_ref()?;
+        Some(format!("pod at {}: merged packets for it take the kernel's path: {reason}", pod.veth))
+    });
     let error = status.error.iter().map(|error| format!("cannot reconcile: {error}"));
     let rules = status.traffic.iter().filter_map(|traffic| traffic.error.as_ref());
     let rules = rules.map(|error| format!("traffic rules are not as asked for: {error}"));
@@ -131,7 +135,7 @@ fn text(status: &Status) -> String {
     let hidden = hidden.map(|chain| format!("rules that see few packets in mode fast: {chain}"));
     let unknown = status.fast.iter().filter_map(|fast| fast.rules_error.as_ref());
     let unknown = unknown.map(|error| format!("rules that see few packets in mode fast are not known: {error}"));
-    for line in rejected.chain(dirty).chain(rules).chain(hidden).chain(unknown).chain(pods).chain(error) {
+    for line in rejected.chain(dirty).chain(rules).chain(hidden).chain(unknown).chain(pods).chain(merged).chain(error) {
         out.push_str(&line);
         out.push('\n');
     }
@@ -258,8 +262,11 @@ fn fast(status: &FastStatus) -> String {
     let tcp = status.tcp_reason.iter().map(|reason| format!("; TCP takes the kernel's path: {reason}"));
     let error = status.error.iter().map(|error| format!("; {error}"));
     let blind = status.annotations.iter().map(|reason| format!("; annotations of pods cannot be read: {reason}"));
+    let kernel = "; what comes from other nodes takes the kernel's path: ";
+    let underlay =
+        (!status.underlay_reasons.is_empty()).then(|| format!("{kernel}{}", status.underlay_reasons.join(", ")));
     let pods = format!("{all} of {} pods{partly}{alone}", status.pods.len());
-    std::iter::once(pods).chain(tcp).chain(blind).chain(error).collect()
+    std::iter::once(pods).chain(underlay).chain(tcp).chain(blind).chain(error).collect()
 }
 
 /// What of a pod's packets mode `fast` leaves to the kernel.

@@ -158,6 +158,23 @@ pub enum DatapathError {
         #[source]
         source: Box<ProgramError>,
     },
+    /// The lock of the words that several processes write cannot be taken.
+    #[error("cannot lock {}: {source}", path.display())]
+    Lock {
+        /// The directory.
+        path: PathBuf,
+        /// The cause.
+        source: io::Error,
+    },
+    /// Another process holds that lock.
+    #[error(
+        "another process has held the lock on {} for {} s, as if it was stopped while it wrote; `lslocks` shows which, continue or end it and try again",
+        path.display(), super::word::PATIENCE.as_secs()
+    )]
+    Locked {
+        /// The directory.
+        path: PathBuf,
+    },
     /// Another monitor reads the events.
     #[error("a monitor already runs on the programs pinned below {}, and each event has one reader; end that one first", root.display())]
     MonitorTaken {

@@ -1,35 +1,59 @@
 //! Typed views of the guard's maps: its modes, the peers that may send from elsewhere, and the sources it found fault with.
 
-use aya::maps::{Array, HashMap, MapData};
+use aya::maps::{HashMap, MapData};
 use flannel_common::{
     addr::Addr,
     guard::{Checks, DeviceKey, GuardMode, GuardWord, Suspect},
-    maps::{ELSEWHERE, GUARD, ONLY, SUSPECTS},
+    maps::{ELSEWHERE, GUARD, SUSPECTS},
 };
 
 use crate::datapath::{
     DatapathError, PinRoot,
     maps::{from_pin, remove},
+    word::SharedWord,
 };
 
-/// The `GUARD` map.
-pub struct GuardMap(Array<MapData, GuardWord>);
+/// The `GUARD` map. Agent and CLI write it, as they do the mode ([`super::word`]).
+pub struct GuardMap(SharedWord<GuardWord>);
 
 impl GuardMap {
     /// Opens the pin.
     pub fn open(pins: &PinRoot) -> Result<Self, DatapathError> {
-        Array::try_from(from_pin(pins, GUARD)?).map(Self).map_err(DatapathError::map(GUARD))
+        SharedWord::open(pins, GUARD).map(Self)
     }
 
     /// The word.
     pub fn get(&self) -> Result<GuardWord, DatapathError> {
-        self.0.get(&ONLY, 0).map_err(DatapathError::map(GUARD))
+        self.0.get()
     }
 
     /// Writes the word, if it differs from what is there.
     pub fn set(&mut self, in_force: Checks<GuardMode>, choice: Checks<Option<GuardMode>>) -> Result<(), DatapathError> {
-        let word = GuardWord::new(in_force, choice);
-        if self.get()? == word { Ok(()) } else { self.0.set(ONLY, word, 0).map_err(DatapathError::map(GUARD)) }
+        self.0.update(|_| GuardWord::new(in_force, choice)).map(drop)
+    }
+
+    /// Replaces the word by what the operator makes of it, who waits for no process that was
+    /// stopped while it wrote. Returns the reason why the word may not stay, if there is one.
+    pub fn change_anyway(
+        &mut self,
+        change: impl FnOnce(GuardWord) -> GuardWord,
+    ) -> Result<Option<DatapathError>, DatapathError> {
+        self.0.update_anyway(change)
+    }
+
+    /// Puts the modes in force that were decided on when the operator's choice was `choice`.
+    /// Returns false, and writes nothing, if the operator has made another choice since.
+    pub fn follow(
+        &mut self,
+        in_force: Checks<GuardMode>,
+        choice: Checks<Option<GuardMode>>,
+    ) -> Result<bool, DatapathError> {
+        let mut is_current = true;
+        self.0.update(|word| {
+            is_current = word.choice() == choice;
+            if is_current { GuardWord::new(in_force, choice) } else { word }
+        })?;
+        Ok(is_current)
     }
 }
 

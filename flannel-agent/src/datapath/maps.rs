@@ -27,6 +27,7 @@ use crate::{
         flows::{FastMap, FlowMap, PodMap},
         guard::{ElsewhereMap, GuardMap, SuspectMap},
         legs::LegMap,
+        word::SharedWord,
     },
     family::Family,
 };
@@ -195,35 +196,52 @@ impl VtepMap {
     }
 }
 
-/// The `MODE` map.
-pub struct ModeMap(Array<MapData, ModeWord>);
+/// The `MODE` map. Agent and CLI write it; no write of one is lost by that of the other
+/// ([`super::word`]).
+pub struct ModeMap(SharedWord<ModeWord>);
 
 impl ModeMap {
     /// Opens the pin.
     pub fn open(pins: &PinRoot) -> Result<Self, DatapathError> {
-        Array::try_from(from_pin(pins, MODE)?).map(Self).map_err(DatapathError::map(MODE))
+        SharedWord::open(pins, MODE).map(Self)
     }
 
     /// The word.
     pub fn get(&self) -> Result<ModeWord, DatapathError> {
-        self.0.get(&ONLY, 0).map_err(DatapathError::map(MODE))
+        self.0.get()
     }
 
     /// Writes the next word, if mode or choice differ from what is there; whether it did.
     pub fn set(&mut self, mode: Mode, choice: Option<Mode>) -> Result<bool, DatapathError> {
-        let word = self.get()?;
-        if word.mode() == mode && word.choice() == choice {
-            return Ok(false);
-        }
-        self.0.set(ONLY, word.next(mode, choice), 0).map_err(DatapathError::map(MODE))?;
-        Ok(true)
+        self.0.update(|word| with(word, mode, choice))
+    }
+
+    /// As [`Self::set`], for the operator, whose switch waits for no process that was stopped while
+    /// it wrote. Returns the reason why the mode may not stay, if there is one.
+    pub fn set_anyway(&mut self, mode: Mode, choice: Option<Mode>) -> Result<Option<DatapathError>, DatapathError> {
+        self.0.update_anyway(|word| with(word, mode, choice))
+    }
+
+    /// Puts the mode in force that was decided on when the operator's choice was `choice`; whether
+    /// it was another before. `None`, and nothing is written, if the operator has made another
+    /// choice since.
+    pub fn follow(&mut self, mode: Mode, choice: Option<Mode>) -> Result<Option<bool>, DatapathError> {
+        let mut is_current = true;
+        let changed = self.0.update(|word| {
+            is_current = word.choice() == choice;
+            if is_current { with(word, mode, choice) } else { word }
+        })?;
+        Ok(is_current.then_some(changed))
     }
 
     /// Begins a new generation: what mode `fast` has learned so far is not used any more.
     pub fn bump(&mut self) -> Result<(), DatapathError> {
-        let word = self.get()?;
-        self.0.set(ONLY, word.next(word.mode(), word.choice()), 0).map_err(DatapathError::map(MODE))
+        self.0.update(|word| word.next(word.mode(), word.choice())).map(drop)
     }
+}
+
+fn with(word: ModeWord, mode: Mode, choice: Option<Mode>) -> ModeWord {
+    if word.mode() == mode && word.choice() == choice { word } else { word.next(mode, choice) }
 }
 
 /// The `CONFIG` map.

@@ -27,6 +27,7 @@ pub mod probe;
 mod refusal;
 pub mod room;
 pub mod trial;
+pub mod word;
 
 use std::path::Path;
 

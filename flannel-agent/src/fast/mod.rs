@@ -11,6 +11,7 @@ mod host;
 mod pace;
 pub mod pods;
 mod settings;
+mod underlay;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,12 +24,25 @@ use flannel_common::{
 };
 
 pub use self::{changes::RuleChanges, exclusions::Exclusions};
-use self::{pods::Pods, settings::Conntrack};
+use self::{
+    pods::{Pods, Reason},
+    settings::Conntrack,
+    underlay::Underlay,
+};
 use crate::{
     datapath::{Hook, PinRoot},
     netlink::{KernelEvent, Netlink},
     subnet::LeaseKey,
 };
+
+/// The devices of the node that packets of pods pass, besides those of the pods.
+#[derive(Debug, Default)]
+pub struct Devices {
+    /// The tunnel devices, by index.
+    pub tunnels: Vec<u32>,
+    /// Those by which packets of other nodes arrive, with their names.
+    pub external: BTreeMap<u32, String>,
+}
 
 /// What mode `fast` should be on this node.
 #[derive(Debug)]
@@ -41,6 +55,7 @@ pub struct Fast {
     liberal: bool,
     exclusions: Exclusions,
     pods: Pods,
+    underlay: Underlay,
     conntrack: Conntrack,
     error: Option<String>,
 }
@@ -54,6 +69,7 @@ impl Fast {
             liberal,
             exclusions,
             pods: Pods::default(),
+            underlay: Underlay::default(),
             conntrack: Conntrack::default(),
             error: None,
         }
@@ -66,6 +82,7 @@ impl Fast {
         }
         if on {
             self.pods = Pods::default();
+            self.underlay = Underlay::default();
             self.look_at_conntrack();
         }
         (self.on, self.switched) = (on, true);
@@ -92,18 +109,20 @@ impl Fast {
 
     /// Takes in an event. Whether the next look may find something else because of it.
     pub fn observe(&mut self, event: &KernelEvent) -> bool {
-        self.on && self.pods.observe(event)
+        self.on && (self.pods.observe(event) | self.underlay.observe(event))
     }
 
     /// Everything is to be read again.
     pub fn doubt_everything(&mut self) {
         self.pods.doubt_everything();
+        self.underlay.invalidate();
     }
 
     /// What nobody announces is to be looked at again. Whether the next look may find something else because of it.
     pub fn doubt_unannounced(&mut self) -> bool {
         if self.on {
             self.pods.doubt_unannounced();
+            self.underlay.invalidate();
             self.look_at_conntrack();
         }
         self.on
@@ -123,12 +142,15 @@ impl Fast {
         self.conntrack = now;
     }
 
-    /// Looks at the pods of our subnets. Whether something changed that flows depend on.
-    pub async fn look(&mut self, netlink: &Netlink, pins: &PinRoot, own: LeaseKey, tunnels: &[u32]) -> bool {
+    /// Looks at the pods of our subnets and at the external devices. Whether something changed that
+    /// flows depend on.
+    pub async fn look(&mut self, netlink: &Netlink, pins: &PinRoot, own: LeaseKey, devices: &Devices) -> bool {
         self.switched = false;
         if !self.on {
             return false;
         }
+        self.underlay.refresh(pins, &devices.external);
+        let tunnels = &devices.tunnels;
         let looked = self.pods.look(netlink, pins, own, tunnels, &self.exclusions).await;
         if let Err(error) = &looked {
             tracing::warn!(%error, "cannot look at the pods; tried again");
@@ -157,7 +179,9 @@ impl Fast {
     /// What the programs are told otherwise, with the MTUs of the tunnel devices.
     pub fn settings(&self, tunnel_mtu: u32, tunnel_mtu6: u32) -> FastConfig {
         let settings = if self.on { self.conntrack.settings() } else { FastConfig::default() };
-        FastConfig { tunnel_mtu, tunnel_mtu6, ..settings }
+        let takes = self.on && self.underlay.reasons().is_empty();
+        let flags = settings.flags | if takes { FastConfig::FROM_UNDERLAY } else { 0 };
+        FastConfig { flags, tunnel_mtu, tunnel_mtu6, ..settings }
     }
 
     /// The pods, by the interface index of their veth.
@@ -170,10 +194,21 @@ impl Fast {
         self.conntrack.tcp_reason()
     }
 
+    /// Reasons for which packets from other nodes are not put straight into pods; empty if they
+    /// are.
+    pub fn underlay_reasons(&self) -> &[Reason] {
+        self.underlay.reasons()
+    }
+
     /// Why the pods could not be looked at last, if they could not.
     pub fn error(&self) -> Option<&str> {
         self.error.as_deref()
     }
+}
+
+/// Reasons for which packets that arrive by a device are not put straight into pods, as of now.
+pub fn underlay_reasons(pins: &PinRoot, ifindex: u32, name: &str) -> Vec<Reason> {
+    underlay::reasons_now(pins, ifindex, name)
 }
 
 /// Why TCP flows are not learned as conntrack is set now, if they are not.

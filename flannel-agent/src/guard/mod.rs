@@ -39,10 +39,15 @@ impl Guard {
     /// Puts the modes in force that are asked for and may be; the operator may have asked for others since. Whether they are
     /// others than before. `doubt`: why what is known of the peers may be incomplete.
     pub fn follow(&mut self, maps: &mut Maps, doubt: Option<Doubt>) -> Result<bool, DatapathError> {
-        let choice = maps.guard.get()?.choice();
-        let [outer, inner] = self.decided(choice, doubt);
-        let in_force = Checks { outer: outer.0, inner: inner.0 };
-        maps.guard.set(in_force, choice)?;
+        let in_force = loop {
+            let choice = maps.guard.get()?.choice();
+            let [outer, inner] = self.decided(choice, doubt);
+            let in_force = Checks { outer: outer.0, inner: inner.0 };
+            // The operator's choice may be another by now.
+            if maps.guard.follow(in_force, choice)? {
+                break in_force;
+            }
+        };
         let changed = self.told.replace(in_force) != Some(in_force);
         if changed {
             tracing::info!(outer = %in_force.outer, inner = %in_force.inner, reason = doubt.map(tracing::field::display), "guard");

@@ -14,6 +14,7 @@ use rtnetlink::LinkUnspec;
 use super::{
     Netlink,
     error::{Fault, NetlinkError, Verb},
+    transport::Dump,
     vxlan::{VxlanInfo, VxlanSpec},
 };
 
@@ -170,6 +171,20 @@ impl Netlink {
             Err(error) if error.errno() == Some(Errno::EINVAL) => Ok(None),
             other => other,
         }
+    }
+
+    /// All links of another namespace, by its number in this one (kernel 4.16); `None` when no
+    /// namespace has that number any more. Nothing is entered for it.
+    pub async fn links_of(&self, netns: i32) -> Result<Option<Vec<Link>>, NetlinkError> {
+        let mut message = LinkMessage::default();
+        message.attributes.push(LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]));
+        message.attributes.push(LinkAttribute::IfNetnsId(netns));
+        let dump = match self.route.dump(RouteNetlinkMessage::GetLink(message)).await {
+            Err(fault) if fault.errno() == Some(Errno::EINVAL) => return Ok(None),
+            other => other.and_then(Dump::complete),
+        };
+        let entries = dump.map_err(|fault| fault.on(Verb::Read, format_args!("the links of namespace {netns}")))?;
+        Ok(Some(entries.iter().filter_map(link_of).collect()))
     }
 
     async fn link(&self, query: LinkMessage, object: fmt::Arguments<'_>) -> Result<Option<Link>, NetlinkError> {

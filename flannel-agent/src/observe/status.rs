@@ -137,6 +137,10 @@ pub struct FastStatus {
     /// The reason why the firewall's rules are not known; then `rules` says nothing.
     #[serde(default)]
     pub rules_error: Option<String>,
+    /// Reasons for which packets from other nodes are not put straight into pods; empty where they
+    /// are.
+    #[serde(default)]
+    pub underlay_reasons: Vec<String>,
     /// The pods of this node, by the interface index of their veth.
     pub pods: Vec<PodStatus>,
 }
@@ -156,6 +160,12 @@ pub struct PodStatus {
     pub receives: bool,
     /// Why not, each reason once.
     pub reasons: Vec<String>,
+    /// Merged packets (GSO) to it may be.
+    #[serde(default)]
+    pub merged: bool,
+    /// The reason for which they may not, where other packets to it may be.
+    #[serde(default)]
+    pub merged_reason: Option<String>,
 }
 
 /// The guard.

@@ -94,9 +94,11 @@ impl Bpf {
         self.maps.mode.get()
     }
 
-    /// Puts a mode in force; whether it was another before.
-    pub fn set_mode(&mut self, mode: Mode, choice: Option<Mode>) -> Result<bool, DatapathError> {
-        self.maps.mode.set(mode, choice)
+    /// Puts the mode in force that was decided on when the operator's choice was `choice`; whether
+    /// it was another before. `None`, and nothing is written, if the operator has made another
+    /// choice since.
+    pub fn follow_mode(&mut self, mode: Mode, choice: Option<Mode>) -> Result<Option<bool>, DatapathError> {
+        self.maps.mode.follow(mode, choice)
     }
 
     /// Tells the programs that the maps are vouched for.

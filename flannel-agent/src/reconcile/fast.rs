@@ -2,8 +2,14 @@
 
 use std::{collections::BTreeMap, net::IpAddr};
 
+use flannel_common::program::Program;
+
 use super::{Plane, Reconciler, chain};
-use crate::{family::Family, fast::Fast, subnet::LeaseKey};
+use crate::{
+    family::Family,
+    fast::{Devices, Fast},
+    subnet::LeaseKey,
+};
 
 impl Reconciler {
     /// Mode `fast`, as it should be.
@@ -40,14 +46,24 @@ impl Reconciler {
         }
     }
 
+    /// The devices packets of pods pass.
+    fn fast_devices(&self) -> Devices {
+        let hooks = self.planes.iter().flat_map(|plane| plane.hooks(true));
+        let external = hooks.filter(|hook| hook.program == Program::FromUnderlay);
+        Devices {
+            tunnels: self.devices().map(|(_, device)| device.index).collect(),
+            external: external.map(|hook| (hook.ifindex, hook.ifname)).collect(),
+        }
+    }
+
     /// Looks at the pods and tells the programs. `moved`: the node's own data changed, on which flows depend too.
     ///
     /// Pods are told before their programs are attached: without these an entry says nothing, and one that goes takes its flows
     /// with it before the programs that know them are gone.
     pub(super) async fn apply_fast(&mut self, own: LeaseKey, moved: bool) {
-        let tunnels: Vec<u32> = self.devices().map(|(_, device)| device.index).collect();
+        let devices = self.fast_devices();
         let disturbed = match &self.bpf {
-            Some(bpf) => self.fast.look(&self.netlink, bpf.pins(), own, &tunnels).await,
+            Some(bpf) => self.fast.look(&self.netlink, bpf.pins(), own, &devices).await,
             None => false,
         };
         let mtu = |family| self.planes.iter().find(|plane| plane.family == family).and_then(Plane::mtu).unwrap_or(0);

@@ -55,6 +55,22 @@ fn a_pod_s_interface_is_read_from_outside() {
 }
 
 #[test]
+fn the_links_of_a_pod_s_namespace_are_listed_from_outside() {
+    in_namespace(async |ns| {
+        let pod = Pod::new();
+        pod.ip("link add br0 type bridge");
+        let veth = ns.link("veth0").await;
+        let netns = veth.netns.expect("a number");
+        let links = ns.netlink.links_of(netns).await.expect("an answer").expect("a namespace");
+        let end = links.iter().find(|link| Some(link.index) == veth.lower).expect("the other end");
+        assert_eq!((end.name.as_str(), end.mac, end.mtu, end.up), ("eth0", Some(POD_MAC), 1400, true));
+        let is_there = |name: &str| links.iter().any(|link| link.name == name && !link.up);
+        assert!(is_there("br0") && is_there("lo") && !links.iter().any(|link| link.name == "peer0"), "{links:?}");
+        assert_eq!(ns.netlink.links_of(netns + 1000).await.expect("an answer"), None, "no namespace has that number");
+    });
+}
+
+#[test]
 fn a_veth_whose_ends_are_here_has_its_peer_here() {
     in_namespace(async |ns| {
         let eth0 = ns.link("eth0").await;

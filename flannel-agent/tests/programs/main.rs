@@ -15,3 +15,4 @@ mod packets;
 mod to_tunnel;
 mod to_underlay;
 mod trial;
+mod word;

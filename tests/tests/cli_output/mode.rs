@@ -1,9 +1,13 @@
 //! `datapath show` and `datapath set`.
 
-use std::time::Duration;
+use std::{
+    fs::File,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Result, ensure};
 use flannel_tests::{Agent, AgentOptions, TwoNodes, cluster::VXLAN, eventually};
+use nix::fcntl::{Flock, FlockArg};
 
 fn agent(change: impl Fn(AgentOptions) -> AgentOptions) -> Result<(TwoNodes, Agent)> {
     let pair = TwoNodes::new("mode", VXLAN)?;
@@ -105,5 +109,24 @@ fn the_network_configuration_names_a_mode_for_nodes_that_choose_none() -> Result
     agent.wait_ready()?;
     let mode = agent.status()?["mode"].clone();
     assert_eq!((&mode["effective"], &mode["source"]), (&"kernel".into(), &"network-config".into()), "{mode}");
+    Ok(())
+}
+
+/// The emergency switch waits for no process that was stopped while it held the lock of the mode
+/// word, and says so.
+#[test]
+fn a_mode_is_set_although_a_stopped_process_holds_the_lock() -> Result<()> {
+    let (_pair, agent) = agent(|options| options)?;
+    let maps = File::open(agent.node().outside_path("/sys/fs/bpf/flannel/v1/maps"))?;
+    let lock = Flock::lock(maps, FlockArg::LockExclusive).map_err(|(_, errno)| errno)?;
+    let start = Instant::now();
+    let text = agent.cli(&["datapath", "set", "kernel"])?.stdout;
+    ensure!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+    ensure!(text.starts_with("kernel (chosen at run time)\nset without waiting any longer: "), "{text}");
+    assert_eq!(shown(&agent)?, "kernel (chosen at run time)\n");
+    let flush = agent.cli(&["flows", "flush"]).expect_err("what is no emergency needs the lock").to_string();
+    ensure!(flush.contains("lslocks"), "{flush}");
+    drop(lock);
+    assert_eq!(agent.cli(&["datapath", "set", "encap"])?.stdout, "encap (chosen at run time)\n");
     Ok(())
 }

@@ -6,5 +6,7 @@ mod flows;
 mod gates;
 mod generation;
 mod lowered;
+mod merged;
 mod pods;
 mod survival;
+mod underlay;

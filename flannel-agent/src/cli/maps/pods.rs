@@ -18,6 +18,7 @@ pub(super) struct PodRow {
     mtu: u32,
     sends: bool,
     receives: bool,
+    merged: bool,
 }
 
 /// The pods by interface index; none where an older agent pinned no such map.
@@ -39,6 +40,7 @@ pub(super) fn row((ifindex, entry): (u32, PodEntry)) -> PodRow {
         mtu: entry.mtu,
         sends: entry.has(PodEntry::SENDS),
         receives: entry.has(PodEntry::RECEIVES),
+        merged: entry.has(PodEntry::MERGED),
     }
 }
 
@@ -51,7 +53,8 @@ pub(super) fn table(rows: &[PodRow]) -> String {
             (false, true) => "to",
             (false, false) => "none",
         };
-        [row.ifindex.to_string(), veth, row.mac.clone(), row.mtu.to_string(), ways.to_owned()]
+        let merged = if row.merged { "yes" } else { "no" };
+        [row.ifindex.to_string(), veth, row.mac.clone(), row.mtu.to_string(), ways.to_owned(), merged.to_owned()]
     };
-    table::render(["INDEX", "VETH", "POD-MAC", "MTU", "WAYS"], &rows.iter().map(cells).collect::<Vec<_>>())
+    table::render(["INDEX", "VETH", "POD-MAC", "MTU", "WAYS", "MERGED"], &rows.iter().map(cells).collect::<Vec<_>>())
 }

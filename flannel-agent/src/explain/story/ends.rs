@@ -78,5 +78,7 @@ fn pod(topic: &'static str, pod: &Pod, address: IpAddr, status: Option<&Status>)
         Some((true, true)) | None => "",
     };
     let why = known.filter(|known| !known.reasons.is_empty()).map(|known| format!(": {}", known.reasons.join("; ")));
-    Step::ok(topic, format!("{text}{parts}{}", why.unwrap_or_default()))
+    let merged = known.and_then(|known| known.merged_reason.as_ref());
+    let merged = merged.map(|reason| format!("; mode fast leaves merged packets for it to the kernel: {reason}"));
+    Step::ok(topic, format!("{text}{parts}{}{}", why.unwrap_or_default(), merged.unwrap_or_default()))
 }

@@ -10,6 +10,7 @@ use std::fmt;
 use flannel_common::fast::PodEntry;
 use ipnet::IpNet;
 
+use super::inside::Inside;
 use crate::netlink::Link;
 
 /// The largest MTU of a veth whose other end has no XDP program.
@@ -71,6 +72,11 @@ pub enum Reason {
     Annotated(String),
     /// Some pod is to stay out, and it may be this one.
     NoAddress,
+    /// These devices are up in the pod, and what it forwards by them would be cut into segments in
+    /// software.
+    Devices(Vec<String>),
+    /// The devices of the pod cannot be read.
+    DevicesUnknown,
 }
 
 impl fmt::Display for Reason {
@@ -86,8 +92,20 @@ impl fmt::Display for Reason {
             Self::Programs(device, side) => write!(f, "TCX programs of others are on the {side} of {device}"),
             Self::Excluded(prefix) => write!(f, "--fast-exclude={prefix} says so"),
             Self::Annotated(pod) => write!(f, "the annotation of pod {pod} says so"),
+            Self::Devices(names) => write!(f, "{} in its network namespace", are_up(names)),
+            Self::DevicesUnknown => f.write_str("the devices of its network namespace cannot be read"),
             Self::NoAddress => f.write_str("its addresses are not known, and some pod is to stay out"),
         }
+    }
+}
+
+/// The first few of many devices.
+fn are_up(names: &[String]) -> String {
+    const FEW: usize = 3;
+    match names {
+        [name] => format!("{name} is up"),
+        names if names.len() <= FEW => format!("{} are up", names.join(", ")),
+        names => format!("{} and {} more are up", names[..FEW].join(", "), names.len() - FEW),
     }
 }
 
@@ -109,13 +127,17 @@ pub struct Verdict {
     pub sends: Vec<Reason>,
     /// Why packets to the pod are.
     pub receives: Vec<Reason>,
+    /// The reason for which the merged ones (GSO) among the packets to the pod are, if others are
+    /// not.
+    pub merged: Option<Reason>,
 }
 
-/// Decides of the pod behind a veth, whose other end is `peer`; `ways` are the bridge it is on and the tunnel devices, `wish` is
+/// Decides of the pod behind a veth, which leads to `inside`; `ways` are the bridge it is on and
+/// the tunnel devices, `wish` is
 /// why somebody wants it to stay out.
 pub(super) fn judge<'a>(
     veth: &Passed,
-    peer: Option<&Link>,
+    inside: &Inside,
     ways: impl Iterator<Item = &'a Passed>,
     wish: Option<Reason>,
 ) -> Verdict {
@@ -130,7 +152,7 @@ pub(super) fn judge<'a>(
     if !host.up {
         verdict.neither(Reason::Down(name.clone()));
     }
-    let Some((peer, mac)) = peer.and_then(|peer| Some((peer, peer.mac?))) else {
+    let Some((peer, mac)) = inside.end.as_ref().and_then(|peer| Some((peer, peer.mac?))) else {
         verdict.neither(Reason::NoPeer);
         return verdict;
     };
@@ -142,13 +164,33 @@ pub(super) fn judge<'a>(
     for way in ways {
         verdict.pass(way, host.controller == Some(way.link.index));
     }
-    let flags = if verdict.sends.is_empty() { PodEntry::SENDS } else { 0 }
-        | if verdict.receives.is_empty() { PodEntry::RECEIVES } else { 0 };
+    verdict.merged = inside.forwards().filter(|_| verdict.receives.is_empty());
+    let flags = if verdict.sends.is_empty() { PodEntry::SENDS } else { 0 } | verdict.receiving();
     verdict.entry = (flags != 0).then(|| PodEntry { mac, flags, mtu: host.mtu.min(peer.mtu) });
     verdict
 }
 
+impl Inside {
+    /// The reason to expect that the pod forwards what it receives, if there is one.
+    fn forwards(&self) -> Option<Reason> {
+        match &self.devices {
+            None => Some(Reason::DevicesUnknown),
+            Some(names) if names.is_empty() => None,
+            Some(names) => Some(Reason::Devices(names.clone())),
+        }
+    }
+}
+
 impl Verdict {
+    /// The flags of the packets to the pod.
+    const fn receiving(&self) -> u16 {
+        match (self.receives.is_empty(), &self.merged) {
+            (true, None) => PodEntry::RECEIVES | PodEntry::MERGED,
+            (true, Some(_)) => PodEntry::RECEIVES,
+            (false, _) => 0,
+        }
+    }
+
     fn neither(&mut self, reason: Reason) {
         self.sends.push(reason.clone());
         self.receives.push(reason);
@@ -171,7 +213,7 @@ impl Verdict {
 }
 
 impl Others {
-    fn reasons(self, device: &str, side: Side) -> impl Iterator<Item = Reason> {
+    pub(in crate::fast) fn reasons(self, device: &str, side: Side) -> impl Iterator<Item = Reason> {
         let filters = self.filters.then(|| Reason::Filters(device.to_owned(), side));
         let programs = self.programs.then(|| Reason::Programs(device.to_owned(), side));
         filters.into_iter().chain(programs)
@@ -215,7 +257,12 @@ mod tests {
         let (mut veth, mut peer) = (veth(), Link { mtu: 1400, ..link(2, "eth0") });
         let (mut bridge, mut tunnel) = (passed(link(CNI0, "cni0")), passed(link(3, "flannel.1")));
         change(&mut veth, &mut peer, &mut bridge, &mut tunnel);
-        judge(&veth, Some(&peer), [bridge, tunnel].iter(), None)
+        judge(&veth, &alone(peer), [bridge, tunnel].iter(), None)
+    }
+
+    /// A pod with its own end of the veth and nothing else.
+    fn alone(end: Link) -> Inside {
+        Inside { end: Some(end), devices: Some(Vec::new()) }
     }
 
     /// Whether packets from the pod and packets to it take the fast path.
@@ -228,7 +275,8 @@ mod tests {
     #[test]
     fn a_plain_pod_takes_the_fast_path_with_the_address_and_the_size_of_its_own_end() {
         let verdict = after(|_, _, _, _| {});
-        let entry = PodEntry { mac: MAC, flags: PodEntry::SENDS | PodEntry::RECEIVES, mtu: 1400 };
+        let flags = PodEntry::SENDS | PodEntry::RECEIVES | PodEntry::MERGED;
+        let entry = PodEntry { mac: MAC, flags, mtu: 1400 };
         assert_eq!(verdict, Verdict { entry: Some(entry), ..Verdict::default() });
     }
 
@@ -237,13 +285,13 @@ mod tests {
         assert_eq!(ways(&after(|veth, _, _, _| veth.link.netns = None)), (false, false));
         assert_eq!(ways(&after(|veth, _, _, _| veth.link.up = false)), (false, false));
         assert_eq!(ways(&after(|_, peer, _, _| peer.mac = None)), (false, false));
-        assert_eq!(ways(&judge(&veth(), None, [].iter(), None)), (false, false));
+        assert_eq!(ways(&judge(&veth(), &Inside::default(), [].iter(), None)), (false, false));
     }
 
     #[test]
     fn a_pod_that_is_to_stay_out_is_left_alone_and_says_who_wants_it() {
-        let peer = link(2, "eth0");
-        let verdict = judge(&veth(), Some(&peer), [].iter(), Some(Reason::Annotated("default/db".to_owned())));
+        let inside = alone(link(2, "eth0"));
+        let verdict = judge(&veth(), &inside, [].iter(), Some(Reason::Annotated("default/db".to_owned())));
         assert_eq!(verdict.entry, None);
         let texts: Vec<_> = verdict.sends.iter().chain(&verdict.receives).map(ToString::to_string).collect();
         assert_eq!(texts, ["the annotation of pod default/db says so"; 2]);
@@ -264,6 +312,30 @@ mod tests {
         assert_eq!(ways(&after(|_, _, _, tunnel| tunnel.ingress = ALL)), (true, false));
         assert_eq!(ways(&after(|_, _, _, tunnel| tunnel.egress = ALL)), (false, true));
         assert_eq!(ways(&after(|_, _, _, tunnel| tunnel.link.qdisc = Some("htb".to_owned()))), (false, true));
+    }
+
+    #[test]
+    fn a_pod_that_may_forward_gets_no_merged_packets_and_says_why() {
+        let judged = |devices: Option<&[&str]>| {
+            let devices = devices.map(|names| names.iter().map(|name| (*name).to_owned()).collect());
+            let verdict = judge(&veth(), &Inside { devices, ..alone(link(2, "eth0")) }, [].iter(), None);
+            let entry = verdict.entry.expect("other packets are taken");
+            assert!(entry.has(PodEntry::SENDS | PodEntry::RECEIVES) && verdict.receives.is_empty());
+            (entry.has(PodEntry::MERGED), verdict.merged.map(|reason| reason.to_string()))
+        };
+        let left = |text: &str| (false, Some(text.to_owned()));
+        assert_eq!(judged(Some(&[])), (true, None));
+        assert_eq!(judged(Some(&["tap0"])), left("tap0 is up in its network namespace"));
+        assert_eq!(judged(Some(&["br0", "tap0"])), left("br0, tap0 are up in its network namespace"));
+        let many = left("a, b, c and 2 more are up in its network namespace");
+        assert_eq!(judged(Some(&["a", "b", "c", "d", "e"])), many);
+        assert_eq!(judged(None), left("the devices of its network namespace cannot be read"));
+    }
+
+    #[test]
+    fn of_a_pod_that_receives_nothing_merged_packets_are_not_told_apart() {
+        let verdict = after(|veth, _, _, _| veth.egress = ALL);
+        assert_eq!((ways(&verdict), verdict.merged), ((true, false), None));
     }
 
     #[test]

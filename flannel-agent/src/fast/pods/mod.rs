@@ -2,15 +2,17 @@
 //!
 //! Owns the view of links and routes it takes from events, and what was decided last. It reads and decides; programs and maps
 //! are written by [`crate::reconcile`]. Invariants: a veth is a pod's only if a route into our own subnet leads to it
-//! (`find`); the address of a pod is that of the veth's other end, as the kernel tells it ([`Netlink::link_peer`]) - what a
+//! (`find`); the address of a pod is that of the veth's other end, as the kernel tells it
+//! (`inside`) - what a
 //! bridge learned is what the pod said of itself; a veth nothing is known of is left alone.
 //!
 //! Events name what to look at anew. TCX programs and changes inside of a pod are not announced: they are looked for whenever
 //! everything is doubted.
 
 mod find;
+mod inside;
 mod judge;
-mod others;
+pub(super) mod others;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,7 +22,7 @@ use std::{
 use futures::future::join_all;
 
 pub use self::judge::{Others, Passed, Reason, Side, Verdict};
-use self::{find::Namespace, judge::judge};
+use self::{find::Namespace, inside::Inside, judge::judge};
 use super::Exclusions;
 use crate::{
     datapath::PinRoot,
@@ -42,8 +44,8 @@ pub struct Pod {
 #[derive(Debug, Default)]
 pub struct Pods {
     namespace: Namespace,
-    /// Other ends of veths, and who is on a device, as they were last seen.
-    peers: BTreeMap<u32, Option<Link>>,
+    /// The insides of pods, and who is on a device, as they were last seen.
+    insides: BTreeMap<u32, Inside>,
     others: BTreeMap<u32, (Others, Others)>,
     /// Addresses of pods, by their veths; known where some pod is to stay out.
     addresses: BTreeMap<u32, Vec<IpAddr>>,
@@ -65,9 +67,9 @@ impl Pods {
         self.doubt_unannounced();
     }
 
-    /// TCX programs and the other ends of veths are to be looked at again.
+    /// TCX programs and what veths lead to are to be looked at again.
     pub fn doubt_unannounced(&mut self) {
-        self.peers.clear();
+        self.insides.clear();
         self.others.clear();
         self.doubt_addresses();
     }
@@ -114,7 +116,7 @@ impl Pods {
 
     /// The other end of a veth is to be read again.
     fn forget_end(&mut self, index: u32) {
-        self.peers.remove(&index);
+        self.insides.remove(&index);
         self.addresses.remove(&index);
     }
 
@@ -137,15 +139,15 @@ impl Pods {
             }
         }
         let veths = self.namespace.pods(own);
-        self.meet(netlink, &veths).await;
+        self.read_insides(netlink, &veths).await;
         if !exclusions.is_empty() {
             self.ask_addresses(netlink, &veths).await;
         }
         let bridges: BTreeSet<u32> = veths.values().filter_map(|bridge| *bridge).collect();
         self.on_the_way = veths.keys().chain(&bridges).chain(tunnels).copied().collect();
         for device in &self.on_the_way {
-            if let Some(link) = self.namespace.links.get(device) {
-                self.others.entry(*device).or_insert_with(|| others::on(pins, link));
+            if self.namespace.links.contains_key(device) {
+                self.others.entry(*device).or_insert_with(|| others::on(pins, *device));
             }
         }
         let pod = |(index, bridge): (&u32, &Option<u32>)| {
@@ -167,18 +169,12 @@ impl Pods {
         Ok(())
     }
 
-    /// Reads the other ends that are not known yet, all at once. One that cannot be read stands in no other's way.
-    async fn meet(&mut self, netlink: &Netlink, veths: &BTreeMap<u32, Option<u32>>) {
-        let unknown = veths.keys().filter(|index| !self.peers.contains_key(index));
+    /// Reads what veths lead to, where that is not known yet.
+    async fn read_insides(&mut self, netlink: &Netlink, veths: &BTreeMap<u32, Option<u32>>) {
+        let unknown = veths.keys().filter(|index| !self.insides.contains_key(index));
         let links: Vec<&Link> = unknown.filter_map(|index| self.namespace.links.get(index)).collect();
-        let peers = join_all(links.iter().map(|link| async { (link.index, netlink.link_peer(link).await) })).await;
-        for (index, peer) in peers {
-            let peer = peer.unwrap_or_else(|error| {
-                tracing::debug!(%error, "a pod's end of its veth is not known");
-                None
-            });
-            self.peers.insert(index, peer);
-        }
+        let insides = inside::read(netlink, &links).await;
+        self.insides.extend(insides);
     }
 
     /// Reads the addresses that are not known yet, all at once. A pod that is being made has link-local ones at most; it is asked again
@@ -199,7 +195,7 @@ impl Pods {
     fn decide(&self, index: u32, bridge: Option<u32>, tunnels: &[u32], wish: Option<Reason>) -> Option<Pod> {
         let veth = self.passed(index)?;
         let ways: Vec<Passed> = bridge.iter().chain(tunnels).filter_map(|device| self.passed(*device)).collect();
-        let verdict = judge(&veth, self.peers.get(&index)?.as_ref(), ways.iter(), wish);
+        let verdict = judge(&veth, self.insides.get(&index)?, ways.iter(), wish);
         Some(Pod { veth: veth.link.name, verdict })
     }
 

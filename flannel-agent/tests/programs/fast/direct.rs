@@ -3,6 +3,7 @@
 
 use flannel_agent::datapath::clock;
 use flannel_common::{
+    fast::FastConfig,
     flow::{Body, Exit},
     guard::{Checks, GuardMode},
     inner::FrameAddresses,
@@ -94,6 +95,18 @@ both! {
         }
         let for_others = Packet { to: POD_MAC, ..packet };
         passes(bench, FromUnderlay, &for_others.bytes(), &[Reason::NotPlain]);
+    }
+
+    fn without_leave_nothing_enters_a_pod_from_the_link<A>(bench) {
+        beside(bench, A::NET);
+        let packet = from_peer(tcp(A::NET));
+        teach::<A>(bench, &packet, &packet, Exit::POD);
+        let fast = bench.maps.fast.get().expect("FAST");
+        let refused = FastConfig { flags: fast.flags & !FastConfig::FROM_UNDERLAY, ..fast };
+        bench.maps.fast.set(refused).expect("FAST");
+        passes(bench, FromUnderlay, &packet.bytes(), &[Reason::NotLearned]);
+        bench.maps.fast.set(fast).expect("FAST");
+        replayed(bench, FromUnderlay, &packet);
     }
 
     fn closing_ends_both_ways<A>(bench) {

@@ -107,6 +107,8 @@ fn on_fast_bench(test: impl FnOnce(&mut Bench) + Send + 'static) {
         bench.maps.config.confirm(tick(clock::now_ns())).expect("CONFIG");
         let flags = PodEntry::SENDS | PodEntry::RECEIVES | PodEntry::MERGED;
         bench.maps.pods.write(LO, PodEntry { mac: POD_MAC, flags, mtu: 1450 }).expect("PODS");
+        let flags = flags | PodEntry::MERGED;
+        bench.maps.pods.write(OTHER_VETH, PodEntry { mac: POD_MAC, flags, mtu: 1450 }).expect("PODS");
         for net in [V4, V6] {
             bench.vouch(net, 1000);
         }

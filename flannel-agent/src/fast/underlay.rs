@@ -1,0 +1,115 @@
+//! The gate of packets from other nodes: others' filters on the ingress of the external devices.
+//!
+//! `from_underlay` takes a packet out of the ingress of the external interface, or of another
+//! device by which routes to peers lead, before filters of tc and TCX programs behind it have seen
+//! the packet. So nothing is put into pods from there while others are on the ingress of any of
+//! these devices: one setting holds for all, as a flow may arrive by each. XDP programs come before
+//! TC and see everything. The egress needs no gate: what is replayed or encapsulated leaves through
+//! `dev_queue_xmit`, like the kernel's own packets.
+//!
+//! Filters are announced by the kernel; TCX programs are not, and are found when everything is
+//! invalidated.
+
+use std::collections::BTreeMap;
+
+use super::pods::{Others, Reason, Side, others};
+use crate::{datapath::PinRoot, netlink::KernelEvent};
+
+/// `TCM_IFINDEX_MAGIC_BLOCK` of linux/rtnetlink.h: the filter is of a block that several devices
+/// share.
+const SHARED_BLOCK: u32 = u32::MAX;
+
+/// The external devices and the filters of others on them.
+#[derive(Debug, Default)]
+pub(super) struct Underlay {
+    /// Others on the ingress of each device, as last read.
+    ingress: BTreeMap<u32, Others>,
+    reasons: Vec<Reason>,
+}
+
+impl Underlay {
+    /// Every device is to be read again.
+    pub(super) fn invalidate(&mut self) {
+        self.ingress.clear();
+    }
+
+    /// Takes in an event. Returns true if the next [`Self::refresh`] may find something else
+    /// because of it.
+    pub(super) fn observe(&mut self, event: &KernelEvent) -> bool {
+        match event {
+            KernelEvent::Overflow | KernelEvent::TrafficControl { ifindex: SHARED_BLOCK } => {
+                self.invalidate();
+                true
+            }
+            KernelEvent::TrafficControl { ifindex } | KernelEvent::LinkGone { index: ifindex, .. } => {
+                self.ingress.remove(ifindex).is_some()
+            }
+            _ => false,
+        }
+    }
+
+    /// Reads who is on the ingress of `devices`, where that is not known. Links of ours are pinned
+    /// below `pins`.
+    pub(super) fn refresh(&mut self, pins: &PinRoot, devices: &BTreeMap<u32, String>) {
+        self.ingress.retain(|index, _| devices.contains_key(index));
+        for index in devices.keys() {
+            self.ingress.entry(*index).or_insert_with(|| others::on_ingress(pins, *index));
+        }
+        let reasons: Vec<Reason> =
+            devices.iter().flat_map(|(index, name)| reasons(self.ingress[index], name)).collect();
+        if reasons != self.reasons {
+            report(&reasons);
+        }
+        self.reasons = reasons;
+    }
+
+    /// Reasons for which packets from other nodes are not put straight into pods; empty if they
+    /// are.
+    pub(super) fn reasons(&self) -> &[Reason] {
+        &self.reasons
+    }
+}
+
+/// Reasons for which packets that arrive by this device are not put straight into pods, as of now.
+pub(super) fn reasons_now(pins: &PinRoot, index: u32, name: &str) -> Vec<Reason> {
+    reasons(others::on_ingress(pins, index), name).collect()
+}
+
+fn reasons(others: Others, name: &str) -> impl Iterator<Item = Reason> {
+    others.reasons(name, Side::Ingress)
+}
+
+fn report(reasons: &[Reason]) {
+    if reasons.is_empty() {
+        tracing::info!("packets from other nodes are put straight into pods again");
+        return;
+    }
+    let reasons: Vec<String> = reasons.iter().map(ToString::to_string).collect();
+    tracing::warn!(reason = reasons.join("; "), "packets from other nodes take the kernel's path");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn known() -> Underlay {
+        Underlay { ingress: BTreeMap::from([(2, Others::default()), (3, Others::default())]), reasons: Vec::new() }
+    }
+
+    #[test]
+    fn an_event_of_an_external_device_has_it_read_again() {
+        let mut underlay = known();
+        assert!(!underlay.observe(&KernelEvent::TrafficControl { ifindex: 7 }), "another device");
+        assert!(underlay.observe(&KernelEvent::TrafficControl { ifindex: 2 }));
+        assert!(!underlay.observe(&KernelEvent::TrafficControl { ifindex: 2 }), "it will be read anyway");
+        assert_eq!(underlay.ingress.keys().collect::<Vec<_>>(), [&3]);
+    }
+
+    #[test]
+    fn filters_of_a_shared_block_may_be_on_every_device() {
+        for event in [KernelEvent::TrafficControl { ifindex: SHARED_BLOCK }, KernelEvent::Overflow] {
+            let mut underlay = known();
+            assert!(underlay.observe(&event) && underlay.ingress.is_empty(), "{event:?}");
+        }
+    }
+}
