@@ -6,6 +6,7 @@
 //! learned.
 
 mod changes;
+mod conntrack;
 mod exclusions;
 mod host;
 mod pace;
@@ -22,8 +23,8 @@ use flannel_common::{
     program::Program,
 };
 
-pub use self::{changes::RuleChanges, exclusions::Exclusions};
-use self::{pods::Pods, settings::Conntrack};
+use self::pods::Pods;
+pub use self::{changes::RuleChanges, conntrack::ConntrackSysctls, exclusions::Exclusions, settings::Unmet};
 use crate::{
     datapath::{Hook, PinRoot},
     netlink::{KernelEvent, Netlink},
@@ -37,26 +38,16 @@ pub struct Fast {
     on: bool,
     /// Since the last look it has come into force, or ceased to be.
     switched: bool,
-    /// Whether conntrack may be made liberal.
-    liberal: bool,
+    conntrack: ConntrackSysctls,
     exclusions: Exclusions,
     pods: Pods,
-    conntrack: Conntrack,
     error: Option<String>,
 }
 
 impl Fast {
-    /// Off. `liberal`: conntrack is made liberal where the mode needs that.
-    pub fn new(liberal: bool, exclusions: Exclusions) -> Self {
-        Self {
-            on: false,
-            switched: false,
-            liberal,
-            exclusions,
-            pods: Pods::default(),
-            conntrack: Conntrack::default(),
-            error: None,
-        }
+    /// Off.
+    pub fn new(conntrack: ConntrackSysctls, exclusions: Exclusions) -> Self {
+        Self { on: false, switched: false, conntrack, exclusions, pods: Pods::default(), error: None }
     }
 
     /// The mode is in force, or is not.
@@ -66,7 +57,8 @@ impl Fast {
         }
         if on {
             self.pods = Pods::default();
-            self.look_at_conntrack();
+            self.conntrack.retry();
+            self.conntrack.refresh();
         }
         (self.on, self.switched) = (on, true);
     }
@@ -98,29 +90,27 @@ impl Fast {
     /// Everything is to be read again.
     pub fn doubt_everything(&mut self) {
         self.pods.doubt_everything();
+        self.conntrack.retry();
     }
 
     /// What nobody announces is to be looked at again. Whether the next look may find something else because of it.
     pub fn doubt_unannounced(&mut self) -> bool {
         if self.on {
             self.pods.doubt_unannounced();
-            self.look_at_conntrack();
         }
         self.on
     }
 
-    fn look_at_conntrack(&mut self) {
-        let mut now = host::conntrack();
-        let mut refused = None;
-        if self.liberal && now.tcp_reason().is_some() {
-            refused = host::make_liberal(&now).err();
-            now = host::conntrack();
-        }
-        if let Some(reason) = now.tcp_reason().filter(|reason| self.conntrack.tcp_reason().as_ref() != Some(reason)) {
-            let error = refused.map(|error| error.to_string());
-            tracing::warn!(reason, error, "TCP flows take the kernel's path");
-        }
-        self.conntrack = now;
+    /// Reads the sysctls of conntrack again, and sets those that are too small. Whether something
+    /// differs that programs or status show. Nothing announces their changes; one call takes 50 us
+    /// of CPU.
+    pub fn refresh_conntrack(&mut self) -> bool {
+        self.on && self.conntrack.refresh()
+    }
+
+    /// The sysctls of conntrack.
+    pub const fn conntrack(&self) -> &ConntrackSysctls {
+        &self.conntrack
     }
 
     /// Looks at the pods of our subnets. Whether something changed that flows depend on.
@@ -156,7 +146,7 @@ impl Fast {
 
     /// What the programs are told otherwise, with the MTUs of the tunnel devices.
     pub fn settings(&self, tunnel_mtu: u32, tunnel_mtu6: u32) -> FastConfig {
-        let settings = if self.on { self.conntrack.settings() } else { FastConfig::default() };
+        let settings = if self.on { self.conntrack.now.settings() } else { FastConfig::default() };
         FastConfig { tunnel_mtu, tunnel_mtu6, ..settings }
     }
 
@@ -167,7 +157,7 @@ impl Fast {
 
     /// Why TCP flows are not learned, if they are not.
     pub fn tcp_reason(&self) -> Option<String> {
-        self.conntrack.tcp_reason()
+        self.conntrack.tcp_obstacle().map(|unmet| unmet.to_string())
     }
 
     /// Why the pods could not be looked at last, if they could not.
@@ -177,8 +167,8 @@ impl Fast {
 }
 
 /// Why TCP flows are not learned as conntrack is set now, if they are not.
-pub fn tcp_reason() -> Option<String> {
-    host::conntrack().tcp_reason()
+pub fn tcp_obstacle() -> Option<Unmet> {
+    host::conntrack().tcp_obstacle()
 }
 
 /// Ports on which flows are never learned.
