@@ -8,3 +8,4 @@ mod generation;
 mod lowered;
 mod pods;
 mod survival;
+mod sysctls;
