@@ -45,6 +45,12 @@ impl FastConfig {
     /// The default of `interval`: two seconds.
     pub const INTERVAL_NS: u64 = 2_000_000_000;
 
+    /// All of `flags` are set.
+    #[inline(always)]
+    pub const fn has(&self, flags: u32) -> bool {
+        self.flags & flags == flags
+    }
+
     /// Whether flows of a protocol are learned.
     #[inline(always)]
     pub const fn learns(&self, protocol: u32) -> bool {

@@ -15,8 +15,11 @@ use crate::{
     inner::FrameAddresses,
     reason::Reason,
     stamp::Stamp,
-    tick::Tick,
+    tick::{Tick, is_ahead},
 };
+
+/// The bits of a TOS or traffic class that are the DSCP.
+const DSCP: u8 = 0xfc;
 
 /// By what a packet leaves the observed stretch.
 #[repr(transparent)]
@@ -46,7 +49,7 @@ pub struct Body<A> {
     pub priority: u32,
     /// The kernel's flow hash at the exit into a tunnel, for packets that carry none; never 0 there, and 0 elsewhere.
     pub hash: u32,
-    /// The IPv6 flow label it was made of, as it lies in the packet; 0 for IPv4.
+    /// The IPv6 flow label of the packets, as it lies in them; 0 for IPv4.
     pub flow_label: u32,
     /// Ethernet addresses at the entry. A frame with others is the kernel's.
     pub entry: FrameAddresses,
@@ -60,8 +63,12 @@ pub struct Body<A> {
     pub ttl_step: u8,
     /// 1 if the flow may be used only while its mirror may.
     pub needs_mirror: u8,
-    /// Zero.
-    pub reserved: [u8; 3],
+    /// 1 if merged packets may take this way: the pod it leads to has no devices that would have to segment them.
+    pub takes_merged: u8,
+    /// TOS or traffic class at the entry. The DSCP in it belongs to the flow, the ECN bits do not.
+    pub tos: u8,
+    /// TTL or hop limit at the entry.
+    pub ttl: u8,
 }
 
 impl<A: Address> Body<A> {
@@ -92,6 +99,15 @@ impl<A: Address> Body<A> {
             && self.way.0 == other.way.0
             && self.ttl_step == other.ttl_step
             && self.needs_mirror == other.needs_mirror
+            && self.takes_merged == other.takes_merged
+            && self.has_fields(other.tos, other.ttl)
+    }
+
+    /// Packets with this TOS and TTL at the entry are of the kind that was observed: netfilter rules can match on
+    /// both, so others are the kernel's.
+    #[inline(always)]
+    pub const fn has_fields(&self, tos: u8, ttl: u8) -> bool {
+        (self.tos ^ tos) & DSCP | (self.ttl ^ ttl) == 0
     }
 
     /// The check word of this body at this key.
@@ -109,7 +125,7 @@ impl<A: Address> Body<A> {
         self.exit.check(&mut check);
         let [mtu_high, mtu_low] = self.mtu.to_ne_bytes();
         check.word(u32::from_ne_bytes([mtu_high, mtu_low, self.way.0, self.ttl_step]));
-        check.word(u32::from(self.needs_mirror));
+        check.word(u32::from_ne_bytes([self.needs_mirror, self.takes_merged, self.tos & DSCP, self.ttl]));
         check.finish()
     }
 }
@@ -122,32 +138,47 @@ pub struct Flow<A> {
     pub seen: Stamp,
     /// Until when the way back was.
     pub mirror: Stamp,
-    /// Packets taken. Not covered by the check, and not exact when an element is recycled.
+    /// Packets replayed; before the first one [`Self::NEW`] and the tick at which the flow was learned. Not covered
+    /// by the check, and not exact when an element is recycled.
     pub packets: u64,
     /// What is done.
     pub body: Body<A>,
 }
 
 impl<A: Address> Flow<A> {
-    /// Says that the flow, with this check word, is good until then, and its way back until `mirror`.
+    /// Bit of [`Self::packets`] of a flow that was not replayed yet.
+    const NEW: u64 = 1 << 63;
+
+    /// Says that the flow, with this check word, was learned now and is good until then, and its way back until
+    /// `mirror`.
     #[inline(always)]
-    pub const fn stamp(&mut self, check: u32, until: Tick, mirror: Option<Tick>) {
+    pub const fn stamp(&mut self, check: u32, now: Tick, until: Tick, mirror: Option<Tick>) {
         self.seen = Stamp::until(check, until);
         self.mirror = match mirror {
             Some(until) => Stamp::until(check, until),
             None => Stamp::NONE,
         };
-        self.packets = 0;
+        self.packets = Self::NEW | now as u64;
     }
 
-    /// Whether the packet may be treated as seen; if not, why.
+    /// Packets replayed.
     #[inline(always)]
-    pub const fn usable(&self, check: u32, generation: u32, now: Tick) -> Result<(), Reason> {
+    pub const fn replayed(&self) -> u64 {
+        if self.packets & Self::NEW == 0 { self.packets } else { 0 }
+    }
+
+    /// Whether the packet may be treated as seen; if not, why. What was learned up to the tick `confirmed` was learned
+    /// from packets that userspace had not held.
+    #[inline(always)]
+    pub const fn usable(&self, check: u32, generation: u32, now: Tick, confirmed: Tick) -> Result<(), Reason> {
         if self.seen.is_closed(check, now) {
             return Err(Reason::FlowClosed);
         }
         if !self.is_current(check, generation, now) {
             return Err(Reason::Refreshing);
+        }
+        if self.packets & Self::NEW != 0 && !is_ahead(confirmed, self.packets as u32) {
+            return Err(Reason::Unconfirmed);
         }
         if self.body.needs_mirror == 0 || self.mirror.holds(check, now) { Ok(()) } else { Err(Reason::OneSided) }
     }
@@ -199,16 +230,42 @@ mod tests {
     fn a_flow_is_usable_while_seen_mirrored_and_of_this_generation() {
         let check = body().check(&key());
         let mut flow = Flow { body: body(), ..Flow::default() };
-        flow.stamp(check, 100, None);
-        assert_eq!(flow.usable(check, 3, 50), Err(Reason::OneSided));
+        flow.stamp(check, 10, 100, None);
+        assert_eq!(flow.usable(check, 3, 50, 11), Err(Reason::OneSided));
         flow.mirror = Stamp::until(check, 90);
-        assert_eq!(flow.usable(check, 3, 50), Ok(()));
-        assert_eq!(flow.usable(check, 3, 95), Err(Reason::OneSided));
-        assert_eq!(flow.usable(check, 3, 100), Err(Reason::Refreshing));
-        assert_eq!(flow.usable(check, 4, 50), Err(Reason::Refreshing));
+        assert_eq!(flow.usable(check, 3, 50, 11), Ok(()));
+        assert_eq!(flow.usable(check, 3, 95, 11), Err(Reason::OneSided));
+        assert_eq!(flow.usable(check, 3, 100, 11), Err(Reason::Refreshing));
+        assert_eq!(flow.usable(check, 4, 50, 11), Err(Reason::Refreshing));
         flow.seen = Stamp::closed(check, 100);
-        assert_eq!(flow.usable(check, 3, 50), Err(Reason::FlowClosed));
-        assert_eq!(flow.usable(check, 3, 100), Err(Reason::Refreshing));
+        assert_eq!(flow.usable(check, 3, 50, 11), Err(Reason::FlowClosed));
+        assert_eq!(flow.usable(check, 3, 100, 11), Err(Reason::Refreshing));
+    }
+
+    #[test]
+    fn a_new_flow_is_usable_once_confirmed_and_stays_so() {
+        let body = Body { needs_mirror: 0, ..body() };
+        let check = body.check(&key());
+        let mut flow = Flow { body, ..Flow::default() };
+        flow.stamp(check, 50, 1000, None);
+        for before in [0, 49, 50] {
+            assert_eq!(flow.usable(check, 3, 60, before), Err(Reason::Unconfirmed), "confirmed at {before}");
+        }
+        assert_eq!(flow.usable(check, 3, 60, 51), Ok(()));
+        assert_eq!(flow.replayed(), 0);
+        flow.packets = flow.replayed() + 1;
+        assert_eq!(flow.usable(check, 3, 60, 0), Ok(()), "no look back once it was used");
+        assert_eq!(flow.replayed(), 1);
+    }
+
+    #[test]
+    fn the_dscp_and_the_ttl_belong_to_a_flow_and_ecn_does_not() {
+        let body = Body { tos: 0xb9, ttl: 64, ..body() };
+        for ecn in 0..4 {
+            assert!(body.has_fields(0xb8 | ecn, 64));
+            assert_eq!(Body { tos: 0xb8 | ecn, ..body }.check(&key()), body.check(&key()));
+        }
+        assert!(!body.has_fields(0xbc, 64) && !body.has_fields(0x38, 64) && !body.has_fields(0xb9, 63));
     }
 
     #[test]
@@ -216,8 +273,8 @@ mod tests {
         let body = Body { needs_mirror: 0, ..body() };
         let check = body.check(&key());
         let mut flow = Flow { body, ..Flow::default() };
-        flow.stamp(check, 100, None);
-        assert_eq!(flow.usable(check, 3, 50), Ok(()));
+        flow.stamp(check, 10, 100, None);
+        assert_eq!(flow.usable(check, 3, 50, 11), Ok(()));
     }
 
     #[test]
@@ -242,6 +299,9 @@ mod tests {
             Body { way: Exit::POD, ..one },
             Body { ttl_step: 0, ..one },
             Body { needs_mirror: 0, ..one },
+            Body { takes_merged: 1, ..one },
+            Body { tos: 0x04, ..one },
+            Body { ttl: 1, ..one },
         ];
         for other in others {
             assert_ne!(other.check(&key), check, "{other:?}");

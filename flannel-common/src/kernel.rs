@@ -3,7 +3,7 @@
 
 use core::mem::size_of;
 
-/// Offsets in bytes. Zero, which none of them is, says that it is not known.
+/// Offsets in bytes. Zero says that it is not known; of `extension_offsets` only where that of `extensions` is zero.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KernelLayout {
@@ -21,11 +21,29 @@ pub struct KernelLayout {
     pub entries: u32,
     /// `nf_hook_ops.priority`.
     pub priority: u32,
+    /// `nf_conn.ext`: the extensions of a conntrack entry.
+    pub extensions: u32,
+    /// `nf_ct_ext.offset`: where in them each is, in bytes, a byte for each; 0 for one the entry does not have. The
+    /// first is its helper (`NF_CT_EXT_HELPER`).
+    pub extension_offsets: u32,
+    /// `NF_CT_EXT_TIMEOUT`: the number of the extension that names a timeout policy; 0 where the kernel has none.
+    pub timeout_extension: u32,
 }
 
 impl KernelLayout {
     /// Nothing is known, and nothing is read.
-    pub const UNKNOWN: Self = Self { nfct: 0, device: 0, net: 0, hooks_v4: 0, hooks_v6: 0, entries: 0, priority: 0 };
+    pub const UNKNOWN: Self = Self {
+        nfct: 0,
+        device: 0,
+        net: 0,
+        hooks_v4: 0,
+        hooks_v6: 0,
+        entries: 0,
+        priority: 0,
+        extensions: 0,
+        extension_offsets: 0,
+        timeout_extension: 0,
+    };
 }
 
-const _: () = assert!(size_of::<KernelLayout>() == 28);
+const _: () = assert!(size_of::<KernelLayout>() == 40);

@@ -8,7 +8,7 @@
 
 use core::mem::{align_of, size_of};
 
-use crate::peer::{PathSeen, Word};
+use crate::peer::PathSeen;
 
 /// The key of `LEGS`.
 #[repr(C)]
@@ -49,32 +49,9 @@ impl LegEntry {
     pub const fn new(mtu: u32) -> Self {
         Self { seen: PathSeen::NOTHING, mtu, reserved: 0 }
     }
-
-    /// Whether an outer packet of `len` bytes per segment may take this leg of the peer with this word at `now`.
-    #[inline(always)]
-    pub const fn vouches(&self, word: Word, now: u64, len: u32) -> bool {
-        self.seen.vouches(word, now) && len <= self.seen.max_len
-    }
 }
 
 const _: () = {
     assert!(size_of::<LegKey>() == 12 && align_of::<LegKey>() == 4);
     assert!(size_of::<LegEntry>() == 40 && align_of::<LegEntry>() == 8);
 };
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_leg_vouches_for_what_was_seen_under_its_peers_word() {
-        let (word, other) = (Word::new(Word::VALID, 3), Word::new(Word::VALID, 4));
-        let seen = PathSeen { word, until_ns: 100, max_len: 1400, ..PathSeen::NOTHING };
-        let leg = LegEntry { seen, ..LegEntry::new(1500) };
-        assert!(leg.vouches(word, 99, 1400));
-        assert!(!leg.vouches(word, 100, 1400), "too long ago");
-        assert!(!leg.vouches(word, 99, 1401), "larger than anything seen");
-        assert!(!leg.vouches(other, 99, 1400), "the peer was rewritten");
-        assert!(!LegEntry::new(1500).vouches(word, 0, 0), "nothing was seen");
-    }
-}

@@ -11,6 +11,7 @@
 pub mod addr;
 mod check;
 pub mod checksum;
+pub mod class;
 pub mod end;
 pub mod ethernet;
 pub mod fast;

@@ -9,6 +9,9 @@ pub const PEERS6: &str = "PEERS6";
 pub const VTEPS: &str = "VTEPS";
 /// Hash from [`crate::leg::LegKey`] to [`crate::leg::LegEntry`]: the devices by which packets to a peer may leave.
 pub const LEGS: &str = "LEGS";
+/// LRU hash from [`crate::class::PathKey`] to [`crate::peer::PathSeen`], for packets with a mark or a priority. The
+/// programs' own: not pinned.
+pub const PATHS: &str = "PATHS";
 /// Array of one [`crate::mode::ModeWord`].
 pub const MODE: &str = "MODE";
 /// Array of one [`crate::node::NodeConfig`].
@@ -101,6 +104,9 @@ pub const PEERS_MAX: u32 = 1 << 17;
 
 /// The most legs of all peers: two for each of 2^16 peers.
 pub const LEGS_MAX: u32 = 1 << 17;
+
+/// Capacity of [`PATHS`]: the kernel sets few priorities and a node's rules few marks.
+pub const PATHS_MAX: u32 = 1 << 12;
 
 /// The only key of [`MODE`] and [`CONFIG`].
 pub const ONLY: u32 = 0;

@@ -10,16 +10,27 @@ use core::mem::{align_of, offset_of, size_of};
 use crate::{
     addr::{Addr, Mac},
     peer::Word,
+    tick::Tick,
 };
 
 /// How long the programs trust their maps after the agent's last beat, in nanoseconds.
 pub const HEARTBEAT_LIMIT_NS: u64 = 60_000_000_000;
 
-/// Whether a beat is recent enough at `now`. Both are `CLOCK_MONOTONIC_COARSE` in nanoseconds. A beat
-/// from the future (a torn read) is not.
+/// How long flows are replayed after the agent's last beat, in nanoseconds: a new qdisc, filter, XDP program or
+/// queue listener, or a changed sysctl, is for the agent to notice.
+pub const REPLAY_LIMIT_NS: u64 = 5_000_000_000;
+
+/// Whether a beat is recent enough at `now` for the maps to be used. Both are `CLOCK_MONOTONIC_COARSE` in
+/// nanoseconds. A beat from the future (a torn read) is not.
 #[inline(always)]
 pub const fn heartbeat_is_fresh(now: u64, beat: u64) -> bool {
     now.wrapping_sub(beat) <= HEARTBEAT_LIMIT_NS
+}
+
+/// Whether a beat is recent enough at `now` for flows to be replayed.
+#[inline(always)]
+pub const fn heartbeat_allows_replay(now: u64, beat: u64) -> bool {
+    now.wrapping_sub(beat) <= REPLAY_LIMIT_NS
 }
 
 /// One address family on this node: its network, and its tunnel if it has one. All zero: the family is off.
@@ -66,6 +77,11 @@ pub struct NodeConfig {
     pub word: Word,
     /// The agent's last beat, `CLOCK_MONOTONIC_COARSE`, nanoseconds.
     pub heartbeat_ns: u64,
+    /// Flows learned before this tick were learned while no userspace program could hold packets unnoticed: there was
+    /// no listener to an NFQUEUE, or NAPI polls were counted.
+    pub confirmed: Tick,
+    /// Zero.
+    pub reserved: u32,
     /// IPv4.
     pub v4: FamilyConfig,
     /// IPv6.
@@ -82,8 +98,8 @@ impl NodeConfig {
 
 const _: () = {
     assert!(size_of::<FamilyConfig>() == 64 && align_of::<FamilyConfig>() == 4);
-    assert!(size_of::<NodeConfig>() == 144 && align_of::<NodeConfig>() == 8);
-    assert!(offset_of!(NodeConfig, v4) == 16 && offset_of!(NodeConfig, v6) == 80);
+    assert!(size_of::<NodeConfig>() == 152 && align_of::<NodeConfig>() == 8);
+    assert!(offset_of!(NodeConfig, v4) == 24 && offset_of!(NodeConfig, v6) == 88);
     assert!(offset_of!(FamilyConfig, vni) == 40 && offset_of!(FamilyConfig, source_port_min) == 60);
 };
 
@@ -99,5 +115,13 @@ mod tests {
         assert!(!heartbeat_is_fresh(beat + HEARTBEAT_LIMIT_NS + 1, beat));
         assert!(!heartbeat_is_fresh(beat, beat + 1), "a beat from the future is no beat");
         assert!(!heartbeat_is_fresh(HEARTBEAT_LIMIT_NS + 1, 0), "an agent that never beat");
+    }
+
+    #[test]
+    fn flows_are_replayed_for_five_seconds_without_an_agent() {
+        let beat = 5_000_000_000;
+        assert!(heartbeat_allows_replay(beat, beat) && heartbeat_allows_replay(beat + REPLAY_LIMIT_NS, beat));
+        assert!(!heartbeat_allows_replay(beat + REPLAY_LIMIT_NS + 1, beat));
+        assert!(!heartbeat_allows_replay(beat, beat + 1), "a beat from the future is no beat");
     }
 }

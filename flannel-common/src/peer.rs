@@ -74,8 +74,8 @@ pub struct PathSeen {
     pub hold_ns: u64,
     /// Largest outer packet (IPv4 total length or whole IPv6 packet, of one segment) that left unfragmented since.
     pub max_len: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// Of an element of `PATHS` the hash of its key, because elements of an LRU map are recycled at once; else zero.
+    pub check: u32,
 }
 
 /// The value of `PEERS` and `PEERS6`.
@@ -102,7 +102,7 @@ pub struct PeerEntry {
 
 impl PathSeen {
     /// Nothing was seen.
-    pub const NOTHING: Self = Self { word: Word(0), until_ns: 0, hold_ns: 0, max_len: 0, reserved: 0 };
+    pub const NOTHING: Self = Self { word: Word(0), until_ns: 0, hold_ns: 0, max_len: 0, check: 0 };
 
     /// Whether the kernel's own packets were seen to leave plainly within [`PATH_SEEN_NS`], under this word.
     #[inline(always)]
@@ -115,6 +115,13 @@ impl PathSeen {
     pub const fn holds(&self, word: Word, now: u64) -> bool {
         self.word.0 == word.0 && now < self.hold_ns
     }
+
+    /// The largest outer packet (of one segment) that may be made at `now`; 0 if none may, because the kernel's own
+    /// were not seen to leave plainly within [`PATH_SEEN_NS`], under this word.
+    #[inline(always)]
+    pub const fn validated_len(&self, word: Word, now: u64) -> u32 {
+        if self.vouches(word, now) { self.max_len } else { 0 }
+    }
 }
 
 impl PeerEntry {
@@ -123,12 +130,6 @@ impl PeerEntry {
     #[inline(always)]
     pub const fn path_vouches(&self, now: u64) -> bool {
         self.seen.vouches(self.word, now)
-    }
-
-    /// Whether a segment of `len` bytes fits the route and what was seen to pass.
-    #[inline(always)]
-    pub const fn fits(&self, len: u32) -> bool {
-        len <= self.mtu && len <= self.seen.max_len
     }
 
     /// The entry as the agent wrote it, for comparison: without what the programs saw.
@@ -289,9 +290,7 @@ mod tests {
         assert!(entry.path_vouches(99));
         assert!(!entry.path_vouches(100));
         assert!(!PeerEntry { word: Word::new(Word::VALID | Word::PLAIN, 4), ..entry }.path_vouches(99));
-        assert!(entry.fits(1400));
-        assert!(!entry.fits(1401), "larger than anything seen to pass whole");
-        assert!(!PeerEntry { mtu: 1300, ..entry }.fits(1400), "larger than the route takes");
+        assert_eq!((seen.validated_len(word, 99), seen.validated_len(word, 100)), (1400, 0));
         assert!(!entry.without_seen().path_vouches(0));
     }
 }

@@ -58,7 +58,7 @@ macro_rules! reasons {
 reasons! {
     0 Encapsulated "encapsulated" Redirect "Encapsulated from the peer map and sent to the next hop.";
     1 ModeKernel "mode_kernel" Pass "The mode in force leaves this packet to the kernel.";
-    2 AgentGone "agent_gone" Pass "The agent has not beaten for a minute, so the maps are not trusted.";
+    2 AgentGone "agent_gone" Pass "No agent heartbeat for 60 s; the maps are considered stale.";
     3 NotConfigured "not_configured" Pass "The node's own data is not valid, or changed while it was read.";
     4 OtherProtocol "other_protocol" Pass "Neither IPv4 nor IPv6; of a tunnel packet, not the inner family of its tunnel.";
     5 Malformed "malformed" Pass "Too short for the headers it claims to have.";
@@ -118,6 +118,13 @@ reasons! {
     59 OuterUnusual "outer_unusual" Pass "A tunnel packet that is cut short or stands behind IP options or extension headers.";
     60 RefusedEarly "refused_early" Drop "As refused_vtep, at the driver by XDP.";
     61 NoLeg "no_leg" Pass "The kernel's FIB gives no next hop for this packet that the programs may use.";
+    62 FieldsDiffer "fields_differ" Pass "Its DSCP, TTL or flow label is not the one observed on its flow, and a rule may match on it.";
+    63 AgentLate "agent_late" Pass "No agent heartbeat for 5 s: flows are not replayed until the agent is back.";
+    64 Unconfirmed "unconfirmed" Pass "Its flow was learned a moment ago; it is replayed once the agent has made sure that no program queues packets.";
+    65 ClassChanged "class_changed" Pass "The kernel's own tunnel packet left with another mark or priority than it had at the tunnel device.";
+    66 PodTunnel "pod_tunnel" Pass "A packet from a pod to a peer's tunnel port: it would pass for one of this node's; the guard audits that.";
+    67 RefusedPodTunnel "refused_pod_tunnel" Drop "As pod_tunnel, and the guard enforces that a pod does not speak VXLAN for its node.";
+    68 ConntrackExtension "conntrack_extension" Pass "A noted packet came out whose connection has a conntrack helper or a timeout policy of its own.";
 }
 
 impl Reason {
@@ -163,7 +170,8 @@ mod tests {
                 | Reason::RewriteFailed
                 | Reason::RefusedVtep
                 | Reason::RefusedSource
-                | Reason::RefusedEarly => Verdict::Drop,
+                | Reason::RefusedEarly
+                | Reason::RefusedPodTunnel => Verdict::Drop,
                 _ => Verdict::Pass,
             };
             assert_eq!(reason.verdict(), expected, "{}", reason.name());

@@ -17,7 +17,7 @@ pub struct Counter {
 const _: () = assert!(size_of::<Counter>() == 16);
 
 /// Slots per program. More than there are reasons, so that a new reason does not move the others.
-pub const SLOTS_PER_PROGRAM: u32 = 64;
+pub const SLOTS_PER_PROGRAM: u32 = 128;
 
 /// Capacity of the `STATS` map.
 pub const SLOTS: u32 = Program::COUNT * SLOTS_PER_PROGRAM;

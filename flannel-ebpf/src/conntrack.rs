@@ -22,6 +22,9 @@ const ESTABLISHED: u64 = 0;
 const ESTABLISHED_REPLY: u64 = 3;
 const UNTRACKED: u64 = 7;
 
+/// `NF_CT_EXT_HELPER`, the first of `enum nf_ct_ext_id` in every kernel.
+const HELPER_EXTENSION: u32 = 0;
+
 /// Conntrack's place among those at a hook (`NF_IP_PRI_CONNTRACK`). Who else takes it is taken for conntrack.
 const PRIORITY: i32 = -200;
 /// So many before it are looked at.
@@ -43,6 +46,7 @@ pub(crate) fn agrees<F: Tables>(
     let agrees = match nfct {
         0 => note.end.same_tuple(&packet.end) && !is_at_work::<F>(skb).unwrap_or(true),
         UNTRACKED => note.end.same_tuple(&packet.end),
+        tracked if has_extension(tracked & !CTINFO) => return Err(Reason::ConntrackExtension),
         tracked => !is_tcp || matches!(tracked & CTINFO, ESTABLISHED | ESTABLISHED_REPLY),
     };
     if agrees { Ok(true) } else { Err(Reason::Untracked) }
@@ -52,6 +56,31 @@ pub(crate) fn agrees<F: Tables>(
 fn nfct(skb: &Skb) -> Option<u64> {
     let layout = layout();
     if layout.nfct == 0 { None } else { read(skb.raw() as u64 + u64::from(layout.nfct)) }
+}
+
+/// Whether a conntrack entry has a helper, which reads and rewrites payload, or a timeout policy of its own, which may be
+/// shorter than what was seen is trusted. False where the kernel's layout is not known.
+#[inline(always)]
+fn has_extension(entry: u64) -> bool {
+    let layout = layout();
+    if layout.extensions == 0 {
+        return false;
+    }
+    match read::<u64>(entry + u64::from(layout.extensions)) {
+        None | Some(0) => false,
+        Some(extensions) => {
+            has(extensions, &layout, HELPER_EXTENSION)
+                || layout.timeout_extension != 0 && has(extensions, &layout, layout.timeout_extension)
+        }
+    }
+}
+
+/// Whether the extension with this number, which is a pointer, is there and not null.
+#[inline(always)]
+fn has(extensions: u64, layout: &KernelLayout, number: u32) -> bool {
+    let offset: Option<u8> = read(extensions + u64::from(layout.extension_offsets + number));
+    let pointer = |offset: u8| read::<u64>(extensions + u64::from(offset));
+    offset.filter(|offset| *offset != 0).and_then(pointer).is_some_and(|pointer| pointer != 0)
 }
 
 /// Whether conntrack is at the first hook of the family in the packet's network namespace. Who is there is in order of

@@ -5,7 +5,7 @@
 //! end lies in the subnet of a direct peer: what enters the cluster from outside stays with the kernel.
 
 use flannel_common::{
-    fast::Bucket,
+    fast::{Bucket, FastConfig},
     flow::Exit,
     mode::{Mode, ModeWord},
     packet::ETH_LEN,
@@ -14,7 +14,7 @@ use flannel_common::{
 
 use crate::{
     learn::{self, Left},
-    node::{Node, Peer, mode_word},
+    node::{self, Node, Peer, mode_word},
     notes, replay,
     skb::{PACKET_HOST, Skb},
     tables::{self, Known, Tables},
@@ -39,13 +39,17 @@ pub(crate) fn from_peer<F: Tables>(skb: &Skb, node: &Node) -> Result<Reason, Rea
         tables::end::<F>(&packet.end, packet.is_opening, node);
         return Err(Reason::TcpControl);
     }
+    node.allows_replay()?;
+    if !node::fast()?.has(FastConfig::FROM_UNDERLAY) {
+        return Err(Reason::NotLearned);
+    }
     let Some(at) = tables::place::<F>(&packet.end) else {
         notes::take_turn(&mut scratch.turn)?;
         return notes::note_new::<F>(skb, node, packet, Bucket::of_peer(subnet.unwrap_or(0)));
     };
     tables::copy(at, &mut scratch.flow);
     let known = Known::copied(at, &scratch.flow, &packet.end);
-    match known.usable(mode.generation(), node.tick()) {
+    match known.usable(mode.generation(), node) {
         Ok(()) => replay::from_link(skb, node, &peer, (&scratch.frame, &mut scratch.bare), packet, &known),
         Err(Reason::Refreshing) => notes::note_again::<F>(skb, node, packet),
         Err(reason) => Err(reason),
@@ -78,8 +82,9 @@ pub(crate) fn to_peer<F: Tables>(skb: &Skb, node: &Node) -> Result<Reason, Reaso
         mark: skb.mark(),
         priority: skb.priority(),
         hash: 0,
-        flow_label: 0,
+        flow_label: scratch.frame.ip().flow_label(),
         addresses: packet.addresses,
+        takes_merged: true,
     };
     learn::learn::<F>(skb, node, note, packet, &left, &mut scratch.flow)
 }

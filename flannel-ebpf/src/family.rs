@@ -2,10 +2,7 @@
 //! the kernel's helpers are told of it.
 
 use aya_ebpf::{
-    bindings::{
-        BPF_F_ADJ_ROOM_ENCAP_L3_IPV4, BPF_F_ADJ_ROOM_ENCAP_L3_IPV6, bpf_fib_lookup, bpf_redir_neigh,
-        bpf_redir_neigh__bindgen_ty_1,
-    },
+    bindings::{BPF_F_ADJ_ROOM_ENCAP_L3_IPV4, BPF_F_ADJ_ROOM_ENCAP_L3_IPV6, bpf_fib_lookup},
     helpers::generated::bpf_get_smp_processor_id,
     maps::Array,
 };
@@ -45,11 +42,12 @@ pub(crate) trait Family: IpHeader + 'static {
     /// Where the kernel keeps the hooks of the family.
     fn hooks(layout: &KernelLayout) -> u32;
 
-    /// A number that tells the fragments of one outer packet from another's, where headers have one: that of the flow, and how many
-    /// this CPU has sent.
-    fn identification(hash: u32, sent: &mut u16) -> u16;
+    /// The identification of the first of so many outer packets, where headers have one: the kernel counts on from it
+    /// for each segment. It tells the fragments of one packet from another's, so the numbers of one CPU repeat only
+    /// after 65,536 packets.
+    fn identification(sent: &mut u16, segments: u32) -> u16;
 
-    /// A next hop, as `bpf_redirect_neigh` takes it.
+    /// The next hop with this address.
     fn next_hop(addr: Addr) -> NextHop;
 
     /// Source and destination, as `bpf_fib_lookup` takes them.
@@ -61,19 +59,28 @@ pub(crate) trait Family: IpHeader + 'static {
 #[repr(C, align(8))]
 pub(crate) struct Route(pub(crate) bpf_fib_lookup);
 
-/// What `bpf_redirect_neigh` is told, for the same reason behind half a word.
-#[repr(C, align(8))]
+/// A next hop: its address family, and its address in network order. Of the latter IPv4 uses the first
+/// four bytes; the others are zero, because Linux before 6.3 lets a helper read no byte of the stack
+/// that was never written.
+#[derive(Clone, Copy)]
 pub(crate) struct NextHop {
-    front: u32,
-    pub(crate) params: bpf_redir_neigh,
+    pub(crate) family: u32,
+    pub(crate) address: [u64; 2],
 }
 
 impl NextHop {
-    /// A next hop as the kernel has it.
+    /// A next hop from the numbers of the kernel's structs (`bpf_fib_lookup`, `bpf_redir_neigh`).
     #[inline(always)]
-    pub(crate) const fn new(family: u32, address: bpf_redir_neigh__bindgen_ty_1) -> Self {
-        Self { front: 0, params: bpf_redir_neigh { nh_family: family, __bindgen_anon_1: address } }
+    pub(crate) const fn new(family: u32, [a, b, c, d]: [u32; 4]) -> Self {
+        Self { family, address: [pair(a, b), pair(c, d)] }
     }
+}
+
+/// Eight bytes of memory, of four and the four behind them.
+#[inline(always)]
+const fn pair(first: u32, second: u32) -> u64 {
+    let (low, high) = if cfg!(target_endian = "little") { (first, second) } else { (second, first) };
+    low as u64 | ((high as u64) << u32::BITS)
 }
 
 impl Family for Ipv4Header {
@@ -101,17 +108,18 @@ impl Family for Ipv4Header {
     }
 
     #[inline(always)]
-    fn identification(hash: u32, sent: &mut u16) -> u16 {
+    fn identification(sent: &mut u16, segments: u32) -> u16 {
         if *sent == 0 {
             *sent = first_of_this_cpu();
         }
-        *sent = sent.wrapping_add(1);
-        sent.wrapping_add(hash as u16)
+        let first = *sent;
+        *sent = first.wrapping_add(segments as u16);
+        first
     }
 
     #[inline(always)]
     fn next_hop(addr: Addr) -> NextHop {
-        NextHop::new(AF_INET, bpf_redir_neigh__bindgen_ty_1 { ipv4_nh: u32::from_ne_bytes(addr.v4_bytes()) })
+        NextHop::new(AF_INET, [u32::from_ne_bytes(addr.v4_bytes()), 0, 0, 0])
     }
 
     #[inline(always)]
@@ -148,13 +156,13 @@ impl Family for Ipv6Header {
     }
 
     #[inline(always)]
-    fn identification(_: u32, _: &mut u16) -> u16 {
+    fn identification(_: &mut u16, _: u32) -> u16 {
         0
     }
 
     #[inline(always)]
     fn next_hop(addr: Addr) -> NextHop {
-        NextHop::new(AF_INET6, bpf_redir_neigh__bindgen_ty_1 { ipv6_nh: words(addr) })
+        NextHop::new(AF_INET6, words(addr))
     }
 
     #[inline(always)]

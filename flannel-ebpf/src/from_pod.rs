@@ -62,6 +62,7 @@ fn treat<F: Tables>(skb: &Skb, node: &Node, mode: ModeWord) -> Result<Reason, Re
         tables::end::<F>(&packet.end, packet.is_opening, node);
         return Err(Reason::TcpControl);
     }
+    node.allows_replay()?;
     let Some(at) = tables::place::<F>(&packet.end) else {
         notes::take_turn(&mut scratch.turn)?;
         sends(skb.ifindex())?;
@@ -69,10 +70,10 @@ fn treat<F: Tables>(skb: &Skb, node: &Node, mode: ModeWord) -> Result<Reason, Re
     };
     tables::copy(at, &mut scratch.flow);
     let known = Known::copied(at, &scratch.flow, &packet.end);
-    match known.usable(mode.generation(), node.tick()) {
+    match known.usable(mode.generation(), node) {
         Ok(()) => {
-            let Scratch { sent, bare, count, waiting, .. } = scratch;
-            let leaves = Leaves { sent, bare, count, waiting };
+            let Scratch { sent, bare, count, waiting, path, .. } = scratch;
+            let leaves = Leaves { sent, bare, count, waiting, path };
             replay::from_pod(skb, node, &scratch.frame, leaves, packet, &known)
         }
         Err(Reason::Refreshing) => {

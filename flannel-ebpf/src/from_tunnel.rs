@@ -5,7 +5,7 @@
 //! enters there is not what leaves here. From here to the pod it is.
 
 use flannel_common::{
-    fast::Bucket,
+    fast::{Bucket, FastConfig},
     ip::{Ipv4Header, Ipv6Header},
     mode::{Mode, ModeWord},
     reason::Reason,
@@ -13,7 +13,7 @@ use flannel_common::{
 
 use crate::{
     family::Family as _,
-    node::{Node, mode_word},
+    node::{self, Node, mode_word},
     notes,
     skb::Skb,
     tables::{self, Known, Tables},
@@ -48,12 +48,16 @@ fn look<F: Tables>(skb: &Skb, node: &Node, mode: ModeWord) -> Result<Reason, Rea
         tables::end::<F>(&packet.end, packet.is_opening, node);
         return Err(Reason::TcpControl);
     }
+    node.allows_replay()?;
+    if !node::fast()?.has(FastConfig::FROM_UNDERLAY) {
+        return Err(Reason::NotLearned);
+    }
     let Some(known) = Known::find::<F>(&packet.end) else {
         notes::take_turn(&mut scratch.turn)?;
         let subnet = scratch.frame.ip().source_subnet(node.family::<F>());
         return notes::note_new::<F>(skb, node, packet, Bucket::of_peer(subnet.unwrap_or(0)));
     };
-    match known.usable(mode.generation(), node.tick()) {
+    match known.usable(mode.generation(), node) {
         Ok(()) => Err(Reason::NotFollowed),
         Err(Reason::Refreshing) => notes::note_again::<F>(skb, node, packet),
         Err(reason) => Err(reason),

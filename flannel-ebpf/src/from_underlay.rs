@@ -159,10 +159,11 @@ fn deliver<F: Tables>(
         tables::end::<F>(&packet.end, packet.is_opening, node);
         return Err(Reason::TcpControl);
     }
+    node.allows_replay()?;
     let at = tables::place::<F>(&packet.end).ok_or(Reason::FlowUnknown)?;
     tables::copy(at, &mut scratch.flow);
     let known = Known::copied(at, &scratch.flow, &packet.end);
-    known.usable(generation, node.tick())?;
+    known.usable(generation, node)?;
     let headers = (&scratch.frame, &mut scratch.bare);
     replay::from_underlay(skb, node, peer, outer_tos, headers, packet, &known)
 }

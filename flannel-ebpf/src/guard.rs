@@ -74,6 +74,27 @@ pub(crate) fn look<F: Family>(skb: &Skb, node: &Node, found: Reason) -> Reason {
     }
 }
 
+/// A packet that came into this host by a device and leaves for the underlay. From a pod to a peer's tunnel port, with
+/// our VNI, it would be taken for one of this node's: masquerade gives it the node's address.
+#[inline(always)]
+pub(crate) fn pod_tunnel<F: Family>(skb: &Skb, node: &Node) -> Reason {
+    let family = node.family::<F>();
+    let Some(Start { ip, .. }) = skb.view::<Start<F>>(0) else { return Reason::NotTunnel };
+    if ip.protocol() != PROTO_UDP && !F::is_extension(ip.protocol()) {
+        return Reason::NotTunnel;
+    }
+    let mode = in_force().outer;
+    // SAFETY: nothing of the value is read.
+    let is_to_peer = unsafe { VTEPS.get(ip.destination()) }.is_some();
+    if !is_to_peer || matches!(mode, GuardMode::Off) || find_udp(skb, family, ip, Reason::NotTunnel).is_err() {
+        return Reason::NotTunnel;
+    }
+    let enforced = matches!(mode, GuardMode::Enforce);
+    let reason = if enforced { Reason::RefusedPodTunnel } else { Reason::PodTunnel };
+    suspect(mode, ip.source(), reason, enforced, node);
+    reason
+}
+
 /// Whether the vxlan device will get the packet: its socket is bound to no address, so it takes what is sent to any of this
 /// host's. What another node's packet on its way through this one is not.
 #[inline(always)]

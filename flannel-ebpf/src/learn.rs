@@ -28,6 +28,7 @@ pub(crate) struct Left {
     pub(crate) hash: u32,
     pub(crate) flow_label: u32,
     pub(crate) addresses: FrameAddresses,
+    pub(crate) takes_merged: bool,
 }
 
 /// A packet that opens or closes a connection came out: ends the way back of what it came out as.
@@ -62,7 +63,9 @@ pub(crate) fn learn<F: Tables>(
         way: left.way,
         ttl_step,
         needs_mirror: u8::from(is_tcp || !tracked),
-        reserved: [0; 3],
+        takes_merged: u8::from(left.takes_merged),
+        tos: note.print.tos,
+        ttl: note.print.ttl,
     };
     write::<F>(&note.end, flow, node)
 }
@@ -92,7 +95,7 @@ fn write<F: Tables>(key: &End<F::Address>, flow: &mut Flow<F::Address>, node: &N
     match known {
         Some(known) if known.flow.body.same(&flow.body) => known.see_again(until, mirror_until),
         _ => {
-            flow.stamp(flow.body.check(key), until, mirror_until);
+            flow.stamp(flow.body.check(key), now, until, mirror_until);
             let flow: &Flow<_> = flow;
             F::flows().insert(key, flow, u64::from(BPF_ANY)).or(Err(Reason::TableRefused))?;
         }

@@ -11,15 +11,22 @@
 
 use aya_ebpf::bindings::{
     BPF_FIB_LKUP_RET_FRAG_NEEDED, BPF_FIB_LKUP_RET_NO_NEIGH, BPF_FIB_LKUP_RET_SUCCESS,
-    bpf_adj_room_mode::BPF_ADJ_ROOM_MAC, bpf_redir_neigh__bindgen_ty_1,
+    bpf_adj_room_mode::BPF_ADJ_ROOM_MAC,
 };
-use flannel_common::{outer::OuterHeaders, packet::PROTO_UDP, peer::Word, program::OWN_PACKET, reason::Reason};
+use flannel_common::{
+    class::{Class, PathKey},
+    outer::OuterHeaders,
+    packet::PROTO_UDP,
+    peer::Word,
+    program::OWN_PACKET,
+    reason::Reason,
+};
 
 use crate::{
     family::{Family, NextHop, Route},
     node::{Node, Peer},
     replay,
-    seen::leg,
+    seen::{Path, leg},
     skb::{Skb, redirect_to_neighbour},
     tables::{self, Known, Tables},
     to_tunnel::ENCAP_FLAGS,
@@ -38,12 +45,14 @@ pub(crate) struct Waiting {
     /// Bytes of the largest segment on the wire.
     segment: u32,
     source_port: u16,
+    /// With what class it leaves.
+    class: Class,
 }
 
 /// Puts down what is known of a packet that only lacks its leg.
 #[inline(always)]
-pub(crate) fn wait(peer: &Peer, source_port: u16, segment: u32, waiting: &mut Waiting) -> Reason {
-    *waiting = Waiting { word: peer.word(), index: peer.index(), segment, source_port };
+pub(crate) fn wait(peer: &Peer, source_port: u16, segment: u32, class: Class, waiting: &mut Waiting) -> Reason {
+    *waiting = Waiting { word: peer.word(), index: peer.index(), segment, source_port, class };
     Reason::NoLeg
 }
 
@@ -56,7 +65,7 @@ pub(crate) fn send<F: Tables>(skb: &Skb, node: &Node) -> Reason {
 #[inline(always)]
 fn try_send<F: Tables>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
     let scratch = tables::scratch::<F>()?;
-    if let Err(reason) = take::<F>(skb, node, &scratch.waiting) {
+    if let Err(reason) = take::<F>(skb, node, &scratch.waiting, &mut scratch.path) {
         if matches!(reason, Reason::PathUnseen) {
             skb.route_anew();
         }
@@ -79,7 +88,7 @@ pub(crate) fn replay<F: Tables>(skb: &Skb, node: &Node) -> Reason {
 fn try_replay<F: Tables>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
     let scratch = tables::scratch::<F>()?;
     let (body, packet) = (&scratch.flow.body, &scratch.packet);
-    if let Err(reason) = take::<F>(skb, node, &scratch.waiting) {
+    if let Err(reason) = take::<F>(skb, node, &scratch.waiting, &mut scratch.path) {
         replay::take_back::<F>(skb, packet, body)?;
         return Err(reason);
     }
@@ -97,12 +106,12 @@ fn try_replay<F: Tables>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
 /// Finds the leg of the packet's flow, arranges that it leaves there (which takes effect with verdict redirect), and makes room for its
 /// outer headers. On failure the packet is as it was.
 #[inline(always)]
-fn take<F: Family>(skb: &Skb, node: &Node, waiting: &Waiting) -> Result<(), Reason> {
+fn take<F: Family>(skb: &Skb, node: &Node, waiting: &Waiting, key: &mut PathKey) -> Result<(), Reason> {
     let peer = Peer::find::<F>(Some(waiting.index))?;
     if peer.word().0 != waiting.word.0 {
         return Err(Reason::PeerChanging);
     }
-    choose::<F>(skb, node, &peer, waiting)?;
+    choose::<F>(skb, node, &peer, waiting, key)?;
     if !node.unchanged() || !peer.unchanged() {
         return Err(Reason::PeerChanging);
     }
@@ -114,7 +123,7 @@ fn take<F: Family>(skb: &Skb, node: &Node, waiting: &Waiting) -> Result<(), Reas
 }
 
 #[inline(always)]
-fn choose<F: Family>(skb: &Skb, node: &Node, peer: &Peer, waiting: &Waiting) -> Result<(), Reason> {
+fn choose<F: Family>(skb: &Skb, node: &Node, peer: &Peer, waiting: &Waiting, key: &mut PathKey) -> Result<(), Reason> {
     let (family, entry, len) = (node.family::<F>(), peer.entry(), waiting.segment);
     let mut route = F::route(family.vtep, entry.vtep);
     route.0.ifindex = LOOPBACK;
@@ -135,11 +144,12 @@ fn choose<F: Family>(skb: &Skb, node: &Node, peer: &Peer, waiting: &Waiting) -> 
     if len > leg.mtu {
         return Err(Reason::TooBig);
     }
-    if entry.seen.holds(peer.word(), node.now) || !leg.vouches(peer.word(), node.now, len) {
+    let mut path = Path { peer, class: waiting.class, key };
+    if len > path.validated_len_by::<F>(leg, route.ifindex, node.now) {
         return Err(Reason::PathUnseen);
     }
     // SAFETY: all of the answer is initialised; an IPv4 address is the first word of it.
-    let next_hop = bpf_redir_neigh__bindgen_ty_1 { ipv6_nh: unsafe { route.__bindgen_anon_4.ipv6_dst } };
+    let next_hop = unsafe { route.__bindgen_anon_4.ipv6_dst };
     redirect_to_neighbour(route.ifindex, NextHop::new(route.family.into(), next_hop));
     Ok(())
 }

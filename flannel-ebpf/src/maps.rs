@@ -8,18 +8,19 @@ use aya_ebpf::{
 };
 use flannel_common::{
     addr::Addr,
+    class::PathKey,
     end::End,
     fast::{BUCKETS as BUCKET_COUNT, Bucket, FastConfig, PORT_WORDS, PodEntry},
     flow::Flow,
     guard::{DeviceKey, GuardWord, Suspect},
     ip::{Ipv4Header, Ipv6Header},
     leg::{LegEntry, LegKey},
-    maps::{FLOWS_MAX, LEGS_MAX, PEERS_MAX, PODS_MAX, SUSPECTS_MAX},
+    maps::{FLOWS_MAX, LEGS_MAX, PATHS_MAX, PEERS_MAX, PODS_MAX, SUSPECTS_MAX},
     mode::ModeWord,
     monitor::{EVENTS_BYTES, Missed, Monitor},
     node::NodeConfig,
     note::{CpuState, Note},
-    peer::{PeerEntry, VtepEntry},
+    peer::{PathSeen, PeerEntry, VtepEntry},
     stats::{Counter, SLOTS},
 };
 
@@ -40,6 +41,10 @@ pub(crate) static VTEPS: HashMap<Addr, VtepEntry> = HashMap::with_max_entries(PE
 
 #[map]
 pub(crate) static LEGS: HashMap<LegKey, LegEntry> = HashMap::with_max_entries(LEGS_MAX, BPF_F_NO_PREALLOC);
+
+/// What was seen of the path for packets with a mark or a priority. The programs' own: not pinned.
+#[map]
+pub(crate) static PATHS: LruHashMap<PathKey, PathSeen> = LruHashMap::with_max_entries(PATHS_MAX, 0);
 
 #[map]
 pub(crate) static MODE: Array<ModeWord> = Array::with_max_entries(1, 0);

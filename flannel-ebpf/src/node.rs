@@ -6,7 +6,7 @@ use flannel_common::{
     fast::FastConfig,
     maps::ONLY,
     mode::ModeWord,
-    node::{FamilyConfig, NodeConfig, heartbeat_is_fresh},
+    node::{FamilyConfig, NodeConfig, heartbeat_allows_replay, heartbeat_is_fresh},
     peer::{PathSeen, PeerEntry, Word},
     reason::Reason,
     tick::{Tick, tick},
@@ -53,6 +53,18 @@ impl Node {
     #[inline(always)]
     pub(crate) const fn tick(&self) -> Tick {
         tick(self.now)
+    }
+
+    /// The agent was there recently enough for flows to be replayed.
+    #[inline(always)]
+    pub(crate) const fn allows_replay(&self) -> Result<(), Reason> {
+        if heartbeat_allows_replay(self.now, self.config.heartbeat_ns) { Ok(()) } else { Err(Reason::AgentLate) }
+    }
+
+    /// Up to when the agent has confirmed what was learned.
+    #[inline(always)]
+    pub(crate) const fn confirmed(&self) -> Tick {
+        self.config.confirmed
     }
 
     /// Whether the data read so far still belongs together. Asked after the last read and before the first

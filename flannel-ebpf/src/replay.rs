@@ -5,6 +5,7 @@
 use aya_ebpf::bindings::{BPF_F_ADJ_ROOM_FIXED_GSO, BPF_F_ADJ_ROOM_NO_CSUM_RESET, bpf_adj_room_mode::BPF_ADJ_ROOM_MAC};
 use flannel_common::{
     checksum::address_difference,
+    class::{Class, PathKey},
     end::End,
     flow::{Body, Exit},
     inner::{Frame, Plain},
@@ -18,6 +19,7 @@ use flannel_common::{
 use crate::{
     legs::{self, Waiting},
     node::{Node, Peer},
+    seen::Path,
     skb::{Skb, redirect, redirect_neigh, redirect_peer},
     tables::{Bare, Encapsulated, Known, Tables},
     to_tunnel::ENCAP_FLAGS,
@@ -29,6 +31,7 @@ pub(crate) struct Leaves<'a, F> {
     pub(crate) bare: &'a mut Bare<F>,
     pub(crate) count: &'a mut u16,
     pub(crate) waiting: &'a mut Waiting,
+    pub(crate) path: &'a mut PathKey,
 }
 
 /// A packet from a pod: into the tunnel, to a peer on our link, or into another pod of this node.
@@ -42,7 +45,7 @@ pub(crate) fn from_pod<F: Tables>(
     known: &Known<'_, F::Address>,
 ) -> Result<Reason, Reason> {
     let body = &known.flow.body;
-    as_seen::<F>(skb, packet, body)?;
+    as_seen::<F>(skb, frame, packet, body)?;
     match body.way {
         Exit::TUNNEL => into_tunnel(skb, node, frame, leaves, packet, body)?,
         Exit::DIRECT => onto_link(skb, node, (frame, leaves.bare), packet, body)?,
@@ -70,7 +73,7 @@ pub(crate) fn from_underlay<F: Tables>(
     known: &Known<'_, F::Address>,
 ) -> Result<Reason, Reason> {
     let body = &known.flow.body;
-    may_enter::<F>(skb, packet, body)?;
+    may_enter::<F>(skb, frame, packet, body)?;
     let tos = decapsulated_tos(outer_tos, packet.print.tos).ok_or(Reason::Congested)?;
     if !node.unchanged() || !peer.unchanged() {
         return Err(Reason::PeerChanging);
@@ -95,7 +98,7 @@ pub(crate) fn from_link<F: Tables>(
     known: &Known<'_, F::Address>,
 ) -> Result<Reason, Reason> {
     let body = &known.flow.body;
-    may_enter::<F>(skb, packet, body)?;
+    may_enter::<F>(skb, frame, packet, body)?;
     if !node.unchanged() || !peer.unchanged() {
         return Err(Reason::PeerChanging);
     }
@@ -109,12 +112,17 @@ pub(crate) const DECAP_FLAGS: u64 = BPF_F_ADJ_ROOM_FIXED_GSO as u64 | BPF_F_ADJ_
 
 /// The flow leads into a pod, and the packet is one that may go there as it is.
 #[inline(always)]
-fn may_enter<F: Tables>(skb: &Skb, packet: &Plain<F::Address>, body: &Body<F::Address>) -> Result<(), Reason> {
-    as_seen::<F>(skb, packet, body)?;
+fn may_enter<F: Tables>(
+    skb: &Skb,
+    frame: &Frame<F>,
+    packet: &Plain<F::Address>,
+    body: &Body<F::Address>,
+) -> Result<(), Reason> {
+    as_seen::<F>(skb, frame, packet, body)?;
     if body.way.0 != Exit::POD.0 {
         return Err(Reason::FlowUnknown);
     }
-    if packet.is_udp() && skb.gso_size() != 0 {
+    if skb.gso_size() != 0 && (packet.is_udp() || body.takes_merged == 0) {
         return Err(Reason::Merged);
     }
     Ok(())
@@ -122,9 +130,17 @@ fn may_enter<F: Tables>(skb: &Skb, packet: &Plain<F::Address>, body: &Body<F::Ad
 
 /// The frame is as those seen, no larger than the way out takes, and can be rewritten.
 #[inline(always)]
-fn as_seen<F: Tables>(skb: &Skb, packet: &Plain<F::Address>, body: &Body<F::Address>) -> Result<(), Reason> {
+fn as_seen<F: Tables>(
+    skb: &Skb,
+    frame: &Frame<F>,
+    packet: &Plain<F::Address>,
+    body: &Body<F::Address>,
+) -> Result<(), Reason> {
     if !body.entry.same(&packet.addresses) {
         return Err(Reason::FrameDiffers);
+    }
+    if !body.has_fields(packet.print.tos, packet.print.ttl) || frame.ip().flow_label() != body.flow_label {
+        return Err(Reason::FieldsDiffer);
     }
     if packet.segment_len(skb.gso_size()) > u32::from(body.mtu) {
         return Err(Reason::TooBig);
@@ -143,7 +159,7 @@ fn into_tunnel<F: Tables>(
     skb: &Skb,
     node: &Node,
     frame: &Frame<F>,
-    Leaves { sent, count, waiting, .. }: Leaves<'_, F>,
+    Leaves { sent, count, waiting, path, .. }: Leaves<'_, F>,
     packet: &Plain<F::Address>,
     body: &Body<F::Address>,
 ) -> Result<(), Reason> {
@@ -153,25 +169,28 @@ fn into_tunnel<F: Tables>(
     if !peer.word().has(Word::PLAIN) {
         return Err(Reason::PeerNotPlain);
     }
-    let entry = peer.entry();
-    if !peer.has_legs() && !entry.path_vouches(node.now) {
+    let (entry, class) = (peer.entry(), Class { mark: body.mark, priority: body.priority });
+    let largest = if peer.has_legs() {
+        u32::MAX
+    } else {
+        Path { peer: &peer, class, key: path }.validated_len::<F>(node.now).min(entry.mtu)
+    };
+    if largest == 0 {
         return Err(Reason::PathUnseen);
     }
     let whole = skb.len() + (OuterHeaders::<F>::OVERHEAD - ETH_LEN) as u32;
     let segment = packet.segment_len(skb.gso_size()) + OuterHeaders::<F>::OVERHEAD as u32;
-    if whole > u32::from(u16::MAX) || !(peer.has_legs() || entry.fits(segment)) {
+    if whole > u32::from(u16::MAX) || segment > largest {
         return Err(Reason::TooBig);
     }
     let is_translated = !packet.end.same_tuple(&body.out);
     let hash = match skb.carried_hash() {
         Some(hash) => hash,
-        None if frame.ip().flow_label() == body.flow_label => body.hash,
-        // The kernel's device hashes what NAT has made of the packet.
-        None if is_translated => return Err(Reason::NoHash),
-        None => skb.flow_hash(),
+        // The one that the kernel's device made of a packet with these addresses, ports and label, behind NAT.
+        None => body.hash,
     };
     let source_port = source_port(hash, family.source_port_min, family.source_port_max);
-    let id = F::identification(hash, count);
+    let id = F::identification(count, skb.segments());
     sent.outer.write(family, entry, &Varying { frame_len: skb.len(), inner_tos: packet.print.tos, id, source_port });
     let (oif, next_hop) = (entry.oif, entry.next_hop);
     if !node.unchanged() || !peer.unchanged() {
@@ -181,7 +200,7 @@ fn into_tunnel<F: Tables>(
         rewrite_transport::<F>(skb, &packet.end, &body.out)?;
     }
     if peer.has_legs() {
-        return Err(legs::wait(&peer, source_port, segment, waiting));
+        return Err(legs::wait(&peer, source_port, segment, class, waiting));
     }
     if !skb.grow(OuterHeaders::<F>::OVERHEAD as i32, BPF_ADJ_ROOM_MAC, ENCAP_FLAGS | F::ENCAP_L3) {
         take_back::<F>(skb, packet, body)?;
@@ -216,9 +235,14 @@ impl<F: Tables> Bare<F> {
 
     /// Gives them to the packet, and the ports and the checksum that belong to them.
     #[inline(always)]
-    fn put_on(&self, skb: &Skb, packet: &Plain<F::Address>, body: &Body<F::Address>) -> Result<(), Reason> {
+    fn put_on(&self, skb: &Skb, before: &F, packet: &Plain<F::Address>, body: &Body<F::Address>) -> Result<(), Reason> {
         if !packet.end.same_tuple(&body.out) {
             rewrite_transport::<F>(skb, &packet.end, &body.out)?;
+        }
+        // Where an IPv6 packet is summed as a whole, its header is part of that; of an IPv4 header the sum does not
+        // change. Translated ones are left to the kernel (`as_seen`).
+        if F::ETHERTYPE[0] == ETHERTYPE_IPV6[0] {
+            skb.update_whole_sum(before.difference(&self.ip));
         }
         if skb.store(0, self) { Ok(()) } else { Err(Reason::RewriteFailed) }
     }
@@ -239,7 +263,7 @@ fn onto_link<F: Tables>(
     if !node.unchanged() || !peer.unchanged() {
         return Err(Reason::PeerChanging);
     }
-    bare.put_on(skb, packet, body)?;
+    bare.put_on(skb, frame.ip(), packet, body)?;
     skb.set_class(body.mark, body.priority);
     skb.set_tc_index(OWN_PACKET);
     redirect(body.out.device);
@@ -255,7 +279,7 @@ fn into_pod<F: Tables>(
     tos: u8,
 ) -> Result<(), Reason> {
     bare.write(frame, packet, body, tos);
-    bare.put_on(skb, packet, body)?;
+    bare.put_on(skb, frame.ip(), packet, body)?;
     if !skb.scrub() {
         return Err(Reason::RewriteFailed);
     }

@@ -2,7 +2,10 @@
 //!
 //! How bytes are read and written says [`bytes`](crate::bytes).
 
-use core::ptr::write_volatile;
+use core::{
+    mem::{MaybeUninit, offset_of},
+    ptr::write_volatile,
+};
 
 use aya_ebpf::{
     bindings::{
@@ -16,7 +19,7 @@ use aya_ebpf::{
     },
     programs::TcContext,
 };
-use flannel_common::{addr::Addr, reason::Reason};
+use flannel_common::{addr::Addr, class::Class, reason::Reason};
 
 use crate::family::{Family, NextHop, Route};
 
@@ -68,6 +71,8 @@ impl Skb {
         vlan_present: vlan_present;
         /// Payload of one segment, 0 for a packet that is not segmented.
         gso_size: gso_size;
+        /// How many segments it becomes; 0 for a packet that is not segmented, and where that was not counted.
+        gso_segs: gso_segs;
         /// Left by ourselves on another hook, 0 otherwise.
         tc_index: tc_index;
         /// The device the hook belongs to.
@@ -80,6 +85,23 @@ impl Skb {
         mark: mark;
         /// Queueing priority.
         priority: priority;
+    }
+
+    /// Mark and priority.
+    #[inline(always)]
+    pub(crate) fn class(&self) -> Class {
+        Class { mark: self.mark(), priority: self.priority() }
+    }
+
+    /// How many packets it becomes on the wire, at least one.
+    #[inline(always)]
+    pub(crate) fn segments(&self) -> u32 {
+        let (counted, size) = (self.gso_segs(), self.gso_size());
+        if counted != 0 || size == 0 {
+            return if counted > 1 { counted } else { 1 };
+        }
+        // Who changed the packet left the count to the device: at most so many.
+        self.len() / size + 1
     }
 
     /// Sets mark and priority, as they were at the exit of the stretch that is skipped.
@@ -100,6 +122,15 @@ impl Skb {
         write(&mut raw.tc_index, 0);
         write(&mut raw.queue_mapping, 0);
         self.pkt_type() == PACKET_HOST || self.ctx.change_type(PACKET_HOST).is_ok()
+    }
+
+    /// Puts the tag of the packet's class on it, for `to_underlay`.
+    #[inline(always)]
+    pub(crate) fn tag_class(&self) {
+        let tag = self.class().tag();
+        if self.tc_index() != tag {
+            self.set_tc_index(tag);
+        }
     }
 
     /// Leaves a number on the packet for the next hook. It does not leave the node.
@@ -181,6 +212,14 @@ impl Skb {
         unsafe { bpf_csum_update(self.raw(), 0) >= 0 }
     }
 
+    /// Makes the sum of a packet that the device summed as a whole follow a change of its bytes; of others there is
+    /// none.
+    #[inline(always)]
+    pub(crate) fn update_whole_sum(&self, difference: u32) {
+        // SAFETY: as above. It refuses where there is no such sum.
+        unsafe { bpf_csum_update(self.raw(), difference) };
+    }
+
     /// Whether the kernel has verified the outermost checksum.
     #[inline(always)]
     pub(crate) fn has_verified_checksum(&self) -> bool {
@@ -225,9 +264,37 @@ pub(crate) fn redirect_neigh<F: Family>(oif: u32, next_hop: Addr) {
 
 /// The same to a next hop as the kernel has it, which may be of the other family.
 #[inline(always)]
-pub(crate) fn redirect_to_neighbour(oif: u32, mut next_hop: NextHop) {
+pub(crate) fn redirect_to_neighbour(oif: u32, next_hop: NextHop) {
+    let mut room = MaybeUninit::uninit();
+    let params = lay_out(&mut room, next_hop);
     // SAFETY: `params` is a live value of the size given; flags must be zero.
-    unsafe { bpf_redirect_neigh(oif, &raw mut next_hop.params, size_of::<bpf_redir_neigh>() as i32, 0) };
+    unsafe { bpf_redirect_neigh(oif, params, size_of::<bpf_redir_neigh>() as i32, 0) };
+}
+
+/// The argument of `bpf_redirect_neigh` on the stack: `front` puts the address at a multiple of eight
+/// bytes.
+#[repr(C, align(8))]
+struct NeighbourParams {
+    front: u32,
+    params: bpf_redir_neigh,
+}
+
+/// Writes every byte of the argument of `bpf_redirect_neigh`. Volatile, or the compiler writes two words
+/// of it as one where they are not aligned for that, which the verifier takes nowhere on the stack.
+#[inline(always)]
+fn lay_out(room: &mut MaybeUninit<NeighbourParams>, next_hop: NextHop) -> *mut bpf_redir_neigh {
+    const ADDRESS: usize = offset_of!(bpf_redir_neigh, __bindgen_anon_1);
+    const { assert!((offset_of!(NeighbourParams, params) + ADDRESS).is_multiple_of(align_of::<u64>())) };
+    const { assert!(size_of::<bpf_redir_neigh>() == ADDRESS + size_of::<[u64; 2]>()) };
+    let params = room.as_mut_ptr().cast::<u8>().wrapping_add(offset_of!(NeighbourParams, params));
+    let address = params.wrapping_add(ADDRESS).cast::<u64>();
+    // SAFETY: the family is the first word of the struct, in the room.
+    unsafe { write_volatile(params.cast::<u32>(), next_hop.family) };
+    // SAFETY: the address is in the room, and aligned as shown above.
+    unsafe { write_volatile(address, next_hop.address[0]) };
+    // SAFETY: its other half.
+    unsafe { write_volatile(address.wrapping_add(1), next_hop.address[1]) };
+    params.cast()
 }
 
 /// Arranges that the packet is put into the other end of the veth `ifindex`, in its network namespace. Takes effect with

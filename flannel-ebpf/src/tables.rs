@@ -8,6 +8,7 @@ use core::ptr::{read_volatile, write_volatile};
 
 use aya_ebpf::maps::{Array, LruHashMap, PerCpuArray};
 use flannel_common::{
+    class::PathKey,
     end::{Address, End},
     ethernet::EthernetHeader,
     flow::Flow,
@@ -78,6 +79,8 @@ pub(crate) struct Scratch<F: InnerHeader> {
     pub(crate) count: u16,
     /// What is left to be asked, of a packet that waits for its leg.
     pub(crate) waiting: Waiting,
+    /// Under what the path of a packet with a mark or a priority is looked up.
+    pub(crate) path: PathKey,
 }
 
 /// Outer headers and the inner IP header behind them.
@@ -136,8 +139,8 @@ impl<'a, A: Address> Known<'a, A> {
 
     /// Whether packets may be treated as seen; if not, why.
     #[inline(always)]
-    pub(crate) const fn usable(&self, generation: u32, now: Tick) -> Result<(), Reason> {
-        self.flow.usable(self.check, generation, now)
+    pub(crate) const fn usable(&self, generation: u32, node: &Node) -> Result<(), Reason> {
+        self.flow.usable(self.check, generation, node.tick(), node.confirmed())
     }
 
     /// Whether it was seen recently enough.
@@ -156,7 +159,7 @@ impl<'a, A: Address> Known<'a, A> {
     #[inline(always)]
     pub(crate) fn count(&self) {
         // SAFETY: as in `find`. A lost count does no harm.
-        unsafe { (*self.at).packets = self.flow.packets + 1 };
+        unsafe { (*self.at).packets = self.flow.replayed() + 1 };
     }
 
     /// It was seen once more.

@@ -60,8 +60,9 @@ fn look<F: Tables>(skb: &Skb, node: &Node, mode: ModeWord) -> Result<Reason, Rea
         mark: 0,
         priority: 0,
         hash: 0,
-        flow_label: 0,
+        flow_label: scratch.frame.ip().flow_label(),
         addresses: packet.addresses,
+        takes_merged: pod.has(PodEntry::MERGED),
     };
     learn::learn::<F>(skb, node, note, packet, &left, &mut scratch.flow)
 }

@@ -26,11 +26,12 @@ use flannel_common::{
 };
 
 use crate::{
-    family::Family,
+    family::Family as _,
     learn::{self, Left},
     legs,
     node::{self, Node, Peer, mode_word},
     notes,
+    seen::Path,
     segment::segment_len,
     skb::{Skb, redirect_neigh},
     stats,
@@ -75,10 +76,14 @@ fn look<F: Tables>(skb: &Skb, node: &Node, mode: ModeWord) -> Result<Reason, Rea
     if mode.mode() == Mode::Fast {
         watch::<F>(skb, node, mode.generation());
     }
-    match send::<F>(skb, node) {
-        Err(Reason::NoLeg) => Ok(legs::send::<F>(skb, node)),
+    let reason = match Reason::of(send::<F>(skb, node)) {
+        Reason::NoLeg => legs::send::<F>(skb, node),
         sent => sent,
+    };
+    if reason as u8 != Reason::Encapsulated as u8 {
+        skb.tag_class();
     }
+    Ok(reason)
 }
 
 /// One function for each family, called, not inlined: the stack of one program is too small for both.
@@ -136,6 +141,7 @@ fn learn_from<F: Tables>(skb: &Skb, node: &Node, generation: u32) -> Result<Reas
         hash,
         flow_label: scratch.frame.ip().flow_label(),
         addresses: FrameAddresses::default(),
+        takes_merged: true,
     };
     learn::learn::<F>(skb, node, note, packet, &left, &mut scratch.flow)
 }
@@ -150,17 +156,22 @@ const fn framed_by_the_kernel(frame: &EthernetHeader, family: &FamilyConfig, pee
     }
 }
 
-/// The kernel's own packets were seen to leave plainly of late, and this one is no larger than those; with legs, that is
-/// for the leg to say. How large it will be on the wire.
+/// The kernel's own packets of this class were seen to leave plainly, and this one is no larger than those; with legs, that
+/// is for the leg to say. Returns how large it will be on the wire.
 #[inline(always)]
-fn fits<F: Family>(skb: &Skb, ip: &F, node: &Node, peer: &Peer) -> Result<u32, Reason> {
-    if !peer.has_legs() && !peer.entry().path_vouches(node.now) {
+fn fits<F: Tables>(skb: &Skb, ip: &F, node: &Node, peer: &Peer) -> Result<u32, Reason> {
+    let largest = if peer.has_legs() {
+        u32::MAX
+    } else {
+        let key = &mut tables::scratch::<F>()?.path;
+        Path { peer, class: skb.class(), key }.validated_len::<F>(node.now).min(peer.entry().mtu)
+    };
+    if largest == 0 {
         return Err(Reason::PathUnseen);
     }
     let whole = skb.len() + (OuterHeaders::<F>::OVERHEAD - ETH_LEN) as u32;
     let segment = segment_len(skb, skb.len(), ETH_LEN, ip)?;
-    let fits = peer.has_legs() || peer.entry().fits(segment);
-    if u16::try_from(whole).is_ok() && fits { Ok(segment) } else { Err(Reason::TooBig) }
+    if u16::try_from(whole).is_ok() && segment <= largest { Ok(segment) } else { Err(Reason::TooBig) }
 }
 
 #[inline(always)]
@@ -174,13 +185,13 @@ fn encapsulate<F: Tables>(skb: &Skb, ip: &F, node: &Node, peer: &Peer, segment: 
     let varying = Varying {
         frame_len: skb.len(),
         inner_tos: ip.tos(),
-        id: F::identification(hash, &mut scratch.count),
+        id: F::identification(&mut scratch.count, skb.segments()),
         source_port: source_port(hash, family.source_port_min, family.source_port_max),
     };
     let outer = &mut scratch.sent.outer;
     outer.write(family, entry, &varying);
     if peer.has_legs() {
-        return Err(legs::wait(peer, varying.source_port, segment, &mut scratch.waiting));
+        return Err(legs::wait(peer, varying.source_port, segment, skb.class(), &mut scratch.waiting));
     }
     let (oif, next_hop) = (entry.oif, entry.next_hop);
     if !node.unchanged() || !peer.unchanged() {

@@ -5,9 +5,15 @@
 //! Every two seconds per peer one packet therefore goes through the vxlan device; if it arrives here, whole, by
 //! the same device and with the headers we would have given it, nothing on that stretch changes or stops our
 //! packets either. If it does not arrive, nothing vouches for the path and all packets take the kernel's.
+//!
+//! Rules can also see a packet's mark and priority, so a packet validates the path for its [`Class`](flannel_common::class::Class) alone, and only if
+//! it still has the one it had at the tunnel device.
+//!
+//! Packets of pods to the tunnel port of a peer are the guard's: behind masquerade they would pass for this node's.
 
 use flannel_common::{
     ip::{FragmentHeader, Ipv4Header, Ipv6Header},
+    mode::Mode,
     node::FamilyConfig,
     outer::{OuterHeaders, TunnelHeaders},
     program::OWN_PACKET,
@@ -18,11 +24,12 @@ use crate::{
     bytes::Room,
     direct,
     family::Family,
-    node::{Node, Peer},
-    seen::Seen,
+    guard,
+    node::{Node, Peer, mode_word},
+    seen::Path,
     segment::segment_len,
     skb::Skb,
-    tables::Tables,
+    tables::{self, Tables},
 };
 
 #[inline(always)]
@@ -56,11 +63,10 @@ fn follow<F: Tables>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
 
 /// One function for each family, called, not inlined: the stack of one program is too small for both.
 #[inline(never)]
-fn observe<F: Family>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
-    // A pod may write what looks like the tunnel device's packet; nobody takes its word for the path. What that device makes
-    // is made here: it forgets by which device the packet inside came.
+fn observe<F: Tables>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
+    // The tunnel device's own packets are made on this host: it forgets by which device the packet inside came.
     if skb.ingress_ifindex() != 0 {
-        return Err(Reason::NotTunnel);
+        return Err(guard::pod_tunnel::<F>(skb, node));
     }
     let family = node.family::<F>();
     let outer: &OuterHeaders<F> = skb.view(0).ok_or(Reason::NotTunnel)?;
@@ -74,13 +80,14 @@ fn observe<F: Family>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
         return Err(Reason::OuterFragment);
     }
     let (inner, peer) = inner_and_peer::<F>(skb, outer.tunnel(), OuterHeaders::<F>::LEN, family)?;
+    let mut path = path::<F>(skb, &peer)?;
     if outer.ip().is_fragment() {
-        seen_by::<F>(skb, &peer).hold(node.now);
+        path.hold::<F>(skb.ifindex(), node.now);
         return Err(Reason::PathFragmented);
     }
-    let seen = Seen::by::<F>(&peer, skb.ifindex());
+    let seen = path.by::<F>(skb.ifindex());
     let Some(seen) = seen.filter(|_| outer.equals_recipe(family, peer.entry(), inner.tos())) else {
-        seen_by::<F>(skb, &peer).hold(node.now);
+        path.hold::<F>(skb.ifindex(), node.now);
         return Err(Reason::PathDiffers);
     };
     let frame_len = skb.len() - OuterHeaders::<F>::OVERHEAD as u32;
@@ -88,17 +95,17 @@ fn observe<F: Family>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
     if !peer.unchanged() || !node.unchanged() {
         return Err(Reason::PeerChanging);
     }
-    seen.vouch(node.now, len)
+    seen.validate(node.now, len)
 }
 
 /// A packet with an IPv6 fragment header: the path of its peer is not plain.
 #[inline(always)]
-fn observe_fragment<F: Family>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
+fn observe_fragment<F: Tables>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
     let family = node.family::<F>();
     let tunnel = skb.behind_fragment_header::<F>(family)?;
     let inner_at = OuterHeaders::<F>::LEN + size_of::<FragmentHeader>();
     let (_, peer) = inner_and_peer::<F>(skb, tunnel, inner_at, family)?;
-    seen_by::<F>(skb, &peer).hold(node.now);
+    path::<F>(skb, &peer)?.hold::<F>(skb.ifindex(), node.now);
     Err(Reason::PathFragmented)
 }
 
@@ -119,8 +126,15 @@ fn inner_and_peer<F: Family>(
     Ok((inner, peer))
 }
 
-/// Where to write what is seen of the packet; of one that leaves by a device that is none of the peer's, with all of the peer.
+/// The path the packet is about. In mode `kernel` none: `to_tunnel` tags no packets then.
 #[inline(always)]
-fn seen_by<F: Family>(skb: &Skb, peer: &Peer) -> Seen {
-    Seen::by::<F>(peer, skb.ifindex()).unwrap_or_else(|| Seen::at_all(peer))
+fn path<'a, F: Tables>(skb: &Skb, peer: &'a Peer) -> Result<Path<'a>, Reason> {
+    if mode_word().mode() == Mode::Kernel {
+        return Err(Reason::ModeKernel);
+    }
+    let class = skb.class();
+    if skb.tc_index() != class.tag() {
+        return Err(Reason::ClassChanged);
+    }
+    Ok(Path { peer, class, key: &mut tables::scratch::<F>()?.path })
 }

@@ -17,7 +17,7 @@ use crate::{
     bytes::Room,
     maps::VTEPS,
     node::{Node, Peer},
-    seen::Seen,
+    seen::hold_peer,
     skb::Skb,
 };
 
@@ -39,7 +39,7 @@ pub(crate) fn heed(skb: &Skb, node: &Node) -> Reason {
     let report: Option<&Report> = skb.load(ETH_LEN + IPV6_LEN, Room::Outer);
     let peer = report.filter(|report| report.is_about_us(node.family::<Ipv6Header>())).and_then(Report::peer);
     let Some(peer) = peer else { return Reason::NotTunnel };
-    Seen::at_all(&peer).hold(node.now);
+    hold_peer(&peer, node.now);
     Reason::TooBig
 }
 

@@ -4,9 +4,10 @@ use std::{fmt, fs};
 
 use anyhow::{Context as _, Result};
 use aya::programs::{SchedClassifier, TcAttachType};
+use flannel_agent::datapath::AttachKind;
 use serde_json::Value;
 
-use crate::Host;
+use crate::{Host, not_run};
 
 /// A side of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,11 +46,25 @@ pub const HOOKS: [(&str, &str, Side); 3] = [
 
 /// Names of the TCX programs on one side of a device, in the order in which they run.
 pub fn tcx(host: &Host, device: &str, side: Side) -> Result<Vec<String>> {
-    host.enter(|| {
-        let (_, programs) = SchedClassifier::query_tcx(device, side.attach_type())
-            .with_context(|| format!("TCX programs at {device} {side}"))?;
-        Ok(programs.iter().map(|program| program.name_as_str().unwrap_or("?").to_owned()).collect())
-    })?
+    host.enter(|| tcx_here(device, side.attach_type()).with_context(|| format!("TCX programs at {device} {side}")))?
+}
+
+/// The same in the network namespace of this thread; none on a kernel without TCX (before Linux 6.6).
+pub(crate) fn tcx_here(device: &str, side: TcAttachType) -> Result<Vec<String>> {
+    if AttachKind::detect() != AttachKind::Tcx {
+        return Ok(Vec::new());
+    }
+    let (_, programs) = SchedClassifier::query_tcx(device, side)?;
+    Ok(programs.iter().map(|program| program.name_as_str().unwrap_or("?").to_owned()).collect())
+}
+
+/// Whether this kernel has no TCX, which is then reported as the reason why `what` did not run.
+pub fn lacks_tcx(what: &str) -> bool {
+    let lacks = AttachKind::detect() != AttachKind::Tcx;
+    if lacks {
+        not_run(what, "this kernel has no TCX (Linux 6.6)");
+    }
+    lacks
 }
 
 /// Names of the BPF programs among the tc filters on one side of a device, in the order in which they run.

@@ -13,10 +13,10 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
-use aya::programs::{SchedClassifier, TcAttachType};
+use aya::programs::TcAttachType;
 use serde_json::Value;
 
-use crate::Host;
+use crate::{Host, hooks::tcx_here};
 
 /// The state of one host: section -> lines.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -178,11 +178,9 @@ fn tcx(devices: &[String]) -> Result<Vec<String>> {
     let mut found = Vec::new();
     for device in devices {
         for (direction, attach_type) in [("ingress", TcAttachType::Ingress), ("egress", TcAttachType::Egress)] {
-            let (_, programs) = SchedClassifier::query_tcx(device, attach_type)
-                .with_context(|| format!("TCX programs at {device} {direction}"))?;
-            for program in programs {
-                found.push(format!("{device} {direction} {}", program.name_as_str().unwrap_or("?")));
-            }
+            let programs =
+                tcx_here(device, attach_type).with_context(|| format!("TCX programs at {device} {direction}"))?;
+            found.extend(programs.into_iter().map(|program| format!("{device} {direction} {program}")));
         }
     }
     Ok(found)

@@ -52,6 +52,9 @@ fn clsact_carries_traffic_and_switches_without_loss() -> Result<()> {
 /// is sent then is lost, `tc qdisc add` by hand included.
 #[test]
 fn a_change_of_way_under_load_loses_nothing_and_leaves_one_of_each() -> Result<()> {
+    if hooks::lacks_tcx("the change between TCX and clsact under load") {
+        return Ok(());
+    }
     let pair = Pair::with_flags("handover", &["--attach=tcx"])?;
     for device in ["eth0", "flannel.1"] {
         pair.net.a.sh(&format!("tc qdisc add dev {device} clsact"))?;
@@ -134,12 +137,18 @@ fn filters_of_others_stay_and_run_beside_clsact() -> Result<()> {
 
 #[test]
 fn filters_of_others_stay_and_run_beside_tcx() -> Result<()> {
+    if hooks::lacks_tcx("filters of others with programs attached by TCX") {
+        return Ok(());
+    }
     filters_of_others_run_too("beside-tcx", "tcx")
 }
 
 /// A foreign TCX program, first in the chain; it is one of ours where the agent never puts it.
 #[test]
 fn a_tcx_program_of_others_stays_and_runs() -> Result<()> {
+    if hooks::lacks_tcx("a TCX program of others") {
+        return Ok(());
+    }
     let pair = Pair::with_flags("tcx-beside", &["--attach=tcx"])?;
     let link = pair.net.a.enter(|| -> Result<FdLink> {
         let mut program = SchedClassifier::from_pin("/sys/fs/bpf/flannel/v1/programs/from_underlay")?;
@@ -206,6 +215,9 @@ fn a_deleted_device_comes_back(kind: &str) -> Result<()> {
 
 #[test]
 fn a_deleted_tunnel_device_comes_back_with_all_on_it_and_its_mac_tcx() -> Result<()> {
+    if hooks::lacks_tcx("a deleted device with programs attached by TCX") {
+        return Ok(());
+    }
     a_deleted_device_comes_back("tcx")
 }
 
@@ -224,6 +236,9 @@ fn comes_back_with_the_resync(pair: &Pair, kind: &str) -> Result<()> {
 
 #[test]
 fn tcx_links_whose_pins_are_gone_come_back_with_the_resync() -> Result<()> {
+    if hooks::lacks_tcx("TCX links whose pins are gone") {
+        return Ok(());
+    }
     let pair = Pair::with_flags("unpinned", &["--attach=tcx"])?;
     let links = pair.net.a.outside_path("/sys/fs/bpf/flannel/v1/links");
     for entry in std::fs::read_dir(links)? {
@@ -240,6 +255,9 @@ fn tcx_links_whose_pins_are_gone_come_back_with_the_resync() -> Result<()> {
 /// A link detached by force stays pinned and does nothing.
 #[test]
 fn a_tcx_link_detached_by_force_comes_back_with_the_resync() -> Result<()> {
+    if hooks::lacks_tcx("a TCX link detached by force") {
+        return Ok(());
+    }
     let pair = Pair::with_flags("forced", &["--attach=tcx"])?;
     if pair.net.a.command(["bpftool", "version"]).any_code().run()?.code != 0 {
         use std::io::Write as _;

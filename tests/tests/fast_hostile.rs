@@ -6,8 +6,20 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_common::{program::Program, reason::Reason};
-use flannel_tests::{Pod, bare::BarePair, host::joined, not_run};
+use flannel_common::{
+    guard::{Checks, GuardMode},
+    program::Program,
+    reason::Reason,
+};
+use flannel_tests::{
+    Pod,
+    bare::BarePair,
+    eventually,
+    host::joined,
+    not_run,
+    packet::Ipv4,
+    wire::{Capture, inject},
+};
 
 /// `b` among the peers of `a`.
 const PEER: u32 = 2;
@@ -45,6 +57,50 @@ fn a_pod_does_not_speak_for_the_path() -> Result<()> {
     ensure!(differs()? == before, "the path is said to differ: {:#?}", pair.a.counts()?);
     let seen = pair.a.maps.peers.get(PEER)?.seen;
     ensure!(seen.hold_ns == 0, "{seen:?}");
+    pair.talk_until_replayed(&mut talk, 500)
+}
+
+/// Masqueraded they would come from the node's address, which the peer's guard lets in.
+#[test]
+fn a_pod_does_not_speak_vxlan_for_its_node() -> Result<()> {
+    let mut pair = BarePair::new("hostilevxlan")?;
+    let capture = Capture::start(&pair.b.node, "eth0", |frame| frame.windows(12).any(|window| window == [2; 12]))?;
+    let to = pair.b.vtep().into();
+    send(&pair.near, to, 20)?;
+    eventually("tunnel packets of a pod, which no guard refuses", Duration::from_secs(5), || {
+        ensure!(capture.len() == 20, "{} of 20", capture.len());
+        Ok(())
+    })?;
+    pair.a.maps.guard.set(Checks { outer: GuardMode::Enforce, inner: GuardMode::Audit }, Checks::default())?;
+    capture.clear();
+    send(&pair.near, to, 20)?;
+    let mut talk = pair.talk()?;
+    pair.talk_until_replayed(&mut talk, 100)?;
+    ensure!(capture.is_empty(), "{} of 20 left the node", capture.len());
+    let refused = pair.a.counted(Program::ToUnderlay, Reason::RefusedPodTunnel)?;
+    ensure!(refused == 20, "{refused} of 20 are counted: {:#?}", pair.a.counts()?);
+    Ok(())
+}
+
+/// They end what the programs know of the connection, which costs it speed and nothing else.
+#[test]
+fn forged_closes_do_not_close_anothers_connection() -> Result<()> {
+    const FIN: u8 = 0x11;
+    const RST: u8 = 0x04;
+    let mut pair = BarePair::new("hostileclose")?;
+    let thief = pair.a.add_pod("thief")?;
+    let mut talk = pair.talk()?;
+    pair.talk_until_replayed(&mut talk, 500)?;
+    let (IpAddr::V4(from), IpAddr::V4(to)) = (pair.near.ip(), pair.far.ip()) else { anyhow::bail!("IPv4 pods") };
+    let [client, server] = talk.ends()?.map(|end| end.port().to_be_bytes());
+    for id in 1..200 {
+        for flags in [FIN, RST] {
+            let rest = [0, 0, 0, 1, 0, 0, 0, 1, 0x50, flags, 1, 0, 0, 0, 0, 0];
+            let packet = Ipv4::new(from, to, id, 6, [&client[..], &server, &rest].concat()).with_checksum(16);
+            inject(&thief, &packet.bytes())?;
+            talk.exchange(1)?;
+        }
+    }
     pair.talk_until_replayed(&mut talk, 500)
 }
 

@@ -180,7 +180,8 @@ fn flows_that_do_not_mirror_each_other_are_both_forgotten() -> Result<()> {
     let generation = pair.a.maps.mode.get()?.generation();
     let body = Body { out, generation, mtu: 1450, way: Exit::POD, ttl_step: 1, ..Body::default() };
     let mut flow = Flow { body, ..Flow::default() };
-    flow.stamp(body.check(&back), tick::tick(clock::now_ns()) + 60_000, None);
+    let now = tick::tick(clock::now_ns());
+    flow.stamp(body.check(&back), now, now + 60_000, None);
     pair.a.maps.flows.write(back, flow)?;
     ensure!(pair.a.current_flows()?.len() == 1);
     pair.near.enter(|| -> Result<()> {

@@ -13,6 +13,7 @@ use std::{
 use anyhow::{Context as _, ensure};
 
 use crate::{
+    object,
     setup::toolchain::Toolchain,
     workspace::{self, Workspace},
 };
@@ -127,7 +128,8 @@ pub(crate) fn bpf_target_dir(workspace: &Workspace) -> PathBuf {
 }
 
 /// The loader needs BTF for maps and functions, and bpf-linker leaves it out silently when the object was
-/// compiled without debug information. Returns the object's size.
+/// compiled without debug information; older verifiers refuse what the tests' kernel takes. Returns the
+/// object's size.
 fn check_object(object: &Path) -> anyhow::Result<usize> {
     let bytes = fs::read(object).with_context(|| format!("cannot read {}", object.display()))?;
     ensure!(
@@ -135,6 +137,7 @@ fn check_object(object: &Path) -> anyhow::Result<usize> {
         "{} has no .BTF section: the `bpf` profile must keep debug information",
         object.display()
     );
+    object::check(&bytes).with_context(|| format!("{} is not for every supported kernel", object.display()))?;
     Ok(bytes.len())
 }
 

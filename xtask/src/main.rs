@@ -9,6 +9,7 @@ mod dist;
 mod lab;
 mod launch;
 mod lint;
+mod object;
 mod setup;
 mod test;
 mod workspace;

@@ -14,6 +14,7 @@ use crate::{
         flows::write_helper_ports,
         load,
         maps::{ConfigMap, ModeMap},
+        probe,
     },
     family::Family,
     fast::helper_ports,
@@ -53,6 +54,8 @@ fn try_open(
     let mapped = |family| networks.get(&family).filter(|network| network.has_peer_map() || !any);
     let count = |family| mapped(family).map_or(0, PodNetwork::subnet_count);
     let subnets = Subnets { v4: count(Family::V4), v6: count(Family::V6) };
+    // Before a map is made: older kernels refuse maps first, for a reason that no operator can remedy.
+    probe::helpers()?;
     let loaded = load(pins, subnets, options.flow_table_size)?;
     if let Some(log) = loaded.log {
         tracing::warn!("the BPF object is a debug build: its programs log every packet (at -v=4 and above)");

@@ -33,9 +33,14 @@ impl Running {
         })
     }
 
-    /// The guard's part of the status; none without the programs, or without a tunnel.
+    /// The guard's part of the status; none without a tunnel.
     pub(super) fn guard_status(&self) -> Option<GuardStatus> {
-        let bpf = self.node.reconciler.bpf().filter(|bpf| bpf.has_tunnel())?;
+        let Some(bpf) = self.node.reconciler.bpf() else {
+            return self.node.has_tunnel.then(|| self.guard.status_without_bpf());
+        };
+        if !bpf.has_tunnel() {
+            return None;
+        }
         match self.guard.status(bpf.maps(), self.guard_doubt()) {
             Ok(status) => Some(GuardStatus { xdp: xdp_status(bpf.early_guard()), ..status }),
             Err(error) => {

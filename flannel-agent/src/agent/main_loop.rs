@@ -15,6 +15,7 @@ use crate::{
         DatapathError,
         policy::{Able, Decision, Wishes},
     },
+    firewall::Limit,
     guard::Guard,
     netlink::KernelEvent,
     observe::{metrics::Counts, pulse::Pulse, status::Status},
@@ -25,6 +26,9 @@ use crate::{
 
 /// Between beats of the heart; the programs wait a minute.
 const BEAT: Duration = Duration::from_secs(1);
+/// Between looks for listeners to queues in mode `fast`, which confirm what was learned: a new flow waits that long
+/// before it is used.
+const CONFIRM: Duration = Duration::from_millis(100);
 /// Between looks at everything there is, for drift that nobody announced.
 const RESYNC: Duration = Duration::from_secs(30);
 /// Between looks at what is cheap to look at and not announced either: sysctls, TCX programs, pods' own ends of veths.
@@ -96,7 +100,7 @@ impl Then {
 
 impl Running {
     async fn keep(&mut self, publish: &watch::Sender<Status>) -> anyhow::Result<()> {
-        let [mut beat, mut resync, mut unannounced] = [BEAT, RESYNC, UNANNOUNCED].map(|period| {
+        let [mut beat, mut confirm, mut resync, mut unannounced] = [BEAT, CONFIRM, RESYNC, UNANNOUNCED].map(|period| {
             let mut ticks = interval_at((Instant::now() + period).into(), period);
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
             ticks
@@ -115,6 +119,7 @@ impl Running {
                 () = std::future::ready(()), if self.node.reconciler.is_behind() => Then::Act,
                 () = self.node.traffic.changed() => Then::Act,
                 _ = beat.tick() => self.beat(),
+                _ = confirm.tick(), if self.decision.mode == Mode::Fast => self.confirm(),
                 () = self.node.rules.due() => {
                     self.node.reconciler.new_generation();
                     self.doubt_rules();
@@ -170,9 +175,11 @@ impl Running {
         Then::Act
     }
 
-    /// The firewall's rules matter to mode `fast` alone; reading them costs too much to do it for nothing.
+    /// The firewall's rules matter to mode `fast`, and to mode `encap` if it gives way to them;
+    /// reading them costs too much to do it for nothing.
     fn doubt_rules(&self) {
-        if self.decision.wanted == Mode::Fast {
+        let least = if self.node.firewall.is_strict() { Mode::Encap } else { Mode::Fast };
+        if self.decision.wanted >= least {
             self.node.firewall.doubt();
         }
     }
@@ -289,15 +296,26 @@ impl Running {
         if self.decision != before || lapsed || guarded { Then::Tell } else { Then::Rest }
     }
 
+    /// Confirms what mode `fast` has learned. Where that fails nothing new is used, and the next beat says why.
+    fn confirm(&mut self) -> Then {
+        if let Some(bpf) = self.node.reconciler.bpf_mut()
+            && let Err(error) = bpf.confirm()
+        {
+            tracing::debug!(error = chain(&error), "cannot confirm what was learned");
+        }
+        Then::Rest
+    }
+
     /// Puts the mode in force that is asked for; the operator may have asked for another since.
     fn follow_mode(&mut self) {
         let wishes = Wishes { choice: None, flag: self.node.flag, config: self.node.config.datapath };
-        let refusal = self.node.firewall.refusal().or_else(|| self.node.reconciler.fast_refusal());
+        let refusal = self.node.reconciler.fast_refusal().map(|reason| Limit { most: Mode::Encap, reason });
+        let limit = self.node.firewall.limit().into_iter().chain(refusal).min_by_key(|limit| limit.most);
         let Some(bpf) = self.node.reconciler.bpf_mut() else {
             self.decision = wishes.decide(Able::NOTHING);
             return;
         };
-        let followed = bpf.mode().and_then(|word| follow(bpf, Wishes { choice: word.choice(), ..wishes }, refusal));
+        let followed = bpf.mode().and_then(|word| follow(bpf, Wishes { choice: word.choice(), ..wishes }, limit));
         match followed {
             Ok((changed, decision, lowered)) => {
                 if changed || decision != self.decision {
@@ -323,10 +341,16 @@ impl Running {
         soon.into_iter().chain(self.node.reconciler.next_retry()).min()
     }
 
-    /// Packets flow, and would go on flowing.
-    pub(super) fn ready(&self) -> bool {
-        let held = self.store.is_in_sync() && self.store.grants(&self.node.own);
-        self.applied && self.written.is_some() && held
+    /// Has all that pods' packets need: the kernel and subnet.env agree with the leases, and our
+    /// lease is valid. The store may be away, once its leases were read: they stay in force.
+    pub(super) fn is_network_available(&self) -> bool {
+        let has_lease = self.store.is_seen() && self.store.grants(&self.node.own);
+        self.applied && self.written.is_some() && has_lease
+    }
+
+    /// Carries packets, and follows the cluster's changes.
+    pub(super) fn is_ready(&self) -> bool {
+        self.is_network_available() && self.store.is_in_sync()
     }
 
     /// Whether mode and programs are as asked for.
@@ -339,21 +363,24 @@ impl Running {
     }
 }
 
-/// Puts the best mode in force that is asked for and can be; not mode `fast` where that is refused. Whether that is news, and why it
-/// is not a higher one if that was asked for.
+/// Puts the best mode in force that is asked for and can be, no higher than the limit. Whether that is news, and why it is not a
+/// higher one if that was asked for.
 fn follow(
     bpf: &mut Bpf,
     wishes: Wishes,
-    refusal: Option<String>,
+    limit: Option<Limit>,
 ) -> Result<(bool, Decision, Option<String>), DatapathError> {
     let able = bpf.able();
-    let wants_fast = wishes.decide(able).mode == Mode::Fast;
-    let obstacle = || refusal.map_or_else(|| bpf.count_polls().err().map(|error| chain(&error)), Some);
-    let no_fast = if wants_fast { obstacle() } else { None };
-    let decision = wishes.decide(if no_fast.is_none() { able } else { Able { most: Mode::Encap, ..able } });
+    let wanted = wishes.decide(able).mode;
+    let mut limit = limit.filter(|limit| wanted > limit.most);
+    if wanted == Mode::Fast && limit.is_none() {
+        limit = bpf.count_polls().err().map(|error| Limit { most: Mode::Encap, reason: chain(&error) });
+    }
+    let decision = wishes.decide(Able { most: limit.as_ref().map_or(able.most, |limit| limit.most), ..able });
     let changed = bpf.set_mode(decision.mode, wishes.choice)?;
     if decision.mode != Mode::Fast {
         bpf.forget_polls()?;
     }
-    Ok((changed, decision, no_fast.or_else(|| bpf.limited_by().map(str::to_owned))))
+    let reason = limit.map(|limit| limit.reason);
+    Ok((changed, decision, reason.or_else(|| bpf.limited_by().map(str::to_owned))))
 }

@@ -14,7 +14,7 @@ use crate::{
     iface::End,
     observe::status::{
         DeviceStatus, FastStatus, InterfaceStatus, LeaseStatus, ModeStatus, PeerStatus, PodStatus, RejectedStatus,
-        Status, StoreStatus,
+        STARTING, Status, StoreStatus,
     },
     reconcile::device::Device,
     subnet::Rejected,
@@ -38,20 +38,20 @@ impl Status {
             pid: Some(std::process::id()),
             privileges: Privileges::current().ok().map(|held| held.status()),
             store: Some(store),
-            ..Self::without_agent("starting", mode)
+            ..Self::without_agent(STARTING, mode)
         }
     }
 }
 
 impl Running {
-    /// Publishes the status, and the readiness where the store takes it.
+    /// Publishes the status, and the state of the network where the store takes it.
     pub(super) fn publish(&self, publish: &watch::Sender<Status>) {
-        self.node.readiness.set(self.ready());
+        self.node.availability.set(self.is_network_available());
         publish.send_modify(|status| *status = self.status(status));
     }
 
     fn status(&self, last: &Status) -> Status {
-        let ready = self.ready();
+        let ready = self.is_ready();
         let devices = self.devices();
         Status {
             version: last.version.clone(),
@@ -96,6 +96,7 @@ impl Running {
             error: fast.error().map(str::to_owned),
             annotations: self.node.opt_outs.problem(),
             rules: self.node.firewall.chains(),
+            rules_error: self.node.firewall.error(),
             pods: fast.pods().iter().map(|(index, pod)| self::pod(*index, pod)).collect(),
         })
     }

@@ -24,8 +24,8 @@ use crate::{
     observe::{metrics::Counts, status::Status},
     reconcile::{PeerBook, PlaneSetup, Reconciler, device},
     subnet::{
-        Hints, LeaseAttrs, LeaseKey, LeaseRequest, LeaseSet, OptOuts, OwnLease, Readiness, StoreEvent, SubnetManager,
-        Vtep,
+        Hints, LeaseAttrs, LeaseKey, LeaseRequest, LeaseSet, NetworkAvailability, OptOuts, OwnLease, StoreEvent,
+        SubnetManager, Vtep,
         etcd::{self, EtcdManager},
         kube::{self, KubeManager, NodeIdentity},
         read_previous, read_previous_networks, wait_for_config, wait_for_hints, wait_for_lease,
@@ -58,11 +58,13 @@ pub(super) struct Started {
     pub(super) flag: Option<Mode>,
     pub(super) guard: Checks<GuardMode>,
     pub(super) no_bpf: Option<String>,
+    /// Whether the backend has a tunnel.
+    pub(super) has_tunnel: bool,
     pub(super) kernel: KernelEvents,
     pub(super) rules: RuleChanges,
     pub(super) firewall: firewall::Watch,
     pub(super) store: mpsc::Receiver<StoreEvent>,
-    pub(super) readiness: Readiness,
+    pub(super) availability: NetworkAvailability,
     pub(super) opt_outs: OptOuts,
 }
 
@@ -151,7 +153,7 @@ async fn start_with<M: SubnetManager>(
         Reconciler::new(netlink, &backend, &setups, interface, sysctl::local_ports(), bpf.ok(), book).with_fast(fast);
     let mut leases = LeaseSet::new(&config, request.attrs.clone());
     leases.apply(StoreEvent::OwnLease(own.clone()));
-    let (readiness, opt_outs) = (manager.readiness(), manager.opt_outs());
+    let (availability, opt_outs) = (manager.network_availability(), manager.opt_outs());
     let (events, store) = mpsc::channel(STORE_QUEUE);
     let (attrs, to_publish) = watch::channel(request.attrs.clone());
     tokio::spawn(manager.run(request, to_publish, events));
@@ -171,11 +173,12 @@ async fn start_with<M: SubnetManager>(
         flag: options.datapath,
         guard: options.guard,
         no_bpf,
+        has_tunnel: backend.port().is_some(),
         kernel,
         rules: RuleChanges::listen(),
-        firewall: firewall::Watch::start(options.strict_rules),
+        firewall: firewall::Watch::start(options.strict_rules, backend.port()),
         store,
-        readiness,
+        availability,
         opt_outs,
     })
 }

@@ -1,6 +1,6 @@
 //! The store and our own lease, as the main loop knows them from the store's events.
 
-use tracing::{error, info, warn};
+use tracing::{debug, error, info};
 
 use crate::{
     clock::BootTime,
@@ -41,14 +41,16 @@ impl Store {
     pub(super) fn take_in(&mut self, event: &StoreEvent) {
         match event {
             StoreEvent::InSync { snapshot } => {
-                info!(entries = snapshot.len(), "the store is in sync");
-                self.recover();
+                if self.is_in_sync() {
+                    debug!(entries = snapshot.len(), "the store was listed again");
+                } else {
+                    info!(entries = snapshot.len(), "the store is in sync");
+                }
+                self.enter(State::InSync);
             }
-            StoreEvent::Resumed => self.recover(),
-            StoreEvent::OutOfSync { reason } => {
-                warn!(reason, "the store is out of reach; peers stay as they are");
-                self.enter(State::Away(reason.clone()));
-            }
+            // The store's task logs the outage and its end.
+            StoreEvent::Resumed => self.enter(State::InSync),
+            StoreEvent::OutOfSync { reason } => self.enter(State::Away(reason.clone())),
             StoreEvent::OwnLease(_) => (self.lost, self.lapsed) = (None, false),
             StoreEvent::OwnLeaseLost { key, cause } => {
                 error!(lease = %key, ?cause, "our lease is lost; acquiring again");
@@ -97,13 +99,6 @@ impl Store {
             since: Some(unix(self.since)),
             last_change: self.last_change.map(unix),
         }
-    }
-
-    fn recover(&mut self) {
-        if matches!(self.state, State::Away(_)) {
-            info!("the store is back");
-        }
-        self.enter(State::InSync);
     }
 
     fn enter(&mut self, state: State) {

@@ -1,20 +1,23 @@
 //! The firewall rules that bear on pods' packets.
 
-use super::Finding;
-use crate::firewall::Ruleset;
+use flannel_common::mode::Mode;
 
-/// How many chains are named.
+use super::Finding;
+use crate::firewall::{PerPacket, Ruleset};
+
+/// The number of chains that are named.
 const NAMED: usize = 5;
 
-/// `port` is the tunnel's, if there may be one.
-pub(super) async fn look(port: Option<u16>, fast: bool) -> Vec<Finding> {
+/// `port` is the tunnel's, if there may be one; `best` is the highest mode this node can do.
+pub(super) async fn look(port: Option<u16>, best: Mode) -> Vec<Finding> {
     let (rules, errors) = Ruleset::read().await;
+    let is_complete = errors.is_empty();
     let mut findings: Vec<Finding> = errors
         .into_iter()
         .map(|error| Finding::warn("firewall", error, "not all rules could be read: look at them yourself"))
         .collect();
     match rules {
-        Some(rules) => findings.extend(judge(&rules, port, fast)),
+        Some(rules) => findings.extend(judge(&rules, port, best, is_complete)),
         None if findings.is_empty() => {
             findings.push(Finding::ok("firewall", "not looked at: neither nft nor iptables is installed"));
         }
@@ -23,7 +26,7 @@ pub(super) async fn look(port: Option<u16>, fast: bool) -> Vec<Finding> {
     findings
 }
 
-fn judge(rules: &Ruleset, port: Option<u16>, fast: bool) -> Vec<Finding> {
+fn judge(rules: &Ruleset, port: Option<u16>, best: Mode, is_complete: bool) -> Vec<Finding> {
     let mut findings: Vec<Finding> = port.map(|port| at_port(rules, port)).into_iter().collect();
     let forward = rules.dropping_policies("forward");
     if !forward.is_empty() && !rules.has_chain("FLANNEL-FWD") {
@@ -33,19 +36,41 @@ fn judge(rules: &Ruleset, port: Option<u16>, fast: bool) -> Vec<Finding> {
             "pods' packets need a rule there: run the agent with --iptables-forward-rules, the default",
         ));
     }
-    let per_packet: Vec<String> = rules.per_packet().iter().map(ToString::to_string).collect();
-    findings.push(if per_packet.is_empty() {
-        Finding::ok("rules", "no rule judges pods' packets one by one")
-    } else if fast {
-        Finding::warn(
-            "rules",
-            format!("rules judge packets one by one in {}", some(&per_packet)),
-            "in mode fast they see one packet in two seconds of a known flow: use mode encap, or --strict-rules, if that matters",
-        )
-    } else {
-        Finding::ok("rules", format!("rules judge packets one by one in {}; mode fast would hide most from them", some(&per_packet)))
-    });
+    findings.push(per_packet(&rules.per_packet(port), best, is_complete));
     findings
+}
+
+fn per_packet(found: &[PerPacket], best: Mode, is_complete: bool) -> Finding {
+    let names = |of: &dyn Fn(&PerPacket) -> bool| -> Vec<String> {
+        found.iter().filter(|chain| of(chain)).map(ToString::to_string).collect()
+    };
+    let (all, of_encap) = (names(&|_| true), names(&PerPacket::concerns_encap));
+    let (hidden, modes) = match best {
+        Mode::Fast => (&all, "modes encap (tunnel packets that leave) and fast"),
+        Mode::Encap => (&of_encap, "mode encap"),
+        Mode::Kernel => (&Vec::new(), ""),
+    };
+    let sees = "see one packet in two seconds of a known flow, or to a peer";
+    if !hidden.is_empty() {
+        return Finding::warn(
+            "rules",
+            format!("rules judge packets one by one in {}", some(hidden)),
+            format!("in {modes} they {sees}: use a lower mode, or --strict-rules, if that matters"),
+        );
+    }
+    if !all.is_empty() {
+        let text =
+            format!("rules judge packets one by one in {}; higher modes than {best} would hide most", some(&all));
+        return Finding::ok("rules", text);
+    }
+    if is_complete {
+        return Finding::ok("rules", "no rule outside NAT chains judges, counts, copies or logs packets one by one");
+    }
+    Finding::warn(
+        "rules",
+        "of the rules that could be read none judges packets one by one",
+        "others may: see the finding about the firewall",
+    )
 }
 
 fn at_port(rules: &Ruleset, port: u16) -> Finding {

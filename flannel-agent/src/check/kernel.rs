@@ -139,6 +139,7 @@ fn programs(best: &mut Best) -> Vec<Finding> {
                 reason,
                 "packets take the kernel's path, which is complete; mode encap needs Linux 5.13, CAP_BPF and CAP_PERFMON",
             ));
+            findings.push(unguarded());
             return findings;
         }
     }
@@ -174,6 +175,15 @@ fn programs(best: &mut Best) -> Vec<Finding> {
         ),
     });
     findings
+}
+
+/// The price of a node without programs that no counter shows.
+fn unguarded() -> Finding {
+    Finding::warn(
+        "guard",
+        "outer off (enforce is the default: no eBPF): the kernel's tunnel device accepts VXLAN packets of any sender",
+        "let a packet filter accept the tunnel port from nodes of the cluster alone",
+    )
 }
 
 async fn nexthops(netlink: &Netlink) -> Finding {

@@ -10,7 +10,7 @@ mod settings;
 
 use std::path::Path;
 
-use flannel_common::{mode::Mode, node::NodeConfig};
+use flannel_common::node::NodeConfig;
 use serde::Serialize;
 
 pub use self::kernel::Best;
@@ -87,7 +87,7 @@ pub async fn run(pins: &PinRoot, state_dir: &Path) -> Result<Report, NetlinkErro
     findings.extend(network::look(&netlink, &links, pinned.as_ref(), &mut best).await?);
     let port = links.iter().find_map(|link| link.vxlan.filter(|_| network::is_flannels(link)).map(|vxlan| vxlan.port));
     let port = may_have_tunnel(pinned.as_ref()).then(|| port.unwrap_or(DEFAULT_PORT));
-    findings.extend(firewall::look(port, best.mode() == Mode::Fast).await);
+    findings.extend(firewall::look(port, best.mode()).await);
     Ok(Report { findings, best })
 }
 

@@ -1,5 +1,7 @@
 //! Devices: the external interface and what it offloads, the tunnel devices, and what fits.
 
+use std::collections::BTreeSet;
+
 use flannel_common::{mode::Mode, node::NodeConfig};
 
 use super::{Best, Finding, may_have_tunnel};
@@ -7,7 +9,7 @@ use crate::{
     backend::vxlan::device_name,
     family::Family,
     iface::{Host, IfaceOptions, select},
-    netlink::{Link, Netlink, NetlinkError},
+    netlink::{Link, MAIN_TABLE, Netlink, NetlinkError, Route, RouteKey},
     traffic::tool,
 };
 
@@ -23,7 +25,8 @@ pub(super) async fn look(
     best: &mut Best,
 ) -> Result<Vec<Finding>, NetlinkError> {
     let mut findings = Vec::new();
-    match external(netlink, links, pinned).await? {
+    let external = external(netlink, links, pinned).await?;
+    match &external {
         Ok(link) => {
             findings.push(describe(link, best));
             findings.extend(offloads(link, may_have_tunnel(pinned)).await);
@@ -34,7 +37,9 @@ pub(super) async fn look(
             findings.push(Finding::warn("interface", text, "name one with --iface"));
         }
     }
-    findings.extend(pods(links));
+    let external = external.ok().map(|link| link.index);
+    let routes = [netlink.routes(Family::V4).await?, netlink.routes(Family::V6).await?].concat();
+    findings.extend(pod_sizes(links, external, &devices_of_single_addresses(&routes)));
     findings.extend(links.iter().filter(|link| is_flannels(link)).filter_map(checksums));
     Ok(findings)
 }
@@ -127,10 +132,25 @@ fn fit(tunnel: &Link, external: &Link) -> Finding {
     }
 }
 
+/// Devices to which a route for a single address leads.
+fn devices_of_single_addresses(routes: &[(RouteKey, Route)]) -> BTreeSet<u32> {
+    let is_single = |key: &RouteKey| key.table == MAIN_TABLE && key.dst.prefix_len() == key.dst.max_prefix_len();
+    routes.iter().filter(|(key, _)| is_single(key)).filter_map(|(_, route)| route.oif).collect()
+}
+
+/// A pod's veth is a port of a bridge, or has a route to the pod. The node's own interfaces may be
+/// veths as well, where the node is a container: neither the external one nor a port of it is a
+/// pod's.
+fn is_pods(link: &Link, external: Option<u32>, routed: &BTreeSet<u32>) -> bool {
+    let is_external = external.is_some_and(|index| link.index == index || link.controller == Some(index));
+    let is_attached = link.controller.is_some() || routed.contains(&link.index);
+    link.kind.as_deref() == Some("veth") && link.netns.is_some() && is_attached && !is_external
+}
+
 /// Pods keep the MTU they were made with.
-fn pods(links: &[Link]) -> Option<Finding> {
+fn pod_sizes(links: &[Link], external: Option<u32>, routed: &BTreeSet<u32>) -> Option<Finding> {
     let smallest = links.iter().filter(|link| is_flannels(link)).map(|link| link.mtu).min()?;
-    let is_large = |link: &&Link| link.kind.as_deref() == Some("veth") && link.netns.is_some() && link.mtu > smallest;
+    let is_large = |link: &&Link| is_pods(link, external, routed) && link.mtu > smallest;
     let large: Vec<&str> = links.iter().filter(is_large).map(|link| link.name.as_str()).take(5).collect();
     Some(if large.is_empty() {
         Finding::ok("mtu", "no pod's packets are larger than the tunnel takes")
@@ -160,6 +180,51 @@ fn checksums(link: &Link) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::netlink::VxlanInfo;
+
+    const CNI0: u32 = 4;
+
+    fn veth(index: u32, name: &str, controller: Option<u32>) -> Link {
+        Link { kind: Some("veth".to_owned()), netns: Some(0), controller, ..Link::ethernet(index, name, 1500) }
+    }
+
+    fn tunnel() -> Link {
+        let vxlan = Some(VxlanInfo { vni: 1, ..VxlanInfo::default() });
+        Link { vxlan, ..Link::ethernet(3, "flannel.1", 1450) }
+    }
+
+    /// A node that is a container: `eth0` and `eth1` are veths as the pods' are.
+    #[test]
+    fn a_veth_of_the_node_itself_is_no_pod() {
+        let own = [tunnel(), veth(2, "eth0", None), veth(7, "eth1", None), Link::ethernet(CNI0, "cni0", 1450)];
+        let found = pod_sizes(&own, Some(2), &BTreeSet::new()).expect("a finding");
+        assert_eq!(found.text, "no pod's packets are larger than the tunnel takes");
+
+        let pods = [veth(5, "veth5", Some(CNI0)), veth(6, "cali6", None)];
+        let all = [&own[..], &pods].concat();
+        let found = pod_sizes(&all, Some(2), &BTreeSet::from([6])).expect("a finding");
+        assert_eq!(found.text, "larger than the tunnel's 1450 is the MTU of veth5, cali6");
+
+        let bridged = [tunnel(), Link::ethernet(8, "br0", 1500), veth(2, "eth0", Some(8))];
+        let found = pod_sizes(&bridged, Some(8), &BTreeSet::new()).expect("a finding");
+        assert_eq!(found.text, "no pod's packets are larger than the tunnel takes", "a port of the external bridge");
+    }
+
+    #[test]
+    fn a_pod_without_a_bridge_is_found_by_its_route() {
+        let to = |dst: &str, oif| {
+            let key = RouteKey::main(dst.parse().expect("a prefix"));
+            (key, Route::via([0, 0, 0, 0].into(), Some(oif), crate::netlink::protocol::BOOT))
+        };
+        let elsewhere = to("10.5.1.9/32", 9);
+        let routes = [
+            to("10.5.1.7/32", 6),
+            to("10.5.1.0/24", 2),
+            to("fd00::7/128", 7),
+            (RouteKey { table: 7, ..elsewhere.0 }, elsewhere.1),
+        ];
+        assert_eq!(devices_of_single_addresses(&routes), BTreeSet::from([6, 7]));
+    }
 
     #[test]
     fn features_that_are_off_are_named() {

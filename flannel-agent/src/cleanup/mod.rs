@@ -82,7 +82,7 @@ impl Work {
     async fn execute(&mut self, steps: &[Step]) {
         for step in steps {
             self.done.push(match execute(step, &self.netlink).await {
-                Ok(()) => format!("{step}: done"),
+                Ok(()) => format!("{step}: {}", step.outcome()),
                 Err(error) => {
                     self.failures += 1;
                     format!("{step}: {error:#}")

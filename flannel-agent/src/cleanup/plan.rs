@@ -165,6 +165,14 @@ fn files(scope: &Scope) -> Vec<Step> {
 }
 
 impl Step {
+    /// The outcome of a step that did not fail, in words.
+    pub(super) fn outcome(&self) -> &'static str {
+        match self {
+            Self::Directory(path) if path.exists() => "kept, it is not empty or a mount point",
+            _ => "done",
+        }
+    }
+
     /// Does what takes no netlink handle.
     pub(super) fn execute_locally(&self) -> io::Result<()> {
         match self {
@@ -208,5 +216,24 @@ impl fmt::Display for Step {
             Self::File(path) => write!(f, "remove {}", path.display()),
             Self::Directory(path) => write!(f, "remove {} if it is empty", path.display()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_that_stays_is_not_reported_as_removed() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let dir = scratch.path().join("flannel");
+        fs::create_dir(&dir).expect("a directory");
+        fs::write(dir.join("subnet.env"), "").expect("a file");
+        let step = Step::Directory(dir.clone());
+        step.execute_locally().expect("no failure");
+        assert_eq!(step.outcome(), "kept, it is not empty or a mount point");
+        fs::remove_file(dir.join("subnet.env")).expect("removed");
+        step.execute_locally().expect("no failure");
+        assert_eq!((step.outcome(), dir.exists()), ("done", false));
     }
 }

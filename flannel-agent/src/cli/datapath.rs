@@ -4,8 +4,11 @@ use clap::{Args, Subcommand};
 use flannel_common::mode::{Mode, ModeWord};
 use serde::Serialize;
 
-use super::{Output, PinOptions, choice::Choice};
-use crate::datapath::{DatapathError, maps::ModeMap, policy::DEFAULT};
+use super::{Output, PinOptions, StateOptions, absent, choice::Choice};
+use crate::{
+    datapath::{DatapathError, PinRoot, maps::ModeMap, policy::DEFAULT},
+    observe::status::Status,
+};
 
 /// The subcommands of `datapath`.
 #[derive(Debug, Subcommand)]
@@ -22,6 +25,8 @@ pub struct ShowOptions {
     #[command(flatten)]
     output: Output,
     #[command(flatten)]
+    state: StateOptions,
+    #[command(flatten)]
     pins: PinOptions,
 }
 
@@ -31,6 +36,8 @@ pub struct SetOptions {
     /// `kernel`, `encap`, `fast`, or `auto` to give up an earlier choice
     mode: Choice<Mode>,
     #[command(flatten)]
+    state: StateOptions,
+    #[command(flatten)]
     pins: PinOptions,
 }
 
@@ -39,23 +46,45 @@ struct Shown {
     mode: String,
     choice: Option<String>,
     generation: u32,
+    /// Why there are no programs; absent where there are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    no_bpf: Option<String>,
 }
 
 /// Runs the command; the text to print.
-pub(super) fn run(command: &DatapathCommand) -> Result<String, DatapathError> {
+pub(super) async fn run(command: &DatapathCommand) -> anyhow::Result<String> {
     match command {
         DatapathCommand::Show(options) => {
-            let word = ModeMap::open(&options.pins.root())?.get()?;
-            Ok(if options.output.is_json() { super::json(&shown(word)) } else { text(word) })
+            let (document, text) = match read(&options.pins.root()) {
+                Ok(word) => (shown(word), text(word)),
+                Err(error) => without_bpf(&absent::agent_without_bpf(error, &options.state).await?),
+            };
+            Ok(if options.output.is_json() { super::json(&document) } else { text })
         }
-        DatapathCommand::Set(options) => {
-            let mut map = ModeMap::open(&options.pins.root())?;
-            let Choice(choice) = options.mode;
-            // Without a choice the agent decides at its next beat; until then the default is the likeliest answer.
-            map.set(choice.unwrap_or(DEFAULT), choice)?;
-            Ok(text(map.get()?))
-        }
+        DatapathCommand::Set(options) => match set(options) {
+            Ok(word) => Ok(text(word)),
+            Err(error) => Err(absent::explain(error, &options.state).await),
+        },
     }
+}
+
+fn read(pins: &PinRoot) -> Result<ModeWord, DatapathError> {
+    ModeMap::open(pins)?.get()
+}
+
+fn set(options: &SetOptions) -> Result<ModeWord, DatapathError> {
+    let mut map = ModeMap::open(&options.pins.root())?;
+    let Choice(choice) = options.mode;
+    // Without a choice the agent decides at its next beat; until then the default is the likeliest answer.
+    map.set(choice.unwrap_or(DEFAULT), choice)?;
+    map.get()
+}
+
+/// The mode of a node whose agent has no programs.
+fn without_bpf(status: &Status) -> (Shown, String) {
+    let (mode, reason) = (status.mode.effective.clone(), absent::reason(status));
+    let text = format!("{mode} (no eBPF: {reason})\n");
+    (Shown { mode, choice: None, generation: 0, no_bpf: Some(reason.to_owned()) }, text)
 }
 
 fn shown(word: ModeWord) -> Shown {
@@ -63,6 +92,7 @@ fn shown(word: ModeWord) -> Shown {
         mode: word.mode().to_string(),
         choice: word.choice().map(|mode| mode.to_string()),
         generation: word.generation(),
+        no_bpf: None,
     }
 }
 
@@ -70,6 +100,6 @@ fn text(word: ModeWord) -> String {
     match word.choice() {
         Some(choice) if choice == word.mode() => format!("{} (chosen at run time)\n", word.mode()),
         Some(choice) => format!("{} ({choice} was chosen at run time, and the agent cannot do it)\n", word.mode()),
-        None => format!("{} (auto)\n", word.mode()),
+        None => format!("{} (not chosen at run time)\n", word.mode()),
     }
 }

@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 
-use super::PinOptions;
+use super::{PinOptions, StateOptions, absent};
 use crate::datapath::{DatapathError, maps::ModeMap};
 
 /// The subcommands of `flows`.
@@ -16,12 +16,21 @@ pub enum FlowsCommand {
 #[derive(Debug, Args)]
 pub struct FlushOptions {
     #[command(flatten)]
+    state: StateOptions,
+    #[command(flatten)]
     pins: PinOptions,
 }
 
 /// Runs the command; the text to print.
-pub(super) fn run(command: &FlowsCommand) -> Result<String, DatapathError> {
+pub(super) async fn run(command: &FlowsCommand) -> anyhow::Result<String> {
     let FlowsCommand::Flush(options) = command;
+    match flush(options) {
+        Ok(text) => Ok(text),
+        Err(error) => Err(absent::explain(error, &options.state).await),
+    }
+}
+
+fn flush(options: &FlushOptions) -> Result<String, DatapathError> {
     let mut map = ModeMap::open(&options.pins.root())?;
     map.bump()?;
     Ok(format!(

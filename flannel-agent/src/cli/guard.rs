@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use anyhow::Context as _;
 use clap::{Args, Subcommand, ValueEnum};
 use flannel_common::{
     guard::{Checks, GuardMode},
@@ -10,7 +11,7 @@ use flannel_common::{
 };
 use serde::Serialize;
 
-use super::{Output, PinOptions, choice::Choice, table};
+use super::{Output, PinOptions, StateOptions, absent, choice::Choice, table};
 use crate::{
     datapath::{
         DatapathError, PinRoot, clock,
@@ -18,7 +19,7 @@ use crate::{
         maps::{ConfigMap, StatsMap},
     },
     guard::{self, Suspected},
-    observe::status::{CheckStatus, GuardStatus},
+    observe::status::{CheckStatus, GuardStatus, Status},
 };
 
 /// The subcommands of `guard`.
@@ -37,6 +38,8 @@ pub struct ShowOptions {
     #[command(flatten)]
     output: Output,
     #[command(flatten)]
+    state: StateOptions,
+    #[command(flatten)]
     pins: PinOptions,
 }
 
@@ -49,6 +52,8 @@ pub struct SetOptions {
     /// One of the two checks, instead of both
     #[arg(long, value_enum, value_name = "CHECK")]
     only: Option<Check>,
+    #[command(flatten)]
+    state: StateOptions,
     #[command(flatten)]
     pins: PinOptions,
 }
@@ -75,6 +80,9 @@ struct Shown {
     trusted: bool,
     /// Whether there are tunnel packets at all.
     tunnel: bool,
+    /// Why there are no programs; absent where there are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    no_bpf: Option<String>,
     sources: Vec<SourceRow>,
 }
 
@@ -89,18 +97,26 @@ struct SourceRow {
 }
 
 /// Runs the command; the text to print.
-pub(super) fn run(command: &GuardCommand) -> Result<String, DatapathError> {
+pub(super) async fn run(command: &GuardCommand) -> anyhow::Result<String> {
     match command {
         GuardCommand::Show(options) => {
-            let shown = Shown::read(&options.pins.root())?;
+            let shown = match Shown::read(&options.pins.root()) {
+                Ok(shown) => shown,
+                Err(error) => Shown::without_bpf(absent::agent_without_bpf(error, &options.state).await?)?,
+            };
             Ok(if options.output.is_json() { super::json(&shown) } else { shown.text() })
         }
-        GuardCommand::Set(options) => {
-            let pins = options.pins.root();
-            set(&mut GuardMap::open(&pins)?, options)?;
-            Ok(Shown::read(&pins)?.modes())
-        }
+        GuardCommand::Set(options) => match choose(options) {
+            Ok(shown) => Ok(shown.modes()),
+            Err(error) => Err(absent::explain(error, &options.state).await),
+        },
     }
+}
+
+fn choose(options: &SetOptions) -> Result<Shown, DatapathError> {
+    let pins = options.pins.root();
+    set(&mut GuardMap::open(&pins)?, options)?;
+    Shown::read(&pins)
 }
 
 /// Writes the choice. A stricter mode is left for the agent to put in force, who knows whether all peers are known.
@@ -128,12 +144,23 @@ impl Shown {
             guard: guard::status_of_pins(GuardMap::open(pins)?.get()?, &StatsMap::open(pins)?)?,
             trusted: heartbeat_is_fresh(now, config.heartbeat_ns),
             tunnel: config.has_tunnel(),
+            no_bpf: None,
             sources: suspects.iter().map(|suspect| SourceRow::new(suspect, now)).collect(),
         })
     }
 
+    /// The guard of a node whose agent has no programs.
+    fn without_bpf(status: Status) -> anyhow::Result<Self> {
+        let reason = absent::reason(&status).to_owned();
+        let guard = status.guard.with_context(|| format!("there is no guard on this node: no eBPF: {reason}"))?;
+        Ok(Self { guard, trusted: false, tunnel: true, no_bpf: Some(reason), sources: Vec::new() })
+    }
+
     fn modes(&self) -> String {
         let Checks { outer, inner } = Checks { outer: line(&self.guard.outer), inner: line(&self.guard.inner) };
+        if let Some(reason) = &self.no_bpf {
+            return format!("outer   {outer}\ninner   {inner}\nno eBPF: {reason}\n");
+        }
         let note = match (self.tunnel, self.trusted) {
             (false, _) => "the backend has no tunnel: there is nothing to refuse, whatever the modes\n",
             (true, false) => "no agent for a minute: nothing is refused, whatever the modes\n",
@@ -181,7 +208,8 @@ pub(super) fn mode(check: &CheckStatus) -> String {
     let CheckStatus { effective, wanted, chosen_at_run_time, reason, .. } = check;
     let chosen = if *chosen_at_run_time { " (chosen at run time)" } else { "" };
     match reason {
-        Some(reason) => format!("{effective} instead of {wanted}{chosen}: {reason}"),
+        Some(reason) if *chosen_at_run_time => format!("{effective} ({wanted} was chosen at run time: {reason})"),
+        Some(reason) => format!("{effective} ({wanted} was asked for: {reason})"),
         None if effective != wanted => format!("{effective}, and {wanted}{chosen} as soon as an agent sees to it"),
         None => format!("{effective}{chosen}"),
     }

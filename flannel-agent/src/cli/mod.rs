@@ -7,6 +7,7 @@
 //! Help and version go to standard output, as is usual; under the name `flanneld` to standard error, as
 //! flanneld does. Wrong usage exits with 2 and lists every mistake at once.
 
+mod absent;
 mod bugtool;
 mod check;
 mod checks;
@@ -107,9 +108,9 @@ impl Once {
         match self {
             Self::Status(options) => status::run(options).await.map(Answer::from),
             Self::Maps(command) => maps::run(command).await,
-            Self::Datapath(command) => Ok(datapath::run(command)?.into()),
-            Self::Guard(command) => Ok(guard::run(command)?.into()),
-            Self::Flows(command) => Ok(flows::run(command)?.into()),
+            Self::Datapath(command) => datapath::run(command).await.map(Answer::from),
+            Self::Guard(command) => guard::run(command).await.map(Answer::from),
+            Self::Flows(command) => flows::run(command).await.map(Answer::from),
             Self::Bugtool(options) => bugtool::run(options).await.map(Answer::from),
             Self::Check(options) => check::run(options).await,
             Self::Explain(options) => explain::run(options).await,

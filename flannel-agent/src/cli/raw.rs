@@ -71,7 +71,7 @@ pub struct RawOptions {
     /// File with the network configuration, instead of the key in etcd; its Subnet* keys are ignored
     #[arg(long, help_heading = KUBERNETES, value_name = "FILE", default_value = "/etc/kube-flannel/net-conf.json")]
     pub(super) net_config_path: String,
-    /// Let the Node's condition `NetworkUnavailable` follow whether it is ready: `False` when it is, `True` after 10 s of not being
+    /// Let the Node's condition `NetworkUnavailable` follow the state of its pod network: `False` when packets can flow, `True` after 10 s in which they cannot; an outage of the API server does not count
     #[arg(long, help_heading = KUBERNETES, value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
     pub(super) set_node_network_unavailable: bool,
     /// Masquerade what pods send out of the pod network
@@ -131,7 +131,7 @@ pub struct RawOptions {
     /// Let mode `fast` set the sysctls of conntrack without which it leaves TCP alone: `nf_conntrack_tcp_be_liberal`, `_ignore_invalid_rst`, `_timeout_unacknowledged`, `_timeout_max_retrans`
     #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
     pub(super) conntrack_liberal: bool,
-    /// Mode `fast` gives way to mode `encap` (`kernel` with host-gw) while firewall rules judge pods' packets one by one (limit, quota, string and the like), or cannot be read
+    /// Lower mode `fast` to `encap` (`kernel` with host-gw) while firewall rules judge, count, copy or log packets one by one, or cannot be read; lower both to `kernel` while such rules are for tunnel packets that leave
     #[arg(long, value_name = "BOOL", default_value_t = false, action = ArgAction::Set)]
     pub(super) strict_rules: bool,
     /// Address or prefix of pods that stay out of mode `fast`; may be repeated

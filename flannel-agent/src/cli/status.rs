@@ -138,7 +138,10 @@ fn text(status: &Status) -> String {
     let sysctls = sysctls.map(|ChangedSysctl { name, before, set, .. }| {
         format!("sysctl set for mode fast: {name} to {set}, {before} before")
     });
-    for line in rejected.chain(dirty).chain(rules).chain(hidden).chain(pods).chain(sysctls).chain(error) {
+    let unknown = status.fast.iter().filter_map(|fast| fast.rules_error.as_ref());
+    let unknown = unknown.map(|error| format!("rules that see few packets in mode fast are not known: {error}"));
+    for line in rejected.chain(dirty).chain(rules).chain(hidden).chain(unknown).chain(pods).chain(sysctls).chain(error)
+    {
         out.push_str(&line);
         out.push('\n');
     }
@@ -291,7 +294,10 @@ fn peers(peers: &[PeerStatus]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use flannel_common::guard::{Checks, GuardMode};
+
     use super::*;
+    use crate::guard::Guard;
 
     #[test]
     fn a_lease_is_ours_until_it_expires_or_for_good() {
@@ -325,6 +331,16 @@ mod tests {
         assert_eq!(dual, "10.5.1.0/24 at 192.0.2.1, fd00:5:1::/64 at 2001:db8::1, reserved");
         let alone = super::lease(&lease("fd00:5:1::/64", "2001:db8::1"));
         assert_eq!(alone, "fd00:5:1::/64 at 2001:db8::1, reserved");
+    }
+
+    #[test]
+    fn a_guard_without_programs_says_what_was_asked_for() {
+        let modes = |outer, inner| guard(&Guard::new(Checks { outer, inner }).status_without_bpf());
+        assert_eq!(
+            modes(GuardMode::Enforce, GuardMode::Audit),
+            "outer off (enforce was asked for: no eBPF); inner off (audit was asked for: no eBPF)"
+        );
+        assert_eq!(modes(GuardMode::Off, GuardMode::Off), "outer off; inner off");
     }
 
     #[test]

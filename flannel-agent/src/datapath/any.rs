@@ -20,11 +20,15 @@ prop_compose! {
 prop_compose! {
     fn any_body()(
         out in any_end(), generation: u32, mark: u32, priority: u32, hash: u32, flow_label: u32, to: [u8; 6], from: [u8; 6], mtu: u16, way: u8,
-        ttl_step: u8, needs_mirror: u8, reserved: [u8; 3],
+        ttl_step: u8, needs_mirror: u8, rest: [u8; 3],
     ) -> Body<[u32; 1]> {
         let entry = FrameAddresses::new(Mac(to), Mac(from));
         let way = Exit(way);
-        Body { out, generation, mark, priority, hash, flow_label, entry, exit: entry, mtu, way, ttl_step, needs_mirror, reserved }
+        let [takes_merged, tos, ttl] = rest;
+        Body {
+            out, generation, mark, priority, hash, flow_label, entry, exit: entry, mtu, way, ttl_step, needs_mirror,
+            takes_merged, tos, ttl,
+        }
     }
 }
 
@@ -58,13 +62,13 @@ prop_compose! {
     ) -> PeerEntry {
         let [word, seen, until_ns, hold_ns] = words;
         let [oif, mtu, max_len, rest] = numbers;
-        let seen = PathSeen { word: Word(if is_same { word } else { seen }), until_ns, hold_ns, max_len, reserved: rest };
+        let seen = PathSeen { word: Word(if is_same { word } else { seen }), until_ns, hold_ns, max_len, check: rest };
         PeerEntry { word: Word(word), vtep, next_hop, mac: Mac(mac), reserved, oif, mtu, seen }
     }
 }
 
 prop_compose! {
-    pub(crate) fn any_node()(v4 in any_family(), v6 in any_family(), word: u64, heartbeat_ns: u64) -> NodeConfig {
-        NodeConfig { word: Word(word), heartbeat_ns, v4, v6 }
+    pub(crate) fn any_node()(v4 in any_family(), v6 in any_family(), word: u64, heartbeat_ns: u64, confirmed: u32, reserved: u32) -> NodeConfig {
+        NodeConfig { word: Word(word), heartbeat_ns, confirmed, reserved, v4, v6 }
     }
 }

@@ -15,10 +15,16 @@ use flannel_common::kernel::KernelLayout;
 /// The kernel's BTF.
 const VMLINUX: &str = "/sys/kernel/btf/vmlinux";
 
+/// The number of the conntrack extension that names a timeout policy; absent from kernels without those.
+const TIMEOUT_EXTENSION: &str = "NF_CT_EXT_TIMEOUT";
+
 const MAGIC: u16 = 0xeb9f;
 const HEADER_LEN: usize = 24;
 const KIND_STRUCT: u32 = 4;
 const KIND_UNION: u32 = 5;
+const KIND_ENUM: u32 = 6;
+/// A member of an enum: name, value.
+const ENUMERATOR_LEN: usize = 8;
 /// A type: name, kind and length, size or type. A member of a struct: name, type, offset.
 const ENTRY_LEN: u32 = 12;
 /// The name of what has none.
@@ -42,14 +48,21 @@ fn layout_of(btf: impl Read + Seek) -> Option<KernelLayout> {
         ("netns_nf", "hooks_ipv6"),
         ("nf_hook_entries", "hooks"),
         ("nf_hook_ops", "priority"),
+        ("nf_conn", "ext"),
+        ("nf_ct_ext", "offset"),
     ];
-    let [nfct, device, net, nf, hooks_v4, hooks_v6, entries, priority] = Btf::open(btf)?.offsets(wanted)?;
+    let mut btf = Btf::open(btf)?;
+    let [nfct, device, net, nf, hooks_v4, hooks_v6, entries, priority, ext, ext_offset] = btf.offsets(wanted)?;
     let nfct = nfct?;
-    let known = || {
+    let hooks = || {
         let (nf, device, net, entries, priority) = (nf?, device?, net?, entries?, priority?);
-        Some(KernelLayout { nfct, device, net, hooks_v4: nf + hooks_v4?, hooks_v6: nf + hooks_v6?, entries, priority })
+        let (hooks_v4, hooks_v6) = (nf + hooks_v4?, nf + hooks_v6?);
+        Some(KernelLayout { nfct, device, net, hooks_v4, hooks_v6, entries, priority, ..KernelLayout::UNKNOWN })
     };
-    Some(known().unwrap_or(KernelLayout { nfct, ..KernelLayout::UNKNOWN }))
+    let layout = hooks().unwrap_or(KernelLayout { nfct, ..KernelLayout::UNKNOWN });
+    let Some((extensions, extension_offsets)) = ext.zip(ext_offset) else { return Some(layout) };
+    let timeout_extension = btf.enumerator(TIMEOUT_EXTENSION)?.unwrap_or_default();
+    Some(KernelLayout { extensions, extension_offsets, timeout_extension, ..layout })
 }
 
 /// A kernel's type information.
@@ -153,6 +166,30 @@ impl<R: Read + Seek> Btf<R> {
         Some(found)
     }
 
+    /// The value of the member of an enum with this name, which no other has; outer none for what cannot be read.
+    fn enumerator(&mut self, name: &str) -> Option<Option<u32>> {
+        let [names] = self.find_names([name])?;
+        self.file.seek(self.types.at).ok()?;
+        let (mut left, mut found) = (self.types.len, None);
+        while left > 0 {
+            let entry: [u8; ENTRY_LEN as usize] = read(&mut self.file)?;
+            let info = word(&entry, 4);
+            let (kind, count) = (info >> 24 & 0x1f, info & 0xffff);
+            let trailer = trailer_len(kind, count)?;
+            if kind == KIND_ENUM {
+                for _ in 0..count {
+                    let member: [u8; ENUMERATOR_LEN] = read(&mut self.file)?;
+                    let is_it = names.contains(&word(&member, 0));
+                    found = found.or(is_it.then(|| word(&member, 4)));
+                }
+            } else {
+                self.file.seek_relative(trailer.into()).ok()?;
+            }
+            left = left.checked_sub(ENTRY_LEN + trailer)?;
+        }
+        Some(found)
+    }
+
     fn members(&mut self, count: u32) -> Option<Vec<Member>> {
         let member = |_| {
             let member: [u8; ENTRY_LEN as usize] = read(&mut self.file)?;
@@ -238,6 +275,20 @@ mod tests {
     fn a_member_of_a_member_without_a_name_is_a_member() {
         assert_eq!(offset(&small(), "sk_buff", "dev"), Some(5));
         assert_eq!(offset(&small(), "other", "dev"), None);
+    }
+
+    #[test]
+    fn a_member_of_an_enum_is_found_by_its_name() {
+        let mut btf = small();
+        let names = |btf: &[u8]| Btf::open(Cursor::new(btf.to_vec()))?.enumerator("dev");
+        assert_eq!(names(&btf), Some(None));
+        // The union becomes an enum: its two members of three words each are the three members of two words.
+        let union = btf.len() - b"\0int\0other\0sk_buff\0next\0_nfct\0dev\0".len() - 36;
+        btf[union + 4..union + 8].copy_from_slice(&(KIND_ENUM << 24 | 3).to_ne_bytes());
+        let dev = word::<4>(btf[union + 24..union + 28].try_into().expect("four bytes"), 0);
+        btf[union + 20..union + 24].copy_from_slice(&dev.to_ne_bytes());
+        btf[union + 24..union + 28].copy_from_slice(&7_u32.to_ne_bytes());
+        assert_eq!(names(&btf), Some(Some(7)));
     }
 
     #[test]

@@ -11,6 +11,7 @@ use aya::{
 };
 use thiserror::Error;
 
+use super::refusal;
 use crate::family::Family;
 
 /// An error of the BPF datapath.
@@ -85,7 +86,32 @@ pub enum DatapathError {
     /// The kernel refused the object.
     #[error("the kernel refused the BPF object")]
     Load(#[from] EbpfError),
-    /// The kernel refused a program.
+    /// The kernel lacks a helper that the programs call.
+    #[error(
+        "this kernel lacks the BPF helper {name} ({number}), which Linux has from {since} on; mode encap needs Linux 5.13"
+    )]
+    MissingHelper {
+        /// Its number.
+        number: u32,
+        /// Its name.
+        name: &'static str,
+        /// The version of Linux that introduced it.
+        since: &'static str,
+    },
+    /// The kernel did not load a program.
+    #[error("the kernel refused the BPF program {program}{}{verdict}", if verdict.is_empty() { "" } else { ": " })]
+    Refused {
+        /// Its name.
+        program: &'static str,
+        /// The verifier's reason; empty if it was not asked.
+        verdict: String,
+        /// All that the verifier said, up to many megabytes.
+        log: String,
+        /// The error of the system call.
+        #[source]
+        source: io::Error,
+    },
+    /// Something else was done to a program, without success.
     #[error("the BPF program {program}: {source}")]
     Program {
         /// Its name.
@@ -157,9 +183,24 @@ pub enum DatapathError {
 }
 
 impl DatapathError {
-    /// An error of one program.
+    /// An error of one program. What the verifier said of it is in the log at level debug, once.
     pub(super) fn program(program: &'static str) -> impl FnOnce(ProgramError) -> Self {
-        move |source| Self::Program { program, source: Box::new(source) }
+        move |source| match source {
+            ProgramError::LoadError { io_error: source, verifier_log } => {
+                let log = verifier_log.to_string();
+                tracing::debug!(program, log, "the verifier refused a program");
+                Self::Refused { program, verdict: refusal::verdict(&log), log, source }
+            }
+            source => Self::Program { program, source: Box::new(source) },
+        }
+    }
+
+    /// All that the verifier said of a program it refused.
+    pub fn verifier_log(&self) -> Option<&str> {
+        match self {
+            Self::Refused { log, .. } => Some(log),
+            _ => None,
+        }
     }
 
     /// An error of one map.
@@ -177,5 +218,33 @@ impl DatapathError {
             _ => None,
         };
         io.is_some_and(|error| error.kind() == io::ErrorKind::NotFound)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use aya_obj::VerifierLog;
+
+    use super::*;
+    use crate::reconcile::chain;
+
+    #[test]
+    fn a_refused_program_gives_the_verdict_and_keeps_the_log_apart() {
+        let log = "0: (bf) r6 = r1\ninvalid indirect read from stack R2 off -20+8 size 20\nprocessed 1 insns\n";
+        let refused = |log: &str| {
+            let (io_error, verifier_log) = (io::Error::from_raw_os_error(13), VerifierLog::new(log.to_owned()));
+            DatapathError::program("to_tunnel")(ProgramError::LoadError { io_error, verifier_log })
+        };
+        let error = refused(log);
+        assert_eq!(
+            chain(&error),
+            "the kernel refused the BPF program to_tunnel: invalid indirect read from stack R2 off -20+8 size 20: \
+             Permission denied (os error 13)"
+        );
+        assert_eq!(error.verifier_log(), Some(log));
+        assert_eq!(
+            chain(&refused("")),
+            "the kernel refused the BPF program to_tunnel: Permission denied (os error 13)"
+        );
     }
 }

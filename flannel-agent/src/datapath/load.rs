@@ -131,8 +131,8 @@ pub fn load(pins: &PinRoot, subnets: Subnets, flows: Option<u32>) -> Result<Load
     let layout = btf::kernel_layout();
     let families: Vec<Family> = subnets.families().collect();
     match load_reading(pins, &capacities, &families, layout) {
-        Err(DatapathError::Program { program, source }) if layout != KernelLayout::UNKNOWN => {
-            tracing::warn!(program, %source, "refused; loading programs that do not read kernel memory");
+        Err(error @ DatapathError::Refused { .. }) if layout != KernelLayout::UNKNOWN => {
+            tracing::warn!(%error, "loading programs that do not read kernel memory");
             load_reading(pins, &capacities, &families, KernelLayout::UNKNOWN)
         }
         other => other,

@@ -18,6 +18,7 @@ use flannel_common::{
     program::Program,
     reason::Reason,
     stats::{Counter, slot},
+    tick::Tick,
 };
 
 use crate::{
@@ -242,6 +243,7 @@ impl ConfigMap {
     /// Writes the node's data if it differs from what is there; word and heartbeat are this function's. Whether it did.
     pub fn write(&mut self, wanted: NodeConfig, now_ns: u64) -> Result<bool, DatapathError> {
         let old = self.get()?;
+        let wanted = NodeConfig { confirmed: old.confirmed, ..wanted };
         let same = NodeConfig { word: old.word, heartbeat_ns: old.heartbeat_ns, ..wanted };
         if same == old && old.word.has(Word::VALID) {
             return Ok(false);
@@ -257,6 +259,12 @@ impl ConfigMap {
     pub fn beat(&mut self, now_ns: u64) -> Result<(), DatapathError> {
         let config = self.get()?;
         self.set(NodeConfig { heartbeat_ns: now_ns, ..config })
+    }
+
+    /// Confirms what was learned before this tick.
+    pub fn confirm(&mut self, confirmed: Tick) -> Result<(), DatapathError> {
+        let config = self.get()?;
+        self.set(NodeConfig { confirmed, ..config })
     }
 
     /// Nobody vouches for the maps any more: the programs leave every packet to the kernel, at once.

@@ -24,6 +24,7 @@ pub mod peers;
 pub mod pins;
 pub mod policy;
 pub mod probe;
+mod refusal;
 pub mod room;
 pub mod trial;
 

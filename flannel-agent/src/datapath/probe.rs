@@ -4,14 +4,21 @@ use aya::programs::RawTracePoint;
 use flannel_common::program::{COUNT_POLLS, Program};
 
 use super::{
-    DatapathError, attach, btf,
+    DatapathError, attach, btf, refusal,
     room::{self, Limit},
     trial::Trial,
 };
 use crate::family::Family;
 
+/// Fails if the kernel lacks a helper that the programs call. Makes no map, so it says the same with and
+/// without the privileges (and before Linux 5.11 the memory) that maps take.
+pub fn helpers() -> Result<(), DatapathError> {
+    refusal::check_helpers()
+}
+
 /// Whether the kernel takes every program, and what it does not do for them.
 pub fn programs() -> Result<Option<Limit>, DatapathError> {
+    helpers()?;
     let mut trial = Trial::alone()?;
     Program::ALL.into_iter().try_for_each(|program| trial.load(program))?;
     room::ask(trial.object(), &Family::BOTH)

@@ -69,7 +69,7 @@ impl Trial {
             Ok(trial)
         };
         match loaded(layout) {
-            Err(DatapathError::Program { .. }) if layout != KernelLayout::UNKNOWN => loaded(KernelLayout::UNKNOWN),
+            Err(DatapathError::Refused { .. }) if layout != KernelLayout::UNKNOWN => loaded(KernelLayout::UNKNOWN),
             other => other,
         }
     }

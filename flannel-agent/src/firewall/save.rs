@@ -1,10 +1,14 @@
-//! What `iptables-save` prints. Pure.
+//! The reader of `iptables-save` and `ip6tables-save`. Pure.
 
-use super::{Chain, Hook, Rule, Ruleset};
+use super::{
+    catalogue::{Element, Facts, Kind},
+    model::{Chain, Hook, Packets, Ports, Rule, Ruleset},
+    words,
+};
 
-/// Matches that look at single packets, or count them.
-pub(super) const PER_PACKET: [&str; 9] =
-    ["quota", "limit", "hashlimit", "string", "u32", "length", "statistic", "connbytes", "rateest"];
+/// Options whose argument is free text, which may read like an option.
+const TEXTS: [&str; 8] =
+    ["--comment", "--hex-string", "--log-prefix", "--name", "--nflog-prefix", "--prefix", "--string", "--ulog-prefix"];
 
 /// The rules of one family (`ip`, `ip6`).
 pub(super) fn parse(family: &str, text: &str) -> Ruleset {
@@ -15,9 +19,12 @@ pub(super) fn parse(family: &str, text: &str) -> Ruleset {
         } else if let Some(chain) = line.strip_prefix(':') {
             found.chains.extend(self::chain(&table, chain));
         } else if let Some(rule) = line.strip_prefix("-A ") {
-            found.rules.extend(self::rule(&table, rule));
+            let words = words::split(rule);
+            let words: Vec<&str> = words.iter().map(AsRef::as_ref).collect();
+            found.rules.extend(self::rule(&table, &words));
         }
     }
+    found.settle_targets(Kind::Target);
     found
 }
 
@@ -29,23 +36,99 @@ fn chain(table: &str, line: &str) -> Option<Chain> {
         at: name.to_ascii_lowercase(),
         nat: table.ends_with(" nat"),
         drops: policy == "DROP",
+        devices: Vec::new(),
     });
     Some(Chain { table: table.to_owned(), name: name.to_owned(), hook })
 }
 
-fn rule(table: &str, line: &str) -> Option<Rule> {
-    let words: Vec<&str> = line.split_ascii_whitespace().collect();
-    let mut rule = Rule { table: table.to_owned(), chain: (*words.first()?).to_owned(), ..Rule::default() };
-    for pair in words.windows(2) {
-        match pair {
-            ["-m", name] => rule.per_packet.extend(PER_PACKET.iter().find(|known| *known == name)),
-            ["-j", "DROP" | "REJECT"] => rule.drops = true,
-            ["-j" | "-g", target] => rule.targets.extend([(*target).to_owned()]),
-            ["--dport" | "--dports", ports] => {
-                rule.ports.extend(ports.split(',').filter_map(|port| port.parse::<u16>().ok()));
+fn rule(table: &str, words: &[&str]) -> Option<Rule> {
+    let (chain, words) = words.split_first()?;
+    let mut rule = Rule::new(table, chain);
+    let mut sections = sections(words).into_iter();
+    rule.add_base(sections.next().unwrap_or_default());
+    for section in sections {
+        rule.add_section(section);
+    }
+    Some(rule)
+}
+
+/// The options in front of all extensions, and then those of each extension with its name.
+fn sections<'w, 'a>(words: &'w [&'a str]) -> Vec<&'w [&'a str]> {
+    let mut starts = vec![0];
+    for place in 0..words.len() {
+        let is_text = place > 0 && TEXTS.contains(&words[place - 1]);
+        if ["-m", "-j", "-g"].contains(&words[place]) && !is_text {
+            starts.push(place);
+        }
+    }
+    let ends = starts.iter().skip(1).copied().chain([words.len()]);
+    starts.iter().zip(ends).map(|(start, end)| &words[*start..end]).collect()
+}
+
+impl Rule {
+    /// `-p udp`, `-f` and the like.
+    fn add_base(&mut self, words: &[&str]) {
+        for (place, word) in words.iter().enumerate() {
+            let negated = place.checked_sub(1).is_some_and(|before| words[before] == "!");
+            match (*word, words.get(place + 1)) {
+                ("-p", Some(protocol)) => self.limit_to(protocols(protocol, negated)),
+                ("-f", _) if !negated => self.limit_to(Packets::KernelPath),
+                _ => {}
+            }
+        }
+    }
+
+    /// `-m limit --limit 5/sec`, `-j DROP`.
+    fn add_section(&mut self, words: &[&str]) {
+        match words {
+            ["-m", name, options @ ..] => {
+                self.add_ports(options);
+                self.add(&Element::new(Kind::Match, name, Facts::Words(options)));
+            }
+            ["-j", name, options @ ..] if is_target(name) => {
+                self.drops |= ["DROP", "REJECT"].contains(name);
+                self.add(&Element::new(Kind::Target, name, Facts::Words(options)));
+            }
+            // Targets that others wrote have options; calls of chains have none.
+            ["-j", name, options @ ..] if !options.is_empty() => {
+                self.add(&Element::new(Kind::Target, name, Facts::Words(options)));
+            }
+            ["-j" | "-g", chain, ..] => {
+                self.targets.insert((*chain).to_owned());
             }
             _ => {}
         }
     }
-    Some(rule)
+
+    fn add_ports(&mut self, options: &[&str]) {
+        for (place, option) in options.iter().enumerate() {
+            let negated = place.checked_sub(1).is_some_and(|before| options[before] == "!");
+            let Some(list) = options.get(place + 1) else { continue };
+            let ports = || Ports { ranges: list.split(',').filter_map(range).collect(), negated };
+            match *option {
+                "--dport" | "--dports" => self.limit_to(Packets::Ports(ports())),
+                "--sport" | "--sports" => self.limit_to(Packets::SourcePorts(ports())),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// True for names of the catalogue; others are chains, or unknown.
+fn is_target(name: &str) -> bool {
+    Kind::Target.knows(name)
+}
+
+fn protocols(name: &str, negated: bool) -> Packets {
+    let is = |names: [&str; 2]| names.contains(&name) != negated;
+    if ["all", "0"].contains(&name) {
+        return Packets::Protocols { tcp: true, udp: true };
+    }
+    Packets::Protocols { tcp: is(["tcp", "6"]), udp: is(["udp", "17"]) }
+}
+
+/// `53` or `1024:65535`.
+fn range(text: &str) -> Option<(u16, u16)> {
+    let (first, last) = text.split_once(':').unwrap_or((text, text));
+    Some((first.parse().ok()?, last.parse().ok()?))
 }

@@ -1,52 +1,68 @@
-//! Which rules judge pods' packets one by one, watched for as long as mode `fast` is asked for.
+//! Per-packet rules, watched for as long as a mode is asked for that hides packets from them.
 //!
-//! Reading the rules takes a tool, and seconds where there are many. So a task of its own does it, once for all doubts that came
-//! meanwhile, and not more often than every ten seconds.
+//! Reading the rules takes a tool, and seconds where there are many. So a task of its own does it,
+//! once for all changes that came meanwhile, and not more often than every ten seconds.
 
 use std::time::Duration;
 
+use flannel_common::mode::Mode;
 use tokio::{sync::watch, time::sleep};
 
-use super::Ruleset;
+use super::{PerPacket, Ruleset};
 
 /// Between two readings.
 const PAUSE: Duration = Duration::from_secs(10);
 
 /// The chains with such rules, or why they are not known.
-type Seen = Result<Vec<String>, String>;
+type Seen = Result<Vec<PerPacket>, String>;
+
+/// The highest mode in which rules see all they look at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limit {
+    /// The mode.
+    pub most: Mode,
+    /// The reason why no higher one is allowed.
+    pub reason: String,
+}
 
 /// The main loop's side of the task. Dropping it ends the task.
 #[derive(Debug)]
 pub struct Watch {
-    /// Mode `fast` gives way to such rules.
+    /// Such rules lower the mode.
     strict: bool,
-    doubt: watch::Sender<()>,
+    changes: watch::Sender<()>,
     seen: watch::Receiver<Option<Seen>>,
 }
 
 impl Watch {
-    /// Starts the task in the network namespace of the calling thread; it reads when it is told to.
-    pub fn start(strict: bool) -> Self {
-        let (doubt, mut doubts) = watch::channel(());
+    /// Starts the task in the network namespace of the calling thread; it reads on request. `port`
+    /// is the tunnel's.
+    pub fn start(strict: bool, port: Option<u16>) -> Self {
+        let (changes, mut changed) = watch::channel(());
         let (publish, seen) = watch::channel(None);
         tokio::spawn(async move {
-            while doubts.changed().await.is_ok() {
-                let now = Some(read().await);
+            while changed.changed().await.is_ok() {
+                let now = Some(read(port).await);
                 publish.send_if_modified(|seen| std::mem::replace(seen, now.clone()) != now);
                 sleep(PAUSE).await;
             }
         });
-        Self { strict, doubt, seen }
+        Self { strict, changes, seen }
     }
 
     /// The rules may be others.
     pub fn doubt(&self) {
-        self.doubt.send_replace(());
+        self.changes.send_replace(());
     }
 
-    /// Whether nothing was read yet.
+    /// True until rules were read once.
     pub fn is_blind(&self) -> bool {
         self.seen.borrow().is_none()
+    }
+
+    /// True if such rules lower the mode.
+    pub const fn is_strict(&self) -> bool {
+        self.strict
     }
 
     /// Waits until other rules are seen. Cancel-safe.
@@ -58,46 +74,78 @@ impl Watch {
 
     /// The chains with rules that judge single packets, as far as they are known.
     pub fn chains(&self) -> Vec<String> {
-        self.seen.borrow().iter().flatten().flatten().cloned().collect()
+        self.seen.borrow().iter().flatten().flatten().map(ToString::to_string).collect()
     }
 
-    /// Why mode `fast` gives way, if it does.
-    pub fn refusal(&self) -> Option<String> {
-        self.strict.then(|| refusal(self.seen.borrow().as_ref())).flatten()
+    /// The reason why the rules are not known.
+    pub fn error(&self) -> Option<String> {
+        self.seen.borrow().as_ref().and_then(|seen| seen.as_ref().err().cloned())
     }
-}
 
-fn refusal(seen: Option<&Seen>) -> Option<String> {
-    match seen {
-        None => Some("--strict-rules, and the firewall's rules are not read yet".to_owned()),
-        Some(Err(error)) => Some(format!("--strict-rules, and the firewall's rules cannot be read: {error}")),
-        Some(Ok(chains)) if chains.is_empty() => None,
-        Some(Ok(chains)) => {
-            Some(format!("--strict-rules, and rules judge packets one by one in {}", chains.join(", ")))
-        }
+    /// The highest mode the rules allow, if they allow less than all.
+    pub fn limit(&self) -> Option<Limit> {
+        self.strict.then(|| limit(self.seen.borrow().as_ref())).flatten()
     }
 }
 
-async fn read() -> Seen {
+/// Rules for pods' packets, and for tunnel packets that come, see everything in mode `encap`; those
+/// for tunnel packets that leave only in mode `kernel`.
+fn limit(seen: Option<&Seen>) -> Option<Limit> {
+    let encap = |reason: String| Some(Limit { most: Mode::Encap, reason: format!("--strict-rules, and {reason}") });
+    let chains = match seen {
+        None => return encap("the firewall's rules are not read yet".to_owned()),
+        Some(Err(error)) => return encap(format!("the firewall's rules cannot be read: {error}")),
+        Some(Ok(chains)) => chains,
+    };
+    let list = |chains: &[&PerPacket]| chains.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let of_encap: Vec<&PerPacket> = chains.iter().filter(|chain| chain.concerns_encap()).collect();
+    if !of_encap.is_empty() {
+        let reason = format!("--strict-rules, and rules judge tunnel packets one by one in {}", list(&of_encap));
+        return Some(Limit { most: Mode::Kernel, reason });
+    }
+    let all: Vec<&PerPacket> = chains.iter().collect();
+    if all.is_empty() { None } else { encap(format!("rules judge packets one by one in {}", list(&all))) }
+}
+
+async fn read(port: Option<u16>) -> Seen {
     let (rules, errors) = Ruleset::read().await;
     match rules {
         _ if !errors.is_empty() => Err(errors.join("; ")),
-        Some(rules) => Ok(rules.per_packet().iter().map(ToString::to_string).collect()),
+        Some(rules) => Ok(rules.per_packet(port)),
         None => Err("neither nft nor iptables is installed".to_owned()),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
+    fn chain() -> PerPacket {
+        let limit = BTreeSet::from(["limit".to_owned()]);
+        PerPacket { chain: "ip filter FORWARD".to_owned(), pods: limit, ..PerPacket::default() }
+    }
+
     #[test]
-    fn strict_gives_way_to_rules_and_to_not_knowing() {
-        assert_eq!(refusal(Some(&Ok(Vec::new()))), None);
-        let chains = vec!["ip filter FORWARD (limit)".to_owned()];
-        let reason = refusal(Some(&Ok(chains))).unwrap_or_default();
-        assert_eq!(reason, "--strict-rules, and rules judge packets one by one in ip filter FORWARD (limit)");
-        assert!(refusal(None).is_some_and(|reason| reason.ends_with("not read yet")));
-        assert!(refusal(Some(&Err("nft".to_owned()))).is_some());
+    fn strict_lowers_the_mode_for_rules_and_for_not_knowing() {
+        assert_eq!(limit(Some(&Ok(Vec::new()))), None);
+        let found = limit(Some(&Ok(vec![chain()]))).expect("a limit");
+        assert_eq!(found.reason, "--strict-rules, and rules judge packets one by one in ip filter FORWARD (limit)");
+        assert_eq!(found.most, Mode::Encap);
+        assert!(limit(None).is_some_and(|limit| limit.reason.ends_with("not read yet")));
+        assert!(limit(Some(&Err("nft".to_owned()))).is_some_and(|limit| limit.most == Mode::Encap));
+    }
+
+    #[test]
+    fn rules_for_tunnel_packets_that_leave_ask_for_mode_kernel() {
+        let length = BTreeSet::from(["length".to_owned()]);
+        let sent = PerPacket { chain: "ip filter OUTPUT".to_owned(), sent: length.clone(), ..PerPacket::default() };
+        let found = limit(Some(&Ok(vec![chain(), sent]))).expect("a limit");
+        let reason =
+            "--strict-rules, and rules judge tunnel packets one by one in ip filter OUTPUT (length) for tunnel packets";
+        assert_eq!((found.most, found.reason.as_str()), (Mode::Kernel, reason));
+        let received = PerPacket { chain: "ip filter INPUT".to_owned(), received: length, ..PerPacket::default() };
+        assert_eq!(limit(Some(&Ok(vec![received]))).map(|limit| limit.most), Some(Mode::Encap));
     }
 }

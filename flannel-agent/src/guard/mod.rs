@@ -66,6 +66,11 @@ impl Guard {
         Ok(report::status(word, wanted, reasons, report::counts(&maps.stats)?))
     }
 
+    /// For the status document of a node without the programs, which refuses nothing.
+    pub fn status_without_bpf(&self) -> GuardStatus {
+        report::status_without_bpf(self.flags)
+    }
+
     /// For each check the mode that may be in force, and the one asked for.
     fn decided(&self, choice: Checks<Option<GuardMode>>, doubt: Option<Doubt>) -> [(GuardMode, GuardMode); 2] {
         [(choice.outer, self.flags.outer), (choice.inner, self.flags.inner)]

@@ -92,6 +92,19 @@ pub(super) fn status(
     }
 }
 
+/// The status without the programs: nothing is refused, whatever was asked for.
+pub(super) fn status_without_bpf(wanted: Checks<GuardMode>) -> GuardStatus {
+    let check = |wanted: GuardMode| CheckStatus {
+        effective: GuardMode::Off.to_string(),
+        wanted: wanted.to_string(),
+        chosen_at_run_time: false,
+        reason: (wanted != GuardMode::Off).then(|| "no eBPF".to_owned()),
+        refused: 0,
+        passed: 0,
+    };
+    GuardStatus { outer: check(wanted.outer), inner: check(wanted.inner), xdp: None }
+}
+
 /// The status by the maps alone.
 pub fn status_of_pins(word: GuardWord, stats: &StatsMap) -> Result<GuardStatus, DatapathError> {
     let (in_force, choice) = (word.in_force(), word.choice());

@@ -18,7 +18,8 @@ pub struct Status {
     pub version: String,
     /// Its process id; absent when no agent runs and the pins alone were read.
     pub pid: Option<u32>,
-    /// Packets flow: lease held, store in sync, kernel reconciled, subnet.env written.
+    /// Packets flow and changes arrive: lease held, kernel reconciled, subnet.env written, store in
+    /// sync.
     pub ready: bool,
     /// What the agent is doing or waiting for, in words.
     pub stage: String,
@@ -30,7 +31,7 @@ pub struct Status {
     /// Mode `fast`, where it is in force.
     #[serde(default)]
     pub fast: Option<FastStatus>,
-    /// The guard; absent without BPF, and without a tunnel.
+    /// The guard; absent without a tunnel.
     #[serde(default)]
     pub guard: Option<GuardStatus>,
     /// Our lease.
@@ -62,7 +63,15 @@ pub struct Status {
     pub error: Option<String>,
 }
 
+/// The stage of an agent that has not brought the datapath up yet.
+pub const STARTING: &str = "starting";
+
 impl Status {
+    /// Whether an agent runs and has no programs.
+    pub fn runs_without_bpf(&self) -> bool {
+        self.pid.is_some() && self.stage != STARTING && self.mode.attach.is_none()
+    }
+
     /// Of a node whose agent does not run.
     pub fn without_agent(stage: &str, mode: ModeStatus) -> Self {
         Self {
@@ -126,9 +135,13 @@ pub struct FastStatus {
     /// Why annotations of pods, by which they stay out, cannot be read now.
     #[serde(default)]
     pub annotations: Option<String>,
-    /// Chains with rules that judge packets one by one, of which they see one in two seconds of a known flow.
+    /// Chains with rules that judge, count, copy or log packets one by one, of which they see one in
+    /// two seconds of a known flow. Chains of NAT are left out.
     #[serde(default)]
     pub rules: Vec<String>,
+    /// The reason why the firewall's rules are not known; then `rules` says nothing.
+    #[serde(default)]
+    pub rules_error: Option<String>,
     /// The pods of this node, by the interface index of their veth.
     pub pods: Vec<PodStatus>,
 }

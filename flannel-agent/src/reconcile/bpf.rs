@@ -6,6 +6,7 @@ use flannel_common::{
     fast::{FastConfig, PodEntry},
     mode::{Mode, ModeWord},
     node::NodeConfig,
+    tick::tick,
 };
 
 use crate::{
@@ -125,6 +126,14 @@ impl Bpf {
         polls::attach(&self.pins)?;
         self.counts_polls = Some(true);
         if were_counted { Ok(()) } else { self.new_generation() }
+    }
+
+    /// Confirms what was learned so far: no listener to a queue was there, or polls are counted. A flow is not used
+    /// before that, so none is used that was learned from a packet userspace had held.
+    pub fn confirm(&mut self) -> Result<(), DatapathError> {
+        let now = tick(clock::now_ns());
+        self.count_polls()?;
+        self.maps.config.confirm(now)
     }
 
     /// Counts them no more.

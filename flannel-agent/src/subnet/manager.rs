@@ -5,7 +5,7 @@ use std::{error::Error, fmt, net::IpAddr};
 use ipnet::IpNet;
 use tokio::sync::{mpsc, watch};
 
-use super::{Entry, Hints, LeaseAttrs, LeaseKey, OptOuts, Readiness, StoreCounts};
+use super::{Entry, Hints, LeaseAttrs, LeaseKey, NetworkAvailability, OptOuts, StoreCounts};
 use crate::{
     clock::BootTime,
     config::{ConfigError, NetworkConfig},
@@ -168,9 +168,9 @@ pub trait SubnetManager: Send + Sized + 'static {
         std::future::ready(Ok(Hints::default()))
     }
 
-    /// Where to say whether this node carries packets; [`Self::run`] passes it on.
-    fn readiness(&mut self) -> Readiness {
-        Readiness::unpublished()
+    /// Takes reports of whether this node's pod network works; [`Self::run`] publishes them.
+    fn network_availability(&mut self) -> NetworkAvailability {
+        NetworkAvailability::unpublished()
     }
 
     /// Which pods of this node stay out of mode `fast`, for a store that knows. To be asked once a lease is held.

@@ -7,6 +7,7 @@
 //! [`SubnetEnv`]'s.
 
 mod attrs;
+mod availability;
 mod backoff;
 mod complaint;
 mod counts;
@@ -19,13 +20,13 @@ mod manager;
 mod opt_outs;
 #[cfg(test)]
 mod properties;
-mod readiness;
 mod set;
 mod start;
 mod subnet_env;
 
 pub use self::{
     attrs::{BadAttrs, LeaseAttrs, RawJson, VxlanData},
+    availability::NetworkAvailability,
     backoff::{Backoff, Delays},
     complaint::Complaint,
     counts::StoreCounts,
@@ -36,7 +37,6 @@ pub use self::{
         AcquireError, LeaseRequest, LostCause, OutOfSubnets, OutsideNetwork, OwnLease, StoreEvent, SubnetManager,
     },
     opt_outs::{OptOuts, PodsToldOf},
-    readiness::Readiness,
     set::{Changes, LeaseSet, Peer, RejectReason, Rejected, Resolved, Vtep},
     start::{NoLease, wait_for_config, wait_for_hints, wait_for_lease},
     subnet_env::{SubnetEnv, read_previous, read_previous_networks},

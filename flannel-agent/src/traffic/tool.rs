@@ -31,7 +31,7 @@ pub(crate) fn may_be_legacy() -> bool {
 }
 
 /// By the name of what it is a link to.
-fn is_of_nftables(path: &Path) -> bool {
+pub(crate) fn is_of_nftables(path: &Path) -> bool {
     path.canonicalize().is_ok_and(|real| real.file_name().is_some_and(|name| name.to_string_lossy().contains("nft")))
 }
 

@@ -1,8 +1,10 @@
-//! The NetworkUnavailable condition follows our readiness.
+//! The NetworkUnavailable condition follows the reported state of the network.
+
+use std::time::Duration;
 
 use flannel_agent::subnet::{
-    Readiness, SubnetManager as _,
-    kube::{KubeManager, KubeOptions, NodeIdentity},
+    NetworkAvailability, SubnetManager as _,
+    kube::{KubeManager, KubeOptions, Liveness, NodeIdentity},
 };
 use serde_json::Value;
 
@@ -21,19 +23,19 @@ async fn becomes(cluster: &Cluster, status: &str, reason: &str) {
 }
 
 #[tokio::test]
-async fn the_condition_is_false_while_we_are_ready() {
+async fn the_condition_is_false_while_the_network_is_available() {
     for cluster in Cluster::each("condition").await {
         cluster.add("own", Some("10.5.1.0/24"), &[]).await;
         let mut manager = cluster.manager("own");
-        let readiness = manager.readiness();
+        let availability = manager.network_availability();
         let mut events = follow(manager).await;
         assert_eq!(next(&mut events).await, "=");
-        assert_eq!(condition(&cluster.node("own").await), None, "not a word before we are ready");
-        readiness.set(true);
+        assert_eq!(condition(&cluster.node("own").await), None, "not a word before");
+        availability.set(true);
         becomes(&cluster, "False", "FlannelIsUp").await;
-        readiness.set(false);
+        availability.set(false);
         becomes(&cluster, "True", "FlannelIsDown").await;
-        readiness.set(true);
+        availability.set(true);
         becomes(&cluster, "False", "FlannelIsUp").await;
         // A new Node has to be told as well.
         cluster.remove("own").await;
@@ -47,14 +49,34 @@ async fn a_refused_condition_is_tried_again() {
     let cluster = Cluster::double("retried").await;
     cluster.add("own", Some("10.5.1.0/24"), &[]).await;
     let mut manager = cluster.manager("own");
-    let readiness = manager.readiness();
+    let availability = manager.network_availability();
     let mut events = follow(manager).await;
     assert_eq!(next(&mut events).await, "=");
     let before = cluster.faults().count("PATCH");
     cluster.faults().change(|state| state.require("rotated"));
-    readiness.set(true);
+    availability.set(true);
     cluster.faults().asked("PATCH", before + 1).await;
     cluster.write_kubeconfig("rotated");
+    becomes(&cluster, "False", "FlannelIsUp").await;
+}
+
+/// A write may reach the server and its answer get lost, so that nothing is known of what the Node
+/// says.
+#[tokio::test]
+async fn a_write_without_an_answer_is_corrected() {
+    let cluster = Cluster::double("unanswered").await;
+    cluster.add("own", Some("10.5.1.0/24"), &[]).await;
+    let mut manager = cluster.manager_with("own", Liveness { deadline: Duration::from_secs(2), ..BRISK });
+    let availability = manager.network_availability();
+    let mut events = follow(manager).await;
+    assert_eq!(next(&mut events).await, "=");
+    availability.set(true);
+    becomes(&cluster, "False", "FlannelIsUp").await;
+    cluster.faults().change(|state| state.swallow_answers(true));
+    availability.set(false);
+    becomes(&cluster, "True", "FlannelIsDown").await;
+    cluster.faults().change(|state| state.swallow_answers(false));
+    availability.set(true);
     becomes(&cluster, "False", "FlannelIsUp").await;
 }
 
@@ -62,8 +84,9 @@ async fn a_refused_condition_is_tried_again() {
 async fn who_does_not_want_it_has_no_condition() {
     let cluster = Cluster::double("unwanted").await;
     let options = KubeOptions { set_network_unavailable: false, ..cluster.options() };
-    let readiness: Readiness = KubeManager::new(options, NodeIdentity::Node("own".to_owned()), BRISK).readiness();
+    let availability: NetworkAvailability =
+        KubeManager::new(options, NodeIdentity::Node("own".to_owned()), BRISK).network_availability();
     // Nobody listens, and nothing is kept: the handle is the one of a store without conditions.
-    readiness.set(true);
-    assert_eq!(format!("{readiness:?}"), format!("{:?}", Readiness::unpublished()));
+    availability.set(true);
+    assert_eq!(format!("{availability:?}"), format!("{:?}", NetworkAvailability::unpublished()));
 }

@@ -1,10 +1,10 @@
 //! A server that pages, forgets, breaks off, hangs, goes away, and comes back older.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use flannel_agent::subnet::kube::Liveness;
 
-use crate::support::{BRISK, Cluster, State, follow, next};
+use crate::support::{BRISK, Cluster, Log, State, follow, next};
 
 async fn with_peers(name: &str, peers: std::ops::RangeInclusive<u8>) -> Cluster {
     let cluster = Cluster::double(name).await;
@@ -165,4 +165,56 @@ async fn an_expired_token_is_replaced_while_we_watch() {
     cluster.add_peer(3).await;
     cluster.write_kubeconfig("rotated");
     while next(&mut events).await != "+peer3" {}
+}
+
+/// The least delay once the back-off has grown to its 5 s, less 20 % of jitter.
+const GROWN: Duration = Duration::from_secs(4);
+
+/// The history of a restarted server begins later than where the watch ended. That is nothing to
+/// wait for, however long the outage was, and nothing to warn of.
+async fn history_lost_in_an_outage(name: &str, late: bool) {
+    let cluster = with_peers(name, 2..=3).await;
+    let mut events = follow(cluster.manager("own")).await;
+    assert_eq!(next(&mut events).await, "=peer2 peer3");
+    cluster.faults().asked("watch=true", 1).await;
+    cluster.faults().change(|state| {
+        state.lose_nodes();
+        if late {
+            state.say_gone_late();
+        }
+    });
+    assert_eq!(next(&mut events).await, "out of sync");
+    // After five failures the sixth attempt, and from then on the delay is the longest.
+    cluster.faults().asked("watch=true", 7).await;
+    cluster.remove("peer2").await;
+    cluster.add_peer(4).await;
+    cluster.faults().change(|state| {
+        state.compact();
+        state.serve_nodes();
+    });
+    // A server that says so inside the stream has accepted the watch first.
+    if late {
+        assert_eq!(next(&mut events).await, "resumed");
+    }
+    assert_eq!(next(&mut events).await, "=peer3 peer4");
+    cluster.add_peer(5).await;
+    assert_eq!(next(&mut events).await, "+peer5");
+
+    let record = cluster.faults().change(|state| state.requests.clone());
+    let listed = record.iter().rposition(|(_, request)| request.contains("limit=")).expect("listed");
+    let (before, at): (&(Instant, String), _) = (&record[listed - 1], record[listed].0);
+    assert!(before.1.contains("watch=true"), "{record:?}");
+    let delay = at - before.0;
+    assert!(delay < GROWN / 2, "listed {delay:?} after the refusal");
+}
+
+#[tokio::test]
+async fn history_lost_in_an_outage_is_listed_at_once() {
+    let log = Log::of_this_thread();
+    tokio::join!(history_lost_in_an_outage("lost", false), history_lost_in_an_outage("lost-late", true));
+    let lines = log.lines();
+    let of_it: Vec<_> = lines.iter().filter(|line| line.contains("too old resource version")).collect();
+    assert_eq!(of_it.len(), 2, "{lines:?}");
+    assert!(of_it.iter().all(|line| line.starts_with("DEBUG ")), "{of_it:?}");
+    assert_eq!(lines.iter().filter(|line| line.contains("is back")).count(), 2, "once in each cluster: {lines:?}");
 }

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::support::{Pod, State, in_pod};
+use crate::support::{Pod, State, in_pod, run};
 
 /// A Node of the double, as a peer of that subnet if it is not ours.
 fn node(name: &str, n: u8) -> serde_json::Value {
@@ -95,5 +95,64 @@ fn a_server_that_restarts_is_waited_for() {
         pod.double.change(State::compact);
         pod.double.rise();
         pod.until("no peer", |status| status["ready"] == true && status["peers"] == json!([])).await;
+        let log = Pod::log();
+        assert_eq!(log.matches("is back").count(), 1, "one message for the recovery:\n{log}");
+        assert!(!log.contains("the store is out of reach"), "one message for the outage:\n{log}");
+        let of_history: Vec<_> = log.lines().filter(|line| line.contains("(410)")).collect();
+        assert!(of_history.len() == 1 && of_history[0].contains("DEBUG"), "lost history is no outage:\n{log}");
+    });
+}
+
+/// Pods are kept off a node whose network is unavailable, so an outage of the store alone must not
+/// say so. Patches are served all the time: a wrong one would be seen.
+#[test]
+fn an_outage_of_the_api_server_leaves_the_network_available() {
+    in_pod(async |mut pod| {
+        with_own(&pod);
+        pod.start();
+        pod.until("readiness", |status| status["ready"] == true).await;
+        pod.double.wrote_conditions(&["False"]).await;
+        let watches = pod.double.count("watch=true");
+        pod.double.change(State::lose_nodes);
+        let status = pod.until("the outage", |status| status["store"]["in_sync"] == false).await;
+        assert_eq!((&status["ready"], status["peers"].as_array().map(Vec::len)), (&false.into(), Some(1)), "{status}");
+        // The delays before the eighth attempt are at least 0.8 * (0.1 + 0.2 + 0.4 + 0.8 + 1.6 +
+        // 3.2 + 5 + 5) s: more than the 10 s after which a loss is written.
+        pod.double.asked("watch=true", watches + 8).await;
+        pod.double.wrote_conditions(&["False"]).await;
+
+        // The node's own loss is written during an outage as well.
+        run("ip addr del 192.0.2.1/24 dev eth0");
+        pod.double.wrote_conditions(&["False", "True"]).await;
+        run("ip addr add 192.0.2.1/24 dev eth0");
+        pod.double.wrote_conditions(&["False", "True", "False"]).await;
+        pod.double.change(State::serve_nodes);
+        pod.until("readiness", |status| status["ready"] == true).await;
+        pod.double.wrote_conditions(&["False", "True", "False"]).await;
+    });
+}
+
+/// It has a lease and knows no peer: nothing is to be said of its network, neither by a new agent
+/// nor by one that restarts.
+#[test]
+fn an_agent_that_starts_in_an_outage_writes_no_condition_before_it_has_read_the_nodes() {
+    in_pod(async |mut pod| {
+        with_own(&pod);
+        pod.double.change(State::lose_nodes);
+        pod.start();
+        for before in [&[][..], &["False"]] {
+            let listings = pod.double.count("limit=");
+            pod.until("a lease", |status| status["lease"]["held"] == true && status["error"].is_null()).await;
+            pod.double.asked("limit=", listings + 4).await;
+            pod.double.wrote_conditions(before).await;
+            pod.double.change(State::serve_nodes);
+            pod.double.wrote_conditions(&[before, &["False"]].concat()).await;
+            pod.stop();
+            pod.double.change(State::lose_nodes);
+            pod.start();
+        }
+        let ours = format!("flannel-agent/{}", env!("CARGO_PKG_VERSION"));
+        let seen = pod.double.change(|state| state.user_agents.clone());
+        assert_eq!(seen.into_iter().collect::<Vec<_>>(), [ours], "every request says who asks");
     });
 }

@@ -31,6 +31,7 @@ use crate::packets::{self, Net, V4, V6};
 const SKB_LEN: usize = 192;
 const SKB_MARK: usize = 8;
 const SKB_PRIORITY: usize = 32;
+const SKB_INGRESS_IFINDEX: usize = 36;
 const SKB_IFINDEX: usize = 40;
 const SKB_GSO_SIZE: usize = 176;
 
@@ -163,6 +164,22 @@ impl Bench {
     pub(crate) fn run_by(&mut self, program: Program, packet: &[u8], ifindex: u32) -> Outcome {
         let mut skb = context(0);
         skb[SKB_IFINDEX..SKB_IFINDEX + 4].copy_from_slice(&ifindex.to_ne_bytes());
+        self.run_in(program, packet, &skb)
+    }
+
+    /// Runs a program on a packet that came into the host by a device and is on its way out.
+    pub(crate) fn run_forwarded(&mut self, program: Program, packet: &[u8]) -> Outcome {
+        let mut skb = context(0);
+        skb[SKB_INGRESS_IFINDEX..SKB_INGRESS_IFINDEX + 4].copy_from_slice(&packets::LO.to_ne_bytes());
+        self.run_in(program, packet, &skb)
+    }
+
+    /// Runs a program on a packet with a mark and a priority.
+    pub(crate) fn run_as(&mut self, program: Program, packet: &[u8], mark: u32, priority: u32) -> Outcome {
+        let mut skb = context(0);
+        for (at, value) in [(SKB_MARK, mark), (SKB_PRIORITY, priority)] {
+            skb[at..at + 4].copy_from_slice(&value.to_ne_bytes());
+        }
         self.run_in(program, packet, &skb)
     }
 

@@ -94,6 +94,42 @@ fn one_flow_keeps_its_source_port_and_no_ipv4_packet_its_identification() {
     });
 }
 
+/// The kernel counts on for each segment, so the next packet's identification is behind the last segment's.
+#[test]
+fn every_segment_has_an_identification_of_its_own() {
+    const SEGMENT: u32 = 100;
+    on_bench(|bench| {
+        bench.vouch(V4, 1000);
+        let id = |packet: &[u8]| u16::from_be_bytes([packet[18], packet[19]]);
+        let mut other = V4.inner_to_peer(100);
+        other[14 + 20 + 1] ^= 1;
+        for next in [V4.inner_to_peer(100), other] {
+            let large = V4.inner_to_peer(900);
+            let first = id(&takes(bench, &V4.inner_to_peer(100)));
+            // A test run makes no room for segments of no kind; their numbers are given all the same.
+            bench.run_with(ToTunnel, &large, SEGMENT).passed(Reason::RoomRefused, &large);
+            let segments = u16::try_from(900 / SEGMENT).expect("small");
+            let after = id(&takes(bench, &next)).wrapping_sub(first);
+            assert!(after > segments && after < 2 * segments, "{after} numbers for a packet and {segments} segments");
+        }
+    });
+}
+
+/// A rule can drop, change or route by them what carries them, and leave the rest alone.
+#[test]
+fn the_path_is_validated_for_each_mark_and_priority() {
+    on_bench(|bench| {
+        for net in BOTH {
+            bench.vouch(net, 100);
+            let frame = net.inner_to_peer(100);
+            for (mark, priority) in [(7, 0), (0, 6), (7, 6)] {
+                bench.run_as(ToTunnel, &frame, mark, priority).passed(Reason::PathUnseen, &frame);
+            }
+            takes(bench, &frame);
+        }
+    });
+}
+
 /// The ECN field goes outwards, DSCP and flow label stay inside, and CE becomes ECT(0).
 #[test]
 fn the_outer_traffic_class_follows_rfc_6040() {

@@ -2,6 +2,8 @@
 
 use flannel_agent::datapath::clock;
 use flannel_common::{
+    guard::{Checks, GuardMode},
+    mode::Mode,
     node::HEARTBEAT_LIMIT_NS,
     peer::{PathSeen, PeerEntry, Word},
     program::Program::{ToTunnel, ToUnderlay},
@@ -9,8 +11,8 @@ use flannel_common::{
 };
 
 use crate::{
-    bench::{Bench, on_bench},
-    packets::{self, BOTH, Net, V4, V6, first_fragment, later_fragment},
+    bench::{Bench, TC_ACT_SHOT, on_bench},
+    packets::{self, BOTH, Net, V4, V6, first_fragment, later_fragment, with_options},
 };
 
 fn says(bench: &mut Bench, packet: &[u8], reason: Reason) {
@@ -79,6 +81,69 @@ fn a_packet_that_differs_withdraws_trust_for_a_while() {
                 bench.run(ToTunnel, &frame).passed(Reason::PathUnseen, &frame);
                 says(bench, &net.tunnel_to_peer(&net.inner_to_peer(100)), Reason::PathHeld);
                 bench.run(ToTunnel, &frame).passed(Reason::PathUnseen, &frame);
+            }
+        }
+    });
+}
+
+/// A rule between the tunnel device and here gave it another: nothing is known of packets the rule leaves alone.
+#[test]
+fn a_packet_that_changed_its_mark_on_the_way_says_nothing() {
+    on_bench(|bench| {
+        for net in BOTH {
+            let packet = net.tunnel_to_peer(&net.inner_to_peer(100));
+            for (mark, priority) in [(7, 0), (0, 6)] {
+                bench.run_as(ToUnderlay, &packet, mark, priority).passed(Reason::ClassChanged, &packet);
+                assert_eq!(bench.entry(net).seen, PathSeen::default());
+            }
+        }
+    });
+}
+
+/// In mode `kernel` packets carry no tag of what they were at the tunnel device.
+#[test]
+fn mode_kernel_says_nothing_of_the_path() {
+    on_bench(|bench| {
+        bench.maps.mode.set(Mode::Kernel, None).expect("MODE");
+        for net in BOTH {
+            says(bench, &net.tunnel_to_peer(&net.inner_to_peer(100)), Reason::ModeKernel);
+            assert_eq!(bench.entry(net).seen, PathSeen::default());
+        }
+    });
+}
+
+/// Masquerade gives such a packet the node's address, and the peer's guard takes it for the node's.
+#[test]
+fn a_pod_does_not_speak_vxlan_for_its_node() {
+    on_bench(|bench| {
+        for net in BOTH {
+            let at = net.at();
+            let forged = net.tunnel_to_peer(&net.inner_to_peer(100));
+            let with = |at: usize, value: u8| {
+                let mut packet = forged.clone();
+                packet[at] = value;
+                packet
+            };
+            let forms = [forged.clone(), with_options(net, &forged), first_fragment(net, &forged)];
+            for mode in GuardMode::ALL {
+                bench.maps.guard.set(Checks { outer: mode, inner: mode }, Checks::default()).expect("GUARD");
+                for packet in &forms {
+                    let outcome = bench.run_forwarded(ToUnderlay, packet);
+                    match mode {
+                        GuardMode::Off => outcome.passed(Reason::NotTunnel, packet),
+                        GuardMode::Audit => outcome.passed(Reason::PodTunnel, packet),
+                        GuardMode::Enforce => {
+                            assert_eq!((outcome.action, outcome.reasons), (TC_ACT_SHOT, vec![Reason::RefusedPodTunnel]))
+                        }
+                    }
+                }
+                // To another host, another port, of another VNI; an answer too short for VXLAN; from the host itself.
+                let elsewhere = with(at.addresses + 2 * net.address_len() - 1, 99);
+                let short = forged[..at.vxlan + 4].to_vec();
+                for packet in [elsewhere, with(at.udp + 3, 53), with(at.vxlan + 6, 2), short] {
+                    bench.run_forwarded(ToUnderlay, &packet).passed(Reason::NotTunnel, &packet);
+                }
+                says(bench, &forged, Reason::PathSeen);
             }
         }
     });

@@ -1,7 +1,7 @@
 //! What is read and rewritten in the IP header of a pod's packet: the part of a flow that differs between the families.
 
 use crate::{
-    checksum::{ipv4_updated, updated},
+    checksum::{ipv4_updated, updated, word_difference},
     end::{Address, End},
     ip::{IpHeader, Ipv4Header, Ipv6Header},
     packet::{IPV6_LEN, put},
@@ -30,6 +30,10 @@ pub trait InnerHeader: IpHeader {
 
     /// Destination address, as words.
     fn destination_address(&self) -> Self::Address;
+
+    /// By how much the sum over the header changes if it becomes `after`, which differs in the first eight bytes alone.
+    /// As the kernel's checksum helper takes it: a sum of 32 bits.
+    fn difference(&self, after: &Self) -> u32;
 
     /// Writes the header as it is at another end, with its TTL lowered by `step` and another TOS.
     fn write_rewritten(
@@ -88,6 +92,12 @@ impl InnerHeader for Ipv4Header {
     }
 
     #[inline(always)]
+    fn difference(&self, after: &Self) -> u32 {
+        let (a, b) = (&self.0, &after.0);
+        word_difference([word!(a, 0), word!(a, 4)], [word!(b, 0), word!(b, 4)])
+    }
+
+    #[inline(always)]
     fn write_rewritten(&self, from: &End<[u32; 1]>, to: &End<[u32; 1]>, step: u8, tos: u8, Self(rewritten): &mut Self) {
         let b = &self.0;
         let ttl = b[8] - step;
@@ -139,6 +149,12 @@ impl InnerHeader for Ipv6Header {
     #[inline(always)]
     fn destination_address(&self) -> [u32; 4] {
         [word!(self.0, 24), word!(self.0, 28), word!(self.0, 32), word!(self.0, 36)]
+    }
+
+    #[inline(always)]
+    fn difference(&self, after: &Self) -> u32 {
+        let (a, b) = (&self.0, &after.0);
+        word_difference([word!(a, 0), word!(a, 4)], [word!(b, 0), word!(b, 4)])
     }
 
     #[inline(always)]

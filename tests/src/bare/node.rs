@@ -15,7 +15,9 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use aya::programs::RawTracePoint;
-use flannel_agent::datapath::{AttachKind, Attachments, Hook, Maps, PinRoot, Subnets, clock, load, maps::ConfigMap};
+use flannel_agent::datapath::{
+    AttachKind, Attachments, DatapathError, Hook, Maps, PinRoot, Subnets, clock, load, maps::ConfigMap,
+};
 use flannel_common::{
     addr::Mac,
     end::End,
@@ -67,7 +69,7 @@ impl BareNode {
             load(&pins, Subnets { v4: 256, v6: 0 }, None)?;
             Ok(Maps::open(&pins)?)
         })??;
-        let attachments = Attachments::new(pins, AttachKind::Tcx, 1, Path::new(STATE));
+        let attachments = Attachments::new(pins, AttachKind::detect(), 1, Path::new(STATE));
         let stop = Arc::default();
         let mut bare = Self { node: node.clone(), maps, number, hooks: BTreeSet::new(), attachments, stop };
         bare.configure()?;
@@ -85,7 +87,7 @@ impl BareNode {
 
     fn configure(&mut self) -> Result<()> {
         let fast = FastConfig {
-            flags: FastConfig::TCP | FastConfig::UDP,
+            flags: FastConfig::TCP | FastConfig::UDP | FastConfig::FROM_UNDERLAY,
             interval: tick::ticks(FastConfig::INTERVAL_NS),
             tunnel_mtu: MTU,
             tunnel_mtu6: 0,
@@ -120,13 +122,18 @@ impl BareNode {
         })
     }
 
-    /// Beats as an agent does, until this value goes.
+    /// Beats and confirms what was learned as an agent does, until this value goes.
     fn beat(&self) -> Result<()> {
         let mut config = self.node.enter(|| ConfigMap::open(&PinRoot::new(Path::new(PINS))))??;
         let stop = Arc::clone(&self.stop);
         thread::spawn(move || {
-            while !stop.load(Ordering::Relaxed) && config.beat(clock::now_ns()).is_ok() {
-                thread::sleep(Duration::from_millis(500));
+            let mut beat = || -> Result<(), DatapathError> {
+                let now = clock::now_ns();
+                config.beat(now)?;
+                config.confirm(tick::tick(now))
+            };
+            while !stop.load(Ordering::Relaxed) && beat().is_ok() {
+                thread::sleep(Duration::from_millis(50));
             }
         });
         Ok(())
@@ -161,7 +168,7 @@ impl BareNode {
         let pod = self.node.add_pod(name)?;
         self.hook(Program::FromPod, pod.veth())?;
         self.hook(Program::ToPod, pod.veth())?;
-        self.write_pod(&pod, PodEntry::SENDS | PodEntry::RECEIVES)?;
+        self.write_pod(&pod, PodEntry::SENDS | PodEntry::RECEIVES | PodEntry::MERGED)?;
         Ok(pod)
     }
 
@@ -234,7 +241,8 @@ impl BareNode {
 
     /// The flows packets are treated by now.
     pub fn usable_flows(&self) -> Result<Vec<(Key, Flow<[u32; 1]>)>> {
-        self.flows_that(|flow, check, generation, now| flow.usable(check, generation, now).is_ok())
+        let confirmed = self.maps.config.get()?.confirmed;
+        self.flows_that(|flow, check, generation, now| flow.usable(check, generation, now, confirmed).is_ok())
     }
 
     /// The flows that were seen of late, also those that wait for their way back.

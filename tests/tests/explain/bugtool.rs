@@ -60,6 +60,22 @@ fn an_archive_tells_everything_but_secrets() -> Result<()> {
     Ok(())
 }
 
+/// The container's root cannot be written; `kubectl exec` brings standard output anywhere.
+#[test]
+fn an_archive_goes_to_standard_output() -> Result<()> {
+    let pair = TwoNodes::new("bugtool-out", VXLAN)?;
+    let agent = pair.a.agent(pair.options()?)?;
+    agent.wait_ready()?;
+    let dir = tempfile::tempdir()?;
+    let at = dir.path().to_str().context("a path")?;
+    let command = agent.argv(&["bugtool", "-o", "-"]).join(" ");
+    let listed = agent.node().run(["sh", "-c", &format!("cd {at} && {command} | tar -tzf -")])?;
+    ensure!(listed.stdout.lines().any(|line| line.ends_with("/status.json")), "{listed:?}");
+    ensure!(listed.stderr.is_empty(), "{listed:?}");
+    ensure!(fs::read_dir(dir.path())?.next().is_none(), "no file is made");
+    Ok(())
+}
+
 #[test]
 fn planted_secrets_are_not_in_it() -> Result<()> {
     const SECRET: &str = "hunter2hunter2";

@@ -1,4 +1,5 @@
-//! `--strict-rules`: mode `fast` gives way to rules that would see few of a flow's packets, and comes back without them.
+//! `--strict-rules`: rules that would see few of a flow's packets lower the mode, which comes back
+//! without them.
 
 use std::time::Duration;
 
@@ -6,6 +7,8 @@ use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{Agent, TwoNodes, cluster::VXLAN};
 
 const LIMIT: &str = "FORWARD -m limit --limit 5000/s -j ACCEPT";
+/// A rule for tunnel packets that leave, which only mode `kernel` shows all of them.
+const LENGTH: &str = "OUTPUT -p udp --dport 8472 -m length --length 0:65535 -j ACCEPT";
 
 /// Waits for a mode, and for a reason that has this in it.
 fn wait_mode(agent: &Agent, mode: &str, reason: &str) -> Result<()> {
@@ -27,6 +30,10 @@ fn rules_for_single_packets_are_named_and_strictly_kept() -> Result<()> {
     pair.a.sh(&format!("iptables -D {LIMIT}"))?;
     wait_mode(&strict, "fast", "")?;
     ensure!(strict.status()?["fast"]["rules"].as_array().context("rules")?.is_empty());
+    pair.a.sh(&format!("iptables -A {LENGTH}"))?;
+    wait_mode(&strict, "kernel", "rules judge tunnel packets one by one in ip filter OUTPUT (length)")?;
+    pair.a.sh(&format!("iptables -D {LENGTH}"))?;
+    wait_mode(&strict, "fast", "")?;
 
     pair.b.sh(&format!("iptables -A {LIMIT}"))?;
     let lenient = pair.b.agent(pair.options()?.flag("--datapath=fast"))?;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use flannel_agent::datapath::AttachKind;
 use flannel_tests::{
     HandEnd, HandNode, TwoNodes,
     cluster::{self, Cluster},
@@ -39,7 +40,8 @@ fn neighbours_are_routed_to_and_others_are_refused() -> Result<()> {
         }
         let status = agent.status()?;
         let mode = serde_json::json!({
-            "effective": "fast", "wanted": "fast", "source": "default", "reason": null, "attach": "tcx"
+            "effective": "fast", "wanted": "fast", "source": "default", "reason": null,
+            "attach": AttachKind::detect().name()
         });
         assert_eq!((&status["ready"], &status["mode"]), (&true.into(), &mode), "{status}");
         assert_eq!((&status["device"], &status["devices"]), (&Value::Null, &serde_json::json!([])), "{status}");

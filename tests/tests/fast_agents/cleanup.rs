@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use flannel_tests::{
     Pair, eventually,
     fast::fast_pair,
-    hooks::{Side, filters, tcx},
+    hooks::{self, Side, filters, tcx},
     load::nfqueue::Answers,
 };
 
@@ -74,6 +74,9 @@ fn nothing_stays_of_a_former_life(name: &str, flags: &[&str]) -> Result<()> {
 
 #[test]
 fn links_of_a_killed_agent() -> Result<()> {
+    if hooks::lacks_tcx("TCX links of a killed agent") {
+        return Ok(());
+    }
     nothing_stays_of_a_former_life("fa-links", &["--attach=tcx"])
 }
 
@@ -84,6 +87,9 @@ fn filters_of_a_killed_agent() -> Result<()> {
 
 #[test]
 fn by_tcx() -> Result<()> {
+    if hooks::lacks_tcx("attachment by TCX") {
+        return Ok(());
+    }
     comes_and_goes("fa-tcx", &["--attach=tcx"])
 }
 

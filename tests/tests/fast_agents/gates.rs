@@ -8,7 +8,7 @@ use aya::programs::{LinkOrder, SchedClassifier, links::FdLink, tc::TcAttachOptio
 use flannel_tests::{
     Pair, eventually,
     fast::{FLAGS, fast_pair},
-    hooks::{Side, tcx},
+    hooks::{self, Side, tcx},
     topology::Stack,
 };
 
@@ -102,6 +102,9 @@ fn pods_the_operator_names_are_left_alone_and_their_packets_flow() -> Result<()>
 /// Nobody announces them; they are found within seconds. The program is one of ours where the agent never puts it.
 #[test]
 fn tcx_programs_of_others_forbid_the_way_they_are_on() -> Result<()> {
+    if hooks::lacks_tcx("TCX programs of others") {
+        return Ok(());
+    }
     let pair = fast_pair("fa-beside", &["--attach=tcx"])?;
     for (side, ways) in [(Side::Ingress, (false, true)), (Side::Egress, (true, false))] {
         let link = pair.sender.node().enter(|| -> Result<FdLink> {

@@ -3,6 +3,8 @@
 
 use std::{
     io::{Read as _, Write as _},
+    net::{Shutdown, TcpStream},
+    sync::atomic::{AtomicBool, Ordering},
     thread,
     time::Duration,
 };
@@ -17,13 +19,15 @@ use flannel_tests::{
     wait::patient,
 };
 
-/// Bytes of a transfer.
-const BYTES: usize = 64 << 20;
+/// Bytes that are sent, and received, at once.
+const CHUNK: usize = 4 << 20;
+/// What may still arrive when the sender stops: a chunk, and the buffers of both ends.
+const MOST_IN_FLIGHT: usize = 64 << 20;
 /// How often all flows are seen anew meanwhile.
 const REFRESHES: usize = 10;
 
 /// Through a Service to `far`, while all flows are seen anew again and again; then the connection is closed in order.
-fn transfer(lab: &FastLab, family: Family) -> Result<()> {
+fn transfer(lab: &FastLab, family: Family, replays: bool) -> Result<()> {
     let backend = family.end(&lab.far)?;
     let service = Service::new(family.service(1), Protocol::Tcp, [backend]);
     for node in [&lab.nodes.a, &lab.nodes.b] {
@@ -32,18 +36,16 @@ fn transfer(lab: &FastLab, family: Family) -> Result<()> {
     let Talk { mut client, mut server, .. } = Talk::open(&lab.near, &lab.far, backend, Some(service.at))?;
     let source = client.local_addr()?;
     server.set_read_timeout(Some(patient(Duration::from_secs(10))))?;
+    let stop = AtomicBool::new(false);
     thread::scope(|scope| -> Result<()> {
-        let sender = scope.spawn(move || send(&mut client));
-        let mut chunk = vec![0; BYTES / REFRESHES];
-        for _ in 0..REFRESHES {
-            server.read_exact(&mut chunk).context("the transfer stalled")?;
-            ensure!(chunk.iter().all(|byte| *byte == 0x5a), "other bytes arrived");
-            lab.agents.iter().try_for_each(|agent| agent.cli(&["flows", "flush"]).map(drop))?;
-        }
+        let sender = scope.spawn(|| send(&mut client, &stop));
+        let received = (0..REFRESHES).try_for_each(|_| receive_until_replayed(lab, &mut server, replays));
+        stop.store(true, Ordering::Relaxed);
+        received?;
+        let rest = server.read_to_end(&mut Vec::new()).context("the close did not arrive")?;
+        ensure!(rest < MOST_IN_FLIGHT, "{rest} bytes after the end");
         sender.join().expect("no panic")
     })?;
-    let rest = server.read_to_end(&mut Vec::new()).context("the close did not arrive")?;
-    ensure!(rest < REFRESHES, "{rest} bytes too many");
     drop(server);
     for node in [&lab.nodes.a, &lab.nodes.b] {
         eventually("the end of the connection", Duration::from_secs(10), || {
@@ -56,19 +58,30 @@ fn transfer(lab: &FastLab, family: Family) -> Result<()> {
     Ok(())
 }
 
-fn send(client: &mut std::net::TcpStream) -> Result<()> {
-    let chunk = vec![0x5a; 1 << 20];
-    for _ in 0..BYTES >> 20 {
+/// Lets all flows be seen anew, and receives until packets are replayed on both nodes again, or a chunk where none are.
+fn receive_until_replayed(lab: &FastLab, server: &mut TcpStream, replays: bool) -> Result<()> {
+    lab.agents.iter().try_for_each(|agent| agent.cli(&["flows", "flush"]).map(drop))?;
+    let mut chunk = vec![0; CHUNK];
+    lab.until_replayed_on([replays; 2], |_| {
+        server.read_exact(&mut chunk).context("the transfer stalled")?;
+        ensure!(chunk.iter().all(|byte| *byte == 0x5a), "other bytes arrived");
+        Ok(())
+    })
+}
+
+fn send(client: &mut TcpStream, stop: &AtomicBool) -> Result<()> {
+    let chunk = vec![0x5a; CHUNK];
+    while !stop.load(Ordering::Relaxed) {
         client.write_all(&chunk)?;
     }
-    Ok(client.shutdown(std::net::Shutdown::Both)?)
+    Ok(client.shutdown(Shutdown::Both)?)
 }
 
 /// Over both families, replayed or not.
 pub(crate) fn transfers(lab: &FastLab, replays: bool) -> Result<()> {
     for family in Family::ALL {
         let before = lab.replayed()?;
-        transfer(lab, family).with_context(|| format!("{family:?}"))?;
+        transfer(lab, family, replays).with_context(|| format!("{family:?}"))?;
         let after = lab.replayed()?;
         for node in 0..2 {
             let replayed = after[node] - before[node];

@@ -1,8 +1,10 @@
 //! Netfilter has its say in mode `fast`: what it forbids stops, what it marks is marked, and what conntrack knows of a
 //! connection is what it knows without the mode.
 
+mod classes;
 mod conntrack;
 mod cut;
+mod fields;
 mod liberal;
 mod marks;
 mod unlearned;
@@ -16,6 +18,9 @@ fn rules_have_their_say() -> Result<()> {
     cut::established_flows_are_cut_and_go_on(&lab)?;
     unlearned::ports_of_helpers(&lab).context("ports of helpers")?;
     unlearned::packets_userspace_judges(&lab).context("NFQUEUE")?;
+    fields::drops_by_fields(&lab).context("a DROP by DSCP or TTL")?;
+    classes::each_mark_has_a_path_of_its_own(&lab).context("a DROP of marked tunnel packets")?;
+    unlearned::connections_with_a_helper(&lab).context("a helper by rule")?;
     marks::what_is_marked_is_queued_by_its_mark(&lab)?;
     liberal::transfers(&lab, true)
 }

@@ -6,6 +6,7 @@ use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{
     fast::{Conversation, Family, FastLab},
     load::{nfqueue::Answers, rr::Protocol},
+    not_run,
 };
 use nix::{
     sched::{CpuSet, sched_setaffinity},
@@ -34,6 +35,39 @@ pub(crate) fn ports_of_helpers(lab: &FastLab) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// A rule gives a helper, or timeouts of their own, to connections on any port: conntrack's entry says so.
+pub(crate) fn connections_with_a_helper(lab: &FastLab) -> Result<()> {
+    const PORT: u16 = 2121;
+    let node = &lab.nodes.a;
+    for family in Family::ALL {
+        let rule = |verb: &str| {
+            format!("{} -t raw {verb} PREROUTING -p tcp --dport {PORT} -j CT --helper ftp", family.iptables())
+        };
+        if let Err(error) = node.sh(&rule("-A")) {
+            not_run("connections with a helper by rule", &format!("the kernel or iptables refuses it: {error:#}"));
+            return Ok(());
+        }
+        let at = SocketAddr::new(family.of(&lab.far)?, PORT);
+        let mut talk = Conversation::open(Protocol::Tcp, &lab.near, &lab.far, at, None)?;
+        left_alone(lab, &mut talk).with_context(|| format!("{family:?}"))?;
+        node.sh(&rule("-D"))?;
+        let mut talk = Conversation::open(Protocol::Tcp, &lab.near, &lab.far, at, None)?;
+        lab.until_replayed(|messages| talk.exchange(messages)).context("without the rule")?;
+    }
+    let policy = "table ip t {
+        ct timeout short { protocol udp; l3proto ip; policy = { unreplied: 10, replied: 10 }; }
+        chain c { type filter hook prerouting priority -150; udp dport 9400 ct timeout set \"short\"; }
+    }";
+    if let Err(error) = node.command(["nft", "-f", "-"]).input(policy).run() {
+        not_run("connections with a timeout policy", &format!("the kernel or nft refuses it: {error:#}"));
+        return Ok(());
+    }
+    let at = SocketAddr::new(Family::V4.of(&lab.far)?, 9400);
+    let mut talk = Conversation::open(Protocol::Udp, &lab.near, &lab.far, at, None)?;
+    left_alone(lab, &mut talk).context("a timeout policy")?;
+    node.sh("nft delete table ip t").map(drop)
 }
 
 /// A program in userspace is asked about each packet, and answers on the CPU the packet came from.

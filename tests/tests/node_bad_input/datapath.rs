@@ -2,7 +2,7 @@
 
 use std::{env, path::PathBuf};
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use flannel_tests::{AgentOptions, TwoNodes, cluster::VXLAN, not_run};
 
 /// A ready node under this configuration, on which the programs are not used for a reason with `words` in it.
@@ -37,6 +37,32 @@ fn group_based_policy_is_served_by_the_kernel() -> Result<()> {
 fn a_pin_root_that_cannot_be_made_leaves_the_node_to_the_kernel() -> Result<()> {
     let pin_root = |options| AgentOptions { pin_root: "/proc/flannel".to_owned(), ..options };
     kernel_because(VXLAN, pin_root, "cannot prepare the pin directory /proc/flannel: ")
+}
+
+#[test]
+fn a_node_without_ebpf_says_so_wherever_it_is_asked() -> Result<()> {
+    let pair = TwoNodes::new("nobpf", VXLAN)?;
+    let agent = pair.a.agent(AgentOptions { pin_root: "/proc/flannel".to_owned(), ..pair.options()? })?;
+    agent.wait_ready()?;
+    let reason = "cannot prepare the pin directory /proc/flannel";
+    let status = agent.cli(&["status"])?.stdout;
+    let line = "guard      outer off (enforce was asked for: no eBPF); inner off (audit was asked for: no eBPF)";
+    ensure!(status.lines().any(|found| found == line), "{status}");
+    let mode = agent.cli(&["datapath", "show"])?.stdout;
+    ensure!(mode.starts_with(&format!("kernel (no eBPF: {reason}")), "{mode}");
+    let mode = agent.cli_json(&["datapath", "show", "-o", "json"])?;
+    ensure!(mode["mode"] == "kernel" && mode["no_bpf"].as_str().unwrap_or_default().contains(reason), "{mode}");
+    let guard = agent.cli(&["guard", "show"])?.stdout;
+    ensure!(guard.starts_with("outer   off (enforce was asked for: no eBPF), 0 packets refused"), "{guard}");
+    ensure!(guard.contains(&format!("no eBPF: {reason}")), "{guard}");
+    let says = format!("the agent on this node runs without eBPF, so nothing is pinned: {reason}");
+    for command in
+        [&["maps", "dump", "all"][..], &["datapath", "set", "encap"], &["guard", "set", "off"], &["flows", "flush"]]
+    {
+        let output = agent.cli_any(command)?;
+        ensure!(output.code != 0 && output.stderr.contains(&says), "{command:?}: {output:?}");
+    }
+    Ok(())
 }
 
 /// `FLANNEL_AGENT_STUB` names an agent that was built without `FLANNEL_BPF_OBJECT`.

@@ -11,8 +11,9 @@ use tokio::time::{Instant, timeout_at};
 use super::BugtoolOptions;
 use crate::{
     cli::{Command, parse},
-    datapath::PinRoot,
+    datapath::{PinRoot, probe},
     observe::socket::ask_status,
+    reconcile::chain,
     sysctls,
     traffic::tool,
 };
@@ -92,6 +93,7 @@ pub(super) async fn pieces(options: &BugtoolOptions) -> Vec<Piece> {
     pieces.push(("kernel/sysctl.txt".to_owned(), Ok(switches())));
     pieces.push(("sysctls.txt".to_owned(), changed_sysctls(&options.state.state_dir)));
     pieces.push(("programs.json".to_owned(), programs(&options.pins.root())));
+    pieces.push(("verifier.txt".to_owned(), Ok(verifier())));
     pieces.push(("pins.txt".to_owned(), pins(options.pins.root().root())));
     for file in ["cmdline", "status", "limits"] {
         pieces.push((format!("agent/{file}.txt"), agent(options, file).await));
@@ -121,6 +123,15 @@ async fn own(args: &[&str], options: &BugtoolOptions) -> anyhow::Result<String> 
         Ok(Command::Run(_)) => bail!("no command that ends"),
         Err(stop) if stop.code == 0 => Ok(stop.text),
         Err(stop) => bail!("{}", stop.text),
+    }
+}
+
+/// All that the kernel's verifier says of a program it refuses; what else keeps the programs out is in
+/// `check.json`.
+fn verifier() -> String {
+    match probe::programs() {
+        Ok(_) => "the kernel takes the programs\n".to_owned(),
+        Err(error) => format!("{}\n{}\n", chain(&error), error.verifier_log().unwrap_or_default()),
     }
 }
 

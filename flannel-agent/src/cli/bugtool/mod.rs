@@ -8,9 +8,9 @@ mod redact;
 
 use std::{
     fs::OpenOptions,
-    io::{self, Write},
+    io::{self, IsTerminal as _, Write},
     os::unix::fs::OpenOptionsExt as _,
-    path::PathBuf,
+    path::{Path, PathBuf},
     time::SystemTime,
 };
 
@@ -29,7 +29,7 @@ const PIECE_MAX: usize = 8 << 20;
 /// Where to write, and where the agent is.
 #[derive(Debug, Args)]
 pub struct BugtoolOptions {
-    /// The archive to write; one named by node and time in this directory if not given
+    /// The archive to write, `-` for standard output; one named by node and time in this directory if not given
     #[arg(short = 'o', long = "output", value_name = "FILE.tar.gz")]
     output: Option<PathBuf>,
     #[command(flatten)]
@@ -44,18 +44,35 @@ pub(super) async fn run(options: &BugtoolOptions) -> anyhow::Result<String> {
     let host = uname().map_or_else(|_| "node".to_owned(), |name| name.nodename().to_string_lossy().into_owned());
     let name = format!("flannel-bugtool-{host}-{now}");
     let path = options.output.clone().unwrap_or_else(|| PathBuf::from(format!("{name}.tar.gz")));
-    // It is the administrator's to show around.
-    let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path);
-    let file = file.with_context(|| format!("cannot write {}", path.display()))?;
+    let to_stdout = path.as_os_str() == "-";
+    let place = if to_stdout { "standard output".to_owned() } else { path.display().to_string() };
+    let failed = || format!("cannot write to {place}; choose another place with -o");
+    let file = if to_stdout { stdout() } else { create(&path) }.with_context(failed)?;
     let pieces = collect::pieces(options).await;
-    let (files, errors) =
-        write(file, &name, now, pieces).with_context(|| format!("cannot write {}", path.display()))?;
+    let (files, errors) = write(file, &name, now, pieces).with_context(failed)?;
+    if to_stdout {
+        // The reader has the archive, and errors.txt in it.
+        return Ok(String::new());
+    }
     let missing = if errors == 0 {
         String::new()
     } else {
         format!("; {errors} more are not to be had here, errors.txt says why")
     };
-    Ok(format!("wrote {} with {files} files{missing}\n", path.display()))
+    Ok(format!("wrote {place} with {files} files{missing}\n"))
+}
+
+fn create(path: &Path) -> io::Result<Box<dyn Write>> {
+    // It is the administrator's to show around.
+    Ok(Box::new(OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?))
+}
+
+fn stdout() -> io::Result<Box<dyn Write>> {
+    let stdout = io::stdout();
+    if stdout.is_terminal() {
+        return Err(io::Error::other("it is a terminal, and the archive is binary"));
+    }
+    Ok(Box::new(stdout))
 }
 
 /// Writes the archive: how many files there are in it, and how many could not be had.

@@ -13,7 +13,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
 
 use self::{config::ConfigRow, flows::FlowFilter, peers::PeerRow, pods::PodRow, stats::StatsRow};
-use super::{Answer, Output, PinOptions, StateOptions};
+use super::{Answer, Output, PinOptions, StateOptions, absent};
 use crate::{
     datapath::{
         DatapathError, clock,
@@ -91,7 +91,13 @@ pub(super) fn mistake(command: &MapsCommand) -> Option<String> {
 /// Runs the command.
 pub(super) async fn run(command: &MapsCommand) -> anyhow::Result<Answer> {
     let MapsCommand::Dump(options) = command;
-    if options.diff { diff::run(options).await } else { Ok(dump(options)?.into()) }
+    if options.diff {
+        return diff::run(options).await;
+    }
+    match dump(options) {
+        Ok(text) => Ok(text.into()),
+        Err(error) => Err(absent::explain(error, &options.state).await),
+    }
 }
 
 fn dump(options: &DumpOptions) -> Result<String, DatapathError> {

@@ -187,7 +187,7 @@ impl FlowRow {
                 Exit::DIRECT => "direct",
                 _ => "tunnel",
             },
-            packets: flow.packets,
+            packets: flow.replayed(),
             age_ms: expires_in_ms.map(|left| (milliseconds(gate.settings.interval.cast_signed()) - left).max(0)),
             expires_in_ms,
             mirror_expires_in_ms: left(flow.mirror, check, now),
@@ -203,23 +203,30 @@ impl FlowRow {
 /// Whether the flow itself is usable; if not, why.
 fn flow_verdict<A: Address>(key: &End<A>, flow: &Flow<A>, gate: &Gate) -> Result<(), (Reason, String)> {
     let (check, generation, now) = (flow.body.check(key), gate.mode.generation(), gate.tick());
-    flow.usable(check, generation, now).map_err(|reason| {
-        let ago = |stamp| {
-            left(stamp, check, now).map_or_else(|| "never".to_owned(), |left| format!("{} ago", seconds(-left)))
+    flow.usable(check, generation, now, gate.config.confirmed).map_err(|reason| {
+        let expired = |what: &str, stamp| match left(stamp, check, now) {
+            Some(left) => format!("what was seen of {what} expired {} ago", seconds(-left)),
+            None => format!("what was seen of {what} belongs to an earlier entry with its key"),
         };
         let why = match reason {
             Reason::FlowClosed => {
                 let moment = flow.seen.moment().wrapping_sub(now).cast_signed();
                 format!("its connection was closed; not learned for another {}", seconds(milliseconds(moment)))
             }
+            Reason::Unconfirmed => {
+                "learned a moment ago; used once the agent has made sure that no program queues packets".to_owned()
+            }
             Reason::OneSided if flow.mirror == Stamp::NONE => "its way back was not seen".to_owned(),
-            Reason::OneSided => format!("what was seen of its way back expired {}", ago(flow.mirror)),
+            Reason::OneSided => expired("its way back", flow.mirror),
             _ if !gate.settings.learns(key.protocol) => "flows of its protocol are not learned now".to_owned(),
             _ if flow.body.generation != generation => {
                 format!("learned under generation {}, and {generation} is in force", flow.body.generation)
             }
             _ if flow.seen == Stamp::NONE => "forgotten: a new connection began at its ends".to_owned(),
-            _ => format!("what was seen of it expired {}", ago(flow.seen)),
+            _ if flow.seen == Stamp::closed(check, flow.seen.moment()) => {
+                "its connection was closed, and nothing was seen of it since".to_owned()
+            }
+            _ => expired("it", flow.seen),
         };
         (reason, why)
     })

@@ -17,7 +17,8 @@ fn key() -> End<[u32; 1]> {
 
 fn gate() -> Gate {
     let now_ns = u64::from(NOW) << 20;
-    let config = NodeConfig { word: Word::new(Word::VALID, 1), heartbeat_ns: now_ns, ..NodeConfig::default() };
+    let config =
+        NodeConfig { word: Word::new(Word::VALID, 1), heartbeat_ns: now_ns, confirmed: NOW, ..NodeConfig::default() };
     let settings = FastConfig { flags: FastConfig::TCP, interval: tick::ticks(2_000_000_000), ..FastConfig::default() };
     Gate { mode: ModeWord::new(Mode::Fast, None, GENERATION), config, settings, now_ns }
 }
@@ -26,7 +27,7 @@ fn gate() -> Gate {
 fn flow(seen: i32, mirror: Option<i32>) -> Flow<[u32; 1]> {
     let body = Body { out: key(), generation: GENERATION, way: Exit::POD, needs_mirror: 1, ..Body::default() };
     let (mut flow, until) = (Flow { body, ..Flow::default() }, |ticks| NOW.wrapping_add_signed(ticks));
-    flow.stamp(body.check(&key()), until(seen), mirror.map(until));
+    flow.stamp(body.check(&key()), NOW - 1, until(seen), mirror.map(until));
     flow
 }
 
@@ -47,15 +48,25 @@ fn a_flow_says_why_it_is_not_used() {
     assert_eq!(said(&good, &gate), ("usable", String::new()));
     let other = Flow { body: Body { generation: 4, ..good.body }, ..good };
     let mut older = other;
-    older.stamp(other.body.check(&key()), NOW + 500, None);
+    older.stamp(other.body.check(&key()), NOW - 1, NOW + 500, None);
+    let mut new = good;
+    new.stamp(good.body.check(&key()), NOW, NOW + 500, Some(NOW + 500));
     let mut closed = good;
     closed.seen = Stamp::closed(good.body.check(&key()), NOW + 954);
+    let (mut long_closed, mut recycled, mut half) = (good, good, good);
+    long_closed.seen = Stamp::closed(good.body.check(&key()), NOW - 954);
+    recycled.seen = Stamp::until(good.body.check(&key()) ^ 2, NOW + 500);
+    half.mirror = recycled.seen;
     for (flow, state, why) in [
         (flow(-2861, Some(500)), "refreshing", "what was seen of it expired 3.0 s ago"),
+        (new, "unconfirmed", "learned a moment ago; used once the agent has made sure that no program queues packets"),
         (older, "refreshing", "learned under generation 4, and 7 is in force"),
         (flow(500, None), "one_sided", "its way back was not seen"),
         (flow(500, Some(-954)), "one_sided", "what was seen of its way back expired 1.0 s ago"),
         (closed, "flow_closed", "its connection was closed; not learned for another 1.0 s"),
+        (long_closed, "refreshing", "its connection was closed, and nothing was seen of it since"),
+        (recycled, "refreshing", "what was seen of it belongs to an earlier entry with its key"),
+        (half, "one_sided", "what was seen of its way back belongs to an earlier entry with its key"),
         (Flow { seen: Stamp::NONE, ..good }, "refreshing", "forgotten: a new connection began at its ends"),
     ] {
         assert_eq!(said(&flow, &gate), (state, why.to_owned()));

@@ -13,7 +13,7 @@ use aya::Pod;
 use flannel_common::{
     end::{Address, End},
     flow::Flow,
-    tick,
+    tick::{self, Tick},
 };
 
 use super::{
@@ -21,7 +21,11 @@ use super::{
     page::{Page, number},
 };
 use crate::{
-    datapath::{DatapathError, PinRoot, clock, flows::FlowMap, maps::ModeMap},
+    datapath::{
+        DatapathError, PinRoot, clock,
+        flows::FlowMap,
+        maps::{ConfigMap, ModeMap},
+    },
     family::Family,
 };
 
@@ -96,12 +100,13 @@ impl FlowCount {
 
 fn tables(pins: &PinRoot) -> Result<Vec<(Family, Tally)>, DatapathError> {
     let generation = ModeMap::open(pins)?.get()?.generation();
+    let confirmed = ConfigMap::open(pins)?.get()?.confirmed;
     let mut tables = Vec::new();
     for (family, name) in datapath::TABLES {
         let Some(capacity) = datapath::capacity(pins, name) else { continue };
         let tally = match family {
-            Family::V4 => tally::<[u32; 1]>(pins, name, capacity, generation)?,
-            Family::V6 => tally::<[u32; 4]>(pins, name, capacity, generation)?,
+            Family::V4 => tally::<[u32; 1]>(pins, name, capacity, generation, confirmed)?,
+            Family::V6 => tally::<[u32; 4]>(pins, name, capacity, generation, confirmed)?,
         };
         tables.extend(tally.map(|tally| (family, tally)));
     }
@@ -115,6 +120,7 @@ fn tally<A: Address>(
     name: &'static str,
     capacity: u32,
     generation: u32,
+    confirmed: Tick,
 ) -> Result<Option<Tally>, DatapathError>
 where
     End<A>: Pod,
@@ -124,7 +130,8 @@ where
     let (begun, mut tally) = (Instant::now(), Tally::default());
     for entry in map.entries().take(capacity as usize) {
         let (key, flow) = entry?;
-        let usable = flow.usable(flow.body.check(&key), generation, tick::tick(clock::now_ns())).is_ok();
+        let now = tick::tick(clock::now_ns());
+        let usable = flow.usable(flow.body.check(&key), generation, now, confirmed).is_ok();
         *(if usable { &mut tally.usable } else { &mut tally.stale }) += 1;
         if begun.elapsed() >= PATIENCE {
             return Ok(None);

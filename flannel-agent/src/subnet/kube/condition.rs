@@ -1,7 +1,10 @@
-//! The `NetworkUnavailable` condition of our Node: `False` as soon as we are ready, `True` again when we no longer are.
+//! The `NetworkUnavailable` condition of our Node: `False` as soon as its pod network works, `True`
+//! again when it no longer does.
 //!
-//! While the condition is `True` the cluster keeps new pods off the node, so short troubles are waited out, and a node
-//! that was never ready is left as it is: who set it up said so already.
+//! While the condition is `True` the cluster keeps new pods off the node, so short troubles are
+//! waited out, and a node whose network never worked is left as it is: its initial condition says
+//! so already. An outage of the API server is no trouble of the network; what changed during one is
+//! written after it, if it still holds.
 
 use std::time::{Duration, Instant};
 
@@ -18,12 +21,22 @@ const RETRY: Backoff = match Backoff::new(Duration::from_secs(1), Duration::from
     None => panic!("1 s to 60 s is a valid back-off"),
 };
 
-/// Makes the condition follow our readiness.
+/// The Node's condition, as far as we wrote it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Written {
+    /// By others alone.
+    Never,
+    /// `true`: it says that the network is available.
+    Known(bool),
+    /// The server may have applied a write whose answer was lost.
+    Unknown,
+}
+
+/// Makes the condition follow the state of the network.
 pub(super) struct Condition {
-    /// `None` when nobody tells, or the operator does not want it.
-    ready: Option<watch::Receiver<bool>>,
-    /// What the Node says, as far as we wrote it.
-    written: Option<bool>,
+    /// `None` where the state is not reported, or the condition is not ours to write.
+    available: Option<watch::Receiver<bool>>,
+    written: Written,
     due: Option<Instant>,
     grace: Duration,
     retry: Delays,
@@ -31,9 +44,15 @@ pub(super) struct Condition {
 }
 
 impl Condition {
-    pub(super) fn new(ready: Option<watch::Receiver<bool>>, grace: Duration) -> Self {
-        let mut condition =
-            Self { ready, written: None, due: None, grace, retry: RETRY.delays(), complaint: Complaint::default() };
+    pub(super) fn new(available: Option<watch::Receiver<bool>>, grace: Duration) -> Self {
+        let mut condition = Self {
+            available,
+            written: Written::Never,
+            due: None,
+            grace,
+            retry: RETRY.delays(),
+            complaint: Complaint::default(),
+        };
         condition.plan();
         condition
     }
@@ -43,10 +62,10 @@ impl Condition {
         self.due
     }
 
-    /// Waits until something else was told than before.
+    /// Waits for a change of the reported state.
     pub(super) async fn changed(&mut self) {
-        if let Some(ready) = &mut self.ready
-            && ready.changed().await.is_ok()
+        if let Some(available) = &mut self.available
+            && available.changed().await.is_ok()
         {
             return self.plan();
         }
@@ -56,31 +75,32 @@ impl Condition {
 
     /// The Node is a new one: what was written is gone.
     pub(super) fn forget(&mut self) {
-        self.written = None;
+        self.written = Written::Never;
         self.plan();
     }
 
     fn plan(&mut self) {
         let now = Instant::now();
-        self.due = match (self.wanted(), self.written) {
-            (Some(ready), Some(written)) if ready == written => None,
+        self.due = match (self.is_available(), self.written) {
+            (Some(available), Written::Known(written)) if available == written => None,
             (Some(true), _) => Some(now),
-            (Some(false), Some(_)) => Some(now + self.grace),
-            _ => None,
+            (Some(false), Written::Known(_) | Written::Unknown) => Some(now + self.grace),
+            (Some(false), Written::Never) | (None, _) => None,
         };
     }
 
-    fn wanted(&self) -> Option<bool> {
-        self.ready.as_ref().map(|ready| *ready.borrow())
+    fn is_available(&self) -> Option<bool> {
+        self.available.as_ref().map(|available| *available.borrow())
     }
 
     /// Writes the condition.
     pub(super) async fn act(&mut self, manager: &mut KubeManager) {
-        let Some(ready) = self.wanted() else { return self.due = None };
-        match manager.patch_node("setting the NetworkUnavailable condition", &patch(ready, Timestamp::now())).await {
+        let Some(available) = self.is_available() else { return self.due = None };
+        let patch = patch(available, Timestamp::now());
+        match manager.patch_node("setting the NetworkUnavailable condition", &patch).await {
             Ok(_node) => {
-                info!("set the node's NetworkUnavailable condition to {}", unavailable(ready));
-                self.written = Some(ready);
+                info!("set the node's NetworkUnavailable condition to {}", unavailable(available));
+                self.written = Written::Known(available);
                 self.retry.reset();
                 self.complaint.settle();
                 self.plan();
@@ -90,27 +110,28 @@ impl Condition {
                 if self.complaint.is_due(&problem, Instant::now()) {
                     warn!("{problem}");
                 }
+                self.written = Written::Unknown;
                 self.due = Some(Instant::now() + self.retry.next_delay());
             }
         }
     }
 }
 
-fn unavailable(ready: bool) -> &'static str {
-    if ready { "False" } else { "True" }
+fn unavailable(available: bool) -> &'static str {
+    if available { "False" } else { "True" }
 }
 
 /// Conditions are merged by their type.
-fn patch(ready: bool, now: Timestamp) -> Value {
-    let (reason, message) = if ready {
+fn patch(available: bool, now: Timestamp) -> Value {
+    let (reason, message) = if available {
         ("FlannelIsUp", "Flannel is running on this node")
     } else {
-        ("FlannelIsDown", "Flannel is not ready on this node; its status tells why")
+        ("FlannelIsDown", "The pod network does not work on this node; see flannel-agent status")
     };
     let now = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     json!({ "status": { "conditions": [{
         "type": "NetworkUnavailable",
-        "status": unavailable(ready),
+        "status": unavailable(available),
         "reason": reason,
         "message": message,
         "lastHeartbeatTime": now,
@@ -121,7 +142,7 @@ fn patch(ready: bool, now: Timestamp) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::subnet::Readiness;
+    use crate::subnet::NetworkAvailability;
 
     const GRACE: Duration = Duration::from_mins(1);
 
@@ -133,22 +154,25 @@ mod tests {
     }
 
     #[test]
-    fn good_news_is_told_at_once_and_bad_news_after_a_grace() {
-        let (readiness, ready) = Readiness::new();
-        let mut condition = Condition::new(Some(ready), GRACE);
-        assert_eq!(condition.due(), None, "never ready, nothing to take back");
-        readiness.set(true);
+    fn good_news_is_written_at_once_and_bad_news_after_a_grace() {
+        let (availability, available) = NetworkAvailability::new();
+        let mut condition = Condition::new(Some(available), GRACE);
+        assert_eq!(condition.due(), None, "never available, nothing to take back");
+        availability.set(true);
         condition.plan();
         assert!(condition.due().expect("due") <= Instant::now());
-        condition.written = Some(true);
-        readiness.set(false);
+        condition.written = Written::Known(true);
+        availability.set(false);
         condition.plan();
         assert!(condition.due().expect("due") > Instant::now() + GRACE / 2);
-        readiness.set(true);
+        availability.set(true);
         condition.plan();
         assert_eq!(condition.due(), None, "over in time");
+        condition.written = Written::Unknown;
+        condition.plan();
+        assert!(condition.due().is_some(), "the Node may say otherwise");
         condition.forget();
-        assert!(condition.due().is_some(), "a new Node has to be told");
+        assert!(condition.due().is_some(), "a new Node has no condition");
         assert_eq!(Condition::new(None, GRACE).due(), None);
     }
 }

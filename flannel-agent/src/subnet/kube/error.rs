@@ -142,6 +142,15 @@ impl Problem {
         self.code().is_some_and(|code| (400..500).contains(&code) && ![408, 410, 429].contains(&code))
     }
 
+    /// The server no longer has the changes since the version asked for, as after its restart.
+    /// Others are to be had at once.
+    pub(super) fn is_expired(&self) -> bool {
+        match self {
+            Self::Status(status) => status.code == 410 || ["Expired", "Gone"].contains(&status.reason.as_str()),
+            _ => false,
+        }
+    }
+
     /// The version asked for is compacted away, or not there yet because the server lost it, or what follows it cannot be
     /// read.
     pub(super) fn is_outdated(&self) -> bool {
@@ -149,7 +158,7 @@ impl Problem {
             Self::Status(status) => {
                 let causes = status.details.iter().flat_map(|details| &details.causes);
                 let ahead = causes.into_iter().any(|cause| cause.reason == "ResourceVersionTooLarge");
-                status.code == 410 || ["Expired", "Gone"].contains(&status.reason.as_str()) || ahead
+                self.is_expired() || ahead
             }
             // Asked again from there, the same would come again.
             Self::WentBack { .. } | Self::Answer(_) | Self::NoChange => true,
@@ -162,6 +171,11 @@ impl KubeError {
     /// See [`Problem::is_refusal`].
     pub(super) fn is_refusal(&self) -> bool {
         matches!(self, Self::Refused { .. })
+    }
+
+    /// See [`Problem::is_expired`].
+    pub(super) fn is_expired(&self) -> bool {
+        matches!(self, Self::Unreachable { problem, .. } if problem.is_expired())
     }
 
     /// See [`Problem::is_outdated`].

@@ -41,8 +41,9 @@ pub(super) fn is_older(version: &str, than: &str) -> bool {
 
 /// Whether changes of such objects arrive.
 pub(super) enum Feed<T> {
-    /// Here, and when the last was. A machine that was suspended has heard nothing meanwhile either.
-    Open { stream: WatchStream<T>, heard: BootTime },
+    /// They do. The last one arrived at `heard`, by a clock that goes on while the machine is
+    /// suspended.
+    Open { stream: WatchStream<T>, opened: Instant, heard: BootTime },
     /// No; try again then.
     Closed { retry_at: Instant },
 }
@@ -61,13 +62,21 @@ pub(super) enum FeedEvent<T> {
 
 impl<T> Feed<T> {
     pub(super) fn open(stream: WatchStream<T>) -> Self {
-        Self::Open { stream, heard: BootTime::now() }
+        Self::Open { stream, opened: Instant::now(), heard: BootTime::now() }
+    }
+
+    /// The time since the stream was opened; none while it is closed.
+    pub(super) fn age(&self) -> Duration {
+        match self {
+            Self::Open { opened, .. } => opened.elapsed(),
+            Self::Closed { .. } => Duration::ZERO,
+        }
     }
 
     /// The next event. Nothing is lost when the future is dropped early.
     pub(super) async fn next_event(&mut self, silence: Duration) -> FeedEvent<T> {
         match self {
-            Self::Open { stream, heard } => {
+            Self::Open { stream, heard, .. } => {
                 let next = tokio::select! {
                     next = stream.next() => next,
                     () = until(Some(*heard + silence)) => return FeedEvent::Broken(Problem::Silent(silence)),

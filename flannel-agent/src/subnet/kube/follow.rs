@@ -1,8 +1,10 @@
 //! The one task that follows the Nodes: all by one watch, our own through [`Holder`], our condition by [`Condition`].
 //! Where the backend has no peers the watch is for our own alone.
 //!
-//! A list in pages, then the watch from the list's version. A watch that ends is taken up where it was. The Nodes are
-//! listed anew when that point is compacted away, or when the server went back in its history.
+//! A list in pages, then the watch from the list's version. A watch that ends is taken up where it
+//! was. The Nodes are listed again when that point is compacted away, or when the server went back
+//! in its history. A restarted server usually has no changes from before its restart: that alone is
+//! no outage, and costs one listing without delay.
 //!
 //! Nodes change every few seconds without a word about leases; what was already told is kept, and a change that says
 //! the same goes no further.
@@ -21,21 +23,15 @@ use super::{
     feed::{Feed, FeedEvent, Position},
     hold::Holder,
     listing::{Listing, Scope, list},
+    reconnect::Reconnect,
     record::NodeRecord,
     requests,
 };
 use crate::{
     config::BackendConfig,
-    subnet::{
-        Backoff, Complaint, Delays, Entry, LeaseAttrs, LeaseRequest, StoreEvent, backoff::until, manager::next_attrs,
-    },
+    subnet::{Complaint, Entry, LeaseAttrs, LeaseRequest, StoreEvent, backoff::until, manager::next_attrs},
 };
 
-const RECONNECT: Backoff =
-    match Backoff::new(std::time::Duration::from_millis(100), std::time::Duration::from_secs(5), 20) {
-        Some(backoff) => backoff,
-        None => panic!("100 ms to 5 s is a valid back-off"),
-    };
 const WATCHING: &str = "watching the nodes";
 
 /// The receiver of events is gone.
@@ -45,7 +41,7 @@ struct Gone;
 enum Step {
     Feed(FeedEvent<NodeRecord>),
     OwnLeaseDue,
-    Readiness,
+    Availability,
     ConditionDue,
     NewAttrs(LeaseAttrs),
 }
@@ -63,7 +59,7 @@ pub(super) struct Follower {
     /// What was told of others, by name.
     told: BTreeMap<String, Entry>,
     in_sync: bool,
-    delays: Delays,
+    retry: Reconnect,
     complaint: Complaint,
 }
 
@@ -81,7 +77,7 @@ impl Follower {
         Self {
             scope: Scope { own, peers, families: Families::of(config) },
             holder: Holder::new(&manager, request),
-            condition: Condition::new(manager.ready.take(), grace),
+            condition: Condition::new(manager.available.take(), grace),
             manager,
             attrs,
             events,
@@ -89,7 +85,7 @@ impl Follower {
             position: None,
             told: BTreeMap::new(),
             in_sync: false,
-            delays: RECONNECT.delays(),
+            retry: Reconnect::new(),
             complaint: Complaint::default(),
         }
     }
@@ -103,7 +99,7 @@ impl Follower {
                     let events = self.holder.act(&mut self.manager).await;
                     self.send_all(events).await
                 }
-                Step::Readiness => Ok(()),
+                Step::Availability => Ok(()),
                 Step::ConditionDue => {
                     self.condition.act(&mut self.manager).await;
                     Ok(())
@@ -126,13 +122,16 @@ impl Follower {
             () = self.events.closed() => None,
             event = self.feed.next_event(silence) => Some(Step::Feed(event)),
             () = until(own_due) => Some(Step::OwnLeaseDue),
-            () = self.condition.changed() => Some(Step::Readiness),
+            () = self.condition.changed() => Some(Step::Availability),
             () = until(condition_due) => Some(Step::ConditionDue),
             attrs = next_attrs(&mut self.attrs) => Some(Step::NewAttrs(attrs)),
         }
     }
 
     async fn take(&mut self, event: FeedEvent<NodeRecord>) -> Result<(), Gone> {
+        if matches!(event, FeedEvent::Ended | FeedEvent::Broken(_)) {
+            self.retry.note_end(self.feed.age());
+        }
         match event {
             FeedEvent::Change(change) => self.take_change(change).await,
             FeedEvent::Reconnect => self.reconnect().await,
@@ -185,7 +184,7 @@ impl Follower {
     }
 
     async fn take_change(&mut self, change: WatchEvent<NodeRecord>) -> Result<(), Gone> {
-        self.delays.reset();
+        self.retry.note_change();
         let (version, found) = match change {
             WatchEvent::Added(node) | WatchEvent::Modified(node) => (node.resource_version.clone(), Ok(node)),
             WatchEvent::Deleted(node) => (node.resource_version, Err(node.name)),
@@ -243,11 +242,14 @@ impl Follower {
     }
 
     fn retry_later(&mut self) {
-        self.feed = Feed::Closed { retry_at: Instant::now() + self.delays.next_delay() };
+        self.feed = Feed::Closed { retry_at: self.retry.after_failure() };
     }
 
     async fn broken(&mut self, error: &KubeError) -> Result<(), Gone> {
         self.manager.counts.failures.add();
+        if self.lists_at_once(error) {
+            return Ok(());
+        }
         if error.is_outdated() {
             self.position = None;
         }
@@ -260,6 +262,19 @@ impl Follower {
             return self.send(StoreEvent::OutOfSync { reason }).await;
         }
         Ok(())
+    }
+
+    /// Plans a listing without delay in place of a dropped history. Returns whether it did.
+    fn lists_at_once(&mut self, error: &KubeError) -> bool {
+        // Without a position it was a listing that failed.
+        if !error.is_expired() || self.position.is_none() {
+            return false;
+        }
+        self.position = None;
+        let Some(retry_at) = self.retry.after_expiry() else { return false };
+        debug!(reason = %error, "the API server dropped the history being watched; listing the nodes again");
+        self.feed = Feed::Closed { retry_at };
+        true
     }
 
     async fn send(&mut self, event: StoreEvent) -> Result<(), Gone> {

@@ -19,6 +19,7 @@ mod pods;
 mod prefix;
 #[cfg(test)]
 mod properties;
+mod reconnect;
 mod record;
 mod requests;
 
@@ -41,8 +42,8 @@ pub use self::{
     prefix::{AnnotationPrefix, BadPrefix},
 };
 use super::{
-    AcquireError, Backoff, Delays, Hints, LeaseAttrs, LeaseKey, LeaseRequest, OptOuts, OutsideNetwork, OwnLease,
-    Readiness, StoreCounts, StoreEvent, SubnetManager,
+    AcquireError, Backoff, Delays, Hints, LeaseAttrs, LeaseKey, LeaseRequest, NetworkAvailability, OptOuts,
+    OutsideNetwork, OwnLease, StoreCounts, StoreEvent, SubnetManager,
 };
 use crate::{
     config::{NetworkConfig, Prefix},
@@ -64,7 +65,8 @@ pub struct KubeManager {
     held: Option<LeaseKey>,
     /// While the Node has no subnet.
     assignment: Option<Delays>,
-    ready: Option<watch::Receiver<bool>>,
+    /// Reports for the condition.
+    available: Option<watch::Receiver<bool>>,
     counts: StoreCounts,
 }
 
@@ -74,7 +76,15 @@ impl KubeManager {
     /// A manager for these options. Nothing is connected yet.
     pub fn new(options: KubeOptions, identity: NodeIdentity, liveness: Liveness) -> Self {
         let client = KubeClient::new(options, liveness);
-        Self { client, identity, node: None, held: None, assignment: None, ready: None, counts: StoreCounts::default() }
+        Self {
+            client,
+            identity,
+            node: None,
+            held: None,
+            assignment: None,
+            available: None,
+            counts: StoreCounts::default(),
+        }
     }
 
     async fn node_name(&mut self) -> Result<String, KubeError> {
@@ -156,13 +166,13 @@ impl SubnetManager for KubeManager {
         Ok(annotate::hints(&Annotations { node: &node, prefix: &self.client.options().prefix }))
     }
 
-    fn readiness(&mut self) -> Readiness {
+    fn network_availability(&mut self) -> NetworkAvailability {
         if !self.client.options().set_network_unavailable {
-            return Readiness::unpublished();
+            return NetworkAvailability::unpublished();
         }
-        let (readiness, ready) = Readiness::new();
-        self.ready = Some(ready);
-        readiness
+        let (availability, available) = NetworkAvailability::new();
+        self.available = Some(available);
+        availability
     }
 
     fn opt_outs(&mut self) -> OptOuts {

@@ -15,7 +15,7 @@ pub struct KubeOptions {
     pub prefix: AnnotationPrefix,
     /// The network configuration, a file.
     pub net_config: PathBuf,
-    /// Whether the node's `NetworkUnavailable` condition follows our readiness.
+    /// Makes the node's `NetworkUnavailable` condition follow the state of its pod network.
     pub set_network_unavailable: bool,
 }
 

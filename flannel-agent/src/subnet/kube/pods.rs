@@ -17,15 +17,12 @@ use super::{
     client::KubeClient,
     error::{KubeError, Problem},
     feed::{Feed, FeedEvent, Position},
+    reconnect::Reconnect,
     record::{FAST_PATH, LocalPod, PodList, Wish},
     requests,
 };
 use crate::subnet::{Backoff, Delays, PodsToldOf, opt_outs::Duty};
 
-const RECONNECT: Backoff = match Backoff::new(Duration::from_millis(100), Duration::from_secs(5), 20) {
-    Some(backoff) => backoff,
-    None => panic!("100 ms to 5 s is a valid back-off"),
-};
 const REFUSED: Backoff = match Backoff::new(Duration::from_secs(5), Duration::from_mins(5), 20) {
     Some(backoff) => backoff,
     None => panic!("5 s to 5 min is a valid back-off"),
@@ -43,7 +40,7 @@ pub(super) struct Follower {
     feed: Feed<LocalPod>,
     /// `None` before the first listing, and when a new one is needed.
     position: Option<Position>,
-    delays: Delays,
+    retry: Reconnect,
     refused: Delays,
     /// What was last complained of.
     problem: Option<String>,
@@ -58,7 +55,7 @@ impl Follower {
             out: BTreeMap::new(),
             feed: Feed::Closed { retry_at: Instant::now() },
             position: None,
-            delays: RECONNECT.delays(),
+            retry: Reconnect::new(),
             refused: REFUSED.delays(),
             problem: None,
         }
@@ -86,12 +83,15 @@ impl Follower {
     async fn follow(&mut self) {
         let silence = self.client.liveness().silence;
         loop {
-            let going_on = match self.feed.next_event(silence).await {
+            let event = self.feed.next_event(silence).await;
+            if matches!(event, FeedEvent::Ended | FeedEvent::Broken(_)) {
+                self.retry.note_end(self.feed.age());
+            }
+            let going_on = match event {
                 FeedEvent::Change(change) => self.take_change(change),
                 FeedEvent::Reconnect => self.reconnect().await,
                 FeedEvent::Ended => {
-                    let delay = self.delays.next_delay();
-                    self.retry_in(delay);
+                    self.feed = Feed::Closed { retry_at: self.retry.after_failure() };
                     Ok(())
                 }
                 FeedEvent::Broken(problem) => Err(self.client.failed(WATCHING, problem)),
@@ -128,7 +128,7 @@ impl Follower {
     }
 
     fn take_change(&mut self, change: WatchEvent<LocalPod>) -> Result<(), KubeError> {
-        self.delays.reset();
+        self.retry.note_change();
         let version = match &change {
             WatchEvent::Added(pod) | WatchEvent::Modified(pod) | WatchEvent::Deleted(pod) => &pod.resource_version,
             WatchEvent::Bookmark(bookmark) => &bookmark.metadata.resource_version,
@@ -172,17 +172,22 @@ impl Follower {
         self.duty.told.send_if_modified(|told| std::mem::replace(told, now.clone()) != now);
     }
 
-    fn retry_in(&mut self, delay: Duration) {
-        self.feed = Feed::Closed { retry_at: Instant::now() + delay };
+    /// The time of the next attempt after a failure. A dropped history is replaced without delay.
+    fn retry_at(&mut self, error: &KubeError) -> Instant {
+        if error.is_refusal() {
+            return Instant::now() + self.refused.next_delay();
+        }
+        let expired = error.is_expired() && self.position.is_some();
+        let at_once = if expired { self.retry.after_expiry() } else { None };
+        at_once.unwrap_or_else(|| self.retry.after_failure())
     }
 
     fn broken(&mut self, error: &KubeError) {
+        self.feed = Feed::Closed { retry_at: self.retry_at(error) };
         if error.is_outdated() {
             self.position = None;
         }
         let refused = error.is_refusal();
-        let delay = if refused { self.refused.next_delay() } else { self.delays.next_delay() };
-        self.retry_in(delay);
         let quiet = matches!(error, KubeError::Unreachable { problem: Problem::Silent(_), .. });
         if quiet || error.is_outdated() {
             debug!("{error}");

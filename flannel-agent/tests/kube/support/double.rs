@@ -6,6 +6,7 @@
 use std::{
     convert::Infallible,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Instant,
 };
 
 use http_body_util::BodyExt as _;
@@ -22,7 +23,7 @@ use tokio_rustls::TlsAcceptor;
 use super::{
     answer::{Body, failure, ok},
     merge,
-    state::State,
+    state::{State, Unanswered},
     stream::{self, Asked},
 };
 
@@ -92,9 +93,19 @@ impl Double {
         tokio::time::timeout(super::PATIENCE, done).await.expect("asked in time").expect("a running server");
     }
 
+    /// Waits until these values of the `NetworkUnavailable` condition were written, and no others.
+    pub(crate) async fn wrote_conditions(&self, wanted: &[&str]) {
+        let mut changed = self.shared.changed.subscribe();
+        let written = || self.shared.lock().written_conditions();
+        let done = changed.wait_for(|_| written().len() >= wanted.len());
+        let done = tokio::time::timeout(super::PATIENCE, done).await;
+        assert_eq!(written(), wanted);
+        done.expect("written in time").expect("a running server");
+    }
+
     /// How often that was asked.
     pub(crate) fn count(&self, text: &str) -> usize {
-        self.shared.lock().requests.iter().filter(|request| request.contains(text)).count()
+        self.shared.lock().requests.iter().filter(|(_, request)| request.contains(text)).count()
     }
 }
 
@@ -145,15 +156,17 @@ async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Respo
     let (parts, body) = request.into_parts();
     let body = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
     let asked = format!("{} {}", parts.method, parts.uri);
-    let (hangs, authorised) = {
+    let agent = parts.headers.get("user-agent").and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let (unanswered, authorised) = {
         let mut state = shared.lock();
-        state.requests.push(asked);
+        state.requests.push((Instant::now(), asked));
+        state.user_agents.insert(agent.to_owned());
         let sent = parts.headers.get("authorization").and_then(|value| value.to_str().ok());
         let wanted = state.token.as_ref().map(|token| format!("Bearer {token}"));
-        (state.hangs, wanted.is_none() || wanted.as_deref() == sent)
+        (state.unanswered, wanted.is_none() || wanted.as_deref() == sent)
     };
     shared.changed.send_modify(|count| *count += 1);
-    if hangs {
+    if unanswered == Unanswered::All {
         std::future::pending::<()>().await;
     }
     if !authorised {
@@ -162,6 +175,9 @@ async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Respo
     let path: Vec<_> = parts.uri.path().trim_start_matches("/api/v1/").split('/').collect();
     let query = Query(parts.uri.query().unwrap_or_default());
     Ok(match (parts.method.as_str(), path.as_slice()) {
+        ("GET", ["nodes"]) if shared.lock().refused == Some("nodes") => {
+            failure(503, "ServiceUnavailable", "no node can be read now")
+        }
         ("GET", ["namespaces", namespace, "pods", name]) => {
             let pod = shared.lock().pods.get(&format!("{namespace}/{name}")).cloned();
             pod.map_or_else(|| failure(404, "NotFound", &format!("pods {name:?} not found")), |pod| ok(&pod))
@@ -182,7 +198,11 @@ async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Respo
         ("PATCH", ["nodes", name, "status"]) => {
             let kind = parts.headers.get("content-type").and_then(|value| value.to_str().ok());
             assert_eq!(kind, Some("application/strategic-merge-patch+json"));
-            patch(&shared, name, &serde_json::from_slice(&body).expect("a patch is JSON"))
+            let answer = patch(&shared, name, &serde_json::from_slice(&body).expect("a patch is JSON"));
+            if unanswered == Unanswered::Patches {
+                std::future::pending::<()>().await;
+            }
+            answer
         }
         (method, _) => failure(403, "Forbidden", &format!("flannel may not {method} {}", parts.uri.path())),
     })

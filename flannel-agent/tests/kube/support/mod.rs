@@ -4,6 +4,7 @@ mod answer;
 #[path = "../../support/certs.rs"]
 mod certs;
 mod double;
+mod log;
 mod merge;
 #[path = "../../support/not_run.rs"]
 mod not_run;
@@ -33,6 +34,7 @@ use self::real::Real;
 pub(crate) use self::{
     certs::Authority,
     double::Double,
+    log::Log,
     not_run::not_run,
     pod::{Pod, in_pod, run},
     state::State,

@@ -1,18 +1,33 @@
 //! What the server has and how it fails: Nodes, their history, and faults on demand.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Instant,
+};
 
 use hyper::body::Bytes;
 use serde_json::{Value, json};
 
 use super::merge;
 
+/// Requests that are left without an answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Unanswered {
+    #[default]
+    None,
+    /// Patches, after they were applied.
+    Patches,
+    /// All, and watches get no changes.
+    All,
+}
+
 /// Nodes, history and faults.
 #[derive(Default)]
 pub(crate) struct State {
     pub(super) nodes: BTreeMap<String, Value>,
     pub(super) pods: BTreeMap<String, Value>,
-    /// What nobody may list or watch.
+    /// Objects that cannot be listed or watched: `pods` are forbidden, for `nodes` the server is
+    /// unavailable.
     pub(super) refused: Option<&'static str>,
     pub(crate) version: u64,
     /// Changes with the version each made; bookmarks have the one they tell.
@@ -20,8 +35,7 @@ pub(crate) struct State {
     /// Versions below are compacted away.
     pub(super) compacted: u64,
     pub(super) token: Option<String>,
-    /// Says nothing to anybody.
-    pub(super) hangs: bool,
+    pub(super) unanswered: Unanswered,
     /// Says 410 inside the stream instead of before it, as servers with a watch cache do.
     pub(super) late_gone: bool,
     /// Counts broken streams; a watch ends when it changes.
@@ -32,8 +46,10 @@ pub(crate) struct State {
     pub(super) noise: Vec<Bytes>,
     /// Says everything a few bytes at a time.
     pub(super) trickles: bool,
-    /// Everything asked: method, path and query.
-    pub(super) requests: Vec<String>,
+    /// Everything asked, and when: method, path and query.
+    pub(crate) requests: Vec<(Instant, String)>,
+    /// Every `User-Agent` seen; empty for a request without one.
+    pub(crate) user_agents: BTreeSet<String>,
     /// Bodies of patches.
     pub(crate) patches: Vec<Value>,
 }
@@ -122,11 +138,34 @@ impl State {
     }
 
     pub(crate) fn hang(&mut self, hangs: bool) {
-        self.hangs = hangs;
+        self.unanswered = if hangs { Unanswered::All } else { Unanswered::None };
     }
 
     pub(crate) fn say_gone_late(&mut self) {
         self.late_gone = true;
+    }
+
+    /// Breaks all watches, and has no answer for lists and watches of Nodes while it is
+    /// unavailable. Patches are served.
+    pub(crate) fn lose_nodes(&mut self) {
+        self.refused = Some("nodes");
+        self.break_streams();
+    }
+
+    pub(crate) fn serve_nodes(&mut self) {
+        self.refused = None;
+    }
+
+    /// Applies patches and leaves them without an answer.
+    pub(crate) fn swallow_answers(&mut self, swallows: bool) {
+        self.unanswered = if swallows { Unanswered::Patches } else { Unanswered::None };
+    }
+
+    /// The values of the `NetworkUnavailable` condition that were written, in order.
+    pub(crate) fn written_conditions(&self) -> Vec<String> {
+        let conditions = self.patches.iter().filter_map(|patch| patch["status"]["conditions"].as_array());
+        let ours = conditions.flatten().filter(|condition| condition["type"] == "NetworkUnavailable");
+        ours.filter_map(|condition| condition["status"].as_str()).map(str::to_owned).collect()
     }
 
     pub(crate) fn refuse_pods(&mut self, refuses: bool) {

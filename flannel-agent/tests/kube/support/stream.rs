@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use super::{
     answer::{Body, failure, ok, status},
     double::{Query, Shared},
+    state::Unanswered,
 };
 
 /// What a slow server sends at once: no boundary of anything.
@@ -134,7 +135,7 @@ impl Watch {
             self.broken = true;
             return Some(Bytes::from_static(b"{\"type\":\"MODIF"));
         }
-        if !state.hangs {
+        if state.unanswered != Unanswered::All {
             let news = state.history[self.at..].iter().map(|(_, line)| line);
             self.lines.extend(state.noise[self.noise..].iter().cloned());
             self.lines.extend(news.filter(|line| self.asked.concerns(line)).map(framed));

@@ -9,10 +9,11 @@ use flannel_common::{
     flow::{Body, Exit, Flow},
     ip::{IpHeader, Ipv4Header, Ipv6Header},
     mode::Mode,
+    node::REPLAY_LIMIT_NS,
     outer::{OuterHeaders, Varying},
     packet::source_port,
     peer::{PeerEntry, Word},
-    program::Program::FromPod,
+    program::Program::{FromPod, ToTunnel},
     reason::Reason,
     stamp::Stamp,
     tick::tick,
@@ -73,7 +74,7 @@ both! {
             let key = teach::<A>(bench, &packet, &packet, Exit::TUNNEL);
             let found = replayed(bench, &packet);
             assert_eq!(found, tunnelled(A::NET, &packet.routed(), &found), "{packet:?}");
-            assert_eq!(read::<A>(bench, &key).packets, 1);
+            assert_eq!(read::<A>(bench, &key).replayed(), 1);
         }
     }
 
@@ -106,24 +107,71 @@ both! {
         let other = Body { hash: !HASH, ..known };
         write(bench, key, usable(&key, other));
         assert_eq!(port(&replayed(bench, &packet)), source_port(!HASH, 32768, 60999));
-        // The kernel's hash is also made of the flow label: of a packet with another one it is asked for.
-        let relabelled = Body { flow_label: 0x0100, ..known };
-        write(bench, key, usable(&key, relabelled));
-        assert_ne!(port(&replayed(bench, &packet)), source_port(HASH, 32768, 60999));
-        // What it makes of a translated packet is known only when that is translated.
-        let sent = packet.to_service();
-        let key = teach::<A>(bench, &sent, &packet, Exit::TUNNEL);
-        let relabelled = Body { flow_label: 0x0100, ..read::<A>(bench, &key).body };
-        write(bench, key, usable(&key, relabelled));
-        passes(bench, FromPod, &sent.bytes(), &[Reason::NoHash]);
     }
 
-    fn mark_and_priority_are_those_seen_at_the_exit<A>(bench) {
+    /// A rule can match on them, and only packets like the one observed are known to meet the same rules.
+    fn packets_with_another_dscp_ttl_or_flow_label_are_the_kernels<A>(bench) {
+        for way in [Exit::TUNNEL, Exit::POD] {
+            for packet in [tcp(A::NET), udp(A::NET).to_service()] {
+                let out = Packet { source: packet.source, ..tcp(A::NET) };
+                let out = Packet { protocol: packet.protocol, ..out };
+                let key = teach::<A>(bench, &packet, &out, way);
+                for other in [Packet { tos: packet.tos ^ 0x04, ..packet }, Packet { tos: packet.tos ^ 0x80, ..packet }] {
+                    passes(bench, FromPod, &other.bytes(), &[Reason::FieldsDiffer]);
+                }
+                for ttl in [2, 63, 65, 255] {
+                    passes(bench, FromPod, &Packet { ttl, ..packet }.bytes(), &[Reason::FieldsDiffer]);
+                }
+                for ecn in 0..4 {
+                    replayed(bench, &Packet { tos: packet.tos & 0xfc | ecn, ..packet });
+                }
+                let labelled = Body { flow_label: 0x0100, ..read::<A>(bench, &key).body };
+                write(bench, key, usable(&key, labelled));
+                passes(bench, FromPod, &packet.bytes(), &[Reason::FieldsDiffer]);
+            }
+        }
+    }
+
+    /// From a packet that userspace had held the flow may have been learned; the agent sees a moment later.
+    fn a_new_flow_is_used_once_the_agent_has_confirmed_it<A>(bench) {
+        let packet = tcp(A::NET);
+        let key = teach::<A>(bench, &packet, &packet, Exit::TUNNEL);
+        let now = tick(clock::now_ns());
+        let mut flow = read::<A>(bench, &key);
+        flow.stamp(flow.body.check(&key), now, now + 2000, Some(now + 2000));
+        write(bench, key, flow);
+        bench.maps.config.confirm(now).expect("CONFIG");
+        passes(bench, FromPod, &packet.bytes(), &[Reason::Unconfirmed]);
+        bench.maps.config.confirm(now + 1).expect("CONFIG");
+        replayed(bench, &packet);
+        bench.maps.config.confirm(now).expect("CONFIG");
+        replayed(bench, &packet);
+        assert_eq!(read::<A>(bench, &key).replayed(), 2);
+    }
+
+    /// Qdiscs, filters, listeners and sysctls are the agent's to see; the tunnel itself needs no agent for a minute.
+    fn without_an_agent_flows_are_replayed_for_seconds_only<A>(bench) {
+        let packet = tcp(A::NET);
+        teach::<A>(bench, &packet, &packet, Exit::TUNNEL);
+        bench.maps.config.beat(clock::now_ns() - REPLAY_LIMIT_NS + 1_000_000_000).expect("CONFIG");
+        replayed(bench, &packet);
+        bench.maps.config.beat(clock::now_ns() - REPLAY_LIMIT_NS - 1_000_000_000).expect("CONFIG");
+        passes(bench, FromPod, &packet.bytes(), &[Reason::AgentLate]);
+        let frame = A::NET.inner_to_peer(100);
+        assert_eq!(bench.run(ToTunnel, &frame).reasons, [Reason::Encapsulated]);
+    }
+
+    /// A rule on the way out can match on them. That they are replayed where the path was seen is shown between nodes.
+    fn the_path_is_validated_for_the_mark_and_priority_seen_at_the_exit<A>(bench) {
         let packet = udp(A::NET);
         let key = key::<A>(&packet);
-        let seen = Body { mark: 0x42, priority: 0x1_0007, ..body(bench, &packet, &packet, Exit::TUNNEL) };
-        write(bench, key, usable(&key, seen));
-        assert_eq!(bench.class_behind(FromPod, &packet.bytes()), [0x42, 0x1_0007]);
+        let plain = body(bench, &packet, &packet, Exit::TUNNEL);
+        for (mark, priority) in [(0x42, 0), (0, 6), (0x42, 0x1_0007)] {
+            write(bench, key, usable(&key, Body { mark, priority, ..plain }));
+            passes(bench, FromPod, &packet.bytes(), &[Reason::PathUnseen]);
+        }
+        write(bench, key, usable(&key, plain));
+        assert_eq!(bench.class_behind(FromPod, &packet.bytes()), [0, 0], "into the tunnel");
         teach::<A>(bench, &packet, &packet, Exit::POD);
         assert_eq!(bench.class_behind(FromPod, &packet.bytes()), [0, 0], "into another pod");
     }
@@ -297,6 +345,8 @@ both! {
         let frame = packet.to_service().bytes();
         let one = replayed(bench, &packet.to_service());
         legs::lay(bench);
+        // That takes longer than a flow is good for on a slow machine.
+        teach::<A>(bench, &packet.to_service(), &packet, Exit::TUNNEL);
         bench.run(FromPod, &frame).passed(Reason::PathUnseen, &frame);
         legs::see_all(bench, A::NET, 1000);
         let mut by_leg = replayed(bench, &packet.to_service());

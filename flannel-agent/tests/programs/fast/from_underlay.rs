@@ -1,7 +1,9 @@
 //! `from_underlay` in mode `fast`: what it puts into a pod.
 
+use flannel_agent::datapath::clock;
 use flannel_common::{
     flow::{Body, Exit},
+    node::REPLAY_LIMIT_NS,
     packet::decapsulated_tos,
     program::Program::FromUnderlay,
     reason::Reason,
@@ -84,7 +86,9 @@ both! {
             let tos = decapsulated_tos(outer, packet.tos).expect("the inner packet can say so");
             assert_eq!(replayed(bench, &bytes), delivered(Packet { tos, ..packet }).bytes(), "outer {outer}");
         }
-        let mut deaf = tunnelled(A::NET, &from_peer(Packet { tos: 0, ..tcp(A::NET) }));
+        let unable = from_peer(Packet { tos: 0, ..tcp(A::NET) });
+        teach::<A>(bench, &unable, &unable, Exit::POD);
+        let mut deaf = tunnelled(A::NET, &unable);
         set_outer(&mut deaf, 0b11);
         left(bench, &deaf, Reason::Congested);
     }
@@ -154,6 +158,32 @@ both! {
         teach::<A>(bench, &packet, &packet, Exit::POD);
         let bytes = tunnelled(A::NET, &packet);
         bench.run_with(FromUnderlay, &bytes, 100).passed(Reason::Merged, &bytes);
+    }
+
+    /// Its devices would have to cut them, because the packets still say that they are of a tunnel.
+    fn merged_packets_into_a_pod_that_forwards_are_the_kernels<A>(bench) {
+        let packet = from_peer(Packet { payload: 400, ..tcp(A::NET) });
+        let key = teach::<A>(bench, &packet, &packet, Exit::POD);
+        let forwards = Body { takes_merged: 0, ..read::<A>(bench, &key).body };
+        write(bench, key, usable(&key, forwards));
+        let bytes = tunnelled(A::NET, &packet);
+        bench.run_with(FromUnderlay, &bytes, 100).passed(Reason::Merged, &bytes);
+        assert_eq!(replayed(bench, &bytes), delivered(packet).bytes(), "a single one");
+    }
+
+    fn packets_with_another_dscp_or_ttl_are_the_kernels<A>(bench) {
+        let packet = from_peer(tcp(A::NET));
+        teach::<A>(bench, &packet, &packet, Exit::POD);
+        for other in [Packet { tos: packet.tos ^ 0x08, ..packet }, Packet { ttl: 63, ..packet }] {
+            left(bench, &tunnelled(A::NET, &other), Reason::FieldsDiffer);
+        }
+    }
+
+    fn without_an_agent_flows_are_replayed_for_seconds_only<A>(bench) {
+        let packet = from_peer(tcp(A::NET));
+        teach::<A>(bench, &packet, &packet, Exit::POD);
+        bench.maps.config.beat(clock::now_ns() - REPLAY_LIMIT_NS - 1_000_000_000).expect("CONFIG");
+        left(bench, &tunnelled(A::NET, &packet), Reason::AgentLate);
     }
 
     fn packets_larger_than_the_pod_takes_are_the_kernels<A>(bench) {

@@ -26,7 +26,7 @@ use flannel_common::{
     program::Program,
     reason::Reason,
     stamp::Stamp,
-    tick::{tick, ticks},
+    tick::{Tick, tick, ticks},
 };
 
 use crate::{
@@ -100,11 +100,12 @@ use both;
 /// Runs a test on a node in mode `fast` that knows one pod, at `lo`, and whose path to the peer was seen.
 fn on_fast_bench(test: impl FnOnce(&mut Bench) + Send + 'static) {
     on_bench(|bench| {
-        let flags = FastConfig::TCP | FastConfig::UDP;
+        let flags = FastConfig::TCP | FastConfig::UDP | FastConfig::FROM_UNDERLAY;
         let interval = ticks(FastConfig::INTERVAL_NS);
         bench.maps.fast.set(FastConfig { flags, interval, tunnel_mtu: 1450, tunnel_mtu6: 1430 }).expect("FAST");
         bench.maps.mode.set(Mode::Fast, None).expect("MODE");
-        let flags = PodEntry::SENDS | PodEntry::RECEIVES;
+        bench.maps.config.confirm(tick(clock::now_ns())).expect("CONFIG");
+        let flags = PodEntry::SENDS | PodEntry::RECEIVES | PodEntry::MERGED;
         bench.maps.pods.write(LO, PodEntry { mac: POD_MAC, flags, mtu: 1450 }).expect("PODS");
         for net in [V4, V6] {
             bench.vouch(net, 1000);
@@ -143,16 +144,23 @@ fn body<A: Words>(bench: &Bench, from: &Packet, to: &Packet, way: Exit) -> Body<
         way,
         ttl_step: 1,
         needs_mirror: 1,
+        takes_merged: 1,
+        tos: from.tos,
+        ttl: from.ttl,
         hash: HASH,
         ..Body::default()
     }
 }
 
+/// Ticks between the learning of a flow and now: the agent has confirmed it since.
+const BEFORE_CONFIRMED: Tick = 10_000;
+
 /// A flow that is usable: just seen, like its way back.
 fn usable<A: Words>(key: &End<A>, body: Body<A>) -> Flow<A> {
-    let (check, until) = (body.check(key), tick(clock::now_ns()) + 2000);
+    let (check, now) = (body.check(key), tick(clock::now_ns()));
+    let until = now + 2000;
     let mut flow = Flow { body, ..Flow::default() };
-    flow.stamp(check, until, Some(until));
+    flow.stamp(check, now - BEFORE_CONFIRMED, until, Some(until));
     flow
 }
 

@@ -159,9 +159,11 @@ fn from_pod() {
             NoPeer,
             PeerNotPlain,
             PathUnseen,
-            NoHash,
             RoomRefused,
             Replayed,
+            AgentLate,
+            FieldsDiffer,
+            Unconfirmed,
         ],
     );
 }
@@ -186,6 +188,8 @@ fn from_tunnel() {
             OneSided,
             Refreshing,
             NotFollowed,
+            AgentLate,
+            Unconfirmed,
         ],
     );
 }
@@ -258,6 +262,9 @@ fn from_underlay() {
             Noted,
             NotLearned,
             TooManyFlows,
+            AgentLate,
+            FieldsDiffer,
+            Unconfirmed,
         ],
     );
 }
@@ -267,6 +274,7 @@ fn to_underlay() {
     agrees(
         ToUnderlay,
         &[
+            ModeKernel,
             AgentGone,
             NotConfigured,
             NotTunnel,

@@ -47,9 +47,9 @@ impl Layout {
         if self.is_v6 { ip[0] << 4 | ip[1] >> 4 } else { ip[1] }
     }
 
-    /// Whether there is an IPv6 flow label.
-    pub(super) fn has_flow_label(self, ip: &[u8]) -> bool {
-        self.is_v6 && (ip[1] & 0x0f | ip[2] | ip[3]) != 0
+    /// The IPv6 flow label; zero over IPv4.
+    pub(super) fn flow_label(self, ip: &[u8]) -> [u8; 3] {
+        if self.is_v6 { [ip[1] & 0x0f, ip[2], ip[3]] } else { [0; 3] }
     }
 
     /// The length the header claims for the whole packet.
@@ -76,6 +76,9 @@ pub(super) struct Plain {
     pub(super) length: usize,
     pub(super) headers: usize,
     pub(super) tos: u8,
+    pub(super) ttl: u8,
+    /// Zero over IPv4.
+    pub(super) flow_label: [u8; 3],
     pub(super) is_control: bool,
     pub(super) is_opening: bool,
 }
@@ -109,6 +112,8 @@ impl Plain {
             length: ip.len(),
             headers: layout.header + header,
             tos: layout.tos(ip),
+            ttl: ip[layout.ttl],
+            flow_label: layout.flow_label(ip),
             is_control: flags & 0b111 != 0,
             is_opening: flags & 0b010 != 0,
         })

@@ -27,6 +27,8 @@ impl Tuple {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Agent {
     Beats,
+    /// Not recently enough for flows to be replayed.
+    Late,
     Gone,
     NotConfigured,
 }
@@ -94,6 +96,8 @@ pub(super) enum State {
     /// Its way back was not seen, or too long ago.
     OneSided,
     Closed,
+    /// Learned since the agent last confirmed what was learned.
+    Unconfirmed,
 }
 
 /// A flow.
@@ -107,8 +111,12 @@ pub(super) struct Known {
     /// Ethernet destination and source of the frames seen, and of those the pod gets.
     pub(super) frame: [u8; 12],
     pub(super) exit_frame: [u8; 12],
+    /// TOS (of which the DSCP counts) and TTL of the packets seen; their flow label was zero.
+    pub(super) tos: u8,
+    pub(super) ttl: u8,
     pub(super) ttl_step: u8,
     pub(super) mtu: u16,
+    pub(super) takes_merged: bool,
     pub(super) needs_mirror: bool,
     pub(super) state: State,
 }
@@ -126,6 +134,7 @@ impl Known {
                 }
             }
             State::Closed => Some(Reason::FlowClosed),
+            State::Unconfirmed => Some(Reason::Unconfirmed),
             State::Expired | State::OtherGeneration | State::Torn => Some(Reason::Refreshing),
         }
     }
@@ -144,6 +153,8 @@ pub(super) struct World {
     /// A port whose flows are never learned.
     pub(super) helper_port: u16,
     pub(super) pod_sends: bool,
+    /// Nobody else's filter is on the ingress of the external interface.
+    pub(super) from_underlay: bool,
     /// Those who make new flows have tokens left.
     pub(super) has_tokens: bool,
     pub(super) peers: Vec<Peer>,

@@ -22,6 +22,8 @@ pub(super) fn from_peer(packet: &Packet<'_>) -> Result<Expected, Reason> {
     if plain.is_control {
         return Ok(flows::ends(&plain, plain.tuple));
     }
+    packet.allows_replay()?;
+    packet.comes_from_underlay()?;
     let Some((number, flow)) = world.flow(&plain.tuple, LO) else { return Ok(packet.noted_by_chance(&plain)) };
     match flow.stopped() {
         None => {}
@@ -32,7 +34,7 @@ pub(super) fn from_peer(packet: &Packet<'_>) -> Result<Expected, Reason> {
     if flow.way != Way::Pod {
         return Err(Reason::FlowUnknown);
     }
-    if plain.tuple.protocol == 17 && packet.gso != 0 {
+    if packet.gso != 0 && (plain.tuple.protocol == 17 || !flow.takes_merged) {
         return Err(Reason::Merged);
     }
     let ip = rewrite::translated(packet.layout, &packet.bytes[ETHERNET..], flow, plain.tos);

@@ -19,6 +19,7 @@ pub(super) fn from_pod(packet: &Packet<'_>) -> Result<Expected, Reason> {
     if plain.is_control {
         return Ok(ends(&plain, plain.tuple));
     }
+    packet.allows_replay()?;
     let sends = if packet.world.pod_sends { Ok(()) } else { Err(Reason::NotLearned) };
     let Some((number, flow)) = packet.world.flow(&plain.tuple, LO) else {
         let by_chance = packet.noted_by_chance(&plain);
@@ -39,6 +40,8 @@ pub(super) fn from_tunnel(packet: &Packet<'_>) -> Result<Expected, Reason> {
     if plain.is_control {
         return Ok(ends(&plain, plain.tuple));
     }
+    packet.allows_replay()?;
+    packet.comes_from_underlay()?;
     let Some((_, flow)) = packet.world.flow(&plain.tuple, LO) else {
         return Ok(packet.noted_by_chance(&plain));
     };
@@ -78,10 +81,6 @@ fn replay(packet: &Packet<'_>, plain: &Plain, number: usize, flow: &Known) -> Re
         Way::Tunnel => {
             let peer = packet.world.peer_of(flow.leaves.destination).ok_or(Reason::NoPeer)?;
             tunnel::path_takes(packet, peer, plain.segment(packet.gso))?;
-            // The flow's hash was made of no flow label, and a test run's packet carries none.
-            if layout.has_flow_label(&packet.bytes[ETHERNET..]) && plain.tuple != flow.leaves {
-                return Err(Reason::NoHash);
-            }
             if packet.gso != 0 {
                 // A test run has segments, but not their kind, and then the kernel makes no room.
                 return Err(Reason::RoomRefused);
@@ -92,10 +91,13 @@ fn replay(packet: &Packet<'_>, plain: &Plain, number: usize, flow: &Known) -> Re
     Ok(Expected::sent(Reason::Replayed, sent).with(Effect::Counted(number)))
 }
 
-/// The frame is as those seen, and no larger than the way out takes.
+/// The frame is as those seen, with the same DSCP, TTL and flow label, and no larger than the way out takes.
 pub(super) fn as_seen(plain: &Plain, flow: &Known, gso: usize) -> Result<(), Reason> {
     if plain.frame != flow.frame {
         return Err(Reason::FrameDiffers);
+    }
+    if plain.tos & 0xfc != flow.tos & 0xfc || plain.ttl != flow.ttl || plain.flow_label != [0; 3] {
+        return Err(Reason::FieldsDiffer);
     }
     if plain.segment(gso) > usize::from(flow.mtu) { Err(Reason::TooBig) } else { Ok(()) }
 }

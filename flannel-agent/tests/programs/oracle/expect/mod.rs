@@ -102,6 +102,18 @@ struct Packet<'a> {
     gso: usize,
 }
 
+impl Packet<'_> {
+    /// The agent was there recently enough for flows to be replayed.
+    fn allows_replay(&self) -> Result<(), Reason> {
+        if self.world.agent == Agent::Late { Err(Reason::AgentLate) } else { Ok(()) }
+    }
+
+    /// Packets may be put into pods straight from the external interface.
+    fn comes_from_underlay(&self) -> Result<(), Reason> {
+        if self.world.from_underlay { Ok(()) } else { Err(Reason::NotLearned) }
+    }
+}
+
 /// What the program does with the packet. The node has both families, and the world tells of one: of the other it has a tunnel,
 /// but neither peers nor flows.
 pub(super) fn expect(program: Program, world: &World, bytes: &[u8], gso: usize) -> Expected {
@@ -110,7 +122,7 @@ pub(super) fn expect(program: Program, world: &World, bytes: &[u8], gso: usize) 
         return Expected::pass(Reason::ModeKernel);
     }
     match world.agent {
-        Agent::Beats => {}
+        Agent::Beats | Agent::Late => {}
         Agent::Gone => return Expected::pass(Reason::AgentGone),
         Agent::NotConfigured => return Expected::pass(Reason::NotConfigured),
     }

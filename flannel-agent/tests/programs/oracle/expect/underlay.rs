@@ -113,6 +113,7 @@ fn deliver(packet: &Packet<'_>, outer: &Outer<'_>) -> Result<Expected, Reason> {
     if plain.is_control {
         return Ok(flows::ends(&plain, plain.tuple));
     }
+    packet.allows_replay()?;
     let (number, flow) = world.flow(&plain.tuple, LO).ok_or(Reason::FlowUnknown)?;
     if let Some(reason) = flow.stopped() {
         return Err(reason);
@@ -121,7 +122,7 @@ fn deliver(packet: &Packet<'_>, outer: &Outer<'_>) -> Result<Expected, Reason> {
     if flow.way != Way::Pod {
         return Err(Reason::FlowUnknown);
     }
-    if plain.tuple.protocol == 17 && packet.gso != 0 {
+    if packet.gso != 0 && (plain.tuple.protocol == 17 || !flow.takes_merged) {
         return Err(Reason::Merged);
     }
     let tos = congestion(layout.tos(outer.ip), plain.tos).ok_or(Reason::Congested)?;
@@ -175,6 +176,9 @@ fn observed(packet: &Packet<'_>) -> Result<Expected, Reason> {
         return Err(Reason::Malformed);
     }
     let peer = world.peer_of(layout.destination(inner)).ok_or(Reason::NoPeer)?;
+    if world.mode == Mode::Kernel {
+        return Err(Reason::ModeKernel);
+    }
     let held = |reason| Ok(Expected::pass(reason).with(Effect::Held { subnet: peer.subnet }));
     if outer.is_fragment {
         return held(Reason::PathFragmented);

@@ -104,7 +104,8 @@ fn framed_as(random: &mut Random, flow: &Known) -> Packet {
     let net = if source.is_ipv4() { packets::V4 } else { packets::V6 };
     let mac = |at: usize| Mac(flow.frame[at..at + 6].try_into().expect("six bytes"));
     let flags = if random.percent(92) { 0x10 } else { random.byte() };
-    Packet { to: mac(0), from: mac(6), source, destination, ports, protocol, flags, ..tcp(net) }
+    let (tos, ttl) = (flow.tos ^ random.byte() & 3, flow.ttl);
+    Packet { to: mac(0), from: mac(6), source, destination, ports, protocol, flags, tos, ttl, ..tcp(net) }
 }
 
 /// What differs between the packets of a flow.
@@ -115,7 +116,9 @@ fn shaped(random: &mut Random, world: &World, packet: Packet) -> Packet {
         _ => random.below(200),
     };
     let without_checksum = packet.protocol == 17 && world.net.our_pod.is_ipv4() && random.percent(20);
-    Packet { payload, without_checksum, tos: random.byte(), ttl: random.pick(&[64, 64, 63, 2, 255]), ..packet }
+    let tos = if random.percent(10) { random.byte() } else { packet.tos };
+    let ttl = if random.percent(10) { random.pick(&[64, 64, 63, 2, 255]) } else { packet.ttl };
+    Packet { payload, without_checksum, tos, ttl, ..packet }
 }
 
 /// In the outer headers of the peer in whose subnet the packet's source lies.

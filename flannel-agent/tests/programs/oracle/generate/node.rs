@@ -35,10 +35,12 @@ impl World {
             net,
             has_tunnel,
             mode: random.pick(&[vec![Mode::Fast; 14], vec![Mode::Encap; 4], vec![Mode::Kernel; 2]].concat()),
-            agent: random.pick(&[vec![Agent::Beats; 18], vec![Agent::Gone, Agent::NotConfigured]].concat()),
+            agent: random
+                .pick(&[vec![Agent::Beats; 17], vec![Agent::Late, Agent::Gone, Agent::NotConfigured]].concat()),
             learns: random.pick(&[vec![6, 17], vec![6, 17], vec![6, 17], vec![6], vec![17], vec![]]),
             helper_port: 21,
             pod_sends: random.percent(80),
+            from_underlay: random.percent(85),
             has_tokens: random.percent(80),
             peers: peers.map(|(subnet, reached)| peer(random, net, subnet, reached)).to_vec(),
             others: vec![
@@ -59,7 +61,15 @@ impl World {
     pub(in crate::oracle) fn in_order(random: &mut Random, net: Net) -> Self {
         let world = Self::with(random, net, true);
         let learns = vec![6, 17];
-        Self { mode: Mode::Fast, agent: Agent::Beats, learns, pod_sends: true, has_tokens: true, ..world }
+        Self {
+            mode: Mode::Fast,
+            agent: Agent::Beats,
+            learns,
+            pod_sends: true,
+            from_underlay: true,
+            has_tokens: true,
+            ..world
+        }
     }
 
     /// Adds a flow, and for most of them its way back.
@@ -83,6 +93,7 @@ impl World {
             (false, true) => (Way::Link, frame(peer, UNDERLAY)),
             (false, false) => (Way::Tunnel, [0; 12]),
         };
+        let random_tos = random.byte();
         let there = Known {
             enters,
             enters_by: if random.percent(4) { ELSEWHERE } else { LO },
@@ -91,9 +102,12 @@ impl World {
             way,
             frame: frame(BRIDGE, POD),
             exit_frame,
+            tos: random.pick(&[0, 0, 0xb8, random_tos]),
+            ttl: random.pick(&[64, 64, 63, 255]),
             ttl_step: random.pick(&[0, 1, 1]),
             mtu: random.pick(&[1430, 1430, 1430, 150, 60]),
             needs_mirror: protocol == 6 || random.percent(30),
+            takes_merged: random.percent(80),
             state: state(random),
         };
         let back = Known {
@@ -116,8 +130,15 @@ impl World {
 
 fn state(random: &mut Random) -> State {
     let usable = vec![State::Usable; 12];
-    let others =
-        vec![State::Expired, State::OtherGeneration, State::Torn, State::OneSided, State::OneSided, State::Closed];
+    let others = vec![
+        State::Expired,
+        State::OtherGeneration,
+        State::Torn,
+        State::OneSided,
+        State::OneSided,
+        State::Closed,
+        State::Unconfirmed,
+    ];
     random.pick(&[usable, others].concat())
 }
 

@@ -19,7 +19,7 @@ use flannel_common::{
     flow::Flow,
     guard::{Checks, DeviceKey, Suspect},
     maps::{BUCKETS, FLOWS, FLOWS6, PEERS, PEERS6, SUSPECTS},
-    node::{HEARTBEAT_LIMIT_NS, NodeConfig},
+    node::{HEARTBEAT_LIMIT_NS, NodeConfig, REPLAY_LIMIT_NS},
     peer::{PATH_SEEN_NS, PathSeen, PeerEntry, VtepEntry},
     stamp::Stamp,
     tick::{Tick, tick, ticks},
@@ -113,7 +113,8 @@ where
         maps.mode.set(world.mode, None).expect("MODE");
         maps.mode.bump().expect("MODE");
         let flag = |protocol, flag| if world.learns.contains(&protocol) { flag } else { 0 };
-        let flags = flag(6, FastConfig::TCP) | flag(17, FastConfig::UDP);
+        let from_underlay = if world.from_underlay { FastConfig::FROM_UNDERLAY } else { 0 };
+        let flags = flag(6, FastConfig::TCP) | flag(17, FastConfig::UDP) | from_underlay;
         let fast = FastConfig { flags, interval: INTERVAL, tunnel_mtu: 1450, tunnel_mtu6: 1430 };
         maps.fast.set(fast).expect("FAST");
         let flags = if world.pod_sends { PodEntry::SENDS } else { PodEntry::RECEIVES };
@@ -124,10 +125,12 @@ where
         maps.config.write(config, now).expect("CONFIG");
         match world.agent {
             Agent::Beats => maps.config.beat(now),
+            Agent::Late => maps.config.beat(now - REPLAY_LIMIT_NS - 1_000_000_000),
             Agent::Gone => maps.config.beat(now - HEARTBEAT_LIMIT_NS - 1_000_000_000),
             Agent::NotConfigured => maps.config.invalidate(),
         }
         .expect("CONFIG");
+        maps.config.confirm(tick(now)).expect("CONFIG");
         let [outer, inner] = world.guard;
         maps.guard.set(Checks { outer, inner }, Checks::default()).expect("GUARD");
         for mac in &world.elsewhere {

@@ -71,6 +71,9 @@ pub(super) fn flow_of<A: Words>(known: &Known, generation: u32) -> (End<A>, Flow
             Way::Unknown => Exit(200),
         },
         ttl_step: known.ttl_step,
+        tos: known.tos,
+        ttl: known.ttl,
+        takes_merged: known.takes_merged.into(),
         needs_mirror: known.needs_mirror.into(),
         hash: HASH,
         ..Body::default()
@@ -86,7 +89,12 @@ pub(super) fn flow_of<A: Words>(known: &Known, generation: u32) -> (End<A>, Flow
         State::OneSided => Stamp::until(check, now),
         _ => Stamp::until(check, now + LONG_TICKS),
     };
-    (key, Flow { seen, mirror, packets: 0, body })
+    let mut flow = Flow { seen, mirror, packets: 0, body };
+    if known.state == State::Unconfirmed {
+        let later = now + LONG_TICKS;
+        flow.stamp(check, later, later, Some(later));
+    }
+    (key, flow)
 }
 
 /// The key of a flow.

@@ -1,0 +1,35 @@
+//! Commands about the datapath on a node where nothing is pinned: an agent that runs there without
+//! eBPF says so, and why.
+
+use anyhow::anyhow;
+
+use super::StateOptions;
+use crate::{
+    datapath::DatapathError,
+    observe::{socket::ask_status, status::Status},
+};
+
+/// The status of the agent that runs without eBPF, if there is one and `error` says that nothing is
+/// pinned; the error otherwise.
+pub(super) async fn agent_without_bpf(error: DatapathError, state: &StateOptions) -> Result<Status, DatapathError> {
+    if !matches!(error, DatapathError::NotPinned { .. }) {
+        return Err(error);
+    }
+    match ask_status(&state.state_dir).await {
+        Ok(status) if status.runs_without_bpf() => Ok(status),
+        _ => Err(error),
+    }
+}
+
+/// The error of a command that needs what is not pinned.
+pub(super) async fn explain(error: DatapathError, state: &StateOptions) -> anyhow::Error {
+    match agent_without_bpf(error, state).await {
+        Ok(status) => anyhow!("the agent on this node runs without eBPF, so nothing is pinned: {}", reason(&status)),
+        Err(error) => error.into(),
+    }
+}
+
+/// Why there is no eBPF, as the agent said.
+pub(super) fn reason(status: &Status) -> &str {
+    status.mode.reason.as_deref().unwrap_or("mode kernel was asked for, and `flannel-agent check` says what it lacks")
+}

@@ -1,0 +1,56 @@
+//! The tables of `docs/firewall-rules.md`, made from the catalogue.
+//!
+//! A row that changed fails here until the page is written again: run this test with
+//! `FLANNEL_WRITE_DOCS=1`.
+
+use std::{env, fs, path::PathBuf};
+
+use super::{Entry, Kind, Rating};
+
+const BEGIN: &str = "<!-- catalogue: made from the code -->\n";
+const END: &str = "<!-- end of catalogue -->\n";
+
+fn title(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Match => "Matches of iptables and ip6tables",
+        Kind::Target => "Targets of iptables and ip6tables",
+        Kind::Bridge => "Matches, watchers and targets of ebtables",
+        Kind::Statement => "Statements of nft",
+        Kind::Field => "Expressions of nft",
+        Kind::Rewrite => "Fields that nft writes",
+    }
+}
+
+fn row(entry: &Entry) -> String {
+    let verdict = match entry.rating {
+        Rating::Exact => "exact",
+        Rating::PerPacket => "**per-packet**",
+        Rating::PerTunnelPacket => "exact; per-packet for tunnel packets",
+        Rating::Depends(_) => "depends",
+    };
+    format!("| `{}` | {verdict} | {} |\n", entry.name, entry.why)
+}
+
+fn render() -> String {
+    let table = |(kind, tables): (Kind, &'static [&'static [Entry]])| {
+        let rows: String = tables.iter().copied().flatten().map(row).collect();
+        format!("\n### {}\n\n| element | verdict | reason |\n|---|---|---|\n{rows}", title(kind))
+    };
+    Kind::ALL.into_iter().map(table).collect::<String>() + "\n"
+}
+
+#[test]
+fn the_page_has_the_catalogue_as_it_is() {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/firewall-rules.md");
+    let written = fs::read_to_string(&path).expect("the page");
+    let (before, rest) = written.split_once(BEGIN).expect("the first marker");
+    let (_, after) = rest.split_once(END).expect("the second marker");
+    let right = [before, BEGIN, &render(), END, after].concat();
+    if env::var_os("FLANNEL_WRITE_DOCS").is_some() {
+        fs::write(&path, right).expect("to write the page");
+        return;
+    }
+    let wrong = right.lines().find(|line| !written.lines().any(|other| other == *line));
+    let shown = wrong.unwrap_or("a row too many");
+    assert!(written == right, "docs/firewall-rules.md is not what FLANNEL_WRITE_DOCS=1 makes of it: {shown}");
+}
