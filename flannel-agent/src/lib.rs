@@ -23,5 +23,6 @@ pub mod netlink;
 pub mod observe;
 pub mod reconcile;
 pub mod subnet;
+pub mod sysctls;
 pub mod traffic;
 pub mod underlay;

@@ -10,7 +10,8 @@
 //! * nftables' rules change, at most once a second and once more a second later; `flows flush`; its events were lost.
 //!
 //! `TCP` may be set only while `nf_conntrack_tcp_be_liberal` and `nf_conntrack_tcp_ignore_invalid_rst` are 1 in this network
-//! namespace. Both protocols may be set only while no NFQUEUE listener exists or `count_polls` is attached.
+//! namespace, and `nf_conntrack_tcp_timeout_unacknowledged` and `_max_retrans` at least as large as
+//! `_established`. Both protocols may be set only while no NFQUEUE listener exists or `count_polls` is attached.
 
 #![expect(clippy::cast_possible_truncation, reason = "the two halves of a bucket's word")]
 

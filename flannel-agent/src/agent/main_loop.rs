@@ -290,6 +290,9 @@ impl Running {
         }
         let guarded = self.follow_guard() | self.tell_of_guard();
         let lapsed = self.store.look_at_clock(&self.node.own);
+        if self.node.reconciler.refresh_conntrack() {
+            return Then::Act;
+        }
         if self.decision != before || lapsed || guarded { Then::Tell } else { Then::Rest }
     }
 

@@ -74,6 +74,7 @@ impl Running {
             rejected: self.node.leases.rejected().map(|lease| rejected(&lease)).collect(),
             dirty: self.node.reconciler.dirty(),
             repairs: self.node.reconciler.repairs(),
+            sysctls: self.node.reconciler.fast().conntrack().changed().to_vec(),
             error: self.error(),
         }
     }

@@ -17,7 +17,7 @@ use crate::{
     cli::RunOptions,
     config::NetworkConfig,
     family::Family,
-    fast::{Exclusions, Fast, RuleChanges},
+    fast::{ConntrackSysctls, Exclusions, Fast, RuleChanges},
     firewall,
     iface::ExternalInterface,
     netlink::{KernelEvents, Netlink},
@@ -146,7 +146,9 @@ async fn start_with<M: SubnetManager>(
         (*family, PlaneSetup { network: *network, vtep, nexthops_from: options.nexthops_from })
     };
     let setups = networks.iter().map(setup).collect();
-    let fast = Fast::new(options.conntrack_liberal, Exclusions::new(options.fast_exclude.clone()));
+    let conntrack =
+        ConntrackSysctls::new(options.conntrack_liberal, &options.state_dir, pod_networks(&config, &former));
+    let fast = Fast::new(conntrack, Exclusions::new(options.fast_exclude.clone()));
     let reconciler =
         Reconciler::new(netlink, &backend, &setups, interface, sysctl::local_ports(), bpf.ok(), book).with_fast(fast);
     let mut leases = LeaseSet::new(&config, request.attrs.clone());
@@ -185,6 +187,13 @@ fn networks(config: &NetworkConfig) -> BTreeMap<Family, PodNetwork> {
     let v4 = config.ipv4.map(|config| (Family::V4, config.into()));
     let v6 = config.ipv6.map(|config| (Family::V6, config.into()));
     v4.into_iter().chain(v6).collect()
+}
+
+/// The networks pods of this node have addresses of, former ones included.
+fn pod_networks(config: &NetworkConfig, former: &[IpNet]) -> Vec<IpNet> {
+    let v4 = config.ipv4.map(|family| IpNet::V4(family.network));
+    let v6 = config.ipv6.map(|family| IpNet::V6(family.network));
+    v4.into_iter().chain(v6).chain(former.iter().copied()).collect()
 }
 
 /// Makes each family's tunnel device, if the backend has one, before we know its address: one that is there keeps its own; a new

@@ -160,15 +160,19 @@ fn programs(best: &mut Best) -> Vec<Finding> {
             "mode fast learns a flow only together with its way back; a kernel with CONFIG_DEBUG_INFO_BTF needs that for TCP alone",
         )
     });
-    findings.push(match fast::tcp_reason() {
-        None => Finding::ok("conntrack", "conntrack is liberal, or nobody uses it: mode fast replays TCP"),
-        Some(reason) if reason.ends_with("is not 1") => Finding::ok(
-            "conntrack",
-            format!("{reason}: the agent sets it in mode fast, unless --conntrack-liberal=false"),
-        ),
-        Some(reason) => {
-            Finding::warn("conntrack", reason, "TCP takes the path of mode encap; from Linux 5.14 on it need not")
+    findings.push(match fast::tcp_obstacle() {
+        None => {
+            Finding::ok("conntrack", "conntrack is set as mode fast asks for, or not in use: mode fast replays TCP")
         }
+        Some(obstacle) if obstacle.can_be_set() => Finding::ok(
+            "conntrack",
+            format!("{obstacle}: the agent sets it in mode fast, unless --conntrack-liberal=false"),
+        ),
+        Some(obstacle) => Finding::warn(
+            "conntrack",
+            obstacle.to_string(),
+            "TCP takes the path of mode encap; from Linux 5.14 on it need not",
+        ),
     });
     findings
 }

@@ -8,6 +8,8 @@ mod kernel;
 mod network;
 mod settings;
 
+use std::path::Path;
+
 use flannel_common::node::NodeConfig;
 use serde::Serialize;
 
@@ -76,12 +78,12 @@ impl Report {
 }
 
 /// Looks. Call inside a Tokio runtime.
-pub async fn run(pins: &PinRoot) -> Result<Report, NetlinkError> {
+pub async fn run(pins: &PinRoot, state_dir: &Path) -> Result<Report, NetlinkError> {
     let (netlink, _events) = Netlink::connect()?;
     let links = netlink.links().await?;
     let pinned = ConfigMap::open(pins).and_then(|map| map.get()).ok();
     let (mut findings, mut best) = kernel::look(&netlink).await;
-    findings.extend(settings::look(&links));
+    findings.extend(settings::look(&links, state_dir));
     findings.extend(network::look(&netlink, pins, &links, pinned.as_ref(), &mut best).await?);
     let port = links.iter().find_map(|link| link.vxlan.filter(|_| network::is_flannels(link)).map(|vxlan| vxlan.port));
     let port = may_have_tunnel(pinned.as_ref()).then(|| port.unwrap_or(DEFAULT_PORT));

@@ -1,13 +1,20 @@
 //! Switches of the kernel in this network namespace.
 
-use std::fs;
+use std::{fs, path::Path};
 
 use super::{Finding, network::is_flannels};
-use crate::{agent::sysctl, family::Family, netlink::Link};
+use crate::{
+    agent::sysctl,
+    family::Family,
+    netlink::Link,
+    reconcile::chain,
+    sysctls::{self, Record},
+};
 
-pub(super) fn look(links: &[Link]) -> Vec<Finding> {
+pub(super) fn look(links: &[Link], state_dir: &Path) -> Vec<Finding> {
     let mut findings: Vec<Finding> = Family::BOTH.into_iter().map(forwarding).collect();
     findings.push(bridges());
+    findings.push(changed(state_dir));
     let strict: Vec<&str> =
         links.iter().filter(|link| is_flannels(link) && is_strict(&link.name)).map(|link| link.name.as_str()).collect();
     findings.push(if strict.is_empty() {
@@ -20,6 +27,26 @@ pub(super) fn look(links: &[Link]) -> Vec<Finding> {
         )
     });
     findings
+}
+
+/// The sysctls an agent changed, with the values before.
+fn changed(state_dir: &Path) -> Finding {
+    let record = match Record::load(state_dir) {
+        Ok(record) => record,
+        Err(error) => {
+            let remedy = format!(
+                "the agent sets no sysctl, and cleanup restores none; write the values down and remove {}",
+                sysctls::path(state_dir).display()
+            );
+            return Finding::warn("sysctls", chain(&error), remedy);
+        }
+    };
+    let changed =
+        record.changed().iter().map(|changed| format!("{} {} -> {}", changed.name, changed.before, changed.set));
+    match changed.collect::<Vec<_>>().join(", ") {
+        none if none.is_empty() => Finding::ok("sysctls", "the agent changed none"),
+        all => Finding::ok("sysctls", format!("the agent changed {all}; cleanup sets them back")),
+    }
 }
 
 fn forwarding(family: Family) -> Finding {

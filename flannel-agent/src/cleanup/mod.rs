@@ -2,9 +2,13 @@
 //!
 //! First a plan, read from the kernel, the pins and the state directory by the rules of ownership; then its execution, in
 //! an order in which packets go the kernel's way until the kernel's way goes too. One failure does not stop the rest.
+//! Sysctls the agent changed come last but for files: once nothing is replayed any more it is judged
+//! whether they can be set back.
 //! The store is not touched: the lease runs out by itself, or is taken up again by the next agent.
 
+pub mod connections;
 mod plan;
+mod sysctls;
 
 use std::path::PathBuf;
 
@@ -15,6 +19,8 @@ use crate::{
     datapath::PinRoot,
     netlink::Netlink,
 };
+pub use sysctls::When;
+
 use plan::{Plan, Step};
 
 /// What to clean up.
@@ -28,6 +34,8 @@ pub struct Scope {
     pub subnet_file: Option<PathBuf>,
     /// Leave what stock flannel would use: devices, routes and rules.
     pub keep_network: bool,
+    /// When sysctls are set back.
+    pub restore_sysctls: When,
     /// Say what would be done, and do nothing.
     pub dry_run: bool,
 }
@@ -39,33 +47,54 @@ pub async fn run(scope: &Scope) -> anyhow::Result<String> {
         if scope.state_dir.exists() && !scope.dry_run { Some(StateDir::claim(&scope.state_dir)?) } else { None };
     let (netlink, _events) = Netlink::connect()?;
     let plan = Plan::make(scope, &netlink).await?;
-    if plan.steps.is_empty() {
-        return Ok("nothing to clean up\n".to_owned());
-    }
+    let sysctls = || sysctls::plan(&scope.state_dir, scope.restore_sysctls);
     if scope.dry_run {
-        return Ok(lines(plan.steps.iter().map(|step| format!("would {step}"))));
+        let steps: Vec<Step> = [plan.steps, sysctls()?, plan.files].concat();
+        return Ok(done_or_nothing(steps.iter().map(|step| format!("would {step}"))));
     }
     privileges::check()?;
-    let mut failures = 0;
-    let mut done = Vec::new();
-    for step in &plan.steps {
-        match execute(step, &netlink).await {
-            Ok(()) => done.push(format!("{step}: {}", step.outcome())),
-            Err(error) => {
-                failures += 1;
-                done.push(format!("{step}: {error:#}"));
-            }
-        }
-    }
+    // A record that cannot be read is known before anything is removed.
+    sysctls()?;
+    let mut work = Work { netlink, done: Vec::new(), failures: 0 };
+    work.execute(&plan.steps).await;
+    work.execute(&sysctls()?).await;
+    work.execute(&plan.files).await;
+    let Work { done, failures, .. } = work;
     drop(state);
     if failures > 0 {
         bail!(
             "{failures} of {} steps failed; the others are done, and cleanup can be run again\n{}",
-            plan.steps.len(),
+            done.len(),
             lines(done.into_iter())
         );
     }
-    Ok(lines(done.into_iter()))
+    Ok(done_or_nothing(done.into_iter()))
+}
+
+/// The steps done so far.
+struct Work {
+    netlink: Netlink,
+    done: Vec<String>,
+    failures: usize,
+}
+
+impl Work {
+    async fn execute(&mut self, steps: &[Step]) {
+        for step in steps {
+            self.done.push(match execute(step, &self.netlink).await {
+                Ok(()) => format!("{step}: {}", step.outcome()),
+                Err(error) => {
+                    self.failures += 1;
+                    format!("{step}: {error:#}")
+                }
+            });
+        }
+    }
+}
+
+fn done_or_nothing(steps: impl Iterator<Item = String>) -> String {
+    let text = lines(steps);
+    if text.is_empty() { "nothing to clean up\n".to_owned() } else { text }
 }
 
 fn lines(lines: impl Iterator<Item = String>) -> String {

@@ -10,7 +10,7 @@ use aya::programs::TcAttachType;
 use crate::{
     agent::state_dir,
     backend::vxlan::device_name,
-    cleanup::Scope,
+    cleanup::{Scope, sysctls::SysctlStep},
     datapath::attach::{
         Ledger, PRIORITY,
         filters::{self, FilterId},
@@ -41,16 +41,20 @@ pub(super) enum Step {
     Nexthop(NexthopId),
     /// A tunnel device, and all on it.
     Device { index: u32, name: String },
+    /// A sysctl the agent changed.
+    Sysctl(SysctlStep),
     /// A file.
     File(PathBuf),
     /// A directory, if it is empty by then.
     Directory(PathBuf),
 }
 
-/// Everything there is to remove.
+/// Everything there is to remove, but for what [`super::sysctls`] plans.
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) steps: Vec<Step>,
+    /// Files, when all else is done.
+    pub(super) files: Vec<Step>,
 }
 
 impl Plan {
@@ -62,8 +66,7 @@ impl Plan {
         if !scope.keep_network {
             steps.extend(network(netlink, &links).await?);
         }
-        steps.extend(files(scope));
-        Ok(Self { steps })
+        Ok(Self { steps, files: files(scope) })
     }
 }
 
@@ -176,6 +179,7 @@ impl Step {
             Self::Filter { ifindex, side, filter, .. } => filters::delete(*ifindex, *side, *filter),
             Self::Qdisc { ifindex, .. } => filters::delete_clsact(*ifindex),
             Self::Pins(path) => fs::remove_dir_all(path),
+            Self::Sysctl(step) => step.execute(),
             Self::File(path) => fs::remove_file(path),
             Self::Directory(path) => match fs::remove_dir(path) {
                 // In use by others, or the mount point of the bpffs.
@@ -208,6 +212,7 @@ impl fmt::Display for Step {
             },
             Self::Nexthop(id) => write!(f, "remove {id}"),
             Self::Device { name, .. } => write!(f, "remove the device {name} and all on it"),
+            Self::Sysctl(step) => step.fmt(f),
             Self::File(path) => write!(f, "remove {}", path.display()),
             Self::Directory(path) => write!(f, "remove {} if it is empty", path.display()),
         }

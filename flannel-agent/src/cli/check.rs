@@ -3,7 +3,7 @@
 use anyhow::Context as _;
 use clap::Args;
 
-use super::{Answer, Output, PinOptions, json};
+use super::{Answer, Output, PinOptions, StateOptions, json};
 use crate::check::{self, Finding, Level, Report};
 
 /// How to print, and where an agent's pins may be.
@@ -13,11 +13,13 @@ pub struct CheckOptions {
     output: Output,
     #[command(flatten)]
     pins: PinOptions,
+    #[command(flatten)]
+    state: StateOptions,
 }
 
 /// Runs the command.
 pub(super) async fn run(options: &CheckOptions) -> anyhow::Result<Answer> {
-    let report = check::run(&options.pins.root()).await.context("cannot ask the kernel")?;
+    let report = check::run(&options.pins.root(), &options.state.state_dir).await.context("cannot ask the kernel")?;
     let text = if options.output.is_json() { json(&report) } else { text(&report) };
     Ok(Answer { text, code: u8::from(report.has_failed()) })
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::{PinOptions, StateOptions};
-use crate::cleanup::{self, Scope};
+use crate::cleanup::{self, Scope, When};
 
 /// What to clean up.
 #[derive(Debug, Args)]
@@ -19,6 +19,9 @@ pub struct CleanupOptions {
     /// Leave the tunnel devices, routes and rules, by which packets go on without the programs: for stock flannel to take over
     #[arg(long, conflicts_with = "remove_subnet_file")]
     keep_network: bool,
+    /// When the sysctls mode fast changed get back the values before
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t)]
+    restore_sysctls: When,
     #[command(flatten)]
     state: StateOptions,
     #[command(flatten)]
@@ -32,6 +35,7 @@ pub(super) async fn run(options: &CleanupOptions) -> anyhow::Result<String> {
         state_dir: options.state.state_dir.clone(),
         subnet_file: options.remove_subnet_file.clone(),
         keep_network: options.keep_network,
+        restore_sysctls: options.restore_sysctls,
         dry_run: options.dry_run,
     };
     cleanup::run(&scope).await

@@ -28,6 +28,7 @@ mod monitor;
 mod options;
 mod output;
 mod prefix;
+mod prepare;
 mod raw;
 mod status;
 mod table;
@@ -89,6 +90,8 @@ pub enum Once {
     Monitor(monitor::MonitorOptions),
     /// Remove everything the agent made on this node; refuses while it runs. The lease in the store and subnet.env stay
     Cleanup(cleanup::CleanupOptions),
+    /// Set the sysctls mode `fast` asks for and record their values before, for an agent that may not: in an init container
+    Prepare(prepare::PrepareOptions),
     /// Write the options of the Docker daemon that subnet.env asks for, as mk-docker-opts.sh does
     DockerOpts(docker_opts::DockerOptions),
     /// Copy a file atomically to where others look for it, such as the CNI plugin to the host
@@ -113,6 +116,7 @@ impl Once {
             Self::Explain(options) => explain::run(options).await,
             Self::Monitor(options) => monitor::run(options).await.map(Answer::from),
             Self::Cleanup(options) => cleanup::run(options).await.map(Answer::from),
+            Self::Prepare(options) => Ok(prepare::run(options)?.into()),
             Self::DockerOpts(options) => docker_opts::run(options).await.map(Answer::from),
             Self::Install(options) => Ok(install::run(options)?.into()),
             Self::Completions(options) => generate::completions(options).map(Answer::from),

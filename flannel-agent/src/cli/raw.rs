@@ -104,7 +104,7 @@ pub struct RawOptions {
     /// Log verbosity: 0 informs, 1 to 5 debug, above that trace
     #[arg(long = "v", value_name = "LEVEL", default_value_t = 0, allow_negative_numbers = true)]
     pub(super) v: i64,
-    /// Directory for the agent's socket, lock and list of qdiscs it added; one agent at a time. Absolute path
+    /// Directory for the agent's socket, lock, list of qdiscs it added and record of sysctls it changed; one agent at a time. Absolute path
     #[arg(long, value_name = "DIR", default_value = "/run/flannel")]
     pub(super) state_dir: String,
     /// Directory under which BPF objects are pinned; a bpf filesystem is mounted there, or on /sys/fs/bpf, when there is none. Absolute path
@@ -128,7 +128,7 @@ pub struct RawOptions {
     /// How programs are attached: `tcx` (kernel 6.6), `clsact`, or `auto` to take what the kernel has
     #[arg(long, value_name = "HOW", default_value = "auto")]
     pub(super) attach: String,
-    /// Let mode `fast` set `nf_conntrack_tcp_be_liberal` and `nf_conntrack_tcp_ignore_invalid_rst`, without which it leaves TCP alone
+    /// Let mode `fast` set the sysctls of conntrack without which it leaves TCP alone: `nf_conntrack_tcp_be_liberal`, `_ignore_invalid_rst`, `_timeout_unacknowledged`, `_timeout_max_retrans`
     #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
     pub(super) conntrack_liberal: bool,
     /// Lower mode `fast` to `encap` (`kernel` with host-gw) while firewall rules judge, count, copy or log packets one by one, or cannot be read; lower both to `kernel` while such rules are for tunnel packets that leave

@@ -22,6 +22,8 @@ use crate::{
             PrivilegesStatus, Status, StoreStatus,
         },
     },
+    reconcile::chain,
+    sysctls::{ChangedSysctl, Record},
 };
 
 /// Where to look, and how to print.
@@ -76,7 +78,10 @@ fn from_pins(options: &StatusOptions) -> anyhow::Result<Status> {
         reason: None,
         attach: None,
     };
-    Ok(Status { guard, peers, ..Status::without_agent(&stage, mode) })
+    let record = Record::load(&options.state.state_dir);
+    let error = record.as_ref().err().map(|error| chain(error));
+    let sysctls = record.unwrap_or_default().changed().to_vec();
+    Ok(Status { guard, peers, sysctls, error, ..Status::without_agent(&stage, mode) })
 }
 
 /// The guard; none without a tunnel.
@@ -133,9 +138,14 @@ fn text(status: &Status) -> String {
     let rules = rules.map(|error| format!("traffic rules are not as asked for: {error}"));
     let hidden = status.fast.iter().flat_map(|fast| &fast.rules);
     let hidden = hidden.map(|chain| format!("rules that see few packets in mode fast: {chain}"));
+    let sysctls = status.sysctls.iter();
+    let sysctls = sysctls.map(|ChangedSysctl { name, before, set, .. }| {
+        format!("sysctl set for mode fast: {name} to {set}, {before} before")
+    });
     let unknown = status.fast.iter().filter_map(|fast| fast.rules_error.as_ref());
     let unknown = unknown.map(|error| format!("rules that see few packets in mode fast are not known: {error}"));
-    for line in rejected.chain(dirty).chain(rules).chain(hidden).chain(unknown).chain(pods).chain(merged).chain(error) {
+    let lines = rejected.chain(dirty).chain(rules).chain(hidden).chain(unknown).chain(pods).chain(merged);
+    for line in lines.chain(sysctls).chain(error) {
         out.push_str(&line);
         out.push('\n');
     }

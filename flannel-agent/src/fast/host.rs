@@ -1,10 +1,12 @@
-//! What mode `fast` reads of the host, and the two switches of conntrack it sets.
+//! What mode `fast` reads of the host.
 
-use std::{fs, io, path::Path};
+use std::{fs, path::Path};
 
-use super::settings::{BE_LIBERAL, Conntrack, IGNORE_INVALID_RST, Switch};
+use super::settings::{Conntrack, ESTABLISHED, REQUIREMENTS};
+use crate::sysctls;
 
-const TIMEOUTS: [&str; 2] = ["net/netfilter/nf_conntrack_udp_timeout", "net/netfilter/nf_conntrack_udp_timeout_stream"];
+const UDP_TIMEOUTS: [&str; 2] =
+    ["net.netfilter.nf_conntrack_udp_timeout", "net.netfilter.nf_conntrack_udp_timeout_stream"];
 
 /// Conntrack's helpers and the ports they take unless told otherwise. A helper rewrites payload, which is never the same
 /// twice; one that is built into the kernel does not show, so all ports count whether their helper is there or not.
@@ -21,34 +23,15 @@ const HELPERS: [(&str, &[u16]); 10] = [
     ("amanda", &[10080]),
 ];
 
-/// How conntrack is set.
+/// Reads the settings of conntrack; one that cannot be read counts as missing.
 pub(super) fn conntrack() -> Conntrack {
-    let timeouts = TIMEOUTS.iter().filter_map(|name| read(name).ok()?.trim().parse().ok());
+    let read = |name: &str| sysctls::read(name).ok().flatten();
     Conntrack {
         loaded: Path::new("/proc/sys/net/netfilter/nf_conntrack_count").exists(),
-        be_liberal: switch(BE_LIBERAL),
-        ignore_invalid_rst: switch(IGNORE_INVALID_RST),
-        udp_timeout: timeouts.min(),
+        values: REQUIREMENTS.map(|requirement| read(requirement.name)),
+        established: read(ESTABLISHED),
+        udp_timeout: UDP_TIMEOUTS.into_iter().filter_map(read).min(),
     }
-}
-
-fn switch(name: &str) -> Switch {
-    match read(name) {
-        Ok(text) if text.trim() == "1" => Switch::On,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Switch::Missing,
-        _ => Switch::Off,
-    }
-}
-
-/// Makes conntrack liberal. They stay so: the windows it has kept of flows that were replayed are old for as long as those live.
-pub(super) fn make_liberal(now: &Conntrack) -> io::Result<()> {
-    for (name, switch) in [(BE_LIBERAL, now.be_liberal), (IGNORE_INVALID_RST, now.ignore_invalid_rst)] {
-        if switch == Switch::Off {
-            fs::write(format!("/proc/sys/{name}"), "1")?;
-            tracing::info!("set {} to 1 for mode fast", name.replace('/', "."));
-        }
-    }
-    Ok(())
 }
 
 /// The ports helpers may be on: the usual ones, and those the modules were told.
@@ -65,10 +48,6 @@ pub(super) fn helper_ports() -> Vec<u16> {
 
 fn ports(text: &str) -> Vec<u16> {
     text.trim().split(',').filter_map(|port| port.parse().ok()).filter(|port| *port != 0).collect()
-}
-
-fn read(name: &str) -> io::Result<String> {
-    fs::read_to_string(format!("/proc/sys/{name}"))
 }
 
 #[cfg(test)]

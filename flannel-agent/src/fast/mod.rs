@@ -6,6 +6,7 @@
 //! learned.
 
 mod changes;
+mod conntrack;
 mod exclusions;
 mod host;
 mod pace;
@@ -23,12 +24,11 @@ use flannel_common::{
     program::Program,
 };
 
-pub use self::{changes::RuleChanges, exclusions::Exclusions};
 use self::{
     pods::{Pods, Reason},
-    settings::Conntrack,
     underlay::Underlay,
 };
+pub use self::{changes::RuleChanges, conntrack::ConntrackSysctls, exclusions::Exclusions, settings::Unmet};
 use crate::{
     datapath::{Hook, PinRoot},
     netlink::{KernelEvent, Netlink},
@@ -51,26 +51,23 @@ pub struct Fast {
     on: bool,
     /// Since the last look it has come into force, or ceased to be.
     switched: bool,
-    /// Whether conntrack may be made liberal.
-    liberal: bool,
+    conntrack: ConntrackSysctls,
     exclusions: Exclusions,
     pods: Pods,
     underlay: Underlay,
-    conntrack: Conntrack,
     error: Option<String>,
 }
 
 impl Fast {
-    /// Off. `liberal`: conntrack is made liberal where the mode needs that.
-    pub fn new(liberal: bool, exclusions: Exclusions) -> Self {
+    /// Off.
+    pub fn new(conntrack: ConntrackSysctls, exclusions: Exclusions) -> Self {
         Self {
             on: false,
             switched: false,
-            liberal,
+            conntrack,
             exclusions,
             pods: Pods::default(),
             underlay: Underlay::default(),
-            conntrack: Conntrack::default(),
             error: None,
         }
     }
@@ -83,7 +80,8 @@ impl Fast {
         if on {
             self.pods = Pods::default();
             self.underlay = Underlay::default();
-            self.look_at_conntrack();
+            self.conntrack.retry();
+            self.conntrack.refresh();
         }
         (self.on, self.switched) = (on, true);
     }
@@ -116,6 +114,7 @@ impl Fast {
     pub fn doubt_everything(&mut self) {
         self.pods.doubt_everything();
         self.underlay.invalidate();
+        self.conntrack.retry();
     }
 
     /// What nobody announces is to be looked at again. Whether the next look may find something else because of it.
@@ -123,23 +122,20 @@ impl Fast {
         if self.on {
             self.pods.doubt_unannounced();
             self.underlay.invalidate();
-            self.look_at_conntrack();
         }
         self.on
     }
 
-    fn look_at_conntrack(&mut self) {
-        let mut now = host::conntrack();
-        let mut refused = None;
-        if self.liberal && now.tcp_reason().is_some() {
-            refused = host::make_liberal(&now).err();
-            now = host::conntrack();
-        }
-        if let Some(reason) = now.tcp_reason().filter(|reason| self.conntrack.tcp_reason().as_ref() != Some(reason)) {
-            let error = refused.map(|error| error.to_string());
-            tracing::warn!(reason, error, "TCP flows take the kernel's path");
-        }
-        self.conntrack = now;
+    /// Reads the sysctls of conntrack again, and sets those that are too small. Whether something
+    /// differs that programs or status show. Nothing announces their changes; one call takes 50 us
+    /// of CPU.
+    pub fn refresh_conntrack(&mut self) -> bool {
+        self.on && self.conntrack.refresh()
+    }
+
+    /// The sysctls of conntrack.
+    pub const fn conntrack(&self) -> &ConntrackSysctls {
+        &self.conntrack
     }
 
     /// Looks at the pods of our subnets and at the external devices. Whether something changed that
@@ -178,7 +174,7 @@ impl Fast {
 
     /// What the programs are told otherwise, with the MTUs of the tunnel devices.
     pub fn settings(&self, tunnel_mtu: u32, tunnel_mtu6: u32) -> FastConfig {
-        let settings = if self.on { self.conntrack.settings() } else { FastConfig::default() };
+        let settings = if self.on { self.conntrack.now.settings() } else { FastConfig::default() };
         let takes = self.on && self.underlay.reasons().is_empty();
         let flags = settings.flags | if takes { FastConfig::FROM_UNDERLAY } else { 0 };
         FastConfig { flags, tunnel_mtu, tunnel_mtu6, ..settings }
@@ -191,7 +187,7 @@ impl Fast {
 
     /// Why TCP flows are not learned, if they are not.
     pub fn tcp_reason(&self) -> Option<String> {
-        self.conntrack.tcp_reason()
+        self.conntrack.tcp_obstacle().map(|unmet| unmet.to_string())
     }
 
     /// Reasons for which packets from other nodes are not put straight into pods; empty if they
@@ -212,8 +208,8 @@ pub fn underlay_reasons(pins: &PinRoot, ifindex: u32, name: &str) -> Vec<Reason>
 }
 
 /// Why TCP flows are not learned as conntrack is set now, if they are not.
-pub fn tcp_reason() -> Option<String> {
-    host::conntrack().tcp_reason()
+pub fn tcp_obstacle() -> Option<Unmet> {
+    host::conntrack().tcp_obstacle()
 }
 
 /// Ports on which flows are never learned.

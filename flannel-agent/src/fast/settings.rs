@@ -1,58 +1,122 @@
 //! Which flows are learned, and for how long what was seen is trusted: decided from what conntrack is set to. Pure.
 
+use std::fmt;
+
 use flannel_common::{fast::FastConfig, tick};
 
-/// A switch of conntrack in this network namespace.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Switch {
+/// A sysctl of conntrack without which TCP is not learned.
+#[derive(Debug)]
+pub(super) struct Requirement {
+    pub(super) name: &'static str,
+    pub(super) need: Need,
+}
+
+/// The value a sysctl has to have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Need {
     /// 1.
     On,
-    /// 0.
-    Off,
-    /// This kernel does not have it.
-    #[default]
-    Missing,
+    /// Seconds, at least as many as [`ESTABLISHED`].
+    Established,
 }
+
+/// The timeout of an idle connection.
+pub(super) const ESTABLISHED: &str = "net.netfilter.nf_conntrack_tcp_timeout_established";
+
+/// Requirements of TCP on conntrack, which does not see the packets that are replayed.
+pub(super) const REQUIREMENTS: [Requirement; 4] = [
+    // Else the next packet it does see is out of window, so invalid, and not translated.
+    Requirement { name: "net.netfilter.nf_conntrack_tcp_be_liberal", need: Need::On },
+    // Else a reset after more than 2 GiB is invalid all the same.
+    Requirement { name: "net.netfilter.nf_conntrack_tcp_ignore_invalid_rst", need: Need::On },
+    // A packet out of window passes without an update of the tracker. So "data not acknowledged"
+    // stays as it was when replay began, and the connection would be forgotten after this timeout
+    // instead of the one of established connections.
+    Requirement { name: "net.netfilter.nf_conntrack_tcp_timeout_unacknowledged", need: Need::Established },
+    // Likewise a retransmission or a closed window that was seen last.
+    Requirement { name: "net.netfilter.nf_conntrack_tcp_timeout_max_retrans", need: Need::Established },
+];
 
 /// How conntrack is set in this network namespace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Conntrack {
     /// It is in the kernel.
     pub(super) loaded: bool,
-    /// `nf_conntrack_tcp_be_liberal`.
-    pub(super) be_liberal: Switch,
-    /// `nf_conntrack_tcp_ignore_invalid_rst`.
-    pub(super) ignore_invalid_rst: Switch,
+    /// Of [`REQUIREMENTS`], in their order; `None` where this kernel does not have the sysctl.
+    pub(super) values: [Option<u32>; REQUIREMENTS.len()],
+    /// [`ESTABLISHED`], in seconds.
+    pub(super) established: Option<u32>,
     /// The shorter one of `nf_conntrack_udp_timeout` and `nf_conntrack_udp_timeout_stream`, in seconds.
     pub(super) udp_timeout: Option<u32>,
 }
 
-/// Where the kernel shows [`Conntrack::be_liberal`], below `/proc/sys`.
-pub(super) const BE_LIBERAL: &str = "net/netfilter/nf_conntrack_tcp_be_liberal";
-/// Where it shows [`Conntrack::ignore_invalid_rst`].
-pub(super) const IGNORE_INVALID_RST: &str = "net/netfilter/nf_conntrack_tcp_ignore_invalid_rst";
+/// A requirement that does not hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unmet {
+    name: &'static str,
+    /// Its value and the one it needs; `None` where the kernel does not have it.
+    values: Option<Change>,
+    need: Need,
+}
+
+/// A value that is too small.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Change {
+    pub(super) name: &'static str,
+    pub(super) now: u32,
+    pub(super) needed: u32,
+}
+
+impl Unmet {
+    /// Returns true if the kernel has the sysctl, so that it can be set.
+    pub const fn can_be_set(&self) -> bool {
+        self.values.is_some()
+    }
+}
+
+impl fmt::Display for Unmet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.name;
+        match (self.values, self.need) {
+            (None, _) => write!(f, "this kernel has no {name}"),
+            (Some(_), Need::On) => write!(f, "{name} is not 1"),
+            (Some(change), Need::Established) => {
+                write!(f, "{name} is {}, less than the {} of {ESTABLISHED}", change.now, change.needed)
+            }
+        }
+    }
+}
 
 impl Conntrack {
-    /// Why TCP is not learned, if it is not.
-    ///
-    /// Conntrack does not see the packets that are replayed. Unless it is liberal it calls the next one it does see out of
-    /// window, and a reset after more than 2 GiB in any case.
-    pub(super) fn tcp_reason(&self) -> Option<String> {
-        if !self.loaded {
-            return None;
-        }
-        let switches = [(BE_LIBERAL, self.be_liberal), (IGNORE_INVALID_RST, self.ignore_invalid_rst)];
-        let (name, switch) = switches.into_iter().find(|(_, switch)| *switch != Switch::On)?;
-        let name = name.replace('/', ".");
-        Some(match switch {
-            Switch::Missing => format!("this kernel has no {name}"),
-            _ => format!("{name} is not 1"),
+    /// The requirements that do not hold. None without conntrack: then nothing tracks connections.
+    fn unmet(&self) -> impl Iterator<Item = Unmet> {
+        REQUIREMENTS.iter().zip(self.values).filter_map(|(Requirement { name, need }, now)| {
+            let needed = match need {
+                Need::On => Some(1),
+                Need::Established => self.established,
+            };
+            let values = now.zip(needed).map(|(now, needed)| Change { name, now, needed });
+            let holds = values.is_some_and(|Change { now, needed, .. }| match need {
+                Need::On => now == needed,
+                Need::Established => now >= needed,
+            });
+            (self.loaded && !holds).then_some(Unmet { name, values, need: *need })
         })
+    }
+
+    /// The reason for which TCP is not learned.
+    pub(super) fn tcp_obstacle(&self) -> Option<Unmet> {
+        self.unmet().next()
+    }
+
+    /// Changes by which TCP would be learned; none where they would not be enough.
+    pub(super) fn changes(&self) -> Vec<Change> {
+        self.unmet().map(|unmet| unmet.values).collect::<Option<_>>().unwrap_or_default()
     }
 
     /// The settings for the programs, but for the devices' MTUs.
     pub(super) fn settings(&self) -> FastConfig {
-        let tcp = if self.tcp_reason().is_none() { FastConfig::TCP } else { 0 };
+        let tcp = if self.tcp_obstacle().is_none() { FastConfig::TCP } else { 0 };
         let half = self.udp_timeout.map_or(u64::MAX, |seconds| u64::from(seconds) * 500_000_000);
         FastConfig {
             flags: FastConfig::UDP | tcp,
@@ -67,28 +131,67 @@ mod tests {
     use super::*;
 
     fn usual() -> Conntrack {
-        Conntrack { loaded: true, be_liberal: Switch::On, ignore_invalid_rst: Switch::On, udp_timeout: Some(30) }
+        let values = [1, 1, 432_000, 432_000].map(Some);
+        Conntrack { loaded: true, values, established: Some(432_000), udp_timeout: Some(30) }
+    }
+
+    /// As the kernel sets them.
+    fn fresh() -> Conntrack {
+        Conntrack { values: [0, 0, 300, 300].map(Some), ..usual() }
+    }
+
+    /// With one of them changed.
+    fn with(place: usize, value: Option<u32>) -> Conntrack {
+        let mut conntrack = usual();
+        conntrack.values[place] = value;
+        conntrack
     }
 
     #[test]
     fn tcp_is_learned_only_where_conntrack_forgives_what_it_did_not_see() {
         assert_eq!(usual().settings().flags, FastConfig::TCP | FastConfig::UDP);
         for (conntrack, reason) in [
-            (Conntrack { be_liberal: Switch::Off, ..usual() }, "net.netfilter.nf_conntrack_tcp_be_liberal is not 1"),
+            (with(0, Some(0)), "net.netfilter.nf_conntrack_tcp_be_liberal is not 1"),
+            (with(1, None), "this kernel has no net.netfilter.nf_conntrack_tcp_ignore_invalid_rst"),
             (
-                Conntrack { ignore_invalid_rst: Switch::Missing, ..usual() },
-                "this kernel has no net.netfilter.nf_conntrack_tcp_ignore_invalid_rst",
+                with(2, Some(300)),
+                "net.netfilter.nf_conntrack_tcp_timeout_unacknowledged is 300, less than the 432000 of \
+                 net.netfilter.nf_conntrack_tcp_timeout_established",
+            ),
+            (
+                with(3, Some(431_999)),
+                "net.netfilter.nf_conntrack_tcp_timeout_max_retrans is 431999, less than the 432000 of \
+                 net.netfilter.nf_conntrack_tcp_timeout_established",
+            ),
+            (
+                Conntrack { established: None, ..usual() },
+                "this kernel has no net.netfilter.nf_conntrack_tcp_timeout_unacknowledged",
             ),
         ] {
             assert_eq!(conntrack.settings().flags, FastConfig::UDP);
-            assert_eq!(conntrack.tcp_reason().as_deref(), Some(reason));
+            assert_eq!(conntrack.tcp_obstacle().map(|unmet| unmet.to_string()).as_deref(), Some(reason));
         }
     }
 
     #[test]
-    fn without_conntrack_nobody_has_a_window() {
+    fn all_that_is_too_small_is_set_or_nothing() {
+        let names = |conntrack: &Conntrack| -> Vec<(u32, u32)> {
+            conntrack.changes().iter().map(|change| (change.now, change.needed)).collect()
+        };
+        assert_eq!(names(&fresh()), [(0, 1), (0, 1), (300, 432_000), (300, 432_000)]);
+        assert_eq!(names(&Conntrack { established: Some(200), ..fresh() }), [(0, 1), (0, 1)]);
+        let raised = Conntrack { established: Some(500_000), ..usual() };
+        assert_eq!(names(&raised), [(432_000, 500_000), (432_000, 500_000)], "they follow");
+        let mut old = fresh();
+        old.values[1] = None;
+        assert_eq!(names(&old), [], "TCP is not learned whatever is set");
+        assert_eq!(names(&Conntrack { loaded: false, ..fresh() }), []);
+    }
+
+    #[test]
+    fn without_conntrack_nothing_has_a_window() {
         assert_eq!(Conntrack::default().settings().flags, FastConfig::TCP | FastConfig::UDP);
-        assert_eq!(Conntrack::default().tcp_reason(), None);
+        assert_eq!(Conntrack::default().tcp_obstacle(), None);
     }
 
     #[test]

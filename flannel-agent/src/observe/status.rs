@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     datapath::policy::Source,
     reconcile::status::{Dirty, Repairs},
+    sysctls::ChangedSysctl,
     traffic::status::TrafficStatus,
 };
 
@@ -55,6 +56,9 @@ pub struct Status {
     /// What somebody else removed or changed, and the agent made again, since it started. Traffic rules have their own count.
     #[serde(default)]
     pub repairs: Repairs,
+    /// Sysctls of the host the agent changed, until `cleanup` sets them back.
+    #[serde(default)]
+    pub sysctls: Vec<ChangedSysctl>,
     /// Why the last reconciliation did not go through.
     pub error: Option<String>,
 }
@@ -89,6 +93,7 @@ impl Status {
             rejected: Vec::new(),
             dirty: Vec::new(),
             repairs: Repairs::default(),
+            sysctls: Vec::new(),
             error: None,
         }
     }

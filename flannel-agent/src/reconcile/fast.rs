@@ -32,6 +32,12 @@ impl Reconciler {
         self.fast.doubt_unannounced()
     }
 
+    /// Reads the sysctls of conntrack again. Whether the next [`Self::apply`] has something to do
+    /// because of it.
+    pub fn refresh_conntrack(&mut self) -> bool {
+        self.fast.refresh_conntrack()
+    }
+
     /// Why the mode could do nothing here for any peer, if it could not.
     pub fn fast_refusal(&self) -> Option<String> {
         self.planes.iter().find_map(Plane::fast_refusal).map(str::to_owned)

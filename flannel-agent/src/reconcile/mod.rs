@@ -39,7 +39,7 @@ use status::{Dirty, Repairs};
 use crate::{
     backend::Backend,
     family::Family,
-    fast::{Exclusions, Fast},
+    fast::{ConntrackSysctls, Exclusions, Fast},
     iface::ExternalInterface,
     netlink::Netlink,
     subnet::{Changes, LeaseKey, Vtep},
@@ -91,7 +91,7 @@ impl Reconciler {
             port_range,
             planes: setups.iter().filter_map(plane).collect(),
             bpf,
-            fast: Fast::new(false, Exclusions::default()),
+            fast: Fast::new(ConntrackSysctls::default(), Exclusions::default()),
         }
     }
 

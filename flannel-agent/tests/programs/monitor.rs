@@ -13,7 +13,7 @@ use flannel_agent::{
 use flannel_common::{
     maps::LEASE,
     mode::Mode,
-    monitor::{EVENTS_BYTES, Event, Filter, HEADERS_LEN, Missed, Network, OUTER_MAX, SNAPLEN_MAX},
+    monitor::{EVENTS_BYTES, Event, Filter, ReasonSet, HEADERS_LEN, Missed, Network, OUTER_MAX, SNAPLEN_MAX},
     program::Program::{self, FromPod, FromTunnel, FromUnderlay, ToPod, ToTunnel, ToUnderlay},
     reason::Reason,
 };
@@ -26,7 +26,7 @@ use crate::{
 /// Everything, and more of it than a test makes.
 pub(crate) const ALL: Wanted = Wanted {
     filter: Filter {
-        reasons: u64::MAX,
+        reasons: ReasonSet::ALL,
         programs: u32::MAX,
         sample: 1,
         source: Network { addr: flannel_common::addr::Addr::NONE, mask: flannel_common::addr::Addr::NONE },
@@ -206,7 +206,7 @@ fn the_filter_looks_at_program_reason_and_inner_addresses() {
     on_bench(|bench| {
         let network = |addr: IpAddr, len| Network::new(addr, len);
         let (inside4, inside6) = (network(V4.peer_pod, 24), network(V6.peer_pod, 64));
-        let by_reason = Filter { reasons: 1 << Reason::PathUnseen as u32, ..ALL.filter };
+        let by_reason = Filter { reasons: ReasonSet::default().with(Reason::PathUnseen), ..ALL.filter };
         let by_program = Filter { programs: 1 << ToTunnel as u32, ..ALL.filter };
         let cases = [
             (by_reason, vec![(ToTunnel, V4), (ToTunnel, V6)]),

@@ -53,8 +53,8 @@ pub const CAPTURE_MAX: usize = 4096;
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Filter {
-    /// A bit for each reason, by its number.
-    pub reasons: u64,
+    /// The reasons.
+    pub reasons: ReasonSet,
     /// A bit for each program, by its number.
     pub programs: u32,
     /// One in so many of the packets that match; 1 for all.
@@ -65,11 +65,35 @@ pub struct Filter {
     pub destination: Network,
 }
 
+/// A bit for each reason, by its number: 64 in each word.
+#[repr(transparent)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReasonSet([u64; 2]);
+
+impl ReasonSet {
+    /// Every reason.
+    pub const ALL: Self = Self([u64::MAX; 2]);
+
+    /// The reasons in the set, and this one.
+    #[must_use]
+    pub const fn with(mut self, reason: Reason) -> Self {
+        self.0[reason as usize / 64] |= 1 << (reason as u32 % 64);
+        self
+    }
+
+    /// Whether a reason is in the set.
+    #[inline(always)]
+    pub const fn has(&self, reason: Reason) -> bool {
+        let word = if (reason as u32) < 64 { self.0[0] } else { self.0[1] };
+        word >> (reason as u32 % 64) & 1 != 0
+    }
+}
+
 impl Filter {
     /// Whether outcomes of this kind are wanted.
     #[inline(always)]
     pub const fn wants(&self, program: Program, reason: Reason) -> bool {
-        self.programs >> program as u32 & 1 != 0 && self.reasons >> reason as u32 & 1 != 0
+        self.programs >> program as u32 & 1 != 0 && self.reasons.has(reason)
     }
 
     /// Whether addresses count. What has none does not match then.
@@ -217,8 +241,8 @@ impl Event {
 }
 
 const _: () = {
-    assert!(size_of::<Event>() == 32 && size_of::<Network>() == 32 && size_of::<Filter>() == 80);
-    assert!(size_of::<Monitor>() == 104 && offset_of!(Monitor, pace) == 80 && size_of::<Missed>() == 16);
+    assert!(size_of::<Event>() == 32 && size_of::<Network>() == 32 && size_of::<Filter>() == 88);
+    assert!(size_of::<Monitor>() == 112 && offset_of!(Monitor, pace) == 88 && size_of::<Missed>() == 16);
     assert!(CAPTURE_MAX.is_power_of_two() && (SNAPLEN_MAX + OUTER_MAX) as usize <= CAPTURE_MAX);
 };
 

@@ -38,7 +38,7 @@ fn networks_hold_their_addresses_and_no_others() {
 fn outcomes_are_wanted_by_program_and_reason() {
     let everything = Network::default();
     let filter = Filter {
-        reasons: 1 << Reason::Replayed as u32 | 1 << Reason::RewriteFailed as u32,
+        reasons: ReasonSet::default().with(Reason::Replayed).with(Reason::RewriteFailed),
         programs: 1 << Program::FromPod as u32,
         sample: 1,
         source: everything,

@@ -13,7 +13,7 @@ use nix::sys::socket::{
     AddressFamily, SockFlag, SockType, SockaddrStorage, bind, connect, setsockopt, socket, sockopt,
 };
 
-use crate::{Host, wait::patient};
+use crate::{Host, eventually, wait::patient};
 
 /// Both ends of a connection.
 #[derive(Debug)]
@@ -34,6 +34,18 @@ impl Talk {
         let to = to.map_or_else(|| listener.local_addr(), Ok)?;
         let client = from.enter(|| TcpStream::connect_timeout(&to, patient(Duration::from_secs(5))))?;
         Self::accepted(client.with_context(|| to.to_string())?, &listener)
+    }
+
+    /// Opens a connection from a host to a Service, which leads to one of these listeners.
+    pub fn open_to_any(from: &Host, to: SocketAddr, listeners: &[TcpListener]) -> Result<Self> {
+        for listener in listeners {
+            listener.set_nonblocking(true)?;
+        }
+        let client = from.enter(|| TcpStream::connect_timeout(&to, patient(Duration::from_secs(5))))?;
+        let accept = || listeners.iter().find_map(|listener| listener.accept().ok());
+        let (server, _) = eventually("an accepted connection", Duration::from_secs(5), accept)?;
+        server.set_nonblocking(false)?;
+        Self::of(client.with_context(|| to.to_string())?, server, 0)
     }
 
     /// The same from a given address and port of the client, which may be in TIME_WAIT, or in use to another end.

@@ -97,6 +97,8 @@ fn values_reach_their_place() -> Result<()> {
         ("upstream", "/nodeSelector".to_owned(), json!({"example.com/network": "flannel"})),
         ("upstream", "/tolerations".to_owned(), json!([{"operator": "Exists"}])),
         ("own-cni", "/containers/0/imagePullPolicy".to_owned(), json!("Always")),
+        ("default", "/initContainers/2/args".to_owned(), Value::Null),
+        ("fast", "/initContainers/2/args".to_owned(), json!(["--conntrack-liberal=false"])),
         ("labels", "/imagePullSecrets".to_owned(), json!([{"name": "pull"}])),
         ("bare", "/containers/0/livenessProbe".to_owned(), Value::Null),
         ("bare", "/containers/0/ports".to_owned(), Value::Null),

@@ -9,4 +9,5 @@ mod lowered;
 mod merged;
 mod pods;
 mod survival;
+mod sysctls;
 mod underlay;

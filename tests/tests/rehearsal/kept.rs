@@ -1,7 +1,9 @@
 //! There and back with the device kept, as docs/deploy.md has it: nothing is lost at any moment.
 
+use std::time::Duration;
+
 use anyhow::{Result, ensure};
-use flannel_tests::{hooks::misplaced, snapshot::Snapshot};
+use flannel_tests::{eventually, hooks::misplaced, snapshot::Snapshot};
 
 use crate::{
     traffic::{Connections, Phase},
@@ -47,11 +49,19 @@ fn there_and_back_with_the_device_kept_loses_nothing() -> Result<()> {
     phase.lost_nothing_but_to_the_mover()?;
 
     let (phase, ()) = Phase::of(&mut world, "what is left goes", |world| {
-        agent.cli(&["cleanup", "--keep-network"])?;
+        let did = agent.cli(&["cleanup", "--keep-network"])?.stdout;
+        ensure!(did.contains("nf_conntrack_tcp_be_liberal at 1 (0 before) because"), "{did}");
         connections.go_on(world)
     })?;
     phase.lost_nothing()?;
     connections.end()?;
+    // Once they are gone, conntrack is as it was too.
+    eventually("sysctls of conntrack set back", Duration::from_secs(15), || {
+        agent.cli(&["cleanup", "--keep-network"])?;
+        let sysctls = world.net.a.sh("sysctl -n net.netfilter.nf_conntrack_tcp_be_liberal")?.stdout;
+        ensure!(sysctls == "0\n", "{sysctls}");
+        Ok(())
+    })?;
     // Where the peer is now is all that is new.
     let changes = before.changes(&Snapshot::of(&world.net.a)?);
     let of_peer = |line: &str| line[2..].starts_with("fdb: ") || line[2..].starts_with("neighbour: ");

@@ -14,6 +14,7 @@ use crate::{
     datapath::{PinRoot, probe},
     observe::socket::ask_status,
     reconcile::chain,
+    sysctls,
     traffic::tool,
 };
 
@@ -90,6 +91,7 @@ pub(super) async fn pieces(options: &BugtoolOptions) -> Vec<Piece> {
         pieces.push((name.to_owned(), fs::read_to_string(path).with_context(|| path.to_owned())));
     }
     pieces.push(("kernel/sysctl.txt".to_owned(), Ok(switches())));
+    pieces.push(("sysctls.txt".to_owned(), changed_sysctls(&options.state.state_dir)));
     pieces.push(("programs.json".to_owned(), programs(&options.pins.root())));
     pieces.push(("verifier.txt".to_owned(), Ok(verifier())));
     pieces.push(("pins.txt".to_owned(), pins(options.pins.root().root())));
@@ -112,8 +114,7 @@ async fn own(args: &[&str], options: &BugtoolOptions) -> anyhow::Result<String> 
     let pins = format!("--bpf-pin-root={}", options.pins.root().root().display());
     let state = format!("--state-dir={}", options.state.state_dir.display());
     let where_it_is: &[&str] = match args[0] {
-        "status" | "maps" => &[&pins, &state],
-        "check" => &[&pins],
+        "status" | "maps" | "check" => &[&pins, &state],
         _ => &[],
     };
     let line = ["flannel-agent"].iter().chain(args).chain(where_it_is).map(|word| (*word).to_owned());
@@ -183,6 +184,15 @@ fn switches() -> String {
         }
     }
     text
+}
+
+/// The record of the sysctls the agent changed, as it is.
+fn changed_sysctls(state_dir: &Path) -> anyhow::Result<String> {
+    let path = sysctls::path(state_dir);
+    match fs::read_to_string(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok("none\n".to_owned()),
+        text => text.with_context(|| path.display().to_string()),
+    }
 }
 
 /// A switch and its value; one that cannot be read is not there for us.

@@ -4,7 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, ValueEnum};
 use flannel_common::{
-    monitor::{Filter, Network, SNAPLEN_MAX},
+    monitor::{Filter, Network, ReasonSet, SNAPLEN_MAX},
     program::Program,
     reason::{Reason, Verdict},
 };
@@ -71,7 +71,10 @@ impl MonitorOptions {
     /// What the programs are to tell.
     pub(super) fn wanted(&self) -> Wanted {
         let filter = Filter {
-            reasons: mask(Reason::ALL.into_iter().filter(|reason| self.wants(*reason)).map(|reason| reason as u32)),
+            reasons: Reason::ALL
+                .into_iter()
+                .filter(|reason| self.wants(*reason))
+                .fold(ReasonSet::default(), ReasonSet::with),
             programs: if self.program.is_empty() { u32::MAX } else { programs(&self.program) },
             sample: self.sample,
             source: network(self.src),
@@ -120,10 +123,6 @@ impl MonitorOptions {
     pub(super) fn pins(&self) -> PinRoot {
         self.pins.root()
     }
-}
-
-fn mask(numbers: impl Iterator<Item = u32>) -> u64 {
-    numbers.fold(0, |mask, number| mask | 1 << number)
 }
 
 fn programs(programs: &[Program]) -> u32 {

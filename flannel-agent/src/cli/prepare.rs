@@ -1,0 +1,34 @@
+//! `flannel-agent prepare`.
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+
+use super::StateOptions;
+use crate::{
+    agent::{privileges, state_dir::StateDir},
+    fast::ConntrackSysctls,
+    sysctls::Record,
+};
+
+/// The place for the record of the values before.
+#[derive(Debug, Args)]
+pub struct PrepareOptions {
+    #[command(flatten)]
+    state: StateOptions,
+}
+
+/// Runs the command; the text to print.
+pub(super) fn run(options: &PrepareOptions) -> anyhow::Result<String> {
+    let dir = &options.state.state_dir;
+    privileges::check()?;
+    let _state = StateDir::claim(dir)?;
+    Record::load(dir).context("without a record of the values before none is set")?;
+    let mut sysctls = ConntrackSysctls::new(true, dir, []);
+    if let Some(obstacle) = sysctls.prepare()? {
+        bail!("mode fast leaves TCP to the kernel: {obstacle}");
+    }
+    let line = |changed: &crate::sysctls::ChangedSysctl| {
+        format!("{} is {}, {} before\n", changed.name, changed.set, changed.before)
+    };
+    Ok(sysctls.changed().iter().map(line).collect())
+}
