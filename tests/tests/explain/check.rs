@@ -61,3 +61,24 @@ fn a_host_is_judged_before_and_after_the_agent_is_there() -> Result<()> {
     ensure!(text.contains("\nthis node can do mode "), "{text}");
     Ok(())
 }
+
+/// Without `CAP_PERFMON` the verifier compares no pointers, which stands in for a kernel whose verifier
+/// knows less.
+#[test]
+fn a_refused_program_gives_one_line_and_bugtool_all_that_the_verifier_said() -> Result<()> {
+    let pair = TwoNodes::new("refused", VXLAN)?;
+    let (node, binary) = (&pair.a, pair.options()?.binary.display().to_string());
+    let without = ["setpriv", "--bounding-set=-perfmon,-sys_admin", "--", &binary];
+    let run = |args: &[&str]| node.command(without.iter().chain(args).copied()).limit(Duration::from_mins(1)).run();
+    let report: Value = serde_json::from_str(&run(&["check", "-o", "json"])?.stdout)?;
+    says(&report, "programs", "warn", "the kernel refused the BPF program to_tunnel: ")?;
+    says(&report, "guard", "warn", "outer off (enforce is the default: no eBPF)")?;
+    let reason = report["best"]["reason"].as_str().context("no reason")?;
+    ensure!(reason.lines().count() == 1 && reason.len() < 200, "{reason}");
+
+    let archive = "/run/refused.tar.gz";
+    run(&["bugtool", "-o", archive])?;
+    let said = node.run(["tar", "-xzOf", archive, "--wildcards", "*/verifier.txt"])?.stdout;
+    ensure!(said.starts_with(reason) && said.lines().count() > 20, "{said}");
+    Ok(())
+}

@@ -71,7 +71,11 @@ pub(super) fn tcp(facts: &Facts<'_>) -> Finding {
 pub(super) fn conntrack(facts: &Facts<'_>) -> Finding {
     let expiry = arguments(facts, "--ctexpire", 1).map(|_| Finding::PerPacketIn("ct expiration"));
     let states = arguments(facts, "--ctstate", 1).chain(arguments(facts, "--state", 1));
-    strongest(expiry.chain(states.map(|(words, negated)| states_finding(words, negated))))
+    let limits = states.map(|(words, negated)| {
+        let list: Vec<&str> = words.iter().flat_map(|word| word.split(',')).collect();
+        states_finding(&list, negated)
+    });
+    strongest(expiry.chain(limits))
 }
 
 /// `ct state` of nft.
@@ -79,9 +83,18 @@ pub(super) fn ct_state(facts: &Facts<'_>) -> Finding {
     if let Facts::States(states) = facts { states_finding(states, false) } else { Finding::Exact }
 }
 
+/// Packets that conntrack calls invalid teach nothing, and those of known flows are not invalid:
+/// mode `fast` asks for `nf_conntrack_tcp_be_liberal`. kube-proxy counts and drops them.
 fn states_finding(states: &[&str], negated: bool) -> Finding {
-    let is_new = states.iter().all(|state| state.eq_ignore_ascii_case("new")) && !states.is_empty();
-    if is_new && !negated { Finding::NewConnections } else { Finding::Exact }
+    let are_among = |names: &[&str]| {
+        let is_one = |state: &&str| names.iter().any(|name| state.eq_ignore_ascii_case(name));
+        !negated && !states.is_empty() && states.iter().all(is_one)
+    };
+    match (are_among(&["invalid"]), are_among(&["new", "invalid"])) {
+        (true, _) => Finding::KernelPath,
+        (_, true) => Finding::NewConnections,
+        _ => Finding::Exact,
+    }
 }
 
 /// `-m set`: membership is the flow's, counters of members are not.
@@ -215,12 +228,15 @@ mod tests {
     }
 
     #[test]
-    fn only_states_without_a_reply_are_new() {
+    fn states_of_replayed_packets_limit_nothing() {
         for (line, finding) in [
             ("--ctstate NEW", Finding::NewConnections),
             ("! --ctstate NEW", Finding::Exact),
             ("--ctstate NEW,RELATED", Finding::Exact),
-            ("--ctstate INVALID", Finding::Exact),
+            ("--ctstate INVALID", Finding::KernelPath),
+            ("! --ctstate INVALID", Finding::Exact),
+            ("--ctstate INVALID,NEW", Finding::NewConnections),
+            ("--ctstate INVALID,RELATED", Finding::Exact),
             ("--ctexpire 1:5", Finding::PerPacketIn("ct expiration")),
         ] {
             assert_eq!(of(conntrack, line), finding, "{line}");

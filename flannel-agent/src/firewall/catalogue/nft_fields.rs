@@ -106,7 +106,7 @@ pub(super) const SURROUNDINGS: &[Entry] = &[
     exact("ct protocol", "the protocol is part of a flow"),
     exact("ct saddr", "addresses are part of a flow"),
     exact("ct secmark", "the mark is the connection's"),
-    depends("ct state", conditions::ct_state, "the state is the connection's"),
+    depends("ct state", conditions::ct_state, "the state is the connection's; invalid packets take the kernel's path"),
     exact("ct status", "the status is the connection's"),
     exact("ct zone", "the zone is the flow's"),
     exact("fib", "the route is the flow's"),

@@ -63,7 +63,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     depends("set", conditions::ipset, "members are addresses and ports; per-packet where it compares counters"),
     exact("socket", "the socket is the flow's"),
     exact("srh", "packets with extension headers take the kernel's path"),
-    depends("state", conditions::conntrack, "the state is the connection's"),
+    depends("state", conditions::conntrack, "the state is the connection's; invalid packets take the kernel's path"),
     per_packet("statistic", "chooses among packets"),
     per_packet("string", "looks into the payload"),
     depends(
