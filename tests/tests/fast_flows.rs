@@ -12,6 +12,7 @@ use flannel_tests::{
         iperf::tcp_stream,
         rr::{Protocol, RrReport, measure, rr, serve},
         segmented::{self, Segmented},
+        span::Span,
     },
     service_rules::Backend,
 };
@@ -44,7 +45,7 @@ fn rr_through_service(from: &Pod, far: &Pod, protocol: Protocol) -> Result<RrRep
     let server = far.thread(move || serve(protocol, at, |_| ready.send(()).context("nobody waits")))?;
     started.recv_timeout(Duration::from_secs(5)).context("the server did not start")?;
     let service = SocketAddr::new(flannel_tests::bare::SERVICE.parse()?, flannel_tests::bare::SERVICE_PORT);
-    let report = from.enter(|| measure(protocol, service, LENGTH))??;
+    let report = from.enter(|| measure(protocol, service, Span::cold(LENGTH), &mut || {}))??;
     joined(server)?;
     Ok(report)
 }

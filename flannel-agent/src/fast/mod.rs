@@ -24,11 +24,11 @@ use flannel_common::{
     program::Program,
 };
 
+pub use self::{changes::RuleChanges, conntrack::ConntrackSysctls, exclusions::Exclusions, settings::Unmet};
 use self::{
     pods::{Pods, Reason},
     underlay::Underlay,
 };
-pub use self::{changes::RuleChanges, conntrack::ConntrackSysctls, exclusions::Exclusions, settings::Unmet};
 use crate::{
     datapath::{Hook, PinRoot},
     netlink::{KernelEvent, Netlink},

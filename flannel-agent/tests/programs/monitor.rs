@@ -13,7 +13,7 @@ use flannel_agent::{
 use flannel_common::{
     maps::LEASE,
     mode::Mode,
-    monitor::{EVENTS_BYTES, Event, Filter, ReasonSet, HEADERS_LEN, Missed, Network, OUTER_MAX, SNAPLEN_MAX},
+    monitor::{EVENTS_BYTES, Event, Filter, HEADERS_LEN, Missed, Network, OUTER_MAX, ReasonSet, SNAPLEN_MAX},
     program::Program::{self, FromPod, FromTunnel, FromUnderlay, ToPod, ToTunnel, ToUnderlay},
     reason::Reason,
 };

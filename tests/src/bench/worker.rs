@@ -10,8 +10,12 @@ use super::plan::Workload;
 use crate::load::{
     crr, flood,
     rr::{self, Protocol},
+    span::Span,
     stream,
 };
+
+/// Time for flows to be learned and confirmed before they are measured, in every mode. Short connections have none.
+const WARM_UP: Duration = Duration::from_millis(250);
 
 /// What a server prints when it can be asked.
 pub(super) const READY: &str = "ready";
@@ -60,29 +64,30 @@ impl Server {
 
 impl Client {
     pub(super) fn run(&self) -> Result<()> {
-        let before = busy_seconds(self.cpu)?;
-        let (count, seconds) = self.work(Duration::try_from_secs_f64(self.seconds)?)?;
-        let busy = busy_seconds(self.cpu)? - before;
+        let mut before = busy_seconds(self.cpu);
+        let span = Span { warm_up: WARM_UP, measured: Duration::try_from_secs_f64(self.seconds)? };
+        let (count, seconds) = self.work(span, &mut || before = busy_seconds(self.cpu))?;
+        let busy = busy_seconds(self.cpu)? - before?;
         #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
         let done = Done { count: count as f64, seconds, busy };
         println!("{}", serde_json::to_string(&done)?);
         Ok(())
     }
 
-    fn work(&self, duration: Duration) -> Result<(u64, f64)> {
+    fn work(&self, span: Span, begin: &mut dyn FnMut()) -> Result<(u64, f64)> {
         let (count, time) = match self.workload {
-            Workload::TcpStream1 => stream::measure(1, self.server, duration)?,
-            Workload::TcpStream8 => stream::measure(8, self.server, duration)?,
-            Workload::TcpRr => return self.rr(Protocol::Tcp, duration),
-            Workload::UdpRr => return self.rr(Protocol::Udp, duration),
-            Workload::TcpCrr => crr::measure(self.server, duration)?,
-            Workload::UdpPps => flood::measure(self.server, duration)?,
+            Workload::TcpStream1 => stream::measure(1, self.server, span, begin)?,
+            Workload::TcpStream8 => stream::measure(8, self.server, span, begin)?,
+            Workload::TcpRr => return self.rr(Protocol::Tcp, span, begin),
+            Workload::UdpRr => return self.rr(Protocol::Udp, span, begin),
+            Workload::TcpCrr => crr::measure(self.server, span.measured)?,
+            Workload::UdpPps => flood::measure(self.server, span, begin)?,
         };
         Ok((count, time.as_secs_f64()))
     }
 
-    fn rr(&self, protocol: Protocol, duration: Duration) -> Result<(u64, f64)> {
-        let report = rr::measure(protocol, self.server, duration)?;
+    fn rr(&self, protocol: Protocol, span: Span, begin: &mut dyn FnMut()) -> Result<(u64, f64)> {
+        let report = rr::measure(protocol, self.server, span, begin)?;
         ensure!(report.lost * 1000 <= report.transactions, "too many requests without an answer: {report:?}");
         Ok((report.transactions, report.seconds))
     }

@@ -4,12 +4,13 @@
 use std::{
     io,
     net::{SocketAddr, UdpSocket},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use anyhow::{Context as _, Result};
 use nix::sys::socket::{setsockopt, sockopt};
 
+use super::span::Span;
 use crate::wait::patient;
 
 /// Bytes of a datagram.
@@ -40,18 +41,14 @@ pub fn serve(bind: SocketAddr, ready: impl FnOnce(SocketAddr) -> Result<()>) -> 
     Ok(())
 }
 
-/// Sends for `duration`. How many datagrams, and the time they took.
-pub fn measure(server: SocketAddr, duration: Duration) -> Result<(u64, Duration)> {
+/// Sends for this long. How many datagrams were sent in the measurement, which `begin` announces, and the time they took.
+pub fn measure(server: SocketAddr, span: Span, begin: &mut dyn FnMut()) -> Result<(u64, Duration)> {
     let any = if server.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
     let socket = UdpSocket::bind(any)?;
     socket.connect(server)?;
-    let start = Instant::now();
-    let mut sent = 0_u64;
-    while start.elapsed() < duration {
-        socket.send(&[0; SIZE]).with_context(|| format!("datagram {sent} to {server}"))?;
-        sent += 1;
-    }
-    let time = start.elapsed();
+    let (sent, time) = span.repeat(begin, |number| {
+        socket.send(&[0; SIZE]).map(drop).with_context(|| format!("datagram {number} to {server}"))
+    })?;
     for _ in 0..3 {
         // The server is gone after the first.
         drop(socket.send(&GOODBYE));
@@ -71,7 +68,7 @@ mod tests {
         let (bound, address) = mpsc::channel();
         let server =
             thread::spawn(move || serve("127.0.0.1:0".parse()?, |address| bound.send(address).context("nobody waits")));
-        let (sent, time) = measure(address.recv()?, Duration::from_millis(20))?;
+        let (sent, time) = measure(address.recv()?, Span::cold(Duration::from_millis(20)), &mut || {})?;
         assert!(sent > 0 && time >= Duration::from_millis(20), "{sent} in {time:?}");
         joined(server)
     }

@@ -11,6 +11,7 @@ pub mod nfqueue;
 pub mod rr;
 pub mod segmented;
 pub mod short_flows;
+pub mod span;
 pub mod stream;
 mod tally;
 pub mod udp;

@@ -3,6 +3,7 @@
 //! A message is eight bytes. Over UDP it carries its number, so that a late answer is not taken for the next one.
 
 use std::{
+    cell::RefCell,
     io::{self, Read as _, Write as _},
     net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket},
     sync::mpsc,
@@ -13,6 +14,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
+use super::span::Span;
 use crate::{Host, host::joined, wait::patient};
 
 const ANSWER_LIMIT: Duration = Duration::from_millis(500);
@@ -55,7 +57,7 @@ pub fn rr(from: &Host, to: &Host, at: IpAddr, protocol: Protocol, duration: Dura
     let Ok(address) = address.recv_timeout(patient(Duration::from_secs(5))) else {
         return joined(server).and_then(|()| bail!("the server did not start"));
     };
-    let report = from.enter(|| measure(protocol, address, duration))?;
+    let report = from.enter(|| measure(protocol, address, Span::cold(duration), &mut || {}))?;
     let served = joined(server);
     let report = report.with_context(|| format!("{} -> {address}", from.name()))?;
     served.map(|()| report)
@@ -101,15 +103,15 @@ fn serve_udp(socket: &UdpSocket) -> Result<()> {
     }
 }
 
-/// Sends requests to a server for `duration`.
-pub fn measure(protocol: Protocol, server: SocketAddr, duration: Duration) -> Result<RrReport> {
+/// Sends requests to a server for this long, and reports on the measurement, which `begin` announces.
+pub fn measure(protocol: Protocol, server: SocketAddr, span: Span, begin: &mut dyn FnMut()) -> Result<RrReport> {
     match protocol {
         Protocol::Tcp => {
             let mut stream = TcpStream::connect_timeout(&server, patient(Duration::from_secs(5)))?;
             stream.set_nodelay(true)?;
             stream.set_read_timeout(Some(patient(IDLE_LIMIT)))?;
             let mut answer = [0; 8];
-            repeat(duration, |number| {
+            repeat(span, begin, |number| {
                 stream.write_all(&number.to_be_bytes())?;
                 stream.read_exact(&mut answer)?;
                 Ok(true)
@@ -120,7 +122,7 @@ pub fn measure(protocol: Protocol, server: SocketAddr, duration: Duration) -> Re
             let socket = UdpSocket::bind(any)?;
             socket.connect(server)?;
             socket.set_read_timeout(Some(ANSWER_LIMIT))?;
-            let report = repeat(duration, |number| ask(&socket, number));
+            let report = repeat(span, begin, |number| ask(&socket, number));
             socket.send(&GOODBYE)?;
             report
         }
@@ -140,23 +142,29 @@ fn ask(socket: &UdpSocket, number: u64) -> io::Result<bool> {
     Ok(true)
 }
 
-fn repeat(duration: Duration, mut transaction: impl FnMut(u64) -> io::Result<bool>) -> Result<RrReport> {
-    let start = Instant::now();
-    let mut times = Vec::new();
-    let mut lost = 0;
-    // Starting at 1: zero is what an empty answer holds.
-    for number in 1_u64.. {
+fn repeat(
+    span: Span,
+    begin: &mut dyn FnMut(),
+    mut transaction: impl FnMut(u64) -> io::Result<bool>,
+) -> Result<RrReport> {
+    // Of the warm-up nothing is kept.
+    let done = RefCell::new((Vec::new(), 0));
+    let mut begin = || {
+        *done.borrow_mut() = (Vec::new(), 0);
+        begin();
+    };
+    let (_, time) = span.repeat(&mut begin, |number| {
         let before = Instant::now();
-        if before - start >= duration {
-            break;
-        }
-        if transaction(number).with_context(|| format!("request {number}"))? {
-            times.push(before.elapsed());
+        let answered = transaction(number).with_context(|| format!("request {number}"))?;
+        let (times, lost) = &mut *done.borrow_mut();
+        if answered {
+            times.push(before.elapsed())
         } else {
-            lost += 1;
+            *lost += 1
         }
-    }
-    let seconds = start.elapsed().as_secs_f64();
+        anyhow::Ok(())
+    })?;
+    let ((mut times, lost), seconds) = (done.into_inner(), time.as_secs_f64());
     ensure!(!times.is_empty(), "not one of {lost} requests was answered");
     times.sort_unstable();
     let at = |percent: usize| times[(times.len() - 1) * percent / 100].as_secs_f64() * 1e6;

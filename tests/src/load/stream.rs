@@ -3,12 +3,17 @@
 use std::{
     io::{Read as _, Write as _},
     net::{Shutdown, SocketAddr, TcpListener, TcpStream},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, Result};
 
+use super::span::Span;
 use crate::{host::joined, wait::patient};
 
 const WRITE: usize = 128 << 10;
@@ -39,21 +44,31 @@ fn take(mut stream: TcpStream) -> Result<()> {
     }
 }
 
-/// Sends over `streams` connections for `duration`. Bytes that the server took, and the time until it said so.
-pub fn measure(streams: u32, server: SocketAddr, duration: Duration) -> Result<(u64, Duration)> {
-    let start = Instant::now();
-    let threads: Vec<_> = (0..streams).map(|_| thread::spawn(move || send(server, start + duration))).collect();
+/// Sends over `streams` connections for this long. Bytes of the measurement, which `begin` announces, that the server
+/// took, and the time until it said so.
+pub fn measure(streams: u32, server: SocketAddr, span: Span, begin: &mut dyn FnMut()) -> Result<(u64, Duration)> {
+    let end = Instant::now() + span.warm_up + span.measured;
+    let written = Arc::new(AtomicU64::new(0));
+    let sender = || {
+        let written = Arc::clone(&written);
+        thread::spawn(move || send(server, end, &written))
+    };
+    let threads: Vec<_> = (0..streams).map(|_| sender()).collect();
+    thread::sleep(span.warm_up);
+    begin();
+    let (start, before) = (Instant::now(), written.load(Ordering::Relaxed));
     let bytes = threads.into_iter().map(joined).sum::<Result<u64>>()?;
-    Ok((bytes, start.elapsed()))
+    Ok((bytes.saturating_sub(before), start.elapsed()))
 }
 
-fn send(server: SocketAddr, end: Instant) -> Result<u64> {
+fn send(server: SocketAddr, end: Instant, written: &AtomicU64) -> Result<u64> {
     let mut stream = TcpStream::connect_timeout(&server, patient(PATIENCE))?;
     stream.set_write_timeout(Some(patient(PATIENCE)))?;
     stream.set_read_timeout(Some(patient(PATIENCE)))?;
     let buffer = vec![0; WRITE];
     while Instant::now() < end {
         stream.write_all(&buffer)?;
+        written.fetch_add(WRITE as u64, Ordering::Relaxed);
     }
     stream.shutdown(Shutdown::Write)?;
     let mut taken = [0; 8];
@@ -73,7 +88,7 @@ mod tests {
         let server = thread::spawn(move || {
             serve(2, "127.0.0.1:0".parse()?, |address| bound.send(address).context("nobody waits"))
         });
-        let (bytes, time) = measure(2, address.recv()?, Duration::from_millis(20))?;
+        let (bytes, time) = measure(2, address.recv()?, Span::cold(Duration::from_millis(20)), &mut || {})?;
         assert!(bytes >= 2 * WRITE as u64 && bytes.is_multiple_of(WRITE as u64), "{bytes} bytes");
         assert!(time >= Duration::from_millis(20));
         joined(server)
