@@ -1,0 +1,224 @@
+//! The lab of a topology: two nodes, two pods on each, captures on every pod and on both ends of the cable.
+
+use std::{collections::BTreeSet, net::SocketAddr, time::Duration};
+
+use anyhow::{Result, ensure};
+use flannel_tests::{
+    Node, Pod,
+    differential::{
+        frame,
+        record::Record,
+        render::{Addresses, iptables, redirected},
+        scenario::{Action, Flow, Kind, Place, Scenario, Side, Tool, Via},
+    },
+    eventually_stable,
+    fast::{Family, FastLab},
+    not_run,
+    service_rules::{Backend, ServiceRules},
+    wire::Capture,
+};
+
+/// How the nodes reach each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Topology {
+    Vxlan,
+    Direct,
+    HostGw,
+}
+
+impl Topology {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Vxlan => "diff-vxlan",
+            Self::Direct => "diff-direct",
+            Self::HostGw => "diff-host-gw",
+        }
+    }
+
+    /// The test that runs it.
+    pub(crate) const fn test(self) -> &'static str {
+        match self {
+            Self::Vxlan => "rules_and_traffic_over_the_tunnel",
+            Self::Direct => "rules_and_traffic_to_direct_peers",
+            Self::HostGw => "rules_and_traffic_with_host_gw",
+        }
+    }
+
+    const fn backend(self) -> &'static str {
+        match self {
+            Self::Vxlan => r#"{"Type":"vxlan"}"#,
+            Self::Direct => r#"{"Type":"vxlan","DirectRouting":true}"#,
+            Self::HostGw => r#"{"Type":"host-gw"}"#,
+        }
+    }
+
+    /// Who writes Services' rules: each of both somewhere.
+    const fn services(self) -> Backend {
+        match self {
+            Self::Direct => Backend::Iptables,
+            Self::Vxlan | Self::HostGw => Backend::Nftables,
+        }
+    }
+}
+
+pub(crate) struct DiffLab {
+    pods: [Capture; 4],
+    cables: [Capture; 2],
+    pub(crate) services: [[ServiceRules; 2]; 2],
+    pub(crate) addresses: Addresses,
+    pub(crate) tools: BTreeSet<Tool>,
+    pub(crate) topology: Topology,
+    // Last: the lab goes when its handles are of no use any more.
+    pub(crate) lab: FastLab,
+}
+
+impl DiffLab {
+    pub(crate) fn new(topology: Topology) -> Result<Self> {
+        let lab = FastLab::of(topology.name(), topology.backend(), &[])?;
+        let tools = tools(&lab.nodes.a);
+        let is_legacy = topology.services() == Backend::Iptables && tools.contains(&Tool::IptablesLegacy);
+        let backend = if is_legacy { Backend::Iptables } else { Backend::Nftables };
+        let services = |node: &Node| -> Result<[ServiceRules; 2]> {
+            let [v4, v6] = Family::ALL.map(|family| ServiceRules::install(node, backend, family.pods()));
+            Ok([v4?, v6?])
+        };
+        let services = [services(&lab.nodes.a)?, services(&lab.nodes.b)?];
+        let wanted = |frame: &[u8]| frame::read(frame).is_some();
+        let [near, beside, far, other] =
+            [&lab.near, &lab.beside, &lab.far, &lab.other].map(|pod| Capture::start(pod, "eth0", wanted));
+        let [a, b] = [&lab.nodes.a, &lab.nodes.b].map(|node| Capture::start(node, "eth0", wanted));
+        let addresses = addresses(&lab)?;
+        let (pods, cables) = ([near?, beside?, far?, other?], [a?, b?]);
+        let lab = Self { pods, cables, services, addresses, tools, topology, lab };
+        lab.prepare()?;
+        Ok(lab)
+    }
+
+    /// Errors of ICMP are not limited, ports can be used again at once, and every tool's way into our rules is there.
+    fn prepare(&self) -> Result<()> {
+        let hosts = Place::ALL.map(|place| (**self.pod(place)).clone());
+        for host in hosts.into_iter().chain(Side::ALL.map(|side| (**self.node(side)).clone())) {
+            for key in [
+                "net.ipv4.icmp_ratelimit=0",
+                "net.ipv6.icmp.ratelimit=0",
+                "net.ipv4.icmp_msgs_per_sec=100000",
+                "net.ipv4.icmp_msgs_burst=10000",
+                "net.ipv4.tcp_max_tw_buckets=0",
+            ] {
+                // The global limit is not every kernel's to set in a namespace.
+                host.command(["sysctl", "-qw", key]).any_code().run()?;
+            }
+        }
+        for side in Side::ALL {
+            for tool in self.tools.iter().filter(|tool| **tool != Tool::Nft) {
+                for family in Family::ALL {
+                    let restore = crate::rules::restore(*tool, family);
+                    self.node(side).command(restore).input(&iptables::entries()).run()?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) const fn pod(&self, place: Place) -> &Pod {
+        match place {
+            Place::Near => &self.lab.near,
+            Place::Beside => &self.lab.beside,
+            Place::Far => &self.lab.far,
+            Place::Other => &self.lab.other,
+        }
+    }
+
+    pub(crate) const fn node(&self, side: Side) -> &Node {
+        match side {
+            Side::A => &self.lab.nodes.a,
+            Side::B => &self.lab.nodes.b,
+        }
+    }
+
+    /// The server's own address.
+    pub(crate) fn server(&self, flow: &Flow) -> SocketAddr {
+        SocketAddr::new(self.addresses.of(flow.to, flow.family), flow.server_port())
+    }
+
+    /// A Service's address. FTP's is as long as the pod's when written: other lengths change the numbers of a connection.
+    pub(crate) fn service(&self, flow: &Flow) -> SocketAddr {
+        let number = match (flow.kind, self.addresses.of(flow.to, flow.family).to_string().len()) {
+            (Kind::Ftp, ..=10) => 20 + flow.id,
+            (Kind::Ftp, 11) => 100 + flow.id,
+            (Kind::Ftp, _) => 10 * 256 + 100 + flow.id,
+            _ => flow.service_number(),
+        };
+        flow.family.service(number)
+    }
+
+    /// Where the client sends.
+    pub(crate) fn destination(&self, scenario: &Scenario, flow: &Flow) -> SocketAddr {
+        let is_redirected = scenario.rules.iter().any(|rule| rule.action == Action::Redirect(flow.id));
+        match flow.via {
+            _ if is_redirected => redirected(flow.family, flow.id),
+            Via::Service => self.service(flow),
+            Via::Direct => self.server(flow),
+        }
+    }
+
+    /// Forgets what was captured.
+    pub(crate) fn clear(&self) {
+        self.pods.iter().chain(&self.cables).for_each(Capture::clear);
+    }
+
+    /// Adds what was captured, once nothing more comes.
+    pub(crate) fn observe(&self, scenario: &Scenario, record: &mut Record) -> Result<()> {
+        let counts = || Some(self.pods.iter().chain(&self.cables).map(Capture::len).collect::<Vec<_>>());
+        eventually_stable("no more frames", Duration::from_secs(10), 4, counts)?;
+        for place in Place::ALL {
+            record.add_pod(scenario, place, &self.pods[place.index()].frames());
+        }
+        self.cables.iter().for_each(|cable| record.add_cable(&cable.frames()));
+        Ok(())
+    }
+
+    /// In mode `fast`, every pod takes part.
+    pub(crate) fn set_mode(&self, mode: &str) -> Result<()> {
+        self.lab.set_mode(mode)?;
+        if mode == "fast" {
+            let [a, b] = &self.lab.agents;
+            for (agent, place) in [(a, Place::Near), (a, Place::Beside), (b, Place::Far), (b, Place::Other)] {
+                agent.wait_pod(self.pod(place), true, true)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Packets replayed so far on both nodes.
+    pub(crate) fn replayed(&self) -> Result<u64> {
+        Ok(self.lab.replayed()?.iter().sum())
+    }
+}
+
+fn addresses(lab: &FastLab) -> Result<Addresses> {
+    let of = |pod: &Pod| -> Result<_> { Ok([Family::V4.of(pod)?, Family::V6.of(pod)?]) };
+    Ok(Addresses([of(&lab.near)?, of(&lab.beside)?, of(&lab.far)?, of(&lab.other)?]))
+}
+
+/// The tools this machine has.
+fn tools(node: &Node) -> BTreeSet<Tool> {
+    let has = |tool: &Tool| {
+        let command = match tool {
+            Tool::Nft => vec!["nft".to_owned(), "list".to_owned(), "tables".to_owned()],
+            other => [&crate::rules::restore(*other, Family::V4)[..1], &["--version".to_owned()]].concat(),
+        };
+        let works = node.command(command.clone()).run();
+        if let Err(error) = &works {
+            not_run(&format!("rules by {}", command[0]), &format!("{error:#}"));
+        }
+        works.is_ok()
+    };
+    Tool::ALL.into_iter().filter(has).collect()
+}
+
+/// Whether the machine has the least that is asked.
+pub(crate) fn require(tools: &BTreeSet<Tool>) -> Result<()> {
+    ensure!(tools.contains(&Tool::Nft), "nft is missing");
+    Ok(())
+}
