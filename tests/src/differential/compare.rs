@@ -288,10 +288,10 @@ fn by_name(packets: &BTreeMap<u32, Vec<(&'static str, String)>>) -> BTreeMap<&'s
     values
 }
 
-/// Whether a rule must count the same in both modes; `None` where its count is chance: acknowledgements and segments sent
-/// again, and the tunnel's packets, among which these are.
+/// Whether a rule must count the same in both modes; `None` where its count is chance: acknowledgements, segments sent again,
+/// and what the nodes themselves send, of which the tunnel's packets are some.
 fn exactness(scenario: &Scenario, rule: &Rule) -> Option<bool> {
-    if rule.scope == Scope::Outer {
+    if !matches!(rule.scope, Scope::Flows(..)) {
         return None;
     }
     let sees = |flow: &&Flow| Direction::ALL.iter().any(|direction| rule.may_see(flow, *direction));
@@ -310,7 +310,6 @@ mod tests {
     use super::*;
     use crate::{
         differential::{
-            allowed,
             frame::Header,
             generate,
             scenario::{Hook, Side, Table, Tool},
@@ -402,7 +401,7 @@ mod tests {
     #[test]
     fn copies_are_fewer_but_not_none() {
         let copied = |count| Record { copies: [((0, Direction::Forward), count)].into(), ..Record::default() };
-        assert_eq!(judged(vec![], &copied(9), &copied(2)), [(Aspect::Copies, Some(allowed::COPIES.name))]);
+        assert_eq!(judged(vec![], &copied(9), &copied(2)), [(Aspect::Copies, Some(COPIES.name))]);
         assert_eq!(judged(vec![], &copied(9), &copied(0)), [(Aspect::Copies, None)]);
         assert_eq!(judged(vec![], &copied(0), &copied(1)), [(Aspect::Copies, None)]);
     }

@@ -141,8 +141,8 @@ pub struct Flow {
     pub seed: u64,
 }
 
-/// The port of conntrack's helper for FTP in [`Kind::Ftp`], which is none of those by default.
-pub const FTP_PORT: u16 = 2121;
+/// Servers of [`Kind::Ftp`] have ports from here on: none of those conntrack's helper has by default.
+const FTP_PORTS: u16 = 2121;
 
 impl Flow {
     /// TCP or UDP.
@@ -158,7 +158,7 @@ impl Flow {
     /// The server's port.
     pub const fn server_port(&self) -> u16 {
         match self.kind {
-            Kind::Ftp => FTP_PORT,
+            Kind::Ftp => FTP_PORTS + self.id,
             _ => 30_000 + self.id,
         }
     }
@@ -477,6 +477,19 @@ impl Scenario {
                 rule.table = Table::Mangle;
             }
         }
+        self
+    }
+
+    /// Without rules about flows that are not there any more.
+    #[must_use]
+    pub fn pruned(mut self) -> Self {
+        let ids: BTreeSet<u16> = self.flows.iter().map(|flow| flow.id).collect();
+        for rule in &mut self.rules {
+            if let Scope::Flows(of, _) = &mut rule.scope {
+                of.retain(|id| ids.contains(id));
+            }
+        }
+        self.rules.retain(|rule| !matches!(&rule.scope, Scope::Flows(of, _) if of.is_empty()));
         self
     }
 

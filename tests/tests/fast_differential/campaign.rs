@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use flannel_tests::differential::{
-    compare::{Difference, Signature, differences},
+    compare::{Aspect, Difference, Signature, differences},
     generate,
     random::Random,
     scenario::Scenario,
@@ -25,8 +25,10 @@ use crate::{
 const FIXED: [u64; 4] = [1, 2, 3, 4];
 /// How long a topology takes in CI at most, without the scenario under way.
 const BUDGET: Duration = Duration::from_secs(75);
+/// Differences of a seed that are listed.
+const LISTED: usize = 12;
 /// Pairs of runs for making a failing scenario smaller.
-const SHRINKS: usize = 12;
+const SHRINKS: usize = 8;
 /// Replayed packets for each packet sent in mode `fast`, over all seeds, in percent: fewer prove nothing.
 const LEAST_REPLAYED: u64 = 30;
 
@@ -38,6 +40,8 @@ struct Tally {
     replayed: u64,
     allowed: usize,
     noise: usize,
+    /// What was shown by a small scenario so far.
+    shown: BTreeSet<Aspect>,
     pages: Vec<String>,
 }
 
@@ -52,7 +56,7 @@ pub(crate) fn run(topology: Topology) -> Result<()> {
             break;
         }
         try_seed(&lab, seed, &mut tally).with_context(|| format!("seed {seed:#x}"))?;
-        let Tally { seeds, sent, replayed, allowed, noise, pages } = &tally;
+        let Tally { seeds, sent, replayed, allowed, noise, pages, .. } = &tally;
         println!(
             "{}: {seeds} seeds in {:?}, last {seed:#x}; {sent} packets sent, {replayed} replayed; {allowed} differences \
              by design, {noise} of noise, {} defects",
@@ -106,10 +110,20 @@ fn try_seed(lab: &DiffLab, seed: u64, tally: &mut Tally) -> Result<()> {
         .filter(|defect| second.contains(&defect.signature()) && !noise.contains(&defect.signature()))
         .cloned()
         .collect();
-    tally.noise += suspects.len() - defects.len();
+    for noise in suspects.iter().filter(|one| !defects.contains(one)) {
+        tally.noise += 1;
+        println!("seed {seed:#x}: not again: {noise}");
+    }
     if !defects.is_empty() {
-        println!("seed {seed:#x}: {} differences, such as {}", defects.len(), defects[0]);
-        let page = smallest(lab, &scenario, &defects)?;
+        println!("seed {seed:#x}: {} differences", defects.len());
+        defects.iter().take(LISTED).for_each(|defect| println!("seed {seed:#x}: {defect}"));
+        // Each kind of difference is made small once.
+        let unseen = defects.iter().find(|defect| !tally.shown.contains(&defect.aspect));
+        let page = match unseen {
+            Some(defect) => smallest(lab, &scenario, defect)?,
+            None => format!("seed {seed:#x}: {}", defects[0]),
+        };
+        tally.shown.extend(unseen.map(|defect| defect.aspect));
         println!("{page}");
         tally.pages.push(page);
     }
@@ -120,11 +134,11 @@ fn signatures(differences: &[Difference]) -> BTreeSet<Signature> {
     differences.iter().filter(|one| one.allowed.is_none()).map(Difference::signature).collect()
 }
 
-/// The page of a smaller scenario that shows the first of the differences.
-fn smallest(lab: &DiffLab, scenario: &Scenario, defects: &[Difference]) -> Result<String> {
-    let wanted = defects[0].signature();
-    let mut seen = defects.to_vec();
-    let smaller = shrink(scenario, SHRINKS, |smaller| -> Result<bool> {
+/// The page of a smaller scenario that shows a difference.
+fn smallest(lab: &DiffLab, scenario: &Scenario, defect: &Difference) -> Result<String> {
+    let wanted = defect.signature();
+    let mut seen = vec![defect.clone()];
+    let smaller = shrink(scenario, wanted.1, SHRINKS, |smaller| -> Result<bool> {
         if smaller.flows.is_empty() || wanted.1.is_some_and(|flow| smaller.flow(flow).is_none()) {
             return Ok(false);
         }
