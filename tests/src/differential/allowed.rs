@@ -53,8 +53,15 @@ pub const RESET: Allowed = Allowed {
     reason: "conntrack has not seen the numbers before the reset",
 };
 
+/// Outer identifications.
+pub const IDENTIFICATION: Allowed = Allowed {
+    name: "outer identification",
+    bound: "two flows may use the same one at a time; a flow does not repeat its own within a hundred packets",
+    reason: "each flow counts from a number of its own, the kernel for all flows to a peer together",
+};
+
 /// All of them, in the order of the page.
-pub const ALL: [Allowed; 6] = [REFRESH, COUNTERS, COPIES, VERDICTS, CHANGES, RESET];
+pub const ALL: [Allowed; 7] = [REFRESH, COUNTERS, COPIES, VERDICTS, CHANGES, RESET, IDENTIFICATION];
 
 #[cfg(test)]
 mod tests {

@@ -6,8 +6,8 @@ use std::{
 };
 
 use super::{
-    allowed::{Allowed, CHANGES, COPIES, COUNTERS, RESET, VERDICTS},
-    packets::Key,
+    allowed::{Allowed, CHANGES, COPIES, COUNTERS, IDENTIFICATION, RESET, VERDICTS},
+    packets::{self, Key},
     record::{Record, Way},
     scenario::{Action, Direction, Ending, Flow, Kind, Match, Rule, Scenario, Scope, State},
 };
@@ -27,8 +27,12 @@ pub enum Aspect {
     Order,
     /// Identifications of outer packets that came again too soon.
     OuterIds,
+    /// The same, of another flow's packets.
+    SharedIds,
     /// Packets at pods they were not for.
     Copies,
+    /// Packets that a filter on a cable saw.
+    Mirrored,
     /// Errors of ICMP.
     Errors(u8, u8),
     /// What a rule counted.
@@ -88,6 +92,7 @@ pub fn differences(scenario: &Scenario, kernel: &Record, fast: &Record) -> Vec<D
             judge.fields(&mut found, flow, direction);
             judge.order(&mut found, (flow.id, direction));
             judge.copies(&mut found, (flow.id, direction));
+            judge.mirrored(&mut found, flow, direction);
         }
         judge.outcome(&mut found, flow);
         judge.tracked(&mut found, flow);
@@ -148,7 +153,9 @@ impl Judge<'_> {
             let mut differing: BTreeMap<&'static str, (Vec<String>, bool)> = BTreeMap::new();
             for (number, fields) in &kernel {
                 for ((name, one), (_, other)) in fields.iter().zip(fast.get(number).into_iter().flatten()) {
-                    if one != other {
+                    // Where a datagram comes in pieces they may be together again before the capture has copied the first.
+                    let is_chance = *name == "length" && self.is_fragmented(flow, direction, *number);
+                    if one != other && !is_chance {
                         let (examples, is_anothers) = differing.entry(name).or_insert((Vec::new(), true));
                         examples.push(format!("packet {number}: {one} in kernel, {other} in fast"));
                         *is_anothers &= values[name].contains(other);
@@ -164,16 +171,22 @@ impl Judge<'_> {
         }
     }
 
+    fn is_fragmented(&self, flow: &Flow, direction: Direction, number: u32) -> bool {
+        packets::fields(flow, direction, number, self.scenario.phases).fragmented
+    }
+
     fn order(&self, found: &mut Vec<Difference>, way: Way) {
         for (aspect, kernel, fast) in [
             (Aspect::Order, &self.kernel.late, &self.fast.late),
             (Aspect::OuterIds, &self.kernel.repeated_ids, &self.fast.repeated_ids),
+            (Aspect::SharedIds, &self.kernel.shared_ids, &self.fast.shared_ids),
         ] {
             let [kernel, fast] = [kernel, fast].map(|of| of.get(&way).copied().unwrap_or(0));
             if kernel == 0 && fast > 0 {
                 let detail = format!("{fast} packets in fast, none in kernel");
                 let (flow, direction) = (Some(way.0), Some(way.1));
-                found.push(Difference { aspect, flow, direction, detail, allowed: None });
+                let allowed = (aspect == Aspect::SharedIds).then_some(IDENTIFICATION);
+                found.push(Difference { aspect, flow, direction, detail, allowed });
             }
         }
     }
@@ -187,6 +200,23 @@ impl Judge<'_> {
             let (flow, direction) = (Some(way.0), Some(way.1));
             let allowed = is_within.then_some(COPIES);
             found.push(Difference { aspect: Aspect::Copies, flow, direction, detail, allowed });
+        }
+    }
+
+    /// A filter sees what it sees in mode `kernel`, but for what a rule about single packets changes.
+    fn mirrored(&self, found: &mut Vec<Difference>, flow: &Flow, direction: Direction) {
+        if flow.kind != Kind::Datagrams || self.scenario.is_judged_per_packet(flow) {
+            return;
+        }
+        let of = |record: &Record| {
+            let is_meant = |key: &&Key| key.flow == flow.id && key.direction == direction;
+            record.mirrored.iter().filter(is_meant).count()
+        };
+        let (kernel, fast) = (of(self.kernel), of(self.fast));
+        if kernel != fast {
+            let detail = format!("{kernel} in kernel, {fast} in fast");
+            let (flow, direction) = (Some(flow.id), Some(direction));
+            found.push(Difference { aspect: Aspect::Mirrored, flow, direction, detail, allowed: None });
         }
     }
 

@@ -6,7 +6,7 @@ use super::{
     random::Random,
     scenario::{
         Action, Compare, Direction, Ending, Flow, Hook, Kind, Match, Phases, Place, Rule, Scenario, Scope, Side, State,
-        Table, Tool, Varying, Via,
+        Surroundings, Table, Tool, Varying, Via,
     },
 };
 use crate::{fast::Family, load::rr::Protocol};
@@ -34,7 +34,9 @@ pub fn scenario(seed: u64) -> Scenario {
         rule.id = id;
     }
     let after_silence = random.one_in(3).then_some(40);
-    Scenario { seed, rules: made, flows, phases: Phases { warm_up: 70, varying: 60, after_silence } }
+    let surroundings = Surroundings { filters: random.one_in(8), wire: random.one_in(3) };
+    let phases = Phases { warm_up: 70, varying: 60, after_silence };
+    Scenario { seed, rules: made, flows, phases, surroundings }
 }
 
 fn flow(random: &mut Random, id: u16) -> Flow {
@@ -118,7 +120,7 @@ const JUDGES: [(Table, Hook); 4] = [
 
 /// One rule, or a few that work together.
 fn rules(random: &mut Random, flows: &[Flow]) -> Vec<Rule> {
-    match random.below(14) {
+    match random.below(15) {
         0..=2 => judged_by_field(random, flows),
         3..=4 => changed(random, flows),
         5..=7 => marked_then_met(random, flows),
@@ -127,6 +129,7 @@ fn rules(random: &mut Random, flows: &[Flow]) -> Vec<Rule> {
         10 => conn_marked(random, flows),
         11 => by_state(random, flows),
         12 => translated(random, flows),
+        13 if random.one_in(2) => queued(random, flows),
         _ => by_pods(random, flows),
     }
 }
@@ -296,6 +299,16 @@ fn by_pods(random: &mut Random, flows: &[Flow]) -> Vec<Rule> {
     if rule.action.ends_packet() {
         rule.matches.push(field(random));
     }
+    vec![rule]
+}
+
+/// By a program in userspace, which only iptables reaches on every kernel.
+fn queued(random: &mut Random, flows: &[Flow]) -> Vec<Rule> {
+    let flow = random.pick(flows);
+    let scope = Scope::Flows(vec![flow.id], direction(random));
+    let mut rule = rule(random, flow.family, (Table::Mangle, Hook::Forward), scope);
+    rule.tool = random.pick(&[Tool::IptablesNft, Tool::IptablesLegacy]);
+    rule.action = Action::Queue;
     vec![rule]
 }
 

@@ -1,6 +1,6 @@
 //! What became of the packets of a run. Pure.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::{
     frame::{Header, IcmpError, Outer, Seen, read},
@@ -25,8 +25,12 @@ pub struct Record {
     pub copies: BTreeMap<Way, u32>,
     /// The outer header of each packet as it first came over the cable.
     pub outer: BTreeMap<Key, Outer>,
-    /// Outer identifications that came again while fragments of the first could still be waited for.
+    /// Outer identifications that a flow used again while fragments of the first packet could still be waited for.
     pub repeated_ids: BTreeMap<Way, u32>,
+    /// The same of another flow's identifications.
+    pub shared_ids: BTreeMap<Way, u32>,
+    /// Packets that a filter on a cable saw.
+    pub mirrored: BTreeSet<Key>,
     /// Errors of ICMP that came to a pod.
     pub errors: BTreeMap<(Place, IcmpError), u32>,
     /// What rules counted.
@@ -72,15 +76,26 @@ impl Record {
 
     /// Adds the frames that came in by a node's cable.
     pub fn add_cable(&mut self, frames: &[Vec<u8>]) {
-        let mut ids: Vec<u16> = Vec::new();
+        let mut ids: VecDeque<(u16, Way)> = VecDeque::new();
         for seen in frames.iter().filter_map(|frame| read(frame)) {
             if let Seen::Packet(key, _, Some(outer)) = seen {
-                let recent: HashSet<&u16> = ids.iter().rev().take(ID_WINDOW).collect();
-                if outer.id != 0 && recent.contains(&outer.id) {
-                    *self.repeated_ids.entry((key.flow, key.direction)).or_default() += 1;
+                let way = (key.flow, key.direction);
+                if let Some((_, other)) = ids.iter().find(|(id, _)| outer.id != 0 && *id == outer.id) {
+                    let ids = if *other == way { &mut self.repeated_ids } else { &mut self.shared_ids };
+                    *ids.entry(way).or_default() += 1;
                 }
-                ids.push(outer.id);
+                ids.push_front((outer.id, way));
+                ids.truncate(ID_WINDOW);
                 self.outer.entry(key).or_insert(outer);
+            }
+        }
+    }
+
+    /// Adds the frames that a filter on a cable mirrored.
+    pub fn add_mirrored(&mut self, frames: &[Vec<u8>]) {
+        for seen in frames.iter().filter_map(|frame| read(frame)) {
+            if let Seen::Packet(key, ..) = seen {
+                self.mirrored.insert(key);
             }
         }
     }

@@ -438,6 +438,15 @@ pub struct Phases {
     pub after_silence: Option<u32>,
 }
 
+/// What else is on the nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Surroundings {
+    /// Filters of others on the cables, which mirror what comes in.
+    pub filters: bool,
+    /// Cables that take no large segments, as a wire does not.
+    pub wire: bool,
+}
+
 /// Rules and traffic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scenario {
@@ -449,6 +458,8 @@ pub struct Scenario {
     pub flows: Vec<Flow>,
     /// The phases.
     pub phases: Phases,
+    /// What else is there.
+    pub surroundings: Surroundings,
 }
 
 impl Scenario {
@@ -473,6 +484,10 @@ impl Scenario {
     pub fn with_tools(mut self, available: &BTreeSet<Tool>) -> Self {
         for rule in self.rules.iter_mut().filter(|rule| !available.contains(&rule.tool)) {
             rule.tool = Tool::Nft;
+            // nft of this kernel may have no queue.
+            if rule.action == Action::Queue {
+                rule.action = Action::Count;
+            }
             if rule.action == Action::AssignHelper {
                 rule.table = Table::Mangle;
             }
@@ -491,6 +506,11 @@ impl Scenario {
         }
         self.rules.retain(|rule| !matches!(&rule.scope, Scope::Flows(of, _) if of.is_empty()));
         self
+    }
+
+    /// Where a program in userspace is asked about packets.
+    pub fn queues(&self) -> BTreeSet<Side> {
+        self.rules.iter().filter(|rule| rule.action == Action::Queue).map(|rule| rule.side).collect()
     }
 
     /// The tools in use.

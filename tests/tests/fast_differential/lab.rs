@@ -1,6 +1,6 @@
 //! The lab of a topology: two nodes, two pods on each, captures on every pod and on both ends of the cable.
 
-use std::{collections::BTreeSet, net::SocketAddr, time::Duration};
+use std::{cell::Cell, collections::BTreeSet, net::SocketAddr, time::Duration};
 
 use anyhow::{Result, ensure};
 use flannel_tests::{
@@ -9,10 +9,11 @@ use flannel_tests::{
         frame,
         record::Record,
         render::{Addresses, iptables, redirected},
-        scenario::{Action, Flow, Kind, Place, Scenario, Side, Tool, Via},
+        scenario::{Action, Flow, Kind, Place, Scenario, Side, Surroundings, Tool, Via},
     },
     eventually_stable,
     fast::{Family, FastLab},
+    load::nfqueue::Answers,
     not_run,
     service_rules::{Backend, ServiceRules},
     wire::Capture,
@@ -36,8 +37,9 @@ impl Topology {
     }
 
     /// The test that runs it.
-    pub(crate) const fn test(self) -> &'static str {
+    pub(crate) fn test(self, mode: &str) -> &'static str {
         match self {
+            _ if mode == "encap" => "rules_and_traffic_in_mode_encap",
             Self::Vxlan => "rules_and_traffic_over_the_tunnel",
             Self::Direct => "rules_and_traffic_to_direct_peers",
             Self::HostGw => "rules_and_traffic_with_host_gw",
@@ -64,6 +66,8 @@ impl Topology {
 pub(crate) struct DiffLab {
     pods: [Capture; 4],
     cables: [Capture; 2],
+    mirrors: [Capture; 2],
+    surroundings: Cell<Surroundings>,
     pub(crate) services: [[ServiceRules; 2]; 2],
     pub(crate) addresses: Addresses,
     pub(crate) tools: BTreeSet<Tool>,
@@ -87,9 +91,10 @@ impl DiffLab {
         let [near, beside, far, other] =
             [&lab.near, &lab.beside, &lab.far, &lab.other].map(|pod| Capture::start(pod, "eth0", wanted));
         let [a, b] = [&lab.nodes.a, &lab.nodes.b].map(|node| Capture::start(node, "eth0", wanted));
+        let mirrors = [mirror(&lab.nodes.a, wanted)?, mirror(&lab.nodes.b, wanted)?];
         let addresses = addresses(&lab)?;
         let (pods, cables) = ([near?, beside?, far?, other?], [a?, b?]);
-        let lab = Self { pods, cables, services, addresses, tools, topology, lab };
+        let lab = Self { pods, cables, mirrors, surroundings: Cell::default(), services, addresses, tools, topology, lab };
         lab.prepare()?;
         Ok(lab)
     }
@@ -164,18 +169,55 @@ impl DiffLab {
 
     /// Forgets what was captured.
     pub(crate) fn clear(&self) {
-        self.pods.iter().chain(&self.cables).for_each(Capture::clear);
+        self.captures().for_each(Capture::clear);
+    }
+
+    fn captures(&self) -> impl Iterator<Item = &Capture> {
+        self.pods.iter().chain(&self.cables).chain(&self.mirrors)
+    }
+
+    /// Filters of another program on the cables, and cables as they are to be.
+    pub(crate) fn surround(&self, surroundings: Surroundings) -> Result<()> {
+        if self.surroundings.replace(surroundings) == surroundings {
+            return Ok(());
+        }
+        let switch = if surroundings.wire { "off" } else { "on" };
+        for side in Side::ALL {
+            let node = self.node(side);
+            for feature in SEGMENTATION {
+                node.sh(&format!("ethtool -K eth0 {feature} {switch}"))?;
+            }
+            // There is none before the first.
+            node.command("tc qdisc del dev eth0 clsact".split(' ')).any_code().run()?;
+            if surroundings.filters {
+                node.sh("tc qdisc add dev eth0 clsact")?;
+                let to = "action mirred egress mirror dev mirror0";
+                node.sh(&format!("tc filter add dev eth0 ingress protocol all pref 10 u32 match u32 0 0 {to}"))?;
+            }
+        }
+        Ok(())
     }
 
     /// Adds what was captured, once nothing more comes.
     pub(crate) fn observe(&self, scenario: &Scenario, record: &mut Record) -> Result<()> {
-        let counts = || Some(self.pods.iter().chain(&self.cables).map(Capture::len).collect::<Vec<_>>());
+        let counts = || Some(self.captures().map(Capture::len).collect::<Vec<_>>());
         eventually_stable("no more frames", Duration::from_secs(10), 4, counts)?;
         for place in Place::ALL {
             record.add_pod(scenario, place, &self.pods[place.index()].frames());
         }
         self.cables.iter().for_each(|cable| record.add_cable(&cable.frames()));
+        self.mirrors.iter().for_each(|mirror| record.add_mirrored(&mirror.frames()));
         Ok(())
+    }
+
+    /// Programs that let all queued packets pass.
+    pub(crate) fn answers(&self, scenario: &Scenario) -> Result<Vec<Answers>> {
+        scenario.queues().into_iter().map(|side| Answers::start(self.node(side), 0)).collect()
+    }
+
+    /// Waits until the programs tell packets that waited for an answer from others.
+    pub(crate) fn wait_queues(&self, scenario: &Scenario) -> Result<()> {
+        scenario.queues().into_iter().try_for_each(|side| self.lab.agents[side.index()].wait_polls_counted())
     }
 
     /// In mode `fast`, every pod takes part.
@@ -194,6 +236,20 @@ impl DiffLab {
     pub(crate) fn replayed(&self) -> Result<u64> {
         Ok(self.lab.replayed()?.iter().sum())
     }
+}
+
+/// What a veth does with large segments instead of its peer.
+const SEGMENTATION: [&str; 4] =
+    ["tso", "tx-udp_tnl-segmentation", "tx-udp_tnl-csum-segmentation", "tx-udp-segmentation"];
+
+/// Where filters mirror to: a veth whose other end nobody takes packets from.
+fn mirror(node: &Node, wanted: fn(&[u8]) -> bool) -> Result<Capture> {
+    node.sh("ip link add mirror0 type veth peer name mirror1")?;
+    for device in ["mirror0", "mirror1"] {
+        node.sh(&format!("sysctl -qw net.ipv6.conf.{device}.disable_ipv6=1"))?;
+        node.sh(&format!("ip link set {device} up"))?;
+    }
+    Capture::start(node, "mirror1", wanted)
 }
 
 fn addresses(lab: &FastLab) -> Result<Addresses> {

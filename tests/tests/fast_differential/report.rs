@@ -7,9 +7,9 @@ use flannel_tests::differential::{compare::Difference, scenario::Scenario};
 use crate::{lab::DiffLab, rules};
 
 /// The page of a scenario.
-pub(crate) fn page(lab: &DiffLab, scenario: &Scenario, differences: &[Difference]) -> String {
+pub(crate) fn page(lab: &DiffLab, scenario: &Scenario, mode: &str, differences: &[Difference]) -> String {
     let mut page = String::new();
-    write_page(&mut page, lab, scenario, differences).expect("memory");
+    write_page(&mut page, lab, scenario, mode, differences).expect("memory");
     page
 }
 
@@ -17,9 +17,16 @@ fn write_page(
     page: &mut String,
     lab: &DiffLab,
     scenario: &Scenario,
+    mode: &str,
     differences: &[Difference],
 ) -> std::fmt::Result {
-    writeln!(page, "---- seed {:#x}, {} ----", scenario.seed, lab.topology.name())?;
+    writeln!(page, "---- seed {:#x}, {}, mode {mode} ----", scenario.seed, lab.topology.name())?;
+    if scenario.surroundings.filters {
+        writeln!(page, "# filters on the ingress of eth0 mirror what comes in")?;
+    }
+    if scenario.surroundings.wire {
+        writeln!(page, "# eth0 without segmentation offloads")?;
+    }
     for difference in differences {
         writeln!(page, "# {difference}")?;
     }
@@ -40,6 +47,6 @@ fn write_page(
         page,
         "# again: FLANNEL_DIFF_SEED={:#x} cargo xtask test --e2e -- {}",
         scenario.seed,
-        lab.topology.test()
+        lab.topology.test(mode)
     )
 }

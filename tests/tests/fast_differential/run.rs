@@ -33,10 +33,13 @@ pub(crate) fn run(lab: &DiffLab, scenario: &Scenario, mode: &str) -> Result<Reco
 
 fn installed(lab: &DiffLab, scenario: &Scenario, mode: &str) -> Result<Record> {
     forget(lab)?;
+    lab.surround(scenario.surroundings)?;
+    let _answers = lab.answers(scenario)?;
     rules::install(lab, scenario)?;
     let installed = Instant::now();
     lab.set_mode(mode)?;
     if mode == "fast" {
+        lab.wait_queues(scenario)?;
         // Each generation that begins makes the programs see all flows again: none is to begin during the run.
         thread::sleep(SETTLED.saturating_sub(installed.elapsed()));
     }

@@ -186,8 +186,13 @@ impl Ends {
         setsockopt(&self.client, sockopt::UdpGsoSegment, &i32::from(SEGMENT))?;
         let buffer: Vec<u8> =
             (1..=SEGMENTS).flat_map(|segment| key(segment).payload(usize::from(SEGMENT))).collect();
+        // One right behind the other: the second begins where the identifications of the first are still in use.
+        let second: Vec<u8> = (1..=SEGMENTS)
+            .flat_map(|segment| key(SEGMENTS + segment).payload(usize::from(SEGMENT)))
+            .collect();
         send(&buffer)?;
-        Ok(1 + SEGMENTS)
+        send(&second)?;
+        Ok(1 + 2 * SEGMENTS)
     }
 
     fn drain(&mut self, record: &mut Record) -> Result<()> {
