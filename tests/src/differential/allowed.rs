@@ -60,8 +60,15 @@ pub const IDENTIFICATION: Allowed = Allowed {
     reason: "each flow counts from a number of its own, the kernel for all flows to a peer together",
 };
 
+/// Order of arrival.
+pub const ORDER: Allowed = Allowed {
+    name: "order",
+    bound: "one packet in four at most arrives behind a later one of its flow",
+    reason: "a replayed packet overtakes one before it that takes the kernel's path and waits in its queues",
+};
+
 /// All of them, in the order of the page.
-pub const ALL: [Allowed; 7] = [REFRESH, COUNTERS, COPIES, VERDICTS, CHANGES, RESET, IDENTIFICATION];
+pub const ALL: [Allowed; 8] = [REFRESH, COUNTERS, COPIES, VERDICTS, CHANGES, RESET, IDENTIFICATION, ORDER];
 
 #[cfg(test)]
 mod tests {

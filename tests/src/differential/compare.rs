@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{
-    allowed::{Allowed, CHANGES, COPIES, COUNTERS, IDENTIFICATION, RESET, VERDICTS},
+    allowed::{Allowed, CHANGES, COPIES, COUNTERS, IDENTIFICATION, ORDER, RESET, VERDICTS},
     packets::{self, Key},
     record::{Record, Way},
     scenario::{Action, Direction, Ending, Flow, Kind, Match, Rule, Scenario, Scope, State},
@@ -102,6 +102,9 @@ pub fn differences(scenario: &Scenario, kernel: &Record, fast: &Record) -> Vec<D
     found
 }
 
+/// One packet in so many may be overtaken.
+const OVERTAKEN: u32 = 4;
+
 struct Judge<'a> {
     scenario: &'a Scenario,
     kernel: &'a Record,
@@ -185,10 +188,19 @@ impl Judge<'_> {
             if kernel == 0 && fast > 0 {
                 let detail = format!("{fast} packets in fast, none in kernel");
                 let (flow, direction) = (Some(way.0), Some(way.1));
-                let allowed = (aspect == Aspect::SharedIds).then_some(IDENTIFICATION);
+                let packets = self.way_packets(way);
+                let allowed = match aspect {
+                    Aspect::SharedIds => Some(IDENTIFICATION),
+                    Aspect::Order if fast <= packets / OVERTAKEN => Some(ORDER),
+                    _ => None,
+                };
                 found.push(Difference { aspect, flow, direction, detail, allowed });
             }
         }
+    }
+
+    fn way_packets(&self, of: Way) -> u32 {
+        u32::try_from(way(&self.fast.headers, of).len()).unwrap_or(u32::MAX)
     }
 
     /// At least one if there are any, and never more.

@@ -16,6 +16,8 @@ pub const DSCPS: [u8; 4] = [0, 8, 10, 46];
 /// TTLs of packets.
 pub const TTLS: [u8; 4] = [64, 40, 128, 7];
 const MARKS: [u32; 3] = [1, 2, 3];
+/// Seeds every run begins with: together they have what comes up seldom.
+pub const FIRST: [u64; 5] = [13, 42, 10, 5, 3];
 /// Flows of a scenario.
 const FLOWS: u16 = 16;
 
@@ -331,6 +333,22 @@ mod tests {
 
     fn many() -> impl Iterator<Item = Scenario> {
         (0..500).map(scenario)
+    }
+
+    #[test]
+    fn the_first_seeds_have_what_is_rare() {
+        let scenarios = FIRST.map(scenario);
+        let has = |what: fn(&Scenario) -> bool| scenarios.iter().any(what);
+        assert!(has(|one| one.surroundings.filters) && has(|one| one.surroundings.wire));
+        assert!(has(|one| !one.queues().is_empty()) && has(|one| one.phases.after_silence.is_some()));
+        assert!(has(|one| one.rules.iter().any(|rule| matches!(rule.action, Action::Copy(_)))));
+        assert!(has(|one| one.rules.iter().any(|rule| rule.action == Action::Masquerade)));
+        assert!(has(|one| one.rules.iter().any(|rule| matches!(rule.action, Action::Redirect(_)))));
+        let drops = |rule: &Rule| rule.scope == Scope::Outer && rule.action == Action::Drop;
+        assert!(scenarios.iter().any(|one| one.rules.iter().any(drops)));
+        for kind in [Kind::Ftp, Kind::Segmented, Kind::Bulk] {
+            assert!(scenarios.iter().any(|one| one.flows.iter().any(|flow| flow.kind == kind)));
+        }
     }
 
     #[test]

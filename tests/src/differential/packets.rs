@@ -119,7 +119,7 @@ fn varied(flow: &Flow, mut fields: Fields, random: &mut Random) -> Fields {
         fields.ttl = random.pick(&TTLS);
     }
     if length {
-        fields.length = random.pick(&[LABEL, 64, 300, 1000, 1350]);
+        fields.length = random.pick(&[LABEL, 64, 300, 1000, 1300]);
     }
     if label {
         fields.df = !fields.df;

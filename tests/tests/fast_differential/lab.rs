@@ -4,7 +4,8 @@ use std::{cell::Cell, collections::BTreeSet, net::SocketAddr, time::Duration};
 
 use anyhow::{Result, ensure};
 use flannel_tests::{
-    Node, Pod,
+    Node, Pod, TwoNodes,
+    cluster::config,
     differential::{
         frame,
         record::Record,
@@ -16,6 +17,7 @@ use flannel_tests::{
     load::nfqueue::Answers,
     not_run,
     service_rules::{Backend, ServiceRules},
+    topology::Stack,
     wire::Capture,
 };
 
@@ -23,6 +25,8 @@ use flannel_tests::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Topology {
     Vxlan,
+    /// Over cables that are tunnels, which sum all of a packet.
+    Nested,
     Direct,
     HostGw,
 }
@@ -31,6 +35,7 @@ impl Topology {
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Vxlan => "diff-vxlan",
+            Self::Nested => "diff-nested",
             Self::Direct => "diff-direct",
             Self::HostGw => "diff-host-gw",
         }
@@ -40,6 +45,7 @@ impl Topology {
     pub(crate) fn test(self, mode: &str) -> &'static str {
         match self {
             _ if mode == "encap" => "rules_and_traffic_in_mode_encap",
+            Self::Nested => "rules_and_traffic_over_a_tunnel_in_a_tunnel",
             Self::Vxlan => "rules_and_traffic_over_the_tunnel",
             Self::Direct => "rules_and_traffic_to_direct_peers",
             Self::HostGw => "rules_and_traffic_with_host_gw",
@@ -48,7 +54,7 @@ impl Topology {
 
     const fn backend(self) -> &'static str {
         match self {
-            Self::Vxlan => r#"{"Type":"vxlan"}"#,
+            Self::Vxlan | Self::Nested => r#"{"Type":"vxlan"}"#,
             Self::Direct => r#"{"Type":"vxlan","DirectRouting":true}"#,
             Self::HostGw => r#"{"Type":"host-gw"}"#,
         }
@@ -58,7 +64,7 @@ impl Topology {
     const fn services(self) -> Backend {
         match self {
             Self::Direct => Backend::Iptables,
-            Self::Vxlan | Self::HostGw => Backend::Nftables,
+            Self::Vxlan | Self::Nested | Self::HostGw => Backend::Nftables,
         }
     }
 }
@@ -78,7 +84,11 @@ pub(crate) struct DiffLab {
 
 impl DiffLab {
     pub(crate) fn new(topology: Topology) -> Result<Self> {
-        let lab = FastLab::of(topology.name(), topology.backend(), &[])?;
+        let lab = if topology == Topology::Nested {
+            FastLab::on(TwoNodes::nested(topology.name(), &config(Stack::Dual, topology.backend()))?, &[])?
+        } else {
+            FastLab::of(topology.name(), topology.backend(), &[])?
+        };
         let tools = tools(&lab.nodes.a);
         let is_legacy = topology.services() == Backend::Iptables && tools.contains(&Tool::IptablesLegacy);
         let backend = if is_legacy { Backend::Iptables } else { Backend::Nftables };
@@ -184,7 +194,8 @@ impl DiffLab {
         let switch = if surroundings.wire { "off" } else { "on" };
         for side in Side::ALL {
             let node = self.node(side);
-            for feature in SEGMENTATION {
+            // A tunnel leaves that to what is below it.
+            for feature in SEGMENTATION.iter().filter(|_| self.topology != Topology::Nested) {
                 node.sh(&format!("ethtool -K eth0 {feature} {switch}"))?;
             }
             // There is none before the first.

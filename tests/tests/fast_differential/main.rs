@@ -24,6 +24,11 @@ fn rules_and_traffic_over_the_tunnel() -> Result<()> {
 }
 
 #[test]
+fn rules_and_traffic_over_a_tunnel_in_a_tunnel() -> Result<()> {
+    run(Topology::Nested, &mode())
+}
+
+#[test]
 fn rules_and_traffic_in_mode_encap() -> Result<()> {
     run(Topology::Vxlan, "encap")
 }
