@@ -1,13 +1,14 @@
-//! The differences between the modes that are by design. The page docs/fast-differences.md has the same table.
+//! The differences between the modes that are by design. The page docs/fast-differences.md has the
+//! same table.
 
 /// A difference by design.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Allowed {
     /// Its name.
     pub name: &'static str,
-    /// How far it goes.
+    /// Its limits.
     pub bound: &'static str,
-    /// Why it is there.
+    /// The property of the design it follows from.
     pub reason: &'static str,
 }
 
@@ -18,14 +19,14 @@ pub const REFRESH: Allowed = Allowed {
     reason: "a known flow is seen again by the kernel every two seconds, give or take a quarter",
 };
 
-/// What rules count.
+/// Counters of rules.
 pub const COUNTERS: Allowed = Allowed {
     name: "counters",
     bound: "at most what mode `kernel` counts; equal for rules that drop, and for new connections",
     reason: "replayed packets pass no rule",
 };
 
-/// What is copied or logged.
+/// Copied and logged packets.
 pub const COPIES: Allowed = Allowed {
     name: "copies",
     bound: "TEE, `dup`, NFLOG, LOG: at least one packet of a flow every 2.5 s, at most what mode `kernel` copies",
@@ -39,7 +40,7 @@ pub const VERDICTS: Allowed = Allowed {
     reason: "the packet that was seen last decides for those of the next two seconds",
 };
 
-/// What a rule about single packets would have changed.
+/// Packets that a rule about single packets would have changed.
 pub const CHANGES: Allowed = Allowed {
     name: "per-packet changes",
     bound: "flows of rules with a per-packet match: a packet leaves as another one of its flow in mode `kernel`",

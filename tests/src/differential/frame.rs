@@ -1,4 +1,4 @@
-//! What a frame on a device says of a flow. Pure.
+//! Frames on a device, as packets of flows. Pure.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -31,7 +31,7 @@ pub struct Header {
     pub length: usize,
     /// The checksum of UDP.
     pub checksum: u16,
-    /// Whether it is TCP.
+    /// True for TCP.
     pub is_tcp: bool,
 }
 
@@ -59,7 +59,8 @@ impl Header {
     }
 }
 
-/// The outer header of a tunnel packet. Its source port and identification are the node's own choice.
+/// The outer header of a tunnel packet. Its source port and identification are the node's own
+/// choice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outer {
     /// DSCP and ECN.
@@ -95,7 +96,7 @@ pub struct IcmpError {
     pub code: u8,
 }
 
-/// What a frame is.
+/// A frame of a flow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Seen {
     /// A packet of a flow, with its outer header if it is in a tunnel.
@@ -107,8 +108,12 @@ pub enum Seen {
 /// Reads a frame; `None` for what is no packet of a flow, and for later fragments.
 pub fn read(frame: &[u8]) -> Option<Seen> {
     if packet::is_tunnel(frame) {
-        let outer =
-            Outer { tos: frame[15], ttl: frame[22], df: frame[20] & 0x40 != 0, id: packet::identification(&frame[14..]) };
+        let outer = Outer {
+            tos: frame[15],
+            ttl: frame[22],
+            df: frame[20] & 0x40 != 0,
+            id: packet::identification(&frame[14..]),
+        };
         return inside(frame, packet::INNER_AT - 14, outer);
     }
     if packet_v6::is_tunnel(frame) {
@@ -204,7 +209,7 @@ fn error(icmp: &[u8], about: &[u8], is_error: impl Fn(u8) -> bool) -> Option<See
     is_error(kind).then_some(Seen::Error(IcmpError { client_port, kind, code }))
 }
 
-/// What the IP header says.
+/// The fields of the IP header.
 struct Found {
     ethernet: [u8; 12],
     addresses: [IpAddr; 2],
@@ -229,8 +234,7 @@ impl Found {
         let destination = SocketAddr::new(to, word(transport, 2)?);
         let is_tcp = protocol == TCP;
         let checksum = if is_tcp { 0 } else { word(transport, 6)? };
-        let header =
-            Header { ethernet, source, destination, tos, ttl, df, id, label, length, checksum, is_tcp };
+        let header = Header { ethernet, source, destination, tos, ttl, df, id, label, length, checksum, is_tcp };
         Some(Seen::Packet(key, header, None))
     }
 }

@@ -12,12 +12,12 @@ use crate::{
     packet_v6::{FRAGMENT, Ipv6},
 };
 
-/// What every payload begins with.
+/// The first bytes of every payload.
 const MAGIC: [u8; 4] = *b"fdif";
 /// Bytes of a label: magic, flow, direction, number.
 pub const LABEL: usize = 4 + 2 + 1 + 4;
 
-/// Which packet it is.
+/// The identity of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
     /// The flow's number.
@@ -163,7 +163,7 @@ fn with_ttl(mut packet: Vec<u8>, at: usize, ttl: u8) -> Vec<u8> {
     packet
 }
 
-/// Where a datagram is cut.
+/// Bytes of the first fragment's payload.
 const CUT: usize = 512;
 
 fn halves(whole: &Ipv4) -> Vec<Ipv4> {
@@ -217,8 +217,7 @@ mod tests {
 
     #[test]
     fn fragments_make_the_datagram() {
-        let fields =
-            Fields { dscp: 46, ecn: 1, ttl: 40, length: 900, df: false, label: 0, fragmented: true };
+        let fields = Fields { dscp: 46, ecn: 1, ttl: 40, length: 900, df: false, label: 0, fragmented: true };
         let key = Key { flow: 1, direction: Direction::Forward, number: 5 };
         for (from, to, header) in [("10.0.0.1:1", "10.0.0.2:2", 20), ("[fd00::1]:1", "[fd00::2]:2", 48)] {
             let (from, to) = (from.parse().expect("an address"), to.parse().expect("an address"));

@@ -1,4 +1,5 @@
-//! Numbers that depend on a seed alone (splitmix64), on every machine and in every release of the dependencies.
+//! Numbers that depend on a seed alone (splitmix64), on every machine and in every release of the
+//! dependencies.
 
 /// A sequence of numbers.
 #[derive(Clone, Debug)]

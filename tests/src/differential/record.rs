@@ -1,4 +1,4 @@
-//! What became of the packets of a run. Pure.
+//! The outcome of a run, packet by packet. Pure.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -15,7 +15,8 @@ pub type Way = (u16, Direction);
 /// A run's outcome.
 #[derive(Clone, Debug, Default)]
 pub struct Record {
-    /// How often the receiver's socket, or the receiving end of a connection, got each packet as it was sent.
+    /// Arrivals of each packet, intact, at the receiver's socket or at the receiving end of a
+    /// connection.
     pub delivered: BTreeMap<Key, u32>,
     /// The header of each packet as it first came to the receiver's device.
     pub headers: BTreeMap<Key, Header>,
@@ -25,7 +26,8 @@ pub struct Record {
     pub copies: BTreeMap<Way, u32>,
     /// The outer header of each packet as it first came over the cable.
     pub outer: BTreeMap<Key, Outer>,
-    /// Outer identifications that a flow used again while fragments of the first packet could still be waited for.
+    /// Outer identifications that a flow used again while fragments of the first packet could still
+    /// be waited for.
     pub repeated_ids: BTreeMap<Way, u32>,
     /// The same of another flow's identifications.
     pub shared_ids: BTreeMap<Way, u32>,
@@ -33,11 +35,11 @@ pub struct Record {
     pub mirrored: BTreeSet<Key>,
     /// Errors of ICMP that came to a pod.
     pub errors: BTreeMap<(Place, IcmpError), u32>,
-    /// What rules counted.
+    /// Packets counted by each rule.
     pub counters: BTreeMap<u16, u64>,
-    /// What conntrack knows of the flows at the end.
+    /// Conntrack's entries of the flows at the end.
     pub tracked: BTreeMap<Tuple, Entry>,
-    /// How conversations went.
+    /// The outcome of each conversation.
     pub outcomes: BTreeMap<u16, String>,
     /// Packets that were sent.
     pub sent: u64,

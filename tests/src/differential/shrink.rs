@@ -1,9 +1,11 @@
-//! A smaller scenario that still shows a difference. Pure: what shows it is the caller's to find out.
+//! A smaller scenario that still shows a difference. Pure: what shows it is the caller's to find
+//! out.
 
 use super::scenario::{Direction, Scenario};
 
-/// Tries smaller scenarios until `budget` of them were tried; `still_differs` says whether one shows the difference, which
-/// is one of the flow `of`, if of one. That flow with the rules that may see it comes first.
+/// Tries smaller scenarios until `budget` of them were tried; `still_differs` says whether one
+/// shows the difference, which is one of the flow `of`, if of one. That flow with the rules that
+/// may see it comes first.
 ///
 /// # Errors
 ///
@@ -65,11 +67,9 @@ fn steps(scenario: &Scenario) -> Vec<Scenario> {
             rules: kept(&scenario.rules, &keep),
             ..scenario.clone()
         }));
-        steps.extend(without(scenario.flows.len(), parts, |keep| Scenario {
-            flows: kept(&scenario.flows, &keep),
-            ..scenario.clone()
-        }
-        .pruned()));
+        steps.extend(without(scenario.flows.len(), parts, |keep| {
+            Scenario { flows: kept(&scenario.flows, &keep), ..scenario.clone() }.pruned()
+        }));
     }
     if scenario.phases.after_silence.is_some() {
         let mut shorter = scenario.clone();
@@ -80,7 +80,7 @@ fn steps(scenario: &Scenario) -> Vec<Scenario> {
     steps
 }
 
-/// What is left without each of so many parts of a list. A list of one loses nothing.
+/// The scenarios without each of so many parts of a list. A list of one loses nothing.
 fn without(length: usize, parts: usize, make: impl Fn(Vec<bool>) -> Scenario) -> Vec<Scenario> {
     if length < 2 || parts != usize::MAX && length < 2 * parts {
         return Vec::new();

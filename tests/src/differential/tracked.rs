@@ -2,16 +2,16 @@
 
 use super::scenario::Side;
 
-/// Which entry it is.
+/// The identity of an entry.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Tuple {
-    /// On which node.
+    /// The node.
     pub side: Side,
     /// Protocol, addresses and ports of the first packet.
     pub original: String,
 }
 
-/// What it says.
+/// The contents of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// Addresses and ports of the answers.
@@ -28,7 +28,8 @@ pub struct Entry {
     pub client_port: u16,
 }
 
-/// The longest timeout that an idle connection does not survive; those of ESTABLISHED count from days.
+/// The longest timeout that an idle connection does not survive; those of ESTABLISHED count from
+/// days.
 pub const SHORT: u64 = 300;
 
 impl Entry {

@@ -1,4 +1,5 @@
-//! Seeds in one lab, one after the other: those every run has, then as many more as there is time for.
+//! Seeds in one lab, one after the other: those every run has, then as many more as there is time
+//! for.
 
 use std::{
     collections::BTreeSet,
@@ -21,16 +22,17 @@ use crate::{
     run::run as one_run,
 };
 
-/// How long a topology takes in CI at most, without the scenario under way.
+/// Time of a topology in CI, without the scenario under way.
 const BUDGET: Duration = Duration::from_secs(50);
 /// Differences of a seed that are listed.
 const LISTED: usize = 12;
 /// Pairs of runs for making a failing scenario smaller.
 const SHRINKS: usize = 8;
-/// Replayed packets for each packet sent in mode `fast`, over all seeds, in percent: fewer prove nothing.
+/// Replayed packets for each packet sent in mode `fast`, over all seeds, in percent: fewer prove
+/// nothing.
 const LEAST_REPLAYED: u64 = 30;
 
-/// What came of the seeds so far.
+/// The results so far.
 #[derive(Debug, Default)]
 struct Tally {
     seeds: u32,
@@ -38,7 +40,7 @@ struct Tally {
     replayed: u64,
     allowed: usize,
     noise: usize,
-    /// What was shown by a small scenario so far.
+    /// Differences already shown by a small scenario.
     shown: BTreeSet<Aspect>,
     pages: Vec<String>,
 }
@@ -69,7 +71,7 @@ pub(crate) fn run(topology: Topology, mode: &str) -> Result<()> {
     Ok(())
 }
 
-/// Which seeds, and for how long.
+/// The seeds, and the time for them.
 fn plan() -> Result<(Box<dyn Iterator<Item = u64>>, Duration)> {
     if let Ok(seed) = env::var("FLANNEL_DIFF_SEED") {
         let digits = seed.strip_prefix("0x").map(|digits| u64::from_str_radix(digits, 16));

@@ -1,4 +1,5 @@
-//! The lab of a topology: two nodes, two pods on each, captures on every pod and on both ends of the cable.
+//! The lab of a topology: two nodes, two pods on each, captures on every pod and on both ends of
+//! the cable.
 
 use std::{cell::Cell, collections::BTreeSet, net::SocketAddr, time::Duration};
 
@@ -21,7 +22,7 @@ use flannel_tests::{
     wire::Capture,
 };
 
-/// How the nodes reach each other.
+/// The path between the nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Topology {
     Vxlan,
@@ -60,7 +61,7 @@ impl Topology {
         }
     }
 
-    /// Who writes Services' rules: each of both somewhere.
+    /// The tool of Services' rules: each of both somewhere.
     const fn services(self) -> Backend {
         match self {
             Self::Direct => Backend::Iptables,
@@ -104,12 +105,14 @@ impl DiffLab {
         let mirrors = [mirror(&lab.nodes.a, wanted)?, mirror(&lab.nodes.b, wanted)?];
         let addresses = addresses(&lab)?;
         let (pods, cables) = ([near?, beside?, far?, other?], [a?, b?]);
-        let lab = Self { pods, cables, mirrors, surroundings: Cell::default(), services, addresses, tools, topology, lab };
+        let lab =
+            Self { pods, cables, mirrors, surroundings: Cell::default(), services, addresses, tools, topology, lab };
         lab.prepare()?;
         Ok(lab)
     }
 
-    /// Errors of ICMP are not limited, ports can be used again at once, and every tool's way into our rules is there.
+    /// Errors of ICMP are not limited, ports can be used again at once, and every tool's way into
+    /// our rules is there.
     fn prepare(&self) -> Result<()> {
         let hosts = Place::ALL.map(|place| (**self.pod(place)).clone());
         for host in hosts.into_iter().chain(Side::ALL.map(|side| (**self.node(side)).clone())) {
@@ -156,7 +159,8 @@ impl DiffLab {
         SocketAddr::new(self.addresses.of(flow.to, flow.family), flow.server_port())
     }
 
-    /// A Service's address. FTP's is as long as the pod's when written: other lengths change the numbers of a connection.
+    /// A Service's address. FTP's is as long as the pod's when written: other lengths change the
+    /// numbers of a connection.
     pub(crate) fn service(&self, flow: &Flow) -> SocketAddr {
         let number = match (flow.kind, self.addresses.of(flow.to, flow.family).to_string().len()) {
             (Kind::Ftp, ..=10) => 20 + flow.id,
@@ -167,7 +171,7 @@ impl DiffLab {
         flow.family.service(number)
     }
 
-    /// Where the client sends.
+    /// The address the client sends to.
     pub(crate) fn destination(&self, scenario: &Scenario, flow: &Flow) -> SocketAddr {
         let is_redirected = scenario.rules.iter().any(|rule| rule.action == Action::Redirect(flow.id));
         match flow.via {
@@ -226,7 +230,7 @@ impl DiffLab {
         scenario.queues().into_iter().map(|side| Answers::start(self.node(side), 0)).collect()
     }
 
-    /// Waits until the programs tell packets that waited for an answer from others.
+    /// Waits until the programs can recognise packets that waited for an answer.
     pub(crate) fn wait_queues(&self, scenario: &Scenario) -> Result<()> {
         scenario.queues().into_iter().try_for_each(|side| self.lab.agents[side.index()].wait_polls_counted())
     }
@@ -249,11 +253,11 @@ impl DiffLab {
     }
 }
 
-/// What a veth does with large segments instead of its peer.
+/// Offloads by which a veth passes large segments on as they are.
 const SEGMENTATION: [&str; 4] =
     ["tso", "tx-udp_tnl-segmentation", "tx-udp_tnl-csum-segmentation", "tx-udp-segmentation"];
 
-/// Where filters mirror to: a veth whose other end nobody takes packets from.
+/// The target of mirroring filters: a veth whose other end belongs to no pod and no route.
 fn mirror(node: &Node, wanted: fn(&[u8]) -> bool) -> Result<Capture> {
     node.sh("ip link add mirror0 type veth peer name mirror1")?;
     for device in ["mirror0", "mirror1"] {
@@ -284,7 +288,7 @@ fn tools(node: &Node) -> BTreeSet<Tool> {
     Tool::ALL.into_iter().filter(has).collect()
 }
 
-/// Whether the machine has the least that is asked.
+/// Fails on a machine without the tool that replaces missing ones.
 pub(crate) fn require(tools: &BTreeSet<Tool>) -> Result<()> {
     ensure!(tools.contains(&Tool::Nft), "nft is missing");
     Ok(())

@@ -1,4 +1,5 @@
-//! A failing scenario as a person repeats it: rules as scripts, traffic in words, and the line that runs it again.
+//! A failing scenario as a person repeats it: rules as scripts, traffic in words, and the line that
+//! runs it again.
 
 use std::fmt::Write as _;
 

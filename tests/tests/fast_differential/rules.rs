@@ -44,7 +44,7 @@ pub(crate) fn texts(lab: &DiffLab, scenario: &Scenario) -> Vec<(Side, Vec<String
     texts
 }
 
-/// Where each tool has rules.
+/// The nodes, tools and families with rules.
 fn used(scenario: &Scenario) -> Vec<(Side, Tool, Family)> {
     let mut used: Vec<(Side, Tool, Family)> = Vec::new();
     for rule in &scenario.rules {

@@ -40,7 +40,8 @@ fn installed(lab: &DiffLab, scenario: &Scenario, mode: &str) -> Result<Record> {
     lab.set_mode(mode)?;
     if mode == "fast" {
         lab.wait_queues(scenario)?;
-        // Each generation that begins makes the programs see all flows again: none is to begin during the run.
+        // Each generation that begins makes the programs see all flows again: none is to begin
+        // during the run.
         thread::sleep(SETTLED.saturating_sub(installed.elapsed()));
     }
     lab.clear();
@@ -68,7 +69,8 @@ fn traffic(lab: &DiffLab, scenario: &Scenario, record: &mut Record) -> Result<()
     lab.observe(scenario, record)?;
     datagrams.drain(record)?;
     record.counters = rules::counters(lab, scenario)?;
-    record.tracked = Side::ALL.into_iter().map(|side| table(lab, side)).collect::<Result<Vec<_>>>()?.concat().into_iter().collect();
+    record.tracked =
+        Side::ALL.into_iter().map(|side| table(lab, side)).collect::<Result<Vec<_>>>()?.concat().into_iter().collect();
     Ok(())
 }
 

@@ -1,4 +1,5 @@
-//! Connections between real TCP stacks: numbered messages there and back, one at a time, so that each is a segment.
+//! Connections between real TCP stacks: numbered messages there and back, one at a time, so that
+//! each is a segment.
 
 use std::{
     io::{self, ErrorKind, Read as _, Write as _},
@@ -21,9 +22,7 @@ use flannel_tests::{
 use nix::{
     libc,
     sys::{
-        socket::{
-            AddressFamily, SockFlag, SockType, SockaddrStorage, bind, connect, setsockopt, socket, sockopt,
-        },
+        socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, bind, connect, setsockopt, socket, sockopt},
         time::{TimeVal, TimeValLike as _},
     },
 };
@@ -85,12 +84,15 @@ impl Conversation {
     fn connect(&mut self, lab: &DiffLab, record: &mut Record) -> Result<()> {
         let source = SocketAddr::new(lab.addresses.of(Place::Near, self.flow.family), self.flow.client_port());
         let opened = lab.pod(Place::Near).enter(|| client(source, self.destination))??;
-        let ends = opened.and_then(|client| Ok([client, accept(&self.listener)?])).and_then(|ends| {
-            for end in &ends {
+        let ends = opened.and_then(|client| {
+            setsockopt(&client, sockopt::Linger, &libc::linger { l_onoff: 1, l_linger: 0 })?;
+            let server = accept(&self.listener)?;
+            setsockopt(&client, sockopt::Linger, &libc::linger { l_onoff: 0, l_linger: 0 })?;
+            for end in [&client, &server] {
                 end.set_nodelay(true)?;
                 end.set_read_timeout(Some(patient(LOST)))?;
             }
-            Ok(ends)
+            Ok([client, server])
         });
         match ends {
             Ok(ends) => self.ends = Some(ends),
@@ -99,8 +101,16 @@ impl Conversation {
         Ok(())
     }
 
+    /// Ends the connection at both ends at once: what is closed goes on to send, into the next run too.
+    fn abort(&mut self) {
+        for end in self.ends.take().into_iter().flatten() {
+            // It was never connected, or is no more.
+            setsockopt(&end, sockopt::Linger, &libc::linger { l_onoff: 1, l_linger: 0 }).ok();
+        }
+    }
+
     fn lose(&mut self, when: &str, error: &io::Error, record: &mut Record) {
-        self.ends = None;
+        self.abort();
         let how = match error.kind() {
             ErrorKind::WouldBlock | ErrorKind::TimedOut => "lost".to_owned(),
             _ if error.raw_os_error() == Some(libc::EINPROGRESS) => "lost".to_owned(),
@@ -122,7 +132,8 @@ impl Conversation {
                 // What the client reads: which address, and how often.
                 let outcome = record.outcomes.entry(self.flow.id).or_default();
                 if let Some(address) = seen.filter(|address| !outcome.contains(address.as_str())) {
-                    outcome.push_str(&format!(", {address}"));
+                    outcome.push_str(", ");
+                    outcome.push_str(&address);
                 }
             }),
             _ => message(&self.flow, client, server, number, phases, record),
@@ -144,11 +155,13 @@ impl Conversation {
                 Err(error) if error.kind() == ErrorKind::ConnectionReset => Ok(()),
                 other => {
                     record.outcomes.insert(self.flow.id, format!("reset: {other:?}"));
+                    setsockopt(&server, sockopt::Linger, &libc::linger { l_onoff: 1, l_linger: 0 })?;
                     Ok(())
                 }
             };
         }
-        // The side that ends first keeps the port for a while, unless it is the other one's that is used again.
+        // The side that ends first keeps the port for a while, unless it is the other one's that is
+        // used again.
         let (first, second) =
             if self.flow.ending == Ending::Reuse { (&mut server, &mut client) } else { (&mut client, &mut server) };
         first.shutdown(std::net::Shutdown::Write)?;
@@ -157,6 +170,7 @@ impl Conversation {
         let answered = first.read(&mut [0; 4]);
         if !matches!((&seen, &answered), (Ok(0), Ok(0))) {
             record.outcomes.insert(self.flow.id, format!("close: {seen:?} {answered:?}"));
+            self.ends = Some([client, server]);
             return Ok(());
         }
         drop((client, server));
@@ -167,6 +181,12 @@ impl Conversation {
             }
         }
         Ok(())
+    }
+}
+
+impl Drop for Conversation {
+    fn drop(&mut self) {
+        self.abort();
     }
 }
 
@@ -272,13 +292,9 @@ fn bulk(client: &mut TcpStream, server: &mut TcpStream) -> io::Result<()> {
     server.set_nonblocking(false)
 }
 
-/// A command of FTP and its answer: PASV every second time, which names the server's address. The address the client read.
-fn command(
-    client: &mut TcpStream,
-    server: &mut TcpStream,
-    number: u32,
-    sent: &mut u64,
-) -> io::Result<Option<String>> {
+/// A command of FTP and its answer: PASV every second time, which names the server's address. The
+/// address the client read.
+fn command(client: &mut TcpStream, server: &mut TcpStream, number: u32, sent: &mut u64) -> io::Result<Option<String>> {
     let is_passive = number % 2 == 1;
     let ask = if is_passive { "PASV\r\n" } else { "NOOP\r\n" };
     let answer = if is_passive {

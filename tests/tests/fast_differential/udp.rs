@@ -184,12 +184,11 @@ impl Ends {
             return Ok(1);
         }
         setsockopt(&self.client, sockopt::UdpGsoSegment, &i32::from(SEGMENT))?;
-        let buffer: Vec<u8> =
-            (1..=SEGMENTS).flat_map(|segment| key(segment).payload(usize::from(SEGMENT))).collect();
-        // One right behind the other: the second begins where the identifications of the first are still in use.
-        let second: Vec<u8> = (1..=SEGMENTS)
-            .flat_map(|segment| key(SEGMENTS + segment).payload(usize::from(SEGMENT)))
-            .collect();
+        let buffer: Vec<u8> = (1..=SEGMENTS).flat_map(|segment| key(segment).payload(usize::from(SEGMENT))).collect();
+        // One right behind the other: the second begins where the identifications of the first are
+        // still in use.
+        let second: Vec<u8> =
+            (1..=SEGMENTS).flat_map(|segment| key(SEGMENTS + segment).payload(usize::from(SEGMENT))).collect();
         send(&buffer)?;
         send(&second)?;
         Ok(1 + 2 * SEGMENTS)

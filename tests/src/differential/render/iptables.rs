@@ -1,4 +1,4 @@
-//! What `iptables-restore --noflush` reads, of either variant.
+//! Input of `iptables-restore --noflush`, of either variant.
 //!
 //! The ways into our chains stay for as long as the lab; chains of rules come and go.
 

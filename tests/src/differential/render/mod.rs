@@ -21,7 +21,7 @@ impl Addresses {
     }
 }
 
-/// Where clients send to reach what [`Action::Redirect`](super::scenario::Action::Redirect) translates.
+/// The address that [`Action::Redirect`](super::scenario::Action::Redirect) translates.
 pub fn redirected(family: Family, flow: u16) -> std::net::SocketAddr {
     family.service(3000 + flow)
 }

@@ -1,4 +1,4 @@
-//! What `nft -f` reads: a table of ours for each family, made again in one transaction.
+//! Input of `nft -f`: a table of ours for each family, made again in one transaction.
 
 use std::fmt::Write as _;
 

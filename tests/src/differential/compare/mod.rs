@@ -12,7 +12,7 @@ use super::{
     scenario::{Action, Direction, Ending, Flow, Kind, Match, Rule, Scenario, Scope, State},
 };
 
-/// In what two records differ.
+/// A property in which two records differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Aspect {
     /// Packets that arrived in mode `kernel` alone.
@@ -35,9 +35,9 @@ pub enum Aspect {
     Mirrored,
     /// Errors of ICMP.
     Errors(u8, u8),
-    /// What a rule counted.
+    /// The count of a rule.
     Counter(u16),
-    /// How a conversation went.
+    /// The outcome of a conversation.
     Outcome,
 }
 
@@ -47,20 +47,20 @@ pub type Signature = (Aspect, Option<u16>, Option<Direction>);
 /// A difference.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// In what.
+    /// The property.
     pub aspect: Aspect,
-    /// Of which flow.
+    /// The flow, if it is of one.
     pub flow: Option<u16>,
     /// In which direction.
     pub direction: Option<Direction>,
-    /// How much, with an example.
+    /// The extent, with an example.
     pub detail: String,
     /// The row of the table that allows it.
     pub allowed: Option<Allowed>,
 }
 
 impl Difference {
-    /// What it is known by.
+    /// Its identity in another pair of runs.
     pub const fn signature(&self) -> Signature {
         (self.aspect, self.flow, self.direction)
     }
@@ -124,8 +124,11 @@ impl Judge<'_> {
             these.keys().filter(|number| !those.contains_key(number)).copied().collect()
         };
         let (lost, passed) = (only(&kernel, &fast), only(&fast, &kernel));
-        let counted: Vec<u32> =
-            kernel.iter().filter(|(number, count)| fast.get(number).is_some_and(|other| other != *count)).map(|(number, _)| *number).collect();
+        let counted: Vec<u32> = kernel
+            .iter()
+            .filter(|(number, count)| fast.get(number).is_some_and(|other| other != *count))
+            .map(|(number, _)| *number)
+            .collect();
         let total = kernel.len().max(fast.len());
         for (aspect, numbers, allowed) in [
             (Aspect::Lost, lost, None),
@@ -156,7 +159,8 @@ impl Judge<'_> {
             let mut differing: BTreeMap<&'static str, (Vec<String>, bool)> = BTreeMap::new();
             for (number, fields) in &kernel {
                 for ((name, one), (_, other)) in fields.iter().zip(fast.get(number).into_iter().flatten()) {
-                    // Where a datagram comes in pieces they may be together again before the capture has copied the first.
+                    // Where a datagram comes in pieces they may be together again before the
+                    // capture has copied the first.
                     let is_chance = *name == "length" && self.is_fragmented(flow, direction, *number);
                     if one != other && !is_chance {
                         let (examples, is_anothers) = differing.entry(name).or_insert((Vec::new(), true));
@@ -215,7 +219,8 @@ impl Judge<'_> {
         }
     }
 
-    /// A filter sees what it sees in mode `kernel`, but for what a rule about single packets changes.
+    /// A filter sees what it sees in mode `kernel`, but for what a rule about single packets
+    /// changes.
     fn mirrored(&self, found: &mut Vec<Difference>, flow: &Flow, direction: Direction) {
         if flow.kind != Kind::Datagrams || self.scenario.is_judged_per_packet(flow) {
             return;
@@ -310,7 +315,7 @@ impl Judge<'_> {
     }
 }
 
-/// What follows from the packet's other fields.
+/// True for a field that follows from others.
 fn is_derived(name: &str) -> bool {
     name == "checksum"
 }
@@ -330,8 +335,9 @@ fn by_name(packets: &BTreeMap<u32, Vec<(&'static str, String)>>) -> BTreeMap<&'s
     values
 }
 
-/// Whether a rule must count the same in both modes; `None` where its count is chance: acknowledgements, segments sent again,
-/// and what the nodes themselves send, of which the tunnel's packets are some.
+/// True if a rule must count the same in both modes; `None` where its count is chance:
+/// acknowledgements, segments sent again, and what the nodes themselves send, of which the tunnel's
+/// packets are some.
 fn exactness(scenario: &Scenario, rule: &Rule) -> Option<bool> {
     if !matches!(rule.scope, Scope::Flows(..)) {
         return None;
@@ -348,103 +354,4 @@ fn exactness(scenario: &Scenario, rule: &Rule) -> Option<bool> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{
-        differential::{
-            frame::Header,
-            generate,
-            scenario::{Hook, Side, Table, Tool},
-        },
-        fast::Family,
-    };
-
-    fn scenario(rules: Vec<Rule>) -> Scenario {
-        let mut scenario = generate::scenario(1);
-        scenario.flows.truncate(1);
-        scenario.flows[0].kind = Kind::Datagrams;
-        scenario.flows[0].family = Family::V4;
-        scenario.rules = rules;
-        scenario
-    }
-
-    fn rule(matches: Vec<Match>, action: Action) -> Rule {
-        let scope = Scope::Flows(vec![0], Direction::Forward);
-        let (table, hook, family) = (Table::Mangle, Hook::Forward, Family::V4);
-        Rule { id: 0, side: Side::A, tool: Tool::Nft, family, table, hook, nested: false, scope, matches, action }
-    }
-
-    fn record(tos: impl Fn(u32) -> Option<u8>) -> Record {
-        let mut record = Record::default();
-        let end = "10.0.0.1:1".parse().expect("an address");
-        for number in 0..10 {
-            let key = Key { flow: 0, direction: Direction::Forward, number };
-            if let Some(tos) = tos(number) {
-                let header = Header {
-                    ethernet: [0; 12],
-                    source: end,
-                    destination: end,
-                    tos,
-                    ttl: 64,
-                    df: false,
-                    id: 1,
-                    label: 0,
-                    length: 100,
-                    checksum: 7,
-                    is_tcp: false,
-                };
-                record.deliver(key);
-                record.headers.insert(key, header);
-            }
-        }
-        record
-    }
-
-    fn judged(rules: Vec<Rule>, kernel: &Record, fast: &Record) -> Vec<(Aspect, Option<&'static str>)> {
-        let found = differences(&scenario(rules), kernel, fast);
-        found.into_iter().map(|difference| (difference.aspect, difference.allowed.map(|row| row.name))).collect()
-    }
-
-    #[test]
-    fn equal_records_do_not_differ() {
-        let one = record(|number| Some(if number > 5 { 8 } else { 0 }));
-        assert_eq!(judged(vec![rule(vec![], Action::SetDscp(2))], &one, &one), []);
-    }
-
-    #[test]
-    fn a_field_that_differs_is_a_defect_unless_a_rule_judges_single_packets() {
-        let (kernel, fast) = (record(|number| Some(if number > 5 { 8 } else { 0 })), record(|_| Some(0)));
-        let by_class = rule(vec![Match::Dscp(2, false)], Action::Count);
-        assert_eq!(judged(vec![by_class], &kernel, &fast), [(Aspect::Field("dscp"), None)]);
-        let by_length = rule(vec![Match::Longer(200)], Action::SetDscp(2));
-        assert_eq!(judged(vec![by_length.clone()], &kernel, &fast), [(Aspect::Field("dscp"), Some(CHANGES.name))]);
-        let others = record(|_| Some(0x40));
-        assert_eq!(judged(vec![by_length], &kernel, &others), [(Aspect::Field("dscp"), None)]);
-    }
-
-    #[test]
-    fn packets_may_pass_but_none_may_be_lost() {
-        let (all, some) = (record(|_| Some(0)), record(|number| (number < 5).then_some(0)));
-        let by_length = || vec![rule(vec![Match::Longer(200)], Action::Drop)];
-        assert_eq!(judged(by_length(), &some, &all), [(Aspect::Passed, Some(VERDICTS.name))]);
-        assert_eq!(judged(by_length(), &all, &some), [(Aspect::Lost, None)]);
-        assert_eq!(judged(vec![], &some, &all), [(Aspect::Passed, None)]);
-    }
-
-    #[test]
-    fn counters_count_less_unless_they_drop() {
-        let counted = |count| Record { counters: [(0, count)].into(), ..Record::default() };
-        let count = |action, kernel, fast| judged(vec![rule(vec![], action)], &counted(kernel), &counted(fast));
-        assert_eq!(count(Action::Count, 9, 3), [(Aspect::Counter(0), Some(COUNTERS.name))]);
-        assert_eq!(count(Action::Count, 3, 9), [(Aspect::Counter(0), None)]);
-        assert_eq!(count(Action::Drop, 9, 3), [(Aspect::Counter(0), None)]);
-    }
-
-    #[test]
-    fn copies_are_fewer_but_not_none() {
-        let copied = |count| Record { copies: [((0, Direction::Forward), count)].into(), ..Record::default() };
-        assert_eq!(judged(vec![], &copied(9), &copied(2)), [(Aspect::Copies, Some(COPIES.name))]);
-        assert_eq!(judged(vec![], &copied(9), &copied(0)), [(Aspect::Copies, None)]);
-        assert_eq!(judged(vec![], &copied(0), &copied(1)), [(Aspect::Copies, None)]);
-    }
-}
+mod tests;
