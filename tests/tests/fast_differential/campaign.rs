@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// Time of a topology in CI, without the scenario under way.
-const BUDGET: Duration = Duration::from_secs(50);
+const BUDGET: Duration = Duration::from_secs(45);
 /// Differences of a seed that are listed.
 const LISTED: usize = 12;
 /// Pairs of runs for making a failing scenario smaller.
