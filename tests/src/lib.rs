@@ -19,6 +19,7 @@ pub mod cni;
 pub mod confined;
 pub mod conntrack;
 pub mod demo;
+pub mod differential;
 pub mod etcd;
 pub mod fast;
 pub mod hand_node;

@@ -42,7 +42,11 @@ impl FastLab {
 
     /// With the backend given as JSON.
     pub fn of(name: &str, backend: &str, flags: &[&str]) -> Result<Self> {
-        let nodes = TwoNodes::with(name, Stack::Dual, &config(Stack::Dual, backend))?;
+        Self::on(TwoNodes::with(name, Stack::Dual, &config(Stack::Dual, backend))?, flags)
+    }
+
+    /// On these nodes, of both families.
+    pub fn on(nodes: TwoNodes, flags: &[&str]) -> Result<Self> {
         let agent = |node: &Node| -> Result<Agent> {
             let options = FLAGS.iter().chain(flags).fold(nodes.options()?, |options, flag| options.flag(flag));
             node.agent(options)

@@ -1,0 +1,155 @@
+//! Seeds in one lab, one after the other: those every run has, then as many more as there is time
+//! for.
+
+use std::{
+    collections::BTreeSet,
+    env,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, ensure};
+use flannel_tests::differential::{
+    compare::{Aspect, Difference, Signature, differences},
+    generate,
+    random::Random,
+    scenario::Scenario,
+    shrink::shrink,
+};
+
+use crate::{
+    lab::{DiffLab, Topology, require},
+    report,
+    run::run as one_run,
+};
+
+/// Time of a topology in CI, without the scenario under way.
+const BUDGET: Duration = Duration::from_secs(45);
+/// Differences of a seed that are listed.
+const LISTED: usize = 12;
+/// Pairs of runs for making a failing scenario smaller.
+const SHRINKS: usize = 8;
+/// Replayed packets for each packet sent in mode `fast`, over all seeds, in percent: fewer prove
+/// nothing.
+const LEAST_REPLAYED: u64 = 30;
+
+/// The results so far.
+#[derive(Debug, Default)]
+struct Tally {
+    seeds: u32,
+    sent: u64,
+    replayed: u64,
+    allowed: usize,
+    noise: usize,
+    /// Differences already shown by a small scenario.
+    shown: BTreeSet<Aspect>,
+    pages: Vec<String>,
+}
+
+/// Runs the seeds of one topology.
+pub(crate) fn run(topology: Topology, mode: &str) -> Result<()> {
+    let lab = DiffLab::new(topology)?;
+    require(&lab.tools)?;
+    let (seeds, budget) = plan()?;
+    let (start, mut tally) = (Instant::now(), Tally::default());
+    for seed in seeds {
+        if tally.seeds > 0 && start.elapsed() > budget {
+            break;
+        }
+        try_seed(&lab, seed, mode, &mut tally).with_context(|| format!("seed {seed:#x}"))?;
+        let Tally { seeds, sent, replayed, allowed, noise, pages, .. } = &tally;
+        println!(
+            "{}: {seeds} seeds in {:?}, last {seed:#x}; {sent} packets sent, {replayed} replayed; {allowed} differences \
+             by design, {noise} of noise, {} defects",
+            topology.name(),
+            start.elapsed(),
+            pages.len()
+        );
+    }
+    ensure!(tally.pages.is_empty(), "{} seeds differ:\n{}", tally.pages.len(), tally.pages.join("\n"));
+    let share = tally.replayed * 100 / tally.sent.max(1);
+    ensure!(mode != "fast" || share >= LEAST_REPLAYED, "{share} % of the packets were replayed: {tally:?}");
+    Ok(())
+}
+
+/// The seeds, and the time for them.
+fn plan() -> Result<(Box<dyn Iterator<Item = u64>>, Duration)> {
+    if let Ok(seed) = env::var("FLANNEL_DIFF_SEED") {
+        let digits = seed.strip_prefix("0x").map(|digits| u64::from_str_radix(digits, 16));
+        let seed = digits.unwrap_or_else(|| seed.parse()).context("FLANNEL_DIFF_SEED")?;
+        return Ok((Box::new(std::iter::once(seed)), BUDGET));
+    }
+    if let Ok(minutes) = env::var("FLANNEL_DIFF_MINUTES") {
+        let minutes: u64 = minutes.parse().context("FLANNEL_DIFF_MINUTES")?;
+        let mut random = Random::new(rand::random());
+        return Ok((Box::new(std::iter::repeat_with(move || random.next())), Duration::from_secs(60 * minutes)));
+    }
+    let mut random = Random::new(0);
+    Ok((Box::new(generate::FIRST.into_iter().chain(std::iter::repeat_with(move || random.next()))), BUDGET))
+}
+
+fn try_seed(lab: &DiffLab, seed: u64, mode: &str, tally: &mut Tally) -> Result<()> {
+    let scenario = generate::scenario(seed).with_tools(&lab.tools);
+    let kernel = one_run(lab, &scenario, "kernel")?;
+    let fast = one_run(lab, &scenario, mode)?;
+    tally.seeds += 1;
+    tally.sent += fast.sent;
+    tally.replayed += fast.replayed;
+    let (allowed, suspects): (Vec<_>, Vec<_>) =
+        differences(&scenario, &kernel, &fast).into_iter().partition(|difference| difference.allowed.is_some());
+    tally.allowed += allowed.len();
+    if suspects.is_empty() {
+        return Ok(());
+    }
+    // What differs between two runs of one mode says nothing of the other.
+    let again = one_run(lab, &scenario, "kernel")?;
+    let noise = signatures(&differences(&scenario, &kernel, &again));
+    let fast = one_run(lab, &scenario, mode)?;
+    let second = signatures(&differences(&scenario, &again, &fast));
+    let defects: Vec<_> = suspects
+        .iter()
+        .filter(|defect| second.contains(&defect.signature()) && !noise.contains(&defect.signature()))
+        .cloned()
+        .collect();
+    for noise in suspects.iter().filter(|one| !defects.contains(one)) {
+        tally.noise += 1;
+        println!("seed {seed:#x}: not again: {noise}");
+    }
+    if !defects.is_empty() {
+        println!("seed {seed:#x}: {} differences", defects.len());
+        defects.iter().take(LISTED).for_each(|defect| println!("seed {seed:#x}: {defect}"));
+        // Each kind of difference is made small once.
+        let unseen = defects.iter().find(|defect| !tally.shown.contains(&defect.aspect));
+        let page = match unseen {
+            Some(defect) => smallest(lab, &scenario, mode, defect)?,
+            None => format!("seed {seed:#x}: {}", defects[0]),
+        };
+        tally.shown.extend(unseen.map(|defect| defect.aspect));
+        println!("{page}");
+        tally.pages.push(page);
+    }
+    Ok(())
+}
+
+fn signatures(differences: &[Difference]) -> BTreeSet<Signature> {
+    differences.iter().filter(|one| one.allowed.is_none()).map(Difference::signature).collect()
+}
+
+/// The page of a smaller scenario that shows a difference.
+fn smallest(lab: &DiffLab, scenario: &Scenario, mode: &str, defect: &Difference) -> Result<String> {
+    let wanted = defect.signature();
+    let mut seen = vec![defect.clone()];
+    let smaller = shrink(scenario, wanted.1, SHRINKS, |smaller| -> Result<bool> {
+        if smaller.flows.is_empty() || wanted.1.is_some_and(|flow| smaller.flow(flow).is_none()) {
+            return Ok(false);
+        }
+        let (kernel, fast) = (one_run(lab, smaller, "kernel")?, one_run(lab, smaller, mode)?);
+        let found: Vec<_> =
+            differences(smaller, &kernel, &fast).into_iter().filter(|one| one.allowed.is_none()).collect();
+        let shows = found.iter().any(|one| one.signature() == wanted);
+        if shows {
+            seen = found;
+        }
+        Ok(shows)
+    })?;
+    Ok(report::page(lab, &smaller, mode, &seen))
+}
