@@ -57,8 +57,8 @@ pub const RESET: Allowed = Allowed {
 /// Outer identifications.
 pub const IDENTIFICATION: Allowed = Allowed {
     name: "outer identification",
-    bound: "two flows may use the same one at a time; a flow does not repeat its own within a hundred packets",
-    reason: "each flow counts from a number of its own, the kernel for all flows to a peer together",
+    bound: "packets of two CPUs may use the same one at a time; those of one CPU do not repeat within 65,536 packets",
+    reason: "each CPU counts its own packets, the kernel counts those to a peer and skips ahead at random",
 };
 
 /// Order of arrival.
