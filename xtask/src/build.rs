@@ -112,11 +112,15 @@ fn build_object(workspace: &Workspace, bpf: Bpf<'_>) -> anyhow::Result<PathBuf> 
     println!("build: the BPF object{}, with {}", if bpf.log { " with its log" } else { "" }, bpf.toolchain);
     let mut cargo = bpf.toolchain.cargo(workspace, "build");
     cargo.args(["--profile=bpf", "--package=flannel-ebpf", "--target", BPF_TARGET]).args(workspace::locked());
+    let mut target = bpf_target_dir(workspace);
     if bpf.log {
-        cargo.arg("--features=log");
+        // Not at the other object's path: cargo puts an object it has kept back there with its old time, and
+        // the agent's build script would go on with the one it saw last.
+        target.push("log");
+        cargo.arg("--features=log").env("CARGO_TARGET_DIR", &target);
     }
     workspace::run(&mut cargo, "the BPF object's build")?;
-    let object = bpf_target_dir(workspace).join(BPF_TARGET).join("bpf/flannel-ebpf");
+    let object = target.join(BPF_TARGET).join("bpf/flannel-ebpf");
     let bytes = check_object(&object)?;
     println!("build: {} ({bytes} bytes, {:.1} s)", object.display(), started.elapsed().as_secs_f32());
     Ok(object)
