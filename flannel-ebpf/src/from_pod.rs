@@ -72,8 +72,8 @@ fn treat<F: Tables>(skb: &Skb, node: &Node, mode: ModeWord) -> Result<Reason, Re
     let known = Known::copied(at, &scratch.flow, &packet.end);
     match known.usable(mode.generation(), node) {
         Ok(()) => {
-            let Scratch { sent, bare, count, waiting, path, .. } = scratch;
-            let leaves = Leaves { sent, bare, count, waiting, path };
+            let Scratch { sent, bare, count, waiting, path, own, .. } = scratch;
+            let leaves = Leaves { sent, bare, count, waiting, path, own };
             replay::from_pod(skb, node, &scratch.frame, leaves, packet, &known)
         }
         Err(Reason::Refreshing) => {

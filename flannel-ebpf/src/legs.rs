@@ -74,7 +74,7 @@ fn try_send<F: Tables>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
     if !skb.store(0, &scratch.sent.outer) {
         return Err(Reason::StoreFailed);
     }
-    skb.set_tc_index(OWN_PACKET);
+    skb.set_own(&mut scratch.own);
     Ok(Reason::Encapsulated)
 }
 
@@ -96,7 +96,7 @@ fn try_replay<F: Tables>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
         return Err(Reason::StoreFailed);
     }
     skb.set_class(body.mark, body.priority);
-    skb.set_tc_index(OWN_PACKET);
+    skb.set_own(&mut scratch.own);
     if let Some(known) = Known::find::<F>(&packet.end) {
         known.count();
     }

@@ -32,6 +32,7 @@ pub(crate) struct Leaves<'a, F> {
     pub(crate) count: &'a mut u16,
     pub(crate) waiting: &'a mut Waiting,
     pub(crate) path: &'a mut PathKey,
+    pub(crate) own: &'a mut u64,
 }
 
 /// A packet from a pod: into the tunnel, to a peer on our link, or into another pod of this node.
@@ -159,7 +160,7 @@ fn into_tunnel<F: Tables>(
     skb: &Skb,
     node: &Node,
     frame: &Frame<F>,
-    Leaves { sent, count, waiting, path, .. }: Leaves<'_, F>,
+    Leaves { sent, count, waiting, path, own, .. }: Leaves<'_, F>,
     packet: &Plain<F::Address>,
     body: &Body<F::Address>,
 ) -> Result<(), Reason> {
@@ -210,7 +211,7 @@ fn into_tunnel<F: Tables>(
         return Err(Reason::StoreFailed);
     }
     skb.set_class(body.mark, body.priority);
-    skb.set_tc_index(OWN_PACKET);
+    skb.set_own(own);
     redirect_neigh::<F>(oif, next_hop);
     Ok(())
 }

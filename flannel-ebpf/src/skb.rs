@@ -19,7 +19,7 @@ use aya_ebpf::{
     },
     programs::TcContext,
 };
-use flannel_common::{addr::Addr, class::Class, reason::Reason};
+use flannel_common::{addr::Addr, class::Class, program::OWN_PACKET, reason::Reason};
 
 use crate::family::{Family, NextHop, Route};
 
@@ -122,6 +122,14 @@ impl Skb {
         write(&mut raw.tc_index, 0);
         write(&mut raw.queue_mapping, 0);
         self.pkt_type() == PACKET_HOST || self.ctx.change_type(PACKET_HOST).is_ok()
+    }
+
+    /// Says that the packet is one of ours, for `to_underlay`. It comes there at once, on this CPU: a program of others
+    /// in between may change `tc_index`, and the packet is known by its address then.
+    #[inline(always)]
+    pub(crate) fn set_own(&self, own: &mut u64) {
+        self.set_tc_index(OWN_PACKET);
+        *own = self.raw() as u64;
     }
 
     /// Puts the tag of the packet's class on it, for `to_underlay`.

@@ -79,6 +79,8 @@ pub(crate) struct Scratch<F: InnerHeader> {
     pub(crate) count: u16,
     /// What is left to be asked, of a packet that waits for its leg.
     pub(crate) waiting: Waiting,
+    /// The packet that was sent on last, as a number; 0 once it was seen at the external interface.
+    pub(crate) own: u64,
     /// Under what the path of a packet with a mark or a priority is looked up.
     pub(crate) path: PathKey,
 }

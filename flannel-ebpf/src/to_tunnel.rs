@@ -203,7 +203,7 @@ fn encapsulate<F: Tables>(skb: &Skb, ip: &F, node: &Node, peer: &Peer, segment: 
     if !skb.store(0, outer) {
         return Err(Reason::StoreFailed);
     }
-    skb.set_tc_index(OWN_PACKET);
+    skb.set_own(&mut scratch.own);
     redirect_neigh::<F>(oif, next_hop);
     Ok(Reason::Encapsulated)
 }

@@ -66,7 +66,7 @@ fn follow<F: Tables>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
 fn observe<F: Tables>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
     // The tunnel device's own packets are made on this host: it forgets by which device the packet inside came.
     if skb.ingress_ifindex() != 0 {
-        return Err(guard::pod_tunnel::<F>(skb, node));
+        return Err(forwarded::<F>(skb, node));
     }
     let family = node.family::<F>();
     let outer: &OuterHeaders<F> = skb.view(0).ok_or(Reason::NotTunnel)?;
@@ -96,6 +96,18 @@ fn observe<F: Tables>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
         return Err(Reason::PeerChanging);
     }
     seen.validate(node.now, len)
+}
+
+/// A packet that came into the host by a device: one of ours whose `tc_index` another program has changed, or the guard's.
+#[inline(always)]
+fn forwarded<F: Tables>(skb: &Skb, node: &Node) -> Reason {
+    match tables::scratch::<F>() {
+        Ok(scratch) if scratch.own == skb.raw() as u64 => {
+            scratch.own = 0;
+            Reason::OwnPacket
+        }
+        _ => guard::pod_tunnel::<F>(skb, node),
+    }
 }
 
 /// A packet with an IPv6 fragment header: the path of its peer is not plain.

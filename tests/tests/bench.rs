@@ -75,7 +75,7 @@ fn hits_and_misses_of_the_programs_stand_apart() -> Result<()> {
         ("encap", "to_tunnel", &["encapsulated"]),
         ("encap", "from_underlay", &["tunnel_good"]),
         ("kernel", "to_tunnel", &["mode_kernel"]),
-        ("kernel", "to_underlay", &["path_seen"]),
+        ("kernel", "to_underlay", &["mode_kernel"]),
     ] {
         let is_alike = |cost: &&Value| {
             let counted: f64 = reasons.iter().filter_map(|reason| cost["reasons"][reason].as_f64()).sum();

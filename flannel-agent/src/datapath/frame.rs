@@ -22,6 +22,23 @@ pub(crate) struct Ends {
     pub(crate) source: SocketAddr,
     pub(crate) destination: SocketAddr,
     pub(crate) protocol: u8,
+    pub(crate) fields: Fields,
+}
+
+/// Fields of an IP header that belong to a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Fields {
+    /// TOS or traffic class.
+    pub(crate) tos: u8,
+    /// TTL or hop limit.
+    pub(crate) ttl: u8,
+    /// IPv6 flow label, 20 bits.
+    pub(crate) flow_label: u32,
+}
+
+impl Fields {
+    /// As hosts send packets.
+    pub(crate) const USUAL: Self = Self { tos: 0, ttl: HOP_LIMIT, flow_label: 0 };
 }
 
 /// The outer side of a tunnel packet.
@@ -42,7 +59,7 @@ pub(crate) fn frame(to: Mac, from: Mac, ends: &Ends) -> Vec<u8> {
     } else {
         udp(source, destination, &PAYLOAD)
     };
-    framed(to, from, &ip(ends.protocol, ends.source.ip(), ends.destination.ip(), &transport))
+    framed(to, from, &ip(ends.protocol, ends.fields, ends.source.ip(), ends.destination.ip(), &transport))
 }
 
 /// A frame inside the tunnel, in an outer frame.
@@ -50,7 +67,7 @@ pub(crate) fn tunnelled(to: Mac, from: Mac, outer: &Outer, inner: &[u8]) -> Vec<
     let [_, high, middle, low] = outer.vni.to_be_bytes();
     let vxlan = [&[VXLAN_FLAGS, 0, 0, 0, high, middle, low, 0], inner].concat();
     let datagram = udp([0xc0, 0], outer.port, &vxlan);
-    framed(to, from, &ip(PROTO_UDP, outer.source, outer.destination, &datagram))
+    framed(to, from, &ip(PROTO_UDP, Fields::USUAL, outer.source, outer.destination, &datagram))
 }
 
 fn framed(to: Mac, from: Mac, packet: &[u8]) -> Vec<u8> {
@@ -64,10 +81,10 @@ fn udp(source: [u8; 2], destination: [u8; 2], payload: &[u8]) -> Vec<u8> {
 }
 
 /// Two addresses of one family, as the question was checked to have.
-fn ip(protocol: u8, source: IpAddr, destination: IpAddr, payload: &[u8]) -> Vec<u8> {
+fn ip(protocol: u8, fields: Fields, source: IpAddr, destination: IpAddr, payload: &[u8]) -> Vec<u8> {
     match (source, destination) {
-        (IpAddr::V4(source), IpAddr::V4(destination)) => ipv4(protocol, source, destination, payload),
-        (source, destination) => ipv6(protocol, v6(source), v6(destination), payload),
+        (IpAddr::V4(source), IpAddr::V4(destination)) => ipv4(protocol, fields, source, destination, payload),
+        (source, destination) => ipv6(protocol, fields, v6(source), v6(destination), payload),
     }
 }
 
@@ -78,11 +95,11 @@ const fn v6(address: IpAddr) -> Ipv6Addr {
     }
 }
 
-fn ipv4(protocol: u8, source: Ipv4Addr, destination: Ipv4Addr, payload: &[u8]) -> Vec<u8> {
+fn ipv4(protocol: u8, fields: Fields, source: Ipv4Addr, destination: Ipv4Addr, payload: &[u8]) -> Vec<u8> {
     let mut header = [0; IPV4_LEN];
     header[0] = 0x45;
     header[2..4].copy_from_slice(&length(IPV4_LEN + payload.len()));
-    (header[8], header[9]) = (HOP_LIMIT, protocol);
+    (header[1], header[8], header[9]) = (fields.tos, fields.ttl, protocol);
     header[12..16].copy_from_slice(&source.octets());
     header[16..20].copy_from_slice(&destination.octets());
     let checksum = ipv4_checksum(&header);
@@ -90,8 +107,9 @@ fn ipv4(protocol: u8, source: Ipv4Addr, destination: Ipv4Addr, payload: &[u8]) -
     [&header[..], payload].concat()
 }
 
-fn ipv6(protocol: u8, source: Ipv6Addr, destination: Ipv6Addr, payload: &[u8]) -> Vec<u8> {
-    let start = [&[0x60, 0, 0, 0][..], &length(payload.len()), &[protocol, HOP_LIMIT]].concat();
+fn ipv6(protocol: u8, fields: Fields, source: Ipv6Addr, destination: Ipv6Addr, payload: &[u8]) -> Vec<u8> {
+    let first = 6 << 28 | u32::from(fields.tos) << 20 | fields.flow_label & 0x000f_ffff;
+    let start = [&first.to_be_bytes()[..], &length(payload.len()), &[protocol, fields.ttl]].concat();
     [&start[..], &source.octets(), &destination.octets(), payload].concat()
 }
 
@@ -122,7 +140,7 @@ mod tests {
 
     fn ends(source: &str, destination: &str, protocol: u8) -> Ends {
         let end = |text: &str| text.parse().expect("an address and a port");
-        Ends { source: end(source), destination: end(destination), protocol }
+        Ends { source: end(source), destination: end(destination), protocol, fields: Fields::USUAL }
     }
 
     #[test]

@@ -1,10 +1,11 @@
 //! A map of one word that agent and CLI both write.
 //!
 //! The next word depends on the one before, and reading and writing are two system calls. Every
-//! writer therefore holds an advisory lock (`flock`) on the directory of the pinned maps in
+//! writer therefore holds an advisory lock (`flock`) on the directory of all pins (`v<SCHEMA>`) in
 //! between: each process that can open the map can open that directory, whatever its state
 //! directory and its network namespace are, and the kernel releases the lock of a process that
-//! dies. Readers need no lock. One lock serves all words, because it is held for microseconds.
+//! dies. Readers need no lock. One lock serves all words, because it is held for microseconds. The
+//! directory of the maps is locked by a monitor for as long as it runs.
 
 use std::{
     fs::File,
@@ -36,14 +37,17 @@ const PAUSE: Duration = Duration::from_millis(1);
 pub(super) struct SharedWord<W: Pod> {
     array: Array<MapData, W>,
     name: &'static str,
-    directory: PathBuf,
+    path: PathBuf,
+    directory: File,
 }
 
 impl<W: Pod + PartialEq> SharedWord<W> {
     /// Opens the pin of the map of this name.
     pub(super) fn open(pins: &PinRoot, name: &'static str) -> Result<Self, DatapathError> {
         let array = Array::try_from(from_pin(pins, name)?).map_err(DatapathError::map(name))?;
-        Ok(Self { array, name, directory: pins.maps() })
+        let path = pins.dir().to_owned();
+        let directory = File::open(&path).map_err(|source| DatapathError::Lock { path: path.clone(), source })?;
+        Ok(Self { array, name, path, directory })
     }
 
     /// The word.
@@ -76,17 +80,17 @@ impl<W: Pod + PartialEq> SharedWord<W> {
         Ok(true)
     }
 
-    /// The lock, until it is dropped. Each call opens the directory: locks of one open file do not
-    /// exclude each other.
+    /// The lock, until it is dropped. It belongs to the open directory, of which each value has its
+    /// own.
     fn lock(&self) -> Result<Flock<File>, DatapathError> {
-        let failed = |source: io::Error| DatapathError::Lock { path: self.directory.clone(), source };
-        let mut file = File::open(&self.directory).map_err(failed)?;
+        let failed = |source: io::Error| DatapathError::Lock { path: self.path.clone(), source };
+        let mut file = self.directory.try_clone().map_err(failed)?;
         let deadline = Instant::now() + PATIENCE;
         loop {
             file = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
                 Ok(lock) => return Ok(lock),
                 Err((_, Errno::EWOULDBLOCK)) if Instant::now() >= deadline => {
-                    return Err(DatapathError::Locked { path: self.directory.clone() });
+                    return Err(DatapathError::Locked { path: self.path.clone() });
                 }
                 Err((file, Errno::EWOULDBLOCK | Errno::EINTR)) => file,
                 Err((_, errno)) => return Err(failed(errno.into())),

@@ -20,7 +20,7 @@ use super::{
 use crate::{
     datapath::{
         DatapathError, PinRoot, attach,
-        frame::{Ends, Outer, frame, tunnelled},
+        frame::{Ends, Fields, Outer, frame, tunnelled},
         trial::Trial,
     },
     netlink::Link,
@@ -91,6 +91,11 @@ fn ends(facts: &Facts) -> Ends {
         source: SocketAddr::new(question.source, question.sport.unwrap_or(source)),
         destination: SocketAddr::new(question.destination, question.dport.unwrap_or(destination)),
         protocol: question.transport.number(),
+        fields: facts.flows[0].as_ref().map_or(Fields::USUAL, |flow| Fields {
+            tos: flow.tos,
+            ttl: flow.ttl,
+            flow_label: flow.flow_label,
+        }),
     }
 }
 

@@ -1,9 +1,11 @@
 //! The loader over pins that are there already: what it adopts, and what it makes.
 
+use std::os::fd::{AsFd as _, AsRawFd as _};
+
 use aya::{maps::MapData, programs::ProgramInfo};
 use flannel_agent::datapath::{DatapathError, PinRoot, Subnets, load};
 use flannel_common::{
-    maps::{ALL, FLOWS, FLOWS6, NOTES, NOTES6, PEERS, PEERS_MAX, PEERS6},
+    maps::{ALL, FLOWS, FLOWS_MAX, FLOWS6, NOTES, NOTES6, PEERS, PEERS_MAX, PEERS6},
     program::Program,
 };
 
@@ -91,6 +93,32 @@ fn the_flow_tables_are_as_large_as_asked() {
     on_bench(|bench| {
         assert_eq!(made_anew(bench, SAME, Some(1_000)), [FLOWS, FLOWS6], "all others stay");
         assert_eq!([FLOWS, FLOWS6].map(|name| info(bench.pins(), name).max_entries()), [1_000; 2]);
+    });
+}
+
+/// The kernel's account of a map, per element.
+fn bytes_per_flow(pins: &PinRoot, name: &str) -> u64 {
+    let map = MapData::from_pin(pins.map(name)).expect("a pinned map");
+    let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", map.fd().as_fd().as_raw_fd())).expect("fdinfo");
+    let field = |name: &str| -> u64 {
+        let line = text.lines().find_map(|line| line.strip_prefix(name)).expect("a field of a map");
+        line.trim().parse().expect("a number")
+    };
+    field("memlock:") / field("max_entries:")
+}
+
+/// The page says what a flow takes; with the kernel's own share, which differs a little between versions.
+#[test]
+fn a_flow_takes_as_much_memory_as_the_page_says() {
+    const PAGE: &str = include_str!("../../../docs/operations.md");
+    on_bench(|bench| {
+        load(bench.pins(), SAME, Some(FLOWS_MAX)).expect("the kernel takes the object");
+        let row = PAGE.lines().find(|line| line.starts_with("| `FLOWS`")).expect("a row");
+        let said: Vec<u64> = row.split(|c: char| !c.is_ascii_digit()).filter_map(|text| text.parse().ok()).collect();
+        for (name, said) in [FLOWS, FLOWS6].into_iter().zip(said) {
+            let found = bytes_per_flow(bench.pins(), name);
+            assert!(found.abs_diff(said) <= 8, "{name} takes {found} bytes for each flow: {row}");
+        }
     });
 }
 

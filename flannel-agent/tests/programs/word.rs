@@ -134,7 +134,7 @@ fn an_operator_waits_for_no_process_that_was_stopped_while_it_wrote() {
         let pins = bench.pins();
         let (mut agent, mut operator) = (mode(pins), mode(pins));
         agent.set(Mode::Fast, None).expect("MODE");
-        let stopped = Flock::lock(File::open(pins.maps()).expect("the directory"), FlockArg::LockExclusive);
+        let stopped = Flock::lock(File::open(pins.dir()).expect("the directory"), FlockArg::LockExclusive);
         let stopped = stopped.map_err(|(_, errno)| errno).expect("the lock");
         let before = agent.get().expect("MODE");
         let refused = agent.bump().expect_err("the lock is held");

@@ -11,6 +11,8 @@ use crate::Agent;
 const MOST: u64 = 10;
 /// Packets of a flow that may go the kernel's way until the flow is known, beside those.
 const UNTIL_KNOWN: u64 = 32;
+/// Seconds a new flow may wait until it is confirmed: the agent looks every 100 ms.
+const UNTIL_CONFIRMED: f64 = 0.15;
 
 /// What the programs of one node counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -63,8 +65,13 @@ impl Counts {
 }
 
 /// Why a measurement in `mode` is none of that mode, from the counters of the client's and the server's node before and
-/// after it.
-pub(super) fn objection(mode: Mode, workload: Workload, before: [Counts; 2], after: [Counts; 2]) -> Option<String> {
+/// after it, and its seconds.
+pub(super) fn objection(
+    mode: Mode,
+    workload: Workload,
+    [before, after]: [[Counts; 2]; 2],
+    seconds: f64,
+) -> Option<String> {
     let [client, server] = [after[0].since(before[0]), after[1].since(before[1])];
     let nothing_replayed = [client, server].iter().all(|node| node.sent_on == 0 && node.delivered == 0);
     let as_expected = match mode {
@@ -75,7 +82,11 @@ pub(super) fn objection(mode: Mode, workload: Workload, before: [Counts; 2], aft
         Mode::Fast if workload == Workload::TcpCrr => client.encapsulated > 0,
         Mode::Fast => {
             let known = |replayed: u64, others: u64| {
-                replayed > others && replayed > MOST * others.saturating_sub(workload.flows() * UNTIL_KNOWN)
+                #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
+                #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a part of a count")]
+                let unconfirmed = ((replayed + others) as f64 * UNTIL_CONFIRMED / seconds) as u64;
+                let late = others.saturating_sub(workload.flows() * UNTIL_KNOWN + unconfirmed);
+                replayed > others && replayed > MOST * late
             };
             known(client.sent_on, client.to_tunnel) && known(server.delivered, server.from_tunnel)
         }
@@ -101,7 +112,7 @@ mod tests {
     }
 
     fn objects(mode: Mode, workload: Workload, after: [Counts; 2]) -> bool {
-        objection(mode, workload, [Counts::default(); 2], after).is_some()
+        objection(mode, workload, [[Counts::default(); 2], after], 10.0).is_some()
     }
 
     #[test]
@@ -109,7 +120,9 @@ mod tests {
         let rr = |after| objects(Mode::Fast, Workload::TcpRr, after);
         assert!(!rr(counts(5, 1000, 1000, 5)) && !rr(counts(100, 1000, 1000, 100)));
         assert!(rr(counts(10, 9, 1000, 5)), "fewer than went through the device");
-        assert!(rr(counts(150, 1000, 1000, 5)), "too many went through the device");
+        assert!(rr(counts(160, 1000, 1000, 5)), "too many went through the device");
+        let short = |after| objection(Mode::Fast, Workload::TcpRr, [[Counts::default(); 2], after], 0.5).is_some();
+        assert!(!short(counts(400, 1000, 1000, 400)) && short(counts(700, 1000, 1000, 5)), "until it was confirmed");
         assert!(rr(counts(5, 1000, 0, 1000)), "nothing was replayed on the server's node");
         assert!(!objects(Mode::Fast, Workload::TcpCrr, counts(1000, 0, 0, 1000)), "short connections are never known");
     }

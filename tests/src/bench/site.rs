@@ -16,7 +16,7 @@ use super::{
     plan::{Mode, Profile, Via, Workload},
     proof::{Counts, objection},
     rules,
-    worker::{Done, READY},
+    worker::{Done, READY, WARM_UP},
 };
 use crate::{
     Agent, AgentOptions, ChildGuard, Etcd, Host, Lab, Node, Pod, cluster, eventually,
@@ -124,7 +124,8 @@ impl Site {
         let sample =
             self.measure(workload, via, load).with_context(|| format!("{workload} in {}", self.mode.title()))?;
         let after = self.counts()?;
-        Ok(match objection(self.mode, workload, before, after) {
+        let seconds = load.seconds + WARM_UP.as_secs_f64();
+        Ok(match objection(self.mode, workload, [before, after], seconds) {
             None => Ok(sample),
             Some(objection) => Err(format!("{workload} via {via} in {}: {objection}", self.mode.title())),
         })
@@ -149,7 +150,8 @@ impl Site {
         if workload == Workload::UdpPps {
             #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
             let datagrams = (received()? - before) as f64;
-            done.count = datagrams;
+            // Of what was sent in the warm-up as much arrived as of the rest.
+            done.count = datagrams * done.count / done.sent;
         }
         let units = done.count / workload.per_unit();
         ensure!(units > 0.0, "nothing arrived");

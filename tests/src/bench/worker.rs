@@ -15,7 +15,7 @@ use crate::load::{
 };
 
 /// Time for flows to be learned and confirmed before they are measured, in every mode. Short connections have none.
-const WARM_UP: Duration = Duration::from_millis(250);
+pub(super) const WARM_UP: Duration = Duration::from_millis(250);
 
 /// What a server prints when it can be asked.
 pub(super) const READY: &str = "ready";
@@ -39,6 +39,8 @@ pub(super) struct Client {
 pub(super) struct Done {
     /// Bytes, transactions, connections or datagrams.
     pub(super) count: f64,
+    /// Datagrams sent, with those of the warm-up; of other loads `count`.
+    pub(super) sent: f64,
     /// How long that took.
     pub(super) seconds: f64,
     /// How long the CPU was busy meanwhile.
@@ -66,30 +68,33 @@ impl Client {
     pub(super) fn run(&self) -> Result<()> {
         let mut before = busy_seconds(self.cpu);
         let span = Span { warm_up: WARM_UP, measured: Duration::try_from_secs_f64(self.seconds)? };
-        let (count, seconds) = self.work(span, &mut || before = busy_seconds(self.cpu))?;
+        let (count, sent, seconds) = self.work(span, &mut || before = busy_seconds(self.cpu))?;
         let busy = busy_seconds(self.cpu)? - before?;
         #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
-        let done = Done { count: count as f64, seconds, busy };
+        let done = Done { count: count as f64, sent: sent as f64, seconds, busy };
         println!("{}", serde_json::to_string(&done)?);
         Ok(())
     }
 
-    fn work(&self, span: Span, begin: &mut dyn FnMut()) -> Result<(u64, f64)> {
+    fn work(&self, span: Span, begin: &mut dyn FnMut()) -> Result<(u64, u64, f64)> {
         let (count, time) = match self.workload {
             Workload::TcpStream1 => stream::measure(1, self.server, span, begin)?,
             Workload::TcpStream8 => stream::measure(8, self.server, span, begin)?,
-            Workload::TcpRr => return self.rr(Protocol::Tcp, span, begin),
-            Workload::UdpRr => return self.rr(Protocol::Udp, span, begin),
+            Workload::TcpRr => self.rr(Protocol::Tcp, span, begin)?,
+            Workload::UdpRr => self.rr(Protocol::Udp, span, begin)?,
             Workload::TcpCrr => crr::measure(self.server, span.measured)?,
-            Workload::UdpPps => flood::measure(self.server, span, begin)?,
+            Workload::UdpPps => {
+                let (sent, before, time) = flood::measure(self.server, span, begin)?;
+                return Ok((sent, before + sent, time.as_secs_f64()));
+            }
         };
-        Ok((count, time.as_secs_f64()))
+        Ok((count, count, time.as_secs_f64()))
     }
 
-    fn rr(&self, protocol: Protocol, span: Span, begin: &mut dyn FnMut()) -> Result<(u64, f64)> {
+    fn rr(&self, protocol: Protocol, span: Span, begin: &mut dyn FnMut()) -> Result<(u64, Duration)> {
         let report = rr::measure(protocol, self.server, span, begin)?;
         ensure!(report.lost * 1000 <= report.transactions, "too many requests without an answer: {report:?}");
-        Ok((report.transactions, report.seconds))
+        Ok((report.transactions, Duration::try_from_secs_f64(report.seconds)?))
     }
 }
 

@@ -41,19 +41,22 @@ pub fn serve(bind: SocketAddr, ready: impl FnOnce(SocketAddr) -> Result<()>) -> 
     Ok(())
 }
 
-/// Sends for this long. How many datagrams were sent in the measurement, which `begin` announces, and the time they took.
-pub fn measure(server: SocketAddr, span: Span, begin: &mut dyn FnMut()) -> Result<(u64, Duration)> {
+/// Sends for this long. How many datagrams were sent in the measurement, which `begin` announces, and before it; and the
+/// time of the measurement.
+pub fn measure(server: SocketAddr, span: Span, begin: &mut dyn FnMut()) -> Result<(u64, u64, Duration)> {
     let any = if server.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
     let socket = UdpSocket::bind(any)?;
     socket.connect(server)?;
+    let mut all = 0;
     let (sent, time) = span.repeat(begin, |number| {
+        all = number;
         socket.send(&[0; SIZE]).map(drop).with_context(|| format!("datagram {number} to {server}"))
     })?;
     for _ in 0..3 {
         // The server is gone after the first.
         drop(socket.send(&GOODBYE));
     }
-    Ok((sent, time))
+    Ok((sent, all - sent, time))
 }
 
 #[cfg(test)]
@@ -68,7 +71,7 @@ mod tests {
         let (bound, address) = mpsc::channel();
         let server =
             thread::spawn(move || serve("127.0.0.1:0".parse()?, |address| bound.send(address).context("nobody waits")));
-        let (sent, time) = measure(address.recv()?, Span::cold(Duration::from_millis(20)), &mut || {})?;
+        let (sent, _, time) = measure(address.recv()?, Span::cold(Duration::from_millis(20)), &mut || {})?;
         assert!(sent > 0 && time >= Duration::from_millis(20), "{sent} in {time:?}");
         joined(server)
     }

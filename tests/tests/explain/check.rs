@@ -31,7 +31,7 @@ fn a_host_is_judged_before_and_after_the_agent_is_there() -> Result<()> {
     ensure!(code == 0, "{bare:#}");
     says(&bare, "programs", "ok", "the kernel takes the programs")?;
     says(&bare, "forwarding", "ok", "net.ipv4.ip_forward is 1")?;
-    says(&bare, "rules", "ok", "no rule judges")?;
+    says(&bare, "rules", "ok", "no rule outside NAT chains judges")?;
     let pins = node.command(["ls", "/sys/fs/bpf"]).any_code().run()?;
     ensure!(!pins.stdout.contains("flannel"), "a check leaves nothing: {pins:?}");
 

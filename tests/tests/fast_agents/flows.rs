@@ -6,16 +6,20 @@ use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{
     Agent, Pod, TwoNodes,
     cluster::config,
+    eventually,
     fast::{FLAGS, fast_pair},
     load::rr::{Protocol, rr},
     topology::Stack,
 };
 
+/// Long enough for the tenth of a second in which a new flow waits to be confirmed not to count.
+const LENGTH: Duration = Duration::from_secs(3);
+
 /// Requests and answers between pods: nearly all packets are replayed on both nodes.
 fn replayed(agents: [&Agent; 2], [near, far]: [&Pod; 2], at: IpAddr, protocols: &[Protocol]) -> Result<()> {
     for protocol in protocols.iter().copied() {
         let before = [agents[0].replayed()?, agents[1].replayed()?];
-        let report = rr(near, far, at, protocol, Duration::from_secs(1))?;
+        let report = rr(near, far, at, protocol, LENGTH)?;
         ensure!(report.lost == 0, "{report:?}");
         for (agent, before) in agents.into_iter().zip(before) {
             let (replayed, packets) = (agent.replayed()? - before, report.transactions * 2);
@@ -102,9 +106,18 @@ fn flows_and_pods_are_shown_with_and_without_an_agent() -> Result<()> {
     let pair = fast_pair("fa-shown", &[])?;
     let mut talk = pair.talk()?;
     pair.talk_until_replayed(&mut talk, 100)?;
+    let [client, server] = talk.ends()?.map(|end| end.to_string());
+    // What is learned anew without an agent is not used: both ways are known and confirmed before it goes.
+    eventually("both ways are usable", Duration::from_secs(10), || {
+        talk.exchange(100)?;
+        let dump = pair.sender.cli_json(&["maps", "dump", "flows", "--proto", "tcp", "-o", "json"])?;
+        let rows = dump["flows"].as_array().context("no flows")?;
+        let usable = rows.iter().filter(|row| row["state"] == "usable" && row["packets"] != 0).count();
+        ensure!(usable == 2, "{dump}");
+        Ok(())
+    })?;
     pair.sender.kill9()?;
     talk.exchange(10)?;
-    let [client, server] = talk.ends()?.map(|end| end.to_string());
     let dump = pair.sender.cli_json(&["maps", "dump", "flows", "-o", "json"])?;
     let rows = dump["flows"].as_array().context("no flows")?;
     for (from, to, way) in [(&client, &server, "tunnel"), (&server, &client, "pod")] {

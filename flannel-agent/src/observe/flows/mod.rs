@@ -16,7 +16,7 @@ use flannel_common::{
     leg::LegEntry,
     maps::{FLOWS, FLOWS6},
     mode::{Mode, ModeWord},
-    node::{NodeConfig, heartbeat_is_fresh},
+    node::{NodeConfig, heartbeat_allows_replay, heartbeat_is_fresh},
     packet::PROTO_TCP,
     peer::{PeerEntry, Word},
     reason::Reason,
@@ -67,6 +67,12 @@ pub struct FlowRow {
     pub needs_mirror: bool,
     /// The largest IP packet that is replayed.
     pub mtu: u16,
+    /// TOS or traffic class of its packets as they come in. The DSCP in it belongs to the flow, ECN does not.
+    pub tos: u8,
+    /// Their TTL or hop limit.
+    pub ttl: u8,
+    /// Their IPv6 flow label; 0 for IPv4.
+    pub flow_label: u32,
     /// `usable`, or the reason for which a packet would be left to the kernel.
     pub state: &'static str,
     /// What that means for this flow; absent for a usable one.
@@ -146,6 +152,9 @@ impl Gate {
         if !heartbeat_is_fresh(self.now_ns, self.config.heartbeat_ns) {
             return Err((Reason::AgentGone, "no beat of the agent for a minute".to_owned()));
         }
+        if !heartbeat_allows_replay(self.now_ns, self.config.heartbeat_ns) {
+            return Err((Reason::AgentLate, "no agent heartbeat for 5 s".to_owned()));
+        }
         Ok(())
     }
 
@@ -193,6 +202,9 @@ impl FlowRow {
             mirror_expires_in_ms: left(flow.mirror, check, now),
             needs_mirror: body.needs_mirror != 0,
             mtu: body.mtu,
+            tos: body.tos,
+            ttl: body.ttl,
+            flow_label: u32::from_be_bytes(body.flow_label.to_ne_bytes()),
             state: verdict.as_ref().map_or_else(|(reason, _)| reason.name(), |()| "usable"),
             why: verdict.err().map(|(_, why)| why),
             generation: body.generation,

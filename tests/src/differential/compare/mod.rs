@@ -9,7 +9,7 @@ use super::{
     allowed::{Allowed, CHANGES, COPIES, COUNTERS, IDENTIFICATION, ORDER, RESET, VERDICTS},
     packets::{self, Key},
     record::{Record, Way},
-    scenario::{Action, Direction, Ending, Flow, Kind, Match, Rule, Scenario, Scope, State},
+    scenario::{Action, Direction, Flow, Kind, Match, Rule, Scenario, Scope, State},
 };
 
 /// A property in which two records differ.
@@ -264,10 +264,10 @@ impl Judge<'_> {
                 differ("conntrack entry", word(kernel.is_some()), word(fast.is_some()), allowed);
                 continue;
             };
-            let is_reset = flow.ending == Ending::Reset;
             for ((name, kernel), (_, fast)) in kernel.iter().zip(fast).filter(|(one, other)| one != other) {
                 let allowed = match *name {
-                    "conntrack state" if is_reset && kernel == "CLOSE" && fast == "ESTABLISHED" => Some(RESET),
+                    // CLOSE comes of a reset alone, of the scenario's or of one that a rejected packet made.
+                    "conntrack state" if kernel == "CLOSE" && fast == "ESTABLISHED" => Some(RESET),
                     "conntrack mark" => self.if_judged(flow, CHANGES),
                     _ => self.if_judged(flow, VERDICTS),
                 };
