@@ -47,7 +47,7 @@ pub fn address_difference<A: Address>(from: &End<A>, to: &End<A>) -> u32 {
     (sum + (sum >> 32)) as u32
 }
 
-/// What replacing two words by two others adds to a sum, as the kernel's checksum helper wants it: a sum of 32 bits.
+/// The change of a sum when two words are replaced by two others, as the kernel's checksum helper wants it: a sum of 32 bits.
 #[inline(always)]
 pub(crate) fn word_difference(from: [u32; 2], to: [u32; 2]) -> u32 {
     let sum = u64::from(!from[0]) + u64::from(!from[1]) + u64::from(to[0]) + u64::from(to[1]);

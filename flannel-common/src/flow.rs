@@ -167,8 +167,8 @@ impl<A: Address> Flow<A> {
         if self.packets & Self::NEW == 0 { self.packets } else { 0 }
     }
 
-    /// Whether the packet may be treated as seen; if not, why. What was learned up to the tick `confirmed` was learned
-    /// from packets that userspace had not held.
+    /// Ok if a packet may be treated as seen, else the reason why not. Flows learned before the tick `confirmed` were
+    /// learned from packets that userspace had not held.
     #[inline(always)]
     pub const fn usable(&self, check: u32, generation: u32, now: Tick, confirmed: Tick) -> Result<(), Reason> {
         if self.seen.is_closed(check, now) {

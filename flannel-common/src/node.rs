@@ -16,18 +16,18 @@ use crate::{
 /// How long the programs trust their maps after the agent's last beat, in nanoseconds.
 pub const HEARTBEAT_LIMIT_NS: u64 = 60_000_000_000;
 
-/// How long flows are replayed after the agent's last beat, in nanoseconds: a new qdisc, filter, XDP program or
+/// Time for which flows are replayed after the agent's last beat, in nanoseconds: a new qdisc, filter, XDP program or
 /// queue listener, or a changed sysctl, is for the agent to notice.
 pub const REPLAY_LIMIT_NS: u64 = 5_000_000_000;
 
-/// Whether a beat is recent enough at `now` for the maps to be used. Both are `CLOCK_MONOTONIC_COARSE` in
+/// True if a beat is recent enough at `now` for the maps to be used. Both are `CLOCK_MONOTONIC_COARSE` in
 /// nanoseconds. A beat from the future (a torn read) is not.
 #[inline(always)]
 pub const fn heartbeat_is_fresh(now: u64, beat: u64) -> bool {
     now.wrapping_sub(beat) <= HEARTBEAT_LIMIT_NS
 }
 
-/// Whether a beat is recent enough at `now` for flows to be replayed.
+/// True if a beat is recent enough at `now` for flows to be replayed.
 #[inline(always)]
 pub const fn heartbeat_allows_replay(now: u64, beat: u64) -> bool {
     now.wrapping_sub(beat) <= REPLAY_LIMIT_NS

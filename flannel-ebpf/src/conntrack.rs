@@ -58,7 +58,7 @@ fn nfct(skb: &Skb) -> Option<u64> {
     if layout.nfct == 0 { None } else { read(skb.raw() as u64 + u64::from(layout.nfct)) }
 }
 
-/// Whether a conntrack entry has a helper, which reads and rewrites payload, or a timeout policy of its own, which may be
+/// True if a conntrack entry has a helper, which reads and rewrites payload, or a timeout policy of its own, which may be
 /// shorter than what was seen is trusted. False where the kernel's layout is not known.
 #[inline(always)]
 fn has_extension(entry: u64) -> bool {
@@ -75,7 +75,7 @@ fn has_extension(entry: u64) -> bool {
     }
 }
 
-/// Whether the extension with this number, which is a pointer, is there and not null.
+/// True if the extension with this number, which is a pointer, is there and not null.
 #[inline(always)]
 fn has(extensions: u64, layout: &KernelLayout, number: u32) -> bool {
     let offset: Option<u8> = read(extensions + u64::from(layout.extension_offsets + number));

@@ -42,7 +42,7 @@ pub(crate) static VTEPS: HashMap<Addr, VtepEntry> = HashMap::with_max_entries(PE
 #[map]
 pub(crate) static LEGS: HashMap<LegKey, LegEntry> = HashMap::with_max_entries(LEGS_MAX, BPF_F_NO_PREALLOC);
 
-/// What was seen of the path for packets with a mark or a priority. The programs' own: not pinned.
+/// Observations of the path for packets with a mark or a priority. The programs' own: not pinned.
 #[map]
 pub(crate) static PATHS: LruHashMap<PathKey, PathSeen> = LruHashMap::with_max_entries(PATHS_MAX, 0);
 

@@ -1,4 +1,4 @@
-//! What was seen of the kernel's own packets to a peer: where that is kept, and how it is read and written.
+//! Observations of the kernel's own packets to a peer: their place, and how they are read and written.
 //!
 //! It is kept for each [`Class`] of packets. That of class zero is with the peer, or with its leg by the device in
 //! question where its route has several next hops; the others are in `PATHS`. The time is written last: until it is

@@ -71,7 +71,7 @@ impl Skb {
         vlan_present: vlan_present;
         /// Payload of one segment, 0 for a packet that is not segmented.
         gso_size: gso_size;
-        /// How many segments it becomes; 0 for a packet that is not segmented, and where that was not counted.
+        /// Segments it becomes; 0 for a packet that is not segmented, and where that was not counted.
         gso_segs: gso_segs;
         /// Left by ourselves on another hook, 0 otherwise.
         tc_index: tc_index;
@@ -93,14 +93,14 @@ impl Skb {
         Class { mark: self.mark(), priority: self.priority() }
     }
 
-    /// How many packets it becomes on the wire, at least one.
+    /// Packets it becomes on the wire, at least one.
     #[inline(always)]
     pub(crate) fn segments(&self) -> u32 {
         let (counted, size) = (self.gso_segs(), self.gso_size());
         if counted != 0 || size == 0 {
             return if counted > 1 { counted } else { 1 };
         }
-        // Who changed the packet left the count to the device: at most so many.
+        // A program that changed the packet left the count to the device: at most so many.
         self.len() / size + 1
     }
 

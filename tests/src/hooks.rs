@@ -58,7 +58,7 @@ pub(crate) fn tcx_here(device: &str, side: TcAttachType) -> Result<Vec<String>> 
     Ok(programs.iter().map(|program| program.name_as_str().unwrap_or("?").to_owned()).collect())
 }
 
-/// Whether this kernel has no TCX, which is then reported as the reason why `what` did not run.
+/// True if this kernel has no TCX, which is then reported as the reason why `what` did not run.
 pub fn lacks_tcx(what: &str) -> bool {
     let lacks = AttachKind::detect() != AttachKind::Tcx;
     if lacks {

@@ -175,7 +175,7 @@ impl Running {
         Then::Act
     }
 
-    /// The firewall's rules matter to mode `fast`, and to mode `encap` if it gives way to them;
+    /// The firewall's rules matter to mode `fast`, and to mode `encap` if they lower it;
     /// reading them costs too much to do it for nothing.
     fn doubt_rules(&self) {
         let least = if self.node.firewall.is_strict() { Mode::Encap } else { Mode::Fast };

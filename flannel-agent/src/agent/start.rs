@@ -58,7 +58,7 @@ pub(super) struct Started {
     pub(super) flag: Option<Mode>,
     pub(super) guard: Checks<GuardMode>,
     pub(super) no_bpf: Option<String>,
-    /// Whether the backend has a tunnel.
+    /// True if the backend has a tunnel.
     pub(super) has_tunnel: bool,
     pub(super) kernel: KernelEvents,
     pub(super) rules: RuleChanges,

@@ -120,7 +120,7 @@ fn choose(options: &SetOptions) -> Result<String, DatapathError> {
 }
 
 /// The word with the choice. A stricter mode is left for the agent to put in force, who knows
-/// whether all peers are known.
+/// if all peers are known.
 fn changed(word: GuardWord, options: &SetOptions) -> GuardWord {
     let (mut in_force, mut choice) = (word.in_force(), word.choice());
     let Choice(wanted) = options.mode;

@@ -56,7 +56,7 @@ pub(super) fn verdict(log: &str) -> String {
     }
 }
 
-/// Whether a line tells of the verifier's work and not of the program.
+/// True for a line about the verifier's work and not about the program.
 fn is_statistics(line: &str) -> bool {
     ["processed ", "verification time ", "stack depth "].iter().any(|start| line.starts_with(start))
 }

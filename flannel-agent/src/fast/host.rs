@@ -1,4 +1,4 @@
-//! What mode `fast` reads of the host.
+//! Readings of the host for mode `fast`.
 
 use std::{fs, path::Path};
 

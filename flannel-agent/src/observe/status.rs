@@ -67,7 +67,7 @@ pub struct Status {
 pub const STARTING: &str = "starting";
 
 impl Status {
-    /// Whether an agent runs and has no programs.
+    /// True if an agent runs and has no programs.
     pub fn runs_without_bpf(&self) -> bool {
         self.pid.is_some() && self.stage != STARTING && self.mode.attach.is_none()
     }

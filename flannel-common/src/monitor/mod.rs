@@ -81,7 +81,7 @@ impl ReasonSet {
         self
     }
 
-    /// Whether a reason is in the set.
+    /// True for a reason in the set.
     #[inline(always)]
     pub const fn has(&self, reason: Reason) -> bool {
         let word = if (reason as u32) < 64 { self.0[0] } else { self.0[1] };

@@ -1,4 +1,4 @@
-//! How long a load is kept up, and which part of that is measured.
+//! Duration of a load, and the part of it that is measured.
 
 use std::time::{Duration, Instant};
 

@@ -107,7 +107,7 @@ fn flows_and_pods_are_shown_with_and_without_an_agent() -> Result<()> {
     let mut talk = pair.talk()?;
     pair.talk_until_replayed(&mut talk, 100)?;
     let [client, server] = talk.ends()?.map(|end| end.to_string());
-    // What is learned anew without an agent is not used: both ways are known and confirmed before it goes.
+    // A flow learned without an agent is not used: both ways are known and confirmed before the agent ends.
     eventually("both ways are usable", Duration::from_secs(10), || {
         talk.exchange(100)?;
         let dump = pair.sender.cli_json(&["maps", "dump", "flows", "--proto", "tcp", "-o", "json"])?;

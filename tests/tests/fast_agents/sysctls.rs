@@ -65,7 +65,7 @@ fn the_record_of_values_before_survives_the_agent() -> Result<()> {
     agent.wait_ready()?;
     assert_eq!(sysctls(agent.node())?, SET);
     expect_listed(agent, &listed(300))?;
-    // What the operator sets while the agent lives is the value to set back, and does not stay.
+    // A value the operator sets while the agent lives is the one to set back, and does not stay.
     set(agent.node(), UNACKNOWLEDGED, 600)?;
     expect_listed(agent, &listed(600))?;
     assert_eq!(sysctls(agent.node())?, SET);

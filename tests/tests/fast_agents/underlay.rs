@@ -174,7 +174,7 @@ fn tcx_programs_on_the_ingress_of_the_external_interface_see_every_packet() -> R
     until_replayed(&pair)
 }
 
-/// No gate: whoever makes a packet, it passes the egress.
+/// No gate: every packet passes the egress, whatever made it.
 #[test]
 fn filters_and_programs_on_the_egress_of_the_external_interface_see_every_packet() -> Result<()> {
     let pair = fast_pair("fa-egress", &["--attach=tcx"])?;

@@ -100,7 +100,7 @@ fn try_seed(lab: &DiffLab, seed: u64, mode: &str, tally: &mut Tally) -> Result<(
     if suspects.is_empty() {
         return Ok(());
     }
-    // What differs between two runs of one mode says nothing of the other.
+    // A property that differs between two runs of one mode says nothing of the other.
     let again = one_run(lab, &scenario, "kernel")?;
     let noise = signatures(&differences(&scenario, &kernel, &again));
     let fast = one_run(lab, &scenario, mode)?;

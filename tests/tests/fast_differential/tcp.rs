@@ -129,7 +129,7 @@ impl Conversation {
         }
         let done = match self.flow.kind {
             Kind::Ftp => command(client, server, number, &mut record.sent).map(|seen| {
-                // What the client reads: which address, and how often.
+                // The addresses the client reads, and how often.
                 let outcome = record.outcomes.entry(self.flow.id).or_default();
                 if let Some(address) = seen.filter(|address| !outcome.contains(address.as_str())) {
                     outcome.push_str(", ");

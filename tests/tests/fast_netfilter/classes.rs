@@ -36,7 +36,7 @@ fn marked_are_dropped(lab: &FastLab, mode: &str, family: Family) -> Result<()> {
     let mut plain = Datagrams::open(&lab.near, &lab.far, family.end(&lab.far)?, None)?;
     let mut marked = Datagrams::open(&lab.near, &lab.far, SocketAddr::new(family.of(&lab.far)?, PORT), None)?;
     lab.until_replayed_on([mode == "fast"; 2], |messages| plain.exchange(messages))?;
-    // What was seen of the path for the mark before the rule was there is used for two seconds.
+    // A path that was validated for the mark before the rule was there is used for two seconds.
     eventually("marked packets are dropped", Duration::from_secs(10), || {
         let arrived = arrive(&marked.server, || {
             marked.client.send(b"mark")?;
@@ -59,7 +59,7 @@ fn marked_are_dropped(lab: &FastLab, mode: &str, family: Family) -> Result<()> {
     rule(&format!("-t mangle -D FORWARD -p udp --dport {PORT} -j MARK --set-mark 7"))
 }
 
-/// How many datagrams arrive at a socket meanwhile.
+/// Datagrams that arrive at a socket meanwhile.
 fn arrive(socket: &UdpSocket, work: impl FnOnce() -> Result<()>) -> Result<u32> {
     socket.set_nonblocking(true)?;
     let mut buffer = [0; 16];

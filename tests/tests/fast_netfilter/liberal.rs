@@ -21,7 +21,7 @@ use flannel_tests::{
 
 /// Bytes that are sent, and received, at once.
 const CHUNK: usize = 4 << 20;
-/// What may still arrive when the sender stops: a chunk, and the buffers of both ends.
+/// Bytes that may still arrive when the sender stops: a chunk, and the buffers of both ends.
 const MOST_IN_FLIGHT: usize = 64 << 20;
 /// How often all flows are seen anew meanwhile.
 const REFRESHES: usize = 10;
@@ -58,7 +58,7 @@ fn transfer(lab: &FastLab, family: Family, replays: bool) -> Result<()> {
     Ok(())
 }
 
-/// Lets all flows be seen anew, and receives until packets are replayed on both nodes again, or a chunk where none are.
+/// Discards all flows, and receives until packets are replayed on both nodes again, or a chunk where none are.
 fn receive_until_replayed(lab: &FastLab, server: &mut TcpStream, replays: bool) -> Result<()> {
     lab.agents.iter().try_for_each(|agent| agent.cli(&["flows", "flush"]).map(drop))?;
     let mut chunk = vec![0; CHUNK];

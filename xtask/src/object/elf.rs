@@ -40,7 +40,7 @@ pub(super) struct Function {
 }
 
 impl Function {
-    /// Whether the kernel starts it.
+    /// True if the kernel starts it.
     pub(super) fn is_program(&self) -> bool {
         self.section != FUNCTIONS
     }

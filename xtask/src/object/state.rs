@@ -45,7 +45,7 @@ impl Value {
         }
     }
 
-    /// Whether this is, or may be, an address on the stack.
+    /// True for an address that is, or may be, on the stack.
     pub(super) const fn may_be_stack(self) -> bool {
         matches!(self, Self::Stack { .. } | Self::SomeStack)
     }
@@ -77,7 +77,7 @@ pub(super) struct Bytes {
     pub(super) last: i64,
 }
 
-/// How a byte of the stack came to its value.
+/// Origin of the value of a byte of the stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Origin {
     /// No path writes it.

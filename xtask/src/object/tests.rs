@@ -87,7 +87,7 @@ const fn stack(register: u8, offset: i32) -> [Instruction; 2] {
     [copy(register, FP), add(register, offset)]
 }
 
-/// What is found in a program with one map, and in the function behind it that it may call.
+/// Findings in a program with one map, and in the function behind it that it may call.
 fn findings(program: &[Instruction], called: (&str, &[Instruction])) -> Vec<Finding> {
     let made = |name: &str, section: &str, code: &[Instruction]| {
         let at = |wanted: Instruction| code.iter().enumerate().filter(move |(_, is)| **is == wanted);

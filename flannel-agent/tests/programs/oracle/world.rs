@@ -153,7 +153,7 @@ pub(super) struct World {
     /// A port whose flows are never learned.
     pub(super) helper_port: u16,
     pub(super) pod_sends: bool,
-    /// Nobody else's filter is on the ingress of the external interface.
+    /// No filter of others is on the ingress of the external interface.
     pub(super) from_underlay: bool,
     /// Those who make new flows have tokens left.
     pub(super) has_tokens: bool,
