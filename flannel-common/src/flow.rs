@@ -138,7 +138,7 @@ pub struct Flow<A> {
     pub seen: Stamp,
     /// Until when the way back was.
     pub mirror: Stamp,
-    /// Packets replayed; before the first one [`Self::NEW`] and the tick at which the flow was learned. Not covered
+    /// Packets replayed; before the first one bit 63 and the tick at which the flow was learned. Not covered
     /// by the check, and not exact when an element is recycled.
     pub packets: u64,
     /// What is done.
@@ -169,6 +169,7 @@ impl<A: Address> Flow<A> {
 
     /// Ok if a packet may be treated as seen, else the reason why not. Flows learned before the tick `confirmed` were
     /// learned from packets that userspace had not held.
+    #[expect(clippy::cast_possible_truncation, reason = "the tick is the low half")]
     #[inline(always)]
     pub const fn usable(&self, check: u32, generation: u32, now: Tick, confirmed: Tick) -> Result<(), Reason> {
         if self.seen.is_closed(check, now) {

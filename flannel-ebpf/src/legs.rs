@@ -18,7 +18,6 @@ use flannel_common::{
     outer::OuterHeaders,
     packet::PROTO_UDP,
     peer::Word,
-    program::OWN_PACKET,
     reason::Reason,
 };
 

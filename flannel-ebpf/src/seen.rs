@@ -32,6 +32,7 @@ pub(crate) struct Path<'a> {
     pub(crate) key: &'a mut PathKey,
 }
 
+#[expect(clippy::needless_borrows_for_generic_args, reason = "a key passed by value is copied to the stack")]
 impl Path<'_> {
     /// The largest outer packet that may be made for such packets, where the peer has one next hop; 0 if none may.
     #[inline(always)]

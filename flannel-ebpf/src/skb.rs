@@ -289,6 +289,7 @@ struct NeighbourParams {
 
 /// Writes every byte of the argument of `bpf_redirect_neigh`. Volatile, or the compiler writes two words
 /// of it as one where they are not aligned for that, which the verifier takes nowhere on the stack.
+#[expect(clippy::cast_ptr_alignment, reason = "the room is aligned to eight bytes, and the address in it as asserted")]
 #[inline(always)]
 fn lay_out(room: &mut MaybeUninit<NeighbourParams>, next_hop: NextHop) -> *mut bpf_redir_neigh {
     const ADDRESS: usize = offset_of!(bpf_redir_neigh, __bindgen_anon_1);

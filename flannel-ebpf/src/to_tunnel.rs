@@ -21,7 +21,7 @@ use flannel_common::{
     outer::{OuterHeaders, Varying},
     packet::{ETH_LEN, source_port},
     peer::Word,
-    program::{OWN_PACKET, Program},
+    program::Program,
     reason::Reason,
 };
 
@@ -65,14 +65,14 @@ pub(crate) fn run(skb: &Skb) -> Result<Reason, Reason> {
         return Err(Reason::VlanTagged);
     }
     match skb.protocol() {
-        Ipv4Header::PROTOCOL => look::<Ipv4Header>(skb, &node, mode),
-        Ipv6Header::PROTOCOL => look::<Ipv6Header>(skb, &node, mode),
+        Ipv4Header::PROTOCOL => Ok(look::<Ipv4Header>(skb, &node, mode)),
+        Ipv6Header::PROTOCOL => Ok(look::<Ipv6Header>(skb, &node, mode)),
         _ => Err(Reason::OtherProtocol),
     }
 }
 
 #[inline(always)]
-fn look<F: Tables>(skb: &Skb, node: &Node, mode: ModeWord) -> Result<Reason, Reason> {
+fn look<F: Tables>(skb: &Skb, node: &Node, mode: ModeWord) -> Reason {
     if mode.mode() == Mode::Fast {
         watch::<F>(skb, node, mode.generation());
     }
@@ -83,7 +83,7 @@ fn look<F: Tables>(skb: &Skb, node: &Node, mode: ModeWord) -> Result<Reason, Rea
     if reason as u8 != Reason::Encapsulated as u8 {
         skb.tag_class();
     }
-    Ok(reason)
+    reason
 }
 
 /// One function for each family, called, not inlined: the stack of one program is too small for both.

@@ -171,7 +171,11 @@ fn a_tcx_program_of_others_stays_and_runs() -> Result<()> {
     pair.sender.wait_ready()?;
     assert_eq!(hooks::tcx(&pair.net.a, "eth0", Side::Egress)?, both);
     drop(link);
-    assert_eq!(hooks::tcx(&pair.net.a, "eth0", Side::Egress)?, both[1..]);
+    eventually("the other program is gone", Duration::from_secs(5), || {
+        let programs = hooks::tcx(&pair.net.a, "eth0", Side::Egress)?;
+        ensure!(programs == both[1..], "{programs:?}");
+        Ok(())
+    })?;
     Ok(())
 }
 

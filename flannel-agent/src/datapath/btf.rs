@@ -61,7 +61,7 @@ fn layout_of(btf: impl Read + Seek) -> Option<KernelLayout> {
     };
     let layout = hooks().unwrap_or(KernelLayout { nfct, ..KernelLayout::UNKNOWN });
     let Some((extensions, extension_offsets)) = ext.zip(ext_offset) else { return Some(layout) };
-    let timeout_extension = btf.enumerator(TIMEOUT_EXTENSION)?.unwrap_or_default();
+    let timeout_extension = btf.enumerator(TIMEOUT_EXTENSION).unwrap_or_default();
     Some(KernelLayout { extensions, extension_offsets, timeout_extension, ..layout })
 }
 
@@ -166,8 +166,8 @@ impl<R: Read + Seek> Btf<R> {
         Some(found)
     }
 
-    /// The value of the member of an enum with this name, which no other has; outer none for what cannot be read.
-    fn enumerator(&mut self, name: &str) -> Option<Option<u32>> {
+    /// The value of the member of an enum with this name, which no other has.
+    fn enumerator(&mut self, name: &str) -> Option<u32> {
         let [names] = self.find_names([name])?;
         self.file.seek(self.types.at).ok()?;
         let (mut left, mut found) = (self.types.len, None);
@@ -187,7 +187,7 @@ impl<R: Read + Seek> Btf<R> {
             }
             left = left.checked_sub(ENTRY_LEN + trailer)?;
         }
-        Some(found)
+        found
     }
 
     fn members(&mut self, count: u32) -> Option<Vec<Member>> {
@@ -281,14 +281,14 @@ mod tests {
     fn a_member_of_an_enum_is_found_by_its_name() {
         let mut btf = small();
         let names = |btf: &[u8]| Btf::open(Cursor::new(btf.to_vec()))?.enumerator("dev");
-        assert_eq!(names(&btf), Some(None));
+        assert_eq!(names(&btf), None);
         // The union becomes an enum: its two members of three words each are the three members of two words.
         let union = btf.len() - b"\0int\0other\0sk_buff\0next\0_nfct\0dev\0".len() - 36;
         btf[union + 4..union + 8].copy_from_slice(&(KIND_ENUM << 24 | 3).to_ne_bytes());
         let dev = word::<4>(btf[union + 24..union + 28].try_into().expect("four bytes"), 0);
         btf[union + 20..union + 24].copy_from_slice(&dev.to_ne_bytes());
         btf[union + 24..union + 28].copy_from_slice(&7_u32.to_ne_bytes());
-        assert_eq!(names(&btf), Some(Some(7)));
+        assert_eq!(names(&btf), Some(7));
     }
 
     #[test]

@@ -6,8 +6,8 @@
 //! are left out of the first: conntrack asks them once for each connection. Rules are not
 //! evaluated.
 //!
-//! Two readers, of `nft -j` ([`nft`]) and of the `save` tools ([`save`], [`ebtables`]), fill one
-//! model ([`model`]) by one catalogue ([`catalogue`]). All are pure, except [`read`], which runs
+//! Two readers, of `nft -j` (`nft`) and of the `save` tools (`save`, `ebtables`), fill one
+//! model (`model`) by one catalogue (`catalogue`). All are pure, except `read`, which runs
 //! the tools.
 
 mod catalogue;

@@ -158,9 +158,9 @@ fn repeat(
         let answered = transaction(number).with_context(|| format!("request {number}"))?;
         let (times, lost) = &mut *done.borrow_mut();
         if answered {
-            times.push(before.elapsed())
+            times.push(before.elapsed());
         } else {
-            *lost += 1
+            *lost += 1;
         }
         anyhow::Ok(())
     })?;
