@@ -131,8 +131,9 @@ fn choose<F: Family>(skb: &Skb, node: &Node, peer: &Peer, waiting: &Waiting, key
     route.0.dport = u16::from_ne_bytes(family.port);
     route.0.__bindgen_anon_1.tot_len = len as u16;
     match skb.look_up(&mut route) {
-        // Who resolves the neighbour is the kernel, when the packet leaves.
-        BPF_FIB_LKUP_RET_SUCCESS | BPF_FIB_LKUP_RET_NO_NEIGH => {}
+        BPF_FIB_LKUP_RET_SUCCESS => {}
+        // A packet of ours that had to wait for its neighbour would be lost. The kernel's own waits and resolves it.
+        BPF_FIB_LKUP_RET_NO_NEIGH => return Err(Reason::PathUnseen),
         BPF_FIB_LKUP_RET_FRAG_NEEDED => return Err(Reason::TooBig),
         _ => return Err(Reason::NoLeg),
     }

@@ -20,7 +20,7 @@ use flannel_common::{
     reason::Reason,
 };
 use nix::{
-    mount::{MsFlags, mount},
+    mount::{MntFlags, MsFlags, mount},
     sched::{CloneFlags, unshare},
     unistd::Uid,
 };
@@ -70,7 +70,8 @@ pub(crate) fn on_empty_bench(test: impl FnOnce(&mut Bench) + Send + 'static) {
             .expect("mounts of this namespace stay in it");
         let dir = tempfile::tempdir().expect("a directory");
         let result = catch_unwind(AssertUnwindSafe(|| test(&mut Bench::new(dir.path()))));
-        nix::mount::umount(dir.path()).expect("the bpffs is no longer in use");
+        // A process that another test is just starting may hold a copy of an open directory for a moment.
+        nix::mount::umount2(dir.path(), MntFlags::MNT_DETACH).expect("the bpffs is mounted");
         result
     })
     .join()
