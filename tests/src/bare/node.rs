@@ -133,7 +133,7 @@ impl BareNode {
                 config.confirm(tick::tick(now))
             };
             while !stop.load(Ordering::Relaxed) && beat().is_ok() {
-                thread::sleep(Duration::from_millis(50));
+                thread::sleep(Duration::from_millis(20));
             }
         });
         Ok(())

@@ -32,7 +32,8 @@ fn one_node_alone_replays_what_it_sends_and_receives() -> Result<()> {
                 || Ok::<_, anyhow::Error>(["from_pod", "from_underlay"].map(|by| agent.counted(by, "replayed")));
             let [sent, received] = count()?;
             let (sent, received) = (sent?, received?);
-            let report = rr(&near, &far, *at, protocol, Duration::from_secs(1))?;
+            // Long enough for the tenth of a second in which a new flow waits to be confirmed not to count.
+            let report = rr(&near, &far, *at, protocol, Duration::from_secs(3))?;
             let [now_sent, now_received] = count()?;
             let replayed = [now_sent? - sent, now_received? - received];
             ensure!(report.lost == 0, "{report:?}");
