@@ -44,6 +44,11 @@ fn route(net: Net, by: &[u32]) {
     ip(&format!("{family} route replace {} {}", net.peer_vtep, hops.join(" ")));
 }
 
+/// All gateways of a leg that a route of these tests may name.
+fn gateways(leg: u32) -> [String; 3] {
+    [format!("10.0.{leg}.254"), format!("fd00:{leg}::254"), format!("fe80::{leg}")]
+}
+
 /// Runs a test on a node whose peers have two legs, of which nothing was seen.
 fn on_legs(test: impl FnOnce(&mut Bench) + Send + 'static) {
     on_bench(|bench| {
@@ -68,6 +73,10 @@ pub(crate) fn lay(bench: &mut Bench) {
         ip(&format!("link set e{leg} up"));
         ip(&format!("address add 10.0.{leg}.1/24 dev e{leg}"));
         ip(&format!("address add fd00:{leg}::1/64 dev e{leg} nodad"));
+        // Nobody answers there, and what has to wait for its neighbour is the kernel's.
+        for gateway in gateways(leg) {
+            ip(&format!("neigh add {gateway} lladdr 02:00:00:00:00:0{leg} dev e{leg} nud permanent"));
+        }
     }
     for net in BOTH {
         route(net, &LEGS);
@@ -79,6 +88,13 @@ pub(crate) fn lay(bench: &mut Bench) {
 pub(crate) fn see_all(bench: &mut Bench, net: Net, payload: usize) {
     for leg in LEGS {
         see(bench, net, leg, payload);
+    }
+}
+
+/// Whoever is the gateway of a leg is no longer known.
+fn forget_neighbours(leg: u32) {
+    for gateway in gateways(leg) {
+        ip(&format!("neigh del {gateway} dev e{leg}"));
     }
 }
 
@@ -218,6 +234,23 @@ fn a_leg_that_is_withdrawn_hands_its_flows_to_the_other() {
             see(bench, net, LEGS[0], 1000);
             route(net, &LEGS[1..]);
             bench.run(ToTunnel, &frame).passed(Reason::NoLeg, &frame);
+        }
+    });
+}
+
+#[test]
+fn what_would_wait_for_its_neighbour_is_the_kernels() {
+    on_legs(|bench| {
+        for net in BOTH {
+            see_all(bench, net, 1000);
+        }
+        for net in BOTH {
+            takes(bench, &of_flow(net, 1, 100));
+        }
+        LEGS.into_iter().for_each(forget_neighbours);
+        for net in BOTH {
+            let frame = of_flow(net, 1, 100);
+            bench.run(ToTunnel, &frame).passed(Reason::PathUnseen, &frame);
         }
     });
 }

@@ -3,6 +3,7 @@
 use std::{
     io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket},
+    thread,
     time::Duration,
 };
 
@@ -24,6 +25,11 @@ pub struct Segmented {
 
 /// Sends from `from` to the address `at` of `to`; the numbers of the datagrams that arrived whole, as they came.
 pub fn send(from: &Host, to: &Host, at: IpAddr, load: Segmented) -> Result<Vec<u32>> {
+    send_every(Duration::ZERO, from, to, at, load)
+}
+
+/// The same with this time between two sends.
+pub fn send_every(pause: Duration, from: &Host, to: &Host, at: IpAddr, load: Segmented) -> Result<Vec<u32>> {
     ensure!(u32::from(load.size) * load.segments < 65_000 && load.segments <= 64, "{load:?} does not fit a send");
     let receiver = to.enter(|| -> Result<UdpSocket> {
         let socket = UdpSocket::bind((at, 0)).with_context(|| format!("a socket at {at}"))?;
@@ -39,6 +45,7 @@ pub fn send(from: &Host, to: &Host, at: IpAddr, load: Segmented) -> Result<Vec<u
         setsockopt(&socket, sockopt::UdpGsoSegment, &i32::from(load.size)).context("UDP_SEGMENT")?;
         for turn in 0..load.sends {
             socket.send(&buffer(turn * load.segments, load)).context("sending a buffer")?;
+            thread::sleep(pause);
         }
         Ok(())
     })??;

@@ -54,7 +54,7 @@ fn with_ttl(mut packet: Vec<u8>, ttl: u8) -> Vec<u8> {
 pub(crate) fn classes(pair: &Pair) -> Result<Vec<Case>> {
     let (from, to) = (pair.near.ip4()?, pair.far.ip4()?);
     let class = |(id, (name, tos)): (u16, (&'static str, u8))| {
-        Case::one(name, Reason::Replayed, Ipv4 { tos, ..Ipv4::udp(from, to, id, 64) }.bytes())
+        Case::one(name, of_class(tos), Ipv4 { tos, ..Ipv4::udp(from, to, id, 64) }.bytes())
     };
     Ok((100..).zip(CLASSES).map(class).collect())
 }
@@ -63,9 +63,14 @@ pub(crate) fn classes(pair: &Pair) -> Result<Vec<Case>> {
 pub(crate) fn classes_v6(pair: &Pair) -> Result<Vec<Case>> {
     let [from, to] = ends_v6(pair)?;
     let class = |(number, (name, class)): (u16, (&'static str, u8))| {
-        Case::one(name, Reason::Replayed, Ipv6 { class, ..Ipv6::udp(from, to, number, 64) }.bytes())
+        Case::one(name, of_class(class), Ipv6 { class, ..Ipv6::udp(from, to, number, 64) }.bytes())
     };
     Ok((100..).zip(CLASSES).map(class).collect())
+}
+
+/// Rules can ask for the DSCP: a packet with another than its flow's is the kernel's. ECN changes from packet to packet.
+const fn of_class(class: u8) -> Reason {
+    if class & 0xfc == 0 { Reason::Replayed } else { Reason::FieldsDiffer }
 }
 
 const CLASSES: [(&str, u8); 7] = [
@@ -104,9 +109,9 @@ pub(crate) fn kinds(pair: &Pair, mtu: usize) -> Result<Vec<Case>> {
         Case::one("neither TCP nor UDP", Reason::NotPlain, Ipv4::new(from, to, 9, 99, pattern(24)).bytes()),
         Case::one("ICMP", Reason::NotPlain, Ipv4::new(from, to, 10, ICMP, echo_request(9, 56)).bytes()),
         Case::one("TTL 1", Reason::NotPlain, with_ttl(datagram(11, 100).bytes(), 1)),
-        Case::one("TTL 2", Reason::Replayed, with_ttl(datagram(12, 100).bytes(), 2)),
-        Case::one("TTL 3", Reason::Replayed, with_ttl(datagram(13, 100).bytes(), 3)),
-        Case::one("TTL 255", Reason::Replayed, with_ttl(datagram(14, 100).bytes(), 255)),
+        Case::one("TTL 2", Reason::FieldsDiffer, with_ttl(datagram(12, 100).bytes(), 2)),
+        Case::one("TTL 3", Reason::FieldsDiffer, with_ttl(datagram(13, 100).bytes(), 3)),
+        Case::one("TTL 255", Reason::FieldsDiffer, with_ttl(datagram(14, 100).bytes(), 255)),
         Case::one("too large, DF", Reason::TooBig, whole(15, mtu - 28 + 1)),
         Case::one("too large", Reason::TooBig, datagram(16, mtu - 28 + 1).bytes()),
         Case::one("from another's address", Reason::Noted, Ipv4::udp(other(from), to, 17, 100).bytes()),
@@ -134,15 +139,15 @@ pub(crate) fn kinds_v6(pair: &Pair, mtu: usize) -> Result<Vec<Case>> {
     let options = datagram(7, 100).behind(HOP_BY_HOP, [0, 0, 1, 4, 0, 0, 0, 0]);
     Ok(vec![
         Case::one("small", Reason::Replayed, datagram(1, 3).bytes()),
-        Case::one("flow label", Reason::Replayed, Ipv6 { label: 0xa_bcde, ..datagram(2, 100) }.bytes()),
+        Case::one("flow label", Reason::FieldsDiffer, Ipv6 { label: 0xa_bcde, ..datagram(2, 100) }.bytes()),
         Case::one("wrong checksum", Reason::Replayed, wrong_sum.bytes()),
         Case::one("as large as the MTU", Reason::Replayed, datagram(6, mtu - 48).bytes()),
         Case::one("options", Reason::NotPlain, options.bytes()),
         Case { name: "fragments", packets: fragments, reason: Reason::NotPlain },
         Case::one("neither TCP nor UDP", Reason::NotPlain, Ipv6::new(from, to, 99, pattern(24)).bytes()),
         Case::one("hop limit 1", Reason::NotPlain, with_ttl(datagram(11, 100).bytes(), 1)),
-        Case::one("hop limit 2", Reason::Replayed, with_ttl(datagram(12, 100).bytes(), 2)),
-        Case::one("hop limit 3", Reason::Replayed, with_ttl(datagram(13, 100).bytes(), 3)),
+        Case::one("hop limit 2", Reason::FieldsDiffer, with_ttl(datagram(12, 100).bytes(), 2)),
+        Case::one("hop limit 3", Reason::FieldsDiffer, with_ttl(datagram(13, 100).bytes(), 3)),
         Case::one("too large", Reason::TooBig, datagram(15, mtu - 48 + 1).bytes()),
     ])
 }

@@ -2,13 +2,13 @@
 
 use std::{
     fmt::Write as _,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, Once, PoisonError},
 };
 
 use tracing::{
     Event, Subscriber,
     field::{Field, Visit},
-    subscriber::{DefaultGuard, set_default},
+    subscriber::{DefaultGuard, set_default, set_global_default},
 };
 use tracing_subscriber::{Layer, Registry, layer::Context, layer::SubscriberExt as _};
 
@@ -26,6 +26,10 @@ struct Text(String);
 
 impl Log {
     pub(crate) fn of_this_thread() -> Self {
+        // Without a subscriber of every thread, a place in the code that another thread ran first is taken for one whose
+        // events nobody wants.
+        static ALL_WANTED: Once = Once::new();
+        ALL_WANTED.call_once(|| set_global_default(Registry::default()).expect("the only one of this process"));
         let lines = Lines::default();
         let guard = set_default(Registry::default().with(lines.clone()));
         Self { lines, _guard: guard }
