@@ -133,7 +133,10 @@ fn a_pod_does_not_speak_vxlan_for_its_node() {
                         GuardMode::Off => outcome.passed(Reason::NotTunnel, packet),
                         GuardMode::Audit => outcome.passed(Reason::PodTunnel, packet),
                         GuardMode::Enforce => {
-                            assert_eq!((outcome.action, outcome.reasons), (TC_ACT_SHOT, vec![Reason::RefusedPodTunnel]))
+                            assert_eq!(
+                                (outcome.action, outcome.reasons),
+                                (TC_ACT_SHOT, vec![Reason::RefusedPodTunnel])
+                            );
                         }
                     }
                 }

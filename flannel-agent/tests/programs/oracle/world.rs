@@ -142,6 +142,7 @@ impl Known {
 
 /// A node with its peers and flows.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each varies or does not, whatever the others do")]
 pub(super) struct World {
     pub(super) net: Net,
     /// Without a tunnel every peer is on our own link.

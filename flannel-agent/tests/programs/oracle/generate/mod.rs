@@ -118,7 +118,7 @@ fn shaped(random: &mut Random, world: &World, packet: Packet) -> Packet {
     let without_checksum = packet.protocol == 17 && world.net.our_pod.is_ipv4() && random.percent(20);
     let tos = if random.percent(10) { random.byte() } else { packet.tos };
     let ttl = if random.percent(10) { random.pick(&[64, 64, 63, 2, 255]) } else { packet.ttl };
-    Packet { payload, without_checksum, tos, ttl, ..packet }
+    Packet { tos, ttl, payload, without_checksum, ..packet }
 }
 
 /// In the outer headers of the peer in whose subnet the packet's source lies.
