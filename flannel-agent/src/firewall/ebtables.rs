@@ -2,8 +2,8 @@
 
 use super::{
     catalogue::{Element, Facts, Kind},
+    dump,
     model::{Chain, Hook, Rule, Ruleset},
-    words,
 };
 
 /// The hooks of bridges.
@@ -14,18 +14,7 @@ const BASE: [&str; 6] =
 
 /// The rules of all bridges.
 pub(super) fn parse(text: &str) -> Ruleset {
-    let (mut found, mut table) = (Ruleset::default(), String::new());
-    for line in text.lines() {
-        if let Some(name) = line.strip_prefix('*') {
-            table = format!("bridge {name}");
-        } else if let Some(chain) = line.strip_prefix(':') {
-            found.chains.extend(self::chain(&table, chain));
-        } else if let Some(rule) = line.strip_prefix("-A ") {
-            let words = words::split(rule);
-            let words: Vec<&str> = words.iter().map(AsRef::as_ref).collect();
-            found.rules.extend(self::rule(&table, &words));
-        }
-    }
+    let mut found = dump::read("bridge", text, chain, rule);
     found.settle_targets(Kind::Bridge);
     found
 }

@@ -2,8 +2,8 @@
 
 use super::{
     catalogue::{Element, Facts, Kind},
+    dump,
     model::{Chain, Hook, Packets, Ports, Rule, Ruleset},
-    words,
 };
 
 /// Options whose argument is free text, which may read like an option.
@@ -12,18 +12,7 @@ const TEXTS: [&str; 8] =
 
 /// The rules of one family (`ip`, `ip6`).
 pub(super) fn parse(family: &str, text: &str) -> Ruleset {
-    let (mut found, mut table) = (Ruleset::default(), String::new());
-    for line in text.lines() {
-        if let Some(name) = line.strip_prefix('*') {
-            table = format!("{family} {name}");
-        } else if let Some(chain) = line.strip_prefix(':') {
-            found.chains.extend(self::chain(&table, chain));
-        } else if let Some(rule) = line.strip_prefix("-A ") {
-            let words = words::split(rule);
-            let words: Vec<&str> = words.iter().map(AsRef::as_ref).collect();
-            found.rules.extend(self::rule(&table, &words));
-        }
-    }
+    let mut found = dump::read(family, text, chain, rule);
     found.settle_targets(Kind::Target);
     found
 }

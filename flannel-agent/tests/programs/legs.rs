@@ -73,7 +73,7 @@ pub(crate) fn lay(bench: &mut Bench) {
         ip(&format!("link set e{leg} up"));
         ip(&format!("address add 10.0.{leg}.1/24 dev e{leg}"));
         ip(&format!("address add fd00:{leg}::1/64 dev e{leg} nodad"));
-        // Nobody answers there, and what has to wait for its neighbour is the kernel's.
+        // No host answers there, and the kernel handles packets of unresolved neighbours.
         for gateway in gateways(leg) {
             ip(&format!("neigh add {gateway} lladdr 02:00:00:00:00:0{leg} dev e{leg} nud permanent"));
         }
@@ -91,7 +91,7 @@ pub(crate) fn see_all(bench: &mut Bench, net: Net, payload: usize) {
     }
 }
 
-/// Whoever is the gateway of a leg is no longer known.
+/// Deletes the neighbour entries of a leg's gateways.
 fn forget_neighbours(leg: u32) {
     for gateway in gateways(leg) {
         ip(&format!("neigh del {gateway} dev e{leg}"));

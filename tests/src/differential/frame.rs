@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use super::packets::Key;
+use super::{packets::Key, scenario::CLIENT_PORTS};
 use crate::{
     packet::{self, TCP, UDP},
     packet_v6::{self, FRAGMENT, ICMPV6},
@@ -205,7 +205,7 @@ fn v6(ethernet: [u8; 12], ip: &[u8]) -> Option<Seen> {
 fn error(icmp: &[u8], about: &[u8], is_error: impl Fn(u8) -> bool) -> Option<Seen> {
     let (kind, code) = (*icmp.first()?, *icmp.get(1)?);
     let ports = [word(about, 0)?, word(about, 2)?];
-    let client_port = ports.into_iter().find(|port| (20_000..30_000).contains(port))?;
+    let client_port = ports.into_iter().find(|port| CLIENT_PORTS.contains(port))?;
     is_error(kind).then_some(Seen::Error(IcmpError { client_port, kind, code }))
 }
 

@@ -1,6 +1,6 @@
 //! Entries of conntrack's table as far as two modes must agree on them. Pure.
 
-use super::scenario::Side;
+use super::scenario::{CLIENT_PORTS, Side};
 
 /// The identity of an entry.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -59,7 +59,7 @@ pub fn parse(side: Side, line: &str) -> Option<(Tuple, Entry)> {
         Some(format!("{protocol} {}:{from} -> {}:{to}", sources.get(place)?, destinations.get(place)?))
     };
     let client_port: u16 = from.first()?.parse().ok()?;
-    if !(20_000..30_000).contains(&client_port) {
+    if !CLIENT_PORTS.contains(&client_port) {
         return None;
     }
     let state = words.get(5).filter(|word| !word.contains('=') && protocol == "tcp");

@@ -31,6 +31,16 @@ pub enum Protocol {
     Udp,
 }
 
+impl Protocol {
+    /// The name in rules of firewalls: `tcp` or `udp`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Tcp => "tcp",
+            Self::Udp => "udp",
+        }
+    }
+}
+
 /// What a client measured. Times are in microseconds.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub struct RrReport {

@@ -57,7 +57,7 @@ pub(super) fn services(pods: IpNet, services: &[Service]) -> String {
 
 /// A match of the Service's own address.
 fn at(service: &Service) -> String {
-    format!("-d {} -p {} --dport {}", service.at.ip(), service.protocol_name(), service.at.port())
+    format!("-d {} -p {} --dport {}", service.at.ip(), service.protocol.name(), service.at.port())
 }
 
 fn write_service(
@@ -67,7 +67,7 @@ fn write_service(
     number: usize,
     service: &Service,
 ) -> std::fmt::Result {
-    let (at, protocol) = (at(service), service.protocol_name());
+    let (at, protocol) = (at(service), service.protocol.name());
     writeln!(chains, ":KUBE-SVC-{number} - [0:0]")?;
     writeln!(nat, "-A KUBE-SERVICES {at} -j KUBE-SVC-{number}")?;
     if let Some(port) = service.node_port {

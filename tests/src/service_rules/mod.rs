@@ -50,13 +50,6 @@ impl Service {
     pub fn at_node_port(self, port: u16) -> Self {
         Self { node_port: Some(port), ..self }
     }
-
-    const fn protocol_name(&self) -> &'static str {
-        match self.protocol {
-            Protocol::Tcp => "tcp",
-            Protocol::Udp => "udp",
-        }
-    }
 }
 
 /// The rules of one node for one address family.

@@ -54,7 +54,7 @@ fn write_service(
     number: usize,
     service: &Service,
 ) -> std::fmt::Result {
-    let (protocol, address, port) = (service.protocol_name(), service.at.ip(), service.at.port());
+    let (protocol, address, port) = (service.protocol.name(), service.at.ip(), service.at.port());
     let at = format!("{address} . {protocol} . {port}");
     let element = format!("add element {family} kube-proxy");
     if service.backends.is_empty() {

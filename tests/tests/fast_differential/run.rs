@@ -10,7 +10,7 @@ use flannel_tests::{
     conntrack,
     differential::{
         record::Record,
-        scenario::{Scenario, Side},
+        scenario::{CLIENT_PORTS, Scenario, Side},
         tracked,
     },
 };
@@ -83,7 +83,7 @@ fn table(lab: &DiffLab, side: Side) -> Result<Vec<(tracked::Tuple, tracked::Entr
 /// Makes both nodes forget the flows of the run before.
 fn forget(lab: &DiffLab) -> Result<()> {
     for side in Side::ALL {
-        conntrack::forget(lab.node(side), |connection| (20_000..30_000).contains(&connection.original.source.port()))?;
+        conntrack::forget(lab.node(side), |connection| CLIENT_PORTS.contains(&connection.original.source.port()))?;
     }
     Ok(())
 }

@@ -4,13 +4,12 @@
 
 use std::fmt::Write as _;
 
-use super::{Addresses, comment, rules, target};
+use super::{Addresses, client_ports, comment, protocol, rules, target};
 use crate::{
     differential::scenario::{
         Action, Compare, Direction, Hook, Match, Rule, Scenario, Scope, Side, State, Table, Tool,
     },
     fast::Family,
-    load::rr::Protocol,
 };
 
 fn chain(hook: Hook) -> String {
@@ -85,22 +84,14 @@ pub fn remove(scenario: &Scenario, side: Side, tool: Tool, family: Family) -> St
     })
 }
 
-const fn protocol_name(protocol: Protocol) -> &'static str {
-    match protocol {
-        Protocol::Tcp => "tcp",
-        Protocol::Udp => "udp",
-    }
-}
-
 fn scope(rule: &Rule, scenario: &Scenario) -> String {
     match &rule.scope {
         Scope::Flows(ids, direction) => {
-            let ports: Vec<_> = ids.iter().map(|id| (20_000 + id).to_string()).collect();
             let end = if *direction == Direction::Forward { "--sports" } else { "--dports" };
-            let protocol = protocol_name(super::protocol(scenario, ids));
-            format!("-p {protocol} -m multiport {end} {}", ports.join(","))
+            let protocol = protocol(scenario, ids).name();
+            format!("-p {protocol} -m multiport {end} {}", client_ports(ids, ","))
         }
-        Scope::All(protocol) => format!("-p {}", protocol_name(*protocol)),
+        Scope::All(protocol) => format!("-p {}", protocol.name()),
         Scope::Outer => "-p udp --dport 8472".to_owned(),
     }
 }

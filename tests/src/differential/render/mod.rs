@@ -7,7 +7,7 @@ pub mod nft;
 
 use std::net::IpAddr;
 
-use super::scenario::{Flow, Place, Rule, Scenario, Side, Tool};
+use super::scenario::{Flow, Place, Rule, Scenario, Side, Tool, client_port};
 use crate::{fast::Family, load::rr::Protocol};
 
 /// The pods' addresses.
@@ -46,6 +46,12 @@ pub(crate) fn rules(scenario: &Scenario, side: Side, tool: Tool, family: Family)
 pub(crate) fn protocol(scenario: &Scenario, flows: &[u16]) -> Protocol {
     let first = flows.iter().find_map(|id| scenario.flow(*id));
     first.map_or(Protocol::Udp, Flow::protocol)
+}
+
+/// The clients' ports of these flows.
+pub(crate) fn client_ports(flows: &[u16], separator: &str) -> String {
+    let ports: Vec<_> = flows.iter().map(|id| client_port(*id).to_string()).collect();
+    ports.join(separator)
 }
 
 /// The server's port and address behind a redirection.

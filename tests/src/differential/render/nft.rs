@@ -2,13 +2,12 @@
 
 use std::fmt::Write as _;
 
-use super::{Addresses, comment, protocol, rules, target};
+use super::{Addresses, client_ports, comment, protocol, rules, target};
 use crate::{
     differential::scenario::{
         Action, Compare, Direction, Hook, Match, Place, Rule, Scenario, Scope, Side, State, Table, Tool,
     },
     fast::Family,
-    load::rr::Protocol,
 };
 
 /// The name of the table, with its family.
@@ -109,21 +108,13 @@ fn line(rule: &Rule, scenario: &Scenario, addresses: &Addresses) -> String {
     words.join(" ")
 }
 
-const fn protocol_name(protocol: Protocol) -> &'static str {
-    match protocol {
-        Protocol::Tcp => "tcp",
-        Protocol::Udp => "udp",
-    }
-}
-
 fn scope(rule: &Rule, scenario: &Scenario) -> String {
     match &rule.scope {
         Scope::Flows(ids, direction) => {
-            let ports: Vec<_> = ids.iter().map(|id| (20_000 + id).to_string()).collect();
             let end = if *direction == Direction::Forward { "sport" } else { "dport" };
-            format!("{} {end} {{ {} }}", protocol_name(protocol(scenario, ids)), ports.join(", "))
+            format!("{} {end} {{ {} }}", protocol(scenario, ids).name(), client_ports(ids, ", "))
         }
-        Scope::All(protocol) => format!("meta l4proto {}", protocol_name(*protocol)),
+        Scope::All(protocol) => format!("meta l4proto {}", protocol.name()),
         Scope::Outer => "udp dport 8472".to_owned(),
     }
 }
@@ -180,7 +171,7 @@ fn action(rule: &Rule, scenario: &Scenario, addresses: &Addresses) -> String {
         Action::Log => "log group 5".to_owned(),
         Action::Masquerade => "masquerade".to_owned(),
         Action::Redirect(flow) => match target(scenario, addresses, flow) {
-            Some(target) => format!("meta l4proto {} dnat to {target}", protocol_name(protocol(scenario, &[flow]))),
+            Some(target) => format!("meta l4proto {} dnat to {target}", protocol(scenario, &[flow]).name()),
             None => "accept".to_owned(),
         },
         Action::AssignHelper => "ct helper set \"diff-ftp\"".to_owned(),

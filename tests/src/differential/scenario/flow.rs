@@ -1,6 +1,6 @@
 //! Flows and their packets' properties.
 
-use std::fmt;
+use std::{fmt, ops::Range};
 
 use super::Place;
 use crate::{fast::Family, load::rr::Protocol};
@@ -97,6 +97,14 @@ pub struct Flow {
 /// default.
 const FTP_PORTS: u16 = 2121;
 
+/// Clients' ports of all flows.
+pub const CLIENT_PORTS: Range<u16> = 20_000..30_000;
+
+/// The client's port of the flow with this number.
+pub const fn client_port(id: u16) -> u16 {
+    CLIENT_PORTS.start + id
+}
+
 impl Flow {
     /// TCP or UDP.
     pub const fn protocol(&self) -> Protocol {
@@ -105,7 +113,7 @@ impl Flow {
 
     /// The client's port.
     pub const fn client_port(&self) -> u16 {
-        20_000 + self.id
+        client_port(self.id)
     }
 
     /// The server's port.

@@ -7,7 +7,7 @@ mod rule;
 use std::collections::BTreeSet;
 
 pub use self::{
-    flow::{Direction, Ending, Flow, Kind, Varying, Via},
+    flow::{CLIENT_PORTS, Direction, Ending, Flow, Kind, Varying, Via, client_port},
     place::{Place, Side},
     rule::{Action, Compare, Hook, Match, Rule, Scope, State, Table, Tool},
 };
