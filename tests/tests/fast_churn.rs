@@ -2,7 +2,11 @@
 //!
 //! The table is as small as it gets, so that it is full after a few seconds. `FLANNEL_CHURN_FLOWS` (default 100,000) chooses how many; an hour takes some ten million.
 
-use std::{env, fs, path::Path, time::Instant};
+use std::{
+    env, fs,
+    path::Path,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context as _, Result, ensure};
 use aya::maps::MapData;
@@ -131,7 +135,6 @@ fn flows_without_end_leave_nothing_behind() -> Result<()> {
     round(&pair.near, &pair.far, ROUND)?;
     let nodes = [Watched::new(&pair.sender)?, Watched::new(&pair.receiver)?];
     let start = [nodes[0].held()?, nodes[1].held()?];
-    let replayed = pair.sender.replayed()? + pair.receiver.replayed()?;
     let rounds = wanted()?.div_ceil(FLOWS_OF_A_ROUND).max(4);
     let began = Instant::now();
     let (mut quarter, mut now) = ([0; 2], start.clone());
@@ -159,8 +162,8 @@ fn flows_without_end_leave_nothing_behind() -> Result<()> {
         let [was, is] = [quarter[at], now[at].resident];
         ensure!(is <= was + GROWTH, "the agent grew from {was} to {is} bytes");
     }
-    let replayed = pair.sender.replayed()? + pair.receiver.replayed()? - replayed;
-    ensure!(replayed > rounds * FLOWS_OF_A_ROUND / 10, "only {replayed} packets were replayed");
-    println!("{replayed} packets replayed");
-    Ok(())
+    // In a full table a new flow finds its place. The short ones may end before the agent confirms what was learned.
+    let run = pair.stream(1_000, Duration::from_mins(1))?;
+    pair.wait_replayed(1_000)?;
+    run.stop()?.expect_complete()
 }
