@@ -22,6 +22,7 @@ pub mod demo;
 pub mod differential;
 pub mod etcd;
 pub mod fast;
+pub mod faulty_proxy;
 pub mod hand_node;
 pub mod hooks;
 pub mod host;
