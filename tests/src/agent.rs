@@ -13,6 +13,9 @@ use serde_json::Value;
 
 use crate::{ChildGuard, Confinement, Node, Output, eventually};
 
+/// To lease a subnet and load all programs, on a machine that is busy with something else.
+const START_LIMIT: Duration = Duration::from_mins(1);
+
 /// How an agent is started.
 #[derive(Clone, Debug)]
 pub struct AgentOptions {
@@ -89,7 +92,7 @@ impl Agent {
     /// Waits until `subnet.env` is there and `status` says ready; an agent that ends meanwhile is an error at once.
     pub fn wait_ready(&self) -> Result<()> {
         let child = self.child();
-        eventually("readiness", Duration::from_secs(20), || {
+        eventually("readiness", START_LIMIT, || {
             if !child.is_running() {
                 return Ok(Err(anyhow::anyhow!("the agent ended")));
             }

@@ -3,31 +3,30 @@
 use std::{
     fs,
     net::Ipv4Addr,
-    os::fd::AsRawFd as _,
+    os::fd::{AsFd as _, AsRawFd as _, OwnedFd},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
-        mpsc,
     },
     thread::JoinHandle,
-    time::Duration,
 };
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result};
 use nix::{
     errno::Errno,
     libc,
     net::if_::if_nametoindex,
-    sys::{
-        socket::{
-            AddressFamily, LinkAddr, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrIn, SockaddrLike as _,
-            recvfrom, sendto, setsockopt, socket, sockopt,
-        },
-        time::{TimeVal, TimeValLike as _},
+    poll::{PollFd, PollFlags, poll},
+    sys::socket::{
+        AddressFamily, LinkAddr, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrIn, SockaddrLike as _, recvfrom,
+        sendto, setsockopt, socket, sockopt,
     },
 };
 
-use crate::{Host, host::joined, packet, wait::patient};
+use crate::{Host, host::joined, packet};
+
+/// Milliseconds between two looks whether the capture is to end.
+const LOOK: u16 = 20;
 
 /// `PACKET_OUTGOING` of linux/if_packet.h: seen on its way out.
 const OUTGOING: u8 = 4;
@@ -40,9 +39,18 @@ pub type Wanted = fn(&[u8]) -> bool;
 /// Frames that come in by a device, as they come. Ends when dropped.
 #[derive(Debug)]
 pub struct Capture {
-    frames: Arc<Mutex<Vec<Vec<u8>>>>,
+    tap: Arc<Tap>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<Result<()>>>,
+}
+
+/// The socket, and what was read from it so far.
+#[derive(Debug)]
+struct Tap {
+    socket: OwnedFd,
+    index: usize,
+    wanted: Wanted,
+    kept: Mutex<Vec<Vec<u8>>>,
 }
 
 impl Capture {
@@ -50,16 +58,13 @@ impl Capture {
     pub fn start(host: &Host, device: &str, wanted: Wanted) -> Result<Self> {
         let index = fs::read_to_string(host.outside_path(format!("/sys/class/net/{device}/ifindex")))?;
         let index: usize = index.trim().parse().context("an interface index")?;
-        let (frames, stop) = (Arc::<Mutex<Vec<Vec<u8>>>>::default(), Arc::<AtomicBool>::default());
-        let (ready, started) = mpsc::channel();
+        let tap = Arc::new(host.enter(|| Tap::new(index, wanted))??);
+        let stop = Arc::<AtomicBool>::default();
         let thread = host.thread({
-            let (frames, stop) = (Arc::clone(&frames), Arc::clone(&stop));
-            move || keep(index, wanted, &frames, &stop, &ready)
+            let (tap, stop) = (Arc::clone(&tap), Arc::clone(&stop));
+            move || tap.keep_until(&stop)
         })?;
-        match started.recv_timeout(patient(Duration::from_secs(5))) {
-            Ok(()) => Ok(Self { frames, stop, thread: Some(thread) }),
-            Err(_) => Err(joined(thread).err().unwrap_or_else(|| anyhow!("the capture did not start"))),
-        }
+        Ok(Self { tap, stop, thread: Some(thread) })
     }
 
     /// Tunnel packets (UDP to port 8472) that come in by a device.
@@ -67,24 +72,24 @@ impl Capture {
         Self::start(host, device, packet::is_tunnel)
     }
 
-    /// The frames so far.
+    /// All frames that came in before this call.
     pub fn frames(&self) -> Vec<Vec<u8>> {
-        self.frames.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.tap.drained().clone()
     }
 
-    /// How many frames so far.
+    /// How many came in before this call.
     pub fn len(&self) -> usize {
-        self.frames.lock().unwrap_or_else(PoisonError::into_inner).len()
+        self.tap.drained().len()
     }
 
-    /// Whether there are none so far.
+    /// Whether none came in before this call.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Forgets what was kept so far.
+    /// Forgets what came in before this call.
     pub fn clear(&self) {
-        self.frames.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.tap.drained().clear();
     }
 }
 
@@ -97,32 +102,56 @@ impl Drop for Capture {
     }
 }
 
-fn keep(
-    index: usize,
-    wanted: Wanted,
-    frames: &Mutex<Vec<Vec<u8>>>,
-    stop: &AtomicBool,
-    ready: &mpsc::Sender<()>,
-) -> Result<()> {
-    let socket = socket(AddressFamily::Packet, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::EthAll)?;
-    setsockopt(&socket, sockopt::ReceiveTimeout, &TimeVal::milliseconds(20))?;
-    setsockopt(&socket, sockopt::RcvBufForce, &(32 << 20))?;
-    ready.send(()).context("nobody waits for the capture")?;
-    let mut buffer = vec![0; 1 << 17];
-    while !stop.load(Ordering::Relaxed) {
-        match recvfrom::<LinkAddr>(socket.as_raw_fd(), &mut buffer) {
-            Ok((length, Some(from))) if from.ifindex() == index && from.pkttype() != OUTGOING => {
-                let mut frames = frames.lock().unwrap_or_else(PoisonError::into_inner);
-                if wanted(&buffer[..length]) && frames.len() < MOST_FRAMES {
-                    frames.push(buffer[..length].to_vec());
-                }
+impl Tap {
+    fn new(index: usize, wanted: Wanted) -> Result<Self> {
+        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+        let socket = socket(AddressFamily::Packet, SockType::Raw, flags, SockProtocol::EthAll)?;
+        setsockopt(&socket, sockopt::RcvBufForce, &(32 << 20))?;
+        Ok(Self { socket, index, wanted, kept: Mutex::default() })
+    }
+
+    /// Reads what comes, so that the socket's buffer suffices.
+    fn keep_until(&self, stop: &AtomicBool) -> Result<()> {
+        while !stop.load(Ordering::Relaxed) {
+            let mut ready = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
+            match poll(&mut ready, LOOK) {
+                Ok(0) | Err(Errno::EINTR) => {}
+                Ok(_) => self.drain(&mut self.kept())?,
+                Err(error) => return Err(error).context("waiting for a frame"),
             }
-            // A device that goes down says so once.
-            Ok(_) | Err(Errno::EAGAIN | Errno::EINTR | Errno::ENETDOWN) => {}
-            Err(error) => return Err(error).context("capturing"),
+        }
+        Ok(())
+    }
+
+    /// What is kept, with everything that the kernel has handed to the socket. Nothing is on its way between the two.
+    fn drained(&self) -> MutexGuard<'_, Vec<Vec<u8>>> {
+        let mut kept = self.kept();
+        if let Err(error) = self.drain(&mut kept) {
+            eprintln!("{error:#}");
+        }
+        kept
+    }
+
+    fn drain(&self, kept: &mut Vec<Vec<u8>>) -> Result<()> {
+        let mut buffer = vec![0; 1 << 17];
+        loop {
+            match recvfrom::<LinkAddr>(self.socket.as_raw_fd(), &mut buffer) {
+                Ok((length, Some(from))) if from.ifindex() == self.index && from.pkttype() != OUTGOING => {
+                    if (self.wanted)(&buffer[..length]) && kept.len() < MOST_FRAMES {
+                        kept.push(buffer[..length].to_vec());
+                    }
+                }
+                // A device that goes down says so once.
+                Ok(_) | Err(Errno::EINTR | Errno::ENETDOWN) => {}
+                Err(Errno::EAGAIN) => return Ok(()),
+                Err(error) => return Err(error).context("capturing"),
+            }
         }
     }
-    Ok(())
+
+    fn kept(&self) -> MutexGuard<'_, Vec<Vec<u8>>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// Sends a frame as it is, from its Ethernet header on.
