@@ -74,6 +74,21 @@ fn a_field_that_differs_is_a_defect_unless_a_rule_judges_single_packets() {
 }
 
 #[test]
+fn data_may_leave_as_an_acknowledgement_that_no_record_has() {
+    let mut scenario = scenario(vec![rule(vec![Match::Push], Action::SetDscp(2))]);
+    let flow = &mut scenario.flows[0];
+    flow.varying.dscp = false;
+    let sent = packets::fields(flow, Direction::Forward, 0, scenario.phases).tos();
+    let (kernel, fast) = (record(|_| Some(8)), record(|number| Some(if number > 5 { sent } else { 8 })));
+    for (kind, allowed) in [(Kind::Messages, Some(CHANGES)), (Kind::Datagrams, None)] {
+        scenario.flows[0].kind = kind;
+        let found = differences(&scenario, &kernel, &fast);
+        let found: Vec<_> = found.into_iter().map(|difference| (difference.aspect, difference.allowed)).collect();
+        assert_eq!(found, [(Aspect::Field("dscp"), allowed)], "{kind:?}");
+    }
+}
+
+#[test]
 fn packets_may_pass_but_none_may_be_lost() {
     let (all, some) = (record(|_| Some(0)), record(|number| (number < 5).then_some(0)));
     let by_length = || vec![rule(vec![Match::Longer(200)], Action::Drop)];
