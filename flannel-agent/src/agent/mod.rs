@@ -25,7 +25,8 @@ use crate::{
     cli::RunOptions,
     datapath::PinRoot,
     observe::{
-        health::{HealthServer, Readiness},
+        health::{Readiness, Routes},
+        http::HttpServer,
         metrics::{Counts, Metrics},
         notify::{ServiceManager, State},
         pulse::Pulse,
@@ -54,10 +55,11 @@ pub async fn run(options: RunOptions) -> anyhow::Result<()> {
     let (book, counts) = (PeerBook::default(), Counts::new().context("cannot count")?);
     let readiness = Readiness::new(status.clone(), pulse.clone());
     let metrics = Metrics::new(readiness.clone(), book.clone(), counts.clone(), PinRoot::new(&options.bpf_pin_root));
-    let _health = health(&options, readiness, metrics)?;
+    let _listeners = listen(&options, readiness, metrics, &counts)?;
     let manager = ServiceManager::of_environment();
     tokio::spawn(manager.clone().await_ready(status.clone()));
-    let answering = tokio::spawn(socket::serve(listener, document(status, book.clone())));
+    let answering =
+        tokio::spawn(socket::serve(listener, counts.displaced.status.clone(), document(status, book.clone())));
     let result = tokio::select! {
         result = daemon(&options, &publish, &pulse, &book, &counts) => result,
         signal = stop.wait() => {
@@ -89,13 +91,27 @@ async fn daemon(
     started.run(publish, pulse, counts).await
 }
 
-/// Answers health checks and scrapes from here on, so that `/healthz` does while the store is waited for.
-fn health(options: &RunOptions, readiness: Readiness, metrics: Metrics) -> anyhow::Result<Option<HealthServer>> {
-    let server = options.healthz.map(|address| HealthServer::start(address, readiness, metrics)).transpose()?;
-    if let Some(server) = &server {
-        tracing::info!(address = %server.address(), "answering health checks");
+/// Answers health checks and scrapes from here on, so that `/healthz` does while the store is waited for. Without an address
+/// of their own the metrics are where the health checks are.
+fn listen(
+    options: &RunOptions,
+    readiness: Readiness,
+    metrics: Metrics,
+    counts: &Counts,
+) -> anyhow::Result<Vec<HttpServer>> {
+    let (health, own) = match options.metrics {
+        Some(address) => (Routes::Health(readiness), Some((address, Routes::Metrics(metrics)))),
+        None => (Routes::All(readiness, metrics), None),
+    };
+    let health = options.healthz.map(|address| (address, health, &counts.displaced.health));
+    let own = own.map(|(address, routes)| (address, routes, &counts.displaced.metrics));
+    let mut servers = Vec::new();
+    for (address, routes, displaced) in health.into_iter().chain(own) {
+        let server = HttpServer::start(address, routes, displaced.clone())?;
+        tracing::info!(address = %server.address(), "answering {}", server.purpose());
+        servers.push(server);
     }
-    Ok(server)
+    Ok(servers)
 }
 
 /// The signals that end a command that runs on.

@@ -1,4 +1,4 @@
-//! Checks of values that take more than a parser: the files of TLS, the health address, patterns.
+//! Checks of values that take more than a parser: the files of TLS, addresses to listen on, patterns.
 
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
@@ -42,15 +42,20 @@ impl Checks {
         warnings.into_iter().filter_map(|(applies, warning)| applies.then_some(warning)).collect()
     }
 
-    /// Where health checks are answered; `None` for nowhere. An empty address is any, as in Go.
-    pub(super) fn healthz(&mut self, raw: &RawOptions) -> Option<SocketAddr> {
+    /// Where to listen, by the two flags of a listener; `None` for nowhere. An empty address is any, as in Go.
+    pub(super) fn listener(
+        &mut self,
+        [ip_flag, port_flag]: [&'static str; 2],
+        ip: &str,
+        port: i64,
+    ) -> Option<SocketAddr> {
         let unspecified = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
-        let ip = self.optional("healthz-ip", &raw.healthz_ip, "an IP address").unwrap_or(unspecified);
-        match u16::try_from(raw.healthz_port) {
+        let ip = self.optional(ip_flag, ip, "an IP address").unwrap_or(unspecified);
+        match u16::try_from(port) {
             Ok(0) => None,
             Ok(port) => Some(SocketAddr::new(ip, port)),
             Err(_) => {
-                self.mistakes.push(bad_value("healthz-port", raw.healthz_port, "0 to 65535"));
+                self.mistakes.push(bad_value(port_flag, port, "0 to 65535"));
                 None
             }
         }

@@ -69,6 +69,8 @@ pub(super) const FLAGS: &[Flag] = &[
     built("ip-blackhole-route", Bool),
     built("healthz-ip", Text),
     built("healthz-port", Int),
+    built("metrics-ip", Text),
+    built("metrics-port", Int),
     built("version", Bool),
     built("log-format", Text),
     built("v", Int),

@@ -68,6 +68,8 @@ pub struct RunOptions {
     pub traffic: TrafficOptions,
     /// Where health checks are answered; `None` for nowhere.
     pub healthz: Option<SocketAddr>,
+    /// Where metrics are answered; `None` for where health checks are.
+    pub metrics: Option<SocketAddr>,
     /// The most detailed level that is logged.
     pub log_level: Level,
     /// How log lines are written.
@@ -154,7 +156,8 @@ impl RunOptions {
             warnings: warnings.chain(Checks::tls_warnings(&raw, &etcd.endpoints)).collect(),
             iface_patterns: checks.patterns(&raw.iface_regex),
             iface_can_reach: checks.optional("iface-can-reach", &raw.iface_can_reach, "an IP address"),
-            healthz: checks.healthz(&raw),
+            healthz: checks.listener(["healthz-ip", "healthz-port"], &raw.healthz_ip, raw.healthz_port),
+            metrics: checks.listener(["metrics-ip", "metrics-port"], &raw.metrics_ip, raw.metrics_port),
             log_format: checks.log_format(&raw.log_format),
             public_ip: checks.optional("public-ip", &raw.public_ip, "an IPv4 address"),
             public_ipv6: checks.optional("public-ipv6", &raw.public_ipv6, "an IPv6 address"),

@@ -89,12 +89,18 @@ pub struct RawOptions {
     /// Keep a blackhole route for our own subnet, for what no pod has taken
     #[arg(long, value_name = "BOOL", default_value_t = false, action = ArgAction::Set)]
     pub(super) ip_blackhole_route: bool,
-    /// Address to answer health checks and `/metrics` at
+    /// Address to answer health checks at, and `/metrics` without --metrics-port
     #[arg(long, value_name = "IP", default_value = "0.0.0.0")]
     pub(super) healthz_ip: String,
-    /// Port to answer health checks at, /healthz and /readyz, and /metrics for Prometheus; 0 for none. A port that is taken ends the start with status 1
+    /// Port to answer health checks at, /healthz and /readyz, and /metrics without --metrics-port; 0 for none. A port that is taken ends the start with status 1
     #[arg(long, value_name = "PORT", default_value_t = 0, allow_negative_numbers = true)]
     pub(super) healthz_port: i64,
+    /// Address to answer `/metrics` at, with --metrics-port
+    #[arg(long, value_name = "IP", default_value = "0.0.0.0")]
+    pub(super) metrics_ip: String,
+    /// Port of its own for /metrics, for Prometheus, which --healthz-port does not answer then; 0 for none. A port that is taken ends the start with status 1
+    #[arg(long, value_name = "PORT", default_value_t = 0, allow_negative_numbers = true)]
+    pub(super) metrics_port: i64,
     /// Print the version and exit
     #[arg(long, value_name = "BOOL", default_value_t = false, action = ArgAction::Set)]
     pub(super) version: bool,

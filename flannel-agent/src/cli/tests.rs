@@ -93,6 +93,7 @@ fn defaults_are_flannels() {
     assert_eq!((options.public_ip, options.traffic, options.datapath), (None, TrafficOptions::default(), None));
     assert_eq!((options.log_level, options.log_format, options.attach), (Level::INFO, Format::Text, AttachMode::Auto));
     assert!(options.etcd.tls.is_empty() && options.iface_patterns.is_empty());
+    assert_eq!(options.metrics, None);
     assert_eq!((options.healthz, options.iface_can_reach, options.flow_table_size), (None, None, None));
     assert_eq!(options.warnings, []);
 }
@@ -109,6 +110,8 @@ fn every_option_is_typed() {
         "--iface-can-reach=192.0.2.9",
         "--healthz-ip=::1",
         "--healthz-port=0x50",
+        "--metrics-ip=192.0.2.7",
+        "--metrics-port=9100",
         "--log-format=json",
         "--etcd-username=root",
         "--etcd-password=hunter2",
@@ -134,6 +137,7 @@ fn every_option_is_typed() {
     assert_eq!(options.iface_patterns, [NamePattern::new("^eth").expect("a pattern")]);
     assert_eq!(options.iface_can_reach, Some([192, 0, 2, 9].into()));
     assert_eq!(options.healthz, Some(([0, 0, 0, 0, 0, 0, 0, 1], 80).into()));
+    assert_eq!(options.metrics, Some(([192, 0, 2, 7], 9100).into()));
     assert_eq!(options.log_format, Format::Json);
     assert_eq!(options.etcd.renew_margin, Duration::from_secs(5));
     assert_eq!(options.public_ip, Some([192, 0, 2, 1].into()));
@@ -238,6 +242,8 @@ fn values_are_checked_at_once_as_well() {
         "--iface-can-reach=gateway",
         "--healthz-ip=localhost",
         "--healthz-port=65536",
+        "--metrics-ip=eth0",
+        "--metrics-port=-1",
         "--log-format=klog",
     ];
     let text = mistakes(&args, &[]);
@@ -255,6 +261,8 @@ fn values_are_checked_at_once_as_well() {
         "--iface-can-reach is \"gateway\", expected an IP address",
         "--healthz-ip is \"localhost\", expected an IP address",
         "--healthz-port is \"65536\", expected 0 to 65535",
+        "--metrics-ip is \"eth0\", expected an IP address",
+        "--metrics-port is \"-1\", expected 0 to 65535",
         "--log-format is \"klog\", expected text or json",
     ] {
         assert!(text.contains(expected), "{expected}: {text}");

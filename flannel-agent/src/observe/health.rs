@@ -1,39 +1,21 @@
-//! Health checks by HTTP, with flanneld's paths and texts, and [metrics](super::metrics) beside them.
+//! What is answered by HTTP: health checks with flanneld's paths and texts, and [metrics](super::metrics).
 //!
 //! `/healthz` answers 200 for as long as the process does anything; `/readyz` answers 200 while the node is ready, and 503
 //! otherwise, also after it was ready once: that is where flanneld differs. `/metrics` is what Prometheus scrapes. Any method; other paths
-//! are 404.
+//! are 404, as are those of another listener.
 //!
-//! The answers come from a thread of their own, so that they come whatever the agent's tasks are doing. A main loop that
+//! The answers come from a thread of their own ([`http`](super::http)), so that they come whatever the agent's tasks are doing. A main loop that
 //! hangs is not ready: besides what the status says, its [`Pulse`] has to be younger than 30 seconds.
-//!
-//! One request per connection, its head 16 KiB at most, its body not read. A client has 5 seconds for all of it, and no more than 128 are served at a time; those beyond
-//! wait in the kernel's queue until one is through.
 
-use std::{
-    convert::Infallible,
-    io,
-    net::{SocketAddr, TcpListener as StdListener},
-    sync::Arc,
-    thread::JoinHandle,
-    time::Duration,
-};
+use std::time::Duration;
 
 use http_body_util::Full;
 use hyper::{
-    Request, Response, StatusCode,
-    body::{Bytes, Incoming},
+    Response, StatusCode,
+    body::Bytes,
     header::{CONTENT_TYPE, HeaderValue},
-    server::conn::http1,
-    service::service_fn,
 };
-use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::{
-    net::{TcpListener, TcpStream},
-    runtime,
-    sync::{Semaphore, oneshot, watch},
-    time::{sleep, timeout},
-};
+use tokio::sync::watch;
 
 use crate::observe::{
     metrics::{MEDIA_TYPE, Metrics},
@@ -42,21 +24,7 @@ use crate::observe::{
 };
 
 /// A main loop that was not seen to go round for this long hangs. One round may reconcile thousands of peers.
-const STALE: Duration = Duration::from_secs(30);
-/// For one client.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// Clients served at a time.
-const CLIENTS: usize = 128;
-/// Bytes of a request's head.
-const HEAD: usize = 16 << 10;
-
-/// The address cannot be listened on.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot listen on {address} for health checks: {source}; choose another --healthz-ip or --healthz-port")]
-pub struct BindError {
-    address: SocketAddr,
-    source: io::Error,
-}
+pub(super) const STALE: Duration = Duration::from_secs(30);
 
 /// Whether the node is ready, as of now.
 #[derive(Clone, Debug)]
@@ -86,106 +54,52 @@ impl Readiness {
     }
 }
 
-/// The thread that answers. It ends when this is dropped.
-#[derive(Debug)]
-pub struct HealthServer {
-    address: SocketAddr,
-    stop: Option<oneshot::Sender<Infallible>>,
-    thread: Option<JoinHandle<()>>,
+/// What one listener answers.
+#[derive(Clone, Debug)]
+pub enum Routes {
+    /// `/healthz` and `/readyz`.
+    Health(Readiness),
+    /// `/metrics`.
+    Metrics(Metrics),
+    /// All three.
+    All(Readiness, Metrics),
 }
 
-impl HealthServer {
-    /// Listens, and answers from then on.
-    pub fn start(address: SocketAddr, readiness: Readiness, metrics: Metrics) -> Result<Self, BindError> {
-        let failed = |source| BindError { address, source };
-        let listener = StdListener::bind(address).map_err(failed)?;
-        listener.set_nonblocking(true).map_err(failed)?;
-        let address = listener.local_addr().map_err(failed)?;
-        let runtime = runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
-        let (stop, stopped) = oneshot::channel();
-        let answering = move || {
-            runtime.block_on(async {
-                tokio::select! {
-                    result = serve(listener, readiness, metrics) => if let Err(error) = result {
-                        tracing::error!(%error, "health checks are not answered any more");
-                    },
-                    _ = stopped => {}
-                }
-            });
-            // A scrape that is being answered holds nobody up who wants to end.
-            runtime.shutdown_background();
+impl Routes {
+    /// What it is for, in words.
+    pub(super) const fn purpose(&self) -> &'static str {
+        match self {
+            Self::Health(_) => "health checks",
+            Self::Metrics(_) => "metrics",
+            Self::All(..) => "health checks and metrics",
+        }
+    }
+
+    /// How the flags begin that choose its address.
+    pub(super) const fn flags(&self) -> &'static str {
+        match self {
+            Self::Health(_) | Self::All(..) => "healthz",
+            Self::Metrics(_) => "metrics",
+        }
+    }
+
+    pub(super) async fn answer(&self, path: &str) -> Response<Full<Bytes>> {
+        let (status, text) = match (path, self) {
+            ("/metrics", Self::Metrics(metrics) | Self::All(_, metrics)) => match metrics.answer().await {
+                Some(text) => return respond(StatusCode::OK, text, MEDIA_TYPE),
+                None => (StatusCode::INTERNAL_SERVER_ERROR, "the metrics cannot be put together; the log says why"),
+            },
+            ("/healthz", Self::Health(_) | Self::All(..)) => (StatusCode::OK, "flanneld is running"),
+            ("/readyz", Self::Health(readiness) | Self::All(readiness, _)) if readiness.is_ready() => {
+                (StatusCode::OK, "flanneld is ready")
+            }
+            ("/readyz", Self::Health(_) | Self::All(..)) => {
+                (StatusCode::SERVICE_UNAVAILABLE, "flanneld is not ready yet")
+            }
+            _ => (StatusCode::NOT_FOUND, "404 page not found\n"),
         };
-        let thread = std::thread::Builder::new().name("health".to_owned()).spawn(answering).map_err(failed)?;
-        Ok(Self { address, stop: Some(stop), thread: Some(thread) })
+        respond(status, Bytes::from_static(text.as_bytes()), "text/plain; charset=utf-8")
     }
-
-    /// Where it listens.
-    pub const fn address(&self) -> SocketAddr {
-        self.address
-    }
-}
-
-impl Drop for HealthServer {
-    fn drop(&mut self) {
-        drop(self.stop.take());
-        if let Some(thread) = self.thread.take()
-            && thread.join().is_err()
-        {
-            tracing::error!("the thread that answers health checks panicked");
-        }
-    }
-}
-
-async fn serve(listener: StdListener, readiness: Readiness, metrics: Metrics) -> io::Result<()> {
-    let listener = TcpListener::from_std(listener)?;
-    let places = Arc::new(Semaphore::new(CLIENTS));
-    loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return Ok(()) };
-        match listener.accept().await {
-            Ok((stream, _)) => {
-                let (readiness, metrics) = (readiness.clone(), metrics.clone());
-                tokio::spawn(async move {
-                    if let Ok(Err(error)) = timeout(PATIENCE, answer(stream, readiness, metrics)).await {
-                        tracing::debug!(%error, "a health check broke off");
-                    }
-                    drop(place);
-                });
-            }
-            Err(error) => {
-                // Out of descriptors, or a client that has gone already: waiting is all that helps.
-                tracing::debug!(%error, "cannot accept a health check");
-                sleep(Duration::from_millis(100)).await;
-            }
-        }
-    }
-}
-
-async fn answer(stream: TcpStream, readiness: Readiness, metrics: Metrics) -> hyper::Result<()> {
-    let service = service_fn(move |request: Request<Incoming>| {
-        let (readiness, metrics) = (readiness.clone(), metrics.clone());
-        async move { Ok::<_, Infallible>(response(request.uri().path(), &readiness, &metrics).await) }
-    });
-    http1::Builder::new()
-        .keep_alive(false)
-        .max_buf_size(HEAD)
-        .timer(TokioTimer::new())
-        .header_read_timeout(PATIENCE)
-        .serve_connection(TokioIo::new(stream), service)
-        .await
-}
-
-async fn response(path: &str, readiness: &Readiness, metrics: &Metrics) -> Response<Full<Bytes>> {
-    let (status, text) = match path {
-        "/metrics" => match metrics.answer().await {
-            Some(text) => return respond(StatusCode::OK, text, MEDIA_TYPE),
-            None => (StatusCode::INTERNAL_SERVER_ERROR, "the metrics cannot be put together; the log says why"),
-        },
-        "/healthz" => (StatusCode::OK, "flanneld is running"),
-        "/readyz" if readiness.is_ready() => (StatusCode::OK, "flanneld is ready"),
-        "/readyz" => (StatusCode::SERVICE_UNAVAILABLE, "flanneld is not ready yet"),
-        _ => (StatusCode::NOT_FOUND, "404 page not found\n"),
-    };
-    respond(status, Bytes::from_static(text.as_bytes()), "text/plain; charset=utf-8")
 }
 
 fn respond(status: StatusCode, text: Bytes, media_type: &'static str) -> Response<Full<Bytes>> {
@@ -194,6 +108,3 @@ fn respond(status: StatusCode, text: Bytes, media_type: &'static str) -> Respons
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
     response
 }
-
-#[cfg(test)]
-mod tests;

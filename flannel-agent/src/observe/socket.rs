@@ -1,27 +1,36 @@
 //! The agent's socket, `<state-dir>/agent.sock`: one line of JSON asks, one line of JSON answers.
 //!
-//! Requests: `{"request":"status"}`. The socket is made anew at each start; who may connect is decided by its mode (0600).
+//! Requests: `{"request":"status"}`. The socket is made at each start; who may connect is decided by its mode (0600), which it
+//! has from the first moment. [`Connections`] has the limits of time and number.
 
 use std::{
     io,
-    os::unix::fs::PermissionsExt as _,
+    os::unix::net::UnixListener as StdListener,
     path::{Path, PathBuf},
     time::Duration,
 };
 
+use nix::sys::stat::{Mode, fchmod};
 use serde::{Deserialize, Serialize};
+use socket2::{Domain, SockAddr, Socket, Type};
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
     net::{UnixListener, UnixStream},
-    time::timeout,
+    time::{sleep, timeout},
 };
 
-use crate::observe::status::Status;
+use crate::{
+    count::Count,
+    observe::{
+        connections::{Connections, LIMIT, RequestState, Source},
+        status::Status,
+    },
+};
 
-/// A client that says nothing for this long is sent away.
-const PATIENCE: Duration = Duration::from_secs(5);
 /// The longest request.
 const REQUEST: u64 = 4096;
+/// Connections the kernel holds until they are accepted.
+const BACKLOG: i32 = 1024;
 
 /// What can be asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,36 +52,47 @@ pub fn bind(state_dir: &Path) -> io::Result<UnixListener> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    let listener = UnixListener::bind(&path)?;
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
-    Ok(listener)
+    let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking(), None)?;
+    // Linux gives the file the mode of the socket, less the umask (`unix_bind_bsd()` in net/unix/af_unix.c, 5.10 to 6.18), so it
+    // never has another.
+    fchmod(&socket, Mode::S_IRUSR | Mode::S_IWUSR)?;
+    socket.bind(&SockAddr::unix(&path)?)?;
+    socket.listen(BACKLOG)?;
+    UnixListener::from_std(StdListener::from(socket))
 }
 
-/// Answers until the task is dropped.
-pub async fn serve(listener: UnixListener, status: impl Fn() -> Status + Clone + Send + Sync + 'static) {
+/// Answers until the task is dropped. `displaced` counts connections closed for newer ones.
+pub async fn serve(
+    listener: UnixListener,
+    displaced: Count,
+    status: impl Fn() -> Status + Clone + Send + Sync + 'static,
+) {
+    let mut connections = Connections::new(displaced);
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
                 let status = status.clone();
-                tokio::spawn(async move {
-                    if let Ok(Err(error)) = timeout(PATIENCE, answer(stream, &status)).await {
+                let serve = |request| async move {
+                    if let Err(error) = answer(stream, request, &status).await {
                         tracing::debug!(%error, "a client of the status socket went away");
                     }
-                });
+                };
+                connections.admit(Source::Local, serve).await;
             }
             Err(error) => {
                 // Out of descriptors: waiting is all that helps.
                 tracing::warn!(%error, "cannot accept on the status socket");
-                tokio::time::sleep(Duration::from_secs(1)).await;
+                sleep(Duration::from_secs(1)).await;
             }
         }
     }
 }
 
-async fn answer(stream: UnixStream, status: &impl Fn() -> Status) -> io::Result<()> {
+async fn answer(stream: UnixStream, state: RequestState, status: &impl Fn() -> Status) -> io::Result<()> {
     let (reader, mut writer) = stream.into_split();
     let mut line = String::new();
     BufReader::new(reader.take(REQUEST)).read_line(&mut line).await?;
+    state.mark_complete();
     let reply = match serde_json::from_str(&line) {
         Ok(Request::Status) => serde_json::to_string(&status())?,
         Err(error) => serde_json::json!({ "error": format!("not a request: {error}") }).to_string(),
@@ -81,15 +101,28 @@ async fn answer(stream: UnixStream, status: &impl Fn() -> Status) -> io::Result<
     writer.write_all(b"\n").await
 }
 
+/// A connection, as soon as there is room in the kernel's queue.
+async fn connect(path: &Path) -> io::Result<UnixStream> {
+    loop {
+        match UnixStream::connect(path).await {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => sleep(Duration::from_millis(10)).await,
+            result => return result,
+        }
+    }
+}
+
 /// Asks a running agent for its status. An error of kind `NotFound` or `ConnectionRefused` means that none runs.
 pub async fn ask_status(state_dir: &Path) -> io::Result<Status> {
     let exchange = async {
-        let mut stream = UnixStream::connect(path(state_dir)).await?;
+        let mut stream = connect(&path(state_dir)).await?;
         let request = serde_json::to_string(&Request::Status)? + "\n";
         stream.write_all(request.as_bytes()).await?;
         let mut reply = String::new();
         stream.read_to_string(&mut reply).await?;
         Ok(serde_json::from_str(&reply)?)
     };
-    timeout(PATIENCE, exchange).await.map_err(io::Error::from)?
+    timeout(LIMIT, exchange).await.map_err(io::Error::from)?
 }
+
+#[cfg(test)]
+mod tests;

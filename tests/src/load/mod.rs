@@ -6,6 +6,7 @@ pub mod datagrams;
 pub mod equal;
 pub mod flood;
 pub mod flows;
+pub mod idle;
 pub mod iperf;
 pub mod nfqueue;
 pub mod rr;

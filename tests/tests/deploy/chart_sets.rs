@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use super::{deploy, documents::Documents, helm};
 
 /// The flags every set has that does not choose others.
-const FLAGS: [&str; 3] = ["--ip-masq", "--kube-subnet-mgr", "--healthz-port=8081"];
+const FLAGS: [&str; 5] =
+    ["--ip-masq", "--kube-subnet-mgr", "--healthz-ip=127.0.0.1", "--healthz-port=8081", "--metrics-port=8082"];
 
 #[test]
 fn networks_and_backends_reach_the_network_configuration() -> Result<()> {
@@ -51,11 +52,14 @@ fn values_become_flags() -> Result<()> {
         "--conntrack-liberal=false",
         "--strict-rules=true",
     ];
-    let upstream = ["--ip-masq", "--kube-subnet-mgr", "--iface", "eth1", "--healthz-port=9081"];
+    let [_, kube, ip, port, metrics] = FLAGS;
+    let upstream = ["--ip-masq", kube, "--iface", "eth1", ip, "--healthz-port=9081", metrics];
+    let addresses = ["--healthz-ip=0.0.0.0", "--healthz-port=9081", "--metrics-ip=192.0.2.7", "--metrics-port=9082"];
     for (set, expected) in [
         ("default", FLAGS.to_vec()),
         ("fast", [&FLAGS[..], &chosen].concat()),
-        ("alloc", vec!["--kube-subnet-mgr", "--healthz-port=8081"]),
+        ("alloc", vec![kube, ip, port, metrics]),
+        ("metrics", [&FLAGS[..2], &addresses].concat()),
         ("upstream", upstream.to_vec()),
         ("bare", Vec::new()),
     ] {
@@ -91,6 +95,11 @@ fn values_reach_their_place() -> Result<()> {
         ("upstream", volumes(1), json!("/usr/libexec/cni")),
         ("upstream", volumes(2), json!("/etc/containers/net.d")),
         ("upstream", "/containers/0/ports/0/containerPort".to_owned(), json!(9081)),
+        ("upstream", "/containers/0/ports/1/containerPort".to_owned(), json!(8082)),
+        ("upstream", "/containers/0/livenessProbe/httpGet/host".to_owned(), json!("127.0.0.1")),
+        ("metrics", "/containers/0/livenessProbe/httpGet/host".to_owned(), json!("127.0.0.1")),
+        ("metrics", "/containers/0/readinessProbe/httpGet/host".to_owned(), json!("127.0.0.1")),
+        ("metrics", "/containers/0/ports/1".to_owned(), json!({"name": "metrics", "containerPort": 9082})),
         ("upstream", "/containers/0/livenessProbe/initialDelaySeconds".to_owned(), json!(1)),
         ("upstream", "/containers/0/readinessProbe/periodSeconds".to_owned(), json!(2)),
         ("upstream", "/containers/0/resources/requests/memory".to_owned(), json!("100Mi")),
@@ -100,6 +109,7 @@ fn values_reach_their_place() -> Result<()> {
         ("default", "/initContainers/2/args".to_owned(), Value::Null),
         ("fast", "/initContainers/2/args".to_owned(), json!(["--conntrack-liberal=false"])),
         ("labels", "/imagePullSecrets".to_owned(), json!([{"name": "pull"}])),
+        ("labels", "/priorityClassName".to_owned(), json!("1000")),
         ("bare", "/containers/0/livenessProbe".to_owned(), Value::Null),
         ("bare", "/containers/0/ports".to_owned(), Value::Null),
         ("bare", "/containers/0/resources".to_owned(), Value::Null),
@@ -114,9 +124,9 @@ fn values_reach_their_place() -> Result<()> {
 }
 
 #[test]
-fn prometheus_is_told_the_health_port() -> Result<()> {
+fn annotations_name_the_metrics_port() -> Result<()> {
     for (set, expected) in
-        [("default", Some("8081")), ("upstream", Some("9081")), ("labels", Some("8081")), ("bare", None)]
+        [("default", Some("8082")), ("upstream", Some("8082")), ("metrics", Some("9082")), ("bare", None)]
     {
         let Some(documents) = helm::set(set)? else { return Ok(()) };
         let template = documents.at("DaemonSet", "/spec/template/metadata")?;

@@ -14,7 +14,8 @@ const REFUSED: &[(&str, &str)] = &[
     ("flannel: {tunnelMode: auto}", "flannel.tunnelMode belongs to"),
     ("flannel: {keepaliveInterval: 25}", "flannel.keepaliveInterval belongs to"),
     ("flannel: {cniConf: '{\"name\": \"cbr0\",}'}", "flannel.cniConf is no JSON object"),
-    ("flannel: {healthz: {port: 0}, metrics: {podMonitor: {enabled: true}}}", "flannel.metrics.podMonitor is enabled"),
+    ("flannel: {metrics: {port: 0, podMonitor: {enabled: true}}}", "flannel.metrics.podMonitor is enabled"),
+    ("flannel: {healthz: {port: 8082}}", "flannel.metrics.port and flannel.healthz.port are both 8082"),
     ("podCidr: ''", "podCidr and podCidrv6 are both empty"),
     ("flannel: {image: {repository: registry.example/flannel-io/flannel}}", "stock flannel's image"),
     // By the schema of the values.
@@ -23,6 +24,7 @@ const REFUSED: &[(&str, &str)] = &[
     ("flannel: {datapath: turbo}", "datapath"),
     ("flannel: {flowTableSize: 10}", "flowTableSize"),
     ("podCidr: 10.244.0.0", "podCidr"),
+    ("flannel: {healthz: {ip: localhost}}", "ip"),
 ];
 
 #[test]

@@ -37,7 +37,14 @@ imagePullPolicy: {{ . }}
 {{- define "flannel.args" -}}
 {{- $args := list -}}
 {{- range .args }}{{ $args = append $args (toString .) }}{{ end -}}
-{{- with int .healthz.port }}{{ $args = append $args (printf "--healthz-port=%d" .) }}{{ end -}}
+{{- if int .healthz.port -}}
+  {{- with .healthz.ip }}{{ $args = append $args (printf "--healthz-ip=%s" .) }}{{ end -}}
+  {{- $args = append $args (printf "--healthz-port=%d" (int .healthz.port)) -}}
+{{- end -}}
+{{- if int .metrics.port -}}
+  {{- with .metrics.ip }}{{ $args = append $args (printf "--metrics-ip=%s" .) }}{{ end -}}
+  {{- $args = append $args (printf "--metrics-port=%d" (int .metrics.port)) -}}
+{{- end -}}
 {{- with int .flowTableSize }}{{ $args = append $args (printf "--flow-table-size=%d" .) }}{{ end -}}
 {{- range $flag, $value := dict
   "guard-outer" .guardOuter
@@ -54,12 +61,18 @@ imagePullPolicy: {{ . }}
 {{- toYaml $args -}}
 {{- end -}}
 
+{{/* Where the kubelet asks: loopback, unless the checks are at one address alone. An empty address is any of IPv4 */}}
+{{- define "flannel.probeHost" -}}
+{{- $ip := .healthz.ip | default "0.0.0.0" -}}
+{{- get (dict "0.0.0.0" "127.0.0.1" "::" "::1") $ip | default $ip | quote -}}
+{{- end -}}
+
 {{/* Annotations of the pods */}}
 {{- define "flannel.podAnnotations" -}}
 {{- $flannel := .Values.flannel -}}
 {{- $metrics := dict -}}
-{{- if and $flannel.metrics.annotations (int $flannel.healthz.port) -}}
-  {{- $port := toString (int $flannel.healthz.port) -}}
+{{- if and $flannel.metrics.annotations (int $flannel.metrics.port) -}}
+  {{- $port := toString (int $flannel.metrics.port) -}}
   {{- $metrics = dict "prometheus.io/scrape" "true" "prometheus.io/port" $port "prometheus.io/path" "/metrics" -}}
 {{- end -}}
 {{- include "flannel.merged" (list $flannel.podAnnotations .Values.global.commonAnnotations $metrics) -}}

@@ -19,8 +19,11 @@
 {{- with get (fromJson $flannel.cniConf) "Error" -}}
   {{- fail (printf "flannel.cniConf is no JSON object, and no pod would start with it: %s" .) -}}
 {{- end -}}
-{{- if and $flannel.metrics.podMonitor.enabled (not (int $flannel.healthz.port)) -}}
-  {{- fail "flannel.metrics.podMonitor is enabled, and flannel.healthz.port, where the metrics are, is 0" -}}
+{{- if and $flannel.metrics.podMonitor.enabled (not (int $flannel.metrics.port)) -}}
+  {{- fail "flannel.metrics.podMonitor is enabled, and flannel.metrics.port is 0" -}}
+{{- end -}}
+{{- if and (int $flannel.metrics.port) (eq (int $flannel.metrics.port) (int $flannel.healthz.port)) -}}
+  {{- fail (printf "flannel.metrics.port and flannel.healthz.port are both %d: choose another for one" (int $flannel.metrics.port)) -}}
 {{- end -}}
 {{- if regexMatch "(^|/)(flannel-io|coreos|flannel)/flannel$" $flannel.image.repository -}}
   {{- fail (printf "flannel.image.repository is %s, stock flannel's image: name the one made from deploy/docker/Dockerfile" $flannel.image.repository) -}}

@@ -1,6 +1,6 @@
 //! Which capabilities the options need, and what for. Pure but for two looks at the host.
 
-use std::fs;
+use std::{fs, net::SocketAddr};
 
 use rustix::thread::CapabilitySet;
 
@@ -26,9 +26,11 @@ pub(super) const ALWAYS: [Need; 3] = [
 /// Where the legacy variant of iptables may be on this host, used or not: its rules are read too.
 const LEGACY: Need =
     Need { capability: CapabilitySet::NET_RAW, without: "legacy iptables cannot read or write its rules" };
-/// With a port for health checks that is a privileged one.
-const PORT: Need =
-    Need { capability: CapabilitySet::NET_BIND_SERVICE, without: "health checks cannot be answered at --healthz-port" };
+/// With a port to listen on that is a privileged one.
+const PORT: Need = Need {
+    capability: CapabilitySet::NET_BIND_SERVICE,
+    without: "a --healthz-port or --metrics-port below 1024 cannot be listened on",
+};
 /// With a file to read that root may not.
 pub(super) const READ: Need =
     Need { capability: CapabilitySet::DAC_READ_SEARCH, without: "a file of the options cannot be read" };
@@ -45,14 +47,14 @@ impl Need {
 
 /// What the options need, apart from their files.
 pub(super) fn of(options: &RunOptions) -> Vec<Need> {
-    let port = options.healthz.map_or(0, |address| address.port());
-    needs(tool::may_be_legacy(), port, first_free_port())
+    let ports: Vec<_> = [options.healthz, options.metrics].iter().flatten().map(SocketAddr::port).collect();
+    needs(tool::may_be_legacy(), &ports, first_free_port())
 }
 
-fn needs(legacy: bool, port: u16, first_free: u16) -> Vec<Need> {
+fn needs(legacy: bool, ports: &[u16], first_free: u16) -> Vec<Need> {
     let mut needs = ALWAYS.to_vec();
     needs.extend(legacy.then_some(LEGACY));
-    needs.extend((port != 0 && port < first_free).then_some(PORT));
+    needs.extend(ports.iter().any(|port| *port < first_free).then_some(PORT));
     needs
 }
 
@@ -69,11 +71,13 @@ mod tests {
     fn options_ask_for_what_they_use() {
         let all = |needs: &[Need]| needs.iter().fold(CapabilitySet::empty(), |set, need| set | need.capability);
         let least = CapabilitySet::NET_ADMIN | CapabilitySet::BPF | CapabilitySet::PERFMON;
-        assert_eq!(all(&needs(false, 0, 1024)), least);
-        assert_eq!(all(&needs(true, 0, 1024)), least | CapabilitySet::NET_RAW);
-        assert_eq!(all(&needs(false, 80, 1024)), least | CapabilitySet::NET_BIND_SERVICE);
+        assert_eq!(all(&needs(false, &[], 1024)), least);
+        assert_eq!(all(&needs(true, &[], 1024)), least | CapabilitySet::NET_RAW);
+        for ports in [&[80][..], &[8081, 80], &[80, 8082]] {
+            assert_eq!(all(&needs(false, ports, 1024)), least | CapabilitySet::NET_BIND_SERVICE, "{ports:?}");
+        }
         for (port, first) in [(80, 80), (8081, 1024), (80, 0)] {
-            assert_eq!(all(&needs(false, port, first)), least, "{port}");
+            assert_eq!(all(&needs(false, &[port], first)), least, "{port}");
         }
     }
 }

@@ -18,6 +18,7 @@ metrics! {
     BUILD_INFO gauge "flannel_build_info" ["version"] "The agent's version; always 1.";
     READY gauge "flannel_ready" [] "Whether packets flow and will go on flowing, as /readyz says.";
     MAIN_LOOP_SILENCE gauge "flannel_main_loop_silence_seconds" [] "Seconds since the main loop was last seen to go round; it does every second.";
+    DISPLACED counter "flannel_connections_displaced_total" ["listener"] "Connections closed unanswered at a limit for newer ones, by listener: health, metrics, status (the socket of that name). Idle connections of a flood.";
 
     LEASE_INFO gauge "flannel_lease_info" ["subnet", "ipv6_subnet", "public_ip", "public_ipv6"] "Our lease; always 1. A label of a family that is off is empty.";
     LEASE_HELD gauge "flannel_lease_held" [] "Whether we hold our lease.";

@@ -17,6 +17,19 @@ pub struct Counts {
     pub store: StoreCounts,
     pub(super) rounds: Histogram,
     pub(super) errors: Count,
+    /// Of each listener.
+    pub displaced: Displaced,
+}
+
+/// Connections of each listener closed for newer ones.
+#[derive(Clone, Debug, Default)]
+pub struct Displaced {
+    /// Health checks, and metrics where they have no listener of their own.
+    pub health: Count,
+    /// Metrics.
+    pub metrics: Count,
+    /// The status socket.
+    pub status: Count,
 }
 
 impl Counts {
@@ -24,7 +37,8 @@ impl Counts {
     pub fn new() -> prometheus::Result<Self> {
         let metric = catalogue::RECONCILE_DURATION;
         let options = HistogramOpts::new(metric.name, metric.help).buckets(BUCKETS.to_vec());
-        Ok(Self { store: StoreCounts::default(), rounds: Histogram::with_opts(options)?, errors: Count::default() })
+        let rounds = Histogram::with_opts(options)?;
+        Ok(Self { store: StoreCounts::default(), rounds, errors: Count::default(), displaced: Displaced::default() })
     }
 
     /// One reconciliation took this long, and went through or not.

@@ -1,4 +1,4 @@
-//! Metrics for Prometheus: `/metrics` beside the health checks.
+//! Metrics for Prometheus: `/metrics`, beside the health checks or on a listener of its own.
 //!
 //! They are put together when somebody asks, on a thread that nothing else waits for, out of what is there anyway: the status
 //! document, the peers' book, counts of the agent's tasks, and the pinned maps. Nothing is written but the answer, and neither the

@@ -4,7 +4,7 @@ use prometheus::core::Collector as _;
 
 use super::{
     catalogue as metric,
-    counts::Counts,
+    counts::{Counts, Displaced},
     page::{Page, number},
 };
 use crate::{
@@ -149,6 +149,9 @@ fn counts(page: &mut Page, counts: &Counts) {
     for (metric, count) in named {
         page.say(metric, number(count.get()));
     }
+    let Displaced { health, metrics, status } = &counts.displaced;
+    let listeners = [("health", health), ("metrics", metrics), ("status", status)];
+    page.list(metric::DISPLACED, listeners.map(|(name, count)| ([name], number(count.get()))));
     counts.rounds.collect().into_iter().for_each(|family| page.add(family));
 }
 

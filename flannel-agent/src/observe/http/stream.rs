@@ -1,0 +1,80 @@
+//! A connection that is closed by a reset if nothing was answered.
+//!
+//! Closed in the usual way each would stay with the kernel for a minute (`TIME_WAIT`, `FIN_WAIT2`), and who opens
+//! connections without end could fill the host's table of those.
+
+use std::{
+    io::{self, IoSlice},
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::TcpStream,
+};
+
+/// Leaves nothing of a connection in the kernel once it is closed.
+pub(super) fn reset_on_close(stream: &TcpStream) {
+    if let Err(error) = stream.set_zero_linger() {
+        tracing::debug!(%error, "a connection is not closed by a reset");
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct ResetUnlessAnswered {
+    stream: TcpStream,
+    answered: bool,
+}
+
+impl ResetUnlessAnswered {
+    pub(super) const fn new(stream: TcpStream) -> Self {
+        Self { stream, answered: false }
+    }
+
+    fn answering(self: Pin<&mut Self>) -> Pin<&mut TcpStream> {
+        let this = self.get_mut();
+        this.answered = true;
+        Pin::new(&mut this.stream)
+    }
+}
+
+impl Drop for ResetUnlessAnswered {
+    fn drop(&mut self) {
+        if !self.answered {
+            reset_on_close(&self.stream);
+        }
+    }
+}
+
+impl AsyncRead for ResetUnlessAnswered {
+    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, into)
+    }
+}
+
+impl AsyncWrite for ResetUnlessAnswered {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.answering().poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.answering().poll_write_vectored(context, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}

@@ -1,0 +1,87 @@
+//! The socket in a directory of its own.
+
+use std::{
+    fs,
+    io::Read as _,
+    os::unix::{fs::MetadataExt as _, net::UnixStream as Stream},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::Instant,
+};
+
+use super::*;
+use crate::{
+    datapath::policy::{Able, Wishes},
+    observe::{
+        connections::{LOCAL, REQUEST_LIMIT},
+        status::ModeStatus,
+    },
+};
+
+fn status() -> Status {
+    let source = Wishes::default().decide(Able::NOTHING).source;
+    let mode = ModeStatus { effective: "kernel".into(), wanted: "kernel".into(), source, reason: None, attach: None };
+    Status::without_agent("test", mode)
+}
+
+/// A second thread looks at the file while it is made, again and again.
+#[tokio::test]
+async fn the_socket_never_has_a_wider_mode() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (path, done) = (path(dir.path()), Arc::new(AtomicBool::new(false)));
+    let (seen_at, until) = (path.clone(), Arc::clone(&done));
+    let looking = thread::spawn(move || {
+        let mut modes = std::collections::BTreeSet::new();
+        while !until.load(Ordering::Relaxed) {
+            modes.extend(fs::metadata(&seen_at).map(|file| file.mode() & 0o777));
+        }
+        modes
+    });
+    for _ in 0..5_000 {
+        drop(bind(dir.path()).expect("a socket"));
+        assert_eq!(fs::metadata(&path).expect("the socket").mode() & 0o777, 0o600);
+    }
+    done.store(true, Ordering::Relaxed);
+    let modes = looking.join().expect("modes");
+    assert_eq!(modes.into_iter().collect::<Vec<_>>(), [0o600], "modes seen");
+}
+
+#[tokio::test]
+async fn silent_clients_keep_no_request_out_and_cost_few_descriptors() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (listener, displaced) = (bind(dir.path()).expect("a socket"), Count::default());
+    let server = tokio::spawn(serve(listener, displaced.clone(), status));
+    let path = path(dir.path());
+    let mut silent = Vec::new();
+    for _ in 0..300 {
+        silent.push(UnixStream::connect(&path).await.expect("a connection"));
+    }
+    let asked = Instant::now();
+    assert!(ask_status(dir.path()).await.is_ok());
+    assert!(asked.elapsed() < REQUEST_LIMIT, "{:?}", asked.elapsed());
+    let places = u64::try_from(LOCAL).expect("few");
+    assert!(displaced.get() >= 300 - places, "{} displaced", displaced.get());
+    server.abort();
+}
+
+#[tokio::test]
+async fn silence_and_garbage_are_ended() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let listener = bind(dir.path()).expect("a socket");
+    let server = tokio::spawn(serve(listener, Count::default(), status));
+    let path = path(dir.path());
+    let begun = Instant::now();
+    let mut stream = Stream::connect(&path).expect("a connection");
+    let length = tokio::task::spawn_blocking(move || stream.read_to_end(&mut Vec::new())).await.expect("a thread");
+    assert_eq!(length.expect("an end"), 0);
+    assert!((REQUEST_LIMIT..LIMIT).contains(&begun.elapsed()), "{:?}", begun.elapsed());
+    let mut stream = UnixStream::connect(&path).await.expect("a connection");
+    stream.write_all(b"what?\n").await.expect("sent");
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply).await.expect("a reply");
+    assert!(reply.contains("not a request"), "{reply}");
+    server.abort();
+}
