@@ -9,6 +9,7 @@ mod guard;
 mod main_loop;
 pub mod privileges;
 mod published;
+mod refusals;
 mod report;
 mod start;
 pub mod state_dir;

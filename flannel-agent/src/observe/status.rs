@@ -49,10 +49,16 @@ pub struct Status {
     pub traffic: Option<TrafficStatus>,
     /// The peers, by subnet.
     pub peers: Vec<PeerStatus>,
-    /// Leases that are not believed.
+    /// Leases that are not believed: the first [`LISTED`].
     pub rejected: Vec<RejectedStatus>,
-    /// Entries the kernel refused; each is tried again.
+    /// How many there are.
+    #[serde(default)]
+    pub rejected_total: u64,
+    /// Entries the kernel refused, each of which is tried again: the first [`LISTED`].
     pub dirty: Vec<Dirty>,
+    /// How many there are.
+    #[serde(default)]
+    pub dirty_total: u64,
     /// What somebody else removed or changed, and the agent made again, since it started. Traffic rules have their own count.
     #[serde(default)]
     pub repairs: Repairs,
@@ -62,6 +68,9 @@ pub struct Status {
     /// Why the last reconciliation did not go through.
     pub error: Option<String>,
 }
+
+/// Entries that are listed of what others can make as many of as they like.
+pub const LISTED: usize = 100;
 
 /// The stage of an agent that has not brought the datapath up yet.
 pub const STARTING: &str = "starting";
@@ -91,7 +100,9 @@ impl Status {
             traffic: None,
             peers: Vec::new(),
             rejected: Vec::new(),
+            rejected_total: 0,
             dirty: Vec::new(),
+            dirty_total: 0,
             repairs: Repairs::default(),
             sysctls: Vec::new(),
             error: None,
@@ -298,7 +309,7 @@ pub struct PeerStatus {
 /// A lease that is not believed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RejectedStatus {
-    /// Its key.
+    /// Its key, cut.
     pub key: String,
     /// Why.
     pub reason: String,
