@@ -15,7 +15,7 @@ use crate::{
     fast::pods::{Pod, Verdict},
     iface::End,
     observe::status::{
-        DeviceStatus, FastStatus, InterfaceStatus, LISTED, LeaseStatus, ModeStatus, PeerStatus,
+        DeviceStatus, FastStatus, FlowTableStatus, InterfaceStatus, LISTED, LeaseStatus, ModeStatus, PeerStatus,
         PodStatus, RejectedStatus, STARTING, Status, StoreStatus,
     },
     reconcile::device::Device,
@@ -62,6 +62,7 @@ impl Running {
             privileges: last.privileges.clone(),
             stage: if ready { "running" } else { "reconciling" }.to_owned(),
             mode: self.mode(),
+            flow_table: self.flow_table(),
             fast: self.fast(),
             guard: self.guard_status(),
             lease: Some(self.lease()),
@@ -91,6 +92,11 @@ impl Running {
             reason: self.mode_reason(),
             attach: bpf.map(|bpf| bpf.attach_kind().name().to_owned()),
         }
+    }
+
+    fn flow_table(&self) -> Option<FlowTableStatus> {
+        let table = self.node.reconciler.bpf()?.flow_table()?;
+        Some(FlowTableStatus { flows: table.flows, reason: table.reason.to_string() })
     }
 
     fn fast(&self) -> Option<FastStatus> {

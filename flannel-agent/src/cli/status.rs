@@ -171,6 +171,9 @@ fn summary(status: &Status) -> Vec<(&'static str, String)> {
         ("mode", mode(&status.mode)),
     ];
     lines.extend(status.privileges.as_ref().map(|held| ("privileges", privileges(held))));
+    lines.extend(
+        status.flow_table.as_ref().map(|table| ("flows", format!("{} of each family ({})", table.flows, table.reason))),
+    );
     lines.extend(status.fast.as_ref().map(|status| ("fast", fast(status))));
     lines.extend(status.guard.as_ref().map(|status| ("guard", guard(status))));
     lines.extend(status.lease.as_ref().map(|status| ("lease", lease(status))));

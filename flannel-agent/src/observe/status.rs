@@ -28,6 +28,9 @@ pub struct Status {
     pub privileges: Option<PrivilegesStatus>,
     /// The datapath.
     pub mode: ModeStatus,
+    /// The tables of known flows; absent without BPF.
+    #[serde(default)]
+    pub flow_table: Option<FlowTableStatus>,
     /// Mode `fast`, where it is in force.
     #[serde(default)]
     pub fast: Option<FastStatus>,
@@ -90,6 +93,7 @@ impl Status {
             stage: stage.to_owned(),
             privileges: None,
             mode,
+            flow_table: None,
             fast: None,
             guard: None,
             lease: None,
@@ -134,6 +138,15 @@ pub struct ModeStatus {
     pub reason: Option<String>,
     /// How the programs are attached: `tcx` or `clsact`; absent without BPF.
     pub attach: Option<String>,
+}
+
+/// The tables of known flows, one of each family.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FlowTableStatus {
+    /// How many flows each holds.
+    pub flows: u32,
+    /// Why so many.
+    pub reason: String,
 }
 
 /// Mode `fast`.
