@@ -9,7 +9,7 @@ use crate::{
     backend::{Backend, PodNetwork, Served},
     cli::{AttachMode, RunOptions},
     datapath::{
-        AttachKind, Attachments, DatapathError, Maps, PinRoot, Subnets,
+        AttachKind, Attachments, DatapathError, FlowTable, Maps, PinRoot, Subnets,
         attach::{EarlyGuard, EarlyWish},
         flows::write_helper_ports,
         load,
@@ -71,7 +71,10 @@ fn try_open(
     let early = EarlyGuard::new(pins.clone(), early_wish(options.xdp_guard, served));
     // What the kernel refuses is room for outer headers.
     let limit = loaded.limit.filter(|_| served.has_tunnel());
-    Ok(Bpf::new(Maps::open(pins)?, attachments, early, pins.clone(), served, limit))
+    let FlowTable { flows, reason } = &loaded.flow_table;
+    tracing::info!(flows, %reason, "the tables of known flows are made, one of each family");
+    let bpf = Bpf::new(Maps::open(pins)?, attachments, early, pins.clone(), served, limit);
+    Ok(bpf.with_flow_table(loaded.flow_table))
 }
 
 /// Without a tunnel there is nothing to guard.

@@ -10,7 +10,7 @@ use tokio::{
 };
 
 use crate::{
-    agent::{start::Started, store::Store, sysctl},
+    agent::{refusals::RefusalLog, start::Started, store::Store, sysctl},
     datapath::{
         DatapathError,
         policy::{Able, Decision, Wishes},
@@ -47,6 +47,7 @@ pub(super) struct Running {
     pub(super) guard: Guard,
     pulse: Pulse,
     counts: Counts,
+    refusals: RefusalLog,
     written: Option<SubnetEnv>,
     retry: Option<Instant>,
 }
@@ -70,6 +71,7 @@ impl Started {
             guard,
             pulse: pulse.clone(),
             counts: counts.clone(),
+            refusals: RefusalLog::default(),
             written: None,
             retry: None,
         };
@@ -214,9 +216,7 @@ impl Running {
         self.node.opt_outs.first().await;
         self.follow_opt_outs();
         let changes = self.node.leases.changes();
-        for lease in &changes.refused {
-            tracing::warn!("refused: {lease}");
-        }
+        self.refusals.log(&changes.refused, Instant::now());
         self.node.reconciler.learn(changes);
         self.node.traffic.want(Wanted::of(&self.node.config, self.node.own.key, &self.node.former));
         let cluster = Cluster { own: self.node.own.key, in_sync: self.store.is_seen() };
@@ -281,6 +281,7 @@ impl Running {
 
     fn beat(&mut self) -> Then {
         self.pulse.beat();
+        self.refusals.report(Instant::now());
         let before = self.decision.clone();
         self.follow_mode();
         if let Some(bpf) = self.node.reconciler.bpf_mut()

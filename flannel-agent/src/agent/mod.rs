@@ -7,8 +7,10 @@ mod bpf;
 mod external;
 mod guard;
 mod main_loop;
+mod open_files;
 pub mod privileges;
 mod published;
+mod refusals;
 mod report;
 mod start;
 pub mod state_dir;
@@ -44,6 +46,7 @@ pub async fn run(options: RunOptions) -> anyhow::Result<()> {
         tracing::warn!("{warning}");
     }
     privileges::check()?;
+    open_files::check();
     if options.etcd.uses_tls() {
         options.etcd.tls.check().await.context("cannot use TLS with etcd")?;
     }

@@ -10,12 +10,13 @@ use crate::{
     backend::{PeerWay, Way},
     cli::RunOptions,
     datapath::policy::{Able, Wishes},
+    excerpt::excerpt,
     family::Family,
     fast::pods::{Pod, Verdict},
     iface::End,
     observe::status::{
-        DeviceStatus, FastStatus, InterfaceStatus, LeaseStatus, ModeStatus, PeerStatus, PodStatus, RejectedStatus,
-        STARTING, Status, StoreStatus,
+        DeviceStatus, FastStatus, FlowTableStatus, InterfaceStatus, LISTED, LeaseStatus, ModeStatus, PeerStatus,
+        PodStatus, RejectedStatus, STARTING, Status, StoreStatus,
     },
     reconcile::device::Device,
     subnet::Rejected,
@@ -61,6 +62,7 @@ impl Running {
             privileges: last.privileges.clone(),
             stage: if ready { "running" } else { "reconciling" }.to_owned(),
             mode: self.mode(),
+            flow_table: self.flow_table(),
             fast: self.fast(),
             guard: self.guard_status(),
             lease: Some(self.lease()),
@@ -71,8 +73,10 @@ impl Running {
             traffic: Some(self.node.traffic.status()),
             // The book has them, and is read when somebody asks.
             peers: Vec::new(),
-            rejected: self.node.leases.rejected().map(|lease| rejected(&lease)).collect(),
-            dirty: self.node.reconciler.dirty(),
+            rejected: self.node.leases.rejected().take(LISTED).map(|lease| rejected(&lease)).collect(),
+            rejected_total: total(self.node.leases.rejected().len()),
+            dirty: self.node.reconciler.dirty().take(LISTED).collect(),
+            dirty_total: total(self.node.reconciler.dirty().count()),
             repairs: self.node.reconciler.repairs(),
             sysctls: self.node.reconciler.fast().conntrack().changed().to_vec(),
             error: self.error(),
@@ -88,6 +92,11 @@ impl Running {
             reason: self.mode_reason(),
             attach: bpf.map(|bpf| bpf.attach_kind().name().to_owned()),
         }
+    }
+
+    fn flow_table(&self) -> Option<FlowTableStatus> {
+        let table = self.node.reconciler.bpf()?.flow_table()?;
+        Some(FlowTableStatus { flows: table.flows, reason: table.reason.to_string() })
     }
 
     fn fast(&self) -> Option<FastStatus> {
@@ -163,8 +172,12 @@ fn pod(index: u32, pod: &Pod) -> PodStatus {
     }
 }
 
+fn total(count: usize) -> u64 {
+    u64::try_from(count).unwrap_or(u64::MAX)
+}
+
 fn rejected(lease: &Rejected) -> RejectedStatus {
-    RejectedStatus { key: lease.key.clone(), reason: lease.to_string() }
+    RejectedStatus { key: excerpt(&lease.key).to_string(), reason: lease.to_string() }
 }
 
 /// Who chooses the next hop, where the kernel does.

@@ -35,6 +35,8 @@ use crate::{
 
 /// Events of the store between its task and the main loop.
 const STORE_QUEUE: usize = 1024;
+/// Warnings about the network configuration that are logged; there is one for each key that is not known.
+const CONFIG_WARNINGS: usize = 20;
 /// The kernel's limit for a device's name, in bytes (`IFNAMSIZ` less the final zero).
 const MAX_DEVICE_NAME: usize = 15;
 
@@ -97,8 +99,11 @@ async fn start_with<M: SubnetManager>(
 
     stage("waiting for the network configuration");
     let config = wait_for_config(&mut manager).await.context("the network configuration cannot be served")?;
-    for warning in &config.warnings {
+    for warning in config.warnings.iter().take(CONFIG_WARNINGS) {
         tracing::warn!("{warning}");
+    }
+    if let more @ 1.. = config.warnings.len().saturating_sub(CONFIG_WARNINGS) {
+        tracing::warn!("{more} more warnings about the network configuration");
     }
     let backend = backend::of(&config.backend);
     let mut networks = networks(&config);

@@ -10,7 +10,8 @@ use super::Finding;
 use crate::{
     agent::privileges::{self, Privileges},
     cli,
-    datapath::{AttachKind, probe, room::Limit},
+    datapath::{AttachKind, FlowTable, probe, room::Limit},
+    family::Family,
     fast,
     netlink::Netlink,
     reconcile::chain,
@@ -151,6 +152,7 @@ fn programs(best: &mut Best) -> Vec<Finding> {
             findings.push(Finding::warn("fast", reason, "packets take the path of mode encap"));
         }
     }
+    findings.push(flow_table());
     findings.push(if probe::reads_conntrack() {
         Finding::ok("btf", "the kernel's type information tells where a packet's conntrack entry is")
     } else {
@@ -175,6 +177,19 @@ fn programs(best: &mut Best) -> Vec<Finding> {
         ),
     });
     findings
+}
+
+/// How many flows mode `fast` would hold here, where this process's cgroup is the agent's.
+fn flow_table() -> Finding {
+    /// What a small machine has.
+    const FEW: u32 = 1 << 14;
+    let FlowTable { flows, reason } = FlowTable::plan(None, &[Family::V4]);
+    let text = format!("mode fast holds {flows} flows of IPv4 in a process such as this: {reason}");
+    if flows < FEW {
+        let remedy = "raise the memory limit of the agent; flows beyond the table take the path of mode encap";
+        return Finding::warn("flows", text, remedy);
+    }
+    Finding::ok("flows", text)
 }
 
 /// The price of a node without programs that no counter shows.

@@ -123,10 +123,12 @@ fn text(status: &Status) -> String {
         out.push_str(&peers(&status.peers));
     }
     let rejected = status.rejected.iter().map(|lease| format!("refused lease: {}", lease.reason));
+    let rejected = rejected.chain(more("refused leases", status.rejected_total, status.rejected.len()));
     let dirty = status
         .dirty
         .iter()
         .map(|entry| format!("refused by the kernel: {} ({} tries): {}", entry.object, entry.attempts, entry.error));
+    let dirty = dirty.chain(more("entries refused by the kernel", status.dirty_total, status.dirty.len()));
     let pods = status.fast.iter().flat_map(|fast| &fast.pods).filter(|pod| !pod.reasons.is_empty());
     let pods = pods.map(|pod| format!("pod at {}: {}: {}", pod.veth, left_to_the_kernel(pod), pod.reasons.join("; ")));
     let merged = status.fast.iter().flat_map(|fast| &fast.pods).filter_map(|pod| {
@@ -152,6 +154,12 @@ fn text(status: &Status) -> String {
     out
 }
 
+/// How many entries of a list are not in it.
+fn more(what: &str, total: u64, listed: usize) -> Option<String> {
+    let more = total.saturating_sub(u64::try_from(listed).unwrap_or(u64::MAX));
+    (more > 0).then(|| format!("{more} more {what}, {total} in all"))
+}
+
 fn summary(status: &Status) -> Vec<(&'static str, String)> {
     let agent = match status.pid {
         Some(pid) => format!("{} (process {pid}), {}", status.version, status.stage),
@@ -163,6 +171,9 @@ fn summary(status: &Status) -> Vec<(&'static str, String)> {
         ("mode", mode(&status.mode)),
     ];
     lines.extend(status.privileges.as_ref().map(|held| ("privileges", privileges(held))));
+    lines.extend(
+        status.flow_table.as_ref().map(|table| ("flows", format!("{} of each family ({})", table.flows, table.reason))),
+    );
     lines.extend(status.fast.as_ref().map(|status| ("fast", fast(status))));
     lines.extend(status.guard.as_ref().map(|status| ("guard", guard(status))));
     lines.extend(status.lease.as_ref().map(|status| ("lease", lease(status))));
@@ -321,6 +332,12 @@ mod tests {
         assert_eq!(tenure(&lease(true, None, false)), "reserved");
         assert_eq!(tenure(&lease(true, None, true)), "assigned to the node");
         assert_eq!(tenure(&lease(false, None, true)), "lost, acquiring again");
+    }
+
+    #[test]
+    fn a_list_that_is_cut_says_how_much_is_missing() {
+        assert_eq!(more("refused leases", 100, 100), None);
+        assert_eq!(more("refused leases", 100_000, 100).as_deref(), Some("99900 more refused leases, 100000 in all"));
     }
 
     #[test]

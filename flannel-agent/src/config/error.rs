@@ -4,6 +4,8 @@ use std::{fmt, net::IpAddr};
 
 use ipnet::IpNet;
 
+use crate::excerpt::{excerpt, message_excerpt};
+
 /// Shorthand of this module.
 pub(super) type Result<T> = std::result::Result<T, ConfigMistake>;
 
@@ -11,14 +13,14 @@ pub(super) type Result<T> = std::result::Result<T, ConfigMistake>;
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigMistake {
     /// Not a JSON object.
-    #[error("the network configuration is not a JSON object: {0}")]
+    #[error("the network configuration is not a JSON object: {}", message_excerpt(.0))]
     Json(serde_json::Error),
     /// A value of the wrong type, or out of its range.
     #[error("{key} in the network configuration is {value}, expected {expected}")]
     BadValue {
         /// The key.
         key: &'static str,
-        /// The JSON text of the value.
+        /// The JSON text of the value, cut.
         value: String,
         /// What it should be.
         expected: &'static str,
@@ -111,7 +113,7 @@ pub enum ConfigMistake {
     #[error("Backend in the network configuration has no Type; write \"Type\": \"vxlan\"")]
     NoBackendType,
     /// A backend type nobody knows.
-    #[error("Backend.Type {name:?} in the network configuration is unknown; write {built}")]
+    #[error("Backend.Type {:?} in the network configuration is unknown; write {built}", excerpt(name))]
     UnknownBackend {
         /// The type as written.
         name: String,

@@ -13,6 +13,7 @@ use serde::{
 use serde_json::value::RawValue;
 
 use super::error::ConfigMistake;
+use crate::excerpt::excerpt;
 
 /// The members of one JSON object, in the order written.
 #[derive(Debug)]
@@ -50,8 +51,8 @@ impl Fields {
 
     /// The error for a value that cannot be used.
     pub(crate) fn bad_value(&self, key: &'static str, expected: &'static str) -> ConfigMistake {
-        let value = self.raw(key).map_or("nothing", RawValue::get).to_owned();
-        ConfigMistake::BadValue { key, value, expected }
+        let value = self.raw(key).map_or("nothing", RawValue::get);
+        ConfigMistake::BadValue { key, value: excerpt(value).to_string(), expected }
     }
 
     /// The keys that are none of `known`.

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::gojson::Fields;
+use crate::excerpt::excerpt;
 
 /// Something in the configuration that has no effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,9 +35,10 @@ impl fmt::Display for ConfigWarning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::UnknownKey { parent: "", key } => {
-                write!(f, "the network configuration has the unknown key {key:?}; it is ignored")
+                write!(f, "the network configuration has the unknown key {:?}; it is ignored", excerpt(key))
             }
             Self::UnknownKey { parent, key } => {
+                let key = excerpt(key);
                 write!(f, "{parent} in the network configuration has the unknown key {key:?}; it is ignored")
             }
             Self::WindowsOnly { key } => write!(f, "Backend.{key} applies to Windows nodes only; it is ignored"),

@@ -1,7 +1,7 @@
 //! What can go wrong with the BPF datapath. None of it stops the agent: the kernel path carries the packets, and
 //! `status` shows the error.
 
-use std::{io, path::PathBuf};
+use std::{error::Error, io, path::PathBuf};
 
 use aya::{
     EbpfError,
@@ -9,13 +9,12 @@ use aya::{
     pin::PinError,
     programs::{ProgramError, links::LinkError, tc::TcError},
 };
-use thiserror::Error;
 
 use super::refusal;
 use crate::family::Family;
 
 /// An error of the BPF datapath.
-#[derive(Debug, Error)]
+#[derive(Debug, thiserror::Error)]
 pub enum DatapathError {
     /// The executable was built without the BPF toolchain.
     #[error("this executable was built without its BPF object (a stub stands in); build it with `cargo xtask build`")]
@@ -225,6 +224,19 @@ impl DatapathError {
         move |source| Self::Map { map, source }
     }
 
+    /// Whether the kernel had no memory, or the cgroup allows no more.
+    pub(super) fn is_out_of_memory(&self) -> bool {
+        let mut next: Option<&(dyn Error + 'static)> = Some(self);
+        while let Some(error) = next {
+            let code = error.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error);
+            if code == Some(nix::libc::ENOMEM) {
+                return true;
+            }
+            next = error.source();
+        }
+        false
+    }
+
     /// Whether the thing in question is simply not there: the agent has never run here, or was cleaned up.
     pub fn is_absent(&self) -> bool {
         let io = match self {
@@ -246,6 +258,15 @@ mod tests {
     use crate::reconcile::chain;
 
     #[test]
+    fn a_kernel_without_memory_is_told_from_one_that_refuses() {
+        let load = |code| {
+            let io_error = io::Error::from_raw_os_error(code);
+            DatapathError::from(EbpfError::MapError(MapError::CreateError { name: "FLOWS".to_owned(), io_error }))
+        };
+        assert_eq!([12, 1, 22].map(|code| load(code).is_out_of_memory()), [true, false, false]);
+    }
+
+    #[test]
     fn a_refused_program_gives_the_verdict_and_keeps_the_log_apart() {
         let log = "0: (bf) r6 = r1\ninvalid indirect read from stack R2 off -20+8 size 20\nprocessed 1 insns\n";
         let refused = |log: &str| {
@@ -259,6 +280,7 @@ mod tests {
              Permission denied (os error 13)"
         );
         assert_eq!(error.verifier_log(), Some(log));
+        assert!(!error.is_out_of_memory());
         assert_eq!(
             chain(&refused("")),
             "the kernel refused the BPF program to_tunnel: Permission denied (os error 13)"

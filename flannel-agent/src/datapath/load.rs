@@ -17,7 +17,7 @@ use aya::{
 };
 use flannel_common::{
     kernel::KernelLayout,
-    maps::{ALL, FLOWS, FLOWS_MAX, FLOWS6, NOTES, NOTES6, PEERS, PEERS_MAX, PEERS6, in_object},
+    maps::{ALL, FLOWS, FLOWS6, NOTES, NOTES6, PEERS, PEERS_MAX, PEERS6, in_object},
     note::{CPUS_MAX, SLOTS_PER_CPU},
     program::{COUNT_POLLS, Program},
 };
@@ -26,10 +26,12 @@ use crate::{
     datapath::{
         DatapathError, PinRoot, btf,
         debug_log::DebugLog,
+        flow_table::FlowTable,
         object,
         room::{self, Limit},
     },
     family::Family,
+    reconcile::chain,
 };
 
 /// The programs of this build.
@@ -118,25 +120,53 @@ pub struct Loaded {
     pub log: Option<DebugLog>,
     /// What this kernel does not do for the programs.
     pub limit: Option<Limit>,
+    /// The size of the tables of known flows.
+    pub flow_table: FlowTable,
 }
 
 /// Loads the embedded object and pins its programs, over maps that are adopted or made: an older agent's set that lacks a
-/// map is completed. A debug object comes with its log. `flows` is how many flows of each family to hold; by the machine's memory
-/// if not given.
+/// map is completed. A debug object comes with its log. `flows` is how many flows of each family to hold; by the memory there is
+/// if not given, and fewer if the kernel has none for so many.
 ///
 /// A kernel that lets nobody read its memory (lockdown) refuses programs that do. What they read there tells mode `fast`
 /// what conntrack thinks of a packet, which the way back can prove too, so they are loaded without.
 pub fn load(pins: &PinRoot, subnets: Subnets, flows: Option<u32>) -> Result<Loaded, DatapathError> {
-    let capacities = subnets.capacities(flows.unwrap_or_else(|| flow_capacity(memory())))?;
-    let layout = btf::kernel_layout();
     let families: Vec<Family> = subnets.families().collect();
-    match load_reading(pins, &capacities, &families, layout) {
-        Err(error @ DatapathError::Refused { .. }) if layout != KernelLayout::UNKNOWN => {
-            tracing::warn!(%error, "loading programs that do not read kernel memory");
-            load_reading(pins, &capacities, &families, KernelLayout::UNKNOWN)
+    let mut flow_table = FlowTable::plan(flows, &families);
+    loop {
+        match load_sized(pins, subnets, &families, &flow_table) {
+            Err(error) if error.is_out_of_memory() => {
+                let Some(smaller) = flow_table.halved() else { return Err(error) };
+                tracing::warn!(
+                    error = chain(&error),
+                    flows = smaller.flows,
+                    "the kernel has no memory for {} flows of each family; trying fewer",
+                    flow_table.flows
+                );
+                flow_table = smaller;
+            }
+            other => return other,
         }
-        other => other,
     }
+}
+
+/// The same, with tables of this size.
+fn load_sized(
+    pins: &PinRoot,
+    subnets: Subnets,
+    families: &[Family],
+    flow_table: &FlowTable,
+) -> Result<Loaded, DatapathError> {
+    let capacities = subnets.capacities(flow_table.flows)?;
+    let layout = btf::kernel_layout();
+    let (limit, log) = match load_reading(pins, &capacities, families, layout) {
+        Err(error @ DatapathError::Refused { .. }) if layout != KernelLayout::UNKNOWN && !error.is_out_of_memory() => {
+            tracing::warn!(%error, "loading programs that do not read kernel memory");
+            load_reading(pins, &capacities, families, KernelLayout::UNKNOWN)?
+        }
+        other => other?,
+    };
+    Ok(Loaded { log, limit, flow_table: flow_table.clone() })
 }
 
 /// The same, with programs that read what is known of the kernel's layout.
@@ -145,7 +175,7 @@ fn load_reading(
     capacities: &[Capacity],
     families: &[Family],
     layout: KernelLayout,
-) -> Result<Loaded, DatapathError> {
+) -> Result<(Option<Limit>, Option<DebugLog>), DatapathError> {
     let bytes = object::bytes()?;
     pins.prepare()?;
     let object = aya_obj::Object::parse(&bytes)?;
@@ -178,7 +208,7 @@ fn load_reading(
         .map_err(DatapathError::program(COUNT_POLLS))?;
     counter.load().map_err(DatapathError::program(COUNT_POLLS))?;
     pin(&pins.poll_counter(), |path| counter.pin(path))?;
-    Ok(Loaded { limit: room::ask(&mut ebpf, families)?, log: DebugLog::of(&mut ebpf)? })
+    Ok((room::ask(&mut ebpf, families)?, DebugLog::of(&mut ebpf)?))
 }
 
 /// A loader of the object for a kernel of this layout.
@@ -234,32 +264,4 @@ fn pin(path: &Path, pin: impl FnOnce(&Path) -> Result<(), PinError>) -> Result<(
 pub(super) fn note_slots() -> u32 {
     let cpus = nr_cpus().ok().and_then(|cpus| u32::try_from(cpus).ok()).unwrap_or(CPUS_MAX);
     cpus.min(CPUS_MAX) * SLOTS_PER_CPU
-}
-
-/// The machine's memory, in bytes; none if it cannot be read.
-fn memory() -> Option<u64> {
-    let text = fs::read_to_string("/proc/meminfo").ok()?;
-    let kib = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?.trim().strip_suffix("kB")?;
-    kib.trim().parse::<u64>().ok()?.checked_mul(1024)
-}
-
-/// Flows of each family to hold: a thousandth of the memory, between 3 and 26 MB. The maps take it when they are made, in every
-/// mode: smaller ones for the other modes would make the switch a reload, which only a living agent could do.
-fn flow_capacity(memory: Option<u64>) -> u32 {
-    const FLOW_BYTES: u64 = 200;
-    let flows = memory.unwrap_or(0) / 1000 / FLOW_BYTES;
-    u32::try_from(flows).unwrap_or(FLOWS_MAX).clamp(FLOWS_MAX / 8, FLOWS_MAX)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_flow_table_follows_the_memory() {
-        assert_eq!(flow_capacity(None), 16_384);
-        assert_eq!(flow_capacity(Some(1 << 30)), 16_384);
-        assert_eq!(flow_capacity(Some(8 << 30)), 42_949);
-        assert_eq!(flow_capacity(Some(1 << 40)), 131_072);
-    }
 }

@@ -12,6 +12,7 @@ mod btf;
 pub mod clock;
 pub mod debug_log;
 mod error;
+mod flow_table;
 pub mod flows;
 pub(crate) mod frame;
 pub mod guard;
@@ -33,6 +34,7 @@ use std::path::Path;
 
 pub use attach::{AttachKind, Attachments, Hook};
 pub use error::DatapathError;
+pub use flow_table::FlowTable;
 pub use load::{Loaded, Shape, Subnets, load};
 pub use maps::Maps;
 pub use pins::PinRoot;

@@ -14,6 +14,7 @@ use rtnetlink::LinkUnspec;
 use super::{
     Netlink,
     error::{Fault, NetlinkError, Verb},
+    reply::Prune,
     transport::Dump,
     vxlan::{VxlanInfo, VxlanSpec},
 };
@@ -234,9 +235,60 @@ impl Netlink {
     }
 }
 
+impl Prune for RouteNetlinkMessage {
+    /// A link has some 18 kB as it is decoded, most of it settings of IPv4 and IPv6.
+    fn prune(&mut self) {
+        if let Self::NewLink(link) = self {
+            link.attributes.retain(is_read);
+            link.attributes.shrink_to_fit();
+        }
+    }
+}
+
+/// Whether [`Link`] has anything from it.
+const fn is_read(attribute: &LinkAttribute) -> bool {
+    matches!(
+        attribute,
+        LinkAttribute::IfName(_)
+            | LinkAttribute::Mtu(_)
+            | LinkAttribute::MaxMtu(_)
+            | LinkAttribute::Address(_)
+            | LinkAttribute::Controller(_)
+            | LinkAttribute::Link(_)
+            | LinkAttribute::LinkNetNsId(_)
+            | LinkAttribute::Qdisc(_)
+            | LinkAttribute::Xdp(_)
+            | LinkAttribute::LinkInfo(_)
+    )
+}
+
 fn link_of(message: &RouteNetlinkMessage) -> Option<Link> {
     match message {
         RouteNetlinkMessage::NewLink(link) => Some(Link::from_message(link)),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_nobody_reads_of_a_link_is_not_held() {
+        let mut link = LinkMessage::default();
+        link.attributes = vec![
+            LinkAttribute::IfName("veth1".to_owned()),
+            LinkAttribute::TxQueueLen(1000),
+            LinkAttribute::Mtu(1450),
+            LinkAttribute::Group(0),
+            LinkAttribute::AfSpecUnspec(Vec::new()),
+            LinkAttribute::LinkInfo(vec![LinkInfo::Kind("veth".into())]),
+        ];
+        let whole = Link::from_message(&link);
+        let mut message = RouteNetlinkMessage::NewLink(link);
+        message.prune();
+        assert_eq!(link_of(&message), Some(whole));
+        let RouteNetlinkMessage::NewLink(pruned) = message else { panic!("still a link") };
+        assert_eq!((pruned.attributes.len(), pruned.attributes.capacity()), (3, 3));
     }
 }

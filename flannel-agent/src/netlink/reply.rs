@@ -18,7 +18,13 @@ pub(super) enum Reply<T> {
     Undecodable { message_type: u16 },
 }
 
-impl<T: NetlinkDeserializable> NetlinkDeserializable for Reply<T> {
+/// A message that may have parts nobody reads.
+pub(super) trait Prune {
+    /// Drops them. Replies wait in a queue, and those of a dump are collected.
+    fn prune(&mut self) {}
+}
+
+impl<T: NetlinkDeserializable + Prune> NetlinkDeserializable for Reply<T> {
     type Error = Infallible;
 
     fn deserialize(header: &NetlinkHeader, payload: &[u8]) -> Result<Self, Infallible> {
@@ -26,7 +32,10 @@ impl<T: NetlinkDeserializable> NetlinkDeserializable for Reply<T> {
         // decoding with a panic, and must not end the connection.
         let decoded = catch_unwind(AssertUnwindSafe(|| T::deserialize(header, payload)));
         Ok(match decoded {
-            Ok(Ok(message)) => Self::Decoded(message),
+            Ok(Ok(mut message)) => {
+                message.prune();
+                Self::Decoded(message)
+            }
             _ => Self::Undecodable { message_type: header.message_type },
         })
     }

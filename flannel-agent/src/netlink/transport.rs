@@ -32,7 +32,7 @@ use tracing::warn;
 
 use super::{
     error::Fault,
-    reply::{Reply, request},
+    reply::{Prune, Reply, request},
 };
 
 /// A dump is read at most so often before the caller hears of it.
@@ -51,11 +51,11 @@ const REMARK: u16 = 1;
 
 /// A protocol's messages both ways.
 pub(super) trait Message:
-    NetlinkSerializable + NetlinkDeserializable + Debug + Clone + Send + Sync + Unpin + 'static
+    NetlinkSerializable + NetlinkDeserializable + Prune + Debug + Clone + Send + Sync + Unpin + 'static
 {
 }
 impl<T> Message for T where
-    T: NetlinkSerializable + NetlinkDeserializable + Debug + Clone + Send + Sync + Unpin + 'static
+    T: NetlinkSerializable + NetlinkDeserializable + Prune + Debug + Clone + Send + Sync + Unpin + 'static
 {
 }
 

@@ -16,6 +16,7 @@ use nix::errno::Errno;
 use super::{
     Netlink,
     error::{Fault, NetlinkError, Verb},
+    reply::Prune,
     transport::{Dump, Transport},
 };
 
@@ -170,6 +171,8 @@ impl Netlink {
         }
     }
 }
+
+impl Prune for XfrmMessage {}
 
 async fn read_policies(xfrm: &Transport<XfrmMessage>) -> Result<Vec<XfrmPolicy>, Fault> {
     let entries = xfrm.dump(XfrmMessage::GetPolicy(DelGetMessage::default())).await.and_then(Dump::complete)?;

@@ -28,6 +28,9 @@ pub struct Status {
     pub privileges: Option<PrivilegesStatus>,
     /// The datapath.
     pub mode: ModeStatus,
+    /// The tables of known flows; absent without BPF.
+    #[serde(default)]
+    pub flow_table: Option<FlowTableStatus>,
     /// Mode `fast`, where it is in force.
     #[serde(default)]
     pub fast: Option<FastStatus>,
@@ -49,10 +52,16 @@ pub struct Status {
     pub traffic: Option<TrafficStatus>,
     /// The peers, by subnet.
     pub peers: Vec<PeerStatus>,
-    /// Leases that are not believed.
+    /// Leases that are not believed: the first [`LISTED`].
     pub rejected: Vec<RejectedStatus>,
-    /// Entries the kernel refused; each is tried again.
+    /// How many there are.
+    #[serde(default)]
+    pub rejected_total: u64,
+    /// Entries the kernel refused, each of which is tried again: the first [`LISTED`].
     pub dirty: Vec<Dirty>,
+    /// How many there are.
+    #[serde(default)]
+    pub dirty_total: u64,
     /// What somebody else removed or changed, and the agent made again, since it started. Traffic rules have their own count.
     #[serde(default)]
     pub repairs: Repairs,
@@ -62,6 +71,9 @@ pub struct Status {
     /// Why the last reconciliation did not go through.
     pub error: Option<String>,
 }
+
+/// Entries that are listed of what others can make as many of as they like.
+pub const LISTED: usize = 100;
 
 /// The stage of an agent that has not brought the datapath up yet.
 pub const STARTING: &str = "starting";
@@ -81,6 +93,7 @@ impl Status {
             stage: stage.to_owned(),
             privileges: None,
             mode,
+            flow_table: None,
             fast: None,
             guard: None,
             lease: None,
@@ -91,7 +104,9 @@ impl Status {
             traffic: None,
             peers: Vec::new(),
             rejected: Vec::new(),
+            rejected_total: 0,
             dirty: Vec::new(),
+            dirty_total: 0,
             repairs: Repairs::default(),
             sysctls: Vec::new(),
             error: None,
@@ -123,6 +138,15 @@ pub struct ModeStatus {
     pub reason: Option<String>,
     /// How the programs are attached: `tcx` or `clsact`; absent without BPF.
     pub attach: Option<String>,
+}
+
+/// The tables of known flows, one of each family.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FlowTableStatus {
+    /// How many flows each holds.
+    pub flows: u32,
+    /// Why so many.
+    pub reason: String,
 }
 
 /// Mode `fast`.
@@ -298,7 +322,7 @@ pub struct PeerStatus {
 /// A lease that is not believed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RejectedStatus {
-    /// Its key.
+    /// Its key, cut.
     pub key: String,
     /// Why.
     pub reason: String,

@@ -12,7 +12,7 @@ use flannel_common::{
 use crate::{
     backend::Served,
     datapath::{
-        AttachKind, Attachments, DatapathError, Hook, Maps, PinRoot,
+        AttachKind, Attachments, DatapathError, FlowTable, Hook, Maps, PinRoot,
         attach::{EarlyGuard, polls},
         clock,
         policy::{Able, NO_TUNNEL},
@@ -32,6 +32,7 @@ pub struct Bpf {
     counts_polls: Option<bool>,
     served: Served,
     limit: Option<Limit>,
+    flow_table: Option<FlowTable>,
 }
 
 impl Bpf {
@@ -44,7 +45,28 @@ impl Bpf {
         served: Served,
         limit: Option<Limit>,
     ) -> Self {
-        Self { maps, attachments, early, pins, refused: Vec::new(), counts_polls: None, served, limit }
+        Self {
+            maps,
+            attachments,
+            early,
+            pins,
+            refused: Vec::new(),
+            counts_polls: None,
+            served,
+            limit,
+            flow_table: None,
+        }
+    }
+
+    /// With tables of known flows of this size.
+    #[must_use]
+    pub fn with_flow_table(self, flow_table: FlowTable) -> Self {
+        Self { flow_table: Some(flow_table), ..self }
+    }
+
+    /// Their size.
+    pub const fn flow_table(&self) -> Option<&FlowTable> {
+        self.flow_table.as_ref()
     }
 
     /// What this node can do by them.

@@ -225,9 +225,9 @@ impl Reconciler {
     }
 
     /// What the kernel refused.
-    pub fn dirty(&self) -> Vec<Dirty> {
+    pub fn dirty(&self) -> impl Iterator<Item = Dirty> {
         let bpf = self.bpf.iter().flat_map(Bpf::dirty);
-        self.planes.iter().flat_map(Plane::dirty).chain(bpf).collect()
+        self.planes.iter().flat_map(Plane::dirty).chain(bpf)
     }
 
     /// What was mended since the start.

@@ -2,19 +2,23 @@
 
 use std::time::{Duration, Instant};
 
+use crate::log_limit::LogLimit;
+
 const REPEAT_AFTER: Duration = Duration::from_mins(1);
 
 /// What was last told about one thing that keeps failing.
 #[derive(Clone, Debug, Default)]
 pub struct Complaint {
     last: Option<(String, Instant)>,
+    limit: LogLimit,
 }
 
 impl Complaint {
-    /// Whether `text` should be logged at `now`: it is new, or it was last logged a minute ago.
+    /// Whether `text` should be logged at `now`: it is new, or it was last logged a minute ago. A text that is another one
+    /// each time is logged 20 times a minute.
     pub fn is_due(&mut self, text: &str, now: Instant) -> bool {
         let told = |(last, at): &(String, Instant)| last == text && now.duration_since(*at) < REPEAT_AFTER;
-        if self.last.as_ref().is_some_and(told) {
+        if self.last.as_ref().is_some_and(told) || !self.limit.admit(now) {
             return false;
         }
         self.last = Some((text.to_owned(), now));
@@ -43,5 +47,17 @@ mod tests {
         assert!(complaint.is_due("b", at(61)));
         assert!(complaint.settle());
         assert!(complaint.is_due("b", at(62)));
+    }
+
+    #[test]
+    fn a_failure_that_changes_all_the_time_is_told_twenty_times_a_minute() {
+        let start = Instant::now();
+        let mut complaint = Complaint::default();
+        let lines = (0..60_000_u64).filter(|n| {
+            let due = complaint.is_due(&format!("problem {n}"), start + Duration::from_millis(n * 10));
+            complaint.settle();
+            due
+        });
+        assert_eq!(lines.count(), 10 * 20);
     }
 }

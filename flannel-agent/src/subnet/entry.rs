@@ -1,7 +1,7 @@
 //! One entry of the store, as the manager hands it on.
 
 use super::{BadAttrs, BadKey, LeaseAttrs, LeaseKey};
-use crate::family::Family;
+use crate::{excerpt::excerpt, family::Family};
 
 /// A well-formed lease. Whether it is believed is for [`super::LeaseSet`] to say.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,7 +46,7 @@ pub enum BadPodCidr {
     #[error("it has no pod CIDR")]
     Missing,
     /// Not a network in CIDR form.
-    #[error("its pod CIDR {0:?} is no network")]
+    #[error("its pod CIDR {:?} is no network", excerpt(.0))]
     Malformed(String),
     /// More than one of each family.
     #[error("it has {0} pod CIDRs; there can be one of each family")]

@@ -8,7 +8,7 @@ use std::{fmt, str::FromStr};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
-use crate::{config::Prefix, family::Family};
+use crate::{config::Prefix, excerpt::excerpt, family::Family};
 
 /// The subnets of one lease.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -46,10 +46,10 @@ impl fmt::Display for LeaseKey {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadKey {
     /// The form is wrong.
-    #[error("{0:?} is not of the form 10.5.34.0-24 or 10.5.34.0-24&fd00:5:34::-64")]
+    #[error("{:?} is not of the form 10.5.34.0-24 or 10.5.34.0-24&fd00:5:34::-64", excerpt(.0))]
     Form(String),
     /// The address is not the first of the subnet.
-    #[error("{0:?} has host bits set; name the first address of the subnet")]
+    #[error("{:?} has host bits set; name the first address of the subnet", excerpt(.0))]
     HostBits(String),
 }
 

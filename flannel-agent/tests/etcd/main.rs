@@ -7,6 +7,7 @@ mod acquire;
 mod families;
 mod follow;
 mod hold;
+mod out_of_space;
 mod outage;
 mod replaced;
 mod support;

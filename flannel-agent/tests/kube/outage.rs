@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use flannel_agent::subnet::kube::Liveness;
+use flannel_agent::subnet::{SubnetManager as _, kube::Liveness};
 
-use crate::support::{BRISK, Cluster, Log, State, follow, next};
+use crate::support::{BRISK, Cluster, Log, State, follow, next, request};
 
 async fn with_peers(name: &str, peers: std::ops::RangeInclusive<u8>) -> Cluster {
     let cluster = Cluster::double(name).await;
@@ -217,4 +217,33 @@ async fn history_lost_in_an_outage_is_listed_at_once() {
     assert_eq!(of_it.len(), 2, "{lines:?}");
     assert!(of_it.iter().all(|line| line.starts_with("DEBUG ")), "{of_it:?}");
     assert_eq!(lines.iter().filter(|line| line.contains("is back")).count(), 2, "once in each cluster: {lines:?}");
+}
+
+/// What the network holds, besides what the client takes.
+const BUFFERED: usize = 24 << 20;
+
+#[tokio::test]
+async fn an_answer_without_an_end_is_given_up_and_the_node_goes_on() {
+    let log = Log::of_this_thread();
+    let cluster = with_peers("endless", 2..=2).await;
+    cluster.faults().change(|state| state.flood(Some("/nodes/")));
+    let error = cluster.manager("own").acquire(&request(1)).await.expect_err("no answer");
+    assert!(error.to_string().contains("its answer is not read: it is larger than 64 MiB"), "{error}");
+    let taken = cluster.faults().change(|state| std::mem::take(&mut state.taken));
+    println!("an answer of 400 MB: {taken} bytes were taken");
+    assert!(taken < (64 << 20) + BUFFERED, "{taken} bytes");
+
+    cluster.faults().change(|state| state.flood(Some("watch=true")));
+    let mut events = follow(cluster.manager("own")).await;
+    assert_eq!(next(&mut events).await, "=peer2");
+    cluster.faults().asked("watch=true", 3).await;
+    let taken = cluster.faults().change(|state| std::mem::take(&mut state.taken));
+    println!("a line of 400 MB on a watch: {taken} bytes were taken");
+    assert!(taken < (4 << 20) + BUFFERED, "{taken} bytes");
+    let lines = log.lines().join("\n");
+    assert!(lines.contains("its answer is not read: it is larger than 4 MiB"), "{lines}");
+
+    cluster.faults().change(|state| state.flood(None));
+    cluster.add_peer(3).await;
+    while next(&mut events).await != "=peer2 peer3" {}
 }

@@ -3,6 +3,7 @@
 
 mod config;
 mod datapath;
+mod floods;
 mod interface;
 mod leases;
 mod store;

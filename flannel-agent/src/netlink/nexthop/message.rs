@@ -8,7 +8,10 @@ use netlink_packet_core::{
 };
 
 use super::{Nexthop, NexthopId};
-use crate::{family::Family, netlink::family::addr_from_bytes};
+use crate::{
+    family::Family,
+    netlink::{family::addr_from_bytes, reply::Prune},
+};
 
 const RTM_NEWNEXTHOP: u16 = 104;
 const RTM_DELNEXTHOP: u16 = 105;
@@ -32,6 +35,8 @@ pub(in crate::netlink) struct NexthopMessage {
     flags: u32,
     attributes: Vec<DefaultNla>,
 }
+
+impl Prune for NexthopMessage {}
 
 impl NexthopMessage {
     /// The request to make an object.

@@ -43,8 +43,8 @@ fn status(page: &mut Page, status: &Status) {
     page.choose(metric::MODE, &MODES, &status.mode.effective);
     let (wanted, source) = (&status.mode.wanted, status.mode.source.name());
     page.list(metric::WANTED_MODE, MODES.map(|mode| ([mode, source], f64::from(u8::from(mode == wanted)))));
-    page.say(metric::REJECTED_LEASES, length(status.rejected.len()));
-    page.say(metric::DIRTY_ENTRIES, length(status.dirty.len()));
+    page.say(metric::REJECTED_LEASES, number(status.rejected_total));
+    page.say(metric::DIRTY_ENTRIES, number(status.dirty_total));
     page.list(metric::DEVICE_MTU, status.devices.iter().map(|device| ([&device.name], f64::from(device.mtu))));
     repairs(page, status.repairs, status.traffic.as_ref().map(|traffic| traffic.repairs));
     if let Some(traffic) = status.traffic.as_ref().filter(|traffic| traffic.is_any_asked_for()) {

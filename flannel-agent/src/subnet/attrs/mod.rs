@@ -12,7 +12,10 @@ use flannel_common::addr::Mac;
 use serde::{Serialize, Serializer, de::DeserializeOwned};
 use serde_json::value::{RawValue, to_raw_value};
 
-use crate::config::gojson::Fields;
+use crate::{
+    config::gojson::Fields,
+    excerpt::{excerpt, message_excerpt},
+};
 
 /// The attributes of a lease.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -52,7 +55,7 @@ impl RawJson {
 
     /// Reads a text that is one JSON value; `what` names it in the error.
     pub fn parse(what: &'static str, text: &str) -> Result<Self, BadAttrs> {
-        let broken = |error: serde_json::Error| BadAttrs::NotJson { what, problem: error.to_string() };
+        let broken = |error: serde_json::Error| BadAttrs::NotJson { what, problem: message_excerpt(&error) };
         serde_json::from_str::<&RawValue>(text).map(|raw| Self(raw.to_owned())).map_err(broken)
     }
 }
@@ -89,7 +92,7 @@ pub enum BadAttrs {
     Field {
         /// The key.
         key: &'static str,
-        /// The JSON text of its value.
+        /// The JSON text of its value, cut.
         value: String,
         /// What it should be.
         expected: &'static str,
@@ -99,7 +102,7 @@ pub enum BadAttrs {
 fn parse_object(what: &'static str, text: &[u8]) -> Result<Fields, BadAttrs> {
     let json = |problem: String| BadAttrs::Json { what, problem };
     let text = str::from_utf8(text).map_err(|error| json(error.to_string()))?;
-    Fields::parse(text).map_err(|error| json(error.to_string()))
+    Fields::parse(text).map_err(|error| json(message_excerpt(&error)))
 }
 
 fn field<T: DeserializeOwned>(
@@ -111,7 +114,8 @@ fn field<T: DeserializeOwned>(
 }
 
 fn bad_field(fields: &Fields, key: &'static str, expected: &'static str) -> BadAttrs {
-    BadAttrs::Field { key, value: fields.raw(key).map_or("absent", RawValue::get).to_owned(), expected }
+    let value = fields.raw(key).map_or("absent", RawValue::get);
+    BadAttrs::Field { key, value: excerpt(value).to_string(), expected }
 }
 
 impl LeaseAttrs {

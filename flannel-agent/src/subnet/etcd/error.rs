@@ -3,9 +3,10 @@
 use std::error::Error as _;
 
 use etcd_client::Error;
-use tonic::Code;
+use tonic::{Code, Status};
 
 use super::{options::is_tls, tls::TlsError};
+use crate::excerpt::message_excerpt;
 
 /// A failed request.
 #[derive(Debug, thiserror::Error)]
@@ -21,7 +22,7 @@ pub enum EtcdError {
         problem: Problem,
     },
     /// An endpoint answered, and refused.
-    #[error("etcd at {endpoint} refuses: {what}: {problem}")]
+    #[error("etcd at {endpoint} refuses: {what}: {problem}{}", remedy(problem))]
     Refused {
         /// The endpoint.
         endpoint: String,
@@ -57,7 +58,7 @@ pub enum Problem {
     #[error(transparent)]
     Tls(#[from] TlsError),
     /// The server ended the watch.
-    #[error("the watch was cancelled: {0}")]
+    #[error("the watch was cancelled: {}", message_excerpt(.0))]
     Cancelled(String),
     /// The connection ended without an error.
     #[error("the watch ended")]
@@ -73,6 +74,10 @@ impl From<Error> for Problem {
 impl Problem {
     /// Whether another endpoint, or the same one later, may do better: everything but a well-considered no.
     pub(super) fn is_unreachable(&self) -> bool {
+        if self.code() == Some(Code::ResourceExhausted) {
+            // What the transport calls so is a connection that is not served.
+            return !self.message().starts_with("etcdserver: ");
+        }
         !matches!(
             self.code(),
             Some(
@@ -93,9 +98,17 @@ impl Problem {
     }
 
     fn code(&self) -> Option<Code> {
+        self.status().map(Status::code)
+    }
+
+    fn message(&self) -> &str {
+        self.status().map_or("", Status::message)
+    }
+
+    fn status(&self) -> Option<&Status> {
         match self {
             Self::Client(error) => match &**error {
-                Error::GRpcStatus(status) => Some(status.code()),
+                Error::GRpcStatus(status) => Some(status),
                 _ => None,
             },
             _ => None,
@@ -104,9 +117,32 @@ impl Problem {
 }
 
 impl EtcdError {
+    /// An endpoint answered, and said no.
+    pub(super) fn is_refusal(&self) -> bool {
+        matches!(self, Self::Refused { .. })
+    }
+
     /// The revision asked for is compacted away.
     pub(super) fn is_compacted(&self) -> bool {
         matches!(self, Self::Refused { problem, .. } if problem.is_compacted())
+    }
+}
+
+/// What to do about a refusal, for those that have one remedy.
+fn remedy(problem: &Problem) -> &'static str {
+    let message = problem.message();
+    match problem.code() {
+        Some(Code::ResourceExhausted) if message.contains("space exceeded") => {
+            "; etcd is out of space: compact its history, defragment it and disarm the alarm (etcdctl compact, defrag, \
+             alarm disarm), or raise its --quota-backend-bytes"
+        }
+        Some(Code::ResourceExhausted) => "; etcd is overloaded, and asked again",
+        Some(Code::PermissionDenied) => "; grant the user of --etcd-username read and write below --etcd-prefix",
+        Some(Code::Unauthenticated) => "; check --etcd-username and its password",
+        Some(Code::InvalidArgument) if message.contains("authentication failed") => {
+            "; check --etcd-username and its password"
+        }
+        _ => "",
     }
 }
 
@@ -122,7 +158,7 @@ fn to_check(endpoints: &[String]) -> &'static str {
 /// The innermost cause: the layers above it repeat each other.
 pub(super) fn brief(error: &Error) -> String {
     let mut cause: &dyn std::error::Error = match error {
-        Error::GRpcStatus(status) if status.source().is_none() => return status.message().to_owned(),
+        Error::GRpcStatus(status) if status.source().is_none() => return message_excerpt(&status.message()),
         Error::GRpcStatus(status) => status,
         Error::TransportError(transport) => transport,
         _ => error,
@@ -130,5 +166,38 @@ pub(super) fn brief(error: &Error) -> String {
     while let Some(source) = cause.source() {
         cause = source;
     }
-    cause.to_string()
+    message_excerpt(&cause)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problem(code: Code, message: &str) -> Problem {
+        Error::GRpcStatus(Status::new(code, message)).into()
+    }
+
+    #[test]
+    fn a_server_that_answered_is_not_called_unreachable() {
+        for (code, message, remedy) in [
+            (Code::ResourceExhausted, "etcdserver: mvcc: database space exceeded", "; etcd is out of space: compact"),
+            (Code::ResourceExhausted, "etcdserver: too many requests", "; etcd is overloaded"),
+            (Code::PermissionDenied, "etcdserver: permission denied", "; grant the user of --etcd-username"),
+            (Code::Unauthenticated, "etcdserver: invalid auth token", "; check --etcd-username"),
+            (Code::InvalidArgument, "etcdserver: authentication failed, invalid user ID or password", "; check --etcd"),
+        ] {
+            let problem = problem(code, message);
+            assert!(!problem.is_unreachable(), "{problem}");
+            let error = EtcdError::Refused { endpoint: "http://e".to_owned(), what: "asking", problem };
+            assert!(
+                error.to_string().starts_with(&format!("etcd at http://e refuses: asking: {message}{remedy}")),
+                "{error}"
+            );
+        }
+        for (code, message) in
+            [(Code::Unavailable, "etcdserver: no leader"), (Code::ResourceExhausted, "h2 protocol error: http2 error")]
+        {
+            assert!(problem(code, message).is_unreachable(), "{message}");
+        }
+    }
 }

@@ -72,7 +72,7 @@ impl Holder {
         }
     }
 
-    async fn renew(&mut self, manager: &mut EtcdManager, held: Held) -> Vec<StoreEvent> {
+    async fn renew(&mut self, manager: &mut EtcdManager, mut held: Held) -> Vec<StoreEvent> {
         let publication = Publication {
             key: held.path.clone(),
             value: self.request.attrs.to_json(),
@@ -98,9 +98,11 @@ impl Holder {
             Err(error) => {
                 manager.counts.renewal_failures.add();
                 self.complain(&format!("cannot renew our lease {}: {error}", held.key));
+                let kept = error.is_refusal() && keep_alive(manager, &mut held).await;
+                let own = held.own_lease();
                 manager.held = Some(held);
                 self.due = Some(BootTime::now() + self.renewals.next_delay());
-                Vec::new()
+                if kept { vec![StoreEvent::OwnLease(own)] } else { Vec::new() }
             }
         }
     }
@@ -185,4 +187,14 @@ impl Holder {
             warn!("{problem}");
         }
     }
+}
+
+/// Keeps a lease alive that the store refuses to write again. Whether that moved its end.
+async fn keep_alive(manager: &mut EtcdManager, held: &mut Held) -> bool {
+    if held.etcd_lease == 0 {
+        return false;
+    }
+    let expiry = publish::keep_alive(&mut manager.client, held.etcd_lease).await.ok().flatten();
+    held.expiry = expiry.or(held.expiry);
+    expiry.is_some()
 }

@@ -23,14 +23,14 @@ mod verify;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
-use tracing::{debug, info};
+use tracing::{debug, info, warn};
 
 use self::{
     choose::{Choice, Useless, choose},
     client::EtcdClient,
     keys::Keys,
     listing::{Stored, list},
-    publish::{Guard, Outcome, Publication, Published, delete_unchanged},
+    publish::{Guard, Outcome, Publication, Published, delete_unchanged, keep_alive},
 };
 pub use self::{
     client::Liveness,
@@ -120,6 +120,7 @@ impl EtcdManager {
     async fn try_acquire(&mut self, request: &LeaseRequest) -> Result<Option<Held>, AcquireError<EtcdError>> {
         let leases = self.list().await?;
         let choice = choose(request, &leases, &mut rand::rng())?;
+        let mut reusable = None;
         let (key, path, guard, ttl) = match choice {
             Choice::Discard(stored, why) => {
                 self.discard(stored, why).await.map_err(AcquireError::Store)?;
@@ -127,15 +128,23 @@ impl EtcdManager {
             }
             Choice::Reuse(stored, key) => {
                 let reserved = stored.etcd_lease == 0;
+                reusable = Some(stored);
                 let guard = Guard::Unchanged(stored.entry.modified);
                 (key, self.keys.entry(&stored.entry.name), guard, Some(self.term.ttl).filter(|_| !reserved))
             }
             Choice::Create(key) => (key, self.keys.lease(key), Guard::Absent, Some(self.term.ttl)),
         };
         let publication = Publication { key: path, value: request.attrs.to_json(), guard, ttl };
-        let published = match publication.publish(&mut self.client).await.map_err(AcquireError::Store)? {
-            Outcome::Done(published) => published,
-            Outcome::Conflict(_) => return Ok(None),
+        let published = match publication.publish(&mut self.client).await {
+            Ok(Outcome::Done(published)) => published,
+            Ok(Outcome::Conflict(_)) => return Ok(None),
+            Err(error) => {
+                let held = match reusable {
+                    Some(stored) if error.is_refusal() => self.keep(stored, key, request, &error).await,
+                    _ => None,
+                };
+                return held.map(Some).ok_or(AcquireError::Store(error));
+            }
         };
         // A key of one subnet keeps others from it; one of two does not.
         let needs_confirmation = matches!((guard, key.v4, key.v6), (Guard::Absent, Some(_), Some(_)));
@@ -143,6 +152,27 @@ impl EtcdManager {
             return Ok(None);
         }
         Ok(Some(Held::new(key, publication.key, published)))
+    }
+
+    /// Holds a lease as it stands in a store that refuses to write it again. `None` unless it says what we would write, and
+    /// lives.
+    async fn keep(
+        &mut self,
+        stored: &Stored,
+        key: LeaseKey,
+        request: &LeaseRequest,
+        refusal: &EtcdError,
+    ) -> Option<Held> {
+        if stored.lease().is_none_or(|lease| lease.attrs != request.attrs) {
+            return None;
+        }
+        let expiry = match stored.etcd_lease {
+            0 => None,
+            etcd_lease => Some(keep_alive(&mut self.client, etcd_lease).await.ok()??),
+        };
+        let (path, modified) = (self.keys.entry(&stored.entry.name), stored.entry.modified);
+        warn!("{refusal}; our lease {key} is good as it is, and kept alive");
+        Some(Held { key, path, modified, etcd_lease: stored.etcd_lease, expiry })
     }
 
     async fn list(&mut self) -> Result<Vec<Stored>, AcquireError<EtcdError>> {

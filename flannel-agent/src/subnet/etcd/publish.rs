@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use etcd_client::{Compare, CompareOp, KeyValue, PutOptions, ResponseHeader, Txn, TxnOp, TxnOpResponse, TxnResponse};
+use etcd_client::{
+    Compare, CompareOp, Error, KeyValue, PutOptions, ResponseHeader, Txn, TxnOp, TxnOpResponse, TxnResponse,
+};
 use tracing::debug;
 
 use super::{client::EtcdClient, error::EtcdError};
@@ -63,7 +65,14 @@ impl Publication {
             Some(ttl) => grant(client, ttl).await.map(|(lease, expiry)| (lease, Some(expiry)))?,
             None => (0, None),
         };
-        let answer = self.write(client, etcd_lease).await?;
+        let answer = match self.write(client, etcd_lease).await {
+            Err(error) if error.is_refusal() && etcd_lease != 0 => {
+                // Each try would leave one behind for a day.
+                revoke(client, etcd_lease).await;
+                return Err(error);
+            }
+            answer => answer?,
+        };
         let modified = answer.header().map_or(0, ResponseHeader::revision);
         if answer.succeeded() {
             return Ok(Outcome::Done(Published { modified, etcd_lease, expiry }));
@@ -122,6 +131,19 @@ pub(super) async fn remaining(client: &mut EtcdClient, etcd_lease: i64) -> Resul
         })
         .await?;
     Ok(u64::try_from(answer.ttl()).ok().map(|ttl| asked + Duration::from_secs(ttl)))
+}
+
+/// Begins the lifetime of an etcd lease anew, which writes nothing: a store takes that also while it is out of space.
+/// When the lease ends now; `None` when it is gone.
+pub(super) async fn keep_alive(client: &mut EtcdClient, etcd_lease: i64) -> Result<Option<BootTime>, EtcdError> {
+    let kept = client.call("keeping our lease alive", |mut etcd| async move {
+        match etcd.lease_keep_alive(etcd_lease).await {
+            Ok(_one_answer_is_enough) => Ok(true),
+            Err(Error::LeaseKeepAliveError(_gone)) => Ok(false),
+            Err(error) => Err(error),
+        }
+    });
+    if kept.await? { remaining(client, etcd_lease).await } else { Ok(None) }
 }
 
 async fn grant(client: &mut EtcdClient, ttl: Duration) -> Result<(i64, BootTime), EtcdError> {

@@ -9,6 +9,7 @@ use futures::Stream;
 use http::{HeaderValue, header::USER_AGENT};
 use kube::{
     Client, Config,
+    client::ClientBuilder,
     config::{KubeConfigOptions, Kubeconfig},
     core::WatchEvent,
 };
@@ -16,6 +17,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
 use super::{
+    bounded::BoundAnswers,
     error::{KubeError, Problem},
     options::KubeOptions,
     requests::Built,
@@ -130,7 +132,8 @@ impl KubeClient {
         // We have delays of our own, and want to know.
         config.default_retry = false;
         config.headers.push((USER_AGENT, HeaderValue::from_static(NAME)));
-        let client = Client::try_from(config).map_err(|error| setup(error.to_string()))?;
+        let builder = ClientBuilder::try_from(config).map_err(|error| setup(error.to_string()))?;
+        let client = builder.with_layer(&BoundAnswers).build();
         Ok(self.connection.insert(client).clone())
     }
 }

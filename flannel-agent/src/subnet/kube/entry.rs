@@ -17,6 +17,7 @@ use super::{
 };
 use crate::{
     config::{NetworkConfig, Prefix},
+    excerpt::excerpt,
     family::Family,
     subnet::{BadAttrs, BadLease, BadPodCidr, Entry, Lease, LeaseAttrs, LeaseKey, RawJson},
 };
@@ -94,7 +95,8 @@ impl Annotations<'_> {
     /// An address; the unspecified one is none.
     pub(super) fn address<A: FromStr + Copy + Into<IpAddr>>(&self, key: &'static str) -> Result<Option<A>, BadAttrs> {
         let Some(text) = self.get(key) else { return Ok(None) };
-        let bad = || BadAttrs::Field { key, value: format!("{text:?}"), expected: "an IP address of its family" };
+        let bad =
+            || BadAttrs::Field { key, value: format!("{:?}", excerpt(text)), expected: "an IP address of its family" };
         let address: A = text.parse().ok().ok_or_else(bad)?;
         Ok(Some(address).filter(|address| !Into::<IpAddr>::into(*address).is_unspecified()))
     }

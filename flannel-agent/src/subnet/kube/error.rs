@@ -4,7 +4,12 @@ use std::{error::Error, io, path::PathBuf, time::Duration};
 
 use kube::core::Status;
 
-use crate::{family::Family, subnet::BadPodCidr};
+use super::bounded::TooLarge;
+use crate::{
+    excerpt::{excerpt, message_excerpt},
+    family::Family,
+    subnet::BadPodCidr,
+};
 
 /// A failed request, or a Node that cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -83,14 +88,17 @@ pub enum Problem {
     #[error("no answer within {0:?}")]
     Deadline(Duration),
     /// The server's own words.
-    #[error("{} ({})", .0.message, .0.code)]
+    #[error("{} ({})", message_excerpt(&.0.message), .0.code)]
     Status(Box<Status>),
     /// The client's error.
     #[error("{}", innermost(.0))]
     Client(Box<kube::Error>),
     /// The answer makes no sense.
-    #[error("its answer cannot be read: {0}")]
+    #[error("its answer cannot be read: {}", message_excerpt(.0))]
     Answer(serde_json::Error),
+    /// The answer, or a line of the watch, is larger than any there is.
+    #[error("its answer is not read: {0}; look what stands in the API server's place")]
+    TooLarge(TooLarge),
     /// Something on the watch is no change.
     #[error("what it said on the watch cannot be read")]
     NoChange,
@@ -101,7 +109,7 @@ pub enum Problem {
     #[error("nothing was heard for {0:?}")]
     Silent(Duration),
     /// The server is at an older point of its history than it was.
-    #[error("its history went back from version {from} to {to}; it was restored from a backup")]
+    #[error("its history went back from version {} to {}; it was restored from a backup", excerpt(from), excerpt(to))]
     WentBack {
         /// What we had seen.
         from: String,
@@ -112,6 +120,9 @@ pub enum Problem {
 
 impl From<kube::Error> for Problem {
     fn from(error: kube::Error) -> Self {
+        if let Some(large) = TooLarge::cause_of(&error) {
+            return Self::TooLarge(large);
+        }
         match error {
             // The client takes any object on a watch that is no change for a status; a real one has a code.
             kube::Error::Api(status) if status.code == 0 => Self::NoChange,
@@ -161,7 +172,7 @@ impl Problem {
                 self.is_expired() || ahead
             }
             // Asked again from there, the same would come again.
-            Self::WentBack { .. } | Self::Answer(_) | Self::NoChange => true,
+            Self::WentBack { .. } | Self::Answer(_) | Self::TooLarge(_) | Self::NoChange => true,
             _ => false,
         }
     }
@@ -198,5 +209,5 @@ fn innermost(error: &kube::Error) -> String {
     while let Some(source) = cause.source() {
         cause = source;
     }
-    cause.to_string()
+    message_excerpt(&cause)
 }

@@ -6,6 +6,7 @@
 //! node may opt out of mode `fast` (`pods`).
 
 mod annotate;
+mod bounded;
 mod client;
 mod condition;
 mod entry;

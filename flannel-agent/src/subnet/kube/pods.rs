@@ -21,7 +21,10 @@ use super::{
     record::{FAST_PATH, LocalPod, PodList, Wish},
     requests,
 };
-use crate::subnet::{Backoff, Delays, PodsToldOf, opt_outs::Duty};
+use crate::{
+    excerpt::excerpt,
+    subnet::{Backoff, Delays, PodsToldOf, opt_outs::Duty},
+};
 
 const REFUSED: Backoff = match Backoff::new(Duration::from_secs(5), Duration::from_mins(5), 20) {
     Some(backoff) => backoff,
@@ -157,7 +160,7 @@ impl Follower {
         if let Wish::Unclear(value) = wish
             && !self.out.contains_key(&pod.name)
         {
-            let (name, annotation) = (&pod.name, prefix.name(FAST_PATH));
+            let (name, annotation, value) = (&pod.name, prefix.name(FAST_PATH), excerpt(value));
             warn!(
                 "pod {name} has the annotation {annotation}: {value:?}, expected \"true\" or \"false\"; it stays out of mode fast"
             );

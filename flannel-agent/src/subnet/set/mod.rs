@@ -151,7 +151,7 @@ impl LeaseSet {
     }
 
     /// The entries that are not believed, as of the last [`Self::changes`].
-    pub fn rejected(&self) -> impl Iterator<Item = Rejected> {
+    pub fn rejected(&self) -> impl ExactSizeIterator<Item = Rejected> {
         self.rejected.iter().map(|((key, family), reason)| Rejected {
             key: key.clone(),
             family: *family,

@@ -6,6 +6,7 @@ use flannel_common::addr::Mac;
 use ipnet::IpNet;
 
 use crate::{
+    excerpt::excerpt,
     family::Family,
     subnet::{BadAttrs, BadLease},
 };
@@ -24,8 +25,8 @@ pub struct Rejected {
 impl fmt::Display for Rejected {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.family {
-            Some(family) => write!(f, "lease {:?} ({family}): {}", self.key, self.reason),
-            None => write!(f, "lease {:?}: {}", self.key, self.reason),
+            Some(family) => write!(f, "lease {:?} ({family}): {}", excerpt(&self.key), self.reason),
+            None => write!(f, "lease {:?}: {}", excerpt(&self.key), self.reason),
         }
     }
 }
@@ -40,9 +41,9 @@ pub enum RejectReason {
     #[error("malformed backend data: {0}")]
     BackendData(BadAttrs),
     /// The node runs another backend.
-    #[error("its backend is {theirs:?}, ours is {ours:?}")]
+    #[error("its backend is {theirs}, ours is {ours:?}")]
     BackendType {
-        /// The peer's.
+        /// The peer's, in quotes and cut.
         theirs: String,
         /// Ours.
         ours: &'static str,

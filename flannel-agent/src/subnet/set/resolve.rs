@@ -23,6 +23,7 @@ use super::{
 };
 use crate::{
     config::{BackendConfig, Prefix},
+    excerpt::excerpt,
     subnet::{Entry, Lease},
 };
 
@@ -62,7 +63,7 @@ impl LeaseSet {
             Err(malformed) => RejectReason::Malformed(malformed.clone()),
             Ok(lease) if self.is_own(lease) => return None,
             Ok(lease) if lease.attrs.backend_type != ours => {
-                RejectReason::BackendType { theirs: lease.attrs.backend_type.clone(), ours }
+                RejectReason::BackendType { theirs: format!("{:?}", excerpt(&lease.attrs.backend_type)), ours }
             }
             Ok(lease) => return Some((entry, lease)),
         };

@@ -65,6 +65,12 @@ impl Cluster {
         Some(Self::within(etcd, name).await)
     }
 
+    /// A cluster in a server of its own whose data may have this many bytes.
+    pub(crate) async fn small(name: &str, quota: u32) -> Option<Self> {
+        let etcd = Etcd::start_small(name, quota).await?;
+        Some(Self::within(etcd, name).await)
+    }
+
     async fn within(etcd: Server, name: &str) -> Self {
         let client = etcd.client().await;
         Self { etcd, client, prefix: format!("/test/{name}") }

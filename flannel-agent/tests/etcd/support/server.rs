@@ -52,6 +52,12 @@ impl Etcd {
         Self::start_in(test, scratch, ports, &[]).await
     }
 
+    /// A server whose data may have this many bytes.
+    pub(crate) async fn start_small(test: &str, quota: u32) -> Option<Server> {
+        let scratch = tempfile::tempdir().expect("a directory");
+        Self::start_in(test, scratch, free_ports(), &[&format!("--quota-backend-bytes={quota}")]).await
+    }
+
     /// A server that also listens for TLS, with these arguments. It comes with that endpoint.
     pub(crate) async fn start_tls(test: &str, scratch: TempDir, arguments: &[&str]) -> Option<(Server, String)> {
         let (ports, [tls, _]) = (free_ports(), free_ports());

@@ -172,6 +172,9 @@ async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Respo
     if !authorised {
         return Ok(failure(401, "Unauthorized", "Unauthorized"));
     }
+    if shared.lock().endless.is_some_and(|text| parts.uri.to_string().contains(text)) {
+        return Ok(stream::endless(&shared));
+    }
     let path: Vec<_> = parts.uri.path().trim_start_matches("/api/v1/").split('/').collect();
     let query = Query(parts.uri.query().unwrap_or_default());
     Ok(match (parts.method.as_str(), path.as_slice()) {

@@ -44,6 +44,10 @@ pub(crate) struct State {
     pub(super) ends: u64,
     /// What was said on all watches without being a change.
     pub(super) noise: Vec<Bytes>,
+    /// Requests with this text are answered without an end.
+    pub(super) endless: Option<&'static str>,
+    /// Bytes of such an answer that were taken, at most.
+    pub(crate) taken: usize,
     /// Says everything a few bytes at a time.
     pub(super) trickles: bool,
     /// Everything asked, and when: method, path and query.
@@ -55,6 +59,11 @@ pub(crate) struct State {
 }
 
 impl State {
+    /// Answers requests with this text without an end from here on.
+    pub(crate) fn flood(&mut self, requests: Option<&'static str>) {
+        self.endless = requests;
+    }
+
     /// Writes a node, as a change.
     pub(crate) fn put(&mut self, mut node: Value) {
         self.version += 1;

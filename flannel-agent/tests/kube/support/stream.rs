@@ -91,6 +91,18 @@ pub(super) fn open(shared: &Arc<Shared>, query: &Query<'_>, asked: Asked) -> Res
     Response::new(StreamBody::new(frames).boxed_unsync())
 }
 
+/// An answer that goes on for 400 MB, and says nothing.
+pub(super) fn endless(shared: &Arc<Shared>) -> Response<Body> {
+    const SPACE: Bytes = Bytes::from_static(&[b' '; 1 << 16]);
+    let frames = stream::unfold((Arc::clone(shared), 0), |(shared, sent)| async move {
+        let sent = sent + SPACE.len();
+        let taken = &mut shared.lock().taken;
+        *taken = sent.max(*taken);
+        (sent < 400_000_000).then(|| (Ok(Frame::data(SPACE)), (Arc::clone(&shared), sent)))
+    });
+    Response::new(StreamBody::new(frames).boxed_unsync())
+}
+
 fn framed(line: &Value) -> Bytes {
     format!("{line}\n").into()
 }
