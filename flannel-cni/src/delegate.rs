@@ -5,10 +5,10 @@
 use std::{
     env,
     ffi::OsString,
-    io::Write as _,
+    io::{self, Read as _, Write as _},
     os::unix::process::ExitStatusExt as _,
     path::PathBuf,
-    process::{Command, ExitStatus, Stdio},
+    process::{ChildStdout, Command, ExitStatus, Stdio},
     thread,
 };
 
@@ -20,6 +20,11 @@ use crate::{
     fill,
     netconf::Object,
 };
+
+/// The most a delegate may print, in bytes. A result of host-local and bridge has a few hundred.
+const LARGEST_OUTPUT: usize = 1 << 20;
+/// How much of it an error quotes where that is more.
+const QUOTED: usize = 1 << 10;
 
 /// A plugin that was found, and the configuration it gets.
 #[derive(Debug)]
@@ -69,14 +74,19 @@ impl Delegate {
 
     /// Calls it; what it printed.
     pub(crate) fn call(&self, verb: Verb) -> Result<Vec<u8>, Error> {
-        let (status, output) = self.run(verb)?;
-        if status.success() {
+        let (status, mut output) = self.run(verb)?;
+        let too_long = output.len() > LARGEST_OUTPUT;
+        if status.success() && !too_long {
             return Ok(output);
         }
-        Err(if is_error_object(&output) {
+        Err(if !too_long && is_error_object(&output) {
             Error::Refused(output)
         } else {
             let how = match (status.code(), status.signal()) {
+                _ if too_long => {
+                    output.truncate(QUOTED);
+                    format!("more than {LARGEST_OUTPUT} bytes on standard output")
+                }
                 (Some(code), _) => format!("exit status {code} without an error object"),
                 (None, Some(signal)) => format!("ended by signal {signal}"),
                 (None, None) => status.to_string(),
@@ -92,15 +102,23 @@ impl Delegate {
         command.env(environment::COMMAND, verb.name()).envs(self.variables.iter().map(|(name, value)| (name, value)));
         let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
         let mut child = child.map_err(|source| Error::NotStarted { program: self.program.clone(), source })?;
-        let stdin = child.stdin.take();
+        let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
         let output = thread::scope(|scope| {
             // A plugin that ends without reading all of it is judged by how it ended.
             scope.spawn(move || stdin.map(|mut stdin| stdin.write_all(netconf.as_bytes())));
-            child.wait_with_output()
+            let output = stdout.map_or(Ok(Vec::new()), read_bounded);
+            child.wait().and_then(|status| Ok((status, output?)))
         });
-        let output = output.map_err(Error::io("follow", &self.program))?;
-        Ok((output.status, output.stdout))
+        output.map_err(Error::io("follow", &self.program))
     }
+}
+
+/// Reads one byte more than allowed at most, which shows that there was more. The pipe is closed then, which ends a
+/// plugin that prints without end.
+fn read_bounded(stdout: ChildStdout) -> io::Result<Vec<u8>> {
+    let mut output = Vec::new();
+    stdout.take(LARGEST_OUTPUT as u64 + 1).read_to_end(&mut output)?;
+    Ok(output)
 }
 
 fn is_error_object(output: &[u8]) -> bool {

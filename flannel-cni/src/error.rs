@@ -57,6 +57,14 @@ pub(crate) enum Error {
         /// What the system says.
         source: io::Error,
     },
+    /// A directory for state files in which all users may create files.
+    #[error("all users may create files in {} (mode {mode:04o}); name another dataDir, or chmod go-w,-t it", path.display())]
+    SharedDirectory {
+        /// The directory.
+        path: PathBuf,
+        /// Its mode.
+        mode: u32,
+    },
     /// A network configuration that is no JSON, or has values of the wrong type.
     #[error("cannot decode the network configuration: {0}")]
     Decode(serde_json::Error),
@@ -156,7 +164,7 @@ impl Error {
             Self::Unsupported { .. } => 2,
             Self::UnknownContainer { .. } => 3,
             Self::Environment(_) => 4,
-            Self::Io { .. } | Self::NotStarted { .. } => 5,
+            Self::Io { .. } | Self::NotStarted { .. } | Self::SharedDirectory { .. } => 5,
             Self::Decode(_) | Self::SubnetFile { .. } => 6,
             Self::Config(_) => 7,
             Self::NoSubnetFile { .. } | Self::Busy { .. } => 11,

@@ -40,7 +40,8 @@ impl Lock {
     pub(crate) fn acquire(state: &StateDir, key: &Key, patience: Duration) -> Result<Self, Error> {
         let path = state.path().join(".lock");
         let mut options = OpenOptions::new();
-        let file = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
+        options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(libc::O_NOFOLLOW);
+        let file = options.open(&path);
         let file = file.map_err(Error::io("open", &path))?;
         let start = Instant::now();
         while !try_lock(&file, key).map_err(Error::io("lock", &path))? {

@@ -12,6 +12,7 @@ mod fill;
 mod lock;
 mod netconf;
 mod prev_result;
+mod regular_file;
 mod state;
 mod subnet_file;
 mod verbs;

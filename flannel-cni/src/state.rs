@@ -7,22 +7,33 @@
 //! <dataDir>/.lock                        see `lock`
 //! ```
 //!
+//! What is in a file is run by root, so only a regular file of the plugin's own user is believed, and no symbolic link is
+//! followed. Nobody else may write into the directory.
+//!
 //! A file is there, whole and on disk, before the delegate is called; it goes when the delegate's DEL succeeded.
 
 use std::{
     fmt,
-    fs::{self, DirBuilder, File, OpenOptions},
-    io::{self, Write as _},
-    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
+    fs::{self, DirBuilder, File, OpenOptions, Permissions},
+    io::{self, Read as _, Write as _},
+    os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
 };
+
+use nix::unistd::geteuid;
 
 use crate::{
     environment::{Environment, is_identifier, is_ifname},
     error::Error,
     fill,
     netconf::Object,
+    regular_file::{self, Links},
 };
+
+/// The right of group and others to write.
+const WRITABLE_BY_OTHERS: u32 = 0o022;
+/// A directory in which everybody may create files, such as `/tmp`.
+const STICKY: u32 = 0o1000;
 
 /// Which interface of which container.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,7 +79,9 @@ pub(crate) struct StateDir {
 }
 
 impl StateDir {
-    /// Creates the directory where it is missing, with mode 0700.
+    /// Creates the directory where it is missing, with mode 0700. Takes the right to write from others where it is not.
+    ///
+    /// [`Error::SharedDirectory`] for a directory like `/tmp`, whose mode is meant.
     pub(crate) fn create(path: &Path) -> Result<Self, Error> {
         if !path.is_dir() {
             DirBuilder::new()
@@ -78,6 +91,7 @@ impl StateDir {
                 .map_err(Error::io("create the directory", path))?;
             path.parent().map_or(Ok(()), sync_dir)?;
         }
+        keep_others_from(path)?;
         Ok(Self { path: path.to_owned() })
     }
 
@@ -95,7 +109,9 @@ impl StateDir {
     pub(crate) fn write(&self, key: &Key, delegate: &Object) -> Result<(), Error> {
         let (path, partial) = (self.file(key), self.partial(key));
         let replace = || -> io::Result<()> {
-            let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&partial)?;
+            remove_if_present(&partial)?;
+            // O_EXCL: a symbolic link is not followed.
+            let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&partial)?;
             file.write_all(&serde_json::to_vec(delegate)?)?;
             file.sync_all()?;
             fs::rename(&partial, &path)
@@ -106,18 +122,19 @@ impl StateDir {
 
     /// Whether there is a file, finished or not.
     pub(crate) fn has(&self, key: &Key) -> bool {
-        self.file(key).exists() || self.partial(key).exists()
+        [self.file(key), self.partial(key)].iter().any(|path| path.symlink_metadata().is_ok())
     }
 
     /// The delegate's configuration that was written under `key`, if any. [`Error::State`] if it is none.
     pub(crate) fn read(&self, key: &Key) -> Result<Option<Object>, Error> {
         let path = self.file(key);
-        let bytes = match fs::read(&path) {
+        let damaged = |reason: String| Error::State { path: self.file(key), reason };
+        let bytes = match read_own(&path) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => return Err(damaged(error.to_string())),
             Err(error) => return Err(Error::io("read", path)(error)),
         };
-        let damaged = |reason: String| Error::State { path: self.file(key), reason };
         let delegate: Object = serde_json::from_slice(&bytes).map_err(|error| damaged(error.to_string()))?;
         match fill::plugin(&delegate) {
             Ok(Some(_)) => Ok(Some(delegate)),
@@ -129,10 +146,7 @@ impl StateDir {
     /// Removes a file, and one that was not finished. What is not there is as good.
     pub(crate) fn remove(&self, key: &Key) -> Result<(), Error> {
         for path in [self.partial(key), self.file(key)] {
-            match fs::remove_file(&path) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(Error::io("remove", path)(error)),
-                _ => {}
-            }
+            remove_if_present(&path).map_err(Error::io("remove", path))?;
         }
         Ok(())
     }
@@ -165,13 +179,46 @@ impl StateDir {
     }
 }
 
+/// Reads a regular file that only its owner, who we are, may write. Any other is [`io::ErrorKind::InvalidData`].
+fn read_own(path: &Path) -> io::Result<Vec<u8>> {
+    let mut file = regular_file::open(path, Links::Refuse)?;
+    let metadata = file.metadata()?;
+    if metadata.uid() != geteuid().as_raw() || metadata.mode() & WRITABLE_BY_OTHERS != 0 {
+        let reason =
+            format!("others may have written it (user {}, mode {:04o})", metadata.uid(), metadata.mode() & 0o7777);
+        return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
+    }
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn remove_if_present(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+fn keep_others_from(path: &Path) -> Result<(), Error> {
+    let dir = File::open(path).map_err(Error::io("open the directory", path))?;
+    let mode = dir.metadata().map_err(Error::io("read the mode of", path))?.mode() & 0o7777;
+    if mode & WRITABLE_BY_OTHERS == 0 {
+        return Ok(());
+    }
+    if mode & STICKY != 0 {
+        return Err(Error::SharedDirectory { path: path.to_owned(), mode });
+    }
+    dir.set_permissions(Permissions::from_mode(mode & !WRITABLE_BY_OTHERS)).map_err(Error::io("take from others", path))
+}
+
 fn sync_dir(path: &Path) -> Result<(), Error> {
     File::open(path).and_then(|dir| dir.sync_all()).map_err(Error::io("sync the directory", path))
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt as _;
+    use std::os::unix::fs::{chown, symlink};
 
     use serde_json::json;
 
@@ -218,6 +265,55 @@ mod tests {
             let error = state.read(&key("a", None)).expect_err(text);
             assert!(matches!(error, Error::State { .. }), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn no_symbolic_link_is_followed_when_a_file_is_written() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let state = StateDir::create(scratch.path()).expect("there");
+        let victim = scratch.path().join("victim");
+        fs::write(&victim, "precious").expect("written");
+        for link in [".a:eth0", "a:eth0"] {
+            symlink(&victim, scratch.path().join(link)).expect("linked");
+        }
+        let (key, delegate) = (key("a", Some("eth0")), object("{\"type\":\"bridge\"}"));
+        assert!(matches!(state.read(&key), Err(Error::State { .. })), "a link is no state");
+        state.write(&key, &delegate).expect("written");
+        assert_eq!(fs::read_to_string(&victim).expect("there"), "precious");
+        assert_eq!(state.read(&key).expect("a good file"), Some(delegate));
+    }
+
+    #[test]
+    fn a_file_that_others_may_have_written_is_damaged() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let state = StateDir::create(scratch.path()).expect("there");
+        let (key, path) = (key("a", Some("eth0")), scratch.path().join("a:eth0"));
+        state.write(&key, &object("{\"type\":\"bridge\"}")).expect("written");
+        let reason = || state.read(&key).expect_err("not believed").to_string();
+        fs::set_permissions(&path, Permissions::from_mode(0o660)).expect("changed");
+        assert!(reason().ends_with("mode 0660)"), "{}", reason());
+        fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("changed");
+        if !geteuid().is_root() {
+            eprintln!("NOT RUN: another user's file, which only root can make");
+            return;
+        }
+        chown(&path, Some(65534), None).expect("given away");
+        assert!(reason().ends_with("(user 65534, mode 0600)"), "{}", reason());
+    }
+
+    #[test]
+    fn others_lose_the_right_to_write_into_the_directory() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let mode = || fs::metadata(scratch.path()).expect("metadata").mode() & 0o7777;
+        for (before, after) in [(0o777, 0o755), (0o770, 0o750), (0o755, 0o755), (0o700, 0o700)] {
+            fs::set_permissions(scratch.path(), Permissions::from_mode(before)).expect("changed");
+            StateDir::create(scratch.path()).expect("there");
+            assert_eq!(mode(), after, "{before:o}");
+        }
+        fs::set_permissions(scratch.path(), Permissions::from_mode(0o1777)).expect("changed");
+        let error = StateDir::create(scratch.path()).expect_err("a shared directory");
+        assert_eq!((error.code(), mode()), (5, 0o1777));
+        assert!(error.to_string().contains("(mode 1777); name another dataDir"), "{error}");
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! microseconds.
 
 use std::{
-    fs, io,
+    io::{self, Read as _},
     path::Path,
     thread,
     time::{Duration, Instant},
@@ -12,14 +12,19 @@ use std::{
 
 use flannel_subnet_env::SubnetFile;
 
-use crate::error::Error;
+use crate::{
+    error::Error,
+    regular_file::{self, Links},
+};
 
+/// The most a subnet.env has, in bytes: the agent writes less than one kilobyte for each network.
+const LARGEST: u64 = 64 << 10;
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
 /// What is there now.
 pub(crate) fn read(path: &Path) -> Result<SubnetFile, Error> {
-    let text = match fs::read(path) {
+    let text = match read_bounded(path) {
         Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             return Err(Error::NoSubnetFile { path: path.to_owned() });
@@ -27,6 +32,16 @@ pub(crate) fn read(path: &Path) -> Result<SubnetFile, Error> {
         Err(error) => return Err(Error::io("read", path)(error)),
     };
     SubnetFile::parse(&text).map_err(|reason| Error::SubnetFile { path: path.to_owned(), reason })
+}
+
+fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    regular_file::open(path, Links::Follow)?.take(LARGEST + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > LARGEST {
+        let too_long = format!("longer than the {LARGEST} bytes a subnet.env may have");
+        return Err(io::Error::new(io::ErrorKind::InvalidData, too_long));
+    }
+    Ok(bytes)
 }
 
 /// Waits until the file is there and whole; after `patience` the last reason why it is not.
@@ -50,6 +65,10 @@ pub(crate) fn wait(path: &Path, patience: Duration) -> Result<SubnetFile, Error>
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
+    use nix::{sys::stat::Mode, unistd::mkfifo};
+
     use super::*;
 
     const GOOD: &str =
@@ -65,6 +84,20 @@ mod tests {
         let error = read(&path).expect_err("malformed");
         let expected = format!("{} has FLANNEL_MTU without a value in line 1", path.display());
         assert_eq!((error.code(), error.to_string()), (6, expected));
+    }
+
+    #[test]
+    fn neither_a_huge_file_nor_a_fifo_holds_a_call_up() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let huge = scratch.path().join("huge");
+        fs::File::create(&huge).and_then(|file| file.set_len(100 << 20)).expect("a sparse file");
+        let error = read(&huge).expect_err("too long");
+        assert_eq!(error.code(), 5, "{error}");
+        assert!(error.to_string().ends_with("longer than the 65536 bytes a subnet.env may have"), "{error}");
+        let fifo = scratch.path().join("fifo");
+        mkfifo(&fifo, Mode::S_IRWXU).expect("made");
+        let error = read(&fifo).expect_err("a FIFO");
+        assert_eq!(error.to_string(), format!("cannot read {}: not a regular file", fifo.display()));
     }
 
     #[test]

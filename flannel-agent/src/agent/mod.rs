@@ -50,7 +50,7 @@ pub async fn run(options: RunOptions) -> anyhow::Result<()> {
     if options.etcd.uses_tls() {
         options.etcd.tls.check().await.context("cannot use TLS with etcd")?;
     }
-    let _state = StateDir::claim(&options.state_dir)?;
+    let _state = StateDir::claim(&options.state_dir, Some(&options.subnet_file))?;
     let (publish, status) = watch::channel(Status::starting(&options));
     let listener = socket::bind(&options.state_dir)
         .with_context(|| format!("cannot open {}", socket::path(&options.state_dir).display()))?;

@@ -44,7 +44,7 @@ pub struct Scope {
 pub async fn run(scope: &Scope) -> anyhow::Result<String> {
     // Without a state directory no agent of it can run. A dry run may look while one does.
     let state =
-        if scope.state_dir.exists() && !scope.dry_run { Some(StateDir::claim(&scope.state_dir)?) } else { None };
+        if scope.state_dir.exists() && !scope.dry_run { Some(StateDir::claim(&scope.state_dir, None)?) } else { None };
     let (netlink, _events) = Netlink::connect()?;
     let plan = Plan::make(scope, &netlink).await?;
     let sysctls = || sysctls::plan(&scope.state_dir, scope.restore_sysctls);

@@ -155,7 +155,8 @@ fn device(link: &Link) -> Step {
 /// What the state directory holds, and subnet.env if asked for.
 fn files(scope: &Scope) -> Vec<Step> {
     let dir = &scope.state_dir;
-    let state = [socket::path(dir), Ledger::new(dir).path().to_owned(), state_dir::lock(dir)];
+    let ledger = Ledger::new(dir).path().to_owned();
+    let state = [socket::path(dir), ledger, state_dir::lock_in_making(dir), state_dir::lock(dir)];
     let asked = scope.subnet_file.iter().cloned();
     let mut steps: Vec<_> = asked.chain(state).filter(|path| path.exists()).map(Step::File).collect();
     if dir.exists() {

@@ -135,6 +135,9 @@ impl fmt::Display for OptionWarning {
 pub(super) enum OptionMistake {
     #[error("--{flag} is {value:?}, expected {expected}")]
     BadValue { flag: &'static str, value: String, expected: &'static str },
+    /// The value is a secret and is not quoted.
+    #[error("--{flag} has a user name or password in a URL, which is not used and would be shown; {remedy}")]
+    UserInfo { flag: &'static str, remedy: &'static str },
     #[error(transparent)]
     Regex(BadPattern),
     #[error("--kube-annotation-prefix: {0}")]
@@ -250,11 +253,30 @@ impl Checks {
         }
     }
 
-    fn kube(&mut self, raw: &RawOptions) -> KubeOptions {
+    /// Refuses user information in URLs. What is no URL may be one with a password that has to be escaped.
+    fn has_user_info(&mut self, flag: &'static str, value: &str, remedy: &'static str) -> bool {
+        let found = match value.parse::<http::Uri>() {
+            Ok(url) => url.authority().is_some_and(|authority| authority.as_str().contains('@')),
+            Err(_) => value.contains('@'),
+        };
+        if found {
+            self.mistakes.push(OptionMistake::UserInfo { flag, remedy });
+        }
+        found
+    }
+
+    fn api_url(&mut self, raw: &RawOptions) {
+        if self.has_user_info("kube-api-url", &raw.kube_api_url, "use --kubeconfig-file for credentials") {
+            return;
+        }
         let url: Option<http::Uri> = self.optional("kube-api-url", &raw.kube_api_url, "a URL");
         if url.is_some_and(|url| url.scheme().is_none() || url.host().is_none()) {
             self.mistakes.push(bad_value("kube-api-url", &raw.kube_api_url, "http://host:port or https://host:port"));
         }
+    }
+
+    fn kube(&mut self, raw: &RawOptions) -> KubeOptions {
+        self.api_url(raw);
         let prefix = raw.kube_annotation_prefix.parse();
         let text = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
         let options = KubeOptions {
@@ -272,10 +294,20 @@ impl Checks {
         let both = !raw.etcd_username.is_empty() && !raw.etcd_password.reveal().is_empty();
         let credentials =
             both.then(|| Credentials { username: raw.etcd_username.clone(), password: raw.etcd_password.clone() });
-        let endpoints = raw.etcd_endpoints.split(',').filter_map(|endpoint| self.endpoint(endpoint.trim())).collect();
+        let endpoints = self.endpoints(&raw.etcd_endpoints);
         let (lease_ttl, renew_margin) = self.lease_times(raw);
         let tls = Self::tls(raw);
         EtcdOptions { endpoints, tls, prefix: raw.etcd_prefix.clone(), credentials, lease_ttl, renew_margin }
+    }
+
+    /// A password may have a comma, so user information is looked for before the list is split.
+    fn endpoints(&mut self, text: &str) -> Vec<String> {
+        const REMEDY: &str = "use --etcd-username and FLANNELD_ETCD_PASSWORD, or --etcd-password";
+        if text.contains('@') {
+            self.mistakes.push(OptionMistake::UserInfo { flag: "etcd-endpoints", remedy: REMEDY });
+            return Vec::new();
+        }
+        text.split(',').filter_map(|endpoint| self.endpoint(endpoint.trim())).collect()
     }
 
     fn endpoint(&mut self, text: &str) -> Option<String> {

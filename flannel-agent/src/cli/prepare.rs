@@ -21,7 +21,7 @@ pub struct PrepareOptions {
 pub(super) fn run(options: &PrepareOptions) -> anyhow::Result<String> {
     let dir = &options.state.state_dir;
     privileges::check()?;
-    let _state = StateDir::claim(dir)?;
+    let _state = StateDir::claim(dir, None)?;
     Record::load(dir).context("without a record of the values before none is set")?;
     let mut sysctls = ConntrackSysctls::new(true, dir, []);
     if let Some(obstacle) = sysctls.prepare()? {

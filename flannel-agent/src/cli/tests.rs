@@ -188,6 +188,41 @@ fn kubernetes_is_a_store_when_asked_for() {
 }
 
 #[test]
+fn a_password_in_a_url_is_refused_and_not_quoted() {
+    const SECRET: &str = "S3cr3t";
+    let etcd = "--etcd-endpoints has a user name or password in a URL, which is not used and would be shown; use \
+                --etcd-username and FLANNELD_ETCD_PASSWORD, or --etcd-password";
+    for url in [
+        "https://flannel:S3cr3t@192.0.2.1:2379",
+        "http://192.0.2.1:2379,http://S3cr3t@192.0.2.2:2379",
+        "flannel:S3cr3t@192.0.2.1:2379",
+        "ftp://flannel:S3cr3t@192.0.2.1",
+        "http://flannel:S3cr3t x@192.0.2.1",
+        "http://flannel:S3cr3t ,x@192.0.2.1",
+    ] {
+        for text in
+            [mistakes(&[&format!("--etcd-endpoints={url}")], &[]), mistakes(&[], &[("FLANNELD_ETCD_ENDPOINTS", url)])]
+        {
+            assert!(text.contains(etcd) && !text.contains(SECRET), "{url}: {text}");
+        }
+    }
+    let kube = "--kube-api-url has a user name or password in a URL, which is not used and would be shown; use \
+                --kubeconfig-file for credentials";
+    for url in
+        ["https://flannel:S3cr3t@192.0.2.1:6443", "flannel:S3cr3t@192.0.2.1", "https://flannel:S3cr3t x@192.0.2.1"]
+    {
+        for text in [
+            mistakes(&["--kube-subnet-mgr", &format!("--kube-api-url={url}")], &[]),
+            mistakes(&["--kube-subnet-mgr"], &[("FLANNELD_KUBE_API_URL", url)]),
+        ] {
+            assert!(text.contains(kube) && !text.contains(SECRET), "{url}: {text}");
+        }
+    }
+    let path = run(&["--kube-subnet-mgr", "--kube-api-url=https://192.0.2.1/k8s/a@b"], &[]).kube.expect("Kubernetes");
+    assert_eq!(path.api_url.as_deref(), Some("https://192.0.2.1/k8s/a@b"));
+}
+
+#[test]
 fn half_a_client_certificate_is_none() {
     let half = run(&["--etcd-endpoints=https://a:1", "--etcd-certfile=/cert"], &[]);
     assert_eq!(half.etcd.tls.client, None);

@@ -20,6 +20,11 @@ pub(super) fn del(environment: &Environment, conf: NetConf) -> Result<Vec<u8>, E
             note(&format!("DEL all the same: {error}"));
             None
         }
+        // On a file system that is full or read-only. Without a file of an ADD there is nothing to wait for.
+        Err(error @ Error::Io { .. }) if present(&state, environment).is_none() => {
+            note(&format!("DEL of what was never added: {error}"));
+            return Ok(Vec::new());
+        }
         Err(error) => return Err(error),
     };
     let Some(key) = present(&state, environment) else { return Ok(Vec::new()) };

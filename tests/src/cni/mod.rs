@@ -137,6 +137,12 @@ impl Runtime {
         self.command("flannel", verb, sandbox, conf).run()
     }
 
+    /// One call of the plugin, with its delegate, in an address space of so many bytes.
+    pub fn limited_to(&self, bytes: u64, verb: &str, sandbox: &Sandbox, conf: &Value) -> Result<Output> {
+        let program = ["prlimit".to_owned(), format!("--as={bytes}"), self.plugin.display().to_string()];
+        self.prepared(self.node.command(program), verb, Some(sandbox), conf).run()
+    }
+
     /// One call that must fail: its error object.
     pub fn error(&self, verb: &str, sandbox: Option<&Sandbox>, conf: &Value) -> Result<Value> {
         let output = self.call(verb, sandbox, conf)?;
@@ -148,7 +154,11 @@ impl Runtime {
     pub fn command(&self, plugin: &str, verb: &str, sandbox: Option<&Sandbox>, conf: &Value) -> HostCommand {
         let program =
             if plugin == "flannel" { self.plugin.display().to_string() } else { format!("{PLUGINS}/{plugin}") };
-        let mut command = self.node.command([program]).any_code().input(&conf.to_string());
+        self.prepared(self.node.command([program]), verb, sandbox, conf)
+    }
+
+    fn prepared(&self, command: HostCommand, verb: &str, sandbox: Option<&Sandbox>, conf: &Value) -> HostCommand {
+        let mut command = command.any_code().input(&conf.to_string());
         for (name, value) in self.variables(verb, sandbox) {
             command = command.env(name, &value);
         }

@@ -6,6 +6,7 @@ mod check;
 mod del;
 mod errors;
 mod gc;
+mod hostile;
 mod killed;
 mod status;
 

@@ -52,7 +52,7 @@ fn prepare(args: &[&str]) -> Result<String> {
     let agent = env::var_os("FLANNEL_AGENT").context("FLANNEL_AGENT names the agent")?;
     symlink(fs::canonicalize(agent)?, programs.path().join("flannel-agent"))?;
     fs::copy(deploy("docker/prepare-node"), programs.path().join("prepare-node"))?;
-    let check = "umount -l /sys/fs/bpf 2>/dev/null; mkdir -p /run/flannel && mount -t tmpfs tmpfs /run/flannel && \
+    let check = "umount -l /sys/fs/bpf 2>/dev/null; mkdir -p /run/flannel && mount -t tmpfs -o mode=755 tmpfs /run/flannel && \
                  \"$0\" \"$@\" >/dev/null && \"$0\" \"$@\" >/dev/null && \
                  awk '$2 == \"/sys/fs/bpf\" { print $3 }' /proc/mounts && cd /proc/sys/net/netfilter && \
                  cat nf_conntrack_tcp_be_liberal nf_conntrack_tcp_ignore_invalid_rst && \

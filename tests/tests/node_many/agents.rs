@@ -11,9 +11,12 @@ fn a_second_agent_with_the_same_state_directory_is_refused() -> Result<()> {
     first.wait_ready()?;
     let (code, text) = pair.a.agent(pair.options()?)?.wait_end()?;
     assert_eq!(code, 1, "{text}");
-    let message =
-        "error: another agent runs with the state directory /run/flannel; stop it first, or choose another --state-dir";
-    assert!(text.contains(message), "{text}");
+    let message = format!(
+        "error: the state directory /run/flannel is in use by process {} (flannel-agent); stop it first, or choose \
+         another --state-dir",
+        first.child().pid()
+    );
+    assert!(text.contains(&message), "{text}");
     assert_eq!(first.status()?["ready"], true, "the first goes on");
     Ok(())
 }

@@ -20,9 +20,12 @@ use aya::programs::{
 
 use nix::net::if_::if_indextoname;
 
-use crate::datapath::{
-    DatapathError, Hook,
-    attach::filters::{self, FilterId},
+use crate::{
+    datapath::{
+        DatapathError, Hook,
+        attach::filters::{self, FilterId},
+    },
+    file,
 };
 
 /// Priority of our filters: late, so that filters of others come first.
@@ -128,10 +131,10 @@ impl Ledger {
         devices.retain(|device| if_indextoname(*device).is_ok());
         devices.insert(ifindex);
         let lines: Vec<_> = devices.iter().map(u32::to_string).collect();
-        fs::write(&self.path, lines.join("\n")).map_err(|source: io::Error| DatapathError::ChangePin {
+        file::replace(&self.path, lines.join("\n").as_bytes(), 0o600).map_err(|error| DatapathError::ChangePin {
             action: "write the list beside",
-            path: self.path.clone(),
-            source,
+            path: error.path,
+            source: error.source,
         })
     }
 }

@@ -127,7 +127,7 @@ impl KubeClient {
             return Ok(client.clone());
         }
         let setup = |problem: String| KubeError::Setup { api: self.options.api(), problem };
-        let mut config = configuration(&self.options).await.map_err(setup)?;
+        let mut config = configuration(&self.options).await.and_then(without_user_info).map_err(setup)?;
         config.connect_timeout = Some(self.liveness.deadline);
         // We have delays of our own, and want to know.
         config.default_retry = false;
@@ -136,6 +136,16 @@ impl KubeClient {
         let client = builder.with_layer(&BoundAnswers).build();
         Ok(self.connection.insert(client).clone())
     }
+}
+
+/// The URL may be shown, and the client uses no credentials in it. A kubeconfig has other places for them.
+fn without_user_info(config: Config) -> Result<Config, String> {
+    if config.cluster_url.authority().is_some_and(|authority| authority.as_str().contains('@')) {
+        return Err(
+            "the URL of its server has a user name or password, which is not used; put them under users".to_owned()
+        );
+    }
+    Ok(config)
 }
 
 /// As flannel chooses: the file and the URL if given; with neither the pod's service account, else the default file.
@@ -157,5 +167,18 @@ async fn configuration(options: &KubeOptions) -> Result<Config, String> {
         Err(pod) => Config::from_kubeconfig(&KubeConfigOptions::default())
             .await
             .map_err(|file| format!("as a pod: {pod}; with the default kubeconfig file: {file}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_with_a_password_in_its_url_is_refused_and_not_quoted() {
+        let checked = |url: &str| without_user_info(Config::new(url.parse().expect("a URL"))).map(drop);
+        assert_eq!(checked("https://192.0.2.1:6443/a@b"), Ok(()));
+        let refusal = checked("https://flannel:S3cr3t@192.0.2.1:6443").expect_err("a password");
+        assert!(refusal.contains("put them under users") && !refusal.contains("S3cr3t"), "{refusal}");
     }
 }
