@@ -22,7 +22,7 @@ pub const REFRESH: Allowed = Allowed {
 /// Counters of rules.
 pub const COUNTERS: Allowed = Allowed {
     name: "counters",
-    bound: "at most what mode `kernel` counts; equal for rules that drop, and for new connections",
+    bound: "at most what mode `kernel` counts; equal for rules that drop, and for new connections that are answered",
     reason: "replayed packets pass no rule",
 };
 

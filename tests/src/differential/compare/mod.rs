@@ -188,8 +188,8 @@ impl Judge<'_> {
         flow.protocol() == Protocol::Tcp
             && match name {
                 "dscp" => value == sent.dscp,
-                // One node or two forward it.
-                "ttl" => (1..=2).contains(&sent.ttl.saturating_sub(value)),
+                // Two nodes at most forward it; within one the bridge does.
+                "ttl" => (0..=2).contains(&sent.ttl.wrapping_sub(value)),
                 _ => false,
             }
     }
@@ -365,7 +365,10 @@ fn exactness(scenario: &Scenario, rule: &Rule) -> Option<bool> {
     }
     let is_judged = flows.iter().any(|flow| scenario.is_judged_per_packet(flow));
     let is_copied = scenario.rules.iter().any(|rule| matches!(rule.action, Action::Copy(_)));
-    let is_control = rule.action.ends_packet() || rule.matches.contains(&Match::State(State::New));
+    // Without an answer a flow stays new.
+    let is_answered = flows.iter().all(|flow| flow.kind == Kind::Datagrams);
+    let is_new = is_answered && rule.matches.contains(&Match::State(State::New));
+    let is_control = rule.action.ends_packet() || is_new;
     Some(is_control && !is_judged && !is_copied)
 }
 
