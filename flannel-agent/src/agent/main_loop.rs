@@ -154,6 +154,7 @@ impl Running {
 
     fn observe_one(&mut self, event: &KernelEvent) -> bool {
         self.node.traffic.observe(event);
+        self.node.host_addresses.observe(event);
         self.node.external.observe(event) | self.node.reconciler.observe(event)
     }
 
@@ -170,6 +171,7 @@ impl Running {
 
     fn doubt_everything(&mut self) -> Then {
         self.node.external.doubt();
+        self.node.host_addresses.invalidate();
         self.node.reconciler.doubt_everything();
         self.doubt_rules();
         Then::Act
@@ -213,9 +215,16 @@ impl Running {
         self.follow_interface().await;
         self.node.opt_outs.first().await;
         self.follow_opt_outs();
+        if let Some(host) = self.node.host_addresses.refresh().await {
+            self.node.leases.set_host_addresses(host);
+        }
         let changes = self.node.leases.changes();
         for lease in &changes.refused {
-            tracing::warn!("refused: {lease}");
+            if lease.reason.conflict().is_some() {
+                tracing::error!("refused: {lease}");
+            } else {
+                tracing::warn!("refused: {lease}");
+            }
         }
         self.node.reconciler.learn(changes);
         self.node.traffic.want(Wanted::of(&self.node.config, self.node.own.key, &self.node.former));

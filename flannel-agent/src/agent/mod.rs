@@ -6,6 +6,7 @@
 mod bpf;
 mod external;
 mod guard;
+mod host_addresses;
 mod main_loop;
 pub mod privileges;
 mod published;

@@ -14,11 +14,11 @@ use crate::{
     fast::pods::{Pod, Verdict},
     iface::End,
     observe::status::{
-        DeviceStatus, FastStatus, InterfaceStatus, LeaseStatus, ModeStatus, PeerStatus, PodStatus, RejectedStatus,
-        STARTING, Status, StoreStatus,
+        ConflictStatus, DeviceStatus, FastStatus, InterfaceStatus, LeaseStatus, ModeStatus, PeerStatus, PodStatus,
+        RejectedStatus, STARTING, Status, StoreStatus,
     },
     reconcile::device::Device,
-    subnet::Rejected,
+    subnet::{Conflict, Rejected},
     underlay::Path,
 };
 
@@ -45,9 +45,10 @@ impl Status {
 }
 
 impl Running {
-    /// Publishes the status, and the state of the network where the store takes it.
+    /// Publishes the status, and where the store takes them the state of the network and conflicts with other nodes.
     pub(super) fn publish(&self, publish: &watch::Sender<Status>) {
         self.node.availability.set(self.is_network_available());
+        self.node.conflicts.set(&self.node.leases);
         publish.send_modify(|status| *status = self.status(status));
     }
 
@@ -72,6 +73,10 @@ impl Running {
             // The book has them, and is read when somebody asks.
             peers: Vec::new(),
             rejected: self.node.leases.rejected().map(|lease| rejected(&lease)).collect(),
+            conflicts: ConflictStatus {
+                mac: self.node.leases.conflicts(Conflict::Mac),
+                subnet: self.node.leases.conflicts(Conflict::Subnet),
+            },
             dirty: self.node.reconciler.dirty(),
             repairs: self.node.reconciler.repairs(),
             sysctls: self.node.reconciler.fast().conntrack().changed().to_vec(),

@@ -51,6 +51,9 @@ pub struct Status {
     pub peers: Vec<PeerStatus>,
     /// Leases that are not believed.
     pub rejected: Vec<RejectedStatus>,
+    /// How many of them claim what another node has.
+    #[serde(default)]
+    pub conflicts: ConflictStatus,
     /// Entries the kernel refused; each is tried again.
     pub dirty: Vec<Dirty>,
     /// What somebody else removed or changed, and the agent made again, since it started. Traffic rules have their own count.
@@ -91,6 +94,7 @@ impl Status {
             traffic: None,
             peers: Vec::new(),
             rejected: Vec::new(),
+            conflicts: ConflictStatus::default(),
             dirty: Vec::new(),
             repairs: Repairs::default(),
             sysctls: Vec::new(),
@@ -293,6 +297,15 @@ pub struct PeerStatus {
     pub way: String,
     /// Why the programs may not encapsulate, or why there is no way; of several next hops, that the kernel chooses.
     pub reason: Option<String>,
+}
+
+/// Leases refused because another node has what they claim.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConflictStatus {
+    /// Its VTEP MAC.
+    pub mac: usize,
+    /// Its subnet, or a part of it.
+    pub subnet: usize,
 }
 
 /// A lease that is not believed.
