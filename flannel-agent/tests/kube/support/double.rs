@@ -204,7 +204,7 @@ async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Respo
         ("GET", ["pods"]) => list_pods(&shared, &query),
         ("GET", ["nodes"]) => list(&shared, &query),
         ("POST", ["namespaces", "default", "events"]) if shared.lock().refused != Some("events") => {
-            create_event(&shared, serde_json::from_slice(&body).expect("an event is JSON"))
+            create_event(&shared, &serde_json::from_slice(&body).expect("an event is JSON"))
         }
         ("PATCH", ["nodes", name, "status"]) => {
             let kind = parts.headers.get("content-type").and_then(|value| value.to_str().ok());
@@ -272,7 +272,7 @@ fn list_pods(shared: &Shared, query: &Query<'_>) -> Response<Body> {
     ok(&json!({ "kind": "PodList", "apiVersion": "v1", "metadata": meta, "items": items }))
 }
 
-fn create_event(shared: &Shared, event: Value) -> Response<Body> {
+fn create_event(shared: &Shared, event: &Value) -> Response<Body> {
     // What the server asks of Events about objects without a namespace.
     assert_eq!(event["metadata"]["namespace"], "default");
     assert_eq!(event["involvedObject"]["namespace"], Value::Null);
@@ -282,7 +282,7 @@ fn create_event(shared: &Shared, event: Value) -> Response<Body> {
     }
     shared.lock().events.insert(name, event.clone());
     shared.changed.send_modify(|count| *count += 1);
-    ok(&event)
+    ok(event)
 }
 
 fn patch(shared: &Shared, name: &str, patch: &Value) -> Response<Body> {
