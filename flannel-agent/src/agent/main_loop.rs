@@ -156,6 +156,7 @@ impl Running {
 
     fn observe_one(&mut self, event: &KernelEvent) -> bool {
         self.node.traffic.observe(event);
+        self.node.host_addresses.observe(event);
         self.node.external.observe(event) | self.node.reconciler.observe(event)
     }
 
@@ -172,6 +173,7 @@ impl Running {
 
     fn doubt_everything(&mut self) -> Then {
         self.node.external.doubt();
+        self.node.host_addresses.invalidate();
         self.node.reconciler.doubt_everything();
         self.doubt_rules();
         Then::Act
@@ -215,6 +217,9 @@ impl Running {
         self.follow_interface().await;
         self.node.opt_outs.first().await;
         self.follow_opt_outs();
+        if let Some(host) = self.node.host_addresses.refresh().await {
+            self.node.leases.set_host_addresses(host);
+        }
         let changes = self.node.leases.changes();
         self.refusals.log(&changes.refused, Instant::now());
         self.node.reconciler.learn(changes);

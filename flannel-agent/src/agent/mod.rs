@@ -6,6 +6,7 @@
 mod bpf;
 mod external;
 mod guard;
+mod host_addresses;
 mod main_loop;
 mod open_files;
 pub mod privileges;

@@ -5,18 +5,23 @@ use std::time::Instant;
 
 use crate::{log_limit::LogLimit, subnet::Rejected};
 
-/// Logs refused leases.
+/// Logs refused leases. Conflicts between nodes have a limit of their own, so that other refusals do not hide them.
 #[derive(Debug, Default)]
 pub(super) struct RefusalLog {
-    limit: LogLimit,
+    conflicts: LogLimit,
+    others: LogLimit,
 }
 
 impl RefusalLog {
     /// Logs those that are newly refused, or for another reason, and how many are not named.
     pub(super) fn log(&mut self, refused: &[Rejected], now: Instant) {
         for lease in refused {
-            if self.limit.admit(now) {
-                tracing::warn!("refused: {lease}");
+            let is_conflict = lease.reason.conflict().is_some();
+            let limit = if is_conflict { &mut self.conflicts } else { &mut self.others };
+            match limit.admit(now) {
+                true if is_conflict => tracing::error!("refused: {lease}"),
+                true => tracing::warn!("refused: {lease}"),
+                false => {}
             }
         }
         self.report(now);
@@ -24,7 +29,7 @@ impl RefusalLog {
 
     /// Logs how many were not named, when that is due.
     pub(super) fn report(&mut self, now: Instant) {
-        if let Some(more) = self.limit.report(now) {
+        for more in [&mut self.conflicts, &mut self.others].into_iter().filter_map(|limit| limit.report(now)) {
             tracing::warn!("refused: {more} more; `flannel-agent status` lists leases that are refused now");
         }
     }

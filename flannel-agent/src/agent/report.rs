@@ -15,11 +15,11 @@ use crate::{
     fast::pods::{Pod, Verdict},
     iface::End,
     observe::status::{
-        DeviceStatus, FastStatus, FlowTableStatus, InterfaceStatus, LISTED, LeaseStatus, ModeStatus, PeerStatus,
-        PodStatus, RejectedStatus, STARTING, Status, StoreStatus,
+        ConflictStatus, DeviceStatus, FastStatus, FlowTableStatus, InterfaceStatus, LISTED, LeaseStatus, ModeStatus,
+        PeerStatus, PodStatus, RejectedStatus, STARTING, Status, StoreStatus,
     },
     reconcile::device::Device,
-    subnet::Rejected,
+    subnet::{Conflict, Rejected},
     underlay::Path,
 };
 
@@ -46,9 +46,10 @@ impl Status {
 }
 
 impl Running {
-    /// Publishes the status, and the state of the network where the store takes it.
+    /// Publishes the status, and where the store takes them the state of the network and conflicts with other nodes.
     pub(super) fn publish(&self, publish: &watch::Sender<Status>) {
         self.node.availability.set(self.is_network_available());
+        self.node.conflicts.set(&self.node.leases);
         publish.send_modify(|status| *status = self.status(status));
     }
 
@@ -75,6 +76,10 @@ impl Running {
             peers: Vec::new(),
             rejected: self.node.leases.rejected().take(LISTED).map(|lease| rejected(&lease)).collect(),
             rejected_total: total(self.node.leases.rejected().len()),
+            conflicts: ConflictStatus {
+                mac: self.node.leases.conflicts(Conflict::Mac),
+                subnet: self.node.leases.conflicts(Conflict::Subnet),
+            },
             dirty: self.node.reconciler.dirty().take(LISTED).collect(),
             dirty_total: total(self.node.reconciler.dirty().count()),
             repairs: self.node.reconciler.repairs(),

@@ -12,7 +12,7 @@ use ipnet::IpNet;
 use tokio::sync::{mpsc, watch};
 
 use crate::{
-    agent::{bpf, external::External, published::Published, sysctl},
+    agent::{bpf, external::External, host_addresses::HostAddressReader, published::Published, sysctl},
     backend::{self, Backend, Lower, PodNetwork, usable_mtu},
     cli::RunOptions,
     config::NetworkConfig,
@@ -24,8 +24,8 @@ use crate::{
     observe::{metrics::Counts, status::Status},
     reconcile::{PeerBook, PlaneSetup, Reconciler, device},
     subnet::{
-        Hints, LeaseAttrs, LeaseKey, LeaseRequest, LeaseSet, NetworkAvailability, OptOuts, OwnLease, StoreEvent,
-        SubnetManager, Vtep,
+        AddressFault, ConflictReports, Hints, LeaseAttrs, LeaseKey, LeaseRequest, LeaseSet, NetworkAvailability,
+        OptOuts, OwnLease, StoreEvent, SubnetManager, Vtep,
         etcd::{self, EtcdManager},
         kube::{self, KubeManager, NodeIdentity},
         read_previous, read_previous_networks, wait_for_config, wait_for_hints, wait_for_lease,
@@ -44,6 +44,7 @@ const MAX_DEVICE_NAME: usize = 15;
 pub(super) struct Started {
     pub(super) reconciler: Reconciler,
     pub(super) external: External,
+    pub(super) host_addresses: HostAddressReader,
     /// What we publish; another value here is published at once.
     pub(super) attrs: watch::Sender<LeaseAttrs>,
     pub(super) leases: LeaseSet,
@@ -67,6 +68,7 @@ pub(super) struct Started {
     pub(super) firewall: firewall::Watch,
     pub(super) store: mpsc::Receiver<StoreEvent>,
     pub(super) availability: NetworkAvailability,
+    pub(super) conflicts: ConflictReports,
     pub(super) opt_outs: OptOuts,
 }
 
@@ -118,6 +120,8 @@ async fn start_with<M: SubnetManager>(
         tracing::info!(interface = interface.name, address = %end.addr, public = %end.public, mtu = interface.mtu, "external interface");
     }
 
+    warn_of_addresses(interface);
+
     stage("making the tunnel devices");
     let vteps = make_devices(&netlink, backend.as_ref(), interface, &hints).await?;
 
@@ -154,17 +158,20 @@ async fn start_with<M: SubnetManager>(
     let conntrack =
         ConntrackSysctls::new(options.conntrack_liberal, &options.state_dir, pod_networks(&config, &former));
     let fast = Fast::new(conntrack, Exclusions::new(options.fast_exclude.clone()));
+    let host_addresses = HostAddressReader::new(netlink.clone());
     let reconciler =
         Reconciler::new(netlink, &backend, &setups, interface, sysctl::local_ports(), bpf.ok(), book).with_fast(fast);
-    let mut leases = LeaseSet::new(&config, request.attrs.clone());
+    let mut leases = LeaseSet::new(&config, M::PRECEDENCE, request.attrs.clone());
     leases.apply(StoreEvent::OwnLease(own.clone()));
     let (availability, opt_outs) = (manager.network_availability(), manager.opt_outs());
+    let conflicts = manager.conflict_reports();
     let (events, store) = mpsc::channel(STORE_QUEUE);
     let (attrs, to_publish) = watch::channel(request.attrs.clone());
     tokio::spawn(manager.run(request, to_publish, events));
     Ok(Started {
         reconciler,
         external,
+        host_addresses,
         attrs,
         leases,
         own,
@@ -184,6 +191,7 @@ async fn start_with<M: SubnetManager>(
         firewall: firewall::Watch::start(options.strict_rules, backend.port()),
         store,
         availability,
+        conflicts,
         opt_outs,
     })
 }
@@ -229,6 +237,18 @@ async fn make_devices(
         vteps.insert(*family, device::ensure(netlink, &spec, true).await?.vtep());
     }
     Ok(vteps)
+}
+
+/// Other nodes refuse a lease with such an address.
+fn warn_of_addresses(external: &ExternalInterface) {
+    for end in external.ends.values() {
+        if let Some(fault) = AddressFault::of(end.public) {
+            tracing::warn!(
+                "our public address {} {fault}: other nodes will refuse our lease; choose another by --public-ip or --iface",
+                end.public
+            );
+        }
+    }
 }
 
 fn warn_of_sysctls(networks: &BTreeMap<Family, PodNetwork>) {

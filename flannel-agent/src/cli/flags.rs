@@ -62,6 +62,7 @@ pub(super) const FLAGS: &[Flag] = &[
     built("kubeconfig-file", Text),
     built("net-config-path", Text),
     built("set-node-network-unavailable", Bool),
+    built("pod-opt-out", Bool),
     built("ip-masq", Bool),
     built("ip-masq-fully-random-disable", Bool),
     built("iptables-forward-rules", Bool),

@@ -285,6 +285,7 @@ impl Checks {
             prefix: prefix.clone().unwrap_or_default(),
             net_config: PathBuf::from(&raw.net_config_path),
             set_network_unavailable: raw.set_node_network_unavailable,
+            pod_opt_out: raw.pod_opt_out,
         };
         self.mistakes.extend(prefix.err().map(OptionMistake::AnnotationPrefix));
         options

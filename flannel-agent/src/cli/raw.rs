@@ -74,6 +74,9 @@ pub struct RawOptions {
     /// Let the Node's condition `NetworkUnavailable` follow the state of its pod network: `False` when packets can flow, `True` after 10 s in which they cannot; an outage of the API server does not count
     #[arg(long, help_heading = KUBERNETES, value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
     pub(super) set_node_network_unavailable: bool,
+    /// Follow the pods of this node for the annotation `fast-path`, by which they stay out of mode `fast`; the role has to allow `pods` list and watch
+    #[arg(long, help_heading = KUBERNETES, value_name = "BOOL", default_value_t = false, action = ArgAction::Set)]
+    pub(super) pod_opt_out: bool,
     /// Masquerade what pods send out of the pod network
     #[arg(long, value_name = "BOOL", default_value_t = false, action = ArgAction::Set)]
     pub(super) ip_masq: bool,

@@ -163,6 +163,7 @@ fn kubernetes_is_a_store_when_asked_for() {
         prefix: AnnotationPrefix::default(),
         net_config: PathBuf::from("/etc/kube-flannel/net-conf.json"),
         set_network_unavailable: true,
+        pod_opt_out: false,
     };
     assert_eq!(kube, defaults);
     let args = [
@@ -172,6 +173,7 @@ fn kubernetes_is_a_store_when_asked_for() {
         "--kube-annotation-prefix=example.com/net",
         "--net-config-path=/etc/net-conf.json",
         "--set-node-network-unavailable=false",
+        "--pod-opt-out",
     ];
     let set = KubeOptions {
         api_url: Some("https://192.0.2.1:6443".to_owned()),
@@ -179,6 +181,7 @@ fn kubernetes_is_a_store_when_asked_for() {
         prefix: "example.com/net-".parse().expect("a prefix"),
         net_config: PathBuf::from("/etc/net-conf.json"),
         set_network_unavailable: false,
+        pod_opt_out: true,
     };
     assert_eq!(run(&args, &[]).kube, Some(set));
     let text = mistakes(&["--kube-subnet-mgr", "--kube-annotation-prefix=org", "--kube-api-url=host"], &[]);

@@ -57,6 +57,9 @@ pub struct Status {
     /// How many there are.
     #[serde(default)]
     pub rejected_total: u64,
+    /// How many of them claim what another node has.
+    #[serde(default)]
+    pub conflicts: ConflictStatus,
     /// Entries the kernel refused, each of which is tried again: the first [`LISTED`].
     pub dirty: Vec<Dirty>,
     /// How many there are.
@@ -105,6 +108,7 @@ impl Status {
             peers: Vec::new(),
             rejected: Vec::new(),
             rejected_total: 0,
+            conflicts: ConflictStatus::default(),
             dirty: Vec::new(),
             dirty_total: 0,
             repairs: Repairs::default(),
@@ -317,6 +321,15 @@ pub struct PeerStatus {
     pub way: String,
     /// Why the programs may not encapsulate, or why there is no way; of several next hops, that the kernel chooses.
     pub reason: Option<String>,
+}
+
+/// Leases refused because another node has what they claim.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConflictStatus {
+    /// Its VTEP MAC.
+    pub mac: usize,
+    /// Its subnet, or a part of it.
+    pub subnet: usize,
 }
 
 /// A lease that is not believed.

@@ -5,7 +5,9 @@ use std::{error::Error, fmt, net::IpAddr};
 use ipnet::IpNet;
 use tokio::sync::{mpsc, watch};
 
-use super::{Entry, Hints, LeaseAttrs, LeaseKey, NetworkAvailability, OptOuts, StoreCounts};
+use super::{
+    ConflictReports, Entry, Hints, LeaseAttrs, LeaseKey, NetworkAvailability, OptOuts, Precedence, StoreCounts,
+};
 use crate::{
     clock::BootTime,
     config::{ConfigError, NetworkConfig},
@@ -155,6 +157,9 @@ pub trait SubnetManager: Send + Sized + 'static {
     /// Whether the store assigns our subnet, so that its length is the store's choice and not the configuration's.
     const ASSIGNS_SUBNETS: bool = false;
 
+    /// Which of several leases with one VTEP MAC is believed.
+    const PRECEDENCE: Precedence;
+
     /// The text of the network configuration. An absent configuration is an error like an absent store.
     fn network_config(&mut self) -> impl Future<Output = Result<String, Self::Error>> + Send;
 
@@ -171,6 +176,11 @@ pub trait SubnetManager: Send + Sized + 'static {
     /// Takes reports of whether this node's pod network works; [`Self::run`] publishes them.
     fn network_availability(&mut self) -> NetworkAvailability {
         NetworkAvailability::unpublished()
+    }
+
+    /// Takes reports of nodes that claim what this node has. To be asked once a lease is held.
+    fn conflict_reports(&mut self) -> ConflictReports {
+        ConflictReports::unpublished()
     }
 
     /// Which pods of this node stay out of mode `fast`, for a store that knows. To be asked once a lease is held.

@@ -10,6 +10,7 @@ mod attrs;
 mod availability;
 mod backoff;
 mod complaint;
+mod conflict_reports;
 mod counts;
 mod entry;
 pub mod etcd;
@@ -18,6 +19,7 @@ mod key;
 pub mod kube;
 mod manager;
 mod opt_outs;
+mod precedence;
 #[cfg(test)]
 mod properties;
 mod set;
@@ -29,6 +31,7 @@ pub use self::{
     availability::NetworkAvailability,
     backoff::{Backoff, Delays},
     complaint::Complaint,
+    conflict_reports::{ConflictReport, ConflictReports},
     counts::StoreCounts,
     entry::{BadLease, BadPodCidr, Entry, Lease},
     hints::Hints,
@@ -37,7 +40,8 @@ pub use self::{
         AcquireError, LeaseRequest, LostCause, OutOfSubnets, OutsideNetwork, OwnLease, StoreEvent, SubnetManager,
     },
     opt_outs::{OptOuts, PodsToldOf},
-    set::{Changes, LeaseSet, Peer, RejectReason, Rejected, Resolved, Vtep},
+    precedence::Precedence,
+    set::{AddressFault, Changes, Conflict, HostAddresses, LeaseSet, Peer, RejectReason, Rejected, Resolved, Vtep},
     start::{NoLease, wait_for_config, wait_for_hints, wait_for_lease},
     subnet_env::{SubnetEnv, read_previous, read_previous_networks},
 };

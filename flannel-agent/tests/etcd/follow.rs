@@ -2,7 +2,7 @@
 
 use etcd_client::{Txn, TxnOp};
 use flannel_agent::subnet::{
-    LeaseSet, StoreEvent,
+    LeaseSet, Precedence, StoreEvent,
     etcd::{EtcdManager, EtcdOptions},
 };
 use tokio::sync::mpsc;
@@ -134,7 +134,7 @@ async fn changes_and_a_later_snapshot_agree() {
         }
         cluster.put("last", "{}").await;
     };
-    let mut by_changes = LeaseSet::new(&config(CONFIG), attrs(1));
+    let mut by_changes = LeaseSet::new(&config(CONFIG), Precedence::FirstRenewed, attrs(1));
     by_changes.set_own_key(own);
     let reads = async {
         loop {
@@ -147,7 +147,7 @@ async fn changes_and_a_later_snapshot_agree() {
         }
     };
     tokio::join!(writes, reads);
-    let mut by_snapshot = LeaseSet::new(&config(CONFIG), attrs(1));
+    let mut by_snapshot = LeaseSet::new(&config(CONFIG), Precedence::FirstRenewed, attrs(1));
     let (same, mut events) = follow(cluster.manager(), request(1)).await;
     assert_eq!(same, own);
     by_snapshot.set_own_key(own);

@@ -2,7 +2,9 @@
 
 use flannel_agent::{
     config::NetworkConfig,
-    subnet::{Hints, LeaseAttrs, LeaseRequest, LeaseSet, OwnLease, StoreEvent, SubnetManager as _, wait_for_hints},
+    subnet::{
+        Hints, LeaseAttrs, LeaseRequest, LeaseSet, OwnLease, Precedence, StoreEvent, SubnetManager as _, wait_for_hints,
+    },
 };
 use flannel_common::addr::Mac;
 use serde_json::json;
@@ -105,7 +107,7 @@ async fn peers_are_met_in_the_families_they_have_and_a_mistake_costs_one() {
         let (_, mut events) = publish_as(cluster.manager("own"), dual(1)).await;
         let event = tokio::time::timeout(PATIENCE, events.recv()).await.expect("in time").expect("a running manager");
         assert!(matches!(event, StoreEvent::InSync { .. }), "{event:?}");
-        let mut set = LeaseSet::new(&dual(1).config, dual(1).attrs);
+        let mut set = LeaseSet::new(&dual(1).config, Precedence::FirstCreated, dual(1).attrs);
         set.apply(event);
         let resolved = set.resolve();
         let peers: Vec<_> = resolved.peers.iter().map(|peer| format!("{} {}", peer.subnet, peer.public_ip)).collect();

@@ -1,6 +1,6 @@
 //! Peers: a snapshot, then changes, and nothing about what does not concern leases.
 
-use flannel_agent::subnet::{LeaseSet, StoreEvent};
+use flannel_agent::subnet::{LeaseSet, Precedence, StoreEvent};
 use serde_json::json;
 
 use crate::support::{Cluster, PATIENCE, attrs, config, follow, next};
@@ -57,7 +57,7 @@ async fn entries_become_peers() {
         cluster.add("odd", Some("10.5.3.0/24"), &[("kube-subnet-manager", "true"), ("backend-type", "vxlan")]).await;
         let mut events = follow(cluster.manager("own")).await;
         let event = tokio::time::timeout(PATIENCE, events.recv()).await.expect("in time").expect("a running manager");
-        let mut set = LeaseSet::new(&config(), attrs(1));
+        let mut set = LeaseSet::new(&config(), Precedence::FirstCreated, attrs(1));
         set.set_own_key("10.5.1.0-24".parse().expect("a key"));
         assert!(matches!(event, StoreEvent::InSync { .. }) && set.apply(event));
         let resolved = set.resolve();

@@ -6,6 +6,7 @@
 
 mod acquire;
 mod condition;
+mod conflict;
 mod families;
 mod follow;
 mod hold;

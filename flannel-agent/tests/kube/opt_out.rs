@@ -2,11 +2,14 @@
 
 use std::{collections::BTreeMap, net::IpAddr};
 
-use flannel_agent::subnet::{OptOuts, PodsToldOf, SubnetManager as _, kube::KubeManager};
+use flannel_agent::subnet::{
+    OptOuts, PodsToldOf, SubnetManager as _,
+    kube::{KubeManager, KubeOptions, NodeIdentity},
+};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use crate::support::{Cluster, PATIENCE, Pod, State, in_pod, request, run};
+use crate::support::{BRISK, Cluster, PATIENCE, Pod, State, in_pod, request, run};
 
 /// A manager that holds a lease, and what it says of pods.
 async fn asked(cluster: &Cluster) -> (KubeManager, OptOuts) {
@@ -78,6 +81,21 @@ async fn pods_of_this_node_opt_out_and_in_again() {
     until(&mut opt_outs, |told| *told == PodsToldOf::default()).await;
 }
 
+#[tokio::test]
+async fn pods_are_not_asked_for_unless_the_option_is_given() {
+    let cluster = Cluster::double("unasked").await;
+    cluster.add("own", Some("10.5.1.0/24"), &[]).await;
+    let options = KubeOptions { pod_opt_out: false, ..cluster.options() };
+    let identity = NodeIdentity::Node(cluster.node_name("own"));
+    let mut manager = KubeManager::new(options, identity, BRISK);
+    manager.acquire(&request(1)).await.expect("a lease");
+    let mut opt_outs = manager.opt_outs();
+    opt_outs.want(true);
+    opt_outs.first().await;
+    assert_eq!(opt_outs.latest(), PodsToldOf::default());
+    assert_eq!(cluster.faults().count("/pods"), 0);
+}
+
 /// An older ClusterRole has no word of listing pods.
 #[tokio::test]
 async fn a_server_that_refuses_is_told_of_and_asked_again() {
@@ -92,7 +110,7 @@ async fn a_server_that_refuses_is_told_of_and_asked_again() {
     opt_outs.first().await;
     let told = opt_outs.latest();
     assert!(told.heard && told.out.is_empty(), "{told:?}");
-    assert!(told.problem.is_some_and(|problem| problem.contains("grant pods get, list, watch")));
+    assert!(told.problem.is_some_and(|problem| problem.contains("with --pod-opt-out pods list, watch")));
     cluster.faults().change(|state| state.refuse_pods(false));
     until(&mut opt_outs, |told| told.problem.is_none() && told.out == out(&[("a", "10.5.1.2")])).await;
 }
@@ -129,7 +147,7 @@ fn the_agent_takes_an_annotated_pod_out_of_mode_fast_and_lets_it_in_again() {
         ] {
             run(line);
         }
-        pod.start_with(&["--datapath=fast"]);
+        pod.start_with(&["--datapath=fast", "--pod-opt-out"]);
         let yes = (&json!(true), &json!(true), &json!([]));
         pod.until("the pod to take part", |status| way(status) == yes).await;
 
@@ -144,7 +162,7 @@ fn the_agent_takes_an_annotated_pod_out_of_mode_fast_and_lets_it_in_again() {
 
         // The first word of the server comes before the first look of a new agent.
         pod.stop();
-        pod.start_with(&["--datapath=fast"]);
+        pod.start_with(&["--datapath=fast", "--pod-opt-out"]);
         pod.until("readiness", |status| status["ready"] == true).await;
         assert_eq!(
             way(&pod.until("the pod", |status| way(status).0.is_boolean()).await),

@@ -58,6 +58,7 @@ fn values_become_flags() -> Result<()> {
     for (set, expected) in [
         ("default", FLAGS.to_vec()),
         ("fast", [&FLAGS[..], &chosen].concat()),
+        ("strict", [&FLAGS[..], &["--pod-opt-out"]].concat()),
         ("alloc", vec![kube, ip, port, metrics]),
         ("metrics", [&FLAGS[..2], &addresses].concat()),
         ("upstream", upstream.to_vec()),
@@ -166,6 +167,26 @@ fn the_operator_is_told_what_the_monitor_by_hand_tells_it() -> Result<()> {
     let by_hand = Documents::parse(&fs::read_to_string(deploy("monitoring/podmonitor.yml"))?)?;
     let (ours, by_hand) = (documents.at("PodMonitor", "/spec")?, by_hand.at("PodMonitor", "/spec")?);
     ensure!(ours == by_hand, "the chart has {ours:#}\nwhere deploy/monitoring has {by_hand:#}");
+    Ok(())
+}
+
+/// The token of each node is good for what the role allows: no more than the agent asks for.
+#[test]
+fn the_role_allows_what_the_agent_asks_for_and_no_more() -> Result<()> {
+    let nodes = json!({ "apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch"] });
+    let status = json!({ "apiGroups": [""], "resources": ["nodes/status"], "verbs": ["patch"] });
+    let events = json!({ "apiGroups": [""], "resources": ["events"], "verbs": ["create"] });
+    let pods = json!({ "apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"] });
+    for (set, expected) in
+        [("default", json!([nodes, status, events])), ("strict", json!([pods, nodes, status, events]))]
+    {
+        let Some(documents) = helm::set(set)? else { return Ok(()) };
+        let rules = documents.at("ClusterRole", "/rules")?;
+        ensure!(*rules == expected, "{set}: {rules:#}");
+        let name = documents.pod("/containers/0/env")?;
+        let by_field = json!([{ "name": "NODE_NAME", "valueFrom": { "fieldRef": { "fieldPath": "spec.nodeName" } } }]);
+        ensure!(*name == by_field, "{set}: {name:#}");
+    }
     Ok(())
 }
 

@@ -4,6 +4,7 @@ mod chart;
 mod chart_sets;
 mod documents;
 mod helm;
+mod policy;
 mod refusals;
 mod schemas;
 mod seccomp;

@@ -33,7 +33,7 @@ fn kubernetes_own(documents: &Documents) -> String {
 
 #[test]
 fn the_manifest_is_valid_by_the_schemas_of_kubernetes() -> Result<()> {
-    validate("the manifest by the schemas of Kubernetes", &[deploy("kube-flannel.yml")])
+    validate("the manifest by the schemas of Kubernetes", &[deploy("kube-flannel.yml"), deploy("admission-policy.yml")])
 }
 
 #[test]

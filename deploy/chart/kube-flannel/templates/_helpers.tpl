@@ -58,6 +58,7 @@ imagePullPolicy: {{ . }}
 {{- range $flag, $value := dict "strict-rules" .strictRules "conntrack-liberal" .conntrackLiberal -}}
   {{- if kindIs "bool" $value }}{{ $args = append $args (printf "--%s=%t" $flag $value) }}{{ end -}}
 {{- end -}}
+{{- if .podOptOut }}{{ $args = append $args "--pod-opt-out" }}{{ end -}}
 {{- toYaml $args -}}
 {{- end -}}
 
@@ -65,6 +66,17 @@ imagePullPolicy: {{ . }}
 {{- define "flannel.probeHost" -}}
 {{- $ip := .healthz.ip | default "0.0.0.0" -}}
 {{- get (dict "0.0.0.0" "127.0.0.1" "::" "::1") $ip | default $ip | quote -}}
+{{- end -}}
+
+{{/* The prefix of annotations on Nodes, in quotes, by the flag of it if there is one */}}
+{{- define "flannel.annotationPrefix" -}}
+{{- $prefix := "flannel.alpha.coreos.com" -}}
+{{- range .Values.flannel.args -}}
+  {{- if hasPrefix "--kube-annotation-prefix=" (toString .) }}{{ $prefix = trimPrefix "--kube-annotation-prefix=" (toString .) }}{{ end -}}
+{{- end -}}
+{{- if not (contains "/" $prefix) }}{{ $prefix = printf "%s/" $prefix }}{{ end -}}
+{{- if not (regexMatch "[-/]$" $prefix) }}{{ $prefix = printf "%s-" $prefix }}{{ end -}}
+{{ squote $prefix }}
 {{- end -}}
 
 {{/* Annotations of the pods */}}

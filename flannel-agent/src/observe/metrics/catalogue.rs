@@ -36,6 +36,7 @@ metrics! {
 
     PEERS gauge "flannel_peers" ["family", "way"] "Peers by address family (ipv4, ipv6) and way, as in status: direct, tunnel, kernel, none.";
     REJECTED_LEASES gauge "flannel_rejected_leases" [] "Leases of others that are not believed; status says why.";
+    LEASE_CONFLICTS gauge "flannel_lease_conflicts" ["kind"] "Leases refused because another node has their VTEP MAC (mac) or a part of their subnet (subnet); flannel_rejected_leases has them too.";
     DEVICE_MTU gauge "flannel_device_mtu_bytes" ["device"] "MTU of each tunnel device.";
 
     RECONCILE_DURATION histogram "flannel_reconcile_duration_seconds" [] "Time one reconciliation took. A large cluster is worked in by several.";

@@ -7,7 +7,7 @@ use crate::{
     backend::{self, Backend, Desired, Node, PodNetwork},
     config::NetworkConfig,
     reconcile::entries::Entries,
-    subnet::{Entry, LeaseAttrs, LeaseSet},
+    subnet::{Entry, LeaseAttrs, LeaseSet, Precedence},
     underlay::Underlay,
 };
 
@@ -62,7 +62,7 @@ impl World {
         Self {
             backend: backend::of(&config().backend),
             stored: BTreeMap::new(),
-            leases: LeaseSet::new(&config(), LeaseAttrs::default()),
+            leases: LeaseSet::new(&config(), Precedence::FirstRenewed, LeaseAttrs::default()),
             peers: Peers::new(Family::V4, PeerBook::default()),
             entries: Entries::new(usize::MAX),
             vteps: BTreeMap::new(),

@@ -144,6 +144,11 @@ impl LeaseAttrs {
         self.public_ip.map(IpAddr::from).or(self.public_ipv6.map(IpAddr::from))
     }
 
+    /// The addresses the node is reached at.
+    pub fn addresses(&self) -> impl Iterator<Item = IpAddr> {
+        self.public_ip.map(IpAddr::from).into_iter().chain(self.public_ipv6.map(IpAddr::from))
+    }
+
     /// Whether both are of one node. IPv4 decides where both have it, as in flannel. Otherwise IPv6 does, so that with
     /// IPv6 alone nodes are told apart, which all have the IPv4 address `0.0.0.0` then, and so that a node knows itself
     /// after a family was turned on or off.

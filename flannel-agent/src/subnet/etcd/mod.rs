@@ -38,7 +38,9 @@ pub use self::{
     options::{Credentials, EtcdOptions, Secret},
     tls::{ClientFiles, TlsError, TlsFiles},
 };
-use super::{AcquireError, LeaseAttrs, LeaseKey, LeaseRequest, OwnLease, StoreCounts, StoreEvent, SubnetManager};
+use super::{
+    AcquireError, LeaseAttrs, LeaseKey, LeaseRequest, OwnLease, Precedence, StoreCounts, StoreEvent, SubnetManager,
+};
 use crate::clock::BootTime;
 
 /// Attempts to acquire before the store counts as too busy.
@@ -206,6 +208,8 @@ impl EtcdManager {
 
 impl SubnetManager for EtcdManager {
     type Error = EtcdError;
+
+    const PRECEDENCE: Precedence = Precedence::FirstRenewed;
 
     async fn network_config(&mut self) -> Result<String, EtcdError> {
         let key = self.keys.config().to_owned();

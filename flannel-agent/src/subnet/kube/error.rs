@@ -184,6 +184,11 @@ impl KubeError {
         matches!(self, Self::Refused { .. })
     }
 
+    /// The object to be created is there.
+    pub(super) fn exists(&self) -> bool {
+        matches!(self, Self::Unreachable { problem, .. } | Self::Refused { problem, .. } if problem.code() == Some(409))
+    }
+
     /// See [`Problem::is_expired`].
     pub(super) fn is_expired(&self) -> bool {
         matches!(self, Self::Unreachable { problem, .. } if problem.is_expired())
@@ -198,7 +203,9 @@ impl KubeError {
 fn hint(problem: &Problem) -> &'static str {
     match problem.code() {
         Some(401) => "; check the token or certificate",
-        Some(403) => "; grant pods get, list, watch; nodes get, list, watch; nodes/status patch",
+        Some(403) => {
+            "; grant nodes get, list, watch; nodes/status patch; events create; with --pod-opt-out pods list, watch"
+        }
         _ => "",
     }
 }

@@ -171,6 +171,7 @@ mod tests {
             prefix: AnnotationPrefix::default(),
             net_config: "/net-conf.json".into(),
             set_network_unavailable: false,
+            pod_opt_out: false,
         };
         let manager = KubeManager::new(options, NodeIdentity::Node("a".to_owned()), Liveness::default());
         let text = r#"{"Network":"10.5.0.0/16","Backend":{"Type":"vxlan"}}"#;

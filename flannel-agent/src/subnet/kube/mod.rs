@@ -11,6 +11,7 @@ mod client;
 mod condition;
 mod entry;
 mod error;
+mod events;
 mod feed;
 mod follow;
 mod hold;
@@ -43,8 +44,8 @@ pub use self::{
     prefix::{AnnotationPrefix, BadPrefix},
 };
 use super::{
-    AcquireError, Backoff, Delays, Hints, LeaseAttrs, LeaseKey, LeaseRequest, NetworkAvailability, OptOuts,
-    OutsideNetwork, OwnLease, StoreCounts, StoreEvent, SubnetManager,
+    AcquireError, Backoff, ConflictReports, Delays, Hints, LeaseAttrs, LeaseKey, LeaseRequest, NetworkAvailability,
+    OptOuts, OutsideNetwork, OwnLease, Precedence, StoreCounts, StoreEvent, SubnetManager,
 };
 use crate::{
     config::{NetworkConfig, Prefix},
@@ -157,6 +158,8 @@ impl SubnetManager for KubeManager {
 
     const ASSIGNS_SUBNETS: bool = true;
 
+    const PRECEDENCE: Precedence = Precedence::FirstCreated;
+
     async fn network_config(&mut self) -> Result<String, KubeError> {
         let path = self.client.options().net_config.clone();
         tokio::fs::read_to_string(&path).await.map_err(|source| KubeError::NetConfig { path, source })
@@ -176,9 +179,19 @@ impl SubnetManager for KubeManager {
         availability
     }
 
+    fn conflict_reports(&mut self) -> ConflictReports {
+        // The name is known once a lease is held.
+        let Some(node) = self.node.clone() else { return ConflictReports::unpublished() };
+        let (reports, reported) = ConflictReports::new();
+        tokio::spawn(events::Publisher::new(self.client.clone(), node, reported).run());
+        reports
+    }
+
     fn opt_outs(&mut self) -> OptOuts {
         // The name is known once a lease is held.
-        let Some(node) = self.node.clone() else { return OptOuts::never() };
+        let Some(node) = self.node.clone().filter(|_| self.client.options().pod_opt_out) else {
+            return OptOuts::never();
+        };
         let (opt_outs, duty) = OptOuts::new();
         tokio::spawn(pods::Follower::new(self.client.clone(), node, duty).run());
         opt_outs

@@ -17,6 +17,8 @@ pub struct KubeOptions {
     pub net_config: PathBuf,
     /// Makes the node's `NetworkUnavailable` condition follow the state of its pod network.
     pub set_network_unavailable: bool,
+    /// Pods of this node are followed for their annotation.
+    pub pod_opt_out: bool,
 }
 
 impl KubeOptions {

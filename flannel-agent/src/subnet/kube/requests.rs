@@ -2,7 +2,7 @@
 
 use http::Request;
 use kube::core::{
-    params::{GetParams, ListParams, Patch, PatchParams, WatchParams},
+    params::{GetParams, ListParams, Patch, PatchParams, PostParams, WatchParams},
     request::{Error, Request as Resource},
 };
 use serde_json::Value;
@@ -49,6 +49,12 @@ fn by_name(name: &str) -> String {
 /// Changes annotations or conditions. `nodes/status: patch`.
 pub(super) fn patch_status(name: &str, patch: &Value) -> Built {
     nodes().patch_subresource("status", name, &PatchParams::default(), &Patch::Strategic(patch))
+}
+
+/// A new Event. `events: create`.
+pub(super) fn create_event(event: &Value) -> Built {
+    let body = serde_json::to_vec(event).map_err(Error::SerializeBody)?;
+    Resource::new("/api/v1/namespaces/default/events").create(&PostParams::default(), body)
 }
 
 /// The Pods of a node, as the server remembers them: it has them by node, where it would search all Pods for the newest.

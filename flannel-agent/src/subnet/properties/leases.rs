@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::noise::damaged;
 use crate::{
     config::NetworkConfig,
-    subnet::{Entry, LeaseAttrs, LeaseKey, LeaseSet},
+    subnet::{Entry, LeaseAttrs, LeaseKey, LeaseSet, Precedence},
 };
 
 const DUAL: &str =
@@ -25,7 +25,7 @@ fn value(n: u8) -> String {
 /// A set of our lease, and of one that was there before all others and was written after them: no conflict harms it.
 fn with_one_good() -> LeaseSet {
     let own = LeaseAttrs::parse(value(1).as_bytes()).expect("our attributes");
-    let mut set = LeaseSet::new(&NetworkConfig::parse(DUAL).expect("a configuration"), own);
+    let mut set = LeaseSet::new(&NetworkConfig::parse(DUAL).expect("a configuration"), Precedence::FirstRenewed, own);
     set.set_own_key("10.5.1.0-24&fd00:5:0:1::-64".parse().expect("our key"));
     set.put(Entry::parse(GOOD, value(2).as_bytes(), 1, 1000));
     assert_eq!(set.resolve().peers.len(), 2);

@@ -3,9 +3,9 @@
 use std::net::IpAddr;
 
 use flannel_common::addr::Mac;
-use ipnet::{Ipv4Net, Ipv6Net};
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
-use super::{RejectReason, Vtep};
+use super::{AddressFault, HostAddresses, RejectReason, Vtep};
 use crate::{
     config::{BackendConfig, Prefix},
     family::Family,
@@ -63,7 +63,8 @@ pub(super) struct Candidate<'a, P> {
 }
 
 /// One family here: the pod network, and ourselves in it.
-pub(super) struct Local<P> {
+pub(super) struct Local<'a, P> {
+    host: &'a HostAddresses,
     network: P,
     has_tunnels: bool,
     subnet: Option<P>,
@@ -71,9 +72,16 @@ pub(super) struct Local<P> {
     mac: Option<Mac>,
 }
 
-impl<P: LeaseFamily> Local<P> {
-    pub(super) fn new(network: P, backend: &BackendConfig, key: Option<LeaseKey>, attrs: &LeaseAttrs) -> Self {
+impl<'h, P: LeaseFamily> Local<'h, P> {
+    pub(super) fn new(
+        network: P,
+        backend: &BackendConfig,
+        key: Option<LeaseKey>,
+        attrs: &LeaseAttrs,
+        host: &'h HostAddresses,
+    ) -> Self {
         Self {
+            host,
             network,
             has_tunnels: matches!(backend, BackendConfig::Vxlan(_)),
             subnet: key.and_then(P::subnet_of),
@@ -94,19 +102,33 @@ impl<P: LeaseFamily> Local<P> {
         }
         let public_ip = P::public_ip(&lease.attrs).ok_or(RejectReason::NoPublicIp)?.into();
         let vtep = if self.has_tunnels { Some(vtep_of::<P>(lease)?) } else { None };
-        self.check_public_ip(public_ip)?;
         self.check_subnet(subnet)?;
+        self.check_public_ip(public_ip, subnet)?;
         if let Some(Vtep { mac, .. }) = vtep.filter(|vtep| self.mac == Some(vtep.mac)) {
             return Err(RejectReason::OurMac(mac));
         }
         Ok(Candidate { entry, subnet, public_ip, vtep })
     }
 
-    fn check_public_ip(&self, public_ip: IpAddr) -> Result<(), RejectReason> {
-        if !is_routable(public_ip) {
-            return Err(RejectReason::BadPublicIp(public_ip));
+    fn check_public_ip(&self, address: IpAddr, subnet: P) -> Result<(), RejectReason> {
+        if self.public_ip == Some(address) {
+            return Err(RejectReason::OurPublicIp(address));
         }
-        if self.public_ip == Some(public_ip) { Err(RejectReason::OurPublicIp(public_ip)) } else { Ok(()) }
+        let fault =
+            AddressFault::of(address).or_else(|| self.host.fault(address)).or_else(|| self.among_pods(address, subnet));
+        fault.map_or(Ok(()), |fault| Err(RejectReason::BadPublicIp { address, fault }))
+    }
+
+    /// Nodes may be in the pod network where no node's subnet is (`SubnetMin`): this one is then, too.
+    fn among_pods(&self, address: IpAddr, theirs: P) -> Option<AddressFault> {
+        let holds = |prefix: &P| Into::<IpNet>::into(*prefix).contains(&address);
+        let network: IpNet = self.network.into();
+        let subnets = [Some(theirs), self.subnet];
+        if let Some(subnet) = subnets.into_iter().flatten().find(holds) {
+            return Some(AddressFault::Pods(subnet.into()));
+        }
+        let is_shared = self.public_ip.is_some_and(|ours| network.contains(&ours));
+        (!is_shared && network.contains(&address)).then_some(AddressFault::Pods(network))
     }
 
     fn check_subnet(&self, subnet: P) -> Result<(), RejectReason> {
@@ -129,15 +151,6 @@ fn vtep_of<P: LeaseFamily>(lease: &Lease) -> Result<Vtep, RejectReason> {
         return Err(RejectReason::BadMac(mac));
     }
     Ok(Vtep { mac, zero_checksum_v6, other_source: other_source || lease.overwritten.contains(&P::FAMILY) })
-}
-
-/// Whether packets can be sent there from another host, knowing no more than the address.
-fn is_routable(address: IpAddr) -> bool {
-    let special = match address {
-        IpAddr::V4(v4) => v4.is_broadcast(),
-        IpAddr::V6(v6) => v6.is_unicast_link_local() || v6.to_ipv4_mapped().is_some(),
-    };
-    !(special || address.is_unspecified() || address.is_loopback() || address.is_multicast())
 }
 
 pub(super) fn overlap<P: Prefix>(a: P, b: P) -> bool {

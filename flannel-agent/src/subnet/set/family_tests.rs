@@ -43,7 +43,8 @@ fn entry(name: &str, value: &str) -> Entry {
 fn set(families: &str, backend: &str, own: &str, key: &str, entries: Vec<Entry>) -> LeaseSet {
     let text = format!(r#"{{{families},"Backend":{{"Type":"{backend}"}}}}"#);
     let config = NetworkConfig::parse(&text).expect("a configuration");
-    let mut set = LeaseSet::new(&config, LeaseAttrs::parse(own.as_bytes()).expect("our value"));
+    let mut set =
+        LeaseSet::new(&config, Precedence::FirstRenewed, LeaseAttrs::parse(own.as_bytes()).expect("our value"));
     set.set_own_key(key.parse().expect("our key"));
     set.replace(entries);
     set
@@ -108,7 +109,7 @@ fn an_ipv6_mistake_costs_ipv6_alone() {
     let name = "10.5.3.0-24&fd00:5:0:3::-64";
     let v4 = "10.5.3.0/24 192.0.2.3 02:00:00:00:04:03 false";
     for (value, expected) in [
-        (dual(3).replace("2001:db8::3", "fe80::3"), "fe80::3 is not a unicast address that can be routed to"),
+        (dual(3).replace("2001:db8::3", "fe80::3"), "fe80::3 is valid on one link alone"),
         (dual(3).replace("2001:db8::3", "::ffff:192.0.2.3"), "its public address ::ffff:192.0.2.3 is not a unicast"),
         (dual(3).replace("2001:db8::3", "ff02::1"), "its public address ff02::1 is not a unicast"),
         (dual(3).replace("2001:db8::3", "::1"), "its public address ::1 is not a unicast"),

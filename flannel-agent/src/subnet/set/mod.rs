@@ -8,6 +8,7 @@
 
 mod changes;
 mod check;
+mod node_address;
 mod reject;
 mod resolve;
 mod ties;
@@ -24,10 +25,11 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 pub use self::{
     changes::Changes,
-    reject::{RejectReason, Rejected},
+    node_address::{AddressFault, HostAddresses},
+    reject::{Conflict, RejectReason, Rejected},
 };
 use self::{changes::Touched, ties::Ties};
-use super::{Entry, LeaseAttrs, LeaseKey, StoreEvent};
+use super::{Entry, LeaseAttrs, LeaseKey, Precedence, StoreEvent};
 use crate::{
     config::{BackendConfig, NetworkConfig},
     family::Family,
@@ -72,8 +74,10 @@ pub struct Resolved {
 pub struct LeaseSet {
     networks: Networks,
     backend: BackendConfig,
+    precedence: Precedence,
     own_attrs: LeaseAttrs,
     own_key: Option<LeaseKey>,
+    host: HostAddresses,
     entries: BTreeMap<Arc<str>, Entry>,
     ties: Ties,
     touched: Touched,
@@ -89,16 +93,18 @@ struct Networks {
 }
 
 impl LeaseSet {
-    /// An empty set for a cluster, on the node that publishes `own_attrs`.
-    pub fn new(config: &NetworkConfig, own_attrs: LeaseAttrs) -> Self {
+    /// An empty set for a cluster with this store, on the node that publishes `own_attrs`.
+    pub fn new(config: &NetworkConfig, precedence: Precedence, own_attrs: LeaseAttrs) -> Self {
         Self {
             networks: Networks {
                 v4: config.ipv4.map(|family| family.network),
                 v6: config.ipv6.map(|family| family.network),
             },
             backend: config.backend.clone(),
+            precedence,
             own_attrs,
             own_key: None,
+            host: HostAddresses::default(),
             entries: BTreeMap::new(),
             ties: Ties::default(),
             touched: Touched::All,
@@ -143,11 +149,41 @@ impl LeaseSet {
         self.own_attrs = attrs;
     }
 
+    /// The addresses of this host. Judges the leases again whose address was or is among them.
+    pub fn set_host_addresses(&mut self, host: HostAddresses) {
+        if self.host == host {
+            return;
+        }
+        let concerned = |entry: &&Entry| {
+            let addresses = entry.lease.as_ref().ok().map(|lease| lease.attrs.addresses()).into_iter().flatten();
+            addresses.into_iter().any(|address| host.differs_on(&self.host, address))
+        };
+        let names: Vec<_> = self.entries.values().filter(concerned).map(|entry| entry.name.clone()).collect();
+        // Before the change: by the former verdict they are tied to others.
+        for name in &names {
+            self.touch(name);
+        }
+        self.host = host;
+    }
+
     /// The lease we hold.
     pub fn set_own_key(&mut self, key: LeaseKey) {
         if self.own_key.replace(key) != Some(key) {
             self.touched = Touched::All;
         }
+    }
+
+    /// How many refused entries claim what another node has, as of the last [`Self::changes`].
+    pub fn conflicts(&self, conflict: Conflict) -> usize {
+        self.rejected.values().filter(|reason| reason.conflict() == Some(conflict)).count()
+    }
+
+    /// The entries that are not believed because they claim what this node has, as of the last [`Self::changes`].
+    pub fn conflicts_with_us(&self) -> impl Iterator<Item = (Rejected, Conflict)> {
+        self.rejected.iter().filter(|(_, reason)| reason.is_with_us()).filter_map(|((key, family), reason)| {
+            let lease = Rejected { key: key.clone(), family: *family, reason: reason.clone() };
+            Some((lease, reason.conflict()?))
+        })
     }
 
     /// The entries that are not believed, as of the last [`Self::changes`].

@@ -5,10 +5,11 @@ use std::{fmt, net::IpAddr};
 use flannel_common::addr::Mac;
 use ipnet::IpNet;
 
+use super::AddressFault;
 use crate::{
     excerpt::excerpt,
     family::Family,
-    subnet::{BadAttrs, BadLease},
+    subnet::{BadAttrs, BadLease, Precedence},
 };
 
 /// A refused entry.
@@ -28,6 +29,32 @@ impl fmt::Display for Rejected {
             Some(family) => write!(f, "lease {:?} ({family}): {}", excerpt(&self.key), self.reason),
             None => write!(f, "lease {:?}: {}", excerpt(&self.key), self.reason),
         }
+    }
+}
+
+/// What two leases cannot both have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Conflict {
+    /// A VTEP MAC.
+    Mac,
+    /// A part of the pod network.
+    Subnet,
+}
+
+impl RejectReason {
+    /// What another node has that this lease claims. Other reasons are mistakes of the lease alone, or a former lease of
+    /// this node.
+    pub const fn conflict(&self) -> Option<Conflict> {
+        match self {
+            Self::OurMac(_) | Self::DuplicateMac { .. } => Some(Conflict::Mac),
+            Self::OurSubnet { .. } | Self::Overlap { .. } => Some(Conflict::Subnet),
+            _ => None,
+        }
+    }
+
+    /// True if this node is the one that has it.
+    pub const fn is_with_us(&self) -> bool {
+        matches!(self, Self::OurMac(_) | Self::OurSubnet { .. })
     }
 }
 
@@ -51,9 +78,14 @@ pub enum RejectReason {
     /// The lease has a subnet of this family and no address to reach the node at.
     #[error("it has no public address")]
     NoPublicIp,
-    /// The public address cannot be one node's, or not be reached from another one.
-    #[error("its public address {0} is not a unicast address that can be routed to")]
-    BadPublicIp(IpAddr),
+    /// The public address cannot be one node's, or not be reached from this one.
+    #[error("its public address {address} {fault}")]
+    BadPublicIp {
+        /// The address.
+        address: IpAddr,
+        /// What is wrong with it.
+        fault: AddressFault,
+    },
     /// The public address is ours.
     #[error("its public address {0} is ours; a former lease of this node, or another node with our address")]
     OurPublicIp(IpAddr),
@@ -64,15 +96,20 @@ pub enum RejectReason {
     #[error("its VTEP MAC {0} is not a unicast address")]
     BadMac(Mac),
     /// The VTEP MAC is ours.
-    #[error("its VTEP MAC {0} is ours")]
+    #[error(
+        "its VTEP MAC {0} is ours; a former lease of this node, a copy of this machine, or a node that claims to be this \
+         one: delete what is left behind, or give one tunnel device another address"
+    )]
     OurMac(Mac),
-    /// Another node published the same VTEP MAC later.
-    #[error("its VTEP MAC {mac} is published by lease {winner:?} as well, which was written later")]
+    /// Another lease with the same VTEP MAC is believed.
+    #[error("its VTEP MAC {mac} {}", precedence.verdict(winner))]
     DuplicateMac {
         /// The MAC.
         mac: Mac,
         /// The believed entry.
         winner: String,
+        /// The rule by which it is.
+        precedence: Precedence,
     },
     /// The subnet is no part of the pod network.
     #[error("its subnet {subnet} is not in the network {network}")]

@@ -2,14 +2,14 @@
 //!
 //! Per family: each lease is checked alone and against ourselves (`check`), then the survivors against each other.
 //!
-//! * One VTEP MAC, several public addresses: the lease written last counts. A node that came back with another
-//!   address leaves its old lease behind for up to a day, and that one must not shut out the living node. The
-//!   same MAC with the same address is one node with two leases, and no conflict.
 //! * Overlapping subnets: the lease created first counts (then the lexically first name), so that a newcomer
-//!   cannot take away what another node is using.
+//!   cannot take away what another node is using. It counts although it may be wider than others: a cluster whose node
+//!   masks were changed has subnets of several lengths.
+//! * One VTEP MAC, several public addresses: the lease that the store's [`Precedence`](super::Precedence) chooses
+//!   counts. The same MAC with the same address is one node with two leases, and no conflict. The same address with
+//!   another MAC is none either: see docs/security.md.
 
 use std::{
-    cmp::Reverse,
     collections::{BTreeMap, HashMap},
     net::IpAddr,
 };
@@ -24,7 +24,7 @@ use super::{
 use crate::{
     config::{BackendConfig, Prefix},
     excerpt::excerpt,
-    subnet::{Entry, Lease},
+    subnet::{Entry, Lease, Precedence},
 };
 
 impl LeaseSet {
@@ -83,7 +83,7 @@ impl LeaseSet {
         resolved: &mut Resolved,
         tell: &mut impl FnMut(&'a Entry, Tie),
     ) {
-        let local = Local::new(network, &self.backend, self.own_key, &self.own_attrs);
+        let local = Local::new(network, &self.backend, self.own_key, &self.own_attrs, &self.host);
         let mut refuse = |entry: &Entry, reason| {
             resolved.rejected.push(Rejected { key: entry.name.clone(), family: Some(P::FAMILY), reason });
         };
@@ -98,8 +98,10 @@ impl LeaseSet {
                 Err(reason) => refuse(entry, reason),
             }
         }
-        let candidates = drop_duplicate_macs(candidates, &mut refuse);
-        resolved.peers.extend(drop_overlaps(candidates, &mut refuse).into_iter().map(|candidate| Peer {
+        // In this order, so that a lease without a subnet of its own takes no MAC from another.
+        let candidates = drop_overlaps(candidates, &mut refuse);
+        let believed = drop_duplicate_macs(candidates, self.precedence, &mut refuse);
+        resolved.peers.extend(believed.into_iter().map(|candidate| Peer {
             subnet: candidate.subnet.into(),
             public_ip: candidate.public_ip,
             vtep: candidate.vtep,
@@ -110,23 +112,18 @@ impl LeaseSet {
 
 fn drop_duplicate_macs<'a, P>(
     candidates: Vec<Candidate<'a, P>>,
+    precedence: Precedence,
     refuse: &mut impl FnMut(&Entry, RejectReason),
 ) -> Vec<Candidate<'a, P>> {
-    let mut winners: HashMap<Mac, (&'a Entry, IpAddr)> = HashMap::new();
-    for candidate in &candidates {
-        let Some(vtep) = candidate.vtep else { continue };
-        let winner = winners.entry(vtep.mac).or_insert((candidate.entry, candidate.public_ip));
-        if is_newer(candidate.entry, winner.0) {
-            *winner = (candidate.entry, candidate.public_ip);
-        }
-    }
+    let winners = winners(&candidates, precedence);
     let believed = |candidate: &Candidate<'a, P>| {
         let Some(vtep) = candidate.vtep else { return true };
-        let (winner, public_ip) = winners[&vtep.mac];
-        if candidate.public_ip == public_ip {
+        let Some((winner, _)) = winners.get(&vtep.mac).filter(|(_, public_ip)| candidate.public_ip != *public_ip)
+        else {
             return true;
-        }
-        refuse(candidate.entry, RejectReason::DuplicateMac { mac: vtep.mac, winner: winner.name.clone() });
+        };
+        let winner = winner.name.clone();
+        refuse(candidate.entry, RejectReason::DuplicateMac { mac: vtep.mac, winner, precedence });
         false
     };
     let mut candidates = candidates;
@@ -134,9 +131,21 @@ fn drop_duplicate_macs<'a, P>(
     candidates
 }
 
-/// Written later; of two written together, the lexically first.
-fn is_newer(a: &Entry, b: &Entry) -> bool {
-    (a.modified, Reverse(&a.name)) > (b.modified, Reverse(&b.name))
+/// The believed lease of each VTEP MAC, with its public address.
+fn winners<'a, P>(candidates: &[Candidate<'a, P>], precedence: Precedence) -> HashMap<Mac, (&'a Entry, IpAddr)> {
+    let mut claims: HashMap<Mac, Vec<&Candidate<'a, P>>> = HashMap::with_capacity(candidates.len());
+    for candidate in candidates {
+        if let Some(vtep) = candidate.vtep {
+            claims.entry(vtep.mac).or_default().push(candidate);
+        }
+    }
+    let winner = |(mac, claims): (Mac, Vec<&Candidate<'a, P>>)| {
+        let entries: Vec<_> = claims.iter().map(|claim| claim.entry).collect();
+        let winner = precedence.choose(&entries)?;
+        let public_ip = claims.iter().find(|claim| claim.entry.name == winner.name)?.public_ip;
+        Some((mac, (winner, public_ip)))
+    };
+    claims.into_iter().filter_map(winner).collect()
 }
 
 fn drop_overlaps<'a, P: Prefix>(

@@ -28,8 +28,12 @@ fn entry(name: &str, value: &str, created: i64, modified: i64) -> Entry {
 }
 
 fn empty() -> LeaseSet {
+    empty_by(Precedence::FirstRenewed)
+}
+
+fn empty_by(precedence: Precedence) -> LeaseSet {
     let own = LeaseAttrs::parse(value(OWN_IP).as_bytes()).expect("our attributes");
-    let mut set = LeaseSet::new(&config(), own);
+    let mut set = LeaseSet::new(&config(), precedence, own);
     set.set_own_key("10.5.1.0-24".parse().expect("our key"));
     set
 }
@@ -109,6 +113,109 @@ fn a_node_that_moved_shuts_out_its_former_self() {
     let second = entry("10.5.4.0-24", &value_with(2, 2, "vxlan"), 4, 4);
     let set = set_of(&[entry("10.5.2.0-24", &value(2), 2, 2), second]);
     assert_eq!(peers(&set).len(), 2);
+}
+
+/// In Kubernetes both ages of an entry are its Node's.
+fn nodes(entries: &[Entry]) -> LeaseSet {
+    let mut set = empty_by(Precedence::FirstCreated);
+    set.replace(entries.to_vec());
+    set
+}
+
+/// What the set says of a lease of 10.5.3.0/24 with this address, on a host with these.
+fn verdict_on(address: &str, host: &[&str]) -> Option<String> {
+    let mut set = set_of(&[entry("10.5.3.0-24", &value(3).replace("192.0.2.3", address), 3, 3)]);
+    set.set_host_addresses(HostAddresses::new(host.iter().map(|text| text.parse().expect("an address"))));
+    reasons(&set).pop()
+}
+
+#[test]
+fn an_address_that_cannot_be_another_node_s_is_refused() {
+    let host = ["192.0.2.1/24", "198.51.100.7/25", "127.0.0.1/8"];
+    for (address, reason) in [
+        ("169.254.169.254", "is valid on one link alone"),
+        ("240.0.0.1", "is in 240.0.0.0/4, which is reserved"),
+        ("0.1.2.3", "is in 0.0.0.0/8, which is reserved"),
+        ("192.0.2.1", "is ours; a former lease of this node"),
+        ("198.51.100.7", "is an address of this host"),
+        ("192.0.2.0", "is the network or broadcast address of 192.0.2.0/24"),
+        ("192.0.2.255", "is the network or broadcast address of 192.0.2.0/24"),
+        ("198.51.100.127", "is the network or broadcast address of 198.51.100.0/25"),
+        ("10.5.1.9", "is in the pod network (10.5.1.0/24)"),
+        ("10.5.3.1", "is in the pod network (10.5.3.0/24)"),
+        ("10.5.77.1", "is in the pod network (10.5.0.0/16)"),
+    ] {
+        let refusal = verdict_on(address, &host).unwrap_or_default();
+        assert!(refusal.contains(&format!("its public address {address} {reason}")), "{address}: {refusal:?}");
+    }
+    // Nodes of the link, its gateway, a node elsewhere, and behind a NAT.
+    for address in ["192.0.2.3", "192.0.2.254", "198.51.100.128", "203.0.113.9", "100.64.0.9"] {
+        assert_eq!(verdict_on(address, &host), None, "{address}");
+    }
+}
+
+/// `SubnetMin` keeps subnets off the part of the network where nodes are.
+#[test]
+fn where_this_node_is_in_the_pod_network_others_may_be_too() {
+    let ours = value(1).replace("192.0.2.1", "10.5.200.1");
+    let own = LeaseAttrs::parse(ours.as_bytes()).expect("our attributes");
+    let mut set = LeaseSet::new(&config(), Precedence::FirstRenewed, own);
+    set.set_own_key("10.5.1.0-24".parse().expect("our key"));
+    let near = entry("10.5.3.0-24", &value(3).replace("192.0.2.3", "10.5.200.3"), 3, 3);
+    let among_our_pods = entry("10.5.4.0-24", &value(4).replace("192.0.2.4", "10.5.1.4"), 4, 4);
+    set.replace(vec![near, among_our_pods]);
+    assert_eq!(peers(&set), ["10.5.3.0/24 via 10.5.200.3 02:00:00:00:00:03"]);
+}
+
+#[test]
+fn an_address_that_comes_to_this_host_costs_the_lease_that_has_it_and_no_other() {
+    let entries: Vec<_> =
+        (2..200).map(|n| entry(&format!("10.5.{n}.0-24"), &value(n), i64::from(n), i64::from(n))).collect();
+    let mut set = set_of(&entries);
+    set.changes();
+    let host = |text: &str| HostAddresses::new([text.parse().expect("an address")]);
+    set.set_host_addresses(host("192.0.2.9/32"));
+    let Changes { all, peers, refused } = set.changes();
+    assert!(!all && peers.len() == 1 && refused.len() == 1, "{peers:?} {refused:?}");
+    set.set_host_addresses(host("192.0.2.9/32"));
+    assert_eq!(set.changes(), Changes::default());
+    set.set_host_addresses(HostAddresses::default());
+    assert!(set.changes().peers.values().all(Option::is_some) && reasons(&set).is_empty());
+}
+
+#[test]
+fn a_newer_node_takes_neither_mac_nor_subnet_from_an_older_one() {
+    let victim = entry("10.5.2.0-24", &value(2), 2, 2);
+    let copied = entry("10.5.3.0-24", &value_with(9, 2, "vxlan"), 3, 3);
+    let wide = entry("10.5.0.0-17", &value(4), 4, 4);
+    let mut set = nodes(&[victim.clone(), copied.clone(), wide]);
+    assert_eq!(peers(&set), ["10.5.2.0/24 via 192.0.2.2 02:00:00:00:00:02"]);
+    let refusals = reasons(&set);
+    assert!(refusals[0].contains("\"10.5.0.0-17\" (IPv4): its subnet 10.5.0.0/17 overlaps"), "{refusals:?}");
+    let remedy = "is that of the older Node \"10.5.2.0-24\", which keeps it until it is deleted";
+    assert!(refusals[1].contains("\"10.5.3.0-24\"") && refusals[1].contains(remedy), "{refusals:?}");
+    set.delete("10.5.2.0-24");
+    assert_eq!(peers(&set), ["10.5.3.0/24 via 192.0.2.9 02:00:00:00:00:02"], "the older Node is gone");
+    // Registered again under another name, at the same address: one machine, no conflict.
+    let renamed = entry("10.5.3.0-24", &value_with(2, 2, "vxlan"), 3, 3);
+    assert_eq!(peers(&nodes(&[victim, renamed])).len(), 2);
+}
+
+#[test]
+fn a_lease_that_is_refused_for_its_subnet_takes_no_mac_from_another() {
+    let oldest = entry("10.5.2.0-24", &value(2), 2, 2);
+    let overlapping = entry("10.5.2.0-25", &value_with(9, 4, "vxlan"), 3, 3);
+    let young = entry("10.5.4.0-24", &value(4), 4, 4);
+    let set = nodes(&[oldest, overlapping, young]);
+    assert_eq!(peers(&set).len(), 2, "{:?}", reasons(&set));
+}
+
+#[test]
+fn in_etcd_the_older_lease_keeps_its_mac_once_it_is_renewed() {
+    let older = |renewed| entry("10.5.2.0-24", &value(2), 2, renewed);
+    let newcomer = entry("10.5.3.0-24", &value_with(9, 2, "vxlan"), 3, 7);
+    assert_eq!(peers(&set_of(&[older(2), newcomer.clone()])), ["10.5.3.0/24 via 192.0.2.9 02:00:00:00:00:02"]);
+    assert_eq!(peers(&set_of(&[older(5), newcomer])), ["10.5.2.0/24 via 192.0.2.2 02:00:00:00:00:02"]);
 }
 
 #[test]
@@ -230,12 +337,16 @@ proptest! {
     fn what_changed_adds_up_to_the_verdict_on_everything(
         steps in prop::collection::vec((any_step(), any::<bool>()), 0..60),
         own in 0_u8..60,
+        host in 0_u8..60,
     ) {
         let (mut store, mut set) = (Store::default(), empty());
         let (mut believed, mut refused) = (BTreeMap::new(), Vec::new());
         for (turn, (step, look)) in steps.into_iter().enumerate() {
             if turn == usize::from(own) {
                 set.set_own_key("10.5.2.0-24".parse().expect("our key"));
+            }
+            if turn == usize::from(host) {
+                set.set_host_addresses(HostAddresses::new(["192.0.2.3/24".parse().expect("an address")]));
             }
             set.apply(store.take(step));
             if look {

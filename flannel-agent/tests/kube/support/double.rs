@@ -1,7 +1,7 @@
 //! An API server's part that flannel talks to, over real HTTP on loopback, with faults on demand.
 //!
 //! Serves what flannel's role allows and refuses the rest with 403, as RBAC would: pods get, list, watch; nodes get, list, watch;
-//! nodes/status patch. Lists have pages with tokens that expire; watches have bookmarks and versions that expire.
+//! nodes/status patch; events create. Lists have pages with tokens that expire; watches have bookmarks and versions that expire.
 
 use std::{
     convert::Infallible,
@@ -103,6 +103,14 @@ impl Double {
         done.expect("written in time").expect("a running server");
     }
 
+    /// Waits for so many Events. All there are.
+    pub(crate) async fn wrote_events(&self, wanted: usize) -> Vec<Value> {
+        let mut changed = self.shared.changed.subscribe();
+        let done = changed.wait_for(|_| self.shared.lock().events.len() >= wanted);
+        tokio::time::timeout(super::PATIENCE, done).await.expect("written in time").expect("a running server");
+        self.shared.lock().events.values().cloned().collect()
+    }
+
     /// How often that was asked.
     pub(crate) fn count(&self, text: &str) -> usize {
         self.shared.lock().requests.iter().filter(|(_, request)| request.contains(text)).count()
@@ -198,6 +206,9 @@ async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Respo
         }
         ("GET", ["pods"]) => list_pods(&shared, &query),
         ("GET", ["nodes"]) => list(&shared, &query),
+        ("POST", ["namespaces", "default", "events"]) if shared.lock().refused != Some("events") => {
+            create_event(&shared, &serde_json::from_slice(&body).expect("an event is JSON"))
+        }
         ("PATCH", ["nodes", name, "status"]) => {
             let kind = parts.headers.get("content-type").and_then(|value| value.to_str().ok());
             assert_eq!(kind, Some("application/strategic-merge-patch+json"));
@@ -262,6 +273,19 @@ fn list_pods(shared: &Shared, query: &Query<'_>) -> Response<Body> {
     let items: Vec<_> = state.pods.values().filter(|pod| pod["spec"]["nodeName"] == *node).collect();
     let meta = json!({ "resourceVersion": state.version.to_string() });
     ok(&json!({ "kind": "PodList", "apiVersion": "v1", "metadata": meta, "items": items }))
+}
+
+fn create_event(shared: &Shared, event: &Value) -> Response<Body> {
+    // What the server asks of Events about objects without a namespace.
+    assert_eq!(event["metadata"]["namespace"], "default");
+    assert_eq!(event["involvedObject"]["namespace"], Value::Null);
+    let name = event["metadata"]["name"].as_str().expect("a name").to_owned();
+    if shared.lock().events.contains_key(&name) {
+        return failure(409, "AlreadyExists", &format!("events {name:?} already exists"));
+    }
+    shared.lock().events.insert(name, event.clone());
+    shared.changed.send_modify(|count| *count += 1);
+    ok(event)
 }
 
 fn patch(shared: &Shared, name: &str, patch: &Value) -> Response<Body> {

@@ -110,6 +110,7 @@ impl Cluster {
             prefix: self.prefix.parse().expect("a prefix"),
             net_config: self.scratch.path().join("net-conf.json"),
             set_network_unavailable: true,
+            pod_opt_out: true,
         }
     }
 

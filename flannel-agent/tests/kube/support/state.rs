@@ -54,6 +54,8 @@ pub(crate) struct State {
     pub(crate) requests: Vec<(Instant, String)>,
     /// Every `User-Agent` seen; empty for a request without one.
     pub(crate) user_agents: BTreeSet<String>,
+    /// Events by name.
+    pub(crate) events: BTreeMap<String, Value>,
     /// Bodies of patches.
     pub(crate) patches: Vec<Value>,
 }
@@ -175,6 +177,10 @@ impl State {
         let conditions = self.patches.iter().filter_map(|patch| patch["status"]["conditions"].as_array());
         let ours = conditions.flatten().filter(|condition| condition["type"] == "NetworkUnavailable");
         ours.filter_map(|condition| condition["status"].as_str()).map(str::to_owned).collect()
+    }
+
+    pub(crate) fn refuse_events(&mut self, refuse: bool) {
+        self.refused = refuse.then_some("events");
     }
 
     pub(crate) fn refuse_pods(&mut self, refuses: bool) {
