@@ -74,6 +74,7 @@ impl Running {
             rejected: self.node.leases.rejected().map(|lease| rejected(&lease)).collect(),
             dirty: self.node.reconciler.dirty(),
             repairs: self.node.reconciler.repairs(),
+            unreachable_routes: self.node.reconciler.unreachable_routes(),
             sysctls: self.node.reconciler.fast().conntrack().changed().to_vec(),
             error: self.error(),
         }
