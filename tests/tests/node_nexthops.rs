@@ -43,7 +43,7 @@ fn objects(node: &Node) -> Result<BTreeSet<u64>> {
 
 /// The numbers by which the routes to the peers are made, in order; zero for a plain one.
 fn routes(node: &Node) -> Result<Vec<u64>> {
-    let routes: Vec<Value> = node.json(&["ip", "-j", "route", "show", "root", "10.244.0.0/16"])?;
+    let routes: Vec<Value> = node.json(&["ip", "-j", "route", "show", "root", "10.244.0.0/16", "type", "unicast"])?;
     Ok(routes.iter().map(|route| route["nhid"].as_u64().unwrap_or(0)).collect())
 }
 

@@ -33,6 +33,9 @@ pub(crate) enum Verb {
         bpf_log: bool,
     },
     /// Build, and put the result into a Debian package, `target/dist/flannel-agent_<version>_<architecture>.deb`
+    ///
+    /// Beside it lie the software bills of materials in CycloneDX, one for each program and one for the BPF object, which the
+    /// package has too.
     Dist,
     /// Show a three-node cluster on this machine, step by step (needs root)
     Demo {
@@ -54,6 +57,9 @@ pub(crate) enum Verb {
         #[arg(long)]
         no_bpf: bool,
     },
+    /// Check licences, sources and versions of all dependencies by cargo-deny (deny.toml), and advisories where their
+    /// database can be fetched
+    Deny,
     /// Take down labs whose demo or test died, and labs kept with `--keep`
     CleanLab(CleanLabOptions),
 }

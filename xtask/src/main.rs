@@ -5,6 +5,7 @@
 
 mod build;
 mod cli;
+mod deny;
 mod dist;
 mod lab;
 mod launch;
@@ -20,7 +21,7 @@ use clap::Parser as _;
 
 use crate::{
     cli::{Options, Verb},
-    setup::{Needs, Setup},
+    setup::{Needs, Setup, subcommands},
     workspace::Workspace,
 };
 
@@ -50,13 +51,15 @@ fn run(options: Options) -> anyhow::Result<ExitCode> {
         Verb::Dist => {
             setup.machine(Needs::COMPILE)?;
             let toolchain = setup.bpf()?;
+            let cyclonedx = setup.subcommand(subcommands::CYCLONEDX)?;
             let built = build::build(&workspace, Some(build::Bpf::release(&toolchain)), build::Parts::Agent)?;
-            println!("dist: {}", dist::package(&workspace, &built)?.display());
+            println!("dist: {}", dist::package(&workspace, &built, &cyclonedx)?.display());
         }
         Verb::Demo { args } => match launch::launch(&setup, launch::Program::Demo, &args)? {},
         Verb::Bench { args } => match launch::launch(&setup, launch::Program::Bench, &args)? {},
         Verb::Test(options) => return Ok(test::run(&setup, &options)),
         Verb::Lint { no_bpf } => return lint::run(&setup, no_bpf),
+        Verb::Deny => return deny::run(&setup),
         Verb::CleanLab(options) => lab::clean::run(&options)?,
     }
     Ok(ExitCode::SUCCESS)

@@ -76,6 +76,16 @@ impl Workspace {
         command
     }
 
+    /// The same, with subcommands from this directory.
+    pub(crate) fn cargo_with(&self, subcommands: &Path) -> Command {
+        let mut command = self.cargo();
+        let mut path = subcommands.as_os_str().to_owned();
+        path.push(":");
+        path.push(self.search_path());
+        command.env("PATH", path);
+        command
+    }
+
     /// Where a command lies, if it is there at all.
     pub(crate) fn find_command(&self, name: &str) -> Option<PathBuf> {
         env::split_paths(&self.search_path()).map(|dir| dir.join(name)).find(|path| path.is_file())

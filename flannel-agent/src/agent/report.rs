@@ -83,6 +83,7 @@ impl Running {
             dirty: self.node.reconciler.dirty().take(LISTED).collect(),
             dirty_total: total(self.node.reconciler.dirty().count()),
             repairs: self.node.reconciler.repairs(),
+            unreachable_routes: self.node.reconciler.unreachable_routes(),
             sysctls: self.node.reconciler.fast().conntrack().changed().to_vec(),
             error: self.error(),
         }

@@ -1,6 +1,6 @@
 //! Start-up: from options to a node that can be kept. What time can heal is waited for, what it cannot ends the agent.
 
-use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
+use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, sync::Arc};
 
 use anyhow::{Context as _, ensure};
 use flannel_common::{
@@ -22,7 +22,10 @@ use crate::{
     iface::ExternalInterface,
     netlink::{KernelEvents, Netlink},
     observe::{metrics::Counts, status::Status},
-    reconcile::{PeerBook, PlaneSetup, Reconciler, device},
+    reconcile::{
+        PeerBook, PlaneSetup, Reconciler, device,
+        unreachable::{self, NotMade},
+    },
     subnet::{
         AddressFault, ConflictReports, Hints, LeaseAttrs, LeaseKey, LeaseRequest, LeaseSet, NetworkAvailability,
         OptOuts, OwnLease, StoreEvent, SubnetManager, Vtep,
@@ -150,9 +153,15 @@ async fn start_with<M: SubnetManager>(
     }
     let bpf = bpf::open(options, backend.as_ref(), &networks);
     let no_bpf = bpf.as_ref().err().cloned();
+    let prefixes: Vec<IpNet> = networks.values().map(|network| network.prefix).collect();
+    if let Err(error) = unreachable::remove_former(&netlink, &former, &prefixes).await {
+        tracing::warn!(%error, "the unreachable route of a former pod network may be left; `flannel-agent cleanup` removes it");
+    }
     let setup = |(family, network): (&Family, &PodNetwork)| {
         let vtep = vteps.get(family).copied();
-        (*family, PlaneSetup { network: *network, vtep, nexthops_from: options.nexthops_from })
+        let unreachable_route = unreachable_route(options, backend.as_ref(), network.prefix);
+        let nexthops_from = options.nexthops_from;
+        (*family, PlaneSetup { network: *network, vtep, nexthops_from, unreachable_route })
     };
     let setups = networks.iter().map(setup).collect();
     let conntrack =
@@ -194,6 +203,27 @@ async fn start_with<M: SubnetManager>(
         conflicts,
         opt_outs,
     })
+}
+
+/// Whether the unreachable route for a pod network is made, as far as the options say.
+fn unreachable_route(options: &RunOptions, backend: &dyn Backend, network: IpNet) -> Result<(), NotMade> {
+    if !options.unreachable_route {
+        return Err(NotMade::Disabled);
+    }
+    if !backend.carries_packets() {
+        return Err(NotMade::NoCarrier);
+    }
+    let inside = store_addresses(options).into_iter().find(|address| network.contains(address));
+    inside.map_or(Ok(()), |address| Err(NotMade::HasStore(address)))
+}
+
+/// Addresses of the store, where it is not named by a host name. In a pod the API server has one of a Service: these may be in the
+/// pod network, and have no route but the default route.
+fn store_addresses(options: &RunOptions) -> Vec<IpAddr> {
+    let urls = options.kube.as_ref().map_or(options.etcd.endpoints.clone(), |kube| vec![kube.api()]);
+    let hosts = urls.iter().filter_map(|url| url.parse::<http::Uri>().ok()?.host().map(str::to_owned));
+    let service = std::env::var("KUBERNETES_SERVICE_HOST").ok();
+    hosts.chain(service).filter_map(|host| host.trim_matches(['[', ']']).parse().ok()).collect()
 }
 
 fn networks(config: &NetworkConfig) -> BTreeMap<Family, PodNetwork> {

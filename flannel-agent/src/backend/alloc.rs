@@ -20,6 +20,10 @@ impl Backend for Alloc {
         Desired::default()
     }
 
+    fn carries_packets(&self) -> bool {
+        false
+    }
+
     fn programs(&self) -> Result<Served, &'static str> {
         Err("the backend alloc carries no packets")
     }

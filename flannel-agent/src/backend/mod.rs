@@ -73,6 +73,11 @@ pub trait Backend: fmt::Debug + Send + Sync {
         None
     }
 
+    /// True if its routes carry the packets between pods of different nodes, and nobody else's.
+    fn carries_packets(&self) -> bool {
+        true
+    }
+
     /// What the programs are to serve, or why there is nothing for them to do.
     fn programs(&self) -> Result<Served, &'static str>;
 }

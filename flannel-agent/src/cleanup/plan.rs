@@ -35,7 +35,7 @@ pub(super) enum Step {
     Pins(PathBuf),
     /// Masquerade and forward rules in one engine.
     Rules(Leftover),
-    /// A direct route, or the blackhole route.
+    /// A direct route, the blackhole route, or the unreachable route.
     Route { key: RouteKey, route: Route },
     /// A nexthop object, by which only direct routes led.
     Nexthop(NexthopId),
@@ -63,7 +63,11 @@ impl Plan {
         let links = netlink.links().await?;
         let mut steps = attachments(&links, &scope.state_dir)?;
         steps.extend(pins(scope)?);
-        if !scope.keep_network {
+        if scope.keep_network {
+            // Stock flannel does not know this route, so nobody would remove it.
+            let routes = routes(netlink).await?.into_iter();
+            steps.extend(routes.filter(|step| matches!(step, Step::Route { route, .. } if is_unreachable(route))));
+        } else {
             steps.extend(network(netlink, &links).await?);
         }
         Ok(Self { steps, files: files(scope) })
@@ -131,6 +135,10 @@ async fn routes(netlink: &Netlink) -> Result<Vec<Step>, NetlinkError> {
         steps.extend(routes.into_iter().filter(ours).map(|(key, route)| Step::Route { key, route }));
     }
     Ok(steps)
+}
+
+fn is_unreachable(route: &Route) -> bool {
+    route.kind == RouteType::Unreachable
 }
 
 /// Nexthop objects of our protocol. Those on a tunnel device go with it.
@@ -209,6 +217,7 @@ impl fmt::Display for Step {
             Self::Route { key, route } => match (route.gateway, route.kind) {
                 (Some(gateway), _) => write!(f, "remove the route {} via {gateway}", key.dst),
                 (None, RouteType::BlackHole) => write!(f, "remove the blackhole route {}", key.dst),
+                (None, RouteType::Unreachable) => write!(f, "remove the unreachable route {}", key.dst),
                 (None, _) => write!(f, "remove the route {}", key.dst),
             },
             Self::Nexthop(id) => write!(f, "remove {id}"),

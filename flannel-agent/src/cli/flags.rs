@@ -68,6 +68,7 @@ pub(super) const FLAGS: &[Flag] = &[
     built("iptables-forward-rules", Bool),
     built("iptables-resync", Int),
     built("ip-blackhole-route", Bool),
+    built("unreachable-route", Bool),
     built("healthz-ip", Text),
     built("healthz-port", Int),
     built("metrics-ip", Text),

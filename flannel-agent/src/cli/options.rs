@@ -47,6 +47,7 @@ pub enum AttachMode {
 
 /// Everything `run` needs to know.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub struct RunOptions {
     /// The store, unless it is Kubernetes.
     pub etcd: EtcdOptions,
@@ -66,6 +67,8 @@ pub struct RunOptions {
     pub subnet_file: PathBuf,
     /// The traffic rules of this node.
     pub traffic: TrafficOptions,
+    /// True if an unreachable route for the whole pod network is kept.
+    pub unreachable_route: bool,
     /// Where health checks are answered; `None` for nowhere.
     pub healthz: Option<SocketAddr>,
     /// Where metrics are answered; `None` for where health checks are.
@@ -179,6 +182,7 @@ impl RunOptions {
             keep_capabilities: raw.keep_capabilities,
             log_level: log_level(raw.v),
             traffic: checks.traffic(&raw),
+            unreachable_route: raw.unreachable_route,
             etcd,
             kube: raw.kube_subnet_mgr.then(|| checks.kube(&raw)),
             ifaces: raw.iface.into_iter().filter(|iface| !iface.is_empty()).collect(),

@@ -92,6 +92,9 @@ pub struct RawOptions {
     /// Keep a blackhole route for our own subnet, for what no pod has taken
     #[arg(long, value_name = "BOOL", default_value_t = false, action = ArgAction::Set)]
     pub(super) ip_blackhole_route: bool,
+    /// Keep an unreachable route for the whole pod network, with the largest metric: packets that no peer's route matches end here with ICMP unreachable, and do not leave unencapsulated by the default route. Not made where another program has a route to the same prefix, or where the address of this node or of the store is in the pod network
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
+    pub(super) unreachable_route: bool,
     /// Address to answer health checks at, and `/metrics` without --metrics-port
     #[arg(long, value_name = "IP", default_value = "0.0.0.0")]
     pub(super) healthz_ip: String,

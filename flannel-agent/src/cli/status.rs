@@ -22,7 +22,7 @@ use crate::{
             PrivilegesStatus, Status, StoreStatus,
         },
     },
-    reconcile::chain,
+    reconcile::{chain, status::UnreachableStatus},
     sysctls::{ChangedSysctl, Record},
 };
 
@@ -185,7 +185,18 @@ fn summary(status: &Status) -> Vec<(&'static str, String)> {
         ("device", format!("{} (index {}) {}, MTU {}", device.name, device.index, device.mac, device.mtu))
     }));
     lines.extend(status.traffic.as_ref().map(|status| ("traffic", status.summary(now()))));
+    lines.extend(status.unreachable_routes.iter().map(|route| ("unrouted", unrouted(route))));
     lines
+}
+
+/// What happens to packets for the pod network that no peer's route matches.
+fn unrouted(route: &UnreachableStatus) -> String {
+    let UnreachableStatus { network, in_place, reason } = route;
+    match (in_place, reason) {
+        (true, None) => format!("{network} unreachable"),
+        (false, None) => format!("{network} not unreachable yet"),
+        (_, Some(reason)) => format!("{network} left to other routes: {reason}"),
+    }
 }
 
 fn privileges(held: &PrivilegesStatus) -> String {

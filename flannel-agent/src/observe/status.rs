@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     datapath::policy::Source,
-    reconcile::status::{Dirty, Repairs},
+    reconcile::status::{Dirty, Repairs, UnreachableStatus},
     sysctls::ChangedSysctl,
     traffic::status::TrafficStatus,
 };
@@ -68,6 +68,9 @@ pub struct Status {
     /// What somebody else removed or changed, and the agent made again, since it started. Traffic rules have their own count.
     #[serde(default)]
     pub repairs: Repairs,
+    /// The unreachable routes, one for each pod network.
+    #[serde(default)]
+    pub unreachable_routes: Vec<UnreachableStatus>,
     /// Sysctls of the host the agent changed, until `cleanup` sets them back.
     #[serde(default)]
     pub sysctls: Vec<ChangedSysctl>,
@@ -112,6 +115,7 @@ impl Status {
             dirty: Vec::new(),
             dirty_total: 0,
             repairs: Repairs::default(),
+            unreachable_routes: Vec::new(),
             sysctls: Vec::new(),
             error: None,
         }

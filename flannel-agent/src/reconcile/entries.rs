@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, net::IpAddr, time::Instant};
 
 use flannel_common::addr::Mac;
+use ipnet::IpNet;
 
 use super::{
     nexthops::Nexthops,
@@ -10,6 +11,7 @@ use super::{
     ownership::Ownership,
     status::{Dirty, Repairs},
     tracker::Tracker,
+    unreachable::{self, UnreachableRoute},
 };
 use crate::{
     backend::Desired,
@@ -65,8 +67,23 @@ impl Entries {
         self.routes.change(&before.routes, &formed.collect());
     }
 
-    /// Reads back what is ours.
-    pub(super) async fn read_back(&mut self, netlink: &Netlink, ours: &Ownership) -> Result<(), NetlinkError> {
+    /// The unreachable route for the network should be this way, or not be.
+    pub(super) fn want_unreachable(&mut self, network: IpNet, route: Option<Route>) {
+        self.routes.want_one(&unreachable::key(network), route);
+    }
+
+    /// True if the unreachable route for the network is there.
+    pub(super) fn has_unreachable(&self, network: IpNet) -> bool {
+        self.routes.actual(&unreachable::key(network)).is_some()
+    }
+
+    /// Reads back what is ours, and the routes of others that are in the way of ours.
+    pub(super) async fn read_back(
+        &mut self,
+        netlink: &Netlink,
+        ours: &Ownership,
+        unreachable: &mut UnreachableRoute,
+    ) -> Result<(), NetlinkError> {
         self.nexthops.read_back(netlink, ours).await?;
         if let Some(tunnel) = ours.tunnel {
             let addresses = netlink.addresses().await?.into_iter().map(|address| address.key);
@@ -77,6 +94,7 @@ impl Entries {
             self.fdb.found(fdb.into_iter().filter(|(key, _)| ours.fdb(key)).collect());
         }
         let routes = netlink.routes(ours.family()).await?;
+        unreachable.set_foreign(routes.iter());
         let is_ours = |(key, route): &(RouteKey, Route)| ours.route(key, route, self.routes.wanted());
         let routes = routes.into_iter().map(|(key, route)| (key, self.nexthops.complete(route)));
         let routes: BTreeMap<_, _> = routes.filter(is_ours).collect();

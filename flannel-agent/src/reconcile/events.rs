@@ -115,7 +115,8 @@ impl Plane {
             return false;
         }
         let ours = self.ownership();
+        let contested = self.unreachable.observe(key, route);
         let differs = self.entries.observe_route(&ours, key, route);
-        differs.unwrap_or_else(|| self.peers.doubt_under(key.dst))
+        differs.unwrap_or_else(|| self.peers.doubt_under(key.dst)) | contested
     }
 }

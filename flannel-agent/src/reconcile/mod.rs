@@ -23,6 +23,7 @@ mod peers;
 mod plane;
 pub mod status;
 pub mod tracker;
+pub mod unreachable;
 
 use std::{collections::BTreeMap, ops::Add as _, sync::Arc, time::Instant};
 
@@ -34,7 +35,7 @@ use peer_maps::PeerMaps;
 pub use peers::PeerBook;
 use plane::Plane;
 pub use plane::PlaneSetup;
-use status::{Dirty, Repairs};
+use status::{Dirty, Repairs, UnreachableStatus};
 
 use crate::{
     backend::Backend,
@@ -228,6 +229,11 @@ impl Reconciler {
     pub fn dirty(&self) -> impl Iterator<Item = Dirty> {
         let bpf = self.bpf.iter().flat_map(Bpf::dirty);
         self.planes.iter().flat_map(Plane::dirty).chain(bpf)
+    }
+
+    /// The unreachable routes, one for each pod network.
+    pub fn unreachable_routes(&self) -> Vec<UnreachableStatus> {
+        self.planes.iter().map(Plane::unreachable_status).collect()
     }
 
     /// What was mended since the start.

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use ipnet::IpNet;
 
+use super::unreachable;
 use crate::{
     family::Family,
     netlink::{AddressKey, FdbKey, MAIN_TABLE, NeighbourKey, Route, RouteKey, RouteScope, protocol},
@@ -43,10 +44,13 @@ impl Ownership {
     }
 
     /// Routes into the tunnel device with a gateway inside the network, and direct routes: those of our protocol, and
-    /// those stock flannel left, which equal what a lease asks for.
+    /// those stock flannel left, which equal what a lease asks for. And the unreachable route for the network.
     pub(super) fn route(&self, key: &RouteKey, route: &Route, desired: &BTreeMap<RouteKey, Route>) -> bool {
         if key.table != MAIN_TABLE || !self.inside(key.dst) {
             return false;
+        }
+        if unreachable::is_ours(key, route, &[self.network]) {
+            return true;
         }
         let Some(gateway) = route.gateway else { return false };
         if route.oif.is_some() && route.oif == self.tunnel {
@@ -70,6 +74,7 @@ mod tests {
     use ipnet::{Ipv4Net, Ipv6Net};
 
     use super::*;
+    use crate::netlink::RouteType;
 
     const OURS: Ownership =
         Ownership { tunnel: Some(7), network: IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(10, 244, 0, 0), 16)) };
@@ -118,6 +123,18 @@ mod tests {
             ..Route::via("10.244.1.1".parse().expect("an address"), Some(9), 2)
         };
         assert!(!owns("10.244.1.0/24", &bridge, &[]));
+    }
+
+    #[test]
+    fn of_unreachable_routes_that_of_our_protocol_for_the_whole_network_is_ours() {
+        let unreachable = |protocol| Route {
+            gateway: None,
+            kind: RouteType::Unreachable,
+            ..Route::via("10.244.1.1".parse().expect("an address"), None, protocol)
+        };
+        assert!(owns("10.244.0.0/16", &unreachable(protocol::FLANNEL), &[]));
+        assert!(!owns("10.244.0.0/16", &unreachable(protocol::BOOT), &[]), "an administrator's");
+        assert!(!owns("10.244.2.0/24", &unreachable(protocol::FLANNEL), &[]), "a part of the network");
     }
 
     #[test]

@@ -18,7 +18,8 @@ use super::{
     ownership::Ownership,
     peer_maps::PeerMaps,
     peers::{PeerBook, Peers, Turn},
-    status::{Dirty, Repairs},
+    status::{Dirty, Repairs, UnreachableStatus},
+    unreachable::{NotMade, UnreachableRoute},
 };
 use crate::{
     backend::{Backend, Desired, Lower, Node, PeerWay, PodNetwork, Unfit, usable_mtu},
@@ -43,6 +44,8 @@ pub struct PlaneSetup {
     pub vtep: Option<Vtep>,
     /// Peers from which on IPv4 routes are made by nexthop objects.
     pub nexthops_from: usize,
+    /// Whether the unreachable route for the network is made, or the reason for which it is not.
+    pub unreachable_route: Result<(), NotMade>,
 }
 
 /// Why a plane is not as it should be.
@@ -68,6 +71,7 @@ pub(super) struct Plane {
     outlets: Outlets,
     pub(super) device: Option<Device>,
     pub(super) entries: Entries,
+    pub(super) unreachable: UnreachableRoute,
     peer_maps: PeerMaps,
     pub(super) read_back: bool,
     /// As of the last time everything needed was known; the programs go by it meanwhile.
@@ -106,6 +110,7 @@ impl Plane {
             end,
             device: None,
             entries: Entries::new(setup.nexthops_from),
+            unreachable: UnreachableRoute::new(setup.network.prefix, setup.unreachable_route),
             peer_maps: PeerMaps::new(family),
             read_back: true,
             node: None,
@@ -177,10 +182,12 @@ impl Plane {
             port_range,
         });
         if self.read_back {
-            self.entries.read_back(netlink, &self.ownership()).await?;
+            let ours = self.ownership();
+            self.entries.read_back(netlink, &ours, &mut self.unreachable).await?;
             self.read_maps_back(maps);
             self.read_back = false;
         }
+        self.entries.want_unreachable(self.setup.network.prefix, self.unreachable.wanted(self.end.addr));
         if self.entries.count_peers(self.peers.len(), cluster.in_sync) {
             self.peers.doubt_all();
         }
@@ -318,6 +325,16 @@ impl Plane {
 
     pub(super) fn ownership(&self) -> Ownership {
         Ownership { tunnel: self.device.as_ref().map(|device| device.index), network: self.setup.network.prefix }
+    }
+
+    /// The unreachable route for the network.
+    pub(super) fn unreachable_status(&self) -> UnreachableStatus {
+        let network = self.setup.network.prefix;
+        UnreachableStatus {
+            network: network.to_string(),
+            in_place: self.entries.has_unreachable(network),
+            reason: self.unreachable.refusal(self.end.addr).map(|why| why.to_string()),
+        }
     }
 
     /// Our end of the tunnel, as it is to be published: while there is no device, as it last was.

@@ -58,3 +58,14 @@ impl Dirty {
         Self { object, error: failure.error.clone(), attempts: failure.attempts }
     }
 }
+
+/// The unreachable route for one pod network: packets for it that no other route matches end on this node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnreachableStatus {
+    /// The pod network.
+    pub network: String,
+    /// True if the kernel has the route.
+    pub in_place: bool,
+    /// The reason for which the route is not made; absent where it is.
+    pub reason: Option<String>,
+}

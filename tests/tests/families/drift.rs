@@ -92,8 +92,9 @@ fn routes_without_a_tunnel_come_back() -> Result<()> {
         "ip -6 route replace blackhole fd00:10:244:9::/64",
     ];
     let read = || {
-        let routes: Vec<Value> = pair.a.json(&["ip", "-j", "route", "show", "proto", "191"])?;
-        let routes6: Vec<Value> = pair.a.json(&["ip", "-j", "-6", "route", "show", "proto", "191"])?;
+        let routes: Vec<Value> = pair.a.json(&["ip", "-j", "route", "show", "proto", "191", "type", "unicast"])?;
+        let routes6: Vec<Value> =
+            pair.a.json(&["ip", "-j", "-6", "route", "show", "proto", "191", "type", "unicast"])?;
         ensure!(routes.len() == 1 && routes6.len() == 1, "{routes:?} {routes6:?}");
         Ok((routes, routes6))
     };

@@ -13,10 +13,13 @@ mod log;
 mod packages;
 mod promtool;
 mod steps;
+pub(crate) mod subcommands;
 pub(crate) mod toolchain;
 mod unpacked;
 
 pub(crate) use packages::Needs;
+
+use std::path::PathBuf;
 
 use anyhow::bail;
 
@@ -24,6 +27,7 @@ use self::{
     apt::Apt,
     packages::{Package, Source},
     steps::Steps,
+    subcommands::Subcommand,
     toolchain::Toolchain,
     unpacked::Unpacked,
 };
@@ -105,6 +109,14 @@ impl<'a> Setup<'a> {
                 println!("set-up: the tests of {tests} go without, because {error:#}");
             }
         }
+    }
+
+    /// Sees to a cargo subcommand; the directory it is in.
+    pub(crate) fn subcommand(&self, subcommand: Subcommand) -> anyhow::Result<PathBuf> {
+        if !self.skip {
+            subcommand.ensure(self.workspace)?;
+        }
+        Ok(subcommand.dir(self.workspace))
     }
 
     /// Sees to the components of the user's own toolchain that `lint` calls.

@@ -56,6 +56,10 @@ fn route(facts: &Facts, route: &Result<RouteAnswer, String>) -> Step {
         ),
         (RouteType::Unicast, _) => Step::ok("route", format!("{destination} is routed {by}")),
         (RouteType::Local, _) => Step::ok("route", format!("{destination} is delivered to this host")),
+        (RouteType::Unreachable, _) if matches!(facts.destination, Place::Unleased(_)) => Step::fail(
+            "route",
+            format!("no node has a lease for {destination}, so the unreachable route for the pod network matches it"),
+        ),
         (RouteType::Unreachable, _) => {
             Step::fail("route", format!("the kernel has no route to {destination}, or forwards none. {FORWARDING}"))
         }

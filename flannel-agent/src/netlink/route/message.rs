@@ -3,7 +3,9 @@
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteFlags, RouteHeader, RouteMessage, RouteVia};
+use netlink_packet_route::route::{
+    RouteAddress, RouteAttribute, RouteFlags, RouteHeader, RouteMessage, RouteType, RouteVia,
+};
 
 use super::{Route, RouteKey};
 use crate::family::Family;
@@ -28,7 +30,16 @@ pub(in crate::netlink) fn from_message(message: &RouteMessage) -> Option<(RouteK
             other => take(&mut route, other),
         }
     }
+    if is_reject(route.kind) {
+        // The kernel lists such an IPv6 route with the loopback interface, and such an IPv4 route with none.
+        route.oif = None;
+    }
     Some((key, route))
+}
+
+/// True if packets end at a route of this kind.
+const fn is_reject(kind: RouteType) -> bool {
+    matches!(kind, RouteType::BlackHole | RouteType::Unreachable | RouteType::Prohibit | RouteType::Throw)
 }
 
 fn of_header(header: &RouteHeader) -> Route {
@@ -143,6 +154,17 @@ mod tests {
         message.header.address_family = Family::V6.into();
         let (key, _) = from_message(&message).expect("a route");
         assert_eq!(key.dst, net("::/0"));
+    }
+
+    #[test]
+    fn a_route_that_leads_nowhere_has_no_device() {
+        for (dst, kind) in [("10.5.0.0/16", RouteType::BlackHole), ("fd00:5::/48", RouteType::Unreachable)] {
+            let route = Route { gateway: None, kind, ..Route::via(addr("10.0.0.1"), None, protocol::FLANNEL) };
+            let key = RouteKey { metric: u32::MAX, ..RouteKey::main(net(dst)) };
+            let mut message = to_message(&key, &route);
+            message.attributes.push(RouteAttribute::Oif(1));
+            assert_eq!(from_message(&message), Some((key, route)));
+        }
     }
 
     #[test]

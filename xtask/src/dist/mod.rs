@@ -1,7 +1,9 @@
-//! Puts the release build into a Debian package.
+//! Puts the release build into a Debian package, with the bills of materials of what is in it.
 //!
 //! It owns where each file lies on a host; what the files are comes from the build, from `deploy/` and from the agent itself
 //! (manual pages, completions). The package is put together in a directory made anew and packed by `dpkg-deb`.
+
+mod sbom;
 
 use std::{
     fs,
@@ -35,8 +37,8 @@ const COMPLETIONS: [(&str, &str); 3] = [
     ("fish", "usr/share/fish/vendor_completions.d/flannel-agent.fish"),
 ];
 
-/// Makes the package; where it is.
-pub(crate) fn package(workspace: &Workspace, built: &Built) -> anyhow::Result<PathBuf> {
+/// Makes the package, with the bills by the cargo-cyclonedx in `cyclonedx`; where it is.
+pub(crate) fn package(workspace: &Workspace, built: &Built, cyclonedx: &Path) -> anyhow::Result<PathBuf> {
     let dist = workspace.target().join("dist");
     let tree = dist.join("flannel-agent");
     if tree.exists() {
@@ -49,6 +51,10 @@ pub(crate) fn package(workspace: &Workspace, built: &Built) -> anyhow::Result<Pa
     symlink("flannel-agent", tree.join("usr/sbin/flanneld")).context("cannot link flanneld")?;
     for (name, installed) in FILES {
         install(&workspace.root().join(name), &tree.join(installed), 0o644)?;
+    }
+    for bill in sbom::make(workspace, cyclonedx, &dist)? {
+        let name = bill.file_name().context("a bill is a file")?;
+        install(&bill, &tree.join("usr/share/doc/flannel-agent").join(name), 0o644)?;
     }
     generate(workspace, &tree)?;
     let architecture = output(workspace.command("dpkg").arg("--print-architecture"))?;
