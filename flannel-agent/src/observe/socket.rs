@@ -1,7 +1,7 @@
 //! The agent's socket, `<state-dir>/agent.sock`: one line of JSON asks, one line of JSON answers.
 //!
 //! Requests: `{"request":"status"}`. The socket is made at each start; who may connect is decided by its mode (0600), which it
-//! has from the first moment. [`Connections`] has the limits of time and number.
+//! has from the first moment. `Connections` has the limits of time and number.
 
 use std::{
     io,

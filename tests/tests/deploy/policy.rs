@@ -103,7 +103,7 @@ fn the_agent_may_change_its_own_annotations_and_condition() -> Result<()> {
     let allowed = [
         Request::edit(|_| ()),
         Request::edit(|node| {
-            node["metadata"]["annotations"]["flannel.alpha.coreos.com/public-ip"] = json!("192.0.2.9")
+            node["metadata"]["annotations"]["flannel.alpha.coreos.com/public-ip"] = json!("192.0.2.9");
         }),
         Request::edit(|node| node["metadata"]["annotations"]["flannel.alpha.coreos.com/backend-data"] = json!("null")),
         Request::edit(|node| {
@@ -164,7 +164,7 @@ fn everything_else_is_refused_to_it() -> Result<()> {
         (
             annotations,
             Request::edit(|node| {
-                node["metadata"]["annotations"] = json!({ "flannel.alpha.coreos.com/public-ip": "192.0.2.1" })
+                node["metadata"]["annotations"] = json!({ "flannel.alpha.coreos.com/public-ip": "192.0.2.1" });
             }),
         ),
         (fixed, Request::edit(|node| node["metadata"]["labels"]["node-role.kubernetes.io/control-plane"] = json!(""))),
@@ -174,7 +174,7 @@ fn everything_else_is_refused_to_it() -> Result<()> {
         (
             conditions,
             Request::edit(|node| {
-                node["status"]["conditions"] = json!([{ "type": "NetworkUnavailable", "status": "False" }])
+                node["status"]["conditions"] = json!([{ "type": "NetworkUnavailable", "status": "False" }]);
             }),
         ),
         (status, Request::edit(|node| node["status"]["addresses"][0]["address"] = json!("192.0.2.66"))),

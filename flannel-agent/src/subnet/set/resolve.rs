@@ -5,7 +5,7 @@
 //! * Overlapping subnets: the lease created first counts (then the lexically first name), so that a newcomer
 //!   cannot take away what another node is using. It counts although it may be wider than others: a cluster whose node
 //!   masks were changed has subnets of several lengths.
-//! * One VTEP MAC, several public addresses: the lease that the store's [`Precedence`](super::Precedence) chooses
+//! * One VTEP MAC, several public addresses: the lease that the store's [`Precedence`] chooses
 //!   counts. The same MAC with the same address is one node with two leases, and no conflict. The same address with
 //!   another MAC is none either: see docs/security.md.
 
