@@ -111,7 +111,7 @@ fn a_pod_that_holds_connections_to_a_port_for_all_keeps_no_probe_out() -> Result
     let (made, displaced) = (flood.end()?, displaced(&agent, HEALTH, "health")?);
     let left = remains(&pair.a, HEALTH)?;
     println!(
-        "{SOCKETS} sockets of one pod: {displaced} connections displaced, {made} lived until the pod saw them; descriptors of the agent: {before}, then {during}; {left} connections linger"
+        "{SOCKETS} sockets of one pod: {displaced} connections displaced, {made} made; descriptors of the agent: {before}, then {during}; {left} connections linger"
     );
     ensure!(during <= before + HELD, "descriptors: {before}, then {during}");
     ensure!(displaced > 0, "the flood was not one");

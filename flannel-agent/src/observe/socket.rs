@@ -113,15 +113,34 @@ async fn connect(path: &Path) -> io::Result<UnixStream> {
 
 /// Asks a running agent for its status. An error of kind `NotFound` or `ConnectionRefused` means that none runs.
 pub async fn ask_status(state_dir: &Path) -> io::Result<Status> {
-    let exchange = async {
-        let mut stream = connect(&path(state_dir)).await?;
-        let request = serde_json::to_string(&Request::Status)? + "\n";
-        stream.write_all(request.as_bytes()).await?;
-        let mut reply = String::new();
-        stream.read_to_string(&mut reply).await?;
-        Ok(serde_json::from_str(&reply)?)
+    let path = path(state_dir);
+    let asking = async {
+        loop {
+            match exchange(&path).await {
+                Err(error) if is_displaced(&error) => sleep(Duration::from_millis(10)).await,
+                result => return result,
+            }
+        }
     };
-    timeout(LIMIT, exchange).await.map_err(io::Error::from)?
+    timeout(LIMIT, asking).await.map_err(io::Error::from)?
+}
+
+/// One question on a connection of its own.
+async fn exchange(path: &Path) -> io::Result<Status> {
+    let mut stream = connect(path).await?;
+    let request = serde_json::to_string(&Request::Status)? + "\n";
+    stream.write_all(request.as_bytes()).await?;
+    let mut reply = String::new();
+    if stream.read_to_string(&mut reply).await? == 0 {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    Ok(serde_json::from_str(&reply)?)
+}
+
+/// Whether the agent closed the connection without an answer: newer ones took its place, as `Connections` says.
+fn is_displaced(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
 }
 
 #[cfg(test)]

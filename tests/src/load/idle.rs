@@ -115,6 +115,10 @@ where
                 // Ended, in whatever way.
                 let _ = stream.read(&mut [0]).await;
             }
+            // It came about, and was ended before this task looked.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
+                made.fetch_add(1, Ordering::Relaxed);
+            }
             // Refused at once: the CPU is for the others.
             Err(_) => sleep(Duration::from_millis(10)).await,
         }

@@ -52,7 +52,7 @@ impl Ground {
     pub(super) fn new() -> Result<Self> {
         let nodes = TwoNodes::new("faults", CONFIG)?;
         nodes.a.sh("mkdir -p /run/flannel")?;
-        nodes.a.sh("mount -t tmpfs -o size=64k tmpfs /run/flannel")?;
+        nodes.a.sh("mount -t tmpfs -o size=64k,mode=755 tmpfs /run/flannel")?;
         let proxy = FaultyProxy::start(&nodes.b, format!("{STORE}:{PROXY_PORT}").parse()?, "127.0.0.1:2379".parse()?)?;
         let with_flags = |options: AgentOptions| FLAGS.into_iter().fold(options, AgentOptions::flag);
         let agent = nodes.a.agent(with_flags(AgentOptions::etcd(&format!("http://{STORE}:{PROXY_PORT}"))?))?;

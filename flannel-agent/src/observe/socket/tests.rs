@@ -68,6 +68,20 @@ async fn silent_clients_keep_no_request_out_and_cost_few_descriptors() {
 }
 
 #[tokio::test]
+async fn a_client_whose_place_was_taken_asks_again() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let listener = bind(dir.path()).expect("a socket");
+    let server = tokio::spawn(async move {
+        for _ in 0..3 {
+            drop(listener.accept().await.expect("a client"));
+        }
+        serve(listener, Count::default(), status).await;
+    });
+    ask_status(dir.path()).await.expect("a status");
+    server.abort();
+}
+
+#[tokio::test]
 async fn silence_and_garbage_are_ended() {
     let dir = tempfile::tempdir().expect("a directory");
     let listener = bind(dir.path()).expect("a socket");
