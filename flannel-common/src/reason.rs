@@ -122,7 +122,7 @@ reasons! {
     63 AgentLate "agent_late" Pass "No agent heartbeat for 5 s: flows are not replayed until the agent is back.";
     64 Unconfirmed "unconfirmed" Pass "Its flow was learned a moment ago; it is replayed once the agent has made sure that no program queues packets.";
     65 ClassChanged "class_changed" Pass "The kernel's own tunnel packet left with another mark or priority than it had at the tunnel device.";
-    66 PodTunnel "pod_tunnel" Pass "A packet from a pod to a peer's tunnel port: it would pass for one of this node's; the guard audits that.";
+    66 PodTunnel "pod_tunnel" Pass "A packet from a pod to the tunnel port of a peer, where it would pass for one of this node's, or of its own node; the guard audits that.";
     67 RefusedPodTunnel "refused_pod_tunnel" Drop "As pod_tunnel, and the guard enforces that a pod does not speak VXLAN for its node.";
     68 ConntrackExtension "conntrack_extension" Pass "A noted packet came out whose connection has a conntrack helper or a timeout policy of its own.";
 }

@@ -1,16 +1,16 @@
 //! Ingress of the host side of a pod's veth: sends packets of known flows on as the kernel was seen to send them, and
-//! notes packets of unknown ones.
+//! notes packets of unknown ones. What a pod sends to the tunnel port of its own node is the guard's.
 
 use flannel_common::{
     fast::{Bucket, PodEntry},
     ip::{Ipv4Header, Ipv6Header},
     mode::{Mode, ModeWord},
-    reason::Reason,
+    reason::{Reason, Verdict},
 };
 
 use crate::{
     family::Family as _,
-    legs,
+    guard, legs,
     maps::PODS,
     node::{Node, mode_word},
     notes,
@@ -22,6 +22,28 @@ use crate::{
 #[inline(always)]
 pub(crate) fn run(skb: &Skb) -> Result<Reason, Reason> {
     notes::clear(skb);
+    let sent_on = Reason::of(send_on(skb));
+    match sent_on.verdict() {
+        Verdict::Pass => Err(guarded(skb, sent_on)),
+        _ => Ok(sent_on),
+    }
+}
+
+/// What is left to the kernel, in whatever mode, is the guard's: the pod may mean the node's own tunnel port.
+#[inline(always)]
+fn guarded(skb: &Skb, found: Reason) -> Reason {
+    let Ok(node) = Node::read() else { return found };
+    let looked = match skb.protocol() {
+        _ if skb.is_of_vlan() => found,
+        Ipv4Header::PROTOCOL => guard::pod_to_node::<Ipv4Header>(skb, &node),
+        Ipv6Header::PROTOCOL => guard::pod_to_node::<Ipv6Header>(skb, &node),
+        _ => guard::tag_in_tag(skb, [Reason::PodTunnel, Reason::RefusedPodTunnel]),
+    };
+    if matches!(looked, Reason::PodTunnel | Reason::RefusedPodTunnel) { looked } else { found }
+}
+
+#[inline(always)]
+fn send_on(skb: &Skb) -> Result<Reason, Reason> {
     let mode = mode_word();
     if mode.mode() != Mode::Fast {
         return Err(Reason::ModeKernel);

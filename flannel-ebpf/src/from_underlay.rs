@@ -29,7 +29,7 @@ use crate::{
 pub(crate) fn run(skb: &Skb) -> Result<Reason, Reason> {
     notes::clear(skb);
     if skb.vlan_present() != 0 {
-        return Err(Reason::VlanTagged);
+        return Ok(tagged(skb));
     }
     let node = Node::read()?;
     match skb.protocol() {
@@ -37,6 +37,19 @@ pub(crate) fn run(skb: &Skb) -> Result<Reason, Reason> {
         Ipv6Header::PROTOCOL => Ok(follow::<Ipv6Header>(skb, &node)),
         _ => Err(Reason::NotTunnel),
     }
+}
+
+/// A packet with a tag is left to the kernel, but for what the guard refuses.
+#[inline(never)]
+fn tagged(skb: &Skb) -> Reason {
+    let Ok(node) = Node::read() else { return Reason::VlanTagged };
+    let looked = match skb.protocol() {
+        _ if skb.is_of_vlan() => Reason::VlanTagged,
+        Ipv4Header::PROTOCOL => guard::look_behind_tag::<Ipv4Header>(skb, &node),
+        Ipv6Header::PROTOCOL => guard::look_behind_tag::<Ipv6Header>(skb, &node),
+        _ => guard::tag_in_tag(skb, [Reason::UnknownVtep, Reason::RefusedVtep]),
+    };
+    if matches!(looked, Reason::UnknownVtep | Reason::RefusedVtep) { looked } else { Reason::VlanTagged }
 }
 
 /// What is no tunnel packet may come from a peer that needs no tunnel; what is one and from nobody known is the guard's.

@@ -1,4 +1,4 @@
-//! The guard's part of `from_underlay`: a second look at tunnel packets with which something is wrong, in a function of its own, so
+//! The guard: a second look at tunnel packets with which something is wrong, in a function of its own, so
 //! that good ones pay nothing for it.
 //!
 //! It owns the verdict on them. The outer check comes first and covers whatever a stranger's packet looks like: the vxlan
@@ -26,8 +26,15 @@ use crate::{
     skb::Skb,
 };
 
-/// Extension headers that are looked behind; RFC 8200 knows no use for more.
+/// Extension headers that are looked behind; RFC 8200 knows no use for more. A packet with more of them is taken for one of our
+/// tunnel: the kernel looks behind any number.
 const EXTENSIONS: usize = 6;
+
+/// EtherTypes of tags (IEEE 802.1Q), network order.
+const VLAN: u32 = 0x8100_u16.to_be() as u32;
+const SERVICE_VLAN: u32 = 0x88a8_u16.to_be() as u32;
+/// The part of a tag that names the VLAN, if it is not 0.
+pub(crate) const VLAN_ID: u32 = 0xfff;
 
 /// Ethernet and outer IP header.
 #[repr(C)]
@@ -74,19 +81,58 @@ pub(crate) fn look<F: Family>(skb: &Skb, node: &Node, found: Reason) -> Reason {
     }
 }
 
+/// The same of a packet behind a tag that names no VLAN: the kernel takes the tag off.
+#[inline(always)]
+pub(crate) fn look_behind_tag<F: Family>(skb: &Skb, node: &Node) -> Reason {
+    if node.family::<F>().has_tunnel() { look::<F>(skb, node, Reason::OuterUnusual) } else { Reason::NotTunnel }
+}
+
+/// A packet of another protocol, if it has a tag behind a tag and neither names a VLAN: the kernel takes such tags off, however many,
+/// and delivers what is behind them. Nobody sends that, so it is not looked behind: `[unknown, refused]` is said of all.
+#[inline(always)]
+pub(crate) fn tag_in_tag(skb: &Skb, [unknown, refused]: [Reason; 2]) -> Reason {
+    if skb.vlan_present() == 0 || !matches!(skb.protocol(), VLAN | SERVICE_VLAN) {
+        return Reason::NotTunnel;
+    }
+    let Some(tag) = skb.load::<[u8; 2]>(ETH_LEN, Room::Extension) else { return Reason::NotTunnel };
+    match in_force().outer {
+        _ if u32::from(u16::from_be_bytes(*tag)) & VLAN_ID != 0 => Reason::NotTunnel,
+        GuardMode::Off => Reason::NotTunnel,
+        GuardMode::Audit => unknown,
+        GuardMode::Enforce => refused,
+    }
+}
+
 /// A packet that came into this host by a device and leaves for the underlay. From a pod to a peer's tunnel port, with
 /// our VNI, it would be taken for one of this node's: masquerade gives it the node's address.
 #[inline(always)]
-pub(crate) fn pod_tunnel<F: Family>(skb: &Skb, node: &Node) -> Reason {
-    let family = node.family::<F>();
+pub(crate) fn pod_to_peer<F: Family>(skb: &Skb, node: &Node) -> Reason {
     let Some(Start { ip, .. }) = skb.view::<Start<F>>(0) else { return Reason::NotTunnel };
+    // SAFETY: nothing of the value is read.
+    pod_tunnel(skb, node, ip, || unsafe { VTEPS.get(ip.destination()) }.is_some())
+}
+
+/// A packet that a pod sends. To the tunnel port of this very node, at any address of it, the vxlan device would take the frame
+/// inside for a peer's.
+#[inline(never)]
+pub(crate) fn pod_to_node<F: Family>(skb: &Skb, node: &Node) -> Reason {
+    if !node.family::<F>().has_tunnel() {
+        return Reason::NotTunnel;
+    }
+    // By helper: a pod decides which part of its packets lies in one piece.
+    let Some(Start { ip, .. }) = skb.load::<Start<F>>(0, Room::Outer) else { return Reason::NotTunnel };
+    pod_tunnel(skb, node, ip, || skb.ends_here::<F>(ip.source(), ip.destination()))
+}
+
+/// A pod's packet, which the tunnel device of another node or of this one takes if `arrives` says so.
+#[inline(always)]
+fn pod_tunnel<F: Family>(skb: &Skb, node: &Node, ip: &F, arrives: impl FnOnce() -> bool) -> Reason {
     if ip.protocol() != PROTO_UDP && !F::is_extension(ip.protocol()) {
         return Reason::NotTunnel;
     }
+    let family = node.family::<F>();
     let mode = in_force().outer;
-    // SAFETY: nothing of the value is read.
-    let is_to_peer = unsafe { VTEPS.get(ip.destination()) }.is_some();
-    if !is_to_peer || matches!(mode, GuardMode::Off) || find_udp(skb, family, ip, Reason::NotTunnel).is_err() {
+    if matches!(mode, GuardMode::Off) || find_udp(skb, family, ip, Reason::NotTunnel).is_err() || !arrives() {
         return Reason::NotTunnel;
     }
     let enforced = matches!(mode, GuardMode::Enforce);
@@ -123,6 +169,9 @@ fn find_udp<F: Family>(skb: &Skb, family: &FamilyConfig, ip: &F, found: Reason) 
             is_fragment = true;
         }
         (at, protocol) = (at + header.len(protocol), header.next());
+    }
+    if F::is_extension(protocol) {
+        return Ok((found, at));
     }
     if protocol != PROTO_UDP {
         return Err(Reason::NotTunnel);

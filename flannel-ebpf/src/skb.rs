@@ -21,7 +21,10 @@ use aya_ebpf::{
 };
 use flannel_common::{addr::Addr, class::Class, program::OWN_PACKET, reason::Reason};
 
-use crate::family::{Family, NextHop, Route};
+use crate::{
+    family::{Family, NextHop, Route},
+    guard::VLAN_ID,
+};
 
 /// A packet at a TC hook.
 pub(crate) struct Skb {
@@ -69,6 +72,8 @@ impl Skb {
         protocol: protocol;
         /// Non-zero when the packet carries a VLAN tag outside its bytes.
         vlan_present: vlan_present;
+        /// That tag, or what is left of another.
+        vlan_tci: vlan_tci;
         /// Payload of one segment, 0 for a packet that is not segmented.
         gso_size: gso_size;
         /// Segments it becomes; 0 for a packet that is not segmented, and where that was not counted.
@@ -85,6 +90,12 @@ impl Skb {
         mark: mark;
         /// Queueing priority.
         priority: priority;
+    }
+
+    /// Whether the packet carries a tag that names a VLAN; one that does not gives a priority alone.
+    #[inline(always)]
+    pub(crate) fn is_of_vlan(&self) -> bool {
+        self.vlan_present() != 0 && self.vlan_tci() & VLAN_ID != 0
     }
 
     /// Mark and priority.

@@ -106,7 +106,7 @@ fn forwarded<F: Tables>(skb: &Skb, node: &Node) -> Reason {
             scratch.own = 0;
             Reason::OwnPacket
         }
-        _ => guard::pod_tunnel::<F>(skb, node),
+        _ => guard::pod_to_peer::<F>(skb, node),
     }
 }
 

@@ -144,6 +144,12 @@ pub fn total_length(header: &[u8]) -> u16 {
     u16::from_be_bytes([header[2], header[3]])
 }
 
+/// The frame behind so many 802.1Q tags that name no VLAN, only a priority.
+pub fn with_priority_tags(frame: &[u8], tags: usize) -> Vec<u8> {
+    let (addresses, rest) = frame.split_at(12);
+    [addresses, &[0x81, 0, 0, 0].repeat(tags), rest].concat()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

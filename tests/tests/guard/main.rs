@@ -15,7 +15,7 @@ use flannel_tests::{
     packet::{self, MORE_FRAGMENTS},
     stock,
     topology::Stack,
-    wire::Capture,
+    wire::{Capture, inject_frame},
 };
 
 /// The node of the agent.
@@ -88,6 +88,17 @@ impl Guarded {
         self.arriving.clear();
         let line = format!("ping -n -c 3 -i 0.01 -W 0.1 {more} {to}");
         self.pair.b.command(line.split_ascii_whitespace()).any_code().run()?;
+        Ok(self.arriving.len())
+    }
+
+    /// How many of three such frames of the other host reach the pod. An answer of the node to what is sent after them says
+    /// that it has seen them.
+    fn arrive_as(&self, frame: &[u8]) -> Result<usize> {
+        self.arriving.clear();
+        for _ in 0..3 {
+            inject_frame(&self.pair.b, "eth0", frame)?;
+        }
+        self.pair.b.sh("ping -n -c 1 -W 5 192.168.1.11")?;
         Ok(self.arriving.len())
     }
 

@@ -1,7 +1,12 @@
 //! Tunnel packets of a host without a lease.
 
-use anyhow::{Result, ensure};
-use flannel_tests::eventually;
+use anyhow::{Context as _, Result, ensure};
+use flannel_tests::{
+    eventually,
+    packet::{self, with_priority_tags},
+    packet_v6,
+    wire::Capture,
+};
 
 use crate::{Guarded, SOON};
 
@@ -19,6 +24,7 @@ fn strangers_reach_pods_unless_the_guard_is_enforced_in_every_mode() -> Result<(
     told(&lab)?;
     at_another_address(&lab)?;
     hidden_in_fragments(&lab)?;
+    behind_priority_tags(&lab)?;
     lab.agent.cli(&["guard", "set", "auto"])?;
     lab.wait_modes("enforce", "audit")
 }
@@ -77,4 +83,32 @@ fn hidden_in_fragments(lab: &Guarded) -> Result<()> {
     let count = lab.arrive(to, "-s 1400 -M dont")?;
     ensure!(count == 0, "{count} of 3 got through in fragments");
     Ok(())
+}
+
+/// The kernel takes tags without a VLAN (identifier 0) off, however many, and delivers the packet.
+fn behind_priority_tags(lab: &Guarded) -> Result<()> {
+    // So that what is captured has its checksums.
+    lab.pair.b.sh("ethtool -K eth0 tx off")?;
+    let underlay = Capture::start(&lab.pair.a, "eth0", is_tunnel)?;
+    for to in lab.pod.addresses() {
+        lab.set("audit")?;
+        underlay.clear();
+        lab.arrive(*to, "")?;
+        let frames = underlay.frames();
+        let plain = frames.first().with_context(|| format!("a tunnel packet to {to}"))?;
+        for tags in 0..4 {
+            let frame = with_priority_tags(plain, tags);
+            for (mode, expected) in [("audit", 3), ("enforce", 0)] {
+                lab.set(mode)?;
+                let count = lab.arrive_as(&frame)?;
+                ensure!(count == expected, "{to} behind {tags} tags, guard {mode}: {count} of 3 arrived");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Of either family.
+fn is_tunnel(frame: &[u8]) -> bool {
+    packet::is_tunnel(frame) || packet_v6::is_tunnel(frame)
 }

@@ -164,6 +164,8 @@ fn from_pod() {
             AgentLate,
             FieldsDiffer,
             Unconfirmed,
+            PodTunnel,
+            RefusedPodTunnel,
         ],
     );
 }

@@ -1,11 +1,14 @@
 //! The guard: tunnel packets with which something is wrong, and what is done about them.
 //!
 //! A stranger's packet is a stranger's whatever it looks like: behind options, in fragments, cut short, with any frame inside. Only
-//! packets that end on this host, with our port and our VNI, are refused.
+//! packets that end on this host, with our port and our VNI, are refused, and such as hide that behind many extension headers.
 
 use std::net::IpAddr;
 
-use flannel_common::{guard::GuardMode, reason::Reason};
+use flannel_common::{
+    guard::GuardMode,
+    reason::{Reason, Verdict},
+};
 
 use super::{Effect, Expected, Packet};
 use crate::oracle::parse::{ETHERNET, word};
@@ -40,6 +43,24 @@ pub(super) fn look(packet: &Packet<'_>, found: Reason) -> Result<Expected, Reaso
     }
 }
 
+/// What a pod sends to the tunnel port of its own node, of what is left to the kernel. The bench forwards nothing, so every address
+/// is the node's.
+pub(super) fn from_pod(packet: &Packet<'_>, sent_on: Result<Expected, Reason>) -> Result<Expected, Reason> {
+    let is_left = match &sent_on {
+        Ok(expected) => expected.reasons.iter().all(|reason| reason.verdict() == Verdict::Pass),
+        Err(reason) => reason.verdict() == Verdict::Pass,
+    };
+    let (layout, mode) = (packet.layout, packet.world.guard[0]);
+    let ip = &packet.bytes[ETHERNET..];
+    if !is_left || mode == GuardMode::Off || !packet.world.has_tunnel || ip.len() < layout.header {
+        return sent_on;
+    }
+    if find_udp(packet, ip, Reason::NotTunnel).is_err() {
+        return sent_on;
+    }
+    Ok(judged(mode, layout.source(ip), [Reason::PodTunnel, Reason::RefusedPodTunnel]))
+}
+
 /// Where the tunnel's UDP header stands in the IP packet, and what to call the packet.
 fn find_udp(packet: &Packet<'_>, ip: &[u8], found: Reason) -> Result<(Reason, usize), Reason> {
     let layout = packet.layout;
@@ -52,6 +73,10 @@ fn find_udp(packet: &Packet<'_>, ip: &[u8], found: Reason) -> Result<(Reason, us
         }
         (usize::from(ip[0] & 15) * 4, ip[9], more)
     };
+    // What is behind still more of them the kernel knows.
+    if layout.is_v6 && EXTENSIONS.contains(&protocol) {
+        return Ok((found, at));
+    }
     let udp = ip.get(at..).filter(|udp| udp.len() >= 8 && protocol == 17 && word(udp, 2) == PORT);
     let udp = udp.ok_or(Reason::NotTunnel)?;
     if udp.len() < 16 && !is_fragment {
@@ -98,7 +123,7 @@ fn stranger(packet: &Packet<'_>, source: IpAddr, frame: Option<&[u8]>) -> Expect
 
 fn judged(mode: GuardMode, source: IpAddr, [audited, enforced]: [Reason; 2]) -> Expected {
     let reason = if mode == GuardMode::Enforce { enforced } else { audited };
-    let dropped = matches!(reason, Reason::RefusedVtep | Reason::RefusedSource);
+    let dropped = reason.verdict() == Verdict::Drop;
     match mode {
         GuardMode::Off => Expected::pass(reason),
         _ => Expected::pass(reason).with(Effect::Suspected { source, dropped }),

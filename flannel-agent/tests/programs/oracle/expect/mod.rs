@@ -118,22 +118,28 @@ impl Packet<'_> {
 /// but neither peers nor flows.
 pub(super) fn expect(program: Program, world: &World, bytes: &[u8], gso: usize) -> Expected {
     let fast_only = matches!(program, Program::FromPod | Program::FromTunnel | Program::ToPod);
-    if (fast_only && world.mode != Mode::Fast) || (program == Program::ToTunnel && world.mode == Mode::Kernel) {
+    let is_idle =
+        (fast_only && world.mode != Mode::Fast) || (program == Program::ToTunnel && world.mode == Mode::Kernel);
+    let idle_or = |reason| Expected::pass(if is_idle { Reason::ModeKernel } else { reason });
+    if is_idle && program != Program::FromPod {
         return Expected::pass(Reason::ModeKernel);
     }
     match world.agent {
         Agent::Beats | Agent::Late => {}
-        Agent::Gone => return Expected::pass(Reason::AgentGone),
-        Agent::NotConfigured => return Expected::pass(Reason::NotConfigured),
+        Agent::Gone => return idle_or(Reason::AgentGone),
+        Agent::NotConfigured => return idle_or(Reason::NotConfigured),
     }
     let other = world.of_the_other_family();
     let Some(world) = [world, &other].into_iter().find(|world| world.net.ethertype == ethertype(bytes)) else {
         let on_underlay = matches!(program, Program::FromUnderlay | Program::ToUnderlay);
-        return Expected::pass(if on_underlay { Reason::NotTunnel } else { Reason::OtherProtocol });
+        return idle_or(if on_underlay { Reason::NotTunnel } else { Reason::OtherProtocol });
     };
     let packet = &Packet { world, layout: Layout::of(world.net), bytes, gso };
     let outcome = match program {
-        Program::FromPod => flows::from_pod(packet),
+        Program::FromPod => {
+            let sent_on = if is_idle { Err(Reason::ModeKernel) } else { flows::from_pod(packet) };
+            guard::from_pod(packet, sent_on)
+        }
         Program::FromTunnel => flows::from_tunnel(packet),
         Program::ToPod => flows::to_pod(packet),
         Program::ToTunnel => Ok(tunnel::to_tunnel(packet)),
