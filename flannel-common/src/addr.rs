@@ -22,7 +22,7 @@ impl Mac {
         Self(bytes)
     }
 
-    /// Whether this can be the address of one interface: not zero, not a group address.
+    /// Returns true for an address that one interface can have: not zero, not a group address.
     pub const fn is_unicast(self) -> bool {
         let m = self.0;
         m[0] & 1 == 0 && (m[0] | m[1] | m[2] | m[3] | m[4] | m[5]) != 0

@@ -5,7 +5,7 @@
 
 #![expect(clippy::cast_possible_truncation, reason = "sums are folded to sixteen bits")]
 
-use crate::end::{Address, End};
+use crate::flow_key::{Address, FlowKey};
 
 /// Sixteen bits of a sum.
 #[inline(always)]
@@ -23,9 +23,9 @@ const fn same_sum(a: u16, b: u16) -> bool {
     a == b || (a == 0 && b == 0xffff) || (a == 0xffff && b == 0)
 }
 
-/// What replacing the addresses of one end by those of another adds to a sum.
+/// Returns the change of a sum when the addresses of one key are replaced by those of another.
 #[inline(always)]
-fn address_change<A: Address>(from: &End<A>, to: &End<A>) -> u64 {
+fn address_change<A: Address>(from: &FlowKey<A>, to: &FlowKey<A>) -> u64 {
     let minus = |sum: u64, word: &u32| sum + u64::from(!word);
     let plus = |sum: u64, word: &u32| sum + u64::from(*word);
     let sum = from.source.words().iter().fold(0, minus);
@@ -35,13 +35,13 @@ fn address_change<A: Address>(from: &End<A>, to: &End<A>) -> u64 {
 }
 
 #[inline(always)]
-fn port_change<A: Address>(from: &End<A>, to: &End<A>) -> u64 {
+fn port_change<A: Address>(from: &FlowKey<A>, to: &FlowKey<A>) -> u64 {
     u64::from(!from.ports) + u64::from(to.ports)
 }
 
 /// The change of addresses as the kernel's checksum helper wants it: a sum of 32 bits.
 #[inline(always)]
-pub fn address_difference<A: Address>(from: &End<A>, to: &End<A>) -> u32 {
+pub fn address_difference<A: Address>(from: &FlowKey<A>, to: &FlowKey<A>) -> u32 {
     let sum = address_change(from, to);
     let sum = (sum & 0xffff_ffff) + (sum >> 32);
     (sum + (sum >> 32)) as u32
@@ -63,15 +63,15 @@ pub const fn updated(field: u16, old: u64, new: u64) -> u16 {
 
 /// The IPv4 header checksum after the addresses changed, and the word of TTL and protocol.
 #[inline(always)]
-pub fn ipv4_updated(field: u16, from: &End<[u32; 1]>, to: &End<[u32; 1]>, ttl_word: [u16; 2]) -> u16 {
+pub fn ipv4_updated(field: u16, from: &FlowKey<[u32; 1]>, to: &FlowKey<[u32; 1]>, ttl_word: [u16; 2]) -> u16 {
     let [before, after] = ttl_word;
     updated(field, u64::from(!before), address_change(from, to) + u64::from(after))
 }
 
-/// Whether a TCP or UDP checksum changed by exactly the difference between two tuples. A complete checksum follows
+/// Returns true if a TCP or UDP checksum changed by exactly the difference between two tuples. A complete checksum follows
 /// addresses and ports; one the device is still to complete holds the sum of the addresses alone.
 #[inline(always)]
-pub fn follows<A: Address>(before: u16, after: u16, from: &End<A>, to: &End<A>) -> bool {
+pub fn follows<A: Address>(before: u16, after: u16, from: &FlowKey<A>, to: &FlowKey<A>) -> bool {
     let addresses = address_change(from, to);
     let complete = fold(u64::from(!before) + addresses + port_change(from, to));
     let partial = fold(u64::from(before) + addresses);
@@ -84,7 +84,7 @@ mod tests {
 
     use super::*;
 
-    type Tuple = End<[u32; 1]>;
+    type Tuple = FlowKey<[u32; 1]>;
 
     /// The sum of some bytes, in memory order.
     fn sum(bytes: &[u8]) -> u64 {
@@ -99,14 +99,14 @@ mod tests {
         !fold(sum(&bytes(end)) + sum(rest))
     }
 
-    /// What the field holds while a device is to complete it.
+    /// The value of the field while a device is to complete it.
     fn partial(end: &Tuple, rest: u16) -> u16 {
         fold(sum(&bytes(end)[..8]) + u64::from(rest))
     }
 
     prop_compose! {
         fn tuple()(source: u32, destination: u32, ports: u32) -> Tuple {
-            End { source: [source], destination: [destination], ports, protocol: 6, device: 1 }
+            FlowKey { source: [source], destination: [destination], ports, protocol: 6, device: 1 }
         }
     }
 

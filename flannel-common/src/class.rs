@@ -80,7 +80,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{note::Slot, program::OWN_PACKET};
+    use crate::{pending::Slot, program::SELF_SENT};
 
     proptest! {
         #[test]
@@ -88,7 +88,7 @@ mod tests {
             let class = Class { mark, priority };
             let tag = class.tag();
             prop_assert_eq!(tag == 0, class.is_zero());
-            prop_assert!(!Slot::is_named_by(tag) && tag != OWN_PACKET && tag <= 0xffff);
+            prop_assert!(!Slot::is_named_by(tag) && tag != SELF_SENT && tag <= 0xffff);
         }
 
         #[test]

@@ -35,7 +35,7 @@ impl EthernetHeader {
         Mac([b[6], b[7], b[8], b[9], b[10], b[11]])
     }
 
-    /// Whether the payload is of this kind.
+    /// Returns true if the payload is of this EtherType.
     #[inline(always)]
     pub const fn carries(&self, ethertype: [u8; 2]) -> bool {
         self.0[12] == ethertype[0] && self.0[13] == ethertype[1]

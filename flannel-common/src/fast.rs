@@ -1,7 +1,7 @@
-//! What mode `fast` needs of the agent: settings, pods, and the brake on learning.
+//! The agent's part of mode `fast`: settings, pods, and the limit on learning.
 //!
 //! The contract. The agent writes [`FastConfig`] into `FAST` and one [`PodEntry`] per pod it has attached `from_pod` and
-//! `to_pod` to; the programs write `FLOWS`, `NOTES`, `CPUS` and `BUCKETS`, which the agent only reads and flushes. What
+//! `to_pod` to; the programs write `FLOWS`, `PENDING`, `CPU_STATE` and `LEARN_BUCKETS`, which the agent only reads and flushes. What
 //! was learned under other circumstances is discarded by one write: the next generation of the `MODE` word. The agent
 //! bumps it whenever something changes that flows depend on and that their refresh would not notice in time:
 //!
@@ -24,9 +24,9 @@ use crate::{addr::Mac, tick::Tick};
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FastConfig {
-    /// Which flows may be learned, and how.
+    /// Settings of learning and replaying.
     pub flags: u32,
-    /// How long what was seen is trusted, in ticks ([`crate::tick`]): at most half of conntrack's shortest UDP timeout.
+    /// Refresh interval of a flow, in ticks ([`crate::tick`]): at most half of conntrack's shortest UDP timeout.
     pub interval: u32,
     /// MTU of the IPv4 tunnel device; of the external interface where there is no tunnel.
     pub tunnel_mtu: u32,
@@ -51,7 +51,7 @@ impl FastConfig {
         self.flags & flags == flags
     }
 
-    /// Whether flows of a protocol are learned.
+    /// Returns true if flows of a protocol are learned.
     #[inline(always)]
     pub const fn learns(&self, protocol: u32) -> bool {
         let flag = if protocol == crate::packet::PROTO_TCP as u32 { Self::TCP } else { Self::UDP };
@@ -65,14 +65,14 @@ impl FastConfig {
 pub struct PodEntry {
     /// Address of the pod's own interface: frames for others (floods, bridges in the pod) teach nothing.
     pub mac: Mac,
-    /// Which directions may be learned.
+    /// Directions that may be learned.
     pub flags: u16,
     /// MTU of the veth.
     pub mtu: u32,
 }
 
 impl PodEntry {
-    /// Packets from this pod may be noted: nobody else's filter or qdisc would be bypassed on the veth's ingress.
+    /// Packets from this pod may be recorded: no foreign filter or qdisc is bypassed on the veth's ingress.
     pub const SENDS: u16 = 1 << 0;
     /// Packets may be put straight into this pod: nothing shapes or filters the veth's egress, no XDP program is in the
     /// pod, and the veth's other end is in another network namespace.
@@ -81,7 +81,7 @@ impl PodEntry {
     /// A device behind the pod would segment them in software, because the GSO type still names the removed tunnel.
     pub const MERGED: u16 = 1 << 2;
 
-    /// Whether all of `flags` are set.
+    /// Returns true if all of `flags` are set.
     #[inline(always)]
     pub const fn has(&self, flags: u16) -> bool {
         self.flags & flags == flags
@@ -91,7 +91,7 @@ impl PodEntry {
 /// Words of `HELPER_PORTS`: one bit for each port.
 pub const PORT_WORDS: u32 = 1 << 10;
 
-/// Where a port's bit is in `HELPER_PORTS`, an array of 64-bit words: ports of conntrack helpers (ftp, sip, ...), whose
+/// Returns the place of a port's bit in `HELPER_PORTS`, an array of 64-bit words: ports of conntrack helpers (ftp, sip, ...), whose
 /// flows have payload rewritten and are never noted.
 #[inline(always)]
 pub const fn port_bit(port: u16) -> (u32, u64) {
@@ -99,13 +99,13 @@ pub const fn port_bit(port: u16) -> (u32, u64) {
 }
 
 /// One token bucket: who makes new flows faster than this does not get them learned, and does not push others out of
-/// the table. The value of `BUCKETS`; races between CPUs cost or give a token, no more.
+/// the table. The value of `LEARN_BUCKETS`; races between CPUs cost or give a token, no more.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bucket(pub u64);
 
 /// Buckets: half for pods by interface index, half for peers by subnet number. Who shares one shares the rate.
-pub const BUCKETS: u32 = 4096;
+pub const LEARN_BUCKETS: u32 = 4096;
 
 /// New flows each tick, and at most at once: about 2,000 a second.
 const RATE: u32 = 2;
@@ -117,13 +117,13 @@ impl Bucket {
     /// The bucket of a pod.
     #[inline(always)]
     pub const fn of_pod(ifindex: u32) -> u32 {
-        ifindex % (BUCKETS / 2)
+        ifindex % (LEARN_BUCKETS / 2)
     }
 
     /// The bucket of a peer.
     #[inline(always)]
     pub const fn of_peer(subnet: u32) -> u32 {
-        BUCKETS / 2 + subnet % (BUCKETS / 2)
+        LEARN_BUCKETS / 2 + subnet % (LEARN_BUCKETS / 2)
     }
 
     /// The bucket with one token less, if it has one.

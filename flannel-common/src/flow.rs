@@ -11,10 +11,10 @@ use core::mem::{offset_of, size_of};
 
 use crate::{
     check::Check,
-    end::{Address, End},
+    expiry::Expiry,
+    flow_key::{Address, FlowKey},
     inner::FrameAddresses,
     reason::Reason,
-    stamp::Stamp,
     tick::{Tick, is_ahead},
 };
 
@@ -24,9 +24,9 @@ const DSCP: u8 = 0xfc;
 /// By what a packet leaves the observed stretch.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Exit(pub u8);
+pub struct Egress(pub u8);
 
-impl Exit {
+impl Egress {
     /// Into the tunnel, to the peer whose subnet has the destination.
     pub const TUNNEL: Self = Self(1);
     /// Into a pod, by the host side of its veth.
@@ -35,12 +35,12 @@ impl Exit {
     pub const DIRECT: Self = Self(3);
 }
 
-/// What is done to the packets of a flow.
+/// The treatment of the packets of a flow.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Body<A> {
-    /// Where and as what the packet leaves.
-    pub out: End<A>,
+pub struct FlowAction<A> {
+    /// Key with which the packet leaves.
+    pub out: FlowKey<A>,
     /// Generation of the mode word under which this was seen.
     pub generation: u32,
     /// `skb->mark` at the exit; 0 for a pod, which sees none.
@@ -57,8 +57,8 @@ pub struct Body<A> {
     pub exit: FrameAddresses,
     /// The largest IP packet (of one segment) the way out takes.
     pub mtu: u16,
-    /// Which way out it is.
-    pub way: Exit,
+    /// Kind of egress.
+    pub egress: Egress,
     /// By how much the TTL sinks: 0 or 1.
     pub ttl_step: u8,
     /// 1 if the flow may be used only while its mirror may.
@@ -71,20 +71,20 @@ pub struct Body<A> {
     pub ttl: u8,
 }
 
-impl<A: Address> Body<A> {
+impl<A: Address> FlowAction<A> {
     /// The key of the way back: there must be exactly our own key, reversed.
     #[inline(always)]
-    pub const fn mirror_key(&self) -> End<A> {
+    pub const fn mirror_key(&self) -> FlowKey<A> {
         self.out.reversed()
     }
 
-    /// Whether `mirror`, found at [`Self::mirror_key`], is the way back of the flow with this key.
+    /// Returns true if `mirror`, found at [`Self::mirror_key`], is the reverse of the flow with this key.
     #[inline(always)]
-    pub fn is_mirrored_by(key: &End<A>, mirror: &Self) -> bool {
+    pub fn is_mirrored_by(key: &FlowKey<A>, mirror: &Self) -> bool {
         mirror.out.same(&key.reversed())
     }
 
-    /// Whether both do the same.
+    /// Returns true if both treat packets alike.
     #[inline(always)]
     pub fn same(&self, other: &Self) -> bool {
         self.out.same(&other.out)
@@ -96,7 +96,7 @@ impl<A: Address> Body<A> {
             && self.entry.same(&other.entry)
             && self.exit.same(&other.exit)
             && self.mtu == other.mtu
-            && self.way.0 == other.way.0
+            && self.egress.0 == other.egress.0
             && self.ttl_step == other.ttl_step
             && self.needs_mirror == other.needs_mirror
             && self.takes_merged == other.takes_merged
@@ -112,7 +112,7 @@ impl<A: Address> Body<A> {
 
     /// The check word of this body at this key.
     #[inline(always)]
-    pub fn check(&self, key: &End<A>) -> u32 {
+    pub fn check(&self, key: &FlowKey<A>) -> u32 {
         let mut check = Check::new();
         key.check(&mut check);
         self.out.check(&mut check);
@@ -124,7 +124,7 @@ impl<A: Address> Body<A> {
         self.entry.check(&mut check);
         self.exit.check(&mut check);
         let [mtu_high, mtu_low] = self.mtu.to_ne_bytes();
-        check.word(u32::from_ne_bytes([mtu_high, mtu_low, self.way.0, self.ttl_step]));
+        check.word(u32::from_ne_bytes([mtu_high, mtu_low, self.egress.0, self.ttl_step]));
         check.word(u32::from_ne_bytes([self.needs_mirror, self.takes_merged, self.tos & DSCP, self.ttl]));
         check.finish()
     }
@@ -135,14 +135,14 @@ impl<A: Address> Body<A> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flow<A> {
     /// Until when this was seen recently enough; or since when the flow is closed.
-    pub seen: Stamp,
+    pub seen: Expiry,
     /// Until when the way back was.
-    pub mirror: Stamp,
+    pub mirror: Expiry,
     /// Packets replayed; before the first one bit 63 and the tick at which the flow was learned. Not covered
     /// by the check, and not exact when an element is recycled.
     pub packets: u64,
-    /// What is done.
-    pub body: Body<A>,
+    /// The treatment of its packets.
+    pub action: FlowAction<A>,
 }
 
 impl<A: Address> Flow<A> {
@@ -153,10 +153,10 @@ impl<A: Address> Flow<A> {
     /// `mirror`.
     #[inline(always)]
     pub const fn stamp(&mut self, check: u32, now: Tick, until: Tick, mirror: Option<Tick>) {
-        self.seen = Stamp::until(check, until);
+        self.seen = Expiry::until(check, until);
         self.mirror = match mirror {
-            Some(until) => Stamp::until(check, until),
-            None => Stamp::NONE,
+            Some(until) => Expiry::until(check, until),
+            None => Expiry::NONE,
         };
         self.packets = Self::NEW | now as u64;
     }
@@ -181,73 +181,85 @@ impl<A: Address> Flow<A> {
         if self.packets & Self::NEW != 0 && !is_ahead(confirmed, self.packets as u32) {
             return Err(Reason::Unconfirmed);
         }
-        if self.body.needs_mirror == 0 || self.mirror.holds(check, now) { Ok(()) } else { Err(Reason::OneSided) }
+        if self.action.needs_mirror == 0 || self.mirror.is_current(check, now) {
+            Ok(())
+        } else {
+            Err(Reason::ReverseMissing)
+        }
     }
 
-    /// Whether it was seen recently enough, under the generation in force.
+    /// Returns true if the kernel handled a packet of it recently enough, under the generation in force.
     #[inline(always)]
     pub const fn is_current(&self, check: u32, generation: u32, now: Tick) -> bool {
-        self.seen.holds(check, now) && self.body.generation == generation
+        self.seen.is_current(check, now) && self.action.generation == generation
     }
 }
 
 const _: () = {
-    assert!(size_of::<Body<[u32; 1]>>() == 72 && size_of::<Body<[u32; 4]>>() == 96);
+    assert!(size_of::<FlowAction<[u32; 1]>>() == 72 && size_of::<FlowAction<[u32; 4]>>() == 96);
     assert!(size_of::<Flow<[u32; 1]>>() == 96 && size_of::<Flow<[u32; 4]>>() == 120);
-    assert!(offset_of!(Flow<[u32; 1]>, body) == 24);
+    assert!(offset_of!(Flow<[u32; 1]>, action) == 24);
 };
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::addr::Mac;
-    use crate::end::tests::end;
+    use crate::flow_key::tests::flow_key;
 
     const KEY_DEVICE: u32 = 5;
     const OUT_DEVICE: u32 = 9;
 
-    fn key() -> End<[u32; 1]> {
-        end([10, 244, 1, 5], 40000, [10, 96, 0, 1], 80, KEY_DEVICE)
+    fn key() -> FlowKey<[u32; 1]> {
+        flow_key([10, 244, 1, 5], 40000, [10, 96, 0, 1], 80, KEY_DEVICE)
     }
 
-    fn body() -> Body<[u32; 1]> {
-        let out = end([10, 244, 1, 5], 40000, [10, 244, 7, 9], 8080, OUT_DEVICE);
-        Body { out, generation: 3, mtu: 1450, way: Exit::TUNNEL, ttl_step: 1, needs_mirror: 1, ..Body::default() }
+    fn action() -> FlowAction<[u32; 1]> {
+        let out = flow_key([10, 244, 1, 5], 40000, [10, 244, 7, 9], 8080, OUT_DEVICE);
+        FlowAction {
+            out,
+            generation: 3,
+            mtu: 1450,
+            egress: Egress::TUNNEL,
+            ttl_step: 1,
+            needs_mirror: 1,
+            ..FlowAction::default()
+        }
     }
 
     #[test]
     fn the_way_back_through_nat_is_the_mirror() {
-        let back = body().mirror_key();
-        assert_eq!(back, end([10, 244, 7, 9], 8080, [10, 244, 1, 5], 40000, OUT_DEVICE));
-        let out = end([10, 96, 0, 1], 80, [10, 244, 1, 5], 40000, KEY_DEVICE);
-        assert!(Body::is_mirrored_by(&key(), &Body { out, ..body() }));
-        let spoofed = end([10, 244, 7, 9], 8080, [10, 244, 1, 5], 40000, KEY_DEVICE);
-        assert!(!Body::is_mirrored_by(&key(), &Body { out: spoofed, ..body() }), "not translated back");
-        let elsewhere = End { device: KEY_DEVICE + 1, ..out };
-        assert!(!Body::is_mirrored_by(&key(), &Body { out: elsewhere, ..body() }), "into another pod");
+        let back = action().mirror_key();
+        assert_eq!(back, flow_key([10, 244, 7, 9], 8080, [10, 244, 1, 5], 40000, OUT_DEVICE));
+        let out = flow_key([10, 96, 0, 1], 80, [10, 244, 1, 5], 40000, KEY_DEVICE);
+        assert!(FlowAction::is_mirrored_by(&key(), &FlowAction { out, ..action() }));
+        let spoofed = flow_key([10, 244, 7, 9], 8080, [10, 244, 1, 5], 40000, KEY_DEVICE);
+        assert!(!FlowAction::is_mirrored_by(&key(), &FlowAction { out: spoofed, ..action() }), "not translated back");
+        let elsewhere = FlowKey { device: KEY_DEVICE + 1, ..out };
+        assert!(!FlowAction::is_mirrored_by(&key(), &FlowAction { out: elsewhere, ..action() }), "into another pod");
     }
 
     #[test]
     fn a_flow_is_usable_while_seen_mirrored_and_of_this_generation() {
-        let check = body().check(&key());
-        let mut flow = Flow { body: body(), ..Flow::default() };
+        let check = action().check(&key());
+        let mut flow = Flow { action: action(), ..Flow::default() };
         flow.stamp(check, 10, 100, None);
-        assert_eq!(flow.usable(check, 3, 50, 11), Err(Reason::OneSided));
-        flow.mirror = Stamp::until(check, 90);
+        assert_eq!(flow.usable(check, 3, 50, 11), Err(Reason::ReverseMissing));
+        flow.mirror = Expiry::until(check, 90);
         assert_eq!(flow.usable(check, 3, 50, 11), Ok(()));
-        assert_eq!(flow.usable(check, 3, 95, 11), Err(Reason::OneSided));
+        assert_eq!(flow.usable(check, 3, 95, 11), Err(Reason::ReverseMissing));
         assert_eq!(flow.usable(check, 3, 100, 11), Err(Reason::Refreshing));
         assert_eq!(flow.usable(check, 4, 50, 11), Err(Reason::Refreshing));
-        flow.seen = Stamp::closed(check, 100);
+        flow.seen = Expiry::closed(check, 100);
         assert_eq!(flow.usable(check, 3, 50, 11), Err(Reason::FlowClosed));
         assert_eq!(flow.usable(check, 3, 100, 11), Err(Reason::Refreshing));
     }
 
     #[test]
     fn a_new_flow_is_usable_once_confirmed_and_stays_so() {
-        let body = Body { needs_mirror: 0, ..body() };
-        let check = body.check(&key());
-        let mut flow = Flow { body, ..Flow::default() };
+        let action = FlowAction { needs_mirror: 0, ..action() };
+        let check = action.check(&key());
+        let mut flow = Flow { action, ..Flow::default() };
         flow.stamp(check, 50, 1000, None);
         for before in [0, 49, 50] {
             assert_eq!(flow.usable(check, 3, 60, before), Err(Reason::Unconfirmed), "confirmed at {before}");
@@ -261,54 +273,54 @@ mod tests {
 
     #[test]
     fn the_dscp_and_the_ttl_belong_to_a_flow_and_ecn_does_not() {
-        let body = Body { tos: 0xb9, ttl: 64, ..body() };
+        let action = FlowAction { tos: 0xb9, ttl: 64, ..action() };
         for ecn in 0..4 {
-            assert!(body.has_fields(0xb8 | ecn, 64));
-            assert_eq!(Body { tos: 0xb8 | ecn, ..body }.check(&key()), body.check(&key()));
+            assert!(action.has_fields(0xb8 | ecn, 64));
+            assert_eq!(FlowAction { tos: 0xb8 | ecn, ..action }.check(&key()), action.check(&key()));
         }
-        assert!(!body.has_fields(0xbc, 64) && !body.has_fields(0x38, 64) && !body.has_fields(0xb9, 63));
+        assert!(!action.has_fields(0xbc, 64) && !action.has_fields(0x38, 64) && !action.has_fields(0xb9, 63));
     }
 
     #[test]
     fn udp_goes_one_way_where_conntrack_was_seen() {
-        let body = Body { needs_mirror: 0, ..body() };
-        let check = body.check(&key());
-        let mut flow = Flow { body, ..Flow::default() };
+        let action = FlowAction { needs_mirror: 0, ..action() };
+        let check = action.check(&key());
+        let mut flow = Flow { action, ..Flow::default() };
         flow.stamp(check, 10, 100, None);
         assert_eq!(flow.usable(check, 3, 50, 11), Ok(()));
     }
 
     #[test]
     fn every_field_of_key_and_body_is_checked() {
-        let (key, one) = (key(), body());
+        let (key, one) = (key(), action());
         let check = one.check(&key);
         let mac = FrameAddresses::new(Mac([2, 0, 0, 0, 0, 1]), Mac::default());
         let from = FrameAddresses::new(Mac::default(), Mac([0, 0, 0, 0, 0, 1]));
         let others = [
-            Body { out: End { device: 1, ..one.out }, ..one },
-            Body { out: End { ports: 1, ..one.out }, ..one },
-            Body { generation: 4, ..one },
-            Body { mark: 1, ..one },
-            Body { priority: 1, ..one },
-            Body { hash: 1, ..one },
-            Body { flow_label: 1, ..one },
-            Body { entry: mac, ..one },
-            Body { entry: from, ..one },
-            Body { exit: mac, ..one },
-            Body { exit: from, ..one },
-            Body { mtu: 1451, ..one },
-            Body { way: Exit::POD, ..one },
-            Body { ttl_step: 0, ..one },
-            Body { needs_mirror: 0, ..one },
-            Body { takes_merged: 1, ..one },
-            Body { tos: 0x04, ..one },
-            Body { ttl: 1, ..one },
+            FlowAction { out: FlowKey { device: 1, ..one.out }, ..one },
+            FlowAction { out: FlowKey { ports: 1, ..one.out }, ..one },
+            FlowAction { generation: 4, ..one },
+            FlowAction { mark: 1, ..one },
+            FlowAction { priority: 1, ..one },
+            FlowAction { hash: 1, ..one },
+            FlowAction { flow_label: 1, ..one },
+            FlowAction { entry: mac, ..one },
+            FlowAction { entry: from, ..one },
+            FlowAction { exit: mac, ..one },
+            FlowAction { exit: from, ..one },
+            FlowAction { mtu: 1451, ..one },
+            FlowAction { egress: Egress::POD, ..one },
+            FlowAction { ttl_step: 0, ..one },
+            FlowAction { needs_mirror: 0, ..one },
+            FlowAction { takes_merged: 1, ..one },
+            FlowAction { tos: 0x04, ..one },
+            FlowAction { ttl: 1, ..one },
         ];
         for other in others {
             assert_ne!(other.check(&key), check, "{other:?}");
             assert!(!other.same(&one), "{other:?}");
         }
-        assert_ne!(one.check(&End { device: 6, ..key }), check);
+        assert_ne!(one.check(&FlowKey { device: 6, ..key }), check);
         assert!(one.same(&one));
     }
 }

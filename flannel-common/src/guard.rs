@@ -1,4 +1,4 @@
-//! The guard: which tunnel packets are refused. What the agent and the CLI write for the programs, and what those tell.
+//! The guard: modes written by the agent and the CLI, violations written by the programs.
 //!
 //! Two checks, each with a mode of its own. The outer one asks whether a tunnel packet comes from a peer at all: whether its
 //! outer source is in `VTEPS`. The inner one asks whether what a peer sends comes out of its own subnet. The programs look
@@ -12,13 +12,13 @@ use core::{
 
 use crate::{addr::Mac, reason::Reason};
 
-/// What is done about packets that fail a check. The numbers are part of the map layout; a greater one is stricter.
+/// Treatment of packets that fail a check. The numbers are part of the map layout; a greater one is stricter.
 #[repr(u8)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum GuardMode {
     /// They are counted by reason, and nothing else.
     Off = 0,
-    /// As `Off`, and their sources are listed and told in the log.
+    /// As `Off`, and their sources are listed and logged.
     Audit = 1,
     /// As `Audit`, and they are dropped.
     Enforce = 2,
@@ -78,9 +78,9 @@ impl FromStr for GuardMode {
 /// One thing for each of the two checks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Checks<T> {
-    /// Whether a tunnel packet comes from a peer.
+    /// The check of the outer source.
     pub outer: T,
-    /// Whether what is in it comes from that peer's subnet.
+    /// The check of the inner source.
     pub inner: T,
 }
 
@@ -99,13 +99,13 @@ impl GuardWord {
         Self(outer | inner << 8 | chosen(choice.outer) << 16 | chosen(choice.inner) << 24)
     }
 
-    /// What is in force. A number this build does not know refuses nothing.
+    /// Returns the modes in force. A number this build does not know refuses nothing.
     #[inline(always)]
     pub const fn in_force(self) -> Checks<GuardMode> {
         Checks { outer: in_force(self.0.to_le_bytes()[0]), inner: in_force(self.0.to_le_bytes()[1]) }
     }
 
-    /// What the operator asked for at run time, if anything.
+    /// Returns the operator's choice at run time.
     pub const fn choice(self) -> Checks<Option<GuardMode>> {
         Checks { outer: choice(self.0.to_le_bytes()[2]), inner: choice(self.0.to_le_bytes()[3]) }
     }
@@ -139,7 +139,7 @@ impl fmt::Debug for GuardWord {
     }
 }
 
-/// The key of `ELSEWHERE`: the tunnel device of a peer whose packets may carry another outer source than its public address,
+/// The key of `NAT_VTEPS`: the tunnel device of a peer whose packets may carry another outer source than its public address,
 /// because a NAT stands between.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -150,11 +150,11 @@ pub struct DeviceKey {
     pub family: [u8; 2],
 }
 
-/// The value of `SUSPECTS`: what the guard saw of packets from one outer source. Written by the programs; two CPUs that count at
+/// The value of `VIOLATIONS`: what the guard saw of packets from one outer source. Written by the programs; two CPUs that count at
 /// once may lose a count.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Suspect {
+pub struct Violation {
     /// Packets that failed a check.
     pub packets: u64,
     /// Those of them that were dropped.
@@ -167,7 +167,7 @@ pub struct Suspect {
     pub reserved: u32,
 }
 
-impl Suspect {
+impl Violation {
     /// After one more packet.
     #[inline(always)]
     #[must_use]
@@ -185,7 +185,7 @@ impl Suspect {
 const _: () = {
     assert!(size_of::<GuardWord>() == 8);
     assert!(size_of::<DeviceKey>() == 8 && align_of::<DeviceKey>() == 1);
-    assert!(size_of::<Suspect>() == 32 && align_of::<Suspect>() == 8);
+    assert!(size_of::<Violation>() == 32 && align_of::<Violation>() == 8);
 };
 
 #[cfg(test)]

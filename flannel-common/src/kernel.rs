@@ -1,4 +1,4 @@
-//! Where the running kernel keeps what the programs read of its structs: bytes from the beginning of each. The agent takes them
+//! Offsets in the running kernel's structs of the fields that the programs read, in bytes. The agent takes them
 //! from the kernel's type information and sets them before it loads the object.
 
 use core::mem::size_of;

@@ -1,5 +1,5 @@
 #![cfg_attr(not(test), no_std)]
-//! What the agent and the BPF programs share: the layout of every map, the numbers of programs and
+//! Shared by the agent and the BPF programs: the layout of every map, the numbers of programs and
 //! verdict reasons, and the packet arithmetic, which is pure and therefore tested without a kernel.
 //!
 //! Invariants: nothing that crosses between the two sides has padding, a `bool`, an `Option` or a Rust
@@ -12,28 +12,28 @@ pub mod addr;
 mod check;
 pub mod checksum;
 pub mod class;
-pub mod end;
+pub mod ecmp;
 pub mod ethernet;
+pub mod expiry;
 pub mod fast;
 pub mod flow;
+pub mod flow_key;
 pub mod guard;
 pub mod inner;
 pub mod ip;
 pub mod kernel;
-pub mod leg;
 pub mod maps;
 pub mod mode;
 pub mod monitor;
 pub mod node;
-pub mod note;
 pub mod outer;
 pub mod packet;
 pub mod peer;
+pub mod pending;
 #[cfg(feature = "user")]
 mod pod;
 pub mod program;
 pub mod reason;
-pub mod stamp;
 pub mod stats;
 pub mod tick;
 

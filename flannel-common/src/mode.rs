@@ -6,7 +6,7 @@
 
 use core::{fmt, str::FromStr};
 
-/// How packets are carried. The numbers are part of the map layout.
+/// Mode of the datapath. The numbers are part of the map layout.
 #[repr(u8)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Mode {
@@ -93,7 +93,7 @@ impl ModeWord {
         }
     }
 
-    /// What the operator asked for at run time, if anything.
+    /// Returns the operator's choice at run time.
     pub const fn choice(self) -> Option<Mode> {
         match self.0.to_le_bytes()[1] {
             0 => None,

@@ -9,11 +9,11 @@ use core::mem::{align_of, offset_of, size_of};
 
 use crate::{
     addr::{Addr, Mac},
-    peer::Word,
+    peer::EntryState,
     tick::Tick,
 };
 
-/// How long the programs trust their maps after the agent's last beat, in nanoseconds.
+/// Time for which the programs trust their maps after the agent's last heartbeat, in nanoseconds.
 pub const HEARTBEAT_LIMIT_NS: u64 = 60_000_000_000;
 
 /// Time for which flows are replayed after the agent's last beat, in nanoseconds: a new qdisc, filter, XDP program or
@@ -49,7 +49,7 @@ pub struct FamilyConfig {
     pub vni: u32,
     /// Right shift that turns an offset into the network into a subnet number: 32 (or 128) - SubnetLen.
     pub subnet_shift: u32,
-    /// How many subnets the network holds: the capacity of the family's peer map.
+    /// Returns the number of subnets in the network: the capacity of the family's peer map.
     pub subnet_count: u32,
     /// Interface index of our vxlan device; zero without a tunnel.
     pub tunnel_ifindex: u32,
@@ -62,7 +62,7 @@ pub struct FamilyConfig {
 }
 
 impl FamilyConfig {
-    /// Whether the family has a tunnel. Without one its peers are those on our own link.
+    /// Returns true if the family has a tunnel. Without one its peers are those on our own link.
     #[inline(always)]
     pub const fn has_tunnel(&self) -> bool {
         self.port[0] | self.port[1] != 0
@@ -74,7 +74,7 @@ impl FamilyConfig {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodeConfig {
     /// Valid bit and generation.
-    pub word: Word,
+    pub word: EntryState,
     /// The agent's last beat, `CLOCK_MONOTONIC_COARSE`, nanoseconds.
     pub heartbeat_ns: u64,
     /// Flows learned before this tick were learned while no userspace program could hold packets unnoticed: there was
@@ -89,7 +89,7 @@ pub struct NodeConfig {
 }
 
 impl NodeConfig {
-    /// Whether a family has a tunnel. Until the agent has written them, nobody knows, and it may.
+    /// Returns true if a family may have a tunnel: also before the agent has written the families.
     pub const fn has_tunnel(&self) -> bool {
         let is_off = self.v4.subnet_count | self.v6.subnet_count == 0;
         is_off || self.v4.has_tunnel() || self.v6.has_tunnel()

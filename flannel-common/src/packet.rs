@@ -18,7 +18,7 @@ pub const IPV6_LEN: usize = 40;
 pub const UDP_LEN: usize = 8;
 /// VXLAN header (RFC 7348).
 pub const VXLAN_LEN: usize = 8;
-/// What encapsulation adds to a frame over IPv4: outer IPv4, UDP, VXLAN, inner Ethernet - the 50 bytes
+/// Bytes that encapsulation adds to a frame over IPv4: outer IPv4, UDP, VXLAN, inner Ethernet - the 50 bytes
 /// by which flannel lowers the MTU.
 pub const OVERHEAD_V4: usize = IPV4_LEN + UDP_LEN + VXLAN_LEN + ETH_LEN;
 /// The same over IPv6: 70 bytes.

@@ -2,7 +2,7 @@
 //!
 //! An array element is not replaced atomically. The agent therefore writes an entry three times - an
 //! invalid word, the body under the invalid word, the valid word - and a reader takes the body only if
-//! the word was valid before and is the same afterwards. [`PathSeen`] is the one part the programs write:
+//! the word was valid before and is the same afterwards. [`PathProbe`] is the one part the programs write:
 //! what they saw of the kernel's own outer packets to this peer. The agent's rewrite clears it, as it
 //! must: what was seen belongs to the old path.
 
@@ -18,9 +18,9 @@ use crate::{
 /// Flags (low 32 bits) and generation (high 32 bits) of an entry.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Word(pub u64);
+pub struct EntryState(pub u64);
 
-impl Word {
+impl EntryState {
     /// The entry may be read.
     pub const VALID: u32 = 1 << 0;
     /// The outer path is plain, so the programs may encapsulate to this peer.
@@ -28,15 +28,15 @@ impl Word {
     /// The peer is on our own segment and reached by a route, without a tunnel.
     pub const DIRECT: u32 = 1 << 2;
     /// The route has several next hops: the kernel's FIB says which is a packet's, and what was seen is with the peer's legs
-    /// ([`crate::leg`]). The entry has no device and no next hop of its own.
-    pub const LEGS: u32 = 1 << 3;
+    /// ([`crate::ecmp`]). The entry has no device and no next hop of its own.
+    pub const ECMP: u32 = 1 << 3;
 
     /// A word from its flags and generation.
     pub const fn new(flags: u32, generation: u32) -> Self {
         Self(flags as u64 | (generation as u64) << 32)
     }
 
-    /// Whether all of `flags` are set.
+    /// Returns true if all of `flags` are set.
     #[inline(always)]
     pub const fn has(self, flags: u32) -> bool {
         self.0 as u32 & flags == flags
@@ -59,18 +59,18 @@ impl Word {
     }
 }
 
-/// How long one look at the kernel's own packet vouches for the outer path, in nanoseconds.
-pub const PATH_SEEN_NS: u64 = 2_000_000_000;
+/// Time for which one packet of the kernel validates the outer path, in nanoseconds.
+pub const PATH_PROBE_NS: u64 = 2_000_000_000;
 
-/// What `to_underlay` last saw of the kernel's own outer packets to one peer. Written by the programs only.
+/// The validation of the path to one peer by the kernel's own outer packets. Written by the programs only.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PathSeen {
+pub struct PathProbe {
     /// The entry's word at that time; another word means another path.
-    pub word: Word,
+    pub word: EntryState,
     /// The path is known to be plain until then; `CLOCK_MONOTONIC_COARSE`, nanoseconds.
     pub until_ns: u64,
-    /// A packet was fragmented or differed from ours: nothing vouches for the path before then.
+    /// A packet was fragmented or differed from ours: the path is held down until then.
     pub hold_ns: u64,
     /// Largest outer packet (IPv4 total length or whole IPv6 packet, of one segment) that left unfragmented since.
     pub max_len: u32,
@@ -83,7 +83,7 @@ pub struct PathSeen {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PeerEntry {
     /// Flags and generation.
-    pub word: Word,
+    pub word: EntryState,
     /// Outer destination: the peer's public IP.
     pub vtep: Addr,
     /// Next hop towards it: a gateway, or the VTEP itself on our segment. None where there are legs.
@@ -96,46 +96,46 @@ pub struct PeerEntry {
     pub oif: u32,
     /// Largest outer IPv4 total length (IPv6: whole packet) the route takes, in bytes; of legs, the smallest.
     pub mtu: u32,
-    /// What the programs saw; where there are legs, only what concerns all of them.
-    pub seen: PathSeen,
+    /// The validation of the path; with ECMP only the part that concerns all paths.
+    pub seen: PathProbe,
 }
 
-impl PathSeen {
+impl PathProbe {
     /// Nothing was seen.
-    pub const NOTHING: Self = Self { word: Word(0), until_ns: 0, hold_ns: 0, max_len: 0, check: 0 };
+    pub const NOTHING: Self = Self { word: EntryState(0), until_ns: 0, hold_ns: 0, max_len: 0, check: 0 };
 
-    /// Whether the kernel's own packets were seen to leave plainly within [`PATH_SEEN_NS`], under this word.
+    /// Returns true if a packet of the kernel has validated the path within [`PATH_PROBE_NS`], under this entry state.
     #[inline(always)]
-    pub const fn vouches(&self, word: Word, now: u64) -> bool {
+    pub const fn is_validated(&self, word: EntryState, now: u64) -> bool {
         self.word.0 == word.0 && now < self.until_ns
     }
 
-    /// Whether nothing may vouch for the path yet.
+    /// Returns true while the path is held down.
     #[inline(always)]
-    pub const fn holds(&self, word: Word, now: u64) -> bool {
+    pub const fn is_held_down(&self, word: EntryState, now: u64) -> bool {
         self.word.0 == word.0 && now < self.hold_ns
     }
 
     /// The largest outer packet (of one segment) that may be made at `now`; 0 if none may, because the kernel's own
-    /// were not seen to leave plainly within [`PATH_SEEN_NS`], under this word.
+    /// were not seen to leave plainly within [`PATH_PROBE_NS`], under this word.
     #[inline(always)]
-    pub const fn validated_len(&self, word: Word, now: u64) -> u32 {
-        if self.vouches(word, now) { self.max_len } else { 0 }
+    pub const fn validated_len(&self, word: EntryState, now: u64) -> u32 {
+        if self.is_validated(word, now) { self.max_len } else { 0 }
     }
 }
 
 impl PeerEntry {
-    /// Whether an outer packet of `len` bytes per segment may be made for this peer at `now`: the kernel's own
-    /// packets were seen to leave plainly within [`PATH_SEEN_NS`], under this word, up to that size.
+    /// Returns true if an outer packet of `len` bytes per segment may be sent to this peer at `now`: the kernel's own
+    /// packets were seen to leave plainly within [`PATH_PROBE_NS`], under this word, up to that size.
     #[inline(always)]
-    pub const fn path_vouches(&self, now: u64) -> bool {
-        self.seen.vouches(self.word, now)
+    pub const fn path_is_validated(&self, now: u64) -> bool {
+        self.seen.is_validated(self.word, now)
     }
 
     /// The entry as the agent wrote it, for comparison: without what the programs saw.
     #[must_use]
     pub const fn without_seen(mut self) -> Self {
-        self.seen = PathSeen::NOTHING;
+        self.seen = PathProbe::NOTHING;
         self
     }
 }
@@ -185,7 +185,7 @@ pub const fn subnet_index_v6(family: &FamilyConfig, destination: [u8; 16]) -> Op
 }
 
 const _: () = {
-    assert!(size_of::<PathSeen>() == 32 && align_of::<PathSeen>() == 8);
+    assert!(size_of::<PathProbe>() == 32 && align_of::<PathProbe>() == 8);
     assert!(size_of::<PeerEntry>() == 88 && align_of::<PeerEntry>() == 8);
     assert!(offset_of!(PeerEntry, mac) == 40 && offset_of!(PeerEntry, oif) == 48);
     assert!(offset_of!(PeerEntry, seen) == 56);
@@ -274,23 +274,26 @@ mod tests {
 
     #[test]
     fn words_keep_flags_and_generation_apart() {
-        let word = Word::new(Word::VALID | Word::PLAIN, 7);
-        assert!(word.has(Word::VALID | Word::PLAIN));
-        assert!(!word.has(Word::VALID | Word::DIRECT));
+        let word = EntryState::new(EntryState::VALID | EntryState::PLAIN, 7);
+        assert!(word.has(EntryState::VALID | EntryState::PLAIN));
+        assert!(!word.has(EntryState::VALID | EntryState::DIRECT));
         assert_eq!(word.generation(), 7);
-        assert!(!word.invalid().has(Word::VALID));
+        assert!(!word.invalid().has(EntryState::VALID));
         assert_eq!(word.invalid().generation(), 7);
     }
 
     #[test]
     fn a_path_is_trusted_only_while_seen_under_the_same_word() {
-        let word = Word::new(Word::VALID | Word::PLAIN, 3);
-        let seen = PathSeen { word, until_ns: 100, max_len: 1400, ..PathSeen::default() };
+        let word = EntryState::new(EntryState::VALID | EntryState::PLAIN, 3);
+        let seen = PathProbe { word, until_ns: 100, max_len: 1400, ..PathProbe::default() };
         let entry = PeerEntry { word, mtu: 1500, seen, ..PeerEntry::default() };
-        assert!(entry.path_vouches(99));
-        assert!(!entry.path_vouches(100));
-        assert!(!PeerEntry { word: Word::new(Word::VALID | Word::PLAIN, 4), ..entry }.path_vouches(99));
+        assert!(entry.path_is_validated(99));
+        assert!(!entry.path_is_validated(100));
+        assert!(
+            !PeerEntry { word: EntryState::new(EntryState::VALID | EntryState::PLAIN, 4), ..entry }
+                .path_is_validated(99)
+        );
         assert_eq!((seen.validated_len(word, 99), seen.validated_len(word, 100)), (1400, 0));
-        assert!(!entry.without_seen().path_vouches(0));
+        assert!(!entry.without_seen().path_is_validated(0));
     }
 }

@@ -4,17 +4,17 @@ use aya::Pod;
 
 use crate::{
     addr::Addr,
-    end::End,
+    ecmp::{EcmpPath, EcmpPathKey},
     fast::{Bucket, FastConfig, PodEntry},
     flow::Flow,
-    guard::{DeviceKey, GuardWord, Suspect},
+    flow_key::FlowKey,
+    guard::{DeviceKey, GuardWord, Violation},
     kernel::KernelLayout,
-    leg::{LegEntry, LegKey},
     mode::ModeWord,
     monitor::{Event, Missed, Monitor},
     node::NodeConfig,
-    note::CpuState,
     peer::{PeerEntry, VtepEntry},
+    pending::CpuState,
     stats::Counter,
 };
 
@@ -22,7 +22,7 @@ macro_rules! pod {
     ($($name:ty),+ $(,)?) => {
         $(
             // SAFETY: `repr(C)` or `repr(transparent)` over integers and byte arrays, without padding (asserted
-            // beside each type), so every bit pattern is a value and every value has all its bytes.
+            // next to each type), so every bit pattern is a value and every value has all its bytes.
             unsafe impl Pod for $name {}
         )+
     };
@@ -34,22 +34,22 @@ pod!(
     Counter,
     CpuState,
     DeviceKey,
-    End<[u32; 1]>,
-    End<[u32; 4]>,
+    FlowKey<[u32; 1]>,
+    FlowKey<[u32; 4]>,
     Event,
     FastConfig,
     Flow<[u32; 1]>,
     Flow<[u32; 4]>,
     GuardWord,
     KernelLayout,
-    LegEntry,
-    LegKey,
+    EcmpPath,
+    EcmpPathKey,
     Missed,
     ModeWord,
     Monitor,
     NodeConfig,
     PeerEntry,
     PodEntry,
-    Suspect,
+    Violation,
     VtepEntry,
 );

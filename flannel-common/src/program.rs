@@ -2,7 +2,7 @@
 
 /// `tc_index` of a packet that one of our programs sent on by the external interface, until `to_underlay` clears it. The numbers from 0x8000 on
 /// are the slots of mode `fast`.
-pub const OWN_PACKET: u32 = 0x0f1a;
+pub const SELF_SENT: u32 = 0x0f1a;
 
 /// It hangs behind the kernel's NAPI polls, sees no packet and counts nothing in the statistics.
 pub const COUNT_POLLS: &str = "count_polls";
@@ -38,7 +38,7 @@ pub enum Program {
 }
 
 impl Program {
-    /// How many numbers are taken.
+    /// Numbers in use.
     pub const COUNT: u32 = 6;
 
     /// Every program, by number.

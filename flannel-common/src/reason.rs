@@ -1,7 +1,7 @@
-//! Why a packet got the verdict it got. The numbers index the statistics and name metric labels: they are
+//! The reasons of verdicts. The numbers index the statistics and name metric labels: they are
 //! append-only, and a retired one keeps its place.
 
-/// What becomes of a packet.
+/// The verdict on a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// On to the next program or the kernel, untouched (`TC_ACT_UNSPEC`, which is `TCX_NEXT`).
@@ -41,7 +41,7 @@ macro_rules! reasons {
                 match self { $(Self::$name => $text,)+ }
             }
 
-            /// What the reason means, in one sentence.
+            /// Returns the meaning of the reason, in one sentence.
             pub const fn meaning(self) -> &'static str {
                 match self { $(Self::$name => $doc,)+ }
             }
@@ -62,16 +62,16 @@ reasons! {
     3 NotConfigured "not_configured" Pass "The node's own data is not valid, or changed while it was read.";
     4 OtherProtocol "other_protocol" Pass "Neither IPv4 nor IPv6; of a tunnel packet, not the inner family of its tunnel.";
     5 Malformed "malformed" Pass "Too short for the headers it claims to have.";
-    6 VlanTagged "vlan_tagged" Pass "Carries a VLAN tag; such packets are the kernel's.";
+    6 VlanTagged "vlan_tagged" Pass "Has a VLAN tag: left to the kernel.";
     7 NoPeer "no_peer" Pass "The destination lies in no peer's subnet.";
-    8 PeerNotPlain "peer_not_plain" Pass "The path to the peer is not plain, or the peer is reached directly; status says why.";
+    8 PeerNotPlain "peer_not_plain" Pass "The path to the peer is not plain, or the peer is reached directly; status shows the cause.";
     9 PeerChanging "peer_changing" Pass "The peer's entry was rewritten while it was read.";
-    10 ForeignFrame "foreign_frame" Pass "The Ethernet addresses are not ours and the peer's VTEP's.";
-    11 PathUnseen "path_unseen" Pass "No packet of the kernel's own was seen to leave plainly of late; this one shows the way.";
-    12 TooBig "too_big" Pass "Larger than the route takes, or than anything seen to leave whole.";
-    13 NoHash "no_hash" Pass "No flow hash is known for the packet, so no source port either.";
-    14 GsoOther "gso_other" Pass "Segmentation of something else than TCP or UDP right behind the IP header.";
-    15 RoomRefused "room_refused" Pass "The kernel refused room for the outer headers; the packet is as it was.";
+    10 UnexpectedMac "unexpected_mac" Pass "The Ethernet addresses are not ours and the peer's VTEP's.";
+    11 PathUnseen "path_unseen" Pass "The path is not validated by a packet of the kernel; this packet is the next probe.";
+    12 TooBig "too_big" Pass "Larger than the MTU of the route, or than any packet that validated the path.";
+    13 NoHash "no_hash" Pass "The packet has no flow hash, so no outer source port.";
+    14 GsoOther "gso_other" Pass "Segmentation of another protocol than TCP or UDP directly behind the IP header.";
+    15 RoomRefused "room_refused" Pass "The kernel refused room for the outer headers; the packet is unchanged.";
     16 StoreFailed "store_failed" Drop "The outer headers could not be written after room was made.";
     17 NotTunnel "not_tunnel" Pass "Not a packet of our tunnel.";
     18 TunnelGood "tunnel_good" Pass "A tunnel packet from a peer, with an inner source of that peer's subnet.";
@@ -82,53 +82,53 @@ reasons! {
     23 OuterFragment "outer_fragment" Pass "A fragment of an outer packet.";
     24 InnerOtherMac "inner_other_mac" Pass "The inner Ethernet destination is not our VTEP.";
     25 InnerOtherSource "inner_other_source" Pass "The inner source lies outside the sending peer's subnet.";
-    26 OwnPacket "own_packet" Pass "Encapsulated, or sent on, by us a moment ago.";
-    27 PathSeen "path_seen" Pass "The kernel's own tunnel packet equals what we would make: the path is plain.";
-    28 PathDiffers "path_differs" Pass "The kernel's own tunnel packet differs from what we would make.";
+    26 SelfSent "self_sent" Pass "Sent by our own programs.";
+    27 PathSeen "path_seen" Pass "The kernel's own tunnel packet equals ours: the path is validated.";
+    28 PathDiffers "path_differs" Pass "The kernel's own tunnel packet differs from ours.";
     29 PathFragmented "path_fragmented" Pass "The kernel fragmented its tunnel packet.";
-    30 PathHeld "path_held" Pass "The kernel's own tunnel packet is as ours, but another one a moment ago was not.";
-    31 Replayed "replayed" Redirect "Of a known flow: treated as the kernel was seen to treat it, and sent on.";
-    32 Noted "noted" Pass "Of an unknown flow; noted, to see what the kernel does to it.";
-    33 Refreshing "refreshing" Pass "What was seen of its flow is too old, or of another generation; noted, to see it anew.";
-    34 FlowUnknown "flow_unknown" Pass "Of an unknown flow, and not noted.";
-    35 FlowClosed "flow_closed" Pass "Its connection was closed a moment ago.";
-    36 OneSided "one_sided" Pass "What was seen of its flow's way back is missing or too old.";
-    37 TcpControl "tcp_control" Pass "SYN, FIN or RST: the kernel's, and the end of what was known of the flow.";
+    30 PathHeld "path_held" Pass "The kernel's own tunnel packet equals ours, but an earlier one did not: the path is held down.";
+    31 Replayed "replayed" Redirect "Of a known flow: redirected with the kernel's treatment of the flow applied.";
+    32 Sampled "sampled" Pass "Of an unknown flow; recorded, to learn what the kernel does to it.";
+    33 Refreshing "refreshing" Pass "Its flow is too old or of another generation; recorded, to learn it again.";
+    34 FlowUnknown "flow_unknown" Pass "Of an unknown flow, and not recorded.";
+    35 FlowClosed "flow_closed" Pass "Its connection was closed within the last refresh interval.";
+    36 ReverseMissing "reverse_missing" Pass "The reverse flow is missing or too old.";
+    37 TcpControl "tcp_control" Pass "SYN, FIN or RST: left to the kernel, and the flow ends.";
     38 NotPlain "not_plain" Pass "A fragment, with IP options, neither TCP nor UDP, at the end of its TTL, or with lengths that disagree.";
-    39 FrameDiffers "frame_differs" Pass "Its Ethernet addresses are not those seen on its flow.";
-    40 NotLearned "not_learned" Pass "Flows of its protocol, its ports or its pod are not learned; status says why.";
-    41 TooManyFlows "too_many_flows" Pass "Its sender makes new flows faster than they are learned.";
-    42 NoSlot "no_slot" Pass "This CPU's number is too high for notes.";
-    43 NotFollowed "not_followed" Pass "Not noted, so nothing is learned from it.";
-    44 Learned "learned" Pass "A noted packet came out: its flow is known now.";
-    45 NoteStale "note_stale" Pass "Names a note on another packet: it was copied, queued or handed to another CPU.";
-    46 ChangedOtherwise "changed_otherwise" Pass "A noted packet came out changed in a way that is not repeated.";
-    47 Untracked "untracked" Pass "A noted packet came out without a valid conntrack entry.";
-    48 OtherReceiver "other_receiver" Pass "A noted packet came out at a pod whose address its frame does not carry, or that takes no fast packets.";
-    49 MirrorDiffers "mirror_differs" Pass "The known way back of the flow does not lead back to where the packet came from.";
+    39 FrameDiffers "frame_differs" Pass "Its Ethernet addresses are not those of its flow.";
+    40 NotLearned "not_learned" Pass "Flows of its protocol, its ports or its pod are not learned; status shows the cause.";
+    41 TooManyFlows "too_many_flows" Pass "Its sender creates flows faster than they are learned.";
+    42 CpuLimit "cpu_limit" Pass "The number of this CPU is too high to record packets (512 and above).";
+    43 NotFollowed "not_followed" Pass "Not recorded, so nothing is learned from it.";
+    44 Learned "learned" Pass "A recorded packet left: its flow is learned.";
+    45 NoteStale "note_stale" Pass "Refers to the record of another packet: it was copied, queued or moved to another CPU.";
+    46 ChangedOtherwise "changed_otherwise" Pass "A recorded packet left with changes that cannot be replayed.";
+    47 Untracked "untracked" Pass "A recorded packet left without a valid conntrack entry.";
+    48 OtherReceiver "other_receiver" Pass "A recorded packet left to a pod whose address its frame does not have, or which is not in mode fast.";
+    49 MirrorDiffers "mirror_differs" Pass "The reverse flow in the table does not lead back to the sender of the packet.";
     50 TableRefused "table_refused" Pass "The flow table did not take the flow.";
-    51 OuterChecksum "outer_checksum" Pass "A tunnel packet with a UDP checksum that nobody has verified yet.";
+    51 OuterChecksum "outer_checksum" Pass "A tunnel packet with a UDP checksum that is not verified yet.";
     52 Merged "merged" Pass "Merged datagrams of a tunnel, which must be cut by the tunnel device.";
-    53 Congested "congested" Pass "The outer header reports congestion and the inner one cannot.";
-    54 WholeSum "whole_sum" Pass "An IPv6 packet to be translated whose device summed all of it.";
+    53 Congested "congested" Pass "The outer header reports congestion (ECN) and the inner one cannot.";
+    54 ChecksumComplete "checksum_complete" Pass "An IPv6 packet to be translated whose checksum the device computed as CHECKSUM_COMPLETE.";
     55 RewriteFailed "rewrite_failed" Drop "The packet could not be rewritten after the first change.";
     56 RefusedVtep "refused_vtep" Drop "A tunnel packet whose outer source is no peer's VTEP; the guard enforces that.";
     57 RefusedSource "refused_source" Drop "The inner source lies outside the sending peer's subnet; the guard enforces that.";
-    58 SenderUnnumbered "sender_unnumbered" Pass "From a node with a subnet of another size than the network's, or whose lease has just gone: the inner source is not checked.";
-    59 OuterUnusual "outer_unusual" Pass "A tunnel packet that is cut short or stands behind IP options or extension headers.";
+    58 SenderUnnumbered "sender_unnumbered" Pass "From a node with a subnet of another size than the network's, or whose lease ended: the inner source is not checked.";
+    59 OuterUnusual "outer_unusual" Pass "A tunnel packet that is truncated, or behind IP options or extension headers.";
     60 RefusedEarly "refused_early" Drop "As refused_vtep, at the driver by XDP.";
-    61 NoLeg "no_leg" Pass "The kernel's FIB gives no next hop for this packet that the programs may use.";
+    61 NoEcmpPath "no_ecmp_path" Pass "The kernel's FIB gives no next hop for this packet that the programs may use.";
     62 FieldsDiffer "fields_differ" Pass "Its DSCP, TTL or flow label is not the one observed on its flow, and a rule may match on it.";
     63 AgentLate "agent_late" Pass "No agent heartbeat for 5 s: flows are not replayed until the agent is back.";
-    64 Unconfirmed "unconfirmed" Pass "Its flow was learned a moment ago; it is replayed once the agent has made sure that no program queues packets.";
+    64 Unconfirmed "unconfirmed" Pass "Its flow was learned within the last second; it is replayed once the agent has verified that no program queues packets.";
     65 ClassChanged "class_changed" Pass "The kernel's own tunnel packet left with another mark or priority than it had at the tunnel device.";
-    66 PodTunnel "pod_tunnel" Pass "A packet from a pod to the tunnel port of a peer, where it would pass for one of this node's, or of its own node; the guard audits that.";
-    67 RefusedPodTunnel "refused_pod_tunnel" Drop "As pod_tunnel, and the guard enforces that a pod does not speak VXLAN for its node.";
-    68 ConntrackExtension "conntrack_extension" Pass "A noted packet came out whose connection has a conntrack helper or a timeout policy of its own.";
+    66 PodTunnel "pod_tunnel" Pass "From a pod to the tunnel port of a peer or of its own node, which would accept it as a node's; the guard audits that.";
+    67 RefusedPodTunnel "refused_pod_tunnel" Drop "As pod_tunnel; the guard enforces that.";
+    68 ConntrackExtension "conntrack_extension" Pass "A recorded packet left whose connection has a conntrack helper or a timeout policy.";
 }
 
 impl Reason {
-    /// What a step found, whether or not it came to its end. One number, which a function of a program returns in a register; a
+    /// Returns the reason of a step, complete or not. One number, which a function of a program returns in a register; a
     /// result it would leave in its caller's memory.
     #[inline(always)]
     pub const fn of(outcome: Result<Self, Self>) -> Self {

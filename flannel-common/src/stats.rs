@@ -22,7 +22,7 @@ pub const SLOTS_PER_PROGRAM: u32 = 128;
 /// Capacity of the `STATS` map.
 pub const SLOTS: u32 = Program::COUNT * SLOTS_PER_PROGRAM;
 
-/// Where a (program, reason) is counted.
+/// Returns the slot of a (program, reason).
 #[inline(always)]
 pub const fn slot(program: Program, reason: Reason) -> u32 {
     program as u32 * SLOTS_PER_PROGRAM + reason as u32

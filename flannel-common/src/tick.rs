@@ -7,7 +7,7 @@
 /// A moment, in ticks.
 pub type Tick = u32;
 
-/// How far ahead a moment may lie, in ticks (more than eighteen hours).
+/// Maximum distance of a moment ahead, in ticks (more than eighteen hours).
 pub const HORIZON: u32 = 1 << 26;
 
 /// The tick of a time in nanoseconds.
@@ -16,7 +16,7 @@ pub const fn tick(now_ns: u64) -> Tick {
     (now_ns >> 20) as u32
 }
 
-/// How many ticks make up a time in nanoseconds, at least one.
+/// Returns a time in nanoseconds as ticks, at least one.
 pub const fn ticks(ns: u64) -> u32 {
     let whole = ns >> 20;
     if whole == 0 {
@@ -28,7 +28,7 @@ pub const fn ticks(ns: u64) -> u32 {
     }
 }
 
-/// Whether a moment is still to come.
+/// Returns true if a moment lies ahead.
 #[inline(always)]
 pub const fn is_ahead(moment: Tick, now: Tick) -> bool {
     moment.wrapping_sub(now).wrapping_sub(1) < HORIZON
@@ -38,8 +38,8 @@ pub const fn is_ahead(moment: Tick, now: Tick) -> bool {
 /// not refreshed together.
 #[inline(always)]
 pub const fn jittered(now: Tick, interval: u32, random: u32) -> Tick {
-    let quarters = 768 + (random & 0x1ff) as u64;
-    now.wrapping_add((interval as u64 * quarters / 1024) as u32)
+    let scale_1024 = 768 + (random & 0x1ff) as u64;
+    now.wrapping_add((interval as u64 * scale_1024 / 1024) as u32)
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@
 //! to the kernel; all gates come before the first change to a packet; no program logs, except in a debug object
 //! (feature `log`).
 //!
-//! Each step is written once for both address families and compiled for each ([`family::Family`]); the packet's protocol
+//! Each step is written once for both address families and compiled for each ([`packet::family::Family`]); the packet's protocol
 //! chooses.
 //!
 //! Budget per packet: `to_tunnel` reads MODE, CONFIG and one element of a peer map (array look-ups, inlined by the
@@ -26,32 +26,14 @@
     reason = "header lengths are small constants; a wide number is cut where said"
 )]
 
-mod bytes;
-mod conntrack;
-mod direct;
-mod early;
-mod family;
-mod from_pod;
-mod from_tunnel;
-mod from_underlay;
-mod guard;
-mod learn;
-mod legs;
+mod flow;
+mod hooks;
 mod maps;
 mod monitor;
 mod node;
-mod notes;
-mod probe;
-mod replay;
-mod seen;
-mod segment;
-mod skb;
+mod packet;
 mod stats;
-mod tables;
-mod to_pod;
-mod to_tunnel;
-mod to_underlay;
-mod too_big;
+mod tunnel;
 
 use aya_ebpf::{
     bindings::{TC_ACT_REDIRECT, TC_ACT_SHOT, TC_ACT_UNSPEC},
@@ -63,13 +45,13 @@ use flannel_common::{
     reason::{Reason, Verdict},
 };
 
-use crate::skb::Skb;
+use crate::packet::skb::Skb;
 
 /// Ingress of the host side of a pod's veth.
 #[classifier]
 pub fn from_pod(ctx: TcContext) -> i32 {
     let skb = Skb::new(ctx);
-    let reason = from_pod::run(&skb);
+    let reason = hooks::from_pod::run(&skb);
     conclude(&skb, Program::FromPod, reason)
 }
 
@@ -77,7 +59,7 @@ pub fn from_pod(ctx: TcContext) -> i32 {
 #[classifier]
 pub fn to_pod(ctx: TcContext) -> i32 {
     let skb = Skb::new(ctx);
-    let reason = to_pod::run(&skb);
+    let reason = hooks::to_pod::run(&skb);
     conclude(&skb, Program::ToPod, reason)
 }
 
@@ -85,14 +67,14 @@ pub fn to_pod(ctx: TcContext) -> i32 {
 #[classifier]
 pub fn from_tunnel(ctx: TcContext) -> i32 {
     let skb = Skb::new(ctx);
-    let reason = from_tunnel::run(&skb);
+    let reason = hooks::from_tunnel::run(&skb);
     conclude(&skb, Program::FromTunnel, reason)
 }
 
 /// Behind every NAPI poll; attached while packets may be queued to userspace, which a note must not outlive.
 #[raw_tracepoint(tracepoint = "napi_poll")]
 pub fn count_polls(_ctx: RawTracePointContext) -> i32 {
-    notes::count_poll();
+    flow::pending::count_poll();
     0
 }
 
@@ -100,14 +82,14 @@ pub fn count_polls(_ctx: RawTracePointContext) -> i32 {
 #[xdp(frags)]
 #[expect(clippy::needless_pass_by_value, reason = "the macro hands the context over")]
 pub fn early_guard(ctx: XdpContext) -> u32 {
-    early::run(&ctx)
+    hooks::early_guard::run(&ctx)
 }
 
 /// Egress of the tunnel device.
 #[classifier]
 pub fn to_tunnel(ctx: TcContext) -> i32 {
     let skb = Skb::new(ctx);
-    let reason = to_tunnel::run(&skb);
+    let reason = hooks::to_tunnel::run(&skb);
     conclude(&skb, Program::ToTunnel, reason)
 }
 
@@ -115,7 +97,7 @@ pub fn to_tunnel(ctx: TcContext) -> i32 {
 #[classifier]
 pub fn from_underlay(ctx: TcContext) -> i32 {
     let skb = Skb::new(ctx);
-    let reason = from_underlay::run(&skb);
+    let reason = hooks::from_underlay::run(&skb);
     conclude(&skb, Program::FromUnderlay, reason)
 }
 
@@ -123,20 +105,19 @@ pub fn from_underlay(ctx: TcContext) -> i32 {
 #[classifier]
 pub fn to_underlay(ctx: TcContext) -> i32 {
     let skb = Skb::new(ctx);
-    let reason = to_underlay::run(&skb);
+    let reason = hooks::to_underlay::run(&skb);
     conclude(&skb, Program::ToUnderlay, reason)
 }
 
 /// Attached nowhere: the agent runs it to see what this kernel refuses.
 #[classifier]
 pub fn probe_room(ctx: TcContext) -> i32 {
-    probe::run(&Skb::new(ctx)) as i32
+    hooks::probe_room::run(&Skb::new(ctx)) as i32
 }
 
 /// Counts the outcome and turns it into the action TC wants.
 #[inline(always)]
-fn conclude(skb: &Skb, program: Program, outcome: Result<Reason, Reason>) -> i32 {
-    let reason = Reason::of(outcome);
+fn conclude(skb: &Skb, program: Program, reason: Reason) -> i32 {
     stats::record(skb, program, reason);
     #[cfg(feature = "log")]
     aya_log_ebpf::debug!(skb.context(), "program {} reason {} length {}", program as u32, reason as u32, skb.len());

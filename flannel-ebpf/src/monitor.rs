@@ -1,5 +1,5 @@
-//! Telling the monitor of a packet (see `flannel_common::monitor`). Off, this is one load and one branch where packets are
-//! counted; on, it is a call, and nothing in it changes the packet or its verdict.
+//! Events for `flannel-agent monitor` (see `flannel_common::monitor`). Without a monitor this costs one load and one branch
+//! where packets are counted. With one it is a call that changes neither the packet nor its verdict.
 
 use core::{
     cell::UnsafeCell,
@@ -9,35 +9,42 @@ use core::{
 use aya_ebpf::{
     bindings::BPF_RB_NO_WAKEUP,
     helpers::generated::{bpf_get_prandom_u32, bpf_ktime_get_ns, bpf_ringbuf_output, bpf_skb_load_bytes},
+    macros::map,
+    maps::PerCpuArray,
 };
 use flannel_common::{
-    ip::{Ipv4Header, Ipv6Header},
     maps::ONLY,
     monitor::{CAPTURE_MAX, Event, Filter, Missed, OUTER_MAX, lease_holds},
     outer::OuterHeaders,
     packet::ETH_LEN,
-    program::{OWN_PACKET, Program},
+    program::{Program, SELF_SENT},
     reason::Reason,
 };
 
 use crate::{
-    family::Family,
-    maps::{CONFIG, EVENTS, MISSED, MONITOR, TOLD},
-    skb::Skb,
+    maps::{CONFIG, EVENTS, MISSED, MONITOR},
+    packet::{
+        family::{Family, by_family},
+        skb::Skb,
+    },
 };
 
-/// Until when packets are told of. A section of its own, so that it is a map of its own, which is pinned.
+/// Private to the programs: not pinned.
+#[map]
+static MONITOR_BUFS: PerCpuArray<MonitorBuf> = PerCpuArray::with_max_entries(1, 0);
+
+/// Until when events are written, `CLOCK_MONOTONIC` in nanoseconds. A section of its own, so that it is a map of its own, which is pinned.
 #[unsafe(link_section = ".data.lease")]
 #[unsafe(no_mangle)]
-static LEASE: Lease = Lease(UnsafeCell::new(0));
+static MONITOR_DEADLINE: Deadline = Deadline(UnsafeCell::new(0));
 
 #[repr(transparent)]
-struct Lease(UnsafeCell<u64>);
+struct Deadline(UnsafeCell<u64>);
 
 // SAFETY: it is one word, read and written whole.
-unsafe impl Sync for Lease {}
+unsafe impl Sync for Deadline {}
 
-impl Lease {
+impl Deadline {
     #[inline(always)]
     fn get(&self) -> u64 {
         // SAFETY: the pointer is valid; volatile, because the monitor writes it.
@@ -54,37 +61,37 @@ impl Lease {
 /// An event, and behind it the bytes of its packet. They lie here until they are copied into the ring buffer, which takes
 /// other than constant lengths only so.
 #[repr(C)]
-pub(crate) struct Told {
+pub(crate) struct MonitorBuf {
     event: Event,
     bytes: [u8; CAPTURE_MAX],
 }
 
-/// Whether a monitor may be there.
+/// Returns true if a monitor may be running.
 #[inline(always)]
 pub(crate) fn is_on() -> bool {
-    LEASE.get() != 0
+    MONITOR_DEADLINE.get() != 0
 }
 
-/// Tells the monitor of a packet, if it wants to know.
+/// Writes an event of a packet, if the filter of the monitor matches.
 #[inline(never)]
-pub(crate) fn tell(skb: &Skb, program: Program, reason: Reason) {
+pub(crate) fn report(skb: &Skb, program: Program, reason: Reason) {
     // SAFETY: the helper takes nothing and returns a number.
     let now = unsafe { bpf_ktime_get_ns() };
-    if !lease_holds(LEASE.get(), now) {
-        LEASE.end();
+    if !lease_holds(MONITOR_DEADLINE.get(), now) {
+        MONITOR_DEADLINE.end();
         return;
     }
-    let (Some(monitor), Some(told)) = (MONITOR.get_ptr_mut(ONLY), TOLD.get_ptr_mut(ONLY)) else { return };
+    let (Some(monitor), Some(buf)) = (MONITOR.get_ptr_mut(ONLY), MONITOR_BUFS.get_ptr_mut(ONLY)) else { return };
     // SAFETY: the look-up gave the element of the array, which lives as long as the map. CPUs may race for the pace, which
     // its type allows for.
     let monitor = unsafe { &mut *monitor };
     // SAFETY: the look-up gave this CPU's own element, and programs at TC hooks do not interrupt each other.
-    let told = unsafe { &mut *told };
+    let buf = unsafe { &mut *buf };
     if !monitor.filter.wants(program, reason) || !is_drawn(&monitor.filter) {
         return;
     }
-    let Some(captured) = capture(skb, monitor.capture, told) else { return };
-    let Some(inner_at) = inner_frame(skb, &monitor.filter, told, captured, may_have_outer(skb, program, reason)) else {
+    let Some(captured) = capture(skb, monitor.capture, buf) else { return };
+    let Some(inner_at) = inner_frame(skb, &monitor.filter, buf, captured, may_have_outer(skb, program, reason)) else {
         return;
     };
     let Some(due) = monitor.pace.next_due(now) else {
@@ -92,7 +99,7 @@ pub(crate) fn tell(skb: &Skb, program: Program, reason: Reason) {
         return;
     };
     monitor.pace.due_ns = due;
-    told.event = Event {
+    buf.event = Event {
         time_ns: now,
         ifindex: skb.ifindex(),
         len: skb.len(),
@@ -103,7 +110,7 @@ pub(crate) fn tell(skb: &Skb, program: Program, reason: Reason) {
         reason: reason as u8,
         reserved: [0; 6],
     };
-    send(told, captured);
+    send(buf, captured);
 }
 
 #[inline(always)]
@@ -112,41 +119,37 @@ fn is_drawn(filter: &Filter) -> bool {
     filter.sample <= 1 || unsafe { bpf_get_prandom_u32() } % filter.sample == 0
 }
 
-/// Copies the first bytes of the packet, outer headers or not; how many. The mask is for the verifier, which follows a
-/// comparison only as far as the compiler leaves it in one register.
+/// Copies the first bytes of the packet, with or without outer headers; returns how many. The mask is for the verifier,
+/// which follows a comparison only as far as the compiler leaves it in one register.
 #[inline(always)]
-fn capture(skb: &Skb, wanted: u32, told: &mut Told) -> Option<u32> {
+fn capture(skb: &Skb, wanted: u32, buf: &mut MonitorBuf) -> Option<u32> {
     let last = skb.len().min(wanted + OUTER_MAX).wrapping_sub(1);
     let captured = (last & (CAPTURE_MAX as u32 - 1)) + 1;
     // SAFETY: there is room for `CAPTURE_MAX` bytes.
-    let failed = unsafe { bpf_skb_load_bytes(skb.raw().cast(), 0, told.bytes.as_mut_ptr().cast(), captured) };
+    let failed = unsafe { bpf_skb_load_bytes(skb.raw().cast(), 0, buf.bytes.as_mut_ptr().cast(), captured) };
     (failed == 0).then_some(captured)
 }
 
-/// Whether the packet is as it is on the underlay.
+/// Returns true if the packet has the form it has on the underlay.
 #[inline(always)]
 fn may_have_outer(skb: &Skb, program: Program, reason: Reason) -> bool {
     match program {
         Program::ToUnderlay => true,
         Program::FromUnderlay => !matches!(reason, Reason::Replayed),
-        _ => skb.tc_index() == OWN_PACKET,
+        _ => skb.tc_index() == SELF_SENT,
     }
 }
 
-/// Where the inner frame begins, if its addresses are wanted.
+/// Returns the offset of the inner frame; none if the filter excludes its addresses.
 #[inline(always)]
-fn inner_frame(skb: &Skb, filter: &Filter, told: &Told, captured: u32, may_have_outer: bool) -> Option<u16> {
-    match skb.protocol() {
-        Ipv4Header::PROTOCOL => inner_frame_of::<Ipv4Header>(filter, told, captured, may_have_outer),
-        Ipv6Header::PROTOCOL => inner_frame_of::<Ipv6Header>(filter, told, captured, may_have_outer),
-        _ if filter.asks_for_addresses() => None,
-        _ => Some(0),
-    }
+fn inner_frame(skb: &Skb, filter: &Filter, buf: &MonitorBuf, captured: u32, may_have_outer: bool) -> Option<u16> {
+    let other = if filter.asks_for_addresses() { None } else { Some(0) };
+    by_family!(skb, inner_frame_of(filter, buf, captured, may_have_outer), else other)
 }
 
 #[inline(always)]
-fn inner_frame_of<F: Family>(filter: &Filter, told: &Told, captured: u32, may_have_outer: bool) -> Option<u16> {
-    let bytes = told.bytes.as_ptr();
+fn inner_frame_of<F: Family>(filter: &Filter, buf: &MonitorBuf, captured: u32, may_have_outer: bool) -> Option<u16> {
+    let bytes = buf.bytes.as_ptr();
     let is_tunnel = may_have_outer && captured as usize >= OuterHeaders::<F>::LEN && {
         // SAFETY: the headers are bytes, and so many of them were captured.
         let outer = unsafe { &*bytes.cast::<OuterHeaders<F>>() };
@@ -166,12 +169,11 @@ fn inner_frame_of<F: Family>(filter: &Filter, told: &Told, captured: u32, may_ha
     Some(inner_at as u16)
 }
 
-/// Puts the event into the ring buffer. Nobody is woken: the monitor looks by itself, and an interrupt for a packet would be
-/// what a packet costs.
+/// Writes the event to the ring buffer. No wake-up: the monitor polls, and an interrupt would cost as much as the packet.
 #[inline(always)]
-fn send(told: &mut Told, captured: u32) {
+fn send(buf: &mut MonitorBuf, captured: u32) {
     let len = size_of::<Event>() as u32 + captured;
-    let data = (&raw mut *told).cast();
+    let data = (&raw mut *buf).cast();
     // SAFETY: so many bytes were just written.
     let failed = unsafe { bpf_ringbuf_output((&raw const EVENTS).cast_mut().cast(), data, len.into(), NO_WAKEUP) };
     if failed != 0 {
@@ -181,11 +183,11 @@ fn send(told: &mut Told, captured: u32) {
 
 const NO_WAKEUP: u64 = BPF_RB_NO_WAKEUP as u64;
 
-/// Counts a packet that is not told of.
+/// Counts a packet without an event.
 #[inline(always)]
 fn miss(counter: impl FnOnce(&mut Missed) -> &mut u64) {
     if let Some(missed) = MISSED.get_ptr_mut(ONLY) {
-        // SAFETY: as for what is told: this CPU's own element.
+        // SAFETY: as for what is buf: this CPU's own element.
         *counter(unsafe { &mut *missed }) += 1;
     }
 }

@@ -1,4 +1,4 @@
-//! What every program asks before it does anything: may the maps be trusted, and which mode is in force.
+//! State of the node that every program reads first: may the maps be trusted, and which mode is in force.
 
 use aya_ebpf::helpers::generated::bpf_ktime_get_coarse_ns;
 use core::{arch::asm, ptr::read_volatile};
@@ -7,31 +7,31 @@ use flannel_common::{
     maps::ONLY,
     mode::ModeWord,
     node::{FamilyConfig, NodeConfig, heartbeat_allows_replay, heartbeat_is_fresh},
-    peer::{PathSeen, PeerEntry, Word},
+    peer::{EntryState, PathProbe, PeerEntry},
     reason::Reason,
     tick::{Tick, tick},
 };
 
 use crate::{
-    family::Family,
     maps::{CONFIG, FAST, MODE},
+    packet::family::Family,
 };
 
 /// The node's data, trusted at `now`.
 pub(crate) struct Node {
     config: &'static NodeConfig,
-    word: Word,
+    word: EntryState,
     /// `CLOCK_MONOTONIC_COARSE`, nanoseconds.
     pub(crate) now: u64,
 }
 
 impl Node {
-    /// Reads the node's data, if the agent vouches for it.
+    /// Reads the node's data. Fails without a recent heartbeat of the agent.
     #[inline(always)]
     pub(crate) fn read() -> Result<Self, Reason> {
         let config = CONFIG.get(ONLY).ok_or(Reason::NotConfigured)?;
         let word = current(&config.word);
-        if !word.has(Word::VALID) {
+        if !word.has(EntryState::VALID) {
             return Err(Reason::NotConfigured);
         }
         // SAFETY: the helper takes nothing and returns a number. Kernel 5.11.
@@ -67,7 +67,7 @@ impl Node {
         self.config.confirmed
     }
 
-    /// Whether the data read so far still belongs together. Asked after the last read and before the first
+    /// Returns true if the data read so far is consistent. Called after the last read and before the first
     /// change to a packet.
     #[inline(always)]
     pub(crate) fn unchanged(&self) -> bool {
@@ -91,7 +91,7 @@ pub(crate) fn mode_word() -> ModeWord {
 pub(crate) struct Peer {
     at: *mut PeerEntry,
     index: u32,
-    word: Word,
+    word: EntryState,
 }
 
 impl Peer {
@@ -102,14 +102,14 @@ impl Peer {
         let at = F::peers().get_ptr_mut(index).ok_or(Reason::NoPeer)?;
         // SAFETY: the look-up gave an element of the array, which lives as long as the map.
         let word = current(unsafe { &(*at).word });
-        if word.has(Word::VALID) { Ok(Self { at, index, word }) } else { Err(Reason::NoPeer) }
+        if word.has(EntryState::VALID) { Ok(Self { at, index, word }) } else { Err(Reason::NoPeer) }
     }
 
     /// The peer with this subnet number, if packets to and from it take a plain route by this device.
     #[inline(always)]
     pub(crate) fn direct<F: Family>(index: Option<u32>, device: u32) -> Option<Self> {
         let peer = Self::find::<F>(index).ok()?;
-        if peer.word.has(Word::DIRECT) && peer.entry().oif == device { Some(peer) } else { None }
+        if peer.word.has(EntryState::DIRECT) && peer.entry().oif == device { Some(peer) } else { None }
     }
 
     /// Number of its subnet.
@@ -118,15 +118,15 @@ impl Peer {
         self.index
     }
 
-    /// Whether its route has several next hops, so that it has legs instead of one device and next hop.
+    /// Returns true if its route has several next hops, so that it has ECMP paths instead of one device and next hop.
     #[inline(always)]
-    pub(crate) const fn has_legs(&self) -> bool {
-        self.word.has(Word::LEGS)
+    pub(crate) const fn has_ecmp_paths(&self) -> bool {
+        self.word.has(EntryState::ECMP)
     }
 
     /// The word under which the entry was found.
     #[inline(always)]
-    pub(crate) const fn word(&self) -> Word {
+    pub(crate) const fn word(&self) -> EntryState {
         self.word
     }
 
@@ -138,24 +138,24 @@ impl Peer {
         unsafe { &*self.at }
     }
 
-    /// Where the entry keeps what was seen.
+    /// Returns the place of the entry's path validation.
     #[inline(always)]
-    pub(crate) const fn seen(&self) -> *mut PathSeen {
+    pub(crate) const fn seen(&self) -> *mut PathProbe {
         // SAFETY: as in `find`.
         unsafe { &raw mut (*self.at).seen }
     }
 
-    /// Whether the entry was not rewritten since it was found.
+    /// Returns true if the entry was not rewritten since it was found.
     #[inline(always)]
     pub(crate) fn unchanged(&self) -> bool {
         current(&self.entry().word).0 == self.word.0
     }
 }
 
-/// Reads a word anew from the map: volatile, or the compiler would compare one read with itself; and nothing read or written
+/// Reads an entry state again from the map: volatile, or the compiler would compare one read with itself; and no access
 /// before it may be moved behind it.
 #[inline(always)]
-fn current(word: &Word) -> Word {
+fn current(word: &EntryState) -> EntryState {
     // SAFETY: no instruction at all.
     unsafe { asm!("", options(nostack, preserves_flags)) };
     // SAFETY: a reference is valid for reads.

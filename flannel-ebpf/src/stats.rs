@@ -1,8 +1,8 @@
-//! Counting: one per-CPU slot per (program, reason). What is counted is also what a monitor is told of.
+//! Counting: one per-CPU slot per (program, reason). Each counted packet is an event for the monitor.
 
 use flannel_common::{program::Program, reason::Reason, stats::slot};
 
-use crate::{maps::STATS, monitor, skb::Skb};
+use crate::{maps::STATS, monitor, packet::skb::Skb};
 
 /// Counts a packet of so many bytes. Programs of one CPU do not interrupt each other between read and write (TC hooks run with
 /// bottom halves off), so plain adds lose nothing.
@@ -16,11 +16,11 @@ pub(crate) fn count(len: u32, program: Program, reason: Reason) {
     }
 }
 
-/// Counts what became of a packet, and tells a monitor, if there is one.
+/// Counts the outcome of a packet, and reports it to a running monitor.
 #[inline(always)]
 pub(crate) fn record(skb: &Skb, program: Program, reason: Reason) {
     count(skb.len(), program, reason);
     if monitor::is_on() {
-        monitor::tell(skb, program, reason);
+        monitor::report(skb, program, reason);
     }
 }

@@ -8,7 +8,7 @@ use aya::{
     programs::ProgramInfo,
 };
 use flannel_common::{
-    maps::{LEASE, ONLY},
+    maps::{MONITOR_DEADLINE, ONLY},
     program::Program,
 };
 
@@ -74,7 +74,9 @@ pub fn replace_by_array<T: aya::Pod>(host: &Host, name: &str, max_entries: u32) 
 /// Until when the programs tell a monitor of packets; 0 if they tell none.
 pub fn monitor_lease(host: &Host) -> Result<u64> {
     host.enter(|| -> Result<u64> {
-        let map = MapData::from_pin(Path::new(MAPS).join(LEASE)).and_then(Map::from_map_data).context(LEASE)?;
+        let map = MapData::from_pin(Path::new(MAPS).join(MONITOR_DEADLINE))
+            .and_then(Map::from_map_data)
+            .context(MONITOR_DEADLINE)?;
         Ok(Array::<_, u64>::try_from(map)?.get(&ONLY, 0)?)
     })?
 }

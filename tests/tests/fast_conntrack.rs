@@ -205,8 +205,8 @@ fn the_mark_at_the_exit_goes_with_the_flow() -> Result<()> {
     let mut talk = pair.talk()?;
     pair.talk_until_replayed(&mut talk, 500)?;
     let flows = pair.a.usable_flows()?;
-    let outward = flows.iter().find(|(_, flow)| flow.body.way == flannel_common::flow::Exit::TUNNEL);
+    let outward = flows.iter().find(|(_, flow)| flow.action.egress == flannel_common::flow::Egress::TUNNEL);
     let (_, flow) = outward.context("no flow into the tunnel")?;
-    ensure!((flow.body.mark, flow.body.priority) == (0x42, 0x1_0007), "{flow:?}");
+    ensure!((flow.action.mark, flow.action.priority) == (0x42, 0x1_0007), "{flow:?}");
     Ok(())
 }

@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Result, ensure};
 use flannel_agent::datapath::clock;
 use flannel_common::{
-    flow::{Body, Exit, Flow},
+    flow::{Egress, Flow, FlowAction},
     program::Program,
     reason::Reason,
     tick,
@@ -48,10 +48,10 @@ fn pairs_are_right(node: &BareNode, own: &Pod) -> Result<usize> {
     let veth = node.veth_index(own)?;
     let flows = node.flows()?;
     for (key, flow) in &flows {
-        let out = flow.body.out;
+        let out = flow.action.out;
         ensure!(key.same_tuple(&out), "{key:?} came out as {out:?}");
         let [pod_side, other] =
-            if flow.body.way == Exit::POD { [out.device, key.device] } else { [key.device, out.device] };
+            if flow.action.egress == Egress::POD { [out.device, key.device] } else { [key.device, out.device] };
         ensure!(pod_side == veth && other != veth, "{key:?} came out as {out:?}");
     }
     Ok(flows.len())
@@ -178,10 +178,10 @@ fn flows_that_do_not_mirror_each_other_are_both_forgotten() -> Result<()> {
     // As if it had come from a Service.
     let out = Key { source: words(Ipv4Addr::new(10, 96, 0, 1)), device: pair.a.veth_index(&pair.near)?, ..back };
     let generation = pair.a.maps.mode.get()?.generation();
-    let body = Body { out, generation, mtu: 1450, way: Exit::POD, ttl_step: 1, ..Body::default() };
-    let mut flow = Flow { body, ..Flow::default() };
+    let action = FlowAction { out, generation, mtu: 1450, egress: Egress::POD, ttl_step: 1, ..FlowAction::default() };
+    let mut flow = Flow { action, ..Flow::default() };
     let now = tick::tick(clock::now_ns());
-    flow.stamp(body.check(&back), now, now + 60_000, None);
+    flow.stamp(action.check(&back), now, now + 60_000, None);
     pair.a.maps.flows.write(back, flow)?;
     ensure!(pair.a.current_flows()?.len() == 1);
     pair.near.enter(|| -> Result<()> {
@@ -225,7 +225,7 @@ fn what_leaves_by_another_vtep_is_not_learned() -> Result<()> {
     pair.a.node.sh("ip neighbour replace 10.244.2.0 lladdr 02:00:00:00:00:77 dev flannel.1 nud permanent")?;
     pair.a.node.sh("bridge fdb append 02:00:00:00:00:77 dev flannel.1 dst 192.168.1.12 self permanent")?;
     flood(&pair.near, &pair.far, 8, Duration::from_secs(1))?;
-    ensure!(pair.a.counted(Program::ToTunnel, Reason::ForeignFrame)? > 100, "{:#?}", pair.a.counts()?);
+    ensure!(pair.a.counted(Program::ToTunnel, Reason::UnexpectedMac)? > 100, "{:#?}", pair.a.counts()?);
     ensure!(pair.a.flows()?.is_empty(), "{:#?}", pair.a.flows()?);
     Ok(())
 }

@@ -54,7 +54,7 @@ mod tests {
 
     use flannel_common::{
         addr::Addr,
-        peer::{PeerEntry, Word},
+        peer::{EntryState, PeerEntry},
     };
 
     use super::*;
@@ -103,7 +103,7 @@ mod tests {
         let routes = [(key, Route::via(ip("2001:db8::9"), Some(2), protocol::FLANNEL))];
         let peer = Addr::from(ip("2001:db8::9"));
         let entry = PeerEntry { vtep: peer, next_hop: peer, oif: 2, ..PeerEntry::default() };
-        let peers = [(9, PeerValue { flags: Word::DIRECT, entry })];
+        let peers = [(9, PeerValue { flags: EntryState::DIRECT, entry })];
         assert_eq!(desired, Desired { routes: routes.into(), peers: peers.into(), ..Desired::default() });
     }
 

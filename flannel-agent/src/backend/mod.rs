@@ -18,11 +18,11 @@ use std::{
 
 use flannel_common::{
     addr::{Addr, Mac},
+    ecmp::EcmpPathKey,
     guard::DeviceKey,
-    leg::LegKey,
     node,
     packet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6},
-    peer::{PeerEntry, VtepEntry, Word},
+    peer::{EntryState, PeerEntry, VtepEntry},
 };
 use ipnet::IpNet;
 
@@ -189,7 +189,7 @@ fn direct_route(peer: &Peer, device: u32) -> (RouteKey, Route) {
 /// The entry of a peer on our own link, reached by this device.
 fn direct_entry(vtep: Addr, mac: Mac, device: u32) -> PeerValue {
     let entry = PeerEntry { vtep, mac, next_hop: vtep, oif: device, ..PeerEntry::default() };
-    PeerValue { flags: Word::DIRECT, entry }
+    PeerValue { flags: EntryState::DIRECT, entry }
 }
 
 /// What the programs know of the node beside its tunnel; nothing where there is no map of its network.
@@ -229,11 +229,11 @@ pub struct Desired {
     pub fdb: BTreeMap<FdbKey, IpAddr>,
     /// Entries of the family's peer map by subnet number.
     pub peers: BTreeMap<u32, PeerValue>,
-    /// Entries of the `LEGS` map: what each takes, in bytes.
-    pub legs: BTreeMap<LegKey, u32>,
+    /// Entries of the `ECMP_PATHS` map: what each takes, in bytes.
+    pub legs: BTreeMap<EcmpPathKey, u32>,
     /// Entries of the `VTEPS` map.
     pub vteps: BTreeMap<Addr, VtepEntry>,
-    /// The `ELSEWHERE` map: devices of peers whose packets may carry another source than their address.
+    /// The `NAT_VTEPS` map: devices of peers whose packets may carry another source than their address.
     pub elsewhere: BTreeSet<DeviceKey>,
     /// Routes to the peers' subnets.
     pub routes: BTreeMap<RouteKey, Route>,

@@ -15,7 +15,7 @@ use super::{Output, PinOptions, StateOptions, absent, choice::Choice, table};
 use crate::{
     datapath::{
         DatapathError, PinRoot, clock,
-        guard::{GuardMap, SuspectMap},
+        guard::{GuardMap, ViolationMap},
         maps::{ConfigMap, StatsMap},
     },
     guard::{self, Suspected},
@@ -138,7 +138,7 @@ fn changed(word: GuardWord, options: &SetOptions) -> GuardWord {
 impl Shown {
     fn read(pins: &PinRoot) -> Result<Self, DatapathError> {
         let now = clock::now_ns();
-        let suspects = guard::suspects(&SuspectMap::open(pins)?)?;
+        let suspects = guard::suspects(&ViolationMap::open(pins)?)?;
         let config = ConfigMap::open(pins)?.get()?;
         Ok(Self {
             guard: guard::status_of_pins(GuardMap::open(pins)?.get()?, &StatsMap::open(pins)?)?,

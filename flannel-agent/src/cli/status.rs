@@ -4,7 +4,7 @@ use std::{fmt::Write as _, io, time::SystemTime};
 
 use anyhow::Context as _;
 use clap::Args;
-use flannel_common::peer::Word;
+use flannel_common::peer::EntryState;
 
 use super::{Output, PinOptions, StateOptions, guard::mode as check_mode, json, table};
 use crate::{
@@ -97,8 +97,8 @@ fn peers_of(pins: &PinRoot) -> Result<Vec<PeerStatus>, DatapathError> {
     let status = |peer: PinnedPeer| {
         let PinnedPeer { subnet, entry, .. } = peer;
         let way = match entry.word {
-            word if word.has(Word::DIRECT) => "direct",
-            word if word.has(Word::PLAIN) => "tunnel",
+            word if word.has(EntryState::DIRECT) => "direct",
+            word if word.has(EntryState::PLAIN) => "tunnel",
             _ => "kernel",
         };
         PeerStatus {

@@ -2,39 +2,39 @@
 
 use flannel_common::{
     addr::{Addr, Mac},
-    end::End,
-    flow::{Body, Exit, Flow},
+    expiry::Expiry,
+    flow::{Egress, Flow, FlowAction},
+    flow_key::FlowKey,
     inner::FrameAddresses,
     node::{FamilyConfig, NodeConfig},
-    peer::{PathSeen, PeerEntry, Word},
-    stamp::Stamp,
+    peer::{EntryState, PathProbe, PeerEntry},
 };
 use proptest::{array::uniform16, prelude::*};
 
 prop_compose! {
-    pub(crate) fn any_end()(source: u32, destination: u32, ports: u32, protocol: u32, device: u32) -> End<[u32; 1]> {
-        End { source: [source], destination: [destination], ports, protocol, device }
+    pub(crate) fn any_end()(source: u32, destination: u32, ports: u32, protocol: u32, device: u32) -> FlowKey<[u32; 1]> {
+        FlowKey { source: [source], destination: [destination], ports, protocol, device }
     }
 }
 
 prop_compose! {
-    fn any_body()(
-        out in any_end(), generation: u32, mark: u32, priority: u32, hash: u32, flow_label: u32, to: [u8; 6], from: [u8; 6], mtu: u16, way: u8,
+    fn any_action()(
+        out in any_end(), generation: u32, mark: u32, priority: u32, hash: u32, flow_label: u32, to: [u8; 6], from: [u8; 6], mtu: u16, egress: u8,
         ttl_step: u8, needs_mirror: u8, rest: [u8; 3],
-    ) -> Body<[u32; 1]> {
+    ) -> FlowAction<[u32; 1]> {
         let entry = FrameAddresses::new(Mac(to), Mac(from));
-        let way = Exit(way);
+        let egress = Egress(egress);
         let [takes_merged, tos, ttl] = rest;
-        Body {
-            out, generation, mark, priority, hash, flow_label, entry, exit: entry, mtu, way, ttl_step, needs_mirror,
+        FlowAction {
+            out, generation, mark, priority, hash, flow_label, entry, exit: entry, mtu, egress, ttl_step, needs_mirror,
             takes_merged, tos, ttl,
         }
     }
 }
 
 prop_compose! {
-    pub(crate) fn any_flow()(seen: u64, mirror: u64, packets: u64, body in any_body()) -> Flow<[u32; 1]> {
-        Flow { seen: Stamp(seen), mirror: Stamp(mirror), packets, body }
+    pub(crate) fn any_flow()(seen: u64, mirror: u64, packets: u64, action in any_action()) -> Flow<[u32; 1]> {
+        Flow { seen: Expiry(seen), mirror: Expiry(mirror), packets, action }
     }
 }
 
@@ -62,13 +62,13 @@ prop_compose! {
     ) -> PeerEntry {
         let [word, seen, until_ns, hold_ns] = words;
         let [oif, mtu, max_len, rest] = numbers;
-        let seen = PathSeen { word: Word(if is_same { word } else { seen }), until_ns, hold_ns, max_len, check: rest };
-        PeerEntry { word: Word(word), vtep, next_hop, mac: Mac(mac), reserved, oif, mtu, seen }
+        let seen = PathProbe { word: EntryState(if is_same { word } else { seen }), until_ns, hold_ns, max_len, check: rest };
+        PeerEntry { word: EntryState(word), vtep, next_hop, mac: Mac(mac), reserved, oif, mtu, seen }
     }
 }
 
 prop_compose! {
     pub(crate) fn any_node()(v4 in any_family(), v6 in any_family(), word: u64, heartbeat_ns: u64, confirmed: u32, reserved: u32) -> NodeConfig {
-        NodeConfig { word: Word(word), heartbeat_ns, confirmed, reserved, v4, v6 }
+        NodeConfig { word: EntryState(word), heartbeat_ns, confirmed, reserved, v4, v6 }
     }
 }

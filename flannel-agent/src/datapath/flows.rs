@@ -8,9 +8,9 @@ use aya::{
     maps::{Array, HashMap, MapData, MapError},
 };
 use flannel_common::{
-    end::End,
     fast::{FastConfig, PORT_WORDS, PodEntry, port_bit},
     flow::Flow,
+    flow_key::FlowKey,
     maps::{FAST, HELPER_PORTS, ONLY, PODS},
 };
 
@@ -22,16 +22,16 @@ use crate::datapath::{
 /// The `FLOWS` or `FLOWS6` map, by the address they hold.
 pub struct FlowMap<A>
 where
-    End<A>: Pod,
+    FlowKey<A>: Pod,
     Flow<A>: Pod,
 {
-    map: HashMap<MapData, End<A>, Flow<A>>,
+    map: HashMap<MapData, FlowKey<A>, Flow<A>>,
     name: &'static str,
 }
 
 impl<A> FlowMap<A>
 where
-    End<A>: Pod,
+    FlowKey<A>: Pod,
     Flow<A>: Pod,
 {
     /// Opens the pin of the map of this name.
@@ -41,12 +41,12 @@ where
     }
 
     /// Every flow, usable or not. One that is removed meanwhile may end the list early.
-    pub fn entries(&self) -> impl Iterator<Item = Result<(End<A>, Flow<A>), DatapathError>> + '_ {
+    pub fn entries(&self) -> impl Iterator<Item = Result<(FlowKey<A>, Flow<A>), DatapathError>> + '_ {
         self.map.iter().map(|entry| entry.map_err(DatapathError::map(self.name)))
     }
 
     /// One flow.
-    pub fn get(&self, key: &End<A>) -> Result<Option<Flow<A>>, DatapathError> {
+    pub fn get(&self, key: &FlowKey<A>) -> Result<Option<Flow<A>>, DatapathError> {
         match self.map.get(key, 0) {
             Ok(flow) => Ok(Some(flow)),
             Err(MapError::KeyNotFound) => Ok(None),
@@ -55,7 +55,7 @@ where
     }
 
     /// Writes a flow, as the programs do.
-    pub fn write(&mut self, key: End<A>, flow: Flow<A>) -> Result<(), DatapathError> {
+    pub fn write(&mut self, key: FlowKey<A>, flow: Flow<A>) -> Result<(), DatapathError> {
         self.map.insert(key, flow, 0).map_err(DatapathError::map(self.name))
     }
 }

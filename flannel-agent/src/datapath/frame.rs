@@ -120,19 +120,19 @@ fn length(bytes: usize) -> [u8; 2] {
 #[cfg(test)]
 mod tests {
     use flannel_common::{
-        inner::{Frame, InnerHeader, Plain},
+        inner::{Frame, InnerHeader, ParsedPacket},
         ip::{Ipv4Header, Ipv6Header},
     };
 
     use super::*;
 
     /// What the programs read of a frame.
-    fn read<H: InnerHeader>(bytes: &[u8]) -> Plain<H::Address> {
+    fn read<H: InnerHeader>(bytes: &[u8]) -> ParsedPacket<H::Address> {
         let padded = [&[0; 8][..Frame::<H>::PAD], bytes, &[0; 8]].concat();
         assert!(padded.len() >= size_of::<Frame<H>>());
         // SAFETY: a frame is plain bytes, of which there are enough.
         let frame = unsafe { padded.as_ptr().cast::<Frame<H>>().read_unaligned() };
-        let mut plain = Plain::default();
+        let mut plain = ParsedPacket::default();
         let len = u32::try_from(bytes.len()).expect("small");
         frame.read(len, 3, &mut plain).expect("a plain packet");
         plain
@@ -148,11 +148,11 @@ mod tests {
         for protocol in [PROTO_TCP, PROTO_UDP] {
             let four = ends("10.244.1.5:40000", "10.244.2.2:80", protocol);
             let plain = read::<Ipv4Header>(&frame(Mac::default(), Mac::default(), &four));
-            assert_eq!((plain.end.port_numbers(), plain.is_control), ([40000, 80], false));
-            assert_eq!(plain.end.source, [u32::from_ne_bytes([10, 244, 1, 5])]);
+            assert_eq!((plain.key.port_numbers(), plain.is_control), ([40000, 80], false));
+            assert_eq!(plain.key.source, [u32::from_ne_bytes([10, 244, 1, 5])]);
             let six = ends("[fd00::5]:40000", "[fd00::2]:80", protocol);
             let plain = read::<Ipv6Header>(&frame(Mac::default(), Mac::default(), &six));
-            assert_eq!((plain.end.port_numbers(), plain.end.protocol), ([40000, 80], u32::from(protocol)));
+            assert_eq!((plain.key.port_numbers(), plain.key.protocol), ([40000, 80], u32::from(protocol)));
         }
     }
 

@@ -3,8 +3,8 @@
 use aya::maps::{HashMap, MapData};
 use flannel_common::{
     addr::Addr,
-    guard::{Checks, DeviceKey, GuardMode, GuardWord, Suspect},
-    maps::{ELSEWHERE, GUARD, SUSPECTS},
+    guard::{Checks, DeviceKey, GuardMode, GuardWord, Violation},
+    maps::{GUARD, NAT_VTEPS, VIOLATIONS},
 };
 
 use crate::datapath::{
@@ -57,42 +57,42 @@ impl GuardMap {
     }
 }
 
-/// The `ELSEWHERE` map.
+/// The `NAT_VTEPS` map.
 pub struct ElsewhereMap(HashMap<MapData, DeviceKey, u32>);
 
 impl ElsewhereMap {
     /// Opens the pin.
     pub fn open(pins: &PinRoot) -> Result<Self, DatapathError> {
-        HashMap::try_from(from_pin(pins, ELSEWHERE)?).map(Self).map_err(DatapathError::map(ELSEWHERE))
+        HashMap::try_from(from_pin(pins, NAT_VTEPS)?).map(Self).map_err(DatapathError::map(NAT_VTEPS))
     }
 
     /// Every device.
     pub fn keys(&self) -> impl Iterator<Item = Result<DeviceKey, DatapathError>> + '_ {
-        self.0.keys().map(|key| key.map_err(DatapathError::map(ELSEWHERE)))
+        self.0.keys().map(|key| key.map_err(DatapathError::map(NAT_VTEPS)))
     }
 
     /// Adds a device.
     pub fn add(&mut self, key: DeviceKey) -> Result<(), DatapathError> {
-        self.0.insert(key, 0, 0).map_err(DatapathError::map(ELSEWHERE))
+        self.0.insert(key, 0, 0).map_err(DatapathError::map(NAT_VTEPS))
     }
 
     /// Removes a device; one that is not there is no error.
     pub fn remove(&mut self, key: DeviceKey) -> Result<(), DatapathError> {
-        remove(&mut self.0, &key, ELSEWHERE)
+        remove(&mut self.0, &key, NAT_VTEPS)
     }
 }
 
-/// The `SUSPECTS` map.
-pub struct SuspectMap(HashMap<MapData, Addr, Suspect>);
+/// The `VIOLATIONS` map.
+pub struct ViolationMap(HashMap<MapData, Addr, Violation>);
 
-impl SuspectMap {
+impl ViolationMap {
     /// Opens the pin.
     pub fn open(pins: &PinRoot) -> Result<Self, DatapathError> {
-        HashMap::try_from(from_pin(pins, SUSPECTS)?).map(Self).map_err(DatapathError::map(SUSPECTS))
+        HashMap::try_from(from_pin(pins, VIOLATIONS)?).map(Self).map_err(DatapathError::map(VIOLATIONS))
     }
 
     /// Every source the programs remember. One that is pushed out meanwhile may end the list early.
-    pub fn entries(&self) -> impl Iterator<Item = Result<(Addr, Suspect), DatapathError>> + '_ {
-        self.0.iter().map(|entry| entry.map_err(DatapathError::map(SUSPECTS)))
+    pub fn entries(&self) -> impl Iterator<Item = Result<(Addr, Violation), DatapathError>> + '_ {
+        self.0.iter().map(|entry| entry.map_err(DatapathError::map(VIOLATIONS)))
     }
 }

@@ -1,12 +1,12 @@
-//! A typed view of `LEGS`: the devices by which packets to a peer may leave where the kernel's FIB chooses for each of them.
+//! A typed view of `ECMP_PATHS`: the devices by which packets to a peer may leave where the kernel's FIB chooses for each of them.
 
 use std::collections::BTreeMap;
 
 use aya::maps::{HashMap, MapData};
 use flannel_common::{
-    leg::{LegEntry, LegKey},
-    maps::LEGS,
-    peer::{PathSeen, PeerEntry},
+    ecmp::{EcmpPath, EcmpPathKey},
+    maps::ECMP_PATHS,
+    peer::{PathProbe, PeerEntry},
 };
 
 use crate::{
@@ -18,34 +18,34 @@ use crate::{
     family::Family,
 };
 
-/// The `LEGS` map.
-pub struct LegMap(HashMap<MapData, LegKey, LegEntry>);
+/// The `ECMP_PATHS` map.
+pub struct LegMap(HashMap<MapData, EcmpPathKey, EcmpPath>);
 
 impl LegMap {
     /// Opens the pin.
     pub fn open(pins: &PinRoot) -> Result<Self, DatapathError> {
-        HashMap::try_from(from_pin(pins, LEGS)?).map(Self).map_err(DatapathError::map(LEGS))
+        HashMap::try_from(from_pin(pins, ECMP_PATHS)?).map(Self).map_err(DatapathError::map(ECMP_PATHS))
     }
 
     /// Every leg.
-    pub fn entries(&self) -> impl Iterator<Item = Result<(LegKey, LegEntry), DatapathError>> + '_ {
-        self.0.iter().map(|entry| entry.map_err(DatapathError::map(LEGS)))
+    pub fn entries(&self) -> impl Iterator<Item = Result<(EcmpPathKey, EcmpPath), DatapathError>> + '_ {
+        self.0.iter().map(|entry| entry.map_err(DatapathError::map(ECMP_PATHS)))
     }
 
     /// Writes a leg, of which nothing is seen then.
-    pub fn write(&mut self, key: LegKey, mtu: u32) -> Result<(), DatapathError> {
-        self.0.insert(key, LegEntry::new(mtu), 0).map_err(DatapathError::map(LEGS))
+    pub fn write(&mut self, key: EcmpPathKey, mtu: u32) -> Result<(), DatapathError> {
+        self.0.insert(key, EcmpPath::new(mtu), 0).map_err(DatapathError::map(ECMP_PATHS))
     }
 
     /// Removes a leg; one that is not there is no error.
-    pub fn remove(&mut self, key: LegKey) -> Result<(), DatapathError> {
-        remove(&mut self.0, &key, LEGS)
+    pub fn remove(&mut self, key: EcmpPathKey) -> Result<(), DatapathError> {
+        remove(&mut self.0, &key, ECMP_PATHS)
     }
 }
 
 /// The legs of all peers, as they are pinned.
 #[derive(Clone, Debug, Default)]
-pub struct PinnedLegs(BTreeMap<LegKey, LegEntry>);
+pub struct PinnedLegs(BTreeMap<EcmpPathKey, EcmpPath>);
 
 impl PinnedLegs {
     /// Reads them; none where an older agent pinned no such map.
@@ -57,43 +57,43 @@ impl PinnedLegs {
     }
 
     /// Every leg.
-    pub fn keys(&self) -> impl Iterator<Item = &LegKey> {
+    pub fn keys(&self) -> impl Iterator<Item = &EcmpPathKey> {
         self.0.keys()
     }
 
     /// Legs, as a test makes them up.
     #[cfg(test)]
-    pub(crate) fn of_test(legs: impl IntoIterator<Item = (LegKey, LegEntry)>) -> Self {
+    pub(crate) fn of_test(legs: impl IntoIterator<Item = (EcmpPathKey, EcmpPath)>) -> Self {
         Self(legs.into_iter().collect())
     }
 
     /// The legs of a peer, with their interface indexes.
-    pub fn of(&self, family: Family, index: u32) -> impl Iterator<Item = (u32, &LegEntry)> {
-        let key = move |device| LegKey::new(ethertype(family), index, device);
+    pub fn of(&self, family: Family, index: u32) -> impl Iterator<Item = (u32, &EcmpPath)> {
+        let key = move |device| EcmpPathKey::new(ethertype(family), index, device);
         let legs = self.0.range(key(0)..).take_while(move |(key, _)| key.index == index);
         legs.filter(move |(key, _)| key.family == ethertype(family)).map(|(key, leg)| (key.device, leg))
     }
 }
 
 /// What was seen of the kernel's own packets by a leg, as far as it counts: what holds all of the peer's legs back holds this one.
-pub fn seen(peer: &PeerEntry, leg: &LegEntry, now: u64) -> PathSeen {
-    let hold_ns = if peer.seen.holds(peer.word, now) { peer.seen.hold_ns } else { 0 };
+pub fn seen(peer: &PeerEntry, leg: &EcmpPath, now: u64) -> PathProbe {
+    let hold_ns = if peer.seen.is_held_down(peer.word, now) { peer.seen.hold_ns } else { 0 };
     match leg.seen {
-        seen if seen.word != peer.word => PathSeen { word: peer.word, hold_ns, ..PathSeen::NOTHING },
-        seen if hold_ns != 0 => PathSeen { until_ns: 0, hold_ns: hold_ns.max(seen.hold_ns), ..seen },
+        seen if seen.word != peer.word => PathProbe { word: peer.word, hold_ns, ..PathProbe::NOTHING },
+        seen if hold_ns != 0 => PathProbe { until_ns: 0, hold_ns: hold_ns.max(seen.hold_ns), ..seen },
         seen => seen,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use flannel_common::peer::Word;
+    use flannel_common::peer::EntryState;
 
     use super::*;
 
     #[test]
     fn the_legs_of_a_peer_are_told_from_those_of_others() {
-        let key = |family, index, device| (LegKey::new(ethertype(family), index, device), LegEntry::new(device));
+        let key = |family, index, device| (EcmpPathKey::new(ethertype(family), index, device), EcmpPath::new(device));
         let legs = [key(Family::V4, 7, 2), key(Family::V4, 7, 3), key(Family::V6, 7, 2), key(Family::V4, 8, 2)];
         let legs = PinnedLegs::of_test(legs);
         let of = |family, index| legs.of(family, index).map(|(device, _)| device).collect::<Vec<_>>();
@@ -102,14 +102,14 @@ mod tests {
 
     #[test]
     fn what_holds_the_peer_holds_its_legs() {
-        let word = Word::new(Word::VALID, 1);
-        let leg = LegEntry { seen: PathSeen { word, until_ns: 9, ..PathSeen::NOTHING }, ..LegEntry::new(1500) };
+        let word = EntryState::new(EntryState::VALID, 1);
+        let leg = EcmpPath { seen: PathProbe { word, until_ns: 9, ..PathProbe::NOTHING }, ..EcmpPath::new(1500) };
         let peer = PeerEntry { word, ..PeerEntry::default() };
-        assert!(seen(&peer, &leg, 5).vouches(word, 5));
-        let held = PeerEntry { seen: PathSeen { word, hold_ns: 6, ..PathSeen::NOTHING }, ..peer };
-        assert!(!seen(&held, &leg, 5).vouches(word, 5) && seen(&held, &leg, 5).holds(word, 5));
-        assert!(seen(&held, &leg, 6).vouches(word, 6), "no longer");
-        let rewritten = PeerEntry { word: Word::new(Word::VALID, 2), ..peer };
-        assert!(!seen(&rewritten, &leg, 5).vouches(rewritten.word, 5));
+        assert!(seen(&peer, &leg, 5).is_validated(word, 5));
+        let held = PeerEntry { seen: PathProbe { word, hold_ns: 6, ..PathProbe::NOTHING }, ..peer };
+        assert!(!seen(&held, &leg, 5).is_validated(word, 5) && seen(&held, &leg, 5).is_held_down(word, 5));
+        assert!(seen(&held, &leg, 6).is_validated(word, 6), "no longer");
+        let rewritten = PeerEntry { word: EntryState::new(EntryState::VALID, 2), ..peer };
+        assert!(!seen(&rewritten, &leg, 5).is_validated(rewritten.word, 5));
     }
 }

@@ -17,8 +17,8 @@ use aya::{
 };
 use flannel_common::{
     kernel::KernelLayout,
-    maps::{ALL, FLOWS, FLOWS6, NOTES, NOTES6, PEERS, PEERS_MAX, PEERS6, in_object},
-    note::{CPUS_MAX, SLOTS_PER_CPU},
+    maps::{ALL, FLOWS, FLOWS6, PEERS, PEERS_MAX, PEERS6, PENDING, PENDING6, in_object},
+    pending::{CPUS_MAX, SLOTS_PER_CPU},
     program::{COUNT_POLLS, Program},
 };
 
@@ -106,8 +106,8 @@ impl Subnets {
         Ok([
             (PEERS, peers(Family::V4, self.v4)?),
             (PEERS6, peers(Family::V6, self.v6)?),
-            (NOTES, if_on(self.v4, notes)),
-            (NOTES6, if_on(self.v6, notes)),
+            (PENDING, if_on(self.v4, notes)),
+            (PENDING6, if_on(self.v6, notes)),
             (FLOWS, if_on(self.v4, flows)),
             (FLOWS6, if_on(self.v6, flows)),
         ])

@@ -14,7 +14,7 @@ use flannel_common::{
     maps::{CONFIG, FLOWS, FLOWS6, MODE, ONLY, PEERS, PEERS6, STATS, VTEPS},
     mode::{Mode, ModeWord},
     node::NodeConfig,
-    peer::{PeerEntry, VtepEntry, Word},
+    peer::{EntryState, PeerEntry, VtepEntry},
     program::Program,
     reason::Reason,
     stats::{Counter, slot},
@@ -25,7 +25,7 @@ use crate::{
     datapath::{
         DatapathError, PinRoot,
         flows::{FastMap, FlowMap, PodMap},
-        guard::{ElsewhereMap, GuardMap, SuspectMap},
+        guard::{ElsewhereMap, GuardMap, ViolationMap},
         legs::LegMap,
         word::SharedWord,
     },
@@ -61,7 +61,7 @@ pub struct Maps {
     /// Peers whose packets may come from another address than theirs.
     pub elsewhere: ElsewhereMap,
     /// Sources the guard found fault with.
-    pub suspects: SuspectMap,
+    pub suspects: ViolationMap,
 }
 
 impl Maps {
@@ -81,7 +81,7 @@ impl Maps {
             pods: PodMap::open(pins)?,
             guard: GuardMap::open(pins)?,
             elsewhere: ElsewhereMap::open(pins)?,
-            suspects: SuspectMap::open(pins)?,
+            suspects: ViolationMap::open(pins)?,
         })
     }
 }
@@ -132,7 +132,7 @@ impl PeerMap {
     /// Every valid entry with its subnet number.
     pub fn entries(&self) -> impl Iterator<Item = Result<(u32, PeerEntry), DatapathError>> + '_ {
         (0..self.capacity()).filter_map(|index| match self.get(index) {
-            Ok(entry) if entry.word.has(Word::VALID) => Some(Ok((index, entry))),
+            Ok(entry) if entry.word.has(EntryState::VALID) => Some(Ok((index, entry))),
             Ok(_) => None,
             Err(error) => Some(Err(error)),
         })
@@ -146,7 +146,7 @@ impl PeerMap {
     /// Writes an entry; `flags` beside `VALID`. What the programs saw of the path is forgotten with it.
     pub fn write(&mut self, index: u32, entry: PeerEntry, flags: u32) -> Result<(), DatapathError> {
         let old = self.invalidate(index)?;
-        let word = Word::new(Word::VALID | flags, old.generation().wrapping_add(1));
+        let word = EntryState::new(EntryState::VALID | flags, old.generation().wrapping_add(1));
         let entry = PeerEntry { word, ..entry.without_seen() };
         self.set(index, PeerEntry { word: word.invalid(), ..entry })?;
         self.set(index, entry)
@@ -155,12 +155,12 @@ impl PeerMap {
     /// Removes an entry.
     pub fn remove(&mut self, index: u32) -> Result<(), DatapathError> {
         let old = self.invalidate(index)?;
-        self.set(index, PeerEntry { word: Word::new(0, old.generation()), ..PeerEntry::default() })
+        self.set(index, PeerEntry { word: EntryState::new(0, old.generation()), ..PeerEntry::default() })
     }
 
-    fn invalidate(&mut self, index: u32) -> Result<Word, DatapathError> {
+    fn invalidate(&mut self, index: u32) -> Result<EntryState, DatapathError> {
         let old = self.get(index)?;
-        if old.word.has(Word::VALID) {
+        if old.word.has(EntryState::VALID) {
             self.set(index, PeerEntry { word: old.word.invalid(), ..old })?;
         }
         Ok(old.word)
@@ -263,10 +263,10 @@ impl ConfigMap {
         let old = self.get()?;
         let wanted = NodeConfig { confirmed: old.confirmed, ..wanted };
         let same = NodeConfig { word: old.word, heartbeat_ns: old.heartbeat_ns, ..wanted };
-        if same == old && old.word.has(Word::VALID) {
+        if same == old && old.word.has(EntryState::VALID) {
             return Ok(false);
         }
-        let word = Word::new(Word::VALID, old.word.generation().wrapping_add(1));
+        let word = EntryState::new(EntryState::VALID, old.word.generation().wrapping_add(1));
         self.set(NodeConfig { word: old.word.invalid(), ..old })?;
         self.set(NodeConfig { word: word.invalid(), heartbeat_ns: now_ns, ..wanted })?;
         self.set(NodeConfig { word, heartbeat_ns: now_ns, ..wanted })?;

@@ -7,7 +7,7 @@ use std::fs::File;
 
 use aya::maps::{Array, MapData, PerCpuArray, RingBuf, ring_buf::RingBufItem};
 use flannel_common::{
-    maps::{EVENTS, LEASE, MISSED, MONITOR, ONLY},
+    maps::{EVENTS, MISSED, MONITOR, MONITOR_DEADLINE, ONLY},
     monitor::{Filter, HEADERS_LEN, LEASE_NS, Missed, Monitor, Pace},
 };
 use nix::{
@@ -43,7 +43,7 @@ pub struct Wanted {
 impl MonitorMaps {
     /// Takes the place of the one monitor, and opens the pins.
     pub fn claim(pins: &PinRoot) -> Result<Self, DatapathError> {
-        let lease = Array::try_from(from_pin(pins, LEASE)?).map_err(DatapathError::map(LEASE))?;
+        let lease = Array::try_from(from_pin(pins, MONITOR_DEADLINE)?).map_err(DatapathError::map(MONITOR_DEADLINE))?;
         let lock = lock(pins)?;
         let mut maps = Self {
             settings: Array::try_from(from_pin(pins, MONITOR)?).map_err(DatapathError::map(MONITOR))?,
@@ -75,7 +75,7 @@ impl MonitorMaps {
 
     /// The monitor is alive.
     pub fn renew(&mut self) -> Result<(), DatapathError> {
-        self.lease.set(ONLY, clock::now_ns() + LEASE_NS, 0).map_err(DatapathError::map(LEASE))
+        self.lease.set(ONLY, clock::now_ns() + LEASE_NS, 0).map_err(DatapathError::map(MONITOR_DEADLINE))
     }
 
     /// The next event with the bytes of its packet, if there is one.
@@ -104,7 +104,7 @@ impl MonitorMaps {
     }
 
     fn end(&mut self) -> Result<(), DatapathError> {
-        self.lease.set(ONLY, 0, 0).map_err(DatapathError::map(LEASE))
+        self.lease.set(ONLY, 0, 0).map_err(DatapathError::map(MONITOR_DEADLINE))
     }
 }
 

@@ -15,12 +15,12 @@ use aya::{
     programs::{SchedClassifier, TestRun as _, TestRunOptions},
 };
 use flannel_common::{
-    end::End,
     flow::Flow,
+    flow_key::FlowKey,
     kernel::KernelLayout,
     maps::{
-        CONFIG, ELSEWHERE, FAST, FLOWS, FLOWS6, GUARD, HELPER_PORTS, LEGS, MODE, NOTES, NOTES6, PEERS, PEERS6, PODS,
-        STATS, VTEPS,
+        CONFIG, ECMP_PATHS, FAST, FLOWS, FLOWS6, GUARD, HELPER_PORTS, MODE, NAT_VTEPS, PEERS, PEERS6, PENDING,
+        PENDING6, PODS, STATS, VTEPS,
     },
     program::Program,
     reason::Reason,
@@ -35,7 +35,7 @@ use super::{
 };
 
 /// Maps the programs of a trial share with those in force: they only read them.
-const SHARED: [&str; 11] = [PEERS, PEERS6, LEGS, VTEPS, MODE, CONFIG, FAST, PODS, HELPER_PORTS, GUARD, ELSEWHERE];
+const SHARED: [&str; 11] = [PEERS, PEERS6, ECMP_PATHS, VTEPS, MODE, CONFIG, FAST, PODS, HELPER_PORTS, GUARD, NAT_VTEPS];
 /// Flows a trial needs: one and its way back.
 const FLOWS_OF_A_TRIAL: u32 = 16;
 
@@ -79,7 +79,7 @@ impl Trial {
         let object = aya_obj::Object::parse(&bytes)?;
         let mut loader = load::loader(&layout);
         for (name, capacity) in
-            [(FLOWS, FLOWS_OF_A_TRIAL), (FLOWS6, FLOWS_OF_A_TRIAL), (NOTES, note_slots()), (NOTES6, note_slots())]
+            [(FLOWS, FLOWS_OF_A_TRIAL), (FLOWS6, FLOWS_OF_A_TRIAL), (PENDING, note_slots()), (PENDING6, note_slots())]
         {
             loader.map_max_entries(name, capacity);
         }
@@ -95,13 +95,13 @@ impl Trial {
     }
 
     /// Lets the programs of the trial know the flow with this key, as those in force know it. Whether they do.
-    pub fn copy_flow<A>(&mut self, pins: &PinRoot, name: &'static str, key: &End<A>) -> Result<bool, DatapathError>
+    pub fn copy_flow<A>(&mut self, pins: &PinRoot, name: &'static str, key: &FlowKey<A>) -> Result<bool, DatapathError>
     where
-        End<A>: Pod,
+        FlowKey<A>: Pod,
         Flow<A>: Pod,
     {
         let Some(flow) = FlowMap::open(pins, name)?.get(key)? else { return Ok(false) };
-        let mut own: HashMap<&mut MapData, End<A>, Flow<A>> = self.map(name)?;
+        let mut own: HashMap<&mut MapData, FlowKey<A>, Flow<A>> = self.map(name)?;
         own.insert(key, flow, 0).map_err(DatapathError::map(name))?;
         Ok(true)
     }

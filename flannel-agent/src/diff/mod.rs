@@ -10,7 +10,7 @@ use std::{
 };
 
 use anyhow::Context as _;
-use flannel_common::{addr::Mac, node::NodeConfig, peer::Word};
+use flannel_common::{addr::Mac, node::NodeConfig, peer::EntryState};
 use ipnet::IpNet;
 use serde::Serialize;
 
@@ -84,8 +84,8 @@ fn of_lease(peer: &PeerStatus) -> Option<Expected> {
 fn of_map(peer: &PinnedPeer) -> Expected {
     let PinnedPeer { subnet, entry, .. } = peer;
     let way = match entry.word {
-        word if word.has(Word::DIRECT) => Way::Direct,
-        word if word.has(Word::PLAIN) => Way::Plain,
+        word if word.has(EntryState::DIRECT) => Way::Direct,
+        word if word.has(EntryState::PLAIN) => Way::Plain,
         _ => Way::Kernel,
     };
     Expected { subnet: *subnet, vtep: entry.vtep.into(), mac: entry.mac, way }

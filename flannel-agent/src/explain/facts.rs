@@ -4,8 +4,8 @@ use std::net::IpAddr;
 
 use flannel_common::{
     addr::Mac,
+    ecmp::EcmpPath,
     guard::{Checks, GuardMode, GuardWord},
-    leg::LegEntry,
     mode::ModeWord,
     node::{FamilyConfig, NodeConfig},
 };
@@ -82,7 +82,7 @@ pub(super) struct Tunnel {
     /// The devices by which that route leads, as far as they are there.
     pub(super) outlets: Vec<Link>,
     /// What was seen by each of them, where the kernel chooses among several next hops.
-    pub(super) legs: Vec<(u32, LegEntry)>,
+    pub(super) legs: Vec<(u32, EcmpPath)>,
     /// What is known of the next hop there.
     pub(super) next_hop: Option<Neighbour>,
 }

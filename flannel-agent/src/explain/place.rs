@@ -6,7 +6,7 @@ use flannel_common::{
     addr::Mac,
     fast::PodEntry,
     node::{FamilyConfig, NodeConfig},
-    peer::Word,
+    peer::EntryState,
 };
 use ipnet::IpNet;
 
@@ -40,7 +40,7 @@ pub(super) enum Place {
 
 /// The device by which packets of a peer come in.
 pub(super) const fn enters_by(peer: &PinnedPeer, config: &FamilyConfig) -> u32 {
-    if peer.entry.word.has(Word::DIRECT) { config.underlay_ifindex } else { config.tunnel_ifindex }
+    if peer.entry.word.has(EntryState::DIRECT) { config.underlay_ifindex } else { config.tunnel_ifindex }
 }
 
 /// A pod of this node, by its veth.
@@ -95,7 +95,7 @@ impl Surroundings<'_> {
             return Ok(Place::Vacant(subnet));
         }
         let entry = PeerMap::open(self.pins, family).and_then(|map| map.get(index)).ok();
-        Ok(match entry.filter(|entry| entry.word.has(Word::VALID)) {
+        Ok(match entry.filter(|entry| entry.word.has(EntryState::VALID)) {
             Some(entry) => Place::Peer(PinnedPeer { index, subnet, entry }),
             None => Place::Unleased(subnet),
         })

@@ -4,10 +4,10 @@ use std::net::{IpAddr, SocketAddr};
 
 use flannel_common::{
     addr::Mac,
-    end::End,
+    flow_key::FlowKey,
     maps::{FLOWS, FLOWS6},
     mode::Mode,
-    peer::Word,
+    peer::EntryState,
     program::Program,
     reason::Verdict,
 };
@@ -59,7 +59,7 @@ pub(super) fn run(facts: &Facts, around: &Surroundings<'_>) -> Result<Vec<Tried>
     }
     if let (Place::Peer(peer), Some(external)) = (&facts.source, links(config.underlay_ifindex)) {
         let at_external = external.mac.unwrap_or_default();
-        if peer.entry.word.has(Word::DIRECT) {
+        if peer.entry.word.has(EntryState::DIRECT) {
             trying.ask(Program::FromUnderlay, external, &frame(at_external, Mac::default(), &ends))?;
             return Ok(trying.tried);
         }
@@ -115,11 +115,11 @@ impl Trying<'_> {
         match (flow.source.ip(), flow.destination.ip()) {
             (IpAddr::V4(source), IpAddr::V4(destination)) => {
                 let [source, destination] = [source, destination].map(|ip| [u32::from_ne_bytes(ip.octets())]);
-                self.trial.copy_flow(self.pins, FLOWS, &End { source, destination, ports, protocol, device })?;
+                self.trial.copy_flow(self.pins, FLOWS, &FlowKey { source, destination, ports, protocol, device })?;
             }
             (IpAddr::V6(source), IpAddr::V6(destination)) => {
                 let [source, destination] = [source, destination].map(|ip| words(ip.octets()));
-                self.trial.copy_flow(self.pins, FLOWS6, &End { source, destination, ports, protocol, device })?;
+                self.trial.copy_flow(self.pins, FLOWS6, &FlowKey { source, destination, ports, protocol, device })?;
             }
             _ => {}
         }

@@ -10,7 +10,7 @@ use flannel_common::{
 
 use super::policy::Doubt;
 use crate::{
-    datapath::{DatapathError, guard::SuspectMap, maps::StatsMap},
+    datapath::{DatapathError, guard::ViolationMap, maps::StatsMap},
     observe::status::{CheckStatus, GuardStatus},
 };
 
@@ -51,7 +51,7 @@ pub struct Suspected {
 }
 
 /// The sources, the latest first.
-pub fn suspects(map: &SuspectMap) -> Result<Vec<Suspected>, DatapathError> {
+pub fn suspects(map: &ViolationMap) -> Result<Vec<Suspected>, DatapathError> {
     let mut suspects = Vec::new();
     for entry in map.entries() {
         let (source, suspect) = entry?;

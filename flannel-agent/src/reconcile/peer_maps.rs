@@ -1,4 +1,4 @@
-//! The peer maps of one family: what should be in `PEERS`, `LEGS`, `VTEPS` and `ELSEWHERE`, and what is.
+//! The peer maps of one family: what should be in `PEERS`, `ECMP_PATHS`, `VTEPS` and `NAT_VTEPS`, and what is.
 
 use std::{
     collections::BTreeSet,
@@ -8,9 +8,9 @@ use std::{
 
 use flannel_common::{
     addr::Addr,
+    ecmp::EcmpPathKey,
     guard::DeviceKey,
-    leg::LegKey,
-    peer::{PeerEntry, VtepEntry, Word},
+    peer::{EntryState, PeerEntry, VtepEntry},
 };
 
 use crate::{
@@ -28,7 +28,7 @@ use crate::{
 pub(super) struct PeerMaps {
     family: Family,
     peers: Tracker<u32, PeerValue>,
-    legs: Tracker<LegKey, u32>,
+    legs: Tracker<EcmpPathKey, u32>,
     vteps: Tracker<Addr, VtepEntry>,
     elsewhere: Tracker<DeviceKey, ()>,
     leaving: Leaving<Addr>,
@@ -82,7 +82,7 @@ impl PeerMaps {
         let map = peer_map(maps, self.family);
         let entries = map.entries().map(|entry| entry.map(|(index, entry)| (index, value_of(entry))));
         self.peers.found(entries.collect::<Result<_, _>>()?);
-        let of_family = |key: &LegKey| key.family == ethertype(self.family);
+        let of_family = |key: &EcmpPathKey| key.family == ethertype(self.family);
         let legs = maps.legs.entries().filter(|entry| entry.as_ref().map_or(true, |(key, _)| of_family(key)));
         self.legs.found(legs.map(|entry| entry.map(|(key, leg)| (key, leg.mtu))).collect::<Result<_, _>>()?);
         let of_family = |vtep: Addr| Family::of(IpAddr::from(vtep)) == self.family;
@@ -136,13 +136,13 @@ impl PeerMaps {
         let family = self.family;
         let peers = self.peers.failures();
         let peers = peers.map(move |(index, failure)| Dirty::new(format!("{family} peer map entry {index}"), failure));
-        let leg = move |key: &LegKey| format!("leg of {family} peer {} by interface {}", key.index, key.device);
+        let leg = move |key: &EcmpPathKey| format!("leg of {family} peer {} by interface {}", key.index, key.device);
         let legs = self.legs.failures().map(move |(key, failure)| Dirty::new(leg(key), failure));
         let vteps = self.vteps.failures();
         let vteps = vteps.map(|(vtep, failure)| Dirty::new(format!("VTEP map entry {vtep}"), failure));
         let elsewhere = self.elsewhere.failures();
         let elsewhere =
-            elsewhere.map(|(key, failure)| Dirty::new(format!("entry of {} in ELSEWHERE", key.mac), failure));
+            elsewhere.map(|(key, failure)| Dirty::new(format!("entry of {} in NAT_VTEPS", key.mac), failure));
         peers.chain(legs).chain(vteps).chain(elsewhere)
     }
 
@@ -212,7 +212,7 @@ fn remove<K: Ord + Clone, V: PartialEq + Clone>(
 
 fn value_of(entry: PeerEntry) -> PeerValue {
     PeerValue {
-        flags: entry.word.flags() & !Word::VALID,
-        entry: PeerEntry { word: Word::default(), ..entry.without_seen() },
+        flags: entry.word.flags() & !EntryState::VALID,
+        entry: PeerEntry { word: EntryState::default(), ..entry.without_seen() },
     }
 }

@@ -15,7 +15,7 @@ use flannel_common::{
     maps::{PEERS, PEERS6},
     mode::Mode,
     node::NodeConfig,
-    peer::{PeerEntry, VtepEntry, Word},
+    peer::{EntryState, PeerEntry, VtepEntry},
     program::Program,
     reason::Reason,
 };
@@ -110,7 +110,7 @@ impl Bench {
         let config = NodeConfig { v4: V4.family(), v6: V6.family(), ..NodeConfig::default() };
         self.maps.config.write(config, clock::now_ns()).expect("CONFIG");
         for net in packets::BOTH {
-            self.peer(net, net.peer(), Word::PLAIN);
+            self.peer(net, net.peer(), EntryState::PLAIN);
         }
     }
 
@@ -131,7 +131,7 @@ impl Bench {
         let pin = self.pins.map(if net.our_vtep.is_ipv4() { PEERS } else { PEERS6 });
         let map = MapData::from_pin(pin).and_then(Map::from_map_data).expect("a peer map");
         let mut map: Array<_, PeerEntry> = map.try_into().expect("an array of peers");
-        let word = Word::new(0, 9);
+        let word = EntryState::new(0, 9);
         map.set(packets::PEER_INDEX, PeerEntry { word, ..entry }, 0).expect("a peer map");
     }
 

@@ -8,10 +8,10 @@ use std::{
 use flannel_agent::datapath::clock;
 use flannel_common::{
     addr::Addr,
-    guard::{Checks, DeviceKey, GuardMode, Suspect},
+    guard::{Checks, DeviceKey, GuardMode, Violation},
     mode::Mode,
     node::HEARTBEAT_LIMIT_NS,
-    peer::{VtepEntry, Word},
+    peer::{EntryState, VtepEntry},
     program::Program::FromUnderlay,
     reason::Reason,
 };
@@ -58,8 +58,8 @@ fn stranger(net: Net) -> Addr {
     addr
 }
 
-fn suspects(bench: &Bench) -> Vec<(Addr, Suspect)> {
-    bench.maps.suspects.entries().collect::<Result<_, _>>().expect("SUSPECTS")
+fn suspects(bench: &Bench) -> Vec<(Addr, Violation)> {
+    bench.maps.suspects.entries().collect::<Result<_, _>>().expect("VIOLATIONS")
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn peers_pass_whatever_way_leads_to_them() {
     on_bench(|bench| {
         enforced(bench);
         for net in BOTH {
-            for flags in [Word::DIRECT, 0] {
+            for flags in [EntryState::DIRECT, 0] {
                 bench.peer(net, net.peer(), flags);
                 passes(bench, &good(net), Reason::TunnelGood);
             }
@@ -269,12 +269,12 @@ fn a_peer_behind_a_nat_is_known_by_its_device() {
         for net in BOTH {
             let family = net.ethertype.to_be_bytes();
             let key = DeviceKey { mac: PEER_MAC, family };
-            bench.maps.elsewhere.add(DeviceKey { family: [0, 0], ..key }).expect("ELSEWHERE");
+            bench.maps.elsewhere.add(DeviceKey { family: [0, 0], ..key }).expect("NAT_VTEPS");
             let packets = [good(net), net.tunnel_from_peer(net.outside[0]), first_fragment(net, &good(net))];
             for packet in &packets {
                 drops(bench, &strange(net, packet), Reason::RefusedVtep);
             }
-            bench.maps.elsewhere.add(key).expect("ELSEWHERE");
+            bench.maps.elsewhere.add(key).expect("NAT_VTEPS");
             for packet in &packets {
                 passes(bench, &strange(net, packet), Reason::UnknownVtep);
             }

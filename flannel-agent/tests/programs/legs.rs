@@ -8,9 +8,9 @@ use std::{net::IpAddr, process::Command};
 
 use flannel_common::{
     addr::Addr,
-    leg::LegKey,
+    ecmp::EcmpPathKey,
     packet::PROTO_UDP,
-    peer::{PeerEntry, Word},
+    peer::{EntryState, PeerEntry},
     program::Program::{FromUnderlay, ToTunnel, ToUnderlay},
     reason::Reason,
 };
@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// The devices of the legs: interface index, and the gateway's network in either family.
-const LEGS: [u32; 2] = [2, 3];
+const ECMP_PATHS: [u32; 2] = [2, 3];
 
 fn ip(arguments: &str) -> String {
     let output = Command::new("ip").args(arguments.split(' ')).output().expect("ip runs");
@@ -67,7 +67,7 @@ pub(crate) fn lay(bench: &mut Bench) {
     for net in BOTH {
         ip(&format!("address add {} dev lo", net.our_vtep));
     }
-    for leg in LEGS {
+    for leg in ECMP_PATHS {
         ip(&format!("link add e{leg} index {leg} type veth peer name p{leg} index 1{leg}"));
         ip(&format!("link set p{leg} up"));
         ip(&format!("link set e{leg} up"));
@@ -79,14 +79,14 @@ pub(crate) fn lay(bench: &mut Bench) {
         }
     }
     for net in BOTH {
-        route(net, &LEGS);
-        peer(bench, net, &LEGS);
+        route(net, &ECMP_PATHS);
+        peer(bench, net, &ECMP_PATHS);
     }
 }
 
 /// Lets `to_underlay` see a packet of the kernel's own by every leg.
 pub(crate) fn see_all(bench: &mut Bench, net: Net, payload: usize) {
-    for leg in LEGS {
+    for leg in ECMP_PATHS {
         see(bench, net, leg, payload);
     }
 }
@@ -105,18 +105,18 @@ pub(crate) fn cut(net: Net) {
 
 /// Writes the peer, with these legs.
 fn peer(bench: &mut Bench, net: Net, legs: &[u32]) {
-    for leg in LEGS {
-        bench.maps.legs.remove(key(net, leg)).expect("LEGS");
+    for leg in ECMP_PATHS {
+        bench.maps.legs.remove(key(net, leg)).expect("ECMP_PATHS");
     }
     for leg in legs {
-        bench.maps.legs.write(key(net, *leg), 1500).expect("LEGS");
+        bench.maps.legs.write(key(net, *leg), 1500).expect("ECMP_PATHS");
     }
     let entry = PeerEntry { oif: 0, next_hop: Addr::NONE, ..net.peer() };
-    bench.peer(net, entry, Word::PLAIN | Word::LEGS);
+    bench.peer(net, entry, EntryState::PLAIN | EntryState::ECMP);
 }
 
-fn key(net: Net, leg: u32) -> LegKey {
-    LegKey::new(net.ethertype.to_be_bytes(), PEER_INDEX, leg)
+fn key(net: Net, leg: u32) -> EcmpPathKey {
+    EcmpPathKey::new(net.ethertype.to_be_bytes(), PEER_INDEX, leg)
 }
 
 /// A packet of one of many flows.
@@ -140,13 +140,13 @@ fn source_port(net: Net, packet: &[u8]) -> u16 {
 fn kernels_choice(net: Net, port: u16) -> u32 {
     let (ours, theirs): (IpAddr, IpAddr) = (net.our_vtep, net.peer_vtep);
     let text = ip(&format!("route get {theirs} from {ours} ipproto udp sport {port} dport 8472"));
-    LEGS.into_iter().find(|leg| text.contains(&format!("dev e{leg} "))).unwrap_or_else(|| panic!("{text}"))
+    ECMP_PATHS.into_iter().find(|leg| text.contains(&format!("dev e{leg} "))).unwrap_or_else(|| panic!("{text}"))
 }
 
 /// The leg a flow takes: the only one that has to vouch for it.
 fn leg_of(bench: &mut Bench, net: Net, frame: &[u8]) -> u32 {
-    let taken = LEGS.into_iter().filter(|leg| {
-        peer(bench, net, &LEGS);
+    let taken = ECMP_PATHS.into_iter().filter(|leg| {
+        peer(bench, net, &ECMP_PATHS);
         see(bench, net, *leg, 1000);
         bench.run(ToTunnel, frame).reasons == [Reason::Encapsulated]
     });
@@ -175,7 +175,7 @@ fn legs_of_flows(bench: &mut Bench, net: Net) -> Vec<u32> {
 
 /// The packet as it is encapsulated where both legs vouch.
 fn takes_after(bench: &mut Bench, net: Net, frame: &[u8]) -> Vec<u8> {
-    peer(bench, net, &LEGS);
+    peer(bench, net, &ECMP_PATHS);
     see_all(bench, net, 1000);
     takes(bench, frame).packet
 }
@@ -185,7 +185,7 @@ fn each_flow_takes_the_leg_the_kernel_would_give_it() {
     on_legs(|bench| {
         for net in BOTH {
             let legs = legs_of_flows(bench, net);
-            assert!(LEGS.iter().all(|leg| legs.contains(leg)), "spread over both: {legs:?}");
+            assert!(ECMP_PATHS.iter().all(|leg| legs.contains(leg)), "spread over both: {legs:?}");
         }
     });
 }
@@ -209,8 +209,8 @@ fn nothing_is_sent_by_a_leg_that_was_not_seen() {
             let frame = of_flow(net, 1, 100);
             bench.run(ToTunnel, &frame).passed(Reason::PathUnseen, &frame);
             let leg = leg_of(bench, net, &frame);
-            let other = LEGS.into_iter().find(|other| *other != leg).expect("two legs");
-            peer(bench, net, &LEGS);
+            let other = ECMP_PATHS.into_iter().find(|other| *other != leg).expect("two legs");
+            peer(bench, net, &ECMP_PATHS);
             see(bench, net, other, 1000);
             bench.run(ToTunnel, &frame).passed(Reason::PathUnseen, &frame);
             see(bench, net, leg, 1000);
@@ -225,15 +225,15 @@ fn a_leg_that_is_withdrawn_hands_its_flows_to_the_other() {
     on_legs(|bench| {
         for net in BOTH {
             let frame = of_flow(net, 1, 100);
-            for left in LEGS {
+            for left in ECMP_PATHS {
                 route(net, &[left]);
                 assert_eq!(leg_of(bench, net, &frame), left);
             }
-            route(net, &LEGS);
-            peer(bench, net, &LEGS[..1]);
-            see(bench, net, LEGS[0], 1000);
-            route(net, &LEGS[1..]);
-            bench.run(ToTunnel, &frame).passed(Reason::NoLeg, &frame);
+            route(net, &ECMP_PATHS);
+            peer(bench, net, &ECMP_PATHS[..1]);
+            see(bench, net, ECMP_PATHS[0], 1000);
+            route(net, &ECMP_PATHS[1..]);
+            bench.run(ToTunnel, &frame).passed(Reason::NoEcmpPath, &frame);
         }
     });
 }
@@ -247,7 +247,7 @@ fn what_would_wait_for_its_neighbour_is_the_kernels() {
         for net in BOTH {
             takes(bench, &of_flow(net, 1, 100));
         }
-        LEGS.into_iter().for_each(forget_neighbours);
+        ECMP_PATHS.into_iter().for_each(forget_neighbours);
         for net in BOTH {
             let frame = of_flow(net, 1, 100);
             bench.run(ToTunnel, &frame).passed(Reason::PathUnseen, &frame);
@@ -264,18 +264,18 @@ fn without_a_route_the_kernel_has_its_say() {
             takes(bench, &frame);
             for kind in ["blackhole", "unreachable", "prohibit"] {
                 ip(&format!("route replace {kind} {}", net.peer_vtep));
-                bench.run(ToTunnel, &frame).passed(Reason::NoLeg, &frame);
+                bench.run(ToTunnel, &frame).passed(Reason::NoEcmpPath, &frame);
                 ip(&format!("route del {kind} {}", net.peer_vtep));
             }
-            bench.run(ToTunnel, &frame).passed(Reason::NoLeg, &frame);
-            route(net, &LEGS);
+            bench.run(ToTunnel, &frame).passed(Reason::NoEcmpPath, &frame);
+            route(net, &ECMP_PATHS);
             takes(bench, &frame);
         }
         sysctl("ipv4/conf/lo/forwarding", "0");
         sysctl("ipv6/conf/lo/forwarding", "0");
         for net in BOTH {
             let frame = of_flow(net, 1, 100);
-            bench.run(ToTunnel, &frame).passed(Reason::NoLeg, &frame);
+            bench.run(ToTunnel, &frame).passed(Reason::NoEcmpPath, &frame);
         }
     });
 }
@@ -286,8 +286,8 @@ fn each_leg_has_its_own_size() {
         for net in BOTH {
             let (small, large) = (of_flow(net, 1, 100), of_flow(net, 1, 101));
             let leg = leg_of(bench, net, &small);
-            peer(bench, net, &LEGS);
-            for other in LEGS {
+            peer(bench, net, &ECMP_PATHS);
+            for other in ECMP_PATHS {
                 see(bench, net, other, if other == leg { 100 } else { 1000 });
             }
             takes(bench, &small);
@@ -297,7 +297,7 @@ fn each_leg_has_its_own_size() {
             takes(bench, &large);
             // What the agent says of the leg, and what the kernel says of its device.
             let mtu = u32::try_from(net.udp_overhead() + 100).expect("small");
-            bench.maps.legs.write(key(net, leg), mtu).expect("LEGS");
+            bench.maps.legs.write(key(net, leg), mtu).expect("ECMP_PATHS");
             see(bench, net, leg, 1000);
             takes(bench, &small);
             bench.run(ToTunnel, &large).passed(Reason::TooBig, &large);
@@ -315,19 +315,19 @@ fn what_differs_on_one_leg_holds_that_leg() {
         for net in BOTH {
             let frame = of_flow(net, 1, 100);
             let leg = leg_of(bench, net, &frame);
-            let other = LEGS.into_iter().find(|other| *other != leg).expect("two legs");
+            let other = ECMP_PATHS.into_iter().find(|other| *other != leg).expect("two legs");
             let mut differs = net.tunnel_to_peer(&net.inner_to_peer(100));
             // TTL or hop limit.
             differs[net.at().ip + if net.our_vtep.is_ipv4() { 8 } else { 7 }] = 63;
             for (by, reason) in [(other, Reason::Encapsulated), (leg, Reason::PathUnseen)] {
-                peer(bench, net, &LEGS);
+                peer(bench, net, &ECMP_PATHS);
                 see_all(bench, net, 1000);
                 bench.run_by(ToUnderlay, &differs, by).passed(Reason::PathDiffers, &differs);
                 assert_eq!(bench.run(ToTunnel, &frame).reasons, [reason]);
                 let good = net.tunnel_to_peer(&net.inner_to_peer(100));
                 bench.run_by(ToUnderlay, &good, by).passed(Reason::PathHeld, &good);
             }
-            peer(bench, net, &LEGS);
+            peer(bench, net, &ECMP_PATHS);
             see_all(bench, net, 1000);
             let fragment = packets::first_fragment(net, &net.tunnel_to_peer(&net.inner_to_peer(100)));
             bench.run_by(ToUnderlay, &fragment, other).passed(Reason::PathFragmented, &fragment);
@@ -364,7 +364,7 @@ fn a_peer_that_is_rewritten_has_to_be_seen_anew_by_every_leg() {
             let frame = of_flow(net, 1, 100);
             takes_after(bench, net, &frame);
             let entry = bench.entry(net);
-            bench.peer(net, entry, Word::PLAIN | Word::LEGS);
+            bench.peer(net, entry, EntryState::PLAIN | EntryState::ECMP);
             bench.run(ToTunnel, &frame).passed(Reason::PathUnseen, &frame);
         }
     });
@@ -375,10 +375,10 @@ fn a_peer_that_is_rewritten_has_to_be_seen_anew_by_every_leg() {
 fn gateways_of_the_other_family_and_nexthop_groups_are_as_good() {
     on_legs(|bench| {
         let frame = of_flow(V4, 1, 100);
-        let hops = LEGS.map(|leg| format!("nexthop via inet6 fe80::{leg} dev e{leg}")).join(" ");
+        let hops = ECMP_PATHS.map(|leg| format!("nexthop via inet6 fe80::{leg} dev e{leg}")).join(" ");
         ip(&format!("route replace {} {hops}", V4.peer_vtep));
         leg_of(bench, V4, &frame);
-        for leg in LEGS {
+        for leg in ECMP_PATHS {
             ip(&format!("nexthop add id {leg} via 10.0.{leg}.254 dev e{leg}"));
         }
         ip("nexthop add id 9 group 2,1/3,200");

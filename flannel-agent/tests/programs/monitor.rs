@@ -11,7 +11,7 @@ use flannel_agent::{
     monitor::{Seen, packet::Addresses},
 };
 use flannel_common::{
-    maps::LEASE,
+    maps::MONITOR_DEADLINE,
     mode::Mode,
     monitor::{EVENTS_BYTES, Event, Filter, HEADERS_LEN, Missed, Network, OUTER_MAX, ReasonSet, SNAPLEN_MAX},
     program::Program::{self, FromPod, FromTunnel, FromUnderlay, ToPod, ToTunnel, ToUnderlay},
@@ -87,7 +87,7 @@ fn vtep(net: Net) -> (IpAddr, IpAddr) {
 }
 
 fn lease(pins: &PinRoot) -> Array<MapData, u64> {
-    let map = MapData::from_pin(pins.map(LEASE)).and_then(Map::from_map_data).expect("it is pinned");
+    let map = MapData::from_pin(pins.map(MONITOR_DEADLINE)).and_then(Map::from_map_data).expect("it is pinned");
     Array::try_from(map).expect("an array of one word")
 }
 

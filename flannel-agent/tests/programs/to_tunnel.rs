@@ -5,7 +5,7 @@ use flannel_common::{
     mode::Mode,
     node::{HEARTBEAT_LIMIT_NS, NodeConfig},
     packet::{PROTO_FRAGMENT, PROTO_UDP, ipv4_checksum, source_port},
-    peer::{PATH_SEEN_NS, PeerEntry, Word},
+    peer::{EntryState, PATH_PROBE_NS, PeerEntry},
     program::Program::ToTunnel,
     reason::Reason,
 };
@@ -245,7 +245,7 @@ fn destinations_without_a_peer_are_the_kernels() {
 fn peers_without_a_plain_path_are_the_kernels() {
     on_bench(|bench| {
         for net in BOTH {
-            for flags in [0, Word::DIRECT] {
+            for flags in [0, EntryState::DIRECT] {
                 bench.peer(net, net.peer(), flags);
                 passes(bench, &net.inner_to_peer(100), Reason::PeerNotPlain);
             }
@@ -261,7 +261,7 @@ fn frames_the_neighbour_entry_did_not_make_are_the_kernels() {
             for byte in 0..12 {
                 let mut frame = net.inner_to_peer(100);
                 frame[byte] ^= 0x10;
-                passes(bench, &frame, Reason::ForeignFrame);
+                passes(bench, &frame, Reason::UnexpectedMac);
             }
         }
     });
@@ -273,8 +273,8 @@ fn what_was_seen_expires_and_dies_with_the_entry() {
         for net in BOTH {
             bench.vouch(net, 100);
             let seen = bench.entry(net).seen;
-            assert!(seen.until_ns.abs_diff(clock::now_ns() + PATH_SEEN_NS) < PATH_SEEN_NS / 2, "{seen:?}");
-            bench.peer(net, net.peer(), Word::PLAIN);
+            assert!(seen.until_ns.abs_diff(clock::now_ns() + PATH_PROBE_NS) < PATH_PROBE_NS / 2, "{seen:?}");
+            bench.peer(net, net.peer(), EntryState::PLAIN);
             passes(bench, &net.inner_to_peer(100), Reason::PathUnseen);
         }
     });
@@ -290,7 +290,7 @@ fn packets_larger_than_seen_or_than_the_route_are_the_kernels() {
             bench.vouch(net, 101);
             takes(bench, &net.inner_to_peer(101));
             let mtu = u32::try_from(net.udp_overhead() + 99).expect("small");
-            bench.peer(net, PeerEntry { mtu, ..net.peer() }, Word::PLAIN);
+            bench.peer(net, PeerEntry { mtu, ..net.peer() }, EntryState::PLAIN);
             bench.vouch(net, 100);
             passes(bench, &net.inner_to_peer(100), Reason::TooBig);
             takes(bench, &net.inner_to_peer(99));

@@ -5,7 +5,7 @@ use flannel_common::{
     guard::{Checks, GuardMode},
     mode::Mode,
     node::HEARTBEAT_LIMIT_NS,
-    peer::{PathSeen, PeerEntry, Word},
+    peer::{EntryState, PathProbe, PeerEntry},
     program::Program::{ToTunnel, ToUnderlay},
     reason::Reason,
 };
@@ -36,7 +36,7 @@ fn a_plain_packet_vouches_for_its_size() {
             says(bench, &net.tunnel_to_peer(&net.inner_to_peer(300)), Reason::PathSeen);
             says(bench, &net.tunnel_to_peer(&net.inner_to_peer(50)), Reason::PathSeen);
             let later = bench.entry(net).seen;
-            assert_eq!(later, PathSeen { max_len: len(300), ..first.seen }, "size grows, the window does not");
+            assert_eq!(later, PathProbe { max_len: len(300), ..first.seen }, "size grows, the window does not");
         }
     });
 }
@@ -45,7 +45,7 @@ fn a_plain_packet_vouches_for_its_size() {
 fn a_path_of_one_family_says_nothing_of_the_other() {
     on_bench(|bench| {
         bench.vouch(V6, 100);
-        assert_eq!(bench.entry(V4).seen, PathSeen::default());
+        assert_eq!(bench.entry(V4).seen, PathProbe::default());
         bench.vouch(V4, 100);
         says(bench, &with(V6, V6.at().ip + 7, 63), Reason::PathDiffers);
         let frame = V4.inner_to_peer(100);
@@ -74,7 +74,7 @@ fn a_packet_that_differs_withdraws_trust_for_a_while() {
             let addresses = [(at.addresses + net.address_len() - 1, 7), (at.addresses, 7), (at.udp - 1, 9)];
             let frame = [(at.inner + 5, 9), (at.inner + 11, 9)];
             for (byte, value) in [wrong_bytes(net).as_slice(), &addresses, &frame].concat() {
-                bench.peer(net, net.peer(), Word::PLAIN);
+                bench.peer(net, net.peer(), EntryState::PLAIN);
                 bench.vouch(net, 100);
                 says(bench, &with(net, byte, value), Reason::PathDiffers);
                 let frame = net.inner_to_peer(100);
@@ -94,7 +94,7 @@ fn a_packet_that_changed_its_mark_on_the_way_says_nothing() {
             let packet = net.tunnel_to_peer(&net.inner_to_peer(100));
             for (mark, priority) in [(7, 0), (0, 6)] {
                 bench.run_as(ToUnderlay, &packet, mark, priority).passed(Reason::ClassChanged, &packet);
-                assert_eq!(bench.entry(net).seen, PathSeen::default());
+                assert_eq!(bench.entry(net).seen, PathProbe::default());
             }
         }
     });
@@ -107,7 +107,7 @@ fn mode_kernel_says_nothing_of_the_path() {
         bench.maps.mode.set(Mode::Kernel, None).expect("MODE");
         for net in BOTH {
             says(bench, &net.tunnel_to_peer(&net.inner_to_peer(100)), Reason::ModeKernel);
-            assert_eq!(bench.entry(net).seen, PathSeen::default());
+            assert_eq!(bench.entry(net).seen, PathProbe::default());
         }
     });
 }
@@ -171,7 +171,7 @@ fn the_udp_checksum_may_differ() {
 fn another_device_is_another_path() {
     on_bench(|bench| {
         for net in BOTH {
-            bench.peer(net, PeerEntry { oif: packets::LO + 1, ..net.peer() }, Word::PLAIN);
+            bench.peer(net, PeerEntry { oif: packets::LO + 1, ..net.peer() }, EntryState::PLAIN);
             says(bench, &net.tunnel_to_peer(&net.inner_to_peer(100)), Reason::PathDiffers);
         }
     });
@@ -224,7 +224,7 @@ fn other_packets_teach_nothing() {
         bench.maps.config.beat(clock::now_ns() - HEARTBEAT_LIMIT_NS - 1_000_000_000).expect("CONFIG");
         for net in BOTH {
             says(bench, &net.tunnel_to_peer(&net.inner_to_peer(100)), Reason::AgentGone);
-            assert_eq!(bench.entry(net).seen, PathSeen::default());
+            assert_eq!(bench.entry(net).seen, PathProbe::default());
         }
     });
 }

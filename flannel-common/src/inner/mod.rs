@@ -5,18 +5,18 @@
 
 #![expect(clippy::cast_possible_truncation, reason = "header lengths are constants below 64")]
 
-mod header;
+mod ip;
 mod transport;
 
-pub use self::{header::InnerHeader, transport::TransportWords};
+pub use self::{ip::InnerHeader, transport::TransportWords};
 
 use core::mem::size_of;
 
 use crate::{
     addr::Mac,
     check::Check,
-    end::{Address, End},
     ethernet::EthernetHeader,
+    flow_key::{Address, FlowKey},
     packet::{ETH_LEN, PROTO_UDP, UDP_LEN},
     reason::Reason,
 };
@@ -33,7 +33,7 @@ impl FrameAddresses {
         Self([to[0], to[1], to[2], from[0], from[1], from[2]])
     }
 
-    /// Whether the frame is for this address.
+    /// Returns true if the frame is for this address.
     #[inline(always)]
     pub const fn are_to(&self, mac: Mac) -> bool {
         let (to, mac) = (self.0, words(mac));
@@ -91,7 +91,7 @@ impl<H> Frame<H> {
     pub const LEN: usize = Self::TRANSPORT_AT + size_of::<TransportWords>();
     /// The least a frame must have: up to the end of a UDP header.
     pub const MIN_LEN: usize = Self::TRANSPORT_AT + UDP_LEN;
-    /// Where the transport header stands.
+    /// Offset of the transport header, in bytes.
     pub const TRANSPORT_AT: usize = ETH_LEN + size_of::<H>();
 }
 
@@ -105,7 +105,7 @@ impl<H: InnerHeader> Frame<H> {
     /// Reads a frame of `len` bytes that entered (or is leaving) by `device` into `packet`, if it is plain. In place,
     /// because a BPF program has no room for a copy.
     #[inline(always)]
-    pub fn read(&self, len: u32, device: u32, packet: &mut Plain<H::Address>) -> Result<(), Reason> {
+    pub fn read(&self, len: u32, device: u32, packet: &mut ParsedPacket<H::Address>) -> Result<(), Reason> {
         let ip = &self.ip;
         if self.ethertype != u16::from_ne_bytes(H::ETHERTYPE) {
             return Err(Reason::OtherProtocol);
@@ -115,16 +115,16 @@ impl<H: InnerHeader> Frame<H> {
             return Err(Reason::NotPlain);
         }
         let transport = self.transport.read(ip.protocol(), length - size_of::<H>() as u16).ok_or(Reason::NotPlain)?;
-        packet.end.source = ip.source_address();
-        packet.end.destination = ip.destination_address();
-        packet.end.ports = transport.ports;
-        packet.end.protocol = u32::from(ip.protocol());
-        packet.end.device = device;
+        packet.key.source = ip.source_address();
+        packet.key.destination = ip.destination_address();
+        packet.key.ports = transport.ports;
+        packet.key.protocol = u32::from(ip.protocol());
+        packet.key.device = device;
         packet.addresses = self.addresses;
         packet.headers = size_of::<H>() as u32 + transport.header_len;
         packet.is_control = transport.is_control;
         packet.is_opening = transport.is_opening;
-        packet.print = Print {
+        packet.fingerprint = Fingerprint {
             ident: ip.ident(),
             sequence: transport.sequence,
             acknowledged: transport.acknowledged,
@@ -140,9 +140,9 @@ impl<H: InnerHeader> Frame<H> {
 
 /// A plain packet.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Plain<A> {
+pub struct ParsedPacket<A> {
     /// Addresses, ports and device.
-    pub end: End<A>,
+    pub key: FlowKey<A>,
     /// The frame's Ethernet addresses.
     pub addresses: FrameAddresses,
     /// Length of IP and transport header together.
@@ -151,29 +151,29 @@ pub struct Plain<A> {
     pub is_control: bool,
     /// TCP with SYN.
     pub is_opening: bool,
-    /// What netfilter leaves as it is.
-    pub print: Print,
+    /// The fields that netfilter does not change.
+    pub fingerprint: Fingerprint,
 }
 
-impl<A: Address> Plain<A> {
+impl<A: Address> ParsedPacket<A> {
     /// The largest IP packet it becomes, `gso_size` being the payload of one segment or 0.
     #[inline(always)]
     pub const fn segment_len(&self, gso_size: u32) -> u32 {
-        if gso_size == 0 { self.print.length as u32 } else { self.headers + gso_size }
+        if gso_size == 0 { self.fingerprint.length as u32 } else { self.headers + gso_size }
     }
 
-    /// Whether it is UDP.
+    /// Returns true for UDP.
     #[inline(always)]
     pub const fn is_udp(&self) -> bool {
-        self.end.protocol == PROTO_UDP as u32
+        self.key.protocol == PROTO_UDP as u32
     }
 }
 
-/// What tells one packet from the next and is not changed by NAT: by it a packet is known again behind netfilter. TTL
+/// The fields that identify a packet and that NAT does not change: by them it is recognised behind netfilter. TTL
 /// and checksum follow rules of their own.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Print {
+pub struct Fingerprint {
     /// IPv4: identification, flags and fragment offset. IPv6: the first word, with the flow label.
     pub ident: u32,
     /// TCP sequence number.
@@ -196,7 +196,7 @@ const _: () = {
     use crate::ip::{Ipv4Header, Ipv6Header};
     assert!(size_of::<Frame<Ipv4Header>>() == 56 && Frame::<Ipv4Header>::LEN == 54);
     assert!(size_of::<Frame<Ipv6Header>>() == 80 && Frame::<Ipv6Header>::LEN == 74);
-    assert!(size_of::<Print>() == 20 && size_of::<FrameAddresses>() == 12);
+    assert!(size_of::<Fingerprint>() == 20 && size_of::<FrameAddresses>() == 12);
 };
 
 #[cfg(test)]

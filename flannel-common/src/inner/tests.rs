@@ -1,6 +1,6 @@
 use super::*;
 use crate::{
-    end::tests::end,
+    flow_key::tests::flow_key,
     ip::{IpHeader as _, Ipv4Header, Ipv6Header},
     packet::{IPV4_LEN, PROTO_TCP},
 };
@@ -42,31 +42,31 @@ fn tcp(flags: u8) -> Vec<u8> {
     bytes
 }
 
-fn plain<H: InnerHeader>((frame, len): (Frame<H>, u32)) -> Result<Plain<H::Address>, Reason> {
-    let mut packet = Plain::default();
+fn plain<H: InnerHeader>((frame, len): (Frame<H>, u32)) -> Result<ParsedPacket<H::Address>, Reason> {
+    let mut packet = ParsedPacket::default();
     frame.read(len, 7, &mut packet).map(|()| packet)
 }
 
-fn plain_tcp(flags: u8) -> Result<Plain<[u32; 1]>, Reason> {
+fn plain_tcp(flags: u8) -> Result<ParsedPacket<[u32; 1]>, Reason> {
     plain(frame(v4(PROTO_TCP, &tcp(flags)), &tcp(flags)))
 }
 
 #[test]
 fn tcp_mid_flow_is_plain() {
     let packet = plain_tcp(0x10).expect("plain");
-    assert_eq!(packet.end, end([10, 244, 1, 5], 40000, [10, 244, 7, 9], 80, 7));
+    assert_eq!(packet.key, flow_key([10, 244, 1, 5], 40000, [10, 244, 7, 9], 80, 7));
     assert_eq!((packet.headers, packet.is_control), (40, false));
-    assert_eq!((packet.print.tos, packet.print.ttl, packet.print.length), (0xb9, 64, 44));
-    assert_eq!(packet.print.checksum.to_ne_bytes(), [0xab, 0xcd]);
+    assert_eq!((packet.fingerprint.tos, packet.fingerprint.ttl, packet.fingerprint.length), (0xb9, 64, 44));
+    assert_eq!(packet.fingerprint.checksum.to_ne_bytes(), [0xab, 0xcd]);
     assert_eq!((packet.segment_len(0), packet.segment_len(1000)), (44, 1040));
 }
 
 #[test]
 fn ipv6_is_read_alike() {
     let packet = plain(frame(v6(PROTO_TCP, &tcp(0x10)), &tcp(0x10))).expect("plain");
-    assert_eq!(packet.end.source, [u32::from_ne_bytes([7; 4]); 4]);
-    assert_eq!((packet.headers, packet.end.port_numbers()), (60, [40000, 80]));
-    assert_eq!((packet.print.tos, packet.print.ttl, packet.print.length), (0xb9, 64, 64));
+    assert_eq!(packet.key.source, [u32::from_ne_bytes([7; 4]); 4]);
+    assert_eq!((packet.headers, packet.key.port_numbers()), (60, [40000, 80]));
+    assert_eq!((packet.fingerprint.tos, packet.fingerprint.ttl, packet.fingerprint.length), (0xb9, 64, 64));
     let other = |at: usize, value: u8| {
         let mut ip = v6(PROTO_TCP, &tcp(0x10));
         ip.0[at] = value;
@@ -94,8 +94,8 @@ fn what_opens_or_closes_a_connection_is_control() {
 fn udp_is_plain_without_a_tcp_header() {
     let datagram = [0x9c, 0x40, 0, 53, 0, 8, 0xab, 0xcd];
     let packet = plain(frame(v4(PROTO_UDP, &datagram), &datagram)).expect("plain");
-    assert_eq!((packet.headers, packet.print.sequence, packet.print.state), (28, 0, [0, 0]));
-    assert_eq!(packet.print.checksum.to_ne_bytes(), [0xab, 0xcd]);
+    assert_eq!((packet.headers, packet.fingerprint.sequence, packet.fingerprint.state), (28, 0, [0, 0]));
+    assert_eq!(packet.fingerprint.checksum.to_ne_bytes(), [0xab, 0xcd]);
     assert!(packet.is_udp() && !packet.is_control);
     let wrong = [0x9c, 0x40, 0, 53, 0, 9, 0xab, 0xcd];
     assert_eq!(plain(frame(v4(PROTO_UDP, &wrong), &wrong)).err(), Some(Reason::NotPlain), "UDP length");
@@ -129,8 +129,8 @@ fn everything_else_is_the_kernels() {
 #[test]
 fn a_rewritten_header_has_a_right_checksum() {
     let (frame, len) = frame(v4(PROTO_TCP, &tcp(0x10)), &tcp(0x10));
-    let from = plain((frame, len)).expect("plain").end;
-    let to = end([10, 96, 0, 1], 1, [172, 16, 254, 253], 2, 8);
+    let from = plain((frame, len)).expect("plain").key;
+    let to = flow_key([10, 96, 0, 1], 1, [172, 16, 254, 253], 2, 8);
     for (step, tos) in [(0, 0xb9), (1, 0xb9), (1, 0xbb)] {
         let mut ip = Ipv4Header([0xff; IPV4_LEN]);
         frame.ip().write_rewritten(&from, &to, step, tos, &mut ip);
@@ -145,9 +145,9 @@ fn a_rewritten_header_has_a_right_checksum() {
 #[test]
 fn a_rewritten_ipv6_header_keeps_its_flow_label() {
     let ip = v6(PROTO_TCP, &tcp(0x10));
-    let to = End { source: [1, 2, 3, 4], destination: [5, 6, 7, 8], ..End::default() };
+    let to = FlowKey { source: [1, 2, 3, 4], destination: [5, 6, 7, 8], ..FlowKey::default() };
     let mut rewritten = Ipv6Header([0xff; IPV6_LEN]);
-    ip.write_rewritten(&End::default(), &to, 1, 0xbb, &mut rewritten);
+    ip.write_rewritten(&FlowKey::default(), &to, 1, 0xbb, &mut rewritten);
     assert_eq!(rewritten.0[..8], [0x6b, 0xb1, 0x23, 0x45, 0, 24, PROTO_TCP, 63]);
     assert_eq!((rewritten.source_address(), rewritten.destination_address()), (to.source, to.destination));
 }

@@ -28,7 +28,7 @@ pub struct TransportWords {
     urgent: u16,
 }
 
-/// What a transport header says.
+/// The fields of a transport header.
 pub(super) struct Transport {
     pub(super) ports: u32,
     pub(super) header_len: u32,

@@ -31,19 +31,19 @@ pub trait IpHeader: Copy {
     /// Of an outer header: whether it has no options, and UDP follows it or its fragment header.
     fn carries_udp(&self) -> bool;
 
-    /// Whether UDP may follow behind options or extension headers. A fragment header alone does not count.
+    /// Returns true if UDP may follow behind options or extension headers. A fragment header alone does not count.
     fn may_hide_udp(&self) -> bool;
 
-    /// Whether this is the number of an extension header. Never for IPv4.
+    /// Returns true for the number of an extension header. Never for IPv4.
     fn is_extension(protocol: u8) -> bool;
 
-    /// Whether an IPv6 fragment header follows. Never for IPv4, whose fragments show in the header itself.
+    /// Returns true if an IPv6 fragment header follows. Never for IPv4, whose fragments show in the header itself.
     fn has_fragment_header(&self) -> bool;
 
-    /// Whether the packet is a fragment.
+    /// Returns true for a fragment.
     fn is_fragment(&self) -> bool;
 
-    /// Whether it is known to be another fragment than the first, so that no transport header follows. An IPv6 header
+    /// Returns true if it is known to be another fragment than the first, so that no transport header follows. An IPv6 header
     /// does not know.
     fn is_later_fragment(&self) -> bool;
 
@@ -62,7 +62,7 @@ pub trait IpHeader: Copy {
     /// TOS, or traffic class: DSCP and ECN.
     fn tos(&self) -> u8;
 
-    /// What follows the header: TCP, UDP, an extension header, ...
+    /// Returns the number of the next header: TCP, UDP, an extension header, ...
     fn protocol(&self) -> u8;
 
     /// Length the header claims for the whole packet, in bytes.

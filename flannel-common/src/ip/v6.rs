@@ -135,7 +135,7 @@ impl IpHeader for Ipv6Header {
 pub struct FragmentHeader(pub [u8; 8]);
 
 impl FragmentHeader {
-    /// Whether a UDP header follows.
+    /// Returns true if a UDP header follows.
     #[inline(always)]
     pub const fn starts_udp(&self) -> bool {
         let b = &self.0;
@@ -150,7 +150,7 @@ impl FragmentHeader {
 pub struct ExtensionHeader(pub [u8; 8]);
 
 impl ExtensionHeader {
-    /// Whether this is the number of one.
+    /// Returns true for the number of an extension header.
     #[inline(always)]
     pub const fn is_one(protocol: u8) -> bool {
         matches!(protocol, PROTO_HOP_BY_HOP | PROTO_ROUTING | PROTO_FRAGMENT | PROTO_DESTINATION_OPTIONS)
@@ -168,7 +168,7 @@ impl ExtensionHeader {
         if protocol == PROTO_FRAGMENT { 8 } else { (self.0[1] as usize + 1) * 8 }
     }
 
-    /// Whether, as a fragment header, it belongs to another fragment than the first.
+    /// Returns true if it is the fragment header of another fragment than the first.
     #[inline(always)]
     pub const fn is_later_fragment(&self) -> bool {
         u16::from_be_bytes([self.0[2], self.0[3]]) & 0xfff8 != 0

@@ -1,10 +1,10 @@
-//! What `flannel-agent monitor` and the programs say to each other: which packets are wanted, and what is told of one.
+//! The contract between `flannel-agent monitor` and the programs: the filter, and the event of a packet.
 //!
-//! The contract. Off is a [`LEASE`](crate::maps::LEASE) of zero, a variable of the programs: one load for each packet, and
+//! The contract. Off is a [`MONITOR_DEADLINE`](crate::maps::MONITOR_DEADLINE) of zero, a variable of the programs: one load for each packet, and
 //! nothing else. The monitor writes [`Monitor`] while that is so, then a lease that ends [`LEASE_NS`] from now, and
 //! renews it until it ends. One that was killed renews nothing: the first packet after that writes the zero back. While
-//! the lease holds, a packet that the filter wants and that the pace allows is told of in `EVENTS`: an [`Event`], and
-//! behind it the first bytes of the packet as the program leaves it, outer headers included. What is not told is counted in
+//! the deadline lies ahead, a packet that matches the filter and the rate limit has an entry in `EVENTS`: an [`Event`], and
+//! behind it the first bytes of the packet as the program leaves it, outer headers included. Packets without an event are counted in
 //! `MISSED`.
 //!
 //! There is one monitor at a time, by a lock on the directory of the pins.
@@ -24,10 +24,10 @@ use crate::{
     reason::Reason,
 };
 
-/// How long the programs sample after the monitor's last word, in nanoseconds.
+/// Time for which the programs write events after the monitor's last heartbeat, in nanoseconds.
 pub const LEASE_NS: u64 = 3_000_000_000;
 
-/// Whether a lease that ends at `until` holds at `now`, both `CLOCK_MONOTONIC`. One that ends further away than any does
+/// Returns true if the deadline `until` lies ahead of `now`, both `CLOCK_MONOTONIC`. One further away than any does
 /// not: it was read while it was written.
 #[inline(always)]
 pub const fn lease_holds(until: u64, now: u64) -> bool {
@@ -37,19 +37,19 @@ pub const fn lease_holds(until: u64, now: u64) -> bool {
 /// Bytes of `EVENTS`.
 pub const EVENTS_BYTES: u32 = 1 << 18;
 
-/// The most bytes of an inner packet that are told.
+/// Maximum bytes of an inner packet in an event.
 pub const SNAPLEN_MAX: u32 = 4000;
 
-/// Bytes of an inner packet that are always told: its Ethernet, IP and TCP headers. A packet without them cannot be named.
+/// Bytes of an inner packet that are in every event: its Ethernet, IP and TCP headers. Without them it cannot be identified.
 pub const HEADERS_LEN: u32 = 74;
 
 /// Bytes in front of an inner frame: the outer headers without the inner Ethernet header.
 pub const OUTER_MAX: u32 = OuterHeaders::<Ipv6Header>::OVERHEAD as u32;
 
-/// The most bytes told of a packet, outer headers included: a power of two, which the verifier is shown by a mask.
+/// Maximum bytes of a packet in an event, outer headers included: a power of two, so that a mask shows the bound to the verifier.
 pub const CAPTURE_MAX: usize = 4096;
 
-/// Which packets are told.
+/// Filter of events.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Filter {
@@ -59,9 +59,9 @@ pub struct Filter {
     pub programs: u32,
     /// One in so many of the packets that match; 1 for all.
     pub sample: u32,
-    /// Where the inner packet comes from.
+    /// Source of the inner packet.
     pub source: Network,
-    /// Where it goes to.
+    /// Destination of the inner packet.
     pub destination: Network,
 }
 
@@ -90,13 +90,13 @@ impl ReasonSet {
 }
 
 impl Filter {
-    /// Whether outcomes of this kind are wanted.
+    /// Returns true if outcomes of this kind match.
     #[inline(always)]
     pub const fn wants(&self, program: Program, reason: Reason) -> bool {
         self.programs >> program as u32 & 1 != 0 && self.reasons.has(reason)
     }
 
-    /// Whether addresses count. What has none does not match then.
+    /// Returns true if addresses count. A packet without addresses does not match then.
     #[inline(always)]
     pub fn asks_for_addresses(&self) -> bool {
         !self.source.is_everything() || !self.destination.is_everything()
@@ -125,14 +125,14 @@ impl Network {
         Self { addr: bytes, mask: Addr(mask.to_be_bytes()) }
     }
 
-    /// Whether every address lies in it.
+    /// Returns true if every address lies in it.
     #[inline(always)]
     pub fn is_everything(&self) -> bool {
         let [high, low] = halves(self.mask.0);
         high | low == 0
     }
 
-    /// Whether an address lies in it.
+    /// Returns true if an address lies in it.
     #[inline(always)]
     pub fn contains(&self, addr: Addr) -> bool {
         let ([net_high, net_low], [mask_high, mask_low]) = (halves(self.addr.0), halves(self.mask.0));
@@ -141,7 +141,7 @@ impl Network {
     }
 }
 
-/// How fast events may follow each other: the moment at which the next one would be due if all came evenly. CPUs may race
+/// Rate limit of events: the moment at which the next one would be due if all came evenly. CPUs may race
 /// for it, which lets a few more through, no more.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -152,7 +152,7 @@ pub struct Pace {
     pub due_ns: u64,
 }
 
-/// How far ahead of their due time events may come at once: a tenth of a second's worth.
+/// Burst: events may come a tenth of a second ahead of their due time.
 const BURST_NS: u64 = 100_000_000;
 
 impl Pace {
@@ -173,17 +173,17 @@ impl Pace {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Monitor {
-    /// Which packets are told.
+    /// Filter of events.
     pub filter: Filter,
-    /// How many a second. The programs write what is due.
+    /// Events per second. The programs write the time due.
     pub pace: Pace,
-    /// Bytes of the inner packet to tell, at least [`HEADERS_LEN`].
+    /// Bytes of the inner packet in an event, at least [`HEADERS_LEN`].
     pub capture: u32,
     /// Zero.
     pub reserved: u32,
 }
 
-/// The value of `MISSED`: matching packets that one CPU did not tell of. It only grows.
+/// The value of `MISSED`: matching packets of one CPU without an event. It only grows.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Missed {
@@ -193,7 +193,7 @@ pub struct Missed {
     pub lost: u64,
 }
 
-/// What is told of a packet, in front of its first bytes.
+/// The event of a packet, in front of its first bytes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Event {
@@ -205,7 +205,7 @@ pub struct Event {
     pub len: u32,
     /// Payload of one segment, 0 for a packet that is not segmented.
     pub gso_size: u32,
-    /// Where the inner frame begins: behind the outer headers, or 0 where there are none.
+    /// Offset of the inner frame: behind the outer headers, or 0 where there are none.
     pub inner_at: u16,
     /// Bytes of the packet that follow.
     pub captured: u16,

@@ -1,4 +1,4 @@
-//! What is wanted, and how fast.
+//! Filter and rate limit.
 
 use core::net::IpAddr;
 
@@ -45,7 +45,7 @@ fn outcomes_are_wanted_by_program_and_reason() {
         destination: everything,
     };
     assert!(filter.wants(Program::FromPod, Reason::Replayed) && filter.wants(Program::FromPod, Reason::RewriteFailed));
-    assert!(!filter.wants(Program::FromUnderlay, Reason::Replayed) && !filter.wants(Program::FromPod, Reason::Noted));
+    assert!(!filter.wants(Program::FromUnderlay, Reason::Replayed) && !filter.wants(Program::FromPod, Reason::Sampled));
     assert!(!filter.asks_for_addresses());
     assert!(Filter { destination: network("10.0.0.0", 8), ..filter }.asks_for_addresses());
 }

@@ -16,7 +16,7 @@ use crate::{
     peer::PeerEntry,
 };
 
-/// What varies from packet to packet.
+/// The fields that vary from packet to packet.
 #[derive(Clone, Copy, Debug)]
 pub struct Varying {
     /// Length of the frame before encapsulation, from its Ethernet header on.
@@ -42,7 +42,7 @@ impl<I: IpHeader> OuterHeaders<I> {
     /// Their length.
     pub const LEN: usize = size_of::<Self>();
 
-    /// What encapsulation adds to a frame: 50 bytes over IPv4, 70 over IPv6.
+    /// Bytes that encapsulation adds to a frame: 50 over IPv4, 70 over IPv6.
     pub const OVERHEAD: usize = Self::LEN - ETH_LEN;
 
     /// Writes the outer headers for one frame, where they are to be: of a value that is passed on the BPF target moves single
@@ -66,19 +66,19 @@ impl<I: IpHeader> OuterHeaders<I> {
         &self.tunnel
     }
 
-    /// Whether this is a packet of the tunnel at all: no options, UDP, our destination port.
+    /// Returns true for a packet of the tunnel: no options, UDP, our destination port.
     #[inline(always)]
     pub fn is_tunnel(&self, family: &FamilyConfig) -> bool {
         self.ip.carries_udp() && self.tunnel.goes_to_port(family)
     }
 
-    /// Whether it is sent to this node's VTEP.
+    /// Returns true if it is sent to this node's VTEP.
     #[inline(always)]
     pub fn is_for_us(&self, family: &FamilyConfig) -> bool {
         same_addr(self.ip.destination(), family.vtep)
     }
 
-    /// Whether IP and UDP length say that the packet fills a frame of `len` bytes.
+    /// Returns true if IP and UDP length agree with a frame of `len` bytes.
     #[inline(always)]
     pub fn has_length(&self, len: u32) -> bool {
         let len = len as usize;
@@ -92,7 +92,7 @@ impl<I: IpHeader> OuterHeaders<I> {
         self.ip.source()
     }
 
-    /// Whether the kernel made this packet as we would have, for this peer and an inner packet of this TOS: addresses,
+    /// Returns true if the kernel made this packet as we would, for this peer and an inner packet of this TOS: addresses,
     /// TOS, TTL, flow label, DF and inner Ethernet addresses. Identification, source port, UDP checksum and lengths may
     /// differ.
     #[inline(always)]

@@ -1,4 +1,4 @@
-//! What follows the outer IP header, the same over either family: UDP, VXLAN and the inner Ethernet header.
+//! The headers behind the outer IP header, the same over either family: UDP, VXLAN and the inner Ethernet header.
 
 #![expect(clippy::cast_possible_truncation, reason = "header lengths are small, and callers keep a frame below 64 KiB")]
 
@@ -37,7 +37,7 @@ impl TunnelHeaders {
         self.inner.write(peer.mac, family.vtep_mac, ethertype);
     }
 
-    /// Whether this is sent to the tunnel's port.
+    /// Returns true if the destination is the tunnel's port.
     #[inline(always)]
     pub const fn goes_to_port(&self, family: &FamilyConfig) -> bool {
         self.udp[2] == family.port[0] && self.udp[3] == family.port[1]
@@ -59,7 +59,7 @@ impl TunnelHeaders {
         u16::from_be_bytes([self.udp[4], self.udp[5]]) as u32
     }
 
-    /// Whether there is a UDP checksum.
+    /// Returns true if there is a UDP checksum.
     #[inline(always)]
     pub const fn has_checksum(&self) -> bool {
         self.udp[6] | self.udp[7] != 0

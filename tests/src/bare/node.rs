@@ -20,12 +20,12 @@ use flannel_agent::datapath::{
 };
 use flannel_common::{
     addr::Mac,
-    end::End,
     fast::{FastConfig, PodEntry},
     flow::Flow,
+    flow_key::FlowKey,
     mode::Mode,
     node::{FamilyConfig, NodeConfig},
-    peer::{PeerEntry, VtepEntry, Word},
+    peer::{EntryState, PeerEntry, VtepEntry},
     program::Program,
     reason::Reason,
     tick,
@@ -50,7 +50,7 @@ pub struct BareNode {
 }
 
 /// The key of a flow.
-pub type Key = End<[u32; 1]>;
+pub type Key = FlowKey<[u32; 1]>;
 
 /// Packets by (program, reason) in some time.
 pub type Counts = BTreeMap<(&'static str, &'static str), u64>;
@@ -158,7 +158,7 @@ impl BareNode {
         self.node.sh(&format!("ip route replace {net}.0/24 via {net}.0 dev flannel.1 onlink"))?;
         let oif = ifindex(&self.node, "eth0")?;
         let entry = PeerEntry { vtep: vtep.into(), next_hop: vtep.into(), mac, oif, mtu: 1500, ..PeerEntry::default() };
-        self.maps.peers.write(peer.number.into(), entry, Word::PLAIN)?;
+        self.maps.peers.write(peer.number.into(), entry, EntryState::PLAIN)?;
         self.maps.vteps.write(vtep.into(), VtepEntry { index: peer.number.into(), reserved: 0 })?;
         Ok(())
     }
@@ -256,7 +256,7 @@ impl BareNode {
     ) -> Result<Vec<(Key, Flow<[u32; 1]>)>> {
         let (generation, now) = (self.maps.mode.get()?.generation(), tick::tick(clock::now_ns()));
         let mut flows = self.flows()?;
-        flows.retain(|(key, flow)| holds(flow, flow.body.check(key), generation, now));
+        flows.retain(|(key, flow)| holds(flow, flow.action.check(key), generation, now));
         Ok(flows)
     }
 

@@ -143,7 +143,7 @@ mod tests {
             row("from_underlay", "replayed", 2),
             row("to_tunnel", "encapsulated", 4),
             row("to_tunnel", "path_unseen", 8),
-            row("from_tunnel", "noted", 16),
+            row("from_tunnel", "sampled", 16),
         ]});
         let expected = Counts { encapsulated: 4, sent_on: 1, delivered: 2, to_tunnel: 12, from_tunnel: 16 };
         assert_eq!(Counts::of(&dump).expect("a dump"), expected);

@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use flannel_agent::datapath::Maps;
-use flannel_common::end::{Address, End};
+use flannel_common::flow_key::{Address, FlowKey};
 
 use crate::{
     Host,
@@ -21,11 +21,11 @@ pub fn are_right(node: &Host, maps: &Maps) -> Result<usize> {
     let mut pairs = Vec::new();
     for entry in maps.flows.entries() {
         let (key, flow) = entry?;
-        pairs.push((tuple(&key)?, tuple(&flow.body.out)?));
+        pairs.push((tuple(&key)?, tuple(&flow.action.out)?));
     }
     for entry in maps.flows6.entries() {
         let (key, flow) = entry?;
-        pairs.push((tuple(&key)?, tuple(&flow.body.out)?));
+        pairs.push((tuple(&key)?, tuple(&flow.action.out)?));
     }
     let known = conntrack::translations(&conntrack::table(node)?);
     let wrong: Vec<_> = pairs.iter().filter_map(|(key, out)| differs(&known, key, out)).collect();
@@ -41,7 +41,7 @@ fn differs(known: &HashMap<Tuple, Tuple>, key: &Tuple, out: &Tuple) -> Option<St
     }
 }
 
-fn tuple<A: Address>(end: &End<A>) -> Result<Tuple> {
+fn tuple<A: Address>(end: &FlowKey<A>) -> Result<Tuple> {
     let protocol = match end.protocol {
         6 => Protocol::Tcp,
         17 => Protocol::Udp,

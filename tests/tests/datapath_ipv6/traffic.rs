@@ -16,7 +16,7 @@ use flannel_tests::{
     wire::Capture,
 };
 
-use crate::tunnel::{End, Tunnel};
+use crate::tunnel::{FlowKey, Tunnel};
 
 /// Runs `check` in both modes over both kinds of cable, and sees to it that the packets went the way they should.
 fn in_every_way(name: &str, check: impl Fn(&Tunnel) -> Result<()>) -> Result<()> {
@@ -62,7 +62,7 @@ fn bulk_tcp_travels_in_large_packets_and_hardly_repeats_itself() -> Result<()> {
 }
 
 /// What a program counted under any of these reasons.
-fn sum<const N: usize>(end: &End, program: Program, reasons: [Reason; N]) -> Result<Counter> {
+fn sum<const N: usize>(end: &FlowKey, program: Program, reasons: [Reason; N]) -> Result<Counter> {
     reasons.into_iter().try_fold(Counter::default(), |sum, reason| {
         let Counter { packets, bytes } = end.tally(program, reason)?;
         Ok(Counter { packets: sum.packets + packets, bytes: sum.bytes + bytes })

@@ -9,7 +9,7 @@ use flannel_common::{
     addr::Mac,
     mode::Mode,
     node::{FamilyConfig, NodeConfig},
-    peer::{PeerEntry, VtepEntry, Word},
+    peer::{EntryState, PeerEntry, VtepEntry},
     program::Program,
     reason::Reason,
     stats::Counter,
@@ -22,7 +22,7 @@ const NETWORK: Ipv6Addr = Ipv6Addr::new(0xfd00, 0x10, 0x244, 0, 0, 0, 0, 0);
 const SUBNETS: u32 = 256;
 
 /// One node of the tunnel.
-pub(crate) struct End {
+pub(crate) struct FlowKey {
     pub(crate) vtep: Ipv6Addr,
     /// The other node's number.
     peer: u8,
@@ -35,8 +35,8 @@ pub(crate) struct End {
 
 /// Both nodes, in mode `encap`, each with the other as its peer.
 pub(crate) struct Tunnel {
-    pub(crate) near: End,
-    pub(crate) far: End,
+    pub(crate) near: FlowKey,
+    pub(crate) far: FlowKey,
     // Last: the lab goes when its handles are of no use any more.
     _lab: Lab,
 }
@@ -46,7 +46,7 @@ impl Tunnel {
     pub(crate) fn new(name: &str) -> Result<Option<Self>> {
         let lab = Lab::new(name)?;
         let net = Two::new(&lab)?;
-        let (near, far) = (End::new(&net.a, 1, 2), End::new(&net.b, 2, 1));
+        let (near, far) = (FlowKey::new(&net.a, 1, 2), FlowKey::new(&net.b, 2, 1));
         match (near, far) {
             (Ok(near), Ok(far)) => Ok(Some(Self { near, far, _lab: lab }.connected()?)),
             (Err(error), _) | (_, Err(error)) => match error.downcast_ref() {
@@ -80,7 +80,7 @@ impl Tunnel {
     }
 }
 
-impl End {
+impl FlowKey {
     fn new(node: &Node, number: u8, peer: u8) -> Result<Self> {
         node.sh(&format!("ip address add {}/64 dev eth0 nodad", vtep(number)))?;
         add_device(node, number, peer)?;
@@ -181,7 +181,7 @@ fn write_peer(maps: &mut Maps, peer: u8, next_hop: Ipv6Addr) -> Result<()> {
     let oif = maps.config.get()?.v6.underlay_ifindex;
     let vtep = vtep(peer).into();
     let entry = PeerEntry { vtep, next_hop: next_hop.into(), mac: mac(peer), oif, mtu: 1500, ..PeerEntry::default() };
-    maps.peers6.write(peer.into(), entry, Word::PLAIN)?;
+    maps.peers6.write(peer.into(), entry, EntryState::PLAIN)?;
     maps.vteps.write(vtep, VtepEntry { index: peer.into(), reserved: 0 })?;
     Ok(())
 }

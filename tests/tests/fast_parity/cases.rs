@@ -114,7 +114,7 @@ pub(crate) fn kinds(pair: &Pair, mtu: usize) -> Result<Vec<Case>> {
         Case::one("TTL 255", Reason::FieldsDiffer, with_ttl(datagram(14, 100).bytes(), 255)),
         Case::one("too large, DF", Reason::TooBig, whole(15, mtu - 28 + 1)),
         Case::one("too large", Reason::TooBig, datagram(16, mtu - 28 + 1).bytes()),
-        Case::one("from another's address", Reason::Noted, Ipv4::udp(other(from), to, 17, 100).bytes()),
+        Case::one("from another's address", Reason::Sampled, Ipv4::udp(other(from), to, 17, 100).bytes()),
     ])
 }
 

@@ -11,10 +11,10 @@ mod tests;
 
 use flannel_common::{
     addr::Addr,
-    leg::LegKey,
+    ecmp::EcmpPathKey,
     node,
     packet::{OVERHEAD_V4, OVERHEAD_V6},
-    peer::{PeerEntry, VtepEntry, Word},
+    peer::{EntryState, PeerEntry, VtepEntry},
 };
 
 use super::{
@@ -154,10 +154,10 @@ fn add_map_entries(desired: &mut Desired, node: &Node, peer: &Peer, way: &Way) {
         Way::Tunnel(Ok(path)) => by_path(path, entry),
         Way::Tunnel(Err(_)) | Way::NotOnLink => PeerValue { flags: 0, entry },
     };
-    if value.flags & Word::LEGS != 0
+    if value.flags & EntryState::ECMP != 0
         && let Way::Tunnel(Ok(path)) = way
     {
-        let key = |device| LegKey::new(ethertype(node.network.family()), index, device);
+        let key = |device| EcmpPathKey::new(ethertype(node.network.family()), index, device);
         desired.legs.extend(path.legs.iter().map(|leg| (key(leg.index), leg.mtu)));
     }
     desired.peers.insert(index, value);
@@ -167,10 +167,11 @@ fn add_map_entries(desired: &mut Desired, node: &Node, peer: &Peer, way: &Way) {
 fn by_path(path: &Path, entry: PeerEntry) -> PeerValue {
     let entry = PeerEntry { mtu: path.mtu(), ..entry };
     match (path.next_hop, path.legs.as_slice()) {
-        (Some(next_hop), [leg]) => {
-            PeerValue { flags: Word::PLAIN, entry: PeerEntry { next_hop: next_hop.into(), oif: leg.index, ..entry } }
-        }
-        _ => PeerValue { flags: Word::PLAIN | Word::LEGS, entry },
+        (Some(next_hop), [leg]) => PeerValue {
+            flags: EntryState::PLAIN,
+            entry: PeerEntry { next_hop: next_hop.into(), oif: leg.index, ..entry },
+        },
+        _ => PeerValue { flags: EntryState::PLAIN | EntryState::ECMP, entry },
     }
 }
 

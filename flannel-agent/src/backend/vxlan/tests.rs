@@ -103,7 +103,7 @@ fn a_tunnel_peer_has_all_four_entries_in_stocks_shape() {
         assert_eq!((route.gateway, route.oif, route.onlink), (Some(base), Some(TUNNEL), true));
         assert_eq!((route.protocol, route.scope), (protocol::BOOT, RouteScope::Universe));
         let value = desired.peers.get(&9).expect("an entry");
-        assert_eq!((value.flags, value.entry.oif, value.entry.mtu), (Word::PLAIN, EXTERNAL, 1500));
+        assert_eq!((value.flags, value.entry.oif, value.entry.mtu), (EntryState::PLAIN, EXTERNAL, 1500));
         assert_eq!(value.entry.next_hop, Addr::from(ip(names.next_hop)));
         assert_eq!(desired.vteps.get(&Addr::from(public)).map(|vtep| vtep.index), Some(9));
     }
@@ -117,7 +117,7 @@ fn a_direct_peer_has_a_route_alone_and_is_never_encapsulated() {
         let route = desired.routes.values().next().expect("a route");
         assert_eq!((route.gateway, route.oif), (Some(ip(names.public)), Some(EXTERNAL)));
         assert_eq!((route.protocol, route.onlink), (protocol::FLANNEL, false));
-        assert_eq!(desired.peers.get(&9).map(|value| value.flags), Some(Word::DIRECT));
+        assert_eq!(desired.peers.get(&9).map(|value| value.flags), Some(EntryState::DIRECT));
     }
 }
 
@@ -188,9 +188,9 @@ fn a_peer_behind_several_next_hops_has_legs_instead_of_one_of_them() {
         let path = Path { legs: vec![leg(EXTERNAL, 1500), leg(9, 1400)], next_hop: None };
         let desired = desired_for(names, names.peer, &Way::Tunnel(Ok(path)));
         let (index, value) = desired.peers.iter().next().expect("a peer");
-        assert_eq!(value.flags, Word::PLAIN | Word::LEGS);
+        assert_eq!(value.flags, EntryState::PLAIN | EntryState::ECMP);
         assert_eq!((value.entry.oif, value.entry.next_hop, value.entry.mtu), (0, Addr::NONE, 1400));
-        let key = |device| LegKey::new(ethertype(Family::of(ip(names.base))), *index, device);
+        let key = |device| EcmpPathKey::new(ethertype(Family::of(ip(names.base))), *index, device);
         assert_eq!(desired.legs, [(key(EXTERNAL), 1500), (key(9), 1400)].into());
         assert!(desired_for(names, names.peer, &plain(names)).legs.is_empty());
     }

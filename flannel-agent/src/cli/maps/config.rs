@@ -5,7 +5,7 @@ use std::{fmt::Write as _, time::Duration};
 use flannel_common::{
     mode::ModeWord,
     node::{FamilyConfig, NodeConfig, heartbeat_is_fresh},
-    peer::Word,
+    peer::EntryState,
 };
 use serde::Serialize;
 
@@ -49,7 +49,7 @@ impl ConfigRow {
             mode: word.mode().to_string(),
             choice: word.choice().map(|mode| mode.to_string()),
             mode_generation: word.generation(),
-            valid: config.word.has(Word::VALID),
+            valid: config.word.has(EntryState::VALID),
             generation: config.word.generation(),
             heartbeat_age_seconds: age.map(|age| Duration::from_nanos(age).as_secs_f64()),
             heartbeat_fresh: heartbeat_is_fresh(now, config.heartbeat_ns),

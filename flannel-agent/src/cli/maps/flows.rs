@@ -101,7 +101,7 @@ mod tests {
             tos: 0,
             ttl: 64,
             flow_label: 0,
-            state: "one_sided",
+            state: "reverse_missing",
             why: Some("its way back was not seen".to_owned()),
             generation: 1,
         }
@@ -125,6 +125,6 @@ mod tests {
     fn an_end_that_is_not_translated_is_a_sign() {
         let cells = cells(&row());
         assert_eq!(cells[4..6], ["=".to_owned(), "10.244.2.2:8080".to_owned()]);
-        assert_eq!(cells[9..], ["0.4 s", "1.6 s", "one_sided: its way back was not seen"]);
+        assert_eq!(cells[9..], ["0.4 s", "1.6 s", "reverse_missing: its way back was not seen"]);
     }
 }

@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use flannel_common::{
-    leg::LegEntry,
-    peer::{PathSeen, Word},
+    ecmp::EcmpPath,
+    peer::{EntryState, PathProbe},
 };
 use serde::Serialize;
 
@@ -46,25 +46,25 @@ struct LegRow {
 }
 
 /// For how long a path is vouched for, and for what size.
-const fn seen(seen: &PathSeen, word: Word, now: u64) -> (u64, u32) {
-    let left = if seen.vouches(word, now) { (seen.until_ns - now) / 1_000_000 } else { 0 };
+const fn seen(seen: &PathProbe, word: EntryState, now: u64) -> (u64, u32) {
+    let left = if seen.is_validated(word, now) { (seen.until_ns - now) / 1_000_000 } else { 0 };
     (left, if left == 0 { 0 } else { seen.max_len })
 }
 
 impl PeerRow {
     pub(super) fn new(peer: PinnedPeer, legs: &PinnedLegs, now: u64) -> Self {
         let PinnedPeer { index, subnet, entry } = peer;
-        let leg = |(oif, leg): (u32, &LegEntry)| {
+        let leg = |(oif, leg): (u32, &EcmpPath)| {
             let (path_seen_ms, path_seen_len) = seen(&legs::seen(&entry, leg, now), entry.word, now);
             LegRow { oif, mtu: leg.mtu, path_seen_ms, path_seen_len }
         };
         let family = Family::of(IpAddr::from(entry.vtep));
-        let has_legs = entry.word.has(Word::LEGS);
-        let legs: Vec<LegRow> = legs.of(family, index).filter(|_| has_legs).map(leg).collect();
+        let has_ecmp_paths = entry.word.has(EntryState::ECMP);
+        let legs: Vec<LegRow> = legs.of(family, index).filter(|_| has_ecmp_paths).map(leg).collect();
         let whole = seen(&entry.seen, entry.word, now);
         let longest = legs.iter().map(|leg| (leg.path_seen_ms, leg.path_seen_len)).max();
         let (path_seen_ms, path_seen_len) = longest.unwrap_or(whole);
-        let names = [(Word::PLAIN, "plain"), (Word::DIRECT, "direct"), (Word::LEGS, "legs")];
+        let names = [(EntryState::PLAIN, "plain"), (EntryState::DIRECT, "direct"), (EntryState::ECMP, "legs")];
         Self {
             index,
             subnet: subnet.to_string(),

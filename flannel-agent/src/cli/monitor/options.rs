@@ -189,7 +189,7 @@ mod tests {
     #[test]
     fn programs_and_addresses_are_those_named() {
         let filter = wanted("--program from_pod --src 10.244.1.7 --dst fd00::5/64").expect("flags");
-        assert!(filter.wants(Program::FromPod, Reason::Noted) && !filter.wants(Program::ToPod, Reason::Noted));
+        assert!(filter.wants(Program::FromPod, Reason::Sampled) && !filter.wants(Program::ToPod, Reason::Sampled));
         let address = |text: &str| text.parse::<IpAddr>().expect("an address");
         assert_eq!(filter.source, Network::new(address("10.244.1.7"), 32));
         assert_eq!(filter.destination, Network::new(address("fd00::"), 64), "host bits are cleared");

@@ -8,7 +8,7 @@ use std::{
 use flannel_common::{
     addr::{Addr, Mac},
     node::NodeConfig,
-    peer::Word,
+    peer::EntryState,
 };
 use ipnet::IpNet;
 use serde::Serialize;
@@ -134,8 +134,9 @@ pub(super) fn vteps(pinned: &[PinnedPeer], vteps: &BTreeMap<IpAddr, u32>, config
 /// The map of legs against that of peers: who has legs has one at least, and nobody else has any.
 pub(super) fn legs(pinned: &[PinnedPeer], legs: &PinnedLegs) -> Vec<Difference> {
     let family = |peer: &PinnedPeer| Family::of(IpAddr::from(peer.entry.vtep));
-    let has_legs = |peer: &&PinnedPeer| peer.entry.word.has(Word::LEGS);
-    let lacking = pinned.iter().filter(has_legs).filter(|peer| legs.of(family(peer), peer.index).next().is_none());
+    let has_ecmp_paths = |peer: &&PinnedPeer| peer.entry.word.has(EntryState::ECMP);
+    let lacking =
+        pinned.iter().filter(has_ecmp_paths).filter(|peer| legs.of(family(peer), peer.index).next().is_none());
     let lacking = lacking.map(|peer| Difference {
         place: "map",
         object: format!("legs of peer {}", peer.subnet),
@@ -143,7 +144,7 @@ pub(super) fn legs(pinned: &[PinnedPeer], legs: &PinnedLegs) -> Vec<Difference> 
         wanted: Some("a device at least".to_owned()),
     });
     let having: BTreeSet<_> =
-        pinned.iter().filter(has_legs).map(|peer| (ethertype(family(peer)), peer.index)).collect();
+        pinned.iter().filter(has_ecmp_paths).map(|peer| (ethertype(family(peer)), peer.index)).collect();
     let stale = legs.keys().filter(|key| !having.contains(&(key.family, key.index)));
     let stale = stale.map(|key| Difference {
         place: "map",

@@ -1,5 +1,5 @@
 use flannel_common::{
-    leg::{LegEntry, LegKey},
+    ecmp::{EcmpPath, EcmpPathKey},
     node::FamilyConfig,
     peer::PeerEntry,
 };
@@ -31,7 +31,7 @@ fn peer(way: Way) -> Expected {
 }
 
 fn pinned() -> PinnedPeer {
-    let word = Word::new(Word::VALID | Word::PLAIN, 1);
+    let word = EntryState::new(EntryState::VALID | EntryState::PLAIN, 1);
     let entry = PeerEntry { word, vtep: ip("192.168.1.12").into(), mac: MAC, ..PeerEntry::default() };
     PinnedPeer { index: 9, subnet: peer(Way::Plain).subnet, entry }
 }
@@ -106,12 +106,12 @@ fn a_network_is_known_by_its_subnets() {
 
 #[test]
 fn legs_belong_to_peers_that_have_legs() {
-    let leg = (LegKey::new(ethertype(Family::V4), 9, 2), LegEntry::new(1500));
+    let leg = (EcmpPathKey::new(ethertype(Family::V4), 9, 2), EcmpPath::new(1500));
     let with = PinnedLegs::of_test([leg]);
     let mut peer = pinned();
     assert_eq!(legs(&[peer], &PinnedLegs::default()), []);
     assert_eq!(legs(&[peer], &with)[0].object, "leg of subnet number 9");
-    peer.entry.word = Word::new(Word::VALID | Word::PLAIN | Word::LEGS, 1);
+    peer.entry.word = EntryState::new(EntryState::VALID | EntryState::PLAIN | EntryState::ECMP, 1);
     assert_eq!(legs(&[peer], &with), []);
     assert_eq!(legs(&[peer], &PinnedLegs::default())[0].object, "legs of peer 10.244.9.0/24");
 }

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use flannel_common::peer::{PeerEntry, Word};
+use flannel_common::peer::{EntryState, PeerEntry};
 
 use super::Step;
 use crate::{
@@ -20,7 +20,7 @@ const MEND: &str =
     "a running agent mends that at once: see `flannel-agent status`, and `flannel-agent maps dump --diff`";
 
 pub(super) const fn is_direct(entry: &PeerEntry) -> bool {
-    entry.word.has(Word::DIRECT)
+    entry.word.has(EntryState::DIRECT)
 }
 
 /// The steps of the way, as far as the packet has one.
@@ -164,17 +164,17 @@ fn is_silent(tunnel: &Tunnel) -> bool {
 
 fn path(facts: &Facts, tunnel: &Tunnel) -> Step {
     let entry = &tunnel.peer.entry;
-    if !entry.word.has(Word::PLAIN) {
+    if !entry.word.has(EntryState::PLAIN) {
         let said = facts.status.iter().flat_map(|status| &status.peers);
         let why =
             said.filter(|peer| peer.subnet == tunnel.peer.subnet.to_string()).find_map(|peer| peer.reason.clone());
         let why = why.unwrap_or_else(|| "a running agent's status says why".to_owned());
         return Step::warn("path", format!("not plain, so the vxlan device carries all packets: {why}"));
     }
-    if entry.word.has(Word::LEGS) {
+    if entry.word.has(EntryState::ECMP) {
         return by_legs(facts, tunnel);
     }
-    if entry.path_vouches(facts.now_ns) {
+    if entry.path_is_validated(facts.now_ns) {
         let left = i64::try_from((entry.seen.until_ns - facts.now_ns) / 1_000_000).unwrap_or_default();
         let len = entry.seen.max_len;
         return Step::ok(
@@ -206,10 +206,10 @@ fn by_legs(facts: &Facts, tunnel: &Tunnel) -> Step {
     };
     let said = tunnel.legs.iter().map(|(index, leg)| {
         let seen = legs::seen(entry, leg, facts.now_ns);
-        let what = if seen.vouches(entry.word, facts.now_ns) {
+        let what = if seen.is_validated(entry.word, facts.now_ns) {
             let left = i64::try_from((seen.until_ns - facts.now_ns) / 1_000_000).unwrap_or_default();
             format!("packets of up to {} bytes left as ours would, good for {}", seen.max_len, seconds(left))
-        } else if seen.holds(entry.word, facts.now_ns) {
+        } else if seen.is_held_down(entry.word, facts.now_ns) {
             "a packet of the kernel's own left otherwise than ours would".to_owned()
         } else {
             "no packet of the kernel's own left of late".to_owned()
@@ -218,7 +218,10 @@ fn by_legs(facts: &Facts, tunnel: &Tunnel) -> Step {
     });
     let said: Vec<_> = said.collect();
     if said.is_empty() {
-        return Step::warn("path", "the peer has no device in the map LEGS: the vxlan device carries all packets");
+        return Step::warn(
+            "path",
+            "the peer has no device in the map ECMP_PATHS: the vxlan device carries all packets",
+        );
     }
     Step::ok("path", format!("plain, and the kernel chooses the next hop for each flow; {}", said.join("; ")))
 }

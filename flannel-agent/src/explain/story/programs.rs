@@ -4,7 +4,7 @@ use flannel_common::{
     guard::Checks,
     mode::Mode,
     node::heartbeat_is_fresh,
-    peer::Word,
+    peer::EntryState,
     reason::{Reason, Verdict as Fate},
 };
 
@@ -24,7 +24,7 @@ pub(super) fn mode(facts: &Facts) -> Step {
     let age = facts.now_ns.saturating_sub(node.config.heartbeat_ns) / 1_000_000;
     let age = seconds(i64::try_from(age).unwrap_or(i64::MAX));
     let text = format!("{mode}; the agent's last beat was {age} ago");
-    if !node.config.word.has(Word::VALID) {
+    if !node.config.word.has(EntryState::VALID) {
         return Step::warn(
             "mode",
             format!("{text}, and nobody vouches for the maps: all packets take the kernel's way"),
@@ -120,7 +120,7 @@ const fn is_suspicious(reason: Reason) -> bool {
     matches!(
         reason,
         Reason::NoPeer
-            | Reason::ForeignFrame
+            | Reason::UnexpectedMac
             | Reason::UnknownVtep
             | Reason::OtherVni
             | Reason::BadVxlanHeader

@@ -5,7 +5,7 @@ use flannel_common::{
     guard::GuardWord,
     mode::{Mode, ModeWord},
     node::{FamilyConfig, NodeConfig},
-    peer::{PathSeen, PeerEntry, Word},
+    peer::{EntryState, PathProbe, PeerEntry},
 };
 
 use super::*;
@@ -48,7 +48,7 @@ fn answer(oif: u32, gateway: &str) -> RouteAnswer {
 }
 
 fn peer(flags: u32) -> PinnedPeer {
-    let word = Word::new(Word::VALID | flags, 1);
+    let word = EntryState::new(EntryState::VALID | flags, 1);
     let entry =
         PeerEntry { word, vtep: ip("192.168.1.12").into(), mac: PEER_MAC, oif: UNDERLAY, ..PeerEntry::default() };
     PinnedPeer { index: 9, subnet: "10.244.9.0/24".parse().expect("a prefix"), entry }
@@ -66,7 +66,12 @@ fn sound() -> Facts {
         underlay_ifindex: UNDERLAY,
         ..FamilyConfig::default()
     };
-    let node = NodeConfig { word: Word::new(Word::VALID, 1), heartbeat_ns: NOW, v4: config, ..NodeConfig::default() };
+    let node = NodeConfig {
+        word: EntryState::new(EntryState::VALID, 1),
+        heartbeat_ns: NOW,
+        v4: config,
+        ..NodeConfig::default()
+    };
     let pod = Pod { veth: link(VETH, "veth1", 1450), bridge: Some(link(CNI0, "cni0", 1450)), mac: None, entry: None };
     Facts {
         question: Question {
@@ -77,7 +82,7 @@ fn sound() -> Facts {
             dport: None,
         },
         source: Place::Pod(Box::new(pod)),
-        destination: Place::Peer(peer(Word::PLAIN)),
+        destination: Place::Peer(peer(EntryState::PLAIN)),
         node: Ok(Node {
             mode: ModeWord::new(Mode::Encap, None, 1),
             config: node,
@@ -86,7 +91,7 @@ fn sound() -> Facts {
         route: Some(Ok(answer(TUNNEL, "10.244.9.0"))),
         route_device: Some("flannel.1".to_owned()),
         tunnel: Some(Tunnel {
-            peer: peer(Word::PLAIN),
+            peer: peer(EntryState::PLAIN),
             device: Some(link(TUNNEL, "flannel.1", 1450)),
             neighbour: Some(PEER_MAC),
             fdb: Some(ip("192.168.1.12")),
@@ -154,7 +159,7 @@ fn every_broken_part_breaks_the_way() {
 /// A peer on our own link, without a tunnel on this node.
 fn on_link(change: impl FnOnce(&mut Facts, &mut Tunnel)) -> Story {
     after(|facts| {
-        let direct = peer(Word::DIRECT);
+        let direct = peer(EntryState::DIRECT);
         let node = facts.node.as_mut().expect("a node");
         (node.config.v4.port, node.config.v4.tunnel_ifindex) = ([0; 2], 0);
         facts.destination = Place::Peer(direct);
@@ -213,7 +218,7 @@ fn what_packets_survive_is_a_warning() {
         ("mode", after(|facts| facts.node = Err("nothing is pinned".to_owned()))),
         ("path", after_tunnel(|tunnel| tunnel.peer = peer(0))),
         ("size", after_tunnel(|tunnel| tunnel.external = Some(link(UNDERLAY, "eth0", 1400)))),
-        ("program", after(|facts| facts.tried = Ok(vec![tried(Program::ToTunnel, Reason::ForeignFrame)]))),
+        ("program", after(|facts| facts.tried = Ok(vec![tried(Program::ToTunnel, Reason::UnexpectedMac)]))),
     ] {
         assert_eq!(state(&story, topic), State::Warn, "{story:#?}");
         assert!(story.verdict.reaches, "{story:#?}");
@@ -222,8 +227,12 @@ fn what_packets_survive_is_a_warning() {
 
 #[test]
 fn a_path_is_held_while_it_differs() {
-    let seen = PathSeen { word: Word::new(Word::VALID | Word::PLAIN, 1), hold_ns: NOW + 1, ..PathSeen::default() };
+    let seen = PathProbe {
+        word: EntryState::new(EntryState::VALID | EntryState::PLAIN, 1),
+        hold_ns: NOW + 1,
+        ..PathProbe::default()
+    };
     assert_eq!(state(&after_tunnel(|tunnel| tunnel.peer.entry.seen = seen), "path"), State::Warn);
-    let seen = PathSeen { until_ns: NOW + 1, hold_ns: 0, max_len: 1500, ..seen };
+    let seen = PathProbe { until_ns: NOW + 1, hold_ns: 0, max_len: 1500, ..seen };
     assert_eq!(state(&after_tunnel(|tunnel| tunnel.peer.entry.seen = seen), "path"), State::Ok);
 }

@@ -10,17 +10,17 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use aya::Pod;
 use flannel_common::{
-    end::{Address, End},
+    ecmp::EcmpPath,
+    expiry::Expiry,
     fast::FastConfig,
-    flow::{Exit, Flow},
-    leg::LegEntry,
+    flow::{Egress, Flow},
+    flow_key::{Address, FlowKey},
     maps::{FLOWS, FLOWS6},
     mode::{Mode, ModeWord},
     node::{NodeConfig, heartbeat_allows_replay, heartbeat_is_fresh},
     packet::PROTO_TCP,
-    peer::{PeerEntry, Word},
+    peer::{EntryState, PeerEntry},
     reason::Reason,
-    stamp::Stamp,
     tick::{self, Tick},
 };
 use serde::Serialize;
@@ -112,7 +112,7 @@ fn family<A: Address>(
     address: impl Fn(A) -> IpAddr + Copy,
 ) -> Result<Vec<FlowRow>, DatapathError>
 where
-    End<A>: Pod,
+    FlowKey<A>: Pod,
     Flow<A>: Pod,
 {
     let map = match FlowMap::open(pins, name) {
@@ -120,8 +120,8 @@ where
         other => other?,
     };
     let (peers, legs) = (PeerMap::open(pins, family)?, PinnedLegs::read(pins)?);
-    let row = |key: &End<A>, flow: &Flow<A>| {
-        let index = gate.subnet_of(address(flow.body.out.destination));
+    let row = |key: &FlowKey<A>, flow: &Flow<A>| {
+        let index = gate.subnet_of(address(flow.action.out.destination));
         let peer = index.and_then(|index| {
             let legs = legs.of(family, index).map(|(_, leg)| *leg).collect();
             Some(PeerPath { entry: peers.get(index).ok()?, legs })
@@ -146,7 +146,7 @@ impl Gate {
         if self.mode.mode() != Mode::Fast {
             return Err((Reason::ModeKernel, format!("mode {} is in force", self.mode.mode())));
         }
-        if !self.config.word.has(Word::VALID) {
+        if !self.config.word.has(EntryState::VALID) {
             return Err((Reason::NotConfigured, "the node's own data are not valid".to_owned()));
         }
         if !heartbeat_is_fresh(self.now_ns, self.config.heartbeat_ns) {
@@ -169,20 +169,20 @@ impl Gate {
 
 impl FlowRow {
     fn new<A: Address>(
-        key: &End<A>,
+        key: &FlowKey<A>,
         flow: &Flow<A>,
         peer: Option<&PeerPath>,
         gate: &Gate,
         address: impl Fn(A) -> IpAddr,
     ) -> Self {
-        let (body, check, now) = (&flow.body, flow.body.check(key), gate.tick());
-        let verdict = gate.closed().and_then(|()| flow_verdict(key, flow, gate)).and_then(|()| match body.way {
-            Exit::TUNNEL => peer_verdict(peer, gate.now_ns),
+        let (action, check, now) = (&flow.action, flow.action.check(key), gate.tick());
+        let verdict = gate.closed().and_then(|()| flow_verdict(key, flow, gate)).and_then(|()| match action.egress {
+            Egress::TUNNEL => peer_verdict(peer, gate.now_ns),
             _ => Ok(()),
         });
         let expires_in_ms = left(flow.seen, check, now);
         let [source, destination] = ends(key, &address);
-        let [out_source, out_destination] = ends(&body.out, &address);
+        let [out_source, out_destination] = ends(&action.out, &address);
         Self {
             protocol: if key.protocol == u32::from(PROTO_TCP) { "tcp" } else { "udp" },
             source,
@@ -190,31 +190,31 @@ impl FlowRow {
             device: key.device,
             out_source,
             out_destination,
-            out_device: body.out.device,
-            way: match body.way {
-                Exit::POD => "pod",
-                Exit::DIRECT => "direct",
+            out_device: action.out.device,
+            way: match action.egress {
+                Egress::POD => "pod",
+                Egress::DIRECT => "direct",
                 _ => "tunnel",
             },
             packets: flow.replayed(),
             age_ms: expires_in_ms.map(|left| (milliseconds(gate.settings.interval.cast_signed()) - left).max(0)),
             expires_in_ms,
             mirror_expires_in_ms: left(flow.mirror, check, now),
-            needs_mirror: body.needs_mirror != 0,
-            mtu: body.mtu,
-            tos: body.tos,
-            ttl: body.ttl,
-            flow_label: u32::from_be_bytes(body.flow_label.to_ne_bytes()),
+            needs_mirror: action.needs_mirror != 0,
+            mtu: action.mtu,
+            tos: action.tos,
+            ttl: action.ttl,
+            flow_label: u32::from_be_bytes(action.flow_label.to_ne_bytes()),
             state: verdict.as_ref().map_or_else(|(reason, _)| reason.name(), |()| "usable"),
             why: verdict.err().map(|(_, why)| why),
-            generation: body.generation,
+            generation: action.generation,
         }
     }
 }
 
 /// Whether the flow itself is usable; if not, why.
-fn flow_verdict<A: Address>(key: &End<A>, flow: &Flow<A>, gate: &Gate) -> Result<(), (Reason, String)> {
-    let (check, generation, now) = (flow.body.check(key), gate.mode.generation(), gate.tick());
+fn flow_verdict<A: Address>(key: &FlowKey<A>, flow: &Flow<A>, gate: &Gate) -> Result<(), (Reason, String)> {
+    let (check, generation, now) = (flow.action.check(key), gate.mode.generation(), gate.tick());
     flow.usable(check, generation, now, gate.config.confirmed).map_err(|reason| {
         let expired = |what: &str, stamp| match left(stamp, check, now) {
             Some(left) => format!("what was seen of {what} expired {} ago", seconds(-left)),
@@ -228,14 +228,14 @@ fn flow_verdict<A: Address>(key: &End<A>, flow: &Flow<A>, gate: &Gate) -> Result
             Reason::Unconfirmed => {
                 "learned a moment ago; used once the agent has made sure that no program queues packets".to_owned()
             }
-            Reason::OneSided if flow.mirror == Stamp::NONE => "its way back was not seen".to_owned(),
-            Reason::OneSided => expired("its way back", flow.mirror),
+            Reason::ReverseMissing if flow.mirror == Expiry::NONE => "its way back was not seen".to_owned(),
+            Reason::ReverseMissing => expired("its way back", flow.mirror),
             _ if !gate.settings.learns(key.protocol) => "flows of its protocol are not learned now".to_owned(),
-            _ if flow.body.generation != generation => {
-                format!("learned under generation {}, and {generation} is in force", flow.body.generation)
+            _ if flow.action.generation != generation => {
+                format!("learned under generation {}, and {generation} is in force", flow.action.generation)
             }
-            _ if flow.seen == Stamp::NONE => "forgotten: a new connection began at its ends".to_owned(),
-            _ if flow.seen == Stamp::closed(check, flow.seen.moment()) => {
+            _ if flow.seen == Expiry::NONE => "forgotten: a new connection began at its ends".to_owned(),
+            _ if flow.seen == Expiry::closed(check, flow.seen.moment()) => {
                 "its connection was closed, and nothing was seen of it since".to_owned()
             }
             _ => expired("it", flow.seen),
@@ -248,27 +248,27 @@ fn flow_verdict<A: Address>(key: &End<A>, flow: &Flow<A>, gate: &Gate) -> Result
 #[derive(Clone, Debug)]
 struct PeerPath {
     entry: PeerEntry,
-    legs: Vec<LegEntry>,
+    legs: Vec<EcmpPath>,
 }
 
 impl PeerPath {
     /// Whether something vouches for its path, or for that of one of its legs: which one is a flow's the kernel knows.
-    fn vouches(&self, now_ns: u64) -> bool {
+    fn is_validated(&self, now_ns: u64) -> bool {
         let entry = &self.entry;
-        let by_leg = |leg: &LegEntry| legs::seen(entry, leg, now_ns).vouches(entry.word, now_ns);
-        if entry.word.has(Word::LEGS) { self.legs.iter().any(by_leg) } else { entry.path_vouches(now_ns) }
+        let by_leg = |leg: &EcmpPath| legs::seen(entry, leg, now_ns).is_validated(entry.word, now_ns);
+        if entry.word.has(EntryState::ECMP) { self.legs.iter().any(by_leg) } else { entry.path_is_validated(now_ns) }
     }
 }
 
 /// Whether packets to the peer may be encapsulated now; if not, why.
 fn peer_verdict(peer: Option<&PeerPath>, now_ns: u64) -> Result<(), (Reason, String)> {
     let said = |reason: Reason, why: &str| Err((reason, why.to_owned()));
-    match peer.filter(|peer| peer.entry.word.has(Word::VALID)) {
+    match peer.filter(|peer| peer.entry.word.has(EntryState::VALID)) {
         None => said(Reason::NoPeer, "its destination lies in no peer's subnet any more"),
-        Some(peer) if !peer.entry.word.has(Word::PLAIN) => {
+        Some(peer) if !peer.entry.word.has(EntryState::PLAIN) => {
             said(Reason::PeerNotPlain, "the path to the peer is not plain")
         }
-        Some(peer) if !peer.vouches(now_ns) => {
+        Some(peer) if !peer.is_validated(now_ns) => {
             said(Reason::PathUnseen, "no packet of the kernel's own was seen to leave to the peer of late")
         }
         Some(_) => Ok(()),
@@ -276,8 +276,8 @@ fn peer_verdict(peer: Option<&PeerPath>, now_ns: u64) -> Result<(), (Reason, Str
 }
 
 /// Milliseconds until a stamp's moment; none where it is not this flow's, or a tombstone.
-fn left(stamp: Stamp, check: u32, now: Tick) -> Option<i64> {
-    let is_its = stamp != Stamp::NONE && stamp == Stamp::until(check, stamp.moment());
+fn left(stamp: Expiry, check: u32, now: Tick) -> Option<i64> {
+    let is_its = stamp != Expiry::NONE && stamp == Expiry::until(check, stamp.moment());
     is_its.then(|| milliseconds(stamp.moment().wrapping_sub(now).cast_signed()))
 }
 
@@ -292,7 +292,7 @@ pub fn seconds(milliseconds: i64) -> String {
     format!("{}.{} s", tenths / 10, (tenths % 10).abs())
 }
 
-fn ends<A: Address>(end: &End<A>, address: impl Fn(A) -> IpAddr) -> [SocketAddr; 2] {
+fn ends<A: Address>(end: &FlowKey<A>, address: impl Fn(A) -> IpAddr) -> [SocketAddr; 2] {
     let [source, destination] = end.port_numbers();
     [(end.source, source), (end.destination, destination)].map(|(ip, port)| SocketAddr::new(address(ip), port))
 }

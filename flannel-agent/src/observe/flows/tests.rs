@@ -1,12 +1,12 @@
-use flannel_common::{flow::Body, peer::PathSeen};
+use flannel_common::{flow::FlowAction, peer::PathProbe};
 
 use super::*;
 
 const NOW: Tick = 100_000;
 const GENERATION: u32 = 7;
 
-fn key() -> End<[u32; 1]> {
-    End {
+fn key() -> FlowKey<[u32; 1]> {
+    FlowKey {
         source: [u32::from_ne_bytes([10, 244, 1, 5])],
         destination: [u32::from_ne_bytes([10, 96, 0, 1])],
         ports: u32::from_ne_bytes([0x9c, 0x40, 0, 80]),
@@ -17,17 +17,27 @@ fn key() -> End<[u32; 1]> {
 
 fn gate() -> Gate {
     let now_ns = u64::from(NOW) << 20;
-    let config =
-        NodeConfig { word: Word::new(Word::VALID, 1), heartbeat_ns: now_ns, confirmed: NOW, ..NodeConfig::default() };
+    let config = NodeConfig {
+        word: EntryState::new(EntryState::VALID, 1),
+        heartbeat_ns: now_ns,
+        confirmed: NOW,
+        ..NodeConfig::default()
+    };
     let settings = FastConfig { flags: FastConfig::TCP, interval: tick::ticks(2_000_000_000), ..FastConfig::default() };
     Gate { mode: ModeWord::new(Mode::Fast, None, GENERATION), config, settings, now_ns }
 }
 
 /// A flow into a pod, seen until so many ticks from now, and its way back likewise.
 fn flow(seen: i32, mirror: Option<i32>) -> Flow<[u32; 1]> {
-    let body = Body { out: key(), generation: GENERATION, way: Exit::POD, needs_mirror: 1, ..Body::default() };
-    let (mut flow, until) = (Flow { body, ..Flow::default() }, |ticks| NOW.wrapping_add_signed(ticks));
-    flow.stamp(body.check(&key()), NOW - 1, until(seen), mirror.map(until));
+    let action = FlowAction {
+        out: key(),
+        generation: GENERATION,
+        egress: Egress::POD,
+        needs_mirror: 1,
+        ..FlowAction::default()
+    };
+    let (mut flow, until) = (Flow { action, ..Flow::default() }, |ticks| NOW.wrapping_add_signed(ticks));
+    flow.stamp(action.check(&key()), NOW - 1, until(seen), mirror.map(until));
     flow
 }
 
@@ -46,28 +56,28 @@ fn ends_are_written_as_people_do() {
 fn a_flow_says_why_it_is_not_used() {
     let (good, gate) = (flow(500, Some(500)), gate());
     assert_eq!(said(&good, &gate), ("usable", String::new()));
-    let other = Flow { body: Body { generation: 4, ..good.body }, ..good };
+    let other = Flow { action: FlowAction { generation: 4, ..good.action }, ..good };
     let mut older = other;
-    older.stamp(other.body.check(&key()), NOW - 1, NOW + 500, None);
+    older.stamp(other.action.check(&key()), NOW - 1, NOW + 500, None);
     let mut new = good;
-    new.stamp(good.body.check(&key()), NOW, NOW + 500, Some(NOW + 500));
+    new.stamp(good.action.check(&key()), NOW, NOW + 500, Some(NOW + 500));
     let mut closed = good;
-    closed.seen = Stamp::closed(good.body.check(&key()), NOW + 954);
+    closed.seen = Expiry::closed(good.action.check(&key()), NOW + 954);
     let (mut long_closed, mut recycled, mut half) = (good, good, good);
-    long_closed.seen = Stamp::closed(good.body.check(&key()), NOW - 954);
-    recycled.seen = Stamp::until(good.body.check(&key()) ^ 2, NOW + 500);
+    long_closed.seen = Expiry::closed(good.action.check(&key()), NOW - 954);
+    recycled.seen = Expiry::until(good.action.check(&key()) ^ 2, NOW + 500);
     half.mirror = recycled.seen;
     for (flow, state, why) in [
         (flow(-2861, Some(500)), "refreshing", "what was seen of it expired 3.0 s ago"),
         (new, "unconfirmed", "learned a moment ago; used once the agent has made sure that no program queues packets"),
         (older, "refreshing", "learned under generation 4, and 7 is in force"),
-        (flow(500, None), "one_sided", "its way back was not seen"),
-        (flow(500, Some(-954)), "one_sided", "what was seen of its way back expired 1.0 s ago"),
+        (flow(500, None), "reverse_missing", "its way back was not seen"),
+        (flow(500, Some(-954)), "reverse_missing", "what was seen of its way back expired 1.0 s ago"),
         (closed, "flow_closed", "its connection was closed; not learned for another 1.0 s"),
         (long_closed, "refreshing", "its connection was closed, and nothing was seen of it since"),
         (recycled, "refreshing", "what was seen of it belongs to an earlier entry with its key"),
-        (half, "one_sided", "what was seen of its way back belongs to an earlier entry with its key"),
-        (Flow { seen: Stamp::NONE, ..good }, "refreshing", "forgotten: a new connection began at its ends"),
+        (half, "reverse_missing", "what was seen of its way back belongs to an earlier entry with its key"),
+        (Flow { seen: Expiry::NONE, ..good }, "refreshing", "forgotten: a new connection began at its ends"),
     ] {
         assert_eq!(said(&flow, &gate), (state, why.to_owned()));
     }
@@ -86,24 +96,24 @@ fn what_the_node_lacks_comes_first() {
 
 #[test]
 fn a_flow_into_the_tunnel_needs_its_peer() {
-    let entry = PeerEntry { word: Word::new(Word::VALID, 1), ..PeerEntry::default() };
+    let entry = PeerEntry { word: EntryState::new(EntryState::VALID, 1), ..PeerEntry::default() };
     let path = |entry| PeerPath { entry, legs: Vec::new() };
     let reason = |peer: Option<PeerEntry>| peer_verdict(peer.map(path).as_ref(), 1).map_err(|(reason, _)| reason);
     assert_eq!(reason(None), Err(Reason::NoPeer));
     assert_eq!(reason(Some(entry)), Err(Reason::PeerNotPlain));
-    let word = Word::new(Word::VALID | Word::PLAIN, 1);
+    let word = EntryState::new(EntryState::VALID | EntryState::PLAIN, 1);
     let mut plain = PeerEntry { word, ..entry };
     assert_eq!(reason(Some(plain)), Err(Reason::PathUnseen));
     (plain.seen.word, plain.seen.until_ns) = (word, 2);
     assert_eq!(reason(Some(plain)), Ok(()));
-    let word = Word::new(Word::VALID | Word::PLAIN | Word::LEGS, 1);
+    let word = EntryState::new(EntryState::VALID | EntryState::PLAIN | EntryState::ECMP, 1);
     let with_legs = PeerEntry { word, ..entry };
-    let leg = LegEntry { seen: PathSeen { word, until_ns: 2, ..PathSeen::NOTHING }, ..LegEntry::new(1500) };
-    let reason = |legs: &[LegEntry]| {
+    let leg = EcmpPath { seen: PathProbe { word, until_ns: 2, ..PathProbe::NOTHING }, ..EcmpPath::new(1500) };
+    let reason = |legs: &[EcmpPath]| {
         peer_verdict(Some(&PeerPath { entry: with_legs, legs: legs.to_vec() }), 1).map_err(|(reason, _)| reason)
     };
-    assert_eq!(reason(&[LegEntry::new(1500)]), Err(Reason::PathUnseen));
-    assert_eq!(reason(&[LegEntry::new(1500), leg]), Ok(()));
+    assert_eq!(reason(&[EcmpPath::new(1500)]), Err(Reason::PathUnseen));
+    assert_eq!(reason(&[EcmpPath::new(1500), leg]), Ok(()));
 }
 
 #[test]

@@ -101,14 +101,14 @@ fn stats(map: &StatsMap) -> Result<Vec<(Program, Reason, Counter)>, DatapathErro
 const fn lookup(reason: Reason) -> Option<&'static str> {
     match reason {
         Reason::Replayed => Some("hit"),
-        Reason::Noted
+        Reason::Sampled
         | Reason::Refreshing
         | Reason::FlowUnknown
         | Reason::FlowClosed
-        | Reason::OneSided
+        | Reason::ReverseMissing
         | Reason::FrameDiffers
         | Reason::TooManyFlows
-        | Reason::NoSlot => Some("miss"),
+        | Reason::CpuLimit => Some("miss"),
         _ => None,
     }
 }

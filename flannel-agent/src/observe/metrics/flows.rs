@@ -11,8 +11,8 @@ use std::{
 
 use aya::Pod;
 use flannel_common::{
-    end::{Address, End},
     flow::Flow,
+    flow_key::{Address, FlowKey},
     tick::{self, Tick},
 };
 
@@ -123,7 +123,7 @@ fn tally<A: Address>(
     confirmed: Tick,
 ) -> Result<Option<Tally>, DatapathError>
 where
-    End<A>: Pod,
+    FlowKey<A>: Pod,
     Flow<A>: Pod,
 {
     let map = FlowMap::<A>::open(pins, name)?;
@@ -131,7 +131,7 @@ where
     for entry in map.entries().take(capacity as usize) {
         let (key, flow) = entry?;
         let now = tick::tick(clock::now_ns());
-        let usable = flow.usable(flow.body.check(&key), generation, now, confirmed).is_ok();
+        let usable = flow.usable(flow.action.check(&key), generation, now, confirmed).is_ok();
         *(if usable { &mut tally.usable } else { &mut tally.stale }) += 1;
         if begun.elapsed() >= PATIENCE {
             return Ok(None);

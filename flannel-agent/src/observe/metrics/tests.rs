@@ -54,10 +54,10 @@ fn page(status: Status) -> String {
     let counted = Counted {
         stats: vec![
             (Program::FromPod, Reason::Replayed, counter(90)),
-            (Program::FromPod, Reason::Noted, counter(1)),
+            (Program::FromPod, Reason::Sampled, counter(1)),
             (Program::FromPod, Reason::Refreshing, counter(2)),
             (Program::FromPod, Reason::TcpControl, counter(4)),
-            (Program::FromTunnel, Reason::Noted, counter(8)),
+            (Program::FromTunnel, Reason::Sampled, counter(8)),
         ],
         generation: 9,
         capacities: vec![(Family::V6, 1000)],

@@ -4,17 +4,17 @@
 use flannel_agent::datapath::clock;
 use flannel_common::{
     fast::FastConfig,
-    flow::{Body, Exit},
+    flow::{Egress, FlowAction},
     guard::{Checks, GuardMode},
     inner::FrameAddresses,
     node::NodeConfig,
-    peer::{PeerEntry, Word},
+    peer::{EntryState, PeerEntry},
     program::Program::{FromPod, FromUnderlay, ToUnderlay},
     reason::Reason,
 };
 
 use super::{
-    BRIDGE_MAC, POD_MAC, UNKNOWN, body, both, is_ended, key,
+    BRIDGE_MAC, POD_MAC, UNKNOWN, action, both, is_ended, key,
     packet::{Packet, kinds, service, tcp, udp},
     passes, read, teach, usable, write,
 };
@@ -25,7 +25,7 @@ use crate::{
 
 /// The peer of the fixtures, on our link.
 fn beside(bench: &mut Bench, net: Net) {
-    bench.peer(net, net.peer(), Word::DIRECT);
+    bench.peer(net, net.peer(), EntryState::DIRECT);
 }
 
 /// The node has no tunnel.
@@ -52,8 +52,8 @@ both! {
             for sent in [packet, packet.to_service()] {
                 let key = key::<A>(&sent);
                 let exit = FrameAddresses::new(PEER_MAC, OUR_MAC);
-                let body = Body { exit, ..body(bench, &sent, &packet, Exit::DIRECT) };
-                write(bench, key, usable(&key, body));
+                let action = FlowAction { exit, ..action(bench, &sent, &packet, Egress::DIRECT) };
+                write(bench, key, usable(&key, action));
                 let expected = Packet { to: PEER_MAC, from: OUR_MAC, ..packet.routed() };
                 assert_eq!(replayed(bench, FromPod, &sent), expected.bytes(), "{sent:?}");
                 assert_eq!(read::<A>(bench, &key).packets, 1);
@@ -63,9 +63,9 @@ both! {
 
     fn a_peer_that_is_not_direct_any_more_is_the_kernels<A>(bench) {
         let packet = tcp(A::NET);
-        teach::<A>(bench, &packet, &packet, Exit::DIRECT);
+        teach::<A>(bench, &packet, &packet, Egress::DIRECT);
         passes(bench, FromPod, &packet.bytes(), &[Reason::NoPeer]);
-        bench.peer(A::NET, PeerEntry { oif: LO + 1, ..A::NET.peer() }, Word::DIRECT);
+        bench.peer(A::NET, PeerEntry { oif: LO + 1, ..A::NET.peer() }, EntryState::DIRECT);
         passes(bench, FromPod, &packet.bytes(), &[Reason::NoPeer]);
         beside(bench, A::NET);
         replayed(bench, FromPod, &packet);
@@ -75,7 +75,7 @@ both! {
         beside(bench, A::NET);
         for packet in kinds(A::NET).into_iter().map(from_peer) {
             for seen in [packet, Packet { source: service(A::NET), ports: [80, packet.ports[1]], ..packet }] {
-                teach::<A>(bench, &packet, &seen, Exit::POD);
+                teach::<A>(bench, &packet, &seen, Egress::POD);
                 let expected = Packet { to: POD_MAC, from: BRIDGE_MAC, ..seen.routed() };
                 assert_eq!(replayed(bench, FromUnderlay, &packet), expected.bytes(), "{packet:?}");
             }
@@ -100,7 +100,7 @@ both! {
     fn without_leave_nothing_enters_a_pod_from_the_link<A>(bench) {
         beside(bench, A::NET);
         let packet = from_peer(tcp(A::NET));
-        teach::<A>(bench, &packet, &packet, Exit::POD);
+        teach::<A>(bench, &packet, &packet, Egress::POD);
         let fast = bench.maps.fast.get().expect("FAST");
         let refused = FastConfig { flags: fast.flags & !FastConfig::FROM_UNDERLAY, ..fast };
         bench.maps.fast.set(refused).expect("FAST");
@@ -113,10 +113,10 @@ both! {
         beside(bench, A::NET);
         let there = tcp(A::NET);
         let back = from_peer(there);
-        let key = teach::<A>(bench, &back, &back, Exit::POD);
+        let key = teach::<A>(bench, &back, &back, Egress::POD);
         passes(bench, FromUnderlay, &Packet { flags: 0x11, ..back }.bytes(), &[Reason::TcpControl]);
         assert!(is_ended(&read(bench, &key), &key));
-        let key = teach::<A>(bench, &back, &back, Exit::POD);
+        let key = teach::<A>(bench, &back, &back, Egress::POD);
         passes(bench, ToUnderlay, &Packet { flags: 0x14, ..there }.bytes(), &[Reason::TcpControl]);
         assert!(is_ended(&read(bench, &key), &key), "the way back of what left");
     }
@@ -151,7 +151,7 @@ both! {
         beside(bench, A::NET);
         passes(bench, FromUnderlay, &from_peer(udp(A::NET)).bytes(), &UNKNOWN);
         for packet in kinds(A::NET).into_iter().map(from_peer) {
-            teach::<A>(bench, &packet, &packet, Exit::POD);
+            teach::<A>(bench, &packet, &packet, Egress::POD);
             let expected = Packet { to: POD_MAC, from: BRIDGE_MAC, ..packet.routed() };
             assert_eq!(replayed(bench, FromUnderlay, &packet), expected.bytes(), "{packet:?}");
             passes(bench, ToUnderlay, &packet.reversed().bytes(), &[Reason::NotFollowed]);
@@ -161,7 +161,7 @@ both! {
     fn other_modes_leave_everything<A>(bench) {
         beside(bench, A::NET);
         let packet = from_peer(tcp(A::NET));
-        teach::<A>(bench, &packet, &packet, Exit::POD);
+        teach::<A>(bench, &packet, &packet, Egress::POD);
         bench.maps.mode.set(flannel_common::mode::Mode::Encap, None).expect("MODE");
         passes(bench, FromUnderlay, &packet.bytes(), &[Reason::NotTunnel]);
         passes(bench, ToUnderlay, &packet.reversed().bytes(), &[Reason::NotTunnel]);

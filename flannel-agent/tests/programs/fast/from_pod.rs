@@ -4,23 +4,23 @@ use std::net::IpAddr;
 
 use flannel_agent::datapath::clock;
 use flannel_common::{
-    end::End,
+    expiry::Expiry,
     fast::{FastConfig, PodEntry},
-    flow::{Body, Exit, Flow},
+    flow::{Egress, Flow, FlowAction},
+    flow_key::FlowKey,
     ip::{IpHeader, Ipv4Header, Ipv6Header},
     mode::Mode,
     node::REPLAY_LIMIT_NS,
     outer::{OuterHeaders, Varying},
     packet::source_port,
-    peer::{PeerEntry, Word},
+    peer::{EntryState, PeerEntry},
     program::Program::{FromPod, ToTunnel},
     reason::Reason,
-    stamp::Stamp,
     tick::tick,
 };
 
 use super::{
-    BRIDGE_MAC, HASH, OTHER_VETH, POD_MAC, UNKNOWN, body, both, is_ended, key,
+    BRIDGE_MAC, HASH, OTHER_VETH, POD_MAC, UNKNOWN, action, both, is_ended, key,
     packet::{Packet, kinds, service, tcp, udp},
     passes, read, stamp_of_another, teach, usable, write,
 };
@@ -71,7 +71,7 @@ const fn delivered(packet: Packet) -> Packet {
 both! {
     fn into_the_tunnel_as_routed<A>(bench) {
         for packet in kinds(A::NET) {
-            let key = teach::<A>(bench, &packet, &packet, Exit::TUNNEL);
+            let key = teach::<A>(bench, &packet, &packet, Egress::TUNNEL);
             let found = replayed(bench, &packet);
             assert_eq!(found, tunnelled(A::NET, &packet.routed(), &found), "{packet:?}");
             assert_eq!(read::<A>(bench, &key).replayed(), 1);
@@ -82,7 +82,7 @@ both! {
         for packet in kinds(A::NET) {
             let sent = packet.to_service();
             for to in [packet, Packet { source: service(A::NET), ports: [1, 2], ..packet }] {
-                teach::<A>(bench, &sent, &to, Exit::TUNNEL);
+                teach::<A>(bench, &sent, &to, Egress::TUNNEL);
                 let found = replayed(bench, &sent);
                 assert_eq!(found, tunnelled(A::NET, &to.routed(), &found), "{sent:?} as {to:?}");
             }
@@ -92,7 +92,7 @@ both! {
     fn into_another_pod_of_the_node<A>(bench) {
         for packet in kinds(A::NET) {
             for sent in [packet, packet.to_service()] {
-                teach::<A>(bench, &sent, &packet, Exit::POD);
+                teach::<A>(bench, &sent, &packet, Egress::POD);
                 assert_eq!(replayed(bench, &sent), delivered(packet).bytes(), "{sent:?}");
             }
         }
@@ -100,18 +100,18 @@ both! {
 
     fn the_source_port_is_that_of_the_flow_as_the_kernel_hashed_it<A>(bench) {
         let packet = tcp(A::NET);
-        let key = teach::<A>(bench, &packet, &packet, Exit::TUNNEL);
-        let known = read::<A>(bench, &key).body;
+        let key = teach::<A>(bench, &packet, &packet, Egress::TUNNEL);
+        let known = read::<A>(bench, &key).action;
         let port = |packet: &[u8]| u16::from_be_bytes([packet[A::NET.at().udp], packet[A::NET.at().udp + 1]]);
         assert_eq!(port(&replayed(bench, &packet)), source_port(HASH, 32768, 60999));
-        let other = Body { hash: !HASH, ..known };
+        let other = FlowAction { hash: !HASH, ..known };
         write(bench, key, usable(&key, other));
         assert_eq!(port(&replayed(bench, &packet)), source_port(!HASH, 32768, 60999));
     }
 
     /// A rule can match on them, and only packets like the one observed are known to meet the same rules.
     fn packets_with_another_dscp_ttl_or_flow_label_are_the_kernels<A>(bench) {
-        for way in [Exit::TUNNEL, Exit::POD] {
+        for way in [Egress::TUNNEL, Egress::POD] {
             for packet in [tcp(A::NET), udp(A::NET).to_service()] {
                 let out = Packet { source: packet.source, ..tcp(A::NET) };
                 let out = Packet { protocol: packet.protocol, ..out };
@@ -125,7 +125,7 @@ both! {
                 for ecn in 0..4 {
                     replayed(bench, &Packet { tos: packet.tos & 0xfc | ecn, ..packet });
                 }
-                let labelled = Body { flow_label: 0x0100, ..read::<A>(bench, &key).body };
+                let labelled = FlowAction { flow_label: 0x0100, ..read::<A>(bench, &key).action };
                 write(bench, key, usable(&key, labelled));
                 passes(bench, FromPod, &packet.bytes(), &[Reason::FieldsDiffer]);
             }
@@ -135,10 +135,10 @@ both! {
     /// From a packet that userspace had held the flow may have been learned; the agent sees a moment later.
     fn a_new_flow_is_used_once_the_agent_has_confirmed_it<A>(bench) {
         let packet = tcp(A::NET);
-        let key = teach::<A>(bench, &packet, &packet, Exit::TUNNEL);
+        let key = teach::<A>(bench, &packet, &packet, Egress::TUNNEL);
         let now = tick(clock::now_ns());
         let mut flow = read::<A>(bench, &key);
-        flow.stamp(flow.body.check(&key), now, now + 2000, Some(now + 2000));
+        flow.stamp(flow.action.check(&key), now, now + 2000, Some(now + 2000));
         write(bench, key, flow);
         bench.maps.config.confirm(now).expect("CONFIG");
         passes(bench, FromPod, &packet.bytes(), &[Reason::Unconfirmed]);
@@ -152,7 +152,7 @@ both! {
     /// Qdiscs, filters, listeners and sysctls are the agent's to see; the tunnel itself needs no agent for a minute.
     fn without_an_agent_flows_are_replayed_for_seconds_only<A>(bench) {
         let packet = tcp(A::NET);
-        teach::<A>(bench, &packet, &packet, Exit::TUNNEL);
+        teach::<A>(bench, &packet, &packet, Egress::TUNNEL);
         bench.maps.config.beat(clock::now_ns() - REPLAY_LIMIT_NS + 1_000_000_000).expect("CONFIG");
         replayed(bench, &packet);
         bench.maps.config.beat(clock::now_ns() - REPLAY_LIMIT_NS - 1_000_000_000).expect("CONFIG");
@@ -165,22 +165,22 @@ both! {
     fn the_path_is_validated_for_the_mark_and_priority_seen_at_the_exit<A>(bench) {
         let packet = udp(A::NET);
         let key = key::<A>(&packet);
-        let plain = body(bench, &packet, &packet, Exit::TUNNEL);
+        let plain = action(bench, &packet, &packet, Egress::TUNNEL);
         for (mark, priority) in [(0x42, 0), (0, 6), (0x42, 0x1_0007)] {
-            write(bench, key, usable(&key, Body { mark, priority, ..plain }));
+            write(bench, key, usable(&key, FlowAction { mark, priority, ..plain }));
             passes(bench, FromPod, &packet.bytes(), &[Reason::PathUnseen]);
         }
         write(bench, key, usable(&key, plain));
         assert_eq!(bench.class_behind(FromPod, &packet.bytes()), [0, 0], "into the tunnel");
-        teach::<A>(bench, &packet, &packet, Exit::POD);
+        teach::<A>(bench, &packet, &packet, Egress::POD);
         assert_eq!(bench.class_behind(FromPod, &packet.bytes()), [0, 0], "into another pod");
     }
 
     fn bridged_packets_keep_their_ttl<A>(bench) {
         let packet = tcp(A::NET);
         let key = key::<A>(&packet);
-        let body = Body { ttl_step: 0, ..body(bench, &packet, &packet, Exit::POD) };
-        write(bench, key, usable(&key, body));
+        let action = FlowAction { ttl_step: 0, ..action(bench, &packet, &packet, Egress::POD) };
+        write(bench, key, usable(&key, action));
         assert_eq!(replayed(bench, &packet), Packet { ttl: packet.ttl, ..delivered(packet) }.bytes());
     }
 
@@ -188,21 +188,21 @@ both! {
         let packet = tcp(A::NET).bytes();
         let reasons: Vec<_> = (0..256).map(|_| bench.run(FromPod, &packet).reasons[0]).collect();
         assert!(reasons.iter().all(|reason| UNKNOWN.contains(reason)), "{reasons:?}");
-        let noted = reasons.iter().filter(|reason| **reason == Reason::Noted).count();
+        let noted = reasons.iter().filter(|reason| **reason == Reason::Sampled).count();
         assert!((4..96).contains(&noted), "{noted} of 256; one in eight is meant");
     }
 
     fn another_pods_packets_are_another_flow<A>(bench) {
         let packet = tcp(A::NET);
-        let other = End { device: OTHER_VETH, ..key::<A>(&packet) };
-        let body = body(bench, &packet, &packet, Exit::TUNNEL);
-        write(bench, other, usable(&other, body));
+        let other = FlowKey { device: OTHER_VETH, ..key::<A>(&packet) };
+        let action = action(bench, &packet, &packet, Egress::TUNNEL);
+        write(bench, other, usable(&other, action));
         passes(bench, FromPod, &packet.bytes(), &UNKNOWN);
     }
 
     fn frames_that_are_not_as_seen_are_the_kernels<A>(bench) {
         let packet = tcp(A::NET);
-        teach::<A>(bench, &packet, &packet, Exit::TUNNEL);
+        teach::<A>(bench, &packet, &packet, Egress::TUNNEL);
         for byte in 0..12 {
             let mut frame = packet.bytes();
             frame[byte] ^= 0x10;
@@ -212,7 +212,7 @@ both! {
 
     fn packets_that_are_not_plain_are_the_kernels<A>(bench) {
         let packet = tcp(A::NET);
-        teach::<A>(bench, &packet, &packet, Exit::TUNNEL);
+        teach::<A>(bench, &packet, &packet, Egress::TUNNEL);
         passes(bench, FromPod, &Packet { ttl: 1, ..packet }.bytes(), &[Reason::NotPlain]);
         passes(bench, FromPod, &Packet { protocol: 1, ..packet }.bytes(), &[Reason::NotPlain]);
         let mut padded = packet.bytes();
@@ -232,15 +232,15 @@ both! {
 
     fn a_flow_is_used_while_it_and_its_way_back_were_seen_of_late<A>(bench) {
         let packet = tcp(A::NET);
-        let key = teach::<A>(bench, &packet, &packet, Exit::TUNNEL);
+        let key = teach::<A>(bench, &packet, &packet, Egress::TUNNEL);
         let good = read(bench, &key);
-        let (now, check) = (tick(clock::now_ns()), good.body.check(&key));
-        let (late, closed) = (Stamp::until(check, now), Stamp::closed(check, now + 2000));
+        let (now, check) = (tick(clock::now_ns()), good.action.check(&key));
+        let (late, closed) = (Expiry::until(check, now), Expiry::closed(check, now + 2000));
         for (flow, reason) in [
             (Flow { seen: late, ..good }, Reason::Refreshing),
             (Flow { seen: stamp_of_another(), ..good }, Reason::Refreshing),
-            (Flow { mirror: late, ..good }, Reason::OneSided),
-            (Flow { mirror: stamp_of_another(), ..good }, Reason::OneSided),
+            (Flow { mirror: late, ..good }, Reason::ReverseMissing),
+            (Flow { mirror: stamp_of_another(), ..good }, Reason::ReverseMissing),
             (Flow { seen: closed, ..good }, Reason::FlowClosed),
         ] {
             write(bench, key, flow);
@@ -254,9 +254,9 @@ both! {
 
     fn a_value_that_is_not_this_keys_is_not_believed<A>(bench) {
         let packet = tcp(A::NET);
-        let key = teach::<A>(bench, &packet, &packet, Exit::TUNNEL);
+        let key = teach::<A>(bench, &packet, &packet, Egress::TUNNEL);
         let mut torn = read(bench, &key);
-        torn.body.out.ports ^= 0x100;
+        torn.action.out.ports ^= 0x100;
         write(bench, key, torn);
         passes(bench, FromPod, &packet.bytes(), &[Reason::Refreshing]);
     }
@@ -264,8 +264,8 @@ both! {
     fn udp_that_conntrack_knows_goes_one_way<A>(bench) {
         let packet = udp(A::NET);
         let key = key::<A>(&packet);
-        let body = Body { needs_mirror: 0, ..body(bench, &packet, &packet, Exit::TUNNEL) };
-        write(bench, key, Flow { mirror: Stamp::NONE, ..usable(&key, body) });
+        let action = FlowAction { needs_mirror: 0, ..action(bench, &packet, &packet, Egress::TUNNEL) };
+        write(bench, key, Flow { mirror: Expiry::NONE, ..usable(&key, action) });
         replayed(bench, &packet);
     }
 
@@ -273,8 +273,8 @@ both! {
         let packet = tcp(A::NET);
         let opening = Packet { flags: 0x02, ..packet };
         for flags in [0x02, 0x11, 0x04] {
-            let there = teach::<A>(bench, &packet, &packet, Exit::TUNNEL);
-            let back = teach::<A>(bench, &packet.reversed(), &packet.reversed(), Exit::TUNNEL);
+            let there = teach::<A>(bench, &packet, &packet, Egress::TUNNEL);
+            let back = teach::<A>(bench, &packet.reversed(), &packet.reversed(), Egress::TUNNEL);
             passes(bench, FromPod, &Packet { flags, ..packet }.bytes(), &[Reason::TcpControl]);
             for key in [there, back] {
                 assert!(is_ended(&read(bench, &key), &key), "flags {flags:#x}");
@@ -289,8 +289,8 @@ both! {
 
     fn a_packet_goes_out_only_as_to_tunnel_would_send_it<A>(bench) {
         let (net, packet) = (A::NET, tcp(A::NET));
-        teach::<A>(bench, &packet, &packet, Exit::TUNNEL);
-        bench.peer(net, net.peer(), Word::PLAIN);
+        teach::<A>(bench, &packet, &packet, Egress::TUNNEL);
+        bench.peer(net, net.peer(), EntryState::PLAIN);
         passes(bench, FromPod, &packet.bytes(), &[Reason::PathUnseen]);
         bench.vouch(net, 50);
         passes(bench, FromPod, &packet.bytes(), &[Reason::TooBig]);
@@ -298,7 +298,7 @@ both! {
         replayed(bench, &packet);
         let whole = replayed(bench, &packet).len() - 14;
         for (mtu, fits) in [(whole, true), (whole - 1, false)] {
-            bench.peer(net, PeerEntry { mtu: u32::try_from(mtu).expect("small"), ..net.peer() }, Word::PLAIN);
+            bench.peer(net, PeerEntry { mtu: u32::try_from(mtu).expect("small"), ..net.peer() }, EntryState::PLAIN);
             bench.vouch(net, 1000);
             if fits {
                 replayed(bench, &packet);
@@ -317,8 +317,8 @@ both! {
         let key = key::<A>(&packet);
         let whole = u16::try_from(packet.bytes().len() - 14).expect("small");
         let allow = |bench: &mut Bench, mtu| {
-            let body = Body { mtu, ..body(bench, &packet, &packet, Exit::POD) };
-            write(bench, key, usable(&key, body));
+            let action = FlowAction { mtu, ..action(bench, &packet, &packet, Egress::POD) };
+            write(bench, key, usable(&key, action));
         };
         allow(bench, whole);
         replayed(bench, &packet);
@@ -334,19 +334,19 @@ both! {
     fn what_the_kernel_refuses_is_put_back_as_it_was<A>(bench) {
         // A test run has no GSO type, so room is refused after the packet was translated.
         let packet = tcp(A::NET);
-        teach::<A>(bench, &packet.to_service(), &packet, Exit::TUNNEL);
+        teach::<A>(bench, &packet.to_service(), &packet, Egress::TUNNEL);
         let frame = packet.to_service().bytes();
         bench.run_with(FromPod, &frame, 50).passed(Reason::RoomRefused, &frame);
     }
 
     fn by_a_leg_as_by_one_next_hop_and_put_back_where_none_is_to_be_had<A>(bench) {
         let packet = tcp(A::NET);
-        teach::<A>(bench, &packet.to_service(), &packet, Exit::TUNNEL);
+        teach::<A>(bench, &packet.to_service(), &packet, Egress::TUNNEL);
         let frame = packet.to_service().bytes();
         let one = replayed(bench, &packet.to_service());
         legs::lay(bench);
         // That takes longer than a flow is good for on a slow machine.
-        teach::<A>(bench, &packet.to_service(), &packet, Exit::TUNNEL);
+        teach::<A>(bench, &packet.to_service(), &packet, Egress::TUNNEL);
         bench.run(FromPod, &frame).passed(Reason::PathUnseen, &frame);
         legs::see_all(bench, A::NET, 1000);
         let mut by_leg = replayed(bench, &packet.to_service());
@@ -358,7 +358,7 @@ both! {
         assert_eq!(by_leg, one);
         bench.run_with(FromPod, &frame, 50).passed(Reason::RoomRefused, &frame);
         legs::cut(A::NET);
-        bench.run(FromPod, &frame).passed(Reason::NoLeg, &frame);
+        bench.run(FromPod, &frame).passed(Reason::NoEcmpPath, &frame);
     }
 
     fn what_is_not_to_be_learned_is_not_noted<A>(bench) {
@@ -367,12 +367,12 @@ both! {
         let fast = bench.maps.fast.get().expect("FAST");
         bench.maps.fast.set(FastConfig { flags: FastConfig::UDP, ..fast }).expect("FAST");
         assert_eq!(reasons(bench, &tcp), [Reason::FlowUnknown, Reason::NotLearned]);
-        assert_eq!(reasons(bench, &udp), [Reason::Noted, Reason::FlowUnknown]);
+        assert_eq!(reasons(bench, &udp), [Reason::Sampled, Reason::FlowUnknown]);
         bench.helper_ports(&[21, 8080]);
         assert_eq!(reasons(bench, &udp), [Reason::FlowUnknown, Reason::NotLearned]);
         assert_eq!(reasons(bench, &udp.reversed()), [Reason::FlowUnknown, Reason::NotLearned]);
         bench.helper_ports(&[]);
-        assert_eq!(reasons(bench, &udp), [Reason::Noted, Reason::FlowUnknown]);
+        assert_eq!(reasons(bench, &udp), [Reason::Sampled, Reason::FlowUnknown]);
         bench.maps.pods.write(LO, PodEntry { mac: POD_MAC, flags: PodEntry::RECEIVES, mtu: 1450 }).expect("PODS");
         assert_eq!(reasons(bench, &udp), [Reason::FlowUnknown, Reason::NotLearned]);
         bench.maps.pods.remove(LO).expect("PODS");
@@ -381,12 +381,12 @@ both! {
 
     fn who_makes_flows_too_fast_is_not_followed<A>(bench) {
         let reasons = bench.repeat(FromPod, &udp(A::NET).bytes(), 100_000);
-        assert_eq!(reasons, [Reason::Noted, Reason::FlowUnknown, Reason::TooManyFlows]);
+        assert_eq!(reasons, [Reason::Sampled, Reason::FlowUnknown, Reason::TooManyFlows]);
     }
 
     fn other_modes_leave_everything<A>(bench) {
         let packet = tcp(A::NET);
-        teach::<A>(bench, &packet, &packet, Exit::TUNNEL);
+        teach::<A>(bench, &packet, &packet, Egress::TUNNEL);
         for mode in [Mode::Kernel, Mode::Encap] {
             bench.maps.mode.set(mode, None).expect("MODE");
             passes(bench, FromPod, &packet.bytes(), &[Reason::ModeKernel]);

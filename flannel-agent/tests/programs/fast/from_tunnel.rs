@@ -1,6 +1,6 @@
 //! `from_tunnel`: notes packets, and takes none.
 
-use flannel_common::{flow::Exit, mode::Mode, program::Program::FromTunnel, reason::Reason};
+use flannel_common::{flow::Egress, mode::Mode, program::Program::FromTunnel, reason::Reason};
 
 use super::{
     UNKNOWN, both, is_ended,
@@ -12,7 +12,7 @@ both! {
     fn packets_of_known_flows_are_not_followed<A>(bench) {
         let packet = tcp(A::NET);
         passes(bench, FromTunnel, &packet.bytes(), &UNKNOWN);
-        teach::<A>(bench, &packet, &packet, Exit::POD);
+        teach::<A>(bench, &packet, &packet, Egress::POD);
         passes(bench, FromTunnel, &packet.bytes(), &[Reason::NotFollowed]);
         bench.maps.mode.bump().expect("MODE");
         passes(bench, FromTunnel, &packet.bytes(), &[Reason::Refreshing]);
@@ -22,7 +22,7 @@ both! {
 
     fn closing_ends_the_flow<A>(bench) {
         let packet = tcp(A::NET);
-        let there = teach::<A>(bench, &packet, &packet, Exit::POD);
+        let there = teach::<A>(bench, &packet, &packet, Egress::POD);
         passes(bench, FromTunnel, &Packet { flags: 0x11, ..packet }.bytes(), &[Reason::TcpControl]);
         assert!(is_ended(&read(bench, &there), &there));
         passes(bench, FromTunnel, &packet.bytes(), &[Reason::FlowClosed]);

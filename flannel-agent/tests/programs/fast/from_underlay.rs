@@ -2,7 +2,7 @@
 
 use flannel_agent::datapath::clock;
 use flannel_common::{
-    flow::{Body, Exit},
+    flow::{Egress, FlowAction},
     node::REPLAY_LIMIT_NS,
     packet::decapsulated_tos,
     program::Program::FromUnderlay,
@@ -10,7 +10,7 @@ use flannel_common::{
 };
 
 use super::{
-    BRIDGE_MAC, POD_MAC, body, both, is_ended, key,
+    BRIDGE_MAC, POD_MAC, action, both, is_ended, key,
     packet::{Packet, kinds, service, tcp, udp},
     passes, read, teach, usable, write,
 };
@@ -52,7 +52,7 @@ fn left(bench: &mut Bench, packet: &[u8], reason: Reason) {
 both! {
     fn into_the_pod_as_routed<A>(bench) {
         for packet in kinds(A::NET).into_iter().map(from_peer) {
-            teach::<A>(bench, &packet, &packet, Exit::POD);
+            teach::<A>(bench, &packet, &packet, Egress::POD);
             assert_eq!(replayed(bench, &tunnelled(A::NET, &packet)), delivered(packet).bytes(), "{packet:?}");
         }
     }
@@ -60,7 +60,7 @@ both! {
     fn into_the_pod_translated_back<A>(bench) {
         for packet in kinds(A::NET).into_iter().map(from_peer) {
             let seen = Packet { source: service(A::NET), ports: [80, packet.ports[1]], ..packet };
-            teach::<A>(bench, &packet, &seen, Exit::POD);
+            teach::<A>(bench, &packet, &seen, Egress::POD);
             assert_eq!(replayed(bench, &tunnelled(A::NET, &packet)), delivered(seen).bytes(), "{packet:?}");
         }
     }
@@ -69,7 +69,7 @@ both! {
         let packet = from_peer(udp(A::NET));
         let bytes = tunnelled(A::NET, &packet);
         assert_eq!(bench.class_behind(FromUnderlay, &bytes), [0x77, 7], "an unknown flow's");
-        teach::<A>(bench, &packet, &packet, Exit::POD);
+        teach::<A>(bench, &packet, &packet, Egress::POD);
         assert_eq!(bench.class_behind(FromUnderlay, &bytes), [0, 0]);
     }
 
@@ -79,7 +79,7 @@ both! {
             if A::NET.our_pod.is_ipv4() { bytes[ip + 1] = ecn } else { bytes[ip + 1] = ecn << 4 }
         };
         let packet = from_peer(Packet { tos: 0xba, ..tcp(A::NET) });
-        teach::<A>(bench, &packet, &packet, Exit::POD);
+        teach::<A>(bench, &packet, &packet, Egress::POD);
         for outer in 0..4 {
             let mut bytes = tunnelled(A::NET, &packet);
             set_outer(&mut bytes, outer);
@@ -87,7 +87,7 @@ both! {
             assert_eq!(replayed(bench, &bytes), delivered(Packet { tos, ..packet }).bytes(), "outer {outer}");
         }
         let unable = from_peer(Packet { tos: 0, ..tcp(A::NET) });
-        teach::<A>(bench, &unable, &unable, Exit::POD);
+        teach::<A>(bench, &unable, &unable, Egress::POD);
         let mut deaf = tunnelled(A::NET, &unable);
         set_outer(&mut deaf, 0b11);
         left(bench, &deaf, Reason::Congested);
@@ -96,7 +96,7 @@ both! {
     fn everything_on_the_accept_list_is_asked_for<A>(bench) {
         let (net, at) = (A::NET, A::NET.at());
         let packet = from_peer(tcp(net));
-        teach::<A>(bench, &packet, &packet, Exit::POD);
+        teach::<A>(bench, &packet, &packet, Egress::POD);
         let good = tunnelled(net, &packet);
         replayed(bench, &good);
         let mut with = |at: usize, value: u8, reason: Reason| {
@@ -155,7 +155,7 @@ both! {
 
     fn merged_datagrams_are_the_tunnel_devices<A>(bench) {
         let packet = from_peer(Packet { payload: 400, ..udp(A::NET) });
-        teach::<A>(bench, &packet, &packet, Exit::POD);
+        teach::<A>(bench, &packet, &packet, Egress::POD);
         let bytes = tunnelled(A::NET, &packet);
         bench.run_with(FromUnderlay, &bytes, 100).passed(Reason::Merged, &bytes);
     }
@@ -163,8 +163,8 @@ both! {
     /// Its devices would have to cut them, because the packets still say that they are of a tunnel.
     fn merged_packets_into_a_pod_that_forwards_are_the_kernels<A>(bench) {
         let packet = from_peer(Packet { payload: 400, ..tcp(A::NET) });
-        let key = teach::<A>(bench, &packet, &packet, Exit::POD);
-        let forwards = Body { takes_merged: 0, ..read::<A>(bench, &key).body };
+        let key = teach::<A>(bench, &packet, &packet, Egress::POD);
+        let forwards = FlowAction { takes_merged: 0, ..read::<A>(bench, &key).action };
         write(bench, key, usable(&key, forwards));
         let bytes = tunnelled(A::NET, &packet);
         bench.run_with(FromUnderlay, &bytes, 100).passed(Reason::Merged, &bytes);
@@ -173,7 +173,7 @@ both! {
 
     fn packets_with_another_dscp_or_ttl_are_the_kernels<A>(bench) {
         let packet = from_peer(tcp(A::NET));
-        teach::<A>(bench, &packet, &packet, Exit::POD);
+        teach::<A>(bench, &packet, &packet, Egress::POD);
         for other in [Packet { tos: packet.tos ^ 0x08, ..packet }, Packet { ttl: 63, ..packet }] {
             left(bench, &tunnelled(A::NET, &other), Reason::FieldsDiffer);
         }
@@ -181,7 +181,7 @@ both! {
 
     fn without_an_agent_flows_are_replayed_for_seconds_only<A>(bench) {
         let packet = from_peer(tcp(A::NET));
-        teach::<A>(bench, &packet, &packet, Exit::POD);
+        teach::<A>(bench, &packet, &packet, Egress::POD);
         bench.maps.config.beat(clock::now_ns() - REPLAY_LIMIT_NS - 1_000_000_000).expect("CONFIG");
         left(bench, &tunnelled(A::NET, &packet), Reason::AgentLate);
     }
@@ -190,20 +190,20 @@ both! {
         let packet = from_peer(tcp(A::NET));
         let key = key::<A>(&packet);
         let mtu = u16::try_from(packet.bytes().len() - 15).expect("small");
-        let body = Body { mtu, ..body(bench, &packet, &packet, Exit::POD) };
-        write(bench, key, usable(&key, body));
+        let action = FlowAction { mtu, ..action(bench, &packet, &packet, Egress::POD) };
+        write(bench, key, usable(&key, action));
         left(bench, &tunnelled(A::NET, &packet), Reason::TooBig);
     }
 
     fn a_flow_that_does_not_lead_into_a_pod_is_the_kernels<A>(bench) {
         let packet = from_peer(tcp(A::NET));
-        teach::<A>(bench, &packet, &packet, Exit::TUNNEL);
+        teach::<A>(bench, &packet, &packet, Egress::TUNNEL);
         left(bench, &tunnelled(A::NET, &packet), Reason::FlowUnknown);
     }
 
     fn closing_ends_the_flow<A>(bench) {
         let packet = from_peer(tcp(A::NET));
-        let key = teach::<A>(bench, &packet, &packet, Exit::POD);
+        let key = teach::<A>(bench, &packet, &packet, Egress::POD);
         left(bench, &tunnelled(A::NET, &Packet { flags: 0x11, ..packet }), Reason::TcpControl);
         assert!(is_ended(&read(bench, &key), &key));
         left(bench, &tunnelled(A::NET, &packet), Reason::FlowClosed);
@@ -211,7 +211,7 @@ both! {
 
     fn a_peer_that_left_is_not_believed<A>(bench) {
         let packet = from_peer(tcp(A::NET));
-        teach::<A>(bench, &packet, &packet, Exit::POD);
+        teach::<A>(bench, &packet, &packet, Egress::POD);
         bench.peers(A::NET).remove(PEER_INDEX).expect("a peer map");
         left(bench, &tunnelled(A::NET, &packet), Reason::InnerOtherSource);
     }

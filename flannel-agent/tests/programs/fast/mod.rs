@@ -18,14 +18,14 @@ use aya::Pod;
 use flannel_agent::datapath::{Maps, clock, flows::FlowMap};
 use flannel_common::{
     addr::Mac,
-    end::{Address, End},
+    expiry::Expiry,
     fast::{FastConfig, PodEntry},
-    flow::{Body, Exit, Flow},
+    flow::{Egress, Flow, FlowAction},
+    flow_key::{Address, FlowKey},
     inner::FrameAddresses,
     mode::Mode,
     program::Program,
     reason::Reason,
-    stamp::Stamp,
     tick::{Tick, tick, ticks},
 };
 
@@ -47,7 +47,7 @@ pub(crate) trait Words: Address {
     fn of(addr: IpAddr) -> Self;
     fn flows(maps: &mut Maps) -> &mut FlowMap<Self>
     where
-        End<Self>: Pod,
+        FlowKey<Self>: Pod,
         Flow<Self>: Pod;
 }
 
@@ -80,16 +80,16 @@ impl Words for [u32; 4] {
 
 /// Tests of both families, from functions that are generic over their addresses.
 macro_rules! both {
-    ($($(#[$doc:meta])* fn $name:ident<$words:ident>($bench:ident) $body:block)+) => {$(
+    ($($(#[$doc:meta])* fn $name:ident<$words:ident>($bench:ident) $action:block)+) => {$(
         $(#[$doc])*
         #[test]
         fn $name() {
             fn test<$words>($bench: &mut crate::bench::Bench)
             where
                 $words: super::Words,
-                flannel_common::end::End<$words>: aya::Pod,
+                flannel_common::flow_key::FlowKey<$words>: aya::Pod,
                 flannel_common::flow::Flow<$words>: aya::Pod,
-            $body
+            $action
             super::on_fast_bench(test::<[u32; 1]>);
             super::on_fast_bench(test::<[u32; 4]>);
         }
@@ -117,9 +117,9 @@ fn on_fast_bench(test: impl FnOnce(&mut Bench) + Send + 'static) {
 }
 
 /// The key under which packets like this one are known when they enter by `lo`.
-fn key<A: Words>(packet: &Packet) -> End<A> {
+fn key<A: Words>(packet: &Packet) -> FlowKey<A> {
     let [a, b] = packet.ports.map(u16::to_be_bytes);
-    End {
+    FlowKey {
         source: A::of(packet.source),
         destination: A::of(packet.destination),
         ports: u32::from_ne_bytes([a[0], a[1], b[0], b[1]]),
@@ -131,26 +131,26 @@ fn key<A: Words>(packet: &Packet) -> End<A> {
 /// The kernel's flow hash of every flow here.
 const HASH: u32 = 0x8765_4321;
 
-fn body<A: Words>(bench: &Bench, from: &Packet, to: &Packet, way: Exit) -> Body<A> {
-    let (device, exit) = if way == Exit::POD {
+fn action<A: Words>(bench: &Bench, from: &Packet, to: &Packet, egress: Egress) -> FlowAction<A> {
+    let (device, exit) = if egress == Egress::POD {
         (OTHER_VETH, FrameAddresses::new(POD_MAC, BRIDGE_MAC))
     } else {
         (LO, FrameAddresses::default())
     };
-    Body {
-        out: End { device, ..key(to) },
+    FlowAction {
+        out: FlowKey { device, ..key(to) },
         generation: bench.maps.mode.get().expect("MODE").generation(),
         entry: FrameAddresses::new(from.to, from.from),
         exit,
         mtu: 1430,
-        way,
+        egress,
         ttl_step: 1,
         needs_mirror: 1,
         takes_merged: 1,
         tos: from.tos,
         ttl: from.ttl,
         hash: HASH,
-        ..Body::default()
+        ..FlowAction::default()
     }
 }
 
@@ -158,37 +158,37 @@ fn body<A: Words>(bench: &Bench, from: &Packet, to: &Packet, way: Exit) -> Body<
 const BEFORE_CONFIRMED: Tick = 10_000;
 
 /// A flow that is usable: just seen, like its way back.
-fn usable<A: Words>(key: &End<A>, body: Body<A>) -> Flow<A> {
-    let (check, now) = (body.check(key), tick(clock::now_ns()));
+fn usable<A: Words>(key: &FlowKey<A>, action: FlowAction<A>) -> Flow<A> {
+    let (check, now) = (action.check(key), tick(clock::now_ns()));
     let until = now + 2000;
-    let mut flow = Flow { body, ..Flow::default() };
+    let mut flow = Flow { action, ..Flow::default() };
     flow.stamp(check, now - BEFORE_CONFIRMED, until, Some(until));
     flow
 }
 
-fn write<A: Words>(bench: &mut Bench, key: End<A>, flow: Flow<A>)
+fn write<A: Words>(bench: &mut Bench, key: FlowKey<A>, flow: Flow<A>)
 where
-    End<A>: Pod,
+    FlowKey<A>: Pod,
     Flow<A>: Pod,
 {
     A::flows(&mut bench.maps).write(key, flow).expect("a flow table");
 }
 
 /// Writes the flow that makes `to` of packets like `from`.
-fn teach<A: Words>(bench: &mut Bench, from: &Packet, to: &Packet, way: Exit) -> End<A>
+fn teach<A: Words>(bench: &mut Bench, from: &Packet, to: &Packet, egress: Egress) -> FlowKey<A>
 where
-    End<A>: Pod,
+    FlowKey<A>: Pod,
     Flow<A>: Pod,
 {
     let key = key(from);
-    let body = body(bench, from, to, way);
-    write(bench, key, usable(&key, body));
+    let action = action(bench, from, to, egress);
+    write(bench, key, usable(&key, action));
     key
 }
 
-fn read<A: Words>(bench: &mut Bench, key: &End<A>) -> Flow<A>
+fn read<A: Words>(bench: &mut Bench, key: &FlowKey<A>) -> Flow<A>
 where
-    End<A>: Pod,
+    FlowKey<A>: Pod,
     Flow<A>: Pod,
 {
     A::flows(&mut bench.maps).get(key).expect("a flow table").expect("the flow is there")
@@ -204,13 +204,13 @@ fn passes(bench: &mut Bench, program: Program, packet: &[u8], reasons: &[Reason]
 }
 
 /// The reasons of a packet that is noted or not, as chance has it.
-const UNKNOWN: [Reason; 2] = [Reason::FlowUnknown, Reason::Noted];
+const UNKNOWN: [Reason; 2] = [Reason::FlowUnknown, Reason::Sampled];
 
 /// The stamp of a flow says that it was ended.
-fn is_ended<A: Words>(flow: &Flow<A>, key: &End<A>) -> bool {
-    !flow.seen.holds(flow.body.check(key), tick(clock::now_ns()))
+fn is_ended<A: Words>(flow: &Flow<A>, key: &FlowKey<A>) -> bool {
+    !flow.seen.is_current(flow.action.check(key), tick(clock::now_ns()))
 }
 
-fn stamp_of_another() -> Stamp {
-    Stamp::until(0x1235, tick(clock::now_ns()) + 2000)
+fn stamp_of_another() -> Expiry {
+    Expiry::until(0x1235, tick(clock::now_ns()) + 2000)
 }

@@ -1,7 +1,7 @@
 //! What a monitor is told of packets that are replayed: the packet as it was sent on.
 
 use flannel_common::{
-    flow::Exit,
+    flow::Egress,
     monitor::SNAPLEN_MAX,
     program::Program::{FromPod, FromUnderlay},
     reason::Reason,
@@ -21,7 +21,7 @@ both! {
     fn into_the_tunnel_as_it_leaves<A>(bench) {
         let packet = tcp(A::NET);
         let sent = packet.to_service();
-        teach::<A>(bench, &sent, &packet, Exit::TUNNEL);
+        teach::<A>(bench, &sent, &packet, Egress::TUNNEL);
         let mut monitor = start(bench, &ALL);
         let left = bench.run(FromPod, &sent.bytes()).packet;
         let outer = Some([A::NET.our_vtep, A::NET.peer_vtep]);
@@ -31,7 +31,7 @@ both! {
 
     fn into_the_pod_as_it_gets_there<A>(bench) {
         let packet = Packet { to: OUR_MAC, from: PEER_MAC, ..tcp(A::NET).reversed() };
-        teach::<A>(bench, &packet, &packet, Exit::POD);
+        teach::<A>(bench, &packet, &packet, Egress::POD);
         let mut tunnelled = A::NET.tunnel_frame_from_peer(packet.tos & 0b11, &packet.bytes());
         tunnelled[..6].fill(0);
         tunnelled[A::NET.at().udp + 6..A::NET.at().udp + 8].fill(0);

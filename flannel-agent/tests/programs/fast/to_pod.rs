@@ -1,6 +1,6 @@
 //! `to_pod`: takes nothing, and ends the way back of what closes.
 
-use flannel_common::{flow::Exit, program::Program::ToPod, reason::Reason};
+use flannel_common::{flow::Egress, program::Program::ToPod, reason::Reason};
 
 use super::{
     both, is_ended,
@@ -16,7 +16,7 @@ both! {
 
     fn a_closing_packet_ends_the_way_back<A>(bench) {
         let packet = tcp(A::NET);
-        let back = teach::<A>(bench, &packet.reversed(), &packet.reversed(), Exit::TUNNEL);
+        let back = teach::<A>(bench, &packet.reversed(), &packet.reversed(), Egress::TUNNEL);
         passes(bench, ToPod, &Packet { flags: 0x11, ..packet }.bytes(), &[Reason::TcpControl]);
         assert!(is_ended(&read(bench, &back), &back));
     }

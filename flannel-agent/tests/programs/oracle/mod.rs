@@ -29,8 +29,8 @@ use std::{
 
 use aya::Pod;
 use flannel_common::{
-    end::End,
     flow::Flow,
+    flow_key::FlowKey,
     program::Program::{self, FromPod, FromTunnel, FromUnderlay, ToPod, ToTunnel, ToUnderlay},
     reason::Reason::{self, *},
 };
@@ -78,7 +78,7 @@ fn number(variable: &str) -> Option<u64> {
 /// At least so many packets over one family: whole worlds of chance, and in one world every cut and every bit.
 fn suite<A: Words>(bench: &mut Bench, program: Program, seed: u64, packets: u64, reached: &mut Reached) -> u64
 where
-    End<A>: Pod,
+    FlowKey<A>: Pod,
     Flow<A>: Pod,
 {
     let mut runner = Runner::<A>::new(bench, program);
@@ -149,10 +149,10 @@ fn from_pod() {
             TcpControl,
             NotLearned,
             FlowUnknown,
-            Noted,
+            Sampled,
             TooManyFlows,
             FlowClosed,
-            OneSided,
+            ReverseMissing,
             Refreshing,
             FrameDiffers,
             TooBig,
@@ -184,10 +184,10 @@ fn from_tunnel() {
             TcpControl,
             NotLearned,
             FlowUnknown,
-            Noted,
+            Sampled,
             TooManyFlows,
             FlowClosed,
-            OneSided,
+            ReverseMissing,
             Refreshing,
             NotFollowed,
             AgentLate,
@@ -212,7 +212,7 @@ fn to_tunnel() {
             OtherProtocol,
             NoPeer,
             PeerNotPlain,
-            ForeignFrame,
+            UnexpectedMac,
             PathUnseen,
             TooBig,
             GsoOther,
@@ -249,7 +249,7 @@ fn from_underlay() {
             FlowUnknown,
             FlowClosed,
             Refreshing,
-            OneSided,
+            ReverseMissing,
             FrameDiffers,
             TooBig,
             Merged,
@@ -261,7 +261,7 @@ fn from_underlay() {
             RefusedSource,
             SenderUnnumbered,
             PeerChanging,
-            Noted,
+            Sampled,
             NotLearned,
             TooManyFlows,
             AgentLate,

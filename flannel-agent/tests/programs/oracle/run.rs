@@ -11,8 +11,8 @@ use aya::{
 };
 use flannel_agent::datapath::clock;
 use flannel_common::{
-    end::End,
     flow::Flow,
+    flow_key::FlowKey,
     program::Program,
     reason::{Reason, Verdict},
     stats::Counter,
@@ -34,7 +34,7 @@ use crate::{
 /// A program under examination, of one family.
 pub(super) struct Runner<'a, A>
 where
-    End<A>: Pod,
+    FlowKey<A>: Pod,
     Flow<A>: Pod,
 {
     program: Program,
@@ -51,7 +51,7 @@ where
 
 impl<'a, A: Words> Runner<'a, A>
 where
-    End<A>: Pod,
+    FlowKey<A>: Pod,
     Flow<A>: Pod,
 {
     pub(super) fn new(bench: &'a mut Bench, program: Program) -> Self {
@@ -178,7 +178,7 @@ where
 
 fn count<A: Words>(stage: &Stage<'_, A>, program: Program, reason: Reason) -> Counter
 where
-    End<A>: Pod,
+    FlowKey<A>: Pod,
     Flow<A>: Pod,
 {
     stage.bench.maps.stats.get(program, reason).expect("STATS")

@@ -128,7 +128,7 @@ impl Known {
             State::Usable => None,
             State::OneSided => {
                 if self.needs_mirror {
-                    Some(Reason::OneSided)
+                    Some(Reason::ReverseMissing)
                 } else {
                     None
                 }
@@ -174,7 +174,7 @@ pub(super) const FORMER_SUBNET: u8 = 12;
 /// The last byte of the VTEP of a peer whose subnet has no number.
 pub(super) const UNNUMBERED_HOST: u8 = 13;
 /// A device that no packet of the suite comes by.
-pub(super) const ELSEWHERE: u32 = 77;
+pub(super) const NAT_VTEPS: u32 = 77;
 
 impl World {
     /// The node as packets of the other family find it.

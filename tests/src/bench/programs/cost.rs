@@ -64,7 +64,7 @@ mod tests {
 
     #[test]
     fn the_most_frequent_reason_stands_first() {
-        let reasons = [("not_learned", 120), ("flow_unknown", 879), ("noted", 1)];
+        let reasons = [("not_learned", 120), ("flow_unknown", 879), ("sampled", 1)];
         let cost = Cost {
             mode: Mode::Fast,
             load: "never learned",

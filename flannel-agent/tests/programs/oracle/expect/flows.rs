@@ -109,7 +109,7 @@ impl Packet<'_> {
 
     /// Of an unknown flow one packet in eight is to be noted, if its sender has a token.
     pub(super) fn noted_by_chance(&self, plain: &Plain) -> Expected {
-        let noted = if self.world.has_tokens { self.noted(plain, Reason::Noted) } else { Reason::TooManyFlows };
+        let noted = if self.world.has_tokens { self.noted(plain, Reason::Sampled) } else { Reason::TooManyFlows };
         Expected { or: Some(noted), ..Expected::pass(Reason::FlowUnknown) }
     }
 

@@ -37,7 +37,7 @@ fn sends(packet: &Packet<'_>) -> Result<Expected, Reason> {
         return Err(Reason::PeerNotPlain);
     }
     if packet.bytes[..12] != [peer.mac, OUR_MAC.0].concat() {
-        return Err(Reason::ForeignFrame);
+        return Err(Reason::UnexpectedMac);
     }
     let Seen::UpTo(_) = peer.seen else { return Err(Reason::PathUnseen) };
     let segment = segment(layout, ip, packet.gso)?;

@@ -8,7 +8,7 @@ use crate::{
     oracle::{
         random::Random,
         world::{
-            Agent, ELSEWHERE, FORMER_SUBNET, Known, OUR_SUBNET, Peer, Reached, Seen, State, Tuple, UNLEASED,
+            Agent, FORMER_SUBNET, Known, NAT_VTEPS, OUR_SUBNET, Peer, Reached, Seen, State, Tuple, UNLEASED,
             UNNUMBERED_HOST, Vtep, Way, World, address, host, octets, pod,
         },
     },
@@ -96,9 +96,9 @@ impl World {
         let random_tos = random.byte();
         let there = Known {
             enters,
-            enters_by: if random.percent(4) { ELSEWHERE } else { LO },
+            enters_by: if random.percent(4) { NAT_VTEPS } else { LO },
             leaves,
-            leaves_by: if local || random.percent(2) { ELSEWHERE } else { LO },
+            leaves_by: if local || random.percent(2) { NAT_VTEPS } else { LO },
             way,
             frame: frame(BRIDGE, POD),
             exit_frame,

@@ -14,14 +14,14 @@ use aya::{
 use flannel_agent::datapath::{PinRoot, clock};
 use flannel_common::{
     addr::{Addr, Mac},
-    end::End,
+    expiry::Expiry,
     fast::{Bucket, FastConfig, PodEntry},
     flow::Flow,
-    guard::{Checks, DeviceKey, Suspect},
-    maps::{BUCKETS, FLOWS, FLOWS6, PEERS, PEERS6, SUSPECTS},
+    flow_key::FlowKey,
+    guard::{Checks, DeviceKey, Violation},
+    maps::{FLOWS, FLOWS6, LEARN_BUCKETS, PEERS, PEERS6, VIOLATIONS},
     node::{HEARTBEAT_LIMIT_NS, NodeConfig, REPLAY_LIMIT_NS},
-    peer::{PATH_SEEN_NS, PathSeen, PeerEntry, VtepEntry},
-    stamp::Stamp,
+    peer::{PATH_PROBE_NS, PathProbe, PeerEntry, VtepEntry},
     tick::{Tick, tick, ticks},
 };
 
@@ -41,18 +41,18 @@ const INTERVAL: u32 = ticks(FastConfig::INTERVAL_NS);
 /// A bench set up as a world, whose values are as the agent and the programs write them.
 pub(super) struct Stage<'a, A>
 where
-    End<A>: Pod,
+    FlowKey<A>: Pod,
     Flow<A>: Pod,
 {
     pub(super) bench: &'a mut Bench,
     peers: Array<MapData, PeerEntry>,
     buckets: Array<MapData, Bucket>,
-    table: HashMap<MapData, End<A>, Flow<A>>,
+    table: HashMap<MapData, FlowKey<A>, Flow<A>>,
     tokens_set: Instant,
-    flows: Vec<(End<A>, Flow<A>)>,
+    flows: Vec<(FlowKey<A>, Flow<A>)>,
     staged_peers: Vec<(u8, PeerEntry)>,
     vteps: Vec<Addr>,
-    suspects: HashMap<MapData, Addr, Suspect>,
+    suspects: HashMap<MapData, Addr, Violation>,
     /// By source: packets, and those of them that were dropped.
     suspected: BTreeMap<Addr, [u64; 2]>,
 }
@@ -63,7 +63,7 @@ fn open(pins: &PinRoot, name: &str) -> Map {
 
 impl<'a, A: Words> Stage<'a, A>
 where
-    End<A>: Pod,
+    FlowKey<A>: Pod,
     Flow<A>: Pod,
 {
     pub(super) fn new(bench: &'a mut Bench) -> Self {
@@ -74,10 +74,10 @@ where
             bench.maps.vteps.remove(net.peer_vtep.into()).expect("VTEPS");
         }
         let map = |name| open(bench.pins(), name);
-        let suspects = HashMap::try_from(map(SUSPECTS)).expect("a hash");
+        let suspects = HashMap::try_from(map(VIOLATIONS)).expect("a hash");
         Self {
             peers: Array::try_from(map(peers)).expect("an array"),
-            buckets: Array::try_from(map(BUCKETS)).expect("an array"),
+            buckets: Array::try_from(map(LEARN_BUCKETS)).expect("an array"),
             table: HashMap::try_from(map(flows)).expect("a hash"),
             tokens_set: Instant::now(),
             bench,
@@ -101,7 +101,7 @@ where
             self.bench.maps.vteps.remove(vtep).expect("VTEPS");
         }
         for source in std::mem::take(&mut self.suspected).into_keys() {
-            self.suspects.remove(&source).expect("SUSPECTS");
+            self.suspects.remove(&source).expect("VIOLATIONS");
         }
     }
 
@@ -135,7 +135,7 @@ where
         maps.guard.set(Checks { outer, inner }, Checks::default()).expect("GUARD");
         for mac in &world.elsewhere {
             let family = world.net.ethertype.to_be_bytes();
-            maps.elsewhere.add(DeviceKey { mac: Mac(*mac), family }).expect("ELSEWHERE");
+            maps.elsewhere.add(DeviceKey { mac: Mac(*mac), family }).expect("NAT_VTEPS");
         }
         self.set_peers(world);
         self.set_flows(world);
@@ -154,7 +154,7 @@ where
         let spent = if world.has_tokens { 0 } else { u32::MAX };
         let bucket = Bucket(u64::from(tick(clock::now_ns())) << 32 | u64::from(spent));
         for index in (0..SUBNETS).map(Bucket::of_peer).chain([Bucket::of_pod(LO)]) {
-            self.buckets.set(index, bucket, 0).expect("BUCKETS");
+            self.buckets.set(index, bucket, 0).expect("LEARN_BUCKETS");
         }
     }
 
@@ -199,7 +199,7 @@ where
                 |was| {
                     let until = if *anew { None } else { Some(was.until_ns) };
                     let hold_ns = if *anew { 0 } else { was.hold_ns };
-                    (PathSeen { max_len: *len, hold_ns, ..was }, until, Some(hold_ns))
+                    (PathProbe { max_len: *len, hold_ns, ..was }, until, Some(hold_ns))
                 },
                 span,
             ),
@@ -210,7 +210,7 @@ where
                 Ok(())
             }
             Effect::Held { subnet } => {
-                self.check_peer(*subnet, |was| (PathSeen { until_ns: 0, ..was }, Some(0), None), span)
+                self.check_peer(*subnet, |was| (PathProbe { until_ns: 0, ..was }, Some(0), None), span)
             }
         }
     }
@@ -219,7 +219,7 @@ where
     fn check_peer(
         &mut self,
         subnet: u8,
-        expected: impl Fn(PathSeen) -> (PathSeen, Option<u64>, Option<u64>),
+        expected: impl Fn(PathProbe) -> (PathProbe, Option<u64>, Option<u64>),
         [before, after]: [u64; 2],
     ) -> Result<(), String> {
         let staged = self.staged_peers[usize::from(subnet)].1;
@@ -227,9 +227,9 @@ where
         let (seen, until, hold) = expected(staged.seen);
         let in_time = |found: u64, wanted: Option<u64>| match wanted {
             Some(wanted) => found == wanted,
-            None => (before + PATH_SEEN_NS..=after + PATH_SEEN_NS).contains(&found),
+            None => (before + PATH_PROBE_NS..=after + PATH_PROBE_NS).contains(&found),
         };
-        let seen = PathSeen { word: staged.word, until_ns: found.seen.until_ns, hold_ns: found.seen.hold_ns, ..seen };
+        let seen = PathProbe { word: staged.word, until_ns: found.seen.until_ns, hold_ns: found.seen.hold_ns, ..seen };
         let is_right = found == PeerEntry { seen, ..staged }
             && in_time(found.seen.until_ns, until)
             && in_time(found.seen.hold_ns, hold);
@@ -241,7 +241,7 @@ where
     fn check_ended(&mut self, enters: &Tuple, by: u32, is_opening: bool, span: [u64; 2]) -> Result<(), String> {
         let key = end::<A>(enters, by);
         let Some((_, flow)) = self.flows.iter().find(|(at, _)| *at == key) else { return Ok(()) };
-        let mirror = flow.body.mirror_key();
+        let mirror = flow.action.mirror_key();
         for index in 0..self.flows.len() {
             let (at, staged) = self.flows[index];
             if at == key || at == mirror {
@@ -253,20 +253,20 @@ where
 
     fn check_flow_ended(
         &mut self,
-        key: &End<A>,
+        key: &FlowKey<A>,
         staged: &Flow<A>,
         is_opening: bool,
         [before, after]: [u64; 2],
     ) -> Result<(), String> {
         let found = self.table.get(key, 0).map_err(|error| format!("{key:?}: {error}"))?;
         self.table.insert(*key, *staged, 0).expect("a flow table");
-        let check = staged.body.check(key);
+        let check = staged.action.check(key);
         let moment = found.seen.moment();
         let [first, last]: [Tick; 2] = [tick(before) + INTERVAL, tick(after) + INTERVAL * 5 / 4];
         let is_right = if is_opening {
-            found.seen == Stamp::NONE
+            found.seen == Expiry::NONE
         } else {
-            found.seen == Stamp::closed(check, moment) && (first..=last).contains(&moment)
+            found.seen == Expiry::closed(check, moment) && (first..=last).contains(&moment)
         };
         let rest = Flow { seen: staged.seen, ..found };
         if is_right && rest == *staged { Ok(()) } else { Err(format!("{key:?}: {staged:?} became {found:?}")) }

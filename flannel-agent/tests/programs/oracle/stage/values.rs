@@ -3,11 +3,11 @@
 use flannel_agent::datapath::clock;
 use flannel_common::{
     addr::Mac,
-    end::End,
-    flow::{Body, Exit, Flow},
+    expiry::Expiry,
+    flow::{Egress, Flow, FlowAction},
+    flow_key::FlowKey,
     inner::FrameAddresses,
-    peer::{PathSeen, PeerEntry, Word},
-    stamp::Stamp,
+    peer::{EntryState, PathProbe, PeerEntry},
     tick::tick,
 };
 
@@ -24,19 +24,19 @@ const LONG_TICKS: u32 = 600_000;
 /// A peer as the agent writes it, with what the programs wrote.
 pub(super) fn entry_of(peer: &Peer) -> PeerEntry {
     let reached = match peer.reached {
-        Reached::Plainly => Word::PLAIN,
+        Reached::Plainly => EntryState::PLAIN,
         Reached::ByTheKernel => 0,
-        Reached::Directly => Word::DIRECT,
+        Reached::Directly => EntryState::DIRECT,
     };
-    let word = Word::new(Word::VALID | reached, 3);
-    let (now, other) = (clock::now_ns(), Word::new(Word::VALID | reached, 2));
-    let until = |word, until_ns, max_len| PathSeen { word, until_ns, max_len, ..PathSeen::default() };
+    let word = EntryState::new(EntryState::VALID | reached, 3);
+    let (now, other) = (clock::now_ns(), EntryState::new(EntryState::VALID | reached, 2));
+    let until = |word, until_ns, max_len| PathProbe { word, until_ns, max_len, ..PathProbe::default() };
     let seen = match peer.seen {
-        Seen::Nothing => PathSeen::default(),
+        Seen::Nothing => PathProbe::default(),
         Seen::UpTo(largest) => until(word, now + LONG_NS, largest),
         Seen::LongAgo(largest) => until(word, now - 1, largest),
-        Seen::OfAnotherPath(largest) => PathSeen { hold_ns: now + LONG_NS, ..until(other, now + LONG_NS, largest) },
-        Seen::Other => PathSeen { word, hold_ns: now + LONG_NS, ..PathSeen::default() },
+        Seen::OfAnotherPath(largest) => PathProbe { hold_ns: now + LONG_NS, ..until(other, now + LONG_NS, largest) },
+        Seen::Other => PathProbe { word, hold_ns: now + LONG_NS, ..PathProbe::default() },
     };
     PeerEntry {
         word,
@@ -54,21 +54,21 @@ pub(super) fn entry_of(peer: &Peer) -> PeerEntry {
 const HASH: u32 = 0x1234_5678;
 
 /// A flow as the programs write it.
-pub(super) fn flow_of<A: Words>(known: &Known, generation: u32) -> (End<A>, Flow<A>) {
+pub(super) fn flow_of<A: Words>(known: &Known, generation: u32) -> (FlowKey<A>, Flow<A>) {
     let key = end::<A>(&known.enters, known.enters_by);
     let mac = |frame: &[u8; 12], at: usize| Mac(frame[at..at + 6].try_into().expect("six bytes"));
     let frame = |frame: &[u8; 12]| FrameAddresses::new(mac(frame, 0), mac(frame, 6));
-    let body = Body {
+    let action = FlowAction {
         out: end(&known.leaves, known.leaves_by),
         generation: if known.state == State::OtherGeneration { generation - 1 } else { generation },
         entry: frame(&known.frame),
         exit: frame(&known.exit_frame),
         mtu: known.mtu,
-        way: match known.way {
-            Way::Tunnel => Exit::TUNNEL,
-            Way::Pod => Exit::POD,
-            Way::Link => Exit::DIRECT,
-            Way::Unknown => Exit(200),
+        egress: match known.way {
+            Way::Tunnel => Egress::TUNNEL,
+            Way::Pod => Egress::POD,
+            Way::Link => Egress::DIRECT,
+            Way::Unknown => Egress(200),
         },
         ttl_step: known.ttl_step,
         tos: known.tos,
@@ -76,20 +76,20 @@ pub(super) fn flow_of<A: Words>(known: &Known, generation: u32) -> (End<A>, Flow
         takes_merged: known.takes_merged.into(),
         needs_mirror: known.needs_mirror.into(),
         hash: HASH,
-        ..Body::default()
+        ..FlowAction::default()
     };
-    let check = body.check(&key) ^ if known.state == State::Torn { 0x10 } else { 0 };
+    let check = action.check(&key) ^ if known.state == State::Torn { 0x10 } else { 0 };
     let now = tick(clock::now_ns());
     let seen = match known.state {
-        State::Expired => Stamp::until(check, now),
-        State::Closed => Stamp::closed(check, now + LONG_TICKS),
-        _ => Stamp::until(check, now + LONG_TICKS),
+        State::Expired => Expiry::until(check, now),
+        State::Closed => Expiry::closed(check, now + LONG_TICKS),
+        _ => Expiry::until(check, now + LONG_TICKS),
     };
     let mirror = match known.state {
-        State::OneSided => Stamp::until(check, now),
-        _ => Stamp::until(check, now + LONG_TICKS),
+        State::OneSided => Expiry::until(check, now),
+        _ => Expiry::until(check, now + LONG_TICKS),
     };
-    let mut flow = Flow { seen, mirror, packets: 0, body };
+    let mut flow = Flow { seen, mirror, packets: 0, action };
     if known.state == State::Unconfirmed {
         let later = now + LONG_TICKS;
         flow.stamp(check, later, later, Some(later));
@@ -98,9 +98,9 @@ pub(super) fn flow_of<A: Words>(known: &Known, generation: u32) -> (End<A>, Flow
 }
 
 /// The key of a flow.
-pub(super) fn end<A: Words>(tuple: &Tuple, device: u32) -> End<A> {
+pub(super) fn end<A: Words>(tuple: &Tuple, device: u32) -> FlowKey<A> {
     let [a, b] = tuple.ports.map(u16::to_be_bytes);
-    End {
+    FlowKey {
         source: A::of(tuple.source),
         destination: A::of(tuple.destination),
         ports: u32::from_ne_bytes([a[0], a[1], b[0], b[1]]),

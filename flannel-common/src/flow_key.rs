@@ -1,0 +1,152 @@
+//! One end of a flow's way through this node: who talks to whom, and the device by which the packet enters or leaves.
+//!
+//! A flow goes in at one end and comes out at another; netfilter may have changed addresses and ports between. Both
+//! ends have the same form, so the way back is known without a second notion: it enters at the reversed out-end and must
+//! come out at the reversed in-end.
+//!
+//! Addresses and ports are words as they lie in the packet, network order, loaded as native integers: they are
+//! compared, copied and summed, never ordered.
+
+use core::{fmt::Debug, hash::Hash, mem::size_of};
+
+use crate::check::Check;
+
+/// An address as 32-bit words in network order: one for IPv4, four for IPv6.
+pub trait Address: Copy + Debug + Default + Eq + Hash + 'static {
+    /// Its words.
+    fn words(&self) -> &[u32];
+}
+
+impl Address for [u32; 1] {
+    #[inline(always)]
+    fn words(&self) -> &[u32] {
+        self
+    }
+}
+
+impl Address for [u32; 4] {
+    #[inline(always)]
+    fn words(&self) -> &[u32] {
+        self
+    }
+}
+
+/// Equality of two addresses, word by word: a comparison of longer arrays becomes a call the BPF target lacks.
+#[inline(always)]
+pub fn same_address<A: Address>(a: &A, b: &A) -> bool {
+    let differing = a.words().iter().zip(b.words()).fold(0, |bits, (a, b)| bits | (a ^ b));
+    differing == 0
+}
+
+/// One end of a flow, and the key of the flow tables.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct FlowKey<A> {
+    /// Source address.
+    pub source: A,
+    /// Destination address.
+    pub destination: A,
+    /// Source port and destination port, as they lie in the packet.
+    pub ports: u32,
+    /// Protocol number (IPv6: next header).
+    pub protocol: u32,
+    /// Interface index: of the device by which the packet enters the host's stack, or leaves it.
+    pub device: u32,
+}
+
+impl<A: Address> FlowKey<A> {
+    /// The end as the way back sees it.
+    #[inline(always)]
+    #[must_use]
+    pub const fn reversed(&self) -> Self {
+        Self { source: self.destination, destination: self.source, ports: self.ports.rotate_left(16), ..*self }
+    }
+
+    /// Returns true if both keys are equal, device included.
+    #[inline(always)]
+    pub fn same(&self, other: &Self) -> bool {
+        self.same_tuple(other) && self.device == other.device
+    }
+
+    /// Returns true if both have the same addresses, ports and protocol.
+    #[inline(always)]
+    pub fn same_tuple(&self, other: &Self) -> bool {
+        same_address(&self.source, &other.source)
+            && same_address(&self.destination, &other.destination)
+            && self.ports == other.ports
+            && self.protocol == other.protocol
+    }
+
+    /// The two ports, in the byte order of the packet.
+    #[inline(always)]
+    pub const fn port_numbers(&self) -> [u16; 2] {
+        let [a, b, c, d] = self.ports.to_ne_bytes();
+        [u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])]
+    }
+
+    /// Adds the end to a check.
+    #[inline(always)]
+    pub(crate) fn check(&self, check: &mut Check) {
+        for word in self.source.words() {
+            check.word(*word);
+        }
+        for word in self.destination.words() {
+            check.word(*word);
+        }
+        check.word(self.ports);
+        check.word(self.protocol);
+        check.word(self.device);
+    }
+}
+
+const _: () = {
+    assert!(size_of::<FlowKey<[u32; 1]>>() == 20 && size_of::<FlowKey<[u32; 4]>>() == 44);
+};
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// An end of IPv4 addresses and ports as people write them.
+    pub(crate) fn flow_key(
+        source: [u8; 4],
+        sport: u16,
+        destination: [u8; 4],
+        dport: u16,
+        device: u32,
+    ) -> FlowKey<[u32; 1]> {
+        let ([a, b], [c, d]) = (sport.to_be_bytes(), dport.to_be_bytes());
+        FlowKey {
+            source: [u32::from_ne_bytes(source)],
+            destination: [u32::from_ne_bytes(destination)],
+            ports: u32::from_ne_bytes([a, b, c, d]),
+            protocol: 6,
+            device,
+        }
+    }
+
+    #[test]
+    fn the_way_back_swaps_addresses_and_ports() {
+        let there = flow_key([10, 0, 0, 1], 40000, [10, 0, 0, 2], 80, 7);
+        assert_eq!(there.reversed(), flow_key([10, 0, 0, 2], 80, [10, 0, 0, 1], 40000, 7));
+        assert_eq!(there.reversed().reversed(), there);
+        assert_eq!(there.port_numbers(), [40000, 80]);
+    }
+
+    #[test]
+    fn every_field_tells_ends_apart() {
+        let one = flow_key([10, 0, 0, 1], 40000, [10, 0, 0, 2], 80, 7);
+        assert!(one.same(&one));
+        for other in [
+            flow_key([10, 0, 0, 3], 40000, [10, 0, 0, 2], 80, 7),
+            flow_key([10, 0, 0, 1], 40001, [10, 0, 0, 2], 80, 7),
+            flow_key([10, 0, 0, 1], 40000, [10, 0, 0, 3], 80, 7),
+            flow_key([10, 0, 0, 1], 40000, [10, 0, 0, 2], 81, 7),
+            FlowKey { protocol: 17, ..one },
+        ] {
+            assert!(!one.same_tuple(&other), "{other:?}");
+        }
+        let elsewhere = FlowKey { device: 8, ..one };
+        assert!(one.same_tuple(&elsewhere) && !one.same(&elsewhere));
+    }
+}

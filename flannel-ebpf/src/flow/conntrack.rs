@@ -1,0 +1,128 @@
+//! The conntrack state of a packet, read from kernel memory, because no helper of TC programs returns it. Where the
+//! kernel's layout is unknown, or its memory may not be read, the state is unknown.
+//!
+//! A packet without an entry is one of two: conntrack called it invalid, or there is no conntrack in this network namespace. The
+//! second is read from netfilter's hooks: conntrack hangs there while anything in the namespace asks for it, and not before.
+
+use core::ptr::read_volatile;
+
+use aya_ebpf::helpers::bpf_probe_read_kernel;
+use flannel_common::{
+    inner::ParsedPacket, kernel::KernelLayout, packet::PROTO_TCP, pending::PendingPacket, reason::Reason,
+};
+
+use super::scratch::FlowMaps;
+use crate::packet::skb::Skb;
+
+/// The agent sets it when it loads the object; the verifier takes it for a constant, so that without it the helper that reads
+/// kernel memory is not needed.
+#[unsafe(no_mangle)]
+static KERNEL: KernelLayout = KernelLayout::UNKNOWN;
+
+/// Lowest bits of `_nfct`: `enum ip_conntrack_info`.
+const CTINFO: u64 = 7;
+const ESTABLISHED: u64 = 0;
+const ESTABLISHED_REPLY: u64 = 3;
+const UNTRACKED: u64 = 7;
+
+/// `NF_CT_EXT_HELPER`, the first of `enum nf_ct_ext_id` in every kernel.
+const HELPER_EXTENSION: u32 = 0;
+
+/// Conntrack's priority at a hook (`NF_IP_PRI_CONNTRACK`). Any function with this priority counts as conntrack.
+const PRIORITY: i32 = -200;
+/// Functions searched before it.
+const BEFORE: u64 = 16;
+/// Bytes of `struct nf_hook_entry`, and of a pointer.
+const ENTRY_LEN: u64 = 16;
+const POINTER_LEN: u64 = 8;
+
+/// Returns true if conntrack has the packet in a connection, false if the state is unknown: then the reverse flow has to
+/// prove it. Fails if conntrack calls the packet invalid. A packet that no conntrack has seen may be learned unchanged.
+#[inline(always)]
+pub(crate) fn is_tracked<F: FlowMaps>(
+    skb: &Skb,
+    pending: &PendingPacket<F::Address>,
+    packet: &ParsedPacket<F::Address>,
+) -> Result<bool, Reason> {
+    let Some(nfct) = nfct(skb) else { return Ok(false) };
+    let is_tcp = packet.key.protocol == u32::from(PROTO_TCP);
+    let agrees = match nfct {
+        0 => pending.key.same_tuple(&packet.key) && !has_conntrack::<F>(skb).unwrap_or(true),
+        UNTRACKED => pending.key.same_tuple(&packet.key),
+        tracked if has_extension(tracked & !CTINFO) => return Err(Reason::ConntrackExtension),
+        tracked => !is_tcp || matches!(tracked & CTINFO, ESTABLISHED | ESTABLISHED_REPLY),
+    };
+    if agrees { Ok(true) } else { Err(Reason::Untracked) }
+}
+
+#[inline(always)]
+fn nfct(skb: &Skb) -> Option<u64> {
+    let layout = layout();
+    if layout.nfct == 0 { None } else { read(skb.raw() as u64 + u64::from(layout.nfct)) }
+}
+
+/// True if a conntrack entry has a helper, which reads and rewrites payload, or a timeout policy of its own, which may be
+/// shorter than what was seen is trusted. False where the kernel's layout is not known.
+#[inline(always)]
+fn has_extension(entry: u64) -> bool {
+    let layout = layout();
+    if layout.extensions == 0 {
+        return false;
+    }
+    match read::<u64>(entry + u64::from(layout.extensions)) {
+        None | Some(0) => false,
+        Some(extensions) => {
+            has(extensions, &layout, HELPER_EXTENSION)
+                || layout.timeout_extension != 0 && has(extensions, &layout, layout.timeout_extension)
+        }
+    }
+}
+
+/// True if the extension with this number, which is a pointer, is there and not null.
+#[inline(always)]
+fn has(extensions: u64, layout: &KernelLayout, number: u32) -> bool {
+    let offset: Option<u8> = read(extensions + u64::from(layout.extension_offsets + number));
+    let pointer = |offset: u8| read::<u64>(extensions + u64::from(offset));
+    offset.filter(|offset| *offset != 0).and_then(pointer).is_some_and(|pointer| pointer != 0)
+}
+
+/// Returns true if conntrack is at the first hook of the family in the packet's network namespace. The functions there
+/// are in order of priority; behind them follow pointers to their registrations.
+#[inline(always)]
+fn has_conntrack<F: FlowMaps>(skb: &Skb) -> Option<bool> {
+    let layout = layout();
+    if layout.device == 0 {
+        return None;
+    }
+    let device: u64 = read(skb.raw() as u64 + u64::from(layout.device))?;
+    let net: u64 = read(device + u64::from(layout.net))?;
+    let hook: u64 = read(net + u64::from(F::hooks(&layout)))?;
+    if hook == 0 {
+        return Some(false);
+    }
+    let count = u64::from(read::<u16>(hook)?);
+    let registered = hook + u64::from(layout.entries) + count * ENTRY_LEN;
+    for place in 0..BEFORE {
+        if place >= count {
+            return Some(false);
+        }
+        let one: u64 = read(registered + place * POINTER_LEN)?;
+        let priority: i32 = read(one + u64::from(layout.priority))?;
+        if priority >= PRIORITY {
+            return Some(priority == PRIORITY);
+        }
+    }
+    None
+}
+
+#[inline(always)]
+fn layout() -> KernelLayout {
+    // SAFETY: a static is valid for reads. Volatile, because the agent changes it before the object is loaded.
+    unsafe { read_volatile(&raw const KERNEL) }
+}
+
+#[inline(always)]
+fn read<T>(at: u64) -> Option<T> {
+    // SAFETY: the helper reads kernel memory and fails where there is none. What is read are numbers.
+    unsafe { bpf_probe_read_kernel(at as *const T) }.ok()
+}

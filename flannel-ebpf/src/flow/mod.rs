@@ -1,0 +1,9 @@
+//! Mode `fast`: the flow table, learning a flow from a packet that the kernel handled, and replaying
+//! that on the next packets of the flow.
+
+pub(crate) mod conntrack;
+pub(crate) mod learn;
+pub(crate) mod pending;
+pub(crate) mod replay;
+pub(crate) mod scratch;
+pub(crate) mod table;

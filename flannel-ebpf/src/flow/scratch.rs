@@ -1,0 +1,121 @@
+//! Differences between the address families in mode `fast`: the maps, and the scratch memory a program
+//! works in.
+
+use aya_ebpf::{
+    macros::map,
+    maps::{Array, LruHashMap, PerCpuArray},
+};
+use flannel_common::{
+    class::PathKey,
+    ethernet::EthernetHeader,
+    flow::Flow,
+    flow_key::FlowKey,
+    inner::{Frame, InnerHeader, ParsedPacket},
+    ip::{Ipv4Header, Ipv6Header},
+    maps::ONLY,
+    outer::OuterHeaders,
+    pending::PendingPacket,
+    reason::Reason,
+};
+
+use crate::{
+    maps::{FLOWS, FLOWS6, PENDING, PENDING6},
+    packet::{family::Family, skb::Skb},
+    tunnel::ecmp::PendingEcmp,
+};
+
+/// Private to the programs: not pinned.
+#[map]
+static SCRATCH: PerCpuArray<Scratch<Ipv4Header>> = PerCpuArray::with_max_entries(1, 0);
+
+/// The same for IPv6.
+#[map]
+static SCRATCH6: PerCpuArray<Scratch<Ipv6Header>> = PerCpuArray::with_max_entries(1, 0);
+
+/// The maps of mode `fast` for one address family.
+pub(crate) trait FlowMaps: Family + InnerHeader {
+    fn flows() -> &'static LruHashMap<FlowKey<Self::Address>, Flow<Self::Address>>;
+    fn pending() -> &'static Array<PendingPacket<Self::Address>>;
+    fn scratch() -> &'static PerCpuArray<Scratch<Self>>;
+}
+
+macro_rules! flow_maps {
+    ($family:ty, $flows:ident, $pending:ident, $scratch:ident) => {
+        impl FlowMaps for $family {
+            #[inline(always)]
+            fn flows() -> &'static LruHashMap<FlowKey<Self::Address>, Flow<Self::Address>> {
+                &$flows
+            }
+
+            #[inline(always)]
+            fn pending() -> &'static Array<PendingPacket<Self::Address>> {
+                &$pending
+            }
+
+            #[inline(always)]
+            fn scratch() -> &'static PerCpuArray<Scratch<Self>> {
+                &$scratch
+            }
+        }
+    };
+}
+
+flow_maps!(Ipv4Header, FLOWS, PENDING, SCRATCH);
+flow_maps!(Ipv6Header, FLOWS6, PENDING6, SCRATCH6);
+
+/// Working memory of a program, off its stack of 512 bytes: one for each CPU, for as long as a program runs.
+#[repr(C)]
+pub(crate) struct Scratch<F: InnerHeader> {
+    /// The packet's headers.
+    pub(crate) frame: Frame<F>,
+    /// The same, parsed.
+    pub(crate) packet: ParsedPacket<F::Address>,
+    /// A copy of its flow, or the flow to be written.
+    pub(crate) flow: Flow<F::Address>,
+    /// Headers written in front of a packet for the tunnel.
+    pub(crate) sent: Encapsulated<F>,
+    /// Headers written over the first bytes of a packet without a tunnel.
+    pub(crate) plain: PlainHeaders<F>,
+    /// State of the random numbers by which packets are sampled.
+    pub(crate) random: u32,
+    /// Outer identifications used so far on this CPU.
+    pub(crate) identification: u16,
+    /// The open question of a packet whose ECMP path is not chosen yet.
+    pub(crate) ecmp: PendingEcmp,
+    /// Address of the skb redirected last; 0 once `to_underlay` has seen it.
+    pub(crate) redirected: u64,
+    /// Key of the path of a packet with a mark or a priority.
+    pub(crate) path: PathKey,
+}
+
+/// Outer headers and the inner IP header behind them.
+#[repr(C)]
+pub(crate) struct Encapsulated<F> {
+    pub(crate) outer: OuterHeaders<F>,
+    pub(crate) ip: F,
+}
+
+/// Ethernet and IP header of a packet that leaves without a tunnel.
+#[repr(C)]
+pub(crate) struct PlainHeaders<F> {
+    pub(crate) ethernet: EthernetHeader,
+    pub(crate) ip: F,
+}
+
+/// Returns this CPU's scratch. A program takes it once: programs at TC hooks do not interrupt each other, and
+/// none calls another.
+#[inline(always)]
+pub(crate) fn get<F: FlowMaps>() -> Result<&'static mut Scratch<F>, Reason> {
+    let scratch = F::scratch().get_ptr_mut(ONLY).ok_or(Reason::NotConfigured)?;
+    // SAFETY: the look-up gave this CPU's own element.
+    Ok(unsafe { &mut *scratch })
+}
+
+impl<F: FlowMaps> Scratch<F> {
+    /// Loads and parses a packet that has no outer headers.
+    #[inline(always)]
+    pub(crate) fn parse(&mut self, skb: &Skb) -> Result<(), Reason> {
+        skb.load_frame(0, &mut self.frame)?;
+        self.frame.read(skb.len(), skb.ifindex(), &mut self.packet)
+    }
+}

@@ -1,0 +1,101 @@
+//! Ingress of the host side of a pod's veth: replays packets of known flows and records packets of unknown ones.
+//! Packets to the tunnel port of the pod's own node are the guard's.
+
+use flannel_common::{
+    fast::{Bucket, PodEntry},
+    ip::{Ipv4Header, Ipv6Header},
+    reason::{Reason, Verdict},
+};
+
+use super::context::Context;
+use crate::{
+    flow::{
+        pending,
+        replay::{self, Replay, ScratchRefs},
+        scratch::{self, FlowMaps, Scratch},
+        table::{self, FlowRef},
+    },
+    maps::PODS,
+    node::Node,
+    packet::{
+        family::{Family as _, by_family},
+        skb::Skb,
+    },
+    tunnel::source_filter,
+};
+
+#[inline(always)]
+pub(crate) fn run(skb: &Skb) -> Reason {
+    pending::clear(skb);
+    let reason = match Context::read(skb) {
+        Ok(context) => by_family!(skb, process(skb, &context), else Reason::OtherProtocol),
+        Err(reason) => reason,
+    };
+    if matches!(reason.verdict(), Verdict::Pass) { guard(skb, reason) } else { reason }
+}
+
+/// Checks a packet that is left to the kernel, in any mode: it may be for the node's own tunnel port.
+#[inline(always)]
+fn guard(skb: &Skb, found: Reason) -> Reason {
+    let Ok(node) = Node::read() else { return found };
+    let checked = match skb.protocol() {
+        _ if skb.is_of_vlan() => found,
+        Ipv4Header::PROTOCOL => source_filter::check_pod_to_node::<Ipv4Header>(skb, &node),
+        Ipv6Header::PROTOCOL => source_filter::check_pod_to_node::<Ipv6Header>(skb, &node),
+        _ => source_filter::check_double_tagged(skb, [Reason::PodTunnel, Reason::RefusedPodTunnel]),
+    };
+    if matches!(checked, Reason::PodTunnel | Reason::RefusedPodTunnel) { checked } else { found }
+}
+
+#[inline(always)]
+fn process<F: FlowMaps>(skb: &Skb, context: &Context) -> Reason {
+    match handle::<F>(skb, context) {
+        Reason::NoEcmpPath => replay::from_pod_by_ecmp::<F>(skb, &context.node),
+        handled => handled,
+    }
+}
+
+/// A call for each family, not inlined: the stack of one program (512 bytes) is too small for both.
+#[inline(never)]
+fn handle<F: FlowMaps>(skb: &Skb, context: &Context) -> Reason {
+    Reason::of(replay_or_record::<F>(skb, context))
+}
+
+#[inline(always)]
+fn replay_or_record<F: FlowMaps>(skb: &Skb, context: &Context) -> Result<Reason, Reason> {
+    let node = &context.node;
+    let scratch = scratch::get::<F>()?;
+    scratch.parse(skb)?;
+    let packet = &scratch.packet;
+    table::end_if_control::<F>(packet, node)?;
+    node.allows_replay()?;
+    let Some(at) = table::find::<F>(&packet.key) else {
+        pending::sample(&mut scratch.random)?;
+        can_learn(skb.ifindex())?;
+        return pending::record_new::<F>(skb, node, packet, Bucket::of_pod(skb.ifindex()));
+    };
+    table::copy(at, &mut scratch.flow);
+    let flow = FlowRef::copied(at, &scratch.flow, &packet.key);
+    match flow.usable(context.generation, node) {
+        Ok(()) => {
+            let Scratch { sent, plain, identification, ecmp, path, redirected, .. } = scratch;
+            let refs = ScratchRefs { sent, plain, identification, ecmp, path, redirected };
+            Replay { skb, node, frame: &scratch.frame, packet, flow: &flow }.send(refs)
+        }
+        Err(Reason::Refreshing) => {
+            can_learn(skb.ifindex())?;
+            pending::record_again::<F>(skb, node, packet)
+        }
+        Err(reason) => Err(reason),
+    }
+}
+
+/// Checks that packets of the pod may be recorded.
+#[inline(always)]
+fn can_learn(ifindex: u32) -> Result<(), Reason> {
+    // SAFETY: the value is read at once; an element freed meanwhile is not reused before the program ends (RCU).
+    match unsafe { PODS.get(ifindex) } {
+        Some(pod) if pod.has(PodEntry::SENDS) => Ok(()),
+        _ => Err(Reason::NotLearned),
+    }
+}

@@ -1,0 +1,182 @@
+//! Ingress of the external interface: says what each tunnel packet is, and in mode `fast` puts those of known flows straight
+//! into their pod. What may be no peer's is the guard's ([`source_filter`]). All others are received by the vxlan device, which is also
+//! where a UDP checksum is checked, or that there is none.
+
+use flannel_common::{
+    addr::same_addr,
+    ethernet::same_mac,
+    ip::{Ipv4Header, Ipv6Header},
+    mode::Mode,
+    node::FamilyConfig,
+    outer::OuterHeaders,
+    packet::PROTO_ICMPV6,
+    reason::Reason,
+};
+
+use super::direct_route;
+use crate::{
+    flow::{
+        pending,
+        replay::Replay,
+        scratch::{self, FlowMaps, Scratch},
+        table::{self, FlowRef},
+    },
+    node::{Node, Peer, mode_word},
+    packet::{
+        family::{Family, by_family},
+        load_buf::LoadBuf,
+        skb::{PACKET_HOST, Skb},
+    },
+    tunnel::{packet_too_big, source_filter},
+};
+
+#[inline(always)]
+pub(crate) fn run(skb: &Skb) -> Reason {
+    pending::clear(skb);
+    if skb.vlan_present() != 0 {
+        return tagged(skb);
+    }
+    match Node::read() {
+        Ok(node) => by_family!(skb, process(skb, &node), else Reason::NotTunnel),
+        Err(reason) => reason,
+    }
+}
+
+/// A packet with a tag is left to the kernel, but for what the guard refuses.
+#[inline(never)]
+fn tagged(skb: &Skb) -> Reason {
+    let Ok(node) = Node::read() else { return Reason::VlanTagged };
+    let looked = match skb.protocol() {
+        _ if skb.is_of_vlan() => Reason::VlanTagged,
+        Ipv4Header::PROTOCOL => source_filter::check_tagged::<Ipv4Header>(skb, &node),
+        Ipv6Header::PROTOCOL => source_filter::check_tagged::<Ipv6Header>(skb, &node),
+        _ => source_filter::check_double_tagged(skb, [Reason::UnknownVtep, Reason::RefusedVtep]),
+    };
+    if matches!(looked, Reason::UnknownVtep | Reason::RefusedVtep) { looked } else { Reason::VlanTagged }
+}
+
+/// Dispatches tunnel packets, those that the source filter has to check, and packets of direct peers.
+#[inline(always)]
+fn process<F: FlowMaps>(skb: &Skb, node: &Node) -> Reason {
+    if !node.family::<F>().has_tunnel() {
+        return direct_route::from_peer::<F>(skb, node);
+    }
+    let is_long = skb.len() as usize >= OuterHeaders::<F>::LEN;
+    let received = if is_long { receive::<F>(skb, node) } else { Reason::OuterUnusual };
+    let checked = match received {
+        found if source_filter::applies_to(found) => source_filter::check::<F>(skb, node, found),
+        found => found,
+    };
+    if matches!(checked, Reason::NotTunnel) { direct_route::from_peer::<F>(skb, node) } else { checked }
+}
+
+/// A call for each family, not inlined: the stack of one program (512 bytes) is too small for both.
+#[inline(never)]
+fn receive<F: FlowMaps>(skb: &Skb, node: &Node) -> Reason {
+    Reason::of(examine::<F>(skb, node))
+}
+
+#[inline(always)]
+fn examine<F: FlowMaps>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
+    let family = node.family::<F>();
+    let outer: &OuterHeaders<F> = skb.view(0).ok_or(Reason::OuterUnusual)?;
+    if outer.ip().has_fragment_header() {
+        return receive_fragment(skb, outer, family);
+    }
+    if is_icmpv6(outer, family) {
+        return Err(packet_too_big::on_packet_too_big(skb, node));
+    }
+    outer_is_ours(outer, family)?;
+    let inner = outer.tunnel().inner();
+    if !same_mac(inner.destination(), family.vtep_mac) {
+        return Err(Reason::InnerOtherMac);
+    }
+    if !inner.carries(F::ETHERTYPE) {
+        return Err(Reason::OtherProtocol);
+    }
+    let mode = mode_word();
+    if mode.mode() != Mode::Fast {
+        let inner = skb.load(OuterHeaders::<F>::LEN, LoadBuf::Inner).ok_or(Reason::Malformed)?;
+        sender(inner, outer, family)?;
+        return Ok(Reason::TunnelGood);
+    }
+    let scratch = scratch::get::<F>()?;
+    skb.load_frame(OuterHeaders::<F>::OVERHEAD, &mut scratch.frame)?;
+    let peer = sender(scratch.frame.ip(), outer, family)?;
+    arrived_whole(skb, outer)?;
+    deliver(skb, node, &peer, outer.ip().tos(), mode.generation(), scratch)
+}
+
+/// A packet with an IPv6 fragment header.
+#[inline(always)]
+fn receive_fragment<F: Family>(skb: &Skb, outer: &OuterHeaders<F>, family: &FamilyConfig) -> Result<Reason, Reason> {
+    // Our port may be behind further headers.
+    skb.behind_fragment_header::<F>(family).or(Err(Reason::OuterUnusual))?;
+    Err(if outer.is_for_us(family) { Reason::OuterFragment } else { Reason::NotForUs })
+}
+
+/// Returns true for ICMPv6 to this node, which may report a tunnel packet of ours.
+#[inline(always)]
+fn is_icmpv6<F: Family>(outer: &OuterHeaders<F>, family: &FamilyConfig) -> bool {
+    F::PROTOCOL == Ipv6Header::PROTOCOL && outer.ip().protocol() == PROTO_ICMPV6 && outer.is_for_us(family)
+}
+
+#[inline(always)]
+fn outer_is_ours<F: Family>(outer: &OuterHeaders<F>, family: &FamilyConfig) -> Result<(), Reason> {
+    if !outer.is_tunnel(family) {
+        return Err(if outer.ip().may_hide_udp() { Reason::OuterUnusual } else { Reason::NotTunnel });
+    }
+    if !outer.is_for_us(family) {
+        return Err(Reason::NotForUs);
+    }
+    if outer.ip().is_fragment() {
+        return Err(Reason::OuterFragment);
+    }
+    outer.tunnel().vxlan(family)
+}
+
+/// Returns the peer whose subnet has the inner source, if it sent the packet.
+#[inline(always)]
+fn sender<F: Family>(inner: &F, outer: &OuterHeaders<F>, family: &FamilyConfig) -> Result<Peer, Reason> {
+    match Peer::find::<F>(inner.source_subnet(family)) {
+        Ok(peer) if same_addr(peer.entry().vtep, outer.source()) => Ok(peer),
+        // Perhaps no peer's at all: the source filter checks that.
+        _ => Err(Reason::InnerOtherSource),
+    }
+}
+
+/// Checks that the packet is for this host, complete, and that its outer checksum is verified or absent.
+#[inline(always)]
+fn arrived_whole<F: Family>(skb: &Skb, outer: &OuterHeaders<F>) -> Result<(), Reason> {
+    if skb.pkt_type() != PACKET_HOST || !outer.has_length(skb.len()) {
+        return Err(Reason::NotPlain);
+    }
+    // The kernel merges only packets whose checksums are right.
+    if outer.tunnel().has_checksum() && skb.gso_size() == 0 && !skb.has_verified_checksum() {
+        return Err(Reason::OuterChecksum);
+    }
+    Ok(())
+}
+
+/// Puts a packet of a known flow into its pod.
+#[inline(always)]
+fn deliver<F: FlowMaps>(
+    skb: &Skb,
+    node: &Node,
+    peer: &Peer,
+    outer_tos: u8,
+    generation: u32,
+    scratch: &mut Scratch<F>,
+) -> Result<Reason, Reason> {
+    let len = skb.len() - OuterHeaders::<F>::OVERHEAD as u32;
+    scratch.frame.read(len, node.family::<F>().tunnel_ifindex, &mut scratch.packet)?;
+    let packet = &scratch.packet;
+    table::end_if_control::<F>(packet, node)?;
+    node.allows_replay()?;
+    let at = table::find::<F>(&packet.key).ok_or(Reason::FlowUnknown)?;
+    table::copy(at, &mut scratch.flow);
+    let flow = FlowRef::copied(at, &scratch.flow, &packet.key);
+    flow.usable(generation, node)?;
+    let replay = Replay { skb, node, frame: &scratch.frame, packet, flow: &flow };
+    replay.deliver_inner(peer, outer_tos, &mut scratch.plain)
+}
