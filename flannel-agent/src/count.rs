@@ -5,17 +5,17 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-/// How often something happened since the process began. Clones are the same count.
+/// The number of times something happened since the process began. Clones share the count.
 #[derive(Clone, Debug, Default)]
 pub struct Count(Arc<AtomicU64>);
 
 impl Count {
-    /// Once more.
+    /// Adds one.
     pub fn add(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// So far.
+    /// Returns the count so far.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }

@@ -1,4 +1,4 @@
-//! The two address families everything is told apart by.
+//! The two IP address families.
 
 use std::{fmt, net::IpAddr};
 

@@ -1,7 +1,7 @@
-//! How many lines one kind of complaint may add to the log.
+//! A rate limit for log lines of one kind.
 //!
-//! Who can make the agent complain can do so thousands of times a second; a log that is full of that has lost what it is
-//! kept for.
+//! A remote party that can trigger a line can do so thousands of times a second. Without a limit
+//! such lines displace the rest of the log.
 
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ pub struct LogLimit {
 }
 
 impl LogLimit {
-    /// Whether one more complaint may be logged at `now`. If not it is counted.
+    /// Returns true if one more line may be logged at `now`; otherwise counts it as held back.
     pub fn admit(&mut self, now: Instant) -> bool {
         if self.is_over(now) {
             *self = Self { begun: Some(now), held_back: self.held_back, ..Self::default() };
@@ -33,8 +33,8 @@ impl LogLimit {
         false
     }
 
-    /// How many were held back since the last count. Given out twice a period at most: for the first burst, and at the
-    /// end.
+    /// Returns the number of lines held back since the last report, if any, and resets it. Reports
+    /// at most twice a period: for the first burst, and at the end.
     pub fn report(&mut self, now: Instant) -> Option<u64> {
         if self.held_back == 0 || (self.reported && !self.is_over(now)) {
             return None;

@@ -5,8 +5,9 @@ use std::{io::Write as _, process::ExitCode};
 use flannel_agent::{
     agent,
     cli::{self, Command},
-    memory,
+    host::{error_chain::chain, memory},
     observe::log,
+    privileges,
 };
 
 fn main() -> ExitCode {
@@ -16,7 +17,7 @@ fn main() -> ExitCode {
         Ok(Command::Run(options)) => {
             log::init(options.log_level, options.log_format);
             // While there is one thread: capabilities belong to threads.
-            agent::privileges::reduce(&options);
+            privileges::reduce(&options);
             end(run(agent::run(*options)))
         }
         Ok(Command::Once(command)) => match run(command.run()) {
@@ -45,8 +46,8 @@ fn end(result: anyhow::Result<()>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // Nobody may be reading any more; the status says enough.
-            let _ = writeln!(std::io::stderr(), "error: {}", cli::describe(&error));
+            // The reader of standard error may be gone; the exit status is enough.
+            let _ = writeln!(std::io::stderr(), "error: {}", chain(error.as_ref()));
             ExitCode::FAILURE
         }
     }

@@ -1,6 +1,7 @@
 //! Calling the delegate: the same environment, its configuration on standard input, its standard error ours.
 //!
-//! What it prints is kept until it has ended, because what we print depends on how.
+//! Its standard output is kept until it has ended, because our own output depends on its exit
+//! status.
 
 use std::{
     env,
@@ -23,7 +24,7 @@ use crate::{
 
 /// The most a delegate may print, in bytes. A result of host-local and bridge has a few hundred.
 const LARGEST_OUTPUT: usize = 1 << 20;
-/// How much of it an error quotes where that is more.
+/// The part of a longer output that an error quotes, in bytes.
 const QUOTED: usize = 1 << 10;
 
 /// A plugin that was found, and the configuration it gets.
@@ -62,7 +63,8 @@ impl Delegate {
         }
     }
 
-    /// Calls it for another interface than we were called for, which nobody may have any more.
+    /// Directs the call at another interface than we were called for, which may not exist any more:
+    /// it has no network namespace.
     pub(crate) fn for_absent(mut self, container_id: &str, ifname: &str) -> Self {
         self.variables = vec![
             (environment::CONTAINER_ID, container_id.into()),
@@ -72,7 +74,7 @@ impl Delegate {
         self
     }
 
-    /// Calls it; what it printed.
+    /// Calls it. Returns its standard output.
     pub(crate) fn call(&self, verb: Verb) -> Result<Vec<u8>, Error> {
         let (status, mut output) = self.run(verb)?;
         let too_long = output.len() > LARGEST_OUTPUT;

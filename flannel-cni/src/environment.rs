@@ -4,7 +4,7 @@ use std::{env, ffi::OsString, path::PathBuf};
 
 use crate::error::Error;
 
-/// What the runtime wants.
+/// The operation the runtime asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verb {
     Add,
@@ -95,13 +95,13 @@ fn check(name: &str, value: &str, is_valid: bool) -> Result<(), Error> {
     if is_valid { Ok(()) } else { Err(Error::Environment(format!("invalid {name} {value:?}"))) }
 }
 
-/// What the specification lets container ids and network names be.
+/// Returns true if the specification allows the text as a container id or a network name.
 pub(crate) fn is_identifier(text: &str) -> bool {
     let rest = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
     text.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric()) && text.bytes().all(rest)
 }
 
-/// What Linux lets a device's name be.
+/// Returns true if Linux allows the text as a device name.
 pub(crate) fn is_ifname(text: &str) -> bool {
     (1..16).contains(&text.len())
         && !matches!(text, "." | "..")

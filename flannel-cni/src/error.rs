@@ -1,25 +1,25 @@
-//! What can go wrong, and how the runtime is told: CNI's error object with its codes.
+//! Errors, and their form for the runtime: CNI's error object with its codes.
 
 use std::{io, path::PathBuf};
 
 use flannel_subnet_env::ParseError;
 use serde_json::{Value, json};
 
-use crate::version;
-
 /// A call that failed. The text is the object's `msg`.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    /// A version of the specification nobody here speaks.
+    /// A version of the specification that this plugin does not support.
     #[error("incompatible CNI versions")]
     UnknownVersion {
-        /// What the configuration says.
+        /// The version the configuration names.
         wanted: String,
+        /// The versions the plugin supports.
+        supported: &'static [&'static str],
     },
     /// A verb that the configuration's version does not have.
     #[error("config version {wanted:?} does not allow {verb}")]
     VerbNotInVersion {
-        /// What the configuration says.
+        /// The version the configuration names.
         wanted: String,
         /// The verb.
         verb: &'static str,
@@ -31,7 +31,7 @@ pub(crate) enum Error {
         key: &'static str,
         /// Its value.
         value: Value,
-        /// What to do instead.
+        /// The remedy.
         advice: &'static str,
     },
     /// CHECK of something that was never added, or was deleted.
@@ -50,11 +50,11 @@ pub(crate) enum Error {
     /// The system refused.
     #[error("cannot {action} {what}: {source}")]
     Io {
-        /// What was tried.
+        /// The action that failed, as it stands in the message.
         action: &'static str,
         /// On what.
         what: String,
-        /// What the system says.
+        /// The error the operating system returned.
         source: io::Error,
     },
     /// A directory for state files in which all users may create files.
@@ -73,7 +73,7 @@ pub(crate) enum Error {
     SubnetFile {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The reason why it is not valid.
         reason: ParseError,
     },
     /// A network configuration that means nothing.
@@ -96,9 +96,9 @@ pub(crate) enum Error {
     /// STATUS: no ADD would succeed.
     #[error("no pod can be added to this network: {cause}")]
     Unavailable {
-        /// Why.
+        /// The error an ADD would have.
         cause: Box<Error>,
-        /// Whether there are pods already.
+        /// True if there are pods already.
         has_pods: bool,
     },
     /// The delegate is in none of the directories.
@@ -106,7 +106,7 @@ pub(crate) enum Error {
     NoDelegate {
         /// Its name.
         plugin: String,
-        /// Where it was looked for.
+        /// The directories searched, as given in `CNI_PATH`.
         path: String,
     },
     /// The delegate is there and cannot be started: nothing has happened.
@@ -114,7 +114,7 @@ pub(crate) enum Error {
     NotStarted {
         /// The file.
         program: PathBuf,
-        /// What the system says.
+        /// The error the operating system returned.
         source: io::Error,
     },
     /// The delegate failed in another way than the specification has it.
@@ -124,9 +124,9 @@ pub(crate) enum Error {
         plugin: String,
         /// The verb.
         verb: &'static str,
-        /// How it ended.
+        /// The kind of failure: exit status, signal or too much output.
         how: String,
-        /// What it printed.
+        /// Its standard output; the first 1024 bytes if there was too much.
         output: String,
     },
     /// The delegate's own error object.
@@ -140,12 +140,12 @@ pub(crate) enum Error {
         /// The `ranges` a new pod would get.
         node: String,
     },
-    /// A state file nobody can read. DEL says so and goes on.
+    /// A state file that is not valid. DEL reports it and goes on.
     #[error("{} is no state file: {reason}", path.display())]
     State {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The reason why it is not valid.
         reason: String,
     },
 }
@@ -179,8 +179,8 @@ impl Error {
 
     fn details(&self) -> Option<String> {
         match self {
-            Self::UnknownVersion { wanted } => {
-                Some(format!("config is {wanted:?}, plugin supports {:?}", version::SUPPORTED))
+            Self::UnknownVersion { wanted, supported } => {
+                Some(format!("config is {wanted:?}, plugin supports {supported:?}"))
             }
             Self::NoDelegate { path, .. } => Some(format!("CNI_PATH is {path:?}")),
             Self::Delegate { output, .. } if !output.is_empty() => Some(output.clone()),
@@ -190,7 +190,8 @@ impl Error {
         }
     }
 
-    /// What goes to standard output: a delegate's own error object as it is, ours otherwise.
+    /// Returns the text for standard output: a delegate's own error object as it is, ours
+    /// otherwise.
     pub(crate) fn output(&self, cni_version: &str) -> Vec<u8> {
         if let Self::Refused(output) = self {
             return output.clone();
@@ -213,9 +214,8 @@ mod tests {
 
     #[test]
     fn the_object_has_the_specifications_keys() {
-        let error = Error::UnknownVersion { wanted: "7.0".to_owned() };
-        let details =
-            r#"config is "7.0", plugin supports ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"]"#;
+        let error = Error::UnknownVersion { wanted: "7.0".to_owned(), supported: &["1.0.0", "1.1.0"] };
+        let details = r#"config is "7.0", plugin supports ["1.0.0", "1.1.0"]"#;
         let expected =
             json!({ "cniVersion": "1.0.0", "code": 1, "msg": "incompatible CNI versions", "details": details });
         assert_eq!(object(&error), expected);

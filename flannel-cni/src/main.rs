@@ -41,7 +41,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// A result nobody could read is none.
+/// Prints a result. One that cannot be written is a failure.
 fn print(output: &[u8], code: ExitCode) -> ExitCode {
     let mut stdout = io::stdout();
     match stdout.write_all(output).and_then(|()| stdout.flush()) {

@@ -22,21 +22,21 @@ pub(crate) struct NetConf {
     pub(crate) version: Version,
     /// Of the network.
     pub(crate) name: String,
-    /// Where the agent says what our subnet is.
+    /// The file in which the agent publishes our subnet.
     pub(crate) subnet_file: PathBuf,
-    /// For how long ADD waits for that file.
+    /// The time ADD waits for that file.
     pub(crate) subnet_file_wait: Duration,
-    /// Where our state is.
+    /// The directory of our state files.
     pub(crate) data_dir: PathBuf,
-    /// What the delegate's configuration starts from.
+    /// The start of the delegate's configuration.
     pub(crate) delegate: Object,
-    /// What the delegate's `ipam` starts from.
+    /// The start of the delegate's `ipam`.
     pub(crate) ipam: Object,
     /// For the delegate, if given.
     pub(crate) runtime_config: Option<Object>,
     /// The result of the plugin before us, or of the whole list's ADD.
     pub(crate) prev_result: Option<Value>,
-    /// GC: what is in use.
+    /// The attachments in use, for GC; `None` if the key is missing.
     pub(crate) valid_attachments: Option<Vec<Attachment>>,
 }
 
@@ -54,7 +54,7 @@ const SUBNET_FILE: &str = "/run/flannel/subnet.env";
 const DATA_DIR: &str = "/var/lib/cni/flannel";
 /// In seconds. An agent that starts with its node needs a few.
 const WAIT: u16 = 10;
-/// The key under which GC is told what is in use.
+/// The key of the attachments in use, for GC.
 pub(crate) const VALID_ATTACHMENTS: &str = "cni.dev/valid-attachments";
 
 #[derive(Deserialize)]
@@ -73,7 +73,8 @@ struct Raw {
     valid_attachments: Option<Vec<Attachment>>,
 }
 
-/// Who has no attachments may say so by `null`; who says nothing means something else.
+/// Reads `null` as an empty list: the caller has no attachments. A missing key is `None`, which
+/// means something else.
 fn present<'de, D: Deserializer<'de>>(input: D) -> Result<Option<Vec<Attachment>>, D::Error> {
     Ok(Some(Option::deserialize(input)?.unwrap_or_default()))
 }

@@ -1,4 +1,4 @@
-//! What DEL needs to know of an ADD, on disk: the delegate's configuration.
+//! On-disk state that DEL needs of an ADD: the delegate's configuration.
 //!
 //! ```text
 //! <dataDir>/<container id>:<interface>   ours; ':' is in neither
@@ -7,8 +7,8 @@
 //! <dataDir>/.lock                        see `lock`
 //! ```
 //!
-//! What is in a file is run by root, so only a regular file of the plugin's own user is believed, and no symbolic link is
-//! followed. Nobody else may write into the directory.
+//! Root runs what a file names. Therefore only a regular file of the plugin's own user is accepted,
+//! and symbolic links are not followed. No other user may write into the directory.
 //!
 //! A file is there, whole and on disk, before the delegate is called; it goes when the delegate's DEL succeeded.
 
@@ -35,7 +35,7 @@ const WRITABLE_BY_OTHERS: u32 = 0o022;
 /// A directory in which everybody may create files, such as `/tmp`.
 const STICKY: u32 = 0o1000;
 
-/// Which interface of which container.
+/// The container and the interface a state file belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Key {
     /// CNI_CONTAINERID.
@@ -100,7 +100,7 @@ impl StateDir {
         path.is_dir().then(|| Self { path: path.to_owned() })
     }
 
-    /// Where it is.
+    /// Returns the directory.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -120,7 +120,7 @@ impl StateDir {
         sync_dir(&self.path)
     }
 
-    /// Whether there is a file, finished or not.
+    /// Returns true if there is a file, finished or not.
     pub(crate) fn has(&self, key: &Key) -> bool {
         [self.file(key), self.partial(key)].iter().any(|path| path.symlink_metadata().is_ok())
     }

@@ -22,7 +22,7 @@ const LARGEST: u64 = 64 << 10;
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
-/// What is there now.
+/// Reads the file as it is now.
 pub(crate) fn read(path: &Path) -> Result<SubnetFile, Error> {
     let text = match read_bounded(path) {
         Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
@@ -44,9 +44,10 @@ fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Waits until the file is there and whole; after `patience` the last reason why it is not.
+/// Waits until the file is there and complete. Returns the last error after `patience`.
 ///
-/// A malformed file is waited out too: flanneld wrote it in place before 0.28.8, and an operator may mend it.
+/// A malformed file is retried too: flanneld wrote it in place before 0.28.8, and an operator may
+/// repair it.
 pub(crate) fn wait(path: &Path, patience: Duration) -> Result<SubnetFile, Error> {
     let start = Instant::now();
     let mut pause = FIRST_PAUSE;

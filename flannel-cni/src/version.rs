@@ -27,7 +27,7 @@ impl Version {
     pub(crate) fn of(cni_version: &str) -> Result<Self, Error> {
         let wanted = if cni_version.is_empty() { OLDEST } else { cni_version };
         let place = SUPPORTED.iter().position(|known| *known == wanted);
-        place.map(Self).ok_or_else(|| Error::UnknownVersion { wanted: wanted.to_owned() })
+        place.map(Self).ok_or_else(|| Error::UnknownVersion { wanted: wanted.to_owned(), supported: &SUPPORTED })
     }
 
     /// Refuses a verb that came `since`.

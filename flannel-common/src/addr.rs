@@ -1,8 +1,8 @@
 //! Addresses as they stand in map values and packets: byte arrays in network order.
 //!
-//! No type here has padding or a byte order of its own, so a value can cross between the agent and the
-//! programs as it is. [`Addr`] holds either family in sixteen bytes; an IPv4 address is stored in its
-//! IPv4-mapped form (`::ffff:a.b.c.d`), which keeps the two families apart without a tag.
+//! No type here has padding or a byte order of its own, so a value can cross between the agent and
+//! the programs as it is. [`Addr`] holds either family in sixteen bytes; an IPv4 address is stored
+//! in its IPv4-mapped form (`::ffff:a.b.c.d`), which keeps the two families apart without a tag.
 
 use core::{
     fmt,
@@ -10,7 +10,8 @@ use core::{
     str::FromStr,
 };
 
-/// An Ethernet address. Written as lower-case hex with colons, which is how flannel publishes a `VtepMAC`.
+/// An Ethernet address. Written as lower-case hex with colons, which is how flannel publishes a
+/// `VtepMAC`.
 #[repr(transparent)]
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Mac(pub [u8; 6]);
@@ -95,7 +96,8 @@ impl Addr {
     }
 }
 
-/// Equality of two addresses. As integers: a comparison of byte arrays becomes a call the BPF target lacks.
+/// Equality of two addresses. As integers: a comparison of byte arrays becomes a call the BPF
+/// target lacks.
 #[inline(always)]
 pub const fn same_addr(a: Addr, b: Addr) -> bool {
     let ([a_high, a_low], [b_high, b_low]) = (halves(a.0), halves(b.0));

@@ -1,7 +1,7 @@
 //! One's complement arithmetic: how checksums follow when addresses and ports change.
 //!
-//! Sums are over words as they lie in memory; the byte order of the machine does not matter as long as it is one and
-//! the same (RFC 1071).
+//! Sums are over words as they lie in memory; the byte order of the machine does not matter as long
+//! as it is one and the same (RFC 1071).
 
 #![expect(clippy::cast_possible_truncation, reason = "sums are folded to sixteen bits")]
 
@@ -47,7 +47,8 @@ pub fn address_difference<A: Address>(from: &FlowKey<A>, to: &FlowKey<A>) -> u32
     (sum + (sum >> 32)) as u32
 }
 
-/// The change of a sum when two words are replaced by two others, as the kernel's checksum helper wants it: a sum of 32 bits.
+/// The change of a sum when two words are replaced by two others, as the kernel's checksum helper
+/// wants it: a sum of 32 bits.
 #[inline(always)]
 pub(crate) fn word_difference(from: [u32; 2], to: [u32; 2]) -> u32 {
     let sum = u64::from(!from[0]) + u64::from(!from[1]) + u64::from(to[0]) + u64::from(to[1]);
@@ -55,7 +56,8 @@ pub(crate) fn word_difference(from: [u32; 2], to: [u32; 2]) -> u32 {
     (sum + (sum >> 32)) as u32
 }
 
-/// A checksum field after sixteen-bit words of what it covers changed: `old` words left, `new` words came.
+/// A checksum field after sixteen-bit words of what it covers changed: `old` words left, `new`
+/// words came.
 #[inline(always)]
 pub const fn updated(field: u16, old: u64, new: u64) -> u16 {
     !fold(!field as u64 + old + new)
@@ -68,8 +70,9 @@ pub fn ipv4_updated(field: u16, from: &FlowKey<[u32; 1]>, to: &FlowKey<[u32; 1]>
     updated(field, u64::from(!before), address_change(from, to) + u64::from(after))
 }
 
-/// Returns true if a TCP or UDP checksum changed by exactly the difference between two tuples. A complete checksum follows
-/// addresses and ports; one the device is still to complete holds the sum of the addresses alone.
+/// Returns true if a TCP or UDP checksum changed by exactly the difference between two tuples. A
+/// complete checksum follows addresses and ports; one the device is still to complete holds the sum
+/// of the addresses alone.
 #[inline(always)]
 pub fn follows<A: Address>(before: u16, after: u16, from: &FlowKey<A>, to: &FlowKey<A>) -> bool {
     let addresses = address_change(from, to);

@@ -1,9 +1,11 @@
-//! The class of a packet: the fields besides its bytes that a rule on the host's way out can see and that the kernel
-//! keeps from the packet inside a tunnel to the one around it. The path to a peer is validated for each class.
+//! The class of a packet: the fields besides its bytes that a rule on the host's way out can see
+//! and that the kernel keeps from the packet inside a tunnel to the one around it. The path to a
+//! peer is validated for each class.
 //!
-//! Class zero, which most packets have, is kept with the peer or its leg; others have an element of `PATHS` each. A
-//! packet that validates carries the class it had at the tunnel device with it, as a tag in `skb->tc_index`: where a
-//! rule changed mark or priority after that, nothing is known of packets that do not meet the rule.
+//! Class zero, which most packets have, is kept with the peer or its leg; others have an element of
+//! `PATHS` each. A packet that validates carries the class it had at the tunnel device with it, as
+//! a tag in `skb->tc_index`: where a rule changed mark or priority after that, nothing is known of
+//! packets that do not meet the rule.
 
 use core::mem::{align_of, size_of};
 
@@ -29,7 +31,8 @@ impl Class {
         self.mark | self.priority == 0
     }
 
-    /// The value of `tc_index` that stands for the class: zero for class zero, else fourteen bits of a hash.
+    /// The value of `tc_index` that stands for the class: zero for class zero, else fourteen bits
+    /// of a hash.
     #[inline(always)]
     pub const fn tag(self) -> u32 {
         if self.is_zero() {

@@ -1,9 +1,10 @@
-//! Legs: the devices by which packets to one peer may leave where its route has several next hops. Keys and values of the
-//! `ECMP_PATHS` map, by peer and device.
+//! Legs: the devices by which packets to one peer may leave where its route has several next hops.
+//! Keys and values of the `ECMP_PATHS` map, by peer and device.
 //!
-//! The kernel's FIB chooses for each flow. What a host does to packets on their way out may be another thing for each device
-//! (`-o eth1`), so what was seen of the kernel's own packets is kept for each of them. The agent makes an element for every device
-//! that may be used and replaces it as a whole; the programs write what they see into it, as into a peer's entry. It counts only
+//! The kernel's FIB chooses for each flow. What a host does to packets on their way out may be
+//! another thing for each device (`-o eth1`), so what was seen of the kernel's own packets is kept
+//! for each of them. The agent makes an element for every device that may be used and replaces it
+//! as a whole; the programs write what they see into it, as into a peer's entry. It counts only
 //! under the word of that entry, so rewriting the peer clears all of its legs.
 
 use core::mem::{align_of, size_of};
@@ -38,7 +39,8 @@ impl EcmpPathKey {
 pub struct EcmpPath {
     /// The result of path probes, and the peer's entry state at that time.
     pub seen: PathProbe,
-    /// Largest outer IPv4 total length (IPv6: whole packet) the device and the route take, in bytes.
+    /// Largest outer IPv4 total length (IPv6: whole packet) the device and the route take, in
+    /// bytes.
     pub mtu: u32,
     /// Zero.
     pub reserved: u32,

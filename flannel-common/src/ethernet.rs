@@ -42,7 +42,8 @@ impl EthernetHeader {
     }
 }
 
-/// Equality of two Ethernet addresses. As integers: a comparison of byte arrays becomes a call the BPF target lacks.
+/// Equality of two Ethernet addresses. As integers: a comparison of byte arrays becomes a call the
+/// BPF target lacks.
 #[inline(always)]
 pub const fn same_mac(a: Mac, b: Mac) -> bool {
     let (a, b) = (a.0, b.0);

@@ -1,7 +1,8 @@
 //! Until when something holds, in one 64-bit word that is written and read whole.
 //!
-//! Elements of an LRU map are given to other keys at once, also while a program still writes to them. So each expiry has
-//! the check word of the flow it was written for: on another flow it says nothing.
+//! Elements of an LRU map are given to other keys at once, also while a program still writes to
+//! them. So each expiry has the check word of the flow it was written for: on another flow it says
+//! nothing.
 
 #![expect(clippy::cast_possible_truncation, reason = "the two halves of the word")]
 

@@ -1,17 +1,23 @@
 //! The agent's part of mode `fast`: settings, pods, and the limit on learning.
 //!
-//! The contract. The agent writes [`FastConfig`] into `FAST` and one [`PodEntry`] per pod it has attached `from_pod` and
-//! `to_pod` to; the programs write `FLOWS`, `PENDING`, `CPU_STATE` and `LEARN_BUCKETS`, which the agent only reads and flushes. What
-//! was learned under other circumstances is discarded by one write: the next generation of the `MODE` word. The agent
-//! bumps it whenever something changes that flows depend on and that their refresh would not notice in time:
+//! The contract. The agent writes [`FastConfig`] into `FAST` and one [`PodEntry`] per pod it has
+//! attached `from_pod` and `to_pod` to; the programs write `FLOWS`, `PENDING`, `CPU_STATE` and
+//! `LEARN_BUCKETS`, which the agent only reads and flushes. What was learned under other
+//! circumstances is discarded by one write: the next generation of the `MODE` word. The agent bumps
+//! it whenever something changes that flows depend on and that their refresh would not notice in
+//! time:
 //!
 //! * it clears [`FastConfig::TCP`] or [`FastConfig::UDP`], or changes the MTU of a tunnel device;
-//! * a pod's entry changes or goes; flags, master, MTU or address of its veth, of the bridge or of the tunnel device change;
-//! * nftables' rules change, at most once a second and once more a second later; `flows flush`; its events were lost.
+//! * a pod's entry changes or goes; flags, master, MTU or address of its veth, of the bridge or of
+//!   the tunnel device change;
+//! * nftables' rules change, at most once a second and once more a second later; `flows flush`; its
+//!   events were lost.
 //!
-//! `TCP` may be set only while `nf_conntrack_tcp_be_liberal` and `nf_conntrack_tcp_ignore_invalid_rst` are 1 in this network
-//! namespace, and `nf_conntrack_tcp_timeout_unacknowledged` and `_max_retrans` at least as large as
-//! `_established`. Both protocols may be set only while no NFQUEUE listener exists or `count_polls` is attached.
+//! `TCP` may be set only while `nf_conntrack_tcp_be_liberal` and
+//! `nf_conntrack_tcp_ignore_invalid_rst` are 1 in this network namespace, and
+//! `nf_conntrack_tcp_timeout_unacknowledged` and `_max_retrans` at least as large as
+//! `_established`. Both protocols may be set only while no NFQUEUE listener exists or `count_polls`
+//! is attached.
 
 #![expect(clippy::cast_possible_truncation, reason = "the two halves of a bucket's word")]
 
@@ -19,14 +25,15 @@ use core::mem::size_of;
 
 use crate::{addr::Mac, tick::Tick};
 
-/// The value of `FAST`: the settings of mode `fast`. Zero, what a new map holds, learns nothing. Each field is
-/// read for itself.
+/// The value of `FAST`: the settings of mode `fast`. Zero, what a new map holds, learns nothing.
+/// Each field is read for itself.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FastConfig {
     /// Settings of learning and replaying.
     pub flags: u32,
-    /// Refresh interval of a flow, in ticks ([`crate::tick`]): at most half of conntrack's shortest UDP timeout.
+    /// Refresh interval of a flow, in ticks ([`crate::tick`]): at most half of conntrack's shortest
+    /// UDP timeout.
     pub interval: u32,
     /// MTU of the IPv4 tunnel device; of the external interface where there is no tunnel.
     pub tunnel_mtu: u32,
@@ -39,7 +46,8 @@ impl FastConfig {
     pub const TCP: u32 = 1 << 0;
     /// UDP flows are learned.
     pub const UDP: u32 = 1 << 1;
-    /// Packets may be put into pods straight from the external interface: no filter or program of others is on its ingress.
+    /// Packets may be put into pods straight from the external interface: no filter or program of
+    /// others is on its ingress.
     pub const FROM_UNDERLAY: u32 = 1 << 2;
 
     /// The default of `interval`: two seconds.
@@ -63,7 +71,8 @@ impl FastConfig {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PodEntry {
-    /// Address of the pod's own interface: frames for others (floods, bridges in the pod) teach nothing.
+    /// Address of the pod's own interface: frames for others (floods, bridges in the pod) teach
+    /// nothing.
     pub mac: Mac,
     /// Directions that may be learned.
     pub flags: u16,
@@ -72,13 +81,15 @@ pub struct PodEntry {
 }
 
 impl PodEntry {
-    /// Packets from this pod may be recorded: no foreign filter or qdisc is bypassed on the veth's ingress.
+    /// Packets from this pod may be recorded: no foreign filter or qdisc is bypassed on the veth's
+    /// ingress.
     pub const SENDS: u16 = 1 << 0;
-    /// Packets may be put straight into this pod: nothing shapes or filters the veth's egress, no XDP program is in the
-    /// pod, and the veth's other end is in another network namespace.
+    /// Packets may be put straight into this pod: nothing shapes or filters the veth's egress, no
+    /// XDP program is in the pod, and the veth's other end is in another network namespace.
     pub const RECEIVES: u16 = 1 << 1;
-    /// Merged packets (GSO) may be put straight into this pod: it has no devices but loopback and the veth, so its TCP ends there.
-    /// A device behind the pod would segment them in software, because the GSO type still names the removed tunnel.
+    /// Merged packets (GSO) may be put straight into this pod: it has no devices but loopback and
+    /// the veth, so its TCP ends there. A device behind the pod would segment them in software,
+    /// because the GSO type still names the removed tunnel.
     pub const MERGED: u16 = 1 << 2;
 
     /// Returns true if all of `flags` are set.
@@ -91,20 +102,22 @@ impl PodEntry {
 /// Words of `HELPER_PORTS`: one bit for each port.
 pub const PORT_WORDS: u32 = 1 << 10;
 
-/// Returns the place of a port's bit in `HELPER_PORTS`, an array of 64-bit words: ports of conntrack helpers (ftp, sip, ...), whose
-/// flows have payload rewritten and are never noted.
+/// Returns the place of a port's bit in `HELPER_PORTS`, an array of 64-bit words: ports of
+/// conntrack helpers (ftp, sip, ...), whose flows have payload rewritten and are never noted.
 #[inline(always)]
 pub const fn port_bit(port: u16) -> (u32, u64) {
     (port as u32 / 64, 1 << (port % 64))
 }
 
-/// One token bucket: who makes new flows faster than this does not get them learned, and does not push others out of
-/// the table. The value of `LEARN_BUCKETS`; races between CPUs cost or give a token, no more.
+/// One token bucket: who makes new flows faster than this does not get them learned, and does not
+/// push others out of the table. The value of `LEARN_BUCKETS`; races between CPUs cost or give a
+/// token, no more.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bucket(pub u64);
 
-/// Buckets: half for pods by interface index, half for peers by subnet number. Who shares one shares the rate.
+/// Buckets: half for pods by interface index, half for peers by subnet number. Who shares one
+/// shares the rate.
 pub const LEARN_BUCKETS: u32 = 4096;
 
 /// New flows each tick, and at most at once: about 2,000 a second.
@@ -131,7 +144,8 @@ impl Bucket {
     #[must_use]
     pub const fn take(self, now: Tick) -> Option<Self> {
         let (since, spent) = ((self.0 >> 32) as u32, self.0 as u32);
-        // Another CPU may have read the clock a moment later and come here first: that is no time at all, not an age.
+        // Another CPU may have read the clock a moment later and come here first: that is no time
+        // at all, not an age.
         let passed = if since.wrapping_sub(now) <= SKEW { 0 } else { now.wrapping_sub(since) };
         let since = if passed == 0 { since } else { now };
         let spent = if passed >= BURST / RATE { 0 } else { spent.saturating_sub(passed * RATE) };

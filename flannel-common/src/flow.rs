@@ -1,11 +1,12 @@
 //! Flows: what the kernel was seen to do to one packet, to be done to the next ones.
 //!
-//! The key is the end at which packets enter, the body the end at which they leave and what goes with it. A flow is
-//! usable while its stamp holds and its generation is the one in force; one that needs its mirror (all TCP does) only while
-//! the way back is usable too.
+//! The key is the end at which packets enter, the body the end at which they leave and what goes
+//! with it. A flow is usable while its stamp holds and its generation is the one in force; one that
+//! needs its mirror (all TCP does) only while the way back is usable too.
 //!
-//! Values live in an LRU map, whose elements are recycled at once. A reader therefore copies the value and compares
-//! the stamps with the check word over key and body: a value that is not this key's says nothing.
+//! Values live in an LRU map, whose elements are recycled at once. A reader therefore copies the
+//! value and compares the stamps with the check word over key and body: a value that is not this
+//! key's says nothing.
 
 use core::mem::{offset_of, size_of};
 
@@ -47,7 +48,8 @@ pub struct FlowAction<A> {
     pub mark: u32,
     /// `skb->priority` at the exit; 0 for a pod.
     pub priority: u32,
-    /// The kernel's flow hash at the exit into a tunnel, for packets that carry none; never 0 there, and 0 elsewhere.
+    /// The kernel's flow hash at the exit into a tunnel, for packets that carry none; never 0
+    /// there, and 0 elsewhere.
     pub hash: u32,
     /// The IPv6 flow label of the packets, as it lies in them; 0 for IPv4.
     pub flow_label: u32,
@@ -63,7 +65,8 @@ pub struct FlowAction<A> {
     pub ttl_step: u8,
     /// 1 if the flow may be used only while its mirror may.
     pub needs_mirror: u8,
-    /// 1 if merged packets may take this way: the pod it leads to has no devices that would have to segment them.
+    /// 1 if merged packets may take this way: the pod it leads to has no devices that would have to
+    /// segment them.
     pub takes_merged: u8,
     /// TOS or traffic class at the entry. The DSCP in it belongs to the flow, the ECN bits do not.
     pub tos: u8,
@@ -78,7 +81,8 @@ impl<A: Address> FlowAction<A> {
         self.out.reversed()
     }
 
-    /// Returns true if `mirror`, found at [`Self::mirror_key`], is the reverse of the flow with this key.
+    /// Returns true if `mirror`, found at [`Self::mirror_key`], is the reverse of the flow with
+    /// this key.
     #[inline(always)]
     pub fn is_mirrored_by(key: &FlowKey<A>, mirror: &Self) -> bool {
         mirror.out.same(&key.reversed())
@@ -103,8 +107,8 @@ impl<A: Address> FlowAction<A> {
             && self.has_fields(other.tos, other.ttl)
     }
 
-    /// Packets with this TOS and TTL at the entry are of the kind that was observed: netfilter rules can match on
-    /// both, so others are the kernel's.
+    /// Packets with this TOS and TTL at the entry are of the kind that was observed: netfilter
+    /// rules can match on both, so others are the kernel's.
     #[inline(always)]
     pub const fn has_fields(&self, tos: u8, ttl: u8) -> bool {
         (self.tos ^ tos) & DSCP | (self.ttl ^ ttl) == 0
@@ -138,8 +142,8 @@ pub struct Flow<A> {
     pub seen: Expiry,
     /// Until when the way back was.
     pub mirror: Expiry,
-    /// Packets replayed; before the first one bit 63 and the tick at which the flow was learned. Not covered
-    /// by the check, and not exact when an element is recycled.
+    /// Packets replayed; before the first one bit 63 and the tick at which the flow was learned.
+    /// Not covered by the check, and not exact when an element is recycled.
     pub packets: u64,
     /// The treatment of its packets.
     pub action: FlowAction<A>,
@@ -149,8 +153,8 @@ impl<A: Address> Flow<A> {
     /// Bit of [`Self::packets`] of a flow that was not replayed yet.
     const NEW: u64 = 1 << 63;
 
-    /// Says that the flow, with this check word, was learned now and is good until then, and its way back until
-    /// `mirror`.
+    /// Says that the flow, with this check word, was learned now and is good until then, and its
+    /// way back until `mirror`.
     #[inline(always)]
     pub const fn stamp(&mut self, check: u32, now: Tick, until: Tick, mirror: Option<Tick>) {
         self.seen = Expiry::until(check, until);
@@ -167,8 +171,8 @@ impl<A: Address> Flow<A> {
         if self.packets & Self::NEW == 0 { self.packets } else { 0 }
     }
 
-    /// Ok if a packet may be treated as seen, else the reason why not. Flows learned before the tick `confirmed` were
-    /// learned from packets that userspace had not held.
+    /// Ok if a packet may be treated as seen, else the reason why not. Flows learned before the
+    /// tick `confirmed` were learned from packets that userspace had not held.
     #[expect(clippy::cast_possible_truncation, reason = "the tick is the low half")]
     #[inline(always)]
     pub const fn usable(&self, check: u32, generation: u32, now: Tick, confirmed: Tick) -> Result<(), Reason> {
@@ -188,7 +192,8 @@ impl<A: Address> Flow<A> {
         }
     }
 
-    /// Returns true if the kernel handled a packet of it recently enough, under the generation in force.
+    /// Returns true if the kernel handled a packet of it recently enough, under the generation in
+    /// force.
     #[inline(always)]
     pub const fn is_current(&self, check: u32, generation: u32, now: Tick) -> bool {
         self.seen.is_current(check, now) && self.action.generation == generation

@@ -1,11 +1,12 @@
-//! One end of a flow's way through this node: who talks to whom, and the device by which the packet enters or leaves.
+//! One end of a flow's way through this node: who talks to whom, and the device by which the packet
+//! enters or leaves.
 //!
-//! A flow goes in at one end and comes out at another; netfilter may have changed addresses and ports between. Both
-//! ends have the same form, so the way back is known without a second notion: it enters at the reversed out-end and must
-//! come out at the reversed in-end.
+//! A flow goes in at one end and comes out at another; netfilter may have changed addresses and
+//! ports between. Both ends have the same form, so the way back is known without a second notion:
+//! it enters at the reversed out-end and must come out at the reversed in-end.
 //!
-//! Addresses and ports are words as they lie in the packet, network order, loaded as native integers: they are
-//! compared, copied and summed, never ordered.
+//! Addresses and ports are words as they lie in the packet, network order, loaded as native
+//! integers: they are compared, copied and summed, never ordered.
 
 use core::{fmt::Debug, hash::Hash, mem::size_of};
 
@@ -31,7 +32,8 @@ impl Address for [u32; 4] {
     }
 }
 
-/// Equality of two addresses, word by word: a comparison of longer arrays becomes a call the BPF target lacks.
+/// Equality of two addresses, word by word: a comparison of longer arrays becomes a call the BPF
+/// target lacks.
 #[inline(always)]
 pub fn same_address<A: Address>(a: &A, b: &A) -> bool {
     let differing = a.words().iter().zip(b.words()).fold(0, |bits, (a, b)| bits | (a ^ b));

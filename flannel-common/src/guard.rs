@@ -1,8 +1,9 @@
 //! The guard: modes written by the agent and the CLI, violations written by the programs.
 //!
-//! Two checks, each with a mode of its own. The outer one asks whether a tunnel packet comes from a peer at all: whether its
-//! outer source is in `VTEPS`. The inner one asks whether what a peer sends comes out of its own subnet. The programs look
-//! at [`GuardWord`] only for packets with which something is wrong, so a good packet pays nothing in any mode.
+//! Two checks, each with a mode of its own. The outer one asks whether a tunnel packet comes from a
+//! peer at all: whether its outer source is in `VTEPS`. The inner one asks whether what a peer
+//! sends comes out of its own subnet. The programs look at [`GuardWord`] only for packets with
+//! which something is wrong, so a good packet pays nothing in any mode.
 
 use core::{
     fmt,
@@ -12,7 +13,8 @@ use core::{
 
 use crate::{addr::Mac, reason::Reason};
 
-/// Treatment of packets that fail a check. The numbers are part of the map layout; a greater one is stricter.
+/// Treatment of packets that fail a check. The numbers are part of the map layout; a greater one is
+/// stricter.
 #[repr(u8)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum GuardMode {
@@ -84,8 +86,9 @@ pub struct Checks<T> {
     pub inner: T,
 }
 
-/// The value of the `GUARD` map, so that a switch is one write: bits 0-7 the outer check's mode in force, 8-15 the inner
-/// one's, 16-23 the operator's choice for the outer check (0 for none, else the mode's number plus one), 24-31 for the inner.
+/// The value of the `GUARD` map, so that a switch is one write: bits 0-7 the outer check's mode in
+/// force, 8-15 the inner one's, 16-23 the operator's choice for the outer check (0 for none, else
+/// the mode's number plus one), 24-31 for the inner.
 ///
 /// Zero, what a new map holds, refuses nothing.
 #[repr(transparent)]
@@ -139,8 +142,8 @@ impl fmt::Debug for GuardWord {
     }
 }
 
-/// The key of `NAT_VTEPS`: the tunnel device of a peer whose packets may carry another outer source than its public address,
-/// because a NAT stands between.
+/// The key of `NAT_VTEPS`: the tunnel device of a peer whose packets may carry another outer source
+/// than its public address, because a NAT stands between.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DeviceKey {
@@ -150,8 +153,8 @@ pub struct DeviceKey {
     pub family: [u8; 2],
 }
 
-/// The value of `VIOLATIONS`: what the guard saw of packets from one outer source. Written by the programs; two CPUs that count at
-/// once may lose a count.
+/// The value of `VIOLATIONS`: what the guard saw of packets from one outer source. Written by the
+/// programs; two CPUs that count at once may lose a count.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Violation {

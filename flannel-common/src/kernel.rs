@@ -1,13 +1,15 @@
-//! Offsets in the running kernel's structs of the fields that the programs read, in bytes. The agent takes them
-//! from the kernel's type information and sets them before it loads the object.
+//! Offsets in the running kernel's structs of the fields that the programs read, in bytes. The
+//! agent takes them from the kernel's type information and sets them before it loads the object.
 
 use core::mem::size_of;
 
-/// Offsets in bytes. Zero says that it is not known; of `extension_offsets` only where that of `extensions` is zero.
+/// Offsets in bytes. Zero says that it is not known; of `extension_offsets` only where that of
+/// `extensions` is zero.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KernelLayout {
-    /// `sk_buff._nfct`: the packet's conntrack entry, and in the lowest bits what conntrack says of it.
+    /// `sk_buff._nfct`: the packet's conntrack entry, and in the lowest bits what conntrack says of
+    /// it.
     pub nfct: u32,
     /// `sk_buff.dev`.
     pub device: u32,
@@ -23,10 +25,11 @@ pub struct KernelLayout {
     pub priority: u32,
     /// `nf_conn.ext`: the extensions of a conntrack entry.
     pub extensions: u32,
-    /// `nf_ct_ext.offset`: where in them each is, in bytes, a byte for each; 0 for one the entry does not have. The
-    /// first is its helper (`NF_CT_EXT_HELPER`).
+    /// `nf_ct_ext.offset`: where in them each is, in bytes, a byte for each; 0 for one the entry
+    /// does not have. The first is its helper (`NF_CT_EXT_HELPER`).
     pub extension_offsets: u32,
-    /// `NF_CT_EXT_TIMEOUT`: the number of the extension that names a timeout policy; 0 where the kernel has none.
+    /// `NF_CT_EXT_TIMEOUT`: the number of the extension that names a timeout policy; 0 where the
+    /// kernel has none.
     pub timeout_extension: u32,
 }
 

@@ -2,17 +2,18 @@
 //! Shared by the agent and the BPF programs: the layout of every map, the numbers of programs and
 //! verdict reasons, and the packet arithmetic, which is pure and therefore tested without a kernel.
 //!
-//! Invariants: nothing that crosses between the two sides has padding, a `bool`, an `Option` or a Rust
-//! enum in it; sizes and offsets are pinned by assertions that both sides compile; program and reason
-//! numbers are append-only. A change of an existing map's layout raises [`SCHEMA`], which is part of the pin path, so
-//! an old and a new agent never read each other's maps. A map that is new does not: the loader makes what is not
-//! pinned yet, adopts the rest, and packets flow meanwhile.
+//! Invariants: nothing that crosses between the two sides has padding, a `bool`, an `Option` or a
+//! Rust enum in it; sizes and offsets are pinned by assertions that both sides compile; program and
+//! reason numbers are append-only. A change of an existing map's layout raises [`SCHEMA`], which is
+//! part of the pin path, so an old and a new agent never read each other's maps. A map that is new
+//! does not: the loader makes what is not pinned yet, adopts the rest, and packets flow meanwhile.
 
 pub mod addr;
 mod check;
 pub mod checksum;
 pub mod class;
 pub mod ecmp;
+pub mod entry_state;
 pub mod ethernet;
 pub mod expiry;
 pub mod fast;

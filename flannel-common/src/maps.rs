@@ -1,16 +1,18 @@
 //! Names and capacities of the BPF maps. The kernel keeps fifteen bytes of a map's name.
 
-/// Array indexed by IPv4 subnet number: [`crate::peer::PeerEntry`]. Sized at load time by the network; one element
-/// where the family is off.
+/// Array indexed by IPv4 subnet number: [`crate::peer::PeerEntry`]. Sized at load time by the
+/// network; one element where the family is off.
 pub const PEERS: &str = "PEERS";
 /// The same by IPv6 subnet number.
 pub const PEERS6: &str = "PEERS6";
-/// Hash from outer source address ([`crate::addr::Addr`]) of either family to [`crate::peer::VtepEntry`].
+/// Hash from outer source address ([`crate::addr::Addr`]) of either family to
+/// [`crate::peer::VtepEntry`].
 pub const VTEPS: &str = "VTEPS";
-/// Hash from [`crate::ecmp::EcmpPathKey`] to [`crate::ecmp::EcmpPath`]: the devices by which packets to a peer may leave.
+/// Hash from [`crate::ecmp::EcmpPathKey`] to [`crate::ecmp::EcmpPath`]: the devices by which
+/// packets to a peer may leave.
 pub const ECMP_PATHS: &str = "ECMP_PATHS";
-/// LRU hash from [`crate::class::PathKey`] to [`crate::peer::PathProbe`], for packets with a mark or a priority. The
-/// programs' own: not pinned.
+/// LRU hash from [`crate::class::PathKey`] to [`crate::peer::PathProbe`], for packets with a mark
+/// or a priority. The programs' own: not pinned.
 pub const PATHS: &str = "PATHS";
 /// Array of one [`crate::mode::ModeWord`].
 pub const MODE: &str = "MODE";
@@ -21,11 +23,13 @@ pub const STATS: &str = "STATS";
 
 /// Array of one [`crate::fast::FastConfig`].
 pub const FAST: &str = "FAST";
-/// LRU hash from the end at which packets enter ([`crate::flow_key::FlowKey`]) to [`crate::flow::Flow`].
+/// LRU hash from the end at which packets enter ([`crate::flow_key::FlowKey`]) to
+/// [`crate::flow::Flow`].
 pub const FLOWS: &str = "FLOWS";
 /// The same for IPv6.
 pub const FLOWS6: &str = "FLOWS6";
-/// Array of [`crate::pending::PendingPacket`]: [`crate::pending::SLOTS_PER_CPU`] slots for each possible CPU. Sized at load time.
+/// Array of [`crate::pending::PendingPacket`]: [`crate::pending::SLOTS_PER_CPU`] slots for each
+/// possible CPU. Sized at load time.
 pub const PENDING: &str = "PENDING";
 /// The same for IPv6.
 pub const PENDING6: &str = "PENDING6";
@@ -51,8 +55,9 @@ pub const MONITOR: &str = "MONITOR";
 pub const EVENTS: &str = "EVENTS";
 /// Per-CPU array of one [`crate::monitor::Missed`].
 pub const MISSED: &str = "MISSED";
-/// Array of one 64-bit word: until when events are written, `CLOCK_MONOTONIC` in nanoseconds. To the programs it is a
-/// variable, so that looking at it takes no look-up; in the object it therefore has the name of a section.
+/// Array of one 64-bit word: until when events are written, `CLOCK_MONOTONIC` in nanoseconds. To
+/// the programs it is a variable, so that looking at it takes no look-up; in the object it
+/// therefore has the name of a section.
 pub const MONITOR_DEADLINE: &str = "MONITOR_DEADLINE";
 /// The bpf filesystem takes no dot.
 const MONITOR_DEADLINE_SECTION: &str = ".data.lease";
@@ -92,14 +97,15 @@ pub const ALL: [&str; 23] = [
 /// The most sources [`VIOLATIONS`] remembers; a flood of made-up ones pushes out the oldest.
 pub const VIOLATIONS_MAX: u32 = 1 << 10;
 
-/// The most flows [`FLOWS`] or [`FLOWS6`] holds, at 150 bytes each, where the agent sizes them by the machine's memory.
+/// The most flows [`FLOWS`] or [`FLOWS6`] holds, at 150 bytes each, where the agent sizes them by
+/// the machine's memory.
 pub const FLOWS_MAX: u32 = 1 << 17;
 
 /// The most pods of a node.
 pub const PODS_MAX: u32 = 1 << 12;
 
-/// The most subnets [`PEERS`] or [`PEERS6`] indexes: a network of 2^17 subnets costs 12 MiB. Above that the node stays
-/// in mode `kernel` and says so.
+/// The most subnets [`PEERS`] or [`PEERS6`] indexes: a network of 2^17 subnets costs 12 MiB. Above
+/// that the node stays in mode `kernel` and says so.
 pub const PEERS_MAX: u32 = 1 << 17;
 
 /// The most legs of all peers: two for each of 2^16 peers.

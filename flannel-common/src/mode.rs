@@ -65,11 +65,11 @@ impl FromStr for Mode {
     }
 }
 
-/// The value of the `MODE` map: bits 0-7 the mode in force, bits 8-15 the operator's choice (0 for none,
-/// else the mode's number plus one), bits 32-63 the generation.
+/// The value of the `MODE` map: bits 0-7 the mode in force, bits 8-15 the operator's choice (0 for
+/// none, else the mode's number plus one), bits 32-63 the generation.
 ///
-/// Zero, what a new map holds, reads as mode `kernel`, no choice, generation 0: programs that run before
-/// the agent has decided anything leave every packet to the kernel.
+/// Zero, what a new map holds, reads as mode `kernel`, no choice, generation 0: programs that run
+/// before the agent has decided anything leave every packet to the kernel.
 #[repr(transparent)]
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct ModeWord(pub u64);
@@ -84,7 +84,8 @@ impl ModeWord {
         Self(mode as u64 | choice << 8 | (generation as u64) << 32)
     }
 
-    /// The mode in force. A number this build does not know reads as `Kernel`, which is always correct.
+    /// The mode in force. A number this build does not know reads as `Kernel`, which is always
+    /// correct.
     #[inline(always)]
     pub const fn mode(self) -> Mode {
         match Mode::from_number(self.0.to_le_bytes()[0]) {

@@ -1,5 +1,5 @@
-//! Packet arithmetic: offsets, checksums, ECN, the tunnel's source port, segment lengths. Pure functions on
-//! bytes in network order.
+//! Packet arithmetic: offsets, checksums, ECN, the tunnel's source port, segment lengths. Pure
+//! functions on bytes in network order.
 
 #![expect(
     clippy::cast_possible_truncation,
@@ -18,8 +18,8 @@ pub const IPV6_LEN: usize = 40;
 pub const UDP_LEN: usize = 8;
 /// VXLAN header (RFC 7348).
 pub const VXLAN_LEN: usize = 8;
-/// Bytes that encapsulation adds to a frame over IPv4: outer IPv4, UDP, VXLAN, inner Ethernet - the 50 bytes
-/// by which flannel lowers the MTU.
+/// Bytes that encapsulation adds to a frame over IPv4: outer IPv4, UDP, VXLAN, inner Ethernet - the
+/// 50 bytes by which flannel lowers the MTU.
 pub const OVERHEAD_V4: usize = IPV4_LEN + UDP_LEN + VXLAN_LEN + ETH_LEN;
 /// The same over IPv6: 70 bytes.
 pub const OVERHEAD_V6: usize = IPV6_LEN + UDP_LEN + VXLAN_LEN + ETH_LEN;
@@ -43,7 +43,8 @@ pub const PROTO_DESTINATION_OPTIONS: u8 = 60;
 /// Next header of IPv6's fragment header.
 pub const PROTO_FRAGMENT: u8 = 44;
 
-/// The one's complement sum of an IPv4 header of twenty bytes whose checksum field is zero, ready to store.
+/// The one's complement sum of an IPv4 header of twenty bytes whose checksum field is zero, ready
+/// to store.
 #[inline(always)]
 pub const fn ipv4_checksum(header: &[u8; IPV4_LEN]) -> [u8; 2] {
     let (mut sum, mut at) = (0, 0);
@@ -54,14 +55,15 @@ pub const fn ipv4_checksum(header: &[u8; IPV4_LEN]) -> [u8; 2] {
     (!fold(sum)).to_ne_bytes()
 }
 
-/// Writes four bytes of a header, `at` the first of them, as one word: bytes of different origin would be moved one by one.
+/// Writes four bytes of a header, `at` the first of them, as one word: bytes of different origin
+/// would be moved one by one.
 #[inline(always)]
 pub(crate) fn put(header: &mut [u8], at: usize, bytes: [u8; 4]) {
     header[at..at + 4].copy_from_slice(&u32::from_ne_bytes(bytes).to_ne_bytes());
 }
 
-/// Outer TOS (IPv6: traffic class) for an inner one, as the kernel's vxlan device with TOS 0 does it: DSCP 0, the ECN field copied,
-/// except that CE becomes ECT(0) (RFC 6040, normal mode).
+/// Outer TOS (IPv6: traffic class) for an inner one, as the kernel's vxlan device with TOS 0 does
+/// it: DSCP 0, the ECN field copied, except that CE becomes ECT(0) (RFC 6040, normal mode).
 #[inline(always)]
 pub const fn outer_tos(inner: u8) -> u8 {
     match inner & 0b11 {
@@ -70,8 +72,9 @@ pub const fn outer_tos(inner: u8) -> u8 {
     }
 }
 
-/// The TOS of a packet that comes out of the tunnel, as the kernel's vxlan device gives it (RFC 6040): congestion seen
-/// on the way is kept. None if the packet cannot say so, which makes it the kernel's to drop.
+/// The TOS of a packet that comes out of the tunnel, as the kernel's vxlan device gives it (RFC
+/// 6040): congestion seen on the way is kept. None if the packet cannot say so, which makes it the
+/// kernel's to drop.
 #[inline(always)]
 pub const fn decapsulated_tos(outer: u8, inner: u8) -> Option<u8> {
     match (outer & 0b11, inner & 0b11) {
@@ -82,8 +85,8 @@ pub const fn decapsulated_tos(outer: u8, inner: u8) -> Option<u8> {
     }
 }
 
-/// The tunnel's source port for a flow hash, in the kernel's formula (`udp_flow_src_port`), so that ECMP places
-/// our packets and the kernel's alike.
+/// The tunnel's source port for a flow hash, in the kernel's formula (`udp_flow_src_port`), so that
+/// ECMP places our packets and the kernel's alike.
 #[inline(always)]
 pub const fn source_port(hash: u32, min: u16, max: u16) -> u16 {
     let mixed = hash ^ (hash << 16);
@@ -91,11 +94,12 @@ pub const fn source_port(hash: u32, min: u16, max: u16) -> u16 {
     ((mixed as u64 * span) >> 32) as u16 + min
 }
 
-/// The largest outer packet (IPv4 total length, or the whole IPv6 packet) that a frame becomes on the wire: the whole
-/// frame, or one segment of it where the kernel still has to cut it.
+/// The largest outer packet (IPv4 total length, or the whole IPv6 packet) that a frame becomes on
+/// the wire: the whole frame, or one segment of it where the kernel still has to cut it.
 ///
-/// `overhead` is what encapsulation adds; `frame_len` counts from the Ethernet header; `headers` are the inner IP and
-/// transport headers together, `gso_size` the payload of one segment, 0 for a packet that is not segmented.
+/// `overhead` is what encapsulation adds; `frame_len` counts from the Ethernet header; `headers`
+/// are the inner IP and transport headers together, `gso_size` the payload of one segment, 0 for a
+/// packet that is not segmented.
 #[inline(always)]
 pub const fn outer_segment_len(overhead: u32, frame_len: u32, headers: u32, gso_size: u32) -> u32 {
     let inner = if gso_size == 0 { frame_len - ETH_LEN as u32 } else { headers + gso_size };

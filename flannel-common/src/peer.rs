@@ -1,68 +1,27 @@
-//! Peers as the programs see them: the values of `PEERS`, `PEERS6` and `VTEPS`, and how a destination finds its peer.
+//! Peers as the programs see them: the values of `PEERS`, `PEERS6` and `VTEPS`, and how a
+//! destination finds its peer.
 //!
-//! An array element is not replaced atomically. The agent therefore writes an entry three times - an
-//! invalid word, the body under the invalid word, the valid word - and a reader takes the body only if
-//! the word was valid before and is the same afterwards. [`PathProbe`] is the one part the programs write:
-//! what they saw of the kernel's own outer packets to this peer. The agent's rewrite clears it, as it
-//! must: what was seen belongs to the old path.
+//! An array element is not replaced atomically. The agent therefore writes an entry three times -
+//! an invalid word, the body under the invalid word, the valid word - and a reader takes the body
+//! only if the word was valid before and is the same afterwards. [`PathProbe`] is the one part the
+//! programs write: what they saw of the kernel's own outer packets to this peer. The agent's
+//! rewrite clears it, as it must: what was seen belongs to the old path.
 
-#![expect(clippy::cast_possible_truncation, reason = "the flags are the low half of the word")]
+#![expect(clippy::cast_possible_truncation, reason = "an index is compared with the count before")]
 
 use core::mem::{align_of, offset_of, size_of};
 
 use crate::{
     addr::{Addr, Mac, halves},
+    entry_state::EntryState,
     node::FamilyConfig,
 };
-
-/// Flags (low 32 bits) and generation (high 32 bits) of an entry.
-#[repr(transparent)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct EntryState(pub u64);
-
-impl EntryState {
-    /// The entry may be read.
-    pub const VALID: u32 = 1 << 0;
-    /// The outer path is plain, so the programs may encapsulate to this peer.
-    pub const PLAIN: u32 = 1 << 1;
-    /// The peer is on our own segment and reached by a route, without a tunnel.
-    pub const DIRECT: u32 = 1 << 2;
-    /// The route has several next hops: the kernel's FIB says which is a packet's, and what was seen is with the peer's legs
-    /// ([`crate::ecmp`]). The entry has no device and no next hop of its own.
-    pub const ECMP: u32 = 1 << 3;
-
-    /// A word from its flags and generation.
-    pub const fn new(flags: u32, generation: u32) -> Self {
-        Self(flags as u64 | (generation as u64) << 32)
-    }
-
-    /// Returns true if all of `flags` are set.
-    #[inline(always)]
-    pub const fn has(self, flags: u32) -> bool {
-        self.0 as u32 & flags == flags
-    }
-
-    /// The flags.
-    pub const fn flags(self) -> u32 {
-        self.0 as u32
-    }
-
-    /// The generation; it grows with every rewrite.
-    pub const fn generation(self) -> u32 {
-        (self.0 >> 32) as u32
-    }
-
-    /// The same word without its valid bit.
-    #[must_use]
-    pub const fn invalid(self) -> Self {
-        Self(self.0 & !(Self::VALID as u64))
-    }
-}
 
 /// Time for which one packet of the kernel validates the outer path, in nanoseconds.
 pub const PATH_PROBE_NS: u64 = 2_000_000_000;
 
-/// The validation of the path to one peer by the kernel's own outer packets. Written by the programs only.
+/// The validation of the path to one peer by the kernel's own outer packets. Written by the
+/// programs only.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PathProbe {
@@ -72,9 +31,11 @@ pub struct PathProbe {
     pub until_ns: u64,
     /// A packet was fragmented or differed from ours: the path is held down until then.
     pub hold_ns: u64,
-    /// Largest outer packet (IPv4 total length or whole IPv6 packet, of one segment) that left unfragmented since.
+    /// Largest outer packet (IPv4 total length or whole IPv6 packet, of one segment) that left
+    /// unfragmented since.
     pub max_len: u32,
-    /// Of an element of `PATHS` the hash of its key, because elements of an LRU map are recycled at once; else zero.
+    /// Of an element of `PATHS` the hash of its key, because elements of an LRU map are recycled at
+    /// once; else zero.
     pub check: u32,
 }
 
@@ -86,7 +47,8 @@ pub struct PeerEntry {
     pub word: EntryState,
     /// Outer destination: the peer's public IP.
     pub vtep: Addr,
-    /// Next hop towards it: a gateway, or the VTEP itself on our segment. None where there are legs.
+    /// Next hop towards it: a gateway, or the VTEP itself on our segment. None where there are
+    /// legs.
     pub next_hop: Addr,
     /// Inner destination address: the peer's `VtepMAC`.
     pub mac: Mac,
@@ -94,7 +56,8 @@ pub struct PeerEntry {
     pub reserved: [u8; 2],
     /// Interface index by which outer packets leave; 0 where there are legs.
     pub oif: u32,
-    /// Largest outer IPv4 total length (IPv6: whole packet) the route takes, in bytes; of legs, the smallest.
+    /// Largest outer IPv4 total length (IPv6: whole packet) the route takes, in bytes; of legs, the
+    /// smallest.
     pub mtu: u32,
     /// The validation of the path; with ECMP only the part that concerns all paths.
     pub seen: PathProbe,
@@ -104,7 +67,8 @@ impl PathProbe {
     /// Nothing was seen.
     pub const NOTHING: Self = Self { word: EntryState(0), until_ns: 0, hold_ns: 0, max_len: 0, check: 0 };
 
-    /// Returns true if a packet of the kernel has validated the path within [`PATH_PROBE_NS`], under this entry state.
+    /// Returns true if a packet of the kernel has validated the path within [`PATH_PROBE_NS`],
+    /// under this entry state.
     #[inline(always)]
     pub const fn is_validated(&self, word: EntryState, now: u64) -> bool {
         self.word.0 == word.0 && now < self.until_ns
@@ -116,8 +80,8 @@ impl PathProbe {
         self.word.0 == word.0 && now < self.hold_ns
     }
 
-    /// The largest outer packet (of one segment) that may be made at `now`; 0 if none may, because the kernel's own
-    /// were not seen to leave plainly within [`PATH_PROBE_NS`], under this word.
+    /// The largest outer packet (of one segment) that may be made at `now`; 0 if none may, because
+    /// the kernel's own were not seen to leave plainly within [`PATH_PROBE_NS`], under this word.
     #[inline(always)]
     pub const fn validated_len(&self, word: EntryState, now: u64) -> u32 {
         if self.is_validated(word, now) { self.max_len } else { 0 }
@@ -125,8 +89,9 @@ impl PathProbe {
 }
 
 impl PeerEntry {
-    /// Returns true if an outer packet of `len` bytes per segment may be sent to this peer at `now`: the kernel's own
-    /// packets were seen to leave plainly within [`PATH_PROBE_NS`], under this word, up to that size.
+    /// Returns true if an outer packet of `len` bytes per segment may be sent to this peer at
+    /// `now`: the kernel's own packets were seen to leave plainly within [`PATH_PROBE_NS`], under
+    /// this word, up to that size.
     #[inline(always)]
     pub const fn path_is_validated(&self, now: u64) -> bool {
         self.seen.is_validated(self.word, now)
@@ -144,16 +109,16 @@ impl PeerEntry {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VtepEntry {
-    /// The peer's index in `PEERS` or `PEERS6`, in that of the key's family; [`Self::UNNUMBERED`] if it has a subnet without
-    /// one.
+    /// The peer's index in `PEERS` or `PEERS6`, in that of the key's family; [`Self::UNNUMBERED`]
+    /// if it has a subnet without one.
     pub index: u32,
     /// Zero.
     pub reserved: u32,
 }
 
 impl VtepEntry {
-    /// The index of a peer one of whose subnets is of another size than the network's, or that has just left: what it may send is
-    /// not in the peer map.
+    /// The index of a peer one of whose subnets is of another size than the network's, or that has
+    /// just left: what it may send is not in the peer map.
     pub const UNNUMBERED: u32 = u32::MAX;
 }
 
@@ -161,15 +126,16 @@ impl VtepEntry {
 #[inline(always)]
 pub const fn subnet_index_v4(family: &FamilyConfig, destination: [u8; 4]) -> Option<u32> {
     let offset = u32::from_be_bytes(destination).wrapping_sub(u32::from_be_bytes(family.network.v4_bytes()));
-    // A shift of 32 would be a network of one subnet, which validation refuses; checked for the verifier's sake.
+    // A shift of 32 would be a network of one subnet, which validation refuses; checked for the
+    // verifier's sake.
     let index = if family.subnet_shift < 32 { offset >> family.subnet_shift } else { 0 };
     if index < family.subnet_count { Some(index) } else { None }
 }
 
 /// The subnet number of an IPv6 destination, or none if it lies outside the network.
 ///
-/// In two halves: a shift of 128 bits by a variable number is a call the BPF target lacks. Exclusive or is subtraction
-/// here, because the network's bits below its prefix are zero.
+/// In two halves: a shift of 128 bits by a variable number is a call the BPF target lacks.
+/// Exclusive or is subtraction here, because the network's bits below its prefix are zero.
 #[inline(always)]
 pub const fn subnet_index_v6(family: &FamilyConfig, destination: [u8; 16]) -> Option<u32> {
     let ([high, low], [net_high, net_low]) = (halves(destination), halves(family.network.0));

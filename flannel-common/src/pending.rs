@@ -1,12 +1,13 @@
 //! Notes: packets that entered the observed stretch, to be known again where they leave it.
 //!
-//! An entry hook writes what it saw into a slot and puts the slot's number on the packet (`skb->tc_index`, which nothing
-//! on the way touches); an exit hook takes the slot and asks whether this is that packet. The slots of a CPU are a ring,
-//! because the kernel takes in several packets before the first of them leaves. A slot is good for one packet, on its CPU,
-//! within one NAPI poll: what was copied, queued or handed to another CPU between is not known again.
+//! An entry hook writes what it saw into a slot and puts the slot's number on the packet
+//! (`skb->tc_index`, which nothing on the way touches); an exit hook takes the slot and asks
+//! whether this is that packet. The slots of a CPU are a ring, because the kernel takes in several
+//! packets before the first of them leaves. A slot is good for one packet, on its CPU, within one
+//! NAPI poll: what was copied, queued or handed to another CPU between is not known again.
 //!
-//! `tc_index` has sixteen bits, of which the highest says that there is a note: so 512 CPUs can note. On those above,
-//! nothing is ever learned, and their packets take what other CPUs learned.
+//! `tc_index` has sixteen bits, of which the highest says that there is a note: so 512 CPUs can
+//! note. On those above, nothing is ever learned, and their packets take what other CPUs learned.
 
 use core::mem::size_of;
 
@@ -27,8 +28,8 @@ pub const CPUS_MAX: u32 = 512;
 /// `tc_index` values from here on name a slot.
 const NOTED: u32 = 0x8000;
 
-/// A packet is not known again after so many ticks. Between the two hooks lie microseconds; this bounds how long a slot
-/// whose packet was dropped could be taken for another's.
+/// A packet is not known again after so many ticks. Between the two hooks lie microseconds; this
+/// bounds how long a slot whose packet was dropped could be taken for another's.
 const NOTE_TICKS: u32 = 32;
 
 /// Counters of one CPU.
@@ -106,14 +107,15 @@ impl<A: Address> PendingPacket<A> {
         Self { skb, tick, polls, key, addresses, fingerprint, reserved: 0 }
     }
 
-    /// Returns true if the packet at an exit hook can be the recorded one: the same skb, in the same poll, within the time limit.
+    /// Returns true if the packet at an exit hook can be the recorded one: the same skb, in the
+    /// same poll, within the time limit.
     #[inline(always)]
     pub const fn is_on(&self, polls: u32, now: Tick) -> bool {
         self.polls == polls && now.wrapping_sub(self.tick) < NOTE_TICKS
     }
 
-    /// By how much the TTL sank, if `packet` is the noted one and netfilter did nothing to it but what can be done again:
-    /// changed addresses and ports.
+    /// By how much the TTL sank, if `packet` is the noted one and netfilter did nothing to it but
+    /// what can be done again: changed addresses and ports.
     #[inline(always)]
     pub fn became(&self, packet: &ParsedPacket<A>) -> Result<u8, Reason> {
         let (was, is) = (&self.fingerprint, &packet.fingerprint);

@@ -21,8 +21,9 @@ use crate::{
 macro_rules! pod {
     ($($name:ty),+ $(,)?) => {
         $(
-            // SAFETY: `repr(C)` or `repr(transparent)` over integers and byte arrays, without padding (asserted
-            // next to each type), so every bit pattern is a value and every value has all its bytes.
+            // SAFETY: `repr(C)` or `repr(transparent)` over integers and byte arrays, without
+            // padding (asserted next to each type), so every bit pattern is a value and every value
+            // has all its bytes.
             unsafe impl Pod for $name {}
         )+
     };

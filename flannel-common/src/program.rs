@@ -1,17 +1,18 @@
 //! The programs of the datapath and their numbers, which index the statistics and are append-only.
 
-/// `tc_index` of a packet that one of our programs sent on by the external interface, until `to_underlay` clears it. The numbers from 0x8000 on
-/// are the slots of mode `fast`.
+/// `tc_index` of a packet that one of our programs sent on by the external interface, until
+/// `to_underlay` clears it. The numbers from 0x8000 on are the slots of mode `fast`.
 pub const SELF_SENT: u32 = 0x0f1a;
 
 /// It hangs behind the kernel's NAPI polls, sees no packet and counts nothing in the statistics.
 pub const COUNT_POLLS: &str = "count_polls";
 
-/// The guard's program at the driver, by XDP. It counts its drops with those of [`Program::FromUnderlay`].
+/// The guard's program at the driver, by XDP. It counts its drops with those of
+/// [`Program::FromUnderlay`].
 pub const EARLY_GUARD: &str = "early_guard";
 
-/// Attached nowhere: the agent runs it once, to ask the kernel for what helpers may refuse. It returns
-/// [`ROOM_MADE`] and [`ROOM_TAKEN`].
+/// Attached nowhere: the agent runs it once, to ask the kernel for what helpers may refuse. It
+/// returns [`ROOM_MADE`] and [`ROOM_TAKEN`].
 pub const PROBE_ROOM: &str = "probe_room";
 
 /// The kernel made room for outer headers.
@@ -27,7 +28,8 @@ pub enum Program {
     FromPod = 0,
     /// Tunnel device, egress: learns, and encapsulates.
     ToTunnel = 1,
-    /// External interface, ingress: says what tunnel packets are, and puts those of known flows into their pod.
+    /// External interface, ingress: says what tunnel packets are, and puts those of known flows
+    /// into their pod.
     FromUnderlay = 2,
     /// Tunnel device, ingress: notes packets.
     FromTunnel = 3,

@@ -128,8 +128,8 @@ reasons! {
 }
 
 impl Reason {
-    /// Returns the reason of a step, complete or not. One number, which a function of a program returns in a register; a
-    /// result it would leave in its caller's memory.
+    /// Returns the reason of a step, complete or not. One number, which a function of a program
+    /// returns in a register; a result it would leave in its caller's memory.
     #[inline(always)]
     pub const fn of(outcome: Result<Self, Self>) -> Self {
         let (Ok(reason) | Err(reason)) = outcome;

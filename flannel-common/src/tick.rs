@@ -1,6 +1,7 @@
 //! Time on the packet path: ticks of 2^20 ns (1.05 ms) of the coarse clock, in 32 bits.
 //!
-//! They wrap after 52 days. What is compared lies close together, so a moment is "ahead" only within [`HORIZON`].
+//! They wrap after 52 days. What is compared lies close together, so a moment is "ahead" only
+//! within [`HORIZON`].
 
 #![expect(clippy::cast_possible_truncation, reason = "the clock wraps, by design")]
 
@@ -34,8 +35,8 @@ pub const fn is_ahead(moment: Tick, now: Tick) -> bool {
     moment.wrapping_sub(now).wrapping_sub(1) < HORIZON
 }
 
-/// The end of an interval that begins now, three to five quarters of its length away: flows learned together are
-/// not refreshed together.
+/// The end of an interval that begins now, three to five quarters of its length away: flows learned
+/// together are not refreshed together.
 #[inline(always)]
 pub const fn jittered(now: Tick, interval: u32, random: u32) -> Tick {
     let scale_1024 = 768 + (random & 0x1ff) as u64;

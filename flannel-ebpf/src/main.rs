@@ -1,22 +1,24 @@
 #![no_std]
 #![no_main]
 #![feature(asm_experimental_arch)]
-//! The BPF programs. This file holds the entry points and nothing else: each runs its step, counts the
-//! reason it gives, and turns the reason into a TC action in the one place where that happens.
+//! The BPF programs. This file holds the entry points and nothing else: each runs its step, counts
+//! the reason it gives, and turns the reason into a TC action in the one place where that happens.
 //!
-//! Invariants: a program takes only packets it can prove it may take, and leaves every other one untouched
-//! to the kernel; all gates come before the first change to a packet; no program logs, except in a debug object
-//! (feature `log`).
+//! Invariants: a program takes only packets it can prove it may take, and leaves every other one
+//! untouched to the kernel; all gates come before the first change to a packet; no program logs,
+//! except in a debug object (feature `log`).
 //!
-//! Each step is written once for both address families and compiled for each ([`packet::family::Family`]); the packet's protocol
-//! chooses.
+//! Each step is written once for both address families and compiled for each
+//! ([`packet::family::Family`]); the packet's protocol chooses.
 //!
-//! Budget per packet: `to_tunnel` reads MODE, CONFIG and one element of a peer map (array look-ups, inlined by the
-//! JIT), the clock once, and loads the headers once; `from_underlay` loads outer and inner headers and reads one element of
-//! a peer map, and takes a second look, with a hash look-up, only at what may be no peer's; `to_underlay` loads the headers once and reads one
-//! element of a peer map. In mode `fast` the entry hooks make one look-up of the flow more. To a peer whose route has several next hops
-//! the kernel's FIB is asked and one element of a hash is read. Counting loads one variable, which says
-//! whether a monitor is there. A new look-up or helper here needs figures before and after.
+//! Budget per packet: `to_tunnel` reads MODE, CONFIG and one element of a peer map (array look-ups,
+//! inlined by the JIT), the clock once, and loads the headers once; `from_underlay` loads outer and
+//! inner headers and reads one element of a peer map, and takes a second look, with a hash look-up,
+//! only at what may be no peer's; `to_underlay` loads the headers once and reads one element of a
+//! peer map. In mode `fast` the entry hooks make one look-up of the flow more. To a peer whose
+//! route has several next hops the kernel's FIB is asked and one element of a hash is read.
+//! Counting loads one variable, which says whether a monitor is there. A new look-up or helper here
+//! needs figures before and after.
 
 #![expect(missing_docs, reason = "the classifier macro writes a public wrapper without the documentation")]
 #![expect(unreachable_pub, reason = "entry points are found by the linker through their symbols")]
@@ -71,7 +73,8 @@ pub fn from_tunnel(ctx: TcContext) -> i32 {
     conclude(&skb, Program::FromTunnel, reason)
 }
 
-/// Behind every NAPI poll; attached while packets may be queued to userspace, which a note must not outlive.
+/// Behind every NAPI poll; attached while packets may be queued to userspace, which a note must not
+/// outlive.
 #[raw_tracepoint(tracepoint = "napi_poll")]
 pub fn count_polls(_ctx: RawTracePointContext) -> i32 {
     flow::pending::count_poll();
@@ -128,14 +131,15 @@ fn conclude(skb: &Skb, program: Program, reason: Reason) -> i32 {
     }
 }
 
-/// There is nothing to unwind to; an endless loop makes the verifier refuse any program that could get here.
+/// There is nothing to unwind to; an endless loop makes the verifier refuse any program that could
+/// get here.
 #[panic_handler]
 fn panic(_info: &core::panic::PanicInfo<'_>) -> ! {
     loop {}
 }
 
-// SAFETY: the kernel reads this section by its name; no other symbol has it. The programs use helpers the kernel
-// offers only to GPL-compatible programs, hence the dual licence of the object.
+// SAFETY: the kernel reads this section by its name; no other symbol has it. The programs use
+// helpers the kernel offers only to GPL-compatible programs, hence the dual licence of the object.
 #[unsafe(link_section = "license")]
 #[unsafe(no_mangle)]
 static LICENSE: [u8; 13] = *b"Dual MIT/GPL\0";

@@ -1,6 +1,6 @@
-//! The pinned maps, as `flannel_common::maps` describes them. The peer maps and those of pending packets are declared
-//! with one element: the agent sets their capacity when it loads the object. Maps that are private to the programs are
-//! declared where they are used.
+//! The pinned maps, as `flannel_common::maps` describes them. The peer maps and those of pending
+//! packets are declared with one element: the agent sets their capacity when it loads the object.
+//! Maps that are private to the programs are declared where they are used.
 
 use aya_ebpf::{
     bindings::BPF_F_NO_PREALLOC,

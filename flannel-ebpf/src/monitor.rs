@@ -1,5 +1,6 @@
-//! Events for `flannel-agent monitor` (see `flannel_common::monitor`). Without a monitor this costs one load and one branch
-//! where packets are counted. With one it is a call that changes neither the packet nor its verdict.
+//! Events for `flannel-agent monitor` (see `flannel_common::monitor`). Without a monitor this costs
+//! one load and one branch where packets are counted. With one it is a call that changes neither
+//! the packet nor its verdict.
 
 use core::{
     cell::UnsafeCell,
@@ -33,7 +34,8 @@ use crate::{
 #[map]
 static MONITOR_BUFS: PerCpuArray<MonitorBuf> = PerCpuArray::with_max_entries(1, 0);
 
-/// Until when events are written, `CLOCK_MONOTONIC` in nanoseconds. A section of its own, so that it is a map of its own, which is pinned.
+/// Until when events are written, `CLOCK_MONOTONIC` in nanoseconds. A section of its own, so that
+/// it is a map of its own, which is pinned.
 #[unsafe(link_section = ".data.lease")]
 #[unsafe(no_mangle)]
 static MONITOR_DEADLINE: Deadline = Deadline(UnsafeCell::new(0));
@@ -58,8 +60,8 @@ impl Deadline {
     }
 }
 
-/// An event, and behind it the bytes of its packet. They lie here until they are copied into the ring buffer, which takes
-/// other than constant lengths only so.
+/// An event, and behind it the bytes of its packet. They lie here until they are copied into the
+/// ring buffer, which takes other than constant lengths only so.
 #[repr(C)]
 pub(crate) struct MonitorBuf {
     event: Event,
@@ -82,10 +84,11 @@ pub(crate) fn report(skb: &Skb, program: Program, reason: Reason) {
         return;
     }
     let (Some(monitor), Some(buf)) = (MONITOR.get_ptr_mut(ONLY), MONITOR_BUFS.get_ptr_mut(ONLY)) else { return };
-    // SAFETY: the look-up gave the element of the array, which lives as long as the map. CPUs may race for the pace, which
-    // its type allows for.
+    // SAFETY: the look-up gave the element of the array, which lives as long as the map. CPUs may
+    // race for the pace, which its type allows for.
     let monitor = unsafe { &mut *monitor };
-    // SAFETY: the look-up gave this CPU's own element, and programs at TC hooks do not interrupt each other.
+    // SAFETY: the look-up gave this CPU's own element, and programs at TC hooks do not interrupt
+    // each other.
     let buf = unsafe { &mut *buf };
     if !monitor.filter.wants(program, reason) || !is_drawn(&monitor.filter) {
         return;
@@ -119,8 +122,9 @@ fn is_drawn(filter: &Filter) -> bool {
     filter.sample <= 1 || unsafe { bpf_get_prandom_u32() } % filter.sample == 0
 }
 
-/// Copies the first bytes of the packet, with or without outer headers; returns how many. The mask is for the verifier,
-/// which follows a comparison only as far as the compiler leaves it in one register.
+/// Copies the first bytes of the packet, with or without outer headers; returns how many. The mask
+/// is for the verifier, which follows a comparison only as far as the compiler leaves it in one
+/// register.
 #[inline(always)]
 fn capture(skb: &Skb, wanted: u32, buf: &mut MonitorBuf) -> Option<u32> {
     let last = skb.len().min(wanted + OUTER_MAX).wrapping_sub(1);
@@ -169,7 +173,8 @@ fn inner_frame_of<F: Family>(filter: &Filter, buf: &MonitorBuf, captured: u32, m
     Some(inner_at as u16)
 }
 
-/// Writes the event to the ring buffer. No wake-up: the monitor polls, and an interrupt would cost as much as the packet.
+/// Writes the event to the ring buffer. No wake-up: the monitor polls, and an interrupt would cost
+/// as much as the packet.
 #[inline(always)]
 fn send(buf: &mut MonitorBuf, captured: u32) {
     let len = size_of::<Event>() as u32 + captured;

@@ -1,13 +1,15 @@
-//! State of the node that every program reads first: may the maps be trusted, and which mode is in force.
+//! State of the node that every program reads first: may the maps be trusted, and which mode is in
+//! force.
 
 use aya_ebpf::helpers::generated::bpf_ktime_get_coarse_ns;
 use core::{arch::asm, ptr::read_volatile};
 use flannel_common::{
+    entry_state::EntryState,
     fast::FastConfig,
     maps::ONLY,
     mode::ModeWord,
     node::{FamilyConfig, NodeConfig, heartbeat_allows_replay, heartbeat_is_fresh},
-    peer::{EntryState, PathProbe, PeerEntry},
+    peer::{PathProbe, PeerEntry},
     reason::Reason,
     tick::{Tick, tick},
 };
@@ -67,8 +69,8 @@ impl Node {
         self.config.confirmed
     }
 
-    /// Returns true if the data read so far is consistent. Called after the last read and before the first
-    /// change to a packet.
+    /// Returns true if the data read so far is consistent. Called after the last read and before
+    /// the first change to a packet.
     #[inline(always)]
     pub(crate) fn unchanged(&self) -> bool {
         current(&self.config.word).0 == self.word.0
@@ -105,7 +107,8 @@ impl Peer {
         if word.has(EntryState::VALID) { Ok(Self { at, index, word }) } else { Err(Reason::NoPeer) }
     }
 
-    /// The peer with this subnet number, if packets to and from it take a plain route by this device.
+    /// The peer with this subnet number, if packets to and from it take a plain route by this
+    /// device.
     #[inline(always)]
     pub(crate) fn direct<F: Family>(index: Option<u32>, device: u32) -> Option<Self> {
         let peer = Self::find::<F>(index).ok()?;
@@ -118,7 +121,8 @@ impl Peer {
         self.index
     }
 
-    /// Returns true if its route has several next hops, so that it has ECMP paths instead of one device and next hop.
+    /// Returns true if its route has several next hops, so that it has ECMP paths instead of one
+    /// device and next hop.
     #[inline(always)]
     pub(crate) const fn has_ecmp_paths(&self) -> bool {
         self.word.has(EntryState::ECMP)
@@ -133,8 +137,8 @@ impl Peer {
     /// The entry's body. Meaningful only if [`Self::unchanged`] says so after the last read.
     #[inline(always)]
     pub(crate) const fn entry(&self) -> &PeerEntry {
-        // SAFETY: as in `find`. The agent may write meanwhile; fields are plain numbers and the word is compared
-        // afterwards.
+        // SAFETY: as in `find`. The agent may write meanwhile; fields are plain numbers and the
+        // word is compared afterwards.
         unsafe { &*self.at }
     }
 
@@ -152,8 +156,8 @@ impl Peer {
     }
 }
 
-/// Reads an entry state again from the map: volatile, or the compiler would compare one read with itself; and no access
-/// before it may be moved behind it.
+/// Reads an entry state again from the map: volatile, or the compiler would compare one read with
+/// itself; and no access before it may be moved behind it.
 #[inline(always)]
 fn current(word: &EntryState) -> EntryState {
     // SAFETY: no instruction at all.

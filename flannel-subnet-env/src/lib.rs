@@ -1,8 +1,8 @@
-//! subnet.env as its readers take it: the CNI plugin and the Docker options as a whole, the agent's next start one
-//! value.
+//! The content of subnet.env for its readers: the CNI plugin and the Docker options need the whole
+//! file, the agent's next start one value.
 //!
-//! A crate of its own because the CNI plugin is started for every pod and shares nothing else with the agent.
-//! Pure: whoever reads the file names it in the error. Writing it is the agent's.
+//! A crate of its own because the CNI plugin is started for every pod and shares nothing else with
+//! the agent. Pure: the caller reads the file and names it in the error. The agent writes it.
 
 mod lines;
 
@@ -23,9 +23,9 @@ pub struct SubnetFile {
     pub v4: Networks<Ipv4Net>,
     /// The same, IPv6.
     pub v6: Networks<Ipv6Net>,
-    /// What a pod's packet may measure, in bytes.
+    /// The MTU of pods, in bytes.
     pub mtu: u32,
-    /// Whether the agent masquerades, so that others need not.
+    /// True if the agent masquerades, so that others need not.
     pub ip_masq: bool,
 }
 
@@ -38,10 +38,10 @@ pub struct Networks<P> {
     pub subnet: Option<P>,
 }
 
-/// Why a text is no subnet.env.
+/// The reason why a text is no valid subnet.env.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {
-    /// Without these nobody can use it. Of the two families one is enough.
+    /// Required values are missing. Of the two families one is enough.
     #[error("is missing {}", .0.join(", "))]
     Missing(Vec<&'static str>),
     /// The name of a value without one.
@@ -59,7 +59,7 @@ pub enum ParseError {
         name: &'static str,
         /// The text.
         value: String,
-        /// What it should be.
+        /// The expected form.
         expected: &'static str,
         /// Counted from 1.
         line: usize,
@@ -77,7 +77,8 @@ const IPMASQ: &str = "FLANNEL_IPMASQ";
 const NAMES: [&str; 6] = [NETWORK, IPV6_NETWORK, SUBNET, IPV6_SUBNET, MTU, IPMASQ];
 
 impl SubnetFile {
-    /// Reads the text. Of a name that comes twice the last one counts; names nobody knows are ignored.
+    /// Reads the text. Of a name that occurs twice the last value counts; unknown names are
+    /// ignored.
     pub fn parse(text: &str) -> Result<Self, ParseError> {
         let found = Found::new(text)?;
         let v4 = Networks { networks: found.list(NETWORK)?, subnet: found.one(SUBNET, CIDR)? };

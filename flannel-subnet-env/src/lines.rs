@@ -1,6 +1,6 @@
 //! One line of the file. As tolerant as flannel's daemon: quotes, comments and `export` are fine.
 
-/// What a line says.
+/// The content of one line.
 pub(crate) enum Line<'a> {
     /// `NAME=VALUE`, the value without its quotes.
     Assignment { name: &'a str, value: &'a str },

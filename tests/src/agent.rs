@@ -16,16 +16,16 @@ use crate::{ChildGuard, Confinement, Node, Output, eventually};
 /// To lease a subnet and load all programs, on a machine that is busy with something else.
 const START_LIMIT: Duration = Duration::from_mins(1);
 
-/// How an agent is started.
+/// The options with which an agent is started.
 #[derive(Clone, Debug)]
 pub struct AgentOptions {
     /// The binary.
     pub binary: PathBuf,
-    /// Flags after `run`, beside the state directory and the pin root.
+    /// Flags after `run`, in addition to the state directory and the pin root.
     pub flags: Vec<String>,
     /// A command that starts it: what stands before the binary, such as `setpriv --bounding-set=-net_admin`.
     pub wrapper: Vec<String>,
-    /// What keeps it to what it is granted; `None` for all of root's rights.
+    /// The confinement to granted rights; `None` for all of root's rights.
     pub confinement: Option<Confinement>,
     /// Additional environment.
     pub environment: Vec<(String, String)>,
@@ -179,7 +179,8 @@ impl Agent {
         Ok(sum(&self.cli_json(&["maps", "dump", "stats", "-o", "json"])?, program, reason))
     }
 
-    /// What the node's peer map says of the subnet of this peer address, from `maps dump peers`.
+    /// Returns the entry of the node's peer map for the subnet of this peer address, from `maps
+    /// dump peers`.
     pub fn peer_entry(&self, public_ip: &str) -> Result<Value> {
         let dump = self.cli_json(&["maps", "dump", "peers", "-o", "json"])?;
         let rows = dump["peers"].as_array().context("a dump without peers")?;
@@ -187,7 +188,7 @@ impl Agent {
         row.cloned().with_context(|| format!("no entry for {public_ip} in {dump}"))
     }
 
-    /// What `status` says of the peer with this address.
+    /// Returns the entry of `status` for the peer with this address.
     pub fn peer_status(&self, public_ip: &str) -> Result<Value> {
         let status = self.status()?;
         let rows = status["peers"].as_array().context("a status without peers")?;
@@ -218,7 +219,7 @@ fn start(node: &Node, options: &AgentOptions) -> Result<ChildGuard> {
     node.spawn("agent", argv)
 }
 
-/// What a program counted under a reason.
+/// The counters of a program for one reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Packets as the program saw them: a segmented one counts once.
@@ -228,7 +229,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// What was counted since `earlier`.
+    /// Returns what was counted since `earlier`.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Self {
         Self { packets: self.packets - earlier.packets, bytes: self.bytes - earlier.bytes }

@@ -1,8 +1,9 @@
 //! A machine that was suspended, as one process sees it.
 //!
-//! Nobody can suspend the machine a test runs on, and nobody may set its clock. A library loaded before libc answers
-//! `clock_gettime` instead: the boot clock and the wall clock have gone on by as much as was slept, and the monotonic clock
-//! has not; or the wall clock alone was set. Timers are the kernel's and stand where they stood, as after suspension.
+//! A test can neither suspend its machine nor set its clock. A library loaded before libc answers
+//! `clock_gettime` instead. Either the boot clock and the wall clock have advanced by the time
+//! slept and the monotonic clock has not, or the wall clock alone was set. Timers are the kernel's
+//! and stand where they stood, as after suspension.
 
 use std::{fs, io::Write as _, path::PathBuf, process::Command, time::Duration};
 

@@ -25,7 +25,7 @@ pub struct Tuple {
     pub protocol: Protocol,
     /// From where.
     pub source: SocketAddr,
-    /// Where to.
+    /// The destination.
     pub destination: SocketAddr,
 }
 
@@ -51,7 +51,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Whether it is between these ends, seen from either side of a translation.
+    /// Returns true if the connection is between these ends, on either side of a translation.
     pub fn is_between(&self, client: SocketAddr, server: SocketAddr) -> bool {
         self.original.source == client && (self.original.destination == server || self.reply.source == server)
     }

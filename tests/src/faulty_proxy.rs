@@ -15,12 +15,12 @@ use anyhow::{Context as _, Result};
 
 use crate::{Host, host::joined};
 
-/// How often a thread looks whether the manner has changed.
+/// The interval at which a thread checks whether the manner has changed.
 const LOOK: Duration = Duration::from_millis(20);
 /// The delay of [`Manner::Slow`].
 const LATE: Duration = Duration::from_secs(1);
 
-/// What becomes of the server's answers.
+/// The treatment of the server's answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Manner {
     /// They are handed on.
@@ -62,7 +62,7 @@ impl FaultyProxy {
         Ok(Self { state, acceptor: Some(acceptor) })
     }
 
-    /// What becomes of answers from now on, also on connections that are open.
+    /// Sets the treatment of answers from now on, also on connections that are open.
     pub fn set(&self, manner: Manner) {
         *self.state.manner.lock().unwrap_or_else(PoisonError::into_inner) = manner;
     }

@@ -8,18 +8,18 @@ use crate::{Etcd, cluster::LEASES};
 /// families it has an end in. [`crate::HandLease`] says less, and any IPv4 subnet.
 #[derive(Clone, Debug, Default)]
 pub struct HandNode {
-    /// Tells its subnets from those of others.
+    /// The number that distinguishes its subnets from those of other nodes.
     pub number: u8,
-    /// How it is reached by IPv4.
+    /// Its IPv4 end; `None` for a node without IPv4.
     pub v4: Option<HandEnd>,
-    /// How it is reached by IPv6.
+    /// Its IPv6 end; `None` for a node without IPv6.
     pub v6: Option<HandEnd>,
 }
 
 /// One family of a node.
 #[derive(Clone, Debug)]
 pub struct HandEnd {
-    /// Where the node is reached.
+    /// The node's underlay address.
     pub public_ip: String,
     /// Its VTEP's MAC address; `None` makes it a node of the backend host-gw.
     pub mac: Option<String>,

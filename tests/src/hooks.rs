@@ -1,4 +1,4 @@
-//! What is attached to a device: TCX programs and tc filters.
+//! Programs attached to a device: TCX programs and tc filters.
 
 use std::{fmt, fs};
 
@@ -12,9 +12,9 @@ use crate::{Host, not_run};
 /// A side of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// What comes in.
+    /// Incoming packets.
     Ingress,
-    /// What goes out.
+    /// Outgoing packets.
     Egress,
 }
 
@@ -37,7 +37,7 @@ impl fmt::Display for Side {
     }
 }
 
-/// Where each program of an agent belongs: program, device, side.
+/// The place of each program of an agent: program, device, side.
 pub const HOOKS: [(&str, &str, Side); 3] = [
     ("to_tunnel", "flannel.1", Side::Egress),
     ("from_underlay", "eth0", Side::Ingress),
@@ -74,7 +74,7 @@ pub fn filters(host: &Host, device: &str, side: Side) -> Result<Vec<String>> {
     Ok(names.map(|entry| entry["options"]["bpf_name"].as_str().unwrap_or("?").to_owned()).collect())
 }
 
-/// What runs on one side of a device: TCX programs, then filters.
+/// Returns the programs on one side of a device: TCX programs, then filters.
 pub fn programs(host: &Host, device: &str, side: Side) -> Result<Vec<String>> {
     let mut all = tcx(host, device, side)?;
     all.extend(filters(host, device, side)?);

@@ -1,4 +1,4 @@
-//! What the kernel counts for a host.
+//! Counters of the kernel for a host.
 
 use std::fs;
 

@@ -14,7 +14,7 @@ const BATCH: usize = 100;
 pub struct HandLease {
     /// The last part of its key, such as `10.244.9.0-24`.
     pub name: String,
-    /// Where the node is reached.
+    /// The node's underlay address.
     pub public_ip: String,
     /// Its VTEP's MAC address.
     pub mac: String,
@@ -74,7 +74,7 @@ impl Etcd {
         })
     }
 
-    /// How often a key was written since it was made.
+    /// Returns the number of writes to a key since it was created.
     pub fn version(&self, key: &str) -> Result<i64> {
         let found = self.client(async |client| client.get(key, None).await)?;
         found.kvs().first().map(etcd_client::KeyValue::version).with_context(|| format!("{key} is gone"))

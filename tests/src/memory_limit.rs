@@ -14,7 +14,7 @@ const CONTROLLER: &str = "/sys/fs/cgroup/memory";
 #[derive(Debug)]
 pub struct MemoryLimit {
     group: PathBuf,
-    /// Where this process was.
+    /// The cgroup of this process at the start, to which it returns.
     home: PathBuf,
 }
 

@@ -1,4 +1,4 @@
-//! `flannel-agent monitor` on a node, as an operator runs it beside the agent.
+//! `flannel-agent monitor` on a node, as an operator runs it next to the agent.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ pub struct Monitor {
 }
 
 impl Agent {
-    /// Starts a monitor with these flags, and waits until the programs tell it what they see.
+    /// Starts a monitor with these flags, and waits until the programs send it events.
     pub fn monitor(&self, flags: &[&str]) -> Result<Monitor> {
         let child = self.node().spawn("monitor", self.argv(&[&["monitor"], flags].concat()))?;
         let monitor = Monitor { child };

@@ -38,7 +38,7 @@ impl Node {
         Pod::add(self, name, number)
     }
 
-    /// What is bridged passes netfilter, as Kubernetes asks for.
+    /// Lets bridged packets pass netfilter, as Kubernetes requires.
     pub fn filter_bridged(&self) -> Result<()> {
         for key in ["iptables", "ip6tables"] {
             self.sh(&format!("sysctl -qw net.bridge.bridge-nf-call-{key}=1"))?;

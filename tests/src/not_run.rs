@@ -1,4 +1,4 @@
-//! What a test could not do on this machine.
+//! Reports of tests that could not run on this machine.
 
 use std::io::{self, Write as _};
 
@@ -9,6 +9,6 @@ use std::io::{self, Write as _};
 pub fn not_run(what: &str, why: &str) {
     let line = format!("NOT RUN: {what}: {why}");
     println!("{line}");
-    // Nobody to tell is no reason to fail.
+    // A missing reader is no reason to fail.
     drop(writeln!(io::stderr(), "{line}"));
 }

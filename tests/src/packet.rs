@@ -2,9 +2,10 @@
 
 use std::net::Ipv4Addr;
 
-/// Where the inner IPv4 packet of a tunnel frame starts: outer Ethernet, IPv4, UDP, VXLAN, inner Ethernet.
+/// The offset of the inner IPv4 packet in a tunnel frame: after outer Ethernet, IPv4, UDP, VXLAN
+/// and inner Ethernet.
 pub const INNER_AT: usize = 14 + 20 + 8 + 8 + 14;
-/// Where the outer UDP header of a tunnel frame starts.
+/// The offset of the outer UDP header in a tunnel frame.
 pub const UDP_AT: usize = 14 + 20;
 
 /// Protocol numbers of IPv4.
@@ -36,7 +37,7 @@ pub struct Ipv4 {
     pub options: Vec<u8>,
     /// Of the payload.
     pub protocol: u8,
-    /// What follows the header.
+    /// The bytes after the header.
     pub payload: Vec<u8>,
 }
 
@@ -116,7 +117,8 @@ pub fn checksum(bytes: &[u8]) -> u16 {
     !u16::try_from(folded).expect("a folded sum")
 }
 
-/// Whether a frame is a packet to the tunnel's port; fragments after the first do not show theirs.
+/// Returns true if a frame is an IPv4 packet to the tunnel's port. Fragments after the first do not
+/// show the port.
 pub fn is_tunnel(frame: &[u8]) -> bool {
     frame.len() >= INNER_AT
         && frame[12..14] == [8, 0]
@@ -124,12 +126,13 @@ pub fn is_tunnel(frame: &[u8]) -> bool {
         && frame[UDP_AT + 2..UDP_AT + 4] == [0x21, 0x18]
 }
 
-/// Whether a frame is an IPv4 packet.
+/// Returns true if a frame is an IPv4 packet.
 pub fn is_ipv4(frame: &[u8]) -> bool {
     frame.len() >= 34 && frame[12..14] == [8, 0]
 }
 
-/// Whether the programs made a tunnel frame: they leave the outer UDP checksum 0, the vxlan device computes one.
+/// Returns true if the programs made a tunnel frame: they leave the outer UDP checksum 0, while the
+/// vxlan device computes one.
 pub fn is_encapsulated_by_us(frame: &[u8]) -> bool {
     frame[UDP_AT + 6..UDP_AT + 8] == [0, 0]
 }

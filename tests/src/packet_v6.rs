@@ -13,9 +13,9 @@ use crate::{
     packet::{UDP, checksum, pattern, udp},
 };
 
-/// Where the outer UDP header of a tunnel frame starts.
+/// The offset of the outer UDP header in a tunnel frame.
 pub const UDP_AT: usize = 14 + 40;
-/// Where the inner packet of a tunnel frame starts.
+/// The offset of the inner packet in a tunnel frame.
 pub const INNER_AT: usize = UDP_AT + 8 + 8 + 14;
 
 /// The extension header with options for every hop.
@@ -36,9 +36,9 @@ pub struct Ipv6 {
     pub class: u8,
     /// Flow label, twenty bits.
     pub label: u32,
-    /// What follows the header.
+    /// The protocol number of the header that follows.
     pub next_header: u8,
-    /// That, from its first byte on.
+    /// The bytes from that header on.
     pub payload: Vec<u8>,
 }
 
@@ -48,7 +48,8 @@ impl Ipv6 {
         Self { source, destination, class: 0, label: 0, next_header, payload }
     }
 
-    /// A UDP datagram of `length` bytes of data, with a checksum; `number` tells it from others.
+    /// Returns a UDP datagram of `length` bytes of data, with a checksum; `number` distinguishes it
+    /// from others.
     pub fn udp(source: Ipv6Addr, destination: Ipv6Addr, number: u16, length: usize) -> Self {
         let data = [&number.to_be_bytes()[..], &pattern(length - 2)].concat();
         Self::new(source, destination, UDP, udp(4242, 4243, &data)).with_checksum(6)
@@ -98,7 +99,7 @@ pub fn inject(from: &Host, packet: &[u8]) -> Result<()> {
     })?
 }
 
-/// Whether a frame is a whole packet to the tunnel's port.
+/// Returns true if a frame is a whole IPv6 packet to the tunnel's port.
 pub fn is_tunnel(frame: &[u8]) -> bool {
     frame.len() >= INNER_AT + 40
         && frame[12..14] == [0x86, 0xdd]
@@ -106,12 +107,14 @@ pub fn is_tunnel(frame: &[u8]) -> bool {
         && frame[UDP_AT + 2..UDP_AT + 4] == [0x21, 0x18]
 }
 
-/// Whether the programs made a tunnel frame: they leave the outer UDP checksum 0, the vxlan device computes one.
+/// Returns true if the programs made a tunnel frame: they leave the outer UDP checksum 0, while the
+/// vxlan device computes one.
 pub fn is_encapsulated_by_us(frame: &[u8]) -> bool {
     frame[UDP_AT + 6..UDP_AT + 8] == [0, 0]
 }
 
-/// What is wrong with lengths and inner checksum of a tunnel frame around TCP or UDP that the kernel has cut.
+/// Returns the fault in lengths or inner checksum of a tunnel frame around TCP or UDP that the
+/// kernel has segmented; `None` if they are right.
 pub fn fault(frame: &[u8]) -> Option<String> {
     let number = |at: usize| usize::from(u16::from_be_bytes([frame[at], frame[at + 1]]));
     let inner = &frame[INNER_AT..];

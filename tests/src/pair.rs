@@ -132,7 +132,7 @@ impl<N> Pair<N> {
         Ok(())
     }
 
-    /// Whether packets between the nodes go by a tunnel, and not by a plain route.
+    /// Returns true if packets between the nodes take a tunnel, not a plain route.
     pub fn has_tunnel(&self) -> Result<bool> {
         let address = self.far.ip();
         Ok(self.sender.node().sh(&format!("ip route get {address}"))?.stdout.contains("dev flannel"))
@@ -143,14 +143,14 @@ impl<N> Pair<N> {
         self.sender.counted("to_tunnel", "encapsulated")
     }
 
-    /// Frames that came out of the tunnel on `c` so far, whoever made them.
+    /// Returns the number of frames that came out of the tunnel on `c` so far, from any sender.
     pub fn received(&self) -> Result<u64> {
         let device = if self.far.ip().is_ipv4() { "flannel.1" } else { "flannel-v6.1" };
         self.receiver.node().device_counter(device, "rx_packets")
     }
 
-    /// Waits until duplicate address detection has ended. Its events make an agent look at the underlay anew, which hides
-    /// whether it saw another event.
+    /// Waits until duplicate address detection has ended. Its events make an agent read the
+    /// underlay again, which hides whether it saw another event.
     pub fn settle(&self) -> Result<()> {
         settle(self.sender.node())?;
         settle(self.receiver.node())
@@ -182,7 +182,8 @@ impl<N> Pair<N> {
         })
     }
 
-    /// Pings until the programs of `a` carry it: where nothing was sent of late, the first packet shows the path.
+    /// Pings until the programs of `a` encapsulate the packet. If nothing was sent recently, the
+    /// first packet validates the path.
     pub fn wait_encapsulated_while_pinging(&self) -> Result<()> {
         let start = self.encapsulated()?;
         eventually("encapsulated pings", Duration::from_secs(5), || {

@@ -14,12 +14,12 @@ use flannel_common::{
 
 use crate::Host;
 
-/// Where an agent with the default pin root pins its maps.
+/// The directory in which an agent with the default pin root pins its maps.
 pub const MAPS: &str = "/sys/fs/bpf/flannel/v1/maps";
-/// Where it pins its programs.
+/// The directory in which it pins its programs.
 const PROGRAMS: &str = "/sys/fs/bpf/flannel/v1/programs";
 
-/// What identifies a map, and its shape.
+/// The identity of a map, and its shape.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PinnedMap {
     /// The kernel's number of it.
@@ -38,7 +38,7 @@ pub fn map(host: &Host, name: &str) -> Result<PinnedMap> {
     })?
 }
 
-/// How often a program ran while the kernel kept statistics, and how long that took.
+/// The runs of a program while the kernel kept statistics, and their duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RunTime {
     /// Runs.
@@ -71,7 +71,8 @@ pub fn replace_by_array<T: aya::Pod>(host: &Host, name: &str, max_entries: u32) 
     map(host, name)
 }
 
-/// Until when the programs tell a monitor of packets; 0 if they tell none.
+/// Returns the deadline of events for a monitor, `CLOCK_MONOTONIC` in nanoseconds; 0 if the
+/// programs write none.
 pub fn monitor_lease(host: &Host) -> Result<u64> {
     host.enter(|| -> Result<u64> {
         let map = MapData::from_pin(Path::new(MAPS).join(MONITOR_DEADLINE))

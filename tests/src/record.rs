@@ -1,9 +1,10 @@
-//! What a lab made, on disk, so that a lab whose process died can be ended by somebody else.
+//! The record of a lab on disk, by which another process can end a lab whose process died.
 //!
-//! `/run/flannel-lab/<lab>/pids` starts with `owner <pid> <start>`; every further line is `<pid> <start> <what>`.
-//! `start` is field 22 of `/proc/<pid>/stat` (clock ticks since boot): with it a recycled pid is never taken for
-//! ours. The file `kept` beside it marks a lab that outlives its process on purpose. `logs/` holds the output of
-//! the lab's processes. This module only writes; ending dead labs is `cargo xtask clean-lab`.
+//! `/run/flannel-lab/<lab>/pids` starts with `owner <pid> <start>`; every further line is `<pid>
+//! <start> <what>`. `start` is field 22 of `/proc/<pid>/stat` (clock ticks since boot): with it a
+//! recycled pid is never taken for ours. The file `kept` next to it marks a lab that outlives its
+//! process on purpose. `logs/` holds the output of the lab's processes. This module only writes;
+//! ending dead labs is `cargo xtask clean-lab`.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -14,7 +15,7 @@ use std::{
 
 use anyhow::{Context as _, Result};
 
-/// Where the records of all labs are.
+/// The directory of the records of all labs.
 pub const ROOT: &str = "/run/flannel-lab";
 
 /// The directory of one lab.

@@ -1,9 +1,9 @@
-//! What the kernel holds for a node, as text lines: taken before and after, two equal snapshots prove that nothing
-//! was left behind.
+//! The state that the kernel holds for a node, as text lines. Two equal snapshots, taken before and
+//! after, prove that nothing was left behind.
 //!
-//! Left out on purpose: what ordinary traffic makes and lets expire (neighbours and bridge entries that are not
-//! permanent), local routes of link-local addresses, counters, sysctls, and the built-in chains that iptables makes in
-//! nftables with its first use and keeps.
+//! Left out on purpose: entries that ordinary traffic makes and lets expire (neighbours and bridge
+//! entries that are not permanent), local routes of link-local addresses, counters, sysctls, and
+//! the built-in chains that iptables makes in nftables with its first use and keeps.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -78,7 +78,8 @@ impl Snapshot {
         Ok(snapshot)
     }
 
-    /// What is in `later` and not here (`+`), and the other way round (`-`); empty when they are equal.
+    /// Returns the lines only in `later` (`+`), and those only in `self` (`-`); empty when they are
+    /// equal.
     pub fn changes(&self, later: &Self) -> String {
         let mut text = String::new();
         let none = BTreeSet::new();

@@ -5,14 +5,14 @@ use std::{fs, path::Path};
 use anyhow::{Context as _, Result};
 use ipnet::IpNet;
 
-/// What a CNI plugin takes from `subnet.env`.
+/// The values that a CNI plugin takes from `subnet.env`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SubnetEnv {
     /// The node's subnets with the gateway address `.1` (`::1`) as host part: IPv4, IPv6 or both.
     pub subnets: Vec<IpNet>,
     /// The pods' MTU in bytes.
     pub mtu: u32,
-    /// Whether the agent masquerades.
+    /// True if the agent masquerades.
     pub ipmasq: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What an agent says: in its log, by its exit status, in `status`.
+//! The reports of an agent: in its log, by its exit status, in `status`.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ impl Agent {
         })
     }
 
-    /// How often its output has `text` in it.
+    /// Returns the number of occurrences of `text` in its output.
     pub fn log_count(&self, text: &str) -> usize {
         self.child().log().matches(text).count()
     }

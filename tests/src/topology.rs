@@ -31,12 +31,12 @@ impl Stack {
     /// Every stack.
     pub const ALL: [Self; 3] = [Self::V4, Self::V6, Self::Dual];
 
-    /// Whether it has IPv4.
+    /// Returns true if the stack has IPv4.
     pub const fn has_v4(self) -> bool {
         matches!(self, Self::V4 | Self::Dual)
     }
 
-    /// Whether it has IPv6.
+    /// Returns true if the stack has IPv6.
     pub const fn has_v6(self) -> bool {
         matches!(self, Self::V6 | Self::Dual)
     }
@@ -63,8 +63,8 @@ impl Stack {
 /// The address by which hosts know their IPv6 router.
 const LINK_LOCAL: &str = "fe80::1";
 
-/// How a node's end of its cable behaves, as `ethtool -K` takes it: a veth's defaults, by which large segments cross the
-/// cable whole, as through a NIC with tunnel offloads.
+/// Settings of a node's end of its cable, as `ethtool -K` takes them: a veth's defaults, by which
+/// large segments cross the cable whole, as through a NIC with tunnel offloads.
 pub const OFFLOAD: &str = "tso on tx-udp_tnl-segmentation on gro off";
 /// Without segmentation offloads and with GRO: packets cross the cable as they would a wire.
 pub const WIRE: &str = "tso off tx-udp_tnl-segmentation off gro on";

@@ -1,4 +1,4 @@
-//! What the kernel holds for the tunnel of one node, as `ip -j` and `bridge -j` print it.
+//! The state that the kernel holds for the tunnel of one node, as `ip -j` and `bridge -j` print it.
 
 use std::{collections::BTreeSet, fmt::Write as _};
 
@@ -50,7 +50,7 @@ impl TunnelState {
         self.lines.iter().filter(has_all).map(String::as_str).collect()
     }
 
-    /// What is in `later` and not here (`+`), and the other way round (`-`).
+    /// Returns the lines only in `later` (`+`), and those only in `self` (`-`).
     pub fn changes(&self, later: &Self) -> String {
         let mut text = String::new();
         for (sign, lines) in [("-", self.lines.difference(&later.lines)), ("+", later.lines.difference(&self.lines))] {

@@ -1,4 +1,4 @@
-//! What is on a device, frame by frame, and frames nobody else would send.
+//! Frames on a device: a capture of each, and injection of frames that no other sender makes.
 
 use std::{
     fs,
@@ -33,7 +33,7 @@ const OUTGOING: u8 = 4;
 /// A test looks at single packets; a load is counted, not captured.
 const MOST_FRAMES: usize = 200_000;
 
-/// Which of the frames on a device are kept, from the Ethernet header on.
+/// A filter for the frames to keep. It gets each frame from the Ethernet header on.
 pub type Wanted = fn(&[u8]) -> bool;
 
 /// Frames that come in by a device, as they come. Ends when dropped.
@@ -77,12 +77,12 @@ impl Capture {
         self.tap.drained().clone()
     }
 
-    /// How many came in before this call.
+    /// Returns the number of frames that came in before this call.
     pub fn len(&self) -> usize {
         self.tap.drained().len()
     }
 
-    /// Whether none came in before this call.
+    /// Returns true if no frame came in before this call.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -123,7 +123,8 @@ impl Tap {
         Ok(())
     }
 
-    /// What is kept, with everything that the kernel has handed to the socket. Nothing is on its way between the two.
+    /// Returns the frames kept, including all that the kernel has handed to the socket. None is on
+    /// its way between the two.
     fn drained(&self) -> MutexGuard<'_, Vec<Vec<u8>>> {
         let mut kept = self.kept();
         if let Err(error) = self.drain(&mut kept) {

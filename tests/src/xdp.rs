@@ -1,4 +1,5 @@
-//! An XDP program of somebody else's: it drops everything. Made of two instructions, so that no compiler is needed.
+//! A foreign XDP program that drops everything. It consists of two instructions, so that no
+//! compiler is needed.
 
 use std::{
     ffi::CString,
@@ -36,7 +37,7 @@ fn pin_drop() -> Result<()> {
     // Type and number of instructions, the instructions, the licence.
     let load = [TYPE_XDP | (DROP.len() as u64) << 32, DROP.as_ptr() as u64, license.as_ptr() as u64];
     let program = bpf(PROG_LOAD, &load).context("loading an XDP program")?;
-    // SAFETY: the kernel has just made this descriptor, and nobody else has it.
+    // SAFETY: the kernel has just made this descriptor, and it has no other owner.
     let program = unsafe { OwnedFd::from_raw_fd(program) };
     let path = CString::new(PIN)?;
     let pin = [path.as_ptr() as u64, u64::try_from(program.as_raw_fd())?];

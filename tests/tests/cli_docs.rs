@@ -85,7 +85,7 @@ fn every_flag_of_monitor_is_explained() -> Result<()> {
     Ok(())
 }
 
-/// What is written behind each `flannel-agent `, up to the end of the command.
+/// Returns the words after each `flannel-agent `, up to the end of the command.
 fn commands(text: &str) -> impl Iterator<Item = Vec<&str>> {
     let behind = text.lines().flat_map(|line| line.split("flannel-agent ").skip(1));
     behind.map(|rest| {
@@ -94,7 +94,7 @@ fn commands(text: &str) -> impl Iterator<Item = Vec<&str>> {
     })
 }
 
-/// Whether a word can be a subcommand: not a comment, a placeholder or a path.
+/// Returns true if a word can be a subcommand: not a comment, a placeholder or a path.
 fn is_plain(word: &str) -> bool {
     !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-') && !word.starts_with('-')
 }

@@ -1,5 +1,5 @@
-//! Attaching: by clsact as by TCX, from one to the other under load, beside programs of others, and again after somebody
-//! took something away.
+//! Attachment by clsact and by TCX: the change from one to the other under load, coexistence with
+//! foreign programs, and the repair after another process removed something.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use serde_json::Value;
 /// Between the agent's looks at everything there is, and some.
 const RESYNC: Duration = Duration::from_secs(35);
 
-/// How the agent says its programs are attached.
+/// Returns the attach type that the agent reports in its status.
 fn attached_by(agent: &Agent) -> Result<Value> {
     Ok(agent.status()?["mode"]["attach"].clone())
 }
@@ -230,7 +230,7 @@ fn a_deleted_tunnel_device_comes_back_with_all_on_it_and_its_mac_clsact() -> Res
     a_deleted_device_comes_back("clsact")
 }
 
-/// The kernel does not tell; the agent finds out by looking.
+/// The kernel sends no event; the agent finds out at its next resync.
 fn comes_back_with_the_resync(pair: &Pair, kind: &str) -> Result<()> {
     assert!(!hooks::misplaced(&pair.net.a)?.is_empty(), "nothing was taken away");
     pair.near.ping(pair.far.ip())?;

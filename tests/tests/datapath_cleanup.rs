@@ -51,7 +51,7 @@ impl Cleaned {
         Ok(self.before.changes(&Snapshot::of(&self.net.a)?))
     }
 
-    /// What is in `/run` now and was not before, and the other way round.
+    /// Returns the files in `/run` that were added or removed since the lab was set up.
     fn new_files(&self) -> Result<Vec<String>> {
         Ok(files(&self.net.a)?.symmetric_difference(&self.files).cloned().collect())
     }

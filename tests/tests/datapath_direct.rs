@@ -71,7 +71,7 @@ fn a_neighbour_is_reached_by_a_route_of_ours_and_without_a_tunnel() -> Result<()
     eventually("tunnel packets from afar", Duration::from_secs(2), || (!captures[1].is_empty()).then_some(()))
 }
 
-/// Whether a peer is a neighbour is the kernel's to say, and that may change.
+/// The kernel decides whether a peer is a neighbour, and that may change.
 #[test]
 fn a_peer_that_is_no_neighbour_any_more_changes_to_the_tunnel_and_back_without_loss() -> Result<()> {
     let direct = Direct::new("changeover")?;

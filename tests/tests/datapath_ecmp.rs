@@ -20,7 +20,7 @@ use flannel_tests::{
 };
 use serde_json::Value;
 
-/// What is of one family: a tunnel over it, and UDP of pods inside.
+/// The packet layout of one family: a tunnel over it, and UDP packets of pods inside.
 struct Shape {
     family: Family,
     /// The public addresses of the sending and of the receiving node.
@@ -103,7 +103,8 @@ struct Legs {
     shape: &'static Shape,
 }
 
-/// What was seen of one flow.
+/// The frames captured of one flow: their legs, their outer source ports, and the number of those
+/// that the programs encapsulated.
 #[derive(Debug, Default)]
 struct Seen {
     legs: BTreeSet<usize>,
@@ -342,7 +343,7 @@ fn a_policy_for_one_leg(cables: &Cables) -> Result<()> {
     wait_by_us(&legs, &mut covered)
 }
 
-/// What a router forwarded so far.
+/// Returns the number of packets that each of the two routers has forwarded so far.
 fn forwarded(cables: &Cables) -> Result<[u64; 2]> {
     let [group, name] = cables.shape.forwarded;
     Ok([cables.net.r1.counter(group, name)?, cables.net.r2.counter(group, name)?])
@@ -428,7 +429,8 @@ fn legs_of_different_mtu(cables: &Cables) -> Result<()> {
         Ok(())
     };
     legs.clear();
-    // First what fits: over IPv6 the kernel tells the pod of the smaller MTU, and from then on the pod cuts for both.
+    // First the flow that fits: over IPv6 the kernel reports the smaller MTU to the pod, and from
+    // then on the pod fragments the packets of both flows.
     let whole_size = 1350 + legs.shape.headers.iter().sum::<usize>();
     eventually("large packets by the programs, where they fit", Duration::from_secs(10), || {
         arrives(&whole)?;

@@ -24,7 +24,7 @@ use flannel_tests::{
 struct Field {
     name: &'static str,
     at: Range<usize>,
-    /// Why ours may differ from the kernel's; everything else must be equal.
+    /// The reason why our bytes may differ from the kernel's; `None` if they must be equal.
     differs: Option<&'static str>,
 }
 
@@ -71,7 +71,7 @@ struct Both {
 }
 
 impl Both {
-    /// What is wrong; empty when the frames agree.
+    /// Returns a text of the forbidden differences; empty when the frames agree.
     fn findings(&self) -> String {
         let mut text = String::new();
         for field in FIELDS.iter().filter(|field| field.differs.is_none()) {

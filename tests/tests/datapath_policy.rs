@@ -1,5 +1,5 @@
-//! What the host does to its own tunnel packets - IPsec policies, firewall rules, routing rules - happens to those of the
-//! programs too, or they leave the peer to the kernel.
+//! IPsec policies, firewall rules and routing rules that affect the host's own tunnel packets also
+//! affect those of the programs; otherwise the programs leave the peer to the kernel.
 
 use std::time::{Duration, Instant};
 
@@ -8,12 +8,13 @@ use flannel_tests::{Pair, eventually, load::UdpRun, packet::is_encapsulated_by_u
 
 /// The public address of the receiving node.
 const C: &str = "192.168.2.13";
-/// For so long one look at the kernel's own packet vouches for the path.
+/// The time for which one observation of the kernel's own packets validates the path.
 const INTERVAL: Duration = Duration::from_secs(2);
 /// The coarse clock, the programs that run to add a rule, and the time between two readings.
 const READING: Duration = Duration::from_millis(300);
 
-/// How long after `block` ended a packet still came out of the tunnel, watched for twice the interval.
+/// Returns the time from the end of `block` to the last packet that came out of the tunnel. Watches
+/// for twice the interval.
 fn time_to_silence(pair: &Pair, block: impl FnOnce() -> Result<()>) -> Result<Duration> {
     block()?;
     let start = Instant::now();
@@ -59,7 +60,8 @@ fn an_ipsec_policy_that_blocks_the_tunnel_blocks_the_programs() -> Result<()> {
     Ok(())
 }
 
-/// Nobody reads the policies then; what the programs see of the kernel's own packets must do.
+/// No agent reads the policies then; what the programs see of the kernel's own packets must
+/// suffice.
 #[test]
 fn an_ipsec_policy_blocks_the_programs_of_a_dead_agent_too() -> Result<()> {
     let (pair, run) = streaming("ipsec-dead")?;

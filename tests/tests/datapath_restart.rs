@@ -9,7 +9,8 @@ use flannel_tests::{Node, Pair, cluster::CONFIG_KEY, eventually, hooks, pins, th
 use ipnet::IpNet;
 
 const PPS: u32 = 20_000;
-/// The programs trust their maps for a minute without an agent; so long before its end nobody may waver.
+/// The programs trust their maps for a minute without an agent. For this part of it they must not
+/// leave any packet to the kernel.
 const TRUSTED: Duration = Duration::from_secs(57);
 
 /// Killed, ten seconds gone, back: the same maps, one program per hook, and every datagram.
@@ -39,7 +40,8 @@ fn ten_seconds_without_an_agent_lose_nothing_and_its_successor_adopts_the_pins()
     report.expect_complete()
 }
 
-/// Nobody vouches for the maps any more, so the programs step aside; a new agent puts them to work again.
+/// Without an agent that confirms the maps, the programs leave all packets to the kernel; a new
+/// agent reactivates them.
 #[test]
 fn a_minute_without_an_agent_hands_all_packets_to_the_kernel_until_one_is_back() -> Result<()> {
     let pair = Pair::new("minute")?;
@@ -116,7 +118,7 @@ fn another_subnet_length_replaces_the_peer_map_at_the_next_start() -> Result<()>
     for node in [&pair.net.a, &pair.net.c] {
         assert_eq!(pins::map(node, "PEERS")?.max_entries, 1024);
         assert_eq!(node.subnet_env()?.subnets.iter().map(IpNet::prefix_len).collect::<Vec<_>>(), [26]);
-        // Pods keep addresses of the old subnet until they are made anew, and so does the bridge.
+        // Pods keep addresses of the old subnet until they are recreated, and so does the bridge.
         node.sh("ip link delete cni0")?;
     }
     pair.near.clone().remove()?;

@@ -1,5 +1,5 @@
-//! What pods send arrives, in mode `encap` as in mode `kernel`, over a cable with offloads and over one without: the same
-//! assertions in all four.
+//! Packets that pods send arrive: in mode `encap` as in mode `kernel`, over a cable with offloads
+//! and over one without. The assertions are the same in all four cases.
 
 use std::{net::Ipv4Addr, thread, time::Duration};
 
@@ -112,7 +112,8 @@ fn datagrams_larger_than_the_mtu_arrive() -> Result<()> {
     })
 }
 
-/// A pod that believes in a larger MTU than the tunnel's is told, and what fits exactly passes.
+/// A pod with a larger MTU than the tunnel's receives the tunnel's MTU in an ICMP error, and a
+/// packet that fits exactly passes.
 #[test]
 fn a_packet_that_may_not_be_cut_and_does_not_fit_is_answered() -> Result<()> {
     let answer = in_every_way("df", |pair| {
@@ -143,7 +144,7 @@ fn a_traced_route_is_the_kernels() -> Result<()> {
     Ok(())
 }
 
-/// Who answers a packet of this TTL.
+/// Returns the address that answers a packet with this TTL.
 fn hop(from: &Host, to: Ipv4Addr, ttl: u8) -> Result<String> {
     let line = format!("ping -n -c 1 -W 2 -t {ttl} {to}");
     let output = from.command(line.split(' ')).any_code().run()?;
@@ -183,7 +184,7 @@ fn tos_at_the_far_end(pair: &Pair, capture: &Capture, first: u16) -> Result<Vec<
     let found = || -> Vec<(u16, u8)> {
         let frames = capture.frames();
         let headers = frames.iter().map(|frame| &frame[14..34]);
-        // Port unreachable messages do not come in here; the id tells our datagrams apart.
+        // Port unreachable messages do not arrive here; the id identifies our datagrams.
         headers.map(|header| (identification(header), header[1])).filter(|(id, _)| ids.contains(id)).collect()
     };
     // Packets of one flow keep their order, so what is missing when the last one is there was dropped.

@@ -17,7 +17,7 @@ use flannel_tests::{
 /// The public address of the receiving node.
 const C: &str = "192.168.2.13";
 
-/// What a router forwarded so far.
+/// Returns the number of IPv4 packets that a router has forwarded so far.
 fn forwarded(router: &Host) -> Result<u64> {
     router.counter("Ip", "ForwDatagrams")
 }
@@ -97,7 +97,8 @@ fn passes(from: &Pod, to: &Pod, discovery: &str, size: u32) -> Result<()> {
     Ok(())
 }
 
-/// The device, subnet.env and the peer map follow; pods with the old MTU are told, or their packets are cut.
+/// The device, subnet.env and the peer map follow. Pods with the old MTU receive an ICMP error, or
+/// their packets are fragmented.
 #[test]
 fn a_lowered_underlay_mtu_is_followed_and_no_packet_vanishes_silently() -> Result<()> {
     let pair = Pair::new("mtu")?;

@@ -29,7 +29,8 @@ const FLOWS_OF_A_ROUND: u64 = 10_000;
 /// Memory an agent may hold more at the end than it did in the second quarter.
 const GROWTH: u64 = 4 << 20;
 
-/// What one node holds.
+/// The resources that one node holds: resident memory of the agent in bytes, flows, pins, and
+/// kernel memory of the maps in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Held {
     resident: u64,
@@ -97,7 +98,8 @@ fn resident(pid: u32) -> Result<u64> {
     Ok(kibibytes << 10)
 }
 
-/// Bytes of kernel memory behind all maps of a node, as their descriptors tell.
+/// Returns the bytes of kernel memory of all maps of a node, from the `memlock` line of their
+/// descriptors.
 fn map_memory(node: &Host) -> Result<u64> {
     node.enter(|| {
         ALL.into_iter()

@@ -1,4 +1,5 @@
-//! Mode `fast` and conntrack: what conntrack has to see it sees, and what it does not vouch for is not learned.
+//! Mode `fast` and conntrack: conntrack sees every packet it has to see, and flows that it does not
+//! confirm are not learned.
 
 use std::{
     io::{Read as _, Write as _},
@@ -21,17 +22,17 @@ use nix::{
     sys::socket::{setsockopt, sockopt},
 };
 
-/// The longest time after which a flow is seen anew, with room for a busy machine.
+/// The longest time until a flow is refreshed, with a margin for a busy machine.
 const INTERVAL: Duration = Duration::from_secs(4);
 
-/// Whether a key is of a connection between these ends, in either direction.
+/// Returns true if a key has the ports of a connection between these ends, in either direction.
 fn is_of(key: &Key, ends: [SocketAddr; 2]) -> bool {
     let [a, b] = ends.map(|end| end.port());
     let ports = key.port_numbers();
     ports == [a, b] || ports == [b, a]
 }
 
-/// How many directions of a connection were seen of late, whether or not both were.
+/// Returns how many directions of a connection have a current flow, independent of each other.
 fn current_of(node: &BareNode, ends: [SocketAddr; 2]) -> Result<usize> {
     Ok(node.current_flows()?.iter().filter(|(key, _)| is_of(key, ends)).count())
 }
@@ -174,7 +175,8 @@ fn untracked_packets_are_learned_unchanged() -> Result<()> {
     Ok(())
 }
 
-/// Nobody tracks connections then: packets have no entry, as those conntrack calls invalid have none.
+/// Without a rule that needs it, conntrack tracks nothing: packets have no entry, like those that
+/// conntrack calls invalid.
 #[test]
 fn where_nothing_asks_for_conntrack_flows_are_learned() -> Result<()> {
     let pair = BarePair::new("fastnoct")?;

@@ -104,7 +104,8 @@ fn a_limited_pod_stays_limited() -> Result<()> {
     Ok(())
 }
 
-/// What a pod's own program drops it does not get, whether the program or the flow was there first.
+/// A packet that a pod's own XDP program drops never reaches the pod, regardless of whether the
+/// program or the flow was there first.
 #[test]
 fn xdp_in_a_pod_sees_every_packet() -> Result<()> {
     let pair = fast_pair_of("fd-xdp", Stack::Dual, &[])?;
@@ -137,7 +138,7 @@ fn drops_every_packet(pair: &Pair, family: Family) -> Result<()> {
     replayed_talk(pair, far).map(drop)
 }
 
-/// Where the flows of a node that lead to a pod put its packets.
+/// Returns the interface indices by which the receiving node's flows deliver packets to a pod.
 fn exits(pair: &Pair, to: &Pod) -> Result<BTreeSet<u64>> {
     let dump = pair.receiver.cli_json(&["maps", "dump", "flows", "-o", "json"])?;
     let is_to = |row: &&serde_json::Value| {

@@ -1,4 +1,5 @@
-//! Mode `fast`: packets of known flows are replayed, also those of Services, and nobody notices but by the clock.
+//! Mode `fast`: packets of known flows are replayed, also those of Services, and only the timing
+//! shows it.
 
 use std::{net::SocketAddr, sync::mpsc, time::Duration};
 

@@ -104,7 +104,8 @@ fn forged_closes_do_not_close_anothers_connection() -> Result<()> {
     pair.talk_until_replayed(&mut talk, 500)
 }
 
-/// New flows as fast as a pod can make them are not all learned, and a pod beside it has its flows learned as ever.
+/// A pod that opens new flows as fast as it can does not get all of them learned, and the flows of
+/// another pod on the node are learned as usual.
 #[test]
 fn a_pod_that_makes_flows_too_fast_harms_no_other() -> Result<()> {
     const FLOOD: Duration = Duration::from_secs(4);
@@ -119,7 +120,7 @@ fn a_pod_that_makes_flows_too_fast_harms_no_other() -> Result<()> {
         let mut sent = 0_u64;
         while start.elapsed() < FLOOD {
             for port in 1024..=u16::MAX {
-                // Nobody listens, which the kernel may say of a datagram sent before.
+                // No process listens; the kernel may report that of an earlier datagram.
                 drop(socket.send_to(b"flood", SocketAddr::new(to, port)));
                 sent += 1;
             }

@@ -27,7 +27,7 @@ use flannel_tests::{
     wire::{inject, inject_frame},
 };
 
-/// Sends equal datagrams from many ports, each many times: nothing but the ports tells one from another.
+/// Sends equal datagrams from many ports, each many times: only the ports distinguish them.
 fn flood(from: &Pod, to: &Pod, ports: u16, length: Duration) -> Result<()> {
     let target = SocketAddr::new(to.ip(), 7777);
     from.enter(|| -> Result<()> {

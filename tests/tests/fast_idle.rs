@@ -144,7 +144,7 @@ fn one_word_after_silence(lab: &IdleLab, mode: &str) -> Result<()> {
         }
         match talk.exchange(1) {
             Ok(()) => alive += 1,
-            // The client's end knows; the server's hears nothing.
+            // Only the client's socket reports the reset; the server's receives nothing.
             Err(_) if talk.client.take_error()?.is_some() => reset += 1,
             Err(error) => other.push(format!("{error:#}")),
         }

@@ -1,5 +1,6 @@
-//! A node in mode `fast` beside a stock node, whose vxlan device computes outer UDP checksums, and over IPv6 refuses packets
-//! without one. What nobody has verified is the kernel's, which does; everything arrives.
+//! A node in mode `fast` next to a stock node, whose vxlan device computes outer UDP checksums, and
+//! over IPv6 refuses packets without one. Packets whose checksum is not verified yet go to the
+//! kernel, which verifies it; everything arrives.
 
 use std::{
     net::{IpAddr, SocketAddr, UdpSocket},
@@ -44,7 +45,7 @@ fn set_cable(mixed: &Mixed, features: &str) -> Result<()> {
     Ok(())
 }
 
-/// How many packets came out of the tunnel for this reason meanwhile.
+/// Returns how many packets `from_underlay` counted for this reason during `work`.
 fn counted(mixed: &Mixed, reason: Reason, work: impl FnOnce() -> Result<()>) -> Result<u64> {
     let counters = Counters::of(&mixed.agent)?;
     let before = counters.packets(Program::FromUnderlay, reason)?;
@@ -161,8 +162,8 @@ fn classes_arrive(mixed: &Mixed) -> Result<()> {
     Ok(())
 }
 
-/// A frame of the stock node's, damaged on its way. The inner packet is none the worse for all anybody can tell but by the
-/// outer checksum.
+/// Checks that frames of the stock node that were damaged on their way do not arrive. Only the
+/// outer checksum shows the damage to the inner packet.
 fn damaged_frames_do_not_arrive(mixed: &Mixed) -> Result<()> {
     let (from, to) = (&mixed.stocks, &mixed.ours);
     let is_tunnel = if to.ip().is_ipv4() { packet::is_tunnel } else { packet_v6::is_tunnel };

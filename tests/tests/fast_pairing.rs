@@ -32,7 +32,7 @@ fn length() -> Result<Duration> {
     Ok(Duration::from_secs(seconds))
 }
 
-/// What is sent to, and the rules that lead from there to the pods.
+/// Installs Services that lead to the pods, and returns their addresses.
 fn services(node: &Node, family: Family, pods: &[&Pod]) -> Result<Vec<SocketAddr>> {
     let service = |number: u16| {
         let backend = SocketAddr::new(family.of(pods[usize::from(number) % pods.len()])?, 9000 + number);
@@ -114,7 +114,8 @@ impl Arena {
         Ok(())
     }
 
-    /// Copies go to a pod beside the one that sends or is meant.
+    /// Every packet is also copied to one pod of the node: `near` on the first node, `other` on the
+    /// second.
     fn copied(&self) -> Result<()> {
         let monitor =
             |node: &Node| if node.name() == self.lab.nodes.a.name() { &self.lab.near } else { &self.lab.other };

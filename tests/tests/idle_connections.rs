@@ -16,7 +16,7 @@ const HEALTH: u16 = 8081;
 const METRICS: u16 = 8082;
 /// Of the node with the agent, on the cable.
 const NODE: Ipv4Addr = Ipv4Addr::new(192, 168, 1, 11);
-/// What one pod opens at a time.
+/// The number of connections that one pod opens at a time.
 const SOCKETS: usize = 1000;
 /// Enough to fill every queue on the way: more than the agent and the kernel hold for one port.
 const MADE: usize = 200;
@@ -25,8 +25,8 @@ const PROBES: usize = 25;
 const LIMIT: Duration = Duration::from_secs(1);
 /// Between two probes, so that they meet the flood in all its states.
 const PACE: Duration = Duration::from_millis(100);
-/// What the agent may have open of one listener: 32 connections of its node and 128 of others, and while it accepts as
-/// many again.
+/// The maximum number of connections that the agent may have open for one listener: 32 of its node
+/// and 128 of others, and as many again while it accepts.
 const HELD: usize = 320;
 
 const fn at(ip: Ipv4Addr, port: u16) -> SocketAddr {
@@ -68,7 +68,8 @@ fn descriptors(agent: &Agent) -> Result<usize> {
     Ok(fs::read_dir(format!("/proc/{}/fd", agent.child().pid()))?.count())
 }
 
-/// What the kernel of a host keeps of connections to the port that are over.
+/// Returns how many connections to the port the kernel of a host keeps in the states FIN-WAIT and
+/// TIME-WAIT.
 fn remains(host: &Host, port: u16) -> Result<usize> {
     let sockets = host.sh("ss -Htan")?.stdout;
     let is_over = |line: &&str| {

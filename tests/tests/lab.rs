@@ -184,7 +184,7 @@ impl Recorded {
         Ok(Self { pids: fs::read_to_string(lab.dir().join("pids"))? })
     }
 
-    /// The lines, beside the owner's, of processes that still are what was recorded.
+    /// Returns the lines, except the owner's, of recorded processes that are still alive.
     fn alive(&self) -> Vec<&str> {
         self.pids.lines().skip(1).filter(|line| Self::is_alive(line).expect("a line of the record")).collect()
     }

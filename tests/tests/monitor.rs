@@ -1,4 +1,5 @@
-//! `flannel-agent monitor` beside real agents: what it shows is what the pods sent, and it leaves nothing behind.
+//! `flannel-agent monitor` next to real agents: it shows what the pods sent, and leaves nothing
+//! behind.
 
 use std::{net::IpAddr, time::Duration};
 
@@ -63,7 +64,8 @@ fn shows_pings(pair: &Pair) -> Result<()> {
     Ok(())
 }
 
-/// What tcpdump reads in a capture of what went into the tunnel is what the pod sent, in order and whole.
+/// Checks that tcpdump reads in a capture of packets into the tunnel what the pod sent, in order
+/// and complete.
 fn captures_for_tcpdump(pair: &Pair) -> Result<()> {
     if pair.near.command(["tcpdump", "--version"]).any_code().run()?.code != 0 {
         not_run("captures read by tcpdump", "there is no tcpdump");

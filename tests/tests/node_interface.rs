@@ -1,4 +1,4 @@
-//! The external interface under a running agent: other addresses, flaps, and devices made anew.
+//! The external interface under a running agent: other addresses, flaps, and recreated devices.
 
 use std::{net::IpAddr, time::Duration};
 
@@ -11,7 +11,7 @@ use flannel_tests::{
 };
 use serde_json::Value;
 
-/// Less than the agent takes to look at everything without being told.
+/// Less than the period of the agent's full resync, which runs without an event.
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// A running cluster with a pod on each node.
@@ -122,7 +122,7 @@ fn a_flap_is_survived() -> Result<()> {
         a.sh("ip link set eth0 down")?;
         a.sh("ip link set eth0 up")?;
     }
-    // The kernel takes the default route with the link; whoever set it sets it again.
+    // The kernel removes the default route with the link; the administrator sets it again.
     a.sh(&format!("ip route replace default via {ROUTER}"))?;
     world.settled(&key, "192.168.1.11")
 }

@@ -10,7 +10,7 @@ use flannel_tests::{
 };
 use serde_json::Value;
 
-/// Events announce what somebody did; the periodic look at everything comes only every 30 s.
+/// The limit for repairs. Events announce foreign changes; the full resync runs only every 30 s.
 const SECONDS: Duration = Duration::from_secs(10);
 /// Peers from which on the agents here use objects; below half of it no more.
 const FROM: u8 = 4;
@@ -62,10 +62,10 @@ fn settles(node: &Node, count: u8, by_objects: bool) -> Result<()> {
     })
 }
 
-/// What the kernel announces from now on, as `ip monitor` prints it.
+/// Records what the kernel announces from now on, as `ip monitor` prints it.
 fn monitor(node: &Node) -> Result<ChildGuard> {
     let child = node.spawn("monitor", ["stdbuf", "-oL", "ip", "monitor", "nexthop", "route", "neigh"])?;
-    // It listens when it tells of something.
+    // The monitor listens once it reports a change.
     eventually("a monitor that listens", SECONDS, || {
         node.sh("ip route add 192.0.2.0/24 dev lo")?;
         node.sh("ip route del 192.0.2.0/24 dev lo")?;

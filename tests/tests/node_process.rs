@@ -22,7 +22,7 @@ fn readyz(node: &Node, code: u16, text: &str) -> Result<()> {
     })
 }
 
-/// The next thing the service manager hears.
+/// Returns the next message that the service manager receives.
 fn heard(manager: &UnixDatagram) -> Result<String> {
     let mut buffer = [0; 64];
     let length = manager.recv(&mut buffer)?;

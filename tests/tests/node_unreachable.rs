@@ -44,7 +44,7 @@ fn ping(pod: &Pod, to: &str) -> Result<String> {
     Ok(pod.command(["ping", "-n", "-c", "1", "-W", "1", to]).any_code().run()?.stdout)
 }
 
-/// What `status` says of the routes.
+/// Returns the `unreachable_routes` of `status`.
 fn said(agent: &Agent) -> Result<Vec<Value>> {
     Ok(agent.status()?["unreachable_routes"].as_array().cloned().unwrap_or_default())
 }

@@ -1,4 +1,5 @@
-//! What an agent may do: no more than its options need, under the shipped profile; and what one says that may do less.
+//! The privileges of an agent: no more than its options need, under the shipped profile; and the
+//! messages of an agent that has fewer.
 
 use std::{collections::BTreeSet, fs};
 
@@ -29,7 +30,8 @@ fn of_threads(agent: &Agent, name: &str) -> Result<BTreeSet<String>> {
     Ok(values)
 }
 
-/// What every thread has in all of its sets that say what it may do, and may ever do.
+/// Returns the capabilities that all threads have in their effective, permitted and bounding sets.
+/// Fails unless these are equal and the inheritable and ambient sets are empty.
 fn capabilities(agent: &Agent) -> Result<u64> {
     let mut sets = BTreeSet::new();
     for name in ["CapEff", "CapPrm", "CapBnd"] {
@@ -142,7 +144,8 @@ fn an_agent_that_may_not_load_programs_serves_by_the_kernel_and_says_why() -> Re
     Ok(())
 }
 
-/// What the message of a missing privilege asks for is enough where a bpf filesystem is mounted.
+/// The privileges that the message of a missing privilege asks for are enough where a bpf
+/// filesystem is mounted.
 #[test]
 fn the_privileges_the_message_names_are_enough() -> Result<()> {
     let pair = TwoNodes::new("enough", VXLAN)?;

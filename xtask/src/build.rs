@@ -15,14 +15,10 @@ use anyhow::{Context as _, ensure};
 use crate::{
     object,
     setup::toolchain::Toolchain,
-    workspace::{self, Workspace},
+    workspace::{self, BPF_TARGET, Workspace},
 };
 
-/// The BPF target with this machine's byte order: programs are loaded on the kind of machine they are built on.
-pub(crate) const BPF_TARGET: &str =
-    if cfg!(target_endian = "little") { "bpfel-unknown-none" } else { "bpfeb-unknown-none" };
-
-/// What to build beside the BPF object.
+/// The programs to build in addition to the BPF object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Parts {
     /// The agent's programs and the CNI plugin.
@@ -31,7 +27,7 @@ pub(crate) enum Parts {
     AgentAndLab,
 }
 
-/// What a build left, as paths.
+/// The paths of a build's results.
 #[derive(Clone, Debug)]
 pub(crate) struct Built {
     object: Option<PathBuf>,
@@ -44,8 +40,8 @@ impl Built {
         self.release.join(name)
     }
 
-    /// Tells a command where the agent, the CNI plugin and the BPF object are (`FLANNEL_AGENT`, `FLANNEL_CNI`,
-    /// `FLANNEL_BPF_OBJECT`).
+    /// Sets the variables that name the agent, the CNI plugin and the BPF object for a command
+    /// (`FLANNEL_AGENT`, `FLANNEL_CNI`, `FLANNEL_BPF_OBJECT`).
     pub(crate) fn announce(&self, command: &mut Command) {
         command.env("FLANNEL_AGENT", self.program("flannel-agent"));
         command.env("FLANNEL_CNI", self.program("flannel"));
@@ -53,7 +49,7 @@ impl Built {
     }
 }
 
-/// Which BPF object to build, and with what.
+/// The BPF object to build, and the toolchain to build it with.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bpf<'a> {
     toolchain: &'a Toolchain,
@@ -112,7 +108,7 @@ fn build_object(workspace: &Workspace, bpf: Bpf<'_>) -> anyhow::Result<PathBuf> 
     println!("build: the BPF object{}, with {}", if bpf.log { " with its log" } else { "" }, bpf.toolchain);
     let mut cargo = bpf.toolchain.cargo(workspace, "build");
     cargo.args(["--profile=bpf", "--package=flannel-ebpf", "--target", BPF_TARGET]).args(workspace::locked());
-    let mut target = bpf_target_dir(workspace);
+    let mut target = workspace.bpf_target();
     if bpf.log {
         // Not at the other object's path: cargo puts an object it has kept back there with its old time, and
         // the agent's build script would go on with the one it saw last.
@@ -124,11 +120,6 @@ fn build_object(workspace: &Workspace, bpf: Bpf<'_>) -> anyhow::Result<PathBuf> 
     let bytes = check_object(&object)?;
     println!("build: {} ({bytes} bytes, {:.1} s)", object.display(), started.elapsed().as_secs_f32());
     Ok(object)
-}
-
-/// Apart from the host's: another compiler, and a fresh one at its next update.
-pub(crate) fn bpf_target_dir(workspace: &Workspace) -> PathBuf {
-    workspace.target().join("bpf")
 }
 
 /// The loader needs BTF for maps and functions, and bpf-linker leaves it out silently when the object was

@@ -22,8 +22,8 @@ pub(crate) enum Verb {
     Setup,
     /// Build the BPF object and, around it, the agent in release mode; and the CNI plugin
     ///
-    /// The result is target/release/flannel-agent and the CNI plugin beside it, `flannel`. Installed or linked under
-    /// the name `flanneld`, the agent takes flanneld's command line.
+    /// The result is target/release/flannel-agent and the CNI plugin next to it, `flannel`.
+    /// Installed or linked under the name `flanneld`, the agent takes flanneld's command line.
     Build {
         /// Build the agent without its BPF programs; it then runs in kernel mode only
         #[arg(long)]
@@ -34,8 +34,8 @@ pub(crate) enum Verb {
     },
     /// Build, and put the result into a Debian package, `target/dist/flannel-agent_<version>_<architecture>.deb`
     ///
-    /// Beside it lie the software bills of materials in CycloneDX, one for each program and one for the BPF object, which the
-    /// package has too.
+    /// The software bills of materials in CycloneDX lie next to it, one for each program and one
+    /// for the BPF object. The package contains them too.
     Dist,
     /// Show a three-node cluster on this machine, step by step (needs root)
     Demo {

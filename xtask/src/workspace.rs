@@ -1,4 +1,4 @@
-//! Where things are, and how other programs are started.
+//! The directories of the project, and the start of other programs.
 //!
 //! Every child process is made here, so that all of them get the same directory, search path and (cargo)
 //! a clean environment. Leaves what to run, and in which order, to the verbs.
@@ -12,6 +12,10 @@ use std::{
 };
 
 use anyhow::{Context as _, ensure};
+
+/// The BPF target with this machine's byte order: programs are loaded on the kind of machine they are built on.
+pub(crate) const BPF_TARGET: &str =
+    if cfg!(target_endian = "little") { "bpfel-unknown-none" } else { "bpfeb-unknown-none" };
 
 /// The checked-out project.
 #[derive(Clone, Debug)]
@@ -43,7 +47,12 @@ impl Workspace {
         &self.target
     }
 
-    /// Where the tools are unpacked that must not be installed on the machine.
+    /// Returns the target directory of the BPF object, apart from the host's: it has another compiler.
+    pub(crate) fn bpf_target(&self) -> PathBuf {
+        self.target().join("bpf")
+    }
+
+    /// Returns the directory of the unpacked tools, which must not be installed on the machine.
     pub(crate) fn tools(&self) -> PathBuf {
         self.target.join("tools")
     }
@@ -63,8 +72,9 @@ impl Workspace {
         command
     }
 
-    /// The cargo that runs us. Variables that describe xtask's own package are taken out: build scripts
-    /// watch them, and a dependency would be built anew after each plain `cargo build` in between.
+    /// The cargo that runs us. Variables that describe xtask's own package are taken out: build
+    /// scripts watch them, and a dependency would be built again after each plain `cargo build` in
+    /// between.
     pub(crate) fn cargo(&self) -> Command {
         let mut command = self.command(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         for (name, _) in env::vars_os() {
@@ -86,7 +96,7 @@ impl Workspace {
         command
     }
 
-    /// Where a command lies, if it is there at all.
+    /// Returns the path of a command, if there is one in the search path.
     pub(crate) fn find_command(&self, name: &str) -> Option<PathBuf> {
         env::split_paths(&self.search_path()).map(|dir| dir.join(name)).find(|path| path.is_file())
     }
@@ -99,7 +109,7 @@ impl Workspace {
     }
 }
 
-/// Whether we are root, which network namespaces, BPF and package installation all ask for.
+/// Returns true if we are root, which network namespaces, BPF and package installation all require.
 pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }

@@ -5,9 +5,7 @@ use std::collections::BTreeMap;
 use flannel_common::mode::Mode;
 
 use crate::{
-    agent::privileges,
     backend::{Backend, PodNetwork, Served},
-    cli::{AttachMode, RunOptions},
     datapath::{
         AttachKind, Attachments, DatapathError, FlowTable, Maps, PinRoot, Subnets,
         attach::{EarlyGuard, EarlyWish},
@@ -18,11 +16,15 @@ use crate::{
     },
     family::Family,
     fast::helper_ports,
-    reconcile::{Bpf, chain},
+    host::error_chain::chain,
+    options::AttachMode,
+    options::RunOptions,
+    privileges,
+    reconcile::Bpf,
 };
 
-/// Loads the programs and opens their maps. The error is the reason for `status`; whatever an earlier agent left
-/// running is told to leave everything to the kernel.
+/// Loads the programs and opens their maps. The error is the reason for `status`; programs that an
+/// earlier agent left running are then set to leave every packet to the kernel.
 pub(super) fn open(
     options: &RunOptions,
     backend: &dyn Backend,
@@ -86,7 +88,8 @@ fn early_wish(asked: EarlyWish, served: Served) -> EarlyWish {
     EarlyWish::Off
 }
 
-/// An earlier agent's programs may still be attached, over maps this one cannot keep: nobody vouches for those now.
+/// Sets the programs of an earlier agent to leave every packet to the kernel. They may still be
+/// attached, over maps that this agent cannot keep up to date.
 fn stand_down(pins: &PinRoot) {
     let set = ConfigMap::open(pins).and_then(|mut config| config.invalidate()).and_then(|()| {
         let mut mode = ModeMap::open(pins)?;

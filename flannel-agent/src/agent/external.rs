@@ -1,22 +1,23 @@
-//! The external interface while the agent runs: events cast doubt on it, and before the next reconciliation it is looked at
-//! again.
+//! The external interface while the agent runs: an event marks it as stale, and it is read again
+//! before the next reconciliation.
 //!
-//! It is followed by its name (see [`iface::follow()`]), each family for itself. While it cannot serve a family, that one stays as
-//! it is and the node is not ready. One that cannot serve for longer than [`GRACE`] is given up for whatever the options would
-//! choose now, as at start: so a device that is made anew keeps its node, and one that is replaced by another loses it for a
-//! moment only.
+//! It is followed by its name (see [`iface::follow()`]), each family separately. While it cannot
+//! serve a family, that family stays as it is and the node is not ready. An interface that cannot
+//! serve for longer than [`GRACE`] is given up, and the options choose again, as at start. So a
+//! device that is recreated stays the external interface, and one that is replaced by another
+//! interrupts the node only briefly.
 
 use std::time::{Duration, Instant};
 
 use crate::{
-    cli::RunOptions,
     family::Family,
     iface::{self, ExternalInterface, Followed, Host, IfaceError, IfaceOptions},
     netlink::{KernelEvent, Netlink},
+    options::RunOptions,
     subnet::Hints,
 };
 
-/// How long the chosen interface may be away before another one is chosen.
+/// The time for which the chosen interface may be unusable before another one is chosen.
 const GRACE: Duration = Duration::from_secs(10);
 
 /// The choice, and how to renew it.
@@ -54,12 +55,12 @@ impl External {
         Ok(Self { netlink: netlink.clone(), options, families, chosen, doubted: false, lost: None })
     }
 
-    /// What is chosen.
+    /// Returns the interface in use.
     pub(super) const fn chosen(&self) -> &ExternalInterface {
         &self.chosen
     }
 
-    /// Why it does not serve, if it does not.
+    /// Returns the reason why the interface cannot serve, if it cannot.
     pub(super) fn problem(&self) -> Option<&str> {
         self.lost.as_ref().map(|lost| lost.why.as_str())
     }
@@ -72,7 +73,7 @@ impl External {
             KernelEvent::Overflow => true,
             KernelEvent::Link(link) => link.index == *index || link.name == *name,
             KernelEvent::LinkGone { index: gone, .. } => gone == index,
-            // On an interface made anew addresses come under an index we may not know yet.
+            // On a recreated interface addresses arrive under an index that may not be known yet.
             KernelEvent::Address(address) | KernelEvent::AddressGone(address) => {
                 address.key.ifindex == *index || is_public(address.key.addr) || self.lost.is_some()
             }

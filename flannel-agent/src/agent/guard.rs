@@ -6,8 +6,8 @@ use crate::{
     agent::main_loop::Running,
     datapath::attach::{EarlyGuard, EarlyWish},
     guard::Doubt,
+    host::error_chain::chain,
     observe::status::{GuardStatus, XdpStatus},
-    reconcile::chain,
 };
 
 impl Running {
@@ -24,7 +24,7 @@ impl Running {
         })
     }
 
-    /// Tells in the log what the guard refused. Whether there is news for the status.
+    /// Logs what the guard refused. Returns true if its counts changed, so that the status has to.
     pub(super) fn tell_of_guard(&mut self) -> bool {
         let Some(bpf) = self.node.reconciler.bpf().filter(|bpf| bpf.has_tunnel()) else { return false };
         self.guard.tell(bpf.maps(), Instant::now()).unwrap_or_else(|error| {
@@ -50,7 +50,7 @@ impl Running {
         }
     }
 
-    /// Why the programs may not know all peers, if they may not.
+    /// Returns the reason why the programs may not know all peers, if there is one.
     fn guard_doubt(&self) -> Option<Doubt> {
         if !self.store.is_in_sync() {
             return Some(Doubt::StoreNotInSync);

@@ -7,7 +7,7 @@ use crate::{
     subnet::HostAddresses,
 };
 
-/// How they are read, and whether they have to be.
+/// The reader of the host's addresses. It reads them only when they may have changed.
 pub(super) struct HostAddressReader {
     netlink: Netlink,
     stale: bool,

@@ -10,16 +10,18 @@ use tokio::{
 };
 
 use crate::{
-    agent::{refusals::RefusalLog, start::Started, store::Store, sysctl},
+    agent::{refusals::RefusalLog, start::Started, store::Store},
     datapath::{
         DatapathError,
         policy::{Able, Decision, Wishes},
     },
     firewall::Limit,
     guard::Guard,
+    host::error_chain::chain,
+    host::sysctl,
     netlink::KernelEvent,
     observe::{metrics::Counts, pulse::Pulse, status::Status},
-    reconcile::{Bpf, Cluster, chain},
+    reconcile::{Bpf, Cluster},
     subnet::{OwnLease, StoreEvent, SubnetEnv},
     traffic::Wanted,
 };
@@ -29,19 +31,19 @@ const BEAT: Duration = Duration::from_secs(1);
 /// Between looks for listeners to queues in mode `fast`, which confirm what was learned: a new flow waits that long
 /// before it is used.
 const CONFIRM: Duration = Duration::from_millis(100);
-/// Between looks at everything there is, for drift that nobody announced.
+/// Between looks at everything there is, for drift that no event announced.
 const RESYNC: Duration = Duration::from_secs(30);
 /// Between looks at what is cheap to look at and not announced either: sysctls, TCX programs, pods' own ends of veths.
 const UNANNOUNCED: Duration = Duration::from_secs(5);
 /// Before another try when a whole reconciliation did not go through.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// What changes while the agent runs, beside the reconciler.
+/// The state that changes while the agent runs, in addition to the reconciler's.
 pub(super) struct Running {
     pub(super) node: Started,
     pub(super) store: Store,
     pub(super) decision: Decision,
-    /// Why the mode asked for cannot be, if it cannot.
+    /// The reason why the mode asked for cannot be put in force, if it cannot.
     lowered: Option<String>,
     pub(super) applied: bool,
     pub(super) guard: Guard,
@@ -83,7 +85,7 @@ impl Started {
     }
 }
 
-/// What the loop does because of something.
+/// The action of the loop in response to an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Then {
     /// Nothing.
@@ -249,7 +251,8 @@ impl Running {
         self.republish();
     }
 
-    /// Tells the other nodes when they reach us elsewhere, or when our end of a tunnel is another.
+    /// Publishes the lease attributes if they changed: the addresses at which other nodes reach
+    /// this one, or its ends of the tunnels.
     fn republish(&mut self) {
         let vteps = self.node.reconciler.vteps();
         let attrs = self.node.published.attrs(self.node.external.chosen(), &vteps);
@@ -258,7 +261,7 @@ impl Running {
         }
     }
 
-    /// Why the node is not as it should be, if it is not.
+    /// Returns the reason why the node is not as it should be, if it is not.
     pub(super) fn error(&self) -> Option<String> {
         self.node.external.problem().map(str::to_owned).or_else(|| self.node.reconciler.error())
     }
@@ -359,7 +362,7 @@ impl Running {
         self.is_network_available() && self.store.is_in_sync()
     }
 
-    /// Whether mode and programs are as asked for.
+    /// Returns the reason why mode or programs are not as asked for; `None` if they are.
     pub(super) fn mode_reason(&self) -> Option<String> {
         let decision = &self.decision;
         if let Some(reason) = &self.node.no_bpf {

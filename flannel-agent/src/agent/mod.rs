@@ -9,24 +9,18 @@ mod guard;
 mod host_addresses;
 mod main_loop;
 mod open_files;
-pub mod privileges;
 mod published;
 mod refusals;
 mod report;
 mod start;
-pub mod state_dir;
 mod store;
-pub(crate) mod sysctl;
 
 use anyhow::Context as _;
-use tokio::{
-    signal::unix::{Signal, SignalKind, signal},
-    sync::watch,
-};
+use tokio::sync::watch;
 
 use crate::{
-    cli::RunOptions,
     datapath::PinRoot,
+    host::signals::Stop,
     observe::{
         health::{Readiness, Routes},
         http::HttpServer,
@@ -36,9 +30,11 @@ use crate::{
         socket,
         status::Status,
     },
+    options::RunOptions,
+    privileges,
     reconcile::PeerBook,
+    state_dir::StateDir,
 };
-use state_dir::StateDir;
 
 /// Runs until SIGTERM or SIGINT, or until start-up fails for good.
 pub async fn run(options: RunOptions) -> anyhow::Result<()> {
@@ -116,23 +112,4 @@ fn listen(
         servers.push(server);
     }
     Ok(servers)
-}
-
-/// The signals that end a command that runs on.
-pub(crate) struct Stop {
-    terminate: Signal,
-    interrupt: Signal,
-}
-
-impl Stop {
-    pub(crate) fn listen() -> std::io::Result<Self> {
-        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
-    }
-
-    pub(crate) async fn wait(&mut self) -> &'static str {
-        tokio::select! {
-            _ = self.terminate.recv() => "SIGTERM",
-            _ = self.interrupt.recv() => "SIGINT",
-        }
-    }
 }

@@ -1,4 +1,5 @@
-//! What this node publishes about itself: where it is reached and, from the backend, its ends of the tunnels.
+//! The attributes that this node publishes: the addresses at which it is reached and, from the
+//! backend, its ends of the tunnels.
 
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
@@ -9,7 +10,7 @@ use crate::{
     subnet::{LeaseAttrs, Vtep},
 };
 
-/// How it is put together.
+/// The parts of the attributes that stay the same while the agent runs.
 pub(super) struct Published {
     backend: Arc<dyn Backend>,
     backend_type: &'static str,

@@ -6,9 +6,8 @@ use flannel_common::fast::PodEntry;
 use tokio::sync::watch;
 
 use crate::{
-    agent::{main_loop::Running, privileges::Privileges, store::unix},
+    agent::{main_loop::Running, store::unix},
     backend::{PeerWay, Way},
-    cli::RunOptions,
     datapath::policy::{Able, Wishes},
     excerpt::excerpt,
     family::Family,
@@ -18,6 +17,8 @@ use crate::{
         ConflictStatus, DeviceStatus, FastStatus, FlowTableStatus, InterfaceStatus, LISTED, LeaseStatus, ModeStatus,
         PeerStatus, PodStatus, RejectedStatus, STARTING, Status, StoreStatus,
     },
+    options::RunOptions,
+    privileges::Privileges,
     reconcile::device::Device,
     subnet::{Conflict, Rejected},
     underlay::Path,
@@ -72,7 +73,7 @@ impl Running {
             device: devices.first().cloned(),
             devices,
             traffic: Some(self.node.traffic.status()),
-            // The book has them, and is read when somebody asks.
+            // The peer book has them. It is read when a client asks.
             peers: Vec::new(),
             rejected: self.node.leases.rejected().take(LISTED).map(|lease| rejected(&lease)).collect(),
             rejected_total: total(self.node.leases.rejected().len()),
@@ -186,13 +187,14 @@ fn rejected(lease: &Rejected) -> RejectedStatus {
     RejectedStatus { key: excerpt(&lease.key).to_string(), reason: lease.to_string() }
 }
 
-/// Who chooses the next hop, where the kernel does.
+/// Returns a note that the kernel chooses the next hop, and by which devices; `None` if the path
+/// has a next hop of its own.
 fn choice(path: &Path) -> Option<String> {
     let names: Vec<_> = path.legs.iter().map(|leg| leg.name.as_str()).collect();
     path.next_hop.is_none().then(|| format!("the kernel chooses the next hop for each flow, by {}", names.join(", ")))
 }
 
-/// What the status says of a peer.
+/// Returns the status of a peer.
 pub(super) fn peer(way: &PeerWay) -> PeerStatus {
     let reason = match &way.way {
         Way::Direct(_) => None,

@@ -12,16 +12,17 @@ use ipnet::IpNet;
 use tokio::sync::{mpsc, watch};
 
 use crate::{
-    agent::{bpf, external::External, host_addresses::HostAddressReader, published::Published, sysctl},
+    agent::{bpf, external::External, host_addresses::HostAddressReader, published::Published},
     backend::{self, Backend, Lower, PodNetwork, usable_mtu},
-    cli::RunOptions,
     config::NetworkConfig,
     family::Family,
     fast::{ConntrackSysctls, Exclusions, Fast, RuleChanges},
     firewall,
+    host::sysctl,
     iface::ExternalInterface,
     netlink::{KernelEvents, Netlink},
     observe::{metrics::Counts, status::Status},
+    options::RunOptions,
     reconcile::{
         PeerBook, PlaneSetup, Reconciler, device,
         unreachable::{self, NotMade},
@@ -48,11 +49,11 @@ pub(super) struct Started {
     pub(super) reconciler: Reconciler,
     pub(super) external: External,
     pub(super) host_addresses: HostAddressReader,
-    /// What we publish; another value here is published at once.
+    /// The lease attributes that this node publishes. A changed value is published at once.
     pub(super) attrs: watch::Sender<LeaseAttrs>,
     pub(super) leases: LeaseSet,
     pub(super) own: OwnLease,
-    /// Whether the store assigned our subnets for good.
+    /// True if the store assigned our subnets permanently.
     pub(super) assigned: bool,
     pub(super) published: Published,
     pub(super) config: NetworkConfig,
@@ -205,7 +206,8 @@ async fn start_with<M: SubnetManager>(
     })
 }
 
-/// Whether the unreachable route for a pod network is made, as far as the options say.
+/// Checks that the options allow the unreachable route for a pod network. Fails if it is switched
+/// off, if the backend carries no packets, or if an address of the store is in the network.
 fn unreachable_route(options: &RunOptions, backend: &dyn Backend, network: IpNet) -> Result<(), NotMade> {
     if !options.unreachable_route {
         return Err(NotMade::Disabled);

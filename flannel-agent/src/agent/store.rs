@@ -3,31 +3,31 @@
 use tracing::{debug, error, info};
 
 use crate::{
-    clock::BootTime,
+    host::clock::BootTime,
     observe::status::StoreStatus,
     subnet::{LostCause, OwnLease, StoreEvent},
 };
 
-/// What is known of the store.
+/// The known state of the store and of our lease in it.
 #[derive(Debug)]
 pub(super) struct Store {
     state: State,
-    /// Since when it is that.
+    /// The time at which it entered that state.
     since: BootTime,
-    /// When a change of anybody's lease was last heard of.
+    /// The time of the last change of any lease.
     last_change: Option<BootTime>,
     lost: Option<LostCause>,
     lapsed: bool,
 }
 
-/// Whether changes arrive.
+/// The state of the store's event stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum State {
     /// Not read yet.
     Unseen,
-    /// Yes.
+    /// Changes arrive.
     InSync,
-    /// No, for a reason.
+    /// Changes do not arrive, for this reason.
     Away(String),
 }
 
@@ -60,7 +60,8 @@ impl Store {
         }
     }
 
-    /// Looks at the clock. Whether our lease ran out since the last look, and nobody told us what became of it.
+    /// Compares the lease with the clock. Returns true if it expired since the last call, and the
+    /// store has not reported its loss.
     pub(super) fn look_at_clock(&mut self, own: &OwnLease) -> bool {
         let lapsed = self.lost.is_none() && own.has_lapsed(BootTime::now());
         let newly = lapsed && !self.lapsed;
@@ -71,17 +72,17 @@ impl Store {
         newly
     }
 
-    /// Whether everything was read once.
+    /// Returns true if the leases were read once.
     pub(super) fn is_seen(&self) -> bool {
         self.state != State::Unseen
     }
 
-    /// Whether its changes arrive.
+    /// Returns true if its changes arrive.
     pub(super) fn is_in_sync(&self) -> bool {
         self.state == State::InSync
     }
 
-    /// Whether our lease is ours as far as anybody knows.
+    /// Returns true if our lease is neither reported as lost nor expired.
     pub(super) fn grants(&self, own: &OwnLease) -> bool {
         self.lost.is_none() && !own.has_lapsed(BootTime::now())
     }

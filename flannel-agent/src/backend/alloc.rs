@@ -1,4 +1,5 @@
-//! The alloc backend: a subnet for this node, `subnet.env`, and nothing in the kernel. Somebody else carries the packets.
+//! The alloc backend: a subnet for this node, `subnet.env`, and nothing in the kernel. Another
+//! system carries the packets.
 
 use super::{Backend, Desired, Node, PeerWay, Served, Way};
 use crate::{family::Family, subnet::Peer, underlay::Underlay};

@@ -1,8 +1,9 @@
 //! The host-gw backend: per peer a route to the peer itself, on the external interface. No device, no tunnel: packets
 //! cross the link as they are, so a peer has to be on it.
 //!
-//! Routes equal stock flannel's but for their protocol, 191: nothing else tells them from an administrator's. The programs know
-//! the peers that are on the link, for mode `fast`; there is nothing else for them to do.
+//! Routes equal stock flannel's except for their protocol, 191, which is all that distinguishes
+//! them from an administrator's. The programs know the peers that are on the link, for mode `fast`;
+//! there is nothing else for them to do.
 
 use flannel_common::{addr::Mac, node::FamilyConfig};
 
@@ -52,10 +53,7 @@ impl Backend for HostGw {
 mod tests {
     use std::net::IpAddr;
 
-    use flannel_common::{
-        addr::Addr,
-        peer::{EntryState, PeerEntry},
-    };
+    use flannel_common::{addr::Addr, entry_state::EntryState, peer::PeerEntry};
 
     use super::*;
     use crate::{

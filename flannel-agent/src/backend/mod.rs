@@ -1,8 +1,9 @@
-//! What a backend wants in the kernel, as data. Pure: nothing here reads or writes the kernel.
+//! The kernel state a backend wants, as data. Pure: nothing here reads or writes the kernel.
 //!
-//! A backend turns the believed leases of one address family, and what is known of the node and its underlay, into [`Desired`].
-//! The reconciler compares that with what is there and does the rest, so a backend has no state and no order to keep, and
-//! nobody but [`of`] asks which one it is.
+//! A backend turns the believed leases of one address family, and what is known of the node and its
+//! underlay, into [`Desired`]. The reconciler compares that with the actual state and applies the
+//! difference, so a backend has no state and no order to keep. Only [`of`] depends on which backend
+//! it is.
 
 pub mod alloc;
 pub mod host_gw;
@@ -19,10 +20,11 @@ use std::{
 use flannel_common::{
     addr::{Addr, Mac},
     ecmp::EcmpPathKey,
+    entry_state::EntryState,
     guard::DeviceKey,
     node,
     packet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6},
-    peer::{EntryState, PeerEntry, VtepEntry},
+    peer::{PeerEntry, VtepEntry},
 };
 use ipnet::IpNet;
 
@@ -39,10 +41,11 @@ use crate::{
 
 /// A way of carrying packets between nodes. Every method speaks of one address family.
 pub trait Backend: fmt::Debug + Send + Sync {
-    /// What a pod's packet may measure under an external interface of this MTU, in bytes.
+    /// Returns the MTU of pods, in bytes, for an external interface with an MTU of `external_mtu`
+    /// bytes.
     fn mtu(&self, family: Family, external_mtu: u32) -> u32;
 
-    /// Whether it can serve from this end of the external interface.
+    /// Checks that the backend can serve from this end of the external interface.
     fn accept(&self, _end: &End) -> Result<(), Unfit> {
         Ok(())
     }
@@ -57,7 +60,8 @@ pub trait Backend: fmt::Debug + Send + Sync {
         None
     }
 
-    /// What a node with this end of the tunnel publishes in its lease beside its addresses.
+    /// Returns the data that a node with this end of the tunnel publishes in its lease in addition
+    /// to its addresses, if any.
     fn published(&self, _vtep: Option<Vtep>) -> Option<RawJson> {
         None
     }
@@ -68,21 +72,22 @@ pub trait Backend: fmt::Debug + Send + Sync {
     /// Everything the node and its peers need, each peer by its way.
     fn desired(&self, node: &Node, peers: &[PeerWay]) -> Desired;
 
-    /// What the programs know of the node, where they have something to do.
+    /// Returns the node's configuration for the programs; `None` where they have nothing to do.
     fn node_config(&self, _node: &Node) -> Option<node::FamilyConfig> {
         None
     }
 
-    /// True if its routes carry the packets between pods of different nodes, and nobody else's.
+    /// Returns true if its routes carry the packets between pods of different nodes, and no other
+    /// routes do.
     fn carries_packets(&self) -> bool {
         true
     }
 
-    /// What the programs are to serve, or why there is nothing for them to do.
+    /// Returns the traffic that the programs serve, or the reason there is none.
     fn programs(&self) -> Result<Served, &'static str>;
 }
 
-/// What the programs serve.
+/// The traffic that the programs serve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Served {
     /// The tunnel of this VNI, and in mode `fast` peers on our own link too.
@@ -92,12 +97,13 @@ pub enum Served {
 }
 
 impl Served {
-    /// Whether there is a tunnel.
+    /// Returns true if there is a tunnel.
     pub const fn has_tunnel(self) -> bool {
         matches!(self, Self::Tunnel(_))
     }
 
-    /// What tells tc filters of this agent from those of another one on the same device: the VNI, or zero.
+    /// Returns the tag that distinguishes tc filters of this agent from those of another agent on
+    /// the same device: the VNI, or zero.
     pub const fn filter_tag(self) -> u32 {
         match self {
             Self::Tunnel(vni) => vni,
@@ -115,7 +121,7 @@ pub fn of(config: &BackendConfig) -> Arc<dyn Backend> {
     }
 }
 
-/// What a tunnel device stands on.
+/// The underlay of a tunnel device, and the device's own address.
 #[derive(Clone, Copy, Debug)]
 pub struct Lower {
     /// Interface index of the external interface.
@@ -145,7 +151,7 @@ pub struct Node {
     pub port_range: (u16, u16),
 }
 
-/// How packets reach one peer.
+/// The way packets reach one peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Way {
     /// By a route to the peer itself, on this interface.
@@ -177,7 +183,7 @@ impl Way {
 pub struct PeerWay {
     /// The peer.
     pub peer: Peer,
-    /// How.
+    /// The way to it.
     pub way: Way,
 }
 
@@ -192,7 +198,8 @@ fn direct_entry(vtep: Addr, mac: Mac, device: u32) -> PeerValue {
     PeerValue { flags: EntryState::DIRECT, entry }
 }
 
-/// What the programs know of the node beside its tunnel; nothing where there is no map of its network.
+/// Returns the node's configuration for the programs, without its tunnel; `None` where there is no
+/// map of its network.
 fn network_config(node: &Node) -> Option<node::FamilyConfig> {
     let network = node.network;
     network.has_peer_map().then(|| node::FamilyConfig {
@@ -242,13 +249,13 @@ pub struct Desired {
 /// A peer map entry without what its writer adds: the generation, and what the programs saw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerValue {
-    /// Flags beside `VALID`.
+    /// Flags in addition to `VALID`.
     pub flags: u32,
     /// The body; its word is zero.
     pub entry: PeerEntry,
 }
 
-/// Why a backend cannot serve from an external interface. An operator has to change something.
+/// Reasons a backend cannot serve from an external interface. Each needs a change by the operator.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unfit {
     /// Routes to a node lead to an address it has, not to a NAT's.
@@ -257,7 +264,7 @@ pub enum Unfit {
          that one as --public-ip (--public-ipv6), or the backend vxlan"
     )]
     BehindNat {
-        /// The address peers are told.
+        /// The address published to peers.
         public: IpAddr,
         /// The interface's.
         addr: IpAddr,
@@ -271,7 +278,7 @@ pub enum Unfit {
     TooSmallForIpv6 {
         /// The external interface's, or what the network configuration makes of it.
         external: u32,
-        /// What is left.
+        /// The MTU left for pods, in bytes.
         left: u32,
     },
 }
@@ -279,7 +286,8 @@ pub enum Unfit {
 /// Below, the kernel switches IPv6 off on a device (RFC 8200, section 5).
 const IPV6_MIN_MTU: u32 = 1280;
 
-/// What pods of this family may send, if that is enough.
+/// Returns the MTU of pods of this family, in bytes; an error if IPv6 pods would get less than IPv6
+/// needs.
 pub fn usable_mtu(backend: &dyn Backend, family: Family, external: u32) -> Result<u32, Unfit> {
     let left = backend.mtu(family, external);
     if family == Family::V6 && left < IPV6_MIN_MTU { Err(Unfit::TooSmallForIpv6 { external, left }) } else { Ok(left) }

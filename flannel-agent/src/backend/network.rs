@@ -31,18 +31,20 @@ impl PodNetwork {
         Family::of(self.prefix.addr())
     }
 
-    /// The same network, cut into subnets of this length by somebody else.
+    /// Returns the same network, cut into subnets of this length by an external allocator. A length
+    /// below the network's is raised to the network's.
     #[must_use]
     pub fn cut_into(self, subnet_len: u8) -> Self {
         Self { subnet_len: subnet_len.max(self.prefix.prefix_len()), ..self }
     }
 
-    /// How many subnets it has; as many as there are numbers if there are more.
+    /// Returns the number of subnets; `u64::MAX` if there are more.
     pub fn subnet_count(&self) -> u64 {
         1_u64.checked_shl((self.subnet_len - self.prefix.prefix_len()).into()).unwrap_or(u64::MAX)
     }
 
-    /// Whether the programs have a map of its subnets; the kernel path alone serves a larger network.
+    /// Returns true if the programs have a map of its subnets. The kernel path alone serves a
+    /// larger network.
     pub fn has_peer_map(&self) -> bool {
         self.subnet_count() <= PEERS_MAX.into()
     }

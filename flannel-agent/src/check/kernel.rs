@@ -8,16 +8,15 @@ use serde::Serialize;
 
 use super::Finding;
 use crate::{
-    agent::privileges::{self, Privileges},
-    cli,
     datapath::{AttachKind, FlowTable, probe, room::Limit},
     family::Family,
     fast,
+    host::error_chain::chain,
     netlink::Netlink,
-    reconcile::chain,
+    privileges::{self, Privileges},
 };
 
-/// The oldest kernel whose route look-ups tell what the agent asks.
+/// The oldest kernel whose route look-ups report what the agent asks for.
 const OLDEST: (u32, u32) = (4, 13);
 /// Before this one the counters of a pod's interface miss replayed packets.
 const COUNTS_IN_PODS: (u32, u32) = (6, 8);
@@ -27,7 +26,7 @@ const COUNTS_IN_PODS: (u32, u32) = (6, 8);
 pub struct Best {
     /// `kernel`, `encap` or `fast`.
     pub mode: String,
-    /// Why not more; absent for `fast`.
+    /// The reason why no higher mode is possible; absent for `fast`.
     pub reason: Option<String>,
 }
 
@@ -45,7 +44,7 @@ impl Best {
     }
 }
 
-/// What was found, and which mode that allows.
+/// Returns the findings and the best mode that they allow.
 pub(super) async fn look(netlink: &Netlink) -> (Vec<Finding>, Best) {
     let mut best = Best { mode: Mode::Fast.to_string(), reason: None };
     let mut findings = vec![version(), privileges(), vxlan(), attach()];
@@ -77,7 +76,7 @@ fn parse_version(release: &str) -> Option<(u32, u32)> {
 fn privileges() -> Finding {
     if let Err(error) = privileges::check() {
         let remedy = "run as root: without, half of this check says nothing";
-        return Finding::fail("privileges", cli::describe(&error), remedy);
+        return Finding::fail("privileges", chain(error.as_ref()), remedy);
     }
     let Ok(held) = Privileges::current() else {
         return Finding::ok("privileges", "this process may change the network");
@@ -122,7 +121,7 @@ fn attach() -> Finding {
     }
 }
 
-/// What the programs can do here, by trying them.
+/// Tries what the programs can do here, and lowers `best` to the mode that this allows.
 fn programs(best: &mut Best) -> Vec<Finding> {
     let mut findings = Vec::new();
     match probe::programs() {
@@ -179,9 +178,10 @@ fn programs(best: &mut Best) -> Vec<Finding> {
     findings
 }
 
-/// How many flows mode `fast` would hold here, where this process's cgroup is the agent's.
+/// Reports how many flows mode `fast` would hold here, if the agent ran in the cgroup of this
+/// process.
 fn flow_table() -> Finding {
-    /// What a small machine has.
+    /// The flows that the table of a small machine holds.
     const FEW: u32 = 1 << 14;
     let FlowTable { flows, reason } = FlowTable::plan(None, &[Family::V4]);
     let text = format!("mode fast holds {flows} flows of IPv4 in a process such as this: {reason}");

@@ -1,7 +1,8 @@
-//! What this host can do, and what stands in the way: for `flannel-agent check`.
+//! The capabilities of this host and its obstacles to pod networking, for `flannel-agent check`.
 //!
-//! Runs before the agent is installed and beside it. The probes are the agent's own: its loader, its selection of the external
-//! interface, its view of conntrack. Nothing is changed but for maps and programs that are gone when the probe ends.
+//! Runs before the agent is installed, and next to a running one. The probes are the agent's own:
+//! its loader, its selection of the external interface, its view of conntrack. Nothing is changed
+//! but for maps and programs that are gone when the probe ends.
 
 mod firewall;
 mod kernel;
@@ -22,7 +23,7 @@ use crate::{
 /// The port of tunnels where nothing says otherwise.
 const DEFAULT_PORT: u16 = 8472;
 
-/// How a finding stands.
+/// The level of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
@@ -37,13 +38,13 @@ pub enum Level {
 /// One finding. The topics are an interface.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// What it is about.
+    /// The topic, such as `programs` or `mtu`.
     pub topic: &'static str,
-    /// How it stands.
+    /// The level.
     pub level: Level,
-    /// What was found.
+    /// The finding in words.
     pub text: String,
-    /// What to do; absent where there is nothing to do.
+    /// The remedy; absent where there is nothing to do.
     pub remedy: Option<String>,
 }
 
@@ -71,7 +72,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Whether something stands in the way of pods reaching each other.
+    /// Returns true if a finding keeps pods from reaching each other.
     pub fn has_failed(&self) -> bool {
         self.findings.iter().any(|finding| finding.level == Level::Fail)
     }
@@ -91,7 +92,7 @@ pub async fn run(pins: &PinRoot, state_dir: &Path) -> Result<Report, NetlinkErro
     Ok(Report { findings, best })
 }
 
-/// Whether tunnel packets come and go here, as far as that is known.
+/// Returns true if tunnel packets may come and go here; true also if no configuration is pinned.
 fn may_have_tunnel(pinned: Option<&NodeConfig>) -> bool {
     pinned.is_none_or(NodeConfig::has_tunnel)
 }

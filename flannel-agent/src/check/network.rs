@@ -48,7 +48,8 @@ pub(super) async fn look(
     Ok(findings)
 }
 
-/// The external interface: that of the agent, or the one it would choose without being told.
+/// Returns the external interface: that of the agent, or the one it would choose without options.
+/// The inner error is the reason why there is none.
 async fn external<'a>(
     netlink: &Netlink,
     links: &'a [Link],
@@ -107,7 +108,8 @@ fn ingress(pins: &PinRoot, links: &[Link], external: &Link) -> Finding {
     )
 }
 
-/// What the interface does for packets, those of a tunnel among them where there is one, as ethtool tells it.
+/// Returns what the interface offloads, as ethtool reports it; tunnel packets count if there is a
+/// `tunnel`. `None` if ethtool fails.
 async fn offloads(link: &Link, tunnel: bool) -> Option<Finding> {
     let Some(ethtool) = tool::find("ethtool") else {
         return Some(Finding::ok("offload", "not looked at: ethtool is not installed"));
@@ -138,7 +140,8 @@ fn lacking(features: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Whether what the tunnel device lets through fits into the external interface.
+/// Checks that the largest packets of the tunnel device fit, with their headers, into the external
+/// interface.
 fn fit(tunnel: &Link, external: &Link) -> Finding {
     let overhead = if tunnel.name.starts_with("flannel-v6.") { 70 } else { 50 };
     let text = format!("{} has MTU {}, and {} {}", tunnel.name, tunnel.mtu, external.name, external.mtu);

@@ -4,11 +4,11 @@ use std::{fs, path::Path};
 
 use super::{Finding, network::is_flannels};
 use crate::{
-    agent::sysctl,
     family::Family,
+    host::error_chain::chain,
+    host::sysctl,
+    host::sysctl_record::{self, Record},
     netlink::Link,
-    reconcile::chain,
-    sysctls::{self, Record},
 };
 
 pub(super) fn look(links: &[Link], state_dir: &Path) -> Vec<Finding> {
@@ -36,7 +36,7 @@ fn changed(state_dir: &Path) -> Finding {
         Err(error) => {
             let remedy = format!(
                 "the agent sets no sysctl, and cleanup restores none; write the values down and remove {}",
-                sysctls::path(state_dir).display()
+                sysctl_record::path(state_dir).display()
             );
             return Finding::warn("sysctls", chain(&error), remedy);
         }

@@ -14,16 +14,12 @@ use std::path::PathBuf;
 
 use anyhow::bail;
 
-use crate::{
-    agent::{privileges, state_dir::StateDir},
-    datapath::PinRoot,
-    netlink::Netlink,
-};
+use crate::{datapath::PinRoot, netlink::Netlink, privileges, state_dir::StateDir};
 pub use sysctls::When;
 
 use plan::{Plan, Step};
 
-/// What to clean up.
+/// The scope of a cleanup.
 #[derive(Clone, Debug)]
 pub struct Scope {
     /// The pins.

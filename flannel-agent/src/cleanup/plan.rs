@@ -1,4 +1,4 @@
-//! What there is to clean up, in the order in which it goes.
+//! The steps of a cleanup, in the order in which they are taken.
 
 use std::{
     fmt, fs, io,
@@ -8,7 +8,6 @@ use std::{
 use aya::programs::TcAttachType;
 
 use crate::{
-    agent::state_dir,
     backend::vxlan::device_name,
     cleanup::{Scope, sysctls::SysctlStep},
     datapath::attach::{
@@ -19,6 +18,7 @@ use crate::{
     family::Family,
     netlink::{Link, MAIN_TABLE, Netlink, NetlinkError, Nexthop, NexthopId, Route, RouteKey, RouteType, protocol},
     observe::socket,
+    state_dir,
     traffic::removal::{self, Leftover},
 };
 
@@ -29,7 +29,7 @@ const SIDES: [TcAttachType; 2] = [TcAttachType::Ingress, TcAttachType::Egress];
 pub(super) enum Step {
     /// A tc filter of ours.
     Filter { ifindex: u32, ifname: String, side: TcAttachType, filter: FilterId },
-    /// A clsact qdisc that we added and nobody else uses.
+    /// A clsact qdisc that the agent added and no other program uses.
     Qdisc { ifindex: u32, ifname: String },
     /// A directory of pins; with the links in it, programs come off their devices.
     Pins(PathBuf),
@@ -64,7 +64,7 @@ impl Plan {
         let mut steps = attachments(&links, &scope.state_dir)?;
         steps.extend(pins(scope)?);
         if scope.keep_network {
-            // Stock flannel does not know this route, so nobody would remove it.
+            // Stock flannel does not know this route and would never remove it.
             let routes = routes(netlink).await?.into_iter();
             steps.extend(routes.filter(|step| matches!(step, Step::Route { route, .. } if is_unreachable(route))));
         } else {
@@ -117,7 +117,8 @@ fn pins(scope: &Scope) -> io::Result<Vec<Step>> {
     Ok(steps)
 }
 
-/// What packets go by without programs.
+/// Finds everything that carries packets without the programs: rules, routes, nexthop objects and
+/// tunnel devices.
 async fn network(netlink: &Netlink, links: &[Link]) -> Result<Vec<Step>, NetlinkError> {
     let mut steps: Vec<Step> = removal::find().await.into_iter().map(Step::Rules).collect();
     steps.extend(routes(netlink).await?);
@@ -160,7 +161,8 @@ fn device(link: &Link) -> Step {
     Step::Device { index: link.index, name: link.name.clone() }
 }
 
-/// What the state directory holds, and subnet.env if asked for.
+/// Returns the files that exist in the state directory and the directory itself, and subnet.env if
+/// asked for.
 fn files(scope: &Scope) -> Vec<Step> {
     let dir = &scope.state_dir;
     let ledger = Ledger::new(dir).path().to_owned();

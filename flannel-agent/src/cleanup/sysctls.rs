@@ -12,7 +12,7 @@ use std::{
 use clap::ValueEnum;
 
 use super::{connections, plan::Step};
-use crate::sysctls::{self, ChangedSysctl, Record};
+use crate::host::sysctl_record::{self, ChangedSysctl, Record};
 
 /// When sysctls are set back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -58,7 +58,7 @@ pub(super) fn plan(state_dir: &Path, when: When) -> anyhow::Result<Vec<Step>> {
         When::Unused => in_the_way(&record),
     };
     let step = |changed: &ChangedSysctl| {
-        let fate = fate(changed, sysctls::read(&changed.name)?, in_the_way.as_deref());
+        let fate = fate(changed, sysctl_record::read(&changed.name)?, in_the_way.as_deref());
         Ok(Step::Sysctl(SysctlStep { state_dir: state_dir.to_owned(), changed: changed.clone(), fate }))
     };
     record.changed().iter().map(step).collect()
@@ -90,7 +90,7 @@ impl SysctlStep {
         let ChangedSysctl { name, before, .. } = &self.changed;
         match self.fate {
             Fate::Wait(_) => return Ok(()),
-            Fate::Restore => sysctls::write(name, *before)?,
+            Fate::Restore => sysctl_record::write(name, *before)?,
             Fate::Restored | Fate::Foreign(_) | Fate::Gone => {}
         }
         let mut record = Record::load(&self.state_dir).map_err(io::Error::other)?;

@@ -29,7 +29,7 @@ pub(super) async fn explain(error: DatapathError, state: &StateOptions) -> anyho
     }
 }
 
-/// Why there is no eBPF, as the agent said.
+/// Returns the reason why there is no eBPF, as the agent reports it.
 pub(super) fn reason(status: &Status) -> &str {
     status.mode.reason.as_deref().unwrap_or("mode kernel was asked for, and `flannel-agent check` says what it lacks")
 }

@@ -6,7 +6,7 @@ use clap::Args;
 use super::{Answer, Output, PinOptions, StateOptions, json};
 use crate::check::{self, Finding, Level, Report};
 
-/// How to print, and where an agent's pins may be.
+/// The output format, and the paths at which an agent's pins and state may be.
 #[derive(Debug, Args)]
 pub struct CheckOptions {
     #[command(flatten)]

@@ -7,7 +7,7 @@ use clap::Args;
 use super::{PinOptions, StateOptions};
 use crate::cleanup::{self, Scope, When};
 
-/// What to clean up.
+/// The scope of the cleanup.
 #[derive(Debug, Args)]
 pub struct CleanupOptions {
     /// Say what would be removed, and remove nothing

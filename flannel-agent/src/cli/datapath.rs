@@ -19,7 +19,7 @@ pub enum DatapathCommand {
     Set(SetOptions),
 }
 
-/// How to print.
+/// The output format, and the paths of the agent's state and pins.
 #[derive(Debug, Args)]
 pub struct ShowOptions {
     #[command(flatten)]
@@ -30,7 +30,7 @@ pub struct ShowOptions {
     pins: PinOptions,
 }
 
-/// What to set.
+/// The mode to set, and the paths of the agent's state and pins.
 #[derive(Debug, Args)]
 pub struct SetOptions {
     /// `kernel`, `encap`, `fast`, or `auto` to give up an earlier choice
@@ -46,7 +46,7 @@ struct Shown {
     mode: String,
     choice: Option<String>,
     generation: u32,
-    /// Why there are no programs; absent where there are.
+    /// The reason why there are no programs; absent where there are.
     #[serde(skip_serializing_if = "Option::is_none")]
     no_bpf: Option<String>,
 }

@@ -12,7 +12,7 @@ use ipnet::Ipv4Net;
 
 use crate::{family::Family, netlink::Netlink};
 
-/// What to read, what to write and where.
+/// The file to read, the file to write, and the form of the options in it.
 #[derive(Debug, Args)]
 pub struct DockerOptions {
     /// The file to read

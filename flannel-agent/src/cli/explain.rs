@@ -12,7 +12,7 @@ use crate::{
     observe::socket::ask_status,
 };
 
-/// Which packet, and where to look.
+/// The packet to explain, the output format, and the paths of the agent's state and pins.
 #[derive(Debug, Args)]
 pub struct ExplainOptions {
     /// Address of the sender, before any translation
@@ -66,7 +66,7 @@ struct ProgramRow<'a> {
     other_build: bool,
 }
 
-/// What is wrong with the question, if anything is.
+/// Returns the mistake in the question, if there is one: addresses of different families.
 pub(super) fn mistake(options: &ExplainOptions) -> Option<String> {
     let differ = options.source.is_ipv4() != options.destination.is_ipv4();
     differ.then(|| format!("{} and {} are of different families", options.source, options.destination))

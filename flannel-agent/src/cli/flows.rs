@@ -8,11 +8,12 @@ use crate::datapath::{DatapathError, maps::ModeMap};
 /// The subcommands of `flows`.
 #[derive(Debug, Subcommand)]
 pub enum FlowsCommand {
-    /// Let every known flow be seen anew by the kernel, at once; for who changed a policy that announces nothing
+    /// Send the next packets of every flow through the kernel, at once; for policy changes that
+    /// emit no netlink event
     Flush(FlushOptions),
 }
 
-/// Where.
+/// The paths of the agent's state and pins.
 #[derive(Debug, Args)]
 pub struct FlushOptions {
     #[command(flatten)]

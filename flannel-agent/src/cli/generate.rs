@@ -1,4 +1,4 @@
-//! What is made from the command line's own description: shell completions and manual pages.
+//! Shell completions and manual pages, generated from the command line's own description.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use clap::{Args, CommandFactory as _};
 use clap_complete::Shell;
 
 use super::Cli;
-use crate::file;
+use crate::host::file;
 
 /// For which shell.
 #[derive(Debug, Args)]
@@ -15,7 +15,7 @@ pub struct CompletionOptions {
     shell: Shell,
 }
 
-/// Where to.
+/// The directory for the manual pages.
 #[derive(Debug, Args)]
 pub struct ManualOptions {
     /// The directory to write to; made if it is not there

@@ -32,7 +32,7 @@ pub enum GuardCommand {
     Set(SetOptions),
 }
 
-/// How to print.
+/// The output format, and the paths of the agent's state and pins.
 #[derive(Debug, Args)]
 pub struct ShowOptions {
     #[command(flatten)]
@@ -43,7 +43,7 @@ pub struct ShowOptions {
     pins: PinOptions,
 }
 
-/// What to set.
+/// The mode to set, and the paths of the agent's state and pins.
 #[derive(Debug, Args)]
 pub struct SetOptions {
     /// `off`, `audit`, `enforce`, or `auto` to give up an earlier choice
@@ -61,9 +61,9 @@ pub struct SetOptions {
 /// One of the checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Check {
-    /// Whether tunnel packets come from peers
+    /// Check that tunnel packets come from peers
     Outer,
-    /// Whether what peers send comes from their subnets
+    /// Check that what peers send comes from their subnets
     Inner,
 }
 
@@ -71,16 +71,16 @@ fn parse_choice(text: &str) -> Result<Choice<GuardMode>, String> {
     text.parse().map_err(|error| format!("{error}, and auto"))
 }
 
-/// What `show` prints.
+/// The document that `show` prints.
 #[derive(Debug, Serialize)]
 struct Shown {
     #[serde(flatten)]
     guard: GuardStatus,
-    /// Whether programs trust the maps; they refuse nothing otherwise.
+    /// True if the programs trust the maps; otherwise they refuse nothing.
     trusted: bool,
-    /// Whether there are tunnel packets at all.
+    /// True if there are tunnel packets at all.
     tunnel: bool,
-    /// Why there are no programs; absent where there are.
+    /// The reason why there are no programs; absent where there are.
     #[serde(skip_serializing_if = "Option::is_none")]
     no_bpf: Option<String>,
     sources: Vec<SourceRow>,

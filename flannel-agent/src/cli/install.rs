@@ -10,9 +10,9 @@ use std::{
 
 use clap::Args;
 
-use crate::file::{self, FileError};
+use crate::host::file::{self, FileError};
 
-/// What to install, and where.
+/// The file to install, and its destination.
 #[derive(Debug, Args)]
 pub struct InstallOptions {
     /// The file to copy

@@ -10,26 +10,20 @@
 mod absent;
 mod bugtool;
 mod check;
-mod checks;
 mod choice;
 mod cleanup;
 mod datapath;
 mod docker_opts;
 mod explain;
-mod flags;
 mod flows;
 mod generate;
-mod goint;
-mod gostyle;
 mod guard;
 mod install;
 mod maps;
 mod monitor;
-mod options;
 mod output;
 mod prefix;
 mod prepare;
-mod raw;
 mod status;
 mod table;
 
@@ -47,14 +41,11 @@ use std::{
 
 use clap::{Parser, Subcommand};
 
+pub use self::output::Answer;
 use self::output::{Output, PinOptions, StateOptions, json};
-pub use self::{
-    options::{AttachMode, OptionWarning, RunOptions},
-    output::Answer,
-    raw::RawOptions,
-};
+use crate::options::{RawOptions, RunOptions, go_style};
 
-/// What the command line asks for.
+/// The command that the command line asks for.
 #[derive(Debug)]
 pub enum Command {
     /// Run the daemon.
@@ -84,7 +75,7 @@ pub enum Once {
     Bugtool(bugtool::BugtoolOptions),
     /// Say what this host can do and what stands in the way; needs no agent, ends with 1 if pods would not reach each other
     Check(check::CheckOptions),
-    /// Tell what would happen to a packet on this node, and why; ends with 1 if it would be lost
+    /// Show what would happen to a packet on this node, and why; ends with 1 if it would be lost
     Explain(explain::ExplainOptions),
     /// Show packets as the programs see them, live: which program, what became of them and why
     Monitor(monitor::MonitorOptions),
@@ -124,7 +115,8 @@ impl Once {
         }
     }
 
-    /// What no parser sees: flags that do not go together.
+    /// Returns the mistake that the parser cannot detect, if there is one: arguments that do not go
+    /// together.
     fn mistake(&self) -> Option<String> {
         match self {
             Self::Maps(command) => maps::mistake(command),
@@ -139,7 +131,7 @@ impl Once {
 pub struct Stop {
     /// The exit code: 0 for help and version, 2 for wrong usage.
     pub code: u8,
-    /// Whether the text belongs on standard error.
+    /// True if the text belongs on standard error.
     pub to_stderr: bool,
     /// The text, with its final newline.
     pub text: String,
@@ -173,11 +165,6 @@ enum Verb {
     Once(Once),
 }
 
-/// An error with everything that caused it, in one line. A cause that the line ends with already is not repeated.
-pub fn describe(error: &anyhow::Error) -> String {
-    crate::reconcile::chain(error.as_ref())
-}
-
 /// Parses a whole command line (`args` starts with the program) in an environment.
 pub fn parse(
     args: impl IntoIterator<Item = OsString>,
@@ -198,7 +185,7 @@ fn is_flanneld(program: &OsString) -> bool {
 fn parse_verb(mut args: Vec<OsString>, env: impl IntoIterator<Item = (OsString, OsString)>) -> Result<Command, Stop> {
     let mut mistakes = Vec::new();
     if args.get(1).is_some_and(|verb| verb == "run") {
-        let normalised = gostyle::normalise(args.drain(2..), env);
+        let normalised = go_style::normalise(args.drain(2..), env);
         mistakes.extend(normalised.mistakes.iter().map(ToString::to_string));
         args.extend(normalised.flags.into_iter().map(OsString::from));
     }

@@ -1,4 +1,4 @@
-//! What the subcommands that print have in common.
+//! The output and the options that the printing subcommands have in common.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::datapath::PinRoot;
 
-/// What a command says, and the exit code it ends with.
+/// The output of a command, and its exit code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// The text to print.
@@ -22,7 +22,7 @@ impl From<String> for Answer {
     }
 }
 
-/// How to print.
+/// The output format of a command.
 #[derive(Clone, Copy, Debug, Args)]
 pub(super) struct Output {
     /// Output format
@@ -39,13 +39,13 @@ enum Format {
 }
 
 impl Output {
-    /// Whether JSON was asked for.
+    /// Returns true if JSON was asked for.
     pub(super) const fn is_json(self) -> bool {
         matches!(self.format, Format::Json)
     }
 }
 
-/// Where the pins are.
+/// The location of the pins.
 #[derive(Clone, Debug, Args)]
 pub(super) struct PinOptions {
     /// Directory of the pinned BPF objects
@@ -60,7 +60,7 @@ impl PinOptions {
     }
 }
 
-/// Where the agent's state is.
+/// The location of the agent's state.
 #[derive(Clone, Debug, Args)]
 pub(super) struct StateOptions {
     /// Directory of the agent's socket and state

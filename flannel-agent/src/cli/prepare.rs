@@ -4,11 +4,7 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 
 use super::StateOptions;
-use crate::{
-    agent::{privileges, state_dir::StateDir},
-    fast::ConntrackSysctls,
-    sysctls::Record,
-};
+use crate::{fast::ConntrackSysctls, host::sysctl_record::Record, privileges, state_dir::StateDir};
 
 /// The place for the record of the values before.
 #[derive(Debug, Args)]
@@ -27,7 +23,7 @@ pub(super) fn run(options: &PrepareOptions) -> anyhow::Result<String> {
     if let Some(obstacle) = sysctls.prepare()? {
         bail!("mode fast leaves TCP to the kernel: {obstacle}");
     }
-    let line = |changed: &crate::sysctls::ChangedSysctl| {
+    let line = |changed: &crate::host::sysctl_record::ChangedSysctl| {
         format!("{} is {}, {} before\n", changed.name, changed.set, changed.before)
     };
     Ok(sysctls.changed().iter().map(line).collect())

@@ -1,17 +1,19 @@
 //! The tables of flags in `docs/configuration.md`, made from what clap knows of them.
 //!
-//! Owns what stands between the page's markers; all around them is written by hand. A flag, a default or a help text that
-//! changed fails here until the page is written anew: run the tests of this module with `FLANNEL_WRITE_DOCS=1`.
+//! Owns the text between the page's markers; everything around them is written by hand. After a
+//! change of a flag, a default or a help text the test fails until the page is regenerated: run the
+//! tests of this module with `FLANNEL_WRITE_DOCS=1`.
 
 use std::{env, fs, path::PathBuf};
 
 use clap::{Arg, CommandFactory as _};
 
-use super::{Cli, flags};
+use super::Cli;
+use crate::options::flags;
 
-/// Where a table begins and ends.
+/// A table of the page, between two markers.
 struct Table {
-    /// What the markers of the page say.
+    /// The name in the markers of the page.
     name: &'static str,
     /// The heading clap files its flags under.
     heading: Option<&'static str>,
@@ -62,7 +64,7 @@ fn row(arg: &Arg) -> String {
     format!("| `--{name}` | {variable}| {default}| {} |\n", markdown(meaning))
 }
 
-/// What `[default: ...]` at the end of a help text says: a default that is no value.
+/// Splits `[default: ...]` off the end of a help text. It describes a default that is not a value.
 fn split_default(help: &str) -> (&str, Option<&str>) {
     let parts = help.split_once(" [default: ").and_then(|(text, rest)| Some((text, rest.strip_suffix(']')?)));
     parts.map_or((help, None), |(text, default)| (text, Some(default)))

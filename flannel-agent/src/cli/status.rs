@@ -1,10 +1,11 @@
-//! `flannel-agent status`: what the agent says of itself or, when none runs, what its pins still tell.
+//! `flannel-agent status`: the agent's report on itself or, when none runs, what its pins still
+//! show.
 
 use std::{fmt::Write as _, io, time::SystemTime};
 
 use anyhow::Context as _;
 use clap::Args;
-use flannel_common::peer::EntryState;
+use flannel_common::entry_state::EntryState;
 
 use super::{Output, PinOptions, StateOptions, guard::mode as check_mode, json, table};
 use crate::{
@@ -15,6 +16,8 @@ use crate::{
         peers::{PinnedPeer, pinned_peers},
         policy::Source,
     },
+    host::error_chain::chain,
+    host::sysctl_record::{ChangedSysctl, Record},
     observe::{
         socket::ask_status,
         status::{
@@ -22,11 +25,10 @@ use crate::{
             PrivilegesStatus, Status, StoreStatus,
         },
     },
-    reconcile::{chain, status::UnreachableStatus},
-    sysctls::{ChangedSysctl, Record},
+    reconcile::status::UnreachableStatus,
 };
 
-/// Where to look, and how to print.
+/// The output format, and the paths of the agent's state and pins.
 #[derive(Debug, Args)]
 pub struct StatusOptions {
     #[command(flatten)]
@@ -154,7 +156,7 @@ fn text(status: &Status) -> String {
     out
 }
 
-/// How many entries of a list are not in it.
+/// Returns a note on how many entries are not listed; `None` if all are.
 fn more(what: &str, total: u64, listed: usize) -> Option<String> {
     let more = total.saturating_sub(u64::try_from(listed).unwrap_or(u64::MAX));
     (more > 0).then(|| format!("{more} more {what}, {total} in all"))
@@ -189,7 +191,7 @@ fn summary(status: &Status) -> Vec<(&'static str, String)> {
     lines
 }
 
-/// What happens to packets for the pod network that no peer's route matches.
+/// Describes what happens to packets for the pod network that no peer's route matches.
 fn unrouted(route: &UnreachableStatus) -> String {
     let UnreachableStatus { network, in_place, reason } = route;
     match (in_place, reason) {
@@ -219,7 +221,7 @@ fn interface(status: &InterfaceStatus) -> String {
     format!("{name} {address}, reached at {public_ip}{second}")
 }
 
-/// What is said of IPv6 where IPv4 came first.
+/// Returns the text for IPv6 where IPv4 came first; empty if IPv6 came first or is off.
 fn second(
     first: &str,
     ours: Option<&String>,
@@ -230,7 +232,7 @@ fn second(
     ipv6.map(|(ours, public)| text(ours, public)).unwrap_or_default()
 }
 
-/// How long the lease is ours.
+/// Describes how long the lease is valid.
 fn tenure(lease: &LeaseStatus) -> String {
     match lease.expires_at {
         _ if !lease.held => "lost, acquiring again".to_owned(),
@@ -240,7 +242,7 @@ fn tenure(lease: &LeaseStatus) -> String {
     }
 }
 
-/// Whether the store's changes arrive, since when, and when one last did.
+/// Describes if the store's changes arrive, since when, and when the last one did.
 fn sync(store: &StoreStatus) -> String {
     let ago = |at: u64| now().saturating_sub(at);
     let since = store.since.map(|at| format!(" for {} s", ago(at))).unwrap_or_default();
@@ -301,7 +303,7 @@ fn fast(status: &FastStatus) -> String {
     std::iter::once(pods).chain(underlay).chain(tcp).chain(blind).chain(error).collect()
 }
 
-/// What of a pod's packets mode `fast` leaves to the kernel.
+/// Describes the packets of a pod that mode `fast` leaves to the kernel.
 const fn left_to_the_kernel(pod: &PodStatus) -> &'static str {
     match (pod.sends, pod.receives) {
         (false, true) => "what it sends takes the kernel's path",

@@ -9,6 +9,7 @@ use super::*;
 use crate::{
     iface::NamePattern,
     observe::log::Format,
+    options::{AttachMode, OptionWarning, flags, go_style},
     subnet::{
         etcd::{ClientFiles, TlsFiles},
         kube::{AnnotationPrefix, KubeOptions},
@@ -39,7 +40,7 @@ fn mistakes(args: &[&str], env: &[(&str, &str)]) -> String {
 
 fn normalised(args: &[&str], env: &[(&str, &str)]) -> Vec<String> {
     let env = env.iter().map(|(name, value)| (name.into(), value.into()));
-    let normalised = gostyle::normalise(args.iter().map(OsString::from), env);
+    let normalised = go_style::normalise(args.iter().map(OsString::from), env);
     assert_eq!(normalised.mistakes, [], "{args:?}");
     normalised.flags
 }

@@ -30,7 +30,7 @@ pub(super) const WINDOWS_KEYS: &[&str] = &["Name", "MacPrefix"];
 pub(super) const COMMON_KEYS: &[&str] = &["Type", "Datapath", "Name", "MacPrefix"];
 pub(super) const VXLAN_KEYS: &[&str] = &["VNI", "Port", "MTU", "GBP", "Learning", "DirectRouting"];
 
-/// What to write instead of flannel's other backends.
+/// The remedies for flannel's other backends: each type, and what to write instead.
 const OTHER_BACKENDS: &[(&str, &str)] = &[
     ("udp", VXLAN_INSTEAD),
     ("ipip", VXLAN_INSTEAD),
@@ -42,7 +42,7 @@ const OTHER_BACKENDS: &[(&str, &str)] = &[
 const VXLAN_INSTEAD: &str = "write \"Type\": \"vxlan\", or \"host-gw\" where all nodes share a link";
 const UNENCRYPTED_INSTEAD: &str = "write \"Type\": \"vxlan\", which does not encrypt";
 
-/// How packets travel between the nodes.
+/// The way packets travel between the nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BackendConfig {
     /// VXLAN tunnels, with direct routes between nodes of one link if asked for.

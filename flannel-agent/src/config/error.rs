@@ -1,4 +1,4 @@
-//! What can be wrong with a network configuration.
+//! Errors of a network configuration.
 
 use std::{fmt, net::IpAddr};
 
@@ -22,7 +22,7 @@ pub enum ConfigMistake {
         key: &'static str,
         /// The JSON text of the value, cut.
         value: String,
-        /// What it should be.
+        /// The expected value.
         expected: &'static str,
     },
     /// The pod network is absent or empty.
@@ -106,13 +106,13 @@ pub enum ConfigMistake {
         key: &'static str,
         /// Its value.
         value: String,
-        /// What to write instead.
+        /// The remedy: what to write instead.
         instead: &'static str,
     },
     /// A `Backend` object without a `Type`.
     #[error("Backend in the network configuration has no Type; write \"Type\": \"vxlan\"")]
     NoBackendType,
-    /// A backend type nobody knows.
+    /// A backend type that neither flannel nor this agent has.
     #[error("Backend.Type {:?} in the network configuration is unknown; write {built}", excerpt(name))]
     UnknownBackend {
         /// The type as written.
@@ -137,13 +137,14 @@ impl ConfigError {
         Self(mistakes)
     }
 
-    /// What is wrong, in the order of the keys.
+    /// The mistakes, in the order of the keys.
     pub fn mistakes(&self) -> &[ConfigMistake] {
         &self.0
     }
 
-    /// Whether waiting is pointless: the text is well-formed and asks for what this build does not have.
-    /// Everything else is a slip that the next write to the store may heal, so it is retried.
+    /// Returns true if waiting is pointless: the text is well-formed and asks for what this build
+    /// does not have. Any other mistake may be corrected by the next write to the store, so it is
+    /// retried.
     pub fn is_refusal(&self) -> bool {
         self.0.iter().any(ConfigMistake::is_refusal)
     }

@@ -28,7 +28,7 @@ pub struct FamilyConfig<P: Prefix> {
     pub subnet_max: P::Address,
 }
 
-/// What the validation of a family needs beyond [`Prefix`].
+/// The keys and limits that the validation of a family needs in addition to [`Prefix`].
 pub(super) trait Limits: Prefix {
     /// The key that turns the family on and off.
     const SWITCH: &str;
@@ -74,8 +74,8 @@ impl Limits for Ipv6Net {
 }
 
 impl<P: Prefix> FamilyConfig<P> {
-    /// Whether a node of this configuration may hold `subnet`: exactly `subnet_len` long, host bits clear,
-    /// within `subnet_min..=subnet_max`.
+    /// Returns true if a node of this configuration may hold `subnet`: exactly `subnet_len` long,
+    /// host bits clear, within `subnet_min..=subnet_max`.
     pub fn allows(&self, subnet: P) -> bool {
         let range = P::to_bits(self.subnet_min)..=P::to_bits(self.subnet_max);
         subnet.length() == self.subnet_len && subnet == subnet.masked() && range.contains(&subnet.first())
@@ -90,7 +90,8 @@ impl<P: Prefix> FamilyConfig<P> {
 }
 
 impl<P: Prefix> FamilyConfig<P> {
-    /// A network that is cut into subnets of this length by somebody else. `subnet_len` is raised to the network's.
+    /// Returns a network that an external allocator cuts into subnets of this length. A
+    /// `subnet_len` below the network's length is raised to it.
     #[must_use]
     pub fn assigned(network: P, subnet_len: u8) -> Self {
         let subnet_len = subnet_len.max(network.length());

@@ -1,11 +1,12 @@
-//! What reading a configuration brings to light beside its values.
+//! The mistakes and warnings found while reading a configuration.
 
 use super::{
     error::{ConfigMistake, Result},
     warning::ConfigWarning,
 };
 
-/// Collects, so that everything is told at once. A value that follows a mistake is never used.
+/// Collects mistakes and warnings, so that all are reported at once. A value that follows a mistake
+/// is never used.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
     pub(super) mistakes: Vec<ConfigMistake>,

@@ -1,8 +1,8 @@
 //! JSON objects, read the way Go's `encoding/json` fills a struct.
 //!
-//! Keys match without regard to ASCII case, the last of several duplicates wins (also when they differ in
-//! case, which is why no map type is used here), unknown keys are the caller's to report, and `null` leaves
-//! a field unset. Values stay raw until somebody asks for a type.
+//! Keys match without regard to ASCII case. The last of several duplicates wins, also when they
+//! differ in case, which is why no map type is used here. Unknown keys are left to the caller to
+//! report, and `null` leaves a field unset. Values stay raw until the caller asks for a type.
 
 use std::fmt;
 

@@ -1,9 +1,9 @@
 //! The network configuration of the cluster: the JSON under `<prefix>/config` or in `net-conf.json`.
 //!
-//! Owns parsing, defaults and validation, with the rules flannel applies in etcd mode, and those of Kubernetes
-//! mode, which are fewer. Pure: text in, [`NetworkConfig`] or one [`ConfigError`] with every mistake out. A value
-//! that exists has passed every check here, so nobody checks again. Where the text comes from, and when to ask
-//! again, is the subnet manager's affair.
+//! Owns parsing, defaults and validation, with the rules flannel applies in etcd mode, and those of
+//! Kubernetes mode, which are fewer. Pure: text in, [`NetworkConfig`] or one [`ConfigError`] with
+//! every mistake out. A value that exists has passed every check here, so no caller checks it
+//! again. The subnet manager decides where the text comes from, and when to read it again.
 
 mod backend;
 mod error;
@@ -51,22 +51,22 @@ pub struct NetworkConfig {
     pub ipv4: Option<FamilyConfig<Ipv4Net>>,
     /// The IPv6 pod network, when IPv6 is enabled. One of the two is there.
     pub ipv6: Option<FamilyConfig<Ipv6Net>>,
-    /// Whether traffic rules are kept by nftables instead of iptables.
+    /// True if traffic rules are kept by nftables instead of iptables.
     pub nftables: bool,
-    /// How packets travel between the nodes.
+    /// The way packets travel between the nodes.
     pub backend: BackendConfig,
     /// `Backend.Datapath`, a key of ours that flannel ignores: the mode for nodes that choose none.
     pub datapath: Option<Mode>,
-    /// What is odd about the text without being wrong.
+    /// Settings in the text that are valid and have no effect.
     pub warnings: Vec<ConfigWarning>,
 }
 
-/// Who cuts the pod network into the subnets of the nodes.
+/// The party that cuts the pod network into the subnets of the nodes.
 #[derive(Clone, Copy, Debug)]
 enum Cutting {
-    /// We do, as the `Subnet*` keys say.
+    /// The agents, according to the `Subnet*` keys.
     Ours,
-    /// Somebody else: those keys are not looked at, and any network will do.
+    /// An external allocator: the `Subnet*` keys are ignored, and any network is accepted.
     Assigned,
 }
 
@@ -76,7 +76,7 @@ impl NetworkConfig {
         Self::read(text, Cutting::Ours)
     }
 
-    /// The same where somebody else cuts the network.
+    /// Parses and validates the JSON text where an external allocator cuts the network.
     pub fn parse_assigned(text: &str) -> Result<Self, ConfigError> {
         Self::read(text, Cutting::Assigned)
     }
@@ -104,7 +104,7 @@ impl NetworkConfig {
     }
 }
 
-/// One family, if it is on; `None` as well where nobody can tell.
+/// Reads one family. Returns `None` if it is off, if its switch cannot be read, or after a mistake.
 fn family<P: Limits>(
     on: Option<bool>,
     fields: &Fields,

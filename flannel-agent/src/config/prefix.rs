@@ -39,7 +39,7 @@ pub trait Prefix: Copy + Debug + Display + Eq + Ord + FromStr + Into<IpNet> + Se
     /// A number as an address.
     fn to_address(bits: u128) -> Self::Address;
 
-    /// How many addresses a network of length `len` has. `len` is above 0 for IPv6.
+    /// Returns the number of addresses in a network of length `len`. `len` is above 0 for IPv6.
     fn size(len: u8) -> u128 {
         1 << (Self::BITS - len)
     }

@@ -1,4 +1,4 @@
-//! What a network configuration may hold without effect.
+//! Settings that a network configuration may hold and that have no effect.
 
 use std::fmt;
 

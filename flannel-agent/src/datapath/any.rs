@@ -2,12 +2,13 @@
 
 use flannel_common::{
     addr::{Addr, Mac},
+    entry_state::EntryState,
     expiry::Expiry,
     flow::{Egress, Flow, FlowAction},
     flow_key::FlowKey,
     inner::FrameAddresses,
     node::{FamilyConfig, NodeConfig},
-    peer::{EntryState, PathProbe, PeerEntry},
+    peer::{PathProbe, PeerEntry},
 };
 use proptest::{array::uniform16, prelude::*};
 

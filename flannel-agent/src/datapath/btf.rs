@@ -1,4 +1,5 @@
-//! Where the running kernel keeps members of its structs, by its own type information (BTF). Pure but for the file it reads.
+//! The offsets of struct members in the running kernel, from its type information (BTF). Pure
+//! except for the file it reads.
 //!
 //! Only what that takes: the names are found among the strings, then types are walked in order, their sizes known by kind,
 //! until the structs are found (Documentation/bpf/btf.rst). The kernel's BTF is some six megabytes: it is read through a small
@@ -30,7 +31,8 @@ const ENTRY_LEN: u32 = 12;
 /// The name of what has none.
 const ANONYMOUS: u32 = 0;
 
-/// What the programs read; what is not found is zero. The kernel stays the same, so it is looked up once.
+/// Returns the offsets that the programs use; those that are not found are zero. The kernel stays
+/// the same, so they are read once.
 pub(super) fn kernel_layout() -> KernelLayout {
     static LAYOUT: LazyLock<KernelLayout> =
         LazyLock::new(|| File::open(VMLINUX).ok().and_then(layout_of).unwrap_or_default());
@@ -128,7 +130,8 @@ impl<R: Read + Seek> Btf<R> {
         })
     }
 
-    /// Where each of the names stands among the strings, alone or as the end of another.
+    /// Returns the offsets of each name in the string section, on its own and as the end of another
+    /// string.
     fn find_names<const N: usize>(&mut self, names: [&str; N]) -> Option<[Vec<u32>; N]> {
         self.file.seek(self.strings.at).ok()?;
         let mut found = [const { Vec::new() }; N];
@@ -200,7 +203,7 @@ impl<R: Read + Seek> Btf<R> {
     }
 }
 
-/// How many bytes follow a type of this kind; none for a kind that is not known here.
+/// Returns the number of bytes that follow a type of this kind; `None` for an unknown kind.
 const fn trailer_len(kind: u32, count: u32) -> Option<u32> {
     Some(match kind {
         // Pointer, forward, typedef, volatile, const, restrict, function, float, type tag.

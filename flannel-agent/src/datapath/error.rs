@@ -1,5 +1,5 @@
-//! What can go wrong with the BPF datapath. None of it stops the agent: the kernel path carries the packets, and
-//! `status` shows the error.
+//! Errors of the BPF datapath. None of them stops the agent: the kernel path carries the packets,
+//! and `status` shows the error.
 
 use std::{error::Error, io, path::PathBuf};
 
@@ -24,7 +24,7 @@ pub enum DatapathError {
     PinDirectory {
         /// The directory.
         path: PathBuf,
-        /// Why.
+        /// The error of the system call.
         source: io::Error,
     },
     /// The pin directory is not on a bpffs and none can be mounted there.
@@ -49,7 +49,7 @@ pub enum DatapathError {
     TooManySubnets {
         /// Of which family.
         family: Family,
-        /// How many.
+        /// The number of subnets.
         subnets: u64,
     },
     /// A map is not pinned there.
@@ -69,17 +69,17 @@ pub enum DatapathError {
     OpenPin {
         /// The pin.
         path: PathBuf,
-        /// Why.
+        /// The error from aya.
         source: MapError,
     },
     /// A pin could not be made, renamed or removed.
     #[error("cannot {action} the pin {}: {source}", path.display())]
     ChangePin {
-        /// What was tried.
+        /// The action: "rename", "remove" and the like.
         action: &'static str,
         /// The pin.
         path: PathBuf,
-        /// Why.
+        /// The error of the system call.
         source: io::Error,
     },
     /// The kernel refused the object.
@@ -115,7 +115,7 @@ pub enum DatapathError {
     Program {
         /// Its name.
         program: &'static str,
-        /// Why.
+        /// The error from aya.
         #[source]
         source: Box<ProgramError>,
     },
@@ -124,7 +124,7 @@ pub enum DatapathError {
     Map {
         /// Its name.
         map: &'static str,
-        /// Why.
+        /// The error from aya.
         #[source]
         source: MapError,
     },
@@ -133,7 +133,7 @@ pub enum DatapathError {
     Pin {
         /// The pin.
         path: PathBuf,
-        /// Why.
+        /// The error from aya.
         #[source]
         source: PinError,
     },
@@ -142,7 +142,7 @@ pub enum DatapathError {
     Link {
         /// The pin.
         path: PathBuf,
-        /// Why.
+        /// The error from aya.
         #[source]
         source: LinkError,
     },
@@ -153,7 +153,7 @@ pub enum DatapathError {
         program: &'static str,
         /// The device.
         ifname: String,
-        /// Why.
+        /// The error from aya.
         #[source]
         source: Box<ProgramError>,
     },
@@ -183,7 +183,7 @@ pub enum DatapathError {
     /// The log of a debug object cannot be read.
     #[error("cannot read the programs' log: {source}")]
     Log {
-        /// Why.
+        /// The error from aya.
         #[source]
         source: aya_log::Error,
     },
@@ -192,7 +192,7 @@ pub enum DatapathError {
     Clsact {
         /// The device.
         ifname: String,
-        /// Why.
+        /// The error from aya.
         #[source]
         source: TcError,
     },
@@ -224,7 +224,8 @@ impl DatapathError {
         move |source| Self::Map { map, source }
     }
 
-    /// Whether the kernel had no memory, or the cgroup allows no more.
+    /// Returns true if the kernel had no memory, or the cgroup allows no more (`ENOMEM` in the
+    /// chain).
     pub(super) fn is_out_of_memory(&self) -> bool {
         let mut next: Option<&(dyn Error + 'static)> = Some(self);
         while let Some(error) = next {
@@ -237,7 +238,8 @@ impl DatapathError {
         false
     }
 
-    /// Whether the thing in question is simply not there: the agent has never run here, or was cleaned up.
+    /// Returns true if the object simply does not exist: the agent has never run here, or was
+    /// cleaned up.
     pub fn is_absent(&self) -> bool {
         let io = match self {
             Self::NotPinned { .. } => return true,
@@ -255,7 +257,7 @@ mod tests {
     use aya_obj::VerifierLog;
 
     use super::*;
-    use crate::reconcile::chain;
+    use crate::host::error_chain::chain;
 
     #[test]
     fn a_kernel_without_memory_is_told_from_one_that_refuses() {

@@ -1,9 +1,10 @@
-//! How many flows the tables of mode `fast` hold.
+//! The number of flows that the tables of mode `fast` hold.
 //!
-//! As many as asked for, else by the memory there is: the machine's, and less where a cgroup limits that of the agent, which
-//! maps count against. A kernel that has no memory for them gets smaller tables, because without any there is no eBPF
-//! datapath. The maps take their memory when they are made, in every mode: smaller ones for the other modes would make the
-//! switch a reload, which only a living agent could do.
+//! The option sets it; else it follows from the available memory: the machine's, or less where a
+//! cgroup limits that of the agent, which maps count against. A kernel that has no memory for them
+//! gets smaller tables, because without any there is no eBPF datapath. The maps take their memory
+//! when they are created, in every mode: smaller ones for the other modes would make a mode switch
+//! a reload, which only a running agent could do.
 
 use std::{fmt, fs, path::Path};
 
@@ -26,11 +27,11 @@ const fn flow_bytes(family: Family) -> u64 {
 pub struct FlowTable {
     /// Flows.
     pub flows: u32,
-    /// What decided.
+    /// The reason for this size.
     pub reason: Reason,
 }
 
-/// What decides the size.
+/// The reason for the size of the tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// The option.

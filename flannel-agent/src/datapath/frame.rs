@@ -126,7 +126,7 @@ mod tests {
 
     use super::*;
 
-    /// What the programs read of a frame.
+    /// Parses a frame as the programs do.
     fn read<H: InnerHeader>(bytes: &[u8]) -> ParsedPacket<H::Address> {
         let padded = [&[0; 8][..Frame::<H>::PAD], bytes, &[0; 8]].concat();
         assert!(padded.len() >= size_of::<Frame<H>>());

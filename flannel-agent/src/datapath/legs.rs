@@ -75,7 +75,8 @@ impl PinnedLegs {
     }
 }
 
-/// What was seen of the kernel's own packets by a leg, as far as it counts: what holds all of the peer's legs back holds this one.
+/// Returns the validation of an ECMP path as it applies at `now`: nothing if it belongs to another
+/// state of the entry. A hold-down of all the peer's paths also holds this one down.
 pub fn seen(peer: &PeerEntry, leg: &EcmpPath, now: u64) -> PathProbe {
     let hold_ns = if peer.seen.is_held_down(peer.word, now) { peer.seen.hold_ns } else { 0 };
     match leg.seen {
@@ -87,7 +88,7 @@ pub fn seen(peer: &PeerEntry, leg: &EcmpPath, now: u64) -> PathProbe {
 
 #[cfg(test)]
 mod tests {
-    use flannel_common::peer::EntryState;
+    use flannel_common::entry_state::EntryState;
 
     use super::*;
 

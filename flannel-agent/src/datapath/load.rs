@@ -1,7 +1,8 @@
 //! Brings the object into the kernel: adopts or replaces the pinned maps, loads the programs, pins them.
 //!
-//! aya's loader takes an existing pin as it is, of whatever shape. So every pin is opened and compared here first; one
-//! that differs is unlinked (programs that still run keep their own reference) and made anew.
+//! aya's loader adopts an existing pin of any shape. So every pin is opened and compared here
+//! first; one that differs is unlinked (programs that still run keep their own reference) and
+//! created again.
 
 use std::{
     fs, io,
@@ -31,13 +32,13 @@ use crate::{
         room::{self, Limit},
     },
     family::Family,
-    reconcile::chain,
+    host::error_chain::chain,
 };
 
 /// The programs of this build.
 pub(super) const PROGRAMS: [Program; Program::COUNT as usize] = Program::ALL;
 
-/// What two maps must have in common to be the same map.
+/// The properties in which two maps must agree to count as the same map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// `BPF_MAP_TYPE_*`.
@@ -79,7 +80,7 @@ impl Shape {
 /// A map's name and how many elements it holds.
 type Capacity = (&'static str, u32);
 
-/// How many subnets the network of each family has; 0 where the family is off.
+/// The number of subnets in the network of each family; 0 where the family is off.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Subnets {
     /// Of the IPv4 network.
@@ -114,22 +115,24 @@ impl Subnets {
     }
 }
 
-/// What was loaded, beside what is pinned.
+/// The results of a load, in addition to what is pinned.
 pub struct Loaded {
     /// The log of a debug object.
     pub log: Option<DebugLog>,
-    /// What this kernel does not do for the programs.
+    /// The highest mode that this kernel allows, if it does not allow all.
     pub limit: Option<Limit>,
     /// The size of the tables of known flows.
     pub flow_table: FlowTable,
 }
 
-/// Loads the embedded object and pins its programs, over maps that are adopted or made: an older agent's set that lacks a
-/// map is completed. A debug object comes with its log. `flows` is how many flows of each family to hold; by the memory there is
-/// if not given, and fewer if the kernel has none for so many.
+/// Loads the embedded object and pins its programs, over maps that are adopted or created: a
+/// previous agent's set that lacks a map is completed. A debug object comes with its log. `flows`
+/// is the number of flows of each family to hold; if it is `None`, the available memory decides.
+/// The tables hold fewer if the kernel has no memory for so many.
 ///
-/// A kernel that lets nobody read its memory (lockdown) refuses programs that do. What they read there tells mode `fast`
-/// what conntrack thinks of a packet, which the way back can prove too, so they are loaded without.
+/// A kernel that lets no program read its memory (lockdown) refuses programs that do. In that
+/// memory mode `fast` finds the conntrack state of a packet, which the return direction can prove
+/// too, so the programs are loaded without these reads.
 pub fn load(pins: &PinRoot, subnets: Subnets, flows: Option<u32>) -> Result<Loaded, DatapathError> {
     let families: Vec<Family> = subnets.families().collect();
     let mut flow_table = FlowTable::plan(flows, &families);

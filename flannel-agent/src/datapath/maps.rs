@@ -11,10 +11,11 @@ use aya::{
 };
 use flannel_common::{
     addr::Addr,
+    entry_state::EntryState,
     maps::{CONFIG, FLOWS, FLOWS6, MODE, ONLY, PEERS, PEERS6, STATS, VTEPS},
     mode::{Mode, ModeWord},
     node::NodeConfig,
-    peer::{EntryState, PeerEntry, VtepEntry},
+    peer::{PeerEntry, VtepEntry},
     program::Program,
     reason::Reason,
     stats::{Counter, slot},
@@ -50,11 +51,11 @@ pub struct Maps {
     pub stats: StatsMap,
     /// The settings of mode `fast`.
     pub fast: FastMap,
-    /// What it has learned of IPv4 flows.
+    /// The IPv4 flows that mode `fast` has learned.
     pub flows: FlowMap<[u32; 1]>,
-    /// What it has learned of IPv6 flows.
+    /// The IPv6 flows that mode `fast` has learned.
     pub flows6: FlowMap<[u32; 4]>,
-    /// The pods it may take packets from and put packets into.
+    /// The pods that mode `fast` may take packets from and put packets into.
     pub pods: PodMap,
     /// The modes of the guard.
     pub guard: GuardMap,
@@ -124,7 +125,7 @@ impl PeerMap {
         Ok(Self { name, array })
     }
 
-    /// How many subnets it holds.
+    /// Returns the number of subnets the map has room for.
     pub fn capacity(&self) -> u32 {
         self.array.len()
     }
@@ -143,7 +144,8 @@ impl PeerMap {
         self.array.get(&index, 0).map_err(DatapathError::map(self.name))
     }
 
-    /// Writes an entry; `flags` beside `VALID`. What the programs saw of the path is forgotten with it.
+    /// Writes an entry, with `flags` in addition to `VALID`. This clears what the programs saw of
+    /// the path.
     pub fn write(&mut self, index: u32, entry: PeerEntry, flags: u32) -> Result<(), DatapathError> {
         let old = self.invalidate(index)?;
         let word = EntryState::new(EntryState::VALID | flags, old.generation().wrapping_add(1));
@@ -273,7 +275,7 @@ impl ConfigMap {
         Ok(true)
     }
 
-    /// Tells the programs that the agent is alive and vouches for the maps.
+    /// Writes the heartbeat, by which the agent confirms to the programs that the maps are current.
     pub fn beat(&mut self, now_ns: u64) -> Result<(), DatapathError> {
         let config = self.get()?;
         self.set(NodeConfig { heartbeat_ns: now_ns, ..config })
@@ -285,7 +287,7 @@ impl ConfigMap {
         self.set(NodeConfig { confirmed, ..config })
     }
 
-    /// Nobody vouches for the maps any more: the programs leave every packet to the kernel, at once.
+    /// Invalidates the node's data: the programs leave every packet to the kernel, at once.
     pub fn invalidate(&mut self) -> Result<(), DatapathError> {
         let config = self.get()?;
         self.set(NodeConfig { word: config.word.invalid(), ..config })

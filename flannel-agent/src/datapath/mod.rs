@@ -39,8 +39,8 @@ pub use load::{Loaded, Shape, Subnets, load};
 pub use maps::Maps;
 pub use pins::PinRoot;
 
-/// Sees to a bpf filesystem for these pins, as far as it is this process's to do; loading tells what stays wrong. Nothing for a build
-/// without programs.
+/// Ensures that the pin root is on a bpf filesystem, and mounts one if it is not. A failure is only
+/// logged here; loading reports it. Does nothing in a build without programs.
 pub fn mount_for(pin_root: &Path) {
     if object::bytes().is_ok()
         && let Err(error) = PinRoot::new(pin_root).ensure_mounted()

@@ -1,4 +1,5 @@
-//! The monitor's side of `flannel_common::monitor`: what the programs are to tell, and what they told.
+//! The monitor's side of `flannel_common::monitor`: the settings for the programs, and the events
+//! they report.
 //!
 //! Invariants: one monitor at a time, by a lock on the directory of the pinned maps that dies with the process, because a
 //! ring buffer gives each event to one reader; settings change only while the lease is zero.
@@ -23,20 +24,20 @@ pub struct MonitorMaps {
     lease: Array<MapData, u64>,
     missed: PerCpuArray<MapData, Missed>,
     events: RingBuf<MapData>,
-    /// What others missed before us.
+    /// The events that were missed before this monitor started.
     missed_before: Missed,
     events_id: u32,
     _lock: Flock<File>,
 }
 
-/// What a monitor wants to be told.
+/// The settings of a monitor.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted {
-    /// Of which packets.
+    /// The packets to report.
     pub filter: Filter,
-    /// Of how many a second.
+    /// The highest number of events per second.
     pub rate: u32,
-    /// How many bytes of each.
+    /// Bytes to capture of each packet; at least `HEADERS_LEN` are.
     pub snaplen: u32,
 }
 
@@ -59,7 +60,7 @@ impl MonitorMaps {
         Ok(maps)
     }
 
-    /// Lets the programs tell of what is wanted, for as long as it is renewed.
+    /// Makes the programs report packets that match, as long as [`Self::renew`] is called in time.
     pub fn start(&mut self, wanted: &Wanted) -> Result<(), DatapathError> {
         self.end()?;
         self.missed_before = self.all_missed()?;
@@ -83,14 +84,15 @@ impl MonitorMaps {
         self.events.next()
     }
 
-    /// Matching packets that were not told of since the start.
+    /// Returns the number of matching packets that were not reported since the start.
     pub fn missed(&self) -> Result<Missed, DatapathError> {
         let Missed { limited, lost } = self.all_missed()?;
         let before = self.missed_before;
         Ok(Missed { limited: limited.wrapping_sub(before.limited), lost: lost.wrapping_sub(before.lost) })
     }
 
-    /// Whether the programs that run now tell somebody else: an agent made its maps anew, or they were removed.
+    /// Returns true if the programs that run now report elsewhere: an agent created its maps again,
+    /// or they were removed.
     pub fn are_replaced(&self, pins: &PinRoot) -> bool {
         events_id(pins).ok() != Some(self.events_id)
     }

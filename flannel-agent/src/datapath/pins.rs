@@ -1,4 +1,4 @@
-//! Where things are pinned: `<pin-root>/v<SCHEMA>/{maps,programs,links}`.
+//! The paths of pinned objects: `<pin-root>/v<SCHEMA>/{maps,programs,links}`.
 //!
 //! The pin root follows `--bpf-pin-root`, so several agents on one machine never meet. A bpffs is mounted when the
 //! root lies on none. Another schema has another directory; this one never looks into it.
@@ -87,7 +87,8 @@ impl PinRoot {
             let path = self.versioned.join(dir);
             fs::DirBuilder::new().recursive(true).mode(0o700).create(&path).map_err(failed(&path))?;
         }
-        // bpffs makes the first directory with the mount's mode; maps hold nothing secret, but are nobody's to write.
+        // bpffs creates the first directory with the mount's mode; maps hold nothing secret, but no
+        // other user may write them.
         fs::set_permissions(&self.root, fs::Permissions::from_mode(0o700)).map_err(failed(&self.root))
     }
 
@@ -116,7 +117,7 @@ fn mount_point(root: &Path) -> &Path {
     if root.starts_with(conventional) { conventional } else { root }
 }
 
-/// Whether `path`, or its nearest ancestor that exists, is on a bpffs.
+/// Returns true if `path`, or its nearest ancestor that exists, is on a bpffs.
 fn on_bpffs(path: &Path) -> io::Result<bool> {
     let existing = path.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
     Ok(statfs(existing)?.filesystem_type() == BPF_FS_MAGIC)

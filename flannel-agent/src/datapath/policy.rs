@@ -1,23 +1,24 @@
-//! Which mode is in force. Pure.
+//! The choice of the mode in force. Pure.
 //!
-//! What was asked for at run time (pinned) comes before the flag, the flag before `Backend.Datapath`, that before the default. A
-//! node that cannot do what is asked for does the next lesser thing and says why.
+//! The run-time choice (pinned) takes precedence over the flag, the flag over `Backend.Datapath`,
+//! and that over the default. A node that cannot run the requested mode runs the next lower one and
+//! reports the reason.
 
 use flannel_common::mode::Mode;
 use serde::{Deserialize, Serialize};
 
-/// The mode where nobody asks for one, as far as the node can.
+/// The mode where none is requested, as far as the node can run it.
 pub const DEFAULT: Mode = Mode::Fast;
 
-/// Why mode `encap` is not in force where there is no tunnel.
+/// The reason why mode `encap` is not in force where there is no tunnel.
 pub const NO_TUNNEL: &str = "the backend has no tunnel, so there is nothing to encapsulate";
 
-/// What a node can do.
+/// The capabilities of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Able {
     /// The highest mode.
     pub most: Mode,
-    /// Whether there is a tunnel. Without one mode `encap` would be mode `kernel` by another name.
+    /// True if there is a tunnel. Without one mode `encap` would be mode `kernel` by another name.
     pub tunnel: bool,
 }
 
@@ -34,7 +35,7 @@ impl Able {
     }
 }
 
-/// What was asked for, by whom.
+/// The requested modes, by source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wishes {
     /// `flannel-agent datapath set`.
@@ -45,7 +46,7 @@ pub struct Wishes {
     pub config: Option<Mode>,
 }
 
-/// Who asked for the mode.
+/// The source of the requested mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Source {
@@ -55,7 +56,7 @@ pub enum Source {
     Flag,
     /// `Backend.Datapath`.
     NetworkConfig,
-    /// Nobody.
+    /// No source requests a mode.
     Default,
 }
 
@@ -78,7 +79,7 @@ pub struct Decision {
     pub mode: Mode,
     /// The mode asked for.
     pub wanted: Mode,
-    /// Who asked.
+    /// The source of the request.
     pub source: Source,
 }
 

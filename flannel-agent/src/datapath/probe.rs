@@ -1,4 +1,4 @@
-//! What this kernel lets the programs do, by trying it on maps and programs that are gone afterwards.
+//! Tests of what this kernel lets the programs do, with maps and programs that are gone afterwards.
 
 use aya::programs::RawTracePoint;
 use flannel_common::program::{COUNT_POLLS, Program};
@@ -16,7 +16,8 @@ pub fn helpers() -> Result<(), DatapathError> {
     refusal::check_helpers()
 }
 
-/// Whether the kernel takes every program, and what it does not do for them.
+/// Checks that the kernel accepts every program. Returns the highest mode it allows, if it does not
+/// allow all.
 pub fn programs() -> Result<Option<Limit>, DatapathError> {
     helpers()?;
     let mut trial = Trial::alone()?;
@@ -24,7 +25,7 @@ pub fn programs() -> Result<Option<Limit>, DatapathError> {
     room::ask(trial.object(), &Family::BOTH)
 }
 
-/// Whether the kernel tells programs of its NAPI polls.
+/// Checks that the kernel runs a program after its NAPI polls.
 pub fn polls() -> Result<(), DatapathError> {
     let mut trial = Trial::alone()?;
     let program: &mut RawTracePoint = trial
@@ -37,7 +38,7 @@ pub fn polls() -> Result<(), DatapathError> {
     attached.map(drop).map_err(DatapathError::program(COUNT_POLLS))
 }
 
-/// Whether programs know where a packet's conntrack entry is.
+/// Returns true if the programs know where a packet's conntrack entry is.
 pub fn reads_conntrack() -> bool {
     btf::kernel_layout().nfct != 0
 }

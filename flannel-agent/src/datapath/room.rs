@@ -1,5 +1,5 @@
-//! Whether this kernel makes and takes room for outer headers as the programs ask for it: flags that an older one does not know
-//! it refuses only when the helper is called.
+//! A test of `bpf_skb_adjust_room` with the flags by which the programs add and remove outer
+//! headers: an older kernel refuses flags it does not know only when the helper is called.
 
 use aya::{
     Ebpf,
@@ -17,7 +17,7 @@ use crate::{datapath::DatapathError, family::Family};
 pub struct Limit {
     /// The mode.
     pub mode: Mode,
-    /// Why.
+    /// The reason, as a sentence for the operator.
     pub reason: String,
 }
 
@@ -53,7 +53,7 @@ fn frame(family: Family) -> [u8; 256] {
     frame
 }
 
-/// What follows from what worked.
+/// Returns the limit that follows from the results, a set of [`ROOM_MADE`] and [`ROOM_TAKEN`].
 fn limit(family: Family, worked: u32) -> Option<Limit> {
     let limit = |mode, what| {
         let reason =

@@ -5,7 +5,8 @@
 //! pods, the guard's modes - and has the others to itself: counters, flows, notes, suspects. What goes into the private flow table is a copy
 //! ([`Trial::copy_flow`]). [`Program::ToUnderlay`] writes into the peer maps and is therefore no candidate.
 //!
-//! The pinned programs may come from another build than this one; [`Trial::is_as_pinned`] tells.
+//! The pinned programs may come from another build than this one; [`Trial::is_as_pinned`] detects
+//! that.
 
 use std::path::Path;
 
@@ -106,15 +107,17 @@ impl Trial {
         Ok(true)
     }
 
-    /// Whether the pinned program is the one that is tried here, instruction for instruction.
+    /// Returns true if the pinned program is the same as the one here, by the tag, a hash of the
+    /// instructions.
     pub fn is_as_pinned(&mut self, program: Program, pins: &PinRoot) -> bool {
         let pinned = SchedClassifier::from_pin(pins.program(program)).and_then(|pinned| pinned.info());
         let ours = self.program(program).ok().and_then(|ours| ours.info().ok());
         matches!((pinned, ours), (Ok(pinned), Some(ours)) if pinned.tag() == ours.tag())
     }
 
-    /// Runs a program on a frame that comes in, or is about to leave, by the device `ifindex` of this network namespace. The
-    /// reasons it gave: two where it learned from the packet beside what became of it.
+    /// Runs a program on a frame that comes in, or is about to leave, by the device `ifindex` of
+    /// this network namespace. Returns the reasons it gave: two if it learned from the packet in
+    /// addition to its verdict.
     pub fn run(&mut self, program: Program, frame: &[u8], ifindex: u32) -> Result<Vec<Reason>, DatapathError> {
         let before = self.counts(program)?;
         let mut skb = [0_u8; SKB_LEN];

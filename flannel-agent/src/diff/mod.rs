@@ -1,6 +1,7 @@
-//! Where leases, maps and kernel disagree: for `maps dump --diff`.
+//! The differences between leases, maps and kernel, for `maps dump --diff`.
 //!
-//! A living agent says what the leases are; without one the maps are held against the kernel alone. Nothing is changed.
+//! A running agent reports the leases; without one the maps are compared with the kernel alone.
+//! Nothing is changed.
 
 mod compare;
 
@@ -10,7 +11,7 @@ use std::{
 };
 
 use anyhow::Context as _;
-use flannel_common::{addr::Mac, node::NodeConfig, peer::EntryState};
+use flannel_common::{addr::Mac, entry_state::EntryState, node::NodeConfig};
 use ipnet::IpNet;
 use serde::Serialize;
 
@@ -28,14 +29,14 @@ use crate::{
     observe::status::{PeerStatus, Status},
 };
 
-/// What was compared, and what differs.
+/// The scope of a comparison, and the differences.
 #[derive(Clone, Debug, Serialize)]
 pub struct Diff {
-    /// Whether the leases of a living agent were compared too.
+    /// True if the leases of a running agent were compared too.
     pub leases: bool,
-    /// How many peers there should be.
+    /// The number of peers there should be.
     pub peers: usize,
-    /// What is not as it should be.
+    /// Everything that is not as it should be.
     pub differences: Vec<Difference>,
 }
 
@@ -97,7 +98,7 @@ fn parse_mac(text: &str) -> Option<Mac> {
     bytes?.try_into().ok().map(Mac)
 }
 
-/// What is on the tunnel devices, and the routes of the pod networks.
+/// Reads the neighbours and FDB entries of the tunnel devices, and the routes.
 async fn read_kernel(netlink: &Netlink, config: &NodeConfig) -> Result<Kernel, NetlinkError> {
     let mut kernel = Kernel::default();
     let nexthops: BTreeMap<NexthopId, Nexthop> = netlink.nexthops().await?.unwrap_or_default().into_iter().collect();

@@ -1,4 +1,4 @@
-//! What is read to tell the story of a packet.
+//! The state of the node that explains what happens to a packet.
 
 use std::net::IpAddr;
 
@@ -18,7 +18,6 @@ use super::{
     trial,
 };
 use crate::{
-    agent::sysctl,
     datapath::{
         DatapathError, PinRoot, clock,
         guard::GuardMap,
@@ -27,31 +26,32 @@ use crate::{
         peers::{PinnedPeer, family_config},
     },
     family::Family,
+    host::error_chain::chain,
+    host::sysctl,
     netlink::{FdbKey, Link, Neighbour, NeighbourKey, Netlink, NetlinkError, RouteAnswer, RouteQuery, RouteType},
     observe::{
         flows::{self, FlowRow},
         status::{LeaseStatus, Status},
     },
-    reconcile::chain,
     underlay::by_devices,
 };
 
-/// Everything the story is told from.
+/// Everything that the explanation is based on.
 pub(super) struct Facts {
     pub(super) question: Question,
     pub(super) source: Place,
     pub(super) destination: Place,
-    /// What is pinned, or why that cannot be read.
+    /// The pinned state, or the reason why it cannot be read.
     pub(super) node: Result<Node, String>,
-    /// Where the kernel sends the packet on from here, or why not.
+    /// The kernel's route for the packet from here on, or the reason why it cannot be read.
     pub(super) route: Option<Result<RouteAnswer, String>>,
     /// The device that route leads to.
     pub(super) route_device: Option<String>,
     /// The way to the peer at one end.
     pub(super) tunnel: Option<Tunnel>,
-    /// What mode `fast` knows of the flow, as it goes and as it comes back.
+    /// The entries of mode `fast` for the flow: forward, then reverse.
     pub(super) flows: [Option<FlowRow>; 2],
-    /// What the programs do to the packet, in the order in which it meets them.
+    /// The verdicts of the programs on the packet, in the order in which it meets them.
     pub(super) tried: Result<Vec<Tried>, String>,
     pub(super) status: Option<Status>,
     pub(super) now_ns: u64,
@@ -62,7 +62,7 @@ pub(super) struct Facts {
 pub(super) struct Node {
     pub(super) mode: ModeWord,
     pub(super) config: NodeConfig,
-    /// What is done about tunnel packets that are no peer's.
+    /// The guard's modes in force.
     pub(super) guard: Checks<GuardMode>,
 }
 
@@ -73,7 +73,7 @@ pub(super) struct Tunnel {
     pub(super) device: Option<Link>,
     /// The Ethernet address behind the peer's gateway address on it.
     pub(super) neighbour: Option<Mac>,
-    /// Where the FDB sends frames to that address.
+    /// The VTEP to which the FDB sends frames for that address.
     pub(super) fdb: Option<IpAddr>,
     /// The route of outer packets, or why there is none.
     pub(super) outer: Result<RouteAnswer, String>,
@@ -81,9 +81,9 @@ pub(super) struct Tunnel {
     pub(super) external: Option<Link>,
     /// The devices by which that route leads, as far as they are there.
     pub(super) outlets: Vec<Link>,
-    /// What was seen by each of them, where the kernel chooses among several next hops.
+    /// The ECMP paths by interface index, where the kernel chooses among several next hops.
     pub(super) legs: Vec<(u32, EcmpPath)>,
-    /// What is known of the next hop there.
+    /// The neighbour entry of the next hop on the underlay.
     pub(super) next_hop: Option<Neighbour>,
 }
 
@@ -191,7 +191,8 @@ async fn read_tunnel(
     })
 }
 
-/// What the tunnel device has of the peer: the Ethernet address behind its gateway, and where frames to that are sent.
+/// Reads the peer's entries on the tunnel device: the Ethernet address behind its gateway, and the
+/// VTEP to which frames for that are sent.
 async fn read_entries(
     netlink: &Netlink,
     peer: &PinnedPeer,
@@ -209,7 +210,7 @@ async fn read_route(around: &Surroundings<'_>, facts: &Facts) -> Option<Result<R
     let Question { source, destination, .. } = facts.question;
     let forwarded = async |iif| {
         let answer = around.netlink.route_forwarded(destination, source, iif).await;
-        // Of an IPv4 packet the answer tells that.
+        // For an IPv4 packet the answer itself reports that.
         let refuses = || destination.is_ipv6() && !sysctl::forwards_ipv6_from(&around.name(iif));
         answer.map(|route| match route.kind {
             RouteType::Unicast if refuses() => RouteAnswer::nowhere(RouteType::Unreachable),

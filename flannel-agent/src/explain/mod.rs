@@ -1,4 +1,4 @@
-//! What would happen to a packet of a flow on this node, and why.
+//! Explains what would happen to a packet of a flow on this node, and why.
 //!
 //! `facts` reads: the pins, the kernel's routes, neighbours and FDB, the verdict of the real programs on a synthetic packet
 //! ([`crate::datapath::trial`]). `story` judges, and is pure. Nothing is changed, counted or sent, and no agent is needed; where

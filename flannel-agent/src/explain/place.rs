@@ -1,12 +1,12 @@
-//! Where an address is, seen from this node.
+//! The place of an address, seen from this node.
 
 use std::{collections::BTreeMap, net::IpAddr};
 
 use flannel_common::{
     addr::Mac,
+    entry_state::EntryState,
     fast::PodEntry,
     node::{FamilyConfig, NodeConfig},
-    peer::EntryState,
 };
 use ipnet::IpNet;
 
@@ -21,14 +21,14 @@ use crate::{
     netlink::{Address, Link, Netlink, NetlinkError},
 };
 
-/// Where an address is.
+/// The place of an address.
 #[derive(Clone, Debug)]
 pub(super) enum Place {
     /// In a pod of this node.
     Pod(Box<Pod>),
     /// On this node itself: the name of the interface.
     Node(String),
-    /// In the subnet of this node, and nobody has it.
+    /// In the subnet of this node, and no pod has it.
     Vacant(IpNet),
     /// In the subnet of a peer.
     Peer(PinnedPeer),
@@ -51,7 +51,7 @@ pub(super) struct Pod {
     pub(super) bridge: Option<Link>,
     /// Ethernet address of the pod's own end.
     pub(super) mac: Option<Mac>,
-    /// What mode `fast` knows of it.
+    /// Its entry in the pod map of mode `fast`.
     pub(super) entry: Option<PodEntry>,
 }
 
@@ -67,7 +67,7 @@ impl Pod {
     }
 }
 
-/// What is asked about every address.
+/// The state of the node in which every address is looked up.
 pub(super) struct Surroundings<'a> {
     pub(super) netlink: &'a Netlink,
     pub(super) pins: &'a PinRoot,
@@ -79,7 +79,7 @@ pub(super) struct Surroundings<'a> {
 }
 
 impl Surroundings<'_> {
-    /// Where this address is.
+    /// Returns the place of this address.
     pub(super) async fn place(&self, address: IpAddr) -> Result<Place, NetlinkError> {
         if let Some(own) = self.addresses.iter().find(|own| own.key.addr == address) {
             return Ok(Place::Node(self.name(own.key.ifindex)));

@@ -1,4 +1,4 @@
-//! What is asked: a packet of which flow.
+//! The question: the flow of the packet to explain.
 
 use std::net::IpAddr;
 

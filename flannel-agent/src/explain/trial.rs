@@ -4,10 +4,10 @@ use std::net::{IpAddr, SocketAddr};
 
 use flannel_common::{
     addr::Mac,
+    entry_state::EntryState,
     flow_key::FlowKey,
     maps::{FLOWS, FLOWS6},
     mode::Mode,
-    peer::EntryState,
     program::Program,
     reason::Verdict,
 };
@@ -77,7 +77,7 @@ pub(super) fn run(facts: &Facts, around: &Surroundings<'_>) -> Result<Vec<Tried>
     Ok(trying.tried)
 }
 
-/// Whether the kernel's route leads into this device.
+/// Returns true if the kernel's route leads into this device.
 fn leads_to(facts: &Facts, device: &Link) -> bool {
     matches!(&facts.route, Some(Ok(route)) if route.oif == Some(device.index))
 }

@@ -12,9 +12,9 @@ use super::{
     settings::{Change, Conntrack, Unmet},
 };
 use crate::{
-    file::FileError,
-    reconcile::chain,
-    sysctls::{self, ChangedSysctl, Record},
+    host::error_chain::chain,
+    host::file::FileError,
+    host::sysctl_record::{self, ChangedSysctl, Record},
 };
 
 /// The sysctls of one node.
@@ -131,7 +131,7 @@ impl ConntrackSysctls {
         self.record.note(name, now, needed);
         self.record.add_networks(&self.networks);
         self.record.save()?;
-        sysctls::write(name, needed).map_err(|source| SetError::Write { name, value: needed, source })?;
+        sysctl_record::write(name, needed).map_err(|source| SetError::Write { name, value: needed, source })?;
         tracing::info!("set {name} from {now} to {needed} for mode fast");
         Ok(())
     }

@@ -1,8 +1,9 @@
-//! Which pods stay out of mode `fast` because somebody wants that. Pure.
+//! The pods that stay out of mode `fast` by request. Pure.
 //!
-//! The operator names addresses (`--fast-exclude`), the cluster pods (an annotation, [`crate::subnet::OptOuts`]); both are one
-//! set here. A pod is judged by all addresses of its own end. One whose addresses are not known may be one of them, so
-//! it stays out too: the kernel's way is always right.
+//! The operator names addresses (`--fast-exclude`), the cluster pods (an annotation,
+//! [`crate::subnet::OptOuts`]); both are one set here. A pod is judged by all addresses of its own
+//! end. A pod whose addresses are not known may be one of them, so it stays out too: the kernel's
+//! way is always right.
 
 use std::{collections::BTreeMap, net::IpAddr};
 
@@ -10,7 +11,7 @@ use ipnet::IpNet;
 
 use super::pods::Reason;
 
-/// What is to stay out.
+/// The addresses and pods that stay out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Exclusions {
     by_option: Vec<IpNet>,
@@ -29,12 +30,13 @@ impl Exclusions {
         std::mem::replace(&mut self.by_annotation, pods) != self.by_annotation
     }
 
-    /// Whether nothing is to stay out, and addresses need not be known.
+    /// Returns true if nothing stays out, so that addresses need not be known.
     pub(super) fn is_empty(&self) -> bool {
         self.by_option.is_empty() && self.by_annotation.is_empty()
     }
 
-    /// Why the pod with these addresses stays out, if it does.
+    /// Returns the reason why the pod with these addresses stays out, if it does. If anything is
+    /// excluded, a pod without known addresses stays out too.
     pub(super) fn reason(&self, addresses: &[IpAddr]) -> Option<Reason> {
         if self.is_empty() {
             return None;

@@ -3,13 +3,14 @@
 use std::{fs, path::Path};
 
 use super::settings::{Conntrack, ESTABLISHED, REQUIREMENTS};
-use crate::sysctls;
+use crate::host::sysctl_record;
 
 const UDP_TIMEOUTS: [&str; 2] =
     ["net.netfilter.nf_conntrack_udp_timeout", "net.netfilter.nf_conntrack_udp_timeout_stream"];
 
-/// Conntrack's helpers and the ports they take unless told otherwise. A helper rewrites payload, which is never the same
-/// twice; one that is built into the kernel does not show, so all ports count whether their helper is there or not.
+/// Conntrack's helpers and their default ports. A helper rewrites payload, which is never the same
+/// twice. A helper that is built into the kernel does not show, so all ports count whether their
+/// helper is there or not.
 const HELPERS: [(&str, &[u16]); 10] = [
     ("ftp", &[21]),
     ("tftp", &[69]),
@@ -25,7 +26,7 @@ const HELPERS: [(&str, &[u16]); 10] = [
 
 /// Reads the settings of conntrack; one that cannot be read counts as missing.
 pub(super) fn conntrack() -> Conntrack {
-    let read = |name: &str| sysctls::read(name).ok().flatten();
+    let read = |name: &str| sysctl_record::read(name).ok().flatten();
     Conntrack {
         loaded: Path::new("/proc/sys/net/netfilter/nf_conntrack_count").exists(),
         values: REQUIREMENTS.map(|requirement| read(requirement.name)),
@@ -34,7 +35,8 @@ pub(super) fn conntrack() -> Conntrack {
     }
 }
 
-/// The ports helpers may be on: the usual ones, and those the modules were told.
+/// Returns the ports helpers may be on: the default ones, and those set as parameters of the
+/// modules. Sorted, without duplicates.
 pub(super) fn helper_ports() -> Vec<u16> {
     let told = |helper: &str| fs::read_to_string(format!("/sys/module/nf_conntrack_{helper}/parameters/ports"));
     let usual = HELPERS.iter().flat_map(|(_, ports)| ports.iter().copied());

@@ -44,10 +44,10 @@ pub struct Devices {
     pub external: BTreeMap<u32, String>,
 }
 
-/// What mode `fast` should be on this node.
+/// The state that mode `fast` should have on this node.
 #[derive(Debug)]
 pub struct Fast {
-    /// Whether the mode is in force.
+    /// True while the mode is in force.
     on: bool,
     /// Since the last look it has come into force, or ceased to be.
     switched: bool,
@@ -86,12 +86,12 @@ impl Fast {
         (self.on, self.switched) = (on, true);
     }
 
-    /// Whether a look is due because of that.
+    /// Returns true if the mode was switched on or off since the last look, so that a look is due.
     pub const fn is_behind(&self) -> bool {
         self.switched
     }
 
-    /// Whether the mode is in force.
+    /// Returns true if the mode is in force.
     pub const fn is_on(&self) -> bool {
         self.on
     }
@@ -117,7 +117,8 @@ impl Fast {
         self.conntrack.retry();
     }
 
-    /// What nobody announces is to be looked at again. Whether the next look may find something else because of it.
+    /// Marks as stale what no event announces. Returns true if the next look may find something
+    /// else because of it.
     pub fn doubt_unannounced(&mut self) -> bool {
         if self.on {
             self.pods.doubt_unannounced();
@@ -156,7 +157,7 @@ impl Fast {
         self.pods.take_disturbed()
     }
 
-    /// Where programs belong on pods' veths.
+    /// Returns the programs to attach to pods' veths; none while the mode is not in force.
     pub fn hooks(&self) -> BTreeSet<Hook> {
         let taking_part = self.pods.found().iter().filter(|(_, pod)| self.on && pod.verdict.entry.is_some());
         let hook = |program, ifindex: u32, ifname: &str| Hook { program, ifindex, ifname: ifname.to_owned() };
@@ -166,13 +167,14 @@ impl Fast {
         taking_part.flat_map(both).collect()
     }
 
-    /// What the programs are told of the pods.
+    /// Returns the entries of the pod map, by the interface index of the veth; none while the mode
+    /// is not in force.
     pub fn entries(&self) -> BTreeMap<u32, PodEntry> {
         let entry = |(index, pod): (&u32, &pods::Pod)| Some((*index, pod.verdict.entry?));
         if self.on { self.pods.found().iter().filter_map(entry).collect() } else { BTreeMap::new() }
     }
 
-    /// What the programs are told otherwise, with the MTUs of the tunnel devices.
+    /// Returns the settings of the programs, with the MTUs of the IPv4 and the IPv6 tunnel device.
     pub fn settings(&self, tunnel_mtu: u32, tunnel_mtu6: u32) -> FastConfig {
         let settings = if self.on { self.conntrack.now.settings() } else { FastConfig::default() };
         let takes = self.on && self.underlay.reasons().is_empty();
@@ -185,7 +187,7 @@ impl Fast {
         self.pods.found()
     }
 
-    /// Why TCP flows are not learned, if they are not.
+    /// Returns the reason why TCP flows are not learned, if they are not.
     pub fn tcp_reason(&self) -> Option<String> {
         self.conntrack.tcp_obstacle().map(|unmet| unmet.to_string())
     }
@@ -196,7 +198,7 @@ impl Fast {
         self.underlay.reasons()
     }
 
-    /// Why the pods could not be looked at last, if they could not.
+    /// Returns the error of the last look at the pods, if it failed.
     pub fn error(&self) -> Option<&str> {
         self.error.as_deref()
     }
@@ -207,7 +209,8 @@ pub fn underlay_reasons(pins: &PinRoot, ifindex: u32, name: &str) -> Vec<Reason>
     underlay::reasons_now(pins, ifindex, name)
 }
 
-/// Why TCP flows are not learned as conntrack is set now, if they are not.
+/// Returns the reason why TCP flows are not learned with the current settings of conntrack, if they
+/// are not.
 pub fn tcp_obstacle() -> Option<Unmet> {
     host::conntrack().tcp_obstacle()
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 /// Between two generations.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// What is due.
+/// The times of the last generation and of the next one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Pace {
     last: Option<Instant>,

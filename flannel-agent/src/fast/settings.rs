@@ -1,4 +1,5 @@
-//! Which flows are learned, and for how long what was seen is trusted: decided from what conntrack is set to. Pure.
+//! The flows that are learned, and how long an observation of them is trusted, by the settings of
+//! conntrack. Pure.
 
 use std::fmt;
 
@@ -37,7 +38,7 @@ pub(super) const REQUIREMENTS: [Requirement; 4] = [
     Requirement { name: "net.netfilter.nf_conntrack_tcp_timeout_max_retrans", need: Need::Established },
 ];
 
-/// How conntrack is set in this network namespace.
+/// The settings of conntrack in this network namespace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Conntrack {
     /// It is in the kernel.

@@ -1,7 +1,8 @@
-//! The guard, from the agent's side: which of its modes are in force, and telling what it refuses.
+//! The guard, from the agent's side: the modes in force, and the reports of what it refuses.
 //!
-//! It owns the `GUARD` word while an agent runs, and what is said of the guard in log and status. The verdict on a packet is
-//! the programs'; who the peers are is [`crate::reconcile`]'s. The programs count and list; nothing is told packet by packet.
+//! It owns the `GUARD` word while an agent runs, and the guard's part of log and status. The
+//! programs decide on packets; [`crate::reconcile`] decides who the peers are. The programs count
+//! packets and list their sources; no packet is reported on its own.
 
 mod policy;
 mod report;
@@ -55,7 +56,8 @@ impl Guard {
         Ok(changed)
     }
 
-    /// Tells in the log what was refused since it was last told, if it is time to. Whether there is more than at the last look.
+    /// Logs what was refused since the last log line, if the next one is due. Returns true if the
+    /// counts changed since the last call.
     pub fn tell(&mut self, maps: &Maps, now: Instant) -> Result<bool, DatapathError> {
         let counts = report::counts(&maps.stats)?;
         self.teller.hear(counts, now, || suspects(&maps.suspects))?;

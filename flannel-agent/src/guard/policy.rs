@@ -1,17 +1,18 @@
-//! Which mode of a check is in force. Pure.
+//! The mode of a check that is in force. Pure.
 //!
-//! What was asked for at run time (pinned) comes before the flag. Nothing is refused by knowledge that may be incomplete: then
-//! `enforce` is `audit`.
+//! The mode asked for at run time (pinned) takes precedence over the flag. Nothing is refused by
+//! knowledge that may be incomplete: then `enforce` is `audit`.
 
 use std::fmt;
 
 use flannel_common::guard::{Checks, GuardMode};
 
-/// The modes where nobody asks for others. What comes from no peer could not be answered either; but a peer may have reasons to
-/// send other inner sources: what it routes for others and does not masquerade.
+/// The default modes. A packet that comes from no peer could not be answered either. A peer,
+/// however, may have reasons to send other inner sources: packets it routes for others and does not
+/// masquerade.
 pub const DEFAULT: Checks<GuardMode> = Checks { outer: GuardMode::Enforce, inner: GuardMode::Audit };
 
-/// Why the programs may not know all peers.
+/// The reason why the programs may not know all peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Doubt {
     /// Changes do not arrive: nodes may have joined, or moved, that we know nothing of.

@@ -1,4 +1,4 @@
-//! What the guard did, read from its maps: by agent and CLI alike.
+//! The guard's counts and sources, read from its maps by agent and CLI alike.
 
 use std::net::IpAddr;
 
@@ -46,7 +46,7 @@ pub struct Suspected {
     pub dropped: u64,
     /// The last of them, `CLOCK_MONOTONIC_COARSE`, nanoseconds.
     pub last_ns: u64,
-    /// What it was counted under; none if this build does not know the number.
+    /// The reason it was counted under; none if this build does not know the number.
     pub reason: Option<Reason>,
 }
 

@@ -1,5 +1,6 @@
-//! When the log hears of packets that failed a check: at once when it begins, then as long as it goes on at intervals, with
-//! the sources. By counters, so that a flood costs the log nothing.
+//! Log lines about packets that failed a check: one at once when it begins, then at intervals as
+//! long as it goes on, with the sources. They are made from counters, so that a flood costs the log
+//! nothing.
 
 use std::{
     fmt::Write as _,
@@ -17,10 +18,10 @@ const PASSED: Duration = Duration::from_hours(1);
 /// Sources named in one line.
 const NAMED: usize = 5;
 
-/// What was told, and when.
+/// The counts that were logged, and the times.
 #[derive(Debug, Default)]
 pub(super) struct Teller {
-    /// As of the first look: what an earlier agent has told.
+    /// True after the first call. Packets counted before it are left to an earlier agent's log.
     begun: bool,
     refused: Told,
     passed: Told,
@@ -33,9 +34,10 @@ struct Told {
 }
 
 impl Told {
-    /// How many are news, if there are any and it is time to tell.
+    /// Returns the number of packets since the last report, if there are any and a report is due.
+    /// It then counts as reported.
     fn news(&mut self, packets: u64, interval: Duration, now: Instant) -> Option<u64> {
-        // Counters begin anew with new maps.
+        // Counters begin again at 0 with new maps.
         let new = packets.checked_sub(self.packets).unwrap_or(packets);
         if new == 0 || self.at.is_some_and(|at| now.duration_since(at) < interval) {
             return None;
@@ -46,7 +48,7 @@ impl Told {
 }
 
 impl Teller {
-    /// Takes in the counts as they are now. `suspects` is read only if there is something to tell.
+    /// Takes in the current counts, and logs what is due. `suspects` is read only if something is.
     pub(super) fn hear<E>(
         &mut self,
         counts: Checks<Count>,

@@ -1,4 +1,4 @@
-//! Which address of an interface peers are told. Pure.
+//! The choice of the interface address that is published to peers. Pure.
 
 use std::{
     cmp::Reverse,

@@ -1,4 +1,4 @@
-//! Why no external interface could be chosen, with what there is to choose from.
+//! Errors of choosing the external interface, each with the interfaces there are to choose from.
 
 use std::{fmt, net::IpAddr};
 
@@ -18,7 +18,7 @@ pub enum IfaceError {
     NoneFits {
         /// Each value with the reason it was passed over, in the order given.
         tried: Vec<(String, Rejection)>,
-        /// What there is.
+        /// The interfaces to choose from.
         candidates: Candidates,
     },
     /// `--public-ip` and `--public-ipv6` alone pick the interface, and lead to none.
@@ -30,9 +30,9 @@ pub enum IfaceError {
     PublicNotLocal {
         /// The value given.
         public: IpAddr,
-        /// Why it does not pick an interface.
+        /// The reason it does not pick an interface.
         why: Rejection,
-        /// What there is.
+        /// The interfaces to choose from.
         candidates: Candidates,
     },
     /// Nothing was given and there is no default route to follow.
@@ -40,7 +40,7 @@ pub enum IfaceError {
     NoDefaultRoute {
         /// The family asked for.
         family: Family,
-        /// What there is.
+        /// The interfaces to choose from.
         candidates: Candidates,
     },
     /// The default route has several next hops or none.
@@ -51,7 +51,7 @@ pub enum IfaceError {
     AmbiguousDefaultRoute {
         /// The family asked for.
         family: Family,
-        /// What there is.
+        /// The interfaces to choose from.
         candidates: Candidates,
     },
     /// One interface has to serve both families, and the default routes leave by two.
@@ -64,7 +64,7 @@ pub enum IfaceError {
         v4: String,
         /// The interface of the IPv6 default route.
         v6: String,
-        /// What there is.
+        /// The interfaces to choose from.
         candidates: Candidates,
     },
     /// The interface was found but cannot be used.
@@ -74,9 +74,9 @@ pub enum IfaceError {
     Unusable {
         /// The interface.
         name: String,
-        /// What it lacks.
+        /// The reason it cannot be used.
         why: Rejection,
-        /// What there is.
+        /// The interfaces to choose from.
         candidates: Candidates,
     },
     /// The kernel's state could not be read.
@@ -84,7 +84,7 @@ pub enum IfaceError {
     Netlink(#[from] NetlinkError),
 }
 
-/// Why one interface, or one value naming it, was passed over.
+/// Reasons to pass over one interface, or one value that names it.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Rejection {
     /// No link has that name.

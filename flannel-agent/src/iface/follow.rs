@@ -1,8 +1,9 @@
-//! Where the chosen interface is now: what [`super::select`] decided once, kept up with. Pure.
+//! Follows the chosen interface: keeps the decision of [`super::select`] up to date. Pure.
 //!
-//! The interface is followed by its name, so one that was made anew under another index is the same. An address is kept for
-//! as long as the interface has it, whatever better ones come along: each change costs every peer a change. Only then another
-//! one is chosen, as it was asked for, on this interface alone. Each family is followed for itself.
+//! The interface is followed by its name, so one that was deleted and created again under another
+//! index is the same. An address is kept for as long as the interface has it, even if a better one
+//! appears: each change costs every peer a change. Once it is gone, another one is chosen according
+//! to the options, on this interface alone. Each family is followed separately.
 
 use std::net::IpAddr;
 
@@ -23,7 +24,7 @@ pub enum Lost {
     Unusable {
         /// The interface.
         name: String,
-        /// What it lacks.
+        /// The reason it cannot be used.
         why: Rejection,
     },
 }
@@ -33,7 +34,7 @@ pub enum Lost {
 pub struct Followed {
     /// The interface. A family it does not serve right now has its former end.
     pub interface: ExternalInterface,
-    /// What it lacks, per family or as a whole.
+    /// The problems of the interface, per family or as a whole; empty if it serves all families.
     pub lost: Vec<Lost>,
 }
 

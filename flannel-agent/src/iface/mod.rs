@@ -29,7 +29,7 @@ pub use self::{
 use crate::family::Family;
 use crate::netlink::{Address, Link, Netlink, NetlinkError, Route, RouteKey, RouteType};
 
-/// What the operator asked for.
+/// The operator's choice of interface and of public addresses.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct IfaceOptions {
     /// `--iface`, in order: an interface name or a local address each.
@@ -45,7 +45,7 @@ pub struct IfaceOptions {
 }
 
 impl IfaceOptions {
-    /// The address peers are told instead of the interface's own.
+    /// Returns the address to publish to peers instead of the interface's own, if one was given.
     pub fn public(&self, family: Family) -> Option<IpAddr> {
         match family {
             Family::V4 => self.public_ip.map(IpAddr::V4),
@@ -69,7 +69,7 @@ pub struct ExternalInterface {
     pub mtu: u32,
     /// Hardware type, `ARPHRD_*`.
     pub arphrd: u16,
-    /// Where we are reached, by family.
+    /// Our ends of the paths to peers, by family.
     pub ends: BTreeMap<Family, End>,
 }
 
@@ -80,12 +80,12 @@ pub struct End {
     pub addr: IpAddr,
     /// The address peers send to; differs from `addr` behind NAT.
     pub public: IpAddr,
-    /// Source of outer packets: the public address if this host has it, else the interface's own. The public one is then
-    /// somebody else's doing, a NAT in front of us.
+    /// Source of outer packets: the public address if this host has it, else the interface's own.
+    /// In the latter case the public address belongs to a NAT in front of this node.
     pub source: IpAddr,
 }
 
-/// What the selection looks at.
+/// The state of the host that the selection is based on.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Host {
     /// All links.
@@ -94,7 +94,7 @@ pub struct Host {
     pub addresses: Vec<Address>,
     /// The routes of the main table, in kernel order, if the default route decides. Only the default routes count.
     pub routes: Vec<(RouteKey, Route)>,
-    /// How the address of `--iface-can-reach` is reached, if it is.
+    /// The interface and source by which the address of `--iface-can-reach` is reached, if it is.
     pub reach: Option<Reach>,
 }
 

@@ -12,7 +12,7 @@ pub struct NamePattern(Regex);
 pub struct BadPattern {
     /// The text.
     pub text: String,
-    /// What is wrong with it.
+    /// The mistake in it, as the parser describes it.
     pub problem: String,
 }
 

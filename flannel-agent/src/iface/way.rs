@@ -126,7 +126,7 @@ impl Found {
         Ok(Self { link: link.clone(), addrs: addrs.collect::<Result<_, Rejection>>()? })
     }
 
-    /// The result, with the addresses peers are told.
+    /// Returns the result, with the addresses published to peers.
     pub(super) fn publish(self, options: &IfaceOptions, host: &Host) -> ExternalInterface {
         let Self { link: Link { index, name, mtu, arphrd, .. }, addrs } = self;
         let ends = addrs.into_iter().map(|(family, addr)| (family, End::new(addr, options.public(family), host)));
@@ -135,7 +135,8 @@ impl Found {
 }
 
 impl End {
-    /// The interface's address, and the one peers are told instead, if there is one.
+    /// Returns the end with the interface's address `addr`, and with `public` as the one published
+    /// to peers instead, if it is given.
     pub(super) fn new(addr: IpAddr, public: Option<IpAddr>, host: &Host) -> Self {
         let public = public.unwrap_or(addr);
         let is_local = host.addresses.iter().any(|own| own.key.addr == public);

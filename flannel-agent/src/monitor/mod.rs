@@ -1,7 +1,9 @@
-//! `flannel-agent monitor`: what the programs do to packets, live, from what they tell (`flannel_common::monitor`).
+//! `flannel-agent monitor`: a live view of what the BPF programs do to packets, from the events
+//! they emit (`flannel_common::monitor`).
 //!
-//! Reading an event ([`seen`], [`packet`]) and writing it ([`text`], [`json`], [`pcapng`]) are pure; the maps are
-//! `datapath::monitor`'s, and when to look into them is the command's (`cli::monitor`).
+//! Decoding an event ([`seen`], [`packet`]) and formatting it ([`text`], [`json`], [`pcapng`]) are
+//! pure. `datapath::monitor` owns the maps, and the command (`cli::monitor`) decides when to read
+//! them.
 
 mod devices;
 pub mod json;

@@ -138,7 +138,8 @@ fn length(bytes: &[u8]) -> u32 {
     u32::try_from(bytes.len()).unwrap_or(u32::MAX)
 }
 
-/// What became of the packet.
+/// Returns the packet's comment: program, reason and verdict, and the outer addresses of a tunnel
+/// packet.
 fn comment(seen: &Seen<'_>) -> String {
     let tunnel = seen.outer().map_or_else(String::new, |outer| format!(", tunnel {outer}"));
     format!("{} {}, {}{tunnel}", seen.program.name(), seen.reason.name(), seen.reason.verdict().name())

@@ -15,7 +15,7 @@ use crate::{
 pub struct Seen<'a> {
     /// The program that saw the packet.
     pub program: Program,
-    /// What became of it.
+    /// The reason of its verdict.
     pub reason: Reason,
     event: Event,
     bytes: &'a [u8],
@@ -23,8 +23,8 @@ pub struct Seen<'a> {
 }
 
 impl<'a> Seen<'a> {
-    /// What came out of the ring buffer; none if it is not of this build's programs. Of the packet at most `snaplen` bytes
-    /// are for show.
+    /// Decodes an item of the ring buffer. Returns `None` if it is not an event of this build's
+    /// programs. At most `snaplen` bytes of the packet are shown.
     pub fn read(item: &'a [u8], snaplen: usize) -> Option<Self> {
         let event = Event::from_bytes(item)?;
         let bytes = item[Event::LEN..].get(..usize::from(event.captured))?;
@@ -47,7 +47,7 @@ impl<'a> Seen<'a> {
         self.event.ifindex
     }
 
-    /// Whether the packet was on its way out of the device.
+    /// Returns true if the packet was leaving by the device.
     pub fn is_outbound(&self) -> bool {
         direction(self.program) == TcAttachType::Egress
     }
@@ -68,7 +68,7 @@ impl<'a> Seen<'a> {
         &frame[..frame.len().min(self.snaplen)]
     }
 
-    /// What the inner frame says of itself.
+    /// Returns the inner frame, decoded as far as it was captured.
     pub fn packet(&self) -> Packet<'a> {
         Packet::read(self.told(), self.frame_len())
     }

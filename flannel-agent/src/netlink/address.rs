@@ -19,7 +19,7 @@ use super::{
     error::{NetlinkError, Verb},
 };
 
-/// Which address on which link.
+/// The identity of an address: the link, and the address with its prefix length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AddressKey {
     /// Interface index.
@@ -39,9 +39,9 @@ impl fmt::Display for AddressKey {
 /// An address as the kernel describes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Address {
-    /// Which one.
+    /// The address and its link.
     pub key: AddressKey,
-    /// How far it is valid.
+    /// The scope in which it is valid.
     pub scope: AddressScope,
     /// `IFA_F_*`.
     pub flags: AddressFlags,

@@ -1,7 +1,7 @@
-//! What can go wrong with one request to the kernel.
+//! Errors of one request to the kernel.
 //!
-//! A failure is told apart by its errno, never by its text. `Display` says what was tried and the
-//! kernel's own remark; the errno is the `source`, so print the whole chain.
+//! Failures are distinguished by their errno, never by their text. `Display` shows the attempted
+//! operation and the kernel's own remark; the errno is the `source`, so print the whole chain.
 
 use std::{fmt, io};
 
@@ -12,11 +12,11 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 #[error("cannot {verb} {object}: {fault}")]
 pub struct NetlinkError {
-    /// What was tried.
+    /// The attempted operation.
     pub verb: Verb,
     /// The object it was tried on, as text: `route 10.5.2.0/24`.
     pub object: String,
-    /// Why it failed.
+    /// The cause of the failure.
     #[source]
     pub fault: Fault,
 }
@@ -48,7 +48,7 @@ impl NetlinkError {
     }
 }
 
-/// What a request wanted to do.
+/// The operation of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names say it")]
 pub enum Verb {
@@ -75,7 +75,7 @@ impl fmt::Display for Verb {
     }
 }
 
-/// Why a request failed.
+/// The cause of a failed request.
 #[derive(Debug, Error)]
 pub enum Fault {
     /// The kernel refused; `remark` is its own explanation (extended ack, kernel 4.12), where it gave one.
@@ -101,7 +101,7 @@ pub enum Fault {
     Undecodable {
         /// The netlink message type of the last of them.
         message_type: u16,
-        /// How many.
+        /// The number of such entries.
         count: usize,
     },
     /// The kernel acknowledged the request without the answer it asks for.

@@ -19,7 +19,7 @@ use super::{
     neighbour::{is_permanent, link_layer_address},
 };
 
-/// Which Ethernet address on which vxlan device.
+/// The identity of an FDB entry: vxlan device and Ethernet address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FdbKey {
     /// Interface index of the vxlan device.
@@ -60,7 +60,7 @@ impl FdbKey {
     }
 }
 
-/// In a bridge-family message only the length tells the destination's family.
+/// Decodes a destination. In a bridge-family message only the length shows its address family.
 fn destination(addr: &NeighbourAddress) -> Option<IpAddr> {
     match addr {
         NeighbourAddress::Inet(addr) => Some((*addr).into()),

@@ -54,7 +54,7 @@ pub struct Link {
     pub qdisc: Option<String>,
     /// An XDP program is on the device.
     pub xdp: bool,
-    /// What makes a vxlan device a tunnel; `None` for other kinds.
+    /// The tunnel settings of a vxlan device; `None` for other kinds.
     pub vxlan: Option<VxlanInfo>,
 }
 
@@ -245,7 +245,7 @@ impl Prune for RouteNetlinkMessage {
     }
 }
 
-/// Whether [`Link`] has anything from it.
+/// Returns true if a field of [`Link`] is read from the attribute.
 const fn is_read(attribute: &LinkAttribute) -> bool {
     matches!(
         attribute,

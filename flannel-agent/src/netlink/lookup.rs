@@ -150,7 +150,7 @@ impl RouteQuery {
     }
 }
 
-/// What a refused lookup says about the route, where it says anything.
+/// Returns the route type that a refused lookup implies, if it implies one.
 fn verdict(fault: &Fault) -> Option<RouteType> {
     match fault.errno()? {
         Errno::ENETUNREACH | Errno::EHOSTUNREACH => Some(RouteType::Unreachable),
@@ -182,9 +182,9 @@ impl Netlink {
         self.look_up(message, format_args!("the route to {dst}")).await
     }
 
-    /// Looks up where the kernel forwards a packet of somebody else's, which came in by `iif`: forwarding, `rp_filter` and rules on
-    /// the incoming interface have their say. What they refuse is an error, with the kernel's reason. Whether IPv6 is forwarded
-    /// at all the kernel does not tell here.
+    /// Looks up where the kernel forwards a foreign packet that came in by `iif`: forwarding,
+    /// `rp_filter` and rules on the incoming interface apply. A packet they refuse is an error,
+    /// with the kernel's reason. The answer does not show if IPv6 is forwarded at all.
     pub async fn route_forwarded(&self, dst: IpAddr, src: IpAddr, iif: u32) -> Result<RouteAnswer, NetlinkError> {
         let mut message = RouteMessage::default();
         let family = Family::of(dst);

@@ -1,9 +1,9 @@
 //! The kernel's networking state: typed verbs and one stream of events.
 //!
-//! What is here speaks for one network namespace, the one of the thread that called
-//! [`Netlink::connect`]. Verbs are independent: any number may be in flight on clones of the handle, and
-//! each reports on exactly its own object. Nothing is cached, nothing is retried except an interrupted
-//! read, and what the state ought to be is decided elsewhere.
+//! Everything here applies to one network namespace, the one of the thread that called
+//! [`Netlink::connect`]. Verbs are independent: any number may be in flight on clones of the
+//! handle, and each reports on exactly its own object. Nothing is cached, nothing is retried except
+//! an interrupted read, and the desired state is decided elsewhere.
 //!
 //! `transport` knows how to ask, the other modules know what: one per kind of object, each with its
 //! types, its messages and its verbs.

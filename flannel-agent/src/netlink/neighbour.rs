@@ -19,7 +19,7 @@ use super::{
 };
 use crate::family::Family;
 
-/// Which neighbour on which link.
+/// The identity of a neighbour: link and IP address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NeighbourKey {
     /// Interface index.
@@ -65,13 +65,13 @@ pub(super) fn link_layer_address(message: &NeighbourMessage) -> Option<Mac> {
     })
 }
 
-/// Whether the entry stays until somebody deletes it.
+/// Returns true if the entry stays until it is deleted explicitly.
 pub(super) fn is_permanent(message: &NeighbourMessage) -> bool {
     // A bit set of which the library names the single bits only.
     u16::from(message.header.state) & u16::from(NeighbourState::Permanent) != 0
 }
 
-/// What the kernel knows of a neighbour, learned or permanent.
+/// The kernel's entry for a neighbour, learned or permanent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Neighbour {
     /// Its Ethernet address, once it is known.
@@ -81,7 +81,8 @@ pub struct Neighbour {
 }
 
 impl Netlink {
-    /// What the kernel knows of a neighbour right now (kernel 5.0); `None` where it was not asked for of late.
+    /// Returns the kernel's entry for a neighbour as it is now (kernel 5.0); `None` if the kernel
+    /// has none, because the address was not resolved recently.
     pub async fn neighbour(&self, key: NeighbourKey) -> Result<Option<Neighbour>, NetlinkError> {
         let message = RouteNetlinkMessage::GetNeighbour(key.to_message(NeighbourState::None));
         match self.route.fetch(message).await {

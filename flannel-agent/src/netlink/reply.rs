@@ -1,8 +1,9 @@
 //! An answer that never fails to decode.
 //!
-//! The connection throws away what its message type cannot decode, with a line in the log. A dump would
-//! then have a gap nobody sees, and a gap in the routing rules is a wrong decision. Here such a message
-//! arrives as [`Reply::Undecodable`] and the verb decides whether it may be missing.
+//! The connection drops messages that its message type cannot decode, with a line in the log. A
+//! dump would then have a gap that goes unnoticed, and a gap in the routing rules is a wrong
+//! decision. Here such a message arrives as [`Reply::Undecodable`] and the verb decides if it may
+//! be missing.
 
 use std::{
     convert::Infallible,
@@ -18,7 +19,7 @@ pub(super) enum Reply<T> {
     Undecodable { message_type: u16 },
 }
 
-/// A message that may have parts nobody reads.
+/// A message that may have parts no code reads.
 pub(super) trait Prune {
     /// Drops them. Replies wait in a queue, and those of a dump are collected.
     fn prune(&mut self) {}

@@ -49,8 +49,8 @@ pub(super) fn for_events(protocol: isize, groups: &[u32]) -> io::Result<TokioSoc
     Ok(socket)
 }
 
-/// Hears no more on `events` of what is done through the sockets `own`, but for links and addresses: with those goes more than
-/// what was asked for.
+/// Excludes from `events` the changes made through the sockets `own`, except those of links and
+/// addresses: these change more than what was asked for.
 pub(super) fn ignore_changes_by(events: &TokioSocket, own: &[&TokioSocket]) -> io::Result<()> {
     let mut ports = Vec::with_capacity(own.len());
     for socket in own {

@@ -35,12 +35,12 @@ use super::{
     reply::{Prune, Reply, request},
 };
 
-/// A dump is read at most so often before the caller hears of it.
+/// The number of reads of a dump before the caller gets an error.
 const DUMP_ATTEMPTS: u32 = 10;
 /// Silence on the whole socket after which an answer counts as lost. Longer than the kernel holds its
 /// configuration lock on a very large node. Requests that wait behind others have no deadline.
 const SILENCE: Duration = Duration::from_secs(30);
-/// What a caller hears after that.
+/// The error that a caller gets after that.
 const SILENT: Fault = Fault::TimedOut { seconds: SILENCE.as_secs() };
 /// Requests sent together at most. All their answers fit the receive buffer.
 const BATCH: usize = 128;
@@ -81,7 +81,7 @@ struct Asked<T> {
     answer: oneshot::Sender<Result<Answer<T>, Fault>>,
 }
 
-/// What a dump returned.
+/// The entries of a dump, and the number of those that could not be decoded.
 #[derive(Debug)]
 pub(super) struct Dump<T> {
     entries: Vec<T>,
@@ -111,8 +111,8 @@ impl<T: Message> Transport<T> {
     /// Starts the connection task on `socket`; it ends when the last clone is dropped.
     pub(super) fn spawn(socket: TokioSocket) -> Self {
         let (mut connection, handle, _unsolicited) = from_socket_with_codec::<Reply<T>, _, NetlinkCodec>(socket);
-        // A dying connection closes the answers of every request in flight. Only a forwarded ack or end
-        // of dump tells success from that.
+        // A dying connection closes the answers of every request in flight. Only a forwarded ack or
+        // end of dump distinguishes success from that.
         connection.set_forward_ack(true);
         connection.set_forward_done(true);
         tokio::spawn(connection);
@@ -169,7 +169,7 @@ impl<T: Message> Line<T> {
         self.answer(&mut self.handle.request(message, kernel()).or(Err(Fault::Closed))?).await
     }
 
-    /// Sends what waits, batch by batch, until nobody can ask any more.
+    /// Sends the requests that wait, batch by batch, until all senders are dropped.
     async fn serve(self, mut asked: mpsc::UnboundedReceiver<Asked<T>>) {
         let mut batch = Vec::new();
         while asked.recv_many(&mut batch, BATCH).await > 0 {
@@ -186,7 +186,7 @@ impl<T: Message> Line<T> {
         for answer in answers {
             let result = if is_silent { Err(SILENT) } else { self.answer(&mut messages).await };
             is_silent = matches!(result, Err(Fault::TimedOut { .. }));
-            // Whoever stopped waiting does not want it.
+            // A caller that stopped waiting does not want it.
             drop(answer.send(result));
         }
     }

@@ -23,7 +23,7 @@ use super::{
 /// `IPPROTO_UDP`.
 const UDP: u8 = 17;
 
-/// What a policy does with a packet it covers, templates apart.
+/// The action of a policy for a packet it covers, templates apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum XfrmAction {
     /// Let it through, transformed when the policy has templates.
@@ -42,13 +42,13 @@ pub struct PortMask {
 }
 
 impl PortMask {
-    /// Whether a port matches.
+    /// Returns true if a port matches; host order.
     pub const fn matches(self, port: u16) -> bool {
         (port ^ self.port) & self.mask == 0
     }
 }
 
-/// Which packets a policy is for.
+/// The packets that a policy applies to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct XfrmSelector {
     /// Source and destination prefix; `None` for a selector of no family, which takes both.
@@ -75,7 +75,8 @@ pub struct TunnelFlow {
 }
 
 impl XfrmSelector {
-    /// Whether some of the flow's packets may match. What is not known of them counts as a match. Pure.
+    /// Returns true if some of the flow's packets may match. Unknown properties count as a match.
+    /// Pure.
     pub fn covers(&self, flow: &TunnelFlow) -> bool {
         let addressed = self.prefixes.is_none_or(|(src, dst)| src.contains(&flow.src) && dst.contains(&flow.dst));
         addressed && (self.proto == 0 || self.proto == UDP) && self.dport.matches(flow.dport)
@@ -107,9 +108,9 @@ impl XfrmSelector {
 /// A policy for outgoing packets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct XfrmPolicy {
-    /// Which packets.
+    /// The packets it applies to.
     pub selector: XfrmSelector,
-    /// What happens to them.
+    /// The action for them.
     pub action: XfrmAction,
     /// They are transformed: encrypted, authenticated, compressed or tunnelled.
     pub has_templates: bool,
@@ -122,7 +123,8 @@ pub struct XfrmPolicy {
 }
 
 impl XfrmPolicy {
-    /// Whether some of the flow's packets may meet this policy. Pure.
+    /// Returns true if some of the flow's packets may meet this policy; never one of an xfrm
+    /// interface. Pure.
     pub fn covers(&self, flow: &TunnelFlow) -> bool {
         self.if_id == 0 && self.selector.covers(flow)
     }
@@ -156,8 +158,8 @@ impl Netlink {
         read_policies(xfrm).await.map_err(|fault| fault.on(Verb::Read, "the xfrm policies"))
     }
 
-    /// Whether packets that no policy covers are dropped (`ip xfrm policy setdefault out block`, kernel
-    /// 5.14).
+    /// Returns true if packets that no policy covers are dropped (`ip xfrm policy setdefault out
+    /// block`, kernel 5.14); false on a kernel without XFRM.
     pub async fn out_policy_default_blocks(&self) -> Result<bool, NetlinkError> {
         let Some(xfrm) = &self.xfrm else { return Ok(false) };
         match xfrm.fetch(XfrmMessage::GetPolicyDefault(DefaultMessage::default())).await {

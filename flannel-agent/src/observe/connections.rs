@@ -4,7 +4,7 @@
 //! if all have. So idle connections cost others nothing, however many there are. Connections of this node itself have places
 //! of their own, which no other host or pod can take: the kubelet's probes among them.
 //!
-//! What is asked and answered is left to the listeners.
+//! The listeners decide on requests and answers.
 
 use std::{
     future::Future,
@@ -34,7 +34,7 @@ pub(super) const REMOTE: usize = 128;
 /// Connections of one source among them.
 pub(super) const PER_SOURCE: usize = 16;
 
-/// Where a connection comes from, as far as the limits go.
+/// The origin of a connection, as the limits count it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Source {
     /// This node.
@@ -56,7 +56,7 @@ impl Source {
     }
 }
 
-/// Whether a connection has sent its whole request. Clones are the same connection's.
+/// The progress of a connection's request: sent whole, or not yet. Clones share the state.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RequestState(Arc<AtomicBool>);
 

@@ -1,11 +1,13 @@
-//! What is answered by HTTP: health checks with flanneld's paths and texts, and [metrics](super::metrics).
+//! HTTP routes: health checks with flanneld's paths and texts, and [metrics](super::metrics).
 //!
-//! `/healthz` answers 200 for as long as the process does anything; `/readyz` answers 200 while the node is ready, and 503
-//! otherwise, also after it was ready once: that is where flanneld differs. `/metrics` is what Prometheus scrapes. Any method; other paths
-//! are 404, as are those of another listener.
+//! `/healthz` answers 200 for as long as the process does anything. `/readyz` answers 200 while the
+//! node is ready and 503 otherwise, also after it was ready once; flanneld differs there.
+//! `/metrics` is what Prometheus scrapes. Any method is accepted. Other paths are 404, as are those
+//! of another listener.
 //!
-//! The answers come from a thread of their own ([`http`](super::http)), so that they come whatever the agent's tasks are doing. A main loop that
-//! hangs is not ready: besides what the status says, its [`Pulse`] has to be younger than 30 seconds.
+//! The answers come from a thread of their own ([`http`](super::http)), so they do not depend on
+//! the agent's tasks. A main loop that hangs is not ready: in addition to what the status states,
+//! its [`Pulse`] has to be younger than 30 seconds.
 
 use std::time::Duration;
 
@@ -26,7 +28,7 @@ use crate::observe::{
 /// A main loop that was not seen to go round for this long hangs. One round may reconcile thousands of peers.
 pub(super) const STALE: Duration = Duration::from_secs(30);
 
-/// Whether the node is ready, as of now.
+/// The readiness of the node at the time of a request.
 #[derive(Clone, Debug)]
 pub struct Readiness {
     status: watch::Receiver<Status>,
@@ -34,7 +36,7 @@ pub struct Readiness {
 }
 
 impl Readiness {
-    /// What the status says, as long as the pulse beats.
+    /// Takes the readiness from the status, for as long as the pulse is fresh.
     pub fn new(status: watch::Receiver<Status>, pulse: Pulse) -> Self {
         Self { status, pulse }
     }
@@ -54,7 +56,7 @@ impl Readiness {
     }
 }
 
-/// What one listener answers.
+/// The routes of one listener.
 #[derive(Clone, Debug)]
 pub enum Routes {
     /// `/healthz` and `/readyz`.
@@ -66,7 +68,7 @@ pub enum Routes {
 }
 
 impl Routes {
-    /// What it is for, in words.
+    /// Returns the purpose of the listener in words, for messages.
     pub(super) const fn purpose(&self) -> &'static str {
         match self {
             Self::Health(_) => "health checks",
@@ -75,7 +77,7 @@ impl Routes {
         }
     }
 
-    /// How the flags begin that choose its address.
+    /// Returns the prefix of the flags that choose its address.
     pub(super) const fn flags(&self) -> &'static str {
         match self {
             Self::Health(_) | Self::All(..) => "healthz",

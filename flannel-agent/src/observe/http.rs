@@ -75,19 +75,19 @@ impl HttpServer {
                     _ = stopped => {}
                 }
             });
-            // A scrape that is being answered holds nobody up who wants to end.
+            // A scrape that is being answered does not delay the shutdown.
             runtime.shutdown_background();
         };
         let thread = std::thread::Builder::new().name(flags.to_owned()).spawn(answering).map_err(failed)?;
         Ok(Self { address, purpose, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Where it listens.
+    /// Returns the address it listens on; its port is the one the kernel chose if 0 was asked for.
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// What it answers, in words.
+    /// Returns the purpose of the listener in words, for messages.
     pub const fn purpose(&self) -> &'static str {
         self.purpose
     }

@@ -10,7 +10,7 @@ use tracing_subscriber::{
     Layer, Registry, filter::Targets, fmt, layer::SubscriberExt as _, util::SubscriberInitExt as _,
 };
 
-/// How lines are written.
+/// The format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Format {
     /// For people.
@@ -20,8 +20,8 @@ pub enum Format {
     Json,
 }
 
-/// Logs our own events up to `level`; what libraries say only from warnings on. The Kubernetes client says nothing: it
-/// reports each failure as an error of its own, which we get as a result, and tell when there is something to tell.
+/// Logs our own events up to `level`, and those of libraries from warnings on. The Kubernetes
+/// client logs nothing: it returns each failure as an error, and our code decides if it is logged.
 pub fn init(level: Level, format: Format) {
     let ours = Targets::new()
         .with_target("flannel_agent", level)

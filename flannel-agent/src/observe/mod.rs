@@ -1,5 +1,6 @@
-//! What an operator, and the machine that runs us, can see of a running agent: log, status and its socket, health checks, metrics,
-//! the flows of mode `fast`, and the word to the service manager.
+//! Observability of a running agent, for the operator and for the system that runs it: log, status
+//! and its socket, health checks, metrics, the flows of mode `fast`, and notifications to the
+//! service manager.
 
 mod connections;
 pub mod flows;

@@ -1,7 +1,8 @@
-//! The word to the service manager, by systemd's protocol: one datagram per state, to the socket `NOTIFY_SOCKET` names.
+//! Notifications to the service manager, by systemd's protocol: one datagram per state, to the
+//! socket that `NOTIFY_SOCKET` names.
 //!
-//! `READY=1` is sent when the node is ready for the first time, `STOPPING=1` when a signal ends the agent. Without the variable
-//! nobody listens and nothing is sent.
+//! `READY=1` is sent when the node is ready for the first time, `STOPPING=1` when a signal ends the
+//! agent. Without the variable nothing is sent.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -22,7 +23,7 @@ use crate::observe::status::Status;
 /// The variable.
 const VARIABLE: &str = "NOTIFY_SOCKET";
 
-/// What the service manager is told.
+/// A state that is reported to the service manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// Start-up is over.
@@ -59,7 +60,7 @@ impl ServiceManager {
         }
     }
 
-    /// Tells the state. A service manager that does not listen is reported, and nothing more.
+    /// Reports the state. A failure to send is logged as a warning and has no other effect.
     pub fn tell(&self, state: State) {
         let Some(socket) = &self.socket else { return };
         match send(socket, state.line()) {

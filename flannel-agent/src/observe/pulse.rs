@@ -1,7 +1,7 @@
-//! The main loop's pulse: how long ago it was seen to go round.
+//! The main loop's pulse: the time since it last went round.
 //!
-//! The status document says what the loop last knew; a loop that hangs goes on saying it. Whoever acts on the document
-//! asks the pulse as well.
+//! The status document holds what the loop last knew, and stays as it is if the loop hangs. A
+//! reader that acts on the document checks the pulse as well.
 
 use std::{
     sync::{

@@ -32,7 +32,7 @@ const REQUEST: u64 = 4096;
 /// Connections the kernel holds until they are accepted.
 const BACKLOG: i32 = 1024;
 
-/// What can be asked.
+/// A request of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "lowercase")]
 pub enum Request {
@@ -137,7 +137,8 @@ async fn exchange(path: &Path) -> io::Result<Status> {
     Ok(serde_json::from_str(&reply)?)
 }
 
-/// Whether the agent closed the connection without an answer: newer ones took its place, as `Connections` says.
+/// Returns true if the agent closed the connection without an answer: newer connections took its
+/// place, as `Connections` describes.
 fn is_displaced(error: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
     matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)

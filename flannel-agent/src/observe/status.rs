@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     datapath::policy::Source,
+    host::sysctl_record::ChangedSysctl,
     reconcile::status::{Dirty, Repairs, UnreachableStatus},
-    sysctls::ChangedSysctl,
     traffic::status::TrafficStatus,
 };
 
@@ -21,9 +21,9 @@ pub struct Status {
     /// Packets flow and changes arrive: lease held, kernel reconciled, subnet.env written, store in
     /// sync.
     pub ready: bool,
-    /// What the agent is doing or waiting for, in words.
+    /// The agent's current activity, or the condition it waits for, in words.
     pub stage: String,
-    /// What the agent may do; absent when none runs.
+    /// The agent's privileges; absent when none runs.
     #[serde(default)]
     pub privileges: Option<PrivilegesStatus>,
     /// The datapath.
@@ -54,18 +54,19 @@ pub struct Status {
     pub peers: Vec<PeerStatus>,
     /// Leases that are not believed: the first [`LISTED`].
     pub rejected: Vec<RejectedStatus>,
-    /// How many there are.
+    /// The number of all such leases.
     #[serde(default)]
     pub rejected_total: u64,
-    /// How many of them claim what another node has.
+    /// The number of them that claim what another node has.
     #[serde(default)]
     pub conflicts: ConflictStatus,
     /// Entries the kernel refused, each of which is tried again: the first [`LISTED`].
     pub dirty: Vec<Dirty>,
-    /// How many there are.
+    /// The number of all such entries.
     #[serde(default)]
     pub dirty_total: u64,
-    /// What somebody else removed or changed, and the agent made again, since it started. Traffic rules have their own count.
+    /// Repairs since the agent started: entries that another process removed or changed and the
+    /// agent restored. Traffic rules have their own count.
     #[serde(default)]
     pub repairs: Repairs,
     /// The unreachable routes, one for each pod network.
@@ -74,7 +75,7 @@ pub struct Status {
     /// Sysctls of the host the agent changed, until `cleanup` sets them back.
     #[serde(default)]
     pub sysctls: Vec<ChangedSysctl>,
-    /// Why the last reconciliation did not go through.
+    /// The error of the last reconciliation, if it failed.
     pub error: Option<String>,
 }
 
@@ -122,7 +123,7 @@ impl Status {
     }
 }
 
-/// What the agent may do.
+/// The agent's privileges.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PrivilegesStatus {
     /// The capabilities in force, such as `CAP_NET_ADMIN`.
@@ -140,31 +141,31 @@ pub struct ModeStatus {
     pub effective: String,
     /// The mode asked for.
     pub wanted: String,
-    /// Who asked for it.
+    /// The setting that asked for it.
     pub source: Source,
-    /// Why the mode in force is not the one asked for.
+    /// The reason why the mode in force is not the one asked for.
     pub reason: Option<String>,
-    /// How the programs are attached: `tcx` or `clsact`; absent without BPF.
+    /// The attach type of the programs: `tcx` or `clsact`; absent without BPF.
     pub attach: Option<String>,
 }
 
 /// The tables of known flows, one of each family.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FlowTableStatus {
-    /// How many flows each holds.
+    /// The capacity of each, in flows.
     pub flows: u32,
-    /// Why so many.
+    /// The reason for this capacity.
     pub reason: String,
 }
 
 /// Mode `fast`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FastStatus {
-    /// Why TCP flows take the kernel's path; absent where they are learned.
+    /// The reason why TCP flows take the kernel's path; absent where they are learned.
     pub tcp_reason: Option<String>,
-    /// Why the pods could not be looked at last.
+    /// The error of the last look at the pods, if it failed.
     pub error: Option<String>,
-    /// Why annotations of pods, by which they stay out, cannot be read now.
+    /// The reason why pod annotations, by which pods opt out, cannot be read now.
     #[serde(default)]
     pub annotations: Option<String>,
     /// Chains with rules that judge, count, copy or log packets one by one, of which they see one in
@@ -195,7 +196,7 @@ pub struct PodStatus {
     pub sends: bool,
     /// Packets to it may be.
     pub receives: bool,
-    /// Why not, each reason once.
+    /// The reasons why either is not so, each once.
     pub reasons: Vec<String>,
     /// Merged packets (GSO) to it may be.
     #[serde(default)]
@@ -208,9 +209,9 @@ pub struct PodStatus {
 /// The guard.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuardStatus {
-    /// Whether tunnel packets come from peers.
+    /// The check that tunnel packets come from peers.
     pub outer: CheckStatus,
-    /// Whether what peers send comes from their subnets.
+    /// The check that packets from peers come from their subnets.
     pub inner: CheckStatus,
     /// The outer check at the driver; absent where it is not asked for, or no agent says so.
     #[serde(default)]
@@ -220,9 +221,9 @@ pub struct GuardStatus {
 /// The guard at the driver.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct XdpStatus {
-    /// Whether it is there.
+    /// True if the program is attached.
     pub attached: bool,
-    /// Why not.
+    /// The reason why it is not.
     pub reason: Option<String>,
 }
 
@@ -233,9 +234,9 @@ pub struct CheckStatus {
     pub effective: String,
     /// The mode asked for.
     pub wanted: String,
-    /// Whether it was asked for at run time, by `flannel-agent guard set`.
+    /// True if it was asked for at run time, by `flannel-agent guard set`.
     pub chosen_at_run_time: bool,
-    /// Why the mode in force is not the one asked for.
+    /// The reason why the mode in force is not the one asked for.
     pub reason: Option<String>,
     /// Packets that failed the check and were dropped; a second old at most.
     pub refused: u64,
@@ -254,12 +255,12 @@ pub struct LeaseStatus {
     pub ipv6_subnet: Option<String>,
     /// The address peers send IPv6 to.
     pub public_ipv6: Option<String>,
-    /// Whether we hold it right now.
+    /// True if we hold it right now.
     pub held: bool,
     /// When the store drops it unless it is renewed, in seconds since 1970 UTC; absent for a reservation, and for a
     /// subnet that was assigned.
     pub expires_at: Option<u64>,
-    /// Whether the cluster assigned the subnet to this node for good, as Kubernetes does.
+    /// True if the cluster assigned the subnet to this node for good, as Kubernetes does.
     #[serde(default)]
     pub assigned: bool,
 }
@@ -267,15 +268,15 @@ pub struct LeaseStatus {
 /// The store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoreStatus {
-    /// Where it is.
+    /// The addresses of the store.
     pub endpoints: Vec<String>,
-    /// Whether we see its changes.
+    /// True if we see its changes.
     pub in_sync: bool,
-    /// Why not.
+    /// The reason why we do not.
     pub reason: Option<String>,
     /// Since when it is so, in seconds since 1970 UTC; absent while the agent starts.
     pub since: Option<u64>,
-    /// When a change of any lease was last heard of, likewise; absent until the first.
+    /// The time of the last known change of any lease, likewise; absent until the first.
     pub last_change: Option<u64>,
 }
 
@@ -320,10 +321,11 @@ pub struct PeerStatus {
     pub public_ip: String,
     /// Its `VtepMAC`; `-` where the backend has none.
     pub vtep_mac: String,
-    /// How packets reach it: `direct` (a route, no tunnel), `tunnel` (the programs may encapsulate), `kernel` (the vxlan
-    /// device in every mode), `none` (they do not).
+    /// The path of packets to it: `direct` (a route, no tunnel), `tunnel` (the programs may
+    /// encapsulate), `kernel` (the vxlan device in every mode), `none` (no path).
     pub way: String,
-    /// Why the programs may not encapsulate, or why there is no way; of several next hops, that the kernel chooses.
+    /// The reason why the programs may not encapsulate or there is no path; with several next hops,
+    /// the note that the kernel chooses.
     pub reason: Option<String>,
 }
 
@@ -341,6 +343,6 @@ pub struct ConflictStatus {
 pub struct RejectedStatus {
     /// Its key, cut.
     pub key: String,
-    /// Why.
+    /// The reason why it is not believed.
     pub reason: String,
 }

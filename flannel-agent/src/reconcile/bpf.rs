@@ -18,6 +18,7 @@ use crate::{
         policy::{Able, NO_TUNNEL},
         room::Limit,
     },
+    host::error_chain::chain,
     reconcile::status::Dirty,
 };
 
@@ -28,7 +29,7 @@ pub struct Bpf {
     early: EarlyGuard,
     pins: PinRoot,
     refused: Vec<(Hook, String)>,
-    /// Whether polls are counted; `None` while an earlier agent may have left its counter.
+    /// True if polls are counted; `None` while a previous agent may have left its counter.
     counts_polls: Option<bool>,
     served: Served,
     limit: Option<Limit>,
@@ -69,19 +70,20 @@ impl Bpf {
         self.flow_table.as_ref()
     }
 
-    /// What this node can do by them.
+    /// Returns what this node supports: the highest mode, and if there is a tunnel.
     pub fn able(&self) -> Able {
         let most = self.limit.as_ref().map_or(Mode::Fast, |limit| limit.mode);
         Able { most, tunnel: self.served.has_tunnel() }
     }
 
-    /// Why it can do no more, if it cannot.
+    /// Returns the reason why the node does not support every mode: the kernel's limit, else the
+    /// lack of a tunnel. `None` if it supports all.
     pub fn limited_by(&self) -> Option<&str> {
         let no_tunnel = (!self.served.has_tunnel()).then_some(NO_TUNNEL);
         self.limit.as_ref().map(|limit| limit.reason.as_str()).or(no_tunnel)
     }
 
-    /// Whether there are tunnel packets to guard against.
+    /// Returns true if there is a tunnel, and so packets for the guard to check.
     pub const fn has_tunnel(&self) -> bool {
         self.served.has_tunnel()
     }
@@ -96,7 +98,7 @@ impl Bpf {
         &mut self.maps
     }
 
-    /// Where it is pinned.
+    /// Returns the pin root.
     pub(super) const fn pins(&self) -> &PinRoot {
         &self.pins
     }
@@ -106,7 +108,7 @@ impl Bpf {
         &self.early
     }
 
-    /// How programs are attached.
+    /// Returns the method by which programs are attached.
     pub const fn attach_kind(&self) -> AttachKind {
         self.attachments.kind()
     }
@@ -123,7 +125,7 @@ impl Bpf {
         self.maps.mode.follow(mode, choice)
     }
 
-    /// Tells the programs that the maps are vouched for.
+    /// Writes the heartbeat, which confirms to the programs that the maps are current.
     pub fn beat(&mut self) -> Result<(), DatapathError> {
         self.maps.config.beat(clock::now_ns())
     }
@@ -193,7 +195,7 @@ impl Bpf {
         if self.maps.mode.get()?.mode() == Mode::Fast { self.maps.mode.bump() } else { Ok(()) }
     }
 
-    /// Whether another [`Self::attach`] is due at once.
+    /// Returns true if another [`Self::attach`] is due at once.
     pub const fn is_behind(&self) -> bool {
         self.attachments.is_behind()
     }
@@ -231,23 +233,8 @@ impl Bpf {
         })
     }
 
-    /// Whether every program is where it belongs.
+    /// Returns true if the last [`Self::attach`] put every program where it belongs.
     pub fn is_attached(&self) -> bool {
         self.refused.is_empty()
     }
-}
-
-/// An error with its causes, in one line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !text.ends_with(&cause_text) {
-            text.push_str(": ");
-            text.push_str(&cause_text);
-        }
-        source = cause.source();
-    }
-    text
 }

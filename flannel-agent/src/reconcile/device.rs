@@ -1,4 +1,4 @@
-//! The tunnel device of one family: made, kept, mended, or made anew.
+//! The tunnel device of one family: created, kept, repaired, or replaced.
 
 use std::fs;
 
@@ -31,15 +31,17 @@ impl Device {
     }
 }
 
-/// Sees to it that the device is there as `spec` wants it, and up.
+/// Ensures that the device exists as described by `spec`, and is up.
 ///
-/// What cannot be changed on a living device (VNI, port, lower device, local address, GBP) makes it anew, as stock flannel
-/// does; MTU and Ethernet address are changed in place, which stock flannel does not do. At start (`adopt_mac`) a device that
-/// is there keeps its Ethernet address, also when it is made anew: peers know it, and by it a lease of our former public
-/// address is known as ours.
+/// A difference that cannot be changed on an existing device (VNI, port, lower device, local
+/// address, GBP) replaces the device, as in stock flannel; MTU and Ethernet address are changed in
+/// place, which stock flannel does not do. At start (`adopt_mac`) an existing device keeps its
+/// Ethernet address, also when it is replaced: peers know it, and it identifies a lease of our
+/// former public address as ours.
 ///
-/// Whether it takes packets without a checksum cannot be changed either, but is no reason to make it anew: a device of stock
-/// flannel is taken over without losing a packet, and peers are told what it takes.
+/// The setting to accept packets without a checksum cannot be changed either, but is no reason for
+/// a replacement: a device of stock flannel is taken over without losing a packet, and the agent
+/// publishes to its peers what the device accepts.
 pub(crate) async fn ensure(netlink: &Netlink, spec: &VxlanSpec, adopt_mac: bool) -> Result<Device, NetlinkError> {
     let link = match netlink.link_by_name(&spec.name).await? {
         Some(link) if is_compatible(&link, spec) => link,
@@ -82,7 +84,8 @@ fn refuse_router_advertisements(name: &str) {
     }
 }
 
-/// Somebody removed the device between two requests; the next try makes it again.
+/// Returns the error for a device that was removed between two requests; the next try creates it
+/// again.
 pub(super) fn vanished(name: &str) -> NetlinkError {
     NetlinkError { verb: Verb::Read, object: format!("link {name}"), fault: Fault::NoAnswer }
 }

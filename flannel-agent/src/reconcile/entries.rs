@@ -41,7 +41,7 @@ impl Entries {
         }
     }
 
-    /// What should be is unknown again.
+    /// Clears the desired state, which is unknown again.
     pub(super) fn want_nothing(&mut self) {
         self.addresses.want_nothing();
         self.neighbours.want_nothing();
@@ -139,7 +139,7 @@ impl Entries {
         upsert::<Routes>(netlink, &mut self.routes, now).await;
     }
 
-    /// Removes the routes nobody wants.
+    /// Removes the routes that are not wanted.
     pub(super) async fn sweep_routes(&mut self, netlink: &Netlink, now: Instant) {
         sweep::<Routes>(netlink, &mut self.routes, now).await;
     }
@@ -152,7 +152,7 @@ impl Entries {
         sweep::<Addresses>(netlink, &mut self.addresses, now).await;
     }
 
-    /// What the kernel refused.
+    /// Returns the entries that the kernel refused.
     pub(super) fn dirty(&self) -> impl Iterator<Item = Dirty> {
         let addresses = self.addresses.failures().map(|(key, failure)| Dirty::new(key.to_string(), failure));
         let neighbours = self.neighbours.failures().map(|(key, failure)| Dirty::new(key.to_string(), failure));
@@ -161,7 +161,7 @@ impl Entries {
         addresses.chain(neighbours).chain(fdb).chain(self.nexthops.dirty()).chain(routes)
     }
 
-    /// What was mended.
+    /// Returns the number of repairs of each kind of entry.
     pub(super) const fn repairs(&self) -> Repairs {
         Repairs {
             devices: 0,

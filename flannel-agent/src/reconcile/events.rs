@@ -1,4 +1,4 @@
-//! What an event from the kernel means for the state kept here. No event touches the kernel.
+//! The effect of kernel events on the state kept here. No event changes the kernel.
 
 use crate::{
     family::Family,

@@ -4,7 +4,8 @@ use std::{collections::BTreeMap, net::IpAddr};
 
 use flannel_common::program::Program;
 
-use super::{Plane, Reconciler, chain};
+use super::{Plane, Reconciler};
+use crate::host::error_chain::chain;
 use crate::{
     family::Family,
     fast::{Devices, Fast},
@@ -27,7 +28,8 @@ impl Reconciler {
         self.fast.leave_out(pods)
     }
 
-    /// What nobody announces is to be looked at again. Whether the next [`Self::apply`] has something to do because of it.
+    /// Marks for another look the state whose changes are not announced. Returns true if the next
+    /// [`Self::apply`] has something to do because of it.
     pub fn doubt_unannounced(&mut self) -> bool {
         self.fast.doubt_unannounced()
     }
@@ -38,7 +40,7 @@ impl Reconciler {
         self.fast.refresh_conntrack()
     }
 
-    /// Why the mode could do nothing here for any peer, if it could not.
+    /// Returns the reason why the mode can do nothing here for any peer, if there is one.
     pub fn fast_refusal(&self) -> Option<String> {
         self.planes.iter().find_map(Plane::fast_refusal).map(str::to_owned)
     }
@@ -62,10 +64,12 @@ impl Reconciler {
         }
     }
 
-    /// Looks at the pods and tells the programs. `moved`: the node's own data changed, on which flows depend too.
+    /// Refreshes the pods and writes them for the programs. `moved`: the node's own data changed,
+    /// on which flows depend too.
     ///
-    /// Pods are told before their programs are attached: without these an entry says nothing, and one that goes takes its flows
-    /// with it before the programs that know them are gone.
+    /// Pods are written before their programs are attached: without the programs an entry has no
+    /// effect, and an entry that is removed takes its flows with it before the programs that know
+    /// them are gone.
     pub(super) async fn apply_fast(&mut self, own: LeaseKey, moved: bool) {
         let devices = self.fast_devices();
         let disturbed = match &self.bpf {

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long a sender is let in after it left.
+/// The time for which a sender is still let in after it left.
 pub(super) const GRACE: Duration = Duration::from_mins(1);
 
 /// Since when senders have been leaving.
@@ -19,22 +19,23 @@ pub(super) struct Leaving<K> {
     since: BTreeMap<K, Instant>,
 }
 
-/// What is to be done about those that leave.
+/// Senders that leave, by the action that is due.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Departure<K> {
-    /// They have only begun to.
+    /// Their time has just begun.
     pub(super) begun: Vec<K>,
     /// Their time is over.
     pub(super) over: Vec<K>,
 }
 
 impl<K: Ord + Clone> Leaving<K> {
-    /// Nobody is leaving yet.
+    /// Creates the state without leaving senders.
     pub(super) const fn new(grace: Duration) -> Self {
         Self { grace, since: BTreeMap::new() }
     }
 
-    /// Takes in who is to leave, as of now: whoever is not among them any more has come back, or is gone.
+    /// Updates the set of leaving senders, as of `now`. A sender that is no longer in it has come
+    /// back, or is gone.
     pub(super) fn sort(&mut self, leaving: &BTreeSet<K>, now: Instant) -> Departure<K> {
         self.since.retain(|key, _| leaving.contains(key));
         let begun: Vec<K> = leaving.iter().filter(|key| !self.since.contains_key(*key)).cloned().collect();

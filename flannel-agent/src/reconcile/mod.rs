@@ -28,7 +28,6 @@ pub mod unreachable;
 use std::{collections::BTreeMap, ops::Add as _, sync::Arc, time::Instant};
 
 pub use bpf::Bpf;
-pub(crate) use bpf::chain;
 use device::Device;
 use flannel_common::node::{FamilyConfig, NodeConfig};
 use peer_maps::PeerMaps;
@@ -41,17 +40,18 @@ use crate::{
     backend::Backend,
     family::Family,
     fast::{ConntrackSysctls, Exclusions, Fast},
+    host::error_chain::chain,
     iface::ExternalInterface,
     netlink::Netlink,
     subnet::{Changes, LeaseKey, Vtep},
 };
 
-/// What is believed of the cluster right now.
+/// The agent's current view of the cluster.
 #[derive(Clone, Copy, Debug)]
 pub struct Cluster {
     /// Our own subnets.
     pub own: LeaseKey,
-    /// Whether the store has shown everything, so that what is not wanted may go.
+    /// True once the store has shown everything, so that unwanted objects may be removed.
     pub in_sync: bool,
 }
 
@@ -117,8 +117,8 @@ impl Reconciler {
         std::mem::replace(&mut self.port_range, range) != range
     }
 
-    /// The external interface, or our address on it, is another from here on. The next [`Self::apply`] makes the tunnel
-    /// devices anew where it has to.
+    /// Moves to another external interface, or another address of ours on it. The next
+    /// [`Self::apply`] replaces the tunnel devices where it has to.
     pub fn move_to(&mut self, external: &ExternalInterface) {
         for plane in &mut self.planes {
             if let Some(end) = external.ends.get(&plane.family) {
@@ -149,18 +149,19 @@ impl Reconciler {
         }
     }
 
-    /// Whether another [`Self::apply`] is due at once: so many peers are worked in at a time, and there are more.
+    /// Returns true if another [`Self::apply`] is due at once: each processes a limited number of
+    /// peers and of hooks on pods, and more are left.
     pub fn is_behind(&self) -> bool {
         let programs = self.bpf.as_ref().is_some_and(Bpf::is_behind);
         self.planes.iter().any(Plane::is_behind) || self.fast.is_behind() || programs
     }
 
-    /// Whether every peer there should be is worked in.
+    /// Returns true if every peer is processed.
     pub fn is_complete(&self) -> bool {
         self.planes.iter().all(Plane::is_complete)
     }
 
-    /// Whether the programs know all peers there are, as senders.
+    /// Returns true if the programs know all peers as senders.
     pub fn knows_every_sender(&self) -> bool {
         self.planes.iter().all(Plane::knows_every_sender)
     }
@@ -186,7 +187,8 @@ impl Reconciler {
         }
     }
 
-    /// Tells the programs of all families at once. One that is off, or not known yet, is zero. Whether they knew otherwise.
+    /// Writes the data of all families for the programs at once. A family that is off, or not known
+    /// yet, is zero. Returns true if the data changed, or could not be written.
     fn write_config(&mut self) -> bool {
         let config = |family| {
             self.planes.iter().find(|plane| plane.family == family).map_or_else(FamilyConfig::default, Plane::config)
@@ -209,13 +211,13 @@ impl Reconciler {
         self.planes.iter().filter_map(|plane| Some((plane.family, plane.vtep()?))).collect()
     }
 
-    /// What a pod's packet may measure in every family, once that is known.
+    /// Returns the largest MTU of pods that fits every family, once all are known.
     pub fn mtu(&self) -> Option<u32> {
         let mtus: Option<Vec<u32>> = self.planes.iter().map(Plane::mtu).collect();
         mtus?.into_iter().min()
     }
 
-    /// Why the last [`Self::apply`] could not go through, if it could not.
+    /// Returns the errors that stopped the last [`Self::apply`], if any did.
     pub fn error(&self) -> Option<String> {
         let errors = self.planes.iter().filter_map(|plane| Some((plane.family, plane.error()?)));
         let texts: Vec<_> = match self.planes.len() {
@@ -225,7 +227,7 @@ impl Reconciler {
         (!texts.is_empty()).then(|| texts.join("; "))
     }
 
-    /// What the kernel refused.
+    /// Returns the entries that the kernel refused.
     pub fn dirty(&self) -> impl Iterator<Item = Dirty> {
         let bpf = self.bpf.iter().flat_map(Bpf::dirty);
         self.planes.iter().flat_map(Plane::dirty).chain(bpf)
@@ -236,7 +238,7 @@ impl Reconciler {
         self.planes.iter().map(Plane::unreachable_status).collect()
     }
 
-    /// What was mended since the start.
+    /// Returns the number of repairs since the start, by kind of object.
     pub fn repairs(&self) -> Repairs {
         self.planes.iter().map(Plane::repairs).fold(Repairs::default(), Repairs::add)
     }

@@ -5,9 +5,10 @@
 //! and routes stay as stock flannel writes them. From a number of routes on they are made by objects, and below half of it
 //! they are plain again, so that a cluster near the border does not go back and forth.
 //!
-//! There is one object per route, and its number is the first address of the destination: unique among all networks of a
-//! host, far above the numbers the kernel gives by itself, and known without asking. One that is refused, because somebody
-//! else has the number or for whatever reason, costs its route the object and nothing else.
+//! There is one object per route, and its number is the first address of the destination: unique
+//! among all networks of a host, far above the numbers the kernel assigns by itself, and known
+//! without asking. If the kernel refuses an object, because another program has the number or for
+//! any other reason, its route does without it; nothing else changes.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -60,7 +61,7 @@ impl Nexthops {
         std::mem::replace(&mut self.used, used) != used
     }
 
-    /// What should be is unknown again.
+    /// Clears the desired state, which is unknown again.
     pub(super) fn want_nothing(&mut self) {
         self.tracker.want_nothing();
     }
@@ -135,17 +136,17 @@ impl Nexthops {
         }
     }
 
-    /// Removes the objects nobody wants; no route uses them any more.
+    /// Removes the objects that are not wanted; no route uses them any more.
     pub(super) async fn sweep(&mut self, netlink: &Netlink, now: Instant) {
         sweep::<NexthopObjects>(netlink, &mut self.tracker, now).await;
     }
 
-    /// What the kernel refused.
+    /// Returns the objects that the kernel refused.
     pub(super) fn dirty(&self) -> impl Iterator<Item = Dirty> {
         self.tracker.failures().map(|(id, failure)| Dirty::new(id.to_string(), failure))
     }
 
-    /// How many objects were mended.
+    /// Returns the number of repaired objects.
     pub(super) const fn repairs(&self) -> u64 {
         self.tracker.repairs()
     }
@@ -216,7 +217,7 @@ mod tests {
         (1..=count).map(route).collect()
     }
 
-    /// Whether the first route is made by an object after so many were wanted.
+    /// Wants `count` routes, and returns true if the first of them is made by an object.
     fn by_object(nexthops: &mut Nexthops, count: u8, all: bool) -> bool {
         let routes = routes(count);
         nexthops.decide(routes.len(), all);

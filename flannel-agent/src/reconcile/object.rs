@@ -16,9 +16,9 @@ const IN_FLIGHT: usize = 128;
 
 /// A kind of kernel object.
 pub(super) trait Object {
-    /// What names one.
+    /// The identity of an object.
     type Key: Ord + Clone + Display;
-    /// What it is.
+    /// The content of an object.
     type Value: PartialEq + Clone;
 
     /// Makes it, or makes the one that is there this way.
@@ -82,7 +82,7 @@ impl Object for NexthopObjects {
     type Key = NexthopId;
     type Value = Nexthop;
 
-    /// A number that is taken is left to whoever has it, unless that is one of us.
+    /// Leaves a number that is taken to its owner, unless the object there is one of ours.
     async fn replace(netlink: &Netlink, id: &NexthopId, nexthop: &Nexthop) -> Result<(), NetlinkError> {
         match netlink.add_nexthop(*id, nexthop).await {
             Err(taken) if taken.is_exists() => match netlink.nexthop(*id).await {

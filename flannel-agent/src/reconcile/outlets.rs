@@ -1,4 +1,5 @@
-//! The devices by which outer packets to the peers of one family leave: where programs belong beside the external interface. Pure.
+//! The devices by which outer packets to the peers of one family leave: programs belong there in
+//! addition to the external interface. Pure.
 
 use std::collections::BTreeMap;
 

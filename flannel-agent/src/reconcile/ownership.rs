@@ -1,6 +1,7 @@
-//! How a fresh process knows which kernel objects are ours. Pure; the table is in ARCHITECTURE.md.
+//! The rules by which a new process recognises our kernel objects. Pure; the table is in
+//! ARCHITECTURE.md.
 //!
-//! Nothing else is ever changed or removed, whoever made it.
+//! No other object is ever changed or removed, regardless of its creator.
 
 use std::collections::BTreeMap;
 
@@ -61,7 +62,7 @@ impl Ownership {
         direct && (route.protocol == protocol::FLANNEL || (route.protocol == protocol::BOOT && left_by_stock()))
     }
 
-    /// Whether a destination lies in the network, so that a route to it may be one of ours.
+    /// Returns true if a destination lies in the network, so that a route to it may be one of ours.
     pub(super) fn inside(&self, destination: IpNet) -> bool {
         self.network.contains(&destination)
     }

@@ -9,8 +9,9 @@ use std::{
 use flannel_common::{
     addr::Addr,
     ecmp::EcmpPathKey,
+    entry_state::EntryState,
     guard::DeviceKey,
-    peer::{EntryState, PeerEntry, VtepEntry},
+    peer::{PeerEntry, VtepEntry},
 };
 
 use crate::{
@@ -60,7 +61,7 @@ impl PeerMaps {
         Ok(())
     }
 
-    /// What should be is unknown again.
+    /// Clears the desired state, which is unknown again.
     pub(super) fn want_nothing(&mut self) {
         self.peers.want_nothing();
         self.legs.want_nothing();
@@ -126,12 +127,12 @@ impl PeerMaps {
         remove(&mut self.elsewhere, elsewhere.over, now, |key| maps.elsewhere.remove(*key));
     }
 
-    /// Whether every sender that should be known is.
+    /// Returns true if the kernel refused no entry by which the programs know a sender.
     pub(super) fn knows_every_sender(&self) -> bool {
         self.vteps.failures().next().is_none() && self.elsewhere.failures().next().is_none()
     }
 
-    /// What the kernel refused.
+    /// Returns the entries that the kernel refused.
     pub(super) fn dirty(&self) -> impl Iterator<Item = Dirty> {
         let family = self.family;
         let peers = self.peers.failures();
@@ -146,7 +147,7 @@ impl PeerMaps {
         peers.chain(legs).chain(vteps).chain(elsewhere)
     }
 
-    /// How many entries were mended.
+    /// Returns the number of repaired entries, those of ECMP paths excluded.
     pub(super) const fn repairs(&self) -> u64 {
         self.peers.repairs() + self.vteps.repairs() + self.elsewhere.repairs()
     }
@@ -191,7 +192,7 @@ fn sweep<K: Ord + Clone, V: PartialEq + Clone>(
     remove(tracker, keys, now, take);
 }
 
-/// What is there and not wanted.
+/// Returns the keys that are there, not wanted, and due for removal at `now`.
 fn unwanted<K: Ord + Clone, V: PartialEq + Clone>(tracker: &Tracker<K, V>, now: Instant) -> BTreeSet<K> {
     tracker.pending(now, true).deletes.into_iter().map(|(key, _)| key).collect()
 }

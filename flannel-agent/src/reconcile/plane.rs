@@ -11,7 +11,7 @@ use std::{sync::Arc, time::Instant};
 use flannel_common::{node, program::Program};
 
 use super::{
-    Cluster, chain,
+    Cluster,
     device::{self, Device},
     entries::Entries,
     outlets::Outlets,
@@ -25,6 +25,7 @@ use crate::{
     backend::{Backend, Desired, Lower, Node, PeerWay, PodNetwork, Unfit, usable_mtu},
     datapath::{Hook, Maps},
     family::Family,
+    host::error_chain::chain,
     iface::{End, ExternalInterface},
     netlink::{Link, Netlink, NetlinkError},
     subnet::{Peer, Vtep},
@@ -35,7 +36,7 @@ use crate::{
 /// times over.
 const TURN: usize = 1024;
 
-/// What a plane is told once.
+/// The settings with which a plane starts.
 #[derive(Clone, Copy, Debug)]
 pub struct PlaneSetup {
     /// The pod network.
@@ -44,11 +45,11 @@ pub struct PlaneSetup {
     pub vtep: Option<Vtep>,
     /// Peers from which on IPv4 routes are made by nexthop objects.
     pub nexthops_from: usize,
-    /// Whether the unreachable route for the network is made, or the reason for which it is not.
+    /// `Ok` if the unreachable route for the network is made, else the reason why it is not.
     pub unreachable_route: Result<(), NotMade>,
 }
 
-/// Why a plane is not as it should be.
+/// Errors that keep a plane from its desired state.
 #[derive(Debug, thiserror::Error)]
 enum PlaneError {
     #[error(transparent)]
@@ -77,14 +78,14 @@ pub(super) struct Plane {
     /// As of the last time everything needed was known; the programs go by it meanwhile.
     node: Option<Node>,
     mtu: Option<u32>,
-    /// Why no program can follow packets on the external interface, if none can.
+    /// The reason why no program can follow packets on the external interface, if none can.
     unfollowed: Option<String>,
     pub(super) peers: Peers,
-    /// What was wanted before is given up; not every peer has said yet what it wants now.
+    /// True while the former desired state is discarded and some peers are not yet in the new one.
     rebuilding: bool,
     /// The peers of the turn that is being worked in: before, and now.
     turn: (Vec<PeerWay>, Vec<PeerWay>),
-    /// How often the device was not the one we knew any more.
+    /// The number of times the device was found replaced, with another interface index.
     devices_replaced: u64,
     error: Option<String>,
 }
@@ -276,23 +277,25 @@ impl Plane {
         self.peers.settle(&before, ways);
     }
 
-    /// Whether every peer there should be has its entries, as far as the kernel took them. Its path may be in doubt.
+    /// Returns true if every peer has its entries, as far as the kernel accepted them. The way to a
+    /// peer may still have to be computed again.
     pub(super) fn is_complete(&self) -> bool {
         self.peers.is_complete() && !self.rebuilding
     }
 
-    /// Whether the programs know all peers there are, as senders.
+    /// Returns true if the programs know all peers as senders.
     pub(super) fn knows_every_sender(&self) -> bool {
         self.is_complete() && self.peer_maps.knows_every_sender()
     }
 
-    /// Whether there are peers left to work in, and nothing is in the way.
+    /// Returns true if there are peers left to process and no error prevents it.
     pub(super) fn is_behind(&self) -> bool {
         self.error.is_none() && !self.peers.is_settled()
     }
 
-    /// Where programs belong because of this plane. By the external interface packets come in whatever routes lead out; programs read
-    /// frames, so it has to be an Ethernet device. Without a tunnel that is nowhere but in mode `fast`.
+    /// Returns the hooks this plane needs. Packets come in by the external interface, by whatever
+    /// device they leave; programs read frames, so it has to be an Ethernet device. Without a
+    /// tunnel there are hooks only in mode `fast`.
     pub(super) fn hooks(&self, fast: bool) -> Vec<Hook> {
         let hook = |program, ifindex, ifname: &str| Hook { program, ifindex, ifname: ifname.to_owned() };
         let on_underlay =
@@ -318,7 +321,8 @@ impl Plane {
         self.backend.port().is_some()
     }
 
-    /// Why mode `fast` could do nothing for any peer, if it could not. Of a tunnel's peers each has a reason of its own.
+    /// Returns the reason why mode `fast` can do nothing for any peer, if there is one. `None` with
+    /// a tunnel, where each peer has a reason of its own.
     pub(super) fn fast_refusal(&self) -> Option<&str> {
         self.unfollowed.as_deref().filter(|_| !self.has_tunnel())
     }
@@ -342,27 +346,27 @@ impl Plane {
         self.setup.vtep
     }
 
-    /// What the programs are to know of this plane.
+    /// Returns this family's part of the node's data for the programs; zero if it is not known yet.
     pub(super) fn config(&self) -> node::FamilyConfig {
         self.node.as_ref().and_then(|node| self.backend.node_config(node)).unwrap_or_default()
     }
 
-    /// What a pod's packet may measure, once that is known.
+    /// Returns the MTU of pods in this family, once it is known.
     pub(super) const fn mtu(&self) -> Option<u32> {
         self.mtu
     }
 
-    /// Why the last round did not go through, if it did not.
+    /// Returns the error that stopped the last round, if one did.
     pub(super) fn error(&self) -> Option<&str> {
         self.error.as_deref()
     }
 
-    /// What the kernel refused.
+    /// Returns the entries that the kernel refused.
     pub(super) fn dirty(&self) -> impl Iterator<Item = Dirty> {
         self.entries.dirty().chain(self.peer_maps.dirty())
     }
 
-    /// What was mended.
+    /// Returns the number of repairs, by kind of object.
     pub(super) const fn repairs(&self) -> Repairs {
         Repairs { devices: self.devices_replaced, maps: self.peer_maps.repairs(), ..self.entries.repairs() }
     }

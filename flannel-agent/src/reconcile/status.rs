@@ -1,4 +1,4 @@
-//! What the reconciler knows, as `status` shows it.
+//! The state of the reconciler, as `status` shows it.
 
 use std::ops::Add;
 
@@ -6,10 +6,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::reconcile::tracker::Failure;
 
-/// How often what was as it should be was found missing or changed, and was mended.
+/// Counts of repairs: objects that were as desired, were then found missing or changed, and were
+/// restored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Repairs {
-    /// Tunnel devices that were made anew.
+    /// Tunnel devices that were replaced.
     pub devices: u64,
     /// Their addresses.
     pub addresses: u64,
@@ -44,11 +45,11 @@ impl Add for Repairs {
 /// An entry the kernel refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Dirty {
-    /// Which one.
+    /// The object, in words.
     pub object: String,
-    /// What the kernel said.
+    /// The error.
     pub error: String,
-    /// How often in a row.
+    /// The number of failures in a row.
     pub attempts: u32,
 }
 

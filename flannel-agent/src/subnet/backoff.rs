@@ -1,4 +1,4 @@
-//! How long to wait before the next try.
+//! Delays before the next attempt after a failure.
 
 use std::time::{Duration, Instant};
 

@@ -6,7 +6,7 @@ use crate::log_limit::LogLimit;
 
 const REPEAT_AFTER: Duration = Duration::from_mins(1);
 
-/// What was last told about one thing that keeps failing.
+/// The message last logged about one recurring failure.
 #[derive(Clone, Debug, Default)]
 pub struct Complaint {
     last: Option<(String, Instant)>,
@@ -14,8 +14,9 @@ pub struct Complaint {
 }
 
 impl Complaint {
-    /// Whether `text` should be logged at `now`: it is new, or it was last logged a minute ago. A text that is another one
-    /// each time is logged 20 times a minute.
+    /// Returns true if `text` should be logged at `now`: it differs from the last one, or that was
+    /// logged at least a minute ago. A text that changes each time is logged at most 20 times a
+    /// minute.
     pub fn is_due(&mut self, text: &str, now: Instant) -> bool {
         let told = |(last, at): &(String, Instant)| last == text && now.duration_since(*at) < REPEAT_AFTER;
         if self.last.as_ref().is_some_and(told) || !self.limit.admit(now) {
@@ -25,7 +26,7 @@ impl Complaint {
         true
     }
 
-    /// Forgets what was told, and whether there was anything: the failure is over.
+    /// Forgets the last message, because the failure is over. Returns true if there was one.
     pub fn settle(&mut self) -> bool {
         self.last.take().is_some()
     }

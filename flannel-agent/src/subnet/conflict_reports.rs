@@ -9,9 +9,9 @@ use super::{Conflict, LeaseSet};
 /// A conflict with this node.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ConflictReport {
-    /// What is claimed.
+    /// The kind of resource that is claimed.
     pub conflict: Conflict,
-    /// By which lease, and the remedy.
+    /// The lease that claims it, and the remedy, in words.
     pub message: String,
 }
 

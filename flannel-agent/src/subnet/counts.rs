@@ -1,4 +1,4 @@
-//! What a store's task counts, for whoever watches the agent. It decides nothing.
+//! The counters of a store's task, for monitoring the agent. No decision depends on them.
 
 use crate::count::Count;
 

@@ -8,18 +8,18 @@ use crate::{excerpt::excerpt, family::Family};
 pub struct Lease {
     /// The subnets.
     pub key: LeaseKey,
-    /// Who holds them.
+    /// The attributes of the node that holds them.
     pub attrs: LeaseAttrs,
     /// Families whose attributes cannot be read, and why. Empty in etcd, where the value is one text; in Kubernetes each
     /// attribute is one, and a mistake in one family is none in the other.
     pub malformed: Vec<(Family, BadAttrs)>,
-    /// Families whose public address an operator wrote over the node's own, so that its packets may carry another. Empty in
-    /// etcd, where nobody can.
+    /// Families whose public address an operator wrote over the node's own, so that its packets may
+    /// carry another. Empty in etcd, which has no such setting.
     pub overwritten: Vec<Family>,
 }
 
 impl Lease {
-    /// Why the attributes of a family cannot be read, if they cannot.
+    /// Returns the reason the attributes of a family cannot be read, if they cannot.
     pub fn malformed_in(&self, family: Family) -> Option<&BadAttrs> {
         self.malformed.iter().find(|(malformed, _)| *malformed == family).map(|(_, bad)| bad)
     }
@@ -39,7 +39,7 @@ pub enum BadLease {
     PodCidr(BadPodCidr),
 }
 
-/// What is wrong with the pod CIDRs of a Node.
+/// Faults of the pod CIDRs of a Node.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadPodCidr {
     /// There is none.
@@ -61,9 +61,10 @@ pub struct Entry {
     pub name: String,
     /// When it was created, on a scale of the store; a renewal does not change it.
     pub created: i64,
-    /// When it was last written, on the same scale. The age of a Node in both places: its heartbeats tell nothing.
+    /// When it was last written, on the same scale. For a Node this equals `created`, because its
+    /// heartbeats say nothing about its lease.
     pub modified: i64,
-    /// What it says.
+    /// The lease, or the reason the entry is none.
     pub lease: Result<Lease, BadLease>,
 }
 

@@ -1,10 +1,10 @@
-//! What a store remembers of this node, for the start-up to ask before it makes the device.
+//! The facts a store remembers of this node. Start-up reads them before it creates the device.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use flannel_common::addr::Mac;
 
-/// What is known. Everything may be absent; etcd remembers nothing.
+/// The remembered facts. Each may be absent; etcd remembers none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hints {
     /// Overrides `--public-ip`.

@@ -1,4 +1,4 @@
-//! What the agent asks of a store, and what a store reports.
+//! The agent's requests to a store, and the store's reports.
 
 use std::{error::Error, fmt, net::IpAddr};
 
@@ -9,11 +9,11 @@ use super::{
     ConflictReports, Entry, Hints, LeaseAttrs, LeaseKey, NetworkAvailability, OptOuts, Precedence, StoreCounts,
 };
 use crate::{
-    clock::BootTime,
     config::{ConfigError, NetworkConfig},
+    host::clock::BootTime,
 };
 
-/// What we want from the store: a subnet under this configuration, published with these attributes.
+/// A request to the store: a subnet under this configuration, published with these attributes.
 #[derive(Clone, Debug)]
 pub struct LeaseRequest {
     /// The cluster's configuration.
@@ -21,7 +21,7 @@ pub struct LeaseRequest {
     /// Our attributes, with a public address of each family that is on. In etcd that is our identity: see
     /// [`LeaseAttrs::is_same_node`].
     pub attrs: LeaseAttrs,
-    /// The subnets held before, from subnet.env; asked for again if nobody has them.
+    /// The subnets held before, from subnet.env; asked for again if they are free.
     pub previous: Option<LeaseKey>,
 }
 
@@ -35,7 +35,8 @@ pub struct OwnLease {
 }
 
 impl OwnLease {
-    /// Whether its time is over at `now`. The store may have given the subnet to somebody else, until it says otherwise.
+    /// Returns true if the lease has expired at `now`. The store may then have given the subnet to
+    /// another node, until it reports otherwise.
     pub fn has_lapsed(&self, now: BootTime) -> bool {
         self.expires_at.is_some_and(|expiry| expiry <= now)
     }
@@ -73,7 +74,7 @@ pub struct OutsideNetwork {
     pub network: IpNet,
 }
 
-/// Why a lease could not be acquired. `E` is the store's error.
+/// Reasons a lease could not be acquired. `E` is the store's error.
 #[derive(Debug, thiserror::Error)]
 pub enum AcquireError<E: Error> {
     /// The store failed; it may answer later.
@@ -88,15 +89,15 @@ pub enum AcquireError<E: Error> {
     /// Others were faster, each time.
     #[error("the leases changed under each of {tries} attempts to acquire one; the store is busy, try again")]
     Conflict {
-        /// How many.
+        /// The number of attempts.
         tries: u32,
     },
 }
 
-/// How our lease was lost.
+/// The ways to lose our lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LostCause {
-    /// It is gone: expired, deleted by somebody, or the node's subnet was changed.
+    /// It is gone: it expired, a user deleted it, or the node's subnet was changed.
     Deleted,
     /// Another node, of this address if it has one, wrote the key.
     TakenOver {
@@ -115,12 +116,13 @@ impl fmt::Display for LostCause {
     }
 }
 
-/// What a store reports, in order.
+/// The reports of a store, sent in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreEvent {
     /// Everything there is. From here on, changes follow.
     InSync {
-        /// All entries; ours among them, unless the store tells it apart by something else than its content.
+        /// All entries. Ours is among them, unless the store identifies it by something other than
+        /// its content.
         snapshot: Vec<Entry>,
     },
     /// A new or changed entry.
@@ -133,7 +135,7 @@ pub enum StoreEvent {
     /// Changes may be missing from here on. What is known stays good; [`Self::Resumed`] or
     /// [`Self::InSync`] follows when the store is back.
     OutOfSync {
-        /// What happened, for people.
+        /// The cause, as text for the log and for users.
         reason: String,
     },
     /// The stream of changes goes on where it broke off; nothing was missed.
@@ -144,7 +146,7 @@ pub enum StoreEvent {
     OwnLeaseLost {
         /// The subnets lost.
         key: LeaseKey,
-        /// How.
+        /// The way it was lost.
         cause: LostCause,
     },
 }
@@ -154,10 +156,11 @@ pub trait SubnetManager: Send + Sized + 'static {
     /// The store's error.
     type Error: Error + Send + Sync + 'static;
 
-    /// Whether the store assigns our subnet, so that its length is the store's choice and not the configuration's.
+    /// True if the store assigns our subnet, so that its length is the store's choice and not the
+    /// configuration's.
     const ASSIGNS_SUBNETS: bool = false;
 
-    /// Which of several leases with one VTEP MAC is believed.
+    /// The rule for which of several leases with one VTEP MAC is believed.
     const PRECEDENCE: Precedence;
 
     /// The text of the network configuration. An absent configuration is an error like an absent store.
@@ -168,7 +171,7 @@ pub trait SubnetManager: Send + Sized + 'static {
         if Self::ASSIGNS_SUBNETS { NetworkConfig::parse_assigned(text) } else { NetworkConfig::parse(text) }
     }
 
-    /// What the store remembers of this node.
+    /// Returns the facts the store remembers of this node.
     fn hints(&mut self) -> impl Future<Output = Result<Hints, Self::Error>> + Send {
         std::future::ready(Ok(Hints::default()))
     }
@@ -183,7 +186,8 @@ pub trait SubnetManager: Send + Sized + 'static {
         ConflictReports::unpublished()
     }
 
-    /// Which pods of this node stay out of mode `fast`, for a store that knows. To be asked once a lease is held.
+    /// Returns the channel that reports which pods of this node stay out of mode `fast`, for a
+    /// store that knows. To be asked once a lease is held.
     fn opt_outs(&mut self) -> OptOuts {
         OptOuts::never()
     }
@@ -197,9 +201,9 @@ pub trait SubnetManager: Send + Sized + 'static {
         request: &LeaseRequest,
     ) -> impl Future<Output = Result<OwnLease, AcquireError<Self::Error>>> + Send;
 
-    /// Reports all leases and their changes, and keeps ours: renews it, acquires again what was lost, and publishes
-    /// `attrs` anew when they change (they start as those of the request). Ends when the receiver of events is gone, and
-    /// never else.
+    /// Reports all leases and their changes, and keeps ours: renews it, acquires a lost one again,
+    /// and publishes `attrs` again when they change (they start as those of the request). Ends only
+    /// when the receiver of events is gone.
     fn run(
         self,
         request: LeaseRequest,
@@ -208,7 +212,7 @@ pub trait SubnetManager: Send + Sized + 'static {
     ) -> impl Future<Output = ()> + Send + 'static;
 }
 
-/// Waits for other attributes to publish. Whoever publishes may be gone; then nothing changes any more.
+/// Waits for other attributes to publish, and returns them. Waits forever once the sender is gone.
 pub(super) async fn next_attrs(attrs: &mut watch::Receiver<LeaseAttrs>) -> LeaseAttrs {
     if attrs.changed().await.is_err() {
         std::future::pending::<()>().await;

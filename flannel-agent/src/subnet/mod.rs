@@ -1,10 +1,10 @@
 //! Leases: which node holds which subnet, and how packets reach it.
 //!
-//! Three layers. Data as it stands in the store: [`LeaseKey`], [`LeaseAttrs`], [`Entry`]. The pure
-//! [`LeaseSet`], which decides from all entries which peers are believed. And the [`SubnetManager`], which
-//! talks to a store ([`etcd`], [`kube`]) and keeps our own lease alive. Beside leases a store may know pods that stay out of
-//! mode `fast` ([`OptOuts`]). Nothing here touches the kernel; subnet.env is
-//! [`SubnetEnv`]'s.
+//! There are three layers. Data as it stands in the store: [`LeaseKey`], [`LeaseAttrs`], [`Entry`].
+//! The pure [`LeaseSet`], which decides from all entries which peers are believed. The
+//! [`SubnetManager`], which talks to a store ([`etcd`], [`kube`]) and keeps our own lease alive. In
+//! addition to leases, a store may know pods that stay out of mode `fast` ([`OptOuts`]). Nothing
+//! here touches the kernel. [`SubnetEnv`] handles subnet.env.
 
 mod attrs;
 mod availability;

@@ -1,22 +1,23 @@
-//! How a store tells which pods of this node stay out of mode `fast`.
+//! The channel by which a store reports which pods of this node stay out of mode `fast`.
 //!
-//! It is asked only while the mode is in force: to follow pods costs its server a watch for each node.
+//! Reports are requested only while the mode is in force, because following pods costs the store's
+//! server a watch for each node.
 
 use std::{collections::BTreeMap, net::IpAddr, time::Duration};
 
 use tokio::{sync::watch, time::timeout};
 
-/// So long its first word is waited for. It comes at once, or the server has troubles.
+/// The longest wait for the first report. It arrives at once unless the server has problems.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// What a store says of the pods.
+/// A store's report on the pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodsToldOf {
     /// Those that stay out: their names, by address.
     pub out: BTreeMap<IpAddr, String>,
-    /// Why what it says may be old, or nothing.
+    /// The reason the report may be outdated or empty, if there is one.
     pub problem: Option<String>,
-    /// Whether it was heard at all, or refused.
+    /// True once the server has answered, be it with a refusal.
     pub heard: bool,
 }
 
@@ -30,7 +31,7 @@ pub struct OptOuts {
 /// The store's side.
 #[derive(Debug)]
 pub(super) struct Duty {
-    /// Whether anybody wants to know.
+    /// True while the asking side wants reports.
     pub(super) wanted: watch::Receiver<bool>,
     pub(super) told: watch::Sender<PodsToldOf>,
 }
@@ -47,7 +48,7 @@ impl OptOuts {
         (Self { ends: Some((wants, hears)), awaited: false }, Duty { wanted, told })
     }
 
-    /// Whether it is to be told from now on.
+    /// Sets whether reports are wanted from now on.
     pub fn want(&mut self, wanted: bool) {
         if let Some((wants, _)) = &self.ends {
             wants.send_if_modified(|told| std::mem::replace(told, wanted) != wanted);
@@ -55,8 +56,8 @@ impl OptOuts {
         }
     }
 
-    /// Waits for the first word after it was wanted, once and for a bounded time: pods that stay out should not take part for
-    /// the moment in which it comes.
+    /// Waits for the first report after reports were wanted, once and for a bounded time, so that
+    /// pods that stay out do not take part until it arrives.
     pub async fn first(&mut self) {
         if let Some((wants, hears)) = &mut self.ends
             && *wants.borrow()
@@ -77,12 +78,12 @@ impl OptOuts {
         std::future::pending::<()>().await;
     }
 
-    /// What was said last.
+    /// Returns the last report.
     pub fn latest(&self) -> PodsToldOf {
         self.ends.as_ref().map(|(_, hears)| hears.borrow().clone()).unwrap_or_default()
     }
 
-    /// Why what was said may be old, or nothing.
+    /// Returns the reason the last report may be outdated or empty, if there is one.
     pub fn problem(&self) -> Option<String> {
         self.ends.as_ref().and_then(|(_, hears)| hears.borrow().problem.clone())
     }

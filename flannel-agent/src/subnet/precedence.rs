@@ -1,4 +1,5 @@
-//! Which of several leases with one VTEP MAC is believed: a property of the store, because stores know different things.
+//! The rule for which of several leases with one VTEP MAC is believed. It is a property of the
+//! store, because stores know different facts.
 //!
 //! Overlapping subnets need no such choice: in both stores the lease created first holds them.
 

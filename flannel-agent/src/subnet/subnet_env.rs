@@ -10,7 +10,7 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use super::LeaseKey;
 use crate::{
     config::Prefix,
-    file::{self, FileError},
+    host::file::{self, FileError},
 };
 
 /// The content of the file.
@@ -20,9 +20,9 @@ pub struct SubnetEnv {
     pub v4: Option<(Ipv4Net, Ipv4Net)>,
     /// The IPv6 pod network and our subnet in it.
     pub v6: Option<(Ipv6Net, Ipv6Net)>,
-    /// What a pod's packet may measure, in bytes.
+    /// The MTU of pods, in bytes.
     pub mtu: u16,
-    /// Whether the agent masquerades, so that others need not.
+    /// True if the agent masquerades, so that other components need not.
     pub ip_masq: bool,
 }
 

@@ -31,14 +31,15 @@ fn route() -> Route {
     }
 }
 
-/// Whether a route is a blackhole of ours, in one of these networks.
+/// Returns true if a route is a blackhole route of ours, in one of these networks.
 fn is_ours(key: &RouteKey, route: &Route, networks: &[IpNet]) -> bool {
     route.kind == RouteType::BlackHole
         && route.protocol == protocol::FLANNEL
         && networks.iter().any(|network| network.contains(&key.dst))
 }
 
-/// Makes the route of a family as it is wanted. Whether it was not.
+/// Brings the blackhole route of a family into the wanted state. Returns true if it had to be
+/// changed.
 pub(super) async fn keep(
     netlink: &Netlink,
     family: Family,

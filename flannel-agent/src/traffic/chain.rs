@@ -1,13 +1,14 @@
-//! What a chain holds, and what it is to hold instead. Pure, and the same for both engines.
+//! The found and the wanted content of a chain. Pure, and the same for both engines.
 
 use ipnet::IpNet;
 
-/// By what a rule inside our chains is known as ours, beside being one that is wanted.
+/// The mark by which a rule inside our chains counts as ours, in addition to those that are wanted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Ours {
-    /// It names one of these networks, and has this remark where the engine's rules have one.
+    /// Rules that name one of these networks and have this remark, where the engine's rules have
+    /// one.
     Naming { networks: Vec<IpNet>, remark: Option<&'static str> },
-    /// It is there.
+    /// All rules in the chain.
     All,
 }
 
@@ -24,8 +25,8 @@ impl Ours {
     }
 }
 
-/// What a chain is to hold: `wanted` in its order, in the place of what is ours there, with the rules of others around
-/// it. `None` when that is how it is.
+/// Returns the wanted content of a chain: `wanted` in its order, at the position of the rules of
+/// ours, with foreign rules around it. `None` if that is the content already.
 pub(super) fn content(found: &[String], wanted: &[String], ours: &Ours) -> Option<Vec<String>> {
     let is_ours = |rule: &&String| wanted.contains(rule) || ours.has(rule);
     if found.iter().filter(is_ours).eq(wanted) {

@@ -13,12 +13,12 @@ use super::{
 };
 use crate::family::Family;
 
-/// What to do without iptables.
+/// The remedy for a missing iptables.
 const NO_RULES: &str = "set EnableNFTables in the network configuration to use nft";
-/// What to do without nft.
+/// The remedy for a missing nft.
 const NO_NFTABLES: &str = "leave EnableNFTables out of the network configuration to use iptables";
 
-/// What was found on this host.
+/// The tools found on this host.
 #[derive(Debug)]
 pub(super) struct Engines {
     engine: Engine,
@@ -43,7 +43,8 @@ impl Engines {
         }
     }
 
-    /// Why this family cannot have rules, looked into again: somebody may have installed what was missing.
+    /// Checks that this family can have rules. Searches again for a missing tool, which may have
+    /// been installed meanwhile.
     pub(super) async fn demand(&mut self, family: Family) -> Result<(), TrafficError> {
         if self.missing(family).is_some() {
             match (self.engine, family) {
@@ -55,7 +56,7 @@ impl Engines {
         self.missing(family).map_or(Ok(()), Err)
     }
 
-    /// Why this family cannot have rules.
+    /// Returns the error that keeps this family from having rules, if any.
     pub(super) fn missing(&self, family: Family) -> Option<TrafficError> {
         let (tool, package, instead, there) = match (self.engine, family) {
             (Engine::Nftables, _) => ("nft", "nftables", NO_NFTABLES, self.nft.is_some()),
@@ -72,7 +73,7 @@ impl Engines {
         }
     }
 
-    /// Whether masquerade can choose ports at random.
+    /// Returns true if masquerade can choose ports at random.
     pub(super) fn knows_random_fully(&self, family: Family) -> bool {
         match self.engine {
             Engine::Iptables => self.tools(family).chosen.as_ref().is_some_and(Tool::knows_random_fully),
@@ -80,7 +81,8 @@ impl Engines {
         }
     }
 
-    /// Makes the chains of a family as they are wanted; nothing where the tool is missing. Whether they were not.
+    /// Brings the chains of a family into the wanted state; does nothing if the tool is missing.
+    /// Returns true if they had to be changed.
     pub(super) async fn keep(&self, family: Family, chains: &Chains, networks: &[IpNet]) -> Result<bool, TrafficError> {
         match (self.engine, &self.tools(family).chosen, &self.nft) {
             (Engine::Iptables, Some(tool), _) => iptables::keep(tool, chains, Some(networks)).await,

@@ -1,4 +1,4 @@
-//! What can go wrong with traffic rules.
+//! Errors of the traffic rules.
 
 use std::{io, process::ExitStatus};
 
@@ -22,7 +22,7 @@ pub enum TrafficError {
     Run {
         /// The command.
         tool: String,
-        /// What the system says.
+        /// The error the operating system returned.
         source: io::Error,
     },
     /// A tool did not end in time.
@@ -38,12 +38,13 @@ pub enum TrafficError {
     Refused {
         /// The command.
         tool: String,
-        /// How it ended.
+        /// Its exit status.
         status: ExitStatus,
-        /// What it wrote to standard error.
+        /// Its standard error output.
         message: String,
     },
-    /// The table holds rules that only nft understands, so nobody can tell which of ours are there.
+    /// The table holds rules that only nft understands, so it cannot be determined which of ours
+    /// are there.
     #[error(
         "iptables cannot read its table {table}, because nft put rules of its own there; move those to another table"
     )]
@@ -51,7 +52,7 @@ pub enum TrafficError {
         /// The table.
         table: &'static str,
     },
-    /// What was written is not what can be read.
+    /// The rules that are read back differ from those that were written.
     #[error(
         "{what} does not read back as it was written: somebody changes it at the same time, or the tool is too new or too old"
     )]

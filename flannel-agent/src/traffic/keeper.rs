@@ -1,9 +1,10 @@
-//! The task that keeps the rules: when to look, what to look at, how it went.
+//! The task that reconciles the rules: the schedule, the scope and the result of each look.
 //!
-//! It looks when something else is wanted, when the kernel announces a change of a table with rules of ours or of the blackhole
-//! route, and every half minute anyway. Tables of iptables are looked at once in a resync period at most, as they may be
-//! large and change often; where nobody announces their changes (the legacy variant), in every period. What is not wanted
-//! is removed once, and then left alone.
+//! It looks when the wanted rules change, when the kernel announces a change of a table with rules
+//! of ours or of the blackhole route, and every half minute anyway. Tables of iptables are read at
+//! most once per resync period, because they may be large and change often. Where their changes are
+//! not announced (the legacy variant), they are read in every period. Rules that are not wanted are
+//! removed once, and then left alone.
 
 use std::time::{Duration, SystemTime};
 
@@ -27,18 +28,19 @@ use crate::{
 
 /// Between two looks where changes are announced.
 const ANNOUNCED_RESYNC: Duration = Duration::from_secs(30);
-/// Before another look after something had to be mended, or could not be: somebody may be working against us.
+/// The delay before another look after a repair or a failed one: another process may be undoing our
+/// changes.
 const AGAIN: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(30), 10).expect("a valid backoff");
 
-/// What the task reports after each look.
+/// The report of the task after each look.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Report {
-    /// What was wanted then; `None` before the first look.
+    /// The wanted state at that look; `None` before the first one.
     pub(super) of: Option<Wanted>,
     pub(super) status: TrafficStatus,
 }
 
-/// What one look did.
+/// The outcome of one look.
 #[derive(Debug, Default)]
 struct Outcome {
     mended: bool,
@@ -68,7 +70,7 @@ pub(super) struct Keeper {
     engines: Engines,
     changes: Option<NftablesChanges>,
     status: TrafficStatus,
-    /// What was wanted when everything was in place last.
+    /// The wanted state when everything was last in place.
     kept: Option<Wanted>,
     delays: Delays,
 }
@@ -146,7 +148,8 @@ impl Keeper {
         }
     }
 
-    /// Reads what there is and mends what differs. What is not wanted is looked for until it was seen to be gone.
+    /// Reads the current state and repairs what differs. Rules that are not wanted are searched for
+    /// until they were once seen to be gone.
     async fn look(&mut self, wanted: &Wanted) -> Outcome {
         let mut outcome = Outcome::default();
         let settled = self.kept.as_ref() == Some(wanted);
@@ -173,7 +176,8 @@ impl Keeper {
         self.engines.keep(family, &chains, &wanted.networks()).await
     }
 
-    /// What the chains of a family are to hold. Chains that are not wanted are left out once they are gone.
+    /// Returns the wanted content of a family's chains. Chains that are not wanted are left out
+    /// once they are gone.
     fn chains(&self, family: Family, wanted: &Wanted, settled: bool) -> Chains {
         let random_fully = self.options.random_fully && self.engines.knows_random_fully(family);
         let rules = |purpose| {

@@ -79,19 +79,19 @@ impl Traffic {
         }
     }
 
-    /// Waits for something new to tell. Cancel-safe.
+    /// Waits until there is a new report. Cancel-safe.
     pub async fn changed(&mut self) {
         if self.report.changed().await.is_err() {
             std::future::pending::<()>().await;
         }
     }
 
-    /// Whether what is wanted now was tried, with whatever success.
+    /// Returns true if the current wanted state was tried, successfully or not.
     pub fn is_settled(&self) -> bool {
         self.report.borrow().of.as_ref() == Some(&*self.wanted.borrow())
     }
 
-    /// How it stands.
+    /// Returns the current status.
     pub fn status(&self) -> TrafficStatus {
         self.report.borrow().status.clone()
     }

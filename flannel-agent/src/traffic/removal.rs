@@ -1,4 +1,5 @@
-//! Removing every rule of ours from every engine of this host, whoever's network it names: for `cleanup`.
+//! Removes every rule of ours from every engine of this host, regardless of the network it names:
+//! for `cleanup`.
 
 use std::fmt;
 

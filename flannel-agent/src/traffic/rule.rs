@@ -15,7 +15,7 @@ pub(super) const KUBE_PROXY_MARK: u32 = 0x4000;
 const MULTICAST_V4: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::new(224, 0, 0, 0), 4);
 const MULTICAST_V6: Ipv6Net = Ipv6Net::new_assert(Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0), 8);
 
-/// What a chain of ours is for.
+/// The purpose of a chain of ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Purpose {
     /// Source translation on the way out.
@@ -29,7 +29,7 @@ impl Purpose {
     pub(super) const ALL: [Self; 2] = [Self::Masquerade, Self::Forward];
 }
 
-/// What an address of a packet has to be.
+/// The condition on the source or destination address of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
     Any,
@@ -37,7 +37,7 @@ pub(super) enum Side {
     NotIn(IpNet),
 }
 
-/// What happens to a packet a rule fits.
+/// The verdict on a packet that a rule matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Return,
@@ -55,7 +55,8 @@ pub(super) struct Rule {
     pub(super) verdict: Verdict,
 }
 
-/// What the chains of one family are to hold: nothing (`None`) removes the chain, one that is not named is left alone.
+/// The wanted chains of one family. `None` removes the chain; a chain that is not listed is left
+/// alone.
 pub(super) type Chains = Vec<(Purpose, Option<Vec<Rule>>)>;
 
 /// All chains removed.

@@ -1,30 +1,32 @@
-//! How the traffic rules stand, as `status` shows it.
+//! The state of the traffic rules, as `status` shows it.
 
 use serde::{Deserialize, Serialize};
 
 /// The traffic rules.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TrafficStatus {
-    /// Who keeps the rules: `iptables 1.8.9 (nf_tables)`, `nftables`; absent when no rule is asked for, or nobody can.
+    /// The tool that keeps the rules: `iptables 1.8.9 (nf_tables)`, `nftables`; absent when no rule
+    /// is asked for, or no tool is found.
     pub engine: Option<String>,
     /// The families with rules: `IPv4`, `IPv6`.
     pub families: Vec<String>,
-    /// Whether masquerade is asked for.
+    /// True if masquerade is asked for.
     pub masquerade: bool,
-    /// Whether forward rules are asked for.
+    /// True if forward rules are asked for.
     pub forward: bool,
-    /// Whether a blackhole route is asked for.
+    /// True if a blackhole route is asked for.
     pub blackhole: bool,
-    /// How often something of ours was found missing or changed after it had been in place, and mended.
+    /// The number of repairs: something of ours had been in place, was found missing or changed,
+    /// and was restored.
     pub repairs: u64,
-    /// When that was last, in seconds since 1970 UTC.
+    /// The time of the last repair, in seconds since 1970 UTC.
     pub repaired_at: Option<u64>,
-    /// What is not as it was asked for.
+    /// The reason why the rules are not as they were asked for; absent if they are.
     pub error: Option<String>,
 }
 
 impl TrafficStatus {
-    /// Whether there are to be any.
+    /// Returns true if any rule or route is asked for.
     pub const fn is_any_asked_for(&self) -> bool {
         self.masquerade || self.forward || self.blackhole
     }

@@ -13,9 +13,9 @@ use tokio::{io::AsyncWriteExt as _, process::Command, time::timeout};
 
 use super::TrafficError;
 
-/// How long a tool may take. It may have to wait for a lock, and large rule sets take their time.
+/// The time limit of a tool. It may have to wait for a lock, and large rule sets take their time.
 const LIMIT: Duration = Duration::from_secs(30);
-/// Where administrators' tools are, should the search path leave that out.
+/// The directories of administrators' tools, should the search path leave them out.
 const SYSTEM_DIRS: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
 
 /// Finds a command as a shell would, and then where administrators' tools are.
@@ -25,7 +25,8 @@ pub(crate) fn find(name: &str) -> Option<PathBuf> {
     dirs.map(|dir| dir.join(name)).find(|file| is_executable(file))
 }
 
-/// Whether there may be an iptables of the legacy variant, which what has but one is taken for, and what is not here yet.
+/// Returns true if there may be an iptables of the legacy variant. An `iptables` that is no link to
+/// the nftables variant counts as legacy, and so does one that is not installed yet.
 pub(crate) fn may_be_legacy() -> bool {
     find("iptables-legacy").is_some() || find("iptables").is_none_or(|path| !is_of_nftables(&path))
 }

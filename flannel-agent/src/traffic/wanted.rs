@@ -1,4 +1,4 @@
-//! What is wanted of the node's traffic, as data.
+//! The wanted traffic rules of the node, as data.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use ipnet::IpNet;
 
 use crate::{config::NetworkConfig, family::Family, subnet::LeaseKey};
 
-/// Who filters and translates packets on this node.
+/// The tools that filter and translate packets on this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Engine {
     /// `iptables` and `ip6tables`, of either variant.
@@ -15,7 +15,7 @@ pub enum Engine {
     Nftables,
 }
 
-/// What the operator asks for on this node.
+/// The operator's options for the traffic rules of this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub struct TrafficOptions {
@@ -40,7 +40,7 @@ impl Default for TrafficOptions {
 }
 
 impl TrafficOptions {
-    /// Whether any rule is asked for.
+    /// Returns true if any rule is asked for.
     pub const fn any_rule(&self) -> bool {
         self.masquerade || self.forward
     }
@@ -65,7 +65,8 @@ impl Scope {
     }
 }
 
-/// What is wanted right now. A family without a scope is not enabled: nothing of ours is to be there.
+/// The state wanted right now. A family without a scope is not enabled: no rule or route of ours
+/// may be there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
     /// The enabled families, at most one scope each.
@@ -75,7 +76,7 @@ pub struct Wanted {
 }
 
 impl Wanted {
-    /// What a configuration and our lease under it ask for.
+    /// Returns the state that a configuration and our lease under it ask for.
     pub fn of(config: &NetworkConfig, own: LeaseKey, former: &[IpNet]) -> Self {
         let networks = [config.ipv4.map(|v4| v4.network.into()), config.ipv6.map(|v6| v6.network.into())];
         let scope = |network: IpNet| {
@@ -95,7 +96,7 @@ impl Wanted {
         self.scopes.iter().map(|scope| scope.network).chain(self.former.iter().copied()).collect()
     }
 
-    /// Whether a route to this destination has to do with our own subnet.
+    /// Returns true if a route to this destination concerns our own subnet.
     pub(super) fn concerns(&self, destination: IpNet) -> bool {
         self.scopes.iter().any(|scope| scope.subnet == destination)
     }

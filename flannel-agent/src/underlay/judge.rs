@@ -1,4 +1,4 @@
-//! Whether a path is plain. Pure.
+//! Decides if a path is plain. Pure.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,14 +10,14 @@ use thiserror::Error;
 
 use crate::netlink::{Dependence, Link, RouteAnswer, RouteType, TunnelFlow, XfrmPolicy};
 
-/// What is the same for all peers.
+/// The facts that are the same for all peers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
     /// Our outer source address.
     pub source: IpAddr,
     /// The tunnel's UDP port.
     pub port: u16,
-    /// A routing rule that looks at more than a route lookup tells it.
+    /// A routing rule that matches on more than a route lookup passes to it.
     pub rule: Option<Dependence>,
     /// IPsec policies for packets that leave.
     pub policies: Vec<XfrmPolicy>,
@@ -56,7 +56,7 @@ impl Path {
     }
 }
 
-/// Why a path is not plain. The kernel carries such a peer's packets, in every mode.
+/// The reason why a path is not plain. The kernel carries such a peer's packets, in every mode.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum NotPlain {
     /// Not asked yet.
@@ -65,13 +65,13 @@ pub enum NotPlain {
     /// The rules or policies that may apply cannot be read.
     #[error("what applies to the path cannot be read: {error}")]
     Unreadable {
-        /// Why.
+        /// The error.
         error: String,
     },
     /// The kernel finds none.
     #[error("no route: {error}")]
     NoRoute {
-        /// What the kernel said.
+        /// The kernel's error.
         error: String,
     },
     /// A route that leads nowhere, or back to us.
@@ -112,7 +112,7 @@ pub enum NotPlain {
     /// The programs have no map of a network this large.
     #[error("its network has {subnets} subnets; the peer map holds {PEERS_MAX} at most")]
     NoPeerMap {
-        /// How many.
+        /// The number of subnets.
         subnets: u64,
     },
     /// The programs send UDP over IPv6 without a checksum, which the peer has to allow.

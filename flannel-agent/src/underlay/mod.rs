@@ -1,10 +1,11 @@
-//! How outer packets leave this node: for each peer the path by which the kernel sends them, or why that path is not plain
-//! enough for the programs to use it.
+//! The underlay: for each peer the path by which the kernel sends outer packets, or the reason why
+//! that path is not plain enough for the programs to use it.
 //!
-//! The kernel is asked, never imitated: one route lookup per peer, with everything that is known of our outer packets.
-//! What a lookup cannot tell - rules on marks or source ports, IPsec policies - makes the
-//! path not plain, and the kernel carries those packets. Of several next hops the kernel chooses one for each packet. `to_underlay` checks the same from the other side, packet
-//! by packet; this module is why it rarely has anything to say.
+//! The kernel is asked, never imitated: one route lookup per peer, with everything that is known of
+//! our outer packets. If a lookup does not cover something - rules on marks or source ports, IPsec
+//! policies - the path is not plain, and the kernel carries those packets. Of several next hops the
+//! kernel chooses one for each packet. `to_underlay` checks the same from the other side, packet by
+//! packet; because of this module it rarely finds a difference.
 //!
 //! A backend without a tunnel asks for the routes alone: which peers are on our own link.
 
@@ -26,7 +27,7 @@ use crate::{
 /// Lookups in flight at once.
 const IN_FLIGHT: usize = 64;
 
-/// What is known of the underlay until it changes, and the routes to the peers that were asked about last.
+/// The known state of the underlay until it changes, and the routes to the peers of the last query.
 #[derive(Debug)]
 pub struct Underlay {
     port: Option<u16>,
@@ -48,17 +49,18 @@ impl Underlay {
         self.devices.clear();
     }
 
-    /// Whether a device by which a route leads is not as it was when it was looked at.
+    /// Returns true if a device by which a route leads differs from its last known state.
     pub fn differs(&self, link: &Link) -> bool {
         self.devices.get(&link.index).is_some_and(|known| known.as_ref() != Ok(link))
     }
 
-    /// Whether a route leads by this device.
+    /// Returns true if a route leads by this device.
     pub fn leads_by(&self, index: u32) -> bool {
         self.devices.contains_key(&index)
     }
 
-    /// Asks the kernel about the paths from `source` to `peers`, and for what is the same for all where that is not known. What cannot be read makes paths not plain; it stops nothing.
+    /// Asks the kernel about the paths from `source` to `peers`, and for what is the same for all
+    /// where that is not known. An error makes the paths it concerns not plain; it stops nothing.
     pub async fn ask(&mut self, netlink: &Netlink, source: IpAddr, peers: BTreeSet<IpAddr>) {
         if let Some(port) = self.port
             && !matches!(self.facts, Some(Ok(_)))

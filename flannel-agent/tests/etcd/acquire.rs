@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use flannel_agent::{
-    clock::BootTime,
+    host::clock::BootTime,
     subnet::{AcquireError, LeaseRequest, SubnetManager as _},
 };
 

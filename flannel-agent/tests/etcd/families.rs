@@ -145,7 +145,8 @@ async fn addresses_of_either_family_may_change_under_the_same_key() {
 #[tokio::test]
 async fn nodes_that_race_share_no_subnet_of_either_family() {
     let Some(cluster) = Cluster::shared("race_dual").await else { return };
-    // Nodes that give way have subnets for a moment, so there are more than nodes.
+    // Nodes that yield to a conflict hold subnets for a moment, so there are more subnets than
+    // nodes.
     let families = r#""Network":"10.5.0.0/16","SubnetMax":"10.5.12.0","EnableIPv6":true,"IPv6Network":"fd00:5::/48","IPv6SubnetMax":"fd00:5:0:c::""#;
     let racers: Vec<_> = (1..=8)
         .map(|n| {

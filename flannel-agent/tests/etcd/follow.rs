@@ -87,7 +87,7 @@ async fn compacted_changes_are_made_up_for_by_a_snapshot() {
 #[tokio::test]
 async fn a_dead_endpoint_is_passed_over() {
     let Some(cluster) = Cluster::shared("failover").await else { return };
-    // Nobody listens on port 1.
+    // No process listens on port 1.
     let endpoints = vec!["http://127.0.0.1:1".to_owned(), cluster.etcd.endpoint()];
     let (_, mut events) =
         follow(EtcdManager::new(&EtcdOptions { endpoints, ..cluster.options() }, BRISK), request(1)).await;

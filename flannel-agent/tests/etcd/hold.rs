@@ -97,7 +97,7 @@ async fn changed_attributes_are_published_at_once_under_the_same_key() {
         let kv = cluster.get(own).await.expect("the key");
         assert!(kv.lease() != 0 && kv.value_str().expect("text") == attrs(n).to_json());
     }
-    // What we were is somebody else from now on.
+    // A lease with our former attributes belongs to another node from now on.
     cluster.put(&own.to_string(), &attrs(1).to_json()).await;
     assert_eq!(until_lost(&mut events).await, LostCause::TakenOver { by: attrs(1).node_address() });
 }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use etcd_client::AlarmAction;
 use flannel_agent::{
-    clock::BootTime,
+    host::clock::BootTime,
     subnet::{
         SubnetManager as _,
         etcd::{EtcdManager, EtcdOptions},
@@ -29,7 +29,7 @@ async fn fill(cluster: &Cluster) {
     panic!("etcd takes 10 MB with a quota of {QUOTA} bytes");
 }
 
-/// What an operator does.
+/// Frees space as an operator does: deletes keys, compacts, defragments and disarms the alarms.
 async fn make_room(cluster: &Cluster) {
     let mut client = cluster.client.clone();
     let options = etcd_client::DeleteOptions::new().with_prefix();

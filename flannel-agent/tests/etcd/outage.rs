@@ -176,7 +176,8 @@ async fn what_changed_during_an_outage_is_published_when_it_ends() {
     proxy.mend();
     until_written(&cluster, own, &mut events, &attrs(2)).await;
 
-    // Written meanwhile in the name of what we were: still ours, because nobody knows us by another yet.
+    // The lease is written with our former attributes during the outage. It is still ours, because
+    // the store does not hold the new ones yet.
     until_cut(&mut events).await;
     cluster.put(&own.to_string(), &attrs(2).to_json()).await;
     publish.send_replace(attrs(3));

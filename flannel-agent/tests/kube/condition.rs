@@ -37,7 +37,7 @@ async fn the_condition_is_false_while_the_network_is_available() {
         becomes(&cluster, "True", "FlannelIsDown").await;
         availability.set(true);
         becomes(&cluster, "False", "FlannelIsUp").await;
-        // A new Node has to be told as well.
+        // A recreated Node needs the condition as well.
         cluster.remove("own").await;
         cluster.add("own", Some("10.5.1.0/24"), &[]).await;
         becomes(&cluster, "False", "FlannelIsUp").await;
@@ -86,7 +86,7 @@ async fn who_does_not_want_it_has_no_condition() {
     let options = KubeOptions { set_network_unavailable: false, ..cluster.options() };
     let availability: NetworkAvailability =
         KubeManager::new(options, NodeIdentity::Node("own".to_owned()), BRISK).network_availability();
-    // Nobody listens, and nothing is kept: the handle is the one of a store without conditions.
+    // There is no receiver and nothing is stored: the handle is that of a store without conditions.
     availability.set(true);
     assert_eq!(format!("{availability:?}"), format!("{:?}", NetworkAvailability::unpublished()));
 }

@@ -48,7 +48,7 @@ async fn a_node_made_anew_with_another_subnet_is_seen() {
     }
 }
 
-/// What arrives feeds the same set as leases in etcd do.
+/// Nodes feed the same set of peers as leases in etcd do.
 #[tokio::test]
 async fn entries_become_peers() {
     for cluster in Cluster::each("set").await {

@@ -1,8 +1,9 @@
 //! The Kubernetes subnet manager against an API server.
 //!
-//! Suites run against a double that speaks HTTP on loopback and fails on demand (`support::double`), and those without
-//! faults also against a real kube-apiserver, when KUBE_APISERVER and ETCD name the binaries. Clusters in one server are
-//! told apart by their annotation prefix.
+//! Suites run against a double that speaks HTTP on loopback and fails on demand
+//! (`support::double`). Those without faults also run against a real kube-apiserver, when
+//! KUBE_APISERVER and ETCD name the binaries. Clusters in one server are distinguished by their
+//! annotation prefix.
 
 mod acquire;
 mod condition;

@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use crate::support::{Pod, State, in_pod};
 
 const NODES: u32 = 5000;
-/// What the process may hold, in KiB; and what of that may be its own, and not pages of the executable.
+/// The most resident memory of the process (`VmRSS`) in KiB, and below it the most that may be
+/// anonymous (`RssAnon`), that is, not pages of the executable.
 const LIMIT: u64 = 30 << 10;
 const OWN_LIMIT: u64 = 24 << 10;
 

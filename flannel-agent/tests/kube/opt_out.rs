@@ -1,4 +1,4 @@
-//! Pods that stay out of mode `fast` by their annotation: what the store tells, and what the agent does.
+//! Pods that opt out of mode `fast` by annotation: the store's report, and the agent's reaction.
 
 use std::{collections::BTreeMap, net::IpAddr};
 
@@ -31,7 +31,7 @@ async fn until(opt_outs: &mut OptOuts, wanted: impl Fn(&PodsToldOf) -> bool) {
     answer.unwrap_or_else(|_| panic!("in time; last: {:?}", opt_outs.latest()));
 }
 
-/// Pods told of: name and address of each.
+/// Returns the expected opt-outs: `default/<name>` by address.
 fn out(pods: &[(&str, &str)]) -> BTreeMap<IpAddr, String> {
     pods.iter().map(|(name, address)| (address.parse().expect("an address"), format!("default/{name}"))).collect()
 }
@@ -68,7 +68,8 @@ async fn pods_of_this_node_opt_out_and_in_again() {
     let changed = out(&[("b", "10.5.1.3"), ("d", "10.5.1.4")]);
     until(&mut opt_outs, |told| told.out == changed).await;
 
-    // While the server is away its word stays; what it forgot meanwhile is listed anew.
+    // An outage of the server withdraws no opt-out. Changes compacted meanwhile are found by a new
+    // list.
     double.change(State::break_streams);
     double.change(|state| {
         state.remove_local_pod("b");

@@ -138,7 +138,8 @@ async fn bookmarks_move_the_watch_on() {
     let mut events = follow(cluster.manager("own")).await;
     assert_eq!(next(&mut events).await, "=peer2");
     cluster.faults().asked("watch=true", 1).await;
-    // Much happens elsewhere; the bookmark tells, and stands before a change so that we know it was read.
+    // Changes elsewhere move the version on. A bookmark reports it, and the next watch starts from
+    // there.
     let told = cluster.faults().change(|state| {
         state.version += 1000;
         state.bookmark();
@@ -219,7 +220,7 @@ async fn history_lost_in_an_outage_is_listed_at_once() {
     assert_eq!(lines.iter().filter(|line| line.contains("is back")).count(), 2, "once in each cluster: {lines:?}");
 }
 
-/// What the network holds, besides what the client takes.
+/// The most bytes that the network buffers, in addition to those that the client takes.
 const BUFFERED: usize = 24 << 20;
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! What arrives on a watch: slowly, broken, or not what it should be.
+//! Input on a watch: slow, broken, or not what it should be.
 
 use serde_json::json;
 use tokio::{sync::mpsc, time::timeout};
@@ -33,7 +33,7 @@ async fn what_arrives_a_few_bytes_at_a_time_is_put_together() {
     }
 }
 
-/// Whether it is passed over or ends the watch, the next change is heard.
+/// Invalid input may be skipped or may end the watch. Either way the next change arrives.
 #[tokio::test]
 async fn nothing_that_is_said_on_a_watch_is_the_end_of_it() {
     let (cluster, mut events) = with_one_peer("noise").await;
@@ -73,7 +73,8 @@ async fn nothing_that_is_said_on_a_watch_is_the_end_of_it() {
     until(&mut events, "-peer2").await;
 }
 
-/// A change that cannot be read is in the history: whoever goes on from before it meets it again, for ever.
+/// A change that cannot be read stays in the history. A client that resumes before it receives it
+/// again, for ever.
 #[tokio::test]
 async fn a_change_that_cannot_be_read_is_passed_by_listing() {
     let (cluster, mut events) = with_one_peer("unreadable").await;

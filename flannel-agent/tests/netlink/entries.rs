@@ -95,7 +95,7 @@ fn many_requests_and_dumps_may_be_in_flight() {
         let reads = (0..20).map(|_| ns.netlink.neighbours(Some(ifindex)));
         let (writes, reads) = tokio::join!(futures::future::join_all(writes), futures::future::join_all(reads));
         assert!(writes.iter().all(Result::is_ok));
-        // A read beside writes may be interrupted for good; what it may not do is fail otherwise.
+        // A dump during writes may be reported as interrupted, but must not fail otherwise.
         let kept_changing = |error: &flannel_agent::netlink::NetlinkError| {
             matches!(error.fault, flannel_agent::netlink::Fault::Interrupted { .. })
         };

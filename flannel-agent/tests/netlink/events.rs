@@ -183,7 +183,7 @@ fn nexthop_objects_are_announced_with_what_they_are() {
 #[test]
 fn lost_events_are_announced() {
     in_namespace(async |mut ns| {
-        // Nobody reads meanwhile: on this runtime the reading task only runs while the test waits.
+        // Nothing reads meanwhile: on this runtime the reading task only runs while the test waits.
         let batch = tempfile::NamedTempFile::new().expect("a file");
         let mut batch = BufWriter::new(batch);
         for n in 0..60_000 {

@@ -12,10 +12,11 @@ use aya::{
 };
 use flannel_agent::datapath::{DatapathError, Maps, PinRoot, Subnets, clock, flows, load, maps::PeerMap};
 use flannel_common::{
+    entry_state::EntryState,
     maps::{PEERS, PEERS6},
     mode::Mode,
     node::NodeConfig,
-    peer::{EntryState, PeerEntry, VtepEntry},
+    peer::{PeerEntry, VtepEntry},
     program::Program,
     reason::Reason,
 };
@@ -100,7 +101,7 @@ impl Bench {
         Self { pins, maps }
     }
 
-    /// Where the programs and their maps are pinned.
+    /// Returns the directory in which the programs and their maps are pinned.
     pub(crate) const fn pins(&self) -> &PinRoot {
         &self.pins
     }

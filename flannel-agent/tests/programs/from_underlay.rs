@@ -102,7 +102,8 @@ fn fragments_that_do_not_show_our_port_are_not_the_tunnels() {
     });
 }
 
-/// What a router answers that our tunnel packet to the peer is too large for.
+/// Returns a router's ICMPv6 Packet Too Big (MTU 1400) for our tunnel packet to the peer. `change`
+/// edits the quoted packet first.
 pub(crate) fn too_big(change: impl FnOnce(&mut [u8])) -> Vec<u8> {
     let mut quoted = V6.tunnel_to_peer(&V6.inner_to_peer(1200))[14..].to_vec();
     change(&mut quoted);

@@ -8,10 +8,11 @@ use std::{
 use flannel_agent::datapath::clock;
 use flannel_common::{
     addr::Addr,
+    entry_state::EntryState,
     guard::{Checks, DeviceKey, GuardMode, Violation},
     mode::Mode,
     node::HEARTBEAT_LIMIT_NS,
-    peer::{EntryState, VtepEntry},
+    peer::VtepEntry,
     program::Program::FromUnderlay,
     reason::Reason,
 };
@@ -215,7 +216,8 @@ fn any_address_of_this_host_is_guarded_and_what_is_forwarded_is_not() {
     });
 }
 
-/// What the vxlan device would take, the guard sees: fragments, options, and frames that hold no IP packet for us.
+/// The guard sees every packet that the vxlan device would accept: fragments, options, and frames
+/// that hold no IP packet for us.
 #[test]
 fn a_stranger_cannot_hide() {
     on_bench(|bench| {
@@ -261,7 +263,7 @@ fn what_is_too_short_for_a_tunnel_packet_is_nobodys_business() {
     });
 }
 
-/// Its lease tells one address, and its packets come from another one.
+/// The peer's lease has one address, and its packets come from another.
 #[test]
 fn a_peer_behind_a_nat_is_known_by_its_device() {
     on_bench(|bench| {

@@ -1,16 +1,18 @@
-//! Peers whose route has several next hops: `to_tunnel` and `from_pod` by the leg the kernel's FIB chooses, and what `to_underlay`
-//! sees of each.
+//! Peers whose route has several next hops: `to_tunnel` and `from_pod` on the ECMP path that the
+//! kernel's FIB chooses, and what `to_underlay` sees of each path.
 //!
-//! The FIB is that of the bench's namespace: our VTEP on `lo`, and the peer behind one gateway on each of `e2` and `e3`. Where a
-//! packet goes shows in which leg has to vouch for it.
+//! The FIB is that of the bench's namespace: our VTEP on `lo`, and the peer behind one gateway on
+//! each of `e2` and `e3`. A packet is encapsulated if the path it takes is validated, so the path
+//! that has to be validated is the one taken.
 
 use std::{net::IpAddr, process::Command};
 
 use flannel_common::{
     addr::Addr,
     ecmp::EcmpPathKey,
+    entry_state::EntryState,
     packet::PROTO_UDP,
-    peer::{EntryState, PeerEntry},
+    peer::PeerEntry,
     program::Program::{FromUnderlay, ToTunnel, ToUnderlay},
     reason::Reason,
 };
@@ -143,7 +145,7 @@ fn kernels_choice(net: Net, port: u16) -> u32 {
     ECMP_PATHS.into_iter().find(|leg| text.contains(&format!("dev e{leg} "))).unwrap_or_else(|| panic!("{text}"))
 }
 
-/// The leg a flow takes: the only one that has to vouch for it.
+/// Returns the ECMP path a flow takes: the only one that has to be validated for it.
 fn leg_of(bench: &mut Bench, net: Net, frame: &[u8]) -> u32 {
     let taken = ECMP_PATHS.into_iter().filter(|leg| {
         peer(bench, net, &ECMP_PATHS);
@@ -173,7 +175,7 @@ fn legs_of_flows(bench: &mut Bench, net: Net) -> Vec<u32> {
     (0..24).map(leg).collect()
 }
 
-/// The packet as it is encapsulated where both legs vouch.
+/// Returns the packet as it is encapsulated while both ECMP paths are validated.
 fn takes_after(bench: &mut Bench, net: Net, frame: &[u8]) -> Vec<u8> {
     peer(bench, net, &ECMP_PATHS);
     see_all(bench, net, 1000);

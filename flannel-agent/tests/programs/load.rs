@@ -16,7 +16,7 @@ use crate::{
 
 const SAME: Subnets = Subnets { v4: SUBNETS as u64, v6: SUBNETS as u64 };
 
-/// What identifies each pinned map.
+/// Returns the name and the kernel's id of each pinned map.
 fn ids(pins: &PinRoot) -> Vec<(&'static str, u32)> {
     ALL.map(|name| (name, info(pins, name).id())).to_vec()
 }

@@ -1,4 +1,5 @@
-//! What the programs tell a monitor: the packet as it is, what is wanted and no more, and nothing when nobody asks.
+//! Events that the programs write for a monitor: the packet as it is, only what the filter wants,
+//! and nothing without a monitor.
 
 use std::{net::IpAddr, time::Instant};
 
@@ -57,7 +58,8 @@ pub(crate) fn start(bench: &Bench, wanted: &Wanted) -> MonitorMaps {
     maps
 }
 
-/// What the programs told since the last call. The lease begins anew: a test may be slow.
+/// Returns the events since the last call and renews the monitor deadline, because a test may be
+/// slow.
 pub(crate) fn told(monitor: &mut MonitorMaps, snaplen: u32) -> Vec<Told> {
     let mut all = Vec::new();
     while let Some(item) = monitor.next_event() {

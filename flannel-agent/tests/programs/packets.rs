@@ -19,7 +19,7 @@ pub(crate) const PEER_MAC: Mac = Mac([2, 0, 0, 0, 0, 2]);
 /// `lo`, the only device of the bench.
 pub(crate) const LO: u32 = 1;
 
-/// What differs between the families.
+/// The values that differ between the families.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Net {
     pub(crate) network: IpAddr,
@@ -33,7 +33,7 @@ pub(crate) struct Net {
     pub(crate) peer_host: IpAddr,
     /// Of the network, in a subnet without a peer.
     pub(crate) unleased: IpAddr,
-    /// Beside the network, and far from it.
+    /// Addresses outside the network: one next to it, and one far from it.
     pub(crate) outside: [IpAddr; 2],
 }
 
@@ -102,7 +102,7 @@ impl Net {
         }
     }
 
-    /// Where things are in a tunnel packet.
+    /// Returns the offsets in a tunnel packet.
     pub(crate) const fn at(self) -> At {
         let ip = 14;
         let udp = ip + self.header_len();
@@ -124,12 +124,13 @@ impl Net {
         if self.our_vtep.is_ipv4() { 4 } else { 16 }
     }
 
-    /// What encapsulation adds, with an inner IP and UDP header.
+    /// Returns the number of bytes that encapsulation adds, with an inner IP and UDP header.
     pub(crate) const fn udp_overhead(self) -> usize {
         self.header_len() + 30 + self.header_len() + 8
     }
 
-    /// What the kernel hands to the tunnel device for the peer's pod: a UDP packet, TOS 0xb9 (ECT(1)).
+    /// Returns the frame that the kernel hands to the tunnel device for the peer's pod: a UDP
+    /// packet, TOS 0xb9 (ECT(1)).
     pub(crate) fn inner_to_peer(self, payload: usize) -> Vec<u8> {
         let datagram = udp(4000, 53, &vec![0xaa; payload]);
         self.framed_to_peer(&ip(0xb9, PROTO_UDP, self.our_pod, self.peer_pod, &datagram))

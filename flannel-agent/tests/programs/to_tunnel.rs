@@ -2,10 +2,11 @@
 
 use flannel_agent::datapath::clock;
 use flannel_common::{
+    entry_state::EntryState,
     mode::Mode,
     node::{HEARTBEAT_LIMIT_NS, NodeConfig},
     packet::{PROTO_FRAGMENT, PROTO_UDP, ipv4_checksum, source_port},
-    peer::{EntryState, PATH_PROBE_NS, PeerEntry},
+    peer::{PATH_PROBE_NS, PeerEntry},
     program::Program::ToTunnel,
     reason::Reason,
 };
@@ -210,7 +211,7 @@ fn other_protocols_and_cut_headers_are_the_kernels() {
     });
 }
 
-/// What follows an inner header matters only where the kernel is still to cut the packet.
+/// The data after an inner IP header matters only if the kernel has yet to segment the packet.
 #[test]
 fn inner_fragments_and_extension_headers_are_encapsulated_as_they_are() {
     on_bench(|bench| {

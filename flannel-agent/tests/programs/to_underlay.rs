@@ -2,10 +2,11 @@
 
 use flannel_agent::datapath::clock;
 use flannel_common::{
+    entry_state::EntryState,
     guard::{Checks, GuardMode},
     mode::Mode,
     node::HEARTBEAT_LIMIT_NS,
-    peer::{EntryState, PathProbe, PeerEntry},
+    peer::{PathProbe, PeerEntry},
     program::Program::{ToTunnel, ToUnderlay},
     reason::Reason,
 };

@@ -10,7 +10,7 @@ use nix::{
 
 use crate::not_run::not_run;
 
-/// What a test works with. Only ever on the thread whose namespace it speaks for.
+/// The netlink sockets of a test. Use them only on the thread whose namespace they belong to.
 pub(crate) struct Namespace {
     pub(crate) netlink: Netlink,
     pub(crate) events: KernelEvents,

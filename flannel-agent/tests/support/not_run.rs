@@ -1,4 +1,4 @@
-//! What a test could not do on this machine.
+//! Reports of tests that could not run on this machine.
 
 use std::io::Write as _;
 

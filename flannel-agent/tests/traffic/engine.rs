@@ -52,7 +52,7 @@ fn a_missing_tool_is_named_and_then_waited_for() {
         return;
     }
     in_namespace(async |ns| {
-        // The one whose changes nobody announces, which only shows when it is found.
+        // The variant whose changes emit no event, so that only a periodic check finds them.
         choose("legacy");
         for dir in ["/usr/sbin", "/usr/local/sbin"] {
             hide(dir);

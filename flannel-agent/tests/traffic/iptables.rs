@@ -57,7 +57,7 @@ fn with_each_variant(test: impl AsyncFn(Namespace) + Copy + Send + 'static) {
     }
 }
 
-/// What flannel's own tests look at.
+/// Returns the rules that flannel's own tests check.
 fn masquerade(tool: &str) -> String {
     let jumps = run(&format!("{tool} -t nat -S POSTROUTING"));
     let jumps: String = jumps.split_inclusive('\n').filter(|line| line.contains("FLANNEL")).collect();
@@ -112,7 +112,7 @@ fn only_what_is_asked_for_is_written() {
 fn what_is_right_is_not_written_again() {
     with_each_variant(async |ns| {
         drop(ns.traffic(Engine::Iptables, all(), wanted(&[v4()])).await);
-        // Counters tell a rule that stayed from one that was written anew.
+        // Counters distinguish a rule that stayed from one that was written again.
         let counted = run("iptables-save -c").replace("[0:0] -A", "[7:700] -A");
         fed("iptables-restore -c", &counted);
         let before = run("iptables-save -c -t nat") + &run("iptables-save -c -t filter");

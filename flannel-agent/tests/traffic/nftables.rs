@@ -98,7 +98,7 @@ fn only_what_is_asked_for_is_written() {
 fn what_is_right_is_not_written_again() {
     in_namespace(async |ns| {
         drop(ns.traffic(Engine::Nftables, all(), wanted(&[v4(), v6()])).await);
-        // A rule that is written anew gets another handle.
+        // A rule that is written again gets another handle.
         let before = run("nft -a list ruleset");
         let _traffic = ns.traffic(Engine::Nftables, all(), wanted(&[v4(), v6()])).await;
         assert_eq!(run("nft -a list ruleset"), before);

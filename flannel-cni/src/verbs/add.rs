@@ -23,7 +23,7 @@ pub(super) fn add(environment: &Environment, conf: NetConf) -> Result<Vec<u8>, E
     delegate.call(Verb::Add).inspect_err(|error| undo(error, &delegate, &state, &key))
 }
 
-/// Where this fails the state stays, for the runtime's DEL or a later GC.
+/// Undoes a failed ADD. If this fails too, the state stays for the runtime's DEL or a later GC.
 fn undo(failure: &Error, delegate: &Delegate, state: &StateDir, key: &Key) {
     let deleted = match failure {
         Error::NotStarted { .. } => Ok(()),

@@ -34,8 +34,8 @@ fn saved(environment: &Environment, conf: &NetConf) -> Result<Option<Object>, Er
     present(&state, environment).map_or(Ok(None), |key| state.read(&key))
 }
 
-/// A pod outside this node's subnets is out of reach of other nodes. Without a good subnet.env nobody knows; that is
-/// for STATUS to tell.
+/// Checks that the pod's ranges are those of this node: other nodes cannot reach a pod outside its
+/// subnets. Without a valid subnet.env the check passes, because STATUS reports that.
 fn check_subnets(conf: &NetConf, saved: &Object) -> Result<(), Error> {
     let Ok(file) = subnet_file::read(&conf.subnet_file) else { return Ok(()) };
     let node = fill::ranges(&file);

@@ -15,7 +15,7 @@ pub(super) fn del(environment: &Environment, conf: NetConf) -> Result<Vec<u8>, E
     let Some(state) = StateDir::find(&conf.data_dir) else { return Ok(Vec::new()) };
     let _lock = match Lock::acquire(&state, &Key::new(environment), lock::PATIENCE) {
         Ok(lock) => Some(lock),
-        // The pod has to go; whoever is still at work may as well never end.
+        // The pod has to go, and the call that holds the lock may never end.
         Err(error @ Error::Busy { .. }) => {
             note(&format!("DEL all the same: {error}"));
             None

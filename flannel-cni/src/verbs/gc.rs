@@ -12,7 +12,7 @@ use crate::{
     subnet_file,
 };
 
-/// The interface of a state file that does not tell: the one runtimes give a pod.
+/// The interface of a state file that names none: the one runtimes give a pod.
 const USUAL_IFNAME: &str = "eth0";
 
 pub(super) fn gc(environment: &Environment, conf: &NetConf) -> Result<Vec<u8>, Error> {

@@ -1,4 +1,4 @@
-//! What the runtime can ask for; one file per verb.
+//! The verbs of the runtime; one file per verb.
 
 mod add;
 mod check;
@@ -40,7 +40,7 @@ fn present(state: &StateDir, environment: &Environment) -> Option<Key> {
     [key, stock].into_iter().find(|key| state.has(key))
 }
 
-/// A line for whoever reads the runtime's log. Nobody may be reading.
+/// Writes a line to standard error, for the runtime's log. A failure to write is ignored.
 fn note(text: &str) {
     drop(writeln!(io::stderr(), "flannel: {text}"));
 }

@@ -17,7 +17,8 @@ pub(super) fn status(environment: &Environment, conf: &NetConf) -> Result<Vec<u8
     Delegate::find(&environment.path, netconf).map_err(unavailable)?.call(Verb::Status)
 }
 
-/// Whether there is state of this network: its pods may suffer from what keeps new ones away.
+/// Returns true if there is state of this network: its pods may suffer from what keeps new ones
+/// away.
 fn has_pods(conf: &NetConf) -> bool {
     let Some(state) = StateDir::find(&conf.data_dir) else { return false };
     let of_network =

@@ -1,4 +1,5 @@
-//! Reading and rewriting the IP header of a pod's packet: the part of a flow that differs between the families.
+//! Reading and rewriting the IP header of a pod's packet: the part of a flow that differs between
+//! the families.
 
 use crate::{
     checksum::{ipv4_updated, updated, word_difference},
@@ -12,8 +13,8 @@ pub trait InnerHeader: IpHeader {
     /// An address of the family.
     type Address: Address;
 
-    /// Length of the whole packet, if it is one whole packet without options (IPv6: extension headers show in the protocol)
-    /// that may go on by a hop.
+    /// Length of the whole packet, if it is one whole packet without options (IPv6: extension
+    /// headers show in the protocol) that may go on by a hop.
     fn plain_len(&self) -> Option<u16>;
 
     /// Returns the fields that identify this packet.
@@ -31,8 +32,8 @@ pub trait InnerHeader: IpHeader {
     /// Destination address, as words.
     fn destination_address(&self) -> Self::Address;
 
-    /// By how much the sum over the header changes if it becomes `after`, which differs in the first eight bytes alone.
-    /// As the kernel's checksum helper takes it: a sum of 32 bits.
+    /// By how much the sum over the header changes if it becomes `after`, which differs in the
+    /// first eight bytes alone. As the kernel's checksum helper takes it: a sum of 32 bits.
     fn difference(&self, after: &Self) -> u32;
 
     /// Writes the header as it is at another end, with its TTL lowered by `step` and another TOS.

@@ -1,7 +1,9 @@
-//! The pods' own packets: their headers as they lie in the packet, and which of them may take the fast way.
+//! The pods' own packets: their headers as they lie in the packet, and which of them may take the
+//! fast way.
 //!
-//! Plain are whole TCP and UDP packets without IP options whose lengths agree and whose TTL lets them go on. Everything
-//! else is the kernel's. What the program looks at is copied once, into a buffer laid out so that every word is aligned.
+//! Plain are whole TCP and UDP packets without IP options whose lengths agree and whose TTL lets
+//! them go on. Everything else is the kernel's. What the program looks at is copied once, into a
+//! buffer laid out so that every word is aligned.
 
 #![expect(clippy::cast_possible_truncation, reason = "header lengths are constants below 64")]
 
@@ -21,7 +23,8 @@ use crate::{
     reason::Reason,
 };
 
-/// The Ethernet addresses of a frame, destination first, as words: bytes would be copied and compared one by one.
+/// The Ethernet addresses of a frame, destination first, as words: bytes would be copied and
+/// compared one by one.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FrameAddresses([u16; 6]);
@@ -102,8 +105,8 @@ impl<H: InnerHeader> Frame<H> {
         &self.ip
     }
 
-    /// Reads a frame of `len` bytes that entered (or is leaving) by `device` into `packet`, if it is plain. In place,
-    /// because a BPF program has no room for a copy.
+    /// Reads a frame of `len` bytes that entered (or is leaving) by `device` into `packet`, if it
+    /// is plain. In place, because a BPF program has no room for a copy.
     #[inline(always)]
     pub fn read(&self, len: u32, device: u32, packet: &mut ParsedPacket<H::Address>) -> Result<(), Reason> {
         let ip = &self.ip;
@@ -169,8 +172,8 @@ impl<A: Address> ParsedPacket<A> {
     }
 }
 
-/// The fields that identify a packet and that NAT does not change: by them it is recognised behind netfilter. TTL
-/// and checksum follow rules of their own.
+/// The fields that identify a packet and that NAT does not change: by them it is recognised behind
+/// netfilter. TTL and checksum follow rules of their own.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fingerprint {

@@ -13,7 +13,8 @@ const SYN: u8 = 0x02;
 /// TCP without options.
 const TCP_LEN: u32 = 20;
 
-/// Source port, destination port and what follows them: the first twenty bytes of TCP, or as many as there are of UDP.
+/// Source port, destination port and what follows them: the first twenty bytes of TCP, or as many
+/// as there are of UDP.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TransportWords {
@@ -41,7 +42,8 @@ pub(super) struct Transport {
 }
 
 impl TransportWords {
-    /// Reads a header in front of a payload, `length` bytes together, if it is TCP or UDP and the lengths agree.
+    /// Reads a header in front of a payload, `length` bytes together, if it is TCP or UDP and the
+    /// lengths agree.
     #[inline(always)]
     pub(super) fn read(&self, protocol: u8, length: u16) -> Option<Transport> {
         match protocol {

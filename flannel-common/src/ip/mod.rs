@@ -1,9 +1,9 @@
-//! IP headers as they stand in packets, of inner and outer packets alike: the one place where the two address families
-//! differ. Everything built on [`IpHeader`] is written once.
+//! IP headers as they stand in packets, of inner and outer packets alike: the one place where the
+//! two address families differ. Everything built on [`IpHeader`] is written once.
 //!
-//! A tunnel carries one family in its own: IPv4 in IPv4, IPv6 in IPv6. Lengths of IPv6 packets are those of the
-//! whole packet (its header of forty bytes and the payload length) everywhere, so that they compare with an MTU as the total
-//! length of IPv4 does.
+//! A tunnel carries one family in its own: IPv4 in IPv4, IPv6 in IPv6. Lengths of IPv6 packets are
+//! those of the whole packet (its header of forty bytes and the payload length) everywhere, so that
+//! they compare with an MTU as the total length of IPv4 does.
 
 mod v4;
 mod v6;
@@ -11,10 +11,23 @@ mod v6;
 pub use v4::Ipv4Header;
 pub use v6::{ExtensionHeader, FragmentHeader, Ipv6Header};
 
-use crate::{addr::Addr, node::FamilyConfig, outer::Varying, peer::PeerEntry};
+use crate::{addr::Addr, node::FamilyConfig, peer::PeerEntry};
 
-/// Outer TTL or hop limit: the kernel's default. Where a node's kernel uses another, `to_underlay` sees that and the
-/// packets stay with the kernel.
+/// The fields that vary from packet to packet.
+#[derive(Clone, Copy, Debug)]
+pub struct Varying {
+    /// Length of the frame before encapsulation, from its Ethernet header on.
+    pub frame_len: u32,
+    /// TOS or traffic class of the inner packet.
+    pub inner_tos: u8,
+    /// IPv4 identification; IPv6 has none.
+    pub id: u16,
+    /// UDP source port.
+    pub source_port: u16,
+}
+
+/// Outer TTL or hop limit: the kernel's default. Where a node's kernel uses another, `to_underlay`
+/// sees that and the packets stay with the kernel.
 pub const TTL: u8 = 64;
 
 /// An IP header without options.
@@ -25,26 +38,29 @@ pub trait IpHeader: Copy {
     /// Writes the outer header of a tunnel packet for one frame.
     fn write_outer(&mut self, family: &FamilyConfig, peer: &PeerEntry, varying: &Varying);
 
-    /// Of an outer header: whether TOS, TTL and fragmentation are those of [`Self::write_outer`] for an inner packet of this TOS.
+    /// Of an outer header: whether TOS, TTL and fragmentation are those of [`Self::write_outer`]
+    /// for an inner packet of this TOS.
     fn equals_recipe(&self, inner_tos: u8) -> bool;
 
     /// Of an outer header: whether it has no options, and UDP follows it or its fragment header.
     fn carries_udp(&self) -> bool;
 
-    /// Returns true if UDP may follow behind options or extension headers. A fragment header alone does not count.
+    /// Returns true if UDP may follow behind options or extension headers. A fragment header alone
+    /// does not count.
     fn may_hide_udp(&self) -> bool;
 
     /// Returns true for the number of an extension header. Never for IPv4.
     fn is_extension(protocol: u8) -> bool;
 
-    /// Returns true if an IPv6 fragment header follows. Never for IPv4, whose fragments show in the header itself.
+    /// Returns true if an IPv6 fragment header follows. Never for IPv4, whose fragments show in the
+    /// header itself.
     fn has_fragment_header(&self) -> bool;
 
     /// Returns true for a fragment.
     fn is_fragment(&self) -> bool;
 
-    /// Returns true if it is known to be another fragment than the first, so that no transport header follows. An IPv6 header
-    /// does not know.
+    /// Returns true if it is known to be another fragment than the first, so that no transport
+    /// header follows. An IPv6 header does not know.
     fn is_later_fragment(&self) -> bool;
 
     /// Source address.

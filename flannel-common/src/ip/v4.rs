@@ -4,9 +4,8 @@
 
 use crate::{
     addr::Addr,
-    ip::{IpHeader, TTL},
+    ip::{IpHeader, TTL, Varying},
     node::FamilyConfig,
-    outer::Varying,
     packet::{ETH_LEN, ETHERTYPE_IPV4, IPV4_LEN, OVERHEAD_V4, PROTO_UDP, ipv4_checksum, outer_tos, put},
     peer::{PeerEntry, subnet_index_v4},
 };

@@ -4,9 +4,8 @@
 
 use crate::{
     addr::Addr,
-    ip::{IpHeader, TTL},
+    ip::{IpHeader, TTL, Varying},
     node::FamilyConfig,
-    outer::Varying,
     packet::{
         ETH_LEN, ETHERTYPE_IPV6, IPV6_LEN, OVERHEAD_V6, PROTO_DESTINATION_OPTIONS, PROTO_FRAGMENT, PROTO_HOP_BY_HOP,
         PROTO_ROUTING, PROTO_UDP, outer_tos, put,
@@ -20,8 +19,8 @@ use crate::{
 pub struct Ipv6Header(pub [u8; IPV6_LEN]);
 
 impl Ipv6Header {
-    /// Version, traffic class and flow label of our outer packets. The vxlan device's default flow label is 0, whatever
-    /// the inner packet's is.
+    /// Version, traffic class and flow label of our outer packets. The vxlan device's default flow
+    /// label is 0, whatever the inner packet's is.
     #[inline(always)]
     const fn first_word(inner_tos: u8) -> [u8; 4] {
         let class = outer_tos(inner_tos);
@@ -143,8 +142,8 @@ impl FragmentHeader {
     }
 }
 
-/// The start of an extension header that may stand before UDP (RFC 8200, 4.1): hop-by-hop or destination options, routing,
-/// fragment.
+/// The start of an extension header that may stand before UDP (RFC 8200, 4.1): hop-by-hop or
+/// destination options, routing, fragment.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug)]
 pub struct ExtensionHeader(pub [u8; 8]);

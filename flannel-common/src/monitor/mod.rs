@@ -1,11 +1,13 @@
-//! The contract between `flannel-agent monitor` and the programs: the filter, and the event of a packet.
+//! The contract between `flannel-agent monitor` and the programs: the filter, and the event of a
+//! packet.
 //!
-//! The contract. Off is a [`MONITOR_DEADLINE`](crate::maps::MONITOR_DEADLINE) of zero, a variable of the programs: one load for each packet, and
-//! nothing else. The monitor writes [`Monitor`] while that is so, then a lease that ends [`LEASE_NS`] from now, and
-//! renews it until it ends. One that was killed renews nothing: the first packet after that writes the zero back. While
-//! the deadline lies ahead, a packet that matches the filter and the rate limit has an entry in `EVENTS`: an [`Event`], and
-//! behind it the first bytes of the packet as the program leaves it, outer headers included. Packets without an event are counted in
-//! `MISSED`.
+//! The contract. Off is a [`MONITOR_DEADLINE`](crate::maps::MONITOR_DEADLINE) of zero, a variable
+//! of the programs: one load for each packet, and nothing else. The monitor writes [`Monitor`]
+//! while that is so, then a lease that ends [`LEASE_NS`] from now, and renews it until it ends. One
+//! that was killed renews nothing: the first packet after that writes the zero back. While the
+//! deadline lies ahead, a packet that matches the filter and the rate limit has an entry in
+//! `EVENTS`: an [`Event`], and behind it the first bytes of the packet as the program leaves it,
+//! outer headers included. Packets without an event are counted in `MISSED`.
 //!
 //! There is one monitor at a time, by a lock on the directory of the pins.
 
@@ -27,8 +29,8 @@ use crate::{
 /// Time for which the programs write events after the monitor's last heartbeat, in nanoseconds.
 pub const LEASE_NS: u64 = 3_000_000_000;
 
-/// Returns true if the deadline `until` lies ahead of `now`, both `CLOCK_MONOTONIC`. One further away than any does
-/// not: it was read while it was written.
+/// Returns true if the deadline `until` lies ahead of `now`, both `CLOCK_MONOTONIC`. One further
+/// away than any does not: it was read while it was written.
 #[inline(always)]
 pub const fn lease_holds(until: u64, now: u64) -> bool {
     until.wrapping_sub(now) <= LEASE_NS
@@ -40,13 +42,15 @@ pub const EVENTS_BYTES: u32 = 1 << 18;
 /// Maximum bytes of an inner packet in an event.
 pub const SNAPLEN_MAX: u32 = 4000;
 
-/// Bytes of an inner packet that are in every event: its Ethernet, IP and TCP headers. Without them it cannot be identified.
+/// Bytes of an inner packet that are in every event: its Ethernet, IP and TCP headers. Without them
+/// it cannot be identified.
 pub const HEADERS_LEN: u32 = 74;
 
 /// Bytes in front of an inner frame: the outer headers without the inner Ethernet header.
 pub const OUTER_MAX: u32 = OuterHeaders::<Ipv6Header>::OVERHEAD as u32;
 
-/// Maximum bytes of a packet in an event, outer headers included: a power of two, so that a mask shows the bound to the verifier.
+/// Maximum bytes of a packet in an event, outer headers included: a power of two, so that a mask
+/// shows the bound to the verifier.
 pub const CAPTURE_MAX: usize = 4096;
 
 /// Filter of events.
@@ -114,7 +118,8 @@ pub struct Network {
 }
 
 impl Network {
-    /// The addresses that begin with the first `prefix_len` bits of `addr`, counted in the address's own family.
+    /// The addresses that begin with the first `prefix_len` bits of `addr`, counted in the
+    /// address's own family.
     pub const fn new(addr: IpAddr, prefix_len: u8) -> Self {
         let (bytes, skipped) = match addr {
             IpAddr::V4(v4) => (Addr::from_v4_bytes(v4.octets()), 96),
@@ -141,8 +146,8 @@ impl Network {
     }
 }
 
-/// Rate limit of events: the moment at which the next one would be due if all came evenly. CPUs may race
-/// for it, which lets a few more through, no more.
+/// Rate limit of events: the moment at which the next one would be due if all came evenly. CPUs may
+/// race for it, which lets a few more through, no more.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pace {

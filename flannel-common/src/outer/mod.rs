@@ -1,5 +1,6 @@
-//! The outer headers of the tunnel, of either family: how ours are built, and how a packet on the underlay is judged
-//! against them. One place for both, because `to_underlay` compares the kernel's packets with our own recipe.
+//! The outer headers of the tunnel, of either family: how ours are built, and how a packet on the
+//! underlay is judged against them. One place for both, because `to_underlay` compares the kernel's
+//! packets with our own recipe.
 
 mod tunnel;
 
@@ -10,26 +11,14 @@ use core::mem::size_of;
 use crate::{
     addr::{Addr, Mac, same_addr},
     ethernet::{EthernetHeader, same_mac},
-    ip::{IpHeader, Ipv4Header, Ipv6Header},
+    ip::{IpHeader, Ipv4Header, Ipv6Header, Varying},
     node::FamilyConfig,
     packet::{ETH_LEN, OVERHEAD_V4, OVERHEAD_V6},
     peer::PeerEntry,
 };
 
-/// The fields that vary from packet to packet.
-#[derive(Clone, Copy, Debug)]
-pub struct Varying {
-    /// Length of the frame before encapsulation, from its Ethernet header on.
-    pub frame_len: u32,
-    /// TOS or traffic class of the inner packet.
-    pub inner_tos: u8,
-    /// IPv4 identification; IPv6 has none.
-    pub id: u16,
-    /// UDP source port.
-    pub source_port: u16,
-}
-
-/// The first bytes of an encapsulated frame: outer Ethernet, IP, UDP, VXLAN and inner Ethernet header.
+/// The first bytes of an encapsulated frame: outer Ethernet, IP, UDP, VXLAN and inner Ethernet
+/// header.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct OuterHeaders<I> {
@@ -45,8 +34,9 @@ impl<I: IpHeader> OuterHeaders<I> {
     /// Bytes that encapsulation adds to a frame: 50 over IPv4, 70 over IPv6.
     pub const OVERHEAD: usize = Self::LEN - ETH_LEN;
 
-    /// Writes the outer headers for one frame, where they are to be: of a value that is passed on the BPF target moves single
-    /// bytes. The outer Ethernet addresses are zero: the neighbour entry fills them.
+    /// Writes the outer headers for one frame, where they are to be: of a value that is passed on
+    /// the BPF target moves single bytes. The outer Ethernet addresses are zero: the neighbour
+    /// entry fills them.
     #[inline(always)]
     pub fn write(&mut self, family: &FamilyConfig, peer: &PeerEntry, varying: &Varying) {
         self.ethernet.write(Mac([0; 6]), Mac([0; 6]), I::ETHERTYPE);
@@ -92,9 +82,9 @@ impl<I: IpHeader> OuterHeaders<I> {
         self.ip.source()
     }
 
-    /// Returns true if the kernel made this packet as we would, for this peer and an inner packet of this TOS: addresses,
-    /// TOS, TTL, flow label, DF and inner Ethernet addresses. Identification, source port, UDP checksum and lengths may
-    /// differ.
+    /// Returns true if the kernel made this packet as we would, for this peer and an inner packet
+    /// of this TOS: addresses, TOS, TTL, flow label, DF and inner Ethernet addresses.
+    /// Identification, source port, UDP checksum and lengths may differ.
     #[inline(always)]
     pub fn equals_recipe(&self, family: &FamilyConfig, peer: &PeerEntry, inner_tos: u8) -> bool {
         same_addr(self.ip.source(), family.vtep)

@@ -132,7 +132,8 @@ fn the_tunnel_headers_are_told_apart_over_both_families() {
 #[test]
 fn every_byte_of_an_outer_ipv4_header_that_matters_counts() {
     let recipe = v4();
-    // Version and length, lengths, identification, fragment offset, protocol and checksum are judged elsewhere or may differ.
+    // Version and length, lengths, identification, fragment offset, protocol and checksum are
+    // judged elsewhere or may differ.
     for (at, same) in (0..20).map(|at| (at, matches!(at, 0 | 2..=7 | 9..=11))) {
         let mut other = recipe.headers;
         other.ip.0[at] ^= 0x01;

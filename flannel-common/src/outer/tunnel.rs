@@ -1,11 +1,12 @@
-//! The headers behind the outer IP header, the same over either family: UDP, VXLAN and the inner Ethernet header.
+//! The headers behind the outer IP header, the same over either family: UDP, VXLAN and the inner
+//! Ethernet header.
 
 #![expect(clippy::cast_possible_truncation, reason = "header lengths are small, and callers keep a frame below 64 KiB")]
 
 use crate::{
     ethernet::EthernetHeader,
+    ip::Varying,
     node::FamilyConfig,
-    outer::Varying,
     packet::{UDP_LEN, VXLAN_LEN, put},
     peer::PeerEntry,
     reason::Reason,
@@ -24,8 +25,9 @@ pub struct TunnelHeaders {
 }
 
 impl TunnelHeaders {
-    /// The UDP checksum stays 0. Over IPv4 RFC 7348 permits that. Over IPv6 RFC 6935 does, for receivers that
-    /// expect it (RFC 6936): the agent gives a peer a plain path only if its device takes such packets.
+    /// The UDP checksum stays 0. Over IPv4 RFC 7348 permits that. Over IPv6 RFC 6935 does, for
+    /// receivers that expect it (RFC 6936): the agent gives a peer a plain path only if its device
+    /// takes such packets.
     #[inline(always)]
     pub(super) fn write(&mut self, family: &FamilyConfig, peer: &PeerEntry, varying: &Varying, ethertype: [u8; 2]) {
         let [high, low] = (varying.frame_len as u16 + (UDP_LEN + VXLAN_LEN) as u16).to_be_bytes();

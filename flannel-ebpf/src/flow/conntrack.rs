@@ -1,8 +1,10 @@
-//! The conntrack state of a packet, read from kernel memory, because no helper of TC programs returns it. Where the
-//! kernel's layout is unknown, or its memory may not be read, the state is unknown.
+//! The conntrack state of a packet, read from kernel memory, because no helper of TC programs
+//! returns it. Where the kernel's layout is unknown, or its memory may not be read, the state is
+//! unknown.
 //!
-//! A packet without an entry is one of two: conntrack called it invalid, or there is no conntrack in this network namespace. The
-//! second is read from netfilter's hooks: conntrack hangs there while anything in the namespace asks for it, and not before.
+//! A packet without an entry is one of two: conntrack called it invalid, or there is no conntrack
+//! in this network namespace. The second is read from netfilter's hooks: conntrack hangs there
+//! while anything in the namespace asks for it, and not before.
 
 use core::ptr::read_volatile;
 
@@ -14,8 +16,8 @@ use flannel_common::{
 use super::scratch::FlowMaps;
 use crate::packet::skb::Skb;
 
-/// The agent sets it when it loads the object; the verifier takes it for a constant, so that without it the helper that reads
-/// kernel memory is not needed.
+/// The agent sets it when it loads the object; the verifier takes it for a constant, so that
+/// without it the helper that reads kernel memory is not needed.
 #[unsafe(no_mangle)]
 static KERNEL: KernelLayout = KernelLayout::UNKNOWN;
 
@@ -28,7 +30,8 @@ const UNTRACKED: u64 = 7;
 /// `NF_CT_EXT_HELPER`, the first of `enum nf_ct_ext_id` in every kernel.
 const HELPER_EXTENSION: u32 = 0;
 
-/// Conntrack's priority at a hook (`NF_IP_PRI_CONNTRACK`). Any function with this priority counts as conntrack.
+/// Conntrack's priority at a hook (`NF_IP_PRI_CONNTRACK`). Any function with this priority counts
+/// as conntrack.
 const PRIORITY: i32 = -200;
 /// Functions searched before it.
 const BEFORE: u64 = 16;
@@ -36,8 +39,9 @@ const BEFORE: u64 = 16;
 const ENTRY_LEN: u64 = 16;
 const POINTER_LEN: u64 = 8;
 
-/// Returns true if conntrack has the packet in a connection, false if the state is unknown: then the reverse flow has to
-/// prove it. Fails if conntrack calls the packet invalid. A packet that no conntrack has seen may be learned unchanged.
+/// Returns true if conntrack has the packet in a connection, false if the state is unknown: then
+/// the reverse flow has to prove it. Fails if conntrack calls the packet invalid. A packet that no
+/// conntrack has seen may be learned unchanged.
 #[inline(always)]
 pub(crate) fn is_tracked<F: FlowMaps>(
     skb: &Skb,
@@ -61,8 +65,9 @@ fn nfct(skb: &Skb) -> Option<u64> {
     if layout.nfct == 0 { None } else { read(skb.raw() as u64 + u64::from(layout.nfct)) }
 }
 
-/// True if a conntrack entry has a helper, which reads and rewrites payload, or a timeout policy of its own, which may be
-/// shorter than what was seen is trusted. False where the kernel's layout is not known.
+/// True if a conntrack entry has a helper, which reads and rewrites payload, or a timeout policy of
+/// its own, which may be shorter than what was seen is trusted. False where the kernel's layout is
+/// not known.
 #[inline(always)]
 fn has_extension(entry: u64) -> bool {
     let layout = layout();
@@ -86,8 +91,9 @@ fn has(extensions: u64, layout: &KernelLayout, number: u32) -> bool {
     offset.filter(|offset| *offset != 0).and_then(pointer).is_some_and(|pointer| pointer != 0)
 }
 
-/// Returns true if conntrack is at the first hook of the family in the packet's network namespace. The functions there
-/// are in order of priority; behind them follow pointers to their registrations.
+/// Returns true if conntrack is at the first hook of the family in the packet's network namespace.
+/// The functions there are in order of priority; behind them follow pointers to their
+/// registrations.
 #[inline(always)]
 fn has_conntrack<F: FlowMaps>(skb: &Skb) -> Option<bool> {
     let layout = layout();
@@ -117,12 +123,14 @@ fn has_conntrack<F: FlowMaps>(skb: &Skb) -> Option<bool> {
 
 #[inline(always)]
 fn layout() -> KernelLayout {
-    // SAFETY: a static is valid for reads. Volatile, because the agent changes it before the object is loaded.
+    // SAFETY: a static is valid for reads. Volatile, because the agent changes it before the object
+    // is loaded.
     unsafe { read_volatile(&raw const KERNEL) }
 }
 
 #[inline(always)]
 fn read<T>(at: u64) -> Option<T> {
-    // SAFETY: the helper reads kernel memory and fails where there is none. What is read are numbers.
+    // SAFETY: the helper reads kernel memory and fails where there is none. What is read are
+    // numbers.
     unsafe { bpf_probe_read_kernel(at as *const T) }.ok()
 }

@@ -1,5 +1,5 @@
-//! Learning a flow: a recorded packet reached an exit hook, so what the kernel did to it applies to the next
-//! packets of its flow.
+//! Learning a flow: a recorded packet reached an exit hook, so what the kernel did to it applies to
+//! the next packets of its flow.
 
 use aya_ebpf::{bindings::BPF_ANY, helpers::generated::bpf_get_prandom_u32};
 use flannel_common::{

@@ -1,5 +1,5 @@
-//! Mode `fast`: the flow table, learning a flow from a packet that the kernel handled, and replaying
-//! that on the next packets of the flow.
+//! Mode `fast`: the flow table, learning a flow from a packet that the kernel handled, and
+//! replaying that on the next packets of the flow.
 
 pub(crate) mod conntrack;
 pub(crate) mod learn;

@@ -1,4 +1,5 @@
-//! Pending packets: recorded at an entry hook, taken at an exit hook (see `flannel_common::pending`).
+//! Pending packets: recorded at an entry hook, taken at an exit hook (see
+//! `flannel_common::pending`).
 
 use aya_ebpf::helpers::generated::bpf_get_smp_processor_id;
 use flannel_common::{
@@ -17,13 +18,15 @@ use crate::{
     packet::skb::Skb,
 };
 
-/// One in so many packets of unknown flows is recorded: a short connection shall not pay for a flow it never uses.
+/// One in so many packets of unknown flows is recorded: a short connection shall not pay for a flow
+/// it never uses.
 const ONE_IN: u32 = 8;
 
 /// Headroom that a tunnel device of either family asks for, in bytes, and some more.
 const ROOM: i32 = 128;
 
-/// Removes the `tc_index` of a packet at an entry hook: one set in another network namespace names no record here.
+/// Removes the `tc_index` of a packet at an entry hook: one set in another network namespace names
+/// no record here.
 #[inline(always)]
 pub(crate) fn clear(skb: &Skb) {
     if skb.tc_index() != 0 {
@@ -31,8 +34,9 @@ pub(crate) fn clear(skb: &Skb) {
     }
 }
 
-/// Decides whether a packet of an unknown flow is recorded. Called before any work that only a record needs. The
-/// numbers (xorshift) follow no pattern of packets; the kernel's would cost a helper call for each packet.
+/// Decides whether a packet of an unknown flow is recorded. Called before any work that only a
+/// record needs. The numbers (xorshift) follow no pattern of packets; the kernel's would cost a
+/// helper call for each packet.
 #[inline(always)]
 pub(crate) const fn sample(random: &mut u32) -> Result<(), Reason> {
     let mut number = if *random == 0 { ONE_IN } else { *random };
@@ -52,7 +56,8 @@ pub(crate) fn record_new<F: FlowMaps>(
     bucket: u32,
 ) -> Result<Reason, Reason> {
     let bucket = LEARN_BUCKETS.get_ptr_mut(bucket).ok_or(Reason::TooManyFlows)?;
-    // SAFETY: the look-up gave an element of the array, which lives as long as the map. CPUs may race for a token.
+    // SAFETY: the look-up gave an element of the array, which lives as long as the map. CPUs may
+    // race for a token.
     let left = unsafe { *bucket }.take(node.tick()).ok_or(Reason::TooManyFlows)?;
     record::<F>(skb, node, packet)?;
     // SAFETY: as above.
@@ -134,8 +139,8 @@ pub(crate) fn count_poll() {
 #[inline(always)]
 fn cpu_state() -> Option<&'static mut CpuState> {
     let at = CPU_STATE.get_ptr_mut(ONLY)?;
-    // SAFETY: the look-up gave this CPU's own element. Programs of one CPU at TC hooks and behind a poll do not
-    // interrupt each other: bottom halves are off.
+    // SAFETY: the look-up gave this CPU's own element. Programs of one CPU at TC hooks and behind a
+    // poll do not interrupt each other: bottom halves are off.
     Some(unsafe { &mut *at })
 }
 

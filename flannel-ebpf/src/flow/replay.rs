@@ -1,17 +1,19 @@
-//! Replaying a flow: a packet of a known flow is treated as the kernel treated the packet it was learned from.
+//! Replaying a flow: a packet of a known flow is treated as the kernel treated the packet it was
+//! learned from.
 //!
-//! All gates come before the first change to the packet. Peer data is looked up for every packet and never kept in a
-//! flow.
+//! All gates come before the first change to the packet. Peer data is looked up for every packet
+//! and never kept in a flow.
 
 use flannel_common::{
     checksum::address_difference,
     class::{Class, PathKey},
+    entry_state::EntryState,
     flow::{Egress, FlowAction},
     flow_key::FlowKey,
     inner::{Frame, ParsedPacket},
-    outer::{OuterHeaders, Varying},
+    ip::Varying,
+    outer::OuterHeaders,
     packet::{ETH_LEN, ETHERTYPE_IPV6, PROTO_UDP, decapsulated_tos, source_port},
-    peer::EntryState,
     program::SELF_SENT,
     reason::Reason,
 };
@@ -50,7 +52,8 @@ pub(crate) struct ScratchRefs<'a, F> {
 }
 
 impl<F: FlowMaps> Replay<'_, F> {
-    /// Sends a packet from a pod into the tunnel, to a peer on our link, or into another pod of this node.
+    /// Sends a packet from a pod into the tunnel, to a peer on our link, or into another pod of
+    /// this node.
     #[inline(always)]
     pub(crate) fn send(&self, refs: ScratchRefs<'_, F>) -> Result<Reason, Reason> {
         self.matches_flow()?;
@@ -124,7 +127,8 @@ impl<F: FlowMaps> Replay<'_, F> {
         Ok(())
     }
 
-    /// Checks that the packet is as the flow's were, no larger than its egress takes, and can be rewritten.
+    /// Checks that the packet is as the flow's were, no larger than its egress takes, and can be
+    /// rewritten.
     #[inline(always)]
     fn matches_flow(&self) -> Result<(), Reason> {
         let (skb, packet, action) = (self.skb, self.packet, self.action());
@@ -139,8 +143,8 @@ impl<F: FlowMaps> Replay<'_, F> {
         if packet.segment_len(skb.gso_size()) > u32::from(action.mtu) {
             return Err(Reason::TooBig);
         }
-        // IPv6 has no header checksum, so a changed address changes the sum of the packet (CHECKSUM_COMPLETE),
-        // which the kernel's helper does not update.
+        // IPv6 has no header checksum, so a changed address changes the sum of the packet
+        // (CHECKSUM_COMPLETE), which the kernel's helper does not update.
         let is_v6 = F::ETHERTYPE[0] == ETHERTYPE_IPV6[0];
         if is_v6 && self.is_translated() && skb.has_whole_sum() {
             return Err(Reason::ChecksumComplete);
@@ -175,7 +179,8 @@ impl<F: FlowMaps> Replay<'_, F> {
         let is_translated = self.is_translated();
         let hash = match skb.carried_hash() {
             Some(hash) => hash,
-            // The hash that the kernel's device used for a packet with these addresses, ports and label, behind NAT.
+            // The hash that the kernel's device used for a packet with these addresses, ports and
+            // label, behind NAT.
             None => action.hash,
         };
         let source_port = source_port(hash, family.source_port_min, family.source_port_max);
@@ -251,8 +256,9 @@ impl<F: FlowMaps> PlainHeaders<F> {
         if replay.is_translated() {
             rewrite_transport::<F>(skb, &replay.packet.key, &replay.action().out)?;
         }
-        // The sum of a whole IPv6 packet (CHECKSUM_COMPLETE) includes the header; rewriting an IPv4 header does not
-        // change the sum. Translated packets are left to the kernel (`matches_flow`).
+        // The sum of a whole IPv6 packet (CHECKSUM_COMPLETE) includes the header; rewriting an IPv4
+        // header does not change the sum. Translated packets are left to the kernel
+        // (`matches_flow`).
         if F::ETHERTYPE[0] == ETHERTYPE_IPV6[0] {
             skb.update_whole_sum(replay.frame.ip().difference(&self.ip));
         }
@@ -260,8 +266,8 @@ impl<F: FlowMaps> PlainHeaders<F> {
     }
 }
 
-/// Sends the packet of a pod whose ECMP path was left open, or restores it. Not inlined: the stack of one program (512
-/// bytes) is too small.
+/// Sends the packet of a pod whose ECMP path was left open, or restores it. Not inlined: the stack
+/// of one program (512 bytes) is too small.
 #[inline(never)]
 pub(crate) fn from_pod_by_ecmp<F: FlowMaps>(skb: &Skb, node: &Node) -> Reason {
     Reason::of(send_by_ecmp::<F>(skb, node))
@@ -296,7 +302,8 @@ fn undo<F: FlowMaps>(
     if packet.key.same_tuple(&action.out) { Ok(()) } else { rewrite_transport::<F>(skb, &action.out, &packet.key) }
 }
 
-/// Replaces the ports of a packet by those of `to`, and updates the transport checksum for addresses and ports.
+/// Replaces the ports of a packet by those of `to`, and updates the transport checksum for
+/// addresses and ports.
 #[inline(always)]
 fn rewrite_transport<F: FlowMaps>(
     skb: &Skb,

@@ -1,5 +1,5 @@
-//! Differences between the address families in mode `fast`: the maps, and the scratch memory a program
-//! works in.
+//! Differences between the address families in mode `fast`: the maps, and the scratch memory a
+//! program works in.
 
 use aya_ebpf::{
     macros::map,
@@ -63,7 +63,8 @@ macro_rules! flow_maps {
 flow_maps!(Ipv4Header, FLOWS, PENDING, SCRATCH);
 flow_maps!(Ipv6Header, FLOWS6, PENDING6, SCRATCH6);
 
-/// Working memory of a program, off its stack of 512 bytes: one for each CPU, for as long as a program runs.
+/// Working memory of a program, off its stack of 512 bytes: one for each CPU, for as long as a
+/// program runs.
 #[repr(C)]
 pub(crate) struct Scratch<F: InnerHeader> {
     /// The packet's headers.
@@ -102,8 +103,8 @@ pub(crate) struct PlainHeaders<F> {
     pub(crate) ip: F,
 }
 
-/// Returns this CPU's scratch. A program takes it once: programs at TC hooks do not interrupt each other, and
-/// none calls another.
+/// Returns this CPU's scratch. A program takes it once: programs at TC hooks do not interrupt each
+/// other, and none calls another.
 #[inline(always)]
 pub(crate) fn get<F: FlowMaps>() -> Result<&'static mut Scratch<F>, Reason> {
     let scratch = F::scratch().get_ptr_mut(ONLY).ok_or(Reason::NotConfigured)?;

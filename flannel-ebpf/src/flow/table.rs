@@ -1,8 +1,9 @@
 //! The flow table: finding, ending and writing flows.
 //!
-//! A value is copied before anything in it is believed, and compared with the check word of the key it was found
-//! under (see `flannel_common::flow`). Only an expiry is written into an element in place. It carries that check
-//! word, so an element that was given to another key meanwhile takes no harm.
+//! A value is copied before anything in it is believed, and compared with the check word of the key
+//! it was found under (see `flannel_common::flow`). Only an expiry is written into an element in
+//! place. It carries that check word, so an element that was given to another key meanwhile takes
+//! no harm.
 
 use core::ptr::{read_volatile, write_volatile};
 
@@ -32,8 +33,9 @@ pub(crate) struct FlowRef<'a, A> {
 }
 
 impl<A: Address> FlowRef<'static, A> {
-    /// Returns the flow with this key, read in place. The element may be recycled meanwhile; then the check word,
-    /// computed over both, belongs to neither. Enough to write expiries; to replay a flow, copy it first.
+    /// Returns the flow with this key, read in place. The element may be recycled meanwhile; then
+    /// the check word, computed over both, belongs to neither. Enough to write expiries; to replay
+    /// a flow, copy it first.
     #[inline(always)]
     pub(crate) fn find<F: FlowMaps<Address = A>>(key: &FlowKey<A>) -> Option<Self> {
         let at = find::<F>(key)?;
@@ -120,8 +122,8 @@ fn write_expiry(at: &mut Expiry, expiry: Expiry) {
 pub(crate) fn copy<A: Address>(at: *const Flow<A>, to: &mut Flow<A>) {
     let (from, to) = (at.cast::<u64>(), (&raw mut *to).cast::<u64>());
     for word in 0..size_of::<Flow<A>>() / size_of::<u64>() {
-        // SAFETY: both are flows, aligned to eight bytes and a multiple of that long. `at` may be recycled meanwhile, as in
-        // `FlowRef::find`.
+        // SAFETY: both are flows, aligned to eight bytes and a multiple of that long. `at` may be
+        // recycled meanwhile, as in `FlowRef::find`.
         let value = unsafe { read_volatile(from.wrapping_add(word)) };
         // SAFETY: as above.
         unsafe { to.wrapping_add(word).write(value) };
@@ -131,8 +133,8 @@ pub(crate) fn copy<A: Address>(at: *const Flow<A>, to: &mut Flow<A>) {
 /// The random number of the longest jittered interval.
 const LONGEST: u32 = u32::MAX;
 
-/// Ends the flow with this key and its reverse flow. An opening packet forgets them. A closing one leaves a
-/// tombstone in each, or the last acknowledgement of every connection would be learned.
+/// Ends the flow with this key and its reverse flow. An opening packet forgets them. A closing one
+/// leaves a tombstone in each, or the last acknowledgement of every connection would be learned.
 #[inline(always)]
 pub(crate) fn end<F: FlowMaps>(key: &FlowKey<F::Address>, is_opening: bool, node: &Node) {
     let interval = node::fast().map_or(0, |fast| fast.interval);

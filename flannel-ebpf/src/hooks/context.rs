@@ -14,7 +14,8 @@ pub(super) struct Context {
 }
 
 impl Context {
-    /// Reads the context of a packet. Fails in other modes, for a packet with a VLAN tag, and without an agent.
+    /// Reads the context of a packet. Fails in other modes, for a packet with a VLAN tag, and
+    /// without an agent.
     #[inline(always)]
     pub(super) fn read(skb: &Skb) -> Result<Self, Reason> {
         let mode = mode_word();

@@ -1,8 +1,9 @@
-//! Mode `fast` on the external interface without a tunnel: packets between our pods and those of peers on our own link,
-//! which a direct route leads to.
+//! Mode `fast` on the external interface without a tunnel: packets between our pods and those of
+//! peers on our own link, which a direct route leads to.
 //!
-//! `from_underlay` and `to_underlay` call this for every packet that is not of the tunnel. It is replayed or recorded only
-//! if the far end is in the subnet of a direct peer: traffic from outside the cluster stays with the kernel.
+//! `from_underlay` and `to_underlay` call this for every packet that is not of the tunnel. It is
+//! replayed or recorded only if the far end is in the subnet of a direct peer: traffic from outside
+//! the cluster stays with the kernel.
 
 use flannel_common::{
     fast::{Bucket, FastConfig},
@@ -24,8 +25,8 @@ use crate::{
     packet::skb::{PACKET_HOST, Skb},
 };
 
-/// Ingress: puts packets of known flows into their pod, and records those of unknown ones. Not inlined: the stack of one
-/// program (512 bytes) is too small.
+/// Ingress: puts packets of known flows into their pod, and records those of unknown ones. Not
+/// inlined: the stack of one program (512 bytes) is too small.
 #[inline(never)]
 pub(super) fn from_peer<F: FlowMaps>(skb: &Skb, node: &Node) -> Reason {
     Reason::of(replay_or_record::<F>(skb, node))

@@ -1,7 +1,8 @@
-//! The guard at the driver (XDP): drops tunnel packets of unknown sources before the kernel allocates an skb.
+//! The guard at the driver (XDP): drops tunnel packets of unknown sources before the kernel
+//! allocates an skb.
 //!
-//! It drops a part of what `from_underlay` would drop by the outer check: whole packets without options, for our VTEP. The
-//! rest is left to `from_underlay`. Only drops are counted.
+//! It drops a part of what `from_underlay` would drop by the outer check: whole packets without
+//! options, for our VTEP. The rest is left to `from_underlay`. Only drops are counted.
 
 use aya_ebpf::{
     bindings::xdp_action::{XDP_DROP, XDP_PASS},
@@ -30,7 +31,8 @@ use crate::{
 pub(crate) fn run(ctx: &XdpContext) -> u32 {
     match check(ctx) {
         Some(()) => {
-            // SAFETY: the helper takes the context, which is valid for the whole run of the program.
+            // SAFETY: the helper takes the context, which is valid for the whole run of the
+            // program.
             let len = unsafe { bpf_xdp_get_buff_len(ctx.ctx) };
             stats::count(len as u32, Program::FromUnderlay, Reason::RefusedEarly);
             XDP_DROP
@@ -73,8 +75,8 @@ fn check_source<F: Family>(ctx: &XdpContext) -> Option<()> {
     Some(())
 }
 
-/// Loads the first bytes of the packet from any buffer of the driver (`bpf_xdp_load_bytes()`, Linux 5.18). `T` consists of
-/// bytes.
+/// Loads the first bytes of the packet from any buffer of the driver (`bpf_xdp_load_bytes()`, Linux
+/// 5.18). `T` consists of bytes.
 #[inline(always)]
 fn load<T: Copy>(ctx: &XdpContext, room: LoadBuf) -> Option<&'static T> {
     let room = room.take::<T>()?;

@@ -1,5 +1,5 @@
-//! Ingress of the host side of a pod's veth: replays packets of known flows and records packets of unknown ones.
-//! Packets to the tunnel port of the pod's own node are the guard's.
+//! Ingress of the host side of a pod's veth: replays packets of known flows and records packets of
+//! unknown ones. Packets to the tunnel port of the pod's own node are the guard's.
 
 use flannel_common::{
     fast::{Bucket, PodEntry},
@@ -34,7 +34,8 @@ pub(crate) fn run(skb: &Skb) -> Reason {
     if matches!(reason.verdict(), Verdict::Pass) { guard(skb, reason) } else { reason }
 }
 
-/// Checks a packet that is left to the kernel, in any mode: it may be for the node's own tunnel port.
+/// Checks a packet that is left to the kernel, in any mode: it may be for the node's own tunnel
+/// port.
 #[inline(always)]
 fn guard(skb: &Skb, found: Reason) -> Reason {
     let Ok(node) = Node::read() else { return found };
@@ -93,7 +94,8 @@ fn replay_or_record<F: FlowMaps>(skb: &Skb, context: &Context) -> Result<Reason,
 /// Checks that packets of the pod may be recorded.
 #[inline(always)]
 fn can_learn(ifindex: u32) -> Result<(), Reason> {
-    // SAFETY: the value is read at once; an element freed meanwhile is not reused before the program ends (RCU).
+    // SAFETY: the value is read at once; an element freed meanwhile is not reused before the
+    // program ends (RCU).
     match unsafe { PODS.get(ifindex) } {
         Some(pod) if pod.has(PodEntry::SENDS) => Ok(()),
         _ => Err(Reason::NotLearned),

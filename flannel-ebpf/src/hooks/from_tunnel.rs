@@ -1,8 +1,9 @@
-//! Ingress of the tunnel device: records packets that the device has decapsulated. It redirects none:
-//! `from_underlay` takes those of known flows before they get here.
+//! Ingress of the tunnel device: records packets that the device has decapsulated. It redirects
+//! none: `from_underlay` takes those of known flows before they get here.
 //!
-//! The external interface is no place for this: between that and here the kernel queues packets, merges
-//! and splits them, so what enters there is not what leaves here. From here to the pod it is.
+//! The external interface is no place for this: between that and here the kernel queues packets,
+//! merges and splits them, so what enters there is not what leaves here. From here to the pod it
+//! is.
 
 use flannel_common::{
     fast::{Bucket, FastConfig},

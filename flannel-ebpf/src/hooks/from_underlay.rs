@@ -1,6 +1,7 @@
-//! Ingress of the external interface: says what each tunnel packet is, and in mode `fast` puts those of known flows straight
-//! into their pod. What may be no peer's is the guard's ([`source_filter`]). All others are received by the vxlan device, which is also
-//! where a UDP checksum is checked, or that there is none.
+//! Ingress of the external interface: says what each tunnel packet is, and in mode `fast` puts
+//! those of known flows straight into their pod. What may be no peer's is the guard's
+//! ([`source_filter`]). All others are received by the vxlan device, which is also where a UDP
+//! checksum is checked, or that there is none.
 
 use flannel_common::{
     addr::same_addr,
@@ -55,7 +56,8 @@ fn tagged(skb: &Skb) -> Reason {
     if matches!(looked, Reason::UnknownVtep | Reason::RefusedVtep) { looked } else { Reason::VlanTagged }
 }
 
-/// Dispatches tunnel packets, those that the source filter has to check, and packets of direct peers.
+/// Dispatches tunnel packets, those that the source filter has to check, and packets of direct
+/// peers.
 #[inline(always)]
 fn process<F: FlowMaps>(skb: &Skb, node: &Node) -> Reason {
     if !node.family::<F>().has_tunnel() {
@@ -145,7 +147,8 @@ fn sender<F: Family>(inner: &F, outer: &OuterHeaders<F>, family: &FamilyConfig) 
     }
 }
 
-/// Checks that the packet is for this host, complete, and that its outer checksum is verified or absent.
+/// Checks that the packet is for this host, complete, and that its outer checksum is verified or
+/// absent.
 #[inline(always)]
 fn arrived_whole<F: Family>(skb: &Skb, outer: &OuterHeaders<F>) -> Result<(), Reason> {
     if skb.pkt_type() != PACKET_HOST || !outer.has_length(skb.len()) {

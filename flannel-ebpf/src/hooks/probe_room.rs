@@ -1,5 +1,6 @@
-//! Probes whether this kernel adds and removes outer headers as the programs need it. Attached nowhere: the agent runs it
-//! once on a packet of its own. An unknown flag shows only when the helper is called.
+//! Probes whether this kernel adds and removes outer headers as the programs need it. Attached
+//! nowhere: the agent runs it once on a packet of its own. An unknown flag shows only when the
+//! helper is called.
 
 use flannel_common::program::{ROOM_MADE, ROOM_TAKEN};
 

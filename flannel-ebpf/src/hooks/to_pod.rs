@@ -1,5 +1,5 @@
-//! Egress of the host side of a pod's veth: learns what the kernel did to a recorded packet on its way
-//! into the pod.
+//! Egress of the host side of a pod's veth: learns what the kernel did to a recorded packet on its
+//! way into the pod.
 
 use flannel_common::{fast::PodEntry, flow::Egress, reason::Reason};
 
@@ -36,7 +36,8 @@ fn learn<F: FlowMaps>(skb: &Skb, context: &Context) -> Result<Reason, Reason> {
     let packet = &scratch.packet;
     learn::close_if_control::<F>(packet, &context.node)?;
     let pending = pending?;
-    // SAFETY: the value is copied at once; an element freed meanwhile is not reused before the program ends (RCU).
+    // SAFETY: the value is copied at once; an element freed meanwhile is not reused before the
+    // program ends (RCU).
     let pod = *unsafe { PODS.get(skb.ifindex()) }.ok_or(Reason::OtherReceiver)?;
     if !pod.has(PodEntry::RECEIVES) || !packet.addresses.are_to(pod.mac) {
         return Err(Reason::OtherReceiver);

@@ -1,21 +1,24 @@
-//! Egress of the tunnel device: encapsulates what the kernel routed there, after all of netfilter has seen it.
+//! Egress of the tunnel device: encapsulates what the kernel routed there, after all of netfilter
+//! has seen it.
 //!
-//! Takes a packet whose destination lies in the subnet of a peer with a plain path, framed exactly as the
-//! kernel's own neighbour entry frames it. Everything else goes on into the vxlan device, which is always right.
+//! Takes a packet whose destination lies in the subnet of a peer with a plain path, framed exactly
+//! as the kernel's own neighbour entry frames it. Everything else goes on into the vxlan device,
+//! which is always right.
 //!
-//! One program serves both tunnel devices. An IPv6 packet leaves with UDP checksum 0 in every segment (RFC 6935): the
-//! tunnel type given to the kernel has no checksum, so it fills none in.
+//! One program serves both tunnel devices. An IPv6 packet leaves with UDP checksum 0 in every
+//! segment (RFC 6935): the tunnel type given to the kernel has no checksum, so it fills none in.
 
 use flannel_common::{
     addr::Mac,
+    entry_state::EntryState,
     ethernet::{EthernetHeader, same_mac},
     flow::Egress,
     inner::FrameAddresses,
+    ip::Varying,
     mode::{Mode, ModeWord},
     node::FamilyConfig,
-    outer::{OuterHeaders, Varying},
+    outer::OuterHeaders,
     packet::{ETH_LEN, source_port},
-    peer::EntryState,
     program::Program,
     reason::Reason,
 };
@@ -91,8 +94,8 @@ fn try_send<F: FlowMaps>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
     encapsulate(skb, &headers.ip, node, &peer, segment)
 }
 
-/// Learns from a recorded packet. The outcome is counted in addition to the packet's own verdict. It is counted here,
-/// because the monitor takes stack that learning and sending do not leave.
+/// Learns from a recorded packet. The outcome is counted in addition to the packet's own verdict.
+/// It is counted here, because the monitor takes stack that learning and sending do not leave.
 #[inline(always)]
 fn observe<F: FlowMaps>(skb: &Skb, node: &Node, generation: u32) {
     let outcome = learn::<F>(skb, node, generation);
@@ -138,7 +141,8 @@ fn try_learn<F: FlowMaps>(skb: &Skb, node: &Node, generation: u32) -> Result<Rea
     learn::learn::<F>(skb, node, pending, packet, &state, &mut scratch.flow)
 }
 
-/// Checks that the kernel's neighbour entry framed the packet for this VTEP: the vxlan device would send it there too.
+/// Checks that the kernel's neighbour entry framed the packet for this VTEP: the vxlan device would
+/// send it there too.
 #[inline(always)]
 const fn check_frame(frame: &EthernetHeader, family: &FamilyConfig, peer_mac: Mac) -> Result<(), Reason> {
     if same_mac(frame.destination(), peer_mac) && same_mac(frame.source(), family.vtep_mac) {
@@ -148,8 +152,8 @@ const fn check_frame(frame: &EthernetHeader, family: &FamilyConfig, peer_mac: Ma
     }
 }
 
-/// Checks that the path is validated for this class and size of packet; with ECMP the chosen path is checked later. Returns
-/// the size on the wire, in bytes.
+/// Checks that the path is validated for this class and size of packet; with ECMP the chosen path
+/// is checked later. Returns the size on the wire, in bytes.
 #[inline(always)]
 fn check_path<F: FlowMaps>(skb: &Skb, ip: &F, node: &Node, peer: &Peer) -> Result<u32, Reason> {
     let largest = if peer.has_ecmp_paths() {
@@ -198,8 +202,8 @@ fn encapsulate<F: FlowMaps>(skb: &Skb, ip: &F, node: &Node, peer: &Peer, segment
     Ok(Reason::Encapsulated)
 }
 
-/// Sends the packet whose ECMP path was left open. A probe takes the path of its flow. Not inlined: the stack of one
-/// program (512 bytes) is too small.
+/// Sends the packet whose ECMP path was left open. A probe takes the path of its flow. Not inlined:
+/// the stack of one program (512 bytes) is too small.
 #[inline(never)]
 fn send_by_ecmp<F: FlowMaps>(skb: &Skb, node: &Node) -> Reason {
     Reason::of(try_send_by_ecmp::<F>(skb, node))

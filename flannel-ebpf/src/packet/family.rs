@@ -1,5 +1,5 @@
-//! Parameters of an address family beyond its header: its part of the node's data, its peer map, and its forms in the
-//! arguments of kernel helpers.
+//! Parameters of an address family beyond its header: its part of the node's data, its peer map,
+//! and its forms in the arguments of kernel helpers.
 
 use aya_ebpf::{
     bindings::{BPF_F_ADJ_ROOM_ENCAP_L3_IPV4, BPF_F_ADJ_ROOM_ENCAP_L3_IPV6, bpf_fib_lookup},
@@ -17,7 +17,8 @@ use flannel_common::{
 
 use crate::maps::{PEERS, PEERS6};
 
-/// Calls `$function::<F>(..)` with the IP header of the packet's address family, or evaluates `$other`.
+/// Calls `$function::<F>(..)` with the IP header of the packet's address family, or evaluates
+/// `$other`.
 macro_rules! by_family {
     ($skb:expr, $function:ident($($argument:expr),*), else $other:expr) => {
         match $skb.protocol() {
@@ -41,9 +42,9 @@ pub(crate) trait Family: IpHeader + 'static {
     /// The flag of `bpf_skb_adjust_room` for an outer header of this family.
     const ENCAP_L3: u64;
 
-    /// True if a packet may be copied on its way to the tunnel device, and then is another skb than was recorded: IPv6
-    /// routing makes headroom only where it sends, and copies packets that no socket here has sent. Packets of TCP have
-    /// headroom.
+    /// True if a packet may be copied on its way to the tunnel device, and then is another skb than
+    /// was recorded: IPv6 routing makes headroom only where it sends, and copies packets that no
+    /// socket here has sent. Packets of TCP have headroom.
     const IS_COPIED_FOR_ROOM: bool;
 
     /// The peers of the family, by subnet number.
@@ -58,9 +59,9 @@ pub(crate) trait Family: IpHeader + 'static {
     /// Returns the offset of the family's netfilter hooks in the kernel's `struct net`.
     fn hooks(layout: &KernelLayout) -> u32;
 
-    /// Returns the identification of the first of so many outer packets, 0 where the header has none: the kernel counts
-    /// on from it for each segment. It separates the fragments of one packet from those of another, so the numbers of
-    /// one CPU repeat only after 65,536 packets.
+    /// Returns the identification of the first of so many outer packets, 0 where the header has
+    /// none: the kernel counts on from it for each segment. It separates the fragments of one
+    /// packet from those of another, so the numbers of one CPU repeat only after 65,536 packets.
     fn identification(sent: &mut u16, segments: u32) -> u16;
 
     /// The next hop with this address.
@@ -70,14 +71,14 @@ pub(crate) trait Family: IpHeader + 'static {
     fn route(source: Addr, destination: Addr) -> Route;
 }
 
-/// Argument and result of `bpf_fib_lookup`. Its addresses are at multiples of eight bytes, as the verifier demands of
-/// words on the stack.
+/// Argument and result of `bpf_fib_lookup`. Its addresses are at multiples of eight bytes, as the
+/// verifier demands of words on the stack.
 #[repr(C, align(8))]
 pub(crate) struct Route(pub(crate) bpf_fib_lookup);
 
-/// A next hop: its address family, and its address in network order. Of the latter IPv4 uses the first
-/// four bytes; the others are zero, because Linux before 6.3 lets a helper read no byte of the stack
-/// that was never written.
+/// A next hop: its address family, and its address in network order. Of the latter IPv4 uses the
+/// first four bytes; the others are zero, because Linux before 6.3 lets a helper read no byte of
+/// the stack that was never written.
 #[derive(Clone, Copy)]
 pub(crate) struct NextHop {
     pub(crate) family: u32,
@@ -209,7 +210,8 @@ const fn no_route(family: u32) -> Route {
     route
 }
 
-/// Returns the first identification of this CPU, far from those of others: several CPUs may send one flow.
+/// Returns the first identification of this CPU, far from those of others: several CPUs may send
+/// one flow.
 #[inline(always)]
 fn first_of_this_cpu() -> u16 {
     // SAFETY: the helper takes nothing and returns a number.

@@ -1,9 +1,11 @@
-//! Reading and writing the packet's bytes. Headers that every packet is read for are read in place, and by helper
-//! (`bpf_skb_load_bytes`) where they are not linear: the helper would cost as much as the look-up of a flow.
+//! Reading and writing the packet's bytes. Headers that every packet is read for are read in place,
+//! and by helper (`bpf_skb_load_bytes`) where they are not linear: the helper would cost as much as
+//! the look-up of a flow.
 //!
-//! Headers are written in place too. The kernel then unshares a packet that has another owner (TCP, until it is
-//! acknowledged; tcpdump) before the program runs, or drops it if there is no memory. That is a call for packets TCP
-//! sends, nothing for most others, and costs less than the helper (`bpf_skb_store_bytes`).
+//! Headers are written in place too. The kernel then unshares a packet that has another owner (TCP,
+//! until it is acknowledged; tcpdump) before the program runs, or drops it if there is no memory.
+//! That is a call for packets TCP sends, nothing for most others, and costs less than the helper
+//! (`bpf_skb_store_bytes`).
 
 use core::{arch::asm, mem::MaybeUninit};
 
@@ -22,8 +24,9 @@ use super::{family::Family, skb::Skb};
 #[map]
 static LOAD_BUFS: PerCpuArray<Space> = PerCpuArray::with_max_entries(LoadBuf::COUNT, 0);
 
-/// A buffer for bytes that are read by helper. Not on the stack: that is small, and the verifier takes words there only
-/// at multiples of their size, while addresses in headers are at others. Loading into a buffer again overwrites it.
+/// A buffer for bytes that are read by helper. Not on the stack: that is small, and the verifier
+/// takes words there only at multiples of their size, while addresses in headers are at others.
+/// Loading into a buffer again overwrites it.
 #[derive(Clone, Copy)]
 pub(crate) enum LoadBuf {
     /// Outer headers, or the bytes that follow them where no inner frame does.
@@ -47,8 +50,8 @@ impl LoadBuf {
     pub(crate) fn take<T: Copy>(self) -> Option<&'static mut MaybeUninit<T>> {
         const { assert!(size_of::<T>() <= size_of::<Space>() && align_of::<T>() == 1) };
         let at = LOAD_BUFS.get_ptr_mut(self as u32)?;
-        // SAFETY: the look-up gave this CPU's own element, which is large enough, and programs of one CPU do not interrupt each
-        // other.
+        // SAFETY: the look-up gave this CPU's own element, which is large enough, and programs of
+        // one CPU do not interrupt each other.
         Some(unsafe { &mut *at.cast() })
     }
 }
@@ -76,18 +79,21 @@ impl Skb {
         if failed == 0 { Some(unsafe { buf.assume_init_ref() }) } else { None }
     }
 
-    /// The same in place. Bytes that are not linear are made so first, as the kernel's receivers would. Read it before the
-    /// packet is changed; the verifier enforces that. `offset` is a constant.
+    /// The same in place. Bytes that are not linear are made so first, as the kernel's receivers
+    /// would. Read it before the packet is changed; the verifier enforces that. `offset` is a
+    /// constant.
     #[inline(always)]
     pub(crate) fn view<T: Copy>(&self, offset: usize) -> Option<&T> {
         const { assert!(align_of::<T>() == 1) };
         let len = size_of::<T>();
         let at = self.piece(offset, len).or_else(|| {
-            // SAFETY: the helper takes the context. It fails where the packet is shorter, and then so does what follows.
+            // SAFETY: the helper takes the context. It fails where the packet is shorter, and then
+            // so does what follows.
             unsafe { bpf_skb_pull_data(self.raw(), (offset + len) as u32) };
             self.piece(offset, len)
         })?;
-        // SAFETY: the packet has so many bytes there, any bytes are a value, and it needs no alignment.
+        // SAFETY: the packet has so many bytes there, any bytes are a value, and it needs no
+        // alignment.
         Some(unsafe { &*at.cast() })
     }
 
@@ -98,8 +104,8 @@ impl Skb {
         if at + len <= self.data_end() as usize { Some(at as *const u8) } else { None }
     }
 
-    /// Loads a frame that starts at `offset` up to the end of a TCP header, or of a UDP header if the packet is shorter.
-    /// Bytes behind that are of an earlier packet.
+    /// Loads a frame that starts at `offset` up to the end of a TCP header, or of a UDP header if
+    /// the packet is shorter. Bytes behind that are of an earlier packet.
     #[inline(always)]
     pub(crate) fn load_frame<H>(&self, offset: usize, frame: &mut Frame<H>) -> Result<(), Reason> {
         if self.len() as usize >= offset + Frame::<H>::LEN {
@@ -121,8 +127,8 @@ impl Skb {
         if failed == 0 { Ok(()) } else { Err(Reason::Malformed) }
     }
 
-    /// Overwrites bytes of the packet; returns false if the kernel refused. `T` consists of an even number of bytes;
-    /// `offset` is a constant.
+    /// Overwrites bytes of the packet; returns false if the kernel refused. `T` consists of an even
+    /// number of bytes; `offset` is a constant.
     #[inline(always)]
     pub(crate) fn store<T>(&self, offset: usize, bytes: &T) -> bool {
         const { assert!(size_of::<T>().is_multiple_of(2)) };
@@ -163,19 +169,21 @@ fn move_word<W: Copy>(from: *const u8, to: *const u8) {
     unsafe { to.cast_mut().cast::<W>().write_unaligned(word) };
 }
 
-/// Copies a word of the packet in one instruction. The compiler would copy unaligned bytes one by one, and a later read
-/// of them as a word would stall until all are stored.
+/// Copies a word of the packet in one instruction. The compiler would copy unaligned bytes one by
+/// one, and a later read of them as a word would stall until all are stored.
 macro_rules! copy_word {
     ($word:ty, $load:literal, $from:expr, $to:expr) => {{
         let word: $word;
-        // SAFETY: the caller has shown that the bytes are the packet's. Where the programs run a load needs no alignment.
+        // SAFETY: the caller has shown that the bytes are the packet's. Where the programs run a
+        // load needs no alignment.
         unsafe { asm!($load, out(reg) word, in(reg) $from, options(pure, readonly, nostack)) };
         // SAFETY: the caller gave room, aligned for this word.
         unsafe { $to.write(word) };
     }};
 }
 
-/// Copies the first `len` bytes of a frame. Its padding makes the third byte the first of an aligned word.
+/// Copies the first `len` bytes of a frame. Its padding makes the third byte the first of an
+/// aligned word.
 #[inline(always)]
 fn copy<H>(from: *const u8, frame: &mut Frame<H>, len: usize) {
     const FIRST: usize = size_of::<u16>();

@@ -8,10 +8,12 @@ use flannel_common::{
 
 use super::{family::Family, load_buf::LoadBuf, skb::Skb};
 
-/// Returns the largest outer packet (IPv4 total length, or the whole IPv6 packet) that an inner frame becomes, in bytes.
+/// Returns the largest outer packet (IPv4 total length, or the whole IPv6 packet) that an inner
+/// frame becomes, in bytes.
 ///
-/// `frame_len` is the frame's length without outer headers; the inner header `ip` stands at `ip_at` of the packet as it is
-/// now. Where the packet is to be cut, TCP or UDP must follow that header directly.
+/// `frame_len` is the frame's length without outer headers; the inner header `ip` stands at `ip_at`
+/// of the packet as it is now. Where the packet is to be cut, TCP or UDP must follow that header
+/// directly.
 #[inline(always)]
 pub(crate) fn segment_len<F: Family>(skb: &Skb, frame_len: u32, ip_at: usize, ip: &F) -> Result<u32, Reason> {
     let overhead = OuterHeaders::<F>::OVERHEAD as u32;

@@ -37,8 +37,8 @@ macro_rules! fields {
             $(#[$doc])*
             #[inline(always)]
             pub(crate) fn $name(&self) -> u32 {
-                // SAFETY: the kernel hands the program a valid context; the verifier turns the read of a field into
-                // one of the skb.
+                // SAFETY: the kernel hands the program a valid context; the verifier turns the read
+                // of a field into one of the skb.
                 unsafe { (*self.raw()).$field }
             }
         )+
@@ -76,7 +76,8 @@ impl Skb {
         vlan_tci: vlan_tci;
         /// Payload of one segment, 0 for a packet that is not segmented.
         gso_size: gso_size;
-        /// Segments it becomes; 0 for a packet that is not segmented, and where that was not counted.
+        /// Segments it becomes; 0 for a packet that is not segmented, and where that was not
+        /// counted.
         gso_segs: gso_segs;
         /// Left by ourselves on another hook, 0 otherwise.
         tc_index: tc_index;
@@ -124,7 +125,8 @@ impl Skb {
         write(&mut raw.priority, priority);
     }
 
-    /// Takes off what belongs to this network namespace, as the kernel does when a packet leaves it.
+    /// Takes off what belongs to this network namespace, as the kernel does when a packet leaves
+    /// it.
     #[inline(always)]
     pub(crate) fn scrub(&self) -> bool {
         self.set_class(0, 0);
@@ -135,8 +137,9 @@ impl Skb {
         self.pkt_type() == PACKET_HOST || self.ctx.change_type(PACKET_HOST).is_ok()
     }
 
-    /// Says that the packet is one of ours, for `to_underlay`. It comes there at once, on this CPU: a program of others
-    /// in between may change `tc_index`, and the packet is known by its address then.
+    /// Says that the packet is one of ours, for `to_underlay`. It comes there at once, on this CPU:
+    /// a program of others in between may change `tc_index`, and the packet is known by its address
+    /// then.
     #[inline(always)]
     pub(crate) fn set_redirected(&self, own: &mut u64) {
         self.set_tc_index(SELF_SENT);
@@ -166,8 +169,8 @@ impl Skb {
         Some(unsafe { (*self.raw()).hash }).filter(|hash| *hash != 0)
     }
 
-    /// The flow hash the kernel's vxlan device would use: the one the packet carries, else one computed from its headers. 0 when
-    /// there is none.
+    /// The flow hash the kernel's vxlan device would use: the one the packet carries, else one
+    /// computed from its headers. 0 when there is none.
     #[inline(always)]
     pub(crate) fn flow_hash(&self) -> u32 {
         // SAFETY: the helper takes the context, which is valid for the whole run of the program.
@@ -178,13 +181,14 @@ impl Skb {
     #[inline(always)]
     pub(crate) fn device_mtu(&self) -> u32 {
         let mut mtu = 0;
-        // SAFETY: the helper takes the context, and a number it writes to. It is about the MTU: whether the packet fits it is asked
-        // elsewhere.
+        // SAFETY: the helper takes the context, and a number it writes to. It is about the MTU:
+        // whether the packet fits it is asked elsewhere.
         unsafe { bpf_check_mtu(self.raw().cast(), 0, &raw mut mtu, 0, 0) };
         mtu
     }
 
-    /// Makes the checksum at `at` follow a change of addresses (a sum) and of ports. UDP without a checksum stays so.
+    /// Makes the checksum at `at` follow a change of addresses (a sum) and of ports. UDP without a
+    /// checksum stays so.
     #[inline(always)]
     pub(crate) fn update_checksum(&self, at: usize, addresses: u32, ports: [u32; 2], is_udp: bool) -> bool {
         let flags = if is_udp { u64::from(BPF_F_MARK_MANGLED_0) } else { 0 };
@@ -194,7 +198,8 @@ impl Skb {
                 || self.ctx.l4_csum_replace(at, ports[0].into(), ports[1].into(), flags | PORTS_LEN).is_ok())
     }
 
-    /// Returns true if the kernel would not forward a packet that enters here with these addresses: it is for this host, or undeliverable.
+    /// Returns true if the kernel would not forward a packet that enters here with these addresses:
+    /// it is for this host, or undeliverable.
     #[inline(always)]
     pub(crate) fn ends_here<F: Family>(&self, source: Addr, destination: Addr) -> bool {
         let mut route = F::route(source, destination);
@@ -202,8 +207,8 @@ impl Skb {
         matches!(self.look_up(&mut route), BPF_FIB_LKUP_RET_NOT_FWDED | BPF_FIB_LKUP_RET_FWD_DISABLED)
     }
 
-    /// Asks the kernel's FIB, which puts device and next hop in place of what was asked. `BPF_FIB_LKUP_RET_*`, or what is none of
-    /// these.
+    /// Asks the kernel's FIB, which puts device and next hop in place of what was asked.
+    /// `BPF_FIB_LKUP_RET_*`, or what is none of these.
     #[inline(always)]
     pub(crate) fn look_up(&self, Route(route): &mut Route) -> u32 {
         let len = size_of_val(route) as i32;
@@ -211,9 +216,10 @@ impl Skb {
         unsafe { bpf_fib_lookup(self.raw().cast(), &raw mut *route, len, 0).cast_unsigned() as u32 }
     }
 
-    /// Makes the tunnel device, into which the packet goes on, look its route up instead of taking the one it remembers for the
-    /// peer: a packet that carries tunnel metadata made by a program is not for its cache. Of these metadata the device takes nothing
-    /// else; to whom packets go its forwarding entries say.
+    /// Makes the tunnel device, into which the packet goes on, look its route up instead of taking
+    /// the one it remembers for the peer: a packet that carries tunnel metadata made by a program
+    /// is not for its cache. Of these metadata the device takes nothing else; to whom packets go
+    /// its forwarding entries say.
     #[inline(always)]
     pub(crate) fn look_up_route(&self) {
         // SAFETY: numbers and unions of numbers, for which zero is a value.
@@ -227,12 +233,13 @@ impl Skb {
     /// Returns true if the device computed the sum of the whole packet (CHECKSUM_COMPLETE).
     #[inline(always)]
     pub(crate) fn has_whole_sum(&self) -> bool {
-        // SAFETY: the helper takes the context, which is valid for the whole run of the program. It adds nothing.
+        // SAFETY: the helper takes the context, which is valid for the whole run of the program. It
+        // adds nothing.
         unsafe { bpf_csum_update(self.raw(), 0) >= 0 }
     }
 
-    /// Makes the sum of a packet that the device summed as a whole follow a change of its bytes; of others there is
-    /// none.
+    /// Makes the sum of a packet that the device summed as a whole follow a change of its bytes; of
+    /// others there is none.
     #[inline(always)]
     pub(crate) fn update_whole_sum(&self, difference: u32) {
         // SAFETY: as above. It refuses where there is no such sum.
@@ -249,17 +256,20 @@ impl Skb {
     /// The outer headers are gone, and with them one verified checksum.
     #[inline(always)]
     pub(crate) fn drop_outer_checksum(&self) {
-        // SAFETY: as above. It refuses where no checksum was verified, and then there is nothing to take back.
+        // SAFETY: as above. It refuses where no checksum was verified, and then there is nothing to
+        // take back.
         unsafe { bpf_csum_level(self.raw(), BPF_CSUM_LEVEL_DEC.into()) };
     }
 
-    /// Takes out what stands between the Ethernet header and `len` bytes behind it; on failure the packet is as it was.
+    /// Takes out what stands between the Ethernet header and `len` bytes behind it; on failure the
+    /// packet is as it was.
     #[inline(always)]
     pub(crate) fn shrink(&self, len: i32, mode: u32, flags: u64) -> bool {
         self.ctx.adjust_room(-len, mode, flags).is_ok()
     }
 
-    /// Sees to room in front of the packet, without making use of it. An error if the packet is not as it was any more.
+    /// Sees to room in front of the packet, without making use of it. An error if the packet is not
+    /// as it was any more.
     #[inline(always)]
     pub(crate) fn reserve(&self, len: i32) -> Result<(), Reason> {
         let flags = u64::from(BPF_F_ADJ_ROOM_FIXED_GSO | BPF_F_ADJ_ROOM_NO_CSUM_RESET);
@@ -274,8 +284,8 @@ impl Skb {
     }
 }
 
-/// Arranges that the packet leaves by `oif` to the next hop, whose neighbour entry the kernel resolves and keeps fresh.
-/// Takes effect with verdict redirect.
+/// Arranges that the packet leaves by `oif` to the next hop, whose neighbour entry the kernel
+/// resolves and keeps fresh. Takes effect with verdict redirect.
 #[inline(always)]
 pub(crate) fn redirect_neigh<F: Family>(oif: u32, next_hop: Addr) {
     redirect_to_neighbour(oif, F::next_hop(next_hop));
@@ -290,16 +300,17 @@ pub(crate) fn redirect_to_neighbour(oif: u32, next_hop: NextHop) {
     unsafe { bpf_redirect_neigh(oif, params, size_of::<bpf_redir_neigh>() as i32, 0) };
 }
 
-/// The argument of `bpf_redirect_neigh` on the stack: `front` puts the address at a multiple of eight
-/// bytes.
+/// The argument of `bpf_redirect_neigh` on the stack: `front` puts the address at a multiple of
+/// eight bytes.
 #[repr(C, align(8))]
 struct NeighbourParams {
     front: u32,
     params: bpf_redir_neigh,
 }
 
-/// Writes every byte of the argument of `bpf_redirect_neigh`. Volatile, or the compiler writes two words
-/// of it as one where they are not aligned for that, which the verifier takes nowhere on the stack.
+/// Writes every byte of the argument of `bpf_redirect_neigh`. Volatile, or the compiler writes two
+/// words of it as one where they are not aligned for that, which the verifier takes nowhere on the
+/// stack.
 #[expect(clippy::cast_ptr_alignment, reason = "the room is aligned to eight bytes, and the address in it as asserted")]
 #[inline(always)]
 fn lay_out(room: &mut MaybeUninit<NeighbourParams>, next_hop: NextHop) -> *mut bpf_redir_neigh {
@@ -317,15 +328,16 @@ fn lay_out(room: &mut MaybeUninit<NeighbourParams>, next_hop: NextHop) -> *mut b
     params.cast()
 }
 
-/// Arranges that the packet is put into the other end of the veth `ifindex`, in its network namespace. Takes effect with
-/// verdict redirect.
+/// Arranges that the packet is put into the other end of the veth `ifindex`, in its network
+/// namespace. Takes effect with verdict redirect.
 #[inline(always)]
 pub(crate) fn redirect_peer(ifindex: u32) {
     // SAFETY: the helper takes numbers.
     unsafe { bpf_redirect_peer(ifindex, 0) };
 }
 
-/// Arranges that the packet leaves by `ifindex` with the Ethernet addresses it has. Takes effect with verdict redirect.
+/// Arranges that the packet leaves by `ifindex` with the Ethernet addresses it has. Takes effect
+/// with verdict redirect.
 #[inline(always)]
 pub(crate) fn redirect(ifindex: u32) {
     // SAFETY: the helper takes numbers.

@@ -1,19 +1,21 @@
-//! Peers whose route has several next hops: the kernel's FIB is asked for each packet. It hashes as it would for its
-//! own tunnel packet of that flow (`net.ipv4.fib_multipath_hash_policy`), and it knows weights, dead links and MTUs
-//! that routers reported.
+//! Peers whose route has several next hops: the kernel's FIB is asked for each packet. It hashes as
+//! it would for its own tunnel packet of that flow (`net.ipv4.fib_multipath_hash_policy`), and it
+//! knows weights, dead links and MTUs that routers reported.
 //!
-//! Its answer is used only for a device on which the kernel's own packets to this peer have validated the path. The
-//! tunnel device caches one route per peer and CPU, so its packets would validate one path forever: probes are made
-//! to look their route up again, and take the path of their flow.
+//! Its answer is used only for a device on which the kernel's own packets to this peer have
+//! validated the path. The tunnel device caches one route per peer and CPU, so its packets would
+//! validate one path forever: probes are made to look their route up again, and take the path of
+//! their flow.
 //!
-//! The question takes more of the stack than is left where a packet is ready to go. There [`defer`] stores it, returning
-//! [`Reason::NoEcmpPath`], and the hook calls [`take_path`] from a function of its own.
+//! The question takes more of the stack than is left where a packet is ready to go. There [`defer`]
+//! stores it, returning [`Reason::NoEcmpPath`], and the hook calls [`take_path`] from a function of
+//! its own.
 
 use aya_ebpf::bindings::{BPF_FIB_LKUP_RET_FRAG_NEEDED, BPF_FIB_LKUP_RET_NO_NEIGH, BPF_FIB_LKUP_RET_SUCCESS};
 use flannel_common::{
     class::{Class, PathKey},
+    entry_state::EntryState,
     packet::PROTO_UDP,
-    peer::EntryState,
     reason::Reason,
 };
 
@@ -54,8 +56,8 @@ pub(crate) fn defer(peer: &Peer, source_port: u16, segment: u32, class: Class, p
     Reason::NoEcmpPath
 }
 
-/// Chooses the path of the packet's flow, sets the redirect to it (in force with verdict redirect), and makes room for
-/// the outer headers. On failure the packet is unchanged.
+/// Chooses the path of the packet's flow, sets the redirect to it (in force with verdict redirect),
+/// and makes room for the outer headers. On failure the packet is unchanged.
 #[inline(always)]
 pub(crate) fn take_path<F: Family>(
     skb: &Skb,
@@ -91,14 +93,16 @@ fn choose<F: Family>(
     route.0.__bindgen_anon_1.tot_len = len as u16;
     match skb.look_up(&mut route) {
         BPF_FIB_LKUP_RET_SUCCESS => {}
-        // Our packet would be dropped while its neighbour is resolved. The kernel's own waits and resolves it.
+        // Our packet would be dropped while its neighbour is resolved. The kernel's own waits and
+        // resolves it.
         BPF_FIB_LKUP_RET_NO_NEIGH => return Err(Reason::PathUnseen),
         BPF_FIB_LKUP_RET_FRAG_NEEDED => return Err(Reason::TooBig),
         _ => return Err(Reason::NoEcmpPath),
     }
     let Route(route) = route;
     let path = ecmp_path::<F>(peer, route.ifindex).ok_or(Reason::NoEcmpPath)?;
-    // SAFETY: the look-up gave an element of the map; one that is replaced meanwhile is not reused before the program ends (RCU).
+    // SAFETY: the look-up gave an element of the map; one that is replaced meanwhile is not reused
+    // before the program ends (RCU).
     let path = unsafe { &*path };
     if len > path.mtu {
         return Err(Reason::TooBig);

@@ -8,8 +8,8 @@ use flannel_common::{outer::OuterHeaders, packet::ETH_LEN, reason::Reason};
 
 use crate::packet::{family::Family, skb::Skb};
 
-/// GSO sizes stay as they are (segments would outgrow the path otherwise), checksum state too, and the
-/// kernel learns the headers' kinds, so that it can still segment and offload.
+/// GSO sizes stay as they are (segments would outgrow the path otherwise), checksum state too, and
+/// the kernel learns the headers' kinds, so that it can still segment and offload.
 const ENCAP_FLAGS: u64 = BPF_F_ADJ_ROOM_FIXED_GSO as u64
     | BPF_F_ADJ_ROOM_NO_CSUM_RESET as u64
     | BPF_F_ADJ_ROOM_ENCAP_L4_UDP as u64

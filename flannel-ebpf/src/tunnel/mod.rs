@@ -1,5 +1,5 @@
-//! The tunnel to a peer: encapsulation, validation of the path, ECMP, the source filter, and reports of
-//! packets that are too big.
+//! The tunnel to a peer: encapsulation, validation of the path, ECMP, the source filter, and
+//! reports of packets that are too big.
 
 pub(crate) mod ecmp;
 pub(crate) mod encapsulation;

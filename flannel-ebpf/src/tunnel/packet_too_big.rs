@@ -1,8 +1,9 @@
 //! Reports of IPv6 routers that a tunnel packet was too big (ICMPv6 type 2, RFC 4443 section 3.2).
 //!
-//! The kernel lowers the MTU of its route to the peer, and its vxlan device reports that to the pods. Our packets do not
-//! use that route and would be lost until the path is validated again. So the path is held down for one interval: the
-//! kernel gets all packets to that peer. Routers of IPv4 fragment our packets, which have no DF flag.
+//! The kernel lowers the MTU of its route to the peer, and its vxlan device reports that to the
+//! pods. Our packets do not use that route and would be lost until the path is validated again. So
+//! the path is held down for one interval: the kernel gets all packets to that peer. Routers of
+//! IPv4 fragment our packets, which have no DF flag.
 
 use flannel_common::{
     addr::same_addr,
@@ -56,7 +57,8 @@ impl Report {
     /// Returns the peer that the reported packet was sent to.
     #[inline(always)]
     fn peer(&self) -> Option<Peer> {
-        // SAFETY: the value is read at once; an element freed meanwhile is not reused before the program ends (RCU).
+        // SAFETY: the value is read at once; an element freed meanwhile is not reused before the
+        // program ends (RCU).
         let index = unsafe { VTEPS.get(self.ip.destination()) }?.index;
         Peer::find::<Ipv6Header>(Some(index)).ok()
     }

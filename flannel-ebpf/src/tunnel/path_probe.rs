@@ -1,8 +1,10 @@
-//! Validation of the path to a peer by the kernel's own packets: where the result is kept, read and written.
+//! Validation of the path to a peer by the kernel's own packets: where the result is kept, read and
+//! written.
 //!
-//! There is one result for each [`Class`] of packets. That of class zero is in the peer's entry, or in the entry of its
-//! ECMP path by the device in question; the others are in `PATHS`. The time is written last: until then the path is
-//! not validated. Only programs write results, and two that race have both seen the path.
+//! There is one result for each [`Class`] of packets. That of class zero is in the peer's entry, or
+//! in the entry of its ECMP path by the device in question; the others are in `PATHS`. The time is
+//! written last: until then the path is not validated. Only programs write results, and two that
+//! race have both seen the path.
 
 use core::ptr::{read_volatile, write_volatile};
 
@@ -10,8 +12,9 @@ use aya_ebpf::{macros::map, maps::LruHashMap};
 use flannel_common::{
     class::{Class, PathKey},
     ecmp::{EcmpPath, EcmpPathKey},
+    entry_state::EntryState,
     maps::PATHS_MAX,
-    peer::{EntryState, PATH_PROBE_NS, PathProbe},
+    peer::{PATH_PROBE_NS, PathProbe},
     reason::Reason,
 };
 
@@ -36,7 +39,8 @@ pub(crate) struct Path<'a> {
 
 #[expect(clippy::needless_borrows_for_generic_args, reason = "a key passed by value is copied to the stack")]
 impl Path<'_> {
-    /// Returns the largest outer packet that may be sent, in bytes, where the peer has one next hop; 0 for none.
+    /// Returns the largest outer packet that may be sent, in bytes, where the peer has one next
+    /// hop; 0 for none.
     #[inline(always)]
     pub(crate) fn validated_len<F: Family>(&mut self, now: u64) -> u32 {
         let (seen, word) = (&self.peer.entry().seen, self.peer.word());
@@ -67,7 +71,8 @@ impl Path<'_> {
         // SAFETY: the look-up gave an element, whose memory stays mapped while the program runs.
         let seen = unsafe { &*at };
         let len = seen.validated_len(self.peer.word(), now);
-        // SAFETY: a reference is valid for reads. Read last: the element may have been recycled meanwhile.
+        // SAFETY: a reference is valid for reads. Read last: the element may have been recycled
+        // meanwhile.
         let check = unsafe { read_volatile(&raw const seen.check) };
         if check == self.key.check() { len } else { 0 }
     }
@@ -78,7 +83,8 @@ impl Path<'_> {
             PathKey { class: self.class, index: self.peer.index(), device, family: F::ETHERTYPE, reserved: [0; 2] };
     }
 
-    /// Returns where to write the result of packets that leave by this device; none if no path of the peer uses it.
+    /// Returns where to write the result of packets that leave by this device; none if no path of
+    /// the peer uses it.
     #[inline(always)]
     pub(crate) fn by<F: Family>(&mut self, device: u32) -> Option<PathProbeSlot> {
         if !self.peer.has_ecmp_paths() {
@@ -88,8 +94,8 @@ impl Path<'_> {
         if !self.class.is_zero() {
             return self.place::<F>(device);
         }
-        // SAFETY: the look-up gave an element of the map; one that is replaced meanwhile is not reused before the program ends
-        // (RCU), and what is written to it is lost.
+        // SAFETY: the look-up gave an element of the map; one that is replaced meanwhile is not
+        // reused before the program ends (RCU), and what is written to it is lost.
         Some(PathProbeSlot { at: unsafe { &raw mut (*path).seen }, word: self.peer.word() })
     }
 

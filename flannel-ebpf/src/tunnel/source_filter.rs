@@ -1,10 +1,11 @@
-//! The source filter of the guard: a second examination of packets that are, or may be, of the tunnel and have no
-//! peer as their source. In a function of its own, so that good packets pay nothing for it.
+//! The source filter of the guard: a second examination of packets that are, or may be, of the
+//! tunnel and have no peer as their source. In a function of its own, so that good packets pay
+//! nothing for it.
 //!
-//! It owns the verdict on them. The outer check comes first and covers any form of packet that the vxlan device
-//! accepts: with IP options, in fragments, to another address of this host, behind tags without a VLAN, or with a
-//! frame inside that is no IP packet. Only packets that are delivered on this host, to our port and our VNI, are
-//! refused. Whatever is unknown passes.
+//! It owns the verdict on them. The outer check comes first and covers any form of packet that the
+//! vxlan device accepts: with IP options, in fragments, to another address of this host, behind
+//! tags without a VLAN, or with a frame inside that is no IP packet. Only packets that are
+//! delivered on this host, to our port and our VNI, are refused. Whatever is unknown passes.
 
 use flannel_common::{
     addr::{Addr, Mac, same_addr},
@@ -29,8 +30,8 @@ use crate::{
     },
 };
 
-/// IPv6 extension headers that are skipped. RFC 8200 section 4.1 knows no use for more, but the kernel skips any
-/// number, so a packet with more counts as one of our tunnel.
+/// IPv6 extension headers that are skipped. RFC 8200 section 4.1 knows no use for more, but the
+/// kernel skips any number, so a packet with more counts as one of our tunnel.
 const EXTENSIONS: usize = 6;
 
 /// EtherTypes of tags (IEEE 802.1Q), network order.
@@ -74,7 +75,8 @@ pub(crate) fn check<F: Family>(skb: &Skb, node: &Node, found: Reason) -> Reason 
         other => (other, ETH_LEN + size_of::<F>()),
     };
     let source = ip.source();
-    // SAFETY: the entry is copied; an element that is replaced meanwhile is another's, and says as little wrong.
+    // SAFETY: the entry is copied; an element that is replaced meanwhile is another's, and says as
+    // little wrong.
     match unsafe { VTEPS.get(source) }.map(|vtep| vtep.index) {
         None if is_for_this_host(skb, family, ip) => stranger::<F>(skb, node, source, udp + UDP_LEN + VXLAN_LEN),
         Some(index) if matches!(found, Reason::InnerOtherSource) => other_source::<F>(skb, node, source, index),
@@ -88,8 +90,9 @@ pub(crate) fn check_tagged<F: Family>(skb: &Skb, node: &Node) -> Reason {
     if node.family::<F>().has_tunnel() { check::<F>(skb, node, Reason::OuterUnusual) } else { Reason::NotTunnel }
 }
 
-/// The same for a packet with two tags without a VLAN. The kernel removes any number of them. No device is known to
-/// send that, so what is behind them is not parsed: the reason is one of `[audited, refused]`.
+/// The same for a packet with two tags without a VLAN. The kernel removes any number of them. No
+/// device is known to send that, so what is behind them is not parsed: the reason is one of
+/// `[audited, refused]`.
 #[inline(always)]
 pub(crate) fn check_double_tagged(skb: &Skb, [audited, refused]: [Reason; 2]) -> Reason {
     if skb.vlan_present() == 0 || !matches!(skb.protocol(), VLAN | SERVICE_VLAN) {
@@ -104,8 +107,8 @@ pub(crate) fn check_double_tagged(skb: &Skb, [audited, refused]: [Reason; 2]) ->
     }
 }
 
-/// Checks a forwarded packet that leaves by the underlay. From a pod to a peer's tunnel port, with our VNI, it would
-/// count as one of this node's: masquerade gives it the node's address.
+/// Checks a forwarded packet that leaves by the underlay. From a pod to a peer's tunnel port, with
+/// our VNI, it would count as one of this node's: masquerade gives it the node's address.
 #[inline(always)]
 pub(crate) fn check_pod_to_peer<F: Family>(skb: &Skb, node: &Node) -> Reason {
     let Some(Start { ip, .. }) = skb.view::<Start<F>>(0) else { return Reason::NotTunnel };
@@ -113,8 +116,8 @@ pub(crate) fn check_pod_to_peer<F: Family>(skb: &Skb, node: &Node) -> Reason {
     check_pod(skb, node, ip, || unsafe { VTEPS.get(ip.destination()) }.is_some())
 }
 
-/// Checks a packet that a pod sends. To the tunnel port of its own node, at any address of it, the vxlan device would
-/// deliver the frame inside as a peer's.
+/// Checks a packet that a pod sends. To the tunnel port of its own node, at any address of it, the
+/// vxlan device would deliver the frame inside as a peer's.
 #[inline(never)]
 pub(crate) fn check_pod_to_node<F: Family>(skb: &Skb, node: &Node) -> Reason {
     if !node.family::<F>().has_tunnel() {
@@ -142,15 +145,15 @@ fn check_pod<F: Family>(skb: &Skb, node: &Node, ip: &F, arrives: impl FnOnce() -
     reason
 }
 
-/// Returns true if the vxlan device will get the packet: its socket is bound to no address, so any address of this host
-/// will do. A packet that this host forwards is not for it.
+/// Returns true if the vxlan device will get the packet: its socket is bound to no address, so any
+/// address of this host will do. A packet that this host forwards is not for it.
 #[inline(always)]
 fn is_for_this_host<F: Family>(skb: &Skb, family: &FamilyConfig, ip: &F) -> bool {
     same_addr(ip.destination(), family.vtep) || skb.ends_here::<F>(ip.source(), ip.destination())
 }
 
-/// Returns the offset of the UDP header of our tunnel in a packet with options, extension headers, in a fragment, cut
-/// short, or for another address; and its reason if a peer sent it.
+/// Returns the offset of the UDP header of our tunnel in a packet with options, extension headers,
+/// in a fragment, cut short, or for another address; and its reason if a peer sent it.
 #[inline(always)]
 fn find_udp<F: Family>(skb: &Skb, family: &FamilyConfig, ip: &F, found: Reason) -> Result<(Reason, usize), Reason> {
     if ip.is_later_fragment() {
@@ -181,8 +184,8 @@ fn find_udp<F: Family>(skb: &Skb, family: &FamilyConfig, ip: &F, found: Reason) 
     if udp[2] != family.port[0] || udp[3] != family.port[1] {
         return Err(Reason::NotTunnel);
     }
-    // Too short for a tunnel packet: the device drops it, and it may be the answer to a packet that was masqueraded to
-    // our port. Of a fragment the rest is still to come.
+    // Too short for a tunnel packet: the device drops it, and it may be the answer to a packet that
+    // was masqueraded to our port. Of a fragment the rest is still to come.
     match skb.load::<[u8; VXLAN_LEN]>(at + UDP_LEN, LoadBuf::Vxlan) {
         None if !is_fragment => Err(Reason::NotTunnel),
         Some(vxlan) if u32::from_be_bytes([0, vxlan[4], vxlan[5], vxlan[6]]) != family.vni => Err(Reason::OtherVni),
@@ -192,7 +195,8 @@ fn find_udp<F: Family>(skb: &Skb, family: &FamilyConfig, ip: &F, found: Reason) 
     }
 }
 
-/// Returns the verdict on a packet whose outer source is no peer's; its inner frame starts at offset `frame`.
+/// Returns the verdict on a packet whose outer source is no peer's; its inner frame starts at
+/// offset `frame`.
 #[inline(always)]
 fn stranger<F: Family>(skb: &Skb, node: &Node, source: Addr, frame: usize) -> Reason {
     let mode = in_force().outer;
@@ -202,7 +206,8 @@ fn stranger<F: Family>(skb: &Skb, node: &Node, source: Addr, frame: usize) -> Re
     reason
 }
 
-/// Returns true if the inner frame is of a peer behind NAT, whose packets may come from any address.
+/// Returns true if the inner frame is of a peer behind NAT, whose packets may come from any
+/// address.
 #[inline(always)]
 fn is_from_nat_vtep<F: Family>(skb: &Skb, frame: usize) -> bool {
     let Some(ethernet) = skb.load::<EthernetHeader>(frame, LoadBuf::Inner) else { return false };
@@ -224,7 +229,8 @@ fn other_source<F: Family>(skb: &Skb, node: &Node, source: Addr, index: u32) -> 
     let Some(inner) = skb.load::<F>(OuterHeaders::<F>::LEN, LoadBuf::Inner) else { return Reason::Malformed };
     let entry = inner.source_subnet(family).and_then(|subnet| F::peers().get(subnet));
     let owner = entry.map_or(Addr::NONE, |entry| entry.vtep);
-    // The entry of a peer is invalid while it is rewritten, and stays so if the agent is killed meanwhile.
+    // The entry of a peer is invalid while it is rewritten, and stays so if the agent is killed
+    // meanwhile.
     if same_addr(owner, source) {
         return Reason::PeerChanging;
     }
@@ -251,8 +257,8 @@ pub(crate) fn record_violation(mode: GuardMode, source: Addr, reason: Reason, dr
     }
     match VIOLATIONS.get_ptr_mut(source) {
         Some(known) => {
-            // SAFETY: the look-up gave an element of the map, which lives as long as it; other CPUs may write it too, and what
-            // is lost then is a count.
+            // SAFETY: the look-up gave an element of the map, which lives as long as it; other CPUs
+            // may write it too, and what is lost then is a count.
             let known = unsafe { &mut *known };
             *known = known.with(reason, dropped, node.now);
         }

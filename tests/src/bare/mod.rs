@@ -4,7 +4,8 @@
 //!   pods 10.244.1.2.. - cni0 - flannel.1 - a eth0 192.168.1.11 ---- 192.168.1.12 eth0 b - flannel.1 - cni0 - pods 10.244.2.2..
 //! ```
 //!
-//! What the agent would see to (sysctls, pods' entries, generations) the test does, so that it can also leave it.
+//! The test does the agent's work (sysctls, pods' entries, generations), so that it can also omit
+//! it.
 
 mod node;
 mod rules;

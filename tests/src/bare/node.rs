@@ -20,12 +20,13 @@ use flannel_agent::datapath::{
 };
 use flannel_common::{
     addr::Mac,
+    entry_state::EntryState,
     fast::{FastConfig, PodEntry},
     flow::Flow,
     flow_key::FlowKey,
     mode::Mode,
     node::{FamilyConfig, NodeConfig},
-    peer::{EntryState, PeerEntry, VtepEntry},
+    peer::{PeerEntry, VtepEntry},
     program::Program,
     reason::Reason,
     tick,
@@ -224,7 +225,7 @@ impl BareNode {
         Ok(counts)
     }
 
-    /// What was counted since `before`.
+    /// Returns the packets counted since `before`, without the counters that did not change.
     pub fn counts_since(&self, before: &Counts) -> Result<Counts> {
         let mut counts = self.counts()?;
         for (place, packets) in &mut counts {
@@ -245,7 +246,7 @@ impl BareNode {
         self.flows_that(|flow, check, generation, now| flow.usable(check, generation, now, confirmed).is_ok())
     }
 
-    /// The flows that were seen of late, also those that wait for their way back.
+    /// Returns the flows seen recently, including those whose reverse flow is still missing.
     pub fn current_flows(&self) -> Result<Vec<(Key, Flow<[u32; 1]>)>> {
         self.flows_that(Flow::is_current)
     }
@@ -265,7 +266,7 @@ impl BareNode {
         ifindex(&self.node, pod.veth())
     }
 
-    /// What was learned.
+    /// Returns all learned IPv4 flows.
     pub fn flows(&self) -> Result<Vec<(Key, Flow<[u32; 1]>)>> {
         self.maps.flows.entries().map(|entry| Ok(entry?)).collect()
     }

@@ -6,7 +6,8 @@ use super::{BareNode, SERVICE, SERVICE_PORT};
 use crate::service_rules::Backend;
 
 impl BareNode {
-    /// What mode `fast` asks of conntrack: windows are not tracked, and no reset is invalid.
+    /// Sets the conntrack sysctls that mode `fast` needs: windows are not tracked, and no reset is
+    /// invalid.
     pub fn liberal_conntrack(&self) -> Result<()> {
         for key in ["nf_conntrack_tcp_be_liberal", "nf_conntrack_tcp_ignore_invalid_rst"] {
             self.node.sh(&format!("sysctl -qw net.netfilter.{key}=1"))?;

@@ -1,5 +1,5 @@
-//! A connection that is as if very much had been said on it: both ends are put in the place of those that were, with other
-//! sequence numbers, by the kernel's means to move connections (`TCP_REPAIR`). No packet tells of it.
+//! A connection in the state after very much traffic. Both ends are replaced by sockets with other
+//! sequence numbers, by the kernel's means to move connections (`TCP_REPAIR`). No packet is sent.
 
 use std::{
     net::{SocketAddr, TcpStream},
@@ -22,7 +22,7 @@ const REPAIR_OFF: u32 = 0;
 const RECEIVE_QUEUE: u32 = 1;
 const SEND_QUEUE: u32 = 2;
 
-/// What an end was about to receive and to send next.
+/// The sequence numbers that an end receives and sends next.
 #[derive(Clone, Copy)]
 struct Numbers {
     receive: u32,
@@ -50,7 +50,7 @@ impl Talk {
     }
 }
 
-/// Where an end is, which says nothing any more.
+/// Returns an end's sequence numbers. The end stays in repair mode, in which it sends nothing.
 fn numbers(end: &TcpStream) -> Result<Numbers> {
     set(end, libc::TCP_REPAIR, REPAIR_ON)?;
     let number = |queue| {

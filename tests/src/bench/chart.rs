@@ -11,7 +11,7 @@ use super::{
 };
 
 const WIDTH: f64 = 960.0;
-/// Where the panels begin; names are left of it.
+/// The x coordinate at which the panels begin; names are left of it.
 const LEFT: f64 = 212.0;
 const TOP: f64 = 96.0;
 /// Of one bar, with its share of the gap to the next.
@@ -20,7 +20,7 @@ const BAR: f64 = 11.0;
 const GAP: f64 = 8.0;
 /// Between workloads.
 const BREAK: f64 = 8.0;
-/// Of a panel, the column beside its bars included.
+/// The width of a panel, including the column next to its bars.
 const PANEL: f64 = 362.0;
 /// The column with the ratio of mode `fast` to mode `kernel`.
 const COLUMN: f64 = 56.0;

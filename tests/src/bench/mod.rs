@@ -1,8 +1,9 @@
-//! Speed between pods of two nodes in each mode, beside the host network's and stock flannel's.
+//! Speed between pods of two nodes in each mode, next to that of the host network and of stock
+//! flannel.
 //!
-//! All processes of the load run on one CPU, modes follow one another within a round, and what counts are medians and
-//! ratios: the machine may be shared, so no absolute figure is judged. That a mode really took the packets is checked, and
-//! where it did not there is no row.
+//! All processes of the load run on one CPU, and modes follow one another within a round. The
+//! machine may be shared, so the results are medians and ratios, and no absolute figure is judged.
+//! The bench checks that a mode really took the packets; there is no row if it did not.
 
 mod chart;
 mod options;

@@ -44,7 +44,7 @@ pub struct Options {
     /// Modes; ratios need `host` and `kernel`. Without this all, and `stock` with --peer-flanneld
     #[arg(long, value_enum, value_delimiter = ',')]
     mode: Vec<Mode>,
-    /// The binary of a stock flanneld, to put a cluster of it beside ours
+    /// The binary of a stock flanneld; adds a cluster of it for comparison
     #[arg(long, value_name = "PATH")]
     peer_flanneld: Option<PathBuf>,
     #[command(flatten)]
@@ -53,7 +53,7 @@ pub struct Options {
     pub(super) other: Option<Other>,
 }
 
-/// Where the rows go, beside the terminal.
+/// Destinations of the rows, in addition to the terminal.
 #[derive(Debug, clap::Args)]
 pub(super) struct Output {
     /// Write the rows to this file, as JSON
@@ -64,16 +64,16 @@ pub(super) struct Output {
     pub(super) svg: Option<PathBuf>,
 }
 
-/// What else this program does. The workers are for itself, inside a pod.
+/// The other commands. The workers are internal: the bench starts them inside a pod.
 #[derive(Debug, Subcommand)]
 pub(super) enum Other {
-    /// Measures how a node follows thousands of peers, beside the kernel's floor
+    /// Measures how a node follows thousands of peers, compared with the kernel's floor
     Scale(scale::Options),
     /// Measures what each BPF program takes for a packet, by what it did with it
     Programs(programs::Options),
     /// Shows a recorded run: its rows as Markdown, and with --svg as a chart
     Show {
-        /// What --json wrote
+        /// The file that --json wrote
         rows: PathBuf,
         /// Draw the rows into this file
         #[arg(long, value_name = "FILE")]
@@ -88,7 +88,7 @@ pub(super) enum Other {
 }
 
 impl Options {
-    /// What to measure. Everything that can be wrong with the options is said here, before a lab is made.
+    /// Returns the plan of the measurements. All options are checked here, before a lab is made.
     pub(super) fn plan(&self) -> Result<Plan> {
         let (rounds, seconds) = if self.quick { (1, 0.25) } else { (self.rounds, self.seconds) };
         ensure!(rounds > 0, "--rounds must be at least 1");

@@ -1,11 +1,11 @@
-//! What is measured: the dimensions of a row, and their names on the command line and in JSON.
+//! The dimensions of a measurement, and their names on the command line and in JSON.
 
 use std::fmt;
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-/// How the cable between two nodes behaves.
+/// The behaviour of the cable between two nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Profile {
@@ -15,7 +15,7 @@ pub(super) enum Profile {
     Wire,
 }
 
-/// What client and server do.
+/// The traffic between client and server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[value(rename_all = "snake_case")]
 pub(super) enum Workload {
@@ -51,7 +51,7 @@ pub(super) enum Via {
     Service,
 }
 
-/// How the packets go.
+/// The path of the packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Mode {
@@ -85,7 +85,7 @@ impl Workload {
         }
     }
 
-    /// What `cpu_per_unit` counts.
+    /// Returns the unit of `cpu_per_unit`.
     pub(super) const fn cpu_unit(self) -> &'static str {
         match self {
             Self::TcpStream1 | Self::TcpStream8 => "ms/Gbit",
@@ -100,7 +100,7 @@ impl Workload {
         if matches!(self, Self::TcpStream8) { 8 } else { 1 }
     }
 
-    /// How many bytes, transactions, connections or packets are one of [`Workload::unit`].
+    /// Returns the divisor from bytes, transactions, connections or packets to [`Workload::unit`].
     pub(super) const fn per_unit(self) -> f64 {
         match self {
             Self::TcpStream1 | Self::TcpStream8 => 1e9 / 8.0,
@@ -108,7 +108,7 @@ impl Workload {
         }
     }
 
-    /// How much of [`Workload::cpu_unit`] a second is.
+    /// Returns the factor from seconds to [`Workload::cpu_unit`].
     pub(super) const fn cpu_scale(self) -> f64 {
         match self {
             Self::TcpStream1 | Self::TcpStream8 => 1e3,
@@ -116,7 +116,7 @@ impl Workload {
         }
     }
 
-    /// What it is called in documents and charts.
+    /// Returns the name in documents and charts.
     pub(super) const fn title(self) -> &'static str {
         match self {
             Self::TcpStream1 => "TCP, one stream",
@@ -132,8 +132,9 @@ impl Workload {
 impl Via {
     pub(super) const ALL: [Self; 2] = [Self::Pod, Self::Service];
 
-    /// Where the server is asked. Each way has a port of its own: to conntrack, connections that come both ways from one port of
-    /// the client to one of the server differ in one direction alone, and it has to give one of them another port.
+    /// Returns the server's port. Each kind of address has a port of its own. With one port,
+    /// connections by both from one port of the client would differ in one direction alone, and
+    /// conntrack would have to give one of them another port.
     pub(super) const fn port(self) -> u16 {
         match self {
             Self::Pod => 7000,
@@ -146,7 +147,7 @@ impl Mode {
     /// Every mode, in the order of tables and charts.
     pub(super) const ALL: [Self; 5] = [Self::Host, Self::Stock, Self::Kernel, Self::Encap, Self::Fast];
 
-    /// What the agent is told, where there is one.
+    /// Returns the agent's mode as `--datapath` takes it; `None` for a mode without an agent.
     pub(super) const fn datapath(self) -> Option<&'static str> {
         match self {
             Self::Host | Self::Stock => None,
@@ -156,7 +157,7 @@ impl Mode {
         }
     }
 
-    /// What it is called in documents and charts.
+    /// Returns the name in documents and charts.
     pub(super) const fn title(self) -> &'static str {
         match self {
             Self::Host => "host network",

@@ -1,4 +1,5 @@
-//! Whether the packets of a measurement went the way they should, by the programs' own counters. Pure but for the reading.
+//! The check that the packets of a measurement took the expected path, by the programs' own
+//! counters. Pure except for reading them.
 
 use anyhow::{Context as _, Result};
 use serde_json::Value;
@@ -9,12 +10,13 @@ use crate::Agent;
 /// Of so many packets at most one may have taken the kernel's path where packets are replayed: it shows how the kernel
 /// treats the flow.
 const MOST: u64 = 10;
-/// Packets of a flow that may go the kernel's way until the flow is known, beside those.
+/// Packets of a flow that may take the kernel's path until the flow is known, in addition to those
+/// of [`MOST`].
 const UNTIL_KNOWN: u64 = 32;
 /// Seconds a new flow may wait until it is confirmed: the agent looks every 100 ms.
 const UNTIL_CONFIRMED: f64 = 0.15;
 
-/// What the programs of one node counted.
+/// The counters of the programs of one node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counts {
     /// By `to_tunnel`.
@@ -64,8 +66,9 @@ impl Counts {
     }
 }
 
-/// Why a measurement in `mode` is none of that mode, from the counters of the client's and the server's node before and
-/// after it, and its seconds.
+/// Returns the reason why a measurement in `mode` does not count for that mode; `None` if it does.
+/// Takes the counters of the client's and the server's node before and after it, and its duration
+/// in seconds.
 pub(super) fn objection(
     mode: Mode,
     workload: Workload,

@@ -72,7 +72,8 @@ impl Rows {
         base.map(|base| row.median / base.median)
     }
 
-    /// What everything is held against: the host network asked directly, because it has no Services of its own.
+    /// Returns the row that all others are compared with: the host network asked directly, because
+    /// it has no Services of its own.
     pub(super) fn host(&self, profile: Profile, workload: Workload) -> Option<&Row> {
         self.find(profile, workload, Via::Pod, Mode::Host)
     }

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::Lab;
 
-/// What to measure.
+/// The measurements of a run.
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) rounds: u32,

@@ -11,7 +11,7 @@ use crate::{
     service_rules::{Backend, Service, ServiceRules},
 };
 
-/// Services on a node beside the one that is measured, each with two backends.
+/// The number of Services on a node in addition to the measured one, each with two backends.
 const OTHERS: u8 = 100;
 /// The address of the Service that is measured, over TCP and UDP.
 pub(super) const SERVICE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 96, 1, 1));
@@ -21,7 +21,7 @@ pub(super) fn install(node: &Node, server: IpAddr) -> Result<()> {
     ServiceRules::install(node, Backend::Iptables, "10.244.0.0/16".parse()?)?.set(&services(server))
 }
 
-/// The measured Service stands behind all others, which nobody asks.
+/// Returns all Services. The measured one comes last; the others receive no traffic.
 fn services(server: IpAddr) -> Vec<Service> {
     let others = (1..=OTHERS).map(|number| {
         let backends = [200, 201].map(|subnet| SocketAddr::from(([10, 244, subnet, number], 8080)));

@@ -33,7 +33,7 @@ const NICE: &str = "-10";
 /// cache holds: how large it grows is decided in the first milliseconds, and would be a third of what is measured.
 const RECEIVE_BUFFER: u32 = 1 << 20;
 
-/// How the load is run.
+/// The CPU that a load runs on, and its duration in seconds.
 #[derive(Clone, Debug)]
 pub(super) struct Load {
     pub(super) cpu: usize,

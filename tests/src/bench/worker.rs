@@ -17,7 +17,7 @@ use crate::load::{
 /// Time for flows to be learned and confirmed before they are measured, in every mode. Short connections have none.
 pub(super) const WARM_UP: Duration = Duration::from_millis(250);
 
-/// What a server prints when it can be asked.
+/// The line that a server prints once it accepts requests.
 pub(super) const READY: &str = "ready";
 
 #[derive(Debug, Args)]
@@ -34,16 +34,16 @@ pub(super) struct Client {
     cpu: usize,
 }
 
-/// What a client did.
+/// The result of a client.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct Done {
     /// Bytes, transactions, connections or datagrams.
     pub(super) count: f64,
     /// Datagrams sent, with those of the warm-up; of other loads `count`.
     pub(super) sent: f64,
-    /// How long that took.
+    /// The duration of the measurement in seconds.
     pub(super) seconds: f64,
-    /// How long the CPU was busy meanwhile.
+    /// The time the CPU was busy meanwhile, in seconds.
     pub(super) busy: f64,
 }
 

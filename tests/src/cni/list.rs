@@ -9,7 +9,7 @@ use super::{Runtime, Sandbox};
 
 /// For one call among a hundred on a busy machine.
 const LIMIT: Duration = Duration::from_mins(2);
-/// What installs the list on the nodes of a cluster.
+/// The manifest that installs the list on the nodes of a cluster.
 const MANIFEST: &str = include_str!("../../../deploy/kube-flannel.yml");
 
 /// The list that the manifest installs.
@@ -76,7 +76,7 @@ impl List {
         plugins.try_for_each(|plugin| self.call("DEL", plugin, sandbox, port_mappings, result).map(drop))
     }
 
-    /// What a plugin of the list gets.
+    /// Returns the network configuration that a plugin of the list gets.
     pub fn conf(&self, plugin: &Value, port_mappings: &Value, result: &Value) -> Value {
         let mut conf = plugin.clone();
         conf["name"] = json!(self.name);

@@ -18,16 +18,16 @@ pub use self::{
 };
 use crate::{ChildGuard, Host, Lab, Node, Output, host::HostCommand};
 
-/// Where the distribution's plugins are.
+/// The directory of the distribution's plugins.
 pub const PLUGINS: &str = "/usr/lib/cni";
-/// Where the plugin keeps its state.
+/// The directory of the plugin's state.
 pub const STATE: &str = "/var/lib/cni/flannel";
-/// Where host-local keeps the addresses of the list that the manifest installs.
+/// The directory in which host-local keeps the addresses of the list that the manifest installs.
 const LEASES: &str = "/var/lib/cni/networks/cbr0";
-/// What the agent of a node with both families writes.
+/// The `subnet.env` that the agent of a node with both families writes.
 pub const DUAL: &str = "FLANNEL_NETWORK=10.244.0.0/16\nFLANNEL_SUBNET=10.244.7.1/24\nFLANNEL_IPV6_NETWORK=fd00:10:244::/56\n\
                         FLANNEL_IPV6_SUBNET=fd00:10:244:7::1/64\nFLANNEL_MTU=1400\nFLANNEL_IPMASQ=true\n";
-/// What the agent of a node with IPv4 writes.
+/// The `subnet.env` that the agent of a node with IPv4 writes.
 pub const V4: &str =
     "FLANNEL_NETWORK=10.244.0.0/16\nFLANNEL_SUBNET=10.244.7.1/24\nFLANNEL_MTU=1400\nFLANNEL_IPMASQ=true\n";
 
@@ -38,7 +38,7 @@ pub struct Runtime {
     plugin: PathBuf,
 }
 
-/// What a plugin is called for: a network namespace with a name, and the interface in it.
+/// The target of a plugin call: a network namespace with a name, and the interface in it.
 #[derive(Clone, Debug)]
 pub struct Sandbox {
     /// CNI_CONTAINERID, and the name of the network namespace.

@@ -1,4 +1,4 @@
-//! A delegate that writes down how it was called, and ends as it is told to.
+//! A delegate that records its calls, and ends as the test configures it.
 
 use std::{fs, time::Duration};
 
@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::Runtime;
 use crate::eventually;
 
-/// Where it is, in the node.
+/// The delegate's directory in the node.
 pub(super) const DIR: &str = "/run/cni-recorder";
 
 /// It speaks every version. What it waits for is a pipe, and never for longer than a minute, so that it goes if the test

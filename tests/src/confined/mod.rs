@@ -1,8 +1,10 @@
-//! What keeps an agent to what it is granted where it is deployed: the capabilities of the manifest, the shipped seccomp profile, a
-//! root file system that cannot be written, no way to more privileges.
+//! The confinement of an agent to the rights it has where it is deployed: the capabilities of the
+//! manifest, the shipped seccomp profile, a read-only root file system, and no way to gain
+//! privileges.
 //!
-//! Every agent of the lab runs so, unless its test says otherwise. It is done by programs that `exec` the next: `confine` of this
-//! crate (root and profile), `setpriv` (capabilities), the agent.
+//! Every agent of the lab is confined, unless its test says otherwise. Each of three programs runs
+//! the next by `exec`: `confine` of this crate (root and profile), `setpriv` (capabilities), the
+//! agent.
 
 mod profile;
 
@@ -15,7 +17,7 @@ pub use self::profile::{Profile, Rule};
 /// The manifest, which says what the agent is granted.
 const MANIFEST: &str = include_str!("../../../deploy/kube-flannel.yml");
 
-/// How a process is confined.
+/// The confinement of a process.
 #[derive(Clone, Debug)]
 pub struct Confinement {
     program: PathBuf,
@@ -50,7 +52,7 @@ impl Confinement {
         Self { read_only: false, ..self }
     }
 
-    /// What stands before a command.
+    /// Returns the words to put in front of a command.
     pub fn argv(&self) -> Vec<String> {
         let mut argv = vec![self.program.display().to_string(), "--profile".to_owned()];
         argv.push(self.profile.display().to_string());
@@ -62,7 +64,8 @@ impl Confinement {
     }
 }
 
-/// The capabilities of the one container that is given any beside files' owners', in the spelling of `setpriv`.
+/// Returns the capabilities that the manifest adds to the agent's container, in the spelling of
+/// `setpriv`. It adds no others, except those over files (DAC_OVERRIDE).
 fn granted(manifest: &str) -> Result<Vec<String>> {
     let mut lists = manifest.lines().filter_map(|line| line.trim().strip_prefix("add: [")?.strip_suffix(']'));
     let list = lists.rfind(|list| list.contains("NET_ADMIN"));
@@ -70,7 +73,8 @@ fn granted(manifest: &str) -> Result<Vec<String>> {
     Ok(list.split(',').map(|name| name.trim().to_lowercase()).collect())
 }
 
-/// `confine` lies beside the programs of this crate, and above its tests.
+/// Returns the path of `confine`. It lies next to the programs of this crate, and one directory
+/// above its tests.
 fn program() -> Result<PathBuf> {
     let own = env::current_exe().context("the path of this program")?;
     let beside = own.ancestors().skip(1).take(2).map(|dir| dir.join("confine")).find(|path| path.is_file());

@@ -1,8 +1,9 @@
-//! A seccomp profile as container runtimes read it, and as this kernel is told.
+//! A seccomp profile as container runtimes read it, and its filter for this kernel.
 //!
-//! What a runtime does with it is done here: names this architecture does not know are left out, each rule has its action, several
-//! conditions of a rule hold together, several rules of a name side by side. Actions other than allowing and refusing are not
-//! known, and a member that is not known is a mistake.
+//! This module does the work of a runtime. System calls that this architecture does not have are
+//! left out, and each rule has its action. All conditions of a rule have to hold, and any rule of
+//! several for one name may match. Actions other than allowing and refusing are errors, and so are
+//! unknown members.
 
 use std::collections::BTreeMap;
 

@@ -24,7 +24,7 @@ use crate::{Agent, Etcd, Lab, Pod, cluster, snapshot::Snapshot, topology::Three}
 #[derive(Debug, Parser)]
 #[command(name = "demo")]
 pub struct Options {
-    /// Leave the cluster running and tell how to enter it
+    /// Leave the cluster running and show how to enter it
     #[arg(long)]
     pub keep: bool,
     /// End with status 1 when something is not as it should be
@@ -32,7 +32,7 @@ pub struct Options {
     pub check: bool,
 }
 
-/// What the steps work on.
+/// The cluster that the steps work on.
 struct Cluster {
     net: Three,
     etcd: Etcd,

@@ -4,10 +4,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 
-/// Where the time of a step stands.
+/// The width of a step's first line, including its time at the end.
 const WIDTH: usize = 96;
 
-/// What was printed so far, in numbers.
+/// The output so far: start time, counts, and lines that are not printed yet.
 #[derive(Debug)]
 pub(super) struct Page {
     start: Instant,

@@ -1,4 +1,4 @@
-//! What the agents agreed on and programmed, and how to look at it oneself.
+//! The state that the agents agreed on and programmed, and the commands to inspect it.
 
 use anyhow::{Context as _, Result};
 use serde_json::Value;
@@ -54,7 +54,7 @@ pub(super) fn peers(page: &mut Page, cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// How to enter what stays.
+/// Prints how to enter the hosts that stay.
 pub(super) fn how_to_enter(page: &mut Page, lab: &Lab, cluster: &Cluster) {
     let nodes = cluster.net.nodes().into_iter().chain([&cluster.net.r]).map(|node| -> &Host { node });
     let hosts: Vec<&Host> = nodes.chain(cluster.pods.iter().map(|pod| -> &Host { pod })).collect();

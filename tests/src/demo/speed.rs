@@ -1,4 +1,4 @@
-//! Throughput and latency in each mode, beside the host network's.
+//! Throughput and latency in each mode, next to those of the host network.
 
 use std::{net::IpAddr, time::Duration};
 
@@ -20,7 +20,7 @@ use crate::{
 const RR_TIME: Duration = Duration::from_secs(1);
 const STREAM_SECONDS: u32 = 2;
 
-/// What one row measures.
+/// The ends of the measurements of one row.
 struct Ends<'a> {
     from: &'a Host,
     to: &'a Host,

@@ -1,4 +1,4 @@
-//! What pods say to each other, over either family and by either protocol.
+//! Conversations between pods, over either family and by either protocol.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -35,7 +35,7 @@ impl Family {
         }
     }
 
-    /// Where the pod is asked.
+    /// Returns the address and port at which the pod serves.
     pub fn end(self, pod: &Pod) -> Result<SocketAddr> {
         Ok(SocketAddr::new(self.of(pod)?, PORT))
     }
@@ -48,7 +48,7 @@ impl Family {
         }
     }
 
-    /// Where the Service with this number is reached.
+    /// Returns the address and port of the Service with this number.
     pub fn service(self, number: u16) -> SocketAddr {
         let address: IpAddr = match self {
             Self::V4 => Ipv4Addr::from_bits((10 << 24) + (96 << 16) + u32::from(number)).into(),
@@ -57,7 +57,7 @@ impl Family {
         SocketAddr::new(address, 80)
     }
 
-    /// How nft calls it.
+    /// Returns the family's name in nft.
     pub const fn nft(self) -> &'static str {
         match self {
             Self::V4 => "ip",

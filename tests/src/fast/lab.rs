@@ -9,10 +9,10 @@ use flannel_common::{program::Program, reason::Reason};
 use super::{FLAGS, Family};
 use crate::{Agent, Node, Pod, TwoNodes, cluster::config, eventually, topology::Stack};
 
-/// How many packets of a conversation are to be replayed.
+/// The number of packets of a conversation that are to be replayed.
 const REPLAYED: u64 = 200;
 
-/// Where agents pin.
+/// The agents' pin root.
 const PINS: &str = "/sys/fs/bpf/flannel";
 
 /// The lab.
@@ -27,7 +27,7 @@ pub struct FastLab {
     pub far: Pod,
     /// On `b`, too.
     pub other: Pod,
-    /// What the programs of `a` and `b` know.
+    /// The maps of the programs of `a` and `b`.
     pub maps: [Maps; 2],
     // Last: the lab goes when its handles are of no use any more.
     /// The nodes.
@@ -62,7 +62,8 @@ impl FastLab {
         Ok(lab)
     }
 
-    /// What is bridged passes netfilter, as Kubernetes asks for; and every pod takes part and reaches the others.
+    /// Lets bridged packets pass netfilter, as Kubernetes requires. Waits until every pod takes
+    /// part and the first one reaches the others.
     fn settle(&self) -> Result<()> {
         for agent in &self.agents {
             let node = agent.node();

@@ -23,7 +23,8 @@ use crate::{
     topology::{Stack, TwoRouters},
 };
 
-/// The flags of an agent in mode `fast`. With masquerade, as in most clusters: conntrack works for whoever asks it to.
+/// The flags of an agent in mode `fast`. Masquerade is on, as in most clusters: conntrack is active
+/// only if rules need it.
 pub const FLAGS: [&str; 2] = ["--datapath=fast", "--ip-masq=true"];
 
 impl Agent {
@@ -32,7 +33,7 @@ impl Agent {
         Ok(self.counted("from_pod", "replayed")? + self.counted("from_underlay", "replayed")?)
     }
 
-    /// What `status` says of a pod of this node in mode `fast`.
+    /// Returns the entry of `status` for a pod of this node in mode `fast`.
     pub fn pod_status(&self, pod: &Pod) -> Result<Value> {
         let status = self.status()?;
         let pods = status["fast"]["pods"].as_array().with_context(|| format!("not in mode fast: {status}"))?;
@@ -62,7 +63,8 @@ impl Agent {
     }
 }
 
-/// What the programs of a node with an agent count, read from the pinned map: many times faster than by the agent's CLI.
+/// The counters of the programs of a node with an agent, read from the pinned map: many times
+/// faster than by the agent's CLI.
 pub struct Counters(StatsMap);
 
 impl Counters {
@@ -127,7 +129,7 @@ impl<N> Pair<N> {
         eventually("replayed packets", Duration::from_secs(15), || self.have_replayed(start, packets))
     }
 
-    /// Whether so many packets were replayed on each node since `start`.
+    /// Checks that at least so many packets were replayed on each node since `start`.
     pub fn have_replayed(&self, start: [u64; 2], packets: u64) -> Result<()> {
         for ((agent, start), now) in [&self.sender, &self.receiver].into_iter().zip(start).zip(self.replayed()?) {
             let stats = || agent.cli(&["maps", "dump", "stats"]);

@@ -1,4 +1,5 @@
-//! What the programs learned, judged by conntrack's own table: as what a packet that enters leaves.
+//! The flows that the programs learned, compared with conntrack's own table: each as the packet
+//! that enters and the packet that leaves.
 
 use std::{
     collections::HashMap,

@@ -27,7 +27,7 @@ pub struct HostCommand {
     input: Option<String>,
 }
 
-/// What a command printed and how it ended.
+/// The output of a command, and its exit status.
 #[derive(Clone, Debug)]
 pub struct Output {
     /// The exit status; 128 + n for an end by signal n.

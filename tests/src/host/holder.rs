@@ -11,7 +11,7 @@ use std::{
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::{child::Process, lab::Shared};
+use crate::{lab::Shared, lab::child::Process};
 
 /// `/sys` first: the mount point of bpffs lies on it. The new sysfs shows the devices of this network namespace.
 const MOUNTS: &str = "mount -t sysfs sysfs /sys && mount -t bpf bpf /sys/fs/bpf && \

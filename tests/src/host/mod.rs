@@ -22,8 +22,8 @@ pub use self::{
     thread::joined,
 };
 use crate::{
-    child::{ChildGuard, Process},
     lab::Shared,
+    lab::child::{ChildGuard, Process},
 };
 
 /// A handle to one host; clones are the same host. A [`Node`](crate::Node) and a [`Pod`](crate::Pod) are hosts.
@@ -64,7 +64,8 @@ impl Host {
         &self.inner.lab
     }
 
-    /// Where a file of this host's mount namespace is seen from outside; `path` is absolute.
+    /// Returns the path at which a file of this host's mount namespace is seen from outside; `path`
+    /// is absolute.
     pub fn outside_path(&self, path: impl AsRef<Path>) -> PathBuf {
         let path = path.as_ref();
         Path::new("/proc").join(self.pid().to_string()).join("root").join(path.strip_prefix("/").unwrap_or(path))

@@ -24,7 +24,7 @@ const GOODBYE: u8 = 0xff;
 const SILENCE: Duration = Duration::from_secs(20);
 const MOST_TIME: Duration = Duration::from_mins(2);
 
-/// How much to send.
+/// The amount of data to send, and its rate.
 #[derive(Clone, Copy, Debug)]
 pub struct BulkLoad {
     /// Blocks each way; it ends with them.
@@ -45,7 +45,7 @@ impl BulkLoad {
     }
 }
 
-/// What arrived of one direction.
+/// The data that arrived in one direction.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrived {
     /// Blocks, all as they were sent.

@@ -40,7 +40,7 @@ pub fn measure(server: SocketAddr, duration: Duration) -> Result<(u64, Duration)
 }
 
 fn ask(server: SocketAddr, request: [u8; 8]) -> Result<()> {
-    // No call that a short connection does not need: whoever runs this bounds its time.
+    // No call that a short connection does not need: the caller bounds the time.
     let mut stream = TcpStream::connect(server)?;
     stream.write_all(&request)?;
     let mut answer = Vec::with_capacity(16);

@@ -14,7 +14,7 @@ use crate::{Host, wait::patient};
 pub struct Datagrams {
     /// The end that asks.
     pub client: UdpSocket,
-    /// The end that answers whoever asks.
+    /// The end that answers every sender.
     pub server: UdpSocket,
     /// The number of the message under way.
     message: u32,

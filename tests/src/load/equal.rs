@@ -1,5 +1,5 @@
-//! Datagrams of many flows that nothing tells apart but their addresses and ports: equal lengths, equal payload, no
-//! identification, and over IPv4 no checksum.
+//! Datagrams of many flows that differ only in their addresses and ports: equal lengths, equal
+//! payload, no identification, and over IPv4 no checksum.
 
 use std::{
     net::{IpAddr, SocketAddr, UdpSocket},

@@ -18,7 +18,7 @@ use nix::sys::socket::{setsockopt, sockopt};
 use crate::{Host, host::joined, wait::patient};
 
 const TICK: Duration = Duration::from_millis(1);
-/// What has not arrived by then is lost.
+/// Time without an arrival after which missing datagrams are lost.
 const QUIET: Duration = Duration::from_millis(500);
 
 /// Every one of so many sockets sends to every one of so many others.

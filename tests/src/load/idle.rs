@@ -82,7 +82,7 @@ impl IdleConnections {
         })
     }
 
-    /// How many connections came about so far.
+    /// Returns the number of connections established so far.
     pub fn made(&self) -> usize {
         self.made.load(Ordering::Relaxed)
     }

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::{Host, eventually};
 
-/// What one stream reached.
+/// The result of one stream.
 #[derive(Clone, Copy, Debug)]
 pub struct Stream {
     /// Bits a second at the receiver.
@@ -39,7 +39,7 @@ fn read(text: &str) -> Result<Stream> {
     })
 }
 
-/// Whether a TCP socket listens at `port` in the host.
+/// Checks that a TCP socket listens at `port` in the host.
 fn listens(host: &Host, port: u16) -> Result<()> {
     let listener = format!(":{port:04X} ");
     for file in ["tcp", "tcp6"] {

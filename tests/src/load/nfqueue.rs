@@ -69,7 +69,7 @@ impl Answers {
         Ok(Self { answered, stop, thread: Some(thread) })
     }
 
-    /// How many packets it was asked about.
+    /// Returns the number of packets answered so far.
     pub fn count(&self) -> u64 {
         self.answered.load(Ordering::Relaxed)
     }

@@ -22,7 +22,7 @@ const IDLE_LIMIT: Duration = Duration::from_secs(10);
 /// The last request over UDP: the server ends.
 const GOODBYE: [u8; 8] = [0xff; 8];
 
-/// What carries the messages.
+/// The transport protocol of the messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, ValueEnum)]
 pub enum Protocol {
     /// One connection, without Nagle's delay.
@@ -41,12 +41,12 @@ impl Protocol {
     }
 }
 
-/// What a client measured. Times are in microseconds.
+/// The measurements of a client. Times are in microseconds, except for `seconds`.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub struct RrReport {
     /// Requests that were answered.
     pub transactions: u64,
-    /// How long the client ran.
+    /// The time the client ran, in seconds.
     pub seconds: f64,
     /// Requests without an answer (UDP only).
     pub lost: u64,
@@ -139,7 +139,7 @@ pub fn measure(protocol: Protocol, server: SocketAddr, span: Span, begin: &mut d
     }
 }
 
-/// Whether the datagram with this number was answered in time.
+/// Sends the datagram with this number. Returns true if it is answered in time.
 fn ask(socket: &UdpSocket, number: u64) -> io::Result<bool> {
     let mut answer = [0; 8];
     socket.send(&number.to_be_bytes())?;

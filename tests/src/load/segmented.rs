@@ -12,10 +12,10 @@ use nix::sys::socket::{setsockopt, sockopt};
 
 use crate::{Host, packet::pattern, wait::patient};
 
-/// What to send.
+/// The datagrams to send.
 #[derive(Clone, Copy, Debug)]
 pub struct Segmented {
-    /// How often the kernel is handed a buffer.
+    /// The number of buffers that are handed to the kernel.
     pub sends: u32,
     /// Datagrams in a buffer.
     pub segments: u32,

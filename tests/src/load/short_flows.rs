@@ -23,7 +23,7 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 /// The last datagram: the server ends.
 const GOODBYE: [u8; 3] = [0xff; 3];
 
-/// What one round is made of.
+/// The flows of one round.
 #[derive(Clone, Copy, Debug)]
 pub struct Round {
     /// Flows of datagrams; at most 60,000.

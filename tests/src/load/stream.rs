@@ -20,7 +20,7 @@ const WRITE: usize = 128 << 10;
 const READ: usize = 1 << 20;
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Takes what `streams` connections bring and tells each how much that was.
+/// Reads from `streams` connections and reports to each client the number of bytes.
 pub fn serve(streams: u32, bind: SocketAddr, ready: impl FnOnce(SocketAddr) -> Result<()>) -> Result<()> {
     let listener = TcpListener::bind(bind).with_context(|| bind.to_string())?;
     ready(listener.local_addr()?)?;

@@ -1,4 +1,4 @@
-//! Which numbers of a stream arrived, how often and in what order. No I/O.
+//! The count of a stream's numbers: those that arrived, how often, and in what order. No I/O.
 
 use std::{ops::RangeInclusive, time::Duration};
 

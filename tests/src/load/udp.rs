@@ -29,7 +29,7 @@ const QUIET: Duration = Duration::from_millis(500);
 const MOST_PACKETS: u64 = 5_000_000;
 const MOST_TIME: Duration = Duration::from_mins(2);
 
-/// What to send.
+/// The datagrams to send.
 #[derive(Clone, Copy, Debug)]
 pub struct UdpLoad {
     /// Datagrams a second.
@@ -40,7 +40,7 @@ pub struct UdpLoad {
     pub payload: usize,
 }
 
-/// What became of a stream.
+/// The result of a stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UdpReport {
     /// Datagrams the kernel took from the sender.
@@ -62,7 +62,7 @@ pub struct UdpReport {
 }
 
 impl UdpReport {
-    /// How many datagrams are missing.
+    /// Returns the number of missing datagrams.
     pub fn lost_count(&self) -> u64 {
         self.sent.saturating_sub(self.received)
     }

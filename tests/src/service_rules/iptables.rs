@@ -10,7 +10,7 @@ use super::Service;
 /// The mark of what is to be masqueraded.
 const MASQUERADE: &str = "0x4000";
 
-/// What is there once: the ways into the chains.
+/// Returns the rules that exist once: the jumps into the chains.
 pub(super) fn base() -> String {
     format!(
         "*filter

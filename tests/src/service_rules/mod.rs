@@ -17,7 +17,7 @@ use ipnet::IpNet;
 
 use crate::{Node, load::rr::Protocol};
 
-/// Who carries rules.
+/// The tool that installs the rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backend {
     /// nft.
@@ -33,7 +33,7 @@ pub struct Service {
     pub at: SocketAddr,
     /// The port by which every node leads to it.
     pub node_port: Option<u16>,
-    /// What it speaks.
+    /// Its transport protocol.
     pub protocol: Protocol,
     /// The pods behind it; without one it refuses.
     pub backends: Vec<SocketAddr>,

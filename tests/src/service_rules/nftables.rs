@@ -1,4 +1,4 @@
-//! The table of kube-proxy's mode `nftables`, made anew in one transaction.
+//! The table of kube-proxy's mode `nftables`, rebuilt in one transaction.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,8 @@ use ipnet::IpNet;
 
 use super::Service;
 
-/// What is there with and without Services. The maps lead from addresses and ports to a Service's chain.
+/// The part that exists with and without Services. The maps lead from addresses and ports to a
+/// Service's chain.
 const BASE: &str = "
     map service-ips { type FAMILY_addr . inet_proto . inet_service : verdict; }
     map no-endpoint-services { type FAMILY_addr . inet_proto . inet_service : verdict; }

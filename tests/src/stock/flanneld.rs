@@ -12,9 +12,9 @@ use crate::{Etcd, HandLease, Node, cluster::LEASES};
 pub struct Flanneld {
     /// The node.
     pub node: Node,
-    /// Tells its subnet from those of others.
+    /// The number that distinguishes its subnet from those of other nodes.
     pub number: u8,
-    /// Where it is reached.
+    /// The node's underlay address.
     pub public_ip: String,
 }
 

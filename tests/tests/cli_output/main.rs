@@ -1,4 +1,5 @@
-//! What the subcommands print: for people and for programs, with the agent alive, dead and never there.
+//! The output of the subcommands, for people and for programs: with the agent running, dead and
+//! never started.
 
 mod maps;
 mod mode;

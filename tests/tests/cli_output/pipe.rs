@@ -1,4 +1,4 @@
-//! Output that nobody reads to its end.
+//! Output whose reader closes the pipe before the end.
 
 use anyhow::Result;
 use flannel_tests::{TwoNodes, cluster::VXLAN};

@@ -1,5 +1,6 @@
-//! Pods by the plugin, the distribution's delegates and the manifest's list, on nodes with agents: whom they reach, in every
-//! mode and by both families; a hundred at once; a node that boots anew.
+//! Pods created by the plugin, the distribution's delegates and the manifest's list, on nodes with
+//! agents: reachability in every mode and over both families, a hundred pods at once, and a node
+//! that reboots.
 
 mod many;
 mod reach;

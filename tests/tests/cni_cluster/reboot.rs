@@ -1,4 +1,5 @@
-//! A node that boots anew: another kernel's worth of namespaces, an empty `/run`, no pins; its disk is as it was.
+//! A node that reboots: new namespaces as of another kernel, an empty `/run` and no pins. Its disk
+//! is unchanged.
 
 use std::{collections::BTreeSet, thread, time::Duration};
 

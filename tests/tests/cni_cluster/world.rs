@@ -12,7 +12,7 @@ use flannel_tests::{
     topology::{Stack, Three},
 };
 
-/// How many packets of a conversation are to be replayed.
+/// The minimum number of packets of a conversation that must be replayed.
 const REPLAYED: u64 = 100;
 
 /// The cluster.

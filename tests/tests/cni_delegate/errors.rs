@@ -1,4 +1,4 @@
-//! What the runtime is told of calls and configurations that mean nothing; and VERSION.
+//! Errors that the runtime receives for invalid calls and configurations; and VERSION.
 
 use anyhow::Result;
 use flannel_tests::{

@@ -23,7 +23,7 @@ fn del_waits_for_the_delegate_of_a_killed_add() -> Result<()> {
     throughout("the wait", Duration::from_millis(500), || {
         (del.is_running() && world.recorder.verbs().ok()? == ["ADD"]).then_some(())
     })?;
-    // Other pods wait for nobody.
+    // Calls for other pods do not wait.
     world.ok_for("DEL", &sandbox("pod2", "eth0"), &conf("1.0.0"))?;
     world.recorder.release("ADD")?;
     del.wait_success(SOON)?;

@@ -54,7 +54,7 @@ struct Both {
 }
 
 impl Both {
-    /// What is wrong; empty when the frames agree.
+    /// Returns a text of the forbidden differences; empty when the frames agree.
     fn findings(&self) -> String {
         let mut text = String::new();
         let inner: Field = ("inner packet", INNER_AT..self.kernel.len().max(self.ours.len()), false);

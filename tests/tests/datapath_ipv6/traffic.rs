@@ -1,4 +1,5 @@
-//! What pods send over IPv6 arrives, in mode `encap` as in mode `kernel`, over a cable with offloads and over one without.
+//! Packets that pods send over IPv6 arrive: in mode `encap` as in mode `kernel`, over a cable with
+//! offloads and over one without.
 
 use std::{thread, time::Duration};
 
@@ -61,7 +62,7 @@ fn bulk_tcp_travels_in_large_packets_and_hardly_repeats_itself() -> Result<()> {
     })
 }
 
-/// What a program counted under any of these reasons.
+/// Returns the sum of what a program counted under these reasons.
 fn sum<const N: usize>(end: &FlowKey, program: Program, reasons: [Reason; N]) -> Result<Counter> {
     reasons.into_iter().try_fold(Counter::default(), |sum, reason| {
         let Counter { packets, bytes } = end.tally(program, reason)?;
@@ -113,7 +114,8 @@ fn every_segment_leaves_with_checksum_zero_and_its_own_lengths() -> Result<()> {
     Ok(())
 }
 
-/// What comes back is the tunnel's in the receiver's eyes too, whoever made it.
+/// The receiver of replies also counts them as tunnel packets of a known peer, regardless of
+/// whether the kernel or the programs encapsulated them.
 #[test]
 fn received_packets_are_known_by_their_sender() -> Result<()> {
     in_every_way("v6known", |tunnel| {
@@ -146,7 +148,8 @@ fn a_next_hop_may_be_a_link_local_address() -> Result<()> {
     Ok(())
 }
 
-/// Nobody fragments the outer packet: a pod whose packets are too large for the way is told so, by the kernel, in either mode.
+/// The outer packet is never fragmented. In either mode, the kernel reports the smaller MTU to a
+/// pod whose packets are too large for the path.
 #[test]
 fn a_packet_too_large_for_the_underlay_is_answered() -> Result<()> {
     let Some(mut tunnel) = Tunnel::new("v6big")? else { return Ok(()) };

@@ -7,9 +7,10 @@ use anyhow::{Result, anyhow, ensure};
 use flannel_agent::datapath::{AttachKind, Attachments, DatapathError, Hook, Maps, PinRoot, Subnets, clock, load};
 use flannel_common::{
     addr::Mac,
+    entry_state::EntryState,
     mode::Mode,
     node::{FamilyConfig, NodeConfig},
-    peer::{EntryState, PeerEntry, VtepEntry},
+    peer::{PeerEntry, VtepEntry},
     program::Program,
     reason::Reason,
     stats::Counter,
@@ -105,7 +106,7 @@ impl FlowKey {
         write_peer(&mut self.maps, self.peer, next_hop)
     }
 
-    /// What a program counted under a reason.
+    /// Returns the packets and bytes that a program counted under a reason.
     pub(crate) fn tally(&self, program: Program, reason: Reason) -> Result<Counter> {
         Ok(self.maps.stats.get(program, reason)?)
     }

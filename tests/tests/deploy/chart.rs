@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{agent_takes, deploy, documents::Documents, helm, manifest, text_of};
 
-/// What `helm install` is told on the command line, or adds of itself.
+/// Prefixes of the label keys that come from the `helm install` command line or from Helm itself.
 const HELMS: [&str; 2] = ["app.kubernetes.io/", "helm.sh/"];
 
 /// Without Helm's labels, and with JSON in texts read.
@@ -38,8 +38,8 @@ fn take_selector(documents: &mut Documents) -> Result<Value> {
     Ok(selector)
 }
 
-/// But for the namespace, which `helm install` is told, and the selectors: nobody can change one, so each has that of what
-/// it replaces.
+/// The exceptions are the namespace, which is an argument of `helm install`, and the selectors: a
+/// DaemonSet's selector is immutable, so each keeps that of the DaemonSet it replaces.
 #[test]
 fn the_chart_is_the_manifest() -> Result<()> {
     let Some(mut chart) = helm::set("default")? else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! What each value set of the chart changes.
+//! The changes that each value set of the chart makes.
 
 use std::fs;
 
@@ -86,7 +86,7 @@ fn containers_come_and_go() -> Result<()> {
     Ok(())
 }
 
-/// What stands where in the pods' specification; null for nothing.
+/// The expected values at JSON pointers in the pods' specification; null for an absent one.
 #[test]
 fn values_reach_their_place() -> Result<()> {
     let volumes = |index: usize| format!("/volumes/{index}/hostPath/path");

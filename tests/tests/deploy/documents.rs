@@ -18,7 +18,7 @@ impl Documents {
         Ok(Self(by_kind))
     }
 
-    /// What stands at a JSON pointer in the document of a kind.
+    /// Returns the value at a JSON pointer in the document of a kind.
     pub(crate) fn at(&self, kind: &str, pointer: &str) -> Result<&Value> {
         let document = self.0.get(kind).with_context(|| format!("no {kind}"))?;
         document.pointer(pointer).with_context(|| format!("no {pointer} in {document:#}"))

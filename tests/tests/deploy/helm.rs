@@ -29,7 +29,7 @@ impl Rendered {
     }
 }
 
-/// What Helm makes of the arguments; `None` where there is no Helm.
+/// Runs Helm with the arguments and returns its output; `None` if Helm is not installed.
 fn run(args: &[OsString]) -> Result<Option<Output>> {
     let helm = env::var_os("HELM").unwrap_or_else(|| "helm".into());
     match Command::new(helm).args(args).output() {

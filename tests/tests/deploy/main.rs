@@ -1,4 +1,5 @@
-//! What lies in `deploy/` fits the programs it starts, the kernel it prepares, and what Kubernetes and Helm ask of it.
+//! The files in `deploy/` fit the programs they start, the kernel they prepare, and the
+//! requirements of Kubernetes and Helm.
 
 mod chart;
 mod chart_sets;

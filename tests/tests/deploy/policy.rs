@@ -17,7 +17,8 @@ fn policy() -> Result<Documents> {
     Documents::parse(&std::fs::read_to_string(deploy("admission-policy.yml"))?)
 }
 
-/// Which Node, by whom, from which node's token.
+/// An update of a Node: the user, the node that the user's token is bound to, and the object before
+/// and after.
 struct Request {
     user: &'static str,
     node: Option<&'static str>,

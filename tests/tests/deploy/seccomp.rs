@@ -1,4 +1,5 @@
-//! The seccomp profile beside what else filters system calls, and what puts it on a node.
+//! The seccomp profile, compared with the unit's filter of system calls, and the patch that
+//! installs it on a node.
 
 use std::{collections::BTreeSet, fs, process::Command};
 
@@ -46,7 +47,8 @@ fn the_unit_lets_every_call_of_the_profile_through() -> Result<()> {
     Ok(())
 }
 
-/// What is merged by name must have the names of the manifest, and what is installed must be what is used.
+/// Parts that are merged by name must have the names of the manifest, and the installed profile
+/// must be the one in use.
 #[test]
 fn the_patch_fits_the_manifest() -> Result<()> {
     let (manifest, patch) = (

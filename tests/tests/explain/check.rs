@@ -1,4 +1,4 @@
-//! `check`: before anything is installed, and beside an agent.
+//! `check`: before anything is installed, and next to a running agent.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! `maps dump --diff`: what somebody broke, and nothing else.
+//! `maps dump --diff`: foreign damage, and nothing else.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ fn what_was_broken_is_shown_and_nothing_else() -> Result<()> {
     let text = agent.cli(&["maps", "dump", "--diff"])?.stdout;
     assert_eq!(text, "leases, maps and kernel agree about 2 peers\n");
 
-    // A living agent would mend it.
+    // A running agent would repair the damage.
     agent.kill9()?;
     assert_eq!(differences(&agent)?, (Vec::new(), false));
     for (damage, repair, place, object, found, wanted) in [

@@ -1,4 +1,5 @@
-//! The story of a packet, in each mode and with each part of its way broken, beside what becomes of real packets.
+//! The report of `explain`, in each mode and with each part of a packet's path broken, compared
+//! with what happens to real packets.
 
 use std::{net::IpAddr, time::Duration};
 
@@ -6,7 +7,7 @@ use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{Agent, Pair, Pod, TwoNodes, cluster, eventually, fast::fast_pair_of, topology::Stack};
 use serde_json::Value;
 
-/// What is of one family in the labs.
+/// The addresses and names of one family in the labs.
 struct Names {
     stack: Stack,
     /// Ends the names of labs.
@@ -16,13 +17,13 @@ struct Names {
     neighbour: &'static str,
     far: &'static str,
     router: &'static str,
-    /// Addresses outside, in a subnet nobody leases, and of the other family.
+    /// Addresses outside the cluster, in a subnet without a lease, and of the other family.
     outside: &'static str,
     unleased: &'static str,
     other: &'static str,
     /// The tunnel device.
     device: &'static str,
-    /// What has to be 1 for a host to forward.
+    /// The sysctl that has to be 1 for a host to forward.
     forwarding: &'static str,
 }
 
@@ -159,7 +160,7 @@ fn every_part(names: &Names) -> Result<()> {
     second.wait_ping(near)?;
     places(&pair, &second, names)?;
     pair.set_mode("kernel")?;
-    // A living agent would mend it.
+    // A running agent would repair the damage.
     pair.sender.kill9()?;
     reaches(&pair.sender, near, far, "kernel")?;
     let Names { far: peer, device, router, forwarding, .. } = names;

@@ -1,4 +1,4 @@
-//! What others do to our IPv6 objects and to our routes without a tunnel is mended.
+//! Foreign changes to our IPv6 objects and to our routes without a tunnel are repaired.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::{HOST_GW, VXLAN};
 
-/// Events announce what somebody did; the periodic look at everything comes only every 30 s.
+/// The limit for repairs. Events announce foreign changes; the full resync runs only every 30 s.
 const SECONDS: Duration = Duration::from_secs(10);
 
 fn node_with_a_peer(name: &str, backend: &str, own: &HandNode, peer: &HandNode) -> Result<(TwoNodes, Agent)> {
@@ -72,7 +72,7 @@ fn ipv6_tunnel_objects_come_back() -> Result<()> {
     Ok(())
 }
 
-/// As text. Equal objects on a device made anew have equal texts.
+/// Returns the state as text. Equal objects on a recreated device have equal texts.
 fn without_indices(state: &TunnelState) -> String {
     TunnelState::default().changes(state)
 }

@@ -72,7 +72,8 @@ fn a_peer_is_looked_at_again_when_the_underlay_changes() -> Result<()> {
     Ok(())
 }
 
-/// What stock left is taken over: its own routes, and those of a cluster that used to have tunnels.
+/// Routes that stock flannel left are taken over: those of host-gw, and those of a cluster that
+/// used to have tunnels.
 #[test]
 fn routes_that_stock_left_are_taken_over() -> Result<()> {
     let pair = TwoNodes::with("leftgw", Stack::V4, &cluster::config(Stack::V4, HOST_GW))?;

@@ -55,7 +55,7 @@ fn another_ipv6_address_moves_ipv6_alone() -> Result<()> {
     Ok(())
 }
 
-/// A flap takes global IPv6 addresses with it; whoever gave them gives them again.
+/// A flap removes global IPv6 addresses; the administrator adds them again.
 #[test]
 fn a_flap_is_survived_by_both_families() -> Result<()> {
     let cluster = Cluster::new("flap6", Stack::Dual, VXLAN)?;

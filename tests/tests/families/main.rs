@@ -1,4 +1,4 @@
-//! IPv6-only and dual-stack clusters beside IPv4-only ones, and backends without a tunnel.
+//! IPv6-only and dual-stack clusters in addition to IPv4-only ones, and backends without a tunnel.
 
 mod alloc;
 mod cleanup;

@@ -61,7 +61,7 @@ fn a_node_with_both_families_uses_what_each_peer_has() -> Result<()> {
     Ok(())
 }
 
-/// What the programs have no room for in one family leaves them the other.
+/// A network too large for the peer map in one family leaves the other family to the programs.
 #[test]
 fn a_network_too_large_for_the_programs_is_the_kernels_and_the_other_family_is_not() -> Result<()> {
     let config = r#"{"EnableIPv6":true,"Network":"10.244.0.0/16","IPv6Network":"fd00:10::/32","IPv6SubnetLen":64,"Backend":{"Type":"vxlan"}}"#;

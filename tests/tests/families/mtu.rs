@@ -1,4 +1,4 @@
-//! Each tunnel's MTU is exactly what fits the underlay, and pods are told one that fits every family.
+//! Each tunnel's MTU is exactly what fits the underlay, and pods get one that fits every family.
 
 use anyhow::{Result, ensure};
 use flannel_tests::{Agent, Node, cluster::Cluster, topology::Stack};

@@ -1,4 +1,4 @@
-//! What cannot be served ends the start, with the value and the way out.
+//! Configurations that cannot be served end the start, with the value and the remedy.
 
 use anyhow::Result;
 use flannel_tests::{TwoNodes, cluster, topology::Stack};

@@ -72,7 +72,8 @@ fn ipv6_tunnel_objects_equal_stocks() -> Result<()> {
     Ok(())
 }
 
-/// A node changes hands: no object is made anew, and peers are told what the device really takes.
+/// A node changes from stock flannel to the agent: no object is recreated, and the lease announces
+/// only what the device really accepts.
 #[test]
 fn an_ipv6_device_that_stock_left_is_adopted() -> Result<()> {
     let pair = pair()?;

@@ -10,7 +10,7 @@ use flannel_tests::{
     load::nfqueue::Answers,
 };
 
-/// Names of programs on the pod's veth, whoever put them there and how.
+/// Returns the names of all programs on the pod's veth, regardless of owner and attach type.
 fn on_veth(pair: &Pair) -> Result<Vec<String>> {
     let (node, veth) = (pair.sender.node(), pair.near.veth());
     let mut names = Vec::new();

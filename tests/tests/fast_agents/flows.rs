@@ -117,7 +117,7 @@ fn flows_to_direct_peers_are_replayed() -> Result<()> {
     Ok(())
 }
 
-/// What was learned, and about whom, is shown from the pins.
+/// Learned flows and their pods are shown from the pinned maps.
 #[test]
 fn flows_and_pods_are_shown_with_and_without_an_agent() -> Result<()> {
     let pair = fast_pair("fa-shown", &[])?;
@@ -166,7 +166,8 @@ fn chosen_and_judged(pair: &flannel_tests::Pair, client: &str, server: &str) -> 
     ensure!(row["state"] == "mode_kernel" && row["why"] == "mode encap is in force", "{row}");
     pair.sender.cli(&["flows", "flush"])?;
     pair.sender.cli(&["datapath", "set", "fast"])?;
-    // The server said the last word. The client may acknowledge that only now, and so be seen anew.
+    // The server sent the last message. The client may acknowledge it only now, which refreshes the
+    // client's flow, so the server's is checked.
     let row = chosen("--dst", server)?;
     let why = row["why"].as_str().unwrap_or_default();
     ensure!(row["state"] == "refreshing" && why.starts_with("learned under generation "), "{row}");

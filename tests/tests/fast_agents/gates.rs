@@ -1,5 +1,5 @@
-//! What others put on the way of a pod's packets is not bypassed: the way it concerns is left to the kernel, and `status`
-//! says why.
+//! Foreign objects on the path of a pod's packets are not bypassed: the direction they affect is
+//! left to the kernel, and `status` gives the reason.
 
 use std::time::Duration;
 
@@ -99,7 +99,8 @@ fn pods_the_operator_names_are_left_alone_and_their_packets_flow() -> Result<()>
     Ok(())
 }
 
-/// Nobody announces them; they are found within seconds. The program is one of ours where the agent never puts it.
+/// No event announces them; the agent finds them within seconds. The program is one of ours,
+/// attached where the agent never attaches it.
 #[test]
 fn tcx_programs_of_others_forbid_the_way_they_are_on() -> Result<()> {
     if hooks::lacks_tcx("TCX programs of others") {

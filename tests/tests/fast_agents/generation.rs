@@ -1,4 +1,4 @@
-//! What was learned ends with what it was learned under.
+//! Learned flows end when the state they were learned under changes.
 
 use std::{
     net::IpAddr,
@@ -47,7 +47,7 @@ fn a_new_rule_of_legacy_iptables_cuts_an_established_flow_at_its_refresh() -> Re
     })
 }
 
-/// Whether a new generation begins because of something.
+/// Checks that an action begins a new generation within 8 s.
 fn begins(agent: &Agent, what: &str, action: impl FnOnce() -> Result<()>) -> Result<()> {
     let before = agent.generation()?;
     action()?;

@@ -69,7 +69,8 @@ fn the_address_of_a_pod_s_own_end_is_followed() -> Result<()> {
     pair.talk_until_replayed(&mut talk, 100)
 }
 
-/// Deleted and made anew with the same address while packets flow to it: they reach the new pod, by the new veth.
+/// A pod is deleted and recreated with the same address while packets flow to it: they reach the
+/// new pod, by the new veth.
 #[test]
 fn a_pod_that_comes_back_with_its_address_is_reached_at_once() -> Result<()> {
     let mut pair = fast_pair_of("fa-again", Stack::Dual, &[])?;

@@ -48,7 +48,8 @@ fn counted(agent: &Agent) -> Result<Vec<[u64; 2]>> {
     ["from_pod", "from_underlay"].into_iter().map(of).collect()
 }
 
-/// How large packets may leave is part of what was learned.
+/// The MTU is part of the state that flows are learned under: a smaller one begins a new
+/// generation.
 fn smaller_link(agent: &Agent) -> Result<()> {
     let before = agent.generation()?;
     agent.node().sh("ip link set eth0 mtu 1400")?;

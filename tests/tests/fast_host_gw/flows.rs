@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use crate::{FOLLOWED, on_external};
 
-/// The longest time after which a flow is seen anew, with room for a busy machine.
+/// The longest time until a flow is refreshed, with a margin for a busy machine.
 const INTERVAL: Duration = Duration::from_secs(5);
 
 /// Conversations of `near` with `far` that are replayed on both nodes: by either protocol, over either family, and each through a
@@ -59,7 +59,7 @@ fn flows_are_replayed_both_ways_shown_and_cut_and_end_with_their_peer() -> Resul
     end_with_their_peer(&lab, &mut talks)
 }
 
-/// What the outputs say, of a node that has no tunnel.
+/// Checks the output of subcommands on a node that has no tunnel.
 fn shown(lab: &FastLab) -> Result<()> {
     let agent = &lab.agents[0];
     let status = agent.status()?;
@@ -81,7 +81,7 @@ fn shown(lab: &FastLab) -> Result<()> {
     explained(agent, &lab.near, &lab.far)
 }
 
-/// What only packets of a tunnel need is not asked for.
+/// Checks that `check` reports nothing that only tunnel packets need.
 fn checked(agent: &Agent) -> Result<()> {
     let report = agent.cli_any(&["check", "-o", "json"])?.stdout;
     let of_a_tunnel = ["UDP port", "tunnel packets", "tx-udp_tnl"].iter().find(|text| report.contains(**text));
@@ -113,7 +113,7 @@ fn explained(agent: &Agent, near: &Pod, far: &Pod) -> Result<()> {
     Ok(())
 }
 
-/// Rules of legacy iptables are announced to nobody: flows see them when they are seen anew.
+/// Legacy iptables sends no event for its rules: flows meet them when they are refreshed.
 fn cut_by_a_rule(lab: &FastLab, talks: &mut [(Family, Conversation)]) -> Result<()> {
     for (family, talk) in talks {
         let rule = |verb: &str| -> Result<String> {

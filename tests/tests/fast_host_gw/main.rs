@@ -15,10 +15,11 @@ use flannel_tests::{
 };
 use serde_json::{Value, json};
 
-/// What is on the external interface of a node in mode `fast`: of what comes in, and of what leaves.
+/// The programs on the external interface of a node in mode `fast`: on ingress, and on egress.
 const FOLLOWED: [&str; 2] = ["from_underlay", "to_underlay"];
 
-/// Names of programs on the external interface, whoever put them there and how.
+/// Returns the names of all programs on the external interface, regardless of owner and attach
+/// type.
 fn on_external(agent: &Agent) -> Result<Vec<String>> {
     let node = agent.node();
     Ok([programs(node, "eth0", Side::Ingress)?, programs(node, "eth0", Side::Egress)?].concat())

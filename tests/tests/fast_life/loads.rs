@@ -1,5 +1,6 @@
-//! What flows meanwhile, in every family the pods have: a TCP connection with data both ways, another one through a Service, and a
-//! stream of datagrams. What conntrack calls invalid is dropped on the way.
+//! Traffic during the tests, in every family the pods have: a TCP connection with data both ways,
+//! another one through a Service, and a stream of datagrams. Packets that conntrack calls invalid
+//! are dropped on the way.
 
 use std::{
     net::{IpAddr, SocketAddr},

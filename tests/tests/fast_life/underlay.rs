@@ -77,7 +77,7 @@ fn connections_outlive_what_happens_to_the_underlay() -> Result<()> {
     let (a, c, r) = (&pair.net.a, &pair.net.c, &pair.net.r);
     outlive(&pair, &loads, || flap(&pair)).context("an interface that was down")?;
     outlive(&pair, &loads, || set_mtu(&[(r, "eth-c"), (c, "eth0")], 1400)).context("a smaller MTU beyond a router")?;
-    // Routers cut packets of IPv4. Of IPv6 they say that they are too large, and the programs heed it.
+    // Routers fragment IPv4 packets. For IPv6 they send Packet Too Big, which the programs observe.
     ensure!(pair.sender.counted("from_underlay", "too_big")? > 0, "nobody told the other node of it");
     // The tunnels of this node get smaller than its pods.
     outlive(&pair, &loads, || set_mtu(&[(a, "eth0"), (r, "eth-a"), (r, "br1")], 1380)).context("a smaller MTU here")?;

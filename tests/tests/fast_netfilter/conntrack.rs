@@ -1,4 +1,4 @@
-//! What conntrack knows of a connection, and for how long: the same as in mode `kernel`.
+//! The conntrack state of a connection, and its lifetime: the same as in mode `kernel`.
 
 use std::{
     io::{ErrorKind, Read as _},

@@ -1,4 +1,4 @@
-//! What forbids a flow after it was established cuts it, and lets it go on when it goes.
+//! A rule or policy that forbids an established flow cuts it; the flow continues after its removal.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use flannel_tests::{
     wire::Capture,
 };
 
-/// The longest time after which a flow is seen anew, with room for a busy machine.
+/// The longest time until a flow is refreshed, with a margin for a busy machine.
 const INTERVAL: Duration = Duration::from_secs(5);
 /// After that long without an answer TCP tries again.
 const RETRANSMISSION: Duration = Duration::from_secs(15);
@@ -118,7 +118,7 @@ fn by_a_rule_of_legacy_iptables(lab: &FastLab, talks: &mut [Conversation]) -> Re
     wait_free(lab, talks)
 }
 
-/// What is forbidden to the tunnel's own packets: rules of OUTPUT.
+/// Rules of OUTPUT that drop the tunnel's own packets.
 fn by_a_rule_on_the_tunnel(lab: &FastLab, talks: &mut [Conversation]) -> Result<()> {
     let change = |verb: &str| {
         Family::ALL.into_iter().try_for_each(|family| {

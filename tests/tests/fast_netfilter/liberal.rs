@@ -23,10 +23,11 @@ use flannel_tests::{
 const CHUNK: usize = 4 << 20;
 /// Bytes that may still arrive when the sender stops: a chunk, and the buffers of both ends.
 const MOST_IN_FLIGHT: usize = 64 << 20;
-/// How often all flows are seen anew meanwhile.
+/// The number of times that all flows are discarded and learned again during a transfer.
 const REFRESHES: usize = 10;
 
-/// Through a Service to `far`, while all flows are seen anew again and again; then the connection is closed in order.
+/// Transfers data through a Service to `far` while all flows are discarded repeatedly; then closes
+/// the connection in order.
 fn transfer(lab: &FastLab, family: Family, replays: bool) -> Result<()> {
     let backend = family.end(&lab.far)?;
     let service = Service::new(family.service(1), Protocol::Tcp, [backend]);

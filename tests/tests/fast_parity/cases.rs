@@ -10,7 +10,8 @@ use flannel_tests::{
     packet_v6::{FRAGMENT, HOP_BY_HOP, Ipv6},
 };
 
-/// What a pod sends, and what `from_pod` is to do with it in the middle of a known flow.
+/// Packets that a pod sends in the middle of a known flow, and the reason under which `from_pod` is
+/// to count them.
 pub(crate) struct Case {
     pub(crate) name: &'static str,
     pub(crate) packets: Vec<Vec<u8>>,
@@ -118,7 +119,7 @@ pub(crate) fn kinds(pair: &Pair, mtu: usize) -> Result<Vec<Case>> {
     ])
 }
 
-/// An address of the same subnet that nobody has.
+/// Returns an address of the same /24 that no pod has.
 fn other(address: Ipv4Addr) -> Ipv4Addr {
     let [a, b, c, _] = address.octets();
     Ipv4Addr::new(a, b, c, 77)

@@ -22,10 +22,10 @@ use crate::{
 /// A pair of nodes, and what is seen of packets from one pod to the other.
 struct Parity {
     watch: Watch,
-    /// What the programs of the near and the far node count.
+    /// Counters of the programs on the near and on the far node.
     near: Counters,
     far: Counters,
-    // Someone listens, so that nobody says there was no one.
+    // An open port, so that the far pod sends no port unreachable messages.
     _listener: UdpSocket,
 }
 

@@ -1,4 +1,5 @@
-//! What becomes of a pod's packet, seen at three places: in the pod it is for, on the wire, and back in the pod that sent it.
+//! The effects of a pod's packet, captured at three places: in the pod it is for, on the wire, and
+//! back in the pod that sent it.
 
 use std::{collections::BTreeSet, fmt::Write as _, net::IpAddr, time::Duration};
 
@@ -10,7 +11,7 @@ use flannel_tests::{
     wire::{Capture, inject},
 };
 
-/// Where frames are seen.
+/// The places where frames are captured, in the order of the captures.
 const PLACES: [&str; 3] = ["in the far pod", "on the wire", "back in the near pod"];
 
 /// Frames by place.
@@ -21,7 +22,7 @@ pub(crate) struct Watch {
     captures: [Capture; 3],
     plain: Vec<u8>,
     is_v6: bool,
-    /// Whether the wire carries tunnel packets, and not the pods' own.
+    /// True if the wire carries tunnel packets, and not the pods' own.
     has_tunnel: bool,
 }
 
@@ -59,7 +60,7 @@ impl Watch {
         self.captures.iter().for_each(Capture::clear);
     }
 
-    /// What was seen so far but for plain packets, each once.
+    /// Returns the frames seen so far except plain packets, each once.
     pub(crate) fn seen(&self) -> Seen {
         let frames = self.captures.iter().enumerate();
         let frames = frames.flat_map(|(place, capture)| capture.frames().into_iter().map(move |frame| (place, frame)));
@@ -69,7 +70,8 @@ impl Watch {
             .collect()
     }
 
-    /// What is seen once nothing more comes: another plain packet has arrived, and then nothing for some readings.
+    /// Returns the frames seen once no more arrive: after another plain packet has arrived, and the
+    /// frames have been the same for some readings.
     pub(crate) fn settled(&self, pair: &Pair) -> Result<Seen> {
         self.arrival_of_plain(pair)?;
         eventually_stable("no more frames", Duration::from_secs(5), 3, || Some(self.seen()))
@@ -82,7 +84,8 @@ impl Watch {
         eventually("a plain packet", Duration::from_secs(5), || (arrived() > before).then_some(()))
     }
 
-    /// Nothing but TTL and header checksum changes on the way, so lengths, numbers and everything behind tell which packet it is.
+    /// Returns true for a plain packet. Only TTL and header checksum change on the way, so the
+    /// length, the identification and everything behind the checksum identify it.
     fn is_plain(&self, frame: &[u8]) -> bool {
         let (numbers, rest) = if self.is_v6 { (4..6, 8) } else { (2..6, 12) };
         let inner = frame.len().checked_sub(self.plain.len()).map(|at| &frame[at..]);
@@ -120,7 +123,7 @@ fn is_later_fragment_v6(frame: &[u8]) -> bool {
     frame.get(20) == Some(&FRAGMENT) && offset.is_some_and(|offset| offset != 0)
 }
 
-/// How two sets differ.
+/// Returns a text of the frames that only one of two sets has; empty when they are equal.
 pub(crate) fn difference(kernel: &Seen, fast: &Seen) -> String {
     let mut text = String::new();
     for (who, frames) in [("in mode kernel", kernel.difference(fast)), ("in mode fast", fast.difference(kernel))] {

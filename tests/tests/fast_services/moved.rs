@@ -19,10 +19,11 @@ use flannel_tests::{
 
 use crate::service_lab::ServiceLab;
 
-/// The longest time after which a flow is seen anew, with room for a busy machine.
+/// The longest time until a flow is refreshed, with a margin for a busy machine.
 const INTERVAL: Duration = Duration::from_secs(5);
 
-/// What uses datagrams goes on at the new backend. A connection ends there: nobody knows it.
+/// Datagrams continue at the new backend. A connection ends there: the new backend does not know
+/// it.
 pub(crate) fn moved(lab: &ServiceLab, mode: &str, family: Family) -> Result<()> {
     let (old, new) = (family.end(&lab.far)?, family.end(&lab.other)?);
     let services = |backend| {
@@ -47,13 +48,14 @@ pub(crate) fn moved(lab: &ServiceLab, mode: &str, family: Family) -> Result<()> 
     })?;
     ensure!(forgotten == 2, "{forgotten} connections were known");
     datagrams.server = datagrams::server(&lab.other, new)?;
-    // Until the flow is seen anew, one of its packets goes the new way already if it is the one that looks at the path.
+    // Until the flow is refreshed, a packet of it takes the new way only if it is the one that
+    // probes the path.
     eventually("datagrams at the new backend", INTERVAL, || datagrams.exchange(20))?;
     eventually("the end of the connection", INTERVAL, || reset(&mut talk))?;
     lab.carried(mode, [true; 2], |messages| datagrams.exchange(messages)).context("after")
 }
 
-/// Whether the client of a connection was told that there is none.
+/// Succeeds if the client of a connection received a reset.
 fn reset(talk: &mut Talk) -> Result<()> {
     let Err(lost) = talk.exchange(20) else { bail!("messages still come through") };
     let is_reset = |error: &io::Error| error.kind() == ErrorKind::ConnectionReset;

@@ -17,9 +17,9 @@ pub(super) struct Fault {
 }
 
 enum What {
-    /// What becomes of the store's answers.
+    /// The manner in which the proxy treats the store's answers.
     Answers(Manner),
-    /// What happens to the agent or its node, and what ends it.
+    /// The step that harms the agent or its node, and the step that ends the harm.
     Node(Step, Step),
     /// The same, and the agent is dead meanwhile.
     Death(Step, Step),
@@ -62,7 +62,7 @@ impl Fault {
         Ok(())
     }
 
-    /// Whether the agent is dead meanwhile.
+    /// Returns true if the agent is dead during the fault.
     pub(super) const fn kills(&self) -> bool {
         matches!(self.what, Death(..))
     }
@@ -94,7 +94,8 @@ fn limit_descriptors(ground: &Ground, limit: &str) -> Result<()> {
     ground.nodes.a.sh(&format!("prlimit --pid {} --nofile={limit}:", ground.agent.child().pid())).map(drop)
 }
 
-/// What is open stays open, and nothing more can be opened. Its connection to the store is cut, so that it needs one.
+/// Open descriptors stay open, and no more can be opened. The agent's connection to the store is
+/// cut, so that it needs a new descriptor.
 fn take_descriptors(ground: &Ground) -> Result<()> {
     ground.proxy.set(Manner::Closed);
     limit_descriptors(ground, "3")

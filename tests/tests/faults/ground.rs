@@ -27,7 +27,7 @@ const LOAD: UdpLoad = UdpLoad { pps: 1_000, duration: Duration::from_secs(100), 
 const CONFIG: &str = r#"{"Network":"10.244.0.0/16","SubnetMin":"10.244.200.0","Backend":{"Type":"vxlan"}}"#;
 const PROXY_PORT: u16 = 2378;
 
-/// Where faults happen, to the first node's agent.
+/// The lab in which faults happen to the first node's agent.
 pub(super) struct Ground {
     /// The agent faults happen to.
     pub(super) agent: Agent,
@@ -41,7 +41,7 @@ pub(super) struct Ground {
     pub(super) nodes: TwoNodes,
 }
 
-/// What a fault did.
+/// The result of a fault: the packets sent and lost, and the time from its end to the recovery.
 pub(super) struct Outcome {
     name: &'static str,
     report: UdpReport,
@@ -107,7 +107,7 @@ impl Ground {
 }
 
 impl Outcome {
-    /// What is wrong with it.
+    /// Returns an error text if packets were lost.
     pub(super) fn complaint(&self) -> Option<String> {
         self.report.expect_complete().err().map(|error| format!("{}: {error:#}", self.name))
     }

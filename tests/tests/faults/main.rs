@@ -1,5 +1,6 @@
-//! What a faulty store, an exhausted node or a busy kernel does to an agent: packets between nodes that know each other
-//! are not lost meanwhile, and a node that joined meanwhile is reached soon after.
+//! Effects of a faulty store, an exhausted node or a busy kernel on an agent: no packet between
+//! nodes that know each other is lost, and a node that joined during the fault is reached soon
+//! after.
 
 mod faults;
 mod ground;

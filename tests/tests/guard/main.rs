@@ -83,7 +83,8 @@ impl Guarded {
         Ok(())
     }
 
-    /// How many of three pings of the other host, from an address of its own, reach the pod.
+    /// Returns how many of three pings of the other host, from an address of its own, reach the
+    /// pod.
     fn arrive(&self, to: IpAddr, more: &str) -> Result<usize> {
         self.arriving.clear();
         let line = format!("ping -n -c 3 -i 0.01 -W 0.1 {more} {to}");
@@ -91,8 +92,8 @@ impl Guarded {
         Ok(self.arriving.len())
     }
 
-    /// How many of three such frames of the other host reach the pod. An answer of the node to what is sent after them says
-    /// that it has seen them.
+    /// Returns how many of three such frames of the other host reach the pod. The node's answer to
+    /// a ping sent after them shows that it has processed them.
     fn arrive_as(&self, frame: &[u8]) -> Result<usize> {
         self.arriving.clear();
         for _ in 0..3 {

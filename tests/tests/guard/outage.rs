@@ -1,4 +1,4 @@
-//! What the guard does when the store or the agent is away.
+//! The guard while the store or the agent is away.
 
 use std::path::Path;
 

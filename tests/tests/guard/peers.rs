@@ -1,4 +1,4 @@
-//! Tunnel packets of a host that has a lease: a stock node, as far as anybody can tell.
+//! Tunnel packets of a host that has a lease and is therefore indistinguishable from a stock node.
 
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ fn a_stock_node_exchanges_traffic_both_ways_in_every_mode() -> Result<()> {
     Ok(())
 }
 
-/// What a node routes for others and does not masquerade, or a pod that makes addresses up.
+/// Such sources are addresses that a node routes without masquerade, or that a pod forges.
 #[test]
 fn other_inner_sources_pass_unless_the_inner_check_is_enforced() -> Result<()> {
     let lab = Guarded::new("innersource", &[])?;

@@ -1,4 +1,5 @@
-//! What an agent says of itself, while it starts, while the store is away, and when somebody is at its routes.
+//! The agent's own metrics: while it starts, while the store is away, and after foreign changes to
+//! its routes.
 
 use std::time::Duration;
 

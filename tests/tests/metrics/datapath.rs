@@ -1,4 +1,4 @@
-//! What the programs counted, while packets flow.
+//! Metrics of the programs while packets flow.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -14,7 +14,7 @@ use crate::{
 const SOON: Duration = Duration::from_secs(20);
 /// Flows are counted once a minute at most.
 const NEXT_COUNT: Duration = Duration::from_secs(90);
-/// What a connection with replayed packets both ways makes grow.
+/// Samples that grow with a connection whose packets are replayed both ways.
 const GROWING: [&str; 6] = [
     "flannel_datapath_packets_total{program=\"from_pod\",reason=\"replayed\",verdict=\"redirect\"}",
     "flannel_datapath_bytes_total{program=\"from_pod\",reason=\"replayed\",verdict=\"redirect\"}",
@@ -39,7 +39,7 @@ fn dump(agent: &Agent) -> Result<BTreeMap<String, f64>> {
     Ok(counters)
 }
 
-/// What was scraped under a name that goes on with the verdict.
+/// Returns the value of the sample whose name is `start` followed by a verdict label.
 fn scraped(scrape: &Scrape, start: &str) -> Option<f64> {
     ["pass", "redirect", "drop"].iter().find_map(|verdict| scrape.get(&format!("{start},verdict=\"{verdict}\"}}")))
 }

@@ -1,4 +1,4 @@
-//! What promtool, Prometheus' own checker, says.
+//! Checks by promtool, Prometheus' own checker.
 
 use std::{
     io::{ErrorKind, Write as _},

@@ -45,7 +45,8 @@ fn a_configuration_that_asks_for_what_is_not_built_ends_the_agent() -> Result<()
     Ok(())
 }
 
-/// A slip is waited out: told once with its value, and the agent comes up when it is mended.
+/// The agent waits while the configuration is invalid: it logs each mistake with its value, and
+/// becomes ready when the configuration is corrected.
 #[test]
 fn a_slip_in_the_configuration_is_waited_out_and_named() -> Result<()> {
     let pair = TwoNodes::unconfigured("slip")?;

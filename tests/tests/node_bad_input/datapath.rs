@@ -1,4 +1,5 @@
-//! What keeps the programs out: the node then serves by the kernel, and `status` gives the reason.
+//! Conditions that keep the programs out: the kernel then carries the node's packets, and `status`
+//! gives the reason.
 
 use std::{env, path::PathBuf};
 

@@ -25,7 +25,7 @@ fn lease(name: &str, public_ip: &str, mac: &str, reason: &str) -> Bad {
     (name.to_owned(), lease.value(), reason.to_owned())
 }
 
-/// What is wrong whoever we are.
+/// Returns leases that are wrong for every node.
 fn malformed() -> Vec<Bad> {
     let vxlan = |number: u8| HandLease::new(number, FREE_IP, FREE_MAC).value();
     vec![
@@ -53,7 +53,7 @@ fn malformed() -> Vec<Bad> {
     ]
 }
 
-/// What is wrong because it meets us, or a peer that was there before.
+/// Returns leases that are wrong because they conflict with ours or with that of an older peer.
 fn in_conflict(ours: &Value, peer: &Value) -> Result<Vec<Bad>> {
     let half = |subnet: &Value| -> Result<String> { Ok(subnet.as_str().context("a subnet")?.replace("/24", "-25")) };
     Ok(vec![
@@ -130,7 +130,7 @@ fn a_lease_with_our_mac_is_refused() -> Result<()> {
     Ok(())
 }
 
-/// What kept a lease out goes, and the lease comes in without a restart.
+/// When the reason for its rejection is removed, a lease is accepted without a restart.
 #[test]
 fn a_bad_lease_that_is_mended_becomes_a_peer() -> Result<()> {
     let pair = TwoNodes::new("mended", VXLAN)?;

@@ -34,7 +34,7 @@ fn an_agent_rides_out_a_store_that_dies() -> Result<()> {
     rides_out(&a, &pair, || pair.etcd.stop(), || pair.etcd.start())
 }
 
-/// A frozen server keeps its connections, so only pings tell.
+/// A frozen server keeps its connections, so only unanswered keepalive pings reveal it.
 #[test]
 fn an_agent_rides_out_a_store_that_freezes() -> Result<()> {
     let pair = TwoNodes::new("freezes", VXLAN)?;

@@ -14,7 +14,7 @@ fn refused(flags: &[&str], environment: &[(&str, &str)]) -> Result<String> {
     Ok(text)
 }
 
-/// Wrong usage is status 2, so that a service manager can tell it from a node that failed.
+/// Wrong usage ends with status 2, so that a service manager can distinguish it from a failed node.
 #[test]
 fn every_mistake_on_the_command_line_is_told_at_once() -> Result<()> {
     let text = refused(

@@ -53,7 +53,7 @@ fn a_machine_that_slept_longer_than_its_lease_holds_none_until_the_store_answers
     })?;
     pair.etcd.resume()?;
     agent.wait_ready_is(true)?;
-    // It was there all along: written again, and not made anew.
+    // The key was there all along: it was written again, and not recreated.
     assert_eq!((own_key(&agent)?, pair.etcd.version(&key)?, agent.log_count(LOST)), (key, 2, 0));
     Ok(())
 }
@@ -65,7 +65,7 @@ fn a_wall_clock_set_by_a_day_changes_nothing_but_what_is_told_by_it() -> Result<
     let expiry = |agent: &Agent| agent.status()?["lease"]["expires_at"].as_u64().context("an expiry");
     let (before, version) = (expiry(&agent)?, pair.etcd.version(&key)?);
     clocks.set_forward(24 * HOUR)?;
-    // Something to tell, so that the status is told anew.
+    // A change to report, so that the status is written again.
     HandLease::new(9, "192.168.1.99", "02:00:00:00:00:09").put(&pair.etcd)?;
     agent.wait_peers(1)?;
     let moved = expiry(&agent)?.abs_diff(before + 24 * HOUR.as_secs());

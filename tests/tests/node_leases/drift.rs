@@ -1,11 +1,11 @@
-//! What others do to our objects, and what we must not do to theirs.
+//! Foreign changes to our objects, which are repaired, and foreign objects, which stay unchanged.
 
 use std::{thread, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{Agent, HandLease, TunnelState, TwoNodes, cluster::VXLAN, eventually, hooks, snapshot::Snapshot};
 
-/// Events announce what somebody did; the periodic look at everything comes only every 30 s.
+/// The limit for repairs. Events announce foreign changes; the full resync runs only every 30 s.
 const SECONDS: Duration = Duration::from_secs(10);
 
 fn node_with_a_peer(name: &str) -> Result<(TwoNodes, Agent)> {
@@ -55,7 +55,7 @@ fn objects_that_somebody_changes_are_mended_within_seconds() -> Result<()> {
     ])
 }
 
-/// What an earlier run or a mistaken hand left on our device would mislead packets.
+/// Entries that an earlier run or a mistaken user left on our device would misdirect packets.
 #[test]
 fn stale_entries_of_ours_on_the_tunnel_device_are_removed() -> Result<()> {
     come_back(&[
@@ -66,7 +66,7 @@ fn stale_entries_of_ours_on_the_tunnel_device_are_removed() -> Result<()> {
     ])
 }
 
-/// The device is made anew with the address the peers know.
+/// The device is recreated with the address that the peers know.
 #[test]
 fn a_deleted_device_comes_back_with_everything_on_it() -> Result<()> {
     let (pair, agent) = node_with_a_peer("device")?;

@@ -53,7 +53,7 @@ fn a_frozen_agent_whose_lease_ran_out_is_not_ready_and_acquires_it_again() -> Re
     until_gone(&pair, &key)?;
     b.wait_peers(0)?;
 
-    // Without an answer from the store it has the clock alone to tell.
+    // Without an answer from the store, only the clock shows that the lease has expired.
     pair.etcd.pause()?;
     a.child().signal(Signal::SIGCONT)?;
     let status = a.wait_status("the lapsed lease", |status| {
@@ -71,7 +71,7 @@ fn a_frozen_agent_whose_lease_ran_out_is_not_ready_and_acquires_it_again() -> Re
     until_as(&others, &pair)
 }
 
-/// What becomes of an agent while its lease ends.
+/// The state of an agent while its lease expires.
 #[derive(Clone, Copy, Debug)]
 enum Out {
     Frozen,
@@ -98,7 +98,8 @@ fn somebody_else_takes_the_subnet_of_one_that_is(out: Out) -> Result<()> {
         ensure!(status["ready"] == true && own_key(&a)? != former);
         Ok(())
     })?;
-    // The subnet that was ours is a peer's: in the kernel, beside our own new one, and for those who read the file.
+    // The subnet that was ours is now a peer's: in the kernel, next to our own new one, and for
+    // readers of subnet.env.
     let subnet = status["lease"]["subnet"].as_str().context("a subnet")?.trim_end_matches("/24").to_owned();
     a.wait_peers(2)?;
     eventually("the heir's route and our address", LIMIT, || {

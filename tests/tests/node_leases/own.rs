@@ -17,7 +17,8 @@ pub(super) fn own_key(agent: &Agent) -> Result<String> {
     Ok(format!("{LEASES}{}", status["lease"]["subnet"].as_str().context("a subnet")?.replace('/', "-")))
 }
 
-/// What we send goes on meanwhile: our routes to the peers do not depend on our own lease.
+/// Checks that the lease is acquired again after `take`. Traffic to the peers continues meanwhile:
+/// our routes to them do not depend on our own lease.
 fn is_acquired_again(take: impl FnOnce(&TwoNodes, &str) -> Result<()>) -> Result<()> {
     let pair = TwoNodes::new("lost", VXLAN)?;
     let [a, _b] = pair.agents()?;
@@ -90,8 +91,8 @@ fn a_short_lease_is_renewed_in_time() -> Result<()> {
     Ok(())
 }
 
-/// The node has another address after a restart; its peers follow it there. The lease of the former address is still
-/// in etcd: it must not turn the node's own pods into somebody else's.
+/// The node has another address after a restart, and its peers follow it. The lease of the former
+/// address is still in etcd: it must not make the node's own pods those of a peer.
 #[test]
 fn a_changed_public_address_reaches_the_peers_and_spares_the_pods_that_are_there() -> Result<()> {
     let pair = TwoNodes::new("moved", VXLAN)?;

@@ -56,7 +56,8 @@ fn tunnel_objects_equal_stocks() -> Result<()> {
     Ok(())
 }
 
-/// Direct routes differ in their protocol alone: nothing else tells them from an administrator's.
+/// Direct routes differ only in their protocol: nothing else distinguishes them from an
+/// administrator's.
 #[test]
 fn direct_routes_equal_stocks_except_for_their_protocol() -> Result<()> {
     let (pair, twin) = node_and_twin(DIRECT)?;

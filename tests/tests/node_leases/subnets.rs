@@ -1,4 +1,4 @@
-//! Who gets which subnet.
+//! The assignment of subnets to nodes.
 
 use std::{collections::BTreeSet, time::Duration};
 

@@ -21,7 +21,7 @@ const LIMIT: Duration = Duration::from_mins(1);
 /// The last lease written: who has it has all.
 const LAST: u16 = PEERS + 10;
 
-/// What happens to one peer: its key, and what the store has under it from then on.
+/// A change to one peer: the name of its lease, and the new value in the store; `None` deletes it.
 struct Change {
     name: String,
     value: Option<String>,
@@ -88,7 +88,8 @@ fn churn(etcd: &Etcd, dice: &mut Dice, time: Duration) -> Result<u64> {
     Ok(count)
 }
 
-/// What an agent makes of the leases of others than agents: kernel objects, map entries, verdicts.
+/// Returns what an agent derives from leases other than those of agents: kernel objects, map
+/// entries, verdicts. Lines that contain a word of `not_about` are left out.
 fn made_of_leases(agent: &Agent, not_about: &[&str]) -> Result<BTreeSet<String>> {
     let status = agent.status()?;
     ensure!(status["ready"] == true && status["dirty"].as_array().is_some_and(Vec::is_empty), "{status}");

@@ -1,4 +1,4 @@
-//! What those without privileges try against a node: a local user, and a pod.
+//! Attempts against a node without privileges: by a local user, and by a pod.
 
 mod pod;
 mod user;

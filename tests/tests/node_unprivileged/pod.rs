@@ -1,4 +1,5 @@
-//! What a pod tries against its node and the others, all refused: each attempt is printed with its answer.
+//! Attempts of a pod against its node and the others, all refused: each attempt is printed with its
+//! answer.
 
 use std::{
     io::{ErrorKind, Read as _, Write as _},
@@ -22,7 +23,7 @@ const ALL_HOSTS: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 1);
 const HEALTH: u16 = 8081;
 const METRICS: u16 = 8082;
 const TUNNEL: u16 = 8472;
-/// Where pods hear what reaches them.
+/// The UDP port on which pods receive packets.
 const EAR: u16 = 7000;
 const FORGED: &[u8] = b"forged";
 const GENUINE: &[u8] = b"genuine";
@@ -42,7 +43,8 @@ fn tunnelled(vtep: &str, from: Ipv4Addr, to: Ipv4Addr) -> Result<Vec<u8>> {
     Ok([&vxlan[..], &mac_bytes(vtep)?, &[2; 6], &[0x08, 0x00], &inner].concat())
 }
 
-/// How many of the forged packets a pod hears that another sends to the port, before and shortly after a genuine one.
+/// Returns how many of the forged packets that a pod sends to `at` reach another pod, before and
+/// shortly after a genuine one.
 fn heard(from: &Pod, by: &Pod, at: SocketAddr, payload: &[u8]) -> Result<usize> {
     heard_after(from, by, || {
         from.enter(|| -> Result<()> {
@@ -103,7 +105,7 @@ fn in_disguise(node: &Host, from: &Pod, payload: &[u8]) -> Result<Vec<(&'static 
     ])
 }
 
-/// What a connection, and a request on it, is answered.
+/// Returns the first line of the answer to a request, or the error of the connection attempt.
 fn asked(pod: &Pod, at: SocketAddr, path: &str) -> Result<String> {
     pod.enter(|| -> Result<String> {
         let mut stream = match TcpStream::connect_timeout(&at, LIMIT) {
@@ -173,7 +175,8 @@ fn what_a_pod_tries_against_a_node_is_refused() -> Result<()> {
         ensure!(answer.contains(" 404 ") || answer.contains(" 400 "), "{answer}");
     }
 
-    // As the other node would send to a pod beside this one, and as this node would send to a pod of the other.
+    // As the other node would send to a second pod of this node, and as this node would send to a
+    // pod of the other.
     let [ours, theirs] = [mac(&agent)?, mac(&other)?];
     let to_us = tunnelled(&ours, far.ip4()?, beside.ip4()?)?;
     let to_them = tunnelled(&theirs, near.ip4()?, far.ip4()?)?;

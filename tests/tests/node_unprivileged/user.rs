@@ -1,4 +1,5 @@
-//! What a local user without privileges tries against the agent of a node, all refused: each attempt is printed with its answer.
+//! Attempts of a local user without privileges against the agent of a node, all refused: each
+//! attempt is printed with its answer.
 
 use std::{fmt::Write as _, fs, os::unix::fs::PermissionsExt as _, time::Duration};
 
@@ -9,12 +10,12 @@ use nix::{errno::Errno, libc};
 const STATE: &str = "/run/flannel";
 const SUBNET_ENV: &str = "/run/flannel/subnet.env";
 const LOCK: &str = "/run/flannel/agent.lock";
-/// Where every user reaches the program, wherever it was built.
+/// The path at which every user can reach the program, regardless of where it was built.
 const PROGRAM: &str = "/run/flannel-agent";
 const NOBODY: libc::uid_t = 65534;
 /// Becomes that user, with no group and no capability.
 const AS_NOBODY: [&str; 5] = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--"];
-/// How a refusal reads: the kernel's, or the agent's own.
+/// Texts of a refusal: the kernel's, or the agent's own.
 const REFUSALS: [&str; 3] = ["permission denied", "operation not permitted", "missing privilege"];
 
 /// Something that is tried, and how its line of the report begins.
@@ -113,7 +114,7 @@ fn trace(host: &Host, pid: u32) -> Result<Errno> {
     })?
 }
 
-/// What there is in the state directory, and who may use it.
+/// Returns the names and modes of the files in the state directory.
 fn listing(node: &Node) -> Result<String> {
     let mut names: Vec<_> =
         fs::read_dir(node.outside_path(STATE))?.map(|entry| Ok(entry?.file_name())).collect::<Result<_>>()?;
@@ -179,7 +180,7 @@ fn a_lock_held_by_another_user_keeps_no_agent_from_its_start() -> Result<()> {
     agent.wait_log(&[&format!("which was locked by process {} (flock): no agent answers", holder.pid())])?;
     ensure!(holder.is_running(), "it still holds its lock");
     assert_eq!(fs::metadata(&lock)?.permissions().mode() & 0o7777, 0o600);
-    // Its descriptor is one of a file that nobody asks for any more.
+    // The holder's descriptor is of the replaced file, which no agent opens any more.
     agent.sigterm_and_wait()?;
     agent.restart()?;
     agent.wait_ready()?;

@@ -1,4 +1,5 @@
-//! Back by `cleanup`, after which stock flannel makes everything anew. There is a gap, and connections survive it.
+//! The way back by `cleanup`, after which stock flannel recreates everything. There is a gap, and
+//! connections survive it.
 
 use anyhow::{Result, ensure};
 use flannel_tests::snapshot::Snapshot;

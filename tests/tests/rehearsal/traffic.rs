@@ -1,4 +1,5 @@
-//! What flows meanwhile: connections that have to survive, and streams of datagrams, counted phase by phase.
+//! Traffic during the phases: connections that have to survive, and streams of datagrams, counted
+//! phase by phase.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -59,7 +60,7 @@ impl Connections {
     }
 }
 
-/// What a phase lost.
+/// The datagrams sent and lost during one phase.
 pub(crate) struct Phase {
     name: &'static str,
     /// To `c` and back, to the pod that moves and back.

@@ -43,7 +43,7 @@ impl World {
         let stock = flanneld(&net.a, 1, "192.168.1.11")?;
         let pods = [net.a.add_pod("p1")?, net.b.add_pod("p1")?, net.c.add_pod("p1")?];
         let world = Self { stock, mover, far, pods, etcd, net, _lab: lab };
-        // Who started first has not heard of who came later.
+        // The agent that started first does not know the later ones.
         world.tell(&[&world.mover, &world.far])?;
         for to in &world.pods[1..] {
             world.pods[0].wait_ping(to.ip())?;
@@ -51,7 +51,7 @@ impl World {
         Ok(world)
     }
 
-    /// Nodes of stock flannel hear of all leases.
+    /// Applies all leases in etcd to nodes of stock flannel, except each node's own.
     pub(crate) fn tell(&self, nodes: &[&Flanneld]) -> Result<()> {
         for (key, value) in self.etcd.list(LEASES)? {
             let lease = HandLease::read(&key, &value)?;
@@ -62,12 +62,12 @@ impl World {
         Ok(())
     }
 
-    /// What `b` and `c` hear.
+    /// Applies all leases in etcd to `b` and `c`.
     pub(crate) fn tell_others(&self) -> Result<()> {
         self.tell(&[&self.mover, &self.far])
     }
 
-    /// `b` goes on at another address, with another device: stock makes it anew.
+    /// Moves `b` to another address, with another device: stock flannel recreates it.
     pub(crate) fn move_peer(&mut self, to: &str) -> Result<()> {
         let node = self.mover.node.clone();
         node.sh("sysctl -qw net.ipv4.conf.eth0.promote_secondaries=1")?;
@@ -96,8 +96,9 @@ impl World {
         Ok(agent)
     }
 
-    /// What stock and the agent both are to leave alone on `a`: the device with its MAC address, all on it, the routes, the rules with
-    /// their handles, the lease, subnet.env.
+    /// Returns the state on `a` that both stock flannel and the agent must leave unchanged: the
+    /// device with its MAC address, everything on it, the routes, the rules with their handles, the
+    /// lease and subnet.env.
     pub(crate) fn kept(&self) -> Result<Kept> {
         let a = &self.net.a;
         let own = HandLease::new(self.stock.number, "", "").key();

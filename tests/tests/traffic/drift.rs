@@ -1,4 +1,4 @@
-//! Somebody else changes the rules.
+//! Foreign changes to the rules, and their repair.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Masquerade, forward rules and the blackhole route: what becomes of packets, of the rules when somebody changes them, and of
-//! both while the agent restarts.
+//! Masquerade, forward rules and the blackhole route: their effect on packets, their repair after
+//! foreign changes, and both while the agent restarts.
 
 mod drift;
 mod packets;

@@ -1,7 +1,8 @@
 //! Puts the release build into a Debian package, with the bills of materials of what is in it.
 //!
-//! It owns where each file lies on a host; what the files are comes from the build, from `deploy/` and from the agent itself
-//! (manual pages, completions). The package is put together in a directory made anew and packed by `dpkg-deb`.
+//! It owns where each file lies on a host; what the files are comes from the build, from `deploy/`
+//! and from the agent itself (manual pages, completions). The package is put together in a new
+//! directory and packed by `dpkg-deb`.
 
 mod sbom;
 
@@ -78,7 +79,8 @@ fn generate(workspace: &Workspace, tree: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What `dpkg` is told of the package. The agent links the C library alone; nft or iptables is for the traffic rules.
+/// Returns the control file of the package. The agent links the C library alone; nft or iptables is
+/// for the traffic rules.
 fn control(architecture: &str) -> String {
     format!(
         "Package: flannel-agent\n\

@@ -13,7 +13,7 @@ use anyhow::Context as _;
 use super::write;
 use crate::workspace::{self, Workspace};
 
-/// What is shipped: the package, and the name of its bill.
+/// The shipped programs: the package, and the name of its bill.
 const SHIPPED: [(&str, &str); 3] =
     [("flannel-agent", "flannel-agent"), ("flannel-cni", "flannel"), ("flannel-ebpf", "flannel-ebpf")];
 /// Before its suffix; no file of the project is called so.
@@ -40,7 +40,8 @@ fn collect(root: &Path, into: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(bills)
 }
 
-/// Our own packages are named by their directory. Where the project lies on this machine is nobody's concern.
+/// Removes the project's directory on this machine from a bill, where it does not belong. Our own
+/// packages are named by their directory.
 fn without_root(text: &str, root: &Path) -> String {
     text.replace(&format!("file://{}", root.display()), "file://")
 }

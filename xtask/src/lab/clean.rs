@@ -46,8 +46,9 @@ fn announce(lab: &Lab) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The owner goes first, so that it does not start anew what is ended under it. The directory goes last, and
-/// only when nothing is mounted in it any more: a mount may lead to files that are not the lab's.
+/// Removes a lab. The owner is ended first, so that it does not restart the members ended after it.
+/// The directory goes last, and only when nothing is mounted in it any more: a mount may lead to
+/// files that are not the lab's.
 fn remove(lab: &Lab) -> anyhow::Result<()> {
     println!("clean-lab: removing {} ({:?})", lab.dir.display(), lab.condition());
     if let Some(owner) = lab.record.owner {

@@ -16,7 +16,7 @@ use std::{
 
 use self::process::Process;
 
-/// Where labs are.
+/// The directory of all labs.
 const LABS: &str = "/run/flannel-lab";
 
 /// A lab's record.
@@ -27,14 +27,14 @@ pub(crate) struct Lab {
     record: Record,
 }
 
-/// What the file `pids` says.
+/// The content of the file `pids`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Record {
     owner: Option<Process>,
     members: Vec<(Process, String)>,
 }
 
-/// Whether a lab may be taken down.
+/// The state of a lab, which decides if it may be taken down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Condition {
     /// Its owner lives, or it has not been written down yet who that is.
@@ -51,7 +51,7 @@ impl Lab {
         &self.dir
     }
 
-    /// Whether the lab may be taken down.
+    /// Returns the state of the lab.
     pub(crate) fn condition(&self) -> Condition {
         if self.record.owner.is_none_or(Process::is_alive) {
             Condition::InUse
@@ -115,7 +115,7 @@ mod tests {
         let mut lab = Lab { dir: "/run/flannel-lab/x".into(), kept: false, record: Record::default() };
         lab.record.owner = Some(Process::of_this_program());
         assert_eq!(lab.condition(), Condition::InUse);
-        // The same pid, another start: somebody else's process.
+        // The same pid with another start time: a foreign process.
         lab.record.owner = Some(Process::new(std::process::id(), 1));
         assert_eq!(lab.condition(), Condition::Dead);
         lab.kept = true;

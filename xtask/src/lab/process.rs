@@ -9,7 +9,7 @@ use rustix::{
     process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal},
 };
 
-/// How long a process may take to end by itself.
+/// The time a process has to end after a signal.
 const GRACE: Duration = Duration::from_secs(3);
 
 /// One process, named for good.
@@ -44,7 +44,7 @@ impl Process {
         Some((Self { pid: pid.parse().ok()?, start: start.parse().ok()? }, what))
     }
 
-    /// Whether this very process still is there.
+    /// Returns true if this very process still exists.
     pub(super) fn is_alive(self) -> bool {
         start_time(self.pid) == Some(self.start)
     }

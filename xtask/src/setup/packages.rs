@@ -28,7 +28,7 @@ impl Needs {
     }
 }
 
-/// How a package comes to the machine.
+/// The way a package comes to the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Source {
     /// `apt-get install`.
@@ -37,7 +37,7 @@ pub(super) enum Source {
     Unpack,
 }
 
-/// What shows that a package is there, whoever brought it.
+/// The proof that a package is there, however it was installed.
 #[derive(Clone, Copy, Debug)]
 enum Proof {
     Command(&'static str),
@@ -49,7 +49,7 @@ enum Proof {
 pub(super) struct Package {
     /// Its name in Debian and Ubuntu.
     pub(super) name: &'static str,
-    /// How it is brought here.
+    /// The way it comes to the machine.
     pub(super) source: Source,
     proof: Proof,
     needed: Needs,
@@ -132,7 +132,8 @@ impl fmt::Display for Proof {
     }
 }
 
-/// What a machine lacks that we may not or cannot install on, and what to do about it.
+/// Returns the message on packages that are missing and that we may not or cannot install, with the
+/// remedy.
 pub(super) fn explain(missing: &[&Package], obstacle: &str) -> String {
     let rows: Vec<String> = missing.iter().map(|package| format!("  {} ({package})", package.proof)).collect();
     let names: Vec<&str> = missing.iter().map(|package| package.name).collect();

@@ -14,7 +14,7 @@ use crate::workspace::Workspace;
 pub(crate) struct Subcommand {
     crate_name: &'static str,
     version: &'static str,
-    /// What it is for, in messages.
+    /// Its purpose, in messages.
     purpose: &'static str,
 }
 

@@ -1,4 +1,4 @@
-//! Which toolchain compiles the BPF programs, and how cargo is told.
+//! The toolchain that compiles the BPF programs, and the cargo command that uses it.
 //!
 //! Two kinds do: the one made from Debian's packages ([`Unpacked`]), and a rustup nightly with `rust-src` and
 //! a bpf-linker in `PATH`, which compiles `core` itself. The first is preferred because it is what CI uses.
@@ -6,7 +6,7 @@
 use std::{env, ffi::OsString, fmt, path::Path, process::Command};
 
 use super::unpacked::{Missing, Unpacked};
-use crate::{build::bpf_target_dir, workspace::Workspace};
+use crate::workspace::Workspace;
 
 /// A usable toolchain for the BPF targets.
 #[derive(Clone, Debug)]
@@ -24,13 +24,14 @@ impl Toolchain {
             Self::Unpacked(unpacked) => unpacked_cargo(workspace, unpacked, verb),
             Self::Nightly => nightly_cargo(workspace, verb),
         };
-        command.env("CARGO_TARGET_DIR", bpf_target_dir(workspace));
+        command.env("CARGO_TARGET_DIR", workspace.bpf_target());
         command.env("CARGO_ENCODED_RUSTFLAGS", self.flags(workspace));
         command
     }
 
-    /// In the form that outranks every other source of flags, so that the object depends on nobody's
-    /// settings; with paths mapped, so that its debug information names no directory of this machine.
+    /// Returns the flags in the form that outranks every other source of flags, so that the object
+    /// does not depend on a user's settings. Paths are mapped, so that its debug information names
+    /// no directory of this machine.
     fn flags(&self, workspace: &Workspace) -> OsString {
         // LLVM 22 and newer. Where the programs run a load needs no alignment, and without this LLVM takes headers apart, byte by byte.
         let features = "-Clink-arg=--cpu-features=+allows-misaligned-mem-access";
@@ -61,7 +62,8 @@ impl fmt::Display for Toolchain {
     }
 }
 
-/// Debian's cargo-clippy finds the clippy-driver beside it and calls the cargo that `CARGO` names.
+/// Returns the cargo command for `verb` with the unpacked toolchain. Debian's cargo-clippy finds
+/// the clippy-driver in its own directory and calls the cargo that `CARGO` names.
 fn unpacked_cargo(workspace: &Workspace, unpacked: &Unpacked, verb: &str) -> Command {
     let mut command = workspace.cargo();
     if verb == "clippy" {
@@ -81,7 +83,7 @@ fn nightly_cargo(workspace: &Workspace, verb: &str) -> Command {
     command
 }
 
-/// Whether there is a rustup nightly with the source of `core`, and a bpf-linker.
+/// Returns true if there is a rustup nightly with the source of `core`, and a bpf-linker.
 pub(super) fn nightly_is_usable(workspace: &Workspace) -> bool {
     let asked = || {
         let mut command = workspace.command("rustup");
@@ -92,7 +94,8 @@ pub(super) fn nightly_is_usable(workspace: &Workspace) -> bool {
     workspace.find_command("bpf-linker").is_some() && asked().is_some_and(|core| core.is_dir())
 }
 
-/// What to do where we can neither find nor make a toolchain.
+/// Returns the message for a machine where a toolchain can be neither found nor made, with the
+/// remedy.
 pub(super) fn explain(missing: &Missing, obstacle: &str) -> String {
     format!(
         "there is no toolchain for the BPF programs ({missing}), and none is made here because {obstacle}.\n\

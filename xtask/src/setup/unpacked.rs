@@ -24,7 +24,7 @@ use super::{
     linker,
     steps::Steps,
 };
-use crate::{build::BPF_TARGET, workspace::Workspace};
+use crate::workspace::{BPF_TARGET, Workspace};
 
 /// Packages with fixed names; two more have their version in the name and are found as dependencies.
 const PACKAGES: [&str; 4] = ["rustc-web", "libstd-rust-web-dev", "libstd-rust-web-dev-bpf", "rust-web-clippy"];
@@ -40,14 +40,14 @@ pub(crate) struct Unpacked {
 #[derive(Clone, Debug)]
 pub(super) struct Compiler {
     bin: PathBuf,
-    /// Where rustc's own shared library lies; no loader looks there by itself.
+    /// The directory of rustc's own shared library, which no loader searches by itself.
     libraries: PathBuf,
     release: String,
     /// LLVM's major version, which bpf-linker's must equal to read what this rustc writes.
     pub(super) llvm_major: u32,
 }
 
-/// What keeps an unpacked toolchain from being used.
+/// The reason why an unpacked toolchain cannot be used.
 #[derive(Clone, Debug)]
 pub(crate) struct Missing(String);
 
@@ -76,7 +76,7 @@ impl Unpacked {
         &self.linker
     }
 
-    /// A program beside rustc.
+    /// Returns the path of a program in rustc's directory.
     pub(super) fn program(&self, name: &str) -> PathBuf {
         self.compiler.bin.join(name)
     }
@@ -149,7 +149,8 @@ fn fetch(apt: &Apt<'_>, debs: &Path) -> anyhow::Result<()> {
     apt.fetch(&[&library], debs)
 }
 
-/// Unpacks beside the final place and renames, so that an interrupted run leaves nothing that looks whole.
+/// Unpacks next to the final place and renames, so that an interrupted run leaves nothing that
+/// looks complete.
 fn unpack(workspace: &Workspace, apt: &Apt<'_>, debs: &Path) -> anyhow::Result<()> {
     let sysroot = dir(workspace).join("sysroot");
     let partial = dir(workspace).join("sysroot.partial");

@@ -1,4 +1,5 @@
-//! What a test run must not leave on the machine: labs without an owner, namespaces, devices, pins.
+//! Things that a test run must not leave on the machine: labs without an owner, namespaces,
+//! devices, pins.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
@@ -20,12 +21,12 @@ impl Leftovers {
         Self(found)
     }
 
-    /// What is here and was not there `before`.
+    /// Returns those that are not in `before`.
     pub(super) fn since(&self, before: &Self) -> Self {
         Self(self.0.difference(&before.0).cloned().collect())
     }
 
-    /// Whether nothing was found.
+    /// Returns true if nothing was found.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

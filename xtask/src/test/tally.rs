@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// How many tests passed, failed and were skipped, and what was said about the skipped ones.
+/// The numbers of tests that passed, failed and were skipped, and the reports of the skipped ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tally {
     passed: u64,
@@ -27,7 +27,7 @@ impl Tally {
         &self.not_run
     }
 
-    /// Whether nothing failed.
+    /// Returns true if nothing failed.
     pub(super) fn is_success(&self) -> bool {
         self.failed == 0
     }

@@ -3,8 +3,9 @@
 //!
 //! Each family has a tunnel of its own: IPv4 pods over IPv4, IPv6 pods over IPv6, with one VNI and one port.
 //!
-//! The kernel objects equal stock flannel's in destination, gateway, device and flags. Tunnel routes carry stock's
-//! protocol too; direct ones carry 191, because nothing else tells them from an administrator's.
+//! The kernel objects equal stock flannel's in destination, gateway, device and flags. Tunnel
+//! routes carry stock's protocol too. Direct routes carry protocol 191, because nothing else
+//! distinguishes them from an administrator's.
 
 #[cfg(test)]
 mod tests;
@@ -12,9 +13,10 @@ mod tests;
 use flannel_common::{
     addr::Addr,
     ecmp::EcmpPathKey,
+    entry_state::EntryState,
     node,
     packet::{OVERHEAD_V4, OVERHEAD_V6},
-    peer::{EntryState, PeerEntry, VtepEntry},
+    peer::{PeerEntry, VtepEntry},
 };
 
 use super::{
@@ -29,7 +31,8 @@ use crate::{
     underlay::{NotPlain, Path, Underlay},
 };
 
-/// What encapsulation takes from the MTU: an outer IP header, UDP, VXLAN, and the inner Ethernet header.
+/// The bytes that encapsulation takes from the MTU, over IPv4 and over IPv6: an outer IP header,
+/// UDP, VXLAN, and the inner Ethernet header.
 const OVERHEAD: (u32, u32) = (50, 70);
 const _: () = assert!(OVERHEAD.0 as usize == OVERHEAD_V4 && OVERHEAD.1 as usize == OVERHEAD_V6);
 

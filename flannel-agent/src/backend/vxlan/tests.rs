@@ -11,7 +11,7 @@ const TUNNEL: u32 = 7;
 const EXTERNAL: u32 = 2;
 const MAC: Mac = Mac([2, 0, 0, 0, 0, 9]);
 
-/// What differs between the families.
+/// The values that differ between the families.
 struct Names {
     network: &'static str,
     subnet_len: u8,

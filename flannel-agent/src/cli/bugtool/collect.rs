@@ -1,4 +1,4 @@
-//! What goes into the archive, each piece in a file of its own.
+//! The pieces of the archive, each in a file of its own.
 
 use std::{fmt::Write as _, fs, io, path::Path, time::Duration};
 
@@ -12,17 +12,17 @@ use super::BugtoolOptions;
 use crate::{
     cli::{Command, parse},
     datapath::{PinRoot, probe},
+    host::error_chain::chain,
+    host::sysctl_record,
     observe::socket::ask_status,
-    reconcile::chain,
-    sysctls,
     traffic::tool,
 };
 
-/// How long one piece may take, and all of them.
+/// The time limit for one piece, and that for all of them.
 const PIECE: Duration = Duration::from_secs(20);
 const ALL: Duration = Duration::from_mins(1);
 
-/// What our own commands say.
+/// The output of our own commands: the file, and the arguments of the command.
 const OWN: [(&str, &[&str]); 6] = [
     ("version.txt", &["run", "--version"]),
     ("status.json", &["status", "-o", "json"]),
@@ -32,7 +32,7 @@ const OWN: [(&str, &[&str]); 6] = [
     ("diff.json", &["maps", "dump", "--diff", "-o", "json"]),
 ];
 
-/// What tools say of the kernel. The state of IPsec is left out: it shows keys.
+/// The output of tools about the kernel. The state of IPsec is left out because it shows keys.
 const TOOLS: [(&str, &[&str]); 16] = [
     ("kernel/link.json", &["ip", "-j", "-d", "-s", "link"]),
     ("kernel/address.json", &["ip", "-j", "address"]),
@@ -109,7 +109,7 @@ async fn in_time(end: Instant, work: impl Future<Output = anyhow::Result<String>
     }
 }
 
-/// What one of our own commands prints, for the same agent.
+/// Runs one of our own commands for the same agent, and returns the text it prints.
 async fn own(args: &[&str], options: &BugtoolOptions) -> anyhow::Result<String> {
     let pins = format!("--bpf-pin-root={}", options.pins.root().root().display());
     let state = format!("--state-dir={}", options.state.state_dir.display());
@@ -188,7 +188,7 @@ fn switches() -> String {
 
 /// The record of the sysctls the agent changed, as it is.
 fn changed_sysctls(state_dir: &Path) -> anyhow::Result<String> {
-    let path = sysctls::path(state_dir);
+    let path = sysctl_record::path(state_dir);
     match fs::read_to_string(&path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok("none\n".to_owned()),
         text => text.with_context(|| path.display().to_string()),

@@ -21,12 +21,13 @@ use nix::sys::utsname::uname;
 use tar::{Builder, Header};
 
 use self::{collect::Piece, redact::redacted};
-use super::{PinOptions, StateOptions, describe};
+use super::{PinOptions, StateOptions};
+use crate::host::error_chain::chain;
 
 /// The most of one piece that is kept, in bytes: what is cut off says so.
 const PIECE_MAX: usize = 8 << 20;
 
-/// Where to write, and where the agent is.
+/// The archive to write, and the paths of the agent's state and pins.
 #[derive(Debug, Args)]
 pub struct BugtoolOptions {
     /// The archive to write, `-` for standard output; one named by node and time in this directory if not given
@@ -93,7 +94,7 @@ fn write(file: impl Write, name: &str, now: u64, pieces: Vec<Piece>) -> io::Resu
                 append(&file, &cut(text))?;
                 files += 1;
             }
-            Err(error) => errors.push(format!("{file}: {}\n", describe(&error))),
+            Err(error) => errors.push(format!("{file}: {}\n", chain(error.as_ref()))),
         }
     }
     append("errors.txt", &errors.concat())?;
@@ -101,7 +102,7 @@ fn write(file: impl Write, name: &str, now: u64, pieces: Vec<Piece>) -> io::Resu
     Ok((files + 1, errors.len()))
 }
 
-/// What is kept of a piece.
+/// Cuts a piece down to [`PIECE_MAX`] bytes, with a note at the end.
 fn cut(mut text: String) -> String {
     if text.len() > PIECE_MAX {
         let mut end = PIECE_MAX;

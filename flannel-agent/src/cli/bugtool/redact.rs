@@ -1,12 +1,13 @@
-//! What does not leave the node: passwords, tokens, keys. Pure.
+//! Redaction of secrets, which do not leave the node: passwords, tokens, keys. Pure.
 //!
-//! Nothing that is collected should have any; this is the second lock on the door. It rather takes too much.
+//! Nothing that is collected should contain any; this is the second line of defence. It removes too
+//! much rather than too little.
 
 use std::{borrow::Cow, sync::LazyLock};
 
 use regex::Regex;
 
-/// What stands in the place of a secret.
+/// The text that replaces a secret.
 const REDACTED: &str = "REDACTED";
 
 /// The names of secrets, within longer ones.

@@ -3,16 +3,16 @@
 use std::{fmt::Write as _, time::Duration};
 
 use flannel_common::{
+    entry_state::EntryState,
     mode::ModeWord,
     node::{FamilyConfig, NodeConfig, heartbeat_is_fresh},
-    peer::EntryState,
 };
 use serde::Serialize;
 
 use crate::family::Family;
 
-/// The keys of the IPv4 tunnel stand beside the node's own, those of the IPv6 tunnel below `ipv6`; a family that is
-/// switched off has none.
+/// The keys of the IPv4 tunnel are on the same level as the node's own, those of the IPv6 tunnel
+/// below `ipv6`. A family that is switched off has none.
 #[derive(Debug, Serialize)]
 pub(super) struct ConfigRow {
     mode: String,

@@ -1,4 +1,4 @@
-//! What leases, maps and kernel disagree about.
+//! The differences between leases, maps and kernel.
 
 use super::DumpOptions;
 use crate::{

@@ -1,4 +1,4 @@
-//! What mode `fast` has learned, of both families, in one table.
+//! The flows that mode `fast` has learned, of both families, in one table.
 
 use std::net::IpAddr;
 
@@ -10,7 +10,7 @@ use crate::{
     observe::flows::{FlowRow, seconds},
 };
 
-/// Which flows to show.
+/// The flows to show.
 #[derive(Clone, Debug, Default, Args)]
 #[group(skip)]
 pub(super) struct FlowFilter {
@@ -35,12 +35,12 @@ enum Transport {
 }
 
 impl FlowFilter {
-    /// Whether it asks for less than everything.
+    /// Returns true if it excludes any flow.
     pub(super) const fn is_set(&self) -> bool {
         self.src.is_some() || self.dst.is_some() || self.proto.is_some()
     }
 
-    /// Whether the flow is to be shown.
+    /// Returns true if the flow is to be shown.
     pub(super) fn takes(&self, row: &FlowRow) -> bool {
         let lies_in = |wanted: Option<IpNet>, before: IpAddr, after: IpAddr| {
             wanted.is_none_or(|wanted| wanted.contains(&before) || wanted.contains(&after))

@@ -31,10 +31,10 @@ pub enum MapsCommand {
     Dump(DumpOptions),
 }
 
-/// What to dump, and how.
+/// The map to print or the comparison, the filter of flows, and the output format.
 #[derive(Debug, Args)]
 pub struct DumpOptions {
-    /// Which map
+    /// The map to print
     #[arg(value_enum, required_unless_present = "diff")]
     map: Option<WhichMap>,
     /// Print what leases, maps and kernel disagree about, and end with 1 if there is anything
@@ -81,7 +81,7 @@ struct Dump {
     flows: Option<Vec<FlowRow>>,
 }
 
-/// What is wrong with the command, if anything is.
+/// Returns the mistake in the command, if there is one: a filter of flows with another map.
 pub(super) fn mistake(command: &MapsCommand) -> Option<String> {
     let MapsCommand::Dump(options) = command;
     let misplaced = options.filter.is_set() && options.map != Some(WhichMap::Flows);

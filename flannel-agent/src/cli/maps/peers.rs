@@ -2,10 +2,7 @@
 
 use std::net::IpAddr;
 
-use flannel_common::{
-    ecmp::EcmpPath,
-    peer::{EntryState, PathProbe},
-};
+use flannel_common::{ecmp::EcmpPath, entry_state::EntryState, peer::PathProbe};
 use serde::Serialize;
 
 use crate::{
@@ -28,7 +25,7 @@ pub(super) struct PeerRow {
     mtu: u32,
     flags: Vec<&'static str>,
     generation: u32,
-    /// Milliseconds for which the path is still vouched for; with legs, the longest of theirs.
+    /// Milliseconds for which the path is still validated; with legs, the longest of theirs.
     path_seen_ms: u64,
     /// Largest outer packet seen to leave whole.
     path_seen_len: u32,
@@ -45,7 +42,8 @@ struct LegRow {
     path_seen_len: u32,
 }
 
-/// For how long a path is vouched for, and for what size.
+/// Returns the milliseconds for which a path is still validated, and the largest outer packet in
+/// bytes that was seen on it. Both are 0 if it is not validated.
 const fn seen(seen: &PathProbe, word: EntryState, now: u64) -> (u64, u32) {
     let left = if seen.is_validated(word, now) { (seen.until_ns - now) / 1_000_000 } else { 0 };
     (left, if left == 0 { 0 } else { seen.max_len })

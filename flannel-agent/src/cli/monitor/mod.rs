@@ -18,8 +18,8 @@ use tokio::time::{MissedTickBehavior, interval};
 pub(super) use self::options::MonitorOptions;
 use self::sink::Sink;
 use crate::{
-    agent::Stop,
     datapath::{PinRoot, clock, monitor::MonitorMaps},
+    host::signals::Stop,
     monitor::Seen,
 };
 
@@ -85,7 +85,7 @@ impl Watch<'_> {
         }
     }
 
-    /// Shows the packets told of so far; whether there were enough.
+    /// Shows the packets sampled so far. Returns true if that is as many as were asked for.
     fn drain(&mut self) -> anyhow::Result<bool> {
         let epoch = clock::monotonic_epoch();
         let snaplen = self.options.snaplen();
@@ -109,9 +109,9 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }
 
-/// Says something beside the packets, which may be going to standard output.
+/// Prints a line on standard error, because the packets may be going to standard output.
 fn tell(line: &str) {
-    // Nobody to tell is no reason to fail.
+    // A closed standard error is no reason to fail.
     drop(writeln!(io::stderr(), "{line}"));
 }
 

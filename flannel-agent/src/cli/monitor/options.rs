@@ -1,4 +1,4 @@
-//! What `monitor` is asked for.
+//! The options of `monitor`.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -15,7 +15,7 @@ use crate::{
     datapath::{PinRoot, monitor::Wanted},
 };
 
-/// Which packets to show, and how.
+/// The packets to show, the limits, and the output format.
 #[derive(Debug, Args)]
 pub struct MonitorOptions {
     /// Only packets at this program; may be repeated
@@ -48,7 +48,7 @@ pub struct MonitorOptions {
     /// End after so many seconds
     #[arg(long, value_name = "SECONDS")]
     duration: Option<u64>,
-    /// How packets are printed
+    /// Format in which packets are printed
     #[arg(short = 'o', long = "output", value_enum, default_value_t = Format::Text, conflicts_with = "write")]
     output: Format,
     /// Write the packets to a capture file (pcapng) instead of printing them; - for standard output
@@ -58,7 +58,7 @@ pub struct MonitorOptions {
     pins: PinOptions,
 }
 
-/// How packets are printed.
+/// The format in which packets are printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Format {
     /// A line each
@@ -68,7 +68,8 @@ pub(super) enum Format {
 }
 
 impl MonitorOptions {
-    /// What the programs are to tell.
+    /// Returns the request to the programs: the filter, the rate limit and the bytes of a packet to
+    /// copy.
     pub(super) fn wanted(&self) -> Wanted {
         let filter = Filter {
             reasons: Reason::ALL
@@ -99,17 +100,17 @@ impl MonitorOptions {
         self.snaplen as usize
     }
 
-    /// How many packets to show.
+    /// Returns the number of packets to show; `None` for no limit.
     pub(super) const fn count(&self) -> Option<u64> {
         self.count
     }
 
-    /// How long.
+    /// Returns the time to run; `None` for no limit.
     pub(super) fn duration(&self) -> Option<Duration> {
         self.duration.map(Duration::from_secs)
     }
 
-    /// How packets are printed.
+    /// Returns the format in which packets are printed.
     pub(super) const fn format(&self) -> Format {
         self.output
     }

@@ -1,4 +1,4 @@
-//! Where `monitor` puts packets.
+//! The output of `monitor`: lines of text or JSON, or a capture file.
 
 use std::{
     fs::File,
@@ -47,7 +47,7 @@ impl Sink {
         }
     }
 
-    /// Hands on what was written: somebody is watching.
+    /// Flushes what was written: a user may be watching.
     pub(super) fn flush(&mut self) -> io::Result<()> {
         match &mut self.to {
             To::Text(output) | To::Json(output) => output.flush(),

@@ -95,7 +95,7 @@ fn every_mistake_is_told_at_once_and_none_twice() {
         "  SubnetMin in ",
         "  IPv6SubnetLen 49 ",
         "  IPv6SubnetMin fd01:: is not in the network",
-        // Whether IPv6SubnetMax is aligned nobody can tell without a length.
+        // The alignment of IPv6SubnetMax cannot be checked without a length.
         "  EnableNFTables in ",
         "  VNI in ",
         "  Port in ",

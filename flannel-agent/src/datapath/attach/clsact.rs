@@ -25,7 +25,7 @@ use crate::{
         DatapathError, Hook,
         attach::filters::{self, FilterId},
     },
-    file,
+    host::file,
 };
 
 /// Priority of our filters: late, so that filters of others come first.
@@ -39,7 +39,7 @@ pub const fn handle(vni: u32) -> u32 {
     HANDLE | vni
 }
 
-/// Whether a handle is one of ours, of whatever VNI.
+/// Returns true if the handle is one of our filters', of any VNI.
 pub const fn is_our_handle(handle: u32) -> bool {
     handle & 0xff00_0000 == HANDLE
 }
@@ -71,7 +71,8 @@ pub(super) fn attach(
     Ok(())
 }
 
-/// Whether the device has a clsact qdisc already: the kernel's answer comes through as it is.
+/// Returns true if the error says that the device already has a clsact qdisc: aya's own variant, or
+/// the kernel's `EEXIST`.
 fn is_there(error: &TcError) -> bool {
     match error {
         TcError::AlreadyAttached => true,
@@ -80,7 +81,7 @@ fn is_there(error: &TcError) -> bool {
     }
 }
 
-/// Whether our filter is on the device.
+/// Returns true if our filter is on the device; false also if its filters cannot be listed.
 pub(super) fn is_attached(hook: &Hook, handle: u32) -> bool {
     filters::list(hook.ifindex, hook.direction())
         .is_ok_and(|found| found.contains(&FilterId { priority: PRIORITY, handle }))

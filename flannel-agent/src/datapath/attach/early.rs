@@ -20,18 +20,18 @@ use flannel_common::{maps::ALL, program::EARLY_GUARD};
 
 use crate::{
     datapath::{DatapathError, PinRoot, attach::tcx, object},
-    reconcile::chain,
+    host::error_chain::chain,
 };
 
-/// Whether the guard is asked for at the driver.
+/// The setting that decides if the guard runs at the driver, by XDP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EarlyWish {
-    /// No.
+    /// Not requested.
     #[default]
     Off,
-    /// Where the driver can.
+    /// Requested where the driver can run it.
     Auto,
-    /// Yes, and it is an error if the driver cannot.
+    /// Requested; reported as an error if the driver cannot run it.
     Native,
 }
 
@@ -51,13 +51,13 @@ impl EarlyGuard {
         Self { pins, wish, is_loaded: false, last: None }
     }
 
-    /// What was asked for.
+    /// Returns the setting.
     pub const fn wish(&self) -> EarlyWish {
         self.wish
     }
 
-    /// The next [`Self::apply`] tries again what was refused, or was taken off. What is attached is left alone: some drivers
-    /// start anew with each program they are given.
+    /// Makes the next [`Self::apply`] try again what was refused or has been removed. An attached
+    /// program stays: some drivers restart with each program they are given.
     pub fn doubt(&mut self) {
         let is_there = |(wanted, reason): &(Option<u32>, Option<String>)| {
             reason.is_none() && wanted.is_none_or(|index| link_pin(&self.pins, index).exists())
@@ -67,12 +67,12 @@ impl EarlyGuard {
         }
     }
 
-    /// Whether it is at the driver.
+    /// Returns true if the last [`Self::apply`] left the guard attached at the driver.
     pub fn is_attached(&self) -> bool {
         matches!(self.last, Some((Some(_), None)))
     }
 
-    /// Why it is not at the driver, if it was asked for and is not.
+    /// Returns the error of the last [`Self::apply`], if it failed.
     pub fn refused(&self) -> Option<&str> {
         self.last.as_ref().and_then(|(_, reason)| reason.as_deref())
     }

@@ -11,7 +11,7 @@ use netlink_packet_route::{
 };
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 
-/// What names a filter on one side of a device.
+/// The identity of a filter on one side of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FilterId {
     /// Its priority ("pref").
@@ -20,8 +20,10 @@ pub struct FilterId {
     pub handle: u32,
 }
 
-/// Whether the qdisc for filters on a device is a clsact one. An ingress qdisc has no egress, but asked for the filters of its egress
-/// lists those of its ingress. Read from the list of all qdiscs: asking for one is announced to everybody, who asks included.
+/// Returns true if the qdisc for filters on the device is clsact. An ingress qdisc has no egress,
+/// but answers a request for its egress filters with those of its ingress. Reads the list of all
+/// qdiscs: the kernel announces a request for a single one to all listeners, the requester
+/// included.
 pub fn has_clsact(ifindex: u32) -> io::Result<bool> {
     let wanted = message(ifindex)?.header.index;
     let is_clsact = |attribute: &TcAttribute| matches!(attribute, TcAttribute::Kind(kind) if kind == "clsact");

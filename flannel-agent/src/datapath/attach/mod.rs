@@ -1,8 +1,9 @@
-//! Where programs are attached: desired state like any other, a set of (program, device) pairs.
+//! Attachment of programs: desired state like any other, a set of (program, device) pairs.
 //!
-//! Two ways of attaching exist: TCX links where the kernel has them (6.6), and cls_bpf filters on a clsact qdisc. Both
-//! survive this process: links are pinned, filters belong to the device. A change of way attaches the new one before
-//! it takes off the old one, so no packet meets neither; a packet that meets both is taken by the first.
+//! Two methods exist: TCX links where the kernel has them (6.6), and cls_bpf filters on a clsact
+//! qdisc. Both survive this process: links are pinned, filters belong to the device. A change of
+//! method attaches the new one before it detaches the old one, so every packet passes at least one
+//! of them; a packet that passes both is handled by the first.
 
 mod clsact;
 mod early;
@@ -22,7 +23,7 @@ use crate::datapath::{DatapathError, PinRoot};
 pub use clsact::{Ledger, PRIORITY, handle, is_our_handle};
 pub use early::{EarlyGuard, EarlyWish};
 
-/// How programs are attached.
+/// The method by which programs are attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttachKind {
     /// Pinned TCX links, last in their chain; kernel 6.6.
@@ -40,7 +41,7 @@ impl AttachKind {
         }
     }
 
-    /// What this kernel offers: whether it answers a TCX query at all.
+    /// Returns the method this kernel offers: TCX if it answers a TCX query on `lo`, else clsact.
     pub fn detect() -> Self {
         let query = if_nametoindex("lo").map_err(io::Error::from);
         match query.and_then(|loopback| query::programs(loopback, TcAttachType::Ingress)) {
@@ -67,7 +68,7 @@ impl Hook {
         direction(self.program)
     }
 
-    /// Whether the device is a pod's veth, of which there may be hundreds.
+    /// Returns true if the device is a pod's veth, of which there may be hundreds.
     const fn is_on_pod(&self) -> bool {
         matches!(self.program, Program::FromPod | Program::ToPod)
     }
@@ -81,8 +82,9 @@ pub const fn direction(program: Program) -> TcAttachType {
     }
 }
 
-/// Whether a program of ours is on a device, by whichever way. TCX programs are known by their links; there is one filter of ours on
-/// each side of a device.
+/// Returns true if a program of ours is on the device, attached by either method. A TCX program is
+/// recognised by its pinned link, a filter by its priority and handle; each side of a device has
+/// one filter of ours.
 pub fn is_on(pins: &PinRoot, program: Program, ifindex: u32) -> bool {
     let side = direction(program);
     let by_link = query::held_by(&pins.link(program, ifindex))
@@ -113,7 +115,8 @@ pub struct Attachments {
 }
 
 impl Attachments {
-    /// For the programs pinned below `pins`. `tag` tells our filters from another agent's; `state_dir` keeps the list of clsact qdiscs that are ours to remove.
+    /// Creates the state for the programs pinned below `pins`. `tag` distinguishes our filters from
+    /// another agent's; `state_dir` holds the list of clsact qdiscs that are ours to remove.
     pub fn new(pins: PinRoot, kind: AttachKind, tag: u32, state_dir: &Path) -> Self {
         let ledger = Ledger::new(state_dir);
         Self { pins, kind, tag, ledger, done: BTreeSet::new(), inherits: true, doubted: true, behind: false }
@@ -129,7 +132,8 @@ impl Attachments {
         self.doubted = true;
     }
 
-    /// Whether another [`Self::apply`] is due at once.
+    /// Returns true if another [`Self::apply`] is due at once, because the last one left hooks on
+    /// pods for later.
     pub const fn is_behind(&self) -> bool {
         self.behind
     }
@@ -210,7 +214,8 @@ impl Attachments {
         }
     }
 
-    /// Whether the pinned program is on the device now: somebody may have taken it off.
+    /// Returns true if the pinned program is on the device now. Another process may have removed
+    /// it.
     fn is_attached(&self, hook: &Hook) -> bool {
         let id = SchedClassifier::from_pin(self.pins.program(hook.program)).and_then(|program| program.info());
         match (id, self.kind) {

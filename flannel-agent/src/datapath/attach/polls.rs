@@ -1,7 +1,9 @@
-//! The program behind NAPI polls, by which a packet that waited for userspace is told from one that did not.
+//! The program behind NAPI polls. It distinguishes packets that waited for userspace from packets
+//! that did not.
 //!
-//! Every poll of every device pays for it, so it is attached where somebody listens to a queue and nowhere else. Once it is, it stays
-//! for as long as mode `fast` is in force, and outlives the agent: who listened once may be back at any moment.
+//! It costs time in every poll of every device, so it is attached only where a process listens to a
+//! queue. Once attached, it stays as long as mode `fast` is in force, and outlives the agent: a
+//! listener that is gone may return at any moment.
 
 use std::{fs, io};
 
@@ -10,13 +12,14 @@ use flannel_common::program::COUNT_POLLS;
 
 use crate::datapath::{DatapathError, PinRoot, attach::tcx};
 
-/// What is behind every poll.
+/// The raw tracepoint that runs after every NAPI poll.
 pub const TRACEPOINT: &str = "napi_poll";
 
 /// The listeners of this network namespace; not there where the kernel queues no packets.
 const LISTENERS: &str = "/proc/net/netfilter/nfnetlink_queue";
 
-/// Whether packets of this network namespace may be queued to userspace. Where that cannot be told they may.
+/// Returns true if packets of this network namespace may be queued to userspace, also if the list
+/// of listeners cannot be read.
 pub fn are_needed() -> bool {
     match fs::read(LISTENERS) {
         Ok(listeners) => !listeners.is_empty(),
@@ -24,7 +27,7 @@ pub fn are_needed() -> bool {
     }
 }
 
-/// Whether an agent attached the program, this one or one before.
+/// Returns true if an agent has attached the program: this process or a previous one.
 pub fn are_counted(pins: &PinRoot) -> bool {
     pins.links().join(COUNT_POLLS).exists()
 }

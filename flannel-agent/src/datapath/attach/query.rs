@@ -1,7 +1,8 @@
-//! Which programs are on a TCX hook, by their numbers.
+//! Query of the program ids on a TCX hook.
 //!
-//! aya's query opens each program, which the kernel grants to `CAP_SYS_ADMIN` alone. It tells their numbers to whoever may change
-//! the network, and the numbers of ours are those of the links that are pinned.
+//! aya's query opens each program, for which the kernel requires `CAP_SYS_ADMIN`. This one reads
+//! only the ids, which any process may that can configure the network. The ids of our programs are
+//! those of the pinned links.
 
 use std::{io, path::Path};
 
@@ -38,8 +39,9 @@ pub fn programs(ifindex: u32, side: TcAttachType) -> io::Result<Vec<u32>> {
     let mut numbers = [0_u32; MOST as usize];
     let programs = numbers.as_mut_ptr() as u64;
     let mut query = Query { ifindex, attach_type, programs, count: MOST, ..Query::default() };
-    // SAFETY: the kernel reads and writes `query`, which is as large as it is told, and writes at most `count` numbers to where
-    // `programs` points, which is room for as many. Both outlive the call.
+    // SAFETY: the kernel reads and writes `query`, whose size it is given, and writes at most
+    // `count` numbers to where `programs` points, which has room for as many. Both outlive the
+    // call.
     let result = unsafe { libc::syscall(libc::SYS_bpf, PROG_QUERY, &raw mut query, size_of::<Query>()) };
     if result < 0 {
         return Err(io::Error::last_os_error());

@@ -63,7 +63,7 @@ fn create(program: &mut SchedClassifier, hook: &Hook, pin: &Path) -> Result<(), 
     Ok(())
 }
 
-/// Whether a program is among those on the device.
+/// Returns true if the program with this id is on the device, on the side of the hook.
 pub(super) fn is_attached(hook: &Hook, program_id: u32) -> bool {
     query::programs(hook.ifindex, hook.direction()).is_ok_and(|programs| programs.contains(&program_id))
 }

@@ -7,8 +7,8 @@ use std::{
 
 use flannel_common::{
     addr::{Addr, Mac},
+    entry_state::EntryState,
     node::NodeConfig,
-    peer::EntryState,
 };
 use ipnet::IpNet;
 use serde::Serialize;
@@ -27,17 +27,17 @@ use crate::{
 /// One thing that is not as it should be.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Difference {
-    /// Where: `map`, `route`, `neighbour` or `fdb`.
+    /// The table: `map`, `route`, `neighbour` or `fdb`.
     pub place: &'static str,
-    /// What it is about.
+    /// The object that differs, such as `peer 10.244.9.0/24`.
     pub object: String,
-    /// What is there; absent where nothing is.
+    /// The state found; absent if the object is missing.
     pub found: Option<String>,
-    /// What should be; absent where nothing should.
+    /// The state expected; absent if the object should not be there.
     pub wanted: Option<String>,
 }
 
-/// How packets should reach a peer.
+/// The way by which packets should reach a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
     Direct,
@@ -54,7 +54,7 @@ pub(super) struct Expected {
     pub(super) way: Way,
 }
 
-/// What the kernel has.
+/// The kernel's routes, neighbours and FDB entries.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Kernel {
     pub(super) routes: Vec<(RouteKey, Route)>,
@@ -73,7 +73,7 @@ impl Expected {
     }
 }
 
-/// What two tables say of the same objects, where they differ.
+/// Compares two tables of the same objects, and returns where they differ.
 fn tables<K: Ord + Copy>(
     place: &'static str,
     found: &BTreeMap<K, String>,
@@ -105,7 +105,7 @@ pub(super) fn leases_and_maps(leased: &[Expected], pinned: &[PinnedPeer], config
     tables("map", &found, &wanted, |subnet| format!("peer {subnet}"))
 }
 
-/// The map of VTEPs against that of peers. Without a tunnel nobody is a VTEP.
+/// Compares the map of VTEPs with that of peers. Without a tunnel no peer is a VTEP.
 pub(super) fn vteps(pinned: &[PinnedPeer], vteps: &BTreeMap<IpAddr, u32>, config: &NodeConfig) -> Vec<Difference> {
     let has_tunnel = |vtep: Addr| family_config(config, Family::of(vtep.into())).has_tunnel();
     let pinned: Vec<&PinnedPeer> = pinned.iter().filter(|peer| has_tunnel(peer.entry.vtep)).collect();
@@ -131,7 +131,8 @@ pub(super) fn vteps(pinned: &[PinnedPeer], vteps: &BTreeMap<IpAddr, u32>, config
     stale.chain(lacking).collect()
 }
 
-/// The map of legs against that of peers: who has legs has one at least, and nobody else has any.
+/// Compares the map of legs with that of peers: a peer with several next hops has at least one leg,
+/// any other peer has none.
 pub(super) fn legs(pinned: &[PinnedPeer], legs: &PinnedLegs) -> Vec<Difference> {
     let family = |peer: &PinnedPeer| Family::of(IpAddr::from(peer.entry.vtep));
     let has_ecmp_paths = |peer: &&PinnedPeer| peer.entry.word.has(EntryState::ECMP);
@@ -171,7 +172,8 @@ pub(super) fn kernel(expected: &[Expected], kernel: &Kernel, config: &NodeConfig
     differences
 }
 
-/// The routes to peers' subnets, and those into the tunnel to nobody's.
+/// Compares the routes to peers' subnets with the expected ones, and finds routes into the tunnel
+/// that belong to no peer.
 fn routes(expected: &[Expected], routes: &[(RouteKey, Route)], config: &NodeConfig) -> Vec<Difference> {
     let tunnel = |address: IpAddr| family_config(config, Family::of(address)).tunnel_ifindex;
     let subnets: BTreeSet<IpNet> = expected.iter().map(|peer| peer.subnet).collect();

@@ -90,7 +90,7 @@ fn maps_are_held_against_leases() {
     assert_eq!(places(&vteps(&[], &BTreeMap::from([(ip("192.168.1.12"), 9)]), &config)), [("map", true, false)]);
 }
 
-/// Nobody is a VTEP there; one that is in the map is of a former configuration.
+/// Without a tunnel no peer is a VTEP; one that is in the map is of an earlier configuration.
 #[test]
 fn without_a_tunnel_there_are_no_vteps() {
     let mut config = config();

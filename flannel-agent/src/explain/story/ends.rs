@@ -1,4 +1,4 @@
-//! Who talks to whom.
+//! The steps about the two ends of the flow.
 
 use std::net::IpAddr;
 

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use flannel_common::peer::{EntryState, PeerEntry};
+use flannel_common::{entry_state::EntryState, peer::PeerEntry};
 
 use super::Step;
 use crate::{
@@ -15,7 +15,7 @@ use crate::{
     observe::flows::seconds,
 };
 
-/// What makes it good again, where a living agent would have done so.
+/// The remedy for a fault that a running agent would have repaired.
 const MEND: &str =
     "a running agent mends that at once: see `flannel-agent status`, and `flannel-agent maps dump --diff`";
 
@@ -157,7 +157,7 @@ fn on_link(tunnel: &Tunnel) -> Step {
     }
 }
 
-/// The next hop was asked for, and nobody answered.
+/// Returns true if the kernel asked for the next hop and got no answer.
 fn is_silent(tunnel: &Tunnel) -> bool {
     tunnel.next_hop.as_ref().is_some_and(|neighbour| neighbour.failed && neighbour.mac.is_none())
 }
@@ -226,7 +226,7 @@ fn by_legs(facts: &Facts, tunnel: &Tunnel) -> Step {
     Step::ok("path", format!("plain, and the kernel chooses the next hop for each flow; {}", said.join("; ")))
 }
 
-/// What fits.
+/// Compares the MTUs of the tunnel device, the external interface and the pod's veth.
 fn size(facts: &Facts, tunnel: &Tunnel) -> Option<Step> {
     let (external, device) = (tunnel.external.as_ref()?, tunnel.device.as_ref()?);
     let overhead = if facts.question.destination.is_ipv4() { 50 } else { 70 };

@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use super::{facts::Facts, place::Place};
 
-/// How a step stands.
+/// The state of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
@@ -30,31 +30,32 @@ pub enum State {
 /// One step. The topics are an interface.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Step {
-    /// What it is about.
+    /// The topic, such as `route` or `underlay`.
     pub topic: &'static str,
-    /// How it stands.
+    /// The state.
     pub state: State,
-    /// What was found, and what to do where it is not as it should be.
+    /// The finding, and the remedy where it is not as it should be.
     pub text: String,
 }
 
-/// What a program does to the packet.
+/// The verdict of a program on the packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tried {
     /// The program.
     pub program: Program,
     /// The device on which the packet meets it.
     pub device: String,
-    /// Whether the program is on that device: if not, the packet does not meet it.
+    /// True if the program is on that device; otherwise the packet does not meet it.
     pub attached: bool,
-    /// Why it does what it does.
+    /// The reasons for the verdict.
     pub reasons: Vec<Reason>,
     /// The program in force is of another build than the one that was tried.
     pub other_build: bool,
 }
 
 impl Tried {
-    /// What becomes of the packet.
+    /// Returns the verdict of the last reason that does not pass the packet; `Pass` if there is
+    /// none.
     pub fn verdict(&self) -> Fate {
         let fates = self.reasons.iter().map(|reason| reason.verdict());
         fates.fold(Fate::Pass, |worst, fate| if fate == Fate::Pass { worst } else { fate })
@@ -64,7 +65,7 @@ impl Tried {
 /// The end of the story.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Verdict {
-    /// Whether the packet gets as far as this node has to do with it.
+    /// True if the packet gets through the part of its way that this node is responsible for.
     pub reaches: bool,
     /// `fast`, `encap`, `kernel`, `direct`, `local`, `outside`, or `none`.
     pub way: &'static str,
@@ -75,11 +76,11 @@ pub struct Verdict {
 /// The whole story.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Story {
-    /// What was found.
+    /// The findings, in the order of the packet's way.
     pub steps: Vec<Step>,
-    /// What the programs do.
+    /// The verdicts of the programs.
     pub programs: Vec<Tried>,
-    /// What becomes of the packet.
+    /// The outcome for the packet.
     pub verdict: Verdict,
 }
 
@@ -101,7 +102,7 @@ impl Step {
     }
 }
 
-/// Tells it.
+/// Builds the story from the facts.
 pub(super) fn tell(facts: &Facts) -> Story {
     let mut steps = ends::steps(facts);
     steps.push(programs::mode(facts));
@@ -129,7 +130,7 @@ fn verdict(facts: &Facts, steps: &[Step]) -> Verdict {
     Verdict { reaches: false, way: if way == "fast" || way == "encap" { way } else { "none" }, text }
 }
 
-/// Which way the packet takes.
+/// Returns the way of the packet, as in [`Verdict::way`].
 fn way(facts: &Facts) -> &'static str {
     let taken = facts.tried.iter().flatten().find(|tried| tried.attached && tried.verdict() == Fate::Redirect);
     if let Some(tried) = taken {

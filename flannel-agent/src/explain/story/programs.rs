@@ -1,10 +1,10 @@
-//! What the programs have to do with the packet: the mode, the flow they know, and their verdict.
+//! The steps about the programs: the mode, the flow they know, and their verdict.
 
 use flannel_common::{
+    entry_state::EntryState,
     guard::Checks,
     mode::Mode,
     node::heartbeat_is_fresh,
-    peer::EntryState,
     reason::{Reason, Verdict as Fate},
 };
 
@@ -56,7 +56,8 @@ pub(super) fn steps(facts: &Facts) -> Vec<Step> {
     steps
 }
 
-/// What is done about tunnel packets that are no peer's, or not from its subnet.
+/// Returns the step about the guard's modes; `None` without a tunnel, or if the source is not in a
+/// peer's subnet.
 fn guard(facts: &Facts) -> Option<Step> {
     facts.config().filter(|config| config.has_tunnel())?;
     let node = facts.node.as_ref().ok().filter(|_| matches!(facts.source, Place::Peer(_)))?;
@@ -115,7 +116,7 @@ fn program(tried: &Tried) -> Step {
     }
 }
 
-/// Reasons that say: somebody's picture of the network differs from ours.
+/// Returns true for reasons that show that another node's view of the network differs from ours.
 const fn is_suspicious(reason: Reason) -> bool {
     matches!(
         reason,

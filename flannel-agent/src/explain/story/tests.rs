@@ -2,10 +2,11 @@ use std::net::IpAddr;
 
 use flannel_common::{
     addr::Mac,
+    entry_state::EntryState,
     guard::GuardWord,
     mode::{Mode, ModeWord},
     node::{FamilyConfig, NodeConfig},
-    peer::{EntryState, PathProbe, PeerEntry},
+    peer::{PathProbe, PeerEntry},
 };
 
 use super::*;
@@ -119,7 +120,7 @@ fn after_tunnel(change: impl FnOnce(&mut Tunnel)) -> Story {
     after(|facts| change(facts.tunnel.as_mut().expect("a tunnel")))
 }
 
-/// How the step of a topic stands.
+/// Returns the state of the step with a topic.
 fn state(story: &Story, topic: &str) -> State {
     let step = story.steps.iter().find(|step| step.topic == topic);
     step.map_or_else(|| panic!("no {topic} in {story:#?}"), |step| step.state)
@@ -196,7 +197,7 @@ fn the_guard_is_told_of_where_there_is_a_tunnel() {
     assert!(tells(&after(from_peer)) && !tells(&on_link(|facts, _| from_peer(facts))));
 }
 
-/// The packets that look at the path would be lost, and then nobody vouches for it.
+/// The packets that probe the path would be lost, and then the path would not stay validated.
 #[test]
 fn a_packet_that_is_taken_needs_the_kernels_way_too() {
     let taken = |facts: &mut Facts| facts.tried = Ok(vec![tried(Program::ToTunnel, Reason::Encapsulated)]);

@@ -1,7 +1,7 @@
-//! Which links are pods' veths. Pure.
+//! Finds the links that are pods' veths. Pure.
 //!
-//! Routes say so: a route of the main table into our own subnet leads to the pod bridge, whose veths are pods, or straight to
-//! a pod's veth, where the plugin routes instead of bridging.
+//! Routes show them: a route of the main table into our own subnet leads to the pod bridge, whose
+//! veths are pods, or straight to a pod's veth, where the plugin routes instead of bridging.
 
 use std::collections::{BTreeMap, BTreeSet};
 

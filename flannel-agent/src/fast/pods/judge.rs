@@ -1,4 +1,5 @@
-//! Whether packets of a pod may take the fast path, each way for itself, and why not. Pure.
+//! Decides if packets of a pod may take the fast path, separately for each direction, and gives the
+//! reasons if not. Pure.
 //!
 //! A replayed packet skips what lies between its entry and its exit: on its way out the rest of the veth's ingress, the
 //! bridge and the tunnel device's egress; on its way in the tunnel device's ingress, the bridge and the veth's egress. So
@@ -18,16 +19,16 @@ const UNLIMITED: u32 = 65535;
 /// The root qdisc of a device that does not queue.
 const NO_QUEUE: &str = "noqueue";
 
-/// Where packets pass a device.
+/// The side on which packets pass a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Side {
-    /// What the device receives.
+    /// Packets that the device receives.
     Ingress,
-    /// What it sends.
+    /// Packets that it sends.
     Egress,
 }
 
-/// Who else is on one side of a device.
+/// The filters and programs of others on one side of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Others {
     /// Filters of tc.
@@ -47,7 +48,7 @@ pub struct Passed {
     pub egress: Others,
 }
 
-/// Why packets do not take the fast path.
+/// A reason why packets do not take the fast path.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reason {
     /// The device is down.
@@ -118,23 +119,22 @@ impl fmt::Display for Side {
     }
 }
 
-/// What is decided of one pod. Without a reason against either way its packets take the fast path both ways.
+/// The decision on one pod. Without a reason against either way its packets take the fast path both
+/// ways.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
-    /// What the programs are told; none where the pod is left alone.
+    /// The entry for the programs; none where the pod is left alone.
     pub entry: Option<PodEntry>,
-    /// Why packets from the pod are left to the kernel.
+    /// The reasons why packets from the pod are left to the kernel.
     pub sends: Vec<Reason>,
-    /// Why packets to the pod are.
+    /// The reasons why packets to the pod are left to the kernel.
     pub receives: Vec<Reason>,
-    /// The reason for which the merged ones (GSO) among the packets to the pod are, if others are
-    /// not.
+    /// The reason why merged packets (GSO) to the pod are left to the kernel, if others are not.
     pub merged: Option<Reason>,
 }
 
-/// Decides of the pod behind a veth, which leads to `inside`; `ways` are the bridge it is on and
-/// the tunnel devices, `wish` is
-/// why somebody wants it to stay out.
+/// Decides on the pod behind a veth, which leads to `inside`. `ways` are the bridge it is on and
+/// the tunnel devices; `wish` is the reason why the pod is excluded, if it is.
 pub(super) fn judge<'a>(
     veth: &Passed,
     inside: &Inside,
@@ -220,7 +220,7 @@ impl Others {
     }
 }
 
-/// What queues on a device.
+/// Returns the reason if packets queue on a device: a qdisc other than [`NO_QUEUE`].
 fn queue(link: &Link) -> Option<Reason> {
     let kind = link.qdisc.as_deref().filter(|kind| *kind != NO_QUEUE)?;
     Some(Reason::Qdisc(link.name.clone(), kind.to_owned()))
@@ -265,7 +265,7 @@ mod tests {
         Inside { end: Some(end), devices: Some(Vec::new()) }
     }
 
-    /// Whether packets from the pod and packets to it take the fast path.
+    /// Returns true for packets from the pod, and for packets to it, if they take the fast path.
     fn ways(verdict: &Verdict) -> (bool, bool) {
         verdict.entry.map_or((false, false), |entry| (entry.has(PodEntry::SENDS), entry.has(PodEntry::RECEIVES)))
     }

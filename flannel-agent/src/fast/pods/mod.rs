@@ -1,13 +1,13 @@
 //! The pods of this node as mode `fast` sees them: which veths are theirs, what their own ends are, who else is on the way.
 //!
-//! Owns the view of links and routes it takes from events, and what was decided last. It reads and decides; programs and maps
-//! are written by [`crate::reconcile`]. Invariants: a veth is a pod's only if a route into our own subnet leads to it
-//! (`find`); the address of a pod is that of the veth's other end, as the kernel tells it
-//! (`inside`) - what a
-//! bridge learned is what the pod said of itself; a veth nothing is known of is left alone.
+//! Owns the view of links and routes it takes from events, and what was decided last. It reads and
+//! decides; programs and maps are written by [`crate::reconcile`]. Invariants: a veth is a pod's
+//! only if a route into our own subnet leads to it (`find`). The address of a pod is that of the
+//! veth's other end, as the kernel reports it (`inside`): what a bridge learned is only the pod's
+//! own claim. A veth nothing is known of is left alone.
 //!
-//! Events name what to look at anew. TCX programs and changes inside of a pod are not announced: they are looked for whenever
-//! everything is doubted.
+//! Events name what to read again. TCX programs and changes inside a pod are not announced: they
+//! are looked for whenever the unannounced state is marked as stale.
 
 mod find;
 mod inside;
@@ -36,7 +36,7 @@ use crate::{
 pub struct Pod {
     /// The name of its host side.
     pub veth: String,
-    /// What was decided of it.
+    /// The decision on it.
     pub verdict: Verdict,
 }
 
@@ -120,8 +120,8 @@ impl Pods {
         self.addresses.remove(&index);
     }
 
-    /// Looks at what may have changed and decides anew. `own` is our lease, `tunnels` are the tunnel devices; links of ours are pinned
-    /// below `pins`.
+    /// Reads what may have changed and decides again. `own` is our lease, `tunnels` are the tunnel
+    /// devices; links of ours are pinned below `pins`.
     pub async fn look(
         &mut self,
         netlink: &Netlink,
@@ -204,7 +204,7 @@ impl Pods {
         Some(Passed { link: self.namespace.links.get(&index)?.clone(), ingress, egress })
     }
 
-    /// Whether a device on the way changed since this was asked last.
+    /// Returns true if a device on the way changed since the last call.
     pub const fn take_disturbed(&mut self) -> bool {
         std::mem::replace(&mut self.disturbed, false)
     }

@@ -1,4 +1,4 @@
-//! Who is on a device beside us: filters of tc, and TCX programs.
+//! Filters of tc and TCX programs on a device that are not ours.
 //!
 //! TCX programs are ours if links of ours hold them: after a restart those are of the agent before, until the links are updated.
 

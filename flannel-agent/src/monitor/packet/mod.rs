@@ -1,4 +1,4 @@
-//! What a frame says of itself, in the words of tcpdump, as far as its first bytes go.
+//! A summary of a frame in the notation of tcpdump, as far as its first bytes allow.
 
 use std::{
     fmt,
@@ -11,12 +11,12 @@ const PROTO_ICMP: u8 = 1;
 const PROTO_ICMPV6: u8 = 58;
 const ETHERTYPE_ARP: [u8; 2] = [0x08, 0x06];
 
-/// Where a packet comes from and where it goes to.
+/// The source and the destination address of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Addresses {
-    /// From.
+    /// The source.
     pub source: IpAddr,
-    /// To.
+    /// The destination.
     pub destination: IpAddr,
 }
 
@@ -43,9 +43,9 @@ pub enum Packet<'a> {
 /// An IP packet.
 #[derive(Clone, Copy, Debug)]
 pub struct Ip<'a> {
-    /// From where to where.
+    /// Source and destination.
     pub addresses: Addresses,
-    /// What follows the IP header.
+    /// The IP protocol number of the payload; for IPv6 that of the first Next Header field.
     pub protocol: u8,
     /// A later fragment, which has no transport header.
     is_later_fragment: bool,

@@ -95,7 +95,7 @@ fn nexthop(message: &[u8]) -> Option<KernelEvent> {
     }
 }
 
-/// What changed is for others to look at; whose it is stands in the fixed header.
+/// Reads only the interface index, from the fixed header. The consumer reads back what changed.
 fn traffic_control(payload: &[u8]) -> KernelEvent {
     let ifindex = payload.get(TCM_IFINDEX..).and_then(|rest| rest.first_chunk().copied()).map(u32::from_ne_bytes);
     ifindex.map_or_else(|| lost(TRAFFIC_CONTROL[0]), |ifindex| KernelEvent::TrafficControl { ifindex })
@@ -112,7 +112,7 @@ fn lost(message_type: u16) -> KernelEvent {
     KernelEvent::Overflow
 }
 
-/// Whether a neighbour message is about an entry that was and is dynamic.
+/// Returns true if a neighbour message is about an entry that was and is dynamic.
 fn is_noise(message_type: u16, payload: &[u8]) -> bool {
     let Some(&[low, high]) = payload.get(NDM_STATE..NDM_STATE + 2) else { return false };
     let state = u16::from_ne_bytes([low, high]);

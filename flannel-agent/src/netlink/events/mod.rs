@@ -4,11 +4,12 @@
 //! socket. The queue is bounded: when the consumer is slow, events wait in the kernel, and when that
 //! overflows, [`KernelEvent::Overflow`] takes their place. Then everything is to be read back.
 //!
-//! What the agent itself did to routes, neighbours, rules and nexthop objects is left out: it knows, and at thousands of
-//! peers hearing of it costs as much as doing it. (FDB entries come all the same: the kernel does not say whose they are.)
+//! Changes the agent itself made to routes, neighbours, rules and nexthop objects are left out: it
+//! knows them, and at thousands of peers their events cost as much as the changes. (Its FDB changes
+//! are not left out: the kernel does not say who made them.)
 //!
-//! What the kernel does not announce: IPv4 routes that go with their device or its state. After a link
-//! went down or away, its routes are to be read back too.
+//! The kernel does not announce IPv4 routes that disappear with their device or its state. After a
+//! link went down or is gone, its routes have to be read back too.
 
 mod decode;
 mod nftables;
@@ -69,22 +70,22 @@ pub enum KernelEvent {
     AddressGone(Address),
     /// A route of any table is new or different, or (`None`) one with this key is gone.
     Route {
-        /// Which one.
+        /// Its destination, table and metric.
         key: RouteKey,
-        /// What it is now.
+        /// The route as it is now.
         route: Option<Route>,
     },
     /// A permanent neighbour is new or different, or (`None`) a neighbour is gone that may have been
     /// permanent. One that an administrator turned into a dynamic entry is not announced.
     Neighbour {
-        /// Which one.
+        /// Its link and IP address.
         key: NeighbourKey,
         /// Its Ethernet address now.
         mac: Option<Mac>,
     },
     /// A permanent FDB entry of a vxlan device is new, different or gone.
     Fdb {
-        /// Which one.
+        /// Its device and Ethernet address.
         key: FdbKey,
         /// Its destination now.
         dst: Option<IpAddr>,
@@ -95,14 +96,14 @@ pub enum KernelEvent {
     Nexthop {
         /// Its number.
         id: NexthopId,
-        /// What it is now.
+        /// The object as it is now.
         nexthop: Nexthop,
     },
     /// A nexthop object is gone, and the routes by it, of which nothing is said.
     NexthopGone {
         /// Its number.
         id: NexthopId,
-        /// What it was.
+        /// The object as it was.
         nexthop: Nexthop,
     },
     /// A qdisc, a filter or a chain of a device changed. TCX programs come and go unannounced.

@@ -1,7 +1,8 @@
 //! Announcements of changes in nftables: of a few tables, or of the whole ruleset.
 //!
-//! What changed is not decoded: who is told reads the table. Another program may have sets and maps with many changes
-//! (kube-proxy does), so each message is sorted out by the name of its table, which is the first attribute of all of them.
+//! Changes are not decoded: the consumer reads the table. Another program may have sets and maps
+//! with many changes (kube-proxy does), so each message is filtered by the name of its table, which
+//! is the first attribute of all of them.
 
 use std::fmt;
 
@@ -30,7 +31,7 @@ pub struct NftablesChanges {
     buffer: Vec<u8>,
 }
 
-/// Which changes are told.
+/// The changes that are reported.
 #[derive(Debug)]
 pub(super) enum Changes {
     /// All, once for each transaction.
@@ -79,7 +80,7 @@ impl NftablesChanges {
 }
 
 impl Changes {
-    /// Whether a message in the datagram is about one of them, or cannot be read.
+    /// Returns true if a message in the datagram is about one of them, or cannot be read.
     pub(super) fn concern(&self, datagram: &[u8]) -> bool {
         decode::messages(datagram).any(|message| {
             let Some(message) = message.map(NetlinkBuffer::new) else { return true };

@@ -16,7 +16,8 @@ use super::{
     error::{Fault, NetlinkError, Verb},
 };
 
-/// Which object. The number is whoever's makes it first; the kernel gives small ones to those who name none.
+/// The id of an object. The first to create an object with an id owns it; the kernel assigns small
+/// ids to requests without one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NexthopId(pub u32);
 
@@ -26,7 +27,7 @@ impl fmt::Display for NexthopId {
     }
 }
 
-/// Where an object leads.
+/// The next hop of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Nexthop {
     /// Next hop; `None` where packets need none, or are not sent at all.
@@ -35,7 +36,7 @@ pub struct Nexthop {
     pub oif: Option<u32>,
     /// The gateway counts as attached to the link although no prefix there covers it.
     pub onlink: bool,
-    /// Who made it, a [route protocol number](super::protocol).
+    /// The [route protocol number](super::protocol) of its creator.
     pub protocol: u8,
     /// It is more or something else: a group, a blackhole, one that encapsulates, one for the FDB. Read, never written.
     pub special: bool,

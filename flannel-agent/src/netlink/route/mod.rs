@@ -1,8 +1,8 @@
 //! Routes of the main table: reading, replacing, deleting.
 //!
-//! A route is told from its neighbours in the table by destination, table and metric. Routes that also
-//! select by TOS or (IPv6) by source prefix are left out of every answer: flannel makes none, and the key
-//! could not tell them apart.
+//! Routes in a table are distinguished by destination, table and metric. Routes that also select by
+//! TOS or (IPv6) by source prefix are left out of every answer: flannel makes none, and the key
+//! could not distinguish them.
 
 mod message;
 
@@ -36,7 +36,7 @@ pub mod protocol {
     pub const FLANNEL: u8 = 191;
 }
 
-/// Which route.
+/// The identity of a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RouteKey {
     /// Destination prefix.
@@ -73,7 +73,7 @@ impl fmt::Display for RouteKey {
     }
 }
 
-/// Where a route leads.
+/// The next hop and the attributes of a route.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Route {
     /// Next hop; `None` on a directly attached prefix. May be of the other family.
@@ -82,9 +82,10 @@ pub struct Route {
     pub oif: Option<u32>,
     /// The gateway counts as attached to the link although no prefix there covers it.
     pub onlink: bool,
-    /// Who made it, see [`protocol`].
+    /// The number of the program that made it, see [`protocol`].
     pub protocol: u8,
-    /// How far the destination is. The kernel has no scopes for IPv6 and always says universe.
+    /// The distance of the destination. The kernel has no scopes for IPv6 and always reports
+    /// universe.
     pub scope: RouteScope,
     /// Unicast, or what happens to packets instead.
     pub kind: RouteType,

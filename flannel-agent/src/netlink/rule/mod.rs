@@ -23,7 +23,8 @@ use super::{
 };
 use crate::family::Family;
 
-/// Since kernel 6.15, beside every port selector; the library has no name for them.
+/// The masks that come with every port selector since kernel 6.15; the library has no name for
+/// them.
 const FRA_SPORT_MASK: u16 = 28;
 const FRA_DPORT_MASK: u16 = 29;
 
@@ -32,7 +33,7 @@ const FRA_DPORT_MASK: u16 = 29;
 pub struct Rule {
     /// Rules are tried in ascending order.
     pub priority: u32,
-    /// What happens to a packet that matches.
+    /// The action for a packet that matches.
     pub action: RuleAction,
     /// Table to look in, for [`RuleAction::ToTable`].
     pub table: u32,
@@ -181,7 +182,7 @@ mod tests {
         let mut message = RuleMessage::default();
         message.attributes.push(RuleAttribute::Priority(5));
         assert!(!Rule::from_message(&message).unknown);
-        // The mask beside every port selector of kernel 6.15 is none of them.
+        // The mask that comes with every port selector of kernel 6.15 is not unknown.
         message.attributes.push(RuleAttribute::Other(DefaultNla::new(FRA_DPORT_MASK, vec![0xff, 0xff])));
         assert!(!Rule::from_message(&message).unknown);
         // FRA_DSCP, kernel 6.12.

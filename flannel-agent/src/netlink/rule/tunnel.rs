@@ -1,4 +1,4 @@
-//! Whether routing rules can tell our outer packets apart by more than a route lookup asks for.
+//! Detection of routing rules that select our outer packets by more than a route lookup asks for.
 //!
 //! The programs send outer packets past the host's own output path, by a route that was looked up once
 //! per peer: destination, source, UDP, destination port. That is only right while no rule looks at
@@ -24,7 +24,7 @@ pub struct Dependence {
     pub on: RuleSelector,
 }
 
-/// What of a packet a rule looks at.
+/// The property of a packet that a rule looks at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names say it")]
 pub enum RuleSelector {

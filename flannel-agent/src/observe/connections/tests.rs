@@ -1,4 +1,4 @@
-//! Which connection is displaced, and that it is closed by then.
+//! Tests of the choice of the displaced connection, and that it is closed by then.
 
 use std::{future::pending, sync::atomic::AtomicUsize};
 

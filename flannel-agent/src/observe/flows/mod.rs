@@ -11,6 +11,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use aya::Pod;
 use flannel_common::{
     ecmp::EcmpPath,
+    entry_state::EntryState,
     expiry::Expiry,
     fast::FastConfig,
     flow::{Egress, Flow},
@@ -19,7 +20,7 @@ use flannel_common::{
     mode::{Mode, ModeWord},
     node::{NodeConfig, heartbeat_allows_replay, heartbeat_is_fresh},
     packet::PROTO_TCP,
-    peer::{EntryState, PeerEntry},
+    peer::PeerEntry,
     reason::Reason,
     tick::{self, Tick},
 };
@@ -63,7 +64,7 @@ pub struct FlowRow {
     pub expires_in_ms: Option<i64>,
     /// The same for the way back; absent if none was seen.
     pub mirror_expires_in_ms: Option<i64>,
-    /// Whether it is used only while its way back is known.
+    /// True if it is used only while its way back is known.
     pub needs_mirror: bool,
     /// The largest IP packet that is replayed.
     pub mtu: u16,
@@ -75,13 +76,13 @@ pub struct FlowRow {
     pub flow_label: u32,
     /// `usable`, or the reason for which a packet would be left to the kernel.
     pub state: &'static str,
-    /// What that means for this flow; absent for a usable one.
+    /// The explanation of `state` for this flow; absent for a usable one.
     pub why: Option<String>,
     /// Generation under which it was learned.
     pub generation: u32,
 }
 
-/// What the programs ask of the node before they look at a flow.
+/// The state of the node that the programs check before they look at a flow.
 #[derive(Clone, Copy, Debug)]
 pub struct Gate {
     mode: ModeWord,
@@ -141,7 +142,7 @@ impl Gate {
         Ok(Self { mode, config, settings, now_ns: clock::now_ns() })
     }
 
-    /// Why no flow is used at all, if none is.
+    /// Checks that flows are used at all. The error is the reason why not, with its explanation.
     fn closed(&self) -> Result<(), (Reason, String)> {
         if self.mode.mode() != Mode::Fast {
             return Err((Reason::ModeKernel, format!("mode {} is in force", self.mode.mode())));
@@ -212,7 +213,7 @@ impl FlowRow {
     }
 }
 
-/// Whether the flow itself is usable; if not, why.
+/// Checks that the flow itself is usable. The error is the reason why not, with its explanation.
 fn flow_verdict<A: Address>(key: &FlowKey<A>, flow: &Flow<A>, gate: &Gate) -> Result<(), (Reason, String)> {
     let (check, generation, now) = (flow.action.check(key), gate.mode.generation(), gate.tick());
     flow.usable(check, generation, now, gate.config.confirmed).map_err(|reason| {
@@ -252,7 +253,8 @@ struct PeerPath {
 }
 
 impl PeerPath {
-    /// Whether something vouches for its path, or for that of one of its legs: which one is a flow's the kernel knows.
+    /// Returns true if a recent observation validates its path, or that of one of its ECMP paths.
+    /// The kernel alone knows by which of them a flow leaves.
     fn is_validated(&self, now_ns: u64) -> bool {
         let entry = &self.entry;
         let by_leg = |leg: &EcmpPath| legs::seen(entry, leg, now_ns).is_validated(entry.word, now_ns);
@@ -260,7 +262,8 @@ impl PeerPath {
     }
 }
 
-/// Whether packets to the peer may be encapsulated now; if not, why.
+/// Checks that packets to the peer may be encapsulated now. The error is the reason why not, with
+/// its explanation.
 fn peer_verdict(peer: Option<&PeerPath>, now_ns: u64) -> Result<(), (Reason, String)> {
     let said = |reason: Reason, why: &str| Err((reason, why.to_owned()));
     match peer.filter(|peer| peer.entry.word.has(EntryState::VALID)) {

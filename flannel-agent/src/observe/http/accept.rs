@@ -90,7 +90,7 @@ impl Newcomers {
     }
 }
 
-/// Whether something of a request has arrived.
+/// Returns true if at least one byte of a request has arrived.
 fn has_bytes(stream: &TcpStream) -> bool {
     recv(stream.as_raw_fd(), &mut [0], MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT).is_ok_and(|bytes| bytes > 0)
 }

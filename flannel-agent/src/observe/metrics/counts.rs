@@ -1,4 +1,5 @@
-//! What the agent's tasks count for the metrics, where neither status nor maps have it. Writing costs an atomic each; nobody waits.
+//! Counts of the agent's tasks for metrics that neither the status nor the maps provide. A write
+//! costs an atomic operation each and never blocks.
 
 use std::time::Duration;
 

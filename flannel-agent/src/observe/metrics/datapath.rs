@@ -1,5 +1,5 @@
-//! What the programs counted, read from the pins: so it is there from the first moment, whatever state the agent is in, and
-//! the counts of the agent before this one go on.
+//! The programs' counters, read from the pins. They are available from the first moment, whatever
+//! state the agent is in, and continue the counts of the previous agent.
 
 use std::time::Duration;
 
@@ -41,13 +41,13 @@ pub(super) fn write(page: &mut Page, pins: &PinRoot) {
     runs(page, &Run::read(pins));
 }
 
-/// What the maps hold.
+/// The content of the maps.
 #[derive(Debug)]
 pub(super) struct Counted {
-    /// What is not zero.
+    /// The counters that are not zero.
     pub(super) stats: Vec<(Program, Reason, Counter)>,
     pub(super) generation: u32,
-    /// How many flows the table of each family that is on holds.
+    /// The capacity of the table of each enabled family, in flows.
     pub(super) capacities: Vec<(Family, u32)>,
 }
 
@@ -97,7 +97,8 @@ fn stats(map: &StatsMap) -> Result<Vec<(Program, Reason, Counter)>, DatapathErro
     Ok(counted)
 }
 
-/// Whether a flow was looked up, and was known well enough to be replayed.
+/// Returns the result of the flow look-up behind a reason: `hit` if the flow was replayed, `miss`
+/// if not, `None` if no flow was looked up.
 const fn lookup(reason: Reason) -> Option<&'static str> {
     match reason {
         Reason::Replayed => Some("hit"),
@@ -113,12 +114,12 @@ const fn lookup(reason: Reason) -> Option<&'static str> {
     }
 }
 
-/// How many flows a table holds; none where its family is off.
+/// Returns the capacity of a table in flows; `None` if its family is off.
 pub(super) fn capacity(pins: &PinRoot, name: &str) -> Option<u32> {
     MapInfo::from_pin(pins.map(name)).ok().map(|info| info.max_entries()).filter(|flows| *flows > 1)
 }
 
-/// What the kernel measured of a program.
+/// The kernel's run statistics of one program.
 #[derive(Debug)]
 pub(super) struct Run {
     pub(super) program: &'static str,
@@ -127,7 +128,8 @@ pub(super) struct Run {
 }
 
 impl Run {
-    /// Of each program, if the kernel was told to measure.
+    /// Reads those of each program that has any. The kernel collects them only while
+    /// `kernel.bpf_stats_enabled` is 1.
     fn read(pins: &PinRoot) -> Vec<Self> {
         let pinned = Program::ALL.map(|program| (program.name(), pins.program(program)));
         let pinned = pinned.into_iter().chain([(COUNT_POLLS, pins.poll_counter())]);

@@ -1,5 +1,6 @@
-//! How many flows the tables hold. The kernel keeps no such number, so they are counted: by a thread of its own, in mode
-//! `fast` alone, once a minute at most, and only if somebody asked meanwhile. Who asks gets the last count and waits for none.
+//! The number of flows in the tables. The kernel keeps no such number, so a thread of its own
+//! counts them: in mode `fast` only, at most once a minute, and only if metrics were requested
+//! meanwhile. A request gets the last count and never waits for one.
 
 use std::{
     sync::{
@@ -70,7 +71,8 @@ impl FlowCount {
         page.say(metric::FLOWS_COUNTED, at.as_secs_f64().floor());
     }
 
-    /// Whether it is time to count. Who is told so counts, and nobody else until that is done.
+    /// Returns true if a count is due. The caller then has to count; others get false until it is
+    /// done.
     pub(super) fn is_due(&self) -> bool {
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let due = last.as_ref().is_none_or(|count| count.begun.elapsed() >= PERIOD);

@@ -1,11 +1,13 @@
-//! Metrics for Prometheus: `/metrics`, beside the health checks or on a listener of its own.
+//! Metrics for Prometheus: `/metrics`, on the listener of the health checks or on one of its own.
 //!
-//! They are put together when somebody asks, on a thread that nothing else waits for, out of what is there anyway: the status
-//! document, the peers' book, counts of the agent's tasks, and the pinned maps. Nothing is written but the answer, and neither the
-//! store nor the main loop is asked anything, so there is an answer as long as the process lives.
+//! An answer is put together on request, on a thread that nothing else waits for, from existing
+//! data: the status document, the peers' book, counts of the agent's tasks, and the pinned maps.
+//! Nothing is written but the answer, and neither the store nor the main loop is queried, so there
+//! is an answer as long as the process lives.
 //!
-//! One answer is made at a time and serves whoever asks within a second: who can reach the port can make the agent work once a
-//! second and no more. What an answer costs does not depend on the number of peers or flows.
+//! Answers are made one at a time, and each serves all requests within a second. A client that can
+//! reach the port can therefore cause work at most once a second. The cost of an answer does not
+//! depend on the number of peers or flows.
 
 pub mod catalogue;
 mod counts;
@@ -33,7 +35,7 @@ use crate::{datapath::PinRoot, observe::health::Readiness, reconcile::PeerBook};
 /// An answer serves this long.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// Where the numbers come from.
+/// The sources of the numbers.
 #[derive(Debug)]
 struct Sources {
     readiness: Readiness,
@@ -59,9 +61,11 @@ impl Metrics {
         Self { sources: Arc::new(sources), last: Arc::default() }
     }
 
-    /// The answer: a new one, or one that is a second old at most. None if it could not be put together, which the log tells.
+    /// Returns the answer: a new one, or one that is at most a second old. `None` if it could not
+    /// be put together; the log has the error.
     pub(super) async fn answer(&self) -> Option<Bytes> {
-        // The guard goes with the work: who asked may have gone before it is done, and the next one waits for it all the same.
+        // The guard moves into the work: the request may be gone before the work is done, and the
+        // next request waits for it all the same.
         let mut last = Arc::clone(&self.last).lock_owned().await;
         if let Some((at, text)) = &*last
             && at.elapsed() < FRESH

@@ -1,4 +1,4 @@
-//! What the agent knows of itself: from its status, its pulse, its peers and its counts.
+//! Metrics of the agent itself: from its status, its pulse, its peers and its counts.
 
 use prometheus::core::Collector as _;
 
@@ -30,7 +30,7 @@ pub(super) fn write(page: &mut Page, readiness: &Readiness, book: &PeerBook, cou
     self::counts(page, counts);
 }
 
-/// What a family is called in labels.
+/// Returns the label value of a family.
 pub(super) const fn family(family: Family) -> &'static str {
     match family {
         Family::V4 => "ipv4",

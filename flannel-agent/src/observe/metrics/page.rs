@@ -11,7 +11,7 @@ use prometheus::{
 /// Its type, as a media type.
 pub(in crate::observe) const MEDIA_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// What a metric is, beside its samples.
+/// The description of a metric, without its samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Metric {
     /// Its name.
@@ -20,7 +20,7 @@ pub struct Metric {
     pub kind: &'static str,
     /// The names of its labels.
     pub labels: &'static [&'static str],
-    /// What it means.
+    /// The help text.
     pub help: &'static str,
 }
 
@@ -74,7 +74,7 @@ impl Page {
         self.list(metric, names.iter().map(|name| ([*name], f64::from(u8::from(*name == chosen)))));
     }
 
-    /// What the library has put together.
+    /// Adds a family that the library has put together, unless it has no samples.
     pub(super) fn add(&mut self, family: MetricFamily) {
         // The encoder knows no metric without samples.
         if !family.get_metric().is_empty() {

@@ -1,9 +1,11 @@
-//! The peers of one family: who they are, how packets reach them, and whose entries are to be worked out anew.
+//! The peers of one family: who they are, how packets reach them, and whose entries have to be
+//! computed again.
 //!
-//! A change costs the peers it touches. Entries may be common to several peers - one node's two subnets share its
-//! forwarding entry - so what is worked out together is closed: whoever shares a public address or a VTEP MAC with a peer
-//! of a turn, as it was or as it will be, is of the turn too. What a turn wanted before and what it wants now then say
-//! everything about the entries in question, and turn by turn adds up to all at once. Pure.
+//! A change costs the peers it touches. Several peers may have entries in common (one node's two
+//! subnets share its forwarding entry), so each turn is closed: a peer that shares a public address
+//! or a VTEP MAC with a peer of the turn, as it was or as it will be, is part of the turn too. So
+//! the entries a turn wanted before and those it wants now say everything about the entries in
+//! question, and all turns together give the same result as one pass over all peers. Pure.
 
 #[cfg(test)]
 mod tests;
@@ -19,7 +21,7 @@ use ipnet::IpNet;
 
 use crate::{backend::PeerWay, family::Family, subnet::Peer};
 
-/// The peers of all families and how packets reach them, for whoever asks. Clones are the same book.
+/// The peers of all families and how packets reach them, for any reader. Clones share one book.
 #[derive(Clone, Debug, Default)]
 pub struct PeerBook(Arc<Mutex<Pages>>);
 
@@ -29,7 +31,8 @@ impl PeerBook {
         self.open().peers.values().map(say).collect()
     }
 
-    /// How many there are of each family, by the name of their way. Nobody waits while that is added up: it is kept.
+    /// Returns the number of peers by family and name of their way. No caller waits for a count
+    /// over all peers: the numbers are kept.
     pub fn ways(&self) -> BTreeMap<(Family, &'static str), usize> {
         self.open().ways.clone()
     }
@@ -39,7 +42,7 @@ impl PeerBook {
     }
 }
 
-/// What is in the book.
+/// The content of the book.
 #[derive(Debug, Default)]
 struct Pages {
     peers: BTreeMap<IpNet, PeerWay>,
@@ -77,7 +80,7 @@ pub(super) struct Peers {
     book: PeerBook,
     addresses: BTreeSet<(IpAddr, IpNet)>,
     macs: BTreeSet<(Mac, IpNet)>,
-    /// How many there are once all news are worked in.
+    /// The number of peers once all news are processed.
     count: usize,
     /// Peers that are new, different or (`None`) gone.
     news: BTreeMap<IpNet, Option<Peer>>,
@@ -140,17 +143,18 @@ impl Peers {
         !doubted.is_empty()
     }
 
-    /// How many there are, those included that are not worked in yet.
+    /// Returns the number of peers, including those that are not processed yet.
     pub(super) const fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether there is nothing left to work out.
+    /// Returns true if there is nothing left to process.
     pub(super) fn is_settled(&self) -> bool {
         self.news.is_empty() && self.again.is_empty()
     }
 
-    /// Whether all peers there should be are worked in, if not by the way that is now theirs.
+    /// Returns true if all news are processed. The way to some peers may still have to be computed
+    /// again.
     pub(super) fn is_complete(&self) -> bool {
         self.news.is_empty()
     }

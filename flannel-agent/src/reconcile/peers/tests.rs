@@ -26,8 +26,8 @@ fn node() -> Node {
     }
 }
 
-/// What happens: a lease of few subnets, addresses and MACs is written or deleted, or all are listed; what is known is
-/// worked in, some at a time; paths are in doubt.
+/// One step: a lease with one of a few subnets, addresses and MACs is written or deleted, or all
+/// are listed; known changes are processed, some at a time; the way to every peer may have changed.
 #[derive(Clone, Debug)]
 enum Event {
     Put { subnet: u8, ip: u8, mac: u8 },
@@ -114,7 +114,7 @@ impl World {
         peers.into_iter().map(way).collect()
     }
 
-    /// What a fresh process would want.
+    /// Returns the state that a new process would want.
     fn fresh(&self) -> Desired {
         self.backend.desired(&node(), &self.ways(self.leases.resolve().peers))
     }

@@ -1,4 +1,4 @@
-//! What should be and what is, for one kind of kernel object. Pure: it does no I/O and knows no kernel.
+//! Desired and actual state of one kind of kernel object. Pure: it does no I/O and knows no kernel.
 //!
 //! Invariants: [`Tracker::pending`] is exactly the difference between the two sides; nothing is handed out for deletion
 //! before the store is in sync; an entry that failed stays pending, waits longer after each failure, and holds up no
@@ -20,14 +20,15 @@ const LAST_WAIT: Duration = Duration::from_secs(30);
 
 /// Desired and actual state of one kind of object.
 ///
-/// Where both agree, which is nearly everywhere, there is one copy; what is pending is found without looking at the rest.
+/// There is one copy where both agree, which is nearly everywhere; pending changes are found
+/// without a look at the rest.
 #[derive(Debug)]
 pub struct Tracker<K, V> {
     desired: BTreeMap<K, V>,
-    /// What is there, for exactly the keys where that is not what is desired.
+    /// The actual state, for exactly the keys where it differs from the desired one.
     differing: BTreeMap<K, Option<V>>,
     failures: BTreeMap<K, Failure>,
-    /// What was as desired, and then was not, without our doing.
+    /// Keys whose object was as desired, and then was not, without an action of ours.
     drifted: BTreeSet<K>,
     repairs: u64,
 }
@@ -35,15 +36,15 @@ pub struct Tracker<K, V> {
 /// An entry the kernel refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// What the kernel said.
+    /// The error.
     pub error: String,
-    /// How often in a row.
+    /// The number of failures in a row.
     pub attempts: u32,
     /// Not tried again before.
     pub retry_at: Instant,
 }
 
-/// What is to be done now.
+/// The changes that are due.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Pending<K, V> {
     /// To be made or replaced.
@@ -130,7 +131,7 @@ impl<K: Ord + Clone, V: PartialEq + Clone> Tracker<K, V> {
         differs
     }
 
-    /// What is to be done at `now`; deletions only with `sweep`.
+    /// Returns the changes that are due at `now`; deletions only with `sweep`.
     pub fn pending(&self, now: Instant, sweep: bool) -> Pending<K, V> {
         let mut pending = Pending { upserts: Vec::new(), deletes: Vec::new() };
         for (key, actual) in &self.differing {
@@ -146,7 +147,7 @@ impl<K: Ord + Clone, V: PartialEq + Clone> Tracker<K, V> {
         pending
     }
 
-    /// What is there, as far as is known.
+    /// Returns the actual state of an object, as far as it is known.
     pub fn actual(&self, key: &K) -> Option<&V> {
         self.differing.get(key).map_or_else(|| self.desired.get(key), Option::as_ref)
     }
@@ -162,7 +163,7 @@ impl<K: Ord + Clone, V: PartialEq + Clone> Tracker<K, V> {
         keys.into_iter().cloned().collect()
     }
 
-    /// Whether the kernel refused it, last time.
+    /// Returns true if the last try of a change to this object failed.
     pub fn is_refused(&self, key: &K) -> bool {
         self.failures.contains_key(key)
     }
@@ -182,7 +183,8 @@ impl<K: Ord + Clone, V: PartialEq + Clone> Tracker<K, V> {
         self.set_actual(key.clone(), Some(value));
     }
 
-    /// How often something that had been as desired was missing or different, and was made again.
+    /// Returns the number of objects that had been as desired, were missing or different, and were
+    /// made again.
     pub const fn repairs(&self) -> u64 {
         self.repairs
     }
@@ -211,7 +213,7 @@ impl<K: Ord + Clone, V: PartialEq + Clone> Tracker<K, V> {
         self.failures.values().map(|failure| failure.retry_at).min()
     }
 
-    /// What should be.
+    /// Returns the desired state.
     pub const fn wanted(&self) -> &BTreeMap<K, V> {
         &self.desired
     }

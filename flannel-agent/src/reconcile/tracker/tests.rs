@@ -81,7 +81,7 @@ fn a_repair_is_what_was_right_and_is_made_again() {
     assert_eq!(tracker.repairs(), 2, "mended by somebody else; wanted otherwise; never ours");
 }
 
-/// What is desired and what is there, said in full.
+/// Returns the desired and the actual state, written out in full.
 fn sides(tracker: &Tracker<u8, u8>) -> [Numbers; 2] {
     let actual = (0..=u8::MAX).filter_map(|key| Some((key, *tracker.actual(&key)?))).collect();
     [tracker.wanted().clone(), actual]

@@ -20,19 +20,19 @@ use crate::{
 /// The attributes of a lease.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LeaseAttrs {
-    /// Where the node is reached by IPv4. `0.0.0.0` in JSON when unset.
+    /// The address at which the node is reached by IPv4. `0.0.0.0` in JSON when unset.
     #[serde(rename = "PublicIP", serialize_with = "or_unspecified")]
     pub public_ip: Option<Ipv4Addr>,
-    /// Where the node is reached by IPv6. `null` in JSON when unset.
+    /// The address at which the node is reached by IPv6. `null` in JSON when unset.
     #[serde(rename = "PublicIPv6")]
     pub public_ipv6: Option<Ipv6Addr>,
     /// The backend's name, empty for some.
     #[serde(rename = "BackendType", skip_serializing_if = "String::is_empty")]
     pub backend_type: String,
-    /// What the backend publishes for IPv4.
+    /// The data the backend publishes for IPv4.
     #[serde(rename = "BackendData", skip_serializing_if = "Option::is_none")]
     pub backend_data: Option<RawJson>,
-    /// What the backend publishes for IPv6.
+    /// The data the backend publishes for IPv6.
     #[serde(rename = "BackendV6Data", skip_serializing_if = "Option::is_none")]
     pub backend_v6_data: Option<RawJson>,
 }
@@ -76,7 +76,7 @@ pub enum BadAttrs {
     Json {
         /// The lease's value, or which part of it.
         what: &'static str,
-        /// What the JSON parser says.
+        /// The JSON parser's message.
         problem: String,
     },
     /// Not JSON at all.
@@ -84,7 +84,7 @@ pub enum BadAttrs {
     NotJson {
         /// The annotation.
         what: &'static str,
-        /// What the JSON parser says.
+        /// The JSON parser's message.
         problem: String,
     },
     /// A field of the wrong type.
@@ -94,7 +94,7 @@ pub enum BadAttrs {
         key: &'static str,
         /// The JSON text of its value, cut.
         value: String,
-        /// What it should be.
+        /// The expected form.
         expected: &'static str,
     },
 }
@@ -149,9 +149,9 @@ impl LeaseAttrs {
         self.public_ip.map(IpAddr::from).into_iter().chain(self.public_ipv6.map(IpAddr::from))
     }
 
-    /// Whether both are of one node. IPv4 decides where both have it, as in flannel. Otherwise IPv6 does, so that with
-    /// IPv6 alone nodes are told apart, which all have the IPv4 address `0.0.0.0` then, and so that a node knows itself
-    /// after a family was turned on or off.
+    /// Returns true if both are of one node. IPv4 decides where both have it, as in flannel.
+    /// Otherwise IPv6 decides. This distinguishes nodes with IPv6 alone, which all have the IPv4
+    /// address `0.0.0.0`, and a node recognizes itself after a family was turned on or off.
     pub fn is_same_node(&self, other: &Self) -> bool {
         match (self.public_ip, other.public_ip) {
             (Some(ours), Some(theirs)) => ours == theirs,
@@ -160,7 +160,7 @@ impl LeaseAttrs {
     }
 }
 
-/// What the vxlan backend publishes for one family.
+/// The data the vxlan backend publishes for one family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct VxlanData {
     /// The network identifier; informational, and absent in leases of old versions.

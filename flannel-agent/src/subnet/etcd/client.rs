@@ -15,7 +15,7 @@ use super::{
     tls::TlsFiles,
 };
 
-/// How soon a silent server is given up.
+/// Timeouts and intervals for detecting a server that is silent or was replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Liveness {
     /// For one request at one endpoint, connecting included.
@@ -94,7 +94,7 @@ impl EtcdClient {
             self.give_up_endpoint();
             return EtcdError::Unreachable { endpoints: self.endpoints.clone(), what, problem };
         }
-        // A refusal may be about an outdated token: authenticate anew next time.
+        // A refusal may be caused by an outdated token: authenticate again next time.
         self.connection = None;
         EtcdError::Refused { endpoint: self.endpoint().to_owned(), what, problem }
     }

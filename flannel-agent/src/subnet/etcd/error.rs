@@ -1,4 +1,4 @@
-//! What etcd can answer instead.
+//! Errors of requests to etcd.
 
 use std::error::Error as _;
 
@@ -18,7 +18,7 @@ pub enum EtcdError {
         endpoints: Vec<String>,
         /// The request.
         what: &'static str,
-        /// What went wrong at the last endpoint.
+        /// The failure at the last endpoint.
         problem: Problem,
     },
     /// An endpoint answered, and refused.
@@ -45,7 +45,7 @@ pub enum EtcdError {
     },
 }
 
-/// What went wrong with one attempt.
+/// The failure of one attempt.
 #[derive(Debug, thiserror::Error)]
 pub enum Problem {
     /// No answer in time.
@@ -72,7 +72,8 @@ impl From<Error> for Problem {
 }
 
 impl Problem {
-    /// Whether another endpoint, or the same one later, may do better: everything but a well-considered no.
+    /// Returns true if another endpoint, or the same one later, may succeed: for every failure but
+    /// a deliberate refusal.
     pub(super) fn is_unreachable(&self) -> bool {
         if self.code() == Some(Code::ResourceExhausted) {
             // What the transport calls so is a connection that is not served.
@@ -128,7 +129,7 @@ impl EtcdError {
     }
 }
 
-/// What to do about a refusal, for those that have one remedy.
+/// Returns the remedy for a refusal, to append to a message; empty if there is no single remedy.
 fn remedy(problem: &Problem) -> &'static str {
     let message = problem.message();
     match problem.code() {

@@ -27,23 +27,24 @@ impl Position {
         }
     }
 
-    /// Whether the history we know may go on in the store that sent this.
+    /// Returns true if the store that sent this header may continue the history we know: the same
+    /// cluster, at a revision that is not before the position.
     pub(super) fn is_continued_by(&self, header: &ResponseHeader) -> bool {
         header.cluster_id() == self.cluster && header.revision() + 1 >= self.next
     }
 }
 
-/// Whether changes arrive.
+/// The state of the stream of changes.
 pub(super) enum Feed {
-    /// Here.
+    /// Changes arrive here.
     Open(Box<WatchStream>),
-    /// No; try again then.
+    /// No changes arrive; open the stream again at `retry_at`.
     Closed { retry_at: Instant },
 }
 
-/// What a feed brings.
+/// An event of a feed.
 pub(super) enum FeedEvent {
-    /// The server's word, or the end of the stream.
+    /// A message of the server, or the end of the stream.
     Response(Result<WatchResponse, Problem>),
     /// It is time to try again.
     Reconnect,

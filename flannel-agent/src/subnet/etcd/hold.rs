@@ -9,7 +9,7 @@ use tracing::{info, warn};
 
 use super::{EtcdManager, Guard, Held, Outcome, Publication, Stored, publish};
 use crate::{
-    clock::BootTime,
+    host::clock::BootTime,
     subnet::{Backoff, Complaint, Delays, LeaseAttrs, LeaseRequest, LostCause, StoreEvent, SubnetManager as _},
 };
 
@@ -22,7 +22,8 @@ const AGAIN: Backoff = match Backoff::new(Duration::from_secs(1), Duration::from
 /// Keeps our lease.
 pub(super) struct Holder {
     request: LeaseRequest,
-    /// What our key was last written with, if what we publish changed since. Until then that is us as well.
+    /// The attributes our key was last written with, if ours changed since. Until ours are written,
+    /// a lease with these attributes is ours as well.
     outdated: Option<LeaseAttrs>,
     /// When [`Self::act`] should run; `None` while there is nothing to do.
     due: Option<BootTime>,
@@ -145,7 +146,8 @@ impl Holder {
             || self.outdated.as_ref().is_some_and(|outdated| attrs.is_same_node(outdated))
     }
 
-    /// Somebody wrote our key in our name: an operator who made it a reservation, or flanneld on this node.
+    /// Adopts our key after another process wrote it with our address: for an operator who made it
+    /// a reservation, or as flanneld on this node.
     async fn adopt(&mut self, manager: &mut EtcdManager, stored: &Stored, as_we_write: bool) -> Vec<StoreEvent> {
         let expiry = match stored.etcd_lease {
             0 => None,

@@ -1,4 +1,4 @@
-//! Where things are in etcd.
+//! The names of our keys in etcd.
 
 use std::borrow::Cow;
 
@@ -23,8 +23,9 @@ impl Keys {
         &self.config
     }
 
-    /// What ranges and watches ask for. Without a trailing slash, as in flannel, so that a role that grants
-    /// exactly this prefix suffices; [`Self::name_of`] drops what else it matches.
+    /// The prefix that ranges and watches ask for. It has no trailing slash, as in flannel, so that
+    /// a role that grants exactly this prefix suffices. [`Self::name_of`] drops the other keys it
+    /// matches.
     pub(super) fn prefix(&self) -> &str {
         &self.subnets
     }

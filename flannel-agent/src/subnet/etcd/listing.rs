@@ -36,7 +36,7 @@ impl Stored {
 pub(super) struct Listing {
     /// In key order.
     pub(super) leases: Vec<Stored>,
-    /// Where changes to this continue.
+    /// The position from which changes to this listing continue.
     pub(super) position: Position,
 }
 

@@ -41,7 +41,7 @@ pub use self::{
 use super::{
     AcquireError, LeaseAttrs, LeaseKey, LeaseRequest, OwnLease, Precedence, StoreCounts, StoreEvent, SubnetManager,
 };
-use crate::clock::BootTime;
+use crate::host::clock::BootTime;
 
 /// Attempts to acquire before the store counts as too busy.
 const TRIES: u32 = 10;
@@ -100,7 +100,8 @@ impl Held {
         self.expiry.map(|expiry| expiry.before(term.margin))
     }
 
-    /// Whether it is time to renew.
+    /// Returns true if at most the margin of `term` is left before the expiry, so that it is time
+    /// to renew.
     fn is_due(&self, term: Term, now: BootTime) -> bool {
         self.renew_at(term).is_some_and(|renew_at| renew_at <= now)
     }
@@ -181,7 +182,8 @@ impl EtcdManager {
         Ok(list(&mut self.client, &self.keys).await.map_err(AcquireError::Store)?.leases)
     }
 
-    /// Whether a lease just created is the choice to stay with, now that every older one can be seen.
+    /// Returns true if the lease just created is still the choice, now that every older one is
+    /// visible. Discards a lease of ours that cannot be used.
     async fn confirm(&mut self, request: &LeaseRequest, published: Published) -> Result<bool, AcquireError<EtcdError>> {
         let leases = self.list().await?;
         let choice = choose(request, &leases, &mut rand::rng())?;

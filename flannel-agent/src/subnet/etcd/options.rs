@@ -1,15 +1,15 @@
-//! How to reach etcd, and how our lease lives there.
+//! Options for reaching etcd, and for the lifetime of our lease there.
 
 use std::{convert::Infallible, fmt, str::FromStr, time::Duration};
 
 use super::tls::TlsFiles;
 
-/// What the operator chooses.
+/// The operator's settings for etcd.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EtcdOptions {
     /// At least one `http://host:port` or `https://host:port`, tried in order.
     pub endpoints: Vec<String>,
-    /// What `https` endpoints are checked with, and what we show them.
+    /// The CA that `https` endpoints are verified against, and our client certificate.
     pub tls: TlsFiles,
     /// The prefix of our keys, as written.
     pub prefix: String,
@@ -17,18 +17,18 @@ pub struct EtcdOptions {
     pub credentials: Option<Credentials>,
     /// The lifetime of a lease, whole seconds.
     pub lease_ttl: Duration,
-    /// How long before expiry a lease is renewed; shorter than the lifetime.
+    /// The time before expiry at which a lease is renewed; shorter than the lifetime.
     pub renew_margin: Duration,
 }
 
 impl EtcdOptions {
-    /// Whether any endpoint is reached by TLS.
+    /// Returns true if any endpoint is reached by TLS.
     pub fn uses_tls(&self) -> bool {
         self.endpoints.iter().any(|endpoint| is_tls(endpoint))
     }
 }
 
-/// Whether this endpoint is reached by TLS.
+/// Returns true if this endpoint is reached by TLS.
 pub(super) fn is_tls(endpoint: &str) -> bool {
     endpoint.starts_with("https://")
 }
@@ -64,7 +64,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// How to authenticate with etcd.
+/// The user that authenticates with etcd.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Credentials {
     /// The user name.

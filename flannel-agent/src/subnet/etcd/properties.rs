@@ -1,4 +1,4 @@
-//! What must hold of the choice of a subnet, whatever is leased already.
+//! Invariants of the choice of a subnet, whatever is leased already.
 
 use std::fmt::Debug;
 

@@ -1,4 +1,4 @@
-//! Writes our lease, and only where nobody else's would be overwritten.
+//! Writes our lease, and only where this overwrites no foreign one.
 
 use std::time::Duration;
 
@@ -8,14 +8,14 @@ use etcd_client::{
 use tracing::debug;
 
 use super::{client::EtcdClient, error::EtcdError};
-use crate::clock::BootTime;
+use crate::host::clock::BootTime;
 
-/// What must hold of the key for the write to happen.
+/// The precondition of a write.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Guard {
-    /// It does not exist.
+    /// The key does not exist.
     Absent,
-    /// It was last changed by this revision.
+    /// The key was last changed by this revision.
     Unchanged(i64),
 }
 
@@ -39,7 +39,7 @@ pub(super) struct Published {
     pub(super) expiry: Option<BootTime>,
 }
 
-/// What became of a write.
+/// The result of a write.
 #[derive(Debug)]
 pub(super) enum Outcome {
     /// It happened.
@@ -133,8 +133,8 @@ pub(super) async fn remaining(client: &mut EtcdClient, etcd_lease: i64) -> Resul
     Ok(u64::try_from(answer.ttl()).ok().map(|ttl| asked + Duration::from_secs(ttl)))
 }
 
-/// Begins the lifetime of an etcd lease anew, which writes nothing: a store takes that also while it is out of space.
-/// When the lease ends now; `None` when it is gone.
+/// Restarts the lifetime of an etcd lease. This writes nothing, so a store accepts it even while it
+/// is out of space. Returns the new expiry; `None` when the lease is gone.
 pub(super) async fn keep_alive(client: &mut EtcdClient, etcd_lease: i64) -> Result<Option<BootTime>, EtcdError> {
     let kept = client.call("keeping our lease alive", |mut etcd| async move {
         match etcd.lease_keep_alive(etcd_lease).await {

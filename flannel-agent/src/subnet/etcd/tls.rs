@@ -14,7 +14,7 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _};
 /// The files of an operator's choice, in PEM form. None at all: the system's roots, and no client certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// The certificates that vouch for the servers.
+    /// The CA certificates that validate the servers'.
     pub ca: Option<PathBuf>,
     /// Our own certificate and its key.
     pub client: Option<ClientFiles>,
@@ -39,7 +39,7 @@ pub enum TlsError {
         flag: &'static str,
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         source: io::Error,
     },
     /// It holds something else.
@@ -49,7 +49,7 @@ pub enum TlsError {
         flag: &'static str,
         /// The file.
         path: PathBuf,
-        /// What it should hold.
+        /// The kind of PEM section it should hold.
         what: &'static str,
     },
     /// Each file can be read, and TLS does not take them together.
@@ -60,19 +60,19 @@ pub enum TlsError {
     Pair {
         /// The files.
         files: ClientFiles,
-        /// What TLS says.
+        /// The TLS library's message.
         problem: String,
     },
     /// Without any file of the operator's.
     #[error("TLS cannot be set up: {problem}; name the servers' CA with --etcd-cafile")]
     Roots {
-        /// What TLS says.
+        /// The TLS library's message.
         problem: String,
     },
 }
 
 impl TlsFiles {
-    /// Whether no file was named.
+    /// Returns true if no file was named.
     pub fn is_empty(&self) -> bool {
         self.ca.is_none() && self.client.is_none()
     }
@@ -94,7 +94,7 @@ impl TlsFiles {
         Ok(tls.identity(Identity::from_pem(certificates("--etcd-certfile", certificate)?, private_key(key)?)))
     }
 
-    /// What the client's refusal of files that could be read means.
+    /// Returns the error to report when the client refuses files that could be read.
     pub(super) fn unfit(&self, error: &Error) -> TlsError {
         let problem = super::error::brief(error);
         match self.client.clone() {

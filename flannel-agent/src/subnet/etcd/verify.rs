@@ -1,12 +1,13 @@
-//! Whether the store is still the one we know.
+//! Checks that the store is still the one we know.
 //!
-//! An etcd that was wiped, refilled or restored under the same address takes up our watch as if nothing had happened: it
-//! has the cluster id it had, which is made of its members' addresses, and a revision like any other. Changes before that
-//! revision are then never told, and what is gone is never deleted. What gives it away is our own key: nothing but the
-//! history we know has it at the revision of our last write, on the etcd lease we were granted, whose number is random.
+//! An etcd that was wiped, refilled or restored under the same address accepts our watch as if
+//! nothing had happened: it has the same cluster id, which is derived from its members' addresses,
+//! and a plausible revision. Changes before that revision are then never reported, and entries that
+//! are gone are never deleted. Our own key reveals this: only the history we know has it at the
+//! revision of our last write, on the etcd lease we were granted, whose number is random.
 //!
-//! Any doubt is settled by listing everything, which is right whatever happened. So a key that somebody changed a moment
-//! ago costs no more than a listing.
+//! In case of doubt everything is listed, which is correct whatever happened. So a key that another
+//! process changed a moment ago costs no more than a listing.
 
 use etcd_client::{GetResponse, KeyValue};
 

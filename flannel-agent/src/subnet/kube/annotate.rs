@@ -1,11 +1,11 @@
 //! Our own Node: what we write on it, and what we read back. Pure.
 //!
-//! Written is what differs, and nothing else. A family that is off is taken off the Node, so that peers do not send to
-//! an address nobody answers at.
+//! Only annotations that differ are written. Those of a family that is off are removed from the
+//! Node, so that peers do not send to an address that does not answer.
 //!
-//! Which annotations there are depends on the backend, as in flannel: vxlan has those of each family that is on. The
-//! others always have those of IPv4, with the address `0.0.0.0` where IPv4 is off; of them host-gw has those of IPv6
-//! where that is on.
+//! The set of annotations depends on the backend, as in flannel. vxlan has those of each family
+//! that is on. The other backends always have those of IPv4, with the address `0.0.0.0` where IPv4
+//! is off; of these, host-gw also has those of IPv6 where IPv6 is on.
 
 use std::{
     fmt::Display,
@@ -74,7 +74,7 @@ fn readable<A: FromStr + Copy + Into<IpAddr>>(own: &Annotations<'_>, suffix: &'s
     })
 }
 
-/// What the Node remembers of us.
+/// Returns the facts that our Node remembers, from its annotations.
 pub(super) fn hints(own: &Annotations<'_>) -> Hints {
     Hints {
         public_ip: readable(own, NODE_PUBLIC_IP),
@@ -150,7 +150,7 @@ mod tests {
         assert_eq!(changes(&stale, &dual), "none", "no data is written as null");
     }
 
-    /// What a Node without annotations gets, without the prefix.
+    /// Returns the annotations that a Node without any gets, without the prefix.
     fn annotated(backend: &str, v4: bool, v6: bool) -> String {
         let data = VxlanData { vni: Some(1), vtep_mac: MAC, zero_checksum_v6: false, other_source: false };
         let data = |on: bool| (on && backend == VXLAN).then(|| data.to_json());

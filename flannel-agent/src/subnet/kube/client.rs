@@ -1,7 +1,7 @@
 //! The connection to the API server: requests with deadlines, and fresh credentials after a refusal.
 //!
-//! The client library reads a token file once a minute. After a refusal everything is read anew, so that a token that
-//! was rotated, or a kubeconfig that was mended, counts at the next try.
+//! The client library reads a token file once a minute. After a refusal everything is read again,
+//! so that a rotated token or a corrected kubeconfig takes effect at the next attempt.
 
 use std::{pin::Pin, time::Duration};
 
@@ -23,7 +23,7 @@ use super::{
     requests::Built,
 };
 
-/// How soon a silent server is given up, and what is waited out.
+/// Timeouts for detecting a silent server, and the grace period for short failures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Liveness {
     /// For one request, connecting included.
@@ -107,7 +107,7 @@ impl KubeClient {
             return KubeError::Refused { api, what, problem };
         }
         if matches!(problem, Problem::Deadline(_) | Problem::Silent(_) | Problem::Client(_)) {
-            // A connection nobody answers on would be taken from the pool again and again.
+            // A connection without an answering server would be taken from the pool repeatedly.
             self.connection = None;
         }
         KubeError::Unreachable { api, what, problem }

@@ -138,7 +138,7 @@ impl Annotations<'_> {
         families.into_iter().filter(|(_, suffix)| written(suffix)).map(|(family, _)| family).collect()
     }
 
-    /// What a node publishes for one family.
+    /// Returns the address and the backend data that a node publishes for one family.
     fn group<A: FromStr + Copy + Into<IpAddr>>(
         &self,
         address: &'static str,

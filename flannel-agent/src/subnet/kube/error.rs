@@ -1,4 +1,4 @@
-//! What Kubernetes can answer instead.
+//! Errors of requests to Kubernetes.
 
 use std::{error::Error, io, path::PathBuf, time::Duration};
 
@@ -21,7 +21,7 @@ pub enum KubeError {
     Setup {
         /// The server, in words.
         api: String,
-        /// What is wrong.
+        /// The problem with the setup.
         problem: String,
     },
     /// The server did not answer, or could not. It is asked again.
@@ -31,7 +31,7 @@ pub enum KubeError {
         api: String,
         /// The request.
         what: &'static str,
-        /// What went wrong.
+        /// The failure.
         problem: Problem,
     },
     /// The server answered, and refused.
@@ -44,7 +44,7 @@ pub enum KubeError {
         /// Its answer.
         problem: Problem,
     },
-    /// The pod that should tell our Node is not bound to one.
+    /// The pod that should identify our Node is not bound to one.
     #[error("pod {namespace}/{name} is on no node yet; set NODE_NAME if this is not a pod")]
     PodWithoutNode {
         /// Its namespace.
@@ -68,7 +68,7 @@ pub enum KubeError {
     BadPodCidr {
         /// The Node.
         node: String,
-        /// What is wrong.
+        /// The fault of its pod CIDRs.
         problem: BadPodCidr,
     },
     /// The network configuration cannot be read.
@@ -76,12 +76,12 @@ pub enum KubeError {
     NetConfig {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
 }
 
-/// What went wrong with one attempt.
+/// The failure of one attempt.
 #[derive(Debug, thiserror::Error)]
 pub enum Problem {
     /// No answer in time.
@@ -111,9 +111,9 @@ pub enum Problem {
     /// The server is at an older point of its history than it was.
     #[error("its history went back from version {} to {}; it was restored from a backup", excerpt(from), excerpt(to))]
     WentBack {
-        /// What we had seen.
+        /// The version we had seen.
         from: String,
-        /// What it said then.
+        /// The older version it reported after that.
         to: String,
     },
 }
@@ -148,7 +148,8 @@ impl Problem {
         }
     }
 
-    /// Whether the server considered the request and said no.
+    /// Returns true if the server considered the request and refused it: a status 4xx other than
+    /// 408, 410 and 429.
     pub(super) fn is_refusal(&self) -> bool {
         self.code().is_some_and(|code| (400..500).contains(&code) && ![408, 410, 429].contains(&code))
     }

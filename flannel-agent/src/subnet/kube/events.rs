@@ -87,7 +87,7 @@ impl Publisher {
     }
 }
 
-/// What was written, and when.
+/// The reports written recently, each with the time of writing.
 #[derive(Debug, Default)]
 struct History(BTreeMap<ConflictReport, Instant>);
 

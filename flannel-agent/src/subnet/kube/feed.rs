@@ -7,7 +7,7 @@ use kube::core::WatchEvent;
 use tokio::time::sleep_until;
 
 use super::{client::WatchStream, error::Problem};
-use crate::clock::{BootTime, until};
+use crate::host::clock::{BootTime, until};
 
 /// A point in the server's history of one kind of object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,23 +34,24 @@ impl Position {
     }
 }
 
-/// Whether one version precedes another. They are numbers wherever we have seen them; of others we know nothing.
+/// Returns true if `version` precedes `than`. Versions are numbers on every server seen so far;
+/// returns false for any other form.
 pub(super) fn is_older(version: &str, than: &str) -> bool {
     matches!((version.parse::<u64>(), than.parse::<u64>()), (Ok(version), Ok(than)) if version < than)
 }
 
-/// Whether changes of such objects arrive.
+/// The state of the stream of changes of such objects.
 pub(super) enum Feed<T> {
-    /// They do. The last one arrived at `heard`, by a clock that goes on while the machine is
-    /// suspended.
+    /// Changes arrive. The last one arrived at `heard`, by a clock that continues while the machine
+    /// is suspended.
     Open { stream: WatchStream<T>, opened: Instant, heard: BootTime },
-    /// No; try again then.
+    /// No changes arrive; open the stream again at `retry_at`.
     Closed { retry_at: Instant },
 }
 
-/// What a feed brings.
+/// An event of a feed.
 pub(super) enum FeedEvent<T> {
-    /// The server's word.
+    /// A change that the server sent.
     Change(WatchEvent<T>),
     /// The watch is over, as all are in the end; take it up again.
     Ended,

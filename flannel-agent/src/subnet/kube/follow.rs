@@ -6,8 +6,8 @@
 //! in its history. A restarted server usually has no changes from before its restart: that alone is
 //! no outage, and costs one listing without delay.
 //!
-//! Nodes change every few seconds without a word about leases; what was already told is kept, and a change that says
-//! the same goes no further.
+//! Nodes change every few seconds without a change of their lease. The entries already reported are
+//! kept, and a change that leads to the same entry is not reported.
 
 use std::{collections::BTreeMap, time::Instant};
 
@@ -37,7 +37,7 @@ const WATCHING: &str = "watching the nodes";
 /// The receiver of events is gone.
 struct Gone;
 
-/// What happened next.
+/// The next thing to handle.
 enum Step {
     Feed(FeedEvent<NodeRecord>),
     OwnLeaseDue,
@@ -56,7 +56,7 @@ pub(super) struct Follower {
     feed: Feed<NodeRecord>,
     /// `None` before the first listing, and when a new one is needed.
     position: Option<Position>,
-    /// What was told of others, by name.
+    /// The entries reported of other Nodes, by name.
     told: BTreeMap<String, Entry>,
     in_sync: bool,
     retry: Reconnect,
@@ -153,7 +153,7 @@ impl Follower {
     }
 
     async fn reconnect(&mut self) -> Result<(), Gone> {
-        // The listing is told before the watch is opened: it is good by itself.
+        // The listing is reported before the watch is opened: it is valid by itself.
         let position = match self.position.clone() {
             Some(position) => position,
             None => match list(&mut self.manager, &self.scope).await {

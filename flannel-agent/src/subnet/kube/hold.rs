@@ -56,14 +56,16 @@ impl Holder {
         self.due
     }
 
-    /// Whether a change precedes what we know: our own writes are answered before they come by the watch.
+    /// Returns true if `node` is older than the version we know. That happens because our own
+    /// writes are answered before the watch reports them.
     pub(super) fn knows_better(&self, node: &NodeRecord) -> bool {
         let newer =
             |known: &NodeRecord| known.uid == node.uid && is_older(&node.resource_version, &known.resource_version);
         self.node.as_ref().is_some_and(newer)
     }
 
-    /// Whether this is another Node than the one before, of the same name.
+    /// Returns true if `node` is not the Node we know: one created again under the same name, or
+    /// the first one seen.
     pub(super) fn is_another(&self, node: &NodeRecord) -> bool {
         self.node.as_ref().is_none_or(|known| known.uid != node.uid)
     }
@@ -93,7 +95,7 @@ impl Holder {
         events
     }
 
-    /// What we publish is something else from now on: written at once.
+    /// Publishes these attributes from now on, and writes them at once.
     pub(super) fn republish(&mut self, attrs: LeaseAttrs) {
         self.request.attrs = attrs;
         self.again.reset();

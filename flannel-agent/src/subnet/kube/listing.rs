@@ -13,23 +13,24 @@ use crate::subnet::Entry;
 /// Listings that may be overtaken by compaction before we report it.
 const TRIES: u32 = 3;
 
-/// What a listing finds.
+/// The result of a listing.
 pub(super) struct Listing {
     /// The leases of others.
     pub(super) entries: Vec<Entry>,
     /// Our own Node.
     pub(super) own: Option<NodeRecord>,
-    /// Where changes go on.
+    /// The position from which changes continue.
     pub(super) position: Position,
 }
 
-/// Whose Nodes concern us.
+/// The Nodes that concern us.
 pub(super) struct Scope {
     /// The name of our Node.
     pub(super) own: String,
-    /// Whether there are others: a backend that sends to nobody needs no more than its own Node.
+    /// True if the Nodes of others are included. A backend that sends to no peers needs its own
+    /// Node alone.
     pub(super) peers: bool,
-    /// Which of their families.
+    /// The families read of them.
     pub(super) families: Families,
 }
 

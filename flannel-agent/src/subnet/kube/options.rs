@@ -1,10 +1,10 @@
-//! How to reach the API server, and which Node we are.
+//! Options for reaching the API server and for finding our Node.
 
 use std::{fmt, path::PathBuf};
 
 use super::prefix::AnnotationPrefix;
 
-/// What the operator chooses.
+/// The operator's settings for Kubernetes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KubeOptions {
     /// Overrides the server of the kubeconfig file; alone, it is used without credentials.
@@ -22,7 +22,7 @@ pub struct KubeOptions {
 }
 
 impl KubeOptions {
-    /// Where the API server is, in words: for status and messages.
+    /// Returns the location of the API server in words, for status and messages.
     pub fn api(&self) -> String {
         match (&self.api_url, &self.kubeconfig) {
             (Some(url), _) => url.clone(),
@@ -32,7 +32,7 @@ impl KubeOptions {
     }
 }
 
-/// Which Node we are, or how to find out.
+/// The identity of our Node, or of the pod by which to find it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodeIdentity {
     /// The Node of this name.

@@ -45,7 +45,7 @@ pub(super) struct Follower {
     position: Option<Position>,
     retry: Reconnect,
     refused: Delays,
-    /// What was last complained of.
+    /// The problem last logged; `None` once the watch works again.
     problem: Option<String>,
 }
 
@@ -64,7 +64,7 @@ impl Follower {
         }
     }
 
-    /// Until nobody can ask any more.
+    /// Runs until the asking side is gone.
     pub(super) async fn run(mut self) {
         let mut wanted = self.duty.wanted.clone();
         while wanted.wait_for(|wanted| *wanted).await.is_ok() {
@@ -75,7 +75,7 @@ impl Follower {
         }
     }
 
-    /// Nobody wants to know.
+    /// Discards what is known and closes the watch, while no caller wants reports.
     fn rest(&mut self) {
         self.out.clear();
         (self.position, self.problem) = (None, None);
@@ -168,7 +168,7 @@ impl Follower {
         self.out.insert(pod.name, pod.addresses);
     }
 
-    /// Tells what is known, if that is another thing than was told.
+    /// Reports what is known, if it differs from the last report.
     fn tell(&self) {
         let addresses = self.out.iter().flat_map(|(name, all)| all.iter().map(move |address| (*address, name.clone())));
         let now = PodsToldOf { out: addresses.collect(), problem: self.problem.clone(), heard: true };
@@ -201,7 +201,8 @@ impl Follower {
             warn!("{problem}; until that works, annotations of pods do not change who takes part in mode fast");
         }
         self.problem = Some(problem);
-        // A server that cannot be reached may have told before; one that refuses has told all it will.
+        // A refusal is an answer and is reported. The problem with a server that cannot be reached is
+        // reported only after an earlier listing; before the first one, an answer is still awaited.
         if refused || self.position.is_some() {
             self.tell();
         }

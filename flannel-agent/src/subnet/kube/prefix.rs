@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
-/// What precedes `backend-type` and the like in an annotation's name: ends in `/` or `-`.
+/// The text before `backend-type` and the like in an annotation's name. Ends in `/` or `-`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AnnotationPrefix(String);
 

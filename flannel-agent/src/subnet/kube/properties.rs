@@ -20,7 +20,7 @@ const BOTH: Families = Families { v4: true, v6: true };
 const DUAL: &str =
     r#"{"Network":"10.5.0.0/16","EnableIPv6":true,"IPv6Network":"fd00:5::/48","Backend":{"Type":"vxlan"}}"#;
 
-/// What stock flannel leaves on node `n`.
+/// Returns the annotations that stock flannel leaves on node `n`.
 fn annotations(n: u8) -> Value {
     let data = |family: u8| format!(r#"{{"VNI":1,"VtepMAC":"02:00:00:00:{family:02x}:{n:02x}"}}"#);
     let prefix = "flannel.alpha.coreos.com/";

@@ -1,4 +1,4 @@
-//! Entries of any content: no panic, each told once by its name, and the others go on.
+//! Entries of any content: no panic, each is reported by its name, and others are not affected.
 
 use proptest::prelude::*;
 

@@ -1,4 +1,4 @@
-//! Content that nobody meant to write: bytes at random, and real texts with something wrong in them.
+//! Content written by accident: random bytes, and real texts with errors in them.
 
 use proptest::{collection::vec, prelude::*};
 use serde_json::{Map, Value};

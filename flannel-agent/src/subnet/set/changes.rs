@@ -1,4 +1,4 @@
-//! What a change of the set changes.
+//! The effect of a change of the set on its verdicts.
 //!
 //! Leases are judged against each other only where they are tied: the same VTEP MAC, or subnets that overlap. So the
 //! verdict on those that changed and on all they are tied to, were tied to, and so on, is their verdict in the whole set, and
@@ -17,7 +17,7 @@ use super::{
 };
 use crate::subnet::Lease;
 
-/// What is to be judged anew.
+/// The entries to judge again.
 #[derive(Clone, Debug)]
 pub(super) enum Touched {
     /// Everything.
@@ -32,14 +32,14 @@ impl Touched {
     }
 }
 
-/// What there is to do because of a change.
+/// The consequences of a change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
     /// Peers that are not named are gone.
     pub all: bool,
     /// The peers as they are now, or `None` where there is none. Some may be as they were.
     pub peers: BTreeMap<IpNet, Option<Peer>>,
-    /// What is refused and was not before, or for another reason.
+    /// The entries that are refused and were not before, or for another reason.
     pub refused: Vec<Rejected>,
 }
 

@@ -1,4 +1,4 @@
-//! What one family of one lease can be refused for, alone and against ourselves.
+//! Checks of one family of one lease, by itself and against this node.
 
 use std::net::IpAddr;
 
@@ -12,7 +12,7 @@ use crate::{
     subnet::{BadLease, Entry, Lease, LeaseAttrs, LeaseKey, RawJson, VxlanData},
 };
 
-/// Where a lease keeps a family.
+/// Access to the parts of a lease that belong to one family.
 pub(super) trait LeaseFamily: Prefix {
     const FAMILY: Family;
     fn subnet_of(key: LeaseKey) -> Option<Self>;

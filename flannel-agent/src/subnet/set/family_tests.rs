@@ -39,7 +39,7 @@ fn entry(name: &str, value: &str) -> Entry {
     Entry::parse(name, value.as_bytes(), 1, 1)
 }
 
-/// What a node of this configuration with this value and key makes of others.
+/// Returns the set of a node with this configuration, value and key, and of these entries.
 fn set(families: &str, backend: &str, own: &str, key: &str, entries: Vec<Entry>) -> LeaseSet {
     let text = format!(r#"{{{families},"Backend":{{"Type":"{backend}"}}}}"#);
     let config = NetworkConfig::parse(&text).expect("a configuration");

@@ -1,10 +1,11 @@
 //! All leases of the cluster, and the verdict on each.
 //!
-//! Pure. The set keeps every entry the store has, good or bad. The peers depend on what is in the set and not on how it got
-//! there, so a resync and a stream of changes cannot disagree, and the deletion of an entry lets in what it kept out.
-//! [`LeaseSet::changes`] judges what changed, and what that is tied to, anew; the rest keeps the verdict it had.
+//! Pure. The set keeps every entry the store has, valid or not. The peers depend only on the
+//! content of the set and not on how it came about, so a resync and a stream of changes cannot
+//! disagree, and the deletion of an entry admits those it kept out. [`LeaseSet::changes`] judges
+//! again what changed and what that is tied to; the other entries keep their verdict.
 //!
-//! A bad entry is refused alone, with a reason, and stays listed until it goes or is mended.
+//! A bad entry is refused alone, with a reason, and stays listed until it is deleted or corrected.
 
 mod changes;
 mod check;
@@ -40,7 +41,7 @@ use crate::{
 pub struct Peer {
     /// Its pods.
     pub subnet: IpNet,
-    /// Where the node is reached, by the family of the subnet.
+    /// The address at which the node is reached, of the family of the subnet.
     pub public_ip: IpAddr,
     /// The node's end of the tunnel; `None` where the backend has no tunnels.
     pub vtep: Option<Vtep>,
@@ -119,7 +120,8 @@ impl LeaseSet {
             StoreEvent::Put(entry) => self.put(entry),
             StoreEvent::Delete { name } => self.delete(&name),
             StoreEvent::OwnLease(own) => self.set_own_key(own.key),
-            // The subnet stays ours in our eyes until we hold another: nobody else's claim may reach the kernel.
+            // The subnet counts as ours until we hold another: no foreign claim to it may reach the
+            // kernel.
             StoreEvent::OwnLeaseLost { .. } | StoreEvent::OutOfSync { .. } | StoreEvent::Resumed => return false,
         }
         true
@@ -173,7 +175,8 @@ impl LeaseSet {
         }
     }
 
-    /// How many refused entries claim what another node has, as of the last [`Self::changes`].
+    /// Returns the number of refused entries that claim what another node has, as of the last
+    /// [`Self::changes`].
     pub fn conflicts(&self, conflict: Conflict) -> usize {
         self.rejected.values().filter(|reason| reason.conflict() == Some(conflict)).count()
     }

@@ -1,4 +1,4 @@
-//! Which addresses a node cannot be reached at. Pure.
+//! The addresses at which a node cannot be reached. Pure.
 //!
 //! The address of a lease leads packets to its own subnet and to no other, so that an address of some other machine harms no
 //! other node. What is refused here is what cannot be a node's, or what this host would not send to the underlay.
@@ -18,7 +18,7 @@ const THIS_NETWORK: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::UNSPECIFIED, 8);
 /// `240.0.0.0/4`, RFC 1112 section 4: reserved.
 const RESERVED: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::new(240, 0, 0, 0), 4);
 
-/// Why an address is no node's.
+/// Reasons an address cannot be a node's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AddressFault {
     /// Unspecified, loopback, multicast, broadcast, or IPv4 in IPv6.
@@ -36,13 +36,13 @@ pub enum AddressFault {
     /// The first or last of a prefix on a link of this host.
     #[error("is the network or broadcast address of {0}, on a link of this host")]
     Edge(IpNet),
-    /// Where pods are.
+    /// In a pod network.
     #[error("is in the pod network ({0})")]
     Pods(IpNet),
 }
 
 impl AddressFault {
-    /// What the address shows by itself.
+    /// Returns the fault that the address shows by itself, without knowledge of this host.
     pub fn of(address: IpAddr) -> Option<Self> {
         let is_link_local = match address {
             IpAddr::V4(v4) => v4.is_link_local(),

@@ -1,4 +1,4 @@
-//! Why a lease is not believed.
+//! Reasons a lease is not believed.
 
 use std::{fmt, net::IpAddr};
 
@@ -19,7 +19,7 @@ pub struct Rejected {
     pub key: String,
     /// The family refused; `None` when the whole entry is.
     pub family: Option<Family>,
-    /// Why.
+    /// The reason.
     pub reason: RejectReason,
 }
 
@@ -32,7 +32,7 @@ impl fmt::Display for Rejected {
     }
 }
 
-/// What two leases cannot both have.
+/// The resources that two leases cannot share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Conflict {
     /// A VTEP MAC.
@@ -42,8 +42,8 @@ pub enum Conflict {
 }
 
 impl RejectReason {
-    /// What another node has that this lease claims. Other reasons are mistakes of the lease alone, or a former lease of
-    /// this node.
+    /// Returns the resource that this lease claims and another node has. `None` for the other
+    /// reasons: mistakes of the lease alone, or a former lease of this node.
     pub const fn conflict(&self) -> Option<Conflict> {
         match self {
             Self::OurMac(_) | Self::DuplicateMac { .. } => Some(Conflict::Mac),
@@ -83,7 +83,7 @@ pub enum RejectReason {
     BadPublicIp {
         /// The address.
         address: IpAddr,
-        /// What is wrong with it.
+        /// The fault of the address.
         fault: AddressFault,
     },
     /// The public address is ours.

@@ -33,7 +33,8 @@ impl LeaseSet {
         self.judge(self.entries.values(), |_, _| ())
     }
 
-    /// The verdict on some entries, as if there were no others. Tells by what each of them may be tied to others.
+    /// Returns the verdict on some entries, as if there were no others. Passes to the callback by
+    /// what each entry that is valid by itself may be tied to others.
     pub(super) fn judge<'a>(
         &self,
         entries: impl Iterator<Item = &'a Entry>,
@@ -41,7 +42,7 @@ impl LeaseSet {
     ) -> Resolved {
         let mut resolved = Resolved::default();
         if self.backend == BackendConfig::Alloc {
-            // Nothing is sent to anybody, so nobody is believed or refused.
+            // Nothing is sent to any peer, so no lease is believed or refused.
             return resolved;
         }
         let leases: Vec<_> = entries.filter_map(|entry| self.check_entry(entry, &mut resolved)).collect();
@@ -56,7 +57,8 @@ impl LeaseSet {
         resolved
     }
 
-    /// What does not depend on a family. `None` for refused entries and for our own.
+    /// Makes the checks that do not depend on a family. Returns `None` for refused entries and for
+    /// our own.
     fn check_entry<'a>(&self, entry: &'a Entry, resolved: &mut Resolved) -> Option<(&'a Entry, &'a Lease)> {
         let ours = self.backend.type_name();
         let reason = match &entry.lease {
@@ -71,7 +73,8 @@ impl LeaseSet {
         None
     }
 
-    /// Our lease: the key we hold, written by us. The same key in the name of another node is somebody's claim.
+    /// Returns true for our lease: the key we hold, written by us. The same key in the name of
+    /// another node is a foreign claim.
     pub(super) fn is_own(&self, lease: &Lease) -> bool {
         self.own_key == Some(lease.key) && lease.attrs.is_same_node(&self.own_attrs)
     }

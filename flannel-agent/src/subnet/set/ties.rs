@@ -7,7 +7,7 @@ use ipnet::IpNet;
 
 use crate::family::Family;
 
-/// What one family of a lease may share with another lease.
+/// The resources of one family of a lease that may conflict with another lease's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Tie {
     pub(super) subnet: IpNet,

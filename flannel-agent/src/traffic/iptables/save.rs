@@ -1,11 +1,11 @@
-//! What `iptables-save` says of our chain. Pure.
+//! Reads our chain from the output of `iptables-save`. Pure.
 
 use super::{TrafficError, transaction::Place};
 
-/// What there is of ours in one table.
+/// Our chain in one table, and the rules that lead to it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Found {
-    /// Whether our chain exists.
+    /// True if our chain exists.
     pub(super) exists: bool,
     /// The rules in it, as `-A <chain>` would take them.
     pub(super) rules: Vec<String>,

@@ -1,4 +1,5 @@
-//! Which iptables there is: its version, its variant, and which one to use where there are several.
+//! The iptables of this host: its version, its variant, and which one to use where there are
+//! several.
 
 use std::{fmt, fs, path::PathBuf};
 
@@ -9,7 +10,7 @@ const RANDOM_FULLY: [u32; 3] = [1, 6, 2];
 /// Chains that kubelet makes with the iptables this host uses.
 const KUBELET_CHAINS: [&str; 2] = [":KUBE-IPTABLES-HINT ", ":KUBE-KUBELET-CANARY "];
 
-/// What iptables writes its rules to.
+/// The part of the kernel that iptables writes its rules to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Variant {
     NfTables,
@@ -78,12 +79,12 @@ impl Tool {
         }
     }
 
-    /// Whether it can choose ports at random.
+    /// Returns true if it can choose ports at random.
     pub(in crate::traffic) fn knows_random_fully(&self) -> bool {
         self.version >= RANDOM_FULLY
     }
 
-    /// Whether its tables are tables of nftables.
+    /// Returns true if its tables are tables of nftables.
     pub(in crate::traffic) fn is_in_nftables(&self) -> bool {
         self.variant == Variant::NfTables
     }
@@ -92,7 +93,8 @@ impl Tool {
         if self.version >= RANDOM_FULLY { &["--noflush", "-w", "5"] } else { &["--noflush"] }
     }
 
-    /// Whether the table may exist. To read one of the legacy variant would load it into the kernel.
+    /// Returns true if the table may exist. Reading a table of the legacy variant would load it
+    /// into the kernel.
     pub(super) fn may_have(&self, table: &str) -> bool {
         let list = match self.family {
             Family::V4 => "/proc/thread-self/net/ip_tables_names",

@@ -8,7 +8,7 @@ use crate::traffic::{
     rule::{KUBE_PROXY_MARK, Purpose, Rule, Side, Verdict},
 };
 
-/// Where the rules of a purpose stand.
+/// The table and the chains of the rules of a purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) table: &'static str,

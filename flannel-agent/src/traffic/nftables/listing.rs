@@ -1,4 +1,4 @@
-//! What `nft list table` says of a table of ours. Pure.
+//! Reads one of our tables from the output of `nft list table`. Pure.
 
 use std::collections::BTreeMap;
 
@@ -6,14 +6,14 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Found {
     pub(super) chains: BTreeMap<String, Chain>,
-    /// Whether there are sets, maps and the like beside chains, which we never make.
+    /// True if there are objects other than chains, such as sets and maps, which we never make.
     pub(super) more: bool,
 }
 
 /// One chain.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Chain {
-    /// Where it hangs: `type nat hook postrouting priority srcnat; policy accept;`.
+    /// The hook of a base chain: `type nat hook postrouting priority srcnat; policy accept;`.
     pub(super) hook: String,
     /// Its rules, as `add rule` would take them.
     pub(super) rules: Vec<String>,

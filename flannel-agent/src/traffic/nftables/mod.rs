@@ -21,7 +21,7 @@ pub(super) struct Nft {
     random_fully: bool,
 }
 
-/// A table that nobody would ever have; it is tried out and never made.
+/// A table with a name that no other program would use. It is checked and never created.
 const PROBE: &str = "add table ip flannel-probe\n\
     add chain ip flannel-probe probe { type nat hook postrouting priority srcnat; }\n\
     add rule ip flannel-probe probe masquerade fully-random\n";
@@ -45,12 +45,12 @@ impl Nft {
         self.random_fully = tool::run(&self.path, &["--check", "-f", "-"], PROBE).await.is_ok();
     }
 
-    /// Whether it can choose ports at random, as far as [`Self::probe`] found out.
+    /// Returns true if it can choose ports at random, as far as [`Self::probe`] found out.
     pub(super) const fn knows_random_fully(&self) -> bool {
         self.random_fully
     }
 
-    /// Makes the table of a family as it is wanted. Whether it was not.
+    /// Brings the table of a family into the wanted state. Returns true if it had to be changed.
     ///
     /// `networks` are those whose rules are ours; without any, all that is in our table is.
     pub(super) async fn keep(

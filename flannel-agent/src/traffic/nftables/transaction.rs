@@ -34,7 +34,7 @@ const fn base(purpose: Purpose) -> Base {
     }
 }
 
-/// How nft calls a family.
+/// Returns nft's name of a family.
 pub(super) const fn protocol(family: Family) -> &'static str {
     match family {
         Family::V4 => "ip",
@@ -67,7 +67,7 @@ pub(super) fn text(family: Family, found: Option<&Found>, chains: &Chains, ours:
     lines.into_iter().map(|line| line + "\n").collect()
 }
 
-/// Whether something in our table is somebody else's.
+/// Returns true if our table has foreign content.
 fn has_others(found: &Found, ours: &Ours) -> bool {
     let known = |name: &str| Purpose::ALL.iter().any(|purpose| base(*purpose).name == name);
     let all_ours = |chain: &Chain| chain.rules.iter().all(|rule| is_shared(rule) || ours.has(rule));

@@ -1,4 +1,5 @@
-//! `etcd grpc-proxy`: a watch through it goes on when the server behind it is away, and asks for nothing anew.
+//! `etcd grpc-proxy`: a watch through it stays open while the server behind it is down, and
+//! requests nothing again.
 
 use std::process::{Child, Command, Stdio};
 

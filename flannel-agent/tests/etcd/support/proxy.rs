@@ -39,7 +39,7 @@ impl Proxy {
         format!("http://127.0.0.1:{}", self.port)
     }
 
-    /// Breaks all connections, and new ones at once, until [`Self::mend`].
+    /// Breaks all connections, and new ones at once, until forwarding is switched on again.
     pub(crate) fn cut(&self) {
         self.up.send_replace(false);
     }

@@ -138,7 +138,7 @@ impl Etcd {
     }
 }
 
-/// What a restarted server knows.
+/// The data a restarted server starts with.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Data {
     Kept,
@@ -181,7 +181,7 @@ fn spawn(data: PathBuf, [client, peer]: [u16; 2], arguments: &[&str]) -> std::io
         .spawn()
 }
 
-/// Two ports nobody uses at this moment.
+/// Returns two TCP ports on loopback that are unused at the time of the call.
 pub(crate) fn free_ports() -> [u16; 2] {
     let listeners = [(), ()].map(|()| TcpListener::bind("127.0.0.1:0").expect("a port"));
     listeners.map(|listener| listener.local_addr().expect("an address").port())

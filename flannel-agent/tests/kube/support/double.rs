@@ -34,7 +34,7 @@ pub(crate) struct Double {
     accepting: tokio::task::JoinHandle<()>,
 }
 
-/// What connections share.
+/// The state that all connections share.
 pub(crate) struct Shared {
     pub(super) state: Mutex<State>,
     /// Counts changes of the state; watches wait for it.
@@ -70,7 +70,7 @@ impl Double {
         format!("http://127.0.0.1:{}", self.port)
     }
 
-    /// Changes the state, and tells the watches.
+    /// Changes the state and notifies the watches.
     pub(crate) fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
         let result = change(&mut self.shared.lock());
         self.shared.changed.send_modify(|count| *count += 1);
@@ -111,7 +111,7 @@ impl Double {
         self.shared.lock().events.values().cloned().collect()
     }
 
-    /// How often that was asked.
+    /// Returns the number of requests that contain `text`.
     pub(crate) fn count(&self, text: &str) -> usize {
         self.shared.lock().requests.iter().filter(|(_, request)| request.contains(text)).count()
     }

@@ -27,7 +27,7 @@ use tokio_rustls::{
 
 use super::{Double, PATIENCE, certs::Authority, not_run::not_run};
 
-/// Where the client library looks, and nowhere else.
+/// The only directory in which the client library looks for a service account.
 const ACCOUNT: &str = "/run/secrets/kubernetes.io/serviceaccount";
 const LOG: &str = "/run/agent.log";
 
@@ -81,7 +81,7 @@ fn delivered() -> Option<PathBuf> {
     env::var_os("FLANNEL_AGENT").map(PathBuf::from)
 }
 
-/// That, else the one that was built beside the tests.
+/// Returns the path of the delivered agent if there is one, else of the one built with the tests.
 fn binary() -> PathBuf {
     delivered().unwrap_or_else(|| env!("CARGO_BIN_EXE_flannel-agent").into())
 }
@@ -131,7 +131,7 @@ impl Pod {
         self.agent = Some(child);
     }
 
-    /// Whether the agent is the one that is delivered: optimised, that is.
+    /// Returns true if the agent is the delivered one, which is built with optimisation.
     pub(crate) fn is_delivered() -> bool {
         delivered().is_some()
     }
@@ -164,7 +164,7 @@ impl Pod {
         serde_json::from_slice(&output.stdout).unwrap_or_default()
     }
 
-    /// What a command of the agent says, as JSON.
+    /// Returns the output of a command of the agent, parsed as JSON.
     pub(crate) fn ask(words: &[&str]) -> Value {
         let output = Command::new(binary()).args(words).output().expect("the agent's command");
         let text = String::from_utf8_lossy(&output.stdout);
@@ -178,7 +178,7 @@ impl Pod {
         shown["generation"].as_u64().unwrap_or_else(|| panic!("{shown}"))
     }
 
-    /// Whether the agent has programs to load.
+    /// Returns true if the agent has programs to load (`FLANNEL_BPF_OBJECT` is set).
     pub(crate) fn has_programs() -> bool {
         env::var_os("FLANNEL_BPF_OBJECT").is_some()
     }

@@ -19,7 +19,7 @@ use tokio::time::{interval, timeout};
 
 use super::not_run::not_run;
 
-/// What a fresh machine needs to make its first key, bind and settle.
+/// The time limit of the start: a fresh machine has to make its first key, bind and settle.
 const START: Duration = Duration::from_mins(2);
 pub(super) const TOKEN: &str = "test-token";
 
@@ -153,7 +153,7 @@ fn start_apiserver(binary: &OsString, scratch: &Path, etcd: u16, port: u16) -> C
         .expect("KUBE_APISERVER names a kube-apiserver")
 }
 
-/// Ports nobody listens on, and that differ.
+/// Returns three different TCP ports on loopback that are unused at the time of the call.
 fn free_ports() -> [u16; 3] {
     let listeners = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").expect("a port"));
     listeners.map(|listener| listener.local_addr().expect("an address").port())

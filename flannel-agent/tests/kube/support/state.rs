@@ -1,4 +1,4 @@
-//! What the server has and how it fails: Nodes, their history, and faults on demand.
+//! The server's data (Nodes and their history) and its faults on demand.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -30,7 +30,7 @@ pub(crate) struct State {
     /// unavailable.
     pub(super) refused: Option<&'static str>,
     pub(crate) version: u64,
-    /// Changes with the version each made; bookmarks have the one they tell.
+    /// Changes with the version each made. A bookmark has the version it reports.
     pub(super) history: Vec<(u64, Value)>,
     /// Versions below are compacted away.
     pub(super) compacted: u64,
@@ -42,7 +42,7 @@ pub(crate) struct State {
     pub(super) breaks: u64,
     /// Counts ended streams, likewise.
     pub(super) ends: u64,
-    /// What was said on all watches without being a change.
+    /// Raw data sent on all watches in addition to the changes.
     pub(super) noise: Vec<Bytes>,
     /// Requests with this text are answered without an end.
     pub(super) endless: Option<&'static str>,
@@ -95,7 +95,7 @@ impl State {
         self.nodes.get(name).cloned().unwrap_or_default()
     }
 
-    /// Tells all watches which version they are at.
+    /// Sends a bookmark with the current version on all watches.
     pub(crate) fn bookmark(&mut self) {
         let meta = json!({ "resourceVersion": self.version.to_string(), "creationTimestamp": null });
         let object = json!({ "kind": "Node", "apiVersion": "v1", "metadata": meta });
@@ -113,12 +113,13 @@ impl State {
         self.history = Vec::new();
     }
 
-    /// Ends all watches in good order once they have told what there is.
+    /// Ends all watches in good order, once they have sent all pending changes.
     pub(crate) fn end_watches(&mut self) {
         self.ends += 1;
     }
 
-    /// Forgets all history, and ends all watches in good order once they have told what there is.
+    /// Forgets all history, and ends all watches in good order once they have sent all pending
+    /// changes.
     pub(crate) fn compact_and_end(&mut self) {
         self.compacted = self.version;
         self.ends += 1;

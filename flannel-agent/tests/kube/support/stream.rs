@@ -16,10 +16,10 @@ use super::{
     state::Unanswered,
 };
 
-/// What a slow server sends at once: no boundary of anything.
+/// Bytes that a slow server sends at once, so that pieces end at no particular boundary.
 const PIECE: usize = 7;
 
-/// Which objects are asked for.
+/// The objects that a client asks for.
 pub(super) enum Asked {
     /// All Nodes, or the one of this name.
     Nodes(Option<String>),
@@ -45,12 +45,12 @@ impl Asked {
 struct Watch {
     shared: Arc<Shared>,
     changed: tokio::sync::watch::Receiver<u64>,
-    /// Where in the history we are: its length so far.
+    /// The length of the history that this watch has taken.
     at: usize,
     asked: Asked,
     breaks: u64,
     ends: u64,
-    /// How much of the noise was heard.
+    /// The length of `State::noise` that this watch has taken.
     noise: usize,
     trickles: bool,
     lines: VecDeque<Bytes>,

@@ -3,12 +3,13 @@
 
 use flannel_agent::datapath::clock;
 use flannel_common::{
+    entry_state::EntryState,
     fast::FastConfig,
     flow::{Egress, FlowAction},
     guard::{Checks, GuardMode},
     inner::FrameAddresses,
     node::NodeConfig,
-    peer::{EntryState, PeerEntry},
+    peer::PeerEntry,
     program::Program::{FromPod, FromUnderlay, ToUnderlay},
     reason::Reason,
 };

@@ -4,16 +4,18 @@ use std::net::IpAddr;
 
 use flannel_agent::datapath::clock;
 use flannel_common::{
+    entry_state::EntryState,
     expiry::Expiry,
     fast::{FastConfig, PodEntry},
     flow::{Egress, Flow, FlowAction},
     flow_key::FlowKey,
+    ip::Varying,
     ip::{IpHeader, Ipv4Header, Ipv6Header},
     mode::Mode,
     node::REPLAY_LIMIT_NS,
-    outer::{OuterHeaders, Varying},
+    outer::OuterHeaders,
     packet::source_port,
-    peer::{EntryState, PeerEntry},
+    peer::PeerEntry,
     program::Program::{FromPod, ToTunnel},
     reason::Reason,
     tick::tick,
@@ -30,7 +32,7 @@ use crate::{
     packets::{self, LO, Net, PEER_INDEX},
 };
 
-/// What became of a packet that is replayed.
+/// Runs `from_pod`, checks that the packet is replayed, and returns it as sent.
 #[track_caller]
 fn replayed(bench: &mut Bench, packet: &Packet) -> Vec<u8> {
     let outcome = bench.run(FromPod, &packet.bytes());

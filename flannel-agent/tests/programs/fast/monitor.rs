@@ -1,4 +1,4 @@
-//! What a monitor is told of packets that are replayed: the packet as it was sent on.
+//! Monitor events of replayed packets: they hold the packet as it was sent.
 
 use flannel_common::{
     flow::Egress,

@@ -8,9 +8,10 @@
 //! A run has a seed of its own, which is printed when something differs; `FLANNEL_ORACLE_SEED` repeats it, and
 //! `FLANNEL_ORACLE_PACKETS` sets how many packets each program gets (100,000 at least are the default).
 //!
-//! What a test run does not show: where a redirect leads; `tc_index`, and so notes, learning and `own_packet`; VLAN tags outside
-//! the packet's bytes; checksums a device verified or summed (`whole_sum`); segments of a known kind (they are refused room);
-//! entries rewritten while they are read; IP packets without a whole header, which the kernel does not run.
+//! A test run does not cover: the target of a redirect; `tc_index`, and so notes, learning and
+//! `self_sent`; VLAN tags outside the packet's bytes; checksums a device verified or summed
+//! (`checksum_complete`); segments of a known kind (they are refused room); entries rewritten while
+//! they are read; IP packets without a whole header, which the kernel does not run.
 
 mod expect;
 mod generate;

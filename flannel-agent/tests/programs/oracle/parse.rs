@@ -5,7 +5,7 @@ use flannel_common::reason::Reason;
 use super::world::{Tuple, address};
 use crate::packets::Net;
 
-/// Where things are in headers of one family.
+/// Offsets and lengths in the headers of one family.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Layout {
     pub(super) is_v6: bool,
@@ -29,7 +29,7 @@ impl Layout {
         }
     }
 
-    /// What encapsulation adds.
+    /// Returns the number of bytes that encapsulation adds to an IP packet.
     pub(super) const fn overhead(self) -> usize {
         self.header + TUNNEL
     }

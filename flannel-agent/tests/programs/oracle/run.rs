@@ -45,7 +45,7 @@ where
     out: Vec<u8>,
     /// Packets that were run.
     pub(super) executed: u64,
-    /// How many of them by reason.
+    /// The same packets by reason.
     pub(super) reached: BTreeMap<Reason, u64>,
 }
 

@@ -22,7 +22,7 @@ pub(super) fn followed(field: u16, before: &[u8], after: &[u8]) -> u16 {
     !folded(u64::from(!field) + gone + words(after).sum::<u64>())
 }
 
-/// Whether two checksums say the same: zero has two forms.
+/// Returns true if two checksums are equivalent: zero has two forms, 0 and 0xffff.
 pub(super) const fn same(a: u16, b: u16) -> bool {
     a == b || (a == 0 && b == 0xffff) || (a == 0xffff && b == 0)
 }

@@ -1,5 +1,5 @@
-//! What a node knows, in the words of the documentation: the state the oracle judges packets by. How that lies in maps is
-//! [`super::stage`]'s.
+//! The state of a node in the terms of the documentation, by which the oracle judges packets.
+//! [`super::stage`] writes it into the maps.
 
 use std::net::IpAddr;
 
@@ -23,7 +23,7 @@ impl Tuple {
     }
 }
 
-/// What is known of the agent.
+/// The state of the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Agent {
     Beats,
@@ -33,7 +33,7 @@ pub(super) enum Agent {
     NotConfigured,
 }
 
-/// How a peer is reached.
+/// The kind of path to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reached {
     Plainly,
@@ -41,7 +41,7 @@ pub(super) enum Reached {
     Directly,
 }
 
-/// What was seen of the kernel's own packets to a peer.
+/// The last observation of the kernel's own packets to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Seen {
     Nothing,
@@ -85,7 +85,7 @@ pub(super) enum Way {
     Unknown,
 }
 
-/// How much of a flow is still believed.
+/// The validity of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     Usable,
@@ -122,7 +122,7 @@ pub(super) struct Known {
 }
 
 impl Known {
-    /// Why the kernel has the next packet, if it has.
+    /// Returns the reason why the kernel gets the next packet; `None` if the flow is replayed.
     pub(super) const fn stopped(&self) -> Option<Reason> {
         match self.state {
             State::Usable => None,
@@ -159,11 +159,12 @@ pub(super) struct World {
     /// Those who make new flows have tokens left.
     pub(super) has_tokens: bool,
     pub(super) peers: Vec<Peer>,
-    /// Who sends tunnel packets, beside the peers.
+    /// Senders of tunnel packets in addition to the peers.
     pub(super) others: Vec<Vtep>,
     /// Tunnel devices whose packets may come from another address than their node's.
     pub(super) elsewhere: Vec<[u8; 6]>,
-    /// What is done about strangers, and about peers that send what is not theirs.
+    /// Modes of the guard: for packets of unknown senders, and for peers that send with foreign
+    /// addresses.
     pub(super) guard: [GuardMode; 2],
     pub(super) flows: Vec<Known>,
 }

@@ -1,4 +1,5 @@
-//! What programs took for a packet, and what became of the packets: the lines of the table and of the JSON file.
+//! The time that programs took per packet, and the packets by reason: the lines of the table and of
+//! the JSON file.
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
@@ -9,7 +10,7 @@ use crate::bench::plan::Mode;
 /// Reasons below this share of a program's packets are not shown.
 const SHOWN: f64 = 0.005;
 
-/// What one program did under one load on one node.
+/// The cost of one program under one load on one node.
 #[derive(Debug, Serialize)]
 pub(super) struct Cost {
     pub(super) mode: Mode,

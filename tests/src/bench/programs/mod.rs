@@ -1,8 +1,9 @@
-//! What each BPF program takes for a packet, by the kernel's own run-time statistics, under loads of which every packet is
-//! treated alike: the programs' counters by reason prove it, so hits and misses stand apart.
+//! The time that each BPF program takes per packet, by the kernel's own run-time statistics. All
+//! packets of a load are treated alike. The programs' counters by reason prove it, so hits and
+//! misses stand apart.
 //!
-//! The kernel's clock reads before and after a run are part of the figures. The statistics are on for as long as this holds
-//! them on, whatever way it ends.
+//! The figures include the kernel's clock reads before and after a run. The statistics are enabled
+//! only while this process holds them, however it ends.
 
 mod cost;
 
@@ -27,7 +28,7 @@ const NEVER_LEARNED: u16 = 5060;
 /// A program that ran less often in a load has nothing to do with it.
 const FEW: u64 = 1000;
 
-/// How to measure.
+/// Options of the measurement.
 #[derive(Debug, Args)]
 pub(super) struct Options {
     /// Seconds of one load
@@ -41,7 +42,7 @@ pub(super) struct Options {
     json: Option<PathBuf>,
 }
 
-/// Who talks to whom about what.
+/// One load, and the ends between which it runs.
 struct Talk {
     name: &'static str,
     mode: Mode,
@@ -149,7 +150,7 @@ impl Talk {
     }
 }
 
-/// What programs of one node did so far.
+/// The statistics of one node's programs so far.
 struct Reading {
     /// Runs and nanoseconds, by the program's number.
     times: Vec<pins::RunTime>,

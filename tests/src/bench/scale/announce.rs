@@ -1,4 +1,4 @@
-//! What the kernel announces on a node, read without decoding more than each message's head.
+//! The kernel's announcements on a node. No more than the head of each message is decoded.
 
 use std::{
     os::fd::{AsRawFd as _, OwnedFd},
@@ -27,7 +27,8 @@ const SILENCE: Duration = Duration::from_secs(30);
 /// Length of `struct nlmsghdr`.
 const HEADER: usize = 16;
 
-/// A socket that hears about neighbours, FDB entries, nexthop objects and IPv4 routes.
+/// A socket that receives announcements of neighbours, FDB entries, nexthop objects and IPv4
+/// routes.
 #[derive(Debug)]
 pub(super) struct Announcements {
     socket: OwnedFd,
@@ -38,7 +39,7 @@ pub(super) struct Announcements {
     pub(super) nexthops: u64,
 }
 
-/// What is waited for.
+/// The announcement to wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sight {
     /// A route to a `/24` was made.

@@ -18,9 +18,9 @@ pub(super) struct Changes {
     pub(super) join: f64,
     /// Milliseconds from the deletion in the store to that of the route.
     pub(super) leave: f64,
-    /// What the kernel announced of it.
+    /// Announcements of the kernel for one join.
     pub(super) events_per_join: f64,
-    /// What the kernel announced of it.
+    /// Announcements of the kernel for one leave.
     pub(super) events_per_leave: f64,
 }
 

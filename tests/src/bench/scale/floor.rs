@@ -11,7 +11,7 @@ use anyhow::Result;
 use super::{node::Underlay, peers::NumberedPeer};
 use crate::{Lab, Node};
 
-/// How the routes are made.
+/// The form of the routes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shape {
     /// Each with its gateway.

@@ -1,8 +1,9 @@
-//! How long a node takes to follow a cluster of thousands: from start to the last route, for one change, in memory.
+//! The time a node takes to follow a cluster of thousands of peers, from start to the last route
+//! and for one change, and its memory.
 //!
-//! Beside the agent the same kernel objects are made by `ip -batch` and `bridge -batch` in a namespace of their own, in
-//! the same round: the kernel's floor. Every figure that ends with a route ends when the kernel announces it, and nothing
-//! is polled.
+//! In the same round, `ip -batch` and `bridge -batch` make the same kernel objects in a namespace
+//! of their own: the kernel's floor. Every figure that ends with a route ends when the kernel
+//! announces it, and nothing is polled.
 
 mod announce;
 mod change;
@@ -25,7 +26,7 @@ use self::{
 /// Plain routes take the kernel time by the square of their number; from here on their floor is not measured.
 const TOO_MANY_PLAIN: u32 = 20_000;
 
-/// What to measure.
+/// Options of the measurement.
 #[derive(Debug, Args)]
 pub(super) struct Options {
     /// Numbers of peers

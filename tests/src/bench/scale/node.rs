@@ -14,10 +14,10 @@ use crate::{Agent, AgentOptions, Etcd, HandLease, Lab, Node, cluster::CONFIG_KEY
 
 /// The router, which runs etcd.
 const ROUTER: &str = "192.168.1.1";
-/// What the agent logs when it has read all leases.
+/// The agent's log line once it has read all leases.
 const IN_SYNC: &str = "the store is in sync";
 
-/// The underlay of one node: a cable to nobody, with the route to all peers.
+/// The underlay of one node: a cable without a neighbour, with the route to all peers.
 pub(super) struct Underlay;
 
 impl Underlay {
@@ -38,7 +38,7 @@ pub(super) struct Cluster {
     lab: Lab,
 }
 
-/// What one start of an agent showed. Seconds and MB.
+/// The measurements of one start of an agent, in seconds and MB.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Start {
     pub(super) to_last_route: f64,

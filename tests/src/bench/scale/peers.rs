@@ -24,7 +24,7 @@ impl NumberedPeer {
         Ipv4Addr::from((10 << 24) | (self.0 << 8))
     }
 
-    /// Where its node is reached.
+    /// Returns the underlay address of the peer's node.
     pub(super) fn public_ip(self) -> Ipv4Addr {
         Ipv4Addr::from(u32::from(Ipv4Addr::new(172, 16, 0, 0)) + self.0)
     }

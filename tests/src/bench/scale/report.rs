@@ -1,4 +1,4 @@
-//! Medians, a table beside stock flannel's figures, and rows for other programs.
+//! Medians, a table that includes stock flannel's figures, and rows for other programs.
 
 use std::{fmt::Write as _, fs};
 

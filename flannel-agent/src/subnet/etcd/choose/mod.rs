@@ -1,5 +1,5 @@
-//! Which subnets to ask for. Pure: the leases there are, and what we want, give one choice. New subnets are chosen for each
-//! family by itself.
+//! The choice of the subnets to ask for. Pure: it depends on the existing leases, the request and
+//! the random numbers alone. New subnets are chosen for each family separately.
 
 #[cfg(test)]
 mod tests;
@@ -18,25 +18,25 @@ use crate::{
 /// So many free subnets are drawn from: enough that nodes starting together rarely draw the same.
 const DRAW_FROM: usize = 100;
 
-/// What to do next.
+/// The next step towards a lease.
 #[derive(Debug)]
 pub(super) enum Choice<'a> {
     /// This lease is ours already: it has our address, and its subnets suit the configuration.
     Reuse(&'a Stored, LeaseKey),
     /// This lease has our address and is of no use: delete it and choose again.
     Discard(&'a Stored, Useless),
-    /// Nobody has these subnets: create the lease.
+    /// No lease has these subnets: create one.
     Create(LeaseKey),
 }
 
-/// Why a lease of ours cannot be used.
+/// Reasons a lease of ours cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Useless {
     /// The configuration is another one now.
     Unsuitable,
-    /// Another node has one of its subnets since before. A key of two subnets does not keep others from either, so nodes
-    /// that start together may draw the same subnet of one family; the younger lease gives way, as peers would not
-    /// believe it.
+    /// An older lease of another node overlaps one of its subnets. A key of two subnets does not
+    /// reserve either of them, so nodes that start together may draw the same subnet of one family.
+    /// The younger lease is discarded, because peers would not believe it.
     Overtaken,
 }
 
@@ -73,7 +73,8 @@ pub(super) fn choose<'a>(
     Ok(Choice::Create(LeaseKey { v4, v6 }))
 }
 
-/// Whether a node of this configuration may hold the lease: each enabled family in range, no other family.
+/// Returns true if a node of this configuration may hold the lease: each enabled family in range,
+/// no other family.
 fn suits(config: &NetworkConfig, key: LeaseKey) -> bool {
     suits_family(config.ipv4.as_ref(), key.v4) && suits_family(config.ipv6.as_ref(), key.v6)
 }
@@ -86,7 +87,8 @@ fn suits_family<P: Prefix>(family: Option<&FamilyConfig<P>>, subnet: Option<P>) 
     }
 }
 
-/// Whether an older lease of another node has a part of ours. Age counts as in [`crate::subnet::LeaseSet`].
+/// Returns true if an older lease of another node overlaps ours. Age counts as in
+/// [`crate::subnet::LeaseSet`].
 fn is_overtaken(ours: &Stored, lease: &Lease, leases: &[Stored]) -> bool {
     leases.iter().filter(|other| age(other) < age(ours)).filter_map(Stored::lease).any(|other| {
         !other.attrs.is_same_node(&lease.attrs)
@@ -128,7 +130,7 @@ fn range<P: Prefix>(subnet: P) -> Range {
     (subnet.first(), subnet.last())
 }
 
-/// The previous subnet if it suits and nobody has it, else another one.
+/// Returns the previous subnet if it suits the configuration and is free, else another one.
 fn pick<P: Prefix>(
     family: &FamilyConfig<P>,
     previous: Option<P>,

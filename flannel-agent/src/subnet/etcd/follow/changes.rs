@@ -1,4 +1,5 @@
-//! What the watch brings: changes, and signs that it has to be taken up elsewhere.
+//! Handles the responses of the watch: changes, and signs that it has to be opened again, from a
+//! new listing where its position is no longer valid.
 
 use std::time::Instant;
 

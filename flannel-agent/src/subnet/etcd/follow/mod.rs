@@ -1,9 +1,10 @@
 //! The one task that follows etcd: all leases by one watch, and our own through [`Holder`].
 //!
-//! A listing at revision R, then the watch from R+1. A watch that breaks is taken up where it ended. The
-//! leases are listed anew when that point is compacted away, or when the store is not the one it was: another
-//! cluster, or another state of this one (wiped, restored from a backup), whose changes we would wait for in vain. That is
-//! looked into whenever a watch is taken up and every few minutes (`verify`): behind a proxy a watch may outlive its store.
+//! A listing at revision R, then the watch from R+1. A watch that breaks is resumed where it ended.
+//! The leases are listed again when that point is compacted away, or when the store is not the one
+//! it was: another cluster, or another state of this one (wiped, restored from a backup), whose
+//! changes would never arrive. This is checked whenever a watch is opened and every few minutes
+//! (`verify`), because behind a proxy a watch may outlive its store.
 
 mod changes;
 
@@ -22,7 +23,7 @@ use super::{
     verify,
 };
 use crate::{
-    clock::{BootTime, until},
+    host::clock::{BootTime, until},
     subnet::{Backoff, Complaint, Delays, LeaseAttrs, LeaseRequest, StoreEvent, manager::next_attrs},
 };
 
@@ -37,7 +38,7 @@ const WATCHING: &str = "watching the leases";
 /// The receiver of events is gone.
 struct Gone;
 
-/// What happened next.
+/// The next thing to handle.
 enum Step {
     Feed(FeedEvent),
     OwnLeaseDue,
@@ -118,8 +119,9 @@ impl Follower {
         }
     }
 
-    /// Our address may have changed, and connections from the former one would only be missed after many seconds: they
-    /// are made anew. The watch goes on where it is.
+    /// Publishes `attrs` from now on. Our address may have changed, and the loss of connections
+    /// from the former one would be noticed only after many seconds, so they are made again. The
+    /// watch continues from its position.
     fn republish(&mut self, attrs: LeaseAttrs) {
         self.holder.republish(attrs);
         self.manager.client.forget_connection();
@@ -161,7 +163,7 @@ impl Follower {
         if let Err(error) = self.verify().await {
             return self.broken(&error).await;
         }
-        // An answer to the listing is told before the watch is opened: it is good by itself.
+        // A listing is reported before the watch is opened: it is valid by itself.
         let position = match self.position {
             Some(position) => position,
             None => match list(&mut self.manager.client, &self.manager.keys).await {

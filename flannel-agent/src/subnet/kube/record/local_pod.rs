@@ -7,7 +7,7 @@ use serde::Deserialize;
 use super::{FAST_PATH, Kept, PageMeta, or_default};
 use crate::subnet::kube::prefix::AnnotationPrefix;
 
-/// What we read of it.
+/// The fields of such a Pod that the agent reads.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(from = "Wire")]
 pub(in crate::subnet::kube) struct LocalPod {
@@ -19,19 +19,20 @@ pub(in crate::subnet::kube) struct LocalPod {
     annotations: Vec<(String, String)>,
 }
 
-/// What a Pod wants.
+/// The choice of a Pod for mode `fast`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::subnet::kube) enum Wish<'a> {
     /// Nothing, or to take part as all do.
     In,
     /// To stay out.
     Out,
-    /// Nobody knows, and the kernel's way is always right: to stay out.
+    /// An annotation with any other value. The Pod stays out, because the kernel path is always
+    /// correct.
     Unclear(&'a str),
 }
 
 impl LocalPod {
-    /// What its annotation says.
+    /// Returns the choice that its annotation makes.
     pub(in crate::subnet::kube) fn wish(&self, prefix: &AnnotationPrefix) -> Wish<'_> {
         let said = self.annotations.iter().find(|(name, _)| prefix.suffix_of(name) == Some(FAST_PATH));
         match said.map(|(_, value)| value.as_str()) {

@@ -33,7 +33,8 @@ pub(super) const NODE_PUBLIC_IPV6: &str = "node-public-ipv6";
 /// The annotation by which a Pod takes part in mode `fast`, or does not.
 pub(super) const FAST_PATH: &str = "fast-path";
 
-/// What names of annotations end in, behind whatever prefix: a decoder does not know ours.
+/// The endings of the annotation names that are kept. Any prefix may precede them, because a
+/// decoder does not know ours.
 const SUFFIXES: &[&str] = &[
     MANAGED,
     BACKEND_TYPE,
@@ -47,12 +48,12 @@ const SUFFIXES: &[&str] = &[
     FAST_PATH,
 ];
 
-/// What we read of a Node.
+/// The fields of a Node that the agent reads.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(from = "Wire")]
 pub(super) struct NodeRecord {
     pub(super) name: String,
-    /// Tells a node from one that had its name before.
+    /// Distinguishes a Node from an earlier one of the same name.
     pub(super) uid: String,
     /// Opaque, but for [`super::feed::Position`].
     pub(super) resource_version: String,
@@ -79,7 +80,7 @@ pub(super) struct NodePage {
     pub(super) items: Vec<NodeRecord>,
 }
 
-/// Where the page is in the list, and the list in history.
+/// The place of the page in the list, and of the list in history.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct PageMeta {
@@ -89,7 +90,7 @@ pub(super) struct PageMeta {
     pub(super) next: String,
 }
 
-/// What we read of a Pod: ours, to learn which node it runs on.
+/// The fields of our own Pod that the agent reads, to find the node it runs on.
 #[derive(Debug, Deserialize)]
 pub(super) struct PodRecord {
     #[serde(default)]

@@ -1,4 +1,4 @@
-//! What is kept of a Node, and how little that is.
+//! Tests of the fields that are kept of a Node, and of their small size.
 
 use super::*;
 use crate::subnet::kube::entry::{Families, entry_of};

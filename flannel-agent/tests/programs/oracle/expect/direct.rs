@@ -8,7 +8,8 @@ use crate::{
     packets::LO,
 };
 
-/// What came without a tunnel: notes it, or puts it into its pod.
+/// Returns the expectation for a packet that came without a tunnel: it is noted, or put into its
+/// pod.
 pub(super) fn from_peer(packet: &Packet<'_>) -> Result<Expected, Reason> {
     let world = packet.world;
     let source = packet.layout.source(&packet.bytes[ETHERNET..]);
@@ -42,7 +43,8 @@ pub(super) fn from_peer(packet: &Packet<'_>) -> Result<Expected, Reason> {
     Ok(Expected::sent(Reason::Replayed, sent).with(Effect::Counted(number)))
 }
 
-/// What leaves without a tunnel: ends the way back of what it closes.
+/// Returns the expectation for a packet that leaves without a tunnel: if it closes a connection, it
+/// ends the reverse flow.
 pub(super) fn to_peer(packet: &Packet<'_>) -> Result<Expected, Reason> {
     let world = packet.world;
     let destination = packet.layout.destination(&packet.bytes[ETHERNET..]);

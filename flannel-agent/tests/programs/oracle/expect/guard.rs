@@ -43,8 +43,9 @@ pub(super) fn look(packet: &Packet<'_>, found: Reason) -> Result<Expected, Reaso
     }
 }
 
-/// What a pod sends to the tunnel port of its own node, of what is left to the kernel. The bench forwards nothing, so every address
-/// is the node's.
+/// Applies the guard to a packet from a pod to the tunnel port of its own node, if it would be left
+/// to the kernel. Returns `sent_on` for all others. The bench forwards nothing, so every address is
+/// the node's.
 pub(super) fn from_pod(packet: &Packet<'_>, sent_on: Result<Expected, Reason>) -> Result<Expected, Reason> {
     let is_left = match &sent_on {
         Ok(expected) => expected.reasons.iter().all(|reason| reason.verdict() == Verdict::Pass),
@@ -61,7 +62,8 @@ pub(super) fn from_pod(packet: &Packet<'_>, sent_on: Result<Expected, Reason>) -
     Ok(judged(mode, layout.source(ip), [Reason::PodTunnel, Reason::RefusedPodTunnel]))
 }
 
-/// Where the tunnel's UDP header stands in the IP packet, and what to call the packet.
+/// Finds the tunnel's UDP header. Returns the reason that describes the packet, and the header's
+/// offset in the IP packet.
 fn find_udp(packet: &Packet<'_>, ip: &[u8], found: Reason) -> Result<(Reason, usize), Reason> {
     let layout = packet.layout;
     let (at, protocol, is_fragment) = if layout.is_v6 {
@@ -94,7 +96,8 @@ fn find_udp(packet: &Packet<'_>, ip: &[u8], found: Reason) -> Result<(Reason, us
     Ok((found, at))
 }
 
-/// Where what follows up to six extension headers stands, its number, and whether it is in a fragment.
+/// Skips up to six extension headers. Returns the offset and the protocol number of what follows,
+/// and true if it is in a fragment.
 fn behind_extensions(ip: &[u8]) -> Result<(usize, u8, bool), Reason> {
     let (mut at, mut next, mut is_fragment) = (40, ip[6], ip[6] == FRAGMENT);
     for _ in 0..6 {

@@ -19,7 +19,7 @@ use super::{
     world::{Agent, Tuple, World},
 };
 
-/// What is expected of one run.
+/// The expected result of one run.
 #[derive(Clone, Debug)]
 pub(super) struct Expected {
     /// Under what the packet is counted; each once.
@@ -30,7 +30,7 @@ pub(super) struct Expected {
     pub(super) effect: Effect,
 }
 
-/// What comes out.
+/// The packet after the run.
 #[derive(Clone, Debug)]
 pub(super) enum Output {
     /// The packet as it was, for the kernel.
@@ -45,11 +45,11 @@ pub(super) struct Sent {
     pub(super) bytes: Vec<u8>,
     /// Whose identification and source port are the program's choice: those of this flow, as the hash sees it.
     pub(super) outer_of: Option<Vec<u8>>,
-    /// Where incremental checksums are, for which zero has two forms.
+    /// Offsets of checksums that are updated incrementally, for which zero has two forms.
     pub(super) sums: Vec<usize>,
 }
 
-/// What changes in the maps beside the counters.
+/// The change in the maps, in addition to the counters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Effect {
     Nothing,
@@ -61,7 +61,8 @@ pub(super) enum Effect {
         by: u32,
         is_opening: bool,
     },
-    /// The path to the peer of this subnet is plain, for packets of this size; `anew` if nothing vouched for it.
+    /// The path to the peer of this subnet is plain for packets of this size. The flag is true if
+    /// the path was not validated before.
     Vouched {
         subnet: u8,
         len: u32,
@@ -72,7 +73,7 @@ pub(super) enum Effect {
         source: IpAddr,
         dropped: bool,
     },
-    /// Nothing vouches for the path for a while.
+    /// The path is not validated for a while.
     Held {
         subnet: u8,
     },
@@ -114,8 +115,8 @@ impl Packet<'_> {
     }
 }
 
-/// What the program does with the packet. The node has both families, and the world tells of one: of the other it has a tunnel,
-/// but neither peers nor flows.
+/// Returns the expected effect of the program on the packet. The node has both families, and
+/// `world` describes one. Of the other the node has a tunnel, but neither peers nor flows.
 pub(super) fn expect(program: Program, world: &World, bytes: &[u8], gso: usize) -> Expected {
     let fast_only = matches!(program, Program::FromPod | Program::FromTunnel | Program::ToPod);
     let is_idle =

@@ -53,7 +53,7 @@ pub(super) fn delivered(packet: &Packet<'_>, flow: &Known, ip: &[u8]) -> Sent {
     }
 }
 
-/// Where checksums are that followed a change.
+/// Returns the offsets of checksums that were updated incrementally.
 pub(super) fn sums_of(layout: Layout, ip_at: usize, protocol: u8) -> Vec<usize> {
     let transport = ip_at + layout.header + checksum_at(protocol);
     match (layout.is_v6, protocol) {
@@ -76,7 +76,7 @@ fn ports(tuple: &Tuple) -> Vec<u8> {
     tuple.ports.iter().flat_map(|port| port.to_be_bytes()).collect()
 }
 
-/// What of a tuple the transport checksum covers.
+/// Returns the part of a tuple that the transport checksum covers.
 fn pseudo(tuple: &Tuple) -> Vec<u8> {
     [octets(tuple.source), octets(tuple.destination), ports(tuple)].concat()
 }

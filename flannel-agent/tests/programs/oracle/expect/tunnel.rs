@@ -15,7 +15,8 @@ use crate::{
 pub(super) fn to_tunnel(packet: &Packet<'_>) -> Expected {
     let mut expected = sends(packet).unwrap_or_else(Expected::pass);
     if packet.world.mode == Mode::Fast {
-        // What could be learned is counted beside what becomes of the packet; that it was not noted is not.
+        // The reason why the packet is not learned from is counted in addition to its verdict. That
+        // a packet to learn from was not noted is not counted.
         match packet.plain() {
             Ok(plain) if plain.is_control => {
                 let ended = flows::ends(&plain, plain.tuple.reversed());
@@ -63,7 +64,8 @@ pub(super) fn segment(layout: Layout, ip: &[u8], gso: usize) -> Result<usize, Re
     Ok(header + transport + gso)
 }
 
-/// The peer's path is plain, was seen of late, and takes segments of inner packets of this size.
+/// Checks that the peer's path is plain, recently validated, and takes segments of inner packets of
+/// this size.
 pub(super) fn path_takes(packet: &Packet<'_>, peer: &Peer, segment: usize) -> Result<(), Reason> {
     if peer.reached != Reached::Plainly {
         return Err(Reason::PeerNotPlain);
@@ -73,7 +75,7 @@ pub(super) fn path_takes(packet: &Packet<'_>, peer: &Peer, segment: usize) -> Re
     if outer > usize::try_from(peer.mtu.min(largest)).expect("small") { Err(Reason::TooBig) } else { Ok(()) }
 }
 
-/// What the outer headers depend on.
+/// The values that the outer headers depend on.
 pub(super) struct Outer<'a> {
     pub(super) peer: &'a Peer,
     pub(super) tos: u8,
@@ -112,7 +114,7 @@ fn outer_header(layout: Layout, inner_tos: u8, inner: usize) -> Vec<u8> {
     }
 }
 
-/// What the kernel's flow hash is made of, of a packet it can read; empty for others.
+/// Returns the fields that the kernel's flow hash covers; empty for a packet that it cannot read.
 fn hashed(layout: Layout, ip: &[u8]) -> Vec<u8> {
     let is_fragment = |ip: &[u8]| ip[6] & 0x20 != 0 || word(ip, 6) & 0x1fff != 0;
     let is_read = if layout.is_v6 { ip[0] >> 4 == 6 } else { ip[0] == 0x45 && !is_fragment(ip) };

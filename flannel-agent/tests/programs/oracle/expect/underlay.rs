@@ -1,5 +1,5 @@
-//! The external interface: what tunnel packets are, which go straight into their pod, and what the kernel's own tell of the
-//! path.
+//! The external interface: which packets are tunnel packets, which of them go straight into their
+//! pod, and what the kernel's own tunnel packets show of the path.
 
 use flannel_common::{mode::Mode, reason::Reason};
 
@@ -38,7 +38,7 @@ pub(super) fn from_underlay(packet: &Packet<'_>) -> Result<Expected, Reason> {
     }
 }
 
-/// What a packet is that came out of the tunnel, or did not.
+/// Classifies a packet that came in: a tunnel packet for us, or the reason why it is none.
 fn from_tunnel(packet: &Packet<'_>) -> Result<Expected, Reason> {
     let (layout, world) = (packet.layout, packet.world);
     let ip = &packet.bytes[ETHERNET..];
@@ -93,7 +93,8 @@ fn received(packet: &Packet<'_>, outer: &Outer<'_>) -> Result<Expected, Reason> 
     deliver(packet, outer)
 }
 
-/// A router could not take a packet of ours: nothing vouches for that path. (ICMPv6 Packet Too Big, with the packet's start.)
+/// Expects the path to be invalidated if this is an ICMPv6 Packet Too Big that quotes the start of
+/// a tunnel packet of ours; `None` otherwise.
 fn too_big(packet: &Packet<'_>, ip: &[u8]) -> Option<Expected> {
     let (layout, world) = (packet.layout, packet.world);
     let icmp = ip.get(40..).filter(|icmp| icmp.len() >= 8 + 40 + TUNNEL && icmp[0] == 2)?;
@@ -160,7 +161,7 @@ pub(super) fn to_underlay(packet: &Packet<'_>) -> Result<Expected, Reason> {
     }
 }
 
-/// What the kernel's own tunnel packet tells of the path.
+/// Observes the path in the kernel's own tunnel packet.
 fn observed(packet: &Packet<'_>) -> Result<Expected, Reason> {
     let (layout, world, bytes) = (packet.layout, packet.world, packet.bytes);
     let outer = Outer::read(layout, bytes)?;

@@ -24,7 +24,7 @@ pub(super) struct Case {
     pub(super) story: Vec<String>,
 }
 
-/// A packet that somebody could send, well or ill.
+/// Returns a packet that any sender could send, valid or damaged.
 pub(super) fn case(random: &mut Random, world: &World, program: Program) -> Case {
     let mut case = valid(random, world, program);
     if random.percent(65) {
@@ -108,7 +108,7 @@ fn framed_as(random: &mut Random, flow: &Known) -> Packet {
     Packet { to: mac(0), from: mac(6), source, destination, ports, protocol, flags, tos, ttl, ..tcp(net) }
 }
 
-/// What differs between the packets of a flow.
+/// Varies what differs between the packets of a flow: TOS, TTL, payload and UDP checksum.
 fn shaped(random: &mut Random, world: &World, packet: Packet) -> Packet {
     let payload = match random.below(10) {
         0 => 0,

@@ -1,4 +1,4 @@
-//! What can be wrong with a packet.
+//! Mutations that damage a packet.
 
 use super::{Case, somebody};
 use crate::oracle::{
@@ -9,14 +9,15 @@ use crate::oracle::{
 
 type Mutation = fn(&mut Random, Target<'_>) -> String;
 
-/// What is changed.
+/// The packet that a mutation changes.
 struct Target<'a> {
     world: &'a World,
     bytes: &'a mut Vec<u8>,
     at: At,
 }
 
-/// Where the IP header under attack stands, in which layout, and where the outer one does.
+/// The IP header under attack: its offset and layout. If the packet is tunnelled, there is an outer
+/// header as well.
 #[derive(Clone, Copy)]
 struct At {
     ip: usize,

@@ -1,4 +1,4 @@
-//! What a router says that could not take one of our packets (RFC 4443, 3.2).
+//! A router's report that one of our packets was too big (RFC 4443, section 3.2).
 
 use super::somebody;
 use crate::oracle::{
@@ -10,7 +10,7 @@ const ICMPV6: u8 = 58;
 /// Packet Too Big, mostly; or another.
 const TYPES: [u8; 5] = [2, 2, 2, 1, 128];
 
-/// A report on a tunnel packet of ours, or of somebody's.
+/// Returns a report on a tunnel packet of ours, or of another sender.
 pub(super) fn report(random: &mut Random, world: &World) -> Vec<u8> {
     let net = world.net;
     let peer = random.pick(&world.peers).vtep;

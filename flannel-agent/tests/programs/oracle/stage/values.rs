@@ -3,11 +3,12 @@
 use flannel_agent::datapath::clock;
 use flannel_common::{
     addr::Mac,
+    entry_state::EntryState,
     expiry::Expiry,
     flow::{Egress, Flow, FlowAction},
     flow_key::FlowKey,
     inner::FrameAddresses,
-    peer::{EntryState, PathProbe, PeerEntry},
+    peer::{PathProbe, PeerEntry},
     tick::tick,
 };
 

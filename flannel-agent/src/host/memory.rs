@@ -1,4 +1,4 @@
-//! How the allocator treats what is freed.
+//! The allocator's policy for freed memory.
 
 /// From how much free memory at the end of the heap on the system gets it back, in bytes; glibc's own first value.
 #[cfg(target_env = "gnu")]
@@ -12,7 +12,8 @@ const TRIM_THRESHOLD: nix::libc::c_int = 128 << 10;
 pub fn return_what_is_freed() {
     #[cfg(target_env = "gnu")]
     {
-        // SAFETY: mallopt takes two numbers and no pointer, and nobody else allocates yet, which it asks for.
+        // SAFETY: mallopt takes two numbers and no pointer. It requires that no other thread
+        // allocates meanwhile, and there is none yet.
         let set = unsafe { nix::libc::mallopt(nix::libc::M_TRIM_THRESHOLD, TRIM_THRESHOLD) };
         debug_assert_eq!(set, 1, "glibc knows the parameter");
     }

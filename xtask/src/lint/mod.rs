@@ -1,11 +1,20 @@
 //! `lint`: every check, also when one before it failed, and a summary.
 
-use std::process::{Command, ExitCode};
+mod glossary;
+mod language;
+mod layers;
+mod sources;
+
+use std::{
+    path::Path,
+    process::{Command, ExitCode},
+};
+
+use anyhow::bail;
 
 use crate::{
-    build::BPF_TARGET,
     setup::{Needs, Setup, toolchain::Toolchain},
-    workspace::{self, Workspace},
+    workspace::{self, BPF_TARGET, Workspace},
 };
 
 /// A named command whose failure is a finding.
@@ -33,6 +42,14 @@ pub(crate) fn run(setup: &Setup<'_>, no_bpf: bool) -> anyhow::Result<ExitCode> {
     for mut check in checks {
         println!("lint: {}", check.name);
         results.push((check.name, workspace::run(&mut check.command, check.name)));
+    }
+    for (name, check) in SOURCE_CHECKS {
+        println!("lint: {name}");
+        let result = check(setup.workspace().root());
+        if let Err(error) = &result {
+            println!("{error:#}");
+        }
+        results.push((name, result));
     }
     println!();
     for (name, result) in &results {
@@ -69,4 +86,50 @@ fn bpf_checks(workspace: &Workspace, toolchain: &Toolchain) -> Vec<Check> {
         Check::new("clippy for BPF", cargo("clippy"), &["--", "-Dwarnings"]),
         Check::new("documentation for BPF", cargo("doc"), &["--document-private-items"]),
     ]
+}
+
+/// A check of the sources themselves, below the workspace's root.
+type SourceCheck = fn(&Path) -> anyhow::Result<()>;
+
+const SOURCE_CHECKS: [(&str, SourceCheck); 3] = [("layers", layers), ("language", language), ("glossary", glossary)];
+
+/// Crates whose top-level modules import each other in one direction.
+const LAYERED: [&str; 7] =
+    ["flannel-common", "flannel-ebpf", "flannel-cni", "flannel-subnet-env", "flannel-agent", "xtask", "tests"];
+
+/// Folders whose comments are checked; of the first ones also their columns.
+const WRAPPED: [&str; 2] = ["flannel-common", "flannel-ebpf"];
+const UNWRAPPED: [&str; 5] = ["flannel-cni", "flannel-subnet-env", "flannel-agent", "xtask", "tests"];
+
+fn layers(root: &Path) -> anyhow::Result<()> {
+    let mut found = Vec::new();
+    for name in LAYERED {
+        for circle in layers::circles(&root.join(name).join("src"))? {
+            found.push(format!("{name}: these modules import each other: {}", circle.join(", ")));
+        }
+    }
+    refuse(&found)
+}
+
+fn language(root: &Path) -> anyhow::Result<()> {
+    let mut found = Vec::new();
+    for (folders, checks_columns) in [(&WRAPPED[..], true), (&UNWRAPPED[..], false)] {
+        for folder in folders {
+            found.extend(language::findings(&root.join(folder), checks_columns)?);
+        }
+    }
+    refuse(&found)
+}
+
+fn glossary(root: &Path) -> anyhow::Result<()> {
+    let sources: Vec<_> = LAYERED.iter().map(|name| root.join(name).join("src")).collect();
+    refuse(&glossary::findings(&root.join("docs/glossary.md"), &sources)?)
+}
+
+/// Fails with all findings, a line each.
+fn refuse(findings: &[String]) -> anyhow::Result<()> {
+    if findings.is_empty() {
+        return Ok(());
+    }
+    bail!("{}", findings.join("\n"))
 }

@@ -1,5 +1,7 @@
 //! The lab: owner of everything that was made, taken down in reverse order.
 
+pub mod child;
+
 use std::{
     io,
     path::Path,
@@ -17,7 +19,8 @@ use tokio::{
     signal::unix::{SignalKind, signal},
 };
 
-use crate::{Host, Node, child::Process, record::Record};
+use self::child::Process;
+use crate::{Host, Node, record::Record};
 
 /// A set of hosts on one kernel. Dropping it ends every process it started; their namespaces go with them, and its
 /// handles are of no use any more.
@@ -26,7 +29,7 @@ pub struct Lab {
     shared: Arc<Shared>,
 }
 
-/// What the handles of a lab share.
+/// The state that the handles of a lab share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     record: Record,
@@ -108,7 +111,7 @@ impl Shared {
         &self.record
     }
 
-    /// Whether the processes of this lab are to survive ours.
+    /// Returns true if the processes of this lab are to survive this process.
     pub(crate) fn is_lasting(&self) -> bool {
         self.lasting
     }

@@ -12,7 +12,8 @@ use std::{
 use nix::time::{ClockId, clock_gettime};
 use tokio::time::sleep;
 
-/// The kernel's timers stand still in suspend. So long after a resumption, at most, somebody who waits sees the time.
+/// The longest single sleep of `until`. The kernel's timers stand still in suspend, so after a
+/// resumption a waiter notices the elapsed time at most this much later.
 const LOOK: Duration = Duration::from_secs(2);
 
 /// A moment: the time since the machine was started, suspension included.

@@ -1,4 +1,5 @@
-//! What this process may do: asked before it does any of it, and given up as far as its options do without.
+//! The privileges of this process: checked before they are used, and given up as far as the options
+//! do not need them.
 //!
 //! Owns the capability sets of the process. Invariants: [`reduce`] runs while there is one thread, because the sets are a thread's
 //! own and others inherit them; what was given up does not come back, not by running another program either.
@@ -14,9 +15,9 @@ use nix::libc::{ENOSYS, EPERM};
 use rustix::thread::{CapabilitySet, SecureComputingMode, capabilities, no_new_privs, secure_computing_mode};
 
 use self::need::Need;
-use crate::{cli::RunOptions, datapath, observe::status::PrivilegesStatus};
+use crate::{datapath, observe::status::PrivilegesStatus, options::RunOptions};
 
-/// What a process may do.
+/// The privileges of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Privileges {
     effective: CapabilitySet,
@@ -40,12 +41,12 @@ impl Privileges {
         PrivilegesStatus { capabilities, no_new_privileges: self.no_new, seccomp: self.filtered }
     }
 
-    /// What the datapath lacks, by name and purpose.
+    /// Returns the capabilities that the datapath lacks, each as text with its purpose.
     pub fn missing(&self) -> Vec<String> {
         need::ALWAYS.iter().filter(|need| !self.effective.contains(need.capability)).map(Need::lack).collect()
     }
 
-    /// Why the kernel may have refused what the datapath asked for.
+    /// Returns the reason why the kernel may have refused what the datapath asked for.
     fn explain(&self) -> Option<String> {
         match (self.missing(), self.filtered) {
             (missing, _) if !missing.is_empty() => Some(missing.join("; ")),
@@ -68,7 +69,8 @@ pub fn check() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What a refusal by the datapath has to do with privileges, as an addition to its message; empty for every other error.
+/// Returns what a refusal has to do with privileges, as an addition to the error's message; empty
+/// for every other error of the datapath.
 pub fn hint(error: &(dyn Error + 'static)) -> String {
     let why = is_refusal(error).then(|| Privileges::current().ok()?.explain()).flatten();
     why.map(|why| format!(" ({why})")).unwrap_or_default()
@@ -80,8 +82,9 @@ fn is_refusal(error: &(dyn Error + 'static)) -> bool {
     error.downcast_ref().is_some_and(denied) || error.source().is_some_and(is_refusal)
 }
 
-/// Gives up what the options do without, after the one thing only `CAP_SYS_ADMIN` can do: mounting the bpf filesystem. What is
-/// needed and not there is told, and what that costs. To be called before there are other threads.
+/// Gives up the capabilities that the options do not need, after the one thing only `CAP_SYS_ADMIN`
+/// can do: mounting the bpf filesystem. Logs each capability that is needed and missing, and what
+/// cannot be done without it. Call it before there are other threads.
 pub fn reduce(options: &RunOptions) {
     if options.keep_capabilities {
         tracing::info!("every capability is kept, as --keep-capabilities asks for");

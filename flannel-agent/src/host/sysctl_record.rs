@@ -18,7 +18,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::file::{self, FileError};
+use crate::host::file::{self, FileError};
 
 const HEADER: &str =
     "# Sysctls flannel-agent changed: name, value before, value set. `flannel-agent cleanup` reads this.\n";

@@ -12,9 +12,9 @@ use std::{collections::HashMap, ffi::OsString, fmt};
 
 use super::flags::{FLAGS, Flag, Kind};
 
-/// Where a value came from.
+/// The origin of a value, named in messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Origin {
+pub(crate) enum Origin {
     /// The command line, as this flag.
     Argument(&'static str),
     /// The environment, as this variable.
@@ -32,7 +32,7 @@ impl fmt::Display for Origin {
 
 /// Something on the command line or in the environment that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Mistake {
+pub(crate) enum Mistake {
     #[error("unexpected argument {0:?}; a boolean is set as --flag or --flag=true, and `run` takes flags only")]
     BareWord(String),
     #[error("bad flag syntax {0:?}; write --flag=value")]
@@ -53,16 +53,16 @@ fn default_hint(default: &str) -> String {
     if default.is_empty() { String::new() } else { format!(" or set it to {default}") }
 }
 
-/// What came out: flags clap can read, and what was wrong. Both, so that the values of the good flags can
-/// still be checked and all mistakes be told at once.
+/// The result: the flags that clap can read, and the mistakes. There may be both, so that the
+/// values of the good flags are still checked and all mistakes are reported at once.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Normalised {
-    pub(super) flags: Vec<String>,
-    pub(super) mistakes: Vec<Mistake>,
+pub(crate) struct Normalised {
+    pub(crate) flags: Vec<String>,
+    pub(crate) mistakes: Vec<Mistake>,
 }
 
 /// The whole translation.
-pub(super) fn normalise(
+pub(crate) fn normalise(
     args: impl IntoIterator<Item = OsString>,
     env: impl IntoIterator<Item = (OsString, OsString)>,
 ) -> Normalised {

@@ -4,7 +4,7 @@ use std::{fs, io};
 
 use crate::family::Family;
 
-/// What the kernel uses where the file cannot be read or makes no sense.
+/// The kernel's default range, for a file that cannot be read or parsed.
 const DEFAULT_PORTS: (u16, u16) = (32768, 60999);
 
 /// `net.ipv4.ip_local_port_range`: the range of the tunnel's source ports over IPv4 and IPv6, both ends included by name, the upper one excluded by
@@ -24,7 +24,8 @@ pub(crate) const fn forwarding(family: Family) -> &'static str {
     }
 }
 
-/// Whether this node forwards IPv6 packets that come in by a device: any, or (kernel 6.17) those of this one.
+/// Returns true if this node forwards IPv6 packets that arrive by `device`: packets of any device,
+/// or (kernel 6.17) those of this one.
 pub(crate) fn forwards_ipv6_from(device: &str) -> bool {
     is_on(forwarding(Family::V6)) || is_on(&format!("net/ipv6/conf/{device}/force_forwarding"))
 }
@@ -37,7 +38,7 @@ pub(crate) const fn bridge_filtering(family: Family) -> &'static str {
     }
 }
 
-/// Whether a setting is 1.
+/// Returns true if a setting is 1; false also if it cannot be read.
 pub(crate) fn is_on(setting: &str) -> bool {
     read(&format!("/proc/sys/{setting}")).is_ok_and(|text| text.trim() == "1")
 }

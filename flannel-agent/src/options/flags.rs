@@ -5,11 +5,11 @@
 
 use Kind::{Bool, Int, List, Text};
 
-use super::goint::{parse_bool, parse_int};
+use super::go_values::{parse_bool, parse_int};
 
-/// How a flag's value is written.
+/// The form of a flag's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     /// `--flag` or `--flag=true`.
     Bool,
     /// An integer in Go's spelling.
@@ -22,13 +22,13 @@ pub(super) enum Kind {
 
 /// A flag of `run`.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Flag {
+pub(crate) struct Flag {
     /// The name without dashes.
-    pub(super) name: &'static str,
-    /// How its value is written.
-    pub(super) kind: Kind,
+    pub(crate) name: &'static str,
+    /// The form of its value.
+    pub(crate) kind: Kind,
     /// For a flag that is not built: the only value accepted, flanneld's default.
-    pub(super) only: Option<&'static str>,
+    pub(crate) only: Option<&'static str>,
 }
 
 const fn built(name: &'static str, kind: Kind) -> Flag {
@@ -40,7 +40,7 @@ const fn unbuilt(name: &'static str, kind: Kind, default: &'static str) -> Flag 
 }
 
 /// Every flag.
-pub(super) const FLAGS: &[Flag] = &[
+pub(crate) const FLAGS: &[Flag] = &[
     built("etcd-endpoints", Text),
     built("etcd-prefix", Text),
     built("etcd-cafile", Text),
@@ -95,17 +95,17 @@ pub(super) const FLAGS: &[Flag] = &[
 
 impl Flag {
     /// The flag of this name.
-    pub(super) fn named(name: &str) -> Option<&'static Self> {
+    pub(crate) fn named(name: &str) -> Option<&'static Self> {
         FLAGS.iter().find(|flag| flag.name == name)
     }
 
     /// The environment variable that stands in for the flag.
-    pub(super) fn variable(&self) -> String {
+    pub(crate) fn variable(&self) -> String {
         format!("FLANNELD_{}", self.name.to_uppercase().replace(['-', '.'], "_"))
     }
 
     /// The value in the one spelling clap takes; `None` when it is malformed.
-    pub(super) fn canonical(&self, value: &str) -> Option<String> {
+    pub(crate) fn canonical(&self, value: &str) -> Option<String> {
         match self.kind {
             Bool => parse_bool(value).map(|value| value.to_string()),
             Int => parse_int(value).map(|value| value.to_string()),
@@ -113,8 +113,8 @@ impl Flag {
         }
     }
 
-    /// What a value must look like, for messages.
-    pub(super) fn expected(&self) -> &'static str {
+    /// Returns the form that a value must have, for messages.
+    pub(crate) fn expected(&self) -> &'static str {
         match self.kind {
             Bool => "true or false",
             Int => "a whole number",

@@ -1,7 +1,13 @@
 //! The options of `run`, checked and typed.
 //!
-//! [`RunOptions::new`] is the only way from what was written to what is used; it reports every mistake, not
+//! `RunOptions::new` is the only way from what was written to what is used; it reports every mistake, not
 //! the first. A password leaves this module inside a [`crate::subnet::etcd::Secret`] only.
+
+mod args;
+pub(crate) mod flags;
+pub(crate) mod go_style;
+mod go_values;
+mod parse;
 
 use std::{
     fmt,
@@ -18,7 +24,7 @@ use flannel_common::{
 use ipnet::IpNet;
 use tracing::Level;
 
-use super::RawOptions;
+pub use self::args::RawOptions;
 use crate::{
     datapath::attach::EarlyWish,
     iface::{BadPattern, NamePattern},
@@ -33,7 +39,7 @@ use crate::{
 /// Flannel's lease lifetime in minutes; the renew margin is written on this scale.
 const DAY_MINUTES: i64 = 1440;
 
-/// How programs are attached to a device.
+/// The mechanism by which programs are attached to a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AttachMode {
     /// TCX where the kernel has it (6.6), else clsact.
@@ -63,45 +69,45 @@ pub struct RunOptions {
     pub public_ip: Option<Ipv4Addr>,
     /// The same for IPv6.
     pub public_ipv6: Option<Ipv6Addr>,
-    /// Where subnet.env is written.
+    /// The path of subnet.env.
     pub subnet_file: PathBuf,
     /// The traffic rules of this node.
     pub traffic: TrafficOptions,
     /// True if an unreachable route for the whole pod network is kept.
     pub unreachable_route: bool,
-    /// Where health checks are answered; `None` for nowhere.
+    /// The address at which health checks are answered; `None` if they are not.
     pub healthz: Option<SocketAddr>,
-    /// Where metrics are answered; `None` for where health checks are.
+    /// The address at which metrics are answered; `None` for that of health checks.
     pub metrics: Option<SocketAddr>,
     /// The most detailed level that is logged.
     pub log_level: Level,
-    /// How log lines are written.
+    /// The format of log lines.
     pub log_format: Format,
-    /// Where the agent's socket and state live.
+    /// The directory of the agent's socket and state.
     pub state_dir: PathBuf,
-    /// Where BPF objects are pinned.
+    /// The directory under which BPF objects are pinned.
     pub bpf_pin_root: PathBuf,
     /// The mode of this node; `None` follows the network configuration.
     pub datapath: Option<Mode>,
     /// The modes of the guard.
     pub guard: guard::Checks<GuardMode>,
-    /// Whether it is asked for at the driver.
+    /// The mode of the guard at the driver (XDP).
     pub xdp_guard: EarlyWish,
     /// IPv4 peers from which on routes are made by nexthop objects.
     pub nexthops_from: usize,
-    /// How programs are attached.
+    /// The mechanism by which programs are attached.
     pub attach: AttachMode,
-    /// Whether mode `fast` may make conntrack liberal.
+    /// True if mode `fast` may make conntrack liberal.
     pub conntrack_liberal: bool,
-    /// Whether mode `fast` gives way to rules that judge single packets.
+    /// True if rules that judge single packets lower mode `fast`.
     pub strict_rules: bool,
     /// Pods with such addresses stay out of mode `fast`.
     pub fast_exclude: Vec<IpNet>,
     /// Flows of each family mode `fast` holds; `None` goes by the machine's memory.
     pub flow_table_size: Option<u32>,
-    /// Whether capabilities that are not needed are kept.
+    /// True if capabilities that are not needed are kept.
     pub keep_capabilities: bool,
-    /// What was asked for and will not happen. To be logged once.
+    /// Options without the effect they ask for. To be logged once.
     pub warnings: Vec<OptionWarning>,
 }
 

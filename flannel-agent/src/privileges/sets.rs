@@ -12,7 +12,7 @@ use rustix::{
 };
 
 use super::{files, names, need, need::Need};
-use crate::cli::RunOptions;
+use crate::options::RunOptions;
 
 /// Keeps what is needed of what is there.
 pub(super) fn keep(options: &RunOptions) -> io::Result<()> {

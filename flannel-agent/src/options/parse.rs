@@ -9,10 +9,7 @@ use std::{
 use flannel_common::guard::{self, GuardMode};
 use ipnet::IpNet;
 
-use super::{
-    OptionWarning, RawOptions,
-    options::{Checks, OptionMistake, bad_value},
-};
+use super::{Checks, OptionMistake, OptionWarning, RawOptions, bad_value};
 use crate::{
     datapath::attach::EarlyWish,
     guard::DEFAULT,
@@ -33,7 +30,8 @@ impl Checks {
         TlsFiles { ca: file(&raw.etcd_cafile), client: pair.map(|(certificate, key)| ClientFiles { certificate, key }) }
     }
 
-    /// What of the TLS options will have no effect, given the endpoints.
+    /// Returns the warnings about TLS options that have no effect, or not with all of these
+    /// endpoints.
     pub(super) fn tls_warnings(raw: &RawOptions, endpoints: &[String]) -> Vec<OptionWarning> {
         let half = raw.etcd_certfile.is_empty() != raw.etcd_keyfile.is_empty();
         let named = !(raw.etcd_cafile.is_empty() && raw.etcd_certfile.is_empty() && raw.etcd_keyfile.is_empty());
@@ -42,7 +40,8 @@ impl Checks {
         warnings.into_iter().filter_map(|(applies, warning)| applies.then_some(warning)).collect()
     }
 
-    /// Where to listen, by the two flags of a listener; `None` for nowhere. An empty address is any, as in Go.
+    /// Returns the address to listen on, by the two flags of a listener; `None` if the port is 0 or
+    /// a mistake. An empty address means any, as in Go.
     pub(super) fn listener(
         &mut self,
         [ip_flag, port_flag]: [&'static str; 2],
@@ -111,7 +110,8 @@ impl Checks {
         }
     }
 
-    /// Whether the guard is asked for at the driver.
+    /// Parses the mode of the guard at the driver (XDP). A bad value is a mistake, and counts as
+    /// off.
     pub(super) fn xdp_guard(&mut self, text: &str) -> EarlyWish {
         match text {
             "" | "off" => EarlyWish::Off,
@@ -136,7 +136,7 @@ impl Checks {
         patterns
     }
 
-    /// How log lines are written.
+    /// Parses the format of log lines. A bad value is a mistake, and counts as text.
     pub(super) fn log_format(&mut self, text: &str) -> Format {
         match text {
             "" | "text" => Format::Text,

@@ -1,13 +1,13 @@
-//! Which capabilities the options need, and what for. Pure but for two looks at the host.
+//! The capabilities that the options need, and their purpose. Pure but for two looks at the host.
 
 use std::{fs, net::SocketAddr};
 
 use rustix::thread::CapabilitySet;
 
 use super::names;
-use crate::{cli::RunOptions, traffic::tool};
+use crate::{options::RunOptions, traffic::tool};
 
-/// Where unprivileged ports begin unless the host says otherwise.
+/// The first unprivileged port, unless the host sets another one.
 const FIRST_FREE_PORT: u16 = 1024;
 
 /// A capability, and what cannot be done without it.
@@ -23,7 +23,7 @@ pub(super) const ALWAYS: [Need; 3] = [
     Need { capability: CapabilitySet::BPF, without: "programs and maps cannot be loaded" },
     Need { capability: CapabilitySet::PERFMON, without: "programs that read kernel memory cannot be loaded" },
 ];
-/// Where the legacy variant of iptables may be on this host, used or not: its rules are read too.
+/// With a legacy variant of iptables on this host, used or not: its rules are read too.
 const LEGACY: Need =
     Need { capability: CapabilitySet::NET_RAW, without: "legacy iptables cannot read or write its rules" };
 /// With a port to listen on that is a privileged one.
@@ -39,13 +39,13 @@ pub(super) const WRITE: Need =
     Need { capability: CapabilitySet::DAC_OVERRIDE, without: "a directory of the options cannot be written to" };
 
 impl Need {
-    /// What it means that it is not there.
+    /// Returns a message on the missing capability and what cannot be done without it.
     pub(super) fn lack(&self) -> String {
         format!("{} is missing, without which {}", names(self.capability).join(", "), self.without)
     }
 }
 
-/// What the options need, apart from their files.
+/// Returns the capabilities that the options need, apart from those for their files.
 pub(super) fn of(options: &RunOptions) -> Vec<Need> {
     let ports: Vec<_> = [options.healthz, options.metrics].iter().flatten().map(SocketAddr::port).collect();
     needs(tool::may_be_legacy(), &ports, first_free_port())

@@ -13,11 +13,11 @@ use tempfile::Builder;
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {action} {}: {source}", path.display())]
 pub struct FileError {
-    /// What was tried.
+    /// The action that failed, as it stands in the message: `create the directory`, `write`.
     pub action: &'static str,
     /// The file or directory.
     pub path: PathBuf,
-    /// What the system says.
+    /// The error the operating system returned.
     pub source: io::Error,
 }
 

@@ -7,7 +7,8 @@ use crate::subnet::etcd::Secret;
 /// The heading of the flags that Kubernetes alone asks for.
 const KUBERNETES: &str = "Kubernetes";
 
-/// What was written, with defaults filled in. Turned into [`super::RunOptions`] by its constructor.
+/// The flags as given, with defaults filled in. The constructor of [`super::RunOptions`] checks and
+/// converts them.
 #[derive(Args, Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub struct RawOptions {
@@ -17,7 +18,7 @@ pub struct RawOptions {
     /// Our keys in etcd are PATH/config and PATH/subnets/...
     #[arg(long, value_name = "PATH", default_value = "/coreos.com/network")]
     pub(super) etcd_prefix: String,
-    /// CA certificates that vouch for https endpoints, PEM; enough alone [default: the system's roots]
+    /// CA certificates for https endpoints, PEM; sufficient alone [default: the system's roots]
     #[arg(long, value_name = "FILE", default_value = "", hide_default_value = true)]
     pub(super) etcd_cafile: String,
     /// Our certificate for https endpoints, PEM; with its key or not at all. Read again for every new connection; ignored with http endpoints
@@ -47,7 +48,7 @@ pub struct RawOptions {
     /// IPv6 address other nodes reach us at; both families use one interface [default: the interface's]
     #[arg(long, value_name = "IP", default_value = "", hide_default_value = true)]
     pub(super) public_ipv6: String,
-    /// File that tells the container runtime about our subnet; absolute path
+    /// File with our subnet for the container runtime; absolute path
     #[arg(long, value_name = "FILE", default_value = "/run/flannel/subnet.env")]
     pub(super) subnet_file: String,
     /// Minutes before the end of a lease of a day at which it is renewed, 1 to 1439
@@ -86,7 +87,7 @@ pub struct RawOptions {
     /// Accept forwarded packets from and to pods, by nftables too
     #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
     pub(super) iptables_forward_rules: bool,
-    /// Seconds between two looks at iptables rules and the blackhole route, 1 at least: what somebody changed is mended by then
+    /// Seconds between two checks of iptables rules and the blackhole route, 1 at least: foreign changes are repaired by then
     #[arg(long, value_name = "SECONDS", default_value_t = 5, allow_negative_numbers = true)]
     pub(super) iptables_resync: i64,
     /// Keep a blackhole route for our own subnet, for what no pod has taken
@@ -109,8 +110,8 @@ pub struct RawOptions {
     pub(super) metrics_port: i64,
     /// Print the version and exit
     #[arg(long, value_name = "BOOL", default_value_t = false, action = ArgAction::Set)]
-    pub(super) version: bool,
-    /// How log lines are written on standard error: `text`, or `json` with one object each
+    pub(crate) version: bool,
+    /// Format of log lines on standard error: `text`, or `json` with one object each
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub(super) log_format: String,
     /// Log verbosity: 0 informs, 1 to 5 debug, above that trace
@@ -125,10 +126,10 @@ pub struct RawOptions {
     /// Datapath mode: `kernel`, `encap`, `fast`, or `auto` to follow the network configuration
     #[arg(long, value_name = "MODE", default_value = "auto")]
     pub(super) datapath: String,
-    /// Tunnel packets that come from no peer: `enforce` drops them, `audit` tells of them, `off` counts them
+    /// Tunnel packets that come from no peer: `enforce` drops them, `audit` logs them, `off` counts them
     #[arg(long, value_name = "MODE", default_value = "enforce")]
     pub(super) guard_outer: String,
-    /// Tunnel packets of peers from outside their subnets: `enforce` drops them, `audit` tells of them, `off` counts them
+    /// Tunnel packets of peers from outside their subnets: `enforce` drops them, `audit` logs them, `off` counts them
     #[arg(long, value_name = "MODE", default_value = "audit")]
     pub(super) guard_inner: String,
     /// Drop tunnel packets of strangers at the driver by XDP: `auto` where it can, `native` with an error where it cannot, `off`
@@ -137,7 +138,7 @@ pub struct RawOptions {
     /// IPv4 peers from which on routes are made by nexthop objects; below half of it they are plain again
     #[arg(long, value_name = "PEERS", default_value_t = 2000, hide = true, allow_negative_numbers = true)]
     pub(super) nexthops_from: i64,
-    /// How programs are attached: `tcx` (kernel 6.6), `clsact`, or `auto` to take what the kernel has
+    /// Attachment of programs: `tcx` (kernel 6.6), `clsact`, or `auto` for what the kernel has
     #[arg(long, value_name = "HOW", default_value = "auto")]
     pub(super) attach: String,
     /// Let mode `fast` set the sysctls of conntrack without which it leaves TCP alone: `nf_conntrack_tcp_be_liberal`, `_ignore_invalid_rst`, `_timeout_unacknowledged`, `_timeout_max_retrans`

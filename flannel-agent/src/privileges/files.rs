@@ -11,9 +11,9 @@ use nix::{
 };
 
 use super::need::{Need, READ, WRITE};
-use crate::cli::RunOptions;
+use crate::options::RunOptions;
 
-/// What their files need.
+/// Returns the capabilities needed to use the files and directories of the options.
 pub(super) fn needs(options: &RunOptions) -> Vec<Need> {
     let mut needs = Vec::new();
     if let Some(path) = reads(options).into_iter().find(|path| is_denied(path, AccessFlags::R_OK)) {

@@ -20,7 +20,8 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 use nix::{sys::signal::Signal, unistd::Pid};
 
-use crate::{lab::Shared, wait::eventually};
+use super::Shared;
+use crate::wait::eventually;
 
 /// A child and its log. Clones share the child; the last one to go ends it.
 #[derive(Clone, Debug)]
@@ -58,7 +59,7 @@ impl ChildGuard {
         &self.log
     }
 
-    /// What the child wrote so far.
+    /// Returns the child's output so far.
     pub fn log(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
@@ -70,7 +71,7 @@ impl ChildGuard {
         all[all.len().saturating_sub(lines)..].join("\n")
     }
 
-    /// Whether the child still runs (or is stopped).
+    /// Returns true while the child runs or is stopped by a signal.
     pub fn is_running(&self) -> bool {
         matches!(self.process.child().try_wait(), Ok(None))
     }
@@ -141,7 +142,8 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         if !self.kept.load(Ordering::Relaxed) {
-            // A child that cannot be killed is gone already; there is nobody to tell.
+            // A child that cannot be killed is gone already; a destructor has no caller to report
+            // to.
             drop(self.end());
         }
     }

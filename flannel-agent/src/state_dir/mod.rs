@@ -17,7 +17,7 @@ use thiserror::Error;
 
 use self::lock::LockError;
 pub use self::lock::{Holder, lock, lock_in_making};
-use crate::{datapath::attach::Ledger, sysctls};
+use crate::{datapath::attach::Ledger, host::sysctl_record};
 
 /// Rights of group and others.
 const OF_OTHERS: u32 = 0o077;
@@ -77,7 +77,7 @@ impl StateDir {
             LockError::Held(holder) => StateDirError::Taken { path: path.to_owned(), holder },
             LockError::Io(source) => failed(source),
         })?;
-        for file in [Ledger::new(path).path(), &sysctls::path(path)] {
+        for file in [Ledger::new(path).path(), &sysctl_record::path(path)] {
             make_private(file).map_err(failed)?;
         }
         Ok(Self { _lock: lock })

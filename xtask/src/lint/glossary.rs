@@ -1,0 +1,50 @@
+//! The identifiers that docs/glossary.md names exist in the sources.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use anyhow::Context as _;
+
+use super::sources::rust_files;
+
+/// Returns a line for each identifier that no source has.
+pub(super) fn findings(page: &Path, sources: &[PathBuf]) -> anyhow::Result<Vec<String>> {
+    let text = fs::read_to_string(page).with_context(|| format!("reading {}", page.display()))?;
+    let mut words = BTreeSet::new();
+    for folder in sources {
+        for file in rust_files(folder)? {
+            let source = fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))?;
+            words.extend(identifiers(&source).map(str::to_owned));
+        }
+    }
+    let missing = |identifier: &String| !words.contains(identifier);
+    let named = named(&text).into_iter().filter(missing);
+    Ok(named.map(|identifier| format!("{}: no source has `{identifier}`", page.display())).collect())
+}
+
+fn identifiers(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|character: char| !character.is_alphanumeric() && character != '_')
+}
+
+/// Returns the identifiers in the last column of all tables: of a path its last segment. Flags and addresses are none.
+fn named(page: &str) -> BTreeSet<String> {
+    let cells = page.lines().filter_map(|line| line.trim_end_matches([' ', '|']).rsplit_once('|'));
+    let quoted = cells.flat_map(|(_, cell)| cell.split('`').skip(1).step_by(2));
+    let last = quoted.filter(|name| !name.starts_with(['-', '/'])).filter_map(|name| name.rsplit("::").next());
+    last.map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn identifiers_are_those_of_the_last_column() {
+        let page =
+            "| term | meaning | in the code |\n| a | see `other` | `b::C`, `D` |\n| e | f | `--flag` |\n| g | h | |";
+        assert_eq!(named(page).into_iter().collect::<Vec<_>>(), ["C", "D"]);
+    }
+}

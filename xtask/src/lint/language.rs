@@ -1,0 +1,108 @@
+//! The language of comments, as CONTRIBUTING.md has it: retired words, openings of doc comments, length of lines.
+
+use std::{fs, path::Path};
+
+use anyhow::Context as _;
+
+use super::sources::{rust_files, split_comment};
+
+/// Words that have a plainer one. Of several words, the first letter may be a capital.
+const RETIRED: [&str; 27] = [
+    "anew",
+    "of late",
+    "somebody",
+    "nobody",
+    "whoever",
+    "told",
+    "tell",
+    "tells",
+    "telling",
+    "mend",
+    "mends",
+    "mended",
+    "vouch",
+    "vouches",
+    "vouched",
+    "heed",
+    "heeds",
+    "heeded",
+    "hear",
+    "hears",
+    "give way",
+    "gives way",
+    "beside",
+    "gave way",
+    "heard of",
+    "mending",
+    "vouching",
+];
+/// Openings of sub-clauses: a doc comment is a noun phrase or a sentence.
+const OPENINGS: [&str; 7] = ["What", "Whether", "How", "Who", "Why", "Which", "Where"];
+/// Columns of a line with a comment.
+const COLUMNS: usize = 100;
+
+/// Returns a line for each finding in the Rust files of a folder.
+pub(super) fn findings(folder: &Path, checks_columns: bool) -> anyhow::Result<Vec<String>> {
+    let mut findings = Vec::new();
+    for file in rust_files(folder)? {
+        let text = fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))?;
+        for (line, problem) in problems(&text, checks_columns) {
+            findings.push(format!("{}:{line}: {problem}", file.display()));
+        }
+    }
+    Ok(findings)
+}
+
+/// Returns line numbers, from 1, and problems.
+fn problems(text: &str, checks_columns: bool) -> Vec<(usize, String)> {
+    let (mut problems, mut is_inside) = (Vec::new(), false);
+    for (number, line) in (1..).zip(text.lines()) {
+        let (code, comment) = split_comment(line);
+        let words = comment.trim_start_matches(['/', '!']).trim();
+        let is_doc = comment.starts_with("///") || comment.starts_with("//!");
+        if is_doc && !is_inside && opens_with_clause(words) {
+            problems.push((number, format!("a doc comment that opens with a sub-clause: {words}")));
+        }
+        if let Some(word) = RETIRED.into_iter().find(|word| has_word(words, word)) {
+            problems.push((number, format!("the retired word \"{word}\": {words}")));
+        }
+        if checks_columns && code.trim().is_empty() && !comment.is_empty() && line.chars().count() > COLUMNS {
+            problems.push((number, format!("a comment of more than {COLUMNS} columns")));
+        }
+        is_inside = is_doc && !words.is_empty();
+    }
+    problems
+}
+
+fn opens_with_clause(words: &str) -> bool {
+    let first = words.split(|character: char| !character.is_alphanumeric()).next();
+    first.is_some_and(|first| OPENINGS.contains(&first))
+}
+
+fn has_word(text: &str, word: &str) -> bool {
+    let lower = text.to_lowercase();
+    let is_letter = |character: Option<char>| character.is_some_and(char::is_alphanumeric);
+    lower.match_indices(word).any(|(at, found)| {
+        !is_letter(lower[..at].chars().next_back()) && !is_letter(lower[at + found.len()..].chars().next())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn retired_words_and_openings_are_found_in_comments_alone() {
+        let text = "/// What it is.\n/// And whether it holds.\nfn tell() {} // Nobody, anew.\nlet told = \"told\";\n//\n\
+                    /// Returns it.\n///\n/// Why not.\n// Storyteller.";
+        let lines: Vec<_> = problems(text, true).into_iter().map(|(line, _)| line).collect();
+        assert_eq!(lines, [1, 3, 8]);
+    }
+
+    #[test]
+    fn long_comments_are_found() {
+        let text = format!("/// {}\nlet code = {}; // fine", "x".repeat(97), "1 + ".repeat(40));
+        assert_eq!(problems(&text, true).len(), 1);
+        assert_eq!(problems(&text, false).len(), 0);
+    }
+}
