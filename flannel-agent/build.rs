@@ -1,4 +1,4 @@
-//! Puts the BPF object where `datapath::object` embeds it.
+//! Puts the BPF object where `datapath::kernel_objects` embeds it.
 //!
 //! `FLANNEL_BPF_OBJECT` names an object that was built (`cargo xtask build` sets it, packagers may). Without it an empty
 //! file, the stub, stands in, so that check, clippy and doc work without the BPF toolchain; the loader refuses it.

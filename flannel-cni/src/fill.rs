@@ -17,7 +17,7 @@ const HOST_LOCAL: &str = "host-local";
 pub(crate) fn delegate(conf: &NetConf, file: &SubnetFile) -> Result<Object, Error> {
     let mut delegate = conf.delegate.clone();
     refuse(&delegate, "name", "the network's name is used")?;
-    refuse(&delegate, "ipam", "put it beside \"delegate\"")?;
+    refuse(&delegate, "ipam", "put it next to \"delegate\"")?;
     let plugin = plugin(&delegate)?.unwrap_or(BRIDGE).to_owned();
 
     delegate.insert("name".to_owned(), conf.name.clone().into());

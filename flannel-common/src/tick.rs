@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_second_is_954_ticks() {
+    fn a_second_is_953_ticks() {
         assert_eq!(ticks(1_000_000_000), 953);
         assert_eq!(ticks(0), 1);
         assert_eq!(ticks(u64::MAX), HORIZON);

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use flannel_common::mode::Mode;
 
 use crate::{
-    backend::{Backend, PodNetwork, Served},
+    backend::{Backend, PodNetwork, ProgramSet},
     datapath::{
         AttachKind, Attachments, DatapathError, FlowTable, Maps, PinRoot, Subnets,
-        attach::{EarlyGuard, EarlyWish},
+        attach::{EarlyGuard, XdpGuardMode},
         flows::write_helper_ports,
         load,
         maps::{ConfigMap, ModeMap},
@@ -48,7 +48,7 @@ pub(super) fn open(
 fn try_open(
     pins: &PinRoot,
     options: &RunOptions,
-    served: Served,
+    served: ProgramSet,
     networks: &BTreeMap<Family, PodNetwork>,
 ) -> Result<Bpf, DatapathError> {
     // A network too large for its map has none, as long as there is another one to serve.
@@ -80,12 +80,12 @@ fn try_open(
 }
 
 /// Without a tunnel there is nothing to guard.
-fn early_wish(asked: EarlyWish, served: Served) -> EarlyWish {
-    if served.has_tunnel() || asked == EarlyWish::Off {
+fn early_wish(asked: XdpGuardMode, served: ProgramSet) -> XdpGuardMode {
+    if served.has_tunnel() || asked == XdpGuardMode::Off {
         return asked;
     }
     tracing::warn!("--xdp-guard has no effect: the backend has no tunnel");
-    EarlyWish::Off
+    XdpGuardMode::Off
 }
 
 /// Sets the programs of an earlier agent to leave every packet to the kernel. They may still be

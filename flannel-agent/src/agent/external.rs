@@ -84,7 +84,7 @@ impl External {
     }
 
     /// It is to be looked at, whatever was announced.
-    pub(super) const fn doubt(&mut self) {
+    pub(super) const fn invalidate(&mut self) {
         self.doubted = true;
     }
 

@@ -3,14 +3,14 @@
 use std::time::Instant;
 
 use crate::{
-    agent::main_loop::Running,
-    datapath::attach::{EarlyGuard, EarlyWish},
+    agent::main_loop::Agent,
+    datapath::attach::{EarlyGuard, XdpGuardMode},
     guard::Doubt,
     host::error_chain::chain,
     observe::status::{GuardStatus, XdpStatus},
 };
 
-impl Running {
+impl Agent {
     /// Puts the guard's modes in force that are asked for and may be. Whether they are others than before.
     ///
     /// Asked after peers were worked in, and before the first heartbeat: an earlier agent may have left it enforced by what it
@@ -61,5 +61,5 @@ impl Running {
 
 fn xdp_status(guard: &EarlyGuard) -> Option<XdpStatus> {
     let status = || XdpStatus { attached: guard.is_attached(), reason: guard.refused().map(str::to_owned) };
-    (guard.wish() != EarlyWish::Off).then(status)
+    (guard.wish() != XdpGuardMode::Off).then(status)
 }

@@ -10,10 +10,10 @@ use tokio::{
 };
 
 use crate::{
-    agent::{refusals::RefusalLog, start::Started, store::Store},
+    agent::{refusals::RefusalLog, start::Components, store::Store},
     datapath::{
         DatapathError,
-        policy::{Able, Decision, Wishes},
+        policy::{Capability, ModeChoice, ModeRequest},
     },
     firewall::Limit,
     guard::Guard,
@@ -39,10 +39,10 @@ const UNANNOUNCED: Duration = Duration::from_secs(5);
 const RETRY: Duration = Duration::from_secs(1);
 
 /// The state that changes while the agent runs, in addition to the reconciler's.
-pub(super) struct Running {
-    pub(super) node: Started,
+pub(super) struct Agent {
+    pub(super) node: Components,
     pub(super) store: Store,
-    pub(super) decision: Decision,
+    pub(super) decision: ModeChoice,
     /// The reason why the mode asked for cannot be put in force, if it cannot.
     lowered: Option<String>,
     pub(super) applied: bool,
@@ -54,7 +54,7 @@ pub(super) struct Running {
     retry: Option<Instant>,
 }
 
-impl Started {
+impl Components {
     /// Runs until a task it depends on ends, which none does by itself.
     pub(super) async fn run(
         self,
@@ -62,9 +62,9 @@ impl Started {
         pulse: &Pulse,
         counts: &Counts,
     ) -> anyhow::Result<()> {
-        let decision = Wishes::default().decide(Able::NOTHING);
+        let decision = ModeRequest::default().decide(Capability::NOTHING);
         let guard = Guard::new(self.guard);
-        let mut running = Running {
+        let mut running = Agent {
             node: self,
             store: Store::new(),
             decision,
@@ -79,31 +79,31 @@ impl Started {
         };
         running.follow_mode();
         running.follow_guard();
-        running.step().await;
+        running.reconcile().await;
         running.publish(publish);
-        running.keep(publish).await
+        running.run_loop(publish).await
     }
 }
 
 /// The action of the loop in response to an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Then {
+enum Outcome {
     /// Nothing.
-    Rest,
+    Idle,
     /// Publish the status.
-    Tell,
+    Publish,
     /// Make the kernel follow, and publish the status.
-    Act,
+    Reconcile,
 }
 
-impl Then {
-    const fn act_if(dirty: bool) -> Self {
-        if dirty { Self::Act } else { Self::Rest }
+impl Outcome {
+    const fn reconcile_if(dirty: bool) -> Self {
+        if dirty { Self::Reconcile } else { Self::Idle }
     }
 }
 
-impl Running {
-    async fn keep(&mut self, publish: &watch::Sender<Status>) -> anyhow::Result<()> {
+impl Agent {
+    async fn run_loop(&mut self, publish: &watch::Sender<Status>) -> anyhow::Result<()> {
         let [mut beat, mut confirm, mut resync, mut unannounced] = [BEAT, CONFIRM, RESYNC, UNANNOUNCED].map(|period| {
             let mut ticks = interval_at((Instant::now() + period).into(), period);
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -113,35 +113,35 @@ impl Running {
             let retry = self.retry.unwrap_or_else(|| Instant::now() + RESYNC);
             let then = tokio::select! {
                 event = self.node.kernel.next() => match event {
-                    Some(event) => Then::act_if(self.observe(&event)),
-                    None => bail!("the kernel's event stream ended; the agent has to start anew"),
+                    Some(event) => Outcome::reconcile_if(self.observe(&event)),
+                    None => bail!("the kernel's event stream ended; the agent has to be restarted"),
                 },
                 event = self.node.store.recv() => match event {
-                    Some(event) => self.learn(event),
-                    None => bail!("the store's task ended; the agent has to start anew"),
+                    Some(event) => self.apply_store_event(event),
+                    None => bail!("the store's task ended; the agent has to be restarted"),
                 },
-                () = std::future::ready(()), if self.node.reconciler.is_behind() => Then::Act,
-                () = self.node.traffic.changed() => Then::Act,
-                _ = beat.tick() => self.beat(),
+                () = std::future::ready(()), if self.node.reconciler.has_backlog() => Outcome::Reconcile,
+                () = self.node.traffic.changed() => Outcome::Reconcile,
+                _ = beat.tick() => self.heartbeat(),
                 _ = confirm.tick(), if self.decision.mode == Mode::Fast => self.confirm(),
                 () = self.node.rules.due() => {
                     self.node.reconciler.new_generation();
-                    self.doubt_rules();
-                    Then::Rest
+                    self.invalidate_rules();
+                    Outcome::Idle
                 }
                 () = self.node.firewall.changed() => {
                     self.follow_mode();
-                    Then::Act
+                    Outcome::Reconcile
                 }
                 () = self.node.opt_outs.changed() => self.follow_opt_outs(),
                 _ = unannounced.tick() => self.look_around(),
-                _ = resync.tick() => self.doubt_everything(),
-                () = sleep_until(retry.into()) => Then::Act,
+                _ = resync.tick() => self.invalidate_all(),
+                () = sleep_until(retry.into()) => Outcome::Reconcile,
             };
-            if then == Then::Act {
-                self.step().await;
+            if then == Outcome::Reconcile {
+                self.reconcile().await;
             }
-            if then != Then::Rest {
+            if then != Outcome::Idle {
                 self.publish(publish);
             }
         }
@@ -162,44 +162,44 @@ impl Running {
         self.node.external.observe(event) | self.node.reconciler.observe(event)
     }
 
-    fn look_around(&mut self) -> Then {
+    fn look_around(&mut self) -> Outcome {
         let ports = self.node.reconciler.set_port_range(sysctl::local_ports());
-        Then::act_if(self.node.reconciler.doubt_unannounced() | ports)
+        Outcome::reconcile_if(self.node.reconciler.invalidate_unannounced() | ports)
     }
 
     /// Takes in which pods stay out of mode `fast`.
-    fn follow_opt_outs(&mut self) -> Then {
+    fn follow_opt_outs(&mut self) -> Outcome {
         let out = self.node.opt_outs.latest().out;
-        Then::act_if(self.node.reconciler.leave_out(out)).max(Then::Tell)
+        Outcome::reconcile_if(self.node.reconciler.leave_out(out)).max(Outcome::Publish)
     }
 
-    fn doubt_everything(&mut self) -> Then {
-        self.node.external.doubt();
+    fn invalidate_all(&mut self) -> Outcome {
+        self.node.external.invalidate();
         self.node.host_addresses.invalidate();
-        self.node.reconciler.doubt_everything();
-        self.doubt_rules();
-        Then::Act
+        self.node.reconciler.invalidate_all();
+        self.invalidate_rules();
+        Outcome::Reconcile
     }
 
     /// The firewall's rules matter to mode `fast`, and to mode `encap` if they lower it;
     /// reading them costs too much to do it for nothing.
-    fn doubt_rules(&self) {
+    fn invalidate_rules(&self) {
         let least = if self.node.firewall.is_strict() { Mode::Encap } else { Mode::Fast };
         if self.decision.wanted >= least {
-            self.node.firewall.doubt();
+            self.node.firewall.invalidate();
         }
     }
 
-    fn learn(&mut self, event: StoreEvent) -> Then {
-        let mut dirty = self.take_in(event);
+    fn apply_store_event(&mut self, event: StoreEvent) -> Outcome {
+        let mut dirty = self.apply_lease_event(event);
         while let Ok(event) = self.node.store.try_recv() {
-            dirty |= self.take_in(event);
+            dirty |= self.apply_lease_event(event);
         }
-        Then::act_if(dirty).max(Then::Tell)
+        Outcome::reconcile_if(dirty).max(Outcome::Publish)
     }
 
-    fn take_in(&mut self, event: StoreEvent) -> bool {
-        self.store.take_in(&event);
+    fn apply_lease_event(&mut self, event: StoreEvent) -> bool {
+        self.store.apply_event(&event);
         if let StoreEvent::OwnLease(own) = &event {
             self.hold(own.clone());
         }
@@ -209,13 +209,13 @@ impl Running {
     fn hold(&mut self, own: OwnLease) {
         let held = self.node.own.key;
         if own.key != held {
-            tracing::warn!(from = %held, to = %own.key, "our subnet changed; pods keep addresses of the old one until they are made anew");
+            tracing::warn!(from = %held, to = %own.key, "our subnet changed; pods keep addresses of the old one until they are recreated");
         }
         self.node.own = own;
     }
 
     /// Makes the kernel follow, and subnet.env.
-    async fn step(&mut self) {
+    async fn reconcile(&mut self) {
         self.follow_interface().await;
         self.node.opt_outs.first().await;
         self.follow_opt_outs();
@@ -287,7 +287,7 @@ impl Running {
         }
     }
 
-    fn beat(&mut self) -> Then {
+    fn heartbeat(&mut self) -> Outcome {
         self.pulse.beat();
         self.refusals.report(Instant::now());
         let before = self.decision.clone();
@@ -300,28 +300,28 @@ impl Running {
         let guarded = self.follow_guard() | self.tell_of_guard();
         let lapsed = self.store.look_at_clock(&self.node.own);
         if self.node.reconciler.refresh_conntrack() {
-            return Then::Act;
+            return Outcome::Reconcile;
         }
-        if self.decision != before || lapsed || guarded { Then::Tell } else { Then::Rest }
+        if self.decision != before || lapsed || guarded { Outcome::Publish } else { Outcome::Idle }
     }
 
     /// Confirms what mode `fast` has learned. Where that fails nothing new is used, and the next beat says why.
-    fn confirm(&mut self) -> Then {
+    fn confirm(&mut self) -> Outcome {
         if let Some(bpf) = self.node.reconciler.bpf_mut()
             && let Err(error) = bpf.confirm()
         {
             tracing::debug!(error = chain(&error), "cannot confirm what was learned");
         }
-        Then::Rest
+        Outcome::Idle
     }
 
     /// Puts the mode in force that is asked for; the operator may have asked for another since.
     fn follow_mode(&mut self) {
-        let wishes = Wishes { choice: None, flag: self.node.flag, config: self.node.config.datapath };
+        let wishes = ModeRequest { choice: None, flag: self.node.flag, config: self.node.config.datapath };
         let refusal = self.node.reconciler.fast_refusal().map(|reason| Limit { most: Mode::Encap, reason });
         let limit = self.node.firewall.limit().into_iter().chain(refusal).min_by_key(|limit| limit.most);
         let Some(bpf) = self.node.reconciler.bpf_mut() else {
-            self.decision = wishes.decide(Able::NOTHING);
+            self.decision = wishes.decide(Capability::NOTHING);
             return;
         };
         let followed = follow(bpf, wishes, limit.as_ref());
@@ -334,8 +334,8 @@ impl Running {
                 self.node.opt_outs.want(decision.mode == Mode::Fast);
                 self.decision = decision;
                 self.lowered = lowered;
-                if self.node.firewall.is_blind() {
-                    self.doubt_rules();
+                if self.node.firewall.never_read() {
+                    self.invalidate_rules();
                 }
             }
             Err(error) => tracing::warn!(error = chain(&error), "cannot follow the datapath mode"),
@@ -353,7 +353,7 @@ impl Running {
     /// Has all that pods' packets need: the kernel and subnet.env agree with the leases, and our
     /// lease is valid. The store may be away, once its leases were read: they stay in force.
     pub(super) fn is_network_available(&self) -> bool {
-        let has_lease = self.store.is_seen() && self.store.grants(&self.node.own);
+        let has_lease = self.store.is_seen() && self.store.is_valid(&self.node.own);
         self.applied && self.written.is_some() && has_lease
     }
 
@@ -376,18 +376,18 @@ impl Running {
 /// higher one if that was asked for.
 fn follow(
     bpf: &mut Bpf,
-    wishes: Wishes,
+    wishes: ModeRequest,
     limit: Option<&Limit>,
-) -> Result<(bool, Decision, Option<String>), DatapathError> {
+) -> Result<(bool, ModeChoice, Option<String>), DatapathError> {
     let able = bpf.able();
     loop {
-        let wishes = Wishes { choice: bpf.mode()?.choice(), ..wishes };
+        let wishes = ModeRequest { choice: bpf.mode()?.choice(), ..wishes };
         let wanted = wishes.decide(able).mode;
         let mut limit = limit.filter(|limit| wanted > limit.most).cloned();
         if wanted == Mode::Fast && limit.is_none() {
             limit = bpf.count_polls().err().map(|error| Limit { most: Mode::Encap, reason: chain(&error) });
         }
-        let decision = wishes.decide(Able { most: limit.as_ref().map_or(able.most, |limit| limit.most), ..able });
+        let decision = wishes.decide(Capability { most: limit.as_ref().map_or(able.most, |limit| limit.most), ..able });
         // The operator's choice may be another by now.
         let Some(changed) = bpf.follow_mode(decision.mode, wishes.choice)? else { continue };
         if decision.mode != Mode::Fast {

@@ -6,9 +6,9 @@ use flannel_common::fast::PodEntry;
 use tokio::sync::watch;
 
 use crate::{
-    agent::{main_loop::Running, store::unix},
+    agent::{main_loop::Agent, store::unix},
     backend::{PeerWay, Way},
-    datapath::policy::{Able, Wishes},
+    datapath::policy::{Capability, ModeRequest},
     excerpt::excerpt,
     family::Family,
     fast::pods::{Pod, Verdict},
@@ -27,7 +27,7 @@ use crate::{
 impl Status {
     /// Of an agent that has just begun.
     pub(super) fn starting(options: &RunOptions) -> Self {
-        let decision = Wishes { flag: options.datapath, ..Wishes::default() }.decide(Able::NOTHING);
+        let decision = ModeRequest { flag: options.datapath, ..ModeRequest::default() }.decide(Capability::NOTHING);
         let mode = ModeStatus {
             effective: decision.mode.to_string(),
             wanted: decision.wanted.to_string(),
@@ -46,7 +46,7 @@ impl Status {
     }
 }
 
-impl Running {
+impl Agent {
     /// Publishes the status, and where the store takes them the state of the network and conflicts with other nodes.
     pub(super) fn publish(&self, publish: &watch::Sender<Status>) {
         self.node.availability.set(self.is_network_available());
@@ -128,7 +128,7 @@ impl Running {
             public_ip: v4.or(v6.clone()).unwrap_or_default(),
             ipv6_subnet: subnet(Family::V6),
             public_ipv6: v6,
-            held: self.store.grants(&self.node.own),
+            held: self.store.is_valid(&self.node.own),
             expires_at: self.node.own.expires_at.map(unix),
             assigned: self.node.assigned,
         }

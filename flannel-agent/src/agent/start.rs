@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::{
     agent::{bpf, external::External, host_addresses::HostAddressReader, published::Published},
-    backend::{self, Backend, Lower, PodNetwork, usable_mtu},
+    backend::{self, Backend, PodNetwork, TunnelUnderlay, usable_mtu},
     config::NetworkConfig,
     family::Family,
     fast::{ConntrackSysctls, Exclusions, Fast, RuleChanges},
@@ -45,7 +45,7 @@ const CONFIG_WARNINGS: usize = 20;
 const MAX_DEVICE_NAME: usize = 15;
 
 /// A node that holds a lease and can be kept.
-pub(super) struct Started {
+pub(super) struct Components {
     pub(super) reconciler: Reconciler,
     pub(super) external: External,
     pub(super) host_addresses: HostAddressReader,
@@ -82,7 +82,7 @@ pub(super) async fn start(
     publish: &watch::Sender<Status>,
     book: &PeerBook,
     counts: &Counts,
-) -> anyhow::Result<Started> {
+) -> anyhow::Result<Components> {
     let Some(kube) = &options.kube else {
         let manager = EtcdManager::new(&options.etcd, etcd::Liveness::default());
         return start_with(manager, options, publish, book, counts).await;
@@ -98,7 +98,7 @@ async fn start_with<M: SubnetManager>(
     publish: &watch::Sender<Status>,
     book: &PeerBook,
     counts: &Counts,
-) -> anyhow::Result<Started> {
+) -> anyhow::Result<Components> {
     manager.count_with(counts.store.clone());
     let stage = |text: &str| publish.send_modify(|status| text.clone_into(&mut status.stage));
     let (netlink, kernel) = Netlink::connect().context("cannot talk to the kernel by netlink")?;
@@ -178,7 +178,7 @@ async fn start_with<M: SubnetManager>(
     let (events, store) = mpsc::channel(STORE_QUEUE);
     let (attrs, to_publish) = watch::channel(request.attrs.clone());
     tokio::spawn(manager.run(request, to_publish, events));
-    Ok(Started {
+    Ok(Components {
         reconciler,
         external,
         host_addresses,
@@ -258,7 +258,7 @@ async fn make_devices(
             Family::V6 => hints.vtep_mac_v6,
         };
         let mac = known.unwrap_or_else(|| Mac::local_unicast(rand::random()));
-        let lower = Lower { external: external.index, mtu: external.mtu, source: end.source, mac };
+        let lower = TunnelUnderlay { external: external.index, mtu: external.mtu, source: end.source, mac };
         let Some(spec) = backend.device(&lower) else { continue };
         ensure!(
             spec.name.len() <= MAX_DEVICE_NAME,

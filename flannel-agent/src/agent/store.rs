@@ -38,7 +38,7 @@ impl Store {
     }
 
     /// Takes in what happened.
-    pub(super) fn take_in(&mut self, event: &StoreEvent) {
+    pub(super) fn apply_event(&mut self, event: &StoreEvent) {
         match event {
             StoreEvent::InSync { snapshot } => {
                 if self.is_in_sync() {
@@ -66,7 +66,7 @@ impl Store {
         let lapsed = self.lost.is_none() && own.has_lapsed(BootTime::now());
         let newly = lapsed && !self.lapsed;
         if newly {
-            error!(lease = %own.key, "our lease ran out before it could be renewed; it may be somebody else's by now");
+            error!(lease = %own.key, "our lease ran out before it could be renewed; another node may have it by now");
         }
         self.lapsed = lapsed;
         newly
@@ -83,7 +83,7 @@ impl Store {
     }
 
     /// Returns true if our lease is neither reported as lost nor expired.
-    pub(super) fn grants(&self, own: &OwnLease) -> bool {
+    pub(super) fn is_valid(&self, own: &OwnLease) -> bool {
         self.lost.is_none() && !own.has_lapsed(BootTime::now())
     }
 
@@ -134,34 +134,34 @@ mod tests {
         let (mut store, now) = (Store::new(), BootTime::now());
         let lapsed = own(Some(now));
         for good in [own(None), own(Some(now + Duration::from_hours(1)))] {
-            assert!(store.grants(&good) && !store.look_at_clock(&good));
+            assert!(store.is_valid(&good) && !store.look_at_clock(&good));
         }
-        assert!(!store.grants(&lapsed));
+        assert!(!store.is_valid(&lapsed));
         assert!(store.look_at_clock(&lapsed) && !store.look_at_clock(&lapsed), "told once");
-        store.take_in(&StoreEvent::OwnLease(own(None)));
+        store.apply_event(&StoreEvent::OwnLease(own(None)));
         assert!(store.look_at_clock(&lapsed), "and again after another was held");
-        store.take_in(&StoreEvent::OwnLeaseLost { key: lapsed.key, cause: LostCause::Deleted });
-        assert!(!store.look_at_clock(&lapsed) && !store.grants(&own(None)), "the store has said it already");
+        store.apply_event(&StoreEvent::OwnLeaseLost { key: lapsed.key, cause: LostCause::Deleted });
+        assert!(!store.look_at_clock(&lapsed) && !store.is_valid(&own(None)), "the store has said it already");
     }
 
     #[test]
     fn the_status_tells_since_when() {
         let mut store = Store::new();
         assert!(!store.is_seen() && store.status(Vec::new()).reason.is_none());
-        store.take_in(&StoreEvent::InSync { snapshot: Vec::new() });
+        store.apply_event(&StoreEvent::InSync { snapshot: Vec::new() });
         let first = store.since;
-        store.take_in(&StoreEvent::InSync { snapshot: Vec::new() });
+        store.apply_event(&StoreEvent::InSync { snapshot: Vec::new() });
         assert_eq!(store.since, first, "in sync all the time");
         assert_eq!(store.status(Vec::new()).last_change, None);
-        store.take_in(&away());
-        store.take_in(&StoreEvent::Delete { name: "a".to_owned() });
+        store.apply_event(&away());
+        store.apply_event(&StoreEvent::Delete { name: "a".to_owned() });
         let status = store.status(Vec::new());
         assert_eq!(
             (status.in_sync, status.reason.as_deref(), status.last_change.is_some()),
             (false, Some("gone"), true)
         );
         assert!(store.is_seen() && store.since > first);
-        store.take_in(&StoreEvent::Resumed);
+        store.apply_event(&StoreEvent::Resumed);
         assert!(store.is_in_sync() && store.status(Vec::new()).reason.is_none());
     }
 }

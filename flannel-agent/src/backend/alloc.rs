@@ -1,7 +1,7 @@
 //! The alloc backend: a subnet for this node, `subnet.env`, and nothing in the kernel. Another
 //! system carries the packets.
 
-use super::{Backend, Desired, Node, PeerWay, Served, Way};
+use super::{Backend, Desired, Node, PeerWay, ProgramSet, Way};
 use crate::{family::Family, subnet::Peer, underlay::Underlay};
 
 /// The backend.
@@ -25,7 +25,7 @@ impl Backend for Alloc {
         false
     }
 
-    fn programs(&self) -> Result<Served, &'static str> {
+    fn programs(&self) -> Result<ProgramSet, &'static str> {
         Err("the backend alloc carries no packets")
     }
 }

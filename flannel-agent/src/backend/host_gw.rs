@@ -7,7 +7,9 @@
 
 use flannel_common::{addr::Mac, node::FamilyConfig};
 
-use super::{Backend, Desired, Node, PeerWay, Served, Unfit, Way, direct_entry, direct_route, network_config};
+use super::{
+    Backend, BackendError, Desired, Node, PeerWay, ProgramSet, Way, direct_entry, direct_route, network_config,
+};
 use crate::{family::Family, iface::End, subnet::Peer, underlay::Underlay};
 
 /// The backend.
@@ -19,9 +21,9 @@ impl Backend for HostGw {
         external_mtu
     }
 
-    fn accept(&self, end: &End) -> Result<(), Unfit> {
+    fn accept(&self, end: &End) -> Result<(), BackendError> {
         let End { addr, public, .. } = *end;
-        if public == addr { Ok(()) } else { Err(Unfit::BehindNat { public, addr }) }
+        if public == addr { Ok(()) } else { Err(BackendError::BehindNat { public, addr }) }
     }
 
     fn way(&self, node: &Node, underlay: &Underlay, peer: &Peer) -> Way {
@@ -44,8 +46,8 @@ impl Backend for HostGw {
         network_config(node)
     }
 
-    fn programs(&self) -> Result<Served, &'static str> {
-        Ok(Served::Link)
+    fn programs(&self) -> Result<ProgramSet, &'static str> {
+        Ok(ProgramSet::Link)
     }
 }
 
@@ -131,7 +133,7 @@ mod tests {
     fn a_nat_in_front_of_the_node_is_refused() {
         assert_eq!(HostGw.accept(&end("10.0.0.1", "10.0.0.1")), Ok(()));
         for (addr, public) in [("10.0.0.1", "203.0.113.7"), ("fd00::1", "2001:db8::7")] {
-            let refused = Unfit::BehindNat { public: ip(public), addr: ip(addr) };
+            let refused = BackendError::BehindNat { public: ip(public), addr: ip(addr) };
             assert_eq!(HostGw.accept(&end(addr, public)), Err(refused));
         }
     }

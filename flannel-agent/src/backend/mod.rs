@@ -46,7 +46,7 @@ pub trait Backend: fmt::Debug + Send + Sync {
     fn mtu(&self, family: Family, external_mtu: u32) -> u32;
 
     /// Checks that the backend can serve from this end of the external interface.
-    fn accept(&self, _end: &End) -> Result<(), Unfit> {
+    fn accept(&self, _end: &End) -> Result<(), BackendError> {
         Ok(())
     }
 
@@ -56,7 +56,7 @@ pub trait Backend: fmt::Debug + Send + Sync {
     }
 
     /// The device of its tunnel, if it has one.
-    fn device(&self, _lower: &Lower) -> Option<VxlanSpec> {
+    fn device(&self, _lower: &TunnelUnderlay) -> Option<VxlanSpec> {
         None
     }
 
@@ -84,19 +84,19 @@ pub trait Backend: fmt::Debug + Send + Sync {
     }
 
     /// Returns the traffic that the programs serve, or the reason there is none.
-    fn programs(&self) -> Result<Served, &'static str>;
+    fn programs(&self) -> Result<ProgramSet, &'static str>;
 }
 
 /// The traffic that the programs serve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Served {
+pub enum ProgramSet {
     /// The tunnel of this VNI, and in mode `fast` peers on our own link too.
     Tunnel(u32),
     /// Peers on our own link alone, in mode `fast` alone: there is no tunnel.
     Link,
 }
 
-impl Served {
+impl ProgramSet {
     /// Returns true if there is a tunnel.
     pub const fn has_tunnel(self) -> bool {
         matches!(self, Self::Tunnel(_))
@@ -123,7 +123,7 @@ pub fn of(config: &BackendConfig) -> Arc<dyn Backend> {
 
 /// The underlay of a tunnel device, and the device's own address.
 #[derive(Clone, Copy, Debug)]
-pub struct Lower {
+pub struct TunnelUnderlay {
     /// Interface index of the external interface.
     pub external: u32,
     /// Its MTU in bytes.
@@ -257,7 +257,7 @@ pub struct PeerValue {
 
 /// Reasons a backend cannot serve from an external interface. Each needs a change by the operator.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unfit {
+pub enum BackendError {
     /// Routes to a node lead to an address it has, not to a NAT's.
     #[error(
         "host-gw routes to a node's own address, and {public} is not the address of the external interface, {addr}: use \
@@ -288,7 +288,11 @@ const IPV6_MIN_MTU: u32 = 1280;
 
 /// Returns the MTU of pods of this family, in bytes; an error if IPv6 pods would get less than IPv6
 /// needs.
-pub fn usable_mtu(backend: &dyn Backend, family: Family, external: u32) -> Result<u32, Unfit> {
+pub fn usable_mtu(backend: &dyn Backend, family: Family, external: u32) -> Result<u32, BackendError> {
     let left = backend.mtu(family, external);
-    if family == Family::V6 && left < IPV6_MIN_MTU { Err(Unfit::TooSmallForIpv6 { external, left }) } else { Ok(left) }
+    if family == Family::V6 && left < IPV6_MIN_MTU {
+        Err(BackendError::TooSmallForIpv6 { external, left })
+    } else {
+        Ok(left)
+    }
 }

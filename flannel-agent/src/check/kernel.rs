@@ -144,7 +144,7 @@ fn programs(best: &mut Best) -> Vec<Finding> {
         }
     }
     match probe::polls() {
-        Ok(()) => findings.push(Finding::ok("fast", "the kernel tells its NAPI polls, which mode fast needs")),
+        Ok(()) => findings.push(Finding::ok("fast", "the kernel reports its NAPI polls, which mode fast needs")),
         Err(error) => {
             let reason = chain(&error);
             best.lower(Mode::Encap, &reason);
@@ -153,11 +153,11 @@ fn programs(best: &mut Best) -> Vec<Finding> {
     }
     findings.push(flow_table());
     findings.push(if probe::reads_conntrack() {
-        Finding::ok("btf", "the kernel's type information tells where a packet's conntrack entry is")
+        Finding::ok("btf", "the kernel's type information (BTF) has the offset of a packet's conntrack entry")
     } else {
         Finding::warn(
             "btf",
-            "the kernel does not tell where a packet's conntrack entry is",
+            "the kernel's type information (BTF) lacks the offset of a packet's conntrack entry",
             "mode fast learns a flow only together with its way back; a kernel with CONFIG_DEBUG_INFO_BTF needs that for TCP alone",
         )
     });

@@ -151,7 +151,7 @@ fn fit(tunnel: &Link, external: &Link) -> Finding {
         Finding::warn(
             "mtu",
             format!("{text}: {overhead} bytes of headers do not fit"),
-            format!("set Backend.MTU to {} or less and start the agent anew", external.mtu),
+            format!("set Backend.MTU to {} or less and restart the agent", external.mtu),
         )
     }
 }
@@ -182,7 +182,7 @@ fn pod_sizes(links: &[Link], external: Option<u32>, routed: &BTreeSet<u32>) -> O
         Finding::warn(
             "mtu",
             format!("larger than the tunnel's {smallest} is the MTU of {}", large.join(", ")),
-            "pods get their MTU from subnet.env when they are made: make these anew",
+            "pods get their MTU from subnet.env when they are created: recreate these",
         )
     })
 }
@@ -196,7 +196,7 @@ fn checksums(link: &Link) -> Option<Finding> {
         Finding::warn(
             "udp6zerocsumrx",
             format!("{} takes no packets without UDP checksum", link.name),
-            "peers send us IPv6 by the kernel's path; delete the device while the agent is down, and it is made anew",
+            "peers send us IPv6 by the kernel's path; delete the device while the agent is down, and the agent creates it again",
         )
     })
 }

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::{Answer, Output, PinOptions, StateOptions, json};
 use crate::{
-    explain::{Question, State, Step, Story, Transport, Tried, Verdict, explain},
+    explain::{Question, Report, State, Step, Transport, Tried, Verdict, explain},
     observe::socket::ask_status,
 };
 
@@ -87,7 +87,7 @@ pub(super) async fn run(options: &ExplainOptions) -> anyhow::Result<Answer> {
     Ok(Answer { text, code: u8::from(!story.verdict.reaches) })
 }
 
-fn document<'a>(question: &Question, story: &'a Story) -> Document<'a> {
+fn document<'a>(question: &Question, story: &'a Report) -> Document<'a> {
     let row = |tried: &'a Tried| ProgramRow {
         program: tried.program.name(),
         device: &tried.device,
@@ -105,7 +105,7 @@ fn document<'a>(question: &Question, story: &'a Story) -> Document<'a> {
     }
 }
 
-fn text(story: &Story) -> String {
+fn text(story: &Report) -> String {
     let mut out = String::new();
     for (number, step) in (1..).zip(&story.steps) {
         let state = match step.state {

@@ -16,12 +16,12 @@ mod datapath;
 mod docker_opts;
 mod explain;
 mod flows;
+mod format;
 mod generate;
 mod guard;
 mod install;
 mod maps;
 mod monitor;
-mod output;
 mod prefix;
 mod prepare;
 mod status;
@@ -41,8 +41,8 @@ use std::{
 
 use clap::{Parser, Subcommand};
 
-pub use self::output::Answer;
-use self::output::{Output, PinOptions, StateOptions, json};
+pub use self::format::Answer;
+use self::format::{Output, PinOptions, StateOptions, json};
 use crate::options::{RawOptions, RunOptions, go_style};
 
 /// The command that the command line asks for.

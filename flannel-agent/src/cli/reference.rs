@@ -107,7 +107,7 @@ fn a_table_has_every_flag_that_is_shown() {
 #[test]
 fn flags_that_are_refused_are_named() {
     let page = fs::read_to_string(page()).expect("the page");
-    let (_, after) = page.split_once("refused by name: ").expect("the sentence");
+    let (_, after) = page.split_once("with an error that names the flag: ").expect("the sentence");
     let (named, _) = after.split_once(".\n").expect("its end");
     let refused = flags::FLAGS.iter().filter(|flag| flag.only.is_some()).map(|flag| format!("`--{}`", flag.name));
     assert_eq!(named, refused.collect::<Vec<_>>().join(", "));

@@ -65,7 +65,7 @@ fn from_pins(options: &StatusOptions) -> anyhow::Result<Status> {
     };
     let root = pins.root().display();
     let stage = match mode {
-        Some(_) => "no agent is running; this is what its pins still tell".to_owned(),
+        Some(_) => "no agent is running; this is read from its pins".to_owned(),
         None => format!(
             "no agent is running, and nothing is pinned below {root}: it never ran here, ran without eBPF, or was cleaned up"
         ),

@@ -36,7 +36,7 @@ const OTHER_BACKENDS: &[(&str, &str)] = &[
     ("ipip", VXLAN_INSTEAD),
     ("wireguard", UNENCRYPTED_INSTEAD),
     ("ipsec", UNENCRYPTED_INSTEAD),
-    ("extension", "write \"Type\": \"vxlan\", or \"alloc\" to leave packets to somebody else"),
+    ("extension", "write \"Type\": \"vxlan\", or \"alloc\" to leave packets to another program"),
     ("tencent-vpc", "write \"Type\": \"alloc\" and set the routes of the VPC, or \"vxlan\""),
 ];
 const VXLAN_INSTEAD: &str = "write \"Type\": \"vxlan\", or \"host-gw\" where all nodes share a link";

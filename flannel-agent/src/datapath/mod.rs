@@ -5,8 +5,6 @@
 //! process ends; every function works on the pins, so an agent that is dead and a CLI that is alive see the same.
 //! What should be in the maps and where programs should be attached is decided elsewhere ([`crate::reconcile`]).
 
-#[cfg(test)]
-pub(crate) mod any;
 pub mod attach;
 mod btf;
 pub mod clock;
@@ -27,6 +25,8 @@ pub mod policy;
 pub mod probe;
 mod refusal;
 pub mod room;
+#[cfg(test)]
+pub(crate) mod testing;
 pub mod trial;
 pub mod word;
 

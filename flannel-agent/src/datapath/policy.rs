@@ -15,14 +15,14 @@ pub const NO_TUNNEL: &str = "the backend has no tunnel, so there is nothing to e
 
 /// The capabilities of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Able {
+pub struct Capability {
     /// The highest mode.
     pub most: Mode,
     /// True if there is a tunnel. Without one mode `encap` would be mode `kernel` by another name.
     pub tunnel: bool,
 }
 
-impl Able {
+impl Capability {
     /// A node without programs.
     pub const NOTHING: Self = Self { most: Mode::Kernel, tunnel: false };
 
@@ -37,7 +37,7 @@ impl Able {
 
 /// The requested modes, by source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Wishes {
+pub struct ModeRequest {
     /// `flannel-agent datapath set`.
     pub choice: Option<Mode>,
     /// `--datapath` or `FLANNELD_DATAPATH`.
@@ -74,7 +74,7 @@ impl Source {
 
 /// The mode in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Decision {
+pub struct ModeChoice {
     /// The mode.
     pub mode: Mode,
     /// The mode asked for.
@@ -83,13 +83,13 @@ pub struct Decision {
     pub source: Source,
 }
 
-impl Wishes {
+impl ModeRequest {
     /// The mode in force on a node that can do no more than `able`.
-    pub fn decide(self, able: Able) -> Decision {
+    pub fn decide(self, able: Capability) -> ModeChoice {
         let asked = [(self.choice, Source::RunTime), (self.flag, Source::Flag), (self.config, Source::NetworkConfig)];
         let first = asked.into_iter().find_map(|(mode, source)| mode.map(|mode| (mode, source)));
         let (wanted, source) = first.unwrap_or((DEFAULT, Source::Default));
-        Decision { mode: able.best(wanted), wanted, source }
+        ModeChoice { mode: able.best(wanted), wanted, source }
     }
 }
 
@@ -97,17 +97,17 @@ impl Wishes {
 mod tests {
     use super::*;
 
-    const ALL: Able = Able { most: Mode::Fast, tunnel: true };
+    const ALL: Capability = Capability { most: Mode::Fast, tunnel: true };
 
     #[test]
     fn the_nearest_wish_wins() {
-        let all = Wishes { choice: Some(Mode::Kernel), flag: Some(Mode::Encap), config: Some(Mode::Encap) };
-        let decided = |wishes: Wishes| (wishes.decide(ALL).mode, wishes.decide(ALL).source);
+        let all = ModeRequest { choice: Some(Mode::Kernel), flag: Some(Mode::Encap), config: Some(Mode::Encap) };
+        let decided = |wishes: ModeRequest| (wishes.decide(ALL).mode, wishes.decide(ALL).source);
         assert_eq!(decided(all), (Mode::Kernel, Source::RunTime));
-        assert_eq!(decided(Wishes { choice: None, ..all }), (Mode::Encap, Source::Flag));
-        let config = Wishes { config: Some(Mode::Kernel), ..Wishes::default() };
+        assert_eq!(decided(ModeRequest { choice: None, ..all }), (Mode::Encap, Source::Flag));
+        let config = ModeRequest { config: Some(Mode::Kernel), ..ModeRequest::default() };
         assert_eq!(decided(config), (Mode::Kernel, Source::NetworkConfig));
-        assert_eq!(decided(Wishes::default()), (DEFAULT, Source::Default));
+        assert_eq!(decided(ModeRequest::default()), (DEFAULT, Source::Default));
     }
 
     #[test]
@@ -119,10 +119,10 @@ mod tests {
 
     #[test]
     fn a_node_that_cannot_stays_with_the_kernel_and_remembers_the_wish() {
-        let decision = Wishes { flag: Some(Mode::Encap), ..Wishes::default() }.decide(Able::NOTHING);
+        let decision = ModeRequest { flag: Some(Mode::Encap), ..ModeRequest::default() }.decide(Capability::NOTHING);
         assert_eq!((decision.mode, decision.wanted), (Mode::Kernel, Mode::Encap));
-        let fast = Wishes { choice: Some(Mode::Fast), ..Wishes::default() };
-        let no_fast = Able { most: Mode::Encap, ..ALL };
+        let fast = ModeRequest { choice: Some(Mode::Fast), ..ModeRequest::default() };
+        let no_fast = Capability { most: Mode::Encap, ..ALL };
         assert_eq!((fast.decide(no_fast).mode, fast.decide(ALL).mode), (Mode::Encap, Mode::Fast));
     }
 
@@ -131,9 +131,9 @@ mod tests {
     fn without_a_tunnel_there_is_no_mode_encap() {
         let modes = [Mode::Kernel, Mode::Encap, Mode::Fast];
         for most in modes {
-            let able = Able { most, tunnel: false };
+            let able = Capability { most, tunnel: false };
             for choice in modes {
-                let decision = Wishes { choice: Some(choice), ..Wishes::default() }.decide(able);
+                let decision = ModeRequest { choice: Some(choice), ..ModeRequest::default() }.decide(able);
                 let fast = choice == Mode::Fast && most == Mode::Fast;
                 assert_eq!(decision.mode, if fast { Mode::Fast } else { Mode::Kernel }, "{choice} of {most}");
                 assert_eq!(decision.wanted, choice);

@@ -6,19 +6,19 @@
 //!
 //! Not known here is what netfilter does to a packet: rules are the host's, and no reading of them replaces the kernel.
 
-mod facts;
-mod place;
+mod location;
 mod question;
-mod story;
+mod report;
+mod snapshot;
 mod trial;
 
 pub use self::{
     question::{Question, Transport},
-    story::{State, Step, Story, Tried, Verdict},
+    report::{Report, State, Step, Tried, Verdict},
 };
 use crate::{datapath::PinRoot, netlink::NetlinkError, observe::status::Status};
 
 /// Explains. `status` is what the agent says of itself, if one runs. Call inside a Tokio runtime.
-pub async fn explain(question: Question, pins: &PinRoot, status: Option<Status>) -> Result<Story, NetlinkError> {
-    Ok(story::tell(&facts::read(question, pins, status).await?))
+pub async fn explain(question: Question, pins: &PinRoot, status: Option<Status>) -> Result<Report, NetlinkError> {
+    Ok(report::tell(&snapshot::read(question, pins, status).await?))
 }

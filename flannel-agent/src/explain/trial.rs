@@ -13,9 +13,9 @@ use flannel_common::{
 };
 
 use super::{
-    facts::Facts,
-    place::{Place, Surroundings},
-    story::Tried,
+    location::{Context, Location},
+    report::Tried,
+    snapshot::Snapshot,
 };
 use crate::{
     datapath::{
@@ -31,9 +31,9 @@ use crate::{
 const PORTS: [u16; 2] = [40_000, 80];
 
 /// Asks the programs the packet meets.
-pub(super) fn run(facts: &Facts, around: &Surroundings<'_>) -> Result<Vec<Tried>, DatapathError> {
+pub(super) fn run(facts: &Snapshot, around: &Context<'_>) -> Result<Vec<Tried>, DatapathError> {
     let (ends, links) = (ends(facts), |index: u32| around.links.get(&index));
-    let mut trying = Trying { trial: Trial::new(around.pins)?, pins: around.pins, tried: Vec::new() };
+    let mut trying = ProgramRun { trial: Trial::new(around.pins)?, pins: around.pins, tried: Vec::new() };
     for flow in facts.flows.iter().flatten() {
         trying.copy(flow)?;
     }
@@ -41,7 +41,7 @@ pub(super) fn run(facts: &Facts, around: &Surroundings<'_>) -> Result<Vec<Tried>
     let tunnel = facts.tunnel.as_ref();
     if let Some(pod) = facts.sender() {
         let next = match &facts.destination {
-            Place::Pod(to) if to.routed_by() == pod.routed_by() => to.mac,
+            Location::Pod(to) if to.routed_by() == pod.routed_by() => to.mac,
             _ => pod.gateway_mac(),
         };
         trying.ask(
@@ -50,14 +50,14 @@ pub(super) fn run(facts: &Facts, around: &Surroundings<'_>) -> Result<Vec<Tried>
             &frame(next.unwrap_or_default(), pod.mac.unwrap_or_default(), &ends),
         )?;
     }
-    if let (Place::Peer(_), Some(tunnel)) = (&facts.destination, tunnel)
+    if let (Location::Peer(_), Some(tunnel)) = (&facts.destination, tunnel)
         && let Some(device) = &tunnel.device
         && leads_to(facts, device)
     {
         let packet = frame(tunnel.neighbour.unwrap_or_default(), device.mac.unwrap_or_default(), &ends);
         trying.ask(Program::ToTunnel, device, &packet)?;
     }
-    if let (Place::Peer(peer), Some(external)) = (&facts.source, links(config.underlay_ifindex)) {
+    if let (Location::Peer(peer), Some(external)) = (&facts.source, links(config.underlay_ifindex)) {
         let at_external = external.mac.unwrap_or_default();
         if peer.entry.word.has(EntryState::DIRECT) {
             trying.ask(Program::FromUnderlay, external, &frame(at_external, Mac::default(), &ends))?;
@@ -78,12 +78,12 @@ pub(super) fn run(facts: &Facts, around: &Surroundings<'_>) -> Result<Vec<Tried>
 }
 
 /// Returns true if the kernel's route leads into this device.
-fn leads_to(facts: &Facts, device: &Link) -> bool {
+fn leads_to(facts: &Snapshot, device: &Link) -> bool {
     matches!(&facts.route, Some(Ok(route)) if route.oif == Some(device.index))
 }
 
 /// Whose packet it is: one of the known flow, if there is one.
-fn ends(facts: &Facts) -> Ends {
+fn ends(facts: &Snapshot) -> Ends {
     let question = &facts.question;
     let known = facts.flows[0].as_ref().map(|flow| [flow.source.port(), flow.destination.port()]);
     let [source, destination] = known.unwrap_or(PORTS);
@@ -99,13 +99,13 @@ fn ends(facts: &Facts) -> Ends {
     }
 }
 
-struct Trying<'a> {
+struct ProgramRun<'a> {
     trial: Trial,
     pins: &'a PinRoot,
     tried: Vec<Tried>,
 }
 
-impl Trying<'_> {
+impl ProgramRun<'_> {
     /// Lets the programs know a flow.
     fn copy(&mut self, flow: &FlowRow) -> Result<(), DatapathError> {
         let protocol = u32::from(if flow.protocol == "tcp" { 6_u8 } else { 17 });

@@ -5,14 +5,14 @@ use std::{future::pending, time::Instant};
 
 use tokio::time::sleep_until;
 
-use super::pace::Pace;
+use super::debounce::Debounce;
 use crate::netlink::NftablesChanges;
 
 /// The changes of the namespace's rules.
 #[derive(Debug)]
 pub struct RuleChanges {
     changes: Option<NftablesChanges>,
-    pace: Pace,
+    pace: Debounce,
 }
 
 impl RuleChanges {
@@ -22,7 +22,7 @@ impl RuleChanges {
         if let Err(error) = &changes {
             tracing::warn!(%error, "changes of nftables reach known flows at their next refresh only");
         }
-        Self { changes: changes.ok(), pace: Pace::default() }
+        Self { changes: changes.ok(), pace: Debounce::default() }
     }
 
     /// Waits until a new generation is due. Cancel-safe.

@@ -7,9 +7,9 @@
 
 mod changes;
 mod conntrack;
+mod debounce;
 mod exclusions;
 mod host;
-mod pace;
 pub mod pods;
 mod settings;
 mod underlay;
@@ -87,7 +87,7 @@ impl Fast {
     }
 
     /// Returns true if the mode was switched on or off since the last look, so that a look is due.
-    pub const fn is_behind(&self) -> bool {
+    pub const fn has_backlog(&self) -> bool {
         self.switched
     }
 
@@ -100,7 +100,7 @@ impl Fast {
     pub fn leave_out(&mut self, pods: BTreeMap<IpAddr, String>) -> bool {
         let differs = self.exclusions.annotate(pods);
         if differs {
-            self.pods.doubt_addresses();
+            self.pods.invalidate_addresses();
         }
         differs && self.on
     }
@@ -111,17 +111,17 @@ impl Fast {
     }
 
     /// Everything is to be read again.
-    pub fn doubt_everything(&mut self) {
-        self.pods.doubt_everything();
+    pub fn invalidate_all(&mut self) {
+        self.pods.invalidate_all();
         self.underlay.invalidate();
         self.conntrack.retry();
     }
 
     /// Marks as stale what no event announces. Returns true if the next look may find something
     /// else because of it.
-    pub fn doubt_unannounced(&mut self) -> bool {
+    pub fn invalidate_unannounced(&mut self) -> bool {
         if self.on {
-            self.pods.doubt_unannounced();
+            self.pods.invalidate_unannounced();
             self.underlay.invalidate();
         }
         self.on
@@ -151,7 +151,7 @@ impl Fast {
         let looked = self.pods.look(netlink, pins, own, tunnels, &self.exclusions).await;
         if let Err(error) = &looked {
             tracing::warn!(%error, "cannot look at the pods; tried again");
-            self.pods.doubt_everything();
+            self.pods.invalidate_all();
         }
         self.error = looked.err().map(|error| error.to_string());
         self.pods.take_disturbed()

@@ -51,12 +51,12 @@ impl Watch {
     }
 
     /// The rules may be others.
-    pub fn doubt(&self) {
+    pub fn invalidate(&self) {
         self.changes.send_replace(());
     }
 
     /// True until rules were read once.
-    pub fn is_blind(&self) -> bool {
+    pub fn never_read(&self) -> bool {
         self.seen.borrow().is_none()
     }
 

@@ -5,14 +5,14 @@
 //! packets and list their sources; no packet is reported on its own.
 
 mod policy;
+mod rate_limited_log;
 mod report;
-mod teller;
 
 use std::time::Instant;
 
 use flannel_common::guard::{Checks, GuardMode};
 
-use self::{policy::decide, report::Count, teller::Teller};
+use self::{policy::decide, rate_limited_log::RateLimitedLog, report::Count};
 pub use self::{
     policy::{DEFAULT, Doubt},
     report::{Suspected, status_of_pins, suspects},
@@ -26,7 +26,7 @@ use crate::{
 pub struct Guard {
     flags: Checks<GuardMode>,
     told: Option<Checks<GuardMode>>,
-    teller: Teller,
+    teller: RateLimitedLog,
     /// The counts as of the last look.
     seen: Checks<Count>,
 }
@@ -34,7 +34,7 @@ pub struct Guard {
 impl Guard {
     /// As the flags ask for it.
     pub fn new(flags: Checks<GuardMode>) -> Self {
-        Self { flags, told: None, teller: Teller::default(), seen: Checks::default() }
+        Self { flags, told: None, teller: RateLimitedLog::default(), seen: Checks::default() }
     }
 
     /// Puts the modes in force that are asked for and may be; the operator may have asked for others since. Whether they are

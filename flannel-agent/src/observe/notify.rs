@@ -64,9 +64,9 @@ impl ServiceManager {
     pub fn tell(&self, state: State) {
         let Some(socket) = &self.socket else { return };
         match send(socket, state.line()) {
-            Ok(()) => tracing::debug!(state = state.line(), "told the service manager"),
+            Ok(()) => tracing::debug!(state = state.line(), "notified the service manager"),
             Err(error) => {
-                tracing::warn!(%error, "cannot tell the service manager {} at {VARIABLE}={}", state.line(), socket.display());
+                tracing::warn!(%error, "cannot notify the service manager {} at {VARIABLE}={}", state.line(), socket.display());
             }
         }
     }

@@ -26,7 +26,7 @@ use tracing::Level;
 
 pub use self::args::RawOptions;
 use crate::{
-    datapath::attach::EarlyWish,
+    datapath::attach::XdpGuardMode,
     iface::{BadPattern, NamePattern},
     observe::log::Format,
     subnet::{
@@ -92,7 +92,7 @@ pub struct RunOptions {
     /// The modes of the guard.
     pub guard: guard::Checks<GuardMode>,
     /// The mode of the guard at the driver (XDP).
-    pub xdp_guard: EarlyWish,
+    pub xdp_guard: XdpGuardMode,
     /// IPv4 peers from which on routes are made by nexthop objects.
     pub nexthops_from: usize,
     /// The mechanism by which programs are attached.

@@ -11,7 +11,7 @@ use ipnet::IpNet;
 
 use super::{Checks, OptionMistake, OptionWarning, RawOptions, bad_value};
 use crate::{
-    datapath::attach::EarlyWish,
+    datapath::attach::XdpGuardMode,
     guard::DEFAULT,
     iface::NamePattern,
     observe::log::Format,
@@ -112,14 +112,14 @@ impl Checks {
 
     /// Parses the mode of the guard at the driver (XDP). A bad value is a mistake, and counts as
     /// off.
-    pub(super) fn xdp_guard(&mut self, text: &str) -> EarlyWish {
+    pub(super) fn xdp_guard(&mut self, text: &str) -> XdpGuardMode {
         match text {
-            "" | "off" => EarlyWish::Off,
-            "auto" => EarlyWish::Auto,
-            "native" => EarlyWish::Native,
+            "" | "off" => XdpGuardMode::Off,
+            "auto" => XdpGuardMode::Auto,
+            "native" => XdpGuardMode::Native,
             _ => {
                 self.mistakes.push(bad_value("xdp-guard", text, "auto, native or off"));
-                EarlyWish::Off
+                XdpGuardMode::Off
             }
         }
     }

@@ -43,7 +43,11 @@ impl Privileges {
 
     /// Returns the capabilities that the datapath lacks, each as text with its purpose.
     pub fn missing(&self) -> Vec<String> {
-        need::ALWAYS.iter().filter(|need| !self.effective.contains(need.capability)).map(Need::lack).collect()
+        need::ALWAYS
+            .iter()
+            .filter(|need| !self.effective.contains(need.capability))
+            .map(Need::missing_message)
+            .collect()
     }
 
     /// Returns the reason why the kernel may have refused what the datapath asked for.

@@ -40,7 +40,7 @@ pub(super) const WRITE: Need =
 
 impl Need {
     /// Returns a message on the missing capability and what cannot be done without it.
-    pub(super) fn lack(&self) -> String {
+    pub(super) fn missing_message(&self) -> String {
         format!("{} is missing, without which {}", names(self.capability).join(", "), self.without)
     }
 }

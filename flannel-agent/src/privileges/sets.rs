@@ -23,7 +23,7 @@ pub(super) fn keep(options: &RunOptions) -> io::Result<()> {
     let needed: Vec<Need> = needed.into_iter().chain(files::needs(options)).collect();
     set_capabilities(None, before)?;
     for need in needed.iter().filter(|need| !before.permitted.contains(need.capability)) {
-        tracing::warn!("{}", need.lack());
+        tracing::warn!("{}", need.missing_message());
     }
     let keep = before.permitted & union(&needed);
     limit(keep)?;

@@ -10,12 +10,12 @@ use flannel_common::{
 };
 
 use crate::{
-    backend::Served,
+    backend::ProgramSet,
     datapath::{
         AttachKind, Attachments, DatapathError, FlowTable, Hook, Maps, PinRoot,
         attach::{EarlyGuard, polls},
         clock,
-        policy::{Able, NO_TUNNEL},
+        policy::{Capability, NO_TUNNEL},
         room::Limit,
     },
     host::error_chain::chain,
@@ -31,7 +31,7 @@ pub struct Bpf {
     refused: Vec<(Hook, String)>,
     /// True if polls are counted; `None` while a previous agent may have left its counter.
     counts_polls: Option<bool>,
-    served: Served,
+    served: ProgramSet,
     limit: Option<Limit>,
     flow_table: Option<FlowTable>,
 }
@@ -43,7 +43,7 @@ impl Bpf {
         attachments: Attachments,
         early: EarlyGuard,
         pins: PinRoot,
-        served: Served,
+        served: ProgramSet,
         limit: Option<Limit>,
     ) -> Self {
         Self {
@@ -71,9 +71,9 @@ impl Bpf {
     }
 
     /// Returns what this node supports: the highest mode, and if there is a tunnel.
-    pub fn able(&self) -> Able {
+    pub fn able(&self) -> Capability {
         let most = self.limit.as_ref().map_or(Mode::Fast, |limit| limit.mode);
-        Able { most, tunnel: self.served.has_tunnel() }
+        Capability { most, tunnel: self.served.has_tunnel() }
     }
 
     /// Returns the reason why the node does not support every mode: the kernel's limit, else the
@@ -196,14 +196,14 @@ impl Bpf {
     }
 
     /// Returns true if another [`Self::attach`] is due at once.
-    pub const fn is_behind(&self) -> bool {
-        self.attachments.is_behind()
+    pub const fn has_backlog(&self) -> bool {
+        self.attachments.has_backlog()
     }
 
     /// The next [`Self::attach`] looks at every hook.
-    pub fn doubt(&mut self) {
-        self.attachments.doubt();
-        self.early.doubt();
+    pub fn invalidate(&mut self) {
+        self.attachments.invalidate();
+        self.early.invalidate();
     }
 
     /// Attaches the programs where they belong; the guard's at the driver of the external interface.

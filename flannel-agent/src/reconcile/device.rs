@@ -46,7 +46,7 @@ pub(crate) async fn ensure(netlink: &Netlink, spec: &VxlanSpec, adopt_mac: bool)
     let link = match netlink.link_by_name(&spec.name).await? {
         Some(link) if is_compatible(&link, spec) => link,
         Some(link) => {
-            tracing::info!(device = spec.name, "the device differs from the configuration and is made anew");
+            tracing::info!(device = spec.name, "the device differs from the configuration and is created again");
             netlink.delete_link(link.index).await?;
             let known = link.mac.filter(|mac| adopt_mac && link.vxlan.is_some() && mac.is_unicast());
             create(netlink, &VxlanSpec { mac: known.unwrap_or(spec.mac), ..spec.clone() }).await?
@@ -55,7 +55,7 @@ pub(crate) async fn ensure(netlink: &Netlink, spec: &VxlanSpec, adopt_mac: bool)
     };
     let mac = link.mac.filter(|_| adopt_mac).unwrap_or(spec.mac);
     if link.mac != Some(mac) {
-        tracing::warn!(device = spec.name, from = ?link.mac, to = %mac, "somebody changed the Ethernet address; setting it back");
+        tracing::warn!(device = spec.name, from = ?link.mac, to = %mac, "the Ethernet address was changed by another process; setting it back");
         netlink.set_mac(link.index, mac).await?;
     }
     if link.mtu != spec.mtu {

@@ -6,8 +6,8 @@ use flannel_common::addr::Mac;
 use ipnet::IpNet;
 
 use super::{
+    kernel_objects::{Addresses, Fdb, Neighbours, Routes, sweep, upsert},
     nexthops::Nexthops,
-    object::{Addresses, Fdb, Neighbours, Routes, sweep, upsert},
     ownership::Ownership,
     status::{Dirty, Repairs},
     tracker::Tracker,

@@ -18,7 +18,7 @@ impl Plane {
     fn observe(&mut self, event: &KernelEvent) -> bool {
         match event {
             KernelEvent::Overflow => {
-                self.doubt_everything();
+                self.invalidate_all();
                 true
             }
             KernelEvent::Rules | KernelEvent::XfrmPolicy => {
@@ -43,7 +43,7 @@ impl Plane {
     fn observe_link(&mut self, link: &Link) -> bool {
         if link.index == self.external {
             // Its MTU, state or type decides whether any path is plain; its routes may have gone with its state.
-            self.doubt_everything();
+            self.invalidate_all();
             return true;
         }
         let Some(device) = self.device.as_ref().filter(|device| device.index == link.index) else {
@@ -71,7 +71,7 @@ impl Plane {
             self.device = None;
         }
         if ours || index == self.external {
-            self.doubt_everything();
+            self.invalidate_all();
             return true;
         }
         let leads_there = self.underlay.leads_by(index);

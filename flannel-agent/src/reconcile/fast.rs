@@ -18,7 +18,7 @@ impl Reconciler {
         &self.fast
     }
 
-    /// Mode `fast` is in force, or is not; then [`Self::is_behind`].
+    /// Mode `fast` is in force, or is not; then [`Self::has_backlog`].
     pub fn switch_fast(&mut self, on: bool) {
         self.fast.switch(on);
     }
@@ -30,8 +30,8 @@ impl Reconciler {
 
     /// Marks for another look the state whose changes are not announced. Returns true if the next
     /// [`Self::apply`] has something to do because of it.
-    pub fn doubt_unannounced(&mut self) -> bool {
-        self.fast.doubt_unannounced()
+    pub fn invalidate_unannounced(&mut self) -> bool {
+        self.fast.invalidate_unannounced()
     }
 
     /// Reads the sysctls of conntrack again. Whether the next [`Self::apply`] has something to do

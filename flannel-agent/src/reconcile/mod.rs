@@ -12,11 +12,10 @@ mod bpf;
 pub mod device;
 mod entries;
 mod events;
+mod expiring;
 mod fast;
-mod leaving;
+mod kernel_objects;
 mod nexthops;
-mod object;
-mod outlets;
 mod ownership;
 mod peer_maps;
 mod peers;
@@ -24,6 +23,7 @@ mod plane;
 pub mod status;
 pub mod tracker;
 pub mod unreachable;
+mod uplinks;
 
 use std::{collections::BTreeMap, ops::Add as _, sync::Arc, time::Instant};
 
@@ -128,11 +128,11 @@ impl Reconciler {
     }
 
     /// The next [`Self::apply`] reads everything back and asks for every path again.
-    pub fn doubt_everything(&mut self) {
-        self.planes.iter_mut().for_each(Plane::doubt_everything);
-        self.fast.doubt_everything();
+    pub fn invalidate_all(&mut self) {
+        self.planes.iter_mut().for_each(Plane::invalidate_all);
+        self.fast.invalidate_all();
         if let Some(bpf) = &mut self.bpf {
-            bpf.doubt();
+            bpf.invalidate();
         }
     }
 
@@ -151,9 +151,9 @@ impl Reconciler {
 
     /// Returns true if another [`Self::apply`] is due at once: each processes a limited number of
     /// peers and of hooks on pods, and more are left.
-    pub fn is_behind(&self) -> bool {
-        let programs = self.bpf.as_ref().is_some_and(Bpf::is_behind);
-        self.planes.iter().any(Plane::is_behind) || self.fast.is_behind() || programs
+    pub fn has_backlog(&self) -> bool {
+        let programs = self.bpf.as_ref().is_some_and(Bpf::has_backlog);
+        self.planes.iter().any(Plane::has_backlog) || self.fast.has_backlog() || programs
     }
 
     /// Returns true if every peer is processed.

@@ -20,7 +20,7 @@ use std::{
 use ipnet::{IpNet, Ipv4Net};
 
 use super::{
-    object::{NexthopObjects, sweep, upsert},
+    kernel_objects::{NexthopObjects, sweep, upsert},
     ownership::Ownership,
     status::Dirty,
     tracker::Tracker,

@@ -19,7 +19,7 @@ use crate::{
     datapath::{DatapathError, Maps, maps::PeerMap},
     family::Family,
     reconcile::{
-        leaving::{GRACE, Leaving},
+        expiring::{Expiring, GRACE},
         status::Dirty,
         tracker::Tracker,
     },
@@ -32,8 +32,8 @@ pub(super) struct PeerMaps {
     legs: Tracker<EcmpPathKey, u32>,
     vteps: Tracker<Addr, VtepEntry>,
     elsewhere: Tracker<DeviceKey, ()>,
-    leaving: Leaving<Addr>,
-    leaving_elsewhere: Leaving<DeviceKey>,
+    leaving: Expiring<Addr>,
+    leaving_elsewhere: Expiring<DeviceKey>,
 }
 
 impl PeerMaps {
@@ -48,8 +48,8 @@ impl PeerMaps {
             legs: Tracker::default(),
             vteps: Tracker::default(),
             elsewhere: Tracker::default(),
-            leaving: Leaving::new(grace),
-            leaving_elsewhere: Leaving::new(grace),
+            leaving: Expiring::new(grace),
+            leaving_elsewhere: Expiring::new(grace),
         }
     }
 

@@ -3,7 +3,7 @@
 //!
 //! A plane fails alone: nothing here stops the other family. Its steps are [`Plane::prepare`], then [`Plane::work`];
 //! between the two the node's data for the programs is written, for all families at once. Peers are worked in some at a time,
-//! so that events, the heart and the store have their turn in a large cluster too: until [`Plane::is_behind`] is false there is
+//! so that events, the heart and the store have their turn in a large cluster too: until [`Plane::has_backlog`] is false there is
 //! more to do.
 
 use std::{sync::Arc, time::Instant};
@@ -14,15 +14,15 @@ use super::{
     Cluster,
     device::{self, Device},
     entries::Entries,
-    outlets::Outlets,
     ownership::Ownership,
     peer_maps::PeerMaps,
     peers::{PeerBook, Peers, Turn},
     status::{Dirty, Repairs, UnreachableStatus},
     unreachable::{NotMade, UnreachableRoute},
+    uplinks::UplinkSet,
 };
 use crate::{
-    backend::{Backend, Desired, Lower, Node, PeerWay, PodNetwork, Unfit, usable_mtu},
+    backend::{Backend, BackendError, Desired, Node, PeerWay, PodNetwork, TunnelUnderlay, usable_mtu},
     datapath::{Hook, Maps},
     family::Family,
     host::error_chain::chain,
@@ -55,7 +55,7 @@ enum PlaneError {
     #[error(transparent)]
     Netlink(#[from] NetlinkError),
     #[error(transparent)]
-    Unfit(#[from] Unfit),
+    BackendError(#[from] BackendError),
     #[error("the lease has no {0} subnet")]
     NoSubnet(Family),
 }
@@ -69,7 +69,7 @@ pub(super) struct Plane {
     external_name: String,
     end: End,
     pub(super) underlay: Underlay,
-    outlets: Outlets,
+    outlets: UplinkSet,
     pub(super) device: Option<Device>,
     pub(super) entries: Entries,
     pub(super) unreachable: UnreachableRoute,
@@ -103,7 +103,7 @@ impl Plane {
         Self {
             family,
             underlay: Underlay::new(backend.port()),
-            outlets: Outlets::default(),
+            outlets: UplinkSet::default(),
             backend,
             setup,
             external: external.index,
@@ -132,11 +132,11 @@ impl Plane {
         }
         (self.external, self.end) = (external.index, end);
         self.external_name.clone_from(&external.name);
-        self.doubt_everything();
+        self.invalidate_all();
     }
 
     /// Everything is to be read back and every path asked for again.
-    pub(super) fn doubt_everything(&mut self) {
+    pub(super) fn invalidate_all(&mut self) {
         self.read_back = true;
         self.doubt_paths();
     }
@@ -231,7 +231,7 @@ impl Plane {
         let external_mtu = link.mtu;
         self.mtu = Some(usable_mtu(self.backend.as_ref(), self.family, external_mtu)?);
         let mac = self.setup.vtep.map(|vtep| vtep.mac).unwrap_or_default();
-        let lower = Lower { external: self.external, mtu: external_mtu, source: self.end.source, mac };
+        let lower = TunnelUnderlay { external: self.external, mtu: external_mtu, source: self.end.source, mac };
         let Some(spec) = self.backend.device(&lower) else { return Ok(()) };
         let device = device::ensure(netlink, &spec, false).await?;
         let replaced = self.device.as_ref().is_some_and(|known| known.index != device.index);
@@ -289,7 +289,7 @@ impl Plane {
     }
 
     /// Returns true if there are peers left to process and no error prevents it.
-    pub(super) fn is_behind(&self) -> bool {
+    pub(super) fn has_backlog(&self) -> bool {
         self.error.is_none() && !self.peers.is_settled()
     }
 

@@ -111,7 +111,7 @@ impl fmt::Display for LostCause {
         match self {
             Self::Deleted => f.write_str("deleted or expired"),
             Self::TakenOver { by: Some(by) } => write!(f, "taken over by {by}"),
-            Self::TakenOver { by: None } => f.write_str("overwritten by somebody without a public address"),
+            Self::TakenOver { by: None } => f.write_str("overwritten by a client without a public address"),
         }
     }
 }

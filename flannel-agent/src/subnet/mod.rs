@@ -9,7 +9,6 @@
 mod attrs;
 mod availability;
 mod backoff;
-mod complaint;
 mod conflict_reports;
 mod counts;
 mod entry;
@@ -17,6 +16,7 @@ pub mod etcd;
 mod hints;
 mod key;
 pub mod kube;
+mod log_throttle;
 mod manager;
 mod opt_outs;
 mod precedence;
@@ -30,16 +30,16 @@ pub use self::{
     attrs::{BadAttrs, LeaseAttrs, RawJson, VxlanData},
     availability::NetworkAvailability,
     backoff::{Backoff, Delays},
-    complaint::Complaint,
     conflict_reports::{ConflictReport, ConflictReports},
     counts::StoreCounts,
     entry::{BadLease, BadPodCidr, Entry, Lease},
     hints::Hints,
     key::{BadKey, LeaseKey},
+    log_throttle::LogThrottle,
     manager::{
         AcquireError, LeaseRequest, LostCause, OutOfSubnets, OutsideNetwork, OwnLease, StoreEvent, SubnetManager,
     },
-    opt_outs::{OptOuts, PodsToldOf},
+    opt_outs::{OptOuts, PodOptOuts},
     precedence::Precedence,
     set::{AddressFault, Changes, Conflict, HostAddresses, LeaseSet, Peer, RejectReason, Rejected, Resolved, Vtep},
     start::{NoLease, wait_for_config, wait_for_hints, wait_for_lease},

@@ -12,7 +12,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 
 /// A store's report on the pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PodsToldOf {
+pub struct PodOptOuts {
     /// Those that stay out: their names, by address.
     pub out: BTreeMap<IpAddr, String>,
     /// The reason the report may be outdated or empty, if there is one.
@@ -24,16 +24,16 @@ pub struct PodsToldOf {
 /// The asking side.
 #[derive(Debug)]
 pub struct OptOuts {
-    ends: Option<(watch::Sender<bool>, watch::Receiver<PodsToldOf>)>,
+    ends: Option<(watch::Sender<bool>, watch::Receiver<PodOptOuts>)>,
     awaited: bool,
 }
 
 /// The store's side.
 #[derive(Debug)]
-pub(super) struct Duty {
+pub(super) struct OptOutPublisher {
     /// True while the asking side wants reports.
     pub(super) wanted: watch::Receiver<bool>,
-    pub(super) told: watch::Sender<PodsToldOf>,
+    pub(super) told: watch::Sender<PodOptOuts>,
 }
 
 impl OptOuts {
@@ -42,10 +42,10 @@ impl OptOuts {
         Self { ends: None, awaited: false }
     }
 
-    pub(super) fn new() -> (Self, Duty) {
+    pub(super) fn new() -> (Self, OptOutPublisher) {
         let (wants, wanted) = watch::channel(false);
-        let (told, hears) = watch::channel(PodsToldOf::default());
-        (Self { ends: Some((wants, hears)), awaited: false }, Duty { wanted, told })
+        let (told, hears) = watch::channel(PodOptOuts::default());
+        (Self { ends: Some((wants, hears)), awaited: false }, OptOutPublisher { wanted, told })
     }
 
     /// Sets whether reports are wanted from now on.
@@ -79,7 +79,7 @@ impl OptOuts {
     }
 
     /// Returns the last report.
-    pub fn latest(&self) -> PodsToldOf {
+    pub fn latest(&self) -> PodOptOuts {
         self.ends.as_ref().map(|(_, hears)| hears.borrow().clone()).unwrap_or_default()
     }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tracing::{info, warn};
 
 use super::{
-    AcquireError, Backoff, Complaint, Hints, LeaseRequest, OutOfSubnets, OutsideNetwork, OwnLease, SubnetManager,
+    AcquireError, Backoff, Hints, LeaseRequest, LogThrottle, OutOfSubnets, OutsideNetwork, OwnLease, SubnetManager,
 };
 use crate::config::{ConfigError, NetworkConfig};
 
@@ -80,13 +80,13 @@ pub async fn wait_for_lease<M: SubnetManager>(manager: &mut M, request: &LeaseRe
 
 struct Retry {
     what: &'static str,
-    complaint: Complaint,
+    complaint: LogThrottle,
     delays: super::Delays,
 }
 
 impl Retry {
     fn new(what: &'static str) -> Self {
-        Self { what, complaint: Complaint::default(), delays: RETRY.delays() }
+        Self { what, complaint: LogThrottle::default(), delays: RETRY.delays() }
     }
 
     async fn wait(&mut self, problem: &str) {

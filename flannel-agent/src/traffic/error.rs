@@ -54,7 +54,7 @@ pub enum TrafficError {
     },
     /// The rules that are read back differ from those that were written.
     #[error(
-        "{what} does not read back as it was written: somebody changes it at the same time, or the tool is too new or too old"
+        "{what} does not read back as it was written: another process changes it at the same time, or the tool is too new or too old"
     )]
     NotKept {
         /// The chains.

@@ -16,11 +16,11 @@ mod chain;
 mod engines;
 mod error;
 mod iptables;
-mod keeper;
 mod nftables;
 pub mod removal;
 mod rule;
 pub mod status;
+mod sync;
 pub(crate) mod tool;
 mod wanted;
 
@@ -31,8 +31,8 @@ pub use self::{
     wanted::{Engine, Scope, TrafficOptions, Wanted},
 };
 use self::{
-    keeper::{Keeper, Report},
     status::TrafficStatus,
+    sync::{Keeper, Report},
 };
 use crate::netlink::{KernelEvent, Netlink};
 
@@ -40,7 +40,7 @@ use crate::netlink::{KernelEvent, Netlink};
 #[derive(Debug)]
 pub struct Traffic {
     wanted: watch::Sender<Wanted>,
-    doubt: watch::Sender<()>,
+    invalidate: watch::Sender<()>,
     report: watch::Receiver<Report>,
 }
 
@@ -55,11 +55,11 @@ impl Traffic {
     ) -> Result<Self, TrafficError> {
         let keeper = Keeper::new(netlink, engine, options).await;
         keeper.demand_tools(&wanted)?;
-        let (doubt, doubts) = watch::channel(());
+        let (invalidate, doubts) = watch::channel(());
         let (publish, report) = watch::channel(Report::default());
         let (wanted, wishes) = watch::channel(wanted);
         tokio::spawn(keeper.run(wishes, doubts, publish));
-        Ok(Self { wanted, doubt, report })
+        Ok(Self { wanted, invalidate, report })
     }
 
     /// Wants this from here on.
@@ -75,7 +75,7 @@ impl Traffic {
             _ => false,
         };
         if doubtful {
-            self.doubt.send_replace(());
+            self.invalidate.send_replace(());
         }
     }
 

@@ -40,7 +40,7 @@ impl TrafficStatus {
         }
         let engine = self.engine.as_ref().map(|engine| format!(" by {engine}")).unwrap_or_default();
         let repairs = match (self.repairs, self.repaired_at) {
-            (1.., Some(at)) => format!("; mended {} times, last {} s ago", self.repairs, now.saturating_sub(at)),
+            (1.., Some(at)) => format!("; repaired {} times, last {} s ago", self.repairs, now.saturating_sub(at)),
             _ => String::new(),
         };
         format!("{} for {}{engine}{repairs}", asked.join(", "), self.families.join(" and "))
@@ -61,7 +61,7 @@ mod tests {
         let mended = TrafficStatus { engine, repairs: 2, repaired_at: Some(5), ..both };
         assert_eq!(
             mended.summary(9),
-            "masquerade, forward for IPv4 and IPv6 by nftables; mended 2 times, last 4 s ago"
+            "masquerade, forward for IPv4 and IPv6 by nftables; repaired 2 times, last 4 s ago"
         );
     }
 }

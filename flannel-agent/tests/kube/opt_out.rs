@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, net::IpAddr};
 
 use flannel_agent::subnet::{
-    OptOuts, PodsToldOf, SubnetManager as _,
+    OptOuts, PodOptOuts, SubnetManager as _,
     kube::{KubeManager, KubeOptions, NodeIdentity},
 };
 use serde_json::{Value, json};
@@ -21,7 +21,7 @@ async fn asked(cluster: &Cluster) -> (KubeManager, OptOuts) {
 }
 
 /// Waits until what is said is as wanted.
-async fn until(opt_outs: &mut OptOuts, wanted: impl Fn(&PodsToldOf) -> bool) {
+async fn until(opt_outs: &mut OptOuts, wanted: impl Fn(&PodOptOuts) -> bool) {
     let waiting = async {
         while !wanted(&opt_outs.latest()) {
             opt_outs.changed().await;
@@ -79,7 +79,7 @@ async fn pods_of_this_node_opt_out_and_in_again() {
     until(&mut opt_outs, |told| told.out == left && told.problem.is_none()).await;
 
     opt_outs.want(false);
-    until(&mut opt_outs, |told| *told == PodsToldOf::default()).await;
+    until(&mut opt_outs, |told| *told == PodOptOuts::default()).await;
 }
 
 #[tokio::test]
@@ -93,7 +93,7 @@ async fn pods_are_not_asked_for_unless_the_option_is_given() {
     let mut opt_outs = manager.opt_outs();
     opt_outs.want(true);
     opt_outs.first().await;
-    assert_eq!(opt_outs.latest(), PodsToldOf::default());
+    assert_eq!(opt_outs.latest(), PodOptOuts::default());
     assert_eq!(cluster.faults().count("/pods"), 0);
 }
 

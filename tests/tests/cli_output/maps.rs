@@ -70,7 +70,7 @@ fn the_counters_are_shown_with_their_meaning() -> Result<()> {
         let lines = table(agent, "stats")?;
         assert!(lines[0].starts_with("PROGRAM"), "{lines:?}");
         let seen = lines.iter().find(|line| line.starts_with("to_underlay") && line.contains("path_seen"));
-        assert!(seen.is_some_and(|line| line.ends_with("the path is plain.")), "{lines:?}");
+        assert!(seen.is_some_and(|line| line.ends_with("the path is validated.")), "{lines:?}");
         let document = json(agent, "stats")?;
         let rows = document["stats"].as_array().context("stats")?;
         let row = rows.iter().find(|row| row["program"] == "to_underlay" && row["reason"] == "path_seen");

@@ -49,7 +49,7 @@ fn a_dead_agent_is_shown_as_such_with_what_its_pins_tell() -> Result<()> {
     let living = agent.status()?;
     agent.kill9()?;
     let status = agent.status()?;
-    assert_eq!(status["stage"], "no agent is running; this is what its pins still tell");
+    assert_eq!(status["stage"], "no agent is running; this is read from its pins");
     assert_eq!((&status["ready"], &status["pid"]), (&false.into(), &Value::Null));
     assert_eq!(status["mode"]["effective"], "fast", "{status}");
     assert_eq!(status["peers"], living["peers"]);
@@ -58,10 +58,7 @@ fn a_dead_agent_is_shown_as_such_with_what_its_pins_tell() -> Result<()> {
     };
     assert_eq!(names(&status), names(&living), "one document, whoever answers");
     let text = agent.cli(&["status"])?.stdout;
-    assert!(
-        text.starts_with("agent      no agent is running; this is what its pins still tell\nready      no\n"),
-        "{text}"
-    );
+    assert!(text.starts_with("agent      no agent is running; this is read from its pins\nready      no\n"), "{text}");
     Ok(())
 }
 

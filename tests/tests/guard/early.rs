@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Result, ensure};
 use flannel_agent::datapath::{
     PinRoot, Subnets,
-    attach::{EarlyGuard, EarlyWish},
+    attach::{EarlyGuard, XdpGuardMode},
     load,
 };
 use flannel_tests::{Agent, AgentOptions, TwoNodes, cluster};
@@ -68,7 +68,7 @@ fn nothing_is_done_over_others_or_without_the_driver() -> Result<()> {
     let foreign = pair.a.enter(|| -> Result<EarlyGuard> {
         let pins = PinRoot::new(Path::new("/sys/fs/bpf/foreign"));
         load(&pins, Subnets::default(), None)?;
-        let mut guard = EarlyGuard::new(pins, EarlyWish::Native);
+        let mut guard = EarlyGuard::new(pins, XdpGuardMode::Native);
         guard.apply(Some(nix::net::if_::if_nametoindex("eth0")?));
         Ok(guard)
     })??;

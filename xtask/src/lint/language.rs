@@ -1,4 +1,5 @@
-//! The language of comments, as CONTRIBUTING.md has it: retired words, openings of doc comments, length of lines.
+//! The language of comments, texts and pages, as CONTRIBUTING.md has it: retired words, openings of doc comments, length of
+//! lines.
 
 use std::{fs, path::Path};
 
@@ -53,6 +54,59 @@ pub(super) fn findings(folder: &Path, checks_columns: bool) -> anyhow::Result<Ve
     Ok(findings)
 }
 
+/// Returns a line for each retired word in the string literals of a folder's product code: help, logs and errors.
+pub(super) fn string_findings(folder: &Path) -> anyhow::Result<Vec<String>> {
+    let mut findings = Vec::new();
+    for file in rust_files(folder)? {
+        if is_test(&file) {
+            continue;
+        }
+        let text = fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))?;
+        let product = text.lines().take_while(|line| line.trim() != "#[cfg(test)]");
+        for (number, line) in (1..).zip(product) {
+            let strings = split_comment(line).0.split('"').skip(1).step_by(2);
+            for (string, word) in strings.filter_map(|string| Some((string, retired_word(string)?))) {
+                findings.push(format!("{}:{number}: the retired word \"{word}\": {string}", file.display()));
+            }
+        }
+    }
+    Ok(findings)
+}
+
+fn is_test(file: &Path) -> bool {
+    file.iter().any(|part| {
+        let name = part.to_string_lossy();
+        name.trim_end_matches(".rs").ends_with("tests") || name.starts_with("properties")
+    })
+}
+
+/// Returns a line for each retired word in a page, code left out.
+pub(super) fn page_findings(page: &Path) -> anyhow::Result<Vec<String>> {
+    let text = fs::read_to_string(page).with_context(|| format!("reading {}", page.display()))?;
+    let found = prose(&text).into_iter().filter_map(|(number, line)| {
+        let word = retired_word(&line)?;
+        Some(format!("{}:{number}: the retired word \"{word}\"", page.display()))
+    });
+    Ok(found.collect())
+}
+
+/// Returns the lines of a page that are prose, without what is in backticks.
+fn prose(page: &str) -> Vec<(usize, String)> {
+    let (mut lines, mut is_fenced) = (Vec::new(), false);
+    for (number, line) in (1..).zip(page.lines()) {
+        if line.trim_start().starts_with("```") {
+            is_fenced = !is_fenced;
+        } else if !is_fenced && !line.starts_with("    ") {
+            lines.push((number, line.split('`').step_by(2).collect::<Vec<_>>().join("`")));
+        }
+    }
+    lines
+}
+
+fn retired_word(text: &str) -> Option<&'static str> {
+    RETIRED.into_iter().find(|word| has_word(text, word))
+}
+
 /// Returns line numbers, from 1, and problems.
 fn problems(text: &str, checks_columns: bool) -> Vec<(usize, String)> {
     let (mut problems, mut is_inside) = (Vec::new(), false);
@@ -63,7 +117,7 @@ fn problems(text: &str, checks_columns: bool) -> Vec<(usize, String)> {
         if is_doc && !is_inside && opens_with_clause(words) {
             problems.push((number, format!("a doc comment that opens with a sub-clause: {words}")));
         }
-        if let Some(word) = RETIRED.into_iter().find(|word| has_word(words, word)) {
+        if let Some(word) = retired_word(words) {
             problems.push((number, format!("the retired word \"{word}\": {words}")));
         }
         if checks_columns && code.trim().is_empty() && !comment.is_empty() && line.chars().count() > COLUMNS {
@@ -97,6 +151,13 @@ mod tests {
                     /// Returns it.\n///\n/// Why not.\n// Storyteller.";
         let lines: Vec<_> = problems(text, true).into_iter().map(|(line, _)| line).collect();
         assert_eq!(lines, [1, 3, 8]);
+    }
+
+    #[test]
+    fn code_of_a_page_is_no_prose() {
+        let page = "Say `tell` to\n    somebody\n```\nanew\n```\nnobody";
+        let found: Vec<_> = prose(page).into_iter().filter(|(_, line)| retired_word(line).is_some()).collect();
+        assert_eq!(found, [(6, "nobody".to_owned())]);
     }
 
     #[test]

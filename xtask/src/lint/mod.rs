@@ -6,11 +6,11 @@ mod layers;
 mod sources;
 
 use std::{
-    path::Path,
+    path::{Path, PathBuf},
     process::{Command, ExitCode},
 };
 
-use anyhow::bail;
+use anyhow::{Context as _, bail};
 
 use crate::{
     setup::{Needs, Setup, toolchain::Toolchain},
@@ -101,6 +101,24 @@ const LAYERED: [&str; 7] =
 const WRAPPED: [&str; 2] = ["flannel-common", "flannel-ebpf"];
 const UNWRAPPED: [&str; 5] = ["flannel-cni", "flannel-subnet-env", "flannel-agent", "xtask", "tests"];
 
+/// Crates whose help, log lines and errors are checked.
+const TEXTS: [&str; 5] = ["flannel-common", "flannel-ebpf", "flannel-cni", "flannel-subnet-env", "flannel-agent"];
+
+/// Returns the documents: those at the root and in docs/.
+fn pages(root: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let mut pages = Vec::new();
+    for folder in [root.to_owned(), root.join("docs")] {
+        for entry in folder.read_dir().with_context(|| format!("reading the folder {}", folder.display()))? {
+            let path = entry?.path();
+            if path.extension().is_some_and(|extension| extension == "md") {
+                pages.push(path);
+            }
+        }
+    }
+    pages.sort();
+    Ok(pages)
+}
+
 fn layers(root: &Path) -> anyhow::Result<()> {
     let mut found = Vec::new();
     for name in LAYERED {
@@ -117,6 +135,12 @@ fn language(root: &Path) -> anyhow::Result<()> {
         for folder in folders {
             found.extend(language::findings(&root.join(folder), checks_columns)?);
         }
+    }
+    for name in TEXTS {
+        found.extend(language::string_findings(&root.join(name).join("src"))?);
+    }
+    for page in pages(root)? {
+        found.extend(language::page_findings(&page)?);
     }
     refuse(&found)
 }

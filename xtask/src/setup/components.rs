@@ -16,7 +16,7 @@ pub(super) fn ensure(workspace: &Workspace) -> anyhow::Result<()> {
         return Ok(());
     }
     if workspace.find_command("rustup").is_none() {
-        bail!("this toolchain has no {}: install them beside cargo", missing.join(" and no "));
+        bail!("this toolchain has no {}: install them next to cargo", missing.join(" and no "));
     }
     println!("set-up: rustup component add {} (what lint calls) ...", missing.join(" "));
     run_logged(workspace, workspace.command("rustup").args(["component", "add"]).args(&missing))

@@ -20,8 +20,8 @@ use flannel_common::{
 };
 
 use super::{
-    Backend, Desired, Lower, Node, PeerValue, PeerWay, Served, Way, device_key, direct_entry, direct_route, ethertype,
-    network_config,
+    Backend, Desired, Node, PeerValue, PeerWay, ProgramSet, TunnelUnderlay, Way, device_key, direct_entry,
+    direct_route, ethertype, network_config,
 };
 use crate::{
     config::VxlanConfig,
@@ -61,7 +61,7 @@ impl Backend for Vxlan {
         Some(self.0.port)
     }
 
-    fn device(&self, lower: &Lower) -> Option<VxlanSpec> {
+    fn device(&self, lower: &TunnelUnderlay) -> Option<VxlanSpec> {
         let family = Family::of(lower.source);
         Some(VxlanSpec {
             name: device_name(family, self.0.vni),
@@ -120,11 +120,11 @@ impl Backend for Vxlan {
         })
     }
 
-    fn programs(&self) -> Result<Served, &'static str> {
+    fn programs(&self) -> Result<ProgramSet, &'static str> {
         if self.0.gbp {
             Err("Backend.GBP is on, and the programs do not write group policy ids")
         } else {
-            Ok(Served::Tunnel(self.0.vni))
+            Ok(ProgramSet::Tunnel(self.0.vni))
         }
     }
 }

@@ -6,9 +6,9 @@ use proptest::prelude::*;
 use super::{config, peers, pods};
 use crate::{
     datapath::{
-        any::{any_family, any_node, any_peer},
         legs::PinnedLegs,
         peers::{PinnedPeer, subnet},
+        testing::{any_family, any_node, any_peer},
     },
     family::Family,
 };

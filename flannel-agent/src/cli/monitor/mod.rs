@@ -77,7 +77,7 @@ impl Watch<'_> {
             if renewed.elapsed() >= RENEWAL {
                 anyhow::ensure!(
                     !self.maps.are_replaced(&self.pins),
-                    "the programs' maps were replaced or removed; start the monitor anew"
+                    "the programs' maps were replaced or removed; restart the monitor"
                 );
                 self.maps.renew()?;
                 renewed = Instant::now();

@@ -128,7 +128,7 @@ fn what_is_not_built_is_refused_by_name() {
         (r#""Backend":{"Type":"ipip"}"#, "or \"host-gw\" where all nodes share a link"),
         (r#""Backend":{"Type":"wireguard"}"#, "\"vxlan\", which does not encrypt"),
         (r#""Backend":{"Type":"ipsec"}"#, "\"vxlan\", which does not encrypt"),
-        (r#""Backend":{"Type":"extension"}"#, "or \"alloc\" to leave packets to somebody else"),
+        (r#""Backend":{"Type":"extension"}"#, "or \"alloc\" to leave packets to another program"),
         (r#""Backend":{"Type":"tencent-vpc"}"#, "\"alloc\" and set the routes of the VPC"),
         (
             r#""Backend":{"Type":"vxlam"}"#,

@@ -133,7 +133,7 @@ impl Ledger {
         devices.insert(ifindex);
         let lines: Vec<_> = devices.iter().map(u32::to_string).collect();
         file::replace(&self.path, lines.join("\n").as_bytes(), 0o600).map_err(|error| DatapathError::ChangePin {
-            action: "write the list beside",
+            action: "write the new list",
             path: error.path,
             source: error.source,
         })

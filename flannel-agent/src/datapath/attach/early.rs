@@ -25,7 +25,7 @@ use crate::{
 
 /// The setting that decides if the guard runs at the driver, by XDP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum EarlyWish {
+pub enum XdpGuardMode {
     /// Not requested.
     #[default]
     Off,
@@ -39,7 +39,7 @@ pub enum EarlyWish {
 #[derive(Debug)]
 pub struct EarlyGuard {
     pins: PinRoot,
-    wish: EarlyWish,
+    wish: XdpGuardMode,
     is_loaded: bool,
     /// The device it is to be on, since the last look, and why it is not.
     last: Option<(Option<u32>, Option<String>)>,
@@ -47,18 +47,18 @@ pub struct EarlyGuard {
 
 impl EarlyGuard {
     /// As asked for. An earlier agent may have left it on a device.
-    pub const fn new(pins: PinRoot, wish: EarlyWish) -> Self {
+    pub const fn new(pins: PinRoot, wish: XdpGuardMode) -> Self {
         Self { pins, wish, is_loaded: false, last: None }
     }
 
     /// Returns the setting.
-    pub const fn wish(&self) -> EarlyWish {
+    pub const fn wish(&self) -> XdpGuardMode {
         self.wish
     }
 
     /// Makes the next [`Self::apply`] try again what was refused or has been removed. An attached
     /// program stays: some drivers restart with each program they are given.
-    pub fn doubt(&mut self) {
+    pub fn invalidate(&mut self) {
         let is_there = |(wanted, reason): &(Option<u32>, Option<String>)| {
             reason.is_none() && wanted.is_none_or(|index| link_pin(&self.pins, index).exists())
         };
@@ -79,7 +79,7 @@ impl EarlyGuard {
 
     /// Puts it on this device, and takes it off all others.
     pub fn apply(&mut self, device: Option<u32>) {
-        let wanted = device.filter(|_| self.wish != EarlyWish::Off);
+        let wanted = device.filter(|_| self.wish != XdpGuardMode::Off);
         if self.last.as_ref().is_some_and(|(last, _)| *last == wanted) {
             return;
         }
@@ -87,7 +87,7 @@ impl EarlyGuard {
         let reason = applied.err().map(|error| chain(&error));
         match (&reason, self.wish) {
             (None, _) if wanted.is_some() => tracing::info!(ifindex = wanted, "the guard is at the driver, by XDP"),
-            (Some(reason), EarlyWish::Native) => {
+            (Some(reason), XdpGuardMode::Native) => {
                 tracing::error!(
                     reason,
                     "--xdp-guard=native cannot be done; tried again, and the guard is at TC meanwhile"

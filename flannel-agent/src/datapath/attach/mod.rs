@@ -21,7 +21,7 @@ use nix::net::if_::{if_nameindex, if_nametoindex};
 use crate::datapath::{DatapathError, PinRoot};
 
 pub use clsact::{Ledger, PRIORITY, handle, is_our_handle};
-pub use early::{EarlyGuard, EarlyWish};
+pub use early::{EarlyGuard, XdpGuardMode};
 
 /// The method by which programs are attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,13 +128,13 @@ impl Attachments {
     }
 
     /// The next [`Self::apply`] looks at every hook. Those on pods it looks at only then.
-    pub const fn doubt(&mut self) {
+    pub const fn invalidate(&mut self) {
         self.doubted = true;
     }
 
     /// Returns true if another [`Self::apply`] is due at once, because the last one left hooks on
     /// pods for later.
-    pub const fn is_behind(&self) -> bool {
+    pub const fn has_backlog(&self) -> bool {
         self.behind
     }
 

@@ -61,21 +61,21 @@ pub struct Pods {
 
 impl Pods {
     /// Everything is to be read again.
-    pub fn doubt_everything(&mut self) {
+    pub fn invalidate_all(&mut self) {
         self.namespace = Namespace::default();
         self.is_read = false;
-        self.doubt_unannounced();
+        self.invalidate_unannounced();
     }
 
     /// TCX programs and what veths lead to are to be looked at again.
-    pub fn doubt_unannounced(&mut self) {
+    pub fn invalidate_unannounced(&mut self) {
         self.insides.clear();
         self.others.clear();
-        self.doubt_addresses();
+        self.invalidate_addresses();
     }
 
     /// Addresses of pods are to be looked at again.
-    pub fn doubt_addresses(&mut self) {
+    pub fn invalidate_addresses(&mut self) {
         self.addresses.clear();
     }
 
@@ -83,7 +83,7 @@ impl Pods {
     pub fn observe(&mut self, event: &KernelEvent) -> bool {
         match event {
             KernelEvent::Overflow => {
-                self.doubt_everything();
+                self.invalidate_all();
                 self.disturbed = true;
                 true
             }

@@ -272,7 +272,7 @@ fn peer_verdict(peer: Option<&PeerPath>, now_ns: u64) -> Result<(), (Reason, Str
             said(Reason::PeerNotPlain, "the path to the peer is not plain")
         }
         Some(peer) if !peer.is_validated(now_ns) => {
-            said(Reason::PathUnseen, "no packet of the kernel's own was seen to leave to the peer of late")
+            said(Reason::PathUnseen, "the path to the peer is not validated by a recent packet of the kernel")
         }
         Some(_) => Ok(()),
     }

@@ -6,7 +6,7 @@ use flannel_common::{fast::FastConfig, mode::ModeWord};
 use proptest::prelude::*;
 
 use super::{FlowRow, Gate, PeerPath};
-use crate::datapath::any::{any_end, any_flow, any_node, any_peer};
+use crate::datapath::testing::{any_end, any_flow, any_node, any_peer};
 
 proptest! {
     #[test]

@@ -13,7 +13,7 @@ use super::*;
 use crate::{
     datapath::{
         PinRoot,
-        policy::{Able, Wishes},
+        policy::{Capability, ModeRequest},
     },
     observe::{
         connections::{LIMIT, LOCAL, PER_SOURCE, REMOTE, REQUEST_LIMIT},
@@ -28,7 +28,7 @@ use crate::{
 const ANYWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 fn status(ready: bool) -> Status {
-    let source = Wishes::default().decide(Able::NOTHING).source;
+    let source = ModeRequest::default().decide(Capability::NOTHING).source;
     let mode = ModeStatus { effective: "kernel".into(), wanted: "kernel".into(), source, reason: None, attach: None };
     Status { ready, ..Status::without_agent("test", mode) }
 }

@@ -23,13 +23,13 @@ metrics! {
     LEASE_INFO gauge "flannel_lease_info" ["subnet", "ipv6_subnet", "public_ip", "public_ipv6"] "Our lease; always 1. A label of a family that is off is empty.";
     LEASE_HELD gauge "flannel_lease_held" [] "Whether we hold our lease.";
     LEASE_EXPIRES gauge "flannel_lease_expires_timestamp_seconds" [] "When the store drops our lease unless it is renewed, in seconds since 1970 UTC; absent where it stays (a reservation, Kubernetes).";
-    LEASE_RENEWALS counter "flannel_lease_renewals_total" [] "Times our lease was written again: renewed or, in Kubernetes, published anew.";
+    LEASE_RENEWALS counter "flannel_lease_renewals_total" [] "Times our lease was written again: renewed or, in Kubernetes, published again.";
     LEASE_RENEWAL_FAILURES counter "flannel_lease_renewal_failures_total" [] "Times that failed; each is tried again.";
-    LEASE_LOSSES counter "flannel_lease_losses_total" [] "Times our lease was found to be gone or somebody else's.";
+    LEASE_LOSSES counter "flannel_lease_losses_total" [] "Times our lease was found to be gone or another node's.";
 
     STORE_IN_SYNC gauge "flannel_store_in_sync" [] "Whether the store's changes arrive.";
     STORE_SINCE gauge "flannel_store_since_timestamp_seconds" [] "Since when it is so, in seconds since 1970 UTC; absent while the agent starts.";
-    STORE_LAST_CHANGE gauge "flannel_store_last_change_timestamp_seconds" [] "When a change of any lease was last heard of, in seconds since 1970 UTC; absent until the first.";
+    STORE_LAST_CHANGE gauge "flannel_store_last_change_timestamp_seconds" [] "Time of the last change of any lease, in seconds since 1970 UTC; absent until the first.";
     STORE_LISTINGS counter "flannel_store_listings_total" [] "Times all leases were listed.";
     STORE_WATCHES counter "flannel_store_watches_total" [] "Watches begun or taken up again. Kubernetes ends each after some minutes.";
     STORE_FAILURES counter "flannel_store_failures_total" [] "Times the stream of changes could not be had, or broke off with an error.";
@@ -42,11 +42,11 @@ metrics! {
     RECONCILE_DURATION histogram "flannel_reconcile_duration_seconds" [] "Time one reconciliation took. A large cluster is worked in by several.";
     RECONCILE_ERRORS counter "flannel_reconcile_errors_total" [] "Reconciliations that did not go through; status has the reason.";
     DIRTY_ENTRIES gauge "flannel_dirty_entries" [] "Entries that kernel or maps refused; each is tried again.";
-    REPAIRS counter "flannel_repairs_total" ["object"] "What somebody else removed or changed, and the agent made again: device, address, neighbour, fdb, nexthop, route, map, traffic_rules (once per look).";
+    REPAIRS counter "flannel_repairs_total" ["object"] "Objects that others removed or changed, and the agent repaired: device, address, neighbour, fdb, nexthop, route, map, traffic_rules (once per check).";
     TRAFFIC_RULES gauge "flannel_traffic_rules_in_place" [] "Whether masquerade, forward rules and blackhole route are as asked for; absent if none is.";
 
     MODE gauge "flannel_datapath_mode" ["mode"] "1 for the datapath mode in force: kernel, encap, fast.";
-    WANTED_MODE gauge "flannel_datapath_wanted_mode" ["mode", "source"] "1 for the datapath mode asked for, and by whom: run-time, flag, network-config or, by nobody, default.";
+    WANTED_MODE gauge "flannel_datapath_wanted_mode" ["mode", "source"] "1 for the requested datapath mode, and the source of the request: run-time, flag, network-config or default.";
     DATAPATH_READABLE gauge "flannel_datapath_readable" [] "Whether the maps of the programs are pinned and could be read; 0 where the kernel carries all packets.";
     PACKETS counter "flannel_datapath_packets_total" ["program", "reason", "verdict"] "Packets by program, reason and verdict (pass, redirect, drop), as in maps dump stats; an aggregate counts once. Absent while 0.";
     BYTES counter "flannel_datapath_bytes_total" ["program", "reason", "verdict"] "Their bytes, from the Ethernet header on.";
@@ -60,6 +60,6 @@ metrics! {
     FLOW_LOOKUPS counter "flannel_flow_lookups_total" ["program", "result"] "Packets for which a flow was looked up where known flows are replayed (from_pod, from_underlay): hit or miss. Packets that may not be replayed are neither.";
     FLOW_GENERATIONS counter "flannel_flow_generations_total" [] "Times all known flows were discarded, and changes of the mode.";
     FLOW_CAPACITY gauge "flannel_flow_table_capacity" ["family"] "Flows the table of each address family holds at most.";
-    FLOWS gauge "flannel_flow_table_flows" ["family", "state"] "Flows in the table: usable now, or stale, which any new flow may replace. Counted once a minute at most, in mode fast, while somebody scrapes.";
+    FLOWS gauge "flannel_flow_table_flows" ["family", "state"] "Flows in the table: usable now, or stale, which any new flow may replace. Counted once a minute at most, in mode fast, while metrics are scraped.";
     FLOWS_COUNTED gauge "flannel_flow_table_counted_timestamp_seconds" [] "When they were counted, in seconds since 1970 UTC.";
 }

@@ -14,7 +14,7 @@ use std::{
 
 use super::*;
 use crate::{
-    datapath::policy::{Able, Wishes},
+    datapath::policy::{Capability, ModeRequest},
     observe::{
         connections::{LOCAL, REQUEST_LIMIT},
         status::ModeStatus,
@@ -22,7 +22,7 @@ use crate::{
 };
 
 fn status() -> Status {
-    let source = Wishes::default().decide(Able::NOTHING).source;
+    let source = ModeRequest::default().decide(Capability::NOTHING).source;
     let mode = ModeStatus { effective: "kernel".into(), wanted: "kernel".into(), source, reason: None, attach: None };
     Status::without_agent("test", mode)
 }

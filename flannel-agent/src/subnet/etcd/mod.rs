@@ -9,16 +9,16 @@ mod choose;
 mod client;
 mod error;
 mod feed;
-mod follow;
-mod hold;
 mod keys;
 mod listing;
 mod options;
 #[cfg(test)]
 mod properties;
 mod publish;
+mod renewal;
 mod tls;
 mod verify;
+mod watcher;
 
 use std::time::Duration;
 
@@ -240,6 +240,6 @@ impl SubnetManager for EtcdManager {
     }
 
     async fn run(self, request: LeaseRequest, attrs: watch::Receiver<LeaseAttrs>, events: mpsc::Sender<StoreEvent>) {
-        follow::Follower::new(self, request, attrs, events).run().await;
+        watcher::Follower::new(self, request, attrs, events).run().await;
     }
 }

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use tracing::{info, warn};
 
 use super::KubeManager;
-use crate::subnet::{Backoff, Complaint, Delays};
+use crate::subnet::{Backoff, Delays, LogThrottle};
 
 const RETRY: Backoff = match Backoff::new(Duration::from_secs(1), Duration::from_mins(1), 20) {
     Some(backoff) => backoff,
@@ -40,7 +40,7 @@ pub(super) struct Condition {
     due: Option<Instant>,
     grace: Duration,
     retry: Delays,
-    complaint: Complaint,
+    complaint: LogThrottle,
 }
 
 impl Condition {
@@ -51,7 +51,7 @@ impl Condition {
             due: None,
             grace,
             retry: RETRY.delays(),
-            complaint: Complaint::default(),
+            complaint: LogThrottle::default(),
         };
         condition.plan();
         condition

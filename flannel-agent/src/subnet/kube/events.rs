@@ -16,7 +16,7 @@ use tokio::{sync::watch, time::sleep};
 use tracing::warn;
 
 use super::{client::KubeClient, error::KubeError, requests};
-use crate::subnet::{Backoff, Complaint, Conflict, ConflictReport, Delays};
+use crate::subnet::{Backoff, Conflict, ConflictReport, Delays, LogThrottle};
 
 /// Between two Events.
 const GAP: Duration = Duration::from_secs(15);
@@ -39,13 +39,13 @@ pub(super) struct Publisher {
     reports: watch::Receiver<BTreeSet<ConflictReport>>,
     history: History,
     retry: Delays,
-    complaint: Complaint,
+    complaint: LogThrottle,
 }
 
 impl Publisher {
     pub(super) fn new(client: KubeClient, node: String, reports: watch::Receiver<BTreeSet<ConflictReport>>) -> Self {
         let (history, retry) = (History::default(), RETRY.delays());
-        Self { client, node, reports, history, retry, complaint: Complaint::default() }
+        Self { client, node, reports, history, retry, complaint: LogThrottle::default() }
     }
 
     /// Until the reporting end is gone.

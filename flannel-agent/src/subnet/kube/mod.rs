@@ -13,8 +13,6 @@ mod entry;
 mod error;
 mod events;
 mod feed;
-mod follow;
-mod hold;
 mod listing;
 mod options;
 mod pods;
@@ -23,7 +21,9 @@ mod prefix;
 mod properties;
 mod reconnect;
 mod record;
+mod renewal;
 mod requests;
+mod watcher;
 
 use std::time::Duration;
 
@@ -234,6 +234,6 @@ impl SubnetManager for KubeManager {
                 () = tokio::time::sleep(delays.next_delay()) => {}
             }
         };
-        follow::Follower::new(self, own, request, attrs, events).run().await;
+        watcher::Follower::new(self, own, request, attrs, events).run().await;
     }
 }

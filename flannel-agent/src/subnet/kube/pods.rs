@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     excerpt::excerpt,
-    subnet::{Backoff, Delays, PodsToldOf, opt_outs::Duty},
+    subnet::{Backoff, Delays, PodOptOuts, opt_outs::OptOutPublisher},
 };
 
 const REFUSED: Backoff = match Backoff::new(Duration::from_secs(5), Duration::from_mins(5), 20) {
@@ -37,7 +37,7 @@ const WATCHING: &str = "watching the pods of this node";
 pub(super) struct Follower {
     client: KubeClient,
     node: String,
-    duty: Duty,
+    duty: OptOutPublisher,
     /// Those that opt out, by name.
     out: BTreeMap<String, Vec<IpAddr>>,
     feed: Feed<LocalPod>,
@@ -50,7 +50,7 @@ pub(super) struct Follower {
 }
 
 impl Follower {
-    pub(super) fn new(client: KubeClient, node: String, duty: Duty) -> Self {
+    pub(super) fn new(client: KubeClient, node: String, duty: OptOutPublisher) -> Self {
         Self {
             client,
             node,
@@ -80,7 +80,7 @@ impl Follower {
         self.out.clear();
         (self.position, self.problem) = (None, None);
         self.feed = Feed::Closed { retry_at: Instant::now() };
-        self.duty.told.send_replace(PodsToldOf::default());
+        self.duty.told.send_replace(PodOptOuts::default());
     }
 
     async fn follow(&mut self) {
@@ -171,7 +171,7 @@ impl Follower {
     /// Reports what is known, if it differs from the last report.
     fn tell(&self) {
         let addresses = self.out.iter().flat_map(|(name, all)| all.iter().map(move |address| (*address, name.clone())));
-        let now = PodsToldOf { out: addresses.collect(), problem: self.problem.clone(), heard: true };
+        let now = PodOptOuts { out: addresses.collect(), problem: self.problem.clone(), heard: true };
         self.duty.told.send_if_modified(|told| std::mem::replace(told, now.clone()) != now);
     }
 

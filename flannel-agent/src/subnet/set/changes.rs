@@ -13,20 +13,20 @@ use ipnet::IpNet;
 
 use super::{
     Entry, LeaseSet, Peer, Rejected, Resolved,
-    ties::{Tie, Ties},
+    conflicts::{Conflicts, Tie},
 };
 use crate::subnet::Lease;
 
 /// The entries to judge again.
 #[derive(Clone, Debug)]
-pub(super) enum Touched {
+pub(super) enum DirtySet {
     /// Everything.
     All,
     /// The entries of these names, with the subnets they had; some may be gone.
     Some { names: BTreeSet<Arc<str>>, subnets: BTreeSet<IpNet> },
 }
 
-impl Touched {
+impl DirtySet {
     const fn nothing() -> Self {
         Self::Some { names: BTreeSet::new(), subnets: BTreeSet::new() }
     }
@@ -46,7 +46,7 @@ pub struct Changes {
 impl LeaseSet {
     /// Takes note that an entry is about to change.
     pub(super) fn touch(&mut self, name: &str) {
-        if matches!(self.touched, Touched::All) {
+        if matches!(self.touched, DirtySet::All) {
             return;
         }
         let former = self.entries.get_key_value(name);
@@ -55,7 +55,7 @@ impl LeaseSet {
             || (Arc::from(name), Vec::new()),
             |(name, entry)| (Arc::clone(name), subnets_of(entry).collect()),
         );
-        let Touched::Some { names, subnets } = &mut self.touched else { return };
+        let DirtySet::Some { names, subnets } = &mut self.touched else { return };
         subnets.extend(former);
         for tie in ties {
             self.ties.remove(&name, tie);
@@ -66,9 +66,9 @@ impl LeaseSet {
 
     /// The peers that may have changed since the last call.
     pub fn changes(&mut self) -> Changes {
-        match std::mem::replace(&mut self.touched, Touched::nothing()) {
-            Touched::All => self.judge_all(),
-            Touched::Some { names, subnets } => self.judge_touched(names, subnets),
+        match std::mem::replace(&mut self.touched, DirtySet::nothing()) {
+            DirtySet::All => self.judge_all(),
+            DirtySet::Some { names, subnets } => self.judge_touched(names, subnets),
         }
     }
 
@@ -80,7 +80,7 @@ impl LeaseSet {
             self.entries.get_key_value(name.as_str()).map(|(name, _)| (Arc::clone(name), tie))
         };
         let named: Vec<_> = ties.into_iter().filter_map(named).collect();
-        self.ties = Ties::default();
+        self.ties = Conflicts::default();
         for (name, tie) in named {
             self.ties.add(&name, tie);
         }

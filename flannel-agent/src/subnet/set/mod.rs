@@ -9,10 +9,10 @@
 
 mod changes;
 mod check;
+mod conflicts;
 mod node_address;
 mod reject;
 mod resolve;
-mod ties;
 
 #[cfg(test)]
 mod family_tests;
@@ -29,7 +29,7 @@ pub use self::{
     node_address::{AddressFault, HostAddresses},
     reject::{Conflict, RejectReason, Rejected},
 };
-use self::{changes::Touched, ties::Ties};
+use self::{changes::DirtySet, conflicts::Conflicts};
 use super::{Entry, LeaseAttrs, LeaseKey, Precedence, StoreEvent};
 use crate::{
     config::{BackendConfig, NetworkConfig},
@@ -80,8 +80,8 @@ pub struct LeaseSet {
     own_key: Option<LeaseKey>,
     host: HostAddresses,
     entries: BTreeMap<Arc<str>, Entry>,
-    ties: Ties,
-    touched: Touched,
+    ties: Conflicts,
+    touched: DirtySet,
     /// The verdicts as of the last look at what changed.
     rejected: BTreeMap<(String, Option<Family>), RejectReason>,
 }
@@ -107,8 +107,8 @@ impl LeaseSet {
             own_key: None,
             host: HostAddresses::default(),
             entries: BTreeMap::new(),
-            ties: Ties::default(),
-            touched: Touched::All,
+            ties: Conflicts::default(),
+            touched: DirtySet::All,
             rejected: BTreeMap::new(),
         }
     }
@@ -129,7 +129,7 @@ impl LeaseSet {
 
     /// Everything the store has, instead of what was known.
     pub fn replace(&mut self, snapshot: Vec<Entry>) {
-        self.touched = Touched::All;
+        self.touched = DirtySet::All;
         self.entries = snapshot.into_iter().map(|entry| (entry.name.as_str().into(), entry)).collect();
     }
 
@@ -147,7 +147,7 @@ impl LeaseSet {
 
     /// We publish these attributes from here on.
     pub fn set_own_attrs(&mut self, attrs: LeaseAttrs) {
-        self.touched = Touched::All;
+        self.touched = DirtySet::All;
         self.own_attrs = attrs;
     }
 
@@ -171,7 +171,7 @@ impl LeaseSet {
     /// The lease we hold.
     pub fn set_own_key(&mut self, key: LeaseKey) {
         if self.own_key.replace(key) != Some(key) {
-            self.touched = Touched::All;
+            self.touched = DirtySet::All;
         }
     }
 

@@ -19,7 +19,7 @@ use flannel_common::addr::Mac;
 use super::{
     LeaseSet, Peer, RejectReason, Rejected, Resolved,
     check::{Candidate, LeaseFamily, Local, overlap},
-    ties::Tie,
+    conflicts::Tie,
 };
 use crate::{
     config::{BackendConfig, Prefix},

@@ -23,7 +23,7 @@ use crate::{
 
 /// The place of an address.
 #[derive(Clone, Debug)]
-pub(super) enum Place {
+pub(super) enum Location {
     /// In a pod of this node.
     Pod(Box<Pod>),
     /// On this node itself: the name of the interface.
@@ -68,7 +68,7 @@ impl Pod {
 }
 
 /// The state of the node in which every address is looked up.
-pub(super) struct Surroundings<'a> {
+pub(super) struct Context<'a> {
     pub(super) netlink: &'a Netlink,
     pub(super) pins: &'a PinRoot,
     pub(super) config: Option<NodeConfig>,
@@ -78,26 +78,26 @@ pub(super) struct Surroundings<'a> {
     pub(super) leased: Vec<IpNet>,
 }
 
-impl Surroundings<'_> {
+impl Context<'_> {
     /// Returns the place of this address.
-    pub(super) async fn place(&self, address: IpAddr) -> Result<Place, NetlinkError> {
+    pub(super) async fn place(&self, address: IpAddr) -> Result<Location, NetlinkError> {
         if let Some(own) = self.addresses.iter().find(|own| own.key.addr == address) {
-            return Ok(Place::Node(self.name(own.key.ifindex)));
+            return Ok(Location::Node(self.name(own.key.ifindex)));
         }
         if let Some(pod) = self.pod(address).await? {
-            return Ok(Place::Pod(Box::new(pod)));
+            return Ok(Location::Pod(Box::new(pod)));
         }
-        let Some(config) = &self.config else { return Ok(Place::Outside) };
+        let Some(config) = &self.config else { return Ok(Location::Outside) };
         let family = Family::of(address);
-        let Some(index) = subnet_index(config, address) else { return Ok(Place::Outside) };
+        let Some(index) = subnet_index(config, address) else { return Ok(Location::Outside) };
         let subnet = subnet(family, family_config(config, family), index);
         if self.is_ours(subnet) {
-            return Ok(Place::Vacant(subnet));
+            return Ok(Location::Vacant(subnet));
         }
         let entry = PeerMap::open(self.pins, family).and_then(|map| map.get(index)).ok();
         Ok(match entry.filter(|entry| entry.word.has(EntryState::VALID)) {
-            Some(entry) => Place::Peer(PinnedPeer { index, subnet, entry }),
-            None => Place::Unleased(subnet),
+            Some(entry) => Location::Peer(PinnedPeer { index, subnet, entry }),
+            None => Location::Unleased(subnet),
         })
     }
 

@@ -18,13 +18,13 @@ use super::{
     EtcdManager,
     error::EtcdError,
     feed::{Feed, FeedEvent, Position},
-    hold::Holder,
     listing::{Stored, list},
+    renewal::Holder,
     verify,
 };
 use crate::{
     host::clock::{BootTime, until},
-    subnet::{Backoff, Complaint, Delays, LeaseAttrs, LeaseRequest, StoreEvent, manager::next_attrs},
+    subnet::{Backoff, Delays, LeaseAttrs, LeaseRequest, LogThrottle, StoreEvent, manager::next_attrs},
 };
 
 const RECONNECT: Backoff = match Backoff::new(Duration::from_millis(100), Duration::from_secs(5), 20) {
@@ -57,7 +57,7 @@ pub(super) struct Follower {
     in_sync: bool,
     verify_at: BootTime,
     delays: Delays,
-    complaint: Complaint,
+    complaint: LogThrottle,
 }
 
 impl Follower {
@@ -78,7 +78,7 @@ impl Follower {
             in_sync: false,
             verify_at,
             delays: RECONNECT.delays(),
-            complaint: Complaint::default(),
+            complaint: LogThrottle::default(),
         }
     }
 
@@ -147,14 +147,14 @@ impl Follower {
         if let Some(position) = self.position
             && !verify::is_known(client, keys, held.as_ref(), position).await?
         {
-            self.doubt();
+            self.invalidate();
         }
         Ok(())
     }
 
-    fn doubt(&mut self) {
+    fn invalidate(&mut self) {
         warn!(
-            "our lease is not as we left it: the store is another one, or somebody changed it; listing all leases again"
+            "our lease is not as we left it: the store is another one, or another client changed it; listing all leases again"
         );
         self.position = None;
     }

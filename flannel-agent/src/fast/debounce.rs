@@ -8,13 +8,13 @@ const PERIOD: Duration = Duration::from_secs(1);
 
 /// The times of the last generation and of the next one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Pace {
+pub(super) struct Debounce {
     last: Option<Instant>,
     due: Option<Instant>,
     once_more: bool,
 }
 
-impl Pace {
+impl Debounce {
     /// Rules changed.
     pub(super) fn changed(&mut self, now: Instant) {
         let earliest = self.last.map_or(now, |last| now.max(last + PERIOD));
@@ -41,7 +41,7 @@ mod tests {
 
     /// The moments at which generations begin, in milliseconds, when rules change at these.
     fn generations(changes: &[u64]) -> Vec<u64> {
-        let (start, mut pace) = (Instant::now(), Pace::default());
+        let (start, mut pace) = (Instant::now(), Debounce::default());
         let (mut changes, mut begun) = (changes.iter().copied().peekable(), Vec::new());
         for at in 0..20_000 {
             let now = start + Duration::from_millis(at);

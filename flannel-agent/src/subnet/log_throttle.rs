@@ -8,12 +8,12 @@ const REPEAT_AFTER: Duration = Duration::from_mins(1);
 
 /// The message last logged about one recurring failure.
 #[derive(Clone, Debug, Default)]
-pub struct Complaint {
+pub struct LogThrottle {
     last: Option<(String, Instant)>,
     limit: LogLimit,
 }
 
-impl Complaint {
+impl LogThrottle {
     /// Returns true if `text` should be logged at `now`: it differs from the last one, or that was
     /// logged at least a minute ago. A text that changes each time is logged at most 20 times a
     /// minute.
@@ -40,7 +40,7 @@ mod tests {
     fn a_failure_is_told_on_change_and_once_a_minute() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
-        let mut complaint = Complaint::default();
+        let mut complaint = LogThrottle::default();
         assert!(!complaint.settle());
         assert!(complaint.is_due("a", at(0)));
         assert!(!complaint.is_due("a", at(59)));
@@ -53,7 +53,7 @@ mod tests {
     #[test]
     fn a_failure_that_changes_all_the_time_is_told_twenty_times_a_minute() {
         let start = Instant::now();
-        let mut complaint = Complaint::default();
+        let mut complaint = LogThrottle::default();
         let lines = (0..60_000_u64).filter(|n| {
             let due = complaint.is_due(&format!("problem {n}"), start + Duration::from_millis(n * 10));
             complaint.settle();

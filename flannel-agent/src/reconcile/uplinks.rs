@@ -7,9 +7,9 @@ use crate::backend::{PeerWay, Way};
 
 /// Each device, by index and name, with the number of peers that need it.
 #[derive(Debug, Default)]
-pub(super) struct Outlets(BTreeMap<(u32, String), usize>);
+pub(super) struct UplinkSet(BTreeMap<(u32, String), usize>);
 
-impl Outlets {
+impl UplinkSet {
     /// Some peers were reached so before and are reached so now.
     pub(super) fn change(&mut self, before: &[PeerWay], after: &[PeerWay]) {
         for device in after.iter().flat_map(devices) {
@@ -62,8 +62,8 @@ mod tests {
 
     #[test]
     fn a_device_is_needed_until_the_last_peer_left_it() {
-        let mut outlets = Outlets::default();
-        let named = |outlets: &Outlets| outlets.devices().map(|(_, name)| name.to_owned()).collect::<Vec<_>>();
+        let mut outlets = UplinkSet::default();
+        let named = |outlets: &UplinkSet| outlets.devices().map(|(_, name)| name.to_owned()).collect::<Vec<_>>();
         outlets.change(&[], &[by(&["eth0", "eth1"]), by(&["eth0"]), by(&[])]);
         assert_eq!(named(&outlets), ["eth0", "eth1"]);
         outlets.change(&[by(&["eth0", "eth1"])], &[by(&["eth0"])]);

@@ -20,7 +20,7 @@ const NAMED: usize = 5;
 
 /// The counts that were logged, and the times.
 #[derive(Debug, Default)]
-pub(super) struct Teller {
+pub(super) struct RateLimitedLog {
     /// True after the first call. Packets counted before it are left to an earlier agent's log.
     begun: bool,
     refused: Told,
@@ -47,7 +47,7 @@ impl Told {
     }
 }
 
-impl Teller {
+impl RateLimitedLog {
     /// Takes in the current counts, and logs what is due. `suspects` is read only if something is.
     pub(super) fn hear<E>(
         &mut self,
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn what_was_counted_before_the_agent_began_is_not_news() {
-        let mut teller = Teller::default();
+        let mut teller = RateLimitedLog::default();
         let count = |refused| Checks { outer: Count { refused, passed: 0 }, inner: Count::default() };
         let asked = std::cell::Cell::new(0);
         let suspects = || {

@@ -8,31 +8,31 @@ use super::Step;
 use crate::{
     datapath::legs,
     explain::{
-        facts::{Facts, Tunnel},
-        place::Place,
+        location::Location,
+        snapshot::{Snapshot, Tunnel},
     },
     netlink::{RouteAnswer, RouteType},
     observe::flows::seconds,
 };
 
 /// The remedy for a fault that a running agent would have repaired.
-const MEND: &str =
-    "a running agent mends that at once: see `flannel-agent status`, and `flannel-agent maps dump --diff`";
+const REPAIR: &str =
+    "a running agent repairs that at once: see `flannel-agent status`, and `flannel-agent maps dump --diff`";
 
 pub(super) const fn is_direct(entry: &PeerEntry) -> bool {
     entry.word.has(EntryState::DIRECT)
 }
 
 /// The steps of the way, as far as the packet has one.
-pub(super) fn steps(facts: &Facts) -> Vec<Step> {
+pub(super) fn steps(facts: &Snapshot) -> Vec<Step> {
     let mut steps: Vec<Step> = facts.route.iter().map(|route| self::route(facts, route)).collect();
     let Some(tunnel) = &facts.tunnel else { return steps };
     if is_direct(&tunnel.peer.entry) {
-        steps.extend(matches!(facts.destination, Place::Peer(_)).then(|| on_link(tunnel)));
+        steps.extend(matches!(facts.destination, Location::Peer(_)).then(|| on_link(tunnel)));
         return steps;
     }
     match &facts.destination {
-        Place::Peer(_) => {
+        Location::Peer(_) => {
             steps.extend([device(tunnel), neighbour(tunnel), fdb(tunnel), underlay(tunnel), path(facts, tunnel)]);
         }
         _ => steps.push(device(tunnel)),
@@ -41,7 +41,7 @@ pub(super) fn steps(facts: &Facts) -> Vec<Step> {
     steps
 }
 
-fn route(facts: &Facts, route: &Result<RouteAnswer, String>) -> Step {
+fn route(facts: &Snapshot, route: &Result<RouteAnswer, String>) -> Step {
     let destination = facts.question.destination;
     let answer = match route {
         Ok(answer) => answer,
@@ -52,11 +52,11 @@ fn route(facts: &Facts, route: &Result<RouteAnswer, String>) -> Step {
     match (answer.kind, expected(facts)) {
         (RouteType::Unicast | RouteType::Local, Some((index, name))) if answer.oif != Some(index) => Step::fail(
             "route",
-            format!("{destination} is routed {by}, and not by {name}: look for a more specific route; {MEND}"),
+            format!("{destination} is routed {by}, and not by {name}: look for a more specific route; {REPAIR}"),
         ),
         (RouteType::Unicast, _) => Step::ok("route", format!("{destination} is routed {by}")),
         (RouteType::Local, _) => Step::ok("route", format!("{destination} is delivered to this host")),
-        (RouteType::Unreachable, _) if matches!(facts.destination, Place::Unleased(_)) => Step::fail(
+        (RouteType::Unreachable, _) if matches!(facts.destination, Location::Unleased(_)) => Step::fail(
             "route",
             format!("no node has a lease for {destination}, so the unreachable route for the pod network matches it"),
         ),
@@ -71,10 +71,10 @@ const FORWARDING: &str =
     "net.ipv4.ip_forward (net.ipv6.conf.all.forwarding) has to be 1, and rp_filter not to refuse the sender";
 
 /// The device by which the route has to lead.
-fn expected(facts: &Facts) -> Option<(u32, String)> {
+fn expected(facts: &Snapshot) -> Option<(u32, String)> {
     match &facts.destination {
-        Place::Peer(peer) if is_direct(&peer.entry) => Some((peer.entry.oif, format!("device {}", peer.entry.oif))),
-        Place::Peer(_) => {
+        Location::Peer(peer) if is_direct(&peer.entry) => Some((peer.entry.oif, format!("device {}", peer.entry.oif))),
+        Location::Peer(_) => {
             let tunnel = facts.tunnel.as_ref()?;
             let config = facts.config()?;
             Some((
@@ -82,7 +82,7 @@ fn expected(facts: &Facts) -> Option<(u32, String)> {
                 tunnel.device.as_ref().map_or("the tunnel device", |link| &link.name).to_owned(),
             ))
         }
-        Place::Pod(pod) => {
+        Location::Pod(pod) => {
             let link = pod.bridge.as_ref().unwrap_or(&pod.veth);
             Some((link.index, link.name.clone()))
         }
@@ -92,8 +92,8 @@ fn expected(facts: &Facts) -> Option<(u32, String)> {
 
 fn device(tunnel: &Tunnel) -> Step {
     match &tunnel.device {
-        None => Step::fail("device", format!("the tunnel device is gone; {MEND}")),
-        Some(link) if !link.up => Step::fail("device", format!("{} is down; {MEND}", link.name)),
+        None => Step::fail("device", format!("the tunnel device is gone; {REPAIR}")),
+        Some(link) if !link.up => Step::fail("device", format!("{} is down; {REPAIR}", link.name)),
         Some(link) => Step::ok("device", format!("{} is up, MTU {}", link.name, link.mtu)),
     }
 }
@@ -102,8 +102,8 @@ fn neighbour(tunnel: &Tunnel) -> Step {
     let (gateway, wanted) = (tunnel.peer.subnet.addr(), tunnel.peer.entry.mac);
     match tunnel.neighbour {
         Some(mac) if mac == wanted => Step::ok("neighbour", format!("{gateway} is {mac}, the peer's VTEP")),
-        Some(mac) => Step::fail("neighbour", format!("{gateway} is {mac}, and the peer's VTEP is {wanted}; {MEND}")),
-        None => Step::fail("neighbour", format!("there is no entry for {gateway}, the peer's gateway; {MEND}")),
+        Some(mac) => Step::fail("neighbour", format!("{gateway} is {mac}, and the peer's VTEP is {wanted}; {REPAIR}")),
+        None => Step::fail("neighbour", format!("there is no entry for {gateway}, the peer's gateway; {REPAIR}")),
     }
 }
 
@@ -111,8 +111,8 @@ fn fdb(tunnel: &Tunnel) -> Step {
     let (mac, wanted) = (tunnel.peer.entry.mac, IpAddr::from(tunnel.peer.entry.vtep));
     match tunnel.fdb {
         Some(vtep) if vtep == wanted => Step::ok("fdb", format!("{mac} is behind {vtep}")),
-        Some(vtep) => Step::fail("fdb", format!("{mac} is behind {vtep}, and the peer is {wanted}; {MEND}")),
-        None => Step::fail("fdb", format!("there is no entry for {mac}, so frames to the peer end here; {MEND}")),
+        Some(vtep) => Step::fail("fdb", format!("{mac} is behind {vtep}, and the peer is {wanted}; {REPAIR}")),
+        None => Step::fail("fdb", format!("there is no entry for {mac}, so frames to the peer end here; {REPAIR}")),
     }
 }
 
@@ -162,7 +162,7 @@ fn is_silent(tunnel: &Tunnel) -> bool {
     tunnel.next_hop.as_ref().is_some_and(|neighbour| neighbour.failed && neighbour.mac.is_none())
 }
 
-fn path(facts: &Facts, tunnel: &Tunnel) -> Step {
+fn path(facts: &Snapshot, tunnel: &Tunnel) -> Step {
     let entry = &tunnel.peer.entry;
     if !entry.word.has(EntryState::PLAIN) {
         let said = facts.status.iter().flat_map(|status| &status.peers);
@@ -193,12 +193,12 @@ fn path(facts: &Facts, tunnel: &Tunnel) -> Step {
     }
     Step::ok(
         "path",
-        "plain, and no packet of the kernel's own left of late: the next one takes the vxlan device and shows the way",
+        "plain, and not validated by a recent packet of the kernel: the next packet takes the vxlan device and is the probe",
     )
 }
 
 /// The path of a peer with legs: the kernel chooses one for each flow.
-fn by_legs(facts: &Facts, tunnel: &Tunnel) -> Step {
+fn by_legs(facts: &Snapshot, tunnel: &Tunnel) -> Step {
     let entry = &tunnel.peer.entry;
     let name = |index| {
         let link = tunnel.outlets.iter().find(|link| link.index == index);
@@ -212,7 +212,7 @@ fn by_legs(facts: &Facts, tunnel: &Tunnel) -> Step {
         } else if seen.is_held_down(entry.word, facts.now_ns) {
             "a packet of the kernel's own left otherwise than ours would".to_owned()
         } else {
-            "no packet of the kernel's own left of late".to_owned()
+            "no recent packet of the kernel's own".to_owned()
         };
         format!("by {}: {what}", name(*index))
     });
@@ -227,11 +227,11 @@ fn by_legs(facts: &Facts, tunnel: &Tunnel) -> Step {
 }
 
 /// Compares the MTUs of the tunnel device, the external interface and the pod's veth.
-fn size(facts: &Facts, tunnel: &Tunnel) -> Option<Step> {
+fn size(facts: &Snapshot, tunnel: &Tunnel) -> Option<Step> {
     let (external, device) = (tunnel.external.as_ref()?, tunnel.device.as_ref()?);
     let overhead = if facts.question.destination.is_ipv4() { 50 } else { 70 };
     let pods = [&facts.source, &facts.destination].into_iter().find_map(|place| match place {
-        Place::Pod(pod) => Some(&pod.veth),
+        Location::Pod(pod) => Some(&pod.veth),
         _ => None,
     });
     let text = format!(

@@ -10,12 +10,12 @@ use flannel_common::{
 
 use super::{Step, Tried};
 use crate::{
-    explain::{facts::Facts, place::Place},
+    explain::{location::Location, snapshot::Snapshot},
     observe::flows::{FlowRow, seconds},
 };
 
 /// The mode in force, and whether the programs trust their maps.
-pub(super) fn mode(facts: &Facts) -> Step {
+pub(super) fn mode(facts: &Snapshot) -> Step {
     let node = match &facts.node {
         Ok(node) => node,
         Err(error) => return Step::warn("mode", format!("only the kernel is left to ask: {error}")),
@@ -27,7 +27,7 @@ pub(super) fn mode(facts: &Facts) -> Step {
     if !node.config.word.has(EntryState::VALID) {
         return Step::warn(
             "mode",
-            format!("{text}, and nobody vouches for the maps: all packets take the kernel's way"),
+            format!("{text}, and the maps are considered stale: all packets take the kernel path"),
         );
     }
     if !heartbeat_is_fresh(facts.now_ns, node.config.heartbeat_ns) {
@@ -44,7 +44,7 @@ pub(super) fn mode(facts: &Facts) -> Step {
 }
 
 /// The flow, and what each program does.
-pub(super) fn steps(facts: &Facts) -> Vec<Step> {
+pub(super) fn steps(facts: &Snapshot) -> Vec<Step> {
     let mut steps: Vec<Step> = guard(facts).into_iter().collect();
     if facts.node.as_ref().is_ok_and(|node| node.mode.mode() == Mode::Fast) {
         steps.extend(flows(facts));
@@ -58,9 +58,9 @@ pub(super) fn steps(facts: &Facts) -> Vec<Step> {
 
 /// Returns the step about the guard's modes; `None` without a tunnel, or if the source is not in a
 /// peer's subnet.
-fn guard(facts: &Facts) -> Option<Step> {
+fn guard(facts: &Snapshot) -> Option<Step> {
     facts.config().filter(|config| config.has_tunnel())?;
-    let node = facts.node.as_ref().ok().filter(|_| matches!(facts.source, Place::Peer(_)))?;
+    let node = facts.node.as_ref().ok().filter(|_| matches!(facts.source, Location::Peer(_)))?;
     let Checks { outer, inner } = node.guard;
     Some(Step::ok(
         "guard",
@@ -68,7 +68,7 @@ fn guard(facts: &Facts) -> Option<Step> {
     ))
 }
 
-fn flows(facts: &Facts) -> Vec<Step> {
+fn flows(facts: &Snapshot) -> Vec<Step> {
     let [there, back] = &facts.flows;
     match there {
         None => vec![Step::ok(

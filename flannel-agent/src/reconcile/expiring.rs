@@ -14,7 +14,7 @@ pub(super) const GRACE: Duration = Duration::from_mins(1);
 
 /// Since when senders have been leaving.
 #[derive(Debug)]
-pub(super) struct Leaving<K> {
+pub(super) struct Expiring<K> {
     grace: Duration,
     since: BTreeMap<K, Instant>,
 }
@@ -28,7 +28,7 @@ pub(super) struct Departure<K> {
     pub(super) over: Vec<K>,
 }
 
-impl<K: Ord + Clone> Leaving<K> {
+impl<K: Ord + Clone> Expiring<K> {
     /// Creates the state without leaving senders.
     pub(super) const fn new(grace: Duration) -> Self {
         Self { grace, since: BTreeMap::new() }
@@ -52,7 +52,7 @@ mod tests {
 
     #[test]
     fn senders_go_when_their_time_is_over_and_not_if_they_come_back() {
-        let (mut leaving, start) = (Leaving::new(GRACE), Instant::now());
+        let (mut leaving, start) = (Expiring::new(GRACE), Instant::now());
         let mut sort = |keys: &[u8], seconds| {
             let Departure { begun, over } =
                 leaving.sort(&keys.iter().copied().collect(), start + Duration::from_secs(seconds));
@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn without_a_grace_they_go_at_once() {
-        let mut leaving = Leaving::new(Duration::ZERO);
+        let mut leaving = Expiring::new(Duration::ZERO);
         let Departure { begun, over } = leaving.sort(&BTreeSet::from([7]), Instant::now());
         assert_eq!((begun, over), (vec![7], vec![7]));
     }

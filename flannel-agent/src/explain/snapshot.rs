@@ -12,9 +12,9 @@ use flannel_common::{
 use ipnet::IpNet;
 
 use super::{
-    place::{Place, Pod, Surroundings, enters_by},
+    location::{Context, Location, Pod, enters_by},
     question::Question,
-    story::Tried,
+    report::Tried,
     trial,
 };
 use crate::{
@@ -37,10 +37,10 @@ use crate::{
 };
 
 /// Everything that the explanation is based on.
-pub(super) struct Facts {
+pub(super) struct Snapshot {
     pub(super) question: Question,
-    pub(super) source: Place,
-    pub(super) destination: Place,
+    pub(super) source: Location,
+    pub(super) destination: Location,
     /// The pinned state, or the reason why it cannot be read.
     pub(super) node: Result<Node, String>,
     /// The kernel's route for the packet from here on, or the reason why it cannot be read.
@@ -87,11 +87,11 @@ pub(super) struct Tunnel {
     pub(super) next_hop: Option<Neighbour>,
 }
 
-impl Facts {
+impl Snapshot {
     /// The pod at the beginning of the way.
     pub(super) const fn sender(&self) -> Option<&Pod> {
         match &self.source {
-            Place::Pod(pod) => Some(pod),
+            Location::Pod(pod) => Some(pod),
             _ => None,
         }
     }
@@ -104,10 +104,10 @@ impl Facts {
 }
 
 /// Reads.
-pub(super) async fn read(question: Question, pins: &PinRoot, status: Option<Status>) -> Result<Facts, NetlinkError> {
+pub(super) async fn read(question: Question, pins: &PinRoot, status: Option<Status>) -> Result<Snapshot, NetlinkError> {
     let (netlink, _events) = Netlink::connect()?;
     let node = read_node(pins).map_err(|error| chain(&error));
-    let around = Surroundings {
+    let around = Context {
         netlink: &netlink,
         pins,
         config: node.as_ref().ok().map(|node| node.config),
@@ -118,12 +118,12 @@ pub(super) async fn read(question: Question, pins: &PinRoot, status: Option<Stat
     let (source, destination) = (around.place(question.source).await?, around.place(question.destination).await?);
     let config = node.as_ref().ok().map(|node| *family_config(&node.config, Family::of(question.destination)));
     let tunnel = match (&destination, &source, config) {
-        (Place::Peer(peer), _, Some(config)) | (_, Place::Peer(peer), Some(config)) => {
+        (Location::Peer(peer), _, Some(config)) | (_, Location::Peer(peer), Some(config)) => {
             Some(read_tunnel(&around, *peer, &config).await?)
         }
         _ => None,
     };
-    let mut facts = Facts {
+    let mut facts = Snapshot {
         question,
         node,
         route: None,
@@ -158,11 +158,7 @@ fn read_node(pins: &PinRoot) -> Result<Node, DatapathError> {
     Ok(Node { mode: ModeMap::open(pins)?.get()?, config: ConfigMap::open(pins)?.get()?, guard: guard.in_force() })
 }
 
-async fn read_tunnel(
-    around: &Surroundings<'_>,
-    peer: PinnedPeer,
-    config: &FamilyConfig,
-) -> Result<Tunnel, NetlinkError> {
+async fn read_tunnel(around: &Context<'_>, peer: PinnedPeer, config: &FamilyConfig) -> Result<Tunnel, NetlinkError> {
     let (netlink, link) = (around.netlink, |index: u32| around.links.get(&index).cloned());
     let index = config.tunnel_ifindex;
     let (neighbour, fdb) = if config.has_tunnel() { read_entries(netlink, &peer, index).await? } else { (None, None) };
@@ -206,7 +202,7 @@ async fn read_entries(
 }
 
 /// The kernel's route for the packet from here on; none where no route has to do with it.
-async fn read_route(around: &Surroundings<'_>, facts: &Facts) -> Option<Result<RouteAnswer, String>> {
+async fn read_route(around: &Context<'_>, facts: &Snapshot) -> Option<Result<RouteAnswer, String>> {
     let Question { source, destination, .. } = facts.question;
     let forwarded = async |iif| {
         let answer = around.netlink.route_forwarded(destination, source, iif).await;
@@ -218,22 +214,24 @@ async fn read_route(around: &Surroundings<'_>, facts: &Facts) -> Option<Result<R
         })
     };
     let answer = match (&facts.source, &facts.destination) {
-        (Place::Pod(from), Place::Pod(to)) if from.routed_by() == to.routed_by() => return None,
-        (Place::Vacant(_), _) | (_, Place::Vacant(_)) => return None,
-        (Place::Pod(pod), _) => forwarded(pod.routed_by()).await,
-        (Place::Peer(peer), Place::Pod(_) | Place::Node(_)) => forwarded(enters_by(peer, facts.config()?)).await,
-        (Place::Peer(_), _) => return None,
+        (Location::Pod(from), Location::Pod(to)) if from.routed_by() == to.routed_by() => return None,
+        (Location::Vacant(_), _) | (_, Location::Vacant(_)) => return None,
+        (Location::Pod(pod), _) => forwarded(pod.routed_by()).await,
+        (Location::Peer(peer), Location::Pod(_) | Location::Node(_)) => {
+            forwarded(enters_by(peer, facts.config()?)).await
+        }
+        (Location::Peer(_), _) => return None,
         _ => around.netlink.route_from_here(destination).await,
     };
     Some(answer.map_err(|error| chain(&error)))
 }
 
 /// The busiest flow that fits the question, and its way back.
-fn known(facts: &Facts, rows: &[FlowRow]) -> [Option<FlowRow>; 2] {
+fn known(facts: &Snapshot, rows: &[FlowRow]) -> [Option<FlowRow>; 2] {
     let Question { source, destination, transport, sport, dport } = facts.question;
     let entry = match &facts.source {
-        Place::Pod(pod) => pod.veth.index,
-        Place::Peer(peer) => facts.config().map_or(0, |config| enters_by(peer, config)),
+        Location::Pod(pod) => pod.veth.index,
+        Location::Peer(peer) => facts.config().map_or(0, |config| enters_by(peer, config)),
         _ => return [None, None],
     };
     let is_there = |row: &&FlowRow| {

@@ -16,12 +16,12 @@ pub(super) struct Tie {
 
 /// The ties of all leases that passed every check of their own.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Ties {
+pub(super) struct Conflicts {
     macs: BTreeSet<(Family, Mac, Arc<str>)>,
     subnets: BTreeSet<(IpNet, Arc<str>)>,
 }
 
-impl Ties {
+impl Conflicts {
     pub(super) fn add(&mut self, name: &Arc<str>, tie: Tie) {
         self.subnets.insert((tie.subnet, Arc::clone(name)));
         self.macs.extend(tie.mac.map(|mac| (Family::of(tie.subnet.addr()), mac, Arc::clone(name))));
@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn leases_are_tied_by_their_mac_and_by_subnets_on_either_side() {
-        let mut ties = Ties::default();
+        let mut ties = Conflicts::default();
         for (name, subnet, mac) in [
             ("large", "10.5.0.0/16", 1),
             ("middle", "10.5.8.0/22", 2),

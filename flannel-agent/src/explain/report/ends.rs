@@ -7,8 +7,8 @@ use flannel_common::fast::PodEntry;
 use super::Step;
 use crate::{
     explain::{
-        facts::Facts,
-        place::{Place, Pod},
+        location::{Location, Pod},
+        snapshot::Snapshot,
     },
     observe::status::Status,
 };
@@ -16,11 +16,11 @@ use crate::{
 const TOPICS: [&str; 2] = ["source", "destination"];
 
 /// A step for each end, and one where neither is this node's business.
-pub(super) fn steps(facts: &Facts) -> Vec<Step> {
+pub(super) fn steps(facts: &Snapshot) -> Vec<Step> {
     let ends = [(&facts.source, facts.question.source), (&facts.destination, facts.question.destination)];
     let mut steps: Vec<Step> =
         TOPICS.into_iter().zip(ends).map(|(topic, (place, address))| step(topic, place, address, facts)).collect();
-    if let (Place::Peer(peer), Place::Peer(_) | Place::Unleased(_) | Place::Outside) =
+    if let (Location::Peer(peer), Location::Peer(_) | Location::Unleased(_) | Location::Outside) =
         (&facts.source, &facts.destination)
     {
         let text = format!("neither end is on this node: ask on the node {}, where the packet begins", peer.entry.vtep);
@@ -29,27 +29,27 @@ pub(super) fn steps(facts: &Facts) -> Vec<Step> {
     steps
 }
 
-fn step(topic: &'static str, place: &Place, address: IpAddr, facts: &Facts) -> Step {
+fn step(topic: &'static str, place: &Location, address: IpAddr, facts: &Snapshot) -> Step {
     match place {
-        Place::Pod(pod) => self::pod(topic, pod, address, facts.status.as_ref()),
-        Place::Node(device) => Step::ok(topic, format!("{address} is an address of this node, on {device}")),
-        Place::Vacant(subnet) => Step::fail(
+        Location::Pod(pod) => self::pod(topic, pod, address, facts.status.as_ref()),
+        Location::Node(device) => Step::ok(topic, format!("{address} is an address of this node, on {device}")),
+        Location::Vacant(subnet) => Step::fail(
             topic,
             format!(
                 "{address} is in this node's own subnet {subnet}, and no pod here has it: it is gone, or not up yet"
             ),
         ),
-        Place::Peer(peer) => {
+        Location::Peer(peer) => {
             Step::ok(topic, format!("{address} is in {}, the subnet of the node {}", peer.subnet, peer.entry.vtep))
         }
-        Place::Unleased(subnet) => Step::fail(
+        Location::Unleased(subnet) => Step::fail(
             topic,
             format!(
                 "{address} is in {subnet}, and no node is known to have that subnet: look for its lease in the store, and at \
                  `refused lease` in `flannel-agent status`"
             ),
         ),
-        Place::Outside => Step::ok(
+        Location::Outside => Step::ok(
             topic,
             format!(
                 "{address} is neither in the pod network nor on this node. Of a Service, ask about a pod behind it"

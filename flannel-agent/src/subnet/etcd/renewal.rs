@@ -1,6 +1,6 @@
 //! Our own lease after start-up: renewed in time, watched, and acquired again when it is lost.
 //!
-//! Does not watch by itself; [`super::follow`] passes on what it sees of our key, and asks when the next thing
+//! Does not watch by itself; [`super::watcher`] passes on what it sees of our key, and asks when the next thing
 //! is due. What the receiver must know is returned as events.
 
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use tracing::{info, warn};
 use super::{EtcdManager, Guard, Held, Outcome, Publication, Stored, publish};
 use crate::{
     host::clock::BootTime,
-    subnet::{Backoff, Complaint, Delays, LeaseAttrs, LeaseRequest, LostCause, StoreEvent, SubnetManager as _},
+    subnet::{Backoff, Delays, LeaseAttrs, LeaseRequest, LogThrottle, LostCause, StoreEvent, SubnetManager as _},
 };
 
 /// Between attempts to acquire again, and before our attributes are written over someone else's.
@@ -29,7 +29,7 @@ pub(super) struct Holder {
     due: Option<BootTime>,
     renewals: Delays,
     again: Delays,
-    complaint: Complaint,
+    complaint: LogThrottle,
 }
 
 impl Holder {
@@ -37,7 +37,7 @@ impl Holder {
         let retry = manager.term.retry();
         let renewals = Backoff::new(retry, retry, 20).unwrap_or(AGAIN).delays();
         let due = manager.held.as_ref().map_or(Some(BootTime::now()), |held| held.renew_at(manager.term));
-        Self { request, outdated: None, due, renewals, again: AGAIN.delays(), complaint: Complaint::default() }
+        Self { request, outdated: None, due, renewals, again: AGAIN.delays(), complaint: LogThrottle::default() }
     }
 
     /// We publish these attributes from here on, and at once.
@@ -58,7 +58,7 @@ impl Holder {
     }
 
     /// The store is back: do at once what failed meanwhile.
-    pub(super) fn hurry(&mut self, manager: &EtcdManager) {
+    pub(super) fn retry_now(&mut self, manager: &EtcdManager) {
         let overdue = manager.held.as_ref().is_none_or(|held| held.is_due(manager.term, BootTime::now()));
         if overdue || self.outdated.is_some() {
             self.due = Some(BootTime::now());
@@ -162,7 +162,7 @@ impl Holder {
         let own = held.own_lease();
         self.due = held.renew_at(manager.term);
         if !as_we_write {
-            warn!("lease {} was written by somebody else with our address; writing our attributes again", held.key);
+            warn!("lease {} was written by another client with our address; writing our attributes again", held.key);
             self.due = Some(BootTime::now() + self.again.next_delay());
         }
         vec![StoreEvent::OwnLease(own)]

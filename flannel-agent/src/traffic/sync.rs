@@ -203,7 +203,7 @@ impl Keeper {
             }
         }
         if outcome.mended && settled {
-            tracing::warn!("somebody changed our traffic rules; they are mended");
+            tracing::warn!("another process changed our traffic rules; they are repaired");
             self.status.repairs += 1;
             self.status.repaired_at =
                 SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).ok().map(|at| at.as_secs());

@@ -1,6 +1,6 @@
 //! Our own Node after start-up: its subnet followed, its annotations kept.
 //!
-//! Does not watch by itself; [`super::follow`] passes on what it sees of the Node, and asks when the next thing is due.
+//! Does not watch by itself; [`super::watcher`] passes on what it sees of the Node, and asks when the next thing is due.
 //! What the receiver must know is returned as events. A lease is held once it is published.
 
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use super::{
     KubeManager, annotate::patch_for, entry::Annotations, feed::is_older, prefix::AnnotationPrefix, record::NodeRecord,
 };
 use crate::subnet::{
-    Backoff, Complaint, Delays, LeaseAttrs, LeaseKey, LeaseRequest, LostCause, OwnLease, StoreCounts, StoreEvent,
+    Backoff, Delays, LeaseAttrs, LeaseKey, LeaseRequest, LogThrottle, LostCause, OwnLease, StoreCounts, StoreEvent,
 };
 
 /// Between attempts to write, and before our annotations are written over someone else's.
@@ -32,7 +32,7 @@ pub(super) struct Holder {
     due: Option<Instant>,
     written: Option<Instant>,
     again: Delays,
-    complaint: Complaint,
+    complaint: LogThrottle,
     counts: StoreCounts,
 }
 
@@ -46,7 +46,7 @@ impl Holder {
             due: None,
             written: None,
             again: AGAIN.delays(),
-            complaint: Complaint::default(),
+            complaint: LogThrottle::default(),
             counts: manager.counts.clone(),
         }
     }
@@ -58,7 +58,7 @@ impl Holder {
 
     /// Returns true if `node` is older than the version we know. That happens because our own
     /// writes are answered before the watch reports them.
-    pub(super) fn knows_better(&self, node: &NodeRecord) -> bool {
+    pub(super) fn is_newer(&self, node: &NodeRecord) -> bool {
         let newer =
             |known: &NodeRecord| known.uid == node.uid && is_older(&node.resource_version, &known.resource_version);
         self.node.as_ref().is_some_and(newer)
@@ -66,7 +66,7 @@ impl Holder {
 
     /// Returns true if `node` is not the Node we know: one created again under the same name, or
     /// the first one seen.
-    pub(super) fn is_another(&self, node: &NodeRecord) -> bool {
+    pub(super) fn is_replacement(&self, node: &NodeRecord) -> bool {
         self.node.as_ref().is_none_or(|known| known.uid != node.uid)
     }
 
@@ -109,7 +109,7 @@ impl Holder {
         let now = Instant::now();
         let quarrel = self.held.is_some() && self.written.is_some_and(|written| now - written < QUIET);
         if quarrel {
-            warn!("our annotations were changed by somebody else; writing them again");
+            warn!("our annotations were changed by another client; writing them again");
             self.due = Some(now + self.again.next_delay());
         } else {
             self.again.reset();
@@ -192,10 +192,10 @@ mod tests {
     #[test]
     fn a_change_older_than_our_own_write_is_no_news() {
         let mut holder = holder();
-        assert!(!holder.knows_better(&node("9", "u", "192.0.2.1")), "nothing is known yet");
+        assert!(!holder.is_newer(&node("9", "u", "192.0.2.1")), "nothing is known yet");
         holder.see(Some(node("10", "u", "192.0.2.1")));
         for (version, uid, known) in [("9", "u", true), ("10", "u", false), ("11", "u", false), ("9", "other", false)] {
-            assert_eq!(holder.knows_better(&node(version, uid, "192.0.2.9")), known, "{version} {uid}");
+            assert_eq!(holder.is_newer(&node(version, uid, "192.0.2.9")), known, "{version} {uid}");
         }
     }
 

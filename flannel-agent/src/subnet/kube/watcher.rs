@@ -21,15 +21,15 @@ use super::{
     entry::{Families, entry_of},
     error::{KubeError, Problem},
     feed::{Feed, FeedEvent, Position},
-    hold::Holder,
     listing::{Listing, Scope, list},
     reconnect::Reconnect,
     record::NodeRecord,
+    renewal::Holder,
     requests,
 };
 use crate::{
     config::BackendConfig,
-    subnet::{Complaint, Entry, LeaseAttrs, LeaseRequest, StoreEvent, backoff::until, manager::next_attrs},
+    subnet::{Entry, LeaseAttrs, LeaseRequest, LogThrottle, StoreEvent, backoff::until, manager::next_attrs},
 };
 
 const WATCHING: &str = "watching the nodes";
@@ -60,7 +60,7 @@ pub(super) struct Follower {
     told: BTreeMap<String, Entry>,
     in_sync: bool,
     retry: Reconnect,
-    complaint: Complaint,
+    complaint: LogThrottle,
 }
 
 impl Follower {
@@ -86,7 +86,7 @@ impl Follower {
             told: BTreeMap::new(),
             in_sync: false,
             retry: Reconnect::new(),
-            complaint: Complaint::default(),
+            complaint: LogThrottle::default(),
         }
     }
 
@@ -196,7 +196,7 @@ impl Follower {
             return self.broken(&error).await;
         }
         match found {
-            Ok(node) if node.name == self.scope.own && self.holder.knows_better(&node) => Ok(()),
+            Ok(node) if node.name == self.scope.own && self.holder.is_newer(&node) => Ok(()),
             Ok(node) if node.name == self.scope.own => self.see_own(Some(node)).await,
             Ok(node) => match entry_of(&node, &self.manager.client.options().prefix, self.scope.families) {
                 Some(entry) => self.put(entry).await,
@@ -223,7 +223,7 @@ impl Follower {
     }
 
     async fn see_own(&mut self, found: Option<NodeRecord>) -> Result<(), Gone> {
-        if found.as_ref().is_some_and(|node| self.holder.is_another(node)) {
+        if found.as_ref().is_some_and(|node| self.holder.is_replacement(node)) {
             self.condition.forget();
         }
         let events = self.holder.see(found);

@@ -50,7 +50,7 @@ impl Follower {
 
     async fn connected(&mut self) -> Result<(), Gone> {
         self.delays.reset();
-        self.holder.hurry(&self.manager);
+        self.holder.retry_now(&self.manager);
         self.recovered();
         if std::mem::replace(&mut self.in_sync, true) { Ok(()) } else { self.send(StoreEvent::Resumed).await }
     }

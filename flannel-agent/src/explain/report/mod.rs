@@ -13,7 +13,7 @@ use flannel_common::{
 };
 use serde::Serialize;
 
-use super::{facts::Facts, place::Place};
+use super::{location::Location, snapshot::Snapshot};
 
 /// The state of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -75,7 +75,7 @@ pub struct Verdict {
 
 /// The whole story.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Story {
+pub struct Report {
     /// The findings, in the order of the packet's way.
     pub steps: Vec<Step>,
     /// The verdicts of the programs.
@@ -103,16 +103,16 @@ impl Step {
 }
 
 /// Builds the story from the facts.
-pub(super) fn tell(facts: &Facts) -> Story {
+pub(super) fn tell(facts: &Snapshot) -> Report {
     let mut steps = ends::steps(facts);
     steps.push(programs::mode(facts));
     steps.extend(kernel::steps(facts));
     steps.extend(programs::steps(facts));
     let verdict = verdict(facts, &steps);
-    Story { steps, programs: facts.tried.iter().flatten().cloned().collect(), verdict }
+    Report { steps, programs: facts.tried.iter().flatten().cloned().collect(), verdict }
 }
 
-fn verdict(facts: &Facts, steps: &[Step]) -> Verdict {
+fn verdict(facts: &Snapshot, steps: &[Step]) -> Verdict {
     let way = way(facts);
     let broken = steps.iter().enumerate().find(|(_, step)| step.state == State::Fail);
     let Some((number, step)) = broken else {
@@ -131,20 +131,20 @@ fn verdict(facts: &Facts, steps: &[Step]) -> Verdict {
 }
 
 /// Returns the way of the packet, as in [`Verdict::way`].
-fn way(facts: &Facts) -> &'static str {
+fn way(facts: &Snapshot) -> &'static str {
     let taken = facts.tried.iter().flatten().find(|tried| tried.attached && tried.verdict() == Fate::Redirect);
     if let Some(tried) = taken {
         return if tried.reasons.contains(&Reason::Replayed) { "fast" } else { "encap" };
     }
     match (&facts.source, &facts.destination) {
-        (_, Place::Peer(peer)) | (Place::Peer(peer), _) if kernel::is_direct(&peer.entry) => "direct",
-        (Place::Peer(_), _) | (_, Place::Peer(_)) => "kernel",
-        (_, Place::Pod(_) | Place::Node(_)) => "local",
+        (_, Location::Peer(peer)) | (Location::Peer(peer), _) if kernel::is_direct(&peer.entry) => "direct",
+        (Location::Peer(_), _) | (_, Location::Peer(_)) => "kernel",
+        (_, Location::Pod(_) | Location::Node(_)) => "local",
         _ => "outside",
     }
 }
 
-fn arrival(facts: &Facts, way: &str) -> String {
+fn arrival(facts: &Snapshot, way: &str) -> String {
     let by = match way {
         "fast" => "by mode fast, past the host's stack",
         "encap" => "encapsulated by to_tunnel",
@@ -154,9 +154,9 @@ fn arrival(facts: &Facts, way: &str) -> String {
         _ => "by the host's routing",
     };
     let end = match &facts.destination {
-        Place::Peer(peer) => format!("it leaves for the node {}", peer.entry.vtep),
-        Place::Pod(pod) => format!("it comes to the pod at {}", pod.veth.name),
-        Place::Node(_) => "it comes to this host".to_owned(),
+        Location::Peer(peer) => format!("it leaves for the node {}", peer.entry.vtep),
+        Location::Pod(pod) => format!("it comes to the pod at {}", pod.veth.name),
+        Location::Node(_) => "it comes to this host".to_owned(),
         _ => "it leaves the pod network".to_owned(),
     };
     format!("{end}, {by}, unless a rule of the host's firewall drops it")

@@ -13,9 +13,9 @@ use super::*;
 use crate::{
     datapath::peers::PinnedPeer,
     explain::{
-        facts::{Node, Tunnel},
-        place::Pod,
+        location::Pod,
         question::{Question, Transport},
+        snapshot::{Node, Tunnel},
     },
     netlink::{Link, Neighbour, RouteAnswer, RouteType},
 };
@@ -60,7 +60,7 @@ fn tried(program: Program, reason: Reason) -> Tried {
 }
 
 /// From a pod to a peer's pod, with everything as it should be, in mode `encap`.
-fn sound() -> Facts {
+fn sound() -> Snapshot {
     let config = FamilyConfig {
         port: 8472_u16.to_be_bytes(),
         tunnel_ifindex: TUNNEL,
@@ -74,7 +74,7 @@ fn sound() -> Facts {
         ..NodeConfig::default()
     };
     let pod = Pod { veth: link(VETH, "veth1", 1450), bridge: Some(link(CNI0, "cni0", 1450)), mac: None, entry: None };
-    Facts {
+    Snapshot {
         question: Question {
             source: ip("10.244.1.2"),
             destination: ip("10.244.9.2"),
@@ -82,8 +82,8 @@ fn sound() -> Facts {
             sport: None,
             dport: None,
         },
-        source: Place::Pod(Box::new(pod)),
-        destination: Place::Peer(peer(EntryState::PLAIN)),
+        source: Location::Pod(Box::new(pod)),
+        destination: Location::Peer(peer(EntryState::PLAIN)),
         node: Ok(Node {
             mode: ModeWord::new(Mode::Encap, None, 1),
             config: node,
@@ -110,18 +110,18 @@ fn sound() -> Facts {
 }
 
 /// The story of a packet after a change to its way.
-fn after(change: impl FnOnce(&mut Facts)) -> Story {
+fn after(change: impl FnOnce(&mut Snapshot)) -> Report {
     let mut facts = sound();
     change(&mut facts);
     tell(&facts)
 }
 
-fn after_tunnel(change: impl FnOnce(&mut Tunnel)) -> Story {
+fn after_tunnel(change: impl FnOnce(&mut Tunnel)) -> Report {
     after(|facts| change(facts.tunnel.as_mut().expect("a tunnel")))
 }
 
 /// Returns the state of the step with a topic.
-fn state(story: &Story, topic: &str) -> State {
+fn state(story: &Report, topic: &str) -> State {
     let step = story.steps.iter().find(|step| step.topic == topic);
     step.map_or_else(|| panic!("no {topic} in {story:#?}"), |step| step.state)
 }
@@ -148,8 +148,8 @@ fn every_broken_part_breaks_the_way() {
         ("fdb", after_tunnel(|tunnel| tunnel.fdb = None)),
         ("fdb", after_tunnel(|tunnel| tunnel.fdb = Some(ip("192.168.1.99")))),
         ("underlay", after_tunnel(|tunnel| tunnel.outer = Err("unreachable".to_owned()))),
-        ("destination", after(|facts| facts.destination = Place::Unleased(peer(0).subnet))),
-        ("source", after(|facts| facts.source = Place::Vacant(peer(0).subnet))),
+        ("destination", after(|facts| facts.destination = Location::Unleased(peer(0).subnet))),
+        ("source", after(|facts| facts.source = Location::Vacant(peer(0).subnet))),
         ("program", after(|facts| facts.tried = Ok(vec![tried(Program::FromPod, Reason::RewriteFailed)]))),
     ] {
         assert_eq!(state(&story, topic), State::Fail, "{story:#?}");
@@ -158,12 +158,12 @@ fn every_broken_part_breaks_the_way() {
 }
 
 /// A peer on our own link, without a tunnel on this node.
-fn on_link(change: impl FnOnce(&mut Facts, &mut Tunnel)) -> Story {
+fn on_link(change: impl FnOnce(&mut Snapshot, &mut Tunnel)) -> Report {
     after(|facts| {
         let direct = peer(EntryState::DIRECT);
         let node = facts.node.as_mut().expect("a node");
         (node.config.v4.port, node.config.v4.tunnel_ifindex) = ([0; 2], 0);
-        facts.destination = Place::Peer(direct);
+        facts.destination = Location::Peer(direct);
         facts.route = Some(Ok(answer(UNDERLAY, "192.168.1.12")));
         facts.tried = Ok(Vec::new());
         let mut tunnel = facts.tunnel.take().expect("a tunnel");
@@ -192,15 +192,15 @@ fn a_plain_route_needs_its_next_hop_and_no_tunnel() {
 /// There are no tunnel packets to be refused.
 #[test]
 fn the_guard_is_told_of_where_there_is_a_tunnel() {
-    let from_peer = |facts: &mut Facts| facts.source = facts.destination.clone();
-    let tells = |story: &Story| story.steps.iter().any(|step| step.topic == "guard");
+    let from_peer = |facts: &mut Snapshot| facts.source = facts.destination.clone();
+    let tells = |story: &Report| story.steps.iter().any(|step| step.topic == "guard");
     assert!(tells(&after(from_peer)) && !tells(&on_link(|facts, _| from_peer(facts))));
 }
 
 /// The packets that probe the path would be lost, and then the path would not stay validated.
 #[test]
 fn a_packet_that_is_taken_needs_the_kernels_way_too() {
-    let taken = |facts: &mut Facts| facts.tried = Ok(vec![tried(Program::ToTunnel, Reason::Encapsulated)]);
+    let taken = |facts: &mut Snapshot| facts.tried = Ok(vec![tried(Program::ToTunnel, Reason::Encapsulated)]);
     let story = after(taken);
     assert_eq!((story.verdict.reaches, story.verdict.way), (true, "encap"));
     let story = after(|facts| {
