@@ -70,9 +70,20 @@ impl<'a> Bpf<'a> {
 
 /// Builds the object (unless none is asked for) and the `parts` in release mode.
 pub(crate) fn build(workspace: &Workspace, bpf: Option<Bpf<'_>>, parts: Parts) -> anyhow::Result<Built> {
+    build_with(workspace.cargo(), workspace, bpf, parts)
+}
+
+/// Builds what is shipped: each program has a list of its crates in the section `.dep-v0`, for scanners of known
+/// vulnerabilities. `auditable` is the directory of cargo-auditable.
+pub(crate) fn build_auditable(workspace: &Workspace, bpf: Bpf<'_>, auditable: &Path) -> anyhow::Result<Built> {
+    let mut cargo = workspace.cargo_with(auditable);
+    cargo.arg("auditable");
+    build_with(cargo, workspace, Some(bpf), Parts::Agent)
+}
+
+fn build_with(mut cargo: Command, workspace: &Workspace, bpf: Option<Bpf<'_>>, parts: Parts) -> anyhow::Result<Built> {
     let object = bpf.map(|bpf| build_object(workspace, bpf)).transpose()?;
     let started = Instant::now();
-    let mut cargo = workspace.cargo();
     cargo
         .args(["build", "--release", "--bins", "--package=flannel-agent", "--package=flannel-cni"])
         .args(workspace::locked());

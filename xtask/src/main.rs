@@ -52,7 +52,8 @@ fn run(options: Options) -> anyhow::Result<ExitCode> {
             setup.machine(Needs::COMPILE)?;
             let toolchain = setup.bpf()?;
             let cyclonedx = setup.subcommand(subcommands::CYCLONEDX)?;
-            let built = build::build(&workspace, Some(build::Bpf::release(&toolchain)), build::Parts::Agent)?;
+            let auditable = setup.subcommand(subcommands::AUDITABLE)?;
+            let built = build::build_auditable(&workspace, build::Bpf::release(&toolchain), &auditable)?;
             println!("dist: {}", dist::package(&workspace, &built, &cyclonedx)?.display());
         }
         Verb::Demo { args } => match launch::launch(&setup, launch::Program::Demo, &args)? {},

@@ -22,6 +22,8 @@ use crate::{
 
 /// Programs, as built and as installed.
 const PROGRAMS: [(&str, &str); 2] = [("flannel-agent", "usr/sbin/flannel-agent"), ("flannel", "usr/lib/cni/flannel")];
+/// Name of the section with a program's crates, as the table of section names has it.
+const CRATES: &[u8] = b".dep-v0\0";
 /// Other files, as in the project and as installed.
 const FILES: [(&str, &str); 6] = [
     ("deploy/systemd/flannel-agent.service", "lib/systemd/system/flannel-agent.service"),
@@ -47,7 +49,11 @@ pub(crate) fn package(workspace: &Workspace, built: &Built, cyclonedx: &Path) ->
     }
     for (name, installed) in PROGRAMS {
         install(&built.program(name), &tree.join(installed), 0o755)?;
-        workspace::run(workspace.command("strip").arg(tree.join(installed)), "strip")?;
+        let program = tree.join(installed);
+        workspace::run(workspace.command("strip").arg(&program), "strip")?;
+        let bytes = fs::read(&program).with_context(|| format!("cannot read {}", program.display()))?;
+        let has_crates = bytes.windows(CRATES.len()).any(|window| window == CRATES);
+        ensure!(has_crates, "{} does not list its crates (section .dep-v0 of cargo-auditable)", program.display());
     }
     symlink("flannel-agent", tree.join("usr/sbin/flanneld")).context("cannot link flanneld")?;
     for (name, installed) in FILES {

@@ -21,6 +21,9 @@ pub(crate) struct Subcommand {
 /// Writes a software bill of materials (SBOM).
 pub(crate) const CYCLONEDX: Subcommand =
     Subcommand { crate_name: "cargo-cyclonedx", version: "0.5.9", purpose: "the software bill of materials" };
+/// Writes the crates of a program into it.
+pub(crate) const AUDITABLE: Subcommand =
+    Subcommand { crate_name: "cargo-auditable", version: "0.7.7", purpose: "the crates listed in the programs" };
 /// Checks licences, sources, duplicates and advisories.
 pub(crate) const DENY: Subcommand =
     Subcommand { crate_name: "cargo-deny", version: "0.20.2", purpose: "the checks of deny.toml" };
