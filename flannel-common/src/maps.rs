@@ -97,8 +97,8 @@ pub const ALL: [&str; 23] = [
 /// The most sources [`VIOLATIONS`] remembers; a flood of made-up ones pushes out the oldest.
 pub const VIOLATIONS_MAX: u32 = 1 << 10;
 
-/// The most flows [`FLOWS`] or [`FLOWS6`] holds, at 150 bytes each, where the agent sizes them by
-/// the machine's memory.
+/// The most flows [`FLOWS`] or [`FLOWS6`] holds, at 184 bytes each (IPv6: 232), where the agent
+/// sizes them by the machine's memory.
 pub const FLOWS_MAX: u32 = 1 << 17;
 
 /// The most pods of a node.
