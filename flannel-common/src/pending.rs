@@ -1,13 +1,17 @@
-//! Notes: packets that entered the observed stretch, to be known again where they leave it.
+//! Pending packets: recorded where they enter the observed path, recognised where they leave it.
 //!
 //! An entry hook writes what it saw into a slot and puts the slot's number on the packet
-//! (`skb->tc_index`, which nothing on the way touches); an exit hook takes the slot and asks
-//! whether this is that packet. The slots of a CPU are a ring, because the kernel takes in several
-//! packets before the first of them leaves. A slot is good for one packet, on its CPU, within one
-//! NAPI poll: what was copied, queued or handed to another CPU between is not known again.
+//! (`skb->tc_index`, which the kernel does not touch between the hooks). An exit hook takes the
+//! slot and compares. The slots of a CPU are a ring, because the kernel receives several packets
+//! before the first of them leaves. A record is valid for one packet, on its CPU, in one run of the
+//! receive softirq: a packet that was copied, queued or moved to another CPU is not recognised.
 //!
-//! `tc_index` has sixteen bits, of which the highest says that there is a note: so 512 CPUs can
-//! note. On those above, nothing is ever learned, and their packets take what other CPUs learned.
+//! A packet that a process held (NFQUEUE) continues in that process, in its verdict's system call.
+//! Two facts show that: another task is running than when the packet was recorded, or, if the
+//! softirq had interrupted that very process, the softirq has ended and was counted.
+//!
+//! `tc_index` has sixteen bits. The highest says that there is a record, so 512 CPUs can record. On
+//! others nothing is learned; their packets use what the other CPUs learned.
 
 use core::mem::size_of;
 
@@ -22,24 +26,40 @@ use crate::{
 /// Slots of one CPU. GRO hands up lists of at most eight packets.
 pub const SLOTS_PER_CPU: u32 = 64;
 
-/// CPUs that can note.
+/// CPUs that can record.
 pub const CPUS_MAX: u32 = 512;
 
 /// `tc_index` values from here on name a slot.
-const NOTED: u32 = 0x8000;
+const RECORDED: u32 = 0x8000;
 
-/// A packet is not known again after so many ticks. Between the two hooks lie microseconds; this
-/// bounds how long a slot whose packet was dropped could be taken for another's.
-const NOTE_TICKS: u32 = 32;
+/// Ticks for which a record is valid. Between the two hooks lie microseconds; this bounds how long
+/// the record of a dropped packet could be taken for another's.
+const VALID_TICKS: u32 = 32;
 
 /// Counters of one CPU.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CpuState {
-    /// Notes written: the next slot of the ring.
+    /// Records written: the next slot of the ring.
     pub sequence: u32,
-    /// NAPI polls, counted while `count_polls` is attached.
+    /// Ended NAPI polls and softirqs, counted while `count_polls` is attached.
     pub polls: u32,
+}
+
+/// What a CPU does: the same as long as it processes packets and nothing else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CpuRun {
+    /// See [`CpuState::polls`].
+    pub polls: u32,
+    /// The task that runs, or that the softirq interrupted: see [`task_word`].
+    pub task: u32,
+}
+
+/// Returns the bits of a task's address that distinguish it from others: `task_struct` is aligned
+/// to 64 bytes, so only tasks 256 GiB apart have the same.
+#[inline(always)]
+pub const fn task_word(address: u64) -> u32 {
+    (address >> 6) as u32
 }
 
 /// The number of a slot.
@@ -47,7 +67,7 @@ pub struct CpuState {
 pub struct Slot(u32);
 
 impl Slot {
-    /// The next slot of a CPU's ring, if that CPU can note.
+    /// The next slot of a CPU's ring, if that CPU can record.
     #[inline(always)]
     pub const fn of(cpu: u32, sequence: u32) -> Option<Self> {
         if cpu < CPUS_MAX { Some(Self(cpu * SLOTS_PER_CPU + sequence % SLOTS_PER_CPU)) } else { None }
@@ -56,20 +76,20 @@ impl Slot {
     /// The slot that a packet's `tc_index` names, if it names one of this CPU's.
     #[inline(always)]
     pub const fn named_by(tc_index: u32, cpu: u32) -> Option<Self> {
-        let slot = tc_index & (NOTED - 1);
-        if tc_index & NOTED != 0 && slot / SLOTS_PER_CPU == cpu { Some(Self(slot)) } else { None }
+        let slot = tc_index & (RECORDED - 1);
+        if tc_index & RECORDED != 0 && slot / SLOTS_PER_CPU == cpu { Some(Self(slot)) } else { None }
     }
 
     /// Returns true if a `tc_index` names any slot.
     #[inline(always)]
     pub const fn is_named_by(tc_index: u32) -> bool {
-        tc_index & NOTED != 0
+        tc_index & RECORDED != 0
     }
 
     /// Returns the `tc_index` that names the slot.
     #[inline(always)]
     pub const fn tc_index(self) -> u32 {
-        NOTED | self.0
+        RECORDED | self.0
     }
 
     /// Its place in `PENDING`.
@@ -87,7 +107,7 @@ pub struct PendingPacket<A> {
     pub skb: u64,
     /// When it was written.
     pub tick: Tick,
-    /// Polls of this CPU at that time.
+    /// Polls and softirqs of this CPU at that time.
     pub polls: u32,
     /// Key with which the packet entered.
     pub key: FlowKey<A>,
@@ -95,27 +115,27 @@ pub struct PendingPacket<A> {
     pub addresses: FrameAddresses,
     /// The fields that NAT does not change.
     pub fingerprint: Fingerprint,
-    /// Zero.
-    pub reserved: u32,
+    /// The task that ran on the CPU: see [`task_word`].
+    pub task: u32,
 }
 
 impl<A: Address> PendingPacket<A> {
-    /// A note on a packet.
+    /// The record of a packet.
     #[inline(always)]
-    pub const fn new(skb: u64, tick: Tick, polls: u32, packet: &ParsedPacket<A>) -> Self {
+    pub const fn new(skb: u64, tick: Tick, run: CpuRun, packet: &ParsedPacket<A>) -> Self {
         let ParsedPacket { key, addresses, fingerprint, .. } = *packet;
-        Self { skb, tick, polls, key, addresses, fingerprint, reserved: 0 }
+        Self { skb, tick, polls: run.polls, key, addresses, fingerprint, task: run.task }
     }
 
-    /// Returns true if the packet at an exit hook can be the recorded one: the same skb, in the
-    /// same poll, within the time limit.
+    /// Returns true if no process can have held the packet since it was recorded: the CPU is in the
+    /// same run, and the time limit is not over.
     #[inline(always)]
-    pub const fn is_on(&self, polls: u32, now: Tick) -> bool {
-        self.polls == polls && now.wrapping_sub(self.tick) < NOTE_TICKS
+    pub const fn is_of_run(&self, run: CpuRun, now: Tick) -> bool {
+        self.polls == run.polls && self.task == run.task && now.wrapping_sub(self.tick) < VALID_TICKS
     }
 
-    /// By how much the TTL sank, if `packet` is the noted one and netfilter did nothing to it but
-    /// what can be done again: changed addresses and ports.
+    /// By how much the TTL sank, if `packet` is the recorded one and netfilter changed nothing
+    /// but addresses and ports, which can be replayed.
     #[inline(always)]
     pub fn became(&self, packet: &ParsedPacket<A>) -> Result<u8, Reason> {
         let (was, is) = (&self.fingerprint, &packet.fingerprint);
@@ -142,7 +162,7 @@ impl<A: Address> PendingPacket<A> {
 const _: () = {
     assert!(size_of::<PendingPacket<[u32; 1]>>() == 72 && size_of::<PendingPacket<[u32; 4]>>() == 96);
     assert!(size_of::<CpuState>() == 8);
-    assert!(CPUS_MAX * SLOTS_PER_CPU == NOTED);
+    assert!(CPUS_MAX * SLOTS_PER_CPU == RECORDED);
 };
 
 #[cfg(test)]
@@ -152,7 +172,9 @@ mod tests {
     use super::*;
     use crate::flow_key::tests::flow_key;
 
-    fn noted() -> ParsedPacket<[u32; 1]> {
+    const RUN: CpuRun = CpuRun { polls: 7, task: 3 };
+
+    fn recorded() -> ParsedPacket<[u32; 1]> {
         let fingerprint = Fingerprint {
             ident: 1,
             sequence: 2,
@@ -175,19 +197,19 @@ mod tests {
     }
 
     fn routed() -> ParsedPacket<[u32; 1]> {
-        let mut packet = noted();
+        let mut packet = recorded();
         packet.fingerprint.ttl = 63;
         packet
     }
 
     fn became(packet: &ParsedPacket<[u32; 1]>) -> Result<u8, Reason> {
-        PendingPacket::new(1, 0, 0, &noted()).became(packet)
+        PendingPacket::new(1, 0, RUN, &recorded()).became(packet)
     }
 
     #[test]
-    fn a_routed_and_a_bridged_packet_are_known_again() {
+    fn a_routed_and_a_bridged_packet_are_recognised() {
         assert_eq!(became(&routed()), Ok(1));
-        assert_eq!(became(&noted()), Ok(0));
+        assert_eq!(became(&recorded()), Ok(0));
     }
 
     #[test]
@@ -216,39 +238,47 @@ mod tests {
 
     #[test]
     fn datagrams_without_a_checksum_keep_none() {
-        let mut was = noted();
+        let mut was = recorded();
         (was.key.protocol, was.fingerprint.checksum) = (17, 0);
         let mut is = was;
         is.key.destination = [77];
-        assert_eq!(PendingPacket::new(1, 0, 0, &was).became(&is), Ok(0));
+        assert_eq!(PendingPacket::new(1, 0, RUN, &was).became(&is), Ok(0));
         is.fingerprint.checksum = 1;
-        assert_eq!(PendingPacket::new(1, 0, 0, &was).became(&is), Err(Reason::ChangedOtherwise));
+        assert_eq!(PendingPacket::new(1, 0, RUN, &was).became(&is), Err(Reason::ChangedOtherwise));
     }
 
     #[test]
-    fn a_note_is_good_for_one_poll_and_a_moment() {
-        let note = PendingPacket::new(1, 100, 7, &noted());
-        assert!(note.is_on(7, 100) && note.is_on(7, 131));
-        assert!(!note.is_on(8, 100), "queued to another poll");
-        assert!(!note.is_on(7, 132) && !note.is_on(7, 99));
+    fn a_record_is_valid_for_one_run_and_a_moment() {
+        let record = PendingPacket::new(1, 100, RUN, &recorded());
+        assert!(record.is_of_run(RUN, 100) && record.is_of_run(RUN, 131));
+        assert!(!record.is_of_run(CpuRun { polls: 8, ..RUN }, 100), "the softirq ended");
+        assert!(!record.is_of_run(CpuRun { task: 4, ..RUN }, 100), "another task runs");
+        assert!(!record.is_of_run(RUN, 132) && !record.is_of_run(RUN, 99));
+    }
+
+    #[test]
+    fn neighbouring_tasks_differ() {
+        let address = 0xffff_8880_0123_4580;
+        assert_ne!(task_word(address), task_word(address + 64));
+        assert_ne!(task_word(address), task_word(address + (1 << 32)));
     }
 
     proptest! {
         #[test]
         fn a_slot_is_found_on_its_cpu_only(cpu in 0..CPUS_MAX, sequence: u32, other in 0..2 * CPUS_MAX) {
-            let slot = Slot::of(cpu, sequence).expect("a CPU that can note");
+            let slot = Slot::of(cpu, sequence).expect("a CPU that can record");
             prop_assert!(slot.tc_index() <= 0xffff && slot.index() < CPUS_MAX * SLOTS_PER_CPU);
             prop_assert!(Slot::is_named_by(slot.tc_index()));
             prop_assert_eq!(Slot::named_by(slot.tc_index(), other), (other == cpu).then_some(slot));
         }
 
         #[test]
-        fn cpus_above_the_limit_do_not_note(cpu in CPUS_MAX.., sequence: u32) {
+        fn cpus_above_the_limit_do_not_record(cpu in CPUS_MAX.., sequence: u32) {
             prop_assert_eq!(Slot::of(cpu, sequence), None);
         }
 
         #[test]
-        fn other_numbers_name_no_slot(tc_index in 0..NOTED, cpu in 0..CPUS_MAX) {
+        fn other_numbers_name_no_slot(tc_index in 0..RECORDED, cpu in 0..CPUS_MAX) {
             prop_assert_eq!(Slot::named_by(tc_index, cpu), None);
         }
     }

@@ -101,7 +101,7 @@ reasons! {
     42 CpuLimit "cpu_limit" Pass "The number of this CPU is too high to record packets (512 and above).";
     43 NotFollowed "not_followed" Pass "Not recorded, so nothing is learned from it.";
     44 Learned "learned" Pass "A recorded packet left: its flow is learned.";
-    45 NoteStale "note_stale" Pass "Refers to the record of another packet: it was copied, queued or moved to another CPU.";
+    45 RecordStale "record_stale" Pass "Refers to the record of another packet: it was copied, queued or moved to another CPU.";
     46 ChangedOtherwise "changed_otherwise" Pass "A recorded packet left with changes that cannot be replayed.";
     47 Untracked "untracked" Pass "A recorded packet left without a valid conntrack entry.";
     48 OtherReceiver "other_receiver" Pass "A recorded packet left to a pod whose address its frame does not have, or which is not in mode fast.";

@@ -73,8 +73,8 @@ pub fn from_tunnel(ctx: TcContext) -> i32 {
     conclude(&skb, Program::FromTunnel, reason)
 }
 
-/// Behind every NAPI poll; attached while packets may be queued to userspace, which a note must not
-/// outlive.
+/// Behind every NAPI poll and softirq; attached while packets may be queued to userspace, which a
+/// record must not outlive.
 #[raw_tracepoint(tracepoint = "napi_poll")]
 pub fn count_polls(_ctx: RawTracePointContext) -> i32 {
     flow::pending::count_poll();

@@ -72,11 +72,11 @@ impl<'a> Watched<'a> {
     /// Packets noted, and notes of which something came.
     fn notes(&self) -> Result<[u64; 2]> {
         use Reason::{
-            ChangedOtherwise, FlowClosed, Learned, MirrorDiffers, NoteStale, OtherReceiver, Refreshing, Sampled,
+            ChangedOtherwise, FlowClosed, Learned, MirrorDiffers, OtherReceiver, RecordStale, Refreshing, Sampled,
             TableRefused, Untracked,
         };
         let came =
-            [ChangedOtherwise, FlowClosed, Learned, MirrorDiffers, NoteStale, OtherReceiver, TableRefused, Untracked];
+            [ChangedOtherwise, FlowClosed, Learned, MirrorDiffers, RecordStale, OtherReceiver, TableRefused, Untracked];
         let noted = self.counted([Program::FromPod, Program::FromTunnel], &[Sampled, Refreshing])?;
         Ok([noted, self.counted([Program::ToPod, Program::ToTunnel], &came)?])
     }

@@ -176,7 +176,7 @@ fn flooded_and_steered_packets_lead_to_the_pod_they_are_for() -> Result<()> {
     ensure!(exits(&pair, &meant)?.is_subset(&veth), "{:?}", exits(&pair, &meant)?);
     fs::write(node.outside_path("/sys/class/net/cni0/queues/rx-0/rps_cpus"), "3")?;
     pair.receiver.cli(&["flows", "flush"])?;
-    let stale = || pair.receiver.counted("to_pod", "note_stale");
+    let stale = || pair.receiver.counted("to_pod", "record_stale");
     let before = stale()?;
     requests()?;
     ensure!(stale()? > before, "no packet changed the CPU");

@@ -1,4 +1,4 @@
-//! Mode `fast`: a packet behind netfilter is the one that was noted before it, or nothing is learned.
+//! Mode `fast`: a packet behind netfilter is the one that was recorded before it, or nothing is learned.
 
 use std::{
     fs,
@@ -78,19 +78,19 @@ fn equal_packets_of_many_flows_are_told_apart() -> Result<()> {
 fn packets_that_changed_the_cpu_teach_nothing() -> Result<()> {
     let pair = BarePair::new("fastrps")?;
     for node in pair.nodes() {
-        // Only here: elsewhere the CPU is the same one before and behind the note.
+        // Only here: elsewhere the CPU is the same one before and behind the record.
         fs::write(node.node.outside_path("/sys/class/net/cni0/queues/rx-0/rps_cpus"), "3")?;
     }
     flooded(&pair)?;
     pairs_are_right(&pair.a, &pair.near)?;
     pairs_are_right(&pair.b, &pair.far)?;
-    let stale = pair.a.counted(Program::ToTunnel, Reason::NoteStale)?;
+    let stale = pair.a.counted(Program::ToTunnel, Reason::RecordStale)?;
     ensure!(stale > 0, "no packet changed the CPU: {:#?}", pair.a.counts()?);
     Ok(())
 }
 
 #[test]
-fn copies_do_not_take_the_note() -> Result<()> {
+fn copies_do_not_take_the_record() -> Result<()> {
     let mut pair = BarePair::new("fastcopy")?;
     let monitor = pair.b.add_pod("monitor")?;
     pair.b.nft(&format!(
@@ -103,7 +103,7 @@ fn copies_do_not_take_the_note() -> Result<()> {
         rr(&pair.near, &pair.far, pair.far.ip(), protocol, Duration::from_secs(1))?;
     }
     ensure!(pairs_are_right(&pair.b, &pair.far)? > 0, "{:#?}", pair.b.counts()?);
-    ensure!(pair.b.counted(Program::ToPod, Reason::NoteStale)? > 0, "nothing was copied: {:#?}", pair.b.counts()?);
+    ensure!(pair.b.counted(Program::ToPod, Reason::RecordStale)? > 0, "nothing was copied: {:#?}", pair.b.counts()?);
     Ok(())
 }
 
@@ -123,19 +123,31 @@ fn flooded_frames_lead_to_no_other_pod() -> Result<()> {
     Ok(())
 }
 
-#[test]
-fn packets_that_userspace_judges_are_never_learned() -> Result<()> {
-    let pair = BarePair::new("fastqueue")?;
-    let _counter = pair.a.count_polls()?;
+/// UDP between pods while a process judges every packet on the CPU that received it: nothing is learned.
+fn judged_by_a_process(pair: &BarePair) -> Result<()> {
     pair.a.iptables("-A FORWARD -p udp -j NFQUEUE --queue-num 0")?;
     let answers = Answers::start(&pair.a.node, 0)?;
     for _ in 0..3 {
         rr(&pair.near, &pair.far, pair.far.ip(), Protocol::Udp, Duration::from_secs(1))?;
     }
     ensure!(answers.count() > 100, "{} packets were judged", answers.count());
-    ensure!(pair.a.counted(Program::ToTunnel, Reason::NoteStale)? > 0, "{:#?}", pair.a.counts()?);
+    ensure!(pair.a.counted(Program::ToTunnel, Reason::RecordStale)? > 0, "{:#?}", pair.a.counts()?);
     ensure!(pair.a.flows()?.is_empty(), "{:#?}", pair.a.flows()?);
     Ok(())
+}
+
+#[test]
+fn packets_that_userspace_judges_are_never_learned() -> Result<()> {
+    let pair = BarePair::new("fastqueue")?;
+    pair.a.count_polls()?;
+    judged_by_a_process(&pair)
+}
+
+/// Before the agent notices a listener, polls are not counted: the process that gives the verdict is not the task that the
+/// receive softirq interrupted.
+#[test]
+fn packets_that_userspace_judges_leave_in_another_task() -> Result<()> {
+    judged_by_a_process(&BarePair::new("fasttask")?)
 }
 
 #[test]

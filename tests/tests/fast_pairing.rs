@@ -45,7 +45,7 @@ fn services(node: &Node, family: Family, pods: &[&Pod]) -> Result<Vec<SocketAddr
 
 /// Packets of these programs that named a note on another packet, so far.
 fn stale(maps: &Maps) -> Result<u64> {
-    let [to_tunnel, to_pod] = [Program::ToTunnel, Program::ToPod].map(|by| maps.stats.get(by, Reason::NoteStale));
+    let [to_tunnel, to_pod] = [Program::ToTunnel, Program::ToPod].map(|by| maps.stats.get(by, Reason::RecordStale));
     Ok(to_tunnel?.packets + to_pod?.packets)
 }
 

@@ -4,15 +4,11 @@
 //! first; one that differs is unlinked (programs that still run keep their own reference) and
 //! created again.
 
-use std::{
-    fs, io,
-    path::{Path, PathBuf},
-};
+use std::{fs, path::Path};
 
 use aya::{
     EbpfLoader,
     maps::{MapData, MapError},
-    pin::PinError,
     programs::{RawTracePoint, SchedClassifier},
     util::nr_cpus,
 };
@@ -28,7 +24,7 @@ use crate::{
         DatapathError, PinRoot, btf,
         debug_log::DebugLog,
         flow_table::FlowTable,
-        object,
+        object, pins,
         room::{self, Limit},
     },
     family::Family,
@@ -103,7 +99,7 @@ impl Subnets {
             _ => Err(DatapathError::TooManySubnets { family, subnets }),
         };
         let if_on = |subnets, capacity| if subnets == 0 { 1 } else { capacity };
-        let notes = note_slots();
+        let notes = pending_slots();
         Ok([
             (PEERS, peers(Family::V4, self.v4)?),
             (PEERS6, peers(Family::V6, self.v6)?),
@@ -202,7 +198,7 @@ fn load_reading(
             .try_into()
             .map_err(DatapathError::program(name))?;
         loaded.load().map_err(DatapathError::program(name))?;
-        pin(&pins.program(program), |path| loaded.pin(path))?;
+        pins::replace(&pins.program(program), |path| loaded.pin(path))?;
     }
     let counter: &mut RawTracePoint = ebpf
         .program_mut(COUNT_POLLS)
@@ -210,7 +206,7 @@ fn load_reading(
         .try_into()
         .map_err(DatapathError::program(COUNT_POLLS))?;
     counter.load().map_err(DatapathError::program(COUNT_POLLS))?;
-    pin(&pins.poll_counter(), |path| counter.pin(path))?;
+    pins::replace(&pins.poll_counter(), |path| counter.pin(path))?;
     Ok((room::ask(&mut ebpf, families)?, DebugLog::of(&mut ebpf)?))
 }
 
@@ -243,28 +239,8 @@ fn make_way(path: &Path, name: &str, wanted: Shape) -> Result<(), DatapathError>
     })
 }
 
-/// Pins a program in place of the one that may be there, without a moment in which there is none.
-fn pin(path: &Path, pin: impl FnOnce(&Path) -> Result<(), PinError>) -> Result<(), DatapathError> {
-    // bpffs reserves names with a dot.
-    let mut fresh = path.as_os_str().to_owned();
-    fresh.push("-new");
-    let fresh = PathBuf::from(fresh);
-    match fs::remove_file(&fresh) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            return Err(DatapathError::ChangePin { action: "remove", path: fresh, source: error });
-        }
-        _ => {}
-    }
-    pin(&fresh).map_err(|source| DatapathError::Pin { path: fresh.clone(), source })?;
-    fs::rename(&fresh, path).map_err(|source| DatapathError::ChangePin {
-        action: "rename",
-        path: path.to_owned(),
-        source,
-    })
-}
-
-/// Slots for notes on every CPU there may be.
-pub(super) fn note_slots() -> u32 {
+/// Slots for records on every CPU there may be.
+pub(super) fn pending_slots() -> u32 {
     let cpus = nr_cpus().ok().and_then(|cpus| u32::try_from(cpus).ok()).unwrap_or(CPUS_MAX);
     cpus.min(CPUS_MAX) * SLOTS_PER_CPU
 }

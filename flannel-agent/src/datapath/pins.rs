@@ -9,6 +9,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use aya::pin::PinError;
 use flannel_common::{
     SCHEMA,
     program::{COUNT_POLLS, Program},
@@ -109,6 +110,27 @@ impl PinRoot {
             _ => Err(DatapathError::NotBpffs { path: self.root.clone() }),
         }
     }
+}
+
+/// Pins a program or link in place of the one that may be there, without a moment in which there is
+/// none.
+pub(super) fn replace(path: &Path, pin: impl FnOnce(&Path) -> Result<(), PinError>) -> Result<(), DatapathError> {
+    // bpffs reserves names with a dot.
+    let mut fresh = path.as_os_str().to_owned();
+    fresh.push("-new");
+    let fresh = PathBuf::from(fresh);
+    match fs::remove_file(&fresh) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(DatapathError::ChangePin { action: "remove", path: fresh, source: error });
+        }
+        _ => {}
+    }
+    pin(&fresh).map_err(|source| DatapathError::Pin { path: fresh.clone(), source })?;
+    fs::rename(&fresh, path).map_err(|source| DatapathError::ChangePin {
+        action: "rename",
+        path: path.to_owned(),
+        source,
+    })
 }
 
 /// The conventional mount point if the root lies below it, else the root itself.

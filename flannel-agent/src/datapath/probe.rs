@@ -25,7 +25,7 @@ pub fn programs() -> Result<Option<Limit>, DatapathError> {
     room::ask(trial.object(), &Family::BOTH)
 }
 
-/// Checks that the kernel runs a program after its NAPI polls.
+/// Checks that the kernel runs a program after its NAPI polls and softirqs.
 pub fn polls() -> Result<(), DatapathError> {
     let mut trial = Trial::alone()?;
     let program: &mut RawTracePoint = trial
@@ -34,8 +34,10 @@ pub fn polls() -> Result<(), DatapathError> {
         .ok_or(DatapathError::Missing { kind: "program", name: COUNT_POLLS })?
         .try_into()
         .map_err(DatapathError::program(COUNT_POLLS))?;
-    let attached = program.load().and_then(|()| program.attach(attach::polls::TRACEPOINT));
-    attached.map(drop).map_err(DatapathError::program(COUNT_POLLS))
+    let attached = program.load().and_then(|()| {
+        attach::polls::TRACEPOINTS.iter().try_for_each(|(tracepoint, _)| program.attach(tracepoint).map(drop))
+    });
+    attached.map_err(DatapathError::program(COUNT_POLLS))
 }
 
 /// Returns true if the programs know where a packet's conntrack entry is.

@@ -31,7 +31,7 @@ use flannel_common::{
 use super::{
     DatapathError, PinRoot, Shape, btf,
     flows::FlowMap,
-    load::{self, note_slots},
+    load::{self, pending_slots},
     object,
 };
 
@@ -79,9 +79,12 @@ impl Trial {
         let bytes = object::bytes()?;
         let object = aya_obj::Object::parse(&bytes)?;
         let mut loader = load::loader(&layout);
-        for (name, capacity) in
-            [(FLOWS, FLOWS_OF_A_TRIAL), (FLOWS6, FLOWS_OF_A_TRIAL), (PENDING, note_slots()), (PENDING6, note_slots())]
-        {
+        for (name, capacity) in [
+            (FLOWS, FLOWS_OF_A_TRIAL),
+            (FLOWS6, FLOWS_OF_A_TRIAL),
+            (PENDING, pending_slots()),
+            (PENDING6, pending_slots()),
+        ] {
             loader.map_max_entries(name, capacity);
         }
         if let Some(pins) = pins {

@@ -1,13 +1,13 @@
 //! Pending packets: recorded at an entry hook, taken at an exit hook (see
 //! `flannel_common::pending`).
 
-use aya_ebpf::helpers::generated::bpf_get_smp_processor_id;
+use aya_ebpf::helpers::generated::{bpf_get_current_task, bpf_get_smp_processor_id};
 use flannel_common::{
     fast::port_bit,
     flow_key::Address,
     inner::ParsedPacket,
     maps::ONLY,
-    pending::{CpuState, PendingPacket, Slot},
+    pending::{CpuRun, CpuState, PendingPacket, Slot, task_word},
     reason::Reason,
 };
 
@@ -88,7 +88,7 @@ fn record<F: FlowMaps>(skb: &Skb, node: &Node, packet: &ParsedPacket<F::Address>
     let slot = Slot::of(cpu(), state.sequence).ok_or(Reason::CpuLimit)?;
     state.sequence = state.sequence.wrapping_add(1);
     let at = F::pending().get_ptr_mut(slot.index()).ok_or(Reason::CpuLimit)?;
-    let pending = PendingPacket::new(skb.raw() as u64, node.tick(), state.polls, packet);
+    let pending = PendingPacket::new(skb.raw() as u64, node.tick(), run(state), packet);
     // SAFETY: the look-up gave an element of the array; only this CPU writes the slots of its ring.
     unsafe { *at = pending };
     skb.set_tc_index(slot.tc_index());
@@ -116,19 +116,19 @@ pub(crate) fn take<F: FlowMaps>(skb: &Skb, node: &Node) -> Result<&'static Pendi
         return Err(Reason::NotFollowed);
     }
     skb.set_tc_index(0);
-    let slot = Slot::named_by(tc_index, cpu()).ok_or(Reason::NoteStale)?;
-    let at = F::pending().get_ptr_mut(slot.index()).ok_or(Reason::NoteStale)?;
+    let slot = Slot::named_by(tc_index, cpu()).ok_or(Reason::RecordStale)?;
+    let at = F::pending().get_ptr_mut(slot.index()).ok_or(Reason::RecordStale)?;
     // SAFETY: as in `record`.
     let pending = unsafe { &mut *at };
     if pending.skb != skb.raw() as u64 {
-        return Err(Reason::NoteStale);
+        return Err(Reason::RecordStale);
     }
     pending.skb = 0;
-    let polls = cpu_state().ok_or(Reason::NoteStale)?.polls;
-    if pending.is_on(polls, node.tick()) { Ok(pending) } else { Err(Reason::NoteStale) }
+    let run = run(cpu_state().ok_or(Reason::RecordStale)?);
+    if pending.is_of_run(run, node.tick()) { Ok(pending) } else { Err(Reason::RecordStale) }
 }
 
-/// Counts a NAPI poll of this CPU.
+/// Counts a NAPI poll or softirq that ended on this CPU.
 #[inline(always)]
 pub(crate) fn count_poll() {
     if let Some(state) = cpu_state() {
@@ -142,6 +142,13 @@ fn cpu_state() -> Option<&'static mut CpuState> {
     // SAFETY: the look-up gave this CPU's own element. Programs of one CPU at TC hooks and behind a
     // poll do not interrupt each other: bottom halves are off.
     Some(unsafe { &mut *at })
+}
+
+#[inline(always)]
+fn run(state: &CpuState) -> CpuRun {
+    // SAFETY: the helper takes nothing and returns an address, which is compared and never read.
+    let task = unsafe { bpf_get_current_task() };
+    CpuRun { polls: state.polls, task: task_word(task) }
 }
 
 #[inline(always)]

@@ -14,9 +14,8 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use aya::programs::RawTracePoint;
 use flannel_agent::datapath::{
-    AttachKind, Attachments, DatapathError, Hook, Maps, PinRoot, Subnets, clock, load, maps::ConfigMap,
+    AttachKind, Attachments, DatapathError, Hook, Maps, PinRoot, Subnets, attach::polls, clock, load, maps::ConfigMap,
 };
 use flannel_common::{
     addr::Mac,
@@ -191,13 +190,9 @@ impl BareNode {
         Ok(())
     }
 
-    /// Counts NAPI polls from now on, until the value returned is dropped.
-    pub fn count_polls(&self) -> Result<RawTracePoint> {
-        self.node.enter(|| -> Result<RawTracePoint> {
-            let mut counter = RawTracePoint::from_pin(PinRoot::new(Path::new(PINS)).poll_counter())?;
-            counter.attach("napi_poll")?;
-            Ok(counter)
-        })?
+    /// Counts NAPI polls and softirqs from now on, as the agent does from the first listener to a queue on.
+    pub fn count_polls(&self) -> Result<()> {
+        Ok(self.node.enter(|| polls::attach(&PinRoot::new(Path::new(PINS))))??)
     }
 
     /// Switches the mode.

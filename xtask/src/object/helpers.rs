@@ -62,7 +62,7 @@ const fn writes(register: u8, length: Length) -> Memory {
     Memory { register, length, access: Access::Writes }
 }
 
-const HELPERS: [Helper; 29] = [
+const HELPERS: [Helper; 30] = [
     helper(1, "bpf_map_lookup_elem", &[reads(2, Length::Key)]),
     helper(2, "bpf_map_update_elem", &[reads(2, Length::Key), reads(3, Length::Value)]),
     helper(3, "bpf_map_delete_elem", &[reads(2, Length::Key)]),
@@ -75,6 +75,7 @@ const HELPERS: [Helper; 29] = [
     plain(23, "bpf_redirect"),
     helper(26, "bpf_skb_load_bytes", &[writes(3, Length::Register(4))]),
     plain(32, "bpf_skb_change_type"),
+    plain(35, "bpf_get_current_task"),
     plain(34, "bpf_get_hash_recalc"),
     plain(39, "bpf_skb_pull_data"),
     plain(40, "bpf_csum_update"),

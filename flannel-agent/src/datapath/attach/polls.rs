@@ -1,19 +1,24 @@
-//! The program behind NAPI polls. It distinguishes packets that waited for userspace from packets
-//! that did not.
+//! The program behind NAPI polls and softirqs. It distinguishes packets that waited for userspace
+//! from packets that did not.
+//!
+//! The end of a poll alone is not enough: the kernel hands up packets that GRO still holds behind
+//! the tracepoint (`gro_flush_normal` in `__napi_poll`). The end of a softirq alone is not enough
+//! either: a process that polls a device by itself (`SO_BUSY_POLL`) is in no softirq.
 //!
 //! It costs time in every poll of every device, so it is attached only where a process listens to a
 //! queue. Once attached, it stays as long as mode `fast` is in force, and outlives the agent: a
 //! listener that is gone may return at any moment.
 
-use std::{fs, io};
+use std::{fs, io, path::Path};
 
 use aya::programs::{RawTracePoint, links::FdLink};
 use flannel_common::program::COUNT_POLLS;
 
-use crate::datapath::{DatapathError, PinRoot, attach::tcx};
+use crate::datapath::{DatapathError, PinRoot, attach::tcx, pins};
 
-/// The raw tracepoint that runs after every NAPI poll.
-pub const TRACEPOINT: &str = "napi_poll";
+/// The raw tracepoints that run after every NAPI poll and after every softirq, each with the name of
+/// its link.
+pub const TRACEPOINTS: [(&str, &str); 2] = [("napi_poll", COUNT_POLLS), ("softirq_exit", "count_softirqs")];
 
 /// The listeners of this network namespace; not there where the kernel queues no packets.
 const LISTENERS: &str = "/proc/net/netfilter/nfnetlink_queue";
@@ -29,21 +34,22 @@ pub fn are_needed() -> bool {
 
 /// Returns true if an agent has attached the program: this process or a previous one.
 pub fn are_counted(pins: &PinRoot) -> bool {
-    pins.links().join(COUNT_POLLS).exists()
+    TRACEPOINTS.iter().all(|(_, link)| pins.links().join(link).exists())
 }
 
 /// Attaches the pinned program, in place of the one an earlier agent may have left, without a moment in which there is none.
 pub fn attach(pins: &PinRoot) -> Result<(), DatapathError> {
     let mut program = RawTracePoint::from_pin(pins.poll_counter()).map_err(DatapathError::program(COUNT_POLLS))?;
-    let link = program.attach(TRACEPOINT).and_then(|id| program.take_link(id));
-    let link = link.map_err(DatapathError::program(COUNT_POLLS))?;
-    let (fresh, path) = (pins.links().join(format!("{COUNT_POLLS}-new")), pins.links().join(COUNT_POLLS));
-    tcx::detach(&fresh)?;
-    FdLink::from(link).pin(&fresh).map_err(|source| DatapathError::Pin { path: fresh.clone(), source })?;
-    fs::rename(&fresh, &path).map_err(|source| DatapathError::ChangePin { action: "rename", path: fresh, source })
+    TRACEPOINTS.iter().try_for_each(|(tracepoint, link)| attach_to(&mut program, tracepoint, &pins.links().join(link)))
 }
 
-/// Takes it off, if it is there.
+fn attach_to(program: &mut RawTracePoint, tracepoint: &str, path: &Path) -> Result<(), DatapathError> {
+    let link = program.attach(tracepoint).and_then(|id| program.take_link(id));
+    let link = link.map_err(DatapathError::program(COUNT_POLLS))?;
+    pins::replace(path, |path| FdLink::from(link).pin(path).map(drop))
+}
+
+/// Detaches it, if it is attached.
 pub fn detach(pins: &PinRoot) -> Result<(), DatapathError> {
-    tcx::detach(&pins.links().join(COUNT_POLLS))
+    TRACEPOINTS.iter().try_for_each(|(_, link)| tcx::detach(&pins.links().join(link)))
 }
