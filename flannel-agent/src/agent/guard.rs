@@ -25,9 +25,9 @@ impl Agent {
     }
 
     /// Logs what the guard refused. Returns true if its counts changed, so that the status has to.
-    pub(super) fn tell_of_guard(&mut self) -> bool {
+    pub(super) fn report_guard(&mut self) -> bool {
         let Some(bpf) = self.node.reconciler.bpf().filter(|bpf| bpf.has_tunnel()) else { return false };
-        self.guard.tell(bpf.maps(), Instant::now()).unwrap_or_else(|error| {
+        self.guard.log_counts(bpf.maps(), Instant::now()).unwrap_or_else(|error| {
             tracing::warn!(error = chain(&error), "cannot read what the guard refused");
             false
         })

@@ -297,7 +297,7 @@ impl Agent {
         {
             tracing::warn!(error = chain(&error), "cannot beat; the programs will leave packets to the kernel");
         }
-        let guarded = self.follow_guard() | self.tell_of_guard();
+        let guarded = self.follow_guard() | self.report_guard();
         let lapsed = self.store.look_at_clock(&self.node.own);
         if self.node.reconciler.refresh_conntrack() {
             return Outcome::Reconcile;
@@ -317,14 +317,14 @@ impl Agent {
 
     /// Puts the mode in force that is asked for; the operator may have asked for another since.
     fn follow_mode(&mut self) {
-        let wishes = ModeRequest { choice: None, flag: self.node.flag, config: self.node.config.datapath };
+        let request = ModeRequest { choice: None, flag: self.node.flag, config: self.node.config.datapath };
         let refusal = self.node.reconciler.fast_refusal().map(|reason| Limit { most: Mode::Encap, reason });
         let limit = self.node.firewall.limit().into_iter().chain(refusal).min_by_key(|limit| limit.most);
         let Some(bpf) = self.node.reconciler.bpf_mut() else {
-            self.decision = wishes.decide(Capability::NOTHING);
+            self.decision = request.decide(Capability::NOTHING);
             return;
         };
-        let followed = follow(bpf, wishes, limit.as_ref());
+        let followed = follow(bpf, request, limit.as_ref());
         match followed {
             Ok((changed, decision, lowered)) => {
                 if changed || decision != self.decision {
@@ -376,20 +376,21 @@ impl Agent {
 /// higher one if that was asked for.
 fn follow(
     bpf: &mut Bpf,
-    wishes: ModeRequest,
+    request: ModeRequest,
     limit: Option<&Limit>,
 ) -> Result<(bool, ModeChoice, Option<String>), DatapathError> {
-    let able = bpf.able();
+    let capability = bpf.capability();
     loop {
-        let wishes = ModeRequest { choice: bpf.mode()?.choice(), ..wishes };
-        let wanted = wishes.decide(able).mode;
+        let request = ModeRequest { choice: bpf.mode()?.choice(), ..request };
+        let wanted = request.decide(capability).mode;
         let mut limit = limit.filter(|limit| wanted > limit.most).cloned();
         if wanted == Mode::Fast && limit.is_none() {
             limit = bpf.count_polls().err().map(|error| Limit { most: Mode::Encap, reason: chain(&error) });
         }
-        let decision = wishes.decide(Capability { most: limit.as_ref().map_or(able.most, |limit| limit.most), ..able });
+        let decision = request
+            .decide(Capability { most: limit.as_ref().map_or(capability.most, |limit| limit.most), ..capability });
         // The operator's choice may be another by now.
-        let Some(changed) = bpf.follow_mode(decision.mode, wishes.choice)? else { continue };
+        let Some(changed) = bpf.follow_mode(decision.mode, request.choice)? else { continue };
         if decision.mode != Mode::Fast {
             bpf.forget_polls()?;
         }

@@ -64,7 +64,7 @@ pub async fn run(options: RunOptions) -> anyhow::Result<()> {
         result = daemon(&options, &publish, &pulse, &book, &counts) => result,
         signal = stop.wait() => {
             tracing::info!(signal, "stopping; the datapath goes on without the agent");
-            manager.tell(State::Stopping);
+            manager.notify(State::Stopping);
             Ok(())
         }
     };

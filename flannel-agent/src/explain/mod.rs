@@ -20,5 +20,5 @@ use crate::{datapath::PinRoot, netlink::NetlinkError, observe::status::Status};
 
 /// Explains. `status` is what the agent says of itself, if one runs. Call inside a Tokio runtime.
 pub async fn explain(question: Question, pins: &PinRoot, status: Option<Status>) -> Result<Report, NetlinkError> {
-    Ok(report::tell(&snapshot::read(question, pins, status).await?))
+    Ok(report::build(&snapshot::read(question, pins, status).await?))
 }

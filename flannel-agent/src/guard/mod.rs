@@ -25,16 +25,16 @@ use crate::{
 /// Keeps the guard as it is asked for.
 pub struct Guard {
     flags: Checks<GuardMode>,
-    told: Option<Checks<GuardMode>>,
-    teller: RateLimitedLog,
-    /// The counts as of the last look.
+    logged: Option<Checks<GuardMode>>,
+    log: RateLimitedLog,
+    /// The counts at the last call.
     seen: Checks<Count>,
 }
 
 impl Guard {
     /// As the flags ask for it.
     pub fn new(flags: Checks<GuardMode>) -> Self {
-        Self { flags, told: None, teller: RateLimitedLog::default(), seen: Checks::default() }
+        Self { flags, logged: None, log: RateLimitedLog::default(), seen: Checks::default() }
     }
 
     /// Puts the modes in force that are asked for and may be; the operator may have asked for others since. Whether they are
@@ -49,7 +49,7 @@ impl Guard {
                 break in_force;
             }
         };
-        let changed = self.told.replace(in_force) != Some(in_force);
+        let changed = self.logged.replace(in_force) != Some(in_force);
         if changed {
             tracing::info!(outer = %in_force.outer, inner = %in_force.inner, reason = doubt.map(tracing::field::display), "guard");
         }
@@ -58,9 +58,9 @@ impl Guard {
 
     /// Logs what was refused since the last log line, if the next one is due. Returns true if the
     /// counts changed since the last call.
-    pub fn tell(&mut self, maps: &Maps, now: Instant) -> Result<bool, DatapathError> {
+    pub fn log_counts(&mut self, maps: &Maps, now: Instant) -> Result<bool, DatapathError> {
         let counts = report::counts(&maps.stats)?;
-        self.teller.hear(counts, now, || suspects(&maps.suspects))?;
+        self.log.update(counts, now, || suspects(&maps.suspects))?;
         Ok(std::mem::replace(&mut self.seen, counts) != counts)
     }
 

@@ -23,17 +23,17 @@ const NAMED: usize = 5;
 pub(super) struct RateLimitedLog {
     /// True after the first call. Packets counted before it are left to an earlier agent's log.
     begun: bool,
-    refused: Told,
-    passed: Told,
+    refused: LastLine,
+    passed: LastLine,
 }
 
 #[derive(Debug, Default)]
-struct Told {
+struct LastLine {
     packets: u64,
     at: Option<Instant>,
 }
 
-impl Told {
+impl LastLine {
     /// Returns the number of packets since the last report, if there are any and a report is due.
     /// It then counts as reported.
     fn news(&mut self, packets: u64, interval: Duration, now: Instant) -> Option<u64> {
@@ -49,7 +49,7 @@ impl Told {
 
 impl RateLimitedLog {
     /// Takes in the current counts, and logs what is due. `suspects` is read only if something is.
-    pub(super) fn hear<E>(
+    pub(super) fn update<E>(
         &mut self,
         counts: Checks<Count>,
         now: Instant,
@@ -97,9 +97,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_beginning_is_told_at_once_and_the_rest_at_intervals() {
-        let (mut told, start) = (Told::default(), Instant::now());
-        let mut news = |packets, seconds| told.news(packets, DROPPED, start + Duration::from_secs(seconds));
+    fn the_beginning_is_logged_at_once_and_the_rest_at_intervals() {
+        let (mut last_line, start) = (LastLine::default(), Instant::now());
+        let mut news = |packets, seconds| last_line.news(packets, DROPPED, start + Duration::from_secs(seconds));
         assert_eq!(news(0, 0), None);
         assert_eq!(news(3, 1), Some(3));
         assert_eq!(news(900, 2), None);
@@ -107,12 +107,12 @@ mod tests {
         assert_eq!(news(1003, 61), Some(1000));
         assert_eq!(news(1003, 200), None, "it has ended");
         assert_eq!(news(1004, 201), Some(1));
-        assert_eq!(news(2, 300), Some(2), "the counters began anew");
+        assert_eq!(news(2, 300), Some(2), "the counters began again");
     }
 
     #[test]
-    fn what_was_counted_before_the_agent_began_is_not_news() {
-        let mut teller = RateLimitedLog::default();
+    fn counts_from_before_the_agent_are_not_logged() {
+        let mut log = RateLimitedLog::default();
         let count = |refused| Checks { outer: Count { refused, passed: 0 }, inner: Count::default() };
         let asked = std::cell::Cell::new(0);
         let suspects = || {
@@ -120,7 +120,7 @@ mod tests {
             Ok::<_, ()>(Vec::new())
         };
         for (refused, expected) in [(7, 0), (7, 0), (8, 1), (9, 1)] {
-            assert_eq!(teller.hear(count(refused), Instant::now(), suspects), Ok(()));
+            assert_eq!(log.update(count(refused), Instant::now(), suspects), Ok(()));
             assert_eq!(asked.get(), expected, "{refused}");
         }
     }

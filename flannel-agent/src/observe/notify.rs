@@ -56,12 +56,12 @@ impl ServiceManager {
     /// Waits until the node is ready, and says so once. Ends at once if it never will be.
     pub async fn await_ready(self, mut status: watch::Receiver<Status>) {
         if status.wait_for(|status| status.ready).await.is_ok() {
-            self.tell(State::Ready);
+            self.notify(State::Ready);
         }
     }
 
     /// Reports the state. A failure to send is logged as a warning and has no other effect.
-    pub fn tell(&self, state: State) {
+    pub fn notify(&self, state: State) {
         let Some(socket) = &self.socket else { return };
         match send(socket, state.line()) {
             Ok(()) => tracing::debug!(state = state.line(), "notified the service manager"),
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     fn heard(listener: &UnixDatagram, socket: impl Into<OsString>) -> String {
-        ServiceManager { socket: Some(socket.into()) }.tell(State::Ready);
+        ServiceManager { socket: Some(socket.into()) }.notify(State::Ready);
         let mut buffer = [0; 64];
         let length = listener.recv(&mut buffer).expect("a datagram");
         String::from_utf8_lossy(&buffer[..length]).into_owned()
@@ -111,10 +111,10 @@ mod tests {
 
     #[test]
     fn nobody_listening_is_no_error() {
-        ServiceManager { socket: None }.tell(State::Stopping);
+        ServiceManager { socket: None }.notify(State::Stopping);
         for nowhere in ["/nonexistent/notify", "@flannel-nobody", "vsock:2:1"] {
             assert!(send(nowhere.as_ref(), "READY=1").is_err(), "{nowhere}");
-            ServiceManager { socket: Some(nowhere.into()) }.tell(State::Stopping);
+            ServiceManager { socket: Some(nowhere.into()) }.notify(State::Stopping);
         }
     }
 }

@@ -71,7 +71,7 @@ impl Bpf {
     }
 
     /// Returns what this node supports: the highest mode, and if there is a tunnel.
-    pub fn able(&self) -> Capability {
+    pub fn capability(&self) -> Capability {
         let most = self.limit.as_ref().map_or(Mode::Fast, |limit| limit.mode);
         Capability { most, tunnel: self.served.has_tunnel() }
     }

@@ -18,8 +18,8 @@ impl LogThrottle {
     /// logged at least a minute ago. A text that changes each time is logged at most 20 times a
     /// minute.
     pub fn is_due(&mut self, text: &str, now: Instant) -> bool {
-        let told = |(last, at): &(String, Instant)| last == text && now.duration_since(*at) < REPEAT_AFTER;
-        if self.last.as_ref().is_some_and(told) || !self.limit.admit(now) {
+        let is_recent = |(last, at): &(String, Instant)| last == text && now.duration_since(*at) < REPEAT_AFTER;
+        if self.last.as_ref().is_some_and(is_recent) || !self.limit.admit(now) {
             return false;
         }
         self.last = Some((text.to_owned(), now));
@@ -37,26 +37,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failure_is_told_on_change_and_once_a_minute() {
+    fn a_failure_is_logged_on_change_and_once_a_minute() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
-        let mut complaint = LogThrottle::default();
-        assert!(!complaint.settle());
-        assert!(complaint.is_due("a", at(0)));
-        assert!(!complaint.is_due("a", at(59)));
-        assert!(complaint.is_due("a", at(60)));
-        assert!(complaint.is_due("b", at(61)));
-        assert!(complaint.settle());
-        assert!(complaint.is_due("b", at(62)));
+        let mut throttle = LogThrottle::default();
+        assert!(!throttle.settle());
+        assert!(throttle.is_due("a", at(0)));
+        assert!(!throttle.is_due("a", at(59)));
+        assert!(throttle.is_due("a", at(60)));
+        assert!(throttle.is_due("b", at(61)));
+        assert!(throttle.settle());
+        assert!(throttle.is_due("b", at(62)));
     }
 
     #[test]
-    fn a_failure_that_changes_all_the_time_is_told_twenty_times_a_minute() {
+    fn a_failure_that_changes_all_the_time_is_logged_twenty_times_a_minute() {
         let start = Instant::now();
-        let mut complaint = LogThrottle::default();
+        let mut throttle = LogThrottle::default();
         let lines = (0..60_000_u64).filter(|n| {
-            let due = complaint.is_due(&format!("problem {n}"), start + Duration::from_millis(n * 10));
-            complaint.settle();
+            let due = throttle.is_due(&format!("problem {n}"), start + Duration::from_millis(n * 10));
+            throttle.settle();
             due
         });
         assert_eq!(lines.count(), 10 * 20);

@@ -18,7 +18,7 @@ pub struct PodOptOuts {
     /// The reason the report may be outdated or empty, if there is one.
     pub problem: Option<String>,
     /// True once the server has answered, be it with a refusal.
-    pub heard: bool,
+    pub is_from_server: bool,
 }
 
 /// The asking side.
@@ -33,7 +33,7 @@ pub struct OptOuts {
 pub(super) struct OptOutPublisher {
     /// True while the asking side wants reports.
     pub(super) wanted: watch::Receiver<bool>,
-    pub(super) told: watch::Sender<PodOptOuts>,
+    pub(super) report: watch::Sender<PodOptOuts>,
 }
 
 impl OptOuts {
@@ -44,14 +44,14 @@ impl OptOuts {
 
     pub(super) fn new() -> (Self, OptOutPublisher) {
         let (wants, wanted) = watch::channel(false);
-        let (told, hears) = watch::channel(PodOptOuts::default());
-        (Self { ends: Some((wants, hears)), awaited: false }, OptOutPublisher { wanted, told })
+        let (report, reports) = watch::channel(PodOptOuts::default());
+        (Self { ends: Some((wants, reports)), awaited: false }, OptOutPublisher { wanted, report })
     }
 
     /// Sets whether reports are wanted from now on.
     pub fn want(&mut self, wanted: bool) {
         if let Some((wants, _)) = &self.ends {
-            wants.send_if_modified(|told| std::mem::replace(told, wanted) != wanted);
+            wants.send_if_modified(|last| std::mem::replace(last, wanted) != wanted);
             self.awaited &= wanted;
         }
     }
@@ -59,19 +59,19 @@ impl OptOuts {
     /// Waits for the first report after reports were wanted, once and for a bounded time, so that
     /// pods that stay out do not take part until it arrives.
     pub async fn first(&mut self) {
-        if let Some((wants, hears)) = &mut self.ends
+        if let Some((wants, reports)) = &mut self.ends
             && *wants.borrow()
             && !std::mem::replace(&mut self.awaited, true)
-            && timeout(PATIENCE, hears.wait_for(|told| told.heard)).await.is_err()
+            && timeout(PATIENCE, reports.wait_for(|report| report.is_from_server)).await.is_err()
         {
             tracing::warn!("which pods stay out of mode fast is not known yet; they take part until it is");
         }
     }
 
-    /// Waits until something else was said. Cancel-safe.
+    /// Waits for a report that differs from the last one. Cancel-safe.
     pub async fn changed(&mut self) {
-        if let Some((_, hears)) = &mut self.ends
-            && hears.changed().await.is_ok()
+        if let Some((_, reports)) = &mut self.ends
+            && reports.changed().await.is_ok()
         {
             return;
         }
@@ -80,11 +80,11 @@ impl OptOuts {
 
     /// Returns the last report.
     pub fn latest(&self) -> PodOptOuts {
-        self.ends.as_ref().map(|(_, hears)| hears.borrow().clone()).unwrap_or_default()
+        self.ends.as_ref().map(|(_, reports)| reports.borrow().clone()).unwrap_or_default()
     }
 
     /// Returns the reason the last report may be outdated or empty, if there is one.
     pub fn problem(&self) -> Option<String> {
-        self.ends.as_ref().and_then(|(_, hears)| hears.borrow().problem.clone())
+        self.ends.as_ref().and_then(|(_, reports)| reports.borrow().problem.clone())
     }
 }

@@ -107,7 +107,7 @@ impl Keeper {
             let wanted = wishes.borrow_and_update().clone();
             doubts.borrow_and_update();
             let outcome = self.look(&wanted).await;
-            self.tell(&wanted, &outcome);
+            self.log_outcome(&wanted, &outcome);
             let report = Report { of: Some(wanted), status: self.status.clone() };
             publish.send_if_modified(|last| std::mem::replace(last, report) != *last);
             tokio::select! {
@@ -193,7 +193,7 @@ impl Keeper {
     }
 
     /// Keeps the status, and says what is new.
-    fn tell(&mut self, wanted: &Wanted, outcome: &Outcome) {
+    fn log_outcome(&mut self, wanted: &Wanted, outcome: &Outcome) {
         let (error, settled) = (outcome.error(), self.kept.as_ref() == Some(wanted));
         if error != self.status.error {
             if let Some(error) = &error {

@@ -1,8 +1,13 @@
-//! The prologue of the hooks that work in mode `fast` alone.
+//! The prologues that hooks of mode `fast` share.
 
 use flannel_common::{mode::Mode, reason::Reason};
 
 use crate::{
+    flow::{
+        learn,
+        scratch::{self, FlowMaps, Scratch},
+        table,
+    },
     node::{Node, mode_word},
     packet::skb::Skb,
 };
@@ -27,4 +32,24 @@ impl Context {
         }
         Ok(Self { node: Node::read()?, generation: mode.generation() })
     }
+}
+
+/// Parses a packet at an entry hook. Fails for a control packet of TCP, which ends its flow, and
+/// without a recent heartbeat of the agent.
+#[inline(always)]
+pub(super) fn enter<F: FlowMaps>(skb: &Skb, node: &Node) -> Result<&'static mut Scratch<F>, Reason> {
+    let scratch = scratch::get::<F>()?;
+    scratch.parse(skb)?;
+    table::end_if_control::<F>(&scratch.packet, node)?;
+    node.allows_replay()?;
+    Ok(scratch)
+}
+
+/// Parses a packet at an exit hook. Fails for a control packet of TCP, which ends the reverse flow.
+#[inline(always)]
+pub(super) fn exit<F: FlowMaps>(skb: &Skb, node: &Node) -> Result<&'static mut Scratch<F>, Reason> {
+    let scratch = scratch::get::<F>()?;
+    scratch.parse(skb)?;
+    learn::close_if_control::<F>(&scratch.packet, node)?;
+    Ok(scratch)
 }

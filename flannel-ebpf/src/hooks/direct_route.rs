@@ -13,12 +13,13 @@ use flannel_common::{
     reason::Reason,
 };
 
+use super::context;
 use crate::{
     flow::{
         learn::{self, EgressState},
         pending,
         replay::Replay,
-        scratch::{self, FlowMaps},
+        scratch::FlowMaps,
         table::{self, FlowRef},
     },
     node::{self, Node, Peer, mode_word},
@@ -41,11 +42,8 @@ fn replay_or_record<F: FlowMaps>(skb: &Skb, node: &Node) -> Result<Reason, Reaso
     if skb.pkt_type() != PACKET_HOST {
         return Err(Reason::NotPlain);
     }
-    let scratch = scratch::get::<F>()?;
-    scratch.parse(skb)?;
+    let scratch = context::enter::<F>(skb, node)?;
     let packet = &scratch.packet;
-    table::end_if_control::<F>(packet, node)?;
-    node.allows_replay()?;
     if !node::fast()?.has(FastConfig::FROM_UNDERLAY) {
         return Err(Reason::NotLearned);
     }
@@ -77,10 +75,8 @@ fn learn<F: FlowMaps>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
     if Peer::direct::<F>(subnet, skb.ifindex()).is_none() {
         return Err(Reason::NotTunnel);
     }
-    let scratch = scratch::get::<F>()?;
-    scratch.parse(skb)?;
+    let scratch = context::exit::<F>(skb, node)?;
     let packet = &scratch.packet;
-    learn::close_if_control::<F>(packet, node)?;
     let pending = pending?;
     let state = EgressState {
         generation: mode.generation(),

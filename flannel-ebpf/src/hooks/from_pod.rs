@@ -3,25 +3,21 @@
 
 use flannel_common::{
     fast::{Bucket, PodEntry},
-    ip::{Ipv4Header, Ipv6Header},
     reason::{Reason, Verdict},
 };
 
-use super::context::Context;
+use super::context::{self, Context};
 use crate::{
     flow::{
         pending,
         replay::{self, Replay, ScratchRefs},
-        scratch::{self, FlowMaps, Scratch},
+        scratch::{FlowMaps, Scratch},
         table::{self, FlowRef},
     },
     maps::PODS,
     node::Node,
-    packet::{
-        family::{Family as _, by_family},
-        skb::Skb,
-    },
-    tunnel::source_filter,
+    packet::{family::by_family, skb::Skb},
+    tunnel::source_filter::{check_double_tagged, check_pod_to_node},
 };
 
 #[inline(always)]
@@ -39,12 +35,11 @@ pub(crate) fn run(skb: &Skb) -> Reason {
 #[inline(always)]
 fn guard(skb: &Skb, found: Reason) -> Reason {
     let Ok(node) = Node::read() else { return found };
-    let checked = match skb.protocol() {
-        _ if skb.is_of_vlan() => found,
-        Ipv4Header::PROTOCOL => source_filter::check_pod_to_node::<Ipv4Header>(skb, &node),
-        Ipv6Header::PROTOCOL => source_filter::check_pod_to_node::<Ipv6Header>(skb, &node),
-        _ => source_filter::check_double_tagged(skb, [Reason::PodTunnel, Reason::RefusedPodTunnel]),
-    };
+    if skb.is_of_vlan() {
+        return found;
+    }
+    let double_tagged = [Reason::PodTunnel, Reason::RefusedPodTunnel];
+    let checked = by_family!(skb, check_pod_to_node(skb, &node), else check_double_tagged(skb, double_tagged));
     if matches!(checked, Reason::PodTunnel | Reason::RefusedPodTunnel) { checked } else { found }
 }
 
@@ -65,11 +60,8 @@ fn handle<F: FlowMaps>(skb: &Skb, context: &Context) -> Reason {
 #[inline(always)]
 fn replay_or_record<F: FlowMaps>(skb: &Skb, context: &Context) -> Result<Reason, Reason> {
     let node = &context.node;
-    let scratch = scratch::get::<F>()?;
-    scratch.parse(skb)?;
+    let scratch = context::enter::<F>(skb, node)?;
     let packet = &scratch.packet;
-    table::end_if_control::<F>(packet, node)?;
-    node.allows_replay()?;
     let Some(at) = table::find::<F>(&packet.key) else {
         pending::sample(&mut scratch.random)?;
         can_learn(skb.ifindex())?;

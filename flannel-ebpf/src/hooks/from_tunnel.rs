@@ -10,13 +10,9 @@ use flannel_common::{
     reason::Reason,
 };
 
-use super::context::Context;
+use super::context::{self, Context};
 use crate::{
-    flow::{
-        pending,
-        scratch::{self, FlowMaps},
-        table::{self, FlowRef},
-    },
+    flow::{pending, scratch::FlowMaps, table::FlowRef},
     node,
     packet::{family::by_family, skb::Skb},
 };
@@ -39,11 +35,8 @@ fn process<F: FlowMaps>(skb: &Skb, context: &Context) -> Reason {
 #[inline(always)]
 fn record<F: FlowMaps>(skb: &Skb, context: &Context) -> Result<Reason, Reason> {
     let node = &context.node;
-    let scratch = scratch::get::<F>()?;
-    scratch.parse(skb)?;
+    let scratch = context::enter::<F>(skb, node)?;
     let packet = &scratch.packet;
-    table::end_if_control::<F>(packet, node)?;
-    node.allows_replay()?;
     if !node::fast()?.has(FastConfig::FROM_UNDERLAY) {
         return Err(Reason::NotLearned);
     }

@@ -4,14 +4,8 @@
 //! checksum is checked, or that there is none.
 
 use flannel_common::{
-    addr::same_addr,
-    ethernet::same_mac,
-    ip::{Ipv4Header, Ipv6Header},
-    mode::Mode,
-    node::FamilyConfig,
-    outer::OuterHeaders,
-    packet::PROTO_ICMPV6,
-    reason::Reason,
+    addr::same_addr, ethernet::same_mac, ip::Ipv6Header, mode::Mode, node::FamilyConfig, outer::OuterHeaders,
+    packet::PROTO_ICMPV6, reason::Reason,
 };
 
 use super::direct_route;
@@ -28,7 +22,10 @@ use crate::{
         load_buf::LoadBuf,
         skb::{PACKET_HOST, Skb},
     },
-    tunnel::{packet_too_big, source_filter},
+    tunnel::{
+        packet_too_big,
+        source_filter::{self, check_double_tagged, check_tagged},
+    },
 };
 
 #[inline(always)]
@@ -47,13 +44,12 @@ pub(crate) fn run(skb: &Skb) -> Reason {
 #[inline(never)]
 fn tagged(skb: &Skb) -> Reason {
     let Ok(node) = Node::read() else { return Reason::VlanTagged };
-    let looked = match skb.protocol() {
-        _ if skb.is_of_vlan() => Reason::VlanTagged,
-        Ipv4Header::PROTOCOL => source_filter::check_tagged::<Ipv4Header>(skb, &node),
-        Ipv6Header::PROTOCOL => source_filter::check_tagged::<Ipv6Header>(skb, &node),
-        _ => source_filter::check_double_tagged(skb, [Reason::UnknownVtep, Reason::RefusedVtep]),
-    };
-    if matches!(looked, Reason::UnknownVtep | Reason::RefusedVtep) { looked } else { Reason::VlanTagged }
+    if skb.is_of_vlan() {
+        return Reason::VlanTagged;
+    }
+    let double_tagged = [Reason::UnknownVtep, Reason::RefusedVtep];
+    let checked = by_family!(skb, check_tagged(skb, &node), else check_double_tagged(skb, double_tagged));
+    if matches!(checked, Reason::UnknownVtep | Reason::RefusedVtep) { checked } else { Reason::VlanTagged }
 }
 
 /// Dispatches tunnel packets, those that the source filter has to check, and packets of direct

@@ -3,12 +3,12 @@
 
 use flannel_common::{fast::PodEntry, flow::Egress, reason::Reason};
 
-use super::context::Context;
+use super::context::{self, Context};
 use crate::{
     flow::{
         learn::{self, EgressState},
         pending,
-        scratch::{self, FlowMaps},
+        scratch::FlowMaps,
     },
     maps::PODS,
     packet::{family::by_family, skb::Skb},
@@ -31,10 +31,8 @@ fn process<F: FlowMaps>(skb: &Skb, context: &Context) -> Reason {
 #[inline(always)]
 fn learn<F: FlowMaps>(skb: &Skb, context: &Context) -> Result<Reason, Reason> {
     let pending = pending::take::<F>(skb, &context.node);
-    let scratch = scratch::get::<F>()?;
-    scratch.parse(skb)?;
+    let scratch = context::exit::<F>(skb, &context.node)?;
     let packet = &scratch.packet;
-    learn::close_if_control::<F>(packet, &context.node)?;
     let pending = pending?;
     // SAFETY: the value is copied at once; an element freed meanwhile is not reused before the
     // program ends (RCU).

@@ -23,6 +23,7 @@ use flannel_common::{
     reason::Reason,
 };
 
+use super::context;
 use crate::{
     flow::{
         learn::{self, EgressState},
@@ -112,10 +113,8 @@ fn learn<F: FlowMaps>(skb: &Skb, node: &Node, generation: u32) -> Reason {
 #[inline(always)]
 fn try_learn<F: FlowMaps>(skb: &Skb, node: &Node, generation: u32) -> Result<Reason, Reason> {
     let pending = pending::take::<F>(skb, node);
-    let scratch = scratch::get::<F>()?;
-    scratch.parse(skb)?;
+    let scratch = context::exit::<F>(skb, node)?;
     let packet = &scratch.packet;
-    learn::close_if_control::<F>(packet, node)?;
     let pending = pending?;
     // A packet to another VTEP than the subnet's is not for the peer map to send.
     let family = node.family::<F>();

@@ -182,7 +182,7 @@ impl Skb {
     pub(crate) fn device_mtu(&self) -> u32 {
         let mut mtu = 0;
         // SAFETY: the helper takes the context, and a number it writes to. It is about the MTU:
-        // whether the packet fits it is asked elsewhere.
+        // other code checks that the packet fits it.
         unsafe { bpf_check_mtu(self.raw().cast(), 0, &raw mut mtu, 0, 0) };
         mtu
     }

@@ -14,25 +14,22 @@ use flannel_tests::{
 
 const LENGTH: Duration = Duration::from_secs(3);
 
-/// Packets of known flows that waited for the agent's confirmation: a tenth of a second for each flow, and more on a
-/// loaded machine.
-fn unconfirmed(agent: &Agent) -> Result<u64> {
-    Ok(agent.counted("from_pod", "unconfirmed")? + agent.counted("from_underlay", "unconfirmed")?)
+/// Packets replayed, and packets of known flows that waited for the agent's confirmation: a tenth of a
+/// second for each flow, and more on a loaded machine.
+fn counts(agent: &Agent) -> Result<[u64; 2]> {
+    let unconfirmed = agent.counted("from_pod", "unconfirmed")? + agent.counted("from_underlay", "unconfirmed")?;
+    Ok([agent.replayed()?, unconfirmed])
 }
 
 /// Requests and answers between pods: nearly all packets of confirmed flows are replayed on both nodes, and most flows are
 /// confirmed.
 fn replayed(agents: [&Agent; 2], [near, far]: [&Pod; 2], at: IpAddr, protocols: &[Protocol]) -> Result<()> {
-    let counts = || {
-        let count = |agent: &Agent| Ok::<_, anyhow::Error>([agent.replayed()?, unconfirmed(agent)?]);
-        Ok::<_, anyhow::Error>([count(agents[0])?, count(agents[1])?])
-    };
     for protocol in protocols.iter().copied() {
-        let before = counts()?;
+        let before = [counts(agents[0])?, counts(agents[1])?];
         let report = rr(near, far, at, protocol, LENGTH)?;
         ensure!(report.lost == 0, "{report:?}");
-        let after = counts()?;
-        for (agent, [before, after]) in agents.into_iter().zip([[before[0], after[0]], [before[1], after[1]]]) {
+        for (agent, before) in agents.into_iter().zip(before) {
+            let after = counts(agent)?;
             let [replayed, unconfirmed] = [after[0] - before[0], after[1] - before[1]];
             let packets = report.transactions * 2;
             let stats = || agent.cli(&["maps", "dump", "stats"]);

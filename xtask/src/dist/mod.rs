@@ -48,8 +48,8 @@ pub(crate) fn package(workspace: &Workspace, built: &Built, cyclonedx: &Path) ->
         fs::remove_dir_all(&tree).with_context(|| format!("cannot clear {}", tree.display()))?;
     }
     for (name, installed) in PROGRAMS {
-        install(&built.program(name), &tree.join(installed), 0o755)?;
         let program = tree.join(installed);
+        install(&built.program(name), &program, 0o755)?;
         workspace::run(workspace.command("strip").arg(&program), "strip")?;
         let bytes = fs::read(&program).with_context(|| format!("cannot read {}", program.display()))?;
         let has_crates = bytes.windows(CRATES.len()).any(|window| window == CRATES);

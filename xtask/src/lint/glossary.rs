@@ -2,21 +2,17 @@
 
 use std::{
     collections::BTreeSet,
-    fs,
     path::{Path, PathBuf},
 };
 
-use anyhow::Context as _;
-
-use super::sources::rust_files;
+use super::sources::{read, rust_files};
 
 /// Returns a line for each identifier that no source has.
 pub(super) fn findings(page: &Path, sources: &[PathBuf]) -> anyhow::Result<Vec<String>> {
-    let text = fs::read_to_string(page).with_context(|| format!("reading {}", page.display()))?;
+    let text = read(page)?;
     let mut words = BTreeSet::new();
     for folder in sources {
-        for file in rust_files(folder)? {
-            let source = fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))?;
+        for (_, source) in rust_files(folder)? {
             words.extend(identifiers(&source).map(str::to_owned));
         }
     }

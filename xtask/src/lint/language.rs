@@ -1,13 +1,11 @@
 //! The language of comments, texts and pages, as CONTRIBUTING.md has it: retired words, openings of doc comments, length of
 //! lines.
 
-use std::{fs, path::Path};
+use std::path::Path;
 
-use anyhow::Context as _;
+use super::sources::{product_lines, read, rust_files, split_comment};
 
-use super::sources::{rust_files, split_comment};
-
-/// Words that have a plainer one. Of several words, the first letter may be a capital.
+/// Words that have a plainer one, in any case.
 const RETIRED: [&str; 27] = [
     "anew",
     "of late",
@@ -45,8 +43,7 @@ const COLUMNS: usize = 100;
 /// Returns a line for each finding in the Rust files of a folder.
 pub(super) fn findings(folder: &Path, checks_columns: bool) -> anyhow::Result<Vec<String>> {
     let mut findings = Vec::new();
-    for file in rust_files(folder)? {
-        let text = fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))?;
+    for (file, text) in rust_files(folder)? {
         for (line, problem) in problems(&text, checks_columns) {
             findings.push(format!("{}:{line}: {problem}", file.display()));
         }
@@ -57,13 +54,11 @@ pub(super) fn findings(folder: &Path, checks_columns: bool) -> anyhow::Result<Ve
 /// Returns a line for each retired word in the string literals of a folder's product code: help, logs and errors.
 pub(super) fn string_findings(folder: &Path) -> anyhow::Result<Vec<String>> {
     let mut findings = Vec::new();
-    for file in rust_files(folder)? {
+    for (file, text) in rust_files(folder)? {
         if is_test(&file) {
             continue;
         }
-        let text = fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))?;
-        let product = text.lines().take_while(|line| line.trim() != "#[cfg(test)]");
-        for (number, line) in (1..).zip(product) {
+        for (number, line) in product_lines(&text) {
             let strings = split_comment(line).0.split('"').skip(1).step_by(2);
             for (string, word) in strings.filter_map(|string| Some((string, retired_word(string)?))) {
                 findings.push(format!("{}:{number}: the retired word \"{word}\": {string}", file.display()));
@@ -82,7 +77,7 @@ fn is_test(file: &Path) -> bool {
 
 /// Returns a line for each retired word in a page, code left out.
 pub(super) fn page_findings(page: &Path) -> anyhow::Result<Vec<String>> {
-    let text = fs::read_to_string(page).with_context(|| format!("reading {}", page.display()))?;
+    let text = read(page)?;
     let found = prose(&text).into_iter().filter_map(|(number, line)| {
         let word = retired_word(&line)?;
         Some(format!("{}:{number}: the retired word \"{word}\"", page.display()))

@@ -5,13 +5,12 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs,
     path::Path,
 };
 
 use anyhow::Context as _;
 
-use super::sources::{rust_files, split_comment};
+use super::sources::{product_lines, rust_files, split_comment};
 
 /// The modules that each module imports.
 type Imports = BTreeMap<String, BTreeSet<String>>;
@@ -19,14 +18,13 @@ type Imports = BTreeMap<String, BTreeSet<String>>;
 /// Returns the import circles of a crate, each as its modules.
 pub(super) fn circles(src: &Path) -> anyhow::Result<Vec<Vec<String>>> {
     let mut imports = Imports::new();
-    for file in rust_files(src)? {
+    for (file, text) in rust_files(src)? {
         let below = file.strip_prefix(src).context("a file of the crate")?;
         let names: Vec<_> = below.iter().map(|name| name.to_string_lossy()).collect();
         if names.iter().any(|name| *name == "tests" || *name == "tests.rs") {
             continue;
         }
         let module = names[0].trim_end_matches(".rs").to_owned();
-        let text = fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))?;
         let imported = imported_modules(&text).into_iter().filter(|name| *name != module);
         imports.entry(module.clone()).or_default().extend(imported);
     }
@@ -35,8 +33,7 @@ pub(super) fn circles(src: &Path) -> anyhow::Result<Vec<Vec<String>>> {
 
 /// Returns the first segments of all paths that start with `crate::`.
 fn imported_modules(text: &str) -> BTreeSet<String> {
-    let code: Vec<_> =
-        text.lines().take_while(|line| line.trim() != "#[cfg(test)]").map(|line| split_comment(line).0).collect();
+    let code: Vec<_> = product_lines(text).into_iter().map(|(_, line)| split_comment(line).0).collect();
     let code = code.join("\n");
     let mut modules = BTreeSet::new();
     for (at, start) in code.match_indices("crate::") {

@@ -7,12 +7,33 @@ use std::{
 
 use anyhow::Context as _;
 
-/// Returns all Rust files below a folder, in order.
-pub(super) fn rust_files(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
+/// Returns all Rust files below a folder, in order, with their texts.
+pub(super) fn rust_files(folder: &Path) -> anyhow::Result<Vec<(PathBuf, String)>> {
     let mut files = Vec::new();
     collect(folder, &mut files)?;
     files.sort();
-    Ok(files)
+    files.into_iter().map(|file| read(&file).map(|text| (file, text))).collect()
+}
+
+/// Reads a file.
+pub(super) fn read(file: &Path) -> anyhow::Result<String> {
+    fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))
+}
+
+/// Returns the numbered lines of a file, from 1, without the items of `#[cfg(test)]`. Relies on rustfmt: an item ends with a
+/// semicolon or brace at the indentation of its attribute.
+pub(super) fn product_lines(text: &str) -> Vec<(usize, &str)> {
+    let (mut kept, mut skipped_at) = (Vec::new(), None);
+    for (number, line) in (1..).zip(text.lines()) {
+        let indentation = line.len() - line.trim_start().len();
+        match skipped_at {
+            None if line.trim() == "#[cfg(test)]" => skipped_at = Some(indentation),
+            None => kept.push((number, line)),
+            Some(at) if at == indentation && line.ends_with([';', '}', ',']) => skipped_at = None,
+            Some(_) => {}
+        }
+    }
+    kept
 }
 
 fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> anyhow::Result<()> {
@@ -49,6 +70,14 @@ pub(super) fn split_comment(line: &str) -> (&str, &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn items_of_tests_alone_are_left_out() {
+        let text = "use a;\n#[cfg(test)]\nmod tests;\nfn b() {\n    #[cfg(test)]\n    c();\n    d();\n}\n\
+                    #[cfg(test)]\n#[expect(e)]\nmod f {\n    fn g() {}\n}\nfn h() {}";
+        let numbers: Vec<_> = product_lines(text).into_iter().map(|(number, _)| number).collect();
+        assert_eq!(numbers, [1, 4, 7, 8, 14]);
+    }
 
     #[test]
     fn comments_are_separated_from_strings() {

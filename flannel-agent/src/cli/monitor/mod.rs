@@ -40,7 +40,7 @@ pub(super) async fn run(options: &MonitorOptions) -> anyhow::Result<String> {
     let sink = Sink::open(options)?;
     let mut watch = Watch { options, pins, maps, sink, shown: 0 };
     watch.maps.start(&options.wanted())?;
-    tell("monitoring; Ctrl-C ends it");
+    print("monitoring; Ctrl-C ends it");
     let ended = tokio::select! {
         ended = watch.follow() => ended,
         _ = stop.wait() => watch.drain().map(drop),
@@ -50,7 +50,7 @@ pub(super) async fn run(options: &MonitorOptions) -> anyhow::Result<String> {
         Err(error) if is_broken_pipe(&error) => {}
         ended => ended?,
     }
-    tell(&summary(watch.shown, watch.maps.missed()?, options));
+    print(&summary(watch.shown, watch.maps.missed()?, options));
     Ok(String::new())
 }
 
@@ -110,7 +110,7 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 }
 
 /// Prints a line on standard error, because the packets may be going to standard output.
-fn tell(line: &str) {
+fn print(line: &str) {
     // A closed standard error is no reason to fail.
     drop(writeln!(io::stderr(), "{line}"));
 }

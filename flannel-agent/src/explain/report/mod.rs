@@ -102,8 +102,8 @@ impl Step {
     }
 }
 
-/// Builds the story from the facts.
-pub(super) fn tell(facts: &Snapshot) -> Report {
+/// Builds the report from the snapshot.
+pub(super) fn build(facts: &Snapshot) -> Report {
     let mut steps = ends::steps(facts);
     steps.push(programs::mode(facts));
     steps.extend(kernel::steps(facts));

@@ -113,7 +113,7 @@ fn sound() -> Snapshot {
 fn after(change: impl FnOnce(&mut Snapshot)) -> Report {
     let mut facts = sound();
     change(&mut facts);
-    tell(&facts)
+    build(&facts)
 }
 
 fn after_tunnel(change: impl FnOnce(&mut Tunnel)) -> Report {

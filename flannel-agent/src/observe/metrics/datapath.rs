@@ -34,7 +34,7 @@ pub(super) fn write(page: &mut Page, pins: &PinRoot) {
     {
         tracing::debug!(%error, "the metrics lack what the programs counted");
     }
-    page.tell(metric::DATAPATH_READABLE, counts.is_ok());
+    page.boolean(metric::DATAPATH_READABLE, counts.is_ok());
     if let Ok(counts) = counts {
         counts.write(page);
     }
@@ -73,7 +73,7 @@ impl Counted {
             ["hit", "miss"].map(|result| ([program.name(), result], self.lookups(program, result)))
         });
         page.list(metric::FLOW_LOOKUPS, lookups);
-        page.say(metric::FLOW_GENERATIONS, f64::from(self.generation));
+        page.value(metric::FLOW_GENERATIONS, f64::from(self.generation));
         let capacities = self.capacities.iter().map(|(family, flows)| ([node::family(*family)], f64::from(*flows)));
         page.list(metric::FLOW_CAPACITY, capacities);
     }

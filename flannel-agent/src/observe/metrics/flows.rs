@@ -68,7 +68,7 @@ impl FlowCount {
         };
         page.list(metric::FLOWS, tables.iter().flat_map(states));
         let at = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        page.say(metric::FLOWS_COUNTED, at.as_secs_f64().floor());
+        page.value(metric::FLOWS_COUNTED, at.as_secs_f64().floor());
     }
 
     /// Returns true if a count is due. The caller then has to count; others get false until it is

@@ -22,8 +22,8 @@ const GUARD_MODES: [&str; 3] = ["off", "audit", "enforce"];
 
 /// Writes it all.
 pub(super) fn write(page: &mut Page, readiness: &Readiness, book: &PeerBook, counts: &Counts) {
-    page.tell(metric::READY, readiness.is_ready());
-    page.say(metric::MAIN_LOOP_SILENCE, readiness.silence().as_secs_f64());
+    page.boolean(metric::READY, readiness.is_ready());
+    page.value(metric::MAIN_LOOP_SILENCE, readiness.silence().as_secs_f64());
     // Of the status numbers are taken, so the main loop, which may be about to write it, waits for microseconds at most.
     status(page, &readiness.status());
     peers(page, book);
@@ -43,20 +43,20 @@ fn status(page: &mut Page, status: &Status) {
     page.choose(metric::MODE, &MODES, &status.mode.effective);
     let (wanted, source) = (&status.mode.wanted, status.mode.source.name());
     page.list(metric::WANTED_MODE, MODES.map(|mode| ([mode, source], f64::from(u8::from(mode == wanted)))));
-    page.say(metric::REJECTED_LEASES, number(status.rejected_total));
+    page.value(metric::REJECTED_LEASES, number(status.rejected_total));
     let conflicts = [("mac", status.conflicts.mac), ("subnet", status.conflicts.subnet)];
     page.list(metric::LEASE_CONFLICTS, conflicts.map(|(kind, count)| ([kind], length(count))));
-    page.say(metric::DIRTY_ENTRIES, number(status.dirty_total));
+    page.value(metric::DIRTY_ENTRIES, number(status.dirty_total));
     page.list(metric::DEVICE_MTU, status.devices.iter().map(|device| ([&device.name], f64::from(device.mtu))));
     repairs(page, status.repairs, status.traffic.as_ref().map(|traffic| traffic.repairs));
     if let Some(traffic) = status.traffic.as_ref().filter(|traffic| traffic.is_any_asked_for()) {
-        page.tell(metric::TRAFFIC_RULES, traffic.error.is_none());
+        page.boolean(metric::TRAFFIC_RULES, traffic.error.is_none());
     }
-    page.tell(metric::LEASE_HELD, status.lease.as_ref().is_some_and(|lease| lease.held));
+    page.boolean(metric::LEASE_HELD, status.lease.as_ref().is_some_and(|lease| lease.held));
     if let Some(own) = &status.lease {
         lease(page, own);
     }
-    page.tell(metric::STORE_IN_SYNC, status.store.as_ref().is_some_and(|store| store.in_sync));
+    page.boolean(metric::STORE_IN_SYNC, status.store.as_ref().is_some_and(|store| store.in_sync));
     if let Some(known) = &status.store {
         store(page, known);
     }
@@ -76,16 +76,16 @@ fn lease(page: &mut Page, lease: &LeaseStatus) {
     let labels = [if_v4(&lease.subnet, &v6), v6, if_v4(&lease.public_ip, &public_v6), public_v6];
     page.list(metric::LEASE_INFO, [(labels, 1.0)]);
     if let Some(expires_at) = lease.expires_at {
-        page.say(metric::LEASE_EXPIRES, number(expires_at));
+        page.value(metric::LEASE_EXPIRES, number(expires_at));
     }
 }
 
 fn store(page: &mut Page, store: &StoreStatus) {
     if let Some(since) = store.since {
-        page.say(metric::STORE_SINCE, number(since));
+        page.value(metric::STORE_SINCE, number(since));
     }
     if let Some(last) = store.last_change {
-        page.say(metric::STORE_LAST_CHANGE, number(last));
+        page.value(metric::STORE_LAST_CHANGE, number(last));
     }
 }
 
@@ -149,7 +149,7 @@ fn counts(page: &mut Page, counts: &Counts) {
         (metric::RECONCILE_ERRORS, &counts.errors),
     ];
     for (metric, count) in named {
-        page.say(metric, number(count.get()));
+        page.value(metric, number(count.get()));
     }
     let Displaced { health, metrics, status } = &counts.displaced;
     let listeners = [("health", health), ("metrics", metrics), ("status", status)];

@@ -44,13 +44,13 @@ pub(super) struct Page(Vec<MetricFamily>);
 
 impl Page {
     /// One metric without labels.
-    pub(super) fn say(&mut self, metric: Metric, value: f64) {
+    pub(super) fn value(&mut self, metric: Metric, value: f64) {
         self.list(metric, [([""; 0], value)]);
     }
 
     /// The same, for what is or is not.
-    pub(super) fn tell(&mut self, metric: Metric, is: bool) {
-        self.say(metric, f64::from(u8::from(is)));
+    pub(super) fn boolean(&mut self, metric: Metric, is: bool) {
+        self.value(metric, f64::from(u8::from(is)));
     }
 
     /// One metric with its samples, each with its labels' values. None is no metric.

@@ -63,7 +63,7 @@ fn page(status: Status) -> String {
         capacities: vec![(Family::V6, 1000)],
     };
     counted.write(&mut page);
-    page.tell(catalogue::DATAPATH_READABLE, true);
+    page.boolean(catalogue::DATAPATH_READABLE, true);
     runs(&mut page, &[Run { program: "to_pod", count: 2, time: Duration::from_micros(3) }]);
     let flows = FlowCount::default();
     assert!(flows.is_due() && !flows.is_due(), "one counts");

@@ -192,8 +192,8 @@ impl SubnetManager for KubeManager {
         let Some(node) = self.node.clone().filter(|_| self.client.options().pod_opt_out) else {
             return OptOuts::never();
         };
-        let (opt_outs, duty) = OptOuts::new();
-        tokio::spawn(pods::Follower::new(self.client.clone(), node, duty).run());
+        let (opt_outs, publisher) = OptOuts::new();
+        tokio::spawn(pods::Follower::new(self.client.clone(), node, publisher).run());
         opt_outs
     }
 

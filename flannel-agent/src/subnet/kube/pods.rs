@@ -37,7 +37,7 @@ const WATCHING: &str = "watching the pods of this node";
 pub(super) struct Follower {
     client: KubeClient,
     node: String,
-    duty: OptOutPublisher,
+    publisher: OptOutPublisher,
     /// Those that opt out, by name.
     out: BTreeMap<String, Vec<IpAddr>>,
     feed: Feed<LocalPod>,
@@ -50,11 +50,11 @@ pub(super) struct Follower {
 }
 
 impl Follower {
-    pub(super) fn new(client: KubeClient, node: String, duty: OptOutPublisher) -> Self {
+    pub(super) fn new(client: KubeClient, node: String, publisher: OptOutPublisher) -> Self {
         Self {
             client,
             node,
-            duty,
+            publisher,
             out: BTreeMap::new(),
             feed: Feed::Closed { retry_at: Instant::now() },
             position: None,
@@ -66,7 +66,7 @@ impl Follower {
 
     /// Runs until the asking side is gone.
     pub(super) async fn run(mut self) {
-        let mut wanted = self.duty.wanted.clone();
+        let mut wanted = self.publisher.wanted.clone();
         while wanted.wait_for(|wanted| *wanted).await.is_ok() {
             tokio::select! {
                 _ = wanted.wait_for(|wanted| !wanted) => self.rest(),
@@ -80,7 +80,7 @@ impl Follower {
         self.out.clear();
         (self.position, self.problem) = (None, None);
         self.feed = Feed::Closed { retry_at: Instant::now() };
-        self.duty.told.send_replace(PodOptOuts::default());
+        self.publisher.report.send_replace(PodOptOuts::default());
     }
 
     async fn follow(&mut self) {
@@ -116,7 +116,7 @@ impl Follower {
         if self.problem.take().is_some() {
             info!("pods of this node are followed again");
         }
-        self.tell();
+        self.publish();
         Ok(())
     }
 
@@ -126,7 +126,7 @@ impl Follower {
         for pod in items {
             self.see(pod);
         }
-        self.tell();
+        self.publish();
         Ok(self.position.insert(Position::new(metadata.resource_version)).clone())
     }
 
@@ -145,7 +145,7 @@ impl Follower {
             WatchEvent::Deleted(pod) => drop(self.out.remove(&pod.name)),
             WatchEvent::Bookmark(_) | WatchEvent::Error(_) => {}
         }
-        self.tell();
+        self.publish();
         Ok(())
     }
 
@@ -169,10 +169,10 @@ impl Follower {
     }
 
     /// Reports what is known, if it differs from the last report.
-    fn tell(&self) {
+    fn publish(&self) {
         let addresses = self.out.iter().flat_map(|(name, all)| all.iter().map(move |address| (*address, name.clone())));
-        let now = PodOptOuts { out: addresses.collect(), problem: self.problem.clone(), heard: true };
-        self.duty.told.send_if_modified(|told| std::mem::replace(told, now.clone()) != now);
+        let now = PodOptOuts { out: addresses.collect(), problem: self.problem.clone(), is_from_server: true };
+        self.publisher.report.send_if_modified(|last| std::mem::replace(last, now.clone()) != now);
     }
 
     /// The time of the next attempt after a failure. A dropped history is replaced without delay.
@@ -204,7 +204,7 @@ impl Follower {
         // A refusal is an answer and is reported. The problem with a server that cannot be reached is
         // reported only after an earlier listing; before the first one, an answer is still awaited.
         if refused || self.position.is_some() {
-            self.tell();
+            self.publish();
         }
     }
 }

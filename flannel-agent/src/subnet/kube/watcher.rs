@@ -57,7 +57,7 @@ pub(super) struct Follower {
     /// `None` before the first listing, and when a new one is needed.
     position: Option<Position>,
     /// The entries reported of other Nodes, by name.
-    told: BTreeMap<String, Entry>,
+    reported: BTreeMap<String, Entry>,
     in_sync: bool,
     retry: Reconnect,
     complaint: LogThrottle,
@@ -83,7 +83,7 @@ impl Follower {
             events,
             feed: Feed::Closed { retry_at: Instant::now() },
             position: None,
-            told: BTreeMap::new(),
+            reported: BTreeMap::new(),
             in_sync: false,
             retry: Reconnect::new(),
             complaint: LogThrottle::default(),
@@ -177,7 +177,7 @@ impl Follower {
         self.position = Some(position.clone());
         self.in_sync = true;
         self.recovered();
-        self.told = entries.iter().map(|entry| (entry.name.clone(), entry.clone())).collect();
+        self.reported = entries.iter().map(|entry| (entry.name.clone(), entry.clone())).collect();
         self.send(StoreEvent::InSync { snapshot: entries }).await?;
         self.see_own(own).await?;
         Ok(position)
@@ -208,15 +208,15 @@ impl Follower {
     }
 
     async fn put(&mut self, entry: Entry) -> Result<(), Gone> {
-        if self.told.get(&entry.name) == Some(&entry) {
+        if self.reported.get(&entry.name) == Some(&entry) {
             return Ok(());
         }
-        self.told.insert(entry.name.clone(), entry.clone());
+        self.reported.insert(entry.name.clone(), entry.clone());
         self.send(StoreEvent::Put(entry)).await
     }
 
     async fn delete(&mut self, name: &str) -> Result<(), Gone> {
-        match self.told.remove(name) {
+        match self.reported.remove(name) {
             Some(entry) => self.send(StoreEvent::Delete { name: entry.name }).await,
             None => Ok(()),
         }

@@ -38,7 +38,7 @@ impl LeaseSet {
     pub(super) fn judge<'a>(
         &self,
         entries: impl Iterator<Item = &'a Entry>,
-        mut tell: impl FnMut(&'a Entry, Tie),
+        mut report_tie: impl FnMut(&'a Entry, Tie),
     ) -> Resolved {
         let mut resolved = Resolved::default();
         if self.backend == BackendConfig::Alloc {
@@ -47,10 +47,10 @@ impl LeaseSet {
         }
         let leases: Vec<_> = entries.filter_map(|entry| self.check_entry(entry, &mut resolved)).collect();
         if let Some(network) = self.networks.v4 {
-            self.judge_family(network, &leases, &mut resolved, &mut tell);
+            self.judge_family(network, &leases, &mut resolved, &mut report_tie);
         }
         if let Some(network) = self.networks.v6 {
-            self.judge_family(network, &leases, &mut resolved, &mut tell);
+            self.judge_family(network, &leases, &mut resolved, &mut report_tie);
         }
         resolved.peers.sort();
         resolved.rejected.sort_by(|a, b| (&a.key, a.family).cmp(&(&b.key, b.family)));
@@ -84,7 +84,7 @@ impl LeaseSet {
         network: P,
         leases: &[(&'a Entry, &'a Lease)],
         resolved: &mut Resolved,
-        tell: &mut impl FnMut(&'a Entry, Tie),
+        report_tie: &mut impl FnMut(&'a Entry, Tie),
     ) {
         let local = Local::new(network, &self.backend, self.own_key, &self.own_attrs, &self.host);
         let mut refuse = |entry: &Entry, reason| {
@@ -95,7 +95,7 @@ impl LeaseSet {
             let Some(subnet) = P::subnet_of(lease.key) else { continue };
             match local.check(entry, lease, subnet) {
                 Ok(candidate) => {
-                    tell(entry, Tie { subnet: subnet.into(), mac: candidate.vtep.map(|vtep| vtep.mac) });
+                    report_tie(entry, Tie { subnet: subnet.into(), mac: candidate.vtep.map(|vtep| vtep.mac) });
                     candidates.push(candidate);
                 }
                 Err(reason) => refuse(entry, reason),

@@ -75,7 +75,7 @@ fn find_udp(packet: &Packet<'_>, ip: &[u8], found: Reason) -> Result<(Reason, us
         }
         (usize::from(ip[0] & 15) * 4, ip[9], more)
     };
-    // What is behind still more of them the kernel knows.
+    // Only the kernel parses headers behind still more extensions.
     if layout.is_v6 && EXTENSIONS.contains(&protocol) {
         return Ok((found, at));
     }
