@@ -131,7 +131,7 @@ async fn start_with<M: SubnetManager>(
 
     stage("waiting for a subnet lease");
     let former = former_networks(options);
-    let published = Published::new(Arc::clone(&backend), config.backend.type_name());
+    let published = Published::new(Arc::clone(&backend), config.backend.properties().lease_name);
     let request = lease_request(options, &config, published.attrs(interface, &vteps));
     let own = wait_for_lease(&mut manager, &request).await?;
     tracing::info!(lease = %own.key, "lease acquired");
@@ -261,10 +261,10 @@ async fn make_devices(
         let lower = TunnelUnderlay { external: external.index, mtu: external.mtu, source: end.source, mac };
         let Some(spec) = backend.device(&lower) else { continue };
         ensure!(
-            spec.name.len() <= MAX_DEVICE_NAME,
+            spec.name().len() <= MAX_DEVICE_NAME,
             "the {family} tunnel device would be {}, and a device's name has at most {MAX_DEVICE_NAME} bytes: choose a \
              Backend.VNI of fewer digits",
-            spec.name
+            spec.name()
         );
         vteps.insert(*family, device::ensure(netlink, &spec, true).await?.vtep());
     }

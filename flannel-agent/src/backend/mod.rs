@@ -56,7 +56,7 @@ pub trait Backend: fmt::Debug + Send + Sync {
     }
 
     /// The device of its tunnel, if it has one.
-    fn device(&self, _lower: &TunnelUnderlay) -> Option<VxlanSpec> {
+    fn device(&self, _lower: &TunnelUnderlay) -> Option<TunnelSpec> {
         None
     }
 
@@ -118,6 +118,22 @@ pub fn of(config: &BackendConfig) -> Arc<dyn Backend> {
         BackendConfig::Vxlan(config) => Arc::new(Vxlan(*config)),
         BackendConfig::HostGw => Arc::new(HostGw),
         BackendConfig::Alloc => Arc::new(Alloc),
+    }
+}
+
+/// The tunnel device that a backend wants, by its kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TunnelSpec {
+    /// A vxlan device.
+    Vxlan(VxlanSpec),
+}
+
+impl TunnelSpec {
+    /// Returns the device's name.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Vxlan(spec) => &spec.name,
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use flannel_common::mode::Mode;
 
 use super::{
     ConfigWarning,
+    backend_kind::{BackendKind, BackendProperties},
     error::{ConfigMistake, Result},
     findings::Findings,
     gojson::Fields,
@@ -54,14 +55,18 @@ pub enum BackendConfig {
 }
 
 impl BackendConfig {
-    /// The name nodes publish as `BackendType`.
-    pub const fn type_name(&self) -> &'static str {
+    /// Returns which backend it is.
+    pub const fn kind(&self) -> BackendKind {
         match self {
-            Self::Vxlan(_) => "vxlan",
-            Self::HostGw => "host-gw",
-            // Flannel publishes no name for it.
-            Self::Alloc => "",
+            Self::Vxlan(_) => BackendKind::Vxlan,
+            Self::HostGw => BackendKind::HostGw,
+            Self::Alloc => BackendKind::Alloc,
         }
+    }
+
+    /// Returns the properties that do not depend on its settings.
+    pub const fn properties(&self) -> BackendProperties {
+        self.kind().properties()
     }
 }
 
@@ -85,22 +90,21 @@ pub struct VxlanConfig {
 /// Reads `Backend` from the top-level object; the second value is `Backend.Datapath`. `None` only after a mistake.
 pub(super) fn parse(config: &Fields, ipv6: bool, findings: &mut Findings) -> Option<(BackendConfig, Option<Mode>)> {
     let fields = findings.keep(parse_object(config))?;
-    let name = findings.keep(parse_type(&fields))?;
-    let (backend, keys) = match name {
-        Name::Vxlan => (parse_vxlan(&fields, ipv6, findings).map(BackendConfig::Vxlan), VXLAN_KEYS),
-        Name::HostGw => (Some(BackendConfig::HostGw), &[][..]),
-        Name::Alloc => (Some(BackendConfig::Alloc), &[][..]),
+    let kind = findings.keep(parse_type(&fields))?;
+    let (backend, keys) = match kind {
+        BackendKind::Vxlan => (parse_vxlan(&fields, ipv6, findings).map(BackendConfig::Vxlan), VXLAN_KEYS),
+        BackendKind::HostGw => (Some(BackendConfig::HostGw), &[][..]),
+        BackendKind::Alloc => (Some(BackendConfig::Alloc), &[][..]),
     };
     findings.warn(unknown_keys("Backend", &fields, &[COMMON_KEYS, keys].concat()));
     let windows = WINDOWS_KEYS.iter().filter(|key| fields.raw(key).is_some());
     findings.warn(windows.map(|key| ConfigWarning::WindowsOnly { key }));
-    let datapath = match name {
-        Name::Vxlan | Name::HostGw => findings.keep(parse_datapath(&fields))?,
-        Name::Alloc => {
-            let set = fields.raw("Datapath").is_some();
-            findings.warn(set.then_some(ConfigWarning::NoDatapath));
-            None
-        }
+    let datapath = if kind.properties().has_peers {
+        findings.keep(parse_datapath(&fields))?
+    } else {
+        let set = fields.raw("Datapath").is_some();
+        findings.warn(set.then_some(ConfigWarning::NoDatapath));
+        None
     };
     Some((backend?, datapath))
 }
@@ -116,33 +120,15 @@ fn parse_object(config: &Fields) -> Result<Fields> {
     Fields::parse(raw.get()).map_err(|_mismatch| config.bad_value("Backend", "an object"))
 }
 
-/// `Backend.Type`, of those we have.
-#[derive(Clone, Copy)]
-enum Name {
-    Vxlan,
-    HostGw,
-    Alloc,
-}
-
-impl Name {
-    const fn as_written(self) -> &'static str {
-        match self {
-            Self::Vxlan => "vxlan",
-            Self::HostGw => "host-gw",
-            Self::Alloc => "alloc",
-        }
-    }
-}
-
-fn parse_type(fields: &Fields) -> Result<Name> {
+fn parse_type(fields: &Fields) -> Result<BackendKind> {
     let name = fields.expect::<String>("Type", "the name of a backend")?.unwrap_or_default();
     if name.is_empty() {
         return Err(ConfigMistake::NoBackendType);
     }
-    let lower = name.to_lowercase();
-    if let Some(name) = [Name::Vxlan, Name::HostGw, Name::Alloc].into_iter().find(|name| name.as_written() == lower) {
-        return Ok(name);
+    if let Some(kind) = BackendKind::of_type(&name) {
+        return Ok(kind);
     }
+    let lower = name.to_lowercase();
     match OTHER_BACKENDS.iter().find(|(other, _)| *other == lower) {
         Some((_, instead)) => Err(ConfigMistake::NotBuilt { key: "Backend.Type", value: lower, instead }),
         None => Err(ConfigMistake::UnknownBackend { name, built: BUILT }),

@@ -6,6 +6,7 @@
 //! again. The subnet manager decides where the text comes from, and when to read it again.
 
 mod backend;
+mod backend_kind;
 mod error;
 mod family;
 mod findings;
@@ -21,6 +22,7 @@ use ipnet::{Ipv4Net, Ipv6Net};
 
 pub use self::{
     backend::{BackendConfig, DEFAULT_PORT, DEFAULT_VNI, VxlanConfig},
+    backend_kind::{AnnotatedAddresses, BackendKind, BackendProperties},
     error::{ConfigError, ConfigMistake},
     family::FamilyConfig,
     prefix::Prefix,

@@ -5,6 +5,7 @@ use std::fs;
 use flannel_common::addr::Mac;
 
 use crate::{
+    backend::TunnelSpec,
     netlink::{Fault, Link, Netlink, NetlinkError, Verb, VxlanSpec},
     subnet::Vtep,
 };
@@ -31,8 +32,14 @@ impl Device {
     }
 }
 
-/// Ensures that the device exists as described by `spec`, and is up.
-///
+/// Ensures that the device exists as described by `spec`, and is up. At start (`adopt_mac`) an
+/// existing device keeps its Ethernet address.
+pub(crate) async fn ensure(netlink: &Netlink, spec: &TunnelSpec, adopt_mac: bool) -> Result<Device, NetlinkError> {
+    match spec {
+        TunnelSpec::Vxlan(spec) => ensure_vxlan(netlink, spec, adopt_mac).await,
+    }
+}
+
 /// A difference that cannot be changed on an existing device (VNI, port, lower device, local
 /// address, GBP) replaces the device, as in stock flannel; MTU and Ethernet address are changed in
 /// place, which stock flannel does not do. At start (`adopt_mac`) an existing device keeps its
@@ -42,7 +49,7 @@ impl Device {
 /// The setting to accept packets without a checksum cannot be changed either, but is no reason for
 /// a replacement: a device of stock flannel is taken over without losing a packet, and the agent
 /// publishes to its peers what the device accepts.
-pub(crate) async fn ensure(netlink: &Netlink, spec: &VxlanSpec, adopt_mac: bool) -> Result<Device, NetlinkError> {
+async fn ensure_vxlan(netlink: &Netlink, spec: &VxlanSpec, adopt_mac: bool) -> Result<Device, NetlinkError> {
     let link = match netlink.link_by_name(&spec.name).await? {
         Some(link) if is_compatible(&link, spec) => link,
         Some(link) => {

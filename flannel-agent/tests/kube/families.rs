@@ -23,7 +23,7 @@ fn request(families: &str, backend: &str, n: u8) -> LeaseRequest {
     let attrs = LeaseAttrs {
         public_ip: config.ipv4.map(|_| [192, 0, 2, n].into()),
         public_ipv6: config.ipv6.map(|_| format!("2001:db8::{n}").parse().expect("an address")),
-        backend_type: config.backend.type_name().to_owned(),
+        backend_type: config.backend.properties().lease_name.to_owned(),
         ..LeaseAttrs::default()
     };
     LeaseRequest { config, attrs, previous: None }
@@ -136,7 +136,7 @@ async fn without_peers_only_our_own_node_is_watched() {
         attrs.send_modify(|attrs| attrs.public_ip = Some([192, 0, 2, 5].into()));
         cluster.eventually("own", |node| says(node, "192.0.2.5")).await;
         cluster.remove("own").await;
-        assert_eq!(next(&mut events).await, "lost 10.5.1.0-24", "and not a word of others");
+        assert_eq!(next(&mut events).await, "lost 10.5.1.0-24: the Node was deleted", "and not a word of others");
         cluster.add("own", Some("10.5.7.0/24"), &[]).await;
         assert_eq!(next(&mut events).await, "own 10.5.7.0-24");
     }

@@ -20,7 +20,7 @@ use flannel_common::{
 };
 
 use super::{
-    Backend, Desired, Node, PeerValue, PeerWay, ProgramSet, TunnelUnderlay, Way, device_key, direct_entry,
+    Backend, Desired, Node, PeerValue, PeerWay, ProgramSet, TunnelSpec, TunnelUnderlay, Way, device_key, direct_entry,
     direct_route, ethertype, network_config,
 };
 use crate::{
@@ -61,9 +61,9 @@ impl Backend for Vxlan {
         Some(self.0.port)
     }
 
-    fn device(&self, lower: &TunnelUnderlay) -> Option<VxlanSpec> {
+    fn device(&self, lower: &TunnelUnderlay) -> Option<TunnelSpec> {
         let family = Family::of(lower.source);
-        Some(VxlanSpec {
+        Some(TunnelSpec::Vxlan(VxlanSpec {
             name: device_name(family, self.0.vni),
             vni: self.0.vni,
             port: self.0.port,
@@ -74,7 +74,7 @@ impl Backend for Vxlan {
             learning: self.0.learning,
             gbp: self.0.gbp,
             udp_zero_csum6_rx: family == Family::V6,
-        })
+        }))
     }
 
     fn published(&self, vtep: Option<Vtep>) -> Option<RawJson> {

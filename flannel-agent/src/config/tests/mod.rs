@@ -107,7 +107,10 @@ fn backends_without_a_tunnel_have_no_settings_but_the_mode_where_there_is_one() 
         let warnings: Vec<_> = config.warnings.iter().map(ToString::to_string).collect();
         assert_eq!(warnings, expected);
     }
-    assert_eq!([BackendConfig::HostGw, BackendConfig::Alloc].map(|backend| backend.type_name()), ["host-gw", ""]);
+    assert_eq!(
+        [BackendConfig::HostGw, BackendConfig::Alloc].map(|backend| backend.properties().lease_name),
+        ["host-gw", ""]
+    );
     let mistaken = r#"{"Network":"10.3.0.0/16","Backend":{"Type":"host-gw","Datapath":"x"}}"#;
     assert!(parse(mistaken).is_err_and(|error| error.to_string().contains("kernel, encap, fast or auto")));
 }

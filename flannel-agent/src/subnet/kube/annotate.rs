@@ -24,20 +24,19 @@ use super::{
     },
 };
 use crate::{
-    config::BackendConfig,
+    config::{AnnotatedAddresses, BackendKind},
     subnet::{Hints, LeaseAttrs, RawJson, VxlanData},
 };
-
-const VXLAN: &str = "vxlan";
-const HOST_GW: &str = BackendConfig::HostGw.type_name();
 
 /// The strategic-merge patch that makes the Node say what we are; `None` when it does already.
 pub(super) fn patch_for(own: &Annotations<'_>, attrs: &LeaseAttrs) -> Option<Value> {
     let v4 = attrs.public_ip.map(|detected| overwritten(own, OVERWRITE_IP, detected));
     let v6 = attrs.public_ipv6.map(|detected| overwritten(own, OVERWRITE_IPV6, detected));
-    let (v4, v6) = match attrs.backend_type.as_str() {
-        VXLAN => (v4, v6),
-        backend => (v4.or(Some(Ipv4Addr::UNSPECIFIED.to_string())), v6.filter(|_| backend == HOST_GW)),
+    let off = || Some(Ipv4Addr::UNSPECIFIED.to_string());
+    let (v4, v6) = match BackendKind::of_lease(&attrs.backend_type).map(|kind| kind.properties().annotated) {
+        Some(AnnotatedAddresses::OfFamilies) | None => (v4, v6),
+        Some(AnnotatedAddresses::Ipv4Always) => (v4.or_else(off), v6),
+        Some(AnnotatedAddresses::Ipv4Only) => (v4.or_else(off), None),
     };
     let data = |family: &Option<String>, data: &Option<RawJson>| {
         family.as_ref().map(|_| data.as_ref().map_or("null", RawJson::text).to_owned())
@@ -85,9 +84,7 @@ pub(super) fn hints(own: &Annotations<'_>) -> Hints {
 }
 
 fn stored_mac(own: &Annotations<'_>, suffix: &'static str) -> Option<flannel_common::addr::Mac> {
-    if own.get(BACKEND_TYPE) != Some(VXLAN) {
-        return None;
-    }
+    own.get(BACKEND_TYPE).and_then(BackendKind::of_lease).filter(|kind| kind.properties().has_vteps)?;
     let data = own.data(suffix).ok().flatten()?;
     VxlanData::parse(&data).ok().map(|data| data.vtep_mac).filter(|mac| mac.is_unicast())
 }
@@ -153,7 +150,7 @@ mod tests {
     /// Returns the annotations that a Node without any gets, without the prefix.
     fn annotated(backend: &str, v4: bool, v6: bool) -> String {
         let data = VxlanData { vni: Some(1), vtep_mac: MAC, zero_checksum_v6: false, other_source: false };
-        let data = |on: bool| (on && backend == VXLAN).then(|| data.to_json());
+        let data = |on: bool| (on && backend == "vxlan").then(|| data.to_json());
         let attrs = LeaseAttrs {
             public_ip: v4.then_some([192, 0, 2, 1].into()),
             public_ipv6: v6.then(|| "2001:db8::1".parse().expect("an address")),
@@ -174,13 +171,13 @@ mod tests {
         let (v4, v6) = ("public-ip=192.0.2.1\n", "public-ipv6=2001:db8::1\n");
         let data = "{\"VNI\":1,\"VtepMAC\":\"02:00:00:00:00:01\"}";
         let head = |backend: &str| format!("kube-subnet-manager=true\nbackend-type={backend}\n");
-        let (vxlan, host_gw, alloc) = (head(VXLAN), head("host-gw"), head(""));
+        let (vxlan, host_gw, alloc) = (head("vxlan"), head("host-gw"), head(""));
         let (d4, d6) = (format!("backend-data={data}\n"), format!("backend-v6-data={data}\n"));
         let (n4, n6) = ("backend-data=null\n", "backend-v6-data=null\n");
         for (backend, on, expected) in [
-            (VXLAN, (true, false), format!("{vxlan}{d4}{v4}")),
-            (VXLAN, (false, true), format!("{vxlan}{d6}{v6}")),
-            (VXLAN, (true, true), format!("{vxlan}{d4}{d6}{v4}{v6}")),
+            ("vxlan", (true, false), format!("{vxlan}{d4}{v4}")),
+            ("vxlan", (false, true), format!("{vxlan}{d6}{v6}")),
+            ("vxlan", (true, true), format!("{vxlan}{d4}{d6}{v4}{v6}")),
             ("host-gw", (true, false), format!("{host_gw}{n4}{v4}")),
             ("host-gw", (false, true), format!("{host_gw}{n4}{n6}public-ip=0.0.0.0\n{v6}")),
             ("host-gw", (true, true), format!("{host_gw}{n4}{n6}{v4}{v6}")),
@@ -197,7 +194,7 @@ mod tests {
         let overwrites = r#""p/public-ip-overwrite":"203.0.113.1","p/public-ipv6-overwrite":"2001:db8:9::1""#;
         let host_gw = LeaseAttrs {
             public_ipv6: "2001:db8::1".parse().ok(),
-            backend_type: HOST_GW.to_owned(),
+            backend_type: "host-gw".to_owned(),
             ..LeaseAttrs::default()
         };
         let told = changes(overwrites, &host_gw);

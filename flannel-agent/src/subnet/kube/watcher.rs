@@ -27,10 +27,7 @@ use super::{
     renewal::Holder,
     requests,
 };
-use crate::{
-    config::BackendConfig,
-    subnet::{Entry, LeaseAttrs, LeaseRequest, LogThrottle, StoreEvent, backoff::until, manager::next_attrs},
-};
+use crate::subnet::{Entry, LeaseAttrs, LeaseRequest, LogThrottle, StoreEvent, backoff::until, manager::next_attrs};
 
 const WATCHING: &str = "watching the nodes";
 
@@ -73,7 +70,7 @@ impl Follower {
     ) -> Self {
         let grace = manager.client.liveness().grace;
         let LeaseRequest { config, .. } = &request;
-        let peers = config.backend != BackendConfig::Alloc;
+        let peers = config.backend.properties().has_peers;
         Self {
             scope: Scope { own, peers, families: Families::of(config) },
             holder: Holder::new(&manager, request),

@@ -7,7 +7,7 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use super::{AddressFault, HostAddresses, RejectReason, Vtep};
 use crate::{
-    config::{BackendConfig, Prefix},
+    config::{BackendKind, Prefix},
     family::Family,
     subnet::{BadLease, Entry, Lease, LeaseAttrs, LeaseKey, RawJson, VxlanData},
 };
@@ -66,7 +66,7 @@ pub(super) struct Candidate<'a, P> {
 pub(super) struct Local<'a, P> {
     host: &'a HostAddresses,
     network: P,
-    has_tunnels: bool,
+    has_vteps: bool,
     subnet: Option<P>,
     public_ip: Option<IpAddr>,
     mac: Option<Mac>,
@@ -75,7 +75,7 @@ pub(super) struct Local<'a, P> {
 impl<'h, P: LeaseFamily> Local<'h, P> {
     pub(super) fn new(
         network: P,
-        backend: &BackendConfig,
+        backend: BackendKind,
         key: Option<LeaseKey>,
         attrs: &LeaseAttrs,
         host: &'h HostAddresses,
@@ -83,7 +83,7 @@ impl<'h, P: LeaseFamily> Local<'h, P> {
         Self {
             host,
             network,
-            has_tunnels: matches!(backend, BackendConfig::Vxlan(_)),
+            has_vteps: backend.properties().has_vteps,
             subnet: key.and_then(P::subnet_of),
             public_ip: P::public_ip(attrs).map(Into::into),
             mac: P::data(attrs).and_then(|data| VxlanData::parse(data).ok()).map(|data| data.vtep_mac),
@@ -101,7 +101,7 @@ impl<'h, P: LeaseFamily> Local<'h, P> {
             return Err(RejectReason::Malformed(BadLease::Value(bad.clone())));
         }
         let public_ip = P::public_ip(&lease.attrs).ok_or(RejectReason::NoPublicIp)?.into();
-        let vtep = if self.has_tunnels { Some(vtep_of::<P>(lease)?) } else { None };
+        let vtep = if self.has_vteps { Some(vtep_of::<P>(lease)?) } else { None };
         self.check_subnet(subnet)?;
         self.check_public_ip(public_ip, subnet)?;
         if let Some(Vtep { mac, .. }) = vtep.filter(|vtep| self.mac == Some(vtep.mac)) {

@@ -32,7 +32,7 @@ pub use self::{
 use self::{changes::DirtySet, conflicts::Conflicts};
 use super::{Entry, LeaseAttrs, LeaseKey, Precedence, StoreEvent};
 use crate::{
-    config::{BackendConfig, NetworkConfig},
+    config::{BackendKind, NetworkConfig},
     family::Family,
 };
 
@@ -74,7 +74,7 @@ pub struct Resolved {
 #[derive(Clone, Debug)]
 pub struct LeaseSet {
     networks: Networks,
-    backend: BackendConfig,
+    backend: BackendKind,
     precedence: Precedence,
     own_attrs: LeaseAttrs,
     own_key: Option<LeaseKey>,
@@ -101,7 +101,7 @@ impl LeaseSet {
                 v4: config.ipv4.map(|family| family.network),
                 v6: config.ipv6.map(|family| family.network),
             },
-            backend: config.backend.clone(),
+            backend: config.backend.kind(),
             precedence,
             own_attrs,
             own_key: None,

@@ -22,7 +22,7 @@ use super::{
     conflicts::Tie,
 };
 use crate::{
-    config::{BackendConfig, Prefix},
+    config::Prefix,
     excerpt::excerpt,
     subnet::{Entry, Lease, Precedence},
 };
@@ -41,7 +41,7 @@ impl LeaseSet {
         mut report_tie: impl FnMut(&'a Entry, Tie),
     ) -> Resolved {
         let mut resolved = Resolved::default();
-        if self.backend == BackendConfig::Alloc {
+        if !self.backend.properties().has_peers {
             // Nothing is sent to any peer, so no lease is believed or refused.
             return resolved;
         }
@@ -60,7 +60,7 @@ impl LeaseSet {
     /// Makes the checks that do not depend on a family. Returns `None` for refused entries and for
     /// our own.
     fn check_entry<'a>(&self, entry: &'a Entry, resolved: &mut Resolved) -> Option<(&'a Entry, &'a Lease)> {
-        let ours = self.backend.type_name();
+        let ours = self.backend.properties().lease_name;
         let reason = match &entry.lease {
             Err(malformed) => RejectReason::Malformed(malformed.clone()),
             Ok(lease) if self.is_own(lease) => return None,
@@ -86,7 +86,7 @@ impl LeaseSet {
         resolved: &mut Resolved,
         report_tie: &mut impl FnMut(&'a Entry, Tie),
     ) {
-        let local = Local::new(network, &self.backend, self.own_key, &self.own_attrs, &self.host);
+        let local = Local::new(network, self.backend, self.own_key, &self.own_attrs, &self.host);
         let mut refuse = |entry: &Entry, reason| {
             resolved.rejected.push(Rejected { key: entry.name.clone(), family: Some(P::FAMILY), reason });
         };
