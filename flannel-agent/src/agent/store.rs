@@ -5,7 +5,7 @@ use tracing::{debug, error, info};
 use crate::{
     host::clock::BootTime,
     observe::status::StoreStatus,
-    subnet::{LostCause, OwnLease, StoreEvent},
+    subnet::{OwnLease, StoreEvent},
 };
 
 /// The known state of the store and of our lease in it.
@@ -16,7 +16,7 @@ pub(super) struct Store {
     since: BootTime,
     /// The time of the last change of any lease.
     last_change: Option<BootTime>,
-    lost: Option<LostCause>,
+    is_lost: bool,
     lapsed: bool,
 }
 
@@ -34,7 +34,7 @@ enum State {
 impl Store {
     /// Of a store that has said nothing yet.
     pub(super) fn new() -> Self {
-        Self { state: State::Unseen, since: BootTime::now(), last_change: None, lost: None, lapsed: false }
+        Self { state: State::Unseen, since: BootTime::now(), last_change: None, is_lost: false, lapsed: false }
     }
 
     /// Takes in what happened.
@@ -51,10 +51,10 @@ impl Store {
             // The store's task logs the outage and its end.
             StoreEvent::Resumed => self.enter(State::InSync),
             StoreEvent::OutOfSync { reason } => self.enter(State::Away(reason.clone())),
-            StoreEvent::OwnLease(_) => (self.lost, self.lapsed) = (None, false),
+            StoreEvent::OwnLease(_) => (self.is_lost, self.lapsed) = (false, false),
             StoreEvent::OwnLeaseLost { key, cause } => {
-                error!(lease = %key, ?cause, "our lease is lost; acquiring again");
-                self.lost = Some(*cause);
+                error!("our lease {key} is lost: {cause}; acquiring again");
+                self.is_lost = true;
             }
             StoreEvent::Put(_) | StoreEvent::Delete { .. } => self.last_change = Some(BootTime::now()),
         }
@@ -63,7 +63,7 @@ impl Store {
     /// Compares the lease with the clock. Returns true if it expired since the last call, and the
     /// store has not reported its loss.
     pub(super) fn look_at_clock(&mut self, own: &OwnLease) -> bool {
-        let lapsed = self.lost.is_none() && own.has_lapsed(BootTime::now());
+        let lapsed = !self.is_lost && own.has_lapsed(BootTime::now());
         let newly = lapsed && !self.lapsed;
         if newly {
             error!(lease = %own.key, "our lease ran out before it could be renewed; another node may have it by now");
@@ -84,7 +84,7 @@ impl Store {
 
     /// Returns true if our lease is neither reported as lost nor expired.
     pub(super) fn is_valid(&self, own: &OwnLease) -> bool {
-        self.lost.is_none() && !own.has_lapsed(BootTime::now())
+        !self.is_lost && !own.has_lapsed(BootTime::now())
     }
 
     /// For the status document.
@@ -120,6 +120,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::subnet::LostCause;
 
     fn own(expires_at: Option<BootTime>) -> OwnLease {
         OwnLease { key: "10.5.1.0-24".parse().expect("a key"), expires_at }

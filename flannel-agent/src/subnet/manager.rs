@@ -95,10 +95,22 @@ pub enum AcquireError<E: Error> {
 }
 
 /// The ways to lose our lease.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LostCause {
-    /// It is gone: it expired, a user deleted it, or the node's subnet was changed.
+    /// The key is gone: it expired, or a user deleted it.
     Deleted,
+    /// Kubernetes: the Node is gone.
+    NodeDeleted,
+    /// Kubernetes: the Node has another subnet.
+    Reassigned {
+        /// The new one.
+        to: LeaseKey,
+    },
+    /// Kubernetes: the Node has no usable subnet any more.
+    Unassigned {
+        /// What is wrong with it, as text.
+        reason: String,
+    },
     /// Another node, of this address if it has one, wrote the key.
     TakenOver {
         /// The new owner.
@@ -110,6 +122,9 @@ impl fmt::Display for LostCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Deleted => f.write_str("deleted or expired"),
+            Self::NodeDeleted => f.write_str("the Node was deleted"),
+            Self::Reassigned { to } => write!(f, "the Node's subnet is {to} now"),
+            Self::Unassigned { reason } => f.write_str(reason),
             Self::TakenOver { by: Some(by) } => write!(f, "taken over by {by}"),
             Self::TakenOver { by: None } => f.write_str("overwritten by a client without a public address"),
         }

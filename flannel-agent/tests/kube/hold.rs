@@ -55,7 +55,7 @@ async fn a_node_that_is_gone_is_a_lost_lease_until_it_is_back() {
         let mut events = follow(manager).await;
         assert_eq!(next(&mut events).await, "=");
         cluster.remove("own").await;
-        assert_eq!(next(&mut events).await, "lost 10.5.1.0-24");
+        assert_eq!(next(&mut events).await, "lost 10.5.1.0-24: the Node was deleted");
         cluster.add("own", Some("10.5.7.0/24"), &[]).await;
         assert_eq!(next(&mut events).await, "own 10.5.7.0-24");
         assert_eq!(cluster.annotated("own", "public-ip").await.as_deref(), Some("192.0.2.1"), "published first");
@@ -74,10 +74,11 @@ async fn a_changed_subnet_is_followed() {
     assert_eq!(next(&mut events).await, "=");
     let cidr = |cidr: &str| json!({ "spec": { "podCIDR": cidr, "podCIDRs": [cidr] } });
     cluster.edit("own", cidr("10.5.2.0/24")).await;
-    assert_eq!(next(&mut events).await, "lost 10.5.1.0-24");
+    assert_eq!(next(&mut events).await, "lost 10.5.1.0-24: the Node's subnet is 10.5.2.0-24 now");
     assert_eq!(next(&mut events).await, "own 10.5.2.0-24");
     cluster.edit("own", cidr("10.6.0.0/24")).await;
-    assert_eq!(next(&mut events).await, "lost 10.5.2.0-24", "outside of the network");
+    let lost = next(&mut events).await;
+    assert!(lost.starts_with("lost 10.5.2.0-24: ") && lost.contains("10.6.0.0/24"), "outside of the network: {lost}");
     cluster.edit("own", cidr("10.5.3.0/24")).await;
     assert_eq!(next(&mut events).await, "own 10.5.3.0-24");
 }

@@ -10,7 +10,7 @@ use flannel_tests::{
     load::{UdpLoad, UdpRun},
 };
 
-pub(super) const LOST: &str = "our lease is lost; acquiring again";
+pub(super) const LOST: &str = " is lost: ";
 
 pub(super) fn own_key(agent: &Agent) -> Result<String> {
     let status = agent.status()?;

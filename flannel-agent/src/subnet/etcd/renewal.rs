@@ -170,7 +170,6 @@ impl Holder {
 
     fn lost(&mut self, manager: &mut EtcdManager, cause: LostCause) -> Vec<StoreEvent> {
         let Some(Held { key, .. }) = manager.held.take() else { return Vec::new() };
-        warn!("our lease {key} is lost: {cause}; acquiring one again");
         manager.counts.losses.add();
         self.request.previous = Some(key);
         self.due = Some(BootTime::now());

@@ -73,15 +73,15 @@ impl Holder {
     /// The Node as the server has it now; `None` when it is gone.
     pub(super) fn see(&mut self, found: Option<NodeRecord>) -> Vec<StoreEvent> {
         self.node = found;
-        let Some(node) = &self.node else { return self.lose("the Node is gone") };
+        let Some(node) = &self.node else { return self.lose(LostCause::NodeDeleted) };
         let key = match KubeManager::assigned(node, &self.request.config) {
             Ok(key) => key,
-            Err(error) => return self.lose(&error.to_string()),
+            Err(error) => return self.lose(LostCause::Unassigned { reason: error.to_string() }),
         };
         let differs = patch_for(&Annotations { node, prefix: &self.prefix }, &self.request.attrs).is_some();
         let mut events = Vec::new();
         if self.held.is_some_and(|held| held != key) {
-            events = self.lose(&format!("the node's subnet is {key} now"));
+            events = self.lose(LostCause::Reassigned { to: key });
         }
         if differs {
             self.plan_write();
@@ -140,15 +140,14 @@ impl Holder {
         }
     }
 
-    fn lose(&mut self, why: &str) -> Vec<StoreEvent> {
+    fn lose(&mut self, cause: LostCause) -> Vec<StoreEvent> {
         self.due = None;
         let Some(key) = self.held.take() else {
-            self.complain(&format!("no lease: {why}"));
+            self.complain(&format!("no lease: {cause}"));
             return Vec::new();
         };
-        warn!("our lease {key} is lost: {why}");
         self.counts.losses.add();
-        vec![StoreEvent::OwnLeaseLost { key, cause: LostCause::Deleted }]
+        vec![StoreEvent::OwnLeaseLost { key, cause }]
     }
 
     fn complain(&mut self, problem: &str) {

@@ -264,6 +264,6 @@ pub(crate) async fn next(events: &mut mpsc::Receiver<StoreEvent>) -> String {
         StoreEvent::OutOfSync { .. } => "out of sync".to_owned(),
         StoreEvent::Resumed => "resumed".to_owned(),
         StoreEvent::OwnLease(own) => format!("own {}", own.key),
-        StoreEvent::OwnLeaseLost { key, .. } => format!("lost {key}"),
+        StoreEvent::OwnLeaseLost { key, cause } => format!("lost {key}: {cause}"),
     }
 }
