@@ -1,14 +1,16 @@
 //! The agent's binary. Under the name `flanneld` it is the daemon.
 
+mod memory;
+
 use std::{io::Write as _, process::ExitCode};
 
 use flannel_agent::{
     agent,
     cli::{self, Command},
-    host::{error_chain::chain, memory},
     observe::log,
     privileges,
 };
+use flannel_host::error_chain::chain;
 
 fn main() -> ExitCode {
     memory::return_what_is_freed();

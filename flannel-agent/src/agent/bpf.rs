@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use flannel_common::mode::Mode;
+use flannel_host::{error_chain::chain, family::Family};
 
 use crate::{
     backend::{Backend, PodNetwork, ProgramSet},
@@ -14,9 +15,7 @@ use crate::{
         maps::{ConfigMap, ModeMap},
         probe,
     },
-    family::Family,
     fast::helper_ports,
-    host::error_chain::chain,
     options::AttachMode,
     options::RunOptions,
     privileges,

@@ -9,12 +9,13 @@
 
 use std::time::{Duration, Instant};
 
+use flannel_host::family::Family;
+use flannel_netlink::{KernelEvent, Netlink};
+use flannel_store::Hints;
+
 use crate::{
-    family::Family,
     iface::{self, ExternalInterface, Followed, Host, IfaceError, IfaceOptions},
-    netlink::{KernelEvent, Netlink},
     options::RunOptions,
-    subnet::Hints,
 };
 
 /// The time for which the chosen interface may be unusable before another one is chosen.

@@ -2,11 +2,12 @@
 
 use std::time::Instant;
 
+use flannel_host::error_chain::chain;
+
 use crate::{
     agent::main_loop::Agent,
     datapath::attach::{EarlyGuard, XdpGuardMode},
     guard::Doubt,
-    host::error_chain::chain,
     observe::status::{GuardStatus, XdpStatus},
 };
 

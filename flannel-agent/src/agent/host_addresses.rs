@@ -1,11 +1,8 @@
 //! The addresses of this host while the agent runs: events invalidate them, and the next reconciliation reads them again.
 
+use flannel_netlink::{Address, KernelEvent, Netlink};
+use flannel_store::HostAddresses;
 use ipnet::IpNet;
-
-use crate::{
-    netlink::{Address, KernelEvent, Netlink},
-    subnet::HostAddresses,
-};
 
 /// The reader of the host's addresses. It reads them only when they may have changed.
 pub(super) struct HostAddressReader {

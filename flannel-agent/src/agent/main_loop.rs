@@ -4,6 +4,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use flannel_common::mode::Mode;
+use flannel_host::{error_chain::chain, sysctl};
+use flannel_netlink::KernelEvent;
+use flannel_store::{OwnLease, StoreEvent, SubnetEnv};
 use tokio::{
     sync::watch,
     time::{MissedTickBehavior, interval_at, sleep_until},
@@ -17,12 +20,8 @@ use crate::{
     },
     firewall::Limit,
     guard::Guard,
-    host::error_chain::chain,
-    host::sysctl,
-    netlink::KernelEvent,
     observe::{metrics::Counts, pulse::Pulse, status::Status},
     reconcile::{Bpf, Cluster},
-    subnet::{OwnLease, StoreEvent, SubnetEnv},
     traffic::Wanted,
 };
 

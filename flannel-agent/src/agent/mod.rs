@@ -16,11 +16,11 @@ mod start;
 mod store;
 
 use anyhow::Context as _;
+use flannel_host::signals::Stop;
 use tokio::sync::watch;
 
 use crate::{
     datapath::PinRoot,
-    host::signals::Stop,
     observe::{
         health::{Readiness, Routes},
         http::HttpServer,

@@ -3,12 +3,10 @@
 
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
-use crate::{
-    backend::Backend,
-    family::Family,
-    iface::ExternalInterface,
-    subnet::{LeaseAttrs, Vtep},
-};
+use flannel_host::family::Family;
+use flannel_store::{LeaseAttrs, Vtep};
+
+use crate::{backend::Backend, iface::ExternalInterface};
 
 /// The parts of the attributes that stay the same while the agent runs.
 pub(super) struct Published {

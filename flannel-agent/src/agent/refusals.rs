@@ -3,7 +3,8 @@
 
 use std::time::Instant;
 
-use crate::{log_limit::LogLimit, subnet::Rejected};
+use flannel_host::log_limit::LogLimit;
+use flannel_store::Rejected;
 
 /// Logs refused leases. Conflicts between nodes have a limit of their own, so that other refusals do not hide them.
 #[derive(Debug, Default)]

@@ -3,14 +3,14 @@
 use std::{collections::BTreeSet, net::IpAddr};
 
 use flannel_common::fast::PodEntry;
+use flannel_host::{excerpt::excerpt, family::Family};
+use flannel_store::{Conflict, Rejected};
 use tokio::sync::watch;
 
 use crate::{
     agent::{main_loop::Agent, store::unix},
     backend::{PeerWay, Way},
     datapath::policy::{Capability, ModeRequest},
-    excerpt::excerpt,
-    family::Family,
     fast::pods::{Pod, Verdict},
     iface::End,
     observe::status::{
@@ -20,7 +20,6 @@ use crate::{
     options::RunOptions,
     privileges::Privileges,
     reconcile::device::Device,
-    subnet::{Conflict, Rejected},
     underlay::Path,
 };
 

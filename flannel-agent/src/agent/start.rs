@@ -8,31 +8,30 @@ use flannel_common::{
     guard::{Checks, GuardMode},
     mode::Mode,
 };
+use flannel_host::{family::Family, sysctl};
+use flannel_netlink::{KernelEvents, Netlink};
+use flannel_store::{
+    AddressFault, ConflictReports, Hints, LeaseAttrs, LeaseKey, LeaseRequest, LeaseSet, NetworkAvailability, OptOuts,
+    OwnLease, StoreEvent, SubnetManager, Vtep,
+    config::NetworkConfig,
+    etcd::{self, EtcdManager},
+    kube::{self, KubeManager, NodeIdentity},
+    read_previous, read_previous_networks, wait_for_config, wait_for_hints, wait_for_lease,
+};
 use ipnet::IpNet;
 use tokio::sync::{mpsc, watch};
 
 use crate::{
     agent::{bpf, external::External, host_addresses::HostAddressReader, published::Published},
     backend::{self, Backend, PodNetwork, TunnelUnderlay, usable_mtu},
-    config::NetworkConfig,
-    family::Family,
     fast::{ConntrackSysctls, Exclusions, Fast, RuleChanges},
     firewall,
-    host::sysctl,
     iface::ExternalInterface,
-    netlink::{KernelEvents, Netlink},
     observe::{metrics::Counts, status::Status},
     options::RunOptions,
     reconcile::{
         PeerBook, PlaneSetup, Reconciler, device,
         unreachable::{self, NotMade},
-    },
-    subnet::{
-        AddressFault, ConflictReports, Hints, LeaseAttrs, LeaseKey, LeaseRequest, LeaseSet, NetworkAvailability,
-        OptOuts, OwnLease, StoreEvent, SubnetManager, Vtep,
-        etcd::{self, EtcdManager},
-        kube::{self, KubeManager, NodeIdentity},
-        read_previous, read_previous_networks, wait_for_config, wait_for_hints, wait_for_lease,
     },
     traffic::{Engine, Traffic, Wanted},
 };

@@ -1,12 +1,10 @@
 //! The store and our own lease, as the main loop knows them from the store's events.
 
+use flannel_host::clock::BootTime;
+use flannel_store::{OwnLease, StoreEvent};
 use tracing::{debug, error, info};
 
-use crate::{
-    host::clock::BootTime,
-    observe::status::StoreStatus,
-    subnet::{OwnLease, StoreEvent},
-};
+use crate::observe::status::StoreStatus;
 
 /// The known state of the store and of our lease in it.
 #[derive(Debug)]
@@ -120,7 +118,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::subnet::LostCause;
+    use flannel_store::LostCause;
 
     fn own(expires_at: Option<BootTime>) -> OwnLease {
         OwnLease { key: "10.5.1.0-24".parse().expect("a key"), expires_at }

@@ -1,8 +1,11 @@
 //! The alloc backend: a subnet for this node, `subnet.env`, and nothing in the kernel. Another
 //! system carries the packets.
 
+use flannel_host::family::Family;
+use flannel_store::Peer;
+
 use super::{Backend, Desired, Node, PeerWay, ProgramSet, Way};
-use crate::{family::Family, subnet::Peer, underlay::Underlay};
+use crate::underlay::Underlay;
 
 /// The backend.
 #[derive(Clone, Copy, Debug)]

@@ -6,11 +6,13 @@
 //! there is nothing else for them to do.
 
 use flannel_common::{addr::Mac, node::FamilyConfig};
+use flannel_host::family::Family;
+use flannel_store::Peer;
 
 use super::{
     Backend, BackendError, Desired, Node, PeerWay, ProgramSet, Way, direct_entry, direct_route, network_config,
 };
-use crate::{family::Family, iface::End, subnet::Peer, underlay::Underlay};
+use crate::{iface::End, underlay::Underlay};
 
 /// The backend.
 #[derive(Clone, Copy, Debug)]
@@ -58,10 +60,8 @@ mod tests {
     use flannel_common::{addr::Addr, entry_state::EntryState, peer::PeerEntry};
 
     use super::*;
-    use crate::{
-        backend::{PeerValue, PodNetwork},
-        netlink::{Route, RouteKey, protocol},
-    };
+    use crate::backend::{PeerValue, PodNetwork};
+    use flannel_netlink::{Route, RouteKey, protocol};
 
     fn ip(text: &str) -> IpAddr {
         text.parse().expect("an address")

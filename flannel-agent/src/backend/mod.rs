@@ -26,16 +26,15 @@ use flannel_common::{
     packet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6},
     peer::{PeerEntry, VtepEntry},
 };
+use flannel_host::family::Family;
+use flannel_netlink::{AddressKey, FdbKey, NeighbourKey, Route, RouteKey, VxlanSpec, protocol};
+use flannel_store::{Peer, RawJson, Vtep, config::BackendConfig};
 use ipnet::IpNet;
 
 pub use self::network::PodNetwork;
 use self::{alloc::Alloc, host_gw::HostGw, vxlan::Vxlan};
 use crate::{
-    config::BackendConfig,
-    family::Family,
     iface::End,
-    netlink::{AddressKey, FdbKey, NeighbourKey, Route, RouteKey, VxlanSpec, protocol},
-    subnet::{Peer, RawJson, Vtep},
     underlay::{NotPlain, Path, Underlay},
 };
 

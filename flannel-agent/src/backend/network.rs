@@ -3,12 +3,9 @@
 use std::net::IpAddr;
 
 use flannel_common::maps::PEERS_MAX;
+use flannel_host::family::Family;
+use flannel_store::config::{FamilyConfig, Prefix};
 use ipnet::IpNet;
-
-use crate::{
-    config::{FamilyConfig, Prefix},
-    family::Family,
-};
 
 /// The pod network of one family, and the length of a node's subnet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,16 +3,15 @@
 use std::{fs, path::Path};
 
 use flannel_common::mode::Mode;
+use flannel_host::{error_chain::chain, family::Family};
+use flannel_netlink::Netlink;
 use nix::sys::utsname::uname;
 use serde::Serialize;
 
 use super::Finding;
 use crate::{
     datapath::{AttachKind, FlowTable, probe, room::Limit},
-    family::Family,
     fast,
-    host::error_chain::chain,
-    netlink::Netlink,
     privileges::{self, Privileges},
 };
 

@@ -12,13 +12,11 @@ mod settings;
 use std::path::Path;
 
 use flannel_common::node::NodeConfig;
+use flannel_netlink::{Netlink, NetlinkError};
 use serde::Serialize;
 
 pub use self::kernel::Best;
-use crate::{
-    datapath::{PinRoot, maps::ConfigMap},
-    netlink::{Netlink, NetlinkError},
-};
+use crate::datapath::{PinRoot, maps::ConfigMap};
 
 /// The port of tunnels where nothing says otherwise.
 const DEFAULT_PORT: u16 = 8472;

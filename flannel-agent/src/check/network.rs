@@ -3,15 +3,15 @@
 use std::collections::BTreeSet;
 
 use flannel_common::{mode::Mode, node::NodeConfig, program::Program};
+use flannel_host::family::Family;
+use flannel_netlink::{Link, MAIN_TABLE, Netlink, NetlinkError, Route, RouteKey};
 
 use super::{Best, Finding, may_have_tunnel};
 use crate::{
     backend::vxlan::device_name,
     datapath::PinRoot,
-    family::Family,
     fast,
     iface::{Host, IfaceOptions, select},
-    netlink::{Link, MAIN_TABLE, Netlink, NetlinkError, Route, RouteKey},
     traffic::tool,
 };
 
@@ -204,7 +204,7 @@ fn checksums(link: &Link) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::netlink::VxlanInfo;
+    use flannel_netlink::VxlanInfo;
 
     const CNI0: u32 = 4;
 
@@ -238,7 +238,7 @@ mod tests {
     fn a_pod_without_a_bridge_is_found_by_its_route() {
         let to = |dst: &str, oif| {
             let key = RouteKey::main(dst.parse().expect("a prefix"));
-            (key, Route::via([0, 0, 0, 0].into(), Some(oif), crate::netlink::protocol::BOOT))
+            (key, Route::via([0, 0, 0, 0].into(), Some(oif), flannel_netlink::protocol::BOOT))
         };
         let elsewhere = to("10.5.1.9/32", 9);
         let routes = [

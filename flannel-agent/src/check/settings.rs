@@ -2,14 +2,15 @@
 
 use std::{fs, path::Path};
 
-use super::{Finding, network::is_flannels};
-use crate::{
+use flannel_host::{
+    error_chain::chain,
     family::Family,
-    host::error_chain::chain,
-    host::sysctl,
-    host::sysctl_record::{self, Record},
-    netlink::Link,
+    sysctl,
+    sysctl_record::{self, Record},
 };
+use flannel_netlink::Link;
+
+use super::{Finding, network::is_flannels};
 
 pub(super) fn look(links: &[Link], state_dir: &Path) -> Vec<Finding> {
     let mut findings: Vec<Finding> = Family::BOTH.into_iter().map(forwarding).collect();

@@ -13,11 +13,11 @@ mod sysctls;
 use std::path::PathBuf;
 
 use anyhow::bail;
-
-use crate::{datapath::PinRoot, netlink::Netlink, privileges, state_dir::StateDir};
+use flannel_netlink::Netlink;
+use plan::{Plan, Step};
 pub use sysctls::When;
 
-use plan::{Plan, Step};
+use crate::{datapath::PinRoot, privileges, state_dir::StateDir};
 
 /// The scope of a cleanup.
 #[derive(Clone, Debug)]

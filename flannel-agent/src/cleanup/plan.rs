@@ -6,6 +6,10 @@ use std::{
 };
 
 use aya::programs::TcAttachType;
+use flannel_host::family::Family;
+use flannel_netlink::{
+    Link, MAIN_TABLE, Netlink, NetlinkError, Nexthop, NexthopId, Route, RouteKey, RouteType, protocol,
+};
 
 use crate::{
     backend::vxlan::device_name,
@@ -15,8 +19,6 @@ use crate::{
         filters::{self, FilterId},
         is_our_handle,
     },
-    family::Family,
-    netlink::{Link, MAIN_TABLE, Netlink, NetlinkError, Nexthop, NexthopId, Route, RouteKey, RouteType, protocol},
     observe::socket,
     state_dir,
     traffic::removal::{self, Leftover},

@@ -10,9 +10,9 @@ use std::{
 };
 
 use clap::ValueEnum;
+use flannel_host::sysctl_record::{self, ChangedSysctl, Record};
 
 use super::{connections, plan::Step};
-use crate::host::sysctl_record::{self, ChangedSysctl, Record};
 
 /// When sysctls are set back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]

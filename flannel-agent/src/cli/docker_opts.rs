@@ -7,10 +7,10 @@ use std::{env, fmt::Write as _, fs, path::PathBuf};
 
 use anyhow::{Context as _, bail, ensure};
 use clap::Args;
+use flannel_host::family::Family;
+use flannel_netlink::Netlink;
 use flannel_subnet_env::value_of;
 use ipnet::Ipv4Net;
-
-use crate::{family::Family, netlink::Netlink};
 
 /// The file to read, the file to write, and the form of the options in it.
 #[derive(Debug, Args)]

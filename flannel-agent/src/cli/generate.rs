@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use clap::{Args, CommandFactory as _};
 use clap_complete::Shell;
+use flannel_host::file;
 
 use super::Cli;
-use crate::host::file;
 
 /// For which shell.
 #[derive(Debug, Args)]

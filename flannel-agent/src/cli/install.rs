@@ -9,8 +9,7 @@ use std::{
 };
 
 use clap::Args;
-
-use crate::host::file::{self, FileError};
+use flannel_host::file::{self, FileError};
 
 /// The file to install, and its destination.
 #[derive(Debug, Args)]

@@ -2,9 +2,10 @@
 
 use anyhow::{Context as _, bail};
 use clap::Args;
+use flannel_host::sysctl_record::Record;
 
 use super::StateOptions;
-use crate::{fast::ConntrackSysctls, host::sysctl_record::Record, privileges, state_dir::StateDir};
+use crate::{fast::ConntrackSysctls, privileges, state_dir::StateDir};
 
 /// The place for the record of the values before.
 #[derive(Debug, Args)]
@@ -23,7 +24,7 @@ pub(super) fn run(options: &PrepareOptions) -> anyhow::Result<String> {
     if let Some(obstacle) = sysctls.prepare()? {
         bail!("mode fast leaves TCP to the kernel: {obstacle}");
     }
-    let line = |changed: &crate::host::sysctl_record::ChangedSysctl| {
+    let line = |changed: &flannel_host::sysctl_record::ChangedSysctl| {
         format!("{} is {}, {} before\n", changed.name, changed.set, changed.before)
     };
     Ok(sysctls.changed().iter().map(line).collect())

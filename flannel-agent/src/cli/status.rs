@@ -6,6 +6,10 @@ use std::{fmt::Write as _, io, time::SystemTime};
 use anyhow::Context as _;
 use clap::Args;
 use flannel_common::entry_state::EntryState;
+use flannel_host::{
+    error_chain::chain,
+    sysctl_record::{ChangedSysctl, Record},
+};
 
 use super::{Output, PinOptions, StateOptions, guard::mode as check_mode, json, table};
 use crate::{
@@ -16,8 +20,6 @@ use crate::{
         peers::{PinnedPeer, pinned_peers},
         policy::Source,
     },
-    host::error_chain::chain,
-    host::sysctl_record::{ChangedSysctl, Record},
     observe::{
         socket::ask_status,
         status::{

@@ -3,6 +3,11 @@
 use std::{collections::BTreeSet, path::PathBuf, time::Duration};
 
 use clap::CommandFactory;
+use flannel_common::mode::Mode;
+use flannel_store::{
+    etcd::{ClientFiles, TlsFiles},
+    kube::{AnnotationPrefix, KubeOptions},
+};
 use tracing::Level;
 
 use super::*;
@@ -10,13 +15,8 @@ use crate::{
     iface::NamePattern,
     observe::log::Format,
     options::{AttachMode, OptionWarning, flags, go_style},
-    subnet::{
-        etcd::{ClientFiles, TlsFiles},
-        kube::{AnnotationPrefix, KubeOptions},
-    },
     traffic::TrafficOptions,
 };
-use flannel_common::mode::Mode;
 
 fn parse_with(args: &[&str], env: &[(&str, &str)]) -> Result<Command, Stop> {
     parse(args.iter().map(OsString::from), env.iter().map(|(name, value)| (name.into(), value.into())))

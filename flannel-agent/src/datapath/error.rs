@@ -9,9 +9,9 @@ use aya::{
     pin::PinError,
     programs::{ProgramError, links::LinkError, tc::TcError},
 };
+use flannel_host::family::Family;
 
 use super::refusal;
-use crate::family::Family;
 
 /// An error of the BPF datapath.
 #[derive(Debug, thiserror::Error)]
@@ -257,7 +257,7 @@ mod tests {
     use aya_obj::VerifierLog;
 
     use super::*;
-    use crate::host::error_chain::chain;
+    use flannel_host::error_chain::chain;
 
     #[test]
     fn a_kernel_without_memory_is_told_from_one_that_refuses() {

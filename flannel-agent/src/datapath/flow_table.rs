@@ -9,8 +9,7 @@
 use std::{fmt, fs, path::Path};
 
 use flannel_common::maps::FLOWS_MAX;
-
-use crate::family::Family;
+use flannel_host::family::Family;
 
 /// The fewest flows that are tried.
 const FLOWS_MIN: u32 = 1000;

@@ -8,6 +8,7 @@ use flannel_common::{
     maps::ECMP_PATHS,
     peer::{PathProbe, PeerEntry},
 };
+use flannel_host::family::Family;
 
 use crate::{
     backend::ethertype,
@@ -15,7 +16,6 @@ use crate::{
         DatapathError, PinRoot,
         maps::{from_pin, remove},
     },
-    family::Family,
 };
 
 /// The `ECMP_PATHS` map.

@@ -18,17 +18,14 @@ use flannel_common::{
     pending::{CPUS_MAX, SLOTS_PER_CPU},
     program::{COUNT_POLLS, Program},
 };
+use flannel_host::{error_chain::chain, family::Family};
 
-use crate::{
-    datapath::{
-        DatapathError, PinRoot, btf,
-        debug_log::DebugLog,
-        flow_table::FlowTable,
-        object, pins,
-        room::{self, Limit},
-    },
-    family::Family,
-    host::error_chain::chain,
+use crate::datapath::{
+    DatapathError, PinRoot, btf,
+    debug_log::DebugLog,
+    flow_table::FlowTable,
+    object, pins,
+    room::{self, Limit},
 };
 
 /// The programs of this build.

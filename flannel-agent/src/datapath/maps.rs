@@ -21,16 +21,14 @@ use flannel_common::{
     stats::{Counter, slot},
     tick::Tick,
 };
+use flannel_host::family::Family;
 
-use crate::{
-    datapath::{
-        DatapathError, PinRoot,
-        flows::{FastMap, FlowMap, PodMap},
-        guard::{ElsewhereMap, GuardMap, ViolationMap},
-        legs::LegMap,
-        word::SharedWord,
-    },
-    family::Family,
+use crate::datapath::{
+    DatapathError, PinRoot,
+    flows::{FastMap, FlowMap, PodMap},
+    guard::{ElsewhereMap, GuardMap, ViolationMap},
+    legs::LegMap,
+    word::SharedWord,
 };
 
 /// All maps of one agent.

@@ -7,10 +7,10 @@ use flannel_common::{
     node::{FamilyConfig, NodeConfig},
     peer::{PeerEntry, subnet_index_v4, subnet_index_v6},
 };
+use flannel_host::family::Family;
 use ipnet::IpNet;
 
 use super::{DatapathError, PinRoot, maps::PeerMap};
-use crate::family::Family;
 
 /// A peer as its map has it.
 #[derive(Clone, Copy, Debug)]

@@ -2,13 +2,13 @@
 
 use aya::programs::RawTracePoint;
 use flannel_common::program::{COUNT_POLLS, Program};
+use flannel_host::family::Family;
 
 use super::{
     DatapathError, attach, btf, refusal,
     room::{self, Limit},
     trial::Trial,
 };
-use crate::family::Family;
 
 /// Fails if the kernel lacks a helper that the programs call. Makes no map, so it says the same with and
 /// without the privileges (and before Linux 5.11 the memory) that maps take.

@@ -9,8 +9,9 @@ use flannel_common::{
     mode::Mode,
     program::{PROBE_ROOM, ROOM_MADE, ROOM_TAKEN},
 };
+use flannel_host::family::Family;
 
-use crate::{datapath::DatapathError, family::Family};
+use crate::datapath::DatapathError;
 
 /// The highest mode the kernel allows, and why no higher one.
 #[derive(Clone, Debug, PartialEq, Eq)]

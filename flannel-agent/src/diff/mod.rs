@@ -12,6 +12,8 @@ use std::{
 
 use anyhow::Context as _;
 use flannel_common::{addr::Mac, entry_state::EntryState, node::NodeConfig};
+use flannel_host::family::Family;
+use flannel_netlink::{Netlink, NetlinkError, Nexthop, NexthopId, Route};
 use ipnet::IpNet;
 use serde::Serialize;
 
@@ -24,8 +26,6 @@ use crate::{
         maps::{ConfigMap, VtepMap},
         peers::{PinnedPeer, family_config, pinned_peers},
     },
-    family::Family,
-    netlink::{Netlink, NetlinkError, Nexthop, NexthopId, Route},
     observe::status::{PeerStatus, Status},
 };
 

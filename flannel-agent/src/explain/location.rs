@@ -8,17 +8,15 @@ use flannel_common::{
     fast::PodEntry,
     node::{FamilyConfig, NodeConfig},
 };
+use flannel_host::family::Family;
+use flannel_netlink::{Address, Link, Netlink, NetlinkError};
 use ipnet::IpNet;
 
-use crate::{
-    datapath::{
-        PinRoot,
-        flows::PodMap,
-        maps::PeerMap,
-        peers::{PinnedPeer, family_config, subnet, subnet_index},
-    },
-    family::Family,
-    netlink::{Address, Link, Netlink, NetlinkError},
+use crate::datapath::{
+    PinRoot,
+    flows::PodMap,
+    maps::PeerMap,
+    peers::{PinnedPeer, family_config, subnet, subnet_index},
 };
 
 /// The place of an address.

@@ -12,11 +12,13 @@ mod report;
 mod snapshot;
 mod trial;
 
+use flannel_netlink::NetlinkError;
+
 pub use self::{
     question::{Question, Transport},
     report::{Report, State, Step, Tried, Verdict},
 };
-use crate::{datapath::PinRoot, netlink::NetlinkError, observe::status::Status};
+use crate::{datapath::PinRoot, observe::status::Status};
 
 /// Explains. `status` is what the agent says of itself, if one runs. Call inside a Tokio runtime.
 pub async fn explain(question: Question, pins: &PinRoot, status: Option<Status>) -> Result<Report, NetlinkError> {

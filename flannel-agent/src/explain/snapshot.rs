@@ -9,6 +9,10 @@ use flannel_common::{
     mode::ModeWord,
     node::{FamilyConfig, NodeConfig},
 };
+use flannel_host::{error_chain::chain, family::Family, sysctl};
+use flannel_netlink::{
+    FdbKey, Link, Neighbour, NeighbourKey, Netlink, NetlinkError, RouteAnswer, RouteQuery, RouteType,
+};
 use ipnet::IpNet;
 
 use super::{
@@ -25,10 +29,6 @@ use crate::{
         maps::{ConfigMap, ModeMap},
         peers::{PinnedPeer, family_config},
     },
-    family::Family,
-    host::error_chain::chain,
-    host::sysctl,
-    netlink::{FdbKey, Link, Neighbour, NeighbourKey, Netlink, NetlinkError, RouteAnswer, RouteQuery, RouteType},
     observe::{
         flows::{self, FlowRow},
         status::{LeaseStatus, Status},

@@ -11,6 +11,7 @@ use flannel_common::{
     program::Program,
     reason::Verdict,
 };
+use flannel_netlink::Link;
 
 use super::{
     location::{Context, Location},
@@ -23,7 +24,6 @@ use crate::{
         frame::{Ends, Fields, Outer, frame, tunnelled},
         trial::Trial,
     },
-    netlink::Link,
     observe::flows::FlowRow,
 };
 

@@ -3,10 +3,10 @@
 
 use std::{future::pending, time::Instant};
 
+use flannel_netlink::NftablesChanges;
 use tokio::time::sleep_until;
 
 use super::debounce::Debounce;
-use crate::netlink::NftablesChanges;
 
 /// The changes of the namespace's rules.
 #[derive(Debug)]

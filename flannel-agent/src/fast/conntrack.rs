@@ -5,16 +5,16 @@
 
 use std::{collections::BTreeSet, io, path::Path};
 
+use flannel_host::{
+    error_chain::chain,
+    file::FileError,
+    sysctl_record::{self, ChangedSysctl, Record},
+};
 use ipnet::IpNet;
 
 use super::{
     host,
     settings::{Change, Conntrack, Unmet},
-};
-use crate::{
-    host::error_chain::chain,
-    host::file::FileError,
-    host::sysctl_record::{self, ChangedSysctl, Record},
 };
 
 /// The sysctls of one node.

@@ -1,7 +1,7 @@
 //! The pods that stay out of mode `fast` by request. Pure.
 //!
 //! The operator names addresses (`--fast-exclude`), the cluster pods (an annotation,
-//! [`crate::subnet::OptOuts`]); both are one set here. A pod is judged by all addresses of its own
+//! [`flannel_store::OptOuts`]); both are one set here. A pod is judged by all addresses of its own
 //! end. A pod whose addresses are not known may be one of them, so it stays out too: the kernel's
 //! way is always right.
 

@@ -2,8 +2,9 @@
 
 use std::{fs, path::Path};
 
+use flannel_host::sysctl_record;
+
 use super::settings::{Conntrack, ESTABLISHED, REQUIREMENTS};
-use crate::host::sysctl_record;
 
 const UDP_TIMEOUTS: [&str; 2] =
     ["net.netfilter.nf_conntrack_udp_timeout", "net.netfilter.nf_conntrack_udp_timeout_stream"];

@@ -23,17 +23,15 @@ use flannel_common::{
     fast::{FastConfig, PodEntry},
     program::Program,
 };
+use flannel_netlink::{KernelEvent, Netlink};
+use flannel_store::LeaseKey;
 
 pub use self::{changes::RuleChanges, conntrack::ConntrackSysctls, exclusions::Exclusions, settings::Unmet};
 use self::{
     pods::{Pods, Reason},
     underlay::Underlay,
 };
-use crate::{
-    datapath::{Hook, PinRoot},
-    netlink::{KernelEvent, Netlink},
-    subnet::LeaseKey,
-};
+use crate::datapath::{Hook, PinRoot};
 
 /// The devices of the node that packets of pods pass, besides those of the pods.
 #[derive(Debug, Default)]

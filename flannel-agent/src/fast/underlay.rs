@@ -12,8 +12,10 @@
 
 use std::collections::BTreeMap;
 
+use flannel_netlink::KernelEvent;
+
 use super::pods::{Others, Reason, Side, others};
-use crate::{datapath::PinRoot, netlink::KernelEvent};
+use crate::datapath::PinRoot;
 
 /// `TCM_IFINDEX_MAGIC_BLOCK` of linux/rtnetlink.h: the filter is of a block that several devices
 /// share.

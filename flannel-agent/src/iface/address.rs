@@ -5,8 +5,8 @@ use std::{
     net::{IpAddr, Ipv4Addr},
 };
 
-use crate::family::Family;
-use crate::netlink::Address;
+use flannel_host::family::Family;
+use flannel_netlink::Address;
 
 /// The best usable address of a link. `None` when none is usable.
 pub(super) fn choose(addresses: &[Address], ifindex: u32, family: Family) -> Option<IpAddr> {
@@ -42,7 +42,7 @@ fn is_zeroconf(addr: IpAddr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::netlink::{AddressFlags, AddressKey, AddressScope};
+    use flannel_netlink::{AddressFlags, AddressKey, AddressScope};
 
     const NONE: AddressFlags = AddressFlags::empty();
 

@@ -2,10 +2,9 @@
 
 use std::{fmt, net::IpAddr};
 
+use flannel_host::family::Family;
+use flannel_netlink::{Address, Link, NetlinkError};
 use thiserror::Error;
-
-use crate::family::Family;
-use crate::netlink::{Address, Link, NetlinkError};
 
 /// No external interface.
 #[derive(Debug, Error)]

@@ -7,8 +7,10 @@
 
 use std::net::IpAddr;
 
+use flannel_host::family::Family;
+use flannel_netlink::Link;
+
 use super::{End, ExternalInterface, Host, IfaceOptions, Rejection, Way, way::best_address};
-use crate::{family::Family, netlink::Link};
 
 /// The chosen interface does not serve right now.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

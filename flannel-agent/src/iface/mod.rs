@@ -20,14 +20,15 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
+use flannel_host::family::Family;
+use flannel_netlink::{Address, Link, Netlink, NetlinkError, Route, RouteKey, RouteType};
+
 use self::way::{Found, Way, best_address};
 pub use self::{
     error::{Candidates, IfaceError, Rejection},
     follow::{Followed, Lost, follow},
     pattern::{BadPattern, NamePattern},
 };
-use crate::family::Family;
-use crate::netlink::{Address, Link, Netlink, NetlinkError, Route, RouteKey, RouteType};
 
 /// The operator's choice of interface and of public addresses.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

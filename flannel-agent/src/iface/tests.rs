@@ -1,7 +1,8 @@
 //! The selection against made-up hosts, the documented stock results among them.
 
+use flannel_netlink::{AddressFlags, AddressKey, AddressScope};
+
 use super::*;
-use crate::netlink::{AddressFlags, AddressKey, AddressScope};
 
 fn link(index: u32, name: &str) -> Link {
     Link { loopback: name == "lo", ..Link::ethernet(index, name, 1500) }

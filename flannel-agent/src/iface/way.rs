@@ -5,8 +5,10 @@
 
 use std::{collections::BTreeMap, fmt, net::IpAddr};
 
+use flannel_host::family::Family;
+use flannel_netlink::Link;
+
 use super::{End, ExternalInterface, Host, IfaceOptions, NamePattern, Rejection, address};
-use crate::{family::Family, netlink::Link};
 
 /// One way an interface was asked for.
 pub(super) enum Way<'a> {

@@ -16,12 +16,11 @@ use std::{
     time::Duration,
 };
 
+use flannel_host::count::Count;
 use tokio::{
     task::{JoinHandle, yield_now},
     time::sleep,
 };
-
-use crate::count::Count;
 
 /// Time for a whole request. Clients send it at once, and the limit of a probe is 1 s by default.
 pub(super) const REQUEST_LIMIT: Duration = Duration::from_secs(1);

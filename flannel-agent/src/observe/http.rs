@@ -14,6 +14,7 @@ use std::{
     time::Duration,
 };
 
+use flannel_host::count::Count;
 use hyper::{Request, body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
 use tokio::{
@@ -27,12 +28,9 @@ use self::{
     accept::{Newcomers, listen},
     stream::ResetUnlessAnswered,
 };
-use crate::{
-    count::Count,
-    observe::{
-        connections::{Connections, RequestState},
-        health::Routes,
-    },
+use crate::observe::{
+    connections::{Connections, RequestState},
+    health::Routes,
 };
 
 /// Bytes of a request's head.

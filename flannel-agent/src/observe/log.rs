@@ -1,6 +1,6 @@
 //! Logging to standard error.
 //!
-//! Nothing secret is ever logged, at any level: passwords are [`crate::subnet::etcd::Secret`]s, and what libraries say
+//! Nothing secret is ever logged, at any level: passwords are [`flannel_store::etcd::Secret`]s, and what libraries say
 //! about requests, which may hold one, stays below the level that is let through.
 
 use std::io;
@@ -25,6 +25,9 @@ pub enum Format {
 pub fn init(level: Level, format: Format) {
     let ours = Targets::new()
         .with_target("flannel_agent", level)
+        .with_target("flannel_host", level)
+        .with_target("flannel_netlink", level)
+        .with_target("flannel_store", level)
         .with_target("flannel_ebpf", level)
         .with_target("kube_client", LevelFilter::OFF)
         .with_default(Level::WARN);

@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use flannel_host::count::Count;
 use nix::sys::stat::{Mode, fchmod};
 use serde::{Deserialize, Serialize};
 use socket2::{Domain, SockAddr, Socket, Type};
@@ -19,12 +20,9 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use crate::{
-    count::Count,
-    observe::{
-        connections::{Connections, LIMIT, RequestState, Source},
-        status::Status,
-    },
+use crate::observe::{
+    connections::{Connections, LIMIT, RequestState, Source},
+    status::Status,
 };
 
 /// The longest request.

@@ -2,11 +2,11 @@
 //!
 //! The field names are an interface; they are added to and not changed.
 
+use flannel_host::sysctl_record::ChangedSysctl;
 use serde::{Deserialize, Serialize};
 
 use crate::{
     datapath::policy::Source,
-    host::sysctl_record::ChangedSysctl,
     reconcile::status::{Dirty, Repairs, UnreachableStatus},
     traffic::status::TrafficStatus,
 };

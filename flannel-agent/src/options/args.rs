@@ -1,8 +1,7 @@
 //! The flags of `run` as clap reads them, before anything is checked.
 
 use clap::{ArgAction, Args};
-
-use crate::subnet::etcd::Secret;
+use flannel_store::etcd::Secret;
 
 /// The heading of the flags that Kubernetes alone asks for.
 const KUBERNETES: &str = "Kubernetes";

@@ -1,7 +1,7 @@
 //! The options of `run`, checked and typed.
 //!
 //! `RunOptions::new` is the only way from what was written to what is used; it reports every mistake, not
-//! the first. A password leaves this module inside a [`crate::subnet::etcd::Secret`] only.
+//! the first. A password leaves this module inside a [`flannel_store::etcd::Secret`] only.
 
 mod args;
 pub(crate) mod flags;
@@ -21,6 +21,10 @@ use flannel_common::{
     guard::{self, GuardMode},
     mode::Mode,
 };
+use flannel_store::{
+    etcd::{Credentials, EtcdOptions},
+    kube::{BadPrefix, KubeOptions},
+};
 use ipnet::IpNet;
 use tracing::Level;
 
@@ -29,10 +33,6 @@ use crate::{
     datapath::attach::XdpGuardMode,
     iface::{BadPattern, NamePattern},
     observe::log::Format,
-    subnet::{
-        etcd::{Credentials, EtcdOptions},
-        kube::{BadPrefix, KubeOptions},
-    },
     traffic::TrafficOptions,
 };
 

@@ -7,16 +7,12 @@ use std::{
 };
 
 use flannel_common::guard::{self, GuardMode};
+use flannel_store::etcd::{ClientFiles, TlsFiles};
 use ipnet::IpNet;
 
 use super::{Checks, OptionMistake, OptionWarning, RawOptions, bad_value};
 use crate::{
-    datapath::attach::XdpGuardMode,
-    guard::DEFAULT,
-    iface::NamePattern,
-    observe::log::Format,
-    subnet::etcd::{ClientFiles, TlsFiles},
-    traffic::TrafficOptions,
+    datapath::attach::XdpGuardMode, guard::DEFAULT, iface::NamePattern, observe::log::Format, traffic::TrafficOptions,
 };
 
 /// Below, the kernel's per-CPU shares of the table are most of it; above, it takes 200 MB of memory for each family.

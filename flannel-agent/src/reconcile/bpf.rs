@@ -8,6 +8,7 @@ use flannel_common::{
     node::NodeConfig,
     tick::tick,
 };
+use flannel_host::error_chain::chain;
 
 use crate::{
     backend::ProgramSet,
@@ -18,7 +19,6 @@ use crate::{
         policy::{Capability, NO_TUNNEL},
         room::Limit,
     },
-    host::error_chain::chain,
     reconcile::status::Dirty,
 };
 

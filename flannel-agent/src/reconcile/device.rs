@@ -3,12 +3,10 @@
 use std::fs;
 
 use flannel_common::addr::Mac;
+use flannel_netlink::{Fault, Link, Netlink, NetlinkError, Verb, VxlanSpec};
+use flannel_store::Vtep;
 
-use crate::{
-    backend::TunnelSpec,
-    netlink::{Fault, Link, Netlink, NetlinkError, Verb, VxlanSpec},
-    subnet::Vtep,
-};
+use crate::backend::TunnelSpec;
 
 /// The tunnel device as it is.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,6 +3,9 @@
 use std::{collections::BTreeMap, net::IpAddr, time::Instant};
 
 use flannel_common::addr::Mac;
+use flannel_netlink::{
+    AddressKey, FdbKey, MAIN_TABLE, NeighbourKey, Netlink, NetlinkError, Nexthop, NexthopId, Route, RouteKey,
+};
 use ipnet::IpNet;
 
 use super::{
@@ -13,12 +16,7 @@ use super::{
     tracker::Tracker,
     unreachable::{self, UnreachableRoute},
 };
-use crate::{
-    backend::Desired,
-    netlink::{
-        AddressKey, FdbKey, MAIN_TABLE, NeighbourKey, Netlink, NetlinkError, Nexthop, NexthopId, Route, RouteKey,
-    },
-};
+use crate::backend::Desired;
 
 /// Desired and actual entries.
 pub(super) struct Entries {

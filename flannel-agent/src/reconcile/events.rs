@@ -1,10 +1,9 @@
 //! The effect of kernel events on the state kept here. No event changes the kernel.
 
-use crate::{
-    family::Family,
-    netlink::{Address, KernelEvent, Link, Nexthop, NexthopId, Route, RouteKey},
-    reconcile::{Reconciler, plane::Plane},
-};
+use flannel_host::family::Family;
+use flannel_netlink::{Address, KernelEvent, Link, Nexthop, NexthopId, Route, RouteKey};
+
+use crate::reconcile::{Reconciler, plane::Plane};
 
 impl Reconciler {
     /// Takes in an event. Whether the next [`Self::apply`] has something to do because of it.

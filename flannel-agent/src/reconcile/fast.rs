@@ -3,14 +3,11 @@
 use std::{collections::BTreeMap, net::IpAddr};
 
 use flannel_common::program::Program;
+use flannel_host::{error_chain::chain, family::Family};
+use flannel_store::LeaseKey;
 
 use super::{Plane, Reconciler};
-use crate::host::error_chain::chain;
-use crate::{
-    family::Family,
-    fast::{Devices, Fast},
-    subnet::LeaseKey,
-};
+use crate::fast::{Devices, Fast};
 
 impl Reconciler {
     /// Mode `fast`, as it should be.

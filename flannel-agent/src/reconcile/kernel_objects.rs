@@ -4,12 +4,12 @@
 use std::{fmt::Display, net::IpAddr, time::Instant};
 
 use flannel_common::addr::Mac;
+use flannel_netlink::{
+    AddressKey, FdbKey, NeighbourKey, Netlink, NetlinkError, Nexthop, NexthopId, Route, RouteKey, protocol,
+};
 use futures::{StreamExt as _, stream};
 
-use crate::{
-    netlink::{AddressKey, FdbKey, NeighbourKey, Netlink, NetlinkError, Nexthop, NexthopId, Route, RouteKey, protocol},
-    reconcile::tracker::Tracker,
-};
+use crate::reconcile::tracker::Tracker;
 
 /// Requests in flight at once. Pipelining gains little in the kernel, but the wait for each answer goes.
 const IN_FLIGHT: usize = 128;

@@ -30,6 +30,9 @@ use std::{collections::BTreeMap, ops::Add as _, sync::Arc, time::Instant};
 pub use bpf::Bpf;
 use device::Device;
 use flannel_common::node::{FamilyConfig, NodeConfig};
+use flannel_host::{error_chain::chain, family::Family};
+use flannel_netlink::Netlink;
+use flannel_store::{Changes, LeaseKey, Vtep};
 use peer_maps::PeerMaps;
 pub use peers::PeerBook;
 use plane::Plane;
@@ -38,12 +41,8 @@ use status::{Dirty, Repairs, UnreachableStatus};
 
 use crate::{
     backend::Backend,
-    family::Family,
     fast::{ConntrackSysctls, Exclusions, Fast},
-    host::error_chain::chain,
     iface::ExternalInterface,
-    netlink::Netlink,
-    subnet::{Changes, LeaseKey, Vtep},
 };
 
 /// The agent's current view of the cluster.

@@ -17,6 +17,7 @@ use std::{
     time::Instant,
 };
 
+use flannel_netlink::{Netlink, NetlinkError, Nexthop, NexthopId, Route, RouteKey, protocol};
 use ipnet::{IpNet, Ipv4Net};
 
 use super::{
@@ -25,7 +26,6 @@ use super::{
     status::Dirty,
     tracker::Tracker,
 };
-use crate::netlink::{Netlink, NetlinkError, Nexthop, NexthopId, Route, RouteKey, protocol};
 
 /// Desired and actual objects, and whether routes are to use them.
 #[derive(Debug)]

@@ -5,13 +5,11 @@
 
 use std::collections::BTreeMap;
 
+use flannel_host::family::Family;
+use flannel_netlink::{AddressKey, FdbKey, MAIN_TABLE, NeighbourKey, Route, RouteKey, RouteScope, protocol};
 use ipnet::IpNet;
 
 use super::unreachable;
-use crate::{
-    family::Family,
-    netlink::{AddressKey, FdbKey, MAIN_TABLE, NeighbourKey, Route, RouteKey, RouteScope, protocol},
-};
 
 /// By what our objects of one family are known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,7 +73,7 @@ mod tests {
     use ipnet::{Ipv4Net, Ipv6Net};
 
     use super::*;
-    use crate::netlink::RouteType;
+    use flannel_netlink::RouteType;
 
     const OURS: Ownership =
         Ownership { tunnel: Some(7), network: IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(10, 244, 0, 0), 16)) };

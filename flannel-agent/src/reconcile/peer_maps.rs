@@ -13,11 +13,11 @@ use flannel_common::{
     guard::DeviceKey,
     peer::{PeerEntry, VtepEntry},
 };
+use flannel_host::family::Family;
 
 use crate::{
     backend::{Desired, PeerValue, device_key, ethertype},
     datapath::{DatapathError, Maps, maps::PeerMap},
-    family::Family,
     reconcile::{
         expiring::{Expiring, GRACE},
         status::Dirty,

@@ -9,6 +9,9 @@
 use std::{sync::Arc, time::Instant};
 
 use flannel_common::{node, program::Program};
+use flannel_host::{error_chain::chain, family::Family};
+use flannel_netlink::{Link, Netlink, NetlinkError};
+use flannel_store::{Peer, Vtep};
 
 use super::{
     Cluster,
@@ -24,11 +27,7 @@ use super::{
 use crate::{
     backend::{Backend, BackendError, Desired, Node, PeerWay, PodNetwork, TunnelUnderlay, usable_mtu},
     datapath::{Hook, Maps},
-    family::Family,
-    host::error_chain::chain,
     iface::{End, ExternalInterface},
-    netlink::{Link, Netlink, NetlinkError},
-    subnet::{Peer, Vtep},
     underlay::Underlay,
 };
 

@@ -6,12 +6,9 @@
 
 use std::{collections::BTreeMap, net::IpAddr};
 
+use flannel_host::family::Family;
+use flannel_netlink::{MAIN_TABLE, Netlink, NetlinkError, Route, RouteKey, RouteScope, RouteType, protocol};
 use ipnet::IpNet;
-
-use crate::{
-    family::Family,
-    netlink::{MAIN_TABLE, Netlink, NetlinkError, Route, RouteKey, RouteScope, RouteType, protocol},
-};
 
 /// The largest there is; `ip route` prints it as 4294967295.
 const METRIC: u32 = u32::MAX;

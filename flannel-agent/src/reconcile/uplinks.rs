@@ -40,10 +40,8 @@ fn devices(peer: &PeerWay) -> impl Iterator<Item = (u32, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        subnet::Peer,
-        underlay::{Leg, NotPlain, Path},
-    };
+    use crate::underlay::{Leg, NotPlain, Path};
+    use flannel_store::Peer;
 
     fn by(names: &[&str]) -> PeerWay {
         let leg = |(index, name): (u32, &&str)| Leg { index, name: (*name).to_owned(), mtu: 1500 };

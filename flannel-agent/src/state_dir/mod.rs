@@ -12,12 +12,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use flannel_host::sysctl_record;
 use nix::{fcntl::Flock, libc};
 use thiserror::Error;
 
 use self::lock::LockError;
 pub use self::lock::{Holder, lock, lock_in_making};
-use crate::{datapath::attach::Ledger, host::sysctl_record};
+use crate::datapath::attach::Ledger;
 
 /// Rights of group and others.
 const OF_OTHERS: u32 = 0o077;

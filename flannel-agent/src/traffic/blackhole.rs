@@ -3,13 +3,11 @@
 //! Ours is known by protocol and kind. It has the highest metric there is, so that the route of a pod bridge, which
 //! has the same destination, comes first: without one, as stock flannel writes it, the two would tie and the older win.
 
+use flannel_host::family::Family;
+use flannel_netlink::{MAIN_TABLE, Netlink, Route, RouteKey, RouteScope, RouteType, protocol};
 use ipnet::IpNet;
 
 use super::{TrafficError, wanted::Wanted};
-use crate::{
-    family::Family,
-    netlink::{MAIN_TABLE, Netlink, Route, RouteKey, RouteScope, RouteType, protocol},
-};
 
 const METRIC: u32 = u32::MAX;
 

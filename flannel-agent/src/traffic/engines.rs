@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use flannel_host::family::Family;
 use ipnet::IpNet;
 
 use super::{
@@ -11,7 +12,6 @@ use super::{
     rule::{self, Chains},
     wanted::Engine,
 };
-use crate::family::Family;
 
 /// The remedy for a missing iptables.
 const NO_RULES: &str = "set EnableNFTables in the network configuration to use nft";

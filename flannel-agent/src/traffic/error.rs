@@ -2,7 +2,7 @@
 
 use std::{io, process::ExitStatus};
 
-use crate::netlink::NetlinkError;
+use flannel_netlink::NetlinkError;
 
 /// A rule or route that could not be read, written or removed.
 #[derive(Debug, thiserror::Error)]

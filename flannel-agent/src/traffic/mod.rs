@@ -24,6 +24,7 @@ mod sync;
 pub(crate) mod tool;
 mod wanted;
 
+use flannel_netlink::{KernelEvent, Netlink};
 use tokio::sync::watch;
 
 pub use self::{
@@ -34,7 +35,6 @@ use self::{
     status::TrafficStatus,
     sync::{Keeper, Report},
 };
-use crate::netlink::{KernelEvent, Netlink};
 
 /// The main loop's side of the task that keeps the rules. Dropping it ends the task.
 #[derive(Debug)]

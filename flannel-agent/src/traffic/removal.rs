@@ -3,13 +3,14 @@
 
 use std::fmt;
 
+use flannel_host::family::Family;
+
 use super::{
     TrafficError,
     iptables::{self, Tool, Tools},
     nftables::{self, Nft},
     rule::nothing,
 };
-use crate::family::Family;
 
 /// Rules of ours in one engine.
 #[derive(Clone, Debug, PartialEq, Eq)]

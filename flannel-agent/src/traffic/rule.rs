@@ -4,10 +4,10 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
+use flannel_host::family::Family;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use super::wanted::{Engine, Scope};
-use crate::family::Family;
 
 /// The mark of packets that kube-proxy masquerades itself.
 pub(super) const KUBE_PROXY_MARK: u32 = 0x4000;

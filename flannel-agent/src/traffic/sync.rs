@@ -8,6 +8,9 @@
 
 use std::time::{Duration, SystemTime};
 
+use flannel_host::family::Family;
+use flannel_netlink::{Netlink, NftablesChanges};
+use flannel_store::{Backoff, Delays};
 use tokio::{
     sync::watch,
     time::{sleep, timeout},
@@ -19,11 +22,6 @@ use super::{
     rule::{self, Chains, Purpose},
     status::TrafficStatus,
     wanted::{Engine, TrafficOptions, Wanted},
-};
-use crate::{
-    family::Family,
-    netlink::{Netlink, NftablesChanges},
-    subnet::{Backoff, Delays},
 };
 
 /// Between two looks where changes are announced.

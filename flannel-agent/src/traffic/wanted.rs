@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use flannel_host::family::Family;
+use flannel_store::{LeaseKey, config::NetworkConfig};
 use ipnet::IpNet;
-
-use crate::{config::NetworkConfig, family::Family, subnet::LeaseKey};
 
 /// The tools that filter and translate packets on this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,9 +6,8 @@ use std::{
 };
 
 use flannel_common::maps::PEERS_MAX;
+use flannel_netlink::{Dependence, Link, RouteAnswer, RouteType, TunnelFlow, XfrmPolicy};
 use thiserror::Error;
-
-use crate::netlink::{Dependence, Link, RouteAnswer, RouteType, TunnelFlow, XfrmPolicy};
 
 /// The facts that are the same for all peers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -195,7 +194,7 @@ pub(super) fn neighbour_device(answer: &RouteAnswer) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::netlink::{PortMask, RouteHop, RuleSelector, VxlanInfo, XfrmAction, XfrmSelector};
+    use flannel_netlink::{PortMask, RouteHop, RuleSelector, VxlanInfo, XfrmAction, XfrmSelector};
 
     const PEER: &str = "192.168.2.9";
 

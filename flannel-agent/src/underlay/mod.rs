@@ -16,13 +16,10 @@ use std::{
     net::IpAddr,
 };
 
+use flannel_host::family::Family;
+use flannel_netlink::{Link, Netlink, NetlinkError, RouteAnswer, RouteQuery, tunnel_depends_on};
 use futures::{StreamExt as _, stream};
 pub use judge::{Devices, Facts, Leg, NotPlain, Path, by_devices, judge};
-
-use crate::{
-    family::Family,
-    netlink::{Link, Netlink, NetlinkError, RouteAnswer, RouteQuery, tunnel_depends_on},
-};
 
 /// Lookups in flight at once.
 const IN_FLIGHT: usize = 64;

@@ -23,7 +23,7 @@ use crate::{
 };
 
 mod cases;
-#[path = "../support/not_run.rs"]
+#[path = "../../../tests/support/not_run.rs"]
 mod not_run;
 
 const IPTABLES: &str = include_str!("iptables.txt");

@@ -7,8 +7,8 @@ mod blackhole;
 mod engine;
 mod iptables;
 mod nftables;
-#[path = "../support/not_run.rs"]
+#[path = "../../../tests/support/not_run.rs"]
 mod not_run;
-#[path = "../support/namespace.rs"]
+#[path = "../../../tests/support/namespace.rs"]
 mod shared;
 mod support;

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fs};
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_agent::config::{ConfigWarning, NetworkConfig};
+use flannel_store::config::{ConfigWarning, NetworkConfig};
 use serde_json::{Value, json};
 
 use super::{agent_takes, deploy, documents::Documents, helm, manifest, text_of};

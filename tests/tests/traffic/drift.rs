@@ -3,10 +3,8 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use flannel_agent::{
-    family::Family,
-    traffic::Engine::{Iptables, Nftables},
-};
+use flannel_agent::traffic::Engine::{Iptables, Nftables};
+use flannel_host::family::Family;
 use flannel_tests::eventually;
 
 use crate::support::{Cluster, of, of_node};

@@ -10,7 +10,8 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_agent::{family::Family, traffic::Engine};
+use flannel_agent::traffic::Engine;
+use flannel_host::family::Family;
 use flannel_tests::{
     host::joined,
     load::rr::{Protocol, rr},

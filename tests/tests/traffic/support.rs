@@ -6,7 +6,8 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_agent::{family::Family, traffic::Engine};
+use flannel_agent::traffic::Engine;
+use flannel_host::family::Family;
 use flannel_tests::{
     Agent, AgentOptions, Etcd, Host, Lab, Node, Pod, cluster,
     topology::{Stack, Three},

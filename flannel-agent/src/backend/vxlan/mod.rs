@@ -18,18 +18,15 @@ use flannel_common::{
     packet::{OVERHEAD_V4, OVERHEAD_V6},
     peer::{PeerEntry, VtepEntry},
 };
+use flannel_host::family::Family;
+use flannel_netlink::{AddressKey, FdbKey, NeighbourKey, Route, RouteKey, VxlanSpec, protocol};
+use flannel_store::{Peer, RawJson, Vtep, VxlanData, config::VxlanConfig};
 
 use super::{
     Backend, Desired, Node, PeerValue, PeerWay, ProgramSet, TunnelSpec, TunnelUnderlay, Way, device_key, direct_entry,
     direct_route, ethertype, network_config,
 };
-use crate::{
-    config::VxlanConfig,
-    family::Family,
-    netlink::{AddressKey, FdbKey, NeighbourKey, Route, RouteKey, VxlanSpec, protocol},
-    subnet::{Peer, RawJson, Vtep, VxlanData},
-    underlay::{NotPlain, Path, Underlay},
-};
+use crate::underlay::{NotPlain, Path, Underlay};
 
 /// The bytes that encapsulation takes from the MTU, over IPv4 and over IPv6: an outer IP header,
 /// UDP, VXLAN, and the inner Ethernet header.

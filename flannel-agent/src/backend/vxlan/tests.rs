@@ -3,9 +3,10 @@
 use std::{collections::BTreeSet, net::IpAddr};
 
 use flannel_common::addr::Mac;
+use flannel_netlink::RouteScope;
 
 use super::*;
-use crate::{backend::PodNetwork, netlink::RouteScope, underlay::Leg};
+use crate::{backend::PodNetwork, underlay::Leg};
 
 const TUNNEL: u32 = 7;
 const EXTERNAL: u32 = 2;

@@ -5,6 +5,7 @@ use std::{fmt::Write as _, fs, io, path::Path, time::Duration};
 use anyhow::{Context as _, bail};
 use aya::programs::{ProgramError, ProgramInfo, loaded_programs};
 use flannel_common::program::{COUNT_POLLS, Program};
+use flannel_host::{error_chain::chain, sysctl_record};
 use serde_json::json;
 use tokio::time::{Instant, timeout_at};
 
@@ -12,8 +13,6 @@ use super::BugtoolOptions;
 use crate::{
     cli::{Command, parse},
     datapath::{PinRoot, probe},
-    host::error_chain::chain,
-    host::sysctl_record,
     observe::socket::ask_status,
     traffic::tool,
 };

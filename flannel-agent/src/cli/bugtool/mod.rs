@@ -16,13 +16,13 @@ use std::{
 
 use anyhow::Context as _;
 use clap::Args;
+use flannel_host::error_chain::chain;
 use flate2::{Compression, write::GzEncoder};
 use nix::sys::utsname::uname;
 use tar::{Builder, Header};
 
 use self::{collect::Piece, redact::redacted};
 use super::{PinOptions, StateOptions};
-use crate::host::error_chain::chain;
 
 /// The most of one piece that is kept, in bytes: what is cut off says so.
 const PIECE_MAX: usize = 8 << 20;

@@ -7,9 +7,8 @@ use flannel_common::{
     mode::ModeWord,
     node::{FamilyConfig, NodeConfig, heartbeat_is_fresh},
 };
+use flannel_host::family::Family;
 use serde::Serialize;
-
-use crate::family::Family;
 
 /// The keys of the IPv4 tunnel are on the same level as the node's own, those of the IPv6 tunnel
 /// below `ipv6`. A family that is switched off has none.

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use flannel_common::{ecmp::EcmpPath, entry_state::EntryState, peer::PathProbe};
+use flannel_host::family::Family;
 use serde::Serialize;
 
 use crate::{
@@ -11,7 +12,6 @@ use crate::{
         legs::{self, PinnedLegs},
         peers::PinnedPeer,
     },
-    family::Family,
 };
 
 #[derive(Debug, Serialize)]

@@ -1,16 +1,14 @@
 //! Whatever is in the maps, a dump shows it.
 
 use flannel_common::{addr::Mac, fast::PodEntry, mode::ModeWord};
+use flannel_host::family::Family;
 use proptest::prelude::*;
 
 use super::{config, peers, pods};
-use crate::{
-    datapath::{
-        legs::PinnedLegs,
-        peers::{PinnedPeer, subnet},
-        testing::{any_family, any_node, any_peer},
-    },
-    family::Family,
+use crate::datapath::{
+    legs::PinnedLegs,
+    peers::{PinnedPeer, subnet},
+    testing::{any_family, any_node, any_peer},
 };
 
 proptest! {

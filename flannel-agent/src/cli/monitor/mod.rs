@@ -13,13 +13,13 @@ use std::{
 
 use anyhow::Context as _;
 use flannel_common::monitor::Missed;
+use flannel_host::signals::Stop;
 use tokio::time::{MissedTickBehavior, interval};
 
 pub(super) use self::options::MonitorOptions;
 use self::sink::Sink;
 use crate::{
     datapath::{PinRoot, clock, monitor::MonitorMaps},
-    host::signals::Stop,
     monitor::Seen,
 };
 

@@ -17,15 +17,12 @@ use aya::programs::{
     ProgramError, SchedClassifier, TcAttachType,
     tc::{NlOptions, SchedClassifierLink, TcAttachOptions, TcError, TcHandle, qdisc_add_clsact},
 };
-
+use flannel_host::file;
 use nix::net::if_::if_indextoname;
 
-use crate::{
-    datapath::{
-        DatapathError, Hook,
-        attach::filters::{self, FilterId},
-    },
-    host::file,
+use crate::datapath::{
+    DatapathError, Hook,
+    attach::filters::{self, FilterId},
 };
 
 /// Priority of our filters: late, so that filters of others come first.

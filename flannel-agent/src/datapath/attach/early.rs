@@ -17,11 +17,9 @@ use aya::{
 };
 use aya_obj::programs::xdp::XdpAttachType;
 use flannel_common::{maps::ALL, program::EARLY_GUARD};
+use flannel_host::error_chain::chain;
 
-use crate::{
-    datapath::{DatapathError, PinRoot, attach::tcx, object},
-    host::error_chain::chain,
-};
+use crate::datapath::{DatapathError, PinRoot, attach::tcx, object};
 
 /// The setting that decides if the guard runs at the driver, by XDP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -10,6 +10,8 @@ use flannel_common::{
     entry_state::EntryState,
     node::NodeConfig,
 };
+use flannel_host::family::Family;
+use flannel_netlink::{FdbKey, NeighbourKey, Route, RouteKey};
 use ipnet::IpNet;
 use serde::Serialize;
 
@@ -20,8 +22,6 @@ use crate::{
         legs::PinnedLegs,
         peers::{PinnedPeer, family_config, subnet_index},
     },
-    family::Family,
-    netlink::{FdbKey, NeighbourKey, Route, RouteKey},
 };
 
 /// One thing that is not as it should be.

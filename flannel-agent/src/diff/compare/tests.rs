@@ -3,9 +3,9 @@ use flannel_common::{
     node::FamilyConfig,
     peer::PeerEntry,
 };
+use flannel_netlink::protocol;
 
 use super::*;
-use crate::netlink::protocol;
 
 const TUNNEL: u32 = 3;
 const MAC: Mac = Mac([2, 0, 0, 0, 0, 9]);

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use flannel_common::{entry_state::EntryState, peer::PeerEntry};
+use flannel_netlink::{RouteAnswer, RouteType};
 
 use super::Step;
 use crate::{
@@ -11,7 +12,6 @@ use crate::{
         location::Location,
         snapshot::{Snapshot, Tunnel},
     },
-    netlink::{RouteAnswer, RouteType},
     observe::flows::seconds,
 };
 

@@ -8,6 +8,7 @@ use flannel_common::{
     node::{FamilyConfig, NodeConfig},
     peer::{PathProbe, PeerEntry},
 };
+use flannel_netlink::{Link, Neighbour, RouteAnswer, RouteType};
 
 use super::*;
 use crate::{
@@ -17,7 +18,6 @@ use crate::{
         question::{Question, Transport},
         snapshot::{Node, Tunnel},
     },
-    netlink::{Link, Neighbour, RouteAnswer, RouteType},
 };
 
 const NOW: u64 = 1 << 40;

@@ -5,12 +5,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use flannel_netlink::{Link, MAIN_TABLE, Route, RouteKey, RouteType};
+use flannel_store::LeaseKey;
 use ipnet::IpNet;
-
-use crate::{
-    netlink::{Link, MAIN_TABLE, Route, RouteKey, RouteType},
-    subnet::LeaseKey,
-};
 
 /// The links of the namespace and the routes that lead to them.
 #[derive(Debug, Default)]
@@ -63,7 +60,7 @@ fn direct(key: RouteKey, route: &Route) -> Option<(RouteKey, u32)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::netlink::protocol;
+    use flannel_netlink::protocol;
 
     const CNI0: u32 = 4;
 

@@ -5,9 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use flannel_netlink::{Link, Netlink, NetlinkError};
 use futures::future::join_all;
-
-use crate::netlink::{Link, Netlink, NetlinkError};
 
 /// The namespace a veth leads into, as far as it matters here.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -9,10 +9,10 @@
 use std::fmt;
 
 use flannel_common::fast::PodEntry;
+use flannel_netlink::Link;
 use ipnet::IpNet;
 
 use super::inside::Inside;
-use crate::netlink::Link;
 
 /// The largest MTU of a veth whose other end has no XDP program.
 const UNLIMITED: u32 = 65535;

@@ -19,17 +19,15 @@ use std::{
     net::IpAddr,
 };
 
+use flannel_host::family::Family;
+use flannel_netlink::{KernelEvent, Link, Netlink, NetlinkError};
+use flannel_store::LeaseKey;
 use futures::future::join_all;
 
 pub use self::judge::{Others, Passed, Reason, Side, Verdict};
 use self::{find::Namespace, inside::Inside, judge::judge};
 use super::Exclusions;
-use crate::{
-    datapath::PinRoot,
-    family::Family,
-    netlink::{KernelEvent, Link, Netlink, NetlinkError},
-    subnet::LeaseKey,
-};
+use crate::datapath::PinRoot;
 
 /// A pod's veth.
 #[derive(Clone, Debug, PartialEq, Eq)]

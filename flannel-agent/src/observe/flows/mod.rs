@@ -24,17 +24,15 @@ use flannel_common::{
     reason::Reason,
     tick::{self, Tick},
 };
+use flannel_host::family::Family;
 use serde::Serialize;
 
-use crate::{
-    datapath::{
-        DatapathError, PinRoot, clock,
-        flows::{FastMap, FlowMap},
-        legs::{self, PinnedLegs},
-        maps::{ConfigMap, ModeMap, PeerMap},
-        peers::subnet_index,
-    },
-    family::Family,
+use crate::datapath::{
+    DatapathError, PinRoot, clock,
+    flows::{FastMap, FlowMap},
+    legs::{self, PinnedLegs},
+    maps::{ConfigMap, ModeMap, PeerMap},
+    peers::subnet_index,
 };
 
 /// One flow. The names are an interface.

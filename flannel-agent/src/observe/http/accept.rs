@@ -11,15 +11,13 @@ use std::{
     task::{Context, Poll},
 };
 
+use flannel_host::count::Count;
 use nix::sys::socket::{MsgFlags, recv};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::stream::reset_on_close;
-use crate::{
-    count::Count,
-    observe::connections::{Source, displaced_by},
-};
+use crate::observe::connections::{Source, displaced_by};
 
 /// Connections the kernel holds until they are accepted, unless `net.core.somaxconn` is less.
 const BACKLOG: i32 = 1024;

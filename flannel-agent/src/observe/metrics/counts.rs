@@ -3,10 +3,11 @@
 
 use std::time::Duration;
 
+use flannel_host::count::Count;
+use flannel_store::StoreCounts;
 use prometheus::{Histogram, HistogramOpts};
 
 use super::catalogue;
-use crate::{count::Count, subnet::StoreCounts};
 
 /// Seconds: one look at a node that is as it should be takes milliseconds, thousands of new peers take seconds.
 const BUCKETS: [f64; 14] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];

@@ -10,17 +10,15 @@ use flannel_common::{
     reason::Reason,
     stats::Counter,
 };
+use flannel_host::family::Family;
 
 use super::{
     catalogue as metric, node,
     page::{Page, number},
 };
-use crate::{
-    datapath::{
-        DatapathError, PinRoot,
-        maps::{ModeMap, StatsMap},
-    },
-    family::Family,
+use crate::datapath::{
+    DatapathError, PinRoot,
+    maps::{ModeMap, StatsMap},
 };
 
 /// The flow tables by family.

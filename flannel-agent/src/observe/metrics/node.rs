@@ -1,5 +1,6 @@
 //! Metrics of the agent itself: from its status, its pulse, its peers and its counts.
 
+use flannel_host::family::Family;
 use prometheus::core::Collector as _;
 
 use super::{
@@ -9,7 +10,6 @@ use super::{
 };
 use crate::{
     backend::Way,
-    family::Family,
     observe::{
         health::Readiness,
         status::{CheckStatus, FastStatus, GuardStatus, LeaseStatus, PodStatus, Status, StoreStatus},

@@ -3,6 +3,7 @@
 use std::{collections::BTreeSet, time::SystemTime};
 
 use flannel_common::{program::Program, reason::Reason, stats::Counter};
+use flannel_host::family::Family;
 use tokio::sync::watch;
 
 use super::{
@@ -11,10 +12,7 @@ use super::{
     flows::Tally,
     *,
 };
-use crate::{
-    family::Family,
-    observe::{pulse::Pulse, status::Status},
-};
+use crate::observe::{pulse::Pulse, status::Status};
 
 /// A node with everything.
 fn status() -> Status {

@@ -17,9 +17,11 @@ use std::{
 };
 
 use flannel_common::addr::Mac;
+use flannel_host::family::Family;
+use flannel_store::Peer;
 use ipnet::IpNet;
 
-use crate::{backend::PeerWay, family::Family, subnet::Peer};
+use crate::backend::PeerWay;
 
 /// The peers of all families and how packets reach them, for any reader. Clones share one book.
 #[derive(Clone, Debug, Default)]

@@ -1,13 +1,12 @@
 //! Turn by turn adds up to all at once.
 
+use flannel_store::{Entry, LeaseAttrs, LeaseSet, Precedence, config::NetworkConfig};
 use proptest::prelude::*;
 
 use super::*;
 use crate::{
     backend::{self, Backend, Desired, Node, PodNetwork},
-    config::NetworkConfig,
     reconcile::entries::Entries,
-    subnet::{Entry, LeaseAttrs, LeaseSet, Precedence},
     underlay::Underlay,
 };
 

@@ -3,7 +3,9 @@
 
 use std::{fmt, fs, path::PathBuf};
 
-use crate::{family::Family, traffic::tool};
+use flannel_host::family::Family;
+
+use crate::traffic::tool;
 
 /// From here on `MASQUERADE` knows `--random-fully`, and `iptables-restore` waits for the lock (`-w`).
 const RANDOM_FULLY: [u32; 3] = [1, 6, 2];

@@ -8,11 +8,11 @@ mod transaction;
 
 use std::path::PathBuf;
 
+use flannel_host::family::Family;
 use ipnet::IpNet;
+use listing::Found;
 
 use super::{TrafficError, chain::Ours, rule::Chains, tool};
-use crate::family::Family;
-use listing::Found;
 
 /// The command.
 #[derive(Clone, Debug, PartialEq, Eq)]

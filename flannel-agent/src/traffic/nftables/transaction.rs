@@ -1,15 +1,14 @@
 //! The input of `nft -f -` that makes a table of ours as it is wanted. Pure.
 
+use flannel_host::family::Family;
+
 use super::{
     listing::{Chain, Found},
     table,
 };
-use crate::{
-    family::Family,
-    traffic::{
-        chain::{self, Ours},
-        rule::{Chains, KUBE_PROXY_MARK, Purpose, Rule, Side, Verdict},
-    },
+use crate::traffic::{
+    chain::{self, Ours},
+    rule::{Chains, KUBE_PROXY_MARK, Purpose, Rule, Side, Verdict},
 };
 
 /// A base chain of ours.

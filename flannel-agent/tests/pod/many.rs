@@ -1,0 +1,91 @@
+//! A large cluster: five thousand Nodes of 16 KiB each, and what the agent's process makes of them.
+
+use std::io::Write as _;
+
+use serde_json::{Value, json};
+
+use crate::{
+    api_server::State,
+    support::{Pod, in_pod},
+};
+
+const NODES: u32 = 5000;
+/// The most resident memory of the process (`VmRSS`) in KiB, and below it the most that may be
+/// anonymous (`RssAnon`), that is, not pages of the executable.
+const LIMIT: u64 = 30 << 10;
+const OWN_LIMIT: u64 = 24 << 10;
+
+/// A Node as a busy cluster has it.
+fn fat_node(n: u32, beat: u32) -> Value {
+    let prefix = "flannel.alpha.coreos.com/";
+    let (high, low) = (n / 256, n % 256);
+    let images: Vec<_> = (0..50)
+        .map(|i| json!({ "names": [format!("registry.example/team/image-{i}@sha256:{:064x}", n + i), format!("registry.example/team/image-{i}:v1")], "sizeBytes": i }))
+        .collect();
+    let fields = json!({ "f:metadata": { "f:annotations": { "f:text": "x".repeat(4096) } } });
+    let annotations = json!({
+        format!("{prefix}kube-subnet-manager"): "true",
+        format!("{prefix}backend-type"): "vxlan",
+        format!("{prefix}backend-data"): format!(r#"{{"VNI":1,"VtepMAC":"02:00:00:00:{high:02x}:{low:02x}"}}"#),
+        format!("{prefix}public-ip"): format!("172.16.{high}.{low}"),
+        "volumes.kubernetes.io/controller-managed-attach-detach": "true",
+        "example.com/notes": "x".repeat(3584),
+    });
+    let cidr = format!("10.{}.{}.0/24", 64 + high, low);
+    json!({
+        "kind": "Node", "apiVersion": "v1",
+        "metadata": {
+            "name": format!("node-{n:05}"), "uid": format!("u-{n}"), "creationTimestamp": "2026-01-02T03:04:05Z",
+            "annotations": annotations, "managedFields": [{ "manager": "kubelet", "fieldsV1": fields }],
+        },
+        "spec": { "podCIDR": cidr, "podCIDRs": [cidr], "providerID": format!("cloud:///zone/{n}") },
+        "status": { "images": images, "conditions": [{ "type": "Ready", "status": "True", "lastHeartbeatTime": beat }] },
+    })
+}
+
+#[test]
+fn five_thousand_nodes_fit_and_their_heartbeats_cost_nothing() {
+    in_pod(async |mut pod| {
+        assert!(fat_node(4999, 0).to_string().len() >= 16 << 10, "{}", fat_node(4999, 0).to_string().len());
+        std::fs::write("/run/net-conf.json", r#"{"Network":"10.64.0.0/10","Backend":{"Type":"vxlan"}}"#)
+            .expect("written");
+        pod.double.change(|state| {
+            for n in 0..NODES {
+                state.put(fat_node(n, 0));
+            }
+            let own = json!({ "podCIDR": "10.127.0.0/24", "podCIDRs": ["10.127.0.0/24"] });
+            let meta = json!({ "name": "own", "uid": "own", "creationTimestamp": "2026-01-02T03:04:05Z" });
+            state.put(json!({ "kind": "Node", "apiVersion": "v1", "metadata": meta, "spec": own }));
+            state.forget();
+        });
+        pod.start();
+        let all =
+            |status: &Value| status["ready"] == true && status["peers"].as_array().is_some_and(|all| all.len() == 5000);
+        let status = pod.until("five thousand peers", all).await;
+        assert_eq!(status["store"]["last_change"], Value::Null);
+        let started = pod.memory("VmRSS");
+
+        for n in 0..NODES {
+            pod.double.change(|state| state.put(fat_node(n, 1)));
+            tokio::task::yield_now().await;
+        }
+        let told = pod.double.change(|state| state.version);
+        pod.double.change(State::end_watches);
+        // The watch goes on from there: everything before was read.
+        pod.double.asked(&format!("resourceVersion={told}"), 1).await;
+        let status = pod.until("the watch", |status| status["store"]["in_sync"] == true).await;
+        assert_eq!(status["store"]["last_change"], Value::Null, "no heartbeat went further than the store's task");
+        assert_eq!(pod.double.count("limit="), 51, "listed once");
+
+        let [now, peak, heap, file] = ["VmRSS", "VmHWM", "RssAnon", "RssFile"].map(|name| pod.memory(name));
+        let told = format!(
+            "5,001 nodes of 16 KiB: VmRSS {started} KiB after start, {now} KiB after a heartbeat of each \
+             (RssAnon {heap} KiB, RssFile {file} KiB); VmHWM {peak} KiB"
+        );
+        println!("{told}");
+        writeln!(std::io::stderr(), "{told}").expect("standard error");
+        assert!(heap <= OWN_LIMIT, "{told}");
+        // Of a build without optimisation twice as much is executable.
+        assert!(now <= LIMIT || !Pod::is_delivered(), "{told}");
+    });
+}

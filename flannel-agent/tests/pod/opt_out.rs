@@ -1,0 +1,68 @@
+//! Pods that opt out of mode `fast` by annotation: the agent's reaction.
+
+use serde_json::{Value, json};
+
+use crate::{
+    not_run::not_run,
+    support::{Pod, in_pod, run},
+};
+
+fn way(status: &Value) -> (&Value, &Value, &Value) {
+    let pod = &status["fast"]["pods"][0];
+    (&pod["sends"], &pod["receives"], &pod["reasons"])
+}
+
+/// The whole agent, with a pod on a bridge, as the CNI plugin makes it.
+#[test]
+fn the_agent_takes_an_annotated_pod_out_of_mode_fast_and_lets_it_in_again() {
+    in_pod(async |mut pod| {
+        if !Pod::has_programs() {
+            not_run("a pod that opts out", "the agent carries no BPF programs (FLANNEL_AGENT)");
+            return;
+        }
+        let meta = json!({ "name": "own", "uid": "own", "creationTimestamp": "2026-01-02T03:04:05Z" });
+        let spec = json!({ "podCIDR": "10.5.1.0/24", "podCIDRs": ["10.5.1.0/24"] });
+        let no = json!({ "flannel.alpha.coreos.com/fast-path": "false" });
+        pod.double.change(|state| {
+            state.put(json!({ "kind": "Node", "apiVersion": "v1", "metadata": meta, "spec": spec }));
+            state.put_local_pod("db", "own", &json!({}), &["10.5.1.2"]);
+        });
+        for line in [
+            "ip link add cni0 type bridge",
+            "ip addr add 10.5.1.1/24 dev cni0",
+            "ip link set cni0 up",
+            "ip netns add db",
+            "ip link add veth1 type veth peer name eth0 netns db",
+            "ip link set veth1 master cni0 up",
+            "ip -n db link set eth0 up",
+            "ip -n db addr add 10.5.1.2/24 dev eth0",
+        ] {
+            run(line);
+        }
+        pod.start_with(&["--datapath=fast", "--pod-opt-out"]);
+        let yes = (&json!(true), &json!(true), &json!([]));
+        pod.until("the pod to take part", |status| way(status) == yes).await;
+
+        let generation = Pod::generation();
+        pod.double.change(|state| state.put_local_pod("db", "own", &no, &["10.5.1.2"]));
+        let why = json!(["the annotation of pod default/db says so"]);
+        pod.until("the pod to stay out", |status| way(status) == (&json!(false), &json!(false), &why)).await;
+        assert!(Pod::generation() > generation, "what was known of its flows is void");
+        assert_eq!(Pod::ask(&["maps", "dump", "pods", "-o", "json"])["pods"], json!([]));
+        let told = Pod::ask(&["explain", "10.5.1.2", "10.5.9.9", "-o", "json"]).to_string();
+        assert!(told.contains("leaves it alone: the annotation of pod default/db says so"), "{told}");
+
+        // The first word of the server comes before the first look of a new agent.
+        pod.stop();
+        pod.start_with(&["--datapath=fast", "--pod-opt-out"]);
+        pod.until("readiness", |status| status["ready"] == true).await;
+        assert_eq!(
+            way(&pod.until("the pod", |status| way(status).0.is_boolean()).await),
+            (&json!(false), &json!(false), &why)
+        );
+        assert!(!Pod::log().contains("not known yet"), "{}", Pod::log());
+
+        pod.double.change(|state| state.put_local_pod("db", "own", &json!({}), &["10.5.1.2"]));
+        pod.until("the pod to take part again", |status| way(status) == yes).await;
+    });
+}

@@ -1,0 +1,15 @@
+//! The ground floor of the agent: its host's clock, files, sysctls and signals, address families, and
+//! the forms of errors and log lines. Nothing here knows what the agent is for.
+
+#![forbid(unsafe_code)]
+
+pub mod clock;
+pub mod count;
+pub mod error_chain;
+pub mod excerpt;
+pub mod family;
+pub mod file;
+pub mod log_limit;
+pub mod signals;
+pub mod sysctl;
+pub mod sysctl_record;

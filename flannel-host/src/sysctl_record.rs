@@ -1,0 +1,264 @@
+//! Sysctls of the host, and the record of those the agent changed.
+//!
+//! The record is a file in the state directory. Invariants: a change is in the file before it is
+//! made; the value before is the last one that was not the agent's; what cannot be recorded is not
+//! changed. With the default state directory a reboot forgets the record together with the values
+//! it is about.
+
+use std::{
+    collections::BTreeSet,
+    fmt::Write as _,
+    fs::{self, File},
+    io::{self, Read as _},
+    path::{Path, PathBuf},
+    str::FromStr,
+};
+
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::file::{self, FileError};
+
+const HEADER: &str =
+    "# Sysctls flannel-agent changed: name, value before, value set. `flannel-agent cleanup` reads this.\n";
+
+/// More than the bytes of a number and its line end.
+const LONGEST: usize = 32;
+
+/// A sysctl the agent changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChangedSysctl {
+    /// Its name, such as `net.netfilter.nf_conntrack_tcp_be_liberal`.
+    pub name: String,
+    /// The last value that was not the agent's.
+    pub before: u32,
+    /// The value the agent set.
+    pub set: u32,
+    /// The agent's own value before `set`, which stays in force if the agent ends between record
+    /// and change.
+    #[serde(skip)]
+    earlier: Option<u32>,
+}
+
+impl ChangedSysctl {
+    /// Returns true for a value the agent set.
+    pub fn is_ours(&self, value: u32) -> bool {
+        value == self.set || self.earlier == Some(value)
+    }
+}
+
+/// The sysctls an agent changed, and the pod networks whose connections depend on them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Record {
+    path: PathBuf,
+    changed: Vec<ChangedSysctl>,
+    networks: BTreeSet<IpNet>,
+}
+
+/// A record that cannot be used.
+#[derive(Debug, Error)]
+pub enum RecordError {
+    /// It cannot be read or written.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// It has a line of another format.
+    #[error("{} has a line of another format: {line:?}; move the file away to go on without it", path.display())]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// The line.
+        line: String,
+    },
+}
+
+impl Record {
+    /// Reads the record in a state directory; an empty one where there is none.
+    pub fn load(state_dir: &Path) -> Result<Self, RecordError> {
+        let path = path(state_dir);
+        let text = match fs::read_to_string(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+            text => text.map_err(file::failed("read", &path))?,
+        };
+        let mut record = Self { path, ..Self::default() };
+        for line in text.lines() {
+            if record.parse(line).is_none() {
+                return Err(RecordError::Malformed { path: record.path, line: line.to_owned() });
+            }
+        }
+        Ok(record)
+    }
+
+    /// Writes the record for its owner alone; one without sysctls is removed.
+    pub fn save(&self) -> Result<(), FileError> {
+        if !self.changed.is_empty() {
+            return file::replace(&self.path, self.render().as_bytes(), 0o600);
+        }
+        match fs::remove_file(&self.path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(file::failed("remove", &self.path)(error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// The sysctls, in the order in which they were first changed.
+    pub fn changed(&self) -> &[ChangedSysctl] {
+        &self.changed
+    }
+
+    /// Pod networks whose connections depend on the values set.
+    pub const fn networks(&self) -> &BTreeSet<IpNet> {
+        &self.networks
+    }
+
+    /// Adds networks; true if one was missing.
+    pub fn add_networks(&mut self, networks: &BTreeSet<IpNet>) -> bool {
+        let known = self.networks.len();
+        self.networks.extend(networks);
+        self.networks.len() > known
+    }
+
+    /// Notes that a sysctl, which is `now`, is about to be set.
+    pub fn note(&mut self, name: &str, now: u32, set: u32) {
+        let known = self.changed.iter_mut().find(|changed| changed.name == name);
+        let Some(changed) = known else {
+            self.changed.push(ChangedSysctl { name: name.to_owned(), before: now, set, earlier: None });
+            return;
+        };
+        if changed.is_ours(now) {
+            changed.earlier = (now != set).then_some(now);
+        } else {
+            (changed.before, changed.earlier) = (now, None);
+        }
+        changed.set = set;
+    }
+
+    /// Removes a sysctl.
+    pub fn forget(&mut self, name: &str) {
+        self.changed.retain(|changed| changed.name != name);
+    }
+
+    fn parse(&mut self, line: &str) -> Option<()> {
+        match line.split_ascii_whitespace().collect::<Vec<_>>()[..] {
+            ["sysctl", name, before, set, ref earlier @ ..] if earlier.len() < 2 => self.changed.push(ChangedSysctl {
+                name: name.to_owned(),
+                before: before.parse().ok()?,
+                set: set.parse().ok()?,
+                earlier: earlier.first().map(|value| value.parse()).transpose().ok()?,
+            }),
+            ["network", network] => drop(self.networks.insert(network.parse().ok()?)),
+            [] => {}
+            [word, ..] if word.starts_with('#') => {}
+            _ => return None,
+        }
+        Some(())
+    }
+
+    fn render(&self) -> String {
+        let mut text = HEADER.to_owned();
+        // Writing to a string cannot fail.
+        for ChangedSysctl { name, before, set, earlier } in &self.changed {
+            let earlier = earlier.map(|value| format!(" {value}")).unwrap_or_default();
+            let _ = writeln!(text, "sysctl {name} {before} {set}{earlier}");
+        }
+        for network in &self.networks {
+            let _ = writeln!(text, "network {network}");
+        }
+        text
+    }
+}
+
+/// The file of the record.
+pub fn path(state_dir: &Path) -> PathBuf {
+    state_dir.join("sysctls")
+}
+
+/// Reads a number; `None` where this kernel does not have the sysctl.
+pub fn read(name: &str) -> io::Result<Option<u32>> {
+    let mut file = match File::open(file_of(name)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        file => file?,
+    };
+    // The kernel gives the whole value in one read; this is done every second.
+    let mut buffer = [0; LONGEST];
+    let length = file.read(&mut buffer)?;
+    let text = str::from_utf8(&buffer[..length]).map_err(invalid)?;
+    u32::from_str(text.trim()).map(Some).map_err(invalid)
+}
+
+fn invalid(error: impl std::error::Error + Send + Sync + 'static) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error)
+}
+
+/// Sets a number.
+pub fn write(name: &str, value: u32) -> io::Result<()> {
+    fs::write(file_of(name), value.to_string())
+}
+
+fn file_of(name: &str) -> String {
+    format!("/proc/sys/{}", name.replace('.', "/"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    const NAME: &str = "net.netfilter.nf_conntrack_tcp_timeout_unacknowledged";
+
+    fn values(record: &Record) -> Vec<(u32, u32)> {
+        record.changed().iter().map(|changed| (changed.before, changed.set)).collect()
+    }
+
+    #[test]
+    fn the_value_before_is_never_the_agents_own() {
+        let mut record = Record::default();
+        for (now, set, expected) in [
+            (300, 432_000, (300, 432_000)),
+            // The agent ended before it made the change.
+            (300, 432_000, (300, 432_000)),
+            // The other timeout was raised.
+            (432_000, 500_000, (300, 500_000)),
+            // The agent ended before it made that change.
+            (432_000, 600_000, (300, 600_000)),
+            // The operator set another value.
+            (60, 600_000, (60, 600_000)),
+            // Long ago it was the agent's.
+            (432_000, 600_000, (432_000, 600_000)),
+        ] {
+            record.note(NAME, now, set);
+            assert_eq!(values(&record), [expected], "{now} to {set}");
+        }
+    }
+
+    #[test]
+    fn a_record_survives_its_agent() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut record = Record::load(dir.path()).expect("none yet");
+        record.note(NAME, 300, 432_000);
+        record.note(NAME, 432_000, 500_000);
+        record.note("net.netfilter.nf_conntrack_tcp_be_liberal", 0, 1);
+        let networks = ["10.244.0.0/16", "fd00:244::/48"].map(|network| network.parse().expect("a network"));
+        assert!(record.add_networks(&networks.into()) && !record.add_networks(&networks.into()));
+        record.save().expect("written");
+        let mode = fs::metadata(path(dir.path())).expect("metadata").permissions().mode();
+        assert_eq!(mode & 0o7777, 0o600);
+        let mut read = Record::load(dir.path()).expect("as written");
+        assert_eq!(read, record);
+        for name in [NAME, "net.netfilter.nf_conntrack_tcp_be_liberal"] {
+            read.forget(name);
+        }
+        read.save().expect("removed");
+        assert_eq!(fs::read_dir(dir.path()).expect("the directory").count(), 0);
+    }
+
+    #[test]
+    fn a_line_of_another_format_is_named() {
+        let dir = tempfile::tempdir().expect("a directory");
+        for line in ["sysctl net.x 1", "sysctl net.x 1 2 3 4", "sysctl net.x one 2", "network 10.244.0.0", "else"] {
+            fs::write(path(dir.path()), format!("{HEADER}sysctl net.y 0 1\n{line}\n")).expect("written");
+            let error = Record::load(dir.path()).expect_err(line).to_string();
+            assert!(error.contains(line), "{error}");
+        }
+    }
+}

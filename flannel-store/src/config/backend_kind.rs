@@ -1,0 +1,98 @@
+//! The backends by name, and the properties of each that do not depend on its settings.
+//!
+//! The kernel state that a backend wants is in `backend` of the agent. The control plane asks this
+//! table and never which backend it is, so a new backend is one more row.
+
+/// A backend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BackendKind {
+    /// VXLAN tunnels.
+    Vxlan,
+    /// Routes to nodes on the same link.
+    HostGw,
+    /// A subnet for this node and nothing else.
+    Alloc,
+}
+
+/// The properties of a backend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BackendProperties {
+    /// `Backend.Type` of the network configuration, in lower case.
+    pub type_name: &'static str,
+    /// `BackendType` of leases and Node annotations. Flannel publishes none for alloc.
+    pub lease_name: &'static str,
+    /// True if nodes send packets to each other, so that a node follows the leases of its peers.
+    pub has_peers: bool,
+    /// True if a lease carries a VTEP: the Ethernet address of the node's tunnel device.
+    pub has_vteps: bool,
+    /// The addresses that a Node's annotations carry, as flannel writes them.
+    pub annotated: AnnotatedAddresses,
+}
+
+/// The addresses in a Node's annotations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AnnotatedAddresses {
+    /// Those of the families that are on.
+    OfFamilies,
+    /// IPv4 always (0.0.0.0 where the family is off), IPv6 if it is on.
+    Ipv4Always,
+    /// IPv4 alone, always.
+    Ipv4Only,
+}
+
+impl BackendKind {
+    /// Every backend.
+    pub const ALL: [Self; 3] = [Self::Vxlan, Self::HostGw, Self::Alloc];
+
+    /// Returns its properties.
+    pub const fn properties(self) -> BackendProperties {
+        match self {
+            Self::Vxlan => BackendProperties {
+                type_name: "vxlan",
+                lease_name: "vxlan",
+                has_peers: true,
+                has_vteps: true,
+                annotated: AnnotatedAddresses::OfFamilies,
+            },
+            Self::HostGw => BackendProperties {
+                type_name: "host-gw",
+                lease_name: "host-gw",
+                has_peers: true,
+                has_vteps: false,
+                annotated: AnnotatedAddresses::Ipv4Always,
+            },
+            Self::Alloc => BackendProperties {
+                type_name: "alloc",
+                lease_name: "",
+                has_peers: false,
+                has_vteps: false,
+                annotated: AnnotatedAddresses::Ipv4Only,
+            },
+        }
+    }
+
+    /// Returns the backend of a network configuration that names it so, in any case.
+    pub fn of_type(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.properties().type_name.eq_ignore_ascii_case(name))
+    }
+
+    /// Returns the backend of a lease or Node that names it so.
+    pub fn of_lease(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.properties().lease_name == name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_backend_is_found_by_its_names() {
+        for kind in BackendKind::ALL {
+            let BackendProperties { type_name, lease_name, .. } = kind.properties();
+            assert_eq!(BackendKind::of_type(&type_name.to_uppercase()), Some(kind));
+            assert_eq!(BackendKind::of_lease(lease_name), Some(kind));
+        }
+        assert_eq!((BackendKind::of_type(""), BackendKind::of_lease("udp")), (None, None));
+    }
+}

@@ -1,0 +1,81 @@
+//! One entry of the store, as the manager hands it on.
+
+use flannel_host::{excerpt::excerpt, family::Family};
+
+use super::{BadAttrs, BadKey, LeaseAttrs, LeaseKey};
+
+/// A well-formed lease. Whether it is believed is for [`super::LeaseSet`] to say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// The subnets.
+    pub key: LeaseKey,
+    /// The attributes of the node that holds them.
+    pub attrs: LeaseAttrs,
+    /// Families whose attributes cannot be read, and why. Empty in etcd, where the value is one text; in Kubernetes each
+    /// attribute is one, and a mistake in one family is none in the other.
+    pub malformed: Vec<(Family, BadAttrs)>,
+    /// Families whose public address an operator wrote over the node's own, so that its packets may
+    /// carry another. Empty in etcd, which has no such setting.
+    pub overwritten: Vec<Family>,
+}
+
+impl Lease {
+    /// Returns the reason the attributes of a family cannot be read, if they cannot.
+    pub fn malformed_in(&self, family: Family) -> Option<&BadAttrs> {
+        self.malformed.iter().find(|(malformed, _)| *malformed == family).map(|(_, bad)| bad)
+    }
+}
+
+/// Something below the lease prefix that is no lease.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadLease {
+    /// The key names no subnet.
+    #[error("malformed key: {0}")]
+    Key(BadKey),
+    /// The value cannot be read.
+    #[error("malformed value: {0}")]
+    Value(BadAttrs),
+    /// The Node has no usable pod CIDR.
+    #[error(transparent)]
+    PodCidr(BadPodCidr),
+}
+
+/// Faults of the pod CIDRs of a Node.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadPodCidr {
+    /// There is none.
+    #[error("it has no pod CIDR")]
+    Missing,
+    /// Not a network in CIDR form.
+    #[error("its pod CIDR {:?} is no network", excerpt(.0))]
+    Malformed(String),
+    /// More than one of each family.
+    #[error("it has {0} pod CIDRs; there can be one of each family")]
+    TooMany(usize),
+}
+
+/// A lease, or what stands in its place, with its age.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The name that later changes and the deletion carry: in etcd the last part of the key, in Kubernetes the
+    /// Node's name.
+    pub name: String,
+    /// When it was created, on a scale of the store; a renewal does not change it.
+    pub created: i64,
+    /// When it was last written, on the same scale. For a Node this equals `created`, because its
+    /// heartbeats say nothing about its lease.
+    pub modified: i64,
+    /// The lease, or the reason the entry is none.
+    pub lease: Result<Lease, BadLease>,
+}
+
+impl Entry {
+    /// Reads a name and a value as etcd holds them.
+    pub fn parse(name: &str, value: &[u8], created: i64, modified: i64) -> Self {
+        let lease = name.parse().map_err(BadLease::Key).and_then(|key| {
+            let attrs = LeaseAttrs::parse(value).map_err(BadLease::Value)?;
+            Ok(Lease { key, attrs, malformed: Vec::new(), overwritten: Vec::new() })
+        });
+        Self { name: name.to_owned(), created, modified, lease }
+    }
+}

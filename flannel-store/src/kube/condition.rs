@@ -1,0 +1,178 @@
+//! The `NetworkUnavailable` condition of our Node: `False` as soon as its pod network works, `True`
+//! again when it no longer does.
+//!
+//! While the condition is `True` the cluster keeps new pods off the node, so short troubles are
+//! waited out, and a node whose network never worked is left as it is: its initial condition says
+//! so already. An outage of the API server is no trouble of the network; what changed during one is
+//! written after it, if it still holds.
+
+use std::time::{Duration, Instant};
+
+use k8s_openapi::jiff::Timestamp;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tracing::{info, warn};
+
+use super::KubeManager;
+use crate::{Backoff, Delays, LogThrottle};
+
+const RETRY: Backoff = match Backoff::new(Duration::from_secs(1), Duration::from_mins(1), 20) {
+    Some(backoff) => backoff,
+    None => panic!("1 s to 60 s is a valid back-off"),
+};
+
+/// The Node's condition, as far as we wrote it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Written {
+    /// By others alone.
+    Never,
+    /// `true`: it says that the network is available.
+    Known(bool),
+    /// The server may have applied a write whose answer was lost.
+    Unknown,
+}
+
+/// Makes the condition follow the state of the network.
+pub(super) struct Condition {
+    /// `None` where the state is not reported, or the condition is not ours to write.
+    available: Option<watch::Receiver<bool>>,
+    written: Written,
+    due: Option<Instant>,
+    grace: Duration,
+    retry: Delays,
+    complaint: LogThrottle,
+}
+
+impl Condition {
+    pub(super) fn new(available: Option<watch::Receiver<bool>>, grace: Duration) -> Self {
+        let mut condition = Self {
+            available,
+            written: Written::Never,
+            due: None,
+            grace,
+            retry: RETRY.delays(),
+            complaint: LogThrottle::default(),
+        };
+        condition.plan();
+        condition
+    }
+
+    /// When [`Self::act`] should run; `None` while there is nothing to do.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.due
+    }
+
+    /// Waits for a change of the reported state.
+    pub(super) async fn changed(&mut self) {
+        if let Some(available) = &mut self.available
+            && available.changed().await.is_ok()
+        {
+            return self.plan();
+        }
+        // The main loop is gone, and we shall be soon.
+        std::future::pending::<()>().await;
+    }
+
+    /// The Node is a new one: what was written is gone.
+    pub(super) fn forget(&mut self) {
+        self.written = Written::Never;
+        self.plan();
+    }
+
+    fn plan(&mut self) {
+        let now = Instant::now();
+        self.due = match (self.is_available(), self.written) {
+            (Some(available), Written::Known(written)) if available == written => None,
+            (Some(true), _) => Some(now),
+            (Some(false), Written::Known(_) | Written::Unknown) => Some(now + self.grace),
+            (Some(false), Written::Never) | (None, _) => None,
+        };
+    }
+
+    fn is_available(&self) -> Option<bool> {
+        self.available.as_ref().map(|available| *available.borrow())
+    }
+
+    /// Writes the condition.
+    pub(super) async fn act(&mut self, manager: &mut KubeManager) {
+        let Some(available) = self.is_available() else { return self.due = None };
+        let patch = patch(available, Timestamp::now());
+        match manager.patch_node("setting the NetworkUnavailable condition", &patch).await {
+            Ok(_node) => {
+                info!("set the node's NetworkUnavailable condition to {}", unavailable(available));
+                self.written = Written::Known(available);
+                self.retry.reset();
+                self.complaint.settle();
+                self.plan();
+            }
+            Err(error) => {
+                let problem = format!("cannot set the node's NetworkUnavailable condition: {error}");
+                if self.complaint.is_due(&problem, Instant::now()) {
+                    warn!("{problem}");
+                }
+                self.written = Written::Unknown;
+                self.due = Some(Instant::now() + self.retry.next_delay());
+            }
+        }
+    }
+}
+
+fn unavailable(available: bool) -> &'static str {
+    if available { "False" } else { "True" }
+}
+
+/// Conditions are merged by their type.
+fn patch(available: bool, now: Timestamp) -> Value {
+    let (reason, message) = if available {
+        ("FlannelIsUp", "Flannel is running on this node")
+    } else {
+        ("FlannelIsDown", "The pod network does not work on this node; see flannel-agent status")
+    };
+    let now = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    json!({ "status": { "conditions": [{
+        "type": "NetworkUnavailable",
+        "status": unavailable(available),
+        "reason": reason,
+        "message": message,
+        "lastHeartbeatTime": now,
+        "lastTransitionTime": now,
+    }] } })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::NetworkAvailability;
+
+    const GRACE: Duration = Duration::from_mins(1);
+
+    #[test]
+    fn the_condition_is_written_as_flannel_writes_it() {
+        let patch = patch(true, Timestamp::from_second(9).expect("a time"));
+        let expected = r#"{"status":{"conditions":[{"type":"NetworkUnavailable","status":"False","reason":"FlannelIsUp","message":"Flannel is running on this node","lastHeartbeatTime":"1970-01-01T00:00:09Z","lastTransitionTime":"1970-01-01T00:00:09Z"}]}}"#;
+        assert_eq!(patch.to_string(), expected);
+    }
+
+    #[test]
+    fn good_news_is_written_at_once_and_bad_news_after_a_grace() {
+        let (availability, available) = NetworkAvailability::new();
+        let mut condition = Condition::new(Some(available), GRACE);
+        assert_eq!(condition.due(), None, "never available, nothing to take back");
+        availability.set(true);
+        condition.plan();
+        assert!(condition.due().expect("due") <= Instant::now());
+        condition.written = Written::Known(true);
+        availability.set(false);
+        condition.plan();
+        assert!(condition.due().expect("due") > Instant::now() + GRACE / 2);
+        availability.set(true);
+        condition.plan();
+        assert_eq!(condition.due(), None, "over in time");
+        condition.written = Written::Unknown;
+        condition.plan();
+        assert!(condition.due().is_some(), "the Node may say otherwise");
+        condition.forget();
+        assert!(condition.due().is_some(), "a new Node has no condition");
+        assert_eq!(Condition::new(None, GRACE).due(), None);
+    }
+}

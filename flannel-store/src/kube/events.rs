@@ -1,0 +1,173 @@
+//! Events on our own Node, for other nodes that claim what it has: `kubectl describe node` shows them.
+//!
+//! Only the nodes concerned write one, so that a conflict in a large cluster makes two and not thousands. The name of an
+//! Event is made of what it says: what was written before, by an earlier agent too, is not written again for as long as the
+//! server keeps it. A node that changes its claims all the time gets one Event in [`GAP`].
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    time::{Duration, Instant},
+};
+
+use k8s_openapi::jiff::Timestamp;
+use serde_json::{Value, json};
+use tokio::{sync::watch, time::sleep};
+use tracing::warn;
+
+use super::{client::KubeClient, error::KubeError, requests};
+use crate::{Backoff, Conflict, ConflictReport, Delays, LogThrottle};
+
+/// Between two Events.
+const GAP: Duration = Duration::from_secs(15);
+/// The time after which a conflict that goes on is written again: servers keep Events for an hour by default.
+const REPEAT: Duration = Duration::from_hours(1);
+/// Between attempts.
+const RETRY: Backoff = match Backoff::new(Duration::from_secs(5), Duration::from_mins(5), 20) {
+    Some(backoff) => backoff,
+    None => panic!("5 s to 5 min is a valid back-off"),
+};
+/// Bytes of a message; the server takes 1024.
+const LONGEST: usize = 1000;
+/// Bytes of the Node's name in that of an Event, which has at most 253.
+const LONGEST_NAME: usize = 200;
+
+/// Writes them.
+pub(super) struct Publisher {
+    client: KubeClient,
+    node: String,
+    reports: watch::Receiver<BTreeSet<ConflictReport>>,
+    history: History,
+    retry: Delays,
+    complaint: LogThrottle,
+}
+
+impl Publisher {
+    pub(super) fn new(client: KubeClient, node: String, reports: watch::Receiver<BTreeSet<ConflictReport>>) -> Self {
+        let (history, retry) = (History::default(), RETRY.delays());
+        Self { client, node, reports, history, retry, complaint: LogThrottle::default() }
+    }
+
+    /// Until the reporting end is gone.
+    pub(super) async fn run(mut self) {
+        loop {
+            let due = self.history.first_due(&self.reports.borrow_and_update(), Instant::now());
+            let Some(report) = due else {
+                tokio::select! {
+                    changed = self.reports.changed() => if changed.is_err() { return },
+                    () = sleep(REPEAT) => {}
+                }
+                continue;
+            };
+            let pause = self.publish(&report).await;
+            sleep(pause).await;
+        }
+    }
+
+    /// Writes one. Returns the pause before the next.
+    async fn publish(&mut self, report: &ConflictReport) -> Duration {
+        let request = requests::create_event(&event(&self.node, report, Timestamp::now()));
+        match self.client.call::<Value>("writing an event", request).await {
+            Err(error) if !error.exists() => self.fail(&error),
+            _ => {
+                self.history.add(report.clone(), Instant::now());
+                self.retry.reset();
+                self.complaint.settle();
+                GAP
+            }
+        }
+    }
+
+    fn fail(&mut self, error: &KubeError) -> Duration {
+        let problem = format!("a conflict with another node is not published as an event: {error}");
+        if self.complaint.is_due(&problem, Instant::now()) {
+            warn!("{problem}");
+        }
+        self.retry.next_delay()
+    }
+}
+
+/// The reports written recently, each with the time of writing.
+#[derive(Debug, Default)]
+struct History(BTreeMap<ConflictReport, Instant>);
+
+impl History {
+    fn first_due(&mut self, reports: &BTreeSet<ConflictReport>, now: Instant) -> Option<ConflictReport> {
+        self.0.retain(|_, written| now.duration_since(*written) < REPEAT);
+        reports.iter().find(|report| !self.0.contains_key(report)).cloned()
+    }
+
+    fn add(&mut self, report: ConflictReport, now: Instant) {
+        self.0.insert(report, now);
+    }
+}
+
+/// As the kubelet writes them: about a Node, in the namespace `default`, with the name for the UID.
+fn event(node: &str, report: &ConflictReport, now: Timestamp) -> Value {
+    let reason = match report.conflict {
+        Conflict::Mac => "DuplicateVtepMAC",
+        Conflict::Subnet => "OverlappingSubnet",
+    };
+    let end = report.message.floor_char_boundary(LONGEST);
+    let now = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    json!({
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": { "name": name(node, report), "namespace": "default" },
+        "involvedObject": { "apiVersion": "v1", "kind": "Node", "name": node, "uid": node },
+        "type": "Warning",
+        "reason": reason,
+        "message": report.message[..end],
+        "source": { "component": "flannel-agent", "host": node },
+        "firstTimestamp": now,
+        "lastTimestamp": now,
+        "count": 1,
+    })
+}
+
+fn name(node: &str, report: &ConflictReport) -> String {
+    let mut hasher = DefaultHasher::new();
+    report.message.hash(&mut hasher);
+    let node = &node[..node.floor_char_boundary(LONGEST_NAME)];
+    format!("{}.{:016x}", node.trim_end_matches(['-', '.']), hasher.finish())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(message: &str) -> ConflictReport {
+        ConflictReport { conflict: Conflict::Mac, message: message.to_owned() }
+    }
+
+    #[test]
+    fn an_event_is_about_our_node_and_named_by_what_it_says() {
+        let now = Timestamp::from_second(9).expect("a time");
+        let one = event("n1", &report("a"), now);
+        assert_eq!(one["involvedObject"], json!({"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "n1"}));
+        assert_eq!((&one["reason"], &one["message"]), (&json!("DuplicateVtepMAC"), &json!("a")));
+        assert_eq!(one["firstTimestamp"], "1970-01-01T00:00:09Z");
+        let name = |message: &str| event("n1", &report(message), now)["metadata"]["name"].clone();
+        assert_eq!(name("a"), one["metadata"]["name"]);
+        assert_ne!(name("a"), name("b"));
+        let long = event(&format!("{}-{}", "n".repeat(199), "m".repeat(53)), &report(&"ä".repeat(900)), now);
+        let length = |value: &Value| value.as_str().map(str::len);
+        assert_eq!(length(&long["metadata"]["name"]), Some(199 + 17), "no label ends in a dash");
+        assert_eq!(length(&long["message"]), Some(LONGEST));
+    }
+
+    #[test]
+    fn a_conflict_is_written_once_in_an_hour_however_often_it_comes_and_goes() {
+        let start = Instant::now();
+        let (none, both) = (BTreeSet::new(), BTreeSet::from([report("a"), report("b")]));
+        let mut history = History::default();
+        assert_eq!(history.first_due(&none, start), None);
+        assert_eq!(history.first_due(&both, start), Some(report("a")));
+        history.add(report("a"), start);
+        assert_eq!(history.first_due(&both, start), Some(report("b")));
+        history.add(report("b"), start);
+        assert_eq!(history.first_due(&none, start), None);
+        assert_eq!(history.first_due(&both, start + REPEAT / 2), None);
+        assert_eq!(history.first_due(&both, start + REPEAT), Some(report("a")));
+    }
+}

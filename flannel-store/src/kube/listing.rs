@@ -1,0 +1,73 @@
+//! The Nodes at one version, page by page. A page is turned into entries before the next one is asked for.
+
+use super::{
+    KubeManager,
+    entry::{Families, entry_of},
+    error::KubeError,
+    feed::Position,
+    record::{NodePage, NodeRecord},
+    requests::list_nodes,
+};
+use crate::Entry;
+
+/// Listings that may be overtaken by compaction before we report it.
+const TRIES: u32 = 3;
+
+/// The result of a listing.
+pub(super) struct Listing {
+    /// The leases of others.
+    pub(super) entries: Vec<Entry>,
+    /// Our own Node.
+    pub(super) own: Option<NodeRecord>,
+    /// The position from which changes continue.
+    pub(super) position: Position,
+}
+
+/// The Nodes that concern us.
+pub(super) struct Scope {
+    /// The name of our Node.
+    pub(super) own: String,
+    /// True if the Nodes of others are included. A backend that sends to no peers needs its own
+    /// Node alone.
+    pub(super) peers: bool,
+    /// The families read of them.
+    pub(super) families: Families,
+}
+
+impl Scope {
+    /// The one Node to ask for; `None` for all.
+    pub(super) fn only(&self) -> Option<&str> {
+        (!self.peers).then_some(&self.own)
+    }
+}
+
+/// Lists the Nodes that concern us.
+pub(super) async fn list(manager: &mut KubeManager, scope: &Scope) -> Result<Listing, KubeError> {
+    for _ in 1..TRIES {
+        match list_once(manager, scope).await {
+            Err(error) if error.is_outdated() => {}
+            result => return result,
+        }
+    }
+    list_once(manager, scope).await
+}
+
+async fn list_once(manager: &mut KubeManager, scope: &Scope) -> Result<Listing, KubeError> {
+    let prefix = manager.client.options().prefix.clone();
+    let (mut entries, mut own, mut next) = (Vec::new(), None, String::new());
+    loop {
+        let page: NodePage = manager.client.call("listing the nodes", list_nodes(scope.only(), &next)).await?;
+        for node in page.items {
+            if node.name == scope.own {
+                own = Some(node);
+            } else {
+                entries.extend(entry_of(&node, &prefix, scope.families));
+            }
+        }
+        next = page.metadata.next;
+        if next.is_empty() {
+            let position = Position::new(page.metadata.resource_version);
+            return Ok(Listing { entries, own, position });
+        }
+    }
+}

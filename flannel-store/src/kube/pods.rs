@@ -1,0 +1,208 @@
+//! Follows the Pods of our own node, for those that stay out of mode `fast` by their annotation.
+//!
+//! Only while that is asked for. A list, then the watch from its version, as with the Nodes; what is kept is the Pods that opt
+//! out. A server that refuses (an older role without `pods: list, watch`) is asked again ever more seldom: without its word
+//! all pods take part. While it is away, what it said stays.
+
+use std::{
+    collections::BTreeMap,
+    net::IpAddr,
+    time::{Duration, Instant},
+};
+
+use flannel_host::excerpt::excerpt;
+use kube::core::WatchEvent;
+use tracing::{debug, info, warn};
+
+use super::{
+    client::KubeClient,
+    error::{KubeError, Problem},
+    feed::{Feed, FeedEvent, Position},
+    reconnect::Reconnect,
+    record::{FAST_PATH, LocalPod, PodList, Wish},
+    requests,
+};
+use crate::{Backoff, Delays, PodOptOuts, opt_outs::OptOutPublisher};
+
+const REFUSED: Backoff = match Backoff::new(Duration::from_secs(5), Duration::from_mins(5), 20) {
+    Some(backoff) => backoff,
+    None => panic!("5 s to 5 min is a valid back-off"),
+};
+const LISTING: &str = "listing the pods of this node";
+const WATCHING: &str = "watching the pods of this node";
+
+/// Follows them.
+pub(super) struct Follower {
+    client: KubeClient,
+    node: String,
+    publisher: OptOutPublisher,
+    /// Those that opt out, by name.
+    out: BTreeMap<String, Vec<IpAddr>>,
+    feed: Feed<LocalPod>,
+    /// `None` before the first listing, and when a new one is needed.
+    position: Option<Position>,
+    retry: Reconnect,
+    refused: Delays,
+    /// The problem last logged; `None` once the watch works again.
+    problem: Option<String>,
+}
+
+impl Follower {
+    pub(super) fn new(client: KubeClient, node: String, publisher: OptOutPublisher) -> Self {
+        Self {
+            client,
+            node,
+            publisher,
+            out: BTreeMap::new(),
+            feed: Feed::Closed { retry_at: Instant::now() },
+            position: None,
+            retry: Reconnect::new(),
+            refused: REFUSED.delays(),
+            problem: None,
+        }
+    }
+
+    /// Runs until the asking side is gone.
+    pub(super) async fn run(mut self) {
+        let mut wanted = self.publisher.wanted.clone();
+        while wanted.wait_for(|wanted| *wanted).await.is_ok() {
+            tokio::select! {
+                _ = wanted.wait_for(|wanted| !wanted) => self.rest(),
+                () = self.follow() => {}
+            }
+        }
+    }
+
+    /// Discards what is known and closes the watch, while no caller wants reports.
+    fn rest(&mut self) {
+        self.out.clear();
+        (self.position, self.problem) = (None, None);
+        self.feed = Feed::Closed { retry_at: Instant::now() };
+        self.publisher.report.send_replace(PodOptOuts::default());
+    }
+
+    async fn follow(&mut self) {
+        let silence = self.client.liveness().silence;
+        loop {
+            let event = self.feed.next_event(silence).await;
+            if matches!(event, FeedEvent::Ended | FeedEvent::Broken(_)) {
+                self.retry.note_end(self.feed.age());
+            }
+            let going_on = match event {
+                FeedEvent::Change(change) => self.take_change(change),
+                FeedEvent::Reconnect => self.reconnect().await,
+                FeedEvent::Ended => {
+                    self.feed = Feed::Closed { retry_at: self.retry.after_failure() };
+                    Ok(())
+                }
+                FeedEvent::Broken(problem) => Err(self.client.failed(WATCHING, problem)),
+            };
+            if let Err(error) = going_on {
+                self.broken(&error);
+            }
+        }
+    }
+
+    async fn reconnect(&mut self) -> Result<(), KubeError> {
+        let position = match self.position.clone() {
+            Some(position) => position,
+            None => self.list().await?,
+        };
+        let stream = self.client.watch(WATCHING, requests::watch_pods(&self.node, position.version())).await?;
+        self.feed = Feed::open(stream);
+        self.refused.reset();
+        if self.problem.take().is_some() {
+            info!("pods of this node are followed again");
+        }
+        self.publish();
+        Ok(())
+    }
+
+    async fn list(&mut self) -> Result<Position, KubeError> {
+        let PodList { metadata, items } = self.client.call(LISTING, requests::list_pods(&self.node)).await?;
+        self.out.clear();
+        for pod in items {
+            self.see(pod);
+        }
+        self.publish();
+        Ok(self.position.insert(Position::new(metadata.resource_version)).clone())
+    }
+
+    fn take_change(&mut self, change: WatchEvent<LocalPod>) -> Result<(), KubeError> {
+        self.retry.note_change();
+        let version = match &change {
+            WatchEvent::Added(pod) | WatchEvent::Modified(pod) | WatchEvent::Deleted(pod) => &pod.resource_version,
+            WatchEvent::Bookmark(bookmark) => &bookmark.metadata.resource_version,
+            WatchEvent::Error(_) => return Ok(()),
+        };
+        if let Some(Err(problem)) = self.position.as_mut().map(|position| position.advance(version)) {
+            return Err(self.client.failed(WATCHING, problem));
+        }
+        match change {
+            WatchEvent::Added(pod) | WatchEvent::Modified(pod) => self.see(pod),
+            WatchEvent::Deleted(pod) => drop(self.out.remove(&pod.name)),
+            WatchEvent::Bookmark(_) | WatchEvent::Error(_) => {}
+        }
+        self.publish();
+        Ok(())
+    }
+
+    fn see(&mut self, pod: LocalPod) {
+        let prefix = &self.client.options().prefix;
+        let wish = pod.wish(prefix);
+        let is_out = wish != Wish::In && !pod.addresses.is_empty();
+        if !is_out {
+            self.out.remove(&pod.name);
+            return;
+        }
+        if let Wish::Unclear(value) = wish
+            && !self.out.contains_key(&pod.name)
+        {
+            let (name, annotation, value) = (&pod.name, prefix.name(FAST_PATH), excerpt(value));
+            warn!(
+                "pod {name} has the annotation {annotation}: {value:?}, expected \"true\" or \"false\"; it stays out of mode fast"
+            );
+        }
+        self.out.insert(pod.name, pod.addresses);
+    }
+
+    /// Reports what is known, if it differs from the last report.
+    fn publish(&self) {
+        let addresses = self.out.iter().flat_map(|(name, all)| all.iter().map(move |address| (*address, name.clone())));
+        let now = PodOptOuts { out: addresses.collect(), problem: self.problem.clone(), is_from_server: true };
+        self.publisher.report.send_if_modified(|last| std::mem::replace(last, now.clone()) != now);
+    }
+
+    /// The time of the next attempt after a failure. A dropped history is replaced without delay.
+    fn retry_at(&mut self, error: &KubeError) -> Instant {
+        if error.is_refusal() {
+            return Instant::now() + self.refused.next_delay();
+        }
+        let expired = error.is_expired() && self.position.is_some();
+        let at_once = if expired { self.retry.after_expiry() } else { None };
+        at_once.unwrap_or_else(|| self.retry.after_failure())
+    }
+
+    fn broken(&mut self, error: &KubeError) {
+        self.feed = Feed::Closed { retry_at: self.retry_at(error) };
+        if error.is_outdated() {
+            self.position = None;
+        }
+        let refused = error.is_refusal();
+        let quiet = matches!(error, KubeError::Unreachable { problem: Problem::Silent(_), .. });
+        if quiet || error.is_outdated() {
+            debug!("{error}");
+            return;
+        }
+        let problem = error.to_string();
+        if self.problem.as_ref() != Some(&problem) {
+            warn!("{problem}; until that works, annotations of pods do not change who takes part in mode fast");
+        }
+        self.problem = Some(problem);
+        // A refusal is an answer and is reported. The problem with a server that cannot be reached is
+        // reported only after an earlier listing; before the first one, an answer is still awaited.
+        if refused || self.position.is_some() {
+            self.publish();
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! Leases: which node holds which subnet, and how packets reach it.
+//!
+//! There are three layers. Data as it stands in the store: [`LeaseKey`], [`LeaseAttrs`], [`Entry`].
+//! The pure [`LeaseSet`], which decides from all entries which peers are believed. The
+//! [`SubnetManager`], which talks to a store ([`etcd`], [`kube`]) and keeps our own lease alive. In
+//! addition to leases, a store may know pods that stay out of mode `fast` ([`OptOuts`]). Nothing
+//! here touches the kernel. [`SubnetEnv`] handles subnet.env, [`config`] the network configuration.
+
+#![forbid(unsafe_code)]
+
+mod attrs;
+mod availability;
+mod backoff;
+pub mod config;
+mod conflict_reports;
+mod counts;
+mod entry;
+pub mod etcd;
+mod hints;
+mod key;
+pub mod kube;
+mod log_throttle;
+mod manager;
+mod opt_outs;
+mod precedence;
+#[cfg(test)]
+mod properties;
+mod set;
+mod start;
+mod subnet_env;
+
+pub use self::{
+    attrs::{BadAttrs, LeaseAttrs, RawJson, VxlanData},
+    availability::NetworkAvailability,
+    backoff::{Backoff, Delays},
+    conflict_reports::{ConflictReport, ConflictReports},
+    counts::StoreCounts,
+    entry::{BadLease, BadPodCidr, Entry, Lease},
+    hints::Hints,
+    key::{BadKey, LeaseKey},
+    log_throttle::LogThrottle,
+    manager::{
+        AcquireError, LeaseRequest, LostCause, OutOfSubnets, OutsideNetwork, OwnLease, StoreEvent, SubnetManager,
+    },
+    opt_outs::{OptOuts, PodOptOuts},
+    precedence::Precedence,
+    set::{AddressFault, Changes, Conflict, HostAddresses, LeaseSet, Peer, RejectReason, Rejected, Resolved, Vtep},
+    start::{NoLease, wait_for_config, wait_for_hints, wait_for_lease},
+    subnet_env::{SubnetEnv, read_previous, read_previous_networks},
+};

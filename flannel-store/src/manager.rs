@@ -1,0 +1,234 @@
+//! The agent's requests to a store, and the store's reports.
+
+use std::{error::Error, fmt, net::IpAddr};
+
+use flannel_host::clock::BootTime;
+use ipnet::IpNet;
+use tokio::sync::{mpsc, watch};
+
+use super::{
+    ConflictReports, Entry, Hints, LeaseAttrs, LeaseKey, NetworkAvailability, OptOuts, Precedence, StoreCounts,
+};
+use crate::config::{ConfigError, NetworkConfig};
+
+/// A request to the store: a subnet under this configuration, published with these attributes.
+#[derive(Clone, Debug)]
+pub struct LeaseRequest {
+    /// The cluster's configuration.
+    pub config: NetworkConfig,
+    /// Our attributes, with a public address of each family that is on. In etcd that is our identity: see
+    /// [`LeaseAttrs::is_same_node`].
+    pub attrs: LeaseAttrs,
+    /// The subnets held before, from subnet.env; asked for again if they are free.
+    pub previous: Option<LeaseKey>,
+}
+
+/// The lease we hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnLease {
+    /// Our subnets.
+    pub key: LeaseKey,
+    /// When the store drops it unless it is renewed, or earlier; `None` for one that stays.
+    pub expires_at: Option<BootTime>,
+}
+
+impl OwnLease {
+    /// Returns true if the lease has expired at `now`. The store may then have given the subnet to
+    /// another node, until it reports otherwise.
+    pub fn has_lapsed(&self, now: BootTime) -> bool {
+        self.expires_at.is_some_and(|expiry| expiry <= now)
+    }
+}
+
+/// No subnet is left to lease.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "out of subnets: every /{subnet_len} from {first} to {last} of the network {network} is leased; enlarge the \
+     network or remove leases of nodes that are gone"
+)]
+pub struct OutOfSubnets {
+    /// The pod network.
+    pub network: IpNet,
+    /// The length of a node's subnet.
+    pub subnet_len: u8,
+    /// `SubnetMin` in force.
+    pub first: IpAddr,
+    /// `SubnetMax` in force.
+    pub last: IpAddr,
+}
+
+/// The subnet assigned to this node is not in the pod network.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "node {node} has the pod CIDR {subnet}, which is not in the network {network}; make the network configuration agree \
+     with the cluster's pod CIDR"
+)]
+pub struct OutsideNetwork {
+    /// The node.
+    pub node: String,
+    /// Its subnet.
+    pub subnet: IpNet,
+    /// The pod network.
+    pub network: IpNet,
+}
+
+/// Reasons a lease could not be acquired. `E` is the store's error.
+#[derive(Debug, thiserror::Error)]
+pub enum AcquireError<E: Error> {
+    /// The store failed; it may answer later.
+    #[error(transparent)]
+    Store(E),
+    /// No subnet is left.
+    #[error(transparent)]
+    OutOfSubnets(#[from] OutOfSubnets),
+    /// The subnet assigned to us is not in the pod network.
+    #[error(transparent)]
+    OutsideNetwork(#[from] OutsideNetwork),
+    /// Others were faster, each time.
+    #[error("the leases changed under each of {tries} attempts to acquire one; the store is busy, try again")]
+    Conflict {
+        /// The number of attempts.
+        tries: u32,
+    },
+}
+
+/// The ways to lose our lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LostCause {
+    /// The key is gone: it expired, or a user deleted it.
+    Deleted,
+    /// Kubernetes: the Node is gone.
+    NodeDeleted,
+    /// Kubernetes: the Node has another subnet.
+    Reassigned {
+        /// The new one.
+        to: LeaseKey,
+    },
+    /// Kubernetes: the Node has no usable subnet any more.
+    Unassigned {
+        /// The reason, as text.
+        reason: String,
+    },
+    /// Another node, of this address if it has one, wrote the key.
+    TakenOver {
+        /// The new owner.
+        by: Option<IpAddr>,
+    },
+}
+
+impl fmt::Display for LostCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Deleted => f.write_str("deleted or expired"),
+            Self::NodeDeleted => f.write_str("the Node was deleted"),
+            Self::Reassigned { to } => write!(f, "the Node's subnet is {to} now"),
+            Self::Unassigned { reason } => f.write_str(reason),
+            Self::TakenOver { by: Some(by) } => write!(f, "taken over by {by}"),
+            Self::TakenOver { by: None } => f.write_str("overwritten by a client without a public address"),
+        }
+    }
+}
+
+/// The reports of a store, sent in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StoreEvent {
+    /// Everything there is. From here on, changes follow.
+    InSync {
+        /// All entries. Ours is among them, unless the store identifies it by something other than
+        /// its content.
+        snapshot: Vec<Entry>,
+    },
+    /// A new or changed entry.
+    Put(Entry),
+    /// An entry is gone.
+    Delete {
+        /// Its name.
+        name: String,
+    },
+    /// Changes may be missing from here on. What is known stays good; [`Self::Resumed`] or
+    /// [`Self::InSync`] follows when the store is back.
+    OutOfSync {
+        /// The cause, as text for the log and for users.
+        reason: String,
+    },
+    /// The stream of changes goes on where it broke off; nothing was missed.
+    Resumed,
+    /// We hold this lease now: renewed, changed in the store, or acquired again (maybe with another key).
+    OwnLease(OwnLease),
+    /// Our lease is lost. Acquiring again is under way; [`Self::OwnLease`] follows.
+    OwnLeaseLost {
+        /// The subnets lost.
+        key: LeaseKey,
+        /// The way it was lost.
+        cause: LostCause,
+    },
+}
+
+/// A store of leases.
+pub trait SubnetManager: Send + Sized + 'static {
+    /// The store's error.
+    type Error: Error + Send + Sync + 'static;
+
+    /// True if the store assigns our subnet, so that its length is the store's choice and not the
+    /// configuration's.
+    const ASSIGNS_SUBNETS: bool = false;
+
+    /// The rule for which of several leases with one VTEP MAC is believed.
+    const PRECEDENCE: Precedence;
+
+    /// The text of the network configuration. An absent configuration is an error like an absent store.
+    fn network_config(&mut self) -> impl Future<Output = Result<String, Self::Error>> + Send;
+
+    /// Reads that text. Where the store assigns the subnets, its rules about cutting the network do not apply.
+    fn parse_config(text: &str) -> Result<NetworkConfig, ConfigError> {
+        if Self::ASSIGNS_SUBNETS { NetworkConfig::parse_assigned(text) } else { NetworkConfig::parse(text) }
+    }
+
+    /// Returns the facts the store remembers of this node.
+    fn hints(&mut self) -> impl Future<Output = Result<Hints, Self::Error>> + Send {
+        std::future::ready(Ok(Hints::default()))
+    }
+
+    /// Takes reports of whether this node's pod network works; [`Self::run`] publishes them.
+    fn network_availability(&mut self) -> NetworkAvailability {
+        NetworkAvailability::unpublished()
+    }
+
+    /// Takes reports of nodes that claim what this node has. To be asked once a lease is held.
+    fn conflict_reports(&mut self) -> ConflictReports {
+        ConflictReports::unpublished()
+    }
+
+    /// Returns the channel that reports which pods of this node stay out of mode `fast`, for a
+    /// store that knows. To be asked once a lease is held.
+    fn opt_outs(&mut self) -> OptOuts {
+        OptOuts::never()
+    }
+
+    /// Counts here from now on what [`Self::run`] does.
+    fn count_with(&mut self, counts: StoreCounts);
+
+    /// Acquires a lease: our former one where possible.
+    fn acquire(
+        &mut self,
+        request: &LeaseRequest,
+    ) -> impl Future<Output = Result<OwnLease, AcquireError<Self::Error>>> + Send;
+
+    /// Reports all leases and their changes, and keeps ours: renews it, acquires a lost one again,
+    /// and publishes `attrs` again when they change (they start as those of the request). Ends only
+    /// when the receiver of events is gone.
+    fn run(
+        self,
+        request: LeaseRequest,
+        attrs: watch::Receiver<LeaseAttrs>,
+        events: mpsc::Sender<StoreEvent>,
+    ) -> impl Future<Output = ()> + Send + 'static;
+}
+
+/// Waits for other attributes to publish, and returns them. Waits forever once the sender is gone.
+pub(super) async fn next_attrs(attrs: &mut watch::Receiver<LeaseAttrs>) -> LeaseAttrs {
+    if attrs.changed().await.is_err() {
+        std::future::pending::<()>().await;
+    }
+    attrs.borrow_and_update().clone()
+}

@@ -1,0 +1,84 @@
+//! Entries of any content: no panic, each is reported by its name, and others are not affected.
+
+use proptest::prelude::*;
+
+use super::noise::damaged;
+use crate::{
+    config::NetworkConfig,
+    {Entry, LeaseAttrs, LeaseKey, LeaseSet, Precedence},
+};
+
+const DUAL: &str =
+    r#"{"Network":"10.5.0.0/16","EnableIPv6":true,"IPv6Network":"fd00:5::/48","Backend":{"Type":"vxlan"}}"#;
+const GOOD: &str = "10.5.2.0-24&fd00:5:0:2::-64";
+
+/// As flannel writes it, of node `n` with both families.
+fn value(n: u8) -> String {
+    let mac = |family: u8| format!(r#"{{"VNI":1,"VtepMAC":"02:00:00:00:{family:02x}:{n:02x}"}}"#);
+    format!(
+        r#"{{"PublicIP":"192.0.2.{n}","PublicIPv6":"2001:db8::{n:x}","BackendType":"vxlan","BackendData":{},"BackendV6Data":{}}}"#,
+        mac(4),
+        mac(6)
+    )
+}
+
+/// A set of our lease, and of one that was there before all others and was written after them: no conflict harms it.
+fn with_one_good() -> LeaseSet {
+    let own = LeaseAttrs::parse(value(1).as_bytes()).expect("our attributes");
+    let mut set = LeaseSet::new(&NetworkConfig::parse(DUAL).expect("a configuration"), Precedence::FirstRenewed, own);
+    set.set_own_key("10.5.1.0-24&fd00:5:0:1::-64".parse().expect("our key"));
+    set.put(Entry::parse(GOOD, value(2).as_bytes(), 1, 1000));
+    assert_eq!(set.resolve().peers.len(), 2);
+    set
+}
+
+fn any_name() -> impl Strategy<Value = String> {
+    let parts = (any::<u8>(), any::<u8>(), 0..40_u8, 0..140_u8);
+    prop_oneof![
+        ".{0,24}",
+        "[0-9a-f.:&-]{0,32}",
+        parts.prop_map(|(a, b, v4, v6)| format!("10.{a}.{b}.0-{v4}&fd00:{a:x}:{b:x}::-{v6}")),
+        Just("10.5.3.0-24".to_owned()),
+        Just("10.5.3.0-24&fd00:5:0:3::-64".to_owned()),
+    ]
+    .prop_filter("the good one's own", |name| name != GOOD)
+}
+
+proptest! {
+    #[test]
+    fn no_entry_of_the_store_harms_another(entries in prop::collection::vec((any_name(), damaged(value(3))), 1..6)) {
+        let mut set = with_one_good();
+        for (at, (name, value)) in entries.iter().enumerate() {
+            let age = i64::try_from(at).expect("few") + 2;
+            set.put(Entry::parse(name, value, age, age));
+        }
+        let resolved = set.resolve();
+        let good = resolved.peers.iter().filter(|peer| peer.key == GOOD).count();
+        prop_assert_eq!(good, 2, "{:?}", resolved);
+        for (name, value) in &entries {
+            let own = Entry::parse(name, value, 0, 0).lease.is_ok_and(|lease| lease.key.to_string() == "10.5.1.0-24&fd00:5:0:1::-64");
+            let told = resolved.peers.iter().any(|peer| peer.key == *name)
+                || resolved.rejected.iter().any(|rejected| rejected.key == *name && rejected.to_string().contains(&format!("{name:?}")));
+            prop_assert!(told || own, "{name:?} is not told of in {resolved:?}");
+        }
+        for (name, _) in &entries {
+            set.delete(name);
+        }
+        prop_assert_eq!(set.resolve(), with_one_good().resolve());
+    }
+
+    #[test]
+    fn a_key_that_is_read_is_written_the_same(name in any_name()) {
+        if let Ok(key) = name.parse::<LeaseKey>() {
+            prop_assert_eq!(key.to_string().parse(), Ok(key));
+            prop_assert!(key.v4.is_none_or(|v4| v4.trunc() == v4) && key.v6.is_none_or(|v6| v6.trunc() == v6));
+        }
+    }
+
+    #[test]
+    fn attributes_that_are_read_are_written_the_same(value in damaged(value(3))) {
+        if let Ok(attrs) = LeaseAttrs::parse(&value) {
+            prop_assert_eq!(LeaseAttrs::parse(attrs.to_json().as_bytes()), Ok(attrs));
+        }
+    }
+}

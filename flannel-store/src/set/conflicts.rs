@@ -1,0 +1,89 @@
+//! By what leases get into each other's way: a VTEP MAC that two have, and subnets that overlap.
+
+use std::{collections::BTreeSet, ops::Bound, sync::Arc};
+
+use flannel_common::addr::Mac;
+use flannel_host::family::Family;
+use ipnet::IpNet;
+
+/// The resources of one family of a lease that may conflict with another lease's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Tie {
+    pub(super) subnet: IpNet,
+    pub(super) mac: Option<Mac>,
+}
+
+/// The ties of all leases that passed every check of their own.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Conflicts {
+    macs: BTreeSet<(Family, Mac, Arc<str>)>,
+    subnets: BTreeSet<(IpNet, Arc<str>)>,
+}
+
+impl Conflicts {
+    pub(super) fn add(&mut self, name: &Arc<str>, tie: Tie) {
+        self.subnets.insert((tie.subnet, Arc::clone(name)));
+        self.macs.extend(tie.mac.map(|mac| (Family::of(tie.subnet.addr()), mac, Arc::clone(name))));
+    }
+
+    pub(super) fn remove(&mut self, name: &Arc<str>, tie: Tie) {
+        self.subnets.remove(&(tie.subnet, Arc::clone(name)));
+        if let Some(mac) = tie.mac {
+            self.macs.remove(&(Family::of(tie.subnet.addr()), mac, Arc::clone(name)));
+        }
+    }
+
+    /// The names of the leases with this tie, or one that overlaps.
+    pub(super) fn with(&self, tie: Tie) -> Vec<Arc<str>> {
+        let Tie { subnet, mac } = tie;
+        let family = Family::of(subnet.addr());
+        let same_mac = mac.into_iter().flat_map(|mac| {
+            let from = self.macs.range((family, mac, nobody())..);
+            from.take_while(move |(other, theirs, _)| (*other, *theirs) == (family, mac)).map(|(.., name)| name)
+        });
+        // Of two subnets that overlap, one holds the other.
+        let inside = self.subnets.range((Bound::Included((subnet, nobody())), Bound::Unbounded));
+        let inside = inside.take_while(move |(other, _)| subnet.contains(other)).map(|(_, name)| name);
+        let outside = (0..=subnet.prefix_len()).filter_map(move |len| IpNet::new(subnet.addr(), len).ok());
+        let outside = outside.flat_map(|larger| {
+            let larger = larger.trunc();
+            let from = self.subnets.range((larger, nobody())..);
+            from.take_while(move |(other, _)| *other == larger).map(|(_, name)| name)
+        });
+        same_mac.chain(inside).chain(outside).cloned().collect()
+    }
+}
+
+/// Before every name.
+fn nobody() -> Arc<str> {
+    Arc::from("")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tie(subnet: &str, mac: u8) -> Tie {
+        Tie { subnet: subnet.parse().expect("a subnet"), mac: Some(Mac([2, 0, 0, 0, 0, mac])) }
+    }
+
+    #[test]
+    fn leases_are_tied_by_their_mac_and_by_subnets_on_either_side() {
+        let mut ties = Conflicts::default();
+        for (name, subnet, mac) in [
+            ("large", "10.5.0.0/16", 1),
+            ("middle", "10.5.8.0/22", 2),
+            ("small", "10.5.9.0/24", 3),
+            ("beside", "10.5.12.0/24", 4),
+            ("other", "10.6.0.0/24", 3),
+            ("v6", "fd00::/64", 3),
+        ] {
+            ties.add(&Arc::from(name), tie(subnet, mac));
+        }
+        let with = |subnet, mac| ties.with(tie(subnet, mac)).iter().map(ToString::to_string).collect::<BTreeSet<_>>();
+        assert_eq!(with("10.5.8.0/23", 9), BTreeSet::from(["large", "middle", "small"].map(str::to_owned)));
+        assert_eq!(with("10.5.12.0/24", 3), BTreeSet::from(["large", "beside", "small", "other"].map(str::to_owned)));
+        assert_eq!(with("10.7.0.0/24", 9), BTreeSet::new());
+        assert_eq!(with("fd00::/60", 1), BTreeSet::from(["v6".to_owned()]));
+    }
+}

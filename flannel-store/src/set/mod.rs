@@ -1,0 +1,198 @@
+//! All leases of the cluster, and the verdict on each.
+//!
+//! Pure. The set keeps every entry the store has, valid or not. The peers depend only on the
+//! content of the set and not on how it came about, so a resync and a stream of changes cannot
+//! disagree, and the deletion of an entry admits those it kept out. [`LeaseSet::changes`] judges
+//! again what changed and what that is tied to; the other entries keep their verdict.
+//!
+//! A bad entry is refused alone, with a reason, and stays listed until it is deleted or corrected.
+
+mod changes;
+mod check;
+mod conflicts;
+mod node_address;
+mod reject;
+mod resolve;
+
+#[cfg(test)]
+mod family_tests;
+#[cfg(test)]
+mod tests;
+
+use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
+
+use flannel_common::addr::Mac;
+use flannel_host::family::Family;
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+
+pub use self::{
+    changes::Changes,
+    node_address::{AddressFault, HostAddresses},
+    reject::{Conflict, RejectReason, Rejected},
+};
+use self::{changes::DirtySet, conflicts::Conflicts};
+use super::{Entry, LeaseAttrs, LeaseKey, Precedence, StoreEvent};
+use crate::config::{BackendKind, NetworkConfig};
+
+/// A node to send to: one family of one believed lease.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Peer {
+    /// Its pods.
+    pub subnet: IpNet,
+    /// The address at which the node is reached, of the family of the subnet.
+    pub public_ip: IpAddr,
+    /// The node's end of the tunnel; `None` where the backend has no tunnels.
+    pub vtep: Option<Vtep>,
+    /// The name of the store entry it comes from.
+    pub key: String,
+}
+
+/// A peer's end of the tunnel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Vtep {
+    /// Its Ethernet address.
+    pub mac: Mac,
+    /// It takes outer UDP over IPv6 without a checksum.
+    pub zero_checksum_v6: bool,
+    /// Its packets may carry another outer source than its public address.
+    pub other_source: bool,
+}
+
+/// The verdict on a whole set.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Resolved {
+    /// The believed leases of others, by subnet. Subnets are disjoint, lie in the pod network and do not
+    /// overlap ours; one VTEP MAC has one public address.
+    pub peers: Vec<Peer>,
+    /// The refused ones, by key.
+    pub rejected: Vec<Rejected>,
+}
+
+/// Every lease entry of the store, and what we know of ourselves.
+#[derive(Clone, Debug)]
+pub struct LeaseSet {
+    networks: Networks,
+    backend: BackendKind,
+    precedence: Precedence,
+    own_attrs: LeaseAttrs,
+    own_key: Option<LeaseKey>,
+    host: HostAddresses,
+    entries: BTreeMap<Arc<str>, Entry>,
+    ties: Conflicts,
+    touched: DirtySet,
+    /// The verdicts as of the last look at what changed.
+    rejected: BTreeMap<(String, Option<Family>), RejectReason>,
+}
+
+/// The pod networks; `None` for a family that is off, whose parts of leases are not looked at.
+#[derive(Clone, Copy, Debug)]
+struct Networks {
+    v4: Option<Ipv4Net>,
+    v6: Option<Ipv6Net>,
+}
+
+impl LeaseSet {
+    /// An empty set for a cluster with this store, on the node that publishes `own_attrs`.
+    pub fn new(config: &NetworkConfig, precedence: Precedence, own_attrs: LeaseAttrs) -> Self {
+        Self {
+            networks: Networks {
+                v4: config.ipv4.map(|family| family.network),
+                v6: config.ipv6.map(|family| family.network),
+            },
+            backend: config.backend.kind(),
+            precedence,
+            own_attrs,
+            own_key: None,
+            host: HostAddresses::default(),
+            entries: BTreeMap::new(),
+            ties: Conflicts::default(),
+            touched: DirtySet::All,
+            rejected: BTreeMap::new(),
+        }
+    }
+
+    /// Takes in what a manager reports. Whether there may be [`Self::changes`].
+    pub fn apply(&mut self, event: StoreEvent) -> bool {
+        match event {
+            StoreEvent::InSync { snapshot } => self.replace(snapshot),
+            StoreEvent::Put(entry) => self.put(entry),
+            StoreEvent::Delete { name } => self.delete(&name),
+            StoreEvent::OwnLease(own) => self.set_own_key(own.key),
+            // The subnet counts as ours until we hold another: no foreign claim to it may reach the
+            // kernel.
+            StoreEvent::OwnLeaseLost { .. } | StoreEvent::OutOfSync { .. } | StoreEvent::Resumed => return false,
+        }
+        true
+    }
+
+    /// Everything the store has, instead of what was known.
+    pub fn replace(&mut self, snapshot: Vec<Entry>) {
+        self.touched = DirtySet::All;
+        self.entries = snapshot.into_iter().map(|entry| (entry.name.as_str().into(), entry)).collect();
+    }
+
+    /// A new or changed entry.
+    pub fn put(&mut self, entry: Entry) {
+        self.touch(&entry.name);
+        self.entries.insert(entry.name.as_str().into(), entry);
+    }
+
+    /// An entry is gone.
+    pub fn delete(&mut self, name: &str) {
+        self.touch(name);
+        self.entries.remove(name);
+    }
+
+    /// We publish these attributes from here on.
+    pub fn set_own_attrs(&mut self, attrs: LeaseAttrs) {
+        self.touched = DirtySet::All;
+        self.own_attrs = attrs;
+    }
+
+    /// The addresses of this host. Judges the leases again whose address was or is among them.
+    pub fn set_host_addresses(&mut self, host: HostAddresses) {
+        if self.host == host {
+            return;
+        }
+        let concerned = |entry: &&Entry| {
+            let addresses = entry.lease.as_ref().ok().map(|lease| lease.attrs.addresses()).into_iter().flatten();
+            addresses.into_iter().any(|address| host.differs_on(&self.host, address))
+        };
+        let names: Vec<_> = self.entries.values().filter(concerned).map(|entry| entry.name.clone()).collect();
+        // Before the change: by the former verdict they are tied to others.
+        for name in &names {
+            self.touch(name);
+        }
+        self.host = host;
+    }
+
+    /// The lease we hold.
+    pub fn set_own_key(&mut self, key: LeaseKey) {
+        if self.own_key.replace(key) != Some(key) {
+            self.touched = DirtySet::All;
+        }
+    }
+
+    /// Returns the number of refused entries that claim what another node has, as of the last
+    /// [`Self::changes`].
+    pub fn conflicts(&self, conflict: Conflict) -> usize {
+        self.rejected.values().filter(|reason| reason.conflict() == Some(conflict)).count()
+    }
+
+    /// The entries that are not believed because they claim what this node has, as of the last [`Self::changes`].
+    pub fn conflicts_with_us(&self) -> impl Iterator<Item = (Rejected, Conflict)> {
+        self.rejected.iter().filter(|(_, reason)| reason.is_with_us()).filter_map(|((key, family), reason)| {
+            let lease = Rejected { key: key.clone(), family: *family, reason: reason.clone() };
+            Some((lease, reason.conflict()?))
+        })
+    }
+
+    /// The entries that are not believed, as of the last [`Self::changes`].
+    pub fn rejected(&self) -> impl ExactSizeIterator<Item = Rejected> {
+        self.rejected.iter().map(|((key, family), reason)| Rejected {
+            key: key.clone(),
+            family: *family,
+            reason: reason.clone(),
+        })
+    }
+}

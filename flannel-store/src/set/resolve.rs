@@ -1,0 +1,174 @@
+//! From entries to peers.
+//!
+//! Per family: each lease is checked alone and against ourselves (`check`), then the survivors against each other.
+//!
+//! * Overlapping subnets: the lease created first counts (then the lexically first name), so that a newcomer
+//!   cannot take away what another node is using. It counts although it may be wider than others: a cluster whose node
+//!   masks were changed has subnets of several lengths.
+//! * One VTEP MAC, several public addresses: the lease that the store's [`Precedence`] chooses
+//!   counts. The same MAC with the same address is one node with two leases, and no conflict. The same address with
+//!   another MAC is none either: see docs/security.md.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    net::IpAddr,
+};
+
+use flannel_common::addr::Mac;
+use flannel_host::excerpt::excerpt;
+
+use super::{
+    LeaseSet, Peer, RejectReason, Rejected, Resolved,
+    check::{Candidate, LeaseFamily, Local, overlap},
+    conflicts::Tie,
+};
+use crate::{
+    config::Prefix,
+    {Entry, Lease, Precedence},
+};
+
+impl LeaseSet {
+    /// The verdict on everything, as a fresh process would come to it.
+    pub fn resolve(&self) -> Resolved {
+        self.judge(self.entries.values(), |_, _| ())
+    }
+
+    /// Returns the verdict on some entries, as if there were no others. Passes to the callback by
+    /// what each entry that is valid by itself may be tied to others.
+    pub(super) fn judge<'a>(
+        &self,
+        entries: impl Iterator<Item = &'a Entry>,
+        mut report_tie: impl FnMut(&'a Entry, Tie),
+    ) -> Resolved {
+        let mut resolved = Resolved::default();
+        if !self.backend.properties().has_peers {
+            // Nothing is sent to any peer, so no lease is believed or refused.
+            return resolved;
+        }
+        let leases: Vec<_> = entries.filter_map(|entry| self.check_entry(entry, &mut resolved)).collect();
+        if let Some(network) = self.networks.v4 {
+            self.judge_family(network, &leases, &mut resolved, &mut report_tie);
+        }
+        if let Some(network) = self.networks.v6 {
+            self.judge_family(network, &leases, &mut resolved, &mut report_tie);
+        }
+        resolved.peers.sort();
+        resolved.rejected.sort_by(|a, b| (&a.key, a.family).cmp(&(&b.key, b.family)));
+        resolved
+    }
+
+    /// Makes the checks that do not depend on a family. Returns `None` for refused entries and for
+    /// our own.
+    fn check_entry<'a>(&self, entry: &'a Entry, resolved: &mut Resolved) -> Option<(&'a Entry, &'a Lease)> {
+        let ours = self.backend.properties().lease_name;
+        let reason = match &entry.lease {
+            Err(malformed) => RejectReason::Malformed(malformed.clone()),
+            Ok(lease) if self.is_own(lease) => return None,
+            Ok(lease) if lease.attrs.backend_type != ours => {
+                RejectReason::BackendType { theirs: format!("{:?}", excerpt(&lease.attrs.backend_type)), ours }
+            }
+            Ok(lease) => return Some((entry, lease)),
+        };
+        resolved.rejected.push(Rejected { key: entry.name.clone(), family: None, reason });
+        None
+    }
+
+    /// Returns true for our lease: the key we hold, written by us. The same key in the name of
+    /// another node is a foreign claim.
+    pub(super) fn is_own(&self, lease: &Lease) -> bool {
+        self.own_key == Some(lease.key) && lease.attrs.is_same_node(&self.own_attrs)
+    }
+
+    fn judge_family<'a, P: LeaseFamily>(
+        &self,
+        network: P,
+        leases: &[(&'a Entry, &'a Lease)],
+        resolved: &mut Resolved,
+        report_tie: &mut impl FnMut(&'a Entry, Tie),
+    ) {
+        let local = Local::new(network, self.backend, self.own_key, &self.own_attrs, &self.host);
+        let mut refuse = |entry: &Entry, reason| {
+            resolved.rejected.push(Rejected { key: entry.name.clone(), family: Some(P::FAMILY), reason });
+        };
+        let mut candidates = Vec::with_capacity(leases.len());
+        for (entry, lease) in leases {
+            let Some(subnet) = P::subnet_of(lease.key) else { continue };
+            match local.check(entry, lease, subnet) {
+                Ok(candidate) => {
+                    report_tie(entry, Tie { subnet: subnet.into(), mac: candidate.vtep.map(|vtep| vtep.mac) });
+                    candidates.push(candidate);
+                }
+                Err(reason) => refuse(entry, reason),
+            }
+        }
+        // In this order, so that a lease without a subnet of its own takes no MAC from another.
+        let candidates = drop_overlaps(candidates, &mut refuse);
+        let believed = drop_duplicate_macs(candidates, self.precedence, &mut refuse);
+        resolved.peers.extend(believed.into_iter().map(|candidate| Peer {
+            subnet: candidate.subnet.into(),
+            public_ip: candidate.public_ip,
+            vtep: candidate.vtep,
+            key: candidate.entry.name.clone(),
+        }));
+    }
+}
+
+fn drop_duplicate_macs<'a, P>(
+    candidates: Vec<Candidate<'a, P>>,
+    precedence: Precedence,
+    refuse: &mut impl FnMut(&Entry, RejectReason),
+) -> Vec<Candidate<'a, P>> {
+    let winners = winners(&candidates, precedence);
+    let believed = |candidate: &Candidate<'a, P>| {
+        let Some(vtep) = candidate.vtep else { return true };
+        let Some((winner, _)) = winners.get(&vtep.mac).filter(|(_, public_ip)| candidate.public_ip != *public_ip)
+        else {
+            return true;
+        };
+        let winner = winner.name.clone();
+        refuse(candidate.entry, RejectReason::DuplicateMac { mac: vtep.mac, winner, precedence });
+        false
+    };
+    let mut candidates = candidates;
+    candidates.retain(believed);
+    candidates
+}
+
+/// The believed lease of each VTEP MAC, with its public address.
+fn winners<'a, P>(candidates: &[Candidate<'a, P>], precedence: Precedence) -> HashMap<Mac, (&'a Entry, IpAddr)> {
+    let mut claims: HashMap<Mac, Vec<&Candidate<'a, P>>> = HashMap::with_capacity(candidates.len());
+    for candidate in candidates {
+        if let Some(vtep) = candidate.vtep {
+            claims.entry(vtep.mac).or_default().push(candidate);
+        }
+    }
+    let winner = |(mac, claims): (Mac, Vec<&Candidate<'a, P>>)| {
+        let entries: Vec<_> = claims.iter().map(|claim| claim.entry).collect();
+        let winner = precedence.choose(&entries)?;
+        let public_ip = claims.iter().find(|claim| claim.entry.name == winner.name)?.public_ip;
+        Some((mac, (winner, public_ip)))
+    };
+    claims.into_iter().filter_map(winner).collect()
+}
+
+fn drop_overlaps<'a, P: Prefix>(
+    mut candidates: Vec<Candidate<'a, P>>,
+    refuse: &mut impl FnMut(&Entry, RejectReason),
+) -> Vec<Candidate<'a, P>> {
+    candidates.sort_by_key(|candidate| (candidate.entry.created, &candidate.entry.name));
+    let mut taken: BTreeMap<u128, Candidate<'a, P>> = BTreeMap::new();
+    for candidate in candidates {
+        // What is taken is disjoint, so of all that starts at or before our end only the last can reach us.
+        let before = taken.range(..=candidate.subnet.last()).next_back();
+        match before.filter(|(_, other)| overlap(other.subnet, candidate.subnet)) {
+            Some((_, winner)) => {
+                let (subnet, winner) = (candidate.subnet.into(), winner.entry.name.clone());
+                refuse(candidate.entry, RejectReason::Overlap { subnet, winner });
+            }
+            None => {
+                taken.insert(candidate.subnet.first(), candidate);
+            }
+        }
+    }
+    taken.into_values().collect()
+}

@@ -1,0 +1,250 @@
+//! A server that pages, forgets, breaks off, hangs, goes away, and comes back older.
+
+use std::time::{Duration, Instant};
+
+use flannel_store::{SubnetManager as _, kube::Liveness};
+
+use crate::support::{BRISK, Cluster, Log, State, follow, next, request};
+
+async fn with_peers(name: &str, peers: std::ops::RangeInclusive<u8>) -> Cluster {
+    let cluster = Cluster::double(name).await;
+    cluster.add("own", Some("10.5.1.0/24"), &[]).await;
+    for n in peers {
+        cluster.add_peer(n).await;
+    }
+    cluster
+}
+
+#[tokio::test]
+async fn nodes_are_listed_page_by_page() {
+    let cluster = with_peers("pages", 2..=250).await;
+    let mut events = follow(cluster.manager("own")).await;
+    assert_eq!(next(&mut events).await.split_whitespace().count(), 249);
+    assert_eq!(cluster.faults().count("continue="), 2);
+    cluster.add_peer(251).await;
+    assert_eq!(next(&mut events).await, "+peer251");
+}
+
+#[tokio::test]
+async fn a_broken_watch_is_taken_up_where_it_was() {
+    let cluster = with_peers("broken", 2..=2).await;
+    let mut events = follow(cluster.manager("own")).await;
+    assert_eq!(next(&mut events).await, "=peer2");
+    cluster.faults().asked("watch=true", 1).await;
+    for n in 3..6 {
+        cluster.faults().change(State::break_streams);
+        cluster.add_peer(n).await;
+        let expected = format!("+peer{n}");
+        loop {
+            let event = next(&mut events).await;
+            if event == expected {
+                break;
+            }
+            assert!(["out of sync", "resumed"].contains(&event.as_str()), "{event}");
+        }
+    }
+    assert_eq!(cluster.faults().count("limit="), 1, "listed once");
+}
+
+#[tokio::test]
+async fn forgotten_changes_are_made_up_for_by_a_snapshot() {
+    for late in [false, true] {
+        let cluster = with_peers("forgotten", 2..=3).await;
+        let mut events = follow(cluster.manager("own")).await;
+        assert_eq!(next(&mut events).await, "=peer2 peer3");
+        cluster.faults().asked("watch=true", 1).await;
+        if late {
+            cluster.faults().change(State::say_gone_late);
+        }
+        cluster.faults().fall();
+        while next(&mut events).await != "out of sync" {}
+        cluster.remove("peer2").await;
+        cluster.add_peer(4).await;
+        cluster.faults().change(State::compact);
+        cluster.faults().rise();
+        loop {
+            match next(&mut events).await.as_str() {
+                "=peer3 peer4" => break,
+                "resumed" | "out of sync" if late => {}
+                other => panic!("{other}"),
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_restarts_loses_nothing() {
+    let cluster = with_peers("restart", 2..=2).await;
+    let mut events = follow(cluster.manager("own")).await;
+    assert_eq!(next(&mut events).await, "=peer2");
+    cluster.faults().asked("watch=true", 1).await;
+    cluster.faults().fall();
+    assert_eq!(next(&mut events).await, "out of sync");
+    cluster.add_peer(3).await;
+    cluster.remove("peer2").await;
+    cluster.faults().rise();
+    assert_eq!(next(&mut events).await, "resumed");
+    assert_eq!(next(&mut events).await, "+peer3");
+    assert_eq!(next(&mut events).await, "-peer2");
+}
+
+#[tokio::test]
+async fn a_silent_watch_is_opened_anew_and_nobody_notices() {
+    let cluster = with_peers("silent", 2..=2).await;
+    let brisk = Liveness { silence: Duration::from_millis(300), ..BRISK };
+    let mut events = follow(cluster.manager_with("own", brisk)).await;
+    assert_eq!(next(&mut events).await, "=peer2");
+    cluster.faults().asked("watch=true", 3).await;
+    cluster.add_peer(3).await;
+    assert_eq!(next(&mut events).await, "+peer3");
+}
+
+#[tokio::test]
+async fn a_server_that_hangs_is_given_up_and_found_again() {
+    let cluster = with_peers("hangs", 2..=2).await;
+    let brisk = Liveness { deadline: Duration::from_millis(300), silence: Duration::from_millis(300), ..BRISK };
+    let mut events = follow(cluster.manager_with("own", brisk)).await;
+    assert_eq!(next(&mut events).await, "=peer2");
+    cluster.faults().change(|state| state.hang(true));
+    cluster.add_peer(3).await;
+    assert_eq!(next(&mut events).await, "out of sync");
+    cluster.faults().change(|state| state.hang(false));
+    assert_eq!(next(&mut events).await, "resumed");
+    assert_eq!(next(&mut events).await, "+peer3");
+}
+
+#[tokio::test]
+async fn a_server_restored_from_a_backup_is_listed_anew() {
+    let cluster = with_peers("restored", 2..=20).await;
+    let mut events = follow(cluster.manager("own")).await;
+    assert_eq!(next(&mut events).await.split_whitespace().count(), 19);
+    cluster.faults().asked("watch=true", 1).await;
+    cluster.faults().change(|state| state.go_back(5));
+    cluster.faults().asked("watch=true", 2).await;
+    cluster.remove("peer2").await;
+    cluster.faults().change(State::bookmark);
+    loop {
+        let event = next(&mut events).await;
+        if event.starts_with('=') {
+            assert_eq!(event.split_whitespace().count(), 18, "{event}");
+            break;
+        }
+    }
+}
+
+#[tokio::test]
+async fn bookmarks_move_the_watch_on() {
+    let cluster = with_peers("bookmarks", 2..=2).await;
+    let mut events = follow(cluster.manager("own")).await;
+    assert_eq!(next(&mut events).await, "=peer2");
+    cluster.faults().asked("watch=true", 1).await;
+    // Changes elsewhere move the version on. A bookmark reports it, and the next watch starts from
+    // there.
+    let told = cluster.faults().change(|state| {
+        state.version += 1000;
+        state.bookmark();
+        state.version
+    });
+    cluster.faults().change(State::compact_and_end);
+    cluster.faults().asked(&format!("resourceVersion={told}"), 1).await;
+    cluster.add_peer(3).await;
+    while next(&mut events).await != "+peer3" {}
+    assert_eq!(cluster.faults().count("limit="), 1, "not listed again");
+}
+
+#[tokio::test]
+async fn an_expired_token_is_replaced_while_we_watch() {
+    let cluster = with_peers("rotated", 2..=2).await;
+    let mut events = follow(cluster.manager("own")).await;
+    assert_eq!(next(&mut events).await, "=peer2");
+    cluster.faults().asked("watch=true", 1).await;
+    cluster.faults().change(|state| {
+        state.require("rotated");
+        state.break_streams();
+    });
+    assert_eq!(next(&mut events).await, "out of sync");
+    cluster.add_peer(3).await;
+    cluster.write_kubeconfig("rotated");
+    while next(&mut events).await != "+peer3" {}
+}
+
+/// The least delay once the back-off has grown to its 5 s, less 20 % of jitter.
+const GROWN: Duration = Duration::from_secs(4);
+
+/// The history of a restarted server begins later than where the watch ended. That is nothing to
+/// wait for, however long the outage was, and nothing to warn of.
+async fn history_lost_in_an_outage(name: &str, late: bool) {
+    let cluster = with_peers(name, 2..=3).await;
+    let mut events = follow(cluster.manager("own")).await;
+    assert_eq!(next(&mut events).await, "=peer2 peer3");
+    cluster.faults().asked("watch=true", 1).await;
+    cluster.faults().change(|state| {
+        state.lose_nodes();
+        if late {
+            state.say_gone_late();
+        }
+    });
+    assert_eq!(next(&mut events).await, "out of sync");
+    // After five failures the sixth attempt, and from then on the delay is the longest.
+    cluster.faults().asked("watch=true", 7).await;
+    cluster.remove("peer2").await;
+    cluster.add_peer(4).await;
+    cluster.faults().change(|state| {
+        state.compact();
+        state.serve_nodes();
+    });
+    // A server that says so inside the stream has accepted the watch first.
+    if late {
+        assert_eq!(next(&mut events).await, "resumed");
+    }
+    assert_eq!(next(&mut events).await, "=peer3 peer4");
+    cluster.add_peer(5).await;
+    assert_eq!(next(&mut events).await, "+peer5");
+
+    let record = cluster.faults().change(|state| state.requests.clone());
+    let listed = record.iter().rposition(|(_, request)| request.contains("limit=")).expect("listed");
+    let (before, at): (&(Instant, String), _) = (&record[listed - 1], record[listed].0);
+    assert!(before.1.contains("watch=true"), "{record:?}");
+    let delay = at - before.0;
+    assert!(delay < GROWN / 2, "listed {delay:?} after the refusal");
+}
+
+#[tokio::test]
+async fn history_lost_in_an_outage_is_listed_at_once() {
+    let log = Log::of_this_thread();
+    tokio::join!(history_lost_in_an_outage("lost", false), history_lost_in_an_outage("lost-late", true));
+    let lines = log.lines();
+    let of_it: Vec<_> = lines.iter().filter(|line| line.contains("too old resource version")).collect();
+    assert_eq!(of_it.len(), 2, "{lines:?}");
+    assert!(of_it.iter().all(|line| line.starts_with("DEBUG ")), "{of_it:?}");
+    assert_eq!(lines.iter().filter(|line| line.contains("is back")).count(), 2, "once in each cluster: {lines:?}");
+}
+
+/// The most bytes that the network buffers, in addition to those that the client takes.
+const BUFFERED: usize = 24 << 20;
+
+#[tokio::test]
+async fn an_answer_without_an_end_is_given_up_and_the_node_goes_on() {
+    let log = Log::of_this_thread();
+    let cluster = with_peers("endless", 2..=2).await;
+    cluster.faults().change(|state| state.flood(Some("/nodes/")));
+    let error = cluster.manager("own").acquire(&request(1)).await.expect_err("no answer");
+    assert!(error.to_string().contains("its answer is not read: it is larger than 64 MiB"), "{error}");
+    let taken = cluster.faults().change(|state| std::mem::take(&mut state.taken));
+    println!("an answer of 400 MB: {taken} bytes were taken");
+    assert!(taken < (64 << 20) + BUFFERED, "{taken} bytes");
+
+    cluster.faults().change(|state| state.flood(Some("watch=true")));
+    let mut events = follow(cluster.manager("own")).await;
+    assert_eq!(next(&mut events).await, "=peer2");
+    cluster.faults().asked("watch=true", 3).await;
+    let taken = cluster.faults().change(|state| std::mem::take(&mut state.taken));
+    println!("a line of 400 MB on a watch: {taken} bytes were taken");
+    assert!(taken < (4 << 20) + BUFFERED, "{taken} bytes");
+    let lines = log.lines().join("\n");
+    assert!(lines.contains("its answer is not read: it is larger than 4 MiB"), "{lines}");
+
+    cluster.faults().change(|state| state.flood(None));
+    cluster.add_peer(3).await;
+    while next(&mut events).await != "=peer2 peer3" {}
+}
