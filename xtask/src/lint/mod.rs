@@ -104,14 +104,17 @@ const UNWRAPPED: [&str; 5] = ["flannel-cni", "flannel-subnet-env", "flannel-agen
 /// Crates whose help, log lines and errors are checked.
 const TEXTS: [&str; 5] = ["flannel-common", "flannel-ebpf", "flannel-cni", "flannel-subnet-env", "flannel-agent"];
 
-/// Returns the documents: those at the root and in docs/.
+/// Returns the documents: those at the root, and all below docs/.
 fn pages(root: &Path) -> anyhow::Result<Vec<PathBuf>> {
-    let mut pages = Vec::new();
-    for folder in [root.to_owned(), root.join("docs")] {
+    let docs = root.join("docs");
+    let (mut pages, mut folders) = (Vec::new(), vec![root.to_owned(), docs.clone()]);
+    while let Some(folder) = folders.pop() {
         for entry in folder.read_dir().with_context(|| format!("reading the folder {}", folder.display()))? {
             let path = entry?.path();
             if path.extension().is_some_and(|extension| extension == "md") {
                 pages.push(path);
+            } else if path.starts_with(&docs) && path.is_dir() && path != docs {
+                folders.push(path);
             }
         }
     }
@@ -147,7 +150,7 @@ fn language(root: &Path) -> anyhow::Result<()> {
 
 fn glossary(root: &Path) -> anyhow::Result<()> {
     let sources: Vec<_> = LAYERED.iter().map(|name| root.join(name).join("src")).collect();
-    refuse(&glossary::findings(&root.join("docs/glossary.md"), &sources)?)
+    refuse(&glossary::findings(&root.join("docs/reference/glossary.md"), &sources)?)
 }
 
 /// Fails with all findings, a line each.
