@@ -135,6 +135,17 @@ fn every_command_in_the_pages_is_one() -> Result<()> {
     Ok(())
 }
 
+#[test]
+fn every_file_of_the_ten_changes_is_one() -> Result<()> {
+    let text = page("design/changes.md")?;
+    let files: BTreeSet<_> =
+        text.split('`').skip(1).step_by(2).filter(|name| name.contains('/') && !name.contains(' ')).collect();
+    ensure!(files.len() > 30, "{files:?}");
+    let missing: Vec<_> = files.into_iter().filter(|name| !root().join(name).exists()).collect();
+    ensure!(missing.is_empty(), "there is no {missing:?}");
+    Ok(())
+}
+
 /// The anchors of a page: of its headings, as they are shown on the web, and those it sets.
 fn anchors(text: &str) -> BTreeSet<String> {
     let slug = |heading: &str| {
