@@ -46,7 +46,7 @@ pub struct CpuState {
     pub polls: u32,
 }
 
-/// What a CPU does: the same as long as it processes packets and nothing else.
+/// The work of a CPU: the same as long as it processes packets and nothing else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CpuRun {
     /// See [`CpuState::polls`].

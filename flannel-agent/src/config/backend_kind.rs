@@ -1,6 +1,6 @@
 //! The backends by name, and the properties of each that do not depend on its settings.
 //!
-//! What a backend does to the kernel is in `crate::backend`. The control plane asks this table and
+//! `crate::backend` has what a backend does to the kernel. The control plane asks this table and
 //! never which backend it is, so a new backend is one more row.
 
 /// A backend.

@@ -108,7 +108,7 @@ pub enum LostCause {
     },
     /// Kubernetes: the Node has no usable subnet any more.
     Unassigned {
-        /// What is wrong with it, as text.
+        /// The problem with it, as text.
         reason: String,
     },
     /// Another node, of this address if it has one, wrote the key.
