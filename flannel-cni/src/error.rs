@@ -157,7 +157,7 @@ impl Error {
         move |source| Self::Io { action, what, source }
     }
 
-    /// 1 to 99 are the specification's, from 100 on ours; docs/cni.md lists both.
+    /// 1 to 99 are the specification's, from 100 on ours; docs/install/cni.md lists both.
     pub(crate) const fn code(&self) -> u32 {
         match self {
             Self::UnknownVersion { .. } | Self::VerbNotInVersion { .. } => 1,

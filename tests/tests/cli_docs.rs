@@ -22,19 +22,27 @@ fn page(name: &str) -> Result<String> {
 
 /// Every page there is, by its path from the project's root.
 fn pages() -> Result<Vec<(String, String)>> {
-    let mut names = vec!["README.md".to_owned(), "CHANGELOG.md".to_owned()];
-    for entry in fs::read_dir(root().join("docs"))? {
-        let name = entry?.file_name();
-        let is_page = Path::new(&name).extension().is_some_and(|extension| extension == "md");
-        names.extend(is_page.then(|| format!("docs/{}", name.display())));
+    let mut names =
+        ["README.md", "CHANGELOG.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md"].map(str::to_owned).to_vec();
+    let mut folders = vec!["docs".to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(root().join(&folder))? {
+            let entry = entry?;
+            let name = format!("{folder}/{}", entry.file_name().display());
+            if entry.file_type()?.is_dir() {
+                folders.push(name);
+            } else if Path::new(&name).extension().is_some_and(|extension| extension == "md") {
+                names.push(name);
+            }
+        }
     }
-    ensure!(names.len() > 8, "{names:?}");
+    ensure!(names.len() > 30, "{names:?}");
     names.into_iter().map(|name| Ok((name.clone(), fs::read_to_string(root().join(name))?))).collect()
 }
 
 #[test]
 fn every_reason_is_explained() -> Result<()> {
-    let text = page("datapath.md")?;
+    let text = page("reference/reasons.md")?;
     for reason in Reason::ALL {
         let row = format!("\n| `{}` | ", reason.name());
         assert_eq!(text.matches(&row).count(), 1, "{}", reason.name());
@@ -70,8 +78,8 @@ fn flag(line: &str) -> Option<&str> {
 #[test]
 fn every_flag_of_monitor_is_explained() -> Result<()> {
     let help = help(&["monitor"])?;
-    let text = page("datapath.md")?;
-    let (_, section) = text.split_once("\n## Watching packets\n").context("no section")?;
+    let text = page("reference/monitor.md")?;
+    let (_, section) = text.split_once("\n## Flags\n").context("no section")?;
     let rows: Vec<&str> = section.lines().take_while(|line| !line.starts_with("## ")).collect();
     let flags = flags(&help);
     assert!(flags.len() > 10, "{help}");
@@ -127,6 +135,17 @@ fn every_command_in_the_pages_is_one() -> Result<()> {
     Ok(())
 }
 
+#[test]
+fn every_file_of_the_ten_changes_is_one() -> Result<()> {
+    let text = page("design/changes.md")?;
+    let files: BTreeSet<_> =
+        text.split('`').skip(1).step_by(2).filter(|name| name.contains('/') && !name.contains(' ')).collect();
+    ensure!(files.len() > 30, "{files:?}");
+    let missing: Vec<_> = files.into_iter().filter(|name| !root().join(name).exists()).collect();
+    ensure!(missing.is_empty(), "there is no {missing:?}");
+    Ok(())
+}
+
 /// The anchors of a page: of its headings, as they are shown on the web, and those it sets.
 fn anchors(text: &str) -> BTreeSet<String> {
     let slug = |heading: &str| {
@@ -143,7 +162,12 @@ fn anchors(text: &str) -> BTreeSet<String> {
 fn every_link_between_the_pages_leads_somewhere() -> Result<()> {
     let mut seen = 0;
     for (name, text) in pages()? {
-        for target in text.split("](").skip(1).filter_map(|rest| Some(rest.split_once(')')?.0)) {
+        let links = text.split("](").skip(1).filter_map(|rest| Some(rest.split_once(')')?.0));
+        let pictures = text.split("src").skip(1).filter_map(|rest| {
+            let rest = rest.strip_prefix("set").unwrap_or(rest).strip_prefix("=\"")?;
+            Some(rest.split_once('"')?.0)
+        });
+        for target in links.chain(pictures) {
             if target.starts_with("http") {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! The tables of flags in `docs/configuration.md`, made from what clap knows of them.
+//! The tables of flags in `docs/reference/configuration.md`, made from what clap knows of them.
 //!
 //! Owns the text between the page's markers; everything around them is written by hand. After a
 //! change of a flag, a default or a help text the test fails until the page is regenerated: run the
@@ -23,7 +23,7 @@ const TABLES: [Table; 2] =
     [Table { name: "flags", heading: None }, Table { name: "flags for Kubernetes", heading: Some("Kubernetes") }];
 
 fn page() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/configuration.md")
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/reference/configuration.md")
 }
 
 impl Table {
@@ -91,7 +91,7 @@ fn the_page_has_the_flags_as_they_are() {
     }
     let wrong = right.lines().find(|line| !written.lines().any(|other| other == *line));
     let shown = wrong.unwrap_or("a row too many");
-    assert!(written == right, "docs/configuration.md is not what FLANNEL_WRITE_DOCS=1 makes of it: {shown}");
+    assert!(written == right, "docs/reference/configuration.md is not what FLANNEL_WRITE_DOCS=1 makes of it: {shown}");
 }
 
 #[test]

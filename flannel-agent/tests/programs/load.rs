@@ -110,7 +110,7 @@ fn bytes_per_flow(pins: &PinRoot, name: &str) -> u64 {
 /// The page says what a flow takes; with the kernel's own share, which differs a little between versions.
 #[test]
 fn a_flow_takes_as_much_memory_as_the_page_says() {
-    const PAGE: &str = include_str!("../../../docs/operations.md");
+    const PAGE: &str = include_str!("../../../docs/guides/operations.md");
     on_bench(|bench| {
         load(bench.pins(), SAME, Some(FLOWS_MAX)).expect("the kernel takes the object");
         let row = PAGE.lines().find(|line| line.starts_with("| `FLOWS`")).expect("a row");

@@ -7,7 +7,7 @@
 //!   masks were changed has subnets of several lengths.
 //! * One VTEP MAC, several public addresses: the lease that the store's [`Precedence`] chooses
 //!   counts. The same MAC with the same address is one node with two leases, and no conflict. The same address with
-//!   another MAC is none either: see docs/security.md.
+//!   another MAC is none either: see docs/concepts/security.md.
 
 use std::{
     collections::{BTreeMap, HashMap},

@@ -82,11 +82,12 @@ fn write(file: &Path, text: &str) -> Result<()> {
 mod tests {
     use super::*;
 
-    /// A new record: `cargo xtask bench --json docs/benchmarks.json --svg docs/benchmarks.svg`, and the tables that
-    /// `cargo xtask bench show docs/benchmarks.json` prints into docs/benchmarks.md.
+    /// A new record: `cargo xtask bench --json FILE --svg FILE` with benchmarks.json and
+    /// benchmarks.svg of docs/reference, and the tables that
+    /// `cargo xtask bench show docs/reference/benchmarks.json` prints into benchmarks.md there.
     #[test]
     fn documents_show_the_recorded_run() -> Result<()> {
-        let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
+        let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/reference");
         let [json, svg, page] = ["benchmarks.json", "benchmarks.svg", "benchmarks.md"]
             .map(|name| fs::read_to_string(docs.join(name)).with_context(|| name.to_owned()));
         let rows: Rows = serde_json::from_str(&json?)?;

@@ -1,5 +1,5 @@
-//! The differences between the modes that are by design. The page docs/fast-differences.md has the
-//! same table.
+//! The differences between the modes that are by design. The page
+//! docs/reference/fast-differences.md has the same table.
 
 /// A difference by design.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn the_page_has_the_same_table() {
-        let page = include_str!("../../../docs/fast-differences.md");
+        let page = include_str!("../../../docs/reference/fast-differences.md");
         let rows: Vec<Vec<&str>> = page
             .lines()
             .skip_while(|line| !line.starts_with("| difference"))

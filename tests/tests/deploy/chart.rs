@@ -88,7 +88,7 @@ fn values_of_ours() -> Result<Vec<String>> {
 
 #[test]
 fn every_value_of_ours_is_explained() -> Result<()> {
-    let page = fs::read_to_string(deploy("../docs/deploy.md"))?;
+    let page = fs::read_to_string(deploy("../docs/install/kubernetes.md"))?;
     let (_, table) = page.split_once("| value | becomes |\n|---|---|\n").context("the table of values")?;
     let cells = table.lines().map_while(|line| line.strip_prefix("| ")?.split(" | ").next());
     // What has a point is a part of a value of flannel's.

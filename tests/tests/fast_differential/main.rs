@@ -1,6 +1,6 @@
 //! The same random rules and the same random traffic in mode `kernel` and in mode `fast`: what
 //! arrives, what is dropped and every header field is equal, but for the differences that
-//! docs/fast-differences.md lists.
+//! docs/reference/fast-differences.md lists.
 //!
 //! `FLANNEL_DIFF_SEED=0x...` runs one seed, `FLANNEL_DIFF_MINUTES=N` fresh seeds for so long.
 //! `FLANNEL_DIFF_MODE=kernel` compares mode `kernel` with itself: what it finds is noise.

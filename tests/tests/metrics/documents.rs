@@ -1,4 +1,4 @@
-//! `docs/metrics.md` and `deploy/monitoring/`.
+//! `docs/reference/metrics.md` and `deploy/monitoring/`.
 
 use std::{collections::BTreeSet, fs, path::PathBuf};
 
@@ -22,7 +22,7 @@ fn dashboard() -> Result<Value> {
 
 #[test]
 fn every_metric_is_documented_as_it_is() -> Result<()> {
-    let page = read("docs/metrics.md")?;
+    let page = read("docs/reference/metrics.md")?;
     let rows = page.lines().filter(|line| line.starts_with("| `flannel_"));
     let documented: BTreeSet<String> = rows.map(str::to_owned).collect();
     let row = |metric: &Metric| {
@@ -31,9 +31,9 @@ fn every_metric_is_documented_as_it_is() -> Result<()> {
     };
     let wanted: BTreeSet<String> = catalogue::ALL.iter().map(row).collect();
     let missing: Vec<_> = wanted.difference(&documented).cloned().collect();
-    ensure!(missing.is_empty(), "not in docs/metrics.md:\n{}", missing.join("\n"));
+    ensure!(missing.is_empty(), "not in docs/reference/metrics.md:\n{}", missing.join("\n"));
     let surplus: Vec<_> = documented.difference(&wanted).cloned().collect();
-    ensure!(surplus.is_empty(), "only in docs/metrics.md:\n{}", surplus.join("\n"));
+    ensure!(surplus.is_empty(), "only in docs/reference/metrics.md:\n{}", surplus.join("\n"));
     Ok(())
 }
 
@@ -74,8 +74,11 @@ fn anchor(heading: &str) -> String {
 
 #[test]
 fn every_alert_says_what_to_do_and_is_tested() -> Result<()> {
-    let (rules, tests, page) =
-        (read("deploy/monitoring/alerts.yml")?, read("tests/tests/metrics/alerts.test.yml")?, read("docs/metrics.md")?);
+    let (rules, tests, page) = (
+        read("deploy/monitoring/alerts.yml")?,
+        read("tests/tests/metrics/alerts.test.yml")?,
+        read("docs/reference/metrics.md")?,
+    );
     let alerts: Vec<_> = rules.split("\n  - alert: ").skip(1).collect();
     ensure!(alerts.len() > 10, "{} alerts", alerts.len());
     for alert in alerts {
@@ -93,7 +96,7 @@ fn every_alert_says_what_to_do_and_is_tested() -> Result<()> {
             .map(|line| anchor(line.trim_start_matches(['#', ' '])));
         ensure!(headings.into_iter().any(|heading| heading == section), "{name}: no section {section}");
         ensure!(tests.contains(&format!("alertname=\"{name}\"")), "{name} is not tested");
-        ensure!(page.contains(&format!("\n| `{name}` | ")), "{name} is not in docs/metrics.md");
+        ensure!(page.contains(&format!("\n| `{name}` | ")), "{name} is not in docs/reference/metrics.md");
     }
     Ok(())
 }

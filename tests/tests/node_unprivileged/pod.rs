@@ -120,9 +120,9 @@ fn asked(pod: &Pod, at: SocketAddr, path: &str) -> Result<String> {
     })?
 }
 
-/// The commands of docs/security.md that keep pods from the tunnel port of their own node.
+/// The commands of docs/concepts/security.md that keep pods from the tunnel port of their own node.
 fn rules_of_the_page() -> Result<Vec<&'static str>> {
-    let lines: Vec<_> = include_str!("../../../docs/security.md")
+    let lines: Vec<_> = include_str!("../../../docs/concepts/security.md")
         .lines()
         .map(str::trim)
         .filter(|line| line.starts_with("nft add ") && line.contains("pods-tunnel"))
@@ -206,7 +206,7 @@ fn what_a_pod_tries_against_a_node_is_refused() -> Result<()> {
             ensure!(forged == expected, "{how}, guard {guard}: {forged} heard, not {expected}");
         }
     }
-    // Without mode fast no program sees what pods send. The rule of security.md does, whatever the guard says.
+    // Without mode fast no program sees what pods send. The rule of docs/concepts/security.md does, whatever the guard says.
     set_guard(&[&agent], "off")?;
     for line in rules_of_the_page()? {
         nodes.a.run(line.split(' '))?;

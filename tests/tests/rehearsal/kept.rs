@@ -1,4 +1,4 @@
-//! There and back with the device kept, as docs/deploy.md has it: nothing is lost at any moment.
+//! There and back with the device kept, as docs/guides/migration.md has it: nothing is lost at any moment.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The identifiers that docs/glossary.md names exist in the sources.
+//! The identifiers that docs/reference/glossary.md names exist in the sources.
 
 use std::{
     collections::BTreeSet,

@@ -132,14 +132,17 @@ const TEXTS: [&str; 8] = [
     "flannel-agent",
 ];
 
-/// Returns the documents: those at the root and in docs/.
+/// Returns the documents: those at the root, and all below docs/.
 fn pages(root: &Path) -> anyhow::Result<Vec<PathBuf>> {
-    let mut pages = Vec::new();
-    for folder in [root.to_owned(), root.join("docs")] {
+    let docs = root.join("docs");
+    let (mut pages, mut folders) = (Vec::new(), vec![root.to_owned(), docs.clone()]);
+    while let Some(folder) = folders.pop() {
         for entry in folder.read_dir().with_context(|| format!("reading the folder {}", folder.display()))? {
             let path = entry?.path();
             if path.extension().is_some_and(|extension| extension == "md") {
                 pages.push(path);
+            } else if path.starts_with(&docs) && path.is_dir() && path != docs {
+                folders.push(path);
             }
         }
     }
@@ -175,7 +178,7 @@ fn language(root: &Path) -> anyhow::Result<()> {
 
 fn glossary(root: &Path) -> anyhow::Result<()> {
     let sources: Vec<_> = LAYERED.iter().map(|name| root.join(name).join("src")).collect();
-    refuse(&glossary::findings(&root.join("docs/glossary.md"), &sources)?)
+    refuse(&glossary::findings(&root.join("docs/reference/glossary.md"), &sources)?)
 }
 
 /// Fails with all findings, a line each.

@@ -1,7 +1,7 @@
 //! The catalogue: of everything a rule may consist of, how it goes with packets that are replayed.
 //!
 //! Owns the verdicts, one table for each kind of element, with the reason in a few words. The page
-//! `docs/firewall-rules.md` is made from these tables. Elements that are not in a table count as
+//! `docs/reference/firewall-rules.md` is made from these tables. Elements that are not in a table count as
 //! per-packet and are named as unknown.
 //!
 //! `Exact` means: the verdict for a replayed packet is the one its flow's last packet got in the

@@ -1,4 +1,4 @@
-//! The tables of `docs/firewall-rules.md`, made from the catalogue.
+//! The tables of `docs/reference/firewall-rules.md`, made from the catalogue.
 //!
 //! A row that changed fails here until the page is written again: run this test with
 //! `FLANNEL_WRITE_DOCS=1`.
@@ -41,7 +41,7 @@ fn render() -> String {
 
 #[test]
 fn the_page_has_the_catalogue_as_it_is() {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/firewall-rules.md");
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/reference/firewall-rules.md");
     let written = fs::read_to_string(&path).expect("the page");
     let (before, rest) = written.split_once(BEGIN).expect("the first marker");
     let (_, after) = rest.split_once(END).expect("the second marker");
@@ -52,5 +52,5 @@ fn the_page_has_the_catalogue_as_it_is() {
     }
     let wrong = right.lines().find(|line| !written.lines().any(|other| other == *line));
     let shown = wrong.unwrap_or("a row too many");
-    assert!(written == right, "docs/firewall-rules.md is not what FLANNEL_WRITE_DOCS=1 makes of it: {shown}");
+    assert!(written == right, "docs/reference/firewall-rules.md is not what FLANNEL_WRITE_DOCS=1 makes of it: {shown}");
 }

@@ -1,4 +1,4 @@
-//! `docs/configuration.md` names every key that is known, and no other, with the figures that are in force.
+//! `docs/reference/configuration.md` names every key that is known, and no other, with the figures that are in force.
 
 use std::{collections::BTreeSet, fs};
 
@@ -12,7 +12,7 @@ use super::super::{
 
 /// The rows of the table of keys: keys, default, meaning.
 fn rows() -> Vec<[String; 3]> {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/configuration.md");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/reference/configuration.md");
     let page = fs::read_to_string(path).expect("the page");
     let (_, section) = page.split_once("\n## Network configuration\n").expect("the section");
     let lines = section.lines().take_while(|line| !line.starts_with("## ")).filter(|line| line.starts_with("| `"));

@@ -1,5 +1,5 @@
-//! The oracle: what each program does with a packet, written from docs/datapath.md and nothing else. It calls none of the
-//! code the programs are made of.
+//! The oracle: what each program does with a packet, written from docs/concepts/ and
+//! docs/reference/reasons.md and nothing else. It calls none of the code the programs are made of.
 
 mod direct;
 mod flows;
