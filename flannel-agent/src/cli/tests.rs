@@ -1,8 +1,7 @@
 //! Tables of command lines and environments.
 
-use std::{collections::BTreeSet, path::PathBuf, time::Duration};
+use std::{path::PathBuf, time::Duration};
 
-use clap::CommandFactory;
 use flannel_common::mode::Mode;
 use flannel_store::{
     etcd::{ClientFiles, TlsFiles},
@@ -14,7 +13,7 @@ use super::*;
 use crate::{
     iface::NamePattern,
     observe::log::Format,
-    options::{AttachMode, OptionWarning, flags, go_style},
+    options::{AttachMode, OptionWarning, go_style},
     traffic::TrafficOptions,
 };
 
@@ -326,13 +325,4 @@ fn the_name_decides_what_runs_and_where_help_goes() {
         assert!(stop.text.contains("--etcd-endpoints"), "{}", stop.text);
     }
     assert_eq!(parse_with(&["flannel-agent", "walk"], &[]).expect_err("usage").code, 2);
-}
-
-#[test]
-fn the_flag_table_and_clap_agree() {
-    let command = Cli::command();
-    let run = command.find_subcommand("run").expect("the run subcommand");
-    let in_clap: BTreeSet<_> = run.get_arguments().filter_map(clap::Arg::get_long).collect();
-    let in_table: BTreeSet<_> = flags::FLAGS.iter().filter(|flag| flag.only.is_none()).map(|flag| flag.name).collect();
-    assert_eq!(in_clap, in_table);
 }

@@ -1,11 +1,18 @@
-//! The table of the flags `run` knows: flanneld's, and ours.
+//! The flags that `run` knows: flanneld's, and ours.
 //!
-//! A flag that is served has a field in [`super::RawOptions`] (a test keeps the two in step). A flag of
-//! flanneld that is not built yet is accepted with flanneld's own default and refused by name otherwise.
+//! A flag is declared once, as a field of [`RawOptions`]: its name, its kind, its default and its help
+//! are taken from there. A flag of flanneld that is not built yet is accepted with flanneld's own
+//! default and refused by name otherwise.
+
+use std::{any::TypeId, sync::LazyLock};
 
 use Kind::{Bool, Int, List, Text};
+use clap::{Arg, ArgAction, Args as _, Command};
 
-use super::go_values::{parse_bool, parse_int};
+use super::{
+    args::RawOptions,
+    go_values::{parse_bool, parse_int},
+};
 
 /// The form of a flag's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,69 +38,29 @@ pub(crate) struct Flag {
     pub(crate) only: Option<&'static str>,
 }
 
-const fn built(name: &'static str, kind: Kind) -> Flag {
-    Flag { name, kind, only: None }
-}
+/// Flags that are not built: each name, and the only value accepted.
+const REFUSED: [(&str, &str); 2] = [("vmodule", ""), ("log_backtrace_at", "")];
 
-const fn unbuilt(name: &'static str, kind: Kind, default: &'static str) -> Flag {
-    Flag { name, kind, only: Some(default) }
-}
+static RUN: LazyLock<Command> = LazyLock::new(|| RawOptions::augment_args(Command::new("run")));
 
 /// Every flag.
-pub(crate) const FLAGS: &[Flag] = &[
-    built("etcd-endpoints", Text),
-    built("etcd-prefix", Text),
-    built("etcd-cafile", Text),
-    built("etcd-certfile", Text),
-    built("etcd-keyfile", Text),
-    built("etcd-username", Text),
-    built("etcd-password", Text),
-    built("iface", List),
-    built("iface-regex", List),
-    built("iface-can-reach", Text),
-    built("public-ip", Text),
-    built("public-ipv6", Text),
-    built("subnet-file", Text),
-    built("subnet-lease-renew-margin", Int),
-    built("subnet-lease-ttl", Int),
-    built("kube-subnet-mgr", Bool),
-    built("kube-api-url", Text),
-    built("kube-annotation-prefix", Text),
-    built("kubeconfig-file", Text),
-    built("net-config-path", Text),
-    built("set-node-network-unavailable", Bool),
-    built("pod-opt-out", Bool),
-    built("ip-masq", Bool),
-    built("ip-masq-fully-random-disable", Bool),
-    built("iptables-forward-rules", Bool),
-    built("iptables-resync", Int),
-    built("ip-blackhole-route", Bool),
-    built("unreachable-route", Bool),
-    built("healthz-ip", Text),
-    built("healthz-port", Int),
-    built("metrics-ip", Text),
-    built("metrics-port", Int),
-    built("version", Bool),
-    built("log-format", Text),
-    built("v", Int),
-    built("state-dir", Text),
-    built("bpf-pin-root", Text),
-    built("conntrack-liberal", Bool),
-    built("strict-rules", Bool),
-    built("fast-exclude", List),
-    built("flow-table-size", Int),
-    built("keep-capabilities", Bool),
-    built("datapath", Text),
-    built("guard-outer", Text),
-    built("guard-inner", Text),
-    built("xdp-guard", Text),
-    built("nexthops-from", Int),
-    built("attach", Text),
-    unbuilt("vmodule", Text, ""),
-    unbuilt("log_backtrace_at", Text, ""),
-];
+pub(crate) static FLAGS: LazyLock<Vec<Flag>> = LazyLock::new(|| {
+    let refused = REFUSED.into_iter().map(|(name, only)| Flag { name, kind: Text, only: Some(only) });
+    RUN.get_arguments().filter_map(Flag::built).chain(refused).collect()
+});
 
 impl Flag {
+    fn built(arg: &'static Arg) -> Option<Self> {
+        let value = arg.get_value_parser().type_id();
+        let kind = match arg.get_action() {
+            ArgAction::Append => List,
+            _ if value == TypeId::of::<bool>() => Bool,
+            _ if value == TypeId::of::<i64>() => Int,
+            _ => Text,
+        };
+        arg.get_long().map(|name| Self { name, kind, only: None })
+    }
+
     /// The flag of this name.
     pub(crate) fn named(name: &str) -> Option<&'static Self> {
         FLAGS.iter().find(|flag| flag.name == name)
@@ -120,5 +87,22 @@ impl Flag {
             Int => "a whole number",
             Text | List => "a text",
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flag_has_the_kind_of_its_field() {
+        let kind = |name| Flag::named(name).map(|flag| (flag.kind, flag.only));
+        assert_eq!(kind("ip-masq"), Some((Bool, None)));
+        assert_eq!(kind("version"), Some((Bool, None)));
+        assert_eq!(kind("v"), Some((Int, None)));
+        assert_eq!(kind("iface"), Some((List, None)));
+        assert_eq!(kind("etcd-password"), Some((Text, None)));
+        assert_eq!(kind("vmodule"), Some((Text, Some(""))));
+        assert_eq!(kind("help"), None);
     }
 }
