@@ -37,7 +37,7 @@ impl Agent {
     /// The guard's part of the status; none without a tunnel.
     pub(super) fn guard_status(&self) -> Option<GuardStatus> {
         let Some(bpf) = self.node.reconciler.bpf() else {
-            return self.node.has_tunnel.then(|| self.guard.status_without_bpf());
+            return self.node.settings.has_tunnel.then(|| self.guard.status_without_bpf());
         };
         if !bpf.has_tunnel() {
             return None;

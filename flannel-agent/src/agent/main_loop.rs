@@ -62,7 +62,7 @@ impl Components {
         counts: &Counts,
     ) -> anyhow::Result<()> {
         let decision = ModeRequest::default().decide(Capability::NOTHING);
-        let guard = Guard::new(self.guard);
+        let guard = Guard::new(self.settings.guard);
         let mut running = Agent {
             node: self,
             store: Store::new(),
@@ -115,7 +115,7 @@ impl Agent {
                     Some(event) => Outcome::reconcile_if(self.observe(&event)),
                     None => bail!("the kernel's event stream ended; the agent has to be restarted"),
                 },
-                event = self.node.store.recv() => match event {
+                event = self.node.store.events.recv() => match event {
                     Some(event) => self.apply_store_event(event),
                     None => bail!("the store's task ended; the agent has to be restarted"),
                 },
@@ -132,7 +132,7 @@ impl Agent {
                     self.follow_mode();
                     Outcome::Reconcile
                 }
-                () = self.node.opt_outs.changed() => self.follow_opt_outs(),
+                () = self.node.store.opt_outs.changed() => self.follow_opt_outs(),
                 _ = unannounced.tick() => self.look_around(),
                 _ = resync.tick() => self.invalidate_all(),
                 () = sleep_until(retry.into()) => Outcome::Reconcile,
@@ -168,7 +168,7 @@ impl Agent {
 
     /// Takes in which pods stay out of mode `fast`.
     fn follow_opt_outs(&mut self) -> Outcome {
-        let out = self.node.opt_outs.latest().out;
+        let out = self.node.store.opt_outs.latest().out;
         Outcome::reconcile_if(self.node.reconciler.leave_out(out)).max(Outcome::Publish)
     }
 
@@ -191,7 +191,7 @@ impl Agent {
 
     fn apply_store_event(&mut self, event: StoreEvent) -> Outcome {
         let mut dirty = self.apply_lease_event(event);
-        while let Ok(event) = self.node.store.try_recv() {
+        while let Ok(event) = self.node.store.events.try_recv() {
             dirty |= self.apply_lease_event(event);
         }
         Outcome::reconcile_if(dirty).max(Outcome::Publish)
@@ -206,17 +206,17 @@ impl Agent {
     }
 
     fn hold(&mut self, own: OwnLease) {
-        let held = self.node.own.key;
+        let held = self.node.lease.own.key;
         if own.key != held {
             tracing::warn!(from = %held, to = %own.key, "our subnet changed; pods keep addresses of the old one until they are recreated");
         }
-        self.node.own = own;
+        self.node.lease.own = own;
     }
 
     /// Makes the kernel follow, and subnet.env.
     async fn reconcile(&mut self) {
         self.follow_interface().await;
-        self.node.opt_outs.first().await;
+        self.node.store.opt_outs.first().await;
         self.follow_opt_outs();
         if let Some(host) = self.node.host_addresses.refresh().await {
             self.node.leases.set_host_addresses(host);
@@ -224,8 +224,12 @@ impl Agent {
         let changes = self.node.leases.changes();
         self.refusals.log(&changes.refused, Instant::now());
         self.node.reconciler.learn(changes);
-        self.node.traffic.want(Wanted::of(&self.node.config, self.node.own.key, &self.node.former));
-        let cluster = Cluster { own: self.node.own.key, in_sync: self.store.is_seen() };
+        self.node.traffic.want(Wanted::of(
+            &self.node.settings.config,
+            self.node.lease.own.key,
+            &self.node.settings.former,
+        ));
+        let cluster = Cluster { own: self.node.lease.own.key, in_sync: self.store.is_seen() };
         let begun = Instant::now();
         self.node.reconciler.apply(&cluster).await;
         self.counts.reconciled(begun.elapsed(), self.error().is_none());
@@ -254,8 +258,8 @@ impl Agent {
     /// this one, or its ends of the tunnels.
     fn republish(&mut self) {
         let vteps = self.node.reconciler.vteps();
-        let attrs = self.node.published.attrs(self.node.external.chosen(), &vteps);
-        if self.node.attrs.send_if_modified(|published| std::mem::replace(published, attrs.clone()) != attrs) {
+        let attrs = self.node.lease.published.attrs(self.node.external.chosen(), &vteps);
+        if self.node.lease.attrs.send_if_modified(|published| std::mem::replace(published, attrs.clone()) != attrs) {
             self.node.leases.set_own_attrs(attrs);
         }
     }
@@ -267,19 +271,19 @@ impl Agent {
 
     fn write_env(&mut self) {
         let Some(mtu) = self.node.reconciler.mtu() else { return };
-        let (config, own) = (&self.node.config, self.node.own.key);
+        let (config, own) = (&self.node.settings.config, self.node.lease.own.key);
         let env = SubnetEnv {
             v4: config.ipv4.map(|family| family.network).zip(own.v4),
             v6: config.ipv6.map(|family| family.network).zip(own.v6),
             mtu: u16::try_from(mtu).unwrap_or(u16::MAX),
-            ip_masq: self.node.ip_masq,
+            ip_masq: self.node.settings.ip_masq,
         };
         if self.written.as_ref() == Some(&env) {
             return;
         }
-        match env.write(&self.node.subnet_file) {
+        match env.write(&self.node.settings.subnet_file) {
             Ok(()) => {
-                tracing::info!(file = %self.node.subnet_file.display(), "wrote subnet.env");
+                tracing::info!(file = %self.node.settings.subnet_file.display(), "wrote subnet.env");
                 self.written = Some(env);
             }
             Err(error) => tracing::error!(error = chain(&error), "cannot write subnet.env; tried again"),
@@ -297,7 +301,7 @@ impl Agent {
             tracing::warn!(error = chain(&error), "cannot beat; the programs will leave packets to the kernel");
         }
         let guarded = self.follow_guard() | self.report_guard();
-        let lapsed = self.store.look_at_clock(&self.node.own);
+        let lapsed = self.store.look_at_clock(&self.node.lease.own);
         if self.node.reconciler.refresh_conntrack() {
             return Outcome::Reconcile;
         }
@@ -316,7 +320,8 @@ impl Agent {
 
     /// Puts the mode in force that is asked for; the operator may have asked for another since.
     fn follow_mode(&mut self) {
-        let request = ModeRequest { choice: None, flag: self.node.flag, config: self.node.config.datapath };
+        let request =
+            ModeRequest { choice: None, flag: self.node.settings.mode, config: self.node.settings.config.datapath };
         let refusal = self.node.reconciler.fast_refusal().map(|reason| Limit { most: Mode::Encap, reason });
         let limit = self.node.firewall.limit().into_iter().chain(refusal).min_by_key(|limit| limit.most);
         let Some(bpf) = self.node.reconciler.bpf_mut() else {
@@ -330,7 +335,7 @@ impl Agent {
                     tracing::info!(mode = %decision.mode, source = ?decision.source, reason = lowered, "datapath mode");
                 }
                 self.node.reconciler.switch_fast(decision.mode == Mode::Fast);
-                self.node.opt_outs.want(decision.mode == Mode::Fast);
+                self.node.store.opt_outs.want(decision.mode == Mode::Fast);
                 self.decision = decision;
                 self.lowered = lowered;
                 if self.node.firewall.never_read() {
@@ -352,7 +357,7 @@ impl Agent {
     /// Has all that pods' packets need: the kernel and subnet.env agree with the leases, and our
     /// lease is valid. The store may be away, once its leases were read: they stay in force.
     pub(super) fn is_network_available(&self) -> bool {
-        let has_lease = self.store.is_seen() && self.store.is_valid(&self.node.own);
+        let has_lease = self.store.is_seen() && self.store.is_valid(&self.node.lease.own);
         self.applied && self.written.is_some() && has_lease
     }
 
@@ -364,7 +369,7 @@ impl Agent {
     /// Returns the reason why mode or programs are not as asked for; `None` if they are.
     pub(super) fn mode_reason(&self) -> Option<String> {
         let decision = &self.decision;
-        if let Some(reason) = &self.node.no_bpf {
+        if let Some(reason) = &self.node.settings.no_bpf {
             return (decision.wanted != Mode::Kernel).then(|| reason.clone());
         }
         self.lowered.clone().filter(|_| decision.mode != decision.wanted)

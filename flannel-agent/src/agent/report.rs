@@ -48,8 +48,8 @@ impl Status {
 impl Agent {
     /// Publishes the status, and where the store takes them the state of the network and conflicts with other nodes.
     pub(super) fn publish(&self, publish: &watch::Sender<Status>) {
-        self.node.availability.set(self.is_network_available());
-        self.node.conflicts.set(&self.node.leases);
+        self.node.store.availability.set(self.is_network_available());
+        self.node.store.conflicts.set(&self.node.leases);
         publish.send_modify(|status| *status = self.status(status));
     }
 
@@ -110,7 +110,7 @@ impl Agent {
         fast.is_on().then(|| FastStatus {
             tcp_reason: fast.tcp_reason(),
             error: fast.error().map(str::to_owned),
-            annotations: self.node.opt_outs.problem(),
+            annotations: self.node.store.opt_outs.problem(),
             rules: self.node.firewall.chains(),
             rules_error: self.node.firewall.error(),
             underlay_reasons: fast.underlay_reasons().iter().map(ToString::to_string).collect(),
@@ -119,7 +119,7 @@ impl Agent {
     }
 
     fn lease(&self) -> LeaseStatus {
-        let key = self.node.own.key;
+        let key = self.node.lease.own.key;
         let subnet = |family| key.subnet(family).map(|subnet| subnet.to_string());
         let [v4, v6] = Family::BOTH.map(|family| self.end(family).map(|end| end.public.to_string()));
         LeaseStatus {
@@ -127,9 +127,9 @@ impl Agent {
             public_ip: v4.or(v6.clone()).unwrap_or_default(),
             ipv6_subnet: subnet(Family::V6),
             public_ipv6: v6,
-            held: self.store.is_valid(&self.node.own),
-            expires_at: self.node.own.expires_at.map(unix),
-            assigned: self.node.assigned,
+            held: self.store.is_valid(&self.node.lease.own),
+            expires_at: self.node.lease.own.expires_at.map(unix),
+            assigned: self.node.lease.assigned,
         }
     }
 

@@ -45,31 +45,48 @@ const MAX_DEVICE_NAME: usize = 15;
 
 /// A node that holds a lease and can be kept.
 pub(super) struct Components {
-    pub(super) reconciler: Reconciler,
+    pub(super) settings: Settings,
+    pub(super) lease: Holding,
+    pub(super) store: StoreHandles,
+    pub(super) leases: LeaseSet,
     pub(super) external: External,
     pub(super) host_addresses: HostAddressReader,
-    /// The lease attributes that this node publishes. A changed value is published at once.
-    pub(super) attrs: watch::Sender<LeaseAttrs>,
-    pub(super) leases: LeaseSet,
+    pub(super) reconciler: Reconciler,
+    pub(super) traffic: Traffic,
+    pub(super) kernel: KernelEvents,
+    pub(super) rules: RuleChanges,
+    pub(super) firewall: firewall::Watch,
+}
+
+/// The parts of the configuration that stay the same while the agent runs.
+pub(super) struct Settings {
+    pub(super) config: NetworkConfig,
+    pub(super) subnet_file: PathBuf,
+    pub(super) ip_masq: bool,
+    /// `--datapath`.
+    pub(super) mode: Option<Mode>,
+    pub(super) guard: Checks<GuardMode>,
+    /// The reason there are no BPF programs, if there are none.
+    pub(super) no_bpf: Option<String>,
+    /// True if the backend has a tunnel.
+    pub(super) has_tunnel: bool,
+    /// Pod networks of an earlier life.
+    pub(super) former: Vec<IpNet>,
+}
+
+/// The own lease: this is its only owner in the agent.
+pub(super) struct Holding {
     pub(super) own: OwnLease,
     /// True if the store assigned our subnets permanently.
     pub(super) assigned: bool,
     pub(super) published: Published,
-    pub(super) config: NetworkConfig,
-    pub(super) subnet_file: PathBuf,
-    pub(super) traffic: Traffic,
-    pub(super) ip_masq: bool,
-    /// Pod networks of an earlier life.
-    pub(super) former: Vec<IpNet>,
-    pub(super) flag: Option<Mode>,
-    pub(super) guard: Checks<GuardMode>,
-    pub(super) no_bpf: Option<String>,
-    /// True if the backend has a tunnel.
-    pub(super) has_tunnel: bool,
-    pub(super) kernel: KernelEvents,
-    pub(super) rules: RuleChanges,
-    pub(super) firewall: firewall::Watch,
-    pub(super) store: mpsc::Receiver<StoreEvent>,
+    /// The lease attributes that this node publishes. A changed value is published at once.
+    pub(super) attrs: watch::Sender<LeaseAttrs>,
+}
+
+/// The ends of the channels to the store's task.
+pub(super) struct StoreHandles {
+    pub(super) events: mpsc::Receiver<StoreEvent>,
     pub(super) availability: NetworkAvailability,
     pub(super) conflicts: ConflictReports,
     pub(super) opt_outs: OptOuts,
@@ -172,36 +189,36 @@ async fn start_with<M: SubnetManager>(
         Reconciler::new(netlink, &backend, &setups, interface, sysctl::local_ports(), bpf.ok(), book).with_fast(fast);
     let mut leases = LeaseSet::new(&config, M::PRECEDENCE, request.attrs.clone());
     leases.apply(StoreEvent::OwnLease(own.clone()));
-    let (availability, opt_outs) = (manager.network_availability(), manager.opt_outs());
-    let conflicts = manager.conflict_reports();
-    let (events, store) = mpsc::channel(STORE_QUEUE);
+    let (events, receiver) = mpsc::channel(STORE_QUEUE);
     let (attrs, to_publish) = watch::channel(request.attrs.clone());
+    let store = StoreHandles {
+        events: receiver,
+        availability: manager.network_availability(),
+        conflicts: manager.conflict_reports(),
+        opt_outs: manager.opt_outs(),
+    };
     tokio::spawn(manager.run(request, to_publish, events));
     Ok(Components {
-        reconciler,
+        settings: Settings {
+            config,
+            subnet_file: options.subnet_file.clone(),
+            ip_masq: options.traffic.masquerade,
+            mode: options.datapath,
+            guard: options.guard,
+            no_bpf,
+            has_tunnel: backend.port().is_some(),
+            former,
+        },
+        lease: Holding { own, assigned: M::ASSIGNS_SUBNETS, published, attrs },
+        store,
+        leases,
         external,
         host_addresses,
-        attrs,
-        leases,
-        own,
-        assigned: M::ASSIGNS_SUBNETS,
-        published,
-        config,
-        subnet_file: options.subnet_file.clone(),
+        reconciler,
         traffic,
-        ip_masq: options.traffic.masquerade,
-        former,
-        flag: options.datapath,
-        guard: options.guard,
-        no_bpf,
-        has_tunnel: backend.port().is_some(),
         kernel,
         rules: RuleChanges::listen(),
         firewall: firewall::Watch::start(options.strict_rules, backend.port()),
-        store,
-        availability,
-        conflicts,
-        opt_outs,
     })
 }
 
