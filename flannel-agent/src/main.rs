@@ -17,7 +17,7 @@ fn main() -> ExitCode {
     match cli::parse(std::env::args_os(), std::env::vars_os()) {
         Err(stop) => stop.report(),
         Ok(Command::Run(options)) => {
-            log::init(options.log_level, options.log_format);
+            log::init(options.log.level, options.log.format);
             // While there is one thread: capabilities belong to threads.
             privileges::reduce(&options);
             end(run(agent::run(*options)))

@@ -29,7 +29,7 @@ pub(super) fn open(
     backend: &dyn Backend,
     networks: &BTreeMap<Family, PodNetwork>,
 ) -> Result<Bpf, String> {
-    let pins = PinRoot::new(&options.bpf_pin_root);
+    let pins = PinRoot::new(&options.paths.bpf_pin_root);
     let result = match backend.programs() {
         Ok(served) => try_open(&pins, options, served, networks).map_err(|error| {
             let reason = chain(&error) + &privileges::hint(&error);
@@ -57,19 +57,19 @@ fn try_open(
     let subnets = Subnets { v4: count(Family::V4), v6: count(Family::V6) };
     // Before a map is made: older kernels refuse maps first, for a reason that no operator can remedy.
     probe::helpers()?;
-    let loaded = load(pins, subnets, options.flow_table_size)?;
+    let loaded = load(pins, subnets, options.fast.flow_table_size)?;
     if let Some(log) = loaded.log {
         tracing::warn!("the BPF object is a debug build: its programs log every packet (at -v=4 and above)");
         tokio::spawn(log.forward());
     }
-    let kind = match options.attach {
+    let kind = match options.datapath.attach {
         AttachMode::Auto => AttachKind::detect(),
         AttachMode::Tcx => AttachKind::Tcx,
         AttachMode::Clsact => AttachKind::Clsact,
     };
-    let attachments = Attachments::new(pins.clone(), kind, served.filter_tag(), &options.state_dir);
+    let attachments = Attachments::new(pins.clone(), kind, served.filter_tag(), &options.paths.state_dir);
     write_helper_ports(pins, &helper_ports())?;
-    let early = EarlyGuard::new(pins.clone(), early_wish(options.xdp_guard, served));
+    let early = EarlyGuard::new(pins.clone(), early_wish(options.datapath.xdp_guard, served));
     // What the kernel refuses is room for outer headers.
     let limit = loaded.limit.filter(|_| served.has_tunnel());
     let FlowTable { flows, reason } = &loaded.flow_table;

@@ -15,7 +15,6 @@ use flannel_store::Hints;
 
 use crate::{
     iface::{self, ExternalInterface, Followed, Host, IfaceError, IfaceOptions},
-    options::RunOptions,
 };
 
 /// The time for which the chosen interface may be unusable before another one is chosen.
@@ -40,16 +39,14 @@ impl External {
     /// Chooses for the first time. What the store remembers of the node comes before the options.
     pub(super) async fn choose(
         netlink: &Netlink,
-        options: &RunOptions,
+        options: &IfaceOptions,
         families: Vec<Family>,
         hints: &Hints,
     ) -> Result<Self, IfaceError> {
         let options = IfaceOptions {
-            iface: options.ifaces.clone(),
-            patterns: options.iface_patterns.clone(),
-            can_reach: options.iface_can_reach,
             public_ip: hints.public_ip.or(options.public_ip),
             public_ipv6: hints.public_ipv6.or(options.public_ipv6),
+            ..options.clone()
         };
         let host = Host::read(netlink, &families, &options).await?;
         let chosen = iface::select(&options, &families, &host)?;

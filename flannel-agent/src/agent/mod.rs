@@ -47,14 +47,15 @@ pub async fn run(options: RunOptions) -> anyhow::Result<()> {
     if options.etcd.uses_tls() {
         options.etcd.tls.check().await.context("cannot use TLS with etcd")?;
     }
-    let _state = StateDir::claim(&options.state_dir, Some(&options.subnet_file))?;
+    let _state = StateDir::claim(&options.paths.state_dir, Some(&options.paths.subnet_file))?;
     let (publish, status) = watch::channel(Status::starting(&options));
-    let listener = socket::bind(&options.state_dir)
-        .with_context(|| format!("cannot open {}", socket::path(&options.state_dir).display()))?;
+    let listener = socket::bind(&options.paths.state_dir)
+        .with_context(|| format!("cannot open {}", socket::path(&options.paths.state_dir).display()))?;
     let pulse = Pulse::start();
     let (book, counts) = (PeerBook::default(), Counts::new().context("cannot count")?);
     let readiness = Readiness::new(status.clone(), pulse.clone());
-    let metrics = Metrics::new(readiness.clone(), book.clone(), counts.clone(), PinRoot::new(&options.bpf_pin_root));
+    let metrics =
+        Metrics::new(readiness.clone(), book.clone(), counts.clone(), PinRoot::new(&options.paths.bpf_pin_root));
     let _listeners = listen(&options, readiness, metrics, &counts)?;
     let manager = ServiceManager::of_environment();
     tokio::spawn(manager.clone().await_ready(status.clone()));
@@ -69,7 +70,7 @@ pub async fn run(options: RunOptions) -> anyhow::Result<()> {
         }
     };
     answering.abort();
-    if let Err(error) = std::fs::remove_file(socket::path(&options.state_dir)) {
+    if let Err(error) = std::fs::remove_file(socket::path(&options.paths.state_dir)) {
         tracing::debug!(%error, "the status socket stays behind");
     }
     result
@@ -99,11 +100,11 @@ fn listen(
     metrics: Metrics,
     counts: &Counts,
 ) -> anyhow::Result<Vec<HttpServer>> {
-    let (health, own) = match options.metrics {
+    let (health, own) = match options.listeners.metrics {
         Some(address) => (Routes::Health(readiness), Some((address, Routes::Metrics(metrics)))),
         None => (Routes::All(readiness, metrics), None),
     };
-    let health = options.healthz.map(|address| (address, health, &counts.displaced.health));
+    let health = options.listeners.healthz.map(|address| (address, health, &counts.displaced.health));
     let own = own.map(|(address, routes)| (address, routes, &counts.displaced.metrics));
     let mut servers = Vec::new();
     for (address, routes, displaced) in health.into_iter().chain(own) {

@@ -26,7 +26,8 @@ use crate::{
 impl Status {
     /// Of an agent that has just begun.
     pub(super) fn starting(options: &RunOptions) -> Self {
-        let decision = ModeRequest { flag: options.datapath, ..ModeRequest::default() }.decide(Capability::NOTHING);
+        let decision =
+            ModeRequest { flag: options.datapath.mode, ..ModeRequest::default() }.decide(Capability::NOTHING);
         let mode = ModeStatus {
             effective: decision.mode.to_string(),
             wanted: decision.wanted.to_string(),

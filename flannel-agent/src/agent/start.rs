@@ -134,7 +134,7 @@ async fn start_with<M: SubnetManager>(
     let hints = wait_for_hints(&mut manager).await;
 
     stage("choosing the external interface");
-    let external = External::choose(&netlink, options, networks.keys().copied().collect(), &hints).await?;
+    let external = External::choose(&netlink, &options.iface, networks.keys().copied().collect(), &hints).await?;
     let interface = external.chosen();
     for end in interface.ends.values() {
         tracing::info!(interface = interface.name, address = %end.addr, public = %end.public, mtu = interface.mtu, "external interface");
@@ -182,8 +182,8 @@ async fn start_with<M: SubnetManager>(
     };
     let setups = networks.iter().map(setup).collect();
     let conntrack =
-        ConntrackSysctls::new(options.conntrack_liberal, &options.state_dir, pod_networks(&config, &former));
-    let fast = Fast::new(conntrack, Exclusions::new(options.fast_exclude.clone()));
+        ConntrackSysctls::new(options.fast.conntrack_liberal, &options.paths.state_dir, pod_networks(&config, &former));
+    let fast = Fast::new(conntrack, Exclusions::new(options.fast.exclude.clone()));
     let host_addresses = HostAddressReader::new(netlink.clone());
     let reconciler =
         Reconciler::new(netlink, &backend, &setups, interface, sysctl::local_ports(), bpf.ok(), book).with_fast(fast);
@@ -201,10 +201,10 @@ async fn start_with<M: SubnetManager>(
     Ok(Components {
         settings: Settings {
             config,
-            subnet_file: options.subnet_file.clone(),
+            subnet_file: options.paths.subnet_file.clone(),
             ip_masq: options.traffic.masquerade,
-            mode: options.datapath,
-            guard: options.guard,
+            mode: options.datapath.mode,
+            guard: options.datapath.guard,
             no_bpf,
             has_tunnel: backend.port().is_some(),
             former,
@@ -218,7 +218,7 @@ async fn start_with<M: SubnetManager>(
         traffic,
         kernel,
         rules: RuleChanges::listen(),
-        firewall: firewall::Watch::start(options.strict_rules, backend.port()),
+        firewall: firewall::Watch::start(options.fast.strict_rules, backend.port()),
     })
 }
 
@@ -323,14 +323,14 @@ fn warn_of_bridges(networks: &BTreeMap<Family, PodNetwork>) {
 }
 
 fn former_networks(options: &RunOptions) -> Vec<IpNet> {
-    read_previous_networks(&options.subnet_file).unwrap_or_else(|error| {
+    read_previous_networks(&options.paths.subnet_file).unwrap_or_else(|error| {
         tracing::debug!(%error, "the former pod networks are not known");
         Vec::new()
     })
 }
 
 fn lease_request(options: &RunOptions, config: &NetworkConfig, attrs: LeaseAttrs) -> LeaseRequest {
-    let previous: Option<LeaseKey> = match read_previous(&options.subnet_file) {
+    let previous: Option<LeaseKey> = match read_previous(&options.paths.subnet_file) {
         Ok(previous) => previous,
         Err(error) => {
             tracing::warn!(%error, "the former subnet is not known");

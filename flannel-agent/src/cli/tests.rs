@@ -87,14 +87,20 @@ fn defaults_are_flannels() {
     assert_eq!(options.etcd.lease_ttl, Duration::from_hours(24));
     assert_eq!(options.etcd.renew_margin, Duration::from_hours(1));
     assert_eq!(options.etcd.credentials, None);
-    assert_eq!(options.subnet_file, PathBuf::from("/run/flannel/subnet.env"));
-    assert_eq!(options.state_dir, PathBuf::from("/run/flannel"));
-    assert_eq!(options.bpf_pin_root, PathBuf::from("/sys/fs/bpf/flannel"));
-    assert_eq!((options.public_ip, options.traffic, options.datapath), (None, TrafficOptions::default(), None));
-    assert_eq!((options.log_level, options.log_format, options.attach), (Level::INFO, Format::Text, AttachMode::Auto));
-    assert!(options.etcd.tls.is_empty() && options.iface_patterns.is_empty());
-    assert_eq!(options.metrics, None);
-    assert_eq!((options.healthz, options.iface_can_reach, options.flow_table_size), (None, None, None));
+    assert_eq!(options.paths.subnet_file, PathBuf::from("/run/flannel/subnet.env"));
+    assert_eq!(options.paths.state_dir, PathBuf::from("/run/flannel"));
+    assert_eq!(options.paths.bpf_pin_root, PathBuf::from("/sys/fs/bpf/flannel"));
+    assert_eq!(
+        (options.iface.public_ip, options.traffic, options.datapath.mode),
+        (None, TrafficOptions::default(), None)
+    );
+    assert_eq!(
+        (options.log.level, options.log.format, options.datapath.attach),
+        (Level::INFO, Format::Text, AttachMode::Auto)
+    );
+    assert!(options.etcd.tls.is_empty() && options.iface.patterns.is_empty());
+    assert_eq!(options.listeners.metrics, None);
+    assert_eq!((options.listeners.healthz, options.iface.can_reach, options.fast.flow_table_size), (None, None, None));
     assert_eq!(options.warnings, []);
 }
 
@@ -134,20 +140,20 @@ fn every_option_is_typed() {
     assert_eq!(options.etcd.endpoints, ["http://127.0.0.1:1", "http://[::1]:2", "https://etcd.example:3"]);
     let client = ClientFiles { certificate: "/cert".into(), key: "/key".into() };
     assert_eq!(options.etcd.tls, TlsFiles { ca: Some("/ca".into()), client: Some(client) });
-    assert_eq!(options.iface_patterns, [NamePattern::new("^eth").expect("a pattern")]);
-    assert_eq!(options.iface_can_reach, Some([192, 0, 2, 9].into()));
-    assert_eq!(options.healthz, Some(([0, 0, 0, 0, 0, 0, 0, 1], 80).into()));
-    assert_eq!(options.metrics, Some(([192, 0, 2, 7], 9100).into()));
-    assert_eq!(options.log_format, Format::Json);
+    assert_eq!(options.iface.patterns, [NamePattern::new("^eth").expect("a pattern")]);
+    assert_eq!(options.iface.can_reach, Some([192, 0, 2, 9].into()));
+    assert_eq!(options.listeners.healthz, Some(([0, 0, 0, 0, 0, 0, 0, 1], 80).into()));
+    assert_eq!(options.listeners.metrics, Some(([192, 0, 2, 7], 9100).into()));
+    assert_eq!(options.log.format, Format::Json);
     assert_eq!(options.etcd.renew_margin, Duration::from_secs(5));
-    assert_eq!(options.public_ip, Some([192, 0, 2, 1].into()));
-    assert_eq!(options.datapath, Some(Mode::Kernel));
-    assert_eq!((options.log_level, options.attach), (Level::TRACE, AttachMode::Clsact));
+    assert_eq!(options.iface.public_ip, Some([192, 0, 2, 1].into()));
+    assert_eq!(options.datapath.mode, Some(Mode::Kernel));
+    assert_eq!((options.log.level, options.datapath.attach), (Level::TRACE, AttachMode::Clsact));
     let resync = Duration::from_mins(1);
     let traffic = TrafficOptions { masquerade: true, random_fully: false, forward: false, blackhole: true, resync };
     assert_eq!(options.traffic, traffic);
-    assert_eq!(options.flow_table_size, Some(1_000));
-    assert_eq!(options.ifaces, ["eth0"]);
+    assert_eq!(options.fast.flow_table_size, Some(1_000));
+    assert_eq!(options.iface.iface, ["eth0"]);
     assert_eq!(options.warnings, [OptionWarning::PlainEndpoints]);
     assert!(!format!("{options:?}").contains("hunter2"));
     assert_eq!(options.etcd.credentials.map(|both| both.password.reveal().to_owned()), Some("hunter2".to_owned()));

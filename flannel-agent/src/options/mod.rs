@@ -9,13 +9,7 @@ pub(crate) mod go_style;
 mod go_values;
 mod parse;
 
-use std::{
-    fmt,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
-    path::PathBuf,
-    str::FromStr,
-    time::Duration,
-};
+use std::{fmt, net::SocketAddr, path::PathBuf, str::FromStr, time::Duration};
 
 use flannel_common::{
     guard::{self, GuardMode},
@@ -31,7 +25,7 @@ use tracing::Level;
 pub use self::args::RawOptions;
 use crate::{
     datapath::attach::XdpGuardMode,
-    iface::{BadPattern, NamePattern},
+    iface::{BadPattern, IfaceOptions},
     observe::log::Format,
     traffic::TrafficOptions,
 };
@@ -53,62 +47,88 @@ pub enum AttachMode {
 
 /// Everything `run` needs to know.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub struct RunOptions {
     /// The store, unless it is Kubernetes.
     pub etcd: EtcdOptions,
     /// Kubernetes, if that is the store.
     pub kube: Option<KubeOptions>,
-    /// Interface names or local addresses, tried in order; empty for the default route's interface.
-    pub ifaces: Vec<String>,
-    /// Patterns on local addresses and interface names, tried after `ifaces`.
-    pub iface_patterns: Vec<NamePattern>,
-    /// The interface by which this address is reached, tried last.
-    pub iface_can_reach: Option<IpAddr>,
-    /// The address other nodes reach us at, when it is not the interface's.
-    pub public_ip: Option<Ipv4Addr>,
-    /// The same for IPv6.
-    pub public_ipv6: Option<Ipv6Addr>,
-    /// The path of subnet.env.
-    pub subnet_file: PathBuf,
+    /// The external interface.
+    pub iface: IfaceOptions,
     /// The traffic rules of this node.
     pub traffic: TrafficOptions,
     /// True if an unreachable route for the whole pod network is kept.
     pub unreachable_route: bool,
-    /// The address at which health checks are answered; `None` if they are not.
-    pub healthz: Option<SocketAddr>,
-    /// The address at which metrics are answered; `None` for that of health checks.
-    pub metrics: Option<SocketAddr>,
-    /// The most detailed level that is logged.
-    pub log_level: Level,
-    /// The format of log lines.
-    pub log_format: Format,
-    /// The directory of the agent's socket and state.
-    pub state_dir: PathBuf,
-    /// The directory under which BPF objects are pinned.
-    pub bpf_pin_root: PathBuf,
-    /// The mode of this node; `None` follows the network configuration.
-    pub datapath: Option<Mode>,
-    /// The modes of the guard.
-    pub guard: guard::Checks<GuardMode>,
-    /// The mode of the guard at the driver (XDP).
-    pub xdp_guard: XdpGuardMode,
     /// IPv4 peers from which on routes are made by nexthop objects.
     pub nexthops_from: usize,
-    /// The mechanism by which programs are attached.
-    pub attach: AttachMode,
-    /// True if mode `fast` may make conntrack liberal.
-    pub conntrack_liberal: bool,
-    /// True if rules that judge single packets lower mode `fast`.
-    pub strict_rules: bool,
-    /// Pods with such addresses stay out of mode `fast`.
-    pub fast_exclude: Vec<IpNet>,
-    /// Flows of each family mode `fast` holds; `None` goes by the machine's memory.
-    pub flow_table_size: Option<u32>,
+    /// The BPF programs.
+    pub datapath: DatapathOptions,
+    /// Mode `fast`.
+    pub fast: FastOptions,
+    /// The agent's files.
+    pub paths: Paths,
+    /// The agent's listeners.
+    pub listeners: Listeners,
+    /// The log.
+    pub log: LogOptions,
     /// True if capabilities that are not needed are kept.
     pub keep_capabilities: bool,
     /// Options without the effect they ask for. To be logged once.
     pub warnings: Vec<OptionWarning>,
+}
+
+/// Options of the BPF programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DatapathOptions {
+    /// The mode of this node; `None` follows the network configuration.
+    pub mode: Option<Mode>,
+    /// The modes of the guard.
+    pub guard: guard::Checks<GuardMode>,
+    /// The mode of the guard at the driver (XDP).
+    pub xdp_guard: XdpGuardMode,
+    /// The mechanism by which programs are attached.
+    pub attach: AttachMode,
+}
+
+/// Options of mode `fast`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FastOptions {
+    /// True if it may make conntrack liberal.
+    pub conntrack_liberal: bool,
+    /// True if rules that judge single packets lower the mode.
+    pub strict_rules: bool,
+    /// Pods with such addresses stay out of it.
+    pub exclude: Vec<IpNet>,
+    /// Flows of each family; `None` goes by the machine's memory.
+    pub flow_table_size: Option<u32>,
+}
+
+/// The paths of the agent's files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Paths {
+    /// subnet.env.
+    pub subnet_file: PathBuf,
+    /// The directory of the agent's socket and state.
+    pub state_dir: PathBuf,
+    /// The directory under which BPF objects are pinned.
+    pub bpf_pin_root: PathBuf,
+}
+
+/// The addresses at which the agent answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Listeners {
+    /// Health checks; `None` if they are not answered.
+    pub healthz: Option<SocketAddr>,
+    /// Metrics; `None` for the address of health checks.
+    pub metrics: Option<SocketAddr>,
+}
+
+/// Options of the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogOptions {
+    /// The most detailed level.
+    pub level: Level,
+    /// The format of lines.
+    pub format: Format,
 }
 
 /// An option without the effect it asks for.
@@ -166,32 +186,26 @@ impl RunOptions {
         let warnings = half.then_some(OptionWarning::HalfCredentials).into_iter();
         let options = Self {
             warnings: warnings.chain(Checks::tls_warnings(&raw, &etcd.endpoints)).collect(),
-            iface_patterns: checks.patterns(&raw.iface_regex),
-            iface_can_reach: checks.optional("iface-can-reach", &raw.iface_can_reach, "an IP address"),
-            healthz: checks.listener(["healthz-ip", "healthz-port"], &raw.healthz_ip, raw.healthz_port),
-            metrics: checks.listener(["metrics-ip", "metrics-port"], &raw.metrics_ip, raw.metrics_port),
-            log_format: checks.log_format(&raw.log_format),
-            public_ip: checks.optional("public-ip", &raw.public_ip, "an IPv4 address"),
-            public_ipv6: checks.optional("public-ipv6", &raw.public_ipv6, "an IPv6 address"),
-            subnet_file: checks.path("subnet-file", &raw.subnet_file),
-            state_dir: checks.path("state-dir", &raw.state_dir),
-            bpf_pin_root: checks.path("bpf-pin-root", &raw.bpf_pin_root),
-            datapath: checks.datapath(&raw.datapath),
-            guard: checks.guard(&raw),
-            xdp_guard: checks.xdp_guard(&raw.xdp_guard),
+            datapath: checks.datapath(&raw),
+            paths: checks.paths(&raw),
+            listeners: Listeners {
+                healthz: checks.listener(["healthz-ip", "healthz-port"], &raw.healthz_ip, raw.healthz_port),
+                metrics: checks.listener(["metrics-ip", "metrics-port"], &raw.metrics_ip, raw.metrics_port),
+            },
+            log: LogOptions { level: log_level(raw.v), format: checks.log_format(&raw.log_format) },
+            fast: FastOptions {
+                conntrack_liberal: raw.conntrack_liberal,
+                strict_rules: raw.strict_rules,
+                exclude: checks.prefixes("fast-exclude", &raw.fast_exclude),
+                flow_table_size: checks.flow_table_size(raw.flow_table_size),
+            },
             nexthops_from: checks.nexthops_from(raw.nexthops_from),
-            attach: checks.attach(&raw.attach),
-            conntrack_liberal: raw.conntrack_liberal,
-            strict_rules: raw.strict_rules,
-            fast_exclude: checks.prefixes("fast-exclude", &raw.fast_exclude),
-            flow_table_size: checks.flow_table_size(raw.flow_table_size),
             keep_capabilities: raw.keep_capabilities,
-            log_level: log_level(raw.v),
             traffic: checks.traffic(&raw),
             unreachable_route: raw.unreachable_route,
             etcd,
             kube: raw.kube_subnet_mgr.then(|| checks.kube(&raw)),
-            ifaces: raw.iface.into_iter().filter(|iface| !iface.is_empty()).collect(),
+            iface: checks.iface(raw),
         };
         if checks.mistakes.is_empty() { Ok(options) } else { Err(checks.mistakes) }
     }
@@ -229,6 +243,24 @@ impl Checks {
         parsed
     }
 
+    fn iface(&mut self, raw: RawOptions) -> IfaceOptions {
+        IfaceOptions {
+            patterns: self.patterns(&raw.iface_regex),
+            can_reach: self.optional("iface-can-reach", &raw.iface_can_reach, "an IP address"),
+            public_ip: self.optional("public-ip", &raw.public_ip, "an IPv4 address"),
+            public_ipv6: self.optional("public-ipv6", &raw.public_ipv6, "an IPv6 address"),
+            iface: raw.iface.into_iter().filter(|iface| !iface.is_empty()).collect(),
+        }
+    }
+
+    fn paths(&mut self, raw: &RawOptions) -> Paths {
+        Paths {
+            subnet_file: self.path("subnet-file", &raw.subnet_file),
+            state_dir: self.path("state-dir", &raw.state_dir),
+            bpf_pin_root: self.path("bpf-pin-root", &raw.bpf_pin_root),
+        }
+    }
+
     fn path(&mut self, flag: &'static str, value: &str) -> PathBuf {
         let path = PathBuf::from(value);
         if !path.is_absolute() {
@@ -237,7 +269,16 @@ impl Checks {
         path
     }
 
-    fn datapath(&mut self, value: &str) -> Option<Mode> {
+    fn datapath(&mut self, raw: &RawOptions) -> DatapathOptions {
+        DatapathOptions {
+            mode: self.mode(&raw.datapath),
+            guard: self.guard(raw),
+            xdp_guard: self.xdp_guard(&raw.xdp_guard),
+            attach: self.attach(&raw.attach),
+        }
+    }
+
+    fn mode(&mut self, value: &str) -> Option<Mode> {
         match value {
             "auto" => None,
             _ => self.optional("datapath", value, "kernel, encap, fast or auto"),

@@ -35,8 +35,8 @@ fn reads(options: &RunOptions) -> Vec<&Path> {
 }
 
 fn writes(options: &RunOptions) -> Vec<&Path> {
-    let subnet_dir = options.subnet_file.parent();
-    subnet_dir.into_iter().chain([&*options.state_dir, &*options.bpf_pin_root]).collect()
+    let subnet_dir = options.paths.subnet_file.parent();
+    subnet_dir.into_iter().chain([&*options.paths.state_dir, &*options.paths.bpf_pin_root]).collect()
 }
 
 /// The nearest directory that exists is the one to write to.

@@ -94,7 +94,7 @@ pub fn reduce(options: &RunOptions) {
         tracing::info!("every capability is kept, as --keep-capabilities asks for");
         return;
     }
-    datapath::mount_for(&options.bpf_pin_root);
+    datapath::mount_for(&options.paths.bpf_pin_root);
     if let Err(error) = sets::keep(options) {
         tracing::warn!(%error, "capabilities that are not needed are kept, because they cannot be given up");
     }

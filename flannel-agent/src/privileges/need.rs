@@ -47,7 +47,8 @@ impl Need {
 
 /// Returns the capabilities that the options need, apart from those for their files.
 pub(super) fn of(options: &RunOptions) -> Vec<Need> {
-    let ports: Vec<_> = [options.healthz, options.metrics].iter().flatten().map(SocketAddr::port).collect();
+    let ports: Vec<_> =
+        [options.listeners.healthz, options.listeners.metrics].iter().flatten().map(SocketAddr::port).collect();
     needs(tool::may_be_legacy(), &ports, first_free_port())
 }
 
