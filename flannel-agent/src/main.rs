@@ -32,8 +32,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// On one thread: the work is one loop and what feeds it, and to wake another thread for each of the kernel's thousands of
-/// answers would cost as much as the answers.
+/// On one thread: the work is one loop and what feeds it, and to wake another thread for each of
+/// the kernel's thousands of answers would cost as much as the answers.
 fn run<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)
 }

@@ -1,14 +1,16 @@
 //! The allocator's policy for freed memory.
 
-/// From how much free memory at the end of the heap on the system gets it back, in bytes; glibc's own first value.
+/// From how much free memory at the end of the heap on the system gets it back, in bytes; glibc's
+/// own first value.
 #[cfg(target_env = "gnu")]
 const TRIM_THRESHOLD: nix::libc::c_int = 128 << 10;
 
 /// Gives freed memory back to the system. To be called before there are other threads.
 ///
-/// glibc takes every large block that is freed as a sign that there will be more, and keeps up to twice its size from
-/// then on (mallopt(3), "Dynamic mmap threshold"). The agent frees a few once, at its start - the kernel's type
-/// information, the store's first answer - and would hold megabytes for them for the rest of its life.
+/// glibc takes every large block that is freed as a sign that there will be more, and keeps up to
+/// twice its size from then on (mallopt(3), "Dynamic mmap threshold"). The agent frees a few once,
+/// at its start - the kernel's type information, the store's first answer - and would hold
+/// megabytes for them for the rest of its life.
 pub(crate) fn return_what_is_freed() {
     #[cfg(target_env = "gnu")]
     {

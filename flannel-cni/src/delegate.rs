@@ -1,4 +1,5 @@
-//! Calling the delegate: the same environment, its configuration on standard input, its standard error ours.
+//! Calling the delegate: the same environment, its configuration on standard input, its standard
+//! error ours.
 //!
 //! Its standard output is kept until it has ended, because our own output depends on its exit
 //! status.
@@ -115,8 +116,8 @@ impl Delegate {
     }
 }
 
-/// Reads one byte more than allowed at most, which shows that there was more. The pipe is closed then, which ends a
-/// plugin that prints without end.
+/// Reads one byte more than allowed at most, which shows that there was more. The pipe is closed
+/// then, which ends a plugin that prints without end.
 fn read_bounded(stdout: ChildStdout) -> io::Result<Vec<u8>> {
     let mut output = Vec::new();
     stdout.take(LARGEST_OUTPUT as u64 + 1).read_to_end(&mut output)?;

@@ -1,4 +1,5 @@
-//! The delegate's configuration: what the network configuration gives, and what subnet.env and defaults add. Pure.
+//! The delegate's configuration: what the network configuration gives, and what subnet.env and
+//! defaults add. Pure.
 
 use flannel_subnet_env::SubnetFile;
 use serde_json::{Value, json};

@@ -1,9 +1,11 @@
 //! One call at a time for an interface of a container, delegates included.
 //!
-//! The runtime promises as much, but a runtime that gives up an ADD kills us, not the delegate: its DEL then meets a
-//! delegate that still adds. So the lock is one that our children inherit, and it lasts until the last of them ends.
+//! The runtime promises as much, but a runtime that gives up an ADD kills us, not the delegate: its
+//! DEL then meets a delegate that still adds. So the lock is one that our children inherit, and it
+//! lasts until the last of them ends.
 //!
-//! All locks are on one file, which stays: each key has a byte of it. Two keys may share a byte; then one waits.
+//! All locks are on one file, which stays: each key has a byte of it. Two keys may share a byte;
+//! then one waits.
 
 use std::{
     fs::{File, OpenOptions},

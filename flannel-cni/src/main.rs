@@ -1,9 +1,9 @@
-//! The CNI plugin `flannel`: a meta plugin. It fills in the configuration of another plugin, `bridge` unless one is
-//! named, from what the agent wrote into subnet.env, and calls it.
+//! The CNI plugin `flannel`: a meta plugin. It fills in the configuration of another plugin,
+//! `bridge` unless one is named, from what the agent wrote into subnet.env, and calls it.
 //!
-//! It is started for every pod, so it has few dependencies, one thread and no runtime. It owns the state files and
-//! their lock, and the format of errors; interfaces and addresses are the delegate's. Nothing of it touches the kernel's
-//! network state.
+//! It is started for every pod, so it has few dependencies, one thread and no runtime. It owns the
+//! state files and their lock, and the format of errors; interfaces and addresses are the
+//! delegate's. Nothing of it touches the kernel's network state.
 
 mod delegate;
 mod environment;

@@ -13,7 +13,8 @@ use crate::{environment::is_identifier, error::Error, version::Version};
 /// A JSON object.
 pub(crate) type Object = Map<String, Value>;
 
-/// The network configuration, valid as far as it is ours. What it gives no value, or an empty one, has the default.
+/// The network configuration, valid as far as it is ours. What it gives no value, or an empty one,
+/// has the default.
 #[derive(Clone, Debug)]
 pub(crate) struct NetConf {
     /// Of the specification; as given, perhaps empty.
@@ -82,7 +83,8 @@ fn present<'de, D: Deserializer<'de>>(input: D) -> Result<Option<Vec<Attachment>
 impl NetConf {
     /// Reads the input.
     pub(crate) fn parse(input: &[u8]) -> Result<Self, Error> {
-        // By way of an object: serde would take a list of the values too, and refuse what is there twice.
+        // By way of an object: serde would take a list of the values too, and refuse what is there
+        // twice.
         let object: Object = serde_json::from_slice(input).map_err(Error::Decode)?;
         let raw = Raw::deserialize(Value::Object(object)).map_err(Error::Decode)?;
         let name = raw.name.unwrap_or_default();

@@ -4,8 +4,9 @@ use std::net::IpAddr;
 
 use serde_json::Value;
 
-/// Gives each route without a next hop the gateway of its family's first address, which is what the specification lets
-/// it mean, and what the bridge plugin made of it. The same plugin's CHECK looks for a route without any gateway.
+/// Gives each route without a next hop the gateway of its family's first address, which is what the
+/// specification lets it mean, and what the bridge plugin made of it. The same plugin's CHECK looks
+/// for a route without any gateway.
 pub(crate) fn with_explicit_gateways(mut result: Value) -> Value {
     let ips = result["ips"].as_array().cloned().unwrap_or_default();
     let gateways: Vec<IpAddr> = ips.iter().filter_map(|ip| ip["gateway"].as_str()?.parse().ok()).collect();

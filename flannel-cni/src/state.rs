@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! <dataDir>/<container id>:<interface>   ours; ':' is in neither
-//! <dataDir>/<container id>               left by stock flannel's plugin: read, removed, never written
+//! <dataDir>/<container id>               left by stock flannel's plugin: read and removed
 //! <dataDir>/.<container id>:<interface>  being written
 //! <dataDir>/.lock                        see `lock`
 //! ```
@@ -10,7 +10,8 @@
 //! Root runs what a file names. Therefore only a regular file of the plugin's own user is accepted,
 //! and symbolic links are not followed. No other user may write into the directory.
 //!
-//! A file is there, whole and on disk, before the delegate is called; it goes when the delegate's DEL succeeded.
+//! A file is there, whole and on disk, before the delegate is called; it goes when the delegate's
+//! DEL succeeded.
 
 use std::{
     fmt,
@@ -79,7 +80,8 @@ pub(crate) struct StateDir {
 }
 
 impl StateDir {
-    /// Creates the directory where it is missing, with mode 0700. Takes the right to write from others where it is not.
+    /// Creates the directory where it is missing, with mode 0700. Takes the right to write from
+    /// others where it is not.
     ///
     /// [`Error::SharedDirectory`] for a directory like `/tmp`, whose mode is meant.
     pub(crate) fn create(path: &Path) -> Result<Self, Error> {
@@ -105,7 +107,8 @@ impl StateDir {
         &self.path
     }
 
-    /// Writes a file: old or new content after a crash at any moment, and the new one once this has returned.
+    /// Writes a file: old or new content after a crash at any moment, and the new one once this has
+    /// returned.
     pub(crate) fn write(&self, key: &Key, delegate: &Object) -> Result<(), Error> {
         let (path, partial) = (self.file(key), self.partial(key));
         let replace = || -> io::Result<()> {
@@ -125,7 +128,8 @@ impl StateDir {
         [self.file(key), self.partial(key)].iter().any(|path| path.symlink_metadata().is_ok())
     }
 
-    /// The delegate's configuration that was written under `key`, if any. [`Error::State`] if it is none.
+    /// The delegate's configuration that was written under `key`, if any. [`Error::State`] if it is
+    /// none.
     pub(crate) fn read(&self, key: &Key) -> Result<Option<Object>, Error> {
         let path = self.file(key);
         let damaged = |reason: String| Error::State { path: self.file(key), reason };
@@ -179,7 +183,8 @@ impl StateDir {
     }
 }
 
-/// Reads a regular file that only its owner, who we are, may write. Any other is [`io::ErrorKind::InvalidData`].
+/// Reads a regular file that only its owner, who we are, may write. Any other is
+/// [`io::ErrorKind::InvalidData`].
 fn read_own(path: &Path) -> io::Result<Vec<u8>> {
     let mut file = regular_file::open(path, Links::Refuse)?;
     let metadata = file.metadata()?;

@@ -1,7 +1,7 @@
 //! Reading subnet.env, and waiting for it: after a boot the kubelet may be ahead of the agent.
 //!
-//! The wait polls. inotify would need a watch on a directory that is not there yet either, and a look costs some
-//! microseconds.
+//! The wait polls. inotify would need a watch on a directory that is not there yet either, and a
+//! look costs some microseconds.
 
 use std::{
     io::{self, Read as _},

@@ -1,5 +1,5 @@
-//! Versions of the CNI specification. The delegate speaks the configuration's version, and what it prints is passed
-//! on, so every version it may speak is fine with us.
+//! Versions of the CNI specification. The delegate speaks the configuration's version, and what it
+//! prints is passed on, so every version it may speak is fine with us.
 
 use serde_json::{Value, json};
 
@@ -37,7 +37,8 @@ impl Version {
     }
 }
 
-/// In which version to answer: the input's, or the newest if it has none that we speak. Whatever the input is.
+/// In which version to answer: the input's, or the newest if it has none that we speak. Whatever
+/// the input is.
 pub(crate) fn of_answer(input: &[u8]) -> &'static str {
     let input: Option<Value> = serde_json::from_slice(input).ok();
     let wanted = input.as_ref().and_then(|input| input["cniVersion"].as_str());

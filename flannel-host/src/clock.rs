@@ -1,8 +1,9 @@
 //! The clock leases are kept by: `CLOCK_BOOTTIME`.
 //!
-//! A store counts the lifetime of a lease while this machine is suspended as well, and whatever its wall clock is set to.
-//! Of the kernel's clocks only this one goes on through the first and takes no part in the second. What is measured in
-//! moments, such as back-off and deadlines, stays with [`std::time::Instant`], which stands still in suspend.
+//! A store counts the lifetime of a lease while this machine is suspended as well, and whatever its
+//! wall clock is set to. Of the kernel's clocks only this one goes on through the first and takes
+//! no part in the second. What is measured in moments, such as back-off and deadlines, stays with
+//! [`std::time::Instant`], which stands still in suspend.
 
 use std::{
     ops::Add,

@@ -2,7 +2,8 @@
 
 use std::error::Error;
 
-/// Returns an error with its causes in one line. A cause that the line already ends with is not repeated.
+/// Returns an error with its causes in one line. A cause that the line already ends with is not
+/// repeated.
 pub fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

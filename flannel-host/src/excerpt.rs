@@ -1,7 +1,7 @@
 //! Text of others as it is logged and shown: cut to a length that harms no log.
 //!
-//! Values of leases, annotations, configurations and answers of servers may be megabytes. What is shown of one is its
-//! beginning and how much is left out.
+//! Values of leases, annotations, configurations and answers of servers may be megabytes. What is
+//! shown of one is its beginning and how much is left out.
 
 use std::fmt::{self, Write as _};
 
@@ -10,7 +10,8 @@ const OF_VALUE: usize = 120;
 /// Characters shown of a message.
 const OF_MESSAGE: usize = 500;
 
-/// The beginning of a text. [`fmt::Display`] writes it as it is, [`fmt::Debug`] in quotes and escaped.
+/// The beginning of a text. [`fmt::Display`] writes it as it is, [`fmt::Debug`] in quotes and
+/// escaped.
 #[derive(Clone, Copy)]
 pub struct Excerpt<'a> {
     shown: &'a str,

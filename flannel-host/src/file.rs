@@ -21,8 +21,9 @@ pub struct FileError {
     pub source: io::Error,
 }
 
-/// Replaces a file atomically, so that it survives a crash at any moment: old or new content, never a mixture. A missing
-/// directory is created with mode 0755; neither mode depends on the umask. Blocks on the disk.
+/// Replaces a file atomically, so that it survives a crash at any moment: old or new content, never
+/// a mixture. A missing directory is created with mode 0755; neither mode depends on the umask.
+/// Blocks on the disk.
 pub fn replace(path: &Path, contents: &[u8], mode: u32) -> Result<(), FileError> {
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     create_dir(dir).map_err(failed("create the directory", dir))?;

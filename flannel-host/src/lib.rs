@@ -1,5 +1,5 @@
-//! The ground floor of the agent: its host's clock, files, sysctls and signals, address families, and
-//! the forms of errors and log lines. Nothing here knows what the agent is for.
+//! The ground floor of the agent: its host's clock, files, sysctls and signals, address families,
+//! and the forms of errors and log lines. Nothing here knows what the agent is for.
 
 #![forbid(unsafe_code)]
 

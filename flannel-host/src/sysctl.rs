@@ -1,4 +1,5 @@
-//! The kernel settings the datapath depends on, read from `/proc/sys/net` of this network namespace.
+//! The kernel settings the datapath depends on, read from `/proc/sys/net` of this network
+//! namespace.
 
 use std::{fs, io};
 
@@ -7,8 +8,8 @@ use crate::family::Family;
 /// The kernel's default range, for a file that cannot be read or parsed.
 const DEFAULT_PORTS: (u16, u16) = (32768, 60999);
 
-/// `net.ipv4.ip_local_port_range`: the range of the tunnel's source ports over IPv4 and IPv6, both ends included by name, the upper one excluded by
-/// the kernel's own formula.
+/// `net.ipv4.ip_local_port_range`: the range of the tunnel's source ports over IPv4 and IPv6, both
+/// ends included by name, the upper one excluded by the kernel's own formula.
 pub fn local_ports() -> (u16, u16) {
     match read("/proc/sys/net/ipv4/ip_local_port_range").map(|text| parse_ports(&text)) {
         Ok(Some(range)) => range,
@@ -16,7 +17,8 @@ pub fn local_ports() -> (u16, u16) {
     }
 }
 
-/// The setting by which this node forwards packets of a family. Flannel leaves it to the container runtime.
+/// The setting by which this node forwards packets of a family. Flannel leaves it to the container
+/// runtime.
 pub const fn forwarding(family: Family) -> &'static str {
     match family {
         Family::V4 => "net/ipv4/ip_forward",
@@ -30,7 +32,8 @@ pub fn forwards_ipv6_from(device: &str) -> bool {
     is_on(forwarding(Family::V6)) || is_on(&format!("net/ipv6/conf/{device}/force_forwarding"))
 }
 
-/// The setting by which iptables sees packets of a family that a bridge passes on; it exists with the module `br_netfilter`.
+/// The setting by which iptables sees packets of a family that a bridge passes on; it exists with
+/// the module `br_netfilter`.
 pub const fn bridge_filtering(family: Family) -> &'static str {
     match family {
         Family::V4 => "net/bridge/bridge-nf-call-iptables",

@@ -63,7 +63,8 @@ impl Address {
         self.flags.contains(AddressFlags::Dadfailed)
     }
 
-    /// An IPv6 privacy address. For IPv4 the same bit says "secondary", which is no reason to avoid one.
+    /// An IPv6 privacy address. For IPv4 the same bit says "secondary", which is no reason to avoid
+    /// one.
     pub const fn is_temporary(&self) -> bool {
         self.key.addr.is_ipv6() && self.flags.contains(AddressFlags::Secondary)
     }
@@ -97,7 +98,8 @@ impl AddressKey {
             IpAddr::V6(addr) => {
                 let built = AddressMessageBuilder::<Ipv6Addr>::new().index(self.ifindex);
                 let mut message = built.address(addr, self.prefix_len).build();
-                // Ours are unique by their lease; while the kernel asks whether they are, it uses them for nothing.
+                // Ours are unique by their lease; while the kernel asks whether they are, it uses
+                // them for nothing.
                 message.header.flags |= AddressHeaderFlags::Nodad;
                 message
             }
@@ -113,8 +115,8 @@ impl Netlink {
         Ok(entries.iter().filter_map(address_of).collect())
     }
 
-    /// The addresses of the other end of a veth, in whose namespace nothing is entered for it (kernel 4.20); none where that
-    /// namespace has no number here.
+    /// The addresses of the other end of a veth, in whose namespace nothing is entered for it
+    /// (kernel 4.20); none where that namespace has no number here.
     pub async fn addresses_of_peer(&self, link: &Link) -> Result<Vec<IpAddr>, NetlinkError> {
         let (Some(index), Some(namespace)) = (link.lower, link.netns) else { return Ok(Vec::new()) };
         let mut message = AddressMessage::default();

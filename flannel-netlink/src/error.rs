@@ -78,7 +78,8 @@ impl fmt::Display for Verb {
 /// The cause of a failed request.
 #[derive(Debug, Error)]
 pub enum Fault {
-    /// The kernel refused; `remark` is its own explanation (extended ack, kernel 4.12), where it gave one.
+    /// The kernel refused; `remark` is its own explanation (extended ack, kernel 4.12), where it
+    /// gave one.
     #[error("{}", remark.as_deref().unwrap_or("the kernel refused"))]
     Refused {
         /// The errno.
@@ -107,7 +108,8 @@ pub enum Fault {
     /// The kernel acknowledged the request without the answer it asks for.
     #[error("the kernel sent no answer")]
     NoAnswer,
-    /// Nothing came back, for any request: the answer was lost, or the kernel holds its lock for very long.
+    /// Nothing came back, for any request: the answer was lost, or the kernel holds its lock for
+    /// very long.
     #[error("no answer while the kernel was silent for {seconds} s")]
     TimedOut {
         /// The silence.

@@ -1,7 +1,7 @@
 //! Forwarding entries of a vxlan device: the VTEP behind an Ethernet address.
 //!
-//! These live in the device's own table (`NTF_SELF`), not in a bridge's. Only permanent entries with a
-//! destination are state here.
+//! These live in the device's own table (`NTF_SELF`), not in a bridge's. Only permanent entries
+//! with a destination are state here.
 
 use std::{fmt, net::IpAddr};
 
@@ -35,8 +35,8 @@ impl fmt::Display for FdbKey {
 }
 
 impl FdbKey {
-    /// The entry a message is about and its destination. `None` for anything but a permanent entry of a
-    /// vxlan device's own table.
+    /// The entry a message is about and its destination. `None` for anything but a permanent entry
+    /// of a vxlan device's own table.
     pub(super) fn from_message(message: &NeighbourMessage) -> Option<(Self, IpAddr)> {
         let own = message.header.family == AddressFamily::Bridge && message.header.flags.contains(NeighbourFlags::Own);
         if !own || !is_permanent(message) {

@@ -64,8 +64,8 @@ pub struct Netlink {
 }
 
 impl Netlink {
-    /// Opens the sockets in the network namespace of the calling thread and subscribes to its events, so
-    /// that no change after this call goes unseen. Call inside a Tokio runtime.
+    /// Opens the sockets in the network namespace of the calling thread and subscribes to its
+    /// events, so that no change after this call goes unseen. Call inside a Tokio runtime.
     pub fn connect() -> Result<(Self, KernelEvents), NetlinkError> {
         let route = open("a NETLINK_ROUTE socket", || socket::for_requests(NETLINK_ROUTE))?;
         let nexthop = open("a NETLINK_ROUTE socket", || socket::for_requests(NETLINK_ROUTE))?;

@@ -45,8 +45,8 @@ pub struct Link {
     pub kind: Option<String>,
     /// Index of the bridge, bond or VRF this device is enslaved to.
     pub controller: Option<u32>,
-    /// Index of the device below or, for a veth, of its peer (`IFLA_LINK`). May be of another namespace,
-    /// see [`Link::netns`].
+    /// Index of the device below or, for a veth, of its peer (`IFLA_LINK`). May be of another
+    /// namespace, see [`Link::netns`].
     pub lower: Option<u32>,
     /// Id of the namespace `lower` is in (`IFLA_LINK_NETNSID`); `None` when it is this one.
     pub netns: Option<i32>,
@@ -62,7 +62,8 @@ impl Link {
     /// `ARPHRD_ETHER`.
     pub const ETHER: u16 = 1;
 
-    /// An Ethernet device that is up, of no kind and with nothing special about it; for tests to alter.
+    /// An Ethernet device that is up, of no kind and with nothing special about it; for tests to
+    /// alter.
     pub fn ethernet(index: u32, name: &str, mtu: u32) -> Self {
         Self { name: name.to_owned(), mtu, up: true, running: true, arphrd: Self::ETHER, ..Self::unknown(index) }
     }
@@ -160,8 +161,9 @@ impl Netlink {
         self.link(query, format_args!("link {index}")).await
     }
 
-    /// The other end of a veth, as it is in its own namespace (kernel 4.20); `None` when it is gone, or its namespace has no
-    /// number here. Nothing is entered for it: the kernel answers across namespaces.
+    /// The other end of a veth, as it is in its own namespace (kernel 4.20); `None` when it is
+    /// gone, or its namespace has no number here. Nothing is entered for it: the kernel answers
+    /// across namespaces.
     pub async fn link_peer(&self, link: &Link) -> Result<Option<Link>, NetlinkError> {
         let Some(index) = link.lower else { return Ok(None) };
         let mut query = LinkUnspec::new_with_index(index).build();
@@ -195,8 +197,8 @@ impl Netlink {
         }
     }
 
-    /// Creates a vxlan device, down. [`NetlinkError::is_exists`] when the name is taken, or the VNI and
-    /// port by another device of this namespace.
+    /// Creates a vxlan device, down. [`NetlinkError::is_exists`] when the name is taken, or the VNI
+    /// and port by another device of this namespace.
     pub async fn create_vxlan(&self, spec: &VxlanSpec) -> Result<(), NetlinkError> {
         let message = RouteNetlinkMessage::NewLink(spec.to_message());
         let created = self.route.command(message, NLM_F_CREATE | NLM_F_EXCL).await;

@@ -1,7 +1,9 @@
-//! Asking the kernel which route packets would take: the outer packets to a peer, or any to an address.
+//! Asking the kernel which route packets would take: the outer packets to a peer, or any to an
+//! address.
 //!
-//! For outer packets the answer is the routing table's entry (`RTM_F_FIB_MATCH`, kernel 4.13), not a cached result: it shows
-//! several next hops, an MTU and encapsulation that a resolved destination hides.
+//! For outer packets the answer is the routing table's entry (`RTM_F_FIB_MATCH`, kernel 4.13), not
+//! a cached result: it shows several next hops, an MTU and encapsulation that a resolved
+//! destination hides.
 
 use std::{fmt, net::IpAddr};
 
@@ -42,7 +44,8 @@ pub struct RouteAnswer {
     pub gateway: Option<IpAddr>,
     /// MTU set on the route, bytes.
     pub mtu: Option<u32>,
-    /// Several next hops, for one of which the kernel decides by the flow; empty where there is one.
+    /// Several next hops, for one of which the kernel decides by the flow; empty where there is
+    /// one.
     pub hops: Vec<RouteHop>,
     /// Nexthop object (kernel 5.3), single or group.
     pub nexthop: Option<u32>,
@@ -172,8 +175,9 @@ impl Netlink {
         self.look_up(query.to_message(), format_args!("{object}")).await
     }
 
-    /// Looks up how this host reaches an address: one interface, one next hop, and in `src` the address packets to it
-    /// carry. Unlike [`Self::route_get`] it resolves what is left to the kernel's choice.
+    /// Looks up how this host reaches an address: one interface, one next hop, and in `src` the
+    /// address packets to it carry. Unlike [`Self::route_get`] it resolves what is left to the
+    /// kernel's choice.
     pub async fn route_from_here(&self, dst: IpAddr) -> Result<RouteAnswer, NetlinkError> {
         let mut message = RouteMessage::default();
         let family = Family::of(dst);

@@ -1,6 +1,7 @@
 //! Permanent neighbour entries: the Ethernet address behind an IP address on a link.
 //!
-//! Only permanent entries are state here. What ARP and ND learn comes and goes on its own; [`Netlink::neighbour`] shows it.
+//! Only permanent entries are state here. What ARP and ND learn comes and goes on its own;
+//! [`Netlink::neighbour`] shows it.
 
 use std::{fmt, net::IpAddr};
 

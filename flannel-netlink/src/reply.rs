@@ -29,8 +29,8 @@ impl<T: NetlinkDeserializable + Prune> NetlinkDeserializable for Reply<T> {
     type Error = Infallible;
 
     fn deserialize(header: &NetlinkHeader, payload: &[u8]) -> Result<Self, Infallible> {
-        // The xfrm library reads the fixed part of a message without a look at its length. One that is too short ends the
-        // decoding with a panic, and must not end the connection.
+        // The xfrm library reads the fixed part of a message without a look at its length. One that
+        // is too short ends the decoding with a panic, and must not end the connection.
         let decoded = catch_unwind(AssertUnwindSafe(|| T::deserialize(header, payload)));
         Ok(match decoded {
             Ok(Ok(mut message)) => {

@@ -64,8 +64,8 @@ pub(super) fn ignore_changes_by(events: &TokioSocket, own: &[&TokioSocket]) -> i
 /// `RTM_NEWLINK`, `RTM_DELLINK`, `RTM_NEWADDR`, `RTM_DELADDR`.
 const ALWAYS_HEARD: [u16; 4] = [16, 17, 20, 21];
 
-/// A classic BPF program over `struct nlmsghdr`, the type at byte 4 and the sender's port at byte 12. It loads in network order
-/// what stands there in the host's.
+/// A classic BPF program over `struct nlmsghdr`, the type at byte 4 and the sender's port at byte
+/// 12. It loads in network order what stands there in the host's.
 fn filter(ports: &[u32]) -> Vec<SockFilter> {
     const LOAD_HALF: u16 = 0x28; // BPF_LD | BPF_H | BPF_ABS
     const LOAD_WORD: u16 = 0x20; // BPF_LD | BPF_W | BPF_ABS

@@ -1,10 +1,12 @@
-//! One request, its answers, and what they mean: the only place that reads netlink flags and errnos.
+//! One request, its answers, and what they mean: the only place that reads netlink flags and
+//! errnos.
 //!
-//! Any number of requests may be in flight on clones of a [`Transport`]; each is answered on its own. A
-//! request whose caller stops waiting may still be carried out. What waits to be sent goes to the kernel together: it
-//! works a batch off in order within one system call, and that call, with its wake-ups, costs as much as the work.
-//! The kernel allows one dump at a time per socket, so dumps take turns. A dump that the kernel calls
-//! interrupted (the table changed while it was being read) is read again.
+//! Any number of requests may be in flight on clones of a [`Transport`]; each is answered on its
+//! own. A request whose caller stops waiting may still be carried out. What waits to be sent goes
+//! to the kernel together: it works a batch off in order within one system call, and that call,
+//! with its wake-ups, costs as much as the work. The kernel allows one dump at a time per socket,
+//! so dumps take turns. A dump that the kernel calls interrupted (the table changed while it was
+//! being read) is read again.
 
 use std::{
     fmt::Debug,
@@ -37,8 +39,8 @@ use super::{
 
 /// The number of reads of a dump before the caller gets an error.
 const DUMP_ATTEMPTS: u32 = 10;
-/// Silence on the whole socket after which an answer counts as lost. Longer than the kernel holds its
-/// configuration lock on a very large node. Requests that wait behind others have no deadline.
+/// Silence on the whole socket after which an answer counts as lost. Longer than the kernel holds
+/// its configuration lock on a very large node. Requests that wait behind others have no deadline.
 const SILENCE: Duration = Duration::from_secs(30);
 /// The error that a caller gets after that.
 const SILENT: Fault = Fault::TimedOut { seconds: SILENCE.as_secs() };
@@ -133,8 +135,8 @@ impl<T: Message> Transport<T> {
         answer.dump.complete()?.pop().ok_or(Fault::NoAnswer)
     }
 
-    /// Reads a whole table. Runs to its end even when the caller stops waiting: the kernel refuses the
-    /// next dump on a socket while one is half read.
+    /// Reads a whole table. Runs to its end even when the caller stops waiting: the kernel refuses
+    /// the next dump on a socket while one is half read.
     pub(super) async fn dump(&self, message: T) -> Result<Dump<T>, Fault> {
         let this = self.clone();
         tokio::spawn(async move { this.dump_in_turn(message).await }).await.unwrap_or(Err(Fault::Closed))

@@ -1,8 +1,8 @@
 //! The vxlan part of a link, both ways: reading it, and the message that creates one.
 //!
-//! Creation sends exactly the attributes stock flannel sends: `UDP_CSUM` is left out (the kernel then checksums IPv4 outer
-//! packets), and packets over IPv6 leave with checksums. An IPv4 tunnel is the same to the bit; one over IPv6 may differ by
-//! taking packets without a checksum.
+//! Creation sends exactly the attributes stock flannel sends: `UDP_CSUM` is left out (the kernel
+//! then checksums IPv4 outer packets), and packets over IPv6 leave with checksums. An IPv4 tunnel
+//! is the same to the bit; one over IPv6 may differ by taking packets without a checksum.
 
 use std::net::IpAddr;
 
@@ -90,11 +90,14 @@ pub struct VxlanSpec {
     pub name: String,
     /// VXLAN network identifier, 24 bits.
     pub vni: u32,
-    /// UDP destination port, host order. Always sent: the kernel's own default is a module parameter.
+    /// UDP destination port, host order. Always sent: the kernel's own default is a module
+    /// parameter.
     pub port: u16,
-    /// MTU in bytes. The kernel lowers it to the underlay's minus 50 (IPv4 outer) or 70 (IPv6 outer).
+    /// MTU in bytes. The kernel lowers it to the underlay's minus 50 (IPv4 outer) or 70 (IPv6
+    /// outer).
     pub mtu: u32,
-    /// Ethernet address. Given at creation it counts as set by an administrator, and udev leaves it alone.
+    /// Ethernet address. Given at creation it counts as set by an administrator, and udev leaves it
+    /// alone.
     pub mac: Mac,
     /// Index of the underlay device.
     pub lower: u32,

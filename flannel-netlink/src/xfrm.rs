@@ -1,7 +1,8 @@
 //! The xfrm policies for packets that leave this host.
 //!
-//! The programs send outer packets past the host's transformations. A peer whose packets a policy may cover must be
-//! left to the kernel. A kernel without XFRM has no policies; that is an answer, not an error.
+//! The programs send outer packets past the host's transformations. A peer whose packets a policy
+//! may cover must be left to the kernel. A kernel without XFRM has no policies; that is an answer,
+//! not an error.
 
 use std::net::IpAddr;
 
@@ -151,8 +152,8 @@ impl XfrmPolicy {
 }
 
 impl Netlink {
-    /// The policies for outgoing packets, per-socket ones left out. Empty on a kernel without XFRM. Fails
-    /// when one of them could not be decoded.
+    /// The policies for outgoing packets, per-socket ones left out. Empty on a kernel without XFRM.
+    /// Fails when one of them could not be decoded.
     pub async fn out_policies(&self) -> Result<Vec<XfrmPolicy>, NetlinkError> {
         let Some(xfrm) = &self.xfrm else { return Ok(Vec::new()) };
         read_policies(xfrm).await.map_err(|fault| fault.on(Verb::Read, "the xfrm policies"))

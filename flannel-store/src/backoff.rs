@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use rand::RngExt;
 use tokio::time::sleep_until;
 
-/// Delays that double from `first` to `max`, each varied by up to `jitter` percent either way, so that nodes
-/// that failed together do not return together. Valid by construction.
+/// Delays that double from `first` to `max`, each varied by up to `jitter` percent either way, so
+/// that nodes that failed together do not return together. Valid by construction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
     first: Duration,

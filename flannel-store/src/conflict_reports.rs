@@ -15,7 +15,8 @@ pub struct ConflictReport {
     pub message: String,
 }
 
-/// The reporting end. Reports cost nothing; when and how one is published is the manager's decision.
+/// The reporting end. Reports cost nothing; when and how one is published is the manager's
+/// decision.
 #[derive(Clone, Debug, Default)]
 pub struct ConflictReports(Option<watch::Sender<BTreeSet<ConflictReport>>>);
 

@@ -11,8 +11,8 @@ pub struct Lease {
     pub key: LeaseKey,
     /// The attributes of the node that holds them.
     pub attrs: LeaseAttrs,
-    /// Families whose attributes cannot be read, and why. Empty in etcd, where the value is one text; in Kubernetes each
-    /// attribute is one, and a mistake in one family is none in the other.
+    /// Families whose attributes cannot be read, and why. Empty in etcd, where the value is one
+    /// text; in Kubernetes each attribute is one, and a mistake in one family is none in the other.
     pub malformed: Vec<(Family, BadAttrs)>,
     /// Families whose public address an operator wrote over the node's own, so that its packets may
     /// carry another. Empty in etcd, which has no such setting.
@@ -57,8 +57,8 @@ pub enum BadPodCidr {
 /// A lease, or what stands in its place, with its age.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// The name that later changes and the deletion carry: in etcd the last part of the key, in Kubernetes the
-    /// Node's name.
+    /// The name that later changes and the deletion carry: in etcd the last part of the key, in
+    /// Kubernetes the Node's name.
     pub name: String,
     /// When it was created, on a scale of the store; a renewal does not change it.
     pub created: i64,

@@ -2,8 +2,8 @@
 //! families. Flannel's parser requires an IPv4 part. With IPv6 alone flannel writes `0.0.0.0-0`
 //! there, which next to an IPv6 part means none.
 //!
-//! Flannel matches its pattern anywhere before the end of the key; here the text must match as a whole, and
-//! host bits are refused, so that no two keys mean one subnet.
+//! Flannel matches its pattern anywhere before the end of the key; here the text must match as a
+//! whole, and host bits are refused, so that no two keys mean one subnet.
 
 use std::{fmt, str::FromStr};
 

@@ -16,8 +16,8 @@ use crate::config::{ConfigError, NetworkConfig};
 pub struct LeaseRequest {
     /// The cluster's configuration.
     pub config: NetworkConfig,
-    /// Our attributes, with a public address of each family that is on. In etcd that is our identity: see
-    /// [`LeaseAttrs::is_same_node`].
+    /// Our attributes, with a public address of each family that is on. In etcd that is our
+    /// identity: see [`LeaseAttrs::is_same_node`].
     pub attrs: LeaseAttrs,
     /// The subnets held before, from subnet.env; asked for again if they are free.
     pub previous: Option<LeaseKey>,
@@ -153,7 +153,8 @@ pub enum StoreEvent {
     },
     /// The stream of changes goes on where it broke off; nothing was missed.
     Resumed,
-    /// We hold this lease now: renewed, changed in the store, or acquired again (maybe with another key).
+    /// We hold this lease now: renewed, changed in the store, or acquired again (maybe with another
+    /// key).
     OwnLease(OwnLease),
     /// Our lease is lost. Acquiring again is under way; [`Self::OwnLease`] follows.
     OwnLeaseLost {
@@ -176,10 +177,12 @@ pub trait SubnetManager: Send + Sized + 'static {
     /// The rule for which of several leases with one VTEP MAC is believed.
     const PRECEDENCE: Precedence;
 
-    /// The text of the network configuration. An absent configuration is an error like an absent store.
+    /// The text of the network configuration. An absent configuration is an error like an absent
+    /// store.
     fn network_config(&mut self) -> impl Future<Output = Result<String, Self::Error>> + Send;
 
-    /// Reads that text. Where the store assigns the subnets, its rules about cutting the network do not apply.
+    /// Reads that text. Where the store assigns the subnets, its rules about cutting the network do
+    /// not apply.
     fn parse_config(text: &str) -> Result<NetworkConfig, ConfigError> {
         if Self::ASSIGNS_SUBNETS { NetworkConfig::parse_assigned(text) } else { NetworkConfig::parse(text) }
     }

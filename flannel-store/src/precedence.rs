@@ -10,18 +10,21 @@ use super::Entry;
 pub enum Precedence {
     /// The lease created first, whatever is written later.
     ///
-    /// For Kubernetes, where a Node lasts until it is deleted, and where the server sets its creation time. Conditions of the
-    /// Node, `Ready` among them, do not count: they change while its pods still run, and others may write them.
+    /// For Kubernetes, where a Node lasts until it is deleted, and where the server sets its
+    /// creation time. Conditions of the Node, `Ready` among them, do not count: they change while
+    /// its pods still run, and others may write them.
     FirstCreated,
     /// Of the leases written since the youngest was created, the one created first.
     ///
-    /// For etcd, where a node renews its lease and a lease that its node left behind is not written again. A newcomer is
-    /// believed until the older lease is renewed, which shows that the older node lives; from then on the older one is.
+    /// For etcd, where a node renews its lease and a lease that its node left behind is not written
+    /// again. A newcomer is believed until the older lease is renewed, which shows that the older
+    /// node lives; from then on the older one is.
     FirstRenewed,
 }
 
 impl Precedence {
-    /// The lease that is believed; `None` of none. Of two created together it is the one with the lexically first name.
+    /// The lease that is believed; `None` of none. Of two created together it is the one with the
+    /// lexically first name.
     pub(super) fn choose<'a>(self, claims: &[&'a Entry]) -> Option<&'a Entry> {
         let youngest = claims.iter().map(|entry| entry.created).max()?;
         let is_alive = |entry: &&Entry| match self {
@@ -75,7 +78,8 @@ mod tests {
         let rule = Precedence::FirstRenewed;
         assert_eq!(chosen(rule, &[entry("left", 5, 5), entry("moved", 9, 9)]), "moved");
         assert_eq!(chosen(rule, &[entry("left", 5, 5), entry("moved", 9, 40)]), "moved");
-        // Its next renewal shows that the older node lives; renewals of the newcomer change nothing after that.
+        // Its next renewal shows that the older node lives; renewals of the newcomer change nothing
+        // after that.
         assert_eq!(chosen(rule, &[entry("alive", 5, 12), entry("clone", 9, 9)]), "alive");
         assert_eq!(chosen(rule, &[entry("alive", 5, 12), entry("clone", 9, 40)]), "alive");
         assert_eq!(chosen(rule, &[entry("left", 2, 4), entry("alive", 5, 12), entry("clone", 9, 9)]), "alive");

@@ -1,7 +1,7 @@
 //! Start-up: waits for a store that may not be there yet.
 //!
-//! Every failure that time or an operator can heal is retried for ever; it is logged when it changes, and
-//! otherwise once a minute.
+//! Every failure that time or an operator can heal is retried for ever; it is logged when it
+//! changes, and otherwise once a minute.
 
 use std::time::{Duration, Instant};
 
@@ -17,8 +17,8 @@ const RETRY: Backoff = match Backoff::new(Duration::from_secs(1), Duration::from
     None => panic!("one second is a valid back-off"),
 };
 
-/// Waits for a network configuration that can be served. Malformed ones are waited out; only one that asks
-/// for what is not built is returned as an error.
+/// Waits for a network configuration that can be served. Malformed ones are waited out; only one
+/// that asks for what is not built is returned as an error.
 pub async fn wait_for_config<M: SubnetManager>(manager: &mut M) -> Result<NetworkConfig, ConfigError> {
     let mut retry = Retry::new("the network configuration");
     loop {

@@ -1,6 +1,7 @@
 //! subnet.env: how the container runtime, the CNI plugin and our own next start learn our subnet.
 //!
-//! Writing it, and what the next start takes from it; its lines are read by `flannel_subnet_env`, as by the CNI plugin.
+//! Writing it, and what the next start takes from it; its lines are read by `flannel_subnet_env`,
+//! as by the CNI plugin.
 
 use std::{fmt::Write as _, fs, io, path::Path};
 
@@ -25,7 +26,8 @@ pub struct SubnetEnv {
 }
 
 impl SubnetEnv {
-    /// The text of the file. A subnet is given as its first usable address, the bridge's, with the length.
+    /// The text of the file. A subnet is given as its first usable address, the bridge's, with the
+    /// length.
     pub fn render(&self) -> String {
         let mut text = String::new();
         if let Some((network, subnet)) = self.v4 {
@@ -49,10 +51,11 @@ fn push_family<P: Prefix>(text: &mut String, infix: &str, network: P, subnet: P)
     let _infallible = write!(text, "FLANNEL_{infix}NETWORK={network}\nFLANNEL_{infix}SUBNET={gateway}/{length}\n");
 }
 
-/// The subnets an earlier run wrote, host bits cleared. `None` when there is no file or it names none.
+/// The subnets an earlier run wrote, host bits cleared. `None` when there is no file or it names
+/// none.
 ///
-/// As tolerant as flannel's reader: quotes, comments and `export` are fine, and of a comma list the valid
-/// entries count, provided there is exactly one.
+/// As tolerant as flannel's reader: quotes, comments and `export` are fine, and of a comma list the
+/// valid entries count, provided there is exactly one.
 pub fn read_previous(path: &Path) -> Result<Option<LeaseKey>, FileError> {
     let text = read_text(path)?;
     let key = LeaseKey {

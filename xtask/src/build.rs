@@ -1,7 +1,8 @@
 //! Builds the BPF object and, around it, the agent; and the CNI plugin.
 //!
-//! The object is built first, with its own toolchain, into a target directory of its own; the agent's build
-//! script takes it from `FLANNEL_BPF_OBJECT`. Without that variable the agent gets a stub in its place.
+//! The object is built first, with its own toolchain, into a target directory of its own; the
+//! agent's build script takes it from `FLANNEL_BPF_OBJECT`. Without that variable the agent gets a
+//! stub in its place.
 
 use std::{
     fs,
@@ -73,8 +74,8 @@ pub(crate) fn build(workspace: &Workspace, bpf: Option<Bpf<'_>>, parts: Parts) -
     build_with(workspace.cargo(), workspace, bpf, parts)
 }
 
-/// Builds what is shipped: each program has a list of its crates in the section `.dep-v0`, for scanners of known
-/// vulnerabilities. `auditable` is the directory of cargo-auditable.
+/// Builds what is shipped: each program has a list of its crates in the section `.dep-v0`, for
+/// scanners of known vulnerabilities. `auditable` is the directory of cargo-auditable.
 pub(crate) fn build_auditable(workspace: &Workspace, bpf: Bpf<'_>, auditable: &Path) -> anyhow::Result<Built> {
     let mut cargo = workspace.cargo_with(auditable);
     cargo.arg("auditable");
@@ -100,8 +101,8 @@ fn build_with(mut cargo: Command, workspace: &Workspace, bpf: Option<Bpf<'_>>, p
     Ok(built)
 }
 
-/// Builds the agent as it is without the BPF toolchain, with the tests' profile, and puts it where the next build does not
-/// overwrite it.
+/// Builds the agent as it is without the BPF toolchain, with the tests' profile, and puts it where
+/// the next build does not overwrite it.
 pub(crate) fn build_stub(workspace: &Workspace) -> anyhow::Result<PathBuf> {
     println!("build: an agent without BPF programs, for the tests of that case");
     let mut cargo = workspace.cargo();
@@ -121,8 +122,8 @@ fn build_object(workspace: &Workspace, bpf: Bpf<'_>) -> anyhow::Result<PathBuf> 
     cargo.args(["--profile=bpf", "--package=flannel-ebpf", "--target", BPF_TARGET]).args(workspace::locked());
     let mut target = workspace.bpf_target();
     if bpf.log {
-        // Not at the other object's path: cargo puts an object it has kept back there with its old time, and
-        // the agent's build script would go on with the one it saw last.
+        // Not at the other object's path: cargo puts an object it has kept back there with its old
+        // time, and the agent's build script would go on with the one it saw last.
         target.push("log");
         cargo.arg("--features=log").env("CARGO_TARGET_DIR", &target);
     }
@@ -133,9 +134,9 @@ fn build_object(workspace: &Workspace, bpf: Bpf<'_>) -> anyhow::Result<PathBuf> 
     Ok(object)
 }
 
-/// The loader needs BTF for maps and functions, and bpf-linker leaves it out silently when the object was
-/// compiled without debug information; older verifiers refuse what the tests' kernel takes. Returns the
-/// object's size.
+/// The loader needs BTF for maps and functions, and bpf-linker leaves it out silently when the
+/// object was compiled without debug information; older verifiers refuse what the tests' kernel
+/// takes. Returns the object's size.
 fn check_object(object: &Path) -> anyhow::Result<usize> {
     let bytes = fs::read(object).with_context(|| format!("cannot read {}", object.display()))?;
     ensure!(

@@ -28,11 +28,13 @@ pub(crate) enum Verb {
         /// Build the agent without its BPF programs; it then runs in kernel mode only
         #[arg(long)]
         no_bpf: bool,
-        /// Build a debug object, whose programs log what they do with every packet through the agent (at -v=4)
+        /// Build a debug object, whose programs log what they do with every packet through the
+        /// agent (at -v=4)
         #[arg(long, conflicts_with = "no_bpf")]
         bpf_log: bool,
     },
-    /// Build, and put the result into a Debian package, `target/dist/flannel-agent_<version>_<architecture>.deb`
+    /// Build, and put the result into a Debian package,
+    /// `target/dist/flannel-agent_<version>_<architecture>.deb`
     ///
     /// The software bills of materials in CycloneDX lie next to it, one for each program and one
     /// for the BPF object. The package contains them too.
@@ -57,8 +59,8 @@ pub(crate) enum Verb {
         #[arg(long)]
         no_bpf: bool,
     },
-    /// Check licences, sources and versions of all dependencies by cargo-deny (deny.toml), and advisories where their
-    /// database can be fetched
+    /// Check licences, sources and versions of all dependencies by cargo-deny (deny.toml), and
+    /// advisories where their database can be fetched
     Deny,
     /// Take down labs whose demo or test died, and labs kept with `--keep`
     CleanLab(CleanLabOptions),

@@ -1,5 +1,5 @@
-//! `deny`: licences, sources and versions of what the programs are built from, by cargo-deny and `deny.toml`; and known
-//! vulnerabilities, where their database can be had.
+//! `deny`: licences, sources and versions of what the programs are built from, by cargo-deny and
+//! `deny.toml`; and known vulnerabilities, where their database can be had.
 
 use std::process::{Command, ExitCode};
 

@@ -28,7 +28,8 @@ impl Program {
     }
 }
 
-/// Replaces this process by the program, so that an interrupt reaches the one that has a lab to take down.
+/// Replaces this process by the program, so that an interrupt reaches the one that has a lab to
+/// take down.
 pub(crate) fn launch(setup: &Setup<'_>, program: Program, args: &[OsString]) -> anyhow::Result<Infallible> {
     let name = program.name();
     ensure!(workspace::is_root(), "the {name} makes network namespaces and loads BPF programs: run it as root");

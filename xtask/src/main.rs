@@ -1,7 +1,8 @@
 //! `cargo xtask`: the one entry point of the project, for people and for CI alike.
 //!
-//! Each verb does all the set-up it needs itself, so any of them can be the first command after a clone.
-//! This file reads the command line and hands over; what a verb does is in the module of its name.
+//! Each verb does all the set-up it needs itself, so any of them can be the first command after a
+//! clone. This file reads the command line and hands over; what a verb does is in the module of its
+//! name.
 
 mod build;
 mod cli;

@@ -1,7 +1,7 @@
 //! The directories of the project, and the start of other programs.
 //!
-//! Every child process is made here, so that all of them get the same directory, search path and (cargo)
-//! a clean environment. Leaves what to run, and in which order, to the verbs.
+//! Every child process is made here, so that all of them get the same directory, search path and
+//! (cargo) a clean environment. Leaves what to run, and in which order, to the verbs.
 
 use std::{
     env,
@@ -13,7 +13,8 @@ use std::{
 
 use anyhow::{Context as _, ensure};
 
-/// The BPF target with this machine's byte order: programs are loaded on the kind of machine they are built on.
+/// The BPF target with this machine's byte order: programs are loaded on the kind of machine they
+/// are built on.
 pub(crate) const BPF_TARGET: &str =
     if cfg!(target_endian = "little") { "bpfel-unknown-none" } else { "bpfeb-unknown-none" };
 
@@ -47,7 +48,8 @@ impl Workspace {
         &self.target
     }
 
-    /// Returns the target directory of the BPF object, apart from the host's: it has another compiler.
+    /// Returns the target directory of the BPF object, apart from the host's: it has another
+    /// compiler.
     pub(crate) fn bpf_target(&self) -> PathBuf {
         self.target().join("bpf")
     }
@@ -64,8 +66,8 @@ impl Workspace {
         Ok(dir)
     }
 
-    /// A command in the project's directory, without standard input, that finds administrator's commands
-    /// and the unpacked tools whatever the caller's `PATH` is.
+    /// A command in the project's directory, without standard input, that finds administrator's
+    /// commands and the unpacked tools whatever the caller's `PATH` is.
     pub(crate) fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
         command.current_dir(&self.root).stdin(Stdio::null()).env("PATH", self.search_path());
@@ -114,7 +116,8 @@ pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// `--locked` in CI, where a lock file that does not fit is a fault; nothing on a developer's machine.
+/// `--locked` in CI, where a lock file that does not fit is a fault; nothing on a developer's
+/// machine.
 pub(crate) fn locked() -> &'static [&'static str] {
     if env::var_os("CI").is_some() { &["--locked"] } else { &[] }
 }

@@ -55,7 +55,8 @@ fn try_open(
     let mapped = |family| networks.get(&family).filter(|network| network.has_peer_map() || !any);
     let count = |family| mapped(family).map_or(0, PodNetwork::subnet_count);
     let subnets = Subnets { v4: count(Family::V4), v6: count(Family::V6) };
-    // Before a map is made: older kernels refuse maps first, for a reason that no operator can remedy.
+    // Before a map is made: older kernels refuse maps first, for a reason that no operator can
+    // remedy.
     probe::helpers()?;
     let loaded = load(pins, subnets, options.fast.flow_table_size)?;
     if let Some(log) = loaded.log {

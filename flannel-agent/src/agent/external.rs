@@ -13,9 +13,7 @@ use flannel_host::family::Family;
 use flannel_netlink::{KernelEvent, Netlink};
 use flannel_store::Hints;
 
-use crate::{
-    iface::{self, ExternalInterface, Followed, Host, IfaceError, IfaceOptions},
-};
+use crate::iface::{self, ExternalInterface, Followed, Host, IfaceError, IfaceOptions};
 
 /// The time for which the chosen interface may be unusable before another one is chosen.
 const GRACE: Duration = Duration::from_secs(10);
@@ -86,7 +84,8 @@ impl External {
         self.doubted = true;
     }
 
-    /// Looks at the interface if there is reason to. What is chosen now, if that is something else than before.
+    /// Looks at the interface if there is reason to. What is chosen now, if that is something else
+    /// than before.
     pub(super) async fn look_again(&mut self) -> Option<&ExternalInterface> {
         if !self.doubted && self.lost.is_none() {
             return None;

@@ -12,10 +12,11 @@ use crate::{
 };
 
 impl Agent {
-    /// Puts the guard's modes in force that are asked for and may be. Whether they are others than before.
+    /// Puts the guard's modes in force that are asked for and may be. Whether they are others than
+    /// before.
     ///
-    /// Asked after peers were worked in, and before the first heartbeat: an earlier agent may have left it enforced by what it
-    /// knew.
+    /// Asked after peers were worked in, and before the first heartbeat: an earlier agent may have
+    /// left it enforced by what it knew.
     pub(super) fn follow_guard(&mut self) -> bool {
         let doubt = self.guard_doubt();
         let Some(bpf) = self.node.reconciler.bpf_mut().filter(|bpf| bpf.has_tunnel()) else { return false };

@@ -1,4 +1,5 @@
-//! The addresses of this host while the agent runs: events invalidate them, and the next reconciliation reads them again.
+//! The addresses of this host while the agent runs: events invalidate them, and the next
+//! reconciliation reads them again.
 
 use flannel_netlink::{Address, KernelEvent, Netlink};
 use flannel_store::HostAddresses;

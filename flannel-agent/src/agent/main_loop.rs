@@ -27,12 +27,13 @@ use crate::{
 
 /// Between beats of the heart; the programs wait a minute.
 const BEAT: Duration = Duration::from_secs(1);
-/// Between looks for listeners to queues in mode `fast`, which confirm what was learned: a new flow waits that long
-/// before it is used.
+/// Between looks for listeners to queues in mode `fast`, which confirm what was learned: a new flow
+/// waits that long before it is used.
 const CONFIRM: Duration = Duration::from_millis(100);
 /// Between looks at everything there is, for drift that no event announced.
 const RESYNC: Duration = Duration::from_secs(30);
-/// Between looks at what is cheap to look at and not announced either: sysctls, TCX programs, pods' own ends of veths.
+/// Between looks at what is cheap to look at and not announced either: sysctls, TCX programs, pods'
+/// own ends of veths.
 const UNANNOUNCED: Duration = Duration::from_secs(5);
 /// Before another try when a whole reconciliation did not go through.
 const RETRY: Duration = Duration::from_secs(1);
@@ -308,7 +309,8 @@ impl Agent {
         if self.decision != before || lapsed || guarded { Outcome::Publish } else { Outcome::Idle }
     }
 
-    /// Confirms what mode `fast` has learned. Where that fails nothing new is used, and the next beat says why.
+    /// Confirms what mode `fast` has learned. Where that fails nothing new is used, and the next
+    /// beat says why.
     fn confirm(&mut self) -> Outcome {
         if let Some(bpf) = self.node.reconciler.bpf_mut()
             && let Err(error) = bpf.confirm()
@@ -376,8 +378,8 @@ impl Agent {
     }
 }
 
-/// Puts the best mode in force that is asked for and can be, no higher than the limit. Whether that is news, and why it is not a
-/// higher one if that was asked for.
+/// Puts the best mode in force that is asked for and can be, no higher than the limit. Whether that
+/// is news, and why it is not a higher one if that was asked for.
 fn follow(
     bpf: &mut Bpf,
     request: ModeRequest,

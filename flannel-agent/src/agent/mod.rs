@@ -1,7 +1,8 @@
 //! The daemon: start-up, the main loop, and the end that leaves the datapath running.
 //!
-//! One loop owns the leases and the reconciler. The store's task and the kernel's event task only send it what happened;
-//! every write to the kernel and to the maps is made here, so nothing has to be locked and the order is the program's.
+//! One loop owns the leases and the reconciler. The store's task and the kernel's event task only
+//! send it what happened; every write to the kernel and to the maps is made here, so nothing has to
+//! be locked and the order is the program's.
 
 mod bpf;
 mod external;
@@ -92,8 +93,8 @@ async fn daemon(
     started.run(publish, pulse, counts).await
 }
 
-/// Answers health checks and scrapes from here on, so that `/healthz` does while the store is waited for. Without an address
-/// of their own the metrics are where the health checks are.
+/// Answers health checks and scrapes from here on, so that `/healthz` does while the store is
+/// waited for. Without an address of their own the metrics are where the health checks are.
 fn listen(
     options: &RunOptions,
     readiness: Readiness,

@@ -1,4 +1,5 @@
-//! Start-up: from options to a node that can be kept. What time can heal is waited for, what it cannot ends the agent.
+//! Start-up: from options to a node that can be kept. What time can heal is waited for, what it
+//! cannot ends the agent.
 
 use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, sync::Arc};
 
@@ -38,7 +39,8 @@ use crate::{
 
 /// Events of the store between its task and the main loop.
 const STORE_QUEUE: usize = 1024;
-/// Warnings about the network configuration that are logged; there is one for each key that is not known.
+/// Warnings about the network configuration that are logged; there is one for each key that is not
+/// known.
 const CONFIG_WARNINGS: usize = 20;
 /// The kernel's limit for a device's name, in bytes (`IFNAMSIZ` less the final zero).
 const MAX_DEVICE_NAME: usize = 15;
@@ -235,8 +237,8 @@ fn unreachable_route(options: &RunOptions, backend: &dyn Backend, network: IpNet
     inside.map_or(Ok(()), |address| Err(NotMade::HasStore(address)))
 }
 
-/// Addresses of the store, where it is not named by a host name. In a pod the API server has one of a Service: these may be in the
-/// pod network, and have no route but the default route.
+/// Addresses of the store, where it is not named by a host name. In a pod the API server has one of
+/// a Service: these may be in the pod network, and have no route but the default route.
 fn store_addresses(options: &RunOptions) -> Vec<IpAddr> {
     let urls = options.kube.as_ref().map_or(options.etcd.endpoints.clone(), |kube| vec![kube.api()]);
     let hosts = urls.iter().filter_map(|url| url.parse::<http::Uri>().ok()?.host().map(str::to_owned));
@@ -257,8 +259,8 @@ fn pod_networks(config: &NetworkConfig, former: &[IpNet]) -> Vec<IpNet> {
     v4.into_iter().chain(v6).chain(former.iter().copied()).collect()
 }
 
-/// Makes each family's tunnel device, if the backend has one, before we know its address: one that is there keeps its own; a new
-/// one gets the one peers know, else a random one.
+/// Makes each family's tunnel device, if the backend has one, before we know its address: one that
+/// is there keeps its own; a new one gets the one peers know, else a random one.
 async fn make_devices(
     netlink: &Netlink,
     backend: &dyn Backend,
@@ -309,7 +311,8 @@ fn warn_of_sysctls(networks: &BTreeMap<Family, PodNetwork>) {
     }
 }
 
-/// Stock flannel does not start where bridges do not call iptables. Its rules do not need that; kube-proxy's do.
+/// Stock flannel does not start where bridges do not call iptables. Its rules do not need that;
+/// kube-proxy's do.
 fn warn_of_bridges(networks: &BTreeMap<Family, PodNetwork>) {
     for family in networks.keys() {
         let setting = sysctl::bridge_filtering(*family);

@@ -1,5 +1,5 @@
-//! The host-gw backend: per peer a route to the peer itself, on the external interface. No device, no tunnel: packets
-//! cross the link as they are, so a peer has to be on it.
+//! The host-gw backend: per peer a route to the peer itself, on the external interface. No device,
+//! no tunnel: packets cross the link as they are, so a peer has to be on it.
 //!
 //! Routes equal stock flannel's except for their protocol, 191, which is all that distinguishes
 //! them from an administrator's. The programs know the peers that are on the link, for mode `fast`;

@@ -255,7 +255,8 @@ pub struct Desired {
     pub legs: BTreeMap<EcmpPathKey, u32>,
     /// Entries of the `VTEPS` map.
     pub vteps: BTreeMap<Addr, VtepEntry>,
-    /// The `NAT_VTEPS` map: devices of peers whose packets may carry another source than their address.
+    /// The `NAT_VTEPS` map: devices of peers whose packets may carry another source than their
+    /// address.
     pub elsewhere: BTreeSet<DeviceKey>,
     /// Routes to the peers' subnets.
     pub routes: BTreeMap<RouteKey, Route>,

@@ -51,7 +51,8 @@ impl PodNetwork {
         u32::from(self.family().bits() - self.subnet_len)
     }
 
-    /// The number of a subnet; none for one of another size, or elsewhere, or in a network without a map.
+    /// The number of a subnet; none for one of another size, or elsewhere, or in a network without
+    /// a map.
     pub fn index_of(&self, subnet: IpNet) -> Option<u32> {
         if !self.has_peer_map() || subnet.prefix_len() != self.subnet_len || !self.prefix.contains(&subnet) {
             return None;

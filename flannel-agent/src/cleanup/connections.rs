@@ -1,5 +1,5 @@
-//! Number of TCP connections of pods that conntrack lists as alive: from `/proc/net/nf_conntrack`, or by
-//! ctnetlink where this kernel does not have the file (`CONFIG_NF_CONNTRACK_PROCFS`).
+//! Number of TCP connections of pods that conntrack lists as alive: from `/proc/net/nf_conntrack`,
+//! or by ctnetlink where this kernel does not have the file (`CONFIG_NF_CONNTRACK_PROCFS`).
 
 mod ctnetlink;
 

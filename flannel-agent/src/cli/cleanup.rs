@@ -16,7 +16,8 @@ pub struct CleanupOptions {
     /// Remove this subnet.env too; it is kept otherwise, so that the node gets its subnet back
     #[arg(long, value_name = "FILE")]
     remove_subnet_file: Option<PathBuf>,
-    /// Leave the tunnel devices, routes and rules, by which packets go on without the programs: for stock flannel to take over
+    /// Leave the tunnel devices, routes and rules, by which packets go on without the programs: for
+    /// stock flannel to take over
     #[arg(long, conflicts_with = "remove_subnet_file")]
     keep_network: bool,
     /// When the sysctls mode fast changed get back the values before

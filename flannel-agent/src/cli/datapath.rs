@@ -15,7 +15,8 @@ use crate::{
 pub enum DatapathCommand {
     /// Print the mode in force
     Show(ShowOptions),
-    /// Put a mode in force, at once and until it is set again; survives a restart of the agent, not a reboot
+    /// Put a mode in force, at once and until it is set again; survives a restart of the agent, not
+    /// a reboot
     Set(SetOptions),
 }
 
@@ -83,7 +84,8 @@ fn read(pins: &PinRoot) -> Result<ModeWord, DatapathError> {
 fn set(options: &SetOptions) -> Result<String, DatapathError> {
     let mut map = ModeMap::open(&options.pins.root())?;
     let Choice(choice) = options.mode;
-    // Without a choice the agent decides at its next beat; until then the default is the likeliest answer.
+    // Without a choice the agent decides at its next beat; until then the default is the likeliest
+    // answer.
     let unlocked = map.set_anyway(choice.unwrap_or(DEFAULT), choice)?;
     Ok(text(map.get()?) + &caution(unlocked, "datapath show"))
 }

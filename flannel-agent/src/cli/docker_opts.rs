@@ -1,7 +1,7 @@
 //! `flannel-agent docker-opts`: subnet.env as options of the Docker daemon.
 //!
-//! The options, the file and the exit status are those of flannel's `mk-docker-opts.sh`, of which `scripts/` has one
-//! for hosts without this program. What subnet.env does not have is left out.
+//! The options, the file and the exit status are those of flannel's `mk-docker-opts.sh`, of which
+//! `scripts/` has one for hosts without this program. What subnet.env does not have is left out.
 
 use std::{env, fmt::Write as _, fs, path::PathBuf};
 
@@ -38,7 +38,8 @@ pub struct DockerOptions {
 /// An option of Docker's, as the end of its variable's name, and as given to the daemon.
 type DockerOption = (&'static str, String);
 
-/// Writes the file. It prints nothing; a route that another node's lease left over our subnet is an error.
+/// Writes the file. It prints nothing; a route that another node's lease left over our subnet is an
+/// error.
 pub(super) async fn run(options: &DockerOptions) -> anyhow::Result<String> {
     let path = options.subnet_file.display();
     let text = fs::read_to_string(&options.subnet_file).with_context(|| format!("cannot read {path}"))?;

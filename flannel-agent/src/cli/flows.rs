@@ -1,4 +1,5 @@
-//! `flannel-agent flows flush`: what mode `fast` has learned is discarded, by one write to the pinned mode word.
+//! `flannel-agent flows flush`: what mode `fast` has learned is discarded, by one write to the
+//! pinned mode word.
 
 use clap::{Args, Subcommand};
 

@@ -27,8 +27,9 @@ use crate::{
 pub enum GuardCommand {
     /// Print the modes in force, what was refused, and where it came from
     Show(ShowOptions),
-    /// Put a mode in force until it is set again; survives a restart of the agent, not a reboot. Less takes effect at once,
-    /// also without an agent; more when the agent next looks, a second later
+    /// Put a mode in force until it is set again; survives a restart of the agent, not a reboot.
+    /// Less takes effect at once, also without an agent; more when the agent next looks, a second
+    /// later
     Set(SetOptions),
 }
 

@@ -1,6 +1,8 @@
-//! `flannel-agent install`: puts a file where others look for it, such as the CNI plugin and its configuration on the host.
+//! `flannel-agent install`: puts a file where others look for it, such as the CNI plugin and its
+//! configuration on the host.
 //!
-//! The two arguments and the result are those of the `install-conf` in flannel's image; ours takes programs as well.
+//! The two arguments and the result are those of the `install-conf` in flannel's image; ours takes
+//! programs as well.
 
 use std::{
     fs, io,

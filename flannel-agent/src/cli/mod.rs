@@ -1,11 +1,11 @@
 //! The command line: subcommands, and what the process name means.
 //!
-//! `flannel-agent run [flags]` is the daemon. Under the name `flanneld` the same binary is the daemon without
-//! naming the subcommand, so that it replaces flanneld in place. The flags of `run` are Go-style and go through
-//! `gostyle` first; those of every other subcommand are plain clap.
+//! `flannel-agent run [flags]` is the daemon. Under the name `flanneld` the same binary is the
+//! daemon without naming the subcommand, so that it replaces flanneld in place. The flags of `run`
+//! are Go-style and go through `gostyle` first; those of every other subcommand are plain clap.
 //!
-//! Help and version go to standard output, as is usual; under the name `flanneld` to standard error, as
-//! flanneld does. Wrong usage exits with 2 and lists every mistake at once.
+//! Help and version go to standard output, as is usual; under the name `flanneld` to standard
+//! error, as flanneld does. Wrong usage exits with 2 and lists every mistake at once.
 
 mod absent;
 mod bugtool;
@@ -73,15 +73,18 @@ pub enum Once {
     Flows(flows::FlowsCommand),
     /// Write one archive for a bug report; passwords, tokens and keys are left out
     Bugtool(bugtool::BugtoolOptions),
-    /// Say what this host can do and what stands in the way; needs no agent, ends with 1 if pods would not reach each other
+    /// Say what this host can do and what stands in the way; needs no agent, ends with 1 if pods
+    /// would not reach each other
     Check(check::CheckOptions),
     /// Show what would happen to a packet on this node, and why; ends with 1 if it would be lost
     Explain(explain::ExplainOptions),
     /// Show packets as the programs see them, live: which program, what became of them and why
     Monitor(monitor::MonitorOptions),
-    /// Remove everything the agent made on this node; refuses while it runs. The lease in the store and subnet.env stay
+    /// Remove everything the agent made on this node; refuses while it runs. The lease in the store
+    /// and subnet.env stay
     Cleanup(cleanup::CleanupOptions),
-    /// Set the sysctls mode `fast` asks for and record their values before, for an agent that may not: in an init container
+    /// Set the sysctls mode `fast` asks for and record their values before, for an agent that may
+    /// not: in an init container
     Prepare(prepare::PrepareOptions),
     /// Write the options of the Docker daemon that subnet.env asks for, as mk-docker-opts.sh does
     DockerOpts(docker_opts::DockerOptions),

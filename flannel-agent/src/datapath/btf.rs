@@ -1,9 +1,9 @@
 //! The offsets of struct members in the running kernel, from its type information (BTF). Pure
 //! except for the file it reads.
 //!
-//! Only what that takes: the names are found among the strings, then types are walked in order, their sizes known by kind,
-//! until the structs are found (Documentation/bpf/btf.rst). The kernel's BTF is some six megabytes: it is read through a small
-//! buffer, and is never in memory as a whole.
+//! Only what that takes: the names are found among the strings, then types are walked in order,
+//! their sizes known by kind, until the structs are found (Documentation/bpf/btf.rst). The kernel's
+//! BTF is some six megabytes: it is read through a small buffer, and is never in memory as a whole.
 
 use std::{
     fs::File,
@@ -16,7 +16,8 @@ use flannel_common::kernel::KernelLayout;
 /// The kernel's BTF.
 const VMLINUX: &str = "/sys/kernel/btf/vmlinux";
 
-/// The number of the conntrack extension that names a timeout policy; absent from kernels without those.
+/// The number of the conntrack extension that names a timeout policy; absent from kernels without
+/// those.
 const TIMEOUT_EXTENSION: &str = "NF_CT_EXT_TIMEOUT";
 
 const MAGIC: u16 = 0xeb9f;
@@ -119,7 +120,8 @@ impl<R: Read + Seek> Btf<R> {
         Some(offsets)
     }
 
-    /// The offset in bits of the member with one of these names, also within members that have none themselves.
+    /// The offset in bits of the member with one of these names, also within members that have none
+    /// themselves.
     fn offset(&mut self, structure: &Structure, names: &[u32]) -> Option<u32> {
         if let Some(member) = structure.members.iter().find(|member| names.contains(&member.name)) {
             return Some(member.bits);
@@ -241,7 +243,8 @@ mod tests {
         Btf::open(Cursor::new(btf))?.offsets([(structure, member)])?[0]
     }
 
-    /// An integer, a struct `other` of one member, and `sk_buff` of three, of which the second is a union without a name.
+    /// An integer, a struct `other` of one member, and `sk_buff` of three, of which the second is a
+    /// union without a name.
     fn small() -> Vec<u8> {
         let strings = b"\0int\0other\0sk_buff\0next\0_nfct\0dev\0";
         let at = |name: &str| {
@@ -285,7 +288,8 @@ mod tests {
         let mut btf = small();
         let names = |btf: &[u8]| Btf::open(Cursor::new(btf.to_vec()))?.enumerator("dev");
         assert_eq!(names(&btf), None);
-        // The union becomes an enum: its two members of three words each are the three members of two words.
+        // The union becomes an enum: its two members of three words each are the three members of
+        // two words.
         let union = btf.len() - b"\0int\0other\0sk_buff\0next\0_nfct\0dev\0".len() - 36;
         btf[union + 4..union + 8].copy_from_slice(&(KIND_ENUM << 24 | 3).to_ne_bytes());
         let dev = word::<4>(btf[union + 24..union + 28].try_into().expect("four bytes"), 0);

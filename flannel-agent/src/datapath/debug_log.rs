@@ -1,4 +1,5 @@
-//! The log of a debug object: what its programs say, handed on to ours. A release object has no such map.
+//! The log of a debug object: what its programs say, handed on to ours. A release object has no
+//! such map.
 
 use std::time::Duration;
 

@@ -68,8 +68,8 @@ impl FlowTable {
         )
     }
 
-    /// A thousandth of the machine's memory for each family, and an eighth of the limit for all. The agent itself needs most
-    /// of what a limit leaves.
+    /// A thousandth of the machine's memory for each family, and an eighth of the limit for all.
+    /// The agent itself needs most of what a limit leaves.
     fn fitting(machine: Option<u64>, limit: Option<u64>, families: &[Family]) -> Self {
         const FLOW_BYTES: u64 = 200;
         let count = |bytes: u64, each: u64| u32::try_from(bytes / each).unwrap_or(FLOWS_MAX);
@@ -105,7 +105,8 @@ fn cgroup_limit() -> Option<u64> {
     limit_in(&groups, &|path| fs::read_to_string(Path::new("/sys/fs/cgroup").join(path)).ok())
 }
 
-/// The least limit of those files. A container may see its own group as the root, whatever the path says.
+/// The least limit of those files. A container may see its own group as the root, whatever the path
+/// says.
 fn limit_in(groups: &str, read: &dyn Fn(&Path) -> Option<String>) -> Option<u64> {
     let limits = groups.lines().filter_map(|line| {
         let mut fields = line.splitn(3, ':');

@@ -1,7 +1,9 @@
-//! Typed views of the maps of mode `fast`: what was learned, about which pods, and what is never learned.
+//! Typed views of the maps of mode `fast`: what was learned, about which pods, and what is never
+//! learned.
 //!
-//! The programs write `FLOWS`; here it is read and emptied. What is no longer to be used is not searched for and removed, but
-//! outlived: by the next generation of the mode word ([`super::maps::ModeMap::bump`]).
+//! The programs write `FLOWS`; here it is read and emptied. What is no longer to be used is not
+//! searched for and removed, but outlived: by the next generation of the mode word
+//! ([`super::maps::ModeMap::bump`]).
 
 use aya::{
     Pod,

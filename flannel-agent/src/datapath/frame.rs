@@ -1,4 +1,5 @@
-//! Synthetic packets: a TCP segment in the middle of a connection, or a UDP datagram, alone or inside the tunnel. Pure.
+//! Synthetic packets: a TCP segment in the middle of a connection, or a UDP datagram, alone or
+//! inside the tunnel. Pure.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 

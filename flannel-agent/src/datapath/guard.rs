@@ -1,4 +1,5 @@
-//! Typed views of the guard's maps: its modes, the peers that may send from elsewhere, and the sources it found fault with.
+//! Typed views of the guard's maps: its modes, the peers that may send from elsewhere, and the
+//! sources it found fault with.
 
 use aya::maps::{HashMap, MapData};
 use flannel_common::{

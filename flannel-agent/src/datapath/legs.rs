@@ -1,4 +1,5 @@
-//! A typed view of `ECMP_PATHS`: the devices by which packets to a peer may leave where the kernel's FIB chooses for each of them.
+//! A typed view of `ECMP_PATHS`: the devices by which packets to a peer may leave where the
+//! kernel's FIB chooses for each of them.
 
 use std::collections::BTreeMap;
 

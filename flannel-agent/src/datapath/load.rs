@@ -1,4 +1,5 @@
-//! Brings the object into the kernel: adopts or replaces the pinned maps, loads the programs, pins them.
+//! Brings the object into the kernel: adopts or replaces the pinned maps, loads the programs, pins
+//! them.
 //!
 //! aya's loader adopts an existing pin of any shape. So every pin is opened and compared here
 //! first; one that differs is unlinked (programs that still run keep their own reference) and
@@ -89,7 +90,8 @@ impl Subnets {
         on.into_iter().filter(|(_, subnets)| *subnets > 0).map(|(family, _)| family)
     }
 
-    /// The capacities of the maps of each family, `flows` of known flows. What belongs to one that is off has one element: none cannot be.
+    /// The capacities of the maps of each family, `flows` of known flows. What belongs to one that
+    /// is off has one element: none cannot be.
     fn capacities(self, flows: u32) -> Result<[Capacity; 6], DatapathError> {
         let peers = |family, subnets| match u32::try_from(subnets) {
             Ok(capacity) if capacity <= PEERS_MAX => Ok(capacity.max(1)),
@@ -210,7 +212,8 @@ fn load_reading(
 /// A loader of the object for a kernel of this layout.
 pub(super) fn loader(layout: &KernelLayout) -> EbpfLoader<'_> {
     let mut loader = EbpfLoader::new();
-    // Nothing in the object is relocated by the kernel's own types, which are many megabytes in memory.
+    // Nothing in the object is relocated by the kernel's own types, which are many megabytes in
+    // memory.
     loader.btf(None);
     loader.override_global("KERNEL", layout, true);
     loader

@@ -1,7 +1,7 @@
 //! Typed views of the pinned maps, for the agent and the CLI alike.
 //!
-//! Everything is opened from its pin, where aya compares our types with the kernel's sizes. Writers follow the protocol of
-//! `flannel_common::peer`: invalid word, body, valid word.
+//! Everything is opened from its pin, where aya compares our types with the kernel's sizes. Writers
+//! follow the protocol of `flannel_common::peer`: invalid word, body, valid word.
 
 use std::io;
 
@@ -258,7 +258,8 @@ impl ConfigMap {
         self.0.get(&ONLY, 0).map_err(DatapathError::map(CONFIG))
     }
 
-    /// Writes the node's data if it differs from what is there; word and heartbeat are this function's. Whether it did.
+    /// Writes the node's data if it differs from what is there; word and heartbeat are this
+    /// function's. Whether it did.
     pub fn write(&mut self, wanted: NodeConfig, now_ns: u64) -> Result<bool, DatapathError> {
         let old = self.get()?;
         let wanted = NodeConfig { confirmed: old.confirmed, ..wanted };

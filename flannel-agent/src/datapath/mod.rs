@@ -1,9 +1,10 @@
-//! The BPF side of the datapath, seen from the agent: the embedded object, its pins, its maps and where its programs
-//! are attached.
+//! The BPF side of the datapath, seen from the agent: the embedded object, its pins, its maps and
+//! where its programs are attached.
 //!
-//! Invariants: a pin is adopted only after its shape was compared with ours; nothing here detaches a program because a
-//! process ends; every function works on the pins, so an agent that is dead and a CLI that is alive see the same.
-//! What should be in the maps and where programs should be attached is decided elsewhere ([`crate::reconcile`]).
+//! Invariants: a pin is adopted only after its shape was compared with ours; nothing here detaches
+//! a program because a process ends; every function works on the pins, so an agent that is dead and
+//! a CLI that is alive see the same. What should be in the maps and where programs should be
+//! attached is decided elsewhere ([`crate::reconcile`]).
 
 pub mod attach;
 mod btf;

@@ -1,8 +1,9 @@
 //! The monitor's side of `flannel_common::monitor`: the settings for the programs, and the events
 //! they report.
 //!
-//! Invariants: one monitor at a time, by a lock on the directory of the pinned maps that dies with the process, because a
-//! ring buffer gives each event to one reader; settings change only while the lease is zero.
+//! Invariants: one monitor at a time, by a lock on the directory of the pinned maps that dies with
+//! the process, because a ring buffer gives each event to one reader; settings change only while
+//! the lease is zero.
 
 use std::fs::File;
 

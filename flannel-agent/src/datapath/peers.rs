@@ -30,7 +30,8 @@ impl PinnedPeer {
     }
 }
 
-/// The valid entries of the pinned peer maps, IPv4 first. An agent older than IPv6 pinned one map alone.
+/// The valid entries of the pinned peer maps, IPv4 first. An agent older than IPv6 pinned one map
+/// alone.
 pub fn pinned_peers(pins: &PinRoot, config: &NodeConfig) -> Result<Vec<PinnedPeer>, DatapathError> {
     let mut peers = family_peers(&PeerMap::open(pins, Family::V4)?, Family::V4, config)?;
     match PeerMap::open(pins, Family::V6) {
@@ -55,7 +56,8 @@ pub const fn family_config(config: &NodeConfig, family: Family) -> &FamilyConfig
     }
 }
 
-/// The number of the subnet an address is in; none outside of the network, and while its family is off.
+/// The number of the subnet an address is in; none outside of the network, and while its family is
+/// off.
 pub fn subnet_index(config: &NodeConfig, address: IpAddr) -> Option<u32> {
     match address {
         IpAddr::V4(address) => subnet_index_v4(&config.v4, address.octets()),

@@ -1,7 +1,8 @@
 //! The paths of pinned objects: `<pin-root>/v<SCHEMA>/{maps,programs,links}`.
 //!
-//! The pin root follows `--bpf-pin-root`, so several agents on one machine never meet. A bpffs is mounted when the
-//! root lies on none. Another schema has another directory; this one never looks into it.
+//! The pin root follows `--bpf-pin-root`, so several agents on one machine never meet. A bpffs is
+//! mounted when the root lies on none. Another schema has another directory; this one never looks
+//! into it.
 
 use std::{
     fs, io,

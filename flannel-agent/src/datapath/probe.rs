@@ -10,8 +10,8 @@ use super::{
     trial::Trial,
 };
 
-/// Fails if the kernel lacks a helper that the programs call. Makes no map, so it says the same with and
-/// without the privileges (and before Linux 5.11 the memory) that maps take.
+/// Fails if the kernel lacks a helper that the programs call. Makes no map, so it says the same
+/// with and without the privileges (and before Linux 5.11 the memory) that maps take.
 pub fn helpers() -> Result<(), DatapathError> {
     refusal::check_helpers()
 }

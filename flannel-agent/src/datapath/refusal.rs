@@ -31,8 +31,8 @@ impl Helper {
     }
 }
 
-/// Fails if the kernel lacks a helper that the programs call. A kernel that does not answer is taken
-/// to have them: what it refuses shows when the programs are loaded.
+/// Fails if the kernel lacks a helper that the programs call. A kernel that does not answer is
+/// taken to have them: what it refuses shows when the programs are loaded.
 pub(super) fn check_helpers() -> Result<(), DatapathError> {
     check_helpers_by(|helper| is_helper_supported(ProgramType::SchedClassifier, helper).unwrap_or(true))
 }
@@ -42,8 +42,8 @@ fn check_helpers_by(is_supported: impl Fn(BpfHelper) -> bool) -> Result<(), Data
     missing.map_or(Ok(()), |helper| Err(helper.missing()))
 }
 
-/// The verdict in a verifier's log: its last line that is no statistics, with the helper's name where
-/// the kernel has only a number for it. Empty for an empty log.
+/// The verdict in a verifier's log: its last line that is no statistics, with the helper's name
+/// where the kernel has only a number for it. Empty for an empty log.
 pub(super) fn verdict(log: &str) -> String {
     let mut lines = log.lines().map(str::trim).rev();
     let line = lines.find(|line| !line.is_empty() && !is_statistics(line)).unwrap_or_default();

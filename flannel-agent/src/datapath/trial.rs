@@ -1,9 +1,11 @@
 //! A trial: what a program would do to a packet, found out without a trace.
 //!
-//! A pinned program that is run on a synthetic packet would count it, note it, end its flow. So the embedded object is loaded
-//! once more, unpinned and attached nowhere. It reads the pinned maps that its programs only read - mode, configuration, peers,
-//! pods, the guard's modes - and has the others to itself: counters, flows, notes, suspects. What goes into the private flow table is a copy
-//! ([`Trial::copy_flow`]). [`Program::ToUnderlay`] writes into the peer maps and is therefore no candidate.
+//! A pinned program that is run on a synthetic packet would count it, note it, end its flow. So the
+//! embedded object is loaded once more, unpinned and attached nowhere. It reads the pinned maps
+//! that its programs only read - mode, configuration, peers, pods, the guard's modes - and has the
+//! others to itself: counters, flows, notes, suspects. What goes into the private flow table is a
+//! copy ([`Trial::copy_flow`]). [`Program::ToUnderlay`] writes into the peer maps and is therefore
+//! no candidate.
 //!
 //! The pinned programs may come from another build than this one; [`Trial::is_as_pinned`] detects
 //! that.
@@ -60,12 +62,14 @@ impl Trial {
         Self::over(None)
     }
 
-    /// As [`super::load()`]: where programs may not read the kernel's memory, those are tried that do not.
+    /// As [`super::load()`]: where programs may not read the kernel's memory, those are tried that
+    /// do not.
     fn over(pins: Option<&PinRoot>) -> Result<Self, DatapathError> {
         let layout = btf::kernel_layout();
         let loaded = |layout| {
             let mut trial = Self::reading(pins, layout)?;
-            // The first to be asked that reads the kernel's memory; the others load when they are asked.
+            // The first to be asked that reads the kernel's memory; the others load when they are
+            // asked.
             trial.load(Program::ToTunnel)?;
             Ok(trial)
         };
@@ -98,7 +102,8 @@ impl Trial {
         Ok(Self { ebpf: loader.load(&bytes)? })
     }
 
-    /// Lets the programs of the trial know the flow with this key, as those in force know it. Whether they do.
+    /// Lets the programs of the trial know the flow with this key, as those in force know it.
+    /// Whether they do.
     pub fn copy_flow<A>(&mut self, pins: &PinRoot, name: &'static str, key: &FlowKey<A>) -> Result<bool, DatapathError>
     where
         FlowKey<A>: Pod,
@@ -174,7 +179,8 @@ impl Trial {
     }
 }
 
-/// A shared map has to be there, or the loader would pin one of its own, and to be of the shape the programs know. Its capacity.
+/// A shared map has to be there, or the loader would pin one of its own, and to be of the shape the
+/// programs know. Its capacity.
 fn must_fit(path: &Path, name: &'static str, wanted: &aya_obj::Map, pins: &PinRoot) -> Result<u32, DatapathError> {
     let failed = |source| DatapathError::OpenPin { path: path.to_owned(), source };
     let found = match MapData::from_pin(path).map_err(failed) {

@@ -51,7 +51,8 @@ pub async fn read(pins: &PinRoot, status: Option<&Status>) -> anyhow::Result<Dif
         .map(|entry| entry.map(|(vtep, value)| (vtep.into(), value.index)))
         .collect::<Result<_, _>>()?;
     let leased = status.map(|status| {
-        // What is not reached has no place in maps or kernel; a route of the administrator's may lead there.
+        // What is not reached has no place in maps or kernel; a route of the administrator's may
+        // lead there.
         let reached = status.peers.iter().filter(|peer| peer.way != "none");
         reached.map(of_lease).collect::<Option<Vec<_>>>()
     });

@@ -104,12 +104,14 @@ impl Context<'_> {
         self.links.get(&index).map_or_else(|| format!("device {index}"), |link| link.name.clone())
     }
 
-    /// The tunnel device and the bridge of the pods have addresses of our own subnet; before there is either, the agent knows it.
+    /// The tunnel device and the bridge of the pods have addresses of our own subnet; before there
+    /// is either, the agent knows it.
     fn is_ours(&self, subnet: IpNet) -> bool {
         self.leased.contains(&subnet) || self.addresses.iter().any(|own| subnet.contains(&own.key.addr))
     }
 
-    /// The pod with this address: the kernel is asked for the addresses at the other end of every veth.
+    /// The pod with this address: the kernel is asked for the addresses at the other end of every
+    /// veth.
     async fn pod(&self, address: IpAddr) -> Result<Option<Pod>, NetlinkError> {
         let veths = self.links.values().filter(|link| link.kind.as_deref() == Some("veth") && link.netns.is_some());
         for veth in veths {

@@ -1,10 +1,12 @@
 //! Explains what would happen to a packet of a flow on this node, and why.
 //!
-//! `facts` reads: the pins, the kernel's routes, neighbours and FDB, the verdict of the real programs on a synthetic packet
-//! ([`crate::datapath::trial`]). `story` judges, and is pure. Nothing is changed, counted or sent, and no agent is needed; where
-//! one answers, its word on a peer's path is added.
+//! `facts` reads: the pins, the kernel's routes, neighbours and FDB, the verdict of the real
+//! programs on a synthetic packet ([`crate::datapath::trial`]). `story` judges, and is pure.
+//! Nothing is changed, counted or sent, and no agent is needed; where one answers, its word on a
+//! peer's path is added.
 //!
-//! Not known here is what netfilter does to a packet: rules are the host's, and no reading of them replaces the kernel.
+//! Not known here is what netfilter does to a packet: rules are the host's, and no reading of them
+//! replaces the kernel.
 
 mod location;
 mod question;

@@ -1,5 +1,5 @@
-//! Changes of nftables, which make what was learned doubtful before its refresh would notice. Legacy iptables and ipsets
-//! announce nothing: for them the refresh is the bound.
+//! Changes of nftables, which make what was learned doubtful before its refresh would notice.
+//! Legacy iptables and ipsets announce nothing: for them the refresh is the bound.
 
 use std::{future::pending, time::Instant};
 

@@ -1,5 +1,6 @@
-//! When a new generation begins because of rules that changed: at once, at most once a second, and once more a second after the
-//! last change, because who writes rules cleans up conntrack after them. Pure.
+//! When a new generation begins because of rules that changed: at once, at most once a second, and
+//! once more a second after the last change, because who writes rules cleans up conntrack after
+//! them. Pure.
 
 use std::time::{Duration, Instant};
 

@@ -1,9 +1,10 @@
-//! Mode `fast` from the agent's side: which pods take part, which flows are learned, and when what was learned is discarded.
+//! Mode `fast` from the agent's side: which pods take part, which flows are learned, and when what
+//! was learned is discarded.
 //!
-//! Decides only; [`crate::reconcile`] attaches programs and writes maps. The contract with the programs is in
-//! `flannel_common::fast`. Invariants: while the mode is another one, nothing is learned, no program is on a pod's veth and
-//! nothing of the host is changed; a device, an address or a setting that changed begins a new generation before anything new is
-//! learned.
+//! Decides only; [`crate::reconcile`] attaches programs and writes maps. The contract with the
+//! programs is in `flannel_common::fast`. Invariants: while the mode is another one, nothing is
+//! learned, no program is on a pod's veth and nothing of the host is changed; a device, an address
+//! or a setting that changed begins a new generation before anything new is learned.
 
 mod changes;
 mod conntrack;
@@ -94,7 +95,8 @@ impl Fast {
         self.on
     }
 
-    /// These pods opted out, by address. Whether the next look may find something else because of it.
+    /// These pods opted out, by address. Whether the next look may find something else because of
+    /// it.
     pub fn leave_out(&mut self, pods: BTreeMap<IpAddr, String>) -> bool {
         let differs = self.exclusions.annotate(pods);
         if differs {

@@ -47,7 +47,8 @@ pub(super) struct Conntrack {
     pub(super) values: [Option<u32>; REQUIREMENTS.len()],
     /// [`ESTABLISHED`], in seconds.
     pub(super) established: Option<u32>,
-    /// The shorter one of `nf_conntrack_udp_timeout` and `nf_conntrack_udp_timeout_stream`, in seconds.
+    /// The shorter one of `nf_conntrack_udp_timeout` and `nf_conntrack_udp_timeout_stream`, in
+    /// seconds.
     pub(super) udp_timeout: Option<u32>,
 }
 

@@ -10,8 +10,8 @@
 //!
 //! Rules are not evaluated.
 //!
-//! Two readers, of `nft -j` (`nft`) and of the `save` tools (`save`, `ebtables`, both by `dump`), fill one
-//! model (`model`) by one catalogue (`catalogue`). All are pure, except `read`, which runs
+//! Two readers, of `nft -j` (`nft`) and of the `save` tools (`save`, `ebtables`, both by `dump`),
+//! fill one model (`model`) by one catalogue (`catalogue`). All are pure, except `read`, which runs
 //! the tools.
 
 mod catalogue;

@@ -37,8 +37,9 @@ impl Guard {
         Self { flags, logged: None, log: RateLimitedLog::default(), seen: Checks::default() }
     }
 
-    /// Puts the modes in force that are asked for and may be; the operator may have asked for others since. Whether they are
-    /// others than before. `doubt`: why what is known of the peers may be incomplete.
+    /// Puts the modes in force that are asked for and may be; the operator may have asked for
+    /// others since. Whether they are others than before. `doubt`: why what is known of the peers
+    /// may be incomplete.
     pub fn follow(&mut self, maps: &mut Maps, doubt: Option<Doubt>) -> Result<bool, DatapathError> {
         let in_force = loop {
             let choice = maps.guard.get()?.choice();

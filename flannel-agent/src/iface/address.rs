@@ -13,8 +13,9 @@ pub(super) fn choose(addresses: &[Address], ifindex: u32, family: Family) -> Opt
     usable(addresses, ifindex, family).first().copied()
 }
 
-/// The usable addresses of a link, best first: global before link-local (IPv4), then permanent before leased, then lasting before
-/// temporary, then the kernel's order. An IPv6 address of link scope names no node to others and is never usable.
+/// The usable addresses of a link, best first: global before link-local (IPv4), then permanent
+/// before leased, then lasting before temporary, then the kernel's order. An IPv6 address of link
+/// scope names no node to others and is never usable.
 pub(super) fn usable(addresses: &[Address], ifindex: u32, family: Family) -> Vec<IpAddr> {
     let own = addresses.iter().filter(|address| address.key.ifindex == ifindex && is_usable(address, family));
     let mut own: Vec<_> = own.collect();

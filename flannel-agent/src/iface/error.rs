@@ -9,7 +9,8 @@ use thiserror::Error;
 /// No external interface.
 #[derive(Debug, Error)]
 pub enum IfaceError {
-    /// None of the values of `--iface`, `--iface-regex` and `--iface-can-reach` led to an interface.
+    /// None of the values of `--iface`, `--iface-regex` and `--iface-can-reach` led to an
+    /// interface.
     #[error(
         "no interface fits what was asked for:{}\npass --iface with the name or a local address of one of:{candidates}",
         lines(tried)

@@ -77,8 +77,9 @@ fn address_now(
     find_again(options, family, families, link, &host.narrowed_to(link))
 }
 
-/// Another address on the one interface of `host`, as the options ask for it. A route may be away together with the old
-/// address, so that where one was to lead the way, the interface's best address does as well.
+/// Another address on the one interface of `host`, as the options ask for it. A route may be away
+/// together with the old address, so that where one was to lead the way, the interface's best
+/// address does as well.
 fn find_again(
     options: &IfaceOptions,
     family: Family,

@@ -1,11 +1,13 @@
-//! Choosing the external interface: the one whose addresses peers send to, the same for every family.
+//! Choosing the external interface: the one whose addresses peers send to, the same for every
+//! family.
 //!
-//! [`select`] is pure, over [`Host`], one reading of the kernel's state. An interface is chosen only if it serves every family
-//! asked for.
+//! [`select`] is pure, over [`Host`], one reading of the kernel's state. An interface is chosen
+//! only if it serves every family asked for.
 //!
-//! Order, as in stock flannel: each `--iface` in turn, then each `--iface-regex`, then `--iface-can-reach`; first success
-//! wins. Without any, `--public-ip` and `--public-ipv6` as if given to `--iface`, so then they have to be local addresses.
-//! Without either, the default routes' interface. What was chosen is kept up with by [`follow()`].
+//! Order, as in stock flannel: each `--iface` in turn, then each `--iface-regex`, then
+//! `--iface-can-reach`; first success wins. Without any, `--public-ip` and `--public-ipv6` as if
+//! given to `--iface`, so then they have to be local addresses. Without either, the default routes'
+//! interface. What was chosen is kept up with by [`follow()`].
 
 mod address;
 mod error;
@@ -93,7 +95,8 @@ pub struct Host {
     pub links: Vec<Link>,
     /// All addresses, in kernel order.
     pub addresses: Vec<Address>,
-    /// The routes of the main table, in kernel order, if the default route decides. Only the default routes count.
+    /// The routes of the main table, in kernel order, if the default route decides. Only the
+    /// default routes count.
     pub routes: Vec<(RouteKey, Route)>,
     /// The interface and source by which the address of `--iface-can-reach` is reached, if it is.
     pub reach: Option<Reach>,
@@ -151,7 +154,8 @@ impl Reach {
         let answer = netlink.route_from_here(target).await?;
         Ok(match answer.kind {
             RouteType::Unicast => answer.oif.map(|ifindex| Self { ifindex, source: answer.src }),
-            // Our own address: packets to it take the loopback, and the interface meant is the one that has it.
+            // Our own address: packets to it take the loopback, and the interface meant is the one
+            // that has it.
             RouteType::Local => {
                 let owner = addresses.iter().find(|address| address.key.addr == target);
                 owner.map(|address| Self { ifindex: address.key.ifindex, source: Some(target) })

@@ -1,7 +1,7 @@
 //! The ways of asking for an interface, and what each finds on a host. Pure.
 //!
-//! A way leads to one interface, and on it to one address of each family: to the address it names where it names one of the
-//! family, else to the best of the interface.
+//! A way leads to one interface, and on it to one address of each family: to the address it names
+//! where it names one of the family, else to the best of the interface.
 
 use std::{collections::BTreeMap, fmt, net::IpAddr};
 
@@ -19,7 +19,8 @@ pub(super) enum Way<'a> {
 }
 
 impl<'a> Way<'a> {
-    /// All ways the options name, in the order they are tried. None at all: the public addresses, or the default route.
+    /// All ways the options name, in the order they are tried. None at all: the public addresses,
+    /// or the default route.
     pub(super) fn all(options: &'a IfaceOptions) -> Vec<Self> {
         let by_value = options.iface.iter().map(|value| value.parse().map_or(Self::Name(value), Self::LocalAddress));
         let by_pattern = options.patterns.iter().map(Self::Pattern);
@@ -78,8 +79,8 @@ impl fmt::Display for Way<'_> {
     }
 }
 
-/// Addresses first, then names, each over all interfaces in the order of their indices. By addresses all families have to
-/// match; of the names the first that can be used counts.
+/// Addresses first, then names, each over all interfaces in the order of their indices. By
+/// addresses all families have to match; of the names the first that can be used counts.
 fn link_by_pattern<'h>(pattern: &NamePattern, families: &[Family], host: &'h Host) -> Result<&'h Link, Rejection> {
     let mut links: Vec<_> = host.links.iter().collect();
     links.sort_by_key(|link| link.index);

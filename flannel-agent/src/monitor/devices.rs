@@ -1,4 +1,5 @@
-//! Names of devices by their index, asked for once: a packet's device may be gone when its event is read.
+//! Names of devices by their index, asked for once: a packet's device may be gone when its event is
+//! read.
 
 use std::collections::HashMap;
 

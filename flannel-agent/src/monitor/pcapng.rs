@@ -1,5 +1,5 @@
-//! Packets as a capture file that tcpdump and Wireshark read: pcapng (draft-ietf-opsawg-pcapng), little-endian, one
-//! section, one interface description for each device, times in nanoseconds.
+//! Packets as a capture file that tcpdump and Wireshark read: pcapng (draft-ietf-opsawg-pcapng),
+//! little-endian, one section, one interface description for each device, times in nanoseconds.
 //!
 //! A packet is the inner frame. What became of it is in the packet's comment.
 

@@ -1,8 +1,9 @@
 //! The connections of one listener: a bounded number, and a newcomer is always taken.
 //!
-//! At a limit the newcomer takes the place of the oldest connection that has not sent its whole request, or of the oldest one
-//! if all have. So idle connections cost others nothing, however many there are. Connections of this node itself have places
-//! of their own, which no other host or pod can take: the kubelet's probes among them.
+//! At a limit the newcomer takes the place of the oldest connection that has not sent its whole
+//! request, or of the oldest one if all have. So idle connections cost others nothing, however many
+//! there are. Connections of this node itself have places of their own, which no other host or pod
+//! can take: the kubelet's probes among them.
 //!
 //! The listeners decide on requests and answers.
 
@@ -43,8 +44,8 @@ pub(super) enum Source {
 }
 
 impl Source {
-    /// The source of a TCP connection from `peer` to `own`. A peer with our own address is this node: the answers to that
-    /// address do not leave it, so no other host completes a handshake.
+    /// The source of a TCP connection from `peer` to `own`. A peer with our own address is this
+    /// node: the answers to that address do not leave it, so no other host completes a handshake.
     pub(super) fn of(peer: IpAddr, own: IpAddr) -> Self {
         let (peer, own) = (peer.to_canonical(), own.to_canonical());
         match peer {
@@ -99,8 +100,8 @@ impl Connections {
 
     /// Serves a connection in a task of its own. When this returns, the one it displaced is closed.
     ///
-    /// It has to be called on a task (not in `block_on`): then a request that has already arrived is read before the next
-    /// connection can displace this one.
+    /// It has to be called on a task (not in `block_on`): then a request that has already arrived
+    /// is read before the next connection can displace this one.
     pub(super) async fn admit<F>(&mut self, source: Source, serve: impl FnOnce(RequestState) -> F)
     where
         F: Future<Output = ()> + Send + 'static,
@@ -129,8 +130,8 @@ impl Connections {
     }
 }
 
-/// The connection that a newcomer displaces, as an index of `open`, the sources of all, the oldest first. `has_asked` says of
-/// an index whether there is a request.
+/// The connection that a newcomer displaces, as an index of `open`, the sources of all, the oldest
+/// first. `has_asked` says of an index whether there is a request.
 pub(super) fn displaced_by(newcomer: Source, open: &[Source], has_asked: impl Fn(usize) -> bool) -> Option<usize> {
     let oldest = |limit: usize, is_meant: &dyn Fn(Source) -> bool| {
         let meant: Vec<_> = (0..open.len()).filter(|index| is_meant(open[*index])).collect();

@@ -25,7 +25,8 @@ use crate::observe::{
     status::Status,
 };
 
-/// A main loop that was not seen to go round for this long hangs. One round may reconcile thousands of peers.
+/// A main loop that was not seen to go round for this long hangs. One round may reconcile thousands
+/// of peers.
 pub(super) const STALE: Duration = Duration::from_secs(30);
 
 /// The readiness of the node at the time of a request.
@@ -45,7 +46,8 @@ impl Readiness {
         self.status.borrow().ready && self.pulse.age() < STALE
     }
 
-    /// The status as last published. To be held for a moment only: the main loop waits with the next one.
+    /// The status as last published. To be held for a moment only: the main loop waits with the
+    /// next one.
     pub(super) fn status(&self) -> watch::Ref<'_, Status> {
         self.status.borrow()
     }

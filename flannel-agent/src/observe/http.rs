@@ -1,7 +1,8 @@
 //! A listener for HTTP, on a thread of its own: [`Routes`] are what it answers.
 //!
-//! One request per connection, its head 16 KiB at most, its body not read. `Connections` has the limits of time and number. One
-//! listener is not held up by what others do to another: each has its thread, its limits and its queue in the kernel.
+//! One request per connection, its head 16 KiB at most, its body not read. `Connections` has the
+//! limits of time and number. One listener is not held up by what others do to another: each has
+//! its thread, its limits and its queue in the kernel.
 
 mod accept;
 mod stream;

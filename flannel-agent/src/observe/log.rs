@@ -1,7 +1,8 @@
 //! Logging to standard error.
 //!
-//! Nothing secret is ever logged, at any level: passwords are [`flannel_store::etcd::Secret`]s, and what libraries say
-//! about requests, which may hold one, stays below the level that is let through.
+//! Nothing secret is ever logged, at any level: passwords are [`flannel_store::etcd::Secret`]s, and
+//! what libraries say about requests, which may hold one, stays below the level that is let
+//! through.
 
 use std::io;
 

@@ -1,7 +1,8 @@
 //! The agent's socket, `<state-dir>/agent.sock`: one line of JSON asks, one line of JSON answers.
 //!
-//! Requests: `{"request":"status"}`. The socket is made at each start; who may connect is decided by its mode (0600), which it
-//! has from the first moment. `Connections` has the limits of time and number.
+//! Requests: `{"request":"status"}`. The socket is made at each start; who may connect is decided
+//! by its mode (0600), which it has from the first moment. `Connections` has the limits of time and
+//! number.
 
 use std::{
     io,
@@ -43,7 +44,8 @@ pub fn path(state_dir: &Path) -> PathBuf {
     state_dir.join("agent.sock")
 }
 
-/// Opens the socket. The caller holds the state directory's lock, so a socket that is there is a dead agent's.
+/// Opens the socket. The caller holds the state directory's lock, so a socket that is there is a
+/// dead agent's.
 pub fn bind(state_dir: &Path) -> io::Result<UnixListener> {
     let path = path(state_dir);
     match std::fs::remove_file(&path) {
@@ -51,8 +53,8 @@ pub fn bind(state_dir: &Path) -> io::Result<UnixListener> {
         _ => {}
     }
     let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking(), None)?;
-    // Linux gives the file the mode of the socket, less the umask (`unix_bind_bsd()` in net/unix/af_unix.c, 5.10 to 6.18), so it
-    // never has another.
+    // Linux gives the file the mode of the socket, less the umask (`unix_bind_bsd()` in
+    // net/unix/af_unix.c, 5.10 to 6.18), so it never has another.
     fchmod(&socket, Mode::S_IRUSR | Mode::S_IWUSR)?;
     socket.bind(&SockAddr::unix(&path)?)?;
     socket.listen(BACKLOG)?;
@@ -109,7 +111,8 @@ async fn connect(path: &Path) -> io::Result<UnixStream> {
     }
 }
 
-/// Asks a running agent for its status. An error of kind `NotFound` or `ConnectionRefused` means that none runs.
+/// Asks a running agent for its status. An error of kind `NotFound` or `ConnectionRefused` means
+/// that none runs.
 pub async fn ask_status(state_dir: &Path) -> io::Result<Status> {
     let path = path(state_dir);
     let asking = async {

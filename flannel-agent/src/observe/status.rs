@@ -1,4 +1,5 @@
-//! The status of a node, as one document: what `flannel-agent status` prints and the agent's socket answers.
+//! The status of a node, as one document: what `flannel-agent status` prints and the agent's socket
+//! answers.
 //!
 //! The field names are an interface; they are added to and not changed.
 
@@ -168,8 +169,8 @@ pub struct FastStatus {
     /// The reason why pod annotations, by which pods opt out, cannot be read now.
     #[serde(default)]
     pub annotations: Option<String>,
-    /// Chains with rules that judge, count, copy or log packets one by one, of which they see one in
-    /// two seconds of a known flow. Chains of NAT are left out.
+    /// Chains with rules that judge, count, copy or log packets one by one, of which they see one
+    /// in two seconds of a known flow. Chains of NAT are left out.
     #[serde(default)]
     pub rules: Vec<String>,
     /// The reason why the firewall's rules are not known; then `rules` says nothing.
@@ -257,8 +258,8 @@ pub struct LeaseStatus {
     pub public_ipv6: Option<String>,
     /// True if we hold it right now.
     pub held: bool,
-    /// When the store drops it unless it is renewed, in seconds since 1970 UTC; absent for a reservation, and for a
-    /// subnet that was assigned.
+    /// When the store drops it unless it is renewed, in seconds since 1970 UTC; absent for a
+    /// reservation, and for a subnet that was assigned.
     pub expires_at: Option<u64>,
     /// True if the cluster assigned the subnet to this node for good, as Kubernetes does.
     #[serde(default)]

@@ -1,8 +1,8 @@
 //! The flags that `run` knows: flanneld's, and ours.
 //!
-//! A flag is declared once, as a field of [`RawOptions`]: its name, its kind, its default and its help
-//! are taken from there. A flag of flanneld that is not built yet is accepted with flanneld's own
-//! default and refused by name otherwise.
+//! A flag is declared once, as a field of [`RawOptions`]: its name, its kind, its default and its
+//! help are taken from there. A flag of flanneld that is not built yet is accepted with flanneld's
+//! own default and refused by name otherwise.
 
 use std::{any::TypeId, sync::LazyLock};
 

@@ -1,12 +1,13 @@
 //! Turns a Go-style command line and `FLANNELD_*` variables into what clap takes.
 //!
-//! Pure: arguments and environment in, `--name=value` arguments out, each flag at most once (the last one on
-//! the command line counts, repeatable ones keep all) and in one spelling. The command line wins over the
-//! environment; an empty variable is an unset one; a repeatable flag takes exactly one element from its
-//! variable. `FLANNELD_VERSION` has no effect, as in flanneld.
+//! Pure: arguments and environment in, `--name=value` arguments out, each flag at most once (the
+//! last one on the command line counts, repeatable ones keep all) and in one spelling. The command
+//! line wins over the environment; an empty variable is an unset one; a repeatable flag takes
+//! exactly one element from its variable. `FLANNELD_VERSION` has no effect, as in flanneld.
 //!
-//! Three mistakes flanneld swallows are reported here: a malformed variable (it starts with the default), a
-//! bare word (it silently drops every flag after it), and an unknown flag (it exits with 0).
+//! Three mistakes flanneld swallows are reported here: a malformed variable (it starts with the
+//! default), a bare word (it silently drops every flag after it), and an unknown flag (it exits
+//! with 0).
 
 use std::{collections::HashMap, ffi::OsString, fmt};
 

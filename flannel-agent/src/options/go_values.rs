@@ -1,7 +1,7 @@
 //! Integers and booleans as Go's `flag` package reads them.
 
-/// Reads an integer with Go's base prefixes: `0x`, `0o` or a leading `0`, `0b`, else decimal. Single
-/// underscores may separate digits, also after the prefix. A sign may come first.
+/// Reads an integer with Go's base prefixes: `0x`, `0o` or a leading `0`, `0b`, else decimal.
+/// Single underscores may separate digits, also after the prefix. A sign may come first.
 pub(super) fn parse_int(text: &str) -> Option<i64> {
     let (negative, unsigned) = match text.as_bytes().first()? {
         b'-' => (true, &text[1..]),

@@ -1,7 +1,8 @@
 //! The options of `run`, checked and typed.
 //!
-//! `RunOptions::new` is the only way from what was written to what is used; it reports every mistake, not
-//! the first. A password leaves this module inside a [`flannel_store::etcd::Secret`] only.
+//! `RunOptions::new` is the only way from what was written to what is used; it reports every
+//! mistake, not the first. A password leaves this module inside a [`flannel_store::etcd::Secret`]
+//! only.
 
 mod args;
 pub(crate) mod flags;
@@ -304,7 +305,8 @@ impl Checks {
         }
     }
 
-    /// Refuses user information in URLs. What is no URL may be one with a password that has to be escaped.
+    /// Refuses user information in URLs. What is no URL may be one with a password that has to be
+    /// escaped.
     fn has_user_info(&mut self, flag: &'static str, value: &str, remedy: &'static str) -> bool {
         let found = match value.parse::<http::Uri>() {
             Ok(url) => url.authority().is_some_and(|authority| authority.as_str().contains('@')),

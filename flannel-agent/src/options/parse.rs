@@ -1,4 +1,5 @@
-//! Checks of values that take more than a parser: the files of TLS, addresses to listen on, patterns.
+//! Checks of values that take more than a parser: the files of TLS, addresses to listen on,
+//! patterns.
 
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
@@ -15,7 +16,8 @@ use crate::{
     datapath::attach::XdpGuardMode, guard::DEFAULT, iface::NamePattern, observe::log::Format, traffic::TrafficOptions,
 };
 
-/// Below, the kernel's per-CPU shares of the table are most of it; above, it takes 200 MB of memory for each family.
+/// Below, the kernel's per-CPU shares of the table are most of it; above, it takes 200 MB of memory
+/// for each family.
 const FLOW_TABLE_SIZES: RangeInclusive<u32> = 1_000..=1 << 20;
 
 impl Checks {

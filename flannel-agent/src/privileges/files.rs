@@ -1,4 +1,5 @@
-//! Files of the options that root may not use as their owner: those of other users, which `CAP_DAC_*` open.
+//! Files of the options that root may not use as their owner: those of other users, which
+//! `CAP_DAC_*` open.
 //!
 //! Asked of the kernel, with the capabilities in force that are to be kept.
 

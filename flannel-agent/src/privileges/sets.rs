@@ -35,8 +35,8 @@ fn union(needs: &[Need]) -> CapabilitySet {
     needs.iter().fold(CapabilitySet::empty(), |set, need| set | need.capability)
 }
 
-/// Gives up all but these, also for what this process runs. Root's programs have what the bounding set allows; those of another
-/// user have what is ambient.
+/// Gives up all but these, also for what this process runs. Root's programs have what the bounding
+/// set allows; those of another user have what is ambient.
 fn limit(keep: CapabilitySet) -> io::Result<()> {
     shrink_bounding_set(keep)?;
     let inheritable = if geteuid().is_root() { CapabilitySet::empty() } else { keep };
@@ -48,7 +48,8 @@ fn limit(keep: CapabilitySet) -> io::Result<()> {
     Ok(set_no_new_privs(true)?)
 }
 
-/// Without `CAP_SETPCAP` it stays: what is in it alone cannot be gained once new privileges are refused.
+/// Without `CAP_SETPCAP` it stays: what is in it alone cannot be gained once new privileges are
+/// refused.
 fn shrink_bounding_set(keep: CapabilitySet) -> io::Result<()> {
     for bit in 0..u64::BITS {
         let capability = CapabilitySet::from_bits_retain(1 << bit);

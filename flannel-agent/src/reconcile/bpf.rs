@@ -1,4 +1,5 @@
-//! The BPF side of the desired state that all families share: the maps, the node's data, the attachments and the mode.
+//! The BPF side of the desired state that all families share: the maps, the node's data, the
+//! attachments and the mode.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -37,7 +38,8 @@ pub struct Bpf {
 }
 
 impl Bpf {
-    /// Over maps that are open and programs that are pinned. `limit` is what the kernel does not do for them.
+    /// Over maps that are open and programs that are pinned. `limit` is what the kernel does not do
+    /// for them.
     pub fn new(
         maps: Maps,
         attachments: Attachments,
@@ -139,8 +141,8 @@ impl Bpf {
         Ok(changed)
     }
 
-    /// Counts polls where mode `fast` needs that: from the first listener to a queue on. What was learned in the moment before is
-    /// discarded.
+    /// Counts polls where mode `fast` needs that: from the first listener to a queue on. What was
+    /// learned in the moment before is discarded.
     pub fn count_polls(&mut self) -> Result<(), DatapathError> {
         if self.counts_polls == Some(true) {
             return Ok(());
@@ -154,8 +156,9 @@ impl Bpf {
         if were_counted { Ok(()) } else { self.new_generation() }
     }
 
-    /// Confirms what was learned so far: no listener to a queue was there, or polls are counted. A flow is not used
-    /// before that, so none is used that was learned from a packet userspace had held.
+    /// Confirms what was learned so far: no listener to a queue was there, or polls are counted. A
+    /// flow is not used before that, so none is used that was learned from a packet userspace had
+    /// held.
     pub fn confirm(&mut self) -> Result<(), DatapathError> {
         let now = tick(clock::now_ns());
         self.count_polls()?;
@@ -171,8 +174,8 @@ impl Bpf {
         Ok(())
     }
 
-    /// Writes settings and pods of mode `fast`. Whether flows that are known may depend on what was different before; a pod that
-    /// is new has none.
+    /// Writes settings and pods of mode `fast`. Whether flows that are known may depend on what was
+    /// different before; a pod that is new has none.
     pub fn write_fast(&mut self, settings: FastConfig, pods: &BTreeMap<u32, PodEntry>) -> Result<bool, DatapathError> {
         let mut changed = self.maps.fast.get()? != settings;
         if changed {
@@ -206,7 +209,8 @@ impl Bpf {
         self.early.invalidate();
     }
 
-    /// Attaches the programs where they belong; the guard's at the driver of the external interface.
+    /// Attaches the programs where they belong; the guard's at the driver of the external
+    /// interface.
     pub fn attach(&mut self, hooks: &BTreeSet<Hook>, external: Option<u32>) {
         self.early.apply(external);
         let refused = self.attachments.apply(hooks);

@@ -24,7 +24,8 @@ pub struct Device {
 }
 
 impl Device {
-    /// Our end of the tunnel, as published. Whether a NAT stands before it the device does not know.
+    /// Our end of the tunnel, as published. Whether a NAT stands before it the device does not
+    /// know.
     pub const fn vtep(&self) -> Vtep {
         Vtep { mac: self.mac, zero_checksum_v6: self.zero_checksum_v6, other_source: false }
     }
@@ -81,8 +82,8 @@ async fn create(netlink: &Netlink, spec: &VxlanSpec) -> Result<Link, NetlinkErro
     netlink.link_by_name(&spec.name).await?.ok_or_else(|| vanished(&spec.name))
 }
 
-/// There are no routers on a tunnel. As with stock flannel it is no error when it cannot be set: on a kernel without IPv6 there
-/// is nothing to set, in an unprivileged container it may be read-only.
+/// There are no routers on a tunnel. As with stock flannel it is no error when it cannot be set: on
+/// a kernel without IPv6 there is nothing to set, in an unprivileged container it may be read-only.
 fn refuse_router_advertisements(name: &str) {
     if let Err(error) = fs::write(format!("/proc/sys/net/ipv6/conf/{name}/accept_ra"), "0") {
         tracing::debug!(device = name, %error, "cannot switch router advertisements off");

@@ -1,4 +1,5 @@
-//! The kernel's entries of one family: what should be and what is of every kind, and the order among the kinds.
+//! The kernel's entries of one family: what should be and what is of every kind, and the order
+//! among the kinds.
 
 use std::{collections::BTreeMap, net::IpAddr, time::Instant};
 
@@ -48,8 +49,8 @@ impl Entries {
         self.routes.want_nothing();
     }
 
-    /// There are so many peers, as far as is known or (`all`) altogether. Whether routes are therefore made by nexthop
-    /// objects from here on, or no more.
+    /// There are so many peers, as far as is known or (`all`) altogether. Whether routes are
+    /// therefore made by nexthop objects from here on, or no more.
     pub(super) fn count_peers(&mut self, count: usize, all: bool) -> bool {
         self.nexthops.decide(count, all)
     }
@@ -100,7 +101,8 @@ impl Entries {
         Ok(())
     }
 
-    /// One route was seen. Whether it is one that may be ours, and if so whether it is not as it should be.
+    /// One route was seen. Whether it is one that may be ours, and if so whether it is not as it
+    /// should be.
     pub(super) fn observe_route(&mut self, ours: &Ownership, key: RouteKey, route: Option<&Route>) -> Option<bool> {
         (key.table == MAIN_TABLE && ours.inside(key.dst)).then(|| {
             let route = route.map(|route| self.nexthops.complete(route.clone()));
@@ -108,8 +110,8 @@ impl Entries {
         })
     }
 
-    /// A nexthop object was seen, or (`gone`) is no more. `None` if it is none of our business, else whether it is not as it
-    /// should be.
+    /// A nexthop object was seen, or (`gone`) is no more. `None` if it is none of our business,
+    /// else whether it is not as it should be.
     pub(super) fn observe_nexthop(
         &mut self,
         ours: &Ownership,

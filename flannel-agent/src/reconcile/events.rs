@@ -41,7 +41,8 @@ impl Plane {
 
     fn observe_link(&mut self, link: &Link) -> bool {
         if link.index == self.external {
-            // Its MTU, state or type decides whether any path is plain; its routes may have gone with its state.
+            // Its MTU, state or type decides whether any path is plain; its routes may have gone
+            // with its state.
             self.invalidate_all();
             return true;
         }
@@ -49,7 +50,8 @@ impl Plane {
             return self.observe_outlet(link);
         };
         if !link.up {
-            // The kernel takes routes, neighbours and IPv6 addresses with a device that goes down, and does not say so of all.
+            // The kernel takes routes, neighbours and IPv6 addresses with a device that goes down,
+            // and does not say so of all.
             self.read_back = true;
         }
         !link.up || link.mtu != device.mtu || link.mac != Some(device.mac)
@@ -91,7 +93,8 @@ impl Plane {
         }
         let ours = self.ownership();
         if !present && ours.tunnel == Some(key.ifindex) {
-            // With a device's last IPv4 address the kernel takes all its IPv4 routes, and does not say so.
+            // With a device's last IPv4 address the kernel takes all its IPv4 routes, and does not
+            // say so.
             self.read_back = true;
         }
         ours.address(key) && self.entries.addresses.observe(*key, present.then_some(()))

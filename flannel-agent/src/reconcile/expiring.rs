@@ -1,8 +1,8 @@
 //! Senders that are no peers any more and are still let in for a while. Pure.
 //!
-//! A node that acquires its lease again, or publishes another address, is gone from the store for a moment, and what it sent
-//! before is still on its way. What the kernel needs to send to it goes at once; that its packets are its own is believed for
-//! a minute more.
+//! A node that acquires its lease again, or publishes another address, is gone from the store for a
+//! moment, and what it sent before is still on its way. What the kernel needs to send to it goes at
+//! once; that its packets are its own is believed for a minute more.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

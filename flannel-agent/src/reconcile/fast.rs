@@ -1,4 +1,5 @@
-//! Mode `fast` among the desired state: its settings and pods in the maps, and the generation of what was learned.
+//! Mode `fast` among the desired state: its settings and pods in the maps, and the generation of
+//! what was learned.
 
 use std::{collections::BTreeMap, net::IpAddr};
 
@@ -20,7 +21,8 @@ impl Reconciler {
         self.fast.switch(on);
     }
 
-    /// These pods opted out of mode `fast`, by address. Whether the next [`Self::apply`] has something to do because of it.
+    /// These pods opted out of mode `fast`, by address. Whether the next [`Self::apply`] has
+    /// something to do because of it.
     pub fn leave_out(&mut self, pods: BTreeMap<IpAddr, String>) -> bool {
         self.fast.leave_out(pods)
     }

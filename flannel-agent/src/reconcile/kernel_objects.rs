@@ -1,5 +1,5 @@
-//! The kinds of kernel objects the reconciler keeps, each with how it is made and removed, and one way of working off what
-//! is pending for any of them.
+//! The kinds of kernel objects the reconciler keeps, each with how it is made and removed, and one
+//! way of working off what is pending for any of them.
 
 use std::{fmt::Display, net::IpAddr, time::Instant};
 
@@ -11,7 +11,8 @@ use futures::{StreamExt as _, stream};
 
 use crate::reconcile::tracker::Tracker;
 
-/// Requests in flight at once. Pipelining gains little in the kernel, but the wait for each answer goes.
+/// Requests in flight at once. Pipelining gains little in the kernel, but the wait for each answer
+/// goes.
 const IN_FLIGHT: usize = 128;
 
 /// A kind of kernel object.
@@ -111,7 +112,8 @@ impl Object for Routes {
     }
 }
 
-/// Makes and replaces what is pending. What the kernel refuses stays pending and holds up nothing else.
+/// Makes and replaces what is pending. What the kernel refuses stays pending and holds up nothing
+/// else.
 pub(super) async fn upsert<O: Object>(netlink: &Netlink, tracker: &mut Tracker<O::Key, O::Value>, now: Instant) {
     let requests = tracker.pending(now, false).upserts;
     let mut answers = stream::iter(requests)

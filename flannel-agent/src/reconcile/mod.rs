@@ -1,12 +1,13 @@
 //! Keeps the kernel as the leases want it.
 //!
-//! A plane per address family owns desired and actual state of every kind of object; one function, [`Reconciler::apply`],
-//! works off the difference, in one order: device, address, neighbour, FDB, nexthop
-//! object, peer map entry, route, what mode `fast` needs, attachment; the reverse for
-//! removal, after everything new is in place. Events only say what changed; they never touch the kernel.
+//! A plane per address family owns desired and actual state of every kind of object; one function,
+//! [`Reconciler::apply`], works off the difference, in one order: device, address, neighbour, FDB,
+//! nexthop object, peer map entry, route, what mode `fast` needs, attachment; the reverse for
+//! removal, after everything new is in place. Events only say what changed; they never touch the
+//! kernel.
 //!
-//! Invariants: nothing is removed before the store is in sync; one entry the kernel refuses holds up no other, and one family
-//! not the other; a full read-back and an event take the same path.
+//! Invariants: nothing is removed before the store is in sync; one entry the kernel refuses holds
+//! up no other, and one family not the other; a full read-back and an event take the same path.
 
 mod bpf;
 pub mod device;
@@ -64,8 +65,8 @@ pub struct Reconciler {
 }
 
 impl Reconciler {
-    /// Nothing is known of the kernel yet. A family that is set up and not served by the external interface is left out.
-    /// `port_range` is `net.ipv4.ip_local_port_range`.
+    /// Nothing is known of the kernel yet. A family that is set up and not served by the external
+    /// interface is left out. `port_range` is `net.ipv4.ip_local_port_range`.
     pub fn new(
         netlink: Netlink,
         backend: &Arc<dyn Backend>,

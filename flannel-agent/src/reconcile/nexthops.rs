@@ -1,9 +1,10 @@
 //! Routes by nexthop objects, where the number of peers calls for them.
 //!
-//! The kernel compares a new IPv4 route with every one that leaves by the same device, so plain routes with a gateway each
-//! cost it time by the square of their number; an object is found by its number. Below a thousand peers that is no gain,
-//! and routes stay as stock flannel writes them. From a number of routes on they are made by objects, and below half of it
-//! they are plain again, so that a cluster near the border does not go back and forth.
+//! The kernel compares a new IPv4 route with every one that leaves by the same device, so plain
+//! routes with a gateway each cost it time by the square of their number; an object is found by its
+//! number. Below a thousand peers that is no gain, and routes stay as stock flannel writes them.
+//! From a number of routes on they are made by objects, and below half of it they are plain again,
+//! so that a cluster near the border does not go back and forth.
 //!
 //! There is one object per route, and its number is the first address of the destination: unique
 //! among all networks of a host, far above the numbers the kernel assigns by itself, and known
@@ -53,8 +54,9 @@ impl Nexthops {
         Ok(())
     }
 
-    /// Decides whether objects are used for so many routes. Before `all` are known, few are no reason to give objects up.
-    /// Whether that is another decision than before; then [`Self::change`] is due for every route.
+    /// Decides whether objects are used for so many routes. Before `all` are known, few are no
+    /// reason to give objects up. Whether that is another decision than before; then
+    /// [`Self::change`] is due for every route.
     pub(super) fn decide(&mut self, count: usize, all: bool) -> bool {
         let enough = if self.used { self.many / 2 } else { self.many };
         let used = self.supported && (count >= enough || (self.used && !all));
@@ -95,7 +97,8 @@ impl Nexthops {
         }
     }
 
-    /// An object was seen. `None` if it is none of our business, else whether it is not as it should be.
+    /// An object was seen. `None` if it is none of our business, else whether it is not as it
+    /// should be.
     pub(super) fn observe(&mut self, ours: &Ownership, id: NexthopId, nexthop: &Nexthop) -> Option<bool> {
         if ours.nexthop(id, nexthop) {
             return Some(self.tracker.observe(id, Some(*nexthop)));
@@ -104,8 +107,8 @@ impl Nexthops {
         taken_from_us.then(|| self.tracker.observe(id, None))
     }
 
-    /// An object is gone, and with it the routes by it. `None` if it is none of our business, else whether that is not as
-    /// it should be.
+    /// An object is gone, and with it the routes by it. `None` if it is none of our business, else
+    /// whether that is not as it should be.
     pub(super) fn observe_gone(
         &mut self,
         ours: &Ownership,
@@ -169,7 +172,8 @@ impl Ownership {
     }
 }
 
-/// The number of a route's object. The kernel's IPv6 routes are not compared with each other and need none.
+/// The number of a route's object. The kernel's IPv6 routes are not compared with each other and
+/// need none.
 fn id_of(key: &RouteKey) -> Option<NexthopId> {
     match key.dst {
         IpNet::V4(dst) => Some(NexthopId(dst.network().into())),
@@ -189,7 +193,8 @@ fn object(route: &Route) -> Option<Nexthop> {
     })
 }
 
-/// The routes that have this number, by the prefix length one or none: all that are wanted or there.
+/// The routes that have this number, by the prefix length one or none: all that are wanted or
+/// there.
 fn keys_of(id: NexthopId, routes: &Tracker<RouteKey, Route>) -> Vec<RouteKey> {
     let base = id.0.into();
     let key = |len| Ipv4Net::new(base, len).ok().map(|dst| RouteKey::main(dst.into()));

@@ -26,7 +26,8 @@ impl Ownership {
         Family::of(self.network.addr())
     }
 
-    /// Addresses of the tunnel device, inside the network: there may be others, which an operator added.
+    /// Addresses of the tunnel device, inside the network: there may be others, which an operator
+    /// added.
     pub(super) fn address(&self, key: &AddressKey) -> bool {
         let whole = key.prefix_len == self.family().bits();
         self.tunnel == Some(key.ifindex) && whole && self.network.contains(&key.addr)
@@ -42,8 +43,9 @@ impl Ownership {
         self.tunnel == Some(key.ifindex)
     }
 
-    /// Routes into the tunnel device with a gateway inside the network, and direct routes: those of our protocol, and
-    /// those stock flannel left, which equal what a lease asks for. And the unreachable route for the network.
+    /// Routes into the tunnel device with a gateway inside the network, and direct routes: those of
+    /// our protocol, and those stock flannel left, which equal what a lease asks for. And the
+    /// unreachable route for the network.
     pub(super) fn route(&self, key: &RouteKey, route: &Route, desired: &BTreeMap<RouteKey, Route>) -> bool {
         if key.table != MAIN_TABLE || !self.inside(key.dst) {
             return false;

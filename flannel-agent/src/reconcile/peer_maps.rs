@@ -1,4 +1,5 @@
-//! The peer maps of one family: what should be in `PEERS`, `ECMP_PATHS`, `VTEPS` and `NAT_VTEPS`, and what is.
+//! The peer maps of one family: what should be in `PEERS`, `ECMP_PATHS`, `VTEPS` and `NAT_VTEPS`,
+//! and what is.
 
 use std::{
     collections::BTreeSet,
@@ -112,7 +113,8 @@ impl PeerMaps {
         self.sweep_senders(maps, now);
     }
 
-    /// Lets those go that left long enough ago. What the others send meanwhile belongs to no subnet any more.
+    /// Lets those go that left long enough ago. What the others send meanwhile belongs to no subnet
+    /// any more.
     fn sweep_senders(&mut self, maps: &mut Maps, now: Instant) {
         let vteps = self.leaving.sort(&unwanted(&self.vteps, now), now);
         let unnumbered = VtepEntry { index: VtepEntry::UNNUMBERED, reserved: 0 };

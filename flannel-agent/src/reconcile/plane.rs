@@ -1,10 +1,10 @@
-//! One address family of the node: its tunnel device, its entries in the kernel, its peer maps, and the underlay of its
-//! paths.
+//! One address family of the node: its tunnel device, its entries in the kernel, its peer maps, and
+//! the underlay of its paths.
 //!
-//! A plane fails alone: nothing here stops the other family. Its steps are [`Plane::prepare`], then [`Plane::work`];
-//! between the two the node's data for the programs is written, for all families at once. Peers are worked in some at a time,
-//! so that events, the heart and the store have their turn in a large cluster too: until [`Plane::has_backlog`] is false there is
-//! more to do.
+//! A plane fails alone: nothing here stops the other family. Its steps are [`Plane::prepare`], then
+//! [`Plane::work`]; between the two the node's data for the programs is written, for all families
+//! at once. Peers are worked in some at a time, so that events, the heart and the store have their
+//! turn in a large cluster too: until [`Plane::has_backlog`] is false there is more to do.
 
 use std::{sync::Arc, time::Instant};
 
@@ -31,8 +31,8 @@ use crate::{
     underlay::Underlay,
 };
 
-/// Peers worked in at once. Small enough that what the kernel announces of them fits into the event socket's buffer many
-/// times over.
+/// Peers worked in at once. Small enough that what the kernel announces of them fits into the event
+/// socket's buffer many times over.
 const TURN: usize = 1024;
 
 /// The settings with which a plane starts.
@@ -222,7 +222,8 @@ impl Plane {
         self.rebuilding &= !self.peers.is_settled();
     }
 
-    /// The device as the backend wants it on the external interface as it is now: its MTU may have changed.
+    /// The device as the backend wants it on the external interface as it is now: its MTU may have
+    /// changed.
     async fn ensure_device(&mut self, netlink: &Netlink) -> Result<(), PlaneError> {
         let link = netlink.link_by_index(self.external).await?;
         let link = link.ok_or_else(|| device::vanished(&self.external_name))?;
@@ -249,8 +250,8 @@ impl Plane {
         }
     }
 
-    /// Leads packets to the next peers and, if the store has shown everything and all peers are worked in, away from those that
-    /// are gone.
+    /// Leads packets to the next peers and, if the store has shown everything and all peers are
+    /// worked in, away from those that are gone.
     pub(super) async fn work(&mut self, netlink: &Netlink, mut maps: Option<&mut Maps>, in_sync: bool) {
         let Some(node) = self.node.filter(|_| self.error.is_none()) else { return };
         self.take_turn(netlink, &node).await;

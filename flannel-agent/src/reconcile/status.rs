@@ -60,7 +60,8 @@ impl Dirty {
     }
 }
 
-/// The unreachable route for one pod network: packets for it that no other route matches end on this node.
+/// The unreachable route for one pod network: packets for it that no other route matches end on
+/// this node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnreachableStatus {
     /// The pod network.

@@ -1,8 +1,9 @@
-//! The unreachable route for the whole pod network. Packets that no more specific route matches end on this node, and do not
-//! leave unencapsulated by the default route.
+//! The unreachable route for the whole pod network. Packets that no more specific route matches end
+//! on this node, and do not leave unencapsulated by the default route.
 //!
-//! It has the largest metric, so any other route to the same prefix comes first. Where another program has such a route, or hosts
-//! of the underlay may have addresses in the pod network, none is made. All but [`remove_former`] is pure.
+//! It has the largest metric, so any other route to the same prefix comes first. Where another
+//! program has such a route, or hosts of the underlay may have addresses in the pod network, none
+//! is made. All but [`remove_former`] is pure.
 
 use std::{collections::BTreeMap, net::IpAddr};
 
@@ -78,7 +79,8 @@ impl UnreachableRoute {
         self.foreign = foreign.map(|(key, route)| (*key, route.protocol)).collect();
     }
 
-    /// A route was seen to be this way, or gone. True if the route of ours is to be decided about again.
+    /// A route was seen to be this way, or gone. True if the route of ours is to be decided about
+    /// again.
     pub(super) fn observe(&mut self, key: RouteKey, route: Option<&Route>) -> bool {
         match route.filter(|route| self.is_foreign(&key, route)) {
             Some(route) => self.foreign.insert(key, route.protocol) != Some(route.protocol),
@@ -90,7 +92,8 @@ impl UnreachableRoute {
         key.table == MAIN_TABLE && key.dst == self.network && !is_ours(key, route, &[self.network])
     }
 
-    /// The reason for which the route is not made on a node with this address on its external interface, if there is one.
+    /// The reason for which the route is not made on a node with this address on its external
+    /// interface, if there is one.
     pub(super) fn refusal(&self, own: IpAddr) -> Option<NotMade> {
         let foreign = self.foreign.values().next().map(|protocol| NotMade::Foreign(*protocol));
         let own = self.network.contains(&own).then_some(NotMade::HasOwnAddress(own));

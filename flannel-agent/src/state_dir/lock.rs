@@ -1,9 +1,10 @@
 //! The lock on a state directory: `flock(2)` on a file that no other user was ever able to open.
 //!
-//! Reading is enough for a lock, and a descriptor outlives a change of the mode. Versions up to 0.1.0 created the file with mode
-//! 0644. So a file that others may have open is not corrected: a new one, private from its creation and locked, is renamed
-//! over it. An agent of such a version holds its lock on the file replaced; it is known by its status socket, which
-//! others cannot bind.
+//! Reading is enough for a lock, and a descriptor outlives a change of the mode. Versions up to
+//! 0.1.0 created the file with mode
+//! 0644. So a file that others may have open is not corrected: a new one, private from its creation
+//!       and locked, is renamed over it. An agent of such a version holds its lock on the file
+//!       replaced; it is known by its status socket, which others cannot bind.
 
 use std::{
     fmt,
@@ -100,7 +101,8 @@ pub(super) fn acquire(dir: &Path) -> Result<Flock<File>, LockError> {
 
 /// Replaces a lock file that others may have open. `None` if another process was faster.
 ///
-/// Only who has the lock on the new file may rename it, so of two processes that do this one gets the lock.
+/// Only who has the lock on the new file may rename it, so of two processes that do this one gets
+/// the lock.
 fn replace(dir: &Path, exposed: File) -> Result<Option<Flock<File>>, LockError> {
     let (path, new) = (lock(dir), lock_in_making(dir));
     let exposed = try_lock(exposed)?;
@@ -166,7 +168,8 @@ fn try_lock(file: File) -> io::Result<Result<Flock<File>, File>> {
     }
 }
 
-/// The agent that listens on the status socket. Every version has it, and only the directory's owner can bind it.
+/// The agent that listens on the status socket. Every version has it, and only the directory's
+/// owner can bind it.
 fn listener(dir: &Path) -> io::Result<Option<Holder>> {
     let stream = match UnixStream::connect(socket::path(dir)) {
         Ok(stream) => stream,
@@ -179,7 +182,8 @@ fn listener(dir: &Path) -> io::Result<Option<Holder>> {
     Ok(Some(if pid > 0 { process(pid) } else { Holder::Unseen }))
 }
 
-/// The process that has the `flock` on a file. The kernel lists those of this PID namespace and below.
+/// The process that has the `flock` on a file. The kernel lists those of this PID namespace and
+/// below.
 fn holder_of(file: &File) -> Holder {
     let pid = file.metadata().ok().and_then(|file| {
         let locks = fs::read_to_string("/proc/locks").ok()?;
@@ -193,7 +197,8 @@ fn process(pid: i32) -> Holder {
     Holder::Process { pid, name: name.trim_end().to_owned() }
 }
 
-/// Finds the holder of a `flock` on `inode`, which is `<major>:<minor>:<number>`, in the text of `/proc/locks`.
+/// Finds the holder of a `flock` on `inode`, which is `<major>:<minor>:<number>`, in the text of
+/// `/proc/locks`.
 fn holder_in(locks: &str, inode: &str) -> Option<i32> {
     locks.lines().find_map(|line| match line.split_ascii_whitespace().collect::<Vec<_>>()[..] {
         // A line of one that waits has `->` in the second place.

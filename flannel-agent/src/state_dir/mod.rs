@@ -1,7 +1,8 @@
 //! The state directory: one agent at a time, held by a lock that dies with the process.
 //!
-//! The directory itself has mode 0755 where `subnet.env` is in it, as it is by default, for every user may read that file. The
-//! agent's own files have 0600, and only its user may write into the directory.
+//! The directory itself has mode 0755 where `subnet.env` is in it, as it is by default, for every
+//! user may read that file. The agent's own files have 0600, and only its user may write into the
+//! directory.
 
 mod lock;
 
@@ -96,7 +97,8 @@ fn create(path: &Path, mode: u32) -> io::Result<()> {
     fs::set_permissions(path, Permissions::from_mode(mode))
 }
 
-/// Takes the right to write from other users: with it they could replace each file of the directory.
+/// Takes the right to write from other users: with it they could replace each file of the
+/// directory.
 fn keep_others_from(path: &Path) -> Result<(), StateDirError> {
     let failed = |source| StateDirError::Io { path: path.to_owned(), source };
     let dir = File::open(path).map_err(failed)?;

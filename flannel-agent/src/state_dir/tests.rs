@@ -1,4 +1,5 @@
-//! The state directory on a real file system. What needs a second user is in the tests of whole nodes.
+//! The state directory on a real file system. What needs a second user is in the tests of whole
+//! nodes.
 
 use std::{fs, os::unix::net::UnixListener, process, thread};
 

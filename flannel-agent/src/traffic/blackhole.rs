@@ -1,7 +1,9 @@
-//! The blackhole route for our own subnet: what no pod has taken is dropped here, and not sent round by the default route.
+//! The blackhole route for our own subnet: what no pod has taken is dropped here, and not sent
+//! round by the default route.
 //!
-//! Ours is known by protocol and kind. It has the highest metric there is, so that the route of a pod bridge, which
-//! has the same destination, comes first: without one, as stock flannel writes it, the two would tie and the older win.
+//! Ours is known by protocol and kind. It has the highest metric there is, so that the route of a
+//! pod bridge, which has the same destination, comes first: without one, as stock flannel writes
+//! it, the two would tie and the older win.
 
 use flannel_host::family::Family;
 use flannel_netlink::{MAIN_TABLE, Netlink, Route, RouteKey, RouteScope, RouteType, protocol};

@@ -91,7 +91,8 @@ impl Engines {
         }
     }
 
-    /// Removes what an earlier life left in the engines that are not used. That one of them does not work is no trouble.
+    /// Removes what an earlier life left in the engines that are not used. That one of them does
+    /// not work is no trouble.
     pub(super) async fn leave_others(&self, networks: &[IpNet]) {
         let nothing = rule::nothing();
         for family in Family::BOTH {
@@ -106,7 +107,8 @@ impl Engines {
         }
     }
 
-    /// The tables whose changes the kernel announces: ours, or those of iptables where both families use the `nf_tables` variant.
+    /// The tables whose changes the kernel announces: ours, or those of iptables where both
+    /// families use the `nf_tables` variant.
     pub(super) fn announced(&self) -> Option<[&'static str; 2]> {
         let in_nftables = |tools: &Tools| tools.chosen.as_ref().is_none_or(Tool::is_in_nftables);
         match self.engine {

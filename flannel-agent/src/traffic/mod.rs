@@ -1,15 +1,17 @@
 //! The traffic rules of the node: masquerade, forward accept, the blackhole route.
 //!
-//! Owns flannel's chains (`FLANNEL-POSTRTG`, `FLANNEL-FWD`) and tables (`flannel-ipv4`, `flannel-ipv6`), the jumps to the
-//! chains, and blackhole routes of our protocol. The rules are those of flannel to the letter, so that what people
-//! built around them goes on working. The main loop says what is wanted ([`Wanted`], pure data); one task
-//! ([`Traffic`]) reads what is there, works out the difference and applies it.
+//! Owns flannel's chains (`FLANNEL-POSTRTG`, `FLANNEL-FWD`) and tables (`flannel-ipv4`,
+//! `flannel-ipv6`), the jumps to the chains, and blackhole routes of our protocol. The rules are
+//! those of flannel to the letter, so that what people built around them goes on working. The main
+//! loop says what is wanted ([`Wanted`], pure data); one task ([`Traffic`]) reads what is there,
+//! works out the difference and applies it.
 //!
-//! Invariants: a table changes in one transaction, so there is no moment without a rule that was there before and is
-//! still wanted; what is right is not touched; a rule inside our chains that is neither ours nor of a network of ours
-//! stays (another flannel of this host has the same chains).
+//! Invariants: a table changes in one transaction, so there is no moment without a rule that was
+//! there before and is still wanted; what is right is not touched; a rule inside our chains that is
+//! neither ours nor of a network of ours stays (another flannel of this host has the same chains).
 //!
-//! It is a task of its own because the tools may wait for the xtables lock, and packets between pods need none of this.
+//! It is a task of its own because the tools may wait for the xtables lock, and packets between
+//! pods need none of this.
 
 mod blackhole;
 mod chain;
@@ -45,8 +47,9 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// Starts the task in the network namespace of the calling thread. Where masquerade is asked for, a tool that is missing is an
-    /// error here and now; anything later is reported and tried again.
+    /// Starts the task in the network namespace of the calling thread. Where masquerade is asked
+    /// for, a tool that is missing is an error here and now; anything later is reported and tried
+    /// again.
     pub async fn start(
         netlink: Netlink,
         engine: Engine,
@@ -67,7 +70,8 @@ impl Traffic {
         self.wanted.send_if_modified(|now| std::mem::replace(now, wanted) != *now);
     }
 
-    /// Takes in a kernel event: a route to our subnet may be the blackhole route, or one that hides it.
+    /// Takes in a kernel event: a route to our subnet may be the blackhole route, or one that hides
+    /// it.
     pub fn observe(&self, event: &KernelEvent) {
         let doubtful = match event {
             KernelEvent::Route { key, .. } => self.wanted.borrow().concerns(key.dst),

@@ -25,7 +25,8 @@ enum Holder {
     Nftables(Nft),
 }
 
-/// Looks for rules of ours. An engine that cannot be read has none that anybody could remove: that is said and passed over.
+/// Looks for rules of ours. An engine that cannot be read has none that anybody could remove: that
+/// is said and passed over.
 pub async fn find() -> Vec<Leftover> {
     let mut found = Vec::new();
     for family in Family::BOTH {

@@ -72,9 +72,10 @@ pub(super) fn rules(purpose: Purpose, engine: Engine, scope: &Scope, random_full
     }
 }
 
-/// Marked packets are left to kube-proxy. Between pods, and from outside to our own pods, addresses stay; what pods send
-/// elsewhere is masqueraded, and with iptables also what others send through us to pods of other nodes. With nftables
-/// flannel returns before that last rule, which makes it dead; we keep its text.
+/// Marked packets are left to kube-proxy. Between pods, and from outside to our own pods, addresses
+/// stay; what pods send elsewhere is masqueraded, and with iptables also what others send through
+/// us to pods of other nodes. With nftables flannel returns before that last rule, which makes it
+/// dead; we keep its text.
 fn masquerade(engine: Engine, scope: &Scope, random_fully: bool) -> Vec<Rule> {
     let Scope { network, subnet } = *scope;
     let rule = |source, destination, verdict| Rule { marked: false, source, destination, verdict };

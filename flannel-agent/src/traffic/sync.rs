@@ -86,8 +86,8 @@ impl Keeper {
         Self { netlink, engine, options, engines, changes, status, kept: None, delays: AGAIN.delays() }
     }
 
-    /// A tool that is missing, where masquerade was asked for. Forward rules are asked for by default, also on hosts where nothing
-    /// ever drops a packet; they are only tried again.
+    /// A tool that is missing, where masquerade was asked for. Forward rules are asked for by
+    /// default, also on hosts where nothing ever drops a packet; they are only tried again.
     pub(super) fn demand_tools(&self, wanted: &Wanted) -> Result<(), TrafficError> {
         let mut families = wanted.scopes.iter().map(super::Scope::family);
         let missing = families.find_map(|family| self.engines.missing(family));

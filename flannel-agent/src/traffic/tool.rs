@@ -52,7 +52,8 @@ pub(crate) async fn run(tool: &Path, args: &[&str], input: &str) -> Result<Strin
 
 async fn capture(tool: &Path, args: &[&str], input: &str) -> Result<Output, TrafficError> {
     let failed = |source| TrafficError::Run { tool: name(tool), source };
-    // Messages are compared and shown in one language; a tool that hangs does not outlive the wait for it.
+    // Messages are compared and shown in one language; a tool that hangs does not outlive the wait
+    // for it.
     let mut command = Command::new(tool);
     command.args(args).env("LC_ALL", "C").kill_on_drop(true);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -43,8 +43,8 @@ pub struct Leg {
 pub struct Path {
     /// The devices packets may leave by; at least one.
     pub legs: Vec<Leg>,
-    /// A gateway, or the peer itself. `None` where the kernel's FIB is to be asked for each packet: among several next hops, or
-    /// where the gateway's address is of the other family.
+    /// A gateway, or the peer itself. `None` where the kernel's FIB is to be asked for each packet:
+    /// among several next hops, or where the gateway's address is of the other family.
     pub next_hop: Option<IpAddr>,
 }
 
@@ -122,8 +122,9 @@ pub enum NotPlain {
     IpsecDefault,
 }
 
-/// The path a route lookup gives for `peer`, if it is plain. Of several next hops those are left out that are not fit for the
-/// programs; packets for which the kernel chooses one of these are its own.
+/// The path a route lookup gives for `peer`, if it is plain. Of several next hops those are left
+/// out that are not fit for the programs; packets for which the kernel chooses one of these are its
+/// own.
 pub fn judge(facts: &Facts, devices: &Devices, peer: IpAddr, answer: &RouteAnswer) -> Result<Path, NotPlain> {
     if let Some(dependence) = facts.rule {
         return Err(NotPlain::Rule(dependence));
@@ -184,7 +185,8 @@ fn covered_by_ipsec(facts: &Facts, peer: IpAddr, is_for: impl Fn(u32) -> bool) -
     }
 }
 
-/// The device of a peer on our own segment: one route, without a gateway, as stock flannel decides it.
+/// The device of a peer on our own segment: one route, without a gateway, as stock flannel decides
+/// it.
 pub(super) fn neighbour_device(answer: &RouteAnswer) -> Option<u32> {
     let direct =
         answer.kind == RouteType::Unicast && answer.gateway.is_none() && !answer.is_multipath() && !answer.lwtunnel;

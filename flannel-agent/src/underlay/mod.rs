@@ -97,7 +97,8 @@ impl Underlay {
         judge(facts, &self.devices, peer, answer)
     }
 
-    /// The device by which a peer on our own segment is reached, if it is one: exactly one route, without a gateway.
+    /// The device by which a peer on our own segment is reached, if it is one: exactly one route,
+    /// without a gateway.
     pub fn neighbour_device(&self, peer: IpAddr) -> Option<u32> {
         match self.answers.get(&peer) {
             Some(Ok(answer)) => judge::neighbour_device(answer),

@@ -39,7 +39,8 @@ fn the_default_route_and_a_name_lead_to_the_underlay() {
     });
 }
 
-/// An interface with the addresses of stock flannel's own test. Not every kernel has the dummy driver.
+/// An interface with the addresses of stock flannel's own test. Not every kernel has the dummy
+/// driver.
 fn many_addresses() {
     ip("link add dummy0 type veth peer name dummy0-peer");
     ip("link set dummy0-peer up");

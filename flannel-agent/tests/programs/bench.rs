@@ -50,7 +50,8 @@ pub(crate) struct Outcome {
     pub(crate) reasons: Vec<Reason>,
 }
 
-/// Runs a test against the programs of a node in mode `encap`, configured and with its one peer in both families.
+/// Runs a test against the programs of a node in mode `encap`, configured and with its one peer in
+/// both families.
 pub(crate) fn on_bench(test: impl FnOnce(&mut Bench) + Send + 'static) {
     on_empty_bench(|bench| {
         bench.configure();
@@ -58,8 +59,8 @@ pub(crate) fn on_bench(test: impl FnOnce(&mut Bench) + Send + 'static) {
     });
 }
 
-/// Runs a test against programs that were just loaded, on a thread with a network and a mount namespace of its own, which
-/// go with it.
+/// Runs a test against programs that were just loaded, on a thread with a network and a mount
+/// namespace of its own, which go with it.
 pub(crate) fn on_empty_bench(test: impl FnOnce(&mut Bench) + Send + 'static) {
     if let Some(why) = cannot_run() {
         writeln!(std::io::stderr(), "NOT RUN: BPF program fixtures: {why}").expect("stderr is open");
@@ -71,7 +72,8 @@ pub(crate) fn on_empty_bench(test: impl FnOnce(&mut Bench) + Send + 'static) {
             .expect("mounts of this namespace stay in it");
         let dir = tempfile::tempdir().expect("a directory");
         let result = catch_unwind(AssertUnwindSafe(|| test(&mut Bench::new(dir.path()))));
-        // A process that another test is just starting may hold a copy of an open directory for a moment.
+        // A process that another test is just starting may hold a copy of an open directory for a
+        // moment.
         nix::mount::umount2(dir.path(), MntFlags::MNT_DETACH).expect("the bpffs is mounted");
         result
     })
@@ -83,7 +85,8 @@ pub(crate) fn on_empty_bench(test: impl FnOnce(&mut Bench) + Send + 'static) {
 }
 
 fn cannot_run() -> Option<&'static str> {
-    // Where no directory can be made, so that nothing is loaded or mounted: a stub shows before that.
+    // Where no directory can be made, so that nothing is loaded or mounted: a stub shows before
+    // that.
     let pins = PinRoot::new(std::path::Path::new("/proc/nowhere"));
     if !Uid::effective().is_root() {
         return Some("needs root");

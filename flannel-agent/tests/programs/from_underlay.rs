@@ -1,4 +1,5 @@
-//! `from_underlay`: what it says of each packet, of either family, with the guard off. It never takes one then.
+//! `from_underlay`: what it says of each packet, of either family, with the guard off. It never
+//! takes one then.
 
 use flannel_agent::datapath::clock;
 use flannel_common::{
@@ -90,7 +91,8 @@ fn other_traffic_is_not_the_tunnels() {
     });
 }
 
-/// A later fragment of IPv6 has no port to know it by, and another datagram's first has another port.
+/// A later fragment of IPv6 has no port to know it by, and another datagram's first has another
+/// port.
 #[test]
 fn fragments_that_do_not_show_our_port_are_not_the_tunnels() {
     on_bench(|bench| {

@@ -340,7 +340,8 @@ fn what_differs_on_one_leg_holds_that_leg() {
     });
 }
 
-/// A packet of the kernel's own by a device that is no leg, and a router's word on our packets, concern every leg.
+/// A packet of the kernel's own by a device that is no leg, and a router's word on our packets,
+/// concern every leg.
 #[test]
 fn what_concerns_the_peer_holds_all_its_legs() {
     on_legs(|bench| {

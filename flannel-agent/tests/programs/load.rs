@@ -54,7 +54,8 @@ fn a_second_load_adopts_every_map() {
     on_bench(|bench| assert_eq!(made_anew(bench, SAME, None), [""; 0]));
 }
 
-/// An older agent knew one family. Its successor completes the set and keeps what packets go by meanwhile.
+/// An older agent knew one family. Its successor completes the set and keeps what packets go by
+/// meanwhile.
 #[test]
 fn a_set_without_the_ipv6_peers_is_completed() {
     on_bench(|bench| {
@@ -107,7 +108,8 @@ fn bytes_per_flow(pins: &PinRoot, name: &str) -> u64 {
     field("memlock:") / field("max_entries:")
 }
 
-/// The page says what a flow takes; with the kernel's own share, which differs a little between versions.
+/// The page says what a flow takes; with the kernel's own share, which differs a little between
+/// versions.
 #[test]
 fn a_flow_takes_as_much_memory_as_the_page_says() {
     const PAGE: &str = include_str!("../../../docs/guides/operations.md");

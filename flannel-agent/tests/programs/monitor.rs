@@ -304,7 +304,8 @@ fn a_monitor_that_says_nothing_more_is_told_nothing_more() {
     on_bench(|bench| {
         let mut monitor = start(bench, &ALL);
         let mut lease = lease(bench.pins());
-        // As if the monitor had been killed more than a lease ago; and as if the word was read while it was written.
+        // As if the monitor had been killed more than a lease ago; and as if the word was read
+        // while it was written.
         for until in [clock::now_ns() - 1, u64::MAX] {
             lease.set(0, until, 0).expect("it can be written");
             bench.run(ToTunnel, &V4.inner_to_peer(10));
@@ -341,7 +342,8 @@ fn a_monitor_notices_maps_made_anew() {
     });
 }
 
-/// An agent that is started while a monitor runs takes the lease back; the monitor's next word gives it again.
+/// An agent that is started while a monitor runs takes the lease back; the monitor's next word
+/// gives it again.
 #[test]
 fn another_load_keeps_the_monitor() {
     on_bench(|bench| {

@@ -1,7 +1,8 @@
 //! The packets and the node of the fixtures, over either family.
 //!
-//! The node has VTEP 02:..:01 at 192.168.1.1 in network 10.244.0.0/16, and at 2001:db8:1::1 in network fd00:10:244::/56; its
-//! one peer has 02:..:02 at 192.168.1.2 with subnet 10.244.7.0/24, and at 2001:db8:1::2 with fd00:10:244:7::/64.
+//! The node has VTEP 02:..:01 at 192.168.1.1 in network 10.244.0.0/16, and at 2001:db8:1::1 in
+//! network fd00:10:244::/56; its one peer has 02:..:02 at 192.168.1.2 with subnet 10.244.7.0/24,
+//! and at 2001:db8:1::2 with fd00:10:244:7::/64.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -164,7 +165,8 @@ impl Net {
         self.tunnel_of(self.peer_vtep, self.our_vtep, tos, frame)
     }
 
-    /// Outer headers as the kernel's vxlan device makes them: UDP checksum present, identification counted.
+    /// Outer headers as the kernel's vxlan device makes them: UDP checksum present, identification
+    /// counted.
     pub(crate) fn tunnel_of(self, from: IpAddr, to: IpAddr, tos: u8, frame: &[u8]) -> Vec<u8> {
         let vxlan = [&[0x08, 0, 0, 0, 0, 0, 1, 0], frame].concat();
         let mut datagram = udp(40000, 8472, &vxlan);
@@ -186,7 +188,8 @@ pub(crate) struct At {
     pub(crate) inner_ip: usize,
 }
 
-/// The packet with an IPv4 option of four bytes, or an IPv6 header of destination options, before what followed the address.
+/// The packet with an IPv4 option of four bytes, or an IPv6 header of destination options, before
+/// what followed the address.
 pub(crate) fn with_options(net: Net, packet: &[u8]) -> Vec<u8> {
     let at = net.at();
     let mut packet = packet.to_vec();
@@ -234,7 +237,8 @@ fn ipv6(class: u8, next: u8, from: Ipv6Addr, to: Ipv6Addr, payload: &[u8]) -> Ve
     [&start[..], &from.octets(), &to.octets(), payload].concat()
 }
 
-/// The packet as the first fragment of a larger one: behind a fragment header (IPv6), or by its flags (IPv4).
+/// The packet as the first fragment of a larger one: behind a fragment header (IPv6), or by its
+/// flags (IPv4).
 pub(crate) fn first_fragment(net: Net, packet: &[u8]) -> Vec<u8> {
     fragment(net, packet, 0)
 }

@@ -95,7 +95,8 @@ fn one_flow_keeps_its_source_port_and_no_ipv4_packet_its_identification() {
     });
 }
 
-/// The kernel counts on for each segment, so the next packet's identification is behind the last segment's.
+/// The kernel counts on for each segment, so the next packet's identification is behind the last
+/// segment's.
 #[test]
 fn every_segment_has_an_identification_of_its_own() {
     const SEGMENT: u32 = 100;
@@ -107,7 +108,8 @@ fn every_segment_has_an_identification_of_its_own() {
         for next in [V4.inner_to_peer(100), other] {
             let large = V4.inner_to_peer(900);
             let first = id(&takes(bench, &V4.inner_to_peer(100)));
-            // A test run makes no room for segments of no kind; their numbers are given all the same.
+            // A test run makes no room for segments of no kind; their numbers are given all the
+            // same.
             bench.run_with(ToTunnel, &large, SEGMENT).passed(Reason::RoomRefused, &large);
             let segments = u16::try_from(900 / SEGMENT).expect("small");
             let after = id(&takes(bench, &next)).wrapping_sub(first);
@@ -204,7 +206,8 @@ fn other_protocols_and_cut_headers_are_the_kernels() {
         }
         for net in BOTH {
             bench.vouch(net, 100);
-            // The kernel's test run refuses frames without a whole header; the shortest it takes has no transport header.
+            // The kernel's test run refuses frames without a whole header; the shortest it takes
+            // has no transport header.
             let bare = net.framed_to_peer(&packets::ip(0, PROTO_UDP, net.our_pod, net.peer_pod, &[]));
             takes(bench, &bare);
         }
@@ -303,8 +306,9 @@ fn packets_larger_than_seen_or_than_the_route_are_the_kernels() {
 fn segments_count_by_their_own_size() {
     on_bench(|bench| {
         for net in BOTH {
-            // A TCP header is twelve bytes longer than UDP's: segments of 100 are as long as datagrams of 112. A test run
-            // has no GSO type, so room is refused where the size is not.
+            // A TCP header is twelve bytes longer than UDP's: segments of 100 are as long as
+            // datagrams of 112. A test run has no GSO type, so room is refused where the size is
+            // not.
             bench.vouch(net, 112);
             let frame = net.inner_tcp_to_peer(1000);
             bench.run_with(ToTunnel, &frame, 101).passed(Reason::TooBig, &frame);

@@ -87,7 +87,8 @@ fn a_packet_that_differs_withdraws_trust_for_a_while() {
     });
 }
 
-/// A rule between the tunnel device and here gave it another: nothing is known of packets the rule leaves alone.
+/// A rule between the tunnel device and here gave it another: nothing is known of packets the rule
+/// leaves alone.
 #[test]
 fn a_packet_that_changed_its_mark_on_the_way_says_nothing() {
     on_bench(|bench| {
@@ -141,7 +142,8 @@ fn a_pod_does_not_speak_vxlan_for_its_node() {
                         }
                     }
                 }
-                // To another host, another port, of another VNI; an answer too short for VXLAN; from the host itself.
+                // To another host, another port, of another VNI; an answer too short for VXLAN;
+                // from the host itself.
                 let elsewhere = with(at.addresses + 2 * net.address_len() - 1, 99);
                 let short = forged[..at.vxlan + 4].to_vec();
                 for packet in [elsewhere, with(at.udp + 3, 53), with(at.vxlan + 6, 2), short] {
@@ -192,7 +194,8 @@ fn a_fragmented_packet_withdraws_trust() {
     });
 }
 
-/// A later fragment of IPv4 is known where its payload happens to show the port; one of IPv6 never is.
+/// A later fragment of IPv4 is known where its payload happens to show the port; one of IPv6 never
+/// is.
 #[test]
 fn later_fragments_say_nothing() {
     on_bench(|bench| {

@@ -59,7 +59,8 @@ const FORWARD_V6: &str = r#"table ip6 flannel-ipv6 {
 }
 "#;
 
-/// A chain as flannel's own tests list it, without the comment of the table, which some versions print with it.
+/// A chain as flannel's own tests list it, without the comment of the table, which some versions
+/// print with it.
 fn chain(name: &str) -> String {
     let listed = run(&format!("nft list chain {name}"));
     listed.split_inclusive('\n').filter(|line| !line.contains("rules for flannel")).collect()

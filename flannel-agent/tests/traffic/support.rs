@@ -97,7 +97,8 @@ pub(crate) async fn until(traffic: &mut Traffic, so: impl Fn(&TrafficStatus) -> 
     traffic.status()
 }
 
-/// Runs a command given as one line in the calling thread's namespaces; what it printed. Panics when it fails.
+/// Runs a command given as one line in the calling thread's namespaces; what it printed. Panics
+/// when it fails.
 pub(crate) fn run(line: &str) -> String {
     fed(line, "")
 }

@@ -20,7 +20,8 @@ pub(super) fn del(environment: &Environment, conf: NetConf) -> Result<Vec<u8>, E
             note(&format!("DEL all the same: {error}"));
             None
         }
-        // On a file system that is full or read-only. Without a file of an ADD there is nothing to wait for.
+        // On a file system that is full or read-only. Without a file of an ADD there is nothing to
+        // wait for.
         Err(error @ Error::Io { .. }) if present(&state, environment).is_none() => {
             note(&format!("DEL of what was never added: {error}"));
             return Ok(Vec::new());
@@ -41,7 +42,8 @@ pub(super) fn del(environment: &Environment, conf: NetConf) -> Result<Vec<u8>, E
     Ok(output)
 }
 
-/// `prevResult` is in the version the configuration has now; the delegate reads it in the saved one.
+/// `prevResult` is in the version the configuration has now; the delegate reads it in the saved
+/// one.
 fn call(environment: &Environment, conf: NetConf, saved: Object) -> Result<Vec<u8>, Error> {
     let same = saved.get("cniVersion").and_then(|version| version.as_str()) == Some(&conf.cni_version);
     let prev_result = conf.prev_result.filter(|_| same && conf.version >= Version::WITH_CHECK);

@@ -1,4 +1,5 @@
-//! GC: DEL for what is on disk and not in use, then the delegate's own GC. One failure stops no other.
+//! GC: DEL for what is on disk and not in use, then the delegate's own GC. One failure stops no
+//! other.
 
 use super::note;
 use crate::{

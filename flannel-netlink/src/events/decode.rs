@@ -1,8 +1,9 @@
 //! From a datagram of an event socket to events. Pure.
 //!
-//! The neighbour group is noisy on a busy node: ARP and ND announce every change of state. Those messages
-//! are dropped by their fixed header, before anything is decoded. What cannot be decoded and may matter
-//! becomes [`KernelEvent::Overflow`], because reading back is the one answer that is always right.
+//! The neighbour group is noisy on a busy node: ARP and ND announce every change of state. Those
+//! messages are dropped by their fixed header, before anything is decoded. What cannot be decoded
+//! and may matter becomes [`KernelEvent::Overflow`], because reading back is the one answer that is
+//! always right.
 
 use std::iter;
 
@@ -40,7 +41,8 @@ pub(super) fn route(datagram: &[u8]) -> Vec<KernelEvent> {
     messages(datagram).filter_map(|message| message.map_or(Some(KernelEvent::Overflow), one_of_route)).collect()
 }
 
-/// The events in one datagram of `NETLINK_XFRM`: one, whatever happened, unless only states expired.
+/// The events in one datagram of `NETLINK_XFRM`: one, whatever happened, unless only states
+/// expired.
 pub(super) fn xfrm(datagram: &[u8]) -> Vec<KernelEvent> {
     let of_policies =
         |message: Option<&[u8]>| message.is_none_or(|m| NetlinkBuffer::new(m).message_type() != XFRM_MSG_EXPIRE);
@@ -101,8 +103,8 @@ fn traffic_control(payload: &[u8]) -> KernelEvent {
     ifindex.map_or_else(|| lost(TRAFFIC_CONTROL[0]), |ifindex| KernelEvent::TrafficControl { ifindex })
 }
 
-/// Of the kinds this module turns into events (link, address, route, neighbour, rule) none may be missed;
-/// what else a group carries on a newer kernel may.
+/// Of the kinds this module turns into events (link, address, route, neighbour, rule) none may be
+/// missed; what else a group carries on a newer kernel may.
 fn undecodable(message_type: u16) -> Option<KernelEvent> {
     (RTM_NEWLINK..=RTM_DELRULE).contains(&message_type).then(|| lost(message_type))
 }
@@ -116,7 +118,8 @@ fn lost(message_type: u16) -> KernelEvent {
 fn is_noise(message_type: u16, payload: &[u8]) -> bool {
     let Some(&[low, high]) = payload.get(NDM_STATE..NDM_STATE + 2) else { return false };
     let state = u16::from_ne_bytes([low, high]);
-    // A permanent entry is turned to "failed" before it is deleted: of that state only the deletion counts.
+    // A permanent entry is turned to "failed" before it is deleted: of that state only the deletion
+    // counts.
     if message_type == RTM_NEWNEIGH { state & NUD_PERMANENT == 0 } else { state & NUD_DYNAMIC != 0 }
 }
 

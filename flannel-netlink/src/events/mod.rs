@@ -1,8 +1,8 @@
 //! One stream of what changed in the kernel.
 //!
 //! One task reads both event sockets and sends typed events, in the order the kernel sent them per
-//! socket. The queue is bounded: when the consumer is slow, events wait in the kernel, and when that
-//! overflows, [`KernelEvent::Overflow`] takes their place. Then everything is to be read back.
+//! socket. The queue is bounded: when the consumer is slow, events wait in the kernel, and when
+//! that overflows, [`KernelEvent::Overflow`] takes their place. Then everything is to be read back.
 //!
 //! Changes the agent itself made to routes, neighbours, rules and nexthop objects are left out: it
 //! knows them, and at thousands of peers their events cost as much as the changes. (Its FDB changes
@@ -75,8 +75,8 @@ pub enum KernelEvent {
         /// The route as it is now.
         route: Option<Route>,
     },
-    /// A permanent neighbour is new or different, or (`None`) a neighbour is gone that may have been
-    /// permanent. One that an administrator turned into a dynamic entry is not announced.
+    /// A permanent neighbour is new or different, or (`None`) a neighbour is gone that may have
+    /// been permanent. One that an administrator turned into a dynamic entry is not announced.
     Neighbour {
         /// Its link and IP address.
         key: NeighbourKey,
@@ -92,7 +92,8 @@ pub enum KernelEvent {
     },
     /// Routing rules changed.
     Rules,
-    /// A nexthop object (kernel 5.3) is new or different. Of one that goes with its device nothing is said.
+    /// A nexthop object (kernel 5.3) is new or different. Of one that goes with its device nothing
+    /// is said.
     Nexthop {
         /// Its number.
         id: NexthopId,
@@ -214,8 +215,8 @@ async fn receive(socket: &TokioSocket, buffer: &mut Vec<u8>) -> io::Result<Read>
     }
 }
 
-/// Empties the socket. Until it is empty the kernel goes on dropping events, and does not say so again:
-/// what is read back before that may change unseen.
+/// Empties the socket. Until it is empty the kernel goes on dropping events, and does not say so
+/// again: what is read back before that may change unseen.
 fn drain(socket: &TokioSocket, buffer: &mut Vec<u8>) -> io::Result<()> {
     loop {
         buffer.clear();

@@ -47,8 +47,8 @@ impl fmt::Debug for NftablesChanges {
 }
 
 impl NftablesChanges {
-    /// Subscribes to changes of tables with these names in the network namespace of the calling thread. Call inside a Tokio
-    /// runtime.
+    /// Subscribes to changes of tables with these names in the network namespace of the calling
+    /// thread. Call inside a Tokio runtime.
     pub fn subscribe(tables: &[&'static str]) -> Result<Self, NetlinkError> {
         Self::open(Changes::Tables(tables.to_vec()))
     }
@@ -63,7 +63,8 @@ impl NftablesChanges {
         Ok(Self { socket: Some(socket), of, buffer: Vec::with_capacity(DATAGRAM) })
     }
 
-    /// Waits for a change, or for one that may have been. Never returns once the socket failed for good. Cancel-safe.
+    /// Waits for a change, or for one that may have been. Never returns once the socket failed for
+    /// good. Cancel-safe.
     pub async fn next(&mut self) {
         loop {
             let Some(socket) = &self.socket else { return std::future::pending().await };

@@ -15,7 +15,8 @@ fn any_type() -> impl Strategy<Value = u16> {
     prop_oneof![8 => 16_u16..120, 2 => 0x0a00_u16..0x0a20, 1 => any::<u16>()]
 }
 
-/// An attribute with a length that is right, of bytes or of attributes. Names of link kinds lead deepest.
+/// An attribute with a length that is right, of bytes or of attributes. Names of link kinds lead
+/// deepest.
 fn any_attribute() -> impl Strategy<Value = Vec<u8>> {
     let names = ["vxlan", "bridge", "veth", "vlan", "bond", "gre", "macvlan", "tun", "xfrm", "flannel.1\0"];
     let value = prop_oneof![

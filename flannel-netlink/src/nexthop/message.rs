@@ -1,4 +1,5 @@
-//! Nexthop messages, both ways: `struct nhmsg` and its attributes. Pure; the route library has no such messages.
+//! Nexthop messages, both ways: `struct nhmsg` and its attributes. Pure; the route library has no
+//! such messages.
 
 use std::net::IpAddr;
 

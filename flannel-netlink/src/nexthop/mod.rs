@@ -1,8 +1,9 @@
 //! Nexthop objects (kernel 5.3): next hops with a number, by which routes lead.
 //!
-//! Only an object that is a single gateway is made here. Groups, blackholes and what else there is are read as what
-//! they are not. The objects go with their device, and when it goes down, and the kernel does not say so; with an object
-//! go the routes by it, and of them the kernel does not speak either.
+//! Only an object that is a single gateway is made here. Groups, blackholes and what else there is
+//! are read as what they are not. The objects go with their device, and when it goes down, and the
+//! kernel does not say so; with an object go the routes by it, and of them the kernel does not
+//! speak either.
 
 mod message;
 
@@ -38,7 +39,8 @@ pub struct Nexthop {
     pub onlink: bool,
     /// The [route protocol number](super::protocol) of its creator.
     pub protocol: u8,
-    /// It is more or something else: a group, a blackhole, one that encapsulates, one for the FDB. Read, never written.
+    /// It is more or something else: a group, a blackhole, one that encapsulates, one for the FDB.
+    /// Read, never written.
     pub special: bool,
 }
 
@@ -64,7 +66,8 @@ impl Netlink {
         found.map(|(_, nexthop)| nexthop).map_err(|fault| fault.on(Verb::LookUp, id))
     }
 
-    /// Makes an object; an error that [exists](NetlinkError::is_exists) when the number is taken, by whomever.
+    /// Makes an object; an error that [exists](NetlinkError::is_exists) when the number is taken,
+    /// by whomever.
     pub async fn add_nexthop(&self, id: NexthopId, nexthop: &Nexthop) -> Result<(), NetlinkError> {
         let done = self.nexthop.command(NexthopMessage::new(id, nexthop), NLM_F_CREATE | NLM_F_EXCL).await;
         done.map_err(|fault| fault.on(Verb::Create, id))
@@ -76,7 +79,8 @@ impl Netlink {
         done.map_err(|fault| fault.on(Verb::Replace, id))
     }
 
-    /// Deletes an object, whosever it is, and with it the routes by it; [`NetlinkError::is_gone`] when there was none.
+    /// Deletes an object, whosever it is, and with it the routes by it; [`NetlinkError::is_gone`]
+    /// when there was none.
     pub async fn del_nexthop(&self, id: NexthopId) -> Result<(), NetlinkError> {
         self.nexthop.command(NexthopMessage::delete(id), 0).await.map_err(|fault| fault.on(Verb::Delete, id))
     }

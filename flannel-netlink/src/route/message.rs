@@ -11,8 +11,8 @@ use netlink_packet_route::route::{
 use super::{Route, RouteKey};
 use crate::family::{from_kernel, to_kernel};
 
-/// The route a message is about; `None` for those the module above leaves out, for the kernel's cached
-/// clones, and for other families.
+/// The route a message is about; `None` for those the module above leaves out, for the kernel's
+/// cached clones, and for other families.
 pub(crate) fn from_message(message: &RouteMessage) -> Option<(RouteKey, Route)> {
     let header = &message.header;
     let family = from_kernel(header.address_family)?;
@@ -32,7 +32,8 @@ pub(crate) fn from_message(message: &RouteMessage) -> Option<(RouteKey, Route)> 
         }
     }
     if is_reject(route.kind) {
-        // The kernel lists such an IPv6 route with the loopback interface, and such an IPv4 route with none.
+        // The kernel lists such an IPv6 route with the loopback interface, and such an IPv4 route
+        // with none.
         route.oif = None;
     }
     Some((key, route))

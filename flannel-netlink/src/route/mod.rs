@@ -49,8 +49,8 @@ pub struct RouteKey {
 }
 
 impl RouteKey {
-    /// A route of the main table with the metric the kernel gives when none is named: 0 for IPv4, 1024
-    /// for IPv6.
+    /// A route of the main table with the metric the kernel gives when none is named: 0 for IPv4,
+    /// 1024 for IPv6.
     pub const fn main(dst: IpNet) -> Self {
         let metric = match dst {
             IpNet::V4(_) => 0,
@@ -121,8 +121,8 @@ impl Route {
 }
 
 impl Netlink {
-    /// The routes of the main table, in kernel order. IPv6 keys may repeat: the prefix of every link's
-    /// link-local addresses is the same.
+    /// The routes of the main table, in kernel order. IPv6 keys may repeat: the prefix of every
+    /// link's link-local addresses is the same.
     pub async fn routes(&self, family: Family) -> Result<Vec<(RouteKey, Route)>, NetlinkError> {
         let mut message = RouteMessage::default();
         message.header.address_family = to_kernel(family);
@@ -138,9 +138,10 @@ impl Netlink {
 
     /// Adds a route or changes the one with the same key.
     ///
-    /// IPv6 refuses an onlink gateway to which another device leads. A peer's gateway lies in the very subnet that is routed, so
-    /// a route that sends the subnet elsewhere could not be replaced. The gateway is then shown its device by a route of its own,
-    /// for as long as that takes: the destination has a route at every moment.
+    /// IPv6 refuses an onlink gateway to which another device leads. A peer's gateway lies in the
+    /// very subnet that is routed, so a route that sends the subnet elsewhere could not be
+    /// replaced. The gateway is then shown its device by a route of its own, for as long as that
+    /// takes: the destination has a route at every moment.
     pub async fn replace_route(&self, key: &RouteKey, route: &Route) -> Result<(), NetlinkError> {
         match (self.write_route(key, route).await, route.gateway) {
             (Err(error), Some(gateway))
@@ -162,8 +163,8 @@ impl Netlink {
         done.map_err(|fault| fault.on(Verb::Replace, key))
     }
 
-    /// Deletes exactly this route: one with the same key that leads elsewhere, or that another program
-    /// made, stays. [`NetlinkError::is_gone`] when there is none such.
+    /// Deletes exactly this route: one with the same key that leads elsewhere, or that another
+    /// program made, stays. [`NetlinkError::is_gone`] when there is none such.
     pub async fn del_route(&self, key: &RouteKey, route: &Route) -> Result<(), NetlinkError> {
         let message = RouteNetlinkMessage::DelRoute(to_message(key, route));
         self.route.command(message, 0).await.map_err(|fault| fault.on(Verb::Delete, key))

@@ -1,8 +1,8 @@
 //! Routing rules: which table a packet is looked up in.
 //!
-//! [`Rule`] is what the kernel lists; [`tunnel`] judges what the rules mean for our outer packets. A
-//! selector this module does not know is kept as such, never dropped: a rule must not look wider or
-//! narrower than it is.
+//! [`Rule`] is what the kernel lists; [`tunnel`] judges what the rules mean for our outer packets.
+//! A selector this module does not know is kept as such, never dropped: a rule must not look wider
+//! or narrower than it is.
 
 mod tunnel;
 
@@ -153,8 +153,8 @@ impl fmt::Display for Rule {
 }
 
 impl Netlink {
-    /// All routing rules of a family, in the order the kernel tries them. Fails when one of them could
-    /// not be decoded.
+    /// All routing rules of a family, in the order the kernel tries them. Fails when one of them
+    /// could not be decoded.
     pub async fn rules(&self, family: Family) -> Result<Vec<Rule>, NetlinkError> {
         let mut message = RuleMessage::default();
         message.header.family = to_kernel(family);

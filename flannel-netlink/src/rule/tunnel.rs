@@ -1,10 +1,10 @@
 //! Detection of routing rules that select our outer packets by more than a route lookup asks for.
 //!
-//! The programs send outer packets past the host's own output path, by a route that was looked up once
-//! per peer: destination, source, UDP, destination port. That is only right while no rule looks at
-//! anything else of them. Known of these packets: made on this host, user id 0. Not known: the source
-//! port (per flow), and the mark and TOS they carry after netfilter's output chains, which look up again
-//! when they change one.
+//! The programs send outer packets past the host's own output path, by a route that was looked up
+//! once per peer: destination, source, UDP, destination port. That is only right while no rule
+//! looks at anything else of them. Known of these packets: made on this host, user id 0. Not known:
+//! the source port (per flow), and the mark and TOS they carry after netfilter's output chains,
+//! which look up again when they change one.
 
 use std::fmt;
 

@@ -13,7 +13,8 @@ use crate::namespace::{Namespace, in_namespace, ip};
 
 const POD_MAC: Mac = Mac([0x02, 0, 0, 0, 0x0d, 1]);
 
-/// A namespace with one end of a veth in it, as a CNI plugin leaves it; it goes when this is dropped.
+/// A namespace with one end of a veth in it, as a CNI plugin leaves it; it goes when this is
+/// dropped.
 struct Pod(String);
 
 impl Pod {

@@ -1,7 +1,7 @@
 //! The value of a lease: where its node is reached, and what the backend needs to know.
 //!
-//! Written exactly as flannel writes it (field order, what is omitted); read without regard to the case of
-//! keys, unknown ones ignored.
+//! Written exactly as flannel writes it (field order, what is omitted); read without regard to the
+//! case of keys, unknown ones ignored.
 
 #[cfg(test)]
 mod tests;
@@ -167,11 +167,12 @@ pub struct VxlanData {
     /// The address of the node's tunnel device.
     #[serde(rename = "VtepMAC", serialize_with = "as_text")]
     pub vtep_mac: Mac,
-    /// A key of ours: the node takes outer UDP over IPv6 without a checksum. Stock flannel ignores it.
+    /// A key of ours: the node takes outer UDP over IPv6 without a checksum. Stock flannel ignores
+    /// it.
     #[serde(rename = "ZeroChecksumV6", skip_serializing_if = "std::ops::Not::not")]
     pub zero_checksum_v6: bool,
-    /// A key of ours: a NAT stands before the node, so its packets may carry another source than its public address. Stock flannel
-    /// ignores it.
+    /// A key of ours: a NAT stands before the node, so its packets may carry another source than
+    /// its public address. Stock flannel ignores it.
     #[serde(rename = "OtherSource", skip_serializing_if = "std::ops::Not::not")]
     pub other_source: bool,
 }

@@ -1,7 +1,7 @@
 //! The `Backend` object: which backend, and the settings of vxlan.
 //!
-//! Flannel reads an absent `Backend` as `udp`, although its documentation says vxlan; we keep that reading,
-//! and refuse it by name like every backend that is not built.
+//! Flannel reads an absent `Backend` as `udp`, although its documentation says vxlan; we keep that
+//! reading, and refuse it by name like every backend that is not built.
 
 use flannel_common::mode::Mode;
 
@@ -22,7 +22,8 @@ pub const DEFAULT_VNI: u32 = 1;
 const MAX_VNI: u32 = 0x00ff_ffff;
 /// Below, the tunnel device could not carry IPv4's minimum of 68 bytes after 50 of overhead.
 pub(super) const MIN_MTU: u16 = 118;
-/// Below, the kernel takes IPv6 off the tunnel device: its minimum is 1280 bytes, and the overhead is 70.
+/// Below, the kernel takes IPv6 off the tunnel device: its minimum is 1280 bytes, and the overhead
+/// is 70.
 pub(super) const MIN_MTU_V6: u16 = 1350;
 /// The types we have, for people.
 const BUILT: &str = "\"vxlan\", \"host-gw\" or \"alloc\"";
@@ -87,7 +88,8 @@ pub struct VxlanConfig {
     pub direct_routing: bool,
 }
 
-/// Reads `Backend` from the top-level object; the second value is `Backend.Datapath`. `None` only after a mistake.
+/// Reads `Backend` from the top-level object; the second value is `Backend.Datapath`. `None` only
+/// after a mistake.
 pub(super) fn parse(config: &Fields, ipv6: bool, findings: &mut Findings) -> Option<(BackendConfig, Option<Mode>)> {
     let fields = findings.keep(parse_object(config))?;
     let kind = findings.keep(parse_type(&fields))?;

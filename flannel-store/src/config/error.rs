@@ -127,7 +127,8 @@ impl ConfigMistake {
     }
 }
 
-/// A network configuration that cannot be used, with every mistake in it; one to a line where there are several.
+/// A network configuration that cannot be used, with every mistake in it; one to a line where there
+/// are several.
 #[derive(Debug)]
 pub struct ConfigError(Vec<ConfigMistake>);
 

@@ -14,8 +14,8 @@ use super::{
 
 /// A pod network, and the node subnets that may be leased from it.
 ///
-/// `subnet_min` and `subnet_max` are the first addresses of the first and the last subnet: aligned to
-/// `subnet_len`, inside `network`, and in order.
+/// `subnet_min` and `subnet_max` are the first addresses of the first and the last subnet: aligned
+/// to `subnet_len`, inside `network`, and in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FamilyConfig<P: Prefix> {
     /// The whole pod network, host bits cleared.
@@ -36,7 +36,8 @@ pub(super) trait Limits: Prefix {
     const SUBNET_LEN: &str;
     const SUBNET_MIN: &str;
     const SUBNET_MAX: &str;
-    /// The longest network that is cut without a `SubnetLen`: four subnets of a useful size still fit.
+    /// The longest network that is cut without a `SubnetLen`: four subnets of a useful size still
+    /// fit.
     const LONGEST_NETWORK: u8;
     /// The subnet length taken where the network leaves room for it.
     const USUAL_SUBNET_LEN: u8;
@@ -102,7 +103,8 @@ impl<P: Prefix> FamilyConfig<P> {
 
 #[expect(private_bounds, reason = "only the two families of this module can be parsed")]
 impl<P: Limits> FamilyConfig<P> {
-    /// Reads the keys of the family and applies flannel's defaults and checks. `None` only after a mistake.
+    /// Reads the keys of the family and applies flannel's defaults and checks. `None` only after a
+    /// mistake.
     pub(super) fn read(fields: &Fields, cutting: Cutting, findings: &mut Findings) -> Option<Self> {
         let network = findings.keep(parse_network::<P>(fields));
         match cutting {

@@ -1,4 +1,5 @@
-//! The network configuration of the cluster: the JSON under `<prefix>/config` or in `net-conf.json`.
+//! The network configuration of the cluster: the JSON under `<prefix>/config` or in
+//! `net-conf.json`.
 //!
 //! Owns parsing, defaults and validation, with the rules flannel applies in etcd mode, and those of
 //! Kubernetes mode, which are fewer. Pure: text in, [`NetworkConfig`] or one [`ConfigError`] with

@@ -1,7 +1,7 @@
 //! One view of IPv4 and IPv6 networks, so that validation and allocation are written once.
 //!
-//! Addresses become numbers (`u128`, host order, IPv4 in the low 32 bits); arithmetic happens there and
-//! only there.
+//! Addresses become numbers (`u128`, host order, IPv4 in the low 32 bits); arithmetic happens there
+//! and only there.
 
 use std::{
     fmt::{Debug, Display},
@@ -19,12 +19,14 @@ pub trait Prefix: Copy + Debug + Display + Eq + Ord + FromStr + Into<IpNet> + Se
     /// Bits in an address.
     const BITS: u8;
 
-    /// The network of length `len` that holds the address; host bits are cleared. `len` is at most [`Self::BITS`].
+    /// The network of length `len` that holds the address; host bits are cleared. `len` is at most
+    /// [`Self::BITS`].
     fn from_bits(bits: u128, len: u8) -> Self {
         Self::new(Self::to_address(bits), len).masked()
     }
 
-    /// The network an address and a length name, host bits and all. `length` is at most [`Self::BITS`].
+    /// The network an address and a length name, host bits and all. `length` is at most
+    /// [`Self::BITS`].
     fn new(address: Self::Address, length: u8) -> Self;
 
     /// The address part, with the host bits if it has any.

@@ -1,8 +1,9 @@
 //! The connection to etcd: one endpoint at a time, with fail-over and deadlines.
 //!
-//! A balancing channel would send every second request to a dead endpoint (stock flannel's default list has
-//! one), so we stay with the endpoint that works and turn to the next when it does not. Every request has a
-//! deadline. The watch has none; pings on the connection notice a peer that is gone.
+//! A balancing channel would send every second request to a dead endpoint (stock flannel's default
+//! list has one), so we stay with the endpoint that works and turn to the next when it does not.
+//! Every request has a deadline. The watch has none; pings on the connection notice a peer that is
+//! gone.
 
 use std::time::Duration;
 
@@ -20,7 +21,8 @@ use super::{
 pub struct Liveness {
     /// For one request at one endpoint, connecting included.
     pub deadline: Duration,
-    /// Between pings on an idle connection. Servers refuse clients that ping more often than every 5 s.
+    /// Between pings on an idle connection. Servers refuse clients that ping more often than every
+    /// 5 s.
     pub ping: Duration,
     /// For the answer to a ping.
     pub pong: Duration,
@@ -55,8 +57,8 @@ impl EtcdClient {
         self.liveness
     }
 
-    /// Sends a request, at each endpoint once if need be. `request` may run several times, and an attempt that
-    /// failed may have taken effect.
+    /// Sends a request, at each endpoint once if need be. `request` may run several times, and an
+    /// attempt that failed may have taken effect.
     pub(super) async fn call<T, F>(
         &mut self,
         what: &'static str,
@@ -88,7 +90,8 @@ impl EtcdClient {
         self.connection = None;
     }
 
-    /// Turns a problem into the error to report, and leaves the endpoint unless it said no on purpose.
+    /// Turns a problem into the error to report, and leaves the endpoint unless it said no on
+    /// purpose.
     pub(super) fn failed(&mut self, what: &'static str, problem: Problem) -> EtcdError {
         if problem.is_unreachable() {
             self.give_up_endpoint();
@@ -104,7 +107,8 @@ impl EtcdClient {
         F: Future<Output = Result<T, Error>>,
     {
         let deadline = self.liveness.deadline;
-        // On the heap: the client's futures are many kilobytes, and every caller would carry one per request.
+        // On the heap: the client's futures are many kilobytes, and every caller would carry one
+        // per request.
         let whole = Box::pin(async { Ok(request(self.connect().await?).await?) });
         timeout(deadline, whole).await.unwrap_or(Err(Problem::Deadline(deadline)))
     }

@@ -147,7 +147,8 @@ fn remedy(problem: &Problem) -> &'static str {
     }
 }
 
-/// By TLS 1.3 a server that refuses our certificate says no more than that the connection is closed.
+/// By TLS 1.3 a server that refuses our certificate says no more than that the connection is
+/// closed.
 fn to_check(endpoints: &[String]) -> &'static str {
     if endpoints.iter().any(|endpoint| is_tls(endpoint)) {
         "--etcd-endpoints, the servers, and the certificates of both sides"

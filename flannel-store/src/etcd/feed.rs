@@ -17,8 +17,9 @@ pub(super) struct Position {
 }
 
 impl Position {
-    /// Moves on to what this response leaves unseen. The revision in its header is the store's: events up to it
-    /// may still be on their way, unless the response has none and is not the watch's first.
+    /// Moves on to what this response leaves unseen. The revision in its header is the store's:
+    /// events up to it may still be on their way, unless the response has none and is not the
+    /// watch's first.
     pub(super) fn advance(&mut self, response: &WatchResponse) {
         let last_event = response.events().iter().filter_map(Event::kv).map(KeyValue::mod_revision).max();
         let progress = response.header().filter(|_| !response.created()).map(ResponseHeader::revision);

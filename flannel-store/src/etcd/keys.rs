@@ -12,8 +12,8 @@ pub(super) struct Keys {
 }
 
 impl Keys {
-    /// The keys below `prefix`, which is cleaned as flannel cleans it: a trailing slash, doubled slashes and dots
-    /// make no difference.
+    /// The keys below `prefix`, which is cleaned as flannel cleans it: a trailing slash, doubled
+    /// slashes and dots make no difference.
     pub(super) fn new(prefix: &str) -> Self {
         Self { config: clean(&format!("{prefix}/config")), subnets: clean(&format!("{prefix}/subnets")) }
     }

@@ -40,8 +40,8 @@ pub(super) struct Listing {
     pub(super) position: Position,
 }
 
-/// Lists all entries, page by page at the revision of the first page. Starts over if that revision is
-/// compacted away meanwhile.
+/// Lists all entries, page by page at the revision of the first page. Starts over if that revision
+/// is compacted away meanwhile.
 pub(super) async fn list(client: &mut EtcdClient, keys: &Keys) -> Result<Listing, EtcdError> {
     loop {
         match list_once(client, keys).await {

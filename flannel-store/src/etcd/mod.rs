@@ -1,9 +1,9 @@
 //! Leases in etcd, by its v3 API, side by side with stock flannel nodes.
 //!
-//! [`EtcdManager`] implements [`SubnetManager`]. Where flannel writes blindly we compare first: a key is
-//! created only if absent, and rewritten only as long as its last change is known to us. A key without an
-//! etcd lease is a reservation and stays one. The lifetime of a lease is asked of etcd for our own key alone.
-//! Our identity is our public address, that of IPv4 where IPv4 is on.
+//! [`EtcdManager`] implements [`SubnetManager`]. Where flannel writes blindly we compare first: a
+//! key is created only if absent, and rewritten only as long as its last change is known to us. A
+//! key without an etcd lease is a reservation and stays one. The lifetime of a lease is asked of
+//! etcd for our own key alone. Our identity is our public address, that of IPv4 where IPv4 is on.
 
 mod choose;
 mod client;
@@ -157,8 +157,8 @@ impl EtcdManager {
         Ok(Some(Held::new(key, publication.key, published)))
     }
 
-    /// Holds a lease as it stands in a store that refuses to write it again. `None` unless it says what we would write, and
-    /// lives.
+    /// Holds a lease as it stands in a store that refuses to write it again. `None` unless it says
+    /// what we would write, and lives.
     async fn keep(
         &mut self,
         stored: &Stored,

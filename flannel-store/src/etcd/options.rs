@@ -33,7 +33,8 @@ pub(super) fn is_tls(endpoint: &str) -> bool {
     endpoint.starts_with("https://")
 }
 
-/// A password: text that must not reach a log. Its `Debug` form is a placeholder, and it has no `Display`.
+/// A password: text that must not reach a log. Its `Debug` form is a placeholder, and it has no
+/// `Display`.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Secret(String);
 

@@ -1,7 +1,7 @@
 //! Our own lease after start-up: renewed in time, watched, and acquired again when it is lost.
 //!
-//! Does not watch by itself; [`super::watcher`] passes on what it sees of our key, and asks when the next thing
-//! is due. What the receiver must know is returned as events.
+//! Does not watch by itself; [`super::watcher`] passes on what it sees of our key, and asks when
+//! the next thing is due. What the receiver must know is returned as events.
 
 use std::time::{Duration, Instant};
 
@@ -122,8 +122,8 @@ impl Holder {
         }
     }
 
-    /// Our key as the store has it now; `None` when it is gone. It may be older than what we wrote, in a store
-    /// that was restored from a backup.
+    /// Our key as the store has it now; `None` when it is gone. It may be older than what we wrote,
+    /// in a store that was restored from a backup.
     pub(super) async fn see(&mut self, manager: &mut EtcdManager, found: Option<&Stored>) -> Vec<StoreEvent> {
         let Some(held) = &manager.held else { return Vec::new() };
         let Some(stored) = found else { return self.lost(manager, LostCause::Deleted) };

@@ -1,7 +1,8 @@
 //! TLS to etcd: which files, and what they hold.
 //!
-//! The files are read for every new connection, so that renewed certificates serve without a restart. A CA file replaces the
-//! system's roots; a client certificate is sent only with its key. None of this concerns `http://` endpoints.
+//! The files are read for every new connection, so that renewed certificates serve without a
+//! restart. A CA file replaces the system's roots; a client certificate is sent only with its key.
+//! None of this concerns `http://` endpoints.
 
 use std::{
     fs, io,
@@ -11,7 +12,8 @@ use std::{
 use etcd_client::{Certificate, Client, ConnectOptions, Error, Identity, TlsOptions};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _};
 
-/// The files of an operator's choice, in PEM form. None at all: the system's roots, and no client certificate.
+/// The files of an operator's choice, in PEM form. None at all: the system's roots, and no client
+/// certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsFiles {
     /// The CA certificates that validate the servers'.

@@ -1,7 +1,7 @@
 //! Answers of the server, no larger than they have any reason to be.
 //!
-//! The client library collects an answer, and a line of a watch, before anybody sees it. A server, or a proxy in its place,
-//! that goes on sending would fill the memory.
+//! The client library collects an answer, and a line of a watch, before anybody sees it. A server,
+//! or a proxy in its place, that goes on sending would fill the memory.
 
 use std::{
     error::Error,

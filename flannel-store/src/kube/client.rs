@@ -1,4 +1,5 @@
-//! The connection to the API server: requests with deadlines, and fresh credentials after a refusal.
+//! The connection to the API server: requests with deadlines, and fresh credentials after a
+//! refusal.
 //!
 //! The client library reads a token file once a minute. After a refusal everything is read again,
 //! so that a rotated token or a corrected kubeconfig takes effect at the next attempt.
@@ -30,8 +31,8 @@ pub struct Liveness {
     pub deadline: Duration,
     /// For a word on a watch. Servers send a bookmark every minute.
     pub silence: Duration,
-    /// So long a node stays without a `NetworkUnavailable` condition while it is not ready: the condition keeps pods
-    /// away, and most troubles are over at once.
+    /// So long a node stays without a `NetworkUnavailable` condition while it is not ready: the
+    /// condition keeps pods away, and most troubles are over at once.
     pub grace: Duration,
 }
 
@@ -115,7 +116,8 @@ impl KubeClient {
 
     async fn in_time<T>(&self, request: impl Future<Output = kube::Result<T>> + Send) -> Result<T, Problem> {
         let deadline = self.liveness.deadline;
-        // On the heap: the client's futures are large, and every caller would carry one per request.
+        // On the heap: the client's futures are large, and every caller would carry one per
+        // request.
         match timeout(deadline, Box::pin(request)).await {
             Ok(answer) => answer.map_err(Problem::from),
             Err(_elapsed) => Err(Problem::Deadline(deadline)),
@@ -138,7 +140,8 @@ impl KubeClient {
     }
 }
 
-/// The URL may be shown, and the client uses no credentials in it. A kubeconfig has other places for them.
+/// The URL may be shown, and the client uses no credentials in it. A kubeconfig has other places
+/// for them.
 fn without_user_info(config: Config) -> Result<Config, String> {
     if config.cluster_url.authority().is_some_and(|authority| authority.as_str().contains('@')) {
         return Err(
@@ -148,7 +151,8 @@ fn without_user_info(config: Config) -> Result<Config, String> {
     Ok(config)
 }
 
-/// As flannel chooses: the file and the URL if given; with neither the pod's service account, else the default file.
+/// As flannel chooses: the file and the URL if given; with neither the pod's service account, else
+/// the default file.
 async fn configuration(options: &KubeOptions) -> Result<Config, String> {
     let url = options.api_url.as_deref();
     if let Some(path) = &options.kubeconfig {

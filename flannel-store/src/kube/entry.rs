@@ -1,7 +1,8 @@
 //! From a Node to what the lease set takes in. Pure.
 //!
-//! Each family stands for itself: a node with a pod CIDR of both families that publishes IPv4 alone is an IPv4 peer, and an
-//! annotation that cannot be read spoils its own family. A family that is off is not looked at. An entry's age is its Node's, because the version of a Node changes with
+//! Each family stands for itself: a node with a pod CIDR of both families that publishes IPv4 alone
+//! is an IPv4 peer, and an annotation that cannot be read spoils its own family. A family that is
+//! off is not looked at. An entry's age is its Node's, because the version of a Node changes with
 //! every heartbeat.
 
 use std::{net::IpAddr, str::FromStr};
@@ -52,7 +53,8 @@ fn lease_of(annotations: &Annotations<'_>, families: Families) -> Result<Lease, 
     let LeaseAttrs { public_ip, backend_data, public_ipv6, backend_v6_data, .. } = &lease.attrs;
     let v4 = public_ip.is_some() || backend_data.is_some() || lease.malformed_in(Family::V4).is_some();
     let v6 = public_ipv6.is_some() || backend_v6_data.is_some() || lease.malformed_in(Family::V6).is_some();
-    // A family the node does not publish is off there. With neither, the lease set has something to say.
+    // A family the node does not publish is off there. With neither, the lease set has something to
+    // say.
     if v4 != v6 {
         lease.key = LeaseKey { v4: lease.key.v4.filter(|_| v4), v6: lease.key.v6.filter(|_| v6) };
     }

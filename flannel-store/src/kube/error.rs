@@ -124,7 +124,8 @@ impl From<kube::Error> for Problem {
             return Self::TooLarge(large);
         }
         match error {
-            // The client takes any object on a watch that is no change for a status; a real one has a code.
+            // The client takes any object on a watch that is no change for a status; a real one has
+            // a code.
             kube::Error::Api(status) if status.code == 0 => Self::NoChange,
             kube::Error::Api(status) => Self::Status(status),
             kube::Error::SerdeError(error) => Self::Answer(error),
@@ -163,8 +164,8 @@ impl Problem {
         }
     }
 
-    /// The version asked for is compacted away, or not there yet because the server lost it, or what follows it cannot be
-    /// read.
+    /// The version asked for is compacted away, or not there yet because the server lost it, or
+    /// what follows it cannot be read.
     pub(super) fn is_outdated(&self) -> bool {
         match self {
             Self::Status(status) => {

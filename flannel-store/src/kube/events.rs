@@ -1,8 +1,10 @@
-//! Events on our own Node, for other nodes that claim what it has: `kubectl describe node` shows them.
+//! Events on our own Node, for other nodes that claim what it has: `kubectl describe node` shows
+//! them.
 //!
-//! Only the nodes concerned write one, so that a conflict in a large cluster makes two and not thousands. The name of an
-//! Event is made of what it says: what was written before, by an earlier agent too, is not written again for as long as the
-//! server keeps it. A node that changes its claims all the time gets one Event in [`GAP`].
+//! Only the nodes concerned write one, so that a conflict in a large cluster makes two and not
+//! thousands. The name of an Event is made of what it says: what was written before, by an earlier
+//! agent too, is not written again for as long as the server keeps it. A node that changes its
+//! claims all the time gets one Event in [`GAP`].
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,7 +22,8 @@ use crate::{Backoff, Conflict, ConflictReport, Delays, LogThrottle};
 
 /// Between two Events.
 const GAP: Duration = Duration::from_secs(15);
-/// The time after which a conflict that goes on is written again: servers keep Events for an hour by default.
+/// The time after which a conflict that goes on is written again: servers keep Events for an hour
+/// by default.
 const REPEAT: Duration = Duration::from_hours(1);
 /// Between attempts.
 const RETRY: Backoff = match Backoff::new(Duration::from_secs(5), Duration::from_mins(5), 20) {

@@ -22,7 +22,8 @@ impl Position {
         &self.0
     }
 
-    /// Moves on. A server that is behind us has lost history, and would let us wait for changes that were.
+    /// Moves on. A server that is behind us has lost history, and would let us wait for changes
+    /// that were.
     pub(super) fn advance(&mut self, version: &str) -> Result<(), Problem> {
         if is_older(version, &self.0) {
             return Err(Problem::WentBack { from: self.0.clone(), to: version.to_owned() });

@@ -1,4 +1,5 @@
-//! The Nodes at one version, page by page. A page is turned into entries before the next one is asked for.
+//! The Nodes at one version, page by page. A page is turned into entries before the next one is
+//! asked for.
 
 use super::{
     KubeManager,

@@ -1,8 +1,9 @@
 //! Follows the Pods of our own node, for those that stay out of mode `fast` by their annotation.
 //!
-//! Only while that is asked for. A list, then the watch from its version, as with the Nodes; what is kept is the Pods that opt
-//! out. A server that refuses (an older role without `pods: list, watch`) is asked again ever more seldom: without its word
-//! all pods take part. While it is away, what it said stays.
+//! Only while that is asked for. A list, then the watch from its version, as with the Nodes; what
+//! is kept is the Pods that opt out. A server that refuses (an older role without `pods: list,
+//! watch`) is asked again ever more seldom: without its word all pods take part. While it is away,
+//! what it said stays.
 
 use std::{
     collections::BTreeMap,
@@ -199,8 +200,9 @@ impl Follower {
             warn!("{problem}; until that works, annotations of pods do not change who takes part in mode fast");
         }
         self.problem = Some(problem);
-        // A refusal is an answer and is reported. The problem with a server that cannot be reached is
-        // reported only after an earlier listing; before the first one, an answer is still awaited.
+        // A refusal is an answer and is reported. The problem with a server that cannot be reached
+        // is reported only after an earlier listing; before the first one, an answer is still
+        // awaited.
         if refused || self.position.is_some() {
             self.publish();
         }

@@ -1,4 +1,5 @@
-//! Nodes of any content: no panic, no Node harms another, and what we write settles what was to be written.
+//! Nodes of any content: no panic, no Node harms another, and what we write settles what was to be
+//! written.
 
 use flannel_common::addr::Mac;
 use kube::core::WatchEvent;
@@ -76,7 +77,8 @@ fn with_one_good() -> LeaseSet {
     set
 }
 
-/// The values of the annotations are anybody's text; everything else on a Node the server has checked.
+/// The values of the annotations are anybody's text; everything else on a Node the server has
+/// checked.
 fn node_of_any_annotations() -> impl Strategy<Value = Value> {
     damaged(annotations(3).to_string()).prop_map(|bytes| {
         let texts = match serde_json::from_slice::<Value>(&bytes) {

@@ -1,7 +1,8 @@
 //! Our own Node after start-up: its subnet followed, its annotations kept.
 //!
-//! Does not watch by itself; [`super::watcher`] passes on what it sees of the Node, and asks when the next thing is due.
-//! What the receiver must know is returned as events. A lease is held once it is published.
+//! Does not watch by itself; [`super::watcher`] passes on what it sees of the Node, and asks when
+//! the next thing is due. What the receiver must know is returned as events. A lease is held once
+//! it is published.
 
 use std::time::{Duration, Instant};
 

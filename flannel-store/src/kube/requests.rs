@@ -9,7 +9,8 @@ use serde_json::Value;
 
 /// Nodes on one page: about 1.6 MB of text at a time.
 const PAGE: u32 = 100;
-/// Seconds until the server ends a watch; it is taken up again at once. A restarted server gets its share back.
+/// Seconds until the server ends a watch; it is taken up again at once. A restarted server gets its
+/// share back.
 const WATCH: std::ops::Range<u32> = 240..300;
 
 /// A request, or why there is none.
@@ -24,7 +25,8 @@ pub(super) fn get_node(name: &str) -> Built {
     nodes().get(name, &GetParams::default())
 }
 
-/// One page of all Nodes, or of the one of this name; from the start or where the last ended. `nodes: list`.
+/// One page of all Nodes, or of the one of this name; from the start or where the last ended.
+/// `nodes: list`.
 pub(super) fn list_nodes(only: Option<&str>, next: &str) -> Built {
     let mut page = ListParams::default().limit(PAGE);
     if let Some(name) = only {
@@ -57,8 +59,8 @@ pub(super) fn create_event(event: &Value) -> Built {
     Resource::new("/api/v1/namespaces/default/events").create(&PostParams::default(), body)
 }
 
-/// The Pods of a node, as the server remembers them: it has them by node, where it would search all Pods for the newest.
-/// `pods: list`.
+/// The Pods of a node, as the server remembers them: it has them by node, where it would search all
+/// Pods for the newest. `pods: list`.
 pub(super) fn list_pods(node: &str) -> Built {
     pods().list(&ListParams::default().match_any().fields(&on_node(node)))
 }

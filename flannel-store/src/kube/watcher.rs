@@ -1,5 +1,5 @@
-//! The one task that follows the Nodes: all by one watch, our own through [`Holder`], our condition by [`Condition`].
-//! Where the backend has no peers the watch is for our own alone.
+//! The one task that follows the Nodes: all by one watch, our own through [`Holder`], our condition
+//! by [`Condition`]. Where the backend has no peers the watch is for our own alone.
 //!
 //! A list in pages, then the watch from the list's version. A watch that ends is taken up where it
 //! was. The Nodes are listed again when that point is compacted away, or when the server went back

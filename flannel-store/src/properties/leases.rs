@@ -22,7 +22,8 @@ fn value(n: u8) -> String {
     )
 }
 
-/// A set of our lease, and of one that was there before all others and was written after them: no conflict harms it.
+/// A set of our lease, and of one that was there before all others and was written after them: no
+/// conflict harms it.
 fn with_one_good() -> LeaseSet {
     let own = LeaseAttrs::parse(value(1).as_bytes()).expect("our attributes");
     let mut set = LeaseSet::new(&NetworkConfig::parse(DUAL).expect("a configuration"), Precedence::FirstRenewed, own);

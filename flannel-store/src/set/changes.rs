@@ -1,8 +1,9 @@
 //! The effect of a change of the set on its verdicts.
 //!
-//! Leases are judged against each other only where they are tied: the same VTEP MAC, or subnets that overlap. So the
-//! verdict on those that changed and on all they are tied to, were tied to, and so on, is their verdict in the whole set, and
-//! that of the others stands. It is the same judgement on fewer entries.
+//! Leases are judged against each other only where they are tied: the same VTEP MAC, or subnets
+//! that overlap. So the verdict on those that changed and on all they are tied to, were tied to,
+//! and so on, is their verdict in the whole set, and that of the others stands. It is the same
+//! judgement on fewer entries.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -119,7 +119,8 @@ impl<'h, P: LeaseFamily> Local<'h, P> {
         fault.map_or(Ok(()), |fault| Err(RejectReason::BadPublicIp { address, fault }))
     }
 
-    /// Nodes may be in the pod network where no node's subnet is (`SubnetMin`): this one is then, too.
+    /// Nodes may be in the pod network where no node's subnet is (`SubnetMin`): this one is then,
+    /// too.
     fn among_pods(&self, address: IpAddr, theirs: P) -> Option<AddressFault> {
         let holds = |prefix: &P| Into::<IpNet>::into(*prefix).contains(&address);
         let network: IpNet = self.network.into();

@@ -61,8 +61,8 @@ pub struct Vtep {
 /// The verdict on a whole set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Resolved {
-    /// The believed leases of others, by subnet. Subnets are disjoint, lie in the pod network and do not
-    /// overlap ours; one VTEP MAC has one public address.
+    /// The believed leases of others, by subnet. Subnets are disjoint, lie in the pod network and
+    /// do not overlap ours; one VTEP MAC has one public address.
     pub peers: Vec<Peer>,
     /// The refused ones, by key.
     pub rejected: Vec<Rejected>,
@@ -179,7 +179,8 @@ impl LeaseSet {
         self.rejected.values().filter(|reason| reason.conflict() == Some(conflict)).count()
     }
 
-    /// The entries that are not believed because they claim what this node has, as of the last [`Self::changes`].
+    /// The entries that are not believed because they claim what this node has, as of the last
+    /// [`Self::changes`].
     pub fn conflicts_with_us(&self) -> impl Iterator<Item = (Rejected, Conflict)> {
         self.rejected.iter().filter(|(_, reason)| reason.is_with_us()).filter_map(|((key, family), reason)| {
             let lease = Rejected { key: key.clone(), family: *family, reason: reason.clone() };

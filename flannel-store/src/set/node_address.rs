@@ -1,10 +1,11 @@
 //! The addresses at which a node cannot be reached. Pure.
 //!
-//! The address of a lease leads packets to its own subnet and to no other, so that an address of some other machine harms no
-//! other node. What is refused here is what cannot be a node's, or what this host would not send to the underlay.
+//! The address of a lease leads packets to its own subnet and to no other, so that an address of
+//! some other machine harms no other node. What is refused here is what cannot be a node's, or what
+//! this host would not send to the underlay.
 //!
-//! A default gateway and the API server may be nodes (small clusters route by one, control planes run pods), and no field
-//! that a node cannot forge says which; so their addresses are accepted.
+//! A default gateway and the API server may be nodes (small clusters route by one, control planes
+//! run pods), and no field that a node cannot forge says which; so their addresses are accepted.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -152,7 +153,8 @@ mod tests {
         ] {
             assert_eq!(fault(edge), Some(AddressFault::Edge(net(prefix))), "{edge}");
         }
-        // Other nodes and the gateway, the other end of a link of two, and the last address of an IPv6 link.
+        // Other nodes and the gateway, the other end of a link of two, and the last address of an
+        // IPv6 link.
         for other in [
             "192.168.79.1",
             "192.168.79.12",

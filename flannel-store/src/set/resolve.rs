@@ -1,13 +1,14 @@
 //! From entries to peers.
 //!
-//! Per family: each lease is checked alone and against ourselves (`check`), then the survivors against each other.
+//! Per family: each lease is checked alone and against ourselves (`check`), then the survivors
+//! against each other.
 //!
-//! * Overlapping subnets: the lease created first counts (then the lexically first name), so that a newcomer
-//!   cannot take away what another node is using. It counts although it may be wider than others: a cluster whose node
-//!   masks were changed has subnets of several lengths.
+//! * Overlapping subnets: the lease created first counts (then the lexically first name), so that a
+//!   newcomer cannot take away what another node is using. It counts although it may be wider than
+//!   others: a cluster whose node masks were changed has subnets of several lengths.
 //! * One VTEP MAC, several public addresses: the lease that the store's [`Precedence`] chooses
-//!   counts. The same MAC with the same address is one node with two leases, and no conflict. The same address with
-//!   another MAC is none either: see docs/concepts/security.md.
+//!   counts. The same MAC with the same address is one node with two leases, and no conflict. The
+//!   same address with another MAC is none either: see docs/concepts/security.md.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -158,7 +159,8 @@ fn drop_overlaps<'a, P: Prefix>(
     candidates.sort_by_key(|candidate| (candidate.entry.created, &candidate.entry.name));
     let mut taken: BTreeMap<u128, Candidate<'a, P>> = BTreeMap::new();
     for candidate in candidates {
-        // What is taken is disjoint, so of all that starts at or before our end only the last can reach us.
+        // What is taken is disjoint, so of all that starts at or before our end only the last can
+        // reach us.
         let before = taken.range(..=candidate.subnet.last()).next_back();
         match before.filter(|(_, other)| overlap(other.subnet, candidate.subnet)) {
             Some((_, winner)) => {

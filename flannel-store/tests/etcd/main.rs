@@ -1,7 +1,8 @@
-//! The etcd subnet manager against a real etcd: Debian's `etcd` on loopback, with a data directory of its own.
+//! The etcd subnet manager against a real etcd: Debian's `etcd` on loopback, with a data directory
+//! of its own.
 //!
-//! Tests share one server, each under its own prefix; those that stop or wipe it start their own. Without the
-//! binary they say so and do nothing.
+//! Tests share one server, each under its own prefix; those that stop or wipe it start their own.
+//! Without the binary they say so and do nothing.
 
 mod acquire;
 mod families;

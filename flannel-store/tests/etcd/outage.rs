@@ -142,7 +142,8 @@ async fn user_and_password_are_used_and_never_told() {
     until_in_sync(&mut events).await;
 }
 
-/// Waits until the store is back and our lease is written with these attributes; it must not be lost.
+/// Waits until the store is back and our lease is written with these attributes; it must not be
+/// lost.
 async fn until_written(cluster: &Cluster, own: LeaseKey, events: &mut mpsc::Receiver<StoreEvent>, attrs: &LeaseAttrs) {
     let (mut back, mut written) = (false, false);
     while !(back && written) {

@@ -1,5 +1,6 @@
-//! A store that is replaced by another one under the same address: same cluster id, because that is made of addresses, and a
-//! revision beyond all we have seen. Nothing in the answer to our watch gives it away.
+//! A store that is replaced by another one under the same address: same cluster id, because that is
+//! made of addresses, and a revision beyond all we have seen. Nothing in the answer to our watch
+//! gives it away.
 
 use std::time::Duration;
 
@@ -80,7 +81,8 @@ async fn a_copy_of_our_lease_in_another_store_does_not_deceive() {
     assert_eq!(held.await, own);
 }
 
-/// Behind etcd's own proxy our watch outlives the store: no connection of ours breaks, and no change ever comes.
+/// Behind etcd's own proxy our watch outlives the store: no connection of ours breaks, and no
+/// change ever comes.
 #[tokio::test]
 async fn a_store_replaced_behind_a_living_watch_is_noticed() {
     let Some(cluster) = Cluster::alone("behind").await else { return };

@@ -14,7 +14,8 @@ const V6: &str = r#""EnableIPv6":true,"IPv6Network":"fd00:5::/48""#;
 const V6_ONLY: &str = r#""EnableIPv4":false,"EnableIPv6":true,"IPv6Network":"fd00:5::/48""#;
 const CIDRS: &str = "10.5.1.0/24,fd00:5:0:1::/64";
 
-/// The request of node `n`: 192.0.2.n and 2001:db8::n, in the families of the configuration, and without backend data.
+/// The request of node `n`: 192.0.2.n and 2001:db8::n, in the families of the configuration, and
+/// without backend data.
 fn request(families: &str, backend: &str, n: u8) -> LeaseRequest {
     let text = format!(r#"{{{families},"Backend":{{"Type":"{backend}"}}}}"#);
     let config = NetworkConfig::parse_assigned(&text).expect("a configuration");

@@ -1,7 +1,8 @@
 //! Software bills of materials: what the shipped programs are made of, in CycloneDX 1.5.
 //!
-//! cargo-cyclonedx writes one file into the directory of each package of the workspace. Those of the shipped programs, and of the
-//! BPF object inside the agent, are moved to where they belong; none is left in the project.
+//! cargo-cyclonedx writes one file into the directory of each package of the workspace. Those of
+//! the shipped programs, and of the BPF object inside the agent, are moved to where they belong;
+//! none is left in the project.
 
 use std::{
     fs,

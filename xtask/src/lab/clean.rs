@@ -1,7 +1,7 @@
 //! `clean-lab`: takes down what a dead demo or test left, and labs kept on purpose.
 //!
-//! Only processes in a lab's record are ended, each by pid and start time. A lab whose owner lives is left
-//! alone unless `--all` is given.
+//! Only processes in a lab's record are ended, each by pid and start time. A lab whose owner lives
+//! is left alone unless `--all` is given.
 
 use std::fs;
 

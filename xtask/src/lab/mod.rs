@@ -1,9 +1,11 @@
-//! Labs as they stand in `/run/flannel-lab`: who made them, what runs in them, whether anybody still cares.
+//! Labs as they stand in `/run/flannel-lab`: who made them, what runs in them, whether anybody
+//! still cares.
 //!
-//! The test crate writes these records; this module only reads them. A lab is a directory with the file
-//! `pids`: the line `owner <pid> <start time>`, then a line `<pid> <start time> <what>` for every process. The
-//! start time is field 22 of `/proc/<pid>/stat`, in clock ticks since boot; together with the pid it names one
-//! process for good, also after the pid was given to another. The file `kept` marks a lab kept on purpose.
+//! The test crate writes these records; this module only reads them. A lab is a directory with the
+//! file `pids`: the line `owner <pid> <start time>`, then a line `<pid> <start time> <what>` for
+//! every process. The start time is field 22 of `/proc/<pid>/stat`, in clock ticks since boot;
+//! together with the pid it names one process for good, also after the pid was given to another.
+//! The file `kept` marks a lab kept on purpose.
 
 pub(crate) mod clean;
 mod mounts;

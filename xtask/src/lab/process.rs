@@ -49,7 +49,8 @@ impl Process {
         start_time(self.pid) == Some(self.start)
     }
 
-    /// Ends it: first politely, then not. Returns when it is gone; one that was gone already is no error.
+    /// Ends it: first politely, then not. Returns when it is gone; one that was gone already is no
+    /// error.
     pub(super) fn end(self) -> anyhow::Result<()> {
         let Some(handle) = self.open() else { return Ok(()) };
         for signal in [Signal::TERM, Signal::KILL] {
@@ -61,8 +62,8 @@ impl Process {
         Ok(())
     }
 
-    /// A handle to it. The start time is compared after the handle was taken: what has it then keeps the pid
-    /// for as long as the handle is open.
+    /// A handle to it. The start time is compared after the handle was taken: what has it then
+    /// keeps the pid for as long as the handle is open.
     fn open(self) -> Option<OwnedFd> {
         let pid = Pid::from_raw(i32::try_from(self.pid).ok()?)?;
         let handle = pidfd_open(pid, PidfdFlags::empty()).ok()?;

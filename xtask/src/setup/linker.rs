@@ -53,13 +53,14 @@ pub(super) fn build(workspace: &Workspace, compiler: &Compiler) -> anyhow::Resul
     find(workspace, major).with_context(|| format!("bpf-linker in {} does not start", root.display()))
 }
 
-/// The major is part of the path: after an update of rustc a linker for another LLVM does not count.
+/// The major is part of the path: after an update of rustc a linker for another LLVM does not
+/// count.
 fn root(workspace: &Workspace, llvm_major: u32) -> PathBuf {
     unpacked::dir(workspace).join(format!("bpf-linker-{VERSION}-llvm{llvm_major}"))
 }
 
-/// Gives the library the name a linker looks for (`-lLLVM`). That link is all bpf-linker would want of the
-/// development package, which brings 600 MB with it.
+/// Gives the library the name a linker looks for (`-lLLVM`). That link is all bpf-linker would want
+/// of the development package, which brings 600 MB with it.
 fn link_llvm(library: &Path, dir: &Path) -> anyhow::Result<()> {
     fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
     let link = dir.join("libLLVM.so");

@@ -1,9 +1,9 @@
 //! Set-up: what a verb needs on this machine, brought there or named exactly.
 //!
-//! Every answer comes from the real file, command or version, never from a stamp, and looking takes a
-//! fraction of a second when nothing is missing. As root on Debian or Ubuntu what is missing is installed;
-//! elsewhere the error lists it and says what to run. A toolchain the user has is never replaced: the BPF
-//! one lives below `target/`.
+//! Every answer comes from the real file, command or version, never from a stamp, and looking takes
+//! a fraction of a second when nothing is missing. As root on Debian or Ubuntu what is missing is
+//! installed; elsewhere the error lists it and says what to run. A toolchain the user has is never
+//! replaced: the BPF one lives below `target/`.
 
 mod apt;
 mod checkers;

@@ -1,7 +1,8 @@
-//! promtool, Prometheus' own checker of metrics, alerts and expressions, from Debian's package `prometheus`.
+//! promtool, Prometheus' own checker of metrics, alerts and expressions, from Debian's package
+//! `prometheus`.
 //!
-//! Unpacked, because installing the package would start a service. Wanted, not needed: without it the tests that call it print
-//! `NOT RUN`, and a failure ends no set-up.
+//! Unpacked, because installing the package would start a service. Wanted, not needed: without it
+//! the tests that call it print `NOT RUN`, and a failure ends no set-up.
 
 use anyhow::ensure;
 

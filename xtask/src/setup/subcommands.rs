@@ -1,6 +1,8 @@
-//! Cargo subcommands from the registry, each in one version, built from source with its own lock file.
+//! Cargo subcommands from the registry, each in one version, built from source with its own lock
+//! file.
 //!
-//! They lie below the directory of tools, and their version is part of the path: another version is another tool.
+//! They lie below the directory of tools, and their version is part of the path: another version is
+//! another tool.
 
 use std::path::PathBuf;
 

@@ -1,7 +1,8 @@
 //! The toolchain that compiles the BPF programs, and the cargo command that uses it.
 //!
-//! Two kinds do: the one made from Debian's packages ([`Unpacked`]), and a rustup nightly with `rust-src` and
-//! a bpf-linker in `PATH`, which compiles `core` itself. The first is preferred because it is what CI uses.
+//! Two kinds do: the one made from Debian's packages ([`Unpacked`]), and a rustup nightly with
+//! `rust-src` and a bpf-linker in `PATH`, which compiles `core` itself. The first is preferred
+//! because it is what CI uses.
 
 use std::{env, ffi::OsString, fmt, path::Path, process::Command};
 
@@ -33,7 +34,8 @@ impl Toolchain {
     /// does not depend on a user's settings. Paths are mapped, so that its debug information names
     /// no directory of this machine.
     fn flags(&self, workspace: &Workspace) -> OsString {
-        // LLVM 22 and newer. Where the programs run a load needs no alignment, and without this LLVM takes headers apart, byte by byte.
+        // LLVM 22 and newer. Where the programs run a load needs no alignment, and without this
+        // LLVM takes headers apart, byte by byte.
         let features = "-Clink-arg=--cpu-features=+allows-misaligned-mem-access";
         let mut flags = OsString::from(format!("-Clink-arg=--btf\x1f{features}\x1f-Clinker="));
         match self {

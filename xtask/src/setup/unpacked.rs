@@ -1,10 +1,11 @@
 //! The BPF toolchain made from Debian's packages, below `target/bpf-toolchain/`.
 //!
-//! Debian builds a rustc (`rustc-web`) that carries `core` compiled for the BPF targets, so neither nightly
-//! nor `-Z build-std` is needed. Its packages conflict with Debian's other rustc and with rustup, so they are
-//! unpacked, not installed; rustc finds its own sysroot relative to the library it was loaded from. Only its
-//! LLVM library is installed: that package is co-installable by version and apt knows what it depends on in
-//! turn. The LLVM development packages are not needed, because bpf-linker wants the shared library alone.
+//! Debian builds a rustc (`rustc-web`) that carries `core` compiled for the BPF targets, so neither
+//! nightly nor `-Z build-std` is needed. Its packages conflict with Debian's other rustc and with
+//! rustup, so they are unpacked, not installed; rustc finds its own sysroot relative to the library
+//! it was loaded from. Only its LLVM library is installed: that package is co-installable by
+//! version and apt knows what it depends on in turn. The LLVM development packages are not needed,
+//! because bpf-linker wants the shared library alone.
 //!
 //! ```text
 //! target/bpf-toolchain/sysroot/usr/...                      rustc, rustdoc, clippy, core for BPF
@@ -26,7 +27,8 @@ use super::{
 };
 use crate::workspace::{BPF_TARGET, Workspace};
 
-/// Packages with fixed names; two more have their version in the name and are found as dependencies.
+/// Packages with fixed names; two more have their version in the name and are found as
+/// dependencies.
 const PACKAGES: [&str; 4] = ["rustc-web", "libstd-rust-web-dev", "libstd-rust-web-dev-bpf", "rust-web-clippy"];
 
 /// A toolchain whose compiler and linker were run and answered.
@@ -116,8 +118,8 @@ impl Compiler {
         Ok(Self { bin, libraries, release, llvm_major })
     }
 
-    /// The system's copy of the LLVM library this rustc uses. The directories of the machine's architecture
-    /// have the same name in the unpacked tree and in the system.
+    /// The system's copy of the LLVM library this rustc uses. The directories of the machine's
+    /// architecture have the same name in the unpacked tree and in the system.
     pub(super) fn llvm_library(&self) -> anyhow::Result<PathBuf> {
         let system = Path::new("/usr/lib").join(self.libraries.file_name().unwrap_or_default());
         let start = format!("libLLVM.so.{}.", self.llvm_major);

@@ -1,7 +1,7 @@
 //! Lines of a child's output for as long as the child runs, and not a moment longer.
 //!
-//! End of file is the wrong thing to wait for: a process that a test left running holds the pipe open. So the
-//! end is the child's own, and by then all it wrote is in the pipe.
+//! End of file is the wrong thing to wait for: a process that a test left running holds the pipe
+//! open. So the end is the child's own, and by then all it wrote is in the pipe.
 
 use std::{
     io::Read as _,

@@ -1,9 +1,9 @@
 //! `test`: set up, build, then both halves of the tests, one sum.
 //!
-//! The last line is always `N passed, M failed`, with `, K skipped` behind it when there were any. What keeps
-//! tests from being run at all, set-up and compilation included, counts as a failure; what this machine cannot
-//! do is printed as `NOT RUN` and repeated before the sum. A test counts as skipped when it says so itself, by
-//! printing a line that starts with `NOT RUN`.
+//! The last line is always `N passed, M failed`, with `, K skipped` behind it when there were any.
+//! What keeps tests from being run at all, set-up and compilation included, counts as a failure;
+//! what this machine cannot do is printed as `NOT RUN` and repeated before the sum. A test counts
+//! as skipped when it says so itself, by printing a line that starts with `NOT RUN`.
 
 mod leftovers;
 mod lines;
@@ -20,7 +20,8 @@ use crate::{
     workspace,
 };
 
-/// Runs what the options choose. Errors are printed and counted, so that the sum stays the last line.
+/// Runs what the options choose. Errors are printed and counted, so that the sum stays the last
+/// line.
 pub(crate) fn run(setup: &Setup<'_>, options: &TestOptions) -> ExitCode {
     let mut tally = Tally::default();
     if let Err(error) = run_halves(setup, options, &mut tally) {

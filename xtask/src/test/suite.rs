@@ -25,7 +25,8 @@ impl Suite {
     /// The workspace's default members.
     pub(super) const UNIT: Self = Self { name: "unit tests", selection: &[], harness: &[] };
 
-    /// The test crate. Two tests at a time: each has namespaces of its own, and most of it is waiting.
+    /// The test crate. Two tests at a time: each has namespaces of its own, and most of it is
+    /// waiting.
     pub(super) const END_TO_END: Self =
         Self { name: "end-to-end suite", selection: &["--package=flannel-tests"], harness: &["--test-threads=2"] };
 

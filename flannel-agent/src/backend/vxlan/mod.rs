@@ -1,7 +1,8 @@
-//! The vxlan backend: per peer a neighbour, an FDB entry, a peer map entry and a route into the tunnel device; or,
-//! with DirectRouting and a peer on our own segment, a plain route alone.
+//! The vxlan backend: per peer a neighbour, an FDB entry, a peer map entry and a route into the
+//! tunnel device; or, with DirectRouting and a peer on our own segment, a plain route alone.
 //!
-//! Each family has a tunnel of its own: IPv4 pods over IPv4, IPv6 pods over IPv6, with one VNI and one port.
+//! Each family has a tunnel of its own: IPv4 pods over IPv4, IPv6 pods over IPv6, with one VNI and
+//! one port.
 //!
 //! The kernel objects equal stock flannel's in destination, gateway, device and flags. Tunnel
 //! routes carry stock's protocol too. Direct routes carry protocol 191, because nothing else
@@ -138,7 +139,8 @@ fn add_kernel_path(desired: &mut Desired, tunnel: u32, peer: &Peer, way: &Way) {
     desired.routes.insert(RouteKey::main(peer.subnet), Route::onlink(gateway, tunnel, protocol::BOOT));
 }
 
-/// A lease of another size than the network's subnets has no number; the kernel path alone serves it.
+/// A lease of another size than the network's subnets has no number; the kernel path alone serves
+/// it.
 fn add_map_entries(desired: &mut Desired, node: &Node, peer: &Peer, way: &Way) {
     let Some(Vtep { mac, other_source, .. }) = peer.vtep.filter(|_| node.network.has_peer_map()) else { return };
     let vtep = Addr::from(peer.public_ip);
@@ -175,8 +177,8 @@ fn by_path(path: &Path, entry: PeerEntry) -> PeerValue {
     }
 }
 
-/// Whatever leads to a peer, and also if nothing does, its packets are accepted. Of several subnets of one node the highest number
-/// counts, so one without a number does.
+/// Whatever leads to a peer, and also if nothing does, its packets are accepted. Of several subnets
+/// of one node the highest number counts, so one without a number does.
 fn add_sender(desired: &mut Desired, vtep: Addr, index: Option<u32>) {
     let sender = desired.vteps.entry(vtep).or_default();
     sender.index = sender.index.max(index.unwrap_or(VtepEntry::UNNUMBERED));

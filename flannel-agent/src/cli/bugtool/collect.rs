@@ -125,8 +125,8 @@ async fn own(args: &[&str], options: &BugtoolOptions) -> anyhow::Result<String> 
     }
 }
 
-/// All that the kernel's verifier says of a program it refuses; what else keeps the programs out is in
-/// `check.json`.
+/// All that the kernel's verifier says of a program it refuses; what else keeps the programs out is
+/// in `check.json`.
 fn verifier() -> String {
     match probe::programs() {
         Ok(_) => "the kernel takes the programs\n".to_owned(),
@@ -141,7 +141,8 @@ async fn run(words: &[&str]) -> anyhow::Result<String> {
     Ok(if name.ends_with("tables-save") { ours(&text) } else { text })
 }
 
-/// Of all the rules of iptables ours, and how many there are in each chain: what others write there is theirs.
+/// Of all the rules of iptables ours, and how many there are in each chain: what others write there
+/// is theirs.
 fn ours(saved: &str) -> String {
     let (mut text, mut counts) = (String::new(), std::collections::BTreeMap::<(String, String), usize>::new());
     let mut table = String::new();
@@ -208,8 +209,8 @@ fn entries(dir: &Path) -> Vec<std::path::PathBuf> {
     found
 }
 
-/// Every program of ours in the kernel, of whatever agent; without `CAP_SYS_ADMIN`, as in the agent's container, those that are
-/// pinned.
+/// Every program of ours in the kernel, of whatever agent; without `CAP_SYS_ADMIN`, as in the
+/// agent's container, those that are pinned.
 fn programs(pins: &PinRoot) -> anyhow::Result<String> {
     let names: Vec<&str> = Program::ALL.iter().map(|program| program.name()).chain([COUNT_POLLS]).collect();
     let loaded: Result<Vec<ProgramInfo>, ProgramError> = loaded_programs().collect();

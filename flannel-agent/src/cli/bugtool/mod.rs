@@ -1,7 +1,9 @@
-//! `flannel-agent bugtool`: everything a bug report needs, in one archive, and nothing that is secret.
+//! `flannel-agent bugtool`: everything a bug report needs, in one archive, and nothing that is
+//! secret.
 //!
-//! Each piece is a file; what could not be had is in `errors.txt`, with the reason. Time and size are bounded. The environment,
-//! kubeconfigs, keys and the leases of others in the store are not even looked at; what is written goes through [`redact`].
+//! Each piece is a file; what could not be had is in `errors.txt`, with the reason. Time and size
+//! are bounded. The environment, kubeconfigs, keys and the leases of others in the store are not
+//! even looked at; what is written goes through [`redact`].
 
 mod collect;
 mod redact;
@@ -30,7 +32,8 @@ const PIECE_MAX: usize = 8 << 20;
 /// The archive to write, and the paths of the agent's state and pins.
 #[derive(Debug, Args)]
 pub struct BugtoolOptions {
-    /// The archive to write, `-` for standard output; one named by node and time in this directory if not given
+    /// The archive to write, `-` for standard output; one named by node and time in this directory
+    /// if not given
     #[arg(short = 'o', long = "output", value_name = "FILE.tar.gz")]
     output: Option<PathBuf>,
     #[command(flatten)]

@@ -14,11 +14,13 @@ const REDACTED: &str = "REDACTED";
 const NAMES: &str =
     "(?:password|passwd|passphrase|secret|token|credential|api[_-]?key|client-key-data|private[_-]?key)";
 
-/// Patterns of secrets, in which `NAME` stands for a name with one of [`NAMES`]; the group `keep` stays, and so does `end`.
+/// Patterns of secrets, in which `NAME` stands for a name with one of [`NAMES`]; the group `keep`
+/// stays, and so does `end`.
 const PATTERNS: [&str; 11] = [
     // A flag or variable with its value, in one word or two.
     r#"(?i)(?P<keep>(?:--?|_)NAME(?:=|\s+|\x00)"?)[^\s"\x00]+"#,
-    // A name and a value in quotes: a member of a JSON or YAML document, a word of a rule's comment.
+    // A name and a value in quotes: a member of a JSON or YAML document, a word of a rule's
+    // comment.
     r#"(?i)(?P<keep>NAME"?(?:\s*[:=]\s*|\s+)")(?:[^"\\\n]|\\.)+"#,
     r"(?i)(?P<keep>NAME'?(?:\s*[:=]\s*|\s+)')[^'\n]+",
     // The same within quotes.

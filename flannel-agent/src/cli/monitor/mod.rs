@@ -1,7 +1,8 @@
-//! `flannel-agent monitor`: shows packets as the programs see them, while it runs. It needs the pins and no agent.
+//! `flannel-agent monitor`: shows packets as the programs see them, while it runs. It needs the
+//! pins and no agent.
 //!
-//! It takes the events at intervals; nothing wakes it. What it cannot write holds it up, and then its lease: a reader that
-//! stands still ends the sampling, not the node.
+//! It takes the events at intervals; nothing wakes it. What it cannot write holds it up, and then
+//! its lease: a reader that stands still ends the sampling, not the node.
 
 mod options;
 mod sink;
@@ -26,7 +27,8 @@ use crate::{
 /// Between two looks into the ring buffer, which holds a thousand events.
 const PERIOD: Duration = Duration::from_millis(20);
 
-/// Between two renewals of the lease, and two looks whether the maps are still those of the programs.
+/// Between two renewals of the lease, and two looks whether the maps are still those of the
+/// programs.
 const RENEWAL: Duration = Duration::from_millis(500);
 
 /// Events taken in one turn. Signals and the lease have their turn between.

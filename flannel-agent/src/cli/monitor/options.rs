@@ -21,7 +21,8 @@ pub struct MonitorOptions {
     /// Only packets at this program; may be repeated
     #[arg(long, value_name = "PROGRAM", value_parser = parse_program)]
     program: Vec<Program>,
-    /// Only packets with this outcome, as in `maps dump stats`; may be repeated [default: all but `not_tunnel`]
+    /// Only packets with this outcome, as in `maps dump stats`; may be repeated [default: all but
+    /// `not_tunnel`]
     #[arg(long, value_name = "REASON", value_parser = parse_reason)]
     reason: Vec<Reason>,
     /// Only packets that are dropped

@@ -1,11 +1,13 @@
 //! cls_bpf filters on a clsact qdisc, for kernels before TCX (or when asked for).
 //!
-//! A filter is ours when priority and handle are: a fixed priority, and a handle with the VNI in it, or zero without one. Filters of
-//! others, also on the same qdisc, are never touched. A qdisc we had to add is written down in the state directory, so that
-//! `cleanup` takes off no qdisc that was there before us.
+//! A filter is ours when priority and handle are: a fixed priority, and a handle with the VNI in
+//! it, or zero without one. Filters of others, also on the same qdisc, are never touched. A qdisc
+//! we had to add is written down in the state directory, so that `cleanup` takes off no qdisc that
+//! was there before us.
 //!
-//! The kernel stops a device's queues for about a millisecond while it adds (or removes) a clsact qdisc, and drops what
-//! is sent meanwhile. That happens once per device, before the first attachment; changing filters loses nothing.
+//! The kernel stops a device's queues for about a millisecond while it adds (or removes) a clsact
+//! qdisc, and drops what is sent meanwhile. That happens once per device, before the first
+//! attachment; changing filters loses nothing.
 
 use std::{
     collections::BTreeSet,
@@ -99,7 +101,8 @@ fn failed(hook: &Hook, source: ProgramError) -> DatapathError {
     DatapathError::Attach { program: hook.program.name(), ifname: hook.ifname.clone(), source: Box::new(source) }
 }
 
-/// The devices to which we added a clsact qdisc: one interface index a line in `<state-dir>/clsact`.
+/// The devices to which we added a clsact qdisc: one interface index a line in
+/// `<state-dir>/clsact`.
 #[derive(Debug)]
 pub struct Ledger {
     path: PathBuf,

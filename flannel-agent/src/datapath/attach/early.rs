@@ -1,7 +1,9 @@
-//! The guard's program at the driver: XDP in native mode on the external interface, by a pinned link.
+//! The guard's program at the driver: XDP in native mode on the external interface, by a pinned
+//! link.
 //!
-//! Never in generic mode, where it would be slower than the TC program it spares; never over a program that is there already,
-//! which the kernel refuses. It is loaded only where it is asked for: it needs kernel 5.18, and nothing else here does.
+//! Never in generic mode, where it would be slower than the TC program it spares; never over a
+//! program that is there already, which the kernel refuses. It is loaded only where it is asked
+//! for: it needs kernel 5.18, and nothing else here does.
 
 use std::{
     fs,

@@ -1,5 +1,5 @@
-//! Reading and removing tc filters and clsact qdiscs, which aya cannot do without a link of its own. One request at a
-//! time on a blocking socket: this runs at attachment and at clean-up only.
+//! Reading and removing tc filters and clsact qdiscs, which aya cannot do without a link of its
+//! own. One request at a time on a blocking socket: this runs at attachment and at clean-up only.
 
 use std::io;
 
@@ -67,7 +67,8 @@ pub fn delete(ifindex: u32, side: TcAttachType, filter: FilterId) -> io::Result<
     request(RouteNetlinkMessage::DelTrafficFilter(message), NLM_F_ACK).map(drop)
 }
 
-/// Removes the clsact qdisc of a device. One that is not there, on a device that may be gone, is no error.
+/// Removes the clsact qdisc of a device. One that is not there, on a device that may be gone, is no
+/// error.
 pub fn delete_clsact(ifindex: u32) -> io::Result<()> {
     let mut message = message(ifindex)?;
     message.header.parent = TcHandle::CLSACT;

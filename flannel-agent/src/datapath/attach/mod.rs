@@ -95,8 +95,8 @@ pub fn is_on(pins: &PinRoot, program: Program, ifindex: u32) -> bool {
         })
 }
 
-/// Programs attached to pods in one turn: for each TCX link the kernel waits until no packet uses what was there, ten milliseconds or
-/// so, and others want the caller's time too.
+/// Programs attached to pods in one turn: for each TCX link the kernel waits until no packet uses
+/// what was there, ten milliseconds or so, and others want the caller's time too.
 const PODS_IN_A_TURN: usize = 16;
 
 /// Attaches and detaches the pinned programs.
@@ -138,8 +138,9 @@ impl Attachments {
         self.behind
     }
 
-    /// Attaches what is wanted and is not attached yet, as far as it comes in one turn, and takes off what is not wanted any more. Every hook is tried; the
-    /// errors come back with the hooks they belong to.
+    /// Attaches what is wanted and is not attached yet, as far as it comes in one turn, and takes
+    /// off what is not wanted any more. Every hook is tried; the errors come back with the hooks
+    /// they belong to.
     pub fn apply(&mut self, wanted: &BTreeSet<Hook>) -> Vec<(Hook, DatapathError)> {
         let mut failed = Vec::new();
         let doubted = std::mem::replace(&mut self.doubted, false);
@@ -178,7 +179,8 @@ impl Attachments {
         failed
     }
 
-    /// Takes off the filters an earlier agent left where none is wanted: its devices are the only list of them.
+    /// Takes off the filters an earlier agent left where none is wanted: its devices are the only
+    /// list of them.
     fn clear(&self, wanted: &BTreeSet<Hook>) -> io::Result<()> {
         for device in &if_nameindex()? {
             let ifindex = device.index();

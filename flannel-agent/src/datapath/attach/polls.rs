@@ -16,8 +16,8 @@ use flannel_common::program::COUNT_POLLS;
 
 use crate::datapath::{DatapathError, PinRoot, attach::tcx, pins};
 
-/// The raw tracepoints that run after every NAPI poll and after every softirq, each with the name of
-/// its link.
+/// The raw tracepoints that run after every NAPI poll and after every softirq, each with the name
+/// of its link.
 pub const TRACEPOINTS: [(&str, &str); 2] = [("napi_poll", COUNT_POLLS), ("softirq_exit", "count_softirqs")];
 
 /// The listeners of this network namespace; not there where the kernel queues no packets.
@@ -37,7 +37,8 @@ pub fn are_counted(pins: &PinRoot) -> bool {
     TRACEPOINTS.iter().all(|(_, link)| pins.links().join(link).exists())
 }
 
-/// Attaches the pinned program, in place of the one an earlier agent may have left, without a moment in which there is none.
+/// Attaches the pinned program, in place of the one an earlier agent may have left, without a
+/// moment in which there is none.
 pub fn attach(pins: &PinRoot) -> Result<(), DatapathError> {
     let mut program = RawTracePoint::from_pin(pins.poll_counter()).map_err(DatapathError::program(COUNT_POLLS))?;
     TRACEPOINTS.iter().try_for_each(|(tracepoint, link)| attach_to(&mut program, tracepoint, &pins.links().join(link)))

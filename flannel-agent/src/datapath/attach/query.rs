@@ -33,7 +33,8 @@ struct Query {
     rest: [u64; 4],
 }
 
-/// The programs on a side of a device, in their order. A kernel without TCX has none, and says so with an error.
+/// The programs on a side of a device, in their order. A kernel without TCX has none, and says so
+/// with an error.
 pub fn programs(ifindex: u32, side: TcAttachType) -> io::Result<Vec<u32>> {
     let attach_type = if side == TcAttachType::Ingress { TCX_INGRESS } else { TCX_EGRESS };
     let mut numbers = [0_u32; MOST as usize];

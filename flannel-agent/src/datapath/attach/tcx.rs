@@ -18,8 +18,8 @@ use flannel_common::program::Program;
 use super::query;
 use crate::datapath::{DatapathError, Hook, PinRoot};
 
-/// Puts the program on the device: into the pinned link if there is one that lives, so that there is no moment without a
-/// program; otherwise by a new link, last in the chain.
+/// Puts the program on the device: into the pinned link if there is one that lives, so that there
+/// is no moment without a program; otherwise by a new link, last in the chain.
 pub(super) fn attach(program: &mut SchedClassifier, hook: &Hook, pin: &Path) -> Result<(), DatapathError> {
     match update(program, hook, pin) {
         Ok(true) => Ok(()),
@@ -28,7 +28,8 @@ pub(super) fn attach(program: &mut SchedClassifier, hook: &Hook, pin: &Path) -> 
     }
 }
 
-/// Swaps the program of the pinned link. False if there is no link, or its device is gone (`ENOLINK`).
+/// Swaps the program of the pinned link. False if there is no link, or its device is gone
+/// (`ENOLINK`).
 fn update(program: &mut SchedClassifier, hook: &Hook, pin: &Path) -> Result<bool, DatapathError> {
     let old = match PinnedLink::from_pin(pin) {
         Ok(old) => old,
@@ -40,7 +41,8 @@ fn update(program: &mut SchedClassifier, hook: &Hook, pin: &Path) -> Result<bool
     let link = FdLink::from(old).try_into().map_err(|source| DatapathError::Link { path: pin.to_owned(), source })?;
     match program.attach_to_link(link) {
         Ok(id) => {
-            // The link belongs to its pin; taken out, so that dropping the program does not touch it.
+            // The link belongs to its pin; taken out, so that dropping the program does not touch
+            // it.
             drop(program.take_link(id).map_err(failed(hook))?);
             Ok(true)
         }

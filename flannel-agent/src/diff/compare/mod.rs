@@ -91,7 +91,8 @@ fn tables<K: Ord + Copy>(
     differing.map(difference).collect()
 }
 
-/// The maps against the leases. A lease of another size than the network's subnets has no place in the map.
+/// The maps against the leases. A lease of another size than the network's subnets has no place in
+/// the map.
 pub(super) fn leases_and_maps(leased: &[Expected], pinned: &[PinnedPeer], config: &NodeConfig) -> Vec<Difference> {
     let has_place = |peer: &&Expected| {
         let family = Family::of(peer.vtep);

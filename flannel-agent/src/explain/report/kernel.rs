@@ -1,4 +1,5 @@
-//! The kernel's way: route, neighbour, FDB, underlay. It is there in every mode, and has to be right in every mode.
+//! The kernel's way: route, neighbour, FDB, underlay. It is there in every mode, and has to be
+//! right in every mode.
 
 use std::net::IpAddr;
 

@@ -1,7 +1,8 @@
 //! The story of a packet: numbered steps, each good, doubtful or broken, and the verdict. Pure.
 //!
-//! A packet reaches its end if no step is broken. That holds also for a packet that a program takes: every two seconds one of its
-//! flow goes the kernel's way, and a way that is broken loses it.
+//! A packet reaches its end if no step is broken. That holds also for a packet that a program
+//! takes: every two seconds one of its flow goes the kernel's way, and a way that is broken loses
+//! it.
 
 mod ends;
 mod kernel;

@@ -1,10 +1,11 @@
 //! Decides if packets of a pod may take the fast path, separately for each direction, and gives the
 //! reasons if not. Pure.
 //!
-//! A replayed packet skips what lies between its entry and its exit: on its way out the rest of the veth's ingress, the
-//! bridge and the tunnel device's egress; on its way in the tunnel device's ingress, the bridge and the veth's egress. So
-//! nothing may be there that judges, counts or delays single packets: no qdisc, no filter, no program of others. What
-//! netfilter does there is observed, and needs no gate.
+//! A replayed packet skips what lies between its entry and its exit: on its way out the rest of the
+//! veth's ingress, the bridge and the tunnel device's egress; on its way in the tunnel device's
+//! ingress, the bridge and the veth's egress. So nothing may be there that judges, counts or delays
+//! single packets: no qdisc, no filter, no program of others. What netfilter does there is
+//! observed, and needs no gate.
 
 use std::fmt;
 
@@ -196,8 +197,9 @@ impl Verdict {
         self.receives.push(reason);
     }
 
-    /// Packets pass a bridge by both its sides both ways at most: from a pod they come in by its ingress, to a pod they leave by its
-    /// egress. A tunnel device is passed by its egress from a pod, by its ingress to one.
+    /// Packets pass a bridge by both its sides both ways at most: from a pod they come in by its
+    /// ingress, to a pod they leave by its egress. A tunnel device is passed by its egress from a
+    /// pod, by its ingress to one.
     fn pass(&mut self, way: &Passed, is_bridge: bool) {
         let Passed { link, ingress, egress } = way;
         if !link.up {

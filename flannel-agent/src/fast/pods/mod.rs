@@ -1,4 +1,5 @@
-//! The pods of this node as mode `fast` sees them: which veths are theirs, what their own ends are, who else is on the way.
+//! The pods of this node as mode `fast` sees them: which veths are theirs, what their own ends are,
+//! who else is on the way.
 //!
 //! Owns the view of links and routes it takes from events, and what was decided last. It reads and
 //! decides; programs and maps are written by [`crate::reconcile`]. Invariants: a veth is a pod's
@@ -175,8 +176,8 @@ impl Pods {
         self.insides.extend(insides);
     }
 
-    /// Reads the addresses that are not known yet, all at once. A pod that is being made has link-local ones at most; it is asked again
-    /// at the next look.
+    /// Reads the addresses that are not known yet, all at once. A pod that is being made has
+    /// link-local ones at most; it is asked again at the next look.
     async fn ask_addresses(&mut self, netlink: &Netlink, veths: &BTreeMap<u32, Option<u32>>) {
         let unknown = veths.keys().filter(|index| !self.addresses.contains_key(index));
         let links: Vec<&Link> = unknown.filter_map(|index| self.namespace.links.get(index)).collect();

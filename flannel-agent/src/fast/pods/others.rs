@@ -1,6 +1,7 @@
 //! Filters of tc and TCX programs on a device that are not ours.
 //!
-//! TCX programs are ours if links of ours hold them: after a restart those are of the agent before, until the links are updated.
+//! TCX programs are ours if links of ours hold them: after a restart those are of the agent before,
+//! until the links are updated.
 
 use std::io;
 
@@ -13,7 +14,8 @@ use crate::datapath::{
     attach::{PRIORITY, direction, filters, is_our_handle, query},
 };
 
-/// Others on the ingress and on the egress of a device. What cannot be read counts as there; a device that is gone has none.
+/// Others on the ingress and on the egress of a device. What cannot be read counts as there; a
+/// device that is gone has none.
 pub(super) fn on(pins: &PinRoot, ifindex: u32) -> (Others, Others) {
     (on_ingress(pins, ifindex), on_side(pins, ifindex, TcAttachType::Egress))
 }

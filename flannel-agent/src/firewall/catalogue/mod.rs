@@ -1,8 +1,8 @@
 //! The catalogue: of everything a rule may consist of, how it goes with packets that are replayed.
 //!
 //! Owns the verdicts, one table for each kind of element, with the reason in a few words. The page
-//! `docs/reference/firewall-rules.md` is made from these tables. Elements that are not in a table count as
-//! per-packet and are named as unknown.
+//! `docs/reference/firewall-rules.md` is made from these tables. Elements that are not in a table
+//! count as per-packet and are named as unknown.
 //!
 //! `Exact` means: the verdict for a replayed packet is the one its flow's last packet got in the
 //! kernel, and the kernel would give the same one now, or changed its mind within the refresh

@@ -1,7 +1,8 @@
-//! The flow tables of mode `fast` as people read them: each flow with what becomes of its next packet, and why.
+//! The flow tables of mode `fast` as people read them: each flow with what becomes of its next
+//! packet, and why.
 //!
-//! The answer is what the programs would say, asked in their order: node, flow, way back, peer. It is read from the pins, so it
-//! needs no agent. Nothing is written.
+//! The answer is what the programs would say, asked in their order: node, flow, way back, peer. It
+//! is read from the pins, so it needs no agent. Nothing is written.
 
 #[cfg(test)]
 mod properties;
@@ -56,9 +57,11 @@ pub struct FlowRow {
     pub way: &'static str,
     /// Packets replayed since the kernel last saw the flow for the first time.
     pub packets: u64,
-    /// Milliseconds since the kernel last saw a packet of it, to within a quarter of the interval; absent if that is not kept.
+    /// Milliseconds since the kernel last saw a packet of it, to within a quarter of the interval;
+    /// absent if that is not kept.
     pub age_ms: Option<i64>,
-    /// Milliseconds until the kernel is to see one again; negative if that is over, absent for a closed flow.
+    /// Milliseconds until the kernel is to see one again; negative if that is over, absent for a
+    /// closed flow.
     pub expires_in_ms: Option<i64>,
     /// The same for the way back; absent if none was seen.
     pub mirror_expires_in_ms: Option<i64>,
@@ -66,7 +69,8 @@ pub struct FlowRow {
     pub needs_mirror: bool,
     /// The largest IP packet that is replayed.
     pub mtu: u16,
-    /// TOS or traffic class of its packets as they come in. The DSCP in it belongs to the flow, ECN does not.
+    /// TOS or traffic class of its packets as they come in. The DSCP in it belongs to the flow, ECN
+    /// does not.
     pub tos: u8,
     /// Their TTL or hop limit.
     pub ttl: u8,

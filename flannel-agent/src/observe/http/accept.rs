@@ -1,7 +1,7 @@
 //! Takes connections out of the kernel's queue, all that wait at once.
 //!
-//! Those a limit leaves no place for are closed here, before they cost more than a few system calls: a flood ahead of a
-//! probe does not keep it waiting for long.
+//! Those a limit leaves no place for are closed here, before they cost more than a few system
+//! calls: a flood ahead of a probe does not keep it waiting for long.
 
 use std::{
     future::poll_fn,
@@ -70,7 +70,8 @@ impl Newcomers {
         Poll::Ready(Ok(()))
     }
 
-    /// A connection whose request has begun to arrive is kept: it is read before another one can displace it.
+    /// A connection whose request has begun to arrive is kept: it is read before another one can
+    /// displace it.
     fn add(&mut self, source: Source, stream: TcpStream, displaced: &Count) {
         let has_asked = |index: usize| has_bytes(&self.streams[index]);
         if let Some(index) = displaced_by(source, &self.sources, has_asked).filter(|index| !has_asked(*index)) {

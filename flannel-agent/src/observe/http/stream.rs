@@ -1,7 +1,7 @@
 //! A connection that is closed by a reset if nothing was answered.
 //!
-//! Closed in the usual way each would stay with the kernel for a minute (`TIME_WAIT`, `FIN_WAIT2`), and who opens
-//! connections without end could fill the host's table of those.
+//! Closed in the usual way each would stay with the kernel for a minute (`TIME_WAIT`, `FIN_WAIT2`),
+//! and who opens connections without end could fill the host's table of those.
 
 use std::{
     io::{self, IoSlice},

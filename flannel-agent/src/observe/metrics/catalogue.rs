@@ -1,7 +1,8 @@
-//! Every metric there is: its name, type, labels and meaning. Names and labels are an interface; they are added to and not changed.
+//! Every metric there is: its name, type, labels and meaning. Names and labels are an interface;
+//! they are added to and not changed.
 //!
-//! docs/reference/metrics.md says the same, and a test compares the two. Labels have few values each,
-//! whatever the cluster does: no pod, no flow, no peer.
+//! docs/reference/metrics.md says the same, and a test compares the two. Labels have few values
+//! each, whatever the cluster does: no pod, no flow, no peer.
 
 use super::page::Metric;
 

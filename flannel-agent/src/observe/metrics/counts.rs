@@ -9,7 +9,8 @@ use prometheus::{Histogram, HistogramOpts};
 
 use super::catalogue;
 
-/// Seconds: one look at a node that is as it should be takes milliseconds, thousands of new peers take seconds.
+/// Seconds: one look at a node that is as it should be takes milliseconds, thousands of new peers
+/// take seconds.
 const BUCKETS: [f64; 14] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
 
 /// The counts. Clones are the same counts.

@@ -113,8 +113,8 @@ fn tables(pins: &PinRoot) -> Result<Vec<(Family, Tally)>, DatapathError> {
     Ok(tables)
 }
 
-/// The flows of a table; none if that takes too long. Flows come and go meanwhile, and who goes at a bad moment makes the kernel
-/// begin again: more than the table holds are not counted.
+/// The flows of a table; none if that takes too long. Flows come and go meanwhile, and who goes at
+/// a bad moment makes the kernel begin again: more than the table holds are not counted.
 fn tally<A: Address>(
     pins: &PinRoot,
     name: &'static str,

@@ -24,7 +24,8 @@ const GUARD_MODES: [&str; 3] = ["off", "audit", "enforce"];
 pub(super) fn write(page: &mut Page, readiness: &Readiness, book: &PeerBook, counts: &Counts) {
     page.boolean(metric::READY, readiness.is_ready());
     page.value(metric::MAIN_LOOP_SILENCE, readiness.silence().as_secs_f64());
-    // Of the status numbers are taken, so the main loop, which may be about to write it, waits for microseconds at most.
+    // Of the status numbers are taken, so the main loop, which may be about to write it, waits for
+    // microseconds at most.
     status(page, &readiness.status());
     peers(page, book);
     self::counts(page, counts);

@@ -1,7 +1,7 @@
 //! One answer in the making: samples by metric, and as the text that Prometheus reads.
 //!
-//! That is the text format 0.0.4, which every Prometheus and all that scrapes like one understand. What OpenMetrics has beyond
-//! it, exemplars and units, is not used here.
+//! That is the text format 0.0.4, which every Prometheus and all that scrapes like one understand.
+//! What OpenMetrics has beyond it, exemplars and units, is not used here.
 
 use prometheus::{
     Encoder as _, TextEncoder,

@@ -161,7 +161,8 @@ impl Peers {
         self.news.is_empty()
     }
 
-    /// The next peers to be worked out, about so many, news first. The book shows them as they were until [`Self::settle`].
+    /// The next peers to be worked out, about so many, news first. The book shows them as they were
+    /// until [`Self::settle`].
     pub(super) fn turn(&mut self, about: usize) -> Turn {
         let first: Vec<IpNet> = self.news.keys().chain(&self.again).take(about).copied().collect();
         let subnets = self.closure(first);

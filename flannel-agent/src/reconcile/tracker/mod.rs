@@ -1,8 +1,8 @@
 //! Desired and actual state of one kind of kernel object. Pure: it does no I/O and knows no kernel.
 //!
-//! Invariants: [`Tracker::pending`] is exactly the difference between the two sides; nothing is handed out for deletion
-//! before the store is in sync; an entry that failed stays pending, waits longer after each failure, and holds up no
-//! other.
+//! Invariants: [`Tracker::pending`] is exactly the difference between the two sides; nothing is
+//! handed out for deletion before the store is in sync; an entry that failed stays pending, waits
+//! longer after each failure, and holds up no other.
 
 #[cfg(test)]
 mod tests;
@@ -195,7 +195,8 @@ impl<K: Ord + Clone, V: PartialEq + Clone> Tracker<K, V> {
         self.set_actual(key.clone(), None);
     }
 
-    /// An upsert or deletion failed at `now`. Whether it is the first time: only that is worth a log line.
+    /// An upsert or deletion failed at `now`. Whether it is the first time: only that is worth a
+    /// log line.
     pub fn failed(&mut self, key: &K, error: String, now: Instant) -> bool {
         let attempts = self.failures.get(key).map_or(1, |failure| failure.attempts.saturating_add(1));
         let wait = FIRST_WAIT.saturating_mul(1 << (attempts - 1).min(10)).min(LAST_WAIT);

@@ -1,7 +1,8 @@
-//! Rules by `iptables` and `ip6tables`: one chain of ours per table, with a jump to it at the end of the built-in chain.
+//! Rules by `iptables` and `ip6tables`: one chain of ours per table, with a jump to it at the end
+//! of the built-in chain.
 //!
-//! Reading is one `iptables-save` per table, which takes no lock; writing is one `iptables-restore --noflush` with a
-//! transaction per table, and only where something differs.
+//! Reading is one `iptables-save` per table, which takes no lock; writing is one `iptables-restore
+//! --noflush` with a transaction per table, and only where something differs.
 
 mod save;
 mod tools;
@@ -41,7 +42,8 @@ pub(super) async fn keep(tool: &Tool, chains: &Chains, networks: Option<&[IpNet]
     Ok(true)
 }
 
-/// The transactions that are missing, as the input of `iptables-restore`; empty when there is nothing to do.
+/// The transactions that are missing, as the input of `iptables-restore`; empty when there is
+/// nothing to do.
 pub(super) async fn difference(
     tool: &Tool,
     chains: &Chains,

@@ -14,7 +14,8 @@ pub(super) struct Found {
 }
 
 impl Found {
-    /// Reads one table. Nothing but our chain is looked at: a node may have tens of thousands of other rules.
+    /// Reads one table. Nothing but our chain is looked at: a node may have tens of thousands of
+    /// other rules.
     pub(super) fn parse(saved: &str, place: &Place) -> Result<Self, TrafficError> {
         let mut found = Self::default();
         for line in saved.lines() {

@@ -25,7 +25,8 @@ fn found(purpose: Purpose, saved: &str) -> Found {
     Found::parse(saved, &Place::of(purpose)).expect("readable")
 }
 
-/// The text flannel's own tests compare with, without the order of its jump, which it appends first.
+/// The text flannel's own tests compare with, without the order of its jump, which it appends
+/// first.
 const MASQUERADE_V4: &str = r#":FLANNEL-POSTRTG - [0:0]
 -A FLANNEL-POSTRTG -m mark --mark 0x4000/0x4000 -m comment --comment "flanneld masq" -j RETURN
 -A FLANNEL-POSTRTG -s 10.244.1.0/24 -d 10.244.0.0/16 -m comment --comment "flanneld masq" -j RETURN

@@ -7,7 +7,8 @@ use flannel_host::family::Family;
 
 use crate::traffic::tool;
 
-/// From here on `MASQUERADE` knows `--random-fully`, and `iptables-restore` waits for the lock (`-w`).
+/// From here on `MASQUERADE` knows `--random-fully`, and `iptables-restore` waits for the lock
+/// (`-w`).
 const RANDOM_FULLY: [u32; 3] = [1, 6, 2];
 /// Chains that kubelet makes with the iptables this host uses.
 const KUBELET_CHAINS: [&str; 2] = [":KUBE-IPTABLES-HINT ", ":KUBE-KUBELET-CANARY "];
@@ -39,8 +40,8 @@ pub(in crate::traffic) struct Tools {
 }
 
 impl Tools {
-    /// Looks for them. `iptables` is the one to use, unless kubelet uses the other variant, as it may when one of the two sits in a
-    /// container.
+    /// Looks for them. `iptables` is the one to use, unless kubelet uses the other variant, as it
+    /// may when one of the two sits in a container.
     pub(in crate::traffic) async fn find(family: Family) -> Self {
         let mut found: Vec<Tool> = Vec::new();
         for suffix in ["", "-nft", "-legacy"] {

@@ -1,6 +1,7 @@
 //! The input of `iptables-restore --noflush` for one table. Pure.
 //!
-//! A chain that is declared (`:CHAIN`) is made or emptied; refilled in the same transaction it is never seen empty.
+//! A chain that is declared (`:CHAIN`) is made or emptied; refilled in the same transaction it is
+//! never seen empty.
 
 use super::save::Found;
 use crate::traffic::{
@@ -84,7 +85,8 @@ pub(super) fn install(place: &Place, found: &Found, rules: &[String], ours: &Our
     let jump = place.jump();
     let mut missing = true;
     for (parent, rule) in found.jumps.iter().filter(|(parent, _)| parent == place.parent) {
-        // `-D` takes the first that is equal, so of several the last one stays: the one at our end of the chain.
+        // `-D` takes the first that is equal, so of several the last one stays: the one at our end
+        // of the chain.
         if *rule != jump || !std::mem::take(&mut missing) {
             lines.push(format!("-D {parent} {rule}"));
         }
@@ -111,7 +113,8 @@ pub(super) fn remove(place: &Place, found: &Found, ours: &Ours) -> Vec<String> {
     lines
 }
 
-/// The rule about kube-proxy's mark names no network; every flannel of this host has it, and needs it as long as it is there.
+/// The rule about kube-proxy's mark names no network; every flannel of this host has it, and needs
+/// it as long as it is there.
 fn is_shared(rule: &str) -> bool {
     rule.starts_with("-m mark ") && rule.ends_with("-j RETURN")
 }

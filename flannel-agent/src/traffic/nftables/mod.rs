@@ -1,7 +1,8 @@
 //! Rules by `nft`: a table of our own per family, with a base chain per purpose.
 //!
-//! Reading is one listing of our table; writing is one `nft -f` transaction for both chains, and only where something
-//! differs. Who listens to the kernel's announcements of changes is the keeper.
+//! Reading is one listing of our table; writing is one `nft -f` transaction for both chains, and
+//! only where something differs. Who listens to the kernel's announcements of changes is the
+//! keeper.
 
 mod listing;
 mod transaction;
@@ -70,7 +71,8 @@ impl Nft {
         Ok(true)
     }
 
-    /// The transaction that is missing, as the input of `nft -f -`; empty when there is nothing to do.
+    /// The transaction that is missing, as the input of `nft -f -`; empty when there is nothing to
+    /// do.
     pub(super) async fn difference(
         &self,
         family: Family,

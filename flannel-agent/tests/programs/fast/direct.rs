@@ -1,5 +1,5 @@
-//! Peers on our own link, without a tunnel: `from_pod` sends to them, `from_underlay` takes from them, `to_underlay` sees both ends
-//! of what closes.
+//! Peers on our own link, without a tunnel: `from_pod` sends to them, `from_underlay` takes from
+//! them, `to_underlay` sees both ends of what closes.
 
 use flannel_agent::datapath::clock;
 use flannel_common::{
@@ -122,8 +122,8 @@ both! {
         assert!(is_ended(&read(bench, &key), &key), "the way back of what left");
     }
 
-    /// Whatever looks like a tunnel's packet is another's, in every mode of the guard: to the usual port, to none, in a fragment,
-    /// behind options, too short to say.
+    /// Whatever looks like a tunnel's packet is another's, in every mode of the guard: to the usual
+    /// port, to none, in a fragment, behind options, too short to say.
     fn without_a_tunnel_no_packet_is_a_tunnels<A>(bench) {
         let net = A::NET;
         untunnelled(bench);

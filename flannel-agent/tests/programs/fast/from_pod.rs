@@ -40,7 +40,8 @@ fn replayed(bench: &mut Bench, packet: &Packet) -> Vec<u8> {
     outcome.packet
 }
 
-/// The tunnel packet around a packet whose Ethernet header the tunnel replaces; identification and port are as found.
+/// The tunnel packet around a packet whose Ethernet header the tunnel replaces; identification and
+/// port are as found.
 fn tunnelled(net: Net, inner: &Packet, found: &[u8]) -> Vec<u8> {
     let frame = inner.bytes();
     let at = net.at();
@@ -111,7 +112,8 @@ both! {
         assert_eq!(port(&replayed(bench, &packet)), source_port(!HASH, 32768, 60999));
     }
 
-    /// A rule can match on them, and only packets like the one observed are known to meet the same rules.
+    /// A rule can match on them, and only packets like the one observed are known to meet the same
+    /// rules.
     fn packets_with_another_dscp_ttl_or_flow_label_are_the_kernels<A>(bench) {
         for way in [Egress::TUNNEL, Egress::POD] {
             for packet in [tcp(A::NET), udp(A::NET).to_service()] {
@@ -134,7 +136,8 @@ both! {
         }
     }
 
-    /// From a packet that userspace had held the flow may have been learned; the agent sees a moment later.
+    /// From a packet that userspace had held the flow may have been learned; the agent sees a
+    /// moment later.
     fn a_new_flow_is_used_once_the_agent_has_confirmed_it<A>(bench) {
         let packet = tcp(A::NET);
         let key = teach::<A>(bench, &packet, &packet, Egress::TUNNEL);
@@ -151,7 +154,8 @@ both! {
         assert_eq!(read::<A>(bench, &key).replayed(), 2);
     }
 
-    /// Qdiscs, filters, listeners and sysctls are the agent's to see; the tunnel itself needs no agent for a minute.
+    /// Qdiscs, filters, listeners and sysctls are the agent's to see; the tunnel itself needs no
+    /// agent for a minute.
     fn without_an_agent_flows_are_replayed_for_seconds_only<A>(bench) {
         let packet = tcp(A::NET);
         teach::<A>(bench, &packet, &packet, Egress::TUNNEL);
@@ -163,7 +167,8 @@ both! {
         assert_eq!(bench.run(ToTunnel, &frame).reasons, [Reason::Encapsulated]);
     }
 
-    /// A rule on the way out can match on them. That they are replayed where the path was seen is shown between nodes.
+    /// A rule on the way out can match on them. That they are replayed where the path was seen is
+    /// shown between nodes.
     fn the_path_is_validated_for_the_mark_and_priority_seen_at_the_exit<A>(bench) {
         let packet = udp(A::NET);
         let key = key::<A>(&packet);

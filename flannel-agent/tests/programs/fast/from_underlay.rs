@@ -133,7 +133,8 @@ both! {
                 (at.inner_ip + 14, 8, Reason::InnerOtherSource),
             ]
         } else {
-            // Options, another version, lengths; inside: options, a fragment, hop limit, lengths, source.
+            // Options, another version, lengths; inside: options, a fragment, hop limit, lengths,
+            // source.
             [
                 (at.ip + 6, 0, Reason::NotTunnel),
                 (at.ip, 0x40, Reason::NotTunnel),

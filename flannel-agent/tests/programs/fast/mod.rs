@@ -1,8 +1,8 @@
-//! Mode `fast`: what is replayed, byte for byte, and every reason for which a packet is left to the kernel, over either
-//! family.
+//! Mode `fast`: what is replayed, byte for byte, and every reason for which a packet is left to the
+//! kernel, over either family.
 //!
-//! Flows are written by the test, as the programs write them. Noting and learning need one packet at two hooks, which
-//! a test run does not have: the namespace suites show those.
+//! Flows are written by the test, as the programs write them. Noting and learning need one packet
+//! at two hooks, which a test run does not have: the namespace suites show those.
 
 mod direct;
 mod from_pod;
@@ -97,7 +97,8 @@ macro_rules! both {
 }
 use both;
 
-/// Runs a test on a node in mode `fast` that knows one pod, at `lo`, and whose path to the peer was seen.
+/// Runs a test on a node in mode `fast` that knows one pod, at `lo`, and whose path to the peer was
+/// seen.
 fn on_fast_bench(test: impl FnOnce(&mut Bench) + Send + 'static) {
     on_bench(|bench| {
         let flags = FastConfig::TCP | FastConfig::UDP | FastConfig::FROM_UNDERLAY;

@@ -1,5 +1,5 @@
-//! Packets with every checksum right, computed in one go over the whole packet: the oracle for what is rewritten in
-//! steps.
+//! Packets with every checksum right, computed in one go over the whole packet: the oracle for what
+//! is rewritten in steps.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

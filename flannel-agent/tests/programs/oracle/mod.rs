@@ -1,12 +1,16 @@
-//! Every program against an oracle: packets as they should be, and as they should not, by the hundred thousand.
+//! Every program against an oracle: packets as they should be, and as they should not, by the
+//! hundred thousand.
 //!
-//! A world (node, peers, flows; [`world`]) is staged in the maps ([`stage`]), packets are made of it and damaged ([`generate`]),
-//! and each goes through the program and through the oracle ([`expect`]), which is written from the documentation and shares no
-//! code with the programs. Compared are verdict, every byte of the packet, counters of packets and bytes by reason, and what
-//! became of flows and of what was seen of paths. Every reason a test run can bring about must come up.
+//! A world (node, peers, flows; [`world`]) is staged in the maps ([`stage`]), packets are made of
+//! it and damaged ([`generate`]), and each goes through the program and through the oracle
+//! ([`expect`]), which is written from the documentation and shares no code with the programs.
+//! Compared are verdict, every byte of the packet, counters of packets and bytes by reason, and
+//! what became of flows and of what was seen of paths. Every reason a test run can bring about must
+//! come up.
 //!
-//! A run has a seed of its own, which is printed when something differs; `FLANNEL_ORACLE_SEED` repeats it, and
-//! `FLANNEL_ORACLE_PACKETS` sets how many packets each program gets (100,000 at least are the default).
+//! A run has a seed of its own, which is printed when something differs; `FLANNEL_ORACLE_SEED`
+//! repeats it, and `FLANNEL_ORACLE_PACKETS` sets how many packets each program gets (100,000 at
+//! least are the default).
 //!
 //! A test run does not cover: the target of a redirect; `tc_index`, and so notes, learning and
 //! `self_sent`; VLAN tags outside the packet's bytes; checksums a device verified or summed
@@ -76,7 +80,8 @@ fn number(variable: &str) -> Option<u64> {
     Some(value.parse().unwrap_or_else(|_| panic!("{variable}={value} is not a number")))
 }
 
-/// At least so many packets over one family: whole worlds of chance, and in one world every cut and every bit.
+/// At least so many packets over one family: whole worlds of chance, and in one world every cut and
+/// every bit.
 fn suite<A: Words>(bench: &mut Bench, program: Program, seed: u64, packets: u64, reached: &mut Reached) -> u64
 where
     FlowKey<A>: Pod,

@@ -1,4 +1,5 @@
-//! Chance that can be repeated: splitmix64, the same on every machine and with every version of every crate.
+//! Chance that can be repeated: splitmix64, the same on every machine and with every version of
+//! every crate.
 
 pub(super) struct Random(u64);
 

@@ -130,7 +130,8 @@ where
         if is_same { Ok(()) } else { Err("the flow had another source port".to_owned()) }
     }
 
-    /// The packet is counted under the reasons expected, with its length, and the verdict is theirs.
+    /// The packet is counted under the reasons expected, with its length, and the verdict is
+    /// theirs.
     fn check_counters(&mut self, expected: &Expected, given: usize, action: i32, len: usize) -> Result<(), String> {
         let (last, others) = expected.reasons.split_last().expect("a reason");
         let last = match expected.or {

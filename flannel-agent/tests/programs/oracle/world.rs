@@ -191,7 +191,8 @@ impl World {
         self.peers.iter().find(|peer| u16::from(peer.subnet) == subnet)
     }
 
-    /// The peer of the subnet in which an address lies, if packets to and from it take a plain route by the external interface.
+    /// The peer of the subnet in which an address lies, if packets to and from it take a plain
+    /// route by the external interface.
     pub(super) fn direct_peer_of(&self, address: IpAddr) -> Option<&Peer> {
         self.peer_of(address).filter(|peer| peer.reached == Reached::Directly && peer.by_underlay)
     }

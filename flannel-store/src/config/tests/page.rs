@@ -1,4 +1,5 @@
-//! `docs/reference/configuration.md` names every key that is known, and no other, with the figures that are in force.
+//! `docs/reference/configuration.md` names every key that is known, and no other, with the figures
+//! that are in force.
 
 use std::{collections::BTreeSet, fs};
 

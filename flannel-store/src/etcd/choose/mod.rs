@@ -149,7 +149,8 @@ fn pick<P: Prefix>(
 
 /// One of the first free subnets, at random.
 fn draw<P: Prefix>(family: &FamilyConfig<P>, taken: &[Range], rng: &mut impl Rng) -> Result<P, OutOfSubnets> {
-    // Both run upwards: `reached` is the highest address of all that start at or before the candidate's end.
+    // Both run upwards: `reached` is the highest address of all that start at or before the
+    // candidate's end.
     let (mut pending, mut reached) = (taken.iter().peekable(), None);
     let is_free = |subnet: &P| {
         while let Some((_, last)) = pending.next_if(|(first, _)| *first <= subnet.last()) {

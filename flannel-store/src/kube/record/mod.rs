@@ -1,7 +1,7 @@
 //! A Node, pruned while it is decoded; and a Pod of our own node (`local_pod`).
 //!
-//! A Node object is often 16 KiB: images, addresses, capacities, managed fields. Of all that, a few hundred bytes are
-//! about leases; the rest is skipped by the decoder and never held.
+//! A Node object is often 16 KiB: images, addresses, capacities, managed fields. Of all that, a few
+//! hundred bytes are about leases; the rest is skipped by the decoder and never held.
 
 mod local_pod;
 #[cfg(test)]

@@ -26,8 +26,8 @@ struct Text(String);
 
 impl Log {
     pub(crate) fn of_this_thread() -> Self {
-        // Without a global subscriber, tracing caches a callsite as disabled if a thread that has no subscriber reaches
-        // it first.
+        // Without a global subscriber, tracing caches a callsite as disabled if a thread that has
+        // no subscriber reaches it first.
         static ALL_WANTED: Once = Once::new();
         ALL_WANTED.call_once(|| set_global_default(Registry::default()).expect("the only one of this process"));
         let lines = Lines::default();

@@ -1,4 +1,5 @@
-//! Mode `fast` at the pods' veths and behind the tunnel device: what is noted, what is sent on, what ends.
+//! Mode `fast` at the pods' veths and behind the tunnel device: what is noted, what is sent on,
+//! what ends.
 
 use flannel_common::reason::Reason;
 
@@ -91,7 +92,8 @@ fn replay(packet: &Packet<'_>, plain: &Plain, number: usize, flow: &Known) -> Re
     Ok(Expected::sent(Reason::Replayed, sent).with(Effect::Counted(number)))
 }
 
-/// The frame is as those seen, with the same DSCP, TTL and flow label, and no larger than the way out takes.
+/// The frame is as those seen, with the same DSCP, TTL and flow label, and no larger than the way
+/// out takes.
 pub(super) fn as_seen(plain: &Plain, flow: &Known, gso: usize) -> Result<(), Reason> {
     if plain.frame != flow.frame {
         return Err(Reason::FrameDiffers);

@@ -1,7 +1,8 @@
 //! The guard: tunnel packets with which something is wrong, and what is done about them.
 //!
-//! A stranger's packet is a stranger's whatever it looks like: behind options, in fragments, cut short, with any frame inside. Only
-//! packets that end on this host, with our port and our VNI, are refused, and such as hide that behind many extension headers.
+//! A stranger's packet is a stranger's whatever it looks like: behind options, in fragments, cut
+//! short, with any frame inside. Only packets that end on this host, with our port and our VNI, are
+//! refused, and such as hide that behind many extension headers.
 
 use std::net::IpAddr;
 

@@ -43,7 +43,8 @@ pub(super) enum Output {
 #[derive(Clone, Debug)]
 pub(super) struct Sent {
     pub(super) bytes: Vec<u8>,
-    /// Whose identification and source port are the program's choice: those of this flow, as the hash sees it.
+    /// Whose identification and source port are the program's choice: those of this flow, as the
+    /// hash sees it.
     pub(super) outer_of: Option<Vec<u8>>,
     /// Offsets of checksums that are updated incrementally, for which zero has two forms.
     pub(super) sums: Vec<usize>,

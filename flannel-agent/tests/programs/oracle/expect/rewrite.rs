@@ -7,8 +7,8 @@ use crate::oracle::{
     world::{Known, Tuple, octets},
 };
 
-/// An IP packet as it leaves: with the addresses and ports of the flow's other end, TTL and TOS. What was wrong with a
-/// checksum before is wrong with it afterwards.
+/// An IP packet as it leaves: with the addresses and ports of the flow's other end, TTL and TOS.
+/// What was wrong with a checksum before is wrong with it afterwards.
 pub(super) fn translated(layout: Layout, ip: &[u8], flow: &Known, tos: u8) -> Vec<u8> {
     let mut out = ip.to_vec();
     let (source, rest) = (layout.addresses, layout.addresses + layout.address);

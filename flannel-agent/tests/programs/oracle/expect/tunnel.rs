@@ -81,7 +81,8 @@ pub(super) struct Outer<'a> {
     pub(super) tos: u8,
 }
 
-/// The tunnel packet around an IP packet. Identification, source port and what depends on them are zero.
+/// The tunnel packet around an IP packet. Identification, source port and what depends on them are
+/// zero.
 pub(super) fn encapsulated(packet: &Packet<'_>, outer: &Outer<'_>, inner: &[u8], flow: Option<&Known>) -> Sent {
     let (layout, net) = (packet.layout, packet.world.net);
     let ethertype = net.ethertype.to_be_bytes();
@@ -101,7 +102,8 @@ pub(super) fn encapsulated(packet: &Packet<'_>, outer: &Outer<'_>, inner: &[u8],
     Sent { bytes, outer_of: Some(hashed(layout, inner)), sums }
 }
 
-/// The outer IP header up to its addresses: hop limit 64, no DSCP, no flow label, DF clear, ECN after RFC 6040.
+/// The outer IP header up to its addresses: hop limit 64, no DSCP, no flow label, DF clear, ECN
+/// after RFC 6040.
 fn outer_header(layout: Layout, inner_tos: u8, inner: usize) -> Vec<u8> {
     let ecn = if inner_tos & 3 == 3 { 2 } else { inner_tos & 3 };
     let udp = inner + TUNNEL;

@@ -191,7 +191,8 @@ fn observed(packet: &Packet<'_>) -> Result<Expected, Reason> {
     vouched(peer, u32::try_from(len).expect("small"))
 }
 
-/// The kernel's packet has the headers ours would have; identification, source port, checksum and lengths may differ.
+/// The kernel's packet has the headers ours would have; identification, source port, checksum and
+/// lengths may differ.
 fn is_as_ours(packet: &Packet<'_>, outer: &Outer<'_>, peer: &Peer) -> bool {
     let (layout, net) = (packet.layout, packet.world.net);
     let inner_tos = layout.tos(&outer.inner[ETHERNET..]);

@@ -1,4 +1,5 @@
-//! Packets for each hook, and nodes to meet them: good ones of every kind, of flows the node knows and of others, and what chance makes of them.
+//! Packets for each hook, and nodes to meet them: good ones of every kind, of flows the node knows
+//! and of others, and what chance makes of them.
 
 mod mutate;
 mod node;

@@ -215,7 +215,8 @@ where
         }
     }
 
-    /// Compares what was seen of a path with what is expected of it. A time that is none is one interval from now.
+    /// Compares what was seen of a path with what is expected of it. A time that is none is one
+    /// interval from now.
     fn check_peer(
         &mut self,
         subnet: u8,
