@@ -18,11 +18,11 @@ use crate::{
         DatapathError,
         policy::{Capability, ModeChoice, ModeRequest},
     },
-    firewall::Limit,
+    firewall::RuleLimit,
     guard::Guard,
     observe::{metrics::Counts, pulse::Pulse, status::Status},
     reconcile::{Bpf, Cluster},
-    traffic::Wanted,
+    traffic::WantedTraffic,
 };
 
 /// Between beats of the heart; the programs wait a minute.
@@ -225,7 +225,7 @@ impl Agent {
         let changes = self.node.leases.changes();
         self.refusals.log(&changes.refused, Instant::now());
         self.node.reconciler.learn(changes);
-        self.node.traffic.want(Wanted::of(
+        self.node.traffic.want(WantedTraffic::of(
             &self.node.settings.config,
             self.node.lease.own.key,
             &self.node.settings.former,
@@ -324,7 +324,7 @@ impl Agent {
     fn follow_mode(&mut self) {
         let request =
             ModeRequest { choice: None, flag: self.node.settings.mode, config: self.node.settings.config.datapath };
-        let refusal = self.node.reconciler.fast_refusal().map(|reason| Limit { most: Mode::Encap, reason });
+        let refusal = self.node.reconciler.fast_refusal().map(|reason| RuleLimit { most: Mode::Encap, reason });
         let limit = self.node.firewall.limit().into_iter().chain(refusal).min_by_key(|limit| limit.most);
         let Some(bpf) = self.node.reconciler.bpf_mut() else {
             self.decision = request.decide(Capability::NOTHING);
@@ -383,7 +383,7 @@ impl Agent {
 fn follow(
     bpf: &mut Bpf,
     request: ModeRequest,
-    limit: Option<&Limit>,
+    limit: Option<&RuleLimit>,
 ) -> Result<(bool, ModeChoice, Option<String>), DatapathError> {
     let capability = bpf.capability();
     loop {
@@ -391,7 +391,7 @@ fn follow(
         let wanted = request.decide(capability).mode;
         let mut limit = limit.filter(|limit| wanted > limit.most).cloned();
         if wanted == Mode::Fast && limit.is_none() {
-            limit = bpf.count_polls().err().map(|error| Limit { most: Mode::Encap, reason: chain(&error) });
+            limit = bpf.count_polls().err().map(|error| RuleLimit { most: Mode::Encap, reason: chain(&error) });
         }
         let decision = request
             .decide(Capability { most: limit.as_ref().map_or(capability.most, |limit| limit.most), ..capability });

@@ -23,10 +23,10 @@ use tokio::sync::watch;
 use crate::{
     datapath::PinRoot,
     observe::{
-        health::{Readiness, Routes},
+        health::{HealthRoutes, Readiness},
         http::HttpServer,
         metrics::{Counts, Metrics},
-        notify::{ServiceManager, State},
+        notify::{ServiceManager, ServiceState},
         pulse::Pulse,
         socket,
         status::Status,
@@ -66,7 +66,7 @@ pub async fn run(options: RunOptions) -> anyhow::Result<()> {
         result = daemon(&options, &publish, &pulse, &book, &counts) => result,
         signal = stop.wait() => {
             tracing::info!(signal, "stopping; the datapath goes on without the agent");
-            manager.notify(State::Stopping);
+            manager.notify(ServiceState::Stopping);
             Ok(())
         }
     };
@@ -102,8 +102,8 @@ fn listen(
     counts: &Counts,
 ) -> anyhow::Result<Vec<HttpServer>> {
     let (health, own) = match options.listeners.metrics {
-        Some(address) => (Routes::Health(readiness), Some((address, Routes::Metrics(metrics)))),
-        None => (Routes::All(readiness, metrics), None),
+        Some(address) => (HealthRoutes::Health(readiness), Some((address, HealthRoutes::Metrics(metrics)))),
+        None => (HealthRoutes::All(readiness, metrics), None),
     };
     let health = options.listeners.healthz.map(|address| (address, health, &counts.displaced.health));
     let own = own.map(|(address, routes)| (address, routes, &counts.displaced.metrics));

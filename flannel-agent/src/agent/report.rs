@@ -11,7 +11,7 @@ use crate::{
     agent::{main_loop::Agent, store::unix},
     backend::{PeerWay, Way},
     datapath::policy::{Capability, ModeRequest},
-    fast::pods::{Pod, Verdict},
+    fast::pods::{Pod, PodVerdict},
     iface::End,
     observe::status::{
         ConflictStatus, DeviceStatus, FastStatus, FlowTableStatus, InterfaceStatus, LISTED, LeaseStatus, ModeStatus,
@@ -166,7 +166,7 @@ impl Agent {
 }
 
 fn pod(index: u32, pod: &Pod) -> PodStatus {
-    let Verdict { entry, sends, receives, merged } = &pod.verdict;
+    let PodVerdict { entry, sends, receives, merged } = &pod.verdict;
     let reasons: BTreeSet<_> = sends.iter().chain(receives).collect();
     PodStatus {
         veth: pod.veth.clone(),

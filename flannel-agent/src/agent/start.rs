@@ -34,7 +34,7 @@ use crate::{
         PeerBook, PlaneSetup, Reconciler, device,
         unreachable::{self, NotMade},
     },
-    traffic::{Engine, Traffic, Wanted},
+    traffic::{Engine, Traffic, WantedTraffic},
 };
 
 /// Events of the store between its task and the main loop.
@@ -162,7 +162,7 @@ async fn start_with<M: SubnetManager>(
 
     stage("looking for the tools that keep traffic rules");
     let engine = if config.nftables { Engine::Nftables } else { Engine::Iptables };
-    let wanted = Wanted::of(&config, own.key, &former);
+    let wanted = WantedTraffic::of(&config, own.key, &former);
     let traffic = Traffic::start(netlink.clone(), engine, options.traffic, wanted).await;
     let traffic = traffic.context("--ip-masq cannot be done")?;
 

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::Finding;
 use crate::{
-    datapath::{AttachKind, FlowTable, probe, room::Limit},
+    datapath::{AttachKind, FlowTable, probe, room::KernelLimit},
     fast,
     privileges::{self, Privileges},
 };
@@ -126,7 +126,7 @@ fn programs(best: &mut Best) -> Vec<Finding> {
     match probe::programs() {
         Ok(None) => findings
             .push(Finding::ok("programs", "the kernel takes the programs, and makes and takes room for headers")),
-        Ok(Some(Limit { mode, reason })) => {
+        Ok(Some(KernelLimit { mode, reason })) => {
             best.lower(mode, &reason);
             findings.push(Finding::warn("programs", reason, "packets take the kernel's path, which is complete"));
         }

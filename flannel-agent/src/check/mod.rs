@@ -62,14 +62,14 @@ impl Finding {
 
 /// Everything that was found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Report {
+pub struct CheckReport {
     /// In the order in which a packet would care.
     pub findings: Vec<Finding>,
     /// The most this node could do.
     pub best: Best,
 }
 
-impl Report {
+impl CheckReport {
     /// Returns true if a finding keeps pods from reaching each other.
     pub fn has_failed(&self) -> bool {
         self.findings.iter().any(|finding| finding.level == Level::Fail)
@@ -77,7 +77,7 @@ impl Report {
 }
 
 /// Looks. Call inside a Tokio runtime.
-pub async fn run(pins: &PinRoot, state_dir: &Path) -> Result<Report, NetlinkError> {
+pub async fn run(pins: &PinRoot, state_dir: &Path) -> Result<CheckReport, NetlinkError> {
     let (netlink, _events) = Netlink::connect()?;
     let links = netlink.links().await?;
     let pinned = ConfigMap::open(pins).and_then(|map| map.get()).ok();
@@ -87,7 +87,7 @@ pub async fn run(pins: &PinRoot, state_dir: &Path) -> Result<Report, NetlinkErro
     let port = links.iter().find_map(|link| link.vxlan.filter(|_| network::is_flannels(link)).map(|vxlan| vxlan.port));
     let port = may_have_tunnel(pinned.as_ref()).then(|| port.unwrap_or(DEFAULT_PORT));
     findings.extend(firewall::look(port, best.mode()).await);
-    Ok(Report { findings, best })
+    Ok(CheckReport { findings, best })
 }
 
 /// Returns true if tunnel packets may come and go here; true also if no configuration is pinned.

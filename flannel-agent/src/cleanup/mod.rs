@@ -14,14 +14,14 @@ use std::path::PathBuf;
 
 use anyhow::bail;
 use flannel_netlink::Netlink;
-use plan::{Plan, Step};
+use plan::{Plan, PlanStep};
 pub use sysctls::When;
 
 use crate::{datapath::PinRoot, privileges, state_dir::StateDir};
 
 /// The scope of a cleanup.
 #[derive(Clone, Debug)]
-pub struct Scope {
+pub struct CleanupScope {
     /// The pins.
     pub pins: PinRoot,
     /// The state directory.
@@ -37,7 +37,7 @@ pub struct Scope {
 }
 
 /// Cleans up; the text to print.
-pub async fn run(scope: &Scope) -> anyhow::Result<String> {
+pub async fn run(scope: &CleanupScope) -> anyhow::Result<String> {
     // Without a state directory no agent of it can run. A dry run may look while one does.
     let state =
         if scope.state_dir.exists() && !scope.dry_run { Some(StateDir::claim(&scope.state_dir, None)?) } else { None };
@@ -45,7 +45,7 @@ pub async fn run(scope: &Scope) -> anyhow::Result<String> {
     let plan = Plan::make(scope, &netlink).await?;
     let sysctls = || sysctls::plan(&scope.state_dir, scope.restore_sysctls);
     if scope.dry_run {
-        let steps: Vec<Step> = [plan.steps, sysctls()?, plan.files].concat();
+        let steps: Vec<PlanStep> = [plan.steps, sysctls()?, plan.files].concat();
         return Ok(done_or_nothing(steps.iter().map(|step| format!("would {step}"))));
     }
     privileges::check()?;
@@ -75,7 +75,7 @@ struct Work {
 }
 
 impl Work {
-    async fn execute(&mut self, steps: &[Step]) {
+    async fn execute(&mut self, steps: &[PlanStep]) {
         for step in steps {
             self.done.push(match execute(step, &self.netlink).await {
                 Ok(()) => format!("{step}: {}", step.outcome()),
@@ -97,21 +97,21 @@ fn lines(lines: impl Iterator<Item = String>) -> String {
     lines.map(|line| line + "\n").collect()
 }
 
-async fn execute(step: &Step, netlink: &Netlink) -> anyhow::Result<()> {
+async fn execute(step: &PlanStep, netlink: &Netlink) -> anyhow::Result<()> {
     match step {
-        Step::Route { key, route } => match netlink.del_route(key, route).await {
+        PlanStep::Route { key, route } => match netlink.del_route(key, route).await {
             Err(error) if !error.is_gone() => Err(error.into()),
             _ => Ok(()),
         },
-        Step::Nexthop(id) => match netlink.del_nexthop(*id).await {
+        PlanStep::Nexthop(id) => match netlink.del_nexthop(*id).await {
             Err(error) if !error.is_gone() => Err(error.into()),
             _ => Ok(()),
         },
-        Step::Device { index, .. } => match netlink.delete_link(*index).await {
+        PlanStep::Device { index, .. } => match netlink.delete_link(*index).await {
             Err(error) if !error.is_gone() => Err(error.into()),
             _ => Ok(()),
         },
-        Step::Rules(leftover) => Ok(leftover.remove().await?),
+        PlanStep::Rules(leftover) => Ok(leftover.remove().await?),
         _ => Ok(step.execute_locally()?),
     }
 }

@@ -13,7 +13,7 @@ use flannel_netlink::{
 
 use crate::{
     backend::vxlan::device_name,
-    cleanup::{Scope, sysctls::SysctlStep},
+    cleanup::{CleanupScope, sysctls::SysctlStep},
     datapath::attach::{
         Ledger, PRIORITY,
         filters::{self, FilterId},
@@ -28,7 +28,7 @@ const SIDES: [TcAttachType; 2] = [TcAttachType::Ingress, TcAttachType::Egress];
 
 /// One thing to remove.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum PlanStep {
     /// A tc filter of ours.
     Filter { ifindex: u32, ifname: String, side: TcAttachType, filter: FilterId },
     /// A clsact qdisc that the agent added and no other program uses.
@@ -54,21 +54,21 @@ pub(super) enum Step {
 /// Everything there is to remove, but for what [`super::sysctls`] plans.
 #[derive(Debug)]
 pub(super) struct Plan {
-    pub(super) steps: Vec<Step>,
+    pub(super) steps: Vec<PlanStep>,
     /// Files, when all else is done.
-    pub(super) files: Vec<Step>,
+    pub(super) files: Vec<PlanStep>,
 }
 
 impl Plan {
     /// Reads what there is. Changes nothing.
-    pub(super) async fn make(scope: &Scope, netlink: &Netlink) -> anyhow::Result<Self> {
+    pub(super) async fn make(scope: &CleanupScope, netlink: &Netlink) -> anyhow::Result<Self> {
         let links = netlink.links().await?;
         let mut steps = attachments(&links, &scope.state_dir)?;
         steps.extend(pins(scope)?);
         if scope.keep_network {
             // Stock flannel does not know this route and would never remove it.
             let routes = routes(netlink).await?.into_iter();
-            steps.extend(routes.filter(|step| matches!(step, Step::Route { route, .. } if is_unreachable(route))));
+            steps.extend(routes.filter(|step| matches!(step, PlanStep::Route { route, .. } if is_unreachable(route))));
         } else {
             steps.extend(network(netlink, &links).await?);
         }
@@ -77,7 +77,7 @@ impl Plan {
 }
 
 /// Filters of ours on any device, and the qdiscs we added for them. TCX links go with their pins.
-fn attachments(links: &[Link], state_dir: &Path) -> io::Result<Vec<Step>> {
+fn attachments(links: &[Link], state_dir: &Path) -> io::Result<Vec<PlanStep>> {
     let ledger = Ledger::new(state_dir).devices();
     let mut steps = Vec::new();
     for link in links {
@@ -85,21 +85,21 @@ fn attachments(links: &[Link], state_dir: &Path) -> io::Result<Vec<Step>> {
         for side in SIDES {
             for filter in filters::list(link.index, side)? {
                 if filter.priority == PRIORITY && is_our_handle(filter.handle) {
-                    steps.push(Step::Filter { ifindex: link.index, ifname: link.name.clone(), side, filter });
+                    steps.push(PlanStep::Filter { ifindex: link.index, ifname: link.name.clone(), side, filter });
                 } else {
                     foreign = true;
                 }
             }
         }
         if ledger.contains(&link.index) && !foreign {
-            steps.push(Step::Qdisc { ifindex: link.index, ifname: link.name.clone() });
+            steps.push(PlanStep::Qdisc { ifindex: link.index, ifname: link.name.clone() });
         }
     }
     Ok(steps)
 }
 
 /// The directories of all schemas below the pin root, and the root.
-fn pins(scope: &Scope) -> io::Result<Vec<Step>> {
+fn pins(scope: &CleanupScope) -> io::Result<Vec<PlanStep>> {
     let root = scope.pins.root();
     let entries = match fs::read_dir(root) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -110,19 +110,19 @@ fn pins(scope: &Scope) -> io::Result<Vec<Step>> {
         let path = entry?.path();
         let schema = path.file_name().and_then(|name| name.to_str()).and_then(|name| name.strip_prefix('v'));
         if schema.is_some_and(|number| number.parse::<u32>().is_ok()) {
-            steps.push(Step::Pins(path));
+            steps.push(PlanStep::Pins(path));
         }
     }
     if !steps.is_empty() {
-        steps.push(Step::Directory(root.to_owned()));
+        steps.push(PlanStep::Directory(root.to_owned()));
     }
     Ok(steps)
 }
 
 /// Finds everything that carries packets without the programs: rules, routes, nexthop objects and
 /// tunnel devices.
-async fn network(netlink: &Netlink, links: &[Link]) -> Result<Vec<Step>, NetlinkError> {
-    let mut steps: Vec<Step> = removal::find().await.into_iter().map(Step::Rules).collect();
+async fn network(netlink: &Netlink, links: &[Link]) -> Result<Vec<PlanStep>, NetlinkError> {
+    let mut steps: Vec<PlanStep> = removal::find().await.into_iter().map(PlanStep::Rules).collect();
     steps.extend(routes(netlink).await?);
     steps.extend(nexthops(netlink, links).await?);
     steps.extend(links.iter().filter(|link| is_tunnel(link)).map(device));
@@ -130,12 +130,12 @@ async fn network(netlink: &Netlink, links: &[Link]) -> Result<Vec<Step>, Netlink
 }
 
 /// Routes of our protocol in the main table. Those on a tunnel device go with it.
-async fn routes(netlink: &Netlink) -> Result<Vec<Step>, NetlinkError> {
+async fn routes(netlink: &Netlink) -> Result<Vec<PlanStep>, NetlinkError> {
     let ours = |(key, route): &(RouteKey, Route)| key.table == MAIN_TABLE && route.protocol == protocol::FLANNEL;
     let mut steps = Vec::new();
     for family in Family::BOTH {
         let routes = netlink.routes(family).await?;
-        steps.extend(routes.into_iter().filter(ours).map(|(key, route)| Step::Route { key, route }));
+        steps.extend(routes.into_iter().filter(ours).map(|(key, route)| PlanStep::Route { key, route }));
     }
     Ok(steps)
 }
@@ -145,11 +145,11 @@ fn is_unreachable(route: &Route) -> bool {
 }
 
 /// Nexthop objects of our protocol. Those on a tunnel device go with it.
-async fn nexthops(netlink: &Netlink, links: &[Link]) -> Result<Vec<Step>, NetlinkError> {
+async fn nexthops(netlink: &Netlink, links: &[Link]) -> Result<Vec<PlanStep>, NetlinkError> {
     let on_tunnel = |nexthop: &Nexthop| links.iter().any(|link| is_tunnel(link) && nexthop.oif == Some(link.index));
     let ours = |(_, nexthop): &(NexthopId, Nexthop)| nexthop.protocol == protocol::FLANNEL && !on_tunnel(nexthop);
     let all = netlink.nexthops().await?.unwrap_or_default();
-    Ok(all.into_iter().filter(ours).map(|(id, _)| Step::Nexthop(id)).collect())
+    Ok(all.into_iter().filter(ours).map(|(id, _)| PlanStep::Nexthop(id)).collect())
 }
 
 /// A vxlan device whose name is made from its own VNI, as flannel names them.
@@ -159,25 +159,25 @@ fn is_tunnel(link: &Link) -> bool {
         .is_some_and(|vxlan| Family::BOTH.iter().any(|family| link.name == device_name(*family, vxlan.vni)))
 }
 
-fn device(link: &Link) -> Step {
-    Step::Device { index: link.index, name: link.name.clone() }
+fn device(link: &Link) -> PlanStep {
+    PlanStep::Device { index: link.index, name: link.name.clone() }
 }
 
 /// Returns the files that exist in the state directory and the directory itself, and subnet.env if
 /// asked for.
-fn files(scope: &Scope) -> Vec<Step> {
+fn files(scope: &CleanupScope) -> Vec<PlanStep> {
     let dir = &scope.state_dir;
     let ledger = Ledger::new(dir).path().to_owned();
     let state = [socket::path(dir), ledger, state_dir::lock_in_making(dir), state_dir::lock(dir)];
     let asked = scope.subnet_file.iter().cloned();
-    let mut steps: Vec<_> = asked.chain(state).filter(|path| path.exists()).map(Step::File).collect();
+    let mut steps: Vec<_> = asked.chain(state).filter(|path| path.exists()).map(PlanStep::File).collect();
     if dir.exists() {
-        steps.push(Step::Directory(dir.clone()));
+        steps.push(PlanStep::Directory(dir.clone()));
     }
     steps
 }
 
-impl Step {
+impl PlanStep {
     /// The outcome of a step that did not fail, in words.
     pub(super) fn outcome(&self) -> &'static str {
         match self {
@@ -208,7 +208,7 @@ impl Step {
     }
 }
 
-impl fmt::Display for Step {
+impl fmt::Display for PlanStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Filter { ifname, side, filter, .. } => {
@@ -243,7 +243,7 @@ mod tests {
         let dir = scratch.path().join("flannel");
         fs::create_dir(&dir).expect("a directory");
         fs::write(dir.join("subnet.env"), "").expect("a file");
-        let step = Step::Directory(dir.clone());
+        let step = PlanStep::Directory(dir.clone());
         step.execute_locally().expect("no failure");
         assert_eq!(step.outcome(), "kept, it is not empty or a mount point");
         fs::remove_file(dir.join("subnet.env")).expect("removed");

@@ -12,7 +12,7 @@ use std::{
 use clap::ValueEnum;
 use flannel_host::sysctl_record::{self, ChangedSysctl, Record};
 
-use super::{connections, plan::Step};
+use super::{connections, plan::PlanStep};
 
 /// When sysctls are set back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -48,7 +48,7 @@ enum Fate {
 }
 
 /// The steps for all sysctls in the record of a state directory.
-pub(super) fn plan(state_dir: &Path, when: When) -> anyhow::Result<Vec<Step>> {
+pub(super) fn plan(state_dir: &Path, when: When) -> anyhow::Result<Vec<PlanStep>> {
     let record = Record::load(state_dir)?;
     if record.changed().is_empty() {
         return Ok(Vec::new());
@@ -59,7 +59,7 @@ pub(super) fn plan(state_dir: &Path, when: When) -> anyhow::Result<Vec<Step>> {
     };
     let step = |changed: &ChangedSysctl| {
         let fate = fate(changed, sysctl_record::read(&changed.name)?, in_the_way.as_deref());
-        Ok(Step::Sysctl(SysctlStep { state_dir: state_dir.to_owned(), changed: changed.clone(), fate }))
+        Ok(PlanStep::Sysctl(SysctlStep { state_dir: state_dir.to_owned(), changed: changed.clone(), fate }))
     };
     record.changed().iter().map(step).collect()
 }

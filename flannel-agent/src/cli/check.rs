@@ -4,7 +4,7 @@ use anyhow::Context as _;
 use clap::Args;
 
 use super::{Answer, Output, PinOptions, StateOptions, json};
-use crate::check::{self, Finding, Level, Report};
+use crate::check::{self, CheckReport, Finding, Level};
 
 /// The output format, and the paths at which an agent's pins and state may be.
 #[derive(Debug, Args)]
@@ -24,7 +24,7 @@ pub(super) async fn run(options: &CheckOptions) -> anyhow::Result<Answer> {
     Ok(Answer { text, code: u8::from(report.has_failed()) })
 }
 
-fn text(report: &Report) -> String {
+fn text(report: &CheckReport) -> String {
     let lines: String = report.findings.iter().map(line).collect();
     let why = report.best.reason.as_ref().map(|reason| format!(", not more because {reason}")).unwrap_or_default();
     format!("{lines}\nthis node can do mode {}{why}\n", report.best.mode)

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::{PinOptions, StateOptions};
-use crate::cleanup::{self, Scope, When};
+use crate::cleanup::{self, CleanupScope, When};
 
 /// The scope of the cleanup.
 #[derive(Debug, Args)]
@@ -31,7 +31,7 @@ pub struct CleanupOptions {
 
 /// Runs the command; the text to print.
 pub(super) async fn run(options: &CleanupOptions) -> anyhow::Result<String> {
-    let scope = Scope {
+    let scope = CleanupScope {
         pins: options.pins.root(),
         state_dir: options.state.state_dir.clone(),
         subnet_file: options.remove_subnet_file.clone(),

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::{Answer, Output, PinOptions, StateOptions, json};
 use crate::{
-    explain::{Question, Report, State, Step, Transport, Tried, Verdict, explain},
+    explain::{Conclusion, Question, Report, Step, StepState, Transport, Tried, explain},
     observe::socket::ask_status,
 };
 
@@ -54,7 +54,7 @@ struct Document<'a> {
     protocol: &'static str,
     steps: &'a [Step],
     programs: Vec<ProgramRow<'a>>,
-    verdict: &'a Verdict,
+    verdict: &'a Conclusion,
 }
 
 #[derive(Debug, Serialize)]
@@ -109,9 +109,9 @@ fn text(story: &Report) -> String {
     let mut out = String::new();
     for (number, step) in (1..).zip(&story.steps) {
         let state = match step.state {
-            State::Ok => "ok",
-            State::Warn => "warn",
-            State::Fail => "FAIL",
+            StepState::Ok => "ok",
+            StepState::Warn => "warn",
+            StepState::Fail => "FAIL",
         };
         // Writing to a string cannot fail.
         let _ = writeln!(out, "{number:>2}. {state:<4}  {:<12}{}", step.topic, step.text);

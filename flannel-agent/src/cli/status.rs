@@ -18,7 +18,7 @@ use crate::{
         guard::GuardMap,
         maps::{ConfigMap, ModeMap, StatsMap},
         peers::{PinnedPeer, pinned_peers},
-        policy::Source,
+        policy::ModeSource,
     },
     observe::{
         socket::ask_status,
@@ -78,7 +78,7 @@ fn from_pins(options: &StatusOptions) -> anyhow::Result<Status> {
     let mode = ModeStatus {
         effective: word.mode().to_string(),
         wanted: word.choice().unwrap_or(word.mode()).to_string(),
-        source: if word.choice().is_some() { Source::RunTime } else { Source::Default },
+        source: if word.choice().is_some() { ModeSource::RunTime } else { ModeSource::Default },
         reason: None,
         attach: None,
     };
@@ -263,10 +263,10 @@ fn now() -> u64 {
 
 fn mode(mode: &ModeStatus) -> String {
     let source = match mode.source {
-        Source::RunTime => "chosen at run time",
-        Source::Flag => "by option",
-        Source::NetworkConfig => "by the network configuration",
-        Source::Default => "default",
+        ModeSource::RunTime => "chosen at run time",
+        ModeSource::Flag => "by option",
+        ModeSource::NetworkConfig => "by the network configuration",
+        ModeSource::Default => "default",
     };
     let attach = mode.attach.as_ref().map(|kind| format!(", attached by {kind}")).unwrap_or_default();
     match &mode.reason {

@@ -12,7 +12,7 @@ use tracing::Level;
 use super::*;
 use crate::{
     iface::NamePattern,
-    observe::log::Format,
+    observe::log::LogFormat,
     options::{AttachMode, OptionWarning, go_style},
     traffic::TrafficOptions,
 };
@@ -96,7 +96,7 @@ fn defaults_are_flannels() {
     );
     assert_eq!(
         (options.log.level, options.log.format, options.datapath.attach),
-        (Level::INFO, Format::Text, AttachMode::Auto)
+        (Level::INFO, LogFormat::Text, AttachMode::Auto)
     );
     assert!(options.etcd.tls.is_empty() && options.iface.patterns.is_empty());
     assert_eq!(options.listeners.metrics, None);
@@ -144,7 +144,7 @@ fn every_option_is_typed() {
     assert_eq!(options.iface.can_reach, Some([192, 0, 2, 9].into()));
     assert_eq!(options.listeners.healthz, Some(([0, 0, 0, 0, 0, 0, 0, 1], 80).into()));
     assert_eq!(options.listeners.metrics, Some(([192, 0, 2, 7], 9100).into()));
-    assert_eq!(options.log.format, Format::Json);
+    assert_eq!(options.log.format, LogFormat::Json);
     assert_eq!(options.etcd.renew_margin, Duration::from_secs(5));
     assert_eq!(options.iface.public_ip, Some([192, 0, 2, 1].into()));
     assert_eq!(options.datapath.mode, Some(Mode::Kernel));

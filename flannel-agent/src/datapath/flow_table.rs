@@ -27,12 +27,12 @@ pub struct FlowTable {
     /// Flows.
     pub flows: u32,
     /// The reason for this size.
-    pub reason: Reason,
+    pub reason: SizeReason,
 }
 
 /// The reason for the size of the tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reason {
+pub enum SizeReason {
     /// The option.
     Option,
     /// The memory of the machine, in bytes; none if it cannot be read.
@@ -46,7 +46,7 @@ pub enum Reason {
     },
 }
 
-impl fmt::Display for Reason {
+impl fmt::Display for SizeReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const MIB: u64 = 1 << 20;
         match self {
@@ -64,7 +64,7 @@ impl FlowTable {
     pub fn plan(asked: Option<u32>, families: &[Family]) -> Self {
         asked.map_or_else(
             || Self::fitting(machine_memory(), cgroup_limit(), families),
-            |flows| Self { flows, reason: Reason::Option },
+            |flows| Self { flows, reason: SizeReason::Option },
         )
     }
 
@@ -76,19 +76,19 @@ impl FlowTable {
         let by_machine = count(machine.unwrap_or(0) / 1000, FLOW_BYTES).clamp(FLOWS_MAX / 8, FLOWS_MAX);
         let all: u64 = families.iter().map(|family| flow_bytes(*family)).sum();
         match limit.map(|limit| (limit, count(limit / 8, all.max(1)).max(FLOWS_MIN))) {
-            Some((limit, flows)) if flows < by_machine => Self { flows, reason: Reason::Limit(limit) },
-            _ => Self { flows: by_machine, reason: Reason::Machine(machine) },
+            Some((limit, flows)) if flows < by_machine => Self { flows, reason: SizeReason::Limit(limit) },
+            _ => Self { flows: by_machine, reason: SizeReason::Machine(machine) },
         }
     }
 
     /// Half of it, after the kernel had no memory for it all. `None` if there is no smaller one.
     pub(super) fn halved(&self) -> Option<Self> {
         let asked = match self.reason {
-            Reason::NoMemory { asked } => asked,
+            SizeReason::NoMemory { asked } => asked,
             _ => self.flows,
         };
         let flows = (self.flows / 2).max(FLOWS_MIN);
-        (flows < self.flows).then_some(Self { flows, reason: Reason::NoMemory { asked } })
+        (flows < self.flows).then_some(Self { flows, reason: SizeReason::NoMemory { asked } })
     }
 }
 
@@ -140,22 +140,22 @@ mod tests {
     #[test]
     fn a_limit_makes_it_smaller_and_never_larger() {
         let fitting = |limit: u64, families: &[Family]| FlowTable::fitting(Some(24 << 30), Some(limit), families);
-        assert_eq!(fitting(40 << 20, &V4), FlowTable { flows: 28_493, reason: Reason::Limit(40 << 20) });
+        assert_eq!(fitting(40 << 20, &V4), FlowTable { flows: 28_493, reason: SizeReason::Limit(40 << 20) });
         assert_eq!(fitting(40 << 20, &Family::BOTH).flows, 12_603);
         assert_eq!(fitting(1 << 20, &V4).flows, 1000);
         for unlimited in [1 << 40, 0x7fff_ffff_ffff_f000] {
             let planned = fitting(unlimited, &V4);
-            assert_eq!(planned, FlowTable { flows: 128_849, reason: Reason::Machine(Some(24 << 30)) });
+            assert_eq!(planned, FlowTable { flows: 128_849, reason: SizeReason::Machine(Some(24 << 30)) });
         }
     }
 
     #[test]
     fn halving_ends_and_remembers_what_there_was_no_memory_for() {
-        let mut table = FlowTable { flows: 131_072, reason: Reason::Option };
+        let mut table = FlowTable { flows: 131_072, reason: SizeReason::Option };
         let mut tried = Vec::new();
         while let Some(half) = table.halved() {
             tried.push(half.flows);
-            assert_eq!(half.reason, Reason::NoMemory { asked: 131_072 });
+            assert_eq!(half.reason, SizeReason::NoMemory { asked: 131_072 });
             table = half;
         }
         assert_eq!(tried, [65_536, 32_768, 16_384, 8192, 4096, 2048, 1024, 1000]);

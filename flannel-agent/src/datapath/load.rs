@@ -26,7 +26,7 @@ use crate::datapath::{
     debug_log::DebugLog,
     flow_table::FlowTable,
     object, pins,
-    room::{self, Limit},
+    room::{self, KernelLimit},
 };
 
 /// The programs of this build.
@@ -115,7 +115,7 @@ pub struct Loaded {
     /// The log of a debug object.
     pub log: Option<DebugLog>,
     /// The highest mode that this kernel allows, if it does not allow all.
-    pub limit: Option<Limit>,
+    pub limit: Option<KernelLimit>,
     /// The size of the tables of known flows.
     pub flow_table: FlowTable,
 }
@@ -173,7 +173,7 @@ fn load_reading(
     capacities: &[Capacity],
     families: &[Family],
     layout: KernelLayout,
-) -> Result<(Option<Limit>, Option<DebugLog>), DatapathError> {
+) -> Result<(Option<KernelLimit>, Option<DebugLog>), DatapathError> {
     let bytes = object::bytes()?;
     pins.prepare()?;
     let object = aya_obj::Object::parse(&bytes)?;

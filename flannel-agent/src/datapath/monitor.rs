@@ -33,7 +33,7 @@ pub struct MonitorMaps {
 
 /// The settings of a monitor.
 #[derive(Clone, Copy, Debug)]
-pub struct Wanted {
+pub struct MonitorSettings {
     /// The packets to report.
     pub filter: Filter,
     /// The highest number of events per second.
@@ -62,7 +62,7 @@ impl MonitorMaps {
     }
 
     /// Makes the programs report packets that match, as long as [`Self::renew`] is called in time.
-    pub fn start(&mut self, wanted: &Wanted) -> Result<(), DatapathError> {
+    pub fn start(&mut self, wanted: &MonitorSettings) -> Result<(), DatapathError> {
         self.end()?;
         self.missed_before = self.all_missed()?;
         let settings = Monitor {

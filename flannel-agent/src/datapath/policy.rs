@@ -49,7 +49,7 @@ pub struct ModeRequest {
 /// The source of the requested mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Source {
+pub enum ModeSource {
     /// `flannel-agent datapath set`.
     RunTime,
     /// `--datapath` or `FLANNELD_DATAPATH`.
@@ -60,7 +60,7 @@ pub enum Source {
     Default,
 }
 
-impl Source {
+impl ModeSource {
     /// The name in every output for programs.
     pub const fn name(self) -> &'static str {
         match self {
@@ -80,15 +80,19 @@ pub struct ModeChoice {
     /// The mode asked for.
     pub wanted: Mode,
     /// The source of the request.
-    pub source: Source,
+    pub source: ModeSource,
 }
 
 impl ModeRequest {
     /// The mode in force on a node that can do no more than `able`.
     pub fn decide(self, able: Capability) -> ModeChoice {
-        let asked = [(self.choice, Source::RunTime), (self.flag, Source::Flag), (self.config, Source::NetworkConfig)];
+        let asked = [
+            (self.choice, ModeSource::RunTime),
+            (self.flag, ModeSource::Flag),
+            (self.config, ModeSource::NetworkConfig),
+        ];
         let first = asked.into_iter().find_map(|(mode, source)| mode.map(|mode| (mode, source)));
-        let (wanted, source) = first.unwrap_or((DEFAULT, Source::Default));
+        let (wanted, source) = first.unwrap_or((DEFAULT, ModeSource::Default));
         ModeChoice { mode: able.best(wanted), wanted, source }
     }
 }
@@ -103,16 +107,16 @@ mod tests {
     fn the_nearest_wish_wins() {
         let all = ModeRequest { choice: Some(Mode::Kernel), flag: Some(Mode::Encap), config: Some(Mode::Encap) };
         let decided = |wishes: ModeRequest| (wishes.decide(ALL).mode, wishes.decide(ALL).source);
-        assert_eq!(decided(all), (Mode::Kernel, Source::RunTime));
-        assert_eq!(decided(ModeRequest { choice: None, ..all }), (Mode::Encap, Source::Flag));
+        assert_eq!(decided(all), (Mode::Kernel, ModeSource::RunTime));
+        assert_eq!(decided(ModeRequest { choice: None, ..all }), (Mode::Encap, ModeSource::Flag));
         let config = ModeRequest { config: Some(Mode::Kernel), ..ModeRequest::default() };
-        assert_eq!(decided(config), (Mode::Kernel, Source::NetworkConfig));
-        assert_eq!(decided(ModeRequest::default()), (DEFAULT, Source::Default));
+        assert_eq!(decided(config), (Mode::Kernel, ModeSource::NetworkConfig));
+        assert_eq!(decided(ModeRequest::default()), (DEFAULT, ModeSource::Default));
     }
 
     #[test]
     fn a_source_has_one_name() {
-        for source in [Source::RunTime, Source::Flag, Source::NetworkConfig, Source::Default] {
+        for source in [ModeSource::RunTime, ModeSource::Flag, ModeSource::NetworkConfig, ModeSource::Default] {
             assert_eq!(serde_json::to_value(source).expect("JSON"), source.name());
         }
     }

@@ -6,7 +6,7 @@ use flannel_host::family::Family;
 
 use super::{
     DatapathError, attach, btf, refusal,
-    room::{self, Limit},
+    room::{self, KernelLimit},
     trial::Trial,
 };
 
@@ -18,7 +18,7 @@ pub fn helpers() -> Result<(), DatapathError> {
 
 /// Checks that the kernel accepts every program. Returns the highest mode it allows, if it does not
 /// allow all.
-pub fn programs() -> Result<Option<Limit>, DatapathError> {
+pub fn programs() -> Result<Option<KernelLimit>, DatapathError> {
     helpers()?;
     let mut trial = Trial::alone()?;
     Program::ALL.into_iter().try_for_each(|program| trial.load(program))?;

@@ -15,7 +15,7 @@ use crate::datapath::DatapathError;
 
 /// The highest mode the kernel allows, and why no higher one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Limit {
+pub struct KernelLimit {
     /// The mode.
     pub mode: Mode,
     /// The reason, as a sentence for the operator.
@@ -23,7 +23,7 @@ pub struct Limit {
 }
 
 /// Asks the kernel about these families.
-pub(super) fn ask(ebpf: &mut Ebpf, families: &[Family]) -> Result<Option<Limit>, DatapathError> {
+pub(super) fn ask(ebpf: &mut Ebpf, families: &[Family]) -> Result<Option<KernelLimit>, DatapathError> {
     let program: &mut SchedClassifier = ebpf
         .program_mut(PROBE_ROOM)
         .ok_or(DatapathError::Missing { kind: "program", name: PROBE_ROOM })?
@@ -55,11 +55,11 @@ fn frame(family: Family) -> [u8; 256] {
 }
 
 /// Returns the limit that follows from the results, a set of [`ROOM_MADE`] and [`ROOM_TAKEN`].
-fn limit(family: Family, worked: u32) -> Option<Limit> {
+fn limit(family: Family, worked: u32) -> Option<KernelLimit> {
     let limit = |mode, what| {
         let reason =
             format!("this kernel refuses to {what} {family} packets the way the programs do (bpf_skb_adjust_room)");
-        Some(Limit { mode, reason })
+        Some(KernelLimit { mode, reason })
     };
     if worked & ROOM_MADE == 0 {
         limit(Mode::Kernel, "encapsulate")

@@ -18,7 +18,7 @@ use ipnet::IpNet;
 use serde::Serialize;
 
 pub use self::compare::Difference;
-use self::compare::{Expected, Kernel, Way};
+use self::compare::{Expected, ExpectedWay, Kernel};
 use crate::{
     datapath::{
         PinRoot,
@@ -70,9 +70,9 @@ pub async fn read(pins: &PinRoot, status: Option<&Status>) -> anyhow::Result<Dif
 
 fn of_lease(peer: &PeerStatus) -> Option<Expected> {
     let way = match peer.way.as_str() {
-        "direct" => Way::Direct,
-        "tunnel" => Way::Plain,
-        "kernel" => Way::Kernel,
+        "direct" => ExpectedWay::Direct,
+        "tunnel" => ExpectedWay::Plain,
+        "kernel" => ExpectedWay::Kernel,
         _ => return None,
     };
     Some(Expected {
@@ -86,9 +86,9 @@ fn of_lease(peer: &PeerStatus) -> Option<Expected> {
 fn of_map(peer: &PinnedPeer) -> Expected {
     let PinnedPeer { subnet, entry, .. } = peer;
     let way = match entry.word {
-        word if word.has(EntryState::DIRECT) => Way::Direct,
-        word if word.has(EntryState::PLAIN) => Way::Plain,
-        _ => Way::Kernel,
+        word if word.has(EntryState::DIRECT) => ExpectedWay::Direct,
+        word if word.has(EntryState::PLAIN) => ExpectedWay::Plain,
+        _ => ExpectedWay::Kernel,
     };
     Expected { subnet: *subnet, vtep: entry.vtep.into(), mac: entry.mac, way }
 }

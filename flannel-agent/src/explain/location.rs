@@ -23,7 +23,7 @@ use crate::datapath::{
 #[derive(Clone, Debug)]
 pub(super) enum Location {
     /// In a pod of this node.
-    Pod(Box<Pod>),
+    Pod(Box<LocalPod>),
     /// On this node itself: the name of the interface.
     Node(String),
     /// In the subnet of this node, and no pod has it.
@@ -43,7 +43,7 @@ pub(super) const fn enters_by(peer: &PinnedPeer, config: &FamilyConfig) -> u32 {
 
 /// A pod of this node, by its veth.
 #[derive(Clone, Debug)]
-pub(super) struct Pod {
+pub(super) struct LocalPod {
     pub(super) veth: Link,
     /// The bridge the veth is on; none where pods are routed.
     pub(super) bridge: Option<Link>,
@@ -53,7 +53,7 @@ pub(super) struct Pod {
     pub(super) entry: Option<PodEntry>,
 }
 
-impl Pod {
+impl LocalPod {
     /// Interface index of the device by which its packets reach the host's routing.
     pub(super) fn routed_by(&self) -> u32 {
         self.bridge.as_ref().map_or(self.veth.index, |bridge| bridge.index)
@@ -112,11 +112,11 @@ impl Context<'_> {
 
     /// The pod with this address: the kernel is asked for the addresses at the other end of every
     /// veth.
-    async fn pod(&self, address: IpAddr) -> Result<Option<Pod>, NetlinkError> {
+    async fn pod(&self, address: IpAddr) -> Result<Option<LocalPod>, NetlinkError> {
         let veths = self.links.values().filter(|link| link.kind.as_deref() == Some("veth") && link.netns.is_some());
         for veth in veths {
             if self.netlink.addresses_of_peer(veth).await?.contains(&address) {
-                return Ok(Some(Pod {
+                return Ok(Some(LocalPod {
                     veth: veth.clone(),
                     bridge: veth.controller.and_then(|index| self.links.get(&index)).cloned(),
                     mac: self.netlink.link_peer(veth).await?.and_then(|end| end.mac),

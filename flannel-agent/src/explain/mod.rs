@@ -18,7 +18,7 @@ use flannel_netlink::NetlinkError;
 
 pub use self::{
     question::{Question, Transport},
-    report::{Report, State, Step, Tried, Verdict},
+    report::{Conclusion, Report, Step, StepState, Tried},
 };
 use crate::{datapath::PinRoot, observe::status::Status};
 

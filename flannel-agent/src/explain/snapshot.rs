@@ -16,7 +16,7 @@ use flannel_netlink::{
 use ipnet::IpNet;
 
 use super::{
-    location::{Context, Location, Pod, enters_by},
+    location::{Context, LocalPod, Location, enters_by},
     question::Question,
     report::Tried,
     trial,
@@ -42,7 +42,7 @@ pub(super) struct Snapshot {
     pub(super) source: Location,
     pub(super) destination: Location,
     /// The pinned state, or the reason why it cannot be read.
-    pub(super) node: Result<Node, String>,
+    pub(super) node: Result<PinnedNode, String>,
     /// The kernel's route for the packet from here on, or the reason why it cannot be read.
     pub(super) route: Option<Result<RouteAnswer, String>>,
     /// The device that route leads to.
@@ -59,7 +59,7 @@ pub(super) struct Snapshot {
 
 /// The node as its pins have it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Node {
+pub(super) struct PinnedNode {
     pub(super) mode: ModeWord,
     pub(super) config: NodeConfig,
     /// The guard's modes in force.
@@ -89,7 +89,7 @@ pub(super) struct Tunnel {
 
 impl Snapshot {
     /// The pod at the beginning of the way.
-    pub(super) const fn sender(&self) -> Option<&Pod> {
+    pub(super) const fn sender(&self) -> Option<&LocalPod> {
         match &self.source {
             Location::Pod(pod) => Some(pod),
             _ => None,
@@ -150,12 +150,12 @@ fn leased(lease: &LeaseStatus) -> Vec<IpNet> {
     std::iter::once(&lease.subnet).chain(&lease.ipv6_subnet).filter_map(|subnet| subnet.parse().ok()).collect()
 }
 
-fn read_node(pins: &PinRoot) -> Result<Node, DatapathError> {
+fn read_node(pins: &PinRoot) -> Result<PinnedNode, DatapathError> {
     let guard = match GuardMap::open(pins) {
         Err(error) if error.is_absent() => GuardWord::default(),
         other => other?.get()?,
     };
-    Ok(Node { mode: ModeMap::open(pins)?.get()?, config: ConfigMap::open(pins)?.get()?, guard: guard.in_force() })
+    Ok(PinnedNode { mode: ModeMap::open(pins)?.get()?, config: ConfigMap::open(pins)?.get()?, guard: guard.in_force() })
 }
 
 async fn read_tunnel(around: &Context<'_>, peer: PinnedPeer, config: &FamilyConfig) -> Result<Tunnel, NetlinkError> {

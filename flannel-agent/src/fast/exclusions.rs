@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, net::IpAddr};
 
 use ipnet::IpNet;
 
-use super::pods::Reason;
+use super::pods::PodReason;
 
 /// The addresses and pods that stay out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -37,18 +37,18 @@ impl Exclusions {
 
     /// Returns the reason why the pod with these addresses stays out, if it does. If anything is
     /// excluded, a pod without known addresses stays out too.
-    pub(super) fn reason(&self, addresses: &[IpAddr]) -> Option<Reason> {
+    pub(super) fn reason(&self, addresses: &[IpAddr]) -> Option<PodReason> {
         if self.is_empty() {
             return None;
         }
         if addresses.is_empty() {
-            return Some(Reason::NoAddress);
+            return Some(PodReason::NoAddress);
         }
         if let Some(pod) = addresses.iter().find_map(|address| self.by_annotation.get(address)) {
-            return Some(Reason::Annotated(pod.clone()));
+            return Some(PodReason::Annotated(pod.clone()));
         }
         let prefix = |address: &IpAddr| self.by_option.iter().find(|prefix| prefix.contains(address));
-        addresses.iter().find_map(prefix).map(|prefix| Reason::Excluded(*prefix))
+        addresses.iter().find_map(prefix).map(|prefix| PodReason::Excluded(*prefix))
     }
 }
 
@@ -75,13 +75,13 @@ mod tests {
         let reason = |addresses: &[&str]| both().reason(&at(addresses));
         assert_eq!(reason(&["10.244.1.9", "fd00:1::8"]), None);
         let prefix = "10.244.1.16/28".parse().expect("a prefix");
-        assert_eq!(reason(&["fd00:1::8", "10.244.1.31"]), Some(Reason::Excluded(prefix)));
-        assert_eq!(reason(&["10.244.1.31", "fd00:1::7"]), Some(Reason::Annotated("default/db".to_owned())));
+        assert_eq!(reason(&["fd00:1::8", "10.244.1.31"]), Some(PodReason::Excluded(prefix)));
+        assert_eq!(reason(&["10.244.1.31", "fd00:1::7"]), Some(PodReason::Annotated("default/db".to_owned())));
     }
 
     #[test]
     fn a_pod_that_may_be_one_of_them_stays_out_and_none_where_there_are_none() {
-        assert_eq!(both().reason(&[]), Some(Reason::NoAddress));
+        assert_eq!(both().reason(&[]), Some(PodReason::NoAddress));
         assert_eq!(Exclusions::default().reason(&[]), None);
     }
 

@@ -29,14 +29,14 @@ use flannel_store::LeaseKey;
 
 pub use self::{changes::RuleChanges, conntrack::ConntrackSysctls, exclusions::Exclusions, settings::Unmet};
 use self::{
-    pods::{Pods, Reason},
-    underlay::Underlay,
+    pods::{PodReason, Pods},
+    underlay::ExternalDevices,
 };
 use crate::datapath::{Hook, PinRoot};
 
 /// The devices of the node that packets of pods pass, besides those of the pods.
 #[derive(Debug, Default)]
-pub struct Devices {
+pub struct NodeDevices {
     /// The tunnel devices, by index.
     pub tunnels: Vec<u32>,
     /// Those by which packets of other nodes arrive, with their names.
@@ -53,7 +53,7 @@ pub struct Fast {
     conntrack: ConntrackSysctls,
     exclusions: Exclusions,
     pods: Pods,
-    underlay: Underlay,
+    underlay: ExternalDevices,
     error: Option<String>,
 }
 
@@ -66,7 +66,7 @@ impl Fast {
             conntrack,
             exclusions,
             pods: Pods::default(),
-            underlay: Underlay::default(),
+            underlay: ExternalDevices::default(),
             error: None,
         }
     }
@@ -78,7 +78,7 @@ impl Fast {
         }
         if on {
             self.pods = Pods::default();
-            self.underlay = Underlay::default();
+            self.underlay = ExternalDevices::default();
             self.conntrack.retry();
             self.conntrack.refresh();
         }
@@ -141,7 +141,7 @@ impl Fast {
 
     /// Looks at the pods of our subnets and at the external devices. Whether something changed that
     /// flows depend on.
-    pub async fn look(&mut self, netlink: &Netlink, pins: &PinRoot, own: LeaseKey, devices: &Devices) -> bool {
+    pub async fn look(&mut self, netlink: &Netlink, pins: &PinRoot, own: LeaseKey, devices: &NodeDevices) -> bool {
         self.switched = false;
         if !self.on {
             return false;
@@ -194,7 +194,7 @@ impl Fast {
 
     /// Reasons for which packets from other nodes are not put straight into pods; empty if they
     /// are.
-    pub fn underlay_reasons(&self) -> &[Reason] {
+    pub fn underlay_reasons(&self) -> &[PodReason] {
         self.underlay.reasons()
     }
 
@@ -205,7 +205,7 @@ impl Fast {
 }
 
 /// Reasons for which packets that arrive by a device are not put straight into pods, as of now.
-pub fn underlay_reasons(pins: &PinRoot, ifindex: u32, name: &str) -> Vec<Reason> {
+pub fn underlay_reasons(pins: &PinRoot, ifindex: u32, name: &str) -> Vec<PodReason> {
     underlay::reasons_now(pins, ifindex, name)
 }
 

@@ -9,12 +9,12 @@ use flannel_common::{fast::FastConfig, tick};
 #[derive(Debug)]
 pub(super) struct Requirement {
     pub(super) name: &'static str,
-    pub(super) need: Need,
+    pub(super) need: SysctlValue,
 }
 
 /// The value a sysctl has to have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Need {
+pub(super) enum SysctlValue {
     /// 1.
     On,
     /// Seconds, at least as many as [`ESTABLISHED`].
@@ -27,15 +27,15 @@ pub(super) const ESTABLISHED: &str = "net.netfilter.nf_conntrack_tcp_timeout_est
 /// Requirements of TCP on conntrack, which does not see the packets that are replayed.
 pub(super) const REQUIREMENTS: [Requirement; 4] = [
     // Else the next packet it does see is out of window, so invalid, and not translated.
-    Requirement { name: "net.netfilter.nf_conntrack_tcp_be_liberal", need: Need::On },
+    Requirement { name: "net.netfilter.nf_conntrack_tcp_be_liberal", need: SysctlValue::On },
     // Else a reset after more than 2 GiB is invalid all the same.
-    Requirement { name: "net.netfilter.nf_conntrack_tcp_ignore_invalid_rst", need: Need::On },
+    Requirement { name: "net.netfilter.nf_conntrack_tcp_ignore_invalid_rst", need: SysctlValue::On },
     // A packet out of window passes without an update of the tracker. So "data not acknowledged"
     // stays as it was when replay began, and the connection would be forgotten after this timeout
     // instead of the one of established connections.
-    Requirement { name: "net.netfilter.nf_conntrack_tcp_timeout_unacknowledged", need: Need::Established },
+    Requirement { name: "net.netfilter.nf_conntrack_tcp_timeout_unacknowledged", need: SysctlValue::Established },
     // Likewise a retransmission or a closed window that was seen last.
-    Requirement { name: "net.netfilter.nf_conntrack_tcp_timeout_max_retrans", need: Need::Established },
+    Requirement { name: "net.netfilter.nf_conntrack_tcp_timeout_max_retrans", need: SysctlValue::Established },
 ];
 
 /// The settings of conntrack in this network namespace.
@@ -58,7 +58,7 @@ pub struct Unmet {
     name: &'static str,
     /// Its value and the one it needs; `None` where the kernel does not have it.
     values: Option<Change>,
-    need: Need,
+    need: SysctlValue,
 }
 
 /// A value that is too small.
@@ -81,8 +81,8 @@ impl fmt::Display for Unmet {
         let name = self.name;
         match (self.values, self.need) {
             (None, _) => write!(f, "this kernel has no {name}"),
-            (Some(_), Need::On) => write!(f, "{name} is not 1"),
-            (Some(change), Need::Established) => {
+            (Some(_), SysctlValue::On) => write!(f, "{name} is not 1"),
+            (Some(change), SysctlValue::Established) => {
                 write!(f, "{name} is {}, less than the {} of {ESTABLISHED}", change.now, change.needed)
             }
         }
@@ -94,13 +94,13 @@ impl Conntrack {
     fn unmet(&self) -> impl Iterator<Item = Unmet> {
         REQUIREMENTS.iter().zip(self.values).filter_map(|(Requirement { name, need }, now)| {
             let needed = match need {
-                Need::On => Some(1),
-                Need::Established => self.established,
+                SysctlValue::On => Some(1),
+                SysctlValue::Established => self.established,
             };
             let values = now.zip(needed).map(|(now, needed)| Change { name, now, needed });
             let holds = values.is_some_and(|Change { now, needed, .. }| match need {
-                Need::On => now == needed,
-                Need::Established => now >= needed,
+                SysctlValue::On => now == needed,
+                SysctlValue::Established => now >= needed,
             });
             (self.loaded && !holds).then_some(Unmet { name, values, need: *need })
         })

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 use flannel_netlink::KernelEvent;
 
-use super::pods::{Others, Reason, Side, others};
+use super::pods::{DeviceSide, Others, PodReason, others};
 use crate::datapath::PinRoot;
 
 /// `TCM_IFINDEX_MAGIC_BLOCK` of linux/rtnetlink.h: the filter is of a block that several devices
@@ -23,13 +23,13 @@ const SHARED_BLOCK: u32 = u32::MAX;
 
 /// The external devices and the filters of others on them.
 #[derive(Debug, Default)]
-pub(super) struct Underlay {
+pub(super) struct ExternalDevices {
     /// Others on the ingress of each device, as last read.
     ingress: BTreeMap<u32, Others>,
-    reasons: Vec<Reason>,
+    reasons: Vec<PodReason>,
 }
 
-impl Underlay {
+impl ExternalDevices {
     /// Every device is to be read again.
     pub(super) fn invalidate(&mut self) {
         self.ingress.clear();
@@ -57,7 +57,7 @@ impl Underlay {
         for index in devices.keys() {
             self.ingress.entry(*index).or_insert_with(|| others::on_ingress(pins, *index));
         }
-        let reasons: Vec<Reason> =
+        let reasons: Vec<PodReason> =
             devices.iter().flat_map(|(index, name)| reasons(self.ingress[index], name)).collect();
         if reasons != self.reasons {
             report(&reasons);
@@ -67,21 +67,21 @@ impl Underlay {
 
     /// Reasons for which packets from other nodes are not put straight into pods; empty if they
     /// are.
-    pub(super) fn reasons(&self) -> &[Reason] {
+    pub(super) fn reasons(&self) -> &[PodReason] {
         &self.reasons
     }
 }
 
 /// Reasons for which packets that arrive by this device are not put straight into pods, as of now.
-pub(super) fn reasons_now(pins: &PinRoot, index: u32, name: &str) -> Vec<Reason> {
+pub(super) fn reasons_now(pins: &PinRoot, index: u32, name: &str) -> Vec<PodReason> {
     reasons(others::on_ingress(pins, index), name).collect()
 }
 
-fn reasons(others: Others, name: &str) -> impl Iterator<Item = Reason> {
-    others.reasons(name, Side::Ingress)
+fn reasons(others: Others, name: &str) -> impl Iterator<Item = PodReason> {
+    others.reasons(name, DeviceSide::Ingress)
 }
 
-fn report(reasons: &[Reason]) {
+fn report(reasons: &[PodReason]) {
     if reasons.is_empty() {
         tracing::info!("packets from other nodes are put straight into pods again");
         return;
@@ -94,8 +94,11 @@ fn report(reasons: &[Reason]) {
 mod tests {
     use super::*;
 
-    fn known() -> Underlay {
-        Underlay { ingress: BTreeMap::from([(2, Others::default()), (3, Others::default())]), reasons: Vec::new() }
+    fn known() -> ExternalDevices {
+        ExternalDevices {
+            ingress: BTreeMap::from([(2, Others::default()), (3, Others::default())]),
+            reasons: Vec::new(),
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The lines that the `save` tools of iptables and ebtables print. Pure.
 
 use super::{
-    model::{Chain, Rule, Ruleset},
+    model::{HostChain, HostRule, Ruleset},
     words,
 };
 
@@ -10,8 +10,8 @@ use super::{
 pub(super) fn read(
     family: &str,
     text: &str,
-    chain: fn(&str, &str) -> Option<Chain>,
-    rule: fn(&str, &[&str]) -> Option<Rule>,
+    chain: fn(&str, &str) -> Option<HostChain>,
+    rule: fn(&str, &[&str]) -> Option<HostRule>,
 ) -> Ruleset {
     let (mut found, mut table) = (Ruleset::default(), String::new());
     for line in text.lines() {

@@ -1,9 +1,9 @@
 //! The reader of `ebtables-save`. Pure.
 
 use super::{
-    catalogue::{Element, Facts, Kind},
+    catalogue::{Element, ElementFacts, ElementKind},
     dump,
-    model::{Chain, Hook, Rule, Ruleset},
+    model::{ChainHook, HostChain, HostRule, Ruleset},
 };
 
 /// The hooks of bridges.
@@ -15,34 +15,34 @@ const BASE: [&str; 6] =
 /// The rules of all bridges.
 pub(super) fn parse(text: &str) -> Ruleset {
     let mut found = dump::read("bridge", text, chain, rule);
-    found.settle_targets(Kind::Bridge);
+    found.settle_targets(ElementKind::Bridge);
     found
 }
 
 /// `FORWARD ACCEPT`; chains that others call have a policy as well.
-fn chain(table: &str, line: &str) -> Option<Chain> {
+fn chain(table: &str, line: &str) -> Option<HostChain> {
     let (name, policy) = line.split_once(' ')?;
-    let hook = HOOKS.contains(&name).then(|| Hook {
+    let hook = HOOKS.contains(&name).then(|| ChainHook {
         at: name.to_ascii_lowercase(),
         nat: false,
         drops: policy.trim() == "DROP",
         devices: Vec::new(),
     });
-    Some(Chain { table: table.to_owned(), name: name.to_owned(), hook })
+    Some(HostChain { table: table.to_owned(), name: name.to_owned(), hook })
 }
 
-fn rule(table: &str, words: &[&str]) -> Option<Rule> {
+fn rule(table: &str, words: &[&str]) -> Option<HostRule> {
     let (chain, words) = words.split_first()?;
-    let mut rule = Rule::new(table, chain);
+    let mut rule = HostRule::new(table, chain);
     let end = words.iter().position(|word| *word == "-j").unwrap_or(words.len());
     let (matches, target) = words.split_at(end);
     for module in modules(matches) {
-        rule.add(&Element::new(Kind::Bridge, module, Facts::Words(matches)));
+        rule.add(&Element::new(ElementKind::Bridge, module, ElementFacts::Words(matches)));
     }
     if let ["-j", name, options @ ..] = target {
         rule.drops = *name == "DROP";
-        if Kind::Bridge.knows(name) || !options.is_empty() {
-            rule.add(&Element::new(Kind::Bridge, name, Facts::Words(options)));
+        if ElementKind::Bridge.knows(name) || !options.is_empty() {
+            rule.add(&Element::new(ElementKind::Bridge, name, ElementFacts::Words(options)));
         } else {
             rule.targets.insert((*name).to_owned());
         }
@@ -76,7 +76,7 @@ mod tests {
 -A mine -j foo --bar
 ";
 
-    fn labels(rule: &Rule) -> Vec<&str> {
+    fn labels(rule: &HostRule) -> Vec<&str> {
         let mut labels = Vec::new();
         for part in &rule.parts {
             if let Part::PerPacket(label) = part {

@@ -5,7 +5,7 @@ use std::{
     fmt,
 };
 
-use super::model::{Chain, Hook, Packets, Part, Rule, Ruleset};
+use super::model::{ChainHook, HostChain, HostRule, Packets, Part, Ruleset};
 
 /// The hooks pods' packets pass on their way through the host.
 const FORWARDED: [&str; 4] = ["ingress", "prerouting", "forward", "postrouting"];
@@ -74,7 +74,7 @@ enum Seen {
 impl Seen {
     /// Tunnel packets pass chains of bridges and devices too; elements there are named once, as
     /// those of pods.
-    fn pass(self, table: &str, hook: &Hook) -> bool {
+    fn pass(self, table: &str, hook: &ChainHook) -> bool {
         if hook.nat || table.starts_with("arp ") {
             return false;
         }
@@ -99,7 +99,7 @@ struct Walk {
 impl Walk {
     /// Returns the elements that look at these packets one by one; and true if any packet gets to
     /// the end of the rule.
-    fn through(rule: &Rule, packets: Seen) -> (Vec<String>, bool) {
+    fn through(rule: &HostRule, packets: Seen) -> (Vec<String>, bool) {
         let mut walk = Self { packets, tcp: true, udp: true, labels: Vec::new() };
         let passes = rule.parts.iter().all(|part| walk.passes(part));
         (walk.labels, passes)
@@ -149,7 +149,7 @@ impl Ruleset {
         let tunnel = port.into_iter().flat_map(|port| [Seen::Received(port), Seen::Sent(port)]);
         let mut found: BTreeMap<(&str, &str), PerPacket> = BTreeMap::new();
         for packets in [Seen::Pods].into_iter().chain(tunnel) {
-            let leads = |rule: &Rule| Walk::through(rule, packets).1;
+            let leads = |rule: &HostRule| Walk::through(rule, packets).1;
             let reached = self.reached(|table, hook| packets.pass(table, hook), leads);
             for rule in self.rules.iter().filter(|rule| reached.contains(&place(rule))) {
                 let (labels, _) = Walk::through(rule, packets);
@@ -182,7 +182,8 @@ impl Ruleset {
 
     /// The chains at this hook that drop what no rule accepts.
     pub fn dropping_policies(&self, at: &str) -> Vec<String> {
-        let drops = |chain: &&Chain| chain.hook.as_ref().is_some_and(|hook| hook.at == at && hook.drops && !hook.nat);
+        let drops =
+            |chain: &&HostChain| chain.hook.as_ref().is_some_and(|hook| hook.at == at && hook.drops && !hook.nat);
         self.chains.iter().filter(drops).map(|chain| format!("{} {}", chain.table, chain.name)).collect()
     }
 
@@ -193,8 +194,12 @@ impl Ruleset {
 
     /// The chains that packets come to from hooks of this kind, by table and name, over rules of
     /// this kind.
-    fn reached(&self, from: impl Fn(&str, &Hook) -> bool, leads: impl Fn(&Rule) -> bool) -> BTreeSet<(&str, &str)> {
-        let called = |chain: &&Chain| chain.hook.as_ref().is_some_and(|hook| from(&chain.table, hook));
+    fn reached(
+        &self,
+        from: impl Fn(&str, &ChainHook) -> bool,
+        leads: impl Fn(&HostRule) -> bool,
+    ) -> BTreeSet<(&str, &str)> {
+        let called = |chain: &&HostChain| chain.hook.as_ref().is_some_and(|hook| from(&chain.table, hook));
         let mut reached: BTreeSet<(&str, &str)> =
             self.chains.iter().filter(called).map(|chain| (chain.table.as_str(), chain.name.as_str())).collect();
         let mut calls: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
@@ -210,7 +215,7 @@ impl Ruleset {
     }
 }
 
-impl Rule {
+impl HostRule {
     /// True if it names this UDP port as a destination.
     fn names(&self, port: u16) -> bool {
         let named =
@@ -220,7 +225,7 @@ impl Rule {
     }
 }
 
-fn place(rule: &Rule) -> (&str, &str) {
+fn place(rule: &HostRule) -> (&str, &str) {
     (&rule.table, &rule.chain)
 }
 

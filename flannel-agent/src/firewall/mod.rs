@@ -30,5 +30,5 @@ mod words;
 pub use self::{
     judge::PerPacket,
     model::Ruleset,
-    watch::{Limit, Watch},
+    watch::{RuleLimit, Watch},
 };

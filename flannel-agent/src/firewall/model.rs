@@ -7,28 +7,28 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::catalogue::{Element, Facts, Kind, Verdict};
+use super::catalogue::{Element, ElementFacts, ElementKind, Judgement};
 
 /// Chains and rules of every table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ruleset {
-    pub(super) chains: Vec<Chain>,
-    pub(super) rules: Vec<Rule>,
+    pub(super) chains: Vec<HostChain>,
+    pub(super) rules: Vec<HostRule>,
 }
 
 /// A chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Chain {
+pub(super) struct HostChain {
     /// Family and table, such as `ip filter`.
     pub(super) table: String,
     pub(super) name: String,
     /// The hook that calls it; none for one that only other chains call.
-    pub(super) hook: Option<Hook>,
+    pub(super) hook: Option<ChainHook>,
 }
 
 /// The hook of a chain.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Hook {
+pub(super) struct ChainHook {
     /// `prerouting`, `input`, `forward`, `output`, `postrouting`, `ingress`, `egress`, `brouting`.
     pub(super) at: String,
     pub(super) nat: bool,
@@ -39,7 +39,7 @@ pub(super) struct Hook {
 
 /// A rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Rule {
+pub(super) struct HostRule {
     pub(super) table: String,
     pub(super) chain: String,
     pub(super) parts: Vec<Part>,
@@ -96,7 +96,7 @@ impl Ports {
     }
 }
 
-impl Rule {
+impl HostRule {
     pub(super) fn new(table: &str, chain: &str) -> Self {
         Self { table: table.to_owned(), chain: chain.to_owned(), ..Self::default() }
     }
@@ -104,12 +104,12 @@ impl Rule {
     /// Adds what the catalogue says of an element.
     pub(super) fn add(&mut self, element: &Element<'_>) {
         let part = match element.verdict() {
-            Verdict::Exact => return,
-            Verdict::KernelPath => Part::Only(Packets::KernelPath),
-            Verdict::NewConnections => Part::Only(Packets::NewConnections),
-            Verdict::PerPacket(label) => Part::PerPacket(label),
-            Verdict::PerTunnelPacket(label) => Part::PerTunnelPacket(label),
-            Verdict::Hidden(label) => Part::Hidden(label),
+            Judgement::Exact => return,
+            Judgement::KernelPath => Part::Only(Packets::KernelPath),
+            Judgement::NewConnections => Part::Only(Packets::NewConnections),
+            Judgement::PerPacket(label) => Part::PerPacket(label),
+            Judgement::PerTunnelPacket(label) => Part::PerTunnelPacket(label),
+            Judgement::Hidden(label) => Part::Hidden(label),
         };
         self.parts.push(part);
     }
@@ -155,7 +155,7 @@ impl Ruleset {
     }
 
     /// Adds calls of what is no chain of the table as elements of this kind: extensions.
-    pub(super) fn settle_targets(&mut self, kind: Kind) {
+    pub(super) fn settle_targets(&mut self, kind: ElementKind) {
         let chains: BTreeSet<(&str, &str)> =
             self.chains.iter().map(|chain| (chain.table.as_str(), chain.name.as_str())).collect();
         for rule in &mut self.rules {
@@ -163,7 +163,7 @@ impl Ruleset {
             let unknown: Vec<String> = rule.targets.iter().filter(unknown).cloned().collect();
             for target in unknown {
                 rule.targets.remove(&target);
-                rule.add(&Element::new(kind, &target, Facts::Hidden));
+                rule.add(&Element::new(kind, &target, ElementFacts::Hidden));
             }
         }
     }
@@ -180,7 +180,7 @@ impl Ruleset {
     /// Rules correspond by their place in a chain. Where the listings disagree about the number of
     /// rules, because they changed in between or one leaves some out, options stay hidden.
     pub(super) fn reveal(&mut self, shown: Self) {
-        let mut chains: ByName<Vec<Rule>> = ByName::new();
+        let mut chains: ByName<Vec<HostRule>> = ByName::new();
         for rule in shown.rules {
             chains.entry(rule.place()).or_default().push(rule);
         }

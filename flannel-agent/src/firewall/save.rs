@@ -1,9 +1,9 @@
 //! The reader of `iptables-save` and `ip6tables-save`. Pure.
 
 use super::{
-    catalogue::{Element, Facts, Kind},
+    catalogue::{Element, ElementFacts, ElementKind},
     dump,
-    model::{Chain, Hook, Packets, Ports, Rule, Ruleset},
+    model::{ChainHook, HostChain, HostRule, Packets, Ports, Ruleset},
 };
 
 /// Options whose argument is free text, which may read like an option.
@@ -13,26 +13,26 @@ const TEXTS: [&str; 8] =
 /// The rules of one family (`ip`, `ip6`).
 pub(super) fn parse(family: &str, text: &str) -> Ruleset {
     let mut found = dump::read(family, text, chain, rule);
-    found.settle_targets(Kind::Target);
+    found.settle_targets(ElementKind::Target);
     found
 }
 
 /// `FORWARD DROP [0:0]`; a chain that others call has no policy.
-fn chain(table: &str, line: &str) -> Option<Chain> {
+fn chain(table: &str, line: &str) -> Option<HostChain> {
     let mut words = line.split_ascii_whitespace();
     let (name, policy) = (words.next()?, words.next()?);
-    let hook = (policy != "-").then(|| Hook {
+    let hook = (policy != "-").then(|| ChainHook {
         at: name.to_ascii_lowercase(),
         nat: table.ends_with(" nat"),
         drops: policy == "DROP",
         devices: Vec::new(),
     });
-    Some(Chain { table: table.to_owned(), name: name.to_owned(), hook })
+    Some(HostChain { table: table.to_owned(), name: name.to_owned(), hook })
 }
 
-fn rule(table: &str, words: &[&str]) -> Option<Rule> {
+fn rule(table: &str, words: &[&str]) -> Option<HostRule> {
     let (chain, words) = words.split_first()?;
-    let mut rule = Rule::new(table, chain);
+    let mut rule = HostRule::new(table, chain);
     let mut sections = sections(words).into_iter();
     rule.add_base(sections.next().unwrap_or_default());
     for section in sections {
@@ -54,7 +54,7 @@ fn sections<'w, 'a>(words: &'w [&'a str]) -> Vec<&'w [&'a str]> {
     starts.iter().zip(ends).map(|(start, end)| &words[*start..end]).collect()
 }
 
-impl Rule {
+impl HostRule {
     /// `-p udp`, `-f` and the like.
     fn add_base(&mut self, words: &[&str]) {
         for (place, word) in words.iter().enumerate() {
@@ -72,15 +72,15 @@ impl Rule {
         match words {
             ["-m", name, options @ ..] => {
                 self.add_ports(options);
-                self.add(&Element::new(Kind::Match, name, Facts::Words(options)));
+                self.add(&Element::new(ElementKind::Match, name, ElementFacts::Words(options)));
             }
             ["-j", name, options @ ..] if is_target(name) => {
                 self.drops |= ["DROP", "REJECT"].contains(name);
-                self.add(&Element::new(Kind::Target, name, Facts::Words(options)));
+                self.add(&Element::new(ElementKind::Target, name, ElementFacts::Words(options)));
             }
             // Targets that others wrote have options; calls of chains have none.
             ["-j", name, options @ ..] if !options.is_empty() => {
-                self.add(&Element::new(Kind::Target, name, Facts::Words(options)));
+                self.add(&Element::new(ElementKind::Target, name, ElementFacts::Words(options)));
             }
             ["-j" | "-g", chain, ..] => {
                 self.targets.insert((*chain).to_owned());
@@ -105,7 +105,7 @@ impl Rule {
 
 /// True for names of the catalogue; others are chains, or unknown.
 fn is_target(name: &str) -> bool {
-    Kind::Target.knows(name)
+    ElementKind::Target.knows(name)
 }
 
 fn protocols(name: &str, negated: bool) -> Packets {

@@ -18,7 +18,7 @@ type Seen = Result<Vec<PerPacket>, String>;
 
 /// The highest mode in which rules see all they look at.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Limit {
+pub struct RuleLimit {
     /// The mode.
     pub most: Mode,
     /// The reason why no higher one is allowed.
@@ -83,15 +83,15 @@ impl Watch {
     }
 
     /// The highest mode the rules allow, if they allow less than all.
-    pub fn limit(&self) -> Option<Limit> {
+    pub fn limit(&self) -> Option<RuleLimit> {
         self.strict.then(|| limit(self.seen.borrow().as_ref())).flatten()
     }
 }
 
 /// Rules for pods' packets, and for tunnel packets that come, see everything in mode `encap`; those
 /// for tunnel packets that leave only in mode `kernel`.
-fn limit(seen: Option<&Seen>) -> Option<Limit> {
-    let encap = |reason: String| Some(Limit { most: Mode::Encap, reason: format!("--strict-rules, and {reason}") });
+fn limit(seen: Option<&Seen>) -> Option<RuleLimit> {
+    let encap = |reason: String| Some(RuleLimit { most: Mode::Encap, reason: format!("--strict-rules, and {reason}") });
     let chains = match seen {
         None => return encap("the firewall's rules are not read yet".to_owned()),
         Some(Err(error)) => return encap(format!("the firewall's rules cannot be read: {error}")),
@@ -101,7 +101,7 @@ fn limit(seen: Option<&Seen>) -> Option<Limit> {
     let of_encap: Vec<&PerPacket> = chains.iter().filter(|chain| chain.concerns_encap()).collect();
     if !of_encap.is_empty() {
         let reason = format!("--strict-rules, and rules judge tunnel packets one by one in {}", list(&of_encap));
-        return Some(Limit { most: Mode::Kernel, reason });
+        return Some(RuleLimit { most: Mode::Kernel, reason });
     }
     let all: Vec<&PerPacket> = chains.iter().collect();
     if all.is_empty() { None } else { encap(format!("rules judge packets one by one in {}", list(&all))) }

@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use flannel_host::family::Family;
 use flannel_netlink::Link;
 
-use super::{End, ExternalInterface, Host, IfaceOptions, Rejection, Way, way::best_address};
+use super::{End, ExternalInterface, Host, IfaceOptions, Rejection, Selector, way::best_address};
 
 /// The chosen interface does not serve right now.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -87,10 +87,10 @@ fn find_again(
     link: &Link,
     host: &Host,
 ) -> Result<IpAddr, Rejection> {
-    let mut ways = Way::all(options);
+    let mut ways = Selector::all(options);
     let by_route = options.can_reach.is_some() || (ways.is_empty() && options.public(family).is_none());
     if ways.is_empty() {
-        ways.extend(options.public(family).map(Way::LocalAddress));
+        ways.extend(options.public(family).map(Selector::LocalAddress));
     }
     let mut why = Rejection::NoAddress(family);
     for way in &ways {

@@ -25,7 +25,7 @@ use std::{
 use flannel_host::family::Family;
 use flannel_netlink::{Address, Link, Netlink, NetlinkError, Route, RouteKey, RouteType};
 
-use self::way::{Found, Way, best_address};
+use self::way::{Candidate, Selector, best_address};
 pub use self::{
     error::{Candidates, IfaceError, Rejection},
     follow::{Followed, Lost, follow},
@@ -115,7 +115,7 @@ impl Host {
     /// Reads the state of the host as far as selecting by these options needs it.
     pub async fn read(netlink: &Netlink, families: &[Family], options: &IfaceOptions) -> Result<Self, NetlinkError> {
         let mut routes = Vec::new();
-        if Way::all(options).is_empty() && options.publics(families).next().is_none() {
+        if Selector::all(options).is_empty() && options.publics(families).next().is_none() {
             for family in families {
                 routes.extend(netlink.routes(*family).await?);
             }
@@ -167,7 +167,7 @@ impl Reach {
 
 /// Chooses the external interface for these families. Pure.
 pub fn select(options: &IfaceOptions, families: &[Family], host: &Host) -> Result<ExternalInterface, IfaceError> {
-    let ways = Way::all(options);
+    let ways = Selector::all(options);
     let found = if !ways.is_empty() {
         first_that_fits(&ways, families, host)?
     } else if options.publics(families).next().is_some() {
@@ -178,7 +178,7 @@ pub fn select(options: &IfaceOptions, families: &[Family], host: &Host) -> Resul
     Ok(found.publish(options, host))
 }
 
-fn first_that_fits(ways: &[Way<'_>], families: &[Family], host: &Host) -> Result<Found, IfaceError> {
+fn first_that_fits(ways: &[Selector<'_>], families: &[Family], host: &Host) -> Result<Candidate, IfaceError> {
     let mut tried = Vec::new();
     for way in ways {
         match way.find(families, host) {
@@ -190,25 +190,25 @@ fn first_that_fits(ways: &[Way<'_>], families: &[Family], host: &Host) -> Result
 }
 
 /// The interface that has the public addresses, all of them.
-fn by_public_address(options: &IfaceOptions, families: &[Family], host: &Host) -> Result<Found, IfaceError> {
+fn by_public_address(options: &IfaceOptions, families: &[Family], host: &Host) -> Result<Candidate, IfaceError> {
     let mut chosen: Option<&Link> = None;
     for public in options.publics(families) {
         let refused = |why| IfaceError::PublicNotLocal { public, why, candidates: host.candidates() };
-        let link = Way::LocalAddress(public).link(families, host).map_err(refused)?;
+        let link = Selector::LocalAddress(public).link(families, host).map_err(refused)?;
         if let Some(first) = chosen.filter(|first| first.index != link.index) {
             return Err(refused(Rejection::NotOn(first.name.clone())));
         }
         chosen = Some(link);
     }
     usable(chosen, host, |link| {
-        Found::with(link, families, |family| {
+        Candidate::with(link, families, |family| {
             options.public(family).map_or_else(|| best_address(family, link, host), Ok)
         })
     })
 }
 
 /// The default routes of all families, which have to lead to one interface.
-fn by_default_route(families: &[Family], host: &Host) -> Result<Found, IfaceError> {
+fn by_default_route(families: &[Family], host: &Host) -> Result<Candidate, IfaceError> {
     let mut chosen: Option<&Link> = None;
     for family in families.iter().copied() {
         let default = host.routes.iter().find(|(key, _)| key.dst == family.everything());
@@ -221,14 +221,14 @@ fn by_default_route(families: &[Family], host: &Host) -> Result<Found, IfaceErro
         }
         chosen = Some(link);
     }
-    usable(chosen, host, |link| Found::on(link, families, host))
+    usable(chosen, host, |link| Candidate::on(link, families, host))
 }
 
 fn usable(
     link: Option<&Link>,
     host: &Host,
-    found: impl FnOnce(&Link) -> Result<Found, Rejection>,
-) -> Result<Found, IfaceError> {
+    found: impl FnOnce(&Link) -> Result<Candidate, Rejection>,
+) -> Result<Candidate, IfaceError> {
     let link = link.ok_or_else(|| IfaceError::NoneFits { tried: Vec::new(), candidates: host.candidates() })?;
     found(link).map_err(|why| IfaceError::Unusable { name: link.name.clone(), why, candidates: host.candidates() })
 }

@@ -11,14 +11,14 @@ use flannel_netlink::Link;
 use super::{End, ExternalInterface, Host, IfaceOptions, NamePattern, Rejection, address};
 
 /// One way an interface was asked for.
-pub(super) enum Way<'a> {
+pub(super) enum Selector<'a> {
     Name(&'a str),
     LocalAddress(IpAddr),
     Pattern(&'a NamePattern),
     Reach(IpAddr),
 }
 
-impl<'a> Way<'a> {
+impl<'a> Selector<'a> {
     /// All ways the options name, in the order they are tried. None at all: the public addresses,
     /// or the default route.
     pub(super) fn all(options: &'a IfaceOptions) -> Vec<Self> {
@@ -28,9 +28,9 @@ impl<'a> Way<'a> {
     }
 
     /// The interface, with an address of each family.
-    pub(super) fn find(&self, families: &[Family], host: &Host) -> Result<Found, Rejection> {
+    pub(super) fn find(&self, families: &[Family], host: &Host) -> Result<Candidate, Rejection> {
         let link = self.link(families, host)?;
-        Found::with(link, families, |family| self.address(family, link, host))
+        Candidate::with(link, families, |family| self.address(family, link, host))
     }
 
     /// The interface alone.
@@ -68,7 +68,7 @@ impl<'a> Way<'a> {
     }
 }
 
-impl fmt::Display for Way<'_> {
+impl fmt::Display for Selector<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Name(name) => f.write_str(name),
@@ -89,7 +89,7 @@ fn link_by_pattern<'h>(pattern: &NamePattern, families: &[Family], host: &'h Hos
     if let Some(link) = links.iter().find(|link| all_match(link)) {
         return Ok(link);
     }
-    let usable = |link: &Link| Found::on(link, families, host).is_ok();
+    let usable = |link: &Link| Candidate::on(link, families, host).is_ok();
     let mut by_name = links.iter().filter(|link| pattern.matches(&link.name));
     let first = by_name.next().ok_or(Rejection::NoMatch)?;
     Ok(if usable(first) { first } else { by_name.find(|link| usable(link)).unwrap_or(first) })
@@ -105,12 +105,12 @@ fn matching_address(pattern: &NamePattern, family: Family, link: &Link, host: &H
 }
 
 /// A usable interface and the addresses on it.
-pub(super) struct Found {
+pub(super) struct Candidate {
     link: Link,
     addrs: BTreeMap<Family, IpAddr>,
 }
 
-impl Found {
+impl Candidate {
     /// An interface with the best of its addresses.
     pub(super) fn on(link: &Link, families: &[Family], host: &Host) -> Result<Self, Rejection> {
         Self::with(link, families, |family| best_address(family, link, host))

@@ -7,9 +7,9 @@ use nix::net::if_::if_indextoname;
 
 /// The devices seen so far.
 #[derive(Debug, Default)]
-pub struct Devices(HashMap<u32, String>);
+pub struct DeviceNames(HashMap<u32, String>);
 
-impl Devices {
+impl DeviceNames {
     /// The name of a device; `#7` for one that has none any more.
     pub fn name(&mut self, ifindex: u32) -> &str {
         self.0.entry(ifindex).or_insert_with(|| match if_indextoname(ifindex) {

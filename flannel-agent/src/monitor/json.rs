@@ -6,8 +6,8 @@ use k8s_openapi::jiff::Timestamp;
 use serde::Serialize;
 
 use crate::monitor::{
-    Devices, Seen,
-    packet::{Addresses, Packet},
+    DeviceNames, Seen,
+    packet::{Packet, PacketAddresses},
 };
 
 #[derive(Debug, Serialize)]
@@ -35,13 +35,13 @@ struct Row<'a> {
 }
 
 /// The object, with the end of its line.
-pub fn line(seen: &Seen<'_>, epoch: Duration, devices: &mut Devices) -> String {
+pub fn line(seen: &Seen<'_>, epoch: Duration, devices: &mut DeviceNames) -> String {
     let ip = match seen.packet() {
         Packet::Ip(ip) => Some(ip),
         Packet::Other { .. } => None,
     };
     let ports = ip.and_then(|ip| ip.ports());
-    let outer: Option<Addresses> = seen.outer();
+    let outer: Option<PacketAddresses> = seen.outer();
     let row = Row {
         time: rfc3339(seen.time(epoch)),
         program: seen.program.name(),

@@ -12,7 +12,7 @@ pub mod pcapng;
 pub mod seen;
 pub mod text;
 
-pub use devices::Devices;
+pub use devices::DeviceNames;
 pub use seen::Seen;
 
 #[cfg(test)]

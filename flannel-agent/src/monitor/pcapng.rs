@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use crate::monitor::{Devices, Seen};
+use crate::monitor::{DeviceNames, Seen};
 
 const SECTION_HEADER: u32 = 0x0a0d_0d0a;
 const INTERFACE_DESCRIPTION: u32 = 1;
@@ -54,7 +54,7 @@ impl<W: Write> Writer<W> {
     }
 
     /// Writes one packet, after its device if that is new.
-    pub fn packet(&mut self, seen: &Seen<'_>, epoch: Duration, devices: &mut Devices) -> io::Result<()> {
+    pub fn packet(&mut self, seen: &Seen<'_>, epoch: Duration, devices: &mut DeviceNames) -> io::Result<()> {
         let interface = self.interface(seen.ifindex(), devices)?;
         let time = u64::try_from(seen.time(epoch).as_nanos()).unwrap_or(u64::MAX);
         let frame = seen.frame();
@@ -81,7 +81,7 @@ impl<W: Write> Writer<W> {
     }
 
     /// The number of a device in this file.
-    fn interface(&mut self, ifindex: u32, devices: &mut Devices) -> io::Result<u32> {
+    fn interface(&mut self, ifindex: u32, devices: &mut DeviceNames) -> io::Result<u32> {
         if let Some(number) = self.interfaces.get(&ifindex) {
             return Ok(*number);
         }

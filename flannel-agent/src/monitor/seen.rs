@@ -7,7 +7,7 @@ use flannel_common::{monitor::Event, program::Program, reason::Reason};
 
 use crate::{
     datapath::attach::direction,
-    monitor::packet::{Addresses, Packet},
+    monitor::packet::{Packet, PacketAddresses},
 };
 
 /// An event with its bytes.
@@ -74,7 +74,7 @@ impl<'a> Seen<'a> {
     }
 
     /// The outer addresses, if there are outer headers.
-    pub fn outer(&self) -> Option<Addresses> {
+    pub fn outer(&self) -> Option<PacketAddresses> {
         if self.event.inner_at == 0 { None } else { Packet::read(self.bytes, self.event.len).addresses() }
     }
 

@@ -4,7 +4,7 @@ use std::{net::Ipv4Addr, time::Duration};
 
 use flannel_common::{monitor::Event, program::Program, reason::Reason};
 
-use super::{Devices, Seen, json, pcapng::Writer, text};
+use super::{DeviceNames, Seen, json, pcapng::Writer, text};
 
 const EPOCH: Duration = Duration::from_secs(1_700_000_000);
 /// No machine has that many devices.
@@ -48,19 +48,19 @@ fn a_line_for_people() {
     let item = event(Program::ToTunnel, Reason::Encapsulated, NOWHERE, 50, &encapsulated());
     let seen = Seen::read(&item, 0).expect("an event");
     assert_eq!(
-        text::line(&seen, EPOCH, &mut Devices::default()),
+        text::line(&seen, EPOCH, &mut DeviceNames::default()),
         "22:13:23.123456 to_tunnel     encapsulated   #4000000  Out IP 10.244.1.2 > 10.244.2.3: ICMP echo request, \
          id 7, seq 2, length 12, tunnel 192.168.1.1 > 192.168.1.2\n"
     );
     let item = event(Program::FromPod, Reason::RewriteFailed, NOWHERE, 0, &frame());
-    let line = text::line(&Seen::read(&item, 0).expect("an event"), EPOCH, &mut Devices::default());
+    let line = text::line(&Seen::read(&item, 0).expect("an event"), EPOCH, &mut DeviceNames::default());
     assert!(line.contains("from_pod      rewrite_failed (dropped) #4000000  In  IP "), "{line}");
 }
 
 #[test]
 fn an_object_for_programs() {
     let item = event(Program::ToTunnel, Reason::Encapsulated, NOWHERE, 50, &encapsulated());
-    let line = json::line(&Seen::read(&item, 16).expect("an event"), EPOCH, &mut Devices::default());
+    let line = json::line(&Seen::read(&item, 16).expect("an event"), EPOCH, &mut DeviceNames::default());
     assert!(line.ends_with("}\n") && !line.trim_end().contains('\n'), "{line}");
     let object: serde_json::Value = serde_json::from_str(&line).expect("JSON");
     assert_eq!(object["time"], "2023-11-14T22:13:23.123456789Z");
@@ -118,7 +118,7 @@ fn options(mut bytes: &[u8]) -> Vec<(u16, Vec<u8>)> {
 fn a_capture_has_an_interface_for_each_device_and_the_inner_frames() {
     let mut file = Vec::new();
     let mut writer = Writer::new(&mut file, 33).expect("memory");
-    let devices = &mut Devices::default();
+    let devices = &mut DeviceNames::default();
     for (ifindex, program) in
         [(NOWHERE, Program::ToTunnel), (NOWHERE + 1, Program::ToTunnel), (NOWHERE, Program::FromUnderlay)]
     {

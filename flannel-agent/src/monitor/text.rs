@@ -4,10 +4,10 @@ use std::{fmt::Write as _, time::Duration};
 
 use flannel_common::reason::Verdict;
 
-use crate::monitor::{Devices, Seen};
+use crate::monitor::{DeviceNames, Seen};
 
 /// The line, with its end. The time of day is UTC, as in the log.
-pub fn line(seen: &Seen<'_>, epoch: Duration, devices: &mut Devices) -> String {
+pub fn line(seen: &Seen<'_>, epoch: Duration, devices: &mut DeviceNames) -> String {
     let time = seen.time(epoch);
     let of_day = time.as_secs() % 86_400;
     let (hours, minutes, seconds) = (of_day / 3600, of_day / 60 % 60, of_day % 60);

@@ -36,14 +36,14 @@ pub(super) const PER_SOURCE: usize = 16;
 
 /// The origin of a connection, as the limits count it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Source {
+pub(super) enum Origin {
     /// This node.
     Local,
     /// An IPv4 address, or the /64 of an IPv6 address: one host may have all addresses of it.
     Remote(IpAddr),
 }
 
-impl Source {
+impl Origin {
     /// The source of a TCP connection from `peer` to `own`. A peer with our own address is this
     /// node: the answers to that address do not leave it, so no other host completes a handshake.
     pub(super) fn of(peer: IpAddr, own: IpAddr) -> Self {
@@ -80,7 +80,7 @@ impl RequestState {
 
 #[derive(Debug)]
 struct Connection {
-    source: Source,
+    source: Origin,
     request: RequestState,
     task: JoinHandle<()>,
 }
@@ -102,7 +102,7 @@ impl Connections {
     ///
     /// It has to be called on a task (not in `block_on`): then a request that has already arrived
     /// is read before the next connection can displace this one.
-    pub(super) async fn admit<F>(&mut self, source: Source, serve: impl FnOnce(RequestState) -> F)
+    pub(super) async fn admit<F>(&mut self, source: Origin, serve: impl FnOnce(RequestState) -> F)
     where
         F: Future<Output = ()> + Send + 'static,
     {
@@ -132,8 +132,8 @@ impl Connections {
 
 /// The connection that a newcomer displaces, as an index of `open`, the sources of all, the oldest
 /// first. `has_asked` says of an index whether there is a request.
-pub(super) fn displaced_by(newcomer: Source, open: &[Source], has_asked: impl Fn(usize) -> bool) -> Option<usize> {
-    let oldest = |limit: usize, is_meant: &dyn Fn(Source) -> bool| {
+pub(super) fn displaced_by(newcomer: Origin, open: &[Origin], has_asked: impl Fn(usize) -> bool) -> Option<usize> {
+    let oldest = |limit: usize, is_meant: &dyn Fn(Origin) -> bool| {
         let meant: Vec<_> = (0..open.len()).filter(|index| is_meant(open[*index])).collect();
         if meant.len() < limit {
             return None;
@@ -141,9 +141,9 @@ pub(super) fn displaced_by(newcomer: Source, open: &[Source], has_asked: impl Fn
         meant.iter().find(|index| !has_asked(**index)).or(meant.first()).copied()
     };
     match newcomer {
-        Source::Local => oldest(LOCAL, &|source| source == Source::Local),
-        Source::Remote(_) => oldest(PER_SOURCE, &|source| source == newcomer)
-            .or_else(|| oldest(REMOTE, &|source| source != Source::Local)),
+        Origin::Local => oldest(LOCAL, &|source| source == Origin::Local),
+        Origin::Remote(_) => oldest(PER_SOURCE, &|source| source == newcomer)
+            .or_else(|| oldest(REMOTE, &|source| source != Origin::Local)),
     }
 }
 

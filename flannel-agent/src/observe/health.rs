@@ -60,7 +60,7 @@ impl Readiness {
 
 /// The routes of one listener.
 #[derive(Clone, Debug)]
-pub enum Routes {
+pub enum HealthRoutes {
     /// `/healthz` and `/readyz`.
     Health(Readiness),
     /// `/metrics`.
@@ -69,7 +69,7 @@ pub enum Routes {
     All(Readiness, Metrics),
 }
 
-impl Routes {
+impl HealthRoutes {
     /// Returns the purpose of the listener in words, for messages.
     pub(super) const fn purpose(&self) -> &'static str {
         match self {

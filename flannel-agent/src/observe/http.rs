@@ -1,4 +1,4 @@
-//! A listener for HTTP, on a thread of its own: [`Routes`] are what it answers.
+//! A listener for HTTP, on a thread of its own: [`HealthRoutes`] are what it answers.
 //!
 //! One request per connection, its head 16 KiB at most, its body not read. `Connections` has the
 //! limits of time and number. One listener is not held up by what others do to another: each has
@@ -31,7 +31,7 @@ use self::{
 };
 use crate::observe::{
     connections::{Connections, RequestState},
-    health::Routes,
+    health::HealthRoutes,
 };
 
 /// Bytes of a request's head.
@@ -58,7 +58,7 @@ pub struct HttpServer {
 
 impl HttpServer {
     /// Listens, and answers from then on. `displaced` counts connections closed for newer ones.
-    pub fn start(address: SocketAddr, routes: Routes, displaced: Count) -> Result<Self, BindError> {
+    pub fn start(address: SocketAddr, routes: HealthRoutes, displaced: Count) -> Result<Self, BindError> {
         let (purpose, flags) = (routes.purpose(), routes.flags());
         let failed = |source| BindError { address, purpose, flags, source };
         let listener = listen(address).map_err(failed)?;
@@ -103,7 +103,7 @@ impl Drop for HttpServer {
     }
 }
 
-async fn serve(listener: StdListener, routes: Routes, displaced: Count) -> io::Result<Infallible> {
+async fn serve(listener: StdListener, routes: HealthRoutes, displaced: Count) -> io::Result<Infallible> {
     let listener = TcpListener::from_std(listener)?;
     let mut connections = Connections::new(displaced.clone());
     loop {
@@ -122,7 +122,7 @@ async fn serve(listener: StdListener, routes: Routes, displaced: Count) -> io::R
     }
 }
 
-async fn answer(stream: TcpStream, state: RequestState, routes: Routes) {
+async fn answer(stream: TcpStream, state: RequestState, routes: HealthRoutes) {
     let service = service_fn(move |request: Request<Incoming>| {
         state.mark_complete();
         let routes = routes.clone();

@@ -13,7 +13,7 @@ use tracing_subscriber::{
 
 /// The format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Format {
+pub enum LogFormat {
     /// For people.
     #[default]
     Text,
@@ -23,7 +23,7 @@ pub enum Format {
 
 /// Logs our own events up to `level`, and those of libraries from warnings on. The Kubernetes
 /// client logs nothing: it returns each failure as an error, and our code decides if it is logged.
-pub fn init(level: Level, format: Format) {
+pub fn init(level: Level, format: LogFormat) {
     let ours = Targets::new()
         .with_target("flannel_agent", level)
         .with_target("flannel_host", level)
@@ -35,10 +35,10 @@ pub fn init(level: Level, format: Format) {
     tracing_subscriber::registry().with(lines(format)).with(ours).init();
 }
 
-fn lines(format: Format) -> Box<dyn Layer<Registry> + Send + Sync> {
+fn lines(format: LogFormat) -> Box<dyn Layer<Registry> + Send + Sync> {
     let ansi = io::IsTerminal::is_terminal(&io::stderr());
     match format {
-        Format::Text => fmt::layer().with_writer(io::stderr).with_ansi(ansi).boxed(),
-        Format::Json => fmt::layer().json().flatten_event(true).with_writer(io::stderr).boxed(),
+        LogFormat::Text => fmt::layer().with_writer(io::stderr).with_ansi(ansi).boxed(),
+        LogFormat::Json => fmt::layer().json().flatten_event(true).with_writer(io::stderr).boxed(),
     }
 }

@@ -25,14 +25,14 @@ const VARIABLE: &str = "NOTIFY_SOCKET";
 
 /// A state that is reported to the service manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum ServiceState {
     /// Start-up is over.
     Ready,
     /// The end has begun.
     Stopping,
 }
 
-impl State {
+impl ServiceState {
     const fn line(self) -> &'static str {
         match self {
             Self::Ready => "READY=1",
@@ -56,12 +56,12 @@ impl ServiceManager {
     /// Waits until the node is ready, and says so once. Ends at once if it never will be.
     pub async fn await_ready(self, mut status: watch::Receiver<Status>) {
         if status.wait_for(|status| status.ready).await.is_ok() {
-            self.notify(State::Ready);
+            self.notify(ServiceState::Ready);
         }
     }
 
     /// Reports the state. A failure to send is logged as a warning and has no other effect.
-    pub fn notify(&self, state: State) {
+    pub fn notify(&self, state: ServiceState) {
         let Some(socket) = &self.socket else { return };
         match send(socket, state.line()) {
             Ok(()) => tracing::debug!(state = state.line(), "notified the service manager"),
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     fn heard(listener: &UnixDatagram, socket: impl Into<OsString>) -> String {
-        ServiceManager { socket: Some(socket.into()) }.notify(State::Ready);
+        ServiceManager { socket: Some(socket.into()) }.notify(ServiceState::Ready);
         let mut buffer = [0; 64];
         let length = listener.recv(&mut buffer).expect("a datagram");
         String::from_utf8_lossy(&buffer[..length]).into_owned()
@@ -111,10 +111,10 @@ mod tests {
 
     #[test]
     fn nobody_listening_is_no_error() {
-        ServiceManager { socket: None }.notify(State::Stopping);
+        ServiceManager { socket: None }.notify(ServiceState::Stopping);
         for nowhere in ["/nonexistent/notify", "@flannel-nobody", "vsock:2:1"] {
             assert!(send(nowhere.as_ref(), "READY=1").is_err(), "{nowhere}");
-            ServiceManager { socket: Some(nowhere.into()) }.notify(State::Stopping);
+            ServiceManager { socket: Some(nowhere.into()) }.notify(ServiceState::Stopping);
         }
     }
 }

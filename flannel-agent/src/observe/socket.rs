@@ -22,7 +22,7 @@ use tokio::{
 };
 
 use crate::observe::{
-    connections::{Connections, LIMIT, RequestState, Source},
+    connections::{Connections, LIMIT, Origin, RequestState},
     status::Status,
 };
 
@@ -77,7 +77,7 @@ pub async fn serve(
                         tracing::debug!(%error, "a client of the status socket went away");
                     }
                 };
-                connections.admit(Source::Local, serve).await;
+                connections.admit(Origin::Local, serve).await;
             }
             Err(error) => {
                 // Out of descriptors: waiting is all that helps.

@@ -7,7 +7,7 @@ use flannel_host::sysctl_record::ChangedSysctl;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    datapath::policy::Source,
+    datapath::policy::ModeSource,
     reconcile::status::{Dirty, Repairs, UnreachableStatus},
     traffic::status::TrafficStatus,
 };
@@ -143,7 +143,7 @@ pub struct ModeStatus {
     /// The mode asked for.
     pub wanted: String,
     /// The setting that asked for it.
-    pub source: Source,
+    pub source: ModeSource,
     /// The reason why the mode in force is not the one asked for.
     pub reason: Option<String>,
     /// The attach type of the programs: `tcx` or `clsact`; absent without BPF.

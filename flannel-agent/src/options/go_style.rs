@@ -15,14 +15,14 @@ use super::flags::{FLAGS, Flag, Kind};
 
 /// The origin of a value, named in messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Origin {
+pub(crate) enum ValueOrigin {
     /// The command line, as this flag.
     Argument(&'static str),
     /// The environment, as this variable.
     Variable(String),
 }
 
-impl fmt::Display for Origin {
+impl fmt::Display for ValueOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Argument(name) => write!(f, "--{name}"),
@@ -43,9 +43,9 @@ pub(crate) enum Mistake {
     #[error("--{0} needs a value; write --{0}=value")]
     NoValue(&'static str),
     #[error("{origin} is {value:?}, expected {expected}")]
-    BadValue { origin: Origin, value: String, expected: &'static str },
+    BadValue { origin: ValueOrigin, value: String, expected: &'static str },
     #[error("{origin}={value} is not built yet; leave it out{}", default_hint(.default))]
-    NotBuilt { origin: Origin, value: String, default: &'static str },
+    NotBuilt { origin: ValueOrigin, value: String, default: &'static str },
     #[error("{0} is not valid UTF-8")]
     NotUnicode(String),
 }
@@ -116,7 +116,7 @@ impl Builder {
                 None => return self.mistakes.push(Mistake::NoValue(flag.name)),
             },
         };
-        self.add(flag, Origin::Argument(flag.name), &value);
+        self.add(flag, ValueOrigin::Argument(flag.name), &value);
     }
 
     fn read_unknown(&mut self, name: &str) {
@@ -135,13 +135,13 @@ impl Builder {
             let value = env.get(&OsString::from(&variable)).filter(|value| !value.is_empty() && !on_command_line);
             match value.map(|value| value.to_str()) {
                 None => {}
-                Some(Some(value)) => self.add(flag, Origin::Variable(variable), value),
+                Some(Some(value)) => self.add(flag, ValueOrigin::Variable(variable), value),
                 Some(None) => self.mistakes.push(Mistake::NotUnicode(variable)),
             }
         }
     }
 
-    fn add(&mut self, flag: &'static Flag, origin: Origin, value: &str) {
+    fn add(&mut self, flag: &'static Flag, origin: ValueOrigin, value: &str) {
         let Some(canonical) = flag.canonical(value) else {
             let (value, expected) = (value.to_owned(), flag.expected());
             return self.mistakes.push(Mistake::BadValue { origin, value, expected });

@@ -27,7 +27,7 @@ pub use self::args::RawOptions;
 use crate::{
     datapath::attach::XdpGuardMode,
     iface::{BadPattern, IfaceOptions},
-    observe::log::Format,
+    observe::log::LogFormat,
     traffic::TrafficOptions,
 };
 
@@ -129,7 +129,7 @@ pub struct LogOptions {
     /// The most detailed level.
     pub level: Level,
     /// The format of lines.
-    pub format: Format,
+    pub format: LogFormat,
 }
 
 /// An option without the effect it asks for.

@@ -13,7 +13,8 @@ use ipnet::IpNet;
 
 use super::{Checks, OptionMistake, OptionWarning, RawOptions, bad_value};
 use crate::{
-    datapath::attach::XdpGuardMode, guard::DEFAULT, iface::NamePattern, observe::log::Format, traffic::TrafficOptions,
+    datapath::attach::XdpGuardMode, guard::DEFAULT, iface::NamePattern, observe::log::LogFormat,
+    traffic::TrafficOptions,
 };
 
 /// Below, the kernel's per-CPU shares of the table are most of it; above, it takes 200 MB of memory
@@ -135,13 +136,13 @@ impl Checks {
     }
 
     /// Parses the format of log lines. A bad value is a mistake, and counts as text.
-    pub(super) fn log_format(&mut self, text: &str) -> Format {
+    pub(super) fn log_format(&mut self, text: &str) -> LogFormat {
         match text {
-            "" | "text" => Format::Text,
-            "json" => Format::Json,
+            "" | "text" => LogFormat::Text,
+            "json" => LogFormat::Json,
             _ => {
                 self.mistakes.push(bad_value("log-format", text, "text or json"));
-                Format::Text
+                LogFormat::Text
             }
         }
     }

@@ -11,11 +11,11 @@ use nix::{
     unistd::{AccessFlags, faccessat},
 };
 
-use super::need::{Need, READ, WRITE};
+use super::need::{CapabilityNeed, READ, WRITE};
 use crate::options::RunOptions;
 
 /// Returns the capabilities needed to use the files and directories of the options.
-pub(super) fn needs(options: &RunOptions) -> Vec<Need> {
+pub(super) fn needs(options: &RunOptions) -> Vec<CapabilityNeed> {
     let mut needs = Vec::new();
     if let Some(path) = reads(options).into_iter().find(|path| is_denied(path, AccessFlags::R_OK)) {
         tracing::info!(path = %path.display(), "a file of another user, which only CAP_DAC_READ_SEARCH lets the agent read");

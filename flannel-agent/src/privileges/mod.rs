@@ -15,7 +15,7 @@ use anyhow::{Context as _, bail};
 use nix::libc::{ENOSYS, EPERM};
 use rustix::thread::{CapabilitySet, SecureComputingMode, capabilities, no_new_privs, secure_computing_mode};
 
-use self::need::Need;
+use self::need::CapabilityNeed;
 use crate::{datapath, observe::status::PrivilegesStatus, options::RunOptions};
 
 /// The privileges of a process.
@@ -47,7 +47,7 @@ impl Privileges {
         need::ALWAYS
             .iter()
             .filter(|need| !self.effective.contains(need.capability))
-            .map(Need::missing_message)
+            .map(CapabilityNeed::missing_message)
             .collect()
     }
 

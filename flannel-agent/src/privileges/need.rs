@@ -12,33 +12,35 @@ const FIRST_FREE_PORT: u16 = 1024;
 
 /// A capability, and what cannot be done without it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Need {
+pub(super) struct CapabilityNeed {
     pub(super) capability: CapabilitySet,
     without: &'static str,
 }
 
 /// Whatever the options are.
-pub(super) const ALWAYS: [Need; 3] = [
-    Need { capability: CapabilitySet::NET_ADMIN, without: "the network cannot be changed" },
-    Need { capability: CapabilitySet::BPF, without: "programs and maps cannot be loaded" },
-    Need { capability: CapabilitySet::PERFMON, without: "programs that read kernel memory cannot be loaded" },
+pub(super) const ALWAYS: [CapabilityNeed; 3] = [
+    CapabilityNeed { capability: CapabilitySet::NET_ADMIN, without: "the network cannot be changed" },
+    CapabilityNeed { capability: CapabilitySet::BPF, without: "programs and maps cannot be loaded" },
+    CapabilityNeed { capability: CapabilitySet::PERFMON, without: "programs that read kernel memory cannot be loaded" },
 ];
 /// With a legacy variant of iptables on this host, used or not: its rules are read too.
-const LEGACY: Need =
-    Need { capability: CapabilitySet::NET_RAW, without: "legacy iptables cannot read or write its rules" };
+const LEGACY: CapabilityNeed =
+    CapabilityNeed { capability: CapabilitySet::NET_RAW, without: "legacy iptables cannot read or write its rules" };
 /// With a port to listen on that is a privileged one.
-const PORT: Need = Need {
+const PORT: CapabilityNeed = CapabilityNeed {
     capability: CapabilitySet::NET_BIND_SERVICE,
     without: "a --healthz-port or --metrics-port below 1024 cannot be listened on",
 };
 /// With a file to read that root may not.
-pub(super) const READ: Need =
-    Need { capability: CapabilitySet::DAC_READ_SEARCH, without: "a file of the options cannot be read" };
+pub(super) const READ: CapabilityNeed =
+    CapabilityNeed { capability: CapabilitySet::DAC_READ_SEARCH, without: "a file of the options cannot be read" };
 /// With a directory to write to that root may not.
-pub(super) const WRITE: Need =
-    Need { capability: CapabilitySet::DAC_OVERRIDE, without: "a directory of the options cannot be written to" };
+pub(super) const WRITE: CapabilityNeed = CapabilityNeed {
+    capability: CapabilitySet::DAC_OVERRIDE,
+    without: "a directory of the options cannot be written to",
+};
 
-impl Need {
+impl CapabilityNeed {
     /// Returns a message on the missing capability and what cannot be done without it.
     pub(super) fn missing_message(&self) -> String {
         format!("{} is missing, without which {}", names(self.capability).join(", "), self.without)
@@ -46,13 +48,13 @@ impl Need {
 }
 
 /// Returns the capabilities that the options need, apart from those for their files.
-pub(super) fn of(options: &RunOptions) -> Vec<Need> {
+pub(super) fn of(options: &RunOptions) -> Vec<CapabilityNeed> {
     let ports: Vec<_> =
         [options.listeners.healthz, options.listeners.metrics].iter().flatten().map(SocketAddr::port).collect();
     needs(tool::may_be_legacy(), &ports, first_free_port())
 }
 
-fn needs(legacy: bool, ports: &[u16], first_free: u16) -> Vec<Need> {
+fn needs(legacy: bool, ports: &[u16], first_free: u16) -> Vec<CapabilityNeed> {
     let mut needs = ALWAYS.to_vec();
     needs.extend(legacy.then_some(LEGACY));
     needs.extend(ports.iter().any(|port| *port < first_free).then_some(PORT));
@@ -70,7 +72,8 @@ mod tests {
 
     #[test]
     fn options_ask_for_what_they_use() {
-        let all = |needs: &[Need]| needs.iter().fold(CapabilitySet::empty(), |set, need| set | need.capability);
+        let all =
+            |needs: &[CapabilityNeed]| needs.iter().fold(CapabilitySet::empty(), |set, need| set | need.capability);
         let least = CapabilitySet::NET_ADMIN | CapabilitySet::BPF | CapabilitySet::PERFMON;
         assert_eq!(all(&needs(false, &[], 1024)), least);
         assert_eq!(all(&needs(true, &[], 1024)), least | CapabilitySet::NET_RAW);

@@ -11,7 +11,7 @@ use rustix::{
     },
 };
 
-use super::{files, names, need, need::Need};
+use super::{files, names, need, need::CapabilityNeed};
 use crate::options::RunOptions;
 
 /// Keeps what is needed of what is there.
@@ -20,7 +20,7 @@ pub(super) fn keep(options: &RunOptions) -> io::Result<()> {
     let needed = need::of(options);
     // Files are looked at as they will be: without the rights to everybody's files.
     set_capabilities(None, CapabilitySets { effective: before.permitted & union(&needed), ..before })?;
-    let needed: Vec<Need> = needed.into_iter().chain(files::needs(options)).collect();
+    let needed: Vec<CapabilityNeed> = needed.into_iter().chain(files::needs(options)).collect();
     set_capabilities(None, before)?;
     for need in needed.iter().filter(|need| !before.permitted.contains(need.capability)) {
         tracing::warn!("{}", need.missing_message());
@@ -31,7 +31,7 @@ pub(super) fn keep(options: &RunOptions) -> io::Result<()> {
     Ok(())
 }
 
-fn union(needs: &[Need]) -> CapabilitySet {
+fn union(needs: &[CapabilityNeed]) -> CapabilitySet {
     needs.iter().fold(CapabilitySet::empty(), |set, need| set | need.capability)
 }
 

@@ -18,7 +18,7 @@ use crate::{
         attach::{EarlyGuard, polls},
         clock,
         policy::{Capability, NO_TUNNEL},
-        room::Limit,
+        room::KernelLimit,
     },
     reconcile::status::Dirty,
 };
@@ -33,7 +33,7 @@ pub struct Bpf {
     /// True if polls are counted; `None` while a previous agent may have left its counter.
     counts_polls: Option<bool>,
     served: ProgramSet,
-    limit: Option<Limit>,
+    limit: Option<KernelLimit>,
     flow_table: Option<FlowTable>,
 }
 
@@ -46,7 +46,7 @@ impl Bpf {
         early: EarlyGuard,
         pins: PinRoot,
         served: ProgramSet,
-        limit: Option<Limit>,
+        limit: Option<KernelLimit>,
     ) -> Self {
         Self {
             maps,

@@ -8,7 +8,7 @@ use flannel_host::{error_chain::chain, family::Family};
 use flannel_store::LeaseKey;
 
 use super::{Plane, Reconciler};
-use crate::fast::{Devices, Fast};
+use crate::fast::{Fast, NodeDevices};
 
 impl Reconciler {
     /// Mode `fast`, as it should be.
@@ -54,10 +54,10 @@ impl Reconciler {
     }
 
     /// The devices packets of pods pass.
-    fn fast_devices(&self) -> Devices {
+    fn fast_devices(&self) -> NodeDevices {
         let hooks = self.planes.iter().flat_map(|plane| plane.hooks(true));
         let external = hooks.filter(|hook| hook.program == Program::FromUnderlay);
-        Devices {
+        NodeDevices {
             tunnels: self.devices().map(|(_, device)| device.index).collect(),
             external: external.map(|hook| (hook.ifindex, hook.ifname)).collect(),
         }

@@ -9,7 +9,7 @@ use flannel_host::family::Family;
 use flannel_netlink::{MAIN_TABLE, Netlink, Route, RouteKey, RouteScope, RouteType, protocol};
 use ipnet::IpNet;
 
-use super::{TrafficError, wanted::Wanted};
+use super::{TrafficError, wanted::WantedTraffic};
 
 const METRIC: u32 = u32::MAX;
 
@@ -43,7 +43,7 @@ fn is_ours(key: &RouteKey, route: &Route, networks: &[IpNet]) -> bool {
 pub(super) async fn keep(
     netlink: &Netlink,
     family: Family,
-    wanted: &Wanted,
+    wanted: &WantedTraffic,
     blackhole: bool,
 ) -> Result<bool, TrafficError> {
     let networks = wanted.networks();

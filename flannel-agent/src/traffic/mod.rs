@@ -3,7 +3,7 @@
 //! Owns flannel's chains (`FLANNEL-POSTRTG`, `FLANNEL-FWD`) and tables (`flannel-ipv4`,
 //! `flannel-ipv6`), the jumps to the chains, and blackhole routes of our protocol. The rules are
 //! those of flannel to the letter, so that what people built around them goes on working. The main
-//! loop says what is wanted ([`Wanted`], pure data); one task ([`Traffic`]) reads what is there,
+//! loop says what is wanted ([`WantedTraffic`], pure data); one task ([`Traffic`]) reads what is there,
 //! works out the difference and applies it.
 //!
 //! Invariants: a table changes in one transaction, so there is no moment without a rule that was
@@ -31,19 +31,19 @@ use tokio::sync::watch;
 
 pub use self::{
     error::TrafficError,
-    wanted::{Engine, Scope, TrafficOptions, Wanted},
+    wanted::{Engine, FamilyScope, TrafficOptions, WantedTraffic},
 };
 use self::{
     status::TrafficStatus,
-    sync::{Keeper, Report},
+    sync::{Keeper, SyncReport},
 };
 
 /// The main loop's side of the task that keeps the rules. Dropping it ends the task.
 #[derive(Debug)]
 pub struct Traffic {
-    wanted: watch::Sender<Wanted>,
+    wanted: watch::Sender<WantedTraffic>,
     invalidate: watch::Sender<()>,
-    report: watch::Receiver<Report>,
+    report: watch::Receiver<SyncReport>,
 }
 
 impl Traffic {
@@ -54,19 +54,19 @@ impl Traffic {
         netlink: Netlink,
         engine: Engine,
         options: TrafficOptions,
-        wanted: Wanted,
+        wanted: WantedTraffic,
     ) -> Result<Self, TrafficError> {
         let keeper = Keeper::new(netlink, engine, options).await;
         keeper.demand_tools(&wanted)?;
         let (invalidate, doubts) = watch::channel(());
-        let (publish, report) = watch::channel(Report::default());
+        let (publish, report) = watch::channel(SyncReport::default());
         let (wanted, wishes) = watch::channel(wanted);
         tokio::spawn(keeper.run(wishes, doubts, publish));
         Ok(Self { wanted, invalidate, report })
     }
 
     /// Wants this from here on.
-    pub fn want(&self, wanted: Wanted) {
+    pub fn want(&self, wanted: WantedTraffic) {
         self.wanted.send_if_modified(|now| std::mem::replace(now, wanted) != *now);
     }
 

@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use flannel_host::family::Family;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
-use super::wanted::{Engine, Scope};
+use super::wanted::{Engine, FamilyScope};
 
 /// The mark of packets that kube-proxy masquerades itself.
 pub(super) const KUBE_PROXY_MARK: u32 = 0x4000;
@@ -31,7 +31,7 @@ impl Purpose {
 
 /// The condition on the source or destination address of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Side {
+pub(super) enum AddressMatch {
     Any,
     In(IpNet),
     NotIn(IpNet),
@@ -39,7 +39,7 @@ pub(super) enum Side {
 
 /// The verdict on a packet that a rule matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum RuleVerdict {
     Return,
     Accept,
     Masquerade { random_fully: bool },
@@ -47,17 +47,17 @@ pub(super) enum Verdict {
 
 /// One rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Rule {
+pub(super) struct TrafficRule {
     /// Only packets with kube-proxy's mark.
     pub(super) marked: bool,
-    pub(super) source: Side,
-    pub(super) destination: Side,
-    pub(super) verdict: Verdict,
+    pub(super) source: AddressMatch,
+    pub(super) destination: AddressMatch,
+    pub(super) verdict: RuleVerdict,
 }
 
 /// The wanted chains of one family. `None` removes the chain; a chain that is not listed is left
 /// alone.
-pub(super) type Chains = Vec<(Purpose, Option<Vec<Rule>>)>;
+pub(super) type Chains = Vec<(Purpose, Option<Vec<TrafficRule>>)>;
 
 /// All chains removed.
 pub(super) fn nothing() -> Chains {
@@ -65,7 +65,7 @@ pub(super) fn nothing() -> Chains {
 }
 
 /// The rules of a chain.
-pub(super) fn rules(purpose: Purpose, engine: Engine, scope: &Scope, random_fully: bool) -> Vec<Rule> {
+pub(super) fn rules(purpose: Purpose, engine: Engine, scope: &FamilyScope, random_fully: bool) -> Vec<TrafficRule> {
     match purpose {
         Purpose::Masquerade => masquerade(engine, scope, random_fully),
         Purpose::Forward => forward(scope),
@@ -76,27 +76,30 @@ pub(super) fn rules(purpose: Purpose, engine: Engine, scope: &Scope, random_full
 /// stay; what pods send elsewhere is masqueraded, and with iptables also what others send through
 /// us to pods of other nodes. With nftables flannel returns before that last rule, which makes it
 /// dead; we keep its text.
-fn masquerade(engine: Engine, scope: &Scope, random_fully: bool) -> Vec<Rule> {
-    let Scope { network, subnet } = *scope;
-    let rule = |source, destination, verdict| Rule { marked: false, source, destination, verdict };
-    let masquerade = Verdict::Masquerade { random_fully };
+fn masquerade(engine: Engine, scope: &FamilyScope, random_fully: bool) -> Vec<TrafficRule> {
+    let FamilyScope { network, subnet } = *scope;
+    let rule = |source, destination, verdict| TrafficRule { marked: false, source, destination, verdict };
+    let masquerade = RuleVerdict::Masquerade { random_fully };
     let from_outside = match engine {
-        Engine::Iptables => rule(Side::NotIn(network), Side::In(subnet), Verdict::Return),
-        Engine::Nftables => rule(Side::NotIn(subnet), Side::In(network), Verdict::Return),
+        Engine::Iptables => rule(AddressMatch::NotIn(network), AddressMatch::In(subnet), RuleVerdict::Return),
+        Engine::Nftables => rule(AddressMatch::NotIn(subnet), AddressMatch::In(network), RuleVerdict::Return),
     };
     vec![
-        Rule { marked: true, ..rule(Side::Any, Side::Any, Verdict::Return) },
-        rule(Side::In(subnet), Side::In(network), Verdict::Return),
-        rule(Side::In(network), Side::In(subnet), Verdict::Return),
+        TrafficRule { marked: true, ..rule(AddressMatch::Any, AddressMatch::Any, RuleVerdict::Return) },
+        rule(AddressMatch::In(subnet), AddressMatch::In(network), RuleVerdict::Return),
+        rule(AddressMatch::In(network), AddressMatch::In(subnet), RuleVerdict::Return),
         from_outside,
-        rule(Side::In(network), Side::NotIn(multicast(scope.family())), masquerade),
-        rule(Side::NotIn(network), Side::In(network), masquerade),
+        rule(AddressMatch::In(network), AddressMatch::NotIn(multicast(scope.family())), masquerade),
+        rule(AddressMatch::NotIn(network), AddressMatch::In(network), masquerade),
     ]
 }
 
-fn forward(scope: &Scope) -> Vec<Rule> {
-    let accept = |source, destination| Rule { marked: false, source, destination, verdict: Verdict::Accept };
-    vec![accept(Side::In(scope.network), Side::Any), accept(Side::Any, Side::In(scope.network))]
+fn forward(scope: &FamilyScope) -> Vec<TrafficRule> {
+    let accept = |source, destination| TrafficRule { marked: false, source, destination, verdict: RuleVerdict::Accept };
+    vec![
+        accept(AddressMatch::In(scope.network), AddressMatch::Any),
+        accept(AddressMatch::Any, AddressMatch::In(scope.network)),
+    ]
 }
 
 fn multicast(family: Family) -> IpNet {

@@ -21,7 +21,7 @@ use super::{
     engines::Engines,
     rule::{self, Chains, Purpose},
     status::TrafficStatus,
-    wanted::{Engine, TrafficOptions, Wanted},
+    wanted::{Engine, TrafficOptions, WantedTraffic},
 };
 
 /// Between two looks where changes are announced.
@@ -32,9 +32,9 @@ const AGAIN: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_s
 
 /// The report of the task after each look.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Report {
+pub(super) struct SyncReport {
     /// The wanted state at that look; `None` before the first one.
-    pub(super) of: Option<Wanted>,
+    pub(super) of: Option<WantedTraffic>,
     pub(super) status: TrafficStatus,
 }
 
@@ -69,7 +69,7 @@ pub(super) struct Keeper {
     changes: Option<NftablesChanges>,
     status: TrafficStatus,
     /// The wanted state when everything was last in place.
-    kept: Option<Wanted>,
+    kept: Option<WantedTraffic>,
     delays: Delays,
 }
 
@@ -88,8 +88,8 @@ impl Keeper {
 
     /// A tool that is missing, where masquerade was asked for. Forward rules are asked for by
     /// default, also on hosts where nothing ever drops a packet; they are only tried again.
-    pub(super) fn demand_tools(&self, wanted: &Wanted) -> Result<(), TrafficError> {
-        let mut families = wanted.scopes.iter().map(super::Scope::family);
+    pub(super) fn demand_tools(&self, wanted: &WantedTraffic) -> Result<(), TrafficError> {
+        let mut families = wanted.scopes.iter().map(super::FamilyScope::family);
         let missing = families.find_map(|family| self.engines.missing(family));
         missing.filter(|_| self.options.masquerade).map_or(Ok(()), Err)
     }
@@ -97,16 +97,16 @@ impl Keeper {
     /// Runs until the main loop is gone.
     pub(super) async fn run(
         mut self,
-        mut wishes: watch::Receiver<Wanted>,
+        mut wishes: watch::Receiver<WantedTraffic>,
         mut doubts: watch::Receiver<()>,
-        publish: watch::Sender<Report>,
+        publish: watch::Sender<SyncReport>,
     ) {
         loop {
             let wanted = wishes.borrow_and_update().clone();
             doubts.borrow_and_update();
             let outcome = self.look(&wanted).await;
             self.log_outcome(&wanted, &outcome);
-            let report = Report { of: Some(wanted), status: self.status.clone() };
+            let report = SyncReport { of: Some(wanted), status: self.status.clone() };
             publish.send_if_modified(|last| std::mem::replace(last, report) != *last);
             tokio::select! {
                 wish = wishes.changed() => if wish.is_err() { return },
@@ -148,7 +148,7 @@ impl Keeper {
 
     /// Reads the current state and repairs what differs. Rules that are not wanted are searched for
     /// until they were once seen to be gone.
-    async fn look(&mut self, wanted: &Wanted) -> Outcome {
+    async fn look(&mut self, wanted: &WantedTraffic) -> Outcome {
         let mut outcome = Outcome::default();
         let settled = self.kept.as_ref() == Some(wanted);
         for family in Family::BOTH {
@@ -163,7 +163,12 @@ impl Keeper {
         outcome
     }
 
-    async fn keep_rules(&mut self, family: Family, wanted: &Wanted, settled: bool) -> Result<bool, TrafficError> {
+    async fn keep_rules(
+        &mut self,
+        family: Family,
+        wanted: &WantedTraffic,
+        settled: bool,
+    ) -> Result<bool, TrafficError> {
         if wanted.scope(family).is_some() && self.options.any_rule() {
             self.engines.demand(family).await?;
         }
@@ -176,7 +181,7 @@ impl Keeper {
 
     /// Returns the wanted content of a family's chains. Chains that are not wanted are left out
     /// once they are gone.
-    fn chains(&self, family: Family, wanted: &Wanted, settled: bool) -> Chains {
+    fn chains(&self, family: Family, wanted: &WantedTraffic, settled: bool) -> Chains {
         let random_fully = self.options.random_fully && self.engines.knows_random_fully(family);
         let rules = |purpose| {
             let asked = match purpose {
@@ -191,7 +196,7 @@ impl Keeper {
     }
 
     /// Keeps the status, and says what is new.
-    fn log_outcome(&mut self, wanted: &Wanted, outcome: &Outcome) {
+    fn log_outcome(&mut self, wanted: &WantedTraffic, outcome: &Outcome) {
         let (error, settled) = (outcome.error(), self.kept.as_ref() == Some(wanted));
         if error != self.status.error {
             if let Some(error) = &error {

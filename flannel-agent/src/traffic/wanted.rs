@@ -48,14 +48,14 @@ impl TrafficOptions {
 
 /// An address family of the cluster, as its rules see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Scope {
+pub struct FamilyScope {
     /// The pod network.
     pub network: IpNet,
     /// Our subnet in it.
     pub subnet: IpNet,
 }
 
-impl Scope {
+impl FamilyScope {
     /// Its address family.
     pub const fn family(&self) -> Family {
         match self.network {
@@ -68,26 +68,26 @@ impl Scope {
 /// The state wanted right now. A family without a scope is not enabled: no rule or route of ours
 /// may be there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Wanted {
+pub struct WantedTraffic {
     /// The enabled families, at most one scope each.
-    pub scopes: Vec<Scope>,
+    pub scopes: Vec<FamilyScope>,
     /// Pod networks of an earlier life, whose rules are ours to remove.
     pub former: Vec<IpNet>,
 }
 
-impl Wanted {
+impl WantedTraffic {
     /// Returns the state that a configuration and our lease under it ask for.
     pub fn of(config: &NetworkConfig, own: LeaseKey, former: &[IpNet]) -> Self {
         let networks = [config.ipv4.map(|v4| v4.network.into()), config.ipv6.map(|v6| v6.network.into())];
         let scope = |network: IpNet| {
             let subnet = own.subnet(Family::of(network.addr()))?;
-            Some(Scope { network, subnet })
+            Some(FamilyScope { network, subnet })
         };
         Self { scopes: networks.into_iter().flatten().filter_map(scope).collect(), former: former.to_vec() }
     }
 
     /// The scope of a family, when it is enabled.
-    pub(super) fn scope(&self, family: Family) -> Option<&Scope> {
+    pub(super) fn scope(&self, family: Family) -> Option<&FamilyScope> {
         self.scopes.iter().find(|scope| scope.family() == family)
     }
 

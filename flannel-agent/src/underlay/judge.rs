@@ -11,7 +11,7 @@ use thiserror::Error;
 
 /// The facts that are the same for all peers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Facts {
+pub struct UnderlayFacts {
     /// Our outer source address.
     pub source: IpAddr,
     /// The tunnel's UDP port.
@@ -25,7 +25,7 @@ pub struct Facts {
 }
 
 /// The devices routes lead by, by interface index; one that is not there was asked for in vain.
-pub type Devices = BTreeMap<u32, Result<Link, NotPlain>>;
+pub type RouteDevices = BTreeMap<u32, Result<Link, NotPlain>>;
 
 /// A device by which outer packets to a peer may leave.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -125,7 +125,12 @@ pub enum NotPlain {
 /// The path a route lookup gives for `peer`, if it is plain. Of several next hops those are left
 /// out that are not fit for the programs; packets for which the kernel chooses one of these are its
 /// own.
-pub fn judge(facts: &Facts, devices: &Devices, peer: IpAddr, answer: &RouteAnswer) -> Result<Path, NotPlain> {
+pub fn judge(
+    facts: &UnderlayFacts,
+    devices: &RouteDevices,
+    peer: IpAddr,
+    answer: &RouteAnswer,
+) -> Result<Path, NotPlain> {
     if let Some(dependence) = facts.rule {
         return Err(NotPlain::Rule(dependence));
     }
@@ -160,7 +165,7 @@ pub fn by_devices(answer: &RouteAnswer) -> BTreeSet<u32> {
     answer.hops.iter().map(|hop| hop.oif).chain(answer.oif).collect()
 }
 
-fn leg(facts: &Facts, devices: &Devices, index: u32, route_mtu: Option<u32>) -> Result<Leg, NotPlain> {
+fn leg(facts: &UnderlayFacts, devices: &RouteDevices, index: u32, route_mtu: Option<u32>) -> Result<Leg, NotPlain> {
     let device = devices.get(&index).ok_or(NotPlain::Unknown)?.as_ref().map_err(Clone::clone)?;
     if device.arphrd != Link::ETHER {
         return Err(NotPlain::NotEthernet { name: device.name.clone(), arphrd: device.arphrd });
@@ -176,7 +181,7 @@ fn leg(facts: &Facts, devices: &Devices, index: u32, route_mtu: Option<u32>) -> 
 }
 
 /// Of policies for the devices asked about; 0 is any device.
-fn covered_by_ipsec(facts: &Facts, peer: IpAddr, is_for: impl Fn(u32) -> bool) -> Result<(), NotPlain> {
+fn covered_by_ipsec(facts: &UnderlayFacts, peer: IpAddr, is_for: impl Fn(u32) -> bool) -> Result<(), NotPlain> {
     let flow = TunnelFlow { src: facts.source, dst: peer, dport: facts.port };
     match facts.policies.iter().find(|policy| is_for(policy.selector.ifindex) && policy.covers(&flow)) {
         Some(policy) => Err(NotPlain::Ipsec { index: policy.index }),
@@ -208,16 +213,22 @@ mod tests {
         Link::ethernet(2, "eth0", 1500)
     }
 
-    fn devices() -> Devices {
+    fn devices() -> RouteDevices {
         having([eth0(), Link::ethernet(3, "eth1", 9000)])
     }
 
-    fn having(links: impl IntoIterator<Item = Link>) -> Devices {
+    fn having(links: impl IntoIterator<Item = Link>) -> RouteDevices {
         links.into_iter().map(|link| (link.index, Ok(link))).collect()
     }
 
-    fn facts() -> Facts {
-        Facts { source: ip("192.168.1.1"), port: 8472, rule: None, policies: Vec::new(), policy_default_blocks: false }
+    fn facts() -> UnderlayFacts {
+        UnderlayFacts {
+            source: ip("192.168.1.1"),
+            port: 8472,
+            rule: None,
+            policies: Vec::new(),
+            policy_default_blocks: false,
+        }
     }
 
     fn via_gateway() -> RouteAnswer {
@@ -239,7 +250,7 @@ mod tests {
         RouteAnswer { oif: None, gateway: None, hops: by.iter().map(hop).collect(), ..via_gateway() }
     }
 
-    fn verdict(facts: &Facts, answer: &RouteAnswer) -> Result<Path, NotPlain> {
+    fn verdict(facts: &UnderlayFacts, answer: &RouteAnswer) -> Result<Path, NotPlain> {
         judge(facts, &devices(), ip(PEER), answer)
     }
 
@@ -302,7 +313,7 @@ mod tests {
     #[test]
     fn the_device_has_to_be_there_up_ethernet_and_no_tunnel_of_ours() {
         let with = |devices| judge(&facts(), &devices, ip(PEER), &via_gateway()).expect_err("not plain");
-        assert_eq!(with(Devices::from([(2, Err(NotPlain::NoDevice(2)))])), NotPlain::NoDevice(2));
+        assert_eq!(with(RouteDevices::from([(2, Err(NotPlain::NoDevice(2)))])), NotPlain::NoDevice(2));
         assert_eq!(with(having([Link { up: false, ..eth0() }])), NotPlain::DeviceDown("eth0".to_owned()));
         let wireguard = Link { arphrd: 65534, ..eth0() };
         assert_eq!(with(having([wireguard])), NotPlain::NotEthernet { name: "eth0".to_owned(), arphrd: 65534 });
@@ -314,7 +325,7 @@ mod tests {
     #[test]
     fn rules_on_more_than_a_lookup_tells_are_not_plain() {
         let rule = Dependence { priority: 100, on: RuleSelector::FwMark };
-        let facts = Facts { rule: Some(rule), ..facts() };
+        let facts = UnderlayFacts { rule: Some(rule), ..facts() };
         assert_eq!(verdict(&facts, &via_gateway()), Err(NotPlain::Rule(rule)));
     }
 
@@ -338,17 +349,18 @@ mod tests {
 
     #[test]
     fn ipsec_policies_count_where_they_cover_the_tunnel() {
-        let with = |policy| verdict(&Facts { policies: vec![policy], ..facts() }, &via_gateway());
+        let with = |policy| verdict(&UnderlayFacts { policies: vec![policy], ..facts() }, &via_gateway());
         assert_eq!(with(policy("192.168.2.0/24", 0)), Err(NotPlain::Ipsec { index: 7 }));
         assert!(with(policy("192.168.3.0/24", 0)).is_ok());
-        let blocked = Facts { policy_default_blocks: true, ..facts() };
+        let blocked = UnderlayFacts { policy_default_blocks: true, ..facts() };
         assert_eq!(verdict(&blocked, &via_gateway()), Err(NotPlain::IpsecDefault));
     }
 
     #[test]
     fn an_ipsec_policy_for_one_device_takes_that_leg_alone() {
-        let with =
-            |ifindex, answer| verdict(&Facts { policies: vec![policy("192.168.2.0/24", ifindex)], ..facts() }, &answer);
+        let with = |ifindex, answer| {
+            verdict(&UnderlayFacts { policies: vec![policy("192.168.2.0/24", ifindex)], ..facts() }, &answer)
+        };
         let rest = Ok(Path { legs: vec![leg(2, "eth0", 1500)], next_hop: None });
         assert_eq!(with(3, several(&[2, 3])), rest);
         let covered = Err(NotPlain::Ipsec { index: 7 });

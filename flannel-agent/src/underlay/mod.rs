@@ -19,7 +19,7 @@ use std::{
 use flannel_host::family::Family;
 use flannel_netlink::{Link, Netlink, NetlinkError, RouteAnswer, RouteQuery, tunnel_depends_on};
 use futures::{StreamExt as _, stream};
-pub use judge::{Devices, Facts, Leg, NotPlain, Path, by_devices, judge};
+pub use judge::{Leg, NotPlain, Path, RouteDevices, UnderlayFacts, by_devices, judge};
 
 /// Lookups in flight at once.
 const IN_FLIGHT: usize = 64;
@@ -28,9 +28,9 @@ const IN_FLIGHT: usize = 64;
 #[derive(Debug)]
 pub struct Underlay {
     port: Option<u16>,
-    facts: Option<Result<Facts, String>>,
+    facts: Option<Result<UnderlayFacts, String>>,
     /// Those by which routes asked about lead.
-    devices: Devices,
+    devices: RouteDevices,
     answers: HashMap<IpAddr, Result<RouteAnswer, String>>,
 }
 
@@ -107,8 +107,8 @@ impl Underlay {
     }
 }
 
-async fn read_facts(netlink: &Netlink, source: IpAddr, port: u16) -> Result<Facts, NetlinkError> {
-    Ok(Facts {
+async fn read_facts(netlink: &Netlink, source: IpAddr, port: u16) -> Result<UnderlayFacts, NetlinkError> {
+    Ok(UnderlayFacts {
         source,
         port,
         rule: tunnel_depends_on(&netlink.rules(Family::of(source)).await?),

@@ -7,9 +7,9 @@ use aya::maps::{Array, Map, MapData};
 use flannel_agent::{
     datapath::{
         DatapathError, PinRoot, Subnets, clock, load,
-        monitor::{MonitorMaps, Wanted},
+        monitor::{MonitorMaps, MonitorSettings},
     },
-    monitor::{Seen, packet::Addresses},
+    monitor::{Seen, packet::PacketAddresses},
 };
 use flannel_common::{
     maps::MONITOR_DEADLINE,
@@ -25,7 +25,7 @@ use crate::{
 };
 
 /// Everything, and more of it than a test makes.
-pub(crate) const ALL: Wanted = Wanted {
+pub(crate) const ALL: MonitorSettings = MonitorSettings {
     filter: Filter {
         reasons: ReasonSet::ALL,
         programs: u32::MAX,
@@ -37,8 +37,8 @@ pub(crate) const ALL: Wanted = Wanted {
     snaplen: SNAPLEN_MAX,
 };
 
-const fn only(filter: Filter) -> Wanted {
-    Wanted { filter, ..ALL }
+const fn only(filter: Filter) -> MonitorSettings {
+    MonitorSettings { filter, ..ALL }
 }
 
 /// An event, on its own.
@@ -52,7 +52,7 @@ pub(crate) struct Told {
     pub(crate) outer: Option<[IpAddr; 2]>,
 }
 
-pub(crate) fn start(bench: &Bench, wanted: &Wanted) -> MonitorMaps {
+pub(crate) fn start(bench: &Bench, wanted: &MonitorSettings) -> MonitorMaps {
     let mut maps = MonitorMaps::claim(bench.pins()).expect("no monitor is there");
     maps.start(wanted).expect("the maps can be written");
     maps
@@ -71,7 +71,7 @@ pub(crate) fn told(monitor: &mut MonitorMaps, snaplen: u32) -> Vec<Told> {
             frame: seen.frame().to_vec(),
             len: seen.frame_len(),
             gso_size: seen.gso_size(),
-            outer: seen.outer().map(|Addresses { source, destination }| [source, destination]),
+            outer: seen.outer().map(|PacketAddresses { source, destination }| [source, destination]),
         });
     }
     monitor.renew().expect("the lease can be written");
@@ -184,7 +184,7 @@ fn of_a_long_packet_the_first_bytes_are_told() {
             bench.vouch(net, 1300);
             let frame = net.inner_to_peer(1300);
             for snaplen in [0, 1, 74, 128, SNAPLEN_MAX] {
-                let mut monitor = start(bench, &Wanted { snaplen, ..ALL });
+                let mut monitor = start(bench, &MonitorSettings { snaplen, ..ALL });
                 bench.run(ToTunnel, &frame);
                 let [Told { frame: kept, len, outer, .. }] = &told(&mut monitor, snaplen)[..] else {
                     panic!("one event")
@@ -272,7 +272,7 @@ fn no_more_a_second_than_asked_for() {
     on_bench(|bench| {
         let rate = 200;
         let began = Instant::now();
-        let mut monitor = start(bench, &Wanted { rate, ..ALL });
+        let mut monitor = start(bench, &MonitorSettings { rate, ..ALL });
         let packet = V4.tunnel_from_peer(V4.peer_pod);
         bench.repeat(FromUnderlay, &packet, 20_000);
         let count = told(&mut monitor, 0).len() as u64;

@@ -5,7 +5,7 @@ use std::{
     os::unix::fs::PermissionsExt as _,
 };
 
-use flannel_agent::traffic::{Engine, TrafficOptions, Wanted};
+use flannel_agent::traffic::{Engine, TrafficOptions, WantedTraffic};
 
 use crate::support::{Namespace, all, choose, fed, in_namespace, run, scope, until, v4, v6, variant, wanted};
 
@@ -211,7 +211,7 @@ fn rules_of_a_former_network_go() {
     with_each_variant(async |ns| {
         drop(ns.traffic(Engine::Iptables, all(), wanted(&[scope("10.5.0.0/16", "10.5.3.0/24")])).await);
         let former = vec!["10.5.0.0/16".parse().expect("a network")];
-        let _traffic = ns.traffic(Engine::Iptables, all(), Wanted { scopes: vec![v4()], former }).await;
+        let _traffic = ns.traffic(Engine::Iptables, all(), WantedTraffic { scopes: vec![v4()], former }).await;
         assert_eq!(masquerade("iptables"), MASQUERADE_V4);
         assert_eq!(forward("iptables"), FORWARD_V4);
     });
@@ -240,7 +240,7 @@ fn switched_off_nothing_of_ours_stays_and_all_of_others_does() {
 fn a_family_that_is_switched_off_loses_its_rules() {
     with_each_variant(async |ns| {
         drop(ns.traffic(Engine::Iptables, all(), wanted(&[v4(), v6()])).await);
-        let wanted = Wanted { scopes: vec![v4()], former: vec![v6().network] };
+        let wanted = WantedTraffic { scopes: vec![v4()], former: vec![v6().network] };
         let _traffic = ns.traffic(Engine::Iptables, all(), wanted).await;
         assert!(!run("ip6tables-save").contains("FLANNEL"), "{}", run("ip6tables-save"));
         assert_eq!(masquerade("iptables"), MASQUERADE_V4);

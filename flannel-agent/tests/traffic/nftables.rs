@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use flannel_agent::traffic::{Engine, TrafficOptions, Wanted};
+use flannel_agent::traffic::{Engine, TrafficOptions, WantedTraffic};
 
 use crate::support::{all, in_namespace, run, scope, settle, until, v4, v6, wanted};
 
@@ -159,7 +159,7 @@ fn switched_off_nothing_of_ours_stays_and_all_of_others_does() {
         drop(ns.traffic(Engine::Nftables, all(), wanted(&[v4(), v6()])).await);
         let off = TrafficOptions { masquerade: false, forward: false, ..by_events() };
         let former = vec![v6().network];
-        let _traffic = ns.traffic(Engine::Nftables, off, Wanted { scopes: vec![v4()], former }).await;
+        let _traffic = ns.traffic(Engine::Nftables, off, WantedTraffic { scopes: vec![v4()], former }).await;
         assert_eq!(run("nft list ruleset"), before);
     });
 }

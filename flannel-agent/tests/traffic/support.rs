@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use flannel_agent::traffic::{Engine, Scope, Traffic, TrafficOptions, Wanted, status::TrafficStatus};
+use flannel_agent::traffic::{Engine, FamilyScope, Traffic, TrafficOptions, WantedTraffic, status::TrafficStatus};
 use nix::sched::CloneFlags;
 use tokio::time::timeout;
 
@@ -50,20 +50,20 @@ pub(crate) fn hide(dir: &str) {
     run(&format!("mount -t tmpfs tmpfs {dir}"));
 }
 
-pub(crate) fn scope(network: &str, subnet: &str) -> Scope {
-    Scope { network: network.parse().expect("a network"), subnet: subnet.parse().expect("a subnet") }
+pub(crate) fn scope(network: &str, subnet: &str) -> FamilyScope {
+    FamilyScope { network: network.parse().expect("a network"), subnet: subnet.parse().expect("a subnet") }
 }
 
-pub(crate) fn v4() -> Scope {
+pub(crate) fn v4() -> FamilyScope {
     scope("10.42.0.0/16", "10.42.1.0/24")
 }
 
-pub(crate) fn v6() -> Scope {
+pub(crate) fn v6() -> FamilyScope {
     scope("fd00:10:244::/56", "fd00:10:244:1::/64")
 }
 
-pub(crate) fn wanted(scopes: &[Scope]) -> Wanted {
-    Wanted { scopes: scopes.to_vec(), former: Vec::new() }
+pub(crate) fn wanted(scopes: &[FamilyScope]) -> WantedTraffic {
+    WantedTraffic { scopes: scopes.to_vec(), former: Vec::new() }
 }
 
 /// Everything there is, looked at often.
@@ -74,7 +74,7 @@ pub(crate) fn all() -> TrafficOptions {
 
 impl Namespace {
     /// Starts the task and waits for its first look.
-    pub(crate) async fn traffic(&self, engine: Engine, options: TrafficOptions, wanted: Wanted) -> Traffic {
+    pub(crate) async fn traffic(&self, engine: Engine, options: TrafficOptions, wanted: WantedTraffic) -> Traffic {
         let mut traffic = Traffic::start(self.netlink.clone(), engine, options, wanted).await.expect("the tools");
         settle(&mut traffic).await;
         traffic

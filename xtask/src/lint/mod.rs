@@ -4,6 +4,7 @@ mod glossary;
 mod language;
 mod layers;
 mod sources;
+mod types;
 
 use std::{
     path::{Path, PathBuf},
@@ -91,7 +92,8 @@ fn bpf_checks(workspace: &Workspace, toolchain: &Toolchain) -> Vec<Check> {
 /// A check of the sources themselves, below the workspace's root.
 type SourceCheck = fn(&Path) -> anyhow::Result<()>;
 
-const SOURCE_CHECKS: [(&str, SourceCheck); 3] = [("layers", layers), ("language", language), ("glossary", glossary)];
+const SOURCE_CHECKS: [(&str, SourceCheck); 4] =
+    [("layers", layers), ("types", types), ("language", language), ("glossary", glossary)];
 
 /// Crates whose top-level modules import each other in one direction.
 const LAYERED: [&str; 10] = [
@@ -156,6 +158,14 @@ fn layers(root: &Path) -> anyhow::Result<()> {
         for circle in layers::circles(&root.join(name).join("src"))? {
             found.push(format!("{name}: these modules import each other: {}", circle.join(", ")));
         }
+    }
+    refuse(&found)
+}
+
+fn types(root: &Path) -> anyhow::Result<()> {
+    let mut found = Vec::new();
+    for name in LAYERED {
+        found.extend(types::findings(name, &root.join(name).join("src"))?);
     }
     refuse(&found)
 }

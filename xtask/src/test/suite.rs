@@ -9,7 +9,7 @@ use anyhow::Context as _;
 
 use super::{
     lines,
-    tally::{Reader, Tally},
+    tally::{OutputReader, Tally},
 };
 use crate::workspace::{self, Workspace};
 
@@ -44,7 +44,7 @@ impl Suite {
         println!("test: {}", self.name);
         let mut child =
             cargo.stdout(Stdio::piped()).spawn().with_context(|| format!("cannot start the {}", self.name))?;
-        let mut reader = Reader::default();
+        let mut reader = OutputReader::default();
         lines::for_each(&mut child, |line| {
             if reader.read(line) {
                 println!("{line}");

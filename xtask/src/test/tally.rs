@@ -50,7 +50,7 @@ impl fmt::Display for Tally {
 
 /// Follows the output of several test programs, line by line.
 #[derive(Debug, Default)]
-pub(super) struct Reader {
+pub(super) struct OutputReader {
     tally: Tally,
     /// Within the output of passed tests, which only a `NOT RUN` line makes worth showing.
     in_successes: bool,
@@ -60,7 +60,7 @@ pub(super) struct Reader {
     not_run: u64,
 }
 
-impl Reader {
+impl OutputReader {
     /// Takes one line; says whether to show it.
     pub(super) fn read(&mut self, line: &str) -> bool {
         if let Some(counts) = line.strip_prefix("test result: ") {
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     fn read(output: &str) -> (Tally, Vec<&str>) {
-        let mut reader = Reader::default();
+        let mut reader = OutputReader::default();
         let shown = output.lines().filter(|line| reader.read(line)).collect();
         (reader.finish(), shown)
     }

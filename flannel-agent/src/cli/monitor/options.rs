@@ -12,7 +12,7 @@ use ipnet::IpNet;
 
 use crate::{
     cli::{PinOptions, prefix},
-    datapath::{PinRoot, monitor::Wanted},
+    datapath::{PinRoot, monitor::MonitorSettings},
 };
 
 /// The packets to show, the limits, and the output format.
@@ -50,8 +50,8 @@ pub struct MonitorOptions {
     #[arg(long, value_name = "SECONDS")]
     duration: Option<u64>,
     /// Format in which packets are printed
-    #[arg(short = 'o', long = "output", value_enum, default_value_t = Format::Text, conflicts_with = "write")]
-    output: Format,
+    #[arg(short = 'o', long = "output", value_enum, default_value_t = PacketFormat::Text, conflicts_with = "write")]
+    output: PacketFormat,
     /// Write the packets to a capture file (pcapng) instead of printing them; - for standard output
     #[arg(short = 'w', long = "write", value_name = "FILE")]
     write: Option<PathBuf>,
@@ -61,7 +61,7 @@ pub struct MonitorOptions {
 
 /// The format in which packets are printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum Format {
+pub(super) enum PacketFormat {
     /// A line each
     Text,
     /// A JSON object each, on a line of its own
@@ -71,7 +71,7 @@ pub(super) enum Format {
 impl MonitorOptions {
     /// Returns the request to the programs: the filter, the rate limit and the bytes of a packet to
     /// copy.
-    pub(super) fn wanted(&self) -> Wanted {
+    pub(super) fn wanted(&self) -> MonitorSettings {
         let filter = Filter {
             reasons: Reason::ALL
                 .into_iter()
@@ -82,7 +82,7 @@ impl MonitorOptions {
             source: network(self.src),
             destination: network(self.dst),
         };
-        Wanted { filter, rate: self.rate, snaplen: self.snaplen }
+        MonitorSettings { filter, rate: self.rate, snaplen: self.snaplen }
     }
 
     fn wants(&self, reason: Reason) -> bool {
@@ -112,7 +112,7 @@ impl MonitorOptions {
     }
 
     /// Returns the format in which packets are printed.
-    pub(super) const fn format(&self) -> Format {
+    pub(super) const fn format(&self) -> PacketFormat {
         self.output
     }
 

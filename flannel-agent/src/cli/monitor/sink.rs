@@ -9,15 +9,15 @@ use std::{
 
 use anyhow::Context as _;
 
-use super::options::{Format, MonitorOptions};
-use crate::monitor::{Devices, Seen, json, pcapng, text};
+use super::options::{MonitorOptions, PacketFormat};
+use crate::monitor::{DeviceNames, Seen, json, pcapng, text};
 
 type Output = BufWriter<Box<dyn Write>>;
 
 /// Lines, or a capture file.
 pub(super) struct Sink {
     to: To,
-    devices: Devices,
+    devices: DeviceNames,
 }
 
 enum To {
@@ -31,10 +31,10 @@ impl Sink {
     pub(super) fn open(options: &MonitorOptions) -> anyhow::Result<Self> {
         let to = match (options.file(), options.format()) {
             (Some(path), _) => To::Capture(capture(path, options).with_context(|| path.display().to_string())?),
-            (None, Format::Text) => To::Text(standard_output()),
-            (None, Format::Json) => To::Json(standard_output()),
+            (None, PacketFormat::Text) => To::Text(standard_output()),
+            (None, PacketFormat::Json) => To::Json(standard_output()),
         };
-        Ok(Self { to, devices: Devices::default() })
+        Ok(Self { to, devices: DeviceNames::default() })
     }
 
     /// Writes one packet.

@@ -39,7 +39,7 @@ pub struct Difference {
 
 /// The way by which packets should reach a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum ExpectedWay {
     Direct,
     Plain,
     Kernel,
@@ -51,7 +51,7 @@ pub(super) struct Expected {
     pub(super) subnet: IpNet,
     pub(super) vtep: IpAddr,
     pub(super) mac: Mac,
-    pub(super) way: Way,
+    pub(super) way: ExpectedWay,
 }
 
 /// The kernel's routes, neighbours and FDB entries.
@@ -65,9 +65,9 @@ pub(super) struct Kernel {
 impl Expected {
     fn text(&self) -> String {
         let way = match self.way {
-            Way::Direct => "direct",
-            Way::Plain => "plain",
-            Way::Kernel => "kernel",
+            ExpectedWay::Direct => "direct",
+            ExpectedWay::Plain => "plain",
+            ExpectedWay::Kernel => "kernel",
         };
         format!("{} {} {way}", self.vtep, self.mac)
     }
@@ -160,7 +160,7 @@ pub(super) fn legs(pinned: &[PinnedPeer], legs: &PinnedLegs) -> Vec<Difference> 
 /// The kernel against the peers.
 pub(super) fn kernel(expected: &[Expected], kernel: &Kernel, config: &NodeConfig) -> Vec<Difference> {
     let tunnel = |address: IpAddr| family_config(config, Family::of(address)).tunnel_ifindex;
-    let through = || expected.iter().filter(|peer| peer.way != Way::Direct);
+    let through = || expected.iter().filter(|peer| peer.way != ExpectedWay::Direct);
     let mut differences = routes(expected, &kernel.routes, config);
 
     let wanted = through().map(|peer| ((tunnel(peer.vtep), peer.subnet.addr()), peer.mac.to_string())).collect();
@@ -196,7 +196,9 @@ fn routes(expected: &[Expected], routes: &[(RouteKey, Route)], config: &NodeConf
     let wanted = expected.iter().map(|peer| {
         let way = match peer.way {
             // The device is the underlay's business; the gateway is the peer itself.
-            Way::Direct => route(by_gateway.get(&(peer.subnet, peer.vtep)).copied().flatten(), Some(peer.vtep), false),
+            ExpectedWay::Direct => {
+                route(by_gateway.get(&(peer.subnet, peer.vtep)).copied().flatten(), Some(peer.vtep), false)
+            }
             _ => route(Some(tunnel(peer.vtep)), Some(peer.subnet.addr()), true),
         };
         (RouteKey::main(peer.subnet), way)

@@ -26,18 +26,18 @@ fn config() -> NodeConfig {
     NodeConfig { v4, ..NodeConfig::default() }
 }
 
-fn peer(way: Way) -> Expected {
+fn peer(way: ExpectedWay) -> Expected {
     Expected { subnet: "10.244.9.0/24".parse().expect("a prefix"), vtep: ip("192.168.1.12"), mac: MAC, way }
 }
 
 fn pinned() -> PinnedPeer {
     let word = EntryState::new(EntryState::VALID | EntryState::PLAIN, 1);
     let entry = PeerEntry { word, vtep: ip("192.168.1.12").into(), mac: MAC, ..PeerEntry::default() };
-    PinnedPeer { index: 9, subnet: peer(Way::Plain).subnet, entry }
+    PinnedPeer { index: 9, subnet: peer(ExpectedWay::Plain).subnet, entry }
 }
 
 fn sound() -> Kernel {
-    let key = RouteKey::main(peer(Way::Plain).subnet);
+    let key = RouteKey::main(peer(ExpectedWay::Plain).subnet);
     Kernel {
         routes: vec![(key, Route::onlink(ip("10.244.9.0"), TUNNEL, protocol::BOOT))],
         neighbours: vec![(NeighbourKey { ifindex: TUNNEL, addr: ip("10.244.9.0") }, MAC)],
@@ -51,14 +51,14 @@ fn places(differences: &[Difference]) -> Vec<(&str, bool, bool)> {
 
 #[test]
 fn what_agrees_is_not_told() {
-    assert_eq!(kernel(&[peer(Way::Plain)], &sound(), &config()), []);
-    assert_eq!(leases_and_maps(&[peer(Way::Plain)], &[pinned()], &config()), []);
+    assert_eq!(kernel(&[peer(ExpectedWay::Plain)], &sound(), &config()), []);
+    assert_eq!(leases_and_maps(&[peer(ExpectedWay::Plain)], &[pinned()], &config()), []);
     assert_eq!(vteps(&[pinned()], &BTreeMap::from([(ip("192.168.1.12"), 9)]), &config()), []);
 }
 
 #[test]
 fn what_lacks_and_what_is_too_much_is_told() {
-    let expected = [peer(Way::Plain)];
+    let expected = [peer(ExpectedWay::Plain)];
     let lacking = kernel(&expected, &Kernel::default(), &config());
     assert_eq!(places(&lacking), [("route", false, true), ("neighbour", false, true), ("fdb", false, true)]);
     let too_much = kernel(&[], &sound(), &config());
@@ -72,19 +72,19 @@ fn what_lacks_and_what_is_too_much_is_told() {
 
 #[test]
 fn a_direct_peer_has_a_route_and_nothing_else() {
-    let key = RouteKey::main(peer(Way::Direct).subnet);
+    let key = RouteKey::main(peer(ExpectedWay::Direct).subnet);
     let routes = vec![(key, Route::via(ip("192.168.1.12"), Some(2), protocol::FLANNEL))];
     let direct = Kernel { routes, ..Kernel::default() };
-    assert_eq!(kernel(&[peer(Way::Direct)], &direct, &config()), []);
-    assert_eq!(places(&kernel(&[peer(Way::Direct)], &sound(), &config())).len(), 3);
+    assert_eq!(kernel(&[peer(ExpectedWay::Direct)], &direct, &config()), []);
+    assert_eq!(places(&kernel(&[peer(ExpectedWay::Direct)], &sound(), &config())).len(), 3);
 }
 
 #[test]
 fn maps_are_held_against_leases() {
     let config = config();
     assert_eq!(places(&leases_and_maps(&[], &[pinned()], &config)), [("map", true, false)]);
-    assert_eq!(places(&leases_and_maps(&[peer(Way::Kernel)], &[pinned()], &config)), [("map", true, true)]);
-    let small = Expected { subnet: "10.244.9.0/25".parse().expect("a prefix"), ..peer(Way::Kernel) };
+    assert_eq!(places(&leases_and_maps(&[peer(ExpectedWay::Kernel)], &[pinned()], &config)), [("map", true, true)]);
+    let small = Expected { subnet: "10.244.9.0/25".parse().expect("a prefix"), ..peer(ExpectedWay::Kernel) };
     assert_eq!(leases_and_maps(&[small], &[], &config), [], "it has no number");
     assert_eq!(places(&vteps(&[pinned()], &BTreeMap::new(), &config)), [("map", false, true)]);
     assert_eq!(places(&vteps(&[], &BTreeMap::from([(ip("192.168.1.12"), 9)]), &config)), [("map", true, false)]);

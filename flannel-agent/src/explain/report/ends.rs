@@ -7,7 +7,7 @@ use flannel_common::fast::PodEntry;
 use super::Step;
 use crate::{
     explain::{
-        location::{Location, Pod},
+        location::{LocalPod, Location},
         snapshot::Snapshot,
     },
     observe::status::Status,
@@ -58,8 +58,8 @@ fn step(topic: &'static str, place: &Location, address: IpAddr, facts: &Snapshot
     }
 }
 
-fn pod(topic: &'static str, pod: &Pod, address: IpAddr, status: Option<&Status>) -> Step {
-    let Pod { veth, bridge, mac, entry } = pod;
+fn pod(topic: &'static str, pod: &LocalPod, address: IpAddr, status: Option<&Status>) -> Step {
+    let LocalPod { veth, bridge, mac, entry } = pod;
     let on = bridge.as_ref().map(|bridge| format!(" on {}", bridge.name)).unwrap_or_default();
     let mac = mac.map(|mac| format!(", {mac}")).unwrap_or_default();
     let text = format!("{address} is the pod at {} (index {}){on}{mac}, MTU {}", veth.name, veth.index, veth.mtu);

@@ -10,7 +10,7 @@ mod programs;
 
 use flannel_common::{
     program::Program,
-    reason::{Reason, Verdict as Fate},
+    reason::{Reason, Verdict},
 };
 use serde::Serialize;
 
@@ -19,7 +19,7 @@ use super::{location::Location, snapshot::Snapshot};
 /// The state of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum State {
+pub enum StepState {
     /// As it should be.
     Ok,
     /// Worth knowing; packets pass.
@@ -34,7 +34,7 @@ pub struct Step {
     /// The topic, such as `route` or `underlay`.
     pub topic: &'static str,
     /// The state.
-    pub state: State,
+    pub state: StepState,
     /// The finding, and the remedy where it is not as it should be.
     pub text: String,
 }
@@ -57,15 +57,15 @@ pub struct Tried {
 impl Tried {
     /// Returns the verdict of the last reason that does not pass the packet; `Pass` if there is
     /// none.
-    pub fn verdict(&self) -> Fate {
+    pub fn verdict(&self) -> Verdict {
         let fates = self.reasons.iter().map(|reason| reason.verdict());
-        fates.fold(Fate::Pass, |worst, fate| if fate == Fate::Pass { worst } else { fate })
+        fates.fold(Verdict::Pass, |worst, fate| if fate == Verdict::Pass { worst } else { fate })
     }
 }
 
 /// The end of the story.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Verdict {
+pub struct Conclusion {
     /// True if the packet gets through the part of its way that this node is responsible for.
     pub reaches: bool,
     /// `fast`, `encap`, `kernel`, `direct`, `local`, `outside`, or `none`.
@@ -82,24 +82,24 @@ pub struct Report {
     /// The verdicts of the programs.
     pub programs: Vec<Tried>,
     /// The outcome for the packet.
-    pub verdict: Verdict,
+    pub verdict: Conclusion,
 }
 
 impl Step {
-    fn new(topic: &'static str, state: State, text: impl Into<String>) -> Self {
+    fn new(topic: &'static str, state: StepState, text: impl Into<String>) -> Self {
         Self { topic, state, text: text.into() }
     }
 
     fn ok(topic: &'static str, text: impl Into<String>) -> Self {
-        Self::new(topic, State::Ok, text)
+        Self::new(topic, StepState::Ok, text)
     }
 
     fn warn(topic: &'static str, text: impl Into<String>) -> Self {
-        Self::new(topic, State::Warn, text)
+        Self::new(topic, StepState::Warn, text)
     }
 
     fn fail(topic: &'static str, text: impl Into<String>) -> Self {
-        Self::new(topic, State::Fail, text)
+        Self::new(topic, StepState::Fail, text)
     }
 }
 
@@ -113,11 +113,11 @@ pub(super) fn build(facts: &Snapshot) -> Report {
     Report { steps, programs: facts.tried.iter().flatten().cloned().collect(), verdict }
 }
 
-fn verdict(facts: &Snapshot, steps: &[Step]) -> Verdict {
+fn verdict(facts: &Snapshot, steps: &[Step]) -> Conclusion {
     let way = way(facts);
-    let broken = steps.iter().enumerate().find(|(_, step)| step.state == State::Fail);
+    let broken = steps.iter().enumerate().find(|(_, step)| step.state == StepState::Fail);
     let Some((number, step)) = broken else {
-        return Verdict { reaches: true, way, text: arrival(facts, way) };
+        return Conclusion { reaches: true, way, text: arrival(facts, way) };
     };
     let number = number + 1;
     let text = match way {
@@ -128,12 +128,12 @@ fn verdict(facts: &Snapshot, steps: &[Step]) -> Verdict {
         ),
         _ => format!("it does not arrive: see step {number} ({})", step.topic),
     };
-    Verdict { reaches: false, way: if way == "fast" || way == "encap" { way } else { "none" }, text }
+    Conclusion { reaches: false, way: if way == "fast" || way == "encap" { way } else { "none" }, text }
 }
 
-/// Returns the way of the packet, as in [`Verdict::way`].
+/// Returns the way of the packet, as in [`Conclusion::way`].
 fn way(facts: &Snapshot) -> &'static str {
-    let taken = facts.tried.iter().flatten().find(|tried| tried.attached && tried.verdict() == Fate::Redirect);
+    let taken = facts.tried.iter().flatten().find(|tried| tried.attached && tried.verdict() == Verdict::Redirect);
     if let Some(tried) = taken {
         return if tried.reasons.contains(&Reason::Replayed) { "fast" } else { "encap" };
     }

@@ -5,7 +5,7 @@ use flannel_common::{
     guard::Checks,
     mode::Mode,
     node::heartbeat_is_fresh,
-    reason::{Reason, Verdict as Fate},
+    reason::{Reason, Verdict},
 };
 
 use super::{Step, Tried};
@@ -102,15 +102,15 @@ fn program(tried: &Tried) -> Step {
         return Step::ok("program", format!("{name} is not on {device}: the kernel has the packet"));
     }
     let what = match tried.verdict() {
-        Fate::Redirect => "takes it",
-        Fate::Pass => "leaves it to the kernel",
-        Fate::Drop => "drops it",
+        Verdict::Redirect => "takes it",
+        Verdict::Pass => "leaves it to the kernel",
+        Verdict::Drop => "drops it",
     };
     let why: Vec<String> = reasons.iter().map(|reason| format!("{}: {}", reason.name(), reason.meaning())).collect();
     let build = if *other_build { " (asked of this build's program; the one in force is of another)" } else { "" };
     let text = format!("{name} on {device} {what}{build}. {}", why.join(" "));
     match tried.verdict() {
-        Fate::Drop => Step::fail("program", text),
+        Verdict::Drop => Step::fail("program", text),
         _ if reasons.iter().any(|reason| is_suspicious(*reason)) => Step::warn("program", text),
         _ => Step::ok("program", text),
     }

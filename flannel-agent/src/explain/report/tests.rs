@@ -14,9 +14,9 @@ use super::*;
 use crate::{
     datapath::peers::PinnedPeer,
     explain::{
-        location::Pod,
+        location::LocalPod,
         question::{Question, Transport},
-        snapshot::{Node, Tunnel},
+        snapshot::{PinnedNode, Tunnel},
     },
 };
 
@@ -73,7 +73,8 @@ fn sound() -> Snapshot {
         v4: config,
         ..NodeConfig::default()
     };
-    let pod = Pod { veth: link(VETH, "veth1", 1450), bridge: Some(link(CNI0, "cni0", 1450)), mac: None, entry: None };
+    let pod =
+        LocalPod { veth: link(VETH, "veth1", 1450), bridge: Some(link(CNI0, "cni0", 1450)), mac: None, entry: None };
     Snapshot {
         question: Question {
             source: ip("10.244.1.2"),
@@ -84,7 +85,7 @@ fn sound() -> Snapshot {
         },
         source: Location::Pod(Box::new(pod)),
         destination: Location::Peer(peer(EntryState::PLAIN)),
-        node: Ok(Node {
+        node: Ok(PinnedNode {
             mode: ModeWord::new(Mode::Encap, None, 1),
             config: node,
             guard: GuardWord::default().in_force(),
@@ -121,7 +122,7 @@ fn after_tunnel(change: impl FnOnce(&mut Tunnel)) -> Report {
 }
 
 /// Returns the state of the step with a topic.
-fn state(story: &Report, topic: &str) -> State {
+fn state(story: &Report, topic: &str) -> StepState {
     let step = story.steps.iter().find(|step| step.topic == topic);
     step.map_or_else(|| panic!("no {topic} in {story:#?}"), |step| step.state)
 }
@@ -129,7 +130,7 @@ fn state(story: &Report, topic: &str) -> State {
 #[test]
 fn a_sound_way_has_no_doubtful_step() {
     let story = after(|_| {});
-    assert!(story.steps.iter().all(|step| step.state == State::Ok), "{story:#?}");
+    assert!(story.steps.iter().all(|step| step.state == StepState::Ok), "{story:#?}");
     assert_eq!((story.verdict.reaches, story.verdict.way), (true, "kernel"));
     let topics: Vec<_> = story.steps.iter().map(|step| step.topic).collect();
     let expected =
@@ -152,7 +153,7 @@ fn every_broken_part_breaks_the_way() {
         ("source", after(|facts| facts.source = Location::Vacant(peer(0).subnet))),
         ("program", after(|facts| facts.tried = Ok(vec![tried(Program::FromPod, Reason::RewriteFailed)]))),
     ] {
-        assert_eq!(state(&story, topic), State::Fail, "{story:#?}");
+        assert_eq!(state(&story, topic), StepState::Fail, "{story:#?}");
         assert_eq!((story.verdict.reaches, story.verdict.way), (false, "none"), "{story:#?}");
     }
 }
@@ -177,14 +178,14 @@ fn on_link(change: impl FnOnce(&mut Snapshot, &mut Tunnel)) -> Report {
 #[test]
 fn a_plain_route_needs_its_next_hop_and_no_tunnel() {
     let story = on_link(|_, _| {});
-    assert!(story.steps.iter().all(|step| step.state == State::Ok), "{story:#?}");
+    assert!(story.steps.iter().all(|step| step.state == StepState::Ok), "{story:#?}");
     let topics: Vec<_> = story.steps.iter().map(|step| step.topic).collect();
     assert_eq!(topics, ["source", "destination", "mode", "route", "underlay"]);
     assert_eq!((story.verdict.reaches, story.verdict.way), (true, "direct"));
     let silent = on_link(|_, tunnel| tunnel.next_hop = Some(Neighbour { mac: None, failed: true }));
     let down = on_link(|_, tunnel| tunnel.external.as_mut().expect("a device").running = false);
     for story in [silent, down] {
-        assert_eq!(state(&story, "underlay"), State::Fail, "{story:#?}");
+        assert_eq!(state(&story, "underlay"), StepState::Fail, "{story:#?}");
         assert_eq!((story.verdict.reaches, story.verdict.way), (false, "none"), "{story:#?}");
     }
 }
@@ -221,7 +222,7 @@ fn what_packets_survive_is_a_warning() {
         ("size", after_tunnel(|tunnel| tunnel.external = Some(link(UNDERLAY, "eth0", 1400)))),
         ("program", after(|facts| facts.tried = Ok(vec![tried(Program::ToTunnel, Reason::UnexpectedMac)]))),
     ] {
-        assert_eq!(state(&story, topic), State::Warn, "{story:#?}");
+        assert_eq!(state(&story, topic), StepState::Warn, "{story:#?}");
         assert!(story.verdict.reaches, "{story:#?}");
     }
 }
@@ -233,7 +234,7 @@ fn a_path_is_held_while_it_differs() {
         hold_ns: NOW + 1,
         ..PathProbe::default()
     };
-    assert_eq!(state(&after_tunnel(|tunnel| tunnel.peer.entry.seen = seen), "path"), State::Warn);
+    assert_eq!(state(&after_tunnel(|tunnel| tunnel.peer.entry.seen = seen), "path"), StepState::Warn);
     let seen = PathProbe { until_ns: NOW + 1, hold_ns: 0, max_len: 1500, ..seen };
-    assert_eq!(state(&after_tunnel(|tunnel| tunnel.peer.entry.seen = seen), "path"), State::Ok);
+    assert_eq!(state(&after_tunnel(|tunnel| tunnel.peer.entry.seen = seen), "path"), StepState::Ok);
 }

@@ -22,7 +22,7 @@ const NO_QUEUE: &str = "noqueue";
 
 /// The side on which packets pass a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Side {
+pub enum DeviceSide {
     /// Packets that the device receives.
     Ingress,
     /// Packets that it sends.
@@ -51,7 +51,7 @@ pub struct Passed {
 
 /// A reason why packets do not take the fast path.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Reason {
+pub enum PodReason {
     /// The device is down.
     Down(String),
     /// Both ends of the veth are in this namespace.
@@ -65,9 +65,9 @@ pub enum Reason {
     /// The device queues by this qdisc.
     Qdisc(String, String),
     /// There are filters of others.
-    Filters(String, Side),
+    Filters(String, DeviceSide),
     /// There are TCX programs of others.
-    Programs(String, Side),
+    Programs(String, DeviceSide),
     /// The operator's option names an address of the pod.
     Excluded(IpNet),
     /// The pod of this name opted out by an annotation.
@@ -76,12 +76,12 @@ pub enum Reason {
     NoAddress,
     /// These devices are up in the pod, and what it forwards by them would be cut into segments in
     /// software.
-    Devices(Vec<String>),
+    NodeDevices(Vec<String>),
     /// The devices of the pod cannot be read.
     DevicesUnknown,
 }
 
-impl fmt::Display for Reason {
+impl fmt::Display for PodReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Down(device) => write!(f, "{device} is down"),
@@ -94,7 +94,7 @@ impl fmt::Display for Reason {
             Self::Programs(device, side) => write!(f, "TCX programs of others are on the {side} of {device}"),
             Self::Excluded(prefix) => write!(f, "--fast-exclude={prefix} says so"),
             Self::Annotated(pod) => write!(f, "the annotation of pod {pod} says so"),
-            Self::Devices(names) => write!(f, "{} in its network namespace", are_up(names)),
+            Self::NodeDevices(names) => write!(f, "{} in its network namespace", are_up(names)),
             Self::DevicesUnknown => f.write_str("the devices of its network namespace cannot be read"),
             Self::NoAddress => f.write_str("its addresses are not known, and some pod is to stay out"),
         }
@@ -111,7 +111,7 @@ fn are_up(names: &[String]) -> String {
     }
 }
 
-impl fmt::Display for Side {
+impl fmt::Display for DeviceSide {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Ingress => "ingress",
@@ -123,15 +123,15 @@ impl fmt::Display for Side {
 /// The decision on one pod. Without a reason against either way its packets take the fast path both
 /// ways.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Verdict {
+pub struct PodVerdict {
     /// The entry for the programs; none where the pod is left alone.
     pub entry: Option<PodEntry>,
     /// The reasons why packets from the pod are left to the kernel.
-    pub sends: Vec<Reason>,
+    pub sends: Vec<PodReason>,
     /// The reasons why packets to the pod are left to the kernel.
-    pub receives: Vec<Reason>,
+    pub receives: Vec<PodReason>,
     /// The reason why merged packets (GSO) to the pod are left to the kernel, if others are not.
-    pub merged: Option<Reason>,
+    pub merged: Option<PodReason>,
 }
 
 /// Decides on the pod behind a veth, which leads to `inside`. `ways` are the bridge it is on and
@@ -140,28 +140,28 @@ pub(super) fn judge<'a>(
     veth: &Passed,
     inside: &Inside,
     ways: impl Iterator<Item = &'a Passed>,
-    wish: Option<Reason>,
-) -> Verdict {
+    wish: Option<PodReason>,
+) -> PodVerdict {
     let (host, name) = (&veth.link, &veth.link.name);
-    let mut verdict = Verdict::default();
+    let mut verdict = PodVerdict::default();
     if let Some(reason) = wish {
         verdict.neither(reason);
     }
     if host.netns.is_none() {
-        verdict.neither(Reason::NoNamespace);
+        verdict.neither(PodReason::NoNamespace);
     }
     if !host.up {
-        verdict.neither(Reason::Down(name.clone()));
+        verdict.neither(PodReason::Down(name.clone()));
     }
     let Some((peer, mac)) = inside.end.as_ref().and_then(|peer| Some((peer, peer.mac?))) else {
-        verdict.neither(Reason::NoPeer);
+        verdict.neither(PodReason::NoPeer);
         return verdict;
     };
     if peer.xdp || host.max_mtu != Some(UNLIMITED) {
-        verdict.receives.push(Reason::Xdp);
+        verdict.receives.push(PodReason::Xdp);
     }
-    verdict.sends.extend(veth.ingress.reasons(name, Side::Ingress));
-    verdict.receives.extend(queue(host).into_iter().chain(veth.egress.reasons(name, Side::Egress)));
+    verdict.sends.extend(veth.ingress.reasons(name, DeviceSide::Ingress));
+    verdict.receives.extend(queue(host).into_iter().chain(veth.egress.reasons(name, DeviceSide::Egress)));
     for way in ways {
         verdict.pass(way, host.controller == Some(way.link.index));
     }
@@ -173,16 +173,16 @@ pub(super) fn judge<'a>(
 
 impl Inside {
     /// The reason to expect that the pod forwards what it receives, if there is one.
-    fn forwards(&self) -> Option<Reason> {
+    fn forwards(&self) -> Option<PodReason> {
         match &self.devices {
-            None => Some(Reason::DevicesUnknown),
+            None => Some(PodReason::DevicesUnknown),
             Some(names) if names.is_empty() => None,
-            Some(names) => Some(Reason::Devices(names.clone())),
+            Some(names) => Some(PodReason::NodeDevices(names.clone())),
         }
     }
 }
 
-impl Verdict {
+impl PodVerdict {
     /// The flags of the packets to the pod.
     const fn receiving(&self) -> u16 {
         match (self.receives.is_empty(), &self.merged) {
@@ -192,7 +192,7 @@ impl Verdict {
         }
     }
 
-    fn neither(&mut self, reason: Reason) {
+    fn neither(&mut self, reason: PodReason) {
         self.sends.push(reason.clone());
         self.receives.push(reason);
     }
@@ -203,29 +203,29 @@ impl Verdict {
     fn pass(&mut self, way: &Passed, is_bridge: bool) {
         let Passed { link, ingress, egress } = way;
         if !link.up {
-            self.neither(Reason::Down(link.name.clone()));
+            self.neither(PodReason::Down(link.name.clone()));
         }
         let (in_by, out_by) =
             if is_bridge { (&mut self.sends, &mut self.receives) } else { (&mut self.receives, &mut self.sends) };
-        in_by.extend(link.xdp.then(|| Reason::DeviceXdp(link.name.clone())));
-        in_by.extend(ingress.reasons(&link.name, Side::Ingress));
+        in_by.extend(link.xdp.then(|| PodReason::DeviceXdp(link.name.clone())));
+        in_by.extend(ingress.reasons(&link.name, DeviceSide::Ingress));
         out_by.extend(queue(link));
-        out_by.extend(egress.reasons(&link.name, Side::Egress));
+        out_by.extend(egress.reasons(&link.name, DeviceSide::Egress));
     }
 }
 
 impl Others {
-    pub(in crate::fast) fn reasons(self, device: &str, side: Side) -> impl Iterator<Item = Reason> {
-        let filters = self.filters.then(|| Reason::Filters(device.to_owned(), side));
-        let programs = self.programs.then(|| Reason::Programs(device.to_owned(), side));
+    pub(in crate::fast) fn reasons(self, device: &str, side: DeviceSide) -> impl Iterator<Item = PodReason> {
+        let filters = self.filters.then(|| PodReason::Filters(device.to_owned(), side));
+        let programs = self.programs.then(|| PodReason::Programs(device.to_owned(), side));
         filters.into_iter().chain(programs)
     }
 }
 
 /// Returns the reason if packets queue on a device: a qdisc other than [`NO_QUEUE`].
-fn queue(link: &Link) -> Option<Reason> {
+fn queue(link: &Link) -> Option<PodReason> {
     let kind = link.qdisc.as_deref().filter(|kind| *kind != NO_QUEUE)?;
-    Some(Reason::Qdisc(link.name.clone(), kind.to_owned()))
+    Some(PodReason::Qdisc(link.name.clone(), kind.to_owned()))
 }
 
 #[cfg(test)]
@@ -255,7 +255,7 @@ mod tests {
     }
 
     /// The verdict after a change of the veth, the pod's end, the bridge and the tunnel device.
-    fn after(change: impl FnOnce(&mut Passed, &mut Link, &mut Passed, &mut Passed)) -> Verdict {
+    fn after(change: impl FnOnce(&mut Passed, &mut Link, &mut Passed, &mut Passed)) -> PodVerdict {
         let (mut veth, mut peer) = (veth(), Link { mtu: 1400, ..link(2, "eth0") });
         let (mut bridge, mut tunnel) = (passed(link(CNI0, "cni0")), passed(link(3, "flannel.1")));
         change(&mut veth, &mut peer, &mut bridge, &mut tunnel);
@@ -268,7 +268,7 @@ mod tests {
     }
 
     /// Returns true for packets from the pod, and for packets to it, if they take the fast path.
-    fn ways(verdict: &Verdict) -> (bool, bool) {
+    fn ways(verdict: &PodVerdict) -> (bool, bool) {
         verdict.entry.map_or((false, false), |entry| (entry.has(PodEntry::SENDS), entry.has(PodEntry::RECEIVES)))
     }
 
@@ -279,7 +279,7 @@ mod tests {
         let verdict = after(|_, _, _, _| {});
         let flags = PodEntry::SENDS | PodEntry::RECEIVES | PodEntry::MERGED;
         let entry = PodEntry { mac: MAC, flags, mtu: 1400 };
-        assert_eq!(verdict, Verdict { entry: Some(entry), ..Verdict::default() });
+        assert_eq!(verdict, PodVerdict { entry: Some(entry), ..PodVerdict::default() });
     }
 
     #[test]
@@ -293,7 +293,7 @@ mod tests {
     #[test]
     fn a_pod_that_is_to_stay_out_is_left_alone_and_says_who_wants_it() {
         let inside = alone(link(2, "eth0"));
-        let verdict = judge(&veth(), &inside, [].iter(), Some(Reason::Annotated("default/db".to_owned())));
+        let verdict = judge(&veth(), &inside, [].iter(), Some(PodReason::Annotated("default/db".to_owned())));
         assert_eq!(verdict.entry, None);
         let texts: Vec<_> = verdict.sends.iter().chain(&verdict.receives).map(ToString::to_string).collect();
         assert_eq!(texts, ["the annotation of pod default/db says so"; 2]);
@@ -346,7 +346,7 @@ mod tests {
             veth.ingress.filters = true;
             bridge.link.qdisc = Some("tbf".to_owned());
         });
-        let texts = |reasons: &[Reason]| reasons.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let texts = |reasons: &[PodReason]| reasons.iter().map(ToString::to_string).collect::<Vec<_>>();
         assert_eq!(texts(&verdict.sends), ["tc filters are on the ingress of veth1"]);
         assert_eq!(texts(&verdict.receives), ["a tbf qdisc is on cni0"]);
     }

@@ -25,7 +25,7 @@ use flannel_netlink::{KernelEvent, Link, Netlink, NetlinkError};
 use flannel_store::LeaseKey;
 use futures::future::join_all;
 
-pub use self::judge::{Others, Passed, Reason, Side, Verdict};
+pub use self::judge::{DeviceSide, Others, Passed, PodReason, PodVerdict};
 use self::{find::Namespace, inside::Inside, judge::judge};
 use super::Exclusions;
 use crate::datapath::PinRoot;
@@ -36,7 +36,7 @@ pub struct Pod {
     /// The name of its host side.
     pub veth: String,
     /// The decision on it.
-    pub verdict: Verdict,
+    pub verdict: PodVerdict,
 }
 
 /// The pods.
@@ -191,7 +191,7 @@ impl Pods {
         }
     }
 
-    fn decide(&self, index: u32, bridge: Option<u32>, tunnels: &[u32], wish: Option<Reason>) -> Option<Pod> {
+    fn decide(&self, index: u32, bridge: Option<u32>, tunnels: &[u32], wish: Option<PodReason>) -> Option<Pod> {
         let veth = self.passed(index)?;
         let ways: Vec<Passed> = bridge.iter().chain(tunnels).filter_map(|device| self.passed(*device)).collect();
         let verdict = judge(&veth, self.insides.get(&index)?, ways.iter(), wish);

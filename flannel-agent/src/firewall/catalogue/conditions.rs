@@ -1,6 +1,6 @@
 //! Elements whose options decide.
 
-use super::{Facts, Finding, FlagTest};
+use super::{ElementFacts, Finding, FlagTest};
 
 /// FIN, SYN and RST: packets with one of them always take the kernel's path.
 const CONTROL: u8 = 0x07;
@@ -31,9 +31,9 @@ fn flags(list: &str) -> Option<u8> {
     }
 }
 
-pub(super) fn tcp_flags(facts: &Facts<'_>) -> Finding {
+pub(super) fn tcp_flags(facts: &ElementFacts<'_>) -> Finding {
     match facts {
-        Facts::Flags(test) => test.finding(),
+        ElementFacts::Flags(test) => test.finding(),
         _ => Finding::PerPacket,
     }
 }
@@ -52,7 +52,7 @@ impl FlagTest {
 }
 
 /// `-m tcp`.
-pub(super) fn tcp(facts: &Facts<'_>) -> Finding {
+pub(super) fn tcp(facts: &ElementFacts<'_>) -> Finding {
     let tests = arguments(facts, "--tcp-flags", 2).map(|(words, negated)| match words {
         [mask, value] => match (flags(mask), flags(value)) {
             (Some(mask), Some(value)) => FlagTest::Equal { mask, value, negated }.finding(),
@@ -68,7 +68,7 @@ pub(super) fn tcp(facts: &Facts<'_>) -> Finding {
 }
 
 /// `-m conntrack` and `-m state`.
-pub(super) fn conntrack(facts: &Facts<'_>) -> Finding {
+pub(super) fn conntrack(facts: &ElementFacts<'_>) -> Finding {
     let expiry = arguments(facts, "--ctexpire", 1).map(|_| Finding::PerPacketIn("ct expiration"));
     let states = arguments(facts, "--ctstate", 1).chain(arguments(facts, "--state", 1));
     let limits = states.map(|(words, negated)| {
@@ -79,8 +79,8 @@ pub(super) fn conntrack(facts: &Facts<'_>) -> Finding {
 }
 
 /// `ct state` of nft.
-pub(super) fn ct_state(facts: &Facts<'_>) -> Finding {
-    if let Facts::States(states) = facts { states_finding(states, false) } else { Finding::Exact }
+pub(super) fn ct_state(facts: &ElementFacts<'_>) -> Finding {
+    if let ElementFacts::States(states) = facts { states_finding(states, false) } else { Finding::Exact }
 }
 
 /// Packets that conntrack calls invalid teach nothing, and those of known flows are not invalid:
@@ -98,45 +98,45 @@ fn states_finding(states: &[&str], negated: bool) -> Finding {
 }
 
 /// `-m set`: membership is the flow's, counters of members are not.
-pub(super) fn ipset(facts: &Facts<'_>) -> Finding {
+pub(super) fn ipset(facts: &ElementFacts<'_>) -> Finding {
     let counts = |word: &&str| word.starts_with("--packets-") || word.starts_with("--bytes-");
     if words(facts).iter().any(counts) { Finding::PerPacketIn("set counters") } else { Finding::Exact }
 }
 
 /// `-j SET`: `--exist` renews a timeout with every packet.
-pub(super) fn ipset_target(facts: &Facts<'_>) -> Finding {
+pub(super) fn ipset_target(facts: &ElementFacts<'_>) -> Finding {
     if words(facts).contains(&"--exist") { renewed(facts) } else { Finding::Exact }
 }
 
 /// `--timeout` that every packet starts again.
-pub(super) fn renewed(facts: &Facts<'_>) -> Finding {
+pub(super) fn renewed(facts: &ElementFacts<'_>) -> Finding {
     let long = |(words, _): (&[&str], bool)| words.first().and_then(|word| word.parse().ok()) >= Some(LONG);
     if arguments(facts, "--timeout", 1).any(long) { Finding::Exact } else { Finding::PerPacket }
 }
 
 /// `update @set` of nft.
-pub(super) fn update(facts: &Facts<'_>) -> Finding {
+pub(super) fn update(facts: &ElementFacts<'_>) -> Finding {
     match facts {
-        Facts::Timeout(Some(seconds)) if *seconds < LONG => Finding::PerPacket,
+        ElementFacts::Timeout(Some(seconds)) if *seconds < LONG => Finding::PerPacket,
         _ => Finding::Exact,
     }
 }
 
 /// `-m tos`: a value with a mask, which is all bits unless given.
-pub(super) fn tos(facts: &Facts<'_>) -> Finding {
+pub(super) fn tos(facts: &ElementFacts<'_>) -> Finding {
     let ecn = arguments(facts, "--tos", 1).any(|(words, _)| masked(words).is_none_or(|(_, mask)| mask & ECN != 0));
     if ecn { Finding::PerPacket } else { Finding::Exact }
 }
 
 /// `-j TOS`: bits of the mask are cleared, those of the value toggled.
-pub(super) fn tos_target(facts: &Facts<'_>) -> Finding {
+pub(super) fn tos_target(facts: &ElementFacts<'_>) -> Finding {
     let mut set = arguments(facts, "--set-tos", 1);
     let spares_ecn = |(words, _): (&[&str], bool)| masked(words).is_some_and(|(value, mask)| (value | mask) & ECN == 0);
     if set.any(spares_ecn) { Finding::Exact } else { Finding::PerPacket }
 }
 
 /// `-j TCPOPTSTRIP`.
-pub(super) fn option_strip(facts: &Facts<'_>) -> Finding {
+pub(super) fn option_strip(facts: &ElementFacts<'_>) -> Finding {
     let of_syn = |(words, _): (&[&str], bool)| {
         words.first().is_some_and(|list| list.split(',').all(|option| SYN_OPTIONS.contains(&option)))
     };
@@ -144,26 +144,26 @@ pub(super) fn option_strip(facts: &Facts<'_>) -> Finding {
 }
 
 /// `ip frag-off` of nft.
-pub(super) fn fragment_offset(facts: &Facts<'_>) -> Finding {
+pub(super) fn fragment_offset(facts: &ElementFacts<'_>) -> Finding {
     match facts {
-        Facts::Mask(mask) if mask & NOT_FRAGMENT == 0 => Finding::Exact,
+        ElementFacts::Mask(mask) if mask & NOT_FRAGMENT == 0 => Finding::Exact,
         _ => Finding::PerPacket,
     }
 }
 
 /// `ip` and `ip6` of ebtables: the traffic class as a whole has the ECN bits.
-pub(super) fn bridge_ip(facts: &Facts<'_>) -> Finding {
+pub(super) fn bridge_ip(facts: &ElementFacts<'_>) -> Finding {
     let looks = |word: &&str| ["--ip-tos", "--ip6-tclass"].contains(word);
     if words(facts).iter().any(looks) { Finding::PerPacketIn("traffic class") } else { Finding::Exact }
 }
 
-fn words<'a>(facts: &Facts<'a>) -> &'a [&'a str] {
-    if let Facts::Words(words) = facts { words } else { &[] }
+fn words<'a>(facts: &ElementFacts<'a>) -> &'a [&'a str] {
+    if let ElementFacts::Words(words) = facts { words } else { &[] }
 }
 
 /// The words after each occurrence of an option, and whether `!` stands before it.
 fn arguments<'a>(
-    facts: &Facts<'a>,
+    facts: &ElementFacts<'a>,
     option: &'a str,
     count: usize,
 ) -> impl Iterator<Item = (&'a [&'a str], bool)> + use<'a> {
@@ -201,9 +201,9 @@ fn strongest(findings: impl Iterator<Item = Finding>) -> Finding {
 mod tests {
     use super::*;
 
-    fn of(condition: fn(&Facts<'_>) -> Finding, line: &str) -> Finding {
+    fn of(condition: fn(&ElementFacts<'_>) -> Finding, line: &str) -> Finding {
         let words: Vec<&str> = line.split(' ').collect();
-        condition(&Facts::Words(&words))
+        condition(&ElementFacts::Words(&words))
     }
 
     #[test]
@@ -262,9 +262,9 @@ mod tests {
         assert_eq!(of(ipset_target, "--add-set s src --exist"), Finding::PerPacket);
         assert_eq!(of(ipset_target, "--add-set s src --exist --timeout 4"), Finding::PerPacket);
         assert_eq!(of(ipset_target, "--add-set s src --exist --timeout 60"), Finding::Exact);
-        assert_eq!(update(&Facts::Timeout(Some(4))), Finding::PerPacket);
-        assert_eq!(update(&Facts::Timeout(Some(5))), Finding::Exact);
-        assert_eq!(update(&Facts::Timeout(None)), Finding::Exact);
+        assert_eq!(update(&ElementFacts::Timeout(Some(4))), Finding::PerPacket);
+        assert_eq!(update(&ElementFacts::Timeout(Some(5))), Finding::Exact);
+        assert_eq!(update(&ElementFacts::Timeout(None)), Finding::Exact);
         assert_eq!(of(ipset, "--match-set s src ! --packets-lt 5"), Finding::PerPacketIn("set counters"));
         assert_eq!(of(ipset, "--match-set s src"), Finding::Exact);
     }
@@ -273,8 +273,8 @@ mod tests {
     fn options_of_syn_packets_are_exact() {
         assert_eq!(of(option_strip, "--strip-options mss,wscale"), Finding::Exact);
         assert_eq!(of(option_strip, "--strip-options timestamp,mss"), Finding::PerPacket);
-        assert_eq!(fragment_offset(&Facts::Mask(0x1fff)), Finding::Exact);
-        assert_eq!(fragment_offset(&Facts::Mask(0x4000)), Finding::PerPacket);
-        assert_eq!(fragment_offset(&Facts::None), Finding::PerPacket);
+        assert_eq!(fragment_offset(&ElementFacts::Mask(0x1fff)), Finding::Exact);
+        assert_eq!(fragment_offset(&ElementFacts::Mask(0x4000)), Finding::PerPacket);
+        assert_eq!(fragment_offset(&ElementFacts::None), Finding::PerPacket);
     }
 }

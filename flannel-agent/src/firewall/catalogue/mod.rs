@@ -26,7 +26,7 @@ pub(super) use self::conditions::flag;
 
 /// The kinds of elements, each with a table of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Kind {
+pub(super) enum ElementKind {
     /// `-m` of iptables and ip6tables.
     Match,
     /// `-j` of iptables and ip6tables.
@@ -41,7 +41,7 @@ pub(super) enum Kind {
     Rewrite,
 }
 
-impl Kind {
+impl ElementKind {
     const ALL: [(Self, &'static [&'static [Entry]]); 6] = [
         (Self::Match, &[xtables_matches::ENTRIES]),
         (Self::Target, &[xtables_targets::ENTRIES]),
@@ -92,7 +92,7 @@ enum Rating {
     /// Exact for flows of pods; tunnel packets to one peer may differ in it.
     PerTunnelPacket,
     /// It depends on the options.
-    Depends(fn(&Facts<'_>) -> Finding),
+    Depends(fn(&ElementFacts<'_>) -> Finding),
 }
 
 /// The outcome of a condition on options.
@@ -108,7 +108,7 @@ enum Finding {
 
 /// Facts known of an element's options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Facts<'a> {
+pub(super) enum ElementFacts<'a> {
     /// It has none that matter.
     None,
     /// The reader is not shown them.
@@ -139,14 +139,14 @@ pub(super) enum FlagTest {
 /// An element of a rule.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Element<'a> {
-    pub(super) kind: Kind,
+    pub(super) kind: ElementKind,
     pub(super) name: &'a str,
-    pub(super) facts: Facts<'a>,
+    pub(super) facts: ElementFacts<'a>,
 }
 
 /// The meaning of an element for replayed packets.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum Judgement {
     /// The same for all of a flow.
     Exact,
     /// It matches only packets that always take the kernel's path.
@@ -162,29 +162,29 @@ pub(super) enum Verdict {
 }
 
 impl<'a> Element<'a> {
-    pub(super) const fn new(kind: Kind, name: &'a str, facts: Facts<'a>) -> Self {
+    pub(super) const fn new(kind: ElementKind, name: &'a str, facts: ElementFacts<'a>) -> Self {
         Self { kind, name, facts }
     }
 
     /// Looks it up.
-    pub(super) fn verdict(&self) -> Verdict {
+    pub(super) fn verdict(&self) -> Judgement {
         let label = || self.kind.label(self.name);
         let Some(entry) = find(self.kind, self.name) else {
-            return Verdict::PerPacket(format!("unknown {} {}", self.kind.noun(), self.name));
+            return Judgement::PerPacket(format!("unknown {} {}", self.kind.noun(), self.name));
         };
         let finding = match entry.rating {
-            Rating::Exact => return Verdict::Exact,
-            Rating::PerPacket => return Verdict::PerPacket(label()),
-            Rating::PerTunnelPacket => return Verdict::PerTunnelPacket(label()),
-            Rating::Depends(_) if self.facts == Facts::Hidden => return Verdict::Hidden(label()),
+            Rating::Exact => return Judgement::Exact,
+            Rating::PerPacket => return Judgement::PerPacket(label()),
+            Rating::PerTunnelPacket => return Judgement::PerTunnelPacket(label()),
+            Rating::Depends(_) if self.facts == ElementFacts::Hidden => return Judgement::Hidden(label()),
             Rating::Depends(condition) => condition(&self.facts),
         };
         match finding {
-            Finding::Exact => Verdict::Exact,
-            Finding::KernelPath => Verdict::KernelPath,
-            Finding::NewConnections => Verdict::NewConnections,
-            Finding::PerPacket => Verdict::PerPacket(label()),
-            Finding::PerPacketIn(part) => Verdict::PerPacket(part.to_owned()),
+            Finding::Exact => Judgement::Exact,
+            Finding::KernelPath => Judgement::KernelPath,
+            Finding::NewConnections => Judgement::NewConnections,
+            Finding::PerPacket => Judgement::PerPacket(label()),
+            Finding::PerPacketIn(part) => Judgement::PerPacket(part.to_owned()),
         }
     }
 }
@@ -193,14 +193,14 @@ impl<'a> Element<'a> {
 #[cfg(test)]
 pub(super) fn entries() -> Vec<(String, bool)> {
     let name = |kind| match kind {
-        Kind::Match => "match",
-        Kind::Target => "target",
-        Kind::Bridge => "bridge",
-        Kind::Statement => "statement",
-        Kind::Field => "field",
-        Kind::Rewrite => "rewrite",
+        ElementKind::Match => "match",
+        ElementKind::Target => "target",
+        ElementKind::Bridge => "bridge",
+        ElementKind::Statement => "statement",
+        ElementKind::Field => "field",
+        ElementKind::Rewrite => "rewrite",
     };
-    let tables = Kind::ALL.into_iter().flat_map(|(kind, tables)| tables.iter().map(move |table| (kind, *table)));
+    let tables = ElementKind::ALL.into_iter().flat_map(|(kind, tables)| tables.iter().map(move |table| (kind, *table)));
     let entries = tables.flat_map(|(kind, table)| table.iter().map(move |entry| (kind, entry)));
     // Those of connections without a reply limit a rule, and are never named.
     let states = ["state", "ct state"];
@@ -212,13 +212,13 @@ pub(super) fn entries() -> Vec<(String, bool)> {
         .collect()
 }
 
-static INDEX: LazyLock<HashMap<(Kind, &'static str), &'static Entry>> = LazyLock::new(|| {
-    let tables = Kind::ALL.into_iter().flat_map(|(kind, tables)| tables.iter().map(move |table| (kind, *table)));
+static INDEX: LazyLock<HashMap<(ElementKind, &'static str), &'static Entry>> = LazyLock::new(|| {
+    let tables = ElementKind::ALL.into_iter().flat_map(|(kind, tables)| tables.iter().map(move |table| (kind, *table)));
     tables.flat_map(|(kind, table)| table.iter().map(move |entry| ((kind, entry.name), entry))).collect()
 });
 
 /// By the whole name, else by that of its group.
-fn find(kind: Kind, name: &str) -> Option<&'static Entry> {
+fn find(kind: ElementKind, name: &str) -> Option<&'static Entry> {
     let group = || name.rsplit_once(' ').map(|(group, _)| format!("{group} *"));
     INDEX.get(&(kind, name)).copied().or_else(|| INDEX.get(&(kind, group()?.as_str())).copied())
 }
@@ -235,7 +235,7 @@ const fn per_tunnel_packet(name: &'static str, why: &'static str) -> Entry {
     Entry { name, rating: Rating::PerTunnelPacket, why }
 }
 
-const fn depends(name: &'static str, on: fn(&Facts<'_>) -> Finding, why: &'static str) -> Entry {
+const fn depends(name: &'static str, on: fn(&ElementFacts<'_>) -> Finding, why: &'static str) -> Entry {
     Entry { name, rating: Rating::Depends(on), why }
 }
 
@@ -247,7 +247,7 @@ mod tests {
 
     #[test]
     fn every_element_has_one_entry_and_a_reason() {
-        for (kind, tables) in Kind::ALL {
+        for (kind, tables) in ElementKind::ALL {
             let entries: Vec<&Entry> = tables.iter().copied().flatten().collect();
             let names: BTreeSet<&str> = entries.iter().map(|entry| entry.name).collect();
             assert_eq!(names.len(), entries.len(), "{kind:?}");
@@ -258,23 +258,23 @@ mod tests {
     #[test]
     fn unknown_elements_count_as_per_packet_and_say_so() {
         for (kind, name, label) in [
-            (Kind::Match, "geoip", "unknown match geoip"),
-            (Kind::Target, "DELUDE", "unknown target DELUDE"),
-            (Kind::Bridge, "foo", "unknown bridge extension foo"),
-            (Kind::Statement, "teleport", "unknown statement teleport"),
-            (Kind::Field, "meta phase", "unknown expression meta phase"),
-            (Kind::Rewrite, "meta phase", "unknown rewrite meta phase"),
+            (ElementKind::Match, "geoip", "unknown match geoip"),
+            (ElementKind::Target, "DELUDE", "unknown target DELUDE"),
+            (ElementKind::Bridge, "foo", "unknown bridge extension foo"),
+            (ElementKind::Statement, "teleport", "unknown statement teleport"),
+            (ElementKind::Field, "meta phase", "unknown expression meta phase"),
+            (ElementKind::Rewrite, "meta phase", "unknown rewrite meta phase"),
         ] {
-            let verdict = Element::new(kind, name, Facts::Hidden).verdict();
-            assert_eq!(verdict, Verdict::PerPacket(label.to_owned()));
+            let verdict = Element::new(kind, name, ElementFacts::Hidden).verdict();
+            assert_eq!(verdict, Judgement::PerPacket(label.to_owned()));
         }
     }
 
     #[test]
     fn groups_stand_for_what_has_no_entry_of_its_own() {
-        let verdict = |name| Element::new(Kind::Field, name, Facts::None).verdict();
-        assert_eq!(verdict("icmp type"), Verdict::Exact);
-        assert_eq!(verdict("tcp option maxseg"), Verdict::Exact);
-        assert_eq!(verdict("tcp option sack"), Verdict::PerPacket("tcp option sack".to_owned()));
+        let verdict = |name| Element::new(ElementKind::Field, name, ElementFacts::None).verdict();
+        assert_eq!(verdict("icmp type"), Judgement::Exact);
+        assert_eq!(verdict("tcp option maxseg"), Judgement::Exact);
+        assert_eq!(verdict("tcp option sack"), Judgement::PerPacket("tcp option sack".to_owned()));
     }
 }

@@ -5,19 +5,19 @@
 
 use std::{env, fs, path::PathBuf};
 
-use super::{Entry, Kind, Rating};
+use super::{ElementKind, Entry, Rating};
 
 const BEGIN: &str = "<!-- catalogue: made from the code -->\n";
 const END: &str = "<!-- end of catalogue -->\n";
 
-fn title(kind: Kind) -> &'static str {
+fn title(kind: ElementKind) -> &'static str {
     match kind {
-        Kind::Match => "Matches of iptables and ip6tables",
-        Kind::Target => "Targets of iptables and ip6tables",
-        Kind::Bridge => "Matches, watchers and targets of ebtables",
-        Kind::Statement => "Statements of nft",
-        Kind::Field => "Expressions of nft",
-        Kind::Rewrite => "Fields that nft writes",
+        ElementKind::Match => "Matches of iptables and ip6tables",
+        ElementKind::Target => "Targets of iptables and ip6tables",
+        ElementKind::Bridge => "Matches, watchers and targets of ebtables",
+        ElementKind::Statement => "Statements of nft",
+        ElementKind::Field => "Expressions of nft",
+        ElementKind::Rewrite => "Fields that nft writes",
     }
 }
 
@@ -32,11 +32,11 @@ fn row(entry: &Entry) -> String {
 }
 
 fn render() -> String {
-    let table = |(kind, tables): (Kind, &'static [&'static [Entry]])| {
+    let table = |(kind, tables): (ElementKind, &'static [&'static [Entry]])| {
         let rows: String = tables.iter().copied().flatten().map(row).collect();
         format!("\n### {}\n\n| element | verdict | reason |\n|---|---|---|\n{rows}", title(kind))
     };
-    Kind::ALL.into_iter().map(table).collect::<String>() + "\n"
+    ElementKind::ALL.into_iter().map(table).collect::<String>() + "\n"
 }
 
 #[test]

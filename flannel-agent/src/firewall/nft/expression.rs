@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{Reader, texts};
-use crate::firewall::catalogue::{self, Facts, FlagTest, Kind};
+use crate::firewall::catalogue::{self, ElementFacts, ElementKind, FlagTest};
 
 /// All bits of a flag field.
 const ALL: u8 = 0xff;
@@ -32,7 +32,7 @@ impl Reader<'_> {
             "accept" | "continue" | "return" => {}
             _ => {
                 let field = field_name(name, member);
-                self.name(Kind::Field, field.as_deref().unwrap_or(name), Facts::None);
+                self.name(ElementKind::Field, field.as_deref().unwrap_or(name), ElementFacts::None);
                 if name == "jhash" {
                     self.expression(&member["expr"]);
                 }
@@ -45,7 +45,7 @@ impl Reader<'_> {
         self.expression(&member["val"]);
         for name in ["limit", "quota"] {
             if member.get(name).is_some() {
-                self.name(Kind::Statement, name, Facts::None);
+                self.name(ElementKind::Statement, name, ElementFacts::None);
             }
         }
     }
@@ -56,7 +56,7 @@ impl Reader<'_> {
                 self.rule.targets.insert(target.to_owned());
             }
             // A chain that is chosen by an expression.
-            None => self.name(Kind::Statement, &format!("{name} by expression"), Facts::None),
+            None => self.name(ElementKind::Statement, &format!("{name} by expression"), ElementFacts::None),
         }
     }
 }

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::model::{ByName, Chain, Hook, Rule, Ruleset};
+use super::model::{ByName, ChainHook, HostChain, HostRule, Ruleset};
 
 /// The rules; none if this is not such a document.
 pub(super) fn parse(text: &str) -> Option<Ruleset> {
@@ -33,7 +33,7 @@ pub(super) fn parse(text: &str) -> Option<Ruleset> {
 #[derive(Debug, Default)]
 struct Set {
     /// The parts every look-up adds to a rule.
-    parts: Rule,
+    parts: HostRule,
     /// Seconds its elements last.
     timeout: Option<u64>,
 }
@@ -42,14 +42,14 @@ fn table(object: &Value) -> Option<String> {
     Some(format!("{} {}", object["family"].as_str()?, object["table"].as_str()?))
 }
 
-fn chain(object: &Value) -> Option<Chain> {
-    let hook = object["hook"].as_str().map(|at| Hook {
+fn chain(object: &Value) -> Option<HostChain> {
+    let hook = object["hook"].as_str().map(|at| ChainHook {
         at: at.to_owned(),
         nat: object["type"] == "nat",
         drops: object["policy"] == "drop",
         devices: devices(&object["dev"]),
     });
-    Some(Chain { table: table(object)?, name: object["name"].as_str()?.to_owned(), hook })
+    Some(HostChain { table: table(object)?, name: object["name"].as_str()?.to_owned(), hook })
 }
 
 /// One, several, or none.
@@ -62,7 +62,7 @@ fn sets(objects: &[Value]) -> ByName<Set> {
     let set = |object: &Value| {
         let set = object.get("map").or_else(|| object.get("set"))?;
         let (table, name) = (table(set)?, format!("@{}", set["name"].as_str()?));
-        let mut reader = Reader { sets: &ByName::new(), rule: Rule::new(&table, "") };
+        let mut reader = Reader { sets: &ByName::new(), rule: HostRule::new(&table, "") };
         reader.statements(&set["stmt"]);
         if object.get("map").is_some() {
             reader.expression(&set["elem"]);
@@ -72,8 +72,8 @@ fn sets(objects: &[Value]) -> ByName<Set> {
     objects.iter().filter_map(set).collect()
 }
 
-fn rule(object: &Value, sets: &ByName<Set>) -> Option<Rule> {
-    let mut reader = Reader { sets, rule: Rule::new(&table(object)?, object["chain"].as_str()?) };
+fn rule(object: &Value, sets: &ByName<Set>) -> Option<HostRule> {
+    let mut reader = Reader { sets, rule: HostRule::new(&table(object)?, object["chain"].as_str()?) };
     reader.statements(&object["expr"]);
     Some(reader.rule)
 }
@@ -81,7 +81,7 @@ fn rule(object: &Value, sets: &ByName<Set>) -> Option<Rule> {
 /// A rule that is being read.
 struct Reader<'a> {
     sets: &'a ByName<Set>,
-    rule: Rule,
+    rule: HostRule,
 }
 
 impl<'a> Reader<'a> {

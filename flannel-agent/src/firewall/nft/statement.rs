@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::{Reader, only_member, texts};
 use crate::firewall::{
-    catalogue::{Element, Facts, Kind},
+    catalogue::{Element, ElementFacts, ElementKind},
     model::{Packets, Part, Ports},
 };
 
@@ -16,7 +16,7 @@ impl Reader<'_> {
         for statement in list.as_array().into_iter().flatten() {
             match only_member(statement) {
                 Some((name, member)) => self.statement(name, member),
-                None => self.name(Kind::Statement, statement.as_str().unwrap_or("?"), Facts::None),
+                None => self.name(ElementKind::Statement, statement.as_str().unwrap_or("?"), ElementFacts::None),
             }
         }
     }
@@ -34,16 +34,16 @@ impl Reader<'_> {
             "meter" => self.meter(member),
             "xt" => self.extension(member),
             "counter" if member.is_string() || member.get("map").is_some() => {
-                self.name(Kind::Statement, "counter object", Facts::None);
+                self.name(ElementKind::Statement, "counter object", ElementFacts::None);
                 self.expression(member);
             }
             "jump" | "goto" => self.verdict(name, member),
             "drop" | "reject" => {
                 self.rule.drops = true;
-                self.name(Kind::Statement, name, Facts::None);
+                self.name(ElementKind::Statement, name, ElementFacts::None);
             }
             _ => {
-                self.name(Kind::Statement, name, Facts::None);
+                self.name(ElementKind::Statement, name, ElementFacts::None);
                 self.arguments(member);
             }
         }
@@ -60,7 +60,7 @@ impl Reader<'_> {
         }
     }
 
-    pub(super) fn name(&mut self, kind: Kind, name: &str, facts: Facts<'_>) {
+    pub(super) fn name(&mut self, kind: ElementKind, name: &str, facts: ElementFacts<'_>) {
         self.rule.add(&Element::new(kind, name, facts));
     }
 
@@ -70,7 +70,7 @@ impl Reader<'_> {
         let own = elem["elem"]["timeout"].as_u64();
         let timeout = own.or_else(|| self.set(set).and_then(|set| set.timeout));
         let name = format!("set {}", member["op"].as_str().unwrap_or("?"));
-        self.name(Kind::Statement, &name, Facts::Timeout(timeout));
+        self.name(ElementKind::Statement, &name, ElementFacts::Timeout(timeout));
         self.refer(set);
         self.expression(elem);
         self.expression(&member["data"]);
@@ -89,13 +89,13 @@ impl Reader<'_> {
     fn extension(&mut self, member: &Value) {
         let is_bridge = self.rule.table.starts_with("bridge ");
         let kind = match member["type"].as_str() {
-            _ if is_bridge => Kind::Bridge,
-            Some("match") => Kind::Match,
-            Some("target") => Kind::Target,
+            _ if is_bridge => ElementKind::Bridge,
+            Some("match") => ElementKind::Match,
+            Some("target") => ElementKind::Target,
             _ => return self.rule.parts.push(Part::Hidden("extension".to_owned())),
         };
         match member["name"].as_str() {
-            Some(name) => self.name(kind, name, Facts::Hidden),
+            Some(name) => self.name(kind, name, ElementFacts::Hidden),
             None => self.rule.parts.push(Part::Hidden("extension".to_owned())),
         }
     }
@@ -107,7 +107,7 @@ impl Reader<'_> {
 
     fn rewrite(&mut self, target: &Value) {
         let name = only_member(target).and_then(|(kind, field)| super::expression::field_name(kind, field));
-        self.name(Kind::Rewrite, name.as_deref().unwrap_or("?"), Facts::None);
+        self.name(ElementKind::Rewrite, name.as_deref().unwrap_or("?"), ElementFacts::None);
     }
 
     /// A comparison: what is looked at, and to which packets it limits the rest of the rule.
@@ -122,7 +122,7 @@ impl Reader<'_> {
             (Some("tcp flags"), _) => {
                 let test = super::expression::flag_tests(op, mask, right);
                 for test in test {
-                    self.name(Kind::Field, "tcp flags", Facts::Flags(test));
+                    self.name(ElementKind::Field, "tcp flags", ElementFacts::Flags(test));
                 }
                 self.rule.limit_to(Packets::Protocols { tcp: true, udp: false });
                 return;
@@ -132,13 +132,13 @@ impl Reader<'_> {
                 return self.rule.limit_to(Packets::KernelPath);
             }
             (Some("ip frag-off"), _) => {
-                let facts = mask.and_then(Value::as_u64).map_or(Facts::None, Facts::Mask);
-                return self.name(Kind::Field, "ip frag-off", facts);
+                let facts = mask.and_then(Value::as_u64).map_or(ElementFacts::None, ElementFacts::Mask);
+                return self.name(ElementKind::Field, "ip frag-off", facts);
             }
             (Some("ct state"), "==" | "in") => {
                 let states = texts(right);
                 let states: Vec<&str> = states.iter().map(String::as_str).collect();
-                return self.name(Kind::Field, "ct state", Facts::States(&states));
+                return self.name(ElementKind::Field, "ct state", ElementFacts::States(&states));
             }
             (Some("meta l4proto" | "ip protocol" | "ip6 nexthdr"), "==" | "!=") if mask.is_none() => {
                 self.rule.limit_to(protocols(right, op == "!="));

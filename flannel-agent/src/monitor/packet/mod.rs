@@ -13,14 +13,14 @@ const ETHERTYPE_ARP: [u8; 2] = [0x08, 0x06];
 
 /// The source and the destination address of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Addresses {
+pub struct PacketAddresses {
     /// The source.
     pub source: IpAddr,
     /// The destination.
     pub destination: IpAddr,
 }
 
-impl fmt::Display for Addresses {
+impl fmt::Display for PacketAddresses {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} > {}", self.source, self.destination)
     }
@@ -44,7 +44,7 @@ pub enum Packet<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct Ip<'a> {
     /// Source and destination.
-    pub addresses: Addresses,
+    pub addresses: PacketAddresses,
     /// The IP protocol number of the payload; for IPv6 that of the first Next Header field.
     pub protocol: u8,
     /// A later fragment, which has no transport header.
@@ -68,7 +68,7 @@ impl<'a> Packet<'a> {
     }
 
     /// From where to where, if it is IP.
-    pub const fn addresses(&self) -> Option<Addresses> {
+    pub const fn addresses(&self) -> Option<PacketAddresses> {
         match self {
             Self::Ip(ip) => Some(ip.addresses),
             Self::Other { .. } => None,
@@ -83,7 +83,7 @@ impl<'a> Ip<'a> {
         let total = u16::from_be_bytes([header[2], header[3]]);
         let address = |at: usize| Ipv4Addr::new(header[at], header[at + 1], header[at + 2], header[at + 3]).into();
         Some(Self {
-            addresses: Addresses { source: address(12), destination: address(16) },
+            addresses: PacketAddresses { source: address(12), destination: address(16) },
             protocol: header[9],
             is_later_fragment: u16::from_be_bytes([header[6] & 0x1f, header[7]]) != 0,
             len: u32::from(total).saturating_sub(u32::from(header[0] & 0x0f) * 4),
@@ -98,7 +98,7 @@ impl<'a> Ip<'a> {
             Ipv6Addr::from_octets(bytes).into()
         };
         Some(Self {
-            addresses: Addresses { source: address(8), destination: address(24) },
+            addresses: PacketAddresses { source: address(8), destination: address(24) },
             protocol: header[6],
             is_later_fragment: false,
             len: u16::from_be_bytes([header[4], header[5]]).into(),
@@ -171,7 +171,7 @@ impl fmt::Display for Packet<'_> {
 
 impl fmt::Display for Ip<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Addresses { source, destination } = self.addresses;
+        let PacketAddresses { source, destination } = self.addresses;
         f.write_str(if source.is_ipv4() { "IP " } else { "IP6 " })?;
         match self.ports() {
             Some([from, to]) => write!(f, "{source}.{from} > {destination}.{to}: ")?,

@@ -17,7 +17,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::stream::reset_on_close;
-use crate::observe::connections::{Source, displaced_by};
+use crate::observe::connections::{Origin, displaced_by};
 
 /// Connections the kernel holds until they are accepted, unless `net.core.somaxconn` is less.
 const BACKLOG: i32 = 1024;
@@ -37,7 +37,7 @@ pub(super) fn listen(address: SocketAddr) -> io::Result<StdListener> {
 /// Connections that were taken together, the oldest first.
 #[derive(Debug, Default)]
 pub(super) struct Newcomers {
-    sources: Vec<Source>,
+    sources: Vec<Origin>,
     streams: Vec<TcpStream>,
 }
 
@@ -58,7 +58,7 @@ impl Newcomers {
         while self.streams.len() < BATCH {
             match listener.poll_accept(context) {
                 Poll::Ready(Ok((stream, peer))) => match stream.local_addr() {
-                    Ok(own) => self.add(Source::of(peer.ip(), own.ip()), stream, displaced),
+                    Ok(own) => self.add(Origin::of(peer.ip(), own.ip()), stream, displaced),
                     Err(error) => tracing::debug!(%error, %peer, "a connection without an address"),
                 },
                 // An error is met again by the next call.
@@ -72,7 +72,7 @@ impl Newcomers {
 
     /// A connection whose request has begun to arrive is kept: it is read before another one can
     /// displace it.
-    fn add(&mut self, source: Source, stream: TcpStream, displaced: &Count) {
+    fn add(&mut self, source: Origin, stream: TcpStream, displaced: &Count) {
         let has_asked = |index: usize| has_bytes(&self.streams[index]);
         if let Some(index) = displaced_by(source, &self.sources, has_asked).filter(|index| !has_asked(*index)) {
             self.sources.remove(index);
@@ -84,7 +84,7 @@ impl Newcomers {
     }
 
     /// Those that are left.
-    pub(super) fn into_each(self) -> impl Iterator<Item = (Source, TcpStream)> {
+    pub(super) fn into_each(self) -> impl Iterator<Item = (Origin, TcpStream)> {
         self.sources.into_iter().zip(self.streams)
     }
 }

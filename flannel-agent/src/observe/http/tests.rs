@@ -42,7 +42,7 @@ fn parts(status: watch::Receiver<Status>) -> (Readiness, Metrics) {
 
 fn start(address: SocketAddr, status: watch::Receiver<Status>) -> Result<HttpServer, BindError> {
     let (readiness, metrics) = parts(status);
-    HttpServer::start(address, Routes::All(readiness, metrics), Count::default())
+    HttpServer::start(address, HealthRoutes::All(readiness, metrics), Count::default())
 }
 
 fn server(ready: bool) -> (HttpServer, watch::Sender<Status>) {
@@ -129,9 +129,9 @@ fn each_listener_answers_its_own_paths() {
     let (_publish, status) = watch::channel(status(true));
     let (readiness, metrics) = parts(status);
     for (routes, purpose, codes) in [
-        (Routes::Health(readiness.clone()), "health checks", ["200", "200", "404"]),
-        (Routes::Metrics(metrics.clone()), "metrics", ["404", "404", "200"]),
-        (Routes::All(readiness, metrics), "health checks and metrics", ["200"; 3]),
+        (HealthRoutes::Health(readiness.clone()), "health checks", ["200", "200", "404"]),
+        (HealthRoutes::Metrics(metrics.clone()), "metrics", ["404", "404", "200"]),
+        (HealthRoutes::All(readiness, metrics), "health checks and metrics", ["200"; 3]),
     ] {
         let server = HttpServer::start(ANYWHERE, routes, Count::default()).expect("a free port");
         assert_eq!(server.purpose(), purpose);

@@ -19,7 +19,7 @@ use super::{
     rule::{Chains, Purpose},
     tool,
 };
-use save::Found;
+use save::SavedChain;
 use transaction::Place;
 
 /// The tables with chains of ours.
@@ -57,7 +57,7 @@ pub(super) async fn difference(
             continue;
         }
         let saved = tool::run(&tool.save, &["-t", place.table], "").await?;
-        let found = Found::parse(&saved, &place)?;
+        let found = SavedChain::parse(&saved, &place)?;
         let ours = networks
             .map_or(Ours::All, |networks| Ours::Naming { networks: networks.to_vec(), remark: Some(place.comment) });
         let lines = match wanted {

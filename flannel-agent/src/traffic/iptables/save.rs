@@ -4,7 +4,7 @@ use super::{TrafficError, transaction::Place};
 
 /// Our chain in one table, and the rules that lead to it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Found {
+pub(super) struct SavedChain {
     /// True if our chain exists.
     pub(super) exists: bool,
     /// The rules in it, as `-A <chain>` would take them.
@@ -13,7 +13,7 @@ pub(super) struct Found {
     pub(super) jumps: Vec<(String, String)>,
 }
 
-impl Found {
+impl SavedChain {
     /// Reads one table. Nothing but our chain is looked at: a node may have tens of thousands of
     /// other rules.
     pub(super) fn parse(saved: &str, place: &Place) -> Result<Self, TrafficError> {

@@ -1,11 +1,11 @@
 use super::*;
-use crate::traffic::{Engine, Scope, rule::rules};
+use crate::traffic::{Engine, FamilyScope, rule::rules};
 
 const NETWORK: &str = "10.244.0.0/16";
 
-fn scope(network: &str, subnet: &str) -> Scope {
+fn scope(network: &str, subnet: &str) -> FamilyScope {
     let net = |text: &str| text.parse().expect("a network");
-    Scope { network: net(network), subnet: net(subnet) }
+    FamilyScope { network: net(network), subnet: net(subnet) }
 }
 
 fn ours(purpose: Purpose) -> Ours {
@@ -13,16 +13,16 @@ fn ours(purpose: Purpose) -> Ours {
     Ours::Naming { networks, remark: Some(Place::of(purpose).comment) }
 }
 
-fn specs(purpose: Purpose, scope: &Scope, random_fully: bool) -> Vec<String> {
+fn specs(purpose: Purpose, scope: &FamilyScope, random_fully: bool) -> Vec<String> {
     Place::of(purpose).specs(&rules(purpose, Engine::Iptables, scope, random_fully))
 }
 
-fn installed(purpose: Purpose, scope: &Scope, found: &Found) -> String {
+fn installed(purpose: Purpose, scope: &FamilyScope, found: &SavedChain) -> String {
     install(&Place::of(purpose), found, &specs(purpose, scope, true), &ours(purpose)).join("\n")
 }
 
-fn found(purpose: Purpose, saved: &str) -> Found {
-    Found::parse(saved, &Place::of(purpose)).expect("readable")
+fn found(purpose: Purpose, saved: &str) -> SavedChain {
+    SavedChain::parse(saved, &Place::of(purpose)).expect("readable")
 }
 
 /// The text flannel's own tests compare with, without the order of its jump, which it appends
@@ -53,9 +53,9 @@ const FORWARD_V4: &str = r#":FLANNEL-FWD - [0:0]
 #[test]
 fn the_rules_are_flannels_to_the_letter() {
     let (v4, v6) = (scope(NETWORK, "10.244.1.0/24"), scope("fd00:10:244::/56", "fd00:10:244:1::/64"));
-    assert_eq!(installed(Purpose::Masquerade, &v4, &Found::default()), MASQUERADE_V4);
-    assert_eq!(installed(Purpose::Masquerade, &v6, &Found::default()), MASQUERADE_V6);
-    assert_eq!(installed(Purpose::Forward, &v4, &Found::default()), FORWARD_V4);
+    assert_eq!(installed(Purpose::Masquerade, &v4, &SavedChain::default()), MASQUERADE_V4);
+    assert_eq!(installed(Purpose::Masquerade, &v6, &SavedChain::default()), MASQUERADE_V6);
+    assert_eq!(installed(Purpose::Forward, &v4, &SavedChain::default()), FORWARD_V4);
     let plain = specs(Purpose::Masquerade, &v4, false).join("\n");
     assert!(plain.contains("-j MASQUERADE") && !plain.contains("random"), "{plain}");
 }
@@ -98,7 +98,7 @@ fn removal_takes_the_jumps_and_the_chain() {
         -D THEIRS -j FLANNEL-POSTRTG\n\
         -X FLANNEL-POSTRTG";
     assert_eq!(lines, expected);
-    assert!(remove(&Place::of(Purpose::Masquerade), &Found::default(), &Ours::All).is_empty());
+    assert!(remove(&Place::of(Purpose::Masquerade), &SavedChain::default(), &Ours::All).is_empty());
 }
 
 #[test]
@@ -108,9 +108,9 @@ fn removal_leaves_another_flannels_rules() {
     let our_rules = specs(Purpose::Masquerade, &scope(NETWORK, "10.244.1.0/24"), true);
     let both = chain::content(&theirs, &our_rules, &ours(Purpose::Masquerade)).expect("ours are missing");
     assert_eq!(both.len(), our_rules.len() + theirs.len() - 1, "one rule about the mark for both");
-    let found = Found { exists: true, rules: both, jumps: Vec::new() };
+    let found = SavedChain { exists: true, rules: both, jumps: Vec::new() };
     assert_eq!(remove(&place, &found, &ours(Purpose::Masquerade)), place.refill(&theirs));
-    let alone = Found { exists: true, rules: theirs, jumps: Vec::new() };
+    let alone = SavedChain { exists: true, rules: theirs, jumps: Vec::new() };
     assert!(remove(&place, &alone, &ours(Purpose::Masquerade)).is_empty());
     assert!(!remove(&place, &alone, &Ours::All).is_empty());
 }
@@ -118,6 +118,6 @@ fn removal_leaves_another_flannels_rules() {
 #[test]
 fn a_table_that_nft_has_taken_over_is_said_so() {
     let saved = "# Table `nat' is incompatible, use 'nft' tool.\n";
-    let error = Found::parse(saved, &Place::of(Purpose::Masquerade)).expect_err("unreadable");
+    let error = SavedChain::parse(saved, &Place::of(Purpose::Masquerade)).expect_err("unreadable");
     assert!(error.to_string().contains("table nat"), "{error}");
 }

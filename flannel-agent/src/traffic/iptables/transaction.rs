@@ -3,10 +3,10 @@
 //! A chain that is declared (`:CHAIN`) is made or emptied; refilled in the same transaction it is
 //! never seen empty.
 
-use super::save::Found;
+use super::save::SavedChain;
 use crate::traffic::{
     chain::{self, Ours},
-    rule::{KUBE_PROXY_MARK, Purpose, Rule, Side, Verdict},
+    rule::{AddressMatch, KUBE_PROXY_MARK, Purpose, RuleVerdict, TrafficRule},
 };
 
 /// The table and the chains of the rules of a purpose.
@@ -33,11 +33,11 @@ impl Place {
     }
 
     /// Rules as `iptables-save` prints them.
-    pub(super) fn specs(&self, rules: &[Rule]) -> Vec<String> {
+    pub(super) fn specs(&self, rules: &[TrafficRule]) -> Vec<String> {
         rules.iter().map(|rule| self.spec(rule)).collect()
     }
 
-    fn spec(&self, rule: &Rule) -> String {
+    fn spec(&self, rule: &TrafficRule) -> String {
         let mut words = Vec::new();
         words.extend(address("-s", rule.source));
         words.extend(address("-d", rule.destination));
@@ -45,10 +45,10 @@ impl Place {
         words.push(self.remark());
         words.push(
             match rule.verdict {
-                Verdict::Return => "-j RETURN",
-                Verdict::Accept => "-j ACCEPT",
-                Verdict::Masquerade { random_fully: true } => "-j MASQUERADE --random-fully",
-                Verdict::Masquerade { random_fully: false } => "-j MASQUERADE",
+                RuleVerdict::Return => "-j RETURN",
+                RuleVerdict::Accept => "-j ACCEPT",
+                RuleVerdict::Masquerade { random_fully: true } => "-j MASQUERADE --random-fully",
+                RuleVerdict::Masquerade { random_fully: false } => "-j MASQUERADE",
             }
             .to_owned(),
         );
@@ -70,16 +70,16 @@ impl Place {
     }
 }
 
-fn address(option: &str, side: Side) -> Option<String> {
+fn address(option: &str, side: AddressMatch) -> Option<String> {
     match side {
-        Side::Any => None,
-        Side::In(net) => Some(format!("{option} {net}")),
-        Side::NotIn(net) => Some(format!("! {option} {net}")),
+        AddressMatch::Any => None,
+        AddressMatch::In(net) => Some(format!("{option} {net}")),
+        AddressMatch::NotIn(net) => Some(format!("! {option} {net}")),
     }
 }
 
 /// The lines that put `rules` in place; none when they are. A jump that is right keeps its place.
-pub(super) fn install(place: &Place, found: &Found, rules: &[String], ours: &Ours) -> Vec<String> {
+pub(super) fn install(place: &Place, found: &SavedChain, rules: &[String], ours: &Ours) -> Vec<String> {
     let content = chain::content(&found.rules, rules, ours);
     let mut lines = content.map(|content| place.refill(&content)).unwrap_or_default();
     let jump = place.jump();
@@ -98,7 +98,7 @@ pub(super) fn install(place: &Place, found: &Found, rules: &[String], ours: &Our
 }
 
 /// The lines that remove what is ours, and the chain unless others have rules in it.
-pub(super) fn remove(place: &Place, found: &Found, ours: &Ours) -> Vec<String> {
+pub(super) fn remove(place: &Place, found: &SavedChain, ours: &Ours) -> Vec<String> {
     if !found.exists {
         return Vec::new();
     }

@@ -4,26 +4,26 @@ use std::collections::BTreeMap;
 
 /// The chains of a table, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Found {
-    pub(super) chains: BTreeMap<String, Chain>,
+pub(super) struct ListedTable {
+    pub(super) chains: BTreeMap<String, ListedChain>,
     /// True if there are objects other than chains, such as sets and maps, which we never make.
     pub(super) more: bool,
 }
 
 /// One chain.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Chain {
+pub(super) struct ListedChain {
     /// The hook of a base chain: `type nat hook postrouting priority srcnat; policy accept;`.
     pub(super) hook: String,
     /// Its rules, as `add rule` would take them.
     pub(super) rules: Vec<String>,
 }
 
-impl Found {
+impl ListedTable {
     /// Reads a listing without counters (`-s`).
     pub(super) fn parse(listing: &str) -> Self {
         let mut found = Self::default();
-        let mut chain: Option<(String, Chain)> = None;
+        let mut chain: Option<(String, ListedChain)> = None;
         for line in listing.lines().skip(1).map(str::trim) {
             match &mut chain {
                 Some(_) if line == "}" => found.chains.extend(chain.take()),
@@ -31,7 +31,7 @@ impl Found {
                 Some(_) if line.is_empty() || line.starts_with("comment ") => {}
                 Some((_, chain)) => chain.rules.push(line.to_owned()),
                 None => match line.strip_prefix("chain ").and_then(|rest| rest.strip_suffix(" {")) {
-                    Some(name) => chain = Some((name.to_owned(), Chain::default())),
+                    Some(name) => chain = Some((name.to_owned(), ListedChain::default())),
                     None => found.more |= line.ends_with('{'),
                 },
             }

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 
 use flannel_host::family::Family;
 use ipnet::IpNet;
-use listing::Found;
+use listing::ListedTable;
 
 use super::{TrafficError, chain::Ours, rule::Chains, tool};
 
@@ -84,9 +84,9 @@ impl Nft {
         Ok(transaction::text(family, found.as_ref(), chains, &ours))
     }
 
-    async fn list(&self, family: Family) -> Result<Option<Found>, TrafficError> {
+    async fn list(&self, family: Family) -> Result<Option<ListedTable>, TrafficError> {
         match tool::run(&self.path, &["-s", "list", "table", transaction::protocol(family), table(family)], "").await {
-            Ok(text) => Ok(Some(Found::parse(&text))),
+            Ok(text) => Ok(Some(ListedTable::parse(&text))),
             Err(TrafficError::Refused { message, .. }) if message.contains("No such file or directory") => Ok(None),
             Err(error) => Err(error),
         }

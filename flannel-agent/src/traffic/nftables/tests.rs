@@ -1,19 +1,19 @@
 use super::*;
 use crate::traffic::{
-    Engine, Scope,
+    Engine, FamilyScope,
     rule::{nothing, rules},
 };
 
-fn scope(network: &str, subnet: &str) -> Scope {
+fn scope(network: &str, subnet: &str) -> FamilyScope {
     let net = |text: &str| text.parse().expect("a network");
-    Scope { network: net(network), subnet: net(subnet) }
+    FamilyScope { network: net(network), subnet: net(subnet) }
 }
 
-fn v4() -> Scope {
+fn v4() -> FamilyScope {
     scope("10.42.0.0/16", "10.42.1.0/24")
 }
 
-fn v6() -> Scope {
+fn v6() -> FamilyScope {
     scope("fd00:10:244::/56", "fd00:10:244:1::/64")
 }
 
@@ -21,7 +21,7 @@ fn ours() -> Ours {
     Ours::Naming { networks: vec![v4().network, v6().network], remark: None }
 }
 
-fn chains(scope: &Scope) -> Chains {
+fn chains(scope: &FamilyScope) -> Chains {
     Purpose::ALL.map(|purpose| (purpose, Some(rules(purpose, Engine::Nftables, scope, true)))).into()
 }
 
@@ -72,8 +72,8 @@ const LISTED_V6: &str = r#"table ip6 flannel-ipv6 {
 
 #[test]
 fn the_rules_are_flannels_to_the_letter() {
-    assert_eq!(text(Family::V4, Some(&Found::parse(LISTED_V4)), &chains(&v4()), &ours()), "");
-    assert_eq!(text(Family::V6, Some(&Found::parse(LISTED_V6)), &chains(&v6()), &ours()), "");
+    assert_eq!(text(Family::V4, Some(&ListedTable::parse(LISTED_V4)), &chains(&v4()), &ours()), "");
+    assert_eq!(text(Family::V6, Some(&ListedTable::parse(LISTED_V6)), &chains(&v6()), &ours()), "");
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn a_table_is_made_with_its_comments() {
 
 #[test]
 fn only_what_differs_is_written() {
-    let found = Found::parse(&LISTED_V4.replace("\t\tip saddr 10.42.0.0/16 accept\n", ""));
+    let found = ListedTable::parse(&LISTED_V4.replace("\t\tip saddr 10.42.0.0/16 accept\n", ""));
     let text = text(Family::V4, Some(&found), &chains(&v4()), &ours());
     let expected = "flush chain ip flannel-ipv4 forward\n\
         add rule ip flannel-ipv4 forward ip saddr 10.42.0.0/16 accept\n\
@@ -102,7 +102,7 @@ fn only_what_differs_is_written() {
 
 #[test]
 fn a_chain_that_hangs_elsewhere_is_made_anew() {
-    let found = Found::parse(&LISTED_V4.replace("priority filter", "priority raw"));
+    let found = ListedTable::parse(&LISTED_V4.replace("priority filter", "priority raw"));
     let text = text(Family::V4, Some(&found), &chains(&v4()), &ours());
     assert!(text.starts_with("delete chain ip flannel-ipv4 forward\nadd chain ip flannel-ipv4 forward {"), "{text}");
     assert_eq!(text.matches("add rule").count(), 2);
@@ -110,7 +110,7 @@ fn a_chain_that_hangs_elsewhere_is_made_anew() {
 
 #[test]
 fn a_chain_that_is_switched_off_goes_and_then_the_table() {
-    let found = Found::parse(LISTED_V4);
+    let found = ListedTable::parse(LISTED_V4);
     let mut chains = chains(&v4());
     chains[0].1 = None;
     assert_eq!(text(Family::V4, Some(&found), &chains, &ours()), "delete chain ip flannel-ipv4 postrtg\n");
@@ -121,7 +121,7 @@ fn a_chain_that_is_switched_off_goes_and_then_the_table() {
 #[test]
 fn what_others_have_in_the_table_stays() {
     let listed = LISTED_V4.replace("accept\n\t}", "accept\n\t\tip saddr 10.9.0.0/16 accept\n\t}");
-    let found = Found::parse(&listed);
+    let found = ListedTable::parse(&listed);
     let removed = text(Family::V4, Some(&found), &nothing(), &ours());
     let expected = "delete chain ip flannel-ipv4 postrtg\n\
         flush chain ip flannel-ipv4 forward\n\

@@ -3,12 +3,12 @@
 use flannel_host::family::Family;
 
 use super::{
-    listing::{Chain, Found},
+    listing::{ListedChain, ListedTable},
     table,
 };
 use crate::traffic::{
     chain::{self, Ours},
-    rule::{Chains, KUBE_PROXY_MARK, Purpose, Rule, Side, Verdict},
+    rule::{AddressMatch, Chains, KUBE_PROXY_MARK, Purpose, RuleVerdict, TrafficRule},
 };
 
 /// A base chain of ours.
@@ -42,7 +42,7 @@ pub(super) const fn protocol(family: Family) -> &'static str {
 }
 
 /// The transaction; empty when the table is as it is wanted.
-pub(super) fn text(family: Family, found: Option<&Found>, chains: &Chains, ours: &Ours) -> String {
+pub(super) fn text(family: Family, found: Option<&ListedTable>, chains: &Chains, ours: &Ours) -> String {
     let of = format!("{} {}", protocol(family), table(family));
     let keeps = chains.iter().any(|(_, rules)| rules.is_some());
     let mut lines = Vec::new();
@@ -67,14 +67,14 @@ pub(super) fn text(family: Family, found: Option<&Found>, chains: &Chains, ours:
 }
 
 /// Returns true if our table has foreign content.
-fn has_others(found: &Found, ours: &Ours) -> bool {
+fn has_others(found: &ListedTable, ours: &Ours) -> bool {
     let known = |name: &str| Purpose::ALL.iter().any(|purpose| base(*purpose).name == name);
-    let all_ours = |chain: &Chain| chain.rules.iter().all(|rule| is_shared(rule) || ours.has(rule));
+    let all_ours = |chain: &ListedChain| chain.rules.iter().all(|rule| is_shared(rule) || ours.has(rule));
     let others = found.more || found.chains.iter().any(|(name, chain)| !known(name) || !all_ours(chain));
     others && *ours != Ours::All
 }
 
-fn install(of: &str, base: &Base, found: Option<&Chain>, rules: &[String], ours: &Ours) -> Vec<String> {
+fn install(of: &str, base: &Base, found: Option<&ListedChain>, rules: &[String], ours: &Ours) -> Vec<String> {
     let Base { name, hook, comment } = base;
     let content = chain::content(found.map_or(&[], |chain| &chain.rules), rules, ours);
     let rehang = found.is_some_and(|chain| chain.hook != *hook);
@@ -93,7 +93,7 @@ fn install(of: &str, base: &Base, found: Option<&Chain>, rules: &[String], ours:
 }
 
 /// Removes what is ours, and the chain unless others have rules in it.
-fn remove(of: &str, base: &Base, found: Option<&Chain>, ours: &Ours) -> Vec<String> {
+fn remove(of: &str, base: &Base, found: Option<&ListedChain>, ours: &Ours) -> Vec<String> {
     let Some(chain) = found else { return Vec::new() };
     let content = chain::content(&chain.rules, &[], ours);
     let left = content.as_ref().unwrap_or(&chain.rules);
@@ -114,7 +114,7 @@ fn is_shared(rule: &str) -> bool {
 }
 
 /// A rule as `nft list` prints it.
-fn spec(family: Family, rule: &Rule) -> String {
+fn spec(family: Family, rule: &TrafficRule) -> String {
     let protocol = protocol(family);
     let mut words = Vec::new();
     words.extend(rule.marked.then(|| format!("meta mark {KUBE_PROXY_MARK:#010x}")));
@@ -122,21 +122,21 @@ fn spec(family: Family, rule: &Rule) -> String {
     words.extend(address(protocol, "daddr", rule.destination));
     words.push(
         match rule.verdict {
-            Verdict::Return => "return",
-            Verdict::Accept => "accept",
-            Verdict::Masquerade { random_fully: true } => "masquerade fully-random",
-            Verdict::Masquerade { random_fully: false } => "masquerade",
+            RuleVerdict::Return => "return",
+            RuleVerdict::Accept => "accept",
+            RuleVerdict::Masquerade { random_fully: true } => "masquerade fully-random",
+            RuleVerdict::Masquerade { random_fully: false } => "masquerade",
         }
         .to_owned(),
     );
     words.join(" ")
 }
 
-fn address(protocol: &str, field: &str, side: Side) -> Option<String> {
+fn address(protocol: &str, field: &str, side: AddressMatch) -> Option<String> {
     match side {
-        Side::Any => None,
-        Side::In(net) => Some(format!("{protocol} {field} {net}")),
-        Side::NotIn(net) => Some(format!("{protocol} {field} != {net}")),
+        AddressMatch::Any => None,
+        AddressMatch::In(net) => Some(format!("{protocol} {field} {net}")),
+        AddressMatch::NotIn(net) => Some(format!("{protocol} {field} != {net}")),
     }
 }
 
