@@ -3,7 +3,6 @@
 use std::{
     env,
     ffi::OsStr,
-    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     process::{Output, Stdio},
     time::Duration,
@@ -22,7 +21,7 @@ const SYSTEM_DIRS: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
 pub(crate) fn find(name: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let dirs = env::split_paths(&path).chain(SYSTEM_DIRS.iter().map(PathBuf::from));
-    dirs.map(|dir| dir.join(name)).find(|file| is_executable(file))
+    which::which_in_global(name, env::join_paths(dirs).ok()).ok()?.next()
 }
 
 /// Returns true if there may be an iptables of the legacy variant. An `iptables` that is no link to
@@ -34,10 +33,6 @@ pub(crate) fn may_be_legacy() -> bool {
 /// By the name of what it is a link to.
 pub(crate) fn is_of_nftables(path: &Path) -> bool {
     path.canonicalize().is_ok_and(|real| real.file_name().is_some_and(|name| name.to_string_lossy().contains("nft")))
-}
-
-fn is_executable(file: &Path) -> bool {
-    file.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
 }
 
 /// Runs a tool to its end with `input` on its standard input; what it printed, if it ended well.
