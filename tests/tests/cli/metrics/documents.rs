@@ -74,8 +74,11 @@ fn anchor(heading: &str) -> String {
 
 #[test]
 fn every_alert_says_what_to_do_and_is_tested() -> Result<()> {
-    let (rules, tests, page) =
-        (read("deploy/monitoring/alerts.yml")?, read("tests/tests/cli/metrics/alerts.test.yml")?, read("docs/metrics.md")?);
+    let (rules, tests, page) = (
+        read("deploy/monitoring/alerts.yml")?,
+        read("tests/tests/cli/metrics/alerts.test.yml")?,
+        read("docs/metrics.md")?,
+    );
     let alerts: Vec<_> = rules.split("\n  - alert: ").skip(1).collect();
     ensure!(alerts.len() > 10, "{} alerts", alerts.len());
     for alert in alerts {
