@@ -20,12 +20,12 @@ pub const ROOT: &str = "/run/flannel-lab";
 
 /// The directory of one lab.
 #[derive(Debug)]
-pub struct Record {
+pub struct LabRecord {
     dir: PathBuf,
     name: String,
 }
 
-impl Record {
+impl LabRecord {
     /// Makes the directory of a lab; `name` gets this process's id, and a number where that is taken.
     pub fn create(name: &str) -> Result<Self> {
         fs::create_dir_all(ROOT).with_context(|| format!("{ROOT}: the lab needs root"))?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 
 use crate::{
-    Agent, AgentOptions, Etcd, Lab, Node, Pod, cluster, eventually, hooks,
+    Agent, AgentOptions, Etcd, Lab, Node, Pod, cluster, eventually,
     load::{UdpLoad, UdpRun},
     topology::{LeafSpine, ROUTER, Stack, Three, TwoRouters},
 };
@@ -154,17 +154,6 @@ impl<N> Pair<N> {
     pub fn settle(&self) -> Result<()> {
         settle(self.sender.node())?;
         settle(self.receiver.node())
-    }
-
-    /// Waits until every program of both nodes is exactly once where it belongs.
-    pub fn wait_hooked(&self) -> Result<()> {
-        eventually("programs in their places", Duration::from_secs(5), || {
-            for node in [self.sender.node(), self.receiver.node()] {
-                let wrong = hooks::misplaced(node)?;
-                ensure!(wrong.is_empty(), "on {}: {wrong:?}", node.name());
-            }
-            Ok(())
-        })
     }
 
     /// A stream of small datagrams from pod to pod; it ends when stopped, or after `limit`.

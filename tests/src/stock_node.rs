@@ -1,39 +1,42 @@
-//! Nodes of either family, and of backends with and without tunnels, written into etcd as stock nodes write themselves.
+//! Nodes of either family, and of backends with and without tunnels, as stock flannel writes them into etcd.
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
+use serde_json::Value;
 
 use crate::{Etcd, cluster::LEASES};
 
-/// A node that runs no agent of ours. Its subnets are `10.244.<number>.0/24` and `fd00:10:244:<number in hex>::/64`, in the
-/// families it has an end in. [`crate::HandLease`] says less, and any IPv4 subnet.
+/// A node that runs no agent of ours.
 #[derive(Clone, Debug, Default)]
-pub struct HandNode {
-    /// The number that distinguishes its subnets from those of other nodes.
-    pub number: u8,
+pub struct StockNode {
     /// Its IPv4 end; `None` for a node without IPv4.
-    pub v4: Option<HandEnd>,
+    pub v4: Option<StockEnd>,
     /// Its IPv6 end; `None` for a node without IPv6.
-    pub v6: Option<HandEnd>,
+    pub v6: Option<StockEnd>,
 }
 
 /// One family of a node.
 #[derive(Clone, Debug)]
-pub struct HandEnd {
+pub struct StockEnd {
+    /// The node's subnet, such as `10.244.9.0/24`.
+    pub subnet: String,
     /// The node's underlay address.
     pub public_ip: String,
     /// Its VTEP's MAC address; `None` makes it a node of the backend host-gw.
     pub mac: Option<String>,
 }
 
-impl HandEnd {
-    /// The end of a vxlan tunnel.
-    pub fn vxlan(public_ip: &str, mac: &str) -> Self {
-        Self { public_ip: public_ip.to_owned(), mac: Some(mac.to_owned()) }
+impl StockEnd {
+    /// The end of a vxlan tunnel with the subnet of this number: `10.244.<number>.0/24`, or where the address is one of
+    /// IPv6 `fd00:10:244:<number in hex>::/64`.
+    pub fn vxlan(number: u8, public_ip: &str, mac: &str) -> Self {
+        Self { mac: Some(mac.to_owned()), ..Self::host_gw(number, public_ip) }
     }
 
-    /// A gateway.
-    pub fn host_gw(public_ip: &str) -> Self {
-        Self { public_ip: public_ip.to_owned(), mac: None }
+    /// A gateway with the subnet of this number.
+    pub fn host_gw(number: u8, public_ip: &str) -> Self {
+        let v6 = public_ip.contains(':');
+        let subnet = if v6 { format!("fd00:10:244:{number:x}::/64") } else { format!("10.244.{number}.0/24") };
+        Self { subnet, public_ip: public_ip.to_owned(), mac: None }
     }
 
     fn data(&self, key: &str) -> String {
@@ -42,22 +45,43 @@ impl HandEnd {
     }
 }
 
-impl HandNode {
-    /// Its IPv4 subnet.
-    pub fn subnet(&self) -> String {
-        format!("10.244.{}.0/24", self.number)
+impl From<StockEnd> for StockNode {
+    /// A node of one family.
+    fn from(end: StockEnd) -> Self {
+        if end.subnet.contains(':') { Self { v4: None, v6: Some(end) } } else { Self { v4: Some(end), v6: None } }
+    }
+}
+
+impl StockNode {
+    /// A node of the address's family with the subnet of this number.
+    pub fn vxlan(number: u8, public_ip: &str, mac: &str) -> Self {
+        StockEnd::vxlan(number, public_ip, mac).into()
     }
 
-    /// Its IPv6 subnet.
-    pub fn subnet_v6(&self) -> String {
-        format!("fd00:10:244:{:x}::/64", self.number)
+    /// An IPv4 node with the lease of this name, such as `10.244.9.0-24`.
+    pub fn named(name: &str, public_ip: &str, mac: &str) -> Self {
+        let (subnet, public_ip, mac) = (name.replace('-', "/"), public_ip.to_owned(), Some(mac.to_owned()));
+        Self { v4: Some(StockEnd { subnet, public_ip, mac }), v6: None }
+    }
+
+    /// An IPv4 node with vxlan, as etcd has it.
+    pub fn read(key: &str, value: &str) -> Result<Self> {
+        let name = key.strip_prefix(LEASES).with_context(|| format!("{key} is no lease's"))?;
+        let json: Value = serde_json::from_str(value).context(value.to_owned())?;
+        let text = |text: &Value| text.as_str().map(str::to_owned).with_context(|| value.to_owned());
+        Ok(Self::named(name, &text(&json["PublicIP"])?, &text(&json["BackendData"]["VtepMAC"])?))
+    }
+
+    /// The last part of its key.
+    pub fn name(&self) -> String {
+        let v4 = self.v4.as_ref().map_or("0.0.0.0/0", |end| &end.subnet);
+        let v6 = self.v6.as_ref().map(|end| format!("&{}", end.subnet)).unwrap_or_default();
+        format!("{v4}{v6}").replace('/', "-")
     }
 
     /// The whole key.
     pub fn key(&self) -> String {
-        let v4 = if self.v4.is_some() { self.subnet() } else { "0.0.0.0/0".to_owned() };
-        let v6 = if self.v6.is_some() { format!("&{}", self.subnet_v6()) } else { String::new() };
-        format!("{LEASES}{}", format!("{v4}{v6}").replace('/', "-"))
+        format!("{LEASES}{}", self.name())
     }
 
     /// The value, byte for byte as stock flannel 0.28 writes it.
@@ -82,12 +106,12 @@ mod tests {
 
     #[test]
     fn nodes_are_written_as_stock_writes_them() {
-        let v4 = Some(HandEnd::vxlan("192.168.1.9", "02:00:00:00:04:09"));
-        let v6 = Some(HandEnd::vxlan("fd00:1::9", "02:00:00:00:06:09"));
-        let dual = HandNode { number: 25, v4, v6 };
-        let (v4, v6) = (HandNode { v6: None, ..dual.clone() }, HandNode { v4: None, ..dual.clone() });
-        let ends = (Some(HandEnd::host_gw("192.168.1.9")), Some(HandEnd::host_gw("fd00:1::9")));
-        let host_gw = HandNode { number: 25, v4: ends.0, v6: ends.1 };
+        let v4 = Some(StockEnd::vxlan(25, "192.168.1.9", "02:00:00:00:04:09"));
+        let v6 = Some(StockEnd::vxlan(25, "fd00:1::9", "02:00:00:00:06:09"));
+        let dual = StockNode { v4, v6 };
+        let (v4, v6) = (StockNode { v6: None, ..dual.clone() }, StockNode { v4: None, ..dual.clone() });
+        let ends = (Some(StockEnd::host_gw(25, "192.168.1.9")), Some(StockEnd::host_gw(25, "fd00:1::9")));
+        let host_gw = StockNode { v4: ends.0, v6: ends.1 };
         for (node, name, value) in [
             (
                 v4,
@@ -112,5 +136,12 @@ mod tests {
         ] {
             assert_eq!((node.key(), node.value()), (format!("{LEASES}{name}"), value.to_owned()));
         }
+    }
+
+    #[test]
+    fn a_lease_is_read_as_stock_writes_it() {
+        let node = StockNode::vxlan(9, "192.168.1.9", "02:00:00:00:00:09");
+        let again = StockNode::read(&node.key(), &node.value()).expect("a lease");
+        assert_eq!((again.key(), again.value()), (node.key(), node.value()));
     }
 }

@@ -110,7 +110,7 @@ async fn a_server_that_refuses_is_told_of_and_asked_again() {
     opt_outs.want(true);
     opt_outs.first().await;
     let told = opt_outs.latest();
-    assert!(told.heard && told.out.is_empty(), "{told:?}");
+    assert!(told.is_from_server && told.out.is_empty(), "{told:?}");
     assert!(told.problem.is_some_and(|problem| problem.contains("with --pod-opt-out pods list, watch")));
     cluster.faults().change(|state| state.refuse_pods(false));
     until(&mut opt_outs, |told| told.problem.is_none() && told.out == out(&[("a", "10.5.1.2")])).await;

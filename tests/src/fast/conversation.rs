@@ -7,8 +7,8 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use crate::{
     Host, Pod,
-    bare::Talk,
     load::{datagrams::Datagrams, rr::Protocol},
+    no_agent::Talk,
 };
 
 /// The port of a pod that is asked.

@@ -20,7 +20,7 @@ use tokio::{
 };
 
 use self::child::Process;
-use crate::{Host, Node, record::Record};
+use crate::{Host, Node, lab_record::LabRecord};
 
 /// A set of hosts on one kernel. Dropping it ends every process it started; their namespaces go with them, and its
 /// handles are of no use any more.
@@ -32,7 +32,7 @@ pub struct Lab {
 /// The state that the handles of a lab share.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    record: Record,
+    record: LabRecord,
     lasting: bool,
     kept: Arc<AtomicBool>,
     /// A child ends when its last guard goes, so the lab only knows of it.
@@ -54,7 +54,7 @@ impl Lab {
     }
 
     fn build(name: &str, lasting: bool) -> Result<Self> {
-        let record = Record::create(name)?;
+        let record = LabRecord::create(name)?;
         let (kept, children, holders) = (Arc::default(), Mutex::default(), Mutex::default());
         Ok(Self { shared: Arc::new(Shared { record, lasting, kept, children, holders }) })
     }
@@ -107,7 +107,7 @@ impl Lab {
 }
 
 impl Shared {
-    pub(crate) fn record(&self) -> &Record {
+    pub(crate) fn record(&self) -> &LabRecord {
         &self.record
     }
 

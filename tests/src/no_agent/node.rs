@@ -220,16 +220,6 @@ impl BareNode {
         Ok(counts)
     }
 
-    /// Returns the packets counted since `before`, without the counters that did not change.
-    pub fn counts_since(&self, before: &Counts) -> Result<Counts> {
-        let mut counts = self.counts()?;
-        for (place, packets) in &mut counts {
-            *packets -= before.get(place).copied().unwrap_or_default();
-        }
-        counts.retain(|_, packets| *packets > 0);
-        Ok(counts)
-    }
-
     /// Packets of known flows that were taken so far, from pods and out of the tunnel.
     pub fn replayed(&self) -> Result<u64> {
         Ok(self.counted(Program::FromPod, Reason::Replayed)? + self.counted(Program::FromUnderlay, Reason::Replayed)?)

@@ -4,7 +4,7 @@ use anyhow::{Context as _, Result};
 use serde_json::Value;
 
 use super::{rules, subnet_env, tunnel, tunnel_peer};
-use crate::{Etcd, HandLease, Node, cluster::LEASES};
+use crate::{Etcd, Node, StockNode, cluster::LEASES};
 
 /// A node of stock flannel with the subnet `10.244.<number>.0/24`, which is its own as a Kubernetes node's is: it keeps it when its
 /// address changes.
@@ -21,23 +21,23 @@ pub struct Flanneld {
 impl Flanneld {
     /// Starts, in stock's order: device, lease, rules, subnet.env, peers. A device that is there is kept if it is as it should be, and
     /// with it its MAC address; else it goes, and one with another address takes its place. Its lease.
-    pub fn start(&self, etcd: &Etcd) -> Result<HandLease> {
+    pub fn start(&self, etcd: &Etcd) -> Result<StockNode> {
         let mac = match self.device_to_keep()? {
             Some(mac) => mac,
             None => self.make_device()?,
         };
-        let own = HandLease::new(self.number, &self.public_ip, &mac);
+        let own = StockNode::vxlan(self.number, &self.public_ip, &mac);
         own.put(etcd)?;
         rules::install(&self.node, &format!("10.244.{}.0/24", self.number))?;
         subnet_env(&self.node, self.number, true)?;
         for (key, value) in etcd.list(LEASES)?.iter().filter(|(key, _)| *key != own.key()) {
-            self.learn(&HandLease::read(key, value)?)?;
+            self.learn(&StockNode::read(key, value)?)?;
         }
         Ok(own)
     }
 
     /// A peer is new or has changed.
-    pub fn learn(&self, peer: &HandLease) -> Result<()> {
+    pub fn learn(&self, peer: &StockNode) -> Result<()> {
         tunnel_peer(&self.node, peer)
     }
 

@@ -3,23 +3,22 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_tests::{HandEnd, HandNode, Node, TunnelState, TwoNodes, cluster, eventually, stock, topology::Stack};
+use flannel_tests::{Node, StockNode, TunnelState, TwoNodes, cluster, eventually, stock, topology::Stack};
 use serde_json::Value;
 
 use crate::VXLAN;
 
 const OWN_MAC: &str = "02:00:00:00:06:05";
 
-fn node(number: u8, public_ip: &str, mac: &str) -> HandNode {
-    HandNode { number, v4: None, v6: Some(HandEnd::vxlan(public_ip, mac)) }
+fn own() -> StockNode {
+    StockNode::vxlan(5, "2001:db8:1::11", OWN_MAC)
 }
 
-fn own() -> HandNode {
-    node(5, "2001:db8:1::11", OWN_MAC)
-}
-
-fn peers() -> [HandNode; 2] {
-    [node(9, "2001:db8:1::99", "02:00:00:00:06:09"), node(10, "2001:db8:9::10", "02:00:00:00:06:10")]
+fn peers() -> [StockNode; 2] {
+    [
+        StockNode::vxlan(9, "2001:db8:1::99", "02:00:00:00:06:09"),
+        StockNode::vxlan(10, "2001:db8:9::10", "02:00:00:00:06:10"),
+    ]
 }
 
 fn pair() -> Result<TwoNodes> {
@@ -53,9 +52,9 @@ fn ipv6_tunnel_objects_equal_stocks() -> Result<()> {
     pair.lab.link(&twin, "eth0", &far, "eth0")?;
     twin.address("eth0", "2001:db8:1::11/64", Some("2001:db8:1::12"))?;
     let status = agent.status()?;
-    stock::device_ipv6(&twin, 5, "2001:db8:1::11", status["device"]["mac"].as_str().context("a MAC")?)?;
+    stock::device(&twin, 5, "2001:db8:1::11", status["device"]["mac"].as_str().context("a MAC")?)?;
     for peer in peers() {
-        stock::tunnel_peer_ipv6(&twin, &peer)?;
+        stock::tunnel_peer(&twin, &peer)?;
     }
     let ours = TunnelState::of_ipv6(&pair.a)?;
     assert_eq!(TunnelState::of_ipv6(&twin)?.changes(&ours), "");
@@ -79,10 +78,10 @@ fn an_ipv6_device_that_stock_left_is_adopted() -> Result<()> {
     let pair = pair()?;
     let [kept, left] = peers();
     kept.put(&pair.etcd)?;
-    stock::device_ipv6(&pair.a, 5, "2001:db8:1::11", OWN_MAC)?;
-    stock::tunnel_peer_ipv6(&pair.a, &kept)?;
+    stock::device(&pair.a, 5, "2001:db8:1::11", OWN_MAC)?;
+    stock::tunnel_peer(&pair.a, &kept)?;
     let wanted = (TunnelState::of_ipv6(&pair.a)?, device(&pair.a)?);
-    stock::tunnel_peer_ipv6(&pair.a, &left)?;
+    stock::tunnel_peer(&pair.a, &left)?;
     let index = pair.a.sh("cat /sys/class/net/flannel-v6.1/ifindex")?.stdout;
     let agent = pair.a.agent(pair.options()?)?;
     agent.wait_ready()?;

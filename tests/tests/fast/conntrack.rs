@@ -11,8 +11,8 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 use flannel_common::{fast::FastConfig, program::Program, reason::Reason};
 use flannel_tests::{
-    bare::{BareNode, BarePair, Key, Talk},
     eventually,
+    no_agent::{BareNode, BarePair, Key, Talk},
     packet::Ipv4,
     throughout,
     wire::inject,

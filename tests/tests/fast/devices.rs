@@ -10,15 +10,14 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 use flannel_common::{addr::Mac, program::Program, reason::Reason};
 use flannel_tests::{
-    Pair, Pod,
-    bare::Talk,
-    eventually,
+    Pair, Pod, eventually,
     fast::{Counters, Family, fast_pair_of},
     hooks::ifindex,
     load::{
         bulk::{BLOCK, Bulk, BulkLoad},
         rr::{Protocol, rr},
     },
+    no_agent::Talk,
     packet::{Ipv4, TCP},
     packet_v6::{self, Ipv6},
     throughout,

@@ -7,7 +7,6 @@ use anyhow::{Context as _, Result, ensure};
 use flannel_common::{program::Program, reason::Reason};
 use flannel_tests::{
     Pod,
-    bare::{BarePair, Talk, checksum_errors},
     host::joined,
     load::{
         iperf::tcp_stream,
@@ -15,6 +14,7 @@ use flannel_tests::{
         segmented::{self, Segmented},
         span::Span,
     },
+    no_agent::{BarePair, Talk, checksum_errors},
     service_rules::Backend,
 };
 
@@ -45,7 +45,7 @@ fn rr_through_service(from: &Pod, far: &Pod, protocol: Protocol) -> Result<RrRep
     let at = SocketAddr::new(far.ip(), 8080);
     let server = far.thread(move || serve(protocol, at, |_| ready.send(()).context("nobody waits")))?;
     started.recv_timeout(Duration::from_secs(5)).context("the server did not start")?;
-    let service = SocketAddr::new(flannel_tests::bare::SERVICE.parse()?, flannel_tests::bare::SERVICE_PORT);
+    let service = SocketAddr::new(flannel_tests::no_agent::SERVICE.parse()?, flannel_tests::no_agent::SERVICE_PORT);
     let report = from.enter(|| measure(protocol, service, Span::cold(LENGTH), &mut || {}))??;
     joined(server)?;
     Ok(report)
@@ -74,7 +74,7 @@ fn service(name: &str, backend: Backend) -> Result<()> {
         let before = taken(&pair)?;
         let report = rr_through_service(&pair.near, &pair.far, protocol)?;
         mostly_replayed(&pair, before, &report).with_context(|| name.to_owned())?;
-        let translated = format!("src={} dst={}", pair.near.ip(), flannel_tests::bare::SERVICE);
+        let translated = format!("src={} dst={}", pair.near.ip(), flannel_tests::no_agent::SERVICE);
         let back = format!("src={} dst={}", pair.far.ip(), pair.near.ip());
         let table = pair.a.conntrack()?;
         let known = table.iter().any(|line| line.contains(name) && line.contains(&translated) && line.contains(&back));
@@ -166,7 +166,7 @@ fn a_connection_to_itself_through_a_service() -> Result<()> {
     pair.a.nft("add rule ip cluster postrouting ip saddr 10.244.1.2 ip daddr 10.244.1.2 masquerade")?;
     pair.a.node.sh(&format!("bridge link set dev {} hairpin on", pair.near.veth()))?;
     let at = SocketAddr::new(pair.near.ip(), 8080);
-    let service = SocketAddr::new(flannel_tests::bare::SERVICE.parse()?, flannel_tests::bare::SERVICE_PORT);
+    let service = SocketAddr::new(flannel_tests::no_agent::SERVICE.parse()?, flannel_tests::no_agent::SERVICE_PORT);
     let mut talk = Talk::open(&pair.near, &pair.near, at, Some(service))?;
     talk.exchange(2000)
 }

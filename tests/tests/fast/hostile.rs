@@ -12,10 +12,9 @@ use flannel_common::{
     reason::Reason,
 };
 use flannel_tests::{
-    Pod,
-    bare::BarePair,
-    eventually,
+    Pod, eventually,
     host::joined,
+    no_agent::BarePair,
     not_run,
     packet::Ipv4,
     wire::{Capture, inject},

@@ -17,12 +17,12 @@ use flannel_common::{
 };
 use flannel_tests::{
     Pod,
-    bare::{BareNode, BarePair, Key},
     hooks::ifindex,
     load::{
         nfqueue::Answers,
         rr::{Protocol, rr},
     },
+    no_agent::{BareNode, BarePair, Key},
     packet::Ipv4,
     wire::{inject, inject_frame},
 };

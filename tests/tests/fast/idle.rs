@@ -14,11 +14,10 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{
-    Agent, Pair,
-    bare::Talk,
-    conntrack, eventually,
+    Agent, Pair, conntrack, eventually,
     fast::{FLAGS, Family, fast_pair},
     load::rr::Protocol,
+    no_agent::Talk,
     service_rules::{Backend, Service, ServiceRules},
     wait::patient,
 };

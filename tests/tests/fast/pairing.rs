@@ -11,9 +11,9 @@ use flannel_agent::datapath::Maps;
 use flannel_common::{program::Program, reason::Reason};
 use flannel_tests::{
     Agent, Host, Node, Pod,
-    bare::BarePair,
     fast::{Family, FastLab, pairs},
     load::{equal::flood, nfqueue::Answers, rr::Protocol},
+    no_agent::BarePair,
     service_rules::{Backend, Service, ServiceRules},
 };
 

@@ -10,14 +10,14 @@ use std::{
 
 use anyhow::Result;
 use flannel_tests::{
-    HandLease, Lab, Node, eventually,
+    Lab, Node, StockNode, eventually,
+    lab_record::start_time,
     load::{
         UdpLoad, UdpRun,
         iperf::tcp_stream,
         rr::{Protocol, rr},
         udp_stream,
     },
-    record::start_time,
     snapshot::Snapshot,
     stock,
     topology::{ROUTER, Three, Two},
@@ -27,7 +27,7 @@ use flannel_tests::{
 fn tunnel_by_hand(from: &Node, number: u8, local: &str, peer: u8, peer_ip: &str) -> Result<()> {
     let mac = |number: u8| format!("02:00:00:00:00:{number:02x}");
     stock::device(from, number, local, &mac(number))?;
-    stock::tunnel_peer(from, &HandLease::new(peer, peer_ip, &mac(peer)))
+    stock::tunnel_peer(from, &StockNode::vxlan(peer, peer_ip, &mac(peer)))
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_tests::{Agent, Clocks, HandLease, TwoNodes, cluster::VXLAN, eventually, throughout};
+use flannel_tests::{Agent, Clocks, StockNode, TwoNodes, cluster::VXLAN, eventually, throughout};
 
 use super::own::{LOST, own_key};
 
@@ -66,7 +66,7 @@ fn a_wall_clock_set_by_a_day_changes_nothing_but_what_is_told_by_it() -> Result<
     let (before, version) = (expiry(&agent)?, pair.etcd.version(&key)?);
     clocks.set_forward(24 * HOUR)?;
     // A change to report, so that the status is written again.
-    HandLease::new(9, "192.168.1.99", "02:00:00:00:00:09").put(&pair.etcd)?;
+    StockNode::vxlan(9, "192.168.1.99", "02:00:00:00:00:09").put(&pair.etcd)?;
     agent.wait_peers(1)?;
     let moved = expiry(&agent)?.abs_diff(before + 24 * HOUR.as_secs());
     assert!(moved < 60, "{moved} s off");

@@ -3,18 +3,18 @@
 use std::{thread, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_tests::{Agent, HandLease, TunnelState, TwoNodes, cluster::VXLAN, eventually, hooks, snapshot::Snapshot};
+use flannel_tests::{Agent, StockNode, TunnelState, TwoNodes, cluster::VXLAN, eventually, hooks, snapshot::Snapshot};
 
 /// The limit for repairs. Events announce foreign changes; the full resync runs only every 30 s.
 const SECONDS: Duration = Duration::from_secs(10);
 
 fn node_with_a_peer(name: &str) -> Result<(TwoNodes, Agent)> {
     let pair = TwoNodes::new(name, VXLAN)?;
-    let own = HandLease::new(5, "192.168.1.11", "02:00:00:00:00:05");
+    let own = StockNode::vxlan(5, "192.168.1.11", "02:00:00:00:00:05");
     pair.etcd.put(&own.key(), &own.value(), None)?;
     let agent = pair.a.agent(pair.options()?)?;
     agent.wait_ready()?;
-    HandLease::new(9, "192.168.1.99", "02:00:00:00:00:09").put(&pair.etcd)?;
+    StockNode::vxlan(9, "192.168.1.99", "02:00:00:00:00:09").put(&pair.etcd)?;
     agent.wait_peers(1)?;
     Ok((pair, agent))
 }
@@ -152,7 +152,7 @@ fn objects_of_others_stay_untouched() -> Result<()> {
     agent.sigterm_and_wait()?;
     agent.restart()?;
     agent.wait_ready()?;
-    let ten = HandLease::new(10, "192.168.1.98", "02:00:00:00:00:10");
+    let ten = StockNode::vxlan(10, "192.168.1.98", "02:00:00:00:00:10");
     ten.put(&pair.etcd)?;
     agent.wait_peers(2)?;
     pair.etcd.delete(&ten.key())?;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_tests::{Agent, HandLease, TunnelState, TwoNodes, cluster::VXLAN, eventually};
+use flannel_tests::{Agent, StockNode, TunnelState, TwoNodes, cluster::VXLAN, eventually};
 use nix::sys::signal::Signal;
 
 use super::own::own_key;
@@ -87,8 +87,8 @@ fn somebody_else_takes_the_subnet_of_one_that_is(out: Out) -> Result<()> {
         Out::Dead => a.kill9()?,
     }
     until_gone(&pair, &former)?;
-    let name = former.rsplit('/').next().context("a name")?.to_owned();
-    let heir = HandLease { name, public_ip: "192.168.1.99".to_owned(), mac: "02:00:00:00:00:99".to_owned() };
+    let name = former.rsplit('/').next().context("a name")?;
+    let heir = StockNode::named(name, "192.168.1.99", "02:00:00:00:00:99");
     heir.put(&pair.etcd)?;
     match out {
         Out::Frozen => a.child().signal(Signal::SIGCONT)?,
@@ -118,7 +118,8 @@ fn somebody_else_takes_the_subnet_of_one_that_is(out: Out) -> Result<()> {
             rows.iter()
                 .any(|row| row["subnet"].as_str().is_some_and(|s| s.starts_with(subnet)) && row["public_ip"] == ip)
         };
-        let heirs = heir.name.trim_end_matches("-24");
+        let name = heir.name();
+        let heirs = name.trim_end_matches("-24");
         ensure!(rows.len() == 2 && has(heirs, "192.168.1.99") && has(&subnet, "192.168.1.11"));
         Ok(())
     })?;

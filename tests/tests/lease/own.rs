@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{
-    Agent, HandLease, TunnelState, TwoNodes,
+    Agent, StockNode, TunnelState, TwoNodes,
     cluster::{LEASES, VXLAN},
     eventually,
     load::{UdpLoad, UdpRun},
@@ -56,7 +56,7 @@ fn an_agent_whose_subnet_is_taken_over_waits_for_it_and_is_not_ready() -> Result
     let pair = TwoNodes::new("taken", one_each)?;
     let [a, _b] = pair.agents()?;
     let (key, before) = (own_key(&a)?, TunnelState::of(&pair.a)?);
-    let thief = HandLease::new(1, "192.168.1.99", "02:00:00:00:00:99");
+    let thief = StockNode::vxlan(1, "192.168.1.99", "02:00:00:00:00:99");
     pair.etcd.put(&key, &thief.value(), None)?;
     let status = a.wait_status("the lost lease", |status| {
         ensure!(status["lease"]["held"] == false);

@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_tests::{Agent, HandLease, TunnelState, TwoNodes, cluster::VXLAN, eventually};
+use flannel_tests::{Agent, StockNode, TunnelState, TwoNodes, cluster::VXLAN, eventually};
 use serde_json::Value;
 
-fn nine() -> HandLease {
-    HandLease::new(9, "192.168.1.99", "02:00:00:00:00:09")
+fn nine() -> StockNode {
+    StockNode::vxlan(9, "192.168.1.99", "02:00:00:00:00:09")
 }
 
-fn ten() -> HandLease {
-    HandLease::new(10, "192.168.1.98", "02:00:00:00:00:10")
+fn ten() -> StockNode {
+    StockNode::vxlan(10, "192.168.1.98", "02:00:00:00:00:10")
 }
 
 /// The rows of the peer map with this subnet.
@@ -76,7 +76,7 @@ fn a_peer_that_changes_its_mac_is_followed_without_leftovers() -> Result<()> {
     agent.wait_ready()?;
     nine().put(&pair.etcd)?;
     agent.wait_peers(1)?;
-    HandLease { mac: "02:00:00:00:00:ee".to_owned(), ..nine() }.put(&pair.etcd)?;
+    StockNode::vxlan(9, "192.168.1.99", "02:00:00:00:00:ee").put(&pair.etcd)?;
     eventually("the new address", Duration::from_secs(10), || {
         let state = TunnelState::of(&pair.a)?;
         ensure!(state.matching(&["02:00:00:00:00:09"]).is_empty(), "{state:?}");
@@ -95,7 +95,7 @@ fn a_peer_that_changes_its_address_is_followed() -> Result<()> {
     agent.wait_ready()?;
     nine().put(&pair.etcd)?;
     agent.wait_peers(1)?;
-    HandLease { public_ip: "192.168.1.77".to_owned(), ..nine() }.put(&pair.etcd)?;
+    StockNode::vxlan(9, "192.168.1.77", "02:00:00:00:00:09").put(&pair.etcd)?;
     eventually("the new address", Duration::from_secs(10), || {
         let state = TunnelState::of(&pair.a)?;
         ensure!(state.matching(&["fdb", "192.168.1.77"]).len() == 1, "{state:?}");

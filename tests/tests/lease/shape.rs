@@ -1,20 +1,20 @@
 //! Our kernel objects against those that stock's own commands make in a twin of the node.
 
 use anyhow::{Context as _, Result};
-use flannel_tests::{HandLease, Node, TunnelState, TwoNodes, cluster, stock};
+use flannel_tests::{Node, StockNode, TunnelState, TwoNodes, cluster, stock};
 use serde_json::Value;
 
 const DIRECT: &str = r#"{"Network":"10.244.0.0/16","Backend":{"Type":"vxlan","DirectRouting":true}}"#;
 
-fn peers() -> [HandLease; 2] {
-    [HandLease::new(9, "192.168.1.99", "02:00:00:00:00:09"), HandLease::new(10, "172.16.0.10", "02:00:00:00:00:10")]
+fn peers() -> [StockNode; 2] {
+    [StockNode::vxlan(9, "192.168.1.99", "02:00:00:00:00:09"), StockNode::vxlan(10, "172.16.0.10", "02:00:00:00:00:10")]
 }
 
 /// A node with the subnet 10.244.5.0/24 and two peers, run by the agent, and its twin without one.
 fn node_and_twin(config: &str) -> Result<(TwoNodes, Node)> {
     let pair = TwoNodes::new("shape", config)?;
     pair.a.sh("ip route add default via 192.168.1.12")?;
-    let own = HandLease::new(5, "192.168.1.11", "02:00:00:00:00:05");
+    let own = StockNode::vxlan(5, "192.168.1.11", "02:00:00:00:00:05");
     pair.etcd.put(&own.key(), &own.value(), None)?;
     pair.etcd.put_leases(&peers())?;
     let agent = pair.a.agent(pair.options()?)?;
@@ -82,7 +82,7 @@ fn direct_routes_equal_stocks_except_for_their_protocol() -> Result<()> {
 fn what_stock_left_is_adopted() -> Result<()> {
     let pair = TwoNodes::new("adopt", cluster::VXLAN)?;
     let mac = "02:00:00:00:00:05";
-    let own = HandLease::new(5, "192.168.1.11", mac);
+    let own = StockNode::vxlan(5, "192.168.1.11", mac);
     own.put(&pair.etcd)?;
     let [kept, left] = peers();
     pair.a.sh("ip route add default via 192.168.1.12")?;

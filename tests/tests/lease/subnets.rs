@@ -115,7 +115,7 @@ fn agents_that_race_for_the_last_subnets_each_get_one_and_the_last_is_told() -> 
 fn subnet_env_has_stocks_text_and_mode() -> Result<()> {
     use std::{fs, os::unix::fs::PermissionsExt as _};
     let pair = TwoNodes::new("env", VXLAN)?;
-    let reservation = flannel_tests::HandLease::new(7, "192.168.1.11", "02:00:00:00:00:07");
+    let reservation = flannel_tests::StockNode::vxlan(7, "192.168.1.11", "02:00:00:00:00:07");
     pair.etcd.put(&reservation.key(), &reservation.value(), None)?;
     let agent = pair.a.agent(pair.options()?)?;
     agent.wait_ready()?;

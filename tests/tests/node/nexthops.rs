@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use anyhow::{Result, ensure};
 use flannel_tests::{
-    Agent, ChildGuard, HandLease, Node, TwoNodes,
+    Agent, ChildGuard, Node, StockNode, TwoNodes,
     cluster::{DIRECT_ROUTING, VXLAN},
     eventually,
 };
@@ -18,7 +18,7 @@ const FROM: u8 = 4;
 /// Node `a` with a ready agent.
 fn start(name: &str, config: &str) -> Result<(TwoNodes, Agent)> {
     let pair = TwoNodes::new(name, config)?;
-    let own = HandLease::new(5, "192.168.1.11", "02:00:00:00:00:05");
+    let own = StockNode::vxlan(5, "192.168.1.11", "02:00:00:00:00:05");
     pair.etcd.put(&own.key(), &own.value(), None)?;
     let agent = pair.a.agent(pair.options()?.flag(&format!("--nexthops-from={FROM}")))?;
     agent.wait_ready()?;
@@ -26,8 +26,8 @@ fn start(name: &str, config: &str) -> Result<(TwoNodes, Agent)> {
 }
 
 /// The first `count` peers, from `10.244.10.0/24` on.
-fn peers(count: u8) -> Vec<HandLease> {
-    let peer = |n: u8| HandLease::new(n, &format!("192.168.1.{}", 100 + n), &format!("02:00:00:00:00:{n:02x}"));
+fn peers(count: u8) -> Vec<StockNode> {
+    let peer = |n: u8| StockNode::vxlan(n, &format!("192.168.1.{}", 100 + n), &format!("02:00:00:00:00:{n:02x}"));
     (10..10 + count).map(peer).collect()
 }
 
@@ -209,7 +209,8 @@ fn cleanup_leaves_none() -> Result<()> {
     let mut leases = peers(FROM);
     // Two behind a router, through the tunnel.
     for lease in &mut leases[2..] {
-        lease.public_ip = lease.public_ip.replace("192.168.1.", "192.168.7.");
+        let end = lease.v4.as_mut().expect("an IPv4 end");
+        end.public_ip = end.public_ip.replace("192.168.1.", "192.168.7.");
     }
     pair.a.sh("ip route add 192.168.7.0/24 via 192.168.1.12")?;
     pair.etcd.put_leases(&leases)?;

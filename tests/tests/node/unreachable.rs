@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use flannel_tests::{
-    Agent, AgentOptions, Etcd, HandEnd, HandNode, Lab, Node, Pod, TwoNodes, cluster, eventually,
+    Agent, AgentOptions, Etcd, Lab, Node, Pod, StockEnd, StockNode, TwoNodes, cluster, eventually,
     topology::{Stack, Three},
     wire::Capture,
 };
@@ -16,11 +16,11 @@ const VXLAN: &str = r#"{"Type":"vxlan"}"#;
 /// An address of a pod of the peer that leaves, in each family.
 const FAR: [&str; 2] = ["10.244.9.5", "fd00:10:244:9::5"];
 
-fn leaving(backend: &str) -> HandNode {
+fn leaving(backend: &str) -> StockNode {
     let end = |address: &str, mac| {
-        Some(if backend == VXLAN { HandEnd::vxlan(address, mac) } else { HandEnd::host_gw(address) })
+        Some(if backend == VXLAN { StockEnd::vxlan(9, address, mac) } else { StockEnd::host_gw(9, address) })
     };
-    HandNode { number: 9, v4: end("192.168.1.12", "02:00:00:00:04:09"), v6: end("2001:db8:1::12", "02:00:00:00:06:09") }
+    StockNode { v4: end("192.168.1.12", "02:00:00:00:04:09"), v6: end("2001:db8:1::12", "02:00:00:00:06:09") }
 }
 
 /// A packet for the pods of the peer, without a tunnel.

@@ -1,7 +1,7 @@
 //! A node behind a NAT: peers send to one address, and its packets come from another.
 
 use anyhow::{Result, ensure};
-use flannel_tests::{HandLease, TwoNodes, cluster, eventually, stock};
+use flannel_tests::{StockNode, TwoNodes, cluster, eventually, stock};
 
 use crate::SOON;
 
@@ -31,7 +31,7 @@ fn a_node_behind_a_nat_tells_so_and_is_let_in() -> Result<()> {
     pair.b.sh("ip link set flannel.1 address 02:00:00:00:99:99")?;
     let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().replace('/', "-");
     let (name, mac) = (text(&status["lease"]["subnet"]), text(&status["device"]["mac"]));
-    stock::tunnel_peer(&pair.b, &HandLease { name, public_ip: "192.168.1.11".to_owned(), mac })?;
+    stock::tunnel_peer(&pair.b, &StockNode::named(&name, "192.168.1.11", &mac))?;
     eventually("refused packets of another device", SOON, || {
         pair.b.command(["ping", "-n", "-c", "1", "-W", "0.2", &near.ip().to_string()]).any_code().run()?;
         ensure!(a.counted("from_underlay", "refused_vtep")? > 0, "none");

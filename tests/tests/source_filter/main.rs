@@ -11,28 +11,30 @@ use std::{net::IpAddr, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{
-    Agent, AgentOptions, HandEnd, HandLease, HandNode, Pod, TwoNodes, cluster, eventually,
+    Agent, AgentOptions, Pod, StockEnd, StockNode, TwoNodes, cluster, eventually,
     packet::{self, MORE_FRAGMENTS},
     stock,
     topology::Stack,
     wire::{Capture, inject_frame},
 };
 
+/// The number of the other host's subnets.
+const OTHER: u8 = 8;
+
 /// The node of the agent.
-fn ours() -> HandNode {
+fn ours() -> StockNode {
     node(5, 11)
 }
 
 /// The other host, as a node.
-fn other() -> HandNode {
-    node(8, 12)
+fn other() -> StockNode {
+    node(OTHER, 12)
 }
 
-fn node(number: u8, host: u8) -> HandNode {
-    HandNode {
-        number,
-        v4: Some(HandEnd::vxlan(&format!("192.168.1.{host}"), &format!("02:00:00:00:04:{number:02}"))),
-        v6: Some(HandEnd::vxlan(&format!("2001:db8:1::{host}"), &format!("02:00:00:00:06:{number:02}"))),
+fn node(number: u8, host: u8) -> StockNode {
+    StockNode {
+        v4: Some(StockEnd::vxlan(number, &format!("192.168.1.{host}"), &format!("02:00:00:00:04:{number:02}"))),
+        v6: Some(StockEnd::vxlan(number, &format!("2001:db8:1::{host}"), &format!("02:00:00:00:06:{number:02}"))),
     }
 }
 
@@ -119,29 +121,24 @@ impl Guarded {
 }
 
 /// The agent's node with the devices it made.
-fn as_published(agent: &Agent) -> Result<HandNode> {
+fn as_published(agent: &Agent) -> Result<StockNode> {
     let status = agent.status()?;
-    let with_mac = |end: Option<HandEnd>, device: usize| -> Result<Option<HandEnd>> {
+    let with_mac = |end: Option<StockEnd>, device: usize| -> Result<Option<StockEnd>> {
         let mac = status["devices"][device]["mac"].as_str().with_context(|| format!("two devices in {status}"))?;
-        Ok(end.map(|end| HandEnd { mac: Some(mac.to_owned()), ..end }))
+        Ok(end.map(|end| StockEnd { mac: Some(mac.to_owned()), ..end }))
     };
-    let HandNode { number, v4, v6 } = ours();
-    Ok(HandNode { number, v4: with_mac(v4, 0)?, v6: with_mac(v6, 1)? })
+    let StockNode { v4, v6 } = ours();
+    Ok(StockNode { v4: with_mac(v4, 0)?, v6: with_mac(v6, 1)? })
 }
 
 /// Gives `b` stock's tunnel devices, and the ways to the pods of `ours`.
-fn speak_tunnel(pair: &TwoNodes, ours: &HandNode) -> Result<()> {
+fn speak_tunnel(pair: &TwoNodes, ours: &StockNode) -> Result<()> {
     let other = other();
-    let end = |end: &Option<HandEnd>| -> Result<(String, String)> {
-        let HandEnd { public_ip, mac } = end.clone().context("an end")?;
-        Ok((public_ip, mac.context("a VTEP")?))
-    };
-    let ((local, mac), (local6, mac6)) = (end(&other.v4)?, end(&other.v6)?);
-    stock::device(&pair.b, other.number, &local, &mac)?;
-    stock::device_ipv6(&pair.b, other.number, &local6, &mac6)?;
-    let (to, to_mac) = end(&ours.v4)?;
-    stock::tunnel_peer(&pair.b, &HandLease::new(ours.number, &to, &to_mac))?;
-    stock::tunnel_peer_ipv6(&pair.b, ours)
+    for end in [other.v4, other.v6] {
+        let StockEnd { public_ip, mac, .. } = end.context("an end")?;
+        stock::device(&pair.b, OTHER, &public_ip, &mac.context("a VTEP")?)?;
+    }
+    stock::tunnel_peer(&pair.b, ours)
 }
 
 /// Of either family, from the Ethernet header on; of a fragmented one the first part.

@@ -9,7 +9,7 @@ use flannel_tests::{
     wire::Capture,
 };
 
-use crate::{Guarded, other};
+use crate::{Guarded, OTHER, other};
 
 #[test]
 fn a_stock_node_exchanges_traffic_both_ways_in_every_mode() -> Result<()> {
@@ -23,7 +23,7 @@ fn a_stock_node_exchanges_traffic_both_ways_in_every_mode() -> Result<()> {
     for mode in ["kernel", "encap", "fast"] {
         lab.agent.set_mode(mode)?;
         lab.expect(true, &format!("mode {mode}"))?;
-        let to_host = format!("10.244.{}.0", other().number).parse()?;
+        let to_host = format!("10.244.{OTHER}.0").parse()?;
         lab.pod.wait_ping(to_host)?;
         far.wait_ping(lab.pod.addresses()[1])?;
         let load = UdpLoad { pps: 1000, duration: Duration::from_millis(500), payload: 64 };

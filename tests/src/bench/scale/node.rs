@@ -10,7 +10,7 @@ use super::{
     change::{Changes, changes},
     peers::{self, NumberedPeer},
 };
-use crate::{Agent, AgentOptions, Etcd, HandLease, Lab, Node, cluster::CONFIG_KEY};
+use crate::{Agent, AgentOptions, Etcd, Lab, Node, StockNode, cluster::CONFIG_KEY};
 
 /// The router, which runs etcd.
 const ROUTER: &str = "192.168.1.1";
@@ -59,7 +59,7 @@ impl Cluster {
         store.address("br0", &format!("{ROUTER}/24"), None)?;
         let etcd = lab.etcd(&store)?;
         etcd.put(CONFIG_KEY, peers::NETWORK, None)?;
-        let leases: Vec<HandLease> = NumberedPeer::first(peers).map(NumberedPeer::lease).collect();
+        let leases: Vec<StockNode> = NumberedPeer::first(peers).map(NumberedPeer::lease).collect();
         etcd.put_leases(&leases)?;
         Ok(Self { store, etcd, peers, lab })
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_tests::{Agent, HandLease, TwoNodes, cluster::VXLAN, eventually};
+use flannel_tests::{Agent, StockNode, TwoNodes, cluster::VXLAN, eventually};
 use serde_json::Value;
 
 /// The differences, and whether the leases were asked.
@@ -18,8 +18,8 @@ fn differences(agent: &Agent) -> Result<(Vec<Value>, bool)> {
 #[test]
 fn what_was_broken_is_shown_and_nothing_else() -> Result<()> {
     let pair = TwoNodes::new("diff", VXLAN)?;
-    HandLease::new(9, "192.168.1.12", "02:00:00:00:00:09").put(&pair.etcd)?;
-    HandLease::new(10, "192.168.1.13", "02:00:00:00:00:0a").put(&pair.etcd)?;
+    StockNode::vxlan(9, "192.168.1.12", "02:00:00:00:00:09").put(&pair.etcd)?;
+    StockNode::vxlan(10, "192.168.1.13", "02:00:00:00:00:0a").put(&pair.etcd)?;
     let agent = pair.a.agent(pair.options()?)?;
     agent.wait_ready()?;
     agent.wait_peers(2)?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use flannel_tests::{
-    HandLease, TwoNodes,
+    StockNode, TwoNodes,
     cluster::{CONFIG_KEY, VXLAN},
     eventually,
 };
@@ -37,7 +37,7 @@ fn lease_store_peers_and_repairs_are_followed() -> Result<()> {
 
     pair.etcd.put(CONFIG_KEY, VXLAN, None)?;
     agent.wait_ready()?;
-    HandLease::new(9, "192.168.1.99", "02:00:00:00:00:09").put(&pair.etcd)?;
+    StockNode::vxlan(9, "192.168.1.99", "02:00:00:00:00:09").put(&pair.etcd)?;
     let ready = sample("a peer, and a lease renewed", &|scrape| {
         let peers = scrape.value("flannel_peers{family=\"ipv4\",way=\"tunnel\"}")?;
         Ok(peers > 0.5 && scrape.value("flannel_lease_renewals_total")? > 0.5)

@@ -1,7 +1,7 @@
 //! `maps dump`.
 
 use anyhow::{Context as _, Result};
-use flannel_tests::{Agent, HandLease, TwoNodes, cluster::VXLAN};
+use flannel_tests::{Agent, StockNode, TwoNodes, cluster::VXLAN};
 use serde_json::Value;
 
 const PEER: &str = "10.244.9.0/24";
@@ -9,9 +9,9 @@ const PEER: &str = "10.244.9.0/24";
 /// A node with the subnet 10.244.5.0/24, one peer, and packets counted on the way to it.
 fn node() -> Result<(TwoNodes, Agent)> {
     let pair = TwoNodes::new("maps", VXLAN)?;
-    let own = HandLease::new(5, "192.168.1.11", "02:00:00:00:00:05");
+    let own = StockNode::vxlan(5, "192.168.1.11", "02:00:00:00:00:05");
     pair.etcd.put(&own.key(), &own.value(), None)?;
-    HandLease::new(9, "192.168.1.12", "02:00:00:00:00:09").put(&pair.etcd)?;
+    StockNode::vxlan(9, "192.168.1.12", "02:00:00:00:00:09").put(&pair.etcd)?;
     let agent = pair.a.agent(pair.options()?)?;
     agent.wait_ready()?;
     agent.wait_peers(1)?;

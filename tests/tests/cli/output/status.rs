@@ -1,7 +1,7 @@
 //! `status`.
 
 use anyhow::Result;
-use flannel_tests::{HandLease, Lab, TwoNodes, cluster::VXLAN};
+use flannel_tests::{Lab, StockNode, TwoNodes, cluster::VXLAN};
 use serde_json::Value;
 
 fn binary() -> Result<String> {
@@ -11,9 +11,9 @@ fn binary() -> Result<String> {
 #[test]
 fn a_living_agent_is_shown_with_lease_store_device_and_peers() -> Result<()> {
     let pair = TwoNodes::new("alive", VXLAN)?;
-    let own = HandLease::new(5, "192.168.1.11", "02:00:00:00:00:05");
+    let own = StockNode::vxlan(5, "192.168.1.11", "02:00:00:00:00:05");
     pair.etcd.put(&own.key(), &own.value(), None)?;
-    HandLease::new(9, "192.168.1.99", "02:00:00:00:00:09").put(&pair.etcd)?;
+    StockNode::vxlan(9, "192.168.1.99", "02:00:00:00:00:09").put(&pair.etcd)?;
     pair.etcd.put("/coreos.com/network/subnets/nonsense", "{}", None)?;
     let agent = pair.a.agent(pair.options()?)?;
     agent.wait_ready()?;
@@ -42,7 +42,7 @@ fn a_living_agent_is_shown_with_lease_store_device_and_peers() -> Result<()> {
 #[test]
 fn a_dead_agent_is_shown_as_such_with_what_its_pins_tell() -> Result<()> {
     let pair = TwoNodes::new("dead", VXLAN)?;
-    HandLease::new(9, "192.168.1.99", "02:00:00:00:00:09").put(&pair.etcd)?;
+    StockNode::vxlan(9, "192.168.1.99", "02:00:00:00:00:09").put(&pair.etcd)?;
     let agent = pair.a.agent(pair.options()?)?;
     agent.wait_ready()?;
     agent.wait_peers(1)?;

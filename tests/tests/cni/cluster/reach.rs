@@ -5,10 +5,10 @@ use std::net::{IpAddr, SocketAddr};
 use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{
     Host,
-    bare::{Talk, checksum_errors},
     cni::KubePod,
     fast::{Conversation, Family, PORT},
     load::rr::Protocol,
+    no_agent::{Talk, checksum_errors},
     service_rules::{Backend, Service, ServiceRules},
 };
 use serde_json::json;

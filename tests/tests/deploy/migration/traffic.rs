@@ -5,12 +5,12 @@ use std::{net::SocketAddr, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{
-    bare::Talk,
     eventually,
     load::{
         UdpLoad, UdpReport, UdpRun,
         bulk::{Bulk, BulkLoad},
     },
+    no_agent::Talk,
     topology::ROUTER,
 };
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{
-    Agent, AgentOptions, Etcd, HandLease, Lab, Node, Pod, TunnelState, cluster,
+    Agent, AgentOptions, Etcd, Lab, Node, Pod, StockNode, TunnelState, cluster,
     cluster::{LEASES, VXLAN},
     eventually,
     fast::Family,
@@ -54,8 +54,8 @@ impl World {
     /// Applies all leases in etcd to nodes of stock flannel, except each node's own.
     pub(crate) fn tell(&self, nodes: &[&Flanneld]) -> Result<()> {
         for (key, value) in self.etcd.list(LEASES)? {
-            let lease = HandLease::read(&key, &value)?;
-            for node in nodes.iter().filter(|node| lease.name != format!("10.244.{}.0-24", node.number)) {
+            let lease = StockNode::read(&key, &value)?;
+            for node in nodes.iter().filter(|node| lease.name() != format!("10.244.{}.0-24", node.number)) {
                 node.learn(&lease)?;
             }
         }
@@ -101,7 +101,7 @@ impl World {
     /// lease and subnet.env.
     pub(crate) fn kept(&self) -> Result<Kept> {
         let a = &self.net.a;
-        let own = HandLease::new(self.stock.number, "", "").key();
+        let own = StockNode::vxlan(self.stock.number, "", "").key();
         Ok(Kept {
             device: a.sh("ip -o -d link show flannel.1")?.stdout,
             tunnel: TunnelState::of(a)?,

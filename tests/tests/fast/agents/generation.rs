@@ -6,7 +6,7 @@ use std::{
 };
 
 use anyhow::{Result, bail, ensure};
-use flannel_tests::{Agent, Node, Pair, bare::Talk, eventually, fast::fast_pair};
+use flannel_tests::{Agent, Node, Pair, eventually, fast::fast_pair, no_agent::Talk};
 
 /// Exchanges messages until none comes through any more.
 fn wait_cut(talk: &mut Talk, limit: Duration) -> Result<Duration> {

@@ -4,11 +4,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use flannel_tests::{
-    Node, Pod,
-    bare::Talk,
-    eventually,
+    Node, Pod, eventually,
     fast::{fast_pair, fast_pair_of},
     hooks::{Side, ifindex, tcx},
+    no_agent::Talk,
     topology::Stack,
 };
 

@@ -10,11 +10,11 @@ use anyhow::{Context as _, Result, bail, ensure};
 use flannel_common::tick;
 use flannel_tests::{
     Node,
-    bare::Talk,
     conntrack::{self, Connection},
     eventually,
     fast::{Family, FastLab},
     load::{datagrams::Datagrams, rr::Protocol},
+    no_agent::Talk,
     service_rules::{Backend, Service, ServiceRules},
     throughout,
 };

@@ -11,10 +11,10 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{
-    bare::Talk,
     conntrack, eventually,
     fast::{Family, FastLab},
     load::rr::Protocol,
+    no_agent::Talk,
     service_rules::{Backend, Service, ServiceRules},
     wait::patient,
 };

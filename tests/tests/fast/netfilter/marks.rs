@@ -3,8 +3,8 @@
 use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{
     Node,
-    bare::Talk,
     fast::{Family, FastLab},
+    no_agent::Talk,
 };
 
 /// Messages there, and as many back that the other node sends.

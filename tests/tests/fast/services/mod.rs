@@ -7,7 +7,7 @@ mod pods;
 mod service_lab;
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_tests::{bare::checksum_errors, fast::Family, service_rules::Backend};
+use flannel_tests::{fast::Family, no_agent::checksum_errors, service_rules::Backend};
 
 use self::service_lab::ServiceLab;
 

@@ -7,13 +7,13 @@ use std::{
 
 use anyhow::{Context as _, Result, bail, ensure};
 use flannel_tests::{
-    bare::Talk,
     conntrack, eventually,
     fast::Family,
     load::{
         datagrams::{self, Datagrams},
         rr::Protocol,
     },
+    no_agent::Talk,
     service_rules::Service,
 };
 

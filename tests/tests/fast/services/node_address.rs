@@ -5,9 +5,9 @@ use std::net::SocketAddr;
 use anyhow::{Result, ensure};
 use flannel_tests::{
     Host,
-    bare::Talk,
     fast::{Family, PORT},
     load::rr::Protocol,
+    no_agent::Talk,
     service_rules::{Backend, Service},
 };
 

@@ -4,11 +4,10 @@ use std::{net::SocketAddr, time::Duration};
 
 use anyhow::{Result, ensure};
 use flannel_tests::{
-    Pod,
-    bare::Talk,
-    eventually,
+    Pod, eventually,
     fast::{Conversation, Family},
     load::rr::Protocol,
+    no_agent::Talk,
     service_rules::Service,
 };
 

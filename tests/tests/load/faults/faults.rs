@@ -3,7 +3,7 @@
 use std::{fmt::Write as _, time::Duration};
 
 use anyhow::Result;
-use flannel_tests::{HandLease, faulty_proxy::Manner};
+use flannel_tests::{StockNode, faulty_proxy::Manner};
 use nix::sys::signal::Signal;
 
 use self::What::{Answers, Death, Node};
@@ -74,10 +74,10 @@ const LINKS: u32 = 500;
 const GROUP: u32 = 77;
 
 /// Their addresses are no addresses, and their keys are other subnets'.
-fn refused_leases() -> Vec<HandLease> {
+fn refused_leases() -> Vec<StockNode> {
     let lease = |number: u16| {
         let [high, low] = (number * 16).to_be_bytes();
-        HandLease { name: format!("10.245.{high}.{low}-28"), public_ip: "x".repeat(1_000), mac: "y".repeat(1_000) }
+        StockNode::named(&format!("10.245.{high}.{low}-28"), &"x".repeat(1_000), &"y".repeat(1_000))
     };
     (0..1_000).map(lease).collect()
 }

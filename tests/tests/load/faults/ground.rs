@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Result, ensure};
 use flannel_tests::{
-    Agent, AgentOptions, HandLease, Pod, TwoNodes, eventually,
+    Agent, AgentOptions, Pod, StockNode, TwoNodes, eventually,
     fast::FLAGS,
     faulty_proxy::FaultyProxy,
     load::{UdpLoad, UdpReport, UdpRun},
@@ -91,7 +91,7 @@ impl Ground {
     fn join(&self) -> Result<String> {
         let number = self.joined.replace(self.joined.get() + 1);
         let address = format!("192.168.1.{number}");
-        HandLease::new(number, &address, &format!("02:00:00:00:00:{number:02x}")).put(&self.nodes.etcd)?;
+        StockNode::vxlan(number, &address, &format!("02:00:00:00:00:{number:02x}")).put(&self.nodes.etcd)?;
         Ok(format!("10.244.{number}.0/24"))
     }
 

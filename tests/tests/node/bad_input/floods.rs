@@ -4,7 +4,7 @@ use std::{fs, time::Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{
-    Agent, HandLease, TwoNodes,
+    Agent, StockNode, TwoNodes,
     cluster::{LEASES, VXLAN},
 };
 
@@ -19,7 +19,7 @@ const HUGE: usize = 900_000;
 fn catch_up(pair: &TwoNodes, agent: &Agent, peers: u8) -> Result<()> {
     let (address, mac) = (format!("192.168.1.{}", 100 + peers), format!("02:00:00:00:01:{peers:02x}"));
     // Behind the subnets that the agent chooses from.
-    HandLease::new(200 + peers, &address, &mac).put(&pair.etcd)?;
+    StockNode::vxlan(200 + peers, &address, &mac).put(&pair.etcd)?;
     agent.wait_peers(usize::from(peers))
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{
-    HandLease, TunnelState, TwoNodes,
+    StockNode, TunnelState, TwoNodes,
     cluster::{LEASES, VXLAN},
 };
 use serde_json::Value;
@@ -21,13 +21,13 @@ fn with_value(name: &str, value: &str, reason: &str) -> Bad {
 }
 
 fn lease(name: &str, public_ip: &str, mac: &str, reason: &str) -> Bad {
-    let lease = HandLease { name: name.to_owned(), public_ip: public_ip.to_owned(), mac: mac.to_owned() };
+    let lease = StockNode::named(name, public_ip, mac);
     (name.to_owned(), lease.value(), reason.to_owned())
 }
 
 /// Returns leases that are wrong for every node.
 fn malformed() -> Vec<Bad> {
-    let vxlan = |number: u8| HandLease::new(number, FREE_IP, FREE_MAC).value();
+    let vxlan = |number: u8| StockNode::vxlan(number, FREE_IP, FREE_MAC).value();
     vec![
         with_value("nonsense", &vxlan(1), "malformed key: \"nonsense\" is not of the form 10.5.34.0-24"),
         with_value("10.244.200.7-24", &vxlan(1), "has host bits set; name the first address of the subnet"),
@@ -120,7 +120,7 @@ fn a_lease_with_our_mac_is_refused() -> Result<()> {
     let before = TunnelState::of(&pair.a)?;
     let status = agent.status()?;
     let mac = status["device"]["mac"].as_str().context("a MAC")?;
-    HandLease::new(211, FREE_IP, mac).put(&pair.etcd)?;
+    StockNode::vxlan(211, FREE_IP, mac).put(&pair.etcd)?;
     let status = agent.wait_status("the refused lease", |status| {
         ensure!(rejected(status).len() == 1);
         Ok(())
@@ -136,10 +136,10 @@ fn a_bad_lease_that_is_mended_becomes_a_peer() -> Result<()> {
     let pair = TwoNodes::new("mended", VXLAN)?;
     let agent = pair.a.agent(pair.options()?)?;
     agent.wait_ready()?;
-    let good = HandLease::new(9, FREE_IP, FREE_MAC);
+    let good = StockNode::vxlan(9, FREE_IP, FREE_MAC);
     pair.etcd.put(&good.key(), "{", None)?;
     agent.wait_status("the refused lease", |status| {
-        ensure!(rejected(status).contains_key(good.name.as_str()));
+        ensure!(rejected(status).contains_key(good.name().as_str()));
         Ok(())
     })?;
     good.put(&pair.etcd)?;

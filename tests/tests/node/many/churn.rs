@@ -11,7 +11,7 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use etcd_client::{PutOptions, Txn, TxnOp};
-use flannel_tests::{Agent, Etcd, HandLease, TunnelState, TwoNodes, cluster::LEASES, eventually};
+use flannel_tests::{Agent, Etcd, StockNode, TunnelState, TwoNodes, cluster::LEASES, eventually};
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
 
 /// 1024 subnets; those of agents lie above those of the test. Neighbours are reached without a tunnel.
@@ -44,14 +44,14 @@ impl Dice {
         Change { name, value }
     }
 
-    fn lease(&mut self, number: u16) -> HandLease {
+    fn lease(&mut self, number: u16) -> StockNode {
         let [upper, lower] = if self.0.random_ratio(1, 4) { self.0.random() } else { number.to_be_bytes() };
         let direct = self.0.random_ratio(1, 4);
         let public_ip =
             if direct { format!("192.168.1.{}", 100 + lower / 2) } else { format!("172.16.{upper}.{lower}") };
         let mac = if self.0.random_ratio(1, 10) { self.0.random_range(1..=PEERS) } else { number };
         let [mac_upper, mac_lower] = mac.to_be_bytes();
-        HandLease { name: name(number, 26), public_ip, mac: format!("02:00:00:00:{mac_upper:02x}:{mac_lower:02x}") }
+        StockNode::named(&name(number, 26), &public_ip, &format!("02:00:00:00:{mac_upper:02x}:{mac_lower:02x}"))
     }
 }
 
@@ -145,8 +145,7 @@ fn weather(seed: u64) -> Result<()> {
     changes += churn(&pair.etcd, &mut dice, time / 20)?;
     agent.restart()?;
     changes += churn(&pair.etcd, &mut dice, time / 2)?;
-    let last =
-        HandLease { name: name(LAST, 26), public_ip: "172.31.255.1".to_owned(), mac: "02:00:00:00:ff:ff".to_owned() };
+    let last = StockNode::named(&name(LAST, 26), "172.31.255.1", "02:00:00:00:ff:ff");
     last.put(&pair.etcd)?;
     agent.wait_ready()?;
     has_last(&agent)?;

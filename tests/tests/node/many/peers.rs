@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_tests::{Agent, HandLease, TunnelState, TwoNodes, eventually};
+use flannel_tests::{Agent, StockNode, TunnelState, TwoNodes, eventually};
 
 /// 1024 subnets.
 const CONFIG: &str =
@@ -11,15 +11,12 @@ const CONFIG: &str =
 const MANY: u16 = 300;
 const LIMIT: Duration = Duration::from_secs(30);
 
-fn many() -> Vec<HandLease> {
+fn many() -> Vec<StockNode> {
     let lease = |number: u16| {
         let [high, low] = (number * 64).to_be_bytes();
         let [upper, lower] = number.to_be_bytes();
-        HandLease {
-            name: format!("10.244.{high}.{low}-26"),
-            public_ip: format!("172.16.{upper}.{lower}"),
-            mac: format!("02:00:00:00:{upper:02x}:{lower:02x}"),
-        }
+        let mac = format!("02:00:00:00:{upper:02x}:{lower:02x}");
+        StockNode::named(&format!("10.244.{high}.{low}-26"), &format!("172.16.{upper}.{lower}"), &mac)
     };
     (1..=MANY).map(lease).collect()
 }
