@@ -86,6 +86,13 @@ impl Node {
         let child = start(self, &options)?;
         Ok(Agent { node: self.clone(), options: Arc::new(options), child: Arc::new(Mutex::new(child)) })
     }
+
+    /// Starts an agent on this node and waits until it is ready.
+    pub fn ready_agent(&self, options: AgentOptions) -> Result<Agent> {
+        let agent = self.agent(options)?;
+        agent.wait_ready()?;
+        Ok(agent)
+    }
 }
 
 impl Agent {

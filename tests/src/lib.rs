@@ -38,7 +38,6 @@ pub mod no_agent;
 pub mod node;
 pub mod not_run;
 pub mod packet;
-pub mod packet_v6;
 pub mod pair;
 pub mod pins;
 pub mod pod;

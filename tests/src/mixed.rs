@@ -2,9 +2,7 @@
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::{
-    Agent, AgentOptions, Pod, StockNode, TwoNodes, cluster, stock, topology::Stack, two_nodes::STORE,
-};
+use crate::{Agent, AgentOptions, Pod, StockNode, TwoNodes, cluster, stock, topology::Stack, two_nodes::STORE};
 
 /// The VTEP's MAC address of the stock node.
 const MAC: &str = "02:00:00:00:00:08";
@@ -50,8 +48,7 @@ fn config(stack: Stack) -> String {
 
 /// Starts the agent once the stock node has its lease.
 fn started(nodes: &TwoNodes, options: AgentOptions) -> Result<Agent> {
-    let agent = nodes.a.agent(options)?;
-    agent.wait_ready()?;
+    let agent = nodes.a.ready_agent(options)?;
     agent.wait_peers(1)?;
     Ok(agent)
 }

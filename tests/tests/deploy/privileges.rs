@@ -52,8 +52,7 @@ fn mode_of(agent: &Agent) -> Result<Value> {
 #[test]
 fn agents_of_the_lab_are_confined_as_in_the_cluster() -> Result<()> {
     let pair = TwoNodes::new("lab", VXLAN)?;
-    let agent = pair.a.agent(pair.options()?)?;
-    agent.wait_ready()?;
+    let agent = pair.a.ready_agent(pair.options()?)?;
     let held = capabilities(&agent)?;
     ensure!(held & !set([NET_ADMIN, NET_RAW, BPF, PERFMON]) == 0, "{held:#x}");
     ensure!(of_threads(&agent, "Seccomp")? == BTreeSet::from(["2".to_owned()]));
@@ -71,8 +70,7 @@ fn an_agent_of_root_keeps_what_its_options_need() -> Result<()> {
     let pair = TwoNodes::new("root", VXLAN)?;
     let options = || Ok::<_, anyhow::Error>(pair.options()?.confined_by(None));
     pair.a.sh("umount /sys/fs/bpf")?;
-    let agent = pair.a.agent(options()?.flag("--healthz-port=80"))?;
-    agent.wait_ready()?;
+    let agent = pair.a.ready_agent(options()?.flag("--healthz-port=80"))?;
     // The tests' set-up installs Debian's iptables, which has both variants.
     let expected = set([NET_BIND_SERVICE, NET_ADMIN, NET_RAW, BPF, PERFMON]);
     ensure!(capabilities(&agent)? == expected, "{:#x} instead of {expected:#x}", capabilities(&agent)?);
@@ -86,8 +84,7 @@ fn an_agent_of_root_keeps_what_its_options_need() -> Result<()> {
     ensure!(names.iter().all(|name| told.contains(name)), "{told:?}");
     ensure!(agent.cli(&["status"])?.stdout.contains("; never more; any system call"));
     agent.sigterm_and_wait()?;
-    let all = pair.a.agent(options()?.flag("--keep-capabilities=true"))?;
-    all.wait_ready()?;
+    let all = pair.a.ready_agent(options()?.flag("--keep-capabilities=true"))?;
     let held = capabilities(&all)?;
     ensure!(held & !expected != 0 && held & (1 << DAC_OVERRIDE) != 0, "kept: {held:#x}");
     Ok(())
@@ -98,8 +95,7 @@ fn an_agent_keeps_the_right_to_files_of_others_only_where_it_has_to() -> Result<
     let pair = TwoNodes::new("files", VXLAN)?;
     pair.a.sh("install -d -o 4711 -m 700 /run/theirs")?;
     let theirs = |options: AgentOptions| AgentOptions { state_dir: "/run/theirs".to_owned(), ..options };
-    let agent = pair.a.agent(theirs(pair.options()?.confined_by(None)))?;
-    agent.wait_ready()?;
+    let agent = pair.a.ready_agent(theirs(pair.options()?.confined_by(None)))?;
     ensure!(capabilities(&agent)? & (1 << DAC_OVERRIDE) != 0);
     agent.sigterm_and_wait()?;
     let unable = pair.a.agent(theirs(pair.options()?))?;
@@ -149,8 +145,7 @@ fn an_agent_that_may_not_load_programs_serves_by_the_kernel_and_says_why() -> Re
 #[test]
 fn the_privileges_the_message_names_are_enough() -> Result<()> {
     let pair = TwoNodes::new("enough", VXLAN)?;
-    let agent = pair.a.agent(pair.options()?.confined_by(Confinement::of_the_manifest()?.without("net_raw")))?;
-    agent.wait_ready()?;
+    let agent = pair.a.ready_agent(pair.options()?.confined_by(Confinement::of_the_manifest()?.without("net_raw")))?;
     assert_eq!(capabilities(&agent)?, set([NET_ADMIN, BPF, PERFMON]));
     let mode = mode_of(&agent)?;
     assert_eq!((&mode["effective"], &mode["reason"]), (&"fast".into(), &Value::Null), "{mode}");
@@ -186,8 +181,7 @@ fn an_agent_whose_profile_lacks_a_call_says_so() -> Result<()> {
     ensure!(Profile::parse(&broken).is_ok() && broken != text, "the profile lists bpf");
     fs::write(pair.a.outside_path("/run/broken.json"), broken)?;
     let confinement = Confinement::of_the_manifest()?.profile("/run/broken.json".into());
-    let agent = pair.a.agent(pair.options()?.confined_by(confinement))?;
-    agent.wait_ready()?;
+    let agent = pair.a.ready_agent(pair.options()?.confined_by(confinement))?;
     let mode = mode_of(&agent)?;
     ensure!(mode["effective"] == "kernel", "{mode}");
     let reason = mode["reason"].as_str().unwrap_or_default();

@@ -10,8 +10,7 @@ fn a_node_gets_subnets_and_nothing_in_the_kernel() -> Result<()> {
     let end = |address: &str| Some(StockEnd::host_gw(9, address));
     StockNode { v4: end("192.168.1.99"), v6: end("2001:db8:1::99") }.put(&pair.etcd)?;
     let before = Snapshot::of(&pair.a)?;
-    let agent = pair.a.agent(pair.options()?.flag("--iptables-forward-rules=false"))?;
-    agent.wait_ready()?;
+    let agent = pair.a.ready_agent(pair.options()?.flag("--iptables-forward-rules=false"))?;
     assert_eq!(before.changes(&Snapshot::of(&pair.a)?), "");
     let env = pair.a.subnet_env()?;
     assert_eq!((env.subnets.len(), env.mtu), (2, 1500));

@@ -15,8 +15,7 @@ fn nothing_is_left(name: &str, backend: &str, end: fn(u8, &str) -> StockEnd, rem
     let before = Snapshot::of(&pair.a)?;
     let both = |number, v4: &str, v6: &str| StockNode { v4: Some(end(number, v4)), v6: Some(end(number, v6)) };
     both(9, "192.168.1.99", "2001:db8:1::99").put(&pair.etcd)?;
-    let agent = pair.a.agent(pair.options()?)?;
-    agent.wait_ready()?;
+    let agent = pair.a.ready_agent(pair.options()?)?;
     agent.wait_peers(2)?;
     ensure!(!before.changes(&Snapshot::of(&pair.a)?).is_empty(), "there is something to remove");
     agent.sigterm_and_wait()?;

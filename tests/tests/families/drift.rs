@@ -15,8 +15,7 @@ fn node_with_a_peer(name: &str, backend: &str, own: &StockNode, peer: &StockNode
     let pair = TwoNodes::with(name, Stack::Dual, &cluster::config(Stack::Dual, backend))?;
     own.put(&pair.etcd)?;
     peer.put(&pair.etcd)?;
-    let agent = pair.a.agent(pair.options()?)?;
-    agent.wait_ready()?;
+    let agent = pair.a.ready_agent(pair.options()?)?;
     agent.wait_peers(2)?;
     Ok((pair, agent))
 }

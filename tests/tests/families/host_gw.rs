@@ -86,8 +86,7 @@ fn routes_that_stock_left_are_taken_over() -> Result<()> {
     for (number, address) in [(9, "192.168.1.99"), (10, "192.168.1.98")] {
         node(number, address).put(&pair.etcd)?;
     }
-    let agent = pair.a.agent(pair.options()?)?;
-    agent.wait_ready()?;
+    let agent = pair.a.ready_agent(pair.options()?)?;
     agent.wait_peers(2)?;
     let routes: Vec<Value> = pair.a.json(&["ip", "-j", "-details", "route", "show", "root", "10.244.0.0/16"])?;
     let of = |dst: &str| routes.iter().filter(|route| route["dst"] == dst).collect::<Vec<_>>();

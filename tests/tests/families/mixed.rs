@@ -43,8 +43,7 @@ fn a_node_with_both_families_uses_what_each_peer_has() -> Result<()> {
     let only_v6 = StockNode::vxlan(22, "2001:db8:1::22", "02:00:00:00:06:22");
     only_v4.put(&pair.etcd)?;
     only_v6.put(&pair.etcd)?;
-    let agent = pair.a.agent(pair.options()?)?;
-    agent.wait_ready()?;
+    let agent = pair.a.ready_agent(pair.options()?)?;
     agent.wait_peers(2)?;
     let routes = |family| -> Result<Vec<String>> {
         let network = if family == "-4" { "10.244.0.0/16" } else { "fd00:10:244::/48" };

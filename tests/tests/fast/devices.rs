@@ -18,8 +18,7 @@ use flannel_tests::{
         rr::{Protocol, rr},
     },
     no_agent::Talk,
-    packet::{Ipv4, TCP},
-    packet_v6::{self, Ipv6},
+    packet::{Ipv4, TCP, v6::Ipv6},
     throughout,
     topology::Stack,
     wire::{Capture, inject, inject_frame},
@@ -218,7 +217,7 @@ fn a_rule_on_a_pod_s_port_holds_for_its_forged_packets() -> Result<()> {
     for (at, own) in pair.far.addresses().iter().zip(thief.addresses()) {
         let mut talk = replayed_talk(&pair, *at)?;
         let forged = segment(&talk)?;
-        let send = || if at.is_ipv4() { inject(&thief, &forged) } else { packet_v6::inject(&thief, &forged) };
+        let send = || inject(&thief, &forged);
         capture.clear();
         eventually("a forged packet that nobody forbids", Duration::from_secs(5), || {
             send()?;

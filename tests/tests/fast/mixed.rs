@@ -17,8 +17,10 @@ use flannel_tests::{
         segmented::{Segmented, send},
         udp_stream,
     },
-    packet::{self, Ipv4},
-    packet_v6::{self, Ipv6},
+    packet::{
+        self, Ipv4,
+        v6::{self, Ipv6},
+    },
     throughout,
     topology::{OFFLOAD, Stack},
     wire::{Capture, inject, inject_frame},
@@ -146,7 +148,7 @@ fn classes_arrive(mixed: &Mixed) -> Result<()> {
         let capture = Capture::start(to, "eth0", is_datagram)?;
         let send = |class| -> Result<()> {
             let packet = datagram(from.ip(), to.ip(), 1, class);
-            if from.ip().is_ipv4() { inject(from, &packet) } else { packet_v6::inject(from, &packet) }
+            inject(from, &packet)
         };
         for sent in [0, 1, 2, 3, 0xb8, 0xba, 0xbb] {
             capture.clear();
@@ -166,16 +168,12 @@ fn classes_arrive(mixed: &Mixed) -> Result<()> {
 /// outer checksum shows the damage to the inner packet.
 fn damaged_frames_do_not_arrive(mixed: &Mixed) -> Result<()> {
     let (from, to) = (&mixed.stocks, &mixed.ours);
-    let is_tunnel = if to.ip().is_ipv4() { packet::is_tunnel } else { packet_v6::is_tunnel };
+    let is_tunnel = if to.ip().is_ipv4() { packet::is_tunnel } else { v6::is_tunnel };
     let _listener = to.enter(|| UdpSocket::bind((to.ip(), 4243)))??;
     let wire = Capture::start(&mixed.nodes.a, "eth0", is_tunnel)?;
     let packet = datagram(from.ip(), to.ip(), 2, 0);
     eventually("the flow to be replayed", Duration::from_secs(10), || {
-        let replayed = counted(mixed, Reason::Replayed, || {
-            (0..50).try_for_each(|_| {
-                if to.ip().is_ipv4() { inject(from, &packet) } else { packet_v6::inject(from, &packet) }
-            })
-        })?;
+        let replayed = counted(mixed, Reason::Replayed, || (0..50).try_for_each(|_| inject(from, &packet)))?;
         ensure!(replayed > 10, "{replayed} of 50 are replayed");
         Ok(())
     })?;

@@ -52,8 +52,7 @@ fn cleanup_removes_rules_and_blackhole_route() -> Result<()> {
         pair.a.sh("iptables -t nat -A POSTROUTING -s 172.16.0.0/12 -j MASQUERADE")?;
         pair.a.sh("ip route add blackhole 10.99.0.0/16")?;
         let before = Snapshot::of(&pair.a)?;
-        let agent = pair.a.agent(pair.options()?.flag("--ip-masq").flag("--ip-blackhole-route"))?;
-        agent.wait_ready()?;
+        let agent = pair.a.ready_agent(pair.options()?.flag("--ip-masq").flag("--ip-blackhole-route"))?;
         agent.sigterm_and_wait()?;
         let told = agent.cli(&["cleanup", "--dry-run"])?.stdout;
         let what = if engine == Iptables {
@@ -85,8 +84,7 @@ fn without_tools_masquerade_ends_the_start_and_forward_rules_are_waited_for() ->
     assert_eq!(code, 1, "{log}");
     ensure!(log.contains("iptables is not installed here; install the package iptables"), "{log}");
 
-    let agent = pair.a.agent(options)?;
-    agent.wait_ready()?;
+    let agent = pair.a.ready_agent(options)?;
     let status = agent.cli(&["status"])?.stdout;
     ensure!(status.contains("traffic rules are not as asked for: iptables is not installed here"), "{status}");
     pair.a.sh("umount /usr/sbin")?;

@@ -13,8 +13,7 @@ const LIMIT: Duration = Duration::from_secs(20);
 /// An agent with a lease of a day, which it renews an hour before the end.
 fn agent(pair: &TwoNodes) -> Result<(Clocks, Agent, String)> {
     let (clocks, options) = Clocks::of(&pair.a, pair.options()?)?;
-    let agent = pair.a.agent(options)?;
-    agent.wait_ready()?;
+    let agent = pair.a.ready_agent(options)?;
     let key = own_key(&agent)?;
     Ok((clocks, agent, key))
 }

@@ -12,8 +12,7 @@ fn node_with_a_peer(name: &str) -> Result<(TwoNodes, Agent)> {
     let pair = TwoNodes::new(name, VXLAN)?;
     let own = StockNode::vxlan(5, "192.168.1.11", "02:00:00:00:00:05");
     pair.etcd.put(&own.key(), &own.value(), None)?;
-    let agent = pair.a.agent(pair.options()?)?;
-    agent.wait_ready()?;
+    let agent = pair.a.ready_agent(pair.options()?)?;
     StockNode::vxlan(9, "192.168.1.99", "02:00:00:00:00:09").put(&pair.etcd)?;
     agent.wait_peers(1)?;
     Ok((pair, agent))

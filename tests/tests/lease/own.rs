@@ -77,8 +77,8 @@ fn an_agent_whose_subnet_is_taken_over_waits_for_it_and_is_not_ready() -> Result
 #[test]
 fn a_short_lease_is_renewed_in_time() -> Result<()> {
     let pair = TwoNodes::new("short", VXLAN)?;
-    let agent = pair.a.agent(pair.options()?.flag("--subnet-lease-ttl=4").flag("--subnet-lease-renew-margin=720"))?;
-    agent.wait_ready()?;
+    let agent =
+        pair.a.ready_agent(pair.options()?.flag("--subnet-lease-ttl=4").flag("--subnet-lease-renew-margin=720"))?;
     let key = own_key(&agent)?;
     let first = pair.etcd.version(&key)?;
     eventually("three renewals", Duration::from_secs(20), || {
@@ -100,8 +100,7 @@ fn a_changed_public_address_reaches_the_peers_and_spares_the_pods_that_are_there
     let (pod, former) = (pair.a.add_pod("p0")?, own_key(&a)?);
     a.sigterm_and_wait()?;
     pair.a.sh("ip address add 192.168.1.21/24 dev eth0")?;
-    let moved = pair.a.agent(pair.options()?.flag("--public-ip=192.168.1.21"))?;
-    moved.wait_ready()?;
+    let moved = pair.a.ready_agent(pair.options()?.flag("--public-ip=192.168.1.21"))?;
     let status = moved.status()?;
     assert_eq!(status["lease"]["public_ip"], "192.168.1.21", "{status}");
     let subnet = status["lease"]["subnet"].clone();

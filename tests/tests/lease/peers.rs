@@ -24,8 +24,7 @@ fn in_map(agent: &Agent, subnet: &str) -> Result<Vec<Value>> {
 #[test]
 fn a_peer_that_left_while_we_were_down_is_swept_and_foreign_routes_stay() -> Result<()> {
     let pair = TwoNodes::new("sweep", VXLAN)?;
-    let agent = pair.a.agent(pair.options()?)?;
-    agent.wait_ready()?;
+    let agent = pair.a.ready_agent(pair.options()?)?;
     let without = TunnelState::of(&pair.a)?;
     nine().put(&pair.etcd)?;
     agent.wait_peers(1)?;
@@ -53,8 +52,7 @@ fn a_peer_that_left_while_we_were_down_is_swept_and_foreign_routes_stay() -> Res
 #[test]
 fn a_peer_that_leaves_takes_its_entries_with_it() -> Result<()> {
     let pair = TwoNodes::new("leaves", VXLAN)?;
-    let agent = pair.a.agent(pair.options()?)?;
-    agent.wait_ready()?;
+    let agent = pair.a.ready_agent(pair.options()?)?;
     ten().put(&pair.etcd)?;
     agent.wait_peers(1)?;
     let without = TunnelState::of(&pair.a)?;
@@ -72,8 +70,7 @@ fn a_peer_that_leaves_takes_its_entries_with_it() -> Result<()> {
 #[test]
 fn a_peer_that_changes_its_mac_is_followed_without_leftovers() -> Result<()> {
     let pair = TwoNodes::new("mac", VXLAN)?;
-    let agent = pair.a.agent(pair.options()?)?;
-    agent.wait_ready()?;
+    let agent = pair.a.ready_agent(pair.options()?)?;
     nine().put(&pair.etcd)?;
     agent.wait_peers(1)?;
     StockNode::vxlan(9, "192.168.1.99", "02:00:00:00:00:ee").put(&pair.etcd)?;
@@ -91,8 +88,7 @@ fn a_peer_that_changes_its_mac_is_followed_without_leftovers() -> Result<()> {
 #[test]
 fn a_peer_that_changes_its_address_is_followed() -> Result<()> {
     let pair = TwoNodes::new("address", VXLAN)?;
-    let agent = pair.a.agent(pair.options()?)?;
-    agent.wait_ready()?;
+    let agent = pair.a.ready_agent(pair.options()?)?;
     nine().put(&pair.etcd)?;
     agent.wait_peers(1)?;
     StockNode::vxlan(9, "192.168.1.77", "02:00:00:00:00:09").put(&pair.etcd)?;

@@ -41,8 +41,7 @@ fn three_agents_get_disjoint_subnets_and_each_others_as_peers() -> Result<()> {
 #[test]
 fn a_restart_keeps_subnet_and_mac() -> Result<()> {
     let pair = TwoNodes::new("again", VXLAN)?;
-    let agent = pair.a.agent(pair.options()?)?;
-    agent.wait_ready()?;
+    let agent = pair.a.ready_agent(pair.options()?)?;
     let identity = |agent: &Agent| -> Result<_> {
         let status = agent.status()?;
         Ok((status["lease"]["subnet"].clone(), status["device"].clone()))
@@ -65,8 +64,7 @@ fn a_restart_keeps_subnet_and_mac() -> Result<()> {
 #[test]
 fn a_node_whose_lease_ran_out_gets_its_former_subnet_back() -> Result<()> {
     let pair = TwoNodes::new("former", VXLAN)?;
-    let agent = pair.a.agent(pair.options()?)?;
-    agent.wait_ready()?;
+    let agent = pair.a.ready_agent(pair.options()?)?;
     let before = subnet(&agent)?;
     agent.sigterm_and_wait()?;
     assert!(pair.etcd.delete(&format!("{}{}", cluster::LEASES, before.replace('/', "-")))?, "the lease of {before}");
@@ -117,8 +115,7 @@ fn subnet_env_has_stocks_text_and_mode() -> Result<()> {
     let pair = TwoNodes::new("env", VXLAN)?;
     let reservation = flannel_tests::StockNode::vxlan(7, "192.168.1.11", "02:00:00:00:00:07");
     pair.etcd.put(&reservation.key(), &reservation.value(), None)?;
-    let agent = pair.a.agent(pair.options()?)?;
-    agent.wait_ready()?;
+    let _agent = pair.a.ready_agent(pair.options()?)?;
     let path = pair.a.outside_path("/run/flannel/subnet.env");
     let text = "FLANNEL_NETWORK=10.244.0.0/16\nFLANNEL_SUBNET=10.244.7.1/24\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=false\n";
     assert_eq!(fs::read_to_string(&path)?, text);

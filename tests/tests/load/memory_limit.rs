@@ -9,8 +9,7 @@ const LIMIT: u64 = 160 << 20;
 const ASKED: u32 = 1 << 20;
 
 fn start(pair: &TwoNodes, limit: &MemoryLimit, options: AgentOptions) -> Result<(Agent, Value)> {
-    let agent = limit.within(|| pair.a.agent(options))?;
-    agent.wait_ready()?;
+    let agent = limit.within(|| pair.a.ready_agent(options))?;
     let status = agent.status()?;
     println!("{} -> {}", status["mode"], status["flow_table"]);
     ensure!(!status["mode"]["attach"].is_null(), "no eBPF: {}", status["mode"]);

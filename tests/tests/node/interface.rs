@@ -154,8 +154,7 @@ fn an_interface_that_stays_away_gives_way_to_the_next() -> Result<()> {
     lab.link(&net.a, "eth1", &net.r, "eth-a1")?;
     net.r.sh("ip link set eth-a1 master br1")?;
     let options = AgentOptions::etcd(&etcd.endpoint(ROUTER))?.flag("--iface-regex=^eth1$");
-    let agent = net.a.agent(options)?;
-    agent.wait_ready()?;
+    let agent = net.a.ready_agent(options)?;
     net.a.sh("ip link del eth0")?;
     not_ready(&agent, "external interface eth0 is gone")?;
     net.a.address("eth1", "192.168.1.41/24", Some(ROUTER))?;

@@ -20,8 +20,7 @@ fn start(name: &str, config: &str) -> Result<(TwoNodes, Agent)> {
     let pair = TwoNodes::new(name, config)?;
     let own = StockNode::vxlan(5, "192.168.1.11", "02:00:00:00:00:05");
     pair.etcd.put(&own.key(), &own.value(), None)?;
-    let agent = pair.a.agent(pair.options()?.flag(&format!("--nexthops-from={FROM}")))?;
-    agent.wait_ready()?;
+    let agent = pair.a.ready_agent(pair.options()?.flag(&format!("--nexthops-from={FROM}")))?;
     Ok((pair, agent))
 }
 

@@ -110,8 +110,7 @@ fn the_log_is_json_on_request_and_holds_no_password() -> Result<()> {
     agent.sigterm_and_wait()?;
     assert!(!agent.child().log().contains("incorrect-horse"));
 
-    let agent = net.a.agent(AgentOptions { environment: password(PASSWORD), ..options })?;
-    agent.wait_ready()?;
+    let agent = net.a.ready_agent(AgentOptions { environment: password(PASSWORD), ..options })?;
     agent.sigterm_and_wait()?;
     let log = agent.child().log();
     assert!(!log.contains(PASSWORD), "{log}");

@@ -81,8 +81,7 @@ impl Left {
         leaving(backend).put(&self.etcd)?;
         let mut options = AgentOptions::etcd(&self.net.endpoint(&self.etcd))?;
         options.flags.extend(flags.iter().map(|flag| (*flag).to_owned()));
-        let agent = self.net.a.agent(options)?;
-        agent.wait_ready()?;
+        let agent = self.net.a.ready_agent(options)?;
         agent.wait_peers(2)?;
         self.etcd.delete(&leaving(backend).key())?;
         agent.wait_peers(0)?;
@@ -140,8 +139,7 @@ fn nor_do_they_without_a_tunnel() -> Result<()> {
 #[test]
 fn the_route_comes_back_and_goes_with_the_option() -> Result<()> {
     let pair = TwoNodes::with("unreachback", Stack::Dual, &cluster::config(Stack::Dual, VXLAN))?;
-    let agent = pair.a.agent(pair.options()?)?;
-    agent.wait_ready()?;
+    let agent = pair.a.ready_agent(pair.options()?)?;
     eventually_said(&agent, "fd00:10:244::/48", true, "")?;
     let wanted = unreachable(&pair.a)?;
     for change in ["ip route del unreachable 10.244.0.0/16", "ip -6 route del unreachable fd00:10:244::/48"] {
@@ -154,8 +152,7 @@ fn the_route_comes_back_and_goes_with_the_option() -> Result<()> {
     }
     agent.kill9()?;
     assert_eq!(unreachable(&pair.a)?, wanted, "it does not depend on the agent");
-    let agent = pair.a.agent(pair.options()?.flag("--unreachable-route=false"))?;
-    agent.wait_ready()?;
+    let agent = pair.a.ready_agent(pair.options()?.flag("--unreachable-route=false"))?;
     eventually_said(&agent, "10.244.0.0/16", false, "--unreachable-route=false")?;
     eventually_said(&agent, "fd00:10:244::/48", false, "--unreachable-route=false")?;
     assert_eq!(unreachable(&pair.a)?, "");
@@ -167,8 +164,7 @@ fn a_route_of_another_program_to_the_pod_network_stays_and_none_is_made() -> Res
     let pair = TwoNodes::new("unreachbird", cluster::VXLAN)?;
     let foreign = || pair.a.sh("ip route show proto bird").map(|output| output.stdout);
     pair.a.sh("ip route add blackhole 10.244.0.0/16 proto bird")?;
-    let agent = pair.a.agent(pair.options()?)?;
-    agent.wait_ready()?;
+    let agent = pair.a.ready_agent(pair.options()?)?;
     eventually_said(&agent, "10.244.0.0/16", false, "protocol 12")?;
     assert_eq!(unreachable(&pair.a)?, "");
     let before = foreign()?;
@@ -188,8 +184,7 @@ fn a_route_of_another_program_to_the_pod_network_stays_and_none_is_made() -> Res
 fn none_is_made_for_a_pod_network_that_has_addresses_of_the_underlay() -> Result<()> {
     let config = r#"{"Network":"192.168.0.0/16","SubnetMin":"192.168.100.0","Backend":{"Type":"vxlan"}}"#;
     let pair = TwoNodes::new("unreachwide", config)?;
-    let agent = pair.a.agent(pair.options()?)?;
-    agent.wait_ready()?;
+    let agent = pair.a.ready_agent(pair.options()?)?;
     eventually_said(&agent, "192.168.0.0/16", false, "192.168.1.12 of the store is in it")?;
     assert_eq!(unreachable(&pair.a)?, "");
     Ok(())
@@ -198,13 +193,11 @@ fn none_is_made_for_a_pod_network_that_has_addresses_of_the_underlay() -> Result
 #[test]
 fn the_route_of_a_former_pod_network_is_removed() -> Result<()> {
     let pair = TwoNodes::new("unreachformer", cluster::VXLAN)?;
-    let agent = pair.a.agent(pair.options()?)?;
-    agent.wait_ready()?;
+    let agent = pair.a.ready_agent(pair.options()?)?;
     eventually_said(&agent, "10.244.0.0/16", true, "")?;
     agent.sigterm_and_wait()?;
     pair.etcd.put(cluster::CONFIG_KEY, r#"{"Network":"10.55.0.0/16","Backend":{"Type":"vxlan"}}"#, None)?;
-    let agent = pair.a.agent(pair.options()?)?;
-    agent.wait_ready()?;
+    let agent = pair.a.ready_agent(pair.options()?)?;
     eventually_said(&agent, "10.55.0.0/16", true, "")?;
     let routes = unreachable(&pair.a)?;
     assert!(!routes.contains("10.244.0.0/16"), "{routes}");

@@ -53,8 +53,7 @@ fn nothing_is_done_over_others_or_without_the_driver() -> Result<()> {
     let pair = TwoNodes::new("earlyoff", cluster::VXLAN)?;
     let start = |flags: &[&str]| -> Result<Agent> {
         let options: AgentOptions = flags.iter().fold(pair.options()?, |options, flag| options.flag(flag));
-        let agent = pair.a.agent(options)?;
-        agent.wait_ready()?;
+        let agent = pair.a.ready_agent(options)?;
         Ok(agent)
     };
     let agent = start(&["--xdp-guard=auto"])?;
@@ -89,8 +88,7 @@ fn nothing_is_done_over_others_or_without_the_driver() -> Result<()> {
     for flag in &mut options.flags {
         *flag = flag.replace("--iface=eth0", "--iface=br0");
     }
-    let agent = pair.a.agent(options)?;
-    agent.wait_ready()?;
+    let agent = pair.a.ready_agent(options)?;
     let reason = xdp(&agent)?["reason"].as_str().unwrap_or_default().to_owned();
     ensure!(reason.contains("not supported"), "{reason}");
     agent.wait_log(&["--xdp-guard=native cannot be done"])?;

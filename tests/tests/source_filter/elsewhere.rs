@@ -14,8 +14,7 @@ fn a_node_behind_a_nat_tells_so_and_is_let_in() -> Result<()> {
     pair.b.sh("nft add table ip nat")?;
     pair.b.run(["nft", "add chain ip nat in { type nat hook prerouting priority dstnat; }"])?;
     pair.b.sh(&format!("nft add rule ip nat in ip daddr {NATS} dnat to 192.168.1.12"))?;
-    let a = pair.a.agent(pair.options()?)?;
-    a.wait_ready()?;
+    let a = pair.a.ready_agent(pair.options()?)?;
     let b = pair.b.agent(pair.options()?.flag(&format!("--public-ip={NATS}")))?;
     b.wait_ready()?;
     a.wait_peers(1)?;

@@ -53,8 +53,7 @@ impl Guarded {
         let pair = TwoNodes::with(name, Stack::Dual, &cluster::config(Stack::Dual, r#"{"Type":"vxlan"}"#))?;
         ours().put(&pair.etcd)?;
         let options = flags.iter().fold(pair.options()?, |options: AgentOptions, flag| options.flag(flag));
-        let agent = pair.a.agent(options)?;
-        agent.wait_ready()?;
+        let agent = pair.a.ready_agent(options)?;
         speak_tunnel(&pair, &as_published(&agent)?)?;
         let pod = pair.a.add_pod("p1")?;
         // Addresses are resolved, so that no ping is lost to that.

@@ -4,7 +4,6 @@ use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{
     eventually,
     packet::{self, with_priority_tags},
-    packet_v6,
     wire::Capture,
 };
 
@@ -110,5 +109,5 @@ fn behind_priority_tags(lab: &Guarded) -> Result<()> {
 
 /// Of either family.
 fn is_tunnel(frame: &[u8]) -> bool {
-    packet::is_tunnel(frame) || packet_v6::is_tunnel(frame)
+    packet::is_tunnel(frame) || packet::v6::is_tunnel(frame)
 }

@@ -13,8 +13,8 @@ use flannel_tests::{
     Pair, eventually,
     fast::Family,
     load::{UdpReport, datagrams::Datagrams},
-    packet::{self, UDP},
-    packet_v6, throughout,
+    packet::{self, UDP, v6},
+    throughout,
     topology::{LeafSpine, Stack},
     wire::{Capture, Wanted},
 };
@@ -26,7 +26,6 @@ struct Shape {
     /// The public addresses of the sending and of the receiving node.
     ends: [&'static str; 2],
     is_tunnel: Wanted,
-    is_by_us: Wanted,
     /// Offsets in a tunnel frame: its UDP header, and the protocol and the UDP header inside.
     udp: usize,
     inner_protocol: usize,
@@ -41,7 +40,6 @@ const V4: Shape = Shape {
     family: Family::V4,
     ends: ["10.255.0.11", "10.255.0.13"],
     is_tunnel: packet::is_tunnel,
-    is_by_us: packet::is_encapsulated_by_us,
     udp: packet::UDP_AT,
     inner_protocol: packet::INNER_AT + 9,
     inner_udp: packet::INNER_AT + 20,
@@ -52,11 +50,10 @@ const V4: Shape = Shape {
 const V6: Shape = Shape {
     family: Family::V6,
     ends: ["2001:db8:ff::11", "2001:db8:ff::13"],
-    is_tunnel: packet_v6::is_tunnel,
-    is_by_us: packet_v6::is_encapsulated_by_us,
-    udp: packet_v6::UDP_AT,
-    inner_protocol: packet_v6::INNER_AT + 6,
-    inner_udp: packet_v6::INNER_AT + 40,
+    is_tunnel: v6::is_tunnel,
+    udp: v6::UDP_AT,
+    inner_protocol: v6::INNER_AT + 6,
+    inner_udp: v6::INNER_AT + 40,
     headers: [48, 70],
     forwarded: ["Ip6", "OutForwDatagrams"],
 };
@@ -137,7 +134,7 @@ impl Legs {
 
     /// Frames with UDP packets inside, by the source port inside.
     fn flows(&self) -> BTreeMap<u16, Seen> {
-        let Shape { udp, inner_protocol, inner_udp, is_by_us, .. } = *self.shape;
+        let Shape { udp, inner_protocol, inner_udp, .. } = *self.shape;
         let mut flows = BTreeMap::<u16, Seen>::new();
         for (leg, capture) in self.captures.iter().enumerate() {
             let is_udp = |frame: &&Vec<u8>| frame.len() > inner_udp + 8 && frame[inner_protocol] == UDP;
@@ -145,7 +142,7 @@ impl Legs {
                 let flow = flows.entry(port_at(frame, inner_udp)).or_default();
                 flow.legs.insert(leg);
                 flow.source_ports.insert(port_at(frame, udp));
-                flow.by_us += usize::from(is_by_us(frame));
+                flow.by_us += usize::from(packet::is_encapsulated_by_us(frame));
             }
         }
         flows
@@ -418,7 +415,7 @@ fn legs_of_different_mtu(cables: &Cables) -> Result<()> {
         let frames = legs.captures[leg].frames();
         frames
             .iter()
-            .filter(|frame| (legs.shape.is_by_us)(frame))
+            .filter(|frame| packet::is_encapsulated_by_us(frame))
             .map(|frame| frame.len() - 14)
             .max()
             .unwrap_or_default()

@@ -6,7 +6,6 @@ mod cleanup;
 mod direct;
 mod ecmp;
 mod frames;
-mod ipv6;
 mod policy;
 mod restart;
 mod switch;

@@ -5,23 +5,42 @@ use std::{net::Ipv4Addr, thread, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{
-    Host, Pair, eventually,
+    Host, Pair, TwoNodes,
+    agent::Tally,
+    cluster, eventually,
     load::{
         UdpLoad, UdpRun,
         iperf::tcp_stream,
         rr::{Protocol, rr},
         segmented::{Segmented, send},
     },
-    packet::{self, Ipv4, identification},
-    topology::{OFFLOAD, WIRE},
+    packet::{self, Ipv4, identification, is_encapsulated_by_us, v6},
+    topology::{OFFLOAD, Stack, WIRE},
     wire::{Capture, inject},
 };
 use ipnet::IpNet;
 
-/// Runs `check` in both modes over both kinds of cable, and sees to it that the packets went the way they should. What
-/// `check` returns must be the same each time.
+/// The receiving node over IPv6.
+const FAR_V6: &str = "2001:db8:2::13";
+
+/// Runs `check` over IPv4 in both modes and over both kinds of cable, and sees to it that the packets went the way they
+/// should. What `check` returns must be the same each time.
 fn in_every_way<T: PartialEq + std::fmt::Debug>(name: &str, check: impl Fn(&Pair) -> Result<T>) -> Result<T> {
-    let pair = Pair::new(name)?;
+    in_every_way_of(name, Stack::V4, check)
+}
+
+/// The same over IPv4, and over IPv6. Each has its own result.
+fn over_each_family<T: PartialEq + std::fmt::Debug>(name: &str, check: impl Fn(&Pair) -> Result<T>) -> Result<[T; 2]> {
+    let v4 = in_every_way_of(name, Stack::V4, &check).context("IPv4")?;
+    Ok([v4, in_every_way_of(&format!("{name}6"), Stack::V6, &check).context("IPv6")?])
+}
+
+fn in_every_way_of<T: PartialEq + std::fmt::Debug>(
+    name: &str,
+    stack: Stack,
+    check: impl Fn(&Pair) -> Result<T>,
+) -> Result<T> {
+    let pair = Pair::with(name, stack, &[])?;
     let mut results = Vec::new();
     for (cable, features) in [("offload", OFFLOAD), ("wire", WIRE)] {
         pair.set_offloads(features)?;
@@ -52,50 +71,154 @@ fn subnet(node: &flannel_tests::Node) -> Result<IpNet> {
 
 #[test]
 fn bulk_tcp_travels_in_large_packets_and_hardly_repeats_itself() -> Result<()> {
-    in_every_way("tcp", |pair| {
-        let reasons = ["encapsulated", "mode_kernel"];
-        let sum = || -> Result<(u64, u64)> {
-            let tallies = reasons.map(|reason| pair.sender.tally("to_tunnel", reason));
-            let [a, b] = tallies;
+    over_each_family("tcp", |pair| {
+        let left = || -> Result<Tally> {
+            let [a, b] = ["encapsulated", "mode_kernel"].map(|reason| pair.sender.tally("to_tunnel", reason));
             let (a, b) = (a?, b?);
-            Ok((a.packets + b.packets, a.bytes + b.bytes))
+            Ok(Tally { packets: a.packets + b.packets, bytes: a.bytes + b.bytes })
         };
         let segments = |name: &str| pair.near.counter("Tcp", name);
-        let wire = || -> Result<[u64; 2]> {
+        let wire = || -> Result<Tally> {
             let of = |name: &str| pair.net.r.device_counter("eth-a", name);
-            Ok([of("rx_bytes")?, of("rx_packets")?])
+            Ok(Tally { packets: of("rx_packets")?, bytes: of("rx_bytes")? })
         };
-        let on_the_wire = wire()?;
-        let (before, sent, again) = (sum()?, segments("OutSegs")?, segments("RetransSegs")?);
+        let before = [left()?, wire()?];
+        let (sent, again) = (segments("OutSegs")?, segments("RetransSegs")?);
         let stream = tcp_stream(&pair.near, &pair.far, pair.far.ip(), 2, Some(cpu()?))?;
-        let after = sum()?;
+        let after = [left()?, wire()?];
         let (sent, again) = (segments("OutSegs")? - sent, segments("RetransSegs")? - again);
         println!("{:.2} Gbit/s, {again} of {sent} segments again", stream.bits_per_second / 1e9);
         ensure!(stream.bits_per_second > 0.0, "{stream:?}");
         ensure!(again * 100 <= sent, "{again} of {sent} segments were sent again");
-        let mean = (after.1 - before.1) / (after.0 - before.0).max(1);
-        ensure!(mean > 3 * 1450, "packets of {mean} bytes on average: segmentation offload was lost on the way");
         // Full segments of 1500 bytes, or several in one; smaller ones would show that the size of segments was changed.
-        let now = wire()?;
-        let mean = (now[0] - on_the_wire[0]) / (now[1] - on_the_wire[1]).max(1);
-        ensure!(mean >= 1490, "frames of {mean} bytes on average on the underlay");
+        for (place, at, least) in [("sender", 0, 3 * 1430), ("underlay", 1, 1490)] {
+            let Tally { packets, bytes } = after[at].since(before[at]);
+            let mean = bytes / packets.max(1);
+            ensure!(mean >= least, "packets of {mean} bytes on average at the {place}, not of {least}");
+        }
         Ok(())
     })
+    .map(drop)
+}
+
+/// Outer checksums of 0 do not keep the receiving device from merging segments. On one cable: a router hands them on one
+/// by one.
+#[test]
+fn the_receiver_gets_bulk_tcp_over_ipv6_in_large_packets() -> Result<()> {
+    let config = cluster::config(Stack::V6, r#"{"Type":"vxlan"}"#);
+    let nodes = TwoNodes::with("merged6", Stack::V6, &config)?;
+    let [sender, receiver] = nodes.agents()?;
+    let (near, far) = (nodes.a.add_pod("p1")?, nodes.b.add_pod("p1")?);
+    near.wait_ping(far.ip())?;
+    for (cable, features) in [("offload", OFFLOAD), ("wire", WIRE)] {
+        for mode in ["kernel", "encap"] {
+            for agent in [&sender, &receiver] {
+                agent.node().sh(&format!("ethtool -K eth0 {features}"))?;
+                agent.set_mode(mode)?;
+            }
+            let came = || receiver.tally("from_underlay", "tunnel_good");
+            let before = came()?;
+            tcp_stream(&near, &far, far.ip(), 2, Some(cpu()?))?;
+            let Tally { packets, bytes } = came()?.since(before);
+            let mean = bytes / packets.max(1);
+            ensure!(mean > 3 * 1430, "mode {mode}, cable {cable}: packets of {mean} bytes on average");
+        }
+    }
+    Ok(())
 }
 
 #[test]
 fn datagrams_cut_by_the_kernel_arrive_whole_and_in_order() -> Result<()> {
-    let numbers = in_every_way("gso", |pair| {
+    let numbers = over_each_family("gso", |pair| {
+        let sent = |load| send(&pair.near, &pair.far, pair.far.ip(), load);
         // The path must have been seen to take datagrams of this size, or the programs leave them to the kernel.
-        send(&pair.near, &pair.far, pair.far.ip(), Segmented { sends: 2, segments: 1, size: 1200 })?;
-        let load = Segmented { sends: 50, segments: 40, size: 1200 };
+        sent(Segmented { sends: 2, segments: 1, size: 1200 })?;
         let before = pair.encapsulated()?;
-        let numbers = send(&pair.near, &pair.far, pair.far.ip(), load)?;
+        let numbers = sent(Segmented { sends: 50, segments: 40, size: 1200 })?;
         let taken = pair.encapsulated()? - before;
         ensure!(taken == 0 || taken >= 40, "{taken} of 50 buffers encapsulated");
         Ok(numbers)
     })?;
-    assert_eq!(numbers, (0..2000).collect::<Vec<_>>());
+    assert_eq!(numbers, [(); 2].map(|()| (0..2000).collect::<Vec<_>>()));
+    Ok(())
+}
+
+/// Cut by the sending node and not merged by the receiving one: every segment is a packet in its own right, with
+/// the outer checksum 0 in each.
+#[test]
+fn every_segment_over_ipv6_leaves_with_checksum_zero_and_its_own_lengths() -> Result<()> {
+    let pair = Pair::with("segments6", Stack::V6, &[])?;
+    let (sender, receiver) = (pair.sender.node(), pair.receiver.node());
+    sender.sh("ethtool -K eth0 tso off tx-udp_tnl-segmentation off tx off")?;
+    receiver.sh("ethtool -K eth0 gro off")?;
+    let sent = |load| send(&pair.near, &pair.far, pair.far.ip(), load);
+    sent(Segmented { sends: 2, segments: 1, size: 1200 })?;
+    let capture = Capture::start(receiver, "eth0", v6::is_tunnel)?;
+    let before = pair.encapsulated()?;
+    sent(Segmented { sends: 10, segments: 40, size: 1200 })?;
+    let stream = || tcp_stream(&pair.near, &pair.far, pair.far.ip(), 1, Some(cpu()?));
+    eventually("a stream", Duration::from_secs(5), stream)?;
+    ensure!(pair.encapsulated()? - before > 10, "nothing was encapsulated");
+    let frames = capture.frames();
+    let ours: Vec<_> = frames.iter().filter(|frame| is_encapsulated_by_us(frame)).collect();
+    ensure!(ours.len() * 10 > frames.len() * 9, "{} of {} frames are ours", ours.len(), frames.len());
+    for frame in &frames {
+        if let Some(fault) = v6::fault(frame) {
+            anyhow::bail!("{fault}: {:02x?}", &frame[..frame.len().min(160)]);
+        }
+    }
+    let full = ours.iter().filter(|frame| frame.len() == 1514).count();
+    ensure!(full * 2 > ours.len(), "{full} of {} frames are full", ours.len());
+    Ok(())
+}
+
+/// The receiver of replies also counts them as tunnel packets of a known peer, regardless of whether the kernel or the
+/// programs encapsulated them. Routers announce themselves by link-local addresses, so that is the next hop over IPv6.
+#[test]
+fn received_packets_are_known_by_their_sender() -> Result<()> {
+    over_each_family("known", |pair| {
+        let good = || pair.sender.counted("from_underlay", "tunnel_good");
+        let before = good()?;
+        for _ in 0..2 {
+            pair.near.ping(pair.far.ip())?;
+        }
+        let packets = good()? - before;
+        ensure!(packets >= 6, "{packets} of 6");
+        Ok(())
+    })
+    .map(drop)
+}
+
+#[test]
+fn a_next_hop_may_be_a_link_local_address() -> Result<()> {
+    let pair = Pair::with("hop6", Stack::V6, &[])?;
+    assert_eq!(pair.sender.peer_entry(FAR_V6)?["next_hop"], "fe80::1");
+    let before = pair.encapsulated()?;
+    for _ in 0..2 {
+        pair.near.ping(pair.far.ip())?;
+    }
+    ensure!(pair.encapsulated()? > before, "nothing was encapsulated");
+    Ok(())
+}
+
+/// The outer packet is never fragmented. In either mode, the kernel reports the smaller MTU to a
+/// pod whose packets are too large for the path.
+#[test]
+fn a_packet_too_large_for_the_underlay_is_answered() -> Result<()> {
+    let pair = Pair::with("big6", Stack::V6, &[])?;
+    let (from, to) = (&pair.near, pair.far.ip());
+    pair.net.a.sh(&format!("ip -6 route add {FAR_V6}/128 via fe80::1 dev eth0 mtu 1400"))?;
+    for mode in ["kernel", "encap"] {
+        pair.set_mode(mode)?;
+        from.sh("ip -6 route flush cache")?;
+        let ping = |size: usize| format!("ping -n -c 4 -i 0.05 -W 1 -M do -s {size} {to}");
+        // 1400 bytes less the tunnel's 70.
+        let too_large = from.command(ping(1430 - 48).split(' ')).any_code().run()?.stdout;
+        ensure!(too_large.contains("mtu=1330") || too_large.contains("mtu = 1330"), "mode {mode}: {too_large}");
+        let fits = from.sh(&ping(1330 - 48))?.stdout;
+        ensure!(fits.contains(" 0% packet loss"), "mode {mode}: {fits}");
+    }
+    ensure!(pair.encapsulated()? > 0, "nothing was encapsulated");
     Ok(())
 }
 

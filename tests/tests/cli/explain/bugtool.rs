@@ -28,8 +28,7 @@ fn find<'a>(files: &'a [(String, String)], name: &str) -> Result<&'a str> {
 #[test]
 fn an_archive_tells_everything_but_secrets() -> Result<()> {
     let pair = TwoNodes::new("bugtool", VXLAN)?;
-    let agent = pair.a.agent(pair.options()?.flag("--ip-masq=true"))?;
-    agent.wait_ready()?;
+    let agent = pair.a.ready_agent(pair.options()?.flag("--ip-masq=true"))?;
     let files = unpacked(&agent)?;
     for name in
         ["status.json", "check.json", "maps.json", "flows.json", "diff.json", "kernel/link.json", "programs.json"]
@@ -64,8 +63,7 @@ fn an_archive_tells_everything_but_secrets() -> Result<()> {
 #[test]
 fn an_archive_goes_to_standard_output() -> Result<()> {
     let pair = TwoNodes::new("bugtool-out", VXLAN)?;
-    let agent = pair.a.agent(pair.options()?)?;
-    agent.wait_ready()?;
+    let agent = pair.a.ready_agent(pair.options()?)?;
     let dir = tempfile::tempdir()?;
     let at = dir.path().to_str().context("a path")?;
     let command = agent.argv(&["bugtool", "-o", "-"]).join(" ");

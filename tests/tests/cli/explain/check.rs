@@ -41,8 +41,7 @@ fn a_host_is_judged_before_and_after_the_agent_is_there() -> Result<()> {
     says(&broken, "forwarding", "fail", "net.ipv4.ip_forward is not 1")?;
     node.sh("sysctl -qw net.ipv4.ip_forward=1")?;
 
-    let agent = node.agent(pair.options()?)?;
-    agent.wait_ready()?;
+    let agent = node.ready_agent(pair.options()?)?;
     node.sh("iptables -I INPUT -p udp --dport 8472 -j DROP")?;
     node.sh("iptables -I FORWARD -m limit --limit 5/s -j ACCEPT")?;
     node.sh("iptables -t nat -A PREROUTING -m statistic --mode random --probability 0.5 -j RETURN")?;

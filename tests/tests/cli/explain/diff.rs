@@ -20,8 +20,7 @@ fn what_was_broken_is_shown_and_nothing_else() -> Result<()> {
     let pair = TwoNodes::new("diff", VXLAN)?;
     StockNode::vxlan(9, "192.168.1.12", "02:00:00:00:00:09").put(&pair.etcd)?;
     StockNode::vxlan(10, "192.168.1.13", "02:00:00:00:00:0a").put(&pair.etcd)?;
-    let agent = pair.a.agent(pair.options()?)?;
-    agent.wait_ready()?;
+    let agent = pair.a.ready_agent(pair.options()?)?;
     agent.wait_peers(2)?;
     eventually("no difference", Duration::from_secs(5), || {
         let found = differences(&agent)?;

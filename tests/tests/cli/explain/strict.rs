@@ -24,8 +24,7 @@ fn wait_mode(agent: &Agent, mode: &str, reason: &str) -> Result<()> {
 fn rules_for_single_packets_are_named_and_strictly_kept() -> Result<()> {
     let pair = TwoNodes::new("strict", VXLAN)?;
     pair.a.sh(&format!("iptables -A {LIMIT}"))?;
-    let strict = pair.a.agent(pair.options()?.flag("--datapath=fast").flag("--strict-rules=true"))?;
-    strict.wait_ready()?;
+    let strict = pair.a.ready_agent(pair.options()?.flag("--datapath=fast").flag("--strict-rules=true"))?;
     wait_mode(&strict, "encap", "rules judge packets one by one in ip filter FORWARD (limit)")?;
     pair.a.sh(&format!("iptables -D {LIMIT}"))?;
     wait_mode(&strict, "fast", "")?;
@@ -36,8 +35,7 @@ fn rules_for_single_packets_are_named_and_strictly_kept() -> Result<()> {
     wait_mode(&strict, "fast", "")?;
 
     pair.b.sh(&format!("iptables -A {LIMIT}"))?;
-    let lenient = pair.b.agent(pair.options()?.flag("--datapath=fast"))?;
-    lenient.wait_ready()?;
+    let lenient = pair.b.ready_agent(pair.options()?.flag("--datapath=fast"))?;
     wait_mode(&lenient, "fast", "")?;
     lenient.wait_status("the rules by name", |status| {
         ensure!(status["fast"]["rules"][0] == "ip filter FORWARD (limit)", "{}", status["fast"]["rules"]);

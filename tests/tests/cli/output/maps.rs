@@ -12,8 +12,7 @@ fn node() -> Result<(TwoNodes, Agent)> {
     let own = StockNode::vxlan(5, "192.168.1.11", "02:00:00:00:00:05");
     pair.etcd.put(&own.key(), &own.value(), None)?;
     StockNode::vxlan(9, "192.168.1.12", "02:00:00:00:00:09").put(&pair.etcd)?;
-    let agent = pair.a.agent(pair.options()?)?;
-    agent.wait_ready()?;
+    let agent = pair.a.ready_agent(pair.options()?)?;
     agent.wait_peers(1)?;
     pair.a.command(["ping", "-n", "-c", "3", "-i", "0.01", "-W", "1", "10.244.9.7"]).any_code().run()?;
     Ok((pair, agent))

@@ -11,8 +11,7 @@ use nix::fcntl::{Flock, FlockArg};
 
 fn agent(change: impl Fn(AgentOptions) -> AgentOptions) -> Result<(TwoNodes, Agent)> {
     let pair = TwoNodes::new("mode", VXLAN)?;
-    let agent = pair.a.agent(change(pair.options()?))?;
-    agent.wait_ready()?;
+    let agent = pair.a.ready_agent(change(pair.options()?))?;
     Ok((pair, agent))
 }
 
@@ -105,8 +104,7 @@ fn a_choice_at_run_time_goes_before_the_flag_and_auto_returns_to_it() -> Result<
 #[test]
 fn the_network_configuration_names_a_mode_for_nodes_that_choose_none() -> Result<()> {
     let pair = TwoNodes::new("wide", r#"{"Network":"10.244.0.0/16","Backend":{"Type":"vxlan","Datapath":"kernel"}}"#)?;
-    let agent = pair.a.agent(pair.options()?)?;
-    agent.wait_ready()?;
+    let agent = pair.a.ready_agent(pair.options()?)?;
     let mode = agent.status()?["mode"].clone();
     assert_eq!((&mode["effective"], &mode["source"]), (&"kernel".into(), &"network-config".into()), "{mode}");
     Ok(())

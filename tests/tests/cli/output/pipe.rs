@@ -14,8 +14,7 @@ fn into_closed_pipe(pair: &TwoNodes, words: &str, descriptor: u8) -> Result<Stri
 #[test]
 fn a_reader_that_goes_away_is_no_error() -> Result<()> {
     let pair = TwoNodes::new("pipe", VXLAN)?;
-    let agent = pair.a.agent(pair.options()?)?;
-    agent.wait_ready()?;
+    let _agent = pair.a.ready_agent(pair.options()?)?;
     for words in
         ["status", "status -o json", "maps dump all", "datapath show", "cleanup --help", "--help", "run --version"]
     {

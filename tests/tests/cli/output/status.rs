@@ -15,8 +15,7 @@ fn a_living_agent_is_shown_with_lease_store_device_and_peers() -> Result<()> {
     pair.etcd.put(&own.key(), &own.value(), None)?;
     StockNode::vxlan(9, "192.168.1.99", "02:00:00:00:00:09").put(&pair.etcd)?;
     pair.etcd.put("/coreos.com/network/subnets/nonsense", "{}", None)?;
-    let agent = pair.a.agent(pair.options()?)?;
-    agent.wait_ready()?;
+    let agent = pair.a.ready_agent(pair.options()?)?;
     agent.wait_peers(1)?;
     let text = agent.cli(&["status"])?.stdout;
     let pid = agent.child().pid();
@@ -43,8 +42,7 @@ fn a_living_agent_is_shown_with_lease_store_device_and_peers() -> Result<()> {
 fn a_dead_agent_is_shown_as_such_with_what_its_pins_tell() -> Result<()> {
     let pair = TwoNodes::new("dead", VXLAN)?;
     StockNode::vxlan(9, "192.168.1.99", "02:00:00:00:00:09").put(&pair.etcd)?;
-    let agent = pair.a.agent(pair.options()?)?;
-    agent.wait_ready()?;
+    let agent = pair.a.ready_agent(pair.options()?)?;
     agent.wait_peers(1)?;
     let living = agent.status()?;
     agent.kill9()?;

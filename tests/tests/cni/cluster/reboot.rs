@@ -77,8 +77,7 @@ fn after_a_reboot_former_pods_go_and_new_ones_wait_for_the_agent() -> Result<()>
     let (agent, result) = thread::scope(|scope| -> Result<(Agent, Value)> {
         let add = scope.spawn(|| list.add(&new, &mappings));
         throughout("ADD waits", Duration::from_millis(500), || (!add.is_finished()).then_some(()))?;
-        let agent = node.agent(options(&world.net, &world.etcd)?)?;
-        agent.wait_ready()?;
+        let agent = node.ready_agent(options(&world.net, &world.etcd)?)?;
         Ok((agent, add.join().expect("no panic")?))
     })?;
     assert_eq!(node.subnet_env()?.subnets, subnets, "the subnet of before");

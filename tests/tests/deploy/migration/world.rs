@@ -81,8 +81,7 @@ impl World {
     /// Starts the agent with the flags of the flanneld that was there, and waits until it carries the pods' packets.
     pub(crate) fn upgrade(&self) -> Result<Agent> {
         let flags = AgentOptions::etcd(&self.net.endpoint(&self.etcd))?.flag("--ip-masq");
-        let agent = self.net.a.agent(flags)?;
-        agent.wait_ready()?;
+        let agent = self.net.a.ready_agent(flags)?;
         agent.wait_peers(2)?;
         let carried = || -> Result<u64> {
             Ok(agent.counted("to_tunnel", "encapsulated")? + agent.counted("from_pod", "replayed")?)

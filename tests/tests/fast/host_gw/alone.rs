@@ -92,7 +92,6 @@ fn agent_on_tun(nodes: &TwoNodes) -> Result<Agent> {
     nodes.a.sh("ip link set tun0 up")?;
     let mut options = nodes.options()?.flag("--datapath=fast");
     options.flags.retain(|flag| flag != "--iface=eth0");
-    let agent = nodes.a.agent(options.flag("--iface=tun0"))?;
-    agent.wait_ready()?;
+    let agent = nodes.a.ready_agent(options.flag("--iface=tun0"))?;
     Ok(agent)
 }

@@ -18,8 +18,7 @@ fn comes_and_goes(name: &str, attach: &str) -> Result<()> {
     let nodes = TwoNodes::with(name, Stack::Dual, &config(Stack::Dual, HOST_GW))?;
     flannel_tests::pair::settle(&nodes.a)?;
     let before = Snapshot::of(&nodes.a)?;
-    let agent = nodes.a.agent(nodes.options()?.flag(FLAGS[1]).flag("--datapath=kernel").flag(attach))?;
-    agent.wait_ready()?;
+    let agent = nodes.a.ready_agent(nodes.options()?.flag(FLAGS[1]).flag("--datapath=kernel").flag(attach))?;
     assert_eq!(on_external(&agent)?, [""; 0], "nothing to do in mode kernel");
     for (mode, expected) in [("fast", &FOLLOWED[..]), ("kernel", &[]), ("fast", &FOLLOWED)] {
         ask(&agent, mode, mode, None)?;

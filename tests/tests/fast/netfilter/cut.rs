@@ -7,7 +7,7 @@ use flannel_tests::{
     Node, eventually,
     fast::{Conversation, Family, FastLab},
     load::rr::Protocol,
-    packet, packet_v6, throughout,
+    packet, throughout,
     wire::Capture,
 };
 
@@ -148,7 +148,7 @@ fn by_an_ipsec_policy(lab: &FastLab, talks: &mut [Conversation]) -> Result<()> {
 }
 
 fn nothing_leaves(lab: &FastLab, talks: &mut [Conversation]) -> Result<()> {
-    let is_tunnel = |frame: &[u8]| packet::is_tunnel(frame) || packet_v6::is_tunnel(frame);
+    let is_tunnel = |frame: &[u8]| packet::is_tunnel(frame) || packet::v6::is_tunnel(frame);
     let capture = Capture::start(&lab.nodes.b, "eth0", is_tunnel)?;
     throughout("no tunnel packet", Duration::from_secs(1), || {
         for talk in &mut *talks {

@@ -6,8 +6,10 @@ use anyhow::{Context as _, Result};
 use flannel_common::reason::Reason;
 use flannel_tests::{
     Pair,
-    packet::{DONT_FRAGMENT, ICMP, Ipv4, MORE_FRAGMENTS, UDP, echo_request, pattern, udp},
-    packet_v6::{FRAGMENT, HOP_BY_HOP, Ipv6},
+    packet::{
+        DONT_FRAGMENT, ICMP, Ipv4, MORE_FRAGMENTS, UDP, echo_request, pattern, udp,
+        v6::{FRAGMENT, HOP_BY_HOP, Ipv6},
+    },
 };
 
 /// Packets that a pod sends in the middle of a known flow, and the reason under which `from_pod` is

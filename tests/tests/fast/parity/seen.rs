@@ -6,8 +6,10 @@ use std::{collections::BTreeSet, fmt::Write as _, net::IpAddr, time::Duration};
 use anyhow::Result;
 use flannel_tests::{
     Pair, eventually, eventually_stable,
-    packet::{self, ICMP, UDP},
-    packet_v6::{self, FRAGMENT, HOP_BY_HOP, ICMPV6},
+    packet::{
+        self, ICMP, UDP,
+        v6::{self, FRAGMENT, HOP_BY_HOP, ICMPV6},
+    },
     wire::{Capture, inject},
 };
 
@@ -32,7 +34,7 @@ impl Watch {
     pub(crate) fn new(pair: &Pair, at: IpAddr, plain: Vec<u8>) -> Result<Self> {
         let (is_v6, has_tunnel) = (at.is_ipv6(), pair.has_tunnel()?);
         let [far, tunnel, near] = if is_v6 {
-            [is_sent_v6, packet_v6::is_tunnel, is_icmp_v6]
+            [is_sent_v6, v6::is_tunnel, is_icmp_v6]
         } else {
             [is_sent as fn(&[u8]) -> bool, packet::is_tunnel, is_icmp]
         };
@@ -47,7 +49,7 @@ impl Watch {
 
     /// Sends an IP packet from the near pod.
     pub(crate) fn send(&self, pair: &Pair, packet: &[u8]) -> Result<()> {
-        if self.is_v6 { packet_v6::inject(&pair.near, packet) } else { inject(&pair.near, packet) }
+        inject(&pair.near, packet)
     }
 
     /// The same for the packet that says nothing.

@@ -103,7 +103,6 @@ fn a_slip_that_stays_is_told_once() -> Result<()> {
 #[test]
 fn a_configuration_with_an_unknown_key_is_served_with_a_warning() -> Result<()> {
     let pair = TwoNodes::new("odd", r#"{"Network":"10.244.0.0/16","Backend":{"Type":"vxlan","DirectRoutes":true}}"#)?;
-    let agent = pair.a.agent(pair.options()?)?;
-    agent.wait_ready()?;
+    let agent = pair.a.ready_agent(pair.options()?)?;
     agent.wait_log(&["Backend in the network configuration has the unknown key \"DirectRoutes\"; it is ignored"])
 }

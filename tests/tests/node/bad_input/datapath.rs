@@ -43,8 +43,7 @@ fn a_pin_root_that_cannot_be_made_leaves_the_node_to_the_kernel() -> Result<()> 
 #[test]
 fn a_node_without_ebpf_says_so_wherever_it_is_asked() -> Result<()> {
     let pair = TwoNodes::new("nobpf", VXLAN)?;
-    let agent = pair.a.agent(AgentOptions { pin_root: "/proc/flannel".to_owned(), ..pair.options()? })?;
-    agent.wait_ready()?;
+    let agent = pair.a.ready_agent(AgentOptions { pin_root: "/proc/flannel".to_owned(), ..pair.options()? })?;
     let reason = "cannot prepare the pin directory /proc/flannel";
     let status = agent.cli(&["status"])?.stdout;
     let line = "guard      outer off (enforce was asked for: no eBPF); inner off (audit was asked for: no eBPF)";

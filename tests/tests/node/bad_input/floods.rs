@@ -35,8 +35,7 @@ fn lines_allowed(since: Instant) -> usize {
 #[test]
 fn a_flood_of_refused_leases_fills_neither_log_nor_status() -> Result<()> {
     let pair = TwoNodes::new("floods", VXLAN)?;
-    let agent = pair.a.agent(pair.options()?)?;
-    agent.wait_ready()?;
+    let agent = pair.a.ready_agent(pair.options()?)?;
 
     let (begun, before) = (Instant::now(), log_size(&agent)?);
     let key = format!("{LEASES}10.244.250.0-24");
@@ -77,8 +76,7 @@ fn a_flood_of_refused_leases_fills_neither_log_nor_status() -> Result<()> {
 #[test]
 fn huge_values_are_shown_by_their_beginning() -> Result<()> {
     let pair = TwoNodes::new("huge", VXLAN)?;
-    let agent = pair.a.agent(pair.options()?)?;
-    agent.wait_ready()?;
+    let agent = pair.a.ready_agent(pair.options()?)?;
     let before = log_size(&agent)?;
     pair.etcd.client(async |etcd| {
         etcd.put(format!("{LEASES}{}", "\u{1b}[31m\n".repeat(HUGE / 6)), "{}", None).await?;

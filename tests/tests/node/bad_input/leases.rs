@@ -115,8 +115,7 @@ fn every_bad_lease_is_refused_alone_with_its_key_and_reason() -> Result<()> {
 #[test]
 fn a_lease_with_our_mac_is_refused() -> Result<()> {
     let pair = TwoNodes::new("ourmac", VXLAN)?;
-    let agent = pair.a.agent(pair.options()?)?;
-    agent.wait_ready()?;
+    let agent = pair.a.ready_agent(pair.options()?)?;
     let before = TunnelState::of(&pair.a)?;
     let status = agent.status()?;
     let mac = status["device"]["mac"].as_str().context("a MAC")?;
@@ -134,8 +133,7 @@ fn a_lease_with_our_mac_is_refused() -> Result<()> {
 #[test]
 fn a_bad_lease_that_is_mended_becomes_a_peer() -> Result<()> {
     let pair = TwoNodes::new("mended", VXLAN)?;
-    let agent = pair.a.agent(pair.options()?)?;
-    agent.wait_ready()?;
+    let agent = pair.a.ready_agent(pair.options()?)?;
     let good = StockNode::vxlan(9, FREE_IP, FREE_MAC);
     pair.etcd.put(&good.key(), "{", None)?;
     agent.wait_status("the refused lease", |status| {

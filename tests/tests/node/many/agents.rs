@@ -7,8 +7,7 @@ use std::time::Duration;
 #[test]
 fn a_second_agent_with_the_same_state_directory_is_refused() -> Result<()> {
     let pair = TwoNodes::new("second", VXLAN)?;
-    let first = pair.a.agent(pair.options()?)?;
-    first.wait_ready()?;
+    let first = pair.a.ready_agent(pair.options()?)?;
     let (code, text) = pair.a.agent(pair.options()?)?.wait_end()?;
     assert_eq!(code, 1, "{text}");
     let message = format!(
@@ -25,8 +24,7 @@ fn a_second_agent_with_the_same_state_directory_is_refused() -> Result<()> {
 #[test]
 fn a_killed_agent_leaves_its_state_directory_to_the_next() -> Result<()> {
     let pair = TwoNodes::new("next", VXLAN)?;
-    let first = pair.a.agent(pair.options()?)?;
-    first.wait_ready()?;
+    let first = pair.a.ready_agent(pair.options()?)?;
     first.kill9()?;
     pair.a.agent(pair.options()?)?.wait_ready()
 }

@@ -136,8 +136,7 @@ fn weather(seed: u64) -> Result<()> {
     let pair = TwoNodes::new("churn", CONFIG)?;
     pair.a.sh("ip route add default via 192.168.1.12")?;
     pair.b.sh("ip route add default via 192.168.1.11")?;
-    let agent = pair.a.agent(pair.options()?)?;
-    agent.wait_ready()?;
+    let agent = pair.a.ready_agent(pair.options()?)?;
 
     let mut dice = Dice(StdRng::seed_from_u64(seed));
     let mut changes = churn(&pair.etcd, &mut dice, time / 2)?;
@@ -151,8 +150,7 @@ fn weather(seed: u64) -> Result<()> {
     has_last(&agent)?;
     let old = eventually("a settled agent", LIMIT, || made_of_leases(&agent, &[]))?;
 
-    let fresh = pair.b.agent(pair.options()?)?;
-    fresh.wait_ready()?;
+    let fresh = pair.b.ready_agent(pair.options()?)?;
     has_last(&fresh)?;
     let status = agent.status()?;
     let subnet = status["lease"]["subnet"].as_str().context("a subnet")?;

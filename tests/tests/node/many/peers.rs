@@ -41,8 +41,7 @@ fn until(pair: &TwoNodes, agent: &Agent, count: usize) -> Result<()> {
 fn three_hundred_peers_come_and_go() -> Result<()> {
     let pair = TwoNodes::new("many", CONFIG)?;
     pair.a.sh("ip route add default via 192.168.1.12")?;
-    let agent = pair.a.agent(pair.options()?)?;
-    agent.wait_ready()?;
+    let agent = pair.a.ready_agent(pair.options()?)?;
     let leases = many();
     pair.etcd.put_leases(&leases)?;
     until(&pair, &agent, leases.len())?;

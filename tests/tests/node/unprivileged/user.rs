@@ -175,8 +175,7 @@ fn a_lock_held_by_another_user_keeps_no_agent_from_its_start() -> Result<()> {
         ensure!(code == 1, "status {code}");
         Ok(())
     })?;
-    let agent = pair.a.agent(pair.options()?)?;
-    agent.wait_ready()?;
+    let agent = pair.a.ready_agent(pair.options()?)?;
     agent.wait_log(&[&format!("which was locked by process {} (flock): no agent answers", holder.pid())])?;
     ensure!(holder.is_running(), "it still holds its lock");
     assert_eq!(fs::metadata(&lock)?.permissions().mode() & 0o7777, 0o600);

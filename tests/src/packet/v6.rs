@@ -1,17 +1,8 @@
-//! IPv6 packets and tunnel frames made and read by hand: what [`crate::packet`] is for IPv4.
+//! IPv6 packets and tunnel frames: what the module around it is for IPv4.
 
-use std::{
-    net::{Ipv6Addr, SocketAddrV6},
-    os::fd::AsRawFd as _,
-};
+use std::net::Ipv6Addr;
 
-use anyhow::{Context as _, Result, ensure};
-use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrIn6, sendto, socket};
-
-use crate::{
-    Host,
-    packet::{UDP, checksum, pattern, udp},
-};
+use super::{UDP, checksum, pattern, udp};
 
 /// The offset of the outer UDP header in a tunnel frame.
 pub const UDP_AT: usize = 14 + 40;
@@ -87,30 +78,12 @@ impl Ipv6 {
     }
 }
 
-/// Sends an IPv6 packet as it is.
-pub fn inject(from: &Host, packet: &[u8]) -> Result<()> {
-    let to: [u8; 16] = packet.get(24..40).and_then(|bytes| bytes.try_into().ok()).context("an IPv6 header")?;
-    let to = SockaddrIn6::from(SocketAddrV6::new(to.into(), 0, 0, 0));
-    from.enter(|| -> Result<()> {
-        let socket = socket(AddressFamily::Inet6, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::Raw)?;
-        let sent = sendto(socket.as_raw_fd(), packet, &to, MsgFlags::empty()).context("sending a raw packet")?;
-        ensure!(sent == packet.len(), "{sent} of {} bytes sent", packet.len());
-        Ok(())
-    })?
-}
-
 /// Returns true if a frame is a whole IPv6 packet to the tunnel's port.
 pub fn is_tunnel(frame: &[u8]) -> bool {
     frame.len() >= INNER_AT + 40
         && frame[12..14] == [0x86, 0xdd]
         && frame[20] == UDP
         && frame[UDP_AT + 2..UDP_AT + 4] == [0x21, 0x18]
-}
-
-/// Returns true if the programs made a tunnel frame: they leave the outer UDP checksum 0, while the
-/// vxlan device computes one.
-pub fn is_encapsulated_by_us(frame: &[u8]) -> bool {
-    frame[UDP_AT + 6..UDP_AT + 8] == [0, 0]
 }
 
 /// Returns the fault in lengths or inner checksum of a tunnel frame around TCP or UDP that the

@@ -1,4 +1,6 @@
-//! Packets made and read by hand. No I/O.
+//! Packets made and read by hand: of IPv4, and in [`v6`] of IPv6. No I/O.
+
+pub mod v6;
 
 use std::net::Ipv4Addr;
 
@@ -131,10 +133,11 @@ pub fn is_ipv4(frame: &[u8]) -> bool {
     frame.len() >= 34 && frame[12..14] == [8, 0]
 }
 
-/// Returns true if the programs made a tunnel frame: they leave the outer UDP checksum 0, while the
+/// Returns true if the programs made a tunnel frame of either family: they leave the outer UDP checksum 0, while the
 /// vxlan device computes one.
 pub fn is_encapsulated_by_us(frame: &[u8]) -> bool {
-    frame[UDP_AT + 6..UDP_AT + 8] == [0, 0]
+    let udp = if is_ipv4(frame) { UDP_AT } else { v6::UDP_AT };
+    frame[udp + 6..udp + 8] == [0, 0]
 }
 
 /// The identification of an IPv4 header.
