@@ -46,7 +46,7 @@ pub struct CpuState {
     pub polls: u32,
 }
 
-/// What a CPU does: the same as long as it processes packets and nothing else.
+/// The work of a CPU: the same as long as it processes packets and nothing else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CpuRun {
     /// See [`CpuState::polls`].
@@ -59,7 +59,7 @@ pub struct CpuRun {
 /// to 64 bytes, so only tasks 256 GiB apart have the same.
 #[inline(always)]
 pub const fn task_word(address: u64) -> u32 {
-    (address >> 6) as u32
+    ((address >> 6) & 0xffff_ffff) as u32
 }
 
 /// The number of a slot.

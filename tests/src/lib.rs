@@ -18,6 +18,7 @@ pub mod confined;
 pub mod conntrack;
 pub mod demo;
 pub mod differential;
+mod drift;
 pub mod etcd;
 pub mod fast;
 pub mod faulty_proxy;

@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn the_error_tells_the_last_reading() {
+    fn the_error_names_the_last_reading() {
         let error =
             eventually("the moon", Duration::ZERO, || Result::<()>::Err(anyhow::anyhow!("cheese"))).expect_err("never");
         assert!(error.to_string().contains("the moon") && error.to_string().contains("cheese"), "{error}");

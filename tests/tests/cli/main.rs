@@ -1,4 +1,4 @@
-//! What operators read: subcommands, metrics, and the pages that describe both.
+//! The text that operators read: subcommands, metrics, and the pages that describe both.
 
 mod docs;
 mod explain;

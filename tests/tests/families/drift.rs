@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use flannel_tests::{Agent, Node, StockEnd, StockNode, TunnelState, TwoNodes, cluster, eventually, topology::Stack};
+use flannel_tests::{Agent, StockEnd, StockNode, TunnelState, TwoNodes, cluster, eventually, topology::Stack};
 use serde_json::Value;
 
 use crate::{HOST_GW, VXLAN};
@@ -18,20 +18,6 @@ fn node_with_a_peer(name: &str, backend: &str, own: &StockNode, peer: &StockNode
     let agent = pair.a.ready_agent(pair.options()?)?;
     agent.wait_peers(2)?;
     Ok((pair, agent))
-}
-
-/// Does each change and waits until the state that `read` reads is as it was.
-fn mended<T: PartialEq + std::fmt::Debug>(node: &Node, changes: &[&str], read: impl Fn() -> Result<T>) -> Result<()> {
-    let wanted = read()?;
-    for change in changes {
-        node.sh(change)?;
-        eventually(&format!("recovery from `{change}`"), SECONDS, || {
-            let now = read()?;
-            ensure!(now == wanted, "{now:#?}\ninstead of {wanted:#?}");
-            Ok(())
-        })?;
-    }
-    Ok(())
 }
 
 #[test]
@@ -56,7 +42,7 @@ fn ipv6_tunnel_objects_come_back() -> Result<()> {
         "ip link set flannel-v6.1 mtu 1200",
         "ip link del flannel-v6.1",
     ];
-    mended(&pair.a, &changes, || {
+    pair.a.expect_repairs(&changes, || {
         Ok([TunnelState::of(&pair.a)?, TunnelState::of_ipv6(&pair.a)?].map(|state| without_indices(&state)))
     })?;
     agent.wait_ready_is(true)?;
@@ -91,7 +77,7 @@ fn routes_without_a_tunnel_come_back() -> Result<()> {
         ensure!(routes.len() == 1 && routes6.len() == 1, "{routes:?} {routes6:?}");
         Ok((routes, routes6))
     };
-    mended(&pair.a, &changes, read)?;
+    pair.a.expect_repairs(&changes, read)?;
     // The kernel takes the routes with the link; IPv6 addresses do not come back by themselves.
     let wanted = read()?;
     for command in ["ip link set eth0 down", "ip link set eth0 up", "ip address add 2001:db8:1::11/64 dev eth0 nodad"] {

@@ -135,7 +135,7 @@ fn segmented_datagrams_arrive() -> Result<()> {
 }
 
 #[test]
-fn a_new_generation_shows_every_flow_anew() -> Result<()> {
+fn a_new_generation_shows_every_flow_again() -> Result<()> {
     let mut pair = BarePair::new("fastgen")?;
     let mut talk = pair.talk()?;
     pair.talk_until_replayed(&mut talk, 500)?;

@@ -66,7 +66,7 @@ fn flooded(pair: &BarePair) -> Result<()> {
 }
 
 #[test]
-fn equal_packets_of_many_flows_are_told_apart() -> Result<()> {
+fn equal_packets_of_many_flows_are_distinguished() -> Result<()> {
     let pair = BarePair::new("fastequal")?;
     flooded(&pair)?;
     ensure!(pairs_are_right(&pair.a, &pair.near)? > 32, "{:#?}", pair.a.counts()?);

@@ -14,7 +14,7 @@ use crate::support::{Cluster, of, of_node};
 /// Far below the half minute after which everything is looked at anyway.
 const SOON: Duration = Duration::from_secs(10);
 
-fn mended(cluster: &Cluster, repairs: u64) -> Result<()> {
+fn repaired(cluster: &Cluster, repairs: u64) -> Result<()> {
     eventually("masquerade", SOON, || cluster.masquerades())?;
     cluster.a.wait_status("the repair", |status| {
         ensure!(status["traffic"]["repairs"].as_u64() >= Some(repairs) && status["traffic"]["error"].is_null());
@@ -24,7 +24,7 @@ fn mended(cluster: &Cluster, repairs: u64) -> Result<()> {
 }
 
 #[test]
-fn iptables_are_mended_within_the_resync_period() -> Result<()> {
+fn iptables_are_repaired_within_the_resync_period() -> Result<()> {
     let cluster = Cluster::new("driftipt", Iptables, &["--ip-masq", "--iptables-resync=1"])?;
     let node = &cluster.net.a;
     node.sh("iptables -t nat -A POSTROUTING -s 172.16.0.0/12 -j MASQUERADE")?;
@@ -32,7 +32,7 @@ fn iptables_are_mended_within_the_resync_period() -> Result<()> {
         (1..).zip(["iptables -t nat -F FLANNEL-POSTRTG", "iptables -F", "ip6tables -t nat -D POSTROUTING 1"])
     {
         node.sh(line)?;
-        mended(&cluster, repairs)?;
+        repaired(&cluster, repairs)?;
     }
     let rules = node.sh("iptables -t nat -S POSTROUTING")?.stdout;
     ensure!(rules.contains("172.16.0.0/12"), "{rules}");
@@ -41,19 +41,19 @@ fn iptables_are_mended_within_the_resync_period() -> Result<()> {
 }
 
 #[test]
-fn nftables_are_mended_when_they_change() -> Result<()> {
+fn nftables_are_repaired_when_they_change() -> Result<()> {
     let cluster = Cluster::new("driftnft", Nftables, &["--ip-masq", "--iptables-resync=3600"])?;
     for (repairs, line) in
         (1..).zip(["nft flush ruleset", "nft flush chain ip flannel-ipv4 postrtg", "nft delete table ip6 flannel-ipv6"])
     {
         cluster.net.a.sh(line)?;
-        mended(&cluster, repairs)?;
+        repaired(&cluster, repairs)?;
     }
     Ok(())
 }
 
 #[test]
-fn a_blackhole_route_is_mended_when_it_goes() -> Result<()> {
+fn a_blackhole_route_is_repaired_when_it_goes() -> Result<()> {
     let cluster = Cluster::new("driftbh", Iptables, &["--ip-blackhole-route", "--iptables-resync=3600"])?;
     for family in Family::BOTH {
         let flag = if family == Family::V4 { "-4" } else { "-6" };

@@ -76,7 +76,7 @@ fn latency_and_streams_are_measured() -> Result<()> {
 }
 
 #[test]
-fn a_snapshot_tells_what_was_left_behind() -> Result<()> {
+fn a_snapshot_shows_what_was_left_behind() -> Result<()> {
     let lab = Lab::new("snap")?;
     let node = lab.node("n")?;
     let before = Snapshot::of(&node)?;

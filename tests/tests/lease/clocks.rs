@@ -58,7 +58,7 @@ fn a_machine_that_slept_longer_than_its_lease_holds_none_until_the_store_answers
 }
 
 #[test]
-fn a_wall_clock_set_by_a_day_changes_nothing_but_what_is_told_by_it() -> Result<()> {
+fn a_wall_clock_set_by_a_day_changes_nothing_but_reported_times() -> Result<()> {
     let pair = TwoNodes::new("set", VXLAN)?;
     let (clocks, agent, key) = agent(&pair)?;
     let expiry = |agent: &Agent| agent.status()?["lease"]["expires_at"].as_u64().context("an expiry");

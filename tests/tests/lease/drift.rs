@@ -20,21 +20,13 @@ fn node_with_a_peer(name: &str) -> Result<(TwoNodes, Agent)> {
 
 fn come_back(changes: &[&str]) -> Result<()> {
     let (pair, agent) = node_with_a_peer("drift")?;
-    let wanted = TunnelState::of(&pair.a)?;
-    for change in changes {
-        pair.a.sh(change)?;
-        eventually(&format!("recovery from `{change}`"), SECONDS, || {
-            let left = wanted.changes(&TunnelState::of(&pair.a)?);
-            ensure!(left.is_empty(), "{left}");
-            Ok(())
-        })?;
-    }
+    pair.a.expect_repairs(changes, || TunnelState::of(&pair.a))?;
     agent.wait_ready_is(true)?;
     Ok(())
 }
 
 #[test]
-fn objects_that_somebody_deletes_come_back_within_seconds() -> Result<()> {
+fn deleted_objects_come_back_within_seconds() -> Result<()> {
     come_back(&[
         "ip route del 10.244.9.0/24",
         "ip neigh del 10.244.9.0 dev flannel.1",
@@ -45,7 +37,7 @@ fn objects_that_somebody_deletes_come_back_within_seconds() -> Result<()> {
 }
 
 #[test]
-fn objects_that_somebody_changes_are_mended_within_seconds() -> Result<()> {
+fn changed_objects_are_repaired_within_seconds() -> Result<()> {
     come_back(&[
         "ip route replace 10.244.9.0/24 via 192.168.1.12",
         "ip route replace blackhole 10.244.9.0/24",
@@ -83,27 +75,19 @@ fn a_deleted_device_comes_back_with_everything_on_it() -> Result<()> {
 }
 
 #[test]
-fn a_changed_mtu_or_mac_of_the_device_is_mended() -> Result<()> {
+fn a_changed_mtu_or_mac_of_the_device_is_repaired() -> Result<()> {
     let (pair, _agent) = node_with_a_peer("mtu")?;
     let shape = || -> Result<(String, String)> {
         let read = |name| std::fs::read_to_string(pair.a.outside_path(format!("/sys/class/net/flannel.1/{name}")));
         Ok((read("mtu")?, read("address")?))
     };
-    let wanted = shape()?;
-    for change in ["ip link set flannel.1 mtu 1300", "ip link set flannel.1 address 02:00:00:00:00:77"] {
-        pair.a.sh(change)?;
-        eventually(&format!("recovery from `{change}`"), SECONDS, || {
-            let now = shape()?;
-            ensure!(now == wanted, "{now:?}");
-            Ok(())
-        })?;
-    }
-    Ok(())
+    let changes = ["ip link set flannel.1 mtu 1300", "ip link set flannel.1 address 02:00:00:00:00:77"];
+    pair.a.expect_repairs(&changes, shape)
 }
 
 /// The programs are desired state too.
 #[test]
-fn programs_that_somebody_takes_off_come_back() -> Result<()> {
+fn detached_programs_come_back() -> Result<()> {
     if hooks::lacks_tcx("TCX links whose pins are gone") {
         return Ok(());
     }

@@ -76,7 +76,7 @@ fn a_node_whose_lease_ran_out_gets_its_former_subnet_back() -> Result<()> {
 
 /// The answer that all three wait for comes to all at once: each sees two free subnets.
 #[test]
-fn agents_that_race_for_the_last_subnets_each_get_one_and_the_last_is_told() -> Result<()> {
+fn agents_that_race_for_the_last_subnets_each_get_one_and_the_last_reports_it() -> Result<()> {
     let lab = Lab::new("race")?;
     let net = Three::new(&lab)?;
     let etcd = cluster::store(&lab, &net, TWO_SUBNETS)?;

@@ -128,7 +128,7 @@ fn a_flap_is_survived() -> Result<()> {
 }
 
 #[test]
-fn an_interface_made_anew_is_taken_by_its_name() -> Result<()> {
+fn a_recreated_interface_is_taken_by_its_name() -> Result<()> {
     let world = World::new("anew")?;
     let (a, key) = (&world.net.a, world.key()?);
     let device = |field: &str| -> Result<Value> { Ok(world.agents[0].status()?["device"][field].clone()) };

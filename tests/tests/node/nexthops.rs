@@ -113,13 +113,12 @@ fn one_peer_more_is_one_peers_objects() -> Result<()> {
 }
 
 #[test]
-fn what_somebody_does_to_an_object_is_mended_within_seconds() -> Result<()> {
+fn changed_nexthop_objects_are_repaired_within_seconds() -> Result<()> {
     let (pair, agent) = start("object-drift", VXLAN)?;
     pair.etcd.put_leases(&peers(FROM))?;
     settles(&pair.a, FROM, true)?;
-    let wanted = pair.a.sh("ip -j nexthop show")?.stdout + &pair.a.sh("ip -j route show")?.stdout;
     let id = number(11);
-    for change in [
+    let changes = [
         // The kernel takes the route with it, and does not say so.
         format!("ip nexthop del id {id}"),
         format!("ip nexthop replace id {id} via 10.244.77.0 dev flannel.1 onlink proto 191"),
@@ -127,14 +126,10 @@ fn what_somebody_does_to_an_object_is_mended_within_seconds() -> Result<()> {
         "ip route replace 10.244.11.0/24 via 10.244.11.0 dev flannel.1 onlink".to_owned(),
         "ip nexthop add id 183782656 via 10.244.77.0 dev flannel.1 onlink proto 191".to_owned(),
         "ip link set flannel.1 down".to_owned(),
-    ] {
-        pair.a.sh(&change)?;
-        eventually(&format!("recovery from `{change}`"), SECONDS, || {
-            let now = pair.a.sh("ip -j nexthop show")?.stdout + &pair.a.sh("ip -j route show")?.stdout;
-            ensure!(now == wanted, "{now}");
-            Ok(())
-        })?;
-    }
+    ];
+    pair.a.expect_repairs(&changes, || {
+        Ok([pair.a.sh("ip -j nexthop show")?.stdout, pair.a.sh("ip -j route show")?.stdout])
+    })?;
     agent.wait_ready_is(true)?;
     Ok(())
 }

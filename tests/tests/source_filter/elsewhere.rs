@@ -8,7 +8,7 @@ use crate::SOON;
 const NATS: &str = "203.0.113.2";
 
 #[test]
-fn a_node_behind_a_nat_tells_so_and_is_let_in() -> Result<()> {
+fn a_node_behind_a_nat_announces_it_and_is_let_in() -> Result<()> {
     let pair = TwoNodes::new("behindnat", cluster::VXLAN)?;
     pair.a.sh(&format!("ip route add {NATS} via 192.168.1.12"))?;
     pair.b.sh("nft add table ip nat")?;

@@ -131,12 +131,12 @@ fn mirrors_and_ours_see(pair: &Pair) -> Result<()> {
 }
 
 #[test]
-fn filters_of_others_stay_and_run_beside_clsact() -> Result<()> {
+fn filters_of_others_stay_and_run_next_to_clsact() -> Result<()> {
     filters_of_others_run_too("beside-clsact", "clsact")
 }
 
 #[test]
-fn filters_of_others_stay_and_run_beside_tcx() -> Result<()> {
+fn filters_of_others_stay_and_run_next_to_tcx() -> Result<()> {
     if hooks::lacks_tcx("filters of others with programs attached by TCX") {
         return Ok(());
     }

@@ -106,7 +106,7 @@ fn things_of_others(node: &Node) -> Result<()> {
 }
 
 #[test]
-fn a_dry_run_changes_nothing_and_tells_what_it_would_do() -> Result<()> {
+fn a_dry_run_changes_nothing_and_lists_what_it_would_do() -> Result<()> {
     let node = Cleaned::new("dry", "--attach=auto", |_| Ok(()))?;
     node.agent.sigterm_and_wait()?;
     let (state, files_before) = (Snapshot::of(&node.net.a)?, files(&node.net.a)?);

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use flannel_tests::{Pair, eventually, load::UdpRun, packet::is_encapsulated_by_us, throughout, wire::Capture};
+use flannel_tests::{Node, Pair, eventually, load::UdpRun, packet::is_encapsulated_by_us, throughout, wire::Capture};
 
 /// The public address of the receiving node.
 const C: &str = "192.168.2.13";
@@ -38,58 +38,59 @@ fn streaming(name: &str) -> Result<(Pair, UdpRun)> {
     Ok((pair, run))
 }
 
-#[test]
-fn an_ipsec_policy_that_blocks_the_tunnel_blocks_the_programs() -> Result<()> {
-    let (pair, run) = streaming("ipsec")?;
-    let selector = "src 0.0.0.0/0 dst 0.0.0.0/0 proto udp dport 8472 dir out";
-    let block = || pair.net.a.sh(&format!("ip xfrm policy add {selector} action block")).map(drop);
-    let silent = time_to_silence(&pair, block)?;
+/// Blocks the tunnel: the last packet leaves within the interval. After `meanwhile` and `unblock` the programs go on.
+fn is_cut_and_freed(
+    (pair, run): (Pair, UdpRun),
+    block: impl FnOnce(&Node) -> Result<()>,
+    meanwhile: impl FnOnce(&Pair) -> Result<()>,
+    unblock: &str,
+) -> Result<()> {
+    let silent = time_to_silence(&pair, || block(&pair.net.a))?;
     println!("silent after {silent:?}");
     assert!(silent <= INTERVAL + READING, "packets left for {silent:?}");
-    let peer = pair.sender.peer_status(C)?;
-    assert!(peer["way"] == "kernel" && peer["reason"].to_string().contains("IPsec"), "{peer}");
-    let capture = Capture::tunnel(&pair.net.r, "eth-a")?;
-    throughout("nothing on the underlay", Duration::from_secs(3), || {
-        ensure!(capture.is_empty(), "{} tunnel packets", capture.len());
-        Ok(())
-    })?;
-    pair.net.a.sh(&format!("ip xfrm policy delete {selector}"))?;
+    meanwhile(&pair)?;
+    pair.net.a.sh(unblock)?;
     pair.wait_encapsulated(500)?;
     let report = run.stop()?;
     assert!(report.lost_count() > 0 && report.received > 0, "{report:?}");
     Ok(())
+}
+
+/// The selector of an IPsec policy for tunnel packets.
+const SELECTOR: &str = "src 0.0.0.0/0 dst 0.0.0.0/0 proto udp dport 8472 dir out";
+
+fn cut_by_ipsec(streaming: (Pair, UdpRun), meanwhile: impl FnOnce(&Pair) -> Result<()>) -> Result<()> {
+    let block = |node: &Node| node.sh(&format!("ip xfrm policy add {SELECTOR} action block")).map(drop);
+    is_cut_and_freed(streaming, block, meanwhile, &format!("ip xfrm policy delete {SELECTOR}"))
+}
+
+#[test]
+fn an_ipsec_policy_that_blocks_the_tunnel_blocks_the_programs() -> Result<()> {
+    cut_by_ipsec(streaming("ipsec")?, |pair| {
+        let peer = pair.sender.peer_status(C)?;
+        assert!(peer["way"] == "kernel" && peer["reason"].to_string().contains("IPsec"), "{peer}");
+        let capture = Capture::tunnel(&pair.net.r, "eth-a")?;
+        throughout("nothing on the underlay", Duration::from_secs(3), || {
+            ensure!(capture.is_empty(), "{} tunnel packets", capture.len());
+            Ok(())
+        })
+    })
 }
 
 /// No agent reads the policies then; what the programs see of the kernel's own packets must
 /// suffice.
 #[test]
 fn an_ipsec_policy_blocks_the_programs_of_a_dead_agent_too() -> Result<()> {
-    let (pair, run) = streaming("ipsec-dead")?;
-    pair.sender.kill9()?;
-    let selector = "src 0.0.0.0/0 dst 0.0.0.0/0 proto udp dport 8472 dir out";
-    let block = || pair.net.a.sh(&format!("ip xfrm policy add {selector} action block")).map(drop);
-    let silent = time_to_silence(&pair, block)?;
-    println!("silent after {silent:?}");
-    assert!(silent <= INTERVAL + READING, "packets left for {silent:?}");
-    pair.net.a.sh(&format!("ip xfrm policy delete {selector}"))?;
-    pair.wait_encapsulated(500)?;
-    let report = run.stop()?;
-    assert!(report.lost_count() > 0 && report.received > 0, "{report:?}");
-    Ok(())
+    let streaming = streaming("ipsec-dead")?;
+    streaming.0.sender.kill9()?;
+    cut_by_ipsec(streaming, |_| Ok(()))
 }
 
 #[test]
 fn a_firewall_rule_against_the_tunnel_cuts_within_the_interval_and_frees_when_removed() -> Result<()> {
-    let (pair, run) = streaming("output")?;
     let rules = "table ip cut { chain o { type filter hook output priority 0; policy accept; udp dport 8472 drop; }; }";
-    let silent = time_to_silence(&pair, || pair.net.a.command(["nft", "-f", "-"]).input(rules).run().map(drop))?;
-    println!("silent after {silent:?}");
-    assert!(silent <= INTERVAL + READING, "packets left for {silent:?}");
-    pair.net.a.sh("nft delete table ip cut")?;
-    pair.wait_encapsulated(500)?;
-    let report = run.stop()?;
-    assert!(report.lost_count() > 0 && report.received > 0, "{report:?}");
-    Ok(())
+    let block = |node: &Node| node.command(["nft", "-f", "-"]).input(rules).run().map(drop);
+    is_cut_and_freed(streaming("output")?, block, |_| Ok(()), "nft delete table ip cut")
 }
 
 /// The programs' packets would not carry the mark, so there must be none of theirs.

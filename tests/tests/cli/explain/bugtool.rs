@@ -26,7 +26,7 @@ fn find<'a>(files: &'a [(String, String)], name: &str) -> Result<&'a str> {
 }
 
 #[test]
-fn an_archive_tells_everything_but_secrets() -> Result<()> {
+fn an_archive_holds_everything_but_secrets() -> Result<()> {
     let pair = TwoNodes::new("bugtool", VXLAN)?;
     let agent = pair.a.ready_agent(pair.options()?.flag("--ip-masq=true"))?;
     let files = unpacked(&agent)?;

@@ -103,7 +103,7 @@ fn traces(agent: &Agent) -> Result<String> {
 }
 
 #[test]
-fn each_mode_is_told_as_packets_fare_in_it() -> Result<()> {
+fn each_mode_is_explained_as_packets_fare_in_it() -> Result<()> {
     over_each_family(every_mode)
 }
 
@@ -224,7 +224,7 @@ fn places(pair: &Pair, second: &Pod, names: &Names) -> Result<()> {
 
 /// A peer on our own segment, by a plain route, both ways; with the route broken, not.
 #[test]
-fn a_direct_peer_is_told_without_a_tunnel() -> Result<()> {
+fn a_direct_peer_is_explained_without_a_tunnel() -> Result<()> {
     over_each_family(direct_peer)
 }
 

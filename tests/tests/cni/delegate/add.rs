@@ -96,7 +96,7 @@ fn what_could_not_be_undone_is_left_to_the_runtimes_del() -> Result<()> {
 }
 
 #[test]
-fn a_delegate_that_is_absent_or_fails_without_an_object_is_told() -> Result<()> {
+fn a_delegate_that_is_absent_or_fails_without_an_object_is_reported() -> Result<()> {
     let world = World::new("cnibad")?;
     world.recorder.tell("ADD", "goroutine 1 [running]", 2)?;
     let error = world.runtime.error("ADD", Some(&world.sandbox), &conf("0.4.0"))?;

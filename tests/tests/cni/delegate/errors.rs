@@ -12,7 +12,7 @@ use super::{World, conf_with, sandbox};
 const VERSIONS: [&str; 7] = ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"];
 
 #[test]
-fn a_call_or_configuration_that_means_nothing_is_told_by_code() -> Result<()> {
+fn an_invalid_call_or_configuration_is_reported_by_code() -> Result<()> {
     let world = World::new("cnierr")?;
     let good = world.sandbox.clone();
     let with = |keys: Value| conf_with("1.0.0", &keys);
@@ -51,7 +51,7 @@ fn a_call_or_configuration_that_means_nothing_is_told_by_code() -> Result<()> {
 }
 
 #[test]
-fn a_subnet_env_without_a_value_is_told_by_line() -> Result<()> {
+fn a_subnet_env_without_a_value_is_reported_by_line() -> Result<()> {
     let lab = Lab::new("cnienv")?;
     let runtime = Runtime::new(&lab, "n", Some(&format!("{V4}FLANNEL_SUBNET\n")))?;
     let conf = json!({ "cniVersion": "1.0.0", "name": "net", "type": "flannel", "subnetFileWaitSeconds": 0 });

@@ -92,7 +92,7 @@ fn large_amounts_of_data_arrive_as_they_were_sent() -> Result<()> {
 /// Such a pod is older than the tunnel's MTU, or another tool created it. As in every mode, it
 /// receives the tunnel's MTU in an ICMP error; its packets are then replayed.
 #[test]
-fn a_pod_with_too_large_an_mtu_is_told_and_then_served() -> Result<()> {
+fn a_pod_with_too_large_an_mtu_is_answered_and_then_served() -> Result<()> {
     let pair = fast_pair_of("fp-mtu", Stack::Dual, &[])?;
     for (agent, pod) in [(&pair.sender, &pair.near), (&pair.receiver, &pair.far)] {
         pod.set_mtu(1500)?;

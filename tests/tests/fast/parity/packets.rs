@@ -12,6 +12,7 @@ use flannel_tests::{
     Pair, eventually,
     fast::{Counters, fast_host_gw, fast_neighbours, fast_pair_of},
     topology::Stack,
+    wire::inject,
 };
 
 use super::{
@@ -40,13 +41,13 @@ impl Parity {
         })
     }
 
-    fn play(&self, pair: &Pair, case: &Case) -> Result<()> {
-        case.packets.iter().try_for_each(|packet| self.watch.send(pair, packet))
+    fn play(pair: &Pair, case: &Case) -> Result<()> {
+        case.packets.iter().try_for_each(|packet| inject(&pair.near, packet))
     }
 
     fn in_mode_kernel(&self, pair: &Pair, case: &Case) -> Result<Seen> {
         self.watch.clear();
-        self.play(pair, case)?;
+        Self::play(pair, case)?;
         self.watch.settled(pair)
     }
 
@@ -57,7 +58,7 @@ impl Parity {
             self.wait_replayed(pair)?;
             let count = || self.near.packets(Program::FromPod, case.reason);
             let (before, packets) = (count()?, case.packets.len() as u64);
-            self.play(pair, case)?;
+            Self::play(pair, case)?;
             ensure!(count()? - before >= packets, "{} is {}", count()? - before, case.reason.name());
             Ok(())
         })?;

@@ -47,14 +47,9 @@ impl Watch {
         Ok(Self { captures, plain, is_v6, has_tunnel })
     }
 
-    /// Sends an IP packet from the near pod.
-    pub(crate) fn send(&self, pair: &Pair, packet: &[u8]) -> Result<()> {
-        inject(&pair.near, packet)
-    }
-
-    /// The same for the packet that says nothing.
+    /// Sends the packet that says nothing from the near pod.
     pub(crate) fn send_plain(&self, pair: &Pair) -> Result<()> {
-        self.send(pair, &self.plain)
+        inject(&pair.near, &self.plain)
     }
 
     /// Forgets what was seen.

@@ -90,7 +90,7 @@ fn a_slip_in_the_configuration_is_waited_out_and_named() -> Result<()> {
 
 /// The store is asked every second or so; the log must not show each time.
 #[test]
-fn a_slip_that_stays_is_told_once() -> Result<()> {
+fn a_lasting_mistake_is_logged_once() -> Result<()> {
     let pair = TwoNodes::new("once", "{")?;
     let agent = pair.a.agent(pair.options()?)?;
     let message = "the network configuration is not a JSON object";

@@ -36,7 +36,7 @@ fn an_interface_without_an_address_is_refused() -> Result<()> {
 }
 
 #[test]
-fn a_host_without_a_default_route_must_be_told_its_interface() -> Result<()> {
+fn a_host_without_a_default_route_needs_the_interface_option() -> Result<()> {
     let pair = TwoNodes::new("route", VXLAN)?;
     let text = refused(&pair, &[])?;
     for part in ["there is no IPv4 default route; pass --iface", "  eth0 (up): 192.168.1.11"] {

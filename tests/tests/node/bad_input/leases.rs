@@ -131,7 +131,7 @@ fn a_lease_with_our_mac_is_refused() -> Result<()> {
 
 /// When the reason for its rejection is removed, a lease is accepted without a restart.
 #[test]
-fn a_bad_lease_that_is_mended_becomes_a_peer() -> Result<()> {
+fn a_bad_lease_that_is_corrected_becomes_a_peer() -> Result<()> {
     let pair = TwoNodes::new("mended", VXLAN)?;
     let agent = pair.a.ready_agent(pair.options()?)?;
     let good = StockNode::vxlan(9, FREE_IP, FREE_MAC);

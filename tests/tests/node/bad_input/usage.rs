@@ -16,7 +16,7 @@ fn refused(flags: &[&str], environment: &[(&str, &str)]) -> Result<String> {
 
 /// Wrong usage ends with status 2, so that a service manager can distinguish it from a failed node.
 #[test]
-fn every_mistake_on_the_command_line_is_told_at_once() -> Result<()> {
+fn every_mistake_on_the_command_line_is_reported_at_once() -> Result<()> {
     let text = refused(
         &[
             "--nonsense",
