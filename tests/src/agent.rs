@@ -23,7 +23,8 @@ pub struct AgentOptions {
     pub binary: PathBuf,
     /// Flags after `run`, in addition to the state directory and the pin root.
     pub flags: Vec<String>,
-    /// A command that starts it: what stands before the binary, such as `setpriv --bounding-set=-net_admin`.
+    /// A command that starts it: what stands before the binary, such as `setpriv
+    /// --bounding-set=-net_admin`.
     pub wrapper: Vec<String>,
     /// The confinement to granted rights; `None` for all of root's rights.
     pub confinement: Option<Confinement>,
@@ -36,7 +37,8 @@ pub struct AgentOptions {
 }
 
 impl AgentOptions {
-    /// The usual agent: leases in etcd at `endpoint`, underlay on `eth0`. The binary is `FLANNEL_AGENT`.
+    /// The usual agent: leases in etcd at `endpoint`, underlay on `eth0`. The binary is
+    /// `FLANNEL_AGENT`.
     pub fn etcd(endpoint: &str) -> Result<Self> {
         let binary = env::var_os("FLANNEL_AGENT").context("FLANNEL_AGENT must be the path of the agent's binary")?;
         let binary = PathBuf::from(binary).canonicalize().context("FLANNEL_AGENT")?;
@@ -86,10 +88,18 @@ impl Node {
         let child = start(self, &options)?;
         Ok(Agent { node: self.clone(), options: Arc::new(options), child: Arc::new(Mutex::new(child)) })
     }
+
+    /// Starts an agent on this node and waits until it is ready.
+    pub fn ready_agent(&self, options: AgentOptions) -> Result<Agent> {
+        let agent = self.agent(options)?;
+        agent.wait_ready()?;
+        Ok(agent)
+    }
 }
 
 impl Agent {
-    /// Waits until `subnet.env` is there and `status` says ready; an agent that ends meanwhile is an error at once.
+    /// Waits until `subnet.env` is there and `status` says ready; an agent that ends meanwhile is
+    /// an error at once.
     pub fn wait_ready(&self) -> Result<()> {
         let child = self.child();
         eventually("readiness", START_LIMIT, || {
@@ -169,7 +179,8 @@ impl Agent {
         })
     }
 
-    /// Packets a program counted under a reason, from `maps dump stats`; zero where it counted none.
+    /// Packets a program counted under a reason, from `maps dump stats`; zero where it counted
+    /// none.
     pub fn counted(&self, program: &str, reason: &str) -> Result<u64> {
         Ok(self.tally(program, reason)?.packets)
     }

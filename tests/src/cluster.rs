@@ -12,7 +12,8 @@ pub const CONFIG_KEY: &str = "/coreos.com/network/config";
 /// The keys of the leases start with this.
 pub const LEASES: &str = "/coreos.com/network/subnets/";
 
-/// Network configuration with vxlan. `DirectRouting`: `a` and `b` reach each other without a tunnel, `c` not.
+/// Network configuration with vxlan. `DirectRouting`: `a` and `b` reach each other without a
+/// tunnel, `c` not.
 pub const DIRECT_ROUTING: &str = r#"{"Network":"10.244.0.0/16","Backend":{"Type":"vxlan","DirectRouting":true}}"#;
 /// Network configuration with vxlan between all nodes.
 pub const VXLAN: &str = r#"{"Network":"10.244.0.0/16","Backend":{"Type":"vxlan"}}"#;
@@ -20,7 +21,8 @@ pub const VXLAN: &str = r#"{"Network":"10.244.0.0/16","Backend":{"Type":"vxlan"}
 /// The backend that has plain routes and nothing else.
 pub const HOST_GW: &str = r#"{"Type":"host-gw"}"#;
 
-/// A network configuration for these families with the backend given as JSON: 10.244.0.0/16 and fd00:10:244::/48.
+/// A network configuration for these families with the backend given as JSON: 10.244.0.0/16 and
+/// fd00:10:244::/48.
 pub fn config(stack: Stack, backend: &str) -> String {
     let v6 = if stack.has_v6() { r#""EnableIPv6":true,"IPv6Network":"fd00:10:244::/48","# } else { "" };
     let v4 = if stack.has_v4() { r#""Network":"10.244.0.0/16","# } else { r#""EnableIPv4":false,"# };

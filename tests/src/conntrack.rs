@@ -69,7 +69,8 @@ pub fn translations(connections: &[Connection]) -> HashMap<Tuple, Tuple> {
     connections.iter().flat_map(both).collect()
 }
 
-/// Makes a host forget every connection that is `meant`, as kube-proxy does where a backend went; how many.
+/// Makes a host forget every connection that is `meant`, as kube-proxy does where a backend went;
+/// how many.
 pub fn forget(host: &Host, meant: impl Fn(&Connection) -> bool) -> Result<usize> {
     let mut connections = table(host)?;
     connections.retain(meant);
@@ -77,8 +78,8 @@ pub fn forget(host: &Host, meant: impl Fn(&Connection) -> bool) -> Result<usize>
     Ok(connections.len())
 }
 
-/// `ipv4     2 udp      17 29 src=10.0.0.1 dst=10.0.0.2 sport=1 dport=2 [UNREPLIED] src=10.0.0.2 ...`; `None` for protocols
-/// without ports.
+/// `ipv4     2 udp      17 29 src=10.0.0.1 dst=10.0.0.2 sport=1 dport=2 [UNREPLIED] src=10.0.0.2
+/// ...`; `None` for protocols without ports.
 fn parse(line: &str) -> Result<Option<Connection>> {
     let words: Vec<_> = line.split_ascii_whitespace().collect();
     let protocol = match words.get(2) {

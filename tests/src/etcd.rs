@@ -1,6 +1,7 @@
 //! A real etcd on a host of the lab.
 //!
-//! Its data is in `/run/etcd` of that host: memory that goes with the host's mount namespace, whatever happens.
+//! Its data is in `/run/etcd` of that host: memory that goes with the host's mount namespace,
+//! whatever happens.
 
 use std::{
     io::{Read as _, Write as _},
@@ -27,7 +28,8 @@ pub struct Etcd {
 }
 
 impl Lab {
-    /// Starts etcd on `node`, listening on all its addresses, port 2379, and waits until it is healthy.
+    /// Starts etcd on `node`, listening on all its addresses, port 2379, and waits until it is
+    /// healthy.
     pub fn etcd(&self, node: &Node) -> Result<Etcd> {
         let etcd = Etcd { host: Host::clone(node), server: Arc::default() };
         etcd.start()?;

@@ -1,4 +1,5 @@
-//! A proxy in front of a server that does to its answers what a faulty network or a faulty server does.
+//! A proxy in front of a server that does to its answers what a faulty network or a faulty server
+//! does.
 
 use std::{
     io::{ErrorKind, Read as _, Write as _},

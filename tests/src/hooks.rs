@@ -49,7 +49,8 @@ pub fn tcx(host: &Host, device: &str, side: Side) -> Result<Vec<String>> {
     host.enter(|| tcx_here(device, side.attach_type()).with_context(|| format!("TCX programs at {device} {side}")))?
 }
 
-/// The same in the network namespace of this thread; none on a kernel without TCX (before Linux 6.6).
+/// The same in the network namespace of this thread; none on a kernel without TCX (before Linux
+/// 6.6).
 pub(crate) fn tcx_here(device: &str, side: TcAttachType) -> Result<Vec<String>> {
     if AttachKind::detect() != AttachKind::Tcx {
         return Ok(Vec::new());
@@ -67,7 +68,8 @@ pub fn lacks_tcx(what: &str) -> bool {
     lacks
 }
 
-/// Names of the BPF programs among the tc filters on one side of a device, in the order in which they run.
+/// Names of the BPF programs among the tc filters on one side of a device, in the order in which
+/// they run.
 pub fn filters(host: &Host, device: &str, side: Side) -> Result<Vec<String>> {
     let entries: Vec<Value> = host.json(&["tc", "-j", "filter", "show", "dev", device, &side.to_string()])?;
     let names = entries.iter().filter(|entry| entry["kind"] == "bpf" && entry["options"]["handle"].is_string());

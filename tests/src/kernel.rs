@@ -7,7 +7,8 @@ use anyhow::{Context as _, Result};
 use crate::Host;
 
 impl Host {
-    /// A counter of the network namespace: `counter("Tcp", "RetransSegs")`, from `/proc/net/snmp`, `netstat` or `snmp6`.
+    /// A counter of the network namespace: `counter("Tcp", "RetransSegs")`, from `/proc/net/snmp`,
+    /// `netstat` or `snmp6`.
     pub fn counter(&self, group: &str, name: &str) -> Result<u64> {
         let prefix = format!("{group}: ");
         for file in ["snmp", "netstat"] {

@@ -42,7 +42,8 @@ impl MemoryLimit {
         Ok(Ok(limit))
     }
 
-    /// Runs this; processes it starts stay in the cgroup. Another test of this process would be in it too.
+    /// Runs this; processes it starts stay in the cgroup. Another test of this process would be in
+    /// it too.
     pub fn within<T>(&self, start: impl FnOnce() -> Result<T>) -> Result<T> {
         enter(&self.group)?;
         let result = start();

@@ -1,10 +1,9 @@
-//! A mixed cluster: an agent on one node, and on the other what stock flannel would have made for the two of them.
+//! A mixed cluster: an agent on one node, and on the other what stock flannel would have made for
+//! the two of them.
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::{
-    Agent, AgentOptions, HandEnd, HandLease, HandNode, Pod, TwoNodes, cluster, stock, topology::Stack, two_nodes::STORE,
-};
+use crate::{Agent, AgentOptions, Pod, StockNode, TwoNodes, cluster, stock, topology::Stack, two_nodes::STORE};
 
 /// The VTEP's MAC address of the stock node.
 const MAC: &str = "02:00:00:00:00:08";
@@ -50,8 +49,7 @@ fn config(stack: Stack) -> String {
 
 /// Starts the agent once the stock node has its lease.
 fn started(nodes: &TwoNodes, options: AgentOptions) -> Result<Agent> {
-    let agent = nodes.a.agent(options)?;
-    agent.wait_ready()?;
+    let agent = nodes.a.ready_agent(options)?;
     agent.wait_peers(1)?;
     Ok(agent)
 }
@@ -64,10 +62,10 @@ fn lease(agent: &Agent) -> Result<[String; 2]> {
 }
 
 fn with_ipv4(nodes: &TwoNodes, options: AgentOptions) -> Result<Agent> {
-    HandLease::new(NUMBER, STORE, MAC).put(&nodes.etcd)?;
+    StockNode::vxlan(NUMBER, STORE, MAC).put(&nodes.etcd)?;
     let agent = started(nodes, options)?;
     let [subnet, mac] = lease(&agent)?;
-    let ours = HandLease { name: subnet.replace('/', "-"), public_ip: "192.168.1.11".to_owned(), mac };
+    let ours = StockNode::named(&subnet.replace('/', "-"), "192.168.1.11", &mac);
     let value = nodes.etcd.get(&ours.key())?;
     assert_eq!(value.as_deref(), Some(ours.value().as_str()), "what we publish is what stock reads");
     stock::device(&nodes.b, NUMBER, STORE, MAC)?;
@@ -76,16 +74,16 @@ fn with_ipv4(nodes: &TwoNodes, options: AgentOptions) -> Result<Agent> {
 }
 
 fn with_ipv6(nodes: &TwoNodes, options: AgentOptions) -> Result<Agent> {
-    HandNode { number: NUMBER, v6: Some(HandEnd::vxlan(STOCK_IPV6, MAC)), v4: None }.put(&nodes.etcd)?;
+    StockNode::vxlan(NUMBER, STOCK_IPV6, MAC).put(&nodes.etcd)?;
     let agent = started(nodes, options)?;
     let [subnet, mac] = lease(&agent)?;
     let hex = subnet.strip_prefix("fd00:10:244:").and_then(|rest| rest.strip_suffix("::/64"));
     let number = u8::from_str_radix(hex.context("a subnet of the network")?, 16).context("a small subnet")?;
-    let ours = HandNode { number, v6: Some(HandEnd::vxlan("2001:db8:1::11", &mac)), v4: None };
+    let ours = StockNode::vxlan(number, "2001:db8:1::11", &mac);
     let value = nodes.etcd.get(&ours.key())?.context("our lease")?;
     assert_eq!(value.replace(r#","ZeroChecksumV6":true"#, ""), ours.value(), "what stock reads of ours");
     ensure!(value.contains("ZeroChecksumV6"), "our own device takes packets without a checksum: {value}");
-    stock::device_ipv6(&nodes.b, NUMBER, STOCK_IPV6, MAC)?;
-    stock::tunnel_peer_ipv6(&nodes.b, &ours)?;
+    stock::device(&nodes.b, NUMBER, STOCK_IPV6, MAC)?;
+    stock::tunnel_peer(&nodes.b, &ours)?;
     Ok(agent)
 }

@@ -32,7 +32,8 @@ impl Node {
         SubnetEnv::read(&self.outside_path("/run/flannel/subnet.env"))
     }
 
-    /// A pod on this node, addressed from its `subnet.env`: `.2` for the first pod, `.3` for the second, and so on.
+    /// A pod on this node, addressed from its `subnet.env`: `.2` for the first pod, `.3` for the
+    /// second, and so on.
     pub fn add_pod(&self, name: &str) -> Result<Pod> {
         let number = self.pods.fetch_add(1, Ordering::Relaxed) + 1;
         Pod::add(self, name, number)
@@ -46,8 +47,8 @@ impl Node {
         Ok(())
     }
 
-    /// Makes the node `address` (with its prefix length) on `device` and sends the rest to `gateway`. Addresses are unique
-    /// here, and nothing waits for duplicate detection.
+    /// Makes the node `address` (with its prefix length) on `device` and sends the rest to
+    /// `gateway`. Addresses are unique here, and nothing waits for duplicate detection.
     pub fn address(&self, device: &str, address: &str, gateway: Option<&str>) -> Result<()> {
         let nodad = if address.contains(':') { " nodad" } else { "" };
         self.sh(&format!("ip address add {address} dev {device}{nodad}"))?;

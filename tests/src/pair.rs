@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 
 use crate::{
-    Agent, AgentOptions, Etcd, Lab, Node, Pod, cluster, eventually, hooks,
+    Agent, AgentOptions, Etcd, Lab, Node, Pod, cluster, eventually,
     load::{UdpLoad, UdpRun},
     topology::{LeafSpine, ROUTER, Stack, Three, TwoRouters},
 };
@@ -31,7 +31,8 @@ pub struct Pair<N = Three> {
 }
 
 impl Pair {
-    /// With vxlan, in mode `encap`: the suites of that mode begin here. Those of mode `fast` begin with `fast::fast_pair`.
+    /// With vxlan, in mode `encap`: the suites of that mode begin here. Those of mode `fast` begin
+    /// with `fast::fast_pair`.
     pub fn new(name: &str) -> Result<Self> {
         Self::with_flags(name, &[])
     }
@@ -124,7 +125,8 @@ impl<N> Pair<N> {
         self.receiver.set_mode(mode)
     }
 
-    /// Sets both nodes' cables up: [`OFFLOAD`](crate::topology::OFFLOAD) or [`WIRE`](crate::topology::WIRE).
+    /// Sets both nodes' cables up: [`OFFLOAD`](crate::topology::OFFLOAD) or
+    /// [`WIRE`](crate::topology::WIRE).
     pub fn set_offloads(&self, features: &str) -> Result<()> {
         for node in [self.sender.node(), self.receiver.node()] {
             node.sh(&format!("ethtool -K eth0 {features}"))?;
@@ -154,17 +156,6 @@ impl<N> Pair<N> {
     pub fn settle(&self) -> Result<()> {
         settle(self.sender.node())?;
         settle(self.receiver.node())
-    }
-
-    /// Waits until every program of both nodes is exactly once where it belongs.
-    pub fn wait_hooked(&self) -> Result<()> {
-        eventually("programs in their places", Duration::from_secs(5), || {
-            for node in [self.sender.node(), self.receiver.node()] {
-                let wrong = hooks::misplaced(node)?;
-                ensure!(wrong.is_empty(), "on {}: {wrong:?}", node.name());
-            }
-            Ok(())
-        })
     }
 
     /// A stream of small datagrams from pod to pod; it ends when stopped, or after `limit`.

@@ -1,4 +1,5 @@
-//! Pods as the bridge CNI plugin makes them: a veth into `cni0`, an address of the node's subnet, a default route.
+//! Pods as the bridge CNI plugin makes them: a veth into `cni0`, an address of the node's subnet, a
+//! default route.
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
@@ -88,7 +89,8 @@ impl Pod {
         Ok(output)
     }
 
-    /// As [`Pod::ping`], until it succeeds: IPv6 uses a new interface only some time after it came up.
+    /// As [`Pod::ping`], until it succeeds: IPv6 uses a new interface only some time after it came
+    /// up.
     pub fn wait_ping(&self, to: IpAddr) -> Result<()> {
         eventually(&format!("pings from {} to {to}", self.name()), PINGS, || self.ping(to)).map(drop)
     }
@@ -101,7 +103,8 @@ impl Pod {
         self.sh(&format!("ip link set eth0 mtu {mtu}")).map(drop)
     }
 
-    /// Takes the pod away and makes one with the same addresses and names in its place, as after a pod of a stateful set ended.
+    /// Takes the pod away and makes one with the same addresses and names in its place, as after a
+    /// pod of a stateful set ended.
     pub fn again(self) -> Result<Self> {
         let (node, name) = (self.node.clone(), self.name.clone());
         let number = self.number.with_context(|| format!("{name} is the plugins' to make"))?;

@@ -49,7 +49,8 @@ const VOLATILE: [&str; 8] = [
     "used",
     "updated",
     "expires",
-    // Duplicate address detection and the link watch end some time after the request that started them.
+    // Duplicate address detection and the link watch end some time after the request that started
+    // them.
     "tentative",
     "operstate",
     "link_index",
@@ -109,7 +110,8 @@ impl Snapshot {
 fn lasts(entry: &Value) -> bool {
     let text = |member: &str| entry[member].as_str().unwrap_or_default();
     if !entry["mac"].is_null() {
-        // Group addresses are those a device listens to; a learned address is neither permanent nor flagged.
+        // Group addresses are those a device listens to; a learned address is neither permanent nor
+        // flagged.
         let group = ["33:33:", "01:"].iter().any(|prefix| text("mac").starts_with(prefix));
         let flagged = entry["flags"].as_array().is_some_and(|flags| !flags.is_empty());
         return !group && (flagged || text("state") == "permanent");
@@ -118,7 +120,8 @@ fn lasts(entry: &Value) -> bool {
     !(text("dst").starts_with("fe80::") && text("table") == "local")
 }
 
-/// The lines of a listing, each with the blocks it is in, but for the frame that iptables makes by itself.
+/// The lines of a listing, each with the blocks it is in, but for the frame that iptables makes by
+/// itself.
 fn rules(ruleset: &str) -> Vec<String> {
     let (mut blocks, mut found) = (Vec::new(), Vec::new());
     for line in ruleset.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {

@@ -7,10 +7,12 @@
 //!   c eth0 192.168.2.13 ------- eth-c 192.168.2.1 -+
 //! ```
 //!
-//! `a` and `b` are neighbours on one segment, `c` is behind the router: with `DirectRouting` both kinds of peer show.
+//! `a` and `b` are neighbours on one segment, `c` is behind the router: with `DirectRouting` both
+//! kinds of peer show.
 //!
-//! With IPv6 the segments are 2001:db8:1::/64 and 2001:db8:2::/64, the nodes have the same last digits there (2001:db8:1::11),
-//! and they know the router by its link-local address, as hosts know theirs.
+//! With IPv6 the segments are 2001:db8:1::/64 and 2001:db8:2::/64, the nodes have the same last
+//! digits there (2001:db8:1::11), and they know the router by its link-local address, as hosts know
+//! theirs.
 
 use anyhow::Result;
 
@@ -41,7 +43,8 @@ impl Stack {
         matches!(self, Self::V6 | Self::Dual)
     }
 
-    /// Gives `device` of a node those of its two addresses that this stack has, and a way to everywhere else.
+    /// Gives `device` of a node those of its two addresses that this stack has, and a way to
+    /// everywhere else.
     fn address(self, node: &Node, device: &str, v4: (&str, Option<&str>), v6: (&str, Option<&str>)) -> Result<()> {
         for (has, (address, gateway)) in [(self.has_v4(), v4), (self.has_v6(), v6)] {
             if has {
@@ -170,7 +173,8 @@ impl TwoRouters {
     }
 }
 
-/// Two nodes on one cable: `eth0` to `eth0`, 192.168.1.11 and 192.168.1.12, 2001:db8:1::11 and 2001:db8:1::12.
+/// Two nodes on one cable: `eth0` to `eth0`, 192.168.1.11 and 192.168.1.12, 2001:db8:1::11 and
+/// 2001:db8:1::12.
 #[derive(Clone, Debug)]
 pub struct Two {
     /// 192.168.1.11.
@@ -202,16 +206,18 @@ impl Two {
     }
 }
 
-/// `a` and `c` with two cables each, to two routers, and their addresses on `lo`: leaf and spine, with routes as BGP would set them.
+/// `a` and `c` with two cables each, to two routers, and their addresses on `lo`: leaf and spine,
+/// with routes as BGP would set them.
 ///
 /// ```text
 ///                     eth0 192.168.1.11 --- 192.168.1.1 r1 192.168.3.1 --- eth0 192.168.3.13
-///   a lo 10.255.0.11                                                                         c lo 10.255.0.13
+///   a lo 10.255.0.11                                                      c lo 10.255.0.13
 ///                     eth1 192.168.2.11 --- 192.168.2.1 r2 192.168.4.1 --- eth1 192.168.4.13
 /// ```
 ///
-/// With IPv6 the addresses on `lo` are 2001:db8:ff::11 and 2001:db8:ff::13, and the segments 2001:db8:1::/64 and so on. `r1` runs etcd. The
-/// routers' ends of the cables are `eth-a` and `eth-c`.
+/// With IPv6 the addresses on `lo` are 2001:db8:ff::11 and 2001:db8:ff::13, and the segments
+/// 2001:db8:1::/64 and so on. `r1` runs etcd. The routers' ends of the cables are `eth-a` and
+/// `eth-c`.
 #[derive(Clone, Debug)]
 pub struct LeafSpine {
     /// 10.255.0.11.
@@ -225,7 +231,8 @@ pub struct LeafSpine {
     stack: Stack,
 }
 
-/// A node of [`LeafSpine`] with the number of its addresses, those of its segments, and the number of the other node.
+/// A node of [`LeafSpine`] with the number of its addresses, those of its segments, and the number
+/// of the other node.
 type Leaf<'a> = (&'a Node, u8, [u8; 2], u8);
 
 impl LeafSpine {
@@ -288,7 +295,8 @@ impl LeafSpine {
         [(&self.a, 11, [1, 2], 13), (&self.c, 13, [3, 4], 11)]
     }
 
-    /// For each family its flag of `ip`, and the beginnings of addresses on `lo` and on segment `N`.
+    /// For each family its flag of `ip`, and the beginnings of addresses on `lo` and on segment
+    /// `N`.
     fn each_family(&self, mut then: impl FnMut(&str, [&str; 2]) -> Result<()>) -> Result<()> {
         if self.stack.has_v4() {
             then("-4", ["10.255.0.", "192.168.N."])?;

@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use crate::Host;
 
-/// Addresses, permanent neighbours and FDB entries of the tunnel device, and the routes into the pod network by whatever
-/// device. The lines are JSON; two equal states have equal lines.
+/// Addresses, permanent neighbours and FDB entries of the tunnel device, and the routes into the
+/// pod network by whatever device. The lines are JSON; two equal states have equal lines.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TunnelState {
     lines: BTreeSet<String>,

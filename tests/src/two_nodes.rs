@@ -46,8 +46,8 @@ impl TwoNodes {
         Ok(nodes)
     }
 
-    /// With this network configuration in etcd, on cables that are tunnels themselves: packets come in with a sum over all of
-    /// them (`CHECKSUM_COMPLETE`), as from some network cards.
+    /// With this network configuration in etcd, on cables that are tunnels themselves: packets come
+    /// in with a sum over all of them (`CHECKSUM_COMPLETE`), as from some network cards.
     pub fn nested(name: &str, config: &str) -> Result<Self> {
         let nodes = Self::with(name, Stack::Dual, config)?;
         nest(&nodes.a, [11, 12])?;
@@ -85,7 +85,8 @@ impl TwoNodes {
     }
 }
 
-/// Puts a tunnel of the kernel, with checksums, in place of a node's cable, with the cable's addresses.
+/// Puts a tunnel of the kernel, with checksums, in place of a node's cable, with the cable's
+/// addresses.
 fn nest(node: &Node, [own, other]: [u8; 2]) -> Result<()> {
     node.sh("ip address flush dev eth0")?;
     node.sh("ip link set eth0 down")?;

@@ -1,6 +1,7 @@
 //! Waiting for a condition. The only way this crate waits for another process or for the kernel.
 //!
-//! `FLANNEL_LAB_PATIENCE` (a number, default 1) multiplies every deadline, for slow or busy machines.
+//! `FLANNEL_LAB_PATIENCE` (a number, default 1) multiplies every deadline, for slow or busy
+//! machines.
 
 use std::{
     fmt::Debug,
@@ -30,7 +31,8 @@ impl<T> Reading<T> for Result<T> {
     }
 }
 
-/// Reads until there is a value; after `deadline` (times the patience) an error names `what` and the last reading.
+/// Reads until there is a value; after `deadline` (times the patience) an error names `what` and
+/// the last reading.
 pub fn eventually<T, R: Reading<T>>(what: &str, deadline: Duration, mut read: impl FnMut() -> R) -> Result<T> {
     let deadline = patient(deadline);
     let start = Instant::now();
@@ -43,8 +45,8 @@ pub fn eventually<T, R: Reading<T>>(what: &str, deadline: Duration, mut read: im
     }
 }
 
-/// Reads until `times` readings in a row gave the same value. Needed where a first reading may be passed through
-/// on the way elsewhere.
+/// Reads until `times` readings in a row gave the same value. Needed where a first reading may be
+/// passed through on the way elsewhere.
 pub fn eventually_stable<T, R>(what: &str, deadline: Duration, times: u32, mut read: impl FnMut() -> R) -> Result<T>
 where
     T: PartialEq + Debug,
@@ -99,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn the_error_tells_the_last_reading() {
+    fn the_error_names_the_last_reading() {
         let error =
             eventually("the moon", Duration::ZERO, || Result::<()>::Err(anyhow::anyhow!("cheese"))).expect_err("never");
         assert!(error.to_string().contains("the moon") && error.to_string().contains("cheese"), "{error}");

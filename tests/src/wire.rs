@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    net::Ipv4Addr,
+    net::{IpAddr, SocketAddr},
     os::fd::{AsFd as _, AsRawFd as _, OwnedFd},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -18,8 +18,8 @@ use nix::{
     net::if_::if_nametoindex,
     poll::{PollFd, PollFlags, poll},
     sys::socket::{
-        AddressFamily, LinkAddr, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrIn, SockaddrLike as _, recvfrom,
-        sendto, setsockopt, socket, sockopt,
+        AddressFamily, LinkAddr, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrLike as _, SockaddrStorage,
+        recvfrom, sendto, setsockopt, socket, sockopt,
     },
 };
 
@@ -179,12 +179,20 @@ pub fn inject_frame(from: &Host, device: &str, frame: &[u8]) -> Result<()> {
     })?
 }
 
-/// Sends an IPv4 packet as it is; the kernel only fills its header checksum in.
+/// Sends an IP packet of either family as it is; the kernel only fills the header checksum of IPv4
+/// in.
 pub fn inject(from: &Host, packet: &[u8]) -> Result<()> {
-    let to: [u8; 4] = packet.get(16..20).and_then(|bytes| bytes.try_into().ok()).context("an IPv4 header")?;
-    let to = SockaddrIn::from(std::net::SocketAddrV4::new(Ipv4Addr::from(to), 0));
+    let is_v6 = packet.first().is_some_and(|first| first >> 4 == 6);
+    let at = if is_v6 { 24..40 } else { 16..20 };
+    let to = packet.get(at).context("an IP header")?;
+    let to: IpAddr = match <[u8; 4]>::try_from(to) {
+        Ok(v4) => v4.into(),
+        Err(_) => <[u8; 16]>::try_from(to)?.into(),
+    };
+    let family = if is_v6 { AddressFamily::Inet6 } else { AddressFamily::Inet };
+    let to = SockaddrStorage::from(SocketAddr::new(to, 0));
     from.enter(|| -> Result<()> {
-        let socket = socket(AddressFamily::Inet, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::Raw)?;
+        let socket = socket(family, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::Raw)?;
         let sent = sendto(socket.as_raw_fd(), packet, &to, MsgFlags::empty()).context("sending a raw packet")?;
         anyhow::ensure!(sent == packet.len(), "{sent} of {} bytes sent", packet.len());
         Ok(())

@@ -46,7 +46,8 @@ fn pin_drop() -> Result<()> {
 
 /// The system call, with the beginning of its attributes; the rest is zero.
 fn bpf(command: libc::c_long, attributes: &[u64]) -> Result<i32> {
-    // SAFETY: the attributes are read only, as long as said, and what they point at lives as long as the caller's frame.
+    // SAFETY: the attributes are read only, as long as said, and what they point at lives as long
+    // as the caller's frame.
     let result = unsafe { libc::syscall(libc::SYS_bpf, command, attributes.as_ptr(), size_of_val(attributes)) };
     Ok(i32::try_from(Errno::result(result)?)?)
 }

@@ -46,6 +46,10 @@ pub(crate) enum Verb {
         args: Vec<OsString>,
     },
     /// Run the unit tests, then the end-to-end suite (needs root); the last line is the sum
+    ///
+    /// `cargo xtask test --quick` is the inner loop of a few minutes: the unit tests of all crates,
+    /// the BPF programs on their fixtures, and a few end-to-end subjects. `cargo xtask test fast`
+    /// runs one subject of the end-to-end suite. The line before the sum is the duration.
     Test(TestOptions),
     /// Measure latency and throughput of each mode side by side (needs root)
     Bench {
@@ -68,12 +72,18 @@ pub(crate) enum Verb {
 
 #[derive(Debug, Args)]
 pub(crate) struct TestOptions {
+    /// Only these subjects of the end-to-end suite: folders of tests/tests, such as `tunnel`
+    #[arg(value_name = "SUBJECT", conflicts_with_all = ["unit", "quick"])]
+    pub(crate) subjects: Vec<String>,
     /// Only the unit tests
     #[arg(long, conflicts_with = "e2e")]
     pub(crate) unit: bool,
     /// Only the end-to-end suite
     #[arg(long)]
     pub(crate) e2e: bool,
+    /// The unit tests, and of the end-to-end suite what takes seconds: a few minutes in all
+    #[arg(long, conflicts_with_all = ["unit", "e2e"])]
+    pub(crate) quick: bool,
     /// Passed on to the test programs, for example part of a test's name
     #[arg(last = true)]
     pub(crate) filter: Vec<OsString>,
@@ -98,6 +108,15 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Options::command().debug_assert();
+    }
+
+    #[test]
+    fn subjects_stand_before_the_filter() {
+        let options = Options::parse_from(["xtask", "test", "fast", "lease", "--", "own"]);
+        let Verb::Test(options) = options.verb else { panic!("another verb") };
+        assert_eq!(options.subjects, ["fast", "lease"]);
+        assert_eq!(options.filter, ["own"]);
+        assert!(Options::try_parse_from(["xtask", "test", "--quick", "fast"]).is_err());
     }
 
     #[test]

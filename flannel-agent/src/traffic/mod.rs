@@ -3,8 +3,8 @@
 //! Owns flannel's chains (`FLANNEL-POSTRTG`, `FLANNEL-FWD`) and tables (`flannel-ipv4`,
 //! `flannel-ipv6`), the jumps to the chains, and blackhole routes of our protocol. The rules are
 //! those of flannel to the letter, so that what people built around them goes on working. The main
-//! loop says what is wanted ([`WantedTraffic`], pure data); one task ([`Traffic`]) reads what is there,
-//! works out the difference and applies it.
+//! loop says what is wanted ([`WantedTraffic`], pure data); one task ([`Traffic`]) reads what is
+//! there, works out the difference and applies it.
 //!
 //! Invariants: a table changes in one transaction, so there is no moment without a rule that was
 //! there before and is still wanted; what is right is not touched; a rule inside our chains that is

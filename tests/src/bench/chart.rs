@@ -1,7 +1,8 @@
-//! The rows of a run as a chart (SVG): a panel per profile, bars in parts of the host network's rate.
+//! The rows of a run as a chart (SVG): a panel per profile, bars in parts of the host network's
+//! rate.
 //!
-//! Colours follow the reader's choice of light or dark; the background is part of the picture, so it is legible where
-//! that choice is not known.
+//! Colours follow the reader's choice of light or dark; the background is part of the picture, so
+//! it is legible where that choice is not known.
 
 use std::fmt::Write as _;
 

@@ -15,8 +15,8 @@ use super::{
     scale, worker,
 };
 
-/// Measures the agent's modes on nodes made of network namespaces. Needs root; `FLANNEL_AGENT` is the agent's binary.
-/// `cargo xtask bench` builds and calls it.
+/// Measures the agent's modes on nodes made of network namespaces. Needs root; `FLANNEL_AGENT` is
+/// the agent's binary. `cargo xtask bench` builds and calls it.
 #[derive(Debug, Parser)]
 #[command(name = "bench", args_conflicts_with_subcommands = true)]
 pub struct Options {

@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 pub(super) enum Profile {
     /// A veth's defaults: large segments cross it whole, as through a NIC with tunnel offloads.
     Offload,
-    /// Both ends without TSO and tunnel segmentation, with GRO: packets cross it as they would a wire.
+    /// Both ends without TSO and tunnel segmentation, with GRO: packets cross it as they would a
+    /// wire.
     Wire,
 }
 

@@ -63,7 +63,8 @@ impl Rows {
         self.0.iter().find(|row| (row.profile, row.workload, row.via, row.mode) == (profile, workload, via, mode))
     }
 
-    /// The median in parts of another mode's, asked the same way; of the host network's own: see [`Rows::host`].
+    /// The median in parts of another mode's, asked the same way; of the host network's own: see
+    /// [`Rows::host`].
     pub(super) fn ratio(&self, row: &Row, to: Mode) -> Option<f64> {
         let base = match to {
             Mode::Host => self.host(row.profile, row.workload),

@@ -65,7 +65,8 @@ fn measure(plan: &Plan, profile: Profile, sites: &[Site], load: &Load) -> Result
     for round in 0..plan.rounds {
         let start = Instant::now();
         for (series, &(workload, via)) in all.chunks_mut(sites.len()).zip(&asked) {
-            // Each round begins with another mode, so that none is always the one after a certain other.
+            // Each round begins with another mode, so that none is always the one after a certain
+            // other.
             for turn in 0..sites.len() {
                 let place = (turn + round as usize) % sites.len();
                 add(&mut series[place], sites[place].sample(workload, via, load)?);

@@ -1,4 +1,5 @@
-//! The netfilter rules of a node with kube-proxy: what every packet of a flow meets, and what the first one does.
+//! The netfilter rules of a node with kube-proxy: what every packet of a flow meets, and what the
+//! first one does.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 

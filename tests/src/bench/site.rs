@@ -1,7 +1,8 @@
 //! The two nodes of one mode, and one measurement on them.
 //!
-//! Each mode has nodes of its own, on a cable of its own, so that none inherits flows, sysctls or rules of another, and a
-//! measurement can follow on that of another mode at once. All have the same netfilter rules.
+//! Each mode has nodes of its own, on a cable of its own, so that none inherits flows, sysctls or
+//! rules of another, and a measurement can follow on that of another mode at once. All have the
+//! same netfilter rules.
 
 use std::{
     env,
@@ -29,8 +30,9 @@ const STORE: &str = "http://192.168.1.12:2379";
 /// A machine may be busy; the load goes before what others do on its CPU.
 const NICE: &str = "-10";
 
-/// The largest receive buffer of TCP, bytes. On one CPU all of it waits to be copied, and the kernel's own bound is more than the CPU's
-/// cache holds: how large it grows is decided in the first milliseconds, and would be a third of what is measured.
+/// The largest receive buffer of TCP, bytes. On one CPU all of it waits to be copied, and the
+/// kernel's own bound is more than the CPU's cache holds: how large it grows is decided in the
+/// first milliseconds, and would be a third of what is measured.
 const RECEIVE_BUFFER: u32 = 1 << 20;
 
 /// The CPU that a load runs on, and its duration in seconds.
@@ -175,8 +177,9 @@ impl Site {
     }
 }
 
-/// The same TCP in every mode. Where BBR is the default it would pace by what it believes of the path, and its timers take a third of
-/// the CPU; Reno is allowed in every namespace, and nothing is lost here.
+/// The same TCP in every mode. Where BBR is the default it would pace by what it believes of the
+/// path, and its timers take a third of the CPU; Reno is allowed in every namespace, and nothing is
+/// lost here.
 fn set_tcp_up(end: &Host) -> Result<()> {
     for setting in ["tcp_congestion_control=reno".to_owned(), format!("tcp_rmem=4096 131072 {RECEIVE_BUFFER}")] {
         end.run(["sysctl", "-qw", &format!("net.ipv4.{setting}")])?;
@@ -216,7 +219,8 @@ fn pods(net: &Two) -> Result<[Pod; 2]> {
     Ok(pods)
 }
 
-/// One client asks one server: the client's host and the address it asks, the server's host and the address it has.
+/// One client asks one server: the client's host and the address it asks, the server's host and the
+/// address it has.
 pub(super) fn run(
     workload: Workload,
     client: (&Host, IpAddr),

@@ -1,4 +1,5 @@
-//! This program inside a pod: server and client of one measurement, as processes of their own that can be pinned.
+//! This program inside a pod: server and client of one measurement, as processes of their own that
+//! can be pinned.
 
 use std::{fs, net::SocketAddr, time::Duration};
 
@@ -14,7 +15,8 @@ use crate::load::{
     stream,
 };
 
-/// Time for flows to be learned and confirmed before they are measured, in every mode. Short connections have none.
+/// Time for flows to be learned and confirmed before they are measured, in every mode. Short
+/// connections have none.
 pub(super) const WARM_UP: Duration = Duration::from_millis(250);
 
 /// The line that a server prints once it accepts requests.
@@ -98,8 +100,9 @@ impl Client {
     }
 }
 
-/// Seconds a CPU worked since boot, in steps of 10 ms: user, system, irq and softirq of `/proc/stat`. The time of processes
-/// that are nicer than the load is left out, because it is not the load's.
+/// Seconds a CPU worked since boot, in steps of 10 ms: user, system, irq and softirq of
+/// `/proc/stat`. The time of processes that are nicer than the load is left out, because it is not
+/// the load's.
 fn busy_seconds(cpu: usize) -> Result<f64> {
     let text = fs::read_to_string("/proc/stat")?;
     let prefix = format!("cpu{cpu} ");

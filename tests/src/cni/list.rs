@@ -54,7 +54,8 @@ impl List {
         Ok(Self { runtime: runtime.clone(), name: "cbr0".to_owned(), version: version.to_owned(), plugins })
     }
 
-    /// ADD of all plugins: the last one's result. `port_mappings` goes to those that have the capability.
+    /// ADD of all plugins: the last one's result. `port_mappings` goes to those that have the
+    /// capability.
     pub fn add(&self, sandbox: &Sandbox, port_mappings: &Value) -> Result<Value> {
         let mut result = Value::Null;
         for plugin in &self.plugins {

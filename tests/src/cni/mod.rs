@@ -1,6 +1,8 @@
-//! A container runtime, as far as CNI goes: it calls the plugins of a list in order, as the specification has it.
+//! A container runtime, as far as CNI goes: it calls the plugins of a list in order, as the
+//! specification has it.
 //!
-//! The node has its own `/var/lib` besides its own `/run`, so that nothing a plugin keeps there outlives the lab.
+//! The node has its own `/var/lib` besides its own `/run`, so that nothing a plugin keeps there
+//! outlives the lab.
 
 mod list;
 mod pod;

@@ -12,8 +12,8 @@ use crate::eventually;
 /// The delegate's directory in the node.
 pub(super) const DIR: &str = "/run/cni-recorder";
 
-/// It speaks every version. What it waits for is a pipe, and never for longer than a minute, so that it goes if the test
-/// has gone.
+/// It speaks every version. What it waits for is a pipe, and never for longer than a minute, so
+/// that it goes if the test has gone.
 const SCRIPT: &str = r#"#!/bin/sh
 told=/run/cni-recorder/told/$CNI_COMMAND
 conf=$(cat)

@@ -1,7 +1,8 @@
-//! Three nodes, six pods and the agent at work, step by step, on one machine and in less than a minute.
+//! Three nodes, six pods and the agent at work, step by step, on one machine and in less than a
+//! minute.
 //!
-//! Each step shows something and judges it: what is not as it should be is a finding. Speed is shown, never
-//! judged: the machine may be busy.
+//! Each step shows something and judges it: what is not as it should be is a finding. Speed is
+//! shown, never judged: the machine may be busy.
 
 mod cleanup;
 mod page;
@@ -19,8 +20,8 @@ use clap::Parser;
 use self::page::Page;
 use crate::{Agent, Etcd, Lab, Pod, cluster, snapshot::Snapshot, topology::Three};
 
-/// Shows the agent on a cluster of three nodes made of network namespaces. Needs root; FLANNEL_AGENT is the agent's
-/// binary. `cargo xtask demo` builds and calls it.
+/// Shows the agent on a cluster of three nodes made of network namespaces. Needs root;
+/// FLANNEL_AGENT is the agent's binary. `cargo xtask demo` builds and calls it.
 #[derive(Debug, Parser)]
 #[command(name = "demo")]
 pub struct Options {

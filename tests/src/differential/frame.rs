@@ -3,9 +3,9 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::{packets::Key, scenario::CLIENT_PORTS};
-use crate::{
-    packet::{self, TCP, UDP},
-    packet_v6::{self, FRAGMENT, ICMPV6},
+use crate::packet::{
+    self, TCP, UDP,
+    v6::{self, FRAGMENT, ICMPV6},
 };
 
 /// The header fields of a packet as it was seen on a device.
@@ -116,9 +116,9 @@ pub fn read(frame: &[u8]) -> Option<Seen> {
         };
         return inside(frame, packet::INNER_AT - 14, outer);
     }
-    if packet_v6::is_tunnel(frame) {
+    if v6::is_tunnel(frame) {
         let outer = Outer { tos: class(&frame[14..]), ttl: frame[21], df: false, id: 0 };
-        return inside(frame, packet_v6::INNER_AT - 14, outer);
+        return inside(frame, v6::INNER_AT - 14, outer);
     }
     plain(frame)
 }

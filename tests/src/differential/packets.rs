@@ -7,9 +7,9 @@ use super::{
     random::Random,
     scenario::{Direction, Flow, Phases},
 };
-use crate::{
-    packet::{DONT_FRAGMENT, Ipv4, MORE_FRAGMENTS, UDP, pattern, udp},
-    packet_v6::{FRAGMENT, Ipv6},
+use crate::packet::{
+    DONT_FRAGMENT, Ipv4, MORE_FRAGMENTS, UDP, pattern, udp,
+    v6::{FRAGMENT, Ipv6},
 };
 
 /// The first bytes of every payload.

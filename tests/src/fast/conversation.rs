@@ -7,8 +7,8 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use crate::{
     Host, Pod,
-    bare::Talk,
     load::{datagrams::Datagrams, rr::Protocol},
+    no_agent::Talk,
 };
 
 /// The port of a pod that is asked.
@@ -84,7 +84,8 @@ pub enum Conversation {
 }
 
 impl Conversation {
-    /// From a host to `at`, an end of another one; `to` is where it is sent instead, such as a Service.
+    /// From a host to `at`, an end of another one; `to` is where it is sent instead, such as a
+    /// Service.
     pub fn open(protocol: Protocol, from: &Host, host: &Host, at: SocketAddr, to: Option<SocketAddr>) -> Result<Self> {
         match protocol {
             Protocol::Tcp => Ok(Self::Tcp(Talk::open(from, host, at, to)?)),

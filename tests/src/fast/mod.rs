@@ -17,9 +17,8 @@ use flannel_common::{program::Program, reason::Reason};
 use serde_json::Value;
 
 use crate::{
-    Agent, Pair, Pod,
-    bare::Talk,
-    eventually,
+    Agent, Pair, Pod, eventually,
+    no_agent::Talk,
     topology::{Stack, TwoRouters},
 };
 

@@ -69,7 +69,8 @@ impl HostCommand {
         Self { input: Some(text.to_owned()), ..self }
     }
 
-    /// Runs it to its end. The error shows the command line, how it ended and what it wrote to standard error.
+    /// Runs it to its end. The error shows the command line, how it ended and what it wrote to
+    /// standard error.
     pub fn run(self) -> Result<Output> {
         let start = Instant::now();
         let limit = patient(self.limit);

@@ -1,7 +1,7 @@
 //! The process that holds a host's namespaces open.
 //!
-//! It reads a pipe from the lab and ends when the lab's process does, in whatever way. In a lasting lab it sleeps in
-//! a session of its own instead.
+//! It reads a pipe from the lab and ends when the lab's process does, in whatever way. In a lasting
+//! lab it sleeps in a session of its own instead.
 
 use std::{
     io::{BufRead as _, BufReader},
@@ -13,7 +13,8 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::{lab::Shared, lab::child::Process};
 
-/// `/sys` first: the mount point of bpffs lies on it. The new sysfs shows the devices of this network namespace.
+/// `/sys` first: the mount point of bpffs lies on it. The new sysfs shows the devices of this
+/// network namespace.
 const MOUNTS: &str = "mount -t sysfs sysfs /sys && mount -t bpf bpf /sys/fs/bpf && \
     mount -t tmpfs -o mode=0755 tmpfs /run && ip link set lo up && echo ready && exec";
 

@@ -1,7 +1,7 @@
 //! One host of the lab: a network namespace and a mount namespace, held open by a process.
 //!
-//! Invariant: no thread of the caller ever changes its namespace. Commands enter with `nsenter`, closures run on
-//! threads of their own ([`Host::enter`], [`Host::thread`]).
+//! Invariant: no thread of the caller ever changes its namespace. Commands enter with `nsenter`,
+//! closures run on threads of their own ([`Host::enter`], [`Host::thread`]).
 
 mod bound;
 mod command;
@@ -26,7 +26,8 @@ use crate::{
     lab::child::{ChildGuard, Process},
 };
 
-/// A handle to one host; clones are the same host. A [`Node`](crate::Node) and a [`Pod`](crate::Pod) are hosts.
+/// A handle to one host; clones are the same host. A [`Node`](crate::Node) and a
+/// [`Pod`](crate::Pod) are hosts.
 #[derive(Clone, Debug)]
 pub struct Host {
     inner: Arc<Inner>,
@@ -86,8 +87,8 @@ impl Host {
         self.command(argv).run()
     }
 
-    /// Runs a command whose arguments hold no blanks, written as one line: `node.sh("ip link set eth0 up")`.
-    /// No shell is involved.
+    /// Runs a command whose arguments hold no blanks, written as one line: `node.sh("ip link set
+    /// eth0 up")`. No shell is involved.
     pub fn sh(&self, line: &str) -> Result<Output> {
         self.run(line.split_ascii_whitespace())
     }

@@ -12,7 +12,8 @@ use nix::sched::{CloneFlags, setns, unshare};
 use super::Host;
 
 impl Host {
-    /// Runs a closure inside this host's namespaces and returns what it returned. A panic goes on in the caller.
+    /// Runs a closure inside this host's namespaces and returns what it returned. A panic goes on
+    /// in the caller.
     pub fn enter<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T> {
         thread::scope(|scope| {
             thread::Builder::new()

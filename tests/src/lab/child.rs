@@ -1,7 +1,8 @@
 //! Long-running children of a lab: etcd, agents, servers.
 //!
-//! Each is recorded, writes its output to a log file of the lab, dies with the lab's process whatever way that
-//! ends, and is killed and waited for when its guard or its lab is dropped - except in a kept lab.
+//! Each is recorded, writes its output to a log file of the lab, dies with the lab's process
+//! whatever way that ends, and is killed and waited for when its guard or its lab is dropped -
+//! except in a kept lab.
 
 use std::{
     fs,
@@ -40,7 +41,8 @@ pub(crate) struct Process {
 }
 
 impl ChildGuard {
-    /// Starts `command` with its output in a log file of the lab. The lab ends it if its guard did not.
+    /// Starts `command` with its output in a log file of the lab. The lab ends it if its guard did
+    /// not.
     pub(crate) fn start(lab: &Shared, what: &str, mut command: Command) -> Result<Self> {
         let (log, file) = lab.record().log_file(what)?;
         command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
@@ -151,8 +153,8 @@ impl Drop for Process {
 
 type Order = (Command, mpsc::Sender<std::io::Result<Child>>);
 
-/// The thread that starts children. `PDEATHSIG` fires when the *thread* that forked ends, so children must not be
-/// forked by a thread of a test.
+/// The thread that starts children. `PDEATHSIG` fires when the *thread* that forked ends, so
+/// children must not be forked by a thread of a test.
 static SPAWNER: LazyLock<Mutex<mpsc::Sender<Order>>> = LazyLock::new(|| {
     let (send, orders) = mpsc::channel::<Order>();
     thread::Builder::new()

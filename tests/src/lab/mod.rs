@@ -20,10 +20,10 @@ use tokio::{
 };
 
 use self::child::Process;
-use crate::{Host, Node, record::Record};
+use crate::{Host, Node, lab_record::LabRecord};
 
-/// A set of hosts on one kernel. Dropping it ends every process it started; their namespaces go with them, and its
-/// handles are of no use any more.
+/// A set of hosts on one kernel. Dropping it ends every process it started; their namespaces go
+/// with them, and its handles are of no use any more.
 #[derive(Debug)]
 pub struct Lab {
     shared: Arc<Shared>,
@@ -32,7 +32,7 @@ pub struct Lab {
 /// The state that the handles of a lab share.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    record: Record,
+    record: LabRecord,
     lasting: bool,
     kept: Arc<AtomicBool>,
     /// A child ends when its last guard goes, so the lab only knows of it.
@@ -41,20 +41,21 @@ pub(crate) struct Shared {
 }
 
 impl Lab {
-    /// A lab that ends with this value, and at the latest with this process. `name` is a short word; the lab's
-    /// full name adds the process id.
+    /// A lab that ends with this value, and at the latest with this process. `name` is a short
+    /// word; the lab's full name adds the process id.
     pub fn new(name: &str) -> Result<Self> {
         Self::build(name, false)
     }
 
-    /// A lab whose processes can survive this one: call [`Lab::keep`] when it is complete. Dropped before that it
-    /// ends like any other, and if this process dies `cargo xtask clean-lab` finds that its owner is gone.
+    /// A lab whose processes can survive this one: call [`Lab::keep`] when it is complete. Dropped
+    /// before that it ends like any other, and if this process dies `cargo xtask clean-lab` finds
+    /// that its owner is gone.
     pub fn new_lasting(name: &str) -> Result<Self> {
         Self::build(name, true)
     }
 
     fn build(name: &str, lasting: bool) -> Result<Self> {
-        let record = Record::create(name)?;
+        let record = LabRecord::create(name)?;
         let (kept, children, holders) = (Arc::default(), Mutex::default(), Mutex::default());
         Ok(Self { shared: Arc::new(Shared { record, lasting, kept, children, holders }) })
     }
@@ -69,12 +70,14 @@ impl Lab {
         self.shared.record.dir()
     }
 
-    /// A new node, with nothing but `lo` and with IPv4 and IPv6 forwarding on. All else has the kernel's defaults.
+    /// A new node, with nothing but `lo` and with IPv4 and IPv6 forwarding on. All else has the
+    /// kernel's defaults.
     pub fn node(&self, name: &str) -> Result<Node> {
         Node::new(Host::new(&self.shared, name)?)
     }
 
-    /// From now on SIGINT and SIGTERM end the lab, then this process with status 128 + n. For programs, not tests.
+    /// From now on SIGINT and SIGTERM end the lab, then this process with status 128 + n. For
+    /// programs, not tests.
     pub fn end_on_interrupt(&self) -> Result<()> {
         // Not a blocked signal mask: children would inherit it.
         let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
@@ -107,7 +110,7 @@ impl Lab {
 }
 
 impl Shared {
-    pub(crate) fn record(&self) -> &Record {
+    pub(crate) fn record(&self) -> &LabRecord {
         &self.record
     }
 

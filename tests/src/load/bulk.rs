@@ -1,5 +1,6 @@
-//! A TCP connection that carries known bytes both ways at once. Whatever happens to the path meanwhile, each byte has to arrive
-//! as it was sent. Neither end closes before both have everything: a connection that is half closed is the kernel's.
+//! A TCP connection that carries known bytes both ways at once. Whatever happens to the path
+//! meanwhile, each byte has to arrive as it was sent. Neither end closes before both have
+//! everything: a connection that is half closed is the kernel's.
 
 use std::{
     io::{Read as _, Write as _},
@@ -69,7 +70,8 @@ pub fn transfer(from: &Host, to: &Host, at: SocketAddr, blocks: u64) -> Result<[
 }
 
 impl Bulk {
-    /// Connects `from` to a listener at `at` of `to`; `service` is where the client sends instead, if given.
+    /// Connects `from` to a listener at `at` of `to`; `service` is where the client sends instead,
+    /// if given.
     pub fn start(from: &Host, to: &Host, at: SocketAddr, service: Option<SocketAddr>, load: BulkLoad) -> Result<Self> {
         let listener = to.bound(at, TcpListener::bind)?;
         let target = service.map_or_else(|| listener.local_addr(), Ok)?;
@@ -97,7 +99,8 @@ impl Bulk {
         self.arrived.each_ref().map(|way| way.load(Ordering::Relaxed))
     }
 
-    /// Lets both ends close and waits until all that was sent has arrived. What arrived: there, back.
+    /// Lets both ends close and waits until all that was sent has arrived. What arrived: there,
+    /// back.
     pub fn stop(self) -> Result<[Arrived; 2]> {
         self.stop.store(true, Ordering::Relaxed);
         self.wait()

@@ -1,6 +1,7 @@
 //! Connect, request, response, close: what short connections cost.
 //!
-//! The server closes first, so that the ports in TIME_WAIT are its one port, and the client's are free again.
+//! The server closes first, so that the ports in TIME_WAIT are its one port, and the client's are
+//! free again.
 
 use std::{
     io::{Read as _, Write as _},

@@ -21,7 +21,8 @@ pub struct Datagrams {
 }
 
 impl Datagrams {
-    /// From a host to the address `at` of another; `to` is where the client sends instead, such as a Service.
+    /// From a host to the address `at` of another; `to` is where the client sends instead, such as
+    /// a Service.
     pub fn open(from: &Host, host: &Host, at: SocketAddr, to: Option<SocketAddr>) -> Result<Self> {
         let server = server(host, at)?;
         let to = to.map_or_else(|| server.local_addr(), Ok)?;
@@ -35,7 +36,8 @@ impl Datagrams {
         Ok(Self { client, server, message: 0 })
     }
 
-    /// Messages there and back, one after the other. What a failed exchange left on its way is passed over by the next.
+    /// Messages there and back, one after the other. What a failed exchange left on its way is
+    /// passed over by the next.
     pub fn exchange(&mut self, messages: u32) -> Result<()> {
         for _ in 0..messages {
             self.message += 1;

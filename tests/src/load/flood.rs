@@ -1,5 +1,5 @@
-//! Small datagrams one way, as fast as they go. Who receives them is the judge of how many there were: see
-//! `InDatagrams` of the receiver's network namespace.
+//! Small datagrams one way, as fast as they go. Who receives them is the judge of how many there
+//! were: see `InDatagrams` of the receiver's network namespace.
 
 use std::{
     io,
@@ -41,8 +41,8 @@ pub fn serve(bind: SocketAddr, ready: impl FnOnce(SocketAddr) -> Result<()>) -> 
     Ok(())
 }
 
-/// Sends for this long. How many datagrams were sent in the measurement, which `begin` announces, and before it; and the
-/// time of the measurement.
+/// Sends for this long. How many datagrams were sent in the measurement, which `begin` announces,
+/// and before it; and the time of the measurement.
 pub fn measure(server: SocketAddr, span: Span, begin: &mut dyn FnMut()) -> Result<(u64, u64, Duration)> {
     let any = if server.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
     let socket = UdpSocket::bind(any)?;

@@ -1,4 +1,5 @@
-//! Connections that say nothing: as many as asked for at a time, and each that is ended is made again.
+//! Connections that say nothing: as many as asked for at a time, and each that is ended is made
+//! again.
 
 use std::{
     future::Future,

@@ -16,7 +16,8 @@ pub struct Stream {
     pub retransmits: u64,
 }
 
-/// One TCP stream from `from` to the address `at` of `to`. With `cpu` both ends run on that CPU alone.
+/// One TCP stream from `from` to the address `at` of `to`. With `cpu` both ends run on that CPU
+/// alone.
 pub fn tcp_stream(from: &Host, to: &Host, at: IpAddr, seconds: u32, cpu: Option<usize>) -> Result<Stream> {
     let pinned = |line: &str| match cpu {
         Some(cpu) => format!("taskset -c {cpu} {line}"),

@@ -1,4 +1,5 @@
-//! A program that is asked about packets (NFQUEUE) and lets all of them pass, in the order they came or in another one.
+//! A program that is asked about packets (NFQUEUE) and lets all of them pass, in the order they
+//! came or in another one.
 
 use std::{
     os::fd::{AsRawFd as _, OwnedFd},
@@ -111,7 +112,8 @@ fn answer(queue: &OwnedFd, batch: usize, answered: &AtomicU64, stop: &AtomicBool
     Ok(())
 }
 
-/// The number of the next packet asked about; none for a moment, or where the kernel says something else.
+/// The number of the next packet asked about; none for a moment, or where the kernel says something
+/// else.
 fn next(queue: &OwnedFd) -> Result<Option<[u8; 4]>> {
     let mut buffer = [0; 4096];
     let length = match recv(queue.as_raw_fd(), &mut buffer, MsgFlags::empty()) {

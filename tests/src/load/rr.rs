@@ -1,6 +1,7 @@
 //! Request and response, one at a time: the latency of a path.
 //!
-//! A message is eight bytes. Over UDP it carries its number, so that a late answer is not taken for the next one.
+//! A message is eight bytes. Over UDP it carries its number, so that a late answer is not taken for
+//! the next one.
 
 use std::{
     cell::RefCell,
@@ -58,7 +59,8 @@ pub struct RrReport {
     pub p99: f64,
 }
 
-/// Measures from `from` to the address `at` of `to`, with threads of this process as client and server.
+/// Measures from `from` to the address `at` of `to`, with threads of this process as client and
+/// server.
 pub fn rr(from: &Host, to: &Host, at: IpAddr, protocol: Protocol, duration: Duration) -> Result<RrReport> {
     let (bound, address) = mpsc::channel();
     let server = to.thread(move || {
@@ -113,7 +115,8 @@ fn serve_udp(socket: &UdpSocket) -> Result<()> {
     }
 }
 
-/// Sends requests to a server for this long, and reports on the measurement, which `begin` announces.
+/// Sends requests to a server for this long, and reports on the measurement, which `begin`
+/// announces.
 pub fn measure(protocol: Protocol, server: SocketAddr, span: Span, begin: &mut dyn FnMut()) -> Result<RrReport> {
     match protocol {
         Protocol::Tcp => {

@@ -23,7 +23,8 @@ pub struct Segmented {
     pub size: u16,
 }
 
-/// Sends from `from` to the address `at` of `to`; the numbers of the datagrams that arrived whole, as they came.
+/// Sends from `from` to the address `at` of `to`; the numbers of the datagrams that arrived whole,
+/// as they came.
 pub fn send(from: &Host, to: &Host, at: IpAddr, load: Segmented) -> Result<Vec<u32>> {
     send_every(Duration::ZERO, from, to, at, load)
 }

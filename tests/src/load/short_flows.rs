@@ -1,7 +1,7 @@
 //! Short flows, one after the other: datagrams from ever new ports, and now and then a connection.
 //!
-//! No two flows of a round share a tuple, and each round has a server with ports of its own. Every message is answered, or the
-//! round fails.
+//! No two flows of a round share a tuple, and each round has a server with ports of its own. Every
+//! message is answered, or the round fails.
 
 use std::{
     io::{ErrorKind, Read as _, Write as _},

@@ -17,8 +17,8 @@ impl Span {
         Self { warm_up: Duration::ZERO, measured }
     }
 
-    /// Repeats some work to the end; `begin` is called when the measurement begins. How often the work was
-    /// done since, and the time that took. The work gets its number, from 1 on.
+    /// Repeats some work to the end; `begin` is called when the measurement begins. How often the
+    /// work was done since, and the time that took. The work gets its number, from 1 on.
     pub(crate) fn repeat<E>(
         self,
         begin: &mut dyn FnMut(),

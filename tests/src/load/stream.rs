@@ -1,4 +1,5 @@
-//! Bytes over TCP connections, as fast as they go, for as long as is asked: unlike iperf3 also for parts of a second.
+//! Bytes over TCP connections, as fast as they go, for as long as is asked: unlike iperf3 also for
+//! parts of a second.
 
 use std::{
     io::{Read as _, Write as _},
@@ -44,8 +45,8 @@ fn take(mut stream: TcpStream) -> Result<()> {
     }
 }
 
-/// Sends over `streams` connections for this long. Bytes of the measurement, which `begin` announces, that the server
-/// took, and the time until it said so.
+/// Sends over `streams` connections for this long. Bytes of the measurement, which `begin`
+/// announces, that the server took, and the time until it said so.
 pub fn measure(streams: u32, server: SocketAddr, span: Span, begin: &mut dyn FnMut()) -> Result<(u64, Duration)> {
     let end = Instant::now() + span.warm_up + span.measured;
     let written = Arc::new(AtomicU64::new(0));

@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn losses_duplicates_and_order_are_told_apart() {
+    fn losses_duplicates_and_order_are_distinguished() {
         let mut tally = Tally::default();
         for number in [0, 1, 4, 3, 4, 7] {
             tally.arrived(number, Duration::from_millis(number));

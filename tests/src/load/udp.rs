@@ -1,7 +1,8 @@
 //! A UDP stream of numbered datagrams between two hosts, and what became of each.
 //!
-//! Bounded in packets and in seconds. The receiver's buffer is far larger than a burst, so a datagram lost in this
-//! process shows as such ([`UdpReport::receiver_drops`]) and not as a loss of the network.
+//! Bounded in packets and in seconds. The receiver's buffer is far larger than a burst, so a
+//! datagram lost in this process shows as such ([`UdpReport::receiver_drops`]) and not as a loss of
+//! the network.
 
 use std::{
     fs, io,

@@ -1,5 +1,5 @@
-//! The chains of kube-proxy's mode `iptables`, as `iptables-restore` reads them. Chains no rule leads to any more stay, as
-//! kube-proxy leaves them for a while.
+//! The chains of kube-proxy's mode `iptables`, as `iptables-restore` reads them. Chains no rule
+//! leads to any more stay, as kube-proxy leaves them for a while.
 
 use std::fmt::Write as _;
 

@@ -1,11 +1,12 @@
 //! The rules kube-proxy leaves on a node, by either of its backends: what pods reach a Service by.
 //!
-//! A Service has an address of its own, perhaps a port of every node, and backends among which a connection's first packet
-//! chooses at random. What does not come from a pod, what comes by a node's port, and a backend's own connections through its
-//! Service are masqueraded. What conntrack calls invalid is dropped in FORWARD. All names are kube-proxy's.
+//! A Service has an address of its own, perhaps a port of every node, and backends among which a
+//! connection's first packet chooses at random. What does not come from a pod, what comes by a
+//! node's port, and a backend's own connections through its Service are masqueraded. What conntrack
+//! calls invalid is dropped in FORWARD. All names are kube-proxy's.
 //!
-//! [`ServiceRules::set`] changes rules as kube-proxy does: in one transaction, and without a word to conntrack; forgetting
-//! connections is left to who wants it.
+//! [`ServiceRules::set`] changes rules as kube-proxy does: in one transaction, and without a word
+//! to conntrack; forgetting connections is left to who wants it.
 
 mod iptables;
 mod nftables;
@@ -61,7 +62,8 @@ pub struct ServiceRules {
 }
 
 impl ServiceRules {
-    /// Rules without Services. `pods` is the network of the cluster's pods; its family is the rules'.
+    /// Rules without Services. `pods` is the network of the cluster's pods; its family is the
+    /// rules'.
     pub fn install(node: &Node, backend: Backend, pods: IpNet) -> Result<Self> {
         let rules = Self { node: node.clone(), backend, pods };
         if backend == Backend::Iptables {

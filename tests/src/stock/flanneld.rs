@@ -1,13 +1,14 @@
-//! Stock flanneld with `--ip-masq`, played step by step: what it does when it starts, and when a peer changes.
+//! Stock flanneld with `--ip-masq`, played step by step: what it does when it starts, and when a
+//! peer changes.
 
 use anyhow::{Context as _, Result};
 use serde_json::Value;
 
 use super::{rules, subnet_env, tunnel, tunnel_peer};
-use crate::{Etcd, HandLease, Node, cluster::LEASES};
+use crate::{Etcd, Node, StockNode, cluster::LEASES};
 
-/// A node of stock flannel with the subnet `10.244.<number>.0/24`, which is its own as a Kubernetes node's is: it keeps it when its
-/// address changes.
+/// A node of stock flannel with the subnet `10.244.<number>.0/24`, which is its own as a Kubernetes
+/// node's is: it keeps it when its address changes.
 #[derive(Clone, Debug)]
 pub struct Flanneld {
     /// The node.
@@ -19,29 +20,31 @@ pub struct Flanneld {
 }
 
 impl Flanneld {
-    /// Starts, in stock's order: device, lease, rules, subnet.env, peers. A device that is there is kept if it is as it should be, and
-    /// with it its MAC address; else it goes, and one with another address takes its place. Its lease.
-    pub fn start(&self, etcd: &Etcd) -> Result<HandLease> {
+    /// Starts, in stock's order: device, lease, rules, subnet.env, peers. A device that is there is
+    /// kept if it is as it should be, and with it its MAC address; else it goes, and one with
+    /// another address takes its place. Its lease.
+    pub fn start(&self, etcd: &Etcd) -> Result<StockNode> {
         let mac = match self.device_to_keep()? {
             Some(mac) => mac,
             None => self.make_device()?,
         };
-        let own = HandLease::new(self.number, &self.public_ip, &mac);
+        let own = StockNode::vxlan(self.number, &self.public_ip, &mac);
         own.put(etcd)?;
         rules::install(&self.node, &format!("10.244.{}.0/24", self.number))?;
         subnet_env(&self.node, self.number, true)?;
         for (key, value) in etcd.list(LEASES)?.iter().filter(|(key, _)| *key != own.key()) {
-            self.learn(&HandLease::read(key, value)?)?;
+            self.learn(&StockNode::read(key, value)?)?;
         }
         Ok(own)
     }
 
     /// A peer is new or has changed.
-    pub fn learn(&self, peer: &HandLease) -> Result<()> {
+    pub fn learn(&self, peer: &StockNode) -> Result<()> {
         tunnel_peer(&self.node, peer)
     }
 
-    /// The MAC address of a device whose kind, VNI, lower device, local address and port are right. Stock looks at no more.
+    /// The MAC address of a device whose kind, VNI, lower device, local address and port are right.
+    /// Stock looks at no more.
     fn device_to_keep(&self) -> Result<Option<String>> {
         let links: Vec<Value> = self.node.json(&["ip", "-j", "-details", "link"])?;
         let Some(link) = links.iter().find(|link| link["ifname"] == "flannel.1") else { return Ok(None) };

@@ -1,7 +1,7 @@
 //! A stock node: the commands with which stock flannel's kernel state is made by hand.
 //!
-//! It is the other side of tests of compatibility, and the model that our own kernel state is compared with. [`Flanneld`] is the order
-//! in which stock does all of it.
+//! It is the other side of tests of compatibility, and the model that our own kernel state is
+//! compared with. [`Flanneld`] is the order in which stock does all of it.
 
 mod flanneld;
 mod rules;
@@ -11,10 +11,14 @@ use std::fs;
 use anyhow::{Context as _, Result};
 
 pub use self::flanneld::Flanneld;
-use crate::{HandEnd, HandLease, HandNode, Host};
+use crate::{Host, StockEnd, StockNode};
 
-/// The tunnel device of a node with the subnet `10.244.<number>.0/24`, and its `subnet.env`.
+/// The tunnel device of a node with the subnet of this number, of the family of `local`, and its
+/// `subnet.env`.
 pub fn device(host: &Host, number: u8, local: &str, mac: &str) -> Result<()> {
+    if local.contains(':') {
+        return device_ipv6(host, number, local, mac);
+    }
     tunnel(host, number, local, mac)?;
     subnet_env(host, number, false)
 }
@@ -35,19 +39,23 @@ fn subnet_env(host: &Host, number: u8, masquerade: bool) -> Result<()> {
     write_env(host, &text)
 }
 
-/// A peer behind the tunnel, in stock's order: neighbour, FDB entry, route.
-pub fn tunnel_peer(host: &Host, peer: &HandLease) -> Result<()> {
-    let (subnet, HandLease { mac, public_ip, .. }) = (peer.name.replace('-', "/"), peer);
-    let gateway = subnet.split('/').next().context("an address")?;
-    host.sh(&format!("ip neigh replace {gateway} lladdr {mac} nud permanent dev flannel.1"))?;
-    host.sh(&format!("bridge fdb replace {mac} dst {public_ip} self permanent dev flannel.1"))?;
-    host.sh(&format!("ip route replace {subnet} via {gateway} dev flannel.1 onlink"))?;
+/// A peer behind the tunnel, in stock's order: neighbour, FDB entry, route. In each family it has.
+pub fn tunnel_peer(host: &Host, peer: &StockNode) -> Result<()> {
+    for (end, device) in [(&peer.v4, "flannel.1"), (&peer.v6, "flannel-v6.1")] {
+        let Some(StockEnd { subnet, public_ip, mac }) = end else { continue };
+        let mac = mac.as_ref().context("a VTEP")?;
+        let gateway = subnet.split('/').next().context("an address")?;
+        host.sh(&format!("ip neigh replace {gateway} lladdr {mac} nud permanent dev {device}"))?;
+        host.sh(&format!("bridge fdb replace {mac} dst {public_ip} self permanent dev {device}"))?;
+        host.sh(&format!("ip route replace {subnet} via {gateway} dev {device} onlink"))?;
+    }
     Ok(())
 }
 
-/// The IPv6 tunnel device of a node with the subnet `fd00:10:244:<number>::/64`, and its `subnet.env`. Stock asks for the MTU
-/// of IPv4, which the kernel lowers, and takes no packet without a checksum.
-pub fn device_ipv6(host: &Host, number: u8, local: &str, mac: &str) -> Result<()> {
+/// The IPv6 tunnel device of a node with the subnet `fd00:10:244:<number>::/64`, and its
+/// `subnet.env`. Stock asks for the MTU of IPv4, which the kernel lowers, and takes no packet
+/// without a checksum.
+fn device_ipv6(host: &Host, number: u8, local: &str, mac: &str) -> Result<()> {
     let base = format!("fd00:10:244:{number:x}::");
     host.sh(&format!(
         "ip link add flannel-v6.1 address {mac} mtu 1450 type vxlan id 1 local {local} dev eth0 dstport 8472 nolearning \
@@ -62,18 +70,6 @@ pub fn device_ipv6(host: &Host, number: u8, local: &str, mac: &str) -> Result<()
     write_env(host, &text)
 }
 
-/// A peer behind the IPv6 tunnel, in stock's order.
-pub fn tunnel_peer_ipv6(host: &Host, peer: &HandNode) -> Result<()> {
-    let HandEnd { public_ip, mac } = peer.v6.as_ref().context("an IPv6 end")?;
-    let mac = mac.as_ref().context("a VTEP")?;
-    let subnet = peer.subnet_v6();
-    let gateway = subnet.trim_end_matches("/64");
-    host.sh(&format!("ip neigh replace {gateway} lladdr {mac} nud permanent dev flannel-v6.1"))?;
-    host.sh(&format!("bridge fdb replace {mac} dst {public_ip} self permanent dev flannel-v6.1"))?;
-    host.sh(&format!("ip route replace {subnet} via {gateway} dev flannel-v6.1 onlink"))?;
-    Ok(())
-}
-
 fn write_env(host: &Host, text: &str) -> Result<()> {
     let env = host.outside_path("/run/flannel/subnet.env");
     fs::create_dir_all(env.parent().context("a directory")?)?;
@@ -81,7 +77,7 @@ fn write_env(host: &Host, text: &str) -> Result<()> {
 }
 
 /// A peer on our own segment, with `DirectRouting`.
-pub fn direct_peer(host: &Host, peer: &HandLease) -> Result<()> {
-    host.sh(&format!("ip route replace {} via {}", peer.name.replace('-', "/"), peer.public_ip))?;
-    Ok(())
+pub fn direct_peer(host: &Host, peer: &StockNode) -> Result<()> {
+    let StockEnd { subnet, public_ip, .. } = peer.v4.as_ref().context("an IPv4 end")?;
+    host.sh(&format!("ip route replace {subnet} via {public_ip}")).map(drop)
 }

@@ -4,8 +4,9 @@ use anyhow::Result;
 
 use crate::Host;
 
-/// Masquerade and forward rules for a node's subnet of 10.244.0.0/16. A chain that is there is emptied first and its jump moves to
-/// the end: between the two there is a moment without rules, as with stock.
+/// Masquerade and forward rules for a node's subnet of 10.244.0.0/16. A chain that is there is
+/// emptied first and its jump moves to the end: between the two there is a moment without rules, as
+/// with stock.
 pub(super) fn install(host: &Host, subnet: &str) -> Result<()> {
     for (table, chain) in [("nat", "FLANNEL-POSTRTG"), ("filter", "FLANNEL-FWD")] {
         let made = host.command(["iptables", "-w", "-t", table, "-N", chain]).any_code().run()?;

@@ -1,7 +1,8 @@
 //! An API server's part that flannel talks to, over real HTTP on loopback, with faults on demand.
 //!
-//! Serves what flannel's role allows and refuses the rest with 403, as RBAC would: pods get, list, watch; nodes get, list, watch;
-//! nodes/status patch; events create. Lists have pages with tokens that expire; watches have bookmarks and versions that expire.
+//! Serves what flannel's role allows and refuses the rest with 403, as RBAC would: pods get, list,
+//! watch; nodes get, list, watch; nodes/status patch; events create. Lists have pages with tokens
+//! that expire; watches have bookmarks and versions that expire.
 
 use std::{
     convert::Infallible,
@@ -243,8 +244,8 @@ impl Query<'_> {
     }
 }
 
-/// A page. The token holds the list's version and where the page before ended; later changes show, which real servers
-/// keep out, and which a watch from that version repeats.
+/// A page. The token holds the list's version and where the page before ended; later changes show,
+/// which real servers keep out, and which a watch from that version repeats.
 fn list(shared: &Shared, query: &Query<'_>) -> Response<Body> {
     let state = shared.lock();
     let limit: usize = query.get("limit").and_then(|limit| limit.parse().ok()).expect("lists come in pages");
@@ -266,7 +267,8 @@ fn list(shared: &Shared, query: &Query<'_>) -> Response<Body> {
     ok(&json!({ "kind": "NodeList", "apiVersion": "v1", "metadata": meta, "items": items }))
 }
 
-/// From memory, whole: by the version 0, for which a real server does not search what it has stored.
+/// From memory, whole: by the version 0, for which a real server does not search what it has
+/// stored.
 fn list_pods(shared: &Shared, query: &Query<'_>) -> Response<Body> {
     assert_eq!((query.get("resourceVersion"), query.get("limit")), (Some("0"), None));
     let (state, node) = (shared.lock(), query.node());

@@ -1,5 +1,5 @@
-//! Strategic merge, as far as a Node's status subresource takes it: annotations and conditions. Everything else in a
-//! patch is an error here, because a real server would drop it without a word.
+//! Strategic merge, as far as a Node's status subresource takes it: annotations and conditions.
+//! Everything else in a patch is an error here, because a real server would drop it without a word.
 
 use serde_json::{Map, Value, json};
 

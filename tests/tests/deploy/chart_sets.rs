@@ -161,7 +161,7 @@ fn the_nearest_label_counts() -> Result<()> {
 }
 
 #[test]
-fn the_operator_is_told_what_the_monitor_by_hand_tells_it() -> Result<()> {
+fn the_chart_gives_the_operator_what_the_monitor_by_hand_gives_it() -> Result<()> {
     let Some(documents) = helm::set("metrics")? else { return Ok(()) };
     ensure!(documents.at("PodMonitor", "/metadata/labels/release")? == "prometheus", "the operator's label");
     let by_hand = Documents::parse(&fs::read_to_string(deploy("monitoring/podmonitor.yml"))?)?;

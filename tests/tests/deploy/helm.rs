@@ -1,4 +1,5 @@
-//! Helm: the one in `HELM`, or in the search path, where `cargo xtask setup` puts its engine if there is none.
+//! Helm: the one in `HELM`, or in the search path, where `cargo xtask setup` puts its engine if
+//! there is none.
 
 use std::{
     env,

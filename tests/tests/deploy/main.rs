@@ -3,9 +3,11 @@
 
 mod chart;
 mod chart_sets;
+mod docker_opts;
 mod documents;
 mod helm;
 mod policy;
+mod privileges;
 mod refusals;
 mod schemas;
 mod seccomp;

@@ -1,7 +1,7 @@
 //! The admission policy: its expressions, evaluated on requests that it allows and refuses.
 //!
-//! No API server of the tests knows such policies (Kubernetes 1.30), so that the server's part - which requests it asks about,
-//! the node's name in the token - is not run.
+//! No API server of the tests knows such policies (Kubernetes 1.30), so that the server's part -
+//! which requests it asks about, the node's name in the token - is not run.
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 use cel::{Context, Program, Value as CelValue};
@@ -155,7 +155,8 @@ fn everything_else_is_refused_to_it() -> Result<()> {
                 ..Request::edit(|node| node["status"]["conditions"][0]["status"] = json!("True"))
             },
         ),
-        // A token that says nothing of a node: of a Kubernetes before 1.30, or one that was asked for by hand.
+        // A token that says nothing of a node: of a Kubernetes before 1.30, or one that was asked
+        // for by hand.
         (own, Request { node: None, ..Request::edit(|_| ()) }),
         (
             annotations,

@@ -1,4 +1,5 @@
-//! The manifest and every value set of the chart, by the schemas of Kubernetes: the newest that the validator has, and the oldest.
+//! The manifest and every value set of the chart, by the schemas of Kubernetes: the newest that the
+//! validator has, and the oldest.
 
 use std::{env, fs, path::PathBuf, process::Command};
 

@@ -8,7 +8,8 @@ use flannel_tests::{confined::Profile, not_run};
 
 use crate::{deploy, text_of};
 
-/// The names of a set of systemd's (`@system-service`), sets within it included; none where systemd cannot be asked.
+/// The names of a set of systemd's (`@system-service`), sets within it included; none where systemd
+/// cannot be asked.
 fn set_of_systemd(set: &str) -> Result<Option<BTreeSet<String>>> {
     let Ok(output) = Command::new("systemd-analyze").args(["syscall-filter", set]).output() else { return Ok(None) };
     ensure!(output.status.success(), "{}", text_of(&output));
@@ -23,7 +24,8 @@ fn set_of_systemd(set: &str) -> Result<Option<BTreeSet<String>>> {
     Ok(Some(names))
 }
 
-/// The profile is derived from what agents do; the unit's filter is made of systemd's sets and must not fall behind it.
+/// The profile is derived from what agents do; the unit's filter is made of systemd's sets and must
+/// not fall behind it.
 #[test]
 fn the_unit_lets_every_call_of_the_profile_through() -> Result<()> {
     let unit = fs::read_to_string(deploy("systemd/flannel-agent.service"))?;

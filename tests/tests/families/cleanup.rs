@@ -3,20 +3,19 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use flannel_tests::{HandEnd, HandNode, TwoNodes, cluster, eventually, snapshot::Snapshot, topology::Stack};
+use flannel_tests::{StockEnd, StockNode, TwoNodes, cluster, eventually, snapshot::Snapshot, topology::Stack};
 
 use crate::{DIRECT_ROUTING, HOST_GW};
 
-fn nothing_is_left(name: &str, backend: &str, end: fn(&str) -> HandEnd, removed: &[&str]) -> Result<()> {
+fn nothing_is_left(name: &str, backend: &str, end: fn(u8, &str) -> StockEnd, removed: &[&str]) -> Result<()> {
     let pair = TwoNodes::with(name, Stack::Dual, &cluster::config(Stack::Dual, backend))?;
     flannel_tests::pair::settle(&pair.a)?;
     pair.a.sh("ip route add 10.9.0.0/16 via 192.168.1.12")?;
     pair.a.sh("ip -6 route add fd00:9::/48 via 2001:db8:1::12")?;
     let before = Snapshot::of(&pair.a)?;
-    let both = |number, v4: &str, v6: &str| HandNode { number, v4: Some(end(v4)), v6: Some(end(v6)) };
+    let both = |number, v4: &str, v6: &str| StockNode { v4: Some(end(number, v4)), v6: Some(end(number, v6)) };
     both(9, "192.168.1.99", "2001:db8:1::99").put(&pair.etcd)?;
-    let agent = pair.a.agent(pair.options()?)?;
-    agent.wait_ready()?;
+    let agent = pair.a.ready_agent(pair.options()?)?;
     agent.wait_peers(2)?;
     ensure!(!before.changes(&Snapshot::of(&pair.a)?).is_empty(), "there is something to remove");
     agent.sigterm_and_wait()?;
@@ -33,8 +32,8 @@ fn nothing_is_left(name: &str, backend: &str, end: fn(&str) -> HandEnd, removed:
 
 #[test]
 fn nothing_is_left_of_tunnels_and_direct_routes() -> Result<()> {
-    let end = |address: &str| {
-        HandEnd::vxlan(address, if address.contains(':') { "02:00:00:00:06:09" } else { "02:00:00:00:04:09" })
+    let end = |number, address: &str| {
+        StockEnd::vxlan(number, address, if address.contains(':') { "02:00:00:00:06:09" } else { "02:00:00:00:04:09" })
     };
     let removed = [
         "remove the route 10.244.9.0/24 via 192.168.1.99",
@@ -49,5 +48,5 @@ fn nothing_is_left_of_tunnels_and_direct_routes() -> Result<()> {
 fn nothing_is_left_of_routes_alone() -> Result<()> {
     let removed =
         ["remove the route 10.244.9.0/24 via 192.168.1.99", "remove the route fd00:10:244:9::/64 via 2001:db8:1::99"];
-    nothing_is_left("cleangw", HOST_GW, HandEnd::host_gw, &removed)
+    nothing_is_left("cleangw", HOST_GW, StockEnd::host_gw, &removed)
 }

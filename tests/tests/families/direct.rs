@@ -1,4 +1,5 @@
-//! DirectRouting by IPv6: neighbours have a plain route, others the tunnel, and a peer may change from one to the other.
+//! DirectRouting by IPv6: neighbours have a plain route, others the tunnel, and a peer may change
+//! from one to the other.
 
 use std::time::Duration;
 
@@ -34,7 +35,8 @@ fn an_ipv6_peer_that_is_no_neighbour_any_more_changes_to_the_tunnel_and_back_wit
     cluster.agents[1].set_mode("encap")?;
     let received = || cluster.net.b.device_counter("flannel-v6.1", "rx_packets");
     let before = received()?;
-    // By the router, which has both on its bridge: still the same segment, but the kernel's way has a gateway.
+    // By the router, which has both on its bridge: still the same segment, but the kernel's way has
+    // a gateway.
     cluster.net.a.sh(&format!("ip -6 route add {NEIGHBOUR}/128 via fe80::1 dev eth0"))?;
     way(&["tunnel", "kernel"])?;
     eventually("packets through the tunnel", Duration::from_secs(10), || {

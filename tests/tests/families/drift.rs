@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use flannel_tests::{Agent, HandEnd, HandNode, Node, TunnelState, TwoNodes, cluster, eventually, topology::Stack};
+use flannel_tests::{Agent, StockEnd, StockNode, TunnelState, TwoNodes, cluster, eventually, topology::Stack};
 use serde_json::Value;
 
 use crate::{HOST_GW, VXLAN};
@@ -11,43 +11,22 @@ use crate::{HOST_GW, VXLAN};
 /// The limit for repairs. Events announce foreign changes; the full resync runs only every 30 s.
 const SECONDS: Duration = Duration::from_secs(10);
 
-fn node_with_a_peer(name: &str, backend: &str, own: &HandNode, peer: &HandNode) -> Result<(TwoNodes, Agent)> {
+fn node_with_a_peer(name: &str, backend: &str, own: &StockNode, peer: &StockNode) -> Result<(TwoNodes, Agent)> {
     let pair = TwoNodes::with(name, Stack::Dual, &cluster::config(Stack::Dual, backend))?;
     own.put(&pair.etcd)?;
     peer.put(&pair.etcd)?;
-    let agent = pair.a.agent(pair.options()?)?;
-    agent.wait_ready()?;
+    let agent = pair.a.ready_agent(pair.options()?)?;
     agent.wait_peers(2)?;
     Ok((pair, agent))
 }
 
-/// Does each change and waits until the state that `read` reads is as it was.
-fn mended<T: PartialEq + std::fmt::Debug>(node: &Node, changes: &[&str], read: impl Fn() -> Result<T>) -> Result<()> {
-    let wanted = read()?;
-    for change in changes {
-        node.sh(change)?;
-        eventually(&format!("recovery from `{change}`"), SECONDS, || {
-            let now = read()?;
-            ensure!(now == wanted, "{now:#?}\ninstead of {wanted:#?}");
-            Ok(())
-        })?;
-    }
-    Ok(())
-}
-
 #[test]
 fn ipv6_tunnel_objects_come_back() -> Result<()> {
-    let end = |v4: &str, mac4: &str| Some(HandEnd::vxlan(v4, mac4));
-    let own = HandNode {
-        number: 5,
-        v4: end("192.168.1.11", "02:00:00:00:04:05"),
-        v6: end("2001:db8:1::11", "02:00:00:00:06:05"),
+    let node = |number, v4: &str, v6: &str| StockNode {
+        v4: Some(StockEnd::vxlan(number, v4, &format!("02:00:00:00:04:{number:02}"))),
+        v6: Some(StockEnd::vxlan(number, v6, &format!("02:00:00:00:06:{number:02}"))),
     };
-    let peer = HandNode {
-        number: 9,
-        v4: end("192.168.1.99", "02:00:00:00:04:09"),
-        v6: end("2001:db8:1::99", "02:00:00:00:06:09"),
-    };
+    let (own, peer) = (node(5, "192.168.1.11", "2001:db8:1::11"), node(9, "192.168.1.99", "2001:db8:1::99"));
     let (pair, agent) = node_with_a_peer("drift6", VXLAN, &own, &peer)?;
     let changes = [
         "ip -6 route del fd00:10:244:9::/64",
@@ -63,7 +42,7 @@ fn ipv6_tunnel_objects_come_back() -> Result<()> {
         "ip link set flannel-v6.1 mtu 1200",
         "ip link del flannel-v6.1",
     ];
-    mended(&pair.a, &changes, || {
+    pair.a.expect_repairs(&changes, || {
         Ok([TunnelState::of(&pair.a)?, TunnelState::of_ipv6(&pair.a)?].map(|state| without_indices(&state)))
     })?;
     agent.wait_ready_is(true)?;
@@ -79,9 +58,9 @@ fn without_indices(state: &TunnelState) -> String {
 
 #[test]
 fn routes_without_a_tunnel_come_back() -> Result<()> {
-    let end = |address: &str| Some(HandEnd::host_gw(address));
-    let own = HandNode { number: 5, v4: end("192.168.1.11"), v6: end("2001:db8:1::11") };
-    let peer = HandNode { number: 9, v4: end("192.168.1.99"), v6: end("2001:db8:1::99") };
+    let node =
+        |number, v4, v6| StockNode { v4: Some(StockEnd::host_gw(number, v4)), v6: Some(StockEnd::host_gw(number, v6)) };
+    let (own, peer) = (node(5, "192.168.1.11", "2001:db8:1::11"), node(9, "192.168.1.99", "2001:db8:1::99"));
     let (pair, agent) = node_with_a_peer("driftgw", HOST_GW, &own, &peer)?;
     let changes = [
         "ip route del 10.244.9.0/24",
@@ -98,7 +77,7 @@ fn routes_without_a_tunnel_come_back() -> Result<()> {
         ensure!(routes.len() == 1 && routes6.len() == 1, "{routes:?} {routes6:?}");
         Ok((routes, routes6))
     };
-    mended(&pair.a, &changes, read)?;
+    pair.a.expect_repairs(&changes, read)?;
     // The kernel takes the routes with the link; IPv6 addresses do not come back by themselves.
     let wanted = read()?;
     for command in ["ip link set eth0 down", "ip link set eth0 up", "ip address add 2001:db8:1::11/64 dev eth0 nodad"] {

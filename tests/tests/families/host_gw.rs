@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use flannel_agent::datapath::AttachKind;
 use flannel_tests::{
-    HandEnd, HandNode, TwoNodes,
+    StockEnd, StockNode, TwoNodes,
     cluster::{self, Cluster},
     eventually, stock,
     topology::Stack,
@@ -77,8 +77,8 @@ fn a_peer_is_looked_at_again_when_the_underlay_changes() -> Result<()> {
 #[test]
 fn routes_that_stock_left_are_taken_over() -> Result<()> {
     let pair = TwoNodes::with("leftgw", Stack::V4, &cluster::config(Stack::V4, HOST_GW))?;
-    let node = |number, address: &str| HandNode { number, v4: Some(HandEnd::host_gw(address)), v6: None };
-    let tunnelled = flannel_tests::HandLease::new(10, "192.168.1.98", "02:00:00:00:04:10");
+    let node = |number, address: &str| StockNode::from(StockEnd::host_gw(number, address));
+    let tunnelled = StockNode::vxlan(10, "192.168.1.98", "02:00:00:00:04:10");
     stock::device(&pair.a, 5, "192.168.1.11", "02:00:00:00:04:05")?;
     stock::tunnel_peer(&pair.a, &tunnelled)?;
     pair.a.sh("ip route add 10.244.9.0/24 via 192.168.1.99 dev eth0")?;
@@ -86,8 +86,7 @@ fn routes_that_stock_left_are_taken_over() -> Result<()> {
     for (number, address) in [(9, "192.168.1.99"), (10, "192.168.1.98")] {
         node(number, address).put(&pair.etcd)?;
     }
-    let agent = pair.a.agent(pair.options()?)?;
-    agent.wait_ready()?;
+    let agent = pair.a.ready_agent(pair.options()?)?;
     agent.wait_peers(2)?;
     let routes: Vec<Value> = pair.a.json(&["ip", "-j", "-details", "route", "show", "root", "10.244.0.0/16"])?;
     let of = |dst: &str| routes.iter().filter(|route| route["dst"] == dst).collect::<Vec<_>>();

@@ -29,7 +29,8 @@ fn another_ipv6_address_moves_ipv6_alone() -> Result<()> {
     };
     let key = own()?.0;
 
-    // Without a global address the node is not ready, and everything stays as it is: the link-local one is no substitute.
+    // Without a global address the node is not ready, and everything stays as it is: the link-local
+    // one is no substitute.
     a.sh("ip address del 2001:db8:1::11/64 dev eth0")?;
     let status = agent.wait_ready_is(false)?;
     ensure!(status["error"].as_str().is_some_and(|error| error.contains("no usable IPv6 address")), "{status}");

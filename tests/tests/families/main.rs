@@ -10,7 +10,6 @@ mod mixed;
 mod mtu;
 mod reach;
 mod refused;
-mod shape;
 
 use flannel_tests::cluster::HOST_GW;
 

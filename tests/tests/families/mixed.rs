@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use flannel_tests::{
-    HandEnd, HandNode, Mixed, TwoNodes,
+    Mixed, StockNode, TwoNodes,
     cluster::{self, LEASES},
     load::udp_stream,
     mixed::STOCK_IPV6,
@@ -13,7 +13,8 @@ use flannel_tests::{
 
 use crate::VXLAN;
 
-/// A stock device refuses UDP over IPv6 without a checksum, so the kernel has to send to it in every mode.
+/// A stock device refuses UDP over IPv6 without a checksum, so the kernel has to send to it in
+/// every mode.
 #[test]
 fn a_stock_node_gets_its_packets_from_the_kernel() -> Result<()> {
     let Mixed { agent, ours, stocks, nodes: _nodes } = Mixed::new("mixed6", Stack::V6, &[])?;
@@ -39,13 +40,11 @@ fn a_stock_node_gets_its_packets_from_the_kernel() -> Result<()> {
 fn a_node_with_both_families_uses_what_each_peer_has() -> Result<()> {
     let config = cluster::config(Stack::Dual, VXLAN);
     let pair = TwoNodes::with("lacking", Stack::Dual, &config)?;
-    let v4 = Some(HandEnd::vxlan("192.168.1.21", "02:00:00:00:04:21"));
-    let v6 = Some(HandEnd::vxlan("2001:db8:1::22", "02:00:00:00:06:22"));
-    let [only_v4, only_v6] = [HandNode { number: 21, v4, v6: None }, HandNode { number: 22, v4: None, v6 }];
+    let only_v4 = StockNode::vxlan(21, "192.168.1.21", "02:00:00:00:04:21");
+    let only_v6 = StockNode::vxlan(22, "2001:db8:1::22", "02:00:00:00:06:22");
     only_v4.put(&pair.etcd)?;
     only_v6.put(&pair.etcd)?;
-    let agent = pair.a.agent(pair.options()?)?;
-    agent.wait_ready()?;
+    let agent = pair.a.ready_agent(pair.options()?)?;
     agent.wait_peers(2)?;
     let routes = |family| -> Result<Vec<String>> {
         let network = if family == "-4" { "10.244.0.0/16" } else { "fd00:10:244::/48" };
@@ -53,8 +52,8 @@ fn a_node_with_both_families_uses_what_each_peer_has() -> Result<()> {
         let tunnelled = routes.iter().filter(|route| route["gateway"].is_string());
         Ok(tunnelled.map(|route| route["dst"].as_str().unwrap_or_default().to_owned()).collect())
     };
-    assert_eq!(routes("-4")?, [only_v4.subnet()]);
-    assert_eq!(routes("-6")?, [only_v6.subnet_v6()]);
+    assert_eq!(routes("-4")?, ["10.244.21.0/24"]);
+    assert_eq!(routes("-6")?, ["fd00:10:244:16::/64"]);
     let status = agent.status()?;
     assert_eq!(status["rejected"], serde_json::json!([]), "{status}");
     ensure!(pair.etcd.list(LEASES)?.len() == 3);

@@ -14,7 +14,8 @@ fn device_mtu(agent: &Agent, name: &str) -> Result<u64> {
     device.and_then(|device| device["mtu"].as_u64()).ok_or_else(|| anyhow::anyhow!("no {name} in {status}"))
 }
 
-/// Pings from a node so that the packet is as large as the MTU, and one byte larger. It may not be cut on the way.
+/// Pings from a node so that the packet is as large as the MTU, and one byte larger. It may not be
+/// cut on the way.
 fn fits_exactly(from: &Node, to: &str, mtu: u32) -> Result<()> {
     let (family, headers) = HEADERS[usize::from(to.contains(':'))];
     let ping = |size: u32| {
@@ -35,7 +36,8 @@ fn each_family_has_the_largest_mtu_that_fits() -> Result<()> {
         for mode in ["kernel", "encap"] {
             cluster.set_mode(mode)?;
             cluster.wait_connected()?;
-            // The other end of the tunnel: before its pods there is a bridge with an MTU that fits all families.
+            // The other end of the tunnel: before its pods there is a bridge with an MTU that fits
+            // all families.
             for subnet in &cluster.net.c.subnet_env()?.subnets {
                 let base = subnet.network();
                 fits_exactly(&cluster.net.a, &base.to_string(), if base.is_ipv4() { 1450 } else { 1430 })?;

@@ -10,7 +10,8 @@ use flannel_tests::{
     topology::{OFFLOAD, Stack, WIRE},
 };
 
-/// A stream from a pod of `a` to one of `c`, and whether the programs of `a` took part in it as they should.
+/// A stream from a pod of `a` to one of `c`, and whether the programs of `a` took part in it as
+/// they should.
 fn stream(cluster: &Cluster, mode: &str, address: IpAddr) -> Result<()> {
     let ([near, _, far], sender) = (&cluster.pods, &cluster.agents[0]);
     let encapsulated = || sender.counted("to_tunnel", "encapsulated");

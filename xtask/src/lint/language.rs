@@ -41,10 +41,10 @@ const OPENINGS: [&str; 7] = ["What", "Whether", "How", "Who", "Why", "Which", "W
 const COLUMNS: usize = 100;
 
 /// Returns a line for each finding in the Rust files of a folder.
-pub(super) fn findings(folder: &Path, checks_columns: bool) -> anyhow::Result<Vec<String>> {
+pub(super) fn findings(folder: &Path) -> anyhow::Result<Vec<String>> {
     let mut findings = Vec::new();
     for (file, text) in rust_files(folder)? {
-        for (line, problem) in problems(&text, checks_columns) {
+        for (line, problem) in problems(&text) {
             findings.push(format!("{}:{line}: {problem}", file.display()));
         }
     }
@@ -76,24 +76,37 @@ fn is_test(file: &Path) -> bool {
     })
 }
 
-/// Returns a line for each retired word in a page, code left out.
+/// Returns a line for each retired word in a page, and for each line that is too long; code left
+/// out.
 pub(super) fn page_findings(page: &Path) -> anyhow::Result<Vec<String>> {
     let text = read(page)?;
-    let found = prose(&text).into_iter().filter_map(|(number, line)| {
-        let word = retired_word(&line)?;
-        Some(format!("{}:{number}: the retired word \"{word}\"", page.display()))
-    });
-    Ok(found.collect())
+    let mut found = Vec::new();
+    for (number, line) in prose(&text) {
+        let at = format!("{}:{number}", page.display());
+        if let Some(word) = retired_word(&without_code(line)) {
+            found.push(format!("{at}: the retired word \"{word}\""));
+        }
+        // Rows of tables and elements cannot be wrapped.
+        if line.chars().count() > COLUMNS && !line.trim_start().starts_with(['|', '<']) {
+            found.push(format!("{at}: prose of more than {COLUMNS} columns"));
+        }
+    }
+    Ok(found)
 }
 
-/// Returns the lines of a page that are prose, without what is in backticks.
-fn prose(page: &str) -> Vec<(usize, String)> {
+/// Returns a line of a page without the text in backticks.
+fn without_code(line: &str) -> String {
+    line.split('`').step_by(2).collect::<Vec<_>>().join("`")
+}
+
+/// Returns the numbered lines of a page, from 1, without blocks of code.
+fn prose(page: &str) -> Vec<(usize, &str)> {
     let (mut lines, mut is_fenced) = (Vec::new(), false);
     for (number, line) in (1..).zip(page.lines()) {
         if line.trim_start().starts_with("```") {
             is_fenced = !is_fenced;
         } else if !is_fenced && !line.starts_with("    ") {
-            lines.push((number, line.split('`').step_by(2).collect::<Vec<_>>().join("`")));
+            lines.push((number, line));
         }
     }
     lines
@@ -104,7 +117,7 @@ fn retired_word(text: &str) -> Option<&'static str> {
 }
 
 /// Returns line numbers, from 1, and problems.
-fn problems(text: &str, checks_columns: bool) -> Vec<(usize, String)> {
+fn problems(text: &str) -> Vec<(usize, String)> {
     let (mut problems, mut is_inside) = (Vec::new(), false);
     for (number, line) in (1..).zip(text.lines()) {
         let (code, comment) = split_comment(line);
@@ -116,7 +129,7 @@ fn problems(text: &str, checks_columns: bool) -> Vec<(usize, String)> {
         if let Some(word) = retired_word(words) {
             problems.push((number, format!("the retired word \"{word}\": {words}")));
         }
-        if checks_columns && code.trim().is_empty() && !comment.is_empty() && line.chars().count() > COLUMNS {
+        if code.trim().is_empty() && !comment.is_empty() && line.chars().count() > COLUMNS {
             problems.push((number, format!("a comment of more than {COLUMNS} columns")));
         }
         is_inside = is_doc && !words.is_empty();
@@ -145,21 +158,21 @@ mod tests {
     fn retired_words_and_openings_are_found_in_comments_alone() {
         let text = "/// What it is.\n/// And whether it holds.\nfn tell() {} // Nobody, anew.\nlet told = \"told\";\n//\n\
                     /// Returns it.\n///\n/// Why not.\n// Storyteller.";
-        let lines: Vec<_> = problems(text, true).into_iter().map(|(line, _)| line).collect();
+        let lines: Vec<_> = problems(text).into_iter().map(|(line, _)| line).collect();
         assert_eq!(lines, [1, 3, 8]);
     }
 
     #[test]
     fn code_of_a_page_is_no_prose() {
         let page = "Say `tell` to\n    somebody\n```\nanew\n```\nnobody";
-        let found: Vec<_> = prose(page).into_iter().filter(|(_, line)| retired_word(line).is_some()).collect();
-        assert_eq!(found, [(6, "nobody".to_owned())]);
+        let found: Vec<_> =
+            prose(page).into_iter().filter(|(_, line)| retired_word(&without_code(line)).is_some()).collect();
+        assert_eq!(found, [(6, "nobody")]);
     }
 
     #[test]
     fn long_comments_are_found() {
         let text = format!("/// {}\nlet code = {}; // fine", "x".repeat(97), "1 + ".repeat(40));
-        assert_eq!(problems(&text, true).len(), 1);
-        assert_eq!(problems(&text, false).len(), 0);
+        assert_eq!(problems(&text).len(), 1);
     }
 }

@@ -95,35 +95,8 @@ type SourceCheck = fn(&Path) -> anyhow::Result<()>;
 const SOURCE_CHECKS: [(&str, SourceCheck); 4] =
     [("layers", layers), ("types", types), ("language", language), ("glossary", glossary)];
 
-/// Crates whose top-level modules import each other in one direction.
-const LAYERED: [&str; 10] = [
-    "flannel-common",
-    "flannel-ebpf",
-    "flannel-cni",
-    "flannel-subnet-env",
-    "flannel-host",
-    "flannel-netlink",
-    "flannel-store",
-    "flannel-agent",
-    "xtask",
-    "tests",
-];
-
-/// Folders whose comments are checked; of the first ones also their columns.
-const WRAPPED: [&str; 2] = ["flannel-common", "flannel-ebpf"];
-const UNWRAPPED: [&str; 8] = [
-    "flannel-cni",
-    "flannel-subnet-env",
-    "flannel-host",
-    "flannel-netlink",
-    "flannel-store",
-    "flannel-agent",
-    "xtask",
-    "tests",
-];
-
-/// Crates whose help, log lines and errors are checked.
-const TEXTS: [&str; 8] = [
+/// Crates of the product: their help, log lines and errors are checked too.
+const PRODUCT: [&str; 8] = [
     "flannel-common",
     "flannel-ebpf",
     "flannel-cni",
@@ -133,6 +106,13 @@ const TEXTS: [&str; 8] = [
     "flannel-store",
     "flannel-agent",
 ];
+
+/// The other crates.
+const TOOLS: [&str; 2] = ["xtask", "tests"];
+
+fn crates() -> impl Iterator<Item = &'static str> {
+    PRODUCT.into_iter().chain(TOOLS)
+}
 
 /// Returns the documents: those at the root, and all below docs/.
 fn pages(root: &Path) -> anyhow::Result<Vec<PathBuf>> {
@@ -154,7 +134,7 @@ fn pages(root: &Path) -> anyhow::Result<Vec<PathBuf>> {
 
 fn layers(root: &Path) -> anyhow::Result<()> {
     let mut found = Vec::new();
-    for name in LAYERED {
+    for name in crates() {
         for circle in layers::circles(&root.join(name).join("src"))? {
             found.push(format!("{name}: these modules import each other: {}", circle.join(", ")));
         }
@@ -164,7 +144,7 @@ fn layers(root: &Path) -> anyhow::Result<()> {
 
 fn types(root: &Path) -> anyhow::Result<()> {
     let mut found = Vec::new();
-    for name in LAYERED {
+    for name in crates() {
         found.extend(types::findings(name, &root.join(name).join("src"))?);
     }
     refuse(&found)
@@ -172,12 +152,10 @@ fn types(root: &Path) -> anyhow::Result<()> {
 
 fn language(root: &Path) -> anyhow::Result<()> {
     let mut found = Vec::new();
-    for (folders, checks_columns) in [(&WRAPPED[..], true), (&UNWRAPPED[..], false)] {
-        for folder in folders {
-            found.extend(language::findings(&root.join(folder), checks_columns)?);
-        }
+    for name in crates() {
+        found.extend(language::findings(&root.join(name))?);
     }
-    for name in TEXTS {
+    for name in PRODUCT {
         found.extend(language::string_findings(&root.join(name).join("src"))?);
     }
     for page in pages(root)? {
@@ -187,7 +165,7 @@ fn language(root: &Path) -> anyhow::Result<()> {
 }
 
 fn glossary(root: &Path) -> anyhow::Result<()> {
-    let sources: Vec<_> = LAYERED.iter().map(|name| root.join(name).join("src")).collect();
+    let sources: Vec<_> = crates().map(|name| root.join(name).join("src")).collect();
     refuse(&glossary::findings(&root.join("docs/reference/glossary.md"), &sources)?)
 }
 

@@ -1,16 +1,18 @@
 //! `test`: set up, build, then both halves of the tests, one sum.
 //!
-//! The last line is always `N passed, M failed`, with `, K skipped` behind it when there were any.
-//! What keeps tests from being run at all, set-up and compilation included, counts as a failure;
-//! what this machine cannot do is printed as `NOT RUN` and repeated before the sum. A test counts
-//! as skipped when it says so itself, by printing a line that starts with `NOT RUN`.
+//! The last line is always `N passed, M failed`, with `, K skipped` behind it when there were any;
+//! the line before it is the duration. What keeps tests from being run at all, set-up and
+//! compilation included, counts as a failure; what this machine cannot do is printed as `NOT RUN`
+//! and repeated before the sum. A test counts as skipped when it says so itself, by printing a line
+//! that starts with `NOT RUN`.
 
 mod leftovers;
 mod lines;
+mod subjects;
 mod suite;
 mod tally;
 
-use std::{path::Path, process::ExitCode};
+use std::{path::Path, process::ExitCode, time::Instant};
 
 use self::{leftovers::Leftovers, suite::Suite, tally::Tally};
 use crate::{
@@ -23,6 +25,7 @@ use crate::{
 /// Runs what the options choose. Errors are printed and counted, so that the sum stays the last
 /// line.
 pub(crate) fn run(setup: &Setup<'_>, options: &TestOptions) -> ExitCode {
+    let start = Instant::now();
     let mut tally = Tally::default();
     if let Err(error) = run_halves(setup, options, &mut tally) {
         eprintln!("xtask: {error:#}");
@@ -31,15 +34,19 @@ pub(crate) fn run(setup: &Setup<'_>, options: &TestOptions) -> ExitCode {
     for line in tally.not_run() {
         println!("{line}");
     }
+    let seconds = start.elapsed().as_secs();
+    println!("test: took {} min {} s", seconds / 60, seconds % 60);
     println!("{tally}");
     if tally.is_success() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn run_halves(setup: &Setup<'_>, options: &TestOptions, tally: &mut Tally) -> anyhow::Result<()> {
+    let subjects = subjects::chosen(setup.workspace(), options)?;
+    let only_e2e = options.e2e || !options.subjects.is_empty();
     setup.machine(Needs::COMPILE.and(Needs::LAB))?;
     let toolchain = match toolchain(setup) {
         Ok(toolchain) => Some(toolchain),
-        Err(reason) if options.e2e => return Err(reason),
+        Err(reason) if only_e2e => return Err(reason),
         Err(reason) => {
             if !options.unit {
                 tally.note_not_run(format!("NOT RUN: end-to-end suite: {reason:#}"));
@@ -49,16 +56,16 @@ fn run_halves(setup: &Setup<'_>, options: &TestOptions, tally: &mut Tally) -> an
     };
     let built = build::build(setup.workspace(), toolchain.as_ref().map(build::Bpf::release), Parts::Agent)?;
     // Costs the agent two builds more, so only where everything is run.
-    let everything = !options.unit && options.filter.is_empty() && toolchain.is_some();
+    let everything = !options.unit && subjects.is_empty() && options.filter.is_empty() && toolchain.is_some();
     let stub = everything.then(|| build::build_stub(setup.workspace())).transpose()?;
-    if !options.e2e {
-        run_suite(setup, &Suite::UNIT, options, &built, None, tally)?;
+    if !only_e2e {
+        run_suite(setup, &Suite::unit(), options, &built, None, tally)?;
     }
     if !options.unit && toolchain.is_some() {
         setup.checkers();
         let before = Leftovers::find();
         before.report("there before the tests");
-        run_suite(setup, &Suite::END_TO_END, options, &built, stub.as_deref(), tally)?;
+        run_suite(setup, &Suite::end_to_end(&subjects), options, &built, stub.as_deref(), tally)?;
         let left = Leftovers::find().since(&before);
         left.report("left behind by the tests");
         if !left.is_empty() {

@@ -14,26 +14,32 @@ use super::{
 use crate::workspace::{self, Workspace};
 
 /// A half of the tests.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Suite {
     name: &'static str,
-    selection: &'static [&'static str],
+    selection: Vec<String>,
     harness: &'static [&'static str],
 }
 
 impl Suite {
     /// The workspace's default members.
-    pub(super) const UNIT: Self = Self { name: "unit tests", selection: &[], harness: &[] };
+    pub(super) const fn unit() -> Self {
+        Self { name: "unit tests", selection: Vec::new(), harness: &[] }
+    }
 
-    /// The test crate. Two tests at a time: each has namespaces of its own, and most of it is
-    /// waiting.
-    pub(super) const END_TO_END: Self =
-        Self { name: "end-to-end suite", selection: &["--package=flannel-tests"], harness: &["--test-threads=2"] };
+    /// The test crate, or these subjects of it. Two tests at a time: each has namespaces of its
+    /// own, and most of it is waiting.
+    pub(super) fn end_to_end(subjects: &[String]) -> Self {
+        let mut selection = vec!["--package=flannel-tests".to_owned()];
+        // The name of each program starts with its folder.
+        selection.extend(subjects.iter().map(|subject| format!("--test={subject}*")));
+        Self { name: "end-to-end suite", selection, harness: &["--test-threads=2"] }
+    }
 
     /// Both halves use the dev profile, for its overflow checks, and so share one compilation.
     pub(super) fn cargo(&self, workspace: &Workspace, filter: &[OsString]) -> Command {
         let mut cargo = workspace.cargo();
-        cargo.args(["test", "--no-fail-fast"]).args(workspace::locked()).args(self.selection);
+        cargo.args(["test", "--no-fail-fast"]).args(workspace::locked()).args(&self.selection);
         // A passing test's output has its `NOT RUN` line; without this flag the harness keeps it.
         cargo.args(["--", "--show-output"]).args(self.harness).args(filter);
         cargo

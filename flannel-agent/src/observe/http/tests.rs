@@ -157,7 +157,7 @@ fn garbage_costs_the_others_nothing() {
 }
 
 /// From this node. What other hosts can do is tried with other hosts:
-/// `tests/tests/idle_connections`.
+/// `tests/tests/load/idle_connections.rs`.
 #[test]
 fn silent_clients_are_displaced_by_those_who_ask() {
     let (server, _publish) = server(true);

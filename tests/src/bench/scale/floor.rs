@@ -20,8 +20,8 @@ pub(super) enum Shape {
     Objects,
 }
 
-/// Seconds that a fresh namespace takes for neighbours, FDB entries, routes and, with [`Shape::Objects`], nexthop
-/// objects.
+/// Seconds that a fresh namespace takes for neighbours, FDB entries, routes and, with
+/// [`Shape::Objects`], nexthop objects.
 pub(super) fn floor(lab: &Lab, peers: u32, shape: Shape) -> Result<f64> {
     let node = lab.node("floor")?;
     Underlay::of(&node)?;

@@ -23,7 +23,8 @@ use self::{
     report::{Size, median},
 };
 
-/// Plain routes take the kernel time by the square of their number; from here on their floor is not measured.
+/// Plain routes take the kernel time by the square of their number; from here on their floor is not
+/// measured.
 const TOO_MANY_PLAIN: u32 = 20_000;
 
 /// Options of the measurement.

@@ -10,7 +10,7 @@ use super::{
     change::{Changes, changes},
     peers::{self, NumberedPeer},
 };
-use crate::{Agent, AgentOptions, Etcd, HandLease, Lab, Node, cluster::CONFIG_KEY};
+use crate::{Agent, AgentOptions, Etcd, Lab, Node, StockNode, cluster::CONFIG_KEY};
 
 /// The router, which runs etcd.
 const ROUTER: &str = "192.168.1.1";
@@ -59,7 +59,7 @@ impl Cluster {
         store.address("br0", &format!("{ROUTER}/24"), None)?;
         let etcd = lab.etcd(&store)?;
         etcd.put(CONFIG_KEY, peers::NETWORK, None)?;
-        let leases: Vec<HandLease> = NumberedPeer::first(peers).map(NumberedPeer::lease).collect();
+        let leases: Vec<StockNode> = NumberedPeer::first(peers).map(NumberedPeer::lease).collect();
         etcd.put_leases(&leases)?;
         Ok(Self { store, etcd, peers, lab })
     }
@@ -68,7 +68,8 @@ impl Cluster {
         &self.lab
     }
 
-    /// Starts an agent on a fresh node, waits until it has followed, and lets one more peer come and go.
+    /// Starts an agent on a fresh node, waits until it has followed, and lets one more peer come
+    /// and go.
     pub(super) fn start(&self, times: u32) -> Result<Start> {
         let node = self.lab.node("node")?;
         self.lab.link(&node, "eth0", &self.store, "port")?;
@@ -95,7 +96,8 @@ impl Cluster {
     }
 }
 
-/// When the agent had read all leases, as the time of day (UTC) in seconds. A run around midnight is a bad one.
+/// When the agent had read all leases, as the time of day (UTC) in seconds. A run around midnight
+/// is a bad one.
 fn in_sync_at(agent: &Agent) -> Result<f64> {
     let log = agent.child().log();
     let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());

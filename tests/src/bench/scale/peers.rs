@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use crate::HandLease;
+use crate::StockNode;
 
 /// The network of all of them, and of the node under test.
 pub(super) const NETWORK: &str = r#"{"Network":"10.0.0.0/8","SubnetLen":24,"Backend":{"Type":"vxlan"}}"#;
@@ -36,7 +36,7 @@ impl NumberedPeer {
     }
 
     /// Its lease.
-    pub(super) fn lease(self) -> HandLease {
-        HandLease { name: format!("{}-24", self.base()), public_ip: self.public_ip().to_string(), mac: self.mac() }
+    pub(super) fn lease(self) -> StockNode {
+        StockNode::named(&format!("{}-24", self.base()), &self.public_ip().to_string(), &self.mac())
     }
 }

@@ -5,7 +5,8 @@ use std::{fmt::Write as _, fs};
 use anyhow::{Context as _, Result};
 use serde::Serialize;
 
-/// Medians of all rounds with one number of peers. Seconds, milliseconds for changes, MB of 10^6 bytes.
+/// Medians of all rounds with one number of peers. Seconds, milliseconds for changes, MB of 10^6
+/// bytes.
 #[derive(Debug, Serialize)]
 pub(super) struct Size {
     pub(super) peers: u32,
@@ -32,7 +33,8 @@ impl Size {
     }
 }
 
-/// Recorded elsewhere with the same leases: version, peers, seconds from start to the last route, resident MB.
+/// Recorded elsewhere with the same leases: version, peers, seconds from start to the last route,
+/// resident MB.
 const STOCK: [(&str, u32, f64, f64); 2] = [("0.28.9", 5_000, 6.6, 65.0), ("0.20.2", 5_000, 5.1, 40.0)];
 
 /// The table of one size.

@@ -180,8 +180,9 @@ impl Judge<'_> {
         }
     }
 
-    /// Acknowledgements without data bear no number, so no record has them. They are short and without PSH: they leave as
-    /// they were sent, and data of the same fields may do so after one of them was seen.
+    /// Acknowledgements without data bear no number, so no record has them. They are short and
+    /// without PSH: they leave as they were sent, and data of the same fields may do so after one
+    /// of them was seen.
     fn leaves_as_sent(&self, flow: &Flow, direction: Direction, number: u32, name: &str, value: &str) -> bool {
         let sent = packets::fields(flow, direction, number, self.scenario.phases);
         let Ok(value) = value.parse::<u8>() else { return false };
@@ -282,7 +283,8 @@ impl Judge<'_> {
             };
             for ((name, kernel), (_, fast)) in kernel.iter().zip(fast).filter(|(one, other)| one != other) {
                 let allowed = match *name {
-                    // CLOSE comes of a reset alone, of the scenario's or of one that a rejected packet made.
+                    // CLOSE comes of a reset alone, of the scenario's or of one that a rejected
+                    // packet made.
                     "conntrack state" if kernel == "CLOSE" && fast == "ESTABLISHED" => Some(RESET),
                     "conntrack mark" => self.if_judged(flow, CHANGES),
                     _ => self.if_judged(flow, VERDICTS),

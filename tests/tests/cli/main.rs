@@ -1,0 +1,7 @@
+//! The text that operators read: subcommands, metrics, and the pages that describe both.
+
+mod docs;
+mod explain;
+mod metrics;
+mod monitor;
+mod output;

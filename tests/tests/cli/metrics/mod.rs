@@ -1,0 +1,8 @@
+//! Metrics: what agents answer, and that documentation, alerts and dashboard speak of metrics there
+//! are.
+
+mod agent;
+mod datapath;
+mod documents;
+mod promtool;
+mod scrape;

@@ -1,0 +1,142 @@
+//! ADD.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use flannel_tests::{
+    Lab,
+    cni::{Call, Recorder, Runtime, STATE, V4},
+    throughout,
+};
+use serde_json::{Value, json};
+
+use super::{World, conf, conf_with, sandbox};
+
+#[test]
+fn the_delegate_gets_the_whole_call_and_its_result_is_ours() -> Result<()> {
+    let world = World::new("cniadd")?;
+    let result = "{ \"cniVersion\":\"1.0.0\",\n  \"ips\": [] }";
+    world.recorder.tell("ADD", result, 0)?;
+    world.recorder.tell_stderr("ADD", "a word of the delegate\n")?;
+    let keys = json!({
+        "ipam": { "routes": [{ "dst": "0.0.0.0/0" }] },
+        "runtimeConfig": { "portMappings": [{ "hostPort": 80, "containerPort": 80 }] },
+        "prevResult": { "cniVersion": "1.0.0", "dns": {} }
+    });
+    let output = world.runtime.call("ADD", Some(&world.sandbox), &conf_with("1.0.0", &keys))?;
+    assert_eq!((output.code, output.stdout.as_str(), output.stderr.as_str()), (0, result, "a word of the delegate\n"));
+
+    let netconf = json!({
+        "type": "record", "name": "net", "ipMasq": false, "mtu": 1400, "cniVersion": "1.0.0",
+        "runtimeConfig": { "portMappings": [{ "hostPort": 80, "containerPort": 80 }] },
+        "ipam": {
+            "type": "host-local",
+            "ranges": [[{ "subnet": "10.244.7.0/24" }]],
+            "routes": [{ "dst": "0.0.0.0/0" }, { "dst": "10.244.0.0/16" }]
+        }
+    });
+    let mut conf = netconf.clone();
+    conf["prevResult"] = json!({ "cniVersion": "1.0.0", "dns": {} });
+    let text = str::to_owned;
+    let call = Call {
+        verb: text("ADD"),
+        id: text("pod1"),
+        ifname: text("eth0"),
+        netns: text("/run/netns/pod1"),
+        args: text("IgnoreUnknown=1;K8S_POD_NAME=p"),
+        conf,
+    };
+    assert_eq!(world.recorder.calls()?, [call]);
+    // The form that stock flannel's plugin reads, too.
+    assert_eq!(world.runtime.state(), ["pod1:eth0"]);
+    let state: Value = serde_json::from_str(&world.runtime.read(&format!("{STATE}/pod1:eth0"))?)?;
+    assert_eq!(state, netconf);
+    Ok(())
+}
+
+#[test]
+fn each_interface_has_its_own_state() -> Result<()> {
+    let world = World::new("cniif")?;
+    let other = sandbox("pod1", "net1");
+    world.ok("ADD", &conf("1.0.0"))?;
+    world.ok_for("ADD", &other, &conf_with("1.0.0", &json!({ "name": "other" })))?;
+    assert_eq!(world.runtime.state(), ["pod1:eth0", "pod1:net1"]);
+    world.ok_for("DEL", &other, &conf_with("1.0.0", &json!({ "name": "other" })))?;
+    assert_eq!(world.runtime.state(), ["pod1:eth0"]);
+    world.ok("DEL", &conf("1.0.0"))?;
+    let names: Vec<Value> = world.recorder.calls()?.iter().map(|call| call.conf["name"].clone()).collect();
+    assert_eq!(names, ["net", "other", "other", "net"]);
+    Ok(())
+}
+
+#[test]
+fn a_failed_add_is_undone_and_the_delegates_error_is_ours() -> Result<()> {
+    let world = World::new("cniundo")?;
+    let error = "{\"code\": 999,\"msg\":\"no more addresses\"}\n";
+    world.recorder.tell("ADD", error, 1)?;
+    let output = world.runtime.call("ADD", Some(&world.sandbox), &conf("1.0.0"))?;
+    assert_eq!((output.code, output.stdout.as_str()), (1, error));
+    assert_eq!(world.recorder.verbs()?, ["ADD", "DEL"]);
+    assert_eq!(world.runtime.state(), [""; 0]);
+    Ok(())
+}
+
+#[test]
+fn what_could_not_be_undone_is_left_to_the_runtimes_del() -> Result<()> {
+    let world = World::new("cniundo2")?;
+    world.recorder.tell("ADD", "", 2)?;
+    world.recorder.tell("DEL", "", 1)?;
+    let error = world.runtime.error("ADD", Some(&world.sandbox), &conf("1.0.0"))?;
+    assert_eq!(error["msg"], "the delegate plugin \"record\" failed on ADD: exit status 2 without an error object");
+    assert_eq!(world.runtime.state(), ["pod1:eth0"]);
+    world.recorder.tell("DEL", "", 0)?;
+    world.ok("DEL", &conf("1.0.0"))?;
+    assert_eq!(world.runtime.state(), [""; 0]);
+    Ok(())
+}
+
+#[test]
+fn a_delegate_that_is_absent_or_fails_without_an_object_is_reported() -> Result<()> {
+    let world = World::new("cnibad")?;
+    world.recorder.tell("ADD", "goroutine 1 [running]", 2)?;
+    let error = world.runtime.error("ADD", Some(&world.sandbox), &conf("0.4.0"))?;
+    let msg = "the delegate plugin \"record\" failed on ADD: exit status 2 without an error object";
+    assert_eq!(error, json!({ "cniVersion": "0.4.0", "code": 101, "msg": msg, "details": "goroutine 1 [running]" }));
+
+    let absent = conf_with("1.0.0", &json!({ "delegate": { "type": "nosuch" } }));
+    let error = world.runtime.error("ADD", Some(&world.sandbox), &absent)?;
+    assert_eq!(
+        (&error["code"], &error["msg"]),
+        (&json!(100), &json!("cannot find the delegate plugin \"nosuch\" in CNI_PATH"))
+    );
+    assert!(error["details"].as_str().context("details")?.contains("/usr/lib/cni"), "{error}");
+
+    world.recorder.forget()?;
+    world.runtime.node().sh("chmod 0644 /run/cni-recorder/record")?;
+    let error = world.runtime.error("ADD", Some(&world.sandbox), &conf("1.0.0"))?;
+    let msg = "cannot start the delegate plugin /run/cni-recorder/record: Permission denied (os error 13)";
+    assert_eq!(error, json!({ "cniVersion": "1.0.0", "code": 5, "msg": msg }));
+    assert_eq!((world.recorder.verbs()?.len(), world.runtime.state().len()), (0, 0));
+    Ok(())
+}
+
+#[test]
+fn an_add_ahead_of_the_agent_waits_for_subnet_env() -> Result<()> {
+    let lab = Lab::new("cniwait")?;
+    let runtime = Runtime::new(&lab, "n", None)?;
+    let recorder = Recorder::new(&runtime)?;
+    let sandbox = sandbox("pod1", "eth0");
+    let error = runtime.error("ADD", Some(&sandbox), &conf("1.0.0"))?;
+    let msg = "/run/flannel/subnet.env is not there yet: is flanneld running?";
+    assert_eq!(error, json!({ "cniVersion": "1.0.0", "code": 11, "msg": msg }));
+
+    let patient = conf_with("1.0.0", &json!({ "subnetFileWaitSeconds": 60 }));
+    let add = runtime.start("add", "ADD", &sandbox, &patient)?;
+    throughout("the wait", Duration::from_millis(300), || {
+        (add.is_running() && recorder.calls().ok()?.is_empty()).then_some(())
+    })?;
+    runtime.write("/run/flannel/subnet.env", V4)?;
+    add.wait_success(Duration::from_secs(10))?;
+    assert_eq!(recorder.verbs()?, ["ADD"]);
+    Ok(())
+}

@@ -1,0 +1,71 @@
+//! There and back with the device kept, as docs/guides/migration.md has it: nothing is lost at any
+//! moment.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use flannel_tests::{eventually, hooks::misplaced, snapshot::Snapshot};
+
+use crate::{
+    traffic::{Connections, Phase},
+    world::World,
+};
+
+#[test]
+fn there_and_back_with_the_device_kept_loses_nothing() -> Result<()> {
+    let mut world = World::new("rehkept")?;
+    let mut connections = Connections::open(&world)?;
+    let (before, kept) = (Snapshot::of(&world.net.a)?, world.kept()?);
+
+    let (phase, agent) = Phase::of(&mut world, "to the agent", |world| world.upgrade())?;
+    phase.lost_nothing()?;
+    connections.go_on(&world)?;
+    assert_eq!(world.kept()?, kept, "taken over as it is");
+    assert_eq!(misplaced(&world.net.a)?, [""; 0]);
+
+    let (phase, ()) = Phase::of(&mut world, "a peer moves", |world| {
+        world.move_peer("192.168.1.22")?;
+        connections.go_on(world)
+    })?;
+    phase.lost_nothing_but_to_the_mover()?;
+    let moved = world.kept()?;
+    ensure!(moved.tunnel.matching(&["fdb", "192.168.1.22"]).len() == 1, "{moved:?}");
+
+    let (phase, ()) = Phase::of(&mut world, "back to stock", |world| {
+        agent.cli(&["datapath", "set", "kernel"])?;
+        agent.cli(&["guard", "set", "off"])?;
+        agent.sigterm_and_wait()?;
+        world.stock.start(&world.etcd)?;
+        connections.go_on(world)
+    })?;
+    phase.lost_nothing()?;
+    let back = world.kept()?;
+    assert_eq!((&back.device, &back.tunnel, &back.lease), (&moved.device, &moved.tunnel, &moved.lease));
+
+    let (phase, ()) = Phase::of(&mut world, "the peer moves on", |world| {
+        world.move_peer("192.168.1.32")?;
+        world.tell(&[&world.stock])?;
+        connections.go_on(world)
+    })?;
+    phase.lost_nothing_but_to_the_mover()?;
+
+    let (phase, ()) = Phase::of(&mut world, "what is left goes", |world| {
+        let did = agent.cli(&["cleanup", "--keep-network"])?.stdout;
+        ensure!(did.contains("nf_conntrack_tcp_be_liberal at 1 (0 before) because"), "{did}");
+        connections.go_on(world)
+    })?;
+    phase.lost_nothing()?;
+    connections.end()?;
+    // Once they are gone, conntrack is as it was too.
+    eventually("sysctls of conntrack set back", Duration::from_secs(15), || {
+        agent.cli(&["cleanup", "--keep-network"])?;
+        let sysctls = world.net.a.sh("sysctl -n net.netfilter.nf_conntrack_tcp_be_liberal")?.stdout;
+        ensure!(sysctls == "0\n", "{sysctls}");
+        Ok(())
+    })?;
+    // Where the peer is now is all that is new.
+    let changes = before.changes(&Snapshot::of(&world.net.a)?);
+    let of_peer = |line: &str| line[2..].starts_with("fdb: ") || line[2..].starts_with("neighbour: ");
+    ensure!(changes.lines().all(of_peer) && changes.contains("192.168.1.32"), "{changes}");
+    Ok(())
+}

@@ -1,7 +1,0 @@
-//! `explain`, `check`, `bugtool` and `maps dump --diff`, and what rules do to mode `fast`: what they say agrees with what is.
-
-mod bugtool;
-mod check;
-mod diff;
-mod story;
-mod strict;

@@ -1,0 +1,174 @@
+//! Flows are learned and replayed.
+
+use std::{net::IpAddr, time::Duration};
+
+use anyhow::{Context as _, Result, ensure};
+use flannel_tests::{
+    Agent, Pod, TwoNodes,
+    cluster::config,
+    eventually,
+    fast::{FLAGS, fast_pair},
+    load::rr::{Protocol, rr},
+    topology::Stack,
+};
+
+const LENGTH: Duration = Duration::from_secs(3);
+
+/// Packets replayed, and packets of known flows that waited for the agent's confirmation: a tenth
+/// of a second for each flow, and more on a loaded machine.
+fn counts(agent: &Agent) -> Result<[u64; 2]> {
+    let unconfirmed = agent.counted("from_pod", "unconfirmed")? + agent.counted("from_underlay", "unconfirmed")?;
+    Ok([agent.replayed()?, unconfirmed])
+}
+
+/// Requests and answers between pods: nearly all packets of confirmed flows are replayed on both
+/// nodes, and most flows are confirmed.
+fn replayed(agents: [&Agent; 2], [near, far]: [&Pod; 2], at: IpAddr, protocols: &[Protocol]) -> Result<()> {
+    for protocol in protocols.iter().copied() {
+        let before = [counts(agents[0])?, counts(agents[1])?];
+        let report = rr(near, far, at, protocol, LENGTH)?;
+        ensure!(report.lost == 0, "{report:?}");
+        for (agent, before) in agents.into_iter().zip(before) {
+            let after = counts(agent)?;
+            let [replayed, unconfirmed] = [after[0] - before[0], after[1] - before[1]];
+            let packets = report.transactions * 2;
+            let stats = || agent.cli(&["maps", "dump", "stats"]);
+            let is_replayed = replayed * 100 >= packets.saturating_sub(unconfirmed) * 95 && replayed * 2 >= packets;
+            ensure!(
+                is_replayed,
+                "{protocol:?}: {replayed} of {packets}, {unconfirmed} unconfirmed:\n{}",
+                stats()?.stdout
+            );
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn after_the_first_packets_flows_are_replayed_both_ways() -> Result<()> {
+    let pair = fast_pair("fa-flows", &[])?;
+    replayed([&pair.sender, &pair.receiver], [&pair.near, &pair.far], pair.far.ip(), &[Protocol::Tcp, Protocol::Udp])
+}
+
+/// Two nodes on one link in mode `fast`, with a pod on each that takes part.
+struct Dual {
+    agents: [Agent; 2],
+    pods: [Pod; 2],
+    // Last: the lab goes when its handles are of no use any more.
+    nodes: TwoNodes,
+}
+
+impl Dual {
+    fn new(name: &str, backend: &str) -> Result<Self> {
+        let nodes = TwoNodes::with(name, Stack::Dual, &config(Stack::Dual, backend))?;
+        let options =
+            || Ok::<_, anyhow::Error>(FLAGS.iter().fold(nodes.options()?, |options, flag| options.flag(flag)));
+        let agents = [nodes.a.agent(options()?)?, nodes.b.agent(options()?)?];
+        for agent in &agents {
+            agent.wait_ready()?;
+        }
+        let pods = [nodes.a.add_pod("p1")?, nodes.b.add_pod("p1")?];
+        for (agent, pod) in agents.iter().zip(&pods) {
+            agent.wait_pod(pod, true, true)?;
+        }
+        Ok(Self { agents, pods, nodes })
+    }
+
+    fn both_families_are_replayed(&self) -> Result<()> {
+        let [near, far] = &self.pods;
+        let at6 = far.ip6().context("no IPv6 address")?;
+        near.wait_ping(at6)?;
+        for at in [far.ip(), at6] {
+            replayed(self.agents.each_ref(), [near, far], at, &[Protocol::Tcp, Protocol::Udp])?;
+        }
+        Ok(())
+    }
+}
+
+/// Between nodes, and between pods of one node.
+#[test]
+fn flows_of_both_families_are_replayed() -> Result<()> {
+    let dual = Dual::new("fa-dual", r#"{"Type":"vxlan"}"#)?;
+    dual.both_families_are_replayed()?;
+    let mate = dual.nodes.a.add_pod("p2")?;
+    let ([agent, _], [near, _]) = (&dual.agents, &dual.pods);
+    agent.wait_pod(&mate, true, true)?;
+    // Else netfilter, and with it conntrack, does not see what is bridged.
+    dual.nodes.a.sh("sysctl -qw net.bridge.bridge-nf-call-iptables=1 net.bridge.bridge-nf-call-ip6tables=1")?;
+    let at6 = mate.ip6().context("no IPv6 address")?;
+    near.wait_ping(at6)?;
+    for at in [mate.ip(), at6] {
+        replayed([agent; 2], [near, &mate], at, &[Protocol::Tcp, Protocol::Udp])?;
+    }
+    Ok(())
+}
+
+/// Peers on our own link, which a plain route leads to.
+#[test]
+fn flows_to_direct_peers_are_replayed() -> Result<()> {
+    let dual = Dual::new("fa-direct", r#"{"Type":"vxlan","DirectRouting":true}"#)?;
+    dual.both_families_are_replayed()?;
+    for agent in &dual.agents {
+        ensure!(agent.counted("from_underlay", "tunnel_good")? == 0, "not by a plain route");
+    }
+    Ok(())
+}
+
+/// Learned flows and their pods are shown from the pinned maps.
+#[test]
+fn flows_and_pods_are_shown_with_and_without_an_agent() -> Result<()> {
+    let pair = fast_pair("fa-shown", &[])?;
+    let mut talk = pair.talk()?;
+    pair.talk_until_replayed(&mut talk, 100)?;
+    let [client, server] = talk.ends()?.map(|end| end.to_string());
+    // A flow learned without an agent is not used: both ways are known and confirmed before the
+    // agent ends.
+    eventually("both ways are usable", Duration::from_secs(10), || {
+        talk.exchange(100)?;
+        let dump = pair.sender.cli_json(&["maps", "dump", "flows", "--proto", "tcp", "-o", "json"])?;
+        let rows = dump["flows"].as_array().context("no flows")?;
+        let usable = rows.iter().filter(|row| row["state"] == "usable" && row["packets"] != 0).count();
+        ensure!(usable == 2, "{dump}");
+        Ok(())
+    })?;
+    pair.sender.kill9()?;
+    talk.exchange(10)?;
+    let dump = pair.sender.cli_json(&["maps", "dump", "flows", "-o", "json"])?;
+    let rows = dump["flows"].as_array().context("no flows")?;
+    for (from, to, way) in [(&client, &server, "tunnel"), (&server, &client, "pod")] {
+        let row = rows.iter().find(|row| row["source"] == *from && row["destination"] == *to);
+        let row = row.with_context(|| format!("{from} to {to}: {dump}"))?;
+        ensure!(row["way"] == way && row["state"] == "usable" && row["protocol"] == "tcp", "{row}");
+    }
+    chosen_and_judged(&pair, &client, &server)?;
+    let text = pair.sender.cli(&["maps", "dump", "pods"])?.stdout;
+    ensure!(text.contains(pair.near.veth()) && text.contains("both"), "{text}");
+    Ok(())
+}
+
+/// The flow from the client and the one to it, and what becomes of them when the node leaves mode
+/// `fast`.
+fn chosen_and_judged(pair: &flannel_tests::Pair, client: &str, server: &str) -> Result<()> {
+    let near = pair.near.ip().to_string();
+    let chosen = |end: &str, source: &str| -> Result<_> {
+        let args = ["maps", "dump", "flows", end, &near, "--proto", "tcp", "-o", "json"];
+        let dump = pair.sender.cli_json(&args)?;
+        let rows = dump["flows"].as_array().context("no flows")?.clone();
+        ensure!(!rows.is_empty() && rows.iter().all(|row| row["protocol"] == "tcp"), "{dump}");
+        rows.into_iter().find(|row| row["source"] == source).with_context(|| dump.to_string())
+    };
+    let row = chosen("--src", client)?;
+    let expires = row["expires_in_ms"].as_i64().with_context(|| row.to_string())?;
+    ensure!(expires > 0 && expires < 4_000 && row["age_ms"].is_i64() && row["why"].is_null(), "{row}");
+    pair.sender.cli(&["datapath", "set", "encap"])?;
+    let row = chosen("--src", client)?;
+    ensure!(row["state"] == "mode_kernel" && row["why"] == "mode encap is in force", "{row}");
+    pair.sender.cli(&["flows", "flush"])?;
+    pair.sender.cli(&["datapath", "set", "fast"])?;
+    // The server sent the last message. The client may acknowledge it only now, which refreshes the
+    // client's flow, so the server's is checked.
+    let row = chosen("--dst", server)?;
+    let why = row["why"].as_str().unwrap_or_default();
+    ensure!(row["state"] == "refreshing" && why.starts_with("learned under generation "), "{row}");
+    Ok(())
+}

@@ -1,0 +1,98 @@
+//! Flows that are left to the kernel whatever they do.
+
+use std::net::SocketAddr;
+
+use anyhow::{Context as _, Result, ensure};
+use flannel_tests::{
+    fast::{Conversation, Family, FastLab},
+    load::{nfqueue::Answers, rr::Protocol},
+    not_run,
+};
+use nix::{
+    sched::{CpuSet, sched_setaffinity},
+    unistd::Pid,
+};
+
+const MESSAGES: u32 = 1000;
+
+/// Talks, and makes sure that `a` replayed nothing of it.
+fn left_alone(lab: &FastLab, talk: &mut Conversation) -> Result<()> {
+    let before = lab.replayed()?[0];
+    talk.exchange(MESSAGES)?;
+    let replayed = lab.replayed()?[0] - before;
+    ensure!(replayed == 0, "{replayed} packets were replayed");
+    Ok(())
+}
+
+/// Conntrack's helpers read what such flows say, and rewrite it.
+pub(crate) fn ports_of_helpers(lab: &FastLab) -> Result<()> {
+    for family in Family::ALL {
+        for (protocol, port) in [(Protocol::Tcp, 21), (Protocol::Tcp, 1723), (Protocol::Udp, 69), (Protocol::Udp, 5060)]
+        {
+            let at = SocketAddr::new(family.of(&lab.far)?, port);
+            let mut talk = Conversation::open(protocol, &lab.near, &lab.far, at, None)?;
+            left_alone(lab, &mut talk).with_context(|| format!("{family:?}, {protocol:?} {port}"))?;
+        }
+    }
+    Ok(())
+}
+
+/// A rule gives a helper, or timeouts of their own, to connections on any port: conntrack's entry
+/// says so.
+pub(crate) fn connections_with_a_helper(lab: &FastLab) -> Result<()> {
+    const PORT: u16 = 2121;
+    let node = &lab.nodes.a;
+    for family in Family::ALL {
+        let rule = |verb: &str| {
+            format!("{} -t raw {verb} PREROUTING -p tcp --dport {PORT} -j CT --helper ftp", family.iptables())
+        };
+        if let Err(error) = node.sh(&rule("-A")) {
+            not_run("connections with a helper by rule", &format!("the kernel or iptables refuses it: {error:#}"));
+            return Ok(());
+        }
+        let at = SocketAddr::new(family.of(&lab.far)?, PORT);
+        let mut talk = Conversation::open(Protocol::Tcp, &lab.near, &lab.far, at, None)?;
+        left_alone(lab, &mut talk).with_context(|| format!("{family:?}"))?;
+        node.sh(&rule("-D"))?;
+        let mut talk = Conversation::open(Protocol::Tcp, &lab.near, &lab.far, at, None)?;
+        lab.until_replayed(|messages| talk.exchange(messages)).context("without the rule")?;
+    }
+    let policy = "table ip t {
+        ct timeout short { protocol udp; l3proto ip; policy = { unreplied: 10, replied: 10 }; }
+        chain c { type filter hook prerouting priority -150; udp dport 9400 ct timeout set \"short\"; }
+    }";
+    if let Err(error) = node.command(["nft", "-f", "-"]).input(policy).run() {
+        not_run("connections with a timeout policy", &format!("the kernel or nft refuses it: {error:#}"));
+        return Ok(());
+    }
+    let at = SocketAddr::new(Family::V4.of(&lab.far)?, 9400);
+    let mut talk = Conversation::open(Protocol::Udp, &lab.near, &lab.far, at, None)?;
+    left_alone(lab, &mut talk).context("a timeout policy")?;
+    node.sh("nft delete table ip t").map(drop)
+}
+
+/// A program in userspace is asked about each packet, and answers on the CPU the packet came from.
+pub(crate) fn packets_userspace_judges(lab: &FastLab) -> Result<()> {
+    let cpu = 0;
+    let mut cpus = CpuSet::new();
+    cpus.set(cpu)?;
+    sched_setaffinity(Pid::from_raw(0), &cpus)?;
+    let answers = Answers::start(&lab.nodes.a, cpu)?;
+    lab.agents[0].wait_polls_counted()?;
+    for family in Family::ALL {
+        lab.nodes.a.sh(&format!("{} -I FORWARD -j NFQUEUE --queue-num 0", family.iptables()))?;
+        for protocol in [Protocol::Tcp, Protocol::Udp] {
+            let judged = answers.count();
+            let mut talk = Conversation::open(protocol, &lab.near, &lab.far, family.end(&lab.far)?, None)?;
+            left_alone(lab, &mut talk).with_context(|| format!("{family:?}, {protocol:?}"))?;
+            let judged = answers.count() - judged;
+            ensure!(judged >= 2 * u64::from(MESSAGES), "{judged} packets were judged");
+        }
+        // A flow that is no longer judged is replayed after all.
+        let mut talk = Conversation::open(Protocol::Tcp, &lab.near, &lab.far, family.end(&lab.far)?, None)?;
+        left_alone(lab, &mut talk)?;
+        lab.nodes.a.sh(&format!("{} -D FORWARD -j NFQUEUE --queue-num 0", family.iptables()))?;
+        lab.until_replayed(|messages| talk.exchange(messages))?;
+    }
+    Ok(())
+}

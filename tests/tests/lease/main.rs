@@ -1,0 +1,11 @@
+//! Leases end to end: who gets which subnet, what becomes of a lost lease, and what the kernel
+//! holds for the peers.
+
+mod clocks;
+mod drift;
+mod lapsed;
+mod own;
+mod peers;
+mod shape;
+mod stock_node;
+mod subnets;

@@ -1,0 +1,53 @@
+//! A node whose agent has a memory limit, which its maps count against: less is remembered, and
+//! eBPF still carries packets.
+
+use anyhow::{Context as _, Result, ensure};
+use flannel_tests::{Agent, AgentOptions, MemoryLimit, TwoNodes, cluster::VXLAN, not_run};
+use serde_json::Value;
+
+/// Room for the agent as tests build it, and for half of the table that is asked for.
+const LIMIT: u64 = 160 << 20;
+const ASKED: u32 = 1 << 20;
+
+fn start(pair: &TwoNodes, limit: &MemoryLimit, options: AgentOptions) -> Result<(Agent, Value)> {
+    let agent = limit.within(|| pair.a.ready_agent(options))?;
+    let status = agent.status()?;
+    println!("{} -> {}", status["mode"], status["flow_table"]);
+    ensure!(!status["mode"]["attach"].is_null(), "no eBPF: {}", status["mode"]);
+    Ok((agent, status))
+}
+
+#[test]
+fn the_flow_tables_are_smaller_where_there_is_less_memory() -> Result<()> {
+    const NAME: &str = "the_flow_tables_are_smaller_where_there_is_less_memory";
+    let limit = match MemoryLimit::new("flannel-memory", LIMIT)? {
+        Ok(limit) => limit,
+        Err(reason) => {
+            not_run(NAME, &reason);
+            return Ok(());
+        }
+    };
+    let pair = TwoNodes::new("memlimit", VXLAN)?;
+
+    let (agent, status) = start(&pair, &limit, pair.options()?.flag(&format!("--flow-table-size={ASKED}")))?;
+    let table = &status["flow_table"];
+    let flows = table["flows"].as_u64().context("flows")?;
+    ensure!((1000..u64::from(ASKED)).contains(&flows), "{table}");
+    let reason = format!("the kernel has no memory for {ASKED}");
+    ensure!(table["reason"].as_str().is_some_and(|said| said.starts_with(&reason)), "{table}");
+    ensure!(
+        agent.cli(&["status"])?.stdout.contains(&format!("flows      {flows} of each family ({reason}")),
+        "{table}"
+    );
+    agent.wait_log(&["the kernel has no memory for", "trying fewer"])?;
+    agent.kill9()?;
+
+    // As a container runtime shows it.
+    pair.a.run(["mount", "-t", "tmpfs", "tmpfs", "/sys/fs/cgroup"])?;
+    pair.a.run(["mkdir", "/sys/fs/cgroup/memory"])?;
+    pair.a.run(["mount", "-t", "cgroup", "-o", "memory", "cgroup", "/sys/fs/cgroup/memory"])?;
+    let (agent, status) = start(&pair, &limit, pair.options()?)?;
+    let table = &status["flow_table"];
+    ensure!(table["reason"] == format!("by the cgroup's memory limit of {} MiB", LIMIT >> 20), "{table}");
+    agent.kill9()
+}

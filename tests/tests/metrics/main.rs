@@ -1,7 +1,0 @@
-//! Metrics: what agents answer, and that documentation, alerts and dashboard speak of metrics there are.
-
-mod agent;
-mod datapath;
-mod documents;
-mod promtool;
-mod scrape;

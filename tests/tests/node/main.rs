@@ -1,0 +1,10 @@
+//! The agent on one node: as a process, under bad input, next to many others, and against
+//! unprivileged users.
+
+mod bad_input;
+mod interface;
+mod many;
+mod nexthops;
+mod process;
+mod unprivileged;
+mod unreachable;

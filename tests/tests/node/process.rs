@@ -1,0 +1,127 @@
+//! The agent as a process among others: health checks, the service manager, its log.
+
+use std::{os::unix::net::UnixDatagram, time::Duration};
+
+use anyhow::{Result, ensure};
+use flannel_tests::{
+    AgentOptions, Lab, Node,
+    cluster::{CONFIG_KEY, VXLAN},
+    eventually, throughout,
+    topology::{ROUTER, Three},
+};
+use serde_json::Value;
+
+const PORT: u16 = 8471;
+
+/// Waits until `/readyz` answers with this.
+fn readyz(node: &Node, code: u16, text: &str) -> Result<()> {
+    eventually(&format!("/readyz {code}"), Duration::from_secs(20), || {
+        let answer = node.http_get(PORT, "/readyz")?;
+        ensure!(answer == (code, text.to_owned()), "{answer:?}");
+        Ok(())
+    })
+}
+
+/// Returns the next message that the service manager receives.
+fn heard(manager: &UnixDatagram) -> Result<String> {
+    let mut buffer = [0; 64];
+    let length = manager.recv(&mut buffer)?;
+    Ok(String::from_utf8_lossy(&buffer[..length]).into_owned())
+}
+
+#[test]
+fn health_and_the_service_manager_follow_readiness() -> Result<()> {
+    let lab = Lab::new("health")?;
+    let net = Three::new(&lab)?;
+    let etcd = lab.etcd(&net.r)?;
+    let manager = UnixDatagram::bind(net.a.outside_path("/run/notify.sock"))?;
+    manager.set_read_timeout(Some(Duration::from_secs(20)))?;
+    let mut options = AgentOptions::etcd(&etcd.endpoint(ROUTER))?.flag(&format!("--healthz-port={PORT}"));
+    options.environment.push(("NOTIFY_SOCKET".to_owned(), "/run/notify.sock".to_owned()));
+    let agent = net.a.agent(options)?;
+
+    // Before there is any configuration.
+    eventually("/healthz", Duration::from_secs(20), || net.a.http_get(PORT, "/healthz"))?;
+    assert_eq!(net.a.http_get(PORT, "/healthz")?, (200, "flanneld is running".to_owned()));
+    readyz(&net.a, 503, "flanneld is not ready yet")?;
+
+    etcd.put(CONFIG_KEY, VXLAN, None)?;
+    agent.wait_ready()?;
+    readyz(&net.a, 200, "flanneld is ready")?;
+    assert_eq!(heard(&manager)?, "READY=1");
+
+    etcd.stop()?;
+    readyz(&net.a, 503, "flanneld is not ready yet")?;
+    assert_eq!(net.a.http_get(PORT, "/healthz")?.0, 200);
+    etcd.start()?;
+    readyz(&net.a, 200, "flanneld is ready")?;
+    // Longer than a main loop may be silent.
+    throughout("readiness", Duration::from_secs(32), || {
+        let (code, text) = net.a.http_get(PORT, "/readyz")?;
+        ensure!(code == 200, "{text}");
+        Ok(())
+    })?;
+
+    agent.sigterm_and_wait()?;
+    assert_eq!(heard(&manager)?, "STOPPING=1", "and READY=1 once only");
+    Ok(())
+}
+
+#[test]
+fn a_health_address_in_use_ends_the_agent_at_once() -> Result<()> {
+    let lab = Lab::new("inuse")?;
+    let net = Three::new(&lab)?;
+    let etcd = lab.etcd(&net.r)?;
+    let agent = net.r.agent(AgentOptions::etcd(&etcd.endpoint(ROUTER))?.flag("--healthz-port=2379"))?;
+    let (code, log) = agent.wait_end()?;
+    assert_eq!(code, 1, "{log}");
+    assert!(log.contains("error: cannot listen on 0.0.0.0:2379 for health checks"), "{log}");
+    Ok(())
+}
+
+#[test]
+fn a_tls_file_that_is_missing_ends_the_agent_at_once() -> Result<()> {
+    let lab = Lab::new("tls")?;
+    let node = lab.node("n")?;
+    let options = AgentOptions::etcd("https://127.0.0.1:2379")?.flag("--etcd-cafile=/run/absent.pem");
+    let (code, log) = node.agent(options)?.wait_end()?;
+    assert_eq!(code, 1, "{log}");
+    assert!(log.contains("cannot read --etcd-cafile=/run/absent.pem: No such file"), "{log}");
+    Ok(())
+}
+
+#[test]
+fn the_log_is_json_on_request_and_holds_no_password() -> Result<()> {
+    const PASSWORD: &str = "correct-horse-battery";
+    let lab = Lab::new("log")?;
+    let net = Three::new(&lab)?;
+    let etcd = lab.etcd(&net.r)?;
+    etcd.put(CONFIG_KEY, VXLAN, None)?;
+    etcd.client(async |client| {
+        client.user_add("root", PASSWORD, None).await?;
+        client.user_grant_role("root", "root").await?;
+        client.auth_enable().await.map(drop)
+    })?;
+    let flags = ["--log-format=json", "-v=10", "--etcd-username=root"];
+    let options = flags.iter().fold(AgentOptions::etcd(&etcd.endpoint(ROUTER))?, |options, flag| options.flag(flag));
+    let wrong = AgentOptions { environment: password("incorrect-horse"), ..options.clone() };
+    let agent = net.b.agent(wrong)?;
+    eventually("the refusal", Duration::from_secs(20), || agent.child().log().contains("refuses").then_some(()))?;
+    agent.sigterm_and_wait()?;
+    assert!(!agent.child().log().contains("incorrect-horse"));
+
+    let agent = net.a.ready_agent(AgentOptions { environment: password(PASSWORD), ..options })?;
+    agent.sigterm_and_wait()?;
+    let log = agent.child().log();
+    assert!(!log.contains(PASSWORD), "{log}");
+    for line in log.lines() {
+        let object: Value = serde_json::from_str(line)?;
+        assert!(object["level"].is_string() && object["message"].is_string(), "{line}");
+    }
+    assert!(log.contains("lease acquired"), "{log}");
+    Ok(())
+}
+
+fn password(text: &str) -> Vec<(String, String)> {
+    vec![("FLANNELD_ETCD_PASSWORD".to_owned(), text.to_owned())]
+}

@@ -1,0 +1,228 @@
+//! Attempts of a pod against its node and the others, all refused: each attempt is printed with its
+//! answer.
+
+use std::{
+    io::{ErrorKind, Read as _, Write as _},
+    net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream, UdpSocket},
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result, ensure};
+use flannel_tests::{
+    Agent, Host, Pod, TwoNodes,
+    cluster::VXLAN,
+    eventually,
+    packet::{self, Ipv4, MORE_FRAGMENTS, UDP, with_priority_tags},
+    wire::inject_frame,
+};
+
+const NODE: Ipv4Addr = Ipv4Addr::new(192, 168, 1, 11);
+const OTHER: Ipv4Addr = Ipv4Addr::new(192, 168, 1, 12);
+/// A group that every host is in.
+const ALL_HOSTS: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 1);
+const HEALTH: u16 = 8081;
+const METRICS: u16 = 8082;
+const TUNNEL: u16 = 8472;
+/// The UDP port on which pods receive packets.
+const EAR: u16 = 7000;
+const FORGED: &[u8] = b"forged";
+const GENUINE: &[u8] = b"genuine";
+const TIMES: usize = 20;
+const LIMIT: Duration = Duration::from_secs(5);
+/// After this long without a packet behind the genuine one, what was forged does not come.
+const QUIET: Duration = Duration::from_millis(300);
+
+fn mac_bytes(mac: &str) -> Result<Vec<u8>> {
+    mac.split(':').map(|part| u8::from_str_radix(part, 16)).collect::<Result<_, _>>().context(mac.to_owned())
+}
+
+/// A tunnel packet's payload as a node would make it: from a pod to a pod, for the VTEP with this
+/// MAC.
+fn tunnelled(vtep: &str, from: Ipv4Addr, to: Ipv4Addr) -> Result<Vec<u8>> {
+    let vxlan = [0x08, 0, 0, 0, 0, 0, 1, 0];
+    let inner = Ipv4::new(from, to, 1, UDP, packet::udp(1, EAR, FORGED)).bytes();
+    Ok([&vxlan[..], &mac_bytes(vtep)?, &[2; 6], &[0x08, 0x00], &inner].concat())
+}
+
+/// Returns how many of the forged packets that a pod sends to `at` reach another pod, before and
+/// shortly after a genuine one.
+fn heard(from: &Pod, by: &Pod, at: SocketAddr, payload: &[u8]) -> Result<usize> {
+    heard_after(from, by, || {
+        from.enter(|| -> Result<()> {
+            let mouth = UdpSocket::bind("0.0.0.0:0")?;
+            for _ in 0..TIMES {
+                mouth.send_to(payload, at)?;
+            }
+            Ok(())
+        })?
+    })
+}
+
+/// The same of whatever else sends forged packets.
+fn heard_after(from: &Pod, by: &Pod, forge: impl FnOnce() -> Result<()>) -> Result<usize> {
+    let ear = by.enter(|| UdpSocket::bind((by.ip4()?, EAR)).context("an ear"))??;
+    let goal = ear.local_addr()?;
+    forge()?;
+    from.enter(|| -> Result<()> {
+        UdpSocket::bind("0.0.0.0:0")?.send_to(GENUINE, goal)?;
+        Ok(())
+    })??;
+    let (mut forged, mut message) = (0, [0; 64]);
+    ear.set_read_timeout(Some(LIMIT))?;
+    loop {
+        match ear.recv(&mut message) {
+            Ok(length) if &message[..length] == GENUINE => ear.set_read_timeout(Some(QUIET))?,
+            Ok(_) => forged += 1,
+            Err(error) if ear.read_timeout()? == Some(QUIET) => {
+                ensure!(error.kind() == ErrorKind::WouldBlock, "{error}");
+                return Ok(forged);
+            }
+            Err(error) => return Err(error).context("the genuine packet"),
+        }
+    }
+}
+
+type Frames = Vec<Vec<u8>>;
+
+/// One tunnel packet of a pod to its node in each form in which the kernel takes it, as the frames
+/// it is made of.
+fn in_disguise(node: &Host, from: &Pod, payload: &[u8]) -> Result<Vec<(&'static str, Frames)>> {
+    let link = node.sh("ip -brief link show dev cni0")?.stdout;
+    let bridge = mac_bytes(link.split_ascii_whitespace().nth(2).with_context(|| link.clone())?)?;
+    let frame = |packet: &Ipv4| [&bridge[..], &[2, 0, 0, 0, 9, 9], &[0x08, 0x00], &packet.bytes()].concat();
+    let plain = Ipv4::new(from.ip4()?, NODE, 7, UDP, packet::udp(4242, TUNNEL, payload));
+    let with_options = Ipv4 { options: vec![1; 4], ..plain.clone() };
+    // The first part is as short as can be: it shows the port and nothing of VXLAN.
+    let (start, rest) = plain.payload.split_at(8);
+    let first = Ipv4 { fragment: MORE_FRAGMENTS, payload: start.to_vec(), ..plain.clone() };
+    let second = Ipv4 { fragment: 1, payload: rest.to_vec(), ..plain.clone() };
+    let whole = frame(&plain);
+    Ok(vec![
+        ("behind a priority tag", vec![with_priority_tags(&whole, 1)]),
+        ("behind two priority tags", vec![with_priority_tags(&whole, 2)]),
+        ("behind three priority tags", vec![with_priority_tags(&whole, 3)]),
+        ("behind IP options", vec![frame(&with_options)]),
+        ("in fragments", vec![frame(&first), frame(&second)]),
+        ("as it is", vec![whole]),
+    ])
+}
+
+/// Returns the first line of the answer to a request, or the error of the connection attempt.
+fn asked(pod: &Pod, at: SocketAddr, path: &str) -> Result<String> {
+    pod.enter(|| -> Result<String> {
+        let mut stream = match TcpStream::connect_timeout(&at, LIMIT) {
+            Ok(stream) => stream,
+            Err(error) => return Ok(error.kind().to_string()),
+        };
+        stream.set_read_timeout(Some(LIMIT))?;
+        stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes())?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok(answer.lines().next().unwrap_or_default().to_owned())
+    })?
+}
+
+/// The commands of docs/concepts/security.md that keep pods from the tunnel port of their own node.
+fn rules_of_the_page() -> Result<Vec<&'static str>> {
+    let lines: Vec<_> = include_str!("../../../../docs/concepts/security.md")
+        .lines()
+        .map(str::trim)
+        .filter(|line| line.starts_with("nft add ") && line.contains("pods-tunnel"))
+        .collect();
+    ensure!(lines.len() == 3, "{lines:#?}");
+    Ok(lines)
+}
+
+/// Sets the guards, and waits until the agents have seen to it.
+fn set_guard(agents: &[&Agent], mode: &str) -> Result<()> {
+    for agent in agents {
+        agent.cli(&["guard", "set", mode])?;
+        eventually("the guard", LIMIT, || {
+            let shown = agent.cli(&["guard", "show"])?.stdout;
+            ensure!(shown.starts_with(&format!("outer   {mode} (chosen at run time), 0")), "{shown}");
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+fn mac(agent: &Agent) -> Result<String> {
+    let status = agent.status()?;
+    Ok(status["device"]["mac"].as_str().with_context(|| status.to_string())?.to_owned())
+}
+
+#[test]
+fn what_a_pod_tries_against_a_node_is_refused() -> Result<()> {
+    let nodes = TwoNodes::new("hostile-pod", VXLAN)?;
+    let listening = [format!("--healthz-port={HEALTH}"), format!("--metrics-port={METRICS}")];
+    let options = listening.iter().fold(nodes.options()?.flag("--healthz-ip=127.0.0.1"), |all, flag| all.flag(flag));
+    let (agent, other) = (nodes.a.agent(options)?, nodes.b.agent(nodes.options()?)?);
+    for agent in [&agent, &other] {
+        agent.wait_ready()?;
+        agent.wait_peers(1)?;
+    }
+    let (near, beside, far) = (nodes.a.add_pod("p1")?, nodes.a.add_pod("p2")?, nodes.b.add_pod("p1")?);
+    near.ping(far.ip())?;
+    agent.wait_pod(&near, true, true)?;
+    let bridge = Ipv4Addr::from(u32::from(near.ip4()?) & !0xff | 1);
+
+    for address in [NODE, bridge] {
+        let answer = asked(&near, (address, HEALTH).into(), "/healthz")?;
+        println!("health checks at {address}: {answer}");
+        ensure!(answer == "connection refused", "{answer}");
+    }
+    for path in ["/healthz", "/readyz", "/../etc/passwd", "/debug/pprof"] {
+        let answer = asked(&near, (NODE, METRICS).into(), path)?;
+        println!("{path} at the port of metrics: {answer}");
+        ensure!(answer.contains(" 404 ") || answer.contains(" 400 "), "{answer}");
+    }
+
+    // As the other node would send to a second pod of this node, and as this node would send to a
+    // pod of the other.
+    let [ours, theirs] = [mac(&agent)?, mac(&other)?];
+    let to_us = tunnelled(&ours, far.ip4()?, beside.ip4()?)?;
+    let to_them = tunnelled(&theirs, near.ip4()?, far.ip4()?)?;
+    let tried = |what: &str, by: &Pod, address: Ipv4Addr, payload: &[u8], expected: usize| -> Result<()> {
+        let forged = heard(&near, by, SocketAddr::new(IpAddr::V4(address), TUNNEL), payload)?;
+        println!("tunnel packets to {address}, {what}: {forged} of {TIMES} heard");
+        ensure!(forged == expected, "{what}: {forged} of {TIMES} packets to {address} heard, not {expected}");
+        Ok(())
+    };
+    set_guard(&[&agent, &other], "off")?;
+    tried("guard off", &far, OTHER, &to_them, TIMES)?;
+    set_guard(&[&agent, &other], "enforce")?;
+    tried("guard enforce", &far, OTHER, &to_them, 0)?;
+    let own = [NODE, bridge, ALL_HOSTS];
+    for (guard, expected) in [("off", TIMES), ("enforce", 0)] {
+        set_guard(&[&agent], guard)?;
+        for address in own {
+            tried(&format!("mode fast, guard {guard}"), &beside, address, &to_us, expected)?;
+        }
+    }
+    for (how, frames) in in_disguise(&nodes.a, &near, &to_us)? {
+        for (guard, expected) in [("off", 1), ("enforce", 0)] {
+            set_guard(&[&agent], guard)?;
+            let send = || frames.iter().try_for_each(|frame| inject_frame(&near, "eth0", frame));
+            let forged = heard_after(&near, &beside, send)?;
+            println!("a tunnel packet {how}, guard {guard}: {forged} of 1 heard");
+            ensure!(forged == expected, "{how}, guard {guard}: {forged} heard, not {expected}");
+        }
+    }
+    // Without mode fast no program sees what pods send. The rule of docs/concepts/security.md does,
+    // whatever the guard says.
+    set_guard(&[&agent], "off")?;
+    for line in rules_of_the_page()? {
+        nodes.a.run(line.split(' '))?;
+    }
+    for address in own {
+        tried("with the rule of security.md", &beside, address, &to_us, 0)?;
+    }
+    near.ping(far.ip())?;
+    eventually("the count of what was refused", LIMIT, || {
+        for (program, most) in [("to_underlay", TIMES), ("from_pod", own.len() * TIMES)] {
+            let refused = agent.counted(program, "refused_pod_tunnel")?;
+            ensure!(refused >= most as u64, "{program}: {refused} of {most}");
+        }
+        Ok(())
+    })
+}
