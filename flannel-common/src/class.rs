@@ -2,10 +2,10 @@
 //! and that the kernel keeps from the packet inside a tunnel to the one around it. The path to a
 //! peer is validated for each class.
 //!
-//! Class zero, which most packets have, is kept with the peer or its leg; others have an element of
-//! `PATHS` each. A packet that validates carries the class it had at the tunnel device with it, as
-//! a tag in `skb->tc_index`: where a rule changed mark or priority after that, nothing is known of
-//! packets that do not meet the rule.
+//! Class zero, which most packets have, is kept with the peer or its ECMP path; others have an
+//! element of `PATHS` each. A packet that validates carries the class it had at the tunnel device
+//! with it, as a tag in `skb->tc_index`: where a rule changed mark or priority after that, nothing
+//! is known of packets that do not meet the rule.
 
 use core::mem::{align_of, size_of};
 
@@ -51,7 +51,8 @@ pub struct PathKey {
     pub class: Class,
     /// The peer's index in the peer map of its family.
     pub index: u32,
-    /// Interface index of the leg; 0 for a peer without legs, and for all legs together.
+    /// Interface index of the ECMP path; 0 for a peer without ECMP paths, and for all ECMP paths
+    /// together.
     pub device: u32,
     /// EtherType of the family, network order.
     pub family: [u8; 2],

@@ -1,11 +1,11 @@
-//! Legs: the devices by which packets to one peer may leave where its route has several next hops.
-//! Keys and values of the `ECMP_PATHS` map, by peer and device.
+//! ECMP paths: the devices by which packets to one peer may leave where its route has several next
+//! hops. Keys and values of the `ECMP_PATHS` map, by peer and device.
 //!
 //! The kernel's FIB chooses for each flow. What a host does to packets on their way out may be
 //! another thing for each device (`-o eth1`), so what was seen of the kernel's own packets is kept
 //! for each of them. The agent makes an element for every device that may be used and replaces it
 //! as a whole; the programs write what they see into it, as into a peer's entry. It counts only
-//! under the word of that entry, so rewriting the peer clears all of its legs.
+//! under the word of that entry, so rewriting the peer clears all of its ECMP paths.
 
 use core::mem::{align_of, size_of};
 
@@ -26,7 +26,7 @@ pub struct EcmpPathKey {
 }
 
 impl EcmpPathKey {
-    /// The leg of a peer by a device.
+    /// The ECMP path of a peer by a device.
     #[inline(always)]
     pub const fn new(family: [u8; 2], index: u32, device: u32) -> Self {
         Self { index, device, family, reserved: [0; 2] }
@@ -47,7 +47,7 @@ pub struct EcmpPath {
 }
 
 impl EcmpPath {
-    /// A leg of which nothing was seen yet.
+    /// An ECMP path of which nothing was seen yet.
     pub const fn new(mtu: u32) -> Self {
         Self { seen: PathProbe::NOTHING, mtu, reserved: 0 }
     }

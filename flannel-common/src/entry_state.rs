@@ -16,8 +16,8 @@ impl EntryState {
     /// The peer is on our own segment and reached by a route, without a tunnel.
     pub const DIRECT: u32 = 1 << 2;
     /// The route has several next hops: the kernel's FIB says which is a packet's, and what was
-    /// seen is with the peer's legs ([`crate::ecmp`]). The entry has no device and no next hop of
-    /// its own.
+    /// seen is with the peer's ECMP paths ([`crate::ecmp`]). The entry has no device and no next
+    /// hop of its own.
     pub const ECMP: u32 = 1 << 3;
 
     /// A word from its flags and generation.

@@ -108,7 +108,7 @@ pub const PODS_MAX: u32 = 1 << 12;
 /// that the node stays in mode `kernel` and says so.
 pub const PEERS_MAX: u32 = 1 << 17;
 
-/// The most legs of all peers: two for each of 2^16 peers.
+/// The most ECMP paths of all peers: two for each of 2^16 peers.
 pub const ECMP_PATHS_MAX: u32 = 1 << 17;
 
 /// Capacity of [`PATHS`]: the kernel sets few priorities and a node's rules few marks.

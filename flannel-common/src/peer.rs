@@ -48,16 +48,16 @@ pub struct PeerEntry {
     /// Outer destination: the peer's public IP.
     pub vtep: Addr,
     /// Next hop towards it: a gateway, or the VTEP itself on our segment. None where there are
-    /// legs.
+    /// ECMP paths.
     pub next_hop: Addr,
     /// Inner destination address: the peer's `VtepMAC`.
     pub mac: Mac,
     /// Zero.
     pub reserved: [u8; 2],
-    /// Interface index by which outer packets leave; 0 where there are legs.
+    /// Interface index by which outer packets leave; 0 where there are ECMP paths.
     pub oif: u32,
-    /// Largest outer IPv4 total length (IPv6: whole packet) the route takes, in bytes; of legs, the
-    /// smallest.
+    /// Largest outer IPv4 total length (IPv6: whole packet) the route takes, in bytes; of ECMP
+    /// paths, the smallest.
     pub mtu: u32,
     /// The validation of the path; with ECMP only the part that concerns all paths.
     pub seen: PathProbe,

@@ -191,7 +191,7 @@ fn rejected(lease: &Rejected) -> RejectedStatus {
 /// Returns a note that the kernel chooses the next hop, and by which devices; `None` if the path
 /// has a next hop of its own.
 fn choice(path: &Path) -> Option<String> {
-    let names: Vec<_> = path.legs.iter().map(|leg| leg.name.as_str()).collect();
+    let names: Vec<_> = path.uplinks.iter().map(|ecmp_path| ecmp_path.name.as_str()).collect();
     path.next_hop.is_none().then(|| format!("the kernel chooses the next hop for each flow, by {}", names.join(", ")))
 }
 

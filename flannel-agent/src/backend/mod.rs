@@ -252,7 +252,7 @@ pub struct Desired {
     /// Entries of the family's peer map by subnet number.
     pub peers: BTreeMap<u32, PeerValue>,
     /// Entries of the `ECMP_PATHS` map: what each takes, in bytes.
-    pub legs: BTreeMap<EcmpPathKey, u32>,
+    pub ecmp_paths: BTreeMap<EcmpPathKey, u32>,
     /// Entries of the `VTEPS` map.
     pub vteps: BTreeMap<Addr, VtepEntry>,
     /// The `NAT_VTEPS` map: devices of peers whose packets may carry another source than their

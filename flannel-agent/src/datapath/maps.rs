@@ -25,9 +25,9 @@ use flannel_host::family::Family;
 
 use crate::datapath::{
     DatapathError, PinRoot,
+    ecmp_paths::EcmpPathMap,
     flows::{FastMap, FlowMap, PodMap},
     guard::{ElsewhereMap, GuardMap, ViolationMap},
-    legs::LegMap,
     word::SharedWord,
 };
 
@@ -37,8 +37,8 @@ pub struct Maps {
     pub peers: PeerMap,
     /// Peers by IPv6 subnet number.
     pub peers6: PeerMap,
-    /// The legs of peers that have several.
-    pub legs: LegMap,
+    /// The ECMP paths of peers that have several.
+    pub ecmp_paths: EcmpPathMap,
     /// Peers by outer source.
     pub vteps: VtepMap,
     /// The mode word.
@@ -69,7 +69,7 @@ impl Maps {
         Ok(Self {
             peers: PeerMap::open(pins, Family::V4)?,
             peers6: PeerMap::open(pins, Family::V6)?,
-            legs: LegMap::open(pins)?,
+            ecmp_paths: EcmpPathMap::open(pins)?,
             vteps: VtepMap::open(pins)?,
             mode: ModeMap::open(pins)?,
             config: ConfigMap::open(pins)?,

@@ -22,7 +22,7 @@ use self::compare::{Expected, ExpectedWay, Kernel};
 use crate::{
     datapath::{
         PinRoot,
-        legs::PinnedLegs,
+        ecmp_paths::PinnedEcmpPaths,
         maps::{ConfigMap, VtepMap},
         peers::{PinnedPeer, family_config, pinned_peers},
     },
@@ -63,7 +63,7 @@ pub async fn read(pins: &PinRoot, status: Option<&Status>) -> anyhow::Result<Dif
     }
     let expected = leased.unwrap_or_else(|| pinned.iter().map(of_map).collect());
     differences.extend(compare::vteps(&pinned, &vteps, &config));
-    differences.extend(compare::legs(&pinned, &PinnedLegs::read(pins)?));
+    differences.extend(compare::ecmp_paths(&pinned, &PinnedEcmpPaths::read(pins)?));
     differences.extend(compare::kernel(&expected, &kernel, &config));
     Ok(Diff { leases: status.is_some(), peers: expected.len(), differences })
 }

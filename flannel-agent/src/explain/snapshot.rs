@@ -24,8 +24,8 @@ use super::{
 use crate::{
     datapath::{
         DatapathError, PinRoot, clock,
+        ecmp_paths::PinnedEcmpPaths,
         guard::GuardMap,
-        legs::PinnedLegs,
         maps::{ConfigMap, ModeMap},
         peers::{PinnedPeer, family_config},
     },
@@ -82,7 +82,7 @@ pub(super) struct Tunnel {
     /// The devices by which that route leads, as far as they are there.
     pub(super) outlets: Vec<Link>,
     /// The ECMP paths by interface index, where the kernel chooses among several next hops.
-    pub(super) legs: Vec<(u32, EcmpPath)>,
+    pub(super) ecmp_paths: Vec<(u32, EcmpPath)>,
     /// The neighbour entry of the next hop on the underlay.
     pub(super) next_hop: Option<Neighbour>,
 }
@@ -173,11 +173,11 @@ async fn read_tunnel(around: &Context<'_>, peer: PinnedPeer, config: &FamilyConf
         _ => None,
     };
     let outlets = outer.as_ref().map(by_devices).unwrap_or_default();
-    let legs = PinnedLegs::read(around.pins).unwrap_or_default();
+    let ecmp_paths = PinnedEcmpPaths::read(around.pins).unwrap_or_default();
     Ok(Tunnel {
         peer,
         outlets: outlets.into_iter().filter_map(link).collect(),
-        legs: legs.of(Family::of(vtep), peer.index).map(|(index, leg)| (index, *leg)).collect(),
+        ecmp_paths: ecmp_paths.of(Family::of(vtep), peer.index).map(|(index, ecmp_path)| (index, *ecmp_path)).collect(),
         device: link(index),
         neighbour,
         fdb,

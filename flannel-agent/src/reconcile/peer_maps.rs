@@ -30,7 +30,7 @@ use crate::{
 pub(super) struct PeerMaps {
     family: Family,
     peers: Tracker<u32, PeerValue>,
-    legs: Tracker<EcmpPathKey, u32>,
+    ecmp_paths: Tracker<EcmpPathKey, u32>,
     vteps: Tracker<Addr, VtepEntry>,
     elsewhere: Tracker<DeviceKey, ()>,
     leaving: Expiring<Addr>,
@@ -46,7 +46,7 @@ impl PeerMaps {
         Self {
             family,
             peers: Tracker::default(),
-            legs: Tracker::default(),
+            ecmp_paths: Tracker::default(),
             vteps: Tracker::default(),
             elsewhere: Tracker::default(),
             leaving: Expiring::new(grace),
@@ -65,7 +65,7 @@ impl PeerMaps {
     /// Clears the desired state, which is unknown again.
     pub(super) fn want_nothing(&mut self) {
         self.peers.want_nothing();
-        self.legs.want_nothing();
+        self.ecmp_paths.want_nothing();
         self.vteps.want_nothing();
         self.elsewhere.want_nothing();
     }
@@ -73,7 +73,7 @@ impl PeerMaps {
     /// Some peers wanted something before and want something now.
     pub(super) fn change(&mut self, before: &Desired, after: &Desired) {
         self.peers.change(&before.peers, &after.peers);
-        self.legs.change(&before.legs, &after.legs);
+        self.ecmp_paths.change(&before.ecmp_paths, &after.ecmp_paths);
         self.vteps.change(&before.vteps, &after.vteps);
         let devices = |desired: &Desired| desired.elsewhere.iter().map(|key| (*key, ())).collect();
         self.elsewhere.change(&devices(before), &devices(after));
@@ -85,8 +85,11 @@ impl PeerMaps {
         let entries = map.entries().map(|entry| entry.map(|(index, entry)| (index, value_of(entry))));
         self.peers.found(entries.collect::<Result<_, _>>()?);
         let of_family = |key: &EcmpPathKey| key.family == ethertype(self.family);
-        let legs = maps.legs.entries().filter(|entry| entry.as_ref().map_or(true, |(key, _)| of_family(key)));
-        self.legs.found(legs.map(|entry| entry.map(|(key, leg)| (key, leg.mtu))).collect::<Result<_, _>>()?);
+        let ecmp_paths =
+            maps.ecmp_paths.entries().filter(|entry| entry.as_ref().map_or(true, |(key, _)| of_family(key)));
+        self.ecmp_paths.found(
+            ecmp_paths.map(|entry| entry.map(|(key, ecmp_path)| (key, ecmp_path.mtu))).collect::<Result<_, _>>()?,
+        );
         let of_family = |vtep: Addr| Family::of(IpAddr::from(vtep)) == self.family;
         let vteps = maps.vteps.entries().filter(|entry| entry.as_ref().map_or(true, |(vtep, _)| of_family(*vtep)));
         self.vteps.found(vteps.collect::<Result<_, _>>()?);
@@ -96,9 +99,9 @@ impl PeerMaps {
         Ok(())
     }
 
-    /// Writes the peers that are new or changed, after their legs.
+    /// Writes the peers that are new or changed, after their ECMP paths.
     pub(super) fn upsert(&mut self, maps: &mut Maps, now: Instant) {
-        upsert(&mut self.legs, now, |key, mtu| maps.legs.write(*key, *mtu));
+        upsert(&mut self.ecmp_paths, now, |key, mtu| maps.ecmp_paths.write(*key, *mtu));
         let map = peer_map(maps, self.family);
         upsert(&mut self.peers, now, |index, value| map.write(*index, value.entry, value.flags));
         upsert(&mut self.vteps, now, |vtep, value| maps.vteps.write(*vtep, *value));
@@ -109,7 +112,7 @@ impl PeerMaps {
     pub(super) fn sweep(&mut self, maps: &mut Maps, now: Instant) {
         let map = peer_map(maps, self.family);
         sweep(&mut self.peers, now, |index| map.remove(*index));
-        sweep(&mut self.legs, now, |key| maps.legs.remove(*key));
+        sweep(&mut self.ecmp_paths, now, |key| maps.ecmp_paths.remove(*key));
         self.sweep_senders(maps, now);
     }
 
@@ -139,14 +142,15 @@ impl PeerMaps {
         let family = self.family;
         let peers = self.peers.failures();
         let peers = peers.map(move |(index, failure)| Dirty::new(format!("{family} peer map entry {index}"), failure));
-        let leg = move |key: &EcmpPathKey| format!("leg of {family} peer {} by interface {}", key.index, key.device);
-        let legs = self.legs.failures().map(move |(key, failure)| Dirty::new(leg(key), failure));
+        let ecmp_path =
+            move |key: &EcmpPathKey| format!("ECMP path of {family} peer {} by interface {}", key.index, key.device);
+        let ecmp_paths = self.ecmp_paths.failures().map(move |(key, failure)| Dirty::new(ecmp_path(key), failure));
         let vteps = self.vteps.failures();
         let vteps = vteps.map(|(vtep, failure)| Dirty::new(format!("VTEP map entry {vtep}"), failure));
         let elsewhere = self.elsewhere.failures();
         let elsewhere =
             elsewhere.map(|(key, failure)| Dirty::new(format!("entry of {} in NAT_VTEPS", key.mac), failure));
-        peers.chain(legs).chain(vteps).chain(elsewhere)
+        peers.chain(ecmp_paths).chain(vteps).chain(elsewhere)
     }
 
     /// Returns the number of repaired entries, those of ECMP paths excluded.
@@ -156,7 +160,7 @@ impl PeerMaps {
 
     /// When the next refused entry is due.
     pub(super) fn next_retry(&self) -> Option<Instant> {
-        [self.peers.next_retry(), self.legs.next_retry(), self.vteps.next_retry(), self.elsewhere.next_retry()]
+        [self.peers.next_retry(), self.ecmp_paths.next_retry(), self.vteps.next_retry(), self.elsewhere.next_retry()]
             .into_iter()
             .flatten()
             .min()

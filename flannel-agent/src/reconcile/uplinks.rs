@@ -30,21 +30,21 @@ impl UplinkSet {
 }
 
 fn devices(peer: &PeerWay) -> impl Iterator<Item = (u32, String)> {
-    let legs = match &peer.way {
-        Way::Tunnel(Ok(path)) => path.legs.as_slice(),
+    let ecmp_paths = match &peer.way {
+        Way::Tunnel(Ok(path)) => path.uplinks.as_slice(),
         _ => &[],
     };
-    legs.iter().map(|leg| (leg.index, leg.name.clone()))
+    ecmp_paths.iter().map(|ecmp_path| (ecmp_path.index, ecmp_path.name.clone()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::underlay::{Leg, NotPlain, Path};
+    use crate::underlay::{NotPlain, Path, Uplink};
     use flannel_store::Peer;
 
     fn by(names: &[&str]) -> PeerWay {
-        let leg = |(index, name): (u32, &&str)| Leg { index, name: (*name).to_owned(), mtu: 1500 };
+        let uplink = |(index, name): (u32, &&str)| Uplink { index, name: (*name).to_owned(), mtu: 1500 };
         let peer = Peer {
             subnet: "10.244.9.0/24".parse().expect("a prefix"),
             public_ip: "192.168.1.9".parse().expect("an address"),
@@ -53,7 +53,7 @@ mod tests {
         };
         let way = match names {
             [] => Err(NotPlain::Unknown),
-            names => Ok(Path { legs: (2..).zip(names).map(leg).collect(), next_hop: None }),
+            names => Ok(Path { uplinks: (2..).zip(names).map(uplink).collect(), next_hop: None }),
         };
         PeerWay { peer, way: Way::Tunnel(way) }
     }

@@ -29,7 +29,7 @@ pub type RouteDevices = BTreeMap<u32, Result<Link, NotPlain>>;
 
 /// A device by which outer packets to a peer may leave.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Leg {
+pub struct Uplink {
     /// Interface index.
     pub index: u32,
     /// Its name.
@@ -42,7 +42,7 @@ pub struct Leg {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Path {
     /// The devices packets may leave by; at least one.
-    pub legs: Vec<Leg>,
+    pub uplinks: Vec<Uplink>,
     /// A gateway, or the peer itself. `None` where the kernel's FIB is to be asked for each packet:
     /// among several next hops, or where the gateway's address is of the other family.
     pub next_hop: Option<IpAddr>,
@@ -51,7 +51,7 @@ pub struct Path {
 impl Path {
     /// Largest outer IP packet in bytes that may leave by any of its devices.
     pub fn mtu(&self) -> u32 {
-        self.legs.iter().map(|leg| leg.mtu).min().unwrap_or_default()
+        self.uplinks.iter().map(|uplink| uplink.mtu).min().unwrap_or_default()
     }
 }
 
@@ -142,22 +142,22 @@ pub fn judge(
     if answer.lwtunnel {
         return Err(NotPlain::LightweightTunnel);
     }
-    let mut legs = Vec::new();
+    let mut uplinks = Vec::new();
     let mut unfit = None;
     for index in devices_led_by {
         let covered = covered_by_ipsec(facts, peer, |device| device == index);
-        match covered.and_then(|()| leg(facts, devices, index, answer.mtu)) {
-            Ok(leg) => legs.push(leg),
+        match covered.and_then(|()| uplink(facts, devices, index, answer.mtu)) {
+            Ok(uplink) => uplinks.push(uplink),
             Err(why) => unfit = unfit.or(Some(why)),
         }
     }
-    if legs.is_empty() {
+    if uplinks.is_empty() {
         let hidden = answer.nexthop.map_or(NotPlain::Unknown, NotPlain::HiddenNexthop);
         return Err(unfit.unwrap_or(hidden));
     }
     let next_hop =
         (!answer.is_multipath() && !answer.gateway_of_other_family(peer)).then(|| answer.gateway.unwrap_or(peer));
-    Ok(Path { legs, next_hop })
+    Ok(Path { uplinks, next_hop })
 }
 
 /// The devices by which a route leads, each once.
@@ -165,7 +165,12 @@ pub fn by_devices(answer: &RouteAnswer) -> BTreeSet<u32> {
     answer.hops.iter().map(|hop| hop.oif).chain(answer.oif).collect()
 }
 
-fn leg(facts: &UnderlayFacts, devices: &RouteDevices, index: u32, route_mtu: Option<u32>) -> Result<Leg, NotPlain> {
+fn uplink(
+    facts: &UnderlayFacts,
+    devices: &RouteDevices,
+    index: u32,
+    route_mtu: Option<u32>,
+) -> Result<Uplink, NotPlain> {
     let device = devices.get(&index).ok_or(NotPlain::Unknown)?.as_ref().map_err(Clone::clone)?;
     if device.arphrd != Link::ETHER {
         return Err(NotPlain::NotEthernet { name: device.name.clone(), arphrd: device.arphrd });
@@ -177,7 +182,7 @@ fn leg(facts: &UnderlayFacts, devices: &RouteDevices, index: u32, route_mtu: Opt
         return Err(NotPlain::ThroughTunnel(device.name.clone()));
     }
     let mtu = route_mtu.map_or(device.mtu, |mtu| mtu.min(device.mtu));
-    Ok(Leg { index, name: device.name.clone(), mtu })
+    Ok(Uplink { index, name: device.name.clone(), mtu })
 }
 
 /// Of policies for the devices asked about; 0 is any device.
@@ -254,13 +259,13 @@ mod tests {
         judge(facts, &devices(), ip(PEER), answer)
     }
 
-    fn leg(index: u32, name: &str, mtu: u32) -> Leg {
-        Leg { index, name: name.to_owned(), mtu }
+    fn uplink(index: u32, name: &str, mtu: u32) -> Uplink {
+        Uplink { index, name: name.to_owned(), mtu }
     }
 
     #[test]
     fn the_next_hop_is_the_gateway_or_the_peer() {
-        let path = |next_hop| Ok(Path { legs: vec![leg(2, "eth0", 1500)], next_hop });
+        let path = |next_hop| Ok(Path { uplinks: vec![uplink(2, "eth0", 1500)], next_hop });
         assert_eq!(verdict(&facts(), &via_gateway()), path(Some(ip("192.168.1.254"))));
         let attached = RouteAnswer { gateway: None, ..via_gateway() };
         assert_eq!(verdict(&facts(), &attached), path(Some(ip(PEER))));
@@ -270,8 +275,8 @@ mod tests {
 
     #[test]
     fn of_several_next_hops_the_kernel_chooses() {
-        let path = |legs: &[Leg]| Ok(Path { legs: legs.to_vec(), next_hop: None });
-        let (eth0, eth1) = (leg(2, "eth0", 1500), leg(3, "eth1", 9000));
+        let path = |uplinks: &[Uplink]| Ok(Path { uplinks: uplinks.to_vec(), next_hop: None });
+        let (eth0, eth1) = (uplink(2, "eth0", 1500), uplink(3, "eth1", 9000));
         assert_eq!(verdict(&facts(), &several(&[2, 3])), path(&[eth0.clone(), eth1]));
         assert_eq!(
             verdict(&facts(), &several(&[2, 2])),
@@ -280,7 +285,7 @@ mod tests {
         );
         assert_eq!(verdict(&facts(), &several(&[2, 3])).map(|path| path.mtu()), Ok(1500));
         let bounded = RouteAnswer { mtu: Some(1400), ..several(&[2, 3]) };
-        let path = path(&[leg(2, "eth0", 1400), leg(3, "eth1", 1400)]);
+        let path = path(&[uplink(2, "eth0", 1400), uplink(3, "eth1", 1400)]);
         assert_eq!(verdict(&facts(), &bounded), path);
     }
 
@@ -288,7 +293,7 @@ mod tests {
     fn next_hops_that_are_not_fit_are_left_out() {
         let down = having([eth0(), Link { up: false, ..Link::ethernet(3, "eth1", 1500) }]);
         let judged = judge(&facts(), &down, ip(PEER), &several(&[2, 3]));
-        assert_eq!(judged, Ok(Path { legs: vec![leg(2, "eth0", 1500)], next_hop: None }));
+        assert_eq!(judged, Ok(Path { uplinks: vec![uplink(2, "eth0", 1500)], next_hop: None }));
         let judged = judge(&facts(), &down, ip(PEER), &several(&[3, 9]));
         assert_eq!(judged, Err(NotPlain::DeviceDown("eth1".to_owned())), "none is left");
     }
@@ -357,14 +362,14 @@ mod tests {
     }
 
     #[test]
-    fn an_ipsec_policy_for_one_device_takes_that_leg_alone() {
+    fn an_ipsec_policy_for_one_device_covers_that_uplink_alone() {
         let with = |ifindex, answer| {
             verdict(&UnderlayFacts { policies: vec![policy("192.168.2.0/24", ifindex)], ..facts() }, &answer)
         };
-        let rest = Ok(Path { legs: vec![leg(2, "eth0", 1500)], next_hop: None });
+        let rest = Ok(Path { uplinks: vec![uplink(2, "eth0", 1500)], next_hop: None });
         assert_eq!(with(3, several(&[2, 3])), rest);
         let covered = Err(NotPlain::Ipsec { index: 7 });
-        assert_eq!(with(2, via_gateway()), covered, "the only leg");
+        assert_eq!(with(2, via_gateway()), covered, "the only uplink");
         // Such as a VRF, by which the route does not say to lead.
         assert_eq!(with(9, several(&[2, 3])), covered, "a device of another kind");
     }

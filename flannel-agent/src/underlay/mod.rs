@@ -19,7 +19,7 @@ use std::{
 use flannel_host::family::Family;
 use flannel_netlink::{Link, Netlink, NetlinkError, RouteAnswer, RouteQuery, tunnel_depends_on};
 use futures::{StreamExt as _, stream};
-pub use judge::{Leg, NotPlain, Path, RouteDevices, UnderlayFacts, by_devices, judge};
+pub use judge::{NotPlain, Path, RouteDevices, UnderlayFacts, Uplink, by_devices, judge};
 
 /// Lookups in flight at once.
 const IN_FLIGHT: usize = 64;

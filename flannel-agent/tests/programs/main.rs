@@ -6,10 +6,10 @@
 //! namespace suites and the arithmetic's tests have those.
 
 mod bench;
+mod ecmp_paths;
 mod fast;
 mod from_underlay;
 mod guard;
-mod legs;
 mod load;
 mod monitor;
 mod oracle;

@@ -1,5 +1,5 @@
-//! Routes with several next hops, over two cables to two routers: each flow takes the leg the
-//! kernel would give it, and what the host does on one leg concerns that leg.
+//! Routes with several next hops, over two cables to two routers: each flow takes the ECMP path the
+//! kernel would give it, and what the host does on one ECMP path concerns that ECMP path.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -95,25 +95,25 @@ fn over_each_family(name: &str, test: impl Fn(&Cables) -> Result<()>) -> Result<
 }
 
 /// Tunnel frames as they come to both routers from the sending node.
-struct Legs {
+struct EcmpPaths {
     captures: [Capture; 2],
     shape: &'static Shape,
 }
 
-/// The frames captured of one flow: their legs, their outer source ports, and the number of those
-/// that the programs encapsulated.
+/// The frames captured of one flow: their ECMP paths, their outer source ports, and the number of
+/// those that the programs encapsulated.
 #[derive(Debug, Default)]
 struct Seen {
-    legs: BTreeSet<usize>,
+    ecmp_paths: BTreeSet<usize>,
     source_ports: BTreeSet<u16>,
     by_us: usize,
 }
 
 impl Seen {
-    /// The one leg it takes.
-    fn leg(&self) -> Result<usize> {
-        ensure!(self.legs.len() == 1 && self.source_ports.len() == 1, "{self:?}");
-        self.legs.first().copied().context("no leg")
+    /// The one ECMP path it takes.
+    fn ecmp_path(&self) -> Result<usize> {
+        ensure!(self.ecmp_paths.len() == 1 && self.source_ports.len() == 1, "{self:?}");
+        self.ecmp_paths.first().copied().context("no path")
     }
 }
 
@@ -121,7 +121,7 @@ fn port_at(frame: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([frame[at], frame[at + 1]])
 }
 
-impl Legs {
+impl EcmpPaths {
     fn of(cables: &Cables) -> Result<Self> {
         let shape = cables.shape;
         let capture = |router| Capture::start(router, "eth-a", shape.is_tunnel);
@@ -136,11 +136,11 @@ impl Legs {
     fn flows(&self) -> BTreeMap<u16, Seen> {
         let Shape { udp, inner_protocol, inner_udp, .. } = *self.shape;
         let mut flows = BTreeMap::<u16, Seen>::new();
-        for (leg, capture) in self.captures.iter().enumerate() {
+        for (ecmp_path, capture) in self.captures.iter().enumerate() {
             let is_udp = |frame: &&Vec<u8>| frame.len() > inner_udp + 8 && frame[inner_protocol] == UDP;
             for frame in capture.frames().iter().filter(is_udp) {
                 let flow = flows.entry(port_at(frame, inner_udp)).or_default();
-                flow.legs.insert(leg);
+                flow.ecmp_paths.insert(ecmp_path);
                 flow.source_ports.insert(port_at(frame, udp));
                 flow.by_us += usize::from(packet::is_encapsulated_by_us(frame));
             }
@@ -167,21 +167,21 @@ fn port(flow: &Datagrams) -> Result<u16> {
     Ok(flow.client.local_addr()?.port())
 }
 
-/// The leg of every flow, each of which is seen to be sent by the programs too.
-fn legs_of(legs: &Legs, flows: &mut [Datagrams]) -> Result<BTreeMap<u16, usize>> {
-    legs.clear();
+/// The ECMP path of every flow, each of which is seen to be sent by the programs too.
+fn ecmp_paths_of(ecmp_paths: &EcmpPaths, flows: &mut [Datagrams]) -> Result<BTreeMap<u16, usize>> {
+    ecmp_paths.clear();
     let wanted: BTreeSet<u16> = flows.iter().map(port).collect::<Result<_>>()?;
     let seen = eventually("packets of every flow by the programs", Duration::from_secs(10), || {
         exchange(flows, 4)?;
-        let seen = legs.flows();
+        let seen = ecmp_paths.flows();
         let ready = seen.iter().filter(|(_, seen)| seen.by_us > 0).map(|(port, _)| *port).collect::<BTreeSet<_>>();
         ensure!(ready == wanted, "{seen:?}");
         Ok(seen)
     })?;
-    seen.iter().map(|(port, seen)| Ok((*port, seen.leg()?))).collect()
+    seen.iter().map(|(port, seen)| Ok((*port, seen.ecmp_path()?))).collect()
 }
 
-/// The leg by which the kernel's own packets of a tunnel flow leave.
+/// The ECMP path by which the kernel's own packets of a tunnel flow leave.
 fn kernels_choice(cables: &Cables, source_port: u16) -> Result<usize> {
     let [from, to] = cables.shape.ends;
     let line = format!("ip route get {to} from {from} ipproto udp sport {source_port} dport 8472");
@@ -189,98 +189,98 @@ fn kernels_choice(cables: &Cables, source_port: u16) -> Result<usize> {
     ["dev eth0 ", "dev eth1 "].iter().position(|device| text.contains(device)).with_context(|| text.clone())
 }
 
-fn wait_legs(cables: &Cables, count: usize) -> Result<Value> {
-    eventually(&format!("{count} legs"), Duration::from_secs(10), || {
+fn wait_ecmp_paths(cables: &Cables, count: usize) -> Result<Value> {
+    eventually(&format!("{count} ecmp_paths"), Duration::from_secs(10), || {
         let entry = cables.sender.peer_entry(cables.peer())?;
-        let legs = entry["legs"].as_array().map_or(0, Vec::len);
-        ensure!(legs == count, "{entry}");
+        let ecmp_paths = entry["ecmp_paths"].as_array().map_or(0, Vec::len);
+        ensure!(ecmp_paths == count, "{entry}");
         Ok(entry)
     })
 }
 
 #[test]
-fn each_flow_takes_the_leg_the_kernel_would_give_it() -> Result<()> {
+fn each_flow_takes_the_path_the_kernel_would_give_it() -> Result<()> {
     over_each_family("ecmp", chosen_as_by_the_kernel)
 }
 
 fn chosen_as_by_the_kernel(cables: &Cables) -> Result<()> {
-    let entry = wait_legs(cables, 2)?;
+    let entry = wait_ecmp_paths(cables, 2)?;
     assert_eq!((&entry["oif"], &entry["next_hop"]), (&Value::from(0), &Value::from("-")));
     let peer = cables.sender.peer_status(cables.peer())?;
     let why = peer["reason"].as_str().unwrap_or_default();
     assert!(peer["way"] == "tunnel" && why.contains("eth0, eth1"), "{peer}");
-    let legs = Legs::of(cables)?;
+    let ecmp_paths = EcmpPaths::of(cables)?;
     let mut flows = flows(cables, 16)?;
-    let of_programs = legs_of(&legs, &mut flows)?;
+    let of_programs = ecmp_paths_of(&ecmp_paths, &mut flows)?;
     assert_eq!(of_programs.values().copied().collect::<BTreeSet<_>>(), [0, 1].into(), "spread over both");
-    for (flow, seen) in legs.flows() {
+    for (flow, seen) in ecmp_paths.flows() {
         let source_port = seen.source_ports.first().copied().context("a port")?;
-        assert_eq!(seen.leg()?, kernels_choice(cables, source_port)?, "flow {flow}: {seen:?}");
+        assert_eq!(seen.ecmp_path()?, kernels_choice(cables, source_port)?, "flow {flow}: {seen:?}");
     }
     // The tunnel device takes the route it remembers, but for packets with a mark.
     cables.set_mode("kernel")?;
     let iptables = cables.shape.family.iptables();
     cables.net.a.sh(&format!("{iptables} -t mangle -A PREROUTING -i cni0 -j MARK --set-mark 0x1"))?;
-    legs.clear();
+    ecmp_paths.clear();
     exchange(&mut flows, 2)?;
     // The capture reads what has passed a moment later.
     let seen = eventually("packets of every flow", Duration::from_secs(10), || {
-        let seen = legs.flows();
+        let seen = ecmp_paths.flows();
         ensure!(seen.keys().eq(of_programs.keys()), "{seen:?}");
         Ok(seen)
     })?;
     let of_kernel: BTreeMap<u16, usize> =
-        seen.iter().map(|(port, seen)| Ok((*port, seen.leg()?))).collect::<Result<_>>()?;
+        seen.iter().map(|(port, seen)| Ok((*port, seen.ecmp_path()?))).collect::<Result<_>>()?;
     assert!(seen.values().all(|seen| seen.by_us == 0), "{seen:?}");
     assert_eq!(of_kernel, of_programs);
     Ok(())
 }
 
 #[test]
-fn known_flows_of_mode_fast_keep_to_their_legs() -> Result<()> {
-    over_each_family("ecmpfast", known_flows_keep_to_their_legs)
+fn known_flows_of_mode_fast_keep_to_their_ecmp_paths() -> Result<()> {
+    over_each_family("ecmpfast", known_flows_keep_to_their_ecmp_paths)
 }
 
-fn known_flows_keep_to_their_legs(cables: &Cables) -> Result<()> {
-    let legs = Legs::of(cables)?;
+fn known_flows_keep_to_their_ecmp_paths(cables: &Cables) -> Result<()> {
+    let ecmp_paths = EcmpPaths::of(cables)?;
     let mut flows = flows(cables, 8)?;
-    let in_encap = legs_of(&legs, &mut flows)?;
+    let in_encap = ecmp_paths_of(&ecmp_paths, &mut flows)?;
     cables.set_mode("fast")?;
     let before = cables.sender.counted("from_pod", "replayed")?;
-    legs.clear();
+    ecmp_paths.clear();
     eventually("replayed packets", Duration::from_secs(20), || {
         exchange(&mut flows, 20)?;
         let now = cables.sender.counted("from_pod", "replayed")? - before;
         ensure!(now >= 500, "{now}");
         Ok(())
     })?;
-    let seen = legs.flows();
+    let seen = ecmp_paths.flows();
     let in_fast: BTreeMap<u16, usize> =
-        seen.iter().map(|(port, seen)| Ok((*port, seen.leg()?))).collect::<Result<_>>()?;
+        seen.iter().map(|(port, seen)| Ok((*port, seen.ecmp_path()?))).collect::<Result<_>>()?;
     assert_eq!(in_fast, in_encap);
     Ok(())
 }
 
-/// A flow for each leg.
-fn one_for_each(legs: &Legs, flows: Vec<Datagrams>) -> Result<[Datagrams; 2]> {
+/// A flow for each ECMP path.
+fn one_for_each(ecmp_paths: &EcmpPaths, flows: Vec<Datagrams>) -> Result<[Datagrams; 2]> {
     let mut flows = flows;
-    let of = legs_of(legs, &mut flows)?;
-    let mut by_leg: [Vec<Datagrams>; 2] = [Vec::new(), Vec::new()];
+    let of = ecmp_paths_of(ecmp_paths, &mut flows)?;
+    let mut by_path: [Vec<Datagrams>; 2] = [Vec::new(), Vec::new()];
     for flow in flows {
-        by_leg[of[&port(&flow)?]].push(flow);
+        by_path[of[&port(&flow)?]].push(flow);
     }
-    let [first, second] = by_leg.map(|mut flows| flows.pop());
+    let [first, second] = by_path.map(|mut flows| flows.pop());
     Ok([first.context("a flow by eth0")?, second.context("a flow by eth1")?])
 }
 
 #[test]
-fn a_rule_for_one_leg_is_that_legs_alone() -> Result<()> {
-    over_each_family("ecmpdrop", a_rule_for_one_leg)
+fn a_rule_for_one_path_concerns_that_path_alone() -> Result<()> {
+    over_each_family("ecmpdrop", a_rule_for_one_ecmp_path)
 }
 
-fn a_rule_for_one_leg(cables: &Cables) -> Result<()> {
-    let legs = Legs::of(cables)?;
-    let [mut free, mut stopped] = one_for_each(&legs, flows(cables, 12)?)?;
+fn a_rule_for_one_ecmp_path(cables: &Cables) -> Result<()> {
+    let ecmp_paths = EcmpPaths::of(cables)?;
+    let [mut free, mut stopped] = one_for_each(&ecmp_paths, flows(cables, 12)?)?;
     let (iptables, rule) = (cables.shape.family.iptables(), "OUTPUT -o eth1 -p udp --dport 8472 -j DROP");
     cables.net.a.sh(&format!("{iptables} -A {rule}"))?;
     eventually("silence by eth1", Duration::from_secs(5), || {
@@ -288,57 +288,57 @@ fn a_rule_for_one_leg(cables: &Cables) -> Result<()> {
         ensure!(stopped.exchange(1).is_err(), "still there");
         Ok(())
     })?;
-    legs.clear();
+    ecmp_paths.clear();
     throughout("silence by eth1, and none by eth0", Duration::from_secs(3), || {
         free.exchange(20)?;
         ensure!(stopped.exchange(1).is_err(), "a packet passed");
         Ok(())
     })?;
-    let seen = legs.flows();
+    let seen = ecmp_paths.flows();
     assert!(!seen.contains_key(&port(&stopped)?), "{seen:?}");
-    assert!(legs.by_us(&free)? > 0, "the other leg goes on: {seen:?}");
+    assert!(ecmp_paths.by_us(&free)? > 0, "the other ecmp_path goes on: {seen:?}");
     cables.net.a.sh(&format!("{iptables} -D {rule}"))?;
-    wait_by_us(&legs, &mut stopped)
+    wait_by_us(&ecmp_paths, &mut stopped)
 }
 
 /// Waits until packets of a flow are the programs' again.
-fn wait_by_us(legs: &Legs, flow: &mut Datagrams) -> Result<()> {
-    legs.clear();
+fn wait_by_us(ecmp_paths: &EcmpPaths, flow: &mut Datagrams) -> Result<()> {
+    ecmp_paths.clear();
     eventually("packets by the programs", Duration::from_secs(5), || {
         flow.exchange(5)?;
-        ensure!(legs.by_us(flow)? > 0, "{:?}", legs.flows());
+        ensure!(ecmp_paths.by_us(flow)? > 0, "{:?}", ecmp_paths.flows());
         Ok(())
     })
 }
 
 /// A policy may be for one device. The way of its packets is the kernel's, which may know of
-/// another leg for them.
+/// another ECMP path for them.
 #[test]
-fn an_ipsec_policy_for_one_leg_is_that_legs_alone() -> Result<()> {
-    over_each_family("ecmpipsec", a_policy_for_one_leg)
+fn an_ipsec_policy_for_one_path_concerns_that_path_alone() -> Result<()> {
+    over_each_family("ecmpipsec", a_policy_for_one_ecmp_path)
 }
 
-fn a_policy_for_one_leg(cables: &Cables) -> Result<()> {
-    let legs = Legs::of(cables)?;
-    let [mut free, mut covered] = one_for_each(&legs, flows(cables, 12)?)?;
+fn a_policy_for_one_ecmp_path(cables: &Cables) -> Result<()> {
+    let ecmp_paths = EcmpPaths::of(cables)?;
+    let [mut free, mut covered] = one_for_each(&ecmp_paths, flows(cables, 12)?)?;
     let [from, to] = cables.shape.ends;
     let policy = format!("src {from} dst {to} proto udp dport 8472 dev eth1 dir out");
     cables.net.a.sh(&format!("ip xfrm policy add {policy} action block"))?;
-    wait_legs(cables, 1)?;
+    wait_ecmp_paths(cables, 1)?;
     assert_eq!(cables.sender.peer_status(cables.peer())?["way"], "tunnel");
-    wait_by_us(&legs, &mut free)?;
-    legs.clear();
+    wait_by_us(&ecmp_paths, &mut free)?;
+    ecmp_paths.clear();
     throughout("the programs by eth0 alone", Duration::from_secs(3), || {
         free.exchange(20)?;
         // Whether it arrives is the kernel's to say.
         let _ = covered.exchange(1);
-        ensure!(legs.by_us(&covered)? == 0, "{:?}", legs.flows());
+        ensure!(ecmp_paths.by_us(&covered)? == 0, "{:?}", ecmp_paths.flows());
         Ok(())
     })?;
-    assert!(legs.by_us(&free)? > 0, "the other leg goes on: {:?}", legs.flows());
+    assert!(ecmp_paths.by_us(&free)? > 0, "the other ecmp_path goes on: {:?}", ecmp_paths.flows());
     cables.net.a.sh(&format!("ip xfrm policy delete {policy}"))?;
-    wait_legs(cables, 2)?;
-    wait_by_us(&legs, &mut covered)
+    wait_ecmp_paths(cables, 2)?;
+    wait_by_us(&ecmp_paths, &mut covered)
 }
 
 /// Returns the number of packets that each of the two routers has forwarded so far.
@@ -348,17 +348,17 @@ fn forwarded(cables: &Cables) -> Result<[u64; 2]> {
 }
 
 /// Waits for so many packets by a router.
-fn wait_forwarded(cables: &Cables, leg: usize, packets: u64) -> Result<()> {
-    let before = forwarded(cables)?[leg];
-    eventually(&format!("packets by leg {leg}"), Duration::from_secs(10), || {
-        let now = forwarded(cables)?[leg] - before;
+fn wait_forwarded(cables: &Cables, ecmp_path: usize, packets: u64) -> Result<()> {
+    let before = forwarded(cables)?[ecmp_path];
+    eventually(&format!("packets by ecmp_path {ecmp_path}"), Duration::from_secs(10), || {
+        let now = forwarded(cables)?[ecmp_path] - before;
         ensure!(now >= packets, "{now}");
         Ok(())
     })
 }
 
-/// The leg of a stream is withdrawn, comes back, and goes down.
-fn lost_leg(mode: &str, shape: &'static Shape) -> Result<UdpReport> {
+/// The ECMP path of a stream is withdrawn, comes back, and goes down.
+fn lost_ecmp_path(mode: &str, shape: &'static Shape) -> Result<UdpReport> {
     let cables = &Cables::new(&format!("ecmplost-{mode}"), shape)?;
     cables.set_mode(mode)?;
     let run = cables.stream(2_000, Duration::from_mins(1))?;
@@ -366,29 +366,29 @@ fn lost_leg(mode: &str, shape: &'static Shape) -> Result<UdpReport> {
     let before = forwarded(cables)?;
     cables.wait_received(2_000)?;
     let now = forwarded(cables)?;
-    let leg = usize::from(now[1] - before[1] > now[0] - before[0]);
-    cables.net.lead(&cables.net.a, &[1 - leg])?;
-    wait_forwarded(cables, 1 - leg, 2_000)?;
+    let ecmp_path = usize::from(now[1] - before[1] > now[0] - before[0]);
+    cables.net.lead(&cables.net.a, &[1 - ecmp_path])?;
+    wait_forwarded(cables, 1 - ecmp_path, 2_000)?;
     if mode == "encap" {
-        wait_legs(cables, 0)?;
+        wait_ecmp_paths(cables, 0)?;
         assert_eq!(cables.sender.peer_status(cables.peer())?["way"], "tunnel");
         cables.wait_encapsulated(1_000)?;
     }
     cables.net.lead(&cables.net.a, &[0, 1])?;
-    wait_forwarded(cables, leg, 2_000)?;
-    cables.net.a.sh(&format!("ip link set eth{leg} down"))?;
-    wait_forwarded(cables, 1 - leg, 2_000)?;
+    wait_forwarded(cables, ecmp_path, 2_000)?;
+    cables.net.a.sh(&format!("ip link set eth{ecmp_path} down"))?;
+    wait_forwarded(cables, 1 - ecmp_path, 2_000)?;
     if mode == "encap" {
-        wait_legs(cables, 1)?;
+        wait_ecmp_paths(cables, 1)?;
         cables.wait_encapsulated(1_000)?;
     }
     run.stop()
 }
 
 #[test]
-fn a_leg_that_goes_away_under_load_hands_its_flows_over_as_in_mode_kernel() -> Result<()> {
+fn a_path_that_goes_away_under_load_hands_its_flows_over_as_in_mode_kernel() -> Result<()> {
     for shape in [&V4, &V6] {
-        let (kernel, encap) = (lost_leg("kernel", shape)?, lost_leg("encap", shape)?);
+        let (kernel, encap) = (lost_ecmp_path("kernel", shape)?, lost_ecmp_path("encap", shape)?);
         println!("{:?} lost: kernel {}, encap {}", shape.family, kernel.lost_count(), encap.lost_count());
         assert!(encap.lost_count() <= kernel.lost_count(), "encap {encap:?}\nkernel {kernel:?}");
         assert_eq!((encap.duplicated, encap.receiver_drops), (0, 0), "{encap:?}");
@@ -397,23 +397,24 @@ fn a_leg_that_goes_away_under_load_hands_its_flows_over_as_in_mode_kernel() -> R
 }
 
 #[test]
-fn each_leg_has_the_mtu_of_its_device() -> Result<()> {
-    over_each_family("ecmpmtu", legs_of_different_mtu)
+fn each_path_has_the_mtu_of_its_device() -> Result<()> {
+    over_each_family("ecmpmtu", ecmp_paths_of_different_mtu)
 }
 
-fn legs_of_different_mtu(cables: &Cables) -> Result<()> {
+fn ecmp_paths_of_different_mtu(cables: &Cables) -> Result<()> {
     // Not less: a packet of 1280 bytes, the least MTU of IPv6, has to fit into the tunnel.
     cables.net.a.sh("ip link set eth1 mtu 1400")?;
-    eventually("the MTU of each leg", Duration::from_secs(10), || {
+    eventually("the MTU of each ecmp_path", Duration::from_secs(10), || {
         let entry = cables.sender.peer_entry(cables.peer())?;
-        let mtus: Vec<_> = entry["legs"].as_array().into_iter().flatten().map(|leg| leg["mtu"].clone()).collect();
+        let mtus: Vec<_> =
+            entry["ecmp_paths"].as_array().into_iter().flatten().map(|ecmp_path| ecmp_path["mtu"].clone()).collect();
         ensure!(mtus == [1500, 1400] && entry["mtu"] == 1400, "{entry}");
         Ok(())
     })?;
-    let legs = Legs::of(cables)?;
-    let [whole, cut] = one_for_each(&legs, flows(cables, 12)?)?;
-    let largest_of_ours = |leg: usize| {
-        let frames = legs.captures[leg].frames();
+    let ecmp_paths = EcmpPaths::of(cables)?;
+    let [whole, cut] = one_for_each(&ecmp_paths, flows(cables, 12)?)?;
+    let largest_of_ours = |ecmp_path: usize| {
+        let frames = ecmp_paths.captures[ecmp_path].frames();
         frames
             .iter()
             .filter(|frame| packet::is_encapsulated_by_us(frame))
@@ -426,10 +427,10 @@ fn legs_of_different_mtu(cables: &Cables) -> Result<()> {
         ensure!(flow.server.recv(&mut [0; 2048])? == 1350);
         Ok(())
     };
-    legs.clear();
+    ecmp_paths.clear();
     // First the flow that fits: over IPv6 the kernel reports the smaller MTU to the pod, and from
     // then on the pod fragments the packets of both flows.
-    let whole_size = 1350 + legs.shape.headers.iter().sum::<usize>();
+    let whole_size = 1350 + ecmp_paths.shape.headers.iter().sum::<usize>();
     eventually("large packets by the programs, where they fit", Duration::from_secs(10), || {
         arrives(&whole)?;
         ensure!(largest_of_ours(0) == whole_size, "{}", largest_of_ours(0));

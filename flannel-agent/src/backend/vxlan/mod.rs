@@ -160,7 +160,7 @@ fn add_map_entries(desired: &mut Desired, node: &Node, peer: &Peer, way: &Way) {
         && let Way::Tunnel(Ok(path)) = way
     {
         let key = |device| EcmpPathKey::new(ethertype(node.network.family()), index, device);
-        desired.legs.extend(path.legs.iter().map(|leg| (key(leg.index), leg.mtu)));
+        desired.ecmp_paths.extend(path.uplinks.iter().map(|ecmp_path| (key(ecmp_path.index), ecmp_path.mtu)));
     }
     desired.peers.insert(index, value);
 }
@@ -168,10 +168,10 @@ fn add_map_entries(desired: &mut Desired, node: &Node, peer: &Peer, way: &Way) {
 /// By one device to one next hop, or as the kernel's FIB says for each packet.
 fn by_path(path: &Path, entry: PeerEntry) -> PeerValue {
     let entry = PeerEntry { mtu: path.mtu(), ..entry };
-    match (path.next_hop, path.legs.as_slice()) {
-        (Some(next_hop), [leg]) => PeerValue {
+    match (path.next_hop, path.uplinks.as_slice()) {
+        (Some(next_hop), [ecmp_path]) => PeerValue {
             flags: EntryState::PLAIN,
-            entry: PeerEntry { next_hop: next_hop.into(), oif: leg.index, ..entry },
+            entry: PeerEntry { next_hop: next_hop.into(), oif: ecmp_path.index, ..entry },
         },
         _ => PeerValue { flags: EntryState::PLAIN | EntryState::ECMP, entry },
     }

@@ -6,7 +6,7 @@ use flannel_common::addr::Mac;
 use flannel_netlink::RouteScope;
 
 use super::*;
-use crate::{backend::PodNetwork, underlay::Leg};
+use crate::{backend::PodNetwork, underlay::Uplink};
 
 const TUNNEL: u32 = 7;
 const EXTERNAL: u32 = 2;
@@ -78,11 +78,11 @@ fn desired_for_all(names: &Names, subnets: &[(&str, bool)], way: &Way) -> Desire
 }
 
 fn plain(names: &Names) -> Way {
-    Way::Tunnel(Ok(Path { legs: vec![leg(EXTERNAL, 1500)], next_hop: Some(ip(names.next_hop)) }))
+    Way::Tunnel(Ok(Path { uplinks: vec![uplink(EXTERNAL, 1500)], next_hop: Some(ip(names.next_hop)) }))
 }
 
-fn leg(index: u32, mtu: u32) -> Leg {
-    Leg { index, name: format!("eth{index}"), mtu }
+fn uplink(index: u32, mtu: u32) -> Uplink {
+    Uplink { index, name: format!("eth{index}"), mtu }
 }
 
 #[test]
@@ -184,15 +184,15 @@ fn only_the_ipv6_device_takes_packets_without_a_checksum() {
 }
 
 #[test]
-fn a_peer_behind_several_next_hops_has_legs_instead_of_one_of_them() {
+fn a_peer_behind_several_next_hops_has_ecmp_paths_instead_of_one() {
     for names in [&V4, &V6] {
-        let path = Path { legs: vec![leg(EXTERNAL, 1500), leg(9, 1400)], next_hop: None };
+        let path = Path { uplinks: vec![uplink(EXTERNAL, 1500), uplink(9, 1400)], next_hop: None };
         let desired = desired_for(names, names.peer, &Way::Tunnel(Ok(path)));
         let (index, value) = desired.peers.iter().next().expect("a peer");
         assert_eq!(value.flags, EntryState::PLAIN | EntryState::ECMP);
         assert_eq!((value.entry.oif, value.entry.next_hop, value.entry.mtu), (0, Addr::NONE, 1400));
         let key = |device| EcmpPathKey::new(ethertype(Family::of(ip(names.base))), *index, device);
-        assert_eq!(desired.legs, [(key(EXTERNAL), 1500), (key(9), 1400)].into());
-        assert!(desired_for(names, names.peer, &plain(names)).legs.is_empty());
+        assert_eq!(desired.ecmp_paths, [(key(EXTERNAL), 1500), (key(9), 1400)].into());
+        assert!(desired_for(names, names.peer, &plain(names)).ecmp_paths.is_empty());
     }
 }

@@ -17,7 +17,7 @@ use super::{Answer, Output, PinOptions, StateOptions, absent};
 use crate::{
     datapath::{
         DatapathError, clock,
-        legs::PinnedLegs,
+        ecmp_paths::PinnedEcmpPaths,
         maps::{ConfigMap, ModeMap, StatsMap},
         peers::pinned_peers,
     },
@@ -123,8 +123,8 @@ impl Dump {
         let now = clock::now_ns();
         let config_row = |mode: &ModeMap| Ok::<_, DatapathError>(ConfigRow::new(&config, mode.get()?, now));
         let peer_rows = || {
-            let (peers, legs) = (pinned_peers(&pins, &config)?, PinnedLegs::read(&pins)?);
-            Ok::<_, DatapathError>(peers.into_iter().map(|peer| PeerRow::new(peer, &legs, now)).collect())
+            let (peers, ecmp_paths) = (pinned_peers(&pins, &config)?, PinnedEcmpPaths::read(&pins)?);
+            Ok::<_, DatapathError>(peers.into_iter().map(|peer| PeerRow::new(peer, &ecmp_paths, now)).collect())
         };
         let flow_rows = || {
             let rows = known_flows::read(&pins)?;

@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::{
     cli::table,
     datapath::{
-        legs::{self, PinnedLegs},
+        ecmp_paths::{self, PinnedEcmpPaths},
         peers::PinnedPeer,
     },
 };
@@ -25,17 +25,17 @@ pub(super) struct PeerRow {
     mtu: u32,
     flags: Vec<&'static str>,
     generation: u32,
-    /// Milliseconds for which the path is still validated; with legs, the longest of theirs.
+    /// Milliseconds for which the path is still validated; with ECMP paths, the longest of theirs.
     path_seen_ms: u64,
     /// Largest outer packet seen to leave whole.
     path_seen_len: u32,
     /// The devices packets may leave by, where the kernel chooses among several next hops.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    legs: Vec<LegRow>,
+    ecmp_paths: Vec<EcmpPathRow>,
 }
 
 #[derive(Debug, Serialize)]
-struct LegRow {
+struct EcmpPathRow {
     oif: u32,
     mtu: u32,
     path_seen_ms: u64,
@@ -50,19 +50,20 @@ const fn seen(seen: &PathProbe, word: EntryState, now: u64) -> (u64, u32) {
 }
 
 impl PeerRow {
-    pub(super) fn new(peer: PinnedPeer, legs: &PinnedLegs, now: u64) -> Self {
+    pub(super) fn new(peer: PinnedPeer, ecmp_paths: &PinnedEcmpPaths, now: u64) -> Self {
         let PinnedPeer { index, subnet, entry } = peer;
-        let leg = |(oif, leg): (u32, &EcmpPath)| {
-            let (path_seen_ms, path_seen_len) = seen(&legs::seen(&entry, leg, now), entry.word, now);
-            LegRow { oif, mtu: leg.mtu, path_seen_ms, path_seen_len }
+        let ecmp_path = |(oif, ecmp_path): (u32, &EcmpPath)| {
+            let (path_seen_ms, path_seen_len) = seen(&ecmp_paths::seen(&entry, ecmp_path, now), entry.word, now);
+            EcmpPathRow { oif, mtu: ecmp_path.mtu, path_seen_ms, path_seen_len }
         };
         let family = Family::of(IpAddr::from(entry.vtep));
         let has_ecmp_paths = entry.word.has(EntryState::ECMP);
-        let legs: Vec<LegRow> = legs.of(family, index).filter(|_| has_ecmp_paths).map(leg).collect();
+        let ecmp_paths: Vec<EcmpPathRow> =
+            ecmp_paths.of(family, index).filter(|_| has_ecmp_paths).map(ecmp_path).collect();
         let whole = seen(&entry.seen, entry.word, now);
-        let longest = legs.iter().map(|leg| (leg.path_seen_ms, leg.path_seen_len)).max();
+        let longest = ecmp_paths.iter().map(|ecmp_path| (ecmp_path.path_seen_ms, ecmp_path.path_seen_len)).max();
         let (path_seen_ms, path_seen_len) = longest.unwrap_or(whole);
-        let names = [(EntryState::PLAIN, "plain"), (EntryState::DIRECT, "direct"), (EntryState::ECMP, "legs")];
+        let names = [(EntryState::PLAIN, "plain"), (EntryState::DIRECT, "direct"), (EntryState::ECMP, "ecmp")];
         Self {
             index,
             subnet: subnet.to_string(),
@@ -75,21 +76,22 @@ impl PeerRow {
             generation: entry.word.generation(),
             path_seen_ms,
             path_seen_len,
-            legs,
+            ecmp_paths,
         }
     }
 
     /// The device, or all that it may be.
     fn oifs(&self) -> String {
-        let oifs: Vec<_> = self.legs.iter().map(|leg| leg.oif.to_string()).collect();
+        let oifs: Vec<_> = self.ecmp_paths.iter().map(|ecmp_path| ecmp_path.oif.to_string()).collect();
         if oifs.is_empty() { table_number(self.oif) } else { oifs.join(",") }
     }
 
     /// Up to which size packets were seen, by each of them.
     fn seen(&self) -> String {
         let up_to = |ms, len| if ms == 0 { "-".to_owned() } else { format!("<={len} B") };
-        let legs: Vec<_> = self.legs.iter().map(|leg| up_to(leg.path_seen_ms, leg.path_seen_len)).collect();
-        if legs.is_empty() { up_to(self.path_seen_ms, self.path_seen_len) } else { legs.join(", ") }
+        let ecmp_paths: Vec<_> =
+            self.ecmp_paths.iter().map(|ecmp_path| up_to(ecmp_path.path_seen_ms, ecmp_path.path_seen_len)).collect();
+        if ecmp_paths.is_empty() { up_to(self.path_seen_ms, self.path_seen_len) } else { ecmp_paths.join(", ") }
     }
 }
 

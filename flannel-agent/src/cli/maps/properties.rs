@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::{config, peers, pods};
 use crate::datapath::{
-    legs::PinnedLegs,
+    ecmp_paths::PinnedEcmpPaths,
     peers::{PinnedPeer, subnet},
     testing::{any_family, any_node, any_peer},
 };
@@ -22,7 +22,7 @@ proptest! {
     #[test]
     fn any_peer_has_a_row(config in any_family(), entry in any_peer(), index: u32, now: u64) {
         for family in [Family::V4, Family::V6] {
-            let row = peers::PeerRow::new(PinnedPeer { index, subnet: subnet(family, &config, index), entry }, &PinnedLegs::default(), now);
+            let row = peers::PeerRow::new(PinnedPeer { index, subnet: subnet(family, &config, index), entry }, &PinnedEcmpPaths::default(), now);
             prop_assert!(serde_json::to_string(&row).is_ok());
             prop_assert_eq!(peers::table(&[row]).lines().count(), 2);
         }

@@ -19,7 +19,7 @@ use super::{networks, of_map};
 use crate::{
     backend::ethertype,
     datapath::{
-        legs::PinnedLegs,
+        ecmp_paths::PinnedEcmpPaths,
         peers::{PinnedPeer, family_config, subnet_index},
     },
 };
@@ -132,25 +132,25 @@ pub(super) fn vteps(pinned: &[PinnedPeer], vteps: &BTreeMap<IpAddr, u32>, config
     stale.chain(lacking).collect()
 }
 
-/// Compares the map of legs with that of peers: a peer with several next hops has at least one leg,
-/// any other peer has none.
-pub(super) fn legs(pinned: &[PinnedPeer], legs: &PinnedLegs) -> Vec<Difference> {
+/// Compares the map of ECMP paths with that of peers: a peer with several next hops has at least
+/// one ECMP path, any other peer has none.
+pub(super) fn ecmp_paths(pinned: &[PinnedPeer], ecmp_paths: &PinnedEcmpPaths) -> Vec<Difference> {
     let family = |peer: &PinnedPeer| Family::of(IpAddr::from(peer.entry.vtep));
     let has_ecmp_paths = |peer: &&PinnedPeer| peer.entry.word.has(EntryState::ECMP);
     let lacking =
-        pinned.iter().filter(has_ecmp_paths).filter(|peer| legs.of(family(peer), peer.index).next().is_none());
+        pinned.iter().filter(has_ecmp_paths).filter(|peer| ecmp_paths.of(family(peer), peer.index).next().is_none());
     let lacking = lacking.map(|peer| Difference {
         place: "map",
-        object: format!("legs of peer {}", peer.subnet),
+        object: format!("ECMP paths of peer {}", peer.subnet),
         found: None,
         wanted: Some("a device at least".to_owned()),
     });
     let having: BTreeSet<_> =
         pinned.iter().filter(has_ecmp_paths).map(|peer| (ethertype(family(peer)), peer.index)).collect();
-    let stale = legs.keys().filter(|key| !having.contains(&(key.family, key.index)));
+    let stale = ecmp_paths.keys().filter(|key| !having.contains(&(key.family, key.index)));
     let stale = stale.map(|key| Difference {
         place: "map",
-        object: format!("leg of subnet number {}", key.index),
+        object: format!("ECMP path of subnet number {}", key.index),
         found: Some(format!("device {}", key.device)),
         wanted: None,
     });

@@ -105,13 +105,13 @@ fn a_network_is_known_by_its_subnets() {
 }
 
 #[test]
-fn legs_belong_to_peers_that_have_legs() {
-    let leg = (EcmpPathKey::new(ethertype(Family::V4), 9, 2), EcmpPath::new(1500));
-    let with = PinnedLegs::of_test([leg]);
+fn ecmp_paths_belong_to_peers_that_have_ecmp_paths() {
+    let ecmp_path = (EcmpPathKey::new(ethertype(Family::V4), 9, 2), EcmpPath::new(1500));
+    let with = PinnedEcmpPaths::of_test([ecmp_path]);
     let mut peer = pinned();
-    assert_eq!(legs(&[peer], &PinnedLegs::default()), []);
-    assert_eq!(legs(&[peer], &with)[0].object, "leg of subnet number 9");
+    assert_eq!(ecmp_paths(&[peer], &PinnedEcmpPaths::default()), []);
+    assert_eq!(ecmp_paths(&[peer], &with)[0].object, "ECMP path of subnet number 9");
     peer.entry.word = EntryState::new(EntryState::VALID | EntryState::PLAIN | EntryState::ECMP, 1);
-    assert_eq!(legs(&[peer], &with), []);
-    assert_eq!(legs(&[peer], &PinnedLegs::default())[0].object, "legs of peer 10.244.9.0/24");
+    assert_eq!(ecmp_paths(&[peer], &with), []);
+    assert_eq!(ecmp_paths(&[peer], &PinnedEcmpPaths::default())[0].object, "ECMP paths of peer 10.244.9.0/24");
 }

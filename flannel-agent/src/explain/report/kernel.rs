@@ -8,7 +8,7 @@ use flannel_netlink::{RouteAnswer, RouteType};
 
 use super::Step;
 use crate::{
-    datapath::legs,
+    datapath::ecmp_paths,
     explain::{
         location::Location,
         snapshot::{Snapshot, Tunnel},
@@ -173,7 +173,7 @@ fn path(facts: &Snapshot, tunnel: &Tunnel) -> Step {
         return Step::warn("path", format!("not plain, so the vxlan device carries all packets: {why}"));
     }
     if entry.word.has(EntryState::ECMP) {
-        return by_legs(facts, tunnel);
+        return by_ecmp_paths(facts, tunnel);
     }
     if entry.path_is_validated(facts.now_ns) {
         let left = i64::try_from((entry.seen.until_ns - facts.now_ns) / 1_000_000).unwrap_or_default();
@@ -198,15 +198,15 @@ fn path(facts: &Snapshot, tunnel: &Tunnel) -> Step {
     )
 }
 
-/// The path of a peer with legs: the kernel chooses one for each flow.
-fn by_legs(facts: &Snapshot, tunnel: &Tunnel) -> Step {
+/// The path of a peer with ECMP paths: the kernel chooses one for each flow.
+fn by_ecmp_paths(facts: &Snapshot, tunnel: &Tunnel) -> Step {
     let entry = &tunnel.peer.entry;
     let name = |index| {
         let link = tunnel.outlets.iter().find(|link| link.index == index);
         link.map_or_else(|| format!("interface {index}"), |link| link.name.clone())
     };
-    let said = tunnel.legs.iter().map(|(index, leg)| {
-        let seen = legs::seen(entry, leg, facts.now_ns);
+    let said = tunnel.ecmp_paths.iter().map(|(index, ecmp_path)| {
+        let seen = ecmp_paths::seen(entry, ecmp_path, facts.now_ns);
         let what = if seen.is_validated(entry.word, facts.now_ns) {
             let left = i64::try_from((seen.until_ns - facts.now_ns) / 1_000_000).unwrap_or_default();
             format!("packets of up to {} bytes left as ours would, good for {}", seen.max_len, seconds(left))

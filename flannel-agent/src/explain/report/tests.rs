@@ -100,7 +100,7 @@ fn sound() -> Snapshot {
             outer: Ok(answer(UNDERLAY, "192.168.1.1")),
             external: Some(link(UNDERLAY, "eth0", 1500)),
             outlets: vec![link(UNDERLAY, "eth0", 1500)],
-            legs: Vec::new(),
+            ecmp_paths: Vec::new(),
             next_hop: None,
         }),
         flows: [None, None],

@@ -30,8 +30,8 @@ use serde::Serialize;
 
 use crate::datapath::{
     DatapathError, PinRoot, clock,
+    ecmp_paths::{self, PinnedEcmpPaths},
     flows::{FastMap, FlowMap},
-    legs::{self, PinnedLegs},
     maps::{ConfigMap, ModeMap, PeerMap},
     peers::subnet_index,
 };
@@ -122,12 +122,12 @@ where
         Err(error) if error.is_absent() => return Ok(Vec::new()),
         other => other?,
     };
-    let (peers, legs) = (PeerMap::open(pins, family)?, PinnedLegs::read(pins)?);
+    let (peers, ecmp_paths) = (PeerMap::open(pins, family)?, PinnedEcmpPaths::read(pins)?);
     let row = |key: &FlowKey<A>, flow: &Flow<A>| {
         let index = gate.subnet_of(address(flow.action.out.destination));
         let peer = index.and_then(|index| {
-            let legs = legs.of(family, index).map(|(_, leg)| *leg).collect();
-            Some(PeerPath { entry: peers.get(index).ok()?, legs })
+            let ecmp_paths = ecmp_paths.of(family, index).map(|(_, ecmp_path)| *ecmp_path).collect();
+            Some(PeerPath { entry: peers.get(index).ok()?, ecmp_paths })
         });
         FlowRow::new(key, flow, peer.as_ref(), gate, address)
     };
@@ -247,11 +247,11 @@ fn flow_verdict<A: Address>(key: &FlowKey<A>, flow: &Flow<A>, gate: &Gate) -> Re
     })
 }
 
-/// A peer as its map has it, and its legs.
+/// A peer as its map has it, and its ECMP paths.
 #[derive(Clone, Debug)]
 struct PeerPath {
     entry: PeerEntry,
-    legs: Vec<EcmpPath>,
+    ecmp_paths: Vec<EcmpPath>,
 }
 
 impl PeerPath {
@@ -259,8 +259,13 @@ impl PeerPath {
     /// The kernel alone knows by which of them a flow leaves.
     fn is_validated(&self, now_ns: u64) -> bool {
         let entry = &self.entry;
-        let by_leg = |leg: &EcmpPath| legs::seen(entry, leg, now_ns).is_validated(entry.word, now_ns);
-        if entry.word.has(EntryState::ECMP) { self.legs.iter().any(by_leg) } else { entry.path_is_validated(now_ns) }
+        let by_path =
+            |ecmp_path: &EcmpPath| ecmp_paths::seen(entry, ecmp_path, now_ns).is_validated(entry.word, now_ns);
+        if entry.word.has(EntryState::ECMP) {
+            self.ecmp_paths.iter().any(by_path)
+        } else {
+            entry.path_is_validated(now_ns)
+        }
     }
 }
 

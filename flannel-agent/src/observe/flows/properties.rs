@@ -19,7 +19,7 @@ proptest! {
         let gate = Gate { mode: ModeWord(mode), config, settings, now_ns };
         let address = |[word]: [u32; 1]| Ipv4Addr::from_bits(word).into();
         gate.subnet_of(address(flow.action.out.destination));
-        let peer = peer.map(|entry| PeerPath { entry, legs: Vec::new() });
+        let peer = peer.map(|entry| PeerPath { entry, ecmp_paths: Vec::new() });
         let row = FlowRow::new(&key, &flow, peer.as_ref(), &gate, address);
         prop_assert!(serde_json::to_string(&row).is_ok());
     }

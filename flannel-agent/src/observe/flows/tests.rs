@@ -97,7 +97,7 @@ fn what_the_node_lacks_comes_first() {
 #[test]
 fn a_flow_into_the_tunnel_needs_its_peer() {
     let entry = PeerEntry { word: EntryState::new(EntryState::VALID, 1), ..PeerEntry::default() };
-    let path = |entry| PeerPath { entry, legs: Vec::new() };
+    let path = |entry| PeerPath { entry, ecmp_paths: Vec::new() };
     let reason = |peer: Option<PeerEntry>| peer_verdict(peer.map(path).as_ref(), 1).map_err(|(reason, _)| reason);
     assert_eq!(reason(None), Err(Reason::NoPeer));
     assert_eq!(reason(Some(entry)), Err(Reason::PeerNotPlain));
@@ -107,13 +107,14 @@ fn a_flow_into_the_tunnel_needs_its_peer() {
     (plain.seen.word, plain.seen.until_ns) = (word, 2);
     assert_eq!(reason(Some(plain)), Ok(()));
     let word = EntryState::new(EntryState::VALID | EntryState::PLAIN | EntryState::ECMP, 1);
-    let with_legs = PeerEntry { word, ..entry };
-    let leg = EcmpPath { seen: PathProbe { word, until_ns: 2, ..PathProbe::NOTHING }, ..EcmpPath::new(1500) };
-    let reason = |legs: &[EcmpPath]| {
-        peer_verdict(Some(&PeerPath { entry: with_legs, legs: legs.to_vec() }), 1).map_err(|(reason, _)| reason)
+    let with_paths = PeerEntry { word, ..entry };
+    let ecmp_path = EcmpPath { seen: PathProbe { word, until_ns: 2, ..PathProbe::NOTHING }, ..EcmpPath::new(1500) };
+    let reason = |ecmp_paths: &[EcmpPath]| {
+        peer_verdict(Some(&PeerPath { entry: with_paths, ecmp_paths: ecmp_paths.to_vec() }), 1)
+            .map_err(|(reason, _)| reason)
     };
     assert_eq!(reason(&[EcmpPath::new(1500)]), Err(Reason::PathUnseen));
-    assert_eq!(reason(&[EcmpPath::new(1500), leg]), Ok(()));
+    assert_eq!(reason(&[EcmpPath::new(1500), ecmp_path]), Ok(()));
 }
 
 #[test]

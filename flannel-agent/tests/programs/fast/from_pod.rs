@@ -28,7 +28,7 @@ use super::{
 };
 use crate::{
     bench::{Bench, TC_ACT_REDIRECT},
-    legs,
+    ecmp_paths,
     packets::{self, LO, Net, PEER_INDEX},
 };
 
@@ -346,25 +346,25 @@ both! {
         bench.run_with(FromPod, &frame, 50).passed(Reason::RoomRefused, &frame);
     }
 
-    fn by_a_leg_as_by_one_next_hop_and_put_back_where_none_is_to_be_had<A>(bench) {
+    fn by_a_path_as_by_one_next_hop_and_put_back_where_none_is_to_be_had<A>(bench) {
         let packet = tcp(A::NET);
         teach::<A>(bench, &packet.to_service(), &packet, Egress::TUNNEL);
         let frame = packet.to_service().bytes();
         let one = replayed(bench, &packet.to_service());
-        legs::lay(bench);
+        ecmp_paths::lay(bench);
         // That takes longer than a flow is good for on a slow machine.
         teach::<A>(bench, &packet.to_service(), &packet, Egress::TUNNEL);
         bench.run(FromPod, &frame).passed(Reason::PathUnseen, &frame);
-        legs::see_all(bench, A::NET, 1000);
-        let mut by_leg = replayed(bench, &packet.to_service());
+        ecmp_paths::see_all(bench, A::NET, 1000);
+        let mut by_path = replayed(bench, &packet.to_service());
         if A::NET.our_vtep.is_ipv4() {
             // Identification, and the checksum over it.
-            by_leg[18..20].copy_from_slice(&one[18..20]);
-            by_leg[24..26].copy_from_slice(&one[24..26]);
+            by_path[18..20].copy_from_slice(&one[18..20]);
+            by_path[24..26].copy_from_slice(&one[24..26]);
         }
-        assert_eq!(by_leg, one);
+        assert_eq!(by_path, one);
         bench.run_with(FromPod, &frame, 50).passed(Reason::RoomRefused, &frame);
-        legs::cut(A::NET);
+        ecmp_paths::cut(A::NET);
         bench.run(FromPod, &frame).passed(Reason::NoEcmpPath, &frame);
     }
 
