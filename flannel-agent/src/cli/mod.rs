@@ -43,7 +43,7 @@ use clap::{Parser, Subcommand};
 
 pub use self::format::Answer;
 use self::format::{Output, PinOptions, StateOptions, json};
-use crate::options::{RawOptions, RunOptions, go_style};
+use crate::options::{RunFlags, RunOptions, go_style};
 
 /// The command that the command line asks for.
 #[derive(Debug)]
@@ -163,7 +163,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Verb {
     /// Run the daemon; flags are Go-style and may come from `FLANNELD_*` variables
-    Run(Box<RawOptions>),
+    Run(Box<RunFlags>),
     #[command(flatten)]
     Once(Once),
 }
@@ -200,7 +200,7 @@ fn parse_verb(mut args: Vec<OsString>, env: impl IntoIterator<Item = (OsString, 
         }
     };
     let asks_version = raw.version;
-    let options = RunOptions::new(*raw);
+    let options = RunOptions::new(&raw);
     mistakes.extend(options.as_ref().err().into_iter().flatten().map(ToString::to_string));
     match options {
         _ if asks_version && mistakes.is_empty() => Err(version()),

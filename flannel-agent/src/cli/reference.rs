@@ -11,16 +11,22 @@ use clap::{Arg, CommandFactory as _};
 use super::Cli;
 use crate::options::flags;
 
-/// A table of the page, between two markers.
+/// A place of the page, between two markers, with tables of flags.
 struct Table {
     /// The name in the markers of the page.
     name: &'static str,
-    /// The heading clap files its flags under.
-    heading: Option<&'static str>,
+    /// Returns true for the headings of its flags.
+    shows: fn(&str) -> bool,
 }
 
-const TABLES: [Table; 2] =
-    [Table { name: "flags", heading: None }, Table { name: "flags for Kubernetes", heading: Some("Kubernetes") }];
+const KUBERNETES: &str = "Kubernetes";
+/// The heading of flags that have none.
+const OTHERS: &str = "Other";
+
+const TABLES: [Table; 2] = [
+    Table { name: "flags", shows: |heading| heading != KUBERNETES },
+    Table { name: "flags for Kubernetes", shows: |heading| heading == KUBERNETES },
+];
 
 fn page() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/reference/configuration.md")
@@ -39,12 +45,26 @@ impl Table {
         [before, &begin, &self.render(), &end, after].concat()
     }
 
+    /// A table for each heading, in the order of `--help`; flags without one come last.
     fn render(&self) -> String {
         let mut run = Cli::command();
         let run = run.find_subcommand_mut("run").expect("the daemon");
-        let shown = |arg: &&Arg| !arg.is_hide_set() && arg.get_help_heading() == self.heading;
-        let rows: String = run.get_arguments().filter(shown).map(row).collect();
-        format!("| flag | variable | default | meaning |\n|---|---|---|---|\n{rows}")
+        let mut tables: Vec<(&str, String)> = Vec::new();
+        for arg in run.get_arguments().filter(|arg| !arg.is_hide_set()) {
+            let heading = arg.get_help_heading().unwrap_or(OTHERS);
+            match tables.iter_mut().find(|(known, _)| *known == heading) {
+                Some((_, rows)) => *rows += &row(arg),
+                None => tables.push((heading, row(arg))),
+            }
+        }
+        tables.retain(|(heading, _)| (self.shows)(heading));
+        tables.sort_by_key(|(heading, _)| *heading == OTHERS);
+        let titled = tables.len() > 1;
+        let render = |(heading, rows)| {
+            let title = if titled { format!("**{heading}**\n\n") } else { String::new() };
+            format!("{title}| flag | variable | default | meaning |\n|---|---|---|---|\n{rows}")
+        };
+        tables.into_iter().map(render).collect::<Vec<_>>().join("\n")
     }
 }
 

@@ -27,7 +27,12 @@ use flannel_common::{
 use flannel_netlink::{KernelEvent, Netlink};
 use flannel_store::LeaseKey;
 
-pub use self::{changes::RuleChanges, conntrack::ConntrackSysctls, exclusions::Exclusions, settings::Unmet};
+pub use self::{
+    changes::RuleChanges,
+    conntrack::ConntrackSysctls,
+    exclusions::Exclusions,
+    settings::{FastOptions, Unmet},
+};
 use self::{
     pods::{PodReason, Pods},
     underlay::ExternalDevices,

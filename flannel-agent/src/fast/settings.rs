@@ -1,9 +1,23 @@
-//! The flows that are learned, and how long an observation of them is trusted, by the settings of
-//! conntrack. Pure.
+//! The flows that are learned, and how long an observation of them is trusted: the operator's
+//! settings, and those of conntrack. Pure.
 
 use std::fmt;
 
 use flannel_common::{fast::FastConfig, tick};
+use ipnet::IpNet;
+
+/// The operator's settings of mode `fast`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FastOptions {
+    /// True if it may set sysctls of conntrack.
+    pub conntrack_liberal: bool,
+    /// True if rules that judge single packets lower the mode.
+    pub strict_rules: bool,
+    /// Pods with such addresses stay out of it.
+    pub exclude: Vec<IpNet>,
+    /// Flows of each family; `None` goes by the machine's memory.
+    pub flow_table_size: Option<u32>,
+}
 
 /// A sysctl of conntrack without which TCP is not learned.
 #[derive(Debug)]

@@ -1,8 +1,8 @@
 //! The flags that `run` knows: flanneld's, and ours.
 //!
-//! A flag is declared once, as a field of [`RawOptions`]: its name, its kind, its default and its
-//! help are taken from there. A flag of flanneld that is not built yet is accepted with flanneld's
-//! own default and refused by name otherwise.
+//! A flag is declared once, as a field of a struct of [`RunFlags`]: its name, its kind, its default
+//! and its help are taken from there. A flag of flanneld that is not built yet is accepted with
+//! flanneld's own default and refused by name otherwise.
 
 use std::{any::TypeId, sync::LazyLock};
 
@@ -10,7 +10,7 @@ use Kind::{Bool, Int, List, Text};
 use clap::{Arg, ArgAction, Args as _, Command};
 
 use super::{
-    args::RawOptions,
+    RunFlags,
     go_values::{parse_bool, parse_int},
 };
 
@@ -41,7 +41,7 @@ pub(crate) struct Flag {
 /// Flags that are not built: each name, and the only value accepted.
 const REFUSED: [(&str, &str); 2] = [("vmodule", ""), ("log_backtrace_at", "")];
 
-static RUN: LazyLock<Command> = LazyLock::new(|| RawOptions::augment_args(Command::new("run")));
+static RUN: LazyLock<Command> = LazyLock::new(|| RunFlags::augment_args(Command::new("run")));
 
 /// Every flag.
 pub(crate) static FLAGS: LazyLock<Vec<Flag>> = LazyLock::new(|| {

@@ -1,0 +1,96 @@
+//! The BPF programs: mode, attachment and guard.
+
+use clap::Args;
+use flannel_common::{
+    guard::{self, GuardMode},
+    mode::Mode,
+};
+
+use super::check::Checks;
+use crate::{datapath::attach::XdpGuardMode, guard::DEFAULT};
+
+/// The mechanism by which programs are attached to a device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AttachMode {
+    /// TCX where the kernel has it (6.6), else clsact.
+    #[default]
+    Auto,
+    /// TCX links only.
+    Tcx,
+    /// Filters of the clsact qdisc only.
+    Clsact,
+}
+
+/// Options of the BPF programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DatapathOptions {
+    /// The mode of this node; `None` follows the network configuration.
+    pub mode: Option<Mode>,
+    /// The modes of the guard.
+    pub guard: guard::Checks<GuardMode>,
+    /// The mode of the guard at the driver (XDP).
+    pub xdp_guard: XdpGuardMode,
+    /// The mechanism by which programs are attached.
+    pub attach: AttachMode,
+}
+
+/// Flags of the BPF programs.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Datapath")]
+pub(super) struct DatapathFlags {
+    /// Datapath mode: `kernel`, `encap`, `fast`, or `auto` to follow the network configuration
+    #[arg(long, value_name = "MODE", default_value = "auto")]
+    datapath: String,
+    /// Attachment of programs: `tcx` (kernel 6.6), `clsact`, or `auto` for what the kernel has
+    #[arg(long, value_name = "HOW", default_value = "auto")]
+    attach: String,
+    /// Tunnel packets that come from no peer: `enforce` drops them, `audit` logs them, `off` counts
+    /// them
+    #[arg(long, value_name = "MODE", default_value = "enforce")]
+    guard_outer: String,
+    /// Tunnel packets of peers from outside their subnets: `enforce` drops them, `audit` logs them,
+    /// `off` counts them
+    #[arg(long, value_name = "MODE", default_value = "audit")]
+    guard_inner: String,
+    /// Drop tunnel packets of strangers at the driver by XDP: `auto` where it can, `native` with an
+    /// error where it cannot, `off`
+    #[arg(long, value_name = "HOW", default_value = "off")]
+    xdp_guard: String,
+}
+
+impl DatapathFlags {
+    pub(super) fn check(&self, checks: &mut Checks) -> DatapathOptions {
+        DatapathOptions {
+            mode: self.mode(checks),
+            guard: self.guard(checks),
+            xdp_guard: self.xdp_guard(checks),
+            attach: self.attach(checks),
+        }
+    }
+
+    fn mode(&self, checks: &mut Checks) -> Option<Mode> {
+        match self.datapath.as_str() {
+            "auto" => None,
+            value => checks.optional("datapath", value, "kernel, encap, fast or auto"),
+        }
+    }
+
+    fn attach(&self, checks: &mut Checks) -> AttachMode {
+        let modes = [("auto", AttachMode::Auto), ("tcx", AttachMode::Tcx), ("clsact", AttachMode::Clsact)];
+        checks.choice("attach", &self.attach, &modes, "auto, tcx or clsact")
+    }
+
+    fn guard(&self, checks: &mut Checks) -> guard::Checks<GuardMode> {
+        let expected = "off, audit or enforce";
+        let guard::Checks { outer, inner } = DEFAULT;
+        guard::Checks {
+            outer: checks.optional("guard-outer", &self.guard_outer, expected).unwrap_or(outer),
+            inner: checks.optional("guard-inner", &self.guard_inner, expected).unwrap_or(inner),
+        }
+    }
+
+    fn xdp_guard(&self, checks: &mut Checks) -> XdpGuardMode {
+        let modes = [("off", XdpGuardMode::Off), ("auto", XdpGuardMode::Auto), ("native", XdpGuardMode::Native)];
+        checks.choice("xdp-guard", &self.xdp_guard, &modes, "auto, native or off")
+    }
+}

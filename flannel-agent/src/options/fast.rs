@@ -1,0 +1,73 @@
+//! Mode `fast`.
+
+use std::{net::IpAddr, ops::RangeInclusive};
+
+use clap::{ArgAction, Args};
+use ipnet::IpNet;
+
+use super::check::Checks;
+use crate::fast::FastOptions;
+
+/// Below, the kernel's per-CPU shares of the table are most of it; above, it takes 200 MB of memory
+/// for each family.
+const FLOW_TABLE_SIZES: RangeInclusive<u32> = 1_000..=1 << 20;
+
+/// Flags of mode `fast`.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Mode fast")]
+pub(super) struct FastFlags {
+    /// Let mode `fast` set the sysctls of conntrack without which it leaves TCP alone:
+    /// `nf_conntrack_tcp_be_liberal`, `_ignore_invalid_rst`, `_timeout_unacknowledged`,
+    /// `_timeout_max_retrans`
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
+    conntrack_liberal: bool,
+    /// Lower mode `fast` to `encap` (`kernel` with host-gw) while firewall rules judge, count, copy
+    /// or log packets one by one, or cannot be read; lower both to `kernel` while such rules are
+    /// for tunnel packets that leave
+    #[arg(long, value_name = "BOOL", default_value_t = false, action = ArgAction::Set)]
+    pub(super) strict_rules: bool,
+    /// Address or prefix of pods that stay out of mode `fast`; may be repeated
+    #[arg(long, value_name = "IP|CIDR")]
+    fast_exclude: Vec<String>,
+    /// Flows of each address family mode `fast` knows at most, 1000 to 1048576, at 184 bytes each
+    /// (IPv6: 232); 0 takes a thousandth of the machine's memory, 16384 to 131072, or less under a
+    /// memory limit
+    #[arg(long, value_name = "FLOWS", default_value_t = 0, allow_negative_numbers = true)]
+    flow_table_size: i64,
+}
+
+impl FastFlags {
+    pub(super) fn check(&self, checks: &mut Checks) -> FastOptions {
+        FastOptions {
+            conntrack_liberal: self.conntrack_liberal,
+            strict_rules: self.strict_rules,
+            exclude: self.exclude(checks),
+            flow_table_size: self.flow_table_size(checks),
+        }
+    }
+
+    /// Prefixes; an address is one of its own.
+    fn exclude(&self, checks: &mut Checks) -> Vec<IpNet> {
+        let parse = |text: &str| text.parse().or_else(|_| text.parse::<IpAddr>().map(IpNet::from)).ok();
+        let mut prefixes = Vec::new();
+        for value in self.fast_exclude.iter().filter(|value| !value.is_empty()) {
+            match parse(value) {
+                Some(prefix) => prefixes.push(prefix),
+                None => checks.refuse("fast-exclude", value, "an IP address, or a prefix such as 10.244.1.0/28"),
+            }
+        }
+        prefixes
+    }
+
+    /// The flows of each family; `None` to go by the machine's memory.
+    fn flow_table_size(&self, checks: &mut Checks) -> Option<u32> {
+        match u32::try_from(self.flow_table_size) {
+            Ok(0) => None,
+            Ok(size) if FLOW_TABLE_SIZES.contains(&size) => Some(size),
+            _ => {
+                checks.refuse("flow-table-size", self.flow_table_size, "1000 to 1048576 flows, or 0");
+                None
+            }
+        }
+    }
+}

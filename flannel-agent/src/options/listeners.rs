@@ -1,0 +1,60 @@
+//! The addresses at which the agent answers.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use clap::Args;
+
+use super::check::Checks;
+
+/// The addresses at which the agent answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Listeners {
+    /// Health checks; `None` if they are not answered.
+    pub healthz: Option<SocketAddr>,
+    /// Metrics; `None` for the address of health checks.
+    pub metrics: Option<SocketAddr>,
+}
+
+/// Flags of the addresses at which the agent answers.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Health and metrics")]
+pub(super) struct ListenerFlags {
+    /// Address to answer health checks at, and `/metrics` without --metrics-port
+    #[arg(long, value_name = "IP", default_value = "0.0.0.0")]
+    healthz_ip: String,
+    /// Port to answer health checks at, /healthz and /readyz, and /metrics without --metrics-port;
+    /// 0 for none. A port that is taken ends the start with status 1
+    #[arg(long, value_name = "PORT", default_value_t = 0, allow_negative_numbers = true)]
+    healthz_port: i64,
+    /// Address to answer `/metrics` at, with --metrics-port
+    #[arg(long, value_name = "IP", default_value = "0.0.0.0")]
+    metrics_ip: String,
+    /// Port of its own for /metrics, for Prometheus, which --healthz-port does not answer then; 0
+    /// for none. A port that is taken ends the start with status 1
+    #[arg(long, value_name = "PORT", default_value_t = 0, allow_negative_numbers = true)]
+    metrics_port: i64,
+}
+
+impl ListenerFlags {
+    pub(super) fn check(&self, checks: &mut Checks) -> Listeners {
+        Listeners {
+            healthz: listener(checks, ["healthz-ip", "healthz-port"], &self.healthz_ip, self.healthz_port),
+            metrics: listener(checks, ["metrics-ip", "metrics-port"], &self.metrics_ip, self.metrics_port),
+        }
+    }
+}
+
+/// Returns the address to listen on, by the two flags of a listener; `None` if the port is 0 or a
+/// mistake. An empty address means any, as in Go.
+fn listener(checks: &mut Checks, [ip_flag, port_flag]: [&'static str; 2], ip: &str, port: i64) -> Option<SocketAddr> {
+    let unspecified = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+    let ip = checks.optional(ip_flag, ip, "an IP address").unwrap_or(unspecified);
+    match u16::try_from(port) {
+        Ok(0) => None,
+        Ok(port) => Some(SocketAddr::new(ip, port)),
+        Err(_) => {
+            checks.refuse(port_flag, port, "0 to 65535");
+            None
+        }
+    }
+}
