@@ -32,22 +32,22 @@ impl Plane {
             KernelEvent::Address(address) => self.observe_address(address, true),
             KernelEvent::AddressGone(address) => self.observe_address(address, false),
             KernelEvent::Neighbour { key, mac } => {
-                self.ownership().neighbour(key) && self.entries.neighbours.observe(*key, *mac)
+                self.ownership().neighbour(key) && self.state.entries.neighbours.observe(*key, *mac)
             }
-            KernelEvent::Fdb { key, dst } => self.ownership().fdb(key) && self.entries.fdb.observe(*key, *dst),
+            KernelEvent::Fdb { key, dst } => self.ownership().fdb(key) && self.state.entries.fdb.observe(*key, *dst),
             KernelEvent::Route { key, route } => self.observe_route(*key, route.as_ref()),
         }
     }
 
     fn observe_link(&mut self, link: &Link) -> bool {
-        if link.index == self.external {
+        if link.index == self.external.index {
             // Its MTU, state or type decides whether any path is plain; its routes may have gone
             // with its state.
             self.invalidate_all();
             return true;
         }
-        let Some(device) = self.device.as_ref().filter(|device| device.index == link.index) else {
-            return self.observe_outlet(link);
+        let Some(device) = self.tunnel.device.as_ref().filter(|device| device.index == link.index) else {
+            return self.observe_uplink(link);
         };
         if !link.up {
             // The kernel takes routes, neighbours and IPv6 addresses with a device that goes down,
@@ -58,7 +58,7 @@ impl Plane {
     }
 
     /// By another device than the external interface routes to peers may lead.
-    fn observe_outlet(&mut self, link: &Link) -> bool {
+    fn observe_uplink(&mut self, link: &Link) -> bool {
         let differs = self.underlay.differs(link);
         if differs {
             self.doubt_paths();
@@ -67,11 +67,11 @@ impl Plane {
     }
 
     fn observe_link_gone(&mut self, index: u32) -> bool {
-        let ours = self.device.as_ref().is_some_and(|device| device.index == index);
+        let ours = self.tunnel.device.as_ref().is_some_and(|device| device.index == index);
         if ours {
-            self.device = None;
+            self.tunnel.device = None;
         }
-        if ours || index == self.external {
+        if ours || index == self.external.index {
             self.invalidate_all();
             return true;
         }
@@ -86,7 +86,7 @@ impl Plane {
         if Family::of(key.addr) != self.family {
             return false;
         }
-        if key.ifindex == self.external {
+        if key.ifindex == self.external.index {
             self.doubt_paths();
             self.read_back |= !present;
             return true;
@@ -97,7 +97,7 @@ impl Plane {
             // say so.
             self.read_back = true;
         }
-        ours.address(key) && self.entries.addresses.observe(*key, present.then_some(()))
+        ours.address(key) && self.state.entries.addresses.observe(*key, present.then_some(()))
     }
 
     /// By one that is not ours the routes to peers may lead; IPv6 ones not by an IPv4 gateway.
@@ -105,7 +105,7 @@ impl Plane {
         if self.family == Family::V6 && nexthop.gateway.is_some_and(|gateway| gateway.is_ipv4()) {
             return false;
         }
-        let differs = self.entries.observe_nexthop(&self.ownership(), id, nexthop, gone);
+        let differs = self.state.entries.observe_nexthop(&self.ownership(), id, nexthop, gone);
         differs.unwrap_or_else(|| {
             self.doubt_paths();
             true
@@ -117,8 +117,8 @@ impl Plane {
             return false;
         }
         let ours = self.ownership();
-        let contested = self.unreachable.observe(key, route);
-        let differs = self.entries.observe_route(&ours, key, route);
-        differs.unwrap_or_else(|| self.peers.doubt_under(key.dst)) | contested
+        let contested = self.state.unreachable.observe(key, route);
+        let differs = self.state.entries.observe_route(&ours, key, route);
+        differs.unwrap_or_else(|| self.turns.peers.doubt_under(key.dst)) | contested
     }
 }

@@ -21,8 +21,10 @@ mod ownership;
 mod peer_maps;
 mod peers;
 mod plane;
+mod state;
 pub mod status;
 pub mod tracker;
+mod turns;
 pub mod unreachable;
 mod uplinks;
 
@@ -139,12 +141,12 @@ impl Reconciler {
     /// Takes in which peers are new, different or gone.
     pub fn learn(&mut self, changes: Changes) {
         if changes.all {
-            self.planes.iter_mut().for_each(|plane| plane.peers.only(&changes.peers));
+            self.planes.iter_mut().for_each(|plane| plane.turns.peers.only(&changes.peers));
         }
         for (subnet, peer) in changes.peers {
             let family = Family::of(subnet.addr());
             if let Some(plane) = self.planes.iter_mut().find(|plane| plane.family == family) {
-                plane.peers.hear(subnet, peer);
+                plane.turns.peers.hear(subnet, peer);
             }
         }
     }
@@ -181,7 +183,7 @@ impl Reconciler {
         self.apply_fast(cluster.own, moved).await;
         let on_planes = self.planes.iter().flat_map(|plane| plane.hooks(self.fast.is_on()));
         let hooks = on_planes.chain(self.fast.hooks()).collect();
-        let external = self.planes.iter().find(|plane| plane.device.is_some()).map(|plane| plane.external);
+        let external = self.planes.iter().find(|plane| plane.tunnel.device.is_some()).map(|plane| plane.external.index);
         if let Some(bpf) = &mut self.bpf {
             bpf.attach(&hooks, external);
         }
@@ -203,7 +205,7 @@ impl Reconciler {
 
     /// The tunnel devices that are there.
     pub fn devices(&self) -> impl Iterator<Item = (Family, &Device)> {
-        self.planes.iter().filter_map(|plane| Some((plane.family, plane.device.as_ref()?)))
+        self.planes.iter().filter_map(|plane| Some((plane.family, plane.tunnel.device.as_ref()?)))
     }
 
     /// Our ends of the tunnels, as they are to be published.
