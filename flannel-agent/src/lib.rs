@@ -17,6 +17,7 @@ pub mod observe;
 pub mod options;
 pub mod privileges;
 pub mod reconcile;
+pub mod rules;
 pub mod state_dir;
 pub mod traffic;
 pub mod underlay;

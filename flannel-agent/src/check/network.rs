@@ -12,7 +12,7 @@ use crate::{
     datapath::PinRoot,
     fast,
     iface::{Host, IfaceOptions, select},
-    traffic::tool,
+    rules::tool,
 };
 
 /// A device that is named as flannel names its tunnels.

@@ -1,28 +1,30 @@
-//! The lines that the `save` tools of iptables and ebtables print. Pure.
+//! The rules in a dump of the `save` tools of iptables and ebtables. Pure.
 
-use super::{
-    model::{HostChain, HostRule, Ruleset},
+use super::model::{HostChain, HostRule, Ruleset};
+use crate::rules::{
+    saved::{self, SavedLine},
     words,
 };
 
-/// Reads a dump of one family. `chain` and `rule` read a line of their kind, without its mark, in a
-/// table named by family and name (`ip filter`).
+/// Reads a dump of one family. `chain` reads name and policy of a chain, `rule` the options of a
+/// rule in a chain, in a table named by family and name (`ip filter`).
 pub(super) fn read(
     family: &str,
     text: &str,
-    chain: fn(&str, &str) -> Option<HostChain>,
-    rule: fn(&str, &[&str]) -> Option<HostRule>,
+    chain: fn(&str, &str, &str) -> HostChain,
+    rule: fn(&str, &str, &[&str]) -> HostRule,
 ) -> Ruleset {
     let (mut found, mut table) = (Ruleset::default(), String::new());
-    for line in text.lines() {
-        if let Some(name) = line.strip_prefix('*') {
-            table = format!("{family} {name}");
-        } else if let Some(line) = line.strip_prefix(':') {
-            found.chains.extend(chain(&table, line));
-        } else if let Some(line) = line.strip_prefix("-A ") {
-            let words = words::split(line);
-            let words: Vec<&str> = words.iter().map(AsRef::as_ref).collect();
-            found.rules.extend(rule(&table, &words));
+    for line in saved::lines(text) {
+        match line {
+            SavedLine::Table(name) => table = format!("{family} {name}"),
+            SavedLine::Chain { name, rest } => found.chains.push(chain(&table, name, rest)),
+            SavedLine::Rule { chain, options } => {
+                let words = words::split(options);
+                let words: Vec<&str> = words.iter().map(AsRef::as_ref).collect();
+                found.rules.push(rule(&table, chain, &words));
+            }
+            SavedLine::Remark(_) => {}
         }
     }
     found

@@ -20,19 +20,17 @@ pub(super) fn parse(text: &str) -> Ruleset {
 }
 
 /// `FORWARD ACCEPT`; chains that others call have a policy as well.
-fn chain(table: &str, line: &str) -> Option<HostChain> {
-    let (name, policy) = line.split_once(' ')?;
+fn chain(table: &str, name: &str, policy: &str) -> HostChain {
     let hook = HOOKS.contains(&name).then(|| ChainHook {
         at: name.to_ascii_lowercase(),
         nat: false,
         drops: policy.trim() == "DROP",
         devices: Vec::new(),
     });
-    Some(HostChain { table: table.to_owned(), name: name.to_owned(), hook })
+    HostChain { table: table.to_owned(), name: name.to_owned(), hook }
 }
 
-fn rule(table: &str, words: &[&str]) -> Option<HostRule> {
-    let (chain, words) = words.split_first()?;
+fn rule(table: &str, chain: &str, words: &[&str]) -> HostRule {
     let mut rule = HostRule::new(table, chain);
     let end = words.iter().position(|word| *word == "-j").unwrap_or(words.len());
     let (matches, target) = words.split_at(end);
@@ -47,7 +45,7 @@ fn rule(table: &str, words: &[&str]) -> Option<HostRule> {
             rule.targets.insert((*name).to_owned());
         }
     }
-    Some(rule)
+    rule
 }
 
 /// The extensions options belong to, each once: `--ip-proto` is one of `ip`.

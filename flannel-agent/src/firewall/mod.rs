@@ -25,7 +25,6 @@ mod read;
 mod recorded;
 mod save;
 mod watch;
-mod words;
 
 pub use self::{
     judge::PerPacket,

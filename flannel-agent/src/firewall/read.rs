@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::{ebtables, model::Ruleset, nft, save};
-use crate::traffic::tool;
+use crate::rules::tool;
 
 /// The tools of iptables, and the families they serve.
 const IPTABLES: [(&str, &str); 2] = [("ip", "iptables"), ("ip6", "ip6tables")];

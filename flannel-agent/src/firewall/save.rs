@@ -18,27 +18,25 @@ pub(super) fn parse(family: &str, text: &str) -> Ruleset {
 }
 
 /// `FORWARD DROP [0:0]`; a chain that others call has no policy.
-fn chain(table: &str, line: &str) -> Option<HostChain> {
-    let mut words = line.split_ascii_whitespace();
-    let (name, policy) = (words.next()?, words.next()?);
+fn chain(table: &str, name: &str, rest: &str) -> HostChain {
+    let policy = rest.split_ascii_whitespace().next().unwrap_or("-");
     let hook = (policy != "-").then(|| ChainHook {
         at: name.to_ascii_lowercase(),
         nat: table.ends_with(" nat"),
         drops: policy == "DROP",
         devices: Vec::new(),
     });
-    Some(HostChain { table: table.to_owned(), name: name.to_owned(), hook })
+    HostChain { table: table.to_owned(), name: name.to_owned(), hook }
 }
 
-fn rule(table: &str, words: &[&str]) -> Option<HostRule> {
-    let (chain, words) = words.split_first()?;
+fn rule(table: &str, chain: &str, words: &[&str]) -> HostRule {
     let mut rule = HostRule::new(table, chain);
     let mut sections = sections(words).into_iter();
     rule.add_base(sections.next().unwrap_or_default());
     for section in sections {
         rule.add_section(section);
     }
-    Some(rule)
+    rule
 }
 
 /// The options in front of all extensions, and then those of each extension with its name.

@@ -5,7 +5,7 @@ use std::{fs, net::SocketAddr};
 use rustix::thread::CapabilitySet;
 
 use super::names;
-use crate::{options::RunOptions, traffic::tool};
+use crate::{options::RunOptions, rules::tool};
 
 /// The first unprivileged port, unless the host sets another one.
 const FIRST_FREE_PORT: u16 = 1024;

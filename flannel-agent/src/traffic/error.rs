@@ -1,8 +1,8 @@
 //! Errors of the traffic rules.
 
-use std::{io, process::ExitStatus};
-
 use flannel_netlink::NetlinkError;
+
+use crate::rules::ToolError;
 
 /// A rule or route that could not be read, written or removed.
 #[derive(Debug, thiserror::Error)]
@@ -17,32 +17,9 @@ pub enum TrafficError {
         /// The way out without it.
         instead: &'static str,
     },
-    /// A tool could not be run.
-    #[error("cannot run {tool}: {source}")]
-    Run {
-        /// The command.
-        tool: String,
-        /// The error the operating system returned.
-        source: io::Error,
-    },
-    /// A tool did not end in time.
-    #[error("{tool} did not end within {seconds} s")]
-    TimedOut {
-        /// The command.
-        tool: String,
-        /// The time it had.
-        seconds: u64,
-    },
-    /// A tool refused.
-    #[error("{tool} ended with {status}: {message}")]
-    Refused {
-        /// The command.
-        tool: String,
-        /// Its exit status.
-        status: ExitStatus,
-        /// Its standard error output.
-        message: String,
-    },
+    /// A tool could not do its work.
+    #[error(transparent)]
+    Tool(#[from] ToolError),
     /// The table holds rules that only nft understands, so it cannot be determined which of ours
     /// are there.
     #[error(

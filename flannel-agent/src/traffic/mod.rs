@@ -23,7 +23,6 @@ pub mod removal;
 mod rule;
 pub mod status;
 mod sync;
-pub(crate) mod tool;
 mod wanted;
 
 use flannel_netlink::{KernelEvent, Netlink};

@@ -14,7 +14,7 @@ use crate::{
     cli::{Command, parse},
     datapath::{PinRoot, probe},
     observe::socket::ask_status,
-    traffic::tool,
+    rules::tool,
 };
 
 /// The time limit for one piece, and that for all of them.

@@ -17,10 +17,11 @@ use super::{
     TrafficError,
     chain::Ours,
     rule::{Chains, Purpose},
-    tool,
 };
 use save::SavedChain;
 use transaction::Place;
+
+use crate::rules::tool;
 
 /// The tables with chains of ours.
 pub(super) fn tables() -> [&'static str; 2] {

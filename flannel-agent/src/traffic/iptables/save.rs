@@ -1,6 +1,7 @@
 //! Reads our chain from the output of `iptables-save`. Pure.
 
 use super::{TrafficError, transaction::Place};
+use crate::rules::saved::{self, SavedLine};
 
 /// Our chain in one table, and the rules that lead to it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -18,17 +19,17 @@ impl SavedChain {
     /// other rules.
     pub(super) fn parse(saved: &str, place: &Place) -> Result<Self, TrafficError> {
         let mut found = Self::default();
-        for line in saved.lines() {
-            if let Some((chain, rule)) = line.strip_prefix("-A ").and_then(|rest| rest.split_once(' ')) {
-                if chain == place.chain {
-                    found.rules.push(rule.to_owned());
-                } else if leads_to(rule, place.chain) {
-                    found.jumps.push((chain.to_owned(), rule.to_owned()));
+        for line in saved::lines(saved) {
+            match line {
+                SavedLine::Rule { chain, options } if chain == place.chain => found.rules.push(options.to_owned()),
+                SavedLine::Rule { chain, options } if leads_to(options, place.chain) => {
+                    found.jumps.push((chain.to_owned(), options.to_owned()));
                 }
-            } else if let Some(chain) = line.strip_prefix(':') {
-                found.exists |= chain.split(' ').next() == Some(place.chain);
-            } else if line.starts_with('#') && line.contains("is incompatible, use") {
-                return Err(TrafficError::Incompatible { table: place.table });
+                SavedLine::Chain { name, .. } => found.exists |= name == place.chain,
+                SavedLine::Remark(text) if text.contains("is incompatible, use") => {
+                    return Err(TrafficError::Incompatible { table: place.table });
+                }
+                _ => {}
             }
         }
         Ok(found)

@@ -5,7 +5,7 @@ use std::{fmt, fs, path::PathBuf};
 
 use flannel_host::family::Family;
 
-use crate::traffic::tool;
+use crate::rules::tool;
 
 /// From here on `MASQUERADE` knows `--random-fully`, and `iptables-restore` waits for the lock
 /// (`-w`).

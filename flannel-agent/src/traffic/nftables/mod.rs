@@ -4,16 +4,15 @@
 //! only where something differs. Who listens to the kernel's announcements of changes is the
 //! keeper.
 
-mod listing;
 mod transaction;
 
 use std::path::PathBuf;
 
 use flannel_host::family::Family;
 use ipnet::IpNet;
-use listing::ListedTable;
 
-use super::{TrafficError, chain::Ours, rule::Chains, tool};
+use super::{TrafficError, chain::Ours, rule::Chains};
+use crate::rules::{ToolError, listed::ListedTable, tool};
 
 /// The command.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,8 +86,8 @@ impl Nft {
     async fn list(&self, family: Family) -> Result<Option<ListedTable>, TrafficError> {
         match tool::run(&self.path, &["-s", "list", "table", transaction::protocol(family), table(family)], "").await {
             Ok(text) => Ok(Some(ListedTable::parse(&text))),
-            Err(TrafficError::Refused { message, .. }) if message.contains("No such file or directory") => Ok(None),
-            Err(error) => Err(error),
+            Err(ToolError::Refused { message, .. }) if message.contains("No such file or directory") => Ok(None),
+            Err(error) => Err(error.into()),
         }
     }
 }

@@ -2,13 +2,13 @@
 
 use flannel_host::family::Family;
 
-use super::{
-    listing::{ListedChain, ListedTable},
-    table,
-};
-use crate::traffic::{
-    chain::{self, Ours},
-    rule::{AddressMatch, Chains, KUBE_PROXY_MARK, Purpose, RuleVerdict, TrafficRule},
+use super::table;
+use crate::{
+    rules::listed::{ListedChain, ListedTable},
+    traffic::{
+        chain::{self, Ours},
+        rule::{AddressMatch, Chains, KUBE_PROXY_MARK, Purpose, RuleVerdict, TrafficRule},
+    },
 };
 
 /// A base chain of ours.

@@ -3,14 +3,44 @@
 use std::{
     env,
     ffi::OsStr,
+    io,
     path::{Path, PathBuf},
-    process::{Output, Stdio},
+    process::{ExitStatus, Output, Stdio},
     time::Duration,
 };
 
 use tokio::{io::AsyncWriteExt as _, process::Command, time::timeout};
 
-use super::TrafficError;
+/// A tool that could not do its work.
+#[derive(Debug, thiserror::Error)]
+pub enum ToolError {
+    /// It could not be run.
+    #[error("cannot run {tool}: {source}")]
+    Run {
+        /// The command.
+        tool: String,
+        /// The error the operating system returned.
+        source: io::Error,
+    },
+    /// It did not end in time.
+    #[error("{tool} did not end within {seconds} s")]
+    TimedOut {
+        /// The command.
+        tool: String,
+        /// The time it had.
+        seconds: u64,
+    },
+    /// It refused.
+    #[error("{tool} ended with {status}: {message}")]
+    Refused {
+        /// The command.
+        tool: String,
+        /// Its exit status.
+        status: ExitStatus,
+        /// Its standard error output.
+        message: String,
+    },
+}
 
 /// The time limit of a tool. It may have to wait for a lock, and large rule sets take their time.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -36,17 +66,17 @@ pub(crate) fn is_of_nftables(path: &Path) -> bool {
 }
 
 /// Runs a tool to its end with `input` on its standard input; what it printed, if it ended well.
-pub(crate) async fn run(tool: &Path, args: &[&str], input: &str) -> Result<String, TrafficError> {
+pub(crate) async fn run(tool: &Path, args: &[&str], input: &str) -> Result<String, ToolError> {
     let output = capture(tool, args, input).await?;
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     let message = String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ");
-    Err(TrafficError::Refused { tool: name(tool), status: output.status, message })
+    Err(ToolError::Refused { tool: name(tool), status: output.status, message })
 }
 
-async fn capture(tool: &Path, args: &[&str], input: &str) -> Result<Output, TrafficError> {
-    let failed = |source| TrafficError::Run { tool: name(tool), source };
+async fn capture(tool: &Path, args: &[&str], input: &str) -> Result<Output, ToolError> {
+    let failed = |source| ToolError::Run { tool: name(tool), source };
     // Messages are compared and shown in one language; a tool that hangs does not outlive the wait
     // for it.
     let mut command = Command::new(tool);
@@ -65,7 +95,7 @@ async fn capture(tool: &Path, args: &[&str], input: &str) -> Result<Output, Traf
     };
     match timeout(LIMIT, work).await {
         Ok(output) => output.map_err(failed),
-        Err(_elapsed) => Err(TrafficError::TimedOut { tool: name(tool), seconds: LIMIT.as_secs() }),
+        Err(_elapsed) => Err(ToolError::TimedOut { tool: name(tool), seconds: LIMIT.as_secs() }),
     }
 }
 

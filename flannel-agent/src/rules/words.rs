@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 /// Splits a line at blanks, except in quotation marks, where a backslash takes the next character
 /// as it is.
-pub(super) fn split(line: &str) -> Vec<Cow<'_, str>> {
+pub(crate) fn split(line: &str) -> Vec<Cow<'_, str>> {
     let mut words = Vec::new();
     let mut rest = line.trim_start();
     while !rest.is_empty() {

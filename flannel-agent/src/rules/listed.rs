@@ -1,27 +1,27 @@
-//! Reads one of our tables from the output of `nft list table`. Pure.
+//! The reader of `nft list table`. Pure.
 
 use std::collections::BTreeMap;
 
 /// The chains of a table, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct ListedTable {
-    pub(super) chains: BTreeMap<String, ListedChain>,
-    /// True if there are objects other than chains, such as sets and maps, which we never make.
-    pub(super) more: bool,
+pub(crate) struct ListedTable {
+    pub(crate) chains: BTreeMap<String, ListedChain>,
+    /// True if there are objects other than chains, such as sets and maps, which are never ours.
+    pub(crate) more: bool,
 }
 
 /// One chain.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct ListedChain {
+pub(crate) struct ListedChain {
     /// The hook of a base chain: `type nat hook postrouting priority srcnat; policy accept;`.
-    pub(super) hook: String,
+    pub(crate) hook: String,
     /// Its rules, as `add rule` would take them.
-    pub(super) rules: Vec<String>,
+    pub(crate) rules: Vec<String>,
 }
 
 impl ListedTable {
     /// Reads a listing without counters (`-s`).
-    pub(super) fn parse(listing: &str) -> Self {
+    pub(crate) fn parse(listing: &str) -> Self {
         let mut found = Self::default();
         let mut chain: Option<(String, ListedChain)> = None;
         for line in listing.lines().skip(1).map(str::trim) {
