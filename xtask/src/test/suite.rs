@@ -22,9 +22,11 @@ pub(super) struct Suite {
 }
 
 impl Suite {
-    /// The workspace's default members.
-    pub(super) const fn unit() -> Self {
-        Self { name: "unit tests", selection: Vec::new(), harness: &[] }
+    /// The workspace's default members, with the tests that a bare `cargo test` leaves out because
+    /// they need root or tools.
+    pub(super) fn unit() -> Self {
+        let selection = ["--lib", "--bins", "--test=*"].map(str::to_owned).to_vec();
+        Self { name: "unit tests", selection, harness: &[] }
     }
 
     /// The test crate, or these subjects of it. Two tests at a time: each has namespaces of its
