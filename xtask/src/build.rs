@@ -1,11 +1,11 @@
-//! Builds the BPF object and, around it, the agent; and the CNI plugin.
+//! Builds the BPF object and, around it, the agent; and the CNI plugin, statically linked.
 //!
 //! The object is built first, with its own toolchain, into a target directory of its own; the
 //! agent's build script takes it from `FLANNEL_BPF_OBJECT`. Without that variable the agent gets a
 //! stub in its place.
 
 use std::{
-    fs,
+    env, fs,
     path::{Path, PathBuf},
     process::Command,
     time::Instant,
@@ -18,6 +18,9 @@ use crate::{
     setup::toolchain::Toolchain,
     workspace::{self, BPF_TARGET, Workspace},
 };
+
+/// The file name of the CNI plugin.
+const PLUGIN: &str = "flannel";
 
 /// The programs to build in addition to the BPF object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +48,7 @@ impl Built {
     /// (`FLANNEL_AGENT`, `FLANNEL_CNI`, `FLANNEL_BPF_OBJECT`).
     pub(crate) fn announce(&self, command: &mut Command) {
         command.env("FLANNEL_AGENT", self.program("flannel-agent"));
-        command.env("FLANNEL_CNI", self.program("flannel"));
+        command.env("FLANNEL_CNI", self.program(PLUGIN));
         announce_object(command, self.object.as_deref());
     }
 }
@@ -71,34 +74,72 @@ impl<'a> Bpf<'a> {
 
 /// Builds the object (unless none is asked for) and the `parts` in release mode.
 pub(crate) fn build(workspace: &Workspace, bpf: Option<Bpf<'_>>, parts: Parts) -> anyhow::Result<Built> {
-    build_with(workspace.cargo(), workspace, bpf, parts)
+    build_with(|| workspace.cargo(), workspace, bpf, parts)
 }
 
 /// Builds what is shipped: each program has a list of its crates in the section `.dep-v0`, for
 /// scanners of known vulnerabilities. `auditable` is the directory of cargo-auditable.
 pub(crate) fn build_auditable(workspace: &Workspace, bpf: Bpf<'_>, auditable: &Path) -> anyhow::Result<Built> {
-    let mut cargo = workspace.cargo_with(auditable);
-    cargo.arg("auditable");
+    let cargo = || {
+        let mut cargo = workspace.cargo_with(auditable);
+        cargo.arg("auditable");
+        cargo
+    };
     build_with(cargo, workspace, Some(bpf), Parts::Agent)
 }
 
-fn build_with(mut cargo: Command, workspace: &Workspace, bpf: Option<Bpf<'_>>, parts: Parts) -> anyhow::Result<Built> {
+fn build_with(
+    cargo: impl Fn() -> Command,
+    workspace: &Workspace,
+    bpf: Option<Bpf<'_>>,
+    parts: Parts,
+) -> anyhow::Result<Built> {
     let object = bpf.map(|bpf| build_object(workspace, bpf)).transpose()?;
+    let built = Built { object, release: workspace.target().join("release") };
+    build_agent(cargo(), &built, parts)?;
+    build_plugin(cargo(), workspace, &built)?;
+    Ok(built)
+}
+
+fn build_agent(mut cargo: Command, built: &Built, parts: Parts) -> anyhow::Result<()> {
     let started = Instant::now();
-    cargo
-        .args(["build", "--release", "--bins", "--package=flannel-agent", "--package=flannel-cni"])
-        .args(workspace::locked());
+    cargo.args(["build", "--release", "--bins", "--package=flannel-agent"]).args(workspace::locked());
     if parts == Parts::AgentAndLab {
         cargo.arg("--package=flannel-tests");
     }
-    announce_object(&mut cargo, object.as_deref());
-    println!("build: the agent{} and the CNI plugin", if object.is_some() { "" } else { ", without BPF programs" });
+    announce_object(&mut cargo, built.object.as_deref());
+    println!("build: the agent{}", if built.object.is_some() { "" } else { ", without BPF programs" });
     workspace::run(&mut cargo, "the agent's build")?;
-    let built = Built { object, release: workspace.target().join("release") };
-    for name in ["flannel-agent", "flannel"] {
-        println!("build: {} ({:.1} s)", built.program(name).display(), started.elapsed().as_secs_f32());
-    }
-    Ok(built)
+    println!("build: {} ({:.1} s)", built.program("flannel-agent").display(), started.elapsed().as_secs_f32());
+    Ok(())
+}
+
+/// Builds the CNI plugin so that it runs on any host: an image's plugin is copied to hosts with an
+/// older C library, another one, or none where its loader is looked for.
+fn build_plugin(mut cargo: Command, workspace: &Workspace, built: &Built) -> anyhow::Result<()> {
+    let started = Instant::now();
+    let host = host_triple(workspace)?;
+    cargo.args(["build", "--profile=cni", "--package=flannel-cni", "--target", &host]).args(workspace::locked());
+    // With --target these are not for build scripts and macros.
+    cargo.env("CARGO_ENCODED_RUSTFLAGS", "-Ctarget-feature=+crt-static\x1f-Crelocation-model=static");
+    println!("build: the CNI plugin");
+    workspace::run(&mut cargo, "the CNI plugin's build")?;
+    let program = workspace.target().join(host).join("cni/flannel");
+    let installed = built.program(PLUGIN);
+    // A copy in place would be refused while the plugin runs.
+    let new = installed.with_extension("new");
+    fs::copy(&program, &new).with_context(|| format!("cannot copy {} to {}", program.display(), new.display()))?;
+    fs::rename(&new, &installed).with_context(|| format!("cannot replace {}", installed.display()))?;
+    println!("build: {} ({:.1} s)", installed.display(), started.elapsed().as_secs_f32());
+    Ok(())
+}
+
+fn host_triple(workspace: &Workspace) -> anyhow::Result<String> {
+    let mut rustc = workspace.command(env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
+    let output = rustc.arg("-vV").output().context("cannot run rustc")?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let host = text.lines().find_map(|line| line.strip_prefix("host: "));
+    Ok(host.with_context(|| format!("rustc -vV names no host: {text}"))?.to_owned())
 }
 
 /// Builds the agent as it is without the BPF toolchain, with the tests' profile, and puts it where

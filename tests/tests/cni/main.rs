@@ -3,3 +3,4 @@
 mod cluster;
 mod delegate;
 mod kubelet;
+mod standalone;
