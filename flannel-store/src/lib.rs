@@ -28,6 +28,7 @@ mod properties;
 mod set;
 mod start;
 mod subnet_env;
+mod watcher;
 
 pub use self::{
     attrs::{BadAttrs, LeaseAttrs, RawJson, VxlanData},

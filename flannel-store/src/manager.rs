@@ -227,11 +227,3 @@ pub trait SubnetManager: Send + Sized + 'static {
         events: mpsc::Sender<StoreEvent>,
     ) -> impl Future<Output = ()> + Send + 'static;
 }
-
-/// Waits for other attributes to publish, and returns them. Waits forever once the sender is gone.
-pub(super) async fn next_attrs(attrs: &mut watch::Receiver<LeaseAttrs>) -> LeaseAttrs {
-    if attrs.changed().await.is_err() {
-        std::future::pending::<()>().await;
-    }
-    attrs.borrow_and_update().clone()
-}

@@ -60,6 +60,9 @@ pub enum Problem {
     /// The server ended the watch.
     #[error("the watch was cancelled: {}", message_excerpt(.0))]
     Cancelled(String),
+    /// The server ended the watch, because changes that we have not seen are compacted away.
+    #[error("the watch was cancelled: {}", message_excerpt(.0))]
+    Compacted(String),
     /// The connection ended without an error.
     #[error("the watch ended")]
     Ended,
@@ -95,7 +98,7 @@ impl Problem {
 
     /// The revision asked for is compacted away.
     pub(super) fn is_compacted(&self) -> bool {
-        self.code() == Some(Code::OutOfRange)
+        self.code() == Some(Code::OutOfRange) || matches!(self, Self::Compacted(_))
     }
 
     fn code(&self) -> Option<Code> {
@@ -125,7 +128,7 @@ impl EtcdError {
 
     /// The revision asked for is compacted away.
     pub(super) fn is_compacted(&self) -> bool {
-        matches!(self, Self::Refused { problem, .. } if problem.is_compacted())
+        matches!(self, Self::Unreachable { problem, .. } | Self::Refused { problem, .. } if problem.is_compacted())
     }
 }
 

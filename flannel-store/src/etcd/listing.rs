@@ -2,7 +2,7 @@
 
 use etcd_client::{GetOptions, GetResponse, KeyValue};
 
-use super::{client::EtcdClient, error::EtcdError, feed::Position, keys::Keys};
+use super::{client::EtcdClient, error::EtcdError, keys::Keys, position::Position};
 use crate::{Entry, Lease};
 
 /// Entries per request: far below the 4 MB a message may have.
@@ -33,7 +33,7 @@ impl Stored {
 
 /// Everything there is.
 #[derive(Debug)]
-pub(super) struct Listing {
+pub(super) struct LeaseList {
     /// In key order.
     pub(super) leases: Vec<Stored>,
     /// The position from which changes to this listing continue.
@@ -42,7 +42,7 @@ pub(super) struct Listing {
 
 /// Lists all entries, page by page at the revision of the first page. Starts over if that revision
 /// is compacted away meanwhile.
-pub(super) async fn list(client: &mut EtcdClient, keys: &Keys) -> Result<Listing, EtcdError> {
+pub(super) async fn list(client: &mut EtcdClient, keys: &Keys) -> Result<LeaseList, EtcdError> {
     loop {
         match list_once(client, keys).await {
             Err(error) if error.is_compacted() => {}
@@ -51,7 +51,7 @@ pub(super) async fn list(client: &mut EtcdClient, keys: &Keys) -> Result<Listing
     }
 }
 
-async fn list_once(client: &mut EtcdClient, keys: &Keys) -> Result<Listing, EtcdError> {
+async fn list_once(client: &mut EtcdClient, keys: &Keys) -> Result<LeaseList, EtcdError> {
     let mut page = get_page(client, keys.prefix().into(), prefix_end(keys.prefix()), 0).await?;
     let (revision, cluster) = page.header().map_or((0, 0), |header| (header.revision(), header.cluster_id()));
     let mut leases: Vec<_> = page.kvs().iter().filter_map(|kv| Stored::read(keys, kv)).collect();
@@ -60,7 +60,7 @@ async fn list_once(client: &mut EtcdClient, keys: &Keys) -> Result<Listing, Etcd
         page = get_page(client, after_last, prefix_end(keys.prefix()), revision).await?;
         leases.extend(page.kvs().iter().filter_map(|kv| Stored::read(keys, kv)));
     }
-    Ok(Listing { leases, position: Position { next: revision + 1, cluster } })
+    Ok(LeaseList { leases, position: Position { next: revision + 1, cluster } })
 }
 
 async fn get_page(

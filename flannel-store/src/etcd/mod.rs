@@ -8,17 +8,17 @@
 mod choose;
 mod client;
 mod error;
-mod feed;
 mod keys;
 mod listing;
 mod options;
+mod position;
 #[cfg(test)]
 mod properties;
 mod publish;
 mod renewal;
+mod source;
 mod tls;
 mod verify;
-mod watcher;
 
 use std::time::Duration;
 
@@ -32,6 +32,7 @@ use self::{
     keys::Keys,
     listing::{Stored, list},
     publish::{Guard, Outcome, Publication, Published, delete_unchanged, keep_alive},
+    source::EtcdSource,
 };
 pub use self::{
     client::Liveness,
@@ -41,6 +42,7 @@ pub use self::{
 };
 use super::{
     AcquireError, LeaseAttrs, LeaseKey, LeaseRequest, OwnLease, Precedence, StoreCounts, StoreEvent, SubnetManager,
+    watcher::Watcher,
 };
 
 /// Attempts to acquire before the store counts as too busy.
@@ -240,6 +242,7 @@ impl SubnetManager for EtcdManager {
     }
 
     async fn run(self, request: LeaseRequest, attrs: watch::Receiver<LeaseAttrs>, events: mpsc::Sender<StoreEvent>) {
-        watcher::Follower::new(self, request, attrs, events).run().await;
+        let counts = self.counts.clone();
+        Watcher::new(EtcdSource::new(self, request), counts, attrs, events).run().await;
     }
 }

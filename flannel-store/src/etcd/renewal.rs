@@ -1,6 +1,6 @@
 //! Our own lease after start-up: renewed in time, watched, and acquired again when it is lost.
 //!
-//! Does not watch by itself; [`super::watcher`] passes on what it sees of our key, and asks when
+//! Does not watch by itself; [`super::source`] passes on what it sees of our key, and asks when
 //! the next thing is due. What the receiver must know is returned as events.
 
 use std::time::{Duration, Instant};

@@ -4,15 +4,13 @@
 //! The client library reads a token file once a minute. After a refusal everything is read again,
 //! so that a rotated token or a corrected kubeconfig takes effect at the next attempt.
 
-use std::{pin::Pin, time::Duration};
+use std::time::Duration;
 
-use futures::Stream;
 use http::{HeaderValue, header::USER_AGENT};
 use kube::{
     Client, Config,
     client::ClientBuilder,
     config::{KubeConfigOptions, Kubeconfig},
-    core::WatchEvent,
 };
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
@@ -22,6 +20,7 @@ use super::{
     error::{KubeError, Problem},
     options::KubeOptions,
     requests::Built,
+    stream::WatchStream,
 };
 
 /// Timeouts for detecting a silent server, and the grace period for short failures.
@@ -44,9 +43,6 @@ impl Default for Liveness {
 
 /// Names us in the server's audit log, and as the manager of the fields we write.
 const NAME: &str = concat!("flannel-agent/", env!("CARGO_PKG_VERSION"));
-
-/// Changes of one kind of object.
-pub(super) type WatchStream<T> = Pin<Box<dyn Stream<Item = kube::Result<WatchEvent<T>>> + Send>>;
 
 /// A client that survives its credentials. Clones share what their connections are made from.
 #[derive(Clone)]
@@ -85,7 +81,7 @@ impl KubeClient {
     }
 
     /// Opens a watch.
-    pub(super) async fn watch<T: Clone + DeserializeOwned + 'static>(
+    pub(super) async fn watch<T: Clone + DeserializeOwned + Send + 'static>(
         &mut self,
         what: &'static str,
         request: Built,
@@ -93,7 +89,7 @@ impl KubeClient {
         let request = request.map_err(|error| self.failed(what, error.into()))?;
         let client = self.connect().await?;
         match self.in_time(client.request_events::<T>(request)).await {
-            Ok(stream) => Ok(Box::pin(stream)),
+            Ok(stream) => Ok(WatchStream::new(stream, self.liveness.silence)),
             Err(problem) => Err(self.failed(what, problem)),
         }
     }

@@ -5,24 +5,15 @@ use super::{
     KubeManager,
     entry::{Families, entry_of},
     error::KubeError,
-    feed::Position,
-    record::{NodePage, NodeRecord},
+    position::Position,
+    record::NodePage,
     requests::list_nodes,
+    source::KubeSource,
 };
-use crate::Entry;
+use crate::watcher::Listing;
 
 /// Listings that may be overtaken by compaction before we report it.
 const TRIES: u32 = 3;
-
-/// The result of a listing.
-pub(super) struct Listing {
-    /// The leases of others.
-    pub(super) entries: Vec<Entry>,
-    /// Our own Node.
-    pub(super) own: Option<NodeRecord>,
-    /// The position from which changes continue.
-    pub(super) position: Position,
-}
 
 /// The Nodes that concern us.
 pub(super) struct Scope {
@@ -43,7 +34,7 @@ impl Scope {
 }
 
 /// Lists the Nodes that concern us.
-pub(super) async fn list(manager: &mut KubeManager, scope: &Scope) -> Result<Listing, KubeError> {
+pub(super) async fn list(manager: &mut KubeManager, scope: &Scope) -> Result<Listing<KubeSource>, KubeError> {
     for _ in 1..TRIES {
         match list_once(manager, scope).await {
             Err(error) if error.is_outdated() => {}
@@ -53,7 +44,7 @@ pub(super) async fn list(manager: &mut KubeManager, scope: &Scope) -> Result<Lis
     list_once(manager, scope).await
 }
 
-async fn list_once(manager: &mut KubeManager, scope: &Scope) -> Result<Listing, KubeError> {
+async fn list_once(manager: &mut KubeManager, scope: &Scope) -> Result<Listing<KubeSource>, KubeError> {
     let prefix = manager.client.options().prefix.clone();
     let (mut entries, mut own, mut next) = (Vec::new(), None, String::new());
     loop {

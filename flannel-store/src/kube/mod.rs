@@ -13,18 +13,18 @@ mod condition;
 mod entry;
 mod error;
 mod events;
-mod feed;
 mod listing;
 mod options;
 mod pods;
+mod position;
 mod prefix;
 #[cfg(test)]
 mod properties;
-mod reconnect;
 mod record;
 mod renewal;
 mod requests;
-mod watcher;
+mod source;
+mod stream;
 
 use std::time::Duration;
 
@@ -38,6 +38,7 @@ use self::{
     client::KubeClient,
     entry::{Annotations, Families},
     record::{NodeRecord, PodRecord},
+    source::KubeSource,
 };
 pub use self::{
     client::Liveness,
@@ -47,7 +48,7 @@ pub use self::{
 };
 use super::{
     AcquireError, Backoff, ConflictReports, Delays, Hints, LeaseAttrs, LeaseKey, LeaseRequest, NetworkAvailability,
-    OptOuts, OutsideNetwork, OwnLease, Precedence, StoreCounts, StoreEvent, SubnetManager,
+    OptOuts, OutsideNetwork, OwnLease, Precedence, StoreCounts, StoreEvent, SubnetManager, watcher::Watcher,
 };
 use crate::config::{NetworkConfig, Prefix};
 
@@ -192,7 +193,7 @@ impl SubnetManager for KubeManager {
             return OptOuts::never();
         };
         let (opt_outs, publisher) = OptOuts::new();
-        tokio::spawn(pods::Follower::new(self.client.clone(), node, publisher).run());
+        tokio::spawn(pods::PodWatcher::new(self.client.clone(), node, publisher).run());
         opt_outs
     }
 
@@ -233,6 +234,7 @@ impl SubnetManager for KubeManager {
                 () = tokio::time::sleep(delays.next_delay()) => {}
             }
         };
-        watcher::Follower::new(self, own, request, attrs, events).run().await;
+        let counts = self.counts.clone();
+        Watcher::new(KubeSource::new(self, own, request), counts, attrs, events).run().await;
     }
 }

@@ -12,18 +12,21 @@ use std::{
 };
 
 use flannel_host::excerpt::excerpt;
-use kube::core::WatchEvent;
 use tracing::{debug, info, warn};
 
 use super::{
     client::KubeClient,
     error::{KubeError, Problem},
-    feed::{Feed, FeedEvent, Position},
-    reconnect::Reconnect,
+    position::Position,
     record::{FAST_PATH, LocalPod, PodList, Wish},
     requests,
+    stream::{Change, WatchMessage, WatchStream},
 };
-use crate::{Backoff, Delays, PodOptOuts, opt_outs::OptOutPublisher};
+use crate::{
+    Backoff, Delays, PodOptOuts,
+    opt_outs::OptOutPublisher,
+    watcher::{Feed, FeedEvent, Reconnect},
+};
 
 const REFUSED: Backoff = match Backoff::new(Duration::from_secs(5), Duration::from_mins(5), 20) {
     Some(backoff) => backoff,
@@ -33,13 +36,13 @@ const LISTING: &str = "listing the pods of this node";
 const WATCHING: &str = "watching the pods of this node";
 
 /// Follows them.
-pub(super) struct Follower {
+pub(super) struct PodWatcher {
     client: KubeClient,
     node: String,
     publisher: OptOutPublisher,
     /// Those that opt out, by name.
     out: BTreeMap<String, Vec<IpAddr>>,
-    feed: Feed<LocalPod>,
+    feed: Feed<WatchStream<LocalPod>>,
     /// `None` before the first listing, and when a new one is needed.
     position: Option<Position>,
     retry: Reconnect,
@@ -48,14 +51,14 @@ pub(super) struct Follower {
     problem: Option<String>,
 }
 
-impl Follower {
+impl PodWatcher {
     pub(super) fn new(client: KubeClient, node: String, publisher: OptOutPublisher) -> Self {
         Self {
             client,
             node,
             publisher,
             out: BTreeMap::new(),
-            feed: Feed::Closed { retry_at: Instant::now() },
+            feed: Feed::reopen_now(),
             position: None,
             retry: Reconnect::new(),
             refused: REFUSED.delays(),
@@ -78,33 +81,23 @@ impl Follower {
     fn rest(&mut self) {
         self.out.clear();
         (self.position, self.problem) = (None, None);
-        self.feed = Feed::Closed { retry_at: Instant::now() };
+        self.feed = Feed::reopen_now();
         self.publisher.report.send_replace(PodOptOuts::default());
     }
 
     async fn follow(&mut self) {
-        let silence = self.client.liveness().silence;
         loop {
-            let event = self.feed.next_event(silence).await;
-            if matches!(event, FeedEvent::Ended | FeedEvent::Broken(_)) {
-                self.retry.note_end(self.feed.age());
-            }
-            let going_on = match event {
-                FeedEvent::Change(change) => self.take_change(change),
-                FeedEvent::Reconnect => self.reconnect().await,
-                FeedEvent::Ended => {
-                    self.feed = Feed::Closed { retry_at: self.retry.after_failure() };
-                    Ok(())
-                }
-                FeedEvent::Broken(problem) => Err(self.client.failed(WATCHING, problem)),
+            let result = match self.feed.next_event().await {
+                FeedEvent::Message(message) => self.take_message(message),
+                FeedEvent::Reopen => self.reopen().await,
             };
-            if let Err(error) = going_on {
-                self.broken(&error);
+            if let Err(error) = result {
+                self.fail(&error);
             }
         }
     }
 
-    async fn reconnect(&mut self) -> Result<(), KubeError> {
+    async fn reopen(&mut self) -> Result<(), KubeError> {
         let position = match self.position.clone() {
             Some(position) => position,
             None => self.list().await?,
@@ -129,20 +122,32 @@ impl Follower {
         Ok(self.position.insert(Position::new(metadata.resource_version)).clone())
     }
 
-    fn take_change(&mut self, change: WatchEvent<LocalPod>) -> Result<(), KubeError> {
+    fn take_message(&mut self, message: WatchMessage<LocalPod>) -> Result<(), KubeError> {
+        match message {
+            WatchMessage::Change(change) => self.take_change(change),
+            WatchMessage::Ended => {
+                self.retry.note_end(self.feed.age());
+                self.feed = Feed::Closed { reopen_at: self.retry.after_failure() };
+                Ok(())
+            }
+            WatchMessage::Broken(problem) => {
+                self.retry.note_end(self.feed.age());
+                Err(self.client.failed(WATCHING, problem))
+            }
+        }
+    }
+
+    fn take_change(&mut self, change: Change<LocalPod>) -> Result<(), KubeError> {
         self.retry.note_change();
-        let version = match &change {
-            WatchEvent::Added(pod) | WatchEvent::Modified(pod) | WatchEvent::Deleted(pod) => &pod.resource_version,
-            WatchEvent::Bookmark(bookmark) => &bookmark.metadata.resource_version,
-            WatchEvent::Error(_) => return Ok(()),
-        };
-        if let Some(Err(problem)) = self.position.as_mut().map(|position| position.advance(version)) {
+        if let Some(Err(problem)) =
+            self.position.as_mut().map(|position| position.advance(&change, |pod| &pod.resource_version))
+        {
             return Err(self.client.failed(WATCHING, problem));
         }
         match change {
-            WatchEvent::Added(pod) | WatchEvent::Modified(pod) => self.see(pod),
-            WatchEvent::Deleted(pod) => drop(self.out.remove(&pod.name)),
-            WatchEvent::Bookmark(_) | WatchEvent::Error(_) => {}
+            Change::Put(pod) => self.see(pod),
+            Change::Deleted(pod) => drop(self.out.remove(&pod.name)),
+            Change::Bookmark { .. } => {}
         }
         self.publish();
         Ok(())
@@ -175,7 +180,7 @@ impl Follower {
     }
 
     /// The time of the next attempt after a failure. A dropped history is replaced without delay.
-    fn retry_at(&mut self, error: &KubeError) -> Instant {
+    fn next_attempt(&mut self, error: &KubeError) -> Instant {
         if error.is_refusal() {
             return Instant::now() + self.refused.next_delay();
         }
@@ -184,8 +189,8 @@ impl Follower {
         at_once.unwrap_or_else(|| self.retry.after_failure())
     }
 
-    fn broken(&mut self, error: &KubeError) {
-        self.feed = Feed::Closed { retry_at: self.retry_at(error) };
+    fn fail(&mut self, error: &KubeError) {
+        self.feed = Feed::Closed { reopen_at: self.next_attempt(error) };
         if error.is_outdated() {
             self.position = None;
         }

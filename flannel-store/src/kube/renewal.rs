@@ -1,6 +1,6 @@
 //! Our own Node after start-up: its subnet followed, its annotations kept.
 //!
-//! Does not watch by itself; [`super::watcher`] passes on what it sees of the Node, and asks when
+//! Does not watch by itself; [`super::source`] passes on what it sees of the Node, and asks when
 //! the next thing is due. What the receiver must know is returned as events. A lease is held once
 //! it is published.
 
@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use tracing::{info, warn};
 
 use super::{
-    KubeManager, annotate::patch_for, entry::Annotations, feed::is_older, prefix::AnnotationPrefix, record::NodeRecord,
+    KubeManager, annotate::patch_for, entry::Annotations, position::is_older, prefix::AnnotationPrefix,
+    record::NodeRecord,
 };
 use crate::{
     Backoff, Delays, LeaseAttrs, LeaseKey, LeaseRequest, LogThrottle, LostCause, OwnLease, StoreCounts, StoreEvent,

@@ -2,12 +2,14 @@
 
 use etcd_client::{Txn, TxnOp};
 use flannel_store::{
-    LeaseSet, Precedence, StoreEvent,
+    LeaseKey, LeaseSet, Precedence, StoreEvent,
     etcd::{EtcdManager, EtcdOptions},
 };
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, time::timeout};
 
-use crate::support::{BRISK, CONFIG, Cluster, Proxy, attrs, config, follow, next, request, until, until_in_sync};
+use crate::support::{
+    BRISK, CONFIG, Cluster, PATIENCE, Proxy, attrs, config, follow, next, request, until, until_in_sync,
+};
 
 /// Names of puts and deletes, until the entry `last` is reported.
 async fn changes_until(events: &mut mpsc::Receiver<StoreEvent>, last: &str) -> Vec<String> {
@@ -59,11 +61,13 @@ async fn a_watch_that_breaks_goes_on_where_it_ended() {
     assert_eq!(changes, ["+10.5.201.0-24", "+10.5.202.0-24", "-10.5.201.0-24"]);
 }
 
-/// Compaction is for a whole server, so this test has its own.
-#[tokio::test]
-async fn compacted_changes_are_made_up_for_by_a_snapshot() {
-    let Some(cluster) = Cluster::alone("compacted").await else { return };
-    let proxy = Proxy::to(&cluster.etcd.endpoint()).await;
+/// Follows a store that changes and compacts its changes while we are cut off from it. Compaction
+/// is for a whole server, so each of these has its own. Returns our lease, and the snapshot.
+async fn compacted(
+    cluster: &Cluster,
+    proxy: &Proxy,
+    loses_own: bool,
+) -> (LeaseKey, Vec<String>, mpsc::Receiver<StoreEvent>) {
     cluster.put("10.5.201.0-24", &attrs(2).to_json()).await;
     let manager = EtcdManager::new(&cluster.options_at(&proxy.endpoint()), BRISK);
     let (own, mut events) = follow(manager, request(1)).await;
@@ -72,10 +76,30 @@ async fn compacted_changes_are_made_up_for_by_a_snapshot() {
     until(&mut events, |event| matches!(event, StoreEvent::OutOfSync { .. }).then_some(())).await;
     cluster.delete("10.5.201.0-24").await;
     cluster.put("10.5.202.0-24", &attrs(3).to_json()).await;
-    cluster.delete(own).await;
+    if loses_own {
+        cluster.delete(own).await;
+    }
     cluster.compact().await;
     proxy.mend();
-    assert_eq!(until_in_sync(&mut events).await, ["10.5.202.0-24"]);
+    let snapshot = timeout(PATIENCE, until_in_sync(&mut events)).await.expect("a snapshot in time");
+    (own, snapshot, events)
+}
+
+#[tokio::test]
+async fn compacted_changes_are_made_up_for_by_a_snapshot() {
+    let Some(cluster) = Cluster::alone("compacted").await else { return };
+    let proxy = Proxy::to(&cluster.etcd.endpoint()).await;
+    let (own, mut snapshot, _events) = compacted(&cluster, &proxy, false).await;
+    snapshot.retain(|name| *name != own.to_string());
+    assert_eq!(snapshot, ["10.5.202.0-24"]);
+}
+
+#[tokio::test]
+async fn the_loss_of_our_lease_in_compacted_changes_is_noticed() {
+    let Some(cluster) = Cluster::alone("compacted_own").await else { return };
+    let proxy = Proxy::to(&cluster.etcd.endpoint()).await;
+    let (own, snapshot, mut events) = compacted(&cluster, &proxy, true).await;
+    assert_eq!(snapshot, ["10.5.202.0-24"]);
     until(&mut events, |event| matches!(event, StoreEvent::OwnLeaseLost { .. }).then_some(())).await;
     let again = until(&mut events, |event| match event {
         StoreEvent::OwnLease(own) => Some(own.key),

@@ -8,12 +8,8 @@ use std::{
 use super::sources::{product_lines, rust_files};
 
 /// Names that a crate has more than once, each with the reason.
-const ALLOWED: [(&str, &str, &str); 10] = [
-    ("flannel-store", "Feed", STORES),
-    ("flannel-store", "FeedEvent", STORES),
-    ("flannel-store", "Follower", STORES),
+const ALLOWED: [(&str, &str, &str); 6] = [
     ("flannel-store", "Holder", STORES),
-    ("flannel-store", "Listing", STORES),
     ("flannel-store", "Liveness", STORES),
     ("flannel-store", "Position", STORES),
     ("flannel-store", "Problem", STORES),

@@ -55,7 +55,7 @@ pub(super) struct NodeRecord {
     pub(super) name: String,
     /// Distinguishes a Node from an earlier one of the same name.
     pub(super) uid: String,
-    /// Opaque, but for [`super::feed::Position`].
+    /// Opaque, but for [`super::position::Position`].
     pub(super) resource_version: String,
     /// In seconds since 1970 UTC; 0 when the server does not say.
     pub(super) created: i64,

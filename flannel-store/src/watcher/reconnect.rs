@@ -15,36 +15,36 @@ const RECONNECT: Backoff = match Backoff::new(Duration::from_millis(100), LONGES
 ///
 /// Nothing but a change, or a watch that lasted, starts the delays over: a server that accepts
 /// requests and fails at once is not to be asked ten times a second by every node.
-pub(super) struct Reconnect {
+pub(crate) struct Reconnect {
     delays: Delays,
     /// A listing was made without delay, and no watch has worked since.
     listed_at_once: bool,
 }
 
 impl Reconnect {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { delays: RECONNECT.delays(), listed_at_once: false }
     }
 
     /// The time of the next attempt after a failure.
-    pub(super) fn after_failure(&mut self) -> Instant {
+    pub(crate) fn after_failure(&mut self) -> Instant {
         Instant::now() + self.delays.next_delay()
     }
 
     /// The time of the listing that replaces a dropped history: now. `None` when the history from
     /// such a listing on is dropped too: then the server contradicts itself, and that is a failure.
-    pub(super) fn after_expiry(&mut self) -> Option<Instant> {
+    pub(crate) fn after_expiry(&mut self) -> Option<Instant> {
         (!std::mem::replace(&mut self.listed_at_once, true)).then(Instant::now)
     }
 
     /// Takes note of a change that arrived.
-    pub(super) fn note_change(&mut self) {
+    pub(crate) fn note_change(&mut self) {
         self.delays.reset();
         self.listed_at_once = false;
     }
 
     /// Takes note of the end of a watch that was open for this long.
-    pub(super) fn note_end(&mut self, lasted: Duration) {
+    pub(crate) fn note_end(&mut self, lasted: Duration) {
         if lasted >= LONGEST {
             self.note_change();
         }

@@ -1,0 +1,196 @@
+//! Kubernetes as a [`Source`]: all Nodes by one watch, our own through [`Holder`], our condition by
+//! [`Condition`]. Where the backend has no peers the watch is for our own Node alone.
+//!
+//! A list in pages, then the watch from the list's version. A position is no longer valid when it
+//! is compacted away, or when the server went back in its history. A restarted server usually has
+//! no changes from before its restart: that alone is no outage, and costs one listing without
+//! delay.
+//!
+//! Nodes change every few seconds without a change of their lease. The entries already reported are
+//! kept, and a change that leads to the same entry is not reported.
+//!
+//! `kube::runtime::watcher` (5.0) is not used. A pruned type would keep its memory bounded as well,
+//! but:
+//!
+//! * It adopts each version that arrives, older ones too, so a server that was restored from a
+//!   backup is not noticed.
+//! * It cannot be started at a version. After a refused token or a dead connection the client is
+//!   made again, and each node would list all Nodes.
+//! * A version that is refused with status 410 before the stream begins is requested forever.
+//! * A change that cannot be read is passed over, and the entry stays outdated until its next
+//!   change.
+//! * Silence is noticed after the duration of a whole watch, by a clock that stands still while the
+//!   machine is suspended.
+
+use std::collections::BTreeMap;
+
+use tracing::debug;
+
+use super::{
+    KubeManager,
+    condition::Condition,
+    entry::{Families, entry_of},
+    error::{KubeError, Problem},
+    listing::{Scope, list},
+    position::Position,
+    record::NodeRecord,
+    renewal::Holder,
+    requests,
+    stream::{Change, WatchMessage, WatchStream},
+};
+use crate::{
+    Entry, LeaseAttrs, LeaseRequest, StoreEvent,
+    backoff::until,
+    watcher::{EventSender, Gone, Listing, Recovery, Source, Verdict},
+};
+
+const WATCHING: &str = "watching the nodes";
+
+/// The Nodes of a cluster.
+pub(super) struct KubeSource {
+    manager: KubeManager,
+    scope: Scope,
+    holder: Holder,
+    condition: Condition,
+    /// The entries reported of other Nodes, by name.
+    reported: BTreeMap<String, Entry>,
+}
+
+/// Something to do at its time.
+pub(super) enum Duty {
+    /// Write our annotations.
+    Annotations,
+    /// Write our condition.
+    Condition,
+}
+
+impl KubeSource {
+    pub(super) fn new(mut manager: KubeManager, own: String, request: LeaseRequest) -> Self {
+        let grace = manager.client.liveness().grace;
+        let LeaseRequest { config, .. } = &request;
+        let peers = config.backend.properties().has_peers;
+        Self {
+            scope: Scope { own, peers, families: Families::of(config) },
+            holder: Holder::new(&manager, request),
+            condition: Condition::new(manager.available.take(), grace),
+            manager,
+            reported: BTreeMap::new(),
+        }
+    }
+
+    fn see_peer(&mut self, node: &NodeRecord) -> Vec<StoreEvent> {
+        let Some(entry) = entry_of(node, &self.manager.client.options().prefix, self.scope.families) else {
+            return self.forget_peer(&node.name);
+        };
+        if self.reported.get(&entry.name) == Some(&entry) {
+            return Vec::new();
+        }
+        self.reported.insert(entry.name.clone(), entry.clone());
+        vec![StoreEvent::Put(entry)]
+    }
+
+    fn forget_peer(&mut self, name: &str) -> Vec<StoreEvent> {
+        self.reported.remove(name).map(|entry| StoreEvent::Delete { name: entry.name }).into_iter().collect()
+    }
+}
+
+impl Source for KubeSource {
+    type Position = Position;
+    type Stream = WatchStream<NodeRecord>;
+    type Changes = Change<NodeRecord>;
+    type Own = Option<NodeRecord>;
+    type Duty = Duty;
+    type Error = KubeError;
+
+    const NAME: &'static str = "the API server";
+    const OBJECTS: &'static str = "the nodes";
+    const CONFIRMS_WATCHES: bool = false;
+
+    async fn list(&mut self) -> Result<Listing<Self>, KubeError> {
+        let listing = list(&mut self.manager, &self.scope).await?;
+        self.reported = listing.entries.iter().map(|entry| (entry.name.clone(), entry.clone())).collect();
+        Ok(listing)
+    }
+
+    async fn open(&mut self, position: &Position) -> Result<WatchStream<NodeRecord>, KubeError> {
+        let request = requests::watch_nodes(self.scope.only(), position.version());
+        self.manager.client.watch(WATCHING, request).await
+    }
+
+    fn inspect(&mut self, message: WatchMessage<NodeRecord>, _position: &Position) -> Verdict<Self> {
+        let problem = match message {
+            WatchMessage::Change(change) => return Verdict::Changes(change),
+            WatchMessage::Ended => return Verdict::End(Recovery::Resume),
+            WatchMessage::Broken(problem) => problem,
+        };
+        let is_silence = matches!(problem, Problem::Silent(_));
+        let error = self.manager.client.failed(WATCHING, problem);
+        if is_silence {
+            debug!("{error}");
+            return Verdict::End(Recovery::Resume);
+        }
+        Verdict::Failure(error)
+    }
+
+    fn advance(&mut self, position: &mut Position, change: &Change<NodeRecord>) -> Result<(), KubeError> {
+        position
+            .advance(change, |node| &node.resource_version)
+            .map_err(|problem| self.manager.client.failed(WATCHING, problem))
+    }
+
+    async fn apply(&mut self, change: Change<NodeRecord>, events: &EventSender) -> Result<(), Gone> {
+        let is_own = |node: &NodeRecord| node.name == self.scope.own;
+        match change {
+            Change::Put(node) if is_own(&node) && self.holder.is_newer(&node) => Ok(()),
+            Change::Put(node) if is_own(&node) => events.send_all(self.see_own(Some(node)).await).await,
+            Change::Deleted(node) if is_own(&node) => events.send_all(self.see_own(None).await).await,
+            Change::Put(node) => events.send_all(self.see_peer(&node)).await,
+            Change::Deleted(node) => events.send_all(self.forget_peer(&node.name)).await,
+            Change::Bookmark { .. } => Ok(()),
+        }
+    }
+
+    fn recovery(error: &KubeError) -> Recovery {
+        if error.is_expired() {
+            Recovery::ListNow
+        } else if error.is_outdated() {
+            Recovery::List
+        } else {
+            Recovery::Resume
+        }
+    }
+
+    async fn see_own(&mut self, own: Option<NodeRecord>) -> Vec<StoreEvent> {
+        if own.as_ref().is_some_and(|node| self.holder.is_replacement(node)) {
+            self.condition.forget();
+        }
+        self.holder.see(own)
+    }
+
+    async fn next_duty(&mut self) -> Duty {
+        loop {
+            let (annotations, condition) = (self.holder.due(), self.condition.due());
+            tokio::select! {
+                () = until(annotations) => return Duty::Annotations,
+                () = until(condition) => return Duty::Condition,
+                // That may move the condition's time.
+                () = self.condition.changed() => {}
+            }
+        }
+    }
+
+    async fn perform(&mut self, duty: Duty) -> Vec<StoreEvent> {
+        match duty {
+            Duty::Annotations => self.holder.act(&mut self.manager).await,
+            Duty::Condition => {
+                self.condition.act(&mut self.manager).await;
+                Vec::new()
+            }
+        }
+    }
+
+    fn republish(&mut self, attrs: LeaseAttrs) -> bool {
+        self.holder.republish(attrs);
+        false
+    }
+}
