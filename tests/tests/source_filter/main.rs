@@ -10,9 +10,10 @@ mod strangers;
 use std::{net::IpAddr, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
+use etherparse::{icmpv4, icmpv6, ip_number};
 use flannel_tests::{
     Agent, AgentOptions, Pod, StockEnd, StockNode, TwoNodes, cluster, eventually,
-    packet::{self, MORE_FRAGMENTS},
+    packet::frame,
     stock,
     topology::Stack,
     wire::{Capture, inject_frame},
@@ -142,13 +143,11 @@ fn speak_tunnel(pair: &TwoNodes, ours: &StockNode) -> Result<()> {
 
 /// Of either family, from the Ethernet header on; of a fragmented one the first part.
 fn is_echo_request(frame: &[u8]) -> bool {
-    let byte = |at: usize| frame.get(at).copied();
-    match frame.get(12..14) {
-        Some([0x08, 0x00]) => {
-            let offset = u16::from_be_bytes([byte(20).unwrap_or(0), byte(21).unwrap_or(0)]) % MORE_FRAGMENTS;
-            byte(23) == Some(packet::ICMP) && byte(34) == Some(8) && offset == 0
-        }
-        Some([0x86, 0xdd]) => byte(20) == Some(58) && byte(54) == Some(128),
+    let Some(ip) = frame::ip(frame).filter(|ip| !frame::is_later_fragment(ip)) else { return false };
+    let payload = ip.payload();
+    match payload.ip_number {
+        ip_number::ICMP => payload.payload.first() == Some(&icmpv4::TYPE_ECHO_REQUEST),
+        ip_number::IPV6_ICMP => payload.payload.first() == Some(&icmpv6::TYPE_ECHO_REQUEST),
         _ => false,
     }
 }

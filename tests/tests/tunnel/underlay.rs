@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{
     Host, Lab, Pair, cluster, eventually,
     load::UdpReport,
-    packet::{is_encapsulated_by_us, total_length},
+    packet::frame::{self, is_encapsulated_by_us},
     pair::settle,
     pod::Pod,
     throughout,
@@ -21,6 +21,11 @@ const C: &str = "192.168.2.13";
 /// Returns the number of IPv4 packets that a router has forwarded so far.
 fn forwarded(router: &Host) -> Result<u64> {
     router.counter("Ip", "ForwDatagrams")
+}
+
+/// The length of the outer packet.
+fn total_len(frame: &[u8]) -> u16 {
+    frame::ipv4(frame).map_or(0, |header| header.total_len())
 }
 
 /// The default route of `a` moves from one router to the other while a stream runs.
@@ -126,7 +131,7 @@ fn a_lowered_underlay_mtu_is_followed_and_no_packet_vanishes_silently() -> Resul
     let before = pair.encapsulated()?;
     passes(&pair.near, &pair.far, "do", 1350 - 28)?;
     assert!(pair.encapsulated()? > before, "the largest packet takes the programs' way too");
-    let largest = capture.frames().iter().map(|frame| total_length(&frame[14..])).max().context("no frame")?;
+    let largest = capture.frames().iter().map(|frame| total_len(frame)).max().context("no frame")?;
     assert_eq!(largest, 1400);
     Ok(())
 }
@@ -151,7 +156,7 @@ fn the_mtu_of_a_route_bounds_what_the_programs_encapsulate() -> Result<()> {
     pair.wait_encapsulated_while_pinging()?;
     passes(&pair.near, &pair.far, "dont", 1300 - 50 - 28)?;
     let frames = capture.frames();
-    let ours = frames.iter().filter(|frame| is_encapsulated_by_us(frame)).map(|frame| total_length(&frame[14..]));
+    let ours = frames.iter().filter(|frame| is_encapsulated_by_us(frame)).map(|frame| total_len(frame));
     let largest = ours.max().context("nothing was encapsulated")?;
     assert!(largest <= 1300, "an outer packet of {largest} bytes");
     Ok(())
