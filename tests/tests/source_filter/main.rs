@@ -12,7 +12,7 @@ use std::{net::IpAddr, time::Duration};
 use anyhow::{Context as _, Result, ensure};
 use etherparse::{icmpv4, icmpv6, ip_number};
 use flannel_tests::{
-    Agent, AgentOptions, Pod, StockEnd, StockNode, TwoNodes, cluster, eventually,
+    Agent, Pod, StockEnd, StockNode, TwoNodes, cluster, eventually,
     packet::frame,
     stock,
     topology::Stack,
@@ -53,8 +53,7 @@ impl Guarded {
     fn new(name: &str, flags: &[&str]) -> Result<Self> {
         let pair = TwoNodes::with(name, Stack::Dual, &cluster::config(Stack::Dual, r#"{"Type":"vxlan"}"#))?;
         ours().put(&pair.etcd)?;
-        let options = flags.iter().fold(pair.options()?, |options: AgentOptions, flag| options.flag(flag));
-        let agent = pair.a.ready_agent(options)?;
+        let agent = pair.a.ready_agent(pair.options()?.flags(flags))?;
         speak_tunnel(&pair, &as_published(&agent)?)?;
         let pod = pair.a.add_pod("p1")?;
         // Addresses are resolved, so that no ping is lost to that.

@@ -5,13 +5,15 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{
-    Host, Lab, Pair, cluster, eventually,
+    Host, Pair,
+    cluster::Cluster,
+    eventually,
     load::UdpReport,
     packet::frame::{self, is_encapsulated_by_us},
     pair::settle,
     pod::Pod,
     throughout,
-    topology::Three,
+    topology::Stack,
     wire::Capture,
 };
 
@@ -165,11 +167,8 @@ fn the_mtu_of_a_route_bounds_what_the_programs_encapsulate() -> Result<()> {
 /// The kernel takes routes with an interface that goes down, and does not bring them back.
 #[test]
 fn routes_come_back_when_the_external_interface_was_down() -> Result<()> {
-    let lab = Lab::new("flap")?;
-    let net = Three::new(&lab)?;
-    let etcd = cluster::store(&lab, &net, cluster::DIRECT_ROUTING)?;
-    let [a, _, _] = cluster::agents(&net, &etcd)?;
-    let pods = [net.a.add_pod("p1")?, net.b.add_pod("p1")?, net.c.add_pod("p1")?];
+    let cluster = Cluster::new("flap", Stack::V4, r#"{"Type":"vxlan","DirectRouting":true}"#)?;
+    let (net, pods, [a, _, _]) = (&cluster.net, &cluster.pods, &cluster.agents);
     let routes = || net.a.sh("ip route show root 10.244.0.0/16").map(|output| output.stdout);
     eventually("two peers", Duration::from_secs(5), || {
         ensure!(routes()?.lines().filter(|line| line.contains(" via ")).count() == 2, "{}", routes()?);
