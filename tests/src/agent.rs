@@ -60,6 +60,12 @@ impl AgentOptions {
         self
     }
 
+    /// Adds flags.
+    #[must_use]
+    pub fn flags(self, flags: &[&str]) -> Self {
+        flags.iter().fold(self, |options, flag| options.flag(flag))
+    }
+
     /// Starts it by another command, given as one line.
     #[must_use]
     pub fn wrapped_by(mut self, line: &str) -> Self {

@@ -1,11 +1,10 @@
-//! A whole cluster on the standard topology: etcd, an agent and two pods on each of three nodes.
+//! A whole cluster on the standard topology: etcd, and an agent and a pod on each of three nodes.
 
-use anyhow::{Context as _, Result};
+use std::ops::Deref;
 
-use crate::{
-    Agent, AgentOptions, Etcd, Lab, Pod,
-    topology::{Stack, Three},
-};
+use anyhow::Result;
+
+use crate::{Agent, Pod, ThreeNodes, nodes::ready_agents, topology::Stack};
 
 /// The key of the network configuration.
 pub const CONFIG_KEY: &str = "/coreos.com/network/config";
@@ -29,48 +28,32 @@ pub fn config(stack: Stack, backend: &str) -> String {
     format!(r#"{{{v4}{v6}"Backend":{backend}}}"#)
 }
 
-/// Starts etcd with a network configuration on the router of the topology.
-pub fn store(lab: &Lab, net: &Three, config: &str) -> Result<Etcd> {
-    let etcd = lab.etcd(&net.r)?;
-    etcd.put(CONFIG_KEY, config, None)?;
-    Ok(etcd)
-}
-
-/// Starts an agent on each node, all at once, and waits until each is ready.
-pub fn agents(net: &Three, etcd: &Etcd) -> Result<[Agent; 3]> {
-    let start = |node: &crate::Node| node.agent(AgentOptions::etcd(&net.endpoint(etcd))?);
-    let agents = [start(&net.a)?, start(&net.b)?, start(&net.c)?];
-    for agent in &agents {
-        agent.wait_ready()?;
-    }
-    Ok(agents)
-}
-
 /// A cluster with a ready agent and a pod on each node.
 #[derive(Debug)]
 pub struct Cluster {
-    /// The underlay.
-    pub net: Three,
-    /// The store, on the router.
-    pub etcd: Etcd,
     /// The agents of `a`, `b` and `c`.
     pub agents: [Agent; 3],
     /// A pod of each.
     pub pods: [Pod; 3],
     // Last: the lab goes when its handles are of no use any more.
-    /// The lab.
-    pub lab: Lab,
+    nodes: ThreeNodes,
+}
+
+impl Deref for Cluster {
+    type Target = ThreeNodes;
+
+    fn deref(&self) -> &ThreeNodes {
+        &self.nodes
+    }
 }
 
 impl Cluster {
     /// With these families and the backend given as JSON.
     pub fn new(name: &str, stack: Stack, backend: &str) -> Result<Self> {
-        let lab = Lab::new(name)?;
-        let net = Three::with(&lab, stack)?;
-        let etcd = store(&lab, &net, &config(stack, backend))?;
-        let agents = agents(&net, &etcd)?;
-        let pods = [net.a.add_pod("p1")?, net.b.add_pod("p1")?, net.c.add_pod("p1")?];
-        Ok(Self { net, etcd, agents, pods, lab })
+        let nodes = ThreeNodes::with(name, stack, &config(stack, backend))?;
+        let agents = ready_agents(nodes.net.nodes(), &nodes.options()?)?;
+        let pods = [nodes.a.add_pod("p1")?, nodes.b.add_pod("p1")?, nodes.c.add_pod("p1")?];
+        Ok(Self { agents, pods, nodes })
     }
 
     /// Waits until every pod reaches every other by all addresses it has.
@@ -87,15 +70,4 @@ impl Cluster {
     pub fn set_mode(&self, mode: &str) -> Result<()> {
         self.agents.iter().try_for_each(|agent| agent.set_mode(mode))
     }
-}
-
-/// Two pods on each node: `a-p1`, `a-p2`, `b-p1`, and so on.
-pub fn pods(net: &Three) -> Result<Vec<Pod>> {
-    let mut pods = Vec::new();
-    for node in net.nodes() {
-        for name in ["p1", "p2"] {
-            pods.push(node.add_pod(name).with_context(|| format!("pod {name} on {}", node.name()))?);
-        }
-    }
-    Ok(pods)
 }

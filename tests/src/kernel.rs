@@ -28,6 +28,11 @@ impl Host {
         anyhow::bail!("the kernel has no counter {group} {name}")
     }
 
+    /// Segments and datagrams received with a wrong checksum, of either family.
+    pub fn checksum_errors(&self) -> Result<u64> {
+        ["Tcp", "Udp", "Udp6"].into_iter().map(|group| self.counter(group, "InCsumErrors")).sum()
+    }
+
     /// A statistic of a device: `device_counter("eth0", "rx_packets")`.
     pub fn device_counter(&self, device: &str, name: &str) -> Result<u64> {
         let path = self.outside_path(format!("/sys/class/net/{device}/statistics/{name}"));

@@ -3,7 +3,10 @@
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::{Agent, AgentOptions, Pod, StockNode, TwoNodes, cluster, stock, topology::Stack, two_nodes::STORE};
+use crate::{
+    Agent, AgentOptions, Pod, StockNode, TwoNodes, cluster, stock,
+    topology::{SECOND, Stack},
+};
 
 /// The VTEP's MAC address of the stock node.
 const MAC: &str = "02:00:00:00:00:08";
@@ -30,7 +33,7 @@ impl Mixed {
     /// Of one family, IPv4 or IPv6, with more flags for the agent.
     pub fn new(name: &str, stack: Stack, flags: &[&str]) -> Result<Self> {
         let nodes = TwoNodes::with(name, stack, &config(stack))?;
-        let options = flags.iter().fold(nodes.options()?, |options, flag| options.flag(flag));
+        let options = nodes.options()?.flags(flags);
         let agent = if stack.has_v4() { with_ipv4(&nodes, options)? } else { with_ipv6(&nodes, options)? };
         let (ours, stocks) = (nodes.a.add_pod("p1")?, nodes.b.add_pod("p1")?);
         ours.wait_ping(stocks.ip())?;
@@ -62,13 +65,13 @@ fn lease(agent: &Agent) -> Result<[String; 2]> {
 }
 
 fn with_ipv4(nodes: &TwoNodes, options: AgentOptions) -> Result<Agent> {
-    StockNode::vxlan(NUMBER, STORE, MAC).put(&nodes.etcd)?;
+    StockNode::vxlan(NUMBER, SECOND, MAC).put(&nodes.etcd)?;
     let agent = started(nodes, options)?;
     let [subnet, mac] = lease(&agent)?;
     let ours = StockNode::named(&subnet.replace('/', "-"), "192.168.1.11", &mac);
     let value = nodes.etcd.get(&ours.key())?;
     assert_eq!(value.as_deref(), Some(ours.value().as_str()), "what we publish is what stock reads");
-    stock::device(&nodes.b, NUMBER, STORE, MAC)?;
+    stock::device(&nodes.b, NUMBER, SECOND, MAC)?;
     stock::tunnel_peer(&nodes.b, &ours)?;
     Ok(agent)
 }

@@ -1,22 +1,19 @@
 //! Sender and receiver: two nodes with a router between them, an agent and a pod on each.
 
-use std::time::Duration;
+use std::{ops::Deref, time::Duration};
 
 use anyhow::{Result, ensure};
 
 use crate::{
-    Agent, AgentOptions, Etcd, Lab, Node, Pod, cluster, eventually,
+    Agent, Node, Nodes, Pod, cluster, eventually,
     load::{UdpLoad, UdpRun},
-    topology::{LeafSpine, ROUTER, Stack, Three, TwoRouters},
+    nodes::ready_agents,
+    topology::{LeafSpine, Stack, Three, Topology, TwoRouters},
 };
 
 /// Nodes `a` and `c` of a topology, ready. In [`Three`], `b` carries nothing.
 #[derive(Debug)]
 pub struct Pair<N = Three> {
-    /// The underlay.
-    pub net: N,
-    /// The store, on the router.
-    pub etcd: Etcd,
     /// The agent of `a`.
     pub sender: Agent,
     /// The agent of `c`.
@@ -26,8 +23,15 @@ pub struct Pair<N = Three> {
     /// A pod on `c`.
     pub far: Pod,
     // Last: the lab goes when its handles are of no use any more.
-    /// The lab.
-    pub lab: Lab,
+    nodes: Nodes<N>,
+}
+
+impl<N> Deref for Pair<N> {
+    type Target = Nodes<N>;
+
+    fn deref(&self) -> &Nodes<N> {
+        &self.nodes
+    }
 }
 
 impl Pair {
@@ -56,69 +60,52 @@ impl Pair {
     pub fn host_gw(name: &str, stack: Stack, flags: &[&str]) -> Result<Self> {
         Self::between(name, stack, cluster::HOST_GW, flags, |net| [&net.a, &net.b])
     }
-
-    fn between(
-        name: &str,
-        stack: Stack,
-        backend: &str,
-        flags: &[&str],
-        ends: impl FnOnce(&Three) -> [&Node; 2],
-    ) -> Result<Self> {
-        let lab = Lab::new(name)?;
-        let net = Three::with(&lab, stack)?;
-        let etcd = cluster::store(&lab, &net, &cluster::config(stack, backend))?;
-        let (ends, endpoint) = (ends(&net).map(Node::clone), net.endpoint(&etcd));
-        Self::start(lab, net, etcd, &endpoint, ends, flags)
-    }
 }
 
 impl Pair<TwoRouters> {
     /// With two routers between the nodes, of which both use the first.
     pub fn with_two_routers(name: &str, flags: &[&str]) -> Result<Self> {
-        let lab = Lab::new(name)?;
-        let net = TwoRouters::new(&lab)?;
-        let etcd = lab.etcd(&net.r1)?;
-        etcd.put(cluster::CONFIG_KEY, cluster::VXLAN, None)?;
-        let (ends, endpoint) = ([net.a.clone(), net.c.clone()], etcd.endpoint(ROUTER));
-        Self::start(lab, net, etcd, &endpoint, ends, flags)
+        Self::between(name, Stack::V4, r#"{"Type":"vxlan"}"#, flags, |net| [&net.a, &net.c])
     }
 }
 
 impl Pair<LeafSpine> {
     /// With two ways from each node to the other, over two cables.
     pub fn with_two_cables(name: &str, stack: Stack) -> Result<Self> {
-        let lab = Lab::new(name)?;
-        let net = LeafSpine::new(&lab, stack)?;
-        let etcd = lab.etcd(&net.r1)?;
         // The MTU of `lo` says nothing of the cables.
-        let config = cluster::config(stack, r#"{"Type":"vxlan","MTU":1500}"#);
-        etcd.put(cluster::CONFIG_KEY, &config, None)?;
-        let (ends, endpoint) = ([net.a.clone(), net.c.clone()], net.endpoint(&etcd));
-        Self::start(lab, net, etcd, &endpoint, ends, &["--iface=lo"])
+        let backend = r#"{"Type":"vxlan","MTU":1500}"#;
+        Self::between(name, stack, backend, &["--iface=lo"], |net| [&net.a, &net.c])
     }
 }
 
-impl<N> Pair<N> {
-    fn start(lab: Lab, net: N, etcd: Etcd, endpoint: &str, [a, c]: [Node; 2], flags: &[&str]) -> Result<Self> {
-        let mut options = AgentOptions::etcd(endpoint)?;
+impl<N: Topology> Pair<N> {
+    fn between(
+        name: &str,
+        stack: Stack,
+        backend: &str,
+        flags: &[&str],
+        ends: impl FnOnce(&N) -> [&Node; 2],
+    ) -> Result<Self> {
+        let nodes = Nodes::<N>::with(name, stack, &cluster::config(stack, backend))?;
+        let mut options = nodes.options()?;
         if flags.iter().any(|flag| flag.starts_with("--iface=")) {
             options.flags.retain(|flag| !flag.starts_with("--iface="));
         }
-        options.flags.extend(flags.iter().map(|flag| (*flag).to_owned()));
         if !flags.iter().any(|flag| flag.starts_with("--datapath=")) {
-            options.flags.push("--datapath=encap".to_owned());
+            options = options.flag("--datapath=encap");
         }
-        let (sender, receiver) = (a.agent(options.clone())?, c.agent(options)?);
-        sender.wait_ready()?;
-        receiver.wait_ready()?;
-        let (near, far) = (a.add_pod("p1")?, c.add_pod("p1")?);
+        let ends = ends(&nodes.net);
+        let [sender, receiver] = ready_agents(ends, &options.flags(flags))?;
+        let (near, far) = (ends[0].add_pod("p1")?, ends[1].add_pod("p1")?);
         if far.ip().is_ipv4() {
             near.ping(far.ip())?;
         }
         far.ip6().map(|v6| near.wait_ping(v6)).transpose()?;
-        Ok(Self { net, etcd, sender, receiver, near, far, lab })
+        Ok(Self { sender, receiver, near, far, nodes })
     }
+}
 
+impl<N> Pair<N> {
     /// Puts both agents in a mode.
     pub fn set_mode(&self, mode: &str) -> Result<()> {
         self.sender.set_mode(mode)?;

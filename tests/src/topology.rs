@@ -16,7 +16,7 @@
 
 use anyhow::Result;
 
-use crate::{Etcd, Lab, Node};
+use crate::{Lab, Node};
 
 /// The address families of an underlay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +63,18 @@ impl Stack {
     }
 }
 
+/// Nodes and their cables, without a store and agents.
+pub trait Topology: Sized {
+    /// The addresses of the node with the store, of IPv4 and of IPv6 as they stand in a URL.
+    const STORE: [&'static str; 2];
+
+    /// The underlay with these families.
+    fn with(lab: &Lab, stack: Stack) -> Result<Self>;
+
+    /// The node with the store.
+    fn store(&self) -> &Node;
+}
+
 /// The address by which hosts know their IPv6 router.
 const LINK_LOCAL: &str = "fe80::1";
 
@@ -83,22 +95,15 @@ pub struct Three {
     pub c: Node,
     /// The router between the segments; reachable from all as 192.168.1.1.
     pub r: Node,
-    stack: Stack,
 }
 
 /// The address of the router that every node of [`Three`] reaches.
 pub const ROUTER: &str = "192.168.1.1";
-/// The same with IPv6, as it stands in a URL.
-const ROUTER_V6: &str = "[2001:db8:1::1]";
 
-impl Three {
-    /// The underlay, without agents, for IPv4.
-    pub fn new(lab: &Lab) -> Result<Self> {
-        Self::with(lab, Stack::V4)
-    }
+impl Topology for Three {
+    const STORE: [&'static str; 2] = [ROUTER, "[2001:db8:1::1]"];
 
-    /// The underlay, without agents.
-    pub fn with(lab: &Lab, stack: Stack) -> Result<Self> {
+    fn with(lab: &Lab, stack: Stack) -> Result<Self> {
         let (r, a, b, c) = (lab.node("r")?, lab.node("a")?, lab.node("b")?, lab.node("c")?);
         r.sh("ip link add br1 type bridge")?;
         r.sh("ip link set br1 up")?;
@@ -113,12 +118,18 @@ impl Three {
         stack.router(&r, "eth-c", "192.168.2.1/24", "2001:db8:2::1/64")?;
         let v4 = ("192.168.2.13/24", Some("192.168.2.1"));
         stack.address(&c, "eth0", v4, ("2001:db8:2::13/64", Some(LINK_LOCAL)))?;
-        Ok(Self { a, b, c, r, stack })
+        Ok(Self { a, b, c, r })
     }
 
-    /// The endpoint of an etcd on the router, as every node reaches it.
-    pub fn endpoint(&self, etcd: &Etcd) -> String {
-        etcd.endpoint(if self.stack.has_v4() { ROUTER } else { ROUTER_V6 })
+    fn store(&self) -> &Node {
+        &self.r
+    }
+}
+
+impl Three {
+    /// The underlay for IPv4.
+    pub fn new(lab: &Lab) -> Result<Self> {
+        Self::with(lab, Stack::V4)
     }
 
     /// The three nodes, in order.
@@ -147,9 +158,11 @@ pub struct TwoRouters {
     pub r2: Node,
 }
 
-impl TwoRouters {
-    /// The underlay, without agents.
-    pub fn new(lab: &Lab) -> Result<Self> {
+impl Topology for TwoRouters {
+    const STORE: [&'static str; 2] = [ROUTER; 2];
+
+    /// IPv4 alone.
+    fn with(lab: &Lab, _: Stack) -> Result<Self> {
         let (r1, r2, a, c) = (lab.node("r1")?, lab.node("r2")?, lab.node("a")?, lab.node("c")?);
         for (bridge, address) in [("br1", "192.168.1.1/24"), ("br2", "192.168.2.1/24")] {
             r1.sh(&format!("ip link add {bridge} type bridge"))?;
@@ -171,6 +184,10 @@ impl TwoRouters {
         c.address("eth0", "192.168.2.13/24", Some("192.168.2.1"))?;
         Ok(Self { a, c, r1, r2 })
     }
+
+    fn store(&self) -> &Node {
+        &self.r1
+    }
 }
 
 /// Two nodes on one cable: `eth0` to `eth0`, 192.168.1.11 and 192.168.1.12, 2001:db8:1::11 and
@@ -183,18 +200,28 @@ pub struct Two {
     pub b: Node,
 }
 
+/// The address of the second node of [`Two`].
+pub const SECOND: &str = "192.168.1.12";
+
+impl Topology for Two {
+    const STORE: [&'static str; 2] = [SECOND, "[2001:db8:1::12]"];
+
+    fn with(lab: &Lab, stack: Stack) -> Result<Self> {
+        Self::named(lab, ["a", "b"], stack)
+    }
+
+    fn store(&self) -> &Node {
+        &self.b
+    }
+}
+
 impl Two {
-    /// The underlay, without agents, for IPv4.
+    /// The underlay for IPv4.
     pub fn new(lab: &Lab) -> Result<Self> {
         Self::with(lab, Stack::V4)
     }
 
-    /// The underlay, without agents.
-    pub fn with(lab: &Lab, stack: Stack) -> Result<Self> {
-        Self::named(lab, ["a", "b"], stack)
-    }
-
-    /// The underlay, without agents, with names that are not taken in this lab.
+    /// The underlay with names that are not taken in this lab.
     pub fn named(lab: &Lab, [a, b]: [&str; 2], stack: Stack) -> Result<Self> {
         let (a, b) = (lab.node(a)?, lab.node(b)?);
         lab.link(&a, "eth0", &b, "eth0")?;
@@ -235,9 +262,11 @@ pub struct LeafSpine {
 /// of the other node.
 type Leaf<'a> = (&'a Node, u8, [u8; 2], u8);
 
-impl LeafSpine {
-    /// The underlay, without agents; flows are spread by addresses and ports.
-    pub fn new(lab: &Lab, stack: Stack) -> Result<Self> {
+impl Topology for LeafSpine {
+    const STORE: [&'static str; 2] = ["10.255.0.1", "[2001:db8:ff::1]"];
+
+    /// Flows are spread by addresses and ports.
+    fn with(lab: &Lab, stack: Stack) -> Result<Self> {
         let (r1, r2, a, c) = (lab.node("r1")?, lab.node("r2")?, lab.node("a")?, lab.node("c")?);
         let net = Self { a, c, r1, r2, stack };
         stack.address(&net.r1, "lo", ("10.255.0.1/32", None), ("2001:db8:ff::1/128", None))?;
@@ -270,6 +299,12 @@ impl LeafSpine {
         Ok(net)
     }
 
+    fn store(&self) -> &Node {
+        &self.r1
+    }
+}
+
+impl LeafSpine {
     /// Leads a node to the other one by these cables: 0, 1, or both.
     pub fn lead(&self, node: &Node, cables: &[usize]) -> Result<()> {
         let leaves = self.leaves();
@@ -284,11 +319,6 @@ impl LeafSpine {
             let hops: Vec<_> = cables.iter().map(hop).collect();
             node.sh(&format!("ip {family} route replace {lo}{other} {}", hops.join(" "))).map(drop)
         })
-    }
-
-    /// The endpoint of an etcd on `r1`.
-    pub fn endpoint(&self, etcd: &Etcd) -> String {
-        etcd.endpoint(if self.stack.has_v4() { "10.255.0.1" } else { "[2001:db8:ff::1]" })
     }
 
     fn leaves(&self) -> [Leaf<'_>; 2] {

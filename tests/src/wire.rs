@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    net::{IpAddr, SocketAddr},
+    net::SocketAddr,
     os::fd::{AsFd as _, AsRawFd as _, OwnedFd},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -23,7 +23,11 @@ use nix::{
     },
 };
 
-use crate::{Host, host::joined, packet};
+use crate::{
+    Host,
+    host::joined,
+    packet::{Packet, frame},
+};
 
 /// Milliseconds between two looks whether the capture is to end.
 const LOOK: u16 = 20;
@@ -69,7 +73,7 @@ impl Capture {
 
     /// Tunnel packets (UDP to port 8472) that come in by a device.
     pub fn tunnel(host: &Host, device: &str) -> Result<Self> {
-        Self::start(host, device, packet::is_tunnel)
+        Self::start(host, device, frame::is_tunnel)
     }
 
     /// All frames that came in before this call.
@@ -179,22 +183,14 @@ pub fn inject_frame(from: &Host, device: &str, frame: &[u8]) -> Result<()> {
     })?
 }
 
-/// Sends an IP packet of either family as it is; the kernel only fills the header checksum of IPv4
-/// in.
-pub fn inject(from: &Host, packet: &[u8]) -> Result<()> {
-    let is_v6 = packet.first().is_some_and(|first| first >> 4 == 6);
-    let at = if is_v6 { 24..40 } else { 16..20 };
-    let to = packet.get(at).context("an IP header")?;
-    let to: IpAddr = match <[u8; 4]>::try_from(to) {
-        Ok(v4) => v4.into(),
-        Err(_) => <[u8; 16]>::try_from(to)?.into(),
-    };
-    let family = if is_v6 { AddressFamily::Inet6 } else { AddressFamily::Inet };
-    let to = SockaddrStorage::from(SocketAddr::new(to, 0));
+/// Sends an IP packet as it is; the kernel only fills the header checksum of IPv4 in.
+pub fn inject(from: &Host, packet: &Packet) -> Result<()> {
+    let family = if packet.destination.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
+    let (to, bytes) = (SockaddrStorage::from(SocketAddr::new(packet.destination, 0)), packet.bytes());
     from.enter(|| -> Result<()> {
         let socket = socket(family, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::Raw)?;
-        let sent = sendto(socket.as_raw_fd(), packet, &to, MsgFlags::empty()).context("sending a raw packet")?;
-        anyhow::ensure!(sent == packet.len(), "{sent} of {} bytes sent", packet.len());
+        let sent = sendto(socket.as_raw_fd(), &bytes, &to, MsgFlags::empty()).context("sending a raw packet")?;
+        anyhow::ensure!(sent == bytes.len(), "{sent} of {} bytes sent", bytes.len());
         Ok(())
     })?
 }

@@ -6,10 +6,11 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use etherparse::{IpNumber, Ipv4Header, Ipv6Header, TcpHeader, UdpHeader};
 use flannel_common::{
     addr::{Addr, Mac},
     node::FamilyConfig,
-    packet::{PROTO_TCP, PROTO_UDP, ipv4_checksum},
+    packet::{PROTO_TCP, PROTO_UDP},
     peer::PeerEntry,
 };
 
@@ -209,32 +210,38 @@ pub(crate) fn ethernet(to: Mac, from: Mac, ethertype: u16) -> Vec<u8> {
 
 /// IP header with its payload.
 pub(crate) fn ip(tos: u8, protocol: u8, from: IpAddr, to: IpAddr, payload: &[u8]) -> Vec<u8> {
-    match (from, to) {
-        (IpAddr::V4(from), IpAddr::V4(to)) => ipv4(tos, protocol, from, to, payload),
-        (IpAddr::V6(from), IpAddr::V6(to)) => ipv6(tos, protocol, from, to, payload),
+    routed_ip(64, tos, protocol, [from, to], payload)
+}
+
+/// The same with another TTL.
+pub(crate) fn routed_ip(ttl: u8, tos: u8, protocol: u8, ends: [IpAddr; 2], payload: &[u8]) -> Vec<u8> {
+    let len = u16::try_from(payload.len()).expect("a packet");
+    match ends {
+        [IpAddr::V4(from), IpAddr::V4(to)] => {
+            let header = Ipv4Header::new(len, ttl, IpNumber(protocol), from.octets(), to.octets());
+            let mut header = Ipv4Header {
+                dscp: (tos >> 2).try_into().expect("six bits"),
+                ecn: (tos & 3).try_into().expect("two bits"),
+                dont_fragment: false,
+                ..header.expect("a packet")
+            };
+            header.header_checksum = header.calc_header_checksum();
+            [&header.to_bytes()[..], payload].concat()
+        }
+        [IpAddr::V6(from), IpAddr::V6(to)] => {
+            let header = Ipv6Header {
+                traffic_class: tos,
+                payload_length: len,
+                next_header: IpNumber(protocol),
+                hop_limit: ttl,
+                source: from.octets(),
+                destination: to.octets(),
+                ..Ipv6Header::default()
+            };
+            [&header.to_bytes()[..], payload].concat()
+        }
         _ => panic!("one packet has one family"),
     }
-}
-
-fn ipv4(tos: u8, protocol: u8, from: Ipv4Addr, to: Ipv4Addr, payload: &[u8]) -> Vec<u8> {
-    let total = u16::try_from(20 + payload.len()).expect("a packet");
-    let mut header = [0_u8; 20];
-    header[0] = 0x45;
-    header[1] = tos;
-    header[2..4].copy_from_slice(&total.to_be_bytes());
-    header[8] = 64;
-    header[9] = protocol;
-    header[12..16].copy_from_slice(&from.octets());
-    header[16..20].copy_from_slice(&to.octets());
-    let checksum = ipv4_checksum(&header);
-    header[10..12].copy_from_slice(&checksum);
-    [header.as_slice(), payload].concat()
-}
-
-fn ipv6(class: u8, next: u8, from: Ipv6Addr, to: Ipv6Addr, payload: &[u8]) -> Vec<u8> {
-    let length = u16::try_from(payload.len()).expect("a packet").to_be_bytes();
-    let start = [0x60 | class >> 4, class << 4, 0, 0, length[0], length[1], next, 64];
-    [&start[..], &from.octets(), &to.octets(), payload].concat()
 }
 
 /// The packet as the first fragment of a larger one: behind a fragment header (IPv6), or by its
@@ -266,15 +273,12 @@ fn fragment(net: Net, packet: &[u8], offset: u8) -> Vec<u8> {
 
 /// UDP header with its payload, without checksum.
 pub(crate) fn udp(from: u16, to: u16, payload: &[u8]) -> Vec<u8> {
-    let len = u16::try_from(8 + payload.len()).expect("a packet");
-    [from.to_be_bytes().as_slice(), &to.to_be_bytes(), &len.to_be_bytes(), &[0, 0], payload].concat()
+    let header = UdpHeader::without_ipv4_checksum(from, to, payload.len()).expect("a packet");
+    [&header.to_bytes()[..], payload].concat()
 }
 
 /// TCP header of twenty bytes with its payload.
 pub(crate) fn tcp(payload: &[u8]) -> Vec<u8> {
-    let mut header = [0_u8; 20];
-    header[0..4].copy_from_slice(&[0x9c, 0x40, 0x00, 0x50]);
-    header[12] = 5 << 4;
-    header[13] = 0x10;
-    [header.as_slice(), payload].concat()
+    let header = TcpHeader { ack: true, ..TcpHeader::new(40_000, 80, 0, 0) };
+    [&header.to_bytes()[..], payload].concat()
 }

@@ -1,11 +1,12 @@
 //! `to_tunnel`: what it encapsulates, and every reason for which it does not.
 
+use etherparse::Ipv4Header;
 use flannel_agent::datapath::clock;
 use flannel_common::{
     entry_state::EntryState,
     mode::Mode,
     node::{HEARTBEAT_LIMIT_NS, NodeConfig},
-    packet::{PROTO_FRAGMENT, PROTO_UDP, ipv4_checksum, source_port},
+    packet::{PROTO_FRAGMENT, PROTO_UDP, source_port},
     peer::{PATH_PROBE_NS, PeerEntry},
     program::Program::ToTunnel,
     reason::Reason,
@@ -31,22 +32,15 @@ fn takes(bench: &mut Bench, packet: &[u8]) -> Vec<u8> {
 
 /// The outer IP header for an inner ECN of 1, of a whole packet of `total` bytes.
 fn outer_ip(net: Net, total: usize, id: [u8; 2]) -> Vec<u8> {
-    let len = |len: usize| u16::try_from(len).expect("small").to_be_bytes();
-    match (net.our_vtep, net.peer_vtep) {
-        (std::net::IpAddr::V4(ours), std::net::IpAddr::V4(theirs)) => {
-            let [high, low] = len(total);
-            let start = [0x45, 1, high, low, id[0], id[1], 0, 0, 64, PROTO_UDP, 0, 0];
-            let mut header = [&start[..], &ours.octets(), &theirs.octets()].concat();
-            let checksum = ipv4_checksum(header.as_slice().try_into().expect("twenty bytes"));
-            header[10..12].copy_from_slice(&checksum);
-            header
-        }
-        (std::net::IpAddr::V6(ours), std::net::IpAddr::V6(theirs)) => {
-            let [high, low] = len(total - 40);
-            [&[0x60, 0x10, 0, 0, high, low, PROTO_UDP, 64][..], &ours.octets(), &theirs.octets()].concat()
-        }
-        _ => panic!("one tunnel has one family"),
+    let header = net.at().udp - net.at().ip;
+    let mut packet = packets::ip(1, PROTO_UDP, net.our_vtep, net.peer_vtep, &vec![0; total - header]);
+    packet.truncate(header);
+    if let Ok((mut ipv4, _)) = Ipv4Header::from_slice(&packet) {
+        ipv4.identification = u16::from_be_bytes(id);
+        ipv4.header_checksum = ipv4.calc_header_checksum();
+        packet = ipv4.to_bytes().to_vec();
     }
+    packet
 }
 
 /// Every byte of the outer headers, against what the documentation says of them.

@@ -21,11 +21,10 @@ use super::{
 };
 use crate::{
     Agent, AgentOptions, ChildGuard, Etcd, Host, Lab, Node, Pod, cluster, eventually,
-    topology::{OFFLOAD, Stack, Two, WIRE},
+    nodes::ready_agents,
+    topology::{OFFLOAD, SECOND, Stack, Two, WIRE},
 };
 
-/// The address of the second node, which has the store and the server's pod.
-pub(super) const SECOND: &str = "192.168.1.12";
 const STORE: &str = "http://192.168.1.12:2379";
 /// A machine may be busy; the load goes before what others do on its CPU.
 const NICE: &str = "-10";
@@ -195,9 +194,7 @@ fn store(lab: &Lab, node: &Node) -> Result<Etcd> {
 
 fn start_agents(net: &Two, datapath: &str) -> Result<[Agent; 2]> {
     let options = AgentOptions::etcd(STORE)?.flag(&format!("--datapath={datapath}")).flag("--ip-masq=true");
-    let agents = [net.a.agent(options.clone())?, net.b.agent(options)?];
-    agents.iter().try_for_each(Agent::wait_ready)?;
-    Ok(agents)
+    ready_agents([&net.a, &net.b], &options)
 }
 
 fn start_flanneld(net: &Two, binary: &Path) -> Result<[ChildGuard; 2]> {

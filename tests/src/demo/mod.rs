@@ -18,7 +18,12 @@ use anyhow::Result;
 use clap::Parser;
 
 use self::page::Page;
-use crate::{Agent, Etcd, Lab, Pod, cluster, snapshot::Snapshot, topology::Three};
+use crate::{
+    Agent, AgentOptions, Etcd, Lab, Pod, cluster,
+    nodes::ready_agents,
+    snapshot::Snapshot,
+    topology::{ROUTER, Three},
+};
 
 /// Shows the agent on a cluster of three nodes made of network namespaces. Needs root;
 /// FLANNEL_AGENT is the agent's binary. `cargo xtask demo` builds and calls it.
@@ -96,21 +101,24 @@ fn build(lab: &Lab, page: &mut Page) -> Result<Cluster> {
         Ok(net)
     })?;
     let etcd = page.step("Store", |page| {
-        let etcd = cluster::store(lab, &net, cluster::DIRECT_ROUTING)?;
+        let etcd = lab.etcd(&net.r)?;
+        etcd.put(cluster::CONFIG_KEY, cluster::DIRECT_ROUTING, None)?;
         page.line(&format!("{} = {}", cluster::CONFIG_KEY, cluster::DIRECT_ROUTING));
         Ok(etcd)
     })?;
     let before = Snapshot::of(&net.c)?;
     let agents = page.step("An agent on each node", |page| {
-        let agents = cluster::agents(&net, &etcd)?;
+        let agents = ready_agents(net.nodes(), &AgentOptions::etcd(&etcd.endpoint(ROUTER))?)?;
         paths::agents(page, &agents)?;
         Ok(agents)
     })?;
     let pods = page.step("Two pods on each node", |page| {
-        let pods = cluster::pods(&net)?;
-        for pair in pods.chunks(2) {
+        let mut pods = Vec::new();
+        for node in net.nodes() {
+            let pair = [node.add_pod("p1")?, node.add_pod("p2")?];
             let names: Vec<String> = pair.iter().map(|pod| format!("{} {:<12}", pod.name(), pod.ip())).collect();
             page.line(names.join("   ").trim_end());
+            pods.extend(pair);
         }
         Ok(pods)
     })?;

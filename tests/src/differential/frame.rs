@@ -1,12 +1,11 @@
 //! Frames on a device, as packets of flows. Pure.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
+
+use etherparse::{Ipv6Header, LaxIpSlice, TcpHeaderSlice, UdpHeader, UdpHeaderSlice, ip_number};
 
 use super::{packets::Key, scenario::CLIENT_PORTS};
-use crate::packet::{
-    self, TCP, UDP,
-    v6::{self, FRAGMENT, ICMPV6},
-};
+use crate::packet::frame;
 
 /// The header fields of a packet as it was seen on a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,113 +106,65 @@ pub enum Seen {
 
 /// Reads a frame; `None` for what is no packet of a flow, and for later fragments.
 pub fn read(frame: &[u8]) -> Option<Seen> {
-    if packet::is_tunnel(frame) {
-        let outer = Outer {
-            tos: frame[15],
-            ttl: frame[22],
-            df: frame[20] & 0x40 != 0,
-            id: packet::identification(&frame[14..]),
-        };
-        return inside(frame, packet::INNER_AT - 14, outer);
-    }
-    if v6::is_tunnel(frame) {
-        let outer = Outer { tos: class(&frame[14..]), ttl: frame[21], df: false, id: 0 };
-        return inside(frame, v6::INNER_AT - 14, outer);
-    }
-    plain(frame)
-}
-
-fn inside(frame: &[u8], at: usize, outer: Outer) -> Option<Seen> {
-    match plain(&frame[at..])? {
-        Seen::Packet(key, header, _) => Some(Seen::Packet(key, header, Some(outer))),
+    let inner = if frame::is_tunnel(frame) {
+        frame::V4.inner
+    } else if frame::is_tunnel_v6(frame) {
+        frame::V6.inner
+    } else {
+        return plain(frame);
+    };
+    let (tos, Varying { ttl, df, id, .. }) = (frame::class(&frame::ip(frame)?), Varying::of(&frame::ip(frame)?));
+    match plain(&frame[inner - 14..])? {
+        Seen::Packet(key, header, _) => Some(Seen::Packet(key, header, Some(Outer { tos, ttl, df, id }))),
         error @ Seen::Error(_) => Some(error),
     }
 }
 
 fn plain(frame: &[u8]) -> Option<Seen> {
-    let ip = frame.get(14..)?;
-    let ethernet = *frame.first_chunk()?;
-    match (frame.get(12..14)?, ip.first()? >> 4) {
-        ([8, 0], 4) => v4(ethernet, ip),
-        ([0x86, 0xdd], 6) => v6(ethernet, ip),
-        _ => None,
-    }
-}
-
-fn class(ip: &[u8]) -> u8 {
-    ip[0] << 4 | ip[1] >> 4
-}
-
-fn word(bytes: &[u8], at: usize) -> Option<u16> {
-    Some(u16::from_be_bytes([*bytes.get(at)?, *bytes.get(at + 1)?]))
-}
-
-fn v4(ethernet: [u8; 12], ip: &[u8]) -> Option<Seen> {
-    let header = usize::from(ip[0] & 15) * 4;
-    let (fragment, protocol) = (word(ip, 6)?, *ip.get(9)?);
-    if fragment & 0x1fff != 0 {
-        return None;
-    }
-    let address = |at: usize| -> Option<IpAddr> { Some(Ipv4Addr::from(*ip.get(at..)?.first_chunk::<4>()?).into()) };
-    let transport = ip.get(header..)?;
-    if protocol == packet::ICMP {
-        let inner = transport.get(8..)?;
-        let start = usize::from(inner.first()? & 15) * 4;
-        return error(transport, inner.get(start..)?, |kind| matches!(kind, 3 | 11));
-    }
-    let found = Found {
-        ethernet,
-        addresses: [address(12)?, address(16)?],
-        tos: ip[1],
-        ttl: *ip.get(8)?,
-        df: fragment & 0x4000 != 0,
-        id: word(ip, 4)?,
-        label: 0,
-        length: usize::from(word(ip, 2)?),
-    };
-    found.packet(protocol, transport)
-}
-
-fn v6(ethernet: [u8; 12], ip: &[u8]) -> Option<Seen> {
-    let (mut protocol, mut at) = (*ip.get(6)?, 40);
-    if protocol == FRAGMENT {
-        if word(ip, 42)? >> 3 != 0 {
-            return None;
-        }
-        (protocol, at) = (*ip.get(40)?, 48);
-    }
-    let transport = ip.get(at..)?;
-    if protocol == ICMPV6 {
+    let ip = frame::ip(frame).filter(|ip| !frame::is_later_fragment(ip))?;
+    let payload = ip.payload();
+    let transport = payload.payload;
+    let (ports, start, checksum) = match payload.ip_number {
+        ip_number::ICMP => return error(transport, |kind| matches!(kind, 3 | 11)),
         // Of errors alone: requests, answers and neighbours have numbers from 128 on.
-        return error(transport, transport.get(8 + 40..)?, |kind| kind < 128);
-    }
-    let address = |at: usize| -> Option<IpAddr> { Some(Ipv6Addr::from(*ip.get(at..)?.first_chunk::<16>()?).into()) };
-    let found = Found {
-        ethernet,
-        addresses: [address(8)?, address(24)?],
-        tos: class(ip),
-        ttl: *ip.get(7)?,
-        df: false,
-        id: 0,
-        label: u32::from_be_bytes(*ip.first_chunk()?) & 0xf_ffff,
-        length: 40 + usize::from(word(ip, 4)?),
+        ip_number::IPV6_ICMP => return error(transport, |kind| kind < 128),
+        ip_number::UDP => (ports(transport)?, UdpHeader::LEN, UdpHeaderSlice::from_slice(transport).ok()?.checksum()),
+        ip_number::TCP => (ports(transport)?, TcpHeaderSlice::from_slice(transport).ok()?.slice().len(), 0),
+        _ => return None,
     };
-    found.packet(protocol, transport)
+    let Varying { ttl, df, id, label, length } = Varying::of(&ip);
+    let header = Header {
+        ethernet: *frame.first_chunk()?,
+        source: SocketAddr::new(ip.source_addr(), ports[0]),
+        destination: SocketAddr::new(ip.destination_addr(), ports[1]),
+        tos: frame::class(&ip),
+        ttl,
+        df,
+        id,
+        label,
+        length,
+        checksum,
+        is_tcp: payload.ip_number == ip_number::TCP,
+    };
+    Some(Seen::Packet(Key::read(transport.get(start..)?)?, header, None))
 }
 
 /// The flow of the packet an error is about follows from its ports, whichever way it went.
-fn error(icmp: &[u8], about: &[u8], is_error: impl Fn(u8) -> bool) -> Option<Seen> {
+fn error(icmp: &[u8], is_error: impl Fn(u8) -> bool) -> Option<Seen> {
     let (kind, code) = (*icmp.first()?, *icmp.get(1)?);
-    let ports = [word(about, 0)?, word(about, 2)?];
-    let client_port = ports.into_iter().find(|port| CLIENT_PORTS.contains(port))?;
+    let (about, _) = LaxIpSlice::from_slice(icmp.get(8..)?).ok()?;
+    let client_port = ports(about.payload().payload)?.into_iter().find(|port| CLIENT_PORTS.contains(port))?;
     is_error(kind).then_some(Seen::Error(IcmpError { client_port, kind, code }))
 }
 
-/// The fields of the IP header.
-struct Found {
-    ethernet: [u8; 12],
-    addresses: [IpAddr; 2],
-    tos: u8,
+/// The ports of UDP and TCP lie in the same place.
+fn ports(transport: &[u8]) -> Option<[u16; 2]> {
+    let [a, b, c, d] = *transport.first_chunk()?;
+    Some([u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])])
+}
+
+/// The fields that the families have in different places, or one of them lacks.
+struct Varying {
     ttl: u8,
     df: bool,
     id: u16,
@@ -221,37 +172,38 @@ struct Found {
     length: usize,
 }
 
-impl Found {
-    fn packet(self, protocol: u8, transport: &[u8]) -> Option<Seen> {
-        let start = match protocol {
-            UDP => 8,
-            TCP => usize::from(transport.get(12)? >> 4) * 4,
-            _ => return None,
-        };
-        let key = Key::read(transport.get(start..)?)?;
-        let Self { ethernet, addresses: [from, to], tos, ttl, df, id, label, length } = self;
-        let source = SocketAddr::new(from, word(transport, 0)?);
-        let destination = SocketAddr::new(to, word(transport, 2)?);
-        let is_tcp = protocol == TCP;
-        let checksum = if is_tcp { 0 } else { word(transport, 6)? };
-        let header = Header { ethernet, source, destination, tos, ttl, df, id, label, length, checksum, is_tcp };
-        Some(Seen::Packet(key, header, None))
+impl Varying {
+    fn of(ip: &LaxIpSlice<'_>) -> Self {
+        match ip {
+            LaxIpSlice::Ipv4(ip) => {
+                let ip = ip.header();
+                let (df, id) = (ip.dont_fragment(), ip.identification());
+                Self { ttl: ip.ttl(), df, id, label: 0, length: ip.total_len().into() }
+            }
+            LaxIpSlice::Ipv6(ip) => {
+                let ip = ip.header();
+                let length = Ipv6Header::LEN + usize::from(ip.payload_length());
+                Self { ttl: ip.hop_limit(), df: false, id: 0, label: ip.flow_label().value(), length }
+            }
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::differential::{
-        packets::{Fields, datagrams},
-        scenario::Direction,
+    use crate::{
+        differential::{
+            packets::{Fields, datagrams},
+            scenario::Direction,
+        },
+        packet::Packet,
     };
 
     const FIELDS: Fields = Fields { dscp: 46, ecn: 1, ttl: 40, length: 100, df: true, label: 0xabc, fragmented: false };
 
-    fn framed(ip: &[u8]) -> Vec<u8> {
-        let kind: [u8; 2] = if ip[0] >> 4 == 4 { [8, 0] } else { [0x86, 0xdd] };
-        [&[2; 12][..], &kind, ip].concat()
+    fn framed(packet: &Packet) -> Vec<u8> {
+        packet.framed([2; 6], [2; 6])
     }
 
     #[test]
@@ -272,10 +224,10 @@ mod tests {
         let key = Key { flow: 3, direction: Direction::Forward, number: 9 };
         let (from, to) = ("10.0.0.1:20003".parse().expect("an address"), "10.0.0.2:1".parse().expect("an address"));
         let about = &datagrams(key, &FIELDS, from, to)[0];
-        let icmp = [&[3, 3, 0, 0, 0, 0, 0, 0][..], about].concat();
-        let packet = packet::Ipv4::new([10, 0, 0, 2].into(), [10, 0, 0, 1].into(), 1, packet::ICMP, icmp);
+        let icmp = [&[3, 3, 0, 0, 0, 0, 0, 0][..], &about.bytes()].concat();
+        let packet = Packet::new([10, 0, 0, 2].into(), [10, 0, 0, 1].into(), 1, ip_number::ICMP, icmp);
         let expected = IcmpError { client_port: 20_003, kind: 3, code: 3 };
-        assert_eq!(read(&framed(&packet.bytes())), Some(Seen::Error(expected)));
+        assert_eq!(read(&framed(&packet)), Some(Seen::Error(expected)));
         assert_eq!(read(&[0; 60]), None);
     }
 }

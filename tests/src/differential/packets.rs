@@ -1,16 +1,13 @@
 //! The packets of a flow, each with its number. Pure.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 use super::{
     generate::{DSCPS, TTLS},
     random::Random,
     scenario::{Direction, Flow, Phases},
 };
-use crate::packet::{
-    DONT_FRAGMENT, Ipv4, MORE_FRAGMENTS, UDP, pattern, udp,
-    v6::{FRAGMENT, Ipv6},
-};
+use crate::packet::{Packet, pattern};
 
 /// The first bytes of every payload.
 const MAGIC: [u8; 4] = *b"fdif";
@@ -138,52 +135,16 @@ fn varied(flow: &Flow, mut fields: Fields, random: &mut Random) -> Fields {
 /// # Panics
 ///
 /// If the addresses are of two families.
-pub fn datagrams(key: Key, fields: &Fields, source: SocketAddr, destination: SocketAddr) -> Vec<Vec<u8>> {
-    let data = udp(source.port(), destination.port(), &key.payload(fields.length));
-    match (source.ip(), destination.ip()) {
-        (IpAddr::V4(from), IpAddr::V4(to)) => {
-            let id = u16::try_from(key.number % 65_000).expect("16 bits") + 1;
-            let fragment = if fields.df { DONT_FRAGMENT } else { 0 };
-            let whole = Ipv4 { tos: fields.tos(), fragment, ..Ipv4::new(from, to, id, UDP, data) }.with_checksum(6);
-            let packets = if fields.fragmented { halves(&whole) } else { vec![whole] };
-            packets.iter().map(|packet| with_ttl(packet.bytes(), 8, fields.ttl)).collect()
-        }
-        (IpAddr::V6(from), IpAddr::V6(to)) => {
-            let (class, label) = (fields.tos(), fields.label);
-            let whole = Ipv6 { class, label, ..Ipv6::new(from, to, UDP, data) }.with_checksum(6);
-            let packets = if fields.fragmented { halves_v6(&whole, key.number) } else { vec![whole] };
-            packets.iter().map(|packet| with_ttl(packet.bytes(), 7, fields.ttl)).collect()
-        }
-        _ => panic!("{source} and {destination}"),
-    }
-}
-
-fn with_ttl(mut packet: Vec<u8>, at: usize, ttl: u8) -> Vec<u8> {
-    packet[at] = ttl;
-    packet
+pub fn datagrams(key: Key, fields: &Fields, source: SocketAddr, destination: SocketAddr) -> Vec<Packet> {
+    let id = u16::try_from(key.number % 65_000).expect("16 bits") + 1;
+    let &Fields { ttl, df, label, .. } = fields;
+    let whole = Packet::datagram(source, destination, id, &key.payload(fields.length));
+    let whole = Packet { class: fields.tos(), ttl, df, label, ..whole };
+    if fields.fragmented { whole.fragments(CUT).into() } else { vec![whole] }
 }
 
 /// Bytes of the first fragment's payload.
 const CUT: usize = 512;
-
-fn halves(whole: &Ipv4) -> Vec<Ipv4> {
-    let (first, second) = whole.payload.split_at(CUT);
-    vec![
-        Ipv4 { fragment: MORE_FRAGMENTS, payload: first.to_vec(), ..whole.clone() },
-        Ipv4 { fragment: u16::try_from(CUT / 8).expect("small"), payload: second.to_vec(), ..whole.clone() },
-    ]
-}
-
-fn halves_v6(whole: &Ipv6, number: u32) -> Vec<Ipv6> {
-    let (first, second) = whole.payload.split_at(CUT);
-    let half = |payload: &[u8], offset_and_more: u16| {
-        let mut header = [0; 8];
-        header[2..4].copy_from_slice(&offset_and_more.to_be_bytes());
-        header[4..].copy_from_slice(&(number + 1).to_be_bytes());
-        Ipv6 { payload: payload.to_vec(), ..whole.clone() }.behind(FRAGMENT, header)
-    };
-    vec![half(first, 1), half(second, u16::try_from(CUT).expect("small"))]
-}
 
 #[cfg(test)]
 mod tests {
@@ -219,14 +180,13 @@ mod tests {
     fn fragments_make_the_datagram() {
         let fields = Fields { dscp: 46, ecn: 1, ttl: 40, length: 900, df: false, label: 0, fragmented: true };
         let key = Key { flow: 1, direction: Direction::Forward, number: 5 };
-        for (from, to, header) in [("10.0.0.1:1", "10.0.0.2:2", 20), ("[fd00::1]:1", "[fd00::2]:2", 48)] {
+        for (from, to) in [("10.0.0.1:1", "10.0.0.2:2"), ("[fd00::1]:1", "[fd00::2]:2")] {
             let (from, to) = (from.parse().expect("an address"), to.parse().expect("an address"));
             let halves = datagrams(key, &fields, from, to);
-            let parts: Vec<u8> = halves.iter().flat_map(|half| half[header..].to_vec()).collect();
+            let parts: Vec<u8> = halves.into_iter().flat_map(|half| half.payload).collect();
             assert_eq!(Key::read(&parts[8..]), Some(key));
             let whole = datagrams(key, &Fields { fragmented: false, ..fields }, from, to).remove(0);
-            let whole_header = if header == 20 { 20 } else { 40 };
-            assert_eq!(parts, whole[whole_header..]);
+            assert_eq!(parts, whole.payload);
         }
     }
 }

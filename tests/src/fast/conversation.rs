@@ -40,6 +40,15 @@ impl Family {
         Ok(SocketAddr::new(self.of(pod)?, PORT))
     }
 
+    /// The address of the host with this number on the nodes' first segment: the node `a` is 11.
+    pub fn host(self, number: u8) -> IpAddr {
+        match self {
+            Self::V4 => Ipv4Addr::new(192, 168, 1, number).into(),
+            // The digits are the same, and are read in another base.
+            Self::V6 => format!("2001:db8:1::{number}").parse().expect("an address"),
+        }
+    }
+
     /// The network of the lab's pods.
     pub const fn pods(self) -> IpNet {
         match self {

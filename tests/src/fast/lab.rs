@@ -1,13 +1,13 @@
 //! Two nodes with agents in mode `fast` and two pods on each, over both families.
 
-use std::{path::Path, time::Duration};
+use std::path::Path;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use flannel_agent::datapath::{Maps, PinRoot};
 use flannel_common::{program::Program, reason::Reason};
 
-use super::{FLAGS, Family};
-use crate::{Agent, Node, Pod, TwoNodes, cluster::config, eventually, topology::Stack};
+use super::{FLAGS, Family, until_replayed};
+use crate::{Agent, Node, Pod, TwoNodes, cluster::config, nodes::ready_agents, topology::Stack};
 
 /// The number of packets of a conversation that are to be replayed.
 const REPLAYED: u64 = 200;
@@ -47,12 +47,7 @@ impl FastLab {
 
     /// On these nodes, of both families.
     pub fn on(nodes: TwoNodes, flags: &[&str]) -> Result<Self> {
-        let agent = |node: &Node| -> Result<Agent> {
-            let options = FLAGS.iter().chain(flags).fold(nodes.options()?, |options, flag| options.flag(flag));
-            node.agent(options)
-        };
-        let agents = [agent(&nodes.a)?, agent(&nodes.b)?];
-        agents.iter().try_for_each(Agent::wait_ready)?;
+        let agents = ready_agents([&nodes.a, &nodes.b], &nodes.options()?.flags(&FLAGS).flags(flags))?;
         let (near, beside) = (nodes.a.add_pod("p1")?, nodes.a.add_pod("p2")?);
         let (far, other) = (nodes.b.add_pod("p1")?, nodes.b.add_pod("p2")?);
         let maps = |node: &Node| -> Result<Maps> { Ok(node.enter(|| Maps::open(&PinRoot::new(Path::new(PINS))))??) };
@@ -105,22 +100,6 @@ impl FastLab {
 
     /// Talks until packets were replayed on these nodes (`a`, `b`).
     pub fn until_replayed_on(&self, on: [bool; 2], mut exchange: impl FnMut(u32) -> Result<()>) -> Result<()> {
-        let before = self.replayed()?;
-        eventually("replayed packets", Duration::from_secs(15), || {
-            // What does not come through is no matter of patience.
-            if let Err(lost) = exchange(100) {
-                return Ok(Err(lost));
-            }
-            let after = self.replayed()?;
-            for node in 0..2 {
-                let packets = after[node] - before[node];
-                ensure!(!on[node] || packets >= REPLAYED, "{packets} on node {node}: {}", self.stats(node)?);
-            }
-            Ok(Ok(()))
-        })?
-    }
-
-    fn stats(&self, node: usize) -> Result<String> {
-        Ok(self.agents[node].cli(&["maps", "dump", "stats"])?.stdout)
+        until_replayed(&self.agents, on, REPLAYED, || self.replayed(), || exchange(100))
     }
 }

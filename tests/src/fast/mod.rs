@@ -84,6 +84,30 @@ impl Counters {
     }
 }
 
+/// Exchanges messages until so many packets more are replayed on each of these nodes.
+pub fn until_replayed(
+    agents: &[Agent; 2],
+    on: [bool; 2],
+    packets: u64,
+    replayed: impl Fn() -> Result<[u64; 2]>,
+    mut exchange: impl FnMut() -> Result<()>,
+) -> Result<()> {
+    let before = replayed()?;
+    eventually("replayed packets", Duration::from_secs(15), || {
+        // What does not come through is no matter of patience.
+        if let Err(lost) = exchange() {
+            return Ok(Err(lost));
+        }
+        let after = replayed()?;
+        for node in 0..2 {
+            let more = after[node] - before[node];
+            let stats = || agents[node].cli(&["maps", "dump", "stats"]);
+            ensure!(!on[node] || more >= packets, "{more} on node {node}: {}", stats()?.stdout);
+        }
+        Ok(Ok(()))
+    })?
+}
+
 /// Two nodes in mode `fast` with a router between them and a pod on each that takes part.
 pub fn fast_pair(name: &str, flags: &[&str]) -> Result<Pair> {
     fast_pair_of(name, Stack::V4, flags)

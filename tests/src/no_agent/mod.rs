@@ -17,7 +17,7 @@ mod talk;
 
 pub use self::{
     node::{BareNode, Counts, Key},
-    talk::{Talk, checksum_errors},
+    talk::Talk,
 };
 
 use std::{net::SocketAddr, time::Duration};

@@ -1,7 +1,6 @@
 //! A TCP connection that a test leads step by step, and what the ends think of the packets.
 
 use std::{
-    fs,
     io::{Read as _, Write as _},
     net::{SocketAddr, TcpListener, TcpStream},
     os::fd::AsRawFd as _,
@@ -111,15 +110,4 @@ fn read_message(end: &mut TcpStream, number: u32) -> Result<()> {
             read => ensure!(read < number, "message {read} before it was sent"),
         }
     }
-}
-
-/// Segments and datagrams a host received with a wrong checksum.
-pub fn checksum_errors(host: &Host) -> Result<u64> {
-    let text = fs::read_to_string(format!("/proc/{}/net/snmp", host.pid()))?;
-    let lines: Vec<_> = text.lines().filter(|line| line.starts_with("Tcp: ") || line.starts_with("Udp: ")).collect();
-    let errors = lines.chunks(2).map(|pair| -> Result<u64> {
-        let place = pair[0].split(' ').position(|name| name == "InCsumErrors").context("no InCsumErrors")?;
-        pair[1].split(' ').nth(place).context("InCsumErrors")?.parse().context("InCsumErrors")
-    });
-    errors.sum()
 }

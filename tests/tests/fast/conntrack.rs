@@ -3,7 +3,7 @@
 
 use std::{
     io::{Read as _, Write as _},
-    net::{IpAddr, SocketAddr},
+    net::SocketAddr,
     thread,
     time::Duration,
 };
@@ -13,7 +13,7 @@ use flannel_common::{fast::FastConfig, program::Program, reason::Reason};
 use flannel_tests::{
     eventually,
     no_agent::{BareNode, BarePair, Key, Talk},
-    packet::Ipv4,
+    packet::Packet,
     throughout,
     wire::inject,
 };
@@ -133,16 +133,16 @@ fn what_conntrack_calls_invalid_teaches_nothing() -> Result<()> {
     for node in pair.nodes() {
         node.nft("flush chain ip cluster forward")?;
     }
-    let (IpAddr::V4(from), IpAddr::V4(to)) = (pair.near.ip(), pair.far.ip()) else { anyhow::bail!("IPv4 pods") };
+    let (from, to) = (pair.near.ip(), pair.far.ip());
     for id in 1..400 {
-        let mut packet = Ipv4::udp(from, to, id, 64);
+        let mut packet = Packet::udp(from, to, id, 64);
         packet.payload[6] ^= 0x5a;
-        inject(&pair.near, &packet.bytes())?;
+        inject(&pair.near, &packet)?;
     }
     ensure!(pair.a.counted(Program::ToTunnel, Reason::Untracked)? > 0, "{:#?}", pair.a.counts()?);
     ensure!(pair.a.flows()?.is_empty(), "{:#?}", pair.a.flows()?);
     for id in 1..400 {
-        inject(&pair.near, &Ipv4::udp(from, to, id, 64).bytes())?;
+        inject(&pair.near, &Packet::udp(from, to, id, 64))?;
     }
     ensure!(!pair.a.flows()?.is_empty(), "valid ones are learned: {:#?}", pair.a.counts()?);
     Ok(())

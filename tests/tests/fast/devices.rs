@@ -19,7 +19,7 @@ use flannel_tests::{
         rr::{Protocol, rr},
     },
     no_agent::Talk,
-    packet::{Ipv4, TCP, v6::Ipv6},
+    packet::Packet,
     throughout,
     topology::Stack,
     wire::{Capture, inject, inject_frame},
@@ -190,15 +190,8 @@ fn flooded_and_steered_packets_lead_to_the_pod_they_are_for() -> Result<()> {
 }
 
 /// A TCP segment in the middle of a connection, with something to know it by.
-fn segment(talk: &Talk) -> Result<Vec<u8>> {
-    let [client, server] = talk.ends()?;
-    let ports = [client.port().to_be_bytes(), server.port().to_be_bytes()].concat();
-    let payload = [&ports[..], &[0, 0, 0, 1, 0, 0, 0, 1, 0x50, 0x10, 1, 0, 0, 0, 0, 0], &b"forged"[..]].concat();
-    Ok(match (client.ip(), server.ip()) {
-        (IpAddr::V4(from), IpAddr::V4(to)) => Ipv4::new(from, to, 7, TCP, payload).with_checksum(16).bytes(),
-        (IpAddr::V6(from), IpAddr::V6(to)) => Ipv6::new(from, to, TCP, payload).with_checksum(16).bytes(),
-        _ => anyhow::bail!("one connection has one family"),
-    })
+fn segment(talk: &Talk) -> Result<Packet> {
+    Ok(Packet::tcp(talk.ends()?, 7, b"forged", |_| ()))
 }
 
 fn is_forged(frame: &[u8]) -> bool {
@@ -261,8 +254,7 @@ fn frames_from_a_forged_address_are_the_bridges() -> Result<()> {
     let capture = Capture::start(&pair.far, "eth0", is_forged)?;
     for at in pair.far.addresses() {
         let mut talk = replayed_talk(&pair, *at)?;
-        let ethertype = if at.is_ipv4() { [8, 0] } else { [0x86, 0xdd] };
-        let frame = [&bridge.0[..], &[0x02, 0, 0, 0, 0, 0x99], &ethertype, &segment(&talk)?].concat();
+        let frame = segment(&talk)?.framed(bridge.0, [0x02, 0, 0, 0, 0, 0x99]);
         capture.clear();
         eventually("frames that differ", Duration::from_secs(5), || {
             talk.exchange(20)?;

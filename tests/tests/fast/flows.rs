@@ -14,7 +14,7 @@ use flannel_tests::{
         segmented::{self, Segmented},
         span::Span,
     },
-    no_agent::{BarePair, Talk, checksum_errors},
+    no_agent::{BarePair, Talk},
     service_rules::Backend,
 };
 
@@ -30,7 +30,7 @@ fn mostly_replayed(pair: &BarePair, before: [u64; 2], report: &RrReport) -> Resu
         ensure!(replayed * 100 >= packets * 98, "{replayed} of {packets} packets: {:#?}", node.counts()?);
     }
     for pod in [&pair.near, &pair.far] {
-        ensure!(checksum_errors(pod)? == 0, "wrong checksums at {}", pod.name());
+        ensure!(pod.checksum_errors()? == 0, "wrong checksums at {}", pod.name());
     }
     Ok(())
 }
@@ -119,7 +119,7 @@ fn streams_both_ways_stay_whole() -> Result<()> {
         }
     }
     for pod in [&pair.near, &pair.far] {
-        ensure!(checksum_errors(pod)? == 0, "wrong checksums at {}", pod.name());
+        ensure!(pod.checksum_errors()? == 0, "wrong checksums at {}", pod.name());
     }
     Ok(())
 }

@@ -6,6 +6,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
+use etherparse::TcpHeader;
 use flannel_common::{
     guard::{Checks, GuardMode},
     program::Program,
@@ -16,7 +17,7 @@ use flannel_tests::{
     host::joined,
     no_agent::BarePair,
     not_run,
-    packet::Ipv4,
+    packet::{Packet, vxlan},
     wire::{Capture, inject},
 };
 
@@ -26,10 +27,8 @@ const PEER: u32 = 2;
 /// A tunnel packet, as the program of a pod would write it: for a pod of the peer, with its last
 /// byte as the destination's.
 fn forged() -> Vec<u8> {
-    let vxlan = [0x08, 0, 0, 0, 0, 0, 1, 0];
-    let ethernet = [&[2; 12][..], &[0x08, 0x00]].concat();
-    let ip = [0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0, 10, 244, 1, 2, 10, 244, 2, 2];
-    [&vxlan[..], &ethernet, &ip, &[0; 8]].concat()
+    let [from, to] = [[10, 244, 1, 2], [10, 244, 2, 2]].map(IpAddr::from);
+    vxlan(&Packet::udp(from, to, 1, 0).framed([2; 6], [2; 6]))
 }
 
 fn send(from: &Pod, to: IpAddr, times: u32) -> Result<()> {
@@ -86,19 +85,14 @@ fn a_pod_does_not_speak_vxlan_for_its_node() -> Result<()> {
 /// They end what the programs know of the connection, which costs it speed and nothing else.
 #[test]
 fn forged_closes_do_not_close_anothers_connection() -> Result<()> {
-    const FIN: u8 = 0x11;
-    const RST: u8 = 0x04;
     let mut pair = BarePair::new("hostileclose")?;
     let thief = pair.a.add_pod("thief")?;
     let mut talk = pair.talk()?;
     pair.talk_until_replayed(&mut talk, 500)?;
-    let (IpAddr::V4(from), IpAddr::V4(to)) = (pair.near.ip(), pair.far.ip()) else { anyhow::bail!("IPv4 pods") };
-    let [client, server] = talk.ends()?.map(|end| end.port().to_be_bytes());
     for id in 1..200 {
-        for flags in [FIN, RST] {
-            let rest = [0, 0, 0, 1, 0, 0, 0, 1, 0x50, flags, 1, 0, 0, 0, 0, 0];
-            let packet = Ipv4::new(from, to, id, 6, [&client[..], &server, &rest].concat()).with_checksum(16);
-            inject(&thief, &packet.bytes())?;
+        let close: [fn(&mut TcpHeader); 2] = [|tcp| tcp.fin = true, |tcp| (tcp.ack, tcp.rst) = (false, true)];
+        for close in close {
+            inject(&thief, &Packet::tcp(talk.ends()?, id, &[], close))?;
             talk.exchange(1)?;
         }
     }

@@ -24,7 +24,7 @@ use flannel_tests::{
         rr::{Protocol, rr},
     },
     no_agent::{BareNode, BarePair, Key},
-    packet::Ipv4,
+    packet::Packet,
     wire::{inject, inject_frame},
 };
 
@@ -159,14 +159,9 @@ fn a_pod_that_uses_anothers_address_gets_nothing_of_its_flow() -> Result<()> {
     let thief = pair.a.add_pod("thief")?;
     let mut talk = pair.talk()?;
     pair.talk_until_replayed(&mut talk, 500)?;
-    let (IpAddr::V4(from), IpAddr::V4(to)) = (pair.near.ip(), pair.far.ip()) else { anyhow::bail!("IPv4 pods") };
-    let [client, server] = talk.ends()?.map(|end| end.port());
     let veth = pair.a.veth_index(&thief)?;
     for id in 1..200 {
-        let header =
-            [&client.to_be_bytes()[..], &server.to_be_bytes(), &[0, 0, 0, 1, 0, 0, 0, 1, 0x50, 0x10, 1, 0, 0, 0, 0, 0]];
-        let packet = Ipv4::new(from, to, id, 6, header.concat()).with_checksum(16);
-        inject(&thief, &packet.bytes())?;
+        inject(&thief, &Packet::tcp(talk.ends()?, id, &[], |_| ()))?;
         talk.exchange(1)?;
     }
     let known: Vec<_> = pair.a.usable_flows()?.into_iter().filter(|(key, _)| key.device == veth).collect();
@@ -222,11 +217,10 @@ fn tagged_packets_are_the_kernels() -> Result<()> {
     let pair = BarePair::new("fastvlan")?;
     let mut talk = pair.talk()?;
     pair.talk_until_replayed(&mut talk, 500)?;
-    let (IpAddr::V4(from), IpAddr::V4(to)) = (pair.near.ip(), pair.far.ip()) else { anyhow::bail!("IPv4 pods") };
     let count = || pair.a.counted(Program::FromPod, Reason::VlanTagged);
     let before = count()?;
-    let frame =
-        [vec![0xff; 6], vec![2, 0, 0, 0, 0, 9, 0x81, 0, 0, 5, 8, 0], Ipv4::udp(from, to, 1, 64).bytes()].concat();
+    let frame = Packet::udp(pair.near.ip(), pair.far.ip(), 1, 64).framed([0xff; 6], [2, 0, 0, 0, 0, 9]);
+    let frame = [&frame[..12], &[0x81, 0, 0, 5], &frame[12..]].concat();
     for _ in 0..64 {
         inject_frame(&pair.near, "eth0", &frame)?;
     }

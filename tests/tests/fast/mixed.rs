@@ -8,6 +8,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
+use etherparse::ip_number;
 use flannel_common::{program::Program, reason::Reason};
 use flannel_tests::{
     Mixed, Pod, eventually,
@@ -17,10 +18,7 @@ use flannel_tests::{
         segmented::{Segmented, send},
         udp_stream,
     },
-    packet::{
-        self, Ipv4,
-        v6::{self, Ipv6},
-    },
+    packet::{Packet, frame},
     throughout,
     topology::{OFFLOAD, Stack},
     wire::{Capture, inject, inject_frame},
@@ -124,22 +122,12 @@ fn through_services(mixed: &Mixed) -> Result<()> {
 }
 
 /// A datagram with a DSCP and ECN of its own, from port 4242 to port 4243.
-fn datagram(from: IpAddr, to: IpAddr, number: u16, class: u8) -> Vec<u8> {
-    match (from, to) {
-        (IpAddr::V4(from), IpAddr::V4(to)) => Ipv4 { tos: class, ..Ipv4::udp(from, to, number, 64) }.bytes(),
-        (IpAddr::V6(from), IpAddr::V6(to)) => Ipv6 { class, ..Ipv6::udp(from, to, number, 64) }.bytes(),
-        _ => panic!("one packet has one family"),
-    }
+fn datagram(from: IpAddr, to: IpAddr, number: u16, class: u8) -> Packet {
+    Packet { class, ..Packet::udp(from, to, number, 64) }
 }
 
 fn is_datagram(frame: &[u8]) -> bool {
-    (packet::is_ipv4(frame) && frame[23] == packet::UDP)
-        || (frame.len() > 62 && frame[12..14] == [0x86, 0xdd] && frame[20] == packet::UDP)
-}
-
-/// The class of a frame's packet.
-fn class(frame: &[u8]) -> u8 {
-    if packet::is_ipv4(frame) { frame[15] } else { frame[14] << 4 | frame[15] >> 4 }
+    frame::ip(frame).is_some_and(|ip| ip.payload_ip_number() == ip_number::UDP)
 }
 
 /// From each pod to the other, in the middle of a flow.
@@ -147,18 +135,15 @@ fn classes_arrive(mixed: &Mixed) -> Result<()> {
     for (from, to) in [(&mixed.ours, &mixed.stocks), (&mixed.stocks, &mixed.ours)] {
         let _listener = to.enter(|| UdpSocket::bind((to.ip(), 4243)))??;
         let capture = Capture::start(to, "eth0", is_datagram)?;
-        let send = |class| -> Result<()> {
-            let packet = datagram(from.ip(), to.ip(), 1, class);
-            inject(from, &packet)
-        };
         for sent in [0, 1, 2, 3, 0xb8, 0xba, 0xbb] {
             capture.clear();
-            (0..20).try_for_each(|_| send(sent))?;
+            (0..20).try_for_each(|_| inject(from, &datagram(from.ip(), to.ip(), 1, sent)))?;
             eventually("twenty datagrams", Duration::from_secs(5), || {
                 ensure!(capture.len() == 20, "{} of 20 with class {sent:#x}", capture.len());
                 Ok(())
             })?;
-            let classes: Vec<_> = capture.frames().iter().map(|frame| class(frame)).collect();
+            let frames = capture.frames();
+            let classes: Vec<_> = frames.iter().filter_map(|frame| Some(frame::class(&frame::ip(frame)?))).collect();
             ensure!(classes == [sent; 20], "{sent:#x} from {}: {classes:x?}", from.name());
         }
     }
@@ -169,7 +154,7 @@ fn classes_arrive(mixed: &Mixed) -> Result<()> {
 /// outer checksum shows the damage to the inner packet.
 fn damaged_frames_do_not_arrive(mixed: &Mixed) -> Result<()> {
     let (from, to) = (&mixed.stocks, &mixed.ours);
-    let is_tunnel = if to.ip().is_ipv4() { packet::is_tunnel } else { v6::is_tunnel };
+    let is_tunnel = if to.ip().is_ipv4() { frame::is_tunnel } else { frame::is_tunnel_v6 };
     let _listener = to.enter(|| UdpSocket::bind((to.ip(), 4243)))??;
     let wire = Capture::start(&mixed.nodes.a, "eth0", is_tunnel)?;
     let packet = datagram(from.ip(), to.ip(), 2, 0);
@@ -178,7 +163,8 @@ fn damaged_frames_do_not_arrive(mixed: &Mixed) -> Result<()> {
         ensure!(replayed > 10, "{replayed} of 50 are replayed");
         Ok(())
     })?;
-    let frame = wire.frames().into_iter().rev().find(|frame| frame.ends_with(&packet[12..])).context("no frame")?;
+    let frame =
+        wire.frames().into_iter().rev().find(|frame| frame.ends_with(&packet.bytes()[12..])).context("no frame")?;
     let mut damaged = frame.clone();
     *damaged.last_mut().context("bytes")? ^= 0x5a;
     let pod = Capture::start(to, "eth0", is_datagram)?;

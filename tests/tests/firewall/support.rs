@@ -9,10 +9,7 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 use flannel_agent::traffic::Engine;
 use flannel_host::family::Family;
-use flannel_tests::{
-    Agent, AgentOptions, Etcd, Host, Lab, Node, Pod, cluster,
-    topology::{Stack, Three},
-};
+use flannel_tests::{Agent, Host, Node, Pod, ThreeNodes, cluster, nodes::ready_agents, topology::Stack};
 
 /// The network configuration that chooses an engine.
 pub(crate) fn config(engine: Engine, stack: Stack) -> String {
@@ -60,41 +57,35 @@ pub(crate) fn of_node(node: &Node, family: Family) -> Result<(IpAddr, IpAddr)> {
 
 /// Nodes `a` and `b` with an agent and a pod each; `c` is only a host.
 pub(crate) struct Cluster {
-    pub(crate) net: Three,
     pub(crate) a: Agent,
     pub(crate) near: Pod,
     pub(crate) far: Pod,
-    pub(crate) etcd: Etcd,
     _b: Agent,
-    _lab: Lab,
+    // Last: the lab goes when its handles are of no use any more.
+    pub(crate) net: ThreeNodes,
 }
 
 impl Cluster {
     /// With these flags for both agents.
     pub(crate) fn new(name: &str, engine: Engine, flags: &[&str]) -> Result<Self> {
-        let lab = Lab::new(name)?;
-        let net = Three::with(&lab, Stack::Dual)?;
-        let etcd = cluster::store(&lab, &net, &config(engine, Stack::Dual))?;
-        let options = options(&net, &etcd, flags)?;
-        let (a, b) = (net.a.agent(options.clone())?, net.b.agent(options)?);
-        for agent in [&a, &b] {
-            agent.wait_ready()?;
-            agent.wait_peers(2)?;
-        }
+        let net = ThreeNodes::with(name, Stack::Dual, &config(engine, Stack::Dual))?;
+        let agents = ready_agents([&net.a, &net.b], &net.options()?.flags(flags))?;
+        agents.iter().try_for_each(|agent| agent.wait_peers(2))?;
+        let [a, b] = agents;
         let (near, far) = (net.a.add_pod("p1")?, net.b.add_pod("p1")?);
         for family in Family::BOTH {
             near.wait_ping(of(&far, family)?)?;
             // The way back, for packets that keep their source.
             net.r.sh(&format!("ip route add {} via {}", of(&near, family)?, of_a(family)))?;
         }
-        Ok(Self { net, a, near, far, etcd, _b: b, _lab: lab })
+        Ok(Self { a, near, far, _b: b, net })
     }
 
     /// Ends the agent of `a` and starts one with other flags.
     pub(crate) fn replace(&mut self, flags: &[&str]) -> Result<()> {
         self.a.sigterm_and_wait()?;
-        self.a = self.net.a.agent(options(&self.net, &self.etcd, flags)?)?;
-        self.a.wait_ready()
+        self.a = self.net.a.ready_agent(self.net.options()?.flags(flags))?;
+        Ok(())
     }
 
     /// Requires that packets of the pod on `a` to the outside are masqueraded.
@@ -105,10 +96,6 @@ impl Cluster {
         }
         Ok(())
     }
-}
-
-fn options(net: &Three, etcd: &Etcd, flags: &[&str]) -> Result<AgentOptions> {
-    Ok(flags.iter().fold(AgentOptions::etcd(&net.endpoint(etcd))?, |options, flag| options.flag(flag)))
 }
 
 /// Sends a datagram and waits for its answer, which has to come from where it was sent to; the

@@ -34,11 +34,11 @@ fn no_rule_of_ours_stays_when_switched_off() -> Result<()> {
 #[test]
 fn the_other_engine_takes_over() -> Result<()> {
     let mut cluster = Cluster::new("over", Iptables, &["--ip-masq"])?;
-    cluster.etcd.put(CONFIG_KEY, &config(Nftables, Stack::Dual), None)?;
+    cluster.net.etcd.put(CONFIG_KEY, &config(Nftables, Stack::Dual), None)?;
     cluster.replace(&["--ip-masq"])?;
     let found = rules(&cluster)?;
     ensure!(!found.contains("FLANNEL") && found.contains("table ip flannel-ipv4"), "{found}");
-    cluster.etcd.put(CONFIG_KEY, &config(Iptables, Stack::Dual), None)?;
+    cluster.net.etcd.put(CONFIG_KEY, &config(Iptables, Stack::Dual), None)?;
     cluster.replace(&["--ip-masq"])?;
     let found = rules(&cluster)?;
     ensure!(found.contains("FLANNEL-FWD") && !found.contains("table ip flannel-ipv4"), "{found}");

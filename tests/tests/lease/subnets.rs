@@ -4,10 +4,10 @@ use std::{collections::BTreeSet, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{
-    Agent, AgentOptions, Lab, TwoNodes,
+    Agent, ThreeNodes, TwoNodes,
     cluster::{self, VXLAN},
     eventually,
-    topology::{ROUTER, Three},
+    nodes::ready_agents,
 };
 
 /// Two subnets can be leased.
@@ -20,10 +20,8 @@ fn subnet(agent: &Agent) -> Result<String> {
 
 #[test]
 fn three_agents_get_disjoint_subnets_and_each_others_as_peers() -> Result<()> {
-    let lab = Lab::new("three")?;
-    let net = Three::new(&lab)?;
-    let etcd = cluster::store(&lab, &net, VXLAN)?;
-    let agents = cluster::agents(&net, &etcd)?;
+    let net = ThreeNodes::new("three", VXLAN)?;
+    let agents = ready_agents(net.nodes(), &net.options()?)?;
     let subnets: BTreeSet<String> = agents.iter().map(subnet).collect::<Result<_>>()?;
     assert_eq!(subnets.len(), 3, "{subnets:?}");
     for agent in &agents {
@@ -77,12 +75,9 @@ fn a_node_whose_lease_ran_out_gets_its_former_subnet_back() -> Result<()> {
 /// The answer that all three wait for comes to all at once: each sees two free subnets.
 #[test]
 fn agents_that_race_for_the_last_subnets_each_get_one_and_the_last_reports_it() -> Result<()> {
-    let lab = Lab::new("race")?;
-    let net = Three::new(&lab)?;
-    let etcd = cluster::store(&lab, &net, TWO_SUBNETS)?;
-    etcd.pause()?;
-    let options = || AgentOptions::etcd(&etcd.endpoint(ROUTER));
-    let agents = [net.a.agent(options()?)?, net.b.agent(options()?)?, net.c.agent(options()?)?];
+    let net = ThreeNodes::new("race", TWO_SUBNETS)?;
+    net.etcd.pause()?;
+    let agents: Vec<_> = net.nodes().into_iter().map(|node| node.agent(net.options()?)).collect::<Result<_>>()?;
     for node in net.nodes() {
         eventually("a connection to etcd", Duration::from_secs(4), || {
             let connections = node.sh("ss -Htn state established dport = :2379")?.stdout;
@@ -90,7 +85,7 @@ fn agents_that_race_for_the_last_subnets_each_get_one_and_the_last_reports_it() 
             Ok(())
         })?;
     }
-    etcd.resume()?;
+    net.etcd.resume()?;
     let (mut subnets, mut refused) = (BTreeSet::new(), 0);
     for agent in &agents {
         if agent.wait_ready().is_ok() {
@@ -104,7 +99,7 @@ fn agents_that_race_for_the_last_subnets_each_get_one_and_the_last_reports_it() 
         refused += 1;
     }
     assert_eq!((subnets, refused), (["10.244.1.0/24", "10.244.2.0/24"].map(str::to_owned).into(), 1));
-    assert_eq!(etcd.list(cluster::LEASES)?.len(), 2);
+    assert_eq!(net.etcd.list(cluster::LEASES)?.len(), 2);
     Ok(())
 }
 

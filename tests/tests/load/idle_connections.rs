@@ -129,7 +129,7 @@ fn a_pod_that_holds_connections_to_a_port_for_all_keeps_no_probe_out() -> Result
 fn a_pod_reaches_no_health_check_on_loopback_and_floods_it_in_vain_where_it_does() -> Result<()> {
     let pair = TwoNodes::new("idlelo", VXLAN)?;
     let flags = ["--healthz-ip=127.0.0.1", &format!("--healthz-port={HEALTH}"), &format!("--metrics-port={METRICS}")];
-    let _agent = pair.a.ready_agent(flags.iter().fold(pair.options()?, |options, flag| options.flag(flag)))?;
+    let _agent = pair.a.ready_agent(pair.options()?.flags(&flags))?;
     let pod = pair.a.add_pod("p1")?;
     let refused = request(&pod, at(NODE, HEALTH), "/healthz").map_err(|error| format!("{error:#}"));
     ensure!(refused.as_ref().is_err_and(|error| error.contains("refused")), "a pod at the health port: {refused:?}");

@@ -1,13 +1,13 @@
 //! The external interface under a running agent: other addresses, flaps, and recreated devices.
 
-use std::{net::IpAddr, time::Duration};
+use std::{net::IpAddr, ops::Deref, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{
-    Agent, AgentOptions, Etcd, Lab, Node, Pod,
-    cluster::{self, LEASES, VXLAN},
+    Agent, Node, ThreeNodes,
+    cluster::{Cluster, LEASES, VXLAN},
     eventually,
-    topology::{ROUTER, Three},
+    topology::{ROUTER, Stack},
 };
 use serde_json::Value;
 
@@ -15,22 +15,19 @@ use serde_json::Value;
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// A running cluster with a pod on each node.
-struct World {
-    lab: Lab,
-    net: Three,
-    etcd: Etcd,
-    agents: [Agent; 3],
-    pods: [Pod; 3],
+struct World(Cluster);
+
+impl Deref for World {
+    type Target = Cluster;
+
+    fn deref(&self) -> &Cluster {
+        &self.0
+    }
 }
 
 impl World {
     fn new(name: &str) -> Result<Self> {
-        let lab = Lab::new(name)?;
-        let net = Three::new(&lab)?;
-        let etcd = cluster::store(&lab, &net, VXLAN)?;
-        let agents = cluster::agents(&net, &etcd)?;
-        let pods = [net.a.add_pod("p1")?, net.b.add_pod("p1")?, net.c.add_pod("p1")?];
-        Ok(Self { lab, net, etcd, agents, pods })
+        Ok(Self(Cluster::new(name, Stack::V4, r#"{"Type":"vxlan"}"#)?))
     }
 
     /// Waits until node `a` is reached at `address`: by its own word, in the store under `key`, and
@@ -149,12 +146,10 @@ fn a_recreated_interface_is_taken_by_its_name() -> Result<()> {
 
 #[test]
 fn an_interface_that_stays_away_gives_way_to_the_next() -> Result<()> {
-    let lab = Lab::new("another")?;
-    let net = Three::new(&lab)?;
-    let etcd = cluster::store(&lab, &net, VXLAN)?;
-    lab.link(&net.a, "eth1", &net.r, "eth-a1")?;
+    let net = ThreeNodes::new("another", VXLAN)?;
+    net.lab.link(&net.a, "eth1", &net.r, "eth-a1")?;
     net.r.sh("ip link set eth-a1 master br1")?;
-    let options = AgentOptions::etcd(&etcd.endpoint(ROUTER))?.flag("--iface-regex=^eth1$");
+    let options = net.options()?.flag("--iface-regex=^eth1$");
     let agent = net.a.ready_agent(options)?;
     net.a.sh("ip link del eth0")?;
     not_ready(&agent, "external interface eth0 is gone")?;

@@ -4,10 +4,9 @@ use std::{os::unix::net::UnixDatagram, time::Duration};
 
 use anyhow::{Result, ensure};
 use flannel_tests::{
-    AgentOptions, Lab, Node,
+    AgentOptions, Lab, Node, ThreeNodes,
     cluster::{CONFIG_KEY, VXLAN},
     eventually, throughout,
-    topology::{ROUTER, Three},
 };
 use serde_json::Value;
 
@@ -31,12 +30,10 @@ fn heard(manager: &UnixDatagram) -> Result<String> {
 
 #[test]
 fn health_and_the_service_manager_follow_readiness() -> Result<()> {
-    let lab = Lab::new("health")?;
-    let net = Three::new(&lab)?;
-    let etcd = lab.etcd(&net.r)?;
+    let net = ThreeNodes::unconfigured("health")?;
     let manager = UnixDatagram::bind(net.a.outside_path("/run/notify.sock"))?;
     manager.set_read_timeout(Some(Duration::from_secs(20)))?;
-    let mut options = AgentOptions::etcd(&etcd.endpoint(ROUTER))?.flag(&format!("--healthz-port={PORT}"));
+    let mut options = net.options()?.flag(&format!("--healthz-port={PORT}"));
     options.environment.push(("NOTIFY_SOCKET".to_owned(), "/run/notify.sock".to_owned()));
     let agent = net.a.agent(options)?;
 
@@ -45,15 +42,15 @@ fn health_and_the_service_manager_follow_readiness() -> Result<()> {
     assert_eq!(net.a.http_get(PORT, "/healthz")?, (200, "flanneld is running".to_owned()));
     readyz(&net.a, 503, "flanneld is not ready yet")?;
 
-    etcd.put(CONFIG_KEY, VXLAN, None)?;
+    net.etcd.put(CONFIG_KEY, VXLAN, None)?;
     agent.wait_ready()?;
     readyz(&net.a, 200, "flanneld is ready")?;
     assert_eq!(heard(&manager)?, "READY=1");
 
-    etcd.stop()?;
+    net.etcd.stop()?;
     readyz(&net.a, 503, "flanneld is not ready yet")?;
     assert_eq!(net.a.http_get(PORT, "/healthz")?.0, 200);
-    etcd.start()?;
+    net.etcd.start()?;
     readyz(&net.a, 200, "flanneld is ready")?;
     // Longer than a main loop may be silent.
     throughout("readiness", Duration::from_secs(32), || {
@@ -69,10 +66,8 @@ fn health_and_the_service_manager_follow_readiness() -> Result<()> {
 
 #[test]
 fn a_health_address_in_use_ends_the_agent_at_once() -> Result<()> {
-    let lab = Lab::new("inuse")?;
-    let net = Three::new(&lab)?;
-    let etcd = lab.etcd(&net.r)?;
-    let agent = net.r.agent(AgentOptions::etcd(&etcd.endpoint(ROUTER))?.flag("--healthz-port=2379"))?;
+    let net = ThreeNodes::unconfigured("inuse")?;
+    let agent = net.r.agent(net.options()?.flag("--healthz-port=2379"))?;
     let (code, log) = agent.wait_end()?;
     assert_eq!(code, 1, "{log}");
     assert!(log.contains("error: cannot listen on 0.0.0.0:2379 for health checks"), "{log}");
@@ -93,17 +88,13 @@ fn a_tls_file_that_is_missing_ends_the_agent_at_once() -> Result<()> {
 #[test]
 fn the_log_is_json_on_request_and_holds_no_password() -> Result<()> {
     const PASSWORD: &str = "correct-horse-battery";
-    let lab = Lab::new("log")?;
-    let net = Three::new(&lab)?;
-    let etcd = lab.etcd(&net.r)?;
-    etcd.put(CONFIG_KEY, VXLAN, None)?;
-    etcd.client(async |client| {
+    let net = ThreeNodes::new("log", VXLAN)?;
+    net.etcd.client(async |client| {
         client.user_add("root", PASSWORD, None).await?;
         client.user_grant_role("root", "root").await?;
         client.auth_enable().await.map(drop)
     })?;
-    let flags = ["--log-format=json", "-v=10", "--etcd-username=root"];
-    let options = flags.iter().fold(AgentOptions::etcd(&etcd.endpoint(ROUTER))?, |options, flag| options.flag(flag));
+    let options = net.options()?.flags(&["--log-format=json", "-v=10", "--etcd-username=root"]);
     let wrong = AgentOptions { environment: password("incorrect-horse"), ..options.clone() };
     let agent = net.b.agent(wrong)?;
     eventually("the refusal", Duration::from_secs(20), || agent.child().log().contains("refuses").then_some(()))?;

@@ -6,9 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use flannel_tests::{
-    Agent, AgentOptions, Etcd, Lab, Node, Pod, StockEnd, StockNode, TwoNodes, cluster, eventually,
-    topology::{Stack, Three},
-    wire::Capture,
+    Agent, Node, Pod, StockEnd, StockNode, ThreeNodes, TwoNodes, cluster, eventually, topology::Stack, wire::Capture,
 };
 use serde_json::Value;
 
@@ -62,40 +60,26 @@ fn eventually_said(agent: &Agent, network: &str, in_place: bool, reason: &str) -
     })
 }
 
-/// A node whose peer has just left, and the port of the router to it.
-struct Left {
-    net: Three,
-    etcd: Etcd,
-    _lab: Lab,
+fn nodes(name: &str, backend: &str) -> Result<ThreeNodes> {
+    ThreeNodes::with(name, Stack::Dual, &cluster::config(Stack::Dual, backend))
 }
 
-impl Left {
-    fn new(name: &str, backend: &str) -> Result<Self> {
-        let lab = Lab::new(name)?;
-        let net = Three::with(&lab, Stack::Dual)?;
-        let etcd = cluster::store(&lab, &net, &cluster::config(Stack::Dual, backend))?;
-        Ok(Self { net, etcd, _lab: lab })
-    }
-
-    /// An agent that has seen the peer come and go.
-    fn agent(&self, backend: &str, flags: &[&str]) -> Result<Agent> {
-        leaving(backend).put(&self.etcd)?;
-        let mut options = AgentOptions::etcd(&self.net.endpoint(&self.etcd))?;
-        options.flags.extend(flags.iter().map(|flag| (*flag).to_owned()));
-        let agent = self.net.a.ready_agent(options)?;
-        agent.wait_peers(2)?;
-        self.etcd.delete(&leaving(backend).key())?;
-        agent.wait_peers(0)?;
-        Ok(agent)
-    }
+/// An agent that has seen its peer come and go.
+fn bereft(nodes: &ThreeNodes, backend: &str, flags: &[&str]) -> Result<Agent> {
+    leaving(backend).put(&nodes.etcd)?;
+    let agent = nodes.a.ready_agent(nodes.options()?.flags(flags))?;
+    agent.wait_peers(2)?;
+    nodes.etcd.delete(&leaving(backend).key())?;
+    agent.wait_peers(0)?;
+    Ok(agent)
 }
 
 fn nothing_leaves(name: &str, backend: &str) -> Result<()> {
-    let left = Left::new(name, backend)?;
-    let agent = left.agent(backend, &["--unreachable-route=false"])?;
-    let pod = left.net.a.add_pod("p1")?;
-    assert_eq!(unreachable(&left.net.a)?, "");
-    let capture = Capture::start(&left.net.r, "eth-a", is_bare)?;
+    let left = nodes(name, backend)?;
+    let agent = bereft(&left, backend, &["--unreachable-route=false"])?;
+    let pod = left.a.add_pod("p1")?;
+    assert_eq!(unreachable(&left.a)?, "");
+    let capture = Capture::start(&left.r, "eth-a", is_bare)?;
     for (number, far) in FAR.iter().enumerate() {
         eventually(&format!("a packet for {far} on the wire"), SOON, || {
             ping(&pod, far)?;
@@ -106,13 +90,13 @@ fn nothing_leaves(name: &str, backend: &str) -> Result<()> {
     println!("{backend}, --unreachable-route=false: {} packets left by the default route", capture.len());
     agent.sigterm_and_wait()?;
 
-    let agent = left.agent(backend, &[])?;
+    let agent = bereft(&left, backend, &[])?;
     eventually_said(&agent, "10.244.0.0/16", true, "")?;
     eventually_said(&agent, "fd00:10:244::/48", true, "")?;
-    let routes = unreachable(&left.net.a)?;
+    let routes = unreachable(&left.a)?;
     assert!(routes.contains("10.244.0.0/16 proto 191 metric 4294967295"), "{routes}");
     assert!(routes.contains("fd00:10:244::/48 dev lo proto 191 metric 4294967295"), "{routes}");
-    let capture = Capture::start(&left.net.r, "eth-a", is_bare)?;
+    let capture = Capture::start(&left.r, "eth-a", is_bare)?;
     for far in FAR {
         let answer = ping(&pod, far)?;
         ensure!(answer.to_lowercase().contains("unreachable"), "{far}: {answer}");
@@ -123,7 +107,7 @@ fn nothing_leaves(name: &str, backend: &str) -> Result<()> {
     agent.sigterm_and_wait()?;
     let told = agent.cli(&["cleanup"])?.stdout;
     assert!(told.contains("remove the unreachable route fd00:10:244::/48"), "{told}");
-    assert_eq!(unreachable(&left.net.a)?, "");
+    assert_eq!(unreachable(&left.a)?, "");
     Ok(())
 }
 

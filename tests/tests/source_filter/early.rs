@@ -8,7 +8,7 @@ use flannel_agent::datapath::{
     attach::{EarlyGuard, XdpGuardMode},
     load,
 };
-use flannel_tests::{Agent, AgentOptions, TwoNodes, cluster};
+use flannel_tests::{Agent, TwoNodes, cluster};
 use serde_json::Value;
 
 use crate::{Guarded, other};
@@ -51,11 +51,7 @@ fn strangers_are_dropped_at_the_driver_and_peers_are_not() -> Result<()> {
 #[test]
 fn nothing_is_done_over_others_or_without_the_driver() -> Result<()> {
     let pair = TwoNodes::new("earlyoff", cluster::VXLAN)?;
-    let start = |flags: &[&str]| -> Result<Agent> {
-        let options: AgentOptions = flags.iter().fold(pair.options()?, |options, flag| options.flag(flag));
-        let agent = pair.a.ready_agent(options)?;
-        Ok(agent)
-    };
+    let start = |flags: &[&str]| pair.a.ready_agent(pair.options()?.flags(flags));
     let agent = start(&["--xdp-guard=auto"])?;
     ensure!(on_eth0(&pair)?, "{}", xdp(&agent)?);
     agent.sigterm_and_wait()?;

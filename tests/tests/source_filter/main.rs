@@ -10,9 +10,10 @@ mod strangers;
 use std::{net::IpAddr, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
+use etherparse::{icmpv4, icmpv6, ip_number};
 use flannel_tests::{
-    Agent, AgentOptions, Pod, StockEnd, StockNode, TwoNodes, cluster, eventually,
-    packet::{self, MORE_FRAGMENTS},
+    Agent, Pod, StockEnd, StockNode, TwoNodes, cluster, eventually,
+    packet::frame,
     stock,
     topology::Stack,
     wire::{Capture, inject_frame},
@@ -52,8 +53,7 @@ impl Guarded {
     fn new(name: &str, flags: &[&str]) -> Result<Self> {
         let pair = TwoNodes::with(name, Stack::Dual, &cluster::config(Stack::Dual, r#"{"Type":"vxlan"}"#))?;
         ours().put(&pair.etcd)?;
-        let options = flags.iter().fold(pair.options()?, |options: AgentOptions, flag| options.flag(flag));
-        let agent = pair.a.ready_agent(options)?;
+        let agent = pair.a.ready_agent(pair.options()?.flags(flags))?;
         speak_tunnel(&pair, &as_published(&agent)?)?;
         let pod = pair.a.add_pod("p1")?;
         // Addresses are resolved, so that no ping is lost to that.
@@ -142,13 +142,11 @@ fn speak_tunnel(pair: &TwoNodes, ours: &StockNode) -> Result<()> {
 
 /// Of either family, from the Ethernet header on; of a fragmented one the first part.
 fn is_echo_request(frame: &[u8]) -> bool {
-    let byte = |at: usize| frame.get(at).copied();
-    match frame.get(12..14) {
-        Some([0x08, 0x00]) => {
-            let offset = u16::from_be_bytes([byte(20).unwrap_or(0), byte(21).unwrap_or(0)]) % MORE_FRAGMENTS;
-            byte(23) == Some(packet::ICMP) && byte(34) == Some(8) && offset == 0
-        }
-        Some([0x86, 0xdd]) => byte(20) == Some(58) && byte(54) == Some(128),
+    let Some(ip) = frame::ip(frame).filter(|ip| !frame::is_later_fragment(ip)) else { return false };
+    let payload = ip.payload();
+    match payload.ip_number {
+        ip_number::ICMP => payload.payload.first() == Some(&icmpv4::TYPE_ECHO_REQUEST),
+        ip_number::IPV6_ICMP => payload.payload.first() == Some(&icmpv6::TYPE_ECHO_REQUEST),
         _ => false,
     }
 }

@@ -3,7 +3,7 @@
 use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{
     eventually,
-    packet::{self, with_priority_tags},
+    packet::{frame, with_priority_tags},
     wire::Capture,
 };
 
@@ -109,5 +109,5 @@ fn behind_priority_tags(lab: &Guarded) -> Result<()> {
 
 /// Of either family.
 fn is_tunnel(frame: &[u8]) -> bool {
-    packet::is_tunnel(frame) || packet::v6::is_tunnel(frame)
+    frame::is_tunnel(frame) || frame::is_tunnel_v6(frame)
 }

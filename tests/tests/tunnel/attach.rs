@@ -6,9 +6,8 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use aya::programs::{LinkOrder, SchedClassifier, links::FdLink, tc::TcAttachOptions};
 use flannel_tests::{
-    Agent, AgentOptions, Pair, eventually,
+    Agent, Pair, eventually,
     hooks::{self, HOOKS, Side},
-    topology::ROUTER,
 };
 use serde_json::Value;
 
@@ -64,7 +63,7 @@ fn a_change_of_way_under_load_loses_nothing_and_leaves_one_of_each() -> Result<(
     let mut agent = pair.sender.clone();
     for kind in ["clsact", "tcx", "clsact"] {
         agent.sigterm_and_wait()?;
-        let options = AgentOptions::etcd(&pair.etcd.endpoint(ROUTER))?.flag("--datapath=encap");
+        let options = pair.options()?.flag("--datapath=encap");
         let options = options.flag(&format!("--attach={kind}"));
         agent = pair.net.a.agent(options)?;
         agent.wait_ready()?;

@@ -5,10 +5,9 @@ use std::{collections::BTreeSet, fs, path::Path, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{
-    Agent, AgentOptions, Etcd, Lab, Node, TunnelState, cluster, eventually,
+    Agent, Node, ThreeNodes, TunnelState, cluster, eventually,
     hooks::{self, Side},
     snapshot::Snapshot,
-    topology::{ROUTER, Three},
 };
 
 const SUBNET_ENV: &str = "/run/flannel/subnet.env";
@@ -18,20 +17,16 @@ struct Cleaned {
     before: Snapshot,
     files: BTreeSet<String>,
     agent: Agent,
-    net: Three,
-    _etcd: Etcd,
-    _lab: Lab,
+    net: ThreeNodes,
 }
 
 impl Cleaned {
     /// Peers of both kinds: `b` by a direct route, `c` through the tunnel.
     fn new(name: &str, attach: &str, foreign: impl FnOnce(&Node) -> Result<()>) -> Result<Self> {
-        let lab = Lab::new(name)?;
-        let net = Three::new(&lab)?;
-        let etcd = cluster::store(&lab, &net, cluster::DIRECT_ROUTING)?;
+        let net = ThreeNodes::new(name, cluster::DIRECT_ROUTING)?;
         foreign(&net.a)?;
         let (before, files) = (Snapshot::of(&net.a)?, files(&net.a)?);
-        let options = AgentOptions::etcd(&etcd.endpoint(ROUTER))?.flag(attach);
+        let options = net.options()?.flag(attach);
         let agent = net.a.agent(options.clone())?;
         for node in [&net.b, &net.c] {
             node.agent(options.clone())?.wait_ready()?;
@@ -44,7 +39,7 @@ impl Cleaned {
             ensure!(wrong.is_empty(), "{wrong:?}");
             Ok(())
         })?;
-        Ok(Self { before, files, agent, net, _etcd: etcd, _lab: lab })
+        Ok(Self { before, files, agent, net })
     }
 
     fn changes(&self) -> Result<String> {

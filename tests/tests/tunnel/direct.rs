@@ -1,14 +1,15 @@
 //! DirectRouting: a peer on our own segment is reached by a plain route, without a tunnel, and only
 //! as long as it is one.
 
-use std::time::Duration;
+use std::{ops::Deref, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{
-    Agent, Lab, Pod, cluster, eventually,
+    cluster::Cluster,
+    eventually,
     load::{UdpLoad, UdpRun},
     pair::settle,
-    topology::Three,
+    topology::Stack,
     wire::Capture,
 };
 use serde_json::Value;
@@ -16,21 +17,19 @@ use serde_json::Value;
 /// The public address of the neighbour.
 const B: &str = "192.168.1.12";
 
-struct Direct {
-    agents: [Agent; 3],
-    pods: [Pod; 3],
-    net: Three,
-    _lab: Lab,
+struct Direct(Cluster);
+
+impl Deref for Direct {
+    type Target = Cluster;
+
+    fn deref(&self) -> &Cluster {
+        &self.0
+    }
 }
 
 impl Direct {
     fn new(name: &str) -> Result<Self> {
-        let lab = Lab::new(name)?;
-        let net = Three::new(&lab)?;
-        let etcd = cluster::store(&lab, &net, cluster::DIRECT_ROUTING)?;
-        let agents = cluster::agents(&net, &etcd)?;
-        let pods = [net.a.add_pod("p1")?, net.b.add_pod("p1")?, net.c.add_pod("p1")?];
-        let direct = Self { agents, pods, net, _lab: lab };
+        let direct = Self(Cluster::new(name, Stack::V4, r#"{"Type":"vxlan","DirectRouting":true}"#)?);
         direct.eventually_by("direct")?;
         settle(&direct.net.a)?;
         Ok(direct)

@@ -13,7 +13,7 @@ use flannel_tests::{
     Pair, eventually,
     fast::Family,
     load::{UdpReport, datagrams::Datagrams},
-    packet::{self, UDP, v6},
+    packet::frame::{self, Tunnel, is_encapsulated_by_us},
     throughout,
     topology::{LeafSpine, Stack},
     wire::{Capture, Wanted},
@@ -26,10 +26,7 @@ struct Shape {
     /// The public addresses of the sending and of the receiving node.
     ends: [&'static str; 2],
     is_tunnel: Wanted,
-    /// Offsets in a tunnel frame: its UDP header, and the protocol and the UDP header inside.
-    udp: usize,
-    inner_protocol: usize,
-    inner_udp: usize,
+    tunnel: Tunnel,
     /// Bytes of a datagram's own headers, and of those around it.
     headers: [usize; 2],
     /// A router's counter of packets it forwarded.
@@ -39,10 +36,8 @@ struct Shape {
 const V4: Shape = Shape {
     family: Family::V4,
     ends: ["10.255.0.11", "10.255.0.13"],
-    is_tunnel: packet::is_tunnel,
-    udp: packet::UDP_AT,
-    inner_protocol: packet::INNER_AT + 9,
-    inner_udp: packet::INNER_AT + 20,
+    is_tunnel: frame::is_tunnel,
+    tunnel: frame::V4,
     headers: [28, 50],
     forwarded: ["Ip", "ForwDatagrams"],
 };
@@ -50,10 +45,8 @@ const V4: Shape = Shape {
 const V6: Shape = Shape {
     family: Family::V6,
     ends: ["2001:db8:ff::11", "2001:db8:ff::13"],
-    is_tunnel: v6::is_tunnel,
-    udp: v6::UDP_AT,
-    inner_protocol: v6::INNER_AT + 6,
-    inner_udp: v6::INNER_AT + 40,
+    is_tunnel: frame::is_tunnel_v6,
+    tunnel: frame::V6,
     headers: [48, 70],
     forwarded: ["Ip6", "OutForwDatagrams"],
 };
@@ -117,10 +110,6 @@ impl Seen {
     }
 }
 
-fn port_at(frame: &[u8], at: usize) -> u16 {
-    u16::from_be_bytes([frame[at], frame[at + 1]])
-}
-
 impl EcmpPaths {
     fn of(cables: &Cables) -> Result<Self> {
         let shape = cables.shape;
@@ -134,15 +123,14 @@ impl EcmpPaths {
 
     /// Frames with UDP packets inside, by the source port inside.
     fn flows(&self) -> BTreeMap<u16, Seen> {
-        let Shape { udp, inner_protocol, inner_udp, .. } = *self.shape;
         let mut flows = BTreeMap::<u16, Seen>::new();
         for (ecmp_path, capture) in self.captures.iter().enumerate() {
-            let is_udp = |frame: &&Vec<u8>| frame.len() > inner_udp + 8 && frame[inner_protocol] == UDP;
-            for frame in capture.frames().iter().filter(is_udp) {
-                let flow = flows.entry(port_at(frame, inner_udp)).or_default();
+            for frame in capture.frames() {
+                let Some(inner) = frame::udp(&frame[self.shape.tunnel.inner - 14..]) else { continue };
+                let flow = flows.entry(inner.source_port()).or_default();
                 flow.ecmp_paths.insert(ecmp_path);
-                flow.source_ports.insert(port_at(frame, udp));
-                flow.by_us += usize::from(packet::is_encapsulated_by_us(frame));
+                flow.source_ports.extend(frame::udp(&frame).map(|outer| outer.source_port()));
+                flow.by_us += usize::from(is_encapsulated_by_us(&frame));
             }
         }
         flows
@@ -417,7 +405,7 @@ fn ecmp_paths_of_different_mtu(cables: &Cables) -> Result<()> {
         let frames = ecmp_paths.captures[ecmp_path].frames();
         frames
             .iter()
-            .filter(|frame| packet::is_encapsulated_by_us(frame))
+            .filter(|frame| is_encapsulated_by_us(frame))
             .map(|frame| frame.len() - 14)
             .max()
             .unwrap_or_default()

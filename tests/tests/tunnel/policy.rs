@@ -4,7 +4,9 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use flannel_tests::{Node, Pair, eventually, load::UdpRun, packet::is_encapsulated_by_us, throughout, wire::Capture};
+use flannel_tests::{
+    Node, Pair, eventually, load::UdpRun, packet::frame::is_encapsulated_by_us, throughout, wire::Capture,
+};
 
 /// The public address of the receiving node.
 const C: &str = "192.168.2.13";

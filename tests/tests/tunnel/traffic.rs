@@ -14,7 +14,10 @@ use flannel_tests::{
         rr::{Protocol, rr},
         segmented::{Segmented, send},
     },
-    packet::{self, Ipv4, identification, is_encapsulated_by_us, v6},
+    packet::{
+        Packet,
+        frame::{self, is_encapsulated_by_us},
+    },
     topology::{OFFLOAD, Stack, WIRE},
     wire::{Capture, inject},
 };
@@ -155,7 +158,7 @@ fn every_segment_over_ipv6_leaves_with_checksum_zero_and_its_own_lengths() -> Re
     receiver.sh("ethtool -K eth0 gro off")?;
     let sent = |load| send(&pair.near, &pair.far, pair.far.ip(), load);
     sent(Segmented { sends: 2, segments: 1, size: 1200 })?;
-    let capture = Capture::start(receiver, "eth0", v6::is_tunnel)?;
+    let capture = Capture::start(receiver, "eth0", frame::is_tunnel_v6)?;
     let before = pair.encapsulated()?;
     sent(Segmented { sends: 10, segments: 40, size: 1200 })?;
     let stream = || tcp_stream(&pair.near, &pair.far, pair.far.ip(), 1, Some(cpu()?));
@@ -165,7 +168,7 @@ fn every_segment_over_ipv6_leaves_with_checksum_zero_and_its_own_lengths() -> Re
     let ours: Vec<_> = frames.iter().filter(|frame| is_encapsulated_by_us(frame)).collect();
     ensure!(ours.len() * 10 > frames.len() * 9, "{} of {} frames are ours", ours.len(), frames.len());
     for frame in &frames {
-        if let Some(fault) = v6::fault(frame) {
+        if let Some(fault) = frame::fault_v6(frame) {
             anyhow::bail!("{fault}: {:02x?}", &frame[..frame.len().min(160)]);
         }
     }
@@ -288,7 +291,7 @@ fn congestion_marks_survive_the_tunnel() -> Result<()> {
     let arrived = in_every_way("ecn", |pair| {
         let rules =
             "table ip congested { chain f { type filter hook forward priority 0; udp dport 8472 ip ecn set ce; }; }";
-        let capture = Capture::start(&pair.far, "eth0", packet::is_ipv4)?;
+        let capture = Capture::start(&pair.far, "eth0", frame::is_ipv4)?;
         let plain = tos_at_the_far_end(pair, &capture, 100)?;
         pair.net.r.command(["nft", "-f", "-"]).input(rules).run()?;
         let marked = tos_at_the_far_end(pair, &capture, 200);
@@ -304,15 +307,15 @@ fn congestion_marks_survive_the_tunnel() -> Result<()> {
 /// The TOS of packets sent with Not-ECT, CE, ECT(1) and ECT(0), three of each, as they arrive.
 fn tos_at_the_far_end(pair: &Pair, capture: &Capture, first: u16) -> Result<Vec<u8>> {
     let ids: Vec<u16> = (first..first + 12).collect();
-    for (id, tos) in ids.iter().zip([0, 0, 0, 3, 3, 3, 1, 1, 1, 2, 2, 2]) {
-        let datagram = Ipv4 { tos, ..Ipv4::udp(pair.near.ip4()?, pair.far.ip4()?, *id, 32) };
-        inject(&pair.near, &datagram.bytes())?;
+    for (id, class) in ids.iter().zip([0, 0, 0, 3, 3, 3, 1, 1, 1, 2, 2, 2]) {
+        inject(&pair.near, &Packet { class, ..Packet::udp(pair.near.ip(), pair.far.ip(), *id, 32) })?;
     }
     let found = || -> Vec<(u16, u8)> {
         let frames = capture.frames();
-        let headers = frames.iter().map(|frame| &frame[14..34]);
+        let headers = frames.iter().filter_map(|frame| frame::ipv4(frame));
         // Port unreachable messages do not arrive here; the id identifies our datagrams.
-        headers.map(|header| (identification(header), header[1])).filter(|(id, _)| ids.contains(id)).collect()
+        let seen = headers.map(|header| (header.identification(), header.slice()[1]));
+        seen.filter(|(id, _)| ids.contains(id)).collect()
     };
     // Packets of one flow keep their order, so what is missing when the last one is there was
     // dropped.
@@ -327,23 +330,20 @@ fn tos_at_the_far_end(pair: &Pair, capture: &Capture, first: u16) -> Result<Vec<
 fn nodes_and_pods_reach_each_other() -> Result<()> {
     in_every_way("host", |pair| {
         let own = subnet(&pair.net.a)?.network();
-        let capture = Capture::start(&pair.far, "eth0", packet::is_ipv4)?;
+        let capture = Capture::start(&pair.far, "eth0", frame::is_ipv4)?;
         let output = pair.net.a.sh(&format!("ping -n -c 3 -i 0.01 -W 2 {}", pair.far.ip()))?;
         ensure!(output.stdout.contains(" 0% packet loss"), "{}", output.stdout);
         // The answers may be back before the capture has its frames.
         let sources = eventually("three captured pings", Duration::from_secs(2), || {
-            let sources: Vec<String> = capture.frames().iter().map(|frame| source(frame).to_string()).collect();
+            let frames = capture.frames();
+            let sources: Vec<_> = frames.iter().filter_map(|frame| Some(frame::ipv4(frame)?.source_addr())).collect();
             (sources.len() >= 3).then_some(sources)
         })?;
-        ensure!(sources.iter().all(|source| *source == own.to_string()), "{sources:?}");
+        ensure!(sources.iter().all(|source| *source == own), "{sources:?}");
         pair.far.ping(own)?;
         pair.near.ping(subnet(&pair.net.c)?.network())?;
         let report = rr(&pair.net.a, &pair.far, pair.far.ip(), Protocol::Tcp, Duration::from_millis(200))?;
         ensure!(report.transactions > 0 && report.lost == 0, "{report:?}");
         Ok(())
     })
-}
-
-fn source(frame: &[u8]) -> Ipv4Addr {
-    Ipv4Addr::new(frame[26], frame[27], frame[28], frame[29])
 }

@@ -5,13 +5,15 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{
-    Host, Lab, Pair, cluster, eventually,
+    Host, Pair,
+    cluster::Cluster,
+    eventually,
     load::UdpReport,
-    packet::{is_encapsulated_by_us, total_length},
+    packet::frame::{self, is_encapsulated_by_us},
     pair::settle,
     pod::Pod,
     throughout,
-    topology::Three,
+    topology::Stack,
     wire::Capture,
 };
 
@@ -21,6 +23,11 @@ const C: &str = "192.168.2.13";
 /// Returns the number of IPv4 packets that a router has forwarded so far.
 fn forwarded(router: &Host) -> Result<u64> {
     router.counter("Ip", "ForwDatagrams")
+}
+
+/// The length of the outer packet.
+fn total_len(frame: &[u8]) -> u16 {
+    frame::ipv4(frame).map_or(0, |header| header.total_len())
 }
 
 /// The default route of `a` moves from one router to the other while a stream runs.
@@ -126,7 +133,7 @@ fn a_lowered_underlay_mtu_is_followed_and_no_packet_vanishes_silently() -> Resul
     let before = pair.encapsulated()?;
     passes(&pair.near, &pair.far, "do", 1350 - 28)?;
     assert!(pair.encapsulated()? > before, "the largest packet takes the programs' way too");
-    let largest = capture.frames().iter().map(|frame| total_length(&frame[14..])).max().context("no frame")?;
+    let largest = capture.frames().iter().map(|frame| total_len(frame)).max().context("no frame")?;
     assert_eq!(largest, 1400);
     Ok(())
 }
@@ -151,7 +158,7 @@ fn the_mtu_of_a_route_bounds_what_the_programs_encapsulate() -> Result<()> {
     pair.wait_encapsulated_while_pinging()?;
     passes(&pair.near, &pair.far, "dont", 1300 - 50 - 28)?;
     let frames = capture.frames();
-    let ours = frames.iter().filter(|frame| is_encapsulated_by_us(frame)).map(|frame| total_length(&frame[14..]));
+    let ours = frames.iter().filter(|frame| is_encapsulated_by_us(frame)).map(|frame| total_len(frame));
     let largest = ours.max().context("nothing was encapsulated")?;
     assert!(largest <= 1300, "an outer packet of {largest} bytes");
     Ok(())
@@ -160,11 +167,8 @@ fn the_mtu_of_a_route_bounds_what_the_programs_encapsulate() -> Result<()> {
 /// The kernel takes routes with an interface that goes down, and does not bring them back.
 #[test]
 fn routes_come_back_when_the_external_interface_was_down() -> Result<()> {
-    let lab = Lab::new("flap")?;
-    let net = Three::new(&lab)?;
-    let etcd = cluster::store(&lab, &net, cluster::DIRECT_ROUTING)?;
-    let [a, _, _] = cluster::agents(&net, &etcd)?;
-    let pods = [net.a.add_pod("p1")?, net.b.add_pod("p1")?, net.c.add_pod("p1")?];
+    let cluster = Cluster::new("flap", Stack::V4, r#"{"Type":"vxlan","DirectRouting":true}"#)?;
+    let (net, pods, [a, _, _]) = (&cluster.net, &cluster.pods, &cluster.agents);
     let routes = || net.a.sh("ip route show root 10.244.0.0/16").map(|output| output.stdout);
     eventually("two peers", Duration::from_secs(5), || {
         ensure!(routes()?.lines().filter(|line| line.contains(" via ")).count() == 2, "{}", routes()?);

@@ -3,8 +3,9 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use etherparse::{TcpHeader, checksum::Sum16BitWords};
 use flannel_common::{
-    addr::Mac,
+    addr::{Addr, Mac},
     packet::{PROTO_TCP, PROTO_UDP},
 };
 
@@ -87,49 +88,37 @@ impl Packet {
 
     /// Its bytes.
     pub(crate) fn bytes(&self) -> Vec<u8> {
-        let ports = [self.ports[0].to_be_bytes(), self.ports[1].to_be_bytes()].concat();
+        let payload: Vec<u8> = (0..251).cycle().take(self.payload).collect();
+        let [from, to] = self.ports;
         let (mut transport, checksum_at) = if self.protocol == PROTO_UDP {
-            let length = u16::try_from(8 + self.payload).expect("small").to_be_bytes();
-            ([ports, length.to_vec(), vec![0, 0]].concat(), 6)
+            (packets::udp(from, to, &payload), 6)
         } else {
-            ([ports, vec![0, 0, 0, 7, 0, 0, 0, 9, 0x50, self.flags, 1, 0, 0, 0, 0, 0]].concat(), 16)
+            let header = TcpHeader { acknowledgment_number: 9, ..TcpHeader::new(from, to, 7, 256) };
+            let mut bytes = [&header.to_bytes()[..], &payload].concat();
+            bytes[13] = self.flags;
+            (bytes, 16)
         };
-        transport.extend((0..self.payload).map(|at| u8::try_from(at % 251).expect("a byte")));
         if !self.without_checksum {
-            let checksum = self.checksum(&transport).to_be_bytes();
+            let checksum = self.checksum(&transport);
             transport[checksum_at..checksum_at + 2].copy_from_slice(&checksum);
         }
-        let mut ip = packets::ip(self.tos, self.protocol, self.source, self.destination, &transport);
-        if self.source.is_ipv4() {
-            ip[8] = self.ttl;
-            ip[10..12].fill(0);
-            let checksum = (!sum(&ip[..20])).to_be_bytes();
-            ip[10..12].copy_from_slice(&checksum);
-        } else {
-            ip[7] = self.ttl;
-        }
+        let ends = [self.source, self.destination];
+        let ip = packets::routed_ip(self.ttl, self.tos, self.protocol, ends, &transport);
         [packets::ethernet(self.to, self.from, self.net.ethertype), ip].concat()
     }
 
-    fn checksum(&self, transport: &[u8]) -> u16 {
+    /// Zero means "none" and is written the other way.
+    fn checksum(&self, transport: &[u8]) -> [u8; 2] {
         let length = u16::try_from(transport.len()).expect("small").to_be_bytes();
-        let addresses = match (self.source, self.destination) {
-            (IpAddr::V4(source), IpAddr::V4(destination)) => [source.octets(), destination.octets()].concat(),
-            (IpAddr::V6(source), IpAddr::V6(destination)) => [source.octets(), destination.octets()].concat(),
-            _ => panic!("one packet has one family"),
-        };
-        let checksum = !sum(&[addresses, vec![0, self.protocol], length.to_vec(), transport.to_vec()].concat());
-        // Zero means "none".
-        if checksum == 0 { 0xffff } else { checksum }
+        let [source, destination] = [self.source, self.destination].map(Addr::from);
+        // The bytes 0xffff in front of an IPv4 address add nothing to a ones' complement sum.
+        Sum16BitWords::new()
+            .add_16bytes(source.0)
+            .add_16bytes(destination.0)
+            .add_2bytes([0, self.protocol])
+            .add_2bytes(length)
+            .add_slice(transport)
+            .to_ones_complement_with_no_zero()
+            .to_ne_bytes()
     }
-}
-
-/// The one's complement sum of big-endian words.
-fn sum(bytes: &[u8]) -> u16 {
-    let word = |pair: &[u8]| u32::from(pair[0]) << 8 | pair.get(1).copied().map_or(0, u32::from);
-    let mut sum: u32 = bytes.chunks(2).map(word).sum();
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    u16::try_from(sum).expect("folded")
 }

@@ -21,7 +21,7 @@ use super::{
     rules::SERVICE,
     site::{self, Load, Site},
 };
-use crate::{Agent, Host, Lab, pins};
+use crate::{Agent, Host, Lab, pins, topology::SECOND};
 
 /// A port of a conntrack helper (SIP): flows with it are never learned, so every packet is a miss.
 const NEVER_LEARNED: u16 = 5060;
@@ -127,7 +127,7 @@ impl Talk {
             }
             Ends::Helper => ((pods.0, site.server_ip()?), (pods.1, site.server_ip()?), NEVER_LEARNED),
             Ends::Nodes => {
-                let at = site::SECOND.parse()?;
+                let at = SECOND.parse()?;
                 ((a, at), (b, at), Via::Pod.port())
             }
         };

@@ -26,8 +26,7 @@ fn lease_store_peers_and_repairs_are_followed() -> Result<()> {
     };
     // A lease of 12 seconds, renewed every 2.
     let flags = [PORT_FLAG, "--subnet-lease-ttl=12", "--subnet-lease-renew-margin=1200", "--ip-masq"];
-    let options = flags.iter().fold(pair.options()?, |options, flag| options.flag(flag));
-    let agent = pair.a.agent(options)?;
+    let agent = pair.a.agent(pair.options()?.flags(&flags))?;
 
     let starting = sample("an answer before there is a configuration", &|_| Ok(true))?;
     for (name, value) in [("flannel_ready", 0.0), ("flannel_lease_held", 0.0), ("flannel_datapath_readable", 0.0)] {

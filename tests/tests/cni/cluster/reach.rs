@@ -8,12 +8,12 @@ use flannel_tests::{
     cni::KubePod,
     fast::{Conversation, Family, PORT},
     load::rr::Protocol,
-    no_agent::{Talk, checksum_errors},
+    no_agent::Talk,
     service_rules::{Backend, Service, ServiceRules},
 };
 use serde_json::json;
 
-use super::world::{World, host};
+use super::world::World;
 
 const HOST_PORT: u16 = 8081;
 
@@ -93,7 +93,7 @@ impl Pods {
     /// itself.
     fn host_port(&self, mode: &str, family: Family) -> Result<()> {
         let Self { near, beside, far, world, .. } = self;
-        let (at, via) = (family.end(near)?, SocketAddr::new(host(family, 11), HOST_PORT));
+        let (at, via) = (family.end(near)?, SocketAddr::new(family.host(11), HOST_PORT));
         let clients: [(&Host, [bool; 2]); 5] = [
             (&world.net.b, [false; 2]),
             (far, [false; 2]),
@@ -106,18 +106,18 @@ impl Pods {
             let from = self.talk(mode, by, client, near, at, via);
             seen = Some(from.with_context(|| format!("from {}", client.name()))?);
         }
-        ensure!(seen == Some(host(family, 1)), "a client from outside was seen as {seen:?}");
+        ensure!(seen == Some(family.host(1)), "a client from outside was seen as {seen:?}");
         let mut datagrams = Conversation::open(Protocol::Udp, &world.net.b, near, at, Some(via))?;
         world.carried(mode, [false; 2], |messages| datagrams.exchange(messages)).context("datagrams")
     }
 
     /// A host that is no node's sees the pod as its node.
     fn outside(&self, mode: &str, family: Family) -> Result<()> {
-        let at = SocketAddr::new(host(family, 1), PORT);
+        let at = SocketAddr::new(family.host(1), PORT);
         for (pod, node) in [(&self.near, 11), (&self.far, 12)] {
             let mut talk = Talk::open(pod, &self.world.net.r, at, None)?;
             let seen = talk.server.peer_addr()?.ip();
-            ensure!(seen == host(family, node), "{} was seen as {seen}", pod.name());
+            ensure!(seen == family.host(node), "{} was seen as {seen}", pod.name());
             self.world.carried(mode, [false; 2], |messages| talk.exchange(messages))?;
         }
         Ok(())
@@ -150,7 +150,7 @@ fn whom_pods_reach(name: &str, backend: Backend) -> Result<()> {
         ensure!(mode == "fast" || pods.world.replayed()? == replayed, "packets were replayed in mode {mode}");
     }
     for pod in [&pods.near, &pods.beside, &pods.far] {
-        ensure!(checksum_errors(pod)? == 0, "wrong checksums at {}", pod.name());
+        ensure!(pod.checksum_errors()? == 0, "wrong checksums at {}", pod.name());
     }
     pods.delete()
 }

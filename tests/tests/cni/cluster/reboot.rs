@@ -9,13 +9,13 @@ use flannel_tests::{
     cluster::LEASES,
     cni::{List, Sandbox, addresses, shipped},
     eventually,
-    fast::Family,
+    fast::{FLAGS, Family},
     throughout,
     topology::ROUTER,
 };
 use serde_json::{Value, json};
 
-use super::world::{World, host, list, options};
+use super::world::{World, list};
 
 const SOON: Duration = Duration::from_secs(20);
 
@@ -35,8 +35,8 @@ fn reboot(world: &World) -> Result<List> {
     })?;
     world.lab.link(&new, "eth0", router, "eth-a")?;
     router.sh("ip link set eth-a master br1")?;
-    new.address("eth0", &format!("{}/24", host(Family::V4, 11)), Some(ROUTER))?;
-    new.address("eth0", &format!("{}/64", host(Family::V6, 11)), None)?;
+    new.address("eth0", &format!("{}/24", Family::V4.host(11)), Some(ROUTER))?;
+    new.address("eth0", &format!("{}/64", Family::V6.host(11)), None)?;
     Ok(list)
 }
 
@@ -77,7 +77,7 @@ fn after_a_reboot_former_pods_go_and_new_ones_wait_for_the_agent() -> Result<()>
     let (agent, result) = thread::scope(|scope| -> Result<(Agent, Value)> {
         let add = scope.spawn(|| list.add(&new, &mappings));
         throughout("ADD waits", Duration::from_millis(500), || (!add.is_finished()).then_some(()))?;
-        let agent = node.ready_agent(options(&world.net, &world.etcd)?)?;
+        let agent = node.ready_agent(world.options()?.flags(&FLAGS))?;
         Ok((agent, add.join().expect("no panic")?))
     })?;
     assert_eq!(node.subnet_env()?.subnets, subnets, "the subnet of before");

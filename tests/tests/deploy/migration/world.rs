@@ -1,17 +1,16 @@
 //! Three nodes of stock flannel with a pod each. `a` is the one that changes hands, `b` the one
 //! that moves, `c` stays as it is.
 
-use std::time::Duration;
+use std::{ops::Deref, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{
-    Agent, AgentOptions, Etcd, Lab, Node, Pod, StockNode, TunnelState, cluster,
+    Agent, Node, Pod, StockNode, ThreeNodes, TunnelState,
     cluster::{LEASES, VXLAN},
     eventually,
     fast::Family,
     service_rules::{Backend, ServiceRules},
     stock::Flanneld,
-    topology::Three,
 };
 
 /// The cluster.
@@ -21,20 +20,24 @@ pub(crate) struct World {
     far: Flanneld,
     /// On `a`, `b` and `c`.
     pub(crate) pods: [Pod; 3],
-    pub(crate) etcd: Etcd,
-    pub(crate) net: Three,
     // Last: the lab goes when its handles are of no use any more.
-    _lab: Lab,
+    nodes: ThreeNodes,
+}
+
+impl Deref for World {
+    type Target = ThreeNodes;
+
+    fn deref(&self) -> &ThreeNodes {
+        &self.nodes
+    }
 }
 
 impl World {
     pub(crate) fn new(name: &str) -> Result<Self> {
-        let lab = Lab::new(name)?;
-        let net = Three::new(&lab)?;
-        let etcd = cluster::store(&lab, &net, VXLAN)?;
+        let net = ThreeNodes::new(name, VXLAN)?;
         let flanneld = |node: &Node, number: u8, public_ip: &str| -> Result<Flanneld> {
             let stock = Flanneld { node: node.clone(), number, public_ip: public_ip.to_owned() };
-            stock.start(&etcd).map(|_| stock)
+            stock.start(&net.etcd).map(|_| stock)
         };
         // As on a node of Kubernetes. Where no other rule needs conntrack, it ends with the last of
         // flannel's, and with it what it translates; and stock empties its chains when it starts.
@@ -43,7 +46,7 @@ impl World {
         let mover = flanneld(&net.b, 2, "192.168.1.12")?;
         let stock = flanneld(&net.a, 1, "192.168.1.11")?;
         let pods = [net.a.add_pod("p1")?, net.b.add_pod("p1")?, net.c.add_pod("p1")?];
-        let world = Self { stock, mover, far, pods, etcd, net, _lab: lab };
+        let world = Self { stock, mover, far, pods, nodes: net };
         // The agent that started first does not know the later ones.
         world.tell(&[&world.mover, &world.far])?;
         for to in &world.pods[1..] {
@@ -82,8 +85,7 @@ impl World {
     /// Starts the agent with the flags of the flanneld that was there, and waits until it carries
     /// the pods' packets.
     pub(crate) fn upgrade(&self) -> Result<Agent> {
-        let flags = AgentOptions::etcd(&self.net.endpoint(&self.etcd))?.flag("--ip-masq");
-        let agent = self.net.a.ready_agent(flags)?;
+        let agent = self.a.ready_agent(self.options()?.flag("--ip-masq"))?;
         agent.wait_peers(2)?;
         let carried = || -> Result<u64> {
             Ok(agent.counted("to_tunnel", "encapsulated")? + agent.counted("from_pod", "replayed")?)

@@ -4,12 +4,9 @@ use std::{net::IpAddr, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{
-    Agent, Pod, TwoNodes,
-    cluster::config,
-    eventually,
-    fast::{FLAGS, fast_pair},
+    Agent, Pod, eventually,
+    fast::{Family, FastLab, fast_pair},
     load::rr::{Protocol, rr},
-    topology::Stack,
 };
 
 const LENGTH: Duration = Duration::from_secs(3);
@@ -50,65 +47,27 @@ fn after_the_first_packets_flows_are_replayed_both_ways() -> Result<()> {
     replayed([&pair.sender, &pair.receiver], [&pair.near, &pair.far], pair.far.ip(), &[Protocol::Tcp, Protocol::Udp])
 }
 
-/// Two nodes on one link in mode `fast`, with a pod on each that takes part.
-struct Dual {
-    agents: [Agent; 2],
-    pods: [Pod; 2],
-    // Last: the lab goes when its handles are of no use any more.
-    nodes: TwoNodes,
-}
-
-impl Dual {
-    fn new(name: &str, backend: &str) -> Result<Self> {
-        let nodes = TwoNodes::with(name, Stack::Dual, &config(Stack::Dual, backend))?;
-        let options =
-            || Ok::<_, anyhow::Error>(FLAGS.iter().fold(nodes.options()?, |options, flag| options.flag(flag)));
-        let agents = [nodes.a.agent(options()?)?, nodes.b.agent(options()?)?];
-        for agent in &agents {
-            agent.wait_ready()?;
-        }
-        let pods = [nodes.a.add_pod("p1")?, nodes.b.add_pod("p1")?];
-        for (agent, pod) in agents.iter().zip(&pods) {
-            agent.wait_pod(pod, true, true)?;
-        }
-        Ok(Self { agents, pods, nodes })
-    }
-
-    fn both_families_are_replayed(&self) -> Result<()> {
-        let [near, far] = &self.pods;
-        let at6 = far.ip6().context("no IPv6 address")?;
-        near.wait_ping(at6)?;
-        for at in [far.ip(), at6] {
-            replayed(self.agents.each_ref(), [near, far], at, &[Protocol::Tcp, Protocol::Udp])?;
-        }
-        Ok(())
-    }
+/// Flows to a pod, over both families.
+fn both_families_are_replayed(agents: [&Agent; 2], near: &Pod, far: &Pod) -> Result<()> {
+    Family::ALL
+        .into_iter()
+        .try_for_each(|family| replayed(agents, [near, far], family.of(far)?, &[Protocol::Tcp, Protocol::Udp]))
 }
 
 /// Between nodes, and between pods of one node.
 #[test]
 fn flows_of_both_families_are_replayed() -> Result<()> {
-    let dual = Dual::new("fa-dual", r#"{"Type":"vxlan"}"#)?;
-    dual.both_families_are_replayed()?;
-    let mate = dual.nodes.a.add_pod("p2")?;
-    let ([agent, _], [near, _]) = (&dual.agents, &dual.pods);
-    agent.wait_pod(&mate, true, true)?;
-    // Else netfilter, and with it conntrack, does not see what is bridged.
-    dual.nodes.a.sh("sysctl -qw net.bridge.bridge-nf-call-iptables=1 net.bridge.bridge-nf-call-ip6tables=1")?;
-    let at6 = mate.ip6().context("no IPv6 address")?;
-    near.wait_ping(at6)?;
-    for at in [mate.ip(), at6] {
-        replayed([agent; 2], [near, &mate], at, &[Protocol::Tcp, Protocol::Udp])?;
-    }
-    Ok(())
+    let lab = FastLab::new("fa-dual", &[])?;
+    both_families_are_replayed(lab.agents.each_ref(), &lab.near, &lab.far)?;
+    both_families_are_replayed([&lab.agents[0]; 2], &lab.near, &lab.beside)
 }
 
 /// Peers on our own link, which a plain route leads to.
 #[test]
 fn flows_to_direct_peers_are_replayed() -> Result<()> {
-    let dual = Dual::new("fa-direct", r#"{"Type":"vxlan","DirectRouting":true}"#)?;
-    dual.both_families_are_replayed()?;
-    for agent in &dual.agents {
+    let lab = FastLab::of("fa-direct", r#"{"Type":"vxlan","DirectRouting":true}"#, &[])?;
+    both_families_are_replayed(lab.agents.each_ref(), &lab.near, &lab.far)?;
+    for agent in &lab.agents {
         ensure!(agent.counted("from_underlay", "tunnel_good")? == 0, "not by a plain route");
     }
     Ok(())

@@ -147,7 +147,7 @@ impl DiffLab {
         }
     }
 
-    pub(crate) const fn node(&self, side: Side) -> &Node {
+    pub(crate) fn node(&self, side: Side) -> &Node {
         match side {
             Side::A => &self.lab.nodes.a,
             Side::B => &self.lab.nodes.b,

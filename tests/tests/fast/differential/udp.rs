@@ -16,7 +16,7 @@ use flannel_tests::{
         scenario::{Direction, Flow, Kind, Phases, Place, Scenario},
     },
     load::rr::Protocol,
-    packet::pattern,
+    packet::{Packet, pattern},
     wait::patient,
 };
 use nix::{
@@ -46,10 +46,10 @@ impl Sender {
         })?
     }
 
-    fn send(&self, packet: &[u8], to: SocketAddr) -> Result<()> {
-        let socket = &self.0[usize::from(to.is_ipv6())];
-        let to = SockaddrStorage::from(SocketAddr::new(to.ip(), 0));
-        match sendto(socket.as_raw_fd(), packet, &to, MsgFlags::empty()) {
+    fn send(&self, packet: &Packet) -> Result<()> {
+        let socket = &self.0[usize::from(packet.destination.is_ipv6())];
+        let to = SockaddrStorage::from(SocketAddr::new(packet.destination, 0));
+        match sendto(socket.as_raw_fd(), &packet.bytes(), &to, MsgFlags::empty()) {
             // An error of ICMP about an earlier packet.
             Ok(_) | Err(Errno::EHOSTUNREACH | Errno::ECONNREFUSED) => Ok(()),
             Err(error) => Err(error).context("sending a packet"),
@@ -165,7 +165,7 @@ impl Ends {
         let key = Key { flow: self.flow.id, direction, number };
         let fields = packets::fields(&self.flow, direction, number, phases);
         for packet in packets::datagrams(key, &fields, source, destination) {
-            sender.send(&packet, destination)?;
+            sender.send(&packet)?;
         }
         Ok(1)
     }

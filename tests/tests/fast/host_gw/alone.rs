@@ -19,7 +19,7 @@ use super::{FOLLOWED, ask, on_external};
 #[test]
 fn one_node_alone_replays_what_it_sends_and_receives() -> Result<()> {
     let nodes = TwoNodes::with("gw-alone", Stack::Dual, &config(Stack::Dual, HOST_GW))?;
-    let fast = FLAGS.iter().fold(nodes.options()?, |options, flag| options.flag(flag));
+    let fast = nodes.options()?.flags(&FLAGS);
     let (agent, other) = (nodes.a.agent(fast)?, nodes.b.agent(nodes.options()?.flag("--datapath=kernel"))?);
     [&agent, &other].into_iter().try_for_each(Agent::wait_ready)?;
     let (near, far) = (nodes.a.add_pod("p1")?, nodes.b.add_pod("p1")?);

@@ -7,7 +7,8 @@ use flannel_tests::{
     Node, eventually,
     fast::{Conversation, Family, FastLab},
     load::rr::Protocol,
-    packet, throughout,
+    packet::frame,
+    throughout,
     wire::Capture,
 };
 
@@ -151,7 +152,7 @@ fn by_an_ipsec_policy(lab: &FastLab, talks: &mut [Conversation]) -> Result<()> {
 }
 
 fn nothing_leaves(lab: &FastLab, talks: &mut [Conversation]) -> Result<()> {
-    let is_tunnel = |frame: &[u8]| packet::is_tunnel(frame) || packet::v6::is_tunnel(frame);
+    let is_tunnel = |frame: &[u8]| frame::is_tunnel(frame) || frame::is_tunnel_v6(frame);
     let capture = Capture::start(&lab.nodes.b, "eth0", is_tunnel)?;
     throughout("no tunnel packet", Duration::from_secs(1), || {
         for talk in &mut *talks {

@@ -2,22 +2,20 @@
 //! becomes what mode `kernel` makes of it. TTL, DSCP, ECN, fragments, what is too large, and what
 //! the nodes answer.
 
-use std::{
-    net::{IpAddr, UdpSocket},
-    time::Duration,
-};
+use std::{net::UdpSocket, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use flannel_common::{program::Program, reason::Reason};
 use flannel_tests::{
     Pair, eventually,
-    fast::{Counters, fast_host_gw, fast_neighbours, fast_pair_of},
+    fast::{Counters, Family, fast_host_gw, fast_neighbours, fast_pair_of},
+    packet::PORTS,
     topology::Stack,
     wire::inject,
 };
 
 use super::{
-    cases::{Case, classes, classes_v6, kinds, kinds_v6, plain, plain_v6},
+    cases::{Case, Route, classes, kinds},
     seen::{Seen, Watch, difference},
 };
 
@@ -32,10 +30,10 @@ struct Parity {
 }
 
 impl Parity {
-    fn new(pair: &Pair, at: IpAddr, plain: Vec<u8>) -> Result<Self> {
-        let listener = pair.far.enter(|| UdpSocket::bind((at, 4243)))?.context("a socket")?;
+    fn new(pair: &Pair, route: &Route) -> Result<Self> {
+        let listener = pair.far.enter(|| UdpSocket::bind((route.to, PORTS[1])))?.context("a socket")?;
         Ok(Self {
-            watch: Watch::new(pair, at, plain)?,
+            watch: Watch::new(pair, route)?,
             near: Counters::of(&pair.sender)?,
             far: Counters::of(&pair.receiver)?,
             _listener: listener,
@@ -99,8 +97,9 @@ impl Parity {
 }
 
 /// The sizes a way takes, by family.
-const TUNNEL: [usize; 2] = [1450, 1430];
-const DIRECT: [usize; 2] = [1500, 1500];
+type Sizes = [(Family, usize); 2];
+const TUNNEL: Sizes = [(Family::V4, 1450), (Family::V6, 1430)];
+const DIRECT: Sizes = [(Family::V4, 1500), (Family::V6, 1500)];
 
 /// Pods with a larger MTU than any way, on nodes that answer as often as they are asked.
 fn prepared(pair: Pair) -> Result<Pair> {
@@ -111,37 +110,29 @@ fn prepared(pair: Pair) -> Result<Pair> {
     Ok(pair)
 }
 
-fn of_every_kind(pair: &Pair, [mtu, mtu_v6]: [usize; 2]) -> Result<()> {
-    let parity = Parity::new(pair, pair.far.ip(), plain(pair, mtu)?)?;
-    parity.expect_equal(pair, &kinds(pair, mtu)?)?;
-    let at = pair.far.ip6().context("no IPv6 address")?;
-    let parity = Parity::new(pair, at, plain_v6(pair, mtu_v6)?)?;
-    parity.expect_equal(pair, &kinds_v6(pair, mtu_v6)?).context("IPv6")
+/// Cases of each family become what they become in mode kernel.
+fn expect_equal(pair: &Pair, sizes: Sizes, cases: fn(&Route) -> Vec<Case>) -> Result<()> {
+    sizes.into_iter().try_for_each(|(family, mtu)| {
+        let route = Route::new(pair, family, mtu)?;
+        Parity::new(pair, &route)?.expect_equal(pair, &cases(&route)).with_context(|| format!("{family:?}"))
+    })
 }
 
 #[test]
 fn packets_of_every_kind_become_what_they_become_in_mode_kernel() -> Result<()> {
-    of_every_kind(&prepared(fast_pair_of("fp-kinds", Stack::Dual, &[])?)?, TUNNEL)
+    expect_equal(&prepared(fast_pair_of("fp-kinds", Stack::Dual, &[])?)?, TUNNEL, kinds)
 }
 
 #[test]
 fn packets_of_every_kind_for_a_neighbour_become_what_they_become_in_mode_kernel() -> Result<()> {
     let pair = prepared(fast_neighbours("fp-direct", Stack::Dual)?)?;
-    of_every_kind(&pair, DIRECT)?;
-    of_every_class(&pair, DIRECT)
+    expect_equal(&pair, DIRECT, kinds)?;
+    expect_equal(&pair, DIRECT, classes)
 }
 
 #[test]
 fn packets_of_every_kind_become_what_they_become_in_mode_kernel_with_host_gw() -> Result<()> {
-    of_every_kind(&prepared(fast_host_gw("fp-hostgw", Stack::Dual)?)?, DIRECT)
-}
-
-fn of_every_class(pair: &Pair, [mtu, mtu_v6]: [usize; 2]) -> Result<()> {
-    let parity = Parity::new(pair, pair.far.ip(), plain(pair, mtu)?)?;
-    parity.expect_equal(pair, &classes(pair)?)?;
-    let at = pair.far.ip6().context("no IPv6 address")?;
-    let parity = Parity::new(pair, at, plain_v6(pair, mtu_v6)?)?;
-    parity.expect_equal(pair, &classes_v6(pair)?).context("IPv6")
+    expect_equal(&prepared(fast_host_gw("fp-hostgw", Stack::Dual)?)?, DIRECT, kinds)
 }
 
 /// DSCP and ECN, on a wire without congestion and on one that marks every packet that may be
@@ -149,9 +140,9 @@ fn of_every_class(pair: &Pair, [mtu, mtu_v6]: [usize; 2]) -> Result<()> {
 #[test]
 fn classes_and_congestion_are_carried_as_in_mode_kernel() -> Result<()> {
     let pair = prepared(fast_pair_of("fp-class", Stack::Dual, &[])?)?;
-    of_every_class(&pair, TUNNEL)?;
+    expect_equal(&pair, TUNNEL, classes)?;
     let rules = "udp dport 8472 ip ecn set ce\n udp dport 8472 ip6 ecn set ce";
     let chain = format!("chain f {{\n type filter hook forward priority 0;\n {rules}\n }}");
     pair.net.r.command(["nft", "-f", "-"]).input(&format!("table inet congestion {{\n {chain}\n }}\n")).run()?;
-    of_every_class(&pair, TUNNEL).context("a congested wire")
+    expect_equal(&pair, TUNNEL, classes).context("a congested wire")
 }

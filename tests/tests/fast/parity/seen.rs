@@ -1,20 +1,23 @@
 //! The effects of a pod's packet, captured at three places: in the pod it is for, on the wire, and
 //! back in the pod that sent it.
 
-use std::{collections::BTreeSet, fmt::Write as _, net::IpAddr, time::Duration};
+use std::{collections::BTreeSet, fmt::Write as _, time::Duration};
 
 use anyhow::Result;
+use etherparse::IpNumber;
 use flannel_tests::{
     Pair, eventually, eventually_stable,
-    packet::{
-        self, ICMP, UDP,
-        v6::{self, FRAGMENT, HOP_BY_HOP, ICMPV6},
-    },
-    wire::{Capture, inject},
+    packet::{Packet, frame},
+    wire::{Capture, Wanted, inject},
 };
+
+use super::cases::Route;
 
 /// The places where frames are captured, in the order of the captures.
 const PLACES: [&str; 3] = ["in the far pod", "on the wire", "back in the near pod"];
+
+/// The protocol of packets that are neither TCP nor UDP nor ICMP.
+pub(crate) const OTHER: IpNumber = IpNumber(99);
 
 /// Frames by place.
 pub(crate) type Seen = BTreeSet<(usize, Vec<u8>)>;
@@ -22,29 +25,25 @@ pub(crate) type Seen = BTreeSet<(usize, Vec<u8>)>;
 /// The captures of one address family.
 pub(crate) struct Watch {
     captures: [Capture; 3],
-    plain: Vec<u8>,
+    plain: Packet,
     is_v6: bool,
     /// True if the wire carries tunnel packets, and not the pods' own.
     has_tunnel: bool,
 }
 
 impl Watch {
-    /// Looks at what the near pod sends to this address. `plain` is a packet that says nothing; it
-    /// and what is like it are not looked at.
-    pub(crate) fn new(pair: &Pair, at: IpAddr, plain: Vec<u8>) -> Result<Self> {
-        let (is_v6, has_tunnel) = (at.is_ipv6(), pair.has_tunnel()?);
-        let [far, tunnel, near] = if is_v6 {
-            [is_sent_v6, v6::is_tunnel, is_icmp_v6]
-        } else {
-            [is_sent as fn(&[u8]) -> bool, packet::is_tunnel, is_icmp]
-        };
+    /// Captures what the near pod sends to the far one. Packets like [`Route::plain`] are left out.
+    pub(crate) fn new(pair: &Pair, route: &Route) -> Result<Self> {
+        let (is_v6, has_tunnel) = (route.to.is_ipv6(), pair.has_tunnel()?);
+        let [far, tunnel, near]: [Wanted; 3] =
+            if is_v6 { [is_sent_v6, frame::is_tunnel_v6, is_icmp_v6] } else { [is_sent, frame::is_tunnel, is_icmp] };
         let wire = if has_tunnel { tunnel } else { far };
         let captures = [
             Capture::start(&pair.far, "eth0", far)?,
             Capture::start(&pair.net.r, "eth-a", wire)?,
             Capture::start(&pair.near, "eth0", near)?,
         ];
-        Ok(Self { captures, plain, is_v6, has_tunnel })
+        Ok(Self { captures, plain: route.plain(), is_v6, has_tunnel })
     }
 
     /// Sends the packet that says nothing from the near pod.
@@ -85,8 +84,9 @@ impl Watch {
     /// length, the identification and everything behind the checksum identify it.
     fn is_plain(&self, frame: &[u8]) -> bool {
         let (numbers, rest) = if self.is_v6 { (4..6, 8) } else { (2..6, 12) };
-        let inner = frame.len().checked_sub(self.plain.len()).map(|at| &frame[at..]);
-        inner.is_some_and(|inner| inner[numbers.clone()] == self.plain[numbers] && inner[rest..] == self.plain[rest..])
+        let plain = self.plain.bytes();
+        let inner = frame.len().checked_sub(plain.len()).map(|at| &frame[at..]);
+        inner.is_some_and(|inner| inner[numbers.clone()] == plain[numbers] && inner[rest..] == plain[rest..])
     }
 
     /// Without what differs from packet to packet: identification and checksums of what the nodes
@@ -95,10 +95,11 @@ impl Watch {
     /// still looks at (`ip_do_fragment` asks whether a fragment is shared, not whether it is
     /// cloned).
     fn masked(&self, place: usize, mut frame: Vec<u8>) -> Vec<u8> {
+        let is_later_fragment = frame::ip(&frame).is_some_and(|ip| frame::is_later_fragment(&ip));
         let masks: &[(usize, usize)] = match (place, self.is_v6) {
             (0, _) => &[],
-            (1, false) if !self.has_tunnel && is_later_fragment(&frame) => &[(0, 12), (22, 23), (24, 26)],
-            (1, true) if !self.has_tunnel && is_later_fragment_v6(&frame) => &[(0, 12), (21, 22)],
+            (1, false) if !self.has_tunnel && is_later_fragment => &[(0, 12), (22, 23), (24, 26)],
+            (1, true) if !self.has_tunnel && is_later_fragment => &[(0, 12), (21, 22)],
             (1, _) if !self.has_tunnel => &[],
             (1, false) => &[(18, 20), (24, 26), (40, 42)],
             (2, false) => &[(18, 20), (24, 26)],
@@ -113,15 +114,6 @@ impl Watch {
     }
 }
 
-fn is_later_fragment(frame: &[u8]) -> bool {
-    frame.get(20..22).is_some_and(|word| u16::from_be_bytes([word[0] & 0x1f, word[1]]) != 0)
-}
-
-fn is_later_fragment_v6(frame: &[u8]) -> bool {
-    let offset = frame.get(56..58).map(|word| u16::from_be_bytes([word[0], word[1]]) >> 3);
-    frame.get(20) == Some(&FRAGMENT) && offset.is_some_and(|offset| offset != 0)
-}
-
 /// Returns a text of the frames that only one of two sets has; empty when they are equal.
 pub(crate) fn difference(kernel: &Seen, fast: &Seen) -> String {
     let mut text = String::new();
@@ -134,27 +126,23 @@ pub(crate) fn difference(kernel: &Seen, fast: &Seen) -> String {
     text
 }
 
-fn is_v4(frame: &[u8], protocols: &[u8]) -> bool {
-    packet::is_ipv4(frame) && protocols.contains(&frame[23])
-}
-
-fn is_v6(frame: &[u8], headers: &[u8]) -> bool {
-    frame.len() >= 54 && frame[12..14] == [0x86, 0xdd] && headers.contains(&frame[20])
+fn has_protocol(frame: &[u8], protocols: &[IpNumber]) -> bool {
+    frame::ip(frame).is_some_and(|ip| protocols.contains(&ip.payload_ip_number()))
 }
 
 fn is_sent(frame: &[u8]) -> bool {
-    is_v4(frame, &[UDP, ICMP, 99])
+    frame::is_ipv4(frame) && has_protocol(frame, &[IpNumber::UDP, IpNumber::ICMP, OTHER])
 }
 
 fn is_sent_v6(frame: &[u8]) -> bool {
-    is_v6(frame, &[UDP, HOP_BY_HOP, FRAGMENT, 99])
+    !frame::is_ipv4(frame) && has_protocol(frame, &[IpNumber::UDP, OTHER])
 }
 
 fn is_icmp(frame: &[u8]) -> bool {
-    is_v4(frame, &[ICMP])
+    has_protocol(frame, &[IpNumber::ICMP])
 }
 
 /// Errors; what neighbours say to each other is another matter.
 fn is_icmp_v6(frame: &[u8]) -> bool {
-    is_v6(frame, &[ICMPV6]) && frame[54] < 128
+    has_protocol(frame, &[IpNumber::IPV6_ICMP]) && frame[54] < 128
 }

@@ -7,7 +7,7 @@ mod pods;
 mod service_lab;
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_tests::{fast::Family, no_agent::checksum_errors, service_rules::Backend};
+use flannel_tests::{fast::Family, service_rules::Backend};
 
 use self::service_lab::ServiceLab;
 
@@ -32,7 +32,7 @@ fn services(name: &str, backend: Backend) -> Result<()> {
         ensure!(mode == "fast" || lab.replayed()? == replayed, "packets were replayed in mode {mode}");
     }
     for pod in [&lab.near, &lab.beside, &lab.far, &lab.other] {
-        ensure!(checksum_errors(pod)? == 0, "wrong checksums at {}", pod.name());
+        ensure!(pod.checksum_errors()? == 0, "wrong checksums at {}", pod.name());
     }
     Ok(())
 }

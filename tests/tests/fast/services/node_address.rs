@@ -11,7 +11,7 @@ use flannel_tests::{
     service_rules::{Backend, Service},
 };
 
-use super::service_lab::{ServiceLab, node_address};
+use super::service_lab::ServiceLab;
 
 const NODE_PORT: u16 = 30_080;
 const HOST_PORT: u16 = 8081;
@@ -28,7 +28,7 @@ pub(crate) fn node_ports(lab: &ServiceLab, mode: &str, family: Family) -> Result
     // before. A host's do not come from a pod: only the backend's node has both ends of the
     // stretch.
     for (from, node, by) in [(near, 11, [true; 2]), (near, 12, [false; 2]), (outside, 11, [false, true])] {
-        let to = SocketAddr::new(node_address(family, node), NODE_PORT);
+        let to = SocketAddr::new(family.host(node), NODE_PORT);
         let mut talk = Talk::open(from, &lab.far, backend, Some(to))?;
         lab.carried(mode, by, |messages| talk.exchange(messages))?;
     }
@@ -39,7 +39,7 @@ pub(crate) fn node_ports(lab: &ServiceLab, mode: &str, family: Family) -> Result
 pub(crate) fn host_port(lab: &ServiceLab, mode: &str, family: Family) -> Result<()> {
     let pod = family.end(&lab.near)?;
     let node = &lab.nodes.a;
-    let (v4, to) = (family == Family::V4, SocketAddr::new(node_address(family, 11), HOST_PORT));
+    let (v4, to) = (family == Family::V4, SocketAddr::new(family.host(11), HOST_PORT));
     let remove = match lab.backend {
         Backend::Iptables => {
             let tool = if v4 { "iptables-legacy" } else { "ip6tables-legacy" };
@@ -67,9 +67,9 @@ pub(crate) fn host_port(lab: &ServiceLab, mode: &str, family: Family) -> Result<
 
 /// A pod to a host outside the cluster's network, which sees the node's address.
 pub(crate) fn outside(lab: &ServiceLab, mode: &str, family: Family) -> Result<()> {
-    let at = SocketAddr::new(node_address(family, 12), PORT);
+    let at = SocketAddr::new(family.host(12), PORT);
     let mut talk = Talk::open(&lab.near, &lab.nodes.b, at, None)?;
     let seen = talk.server.peer_addr()?.ip();
-    ensure!(seen == node_address(family, 11), "a pod was seen as {seen}");
+    ensure!(seen == family.host(11), "a pod was seen as {seen}");
     lab.carried(mode, [false; 2], |messages| talk.exchange(messages))
 }

@@ -1,21 +1,10 @@
 //! The lab, with the rules of Services on both nodes.
 
-use std::net::IpAddr;
-
 use anyhow::Result;
 use flannel_tests::{
     fast::{Family, FastLab},
     service_rules::{Backend, Service, ServiceRules},
 };
-
-/// The address of the node `a` (11) or `b` (12).
-pub(crate) fn node_address(family: Family, number: u16) -> IpAddr {
-    let address = match family {
-        Family::V4 => format!("192.168.1.{number}"),
-        Family::V6 => format!("2001:db8:1::{number}"),
-    };
-    address.parse().expect("an address")
-}
 
 pub(crate) struct ServiceLab {
     pub(crate) backend: Backend,

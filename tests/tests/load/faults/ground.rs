@@ -13,7 +13,7 @@ use flannel_tests::{
     faulty_proxy::FaultyProxy,
     load::{UdpLoad, UdpReport, UdpRun},
     throughout,
-    two_nodes::STORE,
+    topology::SECOND,
 };
 
 use crate::faults::Fault;
@@ -53,9 +53,9 @@ impl Ground {
         let nodes = TwoNodes::new("faults", CONFIG)?;
         nodes.a.sh("mkdir -p /run/flannel")?;
         nodes.a.sh("mount -t tmpfs -o size=64k,mode=755 tmpfs /run/flannel")?;
-        let proxy = FaultyProxy::start(&nodes.b, format!("{STORE}:{PROXY_PORT}").parse()?, "127.0.0.1:2379".parse()?)?;
+        let proxy = FaultyProxy::start(&nodes.b, format!("{SECOND}:{PROXY_PORT}").parse()?, "127.0.0.1:2379".parse()?)?;
         let with_flags = |options: AgentOptions| FLAGS.into_iter().fold(options, AgentOptions::flag);
-        let agent = nodes.a.agent(with_flags(AgentOptions::etcd(&format!("http://{STORE}:{PROXY_PORT}"))?))?;
+        let agent = nodes.a.agent(with_flags(AgentOptions::etcd(&format!("http://{SECOND}:{PROXY_PORT}"))?))?;
         let other = nodes.b.agent(with_flags(nodes.options()?))?;
         for agent in [&agent, &other] {
             agent.wait_ready()?;

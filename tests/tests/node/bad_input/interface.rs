@@ -1,13 +1,12 @@
 //! The external interface.
 
 use anyhow::Result;
-use flannel_tests::{AgentOptions, TwoNodes, cluster::VXLAN};
+use flannel_tests::{TwoNodes, cluster::VXLAN};
 
 fn refused(pair: &TwoNodes, flags: &[&str]) -> Result<String> {
-    let mut options: AgentOptions = pair.options()?;
+    let mut options = pair.options()?;
     options.flags.retain(|flag| !flag.starts_with("--iface"));
-    options.flags.extend(flags.iter().map(|flag| (*flag).to_owned()));
-    let (code, text) = pair.a.agent(options)?.wait_end()?;
+    let (code, text) = pair.a.agent(options.flags(flags))?.wait_end()?;
     assert_eq!(code, 1, "{text}");
     Ok(text)
 }

@@ -6,8 +6,7 @@ use flannel_tests::{AgentOptions, Lab};
 fn refused(flags: &[&str], environment: &[(&str, &str)]) -> Result<String> {
     let lab = Lab::new("usage")?;
     let node = lab.node("n")?;
-    let mut options = AgentOptions::etcd("http://127.0.0.1:1")?;
-    options.flags.extend(flags.iter().map(|flag| (*flag).to_owned()));
+    let mut options = AgentOptions::etcd("http://127.0.0.1:1")?.flags(flags);
     options.environment = environment.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
     let (code, text) = node.agent(options)?.wait_end()?;
     assert_eq!(code, 2, "{text}");

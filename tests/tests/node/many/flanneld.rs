@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use flannel_tests::{TwoNodes, cluster::VXLAN, eventually, two_nodes::STORE};
+use flannel_tests::{TwoNodes, cluster::VXLAN, eventually};
 
 #[test]
 fn under_flannelds_name_it_takes_flannelds_flags_and_variables() -> Result<()> {
@@ -11,7 +11,7 @@ fn under_flannelds_name_it_takes_flannelds_flags_and_variables() -> Result<()> {
     let options = pair.options()?;
     let binary = options.binary.display().to_string();
     pair.a.run(["ln", "-s", &binary, "/run/flanneld"])?;
-    let endpoints = format!("FLANNELD_ETCD_ENDPOINTS=http://192.0.2.1:1,{}", pair.etcd.endpoint(STORE));
+    let endpoints = format!("FLANNELD_ETCD_ENDPOINTS=http://192.0.2.1:1,{}", pair.endpoint());
     let child = pair.a.spawn(
         "flanneld",
         [

@@ -8,11 +8,12 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
+use flannel_common::addr::Mac;
 use flannel_tests::{
     Agent, Host, Pod, TwoNodes,
     cluster::VXLAN,
     eventually,
-    packet::{self, Ipv4, MORE_FRAGMENTS, UDP, with_priority_tags},
+    packet::{Packet, vxlan, with_priority_tags},
     wire::inject_frame,
 };
 
@@ -32,16 +33,10 @@ const LIMIT: Duration = Duration::from_secs(5);
 /// After this long without a packet behind the genuine one, what was forged does not come.
 const QUIET: Duration = Duration::from_millis(300);
 
-fn mac_bytes(mac: &str) -> Result<Vec<u8>> {
-    mac.split(':').map(|part| u8::from_str_radix(part, 16)).collect::<Result<_, _>>().context(mac.to_owned())
-}
-
 /// A tunnel packet's payload as a node would make it: from a pod to a pod, for the VTEP with this
 /// MAC.
-fn tunnelled(vtep: &str, from: Ipv4Addr, to: Ipv4Addr) -> Result<Vec<u8>> {
-    let vxlan = [0x08, 0, 0, 0, 0, 0, 1, 0];
-    let inner = Ipv4::new(from, to, 1, UDP, packet::udp(1, EAR, FORGED)).bytes();
-    Ok([&vxlan[..], &mac_bytes(vtep)?, &[2; 6], &[0x08, 0x00], &inner].concat())
+fn tunnelled(vtep: Mac, from: &Pod, to: &Pod) -> Vec<u8> {
+    vxlan(&Packet::datagram((from.ip(), 1).into(), (to.ip(), EAR).into(), 1, FORGED).framed(vtep.0, [2; 6]))
 }
 
 /// Returns how many of the forged packets that a pod sends to `at` reach another pod, before and
@@ -88,21 +83,19 @@ type Frames = Vec<Vec<u8>>;
 /// it is made of.
 fn in_disguise(node: &Host, from: &Pod, payload: &[u8]) -> Result<Vec<(&'static str, Frames)>> {
     let link = node.sh("ip -brief link show dev cni0")?.stdout;
-    let bridge = mac_bytes(link.split_ascii_whitespace().nth(2).with_context(|| link.clone())?)?;
-    let frame = |packet: &Ipv4| [&bridge[..], &[2, 0, 0, 0, 9, 9], &[0x08, 0x00], &packet.bytes()].concat();
-    let plain = Ipv4::new(from.ip4()?, NODE, 7, UDP, packet::udp(4242, TUNNEL, payload));
-    let with_options = Ipv4 { options: vec![1; 4], ..plain.clone() };
+    let bridge: Mac = link.split_ascii_whitespace().nth(2).with_context(|| link.clone())?.parse()?;
+    let frame = |packet: &Packet| packet.framed(bridge.0, [2, 0, 0, 0, 9, 9]);
+    let plain = Packet::datagram((from.ip(), 4242).into(), (NODE, TUNNEL).into(), 7, payload);
+    let with_options = Packet { has_options: true, ..plain.clone() };
     // The first part is as short as can be: it shows the port and nothing of VXLAN.
-    let (start, rest) = plain.payload.split_at(8);
-    let first = Ipv4 { fragment: MORE_FRAGMENTS, payload: start.to_vec(), ..plain.clone() };
-    let second = Ipv4 { fragment: 1, payload: rest.to_vec(), ..plain.clone() };
+    let fragments = plain.fragments(8).map(|fragment| frame(&fragment));
     let whole = frame(&plain);
     Ok(vec![
         ("behind a priority tag", vec![with_priority_tags(&whole, 1)]),
         ("behind two priority tags", vec![with_priority_tags(&whole, 2)]),
         ("behind three priority tags", vec![with_priority_tags(&whole, 3)]),
         ("behind IP options", vec![frame(&with_options)]),
-        ("in fragments", vec![frame(&first), frame(&second)]),
+        ("in fragments", fragments.into()),
         ("as it is", vec![whole]),
     ])
 }
@@ -146,9 +139,9 @@ fn set_guard(agents: &[&Agent], mode: &str) -> Result<()> {
     Ok(())
 }
 
-fn mac(agent: &Agent) -> Result<String> {
+fn mac(agent: &Agent) -> Result<Mac> {
     let status = agent.status()?;
-    Ok(status["device"]["mac"].as_str().with_context(|| status.to_string())?.to_owned())
+    Ok(status["device"]["mac"].as_str().with_context(|| status.to_string())?.parse()?)
 }
 
 #[test]
@@ -180,8 +173,8 @@ fn what_a_pod_tries_against_a_node_is_refused() -> Result<()> {
     // As the other node would send to a second pod of this node, and as this node would send to a
     // pod of the other.
     let [ours, theirs] = [mac(&agent)?, mac(&other)?];
-    let to_us = tunnelled(&ours, far.ip4()?, beside.ip4()?)?;
-    let to_them = tunnelled(&theirs, near.ip4()?, far.ip4()?)?;
+    let to_us = tunnelled(ours, &far, &beside);
+    let to_them = tunnelled(theirs, &near, &far);
     let tried = |what: &str, by: &Pod, address: Ipv4Addr, payload: &[u8], expected: usize| -> Result<()> {
         let forged = heard(&near, by, SocketAddr::new(IpAddr::V4(address), TUNNEL), payload)?;
         println!("tunnel packets to {address}, {what}: {forged} of {TIMES} heard");

@@ -10,9 +10,14 @@ mod ipv6;
 use std::{fmt::Write as _, ops::Range, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
+use etherparse::{IpNumber, TcpHeader};
 use flannel_tests::{
     Pair, eventually,
-    packet::{self, checksum, is_encapsulated_by_us, v6},
+    packet::{
+        Packet,
+        frame::{self, V4, V6, checksum, is_encapsulated_by_us, is_ipv4},
+        pattern,
+    },
     topology::Stack,
     wire::{Capture, Wanted, inject},
 };
@@ -39,14 +44,22 @@ struct Layout {
     is_tunnel: Wanted,
     /// Offset of the inner packet.
     inner: usize,
+    /// Bytes of the largest UDP payload that a packet in the tunnel has.
+    largest: usize,
     /// All fields, in the order of the bytes and without a gap.
     fields: &'static [Field],
 }
 
 const IPV4: Layout =
-    Layout { stack: Stack::V4, is_tunnel: packet::is_tunnel, inner: packet::INNER_AT, fields: &IPV4_FIELDS };
+    Layout { stack: Stack::V4, is_tunnel: frame::is_tunnel, inner: V4.inner, largest: 1450 - 28, fields: &IPV4_FIELDS };
 
-const IPV6: Layout = Layout { stack: Stack::V6, is_tunnel: v6::is_tunnel, inner: v6::INNER_AT, fields: &IPV6_FIELDS };
+const IPV6: Layout = Layout {
+    stack: Stack::V6,
+    is_tunnel: frame::is_tunnel_v6,
+    inner: V6.inner,
+    largest: 1430 - 48,
+    fields: &IPV6_FIELDS,
+};
 
 const IPV4_FIELDS: [Field; 24] = [
     equal("outer Ethernet destination", 0..6),
@@ -72,7 +85,7 @@ const IPV4_FIELDS: [Field; 24] = [
     equal("VXLAN reserved, last", 49..50),
     equal("inner Ethernet destination", 50..56),
     equal("inner Ethernet source", 56..62),
-    equal("inner EtherType", 62..packet::INNER_AT),
+    equal("inner EtherType", 62..V4.inner),
 ];
 
 const IPV6_FIELDS: [Field; 20] = [
@@ -95,7 +108,7 @@ const IPV6_FIELDS: [Field; 20] = [
     equal("VXLAN reserved, last", 69..70),
     equal("inner Ethernet destination", 70..76),
     equal("inner Ethernet source", 76..82),
-    equal("inner EtherType", 82..v6::INNER_AT),
+    equal("inner EtherType", 82..V6.inner),
 ];
 
 /// The kernel's frame and ours of one inner packet.
@@ -116,7 +129,7 @@ impl Both {
             }
         }
         for (who, frame) in [("kernel", &self.kernel), ("ours", &self.ours)] {
-            if packet::is_ipv4(frame) && checksum(&frame[14..34]) != 0 {
+            if is_ipv4(frame) && checksum(&frame[14..34]) != 0 {
                 writeln!(text, "{who}: the outer header checksum is wrong").expect("text grows");
             }
         }
@@ -138,26 +151,24 @@ impl Wire {
         Ok(Self { capture: Capture::start(&pair.net.r, "eth-a", layout.is_tunnel)?, pair, layout })
     }
 
-    /// The frames with this inner packet, of which only TTL and header checksum, or hop limit,
-    /// change on the way.
-    fn carrying(&self, packet: &[u8]) -> Vec<Vec<u8>> {
-        let mut forwarded = packet.to_vec();
-        if packet[0] >> 4 == 6 {
-            forwarded[7] -= 1;
-        } else {
-            forwarded[8] -= 1;
-            forwarded[10..12].fill(0);
-            let header = usize::from(forwarded[0] & 0x0f) * 4;
-            let sum = checksum(&forwarded[..header]);
-            forwarded[10..12].copy_from_slice(&sum.to_be_bytes());
-        }
+    fn datagram(&self, id: u16, length: usize) -> Packet {
+        Packet::udp(self.pair.near.ip(), self.pair.far.ip(), id, length)
+    }
+
+    fn largest(&self) -> Packet {
+        self.datagram(7, self.layout.largest)
+    }
+
+    /// The frames with this inner packet, as the node forwards it.
+    fn carrying(&self, packet: &Packet) -> Vec<Vec<u8>> {
+        let forwarded = Packet { ttl: packet.ttl - 1, ..packet.clone() }.bytes();
         let mut frames = self.capture.frames();
         frames.retain(|frame| frame[self.layout.inner..] == forwarded[..]);
         frames
     }
 
     /// Sends a packet until a frame with it was made by the programs, or by the kernel.
-    fn frame(&self, packet: &[u8], by_us: bool) -> Result<Vec<u8>> {
+    fn frame(&self, packet: &Packet, by_us: bool) -> Result<Vec<u8>> {
         self.capture.clear();
         eventually("a frame of the wanted maker", Duration::from_secs(5), || {
             inject(&self.pair.near, packet)?;
@@ -171,7 +182,7 @@ impl Wire {
     }
 
     /// Both frames of each packet.
-    fn both(&self, packets: &[(&str, Vec<u8>)]) -> Result<Vec<Both>> {
+    fn both(&self, packets: &[(&str, Packet)]) -> Result<Vec<Both>> {
         self.pair.sender.set_mode("kernel")?;
         let before = self.pair.encapsulated()?;
         let kernel: Vec<_> = packets
@@ -189,12 +200,54 @@ impl Wire {
         Ok(kernel.into_iter().zip(ours).map(|(kernel, ours)| Both { kernel, ours }).collect())
     }
 
-    fn expect_equal(&self, packets: &[(&str, Vec<u8>)]) -> Result<Vec<Both>> {
+    fn expect_equal(&self, packets: &[(&str, Packet)]) -> Result<Vec<Both>> {
         let all = self.both(packets)?;
         for ((name, _), both) in packets.iter().zip(&all) {
             assert_eq!(both.findings(self.layout), "", "{name}");
         }
         Ok(all)
+    }
+
+    fn expect_equal_kinds(&self) -> Result<()> {
+        let (from, to) = (self.pair.near.ip(), self.pair.far.ip());
+        let datagram = |id| self.datagram(id, 100);
+        let syn = |tcp: &mut TcpHeader| {
+            (tcp.ack, tcp.syn, tcp.acknowledgment_number) = (false, true, 0);
+            tcp.options = [2, 4, 0x05, 0x82].into();
+        };
+        let [first, later] = datagram(6).fragments(64);
+        self.expect_equal(&[
+            ("echo request", Packet::echo_request(from, to, 1, 56)),
+            ("TCP SYN", Packet::tcp([(from, 40_000).into(), (to, 80).into()], 2, &[], syn)),
+            ("UDP", datagram(3)),
+            ("UDP with checksum 0", datagram(4).without_udp_checksum()),
+            ("options", Packet { has_options: true, ..datagram(5) }),
+            ("first fragment", first),
+            ("later fragment", later),
+            ("as large as the MTU", self.largest()),
+            ("DF, or a flow label", Packet { df: true, label: 0xa_bcde, ..datagram(8) }),
+            ("a protocol without ports", Packet::new(from, to, 10, IpNumber(99), pattern(24))),
+            ("no payload", self.datagram(11, 0)),
+        ])?;
+        Ok(())
+    }
+
+    /// DSCP is not copied out, ECN is, and CE becomes ECT(0) outside (RFC 6040). Returns the inner
+    /// class, the outer one, and our frame.
+    fn expect_equal_classes(&self) -> Result<Vec<(u8, u8, Vec<u8>)>> {
+        let cases = [
+            ("Not-ECT", 0, 0),
+            ("ECT(1)", 1, 1),
+            ("ECT(0)", 2, 2),
+            ("CE", 3, 2),
+            ("EF", 0xb8, 0),
+            ("EF and ECT(0)", 0xba, 2),
+            ("EF and CE", 0xbb, 2),
+        ];
+        let packet = |(id, (name, class, _))| (name, Packet { class, label: 0x1_2345, ..self.datagram(id, 64) });
+        let packets: Vec<_> = (1..).zip(cases).map(packet).collect();
+        let all = self.expect_equal(&packets)?;
+        Ok(cases.into_iter().zip(all).map(|((_, class, outer), both)| (class, outer, both.ours)).collect())
     }
 }
 

@@ -1,6 +1,6 @@
-//! Two nodes on one cable with etcd on the second: the smallest cluster.
+//! Nodes with their store, before any agent: where the labs of all suites begin.
 
-use std::time::Duration;
+use std::{ops::Deref, time::Duration};
 
 use anyhow::Result;
 
@@ -8,27 +8,27 @@ use crate::{
     Agent, AgentOptions, Etcd, Lab, Node,
     cluster::CONFIG_KEY,
     eventually,
-    topology::{Stack, Two},
+    topology::{Stack, Three, Topology, Two},
 };
 
-/// The address of etcd, and of the node `b`.
-pub const STORE: &str = "192.168.1.12";
-
-/// Two nodes and etcd, without agents.
+/// The nodes of a topology, and etcd on one of them.
 #[derive(Debug)]
-pub struct TwoNodes {
-    /// 192.168.1.11.
-    pub a: Node,
-    /// 192.168.1.12.
-    pub b: Node,
-    /// On `b`.
+pub struct Nodes<N> {
+    /// The underlay.
+    pub net: N,
+    /// The store.
     pub etcd: Etcd,
     stack: Stack,
     /// Ends all of it.
     pub lab: Lab,
 }
 
-impl TwoNodes {
+/// Two nodes on one cable with etcd on the second: the smallest cluster.
+pub type TwoNodes = Nodes<Two>;
+/// Three nodes on two segments, with etcd on the router.
+pub type ThreeNodes = Nodes<Three>;
+
+impl<N: Topology> Nodes<N> {
     /// With this network configuration in etcd.
     pub fn new(name: &str, config: &str) -> Result<Self> {
         Self::with(name, Stack::V4, config)
@@ -36,16 +36,43 @@ impl TwoNodes {
 
     /// Without a network configuration.
     pub fn unconfigured(name: &str) -> Result<Self> {
-        Self::on(name, Stack::V4)
+        Self::on(Lab::new(name)?, Stack::V4)
     }
 
     /// On an underlay of these families, with this network configuration in etcd.
     pub fn with(name: &str, stack: Stack, config: &str) -> Result<Self> {
-        let nodes = Self::on(name, stack)?;
+        let nodes = Self::on(Lab::new(name)?, stack)?;
         nodes.etcd.put(CONFIG_KEY, config, None)?;
         Ok(nodes)
     }
 
+    fn on(lab: Lab, stack: Stack) -> Result<Self> {
+        let net = N::with(&lab, stack)?;
+        let etcd = lab.etcd(net.store())?;
+        Ok(Self { net, etcd, stack, lab })
+    }
+
+    /// The endpoint of etcd, as every node reaches it.
+    pub fn endpoint(&self) -> String {
+        let [v4, v6] = N::STORE;
+        self.etcd.endpoint(if self.stack.has_v4() { v4 } else { v6 })
+    }
+
+    /// The usual options of an agent here.
+    pub fn options(&self) -> Result<AgentOptions> {
+        AgentOptions::etcd(&self.endpoint())
+    }
+}
+
+impl<N> Deref for Nodes<N> {
+    type Target = N;
+
+    fn deref(&self) -> &N {
+        &self.net
+    }
+}
+
+impl TwoNodes {
     /// With this network configuration in etcd, on cables that are tunnels themselves: packets come
     /// in with a sum over all of them (`CHECKSUM_COMPLETE`), as from some network cards.
     pub fn nested(name: &str, config: &str) -> Result<Self> {
@@ -55,18 +82,6 @@ impl TwoNodes {
         Ok(nodes)
     }
 
-    fn on(name: &str, stack: Stack) -> Result<Self> {
-        let lab = Lab::new(name)?;
-        let net = Two::with(&lab, stack)?;
-        let etcd = lab.etcd(&net.b)?;
-        Ok(Self { a: net.a, b: net.b, etcd, stack, lab })
-    }
-
-    /// The usual options of an agent here.
-    pub fn options(&self) -> Result<AgentOptions> {
-        AgentOptions::etcd(&self.etcd.endpoint(if self.stack.has_v4() { STORE } else { "[2001:db8:1::12]" }))
-    }
-
     /// A ready agent on each node, each with the other as its peer.
     pub fn agents(&self) -> Result<[Agent; 2]> {
         self.agents_with_peers(1)
@@ -74,15 +89,17 @@ impl TwoNodes {
 
     /// A ready agent on each node, each with so many peers: the other, in every family.
     pub fn agents_with_peers(&self, peers: usize) -> Result<[Agent; 2]> {
-        let agents = [self.a.agent(self.options()?)?, self.b.agent(self.options()?)?];
-        for agent in &agents {
-            agent.wait_ready()?;
-        }
-        for agent in &agents {
-            agent.wait_peers(peers)?;
-        }
+        let agents = ready_agents([&self.a, &self.b], &self.options()?)?;
+        agents.iter().try_for_each(|agent| agent.wait_peers(peers))?;
         Ok(agents)
     }
+}
+
+/// Starts an agent on each of these nodes, all at once, and waits until each is ready.
+pub fn ready_agents<const N: usize>(nodes: [&Node; N], options: &AgentOptions) -> Result<[Agent; N]> {
+    let agents: Vec<_> = nodes.into_iter().map(|node| node.agent(options.clone())).collect::<Result<_>>()?;
+    agents.iter().try_for_each(Agent::wait_ready)?;
+    Ok(agents.try_into().expect("an agent for each node"))
 }
 
 /// Puts a tunnel of the kernel, with checksums, in place of a node's cable, with the cable's
