@@ -4,10 +4,9 @@ use std::ops::Deref;
 
 use anyhow::Result;
 
+pub use crate::etcd::CONFIG_KEY;
 use crate::{Agent, Pod, ThreeNodes, nodes::ready_agents, topology::Stack};
 
-/// The key of the network configuration.
-pub const CONFIG_KEY: &str = "/coreos.com/network/config";
 /// The keys of the leases start with this.
 pub const LEASES: &str = "/coreos.com/network/subnets/";
 

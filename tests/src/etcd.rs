@@ -20,6 +20,9 @@ use crate::{ChildGuard, Host, Lab, Node, eventually};
 const PORT: u16 = 2379;
 const START_LIMIT: Duration = Duration::from_secs(20);
 
+/// The key of the network configuration.
+pub const CONFIG_KEY: &str = "/coreos.com/network/config";
+
 /// A handle to one etcd server; clones are the same server.
 #[derive(Clone, Debug)]
 pub struct Etcd {

@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use crate::{
     Agent, AgentOptions, Etcd, Lab, Node,
-    cluster::CONFIG_KEY,
+    etcd::CONFIG_KEY,
     eventually,
     topology::{Stack, Three, Topology, Two},
 };

@@ -1,6 +1,6 @@
-//! An underlay that sums packets as a whole (`CHECKSUM_COMPLETE`), as where the nodes are themselves
-//! in an overlay. What mode `fast` changes in a header, that sum has to follow, or the pod drops the
-//! packet.
+//! An underlay that sums packets as a whole (`CHECKSUM_COMPLETE`), as where the nodes are
+//! themselves in an overlay. What mode `fast` changes in a header, that sum has to follow, or the
+//! pod drops the packet.
 
 use std::{net::IpAddr, time::Duration};
 
