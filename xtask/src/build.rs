@@ -7,7 +7,7 @@
 use std::{
     env, fs,
     path::{Path, PathBuf},
-    process::Command,
+    process::{self, Command},
     time::Instant,
 };
 
@@ -126,8 +126,8 @@ fn build_plugin(mut cargo: Command, workspace: &Workspace, built: &Built) -> any
     workspace::run(&mut cargo, "the CNI plugin's build")?;
     let program = workspace.target().join(host).join("cni/flannel");
     let installed = built.program(PLUGIN);
-    // A copy in place would be refused while the plugin runs.
-    let new = installed.with_extension("new");
+    // A copy in place would be refused while the plugin runs, and another build may run too.
+    let new = installed.with_extension(format!("new-{}", process::id()));
     fs::copy(&program, &new).with_context(|| format!("cannot copy {} to {}", program.display(), new.display()))?;
     fs::rename(&new, &installed).with_context(|| format!("cannot replace {}", installed.display()))?;
     println!("build: {} ({:.1} s)", installed.display(), started.elapsed().as_secs_f32());
