@@ -4,7 +4,6 @@ use std::ops::Deref;
 
 use anyhow::Result;
 
-pub use crate::etcd::CONFIG_KEY;
 use crate::{Agent, Pod, ThreeNodes, nodes::ready_agents, topology::Stack};
 
 /// The keys of the leases start with this.

@@ -4,7 +4,6 @@ use std::{net::IpAddr, time::Instant};
 
 use flannel_host::{error_chain::chain, family::Family};
 use flannel_netlink::{Netlink, NetlinkError};
-use ipnet::IpNet;
 
 use super::{
     PlaneSetup,
@@ -19,7 +18,6 @@ use crate::{backend::Desired, datapath::Maps};
 /// The objects of one family.
 pub(super) struct FamilyState {
     family: Family,
-    network: IpNet,
     pub(super) entries: Entries,
     pub(super) unreachable: UnreachableRoute,
     peer_maps: PeerMaps,
@@ -28,12 +26,10 @@ pub(super) struct FamilyState {
 impl FamilyState {
     /// Nothing is known of the kernel yet.
     pub(super) fn new(family: Family, setup: &PlaneSetup) -> Self {
-        let network = setup.network.prefix;
         Self {
             family,
-            network,
             entries: Entries::new(setup.nexthops_from),
-            unreachable: UnreachableRoute::new(network, setup.unreachable_route),
+            unreachable: UnreachableRoute::new(setup.network.prefix, setup.unreachable_route),
             peer_maps: PeerMaps::new(family),
         }
     }
@@ -68,7 +64,7 @@ impl FamilyState {
 
     /// The unreachable route for the network, where it may be made with this address of ours.
     pub(super) fn want_unreachable(&mut self, own: IpAddr) {
-        self.entries.want_unreachable(self.network, self.unreachable.wanted(own));
+        self.entries.want_unreachable(self.unreachable.network, self.unreachable.wanted(own));
     }
 
     /// Leads packets to peers: what they need before their routes comes first.
@@ -96,9 +92,10 @@ impl FamilyState {
 
     /// The unreachable route for the network.
     pub(super) fn unreachable_status(&self, own: IpAddr) -> UnreachableStatus {
+        let network = self.unreachable.network;
         UnreachableStatus {
-            network: self.network.to_string(),
-            in_place: self.entries.has_unreachable(self.network),
+            network: network.to_string(),
+            in_place: self.entries.has_unreachable(network),
             reason: self.unreachable.refusal(own).map(|why| why.to_string()),
         }
     }

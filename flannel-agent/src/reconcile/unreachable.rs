@@ -60,7 +60,7 @@ pub(super) fn is_ours(key: &RouteKey, route: &Route, networks: &[IpNet]) -> bool
 /// Decides about the route of one pod network.
 #[derive(Debug)]
 pub(super) struct UnreachableRoute {
-    network: IpNet,
+    pub(super) network: IpNet,
     /// As far as it is known at the start.
     asked: Result<(), NotMade>,
     /// Routes of other programs to the same prefix, and their protocol.

@@ -20,7 +20,9 @@ use super::{
     worker::{Done, READY, WARM_UP},
 };
 use crate::{
-    Agent, AgentOptions, ChildGuard, Etcd, Host, Lab, Node, Pod, cluster, eventually,
+    Agent, AgentOptions, ChildGuard, Etcd, Host, Lab, Node, Pod, cluster,
+    etcd::CONFIG_KEY,
+    eventually,
     nodes::ready_agents,
     topology::{OFFLOAD, SECOND, Stack, Two, WIRE},
 };
@@ -188,7 +190,7 @@ fn set_tcp_up(end: &Host) -> Result<()> {
 
 fn store(lab: &Lab, node: &Node) -> Result<Etcd> {
     let etcd = lab.etcd(node)?;
-    etcd.put(cluster::CONFIG_KEY, cluster::VXLAN, None)?;
+    etcd.put(CONFIG_KEY, cluster::VXLAN, None)?;
     Ok(etcd)
 }
 

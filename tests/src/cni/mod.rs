@@ -49,6 +49,12 @@ pub struct Sandbox {
     pub ifname: String,
 }
 
+/// The path of the plugin, `FLANNEL_CNI`.
+pub fn plugin() -> Result<PathBuf> {
+    let plugin = env::var_os("FLANNEL_CNI").context("FLANNEL_CNI must be the path of the CNI plugin")?;
+    PathBuf::from(plugin).canonicalize().context("FLANNEL_CNI")
+}
+
 impl Runtime {
     /// A new node, with the given subnet.env if there is one. The plugin is `FLANNEL_CNI`.
     pub fn new(lab: &Lab, name: &str, subnet_env: Option<&str>) -> Result<Self> {
@@ -59,8 +65,7 @@ impl Runtime {
 
     /// A runtime on a node that is there, whose agent writes `subnet.env`.
     pub fn on(node: &Node) -> Result<Self> {
-        let plugin = env::var_os("FLANNEL_CNI").context("FLANNEL_CNI must be the path of the CNI plugin")?;
-        let plugin = PathBuf::from(plugin).canonicalize().context("FLANNEL_CNI")?;
+        let plugin = plugin()?;
         node.sh("mount -t tmpfs -o mode=0755 tmpfs /var/lib")?;
         Ok(Self { node: node.clone(), plugin })
     }

@@ -20,6 +20,7 @@ use clap::Parser;
 use self::page::Page;
 use crate::{
     Agent, AgentOptions, Etcd, Lab, Pod, cluster,
+    etcd::CONFIG_KEY,
     nodes::ready_agents,
     snapshot::Snapshot,
     topology::{ROUTER, Three},
@@ -102,8 +103,8 @@ fn build(lab: &Lab, page: &mut Page) -> Result<Cluster> {
     })?;
     let etcd = page.step("Store", |page| {
         let etcd = lab.etcd(&net.r)?;
-        etcd.put(cluster::CONFIG_KEY, cluster::DIRECT_ROUTING, None)?;
-        page.line(&format!("{} = {}", cluster::CONFIG_KEY, cluster::DIRECT_ROUTING));
+        etcd.put(CONFIG_KEY, cluster::DIRECT_ROUTING, None)?;
+        page.line(&format!("{} = {}", CONFIG_KEY, cluster::DIRECT_ROUTING));
         Ok(etcd)
     })?;
     let before = Snapshot::of(&net.c)?;

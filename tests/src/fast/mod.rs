@@ -94,7 +94,7 @@ pub fn until_replayed(
 ) -> Result<()> {
     let before = replayed()?;
     eventually("replayed packets", Duration::from_secs(15), || {
-        // What does not come through is no matter of patience.
+        // A lost message is a failure at once: waiting does not bring it back.
         if let Err(lost) = exchange() {
             return Ok(Err(lost));
         }

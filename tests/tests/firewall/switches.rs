@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use flannel_agent::traffic::Engine::{Iptables, Nftables};
 use flannel_tests::{
-    AgentOptions, Confinement, TwoNodes, cluster::CONFIG_KEY, eventually, snapshot::Snapshot, topology::Stack,
+    AgentOptions, Confinement, TwoNodes, etcd::CONFIG_KEY, eventually, snapshot::Snapshot, topology::Stack,
 };
 
 use crate::support::{Cluster, config};

@@ -3,11 +3,7 @@
 use std::{os::unix::net::UnixDatagram, time::Duration};
 
 use anyhow::{Result, ensure};
-use flannel_tests::{
-    AgentOptions, Lab, Node, ThreeNodes,
-    cluster::{CONFIG_KEY, VXLAN},
-    eventually, throughout,
-};
+use flannel_tests::{AgentOptions, Lab, Node, ThreeNodes, cluster::VXLAN, etcd::CONFIG_KEY, eventually, throughout};
 use serde_json::Value;
 
 const PORT: u16 = 8471;

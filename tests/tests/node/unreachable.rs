@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use flannel_tests::{
-    Agent, Node, Pod, StockEnd, StockNode, ThreeNodes, TwoNodes, cluster, eventually, topology::Stack, wire::Capture,
+    Agent, Node, Pod, StockEnd, StockNode, ThreeNodes, TwoNodes, cluster, etcd::CONFIG_KEY, eventually,
+    topology::Stack, wire::Capture,
 };
 use serde_json::Value;
 
@@ -181,7 +182,7 @@ fn the_route_of_a_former_pod_network_is_removed() -> Result<()> {
     let agent = pair.a.ready_agent(pair.options()?)?;
     eventually_said(&agent, "10.244.0.0/16", true, "")?;
     agent.sigterm_and_wait()?;
-    pair.etcd.put(cluster::CONFIG_KEY, r#"{"Network":"10.55.0.0/16","Backend":{"Type":"vxlan"}}"#, None)?;
+    pair.etcd.put(CONFIG_KEY, r#"{"Network":"10.55.0.0/16","Backend":{"Type":"vxlan"}}"#, None)?;
     let agent = pair.a.ready_agent(pair.options()?)?;
     eventually_said(&agent, "10.55.0.0/16", true, "")?;
     let routes = unreachable(&pair.a)?;

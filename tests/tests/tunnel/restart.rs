@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use flannel_common::peer::PeerEntry;
-use flannel_tests::{Node, Pair, cluster::CONFIG_KEY, eventually, hooks, pins, throughout};
+use flannel_tests::{Node, Pair, etcd::CONFIG_KEY, eventually, hooks, pins, throughout};
 use ipnet::IpNet;
 
 const PPS: u32 = 20_000;

@@ -5,13 +5,16 @@ use std::{fmt, fs, path::PathBuf};
 
 use flannel_host::family::Family;
 
-use crate::rules::tool;
+use crate::rules::{
+    saved::{self, SavedLine},
+    tool,
+};
 
 /// From here on `MASQUERADE` knows `--random-fully`, and `iptables-restore` waits for the lock
 /// (`-w`).
 const RANDOM_FULLY: [u32; 3] = [1, 6, 2];
 /// Chains that kubelet makes with the iptables this host uses.
-const KUBELET_CHAINS: [&str; 2] = [":KUBE-IPTABLES-HINT ", ":KUBE-KUBELET-CANARY "];
+const KUBELET_CHAINS: [&str; 2] = ["KUBE-IPTABLES-HINT", "KUBE-KUBELET-CANARY"];
 
 /// The part of the kernel that iptables writes its rules to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,7 +114,7 @@ impl Tool {
             return false;
         }
         let saved = tool::run(&self.save, &["-t", "mangle"], "").await.unwrap_or_default();
-        saved.lines().any(|line| KUBELET_CHAINS.iter().any(|chain| line.starts_with(chain)))
+        saved::lines(&saved).any(|line| matches!(line, SavedLine::Chain { name, .. } if KUBELET_CHAINS.contains(&name)))
     }
 }
 

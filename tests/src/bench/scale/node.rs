@@ -10,7 +10,7 @@ use super::{
     change::{Changes, changes},
     peers::{self, NumberedPeer},
 };
-use crate::{Agent, AgentOptions, Etcd, Lab, Node, StockNode, cluster::CONFIG_KEY};
+use crate::{Agent, AgentOptions, Etcd, Lab, Node, StockNode, etcd::CONFIG_KEY};
 
 /// The router, which runs etcd.
 const ROUTER: &str = "192.168.1.1";

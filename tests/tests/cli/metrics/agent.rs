@@ -4,11 +4,7 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use flannel_tests::{
-    StockNode, TwoNodes,
-    cluster::{CONFIG_KEY, VXLAN},
-    eventually,
-};
+use flannel_tests::{StockNode, TwoNodes, cluster::VXLAN, etcd::CONFIG_KEY, eventually};
 
 use super::scrape::{PORT_FLAG, Scrape};
 
