@@ -12,7 +12,9 @@ use super::{
     plan::{Mode, Profile, Via, Workload},
     programs,
     rounds::Plan,
-    scale, worker,
+    scale,
+    site::Binaries,
+    worker,
 };
 
 /// Measures the agent's modes on nodes made of network namespaces. Needs root; `FLANNEL_AGENT` is
@@ -41,12 +43,16 @@ pub struct Options {
     /// The addresses that are asked
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = Via::ALL)]
     via: Vec<Via>,
-    /// Modes; ratios need `host` and `kernel`. Without this all, and `stock` with --peer-flanneld
+    /// Modes; ratios need `host` and `kernel`. Without this all, and `stock` and `other` with their
+    /// binaries
     #[arg(long, value_enum, value_delimiter = ',')]
     mode: Vec<Mode>,
     /// The binary of a stock flanneld; adds a cluster of it for comparison
     #[arg(long, value_name = "PATH")]
     peer_flanneld: Option<PathBuf>,
+    /// The binary of another build of the agent; adds a cluster of it in mode fast for comparison
+    #[arg(long, value_name = "PATH")]
+    other_agent: Option<PathBuf>,
     #[command(flatten)]
     pub(super) output: Output,
     #[command(subcommand)]
@@ -95,13 +101,15 @@ impl Options {
         ensure!((0.1..=60.0).contains(&seconds), "--seconds={seconds}: from 0.1 to 60");
         let mut modes = self.mode.clone();
         if modes.is_empty() {
-            modes.extend(Mode::ALL.into_iter().filter(|mode| *mode != Mode::Stock || self.peer_flanneld.is_some()));
+            modes.extend(Mode::ALL.into_iter().filter(|mode| self.has_binary(*mode)));
         }
-        ensure!(
-            self.peer_flanneld.is_some() || !modes.contains(&Mode::Stock),
-            "--mode=stock needs a stock flanneld: give the path of its binary with --peer-flanneld"
-        );
-        self.peer_flanneld.as_deref().map(check_flanneld).transpose()?;
+        for (mode, flag) in [(Mode::Stock, "--peer-flanneld"), (Mode::Other, "--other-agent")] {
+            let is_complete = !modes.contains(&mode) || self.has_binary(mode);
+            ensure!(is_complete, "--mode={mode} needs a binary: give its path with {flag}");
+        }
+        for (flag, binary) in [("--peer-flanneld", &self.peer_flanneld), ("--other-agent", &self.other_agent)] {
+            binary.as_deref().map(|binary| check_binary(flag, binary)).transpose()?;
+        }
         self.output.check()?;
         Ok(Plan {
             rounds,
@@ -111,21 +119,24 @@ impl Options {
             workloads: self.workload.clone(),
             vias: self.via.clone(),
             modes,
-            flanneld: self.peer_flanneld.clone(),
+            binaries: Binaries { flanneld: self.peer_flanneld.clone(), agent: self.other_agent.clone() },
         })
+    }
+
+    fn has_binary(&self, mode: Mode) -> bool {
+        match mode {
+            Mode::Stock => self.peer_flanneld.is_some(),
+            Mode::Other => self.other_agent.is_some(),
+            Mode::Host | Mode::Kernel | Mode::Encap | Mode::Fast => true,
+        }
     }
 }
 
 /// That it can be run.
-fn check_flanneld(path: &Path) -> Result<()> {
+fn check_binary(flag: &str, path: &Path) -> Result<()> {
     let tried = Command::new(path).arg("--version").output();
-    let tried = tried.with_context(|| format!("--peer-flanneld={}: not a binary that can be run", path.display()))?;
-    ensure!(
-        tried.status.success(),
-        "--peer-flanneld={}: `--version` ended with {}; give the path of a stock flanneld",
-        path.display(),
-        tried.status
-    );
+    let tried = tried.with_context(|| format!("{flag}={}: not a binary that can be run", path.display()))?;
+    ensure!(tried.status.success(), "{flag}={}: `--version` ended with {}", path.display(), tried.status);
     Ok(())
 }
 
@@ -165,6 +176,7 @@ mod tests {
         assert_eq!((some.modes, some.workloads), (vec![Mode::Fast, Mode::Host], vec![Workload::UdpPps]));
         assert_eq!((some.vias, some.profiles, some.rounds), (vec![Via::Pod], vec![Profile::Wire], 3));
         assert!(plan("bench --peer-flanneld=/bin/true")?.modes.contains(&Mode::Stock));
+        assert!(plan("bench --other-agent=/bin/true")?.modes.contains(&Mode::Other));
         Ok(())
     }
 
@@ -172,6 +184,7 @@ mod tests {
     fn what_cannot_work_is_said_before_a_lab_is_made() {
         for (line, hint) in [
             ("bench --mode=stock", "--peer-flanneld"),
+            ("bench --mode=other", "--other-agent"),
             ("bench --peer-flanneld=/nowhere/flanneld", "not a binary that can be run"),
             ("bench --peer-flanneld=/bin/false", "`--version` ended"),
             ("bench --rounds=0", "--rounds"),

@@ -66,6 +66,8 @@ pub(super) enum Mode {
     Fast,
     /// A stock flanneld.
     Stock,
+    /// Mode `fast` of another build of the agent.
+    Other,
 }
 
 impl Profile {
@@ -146,7 +148,7 @@ impl Via {
 
 impl Mode {
     /// Every mode, in the order of tables and charts.
-    pub(super) const ALL: [Self; 5] = [Self::Host, Self::Stock, Self::Kernel, Self::Encap, Self::Fast];
+    pub(super) const ALL: [Self; 6] = [Self::Host, Self::Stock, Self::Kernel, Self::Encap, Self::Other, Self::Fast];
 
     /// Returns the agent's mode as `--datapath` takes it; `None` for a mode without an agent.
     pub(super) const fn datapath(self) -> Option<&'static str> {
@@ -154,7 +156,7 @@ impl Mode {
             Self::Host | Self::Stock => None,
             Self::Kernel => Some("kernel"),
             Self::Encap => Some("encap"),
-            Self::Fast => Some("fast"),
+            Self::Fast | Self::Other => Some("fast"),
         }
     }
 
@@ -166,6 +168,7 @@ impl Mode {
             Self::Kernel => "mode kernel",
             Self::Encap => "mode encap",
             Self::Fast => "mode fast",
+            Self::Other => "mode fast, other build",
         }
     }
 }

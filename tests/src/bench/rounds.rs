@@ -1,13 +1,13 @@
 //! A whole run: every workload in every mode, round by round.
 
-use std::{path::PathBuf, thread, time::Instant};
+use std::{thread, time::Instant};
 
 use anyhow::Result;
 
 use super::{
     plan::{Mode, Profile, Via, Workload},
     report::{Rows, Series},
-    site::{Load, Site},
+    site::{Binaries, Load, Site},
 };
 use crate::Lab;
 
@@ -21,7 +21,7 @@ pub(super) struct Plan {
     pub(super) workloads: Vec<Workload>,
     pub(super) vias: Vec<Via>,
     pub(super) modes: Vec<Mode>,
-    pub(super) flanneld: Option<PathBuf>,
+    pub(super) binaries: Binaries,
 }
 
 /// The rows, and why some are not among them.
@@ -29,7 +29,7 @@ pub(super) fn run(plan: &Plan) -> Result<(Rows, Vec<String>)> {
     let load = Load { cpu: cpu(plan.cpu)?, seconds: plan.seconds };
     let lab = Lab::new("bench")?;
     lab.end_on_interrupt()?;
-    let sites = plan.modes.iter().map(|mode| Site::new(&lab, *mode, plan.flanneld.as_deref()));
+    let sites = plan.modes.iter().map(|mode| Site::new(&lab, *mode, &plan.binaries));
     let sites: Vec<Site> = sites.collect::<Result<_>>()?;
     let (mut rows, mut refused) = (Vec::new(), Vec::new());
     for &profile in &plan.profiles {

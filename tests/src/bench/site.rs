@@ -7,7 +7,7 @@
 use std::{
     env,
     net::{IpAddr, SocketAddr},
-    path::Path,
+    path::{Path, PathBuf},
     time::Duration,
 };
 
@@ -43,6 +43,15 @@ pub(super) struct Load {
     pub(super) seconds: f64,
 }
 
+/// The binaries of modes that are not those of the agent under test.
+#[derive(Debug, Default)]
+pub(super) struct Binaries {
+    /// Of [`Mode::Stock`].
+    pub(super) flanneld: Option<PathBuf>,
+    /// Of [`Mode::Other`].
+    pub(super) agent: Option<PathBuf>,
+}
+
 /// One measurement.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sample {
@@ -67,21 +76,21 @@ pub(super) struct Site {
 }
 
 impl Site {
-    /// With `flanneld`, the stock binary, where the mode is [`Mode::Stock`].
-    pub(super) fn new(lab: &Lab, mode: Mode, flanneld: Option<&Path>) -> Result<Self> {
-        Self::start(lab, mode, flanneld).with_context(|| mode.title())
+    pub(super) fn new(lab: &Lab, mode: Mode, binaries: &Binaries) -> Result<Self> {
+        Self::start(lab, mode, binaries).with_context(|| mode.title())
     }
 
-    fn start(lab: &Lab, mode: Mode, flanneld: Option<&Path>) -> Result<Self> {
+    fn start(lab: &Lab, mode: Mode, binaries: &Binaries) -> Result<Self> {
         let [a, b] = ["a", "b"].map(|end| format!("{mode}-{end}"));
         let net = Two::named(lab, [&a, &b], Stack::V4)?;
         // A Service's address must lead somewhere before it is translated.
         net.a.sh(&format!("ip route add default via {SECOND}"))?;
         let has_pods = mode != Mode::Host;
         let etcd = has_pods.then(|| store(lab, &net.b)).transpose()?;
-        let agents = mode.datapath().map(|datapath| start_agents(&net, datapath)).transpose()?;
-        let flanneld =
-            flanneld.filter(|_| mode == Mode::Stock).map(|binary| start_flanneld(&net, binary)).transpose()?;
+        let other = binaries.agent.as_deref().filter(|_| mode == Mode::Other);
+        let agents = mode.datapath().map(|datapath| start_agents(&net, datapath, other)).transpose()?;
+        let stock = binaries.flanneld.as_deref().filter(|_| mode == Mode::Stock);
+        let flanneld = stock.map(|binary| start_flanneld(&net, binary)).transpose()?;
         let pods = has_pods.then(|| pods(&net)).transpose()?;
         let site = Self { mode, net, pods, agents, _flanneld: flanneld, _etcd: etcd };
         site.wait_fast()?;
@@ -136,8 +145,8 @@ impl Site {
 
     fn counts(&self) -> Result<[Counts; 2]> {
         Ok(match &self.agents {
-            Some([a, b]) => [Counts::read(a)?, Counts::read(b)?],
-            None => [Counts::default(); 2],
+            Some([a, b]) if self.mode != Mode::Other => [Counts::read(a)?, Counts::read(b)?],
+            _ => [Counts::default(); 2],
         })
     }
 
@@ -194,8 +203,12 @@ fn store(lab: &Lab, node: &Node) -> Result<Etcd> {
     Ok(etcd)
 }
 
-fn start_agents(net: &Two, datapath: &str) -> Result<[Agent; 2]> {
-    let options = AgentOptions::etcd(STORE)?.flag(&format!("--datapath={datapath}")).flag("--ip-masq=true");
+/// Starts the agent under test, or another build of it.
+fn start_agents(net: &Two, datapath: &str, other: Option<&Path>) -> Result<[Agent; 2]> {
+    let mut options = AgentOptions::etcd(STORE)?.flag(&format!("--datapath={datapath}")).flag("--ip-masq=true");
+    if let Some(binary) = other {
+        options.binary = binary.canonicalize()?;
+    }
     ready_agents([&net.a, &net.b], &options)
 }
 

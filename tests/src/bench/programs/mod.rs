@@ -19,7 +19,7 @@ use super::{
     plan::{Mode, Profile, Via, Workload},
     rounds,
     rules::SERVICE,
-    site::{self, Load, Site},
+    site::{self, Binaries, Load, Site},
 };
 use crate::{Agent, Host, Lab, pins, topology::SECOND};
 
@@ -85,7 +85,7 @@ impl Options {
         lab.end_on_interrupt()?;
         let sites: Vec<Site> = [Mode::Fast, Mode::Encap, Mode::Kernel]
             .into_iter()
-            .map(|mode| Site::new(&lab, mode, None))
+            .map(|mode| Site::new(&lab, mode, &Binaries::default()))
             .collect::<Result<_>>()?;
         sites.iter().try_for_each(|site| site.set_profile(Profile::Offload))?;
         let _statistics = enable_stats(Stats::RunTime).context("the kernel's run-time statistics (kernel 5.8)")?;
