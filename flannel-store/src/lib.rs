@@ -12,7 +12,6 @@ mod attrs;
 mod availability;
 mod backoff;
 pub mod config;
-mod conflict_reports;
 mod counts;
 mod entry;
 pub mod etcd;
@@ -21,6 +20,7 @@ mod key;
 pub mod kube;
 mod log_throttle;
 mod manager;
+mod node_reports;
 mod opt_outs;
 mod precedence;
 #[cfg(test)]
@@ -34,7 +34,6 @@ pub use self::{
     attrs::{BadAttrs, LeaseAttrs, RawJson, VxlanData},
     availability::NetworkAvailability,
     backoff::{Backoff, Delays},
-    conflict_reports::{ConflictReport, ConflictReports},
     counts::StoreCounts,
     entry::{BadLease, BadPodCidr, Entry, Lease},
     hints::Hints,
@@ -43,6 +42,7 @@ pub use self::{
     manager::{
         AcquireError, LeaseRequest, LostCause, OutOfSubnets, OutsideNetwork, OwnLease, StoreEvent, SubnetManager,
     },
+    node_reports::{NodeProblem, NodeReport, NodeReports},
     opt_outs::{OptOuts, PodOptOuts},
     precedence::Precedence,
     set::{AddressFault, Changes, Conflict, HostAddresses, LeaseSet, Peer, RejectReason, Rejected, Resolved, Vtep},

@@ -6,9 +6,7 @@ use flannel_host::clock::BootTime;
 use ipnet::IpNet;
 use tokio::sync::{mpsc, watch};
 
-use super::{
-    ConflictReports, Entry, Hints, LeaseAttrs, LeaseKey, NetworkAvailability, OptOuts, Precedence, StoreCounts,
-};
+use super::{Entry, Hints, LeaseAttrs, LeaseKey, NetworkAvailability, NodeReports, OptOuts, Precedence, StoreCounts};
 use crate::config::{ConfigError, NetworkConfig};
 
 /// A request to the store: a subnet under this configuration, published with these attributes.
@@ -197,9 +195,9 @@ pub trait SubnetManager: Send + Sized + 'static {
         NetworkAvailability::unpublished()
     }
 
-    /// Takes reports of nodes that claim what this node has. To be asked once a lease is held.
-    fn conflict_reports(&mut self) -> ConflictReports {
-        ConflictReports::unpublished()
+    /// Takes reports of what is wrong with this node. To be asked once a lease is held.
+    fn node_reports(&mut self) -> NodeReports {
+        NodeReports::unpublished()
     }
 
     /// Returns the channel that reports which pods of this node stay out of mode `fast`, for a

@@ -13,7 +13,7 @@ use tokio::{
 };
 
 use crate::{
-    agent::{refusals::RefusalLog, start::Components, store::Store},
+    agent::{problems::LoweredMode, refusals::RefusalLog, start::Components, store::Store},
     datapath::{
         DatapathError,
         policy::{Capability, ModeChoice, ModeRequest},
@@ -45,6 +45,7 @@ pub(super) struct Agent {
     pub(super) decision: ModeChoice,
     /// The reason why the mode asked for cannot be put in force, if it cannot.
     lowered: Option<String>,
+    pub(super) lowered_mode: LoweredMode,
     pub(super) applied: bool,
     pub(super) guard: Guard,
     pulse: Pulse,
@@ -69,6 +70,7 @@ impl Components {
             store: Store::new(),
             decision,
             lowered: None,
+            lowered_mode: LoweredMode::default(),
             applied: false,
             guard,
             pulse: pulse.clone(),
@@ -296,6 +298,7 @@ impl Agent {
         self.refusals.report(Instant::now());
         let before = self.decision.clone();
         self.follow_mode();
+        self.report_problems(Instant::now());
         if let Some(bpf) = self.node.reconciler.bpf_mut()
             && let Err(error) = bpf.beat()
         {

@@ -10,6 +10,7 @@ mod guard;
 mod host_addresses;
 mod main_loop;
 mod open_files;
+mod problems;
 mod published;
 mod refusals;
 mod report;

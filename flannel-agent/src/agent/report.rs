@@ -47,11 +47,9 @@ impl Status {
 }
 
 impl Agent {
-    /// Publishes the status, and where the store takes them the state of the network and conflicts
-    /// with other nodes.
+    /// Publishes the status, and where the store takes it the state of the network.
     pub(super) fn publish(&self, publish: &watch::Sender<Status>) {
         self.node.store.availability.set(self.is_network_available());
-        self.node.store.conflicts.set(&self.node.leases);
         publish.send_modify(|status| *status = self.status(status));
     }
 

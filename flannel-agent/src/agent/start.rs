@@ -12,7 +12,7 @@ use flannel_common::{
 use flannel_host::{family::Family, sysctl};
 use flannel_netlink::{KernelEvents, Netlink};
 use flannel_store::{
-    AddressFault, ConflictReports, Hints, LeaseAttrs, LeaseKey, LeaseRequest, LeaseSet, NetworkAvailability, OptOuts,
+    AddressFault, Hints, LeaseAttrs, LeaseKey, LeaseRequest, LeaseSet, NetworkAvailability, NodeReports, OptOuts,
     OwnLease, StoreEvent, SubnetManager, Vtep,
     config::NetworkConfig,
     etcd::{self, EtcdManager},
@@ -90,7 +90,7 @@ pub(super) struct Holding {
 pub(super) struct StoreHandles {
     pub(super) events: mpsc::Receiver<StoreEvent>,
     pub(super) availability: NetworkAvailability,
-    pub(super) conflicts: ConflictReports,
+    pub(super) reports: NodeReports,
     pub(super) opt_outs: OptOuts,
 }
 
@@ -196,7 +196,7 @@ async fn start_with<M: SubnetManager>(
     let store = StoreHandles {
         events: receiver,
         availability: manager.network_availability(),
-        conflicts: manager.conflict_reports(),
+        reports: manager.node_reports(),
         opt_outs: manager.opt_outs(),
     };
     tokio::spawn(manager.run(request, to_publish, events));

@@ -14,10 +14,13 @@ use flannel_netlink::{
 use crate::{
     backend::vxlan::device_name,
     cleanup::{CleanupScope, sysctls::SysctlStep},
-    datapath::attach::{
-        Ledger, PRIORITY,
-        filters::{self, FilterId},
-        is_our_handle,
+    datapath::{
+        attach::{
+            Ledger, PRIORITY,
+            filters::{self, FilterId},
+            is_our_handle,
+        },
+        bpffs,
     },
     observe::socket,
     state_dir,
@@ -35,6 +38,8 @@ pub(super) enum PlanStep {
     Qdisc { ifindex: u32, ifname: String },
     /// A directory of pins; with the links in it, programs come off their devices.
     Pins(PathBuf),
+    /// The bpf filesystem that the agent, or `prepare`, mounted for its pins alone.
+    BpfFilesystem(PathBuf),
     /// Masquerade and forward rules in one engine.
     Rules(Leftover),
     /// A direct route, the blackhole route, or the unreachable route.
@@ -98,20 +103,26 @@ fn attachments(links: &[Link], state_dir: &Path) -> io::Result<Vec<PlanStep>> {
     Ok(steps)
 }
 
-/// The directories of all schemas below the pin root, and the root.
+/// The directories of all schemas below the pin root, and the root. A bpf filesystem on the root
+/// goes too, unless it has pins of somebody else.
 fn pins(scope: &CleanupScope) -> io::Result<Vec<PlanStep>> {
     let root = scope.pins.root();
     let entries = match fs::read_dir(root) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries?,
     };
-    let mut steps = Vec::new();
+    let (mut steps, mut foreign) = (Vec::new(), false);
     for entry in entries {
         let path = entry?.path();
         let schema = path.file_name().and_then(|name| name.to_str()).and_then(|name| name.strip_prefix('v'));
         if schema.is_some_and(|number| number.parse::<u32>().is_ok()) {
             steps.push(PlanStep::Pins(path));
+        } else {
+            foreign |= !bpffs::is_of_the_kernel(&path);
         }
+    }
+    if !foreign && bpffs::is_own_mount(root) {
+        steps.push(PlanStep::BpfFilesystem(root.to_owned()));
     }
     if !steps.is_empty() {
         steps.push(PlanStep::Directory(root.to_owned()));
@@ -192,6 +203,7 @@ impl PlanStep {
             Self::Filter { ifindex, side, filter, .. } => filters::delete(*ifindex, *side, *filter),
             Self::Qdisc { ifindex, .. } => filters::delete_clsact(*ifindex),
             Self::Pins(path) => fs::remove_dir_all(path),
+            Self::BpfFilesystem(path) => bpffs::unmount(path),
             Self::Sysctl(step) => step.execute(),
             Self::File(path) => fs::remove_file(path),
             Self::Directory(path) => match fs::remove_dir(path) {
@@ -217,6 +229,7 @@ impl fmt::Display for PlanStep {
             }
             Self::Qdisc { ifname, .. } => write!(f, "remove the clsact qdisc from {ifname}"),
             Self::Pins(path) => write!(f, "remove the pins below {}", path.display()),
+            Self::BpfFilesystem(path) => write!(f, "unmount the bpf filesystem on {}", path.display()),
             Self::Rules(leftover) => write!(f, "remove {leftover}"),
             Self::Route { key, route } => match (route.gateway, route.kind) {
                 (Some(gateway), _) => write!(f, "remove the route {} via {gateway}", key.dst),

@@ -1,8 +1,9 @@
 //! The command line: subcommands, and what the process name means.
 //!
 //! `flannel-agent run [flags]` is the daemon. Under the name `flanneld` the same binary is the
-//! daemon without naming the subcommand, so that it replaces flanneld in place. The flags of `run`
-//! are Go-style and go through `gostyle` first; those of every other subcommand are plain clap.
+//! daemon without naming the subcommand, so that it replaces flanneld in place; and so is `install`
+//! under the name `install-conf`. The flags of `run` are Go-style and go through `go_style` first;
+//! those of every other subcommand are plain clap.
 //!
 //! Help and version go to standard output, as is usual; under the name `flanneld` to standard
 //! error, as flanneld does. Wrong usage exits with 2 and lists every mistake at once.
@@ -33,7 +34,7 @@ mod reference;
 mod tests;
 
 use std::{
-    ffi::OsString,
+    ffi::{OsStr, OsString},
     io::{self, Write as _},
     path::Path,
     process::ExitCode,
@@ -44,6 +45,9 @@ use clap::{Parser, Subcommand};
 pub use self::format::Answer;
 use self::format::{Output, PinOptions, StateOptions, json};
 use crate::options::{RunFlags, RunOptions, go_style};
+
+/// Names that programs of flannel's image have, each with the subcommand that takes its arguments.
+const NAMES: [(&str, &str); 2] = [("flanneld", "run"), ("install-conf", "install")];
 
 /// The command that the command line asks for.
 #[derive(Debug)]
@@ -83,8 +87,8 @@ pub enum Once {
     /// Remove everything the agent made on this node; refuses while it runs. The lease in the store
     /// and subnet.env stay
     Cleanup(cleanup::CleanupOptions),
-    /// Set the sysctls mode `fast` asks for and record their values before, for an agent that may
-    /// not: in an init container
+    /// Do for an agent what it may not: mount the bpf filesystem and set the sysctls mode `fast`
+    /// needs, in an init container. Ends with 0 and a warning where the kernel path has to serve
     Prepare(prepare::PrepareOptions),
     /// Write the options of the Docker daemon that subnet.env asks for, as mk-docker-opts.sh does
     DockerOpts(docker_opts::DockerOptions),
@@ -174,15 +178,16 @@ pub fn parse(
     env: impl IntoIterator<Item = (OsString, OsString)>,
 ) -> Result<Command, Stop> {
     let mut args: Vec<OsString> = args.into_iter().collect();
-    let as_flanneld = args.first().is_some_and(is_flanneld);
-    if as_flanneld {
-        args.insert(1, "run".into());
-    }
+    let subcommand = args.first().and_then(|program| subcommand_of(program));
+    args.splice(1..1, subcommand.map(OsString::from));
+    let as_flanneld = subcommand == Some("run");
     parse_verb(args, env).map_err(|stop| Stop { to_stderr: stop.to_stderr || as_flanneld, ..stop })
 }
 
-fn is_flanneld(program: &OsString) -> bool {
-    Path::new(program).file_name().is_some_and(|name| name == "flanneld")
+/// The subcommand that a name of this binary stands for.
+fn subcommand_of(program: &OsStr) -> Option<&'static str> {
+    let name = Path::new(program).file_name()?;
+    NAMES.iter().find(|(known, _)| name == *known).map(|(_, subcommand)| *subcommand)
 }
 
 fn parse_verb(mut args: Vec<OsString>, env: impl IntoIterator<Item = (OsString, OsString)>) -> Result<Command, Stop> {

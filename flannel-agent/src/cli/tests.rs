@@ -332,3 +332,13 @@ fn the_name_decides_what_runs_and_where_help_goes() {
     }
     assert_eq!(parse_with(&["flannel-agent", "walk"], &[]).expect_err("usage").code, 2);
 }
+
+#[test]
+fn names_of_flannels_programs_stand_for_subcommands() {
+    let installs = parse_with(&["/opt/bin/install-conf", "/a", "/b"], &[]).expect("a command");
+    assert!(matches!(installs, Command::Once(Once::Install(_))), "{installs:?}");
+    let wrong = parse_with(&["/opt/bin/install-conf"], &[]).expect_err("no arguments");
+    assert!(wrong.code == 2 && wrong.text.contains("<SOURCE>"), "{}", wrong.text);
+    let plain = parse_with(&["/opt/bin/flannel-agent", "status"], &[]).expect("a command");
+    assert!(matches!(plain, Command::Once(Once::Status(_))), "{plain:?}");
+}

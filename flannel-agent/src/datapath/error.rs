@@ -33,6 +33,14 @@ pub enum DatapathError {
         /// The directory.
         path: PathBuf,
     },
+    /// The mount namespace in which a bpffs is to be mounted.
+    #[error("cannot enter the mount namespace {}: {source}", path.display())]
+    MountNamespace {
+        /// The file that stands for it.
+        path: PathBuf,
+        /// The error of the system call.
+        source: io::Error,
+    },
     /// The object cannot be parsed.
     #[error("the embedded BPF object is damaged: {0}")]
     Object(#[from] aya_obj::ParseError),

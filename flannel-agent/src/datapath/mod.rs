@@ -7,6 +7,7 @@
 //! attached is decided elsewhere ([`crate::reconcile`]).
 
 pub mod attach;
+pub mod bpffs;
 mod btf;
 pub mod clock;
 pub mod debug_log;
@@ -44,7 +45,7 @@ pub use pins::PinRoot;
 /// logged here; loading reports it. Does nothing in a build without programs.
 pub fn mount_for(pin_root: &Path) {
     if object::bytes().is_ok()
-        && let Err(error) = PinRoot::new(pin_root).ensure_mounted()
+        && let Err(error) = bpffs::ensure_mounted(pin_root)
     {
         tracing::debug!(%error, "no bpf filesystem yet");
     }

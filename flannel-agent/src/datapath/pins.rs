@@ -1,8 +1,7 @@
 //! The paths of pinned objects: `<pin-root>/v<SCHEMA>/{maps,programs,links}`.
 //!
-//! The pin root follows `--bpf-pin-root`, so several agents on one machine never meet. A bpffs is
-//! mounted when the root lies on none. Another schema has another directory; this one never looks
-//! into it.
+//! The pin root follows `--bpf-pin-root`, so several agents on one machine never meet. Another
+//! schema has another directory; this one never looks into it.
 
 use std::{
     fs, io,
@@ -15,15 +14,8 @@ use flannel_common::{
     SCHEMA,
     program::{COUNT_POLLS, Program},
 };
-use nix::{
-    mount::{MsFlags, mount},
-    sys::statfs::{FsType, statfs},
-};
 
-use crate::datapath::DatapathError;
-
-/// `BPF_FS_MAGIC` of linux/magic.h.
-const BPF_FS_MAGIC: FsType = FsType(0xcafe_4a11_u32 as _);
+use crate::datapath::{DatapathError, bpffs};
 
 /// The directory of all pins of one agent.
 #[derive(Clone, Debug)]
@@ -84,7 +76,7 @@ impl PinRoot {
             let path = path.to_owned();
             move |source| DatapathError::PinDirectory { path, source }
         };
-        self.ensure_mounted()?;
+        bpffs::ensure_mounted(&self.root)?;
         for dir in ["maps", "programs", "links"] {
             let path = self.versioned.join(dir);
             fs::DirBuilder::new().recursive(true).mode(0o700).create(&path).map_err(failed(&path))?;
@@ -92,24 +84,6 @@ impl PinRoot {
         // bpffs creates the first directory with the mount's mode; maps hold nothing secret, but no
         // other user may write them.
         fs::set_permissions(&self.root, fs::Permissions::from_mode(0o700)).map_err(failed(&self.root))
-    }
-
-    /// Mounts a bpffs if the root lies on none.
-    pub fn ensure_mounted(&self) -> Result<(), DatapathError> {
-        let failed = |source| DatapathError::PinDirectory { path: self.root.clone(), source };
-        if on_bpffs(&self.root).map_err(failed)? { Ok(()) } else { self.mount() }
-    }
-
-    fn mount(&self) -> Result<(), DatapathError> {
-        let at = mount_point(&self.root);
-        fs::create_dir_all(at).map_err(|source| DatapathError::PinDirectory { path: at.to_owned(), source })?;
-        mount(Some("bpf"), at, Some("bpf"), MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC, None::<&str>)
-            .map_err(|errno| DatapathError::PinDirectory { path: at.to_owned(), source: errno.into() })?;
-        tracing::info!(at = %at.display(), "mounted a bpf filesystem");
-        match on_bpffs(&self.root) {
-            Ok(true) => Ok(()),
-            _ => Err(DatapathError::NotBpffs { path: self.root.clone() }),
-        }
     }
 }
 
@@ -134,18 +108,6 @@ pub(super) fn replace(path: &Path, pin: impl FnOnce(&Path) -> Result<(), PinErro
     })
 }
 
-/// The conventional mount point if the root lies below it, else the root itself.
-fn mount_point(root: &Path) -> &Path {
-    let conventional = Path::new("/sys/fs/bpf");
-    if root.starts_with(conventional) { conventional } else { root }
-}
-
-/// Returns true if `path`, or its nearest ancestor that exists, is on a bpffs.
-fn on_bpffs(path: &Path) -> io::Result<bool> {
-    let existing = path.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
-    Ok(statfs(existing)?.filesystem_type() == BPF_FS_MAGIC)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -156,11 +118,5 @@ mod tests {
         assert_eq!(pins.map("PEERS"), Path::new("/sys/fs/bpf/flannel/v1/maps/PEERS"));
         assert_eq!(pins.program(Program::ToTunnel), Path::new("/sys/fs/bpf/flannel/v1/programs/to_tunnel"));
         assert_eq!(pins.link(Program::FromUnderlay, 7), Path::new("/sys/fs/bpf/flannel/v1/links/from_underlay-7"));
-    }
-
-    #[test]
-    fn the_bpffs_goes_where_everybody_expects_it() {
-        assert_eq!(mount_point(Path::new("/sys/fs/bpf/flannel")), Path::new("/sys/fs/bpf"));
-        assert_eq!(mount_point(Path::new("/run/own/bpf")), Path::new("/run/own/bpf"));
     }
 }

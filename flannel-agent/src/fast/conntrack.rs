@@ -105,6 +105,11 @@ impl ConntrackSysctls {
         self.record.changed()
     }
 
+    /// Returns true if the kernel has conntrack: built in, or its module is loaded.
+    pub fn is_conntrack_loaded() -> bool {
+        host::conntrack().loaded
+    }
+
     /// Sets those that are too small. Why TCP would not be learned all the same, if it would not.
     pub fn prepare(&mut self) -> Result<Option<Unmet>, SetError> {
         self.set(&host::conntrack().changes())?;

@@ -1,10 +1,9 @@
-//! Events on our own Node, for other nodes that claim what it has: `kubectl describe node` shows
-//! them.
+//! Events on our own Node about what is wrong with it: `kubectl describe node` shows them.
 //!
 //! Only the nodes concerned write one, so that a conflict in a large cluster makes two and not
 //! thousands. The name of an Event is made of what it says: what was written before, by an earlier
-//! agent too, is not written again for as long as the server keeps it. A node that changes its
-//! claims all the time gets one Event in [`GAP`].
+//! agent too, is not written again for as long as the server keeps it. A node whose
+//! problems change all the time gets one Event in [`GAP`].
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,11 +17,11 @@ use tokio::{sync::watch, time::sleep};
 use tracing::warn;
 
 use super::{client::KubeClient, error::KubeError, requests};
-use crate::{Backoff, Conflict, ConflictReport, Delays, LogThrottle};
+use crate::{Backoff, Conflict, Delays, LogThrottle, NodeProblem, NodeReport};
 
 /// Between two Events.
 const GAP: Duration = Duration::from_secs(15);
-/// The time after which a conflict that goes on is written again: servers keep Events for an hour
+/// The time after which a problem that goes on is written again: servers keep Events for an hour
 /// by default.
 const REPEAT: Duration = Duration::from_hours(1);
 /// Between attempts.
@@ -39,14 +38,14 @@ const LONGEST_NAME: usize = 200;
 pub(super) struct Publisher {
     client: KubeClient,
     node: String,
-    reports: watch::Receiver<BTreeSet<ConflictReport>>,
+    reports: watch::Receiver<BTreeSet<NodeReport>>,
     history: History,
     retry: Delays,
     complaint: LogThrottle,
 }
 
 impl Publisher {
-    pub(super) fn new(client: KubeClient, node: String, reports: watch::Receiver<BTreeSet<ConflictReport>>) -> Self {
+    pub(super) fn new(client: KubeClient, node: String, reports: watch::Receiver<BTreeSet<NodeReport>>) -> Self {
         let (history, retry) = (History::default(), RETRY.delays());
         Self { client, node, reports, history, retry, complaint: LogThrottle::default() }
     }
@@ -68,7 +67,7 @@ impl Publisher {
     }
 
     /// Writes one. Returns the pause before the next.
-    async fn publish(&mut self, report: &ConflictReport) -> Duration {
+    async fn publish(&mut self, report: &NodeReport) -> Duration {
         let request = requests::create_event(&event(&self.node, report, Timestamp::now()));
         match self.client.call::<Value>("writing an event", request).await {
             Err(error) if !error.exists() => self.fail(&error),
@@ -82,7 +81,7 @@ impl Publisher {
     }
 
     fn fail(&mut self, error: &KubeError) -> Duration {
-        let problem = format!("a conflict with another node is not published as an event: {error}");
+        let problem = format!("a problem of this node is not published as an event: {error}");
         if self.complaint.is_due(&problem, Instant::now()) {
             warn!("{problem}");
         }
@@ -92,24 +91,25 @@ impl Publisher {
 
 /// The reports written recently, each with the time of writing.
 #[derive(Debug, Default)]
-struct History(BTreeMap<ConflictReport, Instant>);
+struct History(BTreeMap<NodeReport, Instant>);
 
 impl History {
-    fn first_due(&mut self, reports: &BTreeSet<ConflictReport>, now: Instant) -> Option<ConflictReport> {
+    fn first_due(&mut self, reports: &BTreeSet<NodeReport>, now: Instant) -> Option<NodeReport> {
         self.0.retain(|_, written| now.duration_since(*written) < REPEAT);
         reports.iter().find(|report| !self.0.contains_key(report)).cloned()
     }
 
-    fn add(&mut self, report: ConflictReport, now: Instant) {
+    fn add(&mut self, report: NodeReport, now: Instant) {
         self.0.insert(report, now);
     }
 }
 
 /// As the kubelet writes them: about a Node, in the namespace `default`, with the name for the UID.
-fn event(node: &str, report: &ConflictReport, now: Timestamp) -> Value {
-    let reason = match report.conflict {
-        Conflict::Mac => "DuplicateVtepMAC",
-        Conflict::Subnet => "OverlappingSubnet",
+fn event(node: &str, report: &NodeReport, now: Timestamp) -> Value {
+    let reason = match report.problem {
+        NodeProblem::Conflict(Conflict::Mac) => "DuplicateVtepMAC",
+        NodeProblem::Conflict(Conflict::Subnet) => "OverlappingSubnet",
+        NodeProblem::ModeLowered => "DatapathModeLowered",
     };
     let end = report.message.floor_char_boundary(LONGEST);
     let now = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
@@ -128,7 +128,7 @@ fn event(node: &str, report: &ConflictReport, now: Timestamp) -> Value {
     })
 }
 
-fn name(node: &str, report: &ConflictReport) -> String {
+fn name(node: &str, report: &NodeReport) -> String {
     let mut hasher = DefaultHasher::new();
     report.message.hash(&mut hasher);
     let node = &node[..node.floor_char_boundary(LONGEST_NAME)];
@@ -139,8 +139,8 @@ fn name(node: &str, report: &ConflictReport) -> String {
 mod tests {
     use super::*;
 
-    fn report(message: &str) -> ConflictReport {
-        ConflictReport { conflict: Conflict::Mac, message: message.to_owned() }
+    fn report(message: &str) -> NodeReport {
+        NodeReport { problem: NodeProblem::Conflict(Conflict::Mac), message: message.to_owned() }
     }
 
     #[test]
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_conflict_is_written_once_in_an_hour_however_often_it_comes_and_goes() {
+    fn a_problem_is_written_once_in_an_hour_however_often_it_comes_and_goes() {
         let start = Instant::now();
         let (none, both) = (BTreeSet::new(), BTreeSet::from([report("a"), report("b")]));
         let mut history = History::default();

@@ -47,7 +47,7 @@ pub use self::{
     prefix::{AnnotationPrefix, BadPrefix},
 };
 use super::{
-    AcquireError, Backoff, ConflictReports, Delays, Hints, LeaseAttrs, LeaseKey, LeaseRequest, NetworkAvailability,
+    AcquireError, Backoff, Delays, Hints, LeaseAttrs, LeaseKey, LeaseRequest, NetworkAvailability, NodeReports,
     OptOuts, OutsideNetwork, OwnLease, Precedence, StoreCounts, StoreEvent, SubnetManager, watcher::Watcher,
 };
 use crate::config::{NetworkConfig, Prefix};
@@ -179,10 +179,10 @@ impl SubnetManager for KubeManager {
         availability
     }
 
-    fn conflict_reports(&mut self) -> ConflictReports {
+    fn node_reports(&mut self) -> NodeReports {
         // The name is known once a lease is held.
-        let Some(node) = self.node.clone() else { return ConflictReports::unpublished() };
-        let (reports, reported) = ConflictReports::new();
+        let Some(node) = self.node.clone() else { return NodeReports::unpublished() };
+        let (reports, reported) = NodeReports::new();
         tokio::spawn(events::Publisher::new(self.client.clone(), node, reported).run());
         reports
     }

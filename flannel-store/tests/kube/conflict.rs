@@ -1,6 +1,6 @@
 //! Two Nodes that claim one thing: who is believed, and the Event on ours.
 
-use flannel_store::{LeaseSet, StoreEvent, SubnetManager as _, kube::KubeManager};
+use flannel_store::{LeaseSet, NodeProblem, NodeReport, StoreEvent, SubnetManager as _, kube::KubeManager};
 use serde_json::json;
 use tokio::{sync::mpsc, time::timeout};
 
@@ -66,9 +66,9 @@ async fn a_node_that_claims_our_mac_makes_one_event_on_our_node() {
     let set = copied(&cluster).await;
     let mut manager = cluster.manager("own");
     manager.acquire(&request(1)).await.expect("a lease");
-    let reports = manager.conflict_reports();
+    let reports = manager.node_reports();
     for _ in 0..3 {
-        reports.set(&set);
+        reports.set(NodeReport::conflicts(&set));
     }
     let written = cluster.faults().wrote_events(1).await;
     let own = cluster.node_name("own");
@@ -84,9 +84,22 @@ async fn a_node_that_claims_our_mac_makes_one_event_on_our_node() {
     // The server has it still when the next agent comes to the same conclusion.
     let mut manager = cluster.manager("own");
     manager.acquire(&request(1)).await.expect("a lease");
-    manager.conflict_reports().set(&set);
+    manager.node_reports().set(NodeReport::conflicts(&set));
     cluster.faults().asked("POST", 2).await;
     assert_eq!(cluster.faults().wrote_events(1).await, written);
+}
+
+#[tokio::test]
+async fn a_node_with_a_lowered_mode_makes_an_event_too() {
+    let cluster = Cluster::double("lowered").await;
+    cluster.add("own", Some("10.5.1.0/24"), &[]).await;
+    let mut manager = cluster.manager("own");
+    manager.acquire(&request(1)).await.expect("a lease");
+    let reports = manager.node_reports();
+    let message = "the datapath mode is kernel, not fast".to_owned();
+    reports.set([NodeReport { problem: NodeProblem::ModeLowered, message: message.clone() }]);
+    let written = cluster.faults().wrote_events(1).await;
+    assert_eq!((&written[0]["reason"], &written[0]["message"]), (&json!("DatapathModeLowered"), &json!(message)));
 }
 
 /// A role of before, without `events: create`.
@@ -97,8 +110,8 @@ async fn an_event_that_is_refused_is_written_once_it_may_be() {
     cluster.faults().change(|state| state.refuse_events(true));
     let mut manager = cluster.manager("own");
     manager.acquire(&request(1)).await.expect("a lease");
-    let reports = manager.conflict_reports();
-    reports.set(&set);
+    let reports = manager.node_reports();
+    reports.set(NodeReport::conflicts(&set));
     cluster.faults().asked("POST", 1).await;
     cluster.faults().change(|state| state.refuse_events(false));
     assert_eq!(cluster.faults().wrote_events(1).await.len(), 1);

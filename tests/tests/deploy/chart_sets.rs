@@ -107,8 +107,11 @@ fn values_reach_their_place() -> Result<()> {
         ("upstream", "/nodeSelector".to_owned(), json!({"example.com/network": "flannel"})),
         ("upstream", "/tolerations".to_owned(), json!([{"operator": "Exists"}])),
         ("own-cni", "/containers/0/imagePullPolicy".to_owned(), json!("Always")),
-        ("default", "/initContainers/2/args".to_owned(), Value::Null),
-        ("fast", "/initContainers/2/args".to_owned(), json!(["--conntrack-liberal=false"])),
+        ("default", "/initContainers/2/args/2".to_owned(), Value::Null),
+        ("fast", "/initContainers/2/args/2".to_owned(), json!("--conntrack-liberal=false")),
+        ("default", "/securityContext/seLinuxOptions/type".to_owned(), json!("spc_t")),
+        ("bare", "/securityContext".to_owned(), Value::Null),
+        ("labels", "/containers/0/env/2".to_owned(), json!({"name": "KUBERNETES_SERVICE_HOST", "value": "192.0.2.10"})),
         ("labels", "/imagePullSecrets".to_owned(), json!([{"name": "pull"}])),
         ("labels", "/priorityClassName".to_owned(), json!("1000")),
         ("bare", "/containers/0/livenessProbe".to_owned(), Value::Null),
@@ -183,8 +186,8 @@ fn the_role_allows_what_the_agent_asks_for_and_no_more() -> Result<()> {
         let Some(documents) = helm::set(set)? else { return Ok(()) };
         let rules = documents.at("ClusterRole", "/rules")?;
         ensure!(*rules == expected, "{set}: {rules:#}");
-        let name = documents.pod("/containers/0/env")?;
-        let by_field = json!([{ "name": "NODE_NAME", "valueFrom": { "fieldRef": { "fieldPath": "spec.nodeName" } } }]);
+        let name = documents.pod("/containers/0/env/0")?;
+        let by_field = json!({ "name": "NODE_NAME", "valueFrom": { "fieldRef": { "fieldPath": "spec.nodeName" } } });
         ensure!(*name == by_field, "{set}: {name:#}");
     }
     Ok(())

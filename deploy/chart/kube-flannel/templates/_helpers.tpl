@@ -87,7 +87,11 @@ imagePullPolicy: {{ . }}
   {{- $port := toString (int $flannel.metrics.port) -}}
   {{- $metrics = dict "prometheus.io/scrape" "true" "prometheus.io/port" $port "prometheus.io/path" "/metrics" -}}
 {{- end -}}
-{{- include "flannel.merged" (list $flannel.podAnnotations .Values.global.commonAnnotations $metrics) -}}
+{{- $profile := dict -}}
+{{- with $flannel.appArmorProfile -}}
+  {{- $profile = dict "container.apparmor.security.beta.kubernetes.io/kube-flannel" . -}}
+{{- end -}}
+{{- include "flannel.merged" (list $flannel.podAnnotations .Values.global.commonAnnotations $metrics $profile) -}}
 {{- end -}}
 
 {{/* net-conf.json */}}

@@ -1,0 +1,57 @@
+//! The problems of this node that the store publishes for those who watch the whole cluster.
+
+use std::time::{Duration, Instant};
+
+use flannel_store::{NodeProblem, NodeReport};
+
+use super::main_loop::Agent;
+
+/// A mode that is lowered for less, as while the agent starts, is no problem.
+const LASTING: Duration = Duration::from_mins(1);
+
+/// The time since which the mode is lower than asked for.
+#[derive(Debug, Default)]
+pub(super) struct LoweredMode(Option<Instant>);
+
+impl LoweredMode {
+    /// Takes in the reason why it is lowered now, if it is. Returns it if that has lasted.
+    fn lasting(&mut self, reason: Option<String>, now: Instant) -> Option<String> {
+        let since = *self.0.get_or_insert(now);
+        if reason.is_none() {
+            self.0 = None;
+        }
+        reason.filter(|_| now.duration_since(since) >= LASTING)
+    }
+}
+
+impl Agent {
+    /// Reports the problems there are now. To be called every second.
+    pub(super) fn report_problems(&mut self, now: Instant) {
+        let reason = self.mode_reason();
+        let lowered = self.lowered_mode.lasting(reason, now).map(|reason| NodeReport {
+            problem: NodeProblem::ModeLowered,
+            message: format!(
+                "the datapath mode is {}, not {}: {reason}. Packets take a slower path; none is lost",
+                self.decision.mode, self.decision.wanted
+            ),
+        });
+        self.node.store.reports.set(NodeReport::conflicts(&self.node.leases).chain(lowered));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lowered_mode_is_a_problem_once_it_lasts() {
+        let (mut mode, start) = (LoweredMode::default(), Instant::now());
+        let why = || Some("no BPF".to_owned());
+        assert_eq!(mode.lasting(why(), start), None);
+        assert_eq!(mode.lasting(why(), start + LASTING / 2), None);
+        assert_eq!(mode.lasting(why(), start + LASTING), why());
+        assert_eq!(mode.lasting(None, start + LASTING), None);
+        assert_eq!(mode.lasting(why(), start + 2 * LASTING), None, "it was well in between");
+        assert_eq!(mode.lasting(why(), start + 3 * LASTING), why());
+    }
+}
