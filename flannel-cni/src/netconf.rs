@@ -58,6 +58,20 @@ const WAIT: u16 = 10;
 /// The key of the attachments in use, for GC.
 pub(crate) const VALID_ATTACHMENTS: &str = "cni.dev/valid-attachments";
 
+/// The keys of [`Raw`].
+const KEYS: [&str; 10] = [
+    "cniVersion",
+    "name",
+    "subnetFile",
+    "subnetFileWaitSeconds",
+    "dataDir",
+    "delegate",
+    "ipam",
+    "runtimeConfig",
+    "prevResult",
+    VALID_ATTACHMENTS,
+];
+
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Raw {
@@ -80,13 +94,24 @@ fn present<'de, D: Deserializer<'de>>(input: D) -> Result<Option<Vec<Attachment>
     Ok(Some(Option::deserialize(input)?.unwrap_or_default()))
 }
 
+/// Gives keys in another case the usual one, as the plugin in Go reads them. A key in the usual case
+/// is preferred.
+fn in_usual_case(object: Object) -> Object {
+    let usual = |key: String| {
+        let known = KEYS.into_iter().find(|known| known.eq_ignore_ascii_case(&key));
+        known.map_or(key, str::to_owned)
+    };
+    let (as_usual, others): (Vec<_>, Vec<_>) = object.into_iter().partition(|(key, _)| KEYS.contains(&key.as_str()));
+    others.into_iter().map(|(key, value)| (usual(key), value)).chain(as_usual).collect()
+}
+
 impl NetConf {
     /// Reads the input.
     pub(crate) fn parse(input: &[u8]) -> Result<Self, Error> {
         // By way of an object: serde would take a list of the values too, and refuse what is there
         // twice.
         let object: Object = serde_json::from_slice(input).map_err(Error::Decode)?;
-        let raw = Raw::deserialize(Value::Object(object)).map_err(Error::Decode)?;
+        let raw = Raw::deserialize(Value::Object(in_usual_case(object))).map_err(Error::Decode)?;
         let name = raw.name.unwrap_or_default();
         if !is_identifier(&name) {
             return Err(Error::Config(match name.as_str() {
@@ -132,6 +157,17 @@ mod tests {
             assert_eq!(conf.subnet_file_wait, Duration::from_secs(10));
             assert!(conf.delegate.is_empty() && conf.ipam.is_empty() && conf.runtime_config.is_none());
         }
+    }
+
+    #[test]
+    fn keys_may_have_any_case() {
+        let text = r#"{"NAME":"cbr0","subnetfile":"/a","SubnetFile":"/b","DataDir":"/d","dataDir":"/e","DELEGATE":{"Type":"x"}}"#;
+        let conf = NetConf::parse(text.as_bytes()).expect(text);
+        assert_eq!((conf.name.as_str(), conf.data_dir.as_path()), ("cbr0", Path::new("/e")));
+        assert!(conf.subnet_file != Path::new(SUBNET_FILE), "{}", conf.subnet_file.display());
+        assert_eq!(conf.delegate.keys().collect::<Vec<_>>(), ["Type"], "the delegate's keys are its own");
+        let object: Object = KEYS.into_iter().map(|key| (key.to_uppercase(), Value::Null)).collect();
+        assert!(in_usual_case(object).keys().all(|key| KEYS.contains(&key.as_str())));
     }
 
     #[test]

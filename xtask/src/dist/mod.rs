@@ -24,10 +24,11 @@ use crate::{
 const PROGRAMS: [(&str, &str); 2] = [("flannel-agent", "usr/sbin/flannel-agent"), ("flannel", "usr/lib/cni/flannel")];
 /// Name of the section with a program's crates, as the table of section names has it.
 const CRATES: &[u8] = b".dep-v0\0";
+/// The settings of the unit, as in the project and as installed. There may be a password in them.
+const SETTINGS: (&str, &str) = ("deploy/systemd/flannel-agent.default", "etc/default/flannel-agent");
 /// Other files, as in the project and as installed.
-const FILES: [(&str, &str); 6] = [
+const FILES: [(&str, &str); 5] = [
     ("deploy/systemd/flannel-agent.service", "lib/systemd/system/flannel-agent.service"),
-    ("deploy/systemd/flannel-agent.default", "etc/default/flannel-agent"),
     ("deploy/seccomp/flannel-agent.json", "usr/share/flannel-agent/seccomp.json"),
     ("LICENSE", "usr/share/doc/flannel-agent/copyright"),
     ("README.md", "usr/share/doc/flannel-agent/README.md"),
@@ -59,6 +60,9 @@ pub(crate) fn package(workspace: &Workspace, built: &Built, cyclonedx: &Path) ->
     for (name, installed) in FILES {
         install(&workspace.root().join(name), &tree.join(installed), 0o644)?;
     }
+    install(&workspace.root().join(SETTINGS.0), &tree.join(SETTINGS.1), 0o600)?;
+    // README leads to them.
+    install_all(&workspace.root().join("docs"), &tree.join("usr/share/doc/flannel-agent/docs"))?;
     for bill in sbom::make(workspace, cyclonedx, &dist)? {
         let name = bill.file_name().context("a bill is a file")?;
         install(&bill, &tree.join("usr/share/doc/flannel-agent").join(name), 0o644)?;
@@ -66,7 +70,7 @@ pub(crate) fn package(workspace: &Workspace, built: &Built, cyclonedx: &Path) ->
     generate(workspace, &tree)?;
     let architecture = output(workspace.command("dpkg").arg("--print-architecture"))?;
     write(&tree.join("DEBIAN/control"), &control(architecture.trim()))?;
-    write(&tree.join("DEBIAN/conffiles"), "/etc/default/flannel-agent\n")?;
+    write(&tree.join("DEBIAN/conffiles"), &format!("/{}\n", SETTINGS.1))?;
     let package = dist.join(format!("flannel-agent_{}_{}.deb", env!("CARGO_PKG_VERSION"), architecture.trim()));
     let mut pack = workspace.command("dpkg-deb");
     pack.args(["--build", "--root-owner-group"]).arg(&tree).arg(&package);
@@ -111,6 +115,20 @@ fn install(from: &Path, to: &Path, mode: u32) -> anyhow::Result<()> {
     set_mode(to, mode)
 }
 
+/// Every file below a directory, for all to read.
+fn install_all(from: &Path, to: &Path) -> anyhow::Result<()> {
+    for entry in fs::read_dir(from).with_context(|| format!("cannot read {}", from.display()))? {
+        let entry = entry?;
+        let destination = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            install_all(&entry.path(), &destination)?;
+        } else {
+            install(&entry.path(), &destination, 0o644)?;
+        }
+    }
+    Ok(())
+}
+
 fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     make_parent(path)?;
     fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
@@ -141,7 +159,7 @@ mod tests {
     #[test]
     fn what_is_packed_is_in_the_project() {
         let workspace = Workspace::new().expect("the project");
-        for (name, _) in FILES {
+        for (name, _) in FILES.iter().chain([&SETTINGS]) {
             assert!(workspace.root().join(name).is_file(), "{name}");
         }
     }
