@@ -8,6 +8,8 @@ mod build;
 mod cli;
 mod deny;
 mod dist;
+mod files;
+mod image;
 mod lab;
 mod launch;
 mod lint;
@@ -56,6 +58,12 @@ fn run(options: Options) -> anyhow::Result<ExitCode> {
             let auditable = setup.subcommand(subcommands::AUDITABLE)?;
             let built = build::build_auditable(&workspace, build::Bpf::release(&toolchain), &auditable)?;
             println!("dist: {}", dist::package(&workspace, &built, &cyclonedx)?.display());
+        }
+        Verb::Image => {
+            setup.machine(Needs::COMPILE)?;
+            let toolchain = setup.bpf()?;
+            let built = build::build(&workspace, Some(build::Bpf::release(&toolchain)), build::Parts::Agent)?;
+            println!("image: {}", image::make(&setup, &built)?.display());
         }
         Verb::Demo { args } => match launch::launch(&setup, launch::Program::Demo, &args)? {},
         Verb::Bench { args } => match launch::launch(&setup, launch::Program::Bench, &args)? {},

@@ -131,3 +131,12 @@ pub(crate) fn run(command: &mut Command, what: &str) -> anyhow::Result<()> {
     ensure!(status.success(), "{what} failed ({status}); its own messages are above");
     Ok(())
 }
+
+/// Runs a command; what it prints.
+pub(crate) fn output(command: &mut Command) -> anyhow::Result<String> {
+    let name = command.get_program().to_owned();
+    let output = command.output().with_context(|| format!("cannot run {}", name.display()))?;
+    let messages = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{} ended with {}: {}", name.display(), output.status, messages.trim_end());
+    Ok(String::from_utf8(output.stdout)?)
+}

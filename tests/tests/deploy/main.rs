@@ -6,6 +6,7 @@ mod chart_sets;
 mod docker_opts;
 mod documents;
 mod helm;
+mod image;
 mod policy;
 mod prepare;
 mod privileges;

@@ -8,16 +8,16 @@ mod sbom;
 
 use std::{
     fs,
-    os::unix::fs::{PermissionsExt as _, symlink},
+    os::unix::fs::symlink,
     path::{Path, PathBuf},
-    process::Command,
 };
 
 use anyhow::{Context as _, ensure};
 
 use crate::{
     build::Built,
-    workspace::{self, Workspace},
+    files::{install, write},
+    workspace::{self, Workspace, output},
 };
 
 /// Programs, as built and as installed.
@@ -109,12 +109,6 @@ fn control(architecture: &str) -> String {
     )
 }
 
-fn install(from: &Path, to: &Path, mode: u32) -> anyhow::Result<()> {
-    make_parent(to)?;
-    fs::copy(from, to).with_context(|| format!("cannot copy {} to {}", from.display(), to.display()))?;
-    set_mode(to, mode)
-}
-
 /// Every file below a directory, for all to read.
 fn install_all(from: &Path, to: &Path) -> anyhow::Result<()> {
     for entry in fs::read_dir(from).with_context(|| format!("cannot read {}", from.display()))? {
@@ -127,29 +121,6 @@ fn install_all(from: &Path, to: &Path) -> anyhow::Result<()> {
         }
     }
     Ok(())
-}
-
-fn write(path: &Path, text: &str) -> anyhow::Result<()> {
-    make_parent(path)?;
-    fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
-    set_mode(path, 0o644)
-}
-
-fn make_parent(path: &Path) -> anyhow::Result<()> {
-    let parent = path.parent().context("a file lies in a directory")?;
-    fs::create_dir_all(parent).with_context(|| format!("cannot create {}", parent.display()))
-}
-
-fn set_mode(path: &Path, mode: u32) -> anyhow::Result<()> {
-    fs::set_permissions(path, fs::Permissions::from_mode(mode))
-        .with_context(|| format!("cannot chmod {}", path.display()))
-}
-
-fn output(command: &mut Command) -> anyhow::Result<String> {
-    let name = command.get_program().to_owned();
-    let output = command.output().with_context(|| format!("cannot run {}", name.display()))?;
-    ensure!(output.status.success(), "{} ended with {}", name.display(), output.status);
-    Ok(String::from_utf8(output.stdout)?)
 }
 
 #[cfg(test)]

@@ -11,8 +11,10 @@ use std::{
 
 use anyhow::Context as _;
 
-use super::write;
-use crate::workspace::{self, Workspace};
+use crate::{
+    files::write,
+    workspace::{self, Workspace},
+};
 
 /// The shipped programs: the package, and the name of its bill.
 const SHIPPED: [(&str, &str); 3] =

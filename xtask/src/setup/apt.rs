@@ -68,6 +68,23 @@ impl<'a> Apt<'a> {
         run_logged(self.workspace, &mut command)
     }
 
+    /// Fetches packages with all that they depend on, whatever is installed here, into a directory
+    /// that is made; the files, by name.
+    pub(super) fn closure(&self, names: &[&str], into: &Path) -> anyhow::Result<Vec<PathBuf>> {
+        self.update();
+        fs::create_dir_all(into).with_context(|| format!("cannot create {}", into.display()))?;
+        let nothing = into.with_extension("status");
+        fs::write(&nothing, "").with_context(|| format!("cannot write {}", nothing.display()))?;
+        let mut plan = self.apt_get();
+        plan.arg(format!("--option=Dir::State::status={}", nothing.display()));
+        plan.args(["--simulate", "--no-install-recommends", "install"]).args(names);
+        let plan = workspace::output(&mut plan)?;
+        let all: Vec<&str> = plan.lines().filter_map(planned).collect();
+        ensure!(all.len() >= names.len(), "apt-get plans no installation:\n{plan}");
+        self.fetch(&all, into)?;
+        all.iter().map(|name| package_file(into, name)).collect()
+    }
+
     /// Unpacks one package file into a directory, which is made.
     pub(super) fn extract(&self, package: &Path, into: &Path) -> anyhow::Result<()> {
         fs::create_dir_all(into).with_context(|| format!("cannot create {}", into.display()))?;
@@ -115,6 +132,11 @@ pub(super) fn remove_dir(dir: &Path) -> anyhow::Result<()> {
     fs::remove_dir_all(dir).with_context(|| format!("cannot remove {}", dir.display()))
 }
 
+/// The package of a line such as `Inst tar (1.34+dfsg-1.2 Debian:12/stable [amd64])`.
+fn planned(line: &str) -> Option<&str> {
+    line.strip_prefix("Inst ")?.split(' ').next()
+}
+
 fn find_dependency(depends: &str, prefix: &str) -> Option<String> {
     let mut names = depends.split(',').filter_map(|item| item.split_whitespace().next());
     names.find(|name| name.starts_with(prefix)).map(str::to_owned)
@@ -123,6 +145,12 @@ fn find_dependency(depends: &str, prefix: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_plan_of_an_installation_names_its_packages() {
+        assert_eq!(planned("Inst tar (1.34+dfsg-1.2+deb12u1 Debian:12.12/oldstable [amd64])"), Some("tar"));
+        assert_eq!(planned("Conf tar (1.34)"), None);
+    }
 
     #[test]
     fn dependencies_are_found_with_and_without_versions() {

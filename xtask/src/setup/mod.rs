@@ -19,7 +19,7 @@ mod unpacked;
 
 pub(crate) use packages::Needs;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::bail;
 
@@ -117,6 +117,14 @@ impl<'a> Setup<'a> {
             subcommand.ensure(self.workspace)?;
         }
         Ok(subcommand.dir(self.workspace))
+    }
+
+    /// Fetches packages and all that they depend on, as on a machine without any; their files.
+    pub(crate) fn closure(&self, names: &[&str], into: &Path) -> anyhow::Result<Vec<PathBuf>> {
+        if let Some(obstacle) = self.apt.obstacle_to_install() {
+            bail!("the image cannot be made because {obstacle}");
+        }
+        self.apt.closure(names, into)
     }
 
     /// Sees to the components of the user's own toolchain that `lint` calls.

@@ -12,15 +12,25 @@ mod subjects;
 mod suite;
 mod tally;
 
-use std::{path::Path, process::ExitCode, time::Instant};
+use std::{path::PathBuf, process::ExitCode, time::Instant};
 
 use self::{leftovers::Leftovers, suite::Suite, tally::Tally};
 use crate::{
     build::{self, Built, Parts},
     cli::TestOptions,
+    image,
     setup::{Needs, Setup, toolchain::Toolchain},
     workspace,
 };
+
+/// What some tests need in addition to a build.
+#[derive(Debug, Default)]
+struct Extras {
+    /// An agent without its BPF object.
+    stub: Option<PathBuf>,
+    /// The container image.
+    image: Option<PathBuf>,
+}
 
 /// Runs what the options choose. Errors are printed and counted, so that the sum stays the last
 /// line.
@@ -59,13 +69,15 @@ fn run_halves(setup: &Setup<'_>, options: &TestOptions, tally: &mut Tally) -> an
     let everything = !options.unit && subjects.is_empty() && options.filter.is_empty() && toolchain.is_some();
     let stub = everything.then(|| build::build_stub(setup.workspace())).transpose()?;
     if !only_e2e {
-        run_suite(setup, &Suite::unit(), options, &built, None, tally)?;
+        run_suite(setup, &Suite::unit(), options, &built, &Extras::default(), tally)?;
     }
     if !options.unit && toolchain.is_some() {
         setup.checkers();
+        let with_image = everything || subjects.iter().any(|subject| subject == "deploy");
+        let image = if with_image { image(setup, &built, tally) } else { None };
         let before = Leftovers::find();
         before.report("there before the tests");
-        run_suite(setup, &Suite::end_to_end(&subjects), options, &built, stub.as_deref(), tally)?;
+        run_suite(setup, &Suite::end_to_end(&subjects), options, &built, &Extras { stub, image }, tally)?;
         let left = Leftovers::find().since(&before);
         left.report("left behind by the tests");
         if !left.is_empty() {
@@ -73,6 +85,17 @@ fn run_halves(setup: &Setup<'_>, options: &TestOptions, tally: &mut Tally) -> an
         }
     }
     Ok(())
+}
+
+/// The container image; `None`, and noted as not run, where it cannot be made.
+fn image(setup: &Setup<'_>, built: &Built, tally: &mut Tally) -> Option<PathBuf> {
+    match image::make(setup, built) {
+        Ok(image) => Some(image),
+        Err(error) => {
+            tally.note_not_run(format!("NOT RUN: the container image: {error:#}"));
+            None
+        }
+    }
 }
 
 /// The end-to-end suite needs both the toolchain and root.
@@ -86,13 +109,15 @@ fn run_suite(
     suite: &Suite,
     options: &TestOptions,
     built: &Built,
-    stub: Option<&Path>,
+    extras: &Extras,
     tally: &mut Tally,
 ) -> anyhow::Result<()> {
     let mut cargo = suite.cargo(setup.workspace(), &options.filter);
     built.announce(&mut cargo);
-    if let Some(stub) = stub {
-        cargo.env("FLANNEL_AGENT_STUB", stub);
+    for (name, path) in [("FLANNEL_AGENT_STUB", &extras.stub), ("FLANNEL_IMAGE", &extras.image)] {
+        if let Some(path) = path {
+            cargo.env(name, path);
+        }
     }
     suite.run(&mut cargo, tally)
 }

@@ -26,6 +26,6 @@
   {{- fail (printf "flannel.metrics.port and flannel.healthz.port are both %d: choose another for one" (int $flannel.metrics.port)) -}}
 {{- end -}}
 {{- if regexMatch "(^|/)(flannel-io|coreos|flannel)/flannel$" $flannel.image.repository -}}
-  {{- fail (printf "flannel.image.repository is %s, stock flannel's image: name the one made from deploy/docker/Dockerfile" $flannel.image.repository) -}}
+  {{- fail (printf "flannel.image.repository is %s, stock flannel's image: name the one made by `cargo xtask image`" $flannel.image.repository) -}}
 {{- end -}}
 {{- end -}}

@@ -1,0 +1,215 @@
+//! The container image: its content, and that the commands of the manifests work in it.
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+use anyhow::{Context as _, Result, ensure};
+use flannel_tests::{Lab, not_run};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::{documents::Documents, manifest, text_of};
+
+/// Bytes of all files.
+const LARGEST: u64 = 90 << 20;
+/// The packages of Debian 12, by which somebody finds out whether a vulnerability concerns the image. A
+/// dependency that is new is seen here.
+const PACKAGES: &str = "base-files base-passwd bash ca-certificates coreutils dash debconf debianutils dpkg ethtool \
+    gcc-12-base grep iproute2 iptables libacl1 libattr1 libbpf1 libbsd0 libbz2-1.0 libc-bin libc6 libcap2 libcap2-bin \
+    libcom-err2 libdb5.3 libdebconfclient0 libedit2 libelf1 libgcc-s1 libgmp10 libgssapi-krb5-2 libip4tc2 libip6tc2 \
+    libjansson4 libk5crypto3 libkeyutils1 libkrb5-3 libkrb5support0 liblzma5 libmd0 libmnl0 libnetfilter-conntrack3 \
+    libnfnetlink0 libnftables1 libnftnl11 libpcre2-8-0 libselinux1 libssl3 libtinfo6 libtirpc-common libtirpc3 \
+    libxtables12 libzstd1 mawk netbase nftables openssl sed tar zlib1g";
+const DOCKER_OPTIONS: &str = "echo FLANNEL_SUBNET=10.1.74.1/24 > /tmp/subnet.env && \
+    /opt/bin/mk-docker-opts.sh -f /tmp/subnet.env -d /tmp/docker && grep -q bip=10.1.74.1/24 /tmp/docker";
+/// Runs a command in the image: `$1` is its root, `$2` the directory of a volume or empty, `$3` the
+/// place of that volume.
+const CONTAINER: &str = r#"
+    root=$1 volume=$2 place=$3; shift 3
+    mount -t proc proc "$root/proc" || exit 125
+    if [ -n "$volume" ]; then mkdir -p "$root$place" && mount --bind "$volume" "$root$place" || exit 125; fi
+    exec chroot "$root" "$@"
+"#;
+
+/// The image, unpacked.
+struct Image {
+    dir: TempDir,
+    config: Value,
+}
+
+impl Image {
+    /// That of `FLANNEL_IMAGE`.
+    fn unpack() -> Result<Option<Self>> {
+        let Some(archive) = env::var_os("FLANNEL_IMAGE").map(PathBuf::from) else {
+            not_run("the container image", "FLANNEL_IMAGE names no archive of `cargo xtask image`");
+            return Ok(None);
+        };
+        let dir = tempfile::tempdir()?;
+        untar(&archive, &dir.path().join("layout"))?;
+        let json = |name: &str| -> Result<Value> {
+            Ok(serde_json::from_str(&fs::read_to_string(dir.path().join("layout").join(name))?)?)
+        };
+        let manifest = json("manifest.json")?[0].clone();
+        for layer in manifest["Layers"].as_array().context("layers")? {
+            let layer = dir.path().join("layout").join(layer.as_str().context("a path")?);
+            untar(&layer, &dir.path().join("root"))?;
+        }
+        let config = json(manifest["Config"].as_str().context("a path")?)?;
+        Ok(Some(Self { dir, config }))
+    }
+
+    fn root(&self) -> PathBuf {
+        self.dir.path().join("root")
+    }
+
+    /// The command line that runs a command in the image, in namespaces of its own, with a volume.
+    fn argv(&self, volume: Option<(&Path, &str)>, command: &[&str]) -> Vec<String> {
+        let root = self.root().display().to_string();
+        let (volume, place) = volume.map_or_else(Default::default, |(dir, place)| (dir.display().to_string(), place));
+        let before = ["unshare", "--mount", "--propagation", "private", "sh", "-c", CONTAINER, "container"];
+        let parts = before.into_iter().chain([root.as_str(), volume.as_str(), place]);
+        parts.chain(command.iter().copied()).map(str::to_owned).collect()
+    }
+
+    fn run(&self, volume: Option<(&Path, &str)>, command: &[&str]) -> Result<Output> {
+        let argv = self.argv(volume, command);
+        let output = Command::new(&argv[0]).args(&argv[1..]).output()?;
+        ensure!(output.status.success(), "{command:?}: {}", text_of(&output));
+        Ok(output)
+    }
+}
+
+fn untar(archive: &Path, into: &Path) -> Result<()> {
+    fs::create_dir_all(into)?;
+    let output = Command::new("tar").arg("-xf").arg(archive).arg("-C").arg(into).output()?;
+    ensure!(output.status.success(), "{}: {}", archive.display(), text_of(&output));
+    Ok(())
+}
+
+/// Every file below a directory that is no link.
+fn files(dir: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            files(&entry.path(), found)?;
+        } else if entry.file_type()?.is_file() {
+            found.push(entry.path());
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn the_image_has_the_packages_it_is_known_for_and_is_small() -> Result<()> {
+    let Some(image) = Image::unpack()? else { return Ok(()) };
+    let mut names: Vec<String> = fs::read_dir(image.root().join("var/lib/dpkg/status.d"))?
+        .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
+        .collect::<Result<_>>()?;
+    names.sort();
+    let os = fs::read_to_string(image.root().join("usr/lib/os-release"))?;
+    if os.contains("\nVERSION_ID=\"12\"\n") && os.contains("\nID=debian\n") {
+        assert_eq!(names, PACKAGES.split_ascii_whitespace().collect::<Vec<_>>());
+    } else {
+        not_run("the list of packages", "it is that of Debian 12");
+    }
+    let mut all = Vec::new();
+    files(&image.root(), &mut all)?;
+    let bytes: u64 = all.iter().map(|file| Ok(fs::metadata(file)?.len())).sum::<Result<u64>>()?;
+    println!("the image: {} files, {bytes} bytes", all.len());
+    ensure!(bytes < LARGEST, "{bytes} bytes");
+    assert_eq!(image.config["config"]["Entrypoint"][0], "/opt/bin/flanneld");
+    assert_eq!(image.config["config"]["Labels"]["org.opencontainers.image.version"], env!("CARGO_PKG_VERSION"));
+    Ok(())
+}
+
+#[test]
+fn the_programs_that_are_called_run_in_the_image() -> Result<()> {
+    let Some(image) = Image::unpack()? else { return Ok(()) };
+    for command in [
+        &["/opt/bin/flanneld", "--version"][..],
+        &["flannel-agent", "status", "--help"],
+        &["sh", "-c", DOCKER_OPTIONS],
+        &["ip", "-V"],
+        &["bridge", "-V"],
+        &["tc", "-V"],
+        &["nstat", "-V"],
+        &["ethtool", "--version"],
+        &["nft", "--version"],
+        &["iptables", "--version"],
+        &["iptables-legacy", "--version"],
+        &["ip6tables-save", "--version"],
+        &["tar", "--version"],
+        &["sh", "-c", "test -s /etc/ssl/certs/ca-certificates.crt && test -s /opt/share/flannel-agent.json"],
+    ] {
+        image.run(None, command)?;
+    }
+    Ok(())
+}
+
+/// Runs what a manifest has its containers run: those before the agent with their volumes, the
+/// agent as far as its flags. `cp` and `install-conf` of stock's, `flannel-agent install` of ours.
+fn containers_run(image: &Image, documents: &Documents) -> Result<()> {
+    let scratch = tempfile::tempdir()?;
+    let configuration = image.root().join("etc/kube-flannel/cni-conf.json");
+    fs::create_dir_all(configuration.parent().context("a directory")?)?;
+    fs::write(&configuration, "{}")?;
+    for (index, place, file) in [(0, "/opt/cni/bin", "flannel"), (1, "/etc/cni/net.d", "10-flannel.conflist")] {
+        let container = documents.pod(&format!("/initContainers/{index}"))?;
+        let volume = scratch.path().join(index.to_string());
+        fs::create_dir(&volume)?;
+        image.run(Some((&volume, place)), &words(container)?)?;
+        ensure!(volume.join(file).is_file(), "{container:#} makes no {file}");
+    }
+    let plugin = Command::new(scratch.path().join("0/flannel")).env("CNI_COMMAND", "VERSION").output()?;
+    ensure!(text_of(&plugin).contains("supportedVersions"), "{}", text_of(&plugin));
+    let agent = documents.pod("/containers/0")?;
+    image.run(None, &[words(agent)?.as_slice(), &["--version"]].concat())?;
+    Ok(())
+}
+
+/// The command and the arguments of a container.
+fn words(container: &Value) -> Result<Vec<&str>> {
+    let parts = [&container["command"], &container["args"]].into_iter().filter_map(Value::as_array).flatten();
+    parts.map(Value::as_str).collect::<Option<_>>().context("texts")
+}
+
+#[test]
+fn the_manifests_containers_run_in_the_image() -> Result<()> {
+    let Some(image) = Image::unpack()? else { return Ok(()) };
+    containers_run(&image, &manifest()?)
+}
+
+/// Upstream's files, with nothing but the image changed. `FLANNEL_UPSTREAM` is a directory with
+/// flannel's `Documentation/kube-flannel.yml`.
+#[test]
+fn the_containers_of_flannels_own_manifest_run_in_the_image() -> Result<()> {
+    let Some(image) = Image::unpack()? else { return Ok(()) };
+    let Some(upstream) = env::var_os("FLANNEL_UPSTREAM").map(PathBuf::from) else {
+        not_run("flannel's own manifest with our image", "FLANNEL_UPSTREAM names no directory of flannel's files");
+        return Ok(());
+    };
+    let text = fs::read_to_string(upstream.join("Documentation/kube-flannel.yml"))?;
+    containers_run(&image, &Documents::parse(&text)?)
+}
+
+#[test]
+fn bugtool_misses_no_program_in_the_image() -> Result<()> {
+    let Some(image) = Image::unpack()? else { return Ok(()) };
+    let lab = Lab::new("image")?;
+    let node = lab.node("n")?;
+    let out = tempfile::tempdir()?;
+    let volume = Some((out.path(), "/run/flannel"));
+    node.run(image.argv(volume, &["flannel-agent", "bugtool", "-o", "/run/flannel/report.tar.gz"]))?;
+    untar(&out.path().join("report.tar.gz"), &out.path().join("report"))?;
+    let mut pieces = Vec::new();
+    files(&out.path().join("report"), &mut pieces)?;
+    ensure!(pieces.len() > 20, "{pieces:?}");
+    for piece in pieces {
+        let text = String::from_utf8_lossy(&fs::read(&piece)?).into_owned();
+        ensure!(!text.contains("is not installed"), "{}: {text}", piece.display());
+    }
+    Ok(())
+}

@@ -1,0 +1,30 @@
+//! Files of what is shipped: copied and written with the modes they have there.
+
+use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
+
+use anyhow::Context as _;
+
+/// Copies a file to a place whose directories are made.
+pub(crate) fn install(from: &Path, to: &Path, mode: u32) -> anyhow::Result<()> {
+    make_parent(to)?;
+    fs::copy(from, to).with_context(|| format!("cannot copy {} to {}", from.display(), to.display()))?;
+    set_mode(to, mode)
+}
+
+/// Writes a file for all to read.
+pub(crate) fn write(path: &Path, text: &str) -> anyhow::Result<()> {
+    make_parent(path)?;
+    fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    set_mode(path, 0o644)
+}
+
+/// Makes the directory in which a file will lie.
+pub(crate) fn make_parent(path: &Path) -> anyhow::Result<()> {
+    let parent = path.parent().context("a file lies in a directory")?;
+    fs::create_dir_all(parent).with_context(|| format!("cannot create {}", parent.display()))
+}
+
+fn set_mode(path: &Path, mode: u32) -> anyhow::Result<()> {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode))
+        .with_context(|| format!("cannot chmod {}", path.display()))
+}

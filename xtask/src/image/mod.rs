@@ -1,0 +1,147 @@
+//! The container image, without a container runtime: Debian's packages and our programs, as an OCI
+//! image layout in one archive.
+//!
+//! It owns what is in the image and where. The archive has the manifest of `docker save` too, so
+//! that `docker load`, `ctr images import`, `k3s ctr images import`, `kind load image-archive` and
+//! skopeo read it. The same packages and programs make the same archive.
+
+mod layout;
+mod root;
+
+use std::{
+    env, fs,
+    os::unix::fs::{PermissionsExt as _, symlink},
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context as _, ensure};
+
+use self::layout::{Layer, Layout};
+use crate::{
+    build::Built,
+    files,
+    setup::Setup,
+    workspace::{self, Workspace},
+};
+
+/// Debian's packages in the image; what they depend on comes too. Without them the agent could not
+/// write traffic rules (iptables, nftables), `bugtool` and `check` not look at the kernel (iproute2,
+/// ethtool), and manifests and scripts of flannel not run their commands (coreutils, a shell, tar
+/// for `kubectl cp`).
+const PACKAGES: &[&str] = &[
+    "base-files",
+    "base-passwd",
+    "bash",
+    "ca-certificates",
+    "coreutils",
+    "dash",
+    "ethtool",
+    "grep",
+    "iproute2",
+    "iptables",
+    "libc-bin",
+    "nftables",
+    "sed",
+    "tar",
+];
+
+/// Our programs, as built and in the image.
+const PROGRAMS: [(&str, &str); 2] = [("flannel-agent", "opt/bin/flannel-agent"), ("flannel", "opt/cni/flannel")];
+/// Other files, as in the project and in the image, with their modes.
+const FILES: [(&str, &str, u32); 3] = [
+    ("scripts/mk-docker-opts.sh", "opt/bin/mk-docker-opts.sh", 0o755),
+    ("deploy/seccomp/flannel-agent.json", "opt/share/flannel-agent.json", 0o644),
+    ("LICENSE", "usr/share/doc/flannel-agent/copyright", 0o644),
+];
+/// Links, with what they lead to. Manifests and charts of flannel call the first three, the last
+/// one in its second image.
+const LINKS: [(&str, &str); 4] = [
+    ("opt/bin/flanneld", "flannel-agent"),
+    ("opt/bin/install-conf", "flannel-agent"),
+    ("flannel", "opt/cni/flannel"),
+    ("usr/local/bin/flannel-agent", "/opt/bin/flannel-agent"),
+];
+
+/// Makes the image; where it is.
+pub(crate) fn make(setup: &Setup<'_>, built: &Built) -> anyhow::Result<PathBuf> {
+    let workspace = setup.workspace();
+    let dir = workspace.target().join("image");
+    if dir.exists() {
+        fs::remove_dir_all(&dir).with_context(|| format!("cannot clear {}", dir.display()))?;
+    }
+    let architecture = workspace::output(workspace.command("dpkg").arg("--print-architecture"))?;
+    println!("image: Debian's packages");
+    let base = dir.join("base");
+    root::make(workspace, &setup.closure(PACKAGES, &dir.join("debs"))?, &base)?;
+    println!("image: our programs");
+    let ours = dir.join("ours");
+    add_ours(workspace, built, &ours)?;
+    let layers = [
+        Layer::of(workspace, &base, "Debian's packages", epoch()?)?,
+        Layer::of(workspace, &ours, "flannel-agent", epoch()?)?,
+    ];
+    let name = format!("flannel-agent_{}_{}.oci.tar", env!("CARGO_PKG_VERSION"), architecture.trim());
+    let archive = workspace.target().join("dist").join(name);
+    let layout = Layout { architecture: architecture.trim(), layers: &layers, epoch: epoch()? };
+    layout.write(workspace, &dir.join("layout"), &archive)?;
+    Ok(archive)
+}
+
+/// The time of every file: a build has none of its own, so that it can be repeated.
+fn epoch() -> anyhow::Result<u64> {
+    match env::var("SOURCE_DATE_EPOCH") {
+        Ok(text) => text.parse().with_context(|| format!("SOURCE_DATE_EPOCH={text}: not seconds since 1970")),
+        Err(_) => Ok(0),
+    }
+}
+
+fn add_ours(workspace: &Workspace, built: &Built, tree: &Path) -> anyhow::Result<()> {
+    for (name, installed) in PROGRAMS {
+        let program = tree.join(installed);
+        files::install(&built.program(name), &program, 0o755)?;
+        workspace::run(workspace.command("strip").arg(&program), "strip")?;
+    }
+    for (name, installed, mode) in FILES {
+        files::install(&workspace.root().join(name), &tree.join(installed), mode)?;
+    }
+    for (link, to) in LINKS {
+        let link = tree.join(link);
+        files::make_parent(&link)?;
+        symlink(to, &link).with_context(|| format!("cannot link {}", link.display()))?;
+    }
+    // What an earlier umask made of directories is no part of the image.
+    open_directories(tree)
+}
+
+fn open_directories(tree: &Path) -> anyhow::Result<()> {
+    fs::set_permissions(tree, fs::Permissions::from_mode(0o755))?;
+    for entry in fs::read_dir(tree)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            open_directories(&entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// The first word of what `sha256sum` prints.
+fn digest(workspace: &Workspace, file: &Path) -> anyhow::Result<String> {
+    let text = workspace::output(workspace.command("sha256sum").arg("--").arg(file))?;
+    let digest = text.split_ascii_whitespace().next().unwrap_or_default();
+    ensure!(digest.len() == 64, "sha256sum printed {text:?}");
+    Ok(digest.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_in_the_image_is_in_the_project() {
+        let workspace = Workspace::new().expect("the project");
+        for (name, _, _) in FILES {
+            assert!(workspace.root().join(name).is_file(), "{name}");
+        }
+        assert!(PACKAGES.is_sorted());
+    }
+}
