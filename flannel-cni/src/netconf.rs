@@ -94,8 +94,8 @@ fn present<'de, D: Deserializer<'de>>(input: D) -> Result<Option<Vec<Attachment>
     Ok(Some(Option::deserialize(input)?.unwrap_or_default()))
 }
 
-/// Gives keys in another case the usual one, as the plugin in Go reads them. A key in the usual case
-/// is preferred.
+/// Gives keys in another case the usual one, as the plugin in Go reads them. A key in the usual
+/// case is preferred.
 fn in_usual_case(object: Object) -> Object {
     let usual = |key: String| {
         let known = KEYS.into_iter().find(|known| known.eq_ignore_ascii_case(&key));

@@ -7,7 +7,7 @@ use tokio::sync::watch;
 
 use super::{Conflict, LeaseSet, Rejected};
 
-/// What is wrong with a node.
+/// The kinds of problems of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NodeProblem {
     /// Another node claims what this one has.

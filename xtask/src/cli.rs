@@ -42,9 +42,9 @@ pub(crate) enum Verb {
     /// Build, and put the result into a container image,
     /// `target/dist/flannel-agent_<version>_<architecture>.oci.tar`
     ///
-    /// It needs root and Debian's or Ubuntu's package manager, and no container runtime. `docker load`,
-    /// `ctr images import`, `k3s ctr images import`, `kind load image-archive` and skopeo read it. The
-    /// packages in it are those of the distribution of this machine.
+    /// It needs root and Debian's or Ubuntu's package manager, and no container runtime.
+    /// `docker load`, `ctr images import`, `k3s ctr images import`, `kind load image-archive` and
+    /// skopeo read it. The packages in it are those of the distribution of this machine.
     Image,
     /// Show a three-node cluster on this machine, step by step (needs root)
     Demo {

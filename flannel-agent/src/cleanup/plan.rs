@@ -104,7 +104,7 @@ fn attachments(links: &[Link], state_dir: &Path) -> io::Result<Vec<PlanStep>> {
 }
 
 /// The directories of all schemas below the pin root, and the root. A bpf filesystem on the root
-/// goes too, unless it has pins of somebody else.
+/// goes too, unless it has pins of others.
 fn pins(scope: &CleanupScope) -> io::Result<Vec<PlanStep>> {
     let root = scope.pins.root();
     let entries = match fs::read_dir(root) {

@@ -14,7 +14,7 @@ use flannel_host::{error_chain::chain, sysctl_record::Record};
 use super::{PinOptions, StateOptions};
 use crate::{cleanup::connections, datapath::bpffs, fast::ConntrackSysctls, privileges, state_dir::StateDir};
 
-/// What to prepare, and where.
+/// The things to prepare, and their places.
 #[derive(Debug, Args)]
 pub struct PrepareOptions {
     /// Mount the bpf filesystem in this mount namespace instead of the command's own: that of the

@@ -20,7 +20,7 @@ use crate::datapath::DatapathError;
 
 /// `BPF_FS_MAGIC` of linux/magic.h.
 const BPF_FS_MAGIC: FsType = FsType(0xcafe_4a11_u32 as _);
-/// Where hosts have theirs.
+/// The mount point that hosts use.
 const CONVENTIONAL: &str = "/sys/fs/bpf";
 
 /// Mounts a bpf filesystem for this pin root if the root lies on none. Returns true if it did.

@@ -15,8 +15,8 @@ use super::{documents::Documents, manifest, text_of};
 
 /// Bytes of all files.
 const LARGEST: u64 = 90 << 20;
-/// The packages of Debian 12, by which somebody finds out whether a vulnerability concerns the image. A
-/// dependency that is new is seen here.
+/// The packages of Debian 12, from which it is known whether a vulnerability concerns the image. A
+/// new dependency shows here.
 const PACKAGES: &str = "base-files base-passwd bash ca-certificates coreutils dash debconf debianutils dpkg ethtool \
     gcc-12-base grep iproute2 iptables libacl1 libattr1 libbpf1 libbsd0 libbz2-1.0 libc-bin libc6 libcap2 libcap2-bin \
     libcom-err2 libdb5.3 libdebconfclient0 libedit2 libelf1 libgcc-s1 libgmp10 libgssapi-krb5-2 libip4tc2 libip6tc2 \

@@ -90,7 +90,7 @@ fn shell(node: &Node, script: &str) -> Result<String> {
     Ok(node.run(["sh", "-c", script])?.stdout)
 }
 
-/// Where the node has bpf filesystems.
+/// The places of the node's bpf filesystems.
 fn bpf_filesystems(node: &Node) -> Result<Vec<String>> {
     let text = shell(node, "awk '$3 == \"bpf\" { print $2 }' /proc/mounts")?;
     Ok(text.lines().map(str::to_owned).collect())

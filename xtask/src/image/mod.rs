@@ -25,9 +25,9 @@ use crate::{
 };
 
 /// Debian's packages in the image; what they depend on comes too. Without them the agent could not
-/// write traffic rules (iptables, nftables), `bugtool` and `check` not look at the kernel (iproute2,
-/// ethtool), and manifests and scripts of flannel not run their commands (coreutils, a shell, tar
-/// for `kubectl cp`).
+/// write traffic rules (iptables, nftables), `bugtool` and `check` not look at the kernel
+/// (iproute2, ethtool), and manifests and scripts of flannel not run their commands (coreutils, a
+/// shell, tar for `kubectl cp`).
 const PACKAGES: &[&str] = &[
     "base-files",
     "base-passwd",

@@ -1,5 +1,5 @@
 //! A root file system of Debian's packages, unpacked and not installed: no script of theirs runs.
-//! What the scripts would have done and somebody needs is done here.
+//! What the scripts would have done, as far as it is needed, is done here.
 
 use std::{
     fs,
@@ -21,7 +21,7 @@ const MERGED: [&str; 4] = ["bin", "sbin", "lib", "lib64"];
 /// legacy variant, which the agent looks up itself.
 const IPTABLES: [&str; 6] =
     ["iptables", "iptables-save", "iptables-restore", "ip6tables", "ip6tables-save", "ip6tables-restore"];
-/// Nobody reads them in a container. Licences stay (`usr/share/doc/*/copyright`).
+/// Of no use in a container. Licences stay (`usr/share/doc/*/copyright`).
 const UNUSED: [&str; 12] = [
     "usr/share/bash-completion",
     "usr/share/bug",

@@ -23,7 +23,7 @@ use crate::{
     workspace,
 };
 
-/// What some tests need in addition to a build.
+/// Things that some tests need in addition to a build.
 #[derive(Debug, Default)]
 struct Extras {
     /// An agent without its BPF object.
