@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_looked_at_where_they_count() {
+    fn values_are_examined_where_they_count() {
         let environment = read(&ADD).expect("a good call");
         assert_eq!((environment.container_id.as_str(), environment.ifname.as_str()), ("a1", "eth0"));
         assert_eq!(environment.path, [PathBuf::from("/a"), PathBuf::from("/b")]);

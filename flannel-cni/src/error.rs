@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_tells_whether_pods_suffer() {
+    fn a_status_shows_whether_pods_suffer() {
         for (has_pods, code) in [(false, 50), (true, 51)] {
             let cause = Box::new(Error::NoDelegate { plugin: "bridge".to_owned(), path: "/x".to_owned() });
             let object = object(&Error::Unavailable { cause, has_pods });

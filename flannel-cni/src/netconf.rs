@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_its_code() {
+    fn what_is_wrong_is_reported_with_its_code() {
         for (text, code, words) in [
             ("", 6, "EOF"),
             ("[]", 6, "a map"),

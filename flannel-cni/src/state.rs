@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_file_is_told_from_an_absent_one() {
+    fn a_damaged_file_is_distinguished_from_an_absent_one() {
         let scratch = tempfile::tempdir().expect("a directory");
         let state = StateDir::create(scratch.path()).expect("there");
         for text in ["", "{\"type\":\"bri", "[]", "{}", "{\"type\":1}", "{\"type\":\"../x\"}", "\0\0\0\0"] {

@@ -136,7 +136,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn every_field_tells_ends_apart() {
+    fn every_field_distinguishes_ends() {
         let one = flow_key([10, 0, 0, 1], 40000, [10, 0, 0, 2], 80, 7);
         assert!(one.same(&one));
         for other in [

@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn moments_are_told_on_the_wall_clock_as_it_stands() {
+    fn moments_are_reported_on_the_wall_clock_as_it_stands() {
         let (now, wall, hour) = (BootTime::now(), SystemTime::now(), Duration::from_hours(1));
         for (moment, expected) in [(now + hour, wall + hour), (now.before(hour), wall - hour)] {
             let told = moment.wall();

@@ -275,7 +275,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_nobody_reads_of_a_link_is_not_held() {
+    fn unread_attributes_of_a_link_are_not_held() {
         let mut link = LinkMessage::default();
         link.attributes = vec![
             LinkAttribute::IfName("veth1".to_owned()),

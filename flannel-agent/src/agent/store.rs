@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_that_ran_out_is_told_once_and_not_believed() {
+    fn a_lease_that_ran_out_is_reported_once_and_not_believed() {
         let (mut store, now) = (Store::new(), BootTime::now());
         let lapsed = own(Some(now));
         for good in [own(None), own(Some(now + Duration::from_hours(1)))] {
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn the_status_tells_since_when() {
+    fn the_status_shows_since_when() {
         let mut store = Store::new();
         assert!(!store.is_seen() && store.status(Vec::new()).reason.is_none());
         store.apply_event(&StoreEvent::InSync { snapshot: Vec::new() });

@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn living_connections_of_pods_are_told_by_their_line() {
+    fn living_connections_of_pods_are_recognised_by_their_line() {
         for (line, expected) in [
             (
                 "ipv4     2 tcp      6 431999 ESTABLISHED src=10.244.1.2 dst=10.96.0.1 sport=4 dport=80 src=10.244.2.2 \

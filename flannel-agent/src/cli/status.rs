@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn ipv6_is_told_once() {
+    fn ipv6_is_reported_once() {
         let lease = |subnet: &str, public_ip: &str| LeaseStatus {
             subnet: subnet.to_owned(),
             public_ip: public_ip.to_owned(),
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn the_store_is_told_with_its_times() {
+    fn the_store_is_reported_with_its_times() {
         let store = |in_sync, reason: Option<&str>, since, last_change| StoreStatus {
             endpoints: Vec::new(),
             in_sync,

@@ -253,7 +253,7 @@ fn a_flow_table_is_neither_tiny_nor_huge() {
 }
 
 #[test]
-fn all_mistakes_are_told_at_once() {
+fn all_mistakes_are_reported_at_once() {
     let args = ["--nonsense", "-v=x", "true", "---v", "--vmodule=main=9", "--attach=xdp", "--iface"];
     let text = mistakes(&args, &[("FLANNELD_IP_MASQ", "maybe"), ("FLANNELD_LOG_BACKTRACE_AT", "a.go:9")]);
     for expected in [

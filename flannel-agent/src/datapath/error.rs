@@ -268,7 +268,7 @@ mod tests {
     use flannel_host::error_chain::chain;
 
     #[test]
-    fn a_kernel_without_memory_is_told_from_one_that_refuses() {
+    fn a_kernel_without_memory_is_distinguished_from_one_that_refuses() {
         let load = |code| {
             let io_error = io::Error::from_raw_os_error(code);
             DatapathError::from(EbpfError::MapError(MapError::CreateError { name: "FLOWS".to_owned(), io_error }))

@@ -25,7 +25,7 @@ mod tests {
 
     /// The loader reads all there is, and takes memory for it.
     #[test]
-    fn what_the_kernel_is_told_of_is_there_and_nothing_for_debuggers() {
+    fn the_kernel_gets_what_it_needs_and_nothing_for_debuggers() {
         let object = bytes().unwrap_or_default();
         let has = |name: &[u8]| object.windows(name.len()).any(|window| window == name);
         assert!(!has(b".debug_"));

@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn modules_are_told_ports_in_a_list() {
+    fn modules_take_ports_in_a_list() {
         assert_eq!(ports("2121,2122,0,0\n"), [2121, 2122]);
         assert!(ports("").is_empty());
     }

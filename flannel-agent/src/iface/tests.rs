@@ -88,7 +88,7 @@ fn the_stock_results() {
 }
 
 #[test]
-fn the_family_decides_what_is_looked_at() {
+fn the_family_decides_what_is_examined() {
     let mut host = host();
     let chosen = select(&options(&["dummy0"], None), &[Family::V6], &host).expect("an IPv6 address");
     assert_eq!(chosen.ends[&Family::V6].addr, ip("2001:db8::1"));

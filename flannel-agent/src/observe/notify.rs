@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn both_kinds_of_socket_are_told() {
+    fn both_kinds_of_socket_are_reported() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("notify");
         let listener = UnixDatagram::bind(&path).expect("a socket");

@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_doubled_misplaced_and_stale_rules_are_mended() {
+    fn missing_doubled_misplaced_and_stale_rules_are_repaired() {
         let wanted = "a;-s 10.244.0.0/16 X";
         for found in
             ["", "a", "-s 10.244.0.0/16 X", "-s 10.244.0.0/16 X;a", "a;a;-s 10.244.0.0/16 X", "a;-s 10.244.0.0/16 Y"]

@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_on_more_than_a_lookup_tells_are_not_plain() {
+    fn rules_on_more_than_a_lookup_takes_are_not_plain() {
         let rule = Dependence { priority: 100, on: RuleSelector::FwMark };
         let facts = UnderlayFacts { rule: Some(rule), ..facts() };
         assert_eq!(verdict(&facts, &via_gateway()), Err(NotPlain::Rule(rule)));

@@ -78,7 +78,7 @@ fn a_server_of_another_authority_is_not_talked_to() {
 
 /// The library reads the file once a minute; a refusal does not wait for that.
 #[test]
-fn a_token_that_expired_is_read_anew_at_once() {
+fn a_token_that_expired_is_read_again_at_once() {
     in_pod(async |mut pod| {
         with_own(&pod);
         pod.start();

@@ -369,7 +369,7 @@ fn what_concerns_the_peer_holds_all_its_ecmp_paths() {
 }
 
 #[test]
-fn a_peer_that_is_rewritten_has_to_be_seen_anew_by_every_ecmp_path() {
+fn a_peer_that_is_rewritten_has_to_be_seen_again_by_every_ecmp_path() {
     on_ecmp_paths(|bench| {
         for net in BOTH {
             let frame = of_flow(net, 1, 100);

@@ -139,7 +139,7 @@ fn peers_pass_whatever_way_leads_to_them() {
 }
 
 #[test]
-fn what_is_not_of_our_tunnel_is_not_looked_at() {
+fn what_is_not_of_our_tunnel_is_not_examined() {
     on_bench(|bench| {
         enforced(bench);
         for net in BOTH {

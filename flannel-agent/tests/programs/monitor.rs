@@ -94,7 +94,7 @@ fn lease(pins: &PinRoot) -> Array<MapData, u64> {
 }
 
 #[test]
-fn nobody_asks_and_nothing_is_told() {
+fn without_a_reader_nothing_is_reported() {
     on_bench(|bench| {
         let mut monitor = MonitorMaps::claim(bench.pins()).expect("no monitor is there");
         bench.run(ToTunnel, &V4.inner_to_peer(100));
@@ -108,7 +108,7 @@ fn nobody_asks_and_nothing_is_told() {
 }
 
 #[test]
-fn every_program_tells_of_the_packet_it_saw() {
+fn every_program_reports_the_packet_it_saw() {
     on_bench(|bench| {
         let mut monitor = start(bench, &ALL);
         for net in BOTH {
@@ -132,7 +132,7 @@ fn every_program_tells_of_the_packet_it_saw() {
 }
 
 #[test]
-fn of_a_tunnel_packet_the_inner_frame_is_told() {
+fn of_a_tunnel_packet_the_inner_frame_is_reported() {
     on_bench(|bench| {
         let mut monitor = start(bench, &ALL);
         for net in BOTH {
@@ -178,7 +178,7 @@ fn packets_that_are_yet_to_be_cut_say_so() {
 }
 
 #[test]
-fn of_a_long_packet_the_first_bytes_are_told() {
+fn of_a_long_packet_the_first_bytes_are_reported() {
     on_bench(|bench| {
         for net in BOTH {
             bench.vouch(net, 1300);
@@ -252,7 +252,7 @@ fn the_filter_looks_at_program_reason_and_inner_addresses() {
 }
 
 #[test]
-fn one_in_so_many_is_told() {
+fn one_in_so_many_is_reported() {
     on_bench(|bench| {
         let mut monitor = start(bench, &only(Filter { sample: 8, ..ALL.filter }));
         let packet = V4.tunnel_from_peer(V4.peer_pod);
@@ -300,7 +300,7 @@ fn what_finds_no_room_is_counted() {
 }
 
 #[test]
-fn a_monitor_that_says_nothing_more_is_told_nothing_more() {
+fn a_monitor_that_says_nothing_more_gets_nothing_more() {
     on_bench(|bench| {
         let mut monitor = start(bench, &ALL);
         let mut lease = lease(bench.pins());
@@ -333,7 +333,7 @@ fn one_monitor_at_a_time() {
 }
 
 #[test]
-fn a_monitor_notices_maps_made_anew() {
+fn a_monitor_notices_maps_made_again() {
     on_bench(|bench| {
         let monitor = start(bench, &ALL);
         assert!(!monitor.are_replaced(bench.pins()));

@@ -13,7 +13,7 @@ fn blackholes(family: &str) -> String {
 }
 
 #[test]
-fn it_is_made_mended_moved_and_removed() {
+fn it_is_made_repaired_moved_and_removed() {
     in_namespace(async |mut ns| {
         run("ip route add blackhole 10.42.7.0/24");
         run("ip route add blackhole 10.77.0.0/16 proto 191");

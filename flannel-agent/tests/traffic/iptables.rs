@@ -124,7 +124,7 @@ fn what_is_right_is_not_written_again() {
 }
 
 #[test]
-fn what_somebody_flushed_comes_back() {
+fn what_another_program_flushed_comes_back() {
     with_each_variant(async |ns| {
         let mut traffic = ns.traffic(Engine::Iptables, all(), wanted(&[v4(), v6()])).await;
         for (repairs, line) in
@@ -145,7 +145,7 @@ fn what_somebody_flushed_comes_back() {
 
 /// On a large node such a read is tens of thousands of lines.
 #[test]
-fn tables_that_nobody_changes_are_not_read() {
+fn tables_without_changes_are_not_read() {
     if variant("nft").is_none() {
         return;
     }
@@ -182,7 +182,7 @@ fn count_reads() -> impl Fn() -> usize {
 }
 
 #[test]
-fn order_and_number_are_looked_at() {
+fn order_and_number_are_examined() {
     with_each_variant(async |ns| {
         let mut traffic = ns.traffic(Engine::Iptables, all(), wanted(&[v4()])).await;
         let mark = "-m mark --mark 0x4000/0x4000 -m comment --comment";

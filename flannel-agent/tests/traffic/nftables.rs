@@ -107,7 +107,7 @@ fn what_is_right_is_not_written_again() {
 }
 
 #[test]
-fn what_somebody_flushed_comes_back_by_the_kernels_word() {
+fn what_another_program_flushed_comes_back_by_the_kernels_word() {
     in_namespace(async |ns| {
         let mut traffic = ns.traffic(Engine::Nftables, by_events(), wanted(&[v4(), v6()])).await;
         for (repairs, line) in [

@@ -124,7 +124,7 @@ fn our_own_packet_is_read_back_as_made() {
 }
 
 #[test]
-fn the_tunnel_headers_are_told_apart_over_both_families() {
+fn the_tunnel_headers_are_distinguished_over_both_families() {
     v4().tells_the_tunnel_headers_apart();
     v6().tells_the_tunnel_headers_apart();
 }

@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_told_apart_by_their_table() {
+    fn messages_are_distinguished_by_their_table() {
         const NEW_RULE: u16 = SUBSYSTEM << 8 | 6;
         let ours = |bytes: &[u8]| Changes::Tables(vec!["flannel-ipv4"]).concern(bytes);
         assert!(ours(&message(NEW_RULE, TABLE, b"flannel-ipv4\0")));
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_transaction_is_told_by_its_end() {
+    fn a_transaction_is_recognised_by_its_end() {
         assert!(Changes::All.concern(&message(NEW_GENERATION, TABLE, &[0, 0, 0, 9])));
         assert!(!Changes::All.concern(&message(SUBSYSTEM << 8 | 6, TABLE, b"kube-proxy\0")));
         assert!(Changes::All.concern(&message(NEW_GENERATION, TABLE, &[0, 0, 0, 9])[1..]), "cut off");

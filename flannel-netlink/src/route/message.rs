@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn routes_the_key_cannot_tell_apart_are_left_out() {
+    fn routes_the_key_cannot_distinguish_are_left_out() {
         let plain = to_message(&RouteKey::main(net("10.5.2.0/24")), &Route::via(addr("10.0.0.1"), None, 3));
         assert!(from_message(&plain).is_some());
         let mut by_tos = plain.clone();

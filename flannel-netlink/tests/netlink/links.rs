@@ -67,7 +67,7 @@ fn learning_and_gbp_are_set_when_asked_for() {
 }
 
 #[test]
-fn only_a_new_device_can_be_told_to_take_ipv6_without_a_checksum() {
+fn only_a_new_device_can_be_set_to_take_ipv6_without_a_checksum() {
     in_namespace(async |ns| {
         for (name, udp_zero_csum6_rx) in [("flannel-v6.1", false), ("flannel-v6.2", true)] {
             let lower = ns.link("eth0").await.index;

@@ -40,7 +40,7 @@ fn objects_are_as_ip_makes_them() {
 }
 
 #[test]
-fn a_number_that_is_taken_is_told() {
+fn a_number_that_is_taken_is_reported() {
     in_namespace(async |ns| {
         let dev = ns.flannel_1().await;
         ip(&format!("nexthop add id {} blackhole", ID.0));

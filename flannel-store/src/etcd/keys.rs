@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_told_from_neighbours() {
+    fn names_are_distinguished_from_neighbours() {
         let keys = Keys::new("/n");
         assert_eq!(keys.prefix(), "/n/subnets");
         assert_eq!(keys.name_of(b"/n/subnets/10.5.0.0-24").as_deref(), Some("10.5.0.0-24"));

@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn an_overwritten_address_is_told_with_its_family() {
+    fn an_overwritten_address_is_reported_with_its_family() {
         let overwritten = |more: &str| {
             let node = node(&format!("{V4_GROUP},{V6_GROUP}{more}"), CIDRS);
             let entry = entry_of(&node, &AnnotationPrefix::default(), BOTH).expect("an entry");
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_or_malformed_is_told() {
+    fn what_is_missing_or_malformed_is_reported() {
         for (annotations, cidrs, expected) in [
             (V4_GROUP.to_owned(), "", "no pod CIDR"),
             (V4_GROUP.to_owned(), r#""10.5.1.0""#, "its pod CIDR \"10.5.1.0\" is no network"),

@@ -63,7 +63,7 @@ async fn an_operator_can_turn_a_lease_into_a_reservation() {
 }
 
 #[tokio::test]
-async fn attributes_changed_by_somebody_are_written_again() {
+async fn attributes_changed_by_others_are_written_again() {
     let Some(cluster) = Cluster::shared("overwritten").await else { return };
     let (own, mut events) = follow(cluster.manager(), request(1)).await;
     until_in_sync(&mut events).await;

@@ -123,7 +123,7 @@ async fn a_store_restored_from_a_backup_is_followed_from_there() {
 }
 
 #[tokio::test]
-async fn user_and_password_are_used_and_never_told() {
+async fn user_and_password_are_used_and_never_shown() {
     let Some(cluster) = Cluster::alone("password").await else { return };
     let mut client = cluster.client.clone();
     client.user_add("root", "hunter2", None).await.expect("a user");

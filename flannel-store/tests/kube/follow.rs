@@ -35,7 +35,7 @@ async fn a_snapshot_then_changes_and_heartbeats_go_no_further() {
 }
 
 #[tokio::test]
-async fn a_node_made_anew_with_another_subnet_is_seen() {
+async fn a_node_created_again_with_another_subnet_is_seen() {
     for cluster in Cluster::each("anew").await {
         cluster.add("own", Some("10.5.1.0/24"), &[]).await;
         cluster.add_peer(2).await;

@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::support::{Cluster, attrs, follow, next, publish};
 
 #[tokio::test]
-async fn annotations_somebody_changed_are_written_again() {
+async fn annotations_others_changed_are_written_again() {
     for cluster in Cluster::each("rewrite").await {
         cluster.add("own", Some("10.5.1.0/24"), &[]).await;
         let mut events = follow(cluster.manager("own")).await;
@@ -29,7 +29,7 @@ async fn annotations_somebody_changed_are_written_again() {
 }
 
 #[tokio::test]
-async fn what_we_publish_anew_is_written_at_once() {
+async fn what_we_publish_once_more_is_written_at_once() {
     for cluster in Cluster::each("anew").await {
         cluster.add("own", Some("10.5.1.0/24"), &[]).await;
         let (sender, mut events) = publish(cluster.manager("own")).await;

@@ -99,7 +99,7 @@ async fn pods_are_not_asked_for_unless_the_option_is_given() {
 
 /// An older ClusterRole has no word of listing pods.
 #[tokio::test]
-async fn a_server_that_refuses_is_told_of_and_asked_again() {
+async fn a_server_that_refuses_is_reported_and_asked_again() {
     let cluster = Cluster::double("refused").await;
     let own = cluster.node_name("own");
     cluster.faults().change(|state| {

@@ -89,7 +89,7 @@ async fn a_server_that_restarts_loses_nothing() {
 }
 
 #[tokio::test]
-async fn a_silent_watch_is_opened_anew_and_nobody_notices() {
+async fn a_silent_watch_is_opened_again_unnoticed() {
     let cluster = with_peers("silent", 2..=2).await;
     let brisk = Liveness { silence: Duration::from_millis(300), ..BRISK };
     let mut events = follow(cluster.manager_with("own", brisk)).await;
@@ -114,7 +114,7 @@ async fn a_server_that_hangs_is_given_up_and_found_again() {
 }
 
 #[tokio::test]
-async fn a_server_restored_from_a_backup_is_listed_anew() {
+async fn a_server_restored_from_a_backup_is_listed_again() {
     let cluster = with_peers("restored", 2..=20).await;
     let mut events = follow(cluster.manager("own")).await;
     assert_eq!(next(&mut events).await.split_whitespace().count(), 19);

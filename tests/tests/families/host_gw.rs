@@ -52,7 +52,7 @@ fn neighbours_are_routed_to_and_others_are_refused() -> Result<()> {
 
 /// A peer that moves onto our link is routed to from then on.
 #[test]
-fn a_peer_is_looked_at_again_when_the_underlay_changes() -> Result<()> {
+fn a_peer_is_examined_again_when_the_underlay_changes() -> Result<()> {
     let cluster = Cluster::new("onlink", Stack::Dual, HOST_GW)?;
     let agent = &cluster.agents[0];
     let way = |address: &str, expected: &str| {

@@ -50,14 +50,14 @@ fn places(differences: &[Difference]) -> Vec<(&str, bool, bool)> {
 }
 
 #[test]
-fn what_agrees_is_not_told() {
+fn what_agrees_is_not_reported() {
     assert_eq!(kernel(&[peer(ExpectedWay::Plain)], &sound(), &config()), []);
     assert_eq!(leases_and_maps(&[peer(ExpectedWay::Plain)], &[pinned()], &config()), []);
     assert_eq!(vteps(&[pinned()], &BTreeMap::from([(ip("192.168.1.12"), 9)]), &config()), []);
 }
 
 #[test]
-fn what_lacks_and_what_is_too_much_is_told() {
+fn what_lacks_and_what_is_too_much_is_reported() {
     let expected = [peer(ExpectedWay::Plain)];
     let lacking = kernel(&expected, &Kernel::default(), &config());
     assert_eq!(places(&lacking), [("route", false, true), ("neighbour", false, true), ("fdb", false, true)]);

@@ -192,7 +192,7 @@ fn a_plain_route_needs_its_next_hop_and_no_tunnel() {
 
 /// There are no tunnel packets to be refused.
 #[test]
-fn the_guard_is_told_of_where_there_is_a_tunnel() {
+fn the_guard_is_reported_where_there_is_a_tunnel() {
     let from_peer = |facts: &mut Snapshot| facts.source = facts.destination.clone();
     let tells = |story: &Report| story.steps.iter().any(|step| step.topic == "guard");
     assert!(tells(&after(from_peer)) && !tells(&on_link(|facts, _| from_peer(facts))));

@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_pod_that_receives_nothing_merged_packets_are_not_told_apart() {
+    fn of_a_pod_that_receives_nothing_merged_packets_are_not_distinguished() {
         let verdict = after(|veth, _, _, _| veth.egress = ALL);
         assert_eq!((ways(&verdict), verdict.merged), ((true, false), None));
     }

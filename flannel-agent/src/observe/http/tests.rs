@@ -238,7 +238,7 @@ fn metrics_are_answered_in_every_state_and_at_most_a_second_old() {
 }
 
 #[test]
-fn who_scrapes_and_does_not_read_keeps_nobody_waiting() {
+fn who_scrapes_and_does_not_read_blocks_no_other_client() {
     let (server, _publish) = server(true);
     let _silent: Vec<_> = (0..LOCAL - 1)
         .map(|_| {

@@ -47,7 +47,7 @@ fn a_refused_entry_that_nobody_wants_any_more_is_forgotten() {
 }
 
 #[test]
-fn what_somebody_removed_or_changed_is_pending_again() {
+fn what_another_program_removed_or_changed_is_pending_again() {
     let mut tracker = tracker(&Numbers::from([(1, 1), (2, 2)]), Numbers::from([(1, 1), (2, 2)]));
     assert!(tracker.observe(1, None));
     assert!(tracker.observe(2, Some(9)));

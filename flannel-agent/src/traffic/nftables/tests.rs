@@ -101,7 +101,7 @@ fn only_what_differs_is_written() {
 }
 
 #[test]
-fn a_chain_that_hangs_elsewhere_is_made_anew() {
+fn a_chain_that_hangs_elsewhere_is_made_again() {
     let found = ListedTable::parse(&LISTED_V4.replace("priority filter", "priority raw"));
     let text = text(Family::V4, Some(&found), &chains(&v4()), &ours());
     assert!(text.starts_with("delete chain ip flannel-ipv4 forward\nadd chain ip flannel-ipv4 forward {"), "{text}");

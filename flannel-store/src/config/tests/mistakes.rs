@@ -77,7 +77,7 @@ fn mistakes_name_key_and_value() {
 }
 
 #[test]
-fn every_mistake_is_told_at_once_and_none_twice() {
+fn every_mistake_is_reported_at_once_and_none_twice() {
     let text = r#"{
         "EnableIPv6": true, "EnableNFTables": 1,
         "Network": "10.3.0.0", "SubnetLen": "24", "SubnetMin": "x",

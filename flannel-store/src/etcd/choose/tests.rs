@@ -89,7 +89,7 @@ fn any_free_subnet_may_be_drawn() {
 }
 
 #[test]
-fn with_both_families_ipv4_tells_who_we_are_and_both_must_suit() {
+fn with_both_families_ipv4_identifies_us_and_both_must_suit() {
     let families = format!("{V4},{V6}");
     let choice = |lease| chosen(&families, None, &[lease]);
     assert_eq!(choice(dual("10.5.5.0-24&fd00:0:0:5::-64", 1)), "reuse 10.5.5.0-24&fd00:0:0:5::-64");
@@ -105,7 +105,7 @@ fn with_both_families_ipv4_tells_who_we_are_and_both_must_suit() {
 }
 
 #[test]
-fn with_ipv6_alone_nodes_are_told_apart() {
+fn with_ipv6_alone_nodes_are_distinguished() {
     let families = format!(r#""EnableIPv4":false,{V6}"#);
     let choice = |leases: &[Stored]| chosen(&families, Some("0.0.0.0-0&fd00:0:0:6::-64"), leases);
     let key = "0.0.0.0-0&fd00:0:0:5::-64";
