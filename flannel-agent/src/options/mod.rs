@@ -15,6 +15,7 @@ mod iface;
 mod kube;
 mod listeners;
 mod log;
+mod one_of;
 mod paths;
 mod traffic;
 
@@ -23,6 +24,7 @@ use std::fmt;
 use clap::{ArgAction, Args};
 use flannel_store::{etcd::EtcdOptions, kube::KubeOptions};
 
+pub(crate) use self::one_of::OneOf;
 use self::check::{Checks, OptionMistake};
 pub use self::{
     datapath::{AttachMode, DatapathOptions},
