@@ -24,8 +24,8 @@ use std::fmt;
 use clap::{ArgAction, Args};
 use flannel_store::{etcd::EtcdOptions, kube::KubeOptions};
 
-pub(crate) use self::one_of::OneOf;
 use self::check::{Checks, OptionMistake};
+pub(crate) use self::one_of::OneOf;
 pub use self::{
     datapath::{AttachMode, DatapathOptions},
     listeners::Listeners,

@@ -36,6 +36,11 @@ impl Privileges {
         })
     }
 
+    /// Returns true if this process may mount filesystems.
+    pub fn may_mount(&self) -> bool {
+        self.effective.contains(CapabilitySet::SYS_ADMIN)
+    }
+
     /// For the status document.
     pub fn status(&self) -> PrivilegesStatus {
         let capabilities = names(self.effective);
