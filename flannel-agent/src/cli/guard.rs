@@ -11,7 +11,7 @@ use flannel_common::{
 };
 use serde::Serialize;
 
-use super::{Output, PinOptions, StateOptions, absent, choice::Choice, table};
+use super::{Output, PinOptions, StateOptions, absent, choice::Choice, count, table};
 use crate::{
     datapath::{
         DatapathError, PinRoot, clock,
@@ -202,7 +202,7 @@ impl SourceRow {
 }
 
 fn line(check: &CheckStatus) -> String {
-    format!("{}, {} packets refused, {} let pass", mode(check), check.refused, check.passed)
+    format!("{}, {} refused, {} let pass", mode(check), count(check.refused, "packet", "packets"), check.passed)
 }
 
 /// The mode in force and whose it is.
