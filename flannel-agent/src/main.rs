@@ -27,7 +27,7 @@ fn main() -> ExitCode {
                 print(&answer.text);
                 ExitCode::from(answer.code)
             }
-            Err(error) => end(Err(error)),
+            Err(error) => end(Err(privileges::advise(error))),
         },
     }
 }

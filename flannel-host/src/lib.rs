@@ -1,10 +1,11 @@
 //! The ground floor of the agent: its host's clock, files, sysctls and signals, address families,
-//! and the forms of errors and log lines. Nothing here knows what the agent is for.
+//! and the forms of errors, durations and log lines. Nothing here knows what the agent is for.
 
 #![forbid(unsafe_code)]
 
 pub mod clock;
 pub mod count;
+pub mod duration;
 pub mod error_chain;
 pub mod excerpt;
 pub mod family;

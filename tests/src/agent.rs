@@ -142,7 +142,9 @@ impl Agent {
 
     /// `status -o json`. Works without a running agent, from what is pinned.
     pub fn status(&self) -> Result<Value> {
-        self.cli_json(&["status", "-o", "json"])
+        // Its exit code is the node's readiness.
+        let output = self.cli_any(&["status", "-o", "json"])?;
+        serde_json::from_str(&output.stdout).with_context(|| format!("{}: status: {output:?}", self.node.name()))
     }
 
     /// Another command of the binary, with this agent's state directory and pin root.

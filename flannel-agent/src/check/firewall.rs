@@ -19,7 +19,11 @@ pub(super) async fn look(port: Option<u16>, best: Mode) -> Vec<Finding> {
     match rules {
         Some(rules) => findings.extend(judge(&rules, port, best, is_complete)),
         None if findings.is_empty() => {
-            findings.push(Finding::ok("firewall", "not looked at: neither nft nor iptables is installed"));
+            findings.push(Finding::warn(
+                "firewall",
+                "not examined: neither nft nor iptables is installed",
+                "rules of others, if there are any, are not known: install nftables",
+            ));
         }
         None => {}
     }

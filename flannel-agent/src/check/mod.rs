@@ -2,12 +2,15 @@
 //!
 //! Runs before the agent is installed, and next to a running one. The probes are the agent's own:
 //! its loader, its selection of the external interface, its view of conntrack. Nothing is changed
-//! but for maps and programs that are gone when the probe ends.
+//! but for maps, programs and a directory below the pin root, which are gone when the probe ends.
 
+mod cni;
 mod firewall;
 mod kernel;
 mod network;
+mod pin_root;
 mod settings;
+mod tools;
 
 use std::path::Path;
 
@@ -82,11 +85,14 @@ pub async fn run(pins: &PinRoot, state_dir: &Path) -> Result<CheckReport, Netlin
     let links = netlink.links().await?;
     let pinned = ConfigMap::open(pins).and_then(|map| map.get()).ok();
     let (mut findings, mut best) = kernel::look(&netlink).await;
+    findings.push(pin_root::look(pins, &mut best));
     findings.extend(settings::look(&links, state_dir));
     findings.extend(network::look(&netlink, pins, &links, pinned.as_ref(), &mut best).await?);
     let port = links.iter().find_map(|link| link.vxlan.filter(|_| network::is_flannels(link)).map(|vxlan| vxlan.port));
     let port = may_have_tunnel(pinned.as_ref()).then(|| port.unwrap_or(DEFAULT_PORT));
+    findings.push(tools::look().await);
     findings.extend(firewall::look(port, best.mode()).await);
+    findings.extend(cni::look());
     Ok(CheckReport { findings, best })
 }
 

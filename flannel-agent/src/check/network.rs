@@ -1,10 +1,11 @@
 //! Devices: the external interface and what it offloads, the tunnel devices, and what fits.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, net::IpAddr};
 
 use flannel_common::{mode::Mode, node::NodeConfig, program::Program};
 use flannel_host::family::Family;
-use flannel_netlink::{Link, MAIN_TABLE, Netlink, NetlinkError, Route, RouteKey};
+use flannel_netlink::{Address, Link, MAIN_TABLE, Netlink, NetlinkError, Route, RouteKey};
+use ipnet::IpNet;
 
 use super::{Best, Finding, may_have_tunnel};
 use crate::{
@@ -37,13 +38,17 @@ pub(super) async fn look(
             findings.extend(links.iter().filter(|tunnel| is_flannels(tunnel)).map(|tunnel| fit(tunnel, link)));
         }
         Err(error) => {
-            let text = error.lines().next().unwrap_or_default().trim_end_matches(':').to_owned();
-            findings.push(Finding::warn("interface", text, "name one with --iface"));
+            let (problem, remedy) = split_remedy(error);
+            findings.push(Finding::warn("interface", problem, remedy));
         }
     }
     let external = external.ok().map(|link| link.index);
     let routes = [netlink.routes(Family::V4).await?, netlink.routes(Family::V6).await?].concat();
-    findings.extend(pod_sizes(links, external, &devices_of_single_addresses(&routes)));
+    let places = PodPlaces {
+        bridges: bridges_of_pods(links, &netlink.addresses().await?),
+        routed: devices_of_single_addresses(&routes),
+    };
+    findings.extend(pod_sizes(links, external, &places));
     findings.extend(links.iter().filter(|link| is_flannels(link)).filter_map(checksums));
     Ok(findings)
 }
@@ -71,6 +76,16 @@ async fn external<'a>(
         }
     }
     Ok(Err(refused))
+}
+
+/// Splits the error of a choice into problem and remedy, each on one line. The remedy lists the
+/// interfaces, one to a line.
+fn split_remedy(error: &str) -> (&str, String) {
+    let (problem, remedy) = error.split_once("; pass ").unwrap_or((error, "--iface"));
+    let mut lines = remedy.lines().map(str::trim);
+    let first = lines.next().unwrap_or_default();
+    let listed = lines.collect::<Vec<_>>().join("; ");
+    (problem, format!("pass {first} {listed}").trim_end().to_owned())
 }
 
 fn describe(link: &Link, best: &mut Best) -> Finding {
@@ -162,19 +177,47 @@ fn devices_of_single_addresses(routes: &[(RouteKey, Route)]) -> BTreeSet<u32> {
     routes.iter().filter(|(key, _)| is_single(key)).filter_map(|(_, route)| route.oif).collect()
 }
 
-/// A pod's veth is a port of a bridge, or has a route to the pod. The node's own interfaces may be
-/// veths as well, where the node is a container: neither the external one nor a port of it is a
-/// pod's.
-fn is_pods(link: &Link, external: Option<u32>, routed: &BTreeSet<u32>) -> bool {
+/// The devices by which pods of this node are reached, by their index.
+#[derive(Debug, Default)]
+struct PodPlaces {
+    /// Bridges whose ports lead to pods.
+    bridges: BTreeSet<u32>,
+    /// Devices of routes to single pods.
+    routed: BTreeSet<u32>,
+}
+
+/// Bridges with an address of this node's subnet, as CNI plugins give them. The tunnel device has
+/// the subnet's first address. Other bridges, such as docker0, have ports that are not pods'.
+fn bridges_of_pods(links: &[Link], addresses: &[Address]) -> BTreeSet<u32> {
+    let of_tunnels: Vec<IpAddr> = links
+        .iter()
+        .filter(|link| is_flannels(link))
+        .flat_map(|link| addresses.iter().filter(|address| address.key.ifindex == link.index))
+        .map(|address| address.key.addr)
+        .collect();
+    let has_subnet = |address: &&Address| {
+        let network = IpNet::new(address.key.addr, address.key.prefix_len);
+        network.is_ok_and(|network| of_tunnels.iter().any(|first| network.contains(first)))
+    };
+    let is_tunnel = |index| links.iter().any(|link| link.index == index && is_flannels(link));
+    let found = addresses.iter().filter(has_subnet).map(|address| address.key.ifindex);
+    found.filter(|index| !is_tunnel(*index)).collect()
+}
+
+/// A pod's veth is a port of the pods' bridge, or has a route to the pod. The node's own interfaces
+/// may be veths as well, where the node is a container: neither the external one nor a port of it
+/// is a pod's.
+fn is_pods(link: &Link, external: Option<u32>, places: &PodPlaces) -> bool {
     let is_external = external.is_some_and(|index| link.index == index || link.controller == Some(index));
-    let is_attached = link.controller.is_some() || routed.contains(&link.index);
+    let is_port = link.controller.is_some_and(|bridge| places.bridges.contains(&bridge));
+    let is_attached = is_port || places.routed.contains(&link.index);
     link.kind.as_deref() == Some("veth") && link.netns.is_some() && is_attached && !is_external
 }
 
 /// Pods keep the MTU they were made with.
-fn pod_sizes(links: &[Link], external: Option<u32>, routed: &BTreeSet<u32>) -> Option<Finding> {
+fn pod_sizes(links: &[Link], external: Option<u32>, places: &PodPlaces) -> Option<Finding> {
     let smallest = links.iter().filter(|link| is_flannels(link)).map(|link| link.mtu).min()?;
-    let is_large = |link: &&Link| is_pods(link, external, routed) && link.mtu > smallest;
+    let is_large = |link: &&Link| is_pods(link, external, places) && link.mtu > smallest;
     let large: Vec<&str> = links.iter().filter(is_large).map(|link| link.name.as_str()).take(5).collect();
     Some(if large.is_empty() {
         Finding::ok("mtu", "no pod's packets are larger than the tunnel takes")
@@ -204,7 +247,7 @@ fn checksums(link: &Link) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use flannel_netlink::VxlanInfo;
+    use flannel_netlink::{AddressFlags, AddressKey, AddressScope, VxlanInfo};
 
     const CNI0: u32 = 4;
 
@@ -221,17 +264,53 @@ mod tests {
     #[test]
     fn a_veth_of_the_node_itself_is_no_pod() {
         let own = [tunnel(), veth(2, "eth0", None), veth(7, "eth1", None), Link::ethernet(CNI0, "cni0", 1450)];
-        let found = pod_sizes(&own, Some(2), &BTreeSet::new()).expect("a finding");
+        let places = PodPlaces { bridges: BTreeSet::from([CNI0]), routed: BTreeSet::from([6]) };
+        let found = pod_sizes(&own, Some(2), &places).expect("a finding");
         assert_eq!(found.text, "no pod's packets are larger than the tunnel takes");
 
         let pods = [veth(5, "veth5", Some(CNI0)), veth(6, "cali6", None)];
         let all = [&own[..], &pods].concat();
-        let found = pod_sizes(&all, Some(2), &BTreeSet::from([6])).expect("a finding");
+        let found = pod_sizes(&all, Some(2), &places).expect("a finding");
         assert_eq!(found.text, "larger than the tunnel's 1450 is the MTU of veth5, cali6");
 
         let bridged = [tunnel(), Link::ethernet(8, "br0", 1500), veth(2, "eth0", Some(8))];
-        let found = pod_sizes(&bridged, Some(8), &BTreeSet::new()).expect("a finding");
+        let places = PodPlaces { bridges: BTreeSet::from([8]), ..PodPlaces::default() };
+        let found = pod_sizes(&bridged, Some(8), &places).expect("a finding");
         assert_eq!(found.text, "no pod's packets are larger than the tunnel takes", "a port of the external bridge");
+    }
+
+    #[test]
+    fn containers_of_another_bridge_are_no_pods() {
+        const DOCKER0: u32 = 9;
+        let address = |ifindex, addr: &str, prefix_len| Address {
+            key: AddressKey { ifindex, addr: addr.parse().expect("an address"), prefix_len },
+            scope: AddressScope::Universe,
+            flags: AddressFlags::Permanent,
+        };
+        let addresses = [
+            address(2, "192.168.1.11", 24),
+            address(3, "10.244.5.0", 32),
+            address(CNI0, "10.244.5.1", 24),
+            address(DOCKER0, "172.17.0.1", 16),
+        ];
+        let bridges = [Link::ethernet(CNI0, "cni0", 1450), Link::ethernet(DOCKER0, "docker0", 1500)];
+        let container = [tunnel(), veth(10, "veth10", Some(DOCKER0))];
+        let links = [&bridges[..], &container].concat();
+        let places = PodPlaces { bridges: bridges_of_pods(&links, &addresses), ..PodPlaces::default() };
+        assert_eq!(places.bridges, BTreeSet::from([CNI0]));
+        let found = pod_sizes(&links, Some(2), &places).expect("a finding");
+        assert_eq!(found.text, "no pod's packets are larger than the tunnel takes");
+    }
+
+    #[test]
+    fn a_remedy_keeps_its_list() {
+        let error = "there is no IPv4 default route; pass --iface with the name or a local address of one of:\n  \
+                     eth0 (up): 10.0.0.1\n  eth1 (down): no address";
+        let (problem, remedy) = split_remedy(error);
+        assert_eq!(problem, "there is no IPv4 default route");
+        let list = "eth0 (up): 10.0.0.1; eth1 (down): no address";
+        assert_eq!(remedy, format!("pass --iface with the name or a local address of one of: {list}"));
+        assert_eq!(split_remedy("eth0 is gone"), ("eth0 is gone", "pass --iface".to_owned()));
     }
 
     #[test]

@@ -8,6 +8,7 @@
 
 pub mod connections;
 mod plan;
+mod running_agents;
 mod sysctls;
 
 use std::path::PathBuf;
@@ -41,6 +42,9 @@ pub async fn run(scope: &CleanupScope) -> anyhow::Result<String> {
     // Without a state directory no agent of it can run. A dry run may look while one does.
     let state =
         if scope.state_dir.exists() && !scope.dry_run { Some(StateDir::claim(&scope.state_dir, None)?) } else { None };
+    if !scope.dry_run {
+        running_agents::refuse_others(&scope.state_dir).await?;
+    }
     let (netlink, _events) = Netlink::connect()?;
     let plan = Plan::make(scope, &netlink).await?;
     let sysctls = || sysctls::plan(&scope.state_dir, scope.restore_sysctls);

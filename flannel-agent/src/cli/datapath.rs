@@ -8,6 +8,7 @@ use super::{Output, PinOptions, StateOptions, absent, choice::Choice};
 use crate::{
     datapath::{DatapathError, PinRoot, maps::ModeMap, policy::DEFAULT},
     observe::status::Status,
+    options::OneOf,
 };
 
 /// The subcommands of `datapath`.
@@ -35,11 +36,16 @@ pub struct ShowOptions {
 #[derive(Debug, Args)]
 pub struct SetOptions {
     /// `kernel`, `encap`, `fast`, or `auto` to give up an earlier choice
+    #[arg(value_parser = OneOf::new(["kernel", "encap", "fast", "auto"], parse_choice), hide_possible_values = true)]
     mode: Choice<Mode>,
     #[command(flatten)]
     state: StateOptions,
     #[command(flatten)]
     pins: PinOptions,
+}
+
+fn parse_choice(text: &str) -> Result<Choice<Mode>, String> {
+    text.parse().map_err(|error: <Choice<Mode> as std::str::FromStr>::Err| error.to_string())
 }
 
 #[derive(Debug, Serialize)]

@@ -1,6 +1,6 @@
 //! The output and the options that the printing subcommands have in common.
 
-use std::path::PathBuf;
+use std::{fmt::Display, path::PathBuf};
 
 use clap::{Args, ValueEnum};
 use serde::Serialize;
@@ -12,7 +12,7 @@ use crate::datapath::PinRoot;
 pub struct Answer {
     /// The text to print.
     pub text: String,
-    /// 0, or 1 where the answer itself is bad news.
+    /// 0, or another where the answer itself is bad news.
     pub code: u8,
 }
 
@@ -66,6 +66,12 @@ pub(super) struct StateOptions {
     /// Directory of the agent's socket and state
     #[arg(long, value_name = "DIR", env = "FLANNELD_STATE_DIR", default_value = "/run/flannel")]
     pub(super) state_dir: PathBuf,
+}
+
+/// A number with its noun.
+pub(super) fn count<N: Copy + Display + PartialEq + From<u8>>(number: N, one: &str, many: &str) -> String {
+    let noun = if number == N::from(1) { one } else { many };
+    format!("{number} {noun}")
 }
 
 /// A document as indented JSON, with its final newline.

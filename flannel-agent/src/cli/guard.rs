@@ -11,7 +11,7 @@ use flannel_common::{
 };
 use serde::Serialize;
 
-use super::{Output, PinOptions, StateOptions, absent, choice::Choice, table};
+use super::{Output, PinOptions, StateOptions, absent, choice::Choice, count, table};
 use crate::{
     datapath::{
         DatapathError, PinRoot, clock,
@@ -20,6 +20,7 @@ use crate::{
     },
     guard::{self, Suspected},
     observe::status::{CheckStatus, GuardStatus, Status},
+    options::OneOf,
 };
 
 /// The subcommands of `guard`.
@@ -48,7 +49,7 @@ pub struct ShowOptions {
 #[derive(Debug, Args)]
 pub struct SetOptions {
     /// `off`, `audit`, `enforce`, or `auto` to give up an earlier choice
-    #[arg(value_parser = parse_choice)]
+    #[arg(value_parser = OneOf::new(["off", "audit", "enforce", "auto"], parse_choice), hide_possible_values = true)]
     mode: Choice<GuardMode>,
     /// One of the two checks, instead of both
     #[arg(long, value_enum, value_name = "CHECK")]
@@ -201,7 +202,7 @@ impl SourceRow {
 }
 
 fn line(check: &CheckStatus) -> String {
-    format!("{}, {} packets refused, {} let pass", mode(check), check.refused, check.passed)
+    format!("{}, {} refused, {} let pass", mode(check), count(check.refused, "packet", "packets"), check.passed)
 }
 
 /// The mode in force and whose it is.

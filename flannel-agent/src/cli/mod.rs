@@ -43,7 +43,7 @@ use std::{
 use clap::{Parser, Subcommand};
 
 pub use self::format::Answer;
-use self::format::{Output, PinOptions, StateOptions, json};
+use self::format::{Output, PinOptions, StateOptions, count, json};
 use crate::options::{RunFlags, RunOptions, go_style};
 
 /// Names that programs of flannel's image have, each with the subcommand that takes its arguments.
@@ -61,7 +61,8 @@ pub enum Command {
 /// The subcommands that do without an agent's work: they look or tidy up, and end.
 #[derive(Debug, Subcommand)]
 pub enum Once {
-    /// Print the state of this node: lease, peers, datapath mode, and what is wrong
+    /// Print the state of this node: lease, peers, datapath mode, and what is wrong. Ends with 0 if
+    /// the node is ready, 1 if not, 2 if no agent runs
     Status(status::StatusOptions),
     /// Look into the BPF maps
     #[command(subcommand)]
@@ -104,7 +105,7 @@ impl Once {
     /// Runs the command; what to print, and how to end.
     pub async fn run(&self) -> anyhow::Result<Answer> {
         match self {
-            Self::Status(options) => status::run(options).await.map(Answer::from),
+            Self::Status(options) => status::run(options).await,
             Self::Maps(command) => maps::run(command).await,
             Self::Datapath(command) => datapath::run(command).await.map(Answer::from),
             Self::Guard(command) => guard::run(command).await.map(Answer::from),

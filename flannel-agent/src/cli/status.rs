@@ -1,17 +1,26 @@
 //! `flannel-agent status`: the agent's report on itself or, when none runs, what its pins still
 //! show.
 
-use std::{fmt::Write as _, io, time::SystemTime};
+use std::{
+    collections::BTreeMap,
+    fmt::Write as _,
+    io,
+    path::Path,
+    time::{Duration, SystemTime},
+};
 
 use anyhow::Context as _;
 use clap::Args;
 use flannel_common::entry_state::EntryState;
 use flannel_host::{
+    duration,
     error_chain::chain,
     sysctl_record::{ChangedSysctl, Record},
 };
 
-use super::{Output, PinOptions, StateOptions, guard::mode as check_mode, json, table};
+use tokio::time::{Instant, sleep};
+
+use super::{Answer, Output, PinOptions, StateOptions, count, guard::mode as check_mode, json, table};
 use crate::{
     datapath::{
         DatapathError, PinRoot,
@@ -30,9 +39,25 @@ use crate::{
     reconcile::status::UnreachableStatus,
 };
 
-/// The output format, and the paths of the agent's state and pins.
+/// Exit codes of a node that is not ready, and of one without an agent.
+const NOT_READY: u8 = 1;
+const NO_AGENT: u8 = 2;
+/// The time between two questions while waiting.
+const PERIOD: Duration = Duration::from_millis(200);
+
+/// The time to wait, the output format, and the paths of the agent's state and pins.
 #[derive(Debug, Args)]
 pub struct StatusOptions {
+    /// Wait until the node is ready, at most so long: seconds, or for example 5m
+    #[arg(
+        long,
+        value_name = "DURATION",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "60s",
+        value_parser = duration::parse
+    )]
+    wait: Option<Duration>,
     #[command(flatten)]
     output: Output,
     #[command(flatten)]
@@ -41,20 +66,44 @@ pub struct StatusOptions {
     pins: PinOptions,
 }
 
-/// Runs the command; the text to print.
-pub(super) async fn run(options: &StatusOptions) -> anyhow::Result<String> {
-    let dir = &options.state.state_dir;
-    let status = match ask_status(dir).await {
-        Ok(status) => status,
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {
-            from_pins(options)?
-        }
-        Err(error) => {
-            return Err(error)
-                .with_context(|| format!("the agent with state directory {} does not answer", dir.display()));
-        }
+/// Runs the command; the text to print, and 0 if the node is ready.
+pub(super) async fn run(options: &StatusOptions) -> anyhow::Result<Answer> {
+    let status = match ask(&options.state.state_dir, options.wait.unwrap_or_default()).await? {
+        Some(status) => status,
+        None => from_pins(options)?,
     };
-    Ok(if options.output.is_json() { json(&status) } else { text(&status) })
+    let text = if options.output.is_json() { json(&status) } else { text(&status) };
+    Ok(Answer { text, code: code(&status) })
+}
+
+fn code(status: &Status) -> u8 {
+    match status.pid {
+        _ if status.ready => 0,
+        Some(_) => NOT_READY,
+        None => NO_AGENT,
+    }
+}
+
+/// Asks the agent until it is ready or the time is over; `None` if no agent runs.
+async fn ask(dir: &Path, wait: Duration) -> anyhow::Result<Option<Status>> {
+    let deadline = Instant::now() + wait;
+    loop {
+        let answer = match ask_status(dir).await {
+            Ok(status) => Ok(Some(status)),
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        };
+        let is_final = match &answer {
+            Ok(status) => status.as_ref().is_some_and(|status| status.ready),
+            Err(error) => error.kind() != io::ErrorKind::TimedOut,
+        };
+        if is_final || Instant::now() >= deadline {
+            return answer.with_context(|| format!("the agent with state directory {} does not answer", dir.display()));
+        }
+        sleep(PERIOD.min(deadline - Instant::now())).await;
+    }
 }
 
 /// The status without an agent.
@@ -116,46 +165,70 @@ fn peers_of(pins: &PinRoot) -> Result<Vec<PeerStatus>, DatapathError> {
     Ok(pinned_peers(pins, &config)?.into_iter().map(status).collect())
 }
 
+/// The summary, then problems, which a long table would hide, then peers and remarks.
 fn text(status: &Status) -> String {
     let mut out = String::new();
     for (name, value) in summary(status) {
         // Writing to a string cannot fail.
         let _ = writeln!(out, "{name:<11}{value}");
     }
-    if !status.peers.is_empty() {
+    let sections = [lines(problems(status)), peers(&status.peers), lines(remarks(status))];
+    for section in sections.iter().filter(|section| !section.is_empty()) {
         out.push('\n');
-        out.push_str(&peers(&status.peers));
+        out.push_str(section);
     }
+    out
+}
+
+fn lines(lines: impl IntoIterator<Item = String>) -> String {
+    lines.into_iter().map(|line| line + "\n").collect()
+}
+
+/// The number of problems of each kind; `None` without any.
+fn problem_counts(status: &Status) -> Option<String> {
+    let rules = status.traffic.as_ref().is_some_and(|traffic| traffic.error.is_some());
+    let counts = [
+        status.error.is_some().then(|| "cannot reconcile".to_owned()),
+        rules.then(|| "traffic rules are not as asked for".to_owned()),
+        (status.rejected_total > 0).then(|| count(status.rejected_total, "refused lease", "refused leases")),
+        (status.dirty_total > 0)
+            .then(|| count(status.dirty_total, "entry refused by the kernel", "entries refused by the kernel")),
+    ];
+    let counts: Vec<String> = counts.into_iter().flatten().collect();
+    (!counts.is_empty()).then(|| counts.join(", "))
+}
+
+fn problems(status: &Status) -> Vec<String> {
+    let error = status.error.iter().map(|error| format!("cannot reconcile: {error}"));
+    let rules = status.traffic.iter().filter_map(|traffic| traffic.error.as_ref());
+    let rules = rules.map(|error| format!("traffic rules are not as asked for: {error}"));
     let rejected = status.rejected.iter().map(|lease| format!("refused lease: {}", lease.reason));
     let rejected = rejected.chain(more("refused leases", status.rejected_total, status.rejected.len()));
-    let dirty = status
-        .dirty
-        .iter()
-        .map(|entry| format!("refused by the kernel: {} ({} tries): {}", entry.object, entry.attempts, entry.error));
+    let dirty = status.dirty.iter().map(|entry| {
+        let tries = count(entry.attempts, "try", "tries");
+        format!("refused by the kernel: {} ({tries}): {}", entry.object, entry.error)
+    });
     let dirty = dirty.chain(more("entries refused by the kernel", status.dirty_total, status.dirty.len()));
+    error.chain(rules).chain(rejected).chain(dirty).collect()
+}
+
+/// Describes what mode `fast` leaves to the kernel, and the sysctls that it set.
+fn remarks(status: &Status) -> Vec<String> {
+    let hidden = status.fast.iter().flat_map(|fast| &fast.rules);
+    let hidden = hidden.map(|chain| format!("rules that see few packets in mode fast: {chain}"));
+    let unknown = status.fast.iter().filter_map(|fast| fast.rules_error.as_ref());
+    let unknown = unknown.map(|error| format!("rules that see few packets in mode fast are not known: {error}"));
     let pods = status.fast.iter().flat_map(|fast| &fast.pods).filter(|pod| !pod.reasons.is_empty());
     let pods = pods.map(|pod| format!("pod at {}: {}: {}", pod.veth, left_to_the_kernel(pod), pod.reasons.join("; ")));
     let merged = status.fast.iter().flat_map(|fast| &fast.pods).filter_map(|pod| {
         let reason = pod.merged_reason.as_ref()?;
         Some(format!("pod at {}: merged packets for it take the kernel's path: {reason}", pod.veth))
     });
-    let error = status.error.iter().map(|error| format!("cannot reconcile: {error}"));
-    let rules = status.traffic.iter().filter_map(|traffic| traffic.error.as_ref());
-    let rules = rules.map(|error| format!("traffic rules are not as asked for: {error}"));
-    let hidden = status.fast.iter().flat_map(|fast| &fast.rules);
-    let hidden = hidden.map(|chain| format!("rules that see few packets in mode fast: {chain}"));
     let sysctls = status.sysctls.iter();
     let sysctls = sysctls.map(|ChangedSysctl { name, before, set, .. }| {
         format!("sysctl set for mode fast: {name} to {set}, {before} before")
     });
-    let unknown = status.fast.iter().filter_map(|fast| fast.rules_error.as_ref());
-    let unknown = unknown.map(|error| format!("rules that see few packets in mode fast are not known: {error}"));
-    let lines = rejected.chain(dirty).chain(rules).chain(hidden).chain(unknown).chain(pods).chain(merged);
-    for line in lines.chain(sysctls).chain(error) {
-        out.push_str(&line);
-        out.push('\n');
-    }
-    out
+    hidden.chain(unknown).chain(pods).chain(merged).chain(sysctls).collect()
 }
 
 /// Returns a note on how many entries are not listed; `None` if all are.
@@ -169,11 +242,9 @@ fn summary(status: &Status) -> Vec<(&'static str, String)> {
         Some(pid) => format!("{} (process {pid}), {}", status.version, status.stage),
         None => status.stage.clone(),
     };
-    let mut lines = vec![
-        ("agent", agent),
-        ("ready", if status.ready { "yes" } else { "no" }.to_owned()),
-        ("mode", mode(&status.mode)),
-    ];
+    let mut lines = vec![("agent", agent), ("ready", if status.ready { "yes" } else { "no" }.to_owned())];
+    lines.extend(problem_counts(status).map(|counts| ("problems", counts)));
+    lines.push(("mode", mode(&status.mode)));
     lines.extend(status.privileges.as_ref().map(|held| ("privileges", privileges(held))));
     lines.extend(
         status.flow_table.as_ref().map(|table| ("flows", format!("{} of each family ({})", table.flows, table.reason))),
@@ -190,7 +261,18 @@ fn summary(status: &Status) -> Vec<(&'static str, String)> {
     }));
     lines.extend(status.traffic.as_ref().map(|status| ("traffic", status.summary(now()))));
     lines.extend(status.unreachable_routes.iter().map(|route| ("unrouted", unrouted(route))));
+    lines.extend(peer_counts(&status.peers).map(|counts| ("peers", counts)));
     lines
+}
+
+/// The number of peers, and of those of each way; `None` without any.
+fn peer_counts(peers: &[PeerStatus]) -> Option<String> {
+    let mut ways: BTreeMap<&str, usize> = BTreeMap::new();
+    for peer in peers {
+        *ways.entry(&peer.way).or_default() += 1;
+    }
+    let ways: Vec<String> = ways.into_iter().map(|(way, number)| format!("{number} {way}")).collect();
+    (!peers.is_empty()).then(|| format!("{} ({})", peers.len(), ways.join(", ")))
 }
 
 /// Describes what happens to packets for the pod network that no peer's route matches.
@@ -238,7 +320,7 @@ fn second(
 fn tenure(lease: &LeaseStatus) -> String {
     match lease.expires_at {
         _ if !lease.held => "lost, acquiring again".to_owned(),
-        Some(at) => format!("expires in {} s unless renewed", at.saturating_sub(now())),
+        Some(at) => format!("expires in {} unless renewed", duration::format(at.saturating_sub(now()))),
         None if lease.assigned => "assigned to the node".to_owned(),
         None => "reserved".to_owned(),
     }
@@ -246,9 +328,9 @@ fn tenure(lease: &LeaseStatus) -> String {
 
 /// Describes if the store's changes arrive, since when, and when the last one did.
 fn sync(store: &StoreStatus) -> String {
-    let ago = |at: u64| now().saturating_sub(at);
-    let since = store.since.map(|at| format!(" for {} s", ago(at))).unwrap_or_default();
-    let last = store.last_change.map(|at| format!(", last change {} s ago", ago(at))).unwrap_or_default();
+    let ago = |at: u64| duration::format(now().saturating_sub(at));
+    let since = store.since.map(|at| format!(" for {}", ago(at))).unwrap_or_default();
+    let last = store.last_change.map(|at| format!(", last change {} ago", ago(at))).unwrap_or_default();
     match (&store.reason, store.in_sync) {
         (Some(reason), _) => format!("out of reach{since}{last}: {reason}"),
         (None, true) => format!("in sync{since}{last}"),
@@ -278,7 +360,11 @@ fn mode(mode: &ModeStatus) -> String {
 /// Modes, and how many packets they refused.
 fn guard(status: &GuardStatus) -> String {
     let check = |name: &str, check: &CheckStatus| {
-        let refused = if check.refused > 0 { format!(", {} packets refused", check.refused) } else { String::new() };
+        let refused = if check.refused > 0 {
+            format!(", {} refused", count(check.refused, "packet", "packets"))
+        } else {
+            String::new()
+        };
         format!("{name} {}{refused}", check_mode(check))
     };
     let xdp = status.xdp.as_ref().map(|xdp| match &xdp.reason {
@@ -301,7 +387,7 @@ fn fast(status: &FastStatus) -> String {
     let kernel = "; what comes from other nodes takes the kernel's path: ";
     let underlay =
         (!status.underlay_reasons.is_empty()).then(|| format!("{kernel}{}", status.underlay_reasons.join(", ")));
-    let pods = format!("{all} of {} pods{partly}{alone}", status.pods.len());
+    let pods = format!("{all} of {}{partly}{alone}", count(status.pods.len(), "pod", "pods"));
     std::iter::once(pods).chain(underlay).chain(tcp).chain(blind).chain(error).collect()
 }
 
@@ -315,6 +401,9 @@ const fn left_to_the_kernel(pod: &PodStatus) -> &'static str {
 }
 
 fn peers(peers: &[PeerStatus]) -> String {
+    if peers.is_empty() {
+        return String::new();
+    }
     let rows: Vec<_> = peers
         .iter()
         .map(|peer| {
@@ -382,6 +471,59 @@ mod tests {
         assert_eq!(modes(GuardMode::Off, GuardMode::Off), "outer off; inner off");
     }
 
+    fn bare() -> Status {
+        let text = "kernel".to_owned();
+        let mode = ModeStatus {
+            effective: text.clone(),
+            wanted: text,
+            source: ModeSource::Default,
+            reason: None,
+            attach: None,
+        };
+        Status::without_agent("test", mode)
+    }
+
+    #[test]
+    fn the_exit_code_is_readiness() {
+        let none = bare();
+        let waiting = Status { pid: Some(1), ..bare() };
+        let ready = Status { ready: true, ..waiting.clone() };
+        assert_eq!([ready, waiting, none].map(|status| code(&status)), [0, 1, 2]);
+    }
+
+    #[test]
+    fn problems_are_counted_and_come_before_the_peers() {
+        let peer = |way: &str| PeerStatus {
+            subnet: "10.5.2.0/24".to_owned(),
+            public_ip: "192.0.2.2".to_owned(),
+            vtep_mac: "02:00:00:00:00:02".to_owned(),
+            way: way.to_owned(),
+            reason: None,
+        };
+        let status = Status {
+            peers: vec![peer("tunnel"), peer("direct"), peer("tunnel")],
+            error: Some("no interface".to_owned()),
+            rejected_total: 1,
+            dirty_total: 2,
+            ..bare()
+        };
+        let text = text(&status);
+        let counts = "problems   cannot reconcile, 1 refused lease, 2 entries refused by the kernel\n";
+        let order =
+            ["ready ", counts, "mode ", "peers      3 (1 direct, 2 tunnel)\n\ncannot reconcile: ", "\n\nSUBNET"];
+        let places: Vec<_> =
+            order.iter().map(|part| text.find(part).unwrap_or_else(|| panic!("{part}: {text}"))).collect();
+        assert!(places.is_sorted(), "{text}");
+    }
+
+    #[tokio::test]
+    async fn waiting_ends_when_the_time_is_over() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let start = Instant::now();
+        assert!(ask(dir.path(), Duration::from_millis(300)).await.expect("no agent").is_none());
+        assert!(start.elapsed() >= Duration::from_millis(300));
+    }
+
     #[test]
     fn the_store_is_reported_with_its_times() {
         let store = |in_sync, reason: Option<&str>, since, last_change| StoreStatus {
@@ -393,8 +535,8 @@ mod tests {
         };
         // In the future, because time goes on while we test.
         let soon = Some(now() + 100);
-        assert_eq!(sync(&store(true, None, soon, soon)), "in sync for 0 s, last change 0 s ago");
-        assert_eq!(sync(&store(false, Some("why"), soon, None)), "out of reach for 0 s: why");
+        assert_eq!(sync(&store(true, None, soon, soon)), "in sync for 0s, last change 0s ago");
+        assert_eq!(sync(&store(false, Some("why"), soon, None)), "out of reach for 0s: why");
         assert_eq!(sync(&store(false, None, None, None)), "not seen yet");
     }
 }

@@ -254,10 +254,11 @@ fn a_flow_table_is_neither_tiny_nor_huge() {
 
 #[test]
 fn all_mistakes_are_reported_at_once() {
-    let args = ["--nonsense", "-v=x", "true", "---v", "--vmodule=main=9", "--attach=xdp", "--iface"];
+    let args = ["--nonsense", "--ifce=eth0", "-v=x", "true", "---v", "--vmodule=main=9", "--attach=xdp", "--iface"];
     let text = mistakes(&args, &[("FLANNELD_IP_MASQ", "maybe"), ("FLANNELD_LOG_BACKTRACE_AT", "a.go:9")]);
     for expected in [
-        "unknown flag --nonsense",
+        "unknown flag --nonsense\n",
+        "unknown flag --ifce; did you mean --iface?",
         "--v is \"x\", expected a whole number",
         "unexpected argument \"true\"",
         "bad flag syntax \"---v\"",

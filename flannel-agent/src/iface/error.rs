@@ -6,6 +6,8 @@ use flannel_host::family::Family;
 use flannel_netlink::{Address, Link, NetlinkError};
 use thiserror::Error;
 
+use super::address;
+
 /// No external interface.
 #[derive(Debug, Error)]
 pub enum IfaceError {
@@ -122,7 +124,22 @@ pub struct Candidates(Vec<String>);
 
 impl Candidates {
     pub(super) fn of(links: &[Link], addresses: &[Address]) -> Self {
-        Self(links.iter().filter(|link| !link.loopback).map(|link| describe(link, addresses)).collect())
+        let external = links.iter().filter(|link| !link.loopback && !is_of_pods(link, addresses));
+        Self(external.map(|link| describe(link, addresses)).collect())
+    }
+}
+
+/// Returns true for devices of the pod network: flannel's tunnels, the bridge of pods, and veths
+/// that are ports of a bridge or have no address that other hosts could use. In a node that is a
+/// container the external interface is a veth, too.
+fn is_of_pods(link: &Link, addresses: &[Address]) -> bool {
+    let has_address =
+        addresses.iter().any(|own| own.key.ifindex == link.index && !address::is_link_scope(own.key.addr));
+    match link.kind.as_deref() {
+        Some("vxlan") => link.name.starts_with("flannel"),
+        Some("bridge") => link.name == "cni0",
+        Some("veth") => link.controller.is_some() || !has_address,
+        _ => false,
     }
 }
 

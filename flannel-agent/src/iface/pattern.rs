@@ -21,7 +21,10 @@ impl NamePattern {
     pub fn new(text: &str) -> Result<Self, BadPattern> {
         // The parser draws the place of the mistake over several lines; the last one says what it
         // is.
-        let last_line = |problem: String| problem.lines().last().unwrap_or_default().trim().to_owned();
+        let last_line = |problem: String| {
+            let line = problem.lines().last().unwrap_or_default().trim();
+            line.trim_start_matches("error: ").to_owned()
+        };
         let bad = |error: regex::Error| BadPattern { text: text.to_owned(), problem: last_line(error.to_string()) };
         Regex::new(text).map(Self).map_err(bad)
     }

@@ -49,6 +49,25 @@ fn reaching(target: &str) -> IfaceOptions {
     IfaceOptions { can_reach: Some(ip(target)), ..IfaceOptions::default() }
 }
 
+#[test]
+fn devices_of_the_pod_network_are_no_candidates() {
+    let of_kind = |kind: &str, link: Link| Link { kind: Some(kind.to_owned()), ..link };
+    let links = [
+        link(2, "eth0"),
+        of_kind("veth", link(3, "eth1")),
+        of_kind("vxlan", link(4, "flannel.1")),
+        of_kind("bridge", link(5, "cni0")),
+        Link { controller: Some(5), ..of_kind("veth", link(6, "veth6")) },
+        of_kind("veth", link(7, "cali7")),
+        of_kind("bridge", link(8, "br0")),
+        of_kind("vxlan", link(9, "vxlan9")),
+    ];
+    let addresses = [address(3, "192.0.2.3"), address(5, "10.5.1.1"), address(7, "fe80::7")];
+    let listed = Candidates::of(&links, &addresses).to_string();
+    let names: Vec<_> = listed.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    assert_eq!(names, ["eth0", "eth1", "br0", "vxlan9"]);
+}
+
 fn v4(chosen: &ExternalInterface) -> End {
     chosen.ends[&Family::V4]
 }
@@ -157,6 +176,7 @@ fn regexes_come_after_interfaces_and_the_reach_comes_last() {
 fn a_bad_regex_says_what_is_wrong() {
     let error = NamePattern::new("eth(").expect_err("malformed").to_string();
     assert!(error.starts_with("--iface-regex=eth( is no regular expression: ") && !error.contains('\n'), "{error}");
+    assert!(!error.contains("error:"), "the one who prints it says that it is one: {error}");
 }
 
 /// The interface chosen by `options`, and where it is once `change` happened to the host.

@@ -6,7 +6,7 @@ use flannel_common::{
     mode::Mode,
 };
 
-use super::check::Checks;
+use super::{OneOf, check::Checks};
 use crate::{datapath::attach::XdpGuardMode, guard::DEFAULT};
 
 /// The mechanism by which programs are attached to a device.
@@ -34,27 +34,32 @@ pub struct DatapathOptions {
     pub attach: AttachMode,
 }
 
+const MODES: [&str; 4] = ["auto", "kernel", "encap", "fast"];
+const ATTACH_MODES: [&str; 3] = ["auto", "tcx", "clsact"];
+const GUARD_MODES: [&str; 3] = ["off", "audit", "enforce"];
+const XDP_MODES: [&str; 3] = ["off", "auto", "native"];
+
 /// Flags of the BPF programs.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Datapath")]
 pub(super) struct DatapathFlags {
     /// Datapath mode: `kernel`, `encap`, `fast`, or `auto` to follow the network configuration
-    #[arg(long, value_name = "MODE", default_value = "auto")]
+    #[arg(long, value_name = "MODE", default_value = "auto", value_parser = OneOf::flag(MODES), hide_possible_values = true)]
     datapath: String,
     /// Attachment of programs: `tcx` (kernel 6.6), `clsact`, or `auto` for what the kernel has
-    #[arg(long, value_name = "HOW", default_value = "auto")]
+    #[arg(long, value_name = "HOW", default_value = "auto", value_parser = OneOf::flag(ATTACH_MODES), hide_possible_values = true)]
     attach: String,
     /// Tunnel packets that come from no peer: `enforce` drops them, `audit` logs them, `off` counts
     /// them
-    #[arg(long, value_name = "MODE", default_value = "enforce")]
+    #[arg(long, value_name = "MODE", default_value = "enforce", value_parser = OneOf::flag(GUARD_MODES), hide_possible_values = true)]
     guard_outer: String,
     /// Tunnel packets of peers from outside their subnets: `enforce` drops them, `audit` logs them,
     /// `off` counts them
-    #[arg(long, value_name = "MODE", default_value = "audit")]
+    #[arg(long, value_name = "MODE", default_value = "audit", value_parser = OneOf::flag(GUARD_MODES), hide_possible_values = true)]
     guard_inner: String,
     /// Drop tunnel packets of strangers at the driver by XDP: `auto` where it can, `native` with an
     /// error where it cannot, `off`
-    #[arg(long, value_name = "HOW", default_value = "off")]
+    #[arg(long, value_name = "HOW", default_value = "off", value_parser = OneOf::flag(XDP_MODES), hide_possible_values = true)]
     xdp_guard: String,
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueHint};
 use flannel_store::etcd::{ClientFiles, Credentials, EtcdOptions, Secret, TlsFiles};
 
 use super::{
@@ -24,14 +24,14 @@ pub(super) struct EtcdFlags {
     #[arg(long, value_name = "PATH", default_value = "/coreos.com/network")]
     etcd_prefix: String,
     /// CA certificates for https endpoints, PEM; sufficient alone [default: the system's roots]
-    #[arg(long, value_name = "FILE", default_value = "", hide_default_value = true)]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, default_value = "", hide_default_value = true)]
     etcd_cafile: String,
     /// Our certificate for https endpoints, PEM; with its key or not at all. Read again for every
     /// new connection; ignored with http endpoints
-    #[arg(long, value_name = "FILE", default_value = "", hide_default_value = true)]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, default_value = "", hide_default_value = true)]
     etcd_certfile: String,
     /// The key of --etcd-certfile, PEM
-    #[arg(long, value_name = "FILE", default_value = "", hide_default_value = true)]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, default_value = "", hide_default_value = true)]
     etcd_keyfile: String,
     /// User name for etcd; with one of name and password alone the agent warns and connects without
     #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]

@@ -7,7 +7,10 @@
 use std::{any::TypeId, sync::LazyLock};
 
 use Kind::{Bool, Int, List, Text};
-use clap::{Arg, ArgAction, Args as _, Command};
+use clap::{
+    Arg, ArgAction, Args as _, Command,
+    error::{ContextKind, ContextValue},
+};
 
 use super::{
     RunFlags,
@@ -90,9 +93,26 @@ impl Flag {
     }
 }
 
+/// Returns the flag, with its dashes, that clap takes a misspelt name for.
+pub(crate) fn similar(name: &str) -> Option<String> {
+    let command = RUN.clone().no_binary_name(true);
+    let error = command.try_get_matches_from([format!("--{name}")]).err()?;
+    match error.get(ContextKind::SuggestedArg)? {
+        ContextValue::String(flag) => Some(flag.clone()),
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_misspelt_flag_is_recognised() {
+        assert_eq!(similar("ifce").as_deref(), Some("--iface"));
+        assert_eq!(similar("etcd-endpoint").as_deref(), Some("--etcd-endpoints"));
+        assert_eq!(similar("nonsense"), None);
+    }
 
     #[test]
     fn a_flag_has_the_kind_of_its_field() {

@@ -11,7 +11,7 @@
 
 use std::{collections::HashMap, ffi::OsString, fmt};
 
-use super::flags::{FLAGS, Flag, Kind};
+use super::flags::{self, FLAGS, Flag, Kind};
 
 /// The origin of a value, named in messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,8 +38,8 @@ pub(crate) enum Mistake {
     BareWord(String),
     #[error("bad flag syntax {0:?}; write --flag=value")]
     Syntax(String),
-    #[error("unknown flag --{0}")]
-    Unknown(String),
+    #[error("unknown flag --{name}{}", question(.similar.as_deref()))]
+    Unknown { name: String, similar: Option<String> },
     #[error("--{0} needs a value; write --{0}=value")]
     NoValue(&'static str),
     #[error("{origin} is {value:?}, expected {expected}")]
@@ -48,6 +48,10 @@ pub(crate) enum Mistake {
     NotBuilt { origin: ValueOrigin, value: String, default: &'static str },
     #[error("{0} is not valid UTF-8")]
     NotUnicode(String),
+}
+
+fn question(similar: Option<&str>) -> String {
+    similar.map(|flag| format!("; did you mean {flag}?")).unwrap_or_default()
 }
 
 fn default_hint(default: &str) -> String {
@@ -123,7 +127,7 @@ impl Builder {
         if ["h", "help"].contains(&name) {
             self.wants_help = true;
         } else {
-            self.mistakes.push(Mistake::Unknown(name.to_owned()));
+            self.mistakes.push(Mistake::Unknown { name: name.to_owned(), similar: flags::similar(name) });
         }
     }
 

@@ -3,7 +3,7 @@
 use clap::Args;
 use tracing::Level;
 
-use super::check::Checks;
+use super::{OneOf, check::Checks};
 use crate::observe::log::LogFormat;
 
 /// Options of the log.
@@ -20,7 +20,7 @@ pub struct LogOptions {
 #[command(next_help_heading = "Log")]
 pub(super) struct LogFlags {
     /// Format of log lines on standard error: `text`, or `json` with one object each
-    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = OneOf::flag(["text", "json"]), hide_possible_values = true)]
     log_format: String,
     /// Log verbosity: 0 = info, 1-5 = debug, 6+ = trace
     #[arg(long = "v", value_name = "LEVEL", default_value_t = 0, allow_negative_numbers = true)]

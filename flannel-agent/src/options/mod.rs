@@ -15,6 +15,7 @@ mod iface;
 mod kube;
 mod listeners;
 mod log;
+mod one_of;
 mod paths;
 mod traffic;
 
@@ -24,6 +25,7 @@ use clap::{ArgAction, Args};
 use flannel_store::{etcd::EtcdOptions, kube::KubeOptions};
 
 use self::check::{Checks, OptionMistake};
+pub(crate) use self::one_of::OneOf;
 pub use self::{
     datapath::{AttachMode, DatapathOptions},
     listeners::Listeners,

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{ArgAction, Args};
+use clap::{ArgAction, Args, ValueHint};
 
 use super::check::Checks;
 
@@ -22,15 +22,15 @@ pub struct Paths {
 #[command(next_help_heading = "Files and privileges")]
 pub(super) struct PathFlags {
     /// File with our subnet for the container runtime; absolute path
-    #[arg(long, value_name = "FILE", default_value = "/run/flannel/subnet.env")]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, default_value = "/run/flannel/subnet.env")]
     subnet_file: String,
     /// Directory for the agent's socket, lock, list of qdiscs it added and record of sysctls it
     /// changed; one agent at a time. Absolute path
-    #[arg(long, value_name = "DIR", default_value = "/run/flannel")]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, default_value = "/run/flannel")]
     state_dir: String,
     /// Directory under which BPF objects are pinned; a bpf filesystem is mounted there, or on
     /// /sys/fs/bpf, when there is none. Absolute path
-    #[arg(long, value_name = "DIR", default_value = "/sys/fs/bpf/flannel")]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, default_value = "/sys/fs/bpf/flannel")]
     bpf_pin_root: String,
     /// Keep every capability the agent was started with, instead of those its options need
     #[arg(long, value_name = "BOOL", default_value_t = false, action = ArgAction::Set)]

@@ -12,7 +12,11 @@ mod sets;
 use std::{error::Error, io};
 
 use anyhow::{Context as _, bail};
-use nix::libc::{ENOSYS, EPERM};
+use nix::{
+    errno::Errno,
+    libc::{ENOSYS, EPERM},
+    unistd::geteuid,
+};
 use rustix::thread::{CapabilitySet, SecureComputingMode, capabilities, no_new_privs, secure_computing_mode};
 
 use self::need::CapabilityNeed;
@@ -34,6 +38,11 @@ impl Privileges {
             no_new: no_new_privs()?,
             filtered: matches!(secure_computing_mode(), Ok(SecureComputingMode::Filter)),
         })
+    }
+
+    /// Returns true if this process may mount filesystems.
+    pub fn may_mount(&self) -> bool {
+        self.effective.contains(CapabilitySet::SYS_ADMIN)
     }
 
     /// For the status document.
@@ -87,6 +96,20 @@ fn is_refusal(error: &(dyn Error + 'static)) -> bool {
     error.downcast_ref().is_some_and(denied) || error.source().is_some_and(is_refusal)
 }
 
+/// Adds the remedy to an error of a command that another user than root ran and the kernel refused.
+pub fn advise(error: anyhow::Error) -> anyhow::Error {
+    advise_user(error, geteuid().is_root())
+}
+
+fn advise_user(error: anyhow::Error, is_root: bool) -> anyhow::Error {
+    let is_refused = error.chain().any(|cause| {
+        let io = cause.downcast_ref::<io::Error>().map(io::Error::kind);
+        let errno = cause.downcast_ref::<Errno>();
+        io == Some(io::ErrorKind::PermissionDenied) || matches!(errno, Some(Errno::EPERM | Errno::EACCES))
+    });
+    if is_refused && !is_root { error.context("this command has to be run as root") } else { error }
+}
+
 /// Gives up the capabilities that the options do not need, after the one thing only `CAP_SYS_ADMIN`
 /// can do: mounting the bpf filesystem. Logs each capability that is needed and missing, and what
 /// cannot be done without it. Call it before there are other threads.
@@ -131,6 +154,17 @@ mod tests {
         assert!(filtered.contains("seccomp"), "{filtered}");
         let missing = held(all - CapabilitySet::BPF, true).explain().expect("a reason");
         assert_eq!(missing, "CAP_BPF is missing, without which programs and maps cannot be loaded");
+    }
+
+    #[test]
+    fn a_refused_user_is_advised_to_become_root() {
+        let advised = |errno, is_root| {
+            let error = anyhow::Error::from(io::Error::from_raw_os_error(errno)).context("cannot open the pin");
+            advise_user(error, is_root).to_string()
+        };
+        assert_eq!(advised(EPERM, false), "this command has to be run as root");
+        assert_eq!(advised(EPERM, true), "cannot open the pin");
+        assert_eq!(advised(ENOSYS, false), "cannot open the pin");
     }
 
     #[test]

@@ -18,6 +18,21 @@ const NO_RULES: &str = "set EnableNFTables in the network configuration to use n
 /// The remedy for a missing nft.
 const NO_NFTABLES: &str = "leave EnableNFTables out of the network configuration to use iptables";
 
+/// The tools of this host that can keep IPv4 rules.
+#[derive(Clone, Debug)]
+pub(crate) struct InstalledTools {
+    /// The iptables in use, in words; `None` if none is installed.
+    pub(crate) iptables: Option<String>,
+    /// True if nft is installed.
+    pub(crate) nft: bool,
+}
+
+/// Looks for the tools.
+pub(crate) async fn installed_tools() -> InstalledTools {
+    let found = Engines::find(Engine::Iptables).await;
+    InstalledTools { iptables: found.v4.chosen.as_ref().map(Tool::to_string), nft: found.nft.is_some() }
+}
+
 /// The tools found on this host.
 #[derive(Debug)]
 pub(super) struct Engines {

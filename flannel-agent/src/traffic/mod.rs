@@ -28,6 +28,7 @@ mod wanted;
 use flannel_netlink::{KernelEvent, Netlink};
 use tokio::sync::watch;
 
+pub(crate) use self::engines::{InstalledTools, installed_tools};
 pub use self::{
     error::TrafficError,
     wanted::{Engine, FamilyScope, TrafficOptions, WantedTraffic},

@@ -1,5 +1,6 @@
 //! The state of the traffic rules, as `status` shows it.
 
+use flannel_host::duration;
 use serde::{Deserialize, Serialize};
 
 /// The traffic rules.
@@ -40,7 +41,10 @@ impl TrafficStatus {
         }
         let engine = self.engine.as_ref().map(|engine| format!(" by {engine}")).unwrap_or_default();
         let repairs = match (self.repairs, self.repaired_at) {
-            (1.., Some(at)) => format!("; repaired {} times, last {} s ago", self.repairs, now.saturating_sub(at)),
+            (1.., Some(at)) => {
+                let times = if self.repairs == 1 { "once" } else { &format!("{} times", self.repairs) };
+                format!("; repaired {times}, last {} ago", duration::format(now.saturating_sub(at)))
+            }
             _ => String::new(),
         };
         format!("{} for {}{engine}{repairs}", asked.join(", "), self.families.join(" and "))
@@ -61,7 +65,7 @@ mod tests {
         let mended = TrafficStatus { engine, repairs: 2, repaired_at: Some(5), ..both };
         assert_eq!(
             mended.summary(9),
-            "masquerade, forward for IPv4 and IPv6 by nftables; repaired 2 times, last 4 s ago"
+            "masquerade, forward for IPv4 and IPv6 by nftables; repaired 2 times, last 4s ago"
         );
     }
 }

@@ -37,11 +37,18 @@ const OTHER_BACKENDS: &[(&str, &str)] = &[
     ("udp", VXLAN_INSTEAD),
     ("ipip", VXLAN_INSTEAD),
     ("wireguard", UNENCRYPTED_INSTEAD),
+    ("wireguard-native", WIREGUARD_OF_K3S),
     ("ipsec", UNENCRYPTED_INSTEAD),
     ("extension", "write \"Type\": \"vxlan\", or \"alloc\" to leave packets to another program"),
     ("tencent-vpc", "write \"Type\": \"alloc\" and set the routes of the VPC, or \"vxlan\""),
+    ("aws-vpc", FORMER_CLOUD_BACKEND),
+    ("gce", FORMER_CLOUD_BACKEND),
+    ("ali-vpc", FORMER_CLOUD_BACKEND),
 ];
 const VXLAN_INSTEAD: &str = "write \"Type\": \"vxlan\", or \"host-gw\" where all nodes share a link";
+const FORMER_CLOUD_BACKEND: &str = "flannel had it and removed it: write \"Type\": \"alloc\" and let the cloud's \
+     route controller set the routes of the VPC, or \"vxlan\"";
+const WIREGUARD_OF_K3S: &str = "k3s's name of flannel's wireguard: write \"Type\": \"vxlan\", which does not encrypt";
 const UNENCRYPTED_INSTEAD: &str = "write \"Type\": \"vxlan\", which does not encrypt";
 
 /// The way packets travel between the nodes.

@@ -1,8 +1,8 @@
 //! The connection to the API server: requests with deadlines, and fresh credentials after a
 //! refusal.
 //!
-//! The client library reads a token file once a minute. After a refusal everything is read again,
-//! so that a rotated token or a corrected kubeconfig takes effect at the next attempt.
+//! A token file is read once a minute. After a refusal everything is read again, so that a rotated
+//! token or a corrected kubeconfig takes effect at the next attempt.
 
 use std::time::Duration;
 
@@ -21,6 +21,7 @@ use super::{
     options::KubeOptions,
     requests::Built,
     stream::WatchStream,
+    token::{AddToken, TokenFile},
 };
 
 /// Timeouts for detecting a silent server, and the grace period for short failures.
@@ -130,8 +131,9 @@ impl KubeClient {
         // We have delays of our own, and want to know.
         config.default_retry = false;
         config.headers.push((USER_AGENT, HeaderValue::from_static(NAME)));
+        let token = TokenFile::take(&mut config.auth_info).map_err(setup)?;
         let builder = ClientBuilder::try_from(config).map_err(|error| setup(error.to_string()))?;
-        let client = builder.with_layer(&BoundAnswers).build();
+        let client = builder.with_layer(&AddToken(token)).with_layer(&BoundAnswers).build();
         Ok(self.connection.insert(client).clone())
     }
 }

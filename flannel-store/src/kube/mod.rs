@@ -25,6 +25,7 @@ mod renewal;
 mod requests;
 mod source;
 mod stream;
+mod token;
 
 use std::time::Duration;
 

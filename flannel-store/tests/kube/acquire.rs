@@ -145,6 +145,24 @@ async fn a_new_token_counts_at_the_next_try() {
 }
 
 #[tokio::test]
+async fn a_token_file_may_end_in_a_newline() {
+    let cluster = Cluster::double("newline").await;
+    cluster.add("own", Some("10.5.1.0/24"), &[]).await;
+    cluster.faults().change(|state| state.require("secret"));
+    cluster.write_token_file("secret\n");
+    let mut manager = cluster.manager("own");
+    manager.hints().await.expect("the token without the newline");
+    // A refusal makes the agent read the file at once.
+    cluster.faults().change(|state| state.require("rotated"));
+    cluster.write_token_file("rotated\n");
+    manager.hints().await.expect_err("an expired token");
+    manager.hints().await.expect("the new token");
+    cluster.write_token_file("\n");
+    let error = cluster.manager("own").hints().await.expect_err("no token");
+    assert!(error.to_string().contains("token: it is empty"), "{error}");
+}
+
+#[tokio::test]
 async fn an_unusable_address_of_the_operator_is_passed_over() {
     let cluster = Cluster::double("nonsense").await;
     cluster.add("own", Some("10.5.1.0/24"), &[("public-ip-overwrite", "here")]).await;

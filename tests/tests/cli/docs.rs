@@ -72,7 +72,7 @@ fn flags(help: &str) -> BTreeSet<&str> {
 fn flag(line: &str) -> Option<&str> {
     let line = line.trim();
     let at = line.find("--").filter(|_| line.starts_with('-'))?;
-    line[at + 2..].split([' ', '=']).next()
+    line[at + 2..].split([' ', '=', '[']).next()
 }
 
 #[test]

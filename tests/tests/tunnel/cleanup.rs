@@ -140,6 +140,25 @@ fn cleanup_refuses_while_an_agent_lives() -> Result<()> {
     Ok(())
 }
 
+/// The tunnel device and the rules are the agent's, wherever its files are.
+#[test]
+fn cleanup_with_another_state_directory_refuses_while_an_agent_lives() -> Result<()> {
+    let node = Cleaned::new("another", "--attach=auto", |_| Ok(()))?;
+    let state = Snapshot::of(&node.net.a)?;
+    let elsewhere = ["--state-dir=/run/another", "--bpf-pin-root=/sys/fs/bpf/another"];
+    let cleanup = |more: &[&str]| node.agent.cli(&[&["cleanup"], &elsewhere[..], more].concat());
+    let refusal = cleanup(&[]).expect_err("an agent lives").to_string();
+    let agent = format!("an agent (process {}) with the subnet 10.244.", node.agent.child().pid());
+    for part in ["exit status 1", &agent, "stop it first", "pass --state-dir=/run/flannel,"] {
+        assert!(refusal.contains(part), "{part} in: {refusal}");
+    }
+    assert_eq!(state.changes(&Snapshot::of(&node.net.a)?), "");
+    assert!(cleanup(&["--dry-run"])?.stdout.contains("would remove the device flannel.1"));
+    node.agent.sigterm_and_wait()?;
+    cleanup(&[])?;
+    Ok(())
+}
+
 #[test]
 fn cleanup_leaves_only_what_was_there_before_tcx() -> Result<()> {
     if hooks::lacks_tcx("cleanup of programs attached by TCX") {

@@ -2,7 +2,7 @@
 
 use super::DumpOptions;
 use crate::{
-    cli::{Answer, json, table},
+    cli::{Answer, count, json, table},
     diff::{self, Diff, Difference},
     observe::socket::ask_status,
 };
@@ -20,7 +20,7 @@ fn text(diff: &Diff) -> String {
     let against =
         if diff.leases { "leases, maps and kernel" } else { "maps and kernel (no agent answers for the leases)" };
     if diff.differences.is_empty() {
-        return format!("{against} agree about {} peers\n", diff.peers);
+        return format!("{against} agree about {}\n", count(diff.peers, "peer", "peers"));
     }
     let cells = |one: &Difference| {
         let said = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());

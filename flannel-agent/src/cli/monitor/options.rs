@@ -13,17 +13,18 @@ use ipnet::IpNet;
 use crate::{
     cli::{PinOptions, prefix},
     datapath::{PinRoot, monitor::MonitorSettings},
+    options::OneOf,
 };
 
 /// The packets to show, the limits, and the output format.
 #[derive(Debug, Args)]
 pub struct MonitorOptions {
     /// Only packets at this program; may be repeated
-    #[arg(long, value_name = "PROGRAM", value_parser = parse_program)]
+    #[arg(long, value_name = "PROGRAM", value_parser = OneOf::new(Program::ALL.map(Program::name), parse_program), hide_possible_values = true)]
     program: Vec<Program>,
     /// Only packets with this outcome, as in `maps dump stats`; may be repeated [default: all but
     /// `not_tunnel`]
-    #[arg(long, value_name = "REASON", value_parser = parse_reason)]
+    #[arg(long, value_name = "REASON", value_parser = OneOf::new(Reason::ALL.map(Reason::name), parse_reason), hide_possible_values = true)]
     reason: Vec<Reason>,
     /// Only packets that are dropped
     #[arg(long, conflicts_with = "reason")]

@@ -79,14 +79,26 @@ impl Cluster {
 
     /// Writes the kubeconfig file with this token.
     pub(crate) fn write_kubeconfig(&self, token: &str) {
-        let (url, token) = match &self.server {
-            Server::Double(double) => (double.url(), token),
-            Server::Real(real) => (real.url(), real::TOKEN),
+        let token = if let Server::Real(_) = &self.server { real::TOKEN } else { token };
+        self.write_kubeconfig_of(&json!({ "token": token }));
+    }
+
+    /// Writes the kubeconfig file with a token file of this content.
+    pub(crate) fn write_token_file(&self, content: &str) {
+        fs::write(self.scratch.path().join("token"), content).expect("a file");
+        // Relative to the kubeconfig.
+        self.write_kubeconfig_of(&json!({ "tokenFile": "token" }));
+    }
+
+    fn write_kubeconfig_of(&self, user: &Value) {
+        let url = match &self.server {
+            Server::Double(double) => double.url(),
+            Server::Real(real) => real.url(),
         };
         let file = json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "test",
             "clusters": [{ "name": "test", "cluster": { "server": url, "insecure-skip-tls-verify": true } }],
-            "users": [{ "name": "test", "user": { "token": token } }],
+            "users": [{ "name": "test", "user": user }],
             "contexts": [{ "name": "test", "context": { "cluster": "test", "user": "test" } }],
         });
         fs::write(self.scratch.path().join("kubeconfig"), file.to_string()).expect("a file");

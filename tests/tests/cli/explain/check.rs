@@ -35,6 +35,14 @@ fn a_host_is_judged_before_and_after_the_agent_is_there() -> Result<()> {
     let pins = node.command(["ls", "/sys/fs/bpf"]).any_code().run()?;
     ensure!(!pins.stdout.contains("flannel"), "a check leaves nothing: {pins:?}");
 
+    says(&bare, "pins", "ok", "programs can be pinned below /sys/fs/bpf/flannel")?;
+    says(&bare, "tools", "ok", "can keep masquerade and forward rules")?;
+    node.sh("mount -o remount,bind,ro /sys/fs/bpf")?;
+    let (read_only, code) = report(node, &binary)?;
+    ensure!(code == 0 && read_only["best"]["mode"] == "kernel", "{read_only:#}");
+    says(&read_only, "pins", "warn", "cannot write to /sys/fs/bpf: Read-only file system")?;
+    node.sh("mount -o remount,bind,rw /sys/fs/bpf")?;
+
     node.sh("sysctl -qw net.ipv4.ip_forward=0")?;
     let (broken, code) = report(node, &binary)?;
     ensure!(code == 1, "{broken:#}");
@@ -47,12 +55,22 @@ fn a_host_is_judged_before_and_after_the_agent_is_there() -> Result<()> {
     node.sh("iptables -t nat -A PREROUTING -m statistic --mode random --probability 0.5 -j RETURN")?;
     node.sh("iptables -A INPUT -p tcp -m limit --limit 1/s -j LOG")?;
     node.sh("ip link set eth0 mtu 1400")?;
+    for line in [
+        "ip link add docker0 type bridge",
+        "ip address add 172.17.0.1/16 dev docker0",
+        "ip netns add container",
+        "ip link add vethc type veth peer name eth0 netns container",
+        "ip link set vethc master docker0 up",
+    ] {
+        node.sh(line)?;
+    }
     node.sh("sysctl -qw net.ipv4.conf.flannel/1.rp_filter=1 net.ipv4.conf.all.rp_filter=0")?;
     let (report, code) = report(node, &binary)?;
     ensure!(code == 0, "warnings are no failure: {report:#}");
     says(&report, "interface", "ok", "eth0")?;
     says(&report, "firewall", "warn", "drops packets of UDP port 8472 in ip filter INPUT")?;
     says(&report, "rp_filter", "warn", "flannel.1")?;
+    says(&report, "mtu", "ok", "no pod's packets are larger than the tunnel takes")?;
     let rules = if report["best"]["mode"] == "fast" { "warn" } else { "ok" };
     says(&report, "rules", rules, "ip filter FORWARD (limit)")?;
     ensure!(!report.to_string().contains("statistic"), "chains of NAT are asked once for each connection: {report:#}");

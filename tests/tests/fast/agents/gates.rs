@@ -28,7 +28,7 @@ fn gate(pair: &Pair, action: impl FnOnce() -> Result<()>, undo: &str, ways: (boo
     pair.sender.wait_pod(&pair.near, ways.0, ways.1)?;
     let status = pair.sender.pod_status(&pair.near)?;
     assert_eq!(status["reasons"], serde_json::json!([reason]));
-    let text = pair.sender.cli(&["status"])?.stdout;
+    let text = pair.sender.cli_any(&["status"])?.stdout;
     assert!(text.contains(reason), "{text}");
     pair.sender.node().sh(undo)?;
     pair.sender.wait_pod(&pair.near, true, true)

@@ -36,7 +36,7 @@ fn wait_reasons(agent: &Agent, reasons: &[&str]) -> Result<Duration> {
 
 /// The reason is in all that an operator reads.
 fn is_named(agent: &Agent, reason: &str) -> Result<()> {
-    let text = agent.cli(&["status"])?.stdout;
+    let text = agent.cli_any(&["status"])?.stdout;
     ensure!(text.contains(&format!("what comes from other nodes takes the kernel's path: {reason}")), "{text}");
     let findings = agent.cli_json(&["check", "-o", "json"])?;
     let findings = findings["findings"].as_array().context("findings")?.clone();

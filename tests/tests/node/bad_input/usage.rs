@@ -29,7 +29,7 @@ fn every_mistake_on_the_command_line_is_reported_at_once() -> Result<()> {
     )?;
     for mistake in [
         "unknown flag --nonsense",
-        "--iface-regex=eth( is no regular expression: error: unclosed group",
+        "--iface-regex=eth( is no regular expression: unclosed group",
         "--datapath is \"quick\", expected kernel, encap, fast or auto",
         "--subnet-lease-renew-margin is \"1440\", expected 1 to 1439 minutes",
         "--public-ip is \"fd00::1\", expected an IPv4 address",

@@ -1,0 +1,64 @@
+//! The directory of the pins. Access rights do not show that it can be written: AppArmor and
+//! SELinux refuse what the mode permits. So a directory is made there, and removed.
+
+use std::{fs, io, path::Path, process};
+
+use flannel_common::mode::Mode;
+use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
+
+use super::{Best, Finding};
+use crate::{datapath::PinRoot, privileges::Privileges};
+
+/// Checks that the programs can be pinned, and lowers `best` if not.
+pub(super) fn look(pins: &PinRoot, best: &mut Best) -> Finding {
+    let root = pins.root();
+    let problem = match on_bpf_filesystem(root) {
+        Ok(Some(dir)) => match try_to_write(dir) {
+            Ok(()) => return Finding::ok("pins", format!("programs can be pinned below {}", root.display())),
+            Err(error) => format!("cannot write to {}: {error}", dir.display()),
+        },
+        Ok(None) if Privileges::current().is_ok_and(|held| held.may_mount()) => {
+            let text = format!("no bpf filesystem is mounted for {}: the agent mounts one", root.display());
+            return Finding::ok("pins", text);
+        }
+        Ok(None) => format!(
+            "no bpf filesystem is mounted for {}, and mounting one takes CAP_SYS_ADMIN, which is missing",
+            root.display()
+        ),
+        Err(error) => format!("cannot examine {}: {error}", root.display()),
+    };
+    best.lower(Mode::Kernel, &problem);
+    Finding::warn(
+        "pins",
+        problem,
+        "packets take the kernel path, which is complete, and the guard is off; mount a bpf filesystem that can be \
+         written, let the AppArmor or SELinux profile permit it, or choose another --bpf-pin-root",
+    )
+}
+
+/// Returns the nearest directory that exists, if it is on a bpf filesystem.
+fn on_bpf_filesystem(root: &Path) -> io::Result<Option<&Path>> {
+    let dir = root.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
+    Ok((statfs(dir)?.filesystem_type() == BPF_FS_MAGIC).then_some(dir))
+}
+
+fn try_to_write(dir: &Path) -> io::Result<()> {
+    // bpffs reserves names with a dot.
+    let probe = dir.join(format!("flannel-check-{}", process::id()));
+    fs::create_dir(&probe)?;
+    fs::remove_dir(&probe)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_probe_leaves_nothing_and_reports_a_refusal() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        try_to_write(scratch.path()).expect("a directory that can be written");
+        assert_eq!(fs::read_dir(scratch.path()).expect("a directory").count(), 0);
+        assert!(try_to_write(&scratch.path().join("absent")).is_err());
+        assert!(matches!(on_bpf_filesystem(&scratch.path().join("absent/too")), Ok(None)));
+    }
+}

@@ -1,0 +1,130 @@
+//! The bearer token that a file holds: the service account's, or a kubeconfig's `tokenFile`.
+//!
+//! The client library sends the file's content as it is and refuses a final newline, which no HTTP
+//! header may have. client-go trims it (`transport/token_source.go`), so files with one are in use.
+//! As there, the file is read again once a minute, and its last token is kept while it cannot be
+//! read.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+    task::{Context, Poll},
+    time::{Duration, Instant},
+};
+
+use http::{HeaderValue, Request, header::AUTHORIZATION};
+use kube::config::AuthInfo;
+use tower::{Layer, Service};
+
+/// The period after which the file is read again. Kubelet replaces a token at 80 % of its lifetime
+/// of at least ten minutes.
+const PERIOD: Duration = Duration::from_mins(1);
+
+/// The token of a file. Clones share it.
+#[derive(Clone)]
+pub(super) struct TokenFile {
+    path: PathBuf,
+    current: Arc<Mutex<Current>>,
+}
+
+struct Current {
+    header: HeaderValue,
+    read_at: Instant,
+}
+
+impl TokenFile {
+    /// Takes the token file out of the credentials of the client library, if they use one, and
+    /// reads it.
+    pub(super) fn take(credentials: &mut AuthInfo) -> Result<Option<Self>, String> {
+        // The library prefers an inline token.
+        if credentials.token.is_some() {
+            return Ok(None);
+        }
+        credentials.token_file.take().map(|path| Self::open(path.into(), Instant::now())).transpose()
+    }
+
+    fn open(path: PathBuf, now: Instant) -> Result<Self, String> {
+        let header = read(&path).map_err(|problem| format!("token file {}: {problem}", path.display()))?;
+        Ok(Self { path, current: Arc::new(Mutex::new(Current { header, read_at: now })) })
+    }
+
+    fn header(&self, now: Instant) -> HeaderValue {
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        if now.saturating_duration_since(current.read_at) >= PERIOD {
+            current.read_at = now;
+            current.header = read(&self.path).unwrap_or_else(|_kept| current.header.clone());
+        }
+        current.header.clone()
+    }
+}
+
+fn read(path: &Path) -> Result<HeaderValue, String> {
+    let text = fs::read_to_string(path).map_err(|error| error.to_string())?;
+    let token = text.trim();
+    if token.is_empty() {
+        return Err("it is empty".to_owned());
+    }
+    let header = HeaderValue::from_str(&format!("Bearer {token}"));
+    let mut header = header.map_err(|_invalid| "the token has characters that no HTTP header may have".to_owned())?;
+    header.set_sensitive(true);
+    Ok(header)
+}
+
+/// Adds the token of a file to each request, if there is one.
+pub(super) struct AddToken(pub(super) Option<TokenFile>);
+
+impl<S> Layer<S> for AddToken {
+    type Service = TokenService<S>;
+
+    fn layer(&self, inner: S) -> TokenService<S> {
+        TokenService { inner, token: self.0.clone() }
+    }
+}
+
+/// A service whose requests have a token.
+pub(super) struct TokenService<S> {
+    inner: S,
+    token: Option<TokenFile>,
+}
+
+impl<S: Service<Request<A>>, A> Service<Request<A>> for TokenService<S> {
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = S::Future;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, mut request: Request<A>) -> S::Future {
+        if let Some(token) = &self.token {
+            request.headers_mut().insert(AUTHORIZATION, token.header(Instant::now()));
+        }
+        self.inner.call(request)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_file_is_trimmed_and_read_once_a_minute() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let path = scratch.path().join("token");
+        let write = |text: &str| fs::write(&path, text).expect("written");
+        let start = Instant::now();
+        write(" first\r\n");
+        let token = TokenFile::open(path.clone(), start).expect("a token");
+        let at = |seconds| token.header(start + Duration::from_secs(seconds));
+        write("second\n");
+        assert_eq!((at(59), at(60)), (HeaderValue::from_static("Bearer first"), "Bearer second".parse().expect("one")));
+        for unusable in ["", "\n", "a\nb"] {
+            write(unusable);
+            assert_eq!(at(200), "Bearer second", "{unusable:?}");
+            assert!(TokenFile::open(path.clone(), start).is_err(), "{unusable:?}");
+        }
+        assert!(at(0).is_sensitive());
+    }
+}
