@@ -4,15 +4,17 @@
 use std::{fs, io, path::Path, process};
 
 use flannel_common::mode::Mode;
-use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
 
 use super::{Best, Finding};
-use crate::{datapath::PinRoot, privileges::Privileges};
+use crate::{
+    datapath::{PinRoot, bpffs},
+    privileges::Privileges,
+};
 
 /// Checks that the programs can be pinned, and lowers `best` if not.
 pub(super) fn look(pins: &PinRoot, best: &mut Best) -> Finding {
     let root = pins.root();
-    let problem = match on_bpf_filesystem(root) {
+    let problem = match bpffs::existing_on_bpffs(root) {
         Ok(Some(dir)) => match try_to_write(dir) {
             Ok(()) => return Finding::ok("pins", format!("programs can be pinned below {}", root.display())),
             Err(error) => format!("cannot write to {}: {error}", dir.display()),
@@ -36,12 +38,6 @@ pub(super) fn look(pins: &PinRoot, best: &mut Best) -> Finding {
     )
 }
 
-/// Returns the nearest directory that exists, if it is on a bpf filesystem.
-fn on_bpf_filesystem(root: &Path) -> io::Result<Option<&Path>> {
-    let dir = root.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
-    Ok((statfs(dir)?.filesystem_type() == BPF_FS_MAGIC).then_some(dir))
-}
-
 fn try_to_write(dir: &Path) -> io::Result<()> {
     // bpffs reserves names with a dot.
     let probe = dir.join(format!("flannel-check-{}", process::id()));
@@ -59,6 +55,5 @@ mod tests {
         try_to_write(scratch.path()).expect("a directory that can be written");
         assert_eq!(fs::read_dir(scratch.path()).expect("a directory").count(), 0);
         assert!(try_to_write(&scratch.path().join("absent")).is_err());
-        assert!(matches!(on_bpf_filesystem(&scratch.path().join("absent/too")), Ok(None)));
     }
 }

@@ -13,13 +13,11 @@ use std::{
 use nix::{
     mount::{MsFlags, mount, umount},
     sched::{CloneFlags, setns, unshare},
-    sys::statfs::{FsType, statfs},
+    sys::statfs::{BPF_FS_MAGIC, statfs},
 };
 
 use crate::datapath::DatapathError;
 
-/// `BPF_FS_MAGIC` of linux/magic.h.
-const BPF_FS_MAGIC: FsType = FsType(0xcafe_4a11_u32 as _);
 /// The mount point that hosts use.
 const CONVENTIONAL: &str = "/sys/fs/bpf";
 
@@ -79,10 +77,14 @@ fn mount_point(root: &Path) -> &Path {
     if root.starts_with(conventional) { conventional } else { root }
 }
 
-/// Returns true if `path`, or its nearest ancestor that exists, is on a bpf filesystem.
-fn is_on_bpffs(path: &Path) -> io::Result<bool> {
+/// Returns `path`, or its nearest ancestor that exists, if that is on a bpf filesystem.
+pub fn existing_on_bpffs(path: &Path) -> io::Result<Option<&Path>> {
     let existing = path.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
-    Ok(statfs(existing)?.filesystem_type() == BPF_FS_MAGIC)
+    Ok((statfs(existing)?.filesystem_type() == BPF_FS_MAGIC).then_some(existing))
+}
+
+fn is_on_bpffs(path: &Path) -> io::Result<bool> {
+    Ok(existing_on_bpffs(path)?.is_some())
 }
 
 #[cfg(test)]
@@ -100,6 +102,7 @@ mod tests {
         let scratch = tempfile::tempdir().expect("a directory");
         assert!(!is_own_mount(scratch.path()));
         assert!(!is_own_mount(&scratch.path().join("absent")));
+        assert!(matches!(existing_on_bpffs(&scratch.path().join("absent/too")), Ok(None)));
         assert!(!is_own_mount(Path::new("/sys/fs/bpf")));
     }
 
