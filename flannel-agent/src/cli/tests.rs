@@ -289,7 +289,7 @@ fn values_are_checked_at_once_as_well() {
         "--healthz-port=65536",
         "--metrics-ip=eth0",
         "--metrics-port=-1",
-        "--log-format=klog",
+        "--log-format=logfmt",
     ];
     let text = mistakes(&args, &[]);
     for expected in [
@@ -308,7 +308,7 @@ fn values_are_checked_at_once_as_well() {
         "--healthz-port is \"65536\", expected 0 to 65535",
         "--metrics-ip is \"eth0\", expected an IP address",
         "--metrics-port is \"-1\", expected 0 to 65535",
-        "--log-format is \"klog\", expected text or json",
+        "--log-format is \"logfmt\", expected text, json or klog",
     ] {
         assert!(text.contains(expected), "{expected}: {text}");
     }

@@ -11,6 +11,8 @@ use tracing_subscriber::{
     Layer, Registry, filter::Targets, fmt, layer::SubscriberExt as _, util::SubscriberInitExt as _,
 };
 
+use super::klog::Klog;
+
 /// The format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogFormat {
@@ -19,6 +21,8 @@ pub enum LogFormat {
     Text,
     /// One JSON object per line.
     Json,
+    /// For programs that read klog's lines.
+    Klog,
 }
 
 /// Logs our own events up to `level`, and those of libraries from warnings on. The Kubernetes
@@ -39,6 +43,7 @@ fn lines(format: LogFormat) -> Box<dyn Layer<Registry> + Send + Sync> {
     let ansi = io::IsTerminal::is_terminal(&io::stderr());
     match format {
         LogFormat::Text => fmt::layer().with_writer(io::stderr).with_ansi(ansi).boxed(),
+        LogFormat::Klog => fmt::layer().event_format(Klog).with_ansi(false).with_writer(io::stderr).boxed(),
         LogFormat::Json => fmt::layer().json().flatten_event(true).with_writer(io::stderr).boxed(),
     }
 }

@@ -6,6 +6,7 @@ mod connections;
 pub mod flows;
 pub mod health;
 pub mod http;
+mod klog;
 pub mod log;
 pub mod metrics;
 pub mod notify;

@@ -19,8 +19,9 @@ pub struct LogOptions {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Log")]
 pub(super) struct LogFlags {
-    /// Format of log lines on standard error: `text`, or `json` with one object each
-    #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = OneOf::flag(["text", "json"]), hide_possible_values = true)]
+    /// Format of log lines on standard error: `text`, `json` with one object each, or `klog` as
+    /// stock flannel writes them
+    #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = OneOf::flag(["text", "json", "klog"]), hide_possible_values = true)]
     log_format: String,
     /// Log verbosity: 0 = info, 1-5 = debug, 6+ = trace
     #[arg(long = "v", value_name = "LEVEL", default_value_t = 0, allow_negative_numbers = true)]
@@ -29,8 +30,8 @@ pub(super) struct LogFlags {
 
 impl LogFlags {
     pub(super) fn check(&self, checks: &mut Checks) -> LogOptions {
-        let formats = [("text", LogFormat::Text), ("json", LogFormat::Json)];
-        let format = checks.choice("log-format", &self.log_format, &formats, "text or json");
+        let formats = [("text", LogFormat::Text), ("json", LogFormat::Json), ("klog", LogFormat::Klog)];
+        let format = checks.choice("log-format", &self.log_format, &formats, "text, json or klog");
         LogOptions { level: log_level(self.v), format }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 
 use super::{deploy, documents::Documents, helm};
@@ -86,6 +86,8 @@ fn containers_come_and_go() -> Result<()> {
     Ok(())
 }
 
+const NODE_AFFINITY: &str = "/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms";
+
 /// The expected values at JSON pointers in the pods' specification; null for an absent one.
 #[test]
 fn values_reach_their_place() -> Result<()> {
@@ -107,6 +109,10 @@ fn values_reach_their_place() -> Result<()> {
         ("upstream", "/nodeSelector".to_owned(), json!({"example.com/network": "flannel"})),
         ("upstream", "/tolerations".to_owned(), json!([{"operator": "Exists"}])),
         ("own-cni", "/containers/0/imagePullPolicy".to_owned(), json!("Always")),
+        ("own-cni", "/containers/0/image".to_owned(), json!(format!("flannel-agent@sha256:{:064}", 1))),
+        ("own-cni", format!("{NODE_AFFINITY}/0/matchExpressions/0/key"), json!("example.com/ebpf")),
+        ("own-cni", format!("{NODE_AFFINITY}/0/matchExpressions/1"), Value::Null),
+        ("default", format!("{NODE_AFFINITY}/0/matchExpressions/0/key"), json!("kubernetes.io/os")),
         ("default", "/initContainers/2/args/2".to_owned(), Value::Null),
         ("fast", "/initContainers/2/args/2".to_owned(), json!("--conntrack-liberal=false")),
         ("default", "/securityContext/seLinuxOptions/type".to_owned(), json!("spc_t")),
@@ -170,6 +176,22 @@ fn the_chart_gives_the_operator_what_the_monitor_by_hand_gives_it() -> Result<()
     let by_hand = Documents::parse(&fs::read_to_string(deploy("monitoring/podmonitor.yml"))?)?;
     let (ours, by_hand) = (documents.at("PodMonitor", "/spec")?, by_hand.at("PodMonitor", "/spec")?);
     ensure!(ours == by_hand, "the chart has {ours:#}\nwhere deploy/monitoring has {by_hand:#}");
+    Ok(())
+}
+
+#[test]
+fn the_chart_brings_the_alerts_and_the_dashboard() -> Result<()> {
+    let Some(documents) = helm::set("metrics")? else { return Ok(()) };
+    let by_hand: Value = serde_saphyr::from_str(&fs::read_to_string(deploy("monitoring/alerts.yml"))?)?;
+    let ours = documents.at("PrometheusRule", "/spec")?;
+    ensure!(*ours == by_hand, "the chart has {ours:#}\nwhere deploy/monitoring has {by_hand:#}");
+    ensure!(documents.at("PrometheusRule", "/metadata/labels/release")? == "prometheus", "the operator's label");
+    let dashboard = documents.at("ConfigMap/kube-flannel-dashboard", "/data/flannel.json")?;
+    let ours: Value = serde_json::from_str(dashboard.as_str().context("a text")?)?;
+    let by_hand: Value = serde_json::from_str(&fs::read_to_string(deploy("monitoring/dashboard.json"))?)?;
+    ensure!(ours == by_hand, "another dashboard");
+    let label = documents.at("ConfigMap/kube-flannel-dashboard", "/metadata/labels/grafana_dashboard")?;
+    ensure!(label == "1", "the label that Grafana's sidecar looks for: {label}");
     Ok(())
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context as _, Result};
 use serde_json::Value;
 
-/// By kind; no kind is there twice.
+/// By kind, those of another name than the others of their kind by kind and name.
 #[derive(Debug)]
 pub(crate) struct Documents(pub(crate) BTreeMap<String, Value>);
 
@@ -13,7 +13,7 @@ impl Documents {
     pub(crate) fn parse(text: &str) -> Result<Self> {
         let documents: Vec<Value> = serde_saphyr::from_multiple(text).context("YAML")?;
         let count = documents.len();
-        let by_kind: BTreeMap<_, _> = documents.into_iter().map(|document| (kind_of(&document), document)).collect();
+        let by_kind: BTreeMap<_, _> = documents.into_iter().map(|document| (key_of(&document), document)).collect();
         anyhow::ensure!(by_kind.len() == count, "{count} documents, {:?}", by_kind.keys());
         Ok(Self(by_kind))
     }
@@ -47,6 +47,10 @@ impl Documents {
     }
 }
 
-fn kind_of(document: &Value) -> String {
-    document["kind"].as_str().unwrap_or_default().to_owned()
+fn key_of(document: &Value) -> String {
+    let kind = document["kind"].as_str().unwrap_or_default();
+    match document["metadata"]["name"].as_str() {
+        Some(name @ "kube-flannel-dashboard") => format!("{kind}/{name}"),
+        _ => kind.to_owned(),
+    }
 }

@@ -26,9 +26,9 @@ fn validate(what: &str, files: &[PathBuf]) -> Result<()> {
     Ok(())
 }
 
-/// All but what Prometheus' operator brings the schema of. JSON is YAML.
+/// All but those whose schemas the operator of Prometheus brings. JSON is YAML.
 fn kubernetes_own(documents: &Documents) -> String {
-    let own = documents.0.iter().filter(|(kind, _)| *kind != "PodMonitor");
+    let own = documents.0.iter().filter(|(kind, _)| !["PodMonitor", "PrometheusRule"].contains(&kind.as_str()));
     own.map(|(_, document)| format!("---\n{document}\n")).collect::<Vec<_>>().concat()
 }
 

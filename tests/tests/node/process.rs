@@ -2,7 +2,7 @@
 
 use std::{os::unix::net::UnixDatagram, time::Duration};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{AgentOptions, Lab, Node, ThreeNodes, cluster::VXLAN, etcd::CONFIG_KEY, eventually, throughout};
 use serde_json::Value;
 
@@ -106,6 +106,23 @@ fn the_log_is_json_on_request_and_holds_no_password() -> Result<()> {
         assert!(object["level"].is_string() && object["message"].is_string(), "{line}");
     }
     assert!(log.contains("lease acquired"), "{log}");
+    Ok(())
+}
+
+#[test]
+fn the_log_has_the_form_of_stock_flannels_on_request() -> Result<()> {
+    let net = ThreeNodes::new("klog", VXLAN)?;
+    let agent = net.a.ready_agent(net.options()?.flag("--log-format=klog"))?;
+    agent.sigterm_and_wait()?;
+    let log = agent.child().log();
+    for line in log.lines() {
+        let (header, _) = line.split_once("] ").with_context(|| line.to_owned())?;
+        let words: Vec<&str> = header.split_ascii_whitespace().collect();
+        let (severity, date) = words[0].split_at(1);
+        let is_place = words.last().is_some_and(|place| place.contains(".rs:"));
+        ensure!("IWE".contains(severity) && date.len() == 4 && words.len() == 4 && is_place, "{line}");
+    }
+    ensure!(log.contains("lease acquired"), "{log}");
     Ok(())
 }
 

@@ -27,7 +27,9 @@ annotations:
 
 {{- define "flannel.image" -}}
 {{- $image := .Values.flannel.image -}}
-image: {{ printf "%s:%s" $image.repository ($image.tag | default .Chart.AppVersion) | quote }}
+{{- $version := printf ":%s" ($image.tag | default .Chart.AppVersion) -}}
+{{- with $image.digest }}{{ $version = printf "@%s" . }}{{ end }}
+image: {{ printf "%s%s" $image.repository $version | quote }}
 {{- with $image.pullPolicy }}
 imagePullPolicy: {{ . }}
 {{- end }}
