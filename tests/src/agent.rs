@@ -16,6 +16,12 @@ use crate::{ChildGuard, Confinement, Node, Output, eventually};
 /// To lease a subnet and load all programs, on a machine that is busy with something else.
 const START_LIMIT: Duration = Duration::from_mins(1);
 
+/// The path of the agent under test, `FLANNEL_AGENT`.
+pub fn agent_binary() -> Result<PathBuf> {
+    let binary = env::var_os("FLANNEL_AGENT").context("FLANNEL_AGENT must be the path of the agent's binary")?;
+    PathBuf::from(binary).canonicalize().context("FLANNEL_AGENT")
+}
+
 /// The options with which an agent is started.
 #[derive(Clone, Debug)]
 pub struct AgentOptions {
@@ -40,10 +46,8 @@ impl AgentOptions {
     /// The usual agent: leases in etcd at `endpoint`, underlay on `eth0`. The binary is
     /// `FLANNEL_AGENT`.
     pub fn etcd(endpoint: &str) -> Result<Self> {
-        let binary = env::var_os("FLANNEL_AGENT").context("FLANNEL_AGENT must be the path of the agent's binary")?;
-        let binary = PathBuf::from(binary).canonicalize().context("FLANNEL_AGENT")?;
         Ok(Self {
-            binary,
+            binary: agent_binary()?,
             flags: vec![format!("--etcd-endpoints={endpoint}"), "--iface=eth0".to_owned()],
             wrapper: Vec::new(),
             confinement: Some(Confinement::of_the_manifest()?),

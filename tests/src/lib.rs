@@ -56,7 +56,7 @@ pub mod wait;
 pub mod wire;
 pub mod xdp;
 
-pub use agent::{Agent, AgentOptions};
+pub use agent::{Agent, AgentOptions, agent_binary};
 pub use confined::Confinement;
 pub use etcd::Etcd;
 pub use host::{Host, Output};

@@ -136,8 +136,7 @@ fn build_plugin(mut cargo: Command, workspace: &Workspace, built: &Built) -> any
 
 fn host_triple(workspace: &Workspace) -> anyhow::Result<String> {
     let mut rustc = workspace.command(env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
-    let output = rustc.arg("-vV").output().context("cannot run rustc")?;
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let text = workspace::output(rustc.arg("-vV"))?;
     let host = text.lines().find_map(|line| line.strip_prefix("host: "));
     Ok(host.with_context(|| format!("rustc -vV names no host: {text}"))?.to_owned())
 }

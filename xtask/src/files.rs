@@ -4,6 +4,14 @@ use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
 
 use anyhow::Context as _;
 
+use crate::workspace::{self, Workspace};
+
+/// Copies a program as [`install`] does, and strips the copy.
+pub(crate) fn install_program(workspace: &Workspace, from: &Path, to: &Path) -> anyhow::Result<()> {
+    install(from, to, 0o755)?;
+    workspace::run(workspace.command("strip").arg(to), "strip")
+}
+
 /// Copies a file to a place whose directories are made.
 pub(crate) fn install(from: &Path, to: &Path, mode: u32) -> anyhow::Result<()> {
     make_parent(to)?;

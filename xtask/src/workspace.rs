@@ -98,6 +98,11 @@ impl Workspace {
         command
     }
 
+    /// Returns this machine's architecture, as Debian and the OCI image specification call it.
+    pub(crate) fn architecture(&self) -> anyhow::Result<String> {
+        Ok(output(self.command("dpkg").arg("--print-architecture"))?.trim().to_owned())
+    }
+
     /// Returns the path of a command, if there is one in the search path.
     pub(crate) fn find_command(&self, name: &str) -> Option<PathBuf> {
         env::split_paths(&self.search_path()).map(|dir| dir.join(name)).find(|path| path.is_file())

@@ -16,11 +16,8 @@ pub(super) struct LoweredMode(Option<Instant>);
 impl LoweredMode {
     /// Takes in the reason why it is lowered now, if it is. Returns it if that has lasted.
     fn lasting(&mut self, reason: Option<String>, now: Instant) -> Option<String> {
-        let since = *self.0.get_or_insert(now);
-        if reason.is_none() {
-            self.0 = None;
-        }
-        reason.filter(|_| now.duration_since(since) >= LASTING)
+        self.0 = reason.is_some().then(|| self.0.unwrap_or(now));
+        reason.filter(|_| self.0.is_some_and(|since| now.duration_since(since) >= LASTING))
     }
 }
 

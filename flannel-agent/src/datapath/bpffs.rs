@@ -1,7 +1,7 @@
 //! The bpf filesystem of the pins: found, mounted, and taken away.
 //!
-//! The one on `/sys/fs/bpf` belongs to the host and stays. A pin root elsewhere has one of its own,
-//! which the cleanup unmounts: so in Kubernetes, where the pin root is below the run directory.
+//! The one on `/sys/fs/bpf` belongs to the host and stays. A pin root elsewhere, as in Kubernetes
+//! below the run directory, has one of its own. The cleanup unmounts it.
 
 use std::{
     fs::{self, File},

@@ -4,7 +4,7 @@
 use std::fs;
 
 use anyhow::Result;
-use flannel_tests::{AgentOptions, Lab, Node};
+use flannel_tests::{Lab, Node, agent_binary};
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../scripts/mk-docker-opts.sh");
 const SAMPLE: &str =
@@ -15,7 +15,7 @@ const ALL: &str = "DOCKER_OPTS=\" --bip=10.1.74.1/24 --ip-masq=true --mtu=1472\"
 
 /// Runs both with the same arguments; the exit status and the file they agree on.
 fn both(node: &Node, arguments: &str, environment: &[(&str, &str)]) -> Result<(i32, String)> {
-    let agent = AgentOptions::etcd("http://127.0.0.1:1")?.binary.display().to_string();
+    let agent = agent_binary()?.display().to_string();
     let output = node.outside_path("/run/docker_opts.env");
     let mut results = Vec::new();
     for program in [format!("{agent} docker-opts"), format!("sh {SCRIPT}")] {

@@ -15,12 +15,14 @@ mod schemas;
 mod seccomp;
 
 use std::{
-    env, fs,
+    fs,
     path::PathBuf,
     process::{Command, Output},
 };
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
+
+use flannel_tests::agent_binary;
 
 use self::documents::Documents;
 
@@ -38,8 +40,7 @@ fn text_of(output: &Output) -> String {
 
 /// With `--version` the agent ends at once, but not before it has judged every other flag.
 fn agent_takes(flags: &[String]) -> Result<()> {
-    let agent = env::var_os("FLANNEL_AGENT").context("FLANNEL_AGENT names the agent")?;
-    let output = Command::new(agent).arg("run").args(flags).arg("--version").output()?;
+    let output = Command::new(agent_binary()?).arg("run").args(flags).arg("--version").output()?;
     ensure!(output.status.success(), "{flags:?}: {}", text_of(&output));
     Ok(())
 }

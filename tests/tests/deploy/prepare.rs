@@ -1,10 +1,10 @@
 //! The init container that prepares a node, with the command of the manifest: a bpf filesystem of
 //! the agent's own in the mount namespace of the host, and the sysctls of conntrack.
 
-use std::{env, fs, process::Command};
+use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_tests::{AgentOptions, Node, TwoNodes, cluster::VXLAN};
+use flannel_tests::{AgentOptions, Node, TwoNodes, agent_binary, cluster::VXLAN};
 
 use super::{documents::Documents, manifest, text_of};
 
@@ -26,11 +26,6 @@ const HOST: &str = r#"
     grep -h ^sysctl /run/flannel/sysctls || true
 "#;
 
-fn agent() -> Result<String> {
-    let agent = env::var("FLANNEL_AGENT").context("FLANNEL_AGENT names the agent")?;
-    Ok(fs::canonicalize(agent)?.display().to_string())
-}
-
 /// The arguments and the environment of the init container. The host's /proc is elsewhere here.
 fn init_container(documents: &Documents) -> Result<(Vec<String>, String)> {
     let container = documents.pod("/initContainers/2")?;
@@ -46,7 +41,7 @@ fn prepare(more: &[&str]) -> Result<String> {
     assert_eq!((args.as_slice(), pin_root.as_str()), (["prepare".to_owned()].as_slice(), PIN_ROOT));
     let output = Command::new("unshare")
         .args(["--mount", "--net", "--propagation", "private", "sh", "-c", HOST, "host"])
-        .arg(agent()?)
+        .arg(agent_binary()?)
         .args(args)
         .args(more)
         .env("FLANNELD_BPF_PIN_ROOT", pin_root)
@@ -72,7 +67,7 @@ fn a_node_is_prepared_and_its_values_before_are_recorded() -> Result<()> {
 fn what_cannot_be_prepared_is_a_warning() -> Result<()> {
     let output = Command::new("unshare")
         .args(["--mount", "--net", "--propagation", "private"])
-        .arg(agent()?)
+        .arg(agent_binary()?)
         .args(["prepare", "--mount-namespace=/absent/ns/mnt", "--state-dir=/proc/absent", "--bpf-pin-root=/absent"])
         .output()?;
     let text = text_of(&output);
@@ -103,7 +98,7 @@ fn bpf_filesystems(node: &Node) -> Result<Vec<String>> {
 fn an_agent_of_a_pod_has_a_bpf_filesystem_of_its_own() -> Result<()> {
     let nodes = TwoNodes::new("ownbpf", VXLAN)?;
     let options = AgentOptions { pin_root: PIN_ROOT.to_owned(), ..nodes.options()? };
-    let agent = agent()?;
+    let agent = agent_binary()?.display().to_string();
     shell(&nodes.a, &format!("umount -l /sys/fs/bpf && {agent} prepare --bpf-pin-root={PIN_ROOT}"))?;
     assert_eq!(bpf_filesystems(&nodes.a)?, [PIN_ROOT]);
     let a = nodes.a.ready_agent(options)?;

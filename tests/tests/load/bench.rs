@@ -3,13 +3,14 @@
 
 use std::{
     collections::BTreeSet,
-    env, fs,
+    fs,
     os::unix::fs::symlink,
     path::Path,
     process::{Command, Output},
 };
 
 use anyhow::{Context as _, Result, ensure};
+use flannel_tests::agent_binary;
 use serde_json::Value;
 
 const WORKLOADS: [&str; 6] = ["tcp_stream_1", "tcp_stream_8", "tcp_rr", "udp_rr", "tcp_crr", "udp_pps"];
@@ -30,7 +31,7 @@ fn every_workload_is_measured_in_every_mode() -> Result<()> {
     let dir = tempfile::tempdir()?;
     // In flanneld's place the agent takes flanneld's command line.
     let flanneld = dir.path().join("flanneld");
-    symlink(env::var("FLANNEL_AGENT").context("FLANNEL_AGENT")?, &flanneld)?;
+    symlink(agent_binary()?, &flanneld)?;
     let (rows, chart) = (dir.path().join("rows.json"), dir.path().join("chart.svg"));
     bench(&[
         "--quick",

@@ -16,7 +16,7 @@ use anyhow::{Context as _, ensure};
 
 use crate::{
     build::Built,
-    files::{install, write},
+    files::{install, install_program, write},
     workspace::{self, Workspace, output},
 };
 
@@ -50,8 +50,7 @@ pub(crate) fn package(workspace: &Workspace, built: &Built, cyclonedx: &Path) ->
     }
     for (name, installed) in PROGRAMS {
         let program = tree.join(installed);
-        install(&built.program(name), &program, 0o755)?;
-        workspace::run(workspace.command("strip").arg(&program), "strip")?;
+        install_program(workspace, &built.program(name), &program)?;
         let bytes = fs::read(&program).with_context(|| format!("cannot read {}", program.display()))?;
         let has_crates = bytes.windows(CRATES.len()).any(|window| window == CRATES);
         ensure!(has_crates, "{} does not list its crates (section .dep-v0 of cargo-auditable)", program.display());
@@ -68,10 +67,10 @@ pub(crate) fn package(workspace: &Workspace, built: &Built, cyclonedx: &Path) ->
         install(&bill, &tree.join("usr/share/doc/flannel-agent").join(name), 0o644)?;
     }
     generate(workspace, &tree)?;
-    let architecture = output(workspace.command("dpkg").arg("--print-architecture"))?;
-    write(&tree.join("DEBIAN/control"), &control(architecture.trim()))?;
+    let architecture = workspace.architecture()?;
+    write(&tree.join("DEBIAN/control"), &control(&architecture))?;
     write(&tree.join("DEBIAN/conffiles"), &format!("/{}\n", SETTINGS.1))?;
-    let package = dist.join(format!("flannel-agent_{}_{}.deb", env!("CARGO_PKG_VERSION"), architecture.trim()));
+    let package = dist.join(format!("flannel-agent_{}_{architecture}.deb", env!("CARGO_PKG_VERSION")));
     let mut pack = workspace.command("dpkg-deb");
     pack.args(["--build", "--root-owner-group"]).arg(&tree).arg(&package);
     workspace::run(&mut pack, "dpkg-deb")?;

@@ -4,6 +4,7 @@
 use std::{
     fs,
     path::{Path, PathBuf},
+    process::Command,
 };
 
 use anyhow::Context as _;
@@ -57,18 +58,24 @@ pub(super) struct Layer {
 }
 
 impl Layer {
-    /// Packs a directory, in an order and with times and owners that do not depend on this machine.
+    /// Packs a directory.
     pub(super) fn of(workspace: &Workspace, tree: &Path, created_by: &'static str, epoch: u64) -> anyhow::Result<Self> {
         let archive = tree.with_extension("tar");
-        let mut tar = workspace.command("tar");
-        tar.args(["--create", "--format=gnu", "--sort=name", "--numeric-owner", &format!("--mtime=@{epoch}")]);
-        tar.args(["--owner=0", "--group=0", "--file"]).arg(&archive).arg("--directory").arg(tree).arg(".");
-        workspace::run(&mut tar, "tar")?;
+        workspace::run(tar(workspace, tree, &archive, epoch).arg("."), "tar")?;
         let contents = digest(workspace, &archive)?;
         workspace::run(workspace.command("gzip").args(["--no-name", "-6", "--force"]).arg(&archive), "gzip")?;
         let compressed = Blob::of(workspace, tree.with_extension("tar.gz"))?;
         Ok(Self { compressed, contents, created_by })
     }
+}
+
+/// The start of a command that packs parts of a directory, in an order and with times and owners
+/// that do not depend on this machine.
+fn tar(workspace: &Workspace, dir: &Path, archive: &Path, epoch: u64) -> Command {
+    let mut tar = workspace.command("tar");
+    tar.args(["--create", "--format=gnu", "--sort=name", "--numeric-owner", &format!("--mtime=@{epoch}")]);
+    tar.args(["--owner=0", "--group=0", "--file"]).arg(archive).arg("--directory").arg(dir);
+    tar
 }
 
 /// An image.
@@ -95,10 +102,8 @@ impl Layout<'_> {
             files::install(&blob.file, &dir.join(blob.path()), 0o644)?;
         }
         files::make_parent(archive)?;
-        let mut tar = workspace.command("tar");
-        tar.args(["--create", "--format=gnu", "--sort=name", "--numeric-owner", &format!("--mtime=@{}", self.epoch)]);
-        tar.args(["--owner=0", "--group=0", "--mode=a+rX,u+w,go-w", "--file"]).arg(archive).arg("--directory").arg(dir);
-        tar.args(["blobs", "index.json", "manifest.json", "oci-layout"]);
+        let mut tar = tar(workspace, dir, archive, self.epoch);
+        tar.args(["--mode=a+rX,u+w,go-w", "blobs", "index.json", "manifest.json", "oci-layout"]);
         workspace::run(&mut tar, "tar")
     }
 

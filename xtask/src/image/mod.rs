@@ -53,8 +53,8 @@ const FILES: [(&str, &str, u32); 3] = [
     ("deploy/seccomp/flannel-agent.json", "opt/share/flannel-agent.json", 0o644),
     ("LICENSE", "usr/share/doc/flannel-agent/copyright", 0o644),
 ];
-/// Links, with what they lead to. Manifests and charts of flannel call the first three, the last
-/// one in its second image.
+/// Links, with what they lead to. Manifests and charts of flannel call the first three: two in the
+/// image of flannel, the third in that of its CNI plugin.
 const LINKS: [(&str, &str); 4] = [
     ("opt/bin/flanneld", "flannel-agent"),
     ("opt/bin/install-conf", "flannel-agent"),
@@ -69,7 +69,7 @@ pub(crate) fn make(setup: &Setup<'_>, built: &Built) -> anyhow::Result<PathBuf> 
     if dir.exists() {
         fs::remove_dir_all(&dir).with_context(|| format!("cannot clear {}", dir.display()))?;
     }
-    let architecture = workspace::output(workspace.command("dpkg").arg("--print-architecture"))?;
+    let (architecture, epoch) = (workspace.architecture()?, epoch()?);
     println!("image: Debian's packages");
     let base = dir.join("base");
     root::make(workspace, &setup.closure(PACKAGES, &dir.join("debs"))?, &base)?;
@@ -77,12 +77,12 @@ pub(crate) fn make(setup: &Setup<'_>, built: &Built) -> anyhow::Result<PathBuf> 
     let ours = dir.join("ours");
     add_ours(workspace, built, &ours)?;
     let layers = [
-        Layer::of(workspace, &base, "Debian's packages", epoch()?)?,
-        Layer::of(workspace, &ours, "flannel-agent", epoch()?)?,
+        Layer::of(workspace, &base, "Debian's packages", epoch)?,
+        Layer::of(workspace, &ours, "flannel-agent", epoch)?,
     ];
-    let name = format!("flannel-agent_{}_{}.oci.tar", env!("CARGO_PKG_VERSION"), architecture.trim());
+    let name = format!("flannel-agent_{}_{architecture}.oci.tar", env!("CARGO_PKG_VERSION"));
     let archive = workspace.target().join("dist").join(name);
-    let layout = Layout { architecture: architecture.trim(), layers: &layers, epoch: epoch()? };
+    let layout = Layout { architecture: &architecture, layers: &layers, epoch };
     layout.write(workspace, &dir.join("layout"), &archive)?;
     Ok(archive)
 }
@@ -98,8 +98,7 @@ fn epoch() -> anyhow::Result<u64> {
 fn add_ours(workspace: &Workspace, built: &Built, tree: &Path) -> anyhow::Result<()> {
     for (name, installed) in PROGRAMS {
         let program = tree.join(installed);
-        files::install(&built.program(name), &program, 0o755)?;
-        workspace::run(workspace.command("strip").arg(&program), "strip")?;
+        files::install_program(workspace, &built.program(name), &program)?;
     }
     for (name, installed, mode) in FILES {
         files::install(&workspace.root().join(name), &tree.join(installed), mode)?;
@@ -109,7 +108,7 @@ fn add_ours(workspace: &Workspace, built: &Built, tree: &Path) -> anyhow::Result
         files::make_parent(&link)?;
         symlink(to, &link).with_context(|| format!("cannot link {}", link.display()))?;
     }
-    // What an earlier umask made of directories is no part of the image.
+    // The umask of this process does not reach the image.
     open_directories(tree)
 }
 

@@ -1,5 +1,5 @@
 //! A root file system of Debian's packages, unpacked and not installed: no script of theirs runs.
-//! What the scripts would have done, as far as it is needed, is done here.
+//! The steps of the scripts that the image needs are taken here.
 
 use std::{
     fs,

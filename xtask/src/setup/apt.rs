@@ -93,10 +93,9 @@ impl<'a> Apt<'a> {
 
     /// The dependency of a package file whose name starts with `prefix`.
     pub(super) fn dependency(&self, package: &Path, prefix: &str) -> anyhow::Result<String> {
-        let output = self.workspace.command("dpkg-deb").arg("--field").arg(package).arg("Depends").output();
-        let output = output.context("cannot start dpkg-deb")?;
-        ensure!(output.status.success(), "dpkg-deb cannot read {}", package.display());
-        find_dependency(&String::from_utf8_lossy(&output.stdout), prefix)
+        let mut fields = self.workspace.command("dpkg-deb");
+        let depends = workspace::output(fields.arg("--field").arg(package).arg("Depends"))?;
+        find_dependency(&depends, prefix)
             .with_context(|| format!("{} depends on no package named {prefix}*", package.display()))
     }
 

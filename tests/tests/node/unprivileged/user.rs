@@ -4,7 +4,7 @@
 use std::{fmt::Write as _, fs, os::unix::fs::PermissionsExt as _, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_tests::{Agent, Host, Node, TwoNodes, cluster::VXLAN, eventually};
+use flannel_tests::{Agent, Host, Node, TwoNodes, agent_binary, cluster::VXLAN, eventually};
 use nix::{errno::Errno, libc};
 
 const STATE: &str = "/run/flannel";
@@ -137,9 +137,9 @@ fn what_a_user_without_privileges_tries_is_refused() -> Result<()> {
     let node = agent.node();
     let (near, far) = (pair.a.add_pod("p1")?, pair.b.add_pod("p1")?);
     near.ping(far.ip())?;
-    let program = std::env::var("FLANNEL_AGENT").context("FLANNEL_AGENT names the agent")?;
+    let program = agent_binary()?;
     node.sh(&format!("touch {PROGRAM}"))?;
-    node.run(["mount", "--bind", fs::canonicalize(program)?.to_str().context("a path")?, PROGRAM])?;
+    node.run(["mount", "--bind", program.to_str().context("a path")?, PROGRAM])?;
     node.run([&AS_NOBODY[..], &[PROGRAM, "--version"]].concat()).context("every user can start the program")?;
     let before = listing(node)?;
     assert_eq!(before, "0600 agent.lock\n0600 agent.sock\n0644 subnet.env\n0600 sysctls\n");
