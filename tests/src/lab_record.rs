@@ -5,18 +5,29 @@
 //! recycled pid is never taken for ours. The file `kept` next to it marks a lab that outlives its
 //! process on purpose. `logs/` holds the output of the lab's processes. This module only writes;
 //! ending dead labs is `cargo xtask clean-lab`.
+//!
+//! The file `directories` names, line by line, directories elsewhere that go with the lab once its
+//! processes are gone: cgroups, and files too large for `/run`.
 
 use std::{
     fs::{self, File, OpenOptions},
     io::{self, Write as _},
     path::{Path, PathBuf},
     process,
+    time::Duration,
 };
 
 use anyhow::{Context as _, Result};
 
+use crate::eventually;
+
 /// The directory of the records of all labs.
 pub const ROOT: &str = "/run/flannel-lab";
+/// The directory of the large files of all labs.
+const LARGE_FILES: &str = "/var/tmp/flannel-lab";
+const CGROUPS: &str = "/sys/fs/cgroup";
+/// The time in which the processes of a killed pid namespace are gone.
+const LAST_PROCESSES: Duration = Duration::from_secs(10);
 
 /// The directory of one lab.
 #[derive(Debug)]
@@ -72,24 +83,76 @@ impl LabRecord {
         pids.write_all(format!("{pid} {start} {what}\n").as_bytes()).context("record of the lab")
     }
 
+    /// Notes a directory elsewhere that goes with the lab.
+    pub fn own(&self, dir: &Path) -> Result<()> {
+        let mut directories = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(self.dir.join("directories"))
+            .context("record of the lab")?;
+        directories.write_all(format!("{}\n", dir.display()).as_bytes()).context("record of the lab")
+    }
+
+    /// A new directory for files of the lab that are too large for `/run`.
+    pub fn large_files(&self, name: &str) -> Result<PathBuf> {
+        let dir = Path::new(LARGE_FILES).join(&self.name);
+        if !dir.exists() {
+            self.own(&dir)?;
+        }
+        let dir = dir.join(name);
+        fs::create_dir_all(&dir).with_context(|| dir.display().to_string())?;
+        Ok(dir)
+    }
+
     /// Marks the lab as one that stays.
     pub fn keep(&self) -> Result<()> {
         fs::write(self.dir.join("kept"), "").context("mark of a kept lab")
     }
 
-    /// Removes the directory; the lab's processes must be gone. An empty [`ROOT`] goes as well.
-    pub fn remove(&self) -> io::Result<()> {
-        fs::remove_dir_all(&self.dir)?;
-        match fs::remove_dir(ROOT) {
-            Err(error) if !matches!(error.kind(), io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::NotFound) => {
-                Err(error)
-            }
-            _ => Ok(()),
+    /// Removes the directories; the lab's processes must have been ended. An empty [`ROOT`] goes as
+    /// well.
+    pub fn remove(&self) -> Result<()> {
+        let owned = fs::read_to_string(self.dir.join("directories")).unwrap_or_default();
+        for dir in owned.lines().map(Path::new) {
+            eventually("removal of a directory of the lab", LAST_PROCESSES, || {
+                remove_owned(dir).with_context(|| dir.display().to_string())
+            })?;
         }
+        match fs::remove_dir_all(&self.dir) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error).context("record of the lab"),
+            _ => {}
+        }
+        [ROOT, LARGE_FILES].iter().try_for_each(|root| remove_if_empty(Path::new(root)))
     }
 
     fn pids(&self) -> PathBuf {
         self.dir.join("pids")
+    }
+}
+
+/// Removes a directory with all below it. A cgroup has files that go with it, and no others.
+fn remove_owned(dir: &Path) -> io::Result<()> {
+    if !dir.exists() {
+        return Ok(());
+    }
+    if !dir.starts_with(CGROUPS) {
+        return fs::remove_dir_all(dir);
+    }
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            remove_owned(&entry.path())?;
+        }
+    }
+    fs::remove_dir(dir)
+}
+
+fn remove_if_empty(dir: &Path) -> Result<()> {
+    match fs::remove_dir(dir) {
+        Err(error) if !matches!(error.kind(), io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::NotFound) => {
+            Err(error).with_context(|| dir.display().to_string())
+        }
+        _ => Ok(()),
     }
 }
 

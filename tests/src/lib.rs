@@ -27,6 +27,7 @@ pub mod hooks;
 pub mod host;
 mod http;
 pub mod kernel;
+pub mod kubernetes;
 pub mod lab;
 pub mod lab_record;
 pub mod lease;

@@ -58,6 +58,12 @@ pub(crate) enum Verb {
     /// the BPF programs on their fixtures, and a few end-to-end subjects. `cargo xtask test fast`
     /// runs one subject of the end-to-end suite. The line before the sum is the duration.
     Test(TestOptions),
+    /// Run a real Kubernetes of three nodes on this machine, with our image (needs root)
+    ///
+    /// Kubernetes is compiled from Debian's source package, once, and kept in the user's cache
+    /// (`FLANNEL_CLUSTER_CACHE` names another directory). Without options the tests run that
+    /// `cargo xtask test kubernetes` runs.
+    Cluster(ClusterOptions),
     /// Measure latency and throughput of each mode side by side (needs root)
     Bench {
         /// Passed on to the bench
@@ -78,6 +84,36 @@ pub(crate) enum Verb {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct ClusterOptions {
+    /// Run our tests of the cluster, which is the default
+    #[arg(long, conflicts_with_all = ["keep", "e2e"])]
+    pub(crate) check: bool,
+    /// Leave the cluster running, and show how to use it
+    #[arg(long)]
+    pub(crate) keep: bool,
+    /// Run Kubernetes' own network tests in the modes kernel and fast, and compare the results
+    #[arg(long, conflicts_with = "keep")]
+    pub(crate) e2e: bool,
+    /// Passed on to the program that runs the cluster
+    #[arg(last = true)]
+    pub(crate) args: Vec<OsString>,
+}
+
+impl ClusterOptions {
+    /// Returns true if our tests of the cluster are to run.
+    pub(crate) fn is_check(&self) -> bool {
+        !self.keep && !self.e2e
+    }
+
+    /// The arguments of the program that runs the cluster.
+    pub(crate) fn arguments(&self) -> Vec<OsString> {
+        let chosen = [(self.keep, "--keep"), (self.e2e, "--e2e")];
+        let flags = chosen.iter().filter(|(set, _)| *set).map(|(_, flag)| OsString::from(flag));
+        flags.chain(self.args.iter().cloned()).collect()
+    }
+}
+
+#[derive(Debug, Default, Args)]
 pub(crate) struct TestOptions {
     /// Only these subjects of the end-to-end suite: folders of tests/tests, such as `tunnel`
     #[arg(value_name = "SUBJECT", conflicts_with_all = ["unit", "quick"])]
@@ -94,6 +130,13 @@ pub(crate) struct TestOptions {
     /// Passed on to the test programs, for example part of a test's name
     #[arg(last = true)]
     pub(crate) filter: Vec<OsString>,
+}
+
+impl TestOptions {
+    /// One subject of the end-to-end suite.
+    pub(crate) fn subject(name: &str) -> Self {
+        Self { subjects: vec![name.to_owned()], ..Self::default() }
+    }
 }
 
 #[derive(Debug, Args)]

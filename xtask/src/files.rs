@@ -32,6 +32,12 @@ pub(crate) fn make_parent(path: &Path) -> anyhow::Result<()> {
     fs::create_dir_all(parent).with_context(|| format!("cannot create {}", parent.display()))
 }
 
+/// Makes a directory for all to write to, such as `/tmp`.
+pub(crate) fn make_open(dir: &Path) -> anyhow::Result<()> {
+    fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
+    set_mode(dir, 0o1777)
+}
+
 fn set_mode(path: &Path, mode: u32) -> anyhow::Result<()> {
     fs::set_permissions(path, fs::Permissions::from_mode(mode))
         .with_context(|| format!("cannot chmod {}", path.display()))

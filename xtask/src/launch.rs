@@ -1,11 +1,12 @@
-//! `demo` and `bench`: set up, build, then become the program of the test crate that does the work.
+//! `demo`, `bench` and `cluster`: set up, build, then become the program of the test crate that
+//! does the work.
 
-use std::{convert::Infallible, ffi::OsString, os::unix::process::CommandExt as _, process::Stdio};
+use std::{convert::Infallible, ffi::OsString, os::unix::process::CommandExt as _, path::PathBuf, process::Stdio};
 
 use anyhow::{Context as _, ensure};
 
 use crate::{
-    build::{self, Parts},
+    build::{self, Built, Parts},
     setup::{Needs, Setup},
     workspace,
 };
@@ -17,6 +18,8 @@ pub(crate) enum Program {
     Demo,
     /// The measurements.
     Bench,
+    /// Kubernetes.
+    Cluster,
 }
 
 impl Program {
@@ -24,20 +27,33 @@ impl Program {
         match self {
             Self::Demo => "demo",
             Self::Bench => "bench",
+            Self::Cluster => "cluster",
         }
     }
 }
 
-/// Replaces this process by the program, so that an interrupt reaches the one that has a lab to
-/// take down.
+/// Sets up and builds, then becomes the program.
 pub(crate) fn launch(setup: &Setup<'_>, program: Program, args: &[OsString]) -> anyhow::Result<Infallible> {
     let name = program.name();
     ensure!(workspace::is_root(), "the {name} makes network namespaces and loads BPF programs: run it as root");
     setup.machine(Needs::COMPILE.and(Needs::LAB))?;
     let workspace = setup.workspace();
     let built = build::build(workspace, Some(build::Bpf::release(&setup.bpf()?)), Parts::AgentAndLab)?;
-    let mut command = workspace.command(built.program(name));
+    become_program(setup, &built, program, args, &[])
+}
+
+/// Replaces this process by the program, so that an interrupt reaches the one that has a lab to
+/// take down.
+pub(crate) fn become_program(
+    setup: &Setup<'_>,
+    built: &Built,
+    program: Program,
+    args: &[OsString],
+    variables: &[(&str, PathBuf)],
+) -> anyhow::Result<Infallible> {
+    let name = program.name();
+    let mut command = setup.workspace().command(built.program(name));
     built.announce(&mut command);
-    command.args(args).stdin(Stdio::inherit());
+    command.args(args).envs(variables.iter().map(|(name, path)| (name, path))).stdin(Stdio::inherit());
     Err(command.exec()).with_context(|| format!("cannot start the {name}"))
 }

@@ -6,6 +6,7 @@
 
 mod build;
 mod cli;
+mod cluster;
 mod deny;
 mod dist;
 mod files;
@@ -23,7 +24,7 @@ use std::process::ExitCode;
 use clap::Parser as _;
 
 use crate::{
-    cli::{Options, Verb},
+    cli::{Options, TestOptions, Verb},
     setup::{Needs, Setup, subcommands},
     workspace::Workspace,
 };
@@ -67,6 +68,10 @@ fn run(options: Options) -> anyhow::Result<ExitCode> {
         }
         Verb::Demo { args } => match launch::launch(&setup, launch::Program::Demo, &args)? {},
         Verb::Bench { args } => match launch::launch(&setup, launch::Program::Bench, &args)? {},
+        Verb::Cluster(options) if options.is_check() => {
+            return Ok(test::run(&setup, &TestOptions::subject("kubernetes")));
+        }
+        Verb::Cluster(options) => match cluster::launch(&setup, &options)? {},
         Verb::Test(options) => return Ok(test::run(&setup, &options)),
         Verb::Lint { no_bpf } => return lint::run(&setup, no_bpf),
         Verb::Deny => return deny::run(&setup),

@@ -20,7 +20,12 @@ const MOUNTS: &str = "mount -t sysfs sysfs /sys && mount -t bpf bpf /sys/fs/bpf 
 
 /// Starts a holder and waits until its namespaces are set up.
 pub(super) fn start(lab: &Shared, name: &str) -> Result<Arc<Process>> {
-    let process = Process::start(lab, &format!("holder-{name}"), command(lab.is_lasting()))?;
+    run(lab, name, command(lab.is_lasting()))
+}
+
+/// Starts a command that says that it is ready.
+pub(super) fn run(lab: &Shared, name: &str, command: Command) -> Result<Arc<Process>> {
+    let process = Process::start(lab, &format!("holder-{name}"), command)?;
     let stdout = process.child().stdout.take().context("the holder's output is a pipe")?;
     let mut line = String::new();
     BufReader::new(stdout).read_line(&mut line)?;

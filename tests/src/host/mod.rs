@@ -4,8 +4,10 @@
 //! closures run on threads of their own ([`Host::enter`], [`Host::thread`]).
 
 mod bound;
+mod cgroups;
 mod command;
 mod holder;
+mod machine;
 mod thread;
 
 use std::{
@@ -14,9 +16,10 @@ use std::{
     sync::Arc,
 };
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use serde::de::DeserializeOwned;
 
+use self::machine::Machine;
 pub use self::{
     command::{HostCommand, Output},
     thread::joined,
@@ -36,14 +39,43 @@ pub struct Host {
 #[derive(Debug)]
 struct Inner {
     name: String,
-    holder: Arc<Process>,
+    kind: Kind,
     lab: Arc<Shared>,
+}
+
+/// The thing that has a host's namespaces.
+#[derive(Debug)]
+enum Kind {
+    /// A process that holds them open.
+    Namespaces(Arc<Process>),
+    Machine(Machine),
+    /// A container runtime on a machine, which gave the network namespace this name.
+    Container {
+        machine: Host,
+        network: String,
+    },
 }
 
 impl Host {
     pub(crate) fn new(lab: &Arc<Shared>, name: &str) -> Result<Self> {
         let holder = holder::start(lab, name).with_context(|| format!("namespaces of {name}"))?;
-        Ok(Self { inner: Arc::new(Inner { name: name.to_owned(), holder, lab: Arc::clone(lab) }) })
+        Ok(Self::of_kind(lab, name, Kind::Namespaces(holder)))
+    }
+
+    pub(crate) fn new_machine(lab: &Arc<Shared>, name: &str) -> Result<Self> {
+        let machine = Machine::start(lab, name).with_context(|| format!("namespaces of {name}"))?;
+        Ok(Self::of_kind(lab, name, Kind::Machine(machine)))
+    }
+
+    /// The network namespace of containers of this machine, below `/run/netns`, with the machine's
+    /// files.
+    pub(crate) fn container(&self, name: &str, network: &str) -> Self {
+        let kind = Kind::Container { machine: self.clone(), network: network.to_owned() };
+        Self::of_kind(self.lab(), name, kind)
+    }
+
+    fn of_kind(lab: &Arc<Shared>, name: &str, kind: Kind) -> Self {
+        Self { inner: Arc::new(Inner { name: name.to_owned(), kind, lab: Arc::clone(lab) }) }
     }
 
     /// The name it was given.
@@ -51,14 +83,23 @@ impl Host {
         &self.inner.name
     }
 
-    /// The process that holds the namespaces.
+    /// A process in the mount namespace and, but for a container, in the network namespace.
     pub fn pid(&self) -> u32 {
-        self.inner.holder.pid()
+        match &self.inner.kind {
+            Kind::Namespaces(holder) => holder.pid(),
+            Kind::Machine(machine) => machine.pid(),
+            Kind::Container { machine, .. } => machine.pid(),
+        }
     }
 
     /// Ends the holder and with it the namespaces, unless other processes still run in them.
     pub fn end(&self) -> Result<()> {
-        self.inner.holder.end().map(drop).with_context(|| format!("end of {}", self.name()))
+        let holder = match &self.inner.kind {
+            Kind::Namespaces(holder) => holder,
+            Kind::Machine(machine) => machine.holder(),
+            Kind::Container { .. } => bail!("{} ends with its container", self.name()),
+        };
+        holder.end().map(drop).with_context(|| format!("end of {}", self.name()))
     }
 
     pub(crate) fn lab(&self) -> &Arc<Shared> {
@@ -74,7 +115,28 @@ impl Host {
 
     /// The command line that enters this host.
     pub fn enter_argv(&self) -> Vec<String> {
-        ["nsenter", "-t", &self.pid().to_string(), "-n", "-m", "--"].map(str::to_owned).to_vec()
+        match &self.inner.kind {
+            Kind::Namespaces(holder) => {
+                ["nsenter", "-t", &holder.pid().to_string(), "-n", "-m", "--"].map(str::to_owned).to_vec()
+            }
+            Kind::Machine(machine) => machine.enter_argv(),
+            Kind::Container { machine, network } => {
+                let mut line = machine.enter_argv();
+                line.extend(["nsenter".to_owned(), format!("--net=/run/netns/{network}"), "--".to_owned()]);
+                line
+            }
+        }
+    }
+
+    /// The files of the namespaces that a thread enters. Not the mount namespace of a machine: the
+    /// thread is none of its processes, so `/proc/self` would lead nowhere.
+    fn namespaces(&self) -> (PathBuf, Option<PathBuf>) {
+        let own = |kind: &str| PathBuf::from(format!("/proc/{}/ns/{kind}", self.pid()));
+        match &self.inner.kind {
+            Kind::Namespaces(_) => (own("net"), Some(own("mnt"))),
+            Kind::Machine(_) => (own("net"), None),
+            Kind::Container { network, .. } => (self.outside_path(format!("/run/netns/{network}")), None),
+        }
     }
 
     /// A command inside this host, not yet started.

@@ -3,6 +3,7 @@
 use std::{
     fs::File,
     panic,
+    path::Path,
     thread::{self, JoinHandle},
 };
 
@@ -39,15 +40,13 @@ impl Host {
 
     /// Only for a thread that ends inside this host.
     fn switch(&self) -> Result<()> {
-        let namespace = |kind: &str| {
-            let path = format!("/proc/{}/ns/{kind}", self.pid());
-            File::open(&path).with_context(|| format!("{}: {path}", self.name()))
-        };
-        let (net, mnt) = (namespace("net")?, namespace("mnt")?);
+        let open = |path: &Path| File::open(path).with_context(|| format!("{}: {}", self.name(), path.display()));
+        let (net, mnt) = self.namespaces();
+        let (net, mnt) = (open(&net)?, mnt.map(|path| open(&path)).transpose()?);
         // A mount namespace can be entered only by a thread that shares its root with no other.
         unshare(CloneFlags::CLONE_FS).context("unshare(CLONE_FS)")?;
         setns(net, CloneFlags::CLONE_NEWNET).context("setns to a network namespace")?;
-        setns(mnt, CloneFlags::CLONE_NEWNS).context("setns to a mount namespace")
+        mnt.map_or(Ok(()), |mnt| setns(mnt, CloneFlags::CLONE_NEWNS).context("setns to a mount namespace"))
     }
 
     /// The kernel cuts thread names at 15 bytes.

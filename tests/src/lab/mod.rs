@@ -3,8 +3,7 @@
 pub mod child;
 
 use std::{
-    io,
-    path::Path,
+    path::{Path, PathBuf},
     process,
     sync::{
         Arc, Mutex, PoisonError, Weak,
@@ -70,10 +69,22 @@ impl Lab {
         self.shared.record.dir()
     }
 
+    /// A new directory for files that are too large for `/run`, or that machines are to see; it
+    /// goes with the lab.
+    pub fn large_files(&self, name: &str) -> Result<PathBuf> {
+        self.shared.record.large_files(name)
+    }
+
     /// A new node, with nothing but `lo` and with IPv4 and IPv6 forwarding on. All else has the
     /// kernel's defaults.
     pub fn node(&self, name: &str) -> Result<Node> {
         Node::new(Host::new(&self.shared, name)?)
+    }
+
+    /// A new node that is a whole machine: with processes, cgroups, a name and files of its own, as
+    /// a container runtime needs them.
+    pub fn machine(&self, name: &str) -> Result<Node> {
+        Node::new(Host::new_machine(&self.shared, name)?)
     }
 
     /// From now on SIGINT and SIGTERM end the lab, then this process with status 128 + n. For
@@ -148,10 +159,8 @@ impl Shared {
             // One that has ended already is as good.
             drop(process.end());
         }
-        if let Err(error) = self.record.remove()
-            && error.kind() != io::ErrorKind::NotFound
-        {
-            eprintln!("lab {}: its directory stays: {error}", self.record.name());
+        if let Err(error) = self.record.remove() {
+            eprintln!("lab {}: its directory stays: {error:#}", self.record.name());
         }
     }
 }

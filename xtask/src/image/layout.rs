@@ -21,9 +21,6 @@ const LAYER: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 
-/// The name of the image, without a registry.
-const NAME: &str = "flannel-agent";
-
 /// A file of the image's store, named by its digest.
 #[derive(Debug)]
 struct Blob {
@@ -50,7 +47,7 @@ impl Blob {
 
 /// A part of the image's file system.
 #[derive(Debug)]
-pub(super) struct Layer {
+pub(crate) struct Layer {
     compressed: Blob,
     /// The digest of what was compressed.
     contents: String,
@@ -59,7 +56,7 @@ pub(super) struct Layer {
 
 impl Layer {
     /// Packs a directory.
-    pub(super) fn of(workspace: &Workspace, tree: &Path, created_by: &'static str, epoch: u64) -> anyhow::Result<Self> {
+    pub(crate) fn of(workspace: &Workspace, tree: &Path, created_by: &'static str, epoch: u64) -> anyhow::Result<Self> {
         let archive = tree.with_extension("tar");
         workspace::run(tar(workspace, tree, &archive, epoch).arg("."), "tar")?;
         let contents = digest(workspace, &archive)?;
@@ -80,23 +77,26 @@ fn tar(workspace: &Workspace, dir: &Path, archive: &Path, epoch: u64) -> Command
 
 /// An image.
 #[derive(Debug)]
-pub(super) struct Layout<'a> {
+pub(crate) struct Layout<'a> {
+    /// Its names with tags, without a registry or with one.
+    pub(crate) names: &'a [&'a str],
     /// As Debian and Go call it.
-    pub(super) architecture: &'a str,
-    pub(super) layers: &'a [Layer],
+    pub(crate) architecture: &'a str,
+    pub(crate) layers: &'a [Layer],
+    /// The command and the environment of its containers, and its labels.
+    pub(crate) container: Value,
     /// The time of creation, in seconds since 1970.
-    pub(super) epoch: u64,
+    pub(crate) epoch: u64,
 }
 
 impl Layout<'_> {
     /// Writes the archive, by way of a directory.
-    pub(super) fn write(&self, workspace: &Workspace, dir: &Path, archive: &Path) -> anyhow::Result<()> {
+    pub(crate) fn write(&self, workspace: &Workspace, dir: &Path, archive: &Path) -> anyhow::Result<()> {
         let config = Self::blob(workspace, dir, "config", &self.config())?;
         let manifest = Self::blob(workspace, dir, "manifest", &self.manifest(&config))?;
-        let tag = format!("{NAME}:{}", env!("CARGO_PKG_VERSION"));
-        files::write(&dir.join("index.json"), &Self::index(&manifest, &tag).to_string())?;
+        files::write(&dir.join("index.json"), &self.index(&manifest).to_string())?;
         files::write(&dir.join("oci-layout"), &json!({ "imageLayoutVersion": "1.0.0" }).to_string())?;
-        files::write(&dir.join("manifest.json"), &self.docker_manifest(&config, &tag).to_string())?;
+        files::write(&dir.join("manifest.json"), &self.docker_manifest(&config).to_string())?;
         for layer in self.layers {
             let blob = &layer.compressed;
             files::install(&blob.file, &dir.join(blob.path()), 0o644)?;
@@ -122,16 +122,7 @@ impl Layout<'_> {
         json!({
             "architecture": self.architecture,
             "os": "linux",
-            "config": {
-                "Entrypoint": ["/opt/bin/flanneld"],
-                "Env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"],
-                "Labels": {
-                    "org.opencontainers.image.title": NAME,
-                    "org.opencontainers.image.description": "flannel with an eBPF datapath",
-                    "org.opencontainers.image.version": env!("CARGO_PKG_VERSION"),
-                    "org.opencontainers.image.licenses": env!("CARGO_PKG_LICENSE"),
-                },
-            },
+            "config": self.container,
             "rootfs": { "type": "layers", "diff_ids": diff_ids },
             "history": history,
         })
@@ -143,17 +134,42 @@ impl Layout<'_> {
     }
 
     /// containerd takes the whole name, others the tag.
-    fn index(manifest: &Blob, tag: &str) -> Value {
-        let mut descriptor = manifest.descriptor(MANIFEST);
-        descriptor["annotations"] = json!({
-            "io.containerd.image.name": format!("docker.io/library/{tag}"),
-            "org.opencontainers.image.ref.name": env!("CARGO_PKG_VERSION"),
-        });
-        json!({ "schemaVersion": 2, "mediaType": INDEX, "manifests": [descriptor] })
+    fn index(&self, manifest: &Blob) -> Value {
+        let descriptor = |name: &&str| {
+            let mut descriptor = manifest.descriptor(MANIFEST);
+            descriptor["annotations"] = json!({
+                "io.containerd.image.name": whole(name),
+                "org.opencontainers.image.ref.name": name.rsplit(':').next(),
+            });
+            descriptor
+        };
+        let manifests: Vec<Value> = self.names.iter().map(descriptor).collect();
+        json!({ "schemaVersion": 2, "mediaType": INDEX, "manifests": manifests })
     }
 
-    fn docker_manifest(&self, config: &Blob, tag: &str) -> Value {
+    fn docker_manifest(&self, config: &Blob) -> Value {
         let layers: Vec<String> = self.layers.iter().map(|layer| layer.compressed.path()).collect();
-        json!([{ "Config": config.path(), "RepoTags": [tag], "Layers": layers }])
+        json!([{ "Config": config.path(), "RepoTags": self.names, "Layers": layers }])
+    }
+}
+
+/// The name with the registry that container runtimes put before one without.
+fn whole(name: &str) -> String {
+    match name.split_once('/') {
+        Some((registry, _)) if registry.contains('.') => name.to_owned(),
+        Some(_) => format!("docker.io/{name}"),
+        None => format!("docker.io/library/{name}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_without_a_registry_is_one_of_dockers() {
+        assert_eq!(whole("flannel-agent:0.1.0"), "docker.io/library/flannel-agent:0.1.0");
+        assert_eq!(whole("a/b:1"), "docker.io/a/b:1");
+        assert_eq!(whole("k8s.gcr.io/pause:3.2"), "k8s.gcr.io/pause:3.2");
     }
 }

@@ -5,8 +5,8 @@
 //! that `docker load`, `ctr images import`, `k3s ctr images import`, `kind load image-archive` and
 //! skopeo read it. The same packages and programs make the same archive.
 
-mod layout;
-mod root;
+pub(crate) mod layout;
+pub(crate) mod root;
 
 use std::{
     env, fs,
@@ -15,6 +15,7 @@ use std::{
 };
 
 use anyhow::{Context as _, ensure};
+use serde_json::{Value, json};
 
 use self::layout::{Layer, Layout};
 use crate::{
@@ -23,6 +24,11 @@ use crate::{
     setup::Setup,
     workspace::{self, Workspace},
 };
+
+/// The name of the image, without a registry.
+const NAME: &str = "flannel-agent";
+/// The search path of an image's containers.
+pub(crate) const SEARCH_PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// Debian's packages in the image; what they depend on comes too. Without them the agent could not
 /// write traffic rules (iptables, nftables), `bugtool` and `check` not look at the kernel
@@ -82,9 +88,23 @@ pub(crate) fn make(setup: &Setup<'_>, built: &Built) -> anyhow::Result<PathBuf> 
     ];
     let name = format!("flannel-agent_{}_{architecture}.oci.tar", env!("CARGO_PKG_VERSION"));
     let archive = workspace.target().join("dist").join(name);
-    let layout = Layout { architecture: &architecture, layers: &layers, epoch };
+    let tag = format!("{NAME}:{}", env!("CARGO_PKG_VERSION"));
+    let layout = Layout { names: &[&tag], architecture: &architecture, layers: &layers, container: container(), epoch };
     layout.write(workspace, &dir.join("layout"), &archive)?;
     Ok(archive)
+}
+
+fn container() -> Value {
+    json!({
+        "Entrypoint": ["/opt/bin/flanneld"],
+        "Env": [SEARCH_PATH],
+        "Labels": {
+            "org.opencontainers.image.title": NAME,
+            "org.opencontainers.image.description": "flannel with an eBPF datapath",
+            "org.opencontainers.image.version": env!("CARGO_PKG_VERSION"),
+            "org.opencontainers.image.licenses": env!("CARGO_PKG_LICENSE"),
+        },
+    })
 }
 
 /// The time of every file: a build has none of its own, so that it can be repeated.

@@ -38,7 +38,7 @@ const UNUSED: [&str; 12] = [
 ];
 
 /// Makes it of package files.
-pub(super) fn make(workspace: &Workspace, packages: &[PathBuf], root: &Path) -> anyhow::Result<()> {
+pub(crate) fn make(workspace: &Workspace, packages: &[PathBuf], root: &Path) -> anyhow::Result<()> {
     for name in MERGED {
         fs::create_dir_all(root.join("usr").join(name))?;
         symlink(format!("usr/{name}"), root.join(name)).with_context(|| format!("cannot link {name}"))?;

@@ -7,7 +7,7 @@ use std::fs;
 
 use anyhow::{Context as _, ensure};
 
-use super::{Condition, Lab, mounts};
+use super::{Condition, Lab, directories, mounts};
 use crate::{cli::CleanLabOptions, workspace};
 
 /// Takes down the labs the options allow.
@@ -43,6 +43,9 @@ fn announce(lab: &Lab) -> anyhow::Result<()> {
     for point in mounts::below(&lab.dir)? {
         println!("clean-lab: would unmount {}", point.display());
     }
+    for dir in &lab.directories {
+        println!("clean-lab: would remove {}", dir.display());
+    }
     Ok(())
 }
 
@@ -61,6 +64,9 @@ fn remove(lab: &Lab) -> anyhow::Result<()> {
         mounts::detach(&point)?;
     }
     ensure!(mounts::below(&lab.dir)?.is_empty(), "something is still mounted below {}", lab.dir.display());
+    for dir in &lab.directories {
+        directories::remove(dir)?;
+    }
     match fs::remove_dir_all(&lab.dir) {
         // Its owner, on the way out, was faster.
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),

@@ -5,9 +5,11 @@
 //! file `pids`: the line `owner <pid> <start time>`, then a line `<pid> <start time> <what>` for
 //! every process. The start time is field 22 of `/proc/<pid>/stat`, in clock ticks since boot;
 //! together with the pid it names one process for good, also after the pid was given to another.
-//! The file `kept` marks a lab kept on purpose.
+//! The file `kept` marks a lab kept on purpose, and `directories` names directories elsewhere that
+//! go with it, one a line.
 
 pub(crate) mod clean;
+mod directories;
 mod mounts;
 mod process;
 
@@ -27,6 +29,7 @@ pub(crate) struct Lab {
     dir: PathBuf,
     kept: bool,
     record: Record,
+    directories: Vec<PathBuf>,
 }
 
 /// The content of the file `pids`.
@@ -66,7 +69,9 @@ impl Lab {
 
     fn read(dir: PathBuf) -> Self {
         let text = fs::read_to_string(dir.join("pids")).unwrap_or_default();
-        Self { kept: dir.join("kept").exists(), record: Record::parse(&text), dir }
+        let directories = fs::read_to_string(dir.join("directories")).unwrap_or_default();
+        let directories = directories.lines().map(PathBuf::from).collect();
+        Self { kept: dir.join("kept").exists(), record: Record::parse(&text), directories, dir }
     }
 }
 
@@ -97,6 +102,10 @@ pub(crate) fn all() -> Vec<Lab> {
 mod tests {
     use super::*;
 
+    fn lab() -> Lab {
+        Lab { dir: "/run/flannel-lab/x".into(), kept: false, record: Record::default(), directories: Vec::new() }
+    }
+
     #[test]
     fn a_record_is_read_up_to_where_its_writer_died() {
         let record = Record::parse("owner 10 100\n11 101 node a\n12 102 etcd --name x\nnonsense\n13 10");
@@ -108,13 +117,13 @@ mod tests {
 
     #[test]
     fn a_lab_without_an_owner_line_is_left_alone() {
-        let lab = Lab { dir: "/run/flannel-lab/x".into(), kept: false, record: Record::default() };
+        let lab = lab();
         assert_eq!(lab.condition(), Condition::InUse);
     }
 
     #[test]
     fn the_owner_decides() {
-        let mut lab = Lab { dir: "/run/flannel-lab/x".into(), kept: false, record: Record::default() };
+        let mut lab = lab();
         lab.record.owner = Some(Process::of_this_program());
         assert_eq!(lab.condition(), Condition::InUse);
         // The same pid with another start time: a foreign process.

@@ -5,6 +5,7 @@
 
 use std::{
     cell::Cell,
+    collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
     process::Command,
@@ -14,6 +15,10 @@ use anyhow::{Context as _, ensure};
 
 use super::log::run_logged;
 use crate::workspace::{self, Workspace};
+
+/// A line of sources.list, as apt-get fills it in.
+const SOURCE_LINE: &str = "deb-src [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] \
+    $(REPO_URI) $(CODENAME) $(COMPONENT)";
 
 /// This machine's package manager.
 #[derive(Debug)]
@@ -83,6 +88,41 @@ impl<'a> Apt<'a> {
         ensure!(all.len() >= names.len(), "apt-get plans no installation:\n{plan}");
         self.fetch(&all, into)?;
         all.iter().map(|name| package_file(into, name)).collect()
+    }
+
+    /// Fetches a source package into a directory, which is made; its description (`.dsc`). The
+    /// lists of sources are fetched next to it: many a machine has none.
+    pub(super) fn source(&self, name: &str, into: &Path) -> anyhow::Result<PathBuf> {
+        self.update();
+        let lists = into.with_extension("lists");
+        fs::create_dir_all(lists.join("partial")).with_context(|| format!("cannot create {}", lists.display()))?;
+        fs::create_dir_all(into).with_context(|| format!("cannot create {}", into.display()))?;
+        let sources = into.with_extension("sources");
+        fs::write(&sources, self.source_lists()?).with_context(|| format!("cannot write {}", sources.display()))?;
+        let apt_get = || {
+            let mut command = self.apt_get();
+            command.arg(format!("--option=Dir::Etc::sourcelist={}", sources.display()));
+            command.arg("--option=Dir::Etc::sourceparts=/dev/null");
+            command.arg(format!("--option=Dir::State::lists={}", lists.display()));
+            command
+        };
+        run_logged(self.workspace, apt_get().arg("update"))?;
+        run_logged(self.workspace, apt_get().args(["source", "--download-only", name]).current_dir(into))?;
+        remove_dir(&lists)?;
+        let mut files = fs::read_dir(into)?.filter_map(Result::ok).map(|entry| entry.path());
+        files
+            .find(|file| file.extension().is_some_and(|extension| extension == "dsc"))
+            .with_context(|| format!("apt-get source left no .dsc in {}", into.display()))
+    }
+
+    /// Sources, from where this machine has its packages.
+    fn source_lists(&self) -> anyhow::Result<String> {
+        let mut targets = self.workspace.command("apt-get");
+        targets.args(["indextargets", "--format", SOURCE_LINE, "Created-By: Packages", "Origin: Debian"]);
+        let text = workspace::output(&mut targets)?;
+        ensure!(!text.trim().is_empty(), "this machine has no packages of Debian, whose source package is needed");
+        let lines: BTreeSet<&str> = text.lines().collect();
+        Ok(lines.into_iter().fold(String::new(), |text, line| text + line + "\n"))
     }
 
     /// Unpacks one package file into a directory, which is made.

@@ -17,16 +17,18 @@ pub(crate) mod subcommands;
 pub(crate) mod toolchain;
 mod unpacked;
 
-pub(crate) use packages::Needs;
+pub(crate) use self::{packages::Needs, steps::Steps};
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use anyhow::bail;
 
 use self::{
     apt::Apt,
     packages::{Package, Source},
-    steps::Steps,
     subcommands::Subcommand,
     toolchain::Toolchain,
     unpacked::Unpacked,
@@ -125,6 +127,21 @@ impl<'a> Setup<'a> {
             bail!("the image cannot be made because {obstacle}");
         }
         self.apt.closure(names, into)
+    }
+
+    /// Fetches packages, without what they depend on, and unpacks them into a directory.
+    pub(crate) fn unpack(&self, names: &[&str], into: &Path) -> anyhow::Result<()> {
+        self.apt.unpack(names, into)
+    }
+
+    /// Fetches a source package into a directory; its description.
+    pub(crate) fn source(&self, name: &str, into: &Path) -> anyhow::Result<PathBuf> {
+        self.apt.source(name, into)
+    }
+
+    /// Runs a command whose output goes to the log of set-up.
+    pub(crate) fn run_logged(&self, command: &mut Command) -> anyhow::Result<()> {
+        log::run_logged(self.workspace, command)
     }
 
     /// Sees to the components of the user's own toolchain that `lint` calls.

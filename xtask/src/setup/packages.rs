@@ -15,7 +15,9 @@ impl Needs {
     pub(crate) const COMPILE: Self = Self(1);
     /// To run the tests, the demo and the bench.
     pub(crate) const LAB: Self = Self(2);
-    /// Everything.
+    /// To compile Kubernetes and to run it.
+    pub(crate) const CLUSTER: Self = Self(4);
+    /// Everything that the verbs of every day call.
     pub(crate) const ALL: Self = Self::COMPILE.and(Self::LAB);
 
     /// Both groups.
@@ -92,6 +94,9 @@ const TABLE: &[Package] = &[
         "bridge, host-local and portmap, which the CNI plugin's tests call",
     ),
     install("iperf3", Proof::Command("iperf3"), Needs::LAB, "throughput and long-lived flows"),
+    install("dpkg-dev", Proof::Command("dpkg-source"), Needs::CLUSTER, "unpacks the source package of Kubernetes"),
+    install("conntrack", Proof::Command("conntrack"), Needs::CLUSTER, "called by kube-proxy"),
+    install("curl", Proof::Command("curl"), Needs::CLUSTER, "asks servers in the cluster"),
     Package {
         name: "etcd-server",
         source: Source::Unpack,

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 /// Counts the steps of one phase as they run.
 #[derive(Debug)]
-pub(super) struct Steps {
+pub(crate) struct Steps {
     phase: &'static str,
     done: usize,
     total: usize,
@@ -13,12 +13,12 @@ pub(super) struct Steps {
 
 impl Steps {
     /// A phase of `total` steps, timed from now.
-    pub(super) fn new(phase: &'static str, total: usize) -> Self {
+    pub(crate) fn new(phase: &'static str, total: usize) -> Self {
         Self { phase, done: 0, total, started: Instant::now() }
     }
 
     /// Announces a step, runs it, and says how long the phase has taken so far.
-    pub(super) fn run<T>(&mut self, what: &str, step: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
+    pub(crate) fn run<T>(&mut self, what: &str, step: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
         self.done += 1;
         println!("{} [{}/{}]: {what} ...", self.phase, self.done, self.total);
         let result = step()?;

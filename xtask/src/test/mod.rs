@@ -18,7 +18,7 @@ use self::{leftovers::Leftovers, suite::Suite, tally::Tally};
 use crate::{
     build::{self, Built, Parts},
     cli::TestOptions,
-    image,
+    cluster, image,
     setup::{Needs, Setup, toolchain::Toolchain},
     workspace,
 };
@@ -30,6 +30,8 @@ struct Extras {
     stub: Option<PathBuf>,
     /// The container image.
     image: Option<PathBuf>,
+    /// The programs and images of a Kubernetes.
+    kubernetes: Option<PathBuf>,
 }
 
 /// Runs what the options choose. Errors are printed and counted, so that the sum stays the last
@@ -73,11 +75,17 @@ fn run_halves(setup: &Setup<'_>, options: &TestOptions, tally: &mut Tally) -> an
     }
     if !options.unit && toolchain.is_some() {
         setup.checkers();
-        let with_image = everything || subjects.iter().any(|subject| subject == "deploy");
-        let image = if with_image { image(setup, &built, tally) } else { None };
+        let wanted = |names: &[&str]| everything || subjects.iter().any(|subject| names.contains(&subject.as_str()));
+        let image = wanted(&["deploy", "kubernetes"]).then(|| image::make(setup, &built));
+        let kubernetes = wanted(&["kubernetes"]).then(|| cluster::ensure(setup, false));
+        let extras = Extras {
+            stub,
+            image: made("the container image", image, tally),
+            kubernetes: made("the Kubernetes cluster", kubernetes, tally),
+        };
         let before = Leftovers::find();
         before.report("there before the tests");
-        run_suite(setup, &Suite::end_to_end(&subjects), options, &built, &Extras { stub, image }, tally)?;
+        run_suite(setup, &Suite::end_to_end(&subjects), options, &built, &extras, tally)?;
         let left = Leftovers::find().since(&before);
         left.report("left behind by the tests");
         if !left.is_empty() {
@@ -87,12 +95,12 @@ fn run_halves(setup: &Setup<'_>, options: &TestOptions, tally: &mut Tally) -> an
     Ok(())
 }
 
-/// The container image; `None`, and noted as not run, where it cannot be made.
-fn image(setup: &Setup<'_>, built: &Built, tally: &mut Tally) -> Option<PathBuf> {
-    match image::make(setup, built) {
-        Ok(image) => Some(image),
+/// The result of making something; `None`, and noted as not run, where it cannot be made.
+fn made(what: &str, result: Option<anyhow::Result<PathBuf>>, tally: &mut Tally) -> Option<PathBuf> {
+    match result? {
+        Ok(path) => Some(path),
         Err(error) => {
-            tally.note_not_run(format!("NOT RUN: the container image: {error:#}"));
+            tally.note_not_run(format!("NOT RUN: {what}: {error:#}"));
             None
         }
     }
@@ -114,7 +122,12 @@ fn run_suite(
 ) -> anyhow::Result<()> {
     let mut cargo = suite.cargo(setup.workspace(), &options.filter);
     built.announce(&mut cargo);
-    for (name, path) in [("FLANNEL_AGENT_STUB", &extras.stub), ("FLANNEL_IMAGE", &extras.image)] {
+    let variables = [
+        ("FLANNEL_AGENT_STUB", &extras.stub),
+        ("FLANNEL_IMAGE", &extras.image),
+        ("FLANNEL_KUBERNETES", &extras.kubernetes),
+    ];
+    for (name, path) in variables {
         if let Some(path) = path {
             cargo.env(name, path);
         }

@@ -1,0 +1,35 @@
+//! flannel on the cluster: our manifest as it is shipped.
+
+use std::{fs, path::Path};
+
+use anyhow::{Context as _, Result};
+
+use super::Kubernetes;
+
+/// The namespace of our pods.
+pub const NAMESPACE: &str = "kube-flannel";
+/// Their label.
+pub const LABEL: &str = "app=flannel";
+
+/// The manifest.
+pub fn manifest() -> Result<String> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/kube-flannel.yml");
+    fs::read_to_string(&path).with_context(|| path.display().to_string())
+}
+
+impl Kubernetes {
+    /// Applies a manifest of flannel, and waits until nodes and pods are ready.
+    pub fn install(&self, manifest: &str) -> Result<()> {
+        self.kubectl().apply(manifest)?;
+        self.wait_ready(NAMESPACE, LABEL)
+    }
+
+    /// Runs a command of the agent in its pod on a node.
+    pub fn agent(&self, node: &str, command: &[&str]) -> Result<String> {
+        let field = format!("--field-selector=spec.nodeName={node}");
+        let list = ["get", "pods", "--namespace", NAMESPACE, "--selector", LABEL, &field, "--output=name"];
+        let pod = self.kubectl().run(list)?;
+        let exec = ["exec", "--namespace", NAMESPACE, pod.trim(), "--container=kube-flannel", "--", "flannel-agent"];
+        self.kubectl().run(exec.into_iter().chain(command.iter().copied()))
+    }
+}

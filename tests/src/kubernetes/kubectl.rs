@@ -1,0 +1,60 @@
+//! kubectl, as the cluster's administrator runs it on the first node.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use serde_json::Value;
+
+use super::{credentials::Credentials, parts::Parts};
+use crate::{Node, host::HostCommand};
+
+/// A cluster under load answers later than an idle one.
+const LIMIT: Duration = Duration::from_mins(1);
+
+/// kubectl with its credentials.
+#[derive(Clone, Debug)]
+pub struct Kubectl {
+    node: Node,
+    start: [String; 2],
+}
+
+impl Kubectl {
+    pub(super) fn new(node: &Node, parts: &Parts, credentials: &Credentials) -> Self {
+        let kubeconfig = format!("--kubeconfig={}", credentials.kubeconfig("admin"));
+        Self { node: node.clone(), start: [parts.program("kubectl"), kubeconfig] }
+    }
+
+    /// Its command line, without a verb.
+    pub fn command_line(&self) -> String {
+        self.start.join(" ")
+    }
+
+    /// A command, not yet started.
+    pub fn command<'a>(&self, arguments: impl IntoIterator<Item = &'a str>) -> HostCommand {
+        let arguments = arguments.into_iter().map(str::to_owned);
+        self.node.command(self.start.iter().cloned().chain(arguments)).limit(LIMIT)
+    }
+
+    /// Runs a command and requires exit status 0; what it printed.
+    pub fn run<'a>(&self, arguments: impl IntoIterator<Item = &'a str>) -> Result<String> {
+        Ok(self.command(arguments).run()?.stdout)
+    }
+
+    /// Runs `kubectl get` and reads the objects.
+    pub fn get<'a>(&self, arguments: impl IntoIterator<Item = &'a str>) -> Result<Value> {
+        let line = ["get", "--output=json"].into_iter().chain(arguments);
+        serde_json::from_str(&self.run(line)?).context("the output of kubectl get")
+    }
+
+    /// Applies manifests.
+    pub fn apply(&self, manifests: &str) -> Result<()> {
+        self.command(["apply", "--filename=-"]).input(manifests).run()?;
+        Ok(())
+    }
+
+    /// Deletes what manifests describe, and waits until it is gone.
+    pub fn delete(&self, manifests: &str) -> Result<()> {
+        self.command(["delete", "--ignore-not-found", "--filename=-"]).limit(2 * LIMIT).input(manifests).run()?;
+        Ok(())
+    }
+}

@@ -1,0 +1,212 @@
+//! Compiles Kubernetes with Go, statically and without network.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::Context as _;
+
+use super::{
+    places::{self, Places},
+    source,
+};
+use crate::{files, setup::Setup, workspace::Workspace};
+
+/// Debian's packages of Go: the version that compiles this source.
+const GO: [&str; 2] = ["golang-1.19-go", "golang-1.19-src"];
+/// The commit of the version, which programs report.
+const COMMIT: &str = "faecb196815e248d3ecfb03c680a4507229c2a56";
+/// The DNS server of the cluster, which is no part of Kubernetes.
+const DNS: &str = include_str!("dns.go");
+/// The files that the end-to-end tests carry with them.
+const FIXTURES: [&str; 5] = [
+    "test/conformance/testdata/...",
+    "test/e2e/testing-manifests/...",
+    "test/e2e_node/testing-manifests/...",
+    "test/images/...",
+    "test/fixtures/...",
+];
+
+/// Programs that are compiled together.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Target {
+    programs: &'static [&'static str],
+    packages: &'static [&'static str],
+}
+
+const NODES: [Target; 4] = [
+    Target { programs: &["kubectl", "kube-apiserver"], packages: &["./cmd/kubectl", "./cmd/kube-apiserver"] },
+    Target {
+        programs: &["kube-controller-manager", "kube-scheduler"],
+        packages: &["./cmd/kube-controller-manager", "./cmd/kube-scheduler"],
+    },
+    Target { programs: &["kubelet", "kube-proxy"], packages: &["./cmd/kubelet", "./cmd/kube-proxy"] },
+    Target { programs: &["agnhost"], packages: &["./test/images/agnhost"] },
+];
+const E2E: [Target; 2] = [
+    Target {
+        programs: &["clusterdns", "ginkgo"],
+        packages: &["./cmd/clusterdns", "./vendor/github.com/onsi/ginkgo/ginkgo"],
+    },
+    Target { programs: &["e2e.test"], packages: &["./test/e2e"] },
+];
+
+/// All that is compiled.
+pub(super) fn targets(e2e: bool) -> Vec<Target> {
+    NODES.into_iter().chain(E2E.into_iter().filter(|_| e2e)).collect()
+}
+
+impl Target {
+    /// The names of its programs.
+    pub(super) fn name(&self) -> String {
+        self.programs.join(" and ")
+    }
+
+    /// Returns true if every program is kept already.
+    pub(super) fn is_there(&self, places: &Places) -> bool {
+        self.programs.iter().all(|program| places.program(program).is_file())
+    }
+
+    fn is_test(&self) -> bool {
+        self.programs == ["e2e.test"]
+    }
+}
+
+/// Go, and the tree it compiles.
+#[derive(Debug)]
+pub(super) struct Go<'a> {
+    setup: &'a Setup<'a>,
+    places: &'a Places,
+    root: PathBuf,
+}
+
+impl<'a> Go<'a> {
+    /// Unpacks Go, unless it is there.
+    pub(super) fn new(setup: &'a Setup<'a>, places: &'a Places) -> anyhow::Result<Self> {
+        let unpacked = places.work("golang");
+        let root = unpacked.join("usr/lib/go-1.19");
+        if !root.join("bin/go").is_file() {
+            setup.unpack(&GO, &unpacked)?;
+        }
+        Ok(Self { setup, places, root })
+    }
+
+    /// Compiles a target and keeps its programs.
+    pub(super) fn build(&self, target: Target) -> anyhow::Result<()> {
+        self.generate(target)?;
+        let out = self.places.work("out");
+        places::make(&out)?;
+        let mut go = self.go();
+        if target.is_test() {
+            go.args(["test", "-c", "-o"]).arg(out.join(target.programs[0]));
+        } else {
+            go.args(["build", "-o"]).arg(&out);
+        }
+        go.arg(format!("-ldflags={}", linker_flags())).args(target.packages);
+        self.setup.run_logged(&mut go)?;
+        for program in target.programs {
+            files::install(&out.join(program), &self.places.program(program), 0o755)?;
+            fs::remove_file(out.join(program)).with_context(|| format!("cannot remove {program}"))?;
+        }
+        Ok(())
+    }
+
+    /// Makes what Kubernetes' own build generates before it compiles, and the package leaves out.
+    fn generate(&self, target: Target) -> anyhow::Result<()> {
+        let tree = self.places.source();
+        if target.is_test() && !tree.join("test/e2e/generated/bindata.go").exists() {
+            self.fixtures()?;
+        }
+        if !tree.join("pkg/generated/openapi/zz_generated.openapi.go").exists() {
+            self.schema(&tree)?;
+        }
+        let dns = tree.join("cmd/clusterdns/main.go");
+        if dns.exists() { Ok(()) } else { files::write(&dns, DNS) }
+    }
+
+    fn schema(&self, tree: &Path) -> anyhow::Result<()> {
+        let mut generator = self.tool("openapi-gen", "./vendor/k8s.io/kube-openapi/cmd/openapi-gen")?;
+        generator.args([
+            "--logtostderr",
+            "-O",
+            "zz_generated.openapi",
+            "-p",
+            "k8s.io/kubernetes/pkg/generated/openapi",
+        ]);
+        generator.args(["-h", "vendor/k8s.io/code-generator/hack/boilerplate.go.txt", "-i"]);
+        generator.arg(source::described(self.setup, tree)?);
+        generator.arg("-r").arg(self.places.work("openapi-violations.txt"));
+        self.setup.run_logged(&mut generator)
+    }
+
+    fn fixtures(&self) -> anyhow::Result<()> {
+        let mut generator = self.tool("go-bindata", "./vendor/github.com/go-bindata/go-bindata/go-bindata")?;
+        generator.args(["-nometadata", "-o", "test/e2e/generated/bindata.go", "-pkg", "generated"]);
+        generator.args(["-ignore", ".jpg", "-ignore", ".png", "-ignore", ".md", "-ignore", r"BUILD(\.bazel)?"]);
+        self.setup.run_logged(generator.args(FIXTURES))
+    }
+
+    /// Compiles a program that is used here alone; the command that runs it.
+    fn tool(&self, name: &str, package: &str) -> anyhow::Result<Command> {
+        let program = self.places.work("tools").join(name);
+        if !program.is_file() {
+            self.setup.run_logged(self.go().args(["build", "-o"]).arg(&program).arg(package))?;
+        }
+        let mut command = self.command(&program);
+        command.current_dir(self.places.source());
+        Ok(command)
+    }
+
+    fn go(&self) -> Command {
+        self.command(&self.root.join("bin/go"))
+    }
+
+    /// A command with Go's environment, at low priority: it takes all processors for minutes.
+    fn command(&self, program: &Path) -> Command {
+        let mut command = Workspace::command(self.setup.workspace(), "nice");
+        command.arg(program).current_dir(self.places.source());
+        command
+            .env("GOROOT", &self.root)
+            .env("GOPATH", self.places.work("go"))
+            .env("GOCACHE", self.places.work("cache"));
+        // The source is from before modules were all there is, and Go 1.19 refuses its vendor
+        // directory as one.
+        command.env("GO111MODULE", "off").env("CGO_ENABLED", "0").env("GOFLAGS", "");
+        command
+    }
+}
+
+/// Without symbols, and with the version that clients and servers compare.
+fn linker_flags() -> String {
+    let (major, minor) = source::VERSION
+        .split_once('.')
+        .map_or(("", ""), |(major, rest)| (major, rest.split('.').next().unwrap_or_default()));
+    let values = [
+        ("gitVersion", format!("v{}", source::VERSION)),
+        ("gitMajor", major.to_owned()),
+        ("gitMinor", minor.to_owned()),
+        ("gitCommit", COMMIT.to_owned()),
+        ("gitTreeState", "clean".to_owned()),
+        ("buildDate", "2021-01-13T13:20:00Z".to_owned()),
+    ];
+    let packages = ["k8s.io/component-base/version", "k8s.io/client-go/pkg/version"];
+    let settings = packages.iter().flat_map(|package| {
+        values.iter().map(move |(name, value)| format!("-X k8s.io/kubernetes/vendor/{package}.{name}={value}"))
+    });
+    ["-s -w".to_owned()].into_iter().chain(settings).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_version_is_linked_in_whole_and_in_parts() {
+        let flags = linker_flags();
+        for part in ["version.gitVersion=v1.20.2", "version.gitMajor=1 ", "version.gitMinor=20 "] {
+            assert!(flags.contains(part), "{flags}");
+        }
+    }
+}
