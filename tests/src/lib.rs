@@ -23,6 +23,7 @@ mod drift;
 pub mod etcd;
 pub mod fast;
 pub mod faulty_proxy;
+pub mod helm;
 pub mod hooks;
 pub mod host;
 mod http;

@@ -1,6 +1,6 @@
 //! flannel on the cluster: our manifest as it is shipped.
 
-use std::{fs, path::Path};
+use std::{fs, path::Path, time::Duration};
 
 use anyhow::{Context as _, Result};
 
@@ -10,6 +10,9 @@ use super::Kubernetes;
 pub const NAMESPACE: &str = "kube-flannel";
 /// Their label.
 pub const LABEL: &str = "app=flannel";
+
+/// By then three pods have been replaced, one after the other.
+pub const ROLLOUT: Duration = Duration::from_mins(3);
 
 /// The manifest.
 pub fn manifest() -> Result<String> {
@@ -22,6 +25,14 @@ impl Kubernetes {
     pub fn install(&self, manifest: &str) -> Result<()> {
         self.kubectl().apply(manifest)?;
         self.wait_ready(NAMESPACE, LABEL)
+    }
+
+    /// Puts every agent in a mode.
+    pub fn set_mode(&self, mode: &str) -> Result<()> {
+        for node in &self.nodes {
+            self.agent(node.name(), &["datapath", "set", mode])?;
+        }
+        Ok(())
     }
 
     /// Runs a command of the agent in its pod on a node.

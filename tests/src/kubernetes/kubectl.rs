@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result};
 use serde_json::Value;
 
 use super::{credentials::Credentials, parts::Parts};
-use crate::{Node, host::HostCommand};
+use crate::{ChildGuard, Node, host::HostCommand};
 
 /// A cluster under load answers later than an idle one.
 const LIMIT: Duration = Duration::from_mins(1);
@@ -24,6 +24,11 @@ impl Kubectl {
         Self { node: node.clone(), start: [parts.program("kubectl"), kubeconfig] }
     }
 
+    /// The administrator's kubeconfig.
+    pub fn kubeconfig(&self) -> &str {
+        self.start[1].trim_start_matches("--kubeconfig=")
+    }
+
     /// Its command line, without a verb.
     pub fn command_line(&self) -> String {
         self.start.join(" ")
@@ -38,6 +43,12 @@ impl Kubectl {
     /// Runs a command and requires exit status 0; what it printed.
     pub fn run<'a>(&self, arguments: impl IntoIterator<Item = &'a str>) -> Result<String> {
         Ok(self.command(arguments).run()?.stdout)
+    }
+
+    /// Starts a command that runs until it is ended.
+    pub fn start<'a>(&self, arguments: impl IntoIterator<Item = &'a str>) -> Result<ChildGuard> {
+        let arguments = arguments.into_iter().map(str::to_owned);
+        self.node.spawn("kubectl", self.start.iter().cloned().chain(arguments))
     }
 
     /// Runs `kubectl get` and reads the objects.

@@ -1,6 +1,12 @@
 //! A node of the cluster: containerd, kubelet and kube-proxy on a machine of the lab.
 
-use std::{fs, net::Ipv4Addr, ops::Deref, sync::Mutex, time::Duration};
+use std::{
+    fs,
+    net::Ipv4Addr,
+    ops::Deref,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use anyhow::{Context as _, Result};
 
@@ -19,7 +25,8 @@ const PLUGINS: &str = "/usr/lib/cni";
 pub struct Member {
     node: Node,
     address: Ipv4Addr,
-    programs: Mutex<Vec<ChildGuard>>,
+    /// Its programs, with the names and command lines they were started with.
+    programs: Mutex<Vec<(String, Vec<String>, ChildGuard)>>,
 }
 
 impl Deref for Member {
@@ -71,6 +78,16 @@ impl Member {
         self.start("kube-proxy", parts, self.kube_proxy(credentials))
     }
 
+    /// Ends kubelet and starts it again, which registers the node.
+    pub fn restart_kubelet(&self) -> Result<()> {
+        let mut programs = self.programs();
+        let (what, line, child) =
+            programs.iter_mut().find(|(what, ..)| what == "kubelet").context("kubelet was not started")?;
+        child.kill9()?;
+        *child = self.spawn(what, line.clone())?;
+        Ok(())
+    }
+
     /// The network namespace of the pod with this address, as a host.
     pub(super) fn pod(&self, name: &str, address: Ipv4Addr) -> Result<Host> {
         let files = fs::read_dir(self.outside_path("/run/netns")).context("network namespaces of pods")?;
@@ -114,9 +131,14 @@ impl Member {
     /// Starts a program that runs for as long as the node is up.
     fn start(&self, what: &str, parts: &Parts, command: Vec<String>) -> Result<()> {
         let path = format!("PATH={}:/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin", parts.bin().display());
-        let child = self.spawn(what, ["env".to_owned(), path].into_iter().chain(command))?;
-        self.programs.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(child);
+        let line: Vec<String> = ["env".to_owned(), path].into_iter().chain(command).collect();
+        let child = self.spawn(what, line.clone())?;
+        self.programs().push((what.to_owned(), line, child));
         Ok(())
+    }
+
+    fn programs(&self) -> MutexGuard<'_, Vec<(String, Vec<String>, ChildGuard)>> {
+        self.programs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn write(&self, path: &str, text: &str) -> Result<()> {

@@ -13,6 +13,7 @@
 
 mod control_plane;
 mod credentials;
+mod e2e;
 pub mod flannel;
 mod kubectl;
 mod member;

@@ -1,6 +1,6 @@
 //! Pods of the cluster, as hosts of the lab.
 
-use std::{net::Ipv4Addr, ops::Deref};
+use std::{fmt, net::Ipv4Addr, ops::Deref};
 
 use anyhow::{Context as _, Result};
 
@@ -8,11 +8,17 @@ use super::{Kubernetes, items};
 use crate::Host;
 
 /// A pod that runs. It is the host of its network namespace, with the files and tools of its node.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct PodOnNode {
     host: Host,
     node: String,
     address: Ipv4Addr,
+}
+
+impl fmt::Debug for PodOnNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} on {} ({})", self.name(), self.node, self.address)
+    }
 }
 
 impl Deref for PodOnNode {

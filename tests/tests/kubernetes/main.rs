@@ -3,7 +3,13 @@
 //! All tests share one cluster, which takes a minute to start, and run one after the other. Each
 //! leaves it as it found it.
 
+mod changes;
+mod installs;
+mod kubectl;
 mod paths;
+mod policy;
+mod services;
+mod traffic;
 
 use std::{
     process::ExitCode,
@@ -23,6 +29,24 @@ type Test = fn(&Kubernetes) -> Result<()>;
 const TESTS: &[(&str, Test)] = &[
     ("the_agents_are_in_mode_fast", paths::the_agents_are_in_mode_fast),
     ("every_pod_and_node_reaches_every_pod_and_service", paths::every_pod_and_node_reaches_every_pod_and_service),
+    ("a_service_with_session_affinity_keeps_its_server", services::a_service_with_session_affinity_keeps_its_server),
+    ("pods_with_the_nodes_network_are_reached", services::pods_with_the_nodes_network_are_reached),
+    ("logs_exec_and_port_forward_work_on_every_node", kubectl::logs_exec_and_port_forward_work_on_every_node),
+    ("a_rule_that_drops_is_obeyed_on_every_node", policy::a_rule_that_drops_is_obeyed_on_every_node),
+    (
+        "a_program_that_is_asked_about_connections_sees_each",
+        policy::a_program_that_is_asked_about_connections_sees_each,
+    ),
+    ("a_udp_flow_moves_on_when_its_endpoint_goes", changes::a_udp_flow_moves_on_when_its_endpoint_goes),
+    ("an_update_of_the_agents_loses_no_packet", changes::an_update_of_the_agents_loses_no_packet),
+    ("an_api_server_that_is_away_costs_nothing", changes::an_api_server_that_is_away_costs_nothing),
+    (
+        "a_node_that_comes_back_with_another_subnet_is_followed",
+        changes::a_node_that_comes_back_with_another_subnet_is_followed,
+    ),
+    ("pods_talk_by_our_chart", installs::pods_talk_by_our_chart),
+    ("pods_talk_by_flannels_own_manifest_with_our_image", installs::pods_talk_by_flannels_own_manifest_with_our_image),
+    ("pods_talk_by_flannels_own_chart_with_our_image", installs::pods_talk_by_flannels_own_chart_with_our_image),
 ];
 
 /// A cluster that starts with the first test.
@@ -53,16 +77,26 @@ fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
     arguments.test_threads = Some(1);
     let cluster = Arc::new(Cluster { parts: Parts::find(), running: OnceLock::new() });
-    if let Err(reason) = &cluster.parts {
-        not_run("the Kubernetes cluster", reason);
+    let mut reasons = Vec::new();
+    let mut trials = Vec::new();
+    for (name, test) in TESTS {
+        let obstacle = cluster.parts.clone().err().or_else(|| obstacle(name));
+        trials.push(trial(name, *test, &cluster).with_ignored_flag(obstacle.is_some()));
+        reasons.extend(obstacle.filter(|reason| !reasons.contains(reason)));
     }
-    let trials = TESTS.iter().map(|(name, test)| trial(name, *test, &cluster)).collect();
+    for reason in reasons {
+        not_run("tests on a Kubernetes cluster", &reason);
+    }
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 
+/// The reason why a test cannot run on this machine, though a cluster can.
+fn obstacle(test: &str) -> Option<String> {
+    let upstream = test.contains("flannels_own").then(|| installs::upstream().err()).flatten();
+    upstream.or_else(|| test.contains("chart").then(|| installs::charts().err()).flatten())
+}
+
 fn trial(name: &str, test: Test, cluster: &Arc<Cluster>) -> Trial {
-    let ignored = cluster.parts.is_err();
     let cluster = Arc::clone(cluster);
-    let run = move || test(cluster.running()?).map_err(|error| format!("{error:?}").into());
-    Trial::test(name, run).with_ignored_flag(ignored)
+    Trial::test(name, move || test(cluster.running()?).map_err(|error| format!("{error:?}").into()))
 }

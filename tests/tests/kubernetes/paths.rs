@@ -11,7 +11,8 @@ use flannel_tests::{
 use serde_json::Value;
 
 const SERVERS: &str = include_str!("servers.yml");
-const LABEL: &str = "app=web";
+/// The label of the servers.
+pub(crate) const LABEL: &str = "app=web";
 /// kube-proxy writes its rules every so often.
 const RULES: Duration = Duration::from_mins(1);
 

@@ -1,0 +1,96 @@
+//! The other ways to install the image: our chart, and flannel's own manifest with nothing changed
+//! but the image.
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context as _, Result, ensure};
+use flannel_tests::{
+    helm,
+    kubernetes::{Kubernetes, flannel},
+};
+
+use super::paths;
+
+const OUR_IMAGE: &str = "flannel-agent:0.1.0";
+const SET: &str = "daemonset/kube-flannel-ds";
+
+/// The directory of flannel's files.
+///
+/// # Errors
+/// The reason why there is none.
+pub(crate) fn upstream() -> Result<PathBuf, String> {
+    let named = env::var_os("FLANNEL_UPSTREAM").map(PathBuf::from);
+    named.ok_or_else(|| "FLANNEL_UPSTREAM names no directory of flannel's files".to_owned())
+}
+
+/// Returns an error with the reason where no chart can be rendered.
+pub(crate) fn charts() -> Result<(), String> {
+    match helm::run(&["version".into()]) {
+        Ok(Some(_)) => Ok(()),
+        Ok(None) => Err(helm::MISSING.to_owned()),
+        Err(error) => Err(format!("{error:#}")),
+    }
+}
+
+/// The manifest with nothing but the images changed.
+fn with_our_image(manifest: &Path) -> Result<String> {
+    let text = fs::read_to_string(manifest).with_context(|| manifest.display().to_string())?;
+    let lines: Vec<String> = text
+        .lines()
+        .map(|line| match line.split_once("image: ") {
+            Some((start, _)) => format!("{start}image: {OUR_IMAGE}"),
+            None => line.to_owned(),
+        })
+        .collect();
+    ensure!(lines.iter().any(|line| line.ends_with(OUR_IMAGE)), "no image in {}", manifest.display());
+    Ok(lines.join("\n"))
+}
+
+/// A chart, rendered with these values.
+fn rendered(chart: PathBuf, values: &str) -> Result<String> {
+    let file = tempfile::NamedTempFile::new()?;
+    fs::write(&file, values)?;
+    let output = helm::template(chart, Some(file.path().into()))?.context(helm::MISSING)?;
+    ensure!(output.status.success(), "helm: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+/// Manifests and charts select their pods by other labels, and those of a DaemonSet cannot be
+/// changed. So the pods stay, get the labels of all, and are taken over, as documents describe it.
+fn replace(cluster: &Kubernetes, manifest: &str) -> Result<()> {
+    let kubectl = cluster.kubectl();
+    let namespace = format!("--namespace={}", flannel::NAMESPACE);
+    let label = ["label", "pods", &namespace, "--selector", flannel::LABEL, "k8s-app=flannel", "--overwrite"];
+    kubectl.run(label)?;
+    kubectl.run(["delete", &namespace, SET, "--cascade=orphan"])?;
+    kubectl.apply(manifest)?;
+    kubectl.command(["rollout", "status", &namespace, SET]).limit(flannel::ROLLOUT).run()?;
+    cluster.wait_ready(flannel::NAMESPACE, flannel::LABEL)
+}
+
+/// Pods talk with this in place of our manifest, which then is back.
+fn serves(cluster: &Kubernetes, manifest: &str) -> Result<()> {
+    replace(cluster, manifest)?;
+    paths::every_pod_and_node_reaches_every_pod_and_service(cluster)?;
+    replace(cluster, &flannel::manifest()?)?;
+    paths::the_agents_are_in_mode_fast(cluster)
+}
+
+pub(crate) fn pods_talk_by_our_chart(cluster: &Kubernetes) -> Result<()> {
+    serves(cluster, &rendered(helm::chart(), "{}")?)
+}
+
+pub(crate) fn pods_talk_by_flannels_own_manifest_with_our_image(cluster: &Kubernetes) -> Result<()> {
+    let upstream = upstream().map_err(anyhow::Error::msg)?;
+    serves(cluster, &with_our_image(&upstream.join("Documentation/kube-flannel.yml"))?)
+}
+
+pub(crate) fn pods_talk_by_flannels_own_chart_with_our_image(cluster: &Kubernetes) -> Result<()> {
+    let upstream = upstream().map_err(anyhow::Error::msg)?;
+    let image = "{repository: flannel-agent, tag: 0.1.0}";
+    let values = format!("flannel: {{image: {image}, flannel_cni: {{image: {image}}}}}");
+    serves(cluster, &rendered(upstream.join("chart/kube-flannel"), &values)?)
+}
