@@ -15,7 +15,7 @@ use anyhow::{Context as _, ensure};
 
 use crate::{
     object,
-    setup::toolchain::Toolchain,
+    setup::{cross::Cross, toolchain::Toolchain},
     workspace::{self, BPF_TARGET, Workspace},
 };
 
@@ -36,12 +36,25 @@ pub(crate) enum Parts {
 pub(crate) struct Built {
     object: Option<PathBuf>,
     release: PathBuf,
+    /// As Debian and the OCI image specification call it.
+    architecture: String,
+    strip: String,
 }
 
 impl Built {
     /// A program of this build, by its file name.
     pub(crate) fn program(&self, name: &str) -> PathBuf {
         self.release.join(name)
+    }
+
+    /// The architecture of the programs.
+    pub(crate) fn architecture(&self) -> &str {
+        &self.architecture
+    }
+
+    /// The command that removes symbols from a program.
+    pub(crate) fn strip(&self) -> &str {
+        &self.strip
     }
 
     /// Sets the variables that name the agent, the CNI plugin and the BPF object for a command
@@ -72,20 +85,34 @@ impl<'a> Bpf<'a> {
     }
 }
 
+/// The machine to build for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Machine<'a> {
+    /// One as this.
+    Here,
+    /// One of another architecture.
+    Other(&'a Cross),
+}
+
 /// Builds the object (unless none is asked for) and the `parts` in release mode.
 pub(crate) fn build(workspace: &Workspace, bpf: Option<Bpf<'_>>, parts: Parts) -> anyhow::Result<Built> {
-    build_with(|| workspace.cargo(), workspace, bpf, parts)
+    build_with(|| workspace.cargo(), workspace, bpf, parts, Machine::Here)
 }
 
 /// Builds what is shipped: each program has a list of its crates in the section `.dep-v0`, for
 /// scanners of known vulnerabilities. `auditable` is the directory of cargo-auditable.
-pub(crate) fn build_auditable(workspace: &Workspace, bpf: Bpf<'_>, auditable: &Path) -> anyhow::Result<Built> {
+pub(crate) fn build_auditable(
+    workspace: &Workspace,
+    bpf: Bpf<'_>,
+    auditable: &Path,
+    machine: Machine<'_>,
+) -> anyhow::Result<Built> {
     let cargo = || {
         let mut cargo = workspace.cargo_with(auditable);
         cargo.arg("auditable");
         cargo
     };
-    build_with(cargo, workspace, Some(bpf), Parts::Agent)
+    build_with(cargo, workspace, Some(bpf), Parts::Agent, machine)
 }
 
 fn build_with(
@@ -93,19 +120,39 @@ fn build_with(
     workspace: &Workspace,
     bpf: Option<Bpf<'_>>,
     parts: Parts,
+    machine: Machine<'_>,
 ) -> anyhow::Result<Built> {
     let object = bpf.map(|bpf| build_object(workspace, bpf)).transpose()?;
-    let built = Built { object, release: workspace.target().join("release") };
-    build_agent(cargo(), &built, parts)?;
-    build_plugin(cargo(), workspace, &built)?;
+    let built = match machine {
+        Machine::Here => Built {
+            object,
+            release: workspace.target().join("release"),
+            architecture: workspace.architecture()?,
+            strip: "strip".to_owned(),
+        },
+        Machine::Other(cross) => Built {
+            object,
+            release: cross.programs("release"),
+            architecture: Cross::ARCHITECTURE.to_owned(),
+            strip: Cross::strip(),
+        },
+    };
+    build_agent(cargo(), &built, parts, machine)?;
+    build_plugin(cargo(), workspace, &built, machine)?;
+    if let Machine::Other(cross) = machine {
+        ["flannel-agent", PLUGIN].iter().try_for_each(|name| cross.try_out(workspace, &built.program(name)))?;
+    }
     Ok(built)
 }
 
-fn build_agent(mut cargo: Command, built: &Built, parts: Parts) -> anyhow::Result<()> {
+fn build_agent(mut cargo: Command, built: &Built, parts: Parts, machine: Machine<'_>) -> anyhow::Result<()> {
     let started = Instant::now();
     cargo.args(["build", "--release", "--bins", "--package=flannel-agent"]).args(workspace::locked());
     if parts == Parts::AgentAndLab {
         cargo.arg("--package=flannel-tests");
+    }
+    if let Machine::Other(cross) = machine {
+        cross.apply(&mut cargo);
     }
     announce_object(&mut cargo, built.object.as_deref());
     println!("build: the agent{}", if built.object.is_some() { "" } else { ", without BPF programs" });
@@ -116,15 +163,25 @@ fn build_agent(mut cargo: Command, built: &Built, parts: Parts) -> anyhow::Resul
 
 /// Builds the CNI plugin so that it runs on any host: an image's plugin is copied to hosts with an
 /// older C library, another one, or none where its loader is looked for.
-fn build_plugin(mut cargo: Command, workspace: &Workspace, built: &Built) -> anyhow::Result<()> {
+fn build_plugin(mut cargo: Command, workspace: &Workspace, built: &Built, machine: Machine<'_>) -> anyhow::Result<()> {
     let started = Instant::now();
-    let host = host_triple(workspace)?;
-    cargo.args(["build", "--profile=cni", "--package=flannel-cni", "--target", &host]).args(workspace::locked());
+    cargo.args(["build", "--profile=cni", "--package=flannel-cni"]).args(workspace::locked());
+    let programs = match machine {
+        Machine::Here => {
+            let host = host_triple(workspace)?;
+            cargo.args(["--target", &host]);
+            workspace.target().join(host).join("cni")
+        }
+        Machine::Other(cross) => {
+            cross.apply(&mut cargo);
+            cross.programs("cni")
+        }
+    };
     // With --target these are not for build scripts and macros.
     cargo.env("CARGO_ENCODED_RUSTFLAGS", "-Ctarget-feature=+crt-static\x1f-Crelocation-model=static");
     println!("build: the CNI plugin");
     workspace::run(&mut cargo, "the CNI plugin's build")?;
-    let program = workspace.target().join(host).join("cni/flannel");
+    let program = programs.join(PLUGIN);
     let installed = built.program(PLUGIN);
     // A copy in place would be refused while the plugin runs, and another build may run too.
     let new = installed.with_extension(format!("new-{}", process::id()));

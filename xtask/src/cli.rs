@@ -33,12 +33,17 @@ pub(crate) enum Verb {
         #[arg(long, conflicts_with = "no_bpf")]
         bpf_log: bool,
     },
-    /// Build, and put the result into a Debian package,
-    /// `target/dist/flannel-agent_<version>_<architecture>.deb`
+    /// Build a release for amd64 and arm64 in `target/dist`: Debian packages, images, archives, the
+    /// chart and their digests
     ///
-    /// The software bills of materials in CycloneDX lie next to it, one for each program and one
-    /// for the BPF object. The package contains them too.
-    Dist,
+    /// The software bills of materials in CycloneDX lie there too, one for each program and one for
+    /// the BPF object. The packages contain them. Programs for arm64 are compiled with Debian's
+    /// cross toolchain, and started under emulation.
+    Dist {
+        /// Only for the architecture of this machine
+        #[arg(long)]
+        native: bool,
+    },
     /// Build, and put the result into a container image,
     /// `target/dist/flannel-agent_<version>_<architecture>.oci.tar`
     ///

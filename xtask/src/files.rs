@@ -4,12 +4,15 @@ use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
 
 use anyhow::Context as _;
 
-use crate::workspace::{self, Workspace};
+use crate::{
+    build::Built,
+    workspace::{self, Workspace},
+};
 
-/// Copies a program as [`install`] does, and strips the copy.
-pub(crate) fn install_program(workspace: &Workspace, from: &Path, to: &Path) -> anyhow::Result<()> {
-    install(from, to, 0o755)?;
-    workspace::run(workspace.command("strip").arg(to), "strip")
+/// Copies a program of a build as [`install`] does, and strips the copy.
+pub(crate) fn install_program(workspace: &Workspace, built: &Built, name: &str, to: &Path) -> anyhow::Result<()> {
+    install(&built.program(name), to, 0o755)?;
+    workspace::run(workspace.command(built.strip()).arg(to), built.strip())
 }
 
 /// Copies a file to a place whose directories are made.

@@ -25,7 +25,7 @@ use clap::Parser as _;
 
 use crate::{
     cli::{Options, TestOptions, Verb},
-    setup::{Needs, Setup, subcommands},
+    setup::{Needs, Setup},
     workspace::Workspace,
 };
 
@@ -52,13 +52,9 @@ fn run(options: Options) -> anyhow::Result<ExitCode> {
             let bpf = toolchain.as_ref().map(|toolchain| build::Bpf::with_log(toolchain, bpf_log));
             build::build(&workspace, bpf, build::Parts::Agent)?;
         }
-        Verb::Dist => {
+        Verb::Dist { native } => {
             setup.machine(Needs::COMPILE)?;
-            let toolchain = setup.bpf()?;
-            let cyclonedx = setup.subcommand(subcommands::CYCLONEDX)?;
-            let auditable = setup.subcommand(subcommands::AUDITABLE)?;
-            let built = build::build_auditable(&workspace, build::Bpf::release(&toolchain), &auditable)?;
-            println!("dist: {}", dist::package(&workspace, &built, &cyclonedx)?.display());
+            println!("dist: {}", dist::release(&setup, native)?.display());
         }
         Verb::Image => {
             setup.machine(Needs::COMPILE)?;

@@ -1,4 +1,4 @@
-//! What decides about pods' packets on their nodes stays in charge: rules as a network policy
+//! Judges of pods' packets on their nodes stay in charge: rules as a network policy
 //! controller writes them, and one that asks a program about each new connection.
 
 use std::{net::IpAddr, time::Duration};

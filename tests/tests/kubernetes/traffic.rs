@@ -25,7 +25,7 @@ use super::paths::{self, LABEL};
 const LONGEST: Duration = Duration::from_mins(2);
 const PACKETS_A_SECOND: u32 = 200;
 const BETWEEN_REQUESTS: Duration = Duration::from_millis(50);
-/// A SYN that is lost is sent again after a second, so this tells loss from load.
+/// A SYN that is lost is sent again after a second, so this separates loss from load.
 const ANSWER: Duration = Duration::from_secs(5);
 
 /// Datagrams from the first node's pod to the second's and from the third's to the first's, and

@@ -108,6 +108,8 @@ impl<'a> Images<'a> {
             "tools" => {
                 let packages = self.setup.closure(&TOOL_PACKAGES, &self.places.work("debs"))?;
                 root::make(self.setup.workspace(), &packages, tree)?;
+                // As update-alternatives names it.
+                link("nc.openbsd", &tree.join("usr/bin/nc"))?;
                 self.server(tree)?;
                 (&TOOLS, json!({ "Env": [SEARCH_PATH], "Entrypoint": ["/agnhost"], "Cmd": ["pause"] }))
             }

@@ -1,144 +1,81 @@
-//! Puts the release build into a Debian package, with the bills of materials of what is in it.
-//!
-//! It owns where each file lies on a host; what the files are comes from the build, from `deploy/`
-//! and from the agent itself (manual pages, completions). The package is put together in a new
-//! directory and packed by `dpkg-deb`.
+//! The folder of a release: Debian packages, images and archives of the programs for each
+//! architecture, the chart, the manifest, bills of materials, and the digests of all.
 
+mod c_library;
+mod debian;
 mod sbom;
+mod tarball;
 
 use std::{
     fs,
-    os::unix::fs::symlink,
     path::{Path, PathBuf},
 };
 
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 
 use crate::{
-    build::Built,
-    files::{install, install_program, write},
-    workspace::{self, Workspace, output},
+    build::{self, Built, Machine},
+    files, image,
+    setup::{Setup, cross::Cross, subcommands},
+    workspace::{self, Workspace},
 };
 
-/// Programs, as built and as installed.
-const PROGRAMS: [(&str, &str); 2] = [("flannel-agent", "usr/sbin/flannel-agent"), ("flannel", "usr/lib/cni/flannel")];
-/// Name of the section with a program's crates, as the table of section names has it.
-const CRATES: &[u8] = b".dep-v0\0";
-/// The settings of the unit, as in the project and as installed. There may be a password in them.
-const SETTINGS: (&str, &str) = ("deploy/systemd/flannel-agent.default", "etc/default/flannel-agent");
-/// Other files, as in the project and as installed.
-const FILES: [(&str, &str); 5] = [
-    ("deploy/systemd/flannel-agent.service", "lib/systemd/system/flannel-agent.service"),
-    ("deploy/seccomp/flannel-agent.json", "usr/share/flannel-agent/seccomp.json"),
-    ("LICENSE", "usr/share/doc/flannel-agent/copyright"),
-    ("README.md", "usr/share/doc/flannel-agent/README.md"),
-    ("CHANGELOG.md", "usr/share/doc/flannel-agent/CHANGELOG.md"),
-];
-/// Shells, and where each looks for the completions of `flannel-agent`.
-const COMPLETIONS: [(&str, &str); 3] = [
-    ("bash", "usr/share/bash-completion/completions/flannel-agent"),
-    ("zsh", "usr/share/zsh/vendor-completions/_flannel-agent"),
-    ("fish", "usr/share/fish/vendor_completions.d/flannel-agent.fish"),
-];
+const DIGESTS: &str = "SHA256SUMS";
+const MANIFEST: &str = "deploy/kube-flannel.yml";
 
-/// Makes the package, with the bills by the cargo-cyclonedx in `cyclonedx`; where it is.
-pub(crate) fn package(workspace: &Workspace, built: &Built, cyclonedx: &Path) -> anyhow::Result<PathBuf> {
+/// Makes the release, for this machine's architecture alone if `native`; its folder.
+pub(crate) fn release(setup: &Setup<'_>, native: bool) -> anyhow::Result<PathBuf> {
+    let workspace = setup.workspace();
+    let toolchain = setup.bpf()?;
+    let cyclonedx = setup.subcommand(subcommands::CYCLONEDX)?;
+    let auditable = setup.subcommand(subcommands::AUDITABLE)?;
+    let dist = empty(workspace)?;
+    let build =
+        |machine: Machine<'_>| build::build_auditable(workspace, build::Bpf::release(&toolchain), &auditable, machine);
+    let bills = sbom::make(workspace, &cyclonedx, &dist)?;
+    let here = build(Machine::Here)?;
+    let agent = here.program("flannel-agent");
+    parts(setup, &here, &bills, &agent, &dist)?;
+    if !native && here.architecture() != Cross::ARCHITECTURE {
+        let cross = Cross::ensure(setup)
+            .context("the programs for arm64 cannot be made here (--native makes those of this machine alone)")?;
+        parts(setup, &build(Machine::Other(&cross))?, &bills, &agent, &dist)?;
+    }
+    tarball::chart(workspace, &dist)?;
+    files::install(&workspace.root().join(MANIFEST), &dist.join("kube-flannel.yml"), 0o644)?;
+    digests(workspace, &dist)?;
+    Ok(dist)
+}
+
+/// The parts of one architecture.
+fn parts(setup: &Setup<'_>, built: &Built, bills: &[PathBuf], agent: &Path, dist: &Path) -> anyhow::Result<()> {
+    let workspace = setup.workspace();
+    c_library::check(&built.program("flannel-agent"))?;
+    for file in [
+        debian::package(workspace, built, bills, agent, dist)?,
+        tarball::programs(workspace, built, dist)?,
+        image::make(setup, built)?,
+    ] {
+        println!("dist: {}", file.display());
+    }
+    Ok(())
+}
+
+fn empty(workspace: &Workspace) -> anyhow::Result<PathBuf> {
     let dist = workspace.target().join("dist");
-    let tree = dist.join("flannel-agent");
-    if tree.exists() {
-        fs::remove_dir_all(&tree).with_context(|| format!("cannot clear {}", tree.display()))?;
+    if dist.exists() {
+        fs::remove_dir_all(&dist).with_context(|| format!("cannot clear {}", dist.display()))?;
     }
-    for (name, installed) in PROGRAMS {
-        let program = tree.join(installed);
-        install_program(workspace, &built.program(name), &program)?;
-        let bytes = fs::read(&program).with_context(|| format!("cannot read {}", program.display()))?;
-        let has_crates = bytes.windows(CRATES.len()).any(|window| window == CRATES);
-        ensure!(has_crates, "{} does not list its crates (section .dep-v0 of cargo-auditable)", program.display());
-    }
-    symlink("flannel-agent", tree.join("usr/sbin/flanneld")).context("cannot link flanneld")?;
-    for (name, installed) in FILES {
-        install(&workspace.root().join(name), &tree.join(installed), 0o644)?;
-    }
-    install(&workspace.root().join(SETTINGS.0), &tree.join(SETTINGS.1), 0o600)?;
-    // README leads to them.
-    install_all(&workspace.root().join("docs"), &tree.join("usr/share/doc/flannel-agent/docs"))?;
-    for bill in sbom::make(workspace, cyclonedx, &dist)? {
-        let name = bill.file_name().context("a bill is a file")?;
-        install(&bill, &tree.join("usr/share/doc/flannel-agent").join(name), 0o644)?;
-    }
-    generate(workspace, &tree)?;
-    let architecture = workspace.architecture()?;
-    write(&tree.join("DEBIAN/control"), &control(&architecture))?;
-    write(&tree.join("DEBIAN/conffiles"), &format!("/{}\n", SETTINGS.1))?;
-    let package = dist.join(format!("flannel-agent_{}_{architecture}.deb", env!("CARGO_PKG_VERSION")));
-    let mut pack = workspace.command("dpkg-deb");
-    pack.args(["--build", "--root-owner-group"]).arg(&tree).arg(&package);
-    workspace::run(&mut pack, "dpkg-deb")?;
-    Ok(package)
+    fs::create_dir_all(&dist).with_context(|| format!("cannot create {}", dist.display()))?;
+    Ok(dist)
 }
 
-/// Manual pages and completions, by the agent itself.
-fn generate(workspace: &Workspace, tree: &Path) -> anyhow::Result<()> {
-    let agent = tree.join("usr/sbin/flannel-agent");
-    let manual = tree.join("usr/share/man/man8");
-    workspace::run(workspace.command(&agent).arg("manual").arg(&manual), "flannel-agent manual")?;
-    for (shell, installed) in COMPLETIONS {
-        write(&tree.join(installed), &output(workspace.command(&agent).args(["completions", shell]))?)?;
-    }
-    Ok(())
-}
-
-/// Returns the control file of the package. The agent links the C library alone; nft or iptables is
-/// for the traffic rules.
-fn control(architecture: &str) -> String {
-    format!(
-        "Package: flannel-agent\n\
-         Version: {}\n\
-         Architecture: {architecture}\n\
-         Maintainer: The flannel-agent developers <flannel-agent@localhost>\n\
-         Section: net\n\
-         Priority: optional\n\
-         Depends: libc6, libgcc-s1\n\
-         Recommends: nftables | iptables, containernetworking-plugins\n\
-         Conflicts: flannel\n\
-         Description: flannel with an eBPF datapath\n \
-         A drop-in replacement for flanneld, and the CNI plugin flannel. It shares a cluster with\n \
-         stock flannel nodes, through etcd or Kubernetes.\n",
-        env!("CARGO_PKG_VERSION")
-    )
-}
-
-/// Every file below a directory, for all to read.
-fn install_all(from: &Path, to: &Path) -> anyhow::Result<()> {
-    for entry in fs::read_dir(from).with_context(|| format!("cannot read {}", from.display()))? {
-        let entry = entry?;
-        let destination = to.join(entry.file_name());
-        if entry.file_type()?.is_dir() {
-            install_all(&entry.path(), &destination)?;
-        } else {
-            install(&entry.path(), &destination, 0o644)?;
-        }
-    }
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_packed_is_in_the_project() {
-        let workspace = Workspace::new().expect("the project");
-        for (name, _) in FILES.iter().chain([&SETTINGS]) {
-            assert!(workspace.root().join(name).is_file(), "{name}");
-        }
-    }
-
-    #[test]
-    fn the_control_file_has_a_folded_description() {
-        let text = control("amd64");
-        assert!(text.contains("\nArchitecture: amd64\n"), "{text}");
-        let (_, description) = text.split_once("Description: ").expect("a description");
-        assert!(description.lines().skip(1).all(|line| line.starts_with(' ')), "{text}");
-    }
+/// Writes what `sha256sum --check` reads.
+fn digests(workspace: &Workspace, dist: &Path) -> anyhow::Result<()> {
+    let entries = fs::read_dir(dist).with_context(|| format!("cannot read {}", dist.display()))?;
+    let mut names: Vec<_> = entries.map(|entry| Ok(entry?.file_name())).collect::<anyhow::Result<_>>()?;
+    names.sort();
+    let mut sum = workspace.command("sha256sum");
+    let text = workspace::output(sum.arg("--").args(&names).current_dir(dist))?;
+    files::write(&dist.join(DIGESTS), &text)
 }

@@ -71,14 +71,21 @@ const LINKS: [(&str, &str); 4] = [
 /// Makes the image; where it is.
 pub(crate) fn make(setup: &Setup<'_>, built: &Built) -> anyhow::Result<PathBuf> {
     let workspace = setup.workspace();
+    let architecture = built.architecture();
     let dir = workspace.target().join("image");
     if dir.exists() {
         fs::remove_dir_all(&dir).with_context(|| format!("cannot clear {}", dir.display()))?;
     }
-    let (architecture, epoch) = (workspace.architecture()?, epoch()?);
+    let epoch = epoch()?;
     println!("image: Debian's packages");
     let base = dir.join("base");
-    root::make(workspace, &setup.closure(PACKAGES, &dir.join("debs"))?, &base)?;
+    let debs = dir.join("debs");
+    let packages = if architecture == workspace.architecture()? {
+        setup.closure(PACKAGES, &debs)?
+    } else {
+        setup.foreign_closure(architecture, PACKAGES, &debs)?
+    };
+    root::make(workspace, &packages, &base)?;
     println!("image: our programs");
     let ours = dir.join("ours");
     add_ours(workspace, built, &ours)?;
@@ -89,7 +96,7 @@ pub(crate) fn make(setup: &Setup<'_>, built: &Built) -> anyhow::Result<PathBuf> 
     let name = format!("flannel-agent_{}_{architecture}.oci.tar", env!("CARGO_PKG_VERSION"));
     let archive = workspace.target().join("dist").join(name);
     let tag = format!("{NAME}:{}", env!("CARGO_PKG_VERSION"));
-    let layout = Layout { names: &[&tag], architecture: &architecture, layers: &layers, container: container(), epoch };
+    let layout = Layout { names: &[&tag], architecture, layers: &layers, container: container(), epoch };
     layout.write(workspace, &dir.join("layout"), &archive)?;
     Ok(archive)
 }
@@ -118,7 +125,7 @@ fn epoch() -> anyhow::Result<u64> {
 fn add_ours(workspace: &Workspace, built: &Built, tree: &Path) -> anyhow::Result<()> {
     for (name, installed) in PROGRAMS {
         let program = tree.join(installed);
-        files::install_program(workspace, &built.program(name), &program)?;
+        files::install_program(workspace, built, name, &program)?;
     }
     for (name, installed, mode) in FILES {
         files::install(&workspace.root().join(name), &tree.join(installed), mode)?;

@@ -16,9 +16,57 @@ use anyhow::{Context as _, ensure};
 use super::log::run_logged;
 use crate::workspace::{self, Workspace};
 
+/// Package lists that are none of this machine's.
+#[derive(Debug)]
+struct OtherLists {
+    lists: PathBuf,
+    sources: PathBuf,
+}
+
+impl OtherLists {
+    /// Lets apt-get see these lists alone.
+    fn apply(&self, mut command: Command) -> Command {
+        command.arg(format!("--option=Dir::Etc::sourcelist={}", self.sources.display()));
+        command.arg("--option=Dir::Etc::sourceparts=/dev/null");
+        command.arg(format!("--option=Dir::State::lists={}", self.lists.display()));
+        command
+    }
+
+    fn remove(self) -> anyhow::Result<()> {
+        fs::remove_file(&self.sources).with_context(|| format!("cannot remove {}", self.sources.display()))?;
+        remove_dir(&self.lists)
+    }
+}
+
 /// A line of sources.list, as apt-get fills it in.
-const SOURCE_LINE: &str = "deb-src [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] \
-    $(REPO_URI) $(CODENAME) $(COMPONENT)";
+fn line(kind: &str, options: &str) -> String {
+    const KEY: &str = "signed-by=/usr/share/keyrings/debian-archive-keyring.gpg";
+    format!("{kind} [{options}{KEY}] $(REPO_URI) $(CODENAME) $(COMPONENT)")
+}
+
+fn foreign_line(architecture: &str) -> String {
+    line("deb", &format!("arch={architecture} "))
+}
+
+/// Plans the installation on a machine without any package, and fetches what it takes.
+fn fetch_closure(
+    workspace: &Workspace,
+    apt_get: impl Fn() -> Command,
+    names: &[&str],
+    into: &Path,
+) -> anyhow::Result<Vec<PathBuf>> {
+    fs::create_dir_all(into).with_context(|| format!("cannot create {}", into.display()))?;
+    let nothing = into.with_extension("status");
+    fs::write(&nothing, "").with_context(|| format!("cannot write {}", nothing.display()))?;
+    let mut plan = apt_get();
+    plan.arg(format!("--option=Dir::State::status={}", nothing.display()));
+    plan.args(["--simulate", "--no-install-recommends", "install"]).args(names);
+    let plan = workspace::output(&mut plan)?;
+    let all: Vec<&str> = plan.lines().filter_map(planned).collect();
+    ensure!(all.len() >= names.len(), "apt-get plans no installation:\n{plan}");
+    run_logged(workspace, apt_get().arg("download").args(&all).current_dir(into))?;
+    all.iter().map(|name| package_file(into, name)).collect()
+}
 
 /// This machine's package manager.
 #[derive(Debug)]
@@ -77,52 +125,67 @@ impl<'a> Apt<'a> {
     /// that is made; the files, by name.
     pub(super) fn closure(&self, names: &[&str], into: &Path) -> anyhow::Result<Vec<PathBuf>> {
         self.update();
-        fs::create_dir_all(into).with_context(|| format!("cannot create {}", into.display()))?;
-        let nothing = into.with_extension("status");
-        fs::write(&nothing, "").with_context(|| format!("cannot write {}", nothing.display()))?;
-        let mut plan = self.apt_get();
-        plan.arg(format!("--option=Dir::State::status={}", nothing.display()));
-        plan.args(["--simulate", "--no-install-recommends", "install"]).args(names);
-        let plan = workspace::output(&mut plan)?;
-        let all: Vec<&str> = plan.lines().filter_map(planned).collect();
-        ensure!(all.len() >= names.len(), "apt-get plans no installation:\n{plan}");
-        self.fetch(&all, into)?;
-        all.iter().map(|name| package_file(into, name)).collect()
+        fetch_closure(self.workspace, || self.apt_get(), names, into)
     }
 
-    /// Fetches a source package into a directory, which is made; its description (`.dsc`). The
-    /// lists of sources are fetched next to it: many a machine has none.
+    /// The same of another architecture, whose lists are fetched for it alone.
+    pub(super) fn foreign_closure(
+        &self,
+        architecture: &str,
+        names: &[&str],
+        into: &Path,
+    ) -> anyhow::Result<Vec<PathBuf>> {
+        let lists = self.other_lists(&foreign_line(architecture), into)?;
+        let files = fetch_closure(self.workspace, || self.foreign_apt_get(&lists, architecture), names, into)?;
+        lists.remove()?;
+        Ok(files)
+    }
+
+    /// Fetches packages of another architecture, without what they depend on; their files.
+    pub(super) fn foreign(&self, architecture: &str, names: &[&str], into: &Path) -> anyhow::Result<Vec<PathBuf>> {
+        let lists = self.other_lists(&foreign_line(architecture), into)?;
+        let mut fetch = self.foreign_apt_get(&lists, architecture);
+        run_logged(self.workspace, fetch.arg("download").args(names).current_dir(into))?;
+        lists.remove()?;
+        names.iter().map(|name| package_file(into, name)).collect()
+    }
+
+    fn foreign_apt_get(&self, lists: &OtherLists, architecture: &str) -> Command {
+        let mut command = lists.apply(self.apt_get());
+        command.arg(format!("--option=APT::Architecture={architecture}"));
+        command.arg(format!("--option=APT::Architectures={architecture}"));
+        command
+    }
+
+    /// Fetches a source package into a directory, which is made; its description (`.dsc`).
     pub(super) fn source(&self, name: &str, into: &Path) -> anyhow::Result<PathBuf> {
-        self.update();
-        let lists = into.with_extension("lists");
-        fs::create_dir_all(lists.join("partial")).with_context(|| format!("cannot create {}", lists.display()))?;
-        fs::create_dir_all(into).with_context(|| format!("cannot create {}", into.display()))?;
-        let sources = into.with_extension("sources");
-        fs::write(&sources, self.source_lists()?).with_context(|| format!("cannot write {}", sources.display()))?;
-        let apt_get = || {
-            let mut command = self.apt_get();
-            command.arg(format!("--option=Dir::Etc::sourcelist={}", sources.display()));
-            command.arg("--option=Dir::Etc::sourceparts=/dev/null");
-            command.arg(format!("--option=Dir::State::lists={}", lists.display()));
-            command
-        };
-        run_logged(self.workspace, apt_get().arg("update"))?;
-        run_logged(self.workspace, apt_get().args(["source", "--download-only", name]).current_dir(into))?;
-        remove_dir(&lists)?;
+        let lists = self.other_lists(&line("deb-src", ""), into)?;
+        let mut fetch = lists.apply(self.apt_get());
+        run_logged(self.workspace, fetch.args(["source", "--download-only", name]).current_dir(into))?;
+        lists.remove()?;
         let mut files = fs::read_dir(into)?.filter_map(Result::ok).map(|entry| entry.path());
         files
             .find(|file| file.extension().is_some_and(|extension| extension == "dsc"))
             .with_context(|| format!("apt-get source left no .dsc in {}", into.display()))
     }
 
-    /// Sources, from where this machine has its packages.
-    fn source_lists(&self) -> anyhow::Result<String> {
+    /// Lists of what this machine has none of, from where it has its packages; and the directory
+    /// `into`, next to which they lie.
+    fn other_lists(&self, line: &str, into: &Path) -> anyhow::Result<OtherLists> {
+        self.update();
         let mut targets = self.workspace.command("apt-get");
-        targets.args(["indextargets", "--format", SOURCE_LINE, "Created-By: Packages", "Origin: Debian"]);
+        targets.args(["indextargets", "--format", line, "Created-By: Packages", "Origin: Debian"]);
         let text = workspace::output(&mut targets)?;
-        ensure!(!text.trim().is_empty(), "this machine has no packages of Debian, whose source package is needed");
+        ensure!(!text.trim().is_empty(), "this machine has no packages of Debian, of which more are needed");
         let lines: BTreeSet<&str> = text.lines().collect();
-        Ok(lines.into_iter().fold(String::new(), |text, line| text + line + "\n"))
+        let lists = OtherLists { lists: into.with_extension("lists"), sources: into.with_extension("sources") };
+        for dir in [into, &lists.lists.join("partial")] {
+            fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
+        }
+        let text = lines.into_iter().fold(String::new(), |text, line| text + line + "\n");
+        fs::write(&lists.sources, text).with_context(|| format!("cannot write {}", lists.sources.display()))?;
+        run_logged(self.workspace, lists.apply(self.apt_get()).arg("update"))?;
+        Ok(lists)
     }
 
     /// Unpacks one package file into a directory, which is made.

@@ -8,6 +8,7 @@
 mod apt;
 mod checkers;
 mod components;
+pub(crate) mod cross;
 mod linker;
 mod log;
 mod packages;
@@ -124,7 +125,7 @@ impl<'a> Setup<'a> {
     /// Fetches packages and all that they depend on, as on a machine without any; their files.
     pub(crate) fn closure(&self, names: &[&str], into: &Path) -> anyhow::Result<Vec<PathBuf>> {
         if let Some(obstacle) = self.apt.obstacle_to_install() {
-            bail!("the image cannot be made because {obstacle}");
+            bail!("packages cannot be fetched because {obstacle}");
         }
         self.apt.closure(names, into)
     }
@@ -132,6 +133,26 @@ impl<'a> Setup<'a> {
     /// Fetches packages, without what they depend on, and unpacks them into a directory.
     pub(crate) fn unpack(&self, names: &[&str], into: &Path) -> anyhow::Result<()> {
         self.apt.unpack(names, into)
+    }
+
+    /// Fetches packages of another architecture into a directory; their files.
+    pub(crate) fn foreign(&self, architecture: &str, names: &[&str], into: &Path) -> anyhow::Result<Vec<PathBuf>> {
+        self.apt.foreign(architecture, names, into)
+    }
+
+    /// The same with all that they depend on.
+    pub(crate) fn foreign_closure(
+        &self,
+        architecture: &str,
+        names: &[&str],
+        into: &Path,
+    ) -> anyhow::Result<Vec<PathBuf>> {
+        self.apt.foreign_closure(architecture, names, into)
+    }
+
+    /// Unpacks one package file into a directory.
+    pub(crate) fn extract(&self, package: &Path, into: &Path) -> anyhow::Result<()> {
+        self.apt.extract(package, into)
     }
 
     /// Fetches a source package into a directory; its description.

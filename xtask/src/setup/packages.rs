@@ -17,6 +17,8 @@ impl Needs {
     pub(crate) const LAB: Self = Self(2);
     /// To compile Kubernetes and to run it.
     pub(crate) const CLUSTER: Self = Self(4);
+    /// To compile for another architecture, and to start what was compiled.
+    pub(crate) const CROSS: Self = Self(8);
     /// Everything that the verbs of every day call.
     pub(crate) const ALL: Self = Self::COMPILE.and(Self::LAB);
 
@@ -97,6 +99,20 @@ const TABLE: &[Package] = &[
     install("dpkg-dev", Proof::Command("dpkg-source"), Needs::CLUSTER, "unpacks the source package of Kubernetes"),
     install("conntrack", Proof::Command("conntrack"), Needs::CLUSTER, "called by kube-proxy"),
     install("curl", Proof::Command("curl"), Needs::CLUSTER, "asks servers in the cluster"),
+    install("gcc-aarch64-linux-gnu", Proof::Command("aarch64-linux-gnu-gcc"), Needs::CROSS, "links programs for arm64"),
+    install(
+        "libc6-dev-arm64-cross",
+        Proof::File("/usr/aarch64-linux-gnu/include/stdio.h"),
+        Needs::CROSS,
+        "what every program for arm64 is linked with",
+    ),
+    Package {
+        name: "qemu-user-static",
+        source: Source::Unpack,
+        proof: Proof::Command("qemu-aarch64-static"),
+        needed: Needs::CROSS,
+        why: "starts a program for arm64; unpacked, because its package registers it with the kernel",
+    },
     Package {
         name: "etcd-server",
         source: Source::Unpack,

@@ -83,14 +83,24 @@ impl Unpacked {
         self.compiler.bin.join(name)
     }
 
+    /// The directory of the standard library for a target.
+    pub(super) fn library(&self, triple: &str) -> PathBuf {
+        self.compiler.bin.with_file_name("lib").join("rustlib").join(triple)
+    }
+
     /// Lets a command, and what it starts in turn, use this compiler.
-    pub(super) fn apply(&self, command: &mut Command) {
+    pub(super) fn apply_compiler(&self, command: &mut Command) {
         command
             .env("RUSTC", self.program("rustc"))
             .env("RUSTDOC", self.program("rustdoc"))
-            .env("LD_LIBRARY_PATH", &self.compiler.libraries)
-            // aya-ebpf enables `asm_experimental_arch`, and Debian's rustc is a stable one.
-            .env("RUSTC_BOOTSTRAP", "1");
+            .env("LD_LIBRARY_PATH", &self.compiler.libraries);
+    }
+
+    /// The same, for the BPF programs: aya-ebpf enables `asm_experimental_arch`, and Debian's rustc
+    /// is a stable one.
+    pub(super) fn apply(&self, command: &mut Command) {
+        self.apply_compiler(command);
+        command.env("RUSTC_BOOTSTRAP", "1");
     }
 }
 
