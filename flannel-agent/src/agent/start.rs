@@ -163,7 +163,7 @@ async fn start_with<M: SubnetManager>(
     stage("looking for the tools that keep traffic rules");
     let engine = if config.nftables { Engine::Nftables } else { Engine::Iptables };
     let wanted = WantedTraffic::of(&config, own.key, &former);
-    let traffic = Traffic::start(netlink.clone(), engine, options.traffic, wanted).await;
+    let traffic = Traffic::start(netlink.clone(), engine, options.traffic.clone(), wanted).await;
     let traffic = traffic.context("--ip-masq cannot be done")?;
 
     warn_of_sysctls(&networks);
@@ -204,7 +204,7 @@ async fn start_with<M: SubnetManager>(
         settings: Settings {
             config,
             subnet_file: options.paths.subnet_file.clone(),
-            ip_masq: options.traffic.masquerade,
+            ip_masq: options.traffic.masquerade.any(),
             mode: options.datapath.mode,
             guard: options.datapath.guard,
             no_bpf,

@@ -57,6 +57,7 @@ fn values_become_flags() -> Result<()> {
     let addresses = ["--healthz-ip=0.0.0.0", "--healthz-port=9081", "--metrics-ip=192.0.2.7", "--metrics-port=9082"];
     for (set, expected) in [
         ("default", FLAGS.to_vec()),
+        ("dual-stack", [&FLAGS[..], &["--ip-masq-exclude=10.0.0.0/8,fd00::/8"]].concat()),
         ("fast", [&FLAGS[..], &chosen].concat()),
         ("strict", [&FLAGS[..], &["--pod-opt-out"]].concat()),
         ("alloc", vec![kube, ip, port, metrics]),
