@@ -26,6 +26,7 @@ mod requests;
 mod source;
 mod stream;
 mod token;
+mod unclear;
 
 use std::time::Duration;
 
