@@ -14,6 +14,8 @@ pub enum NodeProblem {
     Conflict(Conflict),
     /// The datapath mode in force is lower than the one asked for.
     ModeLowered,
+    /// A setting of this node cannot be used.
+    SettingRefused,
 }
 
 /// A problem of this node.

@@ -32,7 +32,10 @@ impl Agent {
                 self.decision.mode, self.decision.wanted
             ),
         });
-        self.node.store.reports.set(NodeReport::conflicts(&self.node.leases).chain(lowered));
+        let refused = self.node.settings.node.refusals();
+        let refused = refused.map(|message| NodeReport { problem: NodeProblem::SettingRefused, message });
+        let conflicts = NodeReport::conflicts(&self.node.leases);
+        self.node.store.reports.set(conflicts.chain(lowered).chain(refused));
     }
 }
 

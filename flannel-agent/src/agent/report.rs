@@ -66,6 +66,7 @@ impl Agent {
             flow_table: self.flow_table(),
             fast: self.fast(),
             guard: self.guard_status(),
+            node_settings: self.node.settings.node.states(),
             lease: Some(self.lease()),
             store: last.store.as_ref().map(|store| self.store.status(store.endpoints.clone())),
             interface: Some(self.interface()),

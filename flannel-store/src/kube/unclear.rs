@@ -3,7 +3,7 @@
 //! Each value is logged once, also if the pod stayed out of mode `fast` before it, and again after
 //! the pod had another one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use flannel_host::excerpt::excerpt;
 
@@ -34,8 +34,9 @@ impl UnclearValues {
     }
 
     /// Forgets all pods but these.
-    pub(super) fn retain_only<'a>(&mut self, pods: impl Iterator<Item = &'a str> + Clone) {
-        self.0.retain(|known, _| pods.clone().any(|pod| pod == known));
+    pub(super) fn retain_only<'a>(&mut self, pods: impl Iterator<Item = &'a str>) {
+        let pods: BTreeSet<_> = pods.collect();
+        self.0.retain(|known, _| pods.contains(known.as_str()));
     }
 }
 
