@@ -16,6 +16,8 @@ pub enum NodeProblem {
     ModeLowered,
     /// A setting of this node cannot be used.
     SettingRefused,
+    /// An address of this node lies in the pod network.
+    AddressInPods,
 }
 
 /// A problem of this node.

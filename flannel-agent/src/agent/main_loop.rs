@@ -13,7 +13,7 @@ use tokio::{
 };
 
 use crate::{
-    agent::{problems::LoweredMode, refusals::RefusalLog, start::Components, store::Store},
+    agent::{external, problems::LoweredMode, refusals::RefusalLog, start::Components, store::Store},
     datapath::{
         DatapathError,
         policy::{Capability, ModeChoice, ModeRequest},
@@ -273,6 +273,7 @@ impl Agent {
         for end in interface.ends.values() {
             tracing::info!(interface = interface.name, index = interface.index, address = %end.addr, public = %end.public, "the external interface changed");
         }
+        external::warn_of_pod_networks(interface, &self.node.settings.config);
         self.node.reconciler.move_to(interface);
         self.republish();
     }

@@ -86,6 +86,7 @@ impl Agent {
             repairs: self.node.reconciler.repairs(),
             unreachable_routes: self.node.reconciler.unreachable_routes(),
             sysctls: self.node.reconciler.fast().conntrack().changed().to_vec(),
+            addresses_in_pods: self.addresses_in_pods().iter().map(ToString::to_string).collect(),
             error: self.error(),
         }
     }

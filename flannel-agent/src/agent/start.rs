@@ -24,7 +24,11 @@ use tokio::sync::{mpsc, watch};
 
 use crate::{
     agent::{
-        bpf, external::External, host_addresses::HostAddressReader, node_settings::NodeOverrides, node_start,
+        bpf,
+        external::{self, External},
+        host_addresses::HostAddressReader,
+        node_settings::NodeOverrides,
+        node_start,
         published::Published,
     },
     backend::{self, Backend, PodNetwork, TunnelUnderlay, usable_mtu},
@@ -146,6 +150,7 @@ async fn start_with<M: SubnetManager>(
     }
 
     warn_of_addresses(interface);
+    external::warn_of_pod_networks(interface, &config);
 
     stage("making the tunnel devices");
     let vteps = make_devices(&netlink, backend.as_ref(), interface, &hints).await?;
@@ -267,9 +272,7 @@ fn networks(config: &NetworkConfig) -> BTreeMap<Family, PodNetwork> {
 
 /// The networks pods of this node have addresses of, former ones included.
 fn pod_networks(config: &NetworkConfig, former: &[IpNet]) -> Vec<IpNet> {
-    let v4 = config.ipv4.map(|family| IpNet::V4(family.network));
-    let v6 = config.ipv6.map(|family| IpNet::V6(family.network));
-    v4.into_iter().chain(v6).chain(former.iter().copied()).collect()
+    config.networks().chain(former.iter().copied()).collect()
 }
 
 /// Makes each family's tunnel device, if the backend has one, before we know its address: one that

@@ -187,11 +187,13 @@ fn lines(lines: impl IntoIterator<Item = String>) -> String {
 /// The number of problems of each kind; `None` without any.
 fn problem_counts(status: &Status) -> Option<String> {
     let rules = status.traffic.as_ref().is_some_and(|traffic| traffic.error.is_some());
-    let settings = status.node_settings.iter().filter(|setting| !setting.in_force).count();
-    let settings = u64::try_from(settings).unwrap_or(u64::MAX);
+    let number = |found: usize| u64::try_from(found).unwrap_or(u64::MAX);
+    let settings = number(status.node_settings.iter().filter(|setting| !setting.in_force).count());
+    let inside = number(status.addresses_in_pods.len());
     let counts = [
         status.error.is_some().then(|| "cannot reconcile".to_owned()),
         rules.then(|| "traffic rules are not as asked for".to_owned()),
+        (inside > 0).then(|| count(inside, "address in the pod network", "addresses in the pod network")),
         (settings > 0).then(|| count(settings, "annotation not in force", "annotations not in force")),
         (status.rejected_total > 0).then(|| count(status.rejected_total, "refused lease", "refused leases")),
         (status.dirty_total > 0)
@@ -216,7 +218,8 @@ fn problems(status: &Status) -> Vec<String> {
         format!("refused by the kernel: {} ({tries}): {}", entry.object, entry.error)
     });
     let dirty = dirty.chain(more("entries refused by the kernel", status.dirty_total, status.dirty.len()));
-    error.chain(rules).chain(settings).chain(rejected).chain(dirty).collect()
+    let inside = status.addresses_in_pods.iter().cloned();
+    error.chain(rules).chain(inside).chain(settings).chain(rejected).chain(dirty).collect()
 }
 
 /// Describes what mode `fast` leaves to the kernel, and the sysctls that it set.

@@ -79,6 +79,9 @@ pub struct Status {
     /// Sysctls of the host the agent changed, until `cleanup` sets them back.
     #[serde(default)]
     pub sysctls: Vec<ChangedSysctl>,
+    /// Addresses of the external interface that lie in a pod network, and the effect of that.
+    #[serde(default)]
+    pub addresses_in_pods: Vec<String>,
     /// The error of the last reconciliation, if it failed.
     pub error: Option<String>,
 }
@@ -123,6 +126,7 @@ impl Status {
             repairs: Repairs::default(),
             unreachable_routes: Vec::new(),
             sysctls: Vec::new(),
+            addresses_in_pods: Vec::new(),
             error: None,
         }
     }

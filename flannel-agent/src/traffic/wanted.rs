@@ -127,12 +127,11 @@ pub struct WantedTraffic {
 impl WantedTraffic {
     /// Returns the state that a configuration and our lease under it ask for.
     pub fn of(config: &NetworkConfig, own: LeaseKey, former: &[IpNet]) -> Self {
-        let networks = [config.ipv4.map(|v4| v4.network.into()), config.ipv6.map(|v6| v6.network.into())];
         let scope = |network: IpNet| {
             let subnet = own.subnet(Family::of(network.addr()))?;
             Some(FamilyScope { network, subnet })
         };
-        Self { scopes: networks.into_iter().flatten().filter_map(scope).collect(), former: former.to_vec() }
+        Self { scopes: config.networks().filter_map(scope).collect(), former: former.to_vec() }
     }
 
     /// The scope of a family, when it is enabled.

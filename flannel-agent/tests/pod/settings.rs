@@ -119,13 +119,13 @@ fn annotations_that_cannot_be_followed_are_named_and_the_node_serves() {
         assert_eq!((&status["mode"]["source"], &status["guard"]["inner"]["wanted"]), (&json!("flag"), &json!("audit")));
         let log = Pod::log();
         for (name, value, expected) in all {
-            let (value, told) = (format!("{:?}", value.unwrap_or_default()), reason(&status, name));
+            let (value, text) = (format!("{:?}", value.unwrap_or_default()), reason(&status, name));
             assert_eq!(
                 (&setting(&status, name)["in_force"], &setting(&status, name)["value"]),
                 (&json!(false), &json!(value))
             );
-            assert!(told.contains(&format!("{name}={value}")) && told.contains(expected), "{told}");
-            assert!(log.contains(told), "{told} in {log}");
+            assert!(text.contains(&format!("{name}={value}")) && text.contains(expected), "{text}");
+            assert!(log.contains(text), "{text} in {log}");
         }
         let written = pod.double.wrote_events(1).await;
         assert_eq!(written[0]["reason"], "NodeAnnotationRefused", "{written:?}");

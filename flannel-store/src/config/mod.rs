@@ -21,7 +21,7 @@ mod tests;
 
 use flannel_common::mode::Mode;
 use flannel_host::family::Family;
-use ipnet::{Ipv4Net, Ipv6Net};
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 pub use self::{
     backend::{BackendConfig, DEFAULT_PORT, DEFAULT_VNI, VxlanConfig},
@@ -85,6 +85,12 @@ impl NetworkConfig {
     /// Parses and validates the JSON text where an external allocator cuts the network.
     pub fn parse_assigned(text: &str) -> Result<Self, ConfigError> {
         Self::read(text, Cutting::Assigned)
+    }
+
+    /// The pod networks of the enabled families.
+    pub fn networks(&self) -> impl Iterator<Item = IpNet> {
+        let v4 = self.ipv4.map(|family| family.network.into());
+        v4.into_iter().chain(self.ipv6.map(|family| family.network.into()))
     }
 
     /// The enabled families.
