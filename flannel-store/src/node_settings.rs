@@ -61,10 +61,10 @@ impl NodeSetting {
         self.value = Err(reason.into());
     }
 
-    /// The refusal, with name and value, if it is refused.
+    /// The reason why it is not in force, with what is in its place, if it is refused.
     pub fn refusal(&self) -> Option<String> {
         let reason = self.value.as_ref().err()?;
-        Some(format!("the annotation {self} is refused: {reason}; {} until it is corrected or removed", self.instead))
+        Some(format!("refused: {reason}; {} until it is corrected or removed", self.instead))
     }
 }
 

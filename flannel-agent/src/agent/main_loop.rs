@@ -216,9 +216,9 @@ impl Agent {
 
     /// Goes with the settings of this node, as far as they are followed while the agent runs.
     fn follow_settings(&mut self, settings: NodeSettings) {
-        for NodeSettingStatus { annotation, value, in_force, reason } in self.node.settings.node.change(settings) {
+        for NodeSettingStatus { annotation, value, reason, .. } in self.node.settings.node.change(settings) {
             if let Some(reason) = reason {
-                tracing::warn!(annotation, value, in_force, "{reason}");
+                tracing::warn!("annotation {annotation}={value}: {reason}");
             } else {
                 tracing::info!(annotation, value, "setting of this node");
             }

@@ -82,7 +82,7 @@ impl NodeOverrides {
 
     /// The refusals there are.
     pub(super) fn refusals(&self) -> impl Iterator<Item = String> {
-        self.now.0.iter().filter_map(NodeSetting::refusal)
+        self.now.0.iter().filter_map(|setting| Some(format!("annotation {setting}: {}", setting.refusal()?)))
     }
 }
 
@@ -143,15 +143,14 @@ mod tests {
         let mut node = NodeOverrides::new(NodeSettings(vec![mtu(9000), mode(Mode::Kernel)]));
         node.refuse(|value| matches!(value, SettingValue::Mtu(_)), "too large");
         assert_eq!(node.settings().mtu(), None);
-        let refused = "mtu=9000 false the annotation mtu=9000 is refused: too large; the flag counts until it is \
-                       corrected or removed";
+        let refused = "mtu=9000 false refused: too large; the flag counts until it is corrected or removed";
         assert_eq!(shown(node.states()), [refused, "mode=kernel true "]);
         assert_eq!(shown(node.change(NodeSettings(vec![mtu(9000), mode(Mode::Fast)]))), ["mode=fast true "]);
-        assert_eq!(node.refusals().count(), 1);
+        assert!(node.refusals().eq([refused.replacen("mtu=9000 false", "annotation mtu=9000:", 1)]));
         assert_eq!(shown(node.change(NodeSettings(vec![mtu(1400)]))), [format!("mtu=1400 false {NEXT_START}")]);
         assert_eq!(shown(node.change(NodeSettings::default())), [""; 0], "it never was in force");
         let bad = setting("mode", "turbo", Err("expected kernel".to_owned()));
-        assert!(shown(node.change(NodeSettings(vec![bad])))[0].contains("mode=turbo is refused: expected kernel"));
+        assert!(shown(node.change(NodeSettings(vec![bad])))[0].contains("mode=turbo false refused: expected kernel"));
         assert_eq!(node.mode(), None);
     }
 }

@@ -62,7 +62,7 @@ pub(super) fn with_node_mtu(config: NetworkConfig, node: &mut NodeOverrides, ext
 pub(super) fn log_settings(node: &NodeOverrides) {
     for NodeSettingStatus { annotation, value, reason, .. } in node.states() {
         if let Some(reason) = reason {
-            tracing::warn!("{reason}");
+            tracing::warn!("annotation {annotation}={value}: {reason}");
         } else {
             tracing::info!(annotation, value, "setting of this node");
         }

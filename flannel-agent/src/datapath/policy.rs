@@ -1,8 +1,8 @@
 //! The choice of the mode in force. Pure.
 //!
 //! The run-time choice (pinned) takes precedence over the annotation of the Node, that over the
-//! flag, the flag over `Backend.Datapath`, and that over the default. A node that cannot run the requested mode runs the next lower one and
-//! reports the reason.
+//! flag, the flag over `Backend.Datapath`, and that over the default. A node that cannot run the
+//! requested mode runs the next lower one and reports the reason.
 
 use flannel_common::mode::Mode;
 use flannel_store::ModeSetting;

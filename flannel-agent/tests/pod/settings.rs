@@ -84,7 +84,7 @@ fn annotations_of_the_node_come_before_the_flags() {
         assert_eq!(setting(&status, "node-mtu")["in_force"], false);
         assert_eq!(reason(&status, "node-mtu"), "takes effect at the next start of the agent");
         assert_eq!(reason(&status, "node-iface"), "removed, and in force until the next start of the agent");
-        assert!(reason(&status, "node-guard-outer").contains("=\"auto\" is refused: expected enforce, audit or off"));
+        assert!(reason(&status, "node-guard-outer").contains("refused: expected enforce, audit or off"));
         let log = Pod::log();
         assert!(log.contains("takes effect at the next start of the agent"), "{log}");
 
@@ -104,9 +104,9 @@ fn annotations_that_cannot_be_followed_are_named_and_the_node_serves() {
     in_pod(async |mut pod| {
         let all = [
             ("node-iface", Some("eth9"), "--iface and the flags next to it count"),
-            ("node-mtu", Some("9000"), "is refused: the external interface has 1500 bytes; Backend.MTU counts"),
-            ("node-datapath", Some("turbo"), "is refused: expected kernel, encap, fast or auto; --datapath counts"),
-            ("node-guard-inner", Some("maybe"), "is refused: expected enforce, audit or off; --guard-inner counts"),
+            ("node-mtu", Some("9000"), "refused: the external interface has 1500 bytes; Backend.MTU counts"),
+            ("node-datapath", Some("turbo"), "refused: expected kernel, encap, fast or auto; --datapath counts"),
+            ("node-guard-inner", Some("maybe"), "refused: expected enforce, audit or off; --guard-inner counts"),
         ];
         with_annotations(&pod, &all.map(|(name, value, _)| (name, value)));
         pod.start_with(&["--datapath=kernel"]);
@@ -124,10 +124,14 @@ fn annotations_that_cannot_be_followed_are_named_and_the_node_serves() {
                 (&setting(&status, name)["in_force"], &setting(&status, name)["value"]),
                 (&json!(false), &json!(value))
             );
-            assert!(text.contains(&format!("{name}={value}")) && text.contains(expected), "{text}");
-            assert!(log.contains(text), "{text} in {log}");
+            assert!(text.contains(expected), "{text}");
+            let line = format!("annotation {PREFIX}{name}={value}: {text}");
+            assert!(log.contains(&line), "{line} in {log}");
         }
         let written = pod.double.wrote_events(1).await;
         assert_eq!(written[0]["reason"], "NodeAnnotationRefused", "{written:?}");
+        assert!(written[0]["message"].as_str().is_some_and(|text| text.contains("/node-")), "{written:?}");
+        let shown = Pod::print(&["status"]);
+        assert!(shown.contains("annotation flannel.alpha.coreos.com/node-datapath=\"turbo\": refused: "), "{shown}");
     });
 }

@@ -12,10 +12,9 @@ async fn settings_are_read_at_the_start_and_their_changes_are_reported() {
         let mut manager = cluster.manager("own");
         let settings = wait_for_hints(&mut manager).await.settings;
         assert_eq!((settings.mtu(), settings.mode()), (Some(1400), None));
-        let refusal = settings.0.iter().find_map(flannel_store::NodeSetting::refusal).expect("one is refused");
-        for part in [&cluster.annotation("node-guard-inner"), "\"maybe\"", "--guard-inner counts"] {
-            assert!(refusal.contains(part), "{part}: {refusal}");
-        }
+        let refused = settings.0.iter().find(|setting| setting.value.is_err()).expect("one is refused");
+        assert_eq!(refused.to_string(), format!("{}=\"maybe\"", cluster.annotation("node-guard-inner")));
+        assert!(refused.refusal().is_some_and(|refusal| refusal.contains("--guard-inner counts")), "{refused:?}");
 
         let mut events = follow(manager).await;
         assert_eq!(next(&mut events).await, "=", "they are known");

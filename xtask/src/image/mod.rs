@@ -26,8 +26,9 @@ use crate::{
 
 /// Debian's packages in the image; what they depend on comes too. Without them the agent could not
 /// write traffic rules (iptables, nftables), `bugtool` and `check` not look at the kernel
-/// (iproute2, ethtool), manifests and scripts of flannel not run their commands (coreutils, a shell,
-/// tar for `kubectl cp`), and `install --cni-plugins` not bring the plugins to nodes without them.
+/// (iproute2, ethtool), manifests and scripts of flannel not run their commands (coreutils, a
+/// shell, tar for `kubectl cp`), and `install --cni-plugins` not bring the plugins to nodes without
+/// them.
 const PACKAGES: &[&str] = &[
     "base-files",
     "base-passwd",
