@@ -4,8 +4,10 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use flannel_common::addr::Mac;
 
+use crate::NodeSettings;
+
 /// The remembered facts. Each may be absent; etcd remembers none.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hints {
     /// Overrides `--public-ip`.
     pub public_ip: Option<Ipv4Addr>,
@@ -15,4 +17,6 @@ pub struct Hints {
     pub vtep_mac: Option<Mac>,
     /// The same for IPv6.
     pub vtep_mac_v6: Option<Mac>,
+    /// Settings of this node that override its flags.
+    pub settings: NodeSettings,
 }

@@ -21,6 +21,7 @@ pub mod kube;
 mod log_throttle;
 mod manager;
 mod node_reports;
+mod node_settings;
 mod opt_outs;
 mod precedence;
 #[cfg(test)]
@@ -43,6 +44,7 @@ pub use self::{
         AcquireError, LeaseRequest, LostCause, OutOfSubnets, OutsideNetwork, OwnLease, StoreEvent, SubnetManager,
     },
     node_reports::{NodeProblem, NodeReport, NodeReports},
+    node_settings::{ModeSetting, NodeSetting, NodeSettings, SettingValue},
     opt_outs::{OptOuts, PodOptOuts},
     precedence::Precedence,
     set::{AddressFault, Changes, Conflict, HostAddresses, LeaseSet, Peer, RejectReason, Rejected, Resolved, Vtep},

@@ -6,7 +6,10 @@ use flannel_host::clock::BootTime;
 use ipnet::IpNet;
 use tokio::sync::{mpsc, watch};
 
-use super::{Entry, Hints, LeaseAttrs, LeaseKey, NetworkAvailability, NodeReports, OptOuts, Precedence, StoreCounts};
+use super::{
+    Entry, Hints, LeaseAttrs, LeaseKey, NetworkAvailability, NodeReports, NodeSettings, OptOuts, Precedence,
+    StoreCounts,
+};
 use crate::config::{ConfigError, NetworkConfig};
 
 /// A request to the store: a subnet under this configuration, published with these attributes.
@@ -161,6 +164,9 @@ pub enum StoreEvent {
         /// The way it was lost.
         cause: LostCause,
     },
+    /// The settings of this node are others now than [`SubnetManager::hints`] returned, or than the
+    /// last such event had.
+    Settings(NodeSettings),
 }
 
 /// A store of leases.

@@ -14,6 +14,10 @@ pub enum NodeProblem {
     Conflict(Conflict),
     /// The datapath mode in force is lower than the one asked for.
     ModeLowered,
+    /// A setting of this node cannot be used.
+    SettingRefused,
+    /// An address of this node lies in the pod network.
+    AddressInPods,
 }
 
 /// A problem of this node.

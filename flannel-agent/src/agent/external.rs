@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use flannel_host::family::Family;
 use flannel_netlink::{KernelEvent, Netlink};
-use flannel_store::Hints;
+use flannel_store::{Hints, config::NetworkConfig};
 
-use crate::iface::{self, ExternalInterface, Followed, Host, IfaceError, IfaceOptions};
+use crate::iface::{self, AddressInPods, ExternalInterface, Followed, Host, IfaceError, IfaceOptions};
 
 /// The time for which the chosen interface may be unusable before another one is chosen.
 const GRACE: Duration = Duration::from_secs(10);
@@ -142,5 +142,17 @@ impl External {
     async fn choose_another(&self) -> Result<ExternalInterface, IfaceError> {
         let host = Host::read(&self.netlink, &self.families, &self.options).await?;
         iface::select(&self.options, &self.families, &host)
+    }
+}
+
+/// The addresses of an interface that lie in a pod network.
+pub(super) fn addresses_in_pods(interface: &ExternalInterface, config: &NetworkConfig) -> Vec<AddressInPods> {
+    AddressInPods::find(interface.addresses(), &config.networks().collect::<Vec<_>>())
+}
+
+/// Logs them.
+pub(super) fn warn_of_pod_networks(interface: &ExternalInterface, config: &NetworkConfig) {
+    for found in addresses_in_pods(interface, config) {
+        tracing::warn!("{found}; {}", AddressInPods::REMEDY);
     }
 }

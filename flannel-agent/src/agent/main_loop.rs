@@ -6,21 +6,25 @@ use anyhow::bail;
 use flannel_common::mode::Mode;
 use flannel_host::{error_chain::chain, sysctl};
 use flannel_netlink::KernelEvent;
-use flannel_store::{OwnLease, StoreEvent, SubnetEnv};
+use flannel_store::{NodeSettings, OwnLease, StoreEvent, SubnetEnv};
 use tokio::{
     sync::watch,
     time::{MissedTickBehavior, interval_at, sleep_until},
 };
 
 use crate::{
-    agent::{problems::LoweredMode, refusals::RefusalLog, start::Components, store::Store},
+    agent::{external, problems::LoweredMode, refusals::RefusalLog, start::Components, store::Store},
     datapath::{
         DatapathError,
         policy::{Capability, ModeChoice, ModeRequest},
     },
     firewall::RuleLimit,
     guard::Guard,
-    observe::{metrics::Counts, pulse::Pulse, status::Status},
+    observe::{
+        metrics::Counts,
+        pulse::Pulse,
+        status::{NodeSettingStatus, Status},
+    },
     reconcile::{Bpf, Cluster},
     traffic::WantedTraffic,
 };
@@ -64,7 +68,7 @@ impl Components {
         counts: &Counts,
     ) -> anyhow::Result<()> {
         let decision = ModeRequest::default().decide(Capability::NOTHING);
-        let guard = Guard::new(self.settings.guard);
+        let guard = Guard::new(self.settings.node.guard(self.settings.guard));
         let mut running = Agent {
             node: self,
             store: Store::new(),
@@ -202,10 +206,26 @@ impl Agent {
 
     fn apply_lease_event(&mut self, event: StoreEvent) -> bool {
         self.store.apply_event(&event);
-        if let StoreEvent::OwnLease(own) = &event {
-            self.hold(own.clone());
+        match &event {
+            StoreEvent::OwnLease(own) => self.hold(own.clone()),
+            StoreEvent::Settings(settings) => self.follow_settings(settings.clone()),
+            _ => {}
         }
         self.node.leases.apply(event)
+    }
+
+    /// Goes with the settings of this node, as far as they are followed while the agent runs.
+    fn follow_settings(&mut self, settings: NodeSettings) {
+        for NodeSettingStatus { annotation, value, reason, .. } in self.node.settings.node.change(settings) {
+            if let Some(reason) = reason {
+                tracing::warn!("annotation {annotation}={value}: {reason}");
+            } else {
+                tracing::info!(annotation, value, "setting of this node");
+            }
+        }
+        self.guard.ask(self.node.settings.node.guard(self.node.settings.guard));
+        self.follow_mode();
+        self.follow_guard();
     }
 
     fn hold(&mut self, own: OwnLease) {
@@ -253,6 +273,7 @@ impl Agent {
         for end in interface.ends.values() {
             tracing::info!(interface = interface.name, index = interface.index, address = %end.addr, public = %end.public, "the external interface changed");
         }
+        external::warn_of_pod_networks(interface, &self.node.settings.config);
         self.node.reconciler.move_to(interface);
         self.republish();
     }
@@ -325,8 +346,13 @@ impl Agent {
 
     /// Puts the mode in force that is asked for; the operator may have asked for another since.
     fn follow_mode(&mut self) {
-        let request =
-            ModeRequest { choice: None, flag: self.node.settings.mode, config: self.node.settings.config.datapath };
+        let settings = &self.node.settings;
+        let request = ModeRequest {
+            choice: None,
+            annotation: settings.node.mode(),
+            flag: settings.mode,
+            config: settings.config.datapath,
+        };
         let refusal = self.node.reconciler.fast_refusal().map(|reason| RuleLimit { most: Mode::Encap, reason });
         let limit = self.node.firewall.limit().into_iter().chain(refusal).min_by_key(|limit| limit.most);
         let Some(bpf) = self.node.reconciler.bpf_mut() else {

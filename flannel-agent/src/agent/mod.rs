@@ -9,6 +9,8 @@ mod external;
 mod guard;
 mod host_addresses;
 mod main_loop;
+mod node_settings;
+mod node_start;
 mod open_files;
 mod problems;
 mod published;

@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use flannel_store::{NodeProblem, NodeReport};
 
-use super::main_loop::Agent;
+use super::{external, main_loop::Agent};
+use crate::iface::AddressInPods;
 
 /// A mode that is lowered for less, as while the agent starts, is no problem.
 const LASTING: Duration = Duration::from_mins(1);
@@ -22,6 +23,11 @@ impl LoweredMode {
 }
 
 impl Agent {
+    /// The addresses of the external interface that lie in a pod network.
+    pub(super) fn addresses_in_pods(&self) -> Vec<AddressInPods> {
+        external::addresses_in_pods(self.node.external.chosen(), &self.node.settings.config)
+    }
+
     /// Reports the problems there are now. To be called every second.
     pub(super) fn report_problems(&mut self, now: Instant) {
         let reason = self.mode_reason();
@@ -32,7 +38,14 @@ impl Agent {
                 self.decision.mode, self.decision.wanted
             ),
         });
-        self.node.store.reports.set(NodeReport::conflicts(&self.node.leases).chain(lowered));
+        let refused = self.node.settings.node.refusals();
+        let refused = refused.map(|message| NodeReport { problem: NodeProblem::SettingRefused, message });
+        let inside = self.addresses_in_pods().into_iter().map(|found| NodeReport {
+            problem: NodeProblem::AddressInPods,
+            message: format!("{found}; {}", AddressInPods::REMEDY),
+        });
+        let conflicts = NodeReport::conflicts(&self.node.leases);
+        self.node.store.reports.set(conflicts.chain(lowered).chain(refused).chain(inside));
     }
 }
 

@@ -66,6 +66,7 @@ impl Agent {
             flow_table: self.flow_table(),
             fast: self.fast(),
             guard: self.guard_status(),
+            node_settings: self.node.settings.node.states(),
             lease: Some(self.lease()),
             store: last.store.as_ref().map(|store| self.store.status(store.endpoints.clone())),
             interface: Some(self.interface()),
@@ -85,6 +86,7 @@ impl Agent {
             repairs: self.node.reconciler.repairs(),
             unreachable_routes: self.node.reconciler.unreachable_routes(),
             sysctls: self.node.reconciler.fast().conntrack().changed().to_vec(),
+            addresses_in_pods: self.addresses_in_pods().iter().map(ToString::to_string).collect(),
             error: self.error(),
         }
     }

@@ -23,7 +23,14 @@ use ipnet::IpNet;
 use tokio::sync::{mpsc, watch};
 
 use crate::{
-    agent::{bpf, external::External, host_addresses::HostAddressReader, published::Published},
+    agent::{
+        bpf,
+        external::{self, External},
+        host_addresses::HostAddressReader,
+        node_settings::NodeOverrides,
+        node_start,
+        published::Published,
+    },
     backend::{self, Backend, PodNetwork, TunnelUnderlay, usable_mtu},
     fast::{ConntrackSysctls, Exclusions, Fast, RuleChanges},
     firewall,
@@ -68,6 +75,8 @@ pub(super) struct Settings {
     /// `--datapath`.
     pub(super) mode: Option<Mode>,
     pub(super) guard: Checks<GuardMode>,
+    /// Settings of this node, which override those of the flags.
+    pub(super) node: NodeOverrides,
     /// The reason there are no BPF programs, if there are none.
     pub(super) no_bpf: Option<String>,
     /// True if the backend has a tunnel.
@@ -123,26 +132,25 @@ async fn start_with<M: SubnetManager>(
 
     stage("waiting for the network configuration");
     let config = wait_for_config(&mut manager).await.context("the network configuration cannot be served")?;
-    for warning in config.warnings.iter().take(CONFIG_WARNINGS) {
-        tracing::warn!("{warning}");
-    }
-    if let more @ 1.. = config.warnings.len().saturating_sub(CONFIG_WARNINGS) {
-        tracing::warn!("{more} more warnings about the network configuration");
-    }
-    let backend = backend::of(&config.backend);
+    log_warnings(&config);
     let mut networks = networks(&config);
 
     stage("asking what the store remembers of this node");
     let hints = wait_for_hints(&mut manager).await;
+    let mut node = NodeOverrides::new(hints.settings.clone());
 
     stage("choosing the external interface");
-    let external = External::choose(&netlink, &options.iface, networks.keys().copied().collect(), &hints).await?;
+    let external = node_start::choose_external(&netlink, &options.iface, &config, &hints, &mut node).await?;
     let interface = external.chosen();
+    let config = node_start::with_node_mtu(config, &mut node, interface.mtu);
+    node_start::log_settings(&node);
+    let backend = backend::of(&config.backend);
     for end in interface.ends.values() {
         tracing::info!(interface = interface.name, address = %end.addr, public = %end.public, mtu = interface.mtu, "external interface");
     }
 
     warn_of_addresses(interface);
+    external::warn_of_pod_networks(interface, &config);
 
     stage("making the tunnel devices");
     let vteps = make_devices(&netlink, backend.as_ref(), interface, &hints).await?;
@@ -163,7 +171,7 @@ async fn start_with<M: SubnetManager>(
     stage("looking for the tools that keep traffic rules");
     let engine = if config.nftables { Engine::Nftables } else { Engine::Iptables };
     let wanted = WantedTraffic::of(&config, own.key, &former);
-    let traffic = Traffic::start(netlink.clone(), engine, options.traffic, wanted).await;
+    let traffic = Traffic::start(netlink.clone(), engine, options.traffic.clone(), wanted).await;
     let traffic = traffic.context("--ip-masq cannot be done")?;
 
     warn_of_sysctls(&networks);
@@ -204,9 +212,10 @@ async fn start_with<M: SubnetManager>(
         settings: Settings {
             config,
             subnet_file: options.paths.subnet_file.clone(),
-            ip_masq: options.traffic.masquerade,
+            ip_masq: options.traffic.masquerade.any(),
             mode: options.datapath.mode,
             guard: options.datapath.guard,
+            node,
             no_bpf,
             has_tunnel: backend.port().is_some(),
             former,
@@ -222,6 +231,15 @@ async fn start_with<M: SubnetManager>(
         rules: RuleChanges::listen(),
         firewall: firewall::Watch::start(options.fast.strict_rules, backend.port()),
     })
+}
+
+fn log_warnings(config: &NetworkConfig) {
+    for warning in config.warnings.iter().take(CONFIG_WARNINGS) {
+        tracing::warn!("{warning}");
+    }
+    if let more @ 1.. = config.warnings.len().saturating_sub(CONFIG_WARNINGS) {
+        tracing::warn!("{more} more warnings about the network configuration");
+    }
 }
 
 /// Checks that the options allow the unreachable route for a pod network. Fails if it is switched
@@ -254,9 +272,7 @@ fn networks(config: &NetworkConfig) -> BTreeMap<Family, PodNetwork> {
 
 /// The networks pods of this node have addresses of, former ones included.
 fn pod_networks(config: &NetworkConfig, former: &[IpNet]) -> Vec<IpNet> {
-    let v4 = config.ipv4.map(|family| IpNet::V4(family.network));
-    let v6 = config.ipv6.map(|family| IpNet::V6(family.network));
-    v4.into_iter().chain(v6).chain(former.iter().copied()).collect()
+    config.networks().chain(former.iter().copied()).collect()
 }
 
 /// Makes each family's tunnel device, if the backend has one, before we know its address: one that

@@ -55,6 +55,7 @@ impl Store {
                 self.is_lost = true;
             }
             StoreEvent::Put(_) | StoreEvent::Delete { .. } => self.last_change = Some(BootTime::now()),
+            StoreEvent::Settings(_) => {}
         }
     }
 

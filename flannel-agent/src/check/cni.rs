@@ -35,7 +35,8 @@ fn look_below(root: &Path) -> Option<Finding> {
             format!("not in {}: {}", DIRECTORIES.join(", "), missing.join(", ")),
             format!(
                 "pods of flannel's usual CNI configuration do not start: install the CNI plugins (package \
-                 containernetworking-plugins) in {usual}, or where the container runtime searches"
+                 containernetworking-plugins) in {usual}, or where the container runtime searches; in Kubernetes \
+                 `flannel-agent install --cni-plugins` brings them"
             ),
         )
     })

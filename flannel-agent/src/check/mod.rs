@@ -16,6 +16,7 @@ use std::path::Path;
 
 use flannel_common::node::NodeConfig;
 use flannel_netlink::{Netlink, NetlinkError};
+use flannel_store::read_previous_networks;
 use serde::Serialize;
 
 pub use self::kernel::Best;
@@ -87,7 +88,8 @@ pub async fn run(pins: &PinRoot, state_dir: &Path) -> Result<CheckReport, Netlin
     let (mut findings, mut best) = kernel::look(&netlink).await;
     findings.push(pin_root::look(pins, &mut best));
     findings.extend(settings::look(&links, state_dir));
-    findings.extend(network::look(&netlink, pins, &links, pinned.as_ref(), &mut best).await?);
+    let pods = read_previous_networks(&state_dir.join("subnet.env")).unwrap_or_default();
+    findings.extend(network::look(&netlink, pins, &links, &pods, pinned.as_ref(), &mut best).await?);
     let port = links.iter().find_map(|link| link.vxlan.filter(|_| network::is_flannels(link)).map(|vxlan| vxlan.port));
     let port = may_have_tunnel(pinned.as_ref()).then(|| port.unwrap_or(DEFAULT_PORT));
     findings.push(tools::look().await);

@@ -12,7 +12,7 @@ use crate::{
     backend::vxlan::device_name,
     datapath::PinRoot,
     fast,
-    iface::{Host, IfaceOptions, select},
+    iface::{AddressInPods, Host, IfaceOptions, select},
     rules::tool,
 };
 
@@ -25,6 +25,7 @@ pub(super) async fn look(
     netlink: &Netlink,
     pins: &PinRoot,
     links: &[Link],
+    pods: &[IpNet],
     pinned: Option<&NodeConfig>,
     best: &mut Best,
 ) -> Result<Vec<Finding>, NetlinkError> {
@@ -33,6 +34,7 @@ pub(super) async fn look(
     match &external {
         Ok(link) => {
             findings.push(describe(link, best));
+            findings.extend(inside_pods(link, &netlink.addresses().await?, pods));
             findings.push(ingress(pins, links, link));
             findings.extend(offloads(link, may_have_tunnel(pinned)).await);
             findings.extend(links.iter().filter(|tunnel| is_flannels(tunnel)).map(|tunnel| fit(tunnel, link)));
@@ -104,6 +106,17 @@ fn describe(link: &Link, best: &mut Best) -> Finding {
     } else {
         Finding::fail("interface", format!("{text}, and is down"), "bring it up, or choose another with --iface")
     }
+}
+
+/// Compares the addresses of the external interface with the pod networks, which are known once an
+/// agent has written subnet.env.
+fn inside_pods(external: &Link, addresses: &[Address], pods: &[IpNet]) -> Vec<Finding> {
+    let own = addresses.iter().filter(|address| address.key.ifindex == external.index);
+    let found = AddressInPods::find(own.map(|address| address.key.addr), pods);
+    if found.is_empty() && !pods.is_empty() {
+        return vec![Finding::ok("addresses", format!("no address of {} is in the pod network", external.name))];
+    }
+    found.iter().map(|found| Finding::warn("addresses", found.to_string(), AddressInPods::REMEDY)).collect()
 }
 
 /// The finding on filters that would miss what mode `fast` puts into pods. A device of a route to

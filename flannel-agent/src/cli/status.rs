@@ -32,8 +32,8 @@ use crate::{
     observe::{
         socket::ask_status,
         status::{
-            CheckStatus, FastStatus, GuardStatus, InterfaceStatus, LeaseStatus, ModeStatus, PeerStatus, PodStatus,
-            PrivilegesStatus, Status, StoreStatus,
+            CheckStatus, FastStatus, GuardStatus, InterfaceStatus, LeaseStatus, ModeStatus, NodeSettingStatus,
+            PeerStatus, PodStatus, PrivilegesStatus, Status, StoreStatus,
         },
     },
     reconcile::status::UnreachableStatus,
@@ -187,9 +187,14 @@ fn lines(lines: impl IntoIterator<Item = String>) -> String {
 /// The number of problems of each kind; `None` without any.
 fn problem_counts(status: &Status) -> Option<String> {
     let rules = status.traffic.as_ref().is_some_and(|traffic| traffic.error.is_some());
+    let number = |found: usize| u64::try_from(found).unwrap_or(u64::MAX);
+    let settings = number(status.node_settings.iter().filter(|setting| !setting.in_force).count());
+    let inside = number(status.addresses_in_pods.len());
     let counts = [
         status.error.is_some().then(|| "cannot reconcile".to_owned()),
         rules.then(|| "traffic rules are not as asked for".to_owned()),
+        (inside > 0).then(|| count(inside, "address in the pod network", "addresses in the pod network")),
+        (settings > 0).then(|| count(settings, "annotation not in force", "annotations not in force")),
         (status.rejected_total > 0).then(|| count(status.rejected_total, "refused lease", "refused leases")),
         (status.dirty_total > 0)
             .then(|| count(status.dirty_total, "entry refused by the kernel", "entries refused by the kernel")),
@@ -202,6 +207,10 @@ fn problems(status: &Status) -> Vec<String> {
     let error = status.error.iter().map(|error| format!("cannot reconcile: {error}"));
     let rules = status.traffic.iter().filter_map(|traffic| traffic.error.as_ref());
     let rules = rules.map(|error| format!("traffic rules are not as asked for: {error}"));
+    let settings = status.node_settings.iter().filter_map(|setting| {
+        let NodeSettingStatus { annotation, value, reason, .. } = setting;
+        reason.as_ref().map(|reason| format!("annotation {annotation}={value}: {reason}"))
+    });
     let rejected = status.rejected.iter().map(|lease| format!("refused lease: {}", lease.reason));
     let rejected = rejected.chain(more("refused leases", status.rejected_total, status.rejected.len()));
     let dirty = status.dirty.iter().map(|entry| {
@@ -209,7 +218,8 @@ fn problems(status: &Status) -> Vec<String> {
         format!("refused by the kernel: {} ({tries}): {}", entry.object, entry.error)
     });
     let dirty = dirty.chain(more("entries refused by the kernel", status.dirty_total, status.dirty.len()));
-    error.chain(rules).chain(rejected).chain(dirty).collect()
+    let inside = status.addresses_in_pods.iter().cloned();
+    error.chain(rules).chain(inside).chain(settings).chain(rejected).chain(dirty).collect()
 }
 
 /// Describes what mode `fast` leaves to the kernel, and the sysctls that it set.
@@ -251,6 +261,7 @@ fn summary(status: &Status) -> Vec<(&'static str, String)> {
     );
     lines.extend(status.fast.as_ref().map(|status| ("fast", fast(status))));
     lines.extend(status.guard.as_ref().map(|status| ("guard", guard(status))));
+    lines.extend(status.node_settings.iter().map(|setting| ("annotation", node_setting(setting))));
     lines.extend(status.lease.as_ref().map(|status| ("lease", lease(status))));
     lines.extend(
         status.store.as_ref().map(|store| ("store", format!("{}, {}", store.endpoints.join(","), sync(store)))),
@@ -273,6 +284,12 @@ fn peer_counts(peers: &[PeerStatus]) -> Option<String> {
     }
     let ways: Vec<String> = ways.into_iter().map(|(way, number)| format!("{number} {way}")).collect();
     (!peers.is_empty()).then(|| format!("{} ({})", peers.len(), ways.join(", ")))
+}
+
+/// A setting by annotation; the reason why it is not in force is among the problems.
+fn node_setting(setting: &NodeSettingStatus) -> String {
+    let NodeSettingStatus { annotation, value, in_force, .. } = setting;
+    format!("{annotation}={value}, {}", if *in_force { "in force" } else { "not in force" })
 }
 
 /// Describes what happens to packets for the pod network that no peer's route matches.
@@ -346,6 +363,7 @@ fn now() -> u64 {
 fn mode(mode: &ModeStatus) -> String {
     let source = match mode.source {
         ModeSource::RunTime => "chosen at run time",
+        ModeSource::NodeAnnotation => "by annotation of the node",
         ModeSource::Flag => "by option",
         ModeSource::NetworkConfig => "by the network configuration",
         ModeSource::Default => "default",

@@ -7,6 +7,7 @@ use flannel_store::{
     etcd::{ClientFiles, TlsFiles},
     kube::{AnnotationPrefix, KubeOptions},
 };
+use ipnet::IpNet;
 use tracing::Level;
 
 use super::*;
@@ -14,7 +15,7 @@ use crate::{
     iface::NamePattern,
     observe::log::LogFormat,
     options::{AttachMode, OptionWarning, go_style},
-    traffic::TrafficOptions,
+    traffic::{MasqueradeFamilies, TrafficOptions},
 };
 
 fn parse_with(args: &[&str], env: &[(&str, &str)]) -> Result<Command, Stop> {
@@ -54,6 +55,7 @@ fn go_spellings_become_one() {
         (&["--etcd-prefix="], &["--etcd-prefix="]),
         (&["--ip-masq"], &["--ip-masq=true"]),
         (&["-ip-masq=F", "--v", "0x4"], &["--ip-masq=false", "--v=4"]),
+        (&["-ip-masq=ipv6"], &["--ip-masq=ipv6"]),
         (&["--v=1", "--v=2"], &["--v=2"]),
         (&["--iface=a", "-iface", "b"], &["--iface=a", "--iface=b"]),
         (&["--vmodule=", "--log_backtrace_at=", "--iptables-resync=0x5"], &["--iptables-resync=5"]),
@@ -125,6 +127,8 @@ fn every_option_is_typed() {
         "--subnet-lease-renew-margin=720",
         "--subnet-lease-ttl=10",
         "--ip-masq",
+        "--ip-masq-exclude=10.1.2.3/8, 192.0.2.9",
+        "--ip-masq-exclude=fd00::/8,10.0.0.0/8",
         "--ip-masq-fully-random-disable",
         "--iptables-forward-rules=false",
         "--iptables-resync=60",
@@ -150,13 +154,38 @@ fn every_option_is_typed() {
     assert_eq!(options.datapath.mode, Some(Mode::Kernel));
     assert_eq!((options.log.level, options.datapath.attach), (Level::TRACE, AttachMode::Clsact));
     let resync = Duration::from_mins(1);
-    let traffic = TrafficOptions { masquerade: true, random_fully: false, forward: false, blackhole: true, resync };
+    let exempt: Vec<IpNet> =
+        ["10.0.0.0/8", "192.0.2.9/32", "fd00::/8"].map(|prefix| prefix.parse().expect("a prefix")).into();
+    let masquerade = MasqueradeFamilies::BOTH;
+    let traffic = TrafficOptions { masquerade, exempt, random_fully: false, forward: false, blackhole: true, resync };
     assert_eq!(options.traffic, traffic);
     assert_eq!(options.fast.flow_table_size, Some(1_000));
     assert_eq!(options.iface.iface, ["eth0"]);
     assert_eq!(options.warnings, [OptionWarning::PlainEndpoints]);
     assert!(!format!("{options:?}").contains("hunter2"));
     assert_eq!(options.etcd.credentials.map(|both| both.password.reveal().to_owned()), Some("hunter2".to_owned()));
+}
+
+#[test]
+fn masquerade_is_chosen_for_each_family() {
+    let families = |args: &[&str], env: &[(&str, &str)]| {
+        let MasqueradeFamilies { v4, v6 } = run(args, env).traffic.masquerade;
+        (v4, v6)
+    };
+    for (args, expected) in [
+        (&[][..], (false, false)),
+        (&["--ip-masq"], (true, true)),
+        (&["--ip-masq=T"], (true, true)),
+        (&["--ip-masq=0"], (false, false)),
+        (&["--ip-masq=ipv4"], (true, false)),
+        (&["--ip-masq", "--ip-masq=ipv6"], (false, true)),
+    ] {
+        assert_eq!(families(args, &[]), expected, "{args:?}");
+    }
+    assert_eq!(families(&[], &[("FLANNELD_IP_MASQ", "ipv4")]), (true, false));
+    let exempt = run(&["--ip-masq"], &[("FLANNELD_IP_MASQ_EXCLUDE", "10.0.0.0/8,fd00::/8")]);
+    assert_eq!((exempt.traffic.exempt.len(), exempt.warnings), (2, Vec::new()));
+    assert_eq!(run(&["--ip-masq-exclude=10.0.0.0/8"], &[]).warnings, [OptionWarning::NothingToExempt]);
 }
 
 #[test]
@@ -264,7 +293,7 @@ fn all_mistakes_are_reported_at_once() {
         "bad flag syntax \"---v\"",
         "--vmodule=main=9 is not built yet; leave it out",
         "--iface needs a value",
-        "FLANNELD_IP_MASQ is \"maybe\", expected true or false",
+        "FLANNELD_IP_MASQ is \"maybe\", expected true, false, ipv4 or ipv6",
         "FLANNELD_LOG_BACKTRACE_AT=a.go:9 is not built yet",
         "--attach is \"xdp\"",
     ] {
@@ -290,6 +319,8 @@ fn values_are_checked_at_once_as_well() {
         "--metrics-ip=eth0",
         "--metrics-port=-1",
         "--log-format=logfmt",
+        "--ip-masq-exclude=0.0.0.0/0,everywhere",
+        "--fast-exclude=10.244.1.0/33",
     ];
     let text = mistakes(&args, &[]);
     for expected in [
@@ -309,6 +340,9 @@ fn values_are_checked_at_once_as_well() {
         "--metrics-ip is \"eth0\", expected an IP address",
         "--metrics-port is \"-1\", expected 0 to 65535",
         "--log-format is \"logfmt\", expected text, json or klog",
+        "--ip-masq-exclude is \"0.0.0.0/0\", expected a longer prefix; --ip-masq=ipv4",
+        "--ip-masq-exclude is \"everywhere\", expected an IP address, or a prefix",
+        "--fast-exclude is \"10.244.1.0/33\"",
     ] {
         assert!(text.contains(expected), "{expected}: {text}");
     }

@@ -1,10 +1,11 @@
 //! The choice of the mode in force. Pure.
 //!
-//! The run-time choice (pinned) takes precedence over the flag, the flag over `Backend.Datapath`,
-//! and that over the default. A node that cannot run the requested mode runs the next lower one and
-//! reports the reason.
+//! The run-time choice (pinned) takes precedence over the annotation of the Node, that over the
+//! flag, the flag over `Backend.Datapath`, and that over the default. A node that cannot run the
+//! requested mode runs the next lower one and reports the reason.
 
 use flannel_common::mode::Mode;
+use flannel_store::ModeSetting;
 use serde::{Deserialize, Serialize};
 
 /// The mode where none is requested, as far as the node can run it.
@@ -40,6 +41,8 @@ impl Capability {
 pub struct ModeRequest {
     /// `flannel-agent datapath set`.
     pub choice: Option<Mode>,
+    /// The annotation `node-datapath` of the Node; `auto` goes past the flag.
+    pub annotation: Option<ModeSetting>,
     /// `--datapath` or `FLANNELD_DATAPATH`.
     pub flag: Option<Mode>,
     /// `Backend.Datapath` in the network configuration.
@@ -52,6 +55,8 @@ pub struct ModeRequest {
 pub enum ModeSource {
     /// `flannel-agent datapath set`.
     RunTime,
+    /// The annotation `node-datapath` of the Node.
+    NodeAnnotation,
     /// `--datapath` or `FLANNELD_DATAPATH`.
     Flag,
     /// `Backend.Datapath`.
@@ -65,6 +70,7 @@ impl ModeSource {
     pub const fn name(self) -> &'static str {
         match self {
             Self::RunTime => "run-time",
+            Self::NodeAnnotation => "node-annotation",
             Self::Flag => "flag",
             Self::NetworkConfig => "network-config",
             Self::Default => "default",
@@ -86,9 +92,14 @@ pub struct ModeChoice {
 impl ModeRequest {
     /// The mode in force on a node that can do no more than `able`.
     pub fn decide(self, able: Capability) -> ModeChoice {
+        let annotation = match self.annotation {
+            Some(ModeSetting::Mode(mode)) => Some(mode),
+            Some(ModeSetting::FollowConfig) | None => None,
+        };
         let asked = [
             (self.choice, ModeSource::RunTime),
-            (self.flag, ModeSource::Flag),
+            (annotation, ModeSource::NodeAnnotation),
+            (self.flag.filter(|_| self.annotation.is_none()), ModeSource::Flag),
             (self.config, ModeSource::NetworkConfig),
         ];
         let first = asked.into_iter().find_map(|(mode, source)| mode.map(|mode| (mode, source)));
@@ -105,10 +116,19 @@ mod tests {
 
     #[test]
     fn the_nearest_wish_wins() {
-        let all = ModeRequest { choice: Some(Mode::Kernel), flag: Some(Mode::Encap), config: Some(Mode::Encap) };
+        let all = ModeRequest {
+            choice: Some(Mode::Kernel),
+            annotation: Some(ModeSetting::Mode(Mode::Fast)),
+            flag: Some(Mode::Encap),
+            config: Some(Mode::Kernel),
+        };
         let decided = |wishes: ModeRequest| (wishes.decide(ALL).mode, wishes.decide(ALL).source);
         assert_eq!(decided(all), (Mode::Kernel, ModeSource::RunTime));
-        assert_eq!(decided(ModeRequest { choice: None, ..all }), (Mode::Encap, ModeSource::Flag));
+        let node = ModeRequest { choice: None, ..all };
+        assert_eq!(decided(node), (Mode::Fast, ModeSource::NodeAnnotation));
+        let auto = ModeRequest { annotation: Some(ModeSetting::FollowConfig), ..node };
+        assert_eq!(decided(auto), (Mode::Kernel, ModeSource::NetworkConfig));
+        assert_eq!(decided(ModeRequest { annotation: None, ..node }), (Mode::Encap, ModeSource::Flag));
         let config = ModeRequest { config: Some(Mode::Kernel), ..ModeRequest::default() };
         assert_eq!(decided(config), (Mode::Kernel, ModeSource::NetworkConfig));
         assert_eq!(decided(ModeRequest::default()), (DEFAULT, ModeSource::Default));
@@ -116,7 +136,13 @@ mod tests {
 
     #[test]
     fn a_source_has_one_name() {
-        for source in [ModeSource::RunTime, ModeSource::Flag, ModeSource::NetworkConfig, ModeSource::Default] {
+        for source in [
+            ModeSource::RunTime,
+            ModeSource::NodeAnnotation,
+            ModeSource::Flag,
+            ModeSource::NetworkConfig,
+            ModeSource::Default,
+        ] {
             assert_eq!(serde_json::to_value(source).expect("JSON"), source.name());
         }
     }

@@ -37,6 +37,11 @@ impl Guard {
         Self { flags, logged: None, log: RateLimitedLog::default(), seen: Checks::default() }
     }
 
+    /// Asks for other modes from here on. [`Self::follow`] puts them in force.
+    pub const fn ask(&mut self, flags: Checks<GuardMode>) {
+        self.flags = flags;
+    }
+
     /// Puts the modes in force that are asked for and may be; the operator may have asked for
     /// others since. Whether they are others than before. `doubt`: why what is known of the peers
     /// may be incomplete.

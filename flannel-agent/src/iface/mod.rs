@@ -13,6 +13,7 @@ mod address;
 mod error;
 mod follow;
 mod pattern;
+mod pods;
 #[cfg(test)]
 mod tests;
 mod way;
@@ -30,6 +31,7 @@ pub use self::{
     error::{Candidates, IfaceError, Rejection},
     follow::{Followed, Lost, follow},
     pattern::{BadPattern, NamePattern},
+    pods::AddressInPods,
 };
 
 /// The operator's choice of interface and of public addresses.
@@ -74,6 +76,13 @@ pub struct ExternalInterface {
     pub arphrd: u16,
     /// Our ends of the paths to peers, by family.
     pub ends: BTreeMap<Family, End>,
+}
+
+impl ExternalInterface {
+    /// Returns its own and its public addresses.
+    pub fn addresses(&self) -> impl Iterator<Item = IpAddr> {
+        self.ends.values().flat_map(|end| [end.addr, end.public])
+    }
 }
 
 /// Our end of the paths to the peers of one family.

@@ -38,6 +38,9 @@ pub struct Status {
     /// The guard; absent without a tunnel.
     #[serde(default)]
     pub guard: Option<GuardStatus>,
+    /// Settings of this node by annotation.
+    #[serde(default)]
+    pub node_settings: Vec<NodeSettingStatus>,
     /// Our lease.
     pub lease: Option<LeaseStatus>,
     /// The store.
@@ -76,6 +79,9 @@ pub struct Status {
     /// Sysctls of the host the agent changed, until `cleanup` sets them back.
     #[serde(default)]
     pub sysctls: Vec<ChangedSysctl>,
+    /// Addresses of the external interface that lie in a pod network, and the effect of that.
+    #[serde(default)]
+    pub addresses_in_pods: Vec<String>,
     /// The error of the last reconciliation, if it failed.
     pub error: Option<String>,
 }
@@ -104,6 +110,7 @@ impl Status {
             flow_table: None,
             fast: None,
             guard: None,
+            node_settings: Vec::new(),
             lease: None,
             store: None,
             interface: None,
@@ -119,9 +126,23 @@ impl Status {
             repairs: Repairs::default(),
             unreachable_routes: Vec::new(),
             sysctls: Vec::new(),
+            addresses_in_pods: Vec::new(),
             error: None,
         }
     }
+}
+
+/// A setting of this node by annotation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeSettingStatus {
+    /// The name of the annotation.
+    pub annotation: String,
+    /// Its value, in quotes.
+    pub value: String,
+    /// True if the agent goes by it. A choice by `datapath set` and `guard set` takes precedence.
+    pub in_force: bool,
+    /// The reason why it is not in force, or not for long.
+    pub reason: Option<String>,
 }
 
 /// The agent's privileges.

@@ -1,16 +1,18 @@
 //! Mode `fast`.
 
-use std::{net::IpAddr, ops::RangeInclusive};
+use std::ops::RangeInclusive;
 
 use clap::{ArgAction, Args};
-use ipnet::IpNet;
 
-use super::check::Checks;
+use super::{check::Checks, prefixes};
 use crate::fast::FastOptions;
 
 /// Below, the kernel's per-CPU shares of the table are most of it; above, it takes 200 MB of memory
 /// for each family.
 const FLOW_TABLE_SIZES: RangeInclusive<u32> = 1_000..=1 << 20;
+
+/// The form of a value of `--fast-exclude`.
+const EXCLUDED: &str = "an IP address, or a prefix such as 10.244.1.0/28";
 
 /// Flags of mode `fast`.
 #[derive(Args, Clone, Debug)]
@@ -26,7 +28,7 @@ pub(super) struct FastFlags {
     /// for tunnel packets that leave
     #[arg(long, value_name = "BOOL", default_value_t = false, action = ArgAction::Set)]
     pub(super) strict_rules: bool,
-    /// Address or prefix of pods that stay out of mode `fast`; may be repeated
+    /// Addresses or prefixes of pods that stay out of mode `fast`, between commas; may be repeated
     #[arg(long, value_name = "IP|CIDR")]
     fast_exclude: Vec<String>,
     /// Flows of each address family mode `fast` knows at most, 1000 to 1048576, at 184 bytes each
@@ -41,22 +43,9 @@ impl FastFlags {
         FastOptions {
             conntrack_liberal: self.conntrack_liberal,
             strict_rules: self.strict_rules,
-            exclude: self.exclude(checks),
+            exclude: prefixes::read(checks, "fast-exclude", &self.fast_exclude, EXCLUDED),
             flow_table_size: self.flow_table_size(checks),
         }
-    }
-
-    /// Prefixes; an address is one of its own.
-    fn exclude(&self, checks: &mut Checks) -> Vec<IpNet> {
-        let parse = |text: &str| text.parse().or_else(|_| text.parse::<IpAddr>().map(IpNet::from)).ok();
-        let mut prefixes = Vec::new();
-        for value in self.fast_exclude.iter().filter(|value| !value.is_empty()) {
-            match parse(value) {
-                Some(prefix) => prefixes.push(prefix),
-                None => checks.refuse("fast-exclude", value, "an IP address, or a prefix such as 10.244.1.0/28"),
-            }
-        }
-        prefixes
     }
 
     /// The flows of each family; `None` to go by the machine's memory.

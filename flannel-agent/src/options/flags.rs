@@ -6,22 +6,25 @@
 
 use std::{any::TypeId, sync::LazyLock};
 
-use Kind::{Bool, Int, List, Text};
+use Kind::{Bool, Families, Int, List, Text};
 use clap::{
     Arg, ArgAction, Args as _, Command,
     error::{ContextKind, ContextValue},
 };
 
 use super::{
-    RunFlags,
+    RunFlags, families,
     go_values::{parse_bool, parse_int},
 };
+use crate::traffic::MasqueradeFamilies;
 
 /// The form of a flag's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// `--flag` or `--flag=true`.
     Bool,
+    /// `--flag`, `--flag=true`, or the name of an address family.
+    Families,
     /// An integer in Go's spelling.
     Int,
     /// Any text.
@@ -58,6 +61,7 @@ impl Flag {
         let kind = match arg.get_action() {
             ArgAction::Append => List,
             _ if value == TypeId::of::<bool>() => Bool,
+            _ if value == TypeId::of::<MasqueradeFamilies>() => Families,
             _ if value == TypeId::of::<i64>() => Int,
             _ => Text,
         };
@@ -78,6 +82,7 @@ impl Flag {
     pub(crate) fn canonical(&self, value: &str) -> Option<String> {
         match self.kind {
             Bool => parse_bool(value).map(|value| value.to_string()),
+            Families => families::canonical(value),
             Int => parse_int(value).map(|value| value.to_string()),
             Text | List => Some(value.to_owned()),
         }
@@ -87,6 +92,7 @@ impl Flag {
     pub(crate) fn expected(&self) -> &'static str {
         match self.kind {
             Bool => "true or false",
+            Families => families::EXPECTED,
             Int => "a whole number",
             Text | List => "a text",
         }
@@ -117,9 +123,10 @@ mod tests {
     #[test]
     fn a_flag_has_the_kind_of_its_field() {
         let kind = |name| Flag::named(name).map(|flag| (flag.kind, flag.only));
-        assert_eq!(kind("ip-masq"), Some((Bool, None)));
+        assert_eq!(kind("ip-masq"), Some((Families, None)));
         assert_eq!(kind("version"), Some((Bool, None)));
         assert_eq!(kind("v"), Some((Int, None)));
+        assert_eq!(kind("ip-blackhole-route"), Some((Bool, None)));
         assert_eq!(kind("iface"), Some((List, None)));
         assert_eq!(kind("etcd-password"), Some((Text, None)));
         assert_eq!(kind("vmodule"), Some((Text, Some(""))));

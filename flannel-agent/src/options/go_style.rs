@@ -113,7 +113,7 @@ impl Builder {
         let Some(flag) = Flag::named(name) else { return self.read_unknown(name) };
         let value = match (value, flag.kind) {
             (Some(value), _) => value.to_owned(),
-            (None, Kind::Bool) => "true".to_owned(),
+            (None, Kind::Bool | Kind::Families) => "true".to_owned(),
             (None, _) => match rest.next().map(OsString::into_string) {
                 Some(Ok(value)) => value,
                 Some(Err(value)) => return self.mistakes.push(Mistake::NotUnicode(value.display().to_string())),

@@ -7,6 +7,7 @@
 mod check;
 mod datapath;
 mod etcd;
+mod families;
 mod fast;
 pub(crate) mod flags;
 pub(crate) mod go_style;
@@ -17,6 +18,7 @@ mod listeners;
 mod log;
 mod one_of;
 mod paths;
+mod prefixes;
 mod traffic;
 
 use std::fmt;
@@ -98,7 +100,7 @@ impl RunOptions {
         let mut checks = Checks::default();
         let etcd = flags.etcd.check(&mut checks);
         let options = Self {
-            warnings: flags.etcd.warnings(&etcd.endpoints),
+            warnings: flags.etcd.warnings(&etcd.endpoints).into_iter().chain(flags.traffic.warning()).collect(),
             etcd,
             kube: flags.kube.check(&mut checks),
             iface: flags.iface.check(&mut checks),
@@ -125,6 +127,8 @@ pub enum OptionWarning {
     HalfClientCertificate,
     /// Files for TLS are named, and there are `http://` endpoints.
     PlainEndpoints,
+    /// Destinations are exempt from masquerade, and nothing is masqueraded.
+    NothingToExempt,
 }
 
 impl fmt::Display for OptionWarning {
@@ -140,6 +144,7 @@ impl fmt::Display for OptionWarning {
                 "--etcd-cafile, --etcd-certfile and --etcd-keyfile do nothing for the http:// endpoints; write https:// \
                  to use TLS"
             }
+            Self::NothingToExempt => "--ip-masq-exclude does nothing without --ip-masq",
         })
     }
 }

@@ -3,18 +3,27 @@
 use std::time::Duration;
 
 use clap::{ArgAction, Args};
+use ipnet::IpNet;
 
-use super::check::Checks;
-use crate::traffic::TrafficOptions;
+use super::{OptionWarning, check::Checks, families, prefixes};
+use crate::traffic::{MasqueradeFamilies, TrafficOptions};
+
+/// The form of a value of `--ip-masq-exclude`.
+const EXEMPT: &str = "an IP address, or a prefix such as 10.0.0.0/8";
 
 /// Flags of the rules and routes in addition to the routes to peers.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Traffic rules and routes")]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub(super) struct TrafficFlags {
-    /// Masquerade what pods send out of the pod network
-    #[arg(long, value_name = "BOOL", default_value_t = false, action = ArgAction::Set)]
-    ip_masq: bool,
+    /// Masquerade what pods send out of the pod network: `true` for both families, `ipv4` or `ipv6`
+    /// for one, `false`
+    #[arg(long, value_name = "BOOL|FAMILY", default_value = "false", value_parser = families::parser(), hide_possible_values = true)]
+    ip_masq: MasqueradeFamilies,
+    /// Addresses or prefixes outside the pod network to which pods keep their own address,
+    /// between commas; may be repeated
+    #[arg(long, value_name = "IP|CIDR")]
+    ip_masq_exclude: Vec<String>,
     /// Masquerade without --random-fully, which is used where the tool knows it: pods keep their
     /// source ports where they can
     #[arg(long, value_name = "BOOL", default_value_t = false, action = ArgAction::Set)]
@@ -50,11 +59,28 @@ impl TrafficFlags {
         }
         TrafficOptions {
             masquerade: self.ip_masq,
+            exempt: self.exempt(checks),
             random_fully: !self.ip_masq_fully_random_disable,
             forward: self.iptables_forward_rules,
             blackhole: self.ip_blackhole_route,
             resync: Duration::from_secs(seconds.unwrap_or(1).into()),
         }
+    }
+
+    /// A prefix of length 0 is no exemption: with it nothing is masqueraded.
+    fn exempt(&self, checks: &mut Checks) -> Vec<IpNet> {
+        const FLAG: &str = "ip-masq-exclude";
+        let exempt = prefixes::read(checks, FLAG, &self.ip_masq_exclude, EXEMPT);
+        for all in exempt.iter().filter(|prefix| prefix.prefix_len() == 0) {
+            checks.refuse(FLAG, all, "a longer prefix; --ip-masq=ipv4 and --ip-masq=ipv6 leave out a whole family");
+        }
+        exempt
+    }
+
+    /// An exemption without the rule that it is from.
+    pub(super) fn warning(&self) -> Option<OptionWarning> {
+        let idle = !self.ip_masq.any() && self.ip_masq_exclude.iter().any(|value| !value.is_empty());
+        idle.then_some(OptionWarning::NothingToExempt)
     }
 
     pub(super) fn check_nexthops_from(&self, checks: &mut Checks) -> usize {

@@ -31,7 +31,7 @@ use tokio::sync::watch;
 pub(crate) use self::engines::{InstalledTools, installed_tools};
 pub use self::{
     error::TrafficError,
-    wanted::{Engine, FamilyScope, TrafficOptions, WantedTraffic},
+    wanted::{Engine, FamilyScope, MasqueradeFamilies, TrafficOptions, WantedTraffic},
 };
 use self::{
     status::TrafficStatus,

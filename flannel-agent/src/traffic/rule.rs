@@ -59,15 +59,24 @@ pub(super) struct TrafficRule {
 /// alone.
 pub(super) type Chains = Vec<(Purpose, Option<Vec<TrafficRule>>)>;
 
+/// The parts of the masquerade rules that options and tools decide.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Masquerade {
+    /// Source ports are chosen at random.
+    pub(super) random_fully: bool,
+    /// Destinations to which pods keep their address.
+    pub(super) exempt: Vec<IpNet>,
+}
+
 /// All chains removed.
 pub(super) fn nothing() -> Chains {
     Purpose::ALL.map(|purpose| (purpose, None)).into()
 }
 
 /// The rules of a chain.
-pub(super) fn rules(purpose: Purpose, engine: Engine, scope: &FamilyScope, random_fully: bool) -> Vec<TrafficRule> {
+pub(super) fn rules(purpose: Purpose, engine: Engine, scope: &FamilyScope, options: &Masquerade) -> Vec<TrafficRule> {
     match purpose {
-        Purpose::Masquerade => masquerade(engine, scope, random_fully),
+        Purpose::Masquerade => masquerade(engine, scope, options),
         Purpose::Forward => forward(scope),
     }
 }
@@ -76,22 +85,30 @@ pub(super) fn rules(purpose: Purpose, engine: Engine, scope: &FamilyScope, rando
 /// stay; what pods send elsewhere is masqueraded, and with iptables also what others send through
 /// us to pods of other nodes. With nftables flannel returns before that last rule, which makes it
 /// dead; we keep its text.
-fn masquerade(engine: Engine, scope: &FamilyScope, random_fully: bool) -> Vec<TrafficRule> {
+///
+/// The rules of exempt destinations are not flannel's. They name the pod network, so they are
+/// recognised as ours, and removed, when they are no longer asked for.
+fn masquerade(engine: Engine, scope: &FamilyScope, options: &Masquerade) -> Vec<TrafficRule> {
     let FamilyScope { network, subnet } = *scope;
     let rule = |source, destination, verdict| TrafficRule { marked: false, source, destination, verdict };
-    let masquerade = RuleVerdict::Masquerade { random_fully };
+    let masquerade = RuleVerdict::Masquerade { random_fully: options.random_fully };
     let from_outside = match engine {
         Engine::Iptables => rule(AddressMatch::NotIn(network), AddressMatch::In(subnet), RuleVerdict::Return),
         Engine::Nftables => rule(AddressMatch::NotIn(subnet), AddressMatch::In(network), RuleVerdict::Return),
     };
-    vec![
+    let mut rules = vec![
         TrafficRule { marked: true, ..rule(AddressMatch::Any, AddressMatch::Any, RuleVerdict::Return) },
         rule(AddressMatch::In(subnet), AddressMatch::In(network), RuleVerdict::Return),
         rule(AddressMatch::In(network), AddressMatch::In(subnet), RuleVerdict::Return),
         from_outside,
+    ];
+    let exempt = |prefix: &IpNet| rule(AddressMatch::In(network), AddressMatch::In(*prefix), RuleVerdict::Return);
+    rules.extend(options.exempt.iter().map(exempt));
+    rules.extend([
         rule(AddressMatch::In(network), AddressMatch::NotIn(multicast(scope.family())), masquerade),
         rule(AddressMatch::NotIn(network), AddressMatch::In(network), masquerade),
-    ]
+    ]);
+    rules
 }
 
 fn forward(scope: &FamilyScope) -> Vec<TrafficRule> {

@@ -11,8 +11,14 @@ pub struct TrafficStatus {
     pub engine: Option<String>,
     /// The families with rules: `IPv4`, `IPv6`.
     pub families: Vec<String>,
-    /// True if masquerade is asked for.
+    /// True if masquerade is asked for, for one family at least.
     pub masquerade: bool,
+    /// The families with masquerade, if it is asked for.
+    #[serde(default)]
+    pub masquerade_families: Vec<String>,
+    /// Destinations to which pods keep their address.
+    #[serde(default)]
+    pub masquerade_exempt: Vec<String>,
     /// True if forward rules are asked for.
     pub forward: bool,
     /// True if a blackhole route is asked for.
@@ -34,7 +40,8 @@ impl TrafficStatus {
 
     /// One line for people; `now` in seconds since 1970 UTC.
     pub fn summary(&self, now: u64) -> String {
-        let asked = [("masquerade", self.masquerade), ("forward", self.forward), ("blackhole", self.blackhole)];
+        let masquerade = self.masquerade_summary();
+        let asked = [(&*masquerade, self.masquerade), ("forward", self.forward), ("blackhole", self.blackhole)];
         let asked: Vec<_> = asked.into_iter().filter_map(|(name, asked)| asked.then_some(name)).collect();
         if asked.is_empty() {
             return "no rules asked for".to_owned();
@@ -51,6 +58,20 @@ impl TrafficStatus {
     }
 }
 
+impl TrafficStatus {
+    /// Masquerade, with its limits.
+    fn masquerade_summary(&self) -> String {
+        let mut limits = Vec::new();
+        if self.families.iter().any(|family| !self.masquerade_families.contains(family)) {
+            limits.push(format!("{} only", self.masquerade_families.join(" and ")));
+        }
+        if !self.masquerade_exempt.is_empty() {
+            limits.push(format!("not to {}", self.masquerade_exempt.join(" ")));
+        }
+        if limits.is_empty() { "masquerade".to_owned() } else { format!("masquerade ({})", limits.join("; ")) }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -59,8 +80,22 @@ mod tests {
     fn the_summary_says_what_is_asked_for_who_keeps_it_and_who_does_not() {
         assert_eq!(TrafficStatus::default().summary(9), "no rules asked for");
         let families = vec!["IPv4".to_owned(), "IPv6".to_owned()];
-        let both = TrafficStatus { masquerade: true, forward: true, families, ..TrafficStatus::default() };
+        let masquerade_families = families.clone();
+        let both = TrafficStatus {
+            masquerade: true,
+            masquerade_families,
+            forward: true,
+            families,
+            ..TrafficStatus::default()
+        };
         assert_eq!(both.summary(9), "masquerade, forward for IPv4 and IPv6");
+        let exempt = vec!["10.0.0.0/8".to_owned(), "192.0.2.1/32".to_owned()];
+        let limited =
+            TrafficStatus { masquerade_families: vec!["IPv4".to_owned()], masquerade_exempt: exempt, ..both.clone() };
+        assert_eq!(
+            limited.summary(9),
+            "masquerade (IPv4 only; not to 10.0.0.0/8 192.0.2.1/32), forward for IPv4 and IPv6"
+        );
         let engine = Some("nftables".to_owned());
         let mended = TrafficStatus { engine, repairs: 2, repaired_at: Some(5), ..both };
         assert_eq!(

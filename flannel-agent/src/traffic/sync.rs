@@ -19,9 +19,9 @@ use tokio::{
 use super::{
     TrafficError, blackhole,
     engines::Engines,
-    rule::{self, Chains, Purpose},
+    rule::{self, Chains, Masquerade, Purpose},
     status::TrafficStatus,
-    wanted::{Engine, TrafficOptions, WantedTraffic},
+    wanted::{Engine, FamilyScope, TrafficOptions, WantedTraffic},
 };
 
 /// Between two looks where changes are announced.
@@ -76,7 +76,8 @@ pub(super) struct Keeper {
 impl Keeper {
     pub(super) async fn new(netlink: Netlink, engine: Engine, options: TrafficOptions) -> Self {
         let status = TrafficStatus {
-            masquerade: options.masquerade,
+            masquerade: options.masquerade.any(),
+            masquerade_exempt: options.exempt.iter().map(ToString::to_string).collect(),
             forward: options.forward,
             blackhole: options.blackhole,
             ..TrafficStatus::default()
@@ -89,9 +90,9 @@ impl Keeper {
     /// A tool that is missing, where masquerade was asked for. Forward rules are asked for by
     /// default, also on hosts where nothing ever drops a packet; they are only tried again.
     pub(super) fn demand_tools(&self, wanted: &WantedTraffic) -> Result<(), TrafficError> {
-        let mut families = wanted.scopes.iter().map(super::FamilyScope::family);
-        let missing = families.find_map(|family| self.engines.missing(family));
-        missing.filter(|_| self.options.masquerade).map_or(Ok(()), Err)
+        let families = wanted.scopes.iter().map(FamilyScope::family);
+        let mut masqueraded = families.filter(|family| self.options.masquerade.has(*family));
+        masqueraded.find_map(|family| self.engines.missing(family)).map_or(Ok(()), Err)
     }
 
     /// Runs until the main loop is gone.
@@ -169,7 +170,7 @@ impl Keeper {
         wanted: &WantedTraffic,
         settled: bool,
     ) -> Result<bool, TrafficError> {
-        if wanted.scope(family).is_some() && self.options.any_rule() {
+        if wanted.scope(family).is_some() && self.options.any_rule_of(family) {
             self.engines.demand(family).await?;
         }
         let chains = self.chains(family, wanted, settled);
@@ -182,14 +183,17 @@ impl Keeper {
     /// Returns the wanted content of a family's chains. Chains that are not wanted are left out
     /// once they are gone.
     fn chains(&self, family: Family, wanted: &WantedTraffic, settled: bool) -> Chains {
-        let random_fully = self.options.random_fully && self.engines.knows_random_fully(family);
+        let options = Masquerade {
+            random_fully: self.options.random_fully && self.engines.knows_random_fully(family),
+            exempt: self.options.exempt_of(family).collect(),
+        };
         let rules = |purpose| {
             let asked = match purpose {
-                Purpose::Masquerade => self.options.masquerade,
+                Purpose::Masquerade => self.options.masquerade.has(family),
                 Purpose::Forward => self.options.forward,
             };
             let scope = wanted.scope(family).filter(|_| asked)?;
-            Some(rule::rules(purpose, self.engine, scope, random_fully))
+            Some(rule::rules(purpose, self.engine, scope, &options))
         };
         let chains = Purpose::ALL.into_iter().map(|purpose| (purpose, rules(purpose)));
         chains.filter(|(_, rules)| rules.is_some() || !settled).collect()
@@ -218,8 +222,12 @@ impl Keeper {
         }
         self.status.error = error;
         self.status.engine = self.engines.describe().filter(|_| self.options.any_rule());
-        let families = wanted.scopes.iter().map(|scope| scope.family().to_string());
-        self.status.families = families.filter(|_| self.options.any_rule() || self.options.blackhole).collect();
+        let families = |has: fn(&TrafficOptions, Family) -> bool| {
+            let found = wanted.scopes.iter().map(FamilyScope::family).filter(|family| has(&self.options, *family));
+            found.map(|family| family.to_string()).collect()
+        };
+        self.status.families = families(|options, family| options.any_rule_of(family) || options.blackhole);
+        self.status.masquerade_families = families(|options, family| options.masquerade.has(family));
     }
 }
 

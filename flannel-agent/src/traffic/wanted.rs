@@ -15,12 +15,44 @@ pub enum Engine {
     Nftables,
 }
 
-/// The operator's options for the traffic rules of this node.
+/// The address families whose packets are masqueraded (`--ip-masq`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
+pub struct MasqueradeFamilies {
+    /// IPv4.
+    pub v4: bool,
+    /// IPv6.
+    pub v6: bool,
+}
+
+impl MasqueradeFamilies {
+    /// Both.
+    pub const BOTH: Self = Self { v4: true, v6: true };
+    /// None.
+    pub const NONE: Self = Self { v4: false, v6: false };
+
+    /// Returns true if packets of this family are masqueraded.
+    pub const fn has(self, family: Family) -> bool {
+        match family {
+            Family::V4 => self.v4,
+            Family::V6 => self.v6,
+        }
+    }
+
+    /// Returns true if packets of any family are masqueraded.
+    pub const fn any(self) -> bool {
+        self.v4 || self.v6
+    }
+}
+
+/// The operator's options for the traffic rules of this node.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrafficOptions {
-    /// Masquerade what pods send out of the pod network (`--ip-masq`).
-    pub masquerade: bool,
+    /// The families for which packets of pods out of the pod network are masqueraded
+    /// (`--ip-masq`).
+    pub masquerade: MasqueradeFamilies,
+    /// Destinations to which pods keep their address (`--ip-masq-exclude`): prefixes without host
+    /// bits, each once, none of length 0.
+    pub exempt: Vec<IpNet>,
     /// Choose source ports at random where the tools can (off by `--ip-masq-fully-random-disable`).
     pub random_fully: bool,
     /// Accept forwarded packets from and to pods (`--iptables-forward-rules`).
@@ -35,14 +67,31 @@ impl Default for TrafficOptions {
     /// Flannel's.
     fn default() -> Self {
         let resync = Duration::from_secs(5);
-        Self { masquerade: false, random_fully: true, forward: true, blackhole: false, resync }
+        Self {
+            masquerade: MasqueradeFamilies::NONE,
+            exempt: Vec::new(),
+            random_fully: true,
+            forward: true,
+            blackhole: false,
+            resync,
+        }
     }
 }
 
 impl TrafficOptions {
     /// Returns true if any rule is asked for.
     pub const fn any_rule(&self) -> bool {
-        self.masquerade || self.forward
+        self.masquerade.any() || self.forward
+    }
+
+    /// Returns true if any rule is asked for in this family.
+    pub const fn any_rule_of(&self, family: Family) -> bool {
+        self.masquerade.has(family) || self.forward
+    }
+
+    /// The exempt destinations of a family.
+    pub(super) fn exempt_of(&self, family: Family) -> impl Iterator<Item = IpNet> {
+        self.exempt.iter().copied().filter(move |prefix| Family::of(prefix.addr()) == family)
     }
 }
 
@@ -78,12 +127,11 @@ pub struct WantedTraffic {
 impl WantedTraffic {
     /// Returns the state that a configuration and our lease under it ask for.
     pub fn of(config: &NetworkConfig, own: LeaseKey, former: &[IpNet]) -> Self {
-        let networks = [config.ipv4.map(|v4| v4.network.into()), config.ipv6.map(|v6| v6.network.into())];
         let scope = |network: IpNet| {
             let subnet = own.subnet(Family::of(network.addr()))?;
             Some(FamilyScope { network, subnet })
         };
-        Self { scopes: networks.into_iter().flatten().filter_map(scope).collect(), former: former.to_vec() }
+        Self { scopes: config.networks().filter_map(scope).collect(), former: former.to_vec() }
     }
 
     /// The scope of a family, when it is enabled.

@@ -9,6 +9,7 @@ mod many;
 #[path = "../../../tests/support/not_run.rs"]
 mod not_run;
 mod opt_out;
+mod settings;
 mod support;
 
 use serde_json::json;

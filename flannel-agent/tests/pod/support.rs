@@ -168,12 +168,16 @@ impl Pod {
         serde_json::from_slice(&output.stdout).unwrap_or_default()
     }
 
-    /// Returns the output of a command of the agent, parsed as JSON.
-    pub(crate) fn ask(words: &[&str]) -> Value {
+    /// Returns what a command of the agent prints.
+    pub(crate) fn print(words: &[&str]) -> String {
         let output = Command::new(binary()).args(words).output().expect("the agent's command");
-        let text = String::from_utf8_lossy(&output.stdout);
-        serde_json::from_str(&text)
-            .unwrap_or_else(|_| panic!("{words:?}: {text}{}", String::from_utf8_lossy(&output.stderr)))
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// The same, parsed as JSON.
+    pub(crate) fn ask(words: &[&str]) -> Value {
+        let text = Self::print(words);
+        serde_json::from_str(&text).unwrap_or_else(|_| panic!("{words:?}: {text:?}"))
     }
 
     /// The generation of what mode `fast` has learned.

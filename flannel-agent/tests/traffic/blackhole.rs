@@ -1,11 +1,11 @@
 //! The blackhole route.
 
-use flannel_agent::traffic::{Engine, TrafficOptions};
+use flannel_agent::traffic::{Engine, MasqueradeFamilies, TrafficOptions};
 
 use crate::support::{Namespace, all, in_namespace, run, scope, settle, v4, v6, wanted};
 
 fn alone() -> TrafficOptions {
-    TrafficOptions { masquerade: false, forward: false, ..all() }
+    TrafficOptions { masquerade: MasqueradeFamilies::NONE, forward: false, ..all() }
 }
 
 fn blackholes(family: &str) -> String {

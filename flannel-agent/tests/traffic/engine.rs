@@ -1,6 +1,6 @@
 //! From one engine to another, and without any.
 
-use flannel_agent::traffic::{Engine, Traffic, TrafficOptions, removal};
+use flannel_agent::traffic::{Engine, MasqueradeFamilies, Traffic, TrafficOptions, removal};
 
 use crate::support::{all, choose, hide, in_namespace, run, settle, until, v4, v6, variant, wanted};
 
@@ -65,7 +65,7 @@ fn a_missing_tool_is_named_and_then_waited_for() {
             assert!(error.contains(&format!("{tool} is not installed")), "{error}");
             assert!(error.contains(&format!("install the package {package}")), "{error}");
         }
-        let forward = TrafficOptions { masquerade: false, ..all() };
+        let forward = TrafficOptions { masquerade: MasqueradeFamilies::NONE, ..all() };
         let mut traffic = ns.traffic(Engine::Iptables, forward, wanted(&[v4()])).await;
         let status = traffic.status();
         assert!(status.error.is_some_and(|error| error.contains("iptables is not installed")));
@@ -85,7 +85,7 @@ fn without_rules_no_tool_is_needed() {
         for dir in ["/usr/sbin", "/usr/local/sbin"] {
             hide(dir);
         }
-        let off = TrafficOptions { masquerade: false, forward: false, ..all() };
+        let off = TrafficOptions { masquerade: MasqueradeFamilies::NONE, forward: false, ..all() };
         let mut traffic = ns.traffic(Engine::Iptables, off, wanted(&[v4()])).await;
         assert_eq!(settle(&mut traffic).await.error, None);
     });

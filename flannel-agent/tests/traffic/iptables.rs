@@ -5,9 +5,9 @@ use std::{
     os::unix::fs::PermissionsExt as _,
 };
 
-use flannel_agent::traffic::{Engine, TrafficOptions, WantedTraffic};
+use flannel_agent::traffic::{Engine, MasqueradeFamilies, TrafficOptions, WantedTraffic};
 
-use crate::support::{Namespace, all, choose, fed, in_namespace, run, scope, until, v4, v6, variant, wanted};
+use crate::support::{Namespace, all, choose, exempt, fed, in_namespace, run, scope, until, v4, v6, variant, wanted};
 
 const MASQUERADE_V4: &str = r#"-A POSTROUTING -m comment --comment "flanneld masq" -j FLANNEL-POSTRTG
 -N FLANNEL-POSTRTG
@@ -96,10 +96,47 @@ fn ports_are_random_unless_that_is_off() {
     });
 }
 
+/// The tool prints what is written, so nothing is written again.
+#[test]
+fn exempt_destinations_are_written_once_and_go_with_the_option() {
+    with_each_variant(async |ns| {
+        let traffic = ns.traffic(Engine::Iptables, exempt(), wanted(&[v4(), v6()])).await;
+        assert_eq!(traffic.status().error, None);
+        drop(traffic);
+        let rule = |to: &str| {
+            format!("-A FLANNEL-POSTRTG -s 10.42.0.0/16 -d {to} -m comment --comment \"flanneld masq\" -j RETURN\n")
+        };
+        let rules = ["10.0.0.0/8", "172.16.0.0/12", "192.0.2.0/25", "192.0.2.129/32"].map(rule).concat();
+        let first = "-A FLANNEL-POSTRTG -s 10.42.0.0/16 ! -d 224.0.0.0/4";
+        assert_eq!(masquerade("iptables"), MASQUERADE_V4.replace(first, &format!("{rules}{first}")));
+        assert!(masquerade("ip6tables").contains("-d 2001:db8::9/128 -m comment"), "{}", masquerade("ip6tables"));
+        fed("iptables-restore -c", &run("iptables-save -c -t nat").replace("[0:0] -A", "[7:700] -A"));
+        drop(ns.traffic(Engine::Iptables, exempt(), wanted(&[v4(), v6()])).await);
+        let counted = run("iptables-save -c -t nat");
+        assert_eq!(counted.matches("[7:700] -A").count(), 11, "{counted}");
+        let _traffic = ns.traffic(Engine::Iptables, all(), wanted(&[v4(), v6()])).await;
+        assert_eq!(
+            (masquerade("iptables"), masquerade("ip6tables")),
+            (MASQUERADE_V4.to_owned(), MASQUERADE_V6.to_owned())
+        );
+    });
+}
+
+#[test]
+fn one_family_is_masqueraded_alone() {
+    with_each_variant(async |ns| {
+        let options = TrafficOptions { masquerade: MasqueradeFamilies { v4: false, v6: true }, ..all() };
+        let traffic = ns.traffic(Engine::Iptables, options, wanted(&[v4(), v6()])).await;
+        assert!(!run("iptables-save").contains("FLANNEL-POSTRTG"));
+        assert_eq!((masquerade("ip6tables"), forward("iptables")), (MASQUERADE_V6.to_owned(), FORWARD_V4.to_owned()));
+        assert_eq!(traffic.status().masquerade_families, ["IPv6"]);
+    });
+}
+
 #[test]
 fn only_what_is_asked_for_is_written() {
     with_each_variant(async |ns| {
-        let options = TrafficOptions { masquerade: false, ..all() };
+        let options = TrafficOptions { masquerade: MasqueradeFamilies::NONE, ..all() };
         let traffic = ns.traffic(Engine::Iptables, options, wanted(&[v4()])).await;
         assert_eq!(forward("iptables"), FORWARD_V4);
         assert!(!run("iptables-save").contains("FLANNEL-POSTRTG"));
@@ -229,7 +266,7 @@ fn switched_off_nothing_of_ours_stays_and_all_of_others_does() {
         let before = saved();
         drop(ns.traffic(Engine::Iptables, all(), wanted(&[v4(), v6()])).await);
         assert_ne!(saved(), before);
-        let off = TrafficOptions { masquerade: false, forward: false, blackhole: false, ..all() };
+        let off = TrafficOptions { masquerade: MasqueradeFamilies::NONE, forward: false, blackhole: false, ..all() };
         let traffic = ns.traffic(Engine::Iptables, off, wanted(&[v4(), v6()])).await;
         assert_eq!(saved(), before);
         assert_eq!(traffic.status().engine, None);
@@ -257,7 +294,7 @@ fn two_flannels_of_one_host_do_not_fight() {
         assert_eq!(both.lines().count(), 2 + 6 + 5, "{both}");
         assert!(MASQUERADE_V4.lines().all(|line| both.contains(line)), "{both}");
         drop((first, second));
-        let off = TrafficOptions { masquerade: false, forward: false, ..all() };
+        let off = TrafficOptions { masquerade: MasqueradeFamilies::NONE, forward: false, ..all() };
         let _traffic = ns.traffic(Engine::Iptables, off, theirs).await;
         assert_eq!(masquerade("iptables"), MASQUERADE_V4);
         assert_eq!(forward("iptables"), FORWARD_V4);

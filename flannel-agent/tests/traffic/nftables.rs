@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use flannel_agent::traffic::{Engine, TrafficOptions, WantedTraffic};
+use flannel_agent::traffic::{Engine, MasqueradeFamilies, TrafficOptions, WantedTraffic};
 
-use crate::support::{all, in_namespace, run, scope, settle, until, v4, v6, wanted};
+use crate::support::{all, exempt, in_namespace, run, scope, settle, until, v4, v6, wanted};
 
 /// Nothing but events: no test would wait for the next look at everything.
 fn by_events() -> TrafficOptions {
@@ -84,6 +84,25 @@ fn the_rules_are_flannels_to_the_letter() {
     });
 }
 
+/// The tool prints what is written, so nothing is written again.
+#[test]
+fn exempt_destinations_are_written_once_and_go_with_the_option() {
+    in_namespace(async |ns| {
+        let traffic = ns.traffic(Engine::Nftables, exempt(), wanted(&[v4(), v6()])).await;
+        assert_eq!(traffic.status().error, None);
+        drop(traffic);
+        let rule = |to: &str| format!("\t\tip saddr 10.42.0.0/16 ip daddr {to} return\n");
+        let rules = ["10.0.0.0/8", "172.16.0.0/12", "192.0.2.0/25", "192.0.2.129"].map(rule).concat();
+        let first = "\t\tip saddr 10.42.0.0/16 ip daddr != 224.0.0.0/4";
+        assert_eq!(chain("ip flannel-ipv4 postrtg"), POSTRTG_V4.replace(first, &format!("{rules}{first}")));
+        let before = run("nft -a list ruleset");
+        drop(ns.traffic(Engine::Nftables, exempt(), wanted(&[v4(), v6()])).await);
+        assert_eq!(run("nft -a list ruleset"), before);
+        let _traffic = ns.traffic(Engine::Nftables, all(), wanted(&[v4(), v6()])).await;
+        all_in_place();
+    });
+}
+
 #[test]
 fn only_what_is_asked_for_is_written() {
     in_namespace(async |ns| {
@@ -157,7 +176,7 @@ fn switched_off_nothing_of_ours_stays_and_all_of_others_does() {
         run("nft add chain ip theirs input { type filter hook input priority 0; policy accept; }");
         let before = run("nft list ruleset");
         drop(ns.traffic(Engine::Nftables, all(), wanted(&[v4(), v6()])).await);
-        let off = TrafficOptions { masquerade: false, forward: false, ..by_events() };
+        let off = TrafficOptions { masquerade: MasqueradeFamilies::NONE, forward: false, ..by_events() };
         let former = vec![v6().network];
         let _traffic = ns.traffic(Engine::Nftables, off, WantedTraffic { scopes: vec![v4()], former }).await;
         assert_eq!(run("nft list ruleset"), before);
@@ -173,7 +192,7 @@ fn two_flannels_of_one_host_do_not_fight() {
         let both = chain("ip flannel-ipv4 postrtg");
         assert!(POSTRTG_V4.lines().all(|line| both.contains(line)) && both.contains("10.5.3.0/24"), "{both}");
         drop(first);
-        let off = TrafficOptions { masquerade: false, forward: false, ..by_events() };
+        let off = TrafficOptions { masquerade: MasqueradeFamilies::NONE, forward: false, ..by_events() };
         let _traffic = ns.traffic(Engine::Nftables, off, theirs).await;
         assert_eq!(chain("ip flannel-ipv4 postrtg"), POSTRTG_V4);
     });

@@ -8,7 +8,9 @@ use std::{
     time::Duration,
 };
 
-use flannel_agent::traffic::{Engine, FamilyScope, Traffic, TrafficOptions, WantedTraffic, status::TrafficStatus};
+use flannel_agent::traffic::{
+    Engine, FamilyScope, MasqueradeFamilies, Traffic, TrafficOptions, WantedTraffic, status::TrafficStatus,
+};
 use nix::sched::CloneFlags;
 use tokio::time::timeout;
 
@@ -69,7 +71,21 @@ pub(crate) fn wanted(scopes: &[FamilyScope]) -> WantedTraffic {
 /// Everything there is, looked at often.
 pub(crate) fn all() -> TrafficOptions {
     let resync = Duration::from_millis(300);
-    TrafficOptions { masquerade: true, forward: true, blackhole: true, random_fully: true, resync }
+    TrafficOptions {
+        masquerade: MasqueradeFamilies::BOTH,
+        exempt: Vec::new(),
+        forward: true,
+        blackhole: true,
+        random_fully: true,
+        resync,
+    }
+}
+
+/// The same with exempt destinations: prefixes that end within a byte, and single addresses.
+pub(crate) fn exempt() -> TrafficOptions {
+    let prefixes =
+        ["10.0.0.0/8", "172.16.0.0/12", "192.0.2.0/25", "192.0.2.129/32", "2001:db8::/29", "2001:db8::9/128"];
+    TrafficOptions { exempt: prefixes.map(|prefix| prefix.parse().expect("a prefix")).into(), ..all() }
 }
 
 impl Namespace {

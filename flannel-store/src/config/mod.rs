@@ -12,6 +12,7 @@ mod error;
 mod family;
 mod findings;
 pub(crate) mod gojson;
+mod node_mtu;
 mod prefix;
 mod warning;
 
@@ -19,13 +20,15 @@ mod warning;
 mod tests;
 
 use flannel_common::mode::Mode;
-use ipnet::{Ipv4Net, Ipv6Net};
+use flannel_host::family::Family;
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 pub use self::{
     backend::{BackendConfig, DEFAULT_PORT, DEFAULT_VNI, VxlanConfig},
     backend_kind::{AnnotatedAddresses, BackendKind, BackendProperties},
     error::{ConfigError, ConfigMistake},
     family::FamilyConfig,
+    node_mtu::BadNodeMtu,
     prefix::Prefix,
     warning::ConfigWarning,
 };
@@ -82,6 +85,18 @@ impl NetworkConfig {
     /// Parses and validates the JSON text where an external allocator cuts the network.
     pub fn parse_assigned(text: &str) -> Result<Self, ConfigError> {
         Self::read(text, Cutting::Assigned)
+    }
+
+    /// The pod networks of the enabled families.
+    pub fn networks(&self) -> impl Iterator<Item = IpNet> {
+        let v4 = self.ipv4.map(|family| family.network.into());
+        v4.into_iter().chain(self.ipv6.map(|family| family.network.into()))
+    }
+
+    /// The enabled families.
+    pub fn families(&self) -> impl Iterator<Item = Family> {
+        let v4 = self.ipv4.map(|_| Family::V4);
+        v4.into_iter().chain(self.ipv6.map(|_| Family::V6))
     }
 
     fn read(text: &str, cutting: Cutting) -> Result<Self, ConfigError> {

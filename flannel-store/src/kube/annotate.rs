@@ -22,6 +22,7 @@ use super::{
         BACKEND_DATA, BACKEND_TYPE, BACKEND_V6_DATA, MANAGED, NODE_PUBLIC_IP, NODE_PUBLIC_IPV6, OVERWRITE_IP,
         OVERWRITE_IPV6, PUBLIC_IP, PUBLIC_IPV6,
     },
+    settings::settings,
 };
 use crate::{
     config::{AnnotatedAddresses, BackendKind},
@@ -80,6 +81,7 @@ pub(super) fn hints(own: &Annotations<'_>) -> Hints {
         public_ipv6: readable(own, NODE_PUBLIC_IPV6),
         vtep_mac: stored_mac(own, BACKEND_DATA),
         vtep_mac_v6: stored_mac(own, BACKEND_V6_DATA),
+        settings: settings(own),
     }
 }
 

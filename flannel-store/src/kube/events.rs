@@ -110,6 +110,8 @@ fn event(node: &str, report: &NodeReport, now: Timestamp) -> Value {
         NodeProblem::Conflict(Conflict::Mac) => "DuplicateVtepMAC",
         NodeProblem::Conflict(Conflict::Subnet) => "OverlappingSubnet",
         NodeProblem::ModeLowered => "DatapathModeLowered",
+        NodeProblem::SettingRefused => "NodeAnnotationRefused",
+        NodeProblem::AddressInPods => "NodeAddressInPodNetwork",
     };
     let end = report.message.floor_char_boundary(LONGEST);
     let now = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();

@@ -23,9 +23,11 @@ mod properties;
 mod record;
 mod renewal;
 mod requests;
+mod settings;
 mod source;
 mod stream;
 mod token;
+mod unclear;
 
 use std::time::Duration;
 
@@ -49,7 +51,8 @@ pub use self::{
 };
 use super::{
     AcquireError, Backoff, Delays, Hints, LeaseAttrs, LeaseKey, LeaseRequest, NetworkAvailability, NodeReports,
-    OptOuts, OutsideNetwork, OwnLease, Precedence, StoreCounts, StoreEvent, SubnetManager, watcher::Watcher,
+    NodeSettings, OptOuts, OutsideNetwork, OwnLease, Precedence, StoreCounts, StoreEvent, SubnetManager,
+    watcher::Watcher,
 };
 use crate::config::{NetworkConfig, Prefix};
 
@@ -68,6 +71,8 @@ pub struct KubeManager {
     held: Option<LeaseKey>,
     /// While the Node has no subnet.
     assignment: Option<Delays>,
+    /// The settings of our Node when they were last read.
+    settings: NodeSettings,
     /// Reports for the condition.
     available: Option<watch::Receiver<bool>>,
     counts: StoreCounts,
@@ -85,6 +90,7 @@ impl KubeManager {
             node: None,
             held: None,
             assignment: None,
+            settings: NodeSettings::default(),
             available: None,
             counts: StoreCounts::default(),
         }
@@ -168,7 +174,9 @@ impl SubnetManager for KubeManager {
 
     async fn hints(&mut self) -> Result<Hints, KubeError> {
         let node = self.own_node().await?;
-        Ok(annotate::hints(&Annotations { node: &node, prefix: &self.client.options().prefix }))
+        let hints = annotate::hints(&Annotations { node: &node, prefix: &self.client.options().prefix });
+        self.settings = hints.settings.clone();
+        Ok(hints)
     }
 
     fn network_availability(&mut self) -> NetworkAvailability {

@@ -11,7 +11,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use flannel_host::excerpt::excerpt;
 use tracing::{debug, info, warn};
 
 use super::{
@@ -21,6 +20,7 @@ use super::{
     record::{FAST_PATH, LocalPod, PodList, Wish},
     requests,
     stream::{Change, WatchMessage, WatchStream},
+    unclear::UnclearValues,
 };
 use crate::{
     Backoff, Delays, PodOptOuts,
@@ -42,6 +42,7 @@ pub(super) struct PodWatcher {
     publisher: OptOutPublisher,
     /// Those that opt out, by name.
     out: BTreeMap<String, Vec<IpAddr>>,
+    unclear: UnclearValues,
     feed: Feed<WatchStream<LocalPod>>,
     /// `None` before the first listing, and when a new one is needed.
     position: Option<Position>,
@@ -58,6 +59,7 @@ impl PodWatcher {
             node,
             publisher,
             out: BTreeMap::new(),
+            unclear: UnclearValues::default(),
             feed: Feed::reopen_now(),
             position: None,
             retry: Reconnect::new(),
@@ -115,6 +117,7 @@ impl PodWatcher {
     async fn list(&mut self) -> Result<Position, KubeError> {
         let PodList { metadata, items } = self.client.call(LISTING, requests::list_pods(&self.node)).await?;
         self.out.clear();
+        self.unclear.retain_only(items.iter().map(|pod| pod.name.as_str()));
         for pod in items {
             self.see(pod);
         }
@@ -146,7 +149,10 @@ impl PodWatcher {
         }
         match change {
             Change::Put(pod) => self.see(pod),
-            Change::Deleted(pod) => drop(self.out.remove(&pod.name)),
+            Change::Deleted(pod) => {
+                self.out.remove(&pod.name);
+                self.unclear.forget(&pod.name);
+            }
             Change::Bookmark { .. } => {}
         }
         self.publish();
@@ -155,21 +161,18 @@ impl PodWatcher {
 
     fn see(&mut self, pod: LocalPod) {
         let prefix = &self.client.options().prefix;
-        let wish = pod.wish(prefix);
-        let is_out = wish != Wish::In && !pod.addresses.is_empty();
-        if !is_out {
-            self.out.remove(&pod.name);
-            return;
-        }
-        if let Wish::Unclear(value) = wish
-            && !self.out.contains_key(&pod.name)
-        {
-            let (name, annotation, value) = (&pod.name, prefix.name(FAST_PATH), excerpt(value));
+        let wish = if pod.addresses.is_empty() { Wish::In } else { pod.wish(prefix) };
+        if let Some(value) = self.unclear.note(&pod.name, wish) {
+            let (name, annotation) = (&pod.name, prefix.name(FAST_PATH));
             warn!(
-                "pod {name} has the annotation {annotation}: {value:?}, expected \"true\" or \"false\"; it stays out of mode fast"
+                "pod {name} has the annotation {annotation}: {value}, expected \"true\" or \"false\"; it stays out of mode fast"
             );
         }
-        self.out.insert(pod.name, pod.addresses);
+        if wish == Wish::In {
+            self.out.remove(&pod.name);
+        } else {
+            self.out.insert(pod.name, pod.addresses);
+        }
     }
 
     /// Reports what is known, if it differs from the last report.

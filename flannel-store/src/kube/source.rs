@@ -29,13 +29,14 @@ use tracing::debug;
 use super::{
     KubeManager,
     condition::Condition,
-    entry::{Families, entry_of},
+    entry::{Annotations, Families, entry_of},
     error::{KubeError, Problem},
     listing::{Scope, list},
     position::Position,
     record::NodeRecord,
     renewal::Holder,
     requests,
+    settings::settings,
     stream::{Change, WatchMessage, WatchStream},
 };
 use crate::{
@@ -76,6 +77,13 @@ impl KubeSource {
             manager,
             reported: BTreeMap::new(),
         }
+    }
+
+    /// The settings of our Node, if they are others than those last reported.
+    fn see_settings(&mut self, node: &NodeRecord) -> Option<StoreEvent> {
+        let now = settings(&Annotations { node, prefix: &self.manager.client.options().prefix });
+        let before = std::mem::replace(&mut self.manager.settings, now.clone());
+        (before != now).then_some(StoreEvent::Settings(now))
     }
 
     fn see_peer(&mut self, node: &NodeRecord) -> Vec<StoreEvent> {
@@ -164,7 +172,8 @@ impl Source for KubeSource {
         if own.as_ref().is_some_and(|node| self.holder.is_replacement(node)) {
             self.condition.forget();
         }
-        self.holder.see(own)
+        let settings = own.as_ref().and_then(|node| self.see_settings(node));
+        settings.into_iter().chain(self.holder.see(own)).collect()
     }
 
     async fn next_duty(&mut self) -> Duty {

@@ -120,7 +120,10 @@ impl LeaseSet {
             StoreEvent::OwnLease(own) => self.set_own_key(own.key),
             // The subnet counts as ours until we hold another: no foreign claim to it may reach the
             // kernel.
-            StoreEvent::OwnLeaseLost { .. } | StoreEvent::OutOfSync { .. } | StoreEvent::Resumed => return false,
+            StoreEvent::OwnLeaseLost { .. }
+            | StoreEvent::OutOfSync { .. }
+            | StoreEvent::Resumed
+            | StoreEvent::Settings(_) => return false,
         }
         true
     }

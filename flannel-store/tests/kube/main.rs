@@ -13,5 +13,6 @@ mod follow;
 mod hold;
 mod opt_out;
 mod outage;
+mod settings;
 mod streams;
 mod support;

@@ -9,7 +9,7 @@ use flannel_store::{
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use crate::support::{BRISK, Cluster, PATIENCE, State, request};
+use crate::support::{BRISK, Cluster, Log, PATIENCE, State, request};
 
 /// A manager that holds a lease, and what it says of pods.
 async fn asked(cluster: &Cluster) -> (KubeManager, OptOuts) {
@@ -80,6 +80,33 @@ async fn pods_of_this_node_opt_out_and_in_again() {
 
     opt_outs.want(false);
     until(&mut opt_outs, |told| *told == PodOptOuts::default()).await;
+}
+
+/// Also of a pod that was out before, and once after a new listing too.
+#[tokio::test]
+async fn a_word_that_is_none_of_ours_is_logged_when_it_comes() {
+    let (log, cluster) = (Log::of_this_thread(), Cluster::double("unclear").await);
+    let (double, own) = (cluster.faults(), cluster.node_name("own"));
+    let put = |state: &mut State, word: &str, address: &str| {
+        state.put_local_pod("a", &own, &annotation(&cluster, word), &[address]);
+    };
+    double.change(|state| put(state, "false", "10.5.1.2"));
+    let (_manager, mut opt_outs) = asked(&cluster).await;
+    opt_outs.want(true);
+    // Each address is the sign that the word with it was read.
+    for (word, address) in [("flase", "10.5.1.3"), ("flase", "10.5.1.4"), ("off", "10.5.1.5")] {
+        double.change(|state| put(state, word, address));
+        until(&mut opt_outs, |report| report.out == out(&[("a", address)])).await;
+    }
+    double.change(State::break_streams);
+    double.change(|state| {
+        put(state, "off", "10.5.1.6");
+        state.compact();
+    });
+    until(&mut opt_outs, |report| report.out == out(&[("a", "10.5.1.6")])).await;
+    let lines = log.lines();
+    let words: Vec<_> = lines.iter().filter_map(|line| line.split_once("fast-path: ")?.1.split(',').next()).collect();
+    assert_eq!(words, ["\"flase\"", "\"off\""], "{lines:#?}");
 }
 
 #[tokio::test]

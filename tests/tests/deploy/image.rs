@@ -17,7 +17,7 @@ use super::{documents::Documents, manifest, text_of};
 const LARGEST: u64 = 90 << 20;
 /// The packages of Debian 12, from which it is known whether a vulnerability concerns the image. A
 /// new dependency shows here.
-const PACKAGES: &str = "base-files base-passwd bash ca-certificates coreutils dash debconf debianutils dpkg ethtool \
+const PACKAGES: &str = "base-files base-passwd bash ca-certificates containernetworking-plugins coreutils dash debconf debianutils dpkg ethtool \
     gcc-12-base grep iproute2 iptables libacl1 libattr1 libbpf1 libbsd0 libbz2-1.0 libc-bin libc6 libcap2 libcap2-bin \
     libcom-err2 libdb5.3 libdebconfclient0 libedit2 libelf1 libgcc-s1 libgmp10 libgssapi-krb5-2 libip4tc2 libip6tc2 \
     libjansson4 libk5crypto3 libkeyutils1 libkrb5-3 libkrb5support0 liblzma5 libmd0 libmnl0 libnetfilter-conntrack3 \
@@ -142,6 +142,7 @@ fn the_programs_that_are_called_run_in_the_image() -> Result<()> {
         &["iptables-legacy", "--version"],
         &["ip6tables-save", "--version"],
         &["tar", "--version"],
+        &["sh", "-c", "for plugin in /usr/lib/cni/*; do echo {} | CNI_COMMAND=VERSION $plugin || exit 1; done"],
         &["sh", "-c", "test -s /etc/ssl/certs/ca-certificates.crt && test -s /opt/share/flannel-agent.json"],
     ] {
         image.run(None, command)?;
@@ -174,6 +175,23 @@ fn containers_run(image: &Image, documents: &Documents) -> Result<()> {
 fn words(container: &Value) -> Result<Vec<&str>> {
     let parts = [&container["command"], &container["args"]].into_iter().filter_map(Value::as_array).flatten();
     parts.map(Value::as_str).collect::<Option<_>>().context("texts")
+}
+
+/// On a node with one of them, which stays.
+#[test]
+fn the_standard_cni_plugins_come_with_the_image_where_they_are_absent() -> Result<()> {
+    let Some(image) = Image::unpack()? else { return Ok(()) };
+    let bin = tempfile::tempdir()?;
+    fs::write(bin.path().join("portmap"), "of the node")?;
+    let install = ["flannel-agent", "install", "--cni-plugins", "/opt/cni/flannel", "/opt/cni/bin/flannel"];
+    image.run(Some((bin.path(), "/opt/cni/bin")), &install)?;
+    let mut names: Vec<_> = fs::read_dir(bin.path())?.map(|entry| Ok(entry?.file_name())).collect::<Result<_>>()?;
+    names.sort();
+    assert_eq!(names, ["bandwidth", "bridge", "flannel", "host-local", "loopback", "portmap"]);
+    assert_eq!(fs::read_to_string(bin.path().join("portmap"))?, "of the node");
+    let bridge = Command::new(bin.path().join("bridge")).env("CNI_COMMAND", "VERSION").output()?;
+    ensure!(text_of(&bridge).contains("supportedVersions"), "{}", text_of(&bridge));
+    Ok(())
 }
 
 #[test]

@@ -16,6 +16,8 @@ const REFUSED: &[(&str, &str)] = &[
     ("flannel: {cniConf: '{\"name\": \"cbr0\",}'}", "flannel.cniConf is no JSON object"),
     ("flannel: {metrics: {port: 0, podMonitor: {enabled: true}}}", "flannel.metrics.podMonitor is enabled"),
     ("flannel: {healthz: {port: 8082}}", "flannel.metrics.port and flannel.healthz.port are both 8082"),
+    ("flannel: {k8sServiceHost: 192.0.2.10}", "flannel.k8sServiceHost and flannel.k8sServicePort go together"),
+    ("flannel: {k8sServicePort: 6443}", "flannel.k8sServiceHost and flannel.k8sServicePort go together"),
     ("podCidr: ''", "podCidr and podCidrv6 are both empty"),
     ("flannel: {image: {repository: registry.example/flannel-io/flannel}}", "stock flannel's image"),
     // By the schema of the values.

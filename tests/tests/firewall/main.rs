@@ -2,6 +2,7 @@
 //! foreign changes, and both while the agent restarts.
 
 mod drift;
+mod exempt;
 mod packets;
 mod restart;
 mod support;

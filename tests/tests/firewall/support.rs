@@ -30,6 +30,11 @@ pub(crate) fn of_a(family: Family) -> IpAddr {
     by_family(family, "192.168.1.11", "2001:db8:1::11")
 }
 
+/// The address of `b`.
+pub(crate) fn of_b(family: Family) -> IpAddr {
+    by_family(family, "192.168.1.12", "2001:db8:1::12")
+}
+
 /// The address of `c`.
 pub(crate) fn of_c(family: Family) -> IpAddr {
     by_family(family, "192.168.2.13", "2001:db8:2::13")
@@ -101,20 +106,39 @@ impl Cluster {
 /// Sends a datagram and waits for its answer, which has to come from where it was sent to; the
 /// sender as the other end saw it. With `from` the datagram leaves with this source address.
 pub(crate) fn seen(sender: &Host, from: Option<IpAddr>, receiver: &Host, at: IpAddr) -> Result<IpAddr> {
-    let bind = |host: &Host, address: IpAddr| -> Result<UdpSocket> {
-        let socket = host.enter(|| UdpSocket::bind(SocketAddr::new(address, 0)))?;
-        let socket = socket.with_context(|| format!("{}: {address}", host.name()))?;
-        socket.set_read_timeout(Some(Duration::from_secs(3)))?;
-        Ok(socket)
-    };
-    let client = bind(sender, from.unwrap_or(by_family(Family::of(at), "0.0.0.0", "::")))?;
-    let server = bind(receiver, at)?;
-    let what = || format!("{} -> {} {at}", sender.name(), receiver.name());
-    client.send_to(b"who am I", server.local_addr()?).with_context(what)?;
-    let mut buffer = [0; 16];
-    let (_, seen) = server.recv_from(&mut buffer).with_context(what)?;
-    server.send_to(b"you", seen)?;
-    let (_, by) = client.recv_from(&mut buffer).with_context(|| format!("the answer: {}", what()))?;
-    ensure!(by == server.local_addr()?, "the answer comes from {by}");
-    Ok(seen.ip())
+    Talk::open(sender, from, receiver, at)?.exchange()
+}
+
+/// One flow of datagrams and their answers.
+pub(crate) struct Talk {
+    client: UdpSocket,
+    server: UdpSocket,
+    name: String,
+}
+
+impl Talk {
+    /// From a host, with `from` by this address, to another at an address of it.
+    pub(crate) fn open(sender: &Host, from: Option<IpAddr>, receiver: &Host, at: IpAddr) -> Result<Self> {
+        let bind = |host: &Host, address: IpAddr| -> Result<UdpSocket> {
+            let socket = host.enter(|| UdpSocket::bind(SocketAddr::new(address, 0)))?;
+            let socket = socket.with_context(|| format!("{}: {address}", host.name()))?;
+            socket.set_read_timeout(Some(Duration::from_secs(3)))?;
+            Ok(socket)
+        };
+        let client = bind(sender, from.unwrap_or(by_family(Family::of(at), "0.0.0.0", "::")))?;
+        let server = bind(receiver, at)?;
+        Ok(Self { client, server, name: format!("{} -> {} {at}", sender.name(), receiver.name()) })
+    }
+
+    /// Sends a datagram and its answer; the address of the sender as the other end saw it.
+    pub(crate) fn exchange(&self) -> Result<IpAddr> {
+        let Self { client, server, name } = self;
+        client.send_to(b"who am I", server.local_addr()?).with_context(|| name.clone())?;
+        let mut buffer = [0; 16];
+        let (_, seen) = server.recv_from(&mut buffer).with_context(|| name.clone())?;
+        server.send_to(b"you", seen)?;
+        let (_, by) = client.recv_from(&mut buffer).with_context(|| format!("the answer: {name}"))?;
+        ensure!(by == server.local_addr()?, "the answer comes from {by}");
+        Ok(seen.ip())
+    }
 }

@@ -173,6 +173,12 @@ fn none_is_made_for_a_pod_network_that_has_addresses_of_the_underlay() -> Result
     let agent = pair.a.ready_agent(pair.options()?)?;
     eventually_said(&agent, "192.168.0.0/16", false, "192.168.1.12 of the store is in it")?;
     assert_eq!(unreachable(&pair.a)?, "");
+    let inside = "the address 192.168.1.11 of the external interface is in the pod network 192.168.0.0/16";
+    agent.wait_log(&[inside])?;
+    let text = agent.cli_any(&["status"])?.stdout;
+    ensure!(text.contains("1 address in the pod network") && text.contains(&format!("\n{inside}: ")), "{text}");
+    let checked = agent.cli_any(&["check"])?.stdout;
+    ensure!(checked.contains(inside), "{checked}");
     Ok(())
 }
 

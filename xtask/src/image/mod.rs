@@ -32,13 +32,15 @@ pub(crate) const SEARCH_PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/s
 
 /// Debian's packages in the image; what they depend on comes too. Without them the agent could not
 /// write traffic rules (iptables, nftables), `bugtool` and `check` not look at the kernel
-/// (iproute2, ethtool), and manifests and scripts of flannel not run their commands (coreutils, a
-/// shell, tar for `kubectl cp`).
+/// (iproute2, ethtool), manifests and scripts of flannel not run their commands (coreutils, a
+/// shell, tar for `kubectl cp`), and `install --cni-plugins` not bring the plugins to nodes without
+/// them.
 const PACKAGES: &[&str] = &[
     "base-files",
     "base-passwd",
     "bash",
     "ca-certificates",
+    "containernetworking-plugins",
     "coreutils",
     "dash",
     "ethtool",

@@ -47,6 +47,7 @@ imagePullPolicy: {{ . }}
   {{- with .metrics.ip }}{{ $args = append $args (printf "--metrics-ip=%s" .) }}{{ end -}}
   {{- $args = append $args (printf "--metrics-port=%d" (int .metrics.port)) -}}
 {{- end -}}
+{{- with .ipMasqExclude }}{{ $args = append $args (printf "--ip-masq-exclude=%s" (join "," .)) }}{{ end -}}
 {{- with int .flowTableSize }}{{ $args = append $args (printf "--flow-table-size=%d" .) }}{{ end -}}
 {{- range $flag, $value := dict
   "guard-outer" .guardOuter

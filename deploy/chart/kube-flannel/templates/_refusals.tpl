@@ -25,6 +25,9 @@
 {{- if and (int $flannel.metrics.port) (eq (int $flannel.metrics.port) (int $flannel.healthz.port)) -}}
   {{- fail (printf "flannel.metrics.port and flannel.healthz.port are both %d: choose another for one" (int $flannel.metrics.port)) -}}
 {{- end -}}
+{{- if ne (empty $flannel.k8sServiceHost) (eq (int $flannel.k8sServicePort) 0) -}}
+  {{- fail "flannel.k8sServiceHost and flannel.k8sServicePort go together: give both" -}}
+{{- end -}}
 {{- if regexMatch "(^|/)(flannel-io|coreos|flannel)/flannel$" $flannel.image.repository -}}
   {{- fail (printf "flannel.image.repository is %s, stock flannel's image: name the one made by `cargo xtask image`" $flannel.image.repository) -}}
 {{- end -}}

@@ -47,7 +47,7 @@ metrics! {
     TRAFFIC_RULES gauge "flannel_traffic_rules_in_place" [] "Whether masquerade, forward rules and blackhole route are as asked for; absent if none is.";
 
     MODE gauge "flannel_datapath_mode" ["mode"] "1 for the datapath mode in force: kernel, encap, fast.";
-    WANTED_MODE gauge "flannel_datapath_wanted_mode" ["mode", "source"] "1 for the requested datapath mode, and the source of the request: run-time, flag, network-config or default.";
+    WANTED_MODE gauge "flannel_datapath_wanted_mode" ["mode", "source"] "1 for the requested datapath mode, and the source of the request: run-time, node-annotation, flag, network-config or default.";
     DATAPATH_READABLE gauge "flannel_datapath_readable" [] "Whether the maps of the programs are pinned and could be read; 0 where the kernel carries all packets.";
     PACKETS counter "flannel_datapath_packets_total" ["program", "reason", "verdict"] "Packets by program, reason and verdict (pass, redirect, drop), as in maps dump stats; an aggregate counts once. Absent while 0.";
     BYTES counter "flannel_datapath_bytes_total" ["program", "reason", "verdict"] "Their bytes, from the Ethernet header on.";

@@ -1,5 +1,8 @@
 use super::*;
-use crate::traffic::{Engine, FamilyScope, rule::rules};
+use crate::traffic::{
+    Engine, FamilyScope,
+    rule::{Masquerade, rules},
+};
 
 const NETWORK: &str = "10.244.0.0/16";
 
@@ -14,7 +17,11 @@ fn ours(purpose: Purpose) -> Ours {
 }
 
 fn specs(purpose: Purpose, scope: &FamilyScope, random_fully: bool) -> Vec<String> {
-    Place::of(purpose).specs(&rules(purpose, Engine::Iptables, scope, random_fully))
+    specs_with(purpose, scope, &Masquerade { random_fully, exempt: Vec::new() })
+}
+
+fn specs_with(purpose: Purpose, scope: &FamilyScope, options: &Masquerade) -> Vec<String> {
+    Place::of(purpose).specs(&rules(purpose, Engine::Iptables, scope, options))
 }
 
 fn installed(purpose: Purpose, scope: &FamilyScope, found: &SavedChain) -> String {
@@ -58,6 +65,20 @@ fn the_rules_are_flannels_to_the_letter() {
     assert_eq!(installed(Purpose::Forward, &v4, &SavedChain::default()), FORWARD_V4);
     let plain = specs(Purpose::Masquerade, &v4, false).join("\n");
     assert!(plain.contains("-j MASQUERADE") && !plain.contains("random"), "{plain}");
+}
+
+#[test]
+fn exempt_destinations_come_before_masquerade_and_go_when_no_longer_asked_for() {
+    let (scope, place) = (scope(NETWORK, "10.244.1.0/24"), Place::of(Purpose::Masquerade));
+    let exempt = ["10.0.0.0/8", "192.0.2.9/32"].map(|prefix| prefix.parse().expect("a prefix")).into();
+    let specs = specs_with(Purpose::Masquerade, &scope, &Masquerade { random_fully: true, exempt });
+    let remark = "-m comment --comment \"flanneld masq\"";
+    assert_eq!(specs[4], format!("-s 10.244.0.0/16 -d 10.0.0.0/8 {remark} -j RETURN"));
+    assert_eq!(specs[5], format!("-s 10.244.0.0/16 -d 192.0.2.9/32 {remark} -j RETURN"));
+    assert!(specs[6].ends_with("-j MASQUERADE --random-fully"), "{specs:?}");
+    let text = install(&place, &SavedChain::default(), &specs, &ours(Purpose::Masquerade)).join("\n");
+    let left = installed(Purpose::Masquerade, &scope, &found(Purpose::Masquerade, &text));
+    assert!(left.starts_with(":FLANNEL-POSTRTG") && !left.contains("10.0.0.0/8"), "{left}");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 use super::*;
 use crate::traffic::{
     Engine, FamilyScope,
-    rule::{nothing, rules},
+    rule::{Masquerade, nothing, rules},
 };
 
 fn scope(network: &str, subnet: &str) -> FamilyScope {
@@ -22,7 +22,11 @@ fn ours() -> Ours {
 }
 
 fn chains(scope: &FamilyScope) -> Chains {
-    Purpose::ALL.map(|purpose| (purpose, Some(rules(purpose, Engine::Nftables, scope, true)))).into()
+    chains_with(scope, &Masquerade { random_fully: true, exempt: Vec::new() })
+}
+
+fn chains_with(scope: &FamilyScope, options: &Masquerade) -> Chains {
+    Purpose::ALL.map(|purpose| (purpose, Some(rules(purpose, Engine::Nftables, scope, options)))).into()
 }
 
 /// As `nft -s list table` prints it, with the rules flannel's own tests compare with.
@@ -74,6 +78,25 @@ const LISTED_V6: &str = r#"table ip6 flannel-ipv6 {
 fn the_rules_are_flannels_to_the_letter() {
     assert_eq!(text(Family::V4, Some(&ListedTable::parse(LISTED_V4)), &chains(&v4()), &ours()), "");
     assert_eq!(text(Family::V6, Some(&ListedTable::parse(LISTED_V6)), &chains(&v6()), &ours()), "");
+}
+
+#[test]
+fn exempt_destinations_come_before_masquerade() {
+    let exempt = |prefixes: &[&str]| {
+        let exempt = prefixes.iter().map(|prefix| prefix.parse().expect("a prefix")).collect();
+        Masquerade { random_fully: true, exempt }
+    };
+    let masquerade = "\t\tip saddr 10.42.0.0/16 ip daddr != 224.0.0.0/4 masquerade";
+    let returns = "\t\tip saddr 10.42.0.0/16 ip daddr 10.0.0.0/8 return\n\
+        \t\tip saddr 10.42.0.0/16 ip daddr 192.0.2.9 return\n";
+    let listed = LISTED_V4.replace(masquerade, &format!("{returns}{masquerade}"));
+    let found = ListedTable::parse(&listed);
+    let asked = exempt(&["10.0.0.0/8", "192.0.2.9/32"]);
+    assert_eq!(text(Family::V4, Some(&found), &chains_with(&v4(), &asked), &ours()), "");
+    let gone = text(Family::V4, Some(&found), &chains(&v4()), &ours());
+    assert!(gone.starts_with("flush chain ip flannel-ipv4 postrtg\n") && !gone.contains("10.0.0.0/8"), "{gone}");
+    let six = text(Family::V6, None, &chains_with(&v6(), &exempt(&["2001:db8::9/128"])), &ours());
+    assert!(six.contains("ip6 saddr fd00:10:244::/56 ip6 daddr 2001:db8::9 return\n"), "{six}");
 }
 
 #[test]

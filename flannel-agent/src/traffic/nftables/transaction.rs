@@ -1,6 +1,7 @@
 //! The input of `nft -f -` that makes a table of ours as it is wanted. Pure.
 
 use flannel_host::family::Family;
+use ipnet::IpNet;
 
 use super::table;
 use crate::{
@@ -135,9 +136,14 @@ fn spec(family: Family, rule: &TrafficRule) -> String {
 fn address(protocol: &str, field: &str, side: AddressMatch) -> Option<String> {
     match side {
         AddressMatch::Any => None,
-        AddressMatch::In(net) => Some(format!("{protocol} {field} {net}")),
-        AddressMatch::NotIn(net) => Some(format!("{protocol} {field} != {net}")),
+        AddressMatch::In(net) => Some(format!("{protocol} {field} {}", network(net))),
+        AddressMatch::NotIn(net) => Some(format!("{protocol} {field} != {}", network(net))),
     }
+}
+
+/// A network as `nft list` prints it: a single address has no prefix length.
+fn network(net: IpNet) -> String {
+    if net.prefix_len() == net.max_prefix_len() { net.addr().to_string() } else { net.to_string() }
 }
 
 #[cfg(test)]

@@ -18,7 +18,8 @@ use serde::{
 pub(super) use self::local_pod::{LocalPod, PodList, Wish};
 use super::prefix::AnnotationPrefix;
 
-/// The annotation that says a node takes part. Others are [`BACKEND_TYPE`] to [`NODE_PUBLIC_IPV6`].
+/// The annotation that says a node takes part. Others are [`BACKEND_TYPE`] to
+/// [`NODE_GUARD_INNER`].
 pub(super) const MANAGED: &str = "kube-subnet-manager";
 pub(super) const BACKEND_TYPE: &str = "backend-type";
 pub(super) const BACKEND_DATA: &str = "backend-data";
@@ -29,6 +30,11 @@ pub(super) const OVERWRITE_IP: &str = "public-ip-overwrite";
 pub(super) const OVERWRITE_IPV6: &str = "public-ipv6-overwrite";
 pub(super) const NODE_PUBLIC_IP: &str = "node-public-ip";
 pub(super) const NODE_PUBLIC_IPV6: &str = "node-public-ipv6";
+pub(super) const NODE_IFACE: &str = "node-iface";
+pub(super) const NODE_MTU: &str = "node-mtu";
+pub(super) const NODE_DATAPATH: &str = "node-datapath";
+pub(super) const NODE_GUARD_OUTER: &str = "node-guard-outer";
+pub(super) const NODE_GUARD_INNER: &str = "node-guard-inner";
 
 /// The annotation by which a Pod takes part in mode `fast`, or does not.
 pub(super) const FAST_PATH: &str = "fast-path";
@@ -45,6 +51,11 @@ const SUFFIXES: &[&str] = &[
     PUBLIC_IPV6,
     OVERWRITE_IP,
     OVERWRITE_IPV6,
+    NODE_IFACE,
+    NODE_MTU,
+    NODE_DATAPATH,
+    NODE_GUARD_OUTER,
+    NODE_GUARD_INNER,
     FAST_PATH,
 ];
 

@@ -12,7 +12,7 @@ use std::{fs, sync::Arc, time::Duration};
 
 use flannel_common::addr::Mac;
 use flannel_store::{
-    LeaseAttrs, LeaseRequest, StoreEvent, SubnetManager as _, VxlanData,
+    LeaseAttrs, LeaseRequest, NodeSetting, StoreEvent, SubnetManager as _, VxlanData,
     config::NetworkConfig,
     kube::{KubeManager, KubeOptions, Liveness, NodeIdentity},
 };
@@ -266,5 +266,10 @@ pub(crate) async fn next(events: &mut mpsc::Receiver<StoreEvent>) -> String {
         StoreEvent::Resumed => "resumed".to_owned(),
         StoreEvent::OwnLease(own) => format!("own {}", own.key),
         StoreEvent::OwnLeaseLost { key, cause } => format!("lost {key}: {cause}"),
+        StoreEvent::Settings(settings) => {
+            let refused = |setting: &NodeSetting| if setting.value.is_err() { " refused" } else { "" };
+            let texts = settings.0.iter().map(|setting| format!("{}{}", short(&setting.to_string()), refused(setting)));
+            format!("settings {}", texts.collect::<Vec<_>>().join(" "))
+        }
     }
 }

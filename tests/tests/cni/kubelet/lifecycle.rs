@@ -4,7 +4,8 @@ use std::{fs, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{
-    cni::{DUAL, List, STATE, Sandbox, V4, shipped},
+    agent_binary,
+    cni::{DUAL, List, PLUGINS, STATE, Sandbox, V4, shipped},
     eventually,
 };
 use serde_json::{Value, json};
@@ -62,6 +63,37 @@ fn both_families_reach_the_pods() -> Result<()> {
     world.list.check(&one, &Value::Null, &first)?;
     for (pod, result) in [(&one, &first), (&two, &second)] {
         world.list.del(pod, &Value::Null, result)?;
+    }
+    world.runtime.expect_clean()
+}
+
+/// The list as `flannel-agent install` leaves it on a node that has the plugin `bandwidth`.
+#[test]
+fn pods_start_with_the_installed_list_and_those_that_ask_for_it_are_limited() -> Result<()> {
+    let world = World::new("cnirate", "0.3.1", V4)?;
+    let scratch = tempfile::tempdir()?;
+    let [source, destination] = ["cni-conf.json", "10-flannel.conflist"].map(|name| scratch.path().join(name));
+    fs::write(&source, shipped()?.to_string())?;
+    let from = format!("--bandwidth-from={PLUGINS}");
+    let paths = [&source, &destination].map(|path| path.display().to_string());
+    let agent = agent_binary()?.display().to_string();
+    world.runtime.node().run([agent.as_str(), "install", &from, &paths[0], &paths[1]])?;
+    let mut installed: Value = serde_json::from_str(&fs::read_to_string(&destination)?)?;
+    let types: Vec<_> = installed["plugins"].as_array().into_iter().flatten().map(|plugin| &plugin["type"]).collect();
+    assert_eq!(types, ["flannel", "portmap", "bandwidth"]);
+
+    let list = |installed: &Value| List::new(&world.runtime, "0.3.1", installed["plugins"].clone());
+    let limits = || Ok::<_, anyhow::Error>(world.runtime.node().sh("tc qdisc show")?.stdout.matches("tbf").count());
+    let (plain, limited) = (world.runtime.sandbox("plain")?, world.runtime.sandbox("limited")?);
+    let first = list(&installed)?.add(&plain, &Value::Null)?;
+    assert_eq!(limits()?, 0, "a pod without annotations");
+    // As the runtime passes the annotation kubernetes.io/ingress-bandwidth.
+    installed["plugins"][2]["ingressRate"] = json!(1_000_000);
+    installed["plugins"][2]["ingressBurst"] = json!(1_000_000);
+    let second = list(&installed)?.add(&limited, &Value::Null)?;
+    assert_eq!(limits()?, 1, "a pod with a limit");
+    for (pod, result) in [(&plain, &first), (&limited, &second)] {
+        list(&installed)?.del(pod, &Value::Null, result)?;
     }
     world.runtime.expect_clean()
 }

@@ -1,0 +1,65 @@
+//! `Backend.MTU` of one node in place of the cluster's. Pure.
+
+use super::{
+    BackendConfig, NetworkConfig,
+    backend::{MIN_MTU, MIN_MTU_V6},
+};
+
+/// The reason why a node cannot have this MTU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadNodeMtu {
+    /// The backend makes no packets larger.
+    #[error("the backend has no tunnel, and pods get the MTU of the external interface")]
+    NoTunnel,
+    /// Too small for one of the enabled families.
+    #[error("expected {least} bytes at least")]
+    TooSmall {
+        /// The least that is enough.
+        least: u16,
+    },
+    /// The packets would not fit.
+    #[error("the external interface has {external} bytes")]
+    TooLarge {
+        /// The MTU of the external interface.
+        external: u32,
+    },
+}
+
+impl NetworkConfig {
+    /// Returns the configuration with this number in place of `Backend.MTU`; 0 takes the MTU of the
+    /// external interface, which is `external`.
+    pub fn with_mtu(&self, mtu: u16, external: u32) -> Result<Self, BadNodeMtu> {
+        let BackendConfig::Vxlan(vxlan) = &self.backend else { return Err(BadNodeMtu::NoTunnel) };
+        let least = if self.ipv6.is_some() { MIN_MTU_V6 } else { MIN_MTU };
+        let mtu = Some(mtu).filter(|mtu| *mtu != 0);
+        match mtu {
+            Some(bytes) if bytes < least => Err(BadNodeMtu::TooSmall { least }),
+            Some(bytes) if u32::from(bytes) > external => Err(BadNodeMtu::TooLarge { external }),
+            _ => Ok(Self { backend: BackendConfig::Vxlan(super::VxlanConfig { mtu, ..*vxlan }), ..self.clone() }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mtu(config: &str, bytes: u16) -> Result<Option<u16>, BadNodeMtu> {
+        let config = NetworkConfig::parse(config).expect("a configuration").with_mtu(bytes, 1500)?;
+        let BackendConfig::Vxlan(vxlan) = config.backend else { panic!("another backend") };
+        Ok(vxlan.mtu)
+    }
+
+    #[test]
+    fn a_node_has_an_mtu_that_its_families_and_its_interface_can_use() {
+        let v4 = r#"{"Network":"10.5.0.0/16","Backend":{"Type":"vxlan","MTU":1400}}"#;
+        let dual =
+            r#"{"Network":"10.5.0.0/16","IPv6Network":"fd00::/48","EnableIPv6":true,"Backend":{"Type":"vxlan"}}"#;
+        assert_eq!((mtu(v4, 1300), mtu(v4, 1500), mtu(v4, 0)), (Ok(Some(1300)), Ok(Some(1500)), Ok(None)));
+        assert_eq!(mtu(v4, 1501), Err(BadNodeMtu::TooLarge { external: 1500 }));
+        assert_eq!(mtu(v4, 117), Err(BadNodeMtu::TooSmall { least: 118 }));
+        assert_eq!(mtu(dual, 1349), Err(BadNodeMtu::TooSmall { least: 1350 }));
+        let host_gw = r#"{"Network":"10.5.0.0/16","Backend":{"Type":"host-gw"}}"#;
+        assert_eq!(mtu(host_gw, 1400), Err(BadNodeMtu::NoTunnel));
+    }
+}

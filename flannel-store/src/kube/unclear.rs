@@ -1,0 +1,69 @@
+//! Pods whose annotation has a value that is no word of ours. Pure.
+//!
+//! Each value is logged once, also if the pod stayed out of mode `fast` before it, and again after
+//! the pod had another one.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use flannel_host::excerpt::excerpt;
+
+use super::record::Wish;
+
+/// The last such value of each pod, quoted and cut.
+#[derive(Debug, Default)]
+pub(super) struct UnclearValues(BTreeMap<String, String>);
+
+impl UnclearValues {
+    /// Takes note of the choice of a pod. Returns its value if it is unclear and to be logged.
+    pub(super) fn note(&mut self, pod: &str, wish: Wish<'_>) -> Option<String> {
+        let Wish::Unclear(value) = wish else {
+            self.0.remove(pod);
+            return None;
+        };
+        let value = format!("{:?}", excerpt(value));
+        if self.0.get(pod) == Some(&value) {
+            return None;
+        }
+        self.0.insert(pod.to_owned(), value.clone());
+        Some(value)
+    }
+
+    /// Forgets a pod.
+    pub(super) fn forget(&mut self, pod: &str) {
+        self.0.remove(pod);
+    }
+
+    /// Forgets all pods but these.
+    pub(super) fn retain_only<'a>(&mut self, pods: impl Iterator<Item = &'a str>) {
+        let pods: BTreeSet<_> = pods.collect();
+        self.0.retain(|known, _| pods.contains(known.as_str()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_value_is_logged_once_whatever_came_before() {
+        let mut values = UnclearValues::default();
+        let mut logged = |wish| values.note("default/db", wish);
+        assert_eq!(logged(Wish::Out), None);
+        assert_eq!(logged(Wish::Unclear("of")).as_deref(), Some("\"of\""), "it was out before");
+        assert_eq!(logged(Wish::Unclear("of")), None);
+        assert_eq!(logged(Wish::Unclear("off")).as_deref(), Some("\"off\""));
+        assert_eq!(logged(Wish::In), None);
+        assert_eq!(logged(Wish::Unclear("off")).as_deref(), Some("\"off\""));
+    }
+
+    #[test]
+    fn pods_that_are_gone_are_forgotten() {
+        let mut values = UnclearValues::default();
+        for pod in ["default/a", "default/b", "default/c"] {
+            values.note(pod, Wish::Unclear("of"));
+        }
+        values.retain_only(["default/a", "default/b"].into_iter());
+        values.forget("default/b");
+        assert_eq!(values.0.keys().collect::<Vec<_>>(), ["default/a"]);
+    }
+}
