@@ -11,13 +11,13 @@ use crate::monitor::{
 };
 
 #[derive(Debug, Serialize)]
-struct Row<'a> {
+struct Row {
     /// RFC 3339, UTC, nanoseconds.
     time: String,
     program: &'static str,
     reason: &'static str,
     verdict: &'static str,
-    interface: &'a str,
+    interface: String,
     ifindex: u32,
     direction: &'static str,
     /// Bytes of the inner frame.

@@ -5,3 +5,4 @@ mod explain;
 mod metrics;
 mod monitor;
 mod output;
+mod top;
