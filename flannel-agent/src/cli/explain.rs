@@ -16,7 +16,8 @@ use crate::{
     observe::socket::ask_status,
 };
 
-/// The packet to explain, the output format, the colours, and the paths of the agent's state and pins.
+/// The packet to explain, the output format, the colours, and the paths of the agent's state and
+/// pins.
 #[derive(Debug, Args)]
 pub struct ExplainOptions {
     /// Address of the sender, before any translation

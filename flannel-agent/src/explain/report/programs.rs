@@ -5,6 +5,7 @@ use flannel_common::{
     guard::Checks,
     mode::Mode,
     node::heartbeat_is_fresh,
+    program::Program,
     reason::{Reason, Verdict},
 };
 
@@ -76,20 +77,31 @@ fn flows(facts: &Snapshot) -> Vec<Step> {
             "mode fast knows no such flow: its packets take the kernel's way, and may be learned from",
         )],
         Some(there) => {
+            let is_left = is_left_to_the_kernel(facts);
             let text = "nothing is known of the way back; TCP needs it".to_owned();
-            let back = back.as_ref().map_or_else(|| Step::ok("back", text), |back| flow("back", back));
-            vec![flow("flow", there), back]
+            let back = back.as_ref().map_or_else(|| Step::ok("back", text), |back| flow("back", back, false));
+            vec![flow("flow", there, is_left), back]
         }
     }
 }
 
-fn flow(topic: &'static str, row: &FlowRow) -> Step {
+/// True if the first program on the packet's way, which looks flows up, leaves it to the kernel. It
+/// is tried a moment after flows are read, and looks at more than the flow.
+fn is_left_to_the_kernel(facts: &Snapshot) -> bool {
+    let first = facts.tried.iter().flatten().find(|tried| tried.attached);
+    first.is_some_and(|tried| {
+        [Program::FromPod, Program::FromUnderlay].contains(&tried.program) && !tried.reasons.contains(&Reason::Replayed)
+    })
+}
+
+fn flow(topic: &'static str, row: &FlowRow, is_left: bool) -> Step {
     let FlowRow { protocol, source, destination, out_source, out_destination, packets, .. } = row;
     let ends = format!("{protocol} {source} to {destination}");
     let translated = (out_source, out_destination) != (source, destination);
     let out = if translated { format!(", leaving as {out_source} to {out_destination}") } else { String::new() };
     let state = match &row.why {
         Some(why) => format!("left to the kernel ({}: {why})", row.state),
+        None if is_left => "usable when it was read; the program below leaves this packet to the kernel".to_owned(),
         None => format!("usable for another {}", row.expires_in_ms.map(seconds).unwrap_or_default()),
     };
     Step::ok(topic, format!("{ends}{out}: {state}; {packets} packets replayed so far"))
