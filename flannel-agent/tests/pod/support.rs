@@ -168,9 +168,16 @@ impl Pod {
         serde_json::from_slice(&output.stdout).unwrap_or_default()
     }
 
+    /// A command of the agent.
+    pub(crate) fn command(words: &[&str]) -> Command {
+        let mut command = Command::new(binary());
+        command.args(words);
+        command
+    }
+
     /// Returns the output of a command of the agent, parsed as JSON.
     pub(crate) fn ask(words: &[&str]) -> Value {
-        let output = Command::new(binary()).args(words).output().expect("the agent's command");
+        let output = Self::command(words).output().expect("the agent's command");
         let text = String::from_utf8_lossy(&output.stdout);
         serde_json::from_str(&text)
             .unwrap_or_else(|_| panic!("{words:?}: {text}{}", String::from_utf8_lossy(&output.stderr)))
