@@ -15,8 +15,7 @@ use flannel_common::{
 };
 use ipnet::IpNet;
 
-use super::sample::{PeerPlace, TopSample};
-use crate::observe::flows::FlowRow;
+use super::sample::{FlowCount, PeerPlace, TopSample};
 
 /// Units a second; `None` before there is a second sample.
 pub type Rate = Option<f64>;
@@ -281,10 +280,10 @@ fn reason_rates(before: Option<&TopSample>, now: &TopSample, span: Span) -> Vec<
 }
 
 fn flow_rates(before: Option<&TopSample>, now: &TopSample, span: Span) -> Vec<FlowRate> {
-    let key = |row: &FlowRow| (row.protocol, row.source, row.destination, row.device);
+    let key = |row: &FlowCount| (row.protocol, row.source, row.destination, row.device);
     let earlier: HashMap<_, u64> =
         before.iter().flat_map(|sample| &sample.flows).map(|row| (key(row), row.packets)).collect();
-    let rate = |row: &FlowRow| FlowRate {
+    let rate = |row: &FlowCount| FlowRate {
         protocol: row.protocol,
         source: row.source,
         destination: row.destination,

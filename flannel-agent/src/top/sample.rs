@@ -1,6 +1,9 @@
 //! One reading of the pinned maps.
 
-use std::{collections::BTreeMap, net::IpAddr};
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, SocketAddr},
+};
 
 use flannel_common::{
     entry_state::EntryState,
@@ -37,7 +40,36 @@ pub struct TopSample {
     /// The peers, by subnet.
     pub peers: Vec<PeerPlace>,
     /// The flows that mode `fast` has learned.
-    pub flows: Vec<FlowRow>,
+    pub flows: Vec<FlowCount>,
+}
+
+/// The part of a flow that is shown: a table holds a hundred thousand of them, and two readings are
+/// kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FlowCount {
+    /// `tcp` or `udp`.
+    pub protocol: &'static str,
+    /// The sender, as packets come in.
+    pub source: SocketAddr,
+    /// To whom they are.
+    pub destination: SocketAddr,
+    /// Interface index of the device by which they come in.
+    pub device: u32,
+    /// To whom they leave.
+    pub out_destination: SocketAddr,
+    /// `tunnel`, `pod` or `direct`.
+    pub way: &'static str,
+    /// Replayed packets.
+    pub packets: u64,
+    /// `usable`, or the reason why not.
+    pub state: &'static str,
+}
+
+impl From<FlowRow> for FlowCount {
+    fn from(row: FlowRow) -> Self {
+        let FlowRow { protocol, source, destination, device, out_destination, way, packets, state, .. } = row;
+        Self { protocol, source, destination, device, out_destination, way, packets, state }
+    }
 }
 
 /// A peer and the path to it.
@@ -62,7 +94,7 @@ impl TopSample {
             is_current: is_current(&config, now_ns),
             counters: counters(&StatsMap::open(pins)?)?,
             peers: pinned_peers(pins, &config)?.iter().map(place).collect(),
-            flows: flows::read(pins)?,
+            flows: flows::read(pins)?.into_iter().map(FlowCount::from).collect(),
         })
     }
 }

@@ -5,35 +5,18 @@ use std::collections::BTreeMap;
 use flannel_common::{mode::Mode, program::Program, reason::Reason, stats::Counter};
 use ratatui::{Terminal, backend::TestBackend, style::Color};
 
-use super::{Board, SortKey, TopSample, View, sample::PeerPlace, view::Palette};
-use crate::observe::flows::FlowRow;
+use super::{
+    Board, SortKey, TopSample, View,
+    sample::{FlowCount, PeerPlace},
+    view::Palette,
+};
 
 const SECOND: u64 = 1_000_000_000;
 
-fn flow(source: &str, destination: &str, out: &str, way: &'static str, packets: u64) -> FlowRow {
+fn flow(source: &str, destination: &str, out: &str, way: &'static str, packets: u64) -> FlowCount {
     let end = |text: &str| text.parse().expect("an address and a port");
-    FlowRow {
-        protocol: "tcp",
-        source: end(source),
-        destination: end(destination),
-        device: 3,
-        out_source: end(source),
-        out_destination: end(out),
-        out_device: 4,
-        way,
-        packets,
-        age_ms: None,
-        expires_in_ms: None,
-        mirror_expires_in_ms: None,
-        needs_mirror: true,
-        mtu: 1450,
-        tos: 0,
-        ttl: 64,
-        flow_label: 0,
-        state: "usable",
-        why: None,
-        generation: 1,
-    }
+    let (source, destination, out_destination) = (end(source), end(destination), end(out));
+    FlowCount { protocol: "tcp", source, destination, device: 3, out_destination, way, packets, state: "usable" }
 }
 
 fn peer(number: u8, way: &'static str) -> PeerPlace {
