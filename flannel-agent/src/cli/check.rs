@@ -33,7 +33,7 @@ pub(super) async fn run(options: &CheckOptions) -> anyhow::Result<Answer> {
 fn text(report: &CheckReport, paint: Paint) -> String {
     let lines: String = report.findings.iter().map(|finding| line(finding, paint)).collect();
     let why = report.best.reason.as_ref().map(|reason| format!(", not more because {reason}")).unwrap_or_default();
-    format!("{lines}\nthis node can do mode {}{why}\n", paint.head(&report.best.mode.to_string()))
+    format!("{lines}\nthis node can do mode {}{why}\n", paint.head(&report.best.mode))
 }
 
 fn line(finding: &Finding, paint: Paint) -> String {

@@ -126,6 +126,7 @@ pub struct ReasonRate {
 
 impl SortKey {
     /// The order after this one.
+    #[must_use]
     pub const fn next(self) -> Self {
         match self {
             Self::Rate => Self::Packets,

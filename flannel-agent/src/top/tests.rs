@@ -60,7 +60,7 @@ fn draw(view: View<'_>, width: u16, height: u16) -> (Vec<String>, TestBackend) {
     terminal.draw(|frame| frame.render_widget(view, frame.area())).expect("drawn");
     let backend = terminal.backend().clone();
     let symbols: Vec<_> = backend.buffer().content.iter().map(ratatui::buffer::Cell::symbol).collect();
-    (symbols.chunks(usize::from(width)).map(|line| line.concat()).collect(), backend)
+    (symbols.chunks(usize::from(width)).map(<[&str]>::concat).collect(), backend)
 }
 
 fn line<'a>(lines: &'a [String], part: &str) -> &'a str {

@@ -94,7 +94,7 @@ impl Source {
                 board.agent = format!("agent {} {ready}", status.version);
                 board.problems = problems(&status);
             }
-            Ok(Err(_)) | Err(_) => board.agent = "no agent answers".to_owned(),
+            Ok(Err(_)) | Err(_) => "no agent answers".clone_into(&mut board.agent),
         }
         Ok(board)
     }

@@ -1,6 +1,6 @@
 //! A frame as lines of text, with colours as escape sequences where the frame has them.
 
-use std::env;
+use std::{env, fmt::Write as _};
 
 use anstyle::{AnsiColor, Effects, Style};
 use ratatui::{
@@ -32,7 +32,8 @@ fn line(cells: &[Cell]) -> String {
     for run in cells[..end].chunk_by(|one, other| style(one) == style(other)) {
         let style = style(&run[0]);
         let symbols: String = run.iter().map(Cell::symbol).collect();
-        text += &format!("{style}{symbols}{style:#}");
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{style}{symbols}{style:#}");
     }
     text
 }

@@ -103,7 +103,8 @@ fn endpoints(tables: &Tables<'_>, chain: &str) -> Vec<SocketAddr> {
         for rule in rules.filter(|_| is_new) {
             match option(rule, "-j") {
                 Some("DNAT") => {
-                    endpoints.extend(option(rule, "--to-destination").and_then(|end| end.parse::<SocketAddr>().ok()))
+                    let end = option(rule, "--to-destination").and_then(|end| end.parse::<SocketAddr>().ok());
+                    endpoints.extend(end);
                 }
                 Some(next) => open.insert(0, next.to_owned()),
                 None => {}

@@ -65,10 +65,9 @@ fn chain(tables: &Tables<'_>, name: &str, packet: Leaving<'_>, depth: usize) -> 
     for rule in tables.get(&("nat", name)).into_iter().flatten() {
         let shown = || format!("chain {name}: {}", rule.join(" "));
         match matches(rule, packet) {
-            Some(false) => continue,
             Some(true) => {}
             None if translates(tables, rule, depth) => return Outcome::Unknown(shown()),
-            None => continue,
+            Some(false) | None => continue,
         }
         match super::iptables::option(rule, "-j") {
             Some("MASQUERADE" | "SNAT") => return Outcome::Masqueraded(shown()),

@@ -41,7 +41,10 @@ pub(super) enum ServiceAnswer {
     Empty(Service),
     /// The address has Services at these ports, and no port was asked about, or another.
     Ports(Vec<String>),
-    /// There are no rules of kube-proxy that could be read.
+    /// There are no rules of kube-proxy: it uses IPVS, another program translates Services, or there
+    /// are none.
+    NoProxy,
+    /// Rules cannot be read.
     Unknown(String),
 }
 
@@ -69,12 +72,8 @@ impl NatRules {
         let saved =
             || self.saved.iter().find_map(|(tool, text)| iptables::services(tool, text, destination, transport));
         match from_nft.or_else(saved) {
-            Some(found) => choose(found, question.dport, transport),
-            None if self.errors.is_empty() => ServiceAnswer::Unknown(
-                "there are no rules of kube-proxy in nftables or iptables here: it may use IPVS, or another program \
-                 translates Services"
-                    .to_owned(),
-            ),
+            Some(found) => choose(&found, question.dport, transport),
+            None if self.errors.is_empty() => ServiceAnswer::NoProxy,
             None => ServiceAnswer::Unknown(self.errors.join("; ")),
         }
     }
@@ -100,8 +99,8 @@ impl NatRules {
     }
 }
 
-fn choose(found: Found, port: Option<u16>, transport: Transport) -> ServiceAnswer {
-    let ports = |found: &Found| {
+fn choose(found: &[Service], port: Option<u16>, transport: Transport) -> ServiceAnswer {
+    let ports = || {
         let mut ports: Vec<_> = found.iter().map(|service| service.port).collect();
         ports.sort_unstable();
         ports.iter().map(|port| format!("{} {port}", transport.name())).collect()
@@ -113,7 +112,7 @@ fn choose(found: Found, port: Option<u16>, transport: Transport) -> ServiceAnswe
     match (fitting.next(), fitting.next()) {
         (Some(service), None) if service.endpoints.is_empty() => ServiceAnswer::Empty(service.clone()),
         (Some(service), None) => ServiceAnswer::Translated(service.clone()),
-        _ => ServiceAnswer::Ports(ports(&found)),
+        _ => ServiceAnswer::Ports(ports()),
     }
 }
 

@@ -36,6 +36,13 @@ pub(super) fn service(facts: &Snapshot) -> Option<Step> {
                 format!("not known if {asked} is the address of a Service: {why}. If so, ask about a pod behind it");
             return Some(Step::warn("service", text));
         }
+        (Some(ServiceAnswer::NoProxy), None) => {
+            let text = format!(
+                "there are no rules of kube-proxy here, so a Service at {asked} cannot be seen (IPVS, or another \
+                 program). If it is one, ask about a pod behind it"
+            );
+            return Some(Step::ok("service", text));
+        }
         (Some(ServiceAnswer::No) | None, None) => return None,
     };
     Some(Step::ok("service", format!("{text}. The steps below follow {end}")))

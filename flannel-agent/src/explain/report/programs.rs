@@ -2,6 +2,7 @@
 
 use flannel_common::{
     entry_state::EntryState,
+    fast::PodEntry,
     guard::Checks,
     mode::Mode,
     node::heartbeat_is_fresh,
@@ -11,7 +12,10 @@ use flannel_common::{
 
 use super::{Step, Tried};
 use crate::{
-    explain::{location::Location, snapshot::Snapshot},
+    explain::{
+        location::{LocalPod, Location},
+        snapshot::Snapshot,
+    },
     observe::flows::{FlowRow, seconds},
 };
 
@@ -72,10 +76,11 @@ fn guard(facts: &Snapshot) -> Option<Step> {
 fn flows(facts: &Snapshot) -> Vec<Step> {
     let [there, back] = &facts.flows;
     match there {
-        None => vec![Step::ok(
+        None if may_be_learned(facts) => vec![Step::ok(
             "flow",
             "mode fast knows no such flow: its packets take the kernel's way, and may be learned from",
         )],
+        None => vec![Step::ok("flow", "mode fast knows no such flow, and learns none from this packet")],
         Some(there) => {
             let is_left = is_left_to_the_kernel(facts);
             let text = "nothing is known of the way back; TCP needs it".to_owned();
@@ -83,6 +88,21 @@ fn flows(facts: &Snapshot) -> Vec<Step> {
             vec![flow("flow", there, is_left), back]
         }
     }
+}
+
+/// True if the maps are believed, and the pod at the end where the packet meets mode `fast` takes
+/// part in that direction.
+fn may_be_learned(facts: &Snapshot) -> bool {
+    let is_current = facts.node.as_ref().is_ok_and(|node| {
+        node.config.word.has(EntryState::VALID) && heartbeat_is_fresh(facts.now_ns, node.config.heartbeat_ns)
+    });
+    let takes_part = |pod: &LocalPod, flag| pod.entry.is_some_and(|entry| entry.has(flag));
+    is_current
+        && match (&facts.source, &facts.destination) {
+            (Location::Pod(pod), _) => takes_part(pod, PodEntry::SENDS),
+            (Location::Peer(_), Location::Pod(pod)) => takes_part(pod, PodEntry::RECEIVES),
+            _ => false,
+        }
 }
 
 /// True if the first program on the packet's way, which looks flows up, leaves it to the kernel. It

@@ -3,6 +3,7 @@ use std::net::IpAddr;
 use flannel_common::{
     addr::Mac,
     entry_state::EntryState,
+    fast::PodEntry,
     guard::GuardWord,
     mode::{Mode, ModeWord},
     node::{FamilyConfig, NodeConfig},
@@ -298,6 +299,12 @@ fn what_rules_do_not_say_is_named() {
     });
     assert_eq!(state(&unknown, "service"), StepState::Warn);
     assert!(text(&unknown, "service").contains("no tool. If so, ask about a pod behind it"));
+    let no_proxy = for_service(&["10.244.9.2:8080"], |facts| {
+        facts.service = Some(ServiceAnswer::NoProxy);
+        facts.onward = Onward { address: ip("198.51.100.1"), port: None, is_learned: false };
+    });
+    assert_eq!(state(&no_proxy, "service"), StepState::Ok, "most addresses outside are no Service");
+    assert!(text(&no_proxy, "service").contains("IPVS"), "{no_proxy:#?}");
     let ports = for_service(&["10.244.9.2:8080"], |facts| {
         facts.service = Some(ServiceAnswer::Ports(vec!["tcp 80".to_owned(), "tcp 443".to_owned()]));
     });
@@ -366,4 +373,20 @@ fn a_flow_is_not_called_usable_where_the_program_leaves_its_packet() {
         left.contains("the program below leaves this packet to the kernel") && !left.contains("for another"),
         "{left}"
     );
+}
+
+/// A pod that is left alone, and maps that are stale, are not learned from.
+#[test]
+fn a_flow_may_be_learned_only_where_its_pod_takes_part() {
+    let with = |flags: u16, age_ns: u64| {
+        let story = after(|facts| {
+            facts.node.as_mut().expect("a node").mode = ModeWord::new(Mode::Fast, None, 1);
+            facts.now_ns += age_ns;
+            if let Location::Pod(pod) = &mut facts.source {
+                pod.entry = Some(PodEntry { mac: Mac::default(), flags, mtu: 1450 });
+            }
+        });
+        text(&story, "flow").contains("may be learned from")
+    };
+    assert!(with(PodEntry::SENDS, 0) && !with(PodEntry::RECEIVES, 0) && !with(PodEntry::SENDS, 61_000_000_000));
 }
