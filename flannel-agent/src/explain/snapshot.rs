@@ -148,7 +148,8 @@ pub(super) async fn read(question: Question, pins: &PinRoot, status: Option<Stat
     // What a peer's pod sends to a Service was translated on its node.
     let may_be_service = matches!(destination, Location::Outside) && !matches!(source, Location::Peer(_));
     let rules = if may_be_service { Some(nat::read(family).await) } else { None };
-    // After the tools of the firewall, which take their time: a flow is refreshed every two seconds.
+    // After the tools of the firewall, which take their time: flows are refreshed every two
+    // seconds.
     let rows = flows::read(pins).unwrap_or_default();
     let flows = known(&question, &source, config.as_ref(), &rows);
     let service = rules.as_ref().map(|rules| rules.service(&question));

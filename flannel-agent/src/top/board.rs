@@ -15,7 +15,7 @@ use flannel_common::{
 };
 use ipnet::IpNet;
 
-use super::sample::{FlowCount, PeerPlace, TopSample};
+use super::sample::{CountedFlow, PeerPlace, TopSample};
 
 /// Units a second; `None` before there is a second sample.
 pub type Rate = Option<f64>;
@@ -281,10 +281,10 @@ fn reason_rates(before: Option<&TopSample>, now: &TopSample, span: Span) -> Vec<
 }
 
 fn flow_rates(before: Option<&TopSample>, now: &TopSample, span: Span) -> Vec<FlowRate> {
-    let key = |row: &FlowCount| (row.protocol, row.source, row.destination, row.device);
+    let key = |row: &CountedFlow| (row.protocol, row.source, row.destination, row.device);
     let earlier: HashMap<_, u64> =
         before.iter().flat_map(|sample| &sample.flows).map(|row| (key(row), row.packets)).collect();
-    let rate = |row: &FlowCount| FlowRate {
+    let rate = |row: &CountedFlow| FlowRate {
         protocol: row.protocol,
         source: row.source,
         destination: row.destination,

@@ -40,13 +40,13 @@ pub struct TopSample {
     /// The peers, by subnet.
     pub peers: Vec<PeerPlace>,
     /// The flows that mode `fast` has learned.
-    pub flows: Vec<FlowCount>,
+    pub flows: Vec<CountedFlow>,
 }
 
 /// The part of a flow that is shown: a table holds a hundred thousand of them, and two readings are
 /// kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FlowCount {
+pub struct CountedFlow {
     /// `tcp` or `udp`.
     pub protocol: &'static str,
     /// The sender, as packets come in.
@@ -65,7 +65,7 @@ pub struct FlowCount {
     pub state: &'static str,
 }
 
-impl From<FlowRow> for FlowCount {
+impl From<FlowRow> for CountedFlow {
     fn from(row: FlowRow) -> Self {
         let FlowRow { protocol, source, destination, device, out_destination, way, packets, state, .. } = row;
         Self { protocol, source, destination, device, out_destination, way, packets, state }
@@ -94,7 +94,7 @@ impl TopSample {
             is_current: is_current(&config, now_ns),
             counters: counters(&StatsMap::open(pins)?)?,
             peers: pinned_peers(pins, &config)?.iter().map(place).collect(),
-            flows: flows::read(pins)?.into_iter().map(FlowCount::from).collect(),
+            flows: flows::read(pins)?.into_iter().map(CountedFlow::from).collect(),
         })
     }
 }

@@ -7,16 +7,16 @@ use ratatui::{Terminal, backend::TestBackend, style::Color};
 
 use super::{
     Board, SortKey, TopSample, View,
-    sample::{FlowCount, PeerPlace},
+    sample::{CountedFlow, PeerPlace},
     view::Palette,
 };
 
 const SECOND: u64 = 1_000_000_000;
 
-fn flow(source: &str, destination: &str, out: &str, way: &'static str, packets: u64) -> FlowCount {
+fn flow(source: &str, destination: &str, out: &str, way: &'static str, packets: u64) -> CountedFlow {
     let end = |text: &str| text.parse().expect("an address and a port");
     let (source, destination, out_destination) = (end(source), end(destination), end(out));
-    FlowCount { protocol: "tcp", source, destination, device: 3, out_destination, way, packets, state: "usable" }
+    CountedFlow { protocol: "tcp", source, destination, device: 3, out_destination, way, packets, state: "usable" }
 }
 
 fn peer(number: u8, way: &'static str) -> PeerPlace {

@@ -1,5 +1,5 @@
-//! Follows the Pods of our own node, for those that stay out of mode `fast` by their annotation, and
-//! for their names.
+//! Follows the Pods of our own node, for those that stay out of mode `fast` by their annotation,
+//! and for their names.
 //!
 //! Only while that is asked for. A list, then the watch from its version, as with the Nodes; the
 //! addresses of each Pod are kept, and if it opts out. A server that refuses (an older role without

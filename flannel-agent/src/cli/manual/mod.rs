@@ -1,7 +1,7 @@
 //! The manual pages, section 8: one for each command, and flanneld(8).
 //!
 //! Names, flags and subcommands come from the command line's own description, as `--help` has them.
-//! [`facts`] has the rest: examples, files, exit status, related pages.
+//! `facts.rs` has the rest: examples, files, exit status, related pages.
 
 mod facts;
 

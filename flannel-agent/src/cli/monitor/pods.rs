@@ -1,5 +1,5 @@
-//! The names of this node's pods, as a running agent knows them. They are asked for by a task of its
-//! own: an agent that does not answer holds no packet up.
+//! The names of this node's pods, as a running agent knows them. They are asked for by a task of
+//! its own: an agent that does not answer holds no packet up.
 
 use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, time::Duration};
 

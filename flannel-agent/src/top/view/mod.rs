@@ -40,7 +40,7 @@ struct Panel<'a> {
 }
 
 impl View<'_> {
-    /// The lines of a frame that shows everything, up to [`PRINTED`] rows in each panel.
+    /// The lines of a frame that shows everything, up to twelve rows in each panel.
     pub fn height(&self) -> u16 {
         let [hooks, peers, flows, reasons] = self.wanted().map(|rows| rows.min(PRINTED) + AROUND);
         1 + hooks + peers + flows + reasons + self.problem_lines() + self.key_lines()
