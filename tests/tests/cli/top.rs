@@ -1,4 +1,4 @@
-//! `flannel-agent top`: as one frame of text, and on a terminal.
+//! `flannel-agent top`: as one frame of text, and on a terminal; colours there and elsewhere.
 
 use std::{fs::OpenOptions, io::Write as _, time::Duration};
 
@@ -62,6 +62,23 @@ fn quits(agent: &Agent) -> Result<()> {
     Ok(())
 }
 
+/// The same command on a terminal, with and without `NO_COLOR`, and into a pipe.
+fn colours_are_for_terminals(agent: &Agent) -> Result<()> {
+    let status = agent.argv(&["status"]).join(" ");
+    let on_terminal = |variables: &str| {
+        let script = format!("env TERM=xterm {variables} script -qefc '{status}' /dev/null < /dev/null");
+        Ok::<_, anyhow::Error>(agent.node().run(["sh", "-c", &script])?.stdout)
+    };
+    let green = "\u{1b}[32myes\u{1b}[0m";
+    let colored = on_terminal("")?;
+    ensure!(colored.contains(green), "{colored:?}");
+    let plain = on_terminal("NO_COLOR=1")?;
+    ensure!(plain.contains("ready      yes") && !plain.contains('\u{1b}'), "{plain:?}");
+    let piped = agent.cli(&["status"])?.stdout;
+    ensure!(piped.contains("ready      yes\n") && !piped.contains('\u{1b}'), "{piped:?}");
+    Ok(())
+}
+
 #[test]
 fn top_has_rates_with_and_without_an_agent() -> Result<()> {
     let pair = fast_pair("top", &[])?;
@@ -71,6 +88,7 @@ fn top_has_rates_with_and_without_an_agent() -> Result<()> {
     let colored = frame(&pair.sender, &mut talk, &["--color=always"])?;
     ensure!(colored.contains("\u{1b}[32mtunnel\u{1b}[0m"), "{colored:?}");
     quits(&pair.sender).context("on a terminal")?;
+    colours_are_for_terminals(&pair.sender).context("colours")?;
 
     let piped = pair.sender.cli_any(&["top"])?;
     ensure!(piped.code == 1 && piped.stderr.contains("`flannel-agent top --once` prints one frame"), "{piped:?}");
