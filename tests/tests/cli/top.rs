@@ -44,7 +44,8 @@ fn has_rates(pair: &Pair, talk: &mut Talk, agent_line: &str) -> Result<()> {
 fn quits(agent: &Agent) -> Result<()> {
     let (node, top) = (agent.node(), agent.argv(&["top", "--interval=1s"]).join(" "));
     node.sh("mkfifo /run/keys")?;
-    let script = format!("script -qefc 'stty rows 40 cols 120; exec {top}' /run/screen < /run/keys");
+    // It takes the shell's place, so that it ends with the lab if the test fails.
+    let script = format!("exec script -qefc 'stty rows 40 cols 120; exec {top}' /run/screen < /run/keys");
     let terminal = node.spawn("terminal", ["sh", "-c", &script])?;
     let mut keys = OpenOptions::new().write(true).open(node.outside_path("/run/keys"))?;
     eventually("a frame", Duration::from_secs(10), || {
