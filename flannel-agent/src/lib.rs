@@ -19,5 +19,6 @@ pub mod privileges;
 pub mod reconcile;
 pub mod rules;
 pub mod state_dir;
+pub mod top;
 pub mod traffic;
 pub mod underlay;

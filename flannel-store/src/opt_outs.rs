@@ -15,6 +15,8 @@ const PATIENCE: Duration = Duration::from_secs(3);
 pub struct PodOptOuts {
     /// Those that stay out: their names, by address.
     pub out: BTreeMap<IpAddr, String>,
+    /// The names of all pods of this node with addresses of their own, by address.
+    pub names: BTreeMap<IpAddr, String>,
     /// The reason the report may be outdated or empty, if there is one.
     pub problem: Option<String>,
     /// True once the server has answered, be it with a refusal.

@@ -75,6 +75,7 @@ impl Agent {
             traffic: Some(self.node.traffic.status()),
             // The peer book has them. It is read when a client asks.
             peers: Vec::new(),
+            pod_names: self.node.store.opt_outs.latest().names,
             rejected: self.node.leases.rejected().take(LISTED).map(|lease| rejected(&lease)).collect(),
             rejected_total: total(self.node.leases.rejected().len()),
             conflicts: ConflictStatus {

@@ -3,14 +3,20 @@
 use anyhow::Context as _;
 use clap::Args;
 
-use super::{Answer, Output, PinOptions, StateOptions, json};
+use super::{
+    Answer, Output, PinOptions, StateOptions,
+    color::{ColorOptions, Paint},
+    json,
+};
 use crate::check::{self, CheckReport, Finding, Level};
 
-/// The output format, and the paths at which an agent's pins and state may be.
+/// The output format, the colours, and the paths at which an agent's pins and state may be.
 #[derive(Debug, Args)]
 pub struct CheckOptions {
     #[command(flatten)]
     output: Output,
+    #[command(flatten)]
+    color: ColorOptions,
     #[command(flatten)]
     pins: PinOptions,
     #[command(flatten)]
@@ -20,22 +26,43 @@ pub struct CheckOptions {
 /// Runs the command.
 pub(super) async fn run(options: &CheckOptions) -> anyhow::Result<Answer> {
     let report = check::run(&options.pins.root(), &options.state.state_dir).await.context("cannot ask the kernel")?;
-    let text = if options.output.is_json() { json(&report) } else { text(&report) };
+    let text = if options.output.is_json() { json(&report) } else { text(&report, options.color.paint()) };
     Ok(Answer { text, code: u8::from(report.has_failed()) })
 }
 
-fn text(report: &CheckReport) -> String {
-    let lines: String = report.findings.iter().map(line).collect();
+fn text(report: &CheckReport, paint: Paint) -> String {
+    let lines: String = report.findings.iter().map(|finding| line(finding, paint)).collect();
     let why = report.best.reason.as_ref().map(|reason| format!(", not more because {reason}")).unwrap_or_default();
-    format!("{lines}\nthis node can do mode {}{why}\n", report.best.mode)
+    format!("{lines}\nthis node can do mode {}{why}\n", paint.head(&report.best.mode))
 }
 
-fn line(finding: &Finding) -> String {
+fn line(finding: &Finding, paint: Paint) -> String {
     let level = match finding.level {
-        Level::Ok => "ok",
-        Level::Warn => "warn",
-        Level::Fail => "FAIL",
+        Level::Ok => paint.good("ok    "),
+        Level::Warn => paint.warn("warn  "),
+        Level::Fail => paint.bad("FAIL  "),
     };
-    let remedy = finding.remedy.as_ref().map(|remedy| format!("\n{:22}-> {remedy}", "")).unwrap_or_default();
-    format!("{level:<6}{:<16}{}{remedy}\n", finding.topic, finding.text)
+    let remedy = |remedy: &String| format!("\n{:22}{} {remedy}", "", paint.name("->"));
+    let remedy = finding.remedy.as_ref().map(remedy).unwrap_or_default();
+    format!("{level}{:<16}{}{remedy}\n", finding.topic, finding.text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_level_has_its_colour_and_a_remedy_its_arrow() {
+        let finding = Finding {
+            topic: "mtu",
+            level: Level::Fail,
+            text: "too small".to_owned(),
+            remedy: Some("raise it".to_owned()),
+        };
+        let plain = "FAIL  mtu             too small\n                      -> raise it\n";
+        assert_eq!(line(&finding, Paint(false)), plain);
+        let colored = line(&finding, Paint(true));
+        assert!(colored.starts_with("\u{1b}[1m\u{1b}[31mFAIL  \u{1b}[0mmtu"), "{colored:?}");
+        assert_eq!(anstream::adapter::strip_str(&colored).to_string(), plain);
+    }
 }

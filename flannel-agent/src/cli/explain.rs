@@ -6,13 +6,18 @@ use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
-use super::{Answer, Output, PinOptions, StateOptions, json};
+use super::{
+    Answer, Output, PinOptions, StateOptions,
+    color::{ColorOptions, Paint},
+    json,
+};
 use crate::{
     explain::{Conclusion, Question, Report, Step, StepState, Transport, Tried, explain},
     observe::socket::ask_status,
 };
 
-/// The packet to explain, the output format, and the paths of the agent's state and pins.
+/// The packet to explain, the output format, the colours, and the paths of the agent's state and
+/// pins.
 #[derive(Debug, Args)]
 pub struct ExplainOptions {
     /// Address of the sender, before any translation
@@ -32,6 +37,8 @@ pub struct ExplainOptions {
     dport: Option<u16>,
     #[command(flatten)]
     output: Output,
+    #[command(flatten)]
+    color: ColorOptions,
     #[command(flatten)]
     state: StateOptions,
     #[command(flatten)]
@@ -83,7 +90,8 @@ pub(super) async fn run(options: &ExplainOptions) -> anyhow::Result<Answer> {
     // Without an agent there is less to say, and still enough.
     let status = ask_status(&options.state.state_dir).await.ok();
     let story = explain(question, &options.pins.root(), status).await.context("cannot ask the kernel")?;
-    let text = if options.output.is_json() { json(&document(&question, &story)) } else { text(&story) };
+    let text =
+        if options.output.is_json() { json(&document(&question, &story)) } else { text(&story, options.color.paint()) };
     Ok(Answer { text, code: u8::from(!story.verdict.reaches) })
 }
 
@@ -105,17 +113,18 @@ fn document<'a>(question: &Question, story: &'a Report) -> Document<'a> {
     }
 }
 
-fn text(story: &Report) -> String {
+fn text(story: &Report, paint: Paint) -> String {
     let mut out = String::new();
     for (number, step) in (1..).zip(&story.steps) {
         let state = match step.state {
-            StepState::Ok => "ok",
-            StepState::Warn => "warn",
-            StepState::Fail => "FAIL",
+            StepState::Ok => paint.good("ok  "),
+            StepState::Warn => paint.warn("warn"),
+            StepState::Fail => paint.bad("FAIL"),
         };
         // Writing to a string cannot fail.
-        let _ = writeln!(out, "{number:>2}. {state:<4}  {:<12}{}", step.topic, step.text);
+        let _ = writeln!(out, "{number:>2}. {state}  {:<12}{}", step.topic, step.text);
     }
-    let _ = writeln!(out, "\n{}: {}", if story.verdict.reaches { "reaches" } else { "lost" }, story.verdict.text);
+    let outcome = if story.verdict.reaches { paint.good("reaches") } else { paint.bad("lost") };
+    let _ = writeln!(out, "\n{outcome}: {}", story.verdict.text);
     out
 }

@@ -13,6 +13,7 @@ mod bugtool;
 mod check;
 mod choice;
 mod cleanup;
+mod color;
 mod datapath;
 mod docker_opts;
 mod explain;
@@ -21,12 +22,14 @@ mod format;
 mod generate;
 mod guard;
 mod install;
+mod manual;
 mod maps;
 mod monitor;
 mod prefix;
 mod prepare;
 mod status;
 mod table;
+mod top;
 
 #[cfg(test)]
 mod reference;
@@ -85,6 +88,8 @@ pub enum Once {
     Explain(explain::ExplainOptions),
     /// Show packets as the programs see them, live: which program, what became of them and why
     Monitor(monitor::MonitorOptions),
+    /// Show rates live: peers, flows, the share of the fast path, drops; needs no agent
+    Top(top::TopOptions),
     /// Remove everything the agent made on this node; refuses while it runs. The lease in the store
     /// and subnet.env stay
     Cleanup(cleanup::CleanupOptions),
@@ -98,7 +103,7 @@ pub enum Once {
     /// Print what lets a shell complete this command line
     Completions(generate::CompletionOptions),
     /// Write the manual pages
-    Manual(generate::ManualOptions),
+    Manual(manual::ManualOptions),
 }
 
 impl Once {
@@ -114,12 +119,13 @@ impl Once {
             Self::Check(options) => check::run(options).await,
             Self::Explain(options) => explain::run(options).await,
             Self::Monitor(options) => monitor::run(options).await.map(Answer::from),
+            Self::Top(options) => top::run(options).await,
             Self::Cleanup(options) => cleanup::run(options).await.map(Answer::from),
             Self::Prepare(options) => Ok(prepare::run(options)?.into()),
             Self::DockerOpts(options) => docker_opts::run(options).await.map(Answer::from),
             Self::Install(options) => Ok(install::run(options)?.into()),
             Self::Completions(options) => generate::completions(options).map(Answer::from),
-            Self::Manual(options) => generate::manual(options).map(Answer::from),
+            Self::Manual(options) => manual::manual(options).map(Answer::from),
         }
     }
 

@@ -11,7 +11,6 @@ use std::{
 
 use anyhow::Context as _;
 use clap::Args;
-use flannel_common::entry_state::EntryState;
 use flannel_host::{
     duration,
     error_chain::chain,
@@ -20,7 +19,13 @@ use flannel_host::{
 
 use tokio::time::{Instant, sleep};
 
-use super::{Answer, Output, PinOptions, StateOptions, count, guard::mode as check_mode, json, table};
+use super::{
+    Answer, Output, PinOptions, StateOptions,
+    color::{ColorOptions, Paint},
+    count,
+    guard::mode as check_mode,
+    json, table,
+};
 use crate::{
     datapath::{
         DatapathError, PinRoot,
@@ -45,7 +50,7 @@ const NO_AGENT: u8 = 2;
 /// The time between two questions while waiting.
 const PERIOD: Duration = Duration::from_millis(200);
 
-/// The time to wait, the output format, and the paths of the agent's state and pins.
+/// The time to wait, the output format, the colours, and the paths of the agent's state and pins.
 #[derive(Debug, Args)]
 pub struct StatusOptions {
     /// Wait until the node is ready, at most so long: seconds, or for example 5m
@@ -61,6 +66,8 @@ pub struct StatusOptions {
     #[command(flatten)]
     output: Output,
     #[command(flatten)]
+    color: ColorOptions,
+    #[command(flatten)]
     state: StateOptions,
     #[command(flatten)]
     pins: PinOptions,
@@ -72,7 +79,7 @@ pub(super) async fn run(options: &StatusOptions) -> anyhow::Result<Answer> {
         Some(status) => status,
         None => from_pins(options)?,
     };
-    let text = if options.output.is_json() { json(&status) } else { text(&status) };
+    let text = if options.output.is_json() { json(&status) } else { text(&status, options.color.paint()) };
     Ok(Answer { text, code: code(&status) })
 }
 
@@ -149,16 +156,11 @@ fn peers_of(pins: &PinRoot) -> Result<Vec<PeerStatus>, DatapathError> {
     let config = ConfigMap::open(pins)?.get()?;
     let status = |peer: PinnedPeer| {
         let PinnedPeer { subnet, entry, .. } = peer;
-        let way = match entry.word {
-            word if word.has(EntryState::DIRECT) => "direct",
-            word if word.has(EntryState::PLAIN) => "tunnel",
-            _ => "kernel",
-        };
         PeerStatus {
             subnet: subnet.to_string(),
             public_ip: entry.vtep.to_string(),
             vtep_mac: peer.vtep_mac(),
-            way: way.to_owned(),
+            way: peer.way().to_owned(),
             reason: None,
         }
     };
@@ -166,18 +168,31 @@ fn peers_of(pins: &PinRoot) -> Result<Vec<PeerStatus>, DatapathError> {
 }
 
 /// The summary, then problems, which a long table would hide, then peers and remarks.
-fn text(status: &Status) -> String {
+fn text(status: &Status, paint: Paint) -> String {
     let mut out = String::new();
     for (name, value) in summary(status) {
+        let value = paint_summary(name, value, status, paint);
         // Writing to a string cannot fail.
-        let _ = writeln!(out, "{name:<11}{value}");
+        let _ = writeln!(out, "{}{value}", paint.name(&format!("{name:<11}")));
     }
-    let sections = [lines(problems(status)), peers(&status.peers), lines(remarks(status))];
+    let problems = problems(status).into_iter().map(|problem| paint.bad(&problem));
+    let sections = [lines(problems), peers(&status.peers, paint), lines(remarks(status))];
     for section in sections.iter().filter(|section| !section.is_empty()) {
         out.push('\n');
         out.push_str(section);
     }
     out
+}
+
+/// Colours the values that are good or bad news.
+fn paint_summary(name: &str, value: String, status: &Status, paint: Paint) -> String {
+    match name {
+        "ready" if status.ready => paint.good(&value),
+        "ready" | "problems" => paint.bad(&value),
+        "mode" if status.mode.reason.is_some() => paint.warn(&value),
+        "store" if status.store.as_ref().is_some_and(|store| !store.in_sync) => paint.warn(&value),
+        _ => value,
+    }
 }
 
 fn lines(lines: impl IntoIterator<Item = String>) -> String {
@@ -203,7 +218,8 @@ fn problem_counts(status: &Status) -> Option<String> {
     (!counts.is_empty()).then(|| counts.join(", "))
 }
 
-fn problems(status: &Status) -> Vec<String> {
+/// The problems that the agent reports, a line each.
+pub(super) fn problems(status: &Status) -> Vec<String> {
     let error = status.error.iter().map(|error| format!("cannot reconcile: {error}"));
     let rules = status.traffic.iter().filter_map(|traffic| traffic.error.as_ref());
     let rules = rules.map(|error| format!("traffic rules are not as asked for: {error}"));
@@ -418,7 +434,7 @@ const fn left_to_the_kernel(pod: &PodStatus) -> &'static str {
     }
 }
 
-fn peers(peers: &[PeerStatus]) -> String {
+fn peers(peers: &[PeerStatus], paint: Paint) -> String {
     if peers.is_empty() {
         return String::new();
     }
@@ -426,10 +442,16 @@ fn peers(peers: &[PeerStatus]) -> String {
         .iter()
         .map(|peer| {
             let reason = peer.reason.clone().unwrap_or_default();
-            [peer.subnet.clone(), peer.public_ip.clone(), peer.vtep_mac.clone(), peer.way.clone(), reason]
+            let way = match peer.way.as_str() {
+                "tunnel" | "direct" => paint.good(&peer.way),
+                "none" => paint.bad(&peer.way),
+                _ => paint.warn(&peer.way),
+            };
+            [peer.subnet.clone(), peer.public_ip.clone(), peer.vtep_mac.clone(), way, reason]
         })
         .collect();
-    table::render(["SUBNET", "PUBLIC-IP", "VTEP-MAC", "WAY", "WHY"], &rows)
+    let names = ["SUBNET", "PUBLIC-IP", "VTEP-MAC", "WAY", "WHY"].map(|name| paint.head(name));
+    table::render(names.each_ref().map(String::as_str), &rows)
 }
 
 #[cfg(test)]
@@ -525,7 +547,10 @@ mod tests {
             dirty_total: 2,
             ..bare()
         };
-        let text = text(&status);
+        let colored = text(&status, Paint(true));
+        let text = text(&status, Paint(false));
+        assert!(colored.contains("\u{1b}[1m\u{1b}[31mcannot reconcile: no interface\u{1b}[0m\n"), "{colored:?}");
+        assert_eq!(anstream::adapter::strip_str(&colored).to_string(), text, "colours change nothing else");
         let counts = "problems   cannot reconcile, 1 refused lease, 2 entries refused by the kernel\n";
         let order =
             ["ready ", counts, "mode ", "peers      3 (1 direct, 2 tunnel)\n\ncannot reconcile: ", "\n\nSUBNET"];

@@ -1,11 +1,11 @@
 //! Tables on a terminal: columns as wide as their widest cell, two blanks between them.
 
-use std::fmt::Write as _;
+use super::color::width;
 
-/// Renders a header and rows of cells.
+/// Renders a header and rows of cells. Colours in them take no room.
 pub(super) fn render<const N: usize>(header: [&str; N], rows: &[[String; N]]) -> String {
     let widths: [usize; N] = std::array::from_fn(|column| {
-        rows.iter().map(|row| row[column].chars().count()).chain([header[column].len()]).max().unwrap_or_default()
+        rows.iter().map(|row| width(&row[column])).chain([width(header[column])]).max().unwrap_or_default()
     });
     let mut text = String::new();
     push_line(&mut text, &header, &widths);
@@ -17,9 +17,9 @@ pub(super) fn render<const N: usize>(header: [&str; N], rows: &[[String; N]]) ->
 
 fn push_line(text: &mut String, cells: &[&str], widths: &[usize]) {
     let mut line = String::new();
-    for (cell, width) in cells.iter().zip(widths) {
-        // Writing to a string cannot fail.
-        let _ = write!(line, "{cell:<width$}  ");
+    for (cell, wide) in cells.iter().zip(widths) {
+        line.push_str(cell);
+        line.push_str(&" ".repeat(wide + 2 - width(cell)));
     }
     text.push_str(line.trim_end());
     text.push('\n');
@@ -34,5 +34,7 @@ mod tests {
         let rows = [["a".to_owned(), "1".to_owned()], ["long".to_owned(), String::new()]];
         assert_eq!(render(["KEY", "N"], &rows), "KEY   N\na     1\nlong\n");
         assert_eq!(render(["KEY"], &[]), "KEY\n");
+        let green = "\u{1b}[32ma\u{1b}[0m";
+        assert_eq!(render(["KEY", "N"], &[[green.to_owned(), "1".to_owned()]]), format!("KEY  N\n{green}    1\n"));
     }
 }

@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use flannel_common::{
     addr::Mac,
+    entry_state::EntryState,
     node::{FamilyConfig, NodeConfig},
     peer::{PeerEntry, subnet_index_v4, subnet_index_v6},
 };
@@ -27,6 +28,15 @@ impl PinnedPeer {
     /// The Ethernet address of its tunnel device, as text: `-` without a tunnel.
     pub fn vtep_mac(&self) -> String {
         if self.entry.mac == Mac::default() { "-".to_owned() } else { self.entry.mac.to_string() }
+    }
+
+    /// The path to it: `direct`, `tunnel` where programs may encapsulate, or `kernel`.
+    pub const fn way(&self) -> &'static str {
+        match self.entry.word {
+            word if word.has(EntryState::DIRECT) => "direct",
+            word if word.has(EntryState::PLAIN) => "tunnel",
+            _ => "kernel",
+        }
     }
 }
 

@@ -5,10 +5,12 @@
 //! Nothing is changed, counted or sent, and no agent is needed; where one answers, its word on a
 //! peer's path is added.
 //!
-//! Not known here is what netfilter does to a packet: rules are the host's, and no reading of them
-//! replaces the kernel.
+//! Not known here is whether netfilter drops a packet: rules are the host's, and no reading of them
+//! replaces the kernel. Two kinds of rules are read and followed (`nat`): those by which kube-proxy
+//! translates Services, and those of masquerade.
 
 mod location;
+mod nat;
 mod question;
 mod report;
 mod snapshot;

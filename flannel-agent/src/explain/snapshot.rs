@@ -17,6 +17,7 @@ use ipnet::IpNet;
 
 use super::{
     location::{Context, LocalPod, Location, enters_by},
+    nat::{self, MasqueradeAnswer, ServiceAnswer},
     question::Question,
     report::Tried,
     trial,
@@ -36,11 +37,21 @@ use crate::{
     underlay::by_devices,
 };
 
+/// The age up to which a flow shows where the kernel sends its packets, in milliseconds.
+const RECENT_MS: i64 = 60_000;
+
 /// Everything that the explanation is based on.
 pub(super) struct Snapshot {
     pub(super) question: Question,
     pub(super) source: Location,
+    /// The packet's end after the translation of a Service; else as in the question.
+    pub(super) onward: Onward,
+    /// The place of that end.
     pub(super) destination: Location,
+    /// The Service that the packet is for; none if its destination is a node or a pod.
+    pub(super) service: Option<ServiceAnswer>,
+    /// Masquerade of a packet that leaves the cluster; none for others.
+    pub(super) masquerade: Option<MasqueradeAnswer>,
     /// The pinned state, or the reason why it cannot be read.
     pub(super) node: Result<PinnedNode, String>,
     /// The kernel's route for the packet from here on, or the reason why it cannot be read.
@@ -55,6 +66,16 @@ pub(super) struct Snapshot {
     pub(super) tried: Result<Vec<Tried>, String>,
     pub(super) status: Option<Status>,
     pub(super) now_ns: u64,
+}
+
+/// An end of a packet's way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Onward {
+    pub(super) address: IpAddr,
+    /// The port after the translation of a Service; none without one.
+    pub(super) port: Option<u16>,
+    /// True if the kernel lately sent packets of the flow there.
+    pub(super) is_learned: bool,
 }
 
 /// The node as its pins have it.
@@ -96,6 +117,11 @@ impl Snapshot {
         }
     }
 
+    /// True if rules of a Service change the packet's destination.
+    pub(super) const fn is_translated(&self) -> bool {
+        self.onward.port.is_some()
+    }
+
     /// The node's own data of the family asked about.
     pub(super) fn config(&self) -> Option<&FamilyConfig> {
         let node = self.node.as_ref().ok()?;
@@ -115,8 +141,20 @@ pub(super) async fn read(question: Question, pins: &PinRoot, status: Option<Stat
         addresses: netlink.addresses().await?,
         leased: status.as_ref().and_then(|status| status.lease.as_ref()).map(leased).unwrap_or_default(),
     };
-    let (source, destination) = (around.place(question.source).await?, around.place(question.destination).await?);
-    let config = node.as_ref().ok().map(|node| *family_config(&node.config, Family::of(question.destination)));
+    let family = Family::of(question.destination);
+    let config = node.as_ref().ok().map(|node| *family_config(&node.config, family));
+    let source = around.place(question.source).await?;
+    let destination = around.place(question.destination).await?;
+    // What a peer's pod sends to a Service was translated on its node.
+    let may_be_service = matches!(destination, Location::Outside) && !matches!(source, Location::Peer(_));
+    let rules = if may_be_service { Some(nat::read(family).await) } else { None };
+    // After the tools of the firewall, which take their time: flows are refreshed every two
+    // seconds.
+    let rows = flows::read(pins).unwrap_or_default();
+    let flows = known(&question, &source, config.as_ref(), &rows);
+    let service = rules.as_ref().map(|rules| rules.service(&question));
+    let onward = onward(&question, &flows, service.as_ref());
+    let destination = if onward.port.is_some() { around.place(onward.address).await? } else { destination };
     let tunnel = match (&destination, &source, config) {
         (Location::Peer(peer), _, Some(config)) | (_, Location::Peer(peer), Some(config)) => {
             Some(read_tunnel(&around, *peer, &config).await?)
@@ -129,7 +167,10 @@ pub(super) async fn read(question: Question, pins: &PinRoot, status: Option<Stat
         route: None,
         route_device: None,
         tunnel,
-        flows: [None, None],
+        flows,
+        onward,
+        service,
+        masquerade: None,
         tried: Ok(Vec::new()),
         status,
         now_ns: clock::now_ns(),
@@ -138,7 +179,9 @@ pub(super) async fn read(question: Question, pins: &PinRoot, status: Option<Stat
     };
     facts.route = read_route(&around, &facts).await;
     facts.route_device = facts.route.as_ref().and_then(|route| Some(around.name(route.as_ref().ok()?.oif?)));
-    facts.flows = flows::read(pins).map(|rows| known(&facts, &rows)).unwrap_or_default();
+    facts.masquerade = rules
+        .filter(|_| leaves_the_cluster(&facts))
+        .map(|rules| rules.masquerade(question.source, facts.onward.address, facts.route_device.as_deref()));
     if facts.node.is_ok() {
         facts.tried = trial::run(&facts, &around).map_err(|error| chain(&error));
     }
@@ -201,9 +244,30 @@ async fn read_entries(
     Ok((mac, fdb.map(|(_, vtep)| vtep)))
 }
 
+/// The end to which the packet goes: that to which the kernel lately sent packets of the flow, else
+/// the first endpoint of its Service.
+fn onward(question: &Question, flows: &[Option<FlowRow>; 2], service: Option<&ServiceAnswer>) -> Onward {
+    let is_recent = |flow: &&FlowRow| flow.age_ms.is_some_and(|age| age < RECENT_MS);
+    let learned = flows[0].as_ref().filter(is_recent).map(|flow| flow.out_destination);
+    let first = match service {
+        Some(ServiceAnswer::Translated(service)) => service.endpoints.first().copied(),
+        _ => None,
+    };
+    match (learned.filter(|out| out.ip() != question.destination), first) {
+        (Some(end), _) => Onward { address: end.ip(), port: Some(end.port()), is_learned: true },
+        (None, Some(end)) => Onward { address: end.ip(), port: Some(end.port()), is_learned: false },
+        (None, None) => Onward { address: question.destination, port: None, is_learned: false },
+    }
+}
+
+/// True for packets of a pod that leave pod network and node.
+const fn leaves_the_cluster(facts: &Snapshot) -> bool {
+    matches!((&facts.source, &facts.destination), (Location::Pod(_), Location::Outside))
+}
+
 /// The kernel's route for the packet from here on; none where no route has to do with it.
 async fn read_route(around: &Context<'_>, facts: &Snapshot) -> Option<Result<RouteAnswer, String>> {
-    let Question { source, destination, .. } = facts.question;
+    let (source, destination) = (facts.question.source, facts.onward.address);
     let forwarded = async |iif| {
         let answer = around.netlink.route_forwarded(destination, source, iif).await;
         // For an IPv4 packet the answer itself reports that.
@@ -214,7 +278,9 @@ async fn read_route(around: &Context<'_>, facts: &Snapshot) -> Option<Result<Rou
         })
     };
     let answer = match (&facts.source, &facts.destination) {
-        (Location::Pod(from), Location::Pod(to)) if from.routed_by() == to.routed_by() => return None,
+        (Location::Pod(from), Location::Pod(to)) if from.routed_by() == to.routed_by() && !facts.is_translated() => {
+            return None;
+        }
         (Location::Vacant(_), _) | (_, Location::Vacant(_)) => return None,
         (Location::Pod(pod), _) => forwarded(pod.routed_by()).await,
         (Location::Peer(peer), Location::Pod(_) | Location::Node(_)) => {
@@ -227,11 +293,16 @@ async fn read_route(around: &Context<'_>, facts: &Snapshot) -> Option<Result<Rou
 }
 
 /// The busiest flow that fits the question, and its way back.
-fn known(facts: &Snapshot, rows: &[FlowRow]) -> [Option<FlowRow>; 2] {
-    let Question { source, destination, transport, sport, dport } = facts.question;
-    let entry = match &facts.source {
+fn known(
+    question: &Question,
+    place: &Location,
+    config: Option<&FamilyConfig>,
+    rows: &[FlowRow],
+) -> [Option<FlowRow>; 2] {
+    let Question { source, destination, transport, sport, dport } = *question;
+    let entry = match place {
         Location::Pod(pod) => pod.veth.index,
-        Location::Peer(peer) => facts.config().map_or(0, |config| enters_by(peer, config)),
+        Location::Peer(peer) => config.map_or(0, |config| enters_by(peer, config)),
         _ => return [None, None],
     };
     let is_there = |row: &&FlowRow| {

@@ -41,7 +41,7 @@ pub(super) fn run(facts: &Snapshot, around: &Context<'_>) -> Result<Vec<Tried>, 
     let tunnel = facts.tunnel.as_ref();
     if let Some(pod) = facts.sender() {
         let next = match &facts.destination {
-            Location::Pod(to) if to.routed_by() == pod.routed_by() => to.mac,
+            Location::Pod(to) if to.routed_by() == pod.routed_by() && !facts.is_translated() => to.mac,
             _ => pod.gateway_mac(),
         };
         trying.ask(
@@ -54,6 +54,8 @@ pub(super) fn run(facts: &Snapshot, around: &Context<'_>) -> Result<Vec<Tried>, 
         && let Some(device) = &tunnel.device
         && leads_to(facts, device)
     {
+        let onward = SocketAddr::new(facts.onward.address, facts.onward.port.unwrap_or(ends.destination.port()));
+        let ends = Ends { destination: onward, ..ends };
         let packet = frame(tunnel.neighbour.unwrap_or_default(), device.mac.unwrap_or_default(), &ends);
         trying.ask(Program::ToTunnel, device, &packet)?;
     }

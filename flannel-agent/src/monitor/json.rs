@@ -6,7 +6,7 @@ use k8s_openapi::jiff::Timestamp;
 use serde::Serialize;
 
 use crate::monitor::{
-    DeviceNames, Seen,
+    Names, Seen,
     packet::{Packet, PacketAddresses},
 };
 
@@ -17,7 +17,7 @@ struct Row<'a> {
     program: &'static str,
     reason: &'static str,
     verdict: &'static str,
-    interface: &'a str,
+    interface: String,
     ifindex: u32,
     direction: &'static str,
     /// Bytes of the inner frame.
@@ -28,6 +28,9 @@ struct Row<'a> {
     source_port: Option<u16>,
     destination: Option<IpAddr>,
     destination_port: Option<u16>,
+    /// Namespace and name of a pod of this node.
+    source_pod: Option<&'a str>,
+    destination_pod: Option<&'a str>,
     outer_source: Option<IpAddr>,
     outer_destination: Option<IpAddr>,
     /// The first bytes of the inner frame, hexadecimal.
@@ -35,19 +38,21 @@ struct Row<'a> {
 }
 
 /// The object, with the end of its line.
-pub fn line(seen: &Seen<'_>, epoch: Duration, devices: &mut DeviceNames) -> String {
+pub fn line(seen: &Seen<'_>, epoch: Duration, names: &mut Names) -> String {
     let ip = match seen.packet() {
         Packet::Ip(ip) => Some(ip),
         Packet::Other { .. } => None,
     };
     let ports = ip.and_then(|ip| ip.ports());
     let outer: Option<PacketAddresses> = seen.outer();
+    let interface = names.devices.name(seen.ifindex());
+    let [source_pod, destination_pod] = names.ends(ip.map(|ip| ip.addresses));
     let row = Row {
         time: rfc3339(seen.time(epoch)),
         program: seen.program.name(),
         reason: seen.reason.name(),
         verdict: seen.reason.verdict().name(),
-        interface: devices.name(seen.ifindex()),
+        interface,
         ifindex: seen.ifindex(),
         direction: if seen.is_outbound() { "out" } else { "in" },
         length: seen.frame_len(),
@@ -57,6 +62,8 @@ pub fn line(seen: &Seen<'_>, epoch: Duration, devices: &mut DeviceNames) -> Stri
         source_port: ports.map(|[from, _]| from),
         destination: ip.map(|ip| ip.addresses.destination),
         destination_port: ports.map(|[_, to]| to),
+        source_pod,
+        destination_pod,
         outer_source: outer.map(|outer| outer.source),
         outer_destination: outer.map(|outer| outer.destination),
         bytes: hex(seen.frame()),

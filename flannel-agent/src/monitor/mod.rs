@@ -7,12 +7,14 @@
 
 mod devices;
 pub mod json;
+mod names;
 pub mod packet;
 pub mod pcapng;
 pub mod seen;
 pub mod text;
 
 pub use devices::DeviceNames;
+pub use names::Names;
 pub use seen::Seen;
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::{net::Ipv4Addr, time::Duration};
 
 use flannel_common::{monitor::Event, program::Program, reason::Reason};
 
-use super::{DeviceNames, Seen, json, pcapng::Writer, text};
+use super::{DeviceNames, Names, Seen, json, pcapng::Writer, text};
 
 const EPOCH: Duration = Duration::from_secs(1_700_000_000);
 /// No machine has that many devices.
@@ -48,19 +48,19 @@ fn a_line_for_people() {
     let item = event(Program::ToTunnel, Reason::Encapsulated, NOWHERE, 50, &encapsulated());
     let seen = Seen::read(&item, 0).expect("an event");
     assert_eq!(
-        text::line(&seen, EPOCH, &mut DeviceNames::default()),
+        text::line(&seen, EPOCH, &mut Names::default()),
         "22:13:23.123456 to_tunnel     encapsulated   #4000000  Out IP 10.244.1.2 > 10.244.2.3: ICMP echo request, \
          id 7, seq 2, length 12, tunnel 192.168.1.1 > 192.168.1.2\n"
     );
     let item = event(Program::FromPod, Reason::RewriteFailed, NOWHERE, 0, &frame());
-    let line = text::line(&Seen::read(&item, 0).expect("an event"), EPOCH, &mut DeviceNames::default());
+    let line = text::line(&Seen::read(&item, 0).expect("an event"), EPOCH, &mut Names::default());
     assert!(line.contains("from_pod      rewrite_failed (dropped) #4000000  In  IP "), "{line}");
 }
 
 #[test]
 fn an_object_for_programs() {
     let item = event(Program::ToTunnel, Reason::Encapsulated, NOWHERE, 50, &encapsulated());
-    let line = json::line(&Seen::read(&item, 16).expect("an event"), EPOCH, &mut DeviceNames::default());
+    let line = json::line(&Seen::read(&item, 16).expect("an event"), EPOCH, &mut Names::default());
     assert!(line.ends_with("}\n") && !line.trim_end().contains('\n'), "{line}");
     let object: serde_json::Value = serde_json::from_str(&line).expect("JSON");
     assert_eq!(object["time"], "2023-11-14T22:13:23.123456789Z");
@@ -68,6 +68,21 @@ fn an_object_for_programs() {
     assert_eq!((&object["source"], &object["outer_destination"]), (&"10.244.1.2".into(), &"192.168.1.2".into()));
     assert_eq!((&object["length"], &object["source_port"]), (&46.into(), &serde_json::Value::Null));
     assert_eq!(object["bytes"], "02020202020202020202020208004500");
+}
+
+#[test]
+fn pods_of_this_node_have_their_names() {
+    let item = event(Program::FromPod, Reason::Replayed, NOWHERE, 0, &frame());
+    let seen = Seen::read(&item, 0).expect("an event");
+    let source = [10, 244, 1, 2].into();
+    let mut names = Names { pods: [(source, "default/web".to_owned())].into(), ..Names::default() };
+    let line = text::line(&seen, EPOCH, &mut names);
+    assert!(line.ends_with(", length 12, from pod default/web\n"), "{line}");
+    let object: serde_json::Value = serde_json::from_str(&json::line(&seen, EPOCH, &mut names)).expect("JSON");
+    assert_eq!((&object["source_pod"], &object["destination_pod"]), (&"default/web".into(), &serde_json::Value::Null));
+    names.pods.insert([10, 244, 2, 3].into(), "default/db".to_owned());
+    let line = text::line(&seen, EPOCH, &mut names);
+    assert!(line.ends_with(", from pod default/web, to pod default/db\n"), "{line}");
 }
 
 #[test]

@@ -4,10 +4,10 @@ use std::{fmt::Write as _, time::Duration};
 
 use flannel_common::reason::Verdict;
 
-use crate::monitor::{DeviceNames, Seen};
+use crate::monitor::{Names, Seen};
 
 /// The line, with its end. The time of day is UTC, as in the log.
-pub fn line(seen: &Seen<'_>, epoch: Duration, devices: &mut DeviceNames) -> String {
+pub fn line(seen: &Seen<'_>, epoch: Duration, names: &mut Names) -> String {
     let time = seen.time(epoch);
     let of_day = time.as_secs() % 86_400;
     let (hours, minutes, seconds) = (of_day / 3600, of_day / 60 % 60, of_day % 60);
@@ -18,7 +18,7 @@ pub fn line(seen: &Seen<'_>, epoch: Duration, devices: &mut DeviceNames) -> Stri
         time.subsec_micros(),
         seen.program.name(),
         format!("{}{dropped}", seen.reason.name()),
-        devices.name(seen.ifindex()),
+        names.devices.name(seen.ifindex()),
         seen.packet(),
     );
     // Writing to a string cannot fail.
@@ -27,6 +27,12 @@ pub fn line(seen: &Seen<'_>, epoch: Duration, devices: &mut DeviceNames) -> Stri
     }
     if let Some(outer) = seen.outer() {
         let _ = write!(line, ", tunnel {outer}");
+    }
+    let [source, destination] = names.ends(seen.packet().addresses());
+    for (direction, pod) in [("from", source), ("to", destination)] {
+        if let Some(pod) = pod {
+            let _ = write!(line, ", {direction} pod {pod}");
+        }
     }
     line.push('\n');
     line

@@ -3,6 +3,8 @@
 //!
 //! The field names are an interface; they are added to and not changed.
 
+use std::{collections::BTreeMap, net::IpAddr};
+
 use flannel_host::sysctl_record::ChangedSysctl;
 use serde::{Deserialize, Serialize};
 
@@ -56,6 +58,10 @@ pub struct Status {
     pub traffic: Option<TrafficStatus>,
     /// The peers, by subnet.
     pub peers: Vec<PeerStatus>,
+    /// Names of this node's pods, with their namespace, by address; empty unless the agent follows
+    /// the pods for their annotation (`--pod-opt-out`).
+    #[serde(default)]
+    pub pod_names: BTreeMap<IpAddr, String>,
     /// Leases that are not believed: the first [`LISTED`].
     pub rejected: Vec<RejectedStatus>,
     /// The number of all such leases.
@@ -118,6 +124,7 @@ impl Status {
             devices: Vec::new(),
             traffic: None,
             peers: Vec::new(),
+            pod_names: BTreeMap::new(),
             rejected: Vec::new(),
             rejected_total: 0,
             conflicts: ConflictStatus::default(),

@@ -28,7 +28,10 @@ mod wanted;
 use flannel_netlink::{KernelEvent, Netlink};
 use tokio::sync::watch;
 
-pub(crate) use self::engines::{InstalledTools, installed_tools};
+pub(crate) use self::{
+    engines::{InstalledTools, installed_tools},
+    nftables::table as nft_table,
+};
 pub use self::{
     error::TrafficError,
     wanted::{Engine, FamilyScope, MasqueradeFamilies, TrafficOptions, WantedTraffic},

@@ -1,5 +1,10 @@
 //! Pods that opt out of mode `fast` by annotation: the agent's reaction.
 
+use std::{
+    io::{BufRead as _, BufReader},
+    process::Stdio,
+};
+
 use serde_json::{Value, json};
 
 use crate::{
@@ -10,6 +15,22 @@ use crate::{
 fn way(status: &Value) -> (&Value, &Value, &Value) {
     let pod = &status["fast"]["pods"][0];
     (&pod["sends"], &pod["receives"], &pod["reasons"])
+}
+
+/// The next packet of the pod, as `monitor` shows it to programs.
+fn monitor_names_the_pod() {
+    let mut monitor = Pod::command(&["monitor", "--src=10.5.1.2", "--count=1", "--duration=20", "-o", "json"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the monitor starts");
+    let mut said = String::new();
+    BufReader::new(monitor.stderr.take().expect("a pipe")).read_line(&mut said).expect("text");
+    assert_eq!(said, "monitoring; Ctrl-C ends it\n");
+    run("ip netns exec db ping -n -c 3 -i 0.1 -W 1 10.5.1.1");
+    let output = monitor.wait_with_output().expect("its end");
+    let packet: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
+    assert_eq!((&packet["source_pod"], &packet["destination_pod"]), (&json!("default/db"), &Value::Null), "{packet}");
 }
 
 /// The whole agent, with a pod on a bridge, as the CNI plugin makes it.
@@ -64,5 +85,7 @@ fn the_agent_takes_an_annotated_pod_out_of_mode_fast_and_lets_it_in_again() {
 
         pod.double.change(|state| state.put_local_pod("db", "own", &json!({}), &["10.5.1.2"]));
         pod.until("the pod to take part again", |status| way(status) == yes).await;
+        pod.until("its name", |status| status["pod_names"] == json!({ "10.5.1.2": "default/db" })).await;
+        monitor_names_the_pod();
     });
 }

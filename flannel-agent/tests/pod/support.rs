@@ -168,9 +168,16 @@ impl Pod {
         serde_json::from_slice(&output.stdout).unwrap_or_default()
     }
 
+    /// A command of the agent.
+    pub(crate) fn command(words: &[&str]) -> Command {
+        let mut command = Command::new(binary());
+        command.args(words);
+        command
+    }
+
     /// Returns what a command of the agent prints.
     pub(crate) fn print(words: &[&str]) -> String {
-        let output = Command::new(binary()).args(words).output().expect("the agent's command");
+        let output = Self::command(words).output().expect("the agent's command");
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 

@@ -1,9 +1,10 @@
-//! Follows the Pods of our own node, for those that stay out of mode `fast` by their annotation.
+//! Follows the Pods of our own node, for those that stay out of mode `fast` by their annotation,
+//! and for their names.
 //!
-//! Only while that is asked for. A list, then the watch from its version, as with the Nodes; what
-//! is kept is the Pods that opt out. A server that refuses (an older role without `pods: list,
-//! watch`) is asked again ever more seldom: without its word all pods take part. While it is away,
-//! what it said stays.
+//! Only while that is asked for. A list, then the watch from its version, as with the Nodes; the
+//! addresses of each Pod are kept, and if it opts out. A server that refuses (an older role without
+//! `pods: list, watch`) is asked again ever more seldom: without its word all pods take part. While
+//! it is away, what it said stays.
 
 use std::{
     collections::BTreeMap,
@@ -40,8 +41,8 @@ pub(super) struct PodWatcher {
     client: KubeClient,
     node: String,
     publisher: OptOutPublisher,
-    /// Those that opt out, by name.
-    out: BTreeMap<String, Vec<IpAddr>>,
+    /// Those with addresses, by name.
+    pods: BTreeMap<String, FollowedPod>,
     unclear: UnclearValues,
     feed: Feed<WatchStream<LocalPod>>,
     /// `None` before the first listing, and when a new one is needed.
@@ -52,13 +53,21 @@ pub(super) struct PodWatcher {
     problem: Option<String>,
 }
 
+/// A Pod with addresses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct FollowedPod {
+    addresses: Vec<IpAddr>,
+    /// It stays out of mode `fast`.
+    is_out: bool,
+}
+
 impl PodWatcher {
     pub(super) fn new(client: KubeClient, node: String, publisher: OptOutPublisher) -> Self {
         Self {
             client,
             node,
             publisher,
-            out: BTreeMap::new(),
+            pods: BTreeMap::new(),
             unclear: UnclearValues::default(),
             feed: Feed::reopen_now(),
             position: None,
@@ -81,7 +90,7 @@ impl PodWatcher {
 
     /// Discards what is known and closes the watch, while no caller wants reports.
     fn rest(&mut self) {
-        self.out.clear();
+        self.pods.clear();
         (self.position, self.problem) = (None, None);
         self.feed = Feed::reopen_now();
         self.publisher.report.send_replace(PodOptOuts::default());
@@ -116,7 +125,7 @@ impl PodWatcher {
 
     async fn list(&mut self) -> Result<Position, KubeError> {
         let PodList { metadata, items } = self.client.call(LISTING, requests::list_pods(&self.node)).await?;
-        self.out.clear();
+        self.pods.clear();
         self.unclear.retain_only(items.iter().map(|pod| pod.name.as_str()));
         for pod in items {
             self.see(pod);
@@ -150,7 +159,7 @@ impl PodWatcher {
         match change {
             Change::Put(pod) => self.see(pod),
             Change::Deleted(pod) => {
-                self.out.remove(&pod.name);
+                self.pods.remove(&pod.name);
                 self.unclear.forget(&pod.name);
             }
             Change::Bookmark { .. } => {}
@@ -162,23 +171,28 @@ impl PodWatcher {
     fn see(&mut self, pod: LocalPod) {
         let prefix = &self.client.options().prefix;
         let wish = if pod.addresses.is_empty() { Wish::In } else { pod.wish(prefix) };
+        let is_out = wish != Wish::In;
         if let Some(value) = self.unclear.note(&pod.name, wish) {
             let (name, annotation) = (&pod.name, prefix.name(FAST_PATH));
             warn!(
                 "pod {name} has the annotation {annotation}: {value}, expected \"true\" or \"false\"; it stays out of mode fast"
             );
         }
-        if wish == Wish::In {
-            self.out.remove(&pod.name);
+        if pod.addresses.is_empty() {
+            self.pods.remove(&pod.name);
         } else {
-            self.out.insert(pod.name, pod.addresses);
+            self.pods.insert(pod.name, FollowedPod { addresses: pod.addresses, is_out });
         }
     }
 
     /// Reports what is known, if it differs from the last report.
     fn publish(&self) {
-        let addresses = self.out.iter().flat_map(|(name, all)| all.iter().map(move |address| (*address, name.clone())));
-        let now = PodOptOuts { out: addresses.collect(), problem: self.problem.clone(), is_from_server: true };
+        let names = |wanted: fn(&FollowedPod) -> bool| {
+            let pods = self.pods.iter().filter(move |(_, pod)| wanted(pod));
+            pods.flat_map(|(name, pod)| pod.addresses.iter().map(move |address| (*address, name.clone()))).collect()
+        };
+        let (out, names) = (names(|pod| pod.is_out), names(|_| true));
+        let now = PodOptOuts { out, names, problem: self.problem.clone(), is_from_server: true };
         self.publisher.report.send_if_modified(|last| std::mem::replace(last, now.clone()) != now);
     }
 

@@ -58,6 +58,8 @@ async fn pods_of_this_node_opt_out_and_in_again() {
     opt_outs.first().await;
     let listed = out(&[("a", "10.5.1.2"), ("a", "fd00:5:1::2"), ("e", "10.5.1.5")]);
     assert_eq!(opt_outs.latest().out, listed);
+    let names = out(&[("a", "10.5.1.2"), ("a", "fd00:5:1::2"), ("b", "10.5.1.3"), ("e", "10.5.1.5")]);
+    assert_eq!(opt_outs.latest().names, names, "those of this node with addresses, whatever they want");
 
     double.change(|state| {
         state.put_local_pod("a", &own, &json!({}), &["10.5.1.2", "fd00:5:1::2"]);
@@ -67,6 +69,8 @@ async fn pods_of_this_node_opt_out_and_in_again() {
     });
     let changed = out(&[("b", "10.5.1.3"), ("d", "10.5.1.4")]);
     until(&mut opt_outs, |told| told.out == changed).await;
+    let names = out(&[("a", "10.5.1.2"), ("a", "fd00:5:1::2"), ("b", "10.5.1.3"), ("d", "10.5.1.4")]);
+    assert_eq!(opt_outs.latest().names, names);
 
     // An outage of the server withdraws no opt-out. Changes compacted meanwhile are found by a new
     // list.

@@ -5,3 +5,5 @@ mod explain;
 mod metrics;
 mod monitor;
 mod output;
+mod pictures;
+mod top;

@@ -10,6 +10,9 @@ use flannel_common::{
 use flannel_host::family::Family;
 use serde::Serialize;
 
+use super::peers::device;
+use crate::monitor::DeviceNames;
+
 /// The keys of the IPv4 tunnel are on the same level as the node's own, those of the IPv6 tunnel
 /// below `ipv6`. A family that is switched off has none.
 #[derive(Debug, Serialize)]
@@ -38,11 +41,13 @@ struct FamilyRow {
     port: u16,
     source_ports: String,
     tunnel_ifindex: u32,
+    tunnel_interface: Option<String>,
     underlay_ifindex: u32,
+    underlay_interface: Option<String>,
 }
 
 impl ConfigRow {
-    pub(super) fn new(config: &NodeConfig, word: ModeWord, now: u64) -> Self {
+    pub(super) fn new(config: &NodeConfig, word: ModeWord, now: u64, devices: &mut DeviceNames) -> Self {
         let age = now.checked_sub(config.heartbeat_ns).filter(|_| config.heartbeat_ns != 0);
         Self {
             mode: word.mode().to_string(),
@@ -52,15 +57,16 @@ impl ConfigRow {
             generation: config.word.generation(),
             heartbeat_age_seconds: age.map(|age| Duration::from_nanos(age).as_secs_f64()),
             heartbeat_fresh: heartbeat_is_fresh(now, config.heartbeat_ns),
-            ipv4: FamilyRow::new(Family::V4, &config.v4),
-            ipv6: FamilyRow::new(Family::V6, &config.v6),
+            ipv4: FamilyRow::new(Family::V4, &config.v4, devices),
+            ipv6: FamilyRow::new(Family::V6, &config.v6, devices),
         }
     }
 }
 
 impl FamilyRow {
     /// The row of a family that is on.
-    fn new(family: Family, config: &FamilyConfig) -> Option<Self> {
+    fn new(family: Family, config: &FamilyConfig, devices: &mut DeviceNames) -> Option<Self> {
+        let mut name = |index| devices.get(index).map(str::to_owned);
         (config.subnet_count != 0).then(|| Self {
             network: config.network.to_string(),
             subnet_len: u32::from(family.bits()).saturating_sub(config.subnet_shift),
@@ -71,14 +77,17 @@ impl FamilyRow {
             port: u16::from_be_bytes(config.port),
             source_ports: format!("{}-{}", config.source_port_min, config.source_port_max),
             tunnel_ifindex: config.tunnel_ifindex,
+            tunnel_interface: name(config.tunnel_ifindex),
             underlay_ifindex: config.underlay_ifindex,
+            underlay_interface: name(config.underlay_ifindex),
         })
     }
 
     fn lines(&self) -> Vec<(&'static str, String)> {
         let network = ("network", format!("{} in {} subnets of /{}", self.network, self.subnets, self.subnet_len));
+        let underlay = device(self.underlay_ifindex, self.underlay_interface.as_ref());
         if self.port == 0 {
-            let interface = format!("underlay {}", self.underlay_ifindex);
+            let interface = format!("underlay {underlay}");
             return vec![
                 network,
                 ("tunnel", "none".to_owned()),
@@ -90,7 +99,10 @@ impl FamilyRow {
             network,
             ("vtep", format!("{} {}", self.vtep, self.vtep_mac)),
             ("vni, port", format!("{}, {} (source ports {})", self.vni, self.port, self.source_ports)),
-            ("interfaces", format!("tunnel {}, underlay {}", self.tunnel_ifindex, self.underlay_ifindex)),
+            (
+                "interfaces",
+                format!("tunnel {}, underlay {underlay}", device(self.tunnel_ifindex, self.tunnel_interface.as_ref())),
+            ),
         ]
     }
 }
@@ -132,7 +144,7 @@ mod tests {
             v6: if v6 { family(network6, 64) } else { FamilyConfig::default() },
             ..NodeConfig::default()
         };
-        ConfigRow::new(&config, ModeWord::default(), 0)
+        ConfigRow::new(&config, ModeWord::default(), 0, &mut DeviceNames::default())
     }
 
     #[test]

@@ -4,9 +4,12 @@ use std::net::IpAddr;
 
 use clap::{Args, ValueEnum};
 use ipnet::IpNet;
+use serde::Serialize;
 
+use super::peers::device;
 use crate::{
     cli::{prefix, table},
+    monitor::DeviceNames,
     observe::flows::{FlowRow, seconds},
 };
 
@@ -52,24 +55,42 @@ impl FlowFilter {
     }
 }
 
-pub(super) fn table(rows: &[FlowRow]) -> String {
+/// A flow, and the names of the devices by which it comes in and leaves; absent if they are gone.
+#[derive(Debug, Serialize)]
+pub(super) struct NamedFlow {
+    #[serde(flatten)]
+    flow: FlowRow,
+    device_name: Option<String>,
+    out_device_name: Option<String>,
+}
+
+impl NamedFlow {
+    pub(super) fn new(flow: FlowRow, devices: &mut DeviceNames) -> Self {
+        let [device_name, out_device_name] =
+            [flow.device, flow.out_device].map(|index| devices.get(index).map(str::to_owned));
+        Self { flow, device_name, out_device_name }
+    }
+}
+
+pub(super) fn table(rows: &[NamedFlow]) -> String {
     let header =
         ["PROTO", "FROM", "TO", "IN", "LEAVES-FROM", "LEAVES-TO", "WAY", "OUT", "PACKETS", "AGE", "EXPIRES", "STATE"];
     table::render(header, &rows.iter().map(cells).collect::<Vec<_>>())
 }
 
-fn cells(row: &FlowRow) -> [String; 12] {
+fn cells(named: &NamedFlow) -> [String; 12] {
+    let row = &named.flow;
     let out = |before: String, after: String| if before == after { "=".to_owned() } else { after };
     let time = |milliseconds: Option<i64>| milliseconds.map_or_else(|| "-".to_owned(), seconds);
     [
         row.protocol.to_owned(),
         row.source.to_string(),
         row.destination.to_string(),
-        row.device.to_string(),
+        device(row.device, named.device_name.as_ref()),
         out(row.source.to_string(), row.out_source.to_string()),
         out(row.destination.to_string(), row.out_destination.to_string()),
         row.way.to_owned(),
-        row.out_device.to_string(),
+        device(row.out_device, named.out_device_name.as_ref()),
         row.packets.to_string(),
         time(row.age_ms),
         time(row.expires_in_ms.filter(|left| *left > 0)),
@@ -123,7 +144,9 @@ mod tests {
 
     #[test]
     fn an_end_that_is_not_translated_is_a_sign() {
-        let cells = cells(&row());
+        let named = NamedFlow { flow: row(), device_name: Some("veth1".to_owned()), out_device_name: None };
+        let cells = cells(&named);
+        assert_eq!((cells[3].as_str(), cells[7].as_str()), ("veth1 (3)", "4"));
         assert_eq!(cells[4..6], ["=".to_owned(), "10.244.2.2:8080".to_owned()]);
         assert_eq!(cells[9..], ["0.4 s", "1.6 s", "reverse_missing: its way back was not seen"]);
     }

@@ -10,18 +10,26 @@ mod properties;
 mod stats;
 
 use clap::{Args, Subcommand, ValueEnum};
+use flannel_common::node::NodeConfig;
 use serde::Serialize;
 
-use self::{config::ConfigRow, flows::FlowFilter, peers::PeerRow, pods::PodRow, stats::StatsRow};
+use self::{
+    config::ConfigRow,
+    flows::{FlowFilter, NamedFlow},
+    peers::PeerRow,
+    pods::PodRow,
+    stats::StatsRow,
+};
 use super::{Answer, Output, PinOptions, StateOptions, absent};
 use crate::{
     datapath::{
-        DatapathError, clock,
+        DatapathError, PinRoot, clock,
         ecmp_paths::PinnedEcmpPaths,
         maps::{ConfigMap, ModeMap, StatsMap},
         peers::pinned_peers,
     },
-    observe::flows::{self as known_flows, FlowRow},
+    monitor::DeviceNames,
+    observe::flows as known_flows,
 };
 
 /// The subcommands of `maps`.
@@ -78,7 +86,7 @@ struct Dump {
     #[serde(skip_serializing_if = "Option::is_none")]
     pods: Option<Vec<PodRow>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    flows: Option<Vec<FlowRow>>,
+    flows: Option<Vec<NamedFlow>>,
 }
 
 /// Returns the mistake in the command, if there is one: a filter of flows with another map.
@@ -120,22 +128,34 @@ impl Dump {
         let pins = options.pins.root();
         let wants = |which| options.map == Some(which) || options.map == Some(WhichMap::All);
         let config = ConfigMap::open(&pins)?.get()?;
-        let now = clock::now_ns();
-        let config_row = |mode: &ModeMap| Ok::<_, DatapathError>(ConfigRow::new(&config, mode.get()?, now));
-        let peer_rows = || {
-            let (peers, ecmp_paths) = (pinned_peers(&pins, &config)?, PinnedEcmpPaths::read(&pins)?);
-            Ok::<_, DatapathError>(peers.into_iter().map(|peer| PeerRow::new(peer, &ecmp_paths, now)).collect())
-        };
-        let flow_rows = || {
-            let rows = known_flows::read(&pins)?;
-            Ok::<_, DatapathError>(rows.into_iter().filter(|row| options.filter.takes(row)).collect())
-        };
+        let (now, mut devices) = (clock::now_ns(), DeviceNames::default());
         Ok(Self {
-            config: wants(WhichMap::Config).then(|| config_row(&ModeMap::open(&pins)?)).transpose()?,
-            peers: wants(WhichMap::Peers).then(peer_rows).transpose()?,
+            config: wants(WhichMap::Config)
+                .then(|| {
+                    Ok::<_, DatapathError>(ConfigRow::new(&config, ModeMap::open(&pins)?.get()?, now, &mut devices))
+                })
+                .transpose()?,
+            peers: wants(WhichMap::Peers).then(|| peer_rows(&pins, &config, now, &mut devices)).transpose()?,
             stats: wants(WhichMap::Stats).then(|| stats::rows(&StatsMap::open(&pins)?)).transpose()?,
-            pods: wants(WhichMap::Pods).then(|| pods::rows(&pins)).transpose()?,
-            flows: (options.map == Some(WhichMap::Flows)).then(flow_rows).transpose()?,
+            pods: wants(WhichMap::Pods).then(|| pods::rows(&pins, &mut devices)).transpose()?,
+            flows: (options.map == Some(WhichMap::Flows))
+                .then(|| flow_rows(&pins, &options.filter, &mut devices))
+                .transpose()?,
         })
     }
+}
+
+fn peer_rows(
+    pins: &PinRoot,
+    config: &NodeConfig,
+    now: u64,
+    devices: &mut DeviceNames,
+) -> Result<Vec<PeerRow>, DatapathError> {
+    let (peers, ecmp_paths) = (pinned_peers(pins, config)?, PinnedEcmpPaths::read(pins)?);
+    Ok(peers.into_iter().map(|peer| PeerRow::new(peer, &ecmp_paths, now, devices)).collect())
+}
+
+fn flow_rows(pins: &PinRoot, filter: &FlowFilter, devices: &mut DeviceNames) -> Result<Vec<NamedFlow>, DatapathError> {
+    let rows = known_flows::read(pins)?.into_iter().filter(|row| filter.takes(row));
+    Ok(rows.map(|row| NamedFlow::new(row, devices)).collect())
 }

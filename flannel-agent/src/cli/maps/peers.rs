@@ -12,6 +12,7 @@ use crate::{
         ecmp_paths::{self, PinnedEcmpPaths},
         peers::PinnedPeer,
     },
+    monitor::DeviceNames,
 };
 
 #[derive(Debug, Serialize)]
@@ -22,6 +23,8 @@ pub(super) struct PeerRow {
     vtep_mac: String,
     next_hop: String,
     oif: u32,
+    /// Absent with several next hops, and if the device is gone.
+    oif_name: Option<String>,
     mtu: u32,
     flags: Vec<&'static str>,
     generation: u32,
@@ -37,6 +40,7 @@ pub(super) struct PeerRow {
 #[derive(Debug, Serialize)]
 struct EcmpPathRow {
     oif: u32,
+    oif_name: Option<String>,
     mtu: u32,
     path_seen_ms: u64,
     path_seen_len: u32,
@@ -50,11 +54,12 @@ const fn seen(seen: &PathProbe, word: EntryState, now: u64) -> (u64, u32) {
 }
 
 impl PeerRow {
-    pub(super) fn new(peer: PinnedPeer, ecmp_paths: &PinnedEcmpPaths, now: u64) -> Self {
+    pub(super) fn new(peer: PinnedPeer, ecmp_paths: &PinnedEcmpPaths, now: u64, devices: &mut DeviceNames) -> Self {
         let PinnedPeer { index, subnet, entry } = peer;
         let ecmp_path = |(oif, ecmp_path): (u32, &EcmpPath)| {
             let (path_seen_ms, path_seen_len) = seen(&ecmp_paths::seen(&entry, ecmp_path, now), entry.word, now);
-            EcmpPathRow { oif, mtu: ecmp_path.mtu, path_seen_ms, path_seen_len }
+            let oif_name = devices.get(oif).map(str::to_owned);
+            EcmpPathRow { oif, oif_name, mtu: ecmp_path.mtu, path_seen_ms, path_seen_len }
         };
         let family = Family::of(IpAddr::from(entry.vtep));
         let has_ecmp_paths = entry.word.has(EntryState::ECMP);
@@ -71,6 +76,7 @@ impl PeerRow {
             vtep_mac: peer.vtep_mac(),
             next_hop: entry.next_hop.to_string(),
             oif: entry.oif,
+            oif_name: devices.get(entry.oif).map(str::to_owned),
             mtu: entry.mtu,
             flags: names.into_iter().filter(|(flag, _)| entry.word.has(*flag)).map(|(_, name)| name).collect(),
             generation: entry.word.generation(),
@@ -82,8 +88,9 @@ impl PeerRow {
 
     /// The device, or all that it may be.
     fn oifs(&self) -> String {
-        let oifs: Vec<_> = self.ecmp_paths.iter().map(|ecmp_path| ecmp_path.oif.to_string()).collect();
-        if oifs.is_empty() { table_number(self.oif) } else { oifs.join(",") }
+        let oifs: Vec<_> =
+            self.ecmp_paths.iter().map(|ecmp_path| device(ecmp_path.oif, ecmp_path.oif_name.as_ref())).collect();
+        if oifs.is_empty() { device(self.oif, self.oif_name.as_ref()) } else { oifs.join(", ") }
     }
 
     /// Up to which size packets were seen, by each of them.
@@ -93,6 +100,11 @@ impl PeerRow {
             self.ecmp_paths.iter().map(|ecmp_path| up_to(ecmp_path.path_seen_ms, ecmp_path.path_seen_len)).collect();
         if ecmp_paths.is_empty() { up_to(self.path_seen_ms, self.path_seen_len) } else { ecmp_paths.join(", ") }
     }
+}
+
+/// A device with its index, or the index alone where it is gone.
+pub(super) fn device(index: u32, name: Option<&String>) -> String {
+    name.map_or_else(|| table_number(index), |name| format!("{name} ({index})"))
 }
 
 fn table_number(number: u32) -> String {

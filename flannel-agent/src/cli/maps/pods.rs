@@ -1,12 +1,12 @@
 //! The pods mode `fast` knows.
 
 use flannel_common::fast::PodEntry;
-use nix::net::if_::if_indextoname;
 use serde::Serialize;
 
 use crate::{
     cli::table,
     datapath::{DatapathError, PinRoot, flows::PodMap},
+    monitor::DeviceNames,
 };
 
 #[derive(Debug, Serialize)]
@@ -22,20 +22,21 @@ pub(super) struct PodRow {
 }
 
 /// The pods by interface index; none where an older agent pinned no such map.
-pub(super) fn rows(pins: &PinRoot) -> Result<Vec<PodRow>, DatapathError> {
+pub(super) fn rows(pins: &PinRoot, devices: &mut DeviceNames) -> Result<Vec<PodRow>, DatapathError> {
     let map = match PodMap::open(pins) {
         Err(error) if error.is_absent() => return Ok(Vec::new()),
         other => other?,
     };
-    let mut rows: Vec<PodRow> = map.entries().map(|entry| entry.map(row)).collect::<Result<_, _>>()?;
+    let mut rows: Vec<PodRow> =
+        map.entries().map(|entry| entry.map(|entry| row(entry, devices))).collect::<Result<_, _>>()?;
     rows.sort_by_key(|row| row.ifindex);
     Ok(rows)
 }
 
-pub(super) fn row((ifindex, entry): (u32, PodEntry)) -> PodRow {
+pub(super) fn row((ifindex, entry): (u32, PodEntry), devices: &mut DeviceNames) -> PodRow {
     PodRow {
         ifindex,
-        veth: if_indextoname(ifindex).ok().and_then(|name| name.into_string().ok()),
+        veth: devices.get(ifindex).map(str::to_owned),
         mac: entry.mac.to_string(),
         mtu: entry.mtu,
         sends: entry.has(PodEntry::SENDS),

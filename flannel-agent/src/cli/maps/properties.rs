@@ -10,11 +10,12 @@ use crate::datapath::{
     peers::{PinnedPeer, subnet},
     testing::{any_family, any_node, any_peer},
 };
+use crate::monitor::DeviceNames;
 
 proptest! {
     #[test]
     fn any_node_has_its_lines(node in any_node(), mode: u64, now: u64) {
-        let row = config::ConfigRow::new(&node, ModeWord(mode), now);
+        let row = config::ConfigRow::new(&node, ModeWord(mode), now, &mut DeviceNames::default());
         prop_assert!(config::table(&row).starts_with("mode"));
         prop_assert!(serde_json::to_string(&row).is_ok());
     }
@@ -22,7 +23,7 @@ proptest! {
     #[test]
     fn any_peer_has_a_row(config in any_family(), entry in any_peer(), index: u32, now: u64) {
         for family in [Family::V4, Family::V6] {
-            let row = peers::PeerRow::new(PinnedPeer { index, subnet: subnet(family, &config, index), entry }, &PinnedEcmpPaths::default(), now);
+            let row = peers::PeerRow::new(PinnedPeer { index, subnet: subnet(family, &config, index), entry }, &PinnedEcmpPaths::default(), now, &mut DeviceNames::default());
             prop_assert!(serde_json::to_string(&row).is_ok());
             prop_assert_eq!(peers::table(&[row]).lines().count(), 2);
         }
@@ -30,7 +31,7 @@ proptest! {
 
     #[test]
     fn any_pod_has_a_row(ifindex: u32, mac: [u8; 6], flags: u16, mtu: u32) {
-        let row = pods::row((ifindex, PodEntry { mac: Mac(mac), flags, mtu }));
+        let row = pods::row((ifindex, PodEntry { mac: Mac(mac), flags, mtu }), &mut DeviceNames::default());
         prop_assert_eq!(pods::table(&[row]).lines().count(), 2);
     }
 }

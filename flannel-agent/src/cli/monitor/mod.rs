@@ -5,6 +5,7 @@
 //! its lease: a reader that stands still ends the sampling, not the node.
 
 mod options;
+mod pods;
 mod sink;
 
 use std::{
@@ -15,10 +16,13 @@ use std::{
 use anyhow::Context as _;
 use flannel_common::monitor::Missed;
 use flannel_host::signals::Stop;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::{
+    sync::watch::Receiver,
+    time::{MissedTickBehavior, interval},
+};
 
 pub(super) use self::options::MonitorOptions;
-use self::sink::Sink;
+use self::{pods::PodNames, sink::Sink};
 use crate::{
     datapath::{PinRoot, clock, monitor::MonitorMaps},
     monitor::Seen,
@@ -40,7 +44,8 @@ pub(super) async fn run(options: &MonitorOptions) -> anyhow::Result<String> {
     let pins = options.pins();
     let maps = MonitorMaps::claim(&pins)?;
     let sink = Sink::open(options)?;
-    let mut watch = Watch { options, pins, maps, sink, shown: 0 };
+    let pods = pods::follow(options.state_dir().to_owned()).await;
+    let mut watch = Watch { options, pins, maps, sink, pods, shown: 0 };
     watch.maps.start(&options.wanted())?;
     print("monitoring; Ctrl-C ends it");
     let ended = tokio::select! {
@@ -61,6 +66,7 @@ struct Watch<'a> {
     pins: PinRoot,
     maps: MonitorMaps,
     sink: Sink,
+    pods: Receiver<PodNames>,
     shown: u64,
 }
 
@@ -89,6 +95,9 @@ impl Watch<'_> {
 
     /// Shows the packets sampled so far. Returns true if that is as many as were asked for.
     fn drain(&mut self) -> anyhow::Result<bool> {
+        if self.pods.has_changed().unwrap_or_default() {
+            self.sink.name_pods(self.pods.borrow_and_update().clone());
+        }
         let epoch = clock::monotonic_epoch();
         let snaplen = self.options.snaplen();
         for _ in 0..AT_ONCE {

@@ -1,6 +1,9 @@
 //! The options of `monitor`.
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use clap::{Args, ValueEnum};
 use flannel_common::{
@@ -11,7 +14,7 @@ use flannel_common::{
 use ipnet::IpNet;
 
 use crate::{
-    cli::{PinOptions, prefix},
+    cli::{PinOptions, StateOptions, prefix},
     datapath::{PinRoot, monitor::MonitorSettings},
     options::OneOf,
 };
@@ -56,6 +59,8 @@ pub struct MonitorOptions {
     /// Write the packets to a capture file (pcapng) instead of printing them; - for standard output
     #[arg(short = 'w', long = "write", value_name = "FILE")]
     write: Option<PathBuf>,
+    #[command(flatten)]
+    state: StateOptions,
     #[command(flatten)]
     pins: PinOptions,
 }
@@ -120,6 +125,11 @@ impl MonitorOptions {
     /// The capture file.
     pub(super) const fn file(&self) -> Option<&PathBuf> {
         self.write.as_ref()
+    }
+
+    /// The state directory of the agent that knows names of pods.
+    pub(super) fn state_dir(&self) -> &Path {
+        &self.state.state_dir
     }
 
     /// The pins of the programs.

@@ -1,8 +1,10 @@
 //! The output of `monitor`: lines of text or JSON, or a capture file.
 
 use std::{
+    collections::BTreeMap,
     fs::File,
     io::{self, BufWriter, Write},
+    net::IpAddr,
     path::Path,
     time::Duration,
 };
@@ -10,14 +12,14 @@ use std::{
 use anyhow::Context as _;
 
 use super::options::{MonitorOptions, PacketFormat};
-use crate::monitor::{DeviceNames, Seen, json, pcapng, text};
+use crate::monitor::{Names, Seen, json, pcapng, text};
 
 type Output = BufWriter<Box<dyn Write>>;
 
 /// Lines, or a capture file.
 pub(super) struct Sink {
     to: To,
-    devices: DeviceNames,
+    names: Names,
 }
 
 enum To {
@@ -34,16 +36,21 @@ impl Sink {
             (None, PacketFormat::Text) => To::Text(standard_output()),
             (None, PacketFormat::Json) => To::Json(standard_output()),
         };
-        Ok(Self { to, devices: DeviceNames::default() })
+        Ok(Self { to, names: Names::default() })
+    }
+
+    /// Sets the names of pods, by address.
+    pub(super) fn name_pods(&mut self, pods: BTreeMap<IpAddr, String>) {
+        self.names.pods = pods;
     }
 
     /// Writes one packet.
     pub(super) fn write(&mut self, seen: &Seen<'_>, epoch: Duration) -> io::Result<()> {
-        let devices = &mut self.devices;
+        let names = &mut self.names;
         match &mut self.to {
-            To::Text(output) => output.write_all(text::line(seen, epoch, devices).as_bytes()),
-            To::Json(output) => output.write_all(json::line(seen, epoch, devices).as_bytes()),
-            To::Capture(writer) => writer.packet(seen, epoch, devices),
+            To::Text(output) => output.write_all(text::line(seen, epoch, names).as_bytes()),
+            To::Json(output) => output.write_all(json::line(seen, epoch, names).as_bytes()),
+            To::Capture(writer) => writer.packet(seen, epoch, &mut names.devices),
         }
     }
 

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use flannel_common::fast::PodEntry;
 
-use super::Step;
+use super::{Step, nat};
 use crate::{
     explain::{
         location::{LocalPod, Location},
@@ -15,11 +15,12 @@ use crate::{
 
 const TOPICS: [&str; 2] = ["source", "destination"];
 
-/// A step for each end, and one where neither is this node's business.
+/// A step for each end, one for a Service between them, and one where neither end is this node's
+/// business.
 pub(super) fn steps(facts: &Snapshot) -> Vec<Step> {
-    let ends = [(&facts.source, facts.question.source), (&facts.destination, facts.question.destination)];
-    let mut steps: Vec<Step> =
-        TOPICS.into_iter().zip(ends).map(|(topic, (place, address))| step(topic, place, address, facts)).collect();
+    let mut steps = vec![step(TOPICS[0], &facts.source, facts.question.source, facts)];
+    steps.extend(nat::service(facts));
+    steps.push(step(TOPICS[1], &facts.destination, facts.onward.address, facts));
     if let (Location::Peer(peer), Location::Peer(_) | Location::Unleased(_) | Location::Outside) =
         (&facts.source, &facts.destination)
     {
@@ -49,12 +50,7 @@ fn step(topic: &'static str, place: &Location, address: IpAddr, facts: &Snapshot
                  `refused lease` in `flannel-agent status`"
             ),
         ),
-        Location::Outside => Step::ok(
-            topic,
-            format!(
-                "{address} is neither in the pod network nor on this node. Of a Service, ask about a pod behind it"
-            ),
-        ),
+        Location::Outside => Step::ok(topic, format!("{address} is neither in the pod network nor on this node")),
     }
 }
 

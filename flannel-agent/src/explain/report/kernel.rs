@@ -43,7 +43,7 @@ pub(super) fn steps(facts: &Snapshot) -> Vec<Step> {
 }
 
 fn route(facts: &Snapshot, route: &Result<RouteAnswer, String>) -> Step {
-    let destination = facts.question.destination;
+    let destination = facts.onward.address;
     let answer = match route {
         Ok(answer) => answer,
         Err(error) => return Step::fail("route", format!("the kernel does not forward it: {error}. {FORWARDING}")),

@@ -6,6 +6,7 @@
 
 mod ends;
 mod kernel;
+mod nat;
 mod programs;
 
 use flannel_common::{
@@ -108,6 +109,7 @@ pub(super) fn build(facts: &Snapshot) -> Report {
     let mut steps = ends::steps(facts);
     steps.push(programs::mode(facts));
     steps.extend(kernel::steps(facts));
+    steps.extend(nat::masquerade(facts));
     steps.extend(programs::steps(facts));
     let verdict = verdict(facts, &steps);
     Report { steps, programs: facts.tried.iter().flatten().cloned().collect(), verdict }

@@ -2,15 +2,20 @@
 
 use flannel_common::{
     entry_state::EntryState,
+    fast::PodEntry,
     guard::Checks,
     mode::Mode,
     node::heartbeat_is_fresh,
+    program::Program,
     reason::{Reason, Verdict},
 };
 
 use super::{Step, Tried};
 use crate::{
-    explain::{location::Location, snapshot::Snapshot},
+    explain::{
+        location::{LocalPod, Location},
+        snapshot::Snapshot,
+    },
     observe::flows::{FlowRow, seconds},
 };
 
@@ -71,25 +76,52 @@ fn guard(facts: &Snapshot) -> Option<Step> {
 fn flows(facts: &Snapshot) -> Vec<Step> {
     let [there, back] = &facts.flows;
     match there {
-        None => vec![Step::ok(
+        None if may_be_learned(facts) => vec![Step::ok(
             "flow",
             "mode fast knows no such flow: its packets take the kernel's way, and may be learned from",
         )],
+        None => vec![Step::ok("flow", "mode fast knows no such flow, and learns none from this packet")],
         Some(there) => {
+            let is_left = is_left_to_the_kernel(facts);
             let text = "nothing is known of the way back; TCP needs it".to_owned();
-            let back = back.as_ref().map_or_else(|| Step::ok("back", text), |back| flow("back", back));
-            vec![flow("flow", there), back]
+            let back = back.as_ref().map_or_else(|| Step::ok("back", text), |back| flow("back", back, false));
+            vec![flow("flow", there, is_left), back]
         }
     }
 }
 
-fn flow(topic: &'static str, row: &FlowRow) -> Step {
+/// True if the maps are believed, and the pod at the end where the packet meets mode `fast` takes
+/// part in that direction.
+fn may_be_learned(facts: &Snapshot) -> bool {
+    let is_current = facts.node.as_ref().is_ok_and(|node| {
+        node.config.word.has(EntryState::VALID) && heartbeat_is_fresh(facts.now_ns, node.config.heartbeat_ns)
+    });
+    let takes_part = |pod: &LocalPod, flag| pod.entry.is_some_and(|entry| entry.has(flag));
+    is_current
+        && match (&facts.source, &facts.destination) {
+            (Location::Pod(pod), _) => takes_part(pod, PodEntry::SENDS),
+            (Location::Peer(_), Location::Pod(pod)) => takes_part(pod, PodEntry::RECEIVES),
+            _ => false,
+        }
+}
+
+/// True if the first program on the packet's way, which looks flows up, leaves it to the kernel. It
+/// is tried a moment after flows are read, and looks at more than the flow.
+fn is_left_to_the_kernel(facts: &Snapshot) -> bool {
+    let first = facts.tried.iter().flatten().find(|tried| tried.attached);
+    first.is_some_and(|tried| {
+        [Program::FromPod, Program::FromUnderlay].contains(&tried.program) && !tried.reasons.contains(&Reason::Replayed)
+    })
+}
+
+fn flow(topic: &'static str, row: &FlowRow, is_left: bool) -> Step {
     let FlowRow { protocol, source, destination, out_source, out_destination, packets, .. } = row;
     let ends = format!("{protocol} {source} to {destination}");
     let translated = (out_source, out_destination) != (source, destination);
     let out = if translated { format!(", leaving as {out_source} to {out_destination}") } else { String::new() };
     let state = match &row.why {
         Some(why) => format!("left to the kernel ({}: {why})", row.state),
+        None if is_left => "usable when it was read; the program below leaves this packet to the kernel".to_owned(),
         None => format!("usable for another {}", row.expires_in_ms.map(seconds).unwrap_or_default()),
     };
     Step::ok(topic, format!("{ends}{out}: {state}; {packets} packets replayed so far"))

@@ -3,6 +3,7 @@ use std::net::IpAddr;
 use flannel_common::{
     addr::Mac,
     entry_state::EntryState,
+    fast::PodEntry,
     guard::GuardWord,
     mode::{Mode, ModeWord},
     node::{FamilyConfig, NodeConfig},
@@ -15,9 +16,11 @@ use crate::{
     datapath::peers::PinnedPeer,
     explain::{
         location::LocalPod,
+        nat::{MasqueradeAnswer, Service, ServiceAnswer},
         question::{Question, Transport},
-        snapshot::{PinnedNode, Tunnel},
+        snapshot::{Onward, PinnedNode, Tunnel},
     },
+    observe::flows::FlowRow,
 };
 
 const NOW: u64 = 1 << 40;
@@ -84,6 +87,9 @@ fn sound() -> Snapshot {
             dport: None,
         },
         source: Location::Pod(Box::new(pod)),
+        onward: Onward { address: ip("10.244.9.2"), port: None, is_learned: false },
+        service: None,
+        masquerade: None,
         destination: Location::Peer(peer(EntryState::PLAIN)),
         node: Ok(PinnedNode {
             mode: ModeWord::new(Mode::Encap, None, 1),
@@ -237,4 +243,150 @@ fn a_path_is_held_while_it_differs() {
     assert_eq!(state(&after_tunnel(|tunnel| tunnel.peer.entry.seen = seen), "path"), StepState::Warn);
     let seen = PathProbe { until_ns: NOW + 1, hold_ns: 0, max_len: 1500, ..seen };
     assert_eq!(state(&after_tunnel(|tunnel| tunnel.peer.entry.seen = seen), "path"), StepState::Ok);
+}
+
+/// A Service with these endpoints, of which the first is followed.
+fn for_service(endpoints: &[&str], change: impl FnOnce(&mut Snapshot)) -> Report {
+    after(|facts| {
+        let endpoints: Vec<_> = endpoints.iter().map(|end| end.parse().expect("an end")).collect();
+        let service = Service { rule: "a rule".to_owned(), name: Some("default/web".to_owned()), port: 80, endpoints };
+        facts.question.destination = ip("10.96.0.1");
+        facts.onward = Onward { address: ip("10.244.9.2"), port: Some(8080), is_learned: false };
+        facts.service = Some(if service.endpoints.is_empty() {
+            facts.onward = Onward { address: ip("10.96.0.1"), port: None, is_learned: false };
+            ServiceAnswer::Empty(service)
+        } else {
+            ServiceAnswer::Translated(service)
+        });
+        change(facts);
+    })
+}
+
+fn text<'a>(story: &'a Report, topic: &str) -> &'a str {
+    let step = story.steps.iter().find(|step| step.topic == topic);
+    step.map_or_else(|| panic!("no {topic} in {story:#?}"), |step| &step.text)
+}
+
+#[test]
+fn a_service_is_named_and_its_endpoint_followed() {
+    let story = for_service(&["10.244.9.2:8080", "10.244.9.3:8080"], |_| {});
+    assert_eq!(
+        text(&story, "service"),
+        "10.96.0.1:80 is the Service default/web (a rule), translated to 10.244.9.2:8080, 10.244.9.3:8080; the kernel \
+         chooses one for each connection. The steps below follow 10.244.9.2:8080"
+    );
+    assert!(text(&story, "destination").starts_with("10.244.9.2 is in 10.244.9.0/24"), "{story:#?}");
+    assert!(text(&story, "route").starts_with("10.244.9.2 is routed"), "{story:#?}");
+    assert!(story.verdict.text.starts_with("it leaves for the node 192.168.1.12"), "{story:#?}");
+}
+
+#[test]
+fn a_service_without_endpoints_loses_the_packet() {
+    let story = for_service(&[], |facts| {
+        facts.destination = Location::Outside;
+        facts.tunnel = None;
+        facts.route = Some(Ok(answer(UNDERLAY, "192.168.1.1")));
+    });
+    assert_eq!(state(&story, "service"), StepState::Fail);
+    assert!(!story.verdict.reaches && text(&story, "service").contains("no endpoints"), "{story:#?}");
+}
+
+#[test]
+fn what_rules_do_not_say_is_named() {
+    let unknown = for_service(&["10.244.9.2:8080"], |facts| {
+        facts.service = Some(ServiceAnswer::Unknown("no tool".to_owned()));
+        facts.onward = Onward { address: ip("10.96.0.1"), port: None, is_learned: false };
+    });
+    assert_eq!(state(&unknown, "service"), StepState::Warn);
+    assert!(text(&unknown, "service").contains("no tool. If so, ask about a pod behind it"));
+    let no_proxy = for_service(&["10.244.9.2:8080"], |facts| {
+        facts.service = Some(ServiceAnswer::NoProxy);
+        facts.onward = Onward { address: ip("198.51.100.1"), port: None, is_learned: false };
+    });
+    assert_eq!(state(&no_proxy, "service"), StepState::Ok, "most addresses outside are no Service");
+    assert!(text(&no_proxy, "service").contains("IPVS"), "{no_proxy:#?}");
+    let ports = for_service(&["10.244.9.2:8080"], |facts| {
+        facts.service = Some(ServiceAnswer::Ports(vec!["tcp 80".to_owned(), "tcp 443".to_owned()]));
+    });
+    assert!(text(&ports, "service").contains("at tcp 80, tcp 443"), "{ports:#?}");
+}
+
+#[test]
+fn masquerade_is_named_where_packets_leave() {
+    let outside = |answer: MasqueradeAnswer| {
+        let story = after(|facts| {
+            facts.destination = Location::Outside;
+            facts.masquerade = Some(answer);
+        });
+        (state(&story, "masquerade"), text(&story, "masquerade").to_owned())
+    };
+    let yes = outside(MasqueradeAnswer::Yes { rule: "a rule".to_owned() });
+    assert_eq!(
+        yes,
+        (StepState::Ok, "it leaves with the address of flannel.1 in place of 10.244.1.2 (a rule)".to_owned())
+    );
+    assert!(outside(MasqueradeAnswer::No).1.contains("answers need a route back"));
+    assert_eq!(outside(MasqueradeAnswer::Unknown("why".to_owned())).0, StepState::Warn);
+    assert!(after(|_| {}).steps.iter().all(|step| step.topic != "masquerade"));
+}
+
+fn row(state: &'static str) -> FlowRow {
+    let end = |text: &str| text.parse().expect("an end");
+    FlowRow {
+        protocol: "tcp",
+        source: end("10.244.1.2:40000"),
+        destination: end("10.244.9.2:80"),
+        device: VETH,
+        out_source: end("10.244.1.2:40000"),
+        out_destination: end("10.244.9.2:80"),
+        out_device: TUNNEL,
+        way: "tunnel",
+        packets: 7,
+        age_ms: Some(500),
+        expires_in_ms: Some(1_500),
+        mirror_expires_in_ms: None,
+        needs_mirror: false,
+        mtu: 1450,
+        tos: 0,
+        ttl: 64,
+        flow_label: 0,
+        state,
+        why: None,
+        generation: 1,
+    }
+}
+
+/// Flows are read a moment before the programs are tried.
+#[test]
+fn a_flow_is_not_called_usable_where_the_program_leaves_its_packet() {
+    let with = |reason: Reason| {
+        let story = after(|facts| {
+            facts.node.as_mut().expect("a node").mode = ModeWord::new(Mode::Fast, None, 1);
+            facts.flows = [Some(row("usable")), None];
+            facts.tried = Ok(vec![tried(Program::FromPod, reason)]);
+        });
+        text(&story, "flow").to_owned()
+    };
+    assert!(with(Reason::Replayed).contains("usable for another 1.5 s"));
+    let left = with(Reason::Refreshing);
+    assert!(
+        left.contains("the program below leaves this packet to the kernel") && !left.contains("for another"),
+        "{left}"
+    );
+}
+
+/// A pod that is left alone, and maps that are stale, are not learned from.
+#[test]
+fn a_flow_may_be_learned_only_where_its_pod_takes_part() {
+    let with = |flags: u16, age_ns: u64| {
+        let story = after(|facts| {
+            facts.node.as_mut().expect("a node").mode = ModeWord::new(Mode::Fast, None, 1);
+            facts.now_ns += age_ns;
+            if let Location::Pod(pod) = &mut facts.source {
+                pod.entry = Some(PodEntry { mac: Mac::default(), flags, mtu: 1450 });
+            }
+        });
+        text(&story, "flow").contains("may be learned from")
+    };
+    assert!(with(PodEntry::SENDS, 0) && !with(PodEntry::RECEIVES, 0) && !with(PodEntry::SENDS, 61_000_000_000));
 }

@@ -27,7 +27,7 @@ const PROBE: &str = "add table ip flannel-probe\n\
     add rule ip flannel-probe probe masquerade fully-random\n";
 
 /// The name of our table of a family.
-pub(super) const fn table(family: Family) -> &'static str {
+pub(crate) const fn table(family: Family) -> &'static str {
     match family {
         Family::V4 => "flannel-ipv4",
         Family::V6 => "flannel-ipv6",

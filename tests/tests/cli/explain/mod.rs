@@ -4,5 +4,6 @@
 mod bugtool;
 mod check;
 mod diff;
+mod services;
 mod story;
 mod strict;

@@ -42,7 +42,11 @@ fn the_peers_are_shown_with_and_without_an_agent() -> Result<()> {
         assert_eq!(words(&lines[0]), ["SUBNET", "VTEP", "VTEP-MAC", "NEXT-HOP", "OIF", "MTU", "PATH", "SEEN"]);
         let index = agent.node().sh("cat /sys/class/net/eth0/ifindex")?.stdout.trim().to_owned();
         let row = words(&lines[1]);
-        assert_eq!(row[..7], [PEER, "192.168.1.12", "02:00:00:00:00:09", "192.168.1.12", &index, "1500", "plain"]);
+        let index = format!("({index})");
+        assert_eq!(
+            row[..8],
+            [PEER, "192.168.1.12", "02:00:00:00:00:09", "192.168.1.12", "eth0", &index, "1500", "plain"]
+        );
         assert_eq!(lines.len(), 2, "{lines:?}");
 
         let document = json(agent, "peers")?;
@@ -54,6 +58,7 @@ fn the_peers_are_shown_with_and_without_an_agent() -> Result<()> {
             ("vtep", "192.168.1.12".into()),
             ("vtep_mac", "02:00:00:00:00:09".into()),
             ("next_hop", "192.168.1.12".into()),
+            ("oif_name", "eth0".into()),
             ("mtu", 1500.into()),
             ("flags", vec!["plain"].into()),
         ] {
@@ -103,6 +108,8 @@ fn the_nodes_own_data_are_shown_with_the_heartbeat() -> Result<()> {
             ("vni", 1.into()),
             ("port", 8472.into()),
             ("source_ports", "32768-60999".into()),
+            ("tunnel_interface", "flannel.1".into()),
+            ("underlay_interface", "eth0".into()),
         ] {
             assert_eq!(config[name], value, "{name} of {config}");
         }

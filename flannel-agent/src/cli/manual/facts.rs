@@ -1,0 +1,172 @@
+//! Examples, files, exit status and related tools of each command.
+
+/// A term and its meaning.
+type Term = (&'static str, &'static str);
+
+/// The parts of a page that `--help` does not have.
+#[derive(Debug)]
+pub(super) struct Facts {
+    /// Command lines, each with what it does.
+    pub(super) examples: &'static [Term],
+    pub(super) files: Vec<Term>,
+    pub(super) exit: Vec<Term>,
+    /// Pages of other programs.
+    pub(super) tools: &'static [&'static str],
+}
+
+const STATE: Term = ("/run/flannel", "State directory: the agent's socket (agent.sock), its lock and its records.");
+const SUBNET_ENV: Term = ("/run/flannel/subnet.env", "Subnet, MTU and masquerade of this node, for the CNI plugin.");
+const PINS: Term = ("/sys/fs/bpf/flannel", "Pinned maps, programs and links. They outlive the agent.");
+const NET_CONF: Term = ("/etc/kube-flannel/net-conf.json", "Network configuration, with Kubernetes as the store.");
+const SETTINGS: Term = ("/etc/default/flannel-agent", "Variables of the systemd unit, in the Debian package.");
+const NO_FILES: Term = ("None", "This command reads and writes no file but those that are named in its arguments.");
+
+const DONE: Term = ("0", "The command did its work.");
+const FAILED: Term = ("1", "It failed; the reason is on standard error.");
+const USAGE: Term = ("2", "Wrong usage: all mistakes are listed.");
+
+/// Pages that belong together.
+pub(super) const SUBJECTS: [&[&str]; 5] = [
+    &["flannel-agent", "flannel-agent-run", "flanneld"],
+    &["flannel-agent-status", "flannel-agent-check", "flannel-agent-top", "flannel-agent-bugtool"],
+    &["flannel-agent-explain", "flannel-agent-monitor", "flannel-agent-maps-dump", "flannel-agent-top"],
+    &["flannel-agent-datapath-set", "flannel-agent-guard-set", "flannel-agent-flows-flush"],
+    &["flannel-agent-prepare", "flannel-agent-install", "flannel-agent-cleanup", "flannel-agent-docker-opts"],
+];
+
+const RUN_EXIT: [Term; 3] = [
+    ("0", "SIGTERM or SIGINT, also while it waits for the store; help and version."),
+    ("1", "It cannot start; or, while it runs, the kernel's netlink events cannot be read any more."),
+    USAGE,
+];
+
+/// The facts about the command with this page.
+pub(super) fn facts(page: &str) -> Facts {
+    Facts { examples: examples(page), files: files(page), exit: exit(page), tools: tools(page) }
+}
+
+fn examples(page: &str) -> &'static [Term] {
+    match page {
+        "flannel-agent" => &[
+            ("flannel-agent check", "See what this host supports."),
+            ("flannel-agent run --etcd-endpoints=http://10.0.0.1:2379 --iface=eth0 --ip-masq", "Run the daemon."),
+            ("flannel-agent status", "See lease, mode and peers."),
+        ],
+        "flannel-agent-run" => &[
+            (
+                "flannel-agent run --etcd-endpoints=http://10.0.0.1:2379 --iface=eth0 --ip-masq",
+                "With etcd as the store.",
+            ),
+            ("flannel-agent run --kube-subnet-mgr --ip-masq", "In a pod, with Kubernetes as the store."),
+            ("flannel-agent run --datapath=kernel", "Without eBPF on the path of packets."),
+        ],
+        "flanneld" => &[
+            ("flanneld -etcd-endpoints=http://10.0.0.1:2379 -iface=eth0 -ip-masq", "With etcd as the store."),
+            ("flanneld -kube-subnet-mgr -ip-masq", "In a pod, with Kubernetes as the store."),
+        ],
+        "flannel-agent-status" => &[
+            ("flannel-agent status", "Print the state of this node."),
+            ("flannel-agent status --wait=2m", "Wait until the node is ready, at most two minutes."),
+            ("flannel-agent status -o json", "The same for programs."),
+        ],
+        "flannel-agent-maps" => &[("flannel-agent maps dump peers", "Print the peers as the programs see them.")],
+        "flannel-agent-maps-dump" => &[
+            ("flannel-agent maps dump peers", "Print the peers as the programs see them."),
+            ("flannel-agent maps dump flows --src 10.244.1.5", "Print the known flows of one pod."),
+            ("flannel-agent maps dump --diff", "Compare leases, maps and kernel."),
+        ],
+        "flannel-agent-datapath" => &[("flannel-agent datapath show", "Print the mode in force.")],
+        "flannel-agent-datapath-show" => &[("flannel-agent datapath show -o json", "Print mode and generation.")],
+        "flannel-agent-datapath-set" => &[
+            ("flannel-agent datapath set kernel", "Take all packets off the programs, at once."),
+            ("flannel-agent datapath set auto", "Return to the mode of options and configuration."),
+        ],
+        "flannel-agent-guard" => &[("flannel-agent guard show", "Print the modes of the guard.")],
+        "flannel-agent-guard-show" => &[("flannel-agent guard show", "Print modes and offenders.")],
+        "flannel-agent-guard-set" => &[
+            ("flannel-agent guard set audit", "Count, and drop nothing."),
+            ("flannel-agent guard set enforce --only outer", "Drop tunnel packets from senders without a lease."),
+        ],
+        "flannel-agent-flows" | "flannel-agent-flows-flush" => {
+            &[("flannel-agent flows flush", "Let the kernel see every flow again.")]
+        }
+        "flannel-agent-bugtool" => &[("flannel-agent bugtool -o report.tar.gz", "Write the archive for a bug report.")],
+        "flannel-agent-check" => &[
+            ("flannel-agent check", "See what this host supports, and the remedy for what it does not."),
+            ("flannel-agent check -o json", "The same for programs."),
+        ],
+        "flannel-agent-explain" => &[
+            ("flannel-agent explain 10.244.1.5 10.244.2.7", "Follow a packet from a pod to a pod of another node."),
+            ("flannel-agent explain 10.244.1.5 10.244.2.7 --proto udp --dport 53", "The same for a DNS query."),
+        ],
+        "flannel-agent-monitor" => &[
+            ("flannel-agent monitor --drops", "Show the packets that are dropped."),
+            ("flannel-agent monitor --src 10.244.1.5 --count 20", "Show twenty packets of one pod."),
+            ("flannel-agent monitor -w packets.pcapng", "Write packets for tcpdump or Wireshark."),
+        ],
+        "flannel-agent-top" => &[
+            ("flannel-agent top", "Show rates live, until q."),
+            ("flannel-agent top --once --interval 5s", "Print the rates of the next five seconds."),
+            ("flannel-agent top --sort packets", "Show the flows with the most packets first."),
+        ],
+        "flannel-agent-cleanup" => &[("flannel-agent cleanup", "Remove everything the agent made on this node.")],
+        "flannel-agent-prepare" => &[("flannel-agent prepare", "Mount the bpf filesystem, set the sysctls.")],
+        "flannel-agent-docker-opts" => &[("flannel-agent docker-opts", "Write the options of the Docker daemon.")],
+        "flannel-agent-install" => {
+            &[("flannel-agent install /flannel /opt/cni/bin/flannel", "Copy the CNI plugin to the host.")]
+        }
+        "flannel-agent-completions" => {
+            &[("flannel-agent completions bash", "Print the script that completes this command line in bash.")]
+        }
+        "flannel-agent-manual" => &[("flannel-agent manual /usr/share/man/man8", "Write these pages.")],
+        _ => &[],
+    }
+}
+
+fn files(page: &str) -> Vec<Term> {
+    match page {
+        "flannel-agent" | "flannel-agent-run" | "flanneld" => vec![STATE, SUBNET_ENV, PINS, NET_CONF, SETTINGS],
+        "flannel-agent-cleanup" | "flannel-agent-bugtool" => vec![STATE, SUBNET_ENV, PINS],
+        "flannel-agent-docker-opts" => vec![SUBNET_ENV],
+        "flannel-agent-install" | "flannel-agent-completions" | "flannel-agent-manual" => vec![NO_FILES],
+        "flannel-agent-prepare" | "flannel-agent-monitor" => vec![PINS],
+        _ => vec![STATE, PINS],
+    }
+}
+
+fn exit(page: &str) -> Vec<Term> {
+    match page {
+        "flannel-agent-run" | "flanneld" => RUN_EXIT.to_vec(),
+        "flannel-agent-status" => vec![
+            ("0", "The node is ready."),
+            ("1", "It is not ready, or the agent does not answer."),
+            ("2", "No agent runs; or wrong usage."),
+        ],
+        "flannel-agent-check" => {
+            vec![("0", "Pods can reach each other."), ("1", "They would not: a finding says FAIL."), USAGE]
+        }
+        "flannel-agent-explain" => vec![
+            ("0", "The packet gets through this node's part of its way."),
+            ("1", "It would be lost, at the step that says FAIL; or the kernel cannot be asked."),
+            USAGE,
+        ],
+        "flannel-agent-maps-dump" => {
+            vec![DONE, ("1", "It failed; with --diff also: there is a difference."), USAGE]
+        }
+        "flannel-agent-prepare" => {
+            vec![("0", "Also with a warning, where the kernel path has to serve."), FAILED, USAGE]
+        }
+        _ => vec![DONE, FAILED, USAGE],
+    }
+}
+
+fn tools(page: &str) -> &'static [&'static str] {
+    match page {
+        "flannel-agent" | "flannel-agent-run" | "flanneld" => &["ip(8)", "bpftool(8)", "nft(8)", "systemctl(1)"],
+        "flannel-agent-monitor" => &["tcpdump(1)"],
+        "flannel-agent-maps" | "flannel-agent-maps-dump" => &["bpftool-map(8)", "bridge(8)"],
+        "flannel-agent-explain" => &["ip-route(8)", "bridge(8)", "nft(8)"],
+        "flannel-agent-status" | "flannel-agent-top" => &["ip(8)", "conntrack(8)"],
+        _ => &[],
+    }
+}

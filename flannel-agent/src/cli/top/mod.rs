@@ -1,0 +1,101 @@
+//! `flannel-agent top`: the dashboard of this node, live or as one frame of text.
+//!
+//! It reads the pins at intervals, and asks the agent for its problems, if one answers in time.
+
+mod print;
+mod screen;
+
+use std::{
+    io::{self, IsTerminal as _},
+    path::Path,
+    time::Duration,
+};
+
+use anyhow::bail;
+use clap::Args;
+use flannel_host::duration;
+
+use super::{Answer, PinOptions, StateOptions, absent, color::ColorOptions, status::problems};
+use crate::{
+    datapath::PinRoot,
+    observe::socket::ask_status,
+    top::{Board, SortKey, TopSample, View, view::Palette},
+};
+
+/// The time to wait for an agent that does not answer.
+const PATIENCE: Duration = Duration::from_millis(200);
+
+/// The interval, the order, and the paths of the agent's state and pins.
+#[derive(Debug, Args)]
+pub struct TopOptions {
+    /// Time between two readings, which rates are the difference of: seconds, or for example 1m
+    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = interval)]
+    interval: Duration,
+    /// Print one frame as text, after one interval, and end
+    #[arg(long)]
+    once: bool,
+    /// Order of peers and flows
+    #[arg(long, value_enum, value_name = "ORDER", default_value_t)]
+    sort: SortKey,
+    #[command(flatten)]
+    color: ColorOptions,
+    #[command(flatten)]
+    state: StateOptions,
+    #[command(flatten)]
+    pins: PinOptions,
+}
+
+/// An interval during which a clock advances.
+fn interval(text: &str) -> Result<Duration, String> {
+    let interval = duration::parse(text)?;
+    if interval.is_zero() { Err("rates need an interval of a second at least".to_owned()) } else { Ok(interval) }
+}
+
+/// Runs the command. It prints by itself, unless one frame was asked for.
+pub(super) async fn run(options: &TopOptions) -> anyhow::Result<Answer> {
+    let palette = Palette { on: options.color.paint().0 };
+    let mut source = Source { pins: options.pins.root(), before: None };
+    let first = match source.sample() {
+        Ok(first) => first,
+        Err(error) => return Err(absent::explain(error, &options.state).await),
+    };
+    if options.once {
+        source.before = Some(first);
+        tokio::time::sleep(options.interval).await;
+        let board = source.board(options.sort, &options.state.state_dir).await?;
+        return Ok(print::text(&View { board: &board, palette, keys: "" }).into());
+    }
+    if !io::stdout().is_terminal() {
+        bail!("standard output is no terminal; `flannel-agent top --once` prints one frame");
+    }
+    screen::run(source, options, palette).await?;
+    Ok(String::new().into())
+}
+
+/// The readings, one after the other.
+struct Source {
+    pins: PinRoot,
+    before: Option<TopSample>,
+}
+
+impl Source {
+    fn sample(&self) -> Result<TopSample, crate::datapath::DatapathError> {
+        TopSample::read(&self.pins)
+    }
+
+    /// Reads the maps, and compares them with the reading before.
+    async fn board(&mut self, sort: SortKey, state_dir: &Path) -> anyhow::Result<Board> {
+        let now = self.sample()?;
+        let mut board = Board::new(self.before.as_ref(), &now, sort);
+        self.before = Some(now);
+        match tokio::time::timeout(PATIENCE, ask_status(state_dir)).await {
+            Ok(Ok(status)) => {
+                let ready = if status.ready { "ready" } else { "not ready" };
+                board.agent = format!("agent {} {ready}", status.version);
+                board.problems = problems(&status);
+            }
+            Ok(Err(_)) | Err(_) => "no agent answers".clone_into(&mut board.agent),
+        }
+        Ok(board)
+    }
+}

@@ -1,0 +1,321 @@
+//! Rates: the difference between two samples. Pure.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, HashMap},
+    net::{IpAddr, SocketAddr},
+};
+
+use clap::ValueEnum;
+use flannel_common::{
+    mode::Mode,
+    program::Program,
+    reason::{Reason, Verdict},
+    stats::Counter,
+};
+use ipnet::IpNet;
+
+use super::sample::{CountedFlow, PeerPlace, TopSample};
+
+/// Units a second; `None` before there is a second sample.
+pub type Rate = Option<f64>;
+
+/// The programs that take packets off the kernel's path.
+const TAKING: [Program; 3] = [Program::FromPod, Program::ToTunnel, Program::FromUnderlay];
+
+/// The order of peers and flows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum SortKey {
+    /// The busiest first
+    #[default]
+    Rate,
+    /// The most packets so far first
+    Packets,
+    /// By address
+    Address,
+}
+
+/// Everything that is drawn.
+#[derive(Clone, Debug)]
+pub struct Board {
+    /// The mode in force.
+    pub mode: Mode,
+    /// Seconds since the agent's last heartbeat.
+    pub heartbeat_age: Option<f64>,
+    /// True if the programs believe the maps.
+    pub is_current: bool,
+    /// The programs that take packets off the kernel's path.
+    pub hooks: Vec<HookRate>,
+    /// The peers.
+    pub peers: Vec<PeerRate>,
+    /// The flows that mode `fast` has learned.
+    pub flows: Vec<FlowRate>,
+    /// Reasons for which packets are dropped.
+    pub drops: Vec<ReasonRate>,
+    /// Reasons for which packets are left to the kernel.
+    pub left: Vec<ReasonRate>,
+    /// The agent in one line, as its socket answers.
+    pub agent: String,
+    /// Its problems.
+    pub problems: Vec<String>,
+    /// The order of peers and flows.
+    pub sort: SortKey,
+}
+
+/// The packets that one program sees.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HookRate {
+    /// The program.
+    pub program: Program,
+    /// Packets a second.
+    pub packets: Rate,
+    /// Bytes a second.
+    pub bytes: Rate,
+    /// The share of packets it takes off the kernel's path, of 1; `None` without packets.
+    pub taken: Option<f64>,
+}
+
+/// The replayed packets to and from one peer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PeerRate {
+    /// The peer.
+    pub peer: PeerPlace,
+    /// Packets a second to it.
+    pub to: Rate,
+    /// Packets a second from it.
+    pub from: Rate,
+    /// Its flows.
+    pub flows: usize,
+    /// Packets so far, of the flows that are known now.
+    pub total: u64,
+}
+
+/// The replayed packets of one flow.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FlowRate {
+    /// `tcp` or `udp`.
+    pub protocol: &'static str,
+    /// The sender, as packets come in.
+    pub source: SocketAddr,
+    /// To whom they are.
+    pub destination: SocketAddr,
+    /// To whom they leave, where that differs.
+    pub translated: Option<SocketAddr>,
+    /// `tunnel`, `pod` or `direct`.
+    pub way: &'static str,
+    /// Packets a second.
+    pub packets: Rate,
+    /// Packets so far.
+    pub total: u64,
+    /// `usable`, or the reason why not.
+    pub state: &'static str,
+}
+
+/// The packets of one program and reason.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ReasonRate {
+    /// The program.
+    pub program: Program,
+    /// The reason.
+    pub reason: Reason,
+    /// Packets a second.
+    pub packets: Rate,
+    /// Packets so far.
+    pub total: u64,
+}
+
+impl SortKey {
+    /// The order after this one.
+    #[must_use]
+    pub const fn next(self) -> Self {
+        match self {
+            Self::Rate => Self::Packets,
+            Self::Packets => Self::Address,
+            Self::Address => Self::Rate,
+        }
+    }
+
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Rate => "rate",
+            Self::Packets => "packets",
+            Self::Address => "address",
+        }
+    }
+}
+
+impl Board {
+    /// Compares two samples. Without an earlier one there are totals and no rates.
+    pub fn new(before: Option<&TopSample>, now: &TopSample, sort: SortKey) -> Self {
+        let span = Span::between(before, now);
+        let flows = flow_rates(before, now, span);
+        let peers = peer_rates(now, &flows, span);
+        let reasons = reason_rates(before, now, span);
+        let (drops, left) = reasons.into_iter().partition(|row| row.reason.verdict() == Verdict::Drop);
+        let mut board = Self {
+            mode: now.mode,
+            heartbeat_age: now.heartbeat_age_ns.map(seconds),
+            is_current: now.is_current,
+            hooks: TAKING.map(|program| hook_rate(program, before, now, span)).to_vec(),
+            peers,
+            flows,
+            drops,
+            left,
+            agent: String::new(),
+            problems: Vec::new(),
+            sort,
+        };
+        board.order(sort);
+        board
+    }
+
+    /// Puts peers and flows in another order.
+    pub fn order(&mut self, sort: SortKey) {
+        self.sort = sort;
+        let busy = |rate: Rate| Reverse(rate.unwrap_or_default().to_bits());
+        // Bits of floats that are not negative are in the order of the floats.
+        match sort {
+            SortKey::Rate => {
+                self.peers.sort_by_key(|row| (busy(row.busy()), row.peer.subnet));
+                self.flows.sort_by_key(|row| (busy(row.packets), Reverse(row.total), row.key()));
+            }
+            SortKey::Packets => {
+                self.peers.sort_by_key(|row| (Reverse(row.total), row.peer.subnet));
+                self.flows.sort_by_key(|row| (Reverse(row.total), row.key()));
+            }
+            SortKey::Address => {
+                self.peers.sort_by_key(|row| row.peer.subnet);
+                self.flows.sort_by_key(FlowRate::key);
+            }
+        }
+    }
+}
+
+impl PeerRate {
+    /// Packets a second in both directions.
+    fn busy(&self) -> Rate {
+        Some(self.to? + self.from?)
+    }
+}
+
+impl FlowRate {
+    const fn key(&self) -> (SocketAddr, SocketAddr, &'static str) {
+        (self.source, self.destination, self.protocol)
+    }
+}
+
+/// Seconds between two samples.
+#[derive(Clone, Copy, Debug)]
+struct Span(Option<f64>);
+
+impl Span {
+    fn between(before: Option<&TopSample>, now: &TopSample) -> Self {
+        let nanoseconds = before.map(|before| now.now_ns.saturating_sub(before.now_ns)).filter(|span| *span > 0);
+        Self(nanoseconds.map(seconds))
+    }
+
+    fn rate(self, number: u64) -> Rate {
+        self.0.map(|span| float(number) / span)
+    }
+}
+
+/// Nanoseconds as seconds.
+fn seconds(nanoseconds: u64) -> f64 {
+    float(nanoseconds) / 1e9
+}
+
+/// A number as far as it is shown: three digits of it.
+#[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
+pub(super) const fn float(number: u64) -> f64 {
+    number as f64
+}
+
+/// The increase of a counter; its whole value if it is smaller than before, as with new maps.
+fn increase(before: Option<u64>, now: u64) -> u64 {
+    before.and_then(|before| now.checked_sub(before)).unwrap_or(now)
+}
+
+fn since(key: (Program, Reason), before: Option<&TopSample>, now: &TopSample) -> Counter {
+    let of = |sample: &TopSample| sample.counters.get(&key).copied().unwrap_or_default();
+    let (before, now) = (before.map(of), of(now));
+    Counter {
+        packets: increase(before.map(|one| one.packets), now.packets),
+        bytes: increase(before.map(|one| one.bytes), now.bytes),
+    }
+}
+
+/// True for packets that count as seen: not the host's own traffic.
+fn is_ours(reason: Reason) -> bool {
+    reason != Reason::NotTunnel
+}
+
+fn hook_rate(program: Program, before: Option<&TopSample>, now: &TopSample, span: Span) -> HookRate {
+    let (mut all, mut taken) = (Counter::default(), 0);
+    for reason in Reason::ALL.into_iter().filter(|reason| is_ours(*reason)) {
+        let counted = since((program, reason), before, now);
+        all.packets += counted.packets;
+        all.bytes += counted.bytes;
+        taken += if reason.verdict() == Verdict::Redirect { counted.packets } else { 0 };
+    }
+    let share = (span.0.is_some() && all.packets > 0).then(|| float(taken) / float(all.packets));
+    HookRate { program, packets: span.rate(all.packets), bytes: span.rate(all.bytes), taken: share }
+}
+
+/// Reasons for which packets were dropped so far, or are left to the kernel now; the busiest first.
+fn reason_rates(before: Option<&TopSample>, now: &TopSample, span: Span) -> Vec<ReasonRate> {
+    let row = |(&(program, reason), counter): (&(Program, Reason), &Counter)| {
+        let packets = span.rate(since((program, reason), before, now).packets);
+        ReasonRate { program, reason, packets, total: counter.packets }
+    };
+    let is_shown = |row: &ReasonRate| match row.reason.verdict() {
+        Verdict::Drop => true,
+        Verdict::Redirect => false,
+        Verdict::Pass => {
+            TAKING.contains(&row.program) && is_ours(row.reason) && row.packets.is_some_and(|rate| rate > 0.0)
+        }
+    };
+    let mut rows: Vec<_> = now.counters.iter().map(row).filter(is_shown).collect();
+    rows.sort_by_key(|row| (Reverse(row.packets.unwrap_or_default().to_bits()), Reverse(row.total)));
+    rows
+}
+
+fn flow_rates(before: Option<&TopSample>, now: &TopSample, span: Span) -> Vec<FlowRate> {
+    let key = |row: &CountedFlow| (row.protocol, row.source, row.destination, row.device);
+    let earlier: HashMap<_, u64> =
+        before.iter().flat_map(|sample| &sample.flows).map(|row| (key(row), row.packets)).collect();
+    let rate = |row: &CountedFlow| FlowRate {
+        protocol: row.protocol,
+        source: row.source,
+        destination: row.destination,
+        translated: Some(row.out_destination).filter(|out| *out != row.destination),
+        way: row.way,
+        packets: span.rate(increase(earlier.get(&key(row)).copied(), row.packets)),
+        total: row.packets,
+        state: row.state,
+    };
+    now.flows.iter().map(rate).collect()
+}
+
+/// Sums the flows of each peer. In other modes than `fast` no flow is known, and no rate.
+fn peer_rates(now: &TopSample, flows: &[FlowRate], span: Span) -> Vec<PeerRate> {
+    let zero = span.rate(0).filter(|_| now.mode == Mode::Fast);
+    let idle = |peer: &PeerPlace| PeerRate { peer: peer.clone(), to: zero, from: zero, flows: 0, total: 0 };
+    let mut rates: Vec<PeerRate> = now.peers.iter().map(idle).collect();
+    let places: BTreeMap<IpNet, usize> = now.peers.iter().map(|peer| peer.subnet).zip(0..).collect();
+    let peer_of = |address: IpAddr| {
+        // Subnets do not overlap, so the last that begins before the address has it, or none.
+        let (subnet, place) = places.range(..=IpNet::from(address)).next_back()?;
+        subnet.contains(&address).then_some(*place)
+    };
+    for flow in flows {
+        let out = flow.way != "pod";
+        let end = if out { flow.translated.unwrap_or(flow.destination) } else { flow.source };
+        let Some(rate) = peer_of(end.ip()).and_then(|place| rates.get_mut(place)) else { continue };
+        let direction = if out { &mut rate.to } else { &mut rate.from };
+        *direction = direction.zip(flow.packets).map(|(sum, more)| sum + more);
+        rate.flows += 1;
+        rate.total += flow.total;
+    }
+    rates
+}

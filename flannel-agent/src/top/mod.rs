@@ -1,0 +1,19 @@
+//! The dashboard of `flannel-agent top`: rates of packets by program, peer, flow and reason.
+//!
+//! [`sample`] reads the pinned maps, [`board`] compares two samples, and [`view`] draws the result;
+//! the latter two are pure. The command (`cli::top`) owns terminal and time. No agent is needed;
+//! where one answers, its problems are shown too.
+//!
+//! Not known here are bytes of a single peer or flow: the programs count bytes by program and
+//! reason alone.
+
+pub mod board;
+pub mod sample;
+pub mod view;
+
+pub use board::{Board, SortKey};
+pub use sample::TopSample;
+pub use view::View;
+
+#[cfg(test)]
+mod tests;

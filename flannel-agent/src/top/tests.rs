@@ -1,0 +1,187 @@
+//! Samples through comparison and drawing.
+
+use std::collections::BTreeMap;
+
+use flannel_common::{mode::Mode, program::Program, reason::Reason, stats::Counter};
+use ratatui::{Terminal, backend::TestBackend, style::Color};
+
+use super::{
+    Board, SortKey, TopSample, View,
+    sample::{CountedFlow, PeerPlace},
+    view::Palette,
+};
+
+const SECOND: u64 = 1_000_000_000;
+
+fn flow(source: &str, destination: &str, out: &str, way: &'static str, packets: u64) -> CountedFlow {
+    let end = |text: &str| text.parse().expect("an address and a port");
+    let (source, destination, out_destination) = (end(source), end(destination), end(out));
+    CountedFlow { protocol: "tcp", source, destination, device: 3, out_destination, way, packets, state: "usable" }
+}
+
+fn peer(number: u8, way: &'static str) -> PeerPlace {
+    let subnet = format!("10.244.{number}.0/24").parse().expect("a prefix");
+    PeerPlace { subnet, vtep: [192, 168, 1, number].into(), way }
+}
+
+/// A node with two peers: `packets` of each flow, and as many of each counter.
+fn sample(second: u64, packets: u64) -> TopSample {
+    let counters = [
+        (Program::FromPod, Reason::Replayed),
+        (Program::FromUnderlay, Reason::NotTunnel),
+        (Program::FromUnderlay, Reason::RefusedVtep),
+        (Program::ToUnderlay, Reason::PathSeen),
+    ];
+    let counted = Counter { packets, bytes: packets * 100 };
+    let mut counters = BTreeMap::from(counters.map(|key| (key, counted)));
+    counters.insert((Program::FromPod, Reason::Refreshing), Counter { packets: packets / 10, bytes: packets * 10 });
+    TopSample {
+        now_ns: second * SECOND,
+        mode: Mode::Fast,
+        heartbeat_age_ns: Some(SECOND / 2),
+        is_current: true,
+        counters,
+        peers: vec![peer(2, "tunnel"), peer(3, "kernel")],
+        flows: vec![
+            flow("10.244.1.5:40000", "10.96.0.1:80", "10.244.2.2:8080", "tunnel", packets),
+            flow("10.244.2.2:8080", "10.244.1.5:40000", "10.244.1.5:40000", "pod", packets / 2),
+            flow("10.244.1.6:40001", "10.244.1.7:80", "10.244.1.7:80", "pod", packets * 2),
+        ],
+    }
+}
+
+fn board() -> Board {
+    Board::new(Some(&sample(1, 1000)), &sample(3, 3000), SortKey::Rate)
+}
+
+/// The lines of a frame, and the backend for its colours.
+fn draw(view: View<'_>, width: u16, height: u16) -> (Vec<String>, TestBackend) {
+    let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("a terminal in memory");
+    terminal.draw(|frame| frame.render_widget(view, frame.area())).expect("drawn");
+    let backend = terminal.backend().clone();
+    let symbols: Vec<_> = backend.buffer().content.iter().map(ratatui::buffer::Cell::symbol).collect();
+    (symbols.chunks(usize::from(width)).map(<[&str]>::concat).collect(), backend)
+}
+
+fn line<'a>(lines: &'a [String], part: &str) -> &'a str {
+    lines.iter().find(|line| line.contains(part)).unwrap_or_else(|| panic!("no {part} in {lines:#?}"))
+}
+
+#[test]
+fn rates_are_differences_over_time() {
+    let board = board();
+    let pods = &board.hooks[0];
+    assert_eq!((pods.program, pods.packets, pods.bytes), (Program::FromPod, Some(1100.0), Some(110_000.0)));
+    assert_eq!(pods.taken, Some(2000.0 / 2200.0));
+    let nodes = &board.hooks[2];
+    assert_eq!((nodes.packets, nodes.taken), (Some(1000.0), Some(0.0)), "without the host's own traffic");
+    let first = &board.peers[0];
+    assert_eq!((first.peer.subnet.to_string().as_str(), first.flows), ("10.244.2.0/24", 2), "by its translated end");
+    assert_eq!((first.to, first.from), (Some(1000.0), Some(500.0)));
+    assert_eq!(board.peers[1].to, Some(0.0));
+    let rates: Vec<_> = board.flows.iter().map(|flow| flow.packets).collect();
+    assert_eq!(rates, [Some(2000.0), Some(1000.0), Some(500.0)]);
+}
+
+#[test]
+fn one_sample_has_totals_and_no_rates() {
+    let board = Board::new(None, &sample(1, 1000), SortKey::Rate);
+    assert_eq!((board.hooks[0].packets, board.hooks[0].taken), (None, None));
+    assert_eq!((board.peers[0].to, board.flows[0].packets, board.flows[0].total), (None, None, 2000));
+}
+
+/// A flow that is learned again counts from zero, and so do the counters of new maps.
+#[test]
+fn a_counter_that_became_smaller_counts_from_zero() {
+    let board = Board::new(Some(&sample(1, 3000)), &sample(2, 500), SortKey::Rate);
+    assert_eq!(board.hooks[0].packets, Some(550.0));
+    assert_eq!(board.flows[0].packets, Some(1000.0));
+}
+
+/// The programs count no packets of single peers: 0 would be wrong.
+#[test]
+fn peers_have_no_rates_in_other_modes() {
+    let encap = |second, packets| TopSample { mode: Mode::Encap, flows: Vec::new(), ..sample(second, packets) };
+    let board = Board::new(Some(&encap(1, 10)), &encap(2, 20), SortKey::Rate);
+    assert_eq!((board.peers[0].to, board.peers[0].from), (None, None));
+}
+
+#[test]
+fn drops_and_packets_left_to_the_kernel_are_apart() {
+    let board = board();
+    let names = |rows: &[super::board::ReasonRate]| rows.iter().map(|row| row.reason.name()).collect::<Vec<_>>();
+    assert_eq!((names(&board.drops), names(&board.left)), (vec!["refused_vtep"], vec!["refreshing"]));
+    let idle = Board::new(Some(&sample(1, 1000)), &sample(2, 1000), SortKey::Rate);
+    assert_eq!((idle.drops.len(), idle.left.len()), (1, 0), "drops stay, the rest is shown while it happens");
+}
+
+#[test]
+fn the_order_is_the_one_asked_for() {
+    let mut board = board();
+    let first = |board: &Board| board.flows[0].source.to_string();
+    assert_eq!(first(&board), "10.244.1.6:40001");
+    board.order(SortKey::Address);
+    assert_eq!(
+        (first(&board), board.peers[0].peer.subnet.to_string()),
+        ("10.244.1.5:40000".into(), "10.244.2.0/24".into())
+    );
+    assert_eq!(SortKey::Rate.next().next().next(), SortKey::Rate);
+}
+
+#[test]
+fn a_frame_shows_every_panel() {
+    let mut board = board();
+    board.agent = "no agent answers".to_owned();
+    board.problems = vec!["refused lease: nonsense".to_owned()];
+    let view = View { board: &board, palette: Palette { on: true }, keys: "q quit" };
+    let (lines, backend) = draw(view, 110, 40);
+    assert!(lines[0].starts_with("mode fast   heartbeat 0.5 s ago   no agent answers"), "{lines:#?}");
+    let words = |part: &str| {
+        line(&lines, part).trim_matches(['│', ' ']).split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(words("from pods"), ["from", "pods", "from_pod", "1.1", "k", "110", "k", "█████████░", "91", "%"]);
+    assert_eq!(words("192.168.1.2 "), ["10.244.2.0/24", "192.168.1.2", "tunnel", "2", "1.0", "k", "500", "4.5", "k"]);
+    assert_eq!(words("10.96.0.1")[..5], ["tcp", "10.244.1.5:40000", "10.96.0.1:80", "10.244.2.2:8080", "tunnel"]);
+    assert!(line(&lines, "refused_vtep").contains("refreshing"), "both are in one row");
+    for part in [" problems ", "refused lease: nonsense", " 2 peers by rate ", " 3 flows by rate ", "q quit"] {
+        line(&lines, part);
+    }
+    let red: String = backend
+        .buffer()
+        .content
+        .iter()
+        .filter(|cell| cell.fg == Color::Red)
+        .map(ratatui::buffer::Cell::symbol)
+        .collect();
+    assert_eq!(red.trim(), "refused lease: nonsenserefused_vtep");
+}
+
+#[test]
+fn without_colours_no_cell_has_any() {
+    let board = board();
+    let (_, backend) = draw(View { board: &board, palette: Palette { on: false }, keys: "" }, 100, 30);
+    assert!(backend.buffer().content.iter().all(|cell| cell.fg == Color::Reset && cell.modifier.is_empty()));
+}
+
+/// From nothing at all to a wall, and what does not fit is counted.
+#[test]
+fn a_frame_of_any_size_is_drawn() {
+    let mut busy = sample(3, 3000);
+    busy.flows = (1..=40)
+        .map(|port| flow(&format!("10.244.1.5:{port}"), "10.244.2.2:80", "10.244.2.2:80", "tunnel", port))
+        .collect();
+    busy.peers = (2..=41).map(|number| peer(number, "tunnel")).collect();
+    let board = Board::new(Some(&sample(1, 1000)), &busy, SortKey::Rate);
+    let view = View { board: &board, palette: Palette { on: true }, keys: "q quit" };
+    for (width, height) in [(1, 1), (10, 3), (80, 10), (80, 24), (200, 100)] {
+        draw(view, width, height);
+    }
+    let (lines, _) = draw(view, 80, 24);
+    assert!(line(&lines, "40 flows by rate (").contains(" more)") && lines[23].starts_with("q quit"), "{lines:#?}");
+    let printed = View { keys: "", ..view };
+    let (whole, _) = draw(printed, 110, printed.height());
+    assert!(
+        line(&whole, "40 flows").contains("(28 more)") && line(&whole, "40 peers").contains("(28 more)"),
+        "{whole:#?}"
+    );
+}

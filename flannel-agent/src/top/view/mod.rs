@@ -1,0 +1,134 @@
+//! The frame: panels below each other, in the order of what an operator asks first. Pure.
+
+mod numbers;
+mod palette;
+mod panels;
+
+use ratatui::{
+    buffer::Buffer,
+    layout::Rect,
+    widgets::{Block, Paragraph, Row, Table, Widget},
+};
+
+pub use self::palette::Palette;
+use super::Board;
+
+/// Lines of borders and header around the rows of a panel.
+const AROUND: u16 = 3;
+/// The fewest lines of a panel: one row.
+const LEAST: u16 = AROUND + 1;
+/// The most rows of peers, of flows and of reasons in a frame that is printed.
+const PRINTED: u16 = 12;
+
+/// A board, drawn.
+#[derive(Clone, Copy, Debug)]
+pub struct View<'a> {
+    /// The board.
+    pub board: &'a Board,
+    /// The colours.
+    pub palette: Palette,
+    /// The keys, in the last line; empty in a frame that is printed.
+    pub keys: &'a str,
+}
+
+/// A table with a title: the columns' heads and widths, and as many rows as there are.
+struct Panel<'a> {
+    title: String,
+    head: Row<'a>,
+    widths: Vec<ratatui::layout::Constraint>,
+    rows: Vec<Row<'a>>,
+}
+
+impl View<'_> {
+    /// The lines of a frame that shows everything, up to twelve rows in each panel.
+    pub fn height(&self) -> u16 {
+        let [hooks, peers, flows, reasons] = self.wanted().map(|rows| rows.min(PRINTED) + AROUND);
+        1 + hooks + peers + flows + reasons + self.problem_lines() + self.key_lines()
+    }
+
+    /// The number of rows of each panel.
+    fn wanted(&self) -> [u16; 4] {
+        let board = self.board;
+        let reasons = board.drops.len().max(board.left.len());
+        [board.hooks.len(), board.peers.len(), board.flows.len(), reasons]
+            .map(|rows| u16::try_from(rows.max(1)).unwrap_or(u16::MAX))
+    }
+
+    fn problem_lines(&self) -> u16 {
+        let lines = u16::try_from(self.board.problems.len()).unwrap_or(u16::MAX);
+        if lines == 0 { 0 } else { lines.min(5) + 2 }
+    }
+
+    fn key_lines(&self) -> u16 {
+        u16::from(!self.keys.is_empty())
+    }
+
+    /// The lines of the panels in a frame of this height. Where not everything fits, peers get a
+    /// third of it at most. The flows have the rest. Reasons come and go, and move nothing on a
+    /// screen: they have a quarter of it.
+    fn heights(&self, height: u16) -> [u16; 4] {
+        let [hooks, peers, _, mut reasons] = self.wanted().map(|rows| rows.saturating_add(AROUND));
+        let most = if height >= self.height() { PRINTED + AROUND } else { (height / 3).max(LEAST) };
+        if !self.keys.is_empty() {
+            reasons = (height / 4).max(LEAST);
+        }
+        let mut left = height.saturating_sub(1 + self.problem_lines() + self.key_lines());
+        let mut take = |wanted: u16| {
+            let taken = wanted.min(left);
+            left -= taken;
+            taken
+        };
+        let (hooks, reasons, peers) = (take(hooks), take(reasons.min(most)), take(peers.min(most)));
+        [hooks, peers, left, reasons]
+    }
+
+    fn header(&self, area: Rect, buffer: &mut Buffer) {
+        Paragraph::new(panels::header(self.board, self.palette)).render(area, buffer);
+    }
+
+    fn problems(&self, area: Rect, buffer: &mut Buffer) {
+        let lines = self.board.problems.iter().map(|problem| self.palette.bad(problem.as_str()));
+        let block = Block::bordered().title(self.palette.title(" problems "));
+        Paragraph::new(lines.map(Into::into).collect::<Vec<_>>()).block(block).render(area, buffer);
+    }
+
+    fn panel(&self, panel: Panel<'_>, area: Rect, buffer: &mut Buffer) {
+        let room = usize::from(area.height.saturating_sub(AROUND));
+        let more = panel.rows.len().saturating_sub(room);
+        let more = if more > 0 { format!("({more} more) ") } else { String::new() };
+        let block = Block::bordered()
+            .border_style(self.palette.frame())
+            .title(self.palette.title(format!(" {} {more}", panel.title)));
+        let table = Table::new(panel.rows.into_iter().take(room), panel.widths).header(panel.head).column_spacing(2);
+        table.block(block).render(area, buffer);
+    }
+}
+
+impl Widget for View<'_> {
+    fn render(self, area: Rect, buffer: &mut Buffer) {
+        let (board, palette) = (self.board, self.palette);
+        let [hooks, peers, flows, reasons] = self.heights(area.height);
+        let mut top = area.y;
+        let mut next = |height: u16| {
+            let place = Rect { y: top, height, ..area }.intersection(area);
+            top = top.saturating_add(height);
+            place
+        };
+        self.header(next(1), buffer);
+        let problems = next(self.problem_lines());
+        if !problems.is_empty() && !board.problems.is_empty() {
+            self.problems(problems, buffer);
+        }
+        self.panel(panels::hooks(board, palette), next(hooks), buffer);
+        self.panel(panels::peers(board, palette), next(peers), buffer);
+        self.panel(panels::flows(board, palette), next(flows), buffer);
+        let both = next(reasons);
+        let half = both.width / 2;
+        self.panel(panels::drops(board, palette), Rect { width: half, ..both }, buffer);
+        let right = Rect { x: both.x + half, width: both.width - half, ..both };
+        self.panel(panels::left(board, palette), right, buffer);
+        if !self.keys.is_empty() {
+            Paragraph::new(palette.dim(self.keys)).render(next(1), buffer);
+        }
+    }
+}

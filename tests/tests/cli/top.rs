@@ -1,0 +1,99 @@
+//! `flannel-agent top`: as one frame of text, and on a terminal; colours there and elsewhere.
+
+use std::{fs::OpenOptions, io::Write as _, time::Duration};
+
+use anyhow::{Context as _, Result, ensure};
+use flannel_tests::{Agent, Pair, eventually, fast::fast_pair, no_agent::Talk};
+
+/// One frame of an interval full of messages on a connection.
+fn frame(agent: &Agent, talk: &mut Talk, flags: &[&str]) -> Result<String> {
+    let args = [&["top", "--once", "--interval=1s"], flags].concat();
+    let top = agent.node().spawn("top", agent.argv(&args))?;
+    while top.is_running() {
+        talk.exchange(100)?;
+    }
+    top.wait_success(Duration::from_secs(10))?;
+    Ok(top.log())
+}
+
+/// The words of the line with this text, without the panel's frame.
+fn words<'a>(frame: &'a str, part: &str) -> Result<Vec<&'a str>> {
+    let line = frame.lines().find(|line| line.contains(part)).with_context(|| format!("no {part:?} in:\n{frame}"))?;
+    Ok(line.trim_matches(['│', ' ']).split_whitespace().collect())
+}
+
+fn has_rates(pair: &Pair, talk: &mut Talk, agent_line: &str) -> Result<()> {
+    let frame = frame(&pair.sender, talk, &[])?;
+    ensure!(frame.starts_with("mode fast   heartbeat ") && !frame.contains('\u{1b}'), "{frame}");
+    ensure!(frame.lines().next().is_some_and(|line| line.ends_with(agent_line)), "no {agent_line:?} in:\n{frame}");
+    for hook in ["from_pod ", "from_underlay "] {
+        let words = words(&frame, hook)?;
+        let share: u32 = words.iter().rev().nth(1).context("a share")?.parse().with_context(|| frame.clone())?;
+        ensure!(share > 50, "{share} % at {hook}:\n{frame}");
+    }
+    let peer = words(&frame, "10.244.9.0/24").or_else(|_| words(&frame, "192.168.2.13"))?;
+    ensure!(peer.contains(&"tunnel") && peer.iter().filter(|word| **word == "0").count() == 0, "{frame}");
+    let [source, destination] = talk.ends()?.map(|end| end.to_string());
+    let flow = words(&frame, &source)?;
+    ensure!(flow[0] == "tcp" && flow.contains(&destination.as_str()) && flow.contains(&"usable"), "{frame}");
+    ensure!(frame.contains(" dropped ") && frame.contains(" left to the kernel "), "{frame}");
+    Ok(())
+}
+
+/// The live dashboard on a terminal of its own, until `q`.
+fn quits(agent: &Agent) -> Result<()> {
+    let (node, top) = (agent.node(), agent.argv(&["top", "--interval=1s"]).join(" "));
+    node.sh("mkfifo /run/keys")?;
+    // It takes the shell's place, so that it ends with the lab if the test fails.
+    let script = format!("exec script -qefc 'stty rows 40 cols 120; exec {top}' /run/screen < /run/keys");
+    let terminal = node.spawn("terminal", ["sh", "-c", &script])?;
+    let mut keys = OpenOptions::new().write(true).open(node.outside_path("/run/keys"))?;
+    eventually("a frame", Duration::from_secs(10), || {
+        let screen = std::fs::read(node.outside_path("/run/screen"))?;
+        let screen = String::from_utf8_lossy(&screen);
+        // Blanks between words are movements of the cursor.
+        ensure!(screen.contains("from_pod") && screen.contains("quit"), "{screen:?}");
+        Ok(())
+    })?;
+    keys.write_all(b"q")?;
+    terminal.wait_success(Duration::from_secs(10))?;
+    let screen = std::fs::read_to_string(node.outside_path("/run/screen"))?;
+    // The sequence that leaves the alternate screen.
+    ensure!(screen.contains("\u{1b}[?1049l"), "the terminal is as it was: {screen:?}");
+    Ok(())
+}
+
+/// The same command on a terminal, with and without `NO_COLOR`, and into a pipe.
+fn colours_are_for_terminals(agent: &Agent) -> Result<()> {
+    let status = agent.argv(&["status"]).join(" ");
+    let on_terminal = |variables: &str| {
+        let script = format!("env TERM=xterm {variables} script -qefc '{status}' /dev/null < /dev/null");
+        Ok::<_, anyhow::Error>(agent.node().run(["sh", "-c", &script])?.stdout)
+    };
+    let green = "\u{1b}[32myes\u{1b}[0m";
+    let colored = on_terminal("")?;
+    ensure!(colored.contains(green), "{colored:?}");
+    let plain = on_terminal("NO_COLOR=1")?;
+    ensure!(plain.contains("ready      yes") && !plain.contains('\u{1b}'), "{plain:?}");
+    let piped = agent.cli(&["status"])?.stdout;
+    ensure!(piped.contains("ready      yes\n") && !piped.contains('\u{1b}'), "{piped:?}");
+    Ok(())
+}
+
+#[test]
+fn top_has_rates_with_and_without_an_agent() -> Result<()> {
+    let pair = fast_pair("top", &[])?;
+    let mut talk = pair.talk()?;
+    pair.talk_until_replayed(&mut talk, 100)?;
+    has_rates(&pair, &mut talk, &format!("agent {} ready", env!("CARGO_PKG_VERSION"))).context("alive")?;
+    let colored = frame(&pair.sender, &mut talk, &["--color=always"])?;
+    ensure!(colored.contains("\u{1b}[32mtunnel\u{1b}[0m"), "{colored:?}");
+    quits(&pair.sender).context("on a terminal")?;
+    colours_are_for_terminals(&pair.sender).context("colours")?;
+
+    let piped = pair.sender.cli_any(&["top"])?;
+    ensure!(piped.code == 1 && piped.stderr.contains("`flannel-agent top --once` prints one frame"), "{piped:?}");
+    pair.sender.kill9()?;
+    // Heartbeats of the last five seconds let flows be replayed without an agent.
+    has_rates(&pair, &mut talk, "no agent answers").context("dead")
+}
