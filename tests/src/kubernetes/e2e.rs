@@ -16,7 +16,7 @@ const FOCUS: &str = r"\[sig-network\]";
 /// hours. #74839 wants an image that its own source does not make any more.
 const SKIP: &str = r"\[Disruptive\]|\[Serial\]|\[Slow\]|\[Feature:|\[Alpha\]|SCTP|LoadBalancer|load balancer|IPv6|Ingress|\[Beta\]|ESIPP|issue #74839";
 /// Test programs at a time; what they do is wait.
-const PARALLEL: u32 = 3;
+const PARALLEL: u32 = 5;
 /// The tests ask google.com before anything else: here that is a server outside the cluster.
 const ELSEWHERE: &str = "google.com";
 const LIMIT: Duration = Duration::from_hours(1);

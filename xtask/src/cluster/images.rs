@@ -36,7 +36,7 @@ const WEB_SERVERS: [&str; 4] = ["httpd:2.4.38-alpine", "httpd:2.4.39-alpine", "n
 /// The image of the cluster's DNS server.
 const DNS: &str = "clusterdns:1";
 /// Debian's packages with the tools that the end-to-end tests call in their pods.
-const TOOL_PACKAGES: [&str; 19] = [
+const TOOL_PACKAGES: [&str; 20] = [
     "base-files",
     "base-passwd",
     "bash",
@@ -47,6 +47,7 @@ const TOOL_PACKAGES: [&str; 19] = [
     "curl",
     "dash",
     "grep",
+    "hostname",
     "iperf",
     "iproute2",
     "iptables",
@@ -108,8 +109,9 @@ impl<'a> Images<'a> {
             "tools" => {
                 let packages = self.setup.closure(&TOOL_PACKAGES, &self.places.work("debs"))?;
                 root::make(self.setup.workspace(), &packages, tree)?;
-                // As update-alternatives names it.
+                // As update-alternatives names them.
                 link("nc.openbsd", &tree.join("usr/bin/nc"))?;
+                link("mawk", &tree.join("usr/bin/awk"))?;
                 self.server(tree)?;
                 (&TOOLS, json!({ "Env": [SEARCH_PATH], "Entrypoint": ["/agnhost"], "Cmd": ["pause"] }))
             }

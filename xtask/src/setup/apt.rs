@@ -178,7 +178,7 @@ impl<'a> Apt<'a> {
         let text = workspace::output(&mut targets)?;
         ensure!(!text.trim().is_empty(), "this machine has no packages of Debian, of which more are needed");
         let lines: BTreeSet<&str> = text.lines().collect();
-        let lists = OtherLists { lists: into.with_extension("lists"), sources: into.with_extension("sources") };
+        let lists = OtherLists { lists: into.with_extension("lists"), sources: into.with_extension("list") };
         for dir in [into, &lists.lists.join("partial")] {
             fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
         }
