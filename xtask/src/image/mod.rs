@@ -53,6 +53,9 @@ const PACKAGES: &[&str] = &[
     "tar",
 ];
 
+/// The plugins that pods of flannel's configuration need, of the package that has twenty.
+const CNI_PLUGINS: [&str; 5] = ["bandwidth", "bridge", "host-local", "loopback", "portmap"];
+
 /// Our programs, as built and in the image.
 const PROGRAMS: [(&str, &str); 2] = [("flannel-agent", "opt/bin/flannel-agent"), ("flannel", "opt/cni/flannel")];
 /// Other files, as in the project and in the image, with their modes.
@@ -88,6 +91,7 @@ pub(crate) fn make(setup: &Setup<'_>, built: &Built) -> anyhow::Result<PathBuf> 
         setup.foreign_closure(architecture, PACKAGES, &debs)?
     };
     root::make(workspace, &packages, &base)?;
+    keep_plugins(&base.join("usr/lib/cni"))?;
     println!("image: our programs");
     let ours = dir.join("ours");
     add_ours(workspace, built, &ours)?;
@@ -122,6 +126,19 @@ fn epoch() -> anyhow::Result<u64> {
         Ok(text) => text.parse().with_context(|| format!("SOURCE_DATE_EPOCH={text}: not seconds since 1970")),
         Err(_) => Ok(0),
     }
+}
+
+fn keep_plugins(dir: &Path) -> anyhow::Result<()> {
+    for name in CNI_PLUGINS {
+        ensure!(dir.join(name).is_file(), "the package containernetworking-plugins has no {name}");
+    }
+    for plugin in fs::read_dir(dir)? {
+        let plugin = plugin?;
+        if !CNI_PLUGINS.iter().any(|name| plugin.file_name() == *name) {
+            fs::remove_file(plugin.path())?;
+        }
+    }
+    Ok(())
 }
 
 fn add_ours(workspace: &Workspace, built: &Built, tree: &Path) -> anyhow::Result<()> {

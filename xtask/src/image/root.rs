@@ -37,9 +37,6 @@ const UNUSED: [&str; 12] = [
     "var/lib/dpkg",
 ];
 
-/// The plugins that pods of flannel's configuration need, of the package that has twenty.
-const CNI_PLUGINS: [&str; 5] = ["bandwidth", "bridge", "host-local", "loopback", "portmap"];
-
 /// Makes it of package files.
 pub(crate) fn make(workspace: &Workspace, packages: &[PathBuf], root: &Path) -> anyhow::Result<()> {
     for name in MERGED {
@@ -52,7 +49,6 @@ pub(crate) fn make(workspace: &Workspace, packages: &[PathBuf], root: &Path) -> 
     for path in UNUSED {
         remove(&root.join(path))?;
     }
-    keep_plugins(&root.join("usr/lib/cni"))?;
     keep_licences(&root.join("usr/share/doc"))?;
     remove_directories(&root.join("usr/lib"), "gconv")?;
     for package in packages {
@@ -98,19 +94,6 @@ fn remove_directories(below: &Path, name: &str) -> anyhow::Result<()> {
         let entry = entry?;
         if entry.file_type()?.is_dir() {
             if entry.file_name() == name { remove(&entry.path())? } else { remove_directories(&entry.path(), name)? }
-        }
-    }
-    Ok(())
-}
-
-fn keep_plugins(dir: &Path) -> anyhow::Result<()> {
-    for name in CNI_PLUGINS {
-        ensure!(dir.join(name).is_file(), "the package containernetworking-plugins has no {name}");
-    }
-    for plugin in fs::read_dir(dir)? {
-        let plugin = plugin?;
-        if !CNI_PLUGINS.iter().any(|name| plugin.file_name() == *name) {
-            fs::remove_file(plugin.path())?;
         }
     }
     Ok(())
