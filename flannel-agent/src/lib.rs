@@ -5,6 +5,8 @@ pub mod backend;
 pub mod check;
 pub mod cleanup;
 pub mod cli;
+pub mod cluster;
+pub mod connectivity;
 pub mod datapath;
 pub mod diff;
 pub mod explain;

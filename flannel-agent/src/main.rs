@@ -6,7 +6,7 @@ use std::{io::Write as _, process::ExitCode};
 
 use flannel_agent::{
     agent,
-    cli::{self, Command},
+    cli::{self, Command, NoResult},
     observe::log,
     privileges,
 };
@@ -27,6 +27,7 @@ fn main() -> ExitCode {
                 print(&answer.text);
                 ExitCode::from(answer.code)
             }
+            Err(error) if error.is::<NoResult>() => end_with(&error, NoResult::CODE),
             Err(error) => end(Err(privileges::advise(error))),
         },
     }
@@ -43,14 +44,16 @@ fn print(text: &str) {
     let _ = std::io::stdout().write_all(text.as_bytes());
 }
 
-/// The one place where an error ends the process: printed once, with everything that caused it.
 fn end(result: anyhow::Result<()>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            // The reader of standard error may be gone; the exit status is enough.
-            let _ = writeln!(std::io::stderr(), "error: {}", chain(error.as_ref()));
-            ExitCode::FAILURE
-        }
+        Err(error) => end_with(&error, 1),
     }
+}
+
+/// The one place where an error ends the process: printed once, with everything that caused it.
+fn end_with(error: &anyhow::Error, code: u8) -> ExitCode {
+    // The reader of standard error may be gone; the exit status is enough.
+    let _ = writeln!(std::io::stderr(), "error: {}", chain(error.as_ref()));
+    ExitCode::from(code)
 }

@@ -67,6 +67,7 @@ impl Agent {
             fast: self.fast(),
             guard: self.guard_status(),
             node_settings: self.node.settings.node.states(),
+            drops: None,
             lease: Some(self.lease()),
             store: last.store.as_ref().map(|store| self.store.status(store.endpoints.clone())),
             interface: Some(self.interface()),

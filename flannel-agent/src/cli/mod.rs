@@ -2,8 +2,9 @@
 //!
 //! `flannel-agent run [flags]` is the daemon. Under the name `flanneld` the same binary is the
 //! daemon without naming the subcommand, so that it replaces flanneld in place; and so is `install`
-//! under the name `install-conf`. The flags of `run` are Go-style and go through `go_style` first;
-//! those of every other subcommand are plain clap.
+//! under the name `install-conf`. Under the name `kubectl-flannel` it is a plugin of kubectl, with
+//! the commands on a whole cluster (`plugin`). The flags of `run` are Go-style and go through
+//! `go_style` first; those of every other subcommand are plain clap.
 //!
 //! Help and version go to standard output, as is usual; under the name `flanneld` to standard
 //! error, as flanneld does. Wrong usage exits with 2 and lists every mistake at once.
@@ -13,7 +14,9 @@ mod bugtool;
 mod check;
 mod choice;
 mod cleanup;
+mod cluster;
 mod color;
+mod connectivity;
 mod datapath;
 mod docker_opts;
 mod explain;
@@ -25,6 +28,7 @@ mod install;
 mod manual;
 mod maps;
 mod monitor;
+mod plugin;
 mod prefix;
 mod prepare;
 mod status;
@@ -38,6 +42,7 @@ mod tests;
 
 use std::{
     ffi::{OsStr, OsString},
+    fmt,
     io::{self, Write as _},
     path::Path,
     process::ExitCode,
@@ -90,6 +95,12 @@ pub enum Once {
     Monitor(monitor::MonitorOptions),
     /// Show rates live: peers, flows, the share of the fast path, drops; needs no agent
     Top(top::TopOptions),
+    /// Look at all nodes of a Kubernetes cluster, through kubeconfig
+    #[command(subcommand)]
+    Cluster(cluster::ClusterCommand),
+    /// Test the pod network of a Kubernetes cluster, through kubeconfig
+    #[command(subcommand)]
+    Connectivity(connectivity::ConnectivityCommand),
     /// Remove everything the agent made on this node; refuses while it runs. The lease in the store
     /// and subnet.env stay
     Cleanup(cleanup::CleanupOptions),
@@ -120,6 +131,8 @@ impl Once {
             Self::Explain(options) => explain::run(options).await,
             Self::Monitor(options) => monitor::run(options).await.map(Answer::from),
             Self::Top(options) => top::run(options).await,
+            Self::Cluster(command) => cluster::run(command).await,
+            Self::Connectivity(command) => connectivity::run(command).await,
             Self::Cleanup(options) => cleanup::run(options).await.map(Answer::from),
             Self::Prepare(options) => Ok(prepare::run(options)?.into()),
             Self::DockerOpts(options) => docker_opts::run(options).await.map(Answer::from),
@@ -137,6 +150,21 @@ impl Once {
             Self::Explain(options) => explain::mistake(options),
             _ => None,
         }
+    }
+}
+
+/// A command without a result, in words. It ends with [`NoResult::CODE`], because 1 is a result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoResult(&'static str);
+
+impl NoResult {
+    /// The exit code.
+    pub const CODE: u8 = 2;
+}
+
+impl fmt::Display for NoResult {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
     }
 }
 
@@ -185,6 +213,9 @@ pub fn parse(
     env: impl IntoIterator<Item = (OsString, OsString)>,
 ) -> Result<Command, Stop> {
     let mut args: Vec<OsString> = args.into_iter().collect();
+    if args.first().is_some_and(|program| plugin::is_named(program)) {
+        return plugin::parse(args);
+    }
     let subcommand = args.first().and_then(|program| subcommand_of(program));
     args.splice(1..1, subcommand.map(OsString::from));
     let as_flanneld = subcommand == Some("run");

@@ -75,10 +75,12 @@ pub struct StatusOptions {
 
 /// Runs the command; the text to print, and 0 if the node is ready.
 pub(super) async fn run(options: &StatusOptions) -> anyhow::Result<Answer> {
-    let status = match ask(&options.state.state_dir, options.wait.unwrap_or_default()).await? {
+    let mut status = match ask(&options.state.state_dir, options.wait.unwrap_or_default()).await? {
         Some(status) => status,
         None => from_pins(options)?,
     };
+    // Without programs there are no counters.
+    status.drops = StatsMap::open(&options.pins.root()).and_then(|stats| stats.drops()).ok();
     let text = if options.output.is_json() { json(&status) } else { text(&status, options.color.paint()) };
     Ok(Answer { text, code: code(&status) })
 }

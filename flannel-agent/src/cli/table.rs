@@ -4,18 +4,22 @@ use super::color::width;
 
 /// Renders a header and rows of cells. Colours in them take no room.
 pub(super) fn render<const N: usize>(header: [&str; N], rows: &[[String; N]]) -> String {
-    let widths: [usize; N] = std::array::from_fn(|column| {
-        rows.iter().map(|row| width(&row[column])).chain([width(header[column])]).max().unwrap_or_default()
-    });
+    render_rows(header.map(str::to_owned).as_slice(), rows)
+}
+
+/// Renders a header and rows of as many cells.
+pub(super) fn render_rows(header: &[String], rows: &[impl AsRef<[String]>]) -> String {
+    let lines = || std::iter::once(header).chain(rows.iter().map(AsRef::as_ref));
+    let widest = |column: usize| lines().map(|line| width(&line[column])).max().unwrap_or_default();
+    let widths: Vec<usize> = (0..header.len()).map(widest).collect();
     let mut text = String::new();
-    push_line(&mut text, &header, &widths);
-    for row in rows {
-        push_line(&mut text, &row.each_ref().map(String::as_str), &widths);
+    for line in lines() {
+        push_line(&mut text, line, &widths);
     }
     text
 }
 
-fn push_line(text: &mut String, cells: &[&str], widths: &[usize]) {
+fn push_line(text: &mut String, cells: &[String], widths: &[usize]) {
     let mut line = String::new();
     for (cell, wide) in cells.iter().zip(widths) {
         line.push_str(cell);

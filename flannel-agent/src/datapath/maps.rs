@@ -17,7 +17,7 @@ use flannel_common::{
     node::NodeConfig,
     peer::{PeerEntry, VtepEntry},
     program::Program,
-    reason::Reason,
+    reason::{Reason, Verdict},
     stats::{Counter, slot},
     tick::Tick,
 };
@@ -304,6 +304,13 @@ impl StatsMap {
     /// Opens the pin.
     pub fn open(pins: &PinRoot) -> Result<Self, DatapathError> {
         PerCpuArray::try_from(from_pin(pins, STATS)?).map(Self).map_err(DatapathError::map(STATS))
+    }
+
+    /// Packets that were dropped, of all programs and reasons.
+    pub fn drops(&self) -> Result<u64, DatapathError> {
+        let dropping = Reason::ALL.into_iter().filter(|reason| reason.verdict() == Verdict::Drop);
+        let pairs = dropping.flat_map(|reason| Program::ALL.into_iter().map(move |program| (program, reason)));
+        pairs.map(|(program, reason)| Ok(self.get(program, reason)?.packets)).sum()
     }
 
     /// The sum over all CPUs.

@@ -43,6 +43,10 @@ pub struct Status {
     /// Settings of this node by annotation.
     #[serde(default)]
     pub node_settings: Vec<NodeSettingStatus>,
+    /// Packets that the programs dropped, for every reason; absent where the counters cannot be
+    /// read. The command reads them, not the agent.
+    #[serde(default)]
+    pub drops: Option<u64>,
     /// Our lease.
     pub lease: Option<LeaseStatus>,
     /// The store.
@@ -117,6 +121,7 @@ impl Status {
             fast: None,
             guard: None,
             node_settings: Vec::new(),
+            drops: None,
             lease: None,
             store: None,
             interface: None,

@@ -34,6 +34,12 @@ impl Kubectl {
         self.start.join(" ")
     }
 
+    /// The flag by which kubectl, and the agent's commands on a cluster, find the administrator's
+    /// credentials.
+    pub fn credentials(&self) -> &str {
+        &self.start[1]
+    }
+
     /// A command, not yet started.
     pub fn command<'a>(&self, arguments: impl IntoIterator<Item = &'a str>) -> HostCommand {
         let arguments = arguments.into_iter().map(str::to_owned);

@@ -6,6 +6,7 @@
 mod changes;
 mod installs;
 mod kubectl;
+mod operator;
 mod paths;
 mod policy;
 mod services;
@@ -28,6 +29,16 @@ type Test = fn(&Kubernetes) -> Result<()>;
 
 const TESTS: &[(&str, Test)] = &[
     ("the_agents_are_in_mode_fast", paths::the_agents_are_in_mode_fast),
+    ("the_cluster_s_status_has_every_node", operator::the_cluster_s_status_has_every_node),
+    ("the_cluster_s_status_says_what_is_not_ready", operator::the_cluster_s_status_says_what_is_not_ready),
+    ("the_cluster_s_status_waits_for_an_agent", operator::the_cluster_s_status_waits_for_an_agent),
+    ("one_archive_has_those_of_all_nodes", operator::one_archive_has_those_of_all_nodes),
+    ("kubectl_has_a_plugin", operator::kubectl_has_a_plugin),
+    ("the_rights_of_the_guide_suffice", operator::the_rights_of_the_guide_suffice),
+    ("a_whole_cluster_passes_in_every_mode", operator::connectivity::a_whole_cluster_passes_in_every_mode),
+    ("a_broken_pair_is_found_and_explained", operator::connectivity::a_broken_pair_is_found_and_explained),
+    ("a_signal_leaves_nothing_behind", operator::connectivity::a_signal_leaves_nothing_behind),
+    ("pods_that_cannot_start_are_no_result", operator::connectivity::pods_that_cannot_start_are_no_result),
     ("every_pod_and_node_reaches_every_pod_and_service", paths::every_pod_and_node_reaches_every_pod_and_service),
     ("a_service_with_session_affinity_keeps_its_server", services::a_service_with_session_affinity_keeps_its_server),
     ("pods_with_the_nodes_network_are_reached", services::pods_with_the_nodes_network_are_reached),

@@ -5,25 +5,22 @@
 //! are bounded. The environment, kubeconfigs, keys and the leases of others in the store are not
 //! even looked at; what is written goes through [`redact`].
 
+pub(super) mod archive;
 mod collect;
 mod redact;
 
-use std::{
-    fs::OpenOptions,
-    io::{self, IsTerminal as _, Write},
-    os::unix::fs::OpenOptionsExt as _,
-    path::{Path, PathBuf},
-    time::SystemTime,
-};
+use std::{io, path::PathBuf};
 
 use anyhow::Context as _;
 use clap::Args;
 use flannel_host::error_chain::chain;
-use flate2::{Compression, write::GzEncoder};
 use nix::sys::utsname::uname;
-use tar::{Builder, Header};
 
-use self::{collect::Piece, redact::redacted};
+use self::{
+    archive::{Archive, Destination},
+    collect::Piece,
+    redact::redacted,
+};
 use super::{PinOptions, StateOptions};
 
 /// The most of one piece that is kept, in bytes: what is cut off says so.
@@ -44,17 +41,13 @@ pub struct BugtoolOptions {
 
 /// Runs the command; the text to print.
 pub(super) async fn run(options: &BugtoolOptions) -> anyhow::Result<String> {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
     let host = uname().map_or_else(|_| "node".to_owned(), |name| name.nodename().to_string_lossy().into_owned());
-    let name = format!("flannel-bugtool-{host}-{now}");
-    let path = options.output.clone().unwrap_or_else(|| PathBuf::from(format!("{name}.tar.gz")));
-    let to_stdout = path.as_os_str() == "-";
-    let place = if to_stdout { "standard output".to_owned() } else { path.display().to_string() };
-    let failed = || format!("cannot write to {place}; choose another place with -o");
-    let file = if to_stdout { stdout() } else { create(&path) }.with_context(failed)?;
+    let destination = Destination::new(&format!("flannel-bugtool-{host}"), options.output.as_deref());
+    let failed = || format!("cannot write to {destination}; choose another place with -o");
+    let archive = Archive::create(&destination).with_context(failed)?;
     let pieces = collect::pieces(options).await;
-    let (files, errors) = write(file, &name, now, pieces).with_context(failed)?;
-    if to_stdout {
+    let (files, errors) = write(archive, pieces).with_context(failed)?;
+    if destination.is_stdout() {
         // The reader has the archive, and errors.txt in it.
         return Ok(String::new());
     }
@@ -63,33 +56,12 @@ pub(super) async fn run(options: &BugtoolOptions) -> anyhow::Result<String> {
     } else {
         format!("; {errors} more are not to be had here, errors.txt says why")
     };
-    Ok(format!("wrote {place} with {files} files{missing}\n"))
-}
-
-fn create(path: &Path) -> io::Result<Box<dyn Write>> {
-    // It is the administrator's to show around.
-    Ok(Box::new(OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?))
-}
-
-fn stdout() -> io::Result<Box<dyn Write>> {
-    let stdout = io::stdout();
-    if stdout.is_terminal() {
-        return Err(io::Error::other("it is a terminal, and the archive is binary"));
-    }
-    Ok(Box::new(stdout))
+    Ok(format!("wrote {destination} with {files} files{missing}\n"))
 }
 
 /// Writes the archive: how many files there are in it, and how many could not be had.
-fn write(file: impl Write, name: &str, now: u64, pieces: Vec<Piece>) -> io::Result<(usize, usize)> {
-    let mut archive = Builder::new(GzEncoder::new(file, Compression::default()));
-    let mut append = |file: &str, text: &str| {
-        let text = redacted(text);
-        let mut header = Header::new_gnu();
-        header.set_size(text.len() as u64);
-        header.set_mode(0o600);
-        header.set_mtime(now);
-        archive.append_data(&mut header, format!("{name}/{file}"), text.as_bytes())
-    };
+fn write(mut archive: Archive, pieces: Vec<Piece>) -> io::Result<(usize, usize)> {
+    let mut append = |file: &str, text: &str| archive.append(file, redacted(text).as_bytes());
     let (mut files, mut errors) = (0, Vec::new());
     for (file, text) in pieces {
         match text {
@@ -101,7 +73,7 @@ fn write(file: impl Write, name: &str, now: u64, pieces: Vec<Piece>) -> io::Resu
         }
     }
     append("errors.txt", &errors.concat())?;
-    archive.into_inner()?.finish()?.flush()?;
+    archive.finish()?;
     Ok((files + 1, errors.len()))
 }
 

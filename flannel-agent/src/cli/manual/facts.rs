@@ -19,6 +19,11 @@ const SUBNET_ENV: Term = ("/run/flannel/subnet.env", "Subnet, MTU and masquerade
 const PINS: Term = ("/sys/fs/bpf/flannel", "Pinned maps, programs and links. They outlive the agent.");
 const NET_CONF: Term = ("/etc/kube-flannel/net-conf.json", "Network configuration, with Kubernetes as the store.");
 const SETTINGS: Term = ("/etc/default/flannel-agent", "Variables of the systemd unit, in the Debian package.");
+const KUBECONFIG: Term = (
+    "~/.kube/config",
+    "The cluster and the credentials, unless --kubeconfig or the variable KUBECONFIG names another file, or the \
+     command runs in a pod.",
+);
 const NO_FILES: Term = ("None", "This command reads and writes no file but those that are named in its arguments.");
 
 const DONE: Term = ("0", "The command did its work.");
@@ -26,10 +31,11 @@ const FAILED: Term = ("1", "It failed; the reason is on standard error.");
 const USAGE: Term = ("2", "Wrong usage: all mistakes are listed.");
 
 /// Pages that belong together.
-pub(super) const SUBJECTS: [&[&str]; 5] = [
+pub(super) const SUBJECTS: [&[&str]; 6] = [
     &["flannel-agent", "flannel-agent-run", "flanneld"],
     &["flannel-agent-status", "flannel-agent-check", "flannel-agent-top", "flannel-agent-bugtool"],
     &["flannel-agent-explain", "flannel-agent-monitor", "flannel-agent-maps-dump", "flannel-agent-top"],
+    &["flannel-agent-cluster-status", "flannel-agent-cluster-bugtool", "flannel-agent-connectivity-test"],
     &["flannel-agent-datapath-set", "flannel-agent-guard-set", "flannel-agent-flows-flush"],
     &["flannel-agent-prepare", "flannel-agent-install", "flannel-agent-cleanup", "flannel-agent-docker-opts"],
 ];
@@ -109,6 +115,19 @@ fn examples(page: &str) -> &'static [Term] {
             ("flannel-agent top --once --interval 5s", "Print the rates of the next five seconds."),
             ("flannel-agent top --sort packets", "Show the flows with the most packets first."),
         ],
+        "flannel-agent-cluster" => &[("flannel-agent cluster status", "Print the state of all nodes.")],
+        "flannel-agent-cluster-status" => &[
+            ("flannel-agent cluster status --context=prod", "Print the state of all nodes of another cluster."),
+            ("flannel-agent cluster status --wait=5m", "Wait until every node is ready, at most five minutes."),
+        ],
+        "flannel-agent-cluster-bugtool" => {
+            &[("flannel-agent cluster bugtool -o report.tar.gz", "Write the archives of all nodes into one.")]
+        }
+        "flannel-agent-connectivity" => &[("flannel-agent connectivity test", "Test every pair of nodes.")],
+        "flannel-agent-connectivity-test" => &[
+            ("flannel-agent connectivity test --outside=192.0.2.200:443", "Test every pair of nodes, and the way out."),
+            ("flannel-agent connectivity test --modes=kernel,fast", "Test in two modes, and return to those before."),
+        ],
         "flannel-agent-cleanup" => &[("flannel-agent cleanup", "Remove everything the agent made on this node.")],
         "flannel-agent-prepare" => &[("flannel-agent prepare", "Mount the bpf filesystem, set the sysctls.")],
         "flannel-agent-docker-opts" => &[("flannel-agent docker-opts", "Write the options of the Docker daemon.")],
@@ -130,6 +149,7 @@ fn files(page: &str) -> Vec<Term> {
         "flannel-agent-docker-opts" => vec![SUBNET_ENV],
         "flannel-agent-install" | "flannel-agent-completions" | "flannel-agent-manual" => vec![NO_FILES],
         "flannel-agent-prepare" | "flannel-agent-monitor" => vec![PINS],
+        page if is_of_cluster(page) => vec![KUBECONFIG],
         _ => vec![STATE, PINS],
     }
 }
@@ -153,6 +173,19 @@ fn exit(page: &str) -> Vec<Term> {
         "flannel-agent-maps-dump" => {
             vec![DONE, ("1", "It failed; with --diff also: there is a difference."), USAGE]
         }
+        "flannel-agent-cluster-status" => vec![
+            ("0", "Every node is ready."),
+            ("1", "A node is not ready."),
+            ("2", "The cluster cannot be asked; or wrong usage."),
+        ],
+        "flannel-agent-cluster-bugtool" => {
+            vec![("0", "The archive is written; it names nodes that are missing."), ("2", "There is none.")]
+        }
+        "flannel-agent-connectivity-test" => vec![
+            ("0", "Every check passed."),
+            ("1", "A check failed, or something was left behind."),
+            ("2", "The test could not run, or was interrupted; or wrong usage."),
+        ],
         "flannel-agent-prepare" => {
             vec![("0", "Also with a warning, where the kernel path has to serve."), FAILED, USAGE]
         }
@@ -160,8 +193,14 @@ fn exit(page: &str) -> Vec<Term> {
     }
 }
 
+/// Returns true for the commands that go through the API server.
+fn is_of_cluster(page: &str) -> bool {
+    ["flannel-agent-cluster", "flannel-agent-connectivity"].iter().any(|name| page.starts_with(name))
+}
+
 fn tools(page: &str) -> &'static [&'static str] {
     match page {
+        page if is_of_cluster(page) => &["kubectl(1)"],
         "flannel-agent" | "flannel-agent-run" | "flanneld" => &["ip(8)", "bpftool(8)", "nft(8)", "systemctl(1)"],
         "flannel-agent-monitor" => &["tcpdump(1)"],
         "flannel-agent-maps" | "flannel-agent-maps-dump" => &["bpftool-map(8)", "bridge(8)"],

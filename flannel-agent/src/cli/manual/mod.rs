@@ -125,6 +125,10 @@ fn variables(command: &Command) -> Vec<(String, String)> {
         let text = "If it is set and not empty, --color=auto means no colours.";
         variables.push(("NO_COLOR".to_owned(), text.to_owned()));
     }
+    if command.get_arguments().any(|argument| argument.get_id() == "kubeconfig") {
+        let text = "Kubeconfig files, unless --kubeconfig is given.";
+        variables.push(("KUBECONFIG".to_owned(), text.to_owned()));
+    }
     if name(command) == "flannel-agent-top" {
         variables.push(("COLUMNS".to_owned(), "Columns of the frame that --once prints: 110 without it.".to_owned()));
     }

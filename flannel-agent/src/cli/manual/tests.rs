@@ -56,6 +56,9 @@ fn a_page_names_its_variables_and_its_neighbours() {
     for variable in ["FLANNELD_STATE_DIR", "FLANNELD_BPF_PIN_ROOT", "NO_COLOR"] {
         assert!(variables.contains(variable), "{variable} in {variables}");
     }
+    let cluster = text("flannel-agent-cluster-status");
+    assert!(section(&cluster, "ENVIRONMENT").contains("KUBECONFIG"), "{cluster}");
+    assert!(!pages().expect("pages").iter().any(|(name, _)| name.contains("connectivity-serve")));
     let dump = text("flannel-agent-maps-dump");
     assert!(section(&dump, "\"SEE ALSO\"").contains("flannel\\-agent\\-maps(8), "), "{dump}");
     assert!(dump.contains("output"), "{dump}");

@@ -1,0 +1,63 @@
+//! `flannel-agent cluster`: all nodes at once, through the API server.
+
+mod bugtool;
+mod status;
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use super::{Answer, NoResult};
+use crate::cluster::{
+    client::{ApiAccess, ClusterClient},
+    members::AgentPods,
+};
+
+/// The subcommands of `cluster`.
+#[derive(Debug, Subcommand)]
+pub enum ClusterCommand {
+    /// Print the state of all nodes: mode, version, lease, and problems first. Ends with 0 if all
+    /// nodes are ready, 1 if not, 2 if the cluster cannot be asked
+    Status(status::ClusterStatusOptions),
+    /// Write one archive with the state of the cluster and the `bugtool` archive of each node
+    Bugtool(bugtool::ClusterBugtoolOptions),
+}
+
+/// The cluster, and the place of the agents in it.
+#[derive(Clone, Debug, Args)]
+pub(super) struct ClusterAccess {
+    /// Kubeconfig file; else KUBECONFIG, ~/.kube/config or the service account of the pod
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig; else its current one
+    #[arg(long, value_name = "NAME")]
+    context: Option<String>,
+    /// Namespace of the agents' pods
+    #[arg(short, long, value_name = "NAME", default_value = "kube-flannel")]
+    namespace: String,
+    /// Labels of the agents' pods
+    #[arg(short = 'l', long, value_name = "LABELS", default_value = "app=flannel")]
+    selector: String,
+}
+
+impl ClusterAccess {
+    /// The connection to the cluster.
+    pub(super) async fn client(&self) -> anyhow::Result<ClusterClient> {
+        let access = ApiAccess { kubeconfig: self.kubeconfig.clone(), context: self.context.clone() };
+        ClusterClient::new(&access).await
+    }
+
+    /// The agents' pods.
+    pub(super) fn pods(&self) -> AgentPods {
+        AgentPods { namespace: self.namespace.clone(), selector: self.selector.clone() }
+    }
+}
+
+/// Runs the command.
+pub(super) async fn run(command: &ClusterCommand) -> anyhow::Result<Answer> {
+    let (answer, failed) = match command {
+        ClusterCommand::Status(options) => (status::run(options).await, "the cluster cannot be asked"),
+        ClusterCommand::Bugtool(options) => (bugtool::run(options).await.map(Answer::from), "there is no archive"),
+    };
+    answer.map_err(|error| error.context(NoResult(failed)))
+}

@@ -1,0 +1,67 @@
+//! `kubectl flannel`: kubectl runs the program `kubectl-flannel` of the search path, with the
+//! arguments after the name.
+
+use std::{
+    ffi::{OsStr, OsString},
+    path::Path,
+};
+
+use clap::{Parser, Subcommand};
+
+use super::{Command, Once, Stop, cluster::ClusterCommand, connectivity::ConnectivityCommand, from_clap};
+
+const NAME: &str = "kubectl-flannel";
+
+#[derive(Parser)]
+#[command(name = "kubectl-flannel", bin_name = "kubectl flannel", version)]
+#[command(about = "The pod network of a cluster whose nodes run flannel-agent")]
+struct Plugin {
+    #[command(subcommand)]
+    verb: PluginVerb,
+}
+
+#[derive(Subcommand)]
+enum PluginVerb {
+    #[command(flatten)]
+    Cluster(ClusterCommand),
+    /// Test the pod network
+    #[command(subcommand)]
+    Connectivity(ConnectivityCommand),
+}
+
+/// Returns true if the program was called by the name that kubectl looks for.
+pub(super) fn is_named(program: &OsStr) -> bool {
+    Path::new(program).file_name().is_some_and(|name| name == NAME)
+}
+
+/// Parses the plugin's command line.
+pub(super) fn parse(args: Vec<OsString>) -> Result<Command, Stop> {
+    let once = match Plugin::try_parse_from(args).map_err(|error| from_clap(&error))?.verb {
+        PluginVerb::Cluster(command) => Once::Cluster(command),
+        PluginVerb::Connectivity(command) => Once::Connectivity(command),
+    };
+    Ok(Command::Once(once))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(line: &str) -> Result<Command, Stop> {
+        super::super::parse(line.split(' ').map(OsString::from), [])
+    }
+
+    #[test]
+    fn kubectl_flannel_has_the_commands_on_a_cluster() {
+        let status = parsed("/usr/local/bin/kubectl-flannel status --wait --context=x").expect("a command");
+        assert!(matches!(status, Command::Once(Once::Cluster(ClusterCommand::Status(_)))), "{status:?}");
+        let bugtool = parsed("kubectl-flannel bugtool -o -").expect("a command");
+        assert!(matches!(bugtool, Command::Once(Once::Cluster(ClusterCommand::Bugtool(_)))), "{bugtool:?}");
+        let test = parsed("kubectl-flannel connectivity test --modes=kernel,fast").expect("a command");
+        assert!(matches!(test, Command::Once(Once::Connectivity(ConnectivityCommand::Test(_)))), "{test:?}");
+        let wrong = parsed("kubectl-flannel cleanup").expect_err("not a command on a cluster");
+        assert!(wrong.code == 2 && wrong.text.contains("kubectl flannel"), "{}", wrong.text);
+        let same = parsed("flannel-agent cluster status").expect("a command");
+        assert!(matches!(same, Command::Once(Once::Cluster(ClusterCommand::Status(_)))), "{same:?}");
+    }
+}

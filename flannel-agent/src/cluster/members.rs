@@ -1,0 +1,141 @@
+//! The nodes of the cluster, each with its pod of flannel.
+
+use std::collections::BTreeMap;
+
+use kube::core::{params::ListParams, request::Request};
+use serde::de::DeserializeOwned;
+
+use super::{
+    client::ClusterClient,
+    error::ClusterError,
+    exec::Container,
+    records::{ListPage, NodeObject, PodObject},
+};
+
+/// Objects on one page.
+const PAGE: u32 = 500;
+/// The container of the agent. A pod without one of this name is asked in its first container.
+const CONTAINER: &str = "kube-flannel";
+
+/// The pods of flannel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AgentPods {
+    /// Their namespace.
+    pub namespace: String,
+    /// The selector of their labels.
+    pub selector: String,
+}
+
+/// A node of the cluster.
+#[derive(Clone, Debug)]
+pub struct ClusterNode {
+    /// The Node.
+    pub node: NodeObject,
+    /// The pod of flannel on it; none if there is none.
+    pub pod: Option<PodObject>,
+}
+
+impl ClusterNode {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.node.metadata.name
+    }
+
+    /// The container in which the agent runs, if there is one.
+    pub fn agent(&self, pods: &AgentPods) -> Option<Container> {
+        let pod = self.pod.as_ref()?;
+        let container = pod.spec.containers.iter().find(|container| container.name == CONTAINER);
+        let name = container.or(pod.spec.containers.first())?.name.clone();
+        Some(Container { namespace: pods.namespace.clone(), pod: pod.metadata.name.clone(), name })
+    }
+
+    /// The image of that container.
+    pub fn image(&self) -> Option<&str> {
+        let containers = &self.pod.as_ref()?.spec.containers;
+        let container = containers.iter().find(|container| container.name == CONTAINER).or(containers.first())?;
+        Some(&container.image).filter(|image| !image.is_empty()).map(String::as_str)
+    }
+}
+
+impl ClusterClient {
+    /// Returns the nodes with Linux, by name, each with its pod of flannel.
+    pub async fn nodes(&self, pods: &AgentPods) -> Result<Vec<ClusterNode>, ClusterError> {
+        let nodes: Vec<NodeObject> = self.list("listing the nodes", "/api/v1/nodes", None).await?;
+        let path = format!("/api/v1/namespaces/{}/pods", pods.namespace);
+        let found: Vec<PodObject> = self.list("listing the pods of flannel", &path, Some(&pods.selector)).await?;
+        Ok(joined(nodes, found))
+    }
+
+    /// Returns all objects below a path, page by page.
+    pub async fn list<T: DeserializeOwned>(
+        &self,
+        what: &str,
+        path: &str,
+        selector: Option<&str>,
+    ) -> Result<Vec<T>, ClusterError> {
+        let (mut objects, mut next) = (Vec::new(), String::new());
+        loop {
+            let mut options = ListParams::default().limit(PAGE);
+            if let Some(selector) = selector {
+                options = options.labels(selector);
+            }
+            if !next.is_empty() {
+                options = options.continue_token(&next);
+            }
+            let page: ListPage<T> = self.call(what, Request::new(path).list(&options)).await?;
+            objects.extend(page.items);
+            next = page.metadata.next;
+            if next.is_empty() {
+                return Ok(objects);
+            }
+        }
+    }
+}
+
+/// Gives each node its pod: while one replaces another, the one that runs.
+fn joined(nodes: Vec<NodeObject>, pods: Vec<PodObject>) -> Vec<ClusterNode> {
+    let mut of_node = BTreeMap::<String, PodObject>::new();
+    for pod in pods {
+        let known = of_node.get(&pod.spec.node_name);
+        if known.is_none_or(|known| !known.is_running() && pod.is_running()) {
+            of_node.insert(pod.spec.node_name.clone(), pod);
+        }
+    }
+    let linux = nodes.into_iter().filter(NodeObject::is_linux);
+    let mut members: Vec<ClusterNode> =
+        linux.map(|node| ClusterNode { pod: of_node.remove(&node.metadata.name), node }).collect();
+    members.sort_by(|a, b| a.name().cmp(b.name()));
+    members
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn read<T: DeserializeOwned>(value: Value) -> T {
+        serde_json::from_value(value).expect("an object")
+    }
+
+    #[test]
+    fn every_linux_node_is_listed_once_with_the_pod_that_runs() {
+        let node =
+            |name: &str, os: &str| read(json!({ "metadata": { "name": name, "labels": { "kubernetes.io/os": os } } }));
+        let pod = |name: &str, node: &str, phase: &str| {
+            let containers = json!([{ "name": "other" }, { "name": "kube-flannel", "image": "i:1" }]);
+            let spec = json!({ "nodeName": node, "containers": containers });
+            read(json!({ "metadata": { "name": name }, "spec": spec, "status": { "phase": phase } }))
+        };
+        let nodes = vec![node("b", "linux"), node("w", "windows"), node("a", "linux")];
+        let pods = vec![pod("old", "b", "Failed"), pod("new", "b", "Running"), pod("late", "b", "Pending")];
+        let members = joined(nodes, pods);
+        let names: Vec<_> = members.iter().map(ClusterNode::name).collect();
+        assert_eq!(names, ["a", "b"]);
+        let of = AgentPods { namespace: "kube-flannel".to_owned(), selector: "app=flannel".to_owned() };
+        assert_eq!(members[0].agent(&of), None);
+        let agent = members[1].agent(&of).expect("a pod");
+        assert_eq!((agent.pod.as_str(), agent.name.as_str()), ("new", "kube-flannel"));
+        assert_eq!(members[1].image(), Some("i:1"));
+    }
+}

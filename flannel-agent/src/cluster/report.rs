@@ -1,0 +1,293 @@
+//! The status of all nodes as one document, made of what each agent says of itself.
+//!
+//! The field names are an interface; they are added to and not changed.
+
+use std::time::Duration;
+
+use flannel_host::error_chain::chain;
+use futures::{StreamExt as _, stream};
+use serde::Serialize;
+
+use super::{
+    AT_ONCE,
+    client::ClusterClient,
+    error::{ClusterError, ExecError},
+    exec::Container,
+    members::{AgentPods, ClusterNode},
+    progress::Progress,
+    records::PodObject,
+};
+use crate::observe::status::{ModeStatus, Status};
+
+/// For the answer of one agent.
+const LIMIT: Duration = Duration::from_secs(20);
+/// The command that is run in each pod.
+const STATUS: [&str; 3] = ["flannel-agent", "status", "--output=json"];
+/// The annotation by which a node takes part in flannel, of any agent.
+const MANAGED: &str = "kube-subnet-manager";
+
+/// The document.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ClusterReport {
+    /// True if every node is ready.
+    pub ready: bool,
+    /// The nodes, by name.
+    pub nodes: Vec<NodeReport>,
+}
+
+/// The program that serves a node's pod network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ServedBy {
+    /// This agent.
+    FlannelAgent,
+    /// Stock flannel.
+    StockFlannel,
+    /// Not known, because there is no answer.
+    Unknown,
+    /// None: there is no pod of flannel, and no annotation.
+    None,
+}
+
+/// One node.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct NodeReport {
+    /// The name of the Node.
+    pub name: String,
+    /// The program that serves it.
+    pub served_by: ServedBy,
+    /// The agent's own readiness; with stock flannel, that its pod runs and the network is not
+    /// reported as unavailable.
+    pub ready: bool,
+    /// The version of the agent.
+    pub version: Option<String>,
+    /// Its mode.
+    pub mode: Option<ModeStatus>,
+    /// The subnets of the node's pods.
+    pub subnets: Vec<String>,
+    /// The addresses at which peers reach it.
+    pub public_addresses: Vec<String>,
+    /// Leases that it refuses.
+    pub refused_leases: Option<u64>,
+    /// Packets that its programs dropped.
+    pub drops: Option<u64>,
+    /// The problems, in words.
+    pub problems: Vec<String>,
+}
+
+impl ClusterReport {
+    /// Asks every node.
+    pub async fn ask(client: &ClusterClient, pods: &AgentPods, progress: &mut Progress) -> Result<Self, ClusterError> {
+        let members = client.nodes(pods).await?;
+        let number = members.len();
+        let mut answers = stream::iter(&members).map(|member| ask(client, pods, member)).buffered(AT_ONCE);
+        let mut nodes = Vec::with_capacity(number);
+        while let Some(report) = answers.next().await {
+            nodes.push(report);
+            progress.show(&format!("{} of {number} nodes asked", nodes.len()));
+        }
+        Ok(Self { ready: !nodes.is_empty() && nodes.iter().all(|node| node.ready), nodes })
+    }
+}
+
+async fn ask(client: &ClusterClient, pods: &AgentPods, member: &ClusterNode) -> NodeReport {
+    let answer = match member.agent(pods) {
+        Some(container) if member.pod.as_ref().is_some_and(PodObject::is_running) => {
+            Some(agent_status(client, &container).await)
+        }
+        _ => None,
+    };
+    judge(member, &pods.namespace, answer)
+}
+
+/// An agent that does not answer.
+#[derive(Debug, thiserror::Error)]
+pub enum Silence {
+    /// Its command has no result.
+    #[error(transparent)]
+    Exec(#[from] ExecError),
+    /// Its output is no status document.
+    #[error("the output of its status command cannot be read: {0}")]
+    Answer(String),
+}
+
+/// Asks the agent in a container.
+pub async fn agent_status(client: &ClusterClient, container: &Container) -> Result<Status, Silence> {
+    let executed = client.exec(container, &STATUS, LIMIT).await?;
+    serde_json::from_slice(&executed.stdout).map_err(|error| {
+        let said = executed.stderr.trim();
+        Silence::Answer(if said.is_empty() { error.to_string() } else { said.to_owned() })
+    })
+}
+
+/// The report on a node. Pure. Without an answer the command was not run.
+fn judge(member: &ClusterNode, namespace: &str, answer: Option<Result<Status, Silence>>) -> NodeReport {
+    let node = &member.node;
+    let addresses = ["public-ip", "public-ipv6"].into_iter().filter_map(|suffix| node.annotation(suffix));
+    let report = NodeReport {
+        name: member.name().to_owned(),
+        served_by: ServedBy::Unknown,
+        ready: false,
+        version: None,
+        mode: None,
+        subnets: node.subnets(),
+        public_addresses: addresses.map(str::to_owned).collect(),
+        refused_leases: None,
+        drops: None,
+        problems: Vec::new(),
+    };
+    let mut report = match (answer, &member.pod) {
+        (Some(Ok(status)), _) => of_agent(report, &status),
+        (Some(Err(Silence::Exec(error))), _) if error.lacks_program() => {
+            let ready = !is_network_unavailable(member);
+            NodeReport { served_by: ServedBy::StockFlannel, ready, ..report }
+        }
+        (Some(Err(silence)), _) => {
+            NodeReport { problems: vec![format!("cannot be asked: {}", chain(&silence))], ..report }
+        }
+        (None, Some(pod)) => {
+            let problem = format!("pod {} does not run: {}", pod.metadata.name, pod.problem());
+            NodeReport { problems: vec![problem], ..report }
+        }
+        (None, None) => {
+            let served_by = if node.annotation(MANAGED) == Some("true") { ServedBy::Unknown } else { ServedBy::None };
+            let problem = format!("no pod of flannel in namespace {namespace}");
+            NodeReport { served_by, problems: vec![problem], ..report }
+        }
+    };
+    if let Some(condition) = node.condition("NetworkUnavailable").filter(|condition| condition.status == "True") {
+        report.problems.push(format!("NetworkUnavailable: {}", condition.message));
+    }
+    if let Some(condition) = node.condition("Ready").filter(|condition| condition.status != "True") {
+        report.problems.push(format!("the Node is not Ready: {}", condition.message));
+    }
+    report
+}
+
+fn is_network_unavailable(member: &ClusterNode) -> bool {
+    member.node.condition("NetworkUnavailable").is_some_and(|condition| condition.status == "True")
+}
+
+fn of_agent(report: NodeReport, status: &Status) -> NodeReport {
+    let lease = status.lease.as_ref();
+    let subnets = lease.map(|lease| [Some(&lease.subnet), lease.ipv6_subnet.as_ref()]);
+    let addresses = lease.map(|lease| [Some(&lease.public_ip), lease.public_ipv6.as_ref()]);
+    let or_known = |found: Option<[Option<&String>; 2]>, known: Vec<String>| {
+        let mut texts: Vec<String> = found.into_iter().flatten().flatten().cloned().collect();
+        texts.dedup();
+        if texts.is_empty() { known } else { texts }
+    };
+    NodeReport {
+        served_by: ServedBy::FlannelAgent,
+        ready: status.ready,
+        version: Some(status.version.clone()),
+        mode: Some(status.mode.clone()),
+        subnets: or_known(subnets, report.subnets),
+        public_addresses: or_known(addresses, report.public_addresses),
+        refused_leases: Some(status.rejected_total),
+        drops: status.drops,
+        problems: problems(status),
+        name: report.name,
+    }
+}
+
+fn problems(status: &Status) -> Vec<String> {
+    let stage = (!status.ready).then(|| format!("not ready: {}", status.stage));
+    let store = status.store.as_ref().and_then(|store| store.reason.as_ref());
+    let store = store.map(|reason| format!("store out of reach: {reason}"));
+    let error = status.error.as_ref().map(|error| format!("cannot reconcile: {error}"));
+    let mode = (status.mode.effective != status.mode.wanted).then(|| {
+        let reason = status.mode.reason.as_deref().unwrap_or("no reason is known");
+        format!("mode {} instead of {}: {reason}", status.mode.effective, status.mode.wanted)
+    });
+    let traffic = status.traffic.as_ref().and_then(|traffic| traffic.error.as_ref());
+    let traffic = traffic.map(|error| format!("traffic rules are not as asked for: {error}"));
+    let refused = status.rejected.first().map(|lease| {
+        let more =
+            if status.rejected_total > 1 { format!(" (one of {})", status.rejected_total) } else { String::new() };
+        format!("refused lease: {}{more}", lease.reason)
+    });
+    let dirty = status.dirty.first().map(|entry| {
+        let more = if status.dirty_total > 1 { format!(" (one of {})", status.dirty_total) } else { String::new() };
+        format!("refused by the kernel: {}: {}{more}", entry.object, entry.error)
+    });
+    [stage, store, error, mode, traffic, refused, dirty].into_iter().flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::datapath::policy::ModeSource;
+
+    fn member(with_pod: bool, network_unavailable: &str) -> ClusterNode {
+        let node = json!({
+            "metadata": { "name": "n1", "annotations": {
+                "flannel.alpha.coreos.com/public-ip": "192.0.2.1",
+                "flannel.alpha.coreos.com/kube-subnet-manager": "true",
+            } },
+            "spec": { "podCIDR": "10.244.1.0/24" },
+            "status": { "conditions": [
+                { "type": "NetworkUnavailable", "status": network_unavailable, "message": "no tunnel" },
+            ] },
+        });
+        let pod = json!({ "metadata": { "name": "p" }, "status": { "phase": "Running" } });
+        ClusterNode {
+            node: serde_json::from_value(node).expect("a node"),
+            pod: with_pod.then(|| serde_json::from_value(pod).expect("a pod")),
+        }
+    }
+
+    fn status() -> Status {
+        let mode = ModeStatus {
+            effective: "kernel".to_owned(),
+            wanted: "fast".to_owned(),
+            source: ModeSource::Default,
+            reason: Some("no BPF".to_owned()),
+            attach: None,
+        };
+        Status {
+            pid: Some(1),
+            ready: true,
+            drops: Some(7),
+            rejected_total: 2,
+            ..Status::without_agent("running", mode)
+        }
+    }
+
+    #[test]
+    fn a_lower_mode_is_a_problem_of_a_node_that_is_ready() {
+        let report = judge(&member(true, "False"), "kube-flannel", Some(Ok(status())));
+        assert!(report.ready && report.served_by == ServedBy::FlannelAgent, "{report:?}");
+        assert_eq!(report.problems, ["mode kernel instead of fast: no BPF"]);
+        assert_eq!((report.refused_leases, report.drops), (Some(2), Some(7)));
+        assert_eq!(report.subnets, ["10.244.1.0/24"]);
+        assert_eq!(report.public_addresses, ["192.0.2.1"]);
+    }
+
+    #[test]
+    fn a_pod_without_our_program_is_stock_flannel() {
+        let lacking = || {
+            let message = "exec: \"flannel-agent\": executable file not found in $PATH".to_owned();
+            Some(Err(Silence::Exec(ExecError::NotStarted { pod: "p".to_owned(), message })))
+        };
+        let report = judge(&member(true, "False"), "kube-flannel", lacking());
+        assert!(report.ready && report.problems.is_empty(), "{report:?}");
+        assert_eq!(report.served_by, ServedBy::StockFlannel);
+        let report = judge(&member(true, "True"), "kube-flannel", lacking());
+        assert!(!report.ready, "{report:?}");
+        assert_eq!(report.problems, ["NetworkUnavailable: no tunnel"]);
+    }
+
+    #[test]
+    fn a_node_that_cannot_be_asked_is_not_ready() {
+        let broken = Some(Err(Silence::Exec(ExecError::Broken { pod: "p".to_owned() })));
+        let report = judge(&member(true, "False"), "kube-flannel", broken);
+        assert!(!report.ready && report.served_by == ServedBy::Unknown, "{report:?}");
+        assert!(report.problems[0].starts_with("cannot be asked: "), "{report:?}");
+        let report = judge(&member(false, "False"), "kube-flannel", None);
+        assert!(!report.ready, "{report:?}");
+        assert_eq!(report.problems, ["no pod of flannel in namespace kube-flannel"]);
+    }
+}

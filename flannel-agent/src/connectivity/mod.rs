@@ -1,0 +1,19 @@
+//! `flannel-agent connectivity test`: short-lived pods on each node, and packets between them.
+//!
+//! On the operator's machine: objects to create (`manifest`), their life (`deploy`), the checks
+//! (`plan`), the modes (`modes`) and the order of it all (`run`). In the pods, the same binary
+//! answers (`serve`) and asks (`probe`, `mtu`), in the words of `message` and `target`.
+//!
+//! Invariant: the objects lie in a namespace of their own, which is deleted at every end but
+//! SIGKILL; pods end by themselves after [`manifest::LIFETIME`].
+
+pub mod deploy;
+pub mod manifest;
+mod message;
+pub mod modes;
+mod mtu;
+pub mod plan;
+pub mod probe;
+pub mod run;
+pub mod serve;
+pub mod target;

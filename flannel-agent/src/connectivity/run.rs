@@ -1,0 +1,390 @@
+//! The order of a test: deploy, check in each mode, explain failures, and clean up whatever
+//! happened.
+
+use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
+
+use anyhow::{Context as _, bail};
+use flannel_host::error_chain::chain;
+use futures::{StreamExt as _, future::LocalBoxFuture, stream};
+use serde::Serialize;
+
+use super::{
+    deploy::{TestNamespace, TestNode},
+    manifest::PodSettings,
+    modes::{self, Switchable},
+    plan::{Batch, PairCheck, families, plan, settle},
+    target::Outcome,
+};
+use crate::cluster::{
+    AT_ONCE,
+    client::ClusterClient,
+    exec::Container,
+    interrupt::Interrupt,
+    members::{AgentPods, ClusterNode},
+    progress::Progress,
+    report::Silence,
+};
+
+/// For the first answers: endpoints and the rules of Services come after the pods.
+const FIRST: Duration = Duration::from_secs(30);
+/// For those in further modes, when everything was there before.
+const LATER: Duration = Duration::from_secs(5);
+/// For the probes of one command, once their targets answer: a search for the largest packet takes
+/// some 15 s, and a hundred of them run in a few turns.
+const PROBES: Duration = Duration::from_mins(2);
+/// For one explanation.
+const EXPLANATION: Duration = Duration::from_secs(20);
+/// Failing pairs that are explained.
+const EXPLAINED: usize = 10;
+
+/// The settings of a test.
+#[derive(Clone, Debug)]
+pub struct TestSettings {
+    /// The pods of flannel.
+    pub agents: AgentPods,
+    /// The image of the test pods; that of the agents if absent.
+    pub image: Option<String>,
+    /// The port of the servers.
+    pub port: u16,
+    /// The modes to switch to; the one in force if empty.
+    pub modes: Vec<String>,
+    /// The address outside the cluster.
+    pub outside: Option<String>,
+    /// The time limit for the start of the pods.
+    pub start_limit: Duration,
+}
+
+/// The results.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct TestReport {
+    /// True if every check passed in every mode, and the cluster is as it was.
+    pub ok: bool,
+    /// The image of the test pods.
+    pub image: String,
+    /// The nodes, by name.
+    pub nodes: Vec<String>,
+    /// The results in each mode.
+    pub runs: Vec<ModeRun>,
+    /// Checks that were not made, each with the reason.
+    pub left_out: Vec<String>,
+    /// The explanations of failures.
+    pub explanations: Vec<Explanation>,
+    /// Changes of the cluster that were not undone.
+    pub left_behind: Vec<String>,
+}
+
+/// The results in one mode.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ModeRun {
+    /// The mode, and the number of nodes in it where there are several.
+    pub mode: String,
+    /// Remarks on nodes, such as those that are in another mode.
+    pub notes: Vec<String>,
+    /// The checks.
+    pub checks: Vec<PairCheck>,
+}
+
+/// The view of the source node on a failing pair.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Explanation {
+    /// The failure in words.
+    pub failure: String,
+    /// The output of `flannel-agent explain`, or the reason why there is none.
+    pub text: String,
+}
+
+/// Changes of the cluster that have to be undone.
+struct Undo {
+    namespace: TestNamespace,
+    switched: Vec<Switchable>,
+    /// A change of modes that has begun: it ends before they are set back, so that no command of it
+    /// comes later.
+    switching: Option<LocalBoxFuture<'static, Vec<String>>>,
+}
+
+/// Runs a test. The objects are deleted and the modes set back also after an error and a signal.
+pub async fn run(
+    client: &ClusterClient,
+    settings: &TestSettings,
+    progress: &mut Progress,
+) -> anyhow::Result<TestReport> {
+    let members = client.nodes(&settings.agents).await?;
+    if members.is_empty() {
+        bail!("the cluster has no nodes with Linux");
+    }
+    let (agents, notes) = agents(client, &settings.agents, &members).await;
+    let image = image(settings, &members, &agents)?;
+    let pods = PodSettings { image, port: settings.port };
+    let mut undo = Undo { namespace: TestNamespace::new(client), switched: Vec::new(), switching: None };
+    let mut interrupt = Interrupt::new().context("cannot wait for signals")?;
+    // A signal has to wait for this, so that it is known whether there is a namespace.
+    undo.namespace.create().await?;
+    let work = Work { client, settings, members: &members, agents, notes, pods };
+    let result = tokio::select! {
+        result = work.run(&mut undo, progress) => result,
+        () = interrupt.wait() => Err(anyhow::anyhow!("interrupted")),
+    };
+    let name = undo.namespace.name().to_owned();
+    let left_behind = tokio::select! {
+        left_behind = undo.run(client, progress) => left_behind,
+        () = interrupt.wait() => {
+            vec![format!("interrupted again: run `kubectl delete namespace {name}`, and look at the nodes' modes")]
+        }
+    };
+    match result {
+        Ok(report) => {
+            let ok = left_behind.is_empty() && report.runs.iter().all(|run| run.checks.iter().all(|check| check.ok));
+            Ok(TestReport { ok, left_behind, ..report })
+        }
+        Err(error) if left_behind.is_empty() => Err(error),
+        Err(error) => Err(error.context(format!("left behind: {}", left_behind.join("; ")))),
+    }
+}
+
+/// The image of the flag, or that of an agent of ours.
+fn image(settings: &TestSettings, members: &[ClusterNode], agents: &[Switchable]) -> anyhow::Result<String> {
+    let is_ours = |member: &&ClusterNode| agents.iter().any(|agent| agent.node == member.name());
+    let of_agents = || members.iter().filter(is_ours).find_map(ClusterNode::image).map(str::to_owned);
+    let namespace = &settings.agents.namespace;
+    settings.image.clone().or_else(of_agents).with_context(|| {
+        format!("no agent of ours answers in namespace {namespace}, so no image is known; name one by --image")
+    })
+}
+
+/// The agents of ours, and a line for each node without one.
+async fn agents(client: &ClusterClient, pods: &AgentPods, members: &[ClusterNode]) -> (Vec<Switchable>, Vec<String>) {
+    let asked = stream::iter(members).map(async |member| {
+        let name = member.name();
+        let Some(agent) = member.agent(pods) else {
+            return Err(format!("{name} has no pod of flannel"));
+        };
+        let answer = modes::switchable(client, name, agent).await;
+        answer.map_err(|silence| match silence {
+            Silence::Exec(error) if error.lacks_program() => format!("{name} runs stock flannel"),
+            silence => format!("{name} has no agent that answers: {}", chain(&silence)),
+        })
+    });
+    let (mut agents, mut notes) = (Vec::new(), Vec::new());
+    let mut asked = std::pin::pin!(asked.buffered(AT_ONCE));
+    while let Some(answer) = asked.next().await {
+        match answer {
+            Ok(agent) => agents.push(agent),
+            Err(note) => notes.push(note),
+        }
+    }
+    (agents, notes)
+}
+
+impl Undo {
+    async fn run(&mut self, client: &ClusterClient, progress: &mut Progress) -> Vec<String> {
+        progress.show("setting back and deleting");
+        if let Some(switching) = self.switching.take() {
+            // Its remarks were for a report that is not made.
+            drop(switching.await);
+        }
+        let mut left_behind = modes::restore(client, &self.switched).await;
+        let name = self.namespace.name();
+        let by_hand = format!("run `kubectl delete namespace {name}`");
+        if let Err(error) = self.namespace.delete().await {
+            left_behind.push(format!("{}; {by_hand}", chain(&error)));
+            return left_behind;
+        }
+        match self.namespace.wait_gone(progress).await {
+            Ok(true) => {}
+            Ok(false) => left_behind.push(format!("the namespace {name} is still being deleted")),
+            Err(error) => left_behind.push(format!("{}; {by_hand} if it is still there", chain(&error))),
+        }
+        left_behind
+    }
+}
+
+/// The part that a signal may end anywhere.
+struct Work<'a> {
+    client: &'a ClusterClient,
+    settings: &'a TestSettings,
+    members: &'a [ClusterNode],
+    /// The agents of ours.
+    agents: Vec<Switchable>,
+    /// A line for each node without one.
+    notes: Vec<String>,
+    pods: PodSettings,
+}
+
+impl Work<'_> {
+    async fn run(&self, undo: &mut Undo, progress: &mut Progress) -> anyhow::Result<TestReport> {
+        undo.namespace.deploy(self.members, &self.pods).await?;
+        let nodes = undo.namespace.wait(self.members, self.settings.start_limit, progress).await?;
+        if let Some(problem) = nothing_runs(&nodes) {
+            bail!("no test pod runs: {problem}");
+        }
+        let mut report = TestReport {
+            image: self.pods.image.clone(),
+            nodes: nodes.iter().map(|node| node.name.clone()).collect(),
+            left_out: self.left_out(&nodes),
+            ..TestReport::default()
+        };
+        let modes: Vec<Option<&String>> =
+            if self.settings.modes.is_empty() { vec![None] } else { self.settings.modes.iter().map(Some).collect() };
+        for (mode, patience) in modes.into_iter().zip(std::iter::once(FIRST).chain(std::iter::repeat(LATER))) {
+            let mut notes = self.notes.clone();
+            if let Some(mode) = mode {
+                // Before the first change, so that a signal in its middle undoes it.
+                undo.switched.clone_from(&self.agents);
+                let (client, agents, mode) = (self.client.clone(), self.agents.clone(), mode.clone());
+                let switching = Box::pin(async move { modes::set(&client, &agents, &mode).await });
+                notes.extend(undo.switching.insert(switching).await);
+                undo.switching = None;
+            }
+            let mode = mode.cloned().unwrap_or_else(|| modes_in_force(&self.agents));
+            let run = self.checks(undo, &nodes, (&mode, patience), notes, progress).await;
+            // While the mode of the failures is in force.
+            self.explain(&run.checks, &mut report.explanations).await;
+            report.runs.push(run);
+        }
+        Ok(report)
+    }
+
+    fn left_out(&self, nodes: &[TestNode]) -> Vec<String> {
+        let families = families(nodes);
+        let absent = flannel_host::family::Family::BOTH.into_iter().filter(|family| !families.contains(family));
+        let mut left_out: Vec<String> =
+            absent.map(|family| format!("{family}: no test pod has an address of this family")).collect();
+        if self.settings.outside.is_none() {
+            left_out.push("pod to outside: no address is given (--outside HOST:PORT)".to_owned());
+        }
+        left_out
+    }
+
+    async fn checks(
+        &self,
+        undo: &Undo,
+        nodes: &[TestNode],
+        (mode, patience): (&str, Duration),
+        notes: Vec<String>,
+        progress: &mut Progress,
+    ) -> ModeRun {
+        let (mut checks, batches) = plan(nodes, self.settings.port, self.settings.outside.as_deref());
+        let mut probed = stream::iter(&batches)
+            .map(async |batch| {
+                let container = undo.namespace.container(batch.role, batch.node);
+                (batch, self.probe(&container, batch, patience).await)
+            })
+            .buffer_unordered(AT_ONCE);
+        let mut probed = std::pin::pin!(probed.by_ref());
+        let mut done = 0;
+        progress.show(&format!("mode {mode}: checking"));
+        while let Some((batch, result)) = probed.next().await {
+            done += batch.targets.len();
+            progress.show(&format!("mode {mode}: {done} of {} checks made", checks.len()));
+            settle(&mut checks, batch, result);
+        }
+        ModeRun { mode: mode.to_owned(), notes, checks }
+    }
+
+    /// Runs the probes of a batch in their pod.
+    async fn probe(&self, pod: &Container, batch: &Batch, patience: Duration) -> Result<Vec<Outcome>, String> {
+        let patience_flag = format!("--patience={}", patience.as_secs());
+        let targets: Vec<String> = batch.targets.iter().map(ToString::to_string).collect();
+        let mut command = vec!["flannel-agent", "connectivity", "probe", &patience_flag];
+        command.extend(targets.iter().map(String::as_str));
+        let executed = self.client.exec(pod, &command, patience + PROBES).await.map_err(|error| chain(&error))?;
+        serde_json::from_slice(&executed.stdout).map_err(|error| match executed.stderr.trim() {
+            "" => format!("the output of the probe cannot be read: {error}"),
+            said => format!("the probe failed: {said}"),
+        })
+    }
+
+    /// Asks the source node of each failing pair, as far as it has an agent of ours.
+    async fn explain(&self, checks: &[PairCheck], explanations: &mut Vec<Explanation>) {
+        let failures = checks.iter().filter(|check| !check.ok && check.local.is_some());
+        for check in failures {
+            if explanations.len() == EXPLAINED {
+                return;
+            }
+            let Some(command) = explain_command(check) else { continue };
+            let failure = failure(check);
+            let text = match self.agents.iter().find(|agent| agent.node == check.from) {
+                Some(agent) => self.explanation(agent, &command).await,
+                None => format!("{} has no agent that explains it\n", check.from),
+            };
+            explanations.push(Explanation { failure, text });
+        }
+    }
+
+    async fn explanation(&self, agent: &Switchable, command: &[String]) -> String {
+        let words: Vec<&str> = command.iter().map(String::as_str).collect();
+        match self.client.exec(&agent.agent, &words, EXPLANATION).await {
+            Ok(executed) if executed.stdout.is_empty() => executed.stderr,
+            Ok(executed) => String::from_utf8_lossy(&executed.stdout).into_owned(),
+            Err(error) => format!("{}\n", chain(&error)),
+        }
+    }
+}
+
+/// A failing check in words.
+pub fn failure(check: &PairCheck) -> String {
+    let family = check.family.as_ref().map(|family| format!(", {family}")).unwrap_or_default();
+    let to = check.to.as_deref().unwrap_or("outside");
+    let address = check.address.as_ref().map(|address| format!(" ({address})")).unwrap_or_default();
+    let protocol = check.protocol.as_ref().map(|protocol| format!("{protocol}: ")).unwrap_or_default();
+    let error = check.error.as_deref().unwrap_or_default();
+    format!("{}{family}: {} to {to}{address}: {protocol}{error}", check.check.title(), check.from)
+}
+
+/// The command that explains a failing check; `None` where it has no address to ask about.
+fn explain_command(check: &PairCheck) -> Option<Vec<String>> {
+    let to: SocketAddr = check.address.as_ref()?.parse().ok()?;
+    let protocol = check.protocol.as_deref().unwrap_or("tcp");
+    let words = ["flannel-agent", "explain", check.local.as_ref()?, &to.ip().to_string()].map(str::to_owned);
+    let flags = [format!("--proto={protocol}"), format!("--dport={}", to.port())];
+    Some(words.into_iter().chain(flags).collect())
+}
+
+/// Describes why no client runs; `None` if one does.
+fn nothing_runs(nodes: &[TestNode]) -> Option<String> {
+    let problems: Option<Vec<&String>> =
+        nodes.iter().flat_map(|node| node.pods.values()).map(|pod| pod.problem.as_ref()).collect();
+    problems?.first().map(|problem| (*problem).clone())
+}
+
+/// The modes that agents are in.
+fn modes_in_force(agents: &[Switchable]) -> String {
+    let mut modes = BTreeMap::<&str, usize>::new();
+    for agent in agents {
+        *modes.entry(&agent.before.effective).or_default() += 1;
+    }
+    match modes.len() {
+        0 => "not known".to_owned(),
+        1 => modes.into_keys().collect(),
+        _ => modes.iter().map(|(mode, number)| format!("{mode} ({number})")).collect::<Vec<_>>().join(", "),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::connectivity::plan::Check;
+
+    #[test]
+    fn a_failure_is_explained_with_the_addresses_of_its_packets() {
+        let check = PairCheck {
+            check: Check::PodToService,
+            family: Some("IPv6".to_owned()),
+            from: "n1".to_owned(),
+            to: Some("n2".to_owned()),
+            address: Some("[fd00::a]:7".to_owned()),
+            ok: false,
+            error: Some("no answer within 2 s".to_owned()),
+            protocol: Some("udp".to_owned()),
+            local: Some("fd00:1::2".to_owned()),
+            size: None,
+            device_mtu: None,
+            pair: (0, Some(1)),
+        };
+        assert_eq!(failure(&check), "pod to Service, IPv6: n1 to n2 ([fd00::a]:7): udp: no answer within 2 s");
+        let command = explain_command(&check).expect("a command").join(" ");
+        assert_eq!(command, "flannel-agent explain fd00:1::2 fd00::a --proto=udp --dport=7");
+        let by_name = PairCheck { address: Some("example.com:443".to_owned()), ..check };
+        assert_eq!(explain_command(&by_name), None);
+    }
+}

@@ -1,0 +1,76 @@
+//! The echo server in a test pod: TCP and UDP, on one port.
+
+use std::{
+    io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    sync::Arc,
+};
+
+use anyhow::Context as _;
+use futures::{StreamExt as _, stream::FuturesUnordered};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream, UdpSocket},
+};
+
+use super::message::{self, ANSWER, REQUEST};
+
+/// The largest datagram.
+const DATAGRAM: usize = 65_536;
+
+/// Serves until the process ends. Without addresses, on all of them: of both families where there
+/// is IPv6.
+pub async fn serve(name: &str, addresses: &[IpAddr], port: u16) -> anyhow::Result<()> {
+    let name: Arc<str> = name.into();
+    let any = if has_ipv6() { IpAddr::from(Ipv6Addr::UNSPECIFIED) } else { Ipv4Addr::UNSPECIFIED.into() };
+    let addresses = if addresses.is_empty() { &[any][..] } else { addresses };
+    let mut servers = FuturesUnordered::new();
+    for address in addresses {
+        let at = SocketAddr::new(*address, port);
+        let failed = || format!("cannot listen on {at}; another port may be free (--port)");
+        let tcp = TcpListener::bind(at).await.with_context(failed)?;
+        let udp = UdpSocket::bind(at).await.with_context(failed)?;
+        servers.push(tokio::spawn(accept(tcp, Arc::clone(&name))));
+        servers.push(tokio::spawn(datagrams(udp, Arc::clone(&name))));
+    }
+    // Each serves for ever, or ends with its error.
+    match servers.next().await {
+        Some(ended) => ended?.context("a server ended"),
+        None => Ok(()),
+    }
+}
+
+fn has_ipv6() -> bool {
+    std::net::UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)).is_ok()
+}
+
+async fn accept(listener: TcpListener, name: Arc<str>) -> io::Result<()> {
+    loop {
+        let (stream, _) = listener.accept().await?;
+        let name = Arc::clone(&name);
+        // A client that breaks off ends its own connection alone.
+        tokio::spawn(async move { rounds(stream, &name).await });
+    }
+}
+
+/// One answer to each request.
+async fn rounds(mut stream: TcpStream, name: &str) -> io::Result<()> {
+    let mut request = [0; REQUEST];
+    loop {
+        stream.read_exact(&mut request).await?;
+        let Some(answer) = message::answer(&request, name) else { return Ok(()) };
+        stream.write_all(&answer).await?;
+    }
+}
+
+async fn datagrams(socket: UdpSocket, name: Arc<str>) -> io::Result<()> {
+    let mut buffer = vec![0; DATAGRAM];
+    loop {
+        // An ICMP error about an earlier answer is the client's.
+        let Ok((length, from)) = socket.recv_from(&mut buffer).await else { continue };
+        let answer = message::answer(&buffer[..length], &name).filter(|_| length >= ANSWER);
+        if let Some(answer) = answer {
+            let _ = socket.send_to(&answer, from).await;
+        }
+    }
+}
