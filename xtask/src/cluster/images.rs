@@ -36,7 +36,7 @@ const WEB_SERVERS: [&str; 4] = ["httpd:2.4.38-alpine", "httpd:2.4.39-alpine", "n
 /// The image of the cluster's DNS server.
 const DNS: &str = "clusterdns:1";
 /// Debian's packages with the tools that the end-to-end tests call in their pods.
-const TOOL_PACKAGES: [&str; 20] = [
+const TOOL_PACKAGES: [&str; 21] = [
     "base-files",
     "base-passwd",
     "bash",
@@ -57,6 +57,7 @@ const TOOL_PACKAGES: [&str; 20] = [
     "procps",
     "sed",
     "tcpdump",
+    "wget",
 ];
 
 /// Makes images for one set of places.
