@@ -32,7 +32,7 @@ pub(super) fn ensure(setup: &Setup<'_>, places: &Places) -> anyhow::Result<()> {
     let partial = places.work("source.partial");
     remove(&partial)?;
     let mut unpack = setup.workspace().command("dpkg-source");
-    unpack.args(["--no-check", "--extract"]).arg(&description).arg(&partial);
+    unpack.args(["--no-check", "--no-copy", "--extract"]).arg(&description).arg(&partial);
     workspace::output(&mut unpack)?;
     places::make(tree.parent().context("the tree lies in a directory")?)?;
     fs::rename(&partial, &tree).with_context(|| format!("cannot rename {}", partial.display()))?;
