@@ -110,6 +110,8 @@ impl Keeper {
             let report = SyncReport { of: Some(wanted), status: self.status.clone() };
             publish.send_if_modified(|last| std::mem::replace(last, report) != *last);
             tokio::select! {
+                // A wish comes before a look, and so does the end of all wishes.
+                biased;
                 wish = wishes.changed() => if wish.is_err() { return },
                 () = self.rest(&outcome, &mut doubts) => {}
             }

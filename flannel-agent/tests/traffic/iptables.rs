@@ -7,7 +7,9 @@ use std::{
 
 use flannel_agent::traffic::{Engine, MasqueradeFamilies, TrafficOptions, WantedTraffic};
 
-use crate::support::{Namespace, all, choose, exempt, fed, in_namespace, run, scope, until, v4, v6, variant, wanted};
+use crate::support::{
+    Namespace, all, becomes, choose, exempt, fed, in_namespace, run, scope, until, v4, v6, variant, wanted,
+};
 
 const MASQUERADE_V4: &str = r#"-A POSTROUTING -m comment --comment "flanneld masq" -j FLANNEL-POSTRTG
 -N FLANNEL-POSTRTG
@@ -115,10 +117,8 @@ fn exempt_destinations_are_written_once_and_go_with_the_option() {
         let counted = run("iptables-save -c -t nat");
         assert_eq!(counted.matches("[7:700] -A").count(), 11, "{counted}");
         let _traffic = ns.traffic(Engine::Iptables, all(), wanted(&[v4(), v6()])).await;
-        assert_eq!(
-            (masquerade("iptables"), masquerade("ip6tables")),
-            (MASQUERADE_V4.to_owned(), MASQUERADE_V6.to_owned())
-        );
+        let both = || (masquerade("iptables"), masquerade("ip6tables"));
+        becomes(both, (MASQUERADE_V4.to_owned(), MASQUERADE_V6.to_owned())).await;
     });
 }
 

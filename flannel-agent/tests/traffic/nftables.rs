@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use flannel_agent::traffic::{Engine, MasqueradeFamilies, TrafficOptions, WantedTraffic};
 
-use crate::support::{all, exempt, in_namespace, run, scope, settle, until, v4, v6, wanted};
+use crate::support::{all, becomes, exempt, in_namespace, run, scope, settle, until, v4, v6, wanted};
 
 /// Nothing but events: no test would wait for the next look at everything.
 fn by_events() -> TrafficOptions {
@@ -99,6 +99,7 @@ fn exempt_destinations_are_written_once_and_go_with_the_option() {
         drop(ns.traffic(Engine::Nftables, exempt(), wanted(&[v4(), v6()])).await);
         assert_eq!(run("nft -a list ruleset"), before);
         let _traffic = ns.traffic(Engine::Nftables, all(), wanted(&[v4(), v6()])).await;
+        becomes(|| chain("ip flannel-ipv4 postrtg"), POSTRTG_V4.to_owned()).await;
         all_in_place();
     });
 }

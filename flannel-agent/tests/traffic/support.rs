@@ -1,18 +1,19 @@
 //! A network namespace for one test, the task under test in it, and the tools.
 
 use std::{
+    fmt::Debug,
     io::{Write as _, stderr},
     os::unix::fs::symlink,
     path::Path,
     process::{Command, Stdio},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use flannel_agent::traffic::{
     Engine, FamilyScope, MasqueradeFamilies, Traffic, TrafficOptions, WantedTraffic, status::TrafficStatus,
 };
 use nix::sched::CloneFlags;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 pub(crate) use crate::shared::Namespace;
 use crate::shared::in_namespace_with;
@@ -111,6 +112,16 @@ pub(crate) async fn until(traffic: &mut Traffic, so: impl Fn(&TrafficStatus) -> 
         timeout(Duration::from_secs(20), traffic.changed()).await.expect("a change of the status");
     }
     traffic.status()
+}
+
+/// Waits until what is read is as expected: a keeper that was dropped may be in the middle of a
+/// look, and the one that is there now mends what it leaves.
+pub(crate) async fn becomes<T: PartialEq + Debug>(read: impl Fn() -> T, expected: T) {
+    let start = Instant::now();
+    while read() != expected && start.elapsed() < Duration::from_secs(20) {
+        sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(read(), expected);
 }
 
 /// Runs a command given as one line in the calling thread's namespaces; what it printed. Panics
