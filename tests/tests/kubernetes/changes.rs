@@ -121,11 +121,17 @@ pub(crate) fn a_udp_flow_moves_on_when_its_endpoint_goes(cluster: &Kubernetes) -
     let pods = cluster.pods(LABEL)?;
     let client = pods.first().context("a pod")?.clone();
     let kubectl = cluster.kubectl().clone();
+    let own = client.name().to_owned();
     let flow = client.thread(move || {
-        let socket = UdpSocket::bind("0.0.0.0:0")?;
-        socket.set_read_timeout(Some(Duration::from_secs(1)))?;
-        socket.connect(format!("{service}:81"))?;
-        let first = eventually("an answer of the Service", FOLLOWED, || name_by(&socket))?;
+        // The client's own pod is not to go: its network would go with it.
+        let (socket, first) = eventually("an answer of another pod by the Service", FOLLOWED, || {
+            let socket = UdpSocket::bind("0.0.0.0:0")?;
+            socket.set_read_timeout(Some(Duration::from_secs(1)))?;
+            socket.connect(format!("{service}:81"))?;
+            let name = name_by(&socket)?;
+            ensure!(name != own, "{name} answers itself");
+            Ok((socket, name))
+        })?;
         // Enough for the flow to be known.
         for _ in 0..50 {
             ensure!(name_by(&socket)? == first, "the flow changed its server");
@@ -138,7 +144,6 @@ pub(crate) fn a_udp_flow_moves_on_when_its_endpoint_goes(cluster: &Kubernetes) -
         })
     })?;
     joined(flow)?;
-    // Not the client's own pod, if that was the one that went.
     wait_for_all(cluster).map(drop)
 }
 
