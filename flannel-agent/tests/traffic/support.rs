@@ -115,7 +115,7 @@ pub(crate) async fn until(traffic: &mut Traffic, so: impl Fn(&TrafficStatus) -> 
 }
 
 /// Waits until what is read is as expected: a keeper that was dropped may be in the middle of a
-/// look, and the one that is there now mends what it leaves.
+/// look, and the one that is there now repairs what it leaves.
 pub(crate) async fn becomes<T: PartialEq + Debug>(read: impl Fn() -> T, expected: T) {
     let start = Instant::now();
     while read() != expected && start.elapsed() < Duration::from_secs(20) {
