@@ -67,7 +67,9 @@ impl Cross {
     pub(crate) fn try_out(&self, workspace: &Workspace, program: &Path) -> anyhow::Result<()> {
         let mut emulator = workspace.command(&self.emulator);
         emulator.args(["-L", "/usr/aarch64-linux-gnu"]).arg(program).arg("--version");
-        let version = workspace::output(&mut emulator)?;
+        // A CNI plugin says it on standard error.
+        let output = emulator.output().context("cannot start the emulator")?;
+        let version = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
         ensure!(version.contains(env!("CARGO_PKG_VERSION")), "{}: {version}", program.display());
         println!("build: {} starts under emulation: {}", program.display(), version.lines().next().unwrap_or_default());
         Ok(())
