@@ -43,6 +43,11 @@ impl BootTime {
         let (now, wall) = (Self::now(), SystemTime::now());
         if self > now { wall + self.since(now) } else { wall - now.since(self) }
     }
+
+    /// That reading in seconds since 1970 UTC.
+    pub fn unix(self) -> u64 {
+        self.wall().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
+    }
 }
 
 impl Add<Duration> for BootTime {

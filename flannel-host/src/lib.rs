@@ -14,3 +14,4 @@ pub mod log_limit;
 pub mod signals;
 pub mod sysctl;
 pub mod sysctl_record;
+pub mod wireguard_key;

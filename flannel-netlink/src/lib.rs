@@ -25,6 +25,7 @@ mod rule;
 mod socket;
 mod transport;
 mod vxlan;
+mod wireguard;
 mod xfrm;
 
 use std::io;
@@ -46,6 +47,7 @@ pub use self::{
     route::{MAIN_TABLE, Route, RouteKey, RouteScope, RouteType, protocol},
     rule::{Dependence, Rule, RuleAction, RuleSelector, tunnel_depends_on},
     vxlan::{VxlanInfo, VxlanSpec},
+    wireguard::{WireguardDevice, WireguardNetlink, WireguardPeer, WireguardPeerState},
     xfrm::{PortMask, TunnelFlow, XfrmAction, XfrmPolicy, XfrmSelector},
 };
 use self::{

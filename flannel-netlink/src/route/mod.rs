@@ -118,6 +118,25 @@ impl Route {
     pub const fn onlink(gateway: IpAddr, oif: u32, protocol: u8) -> Self {
         Self { onlink: true, ..Self::via(gateway, Some(oif), protocol) }
     }
+
+    /// `dev <oif>` for destinations of this family, which the device itself knows how to reach.
+    pub const fn on_device(family: Family, oif: u32, protocol: u8) -> Self {
+        let scope = match family {
+            Family::V4 => RouteScope::Link,
+            Family::V6 => RouteScope::Universe,
+        };
+        Self {
+            gateway: None,
+            oif: Some(oif),
+            onlink: false,
+            protocol,
+            scope,
+            kind: RouteType::Unicast,
+            src: None,
+            multipath: false,
+            nexthop: None,
+        }
+    }
 }
 
 impl Netlink {

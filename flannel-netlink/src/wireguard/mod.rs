@@ -1,0 +1,145 @@
+//! WireGuard devices of the kernel: their keys and peers, by generic netlink (kernel 5.6).
+//!
+//! The device itself is a link like any other. Its settings have a protocol of their own, whose
+//! number the kernel gives out when its module is loaded.
+
+mod message;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::SocketAddr,
+    time::SystemTime,
+};
+
+use flannel_host::wireguard_key::{PublicKey, SecretKey};
+use ipnet::IpNet;
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
+use netlink_packet_generic::{
+    GenlFamily as _, GenlMessage,
+    ctrl::{GenlCtrl, GenlCtrlCmd, nlas::GenlCtrlAttrs},
+};
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_wireguard::WireguardMessage;
+use netlink_sys::protocols::NETLINK_GENERIC;
+use rtnetlink::LinkWireguard;
+
+use super::{
+    Netlink,
+    error::{Fault, NetlinkError, Verb},
+    open,
+    reply::Prune,
+    socket,
+    transport::{Dump, Transport},
+};
+
+/// The settings of one peer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WireguardPeer {
+    /// Its address and port; `None` if they are not known.
+    pub endpoint: Option<SocketAddr>,
+    /// The prefixes that are behind it: where its packets may come from, and which go to it.
+    pub allowed: BTreeSet<IpNet>,
+    /// The secret shared with it in addition to the keys.
+    pub preshared_key: Option<SecretKey>,
+    /// Seconds between two packets that keep an idle tunnel open.
+    pub keepalive: Option<u16>,
+}
+
+/// A peer, and what has come of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WireguardPeerState {
+    /// Its settings. The endpoint is the one it was last heard from.
+    pub peer: WireguardPeer,
+    /// When it last proved its key; `None` if it never did.
+    pub last_handshake: Option<SystemTime>,
+    /// Bytes received from it, with all that the tunnel adds.
+    pub received: u64,
+    /// Bytes sent to it, likewise.
+    pub sent: u64,
+}
+
+/// A WireGuard device as it is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct WireguardDevice {
+    /// Its key; `None` if none is set.
+    pub private_key: Option<SecretKey>,
+    /// Its UDP port.
+    pub port: u16,
+    /// Its peers.
+    pub peers: BTreeMap<PublicKey, WireguardPeerState>,
+}
+
+/// A handle on the settings of the kernel's WireGuard devices. Clones share a socket.
+#[derive(Debug, Clone)]
+pub struct WireguardNetlink {
+    transport: Transport<GenlMessage<WireguardMessage>>,
+    protocol: u16,
+}
+
+impl Prune for GenlMessage<WireguardMessage> {}
+impl Prune for GenlMessage<GenlCtrl> {}
+
+impl WireguardNetlink {
+    /// Opens a socket in the network namespace of the calling thread. The kernel knows the protocol
+    /// once there is a device.
+    pub async fn connect() -> Result<Self, NetlinkError> {
+        let socket = || open("a NETLINK_GENERIC socket", || socket::for_requests(NETLINK_GENERIC));
+        let control: Transport<GenlMessage<GenlCtrl>> = Transport::spawn(socket()?);
+        let name = WireguardMessage::family_name();
+        let question = GenlCtrl { cmd: GenlCtrlCmd::GetFamily, nlas: vec![GenlCtrlAttrs::FamilyName(name.to_owned())] };
+        let answer = control.fetch(GenlMessage::from_payload(question)).await;
+        let (_, answer) = answer.map_err(|fault| fault.on(Verb::LookUp, "the protocol wireguard"))?.into_parts();
+        let protocol = answer.nlas.iter().find_map(|attribute| match attribute {
+            GenlCtrlAttrs::FamilyId(id) => Some(*id),
+            _ => None,
+        });
+        let protocol = protocol.ok_or_else(|| Fault::NoAnswer.on(Verb::LookUp, "the protocol wireguard"))?;
+        Ok(Self { transport: Transport::spawn(socket()?), protocol })
+    }
+
+    /// The device of this interface index.
+    pub async fn device(&self, ifindex: u32) -> Result<WireguardDevice, NetlinkError> {
+        let dump = self.transport.dump(self.message(message::question(ifindex))).await.and_then(Dump::complete);
+        let parts = dump.map_err(|fault| fault.on(Verb::Read, format_args!("wireguard device {ifindex}")))?;
+        Ok(message::device(parts.iter().map(|part| &part.payload)))
+    }
+
+    /// Sets key and port of a device. Its peers stay.
+    pub async fn set_identity(&self, ifindex: u32, key: SecretKey, port: u16) -> Result<(), NetlinkError> {
+        let message = message::identity(ifindex, key, port);
+        self.change(message, format_args!("key and port of wireguard device {ifindex}")).await
+    }
+
+    /// Makes a peer, or makes the one that is there this way. A prefix that another peer has goes
+    /// over to this one.
+    pub async fn replace_peer(&self, ifindex: u32, key: PublicKey, peer: &WireguardPeer) -> Result<(), NetlinkError> {
+        self.change(message::peer(ifindex, key, peer), format_args!("wireguard peer {key}")).await
+    }
+
+    /// Removes a peer; one that is not there is no error.
+    pub async fn remove_peer(&self, ifindex: u32, key: PublicKey) -> Result<(), NetlinkError> {
+        let removed = self.transport.command(self.message(message::removal(ifindex, key)), 0).await;
+        removed.map_err(|fault| fault.on(Verb::Delete, format_args!("wireguard peer {key}")))
+    }
+
+    async fn change(&self, message: WireguardMessage, object: std::fmt::Arguments<'_>) -> Result<(), NetlinkError> {
+        let changed = self.transport.command(self.message(message), 0).await;
+        changed.map_err(|fault| fault.on(Verb::Change, object))
+    }
+
+    fn message(&self, payload: WireguardMessage) -> GenlMessage<WireguardMessage> {
+        let mut message = GenlMessage::from_payload(payload);
+        message.set_resolved_family_id(self.protocol);
+        message
+    }
+}
+
+impl Netlink {
+    /// Creates a WireGuard device, down. [`NetlinkError::is_exists`] when the name is taken,
+    /// [`NetlinkError::is_unsupported`] on a kernel without WireGuard.
+    pub async fn create_wireguard(&self, name: &str) -> Result<(), NetlinkError> {
+        let message = RouteNetlinkMessage::NewLink(LinkWireguard::new(name).build());
+        let created = self.route.command(message, NLM_F_CREATE | NLM_F_EXCL).await;
+        created.map_err(|fault| fault.on(Verb::Create, format_args!("wireguard device {name}")))
+    }
+}
