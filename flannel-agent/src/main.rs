@@ -7,6 +7,7 @@ use std::{io::Write as _, process::ExitCode};
 use flannel_agent::{
     agent,
     cli::{self, Command, NoResult},
+    echo::EchoSockets,
     observe::log,
     privileges,
 };
@@ -18,9 +19,10 @@ fn main() -> ExitCode {
         Err(stop) => stop.report(),
         Ok(Command::Run(options)) => {
             log::init(options.log.level, options.log.format);
+            let echo = options.echo_interval.map(|_| EchoSockets::open());
             // While there is one thread: capabilities belong to threads.
             privileges::reduce(&options);
-            end(run(agent::run(*options)))
+            end(run(agent::run(*options, echo)))
         }
         Ok(Command::Once(command)) => match run(command.run()) {
             Ok(answer) => {

@@ -9,7 +9,7 @@ use crate::flow_key::{Address, FlowKey};
 
 /// Sixteen bits of a sum.
 #[inline(always)]
-pub(crate) const fn fold(mut sum: u64) -> u16 {
+pub const fn fold(mut sum: u64) -> u16 {
     sum = (sum & 0xffff_ffff) + (sum >> 32);
     sum = (sum & 0xffff) + (sum >> 16);
     sum = (sum & 0xffff) + (sum >> 16);

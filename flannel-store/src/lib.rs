@@ -32,7 +32,7 @@ mod subnet_env;
 mod watcher;
 
 pub use self::{
-    attrs::{BadAttrs, LeaseAttrs, RawJson, VxlanData},
+    attrs::{BadAttrs, LeaseAttrs, RawJson, VxlanData, WireguardData},
     availability::NetworkAvailability,
     backoff::{Backoff, Delays},
     counts::StoreCounts,
@@ -47,7 +47,10 @@ pub use self::{
     node_settings::{ModeSetting, NodeSetting, NodeSettings, SettingValue},
     opt_outs::{OptOuts, PodOptOuts},
     precedence::Precedence,
-    set::{AddressFault, Changes, Conflict, HostAddresses, LeaseSet, Peer, RejectReason, Rejected, Resolved, Vtep},
+    set::{
+        AddressFault, Changes, Conflict, EndId, HostAddresses, LeaseSet, Peer, RejectReason, Rejected, Resolved,
+        TunnelEnd, Vtep, WireguardEnd,
+    },
     start::{NoLease, wait_for_config, wait_for_hints, wait_for_lease},
     subnet_env::{SubnetEnv, read_previous, read_previous_networks},
 };

@@ -34,17 +34,17 @@ impl Precedence {
         claims.iter().copied().filter(is_alive).min_by_key(|entry| (entry.created, &entry.name))
     }
 
-    /// The reason for which the others are refused, and the remedy; `winner` is the believed lease.
-    pub(super) fn verdict(self, winner: &str) -> String {
+    /// The reason for which the others are refused, and the remedy; `winner` is the believed lease,
+    /// and `another` what a node is to be given.
+    pub(super) fn verdict(self, winner: &str, another: &str) -> String {
         match self {
             Self::FirstCreated => format!(
                 "is that of the older Node {winner:?}, which keeps it until it is deleted; if that machine is gone, or is \
-                 this one under a former name, delete the Node ({winner}), else give this node's tunnel device another \
-                 address"
+                 this one under a former name, delete the Node ({winner}), else give this node's tunnel device {another}"
             ),
             Self::FirstRenewed => format!(
                 "is published by lease {winner:?} as well, which was renewed or created later; if both nodes live, give one \
-                 tunnel device another address, else delete the lease of the one that is gone"
+                 tunnel device {another}, else delete the lease of the one that is gone"
             ),
         }
     }

@@ -44,11 +44,15 @@ pub struct AgentOptions {
 
 impl AgentOptions {
     /// The usual agent: leases in etcd at `endpoint`, underlay on `eth0`. The binary is
-    /// `FLANNEL_AGENT`.
+    /// `FLANNEL_AGENT`. It sends no echo requests, because tests count packets.
     pub fn etcd(endpoint: &str) -> Result<Self> {
         Ok(Self {
             binary: agent_binary()?,
-            flags: vec![format!("--etcd-endpoints={endpoint}"), "--iface=eth0".to_owned()],
+            flags: vec![
+                format!("--etcd-endpoints={endpoint}"),
+                "--iface=eth0".to_owned(),
+                "--peer-echo-interval=0".to_owned(),
+            ],
             wrapper: Vec::new(),
             confinement: Some(Confinement::of_the_manifest()?),
             environment: Vec::new(),

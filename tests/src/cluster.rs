@@ -9,11 +9,25 @@ use crate::{Agent, Pod, ThreeNodes, nodes::ready_agents, topology::Stack};
 /// The keys of the leases start with this.
 pub const LEASES: &str = "/coreos.com/network/subnets/";
 
+/// Subnets that agents lease, of IPv4: 10.244.80.0/24 to 10.244.199.0/24. Tests give the others to
+/// peers of their own.
+macro_rules! v4 {
+    () => {
+        r#""Network":"10.244.0.0/16","SubnetMin":"10.244.80.0","SubnetMax":"10.244.199.0","#
+    };
+}
+/// The same of IPv6: fd00:10:244:50::/64 to fd00:10:244:c7::/64.
+macro_rules! v6 {
+    () => {
+        r#""EnableIPv6":true,"IPv6Network":"fd00:10:244::/48","IPv6SubnetMin":"fd00:10:244:50::","IPv6SubnetMax":"fd00:10:244:c7::","#
+    };
+}
+
 /// Network configuration with vxlan. `DirectRouting`: `a` and `b` reach each other without a
 /// tunnel, `c` not.
-pub const DIRECT_ROUTING: &str = r#"{"Network":"10.244.0.0/16","Backend":{"Type":"vxlan","DirectRouting":true}}"#;
+pub const DIRECT_ROUTING: &str = concat!("{", v4!(), r#""Backend":{"Type":"vxlan","DirectRouting":true}}"#);
 /// Network configuration with vxlan between all nodes.
-pub const VXLAN: &str = r#"{"Network":"10.244.0.0/16","Backend":{"Type":"vxlan"}}"#;
+pub const VXLAN: &str = concat!("{", v4!(), r#""Backend":{"Type":"vxlan"}}"#);
 
 /// The backend that has plain routes and nothing else.
 pub const HOST_GW: &str = r#"{"Type":"host-gw"}"#;
@@ -21,8 +35,8 @@ pub const HOST_GW: &str = r#"{"Type":"host-gw"}"#;
 /// A network configuration for these families with the backend given as JSON: 10.244.0.0/16 and
 /// fd00:10:244::/48.
 pub fn config(stack: Stack, backend: &str) -> String {
-    let v6 = if stack.has_v6() { r#""EnableIPv6":true,"IPv6Network":"fd00:10:244::/48","# } else { "" };
-    let v4 = if stack.has_v4() { r#""Network":"10.244.0.0/16","# } else { r#""EnableIPv4":false,"# };
+    let v6 = if stack.has_v6() { v6!() } else { "" };
+    let v4 = if stack.has_v4() { v4!() } else { r#""EnableIPv4":false,"# };
     format!(r#"{{{v4}{v6}"Backend":{backend}}}"#)
 }
 

@@ -44,6 +44,7 @@ pub mod nodes;
 pub mod not_run;
 pub mod packet;
 pub mod pair;
+pub mod picture;
 pub mod pins;
 pub mod pod;
 pub mod service_rules;

@@ -32,21 +32,13 @@ pub struct Mixed {
 impl Mixed {
     /// Of one family, IPv4 or IPv6, with more flags for the agent.
     pub fn new(name: &str, stack: Stack, flags: &[&str]) -> Result<Self> {
-        let nodes = TwoNodes::with(name, stack, &config(stack))?;
+        let nodes = TwoNodes::with(name, stack, &cluster::config(stack, r#"{"Type":"vxlan"}"#))?;
         let options = nodes.options()?.flags(flags);
         let agent = if stack.has_v4() { with_ipv4(&nodes, options)? } else { with_ipv6(&nodes, options)? };
         let (ours, stocks) = (nodes.a.add_pod("p1")?, nodes.b.add_pod("p1")?);
         ours.wait_ping(stocks.ip())?;
         stocks.wait_ping(ours.ip())?;
         Ok(Self { agent, ours, stocks, nodes })
-    }
-}
-
-/// Subnets of two digits, which the helpers that play stock write.
-fn config(stack: Stack) -> String {
-    match stack {
-        Stack::V6 => r#"{"EnableIPv4":false,"EnableIPv6":true,"IPv6Network":"fd00:10:244::/48","IPv6SubnetMax":"fd00:10:244:ff::","Backend":{"Type":"vxlan"}}"#.to_owned(),
-        _ => cluster::VXLAN.to_owned(),
     }
 }
 

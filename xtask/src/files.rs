@@ -15,11 +15,16 @@ pub(crate) fn install_program(workspace: &Workspace, built: &Built, name: &str, 
     workspace::run(workspace.command(built.strip()).arg(to), built.strip())
 }
 
-/// Copies a file to a place whose directories are made.
+/// Copies a file to a place whose directories are made. An interruption leaves no part of it under
+/// its name: some places are kept, and a file that is there counts as whole.
 pub(crate) fn install(from: &Path, to: &Path, mode: u32) -> anyhow::Result<()> {
     make_parent(to)?;
-    fs::copy(from, to).with_context(|| format!("cannot copy {} to {}", from.display(), to.display()))?;
-    set_mode(to, mode)
+    let mut partial = to.as_os_str().to_owned();
+    partial.push(".partial");
+    let failed = || format!("cannot copy {} to {}", from.display(), to.display());
+    fs::copy(from, &partial).with_context(failed)?;
+    set_mode(Path::new(&partial), mode)?;
+    fs::rename(&partial, to).with_context(failed)
 }
 
 /// Writes a file for all to read.

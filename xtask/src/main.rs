@@ -65,7 +65,8 @@ fn run(options: Options) -> anyhow::Result<ExitCode> {
         Verb::Demo { args } => match launch::launch(&setup, launch::Program::Demo, &args)? {},
         Verb::Bench { args } => match launch::launch(&setup, launch::Program::Bench, &args)? {},
         Verb::Cluster(options) if options.is_check() => {
-            return Ok(test::run(&setup, &TestOptions::subject("kubernetes")));
+            let filter = options.args.clone();
+            return Ok(test::run(&setup, &TestOptions { filter, ..TestOptions::subject("kubernetes") }));
         }
         Verb::Cluster(options) => match cluster::launch(&setup, &options)? {},
         Verb::Test(options) => return Ok(test::run(&setup, &options)),

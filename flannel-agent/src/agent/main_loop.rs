@@ -13,18 +13,14 @@ use tokio::{
 };
 
 use crate::{
-    agent::{external, problems::LoweredMode, refusals::RefusalLog, start::Components, store::Store},
+    agent::{external, node_start, problems::LoweredMode, refusals::RefusalLog, start::Components, store::Store},
     datapath::{
         DatapathError,
         policy::{Capability, ModeChoice, ModeRequest},
     },
     firewall::RuleLimit,
     guard::Guard,
-    observe::{
-        metrics::Counts,
-        pulse::Pulse,
-        status::{NodeSettingStatus, Status},
-    },
+    observe::{metrics::Counts, pulse::Pulse, status::Status},
     reconcile::{Bpf, Cluster},
     traffic::WantedTraffic,
 };
@@ -214,15 +210,9 @@ impl Agent {
         self.node.leases.apply(event)
     }
 
-    /// Goes with the settings of this node, as far as they are followed while the agent runs.
+    /// Applies the settings of this node, as far as they are followed while the agent runs.
     fn follow_settings(&mut self, settings: NodeSettings) {
-        for NodeSettingStatus { annotation, value, reason, .. } in self.node.settings.node.change(settings) {
-            if let Some(reason) = reason {
-                tracing::warn!("annotation {annotation}={value}: {reason}");
-            } else {
-                tracing::info!(annotation, value, "setting of this node");
-            }
-        }
+        node_start::log_settings(self.node.settings.node.change(settings));
         self.guard.ask(self.node.settings.node.guard(self.node.settings.guard));
         self.follow_mode();
         self.follow_guard();
@@ -281,8 +271,8 @@ impl Agent {
     /// Publishes the lease attributes if they changed: the addresses at which other nodes reach
     /// this one, or its ends of the tunnels.
     fn republish(&mut self) {
-        let vteps = self.node.reconciler.vteps();
-        let attrs = self.node.lease.published.attrs(self.node.external.chosen(), &vteps);
+        let ends = self.node.reconciler.ends();
+        let attrs = self.node.lease.published.attrs(self.node.external.chosen(), &ends);
         if self.node.lease.attrs.send_if_modified(|published| std::mem::replace(published, attrs.clone()) != attrs) {
             self.node.leases.set_own_attrs(attrs);
         }
@@ -356,7 +346,8 @@ impl Agent {
         let refusal = self.node.reconciler.fast_refusal().map(|reason| RuleLimit { most: Mode::Encap, reason });
         let limit = self.node.firewall.limit().into_iter().chain(refusal).min_by_key(|limit| limit.most);
         let Some(bpf) = self.node.reconciler.bpf_mut() else {
-            self.decision = request.decide(Capability::NOTHING);
+            let able = Capability { has_work: settings.has_work, ..Capability::NOTHING };
+            self.decision = request.decide(able);
             return;
         };
         let followed = follow(bpf, request, limit.as_ref());

@@ -25,6 +25,7 @@ use tokio::sync::watch;
 
 use crate::{
     datapath::PinRoot,
+    echo::{Echo, EchoBook, EchoSetup, EchoSockets},
     observe::{
         health::{HealthRoutes, Readiness},
         http::HttpServer,
@@ -38,10 +39,11 @@ use crate::{
     privileges,
     reconcile::PeerBook,
     state_dir::StateDir,
+    wireguard::WireguardBook,
 };
 
 /// Runs until SIGTERM or SIGINT, or until start-up fails for good.
-pub async fn run(options: RunOptions) -> anyhow::Result<()> {
+pub async fn run(options: RunOptions, echo: Option<EchoSockets>) -> anyhow::Result<()> {
     let mut stop = Stop::listen().context("cannot listen for signals")?;
     for warning in &options.warnings {
         tracing::warn!("{warning}");
@@ -57,16 +59,27 @@ pub async fn run(options: RunOptions) -> anyhow::Result<()> {
         .with_context(|| format!("cannot open {}", socket::path(&options.paths.state_dir).display()))?;
     let pulse = Pulse::start();
     let (book, counts) = (PeerBook::default(), Counts::new().context("cannot count")?);
+    let (echoes, wireguard) = (EchoBook::default(), WireguardBook::default());
     let readiness = Readiness::new(status.clone(), pulse.clone());
-    let metrics =
-        Metrics::new(readiness.clone(), book.clone(), counts.clone(), PinRoot::new(&options.paths.bpf_pin_root));
+    let metrics = Metrics::new(
+        readiness.clone(),
+        book.clone(),
+        echoes.clone(),
+        wireguard.clone(),
+        counts.clone(),
+        PinRoot::new(&options.paths.bpf_pin_root),
+    );
     let _listeners = listen(&options, readiness, metrics, &counts)?;
+    let _echo = start_echo(&options, echo, &book, &echoes, &counts);
     let manager = ServiceManager::of_environment();
     tokio::spawn(manager.clone().await_ready(status.clone()));
-    let answering =
-        tokio::spawn(socket::serve(listener, counts.displaced.status.clone(), document(status, book.clone())));
+    let answering = tokio::spawn(socket::serve(
+        listener,
+        counts.displaced.status.clone(),
+        document(status, book.clone(), echoes, wireguard.clone()),
+    ));
     let result = tokio::select! {
-        result = daemon(&options, &publish, &pulse, &book, &counts) => result,
+        result = daemon(&options, &publish, &pulse, &book, &wireguard, &counts) => result,
         signal = stop.wait() => {
             tracing::info!(signal, "stopping; the datapath goes on without the agent");
             manager.notify(ServiceState::Stopping);
@@ -81,8 +94,33 @@ pub async fn run(options: RunOptions) -> anyhow::Result<()> {
 }
 
 /// The whole status as it is when asked for. Thousands of peers are not written out before.
-fn document(status: watch::Receiver<Status>, book: PeerBook) -> impl Fn() -> Status + Clone + Send + Sync + 'static {
-    move || Status { peers: book.list(report::peer), ..status.borrow().clone() }
+fn document(
+    status: watch::Receiver<Status>,
+    book: PeerBook,
+    echoes: EchoBook,
+    wireguard: WireguardBook,
+) -> impl Fn() -> Status + Clone + Send + Sync + 'static {
+    move || Status {
+        peers: book.list(|peer| report::peer(peer, echoes.of(peer), wireguard.of_peer(&peer.peer))),
+        echo: Some(echoes.status()),
+        ..status.borrow().clone()
+    }
+}
+
+/// Sends echo requests to peers from here on, unless there are to be none. The agent does without
+/// them if it has to.
+fn start_echo(
+    options: &RunOptions,
+    sockets: Option<EchoSockets>,
+    book: &PeerBook,
+    echoes: &EchoBook,
+    counts: &Counts,
+) -> Option<Echo> {
+    let (sockets, interval) = sockets.zip(options.echo_interval)?;
+    let round_trips = counts.echo_round_trips.clone();
+    let setup = EchoSetup { interval, peers: book.clone(), book: echoes.clone(), round_trips };
+    let started = Echo::start(sockets, setup);
+    started.inspect_err(|error| tracing::warn!(%error, "cannot start the thread that sends echo requests")).ok()
 }
 
 async fn daemon(
@@ -90,10 +128,12 @@ async fn daemon(
     publish: &watch::Sender<Status>,
     pulse: &Pulse,
     book: &PeerBook,
+    wireguard: &WireguardBook,
     counts: &Counts,
 ) -> anyhow::Result<()> {
-    let started = start::start(options, publish, book, counts).await?;
-    started.run(publish, pulse, counts).await
+    let started = start::start(options, publish, book, wireguard, counts).await?;
+    // On the heap, because it holds the whole state of the agent.
+    Box::pin(started.run(publish, pulse, counts)).await
 }
 
 /// Answers health checks and scrapes from here on, so that `/healthz` does while the store is

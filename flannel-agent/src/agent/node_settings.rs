@@ -72,7 +72,7 @@ impl NodeOverrides {
     }
 
     fn state(&self, setting: &NodeSetting) -> NodeSettingStatus {
-        if let Some(refusal) = setting.refusal() {
+        if let Some(refusal) = self.refusal(setting) {
             return state(setting, false, Some(refusal));
         }
         let started = find(&self.started, setting).is_some_and(|started| started.text == setting.text);
@@ -82,7 +82,18 @@ impl NodeOverrides {
 
     /// The refusals there are.
     pub(super) fn refusals(&self) -> impl Iterator<Item = String> {
-        self.now.0.iter().filter_map(|setting| Some(format!("annotation {setting}: {}", setting.refusal()?)))
+        self.now.0.iter().filter_map(|setting| Some(format!("annotation {setting}: {}", self.refusal(setting)?)))
+    }
+
+    /// The reason why a setting is refused, and what counts instead.
+    fn refusal(&self, setting: &NodeSetting) -> Option<String> {
+        let kept = find(&self.started, setting).filter(|started| is_for_start(started));
+        match (&setting.value, kept) {
+            (Err(reason), Some(started)) => {
+                Some(format!("refused: {reason}; {} stays in force until the next start of the agent", started.text))
+            }
+            _ => setting.refusal(),
+        }
     }
 }
 
@@ -136,6 +147,16 @@ mod tests {
         assert_eq!(shown(node.change(NodeSettings::default())), [format!("mtu=1400 true {REMOVED}")]);
         assert_eq!((node.mode(), node.guard(FLAGS)), (None, FLAGS));
         assert_eq!(shown(node.change(NodeSettings(vec![mtu(1400)]))), ["mtu=1400 true "], "back as it was");
+    }
+
+    #[test]
+    fn a_bad_value_leaves_what_the_agent_started_with_in_force() {
+        let mut node = NodeOverrides::new(NodeSettings(vec![mtu(1400)]));
+        let bad = setting("mtu", "banana", Err("expected a number".to_owned()));
+        let refused =
+            "mtu=banana false refused: expected a number; 1400 stays in force until the next start of the agent";
+        assert_eq!(shown(node.change(NodeSettings(vec![bad]))), [refused]);
+        assert!(node.refusals().eq([refused.replacen("mtu=banana false", "annotation mtu=banana:", 1)]));
     }
 
     #[test]

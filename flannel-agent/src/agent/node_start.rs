@@ -59,8 +59,8 @@ pub(super) fn with_node_mtu(config: NetworkConfig, node: &mut NodeOverrides, ext
 }
 
 /// Logs which settings are in force, and why others are not.
-pub(super) fn log_settings(node: &NodeOverrides) {
-    for NodeSettingStatus { annotation, value, reason, .. } in node.states() {
+pub(super) fn log_settings(states: Vec<NodeSettingStatus>) {
+    for NodeSettingStatus { annotation, value, reason, .. } in states {
         if let Some(reason) = reason {
             tracing::warn!("annotation {annotation}={value}: {reason}");
         } else {

@@ -6,7 +6,10 @@ use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 use flannel_host::family::Family;
 use flannel_store::{LeaseAttrs, Vtep};
 
-use crate::{backend::Backend, iface::ExternalInterface};
+use crate::{
+    backend::{Backend, OwnEnd},
+    iface::ExternalInterface,
+};
 
 /// The parts of the attributes that stay the same while the agent runs.
 pub(super) struct Published {
@@ -20,11 +23,14 @@ impl Published {
     }
 
     /// The attributes of our lease, from where we are reached and our ends of the tunnels.
-    pub(super) fn attrs(&self, external: &ExternalInterface, vteps: &BTreeMap<Family, Vtep>) -> LeaseAttrs {
+    pub(super) fn attrs(&self, external: &ExternalInterface, ends: &BTreeMap<Family, OwnEnd>) -> LeaseAttrs {
         let mut attrs = LeaseAttrs { backend_type: self.backend_type.to_owned(), ..LeaseAttrs::default() };
         for (family, end) in &external.ends {
-            let vtep = vteps.get(family).map(|vtep| Vtep { other_source: end.public != end.source, ..*vtep });
-            let data = self.backend.published(vtep);
+            let own = ends.get(family).map(|own| match own {
+                OwnEnd::Vxlan(vtep) => OwnEnd::Vxlan(Vtep { other_source: end.public != end.source, ..*vtep }),
+                OwnEnd::Wireguard(_) => *own,
+            });
+            let data = self.backend.published(*family, own);
             match family {
                 Family::V4 => attrs.backend_data = data,
                 Family::V6 => attrs.backend_v6_data = data,

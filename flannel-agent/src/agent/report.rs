@@ -3,24 +3,26 @@
 use std::{collections::BTreeSet, net::IpAddr};
 
 use flannel_common::fast::PodEntry;
-use flannel_host::{excerpt::excerpt, family::Family};
-use flannel_store::{Conflict, Rejected};
+use flannel_host::{clock::BootTime, excerpt::excerpt, family::Family};
+use flannel_store::{Conflict, LeaseKey, Rejected};
 use tokio::sync::watch;
 
 use crate::{
-    agent::{main_loop::Agent, store::unix},
+    agent::main_loop::Agent,
     backend::{PeerWay, Way},
     datapath::policy::{Capability, ModeRequest},
+    echo::status::PeerEchoStatus,
     fast::pods::{Pod, PodVerdict},
     iface::End,
     observe::status::{
         ConflictStatus, DeviceStatus, FastStatus, FlowTableStatus, InterfaceStatus, LISTED, LeaseStatus, ModeStatus,
-        PeerStatus, PodStatus, RejectedStatus, STARTING, Status, StoreStatus,
+        PeerStatus, PodStatus, RejectedStatus, STARTING, Status, StoreStatus, WireguardStatus,
     },
     options::RunOptions,
     privileges::Privileges,
-    reconcile::device::Device,
+    reconcile::{WireguardFacts, device::Device},
     underlay::Path,
+    wireguard::WireguardPeerStatus,
 };
 
 impl Status {
@@ -74,13 +76,15 @@ impl Agent {
             device: devices.first().cloned(),
             devices,
             traffic: Some(self.node.traffic.status()),
-            // The peer book has them. It is read when a client asks.
+            // The books of peers and echoes have them. They are read when a client asks.
             peers: Vec::new(),
+            echo: None,
             pod_names: self.node.store.opt_outs.latest().names,
             rejected: self.node.leases.rejected().take(LISTED).map(|lease| rejected(&lease)).collect(),
             rejected_total: total(self.node.leases.rejected().len()),
             conflicts: ConflictStatus {
                 mac: self.node.leases.conflicts(Conflict::Mac),
+                key: self.node.leases.conflicts(Conflict::Key),
                 subnet: self.node.leases.conflicts(Conflict::Subnet),
             },
             dirty: self.node.reconciler.dirty().take(LISTED).collect(),
@@ -132,7 +136,7 @@ impl Agent {
             ipv6_subnet: subnet(Family::V6),
             public_ipv6: v6,
             held: self.store.is_valid(&self.node.lease.own),
-            expires_at: self.node.lease.own.expires_at.map(unix),
+            expires_at: self.node.lease.own.expires_at.map(BootTime::unix),
             assigned: self.node.lease.assigned,
         }
     }
@@ -158,10 +162,11 @@ impl Agent {
         let status = |(family, device): (Family, &Device)| DeviceStatus {
             name: device.name.clone(),
             index: device.index,
-            mac: device.mac.to_string(),
+            mac: device.vtep.map_or_else(|| "-".to_owned(), |vtep| vtep.mac.to_string()),
             mtu: device.mtu,
             family: family.to_string(),
-            zero_checksum_v6: device.zero_checksum_v6,
+            zero_checksum_v6: device.vtep.is_some_and(|vtep| vtep.zero_checksum_v6),
+            wireguard: self.node.reconciler.wireguard(device).map(wireguard),
         };
         self.node.reconciler.devices().map(status).collect()
     }
@@ -182,6 +187,11 @@ fn pod(index: u32, pod: &Pod) -> PodStatus {
     }
 }
 
+fn wireguard(facts: WireguardFacts) -> WireguardStatus {
+    let WireguardFacts { key, port, implementation } = facts;
+    WireguardStatus { public_key: key.to_string(), port, implementation: implementation.to_owned() }
+}
+
 fn total(count: usize) -> u64 {
     u64::try_from(count).unwrap_or(u64::MAX)
 }
@@ -198,18 +208,22 @@ fn choice(path: &Path) -> Option<String> {
 }
 
 /// Returns the status of a peer.
-pub(super) fn peer(way: &PeerWay) -> PeerStatus {
+pub(super) fn peer(way: &PeerWay, echo: Option<PeerEchoStatus>, wireguard: Option<WireguardPeerStatus>) -> PeerStatus {
     let reason = match &way.way {
-        Way::Direct(_) => None,
+        Way::Direct(_) | Way::Wireguard => None,
         Way::Tunnel(Ok(path)) => choice(path),
         Way::Tunnel(Err(reason)) => Some(reason.to_string()),
         Way::NotOnLink => Some("the node is not on our own link, and the backend has no tunnel".to_owned()),
     };
     PeerStatus {
+        // With etcd the entry is named after the subnet.
+        node: way.peer.key.parse::<LeaseKey>().is_err().then(|| way.peer.key.clone()),
         subnet: way.peer.subnet.to_string(),
         public_ip: way.peer.public_ip.to_string(),
-        vtep_mac: way.peer.vtep.map_or_else(|| "-".to_owned(), |vtep| vtep.mac.to_string()),
+        vtep_mac: way.peer.vtep().map_or_else(|| "-".to_owned(), |vtep| vtep.mac.to_string()),
         way: way.way.name().to_owned(),
         reason,
+        echo,
+        wireguard,
     }
 }

@@ -13,8 +13,8 @@ use flannel_host::{family::Family, sysctl};
 use flannel_netlink::{KernelEvents, Netlink};
 use flannel_store::{
     AddressFault, Hints, LeaseAttrs, LeaseKey, LeaseRequest, LeaseSet, NetworkAvailability, NodeReports, OptOuts,
-    OwnLease, StoreEvent, SubnetManager, Vtep,
-    config::NetworkConfig,
+    OwnLease, StoreEvent, SubnetManager,
+    config::{BackendConfig, NetworkConfig},
     etcd::{self, EtcdManager},
     kube::{self, KubeManager, NodeIdentity},
     read_previous, read_previous_networks, wait_for_config, wait_for_hints, wait_for_lease,
@@ -31,7 +31,7 @@ use crate::{
         node_start,
         published::Published,
     },
-    backend::{self, Backend, PodNetwork, TunnelUnderlay, usable_mtu},
+    backend::{self, Backend, OwnEnd, PodNetwork, TunnelUnderlay, usable_mtu},
     fast::{ConntrackSysctls, Exclusions, Fast, RuleChanges},
     firewall,
     iface::ExternalInterface,
@@ -42,6 +42,7 @@ use crate::{
         unreachable::{self, NotMade},
     },
     traffic::{Engine, Traffic, WantedTraffic},
+    wireguard::{WireguardBook, WireguardKeys},
 };
 
 /// Events of the store between its task and the main loop.
@@ -79,8 +80,10 @@ pub(super) struct Settings {
     pub(super) node: NodeOverrides,
     /// The reason there are no BPF programs, if there are none.
     pub(super) no_bpf: Option<String>,
-    /// True if the backend has a tunnel.
+    /// True if the backend has a tunnel that the guard can watch.
     pub(super) has_tunnel: bool,
+    /// True if the backend has something for programs to do.
+    pub(super) has_work: bool,
     /// Pod networks of an earlier life.
     pub(super) former: Vec<IpNet>,
 }
@@ -108,15 +111,16 @@ pub(super) async fn start(
     options: &RunOptions,
     publish: &watch::Sender<Status>,
     book: &PeerBook,
+    wireguard: &WireguardBook,
     counts: &Counts,
 ) -> anyhow::Result<Components> {
     let Some(kube) = &options.kube else {
         let manager = EtcdManager::new(&options.etcd, etcd::Liveness::default());
-        return start_with(manager, options, publish, book, counts).await;
+        return start_with(manager, options, publish, book, wireguard, counts).await;
     };
     let identity = NodeIdentity::from_env(|name| std::env::var(name).ok())?;
     let manager = KubeManager::new(kube.clone(), identity, kube::Liveness::default());
-    start_with(manager, options, publish, book, counts).await
+    start_with(manager, options, publish, book, wireguard, counts).await
 }
 
 async fn start_with<M: SubnetManager>(
@@ -124,6 +128,7 @@ async fn start_with<M: SubnetManager>(
     options: &RunOptions,
     publish: &watch::Sender<Status>,
     book: &PeerBook,
+    wireguard: &WireguardBook,
     counts: &Counts,
 ) -> anyhow::Result<Components> {
     manager.count_with(counts.store.clone());
@@ -143,22 +148,19 @@ async fn start_with<M: SubnetManager>(
     let external = node_start::choose_external(&netlink, &options.iface, &config, &hints, &mut node).await?;
     let interface = external.chosen();
     let config = node_start::with_node_mtu(config, &mut node, interface.mtu);
-    node_start::log_settings(&node);
+    node_start::log_settings(node.states());
     let backend = backend::of(&config.backend);
-    for end in interface.ends.values() {
-        tracing::info!(interface = interface.name, address = %end.addr, public = %end.public, mtu = interface.mtu, "external interface");
-    }
-
-    warn_of_addresses(interface);
+    log_interface(interface);
     external::warn_of_pod_networks(interface, &config);
 
     stage("making the tunnel devices");
-    let vteps = make_devices(&netlink, backend.as_ref(), interface, &hints).await?;
+    let keys = wireguard_keys(options, &config)?;
+    let ends = make_devices(&netlink, backend.as_ref(), interface, &hints, keys).await?;
 
     stage("waiting for a subnet lease");
     let former = former_networks(options);
     let published = Published::new(Arc::clone(&backend), config.backend.properties().lease_name);
-    let request = lease_request(options, &config, published.attrs(interface, &vteps));
+    let request = lease_request(options, &config, published.attrs(interface, &ends));
     let own = wait_for_lease(&mut manager, &request).await?;
     tracing::info!(lease = %own.key, "lease acquired");
     if M::ASSIGNS_SUBNETS {
@@ -174,6 +176,7 @@ async fn start_with<M: SubnetManager>(
     let traffic = Traffic::start(netlink.clone(), engine, options.traffic.clone(), wanted).await;
     let traffic = traffic.context("--ip-masq cannot be done")?;
 
+    let ip_masq = masquerades(options, &networks);
     warn_of_sysctls(&networks);
     if engine == Engine::Iptables && options.traffic.any_rule() {
         warn_of_bridges(&networks);
@@ -185,18 +188,17 @@ async fn start_with<M: SubnetManager>(
         tracing::warn!(%error, "the unreachable route of a former pod network may be left; `flannel-agent cleanup` removes it");
     }
     let setup = |(family, network): (&Family, &PodNetwork)| {
-        let vtep = vteps.get(family).copied();
+        let end = ends.get(family).copied();
         let unreachable_route = unreachable_route(options, backend.as_ref(), network.prefix);
         let nexthops_from = options.nexthops_from;
-        (*family, PlaneSetup { network: *network, vtep, nexthops_from, unreachable_route })
+        (*family, PlaneSetup { network: *network, end, nexthops_from, unreachable_route })
     };
     let setups = networks.iter().map(setup).collect();
-    let conntrack =
-        ConntrackSysctls::new(options.fast.conntrack_liberal, &options.paths.state_dir, pod_networks(&config, &former));
-    let fast = Fast::new(conntrack, Exclusions::new(options.fast.exclude.clone()));
+    let fast = fast_of(options, pod_networks(&config, &former));
     let host_addresses = HostAddressReader::new(netlink.clone());
-    let reconciler =
-        Reconciler::new(netlink, &backend, &setups, interface, sysctl::local_ports(), bpf.ok(), book).with_fast(fast);
+    let reconciler = Reconciler::new(netlink, &backend, &setups, interface, sysctl::local_ports(), bpf.ok(), book)
+        .with_fast(fast)
+        .with_wireguard(keys, wireguard.clone());
     let mut leases = LeaseSet::new(&config, M::PRECEDENCE, request.attrs.clone());
     leases.apply(StoreEvent::OwnLease(own.clone()));
     let (events, receiver) = mpsc::channel(STORE_QUEUE);
@@ -212,12 +214,13 @@ async fn start_with<M: SubnetManager>(
         settings: Settings {
             config,
             subnet_file: options.paths.subnet_file.clone(),
-            ip_masq: options.traffic.masquerade.any(),
+            ip_masq,
             mode: options.datapath.mode,
             guard: options.datapath.guard,
             node,
             no_bpf,
             has_tunnel: backend.port().is_some(),
+            has_work: backend.has_work_for_programs(),
             former,
         },
         lease: Holding { own, assigned: M::ASSIGNS_SUBNETS, published, attrs },
@@ -251,6 +254,9 @@ fn unreachable_route(options: &RunOptions, backend: &dyn Backend, network: IpNet
     if !backend.carries_packets() {
         return Err(NotMade::NoCarrier);
     }
+    if backend.routes_whole_network() {
+        return Err(NotMade::IntoTunnel);
+    }
     let inside = store_addresses(options).into_iter().find(|address| network.contains(address));
     inside.map_or(Ok(()), |address| Err(NotMade::HasStore(address)))
 }
@@ -264,10 +270,21 @@ fn store_addresses(options: &RunOptions) -> Vec<IpAddr> {
     hosts.chain(service).filter_map(|host| host.trim_matches(['[', ']']).parse().ok()).collect()
 }
 
+/// The keys of this node, where the backend needs them.
+fn wireguard_keys(options: &RunOptions, config: &NetworkConfig) -> anyhow::Result<Option<WireguardKeys>> {
+    let is_needed = matches!(config.backend, BackendConfig::Wireguard(_));
+    Ok(is_needed.then(|| WireguardKeys::of_file(&options.paths.wireguard_key_file)).transpose()?)
+}
+
 fn networks(config: &NetworkConfig) -> BTreeMap<Family, PodNetwork> {
     let v4 = config.ipv4.map(|config| (Family::V4, config.into()));
     let v6 = config.ipv6.map(|config| (Family::V6, config.into()));
     v4.into_iter().chain(v6).collect()
+}
+
+fn fast_of(options: &RunOptions, pod_networks: Vec<IpNet>) -> Fast {
+    let conntrack = ConntrackSysctls::new(options.fast.conntrack_liberal, &options.paths.state_dir, pod_networks);
+    Fast::new(conntrack, Exclusions::new(options.fast.exclude.clone()))
 }
 
 /// The networks pods of this node have addresses of, former ones included.
@@ -282,8 +299,9 @@ async fn make_devices(
     backend: &dyn Backend,
     external: &ExternalInterface,
     hints: &Hints,
-) -> anyhow::Result<BTreeMap<Family, Vtep>> {
-    let mut vteps = BTreeMap::new();
+    keys: Option<WireguardKeys>,
+) -> anyhow::Result<BTreeMap<Family, OwnEnd>> {
+    let mut ends = BTreeMap::new();
     for (family, end) in &external.ends {
         backend.accept(end)?;
         usable_mtu(backend, *family, external.mtu)?;
@@ -300,9 +318,28 @@ async fn make_devices(
              Backend.VNI of fewer digits",
             spec.name()
         );
-        vteps.insert(*family, device::ensure(netlink, &spec, true).await?.vtep());
+        let device = device::ensure(netlink, &spec, true).await?;
+        let own = device.vtep.map(OwnEnd::Vxlan).or(keys.map(|keys| OwnEnd::Wireguard(keys.public)));
+        ends.extend(own.map(|own| (*family, own)));
     }
-    Ok(vteps)
+    Ok(ends)
+}
+
+/// True if pods of some family are masqueraded.
+fn masquerades(options: &RunOptions, networks: &BTreeMap<Family, PodNetwork>) -> bool {
+    let masquerade = options.traffic.masquerade;
+    let any = networks.keys().any(|family| masquerade.has(*family));
+    if masquerade.any() && !any {
+        tracing::warn!("--ip-masq names a family that the network configuration does not have: nothing is masqueraded");
+    }
+    any
+}
+
+fn log_interface(interface: &ExternalInterface) {
+    for end in interface.ends.values() {
+        tracing::info!(interface = interface.name, address = %end.addr, public = %end.public, mtu = interface.mtu, "external interface");
+    }
+    warn_of_addresses(interface);
 }
 
 /// Other nodes refuse a lease with such an address.

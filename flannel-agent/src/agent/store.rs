@@ -96,8 +96,8 @@ impl Store {
             endpoints,
             in_sync: self.is_in_sync(),
             reason,
-            since: Some(unix(self.since)),
-            last_change: self.last_change.map(unix),
+            since: Some(self.since.unix()),
+            last_change: self.last_change.map(BootTime::unix),
         }
     }
 
@@ -107,11 +107,6 @@ impl Store {
         }
         self.state = state;
     }
-}
-
-/// Seconds since 1970 UTC, by the wall clock as it stands.
-pub(super) fn unix(moment: BootTime) -> u64 {
-    moment.wall().duration_since(std::time::SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
 #[cfg(test)]

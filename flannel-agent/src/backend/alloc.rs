@@ -28,6 +28,10 @@ impl Backend for Alloc {
         false
     }
 
+    fn has_work_for_programs(&self) -> bool {
+        false
+    }
+
     fn programs(&self) -> Result<ProgramSet, &'static str> {
         Err("the backend alloc carries no packets")
     }

@@ -85,7 +85,7 @@ mod tests {
             let peer = Peer {
                 subnet: subnet.parse().expect("a subnet"),
                 public_ip: ip("2001:db8::9"),
-                vtep: None,
+                end: None,
                 key: (*subnet).to_owned(),
             };
             PeerWay { peer, way: way.clone() }

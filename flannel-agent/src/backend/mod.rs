@@ -9,6 +9,7 @@ pub mod alloc;
 pub mod host_gw;
 mod network;
 pub mod vxlan;
+pub mod wireguard;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,13 +27,16 @@ use flannel_common::{
     packet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6},
     peer::{PeerEntry, VtepEntry},
 };
-use flannel_host::family::Family;
-use flannel_netlink::{AddressKey, FdbKey, NeighbourKey, Route, RouteKey, VxlanSpec, protocol};
-use flannel_store::{Peer, RawJson, Vtep, config::BackendConfig};
+use flannel_host::{
+    family::Family,
+    wireguard_key::{PublicKey, SecretKey},
+};
+use flannel_netlink::{AddressKey, FdbKey, Link, NeighbourKey, Route, RouteKey, VxlanSpec, protocol};
+use flannel_store::{Peer, RawJson, Vtep, WireguardEnd, config::BackendConfig};
 use ipnet::IpNet;
 
 pub use self::network::PodNetwork;
-use self::{alloc::Alloc, host_gw::HostGw, vxlan::Vxlan};
+use self::{alloc::Alloc, host_gw::HostGw, vxlan::Vxlan, wireguard::Wireguard};
 use crate::{
     iface::End,
     underlay::{NotPlain, Path, Underlay},
@@ -60,8 +64,8 @@ pub trait Backend: fmt::Debug + Send + Sync {
     }
 
     /// Returns the data that a node with this end of the tunnel publishes in its lease in addition
-    /// to its addresses, if any.
-    fn published(&self, _vtep: Option<Vtep>) -> Option<RawJson> {
+    /// to its address of this family, if any.
+    fn published(&self, _family: Family, _end: Option<OwnEnd>) -> Option<RawJson> {
         None
     }
 
@@ -79,6 +83,17 @@ pub trait Backend: fmt::Debug + Send + Sync {
     /// Returns true if its routes carry the packets between pods of different nodes, and no other
     /// routes do.
     fn carries_packets(&self) -> bool {
+        true
+    }
+
+    /// Returns true if one of its routes is for the whole pod network, so that no packet for it
+    /// leaves by the default route.
+    fn routes_whole_network(&self) -> bool {
+        false
+    }
+
+    /// Returns true if programs have something to do, as far as the kind of backend decides it.
+    fn has_work_for_programs(&self) -> bool {
         true
     }
 
@@ -116,8 +131,19 @@ pub fn of(config: &BackendConfig) -> Arc<dyn Backend> {
     match config {
         BackendConfig::Vxlan(config) => Arc::new(Vxlan(*config)),
         BackendConfig::HostGw => Arc::new(HostGw),
+        BackendConfig::Wireguard(config) => Arc::new(Wireguard(*config)),
         BackendConfig::Alloc => Arc::new(Alloc),
     }
+}
+
+/// Returns true for a device that some backend makes: a vxlan device whose name is made from its
+/// own VNI, as flannel names them, or a WireGuard device with flannel's name. A process that is
+/// such a device ends with it.
+pub fn is_tunnel(link: &Link) -> bool {
+    let of_vni = |vni| Family::BOTH.iter().any(|family| link.name == vxlan::device_name(*family, vni));
+    let encrypts = matches!(link.kind.as_deref(), Some("wireguard" | "tun"));
+    link.vxlan.as_ref().is_some_and(|vxlan| of_vni(vxlan.vni))
+        || (encrypts && wireguard::DEVICES.contains(&link.name.as_str()))
 }
 
 /// The tunnel device that a backend wants, by its kind.
@@ -125,6 +151,32 @@ pub fn of(config: &BackendConfig) -> Arc<dyn Backend> {
 pub enum TunnelSpec {
     /// A vxlan device.
     Vxlan(VxlanSpec),
+    /// A WireGuard device.
+    Wireguard(WireguardSpec),
+}
+
+/// The WireGuard device that a backend wants. The key is the node's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WireguardSpec {
+    /// Its name.
+    pub name: String,
+    /// Its UDP port.
+    pub port: u16,
+    /// Its MTU in bytes.
+    pub mtu: u32,
+    /// The secret that all nodes share.
+    pub preshared_key: Option<SecretKey>,
+    /// Seconds between two packets that keep an idle tunnel open.
+    pub keepalive: Option<u16>,
+}
+
+/// Our end of the tunnel, by the kind of tunnel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OwnEnd {
+    /// The vxlan device.
+    Vxlan(Vtep),
+    /// The public key of the WireGuard device.
+    Wireguard(PublicKey),
 }
 
 impl TunnelSpec {
@@ -132,6 +184,7 @@ impl TunnelSpec {
     pub fn name(&self) -> &str {
         match self {
             Self::Vxlan(spec) => &spec.name,
+            Self::Wireguard(spec) => &spec.name,
         }
     }
 }
@@ -145,7 +198,7 @@ pub struct TunnelUnderlay {
     pub mtu: u32,
     /// Source address of outer packets; its family is the tunnel's.
     pub source: IpAddr,
-    /// The tunnel device's Ethernet address.
+    /// The tunnel device's Ethernet address; zero where it has none.
     pub mac: Mac,
 }
 
@@ -160,7 +213,8 @@ pub struct Node {
     pub source: IpAddr,
     /// Interface index of the external interface.
     pub external: u32,
-    /// The tunnel device: its interface index and Ethernet address.
+    /// The tunnel device: its interface index and Ethernet address, which is zero where it has
+    /// none.
     pub tunnel: Option<(u32, Mac)>,
     /// `net.ipv4.ip_local_port_range`, which is both families'.
     pub port_range: (u16, u16),
@@ -173,21 +227,24 @@ pub enum Way {
     Direct(u32),
     /// Through the tunnel; by the programs if the path is plain.
     Tunnel(Result<Path, NotPlain>),
+    /// Through the WireGuard device.
+    Wireguard,
     /// Not at all: the peer is not on our own link, and the backend has no tunnel.
     NotOnLink,
 }
 
 impl Way {
     /// The names of all ways, in every output.
-    pub const NAMES: [&str; 4] = ["direct", "tunnel", "kernel", "none"];
+    pub const NAMES: [&str; 5] = ["direct", "tunnel", "kernel", "wireguard", "none"];
 
     /// The name of this one.
     pub const fn name(&self) -> &'static str {
-        let [direct, tunnel, kernel, none] = Self::NAMES;
+        let [direct, tunnel, kernel, wireguard, none] = Self::NAMES;
         match self {
             Self::Direct(_) => direct,
             Self::Tunnel(Ok(_)) => tunnel,
             Self::Tunnel(Err(_)) => kernel,
+            Self::Wireguard => wireguard,
             Self::NotOnLink => none,
         }
     }
@@ -258,6 +315,8 @@ pub struct Desired {
     /// The `NAT_VTEPS` map: devices of peers whose packets may carry another source than their
     /// address.
     pub elsewhere: BTreeSet<DeviceKey>,
+    /// The WireGuard devices of the peers, by the subnet behind each.
+    pub wireguard: BTreeMap<IpNet, WireguardEnd>,
     /// Routes to the peers' subnets.
     pub routes: BTreeMap<RouteKey, Route>,
 }

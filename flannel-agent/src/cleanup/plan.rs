@@ -12,7 +12,7 @@ use flannel_netlink::{
 };
 
 use crate::{
-    backend::vxlan::device_name,
+    backend::is_tunnel,
     cleanup::{CleanupScope, sysctls::SysctlStep},
     datapath::{
         attach::{
@@ -27,6 +27,8 @@ use crate::{
     traffic::removal::{self, Leftover},
 };
 
+/// The private key of WireGuard, where `--wireguard-key-file` does not say otherwise.
+const WIREGUARD_KEY: &str = "wgkey";
 const SIDES: [TcAttachType; 2] = [TcAttachType::Ingress, TcAttachType::Egress];
 
 /// One thing to remove.
@@ -163,25 +165,19 @@ async fn nexthops(netlink: &Netlink, links: &[Link]) -> Result<Vec<PlanStep>, Ne
     Ok(all.into_iter().filter(ours).map(|(id, _)| PlanStep::Nexthop(id)).collect())
 }
 
-/// A vxlan device whose name is made from its own VNI, as flannel names them.
-fn is_tunnel(link: &Link) -> bool {
-    link.vxlan
-        .as_ref()
-        .is_some_and(|vxlan| Family::BOTH.iter().any(|family| link.name == device_name(*family, vxlan.vni)))
-}
-
 fn device(link: &Link) -> PlanStep {
     PlanStep::Device { index: link.index, name: link.name.clone() }
 }
 
 /// Returns the files that exist in the state directory and the directory itself, and subnet.env if
-/// asked for.
+/// asked for. Stock flannel would use the key of WireGuard.
 fn files(scope: &CleanupScope) -> Vec<PlanStep> {
     let dir = &scope.state_dir;
     let ledger = Ledger::new(dir).path().to_owned();
     let state = [socket::path(dir), ledger, state_dir::lock_in_making(dir), state_dir::lock(dir)];
+    let key = (!scope.keep_network).then(|| dir.join(WIREGUARD_KEY));
     let asked = scope.subnet_file.iter().cloned();
-    let mut steps: Vec<_> = asked.chain(state).filter(|path| path.exists()).map(PlanStep::File).collect();
+    let mut steps: Vec<_> = asked.chain(state).chain(key).filter(|path| path.exists()).map(PlanStep::File).collect();
     if dir.exists() {
         steps.push(PlanStep::Directory(dir.clone()));
     }

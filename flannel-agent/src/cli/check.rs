@@ -3,20 +3,14 @@
 use anyhow::Context as _;
 use clap::Args;
 
-use super::{
-    Answer, Output, PinOptions, StateOptions,
-    color::{ColorOptions, Paint},
-    json,
-};
+use super::{Answer, PinOptions, PrintOptions, StateOptions, color::Paint};
 use crate::check::{self, CheckReport, Finding, Level};
 
 /// The output format, the colours, and the paths at which an agent's pins and state may be.
 #[derive(Debug, Args)]
 pub struct CheckOptions {
     #[command(flatten)]
-    output: Output,
-    #[command(flatten)]
-    color: ColorOptions,
+    print: PrintOptions,
     #[command(flatten)]
     pins: PinOptions,
     #[command(flatten)]
@@ -26,7 +20,7 @@ pub struct CheckOptions {
 /// Runs the command.
 pub(super) async fn run(options: &CheckOptions) -> anyhow::Result<Answer> {
     let report = check::run(&options.pins.root(), &options.state.state_dir).await.context("cannot ask the kernel")?;
-    let text = if options.output.is_json() { json(&report) } else { text(&report, options.color.paint()) };
+    let text = options.print.print(&report, |paint| text(&report, paint));
     Ok(Answer { text, code: u8::from(report.has_failed()) })
 }
 

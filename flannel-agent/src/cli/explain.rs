@@ -6,11 +6,7 @@ use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
-use super::{
-    Answer, Output, PinOptions, StateOptions,
-    color::{ColorOptions, Paint},
-    json,
-};
+use super::{Answer, PinOptions, PrintOptions, StateOptions, color::Paint};
 use crate::{
     explain::{Conclusion, Question, Report, Step, StepState, Transport, Tried, explain},
     observe::socket::ask_status,
@@ -36,9 +32,7 @@ pub struct ExplainOptions {
     #[arg(long, value_name = "PORT")]
     dport: Option<u16>,
     #[command(flatten)]
-    output: Output,
-    #[command(flatten)]
-    color: ColorOptions,
+    print: PrintOptions,
     #[command(flatten)]
     state: StateOptions,
     #[command(flatten)]
@@ -90,8 +84,7 @@ pub(super) async fn run(options: &ExplainOptions) -> anyhow::Result<Answer> {
     // Without an agent there is less to say, and still enough.
     let status = ask_status(&options.state.state_dir).await.ok();
     let story = explain(question, &options.pins.root(), status).await.context("cannot ask the kernel")?;
-    let text =
-        if options.output.is_json() { json(&document(&question, &story)) } else { text(&story, options.color.paint()) };
+    let text = options.print.print(&document(&question, &story), |paint| text(&story, paint));
     Ok(Answer { text, code: u8::from(!story.verdict.reaches) })
 }
 

@@ -1,10 +1,16 @@
 //! The output and the options that the printing subcommands have in common.
 
-use std::{fmt::Display, path::PathBuf};
+use std::{
+    fmt::Display,
+    path::PathBuf,
+    time::{Duration, SystemTime},
+};
 
 use clap::{Args, ValueEnum};
+use flannel_host::duration;
 use serde::Serialize;
 
+use super::color::{ColorOptions, Paint};
 use crate::datapath::PinRoot;
 
 /// The output of a command, and its exit code.
@@ -45,6 +51,44 @@ impl Output {
     }
 }
 
+/// The output format, and the colours of the one for people.
+#[derive(Clone, Copy, Debug, Args)]
+pub(super) struct PrintOptions {
+    #[command(flatten)]
+    output: Output,
+    #[command(flatten)]
+    color: ColorOptions,
+}
+
+impl PrintOptions {
+    /// Returns the document as JSON, or as the text that it makes for people.
+    pub(super) fn print(self, document: &impl Serialize, text: impl FnOnce(Paint) -> String) -> String {
+        if self.output.is_json() { json(document) } else { text(self.color.paint()) }
+    }
+}
+
+/// The time to wait for a good answer.
+#[derive(Clone, Copy, Debug, Args)]
+pub(super) struct WaitOptions {
+    /// Wait until all is ready, at most so long: seconds, or for example 5m; 60s without a value
+    #[arg(
+        long,
+        value_name = "DURATION",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "60s",
+        value_parser = duration::parse
+    )]
+    wait: Option<Duration>,
+}
+
+impl WaitOptions {
+    /// The longest time; nothing unless one was asked for.
+    pub(super) fn limit(self) -> Duration {
+        self.wait.unwrap_or_default()
+    }
+}
+
 /// The location of the pins.
 #[derive(Clone, Debug, Args)]
 pub(super) struct PinOptions {
@@ -72,6 +116,11 @@ pub(super) struct StateOptions {
 pub(super) fn count<N: Copy + Display + PartialEq + From<u8>>(number: N, one: &str, many: &str) -> String {
     let noun = if number == N::from(1) { one } else { many };
     format!("{number} {noun}")
+}
+
+/// Seconds since 1970 UTC.
+pub(super) fn now() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
 /// A document as indented JSON, with its final newline.

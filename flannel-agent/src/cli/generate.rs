@@ -6,6 +6,7 @@ use clap::{Arg, Args, CommandFactory as _};
 use clap_complete::Shell;
 
 use super::Cli;
+use crate::traffic::MasqueradeFamilies;
 
 /// For which shell.
 #[derive(Debug, Args)]
@@ -37,8 +38,9 @@ pub(super) fn completions(options: &CompletionOptions) -> anyhow::Result<String>
 /// Booleans take their value in the same word (`--flag=false`), as in Go, which completion scripts
 /// cannot express.
 fn without_bool_value(arg: Arg) -> Arg {
-    let is_bool = arg.get_value_parser().type_id() == TypeId::of::<bool>();
-    if is_bool { arg.num_args(0).default_missing_value("true") } else { arg }
+    let value = arg.get_value_parser().type_id();
+    let may_be_bool = value == TypeId::of::<bool>() || value == TypeId::of::<MasqueradeFamilies>();
+    if may_be_bool { arg.num_args(0).default_missing_value("true").hide_possible_values(false) } else { arg }
 }
 
 #[cfg(test)]
@@ -58,10 +60,11 @@ mod tests {
         lacks: &'static [&'static str],
     }
 
-    const CASES: [Case; 10] = [
+    const CASES: [Case; 11] = [
         Case { line: "", has: &["run", "status", "docker-opts"], lacks: &["show"] },
         Case { line: "run --ip-", has: &["--ip-masq", "--ip-blackhole-route"], lacks: &["--iface", "true"] },
         Case { line: "run --datapath ", has: &["auto", "kernel", "encap", "fast"], lacks: &["--datapath"] },
+        Case { line: "run --ip-masq ", has: &["--iface"], lacks: &["ipv4", "true"] },
         Case { line: "run --ip-masq --guard-inner ", has: &["off", "audit", "enforce"], lacks: &["--iface"] },
         Case { line: "maps dump ", has: &["peers", "stats", "flows", "all"], lacks: &["dump", "run"] },
         Case { line: "maps dump -o ", has: &["table", "json"], lacks: &["peers"] },

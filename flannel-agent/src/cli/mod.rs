@@ -19,6 +19,7 @@ mod color;
 mod connectivity;
 mod datapath;
 mod docker_opts;
+mod echo;
 mod explain;
 mod flows;
 mod format;
@@ -34,6 +35,7 @@ mod prepare;
 mod status;
 mod table;
 mod top;
+mod wireguard;
 
 #[cfg(test)]
 mod reference;
@@ -51,7 +53,7 @@ use std::{
 use clap::{Parser, Subcommand};
 
 pub use self::format::Answer;
-use self::format::{Output, PinOptions, StateOptions, count, json};
+use self::format::{Output, PinOptions, PrintOptions, StateOptions, WaitOptions, count, json, now};
 use crate::options::{RunFlags, RunOptions, go_style};
 
 /// Names that programs of flannel's image have, each with the subcommand that takes its arguments.

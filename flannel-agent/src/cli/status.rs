@@ -1,13 +1,7 @@
 //! `flannel-agent status`: the agent's report on itself or, when none runs, what its pins still
 //! show.
 
-use std::{
-    collections::BTreeMap,
-    fmt::Write as _,
-    io,
-    path::Path,
-    time::{Duration, SystemTime},
-};
+use std::{collections::BTreeMap, fmt::Write as _, io, path::Path, time::Duration};
 
 use anyhow::Context as _;
 use clap::Args;
@@ -20,11 +14,8 @@ use flannel_host::{
 use tokio::time::{Instant, sleep};
 
 use super::{
-    Answer, Output, PinOptions, StateOptions,
-    color::{ColorOptions, Paint},
-    count,
-    guard::mode as check_mode,
-    json, table,
+    Answer, PinOptions, PrintOptions, StateOptions, WaitOptions, color::Paint, count, echo, guard::mode as check_mode,
+    now, table, wireguard,
 };
 use crate::{
     datapath::{
@@ -53,20 +44,10 @@ const PERIOD: Duration = Duration::from_millis(200);
 /// The time to wait, the output format, the colours, and the paths of the agent's state and pins.
 #[derive(Debug, Args)]
 pub struct StatusOptions {
-    /// Wait until the node is ready, at most so long: seconds, or for example 5m
-    #[arg(
-        long,
-        value_name = "DURATION",
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "60s",
-        value_parser = duration::parse
-    )]
-    wait: Option<Duration>,
     #[command(flatten)]
-    output: Output,
+    wait: WaitOptions,
     #[command(flatten)]
-    color: ColorOptions,
+    print: PrintOptions,
     #[command(flatten)]
     state: StateOptions,
     #[command(flatten)]
@@ -75,13 +56,13 @@ pub struct StatusOptions {
 
 /// Runs the command; the text to print, and 0 if the node is ready.
 pub(super) async fn run(options: &StatusOptions) -> anyhow::Result<Answer> {
-    let mut status = match ask(&options.state.state_dir, options.wait.unwrap_or_default()).await? {
+    let mut status = match ask(&options.state.state_dir, options.wait.limit()).await? {
         Some(status) => status,
         None => from_pins(options)?,
     };
     // Without programs there are no counters.
     status.drops = StatsMap::open(&options.pins.root()).and_then(|stats| stats.drops()).ok();
-    let text = if options.output.is_json() { json(&status) } else { text(&status, options.color.paint()) };
+    let text = options.print.print(&status, |paint| text(&status, paint));
     Ok(Answer { text, code: code(&status) })
 }
 
@@ -159,11 +140,14 @@ fn peers_of(pins: &PinRoot) -> Result<Vec<PeerStatus>, DatapathError> {
     let status = |peer: PinnedPeer| {
         let PinnedPeer { subnet, entry, .. } = peer;
         PeerStatus {
+            node: None,
             subnet: subnet.to_string(),
             public_ip: entry.vtep.to_string(),
             vtep_mac: peer.vtep_mac(),
             way: peer.way().to_owned(),
             reason: None,
+            echo: None,
+            wireguard: None,
         }
     };
     Ok(pinned_peers(pins, &config)?.into_iter().map(status).collect())
@@ -205,8 +189,10 @@ fn lines(lines: impl IntoIterator<Item = String>) -> String {
 fn problem_counts(status: &Status) -> Option<String> {
     let rules = status.traffic.as_ref().is_some_and(|traffic| traffic.error.is_some());
     let number = |found: usize| u64::try_from(found).unwrap_or(u64::MAX);
-    let settings = number(status.node_settings.iter().filter(|setting| !setting.in_force).count());
+    let settings = number(refused_settings(status).count());
     let inside = number(status.addresses_in_pods.len());
+    let silent = number(echo::without_answer(&status.peers).count());
+    let unanswered = number(wireguard::unanswered(&status.peers).count());
     let counts = [
         status.error.is_some().then(|| "cannot reconcile".to_owned()),
         rules.then(|| "traffic rules are not as asked for".to_owned()),
@@ -215,9 +201,15 @@ fn problem_counts(status: &Status) -> Option<String> {
         (status.rejected_total > 0).then(|| count(status.rejected_total, "refused lease", "refused leases")),
         (status.dirty_total > 0)
             .then(|| count(status.dirty_total, "entry refused by the kernel", "entries refused by the kernel")),
+        (silent > 0).then(|| count(silent, "peer without an answer", "peers without an answer")),
+        (unanswered > 0).then(|| count(unanswered, "peer without a handshake", "peers without a handshake")),
     ];
     let counts: Vec<String> = counts.into_iter().flatten().collect();
     (!counts.is_empty()).then(|| counts.join(", "))
+}
+
+fn refused_settings(status: &Status) -> impl Iterator<Item = &NodeSettingStatus> {
+    status.node_settings.iter().filter(|setting| !setting.in_force)
 }
 
 /// The problems that the agent reports, a line each.
@@ -225,9 +217,9 @@ pub(super) fn problems(status: &Status) -> Vec<String> {
     let error = status.error.iter().map(|error| format!("cannot reconcile: {error}"));
     let rules = status.traffic.iter().filter_map(|traffic| traffic.error.as_ref());
     let rules = rules.map(|error| format!("traffic rules are not as asked for: {error}"));
-    let settings = status.node_settings.iter().filter_map(|setting| {
+    let settings = refused_settings(status).map(|setting| {
         let NodeSettingStatus { annotation, value, reason, .. } = setting;
-        reason.as_ref().map(|reason| format!("annotation {annotation}={value}: {reason}"))
+        format!("annotation {annotation}={value}: {}", reason.as_deref().unwrap_or("not in force"))
     });
     let rejected = status.rejected.iter().map(|lease| format!("refused lease: {}", lease.reason));
     let rejected = rejected.chain(more("refused leases", status.rejected_total, status.rejected.len()));
@@ -237,7 +229,10 @@ pub(super) fn problems(status: &Status) -> Vec<String> {
     });
     let dirty = dirty.chain(more("entries refused by the kernel", status.dirty_total, status.dirty.len()));
     let inside = status.addresses_in_pods.iter().cloned();
-    error.chain(rules).chain(inside).chain(settings).chain(rejected).chain(dirty).collect()
+    let silent = echo::problems(&status.peers);
+    let unanswered = wireguard::problems(&status.peers);
+    let peers = silent.into_iter().chain(unanswered);
+    error.chain(rules).chain(inside).chain(settings).chain(rejected).chain(dirty).chain(peers).collect()
 }
 
 /// Describes what mode `fast` leaves to the kernel, and the sysctls that it set.
@@ -286,11 +281,13 @@ fn summary(status: &Status) -> Vec<(&'static str, String)> {
     );
     lines.extend(status.interface.as_ref().map(|status| ("interface", interface(status))));
     lines.extend(status.devices.iter().map(|device| {
-        ("device", format!("{} (index {}) {}, MTU {}", device.name, device.index, device.mac, device.mtu))
+        let end = device.wireguard.as_ref().map_or_else(|| device.mac.clone(), wireguard::device);
+        ("device", format!("{} (index {}) {end}, MTU {}", device.name, device.index, device.mtu))
     }));
     lines.extend(status.traffic.as_ref().map(|status| ("traffic", status.summary(now()))));
     lines.extend(status.unreachable_routes.iter().map(|route| ("unrouted", unrouted(route))));
     lines.extend(peer_counts(&status.peers).map(|counts| ("peers", counts)));
+    lines.extend(status.echo.as_ref().map(|status_of| ("echo", echo::summary(status_of, &status.peers))));
     lines
 }
 
@@ -306,8 +303,14 @@ fn peer_counts(peers: &[PeerStatus]) -> Option<String> {
 
 /// A setting by annotation; the reason why it is not in force is among the problems.
 fn node_setting(setting: &NodeSettingStatus) -> String {
-    let NodeSettingStatus { annotation, value, in_force, .. } = setting;
-    format!("{annotation}={value}, {}", if *in_force { "in force" } else { "not in force" })
+    let NodeSettingStatus { annotation, value, in_force, reason } = setting;
+    let state = match (in_force, reason) {
+        (true, None) => "in force".to_owned(),
+        // Such as one that was removed, and is in force until the next start.
+        (true, Some(reason)) => reason.clone(),
+        (false, _) => "not in force".to_owned(),
+    };
+    format!("{annotation}={value}, {state}")
 }
 
 /// Describes what happens to packets for the pod network that no peer's route matches.
@@ -371,11 +374,6 @@ fn sync(store: &StoreStatus) -> String {
         (None, true) => format!("in sync{since}{last}"),
         (None, false) => format!("not seen yet{since}"),
     }
-}
-
-/// Seconds since 1970 UTC.
-fn now() -> u64 {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
 fn mode(mode: &ModeStatus) -> String {
@@ -445,15 +443,26 @@ fn peers(peers: &[PeerStatus], paint: Paint) -> String {
         .map(|peer| {
             let reason = peer.reason.clone().unwrap_or_default();
             let way = match peer.way.as_str() {
-                "tunnel" | "direct" => paint.good(&peer.way),
+                "tunnel" | "direct" | "wireguard" => paint.good(&peer.way),
                 "none" => paint.bad(&peer.way),
                 _ => paint.warn(&peer.way),
             };
-            [peer.subnet.clone(), peer.public_ip.clone(), peer.vtep_mac.clone(), way, reason]
+            let echo = echo::cell(peer.echo.as_ref(), paint);
+            let node = peer.node.clone().unwrap_or_else(|| "-".to_owned());
+            let end = match &peer.wireguard {
+                Some(peer) => wireguard::cell(peer, paint),
+                None => peer.vtep_mac.clone(),
+            };
+            [node, peer.subnet.clone(), peer.public_ip.clone(), end, way, echo, reason]
         })
         .collect();
-    let names = ["SUBNET", "PUBLIC-IP", "VTEP-MAC", "WAY", "WHY"].map(|name| paint.head(name));
-    table::render(names.each_ref().map(String::as_str), &rows)
+    let encrypts = peers.iter().any(|peer| peer.wireguard.is_some());
+    let end = if encrypts { "HANDSHAKE" } else { "VTEP-MAC" };
+    let names = ["NODE", "SUBNET", "PUBLIC-IP", end, "WAY", "ECHO", "WHY"].map(|name| paint.head(name));
+    // With etcd there are no names.
+    let first = usize::from(peers.iter().all(|peer| peer.node.is_none()));
+    let rows: Vec<_> = rows.iter().map(|row| &row[first..]).collect();
+    table::render_rows(&names[first..], &rows)
 }
 
 #[cfg(test)]
@@ -536,11 +545,14 @@ mod tests {
     #[test]
     fn problems_are_counted_and_come_before_the_peers() {
         let peer = |way: &str| PeerStatus {
+            node: None,
             subnet: "10.5.2.0/24".to_owned(),
             public_ip: "192.0.2.2".to_owned(),
             vtep_mac: "02:00:00:00:00:02".to_owned(),
             way: way.to_owned(),
             reason: None,
+            echo: None,
+            wireguard: None,
         };
         let status = Status {
             peers: vec![peer("tunnel"), peer("direct"), peer("tunnel")],

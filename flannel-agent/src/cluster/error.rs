@@ -9,7 +9,7 @@ use kube::{client::UpgradeConnectionError, core::request};
 #[derive(Debug, thiserror::Error)]
 pub enum ClusterError {
     /// The request could not be built.
-    #[error("{what}: no such request")]
+    #[error("{what}: cannot build the request; check --namespace and --selector")]
     Request {
         /// The purpose of the request.
         what: String,

@@ -1,6 +1,6 @@
 //! Commands in pods, as `kubectl exec` runs them.
 
-use std::time::Duration;
+use std::{pin::pin, time::Duration};
 
 use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::Status};
 use kube::api::{Api, AttachParams};
@@ -59,22 +59,31 @@ impl ClusterClient {
         let status = attached.take_status().ok_or_else(broken)?;
         let (stdout, stderr) = (attached.stdout().ok_or_else(broken)?, attached.stderr().ok_or_else(broken)?);
         // Both at once: the connection stands still while one of them is full.
-        let (stdout, stderr) = tokio::join!(read(stdout), read(stderr));
-        let (stdout, stderr) = (stdout.ok_or_else(broken)?, stderr.ok_or_else(broken)?);
-        if [&stdout, &stderr].iter().any(|text| text.len() as u64 > LIMIT) {
-            return Err(ExecError::TooLong { pod: pod(), limit: LIMIT });
-        }
-        let code = exit_code(status.await.ok_or_else(broken)?);
+        let mut output = pin!(async { tokio::try_join!(read(stdout, &to.pod), read(stderr, &to.pod)) });
+        let mut status = pin!(status);
+        // Of a connection that breaks only the status comes to its end, without a value.
+        let ((stdout, stderr), status) = tokio::select! {
+            output = &mut output => (output?, status.await),
+            status = &mut status => match status {
+                Some(status) => (output.await?, Some(status)),
+                None => return Err(broken()),
+            },
+        };
+        let code = exit_code(status.ok_or_else(broken)?);
         let code = code.map_err(|message| ExecError::NotStarted { pod: pod(), message })?;
         Ok(Executed { stdout, stderr: String::from_utf8_lossy(&stderr).into_owned(), code })
     }
 }
 
-/// Reads up to one byte more than the limit.
-async fn read(from: impl AsyncRead + Unpin) -> Option<Vec<u8>> {
+/// Reads to the end, or to the limit, which is an error.
+async fn read(from: impl AsyncRead + Unpin, pod: &str) -> Result<Vec<u8>, ExecError> {
     let mut bytes = Vec::new();
-    from.take(LIMIT + 1).read_to_end(&mut bytes).await.ok()?;
-    Some(bytes)
+    let read = from.take(LIMIT + 1).read_to_end(&mut bytes).await;
+    match read {
+        Ok(length) if length as u64 > LIMIT => Err(ExecError::TooLong { pod: pod.to_owned(), limit: LIMIT }),
+        Ok(_) => Ok(bytes),
+        Err(_broken) => Err(ExecError::Broken { pod: pod.to_owned() }),
+    }
 }
 
 /// The exit code, or the message of a runtime that did not start the command.

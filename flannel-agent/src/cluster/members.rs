@@ -9,7 +9,7 @@ use super::{
     client::ClusterClient,
     error::ClusterError,
     exec::Container,
-    records::{ListPage, NodeObject, PodObject},
+    records::{ContainerSpec, ListPage, NodeObject, PodObject},
 };
 
 /// Objects on one page.
@@ -44,17 +44,20 @@ impl ClusterNode {
     /// The container in which the agent runs, if there is one.
     pub fn agent(&self, pods: &AgentPods) -> Option<Container> {
         let pod = self.pod.as_ref()?;
-        let container = pod.spec.containers.iter().find(|container| container.name == CONTAINER);
-        let name = container.or(pod.spec.containers.first())?.name.clone();
+        let name = agent_container(pod)?.name.clone();
         Some(Container { namespace: pods.namespace.clone(), pod: pod.metadata.name.clone(), name })
     }
 
     /// The image of that container.
     pub fn image(&self) -> Option<&str> {
-        let containers = &self.pod.as_ref()?.spec.containers;
-        let container = containers.iter().find(|container| container.name == CONTAINER).or(containers.first())?;
-        Some(&container.image).filter(|image| !image.is_empty()).map(String::as_str)
+        Some(&agent_container(self.pod.as_ref()?)?.image).filter(|image| !image.is_empty()).map(String::as_str)
     }
+}
+
+/// The container of a pod in which the agent runs: of this name, or the first.
+fn agent_container(pod: &PodObject) -> Option<&ContainerSpec> {
+    let containers = &pod.spec.containers;
+    containers.iter().find(|container| container.name == CONTAINER).or(containers.first())
 }
 
 impl ClusterClient {

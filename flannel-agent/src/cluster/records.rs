@@ -38,7 +38,7 @@ pub struct Meta {
     pub annotations: BTreeMap<String, String>,
 }
 
-/// An object of which only the name counts.
+/// An object whose content is not read.
 #[derive(Clone, Debug, Deserialize)]
 pub struct AnyObject {}
 
@@ -86,9 +86,6 @@ pub struct Condition {
     /// `True`, `False` or `Unknown`.
     #[serde(default)]
     pub status: String,
-    /// The reason, in one word.
-    #[serde(default, deserialize_with = "or_default")]
-    pub reason: String,
     /// The reason, in words.
     #[serde(default, deserialize_with = "or_default")]
     pub message: String,
@@ -132,7 +129,8 @@ impl NodeObject {
     /// `--kube-annotation-prefix` of the agents is not known here.
     pub fn annotation(&self, suffix: &str) -> Option<&str> {
         let ends = |name: &&String| {
-            name.strip_suffix(suffix).is_some_and(|prefix| prefix.contains("flannel") || prefix.ends_with(['/', '-']))
+            // Not `node-public-ip` for `public-ip`.
+            name.strip_suffix(suffix).is_some_and(|prefix| prefix.ends_with(['/', '-']) && !prefix.ends_with("node-"))
         };
         self.metadata.annotations.iter().find(|(name, _)| ends(name)).map(|(_, value)| value.as_str())
     }
@@ -207,9 +205,6 @@ pub struct PodAddress {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ContainerState {
-    /// True while it runs and its probe succeeds.
-    #[serde(default)]
-    pub ready: bool,
     /// Each state that it is in, with details; there is one.
     #[serde(default, deserialize_with = "or_default")]
     pub state: BTreeMap<String, StateDetail>,
@@ -314,6 +309,8 @@ mod tests {
         for name in ["flannel.alpha.coreos.com/public-ip", "example.com/flannel-public-ip"] {
             assert_eq!(node(name).annotation("public-ip"), Some("192.0.2.1"), "{name}");
         }
-        assert_eq!(node("example.com/publicip").annotation("public-ip"), None);
+        for name in ["example.com/publicip", "flannel.alpha.coreos.com/node-public-ip"] {
+            assert_eq!(node(name).annotation("public-ip"), None, "{name}");
+        }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! The field names are an interface; they are added to and not changed.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use flannel_host::error_chain::chain;
 use futures::{StreamExt as _, stream};
@@ -25,6 +25,8 @@ const LIMIT: Duration = Duration::from_secs(20);
 const STATUS: [&str; 3] = ["flannel-agent", "status", "--output=json"];
 /// The annotation by which a node takes part in flannel, of any agent.
 const MANAGED: &str = "kube-subnet-manager";
+/// Silent peers that a report names.
+const NAMED_PEERS: usize = 3;
 
 /// The document.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -211,7 +213,26 @@ fn problems(status: &Status) -> Vec<String> {
         let more = if status.dirty_total > 1 { format!(" (one of {})", status.dirty_total) } else { String::new() };
         format!("refused by the kernel: {}: {}{more}", entry.object, entry.error)
     });
-    [stage, store, error, mode, traffic, refused, dirty].into_iter().flatten().collect()
+    let inside = status.addresses_in_pods.first().cloned();
+    let settings = status.node_settings.iter().filter(|setting| !setting.in_force).map(|setting| {
+        let reason = setting.reason.as_deref().unwrap_or("not in force");
+        format!("annotation {}={}: {reason}", setting.annotation, setting.value)
+    });
+    let one = [stage, store, error, mode, traffic, inside, refused, dirty, silent_peers(status)];
+    one.into_iter().flatten().chain(settings).collect()
+}
+
+/// Names the nodes that do not answer, the first few of many.
+fn silent_peers(status: &Status) -> Option<String> {
+    // A node is a peer of each family.
+    let mut asked = BTreeMap::<&str, bool>::new();
+    for (peer, echo) in status.peers.iter().filter_map(|peer| Some((peer, peer.echo.as_ref()?))) {
+        *asked.entry(peer.node.as_ref().unwrap_or(&peer.subnet)).or_default() |= echo.state.is_problem();
+    }
+    let silent: Vec<_> = asked.iter().filter(|(_, is_silent)| **is_silent).map(|(name, _)| *name).collect();
+    let more = if silent.len() > NAMED_PEERS { ", ..." } else { "" };
+    let names = silent[..silent.len().min(NAMED_PEERS)].join(", ");
+    (!silent.is_empty()).then(|| format!("{} of {} peers do not answer: {names}{more}", silent.len(), asked.len()))
 }
 
 #[cfg(test)]

@@ -128,7 +128,7 @@ impl TestNamespace {
             let is_final = |pod: &PodObject| pod.is_running() || pod.status.phase == "Failed";
             let started = pods.iter().filter(|pod| is_final(pod)).count();
             let total = nodes.len() * Role::ALL.len();
-            progress.show(&format!("{started} of {total} test pods run"));
+            progress.show(&format!("{started} of {total} test pods started or failed"));
             if started == total || Instant::now() >= deadline {
                 let services: Vec<ServiceObject> =
                     self.client.list("listing the test's Services", &self.path("services"), None).await?;

@@ -42,7 +42,11 @@ pub(super) async fn measure(to: SocketAddr, deadline: Instant, outcome: &mut Out
     let least = headers + u32::try_from(ANSWER).unwrap_or(LARGEST);
     let size = largest(least, device, async |size| passes(&socket, size, size - headers).await).await?;
     outcome.size = size;
-    if size == Some(device) { Ok(()) } else { Err(ProbeError::Smaller { size: size.unwrap_or_default(), device }) }
+    match size {
+        Some(size) if size == device => Ok(()),
+        Some(size) => Err(ProbeError::Smaller { size, device }),
+        None => Err(ProbeError::Fragmented),
+    }
 }
 
 async fn unfragmented(to: SocketAddr) -> io::Result<UdpSocket> {

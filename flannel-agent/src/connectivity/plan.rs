@@ -1,6 +1,9 @@
 //! The checks of a test: every pair of nodes, in each family that the pods have. Pure.
 
-use std::net::{IpAddr, SocketAddr};
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, SocketAddr},
+};
 
 use flannel_host::family::Family;
 use serde::Serialize;
@@ -192,15 +195,19 @@ fn missing(node: &TestNode, role: Role, number: usize) -> Option<String> {
 
 fn batches(checks: &[PairCheck]) -> Vec<Batch> {
     let mut batches: Vec<Batch> = Vec::new();
+    // The number of the batch of each pod that has room.
+    let mut open = BTreeMap::new();
     for (key, check) in checks.iter().enumerate().filter(|(_, check)| check.error.is_none()) {
         let Some(address) = check.address.clone() else { continue };
         let (node, role) = (check.pair.0, check.check.source());
         let target = Target { key, kind: check.check.probe(), address };
-        let open =
-            batches.iter_mut().find(|batch| (batch.node, batch.role) == (node, role) && batch.targets.len() < BATCH);
-        match open {
-            Some(batch) => batch.targets.push(target),
-            None => batches.push(Batch { node, role, targets: vec![target] }),
+        let number = *open.entry((node, role)).or_insert(batches.len());
+        match batches.get_mut(number) {
+            Some(batch) if batch.targets.len() < BATCH => batch.targets.push(target),
+            _ => {
+                open.insert((node, role), batches.len());
+                batches.push(Batch { node, role, targets: vec![target] });
+            }
         }
     }
     batches

@@ -46,21 +46,30 @@ pub(super) enum ProbeError {
     /// Packets as large as the device allows do not pass.
     #[error("packets of more than {size} bytes do not pass, and the MTU of the device is {device}")]
     Smaller {
-        /// The largest packet in bytes; 0 if none passes.
+        /// The largest packet that passes, in bytes.
         size: u32,
         /// The MTU of the device in bytes.
         device: u32,
     },
+    /// Packets pass, and none that may not be fragmented.
+    #[error("no packet passes that may not be fragmented")]
+    Fragmented,
     /// The answer is another's.
     #[error("the answer is no echo server's")]
     Foreign,
+    /// The answers by UDP are those of another server than by TCP.
+    #[error("{name} answered, another server than by TCP")]
+    OtherServer {
+        /// Its name.
+        name: String,
+    },
     /// There is no such name, or it has no address.
     #[error("the name has no address")]
     NoAddress,
 }
 
-/// Probes all targets. Each one gets as long as `patience` until it answers for the first time, and
-/// then has to answer every time.
+/// Probes all targets, some at once. Until `patience` is over each one may take its time to answer
+/// for the first time; then it has to answer every time.
 pub async fn probe(targets: &[Target], patience: Duration) -> Vec<Outcome> {
     let deadline = Instant::now() + patience;
     let mut outcomes: Vec<_> =
@@ -124,7 +133,9 @@ async fn echo(to: SocketAddr, deadline: Instant, outcome: &mut Outcome) -> Resul
     outcome.server = Some(tcp_rounds(to, ROUNDS).await.map_err(tcp)?);
     let udp = |error| ("udp", error);
     patient(deadline, async || udp_rounds(to, 1).await).await.map_err(udp)?;
-    udp_rounds(to, ROUNDS).await.map_err(udp)
+    let by_udp = udp_rounds(to, ROUNDS).await.map_err(udp)?;
+    // That of TCP is compared with the one that was asked for.
+    if outcome.server.as_ref() == Some(&by_udp) { Ok(()) } else { Err(udp(ProbeError::OtherServer { name: by_udp })) }
 }
 
 async fn connect(to: SocketAddr) -> Result<TcpStream, ProbeError> {
@@ -151,18 +162,18 @@ async fn tcp_rounds(to: SocketAddr, rounds: u64) -> Result<String, ProbeError> {
     Ok(name)
 }
 
-/// Rounds of one flow.
-async fn udp_rounds(to: SocketAddr, rounds: u64) -> Result<(), ProbeError> {
+/// Rounds of one flow; the name of the server.
+async fn udp_rounds(to: SocketAddr, rounds: u64) -> Result<String, ProbeError> {
     let socket = socket_to(to).await?;
-    let mut lost = 0;
+    let (mut lost, mut name) = (0, String::new());
     for number in 0..rounds {
         match udp_round(&socket, number, ANSWER, ROUND).await {
             Err(ProbeError::Silent) => lost += 1,
-            result => drop(result?),
+            result => name = result?.name,
         }
     }
     match lost {
-        0 => Ok(()),
+        0 => Ok(name),
         _ if lost == rounds => Err(ProbeError::Silent),
         _ => Err(ProbeError::Lost { lost }),
     }

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::{
     deploy::{TestNamespace, TestNode},
-    manifest::PodSettings,
+    manifest::{PodSettings, Role},
     modes::{self, Switchable},
     plan::{Batch, PairCheck, families, plan, settle},
     target::Outcome,
@@ -34,6 +34,8 @@ const LATER: Duration = Duration::from_secs(5);
 const PROBES: Duration = Duration::from_mins(2);
 /// For one explanation.
 const EXPLANATION: Duration = Duration::from_secs(20);
+/// Nodes of one test. The work grows with their square: 50,000 checks in one family.
+const MOST_NODES: usize = 100;
 /// Failing pairs that are explained.
 const EXPLAINED: usize = 10;
 
@@ -42,6 +44,8 @@ const EXPLAINED: usize = 10;
 pub struct TestSettings {
     /// The pods of flannel.
     pub agents: AgentPods,
+    /// The names of the nodes; all of them if empty.
+    pub nodes: Vec<String>,
     /// The image of the test pods; that of the agents if absent.
     pub image: Option<String>,
     /// The port of the servers.
@@ -84,6 +88,13 @@ pub struct ModeRun {
     pub checks: Vec<PairCheck>,
 }
 
+impl ModeRun {
+    /// True if there are checks and all passed.
+    fn passed(&self) -> bool {
+        !self.checks.is_empty() && self.checks.iter().all(|check| check.ok)
+    }
+}
+
 /// The view of the source node on a failing pair.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Explanation {
@@ -108,17 +119,18 @@ pub async fn run(
     settings: &TestSettings,
     progress: &mut Progress,
 ) -> anyhow::Result<TestReport> {
-    let members = client.nodes(&settings.agents).await?;
-    if members.is_empty() {
-        bail!("the cluster has no nodes with Linux");
-    }
+    let members = tested_nodes(client, settings).await?;
     let (agents, notes) = agents(client, &settings.agents, &members).await;
     let image = image(settings, &members, &agents)?;
     let pods = PodSettings { image, port: settings.port };
     let mut undo = Undo { namespace: TestNamespace::new(client), switched: Vec::new(), switching: None };
     let mut interrupt = Interrupt::new().context("cannot wait for signals")?;
     // A signal has to wait for this, so that it is known whether there is a namespace.
-    undo.namespace.create().await?;
+    if let Err(error) = undo.namespace.create().await {
+        // Without an answer, the server may have made it.
+        let left_behind = if error.code().is_some() { Vec::new() } else { undo.run(client, progress).await };
+        return Err(and_left_behind(error.into(), &left_behind));
+    }
     let work = Work { client, settings, members: &members, agents, notes, pods };
     let result = tokio::select! {
         result = work.run(&mut undo, progress) => result,
@@ -128,17 +140,46 @@ pub async fn run(
     let left_behind = tokio::select! {
         left_behind = undo.run(client, progress) => left_behind,
         () = interrupt.wait() => {
-            vec![format!("interrupted again: run `kubectl delete namespace {name}`, and look at the nodes' modes")]
+            vec![format!(
+                "interrupted again: run `kubectl delete namespace {name}`, and check `flannel-agent datapath show` on \
+                 each node"
+            )]
         }
     };
     match result {
         Ok(report) => {
-            let ok = left_behind.is_empty() && report.runs.iter().all(|run| run.checks.iter().all(|check| check.ok));
+            let ok = left_behind.is_empty() && report.runs.iter().all(ModeRun::passed);
             Ok(TestReport { ok, left_behind, ..report })
         }
-        Err(error) if left_behind.is_empty() => Err(error),
-        Err(error) => Err(error.context(format!("left behind: {}", left_behind.join("; ")))),
+        Err(error) => Err(and_left_behind(error, &left_behind)),
     }
+}
+
+/// The nodes to test.
+async fn tested_nodes(client: &ClusterClient, settings: &TestSettings) -> anyhow::Result<Vec<ClusterNode>> {
+    let mut members = client.nodes(&settings.agents).await?;
+    if members.is_empty() {
+        bail!("the cluster has no nodes with Linux");
+    }
+    if !settings.nodes.is_empty() {
+        members.retain(|member| settings.nodes.iter().any(|name| name == member.name()));
+        let is_known = |name: &&String| members.iter().any(|member| member.name() == *name);
+        if let Some(unknown) = settings.nodes.iter().find(|name| !is_known(name)) {
+            bail!("the cluster has no node {unknown} with Linux");
+        }
+    }
+    if members.len() > MOST_NODES {
+        bail!(
+            "{} nodes are too many, because every pair is tested: choose at most {MOST_NODES} of them by --nodes",
+            members.len()
+        );
+    }
+    Ok(members)
+}
+
+/// Adds what could not be undone.
+fn and_left_behind(error: anyhow::Error, left_behind: &[String]) -> anyhow::Error {
+    if left_behind.is_empty() { error } else { error.context(format!("left behind: {}", left_behind.join("; "))) }
 }
 
 /// The image of the flag, or that of an agent of ours.
@@ -340,10 +381,10 @@ fn explain_command(check: &PairCheck) -> Option<Vec<String>> {
     Some(words.into_iter().chain(flags).collect())
 }
 
-/// Describes why no client runs; `None` if one does.
+/// Describes why no pod of the pod network runs; `None` if one does.
 fn nothing_runs(nodes: &[TestNode]) -> Option<String> {
-    let problems: Option<Vec<&String>> =
-        nodes.iter().flat_map(|node| node.pods.values()).map(|pod| pod.problem.as_ref()).collect();
+    let pods = nodes.iter().flat_map(|node| [&node.pods[&Role::Client], &node.pods[&Role::Server]]);
+    let problems: Option<Vec<&String>> = pods.map(|pod| pod.problem.as_ref()).collect();
     problems?.first().map(|problem| (*problem).clone())
 }
 
@@ -363,7 +404,25 @@ fn modes_in_force(agents: &[Switchable]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::connectivity::plan::Check;
+    use crate::connectivity::{deploy::TestPod, plan::Check};
+
+    #[test]
+    fn pods_of_the_hosts_network_alone_are_no_test() {
+        let pod = |problem: Option<&str>| TestPod { addresses: Vec::new(), problem: problem.map(str::to_owned) };
+        let node = |client| TestNode {
+            name: "n1".to_owned(),
+            pods: [
+                (Role::Client, pod(client)),
+                (Role::Server, pod(Some("ContainerCreating"))),
+                (Role::Host, pod(None)),
+            ]
+            .into(),
+            service: Vec::new(),
+        };
+        assert_eq!(nothing_runs(&[node(Some("no subnet"))]).as_deref(), Some("no subnet"));
+        assert_eq!(nothing_runs(&[node(Some("no subnet")), node(None)]), None);
+        assert!(!ModeRun { mode: String::new(), notes: Vec::new(), checks: Vec::new() }.passed(), "of no checks");
+    }
 
     #[test]
     fn a_failure_is_explained_with_the_addresses_of_its_packets() {

@@ -4,6 +4,7 @@ use std::{
     io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     sync::Arc,
+    time::Duration,
 };
 
 use anyhow::Context as _;
@@ -11,10 +12,15 @@ use futures::{StreamExt as _, stream::FuturesUnordered};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpStream, UdpSocket},
+    time::{sleep, timeout},
 };
 
 use super::message::{self, ANSWER, REQUEST};
 
+/// The longest wait for a request on a connection.
+const IDLE: Duration = Duration::from_secs(30);
+/// After an error, so that one that stays costs little.
+const PAUSE: Duration = Duration::from_millis(10);
 /// The largest datagram.
 const DATAGRAM: usize = 65_536;
 
@@ -46,7 +52,11 @@ fn has_ipv6() -> bool {
 
 async fn accept(listener: TcpListener, name: Arc<str>) -> io::Result<()> {
     loop {
-        let (stream, _) = listener.accept().await?;
+        // A client that is gone already, or no descriptor is left: the next one may be served.
+        let Ok((stream, _)) = listener.accept().await else {
+            sleep(PAUSE).await;
+            continue;
+        };
         let name = Arc::clone(&name);
         // A client that breaks off ends its own connection alone.
         tokio::spawn(async move { rounds(stream, &name).await });
@@ -57,7 +67,7 @@ async fn accept(listener: TcpListener, name: Arc<str>) -> io::Result<()> {
 async fn rounds(mut stream: TcpStream, name: &str) -> io::Result<()> {
     let mut request = [0; REQUEST];
     loop {
-        stream.read_exact(&mut request).await?;
+        timeout(IDLE, stream.read_exact(&mut request)).await??;
         let Some(answer) = message::answer(&request, name) else { return Ok(()) };
         stream.write_all(&answer).await?;
     }
@@ -67,7 +77,10 @@ async fn datagrams(socket: UdpSocket, name: Arc<str>) -> io::Result<()> {
     let mut buffer = vec![0; DATAGRAM];
     loop {
         // An ICMP error about an earlier answer is the client's.
-        let Ok((length, from)) = socket.recv_from(&mut buffer).await else { continue };
+        let Ok((length, from)) = socket.recv_from(&mut buffer).await else {
+            sleep(PAUSE).await;
+            continue;
+        };
         let answer = message::answer(&buffer[..length], &name).filter(|_| length >= ANSWER);
         if let Some(answer) = answer {
             let _ = socket.send_to(&answer, from).await;

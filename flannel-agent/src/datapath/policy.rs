@@ -11,6 +11,9 @@ use serde::{Deserialize, Serialize};
 /// The mode where none is requested, as far as the node can run it.
 pub const DEFAULT: Mode = Mode::Fast;
 
+/// The same with a backend that leaves the programs nothing to do.
+const DEFAULT_WITHOUT_PROGRAMS: Mode = Mode::Kernel;
+
 /// The reason why mode `encap` is not in force where there is no tunnel.
 pub const NO_TUNNEL: &str = "the backend has no tunnel, so there is nothing to encapsulate";
 
@@ -21,11 +24,13 @@ pub struct Capability {
     pub most: Mode,
     /// True if there is a tunnel. Without one mode `encap` would be mode `kernel` by another name.
     pub tunnel: bool,
+    /// True if there is something for programs to do. Without that no mode is missed.
+    pub has_work: bool,
 }
 
 impl Capability {
     /// A node without programs.
-    pub const NOTHING: Self = Self { most: Mode::Kernel, tunnel: false };
+    pub const NOTHING: Self = Self { most: Mode::Kernel, tunnel: false, has_work: true };
 
     /// The mode asked for, or the next lesser one there is.
     fn best(self, wanted: Mode) -> Mode {
@@ -103,7 +108,8 @@ impl ModeRequest {
             (self.config, ModeSource::NetworkConfig),
         ];
         let first = asked.into_iter().find_map(|(mode, source)| mode.map(|mode| (mode, source)));
-        let (wanted, source) = first.unwrap_or((DEFAULT, ModeSource::Default));
+        let default = if able.has_work { DEFAULT } else { DEFAULT_WITHOUT_PROGRAMS };
+        let (wanted, source) = first.unwrap_or((default, ModeSource::Default));
         ModeChoice { mode: able.best(wanted), wanted, source }
     }
 }
@@ -112,7 +118,7 @@ impl ModeRequest {
 mod tests {
     use super::*;
 
-    const ALL: Capability = Capability { most: Mode::Fast, tunnel: true };
+    const ALL: Capability = Capability { most: Mode::Fast, tunnel: true, has_work: true };
 
     #[test]
     fn the_nearest_wish_wins() {
@@ -132,6 +138,15 @@ mod tests {
         let config = ModeRequest { config: Some(Mode::Kernel), ..ModeRequest::default() };
         assert_eq!(decided(config), (Mode::Kernel, ModeSource::NetworkConfig));
         assert_eq!(decided(ModeRequest::default()), (DEFAULT, ModeSource::Default));
+    }
+
+    #[test]
+    fn with_nothing_for_programs_to_do_no_mode_is_missed_unless_it_is_asked_for() {
+        let able = Capability { has_work: false, ..Capability::NOTHING };
+        let choice = ModeRequest::default().decide(able);
+        assert_eq!((choice.mode, choice.wanted), (Mode::Kernel, Mode::Kernel));
+        let choice = ModeRequest { flag: Some(Mode::Fast), ..ModeRequest::default() }.decide(able);
+        assert_eq!((choice.mode, choice.wanted), (Mode::Kernel, Mode::Fast));
     }
 
     #[test]
@@ -161,7 +176,7 @@ mod tests {
     fn without_a_tunnel_there_is_no_mode_encap() {
         let modes = [Mode::Kernel, Mode::Encap, Mode::Fast];
         for most in modes {
-            let able = Capability { most, tunnel: false };
+            let able = Capability { most, tunnel: false, has_work: true };
             for choice in modes {
                 let decision = ModeRequest { choice: Some(choice), ..ModeRequest::default() }.decide(able);
                 let fast = choice == Mode::Fast && most == Mode::Fast;

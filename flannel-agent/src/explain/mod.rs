@@ -16,6 +16,9 @@ mod report;
 mod snapshot;
 mod trial;
 
+use std::{collections::BTreeMap, net::IpAddr};
+
+use flannel_host::family::Family;
 use flannel_netlink::NetlinkError;
 
 pub use self::{
@@ -23,6 +26,20 @@ pub use self::{
     report::{Conclusion, Report, Step, StepState, Tried},
 };
 use crate::{datapath::PinRoot, observe::status::Status};
+
+/// The names of Services (`default/web`) by their addresses, as the rules of kube-proxy have them;
+/// none without such rules. `None` if rules cannot be read.
+pub async fn service_names() -> Option<BTreeMap<IpAddr, String>> {
+    let mut names = BTreeMap::new();
+    for family in Family::BOTH {
+        let rules = nat::read(family).await;
+        if rules.is_incomplete() {
+            return None;
+        }
+        names.extend(rules.service_names());
+    }
+    Some(names)
+}
 
 /// Explains. `status` is what the agent says of itself, if one runs. Call inside a Tokio runtime.
 pub async fn explain(question: Question, pins: &PinRoot, status: Option<Status>) -> Result<Report, NetlinkError> {

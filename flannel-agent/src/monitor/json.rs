@@ -6,7 +6,7 @@ use k8s_openapi::jiff::Timestamp;
 use serde::Serialize;
 
 use crate::monitor::{
-    Names, Seen,
+    EndName, Names, Seen,
     packet::{Packet, PacketAddresses},
 };
 
@@ -31,6 +31,9 @@ struct Row<'a> {
     /// Namespace and name of a pod of this node.
     source_pod: Option<&'a str>,
     destination_pod: Option<&'a str>,
+    /// Namespace and name of a Service.
+    source_service: Option<&'a str>,
+    destination_service: Option<&'a str>,
     outer_source: Option<IpAddr>,
     outer_destination: Option<IpAddr>,
     /// The first bytes of the inner frame, hexadecimal.
@@ -46,7 +49,7 @@ pub fn line(seen: &Seen<'_>, epoch: Duration, names: &mut Names) -> String {
     let ports = ip.and_then(|ip| ip.ports());
     let outer: Option<PacketAddresses> = seen.outer();
     let interface = names.devices.name(seen.ifindex());
-    let [source_pod, destination_pod] = names.ends(ip.map(|ip| ip.addresses));
+    let [source, destination] = names.ends(ip.map(|ip| ip.addresses));
     let row = Row {
         time: rfc3339(seen.time(epoch)),
         program: seen.program.name(),
@@ -62,8 +65,10 @@ pub fn line(seen: &Seen<'_>, epoch: Duration, names: &mut Names) -> String {
         source_port: ports.map(|[from, _]| from),
         destination: ip.map(|ip| ip.addresses.destination),
         destination_port: ports.map(|[_, to]| to),
-        source_pod,
-        destination_pod,
+        source_pod: source.and_then(EndName::pod),
+        destination_pod: destination.and_then(EndName::pod),
+        source_service: source.and_then(EndName::service),
+        destination_service: destination.and_then(EndName::service),
         outer_source: outer.map(|outer| outer.source),
         outer_destination: outer.map(|outer| outer.destination),
         bytes: hex(seen.frame()),

@@ -14,7 +14,7 @@ pub mod seen;
 pub mod text;
 
 pub use devices::DeviceNames;
-pub use names::Names;
+pub use names::{EndName, Names};
 pub use seen::Seen;
 
 #[cfg(test)]

@@ -71,7 +71,7 @@ fn an_object_for_programs() {
 }
 
 #[test]
-fn pods_of_this_node_have_their_names() {
+fn pods_of_this_node_and_services_have_their_names() {
     let item = event(Program::FromPod, Reason::Replayed, NOWHERE, 0, &frame());
     let seen = Seen::read(&item, 0).expect("an event");
     let source = [10, 244, 1, 2].into();
@@ -80,6 +80,14 @@ fn pods_of_this_node_have_their_names() {
     assert!(line.ends_with(", length 12, from pod default/web\n"), "{line}");
     let object: serde_json::Value = serde_json::from_str(&json::line(&seen, EPOCH, &mut names)).expect("JSON");
     assert_eq!((&object["source_pod"], &object["destination_pod"]), (&"default/web".into(), &serde_json::Value::Null));
+    names.services.insert([10, 244, 2, 3].into(), "default/dns".to_owned());
+    let line = text::line(&seen, EPOCH, &mut names);
+    assert!(line.ends_with(", from pod default/web, to service default/dns\n"), "{line}");
+    let object: serde_json::Value = serde_json::from_str(&json::line(&seen, EPOCH, &mut names)).expect("JSON");
+    assert_eq!(
+        (&object["source_service"], &object["destination_service"]),
+        (&serde_json::Value::Null, &"default/dns".into())
+    );
     names.pods.insert([10, 244, 2, 3].into(), "default/db".to_owned());
     let line = text::line(&seen, EPOCH, &mut names);
     assert!(line.ends_with(", from pod default/web, to pod default/db\n"), "{line}");

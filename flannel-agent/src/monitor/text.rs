@@ -29,9 +29,9 @@ pub fn line(seen: &Seen<'_>, epoch: Duration, names: &mut Names) -> String {
         let _ = write!(line, ", tunnel {outer}");
     }
     let [source, destination] = names.ends(seen.packet().addresses());
-    for (direction, pod) in [("from", source), ("to", destination)] {
-        if let Some(pod) = pod {
-            let _ = write!(line, ", {direction} pod {pod}");
+    for (direction, end) in [("from", source), ("to", destination)] {
+        if let Some(end) = end {
+            let _ = write!(line, ", {direction} {end}");
         }
     }
     line.push('\n');

@@ -10,8 +10,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     datapath::policy::ModeSource,
+    echo::status::{EchoStatus, PeerEchoStatus},
     reconcile::status::{Dirty, Repairs, UnreachableStatus},
     traffic::status::TrafficStatus,
+    wireguard::WireguardPeerStatus,
 };
 
 /// The document.
@@ -62,6 +64,9 @@ pub struct Status {
     pub traffic: Option<TrafficStatus>,
     /// The peers, by subnet.
     pub peers: Vec<PeerStatus>,
+    /// The echo requests to peers; absent without an agent.
+    #[serde(default)]
+    pub echo: Option<EchoStatus>,
     /// Names of this node's pods, with their namespace, by address; empty unless the agent follows
     /// the pods for their annotation (`--pod-opt-out`).
     #[serde(default)]
@@ -129,6 +134,7 @@ impl Status {
             devices: Vec::new(),
             traffic: None,
             peers: Vec::new(),
+            echo: None,
             pod_names: BTreeMap::new(),
             rejected: Vec::new(),
             rejected_total: 0,
@@ -336,7 +342,7 @@ pub struct DeviceStatus {
     pub name: String,
     /// Its interface index.
     pub index: u32,
-    /// Its Ethernet address, the `VtepMAC` of our lease.
+    /// Its Ethernet address, the `VtepMAC` of our lease; `-` if it has none.
     pub mac: String,
     /// Its MTU in bytes.
     pub mtu: u32,
@@ -344,11 +350,28 @@ pub struct DeviceStatus {
     pub family: String,
     /// It takes outer UDP over IPv6 without a checksum, which is how the programs of peers send it.
     pub zero_checksum_v6: bool,
+    /// A WireGuard device's own settings; absent for a device of another kind.
+    #[serde(default)]
+    pub wireguard: Option<WireguardStatus>,
+}
+
+/// A WireGuard device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WireguardStatus {
+    /// Our public key.
+    pub public_key: String,
+    /// Its UDP port.
+    pub port: u16,
+    /// The party that encrypts: `kernel` or `process`.
+    pub implementation: String,
 }
 
 /// One peer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PeerStatus {
+    /// The name of its Node in Kubernetes; absent with etcd, whose leases have no names.
+    #[serde(default)]
+    pub node: Option<String>,
     /// Its subnet.
     pub subnet: String,
     /// Its public IP.
@@ -356,11 +379,18 @@ pub struct PeerStatus {
     /// Its `VtepMAC`; `-` where the backend has none.
     pub vtep_mac: String,
     /// The path of packets to it: `direct` (a route, no tunnel), `tunnel` (the programs may
-    /// encapsulate), `kernel` (the vxlan device in every mode), `none` (no path).
+    /// encapsulate), `kernel` (the vxlan device in every mode), `wireguard` (the WireGuard device),
+    /// `none` (no path).
     pub way: String,
     /// The reason why the programs may not encapsulate or there is no path; with several next hops,
     /// the note that the kernel chooses.
     pub reason: Option<String>,
+    /// Its answers to echo requests; absent if it is not sent any.
+    #[serde(default)]
+    pub echo: Option<PeerEchoStatus>,
+    /// Its WireGuard device as ours last saw it; absent with another backend.
+    #[serde(default)]
+    pub wireguard: Option<WireguardPeerStatus>,
 }
 
 /// Leases refused because another node has what they claim.
@@ -368,6 +398,9 @@ pub struct PeerStatus {
 pub struct ConflictStatus {
     /// Its VTEP MAC.
     pub mac: usize,
+    /// Its public key.
+    #[serde(default)]
+    pub key: usize,
     /// Its subnet, or a part of it.
     pub subnet: usize,
 }

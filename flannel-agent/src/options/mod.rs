@@ -6,6 +6,7 @@
 
 mod check;
 mod datapath;
+mod echo;
 mod etcd;
 mod families;
 mod fast;
@@ -21,7 +22,7 @@ mod paths;
 mod prefixes;
 mod traffic;
 
-use std::fmt;
+use std::{fmt, time::Duration};
 
 use clap::{ArgAction, Args};
 use flannel_store::{etcd::EtcdOptions, kube::KubeOptions};
@@ -58,6 +59,8 @@ pub(crate) struct RunFlags {
     #[command(flatten)]
     listeners: listeners::ListenerFlags,
     #[command(flatten)]
+    echo: echo::EchoFlags,
+    #[command(flatten)]
     log: log::LogFlags,
     #[command(flatten)]
     paths: paths::PathFlags,
@@ -84,6 +87,8 @@ pub struct RunOptions {
     pub nexthops_from: usize,
     /// The addresses at which the agent answers.
     pub listeners: Listeners,
+    /// The time between two echo requests to each peer; `None` for none.
+    pub echo_interval: Option<Duration>,
     /// The log.
     pub log: LogOptions,
     /// The agent's files.
@@ -110,6 +115,7 @@ impl RunOptions {
             unreachable_route: flags.traffic.unreachable_route,
             nexthops_from: flags.traffic.check_nexthops_from(&mut checks),
             listeners: flags.listeners.check(&mut checks),
+            echo_interval: flags.echo.check(&mut checks),
             log: flags.log.check(&mut checks),
             paths: flags.paths.check(&mut checks),
             keep_capabilities: flags.paths.keep_capabilities,

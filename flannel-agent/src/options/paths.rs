@@ -15,6 +15,8 @@ pub struct Paths {
     pub state_dir: PathBuf,
     /// The directory under which BPF objects are pinned.
     pub bpf_pin_root: PathBuf,
+    /// The private key of WireGuard.
+    pub wireguard_key_file: PathBuf,
 }
 
 /// Flags of the files of the agent, and of its capabilities.
@@ -32,6 +34,11 @@ pub(super) struct PathFlags {
     /// /sys/fs/bpf, when there is none. Absolute path
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, default_value = "/sys/fs/bpf/flannel")]
     bpf_pin_root: String,
+    /// File with the private key for the backend wireguard, in base64; made with mode 0400 if there
+    /// is none. Absolute path
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, env = "WIREGUARD_KEY_FILE")]
+    #[arg(default_value = "/run/flannel/wgkey")]
+    wireguard_key_file: String,
     /// Keep every capability the agent was started with, instead of those its options need
     #[arg(long, value_name = "BOOL", default_value_t = false, action = ArgAction::Set)]
     pub(super) keep_capabilities: bool,
@@ -43,6 +50,7 @@ impl PathFlags {
             subnet_file: absolute("subnet-file", &self.subnet_file, checks),
             state_dir: absolute("state-dir", &self.state_dir, checks),
             bpf_pin_root: absolute("bpf-pin-root", &self.bpf_pin_root, checks),
+            wireguard_key_file: absolute("wireguard-key-file", &self.wireguard_key_file, checks),
         }
     }
 }

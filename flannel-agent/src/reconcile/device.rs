@@ -6,7 +6,10 @@ use flannel_common::addr::Mac;
 use flannel_netlink::{Fault, Link, Netlink, NetlinkError, Verb, VxlanSpec};
 use flannel_store::Vtep;
 
-use crate::backend::TunnelSpec;
+use crate::{
+    backend::{TunnelSpec, WireguardSpec},
+    wireguard::{self, Control, WireguardError},
+};
 
 /// The tunnel device as it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,27 +18,30 @@ pub struct Device {
     pub index: u32,
     /// Name.
     pub name: String,
-    /// Ethernet address, the `VtepMAC` of our lease.
-    pub mac: Mac,
     /// MTU in bytes.
     pub mtu: u32,
-    /// It takes outer UDP over IPv6 without a checksum.
-    pub zero_checksum_v6: bool,
+    /// Our end of a VXLAN tunnel, as published. Whether a NAT stands before it the device does not
+    /// know. `None` for a device of another kind.
+    pub vtep: Option<Vtep>,
 }
 
-impl Device {
-    /// Our end of the tunnel, as published. Whether a NAT stands before it the device does not
-    /// know.
-    pub const fn vtep(&self) -> Vtep {
-        Vtep { mac: self.mac, zero_checksum_v6: self.zero_checksum_v6, other_source: false }
-    }
+/// A device that is not as it should be, and cannot be made so.
+#[derive(Debug, thiserror::Error)]
+pub enum DeviceError {
+    /// The kernel refused.
+    #[error(transparent)]
+    Netlink(#[from] NetlinkError),
+    /// It is a WireGuard device.
+    #[error(transparent)]
+    Wireguard(#[from] WireguardError),
 }
 
 /// Ensures that the device exists as described by `spec`, and is up. At start (`adopt_mac`) an
 /// existing device keeps its Ethernet address.
-pub(crate) async fn ensure(netlink: &Netlink, spec: &TunnelSpec, adopt_mac: bool) -> Result<Device, NetlinkError> {
+pub(crate) async fn ensure(netlink: &Netlink, spec: &TunnelSpec, adopt_mac: bool) -> Result<Device, DeviceError> {
     match spec {
-        TunnelSpec::Vxlan(spec) => ensure_vxlan(netlink, spec, adopt_mac).await,
+        TunnelSpec::Vxlan(spec) => Ok(ensure_vxlan(netlink, spec, adopt_mac).await?),
+        TunnelSpec::Wireguard(spec) => ensure_wireguard(netlink, spec).await,
     }
 }
 
@@ -64,16 +70,52 @@ async fn ensure_vxlan(netlink: &Netlink, spec: &VxlanSpec, adopt_mac: bool) -> R
         tracing::warn!(device = spec.name, from = ?link.mac, to = %mac, "the Ethernet address was changed by another process; setting it back");
         netlink.set_mac(link.index, mac).await?;
     }
-    if link.mtu != spec.mtu {
-        tracing::info!(device = spec.name, from = link.mtu, to = spec.mtu, "setting the MTU");
-        netlink.set_mtu(link.index, spec.mtu).await?;
+    bring_up(netlink, &link, spec.mtu).await?;
+    let zero_checksum_v6 = link.vxlan.is_some_and(|vxlan| vxlan.udp_zero_csum6_rx);
+    let vtep = Vtep { mac, zero_checksum_v6, other_source: false };
+    Ok(Device { index: link.index, name: link.name, mtu: spec.mtu, vtep: Some(vtep) })
+}
+
+/// Keeps a device that is there, with its peers: they go on without a packet lost. Stock flannel
+/// makes a new one at every start. Key, port and peers are no part of the link.
+async fn ensure_wireguard(netlink: &Netlink, spec: &WireguardSpec) -> Result<Device, DeviceError> {
+    let link = match netlink.link_by_name(&spec.name).await? {
+        Some(link) if is_wireguard(&link).await => link,
+        Some(link) => {
+            tracing::info!(device = spec.name, "this device does not speak WireGuard and is created again");
+            netlink.delete_link(link.index).await?;
+            create_wireguard(netlink, &spec.name).await?
+        }
+        None => create_wireguard(netlink, &spec.name).await?,
+    };
+    bring_up(netlink, &link, spec.mtu).await?;
+    Ok(Device { index: link.index, name: link.name, mtu: spec.mtu, vtep: None })
+}
+
+/// The kernel's, or one whose process answers.
+async fn is_wireguard(link: &Link) -> bool {
+    link.kind.as_deref() == Some(Control::KIND) || wireguard::has_process(&link.name).await
+}
+
+async fn create_wireguard(netlink: &Netlink, name: &str) -> Result<Link, DeviceError> {
+    match netlink.create_wireguard(name).await {
+        Ok(()) => tracing::info!(device = name, "made the wireguard device"),
+        Err(error) if error.is_unsupported() => wireguard::start(name).await?,
+        Err(error) => return Err(error.into()),
+    }
+    Ok(netlink.link_by_name(name).await?.ok_or_else(|| vanished(name))?)
+}
+
+async fn bring_up(netlink: &Netlink, link: &Link, mtu: u32) -> Result<(), NetlinkError> {
+    if link.mtu != mtu {
+        tracing::info!(device = link.name, from = link.mtu, to = mtu, "setting the MTU");
+        netlink.set_mtu(link.index, mtu).await?;
     }
     if !link.up {
-        refuse_router_advertisements(&spec.name);
+        refuse_router_advertisements(&link.name);
         netlink.set_up(link.index).await?;
     }
-    let zero_checksum_v6 = link.vxlan.is_some_and(|vxlan| vxlan.udp_zero_csum6_rx);
-    Ok(Device { index: link.index, name: link.name, mac, mtu: spec.mtu, zero_checksum_v6 })
+    Ok(())
 }
 
 async fn create(netlink: &Netlink, spec: &VxlanSpec) -> Result<Link, NetlinkError> {
@@ -94,6 +136,13 @@ fn refuse_router_advertisements(name: &str) {
 /// again.
 pub(super) fn vanished(name: &str) -> NetlinkError {
     NetlinkError { verb: Verb::Read, object: format!("link {name}"), fault: Fault::NoAnswer }
+}
+
+impl Device {
+    /// Its Ethernet address; zero if it has none.
+    pub(crate) fn mac(&self) -> Mac {
+        self.vtep.map(|vtep| vtep.mac).unwrap_or_default()
+    }
 }
 
 fn is_compatible(link: &Link, spec: &VxlanSpec) -> bool {

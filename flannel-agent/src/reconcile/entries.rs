@@ -1,7 +1,11 @@
 //! The kernel's entries of one family: what should be and what is of every kind, and the order
 //! among the kinds.
 
-use std::{collections::BTreeMap, net::IpAddr, time::Instant};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    time::Instant,
+};
 
 use flannel_common::addr::Mac;
 use flannel_netlink::{
@@ -17,7 +21,7 @@ use super::{
     tracker::Tracker,
     unreachable::{self, UnreachableRoute},
 };
-use crate::backend::Desired;
+use crate::backend::{Desired, is_tunnel};
 
 /// Desired and actual entries.
 pub(super) struct Entries {
@@ -94,7 +98,12 @@ impl Entries {
         }
         let routes = netlink.routes(ours.family()).await?;
         unreachable.set_foreign(routes.iter());
-        let is_ours = |(key, route): &(RouteKey, Route)| ours.route(key, route, self.routes.wanted());
+        let left = left_by_other_backends(netlink, ours, &routes).await?;
+        let is_left = |key: &RouteKey, route: &Route| {
+            ours.possible_leftover(key, route).is_some_and(|device| left.contains(&device))
+        };
+        let is_ours =
+            |(key, route): &(RouteKey, Route)| ours.route(key, route, self.routes.wanted()) || is_left(key, route);
         let routes = routes.into_iter().map(|(key, route)| (key, self.nexthops.complete(route)));
         let routes: BTreeMap<_, _> = routes.filter(is_ours).collect();
         self.routes.found(routes);
@@ -169,6 +178,7 @@ impl Entries {
             neighbours: self.neighbours.repairs(),
             fdb: self.fdb.repairs(),
             nexthops: self.nexthops.repairs(),
+            wireguard: 0,
             routes: self.routes.repairs(),
             maps: 0,
         }
@@ -186,4 +196,20 @@ impl Entries {
         ];
         retries.into_iter().flatten().min()
     }
+}
+
+/// The tunnel devices of other backends that routes for our network lead into.
+async fn left_by_other_backends(
+    netlink: &Netlink,
+    ours: &Ownership,
+    routes: &[(RouteKey, Route)],
+) -> Result<BTreeSet<u32>, NetlinkError> {
+    let devices: BTreeSet<u32> = routes.iter().filter_map(|(key, route)| ours.possible_leftover(key, route)).collect();
+    let mut left = BTreeSet::new();
+    for device in devices {
+        if netlink.link_by_index(device).await?.is_some_and(|link| is_tunnel(&link)) {
+            left.insert(device);
+        }
+    }
+    Ok(left)
 }

@@ -54,7 +54,7 @@ impl Plane {
             // and does not say so of all.
             self.read_back = true;
         }
-        !link.up || link.mtu != device.mtu || link.mac != Some(device.mac)
+        !link.up || link.mtu != device.mtu || device.vtep.is_some_and(|vtep| link.mac != Some(vtep.mac))
     }
 
     /// By another device than the external interface routes to peers may lead.

@@ -27,25 +27,34 @@ pub mod tracker;
 mod turns;
 pub mod unreachable;
 mod uplinks;
+mod wireguard;
 
-use std::{collections::BTreeMap, ops::Add as _, sync::Arc, time::Instant};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Add as _,
+    sync::Arc,
+    time::Instant,
+};
 
 pub use bpf::Bpf;
 use device::Device;
 use flannel_common::node::{FamilyConfig, NodeConfig};
 use flannel_host::{error_chain::chain, family::Family};
 use flannel_netlink::Netlink;
-use flannel_store::{Changes, LeaseKey, Vtep};
+use flannel_store::{Changes, LeaseKey};
 use peer_maps::PeerMaps;
 pub use peers::PeerBook;
 use plane::Plane;
 pub use plane::PlaneSetup;
 use status::{Dirty, Repairs, UnreachableStatus};
+use wireguard::WireguardDevices;
+pub use wireguard::WireguardFacts;
 
 use crate::{
-    backend::Backend,
+    backend::{Backend, OwnEnd},
     fast::{ConntrackSysctls, Exclusions, Fast},
     iface::ExternalInterface,
+    wireguard::{WireguardBook, WireguardKeys},
 };
 
 /// The agent's current view of the cluster.
@@ -62,6 +71,7 @@ pub struct Reconciler {
     netlink: Netlink,
     port_range: (u16, u16),
     planes: Vec<Plane>,
+    wireguard: WireguardDevices,
     bpf: Option<Bpf>,
     fast: Fast,
 }
@@ -93,6 +103,7 @@ impl Reconciler {
             netlink,
             port_range,
             planes: setups.iter().filter_map(plane).collect(),
+            wireguard: WireguardDevices::new(None, WireguardBook::default()),
             bpf,
             fast: Fast::new(ConntrackSysctls::default(), Exclusions::default()),
         }
@@ -102,6 +113,12 @@ impl Reconciler {
     #[must_use]
     pub fn with_fast(self, fast: Fast) -> Self {
         Self { fast, ..self }
+    }
+
+    /// With these keys for WireGuard devices, and this book for what becomes of their peers.
+    #[must_use]
+    pub fn with_wireguard(self, keys: Option<WireguardKeys>, book: WireguardBook) -> Self {
+        Self { wireguard: WireguardDevices::new(keys, book), ..self }
     }
 
     /// The BPF side, where there is one.
@@ -172,13 +189,14 @@ impl Reconciler {
     pub async fn apply(&mut self, cluster: &Cluster) {
         for plane in &mut self.planes {
             let maps = self.bpf.as_mut().map(|bpf| &mut bpf.maps);
-            plane.prepare(&self.netlink, maps, cluster, self.port_range).await;
+            plane.prepare(&self.netlink, maps, &mut self.wireguard, cluster, self.port_range).await;
         }
         let moved = self.write_config();
         for plane in &mut self.planes {
             let maps = self.bpf.as_mut().map(|bpf| &mut bpf.maps);
-            plane.work(&self.netlink, maps, cluster.in_sync).await;
+            plane.work(&self.netlink, maps, &mut self.wireguard, cluster.in_sync).await;
         }
+        self.apply_wireguard(cluster.in_sync).await;
         self.planes.iter_mut().for_each(Plane::show);
         self.apply_fast(cluster.own, moved).await;
         let on_planes = self.planes.iter().flat_map(|plane| plane.hooks(self.fast.is_on()));
@@ -187,6 +205,24 @@ impl Reconciler {
         if let Some(bpf) = &mut self.bpf {
             bpf.attach(&hooks, external);
         }
+    }
+
+    /// Changes the WireGuard devices whose planes have all worked their peers in. A plane that is
+    /// in error holds up none: what it last wanted counts.
+    async fn apply_wireguard(&mut self, in_sync: bool) {
+        let names: BTreeSet<String> = self.planes.iter().map(|plane| plane.device_name().to_owned()).collect();
+        for name in names {
+            let users = || self.planes.iter().filter(|plane| plane.device_name() == name);
+            if users().all(|plane| plane.is_complete() || plane.error().is_some()) {
+                let sweep = in_sync && users().all(Plane::is_complete);
+                self.wireguard.apply(&name, sweep).await;
+            }
+        }
+    }
+
+    /// Returns the facts on a tunnel device that is a WireGuard device.
+    pub fn wireguard(&self, device: &Device) -> Option<WireguardFacts> {
+        self.wireguard.facts(&device.name)
     }
 
     /// Writes the data of all families for the programs at once. A family that is off, or not known
@@ -209,8 +245,8 @@ impl Reconciler {
     }
 
     /// Our ends of the tunnels, as they are to be published.
-    pub fn vteps(&self) -> BTreeMap<Family, Vtep> {
-        self.planes.iter().filter_map(|plane| Some((plane.family, plane.vtep()?))).collect()
+    pub fn ends(&self) -> BTreeMap<Family, OwnEnd> {
+        self.planes.iter().filter_map(|plane| Some((plane.family, plane.end()?))).collect()
     }
 
     /// Returns the largest MTU of pods that fits every family, once all are known.
@@ -232,7 +268,7 @@ impl Reconciler {
     /// Returns the entries that the kernel refused.
     pub fn dirty(&self) -> impl Iterator<Item = Dirty> {
         let bpf = self.bpf.iter().flat_map(Bpf::dirty);
-        self.planes.iter().flat_map(Plane::dirty).chain(bpf)
+        self.planes.iter().flat_map(Plane::dirty).chain(self.wireguard.dirty()).chain(bpf)
     }
 
     /// The unreachable routes, one for each pod network.
@@ -242,11 +278,12 @@ impl Reconciler {
 
     /// Returns the number of repairs since the start, by kind of object.
     pub fn repairs(&self) -> Repairs {
-        self.planes.iter().map(Plane::repairs).fold(Repairs::default(), Repairs::add)
+        let planes = self.planes.iter().map(Plane::repairs).fold(Repairs::default(), Repairs::add);
+        Repairs { wireguard: self.wireguard.repairs(), ..planes }
     }
 
     /// When something the kernel refused is due again.
     pub fn next_retry(&self) -> Option<Instant> {
-        self.planes.iter().filter_map(Plane::next_retry).min()
+        self.planes.iter().filter_map(Plane::next_retry).chain(self.wireguard.next_retry()).min()
     }
 }

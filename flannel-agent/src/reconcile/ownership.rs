@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use flannel_host::family::Family;
-use flannel_netlink::{AddressKey, FdbKey, MAIN_TABLE, NeighbourKey, Route, RouteKey, RouteScope, protocol};
+use flannel_netlink::{AddressKey, FdbKey, MAIN_TABLE, NeighbourKey, Route, RouteKey, RouteScope, RouteType, protocol};
 use ipnet::IpNet;
 
 use super::unreachable;
@@ -44,14 +44,18 @@ impl Ownership {
     }
 
     /// Routes into the tunnel device with a gateway inside the network, and direct routes: those of
-    /// our protocol, and those stock flannel left, which equal what a lease asks for. And the
-    /// unreachable route for the network.
+    /// our protocol, and those stock flannel left, which equal what a lease asks for. The route for
+    /// the whole network into the tunnel device, where one is wanted. And the unreachable route for
+    /// the network.
     pub(super) fn route(&self, key: &RouteKey, route: &Route, desired: &BTreeMap<RouteKey, Route>) -> bool {
         if key.table != MAIN_TABLE || !self.inside(key.dst) {
             return false;
         }
         if unreachable::is_ours(key, route, &[self.network]) {
             return true;
+        }
+        if key.dst == self.network && route.gateway.is_none() && desired.contains_key(key) {
+            return route.oif.is_some() && route.oif == self.tunnel;
         }
         let Some(gateway) = route.gateway else { return false };
         if route.oif.is_some() && route.oif == self.tunnel {
@@ -60,6 +64,17 @@ impl Ownership {
         let direct = route.scope == RouteScope::Universe && !route.multipath;
         let left_by_stock = || desired.get(key).is_some_and(|wanted| wanted.gateway == Some(gateway));
         direct && (route.protocol == protocol::FLANNEL || (route.protocol == protocol::BOOT && left_by_stock()))
+    }
+
+    /// The device of a route into a tunnel that may be one of another backend, which this node had
+    /// before. A peer's is more specific than a route for the whole network, and would win.
+    pub(super) fn possible_leftover(&self, key: &RouteKey, route: &Route) -> Option<u32> {
+        let into_tunnel = match route.gateway {
+            Some(gateway) => route.onlink && self.network.contains(&gateway),
+            None => key.dst == self.network && route.kind == RouteType::Unicast,
+        };
+        let elsewhere = route.oif.filter(|oif| Some(*oif) != self.tunnel);
+        elsewhere.filter(|_| into_tunnel && key.table == MAIN_TABLE && self.inside(key.dst))
     }
 
     /// Returns true if a destination lies in the network, so that a route to it may be one of ours.
@@ -75,7 +90,6 @@ mod tests {
     use ipnet::{Ipv4Net, Ipv6Net};
 
     use super::*;
-    use flannel_netlink::RouteType;
 
     const OURS: Ownership =
         Ownership { tunnel: Some(7), network: IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(10, 244, 0, 0), 16)) };
@@ -165,6 +179,19 @@ mod tests {
         assert!(!owns(Route::onlink(gateway, 7, protocol::BOOT)));
         assert!(!owns(Route::via(gateway, None, protocol::BOOT)));
         assert!(owns(Route::via("192.168.1.2".parse().expect("an address"), Some(2), protocol::FLANNEL)));
+    }
+
+    #[test]
+    fn routes_into_another_tunnel_may_be_left_by_another_backend() {
+        let gateway = "10.244.2.0".parse().expect("an address");
+        let network = Route::on_device(Family::V4, 9, protocol::BOOT);
+        let peer = |oif| Route::onlink(gateway, oif, protocol::BOOT);
+        let of = |dst: &str, route: &Route| OURS.possible_leftover(&key(dst), route);
+        assert_eq!(of("10.244.2.0/24", &peer(9)), Some(9));
+        assert_eq!(of("10.244.0.0/16", &network), Some(9));
+        assert_eq!(of("10.244.2.0/24", &peer(7)), None, "our own tunnel");
+        assert_eq!(of("10.245.2.0/24", &peer(9)), None, "outside the network");
+        assert_eq!(of("10.244.2.0/24", &network), None, "the bridge's own route");
     }
 
     #[test]

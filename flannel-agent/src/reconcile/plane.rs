@@ -8,27 +8,27 @@
 
 use std::{sync::Arc, time::Instant};
 
-use flannel_common::{node, program::Program};
-use flannel_host::{error_chain::chain, family::Family};
-use flannel_netlink::{Link, Netlink, NetlinkError};
-use flannel_store::Vtep;
-
 use super::{
     Cluster,
-    device::{self, Device},
+    device::{self, Device, DeviceError},
     ownership::Ownership,
     peers::{PeerBook, Peers},
     state::FamilyState,
     status::{Dirty, Repairs, UnreachableStatus},
     turns::Turns,
     unreachable::NotMade,
+    wireguard::WireguardDevices,
 };
 use crate::{
-    backend::{Backend, BackendError, Node, PodNetwork, TunnelUnderlay, usable_mtu},
+    backend::{Backend, BackendError, Node, OwnEnd, PodNetwork, TunnelSpec, TunnelUnderlay, usable_mtu},
     datapath::{Hook, Maps},
     iface::{End, ExternalInterface},
     underlay::Underlay,
+    wireguard::WireguardError,
 };
+use flannel_common::{addr::Mac, node, program::Program};
+use flannel_host::{error_chain::chain, family::Family};
+use flannel_netlink::{Link, Netlink, NetlinkError};
 
 /// The settings with which a plane starts.
 #[derive(Clone, Copy, Debug)]
@@ -36,7 +36,7 @@ pub struct PlaneSetup {
     /// The pod network.
     pub network: PodNetwork,
     /// Our end of the tunnel, as published; `None` where the backend has none.
-    pub vtep: Option<Vtep>,
+    pub end: Option<OwnEnd>,
     /// Peers from which on IPv4 routes are made by nexthop objects.
     pub nexthops_from: usize,
     /// `Ok` if the unreachable route for the network is made, else the reason why it is not.
@@ -48,6 +48,10 @@ pub struct PlaneSetup {
 enum PlaneError {
     #[error(transparent)]
     Netlink(#[from] NetlinkError),
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    #[error(transparent)]
+    Wireguard(#[from] WireguardError),
     #[error(transparent)]
     BackendError(#[from] BackendError),
     #[error("the lease has no {0} subnet")]
@@ -77,6 +81,8 @@ impl ExternalEnd {
 #[derive(Default)]
 pub(super) struct TunnelState {
     pub(super) device: Option<Device>,
+    /// As the backend wants it.
+    spec: Option<TunnelSpec>,
     /// The MTU of pods.
     mtu: Option<u32>,
     /// The number of times the device was found replaced, with another interface index.
@@ -151,10 +157,11 @@ impl Plane {
         &mut self,
         netlink: &Netlink,
         maps: Option<&mut Maps>,
+        wireguard: &mut WireguardDevices,
         cluster: &Cluster,
         port_range: (u16, u16),
     ) {
-        let result = self.try_prepare(netlink, maps, cluster, port_range).await;
+        let result = self.try_prepare(netlink, maps, wireguard, cluster, port_range).await;
         if let Err(error) = &result
             && self.error.is_none()
         {
@@ -167,23 +174,28 @@ impl Plane {
         &mut self,
         netlink: &Netlink,
         maps: Option<&mut Maps>,
+        wireguard: &mut WireguardDevices,
         cluster: &Cluster,
         port_range: (u16, u16),
     ) -> Result<(), PlaneError> {
         let subnet = cluster.own.subnet(self.family).ok_or(PlaneError::NoSubnet(self.family))?;
         self.backend.accept(&self.external.end)?;
         self.ensure_device(netlink).await?;
-        self.be(Node {
+        let node = Node {
             network: self.setup.network,
             subnet,
             source: self.external.end.source,
             external: self.external.index,
-            tunnel: self.tunnel.device.as_ref().map(|device| (device.index, device.mac)),
+            tunnel: self.tunnel.device.as_ref().map(|device| (device.index, device.mac())),
             port_range,
-        });
+        };
+        self.be(node, wireguard);
         if self.read_back {
             let ours = self.ownership();
             self.state.read_back(netlink, maps, &ours).await?;
+            if let (Some(device), Some(TunnelSpec::Wireguard(spec))) = (&self.tunnel.device, &self.tunnel.spec) {
+                wireguard.read_back(netlink, device, spec).await?;
+            }
             self.read_back = false;
         }
         self.state.want_unreachable(self.external.end.addr);
@@ -194,9 +206,10 @@ impl Plane {
     }
 
     /// The node is this one. On another one every peer needs other entries.
-    fn be(&mut self, node: Node) {
+    fn be(&mut self, node: Node, wireguard: &mut WireguardDevices) {
         let same = |known: Node| Node { port_range: node.port_range, ..known } == node;
         if !self.node.is_some_and(same) {
+            wireguard.want_nothing(self.device_name(), self.family);
             self.state.want_nothing();
             self.turns.rebuild();
         }
@@ -210,7 +223,10 @@ impl Plane {
         let link = link.ok_or_else(|| device::vanished(&self.external.name))?;
         self.external.unfollowed = (link.arphrd != Link::ETHER).then(|| format!("{} is no Ethernet device", link.name));
         self.tunnel.mtu = Some(usable_mtu(self.backend.as_ref(), self.family, link.mtu)?);
-        let mac = self.setup.vtep.map(|vtep| vtep.mac).unwrap_or_default();
+        let mac = match self.setup.end {
+            Some(OwnEnd::Vxlan(vtep)) => vtep.mac,
+            Some(OwnEnd::Wireguard(_)) | None => Mac::default(),
+        };
         let ExternalEnd { index: external, end: End { source, .. }, .. } = self.external;
         let Some(spec) = self.backend.device(&TunnelUnderlay { external, mtu: link.mtu, source, mac }) else {
             return Ok(());
@@ -219,17 +235,24 @@ impl Plane {
         let replaced = self.tunnel.device.as_ref().is_some_and(|known| known.index != device.index);
         self.tunnel.replaced += u64::from(replaced);
         self.read_back |= replaced || self.tunnel.device.is_none();
-        self.setup.vtep = Some(device.vtep());
-        self.tunnel.device = Some(device);
+        self.setup.end = device.vtep.map(OwnEnd::Vxlan).or(self.setup.end);
+        (self.tunnel.device, self.tunnel.spec) = (Some(device), Some(spec));
         Ok(())
     }
 
     /// Leads packets to the next peers and, if the store has shown everything and all peers are
     /// worked in, away from those that are gone.
-    pub(super) async fn work(&mut self, netlink: &Netlink, mut maps: Option<&mut Maps>, in_sync: bool) {
+    pub(super) async fn work(
+        &mut self,
+        netlink: &Netlink,
+        mut maps: Option<&mut Maps>,
+        wireguard: &mut WireguardDevices,
+        in_sync: bool,
+    ) {
         let Some(node) = self.node.filter(|_| self.error.is_none()) else { return };
         let change = self.turns.next(netlink, &mut self.underlay, self.backend.as_ref(), &node).await;
         self.state.change(&change.before, &change.after);
+        wireguard.change(self.device_name(), &change.before.wireguard, &change.after.wireguard);
         let now = Instant::now();
         self.state.upsert(netlink, maps.as_deref_mut(), now).await;
         if in_sync && self.is_complete() {
@@ -303,8 +326,13 @@ impl Plane {
     }
 
     /// Our end of the tunnel, as it is to be published: while there is no device, as it last was.
-    pub(super) const fn vtep(&self) -> Option<Vtep> {
-        self.setup.vtep
+    pub(super) const fn end(&self) -> Option<OwnEnd> {
+        self.setup.end
+    }
+
+    /// The name of the tunnel device; empty while there is none.
+    pub(super) fn device_name(&self) -> &str {
+        self.tunnel.device.as_ref().map_or("", |device| device.name.as_str())
     }
 
     /// Returns this family's part of the node's data for the programs; zero if it is not known yet.

@@ -20,6 +20,9 @@ pub struct Repairs {
     pub fdb: u64,
     /// Nexthop objects.
     pub nexthops: u64,
+    /// Peers of WireGuard devices.
+    #[serde(default)]
+    pub wireguard: u64,
     /// Routes.
     pub routes: u64,
     /// Entries of the BPF maps.
@@ -36,6 +39,7 @@ impl Add for Repairs {
             neighbours: self.neighbours + other.neighbours,
             fdb: self.fdb + other.fdb,
             nexthops: self.nexthops + other.nexthops,
+            wireguard: self.wireguard + other.wireguard,
             routes: self.routes + other.routes,
             maps: self.maps + other.maps,
         }

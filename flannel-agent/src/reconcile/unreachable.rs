@@ -23,6 +23,9 @@ pub enum NotMade {
     /// Routes of the backend do not carry the packets.
     #[error("the backend carries no packets")]
     NoCarrier,
+    /// The tunnel device has a route for the whole network.
+    #[error("the tunnel device takes all packets for it, and drops those for no peer")]
+    IntoTunnel,
     /// The underlay may be in the pod network.
     #[error("the address {0} of this node is in it, so the default route may lead to hosts in it")]
     HasOwnAddress(IpAddr),

@@ -48,7 +48,7 @@ mod tests {
         let peer = Peer {
             subnet: "10.244.9.0/24".parse().expect("a prefix"),
             public_ip: "192.168.1.9".parse().expect("an address"),
-            vtep: None,
+            end: None,
             key: "10.244.9.0-24".to_owned(),
         };
         let way = match names {

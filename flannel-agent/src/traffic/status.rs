@@ -62,7 +62,9 @@ impl TrafficStatus {
     /// Masquerade, with its limits.
     fn masquerade_summary(&self) -> String {
         let mut limits = Vec::new();
-        if self.families.iter().any(|family| !self.masquerade_families.contains(family)) {
+        let is_left_out = |family: &String| !self.masquerade_families.contains(family);
+        // An agent of an earlier version does not name the families.
+        if !self.masquerade_families.is_empty() && self.families.iter().any(is_left_out) {
             limits.push(format!("{} only", self.masquerade_families.join(" and ")));
         }
         if !self.masquerade_exempt.is_empty() {

@@ -110,7 +110,7 @@ impl Keeper {
             let report = SyncReport { of: Some(wanted), status: self.status.clone() };
             publish.send_if_modified(|last| std::mem::replace(last, report) != *last);
             tokio::select! {
-                // A wish comes before a look, and so does the end of all wishes.
+                // A new wish takes precedence over a look, and so does the end of all wishes.
                 biased;
                 wish = wishes.changed() => if wish.is_err() { return },
                 () = self.rest(&outcome, &mut doubts) => {}

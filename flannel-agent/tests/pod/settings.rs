@@ -103,10 +103,10 @@ fn annotations_of_the_node_come_before_the_flags() {
 fn annotations_that_cannot_be_followed_are_named_and_the_node_serves() {
     in_pod(async |mut pod| {
         let all = [
-            ("node-iface", Some("eth9"), "--iface and the flags next to it count"),
-            ("node-mtu", Some("9000"), "refused: the external interface has 1500 bytes; Backend.MTU counts"),
-            ("node-datapath", Some("turbo"), "refused: expected kernel, encap, fast or auto; --datapath counts"),
-            ("node-guard-inner", Some("maybe"), "refused: expected enforce, audit or off; --guard-inner counts"),
+            ("node-iface", Some("eth9"), "--iface and the flags next to it apply"),
+            ("node-mtu", Some("9000"), "refused: the external interface has 1500 bytes; Backend.MTU applies"),
+            ("node-datapath", Some("turbo"), "refused: expected kernel, encap, fast or auto; --datapath applies"),
+            ("node-guard-inner", Some("maybe"), "refused: expected enforce, audit or off; --guard-inner applies"),
         ];
         with_annotations(&pod, &all.map(|(name, value, _)| (name, value)));
         pod.start_with(&["--datapath=kernel"]);

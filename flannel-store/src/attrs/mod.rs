@@ -6,10 +6,16 @@
 #[cfg(test)]
 mod tests;
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::{
+    fmt,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+};
 
 use flannel_common::addr::Mac;
-use flannel_host::excerpt::{excerpt, message_excerpt};
+use flannel_host::{
+    excerpt::{excerpt, message_excerpt},
+    wireguard_key::PublicKey,
+};
 use serde::{Serialize, Serializer, de::DeserializeOwned};
 use serde_json::value::{RawValue, to_raw_value};
 
@@ -177,9 +183,8 @@ pub struct VxlanData {
     pub other_source: bool,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature serde asks for")]
-fn as_text<S: Serializer>(mac: &Mac, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_str(mac)
+fn as_text<S: Serializer>(value: &impl fmt::Display, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(value)
 }
 
 impl VxlanData {
@@ -199,5 +204,35 @@ impl VxlanData {
     /// The JSON to publish.
     pub fn to_json(&self) -> RawJson {
         RawJson(to_raw_value(self).expect("a number and a string always serialise"))
+    }
+}
+
+/// The data the wireguard backend publishes for one family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct WireguardData {
+    /// The public key of the node's device.
+    #[serde(rename = "PublicKey", serialize_with = "as_text")]
+    pub public_key: PublicKey,
+    /// The UDP port at which it is reached; absent in leases of old versions.
+    #[serde(rename = "Port", skip_serializing_if = "Option::is_none")]
+    pub port: Option<u16>,
+}
+
+impl WireguardData {
+    /// Reads `BackendData` or `BackendV6Data`.
+    pub fn parse(data: &RawJson) -> Result<Self, BadAttrs> {
+        let fields = parse_object("the backend data", data.text().as_bytes())?;
+        let expected = "a public key: 32 bytes in base64";
+        let key = field::<String>(&fields, "PublicKey", expected)?.and_then(|text| text.parse().ok());
+        let port = field::<u16>(&fields, "Port", "a UDP port")?;
+        Ok(Self {
+            public_key: key.ok_or_else(|| bad_field(&fields, "PublicKey", expected))?,
+            port: port.filter(|port| *port != 0),
+        })
+    }
+
+    /// The JSON to publish.
+    pub fn to_json(&self) -> RawJson {
+        RawJson(to_raw_value(self).expect("a string and a number always serialise"))
     }
 }

@@ -12,6 +12,7 @@ use super::{
     findings::Findings,
     gojson::Fields,
     warning::unknown_keys,
+    wireguard::{self, WIREGUARD_KEYS, WireguardConfig},
 };
 
 /// The UDP port of the Linux vxlan device, which flannel keeps (IANA's 4789 is not it).
@@ -26,7 +27,7 @@ pub(super) const MIN_MTU: u16 = 118;
 /// is 70.
 pub(super) const MIN_MTU_V6: u16 = 1350;
 /// The types we have, for people.
-const BUILT: &str = "\"vxlan\", \"host-gw\" or \"alloc\"";
+const BUILT: &str = "\"vxlan\", \"host-gw\", \"wireguard\" or \"alloc\"";
 pub(super) const WINDOWS_KEYS: &[&str] = &["Name", "MacPrefix"];
 /// Keys that mean the same whatever the backend.
 pub(super) const COMMON_KEYS: &[&str] = &["Type", "Datapath", "Name", "MacPrefix"];
@@ -36,9 +37,8 @@ pub(super) const VXLAN_KEYS: &[&str] = &["VNI", "Port", "MTU", "GBP", "Learning"
 const OTHER_BACKENDS: &[(&str, &str)] = &[
     ("udp", VXLAN_INSTEAD),
     ("ipip", VXLAN_INSTEAD),
-    ("wireguard", UNENCRYPTED_INSTEAD),
     ("wireguard-native", WIREGUARD_OF_K3S),
-    ("ipsec", UNENCRYPTED_INSTEAD),
+    ("ipsec", "write \"Type\": \"wireguard\", which encrypts too"),
     ("extension", "write \"Type\": \"vxlan\", or \"alloc\" to leave packets to another program"),
     ("tencent-vpc", "write \"Type\": \"alloc\" and set the routes of the VPC, or \"vxlan\""),
     ("aws-vpc", FORMER_CLOUD_BACKEND),
@@ -48,8 +48,7 @@ const OTHER_BACKENDS: &[(&str, &str)] = &[
 const VXLAN_INSTEAD: &str = "write \"Type\": \"vxlan\", or \"host-gw\" where all nodes share a link";
 const FORMER_CLOUD_BACKEND: &str = "flannel had it and removed it: write \"Type\": \"alloc\" and let the cloud's \
      route controller set the routes of the VPC, or \"vxlan\"";
-const WIREGUARD_OF_K3S: &str = "k3s's name of flannel's wireguard: write \"Type\": \"vxlan\", which does not encrypt";
-const UNENCRYPTED_INSTEAD: &str = "write \"Type\": \"vxlan\", which does not encrypt";
+const WIREGUARD_OF_K3S: &str = "it is k3s's name of flannel's wireguard: write \"Type\": \"wireguard\"";
 
 /// The way packets travel between the nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,6 +57,8 @@ pub enum BackendConfig {
     Vxlan(VxlanConfig),
     /// Plain routes to nodes on the same link.
     HostGw,
+    /// WireGuard tunnels.
+    Wireguard(WireguardConfig),
     /// A subnet for this node and nothing else.
     Alloc,
 }
@@ -68,6 +69,7 @@ impl BackendConfig {
         match self {
             Self::Vxlan(_) => BackendKind::Vxlan,
             Self::HostGw => BackendKind::HostGw,
+            Self::Wireguard(_) => BackendKind::Wireguard,
             Self::Alloc => BackendKind::Alloc,
         }
     }
@@ -103,6 +105,9 @@ pub(super) fn parse(config: &Fields, ipv6: bool, findings: &mut Findings) -> Opt
     let (backend, keys) = match kind {
         BackendKind::Vxlan => (parse_vxlan(&fields, ipv6, findings).map(BackendConfig::Vxlan), VXLAN_KEYS),
         BackendKind::HostGw => (Some(BackendConfig::HostGw), &[][..]),
+        BackendKind::Wireguard => {
+            (wireguard::parse(&fields, ipv6, findings).map(BackendConfig::Wireguard), WIREGUARD_KEYS)
+        }
         BackendKind::Alloc => (Some(BackendConfig::Alloc), &[][..]),
     };
     findings.warn(unknown_keys("Backend", &fields, &[COMMON_KEYS, keys].concat()));
@@ -167,11 +172,15 @@ fn parse_vni(fields: &Fields) -> Result<u32> {
 }
 
 fn parse_mtu(fields: &Fields, ipv6: bool) -> Result<Option<u16>> {
-    let (least, expected) = if ipv6 {
-        (MIN_MTU_V6, "a number of bytes, 1350..=65535 with IPv6, or 0 for the external interface's MTU")
+    if ipv6 {
+        mtu_of(fields, MIN_MTU_V6, "a number of bytes, 1350..=65535 with IPv6, or 0 for the external interface's MTU")
     } else {
-        (MIN_MTU, "a number of bytes, 118..=65535, or 0 for the external interface's MTU")
-    };
+        mtu_of(fields, MIN_MTU, "a number of bytes, 118..=65535, or 0 for the external interface's MTU")
+    }
+}
+
+/// `Backend.MTU`, with the least that the backend can serve; zero is as if it were absent.
+pub(super) fn mtu_of(fields: &Fields, least: u16, expected: &'static str) -> Result<Option<u16>> {
     let mtu = fields.expect::<u16>("MTU", expected)?.filter(|mtu| *mtu != 0);
     if mtu.is_some_and(|mtu| mtu < least) { Err(fields.bad_value("MTU", expected)) } else { Ok(mtu) }
 }

@@ -10,6 +10,8 @@ pub enum BackendKind {
     Vxlan,
     /// Routes to nodes on the same link.
     HostGw,
+    /// WireGuard tunnels.
+    Wireguard,
     /// A subnet for this node and nothing else.
     Alloc,
 }
@@ -23,10 +25,21 @@ pub struct BackendProperties {
     pub lease_name: &'static str,
     /// True if nodes send packets to each other, so that a node follows the leases of its peers.
     pub has_peers: bool,
-    /// True if a lease carries a VTEP: the Ethernet address of the node's tunnel device.
-    pub has_vteps: bool,
+    /// The end of a tunnel that a lease describes.
+    pub end: EndKind,
     /// The addresses that a Node's annotations carry, as flannel writes them.
     pub annotated: AnnotatedAddresses,
+}
+
+/// The end of a tunnel that a lease describes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EndKind {
+    /// None: there is no tunnel.
+    None,
+    /// A VTEP: the Ethernet address of the node's tunnel device.
+    Vtep,
+    /// The public key and the UDP port of the node's WireGuard device.
+    Wireguard,
 }
 
 /// The addresses in a Node's annotations.
@@ -42,7 +55,7 @@ pub enum AnnotatedAddresses {
 
 impl BackendKind {
     /// Every backend.
-    pub const ALL: [Self; 3] = [Self::Vxlan, Self::HostGw, Self::Alloc];
+    pub const ALL: [Self; 4] = [Self::Vxlan, Self::HostGw, Self::Wireguard, Self::Alloc];
 
     /// Returns its properties.
     pub const fn properties(self) -> BackendProperties {
@@ -51,21 +64,28 @@ impl BackendKind {
                 type_name: "vxlan",
                 lease_name: "vxlan",
                 has_peers: true,
-                has_vteps: true,
+                end: EndKind::Vtep,
                 annotated: AnnotatedAddresses::OfFamilies,
             },
             Self::HostGw => BackendProperties {
                 type_name: "host-gw",
                 lease_name: "host-gw",
                 has_peers: true,
-                has_vteps: false,
+                end: EndKind::None,
+                annotated: AnnotatedAddresses::Ipv4Always,
+            },
+            Self::Wireguard => BackendProperties {
+                type_name: "wireguard",
+                lease_name: "wireguard",
+                has_peers: true,
+                end: EndKind::Wireguard,
                 annotated: AnnotatedAddresses::Ipv4Always,
             },
             Self::Alloc => BackendProperties {
                 type_name: "alloc",
                 lease_name: "",
                 has_peers: false,
-                has_vteps: false,
+                end: EndKind::None,
                 annotated: AnnotatedAddresses::Ipv4Only,
             },
         }

@@ -24,6 +24,14 @@ pub enum ConfigMistake {
         /// The expected value.
         expected: &'static str,
     },
+    /// A secret of the wrong form. Its value is not shown.
+    #[error("{key} in the network configuration cannot be read, expected {expected}")]
+    BadSecret {
+        /// The key.
+        key: &'static str,
+        /// The expected value.
+        expected: &'static str,
+    },
     /// The pod network is absent or empty.
     #[error(
         "the network configuration has no {key}; set it to the pod network, for example {example:?}, or {switch} to false"

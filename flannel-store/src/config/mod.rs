@@ -15,6 +15,7 @@ pub(crate) mod gojson;
 mod node_mtu;
 mod prefix;
 mod warning;
+mod wireguard;
 
 #[cfg(test)]
 mod tests;
@@ -25,12 +26,13 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 pub use self::{
     backend::{BackendConfig, DEFAULT_PORT, DEFAULT_VNI, VxlanConfig},
-    backend_kind::{AnnotatedAddresses, BackendKind, BackendProperties},
+    backend_kind::{AnnotatedAddresses, BackendKind, BackendProperties, EndKind},
     error::{ConfigError, ConfigMistake},
     family::FamilyConfig,
     node_mtu::BadNodeMtu,
     prefix::Prefix,
     warning::ConfigWarning,
+    wireguard::{WireguardConfig, WireguardMode},
 };
 use self::{family::Limits, findings::Findings, gojson::Fields, warning::unknown_keys};
 

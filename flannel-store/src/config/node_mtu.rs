@@ -1,9 +1,6 @@
 //! `Backend.MTU` of one node in place of the cluster's. Pure.
 
-use super::{
-    BackendConfig, NetworkConfig,
-    backend::{MIN_MTU, MIN_MTU_V6},
-};
+use super::{BackendConfig, NetworkConfig, VxlanConfig, WireguardConfig, backend, wireguard};
 
 /// The reason why a node cannot have this MTU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -29,13 +26,22 @@ impl NetworkConfig {
     /// Returns the configuration with this number in place of `Backend.MTU`; 0 takes the MTU of the
     /// external interface, which is `external`.
     pub fn with_mtu(&self, mtu: u16, external: u32) -> Result<Self, BadNodeMtu> {
-        let BackendConfig::Vxlan(vxlan) = &self.backend else { return Err(BadNodeMtu::NoTunnel) };
-        let least = if self.ipv6.is_some() { MIN_MTU_V6 } else { MIN_MTU };
         let mtu = Some(mtu).filter(|mtu| *mtu != 0);
+        let (backend, (least_v4, least_v6)) = match &self.backend {
+            BackendConfig::Vxlan(vxlan) => {
+                (BackendConfig::Vxlan(VxlanConfig { mtu, ..*vxlan }), (backend::MIN_MTU, backend::MIN_MTU_V6))
+            }
+            BackendConfig::Wireguard(config) => (
+                BackendConfig::Wireguard(WireguardConfig { mtu, ..*config }),
+                (wireguard::MIN_MTU, wireguard::MIN_MTU_V6),
+            ),
+            BackendConfig::HostGw | BackendConfig::Alloc => return Err(BadNodeMtu::NoTunnel),
+        };
+        let least = if self.ipv6.is_some() { least_v6 } else { least_v4 };
         match mtu {
             Some(bytes) if bytes < least => Err(BadNodeMtu::TooSmall { least }),
             Some(bytes) if u32::from(bytes) > external => Err(BadNodeMtu::TooLarge { external }),
-            _ => Ok(Self { backend: BackendConfig::Vxlan(super::VxlanConfig { mtu, ..*vxlan }), ..self.clone() }),
+            _ => Ok(Self { backend, ..self.clone() }),
         }
     }
 }

@@ -5,7 +5,8 @@
 //!
 //! The set of annotations depends on the backend, as in flannel. vxlan has those of each family
 //! that is on. The other backends always have those of IPv4, with the address `0.0.0.0` where IPv4
-//! is off; of these, host-gw also has those of IPv6 where IPv6 is on.
+//! is off; of these, host-gw and wireguard also have those of IPv6 where IPv6
+//! is on.
 
 use std::{
     fmt::Display,
@@ -25,7 +26,7 @@ use super::{
     settings::settings,
 };
 use crate::{
-    config::{AnnotatedAddresses, BackendKind},
+    config::{AnnotatedAddresses, BackendKind, EndKind},
     {Hints, LeaseAttrs, RawJson, VxlanData},
 };
 
@@ -86,7 +87,7 @@ pub(super) fn hints(own: &Annotations<'_>) -> Hints {
 }
 
 fn stored_mac(own: &Annotations<'_>, suffix: &'static str) -> Option<flannel_common::addr::Mac> {
-    own.get(BACKEND_TYPE).and_then(BackendKind::of_lease).filter(|kind| kind.properties().has_vteps)?;
+    own.get(BACKEND_TYPE).and_then(BackendKind::of_lease).filter(|kind| kind.properties().end == EndKind::Vtep)?;
     let data = own.data(suffix).ok().flatten()?;
     VxlanData::parse(&data).ok().map(|data| data.vtep_mac).filter(|mac| mac.is_unicast())
 }

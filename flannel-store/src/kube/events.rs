@@ -108,6 +108,7 @@ impl History {
 fn event(node: &str, report: &NodeReport, now: Timestamp) -> Value {
     let reason = match report.problem {
         NodeProblem::Conflict(Conflict::Mac) => "DuplicateVtepMAC",
+        NodeProblem::Conflict(Conflict::Key) => "DuplicateWireguardKey",
         NodeProblem::Conflict(Conflict::Subnet) => "OverlappingSubnet",
         NodeProblem::ModeLowered => "DatapathModeLowered",
         NodeProblem::SettingRefused => "NodeAnnotationRefused",

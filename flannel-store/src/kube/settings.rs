@@ -22,26 +22,26 @@ const KINDS: [Kind; 5] = [
         suffix: NODE_IFACE,
         parse: interfaces,
         expected: "names or local addresses of interfaces, between commas",
-        instead: "--iface and the flags next to it count",
+        instead: "--iface and the flags next to it apply",
     },
     Kind {
         suffix: NODE_MTU,
         parse: |text| text.parse().ok().map(SettingValue::Mtu),
         expected: "a number of bytes up to 65535",
-        instead: "Backend.MTU counts",
+        instead: "Backend.MTU applies",
     },
-    Kind { suffix: NODE_DATAPATH, parse: mode, expected: "kernel, encap, fast or auto", instead: "--datapath counts" },
+    Kind { suffix: NODE_DATAPATH, parse: mode, expected: "kernel, encap, fast or auto", instead: "--datapath applies" },
     Kind {
         suffix: NODE_GUARD_OUTER,
         parse: |text| guard_mode(text).map(SettingValue::GuardOuter),
         expected: "enforce, audit or off",
-        instead: "--guard-outer counts",
+        instead: "--guard-outer applies",
     },
     Kind {
         suffix: NODE_GUARD_INNER,
         parse: |text| guard_mode(text).map(SettingValue::GuardInner),
         expected: "enforce, audit or off",
-        instead: "--guard-inner counts",
+        instead: "--guard-inner applies",
     },
 ];
 
@@ -118,7 +118,7 @@ mod tests {
         assert_eq!(some.0[2].to_string(), "org.com/x-node-datapath=\"turbo\"");
         assert_eq!(
             refusals[2],
-            "refused: expected kernel, encap, fast or auto; --datapath counts until it is corrected or removed"
+            "refused: expected kernel, encap, fast or auto; --datapath applies until it is corrected or removed"
         );
         let long = read(&format!(r#""p/node-mtu":"{}""#, "9".repeat(100_000)));
         assert!(long.0[0].to_string().len() < 300);

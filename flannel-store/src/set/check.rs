@@ -2,14 +2,16 @@
 
 use std::net::IpAddr;
 
-use flannel_common::addr::Mac;
 use flannel_host::family::Family;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
-use super::{AddressFault, HostAddresses, RejectReason, Vtep};
+use super::{
+    AddressFault, EndId, HostAddresses, RejectReason, TunnelEnd,
+    end::{self, EndReader},
+};
 use crate::{
-    config::{BackendKind, Prefix},
-    {BadLease, Entry, Lease, LeaseAttrs, LeaseKey, RawJson, VxlanData},
+    config::Prefix,
+    {BadLease, Entry, Lease, LeaseAttrs, LeaseKey, RawJson},
 };
 
 /// Access to the parts of a lease that belong to one family.
@@ -59,34 +61,42 @@ pub(super) struct Candidate<'a, P> {
     pub(super) subnet: P,
     pub(super) public_ip: IpAddr,
     /// `None` where the backend has no tunnels.
-    pub(super) vtep: Option<Vtep>,
+    pub(super) end: Option<TunnelEnd>,
+}
+
+impl<P> Candidate<'_, P> {
+    pub(super) fn end_id(&self) -> Option<EndId> {
+        self.end.map(TunnelEnd::id)
+    }
 }
 
 /// One family here: the pod network, and ourselves in it.
 pub(super) struct Local<'a, P> {
     host: &'a HostAddresses,
     network: P,
-    has_vteps: bool,
+    ends: EndReader,
+    attrs: &'a LeaseAttrs,
     subnet: Option<P>,
     public_ip: Option<IpAddr>,
-    mac: Option<Mac>,
+    end: Option<EndId>,
 }
 
 impl<'h, P: LeaseFamily> Local<'h, P> {
     pub(super) fn new(
         network: P,
-        backend: BackendKind,
+        ends: EndReader,
         key: Option<LeaseKey>,
-        attrs: &LeaseAttrs,
+        attrs: &'h LeaseAttrs,
         host: &'h HostAddresses,
     ) -> Self {
         Self {
             host,
             network,
-            has_vteps: backend.properties().has_vteps,
+            ends,
+            attrs,
             subnet: key.and_then(P::subnet_of),
             public_ip: P::public_ip(attrs).map(Into::into),
-            mac: P::data(attrs).and_then(|data| VxlanData::parse(data).ok()).map(|data| data.vtep_mac),
+            end: P::data(attrs).and_then(|data| end::id_of(ends, data)),
         }
     }
 
@@ -101,13 +111,13 @@ impl<'h, P: LeaseFamily> Local<'h, P> {
             return Err(RejectReason::Malformed(BadLease::Value(bad.clone())));
         }
         let public_ip = P::public_ip(&lease.attrs).ok_or(RejectReason::NoPublicIp)?.into();
-        let vtep = if self.has_vteps { Some(vtep_of::<P>(lease)?) } else { None };
+        let end = self.ends.read::<P>(lease, self.attrs)?;
         self.check_subnet(subnet)?;
         self.check_public_ip(public_ip, subnet)?;
-        if let Some(Vtep { mac, .. }) = vtep.filter(|vtep| self.mac == Some(vtep.mac)) {
-            return Err(RejectReason::OurMac(mac));
+        if let Some(ours) = end.map(TunnelEnd::id).filter(|id| self.end == Some(*id)) {
+            return Err(RejectReason::OurEnd(ours));
         }
-        Ok(Candidate { entry, subnet, public_ip, vtep })
+        Ok(Candidate { entry, subnet, public_ip, end })
     }
 
     fn check_public_ip(&self, address: IpAddr, subnet: P) -> Result<(), RejectReason> {
@@ -142,16 +152,6 @@ impl<'h, P: LeaseFamily> Local<'h, P> {
             None => Ok(()),
         }
     }
-}
-
-fn vtep_of<P: LeaseFamily>(lease: &Lease) -> Result<Vtep, RejectReason> {
-    let data = P::data(&lease.attrs).ok_or(RejectReason::NoBackendData)?;
-    let VxlanData { vtep_mac: mac, zero_checksum_v6, other_source, .. } =
-        VxlanData::parse(data).map_err(RejectReason::BackendData)?;
-    if !mac.is_unicast() {
-        return Err(RejectReason::BadMac(mac));
-    }
-    Ok(Vtep { mac, zero_checksum_v6, other_source: other_source || lease.overwritten.contains(&P::FAMILY) })
 }
 
 pub(super) fn overlap<P: Prefix>(a: P, b: P) -> bool {

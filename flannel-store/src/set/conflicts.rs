@@ -1,45 +1,47 @@
-//! By what leases get into each other's way: a VTEP MAC that two have, and subnets that overlap.
+//! By what leases get into each other's way: a VTEP MAC or public key that two have, and subnets
+//! that overlap.
 
 use std::{collections::BTreeSet, ops::Bound, sync::Arc};
 
-use flannel_common::addr::Mac;
 use flannel_host::family::Family;
 use ipnet::IpNet;
+
+use super::EndId;
 
 /// The resources of one family of a lease that may conflict with another lease's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Tie {
     pub(super) subnet: IpNet,
-    pub(super) mac: Option<Mac>,
+    pub(super) end: Option<EndId>,
 }
 
 /// The ties of all leases that passed every check of their own.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Conflicts {
-    macs: BTreeSet<(Family, Mac, Arc<str>)>,
+    ends: BTreeSet<(Family, EndId, Arc<str>)>,
     subnets: BTreeSet<(IpNet, Arc<str>)>,
 }
 
 impl Conflicts {
     pub(super) fn add(&mut self, name: &Arc<str>, tie: Tie) {
         self.subnets.insert((tie.subnet, Arc::clone(name)));
-        self.macs.extend(tie.mac.map(|mac| (Family::of(tie.subnet.addr()), mac, Arc::clone(name))));
+        self.ends.extend(tie.end.map(|end| (Family::of(tie.subnet.addr()), end, Arc::clone(name))));
     }
 
     pub(super) fn remove(&mut self, name: &Arc<str>, tie: Tie) {
         self.subnets.remove(&(tie.subnet, Arc::clone(name)));
-        if let Some(mac) = tie.mac {
-            self.macs.remove(&(Family::of(tie.subnet.addr()), mac, Arc::clone(name)));
+        if let Some(end) = tie.end {
+            self.ends.remove(&(Family::of(tie.subnet.addr()), end, Arc::clone(name)));
         }
     }
 
     /// The names of the leases with this tie, or one that overlaps.
     pub(super) fn with(&self, tie: Tie) -> Vec<Arc<str>> {
-        let Tie { subnet, mac } = tie;
+        let Tie { subnet, end } = tie;
         let family = Family::of(subnet.addr());
-        let same_mac = mac.into_iter().flat_map(|mac| {
-            let from = self.macs.range((family, mac, nobody())..);
-            from.take_while(move |(other, theirs, _)| (*other, *theirs) == (family, mac)).map(|(.., name)| name)
+        let same_end = end.into_iter().flat_map(|end| {
+            let from = self.ends.range((family, end, nobody())..);
+            from.take_while(move |(other, theirs, _)| (*other, *theirs) == (family, end)).map(|(.., name)| name)
         });
         // Of two subnets that overlap, one holds the other.
         let inside = self.subnets.range((Bound::Included((subnet, nobody())), Bound::Unbounded));
@@ -50,7 +52,7 @@ impl Conflicts {
             let from = self.subnets.range((larger, nobody())..);
             from.take_while(move |(other, _)| *other == larger).map(|(_, name)| name)
         });
-        same_mac.chain(inside).chain(outside).cloned().collect()
+        same_end.chain(inside).chain(outside).cloned().collect()
     }
 }
 
@@ -61,10 +63,12 @@ fn nobody() -> Arc<str> {
 
 #[cfg(test)]
 mod tests {
+    use flannel_common::addr::Mac;
+
     use super::*;
 
     fn tie(subnet: &str, mac: u8) -> Tie {
-        Tie { subnet: subnet.parse().expect("a subnet"), mac: Some(Mac([2, 0, 0, 0, 0, mac])) }
+        Tie { subnet: subnet.parse().expect("a subnet"), end: Some(EndId::Mac(Mac([2, 0, 0, 0, 0, mac]))) }
     }
 
     #[test]

@@ -53,8 +53,11 @@ fn set(families: &str, backend: &str, own: &str, key: &str, entries: Vec<Entry>)
 
 fn told(set: &LeaseSet) -> Vec<String> {
     let Resolved { peers, rejected } = set.resolve();
-    let peers = peers.iter().map(|Peer { subnet, public_ip, vtep, .. }| match vtep {
-        Some(Vtep { mac, zero_checksum_v6, .. }) => format!("{subnet} {public_ip} {mac} {zero_checksum_v6}"),
+    let peers = peers.iter().map(|Peer { subnet, public_ip, end, .. }| match end {
+        Some(TunnelEnd::Vxlan(Vtep { mac, zero_checksum_v6, .. })) => {
+            format!("{subnet} {public_ip} {mac} {zero_checksum_v6}")
+        }
+        Some(TunnelEnd::Wireguard(WireguardEnd { key, endpoint })) => format!("{subnet} {key} at {endpoint}"),
         None => format!("{subnet} {public_ip}"),
     });
     peers.chain(rejected.iter().map(ToString::to_string)).collect()
@@ -217,4 +220,79 @@ proptest! {
             }
         }
     }
+}
+
+fn wireguard(n: u8, v4: &str, v6: &str) -> String {
+    let key = key_of(n);
+    format!(
+        r#"{{"PublicIP":"{v4}","PublicIPv6":"{v6}","BackendType":"wireguard","BackendData":{{"PublicKey":"{key}","Port":5{n}}},"BackendV6Data":{{"PublicKey":"{key}","Port":6{n}}}}}"#
+    )
+}
+
+fn key_of(n: u8) -> flannel_host::wireguard_key::PublicKey {
+    flannel_host::wireguard_key::PublicKey([n; 32])
+}
+
+/// Returns the set of a node with this mode, whose peers have these addresses.
+fn wireguard_set(mode: &str, own: (&str, &str), peers: &[(&str, &str)]) -> LeaseSet {
+    let text = format!(r#"{{{V4},{V6},"Backend":{{"Type":"wireguard","Mode":"{mode}"}}}}"#);
+    let config = NetworkConfig::parse(&text).expect("a configuration");
+    let own = LeaseAttrs::parse(wireguard(11, own.0, own.1).as_bytes()).expect("our value");
+    let mut set = LeaseSet::new(&config, Precedence::FirstRenewed, own);
+    set.set_own_key(OWN.parse().expect("our key"));
+    let entry_of =
+        |(n, (v4, v6)): (u8, &(&str, &str))| entry(&format!("10.5.{n}.0-24&fd00:5:0:{n}::-64"), &wireguard(n, v4, v6));
+    set.replace((12..).zip(peers).map(entry_of).collect());
+    set
+}
+
+/// The endpoint of each family of the one peer.
+fn endpoints(mode: &str, own: (&str, &str), peer: (&str, &str)) -> Vec<String> {
+    let told = told(&wireguard_set(mode, own, &[peer]));
+    told.iter().map(|line| line.rsplit(" at ").next().expect("an endpoint").to_owned()).collect()
+}
+
+#[test]
+fn a_wireguard_peer_is_reached_as_the_mode_says() {
+    let (lan, global) = (("10.0.0.1", "fd00:9::1"), ("198.51.100.1", "2001:db8::1"));
+    let (lan2, global2) = (("10.0.0.2", "fd00:9::2"), ("198.51.100.2", "2001:db8::2"));
+    assert_eq!(endpoints("separate", lan, lan2), ["10.0.0.2:512", "[fd00:9::2]:612"]);
+    for (mode, own, peer, expected) in [
+        ("ipv4", lan, lan2, "10.0.0.2:512"),
+        ("ipv6", lan, lan2, "[fd00:9::2]:512"),
+        ("auto", lan, lan2, "10.0.0.2:512"),
+        ("auto", global, global2, "198.51.100.2:512"),
+        ("auto", ("10.0.0.1", "2001:db8::1"), ("10.0.0.2", "2001:db8::2"), "[2001:db8::2]:512"),
+        ("auto", lan, ("10.0.0.2", "2001:db8::2"), "10.0.0.2:512"),
+    ] {
+        assert_eq!(endpoints(mode, own, peer), [expected; 2], "{mode} {own:?} {peer:?}");
+    }
+}
+
+#[test]
+fn a_wireguard_lease_without_a_usable_key_is_refused_alone() {
+    let own = ("10.0.0.1", "fd00:9::1");
+    let mut set = wireguard_set("separate", own, &[("10.0.0.2", "fd00:9::2")]);
+    let good = told(&set);
+    for (value, expected) in [
+        (wireguard(13, "10.0.0.3", "fd00:9::3").replace("PublicKey", "Key"), "PublicKey is absent"),
+        (wireguard(13, "10.0.0.3", "fd00:9::3").replace(&key_of(13).to_string(), "abc"), "PublicKey is \"abc\""),
+        (wireguard(13, "10.0.0.3", "fd00:9::3").replace(":513", ":70000").replace(":613", ":70000"), "Port is 70000"),
+        (wireguard(11, "10.0.0.3", "fd00:9::3"), "is ours; a former lease of this node"),
+        (wireguard(12, "10.0.0.3", "fd00:9::3"), "if both nodes live, give one tunnel device another key"),
+    ] {
+        set.put(entry("10.5.13.0-24&fd00:5:0:13::-64", &value));
+        let told = told(&set);
+        assert_eq!(told[..2], good[..], "{value}");
+        assert!(told[2..].len() == 2 && told[2..].iter().all(|line| line.contains(expected)), "{value}: {told:?}");
+    }
+}
+
+#[test]
+fn a_peer_that_publishes_no_port_is_reached_at_ours() {
+    let mut set = wireguard_set("separate", ("10.0.0.1", "fd00:9::1"), &[]);
+    let value = wireguard(12, "10.0.0.2", "fd00:9::2").replace(",\"Port\":512", "").replace("612", "0");
+    set.put(entry("10.5.12.0-24&fd00:5:0:12::-64", &value));
+    let ends: Vec<_> = told(&set).iter().map(|line| line.rsplit(' ').next().map(str::to_owned)).collect();
+    assert_eq!(ends, ["10.0.0.2:51820", "[fd00:9::2]:51821"].map(|end| Some(end.to_owned())));
 }

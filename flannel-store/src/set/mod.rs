@@ -10,6 +10,7 @@
 mod changes;
 mod check;
 mod conflicts;
+mod end;
 mod node_address;
 mod reject;
 mod resolve;
@@ -21,16 +22,16 @@ mod tests;
 
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
-use flannel_common::addr::Mac;
 use flannel_host::family::Family;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 pub use self::{
     changes::Changes,
+    end::{EndId, TunnelEnd, Vtep, WireguardEnd},
     node_address::{AddressFault, HostAddresses},
     reject::{Conflict, RejectReason, Rejected},
 };
-use self::{changes::DirtySet, conflicts::Conflicts};
+use self::{changes::DirtySet, conflicts::Conflicts, end::EndReader};
 use super::{Entry, LeaseAttrs, LeaseKey, Precedence, StoreEvent};
 use crate::config::{BackendKind, NetworkConfig};
 
@@ -42,27 +43,23 @@ pub struct Peer {
     /// The address at which the node is reached, of the family of the subnet.
     pub public_ip: IpAddr,
     /// The node's end of the tunnel; `None` where the backend has no tunnels.
-    pub vtep: Option<Vtep>,
+    pub end: Option<TunnelEnd>,
     /// The name of the store entry it comes from.
     pub key: String,
 }
 
-/// A peer's end of the tunnel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Vtep {
-    /// Its Ethernet address.
-    pub mac: Mac,
-    /// It takes outer UDP over IPv6 without a checksum.
-    pub zero_checksum_v6: bool,
-    /// Its packets may carry another outer source than its public address.
-    pub other_source: bool,
+impl Peer {
+    /// The node's end of a VXLAN tunnel.
+    pub fn vtep(&self) -> Option<Vtep> {
+        self.end.and_then(TunnelEnd::vtep)
+    }
 }
 
 /// The verdict on a whole set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Resolved {
     /// The believed leases of others, by subnet. Subnets are disjoint, lie in the pod network and
-    /// do not overlap ours; one VTEP MAC has one public address.
+    /// do not overlap ours; one end of a tunnel has one public address.
     pub peers: Vec<Peer>,
     /// The refused ones, by key.
     pub rejected: Vec<Rejected>,
@@ -73,6 +70,7 @@ pub struct Resolved {
 pub struct LeaseSet {
     networks: Networks,
     backend: BackendKind,
+    ends: EndReader,
     precedence: Precedence,
     own_attrs: LeaseAttrs,
     own_key: Option<LeaseKey>,
@@ -100,6 +98,7 @@ impl LeaseSet {
                 v6: config.ipv6.map(|family| family.network),
             },
             backend: config.backend.kind(),
+            ends: EndReader::of(config),
             precedence,
             own_attrs,
             own_key: None,

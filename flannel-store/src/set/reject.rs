@@ -6,7 +6,7 @@ use flannel_common::addr::Mac;
 use flannel_host::{excerpt::excerpt, family::Family};
 use ipnet::IpNet;
 
-use super::AddressFault;
+use super::{AddressFault, EndId};
 use crate::{BadAttrs, BadLease, Precedence};
 
 /// A refused entry.
@@ -34,6 +34,8 @@ impl fmt::Display for Rejected {
 pub enum Conflict {
     /// A VTEP MAC.
     Mac,
+    /// The public key of a WireGuard device.
+    Key,
     /// A part of the pod network.
     Subnet,
 }
@@ -43,7 +45,10 @@ impl RejectReason {
     /// reasons: mistakes of the lease alone, or a former lease of this node.
     pub const fn conflict(&self) -> Option<Conflict> {
         match self {
-            Self::OurMac(_) | Self::DuplicateMac { .. } => Some(Conflict::Mac),
+            Self::OurEnd(end) | Self::DuplicateEnd { end, .. } => Some(match end {
+                EndId::Mac(_) => Conflict::Mac,
+                EndId::Key(_) => Conflict::Key,
+            }),
             Self::OurSubnet { .. } | Self::Overlap { .. } => Some(Conflict::Subnet),
             _ => None,
         }
@@ -51,7 +56,7 @@ impl RejectReason {
 
     /// True if this node is the one that has it.
     pub const fn is_with_us(&self) -> bool {
-        matches!(self, Self::OurMac(_) | Self::OurSubnet { .. })
+        matches!(self, Self::OurEnd(_) | Self::OurSubnet { .. })
     }
 }
 
@@ -92,17 +97,18 @@ pub enum RejectReason {
     /// The VTEP MAC cannot be one device's.
     #[error("its VTEP MAC {0} is not a unicast address")]
     BadMac(Mac),
-    /// The VTEP MAC is ours.
+    /// The lease describes an end of a tunnel that is ours.
     #[error(
-        "its VTEP MAC {0} is ours; a former lease of this node, a copy of this machine, or a node that claims to be this \
-         one: delete what is left behind, or give one tunnel device another address"
+        "its {0} is ours; a former lease of this node, a copy of this machine, or a node that claims to be this \
+         one: delete what is left behind, or give one tunnel device {another}",
+        another = .0.another()
     )]
-    OurMac(Mac),
-    /// Another lease with the same VTEP MAC is believed.
-    #[error("its VTEP MAC {mac} {}", precedence.verdict(winner))]
-    DuplicateMac {
-        /// The MAC.
-        mac: Mac,
+    OurEnd(EndId),
+    /// Another lease with the same end of a tunnel is believed.
+    #[error("its {end} {}", precedence.verdict(winner, end.another()))]
+    DuplicateEnd {
+        /// The end.
+        end: EndId,
         /// The believed entry.
         winner: String,
         /// The rule by which it is.

@@ -6,20 +6,20 @@
 //! * Overlapping subnets: the lease created first counts (then the lexically first name), so that a
 //!   newcomer cannot take away what another node is using. It counts although it may be wider than
 //!   others: a cluster whose node masks were changed has subnets of several lengths.
-//! * One VTEP MAC, several public addresses: the lease that the store's [`Precedence`] chooses
-//!   counts. The same MAC with the same address is one node with two leases, and no conflict. The
-//!   same address with another MAC is none either: see docs/concepts/security.md.
+//! * One VTEP MAC or public key, several public addresses: the lease that the store's
+//!   [`Precedence`] chooses counts. The same MAC with the same address is one node with two leases,
+//!   and no conflict. The same address with another MAC is none either: see
+//!   docs/concepts/security.md.
 
 use std::{
     collections::{BTreeMap, HashMap},
     net::IpAddr,
 };
 
-use flannel_common::addr::Mac;
 use flannel_host::excerpt::excerpt;
 
 use super::{
-    LeaseSet, Peer, RejectReason, Rejected, Resolved,
+    EndId, LeaseSet, Peer, RejectReason, Rejected, Resolved,
     check::{Candidate, LeaseFamily, Local, overlap},
     conflicts::Tie,
 };
@@ -87,7 +87,7 @@ impl LeaseSet {
         resolved: &mut Resolved,
         report_tie: &mut impl FnMut(&'a Entry, Tie),
     ) {
-        let local = Local::new(network, self.backend, self.own_key, &self.own_attrs, &self.host);
+        let local = Local::new(network, self.ends, self.own_key, &self.own_attrs, &self.host);
         let mut refuse = |entry: &Entry, reason| {
             resolved.rejected.push(Rejected { key: entry.name.clone(), family: Some(P::FAMILY), reason });
         };
@@ -96,38 +96,37 @@ impl LeaseSet {
             let Some(subnet) = P::subnet_of(lease.key) else { continue };
             match local.check(entry, lease, subnet) {
                 Ok(candidate) => {
-                    report_tie(entry, Tie { subnet: subnet.into(), mac: candidate.vtep.map(|vtep| vtep.mac) });
+                    report_tie(entry, Tie { subnet: subnet.into(), end: candidate.end_id() });
                     candidates.push(candidate);
                 }
                 Err(reason) => refuse(entry, reason),
             }
         }
-        // In this order, so that a lease without a subnet of its own takes no MAC from another.
+        // In this order, so that a lease without a subnet of its own takes no end from another.
         let candidates = drop_overlaps(candidates, &mut refuse);
-        let believed = drop_duplicate_macs(candidates, self.precedence, &mut refuse);
+        let believed = drop_duplicate_ends(candidates, self.precedence, &mut refuse);
         resolved.peers.extend(believed.into_iter().map(|candidate| Peer {
             subnet: candidate.subnet.into(),
             public_ip: candidate.public_ip,
-            vtep: candidate.vtep,
+            end: candidate.end,
             key: candidate.entry.name.clone(),
         }));
     }
 }
 
-fn drop_duplicate_macs<'a, P>(
+fn drop_duplicate_ends<'a, P>(
     candidates: Vec<Candidate<'a, P>>,
     precedence: Precedence,
     refuse: &mut impl FnMut(&Entry, RejectReason),
 ) -> Vec<Candidate<'a, P>> {
     let winners = winners(&candidates, precedence);
     let believed = |candidate: &Candidate<'a, P>| {
-        let Some(vtep) = candidate.vtep else { return true };
-        let Some((winner, _)) = winners.get(&vtep.mac).filter(|(_, public_ip)| candidate.public_ip != *public_ip)
-        else {
+        let Some(end) = candidate.end_id() else { return true };
+        let Some((winner, _)) = winners.get(&end).filter(|(_, public_ip)| candidate.public_ip != *public_ip) else {
             return true;
         };
         let winner = winner.name.clone();
-        refuse(candidate.entry, RejectReason::DuplicateMac { mac: vtep.mac, winner, precedence });
+        refuse(candidate.entry, RejectReason::DuplicateEnd { end, winner, precedence });
         false
     };
     let mut candidates = candidates;
@@ -135,19 +134,19 @@ fn drop_duplicate_macs<'a, P>(
     candidates
 }
 
-/// The believed lease of each VTEP MAC, with its public address.
-fn winners<'a, P>(candidates: &[Candidate<'a, P>], precedence: Precedence) -> HashMap<Mac, (&'a Entry, IpAddr)> {
-    let mut claims: HashMap<Mac, Vec<&Candidate<'a, P>>> = HashMap::with_capacity(candidates.len());
+/// The believed lease of each end of a tunnel, with its public address.
+fn winners<'a, P>(candidates: &[Candidate<'a, P>], precedence: Precedence) -> HashMap<EndId, (&'a Entry, IpAddr)> {
+    let mut claims: HashMap<EndId, Vec<&Candidate<'a, P>>> = HashMap::with_capacity(candidates.len());
     for candidate in candidates {
-        if let Some(vtep) = candidate.vtep {
-            claims.entry(vtep.mac).or_default().push(candidate);
+        if let Some(end) = candidate.end_id() {
+            claims.entry(end).or_default().push(candidate);
         }
     }
-    let winner = |(mac, claims): (Mac, Vec<&Candidate<'a, P>>)| {
+    let winner = |(end, claims): (EndId, Vec<&Candidate<'a, P>>)| {
         let entries: Vec<_> = claims.iter().map(|claim| claim.entry).collect();
         let winner = precedence.choose(&entries)?;
         let public_ip = claims.iter().find(|claim| claim.entry.name == winner.name)?.public_ip;
-        Some((mac, (winner, public_ip)))
+        Some((end, (winner, public_ip)))
     };
     claims.into_iter().filter_map(winner).collect()
 }

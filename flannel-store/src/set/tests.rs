@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use flannel_common::addr::Mac;
 use proptest::prelude::*;
 
 use super::*;
@@ -49,7 +50,7 @@ fn reasons(set: &LeaseSet) -> Vec<String> {
 }
 
 fn mac(peer: &Peer) -> Mac {
-    peer.vtep.expect("a VTEP").mac
+    peer.vtep().expect("a VTEP").mac
 }
 
 fn peers(set: &LeaseSet) -> Vec<String> {

@@ -14,7 +14,7 @@ async fn settings_are_read_at_the_start_and_their_changes_are_reported() {
         assert_eq!((settings.mtu(), settings.mode()), (Some(1400), None));
         let refused = settings.0.iter().find(|setting| setting.value.is_err()).expect("one is refused");
         assert_eq!(refused.to_string(), format!("{}=\"maybe\"", cluster.annotation("node-guard-inner")));
-        assert!(refused.refusal().is_some_and(|refusal| refusal.contains("--guard-inner counts")), "{refused:?}");
+        assert!(refused.refusal().is_some_and(|refusal| refusal.contains("--guard-inner applies")), "{refused:?}");
 
         let mut events = follow(manager).await;
         assert_eq!(next(&mut events).await, "=", "they are known");

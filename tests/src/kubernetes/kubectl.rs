@@ -11,6 +11,9 @@ use crate::{ChildGuard, Node, host::HostCommand};
 /// A cluster under load answers later than an idle one.
 const LIMIT: Duration = Duration::from_mins(1);
 
+/// The home directory, on the node's own tmpfs: kubectl keeps a cache there.
+const HOME: &str = "HOME=/run/kubectl";
+
 /// kubectl with its credentials.
 #[derive(Clone, Debug)]
 pub struct Kubectl {
@@ -42,8 +45,7 @@ impl Kubectl {
 
     /// A command, not yet started.
     pub fn command<'a>(&self, arguments: impl IntoIterator<Item = &'a str>) -> HostCommand {
-        let arguments = arguments.into_iter().map(str::to_owned);
-        self.node.command(self.start.iter().cloned().chain(arguments)).limit(LIMIT)
+        self.node.command(self.line(arguments)).limit(LIMIT)
     }
 
     /// Runs a command and requires exit status 0; what it printed.
@@ -53,8 +55,12 @@ impl Kubectl {
 
     /// Starts a command that runs until it is ended.
     pub fn start<'a>(&self, arguments: impl IntoIterator<Item = &'a str>) -> Result<ChildGuard> {
+        self.node.spawn("kubectl", self.line(arguments))
+    }
+
+    fn line<'a>(&self, arguments: impl IntoIterator<Item = &'a str>) -> Vec<String> {
         let arguments = arguments.into_iter().map(str::to_owned);
-        self.node.spawn("kubectl", self.start.iter().cloned().chain(arguments))
+        ["env".to_owned(), HOME.to_owned()].into_iter().chain(self.start.clone()).chain(arguments).collect()
     }
 
     /// Runs `kubectl get` and reads the objects.

@@ -1,6 +1,7 @@
 //! The lab: owner of everything that was made, taken down in reverse order.
 
 pub mod child;
+mod strays;
 
 use std::{
     path::{Path, PathBuf},
@@ -87,6 +88,13 @@ impl Lab {
         Node::new(Host::new_machine(&self.shared, name)?)
     }
 
+    /// Records the processes that agents left running by themselves, so that `cargo xtask
+    /// clean-lab` knows them if this process dies. The lab ends them in any case.
+    pub fn record_strays(&self) -> Result<()> {
+        let holders = self.shared.holders.lock().unwrap_or_else(PoisonError::into_inner);
+        strays::of(&holders).into_iter().try_for_each(|pid| self.shared.record.add(pid, "left by an agent"))
+    }
+
     /// From now on SIGINT and SIGTERM end the lab, then this process with status 128 + n. For
     /// programs, not tests.
     pub fn end_on_interrupt(&self) -> Result<()> {
@@ -154,11 +162,10 @@ impl Shared {
         }
         let children = std::mem::take(&mut *self.children.lock().unwrap_or_else(PoisonError::into_inner));
         let holders = std::mem::take(&mut *self.holders.lock().unwrap_or_else(PoisonError::into_inner));
-        let children = children.iter().rev().filter_map(Weak::upgrade);
-        for process in children.chain(holders.into_iter().rev()) {
-            // One that has ended already is as good.
-            drop(process.end());
-        }
+        // One that has ended already is as good.
+        children.iter().rev().filter_map(Weak::upgrade).for_each(|process| drop(process.end()));
+        strays::end(&holders);
+        holders.into_iter().rev().for_each(|process| drop(process.end()));
         if let Err(error) = self.record.remove() {
             eprintln!("lab {}: its directory stays: {error:#}", self.record.name());
         }

@@ -7,8 +7,11 @@ use anyhow::{Result, ensure};
 use super::{helm, text_of};
 
 const REFUSED: &[(&str, &str)] = &[
-    ("flannel: {backend: wireguard}", "flannel.backend is wireguard, which is not built: no backend encrypts yet"),
-    ("flannel: {backend: udp}", "flannel.backend is \"udp\", which is not built: write vxlan, host-gw or alloc"),
+    ("flannel: {backend: ipsec}", "flannel.backend is ipsec, which is not built: write wireguard, which encrypts too"),
+    (
+        "flannel: {backend: udp}",
+        "flannel.backend is \"udp\", which is not built: write vxlan, host-gw, wireguard or alloc",
+    ),
     ("flannel: {psk: abc}", "flannel.psk belongs to the backend wireguard"),
     ("flannel: {backendPortv6: 51821}", "flannel.backendPortv6 belongs to"),
     ("flannel: {tunnelMode: auto}", "flannel.tunnelMode belongs to"),

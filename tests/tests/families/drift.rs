@@ -26,13 +26,13 @@ fn ipv6_tunnel_objects_come_back() -> Result<()> {
         v4: Some(StockEnd::vxlan(number, v4, &format!("02:00:00:00:04:{number:02}"))),
         v6: Some(StockEnd::vxlan(number, v6, &format!("02:00:00:00:06:{number:02}"))),
     };
-    let (own, peer) = (node(5, "192.168.1.11", "2001:db8:1::11"), node(9, "192.168.1.99", "2001:db8:1::99"));
+    let (own, peer) = (node(85, "192.168.1.11", "2001:db8:1::11"), node(9, "192.168.1.99", "2001:db8:1::99"));
     let (pair, agent) = node_with_a_peer("drift6", VXLAN, &own, &peer)?;
     let changes = [
         "ip -6 route del fd00:10:244:9::/64",
         "ip neigh del fd00:10:244:9:: dev flannel-v6.1",
         "bridge fdb del 02:00:00:00:06:09 dev flannel-v6.1",
-        "ip address del fd00:10:244:5::/128 dev flannel-v6.1",
+        "ip address del fd00:10:244:55::/128 dev flannel-v6.1",
         "ip -6 route replace fd00:10:244:9::/64 via 2001:db8:1::12",
         "ip -6 route append fd00:10:244:9::/64 via 2001:db8:1::12",
         "ip -6 route replace blackhole fd00:10:244:9::/64",
@@ -60,7 +60,7 @@ fn without_indices(state: &TunnelState) -> String {
 fn routes_without_a_tunnel_come_back() -> Result<()> {
     let node =
         |number, v4, v6| StockNode { v4: Some(StockEnd::host_gw(number, v4)), v6: Some(StockEnd::host_gw(number, v6)) };
-    let (own, peer) = (node(5, "192.168.1.11", "2001:db8:1::11"), node(9, "192.168.1.99", "2001:db8:1::99"));
+    let (own, peer) = (node(85, "192.168.1.11", "2001:db8:1::11"), node(9, "192.168.1.99", "2001:db8:1::99"));
     let (pair, agent) = node_with_a_peer("driftgw", HOST_GW, &own, &peer)?;
     let changes = [
         "ip route del 10.244.9.0/24",

@@ -29,6 +29,7 @@ type Test = fn(&Kubernetes) -> Result<()>;
 
 const TESTS: &[(&str, Test)] = &[
     ("the_agents_are_in_mode_fast", paths::the_agents_are_in_mode_fast),
+    ("the_agents_name_their_peers_which_answer", paths::the_agents_name_their_peers_which_answer),
     ("the_cluster_s_status_has_every_node", operator::the_cluster_s_status_has_every_node),
     ("the_cluster_s_status_says_what_is_not_ready", operator::the_cluster_s_status_says_what_is_not_ready),
     ("the_cluster_s_status_waits_for_an_agent", operator::the_cluster_s_status_waits_for_an_agent),
@@ -36,6 +37,10 @@ const TESTS: &[(&str, Test)] = &[
     ("kubectl_has_a_plugin", operator::kubectl_has_a_plugin),
     ("the_rights_of_the_guide_suffice", operator::the_rights_of_the_guide_suffice),
     ("a_whole_cluster_passes_in_every_mode", operator::connectivity::a_whole_cluster_passes_in_every_mode),
+    (
+        "pictures_of_the_commands_are_as_the_commands_are",
+        operator::pictures::pictures_of_the_commands_are_as_the_commands_are,
+    ),
     ("a_broken_pair_is_found_and_explained", operator::connectivity::a_broken_pair_is_found_and_explained),
     ("a_signal_leaves_nothing_behind", operator::connectivity::a_signal_leaves_nothing_behind),
     ("pods_that_cannot_start_are_no_result", operator::connectivity::pods_that_cannot_start_are_no_result),
@@ -92,8 +97,10 @@ fn main() -> ExitCode {
     let mut trials = Vec::new();
     for (name, test) in TESTS {
         let obstacle = cluster.parts.clone().err().or_else(|| obstacle(name));
-        trials.push(trial(name, *test, &cluster).with_ignored_flag(obstacle.is_some()));
-        reasons.extend(obstacle.filter(|reason| !reasons.contains(reason)));
+        let trial = trial(name, *test, &cluster).with_ignored_flag(obstacle.is_some());
+        let is_chosen = !arguments.list && !arguments.is_filtered_out(&trial);
+        reasons.extend(obstacle.filter(|reason| is_chosen && !reasons.contains(reason)));
+        trials.push(trial);
     }
     for reason in reasons {
         not_run("tests on a Kubernetes cluster", &reason);

@@ -33,9 +33,30 @@ pub(crate) fn service(cluster: &Kubernetes, name: &str) -> Result<String> {
     Ok(found["spec"]["clusterIP"].as_str().context("an address of the Service")?.to_owned())
 }
 
+fn status(cluster: &Kubernetes, node: &str) -> Result<Value> {
+    Ok(serde_json::from_str(&cluster.agent(node, &["status", "--output=json"])?)?)
+}
+
+/// In the image, with the capabilities and the profile of the manifest.
+pub(crate) fn the_agents_name_their_peers_which_answer(cluster: &Kubernetes) -> Result<()> {
+    let names: BTreeSet<&str> = cluster.nodes.iter().map(|node| node.name()).collect();
+    for name in &names {
+        eventually("answers of all peers", RULES, || {
+            let status = status(cluster, name)?;
+            let peers = status["peers"].as_array().context("peers")?;
+            let answering = peers.iter().filter(|peer| peer["echo"]["state"] == "answering");
+            let mut found: BTreeSet<&str> = answering.filter_map(|peer| peer["node"].as_str()).collect();
+            found.insert(name);
+            ensure!(found == names, "{name}: {peers:?}");
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
 pub(crate) fn the_agents_are_in_mode_fast(cluster: &Kubernetes) -> Result<()> {
     for node in &cluster.nodes {
-        let status: Value = serde_json::from_str(&cluster.agent(node.name(), &["status", "--output=json"])?)?;
+        let status = status(cluster, node.name())?;
         ensure!(status["mode"]["effective"] == "fast", "{}: {status}", node.name());
     }
     Ok(())

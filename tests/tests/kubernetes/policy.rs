@@ -56,7 +56,10 @@ pub(crate) fn a_program_that_is_asked_about_connections_sees_each(cluster: &Kube
     let pods = cluster.pods(LABEL)?;
     let (from, to) = (&pods[0], &pods[1]);
     let node = cluster.node(from.node())?;
-    let rule = "POSTROUTING -p tcp --dport 8080 -m conntrack --ctstate NEW -j NFQUEUE --queue-num 0 --queue-bypass";
+    // Probes of the kubelet are connections too.
+    let pair = format!("-s {} -d {}", from.address(), to.address());
+    let new = "-p tcp --dport 8080 -m conntrack --ctstate NEW";
+    let rule = format!("POSTROUTING {pair} {new} -j NFQUEUE --queue-num 0 --queue-bypass");
     node.sh(&format!("iptables -w -t mangle -A {rule}"))?;
     let program = Answers::start(node, 0)?;
     for asked in 1..=20 {

@@ -10,7 +10,7 @@ const SECONDS: Duration = Duration::from_secs(10);
 
 fn node_with_a_peer(name: &str) -> Result<(TwoNodes, Agent)> {
     let pair = TwoNodes::new(name, VXLAN)?;
-    let own = StockNode::vxlan(5, "192.168.1.11", "02:00:00:00:00:05");
+    let own = StockNode::vxlan(85, "192.168.1.11", "02:00:00:00:00:05");
     pair.etcd.put(&own.key(), &own.value(), None)?;
     let agent = pair.a.ready_agent(pair.options()?)?;
     StockNode::vxlan(9, "192.168.1.99", "02:00:00:00:00:09").put(&pair.etcd)?;
@@ -31,7 +31,7 @@ fn deleted_objects_come_back_within_seconds() -> Result<()> {
         "ip route del 10.244.9.0/24",
         "ip neigh del 10.244.9.0 dev flannel.1",
         "bridge fdb del 02:00:00:00:00:09 dev flannel.1",
-        "ip address del 10.244.5.0/32 dev flannel.1",
+        "ip address del 10.244.85.0/32 dev flannel.1",
         "ip link set flannel.1 down",
     ])
 }

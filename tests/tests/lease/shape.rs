@@ -10,7 +10,7 @@ use serde_json::Value;
 const VXLAN: &str = r#"{"Type":"vxlan"}"#;
 const DIRECT_ROUTING: &str = r#"{"Type":"vxlan","DirectRouting":true}"#;
 
-/// A node with subnet number 5 and two peers, the second behind a router, over one family.
+/// A node with subnet number 85 and two peers, the second behind a router, over one family.
 struct Family {
     stack: Stack,
     /// The node's address, its prefix length, and the router.
@@ -26,7 +26,7 @@ const IPV4: Family = Family {
     stack: Stack::V4,
     own: ["192.168.1.11", "24", "192.168.1.12"],
     mac: "02:00:00:00:00:05",
-    subnet: "10.244.5.0/24",
+    subnet: "10.244.85.0/24",
     device: "flannel.1",
     peers: [(9, "192.168.1.99", "02:00:00:00:00:09"), (10, "172.16.0.10", "02:00:00:00:00:10")],
     read: TunnelState::of,
@@ -36,7 +36,7 @@ const IPV6: Family = Family {
     stack: Stack::V6,
     own: ["2001:db8:1::11", "64", "2001:db8:1::12"],
     mac: "02:00:00:00:06:05",
-    subnet: "fd00:10:244:5::/64",
+    subnet: "fd00:10:244:55::/64",
     device: "flannel-v6.1",
     peers: [(9, "2001:db8:1::99", "02:00:00:00:06:09"), (10, "2001:db8:9::10", "02:00:00:00:06:10")],
     read: TunnelState::of_ipv6,
@@ -44,7 +44,7 @@ const IPV6: Family = Family {
 
 impl Family {
     fn own(&self) -> StockNode {
-        StockNode::vxlan(5, self.own[0], self.mac)
+        StockNode::vxlan(85, self.own[0], self.mac)
     }
 
     fn peers(&self) -> [StockNode; 2] {
@@ -70,7 +70,7 @@ impl Family {
         pair.lab.link(&twin, "eth0", &far, "eth0")?;
         let [address, length, router] = self.own;
         twin.address("eth0", &format!("{address}/{length}"), Some(router))?;
-        stock::device(&twin, 5, address, mac)?;
+        stock::device(&twin, 85, address, mac)?;
         Ok((pair, twin))
     }
 
@@ -103,7 +103,7 @@ impl Family {
     fn adopt(&self, pair: &TwoNodes) -> Result<(Agent, TunnelState)> {
         let [kept, left] = self.peers();
         pair.etcd.put_leases(std::slice::from_ref(&kept))?;
-        stock::device(&pair.a, 5, self.own[0], self.mac)?;
+        stock::device(&pair.a, 85, self.own[0], self.mac)?;
         stock::tunnel_peer(&pair.a, &kept)?;
         let index = || pair.a.sh(&format!("cat /sys/class/net/{}/ifindex", self.device)).map(|output| output.stdout);
         let (wanted, device, index_before) = ((self.read)(&pair.a)?, self.device(&pair.a)?, index()?);

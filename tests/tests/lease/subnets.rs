@@ -108,11 +108,11 @@ fn agents_that_race_for_the_last_subnets_each_get_one_and_the_last_reports_it() 
 fn subnet_env_has_stocks_text_and_mode() -> Result<()> {
     use std::{fs, os::unix::fs::PermissionsExt as _};
     let pair = TwoNodes::new("env", VXLAN)?;
-    let reservation = flannel_tests::StockNode::vxlan(7, "192.168.1.11", "02:00:00:00:00:07");
+    let reservation = flannel_tests::StockNode::vxlan(87, "192.168.1.11", "02:00:00:00:00:07");
     pair.etcd.put(&reservation.key(), &reservation.value(), None)?;
     let _agent = pair.a.ready_agent(pair.options()?)?;
     let path = pair.a.outside_path("/run/flannel/subnet.env");
-    let text = "FLANNEL_NETWORK=10.244.0.0/16\nFLANNEL_SUBNET=10.244.7.1/24\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=false\n";
+    let text = "FLANNEL_NETWORK=10.244.0.0/16\nFLANNEL_SUBNET=10.244.87.1/24\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=false\n";
     assert_eq!(fs::read_to_string(&path)?, text);
     assert_eq!(fs::metadata(&path)?.permissions().mode() & 0o7777, 0o644);
     Ok(())

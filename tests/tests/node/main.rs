@@ -2,6 +2,7 @@
 //! unprivileged users.
 
 mod bad_input;
+mod echo;
 mod interface;
 mod many;
 mod nexthops;

@@ -18,7 +18,7 @@ const FROM: u8 = 4;
 /// Node `a` with a ready agent.
 fn start(name: &str, config: &str) -> Result<(TwoNodes, Agent)> {
     let pair = TwoNodes::new(name, config)?;
-    let own = StockNode::vxlan(5, "192.168.1.11", "02:00:00:00:00:05");
+    let own = StockNode::vxlan(85, "192.168.1.11", "02:00:00:00:00:05");
     pair.etcd.put(&own.key(), &own.value(), None)?;
     let agent = pair.a.ready_agent(pair.options()?.flag(&format!("--nexthops-from={FROM}")))?;
     Ok((pair, agent))

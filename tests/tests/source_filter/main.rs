@@ -24,7 +24,7 @@ const OTHER: u8 = 8;
 
 /// The node of the agent.
 fn ours() -> StockNode {
-    node(5, 11)
+    node(85, 11)
 }
 
 /// The other host, as a node.

@@ -49,10 +49,12 @@ pub(crate) fn ensure(setup: &Setup<'_>, e2e: bool) -> anyhow::Result<PathBuf> {
     let targets = compile::targets(e2e);
     let missing: Vec<_> = targets.iter().filter(|target| !target.is_there(&places)).collect();
     let images = Images::new(setup, &places);
+    // Some of these run with the cluster.
+    setup.machine(Needs::CLUSTER)?;
     if missing.is_empty() && runtime_is_there(&places) && images.are_there(e2e) {
         return Ok(places.kept().to_owned());
     }
-    setup.machine(Needs::COMPILE.and(Needs::CLUSTER))?;
+    setup.machine(Needs::COMPILE)?;
     println!("cluster: Kubernetes {}, kept in {}", source::VERSION, places.kept().display());
     let mut steps = Steps::new("cluster", missing.len() + 3);
     steps.run("fetch containerd and runc, about 30 MB", || runtime(setup, &places))?;

@@ -15,6 +15,7 @@ use anyhow::{Context as _, ensure};
 use crate::{
     build::Built,
     files::{install, install_program, write},
+    image::open_directories,
     workspace::{self, Workspace, output},
 };
 
@@ -74,6 +75,7 @@ pub(super) fn package(
     let architecture = built.architecture();
     write(&tree.join("DEBIAN/control"), &control(architecture))?;
     write(&tree.join("DEBIAN/conffiles"), &format!("/{}\n", SETTINGS.1))?;
+    open_directories(&tree)?;
     let package = dist.join(format!("flannel-agent_{}_{architecture}.deb", env!("CARGO_PKG_VERSION")));
     let mut pack = workspace.command("dpkg-deb");
     pack.args(["--build", "--root-owner-group"]).arg(&tree).arg(&package);

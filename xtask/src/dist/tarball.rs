@@ -49,7 +49,7 @@ pub(super) fn chart(workspace: &Workspace, dist: &Path) -> anyhow::Result<PathBu
 fn pack(workspace: &Workspace, below: &Path, name: &str, archive: PathBuf) -> anyhow::Result<PathBuf> {
     let mut tar = workspace.command("tar");
     tar.args(["--create", "--use-compress-program=gzip -9n", "--format=gnu", "--sort=name", "--dereference"]);
-    tar.args(["--owner=0", "--group=0", "--numeric-owner", "--mtime=@0", "--mode=u+w,go-w", "--file"]);
+    tar.args(["--owner=0", "--group=0", "--numeric-owner", "--mtime=@0", "--mode=a+rX,u+w,go-w", "--file"]);
     tar.arg(&archive).arg("--directory").arg(below);
     // Helm wants the directory to have the chart's name.
     tar.args(["--transform=s,^kube-flannel,flannel,", name]);

@@ -158,7 +158,8 @@ fn add_ours(workspace: &Workspace, built: &Built, tree: &Path) -> anyhow::Result
     open_directories(tree)
 }
 
-fn open_directories(tree: &Path) -> anyhow::Result<()> {
+/// Lets everybody into the directories of a tree, whatever the umask of this process is.
+pub(crate) fn open_directories(tree: &Path) -> anyhow::Result<()> {
     fs::set_permissions(tree, fs::Permissions::from_mode(0o755))?;
     for entry in fs::read_dir(tree)? {
         let entry = entry?;

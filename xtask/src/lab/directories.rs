@@ -30,7 +30,11 @@ pub(super) fn remove(dir: &Path) -> anyhow::Result<()> {
 
 fn is_a_labs(dir: &Path) -> bool {
     let text = dir.to_string_lossy();
-    !text.contains("/../") && PLACES.iter().any(|place| text.strip_prefix(place).is_some_and(|rest| !rest.is_empty()))
+    PLACES.iter().any(|place| text.strip_prefix(place).is_some_and(|rest| rest.split('/').all(is_a_name)))
+}
+
+fn is_a_name(part: &str) -> bool {
+    !["", ".", ".."].contains(&part)
 }
 
 /// The files of a cgroup go with it, and cannot be removed.
@@ -58,7 +62,15 @@ mod tests {
     fn nothing_else_is_removed() {
         assert!(is_a_labs(Path::new("/sys/fs/cgroup/cpu/kubernetes-1-n1")));
         assert!(is_a_labs(Path::new("/var/tmp/flannel-lab/kubernetes-1")));
-        for other in ["/", "/var/tmp/flannel-lab/", "/var/tmp/flannel-lab/../../lib", "/home"] {
+        for other in [
+            "/",
+            "/home",
+            "/var/tmp/flannel-lab/",
+            "/var/tmp/flannel-lab/.",
+            "/var/tmp/flannel-lab/..",
+            "/var/tmp/flannel-lab/../../lib",
+            "/sys/fs/cgroup/cpu/..",
+        ] {
             assert!(!is_a_labs(Path::new(other)), "{other}");
         }
     }

@@ -40,7 +40,9 @@ impl Cross {
         if !library.is_dir() {
             standard_library(setup, &compiler, &library)?;
         }
-        let emulator = workspace.find_command("qemu-aarch64-static").context("qemu-aarch64-static was unpacked")?;
+        let emulator = workspace
+            .find_command("qemu-aarch64-static")
+            .context("qemu-aarch64-static is not in PATH: install qemu-user-static, or run without --skip-setup")?;
         Ok(Self { compiler, emulator, target: workspace.target().join(Self::ARCHITECTURE) })
     }
 
@@ -69,8 +71,10 @@ impl Cross {
         emulator.args(["-L", "/usr/aarch64-linux-gnu"]).arg(program).arg("--version");
         // A CNI plugin says it on standard error.
         let output = emulator.output().context("cannot start the emulator")?;
-        let version = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-        ensure!(version.contains(env!("CARGO_PKG_VERSION")), "{}: {version}", program.display());
+        let version = String::from_utf8_lossy(&[&output.stdout[..], &output.stderr].concat()).into_owned();
+        let is_right = output.status.success() && version.contains(env!("CARGO_PKG_VERSION"));
+        let status = output.status;
+        ensure!(is_right, "{} does not start under qemu-aarch64-static ({status}): {version}", program.display());
         println!("build: {} starts under emulation: {}", program.display(), version.lines().next().unwrap_or_default());
         Ok(())
     }

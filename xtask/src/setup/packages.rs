@@ -96,6 +96,8 @@ const TABLE: &[Package] = &[
         "bridge, host-local and portmap, which the CNI plugin's tests call",
     ),
     install("iperf3", Proof::Command("iperf3"), Needs::LAB, "throughput and long-lived flows"),
+    install("wireguard-go", Proof::Command("wireguard-go"), Needs::LAB, "WireGuard where the kernel has none"),
+    install("wireguard-tools", Proof::Command("wg"), Needs::LAB, "changes a WireGuard device behind the agent's back"),
     install("dpkg-dev", Proof::Command("dpkg-source"), Needs::CLUSTER, "unpacks the source package of Kubernetes"),
     install("conntrack", Proof::Command("conntrack"), Needs::CLUSTER, "called by kube-proxy"),
     install("curl", Proof::Command("curl"), Needs::CLUSTER, "asks servers in the cluster"),

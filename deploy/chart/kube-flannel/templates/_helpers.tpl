@@ -109,6 +109,14 @@ imagePullPolicy: {{ . }}
     {{- if $value }}{{ $_ := set $backend $key $value }}{{ end -}}
   {{- end -}}
 {{- end -}}
+{{- if eq $flannel.backend "wireguard" -}}
+  {{- range $key, $value := dict "ListenPort" $flannel.backendPort "ListenPortV6" $flannel.backendPortv6 "MTU" $flannel.mtu "PersistentKeepaliveInterval" $flannel.keepaliveInterval -}}
+    {{- if $value }}{{ $_ := set $backend $key (int $value) }}{{ end -}}
+  {{- end -}}
+  {{- range $key, $value := dict "PSK" $flannel.psk "Mode" $flannel.tunnelMode -}}
+    {{- if $value }}{{ $_ := set $backend $key (toString $value) }}{{ end -}}
+  {{- end -}}
+{{- end -}}
 {{- with $flannel.datapath }}{{ $_ := set $backend "Datapath" . }}{{ end -}}
 {{- $conf := dict "EnableNFTables" ($flannel.enableNFTables | default false) "Backend" $backend -}}
 {{- if .Values.podCidr }}{{ $_ := set $conf "Network" .Values.podCidr }}{{ else }}{{ $_ := set $conf "EnableIPv4" false }}{{ end -}}

@@ -1,16 +1,18 @@
 {{/* What asks for something that is not built, or would not come up. Each ends the rendering with what to do instead. */}}
 {{- define "flannel.refusals" -}}
 {{- $flannel := .Values.flannel -}}
-{{- $built := "write vxlan, host-gw or alloc" -}}
-{{- if has $flannel.backend (list "wireguard" "ipsec") -}}
-  {{- fail (printf "flannel.backend is %s, which is not built: no backend encrypts yet; %s" $flannel.backend $built) -}}
+{{- $built := "write vxlan, host-gw, wireguard or alloc" -}}
+{{- if eq $flannel.backend "ipsec" -}}
+  {{- fail "flannel.backend is ipsec, which is not built: write wireguard, which encrypts too" -}}
 {{- end -}}
-{{- if not (has $flannel.backend (list "vxlan" "host-gw" "alloc")) -}}
+{{- if not (has $flannel.backend (list "vxlan" "host-gw" "wireguard" "alloc")) -}}
   {{- fail (printf "flannel.backend is %q, which is not built: %s" (toString $flannel.backend) $built) -}}
 {{- end -}}
-{{- range $key := list "backendPortv6" "psk" "tunnelMode" "keepaliveInterval" -}}
-  {{- if get $flannel $key -}}
-    {{- fail (printf "flannel.%s belongs to the backend wireguard, which is not built: leave it out" $key) -}}
+{{- if ne $flannel.backend "wireguard" -}}
+  {{- range $key := list "backendPortv6" "psk" "tunnelMode" "keepaliveInterval" -}}
+    {{- if get $flannel $key -}}
+      {{- fail (printf "flannel.%s belongs to the backend wireguard, and flannel.backend is %s: leave it out" $key $flannel.backend) -}}
+    {{- end -}}
   {{- end -}}
 {{- end -}}
 {{- if not (or .Values.podCidr .Values.podCidrv6) -}}

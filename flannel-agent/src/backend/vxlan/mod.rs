@@ -24,8 +24,8 @@ use flannel_netlink::{AddressKey, FdbKey, NeighbourKey, Route, RouteKey, VxlanSp
 use flannel_store::{Peer, RawJson, Vtep, VxlanData, config::VxlanConfig};
 
 use super::{
-    Backend, Desired, Node, PeerValue, PeerWay, ProgramSet, TunnelSpec, TunnelUnderlay, Way, device_key, direct_entry,
-    direct_route, ethertype, network_config,
+    Backend, Desired, Node, OwnEnd, PeerValue, PeerWay, ProgramSet, TunnelSpec, TunnelUnderlay, Way, device_key,
+    direct_entry, direct_route, ethertype, network_config,
 };
 use crate::underlay::{NotPlain, Path, Underlay};
 
@@ -75,17 +75,16 @@ impl Backend for Vxlan {
         }))
     }
 
-    fn published(&self, vtep: Option<Vtep>) -> Option<RawJson> {
-        vtep.map(|Vtep { mac, zero_checksum_v6, other_source }| {
-            VxlanData { vni: Some(self.0.vni), vtep_mac: mac, zero_checksum_v6, other_source }.to_json()
-        })
+    fn published(&self, _family: Family, end: Option<OwnEnd>) -> Option<RawJson> {
+        let Some(OwnEnd::Vxlan(Vtep { mac, zero_checksum_v6, other_source })) = end else { return None };
+        Some(VxlanData { vni: Some(self.0.vni), vtep_mac: mac, zero_checksum_v6, other_source }.to_json())
     }
 
     fn way(&self, node: &Node, underlay: &Underlay, peer: &Peer) -> Way {
         if let Some(device) = underlay.neighbour_device(peer.public_ip).filter(|_| self.0.direct_routing) {
             return Way::Direct(device);
         }
-        Way::Tunnel(underlay.path(peer.public_ip).and_then(|path| match peer.vtep {
+        Way::Tunnel(underlay.path(peer.public_ip).and_then(|path| match peer.vtep() {
             _ if !node.network.has_peer_map() => Err(NotPlain::NoPeerMap { subnets: node.network.subnet_count() }),
             // The programs cannot compute the checksum of what the kernel will cut into segments.
             Some(vtep) if peer.public_ip.is_ipv6() && !vtep.zero_checksum_v6 => Err(NotPlain::WantsChecksum),
@@ -132,7 +131,7 @@ fn add_kernel_path(desired: &mut Desired, tunnel: u32, peer: &Peer, way: &Way) {
         desired.routes.extend([direct_route(peer, *device)]);
         return;
     }
-    let Some(Vtep { mac, .. }) = peer.vtep else { return };
+    let Some(Vtep { mac, .. }) = peer.vtep() else { return };
     let gateway = peer.subnet.network();
     desired.neighbours.insert(NeighbourKey { ifindex: tunnel, addr: gateway }, mac);
     desired.fdb.insert(FdbKey { ifindex: tunnel, mac }, peer.public_ip);
@@ -142,7 +141,7 @@ fn add_kernel_path(desired: &mut Desired, tunnel: u32, peer: &Peer, way: &Way) {
 /// A lease of another size than the network's subnets has no number; the kernel path alone serves
 /// it.
 fn add_map_entries(desired: &mut Desired, node: &Node, peer: &Peer, way: &Way) {
-    let Some(Vtep { mac, other_source, .. }) = peer.vtep.filter(|_| node.network.has_peer_map()) else { return };
+    let Some(Vtep { mac, other_source, .. }) = peer.vtep().filter(|_| node.network.has_peer_map()) else { return };
     let vtep = Addr::from(peer.public_ip);
     let index = node.network.index_of(peer.subnet);
     add_sender(desired, vtep, index);
@@ -154,7 +153,7 @@ fn add_map_entries(desired: &mut Desired, node: &Node, peer: &Peer, way: &Way) {
     let value = match way {
         Way::Direct(device) => direct_entry(vtep, mac, *device),
         Way::Tunnel(Ok(path)) => by_path(path, entry),
-        Way::Tunnel(Err(_)) | Way::NotOnLink => PeerValue { flags: 0, entry },
+        Way::Tunnel(Err(_)) | Way::Wireguard | Way::NotOnLink => PeerValue { flags: 0, entry },
     };
     if value.flags & EntryState::ECMP != 0
         && let Way::Tunnel(Ok(path)) = way

@@ -70,7 +70,11 @@ fn desired_for_all(names: &Names, subnets: &[(&str, bool)], way: &Way) -> Desire
     let peer = |(subnet, other_source): &(&str, bool)| Peer {
         subnet: subnet.parse().expect("a subnet"),
         public_ip: ip(names.public),
-        vtep: Some(Vtep { mac: MAC, zero_checksum_v6: true, other_source: *other_source }),
+        end: Some(flannel_store::TunnelEnd::Vxlan(Vtep {
+            mac: MAC,
+            zero_checksum_v6: true,
+            other_source: *other_source,
+        })),
         key: subnet.replace('/', "-"),
     };
     let ways: Vec<_> = subnets.iter().map(|lease| PeerWay { peer: peer(lease), way: way.clone() }).collect();

@@ -6,11 +6,12 @@ use std::{
     io::{self, IsTerminal as _, Write},
     os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
-    time::SystemTime,
 };
 
 use flate2::{Compression, write::GzEncoder};
 use tar::{Builder, Header};
+
+use crate::cli::now;
 
 /// The place of an archive, and the name of the folder in it.
 #[derive(Clone, Debug)]
@@ -24,7 +25,7 @@ pub(in crate::cli) struct Destination {
 impl Destination {
     /// A name of this beginning and the time; in this directory unless a path is given.
     pub(in crate::cli) fn new(beginning: &str, path: Option<&Path>) -> Self {
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+        let now = now();
         let folder = format!("{beginning}-{now}");
         let path = path.map_or_else(|| PathBuf::from(format!("{folder}.tar.gz")), Path::to_owned);
         Self { folder, path, now }

@@ -14,6 +14,7 @@ use super::{ClusterAccess, status};
 use crate::{
     cli::{
         bugtool::archive::{Archive, Destination},
+        color::Paint,
         count, json,
     },
     cluster::{
@@ -50,7 +51,7 @@ pub(super) async fn run(options: &ClusterBugtoolOptions) -> anyhow::Result<Strin
     let destination = Destination::new("flannel-cluster-bugtool", options.output.as_deref());
     let failed = || format!("cannot write to {destination}; choose another place with -o");
     let mut archive = Archive::create(&destination).with_context(failed)?;
-    archive.append("cluster-status.txt", status::text(&report).as_bytes()).with_context(failed)?;
+    archive.append("cluster-status.txt", status::text(&report, Paint(false)).as_bytes()).with_context(failed)?;
     archive.append("cluster-status.json", json(&report).as_bytes()).with_context(failed)?;
     let mut collected =
         stream::iter(&members).map(|member| async { (member.name(), of_node(&client, &pods, member).await) });

@@ -3,12 +3,12 @@
 use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
 
 use clap::Args;
-use flannel_host::duration;
+use flannel_host::error_chain::chain;
 use tokio::time::{Instant, sleep};
 
 use super::ClusterAccess;
 use crate::{
-    cli::{Answer, Output, count, json, table},
+    cli::{Answer, PrintOptions, WaitOptions, color::Paint, count, table},
     cluster::{
         progress::Progress,
         report::{ClusterReport, NodeReport, ServedBy},
@@ -19,52 +19,51 @@ use crate::{
 /// The time between two rounds of questions while waiting.
 const PERIOD: Duration = Duration::from_secs(1);
 const NOT_READY: u8 = 1;
+/// Nodes that the line of progress names.
+const NAMED: usize = 3;
 
 /// The time to wait, the cluster, and the output format.
 #[derive(Debug, Args)]
 pub struct ClusterStatusOptions {
-    /// Wait until every node is ready, at most so long: seconds, or for example 5m
-    #[arg(
-        long,
-        value_name = "DURATION",
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "60s",
-        value_parser = duration::parse
-    )]
-    wait: Option<Duration>,
+    #[command(flatten)]
+    wait: WaitOptions,
     #[command(flatten)]
     access: ClusterAccess,
     #[command(flatten)]
-    output: Output,
+    print: PrintOptions,
 }
 
 /// Runs the command; the text to print, and 0 if every node is ready.
 pub(super) async fn run(options: &ClusterStatusOptions) -> anyhow::Result<Answer> {
     let client = options.access.client().await?;
-    let deadline = Instant::now() + options.wait.unwrap_or_default();
+    let deadline = Instant::now() + options.wait.limit();
     let mut progress = Progress::new();
     let report = loop {
-        let report = ClusterReport::ask(&client, &options.access.pods(), &mut progress).await?;
+        let asked = ClusterReport::ask(&client, &options.access.pods(), &mut progress).await;
         let now = Instant::now();
-        if report.ready || now >= deadline {
-            break report;
+        match asked {
+            Ok(report) if report.ready || now >= deadline => break report,
+            Ok(report) => progress.show(&waiting(&report)),
+            // Rights do not come by waiting.
+            Err(error) if now >= deadline || matches!(error.code(), Some(401 | 403)) => return Err(error.into()),
+            Err(error) => progress.show(&chain(&error)),
         }
-        progress.show(&waiting(&report));
         sleep(PERIOD.min(deadline - now)).await;
     };
     drop(progress);
     let code = if report.ready { 0 } else { NOT_READY };
-    Ok(Answer { text: if options.output.is_json() { json(&report) } else { text(&report) }, code })
+    Ok(Answer { text: options.print.print(&report, |paint| text(&report, paint)), code })
 }
 
 fn waiting(report: &ClusterReport) -> String {
-    let missing = report.nodes.iter().filter(|node| !node.ready).map(|node| node.name.as_str());
-    format!("waiting for {}", missing.collect::<Vec<_>>().join(", "))
+    let missing: Vec<_> = report.nodes.iter().filter(|node| !node.ready).map(|node| node.name.as_str()).collect();
+    let more = missing.len().saturating_sub(NAMED);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("waiting for {}{more}", missing[..missing.len().min(NAMED)].join(", "))
 }
 
 /// The report, as the command prints it.
-pub(super) fn text(report: &ClusterReport) -> String {
+pub(super) fn text(report: &ClusterReport, paint: Paint) -> String {
     let ClusterReport { nodes, .. } = report;
     let mut out = summary(nodes);
     let problems: Vec<_> =
@@ -74,11 +73,12 @@ pub(super) fn text(report: &ClusterReport) -> String {
     }
     for (name, problem) in problems {
         // Writing to a string cannot fail.
-        let _ = writeln!(out, "{name}: {problem}");
+        let _ = writeln!(out, "{}", paint.bad(&format!("{name}: {problem}")));
     }
     out.push('\n');
-    let header = ["NODE", "READY", "MODE", "VERSION", "SUBNET", "ADDRESS", "REFUSED", "DROPS"];
-    out + &table::render(header, &nodes.iter().map(row).collect::<Vec<_>>())
+    let header =
+        ["NODE", "READY", "MODE", "VERSION", "SUBNET", "ADDRESS", "REFUSED", "DROPS"].map(|name| paint.head(name));
+    out + &table::render_rows(&header, &nodes.iter().map(|node| row(node, paint)).collect::<Vec<_>>())
 }
 
 fn summary(nodes: &[NodeReport]) -> String {
@@ -94,11 +94,11 @@ fn summary(nodes: &[NodeReport]) -> String {
     format!("{}: {ready} ready{detail}\n", count(nodes.len().try_into().unwrap_or(u32::MAX), "node", "nodes"))
 }
 
-fn row(node: &NodeReport) -> [String; 8] {
+fn row(node: &NodeReport, paint: Paint) -> [String; 8] {
     let or_dash = |text: Option<String>| text.filter(|text| !text.is_empty()).unwrap_or_else(|| "-".to_owned());
     let mode = node.mode.as_ref().map(|mode| {
         let ModeStatus { effective, wanted, .. } = mode;
-        if effective == wanted { effective.clone() } else { format!("{effective}, not {wanted}") }
+        if effective == wanted { effective.clone() } else { paint.warn(&format!("{effective}, not {wanted}")) }
     });
     let version = match node.served_by {
         ServedBy::StockFlannel => Some("stock flannel".to_owned()),
@@ -106,7 +106,7 @@ fn row(node: &NodeReport) -> [String; 8] {
     };
     [
         node.name.clone(),
-        if node.ready { "yes" } else { "no" }.to_owned(),
+        if node.ready { paint.good("yes") } else { paint.bad("no") },
         or_dash(mode),
         or_dash(version),
         or_dash(Some(node.subnets.join(","))),
@@ -165,6 +165,6 @@ a     yes    fast  0.1.0          10.244.0.0/24  192.0.2.1  0        7
 b     yes    -     stock flannel  10.244.0.0/24  192.0.2.1  -        -
 c     no     -     -              10.244.0.0/24  192.0.2.1  0        7
 ";
-        assert_eq!(text(&ClusterReport { ready: false, nodes }), expected);
+        assert_eq!(text(&ClusterReport { ready: false, nodes }, Paint(false)), expected);
     }
 }

@@ -9,7 +9,7 @@ use clap::{Args, Subcommand};
 use flannel_common::mode::Mode;
 use flannel_host::duration;
 
-use super::{Answer, NoResult, Output, cluster::ClusterAccess, json};
+use super::{Answer, NoResult, PrintOptions, cluster::ClusterAccess, json};
 use crate::{
     cluster::progress::Progress,
     connectivity::{
@@ -45,8 +45,11 @@ pub struct TestOptions {
     /// one in force
     #[arg(long, value_name = "MODE,...", value_delimiter = ',', value_parser = OneOf::new(["kernel", "encap", "fast"], parse_mode), hide_possible_values = true)]
     modes: Vec<Mode>,
+    /// Nodes to test, by name; else all, which may be a hundred
+    #[arg(long, value_name = "NODE,...", value_delimiter = ',')]
+    nodes: Vec<String>,
     /// A TCP server outside the cluster that pods have to reach
-    #[arg(long, value_name = "HOST:PORT")]
+    #[arg(long, value_name = "HOST:PORT", value_parser = host_and_port)]
     outside: Option<String>,
     /// Image of the test pods, with this program; else that of the agents
     #[arg(long, value_name = "IMAGE")]
@@ -63,7 +66,7 @@ pub struct TestOptions {
     #[command(flatten)]
     access: ClusterAccess,
     #[command(flatten)]
-    output: Output,
+    print: PrintOptions,
 }
 
 /// The server in a test pod.
@@ -88,6 +91,13 @@ pub struct ProbeOptions {
     patience: Duration,
     /// KEY=KIND:ADDRESS
     targets: Vec<Target>,
+}
+
+/// Checks that there is a port, before pods are made that would find out.
+fn host_and_port(text: &str) -> Result<String, String> {
+    let is_port = |(host, port): (&str, &str)| !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0);
+    let is_valid = text.rsplit_once(':').is_some_and(is_port);
+    is_valid.then(|| text.to_owned()).ok_or_else(|| "expected HOST:PORT, such as example.com:443".to_owned())
 }
 
 fn parse_mode(text: &str) -> Result<Mode, String> {
@@ -117,6 +127,7 @@ async fn test(options: &TestOptions) -> anyhow::Result<Answer> {
     }
     let settings = TestSettings {
         agents: options.access.pods(),
+        nodes: options.nodes.clone(),
         image: options.image.clone(),
         port: options.port,
         modes: options.modes.iter().map(ToString::to_string).collect(),
@@ -127,6 +138,6 @@ async fn test(options: &TestOptions) -> anyhow::Result<Answer> {
     let mut progress = Progress::new();
     let report = run_test(&client, &settings, &mut progress).await?;
     drop(progress);
-    let text = if options.output.is_json() { json(&report) } else { text::text(&report) };
+    let text = options.print.print(&report, |paint| text::text(&report, paint));
     Ok(Answer { text, code: u8::from(!report.ok) })
 }

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fmt::Write as _};
 
 use crate::{
-    cli::{count, table},
+    cli::{color::Paint, count, table},
     connectivity::{
         plan::{Check, PairCheck},
         run::{ModeRun, TestReport, failure},
@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// The report, as the command prints it.
-pub(super) fn text(report: &TestReport) -> String {
+pub(super) fn text(report: &TestReport, paint: Paint) -> String {
     let mut out = String::new();
     // Writing to a string cannot fail.
     let _ = writeln!(out, "image: {}", report.image);
@@ -19,20 +19,20 @@ pub(super) fn text(report: &TestReport) -> String {
         let _ = writeln!(out, "left out: {line}");
     }
     for run in &report.runs {
-        push_run(&mut out, run, &report.nodes);
+        push_run(&mut out, run, &report.nodes, paint);
     }
     for explanation in &report.explanations {
-        let _ = write!(out, "\nFAIL {}\n{}", explanation.failure, indented(&explanation.text));
+        let _ = write!(out, "\n{} {}\n{}", paint.bad("FAIL"), explanation.failure, indented(&explanation.text));
     }
     for line in &report.left_behind {
-        let _ = writeln!(out, "\nleft behind: {line}");
+        let _ = writeln!(out, "\n{}", paint.bad(&format!("left behind: {line}")));
     }
     let checks = || report.runs.iter().flat_map(|run| &run.checks);
     let (all, failed) = (checks().count(), checks().filter(|check| !check.ok).count());
     let sum = if failed == 0 {
-        format!("all of {} passed", count(number(all), "check", "checks"))
+        paint.good(&format!("all of {} passed", count(number(all), "check", "checks")))
     } else {
-        format!("{failed} of {} failed", count(number(all), "check", "checks"))
+        paint.bad(&format!("{failed} of {} failed", count(number(all), "check", "checks")))
     };
     let _ = writeln!(out, "\n{sum}");
     out
@@ -42,8 +42,8 @@ fn number(count: usize) -> u64 {
     u64::try_from(count).unwrap_or(u64::MAX)
 }
 
-fn push_run(out: &mut String, run: &ModeRun, nodes: &[String]) {
-    let _ = writeln!(out, "\nmode {}", run.mode);
+fn push_run(out: &mut String, run: &ModeRun, nodes: &[String], paint: Paint) {
+    let _ = writeln!(out, "\n{}", paint.head(&format!("mode {}", run.mode)));
     for note in &run.notes {
         let _ = writeln!(out, "note: {note}");
     }
@@ -54,8 +54,9 @@ fn push_run(out: &mut String, run: &ModeRun, nodes: &[String]) {
     for ((check, family), pairs) in groups {
         let family = family.map(|family| format!(", {family}")).unwrap_or_default();
         let failed = pairs.iter().filter(|pair| !pair.ok).count();
-        let sum = if failed == 0 { "ok".to_owned() } else { format!("{failed} of {} FAILED", pairs.len()) };
-        let _ = write!(out, "\n{}{family}: {sum}\n{}", check.title(), matrix(&pairs, nodes));
+        let sum =
+            if failed == 0 { paint.good("ok") } else { paint.bad(&format!("{failed} of {} FAILED", pairs.len())) };
+        let _ = write!(out, "\n{}{family}: {sum}\n{}", check.title(), matrix(&pairs, nodes, paint));
     }
     let failures: Vec<String> = run.checks.iter().filter(|check| !check.ok).map(failure).collect();
     if !failures.is_empty() {
@@ -67,7 +68,7 @@ fn push_run(out: &mut String, run: &ModeRun, nodes: &[String]) {
 }
 
 /// A line for each node that sends, and a column for each that answers, by their numbers.
-fn matrix(pairs: &[&PairCheck], nodes: &[String]) -> String {
+fn matrix(pairs: &[&PairCheck], nodes: &[String], paint: Paint) -> String {
     let is_outward = pairs.iter().all(|pair| pair.pair.1.is_none());
     let columns = if is_outward { 1 } else { nodes.len() };
     let mut header = vec![String::new()];
@@ -83,7 +84,8 @@ fn matrix(pairs: &[&PairCheck], nodes: &[String]) -> String {
     for pair in pairs {
         let (from, to) = (pair.pair.0, pair.pair.1.unwrap_or_default());
         if let Some(place) = rows.get_mut(from).and_then(|row| row.get_mut(to + 1)) {
-            *place = cell(pair);
+            let cell = cell(pair);
+            *place = if pair.ok { paint.good(&cell) } else { paint.bad(&cell) };
         }
     }
     table::render_rows(&header, &rows)
@@ -165,6 +167,6 @@ failures in mode fast:
 
 1 of 8 checks failed
 ";
-        assert_eq!(text(&report), expected);
+        assert_eq!(text(&report, Paint(false)), expected);
     }
 }

@@ -4,8 +4,8 @@
 //! It takes the events at intervals; nothing wakes it. What it cannot write holds it up, and then
 //! its lease: a reader that stands still ends the sampling, not the node.
 
+mod names;
 mod options;
-mod pods;
 mod sink;
 
 use std::{
@@ -16,13 +16,10 @@ use std::{
 use anyhow::Context as _;
 use flannel_common::monitor::Missed;
 use flannel_host::signals::Stop;
-use tokio::{
-    sync::watch::Receiver,
-    time::{MissedTickBehavior, interval},
-};
+use tokio::time::{MissedTickBehavior, interval};
 
 pub(super) use self::options::MonitorOptions;
-use self::{pods::PodNames, sink::Sink};
+use self::{names::FollowedNames, sink::Sink};
 use crate::{
     datapath::{PinRoot, clock, monitor::MonitorMaps},
     monitor::Seen,
@@ -44,8 +41,8 @@ pub(super) async fn run(options: &MonitorOptions) -> anyhow::Result<String> {
     let pins = options.pins();
     let maps = MonitorMaps::claim(&pins)?;
     let sink = Sink::open(options)?;
-    let pods = pods::follow(options.state_dir().to_owned()).await;
-    let mut watch = Watch { options, pins, maps, sink, pods, shown: 0 };
+    let names = FollowedNames::follow(options.state_dir().to_owned()).await;
+    let mut watch = Watch { options, pins, maps, sink, names, shown: 0 };
     watch.maps.start(&options.wanted())?;
     print("monitoring; Ctrl-C ends it");
     let ended = tokio::select! {
@@ -66,7 +63,7 @@ struct Watch<'a> {
     pins: PinRoot,
     maps: MonitorMaps,
     sink: Sink,
-    pods: Receiver<PodNames>,
+    names: FollowedNames,
     shown: u64,
 }
 
@@ -95,8 +92,12 @@ impl Watch<'_> {
 
     /// Shows the packets sampled so far. Returns true if that is as many as were asked for.
     fn drain(&mut self) -> anyhow::Result<bool> {
-        if self.pods.has_changed().unwrap_or_default() {
-            self.sink.name_pods(self.pods.borrow_and_update().clone());
+        let FollowedNames { pods, services } = &mut self.names;
+        if pods.has_changed().unwrap_or_default() {
+            self.sink.name_pods(pods.borrow_and_update().clone());
+        }
+        if services.has_changed().unwrap_or_default() {
+            self.sink.name_services(services.borrow_and_update().clone());
         }
         let epoch = clock::monotonic_epoch();
         let snaplen = self.options.snaplen();

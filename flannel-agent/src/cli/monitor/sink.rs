@@ -44,6 +44,11 @@ impl Sink {
         self.names.pods = pods;
     }
 
+    /// Sets the names of Services, by address.
+    pub(super) fn name_services(&mut self, services: BTreeMap<IpAddr, String>) {
+        self.names.services = services;
+    }
+
     /// Writes one packet.
     pub(super) fn write(&mut self, seen: &Seen<'_>, epoch: Duration) -> io::Result<()> {
         let names = &mut self.names;

@@ -71,6 +71,14 @@ pub(super) fn services(tool: &str, text: &str, address: IpAddr, transport: Trans
     Some(found)
 }
 
+/// The names of all Services, by address.
+pub(super) fn names(text: &str) -> Vec<(IpAddr, String)> {
+    let tables = tables(text);
+    let rules = ["nat", "filter"].into_iter().filter_map(|table| tables.get(&(table, SERVICES))).flatten();
+    let named = |rule: &Words<'_>| Some((option(rule, "-d").and_then(net)?.addr(), name(rule)?));
+    rules.filter_map(named).collect()
+}
+
 fn is_for(rule: &Words<'_>, address: IpAddr, transport: Transport) -> bool {
     let network = option(rule, "-d").and_then(net);
     network.is_some_and(|network| network.contains(&address) && network.prefix_len() == network.max_prefix_len())

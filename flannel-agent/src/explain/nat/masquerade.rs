@@ -109,7 +109,7 @@ fn matches(rule: &Words<'_>, packet: Leaving<'_>) -> Option<bool> {
             }
             "-s" => net(words.next()?)?.contains(&packet.source),
             "-d" => net(words.next()?)?.contains(&packet.destination),
-            "-o" => words.next()? == packet.device?,
+            "-o" => is_device(words.next()?, packet.device?),
             // The mark is zero.
             "--mark" => {
                 let (value, mask) = words.next()?.split_once('/')?;
@@ -117,19 +117,25 @@ fn matches(rule: &Words<'_>, packet: Leaving<'_>) -> Option<bool> {
             }
             "-m" => match words.next()? {
                 "comment" | "mark" => continue,
-                _ => return None,
+                _ => return (!fits).then_some(false),
             },
             "--comment" => {
                 words.next()?;
                 continue;
             }
             "-j" => return Some(fits),
-            _ => return None,
+            // Whatever it says: one condition that does not fit is enough.
+            _ => return (!fits).then_some(false),
         };
         fits &= fitting != negated;
         negated = false;
     }
     Some(fits)
+}
+
+/// `eth+` stands for all names that begin with `eth`.
+fn is_device(pattern: &str, name: &str) -> bool {
+    pattern.strip_suffix('+').map_or(pattern == name, |start| name.starts_with(start))
 }
 
 fn number(text: &str) -> Option<u32> {

@@ -8,13 +8,17 @@ mod iptables;
 mod masquerade;
 mod nftables;
 
-use std::net::{IpAddr, SocketAddr};
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, SocketAddr},
+    path::Path,
+};
 
 use flannel_host::family::Family;
 
 pub(super) use self::masquerade::MasqueradeAnswer;
 use super::question::{Question, Transport};
-use crate::rules::tool;
+use crate::rules::tool::{self, ToolError};
 
 /// The listings of one family, or why there are none.
 #[derive(Clone, Debug, Default)]
@@ -65,6 +69,32 @@ pub(super) struct Service {
 type Found = Vec<Service>;
 
 impl NatRules {
+    /// The listing of a table; `None` if there is no such table.
+    async fn listed(&mut self, nft: &Path, args: &[&str]) -> Option<String> {
+        match tool::run(nft, args, "").await {
+            Ok(text) => Some(text),
+            Err(ToolError::Refused { message, .. }) if message.contains("No such file or directory") => None,
+            Err(error) => {
+                self.errors.push(error.to_string());
+                None
+            }
+        }
+    }
+
+    /// Adds the dump of a tool, if that is installed.
+    async fn save(&mut self, name: String) {
+        let Some(path) = tool::find(&name) else { return };
+        match tool::run(&path, &[], "").await {
+            Ok(text) => self.saved.push((name, text)),
+            Err(error) => self.errors.push(error.to_string()),
+        }
+    }
+
+    /// Returns true if some rules could not be read.
+    pub(super) fn is_incomplete(&self) -> bool {
+        !self.errors.is_empty()
+    }
+
     /// Returns the Service that the packet is for.
     pub(super) fn service(&self, question: &Question) -> ServiceAnswer {
         let (destination, transport) = (question.destination, question.transport);
@@ -76,6 +106,13 @@ impl NatRules {
             None if self.errors.is_empty() => ServiceAnswer::NoProxy,
             None => ServiceAnswer::Unknown(self.errors.join("; ")),
         }
+    }
+
+    /// Returns the names of all Services, without their ports, by address.
+    pub(super) fn service_names(&self) -> BTreeMap<IpAddr, String> {
+        let saved = self.saved.iter().flat_map(|(_, text)| iptables::names(text));
+        let listed = self.proxy_table.iter().flat_map(|text| nftables::names(text));
+        saved.chain(listed).filter_map(|(address, name)| Some((address, without_port(&name)?))).collect()
     }
 
     /// Returns what happens to the source of a packet that leaves by `device`.
@@ -97,6 +134,12 @@ impl NatRules {
                 }
             })
     }
+}
+
+/// `default/web` of `default/web:http` and of `default/web/tcp/http`.
+fn without_port(name: &str) -> Option<String> {
+    let mut parts = name.split(['/', ':']);
+    Some(format!("{}/{}", parts.next()?, parts.next()?))
 }
 
 fn choose(found: &[Service], port: Option<u16>, transport: Transport) -> ServiceAnswer {
@@ -123,27 +166,20 @@ pub(super) async fn read(family: Family) -> NatRules {
         Family::V4 => ("ip", "iptables"),
         Family::V6 => ("ip6", "ip6tables"),
     };
-    if let Some(nft) = tool::find("nft") {
-        // A table that does not exist is refused, and that is no error here.
-        rules.proxy_table = tool::run(&nft, &["-j", "list", "table", nft_family, "kube-proxy"], "").await.ok();
+    let nft = tool::find("nft");
+    if let Some(nft) = &nft {
+        rules.proxy_table = rules.listed(nft, &["-j", "list", "table", nft_family, "kube-proxy"]).await;
         let table = crate::traffic::nft_table(family);
-        rules.flannel_table = tool::run(&nft, &["-s", "list", "table", nft_family, table], "").await.ok();
+        rules.flannel_table = rules.listed(nft, &["-s", "list", "table", nft_family, table]).await;
     }
     for variant in ["nft", "legacy"] {
-        let name = format!("{save}-{variant}-save");
-        let Some(path) = tool::find(&name) else { continue };
-        match tool::run(&path, &[], "").await {
-            Ok(text) => rules.saved.push((name, text)),
-            Err(error) => rules.errors.push(error.to_string()),
-        }
+        rules.save(format!("{save}-{variant}-save")).await;
     }
-    if rules.saved.is_empty()
-        && let Some(path) = tool::find(&format!("{save}-save"))
-    {
-        match tool::run(&path, &[], "").await {
-            Ok(text) => rules.saved.push((format!("{save}-save"), text)),
-            Err(error) => rules.errors.push(error.to_string()),
-        }
+    if rules.saved.is_empty() {
+        rules.save(format!("{save}-save")).await;
+    }
+    if nft.is_none() && rules.saved.is_empty() && rules.errors.is_empty() {
+        rules.errors.push(format!("neither nft nor {save}-save is installed"));
     }
     rules
 }

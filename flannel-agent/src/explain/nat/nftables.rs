@@ -36,6 +36,21 @@ pub(super) fn services(text: &str, address: IpAddr, transport: Transport) -> Opt
     Some(found)
 }
 
+/// The names of all Services, by address.
+pub(super) fn names(text: &str) -> Vec<(IpAddr, String)> {
+    let Ok(listing) = serde_json::from_str::<Value>(text) else { return Vec::new() };
+    let objects = listing["nftables"].as_array().into_iter().flatten();
+    let maps =
+        objects.map(|object| &object["map"]).filter(|map| [WITH, WITHOUT].iter().any(|name| map["name"] == *name));
+    maps.flat_map(|map| map["elem"].as_array().into_iter().flatten()).filter_map(named).collect()
+}
+
+fn named(element: &Value) -> Option<(IpAddr, String)> {
+    let [key, verdict] = element.as_array()?.as_slice() else { return None };
+    let address = plain(key)["concat"].get(0)?.as_str()?.parse().ok()?;
+    Some((address, service_name(element, targets(verdict).into_iter().next().unwrap_or_default())?))
+}
+
 /// The port and the chain of an element for this address.
 fn leads(element: &Value, address: IpAddr, transport: Transport) -> Option<(u16, &str)> {
     let [key, verdict] = element.as_array()?.as_slice() else { return None };

@@ -25,8 +25,9 @@ pub(super) fn service(facts: &Snapshot) -> Option<Step> {
             return Some(Step::fail("service", text));
         }
         (Some(ServiceAnswer::Ports(ports)), None) => {
+            let other = if facts.question.dport.is_some() { ", and not at this port" } else { "" };
             let text = format!(
-                "{asked} is the address of a Service at {}, and not at this port: ask with --proto and --dport",
+                "{asked} is the address of a Service at {}{other}: ask with --proto and --dport",
                 ports.join(", ")
             );
             return Some(Step::warn("service", text));
@@ -71,6 +72,9 @@ fn translated(facts: &Snapshot, service: &Service, learned: Option<SocketAddr>) 
 pub(super) fn masquerade(facts: &Snapshot) -> Option<Step> {
     let (source, device) = (facts.question.source, facts.route_device.as_deref().unwrap_or("its device"));
     let text = match facts.masquerade.as_ref()? {
+        MasqueradeAnswer::Yes { rule } if rule.contains("-j SNAT") => {
+            format!("its source {source} is translated ({rule})")
+        }
         MasqueradeAnswer::Yes { rule } => {
             format!("it leaves with the address of {device} in place of {source} ({rule})")
         }

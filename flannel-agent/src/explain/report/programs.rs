@@ -28,7 +28,7 @@ pub(super) fn mode(facts: &Snapshot) -> Step {
     let mode = node.mode.mode();
     let age = facts.now_ns.saturating_sub(node.config.heartbeat_ns) / 1_000_000;
     let age = seconds(i64::try_from(age).unwrap_or(i64::MAX));
-    let text = format!("{mode}; the agent's last beat was {age} ago");
+    let text = format!("{mode}; the agent's last heartbeat was {age} ago");
     if !node.config.word.has(EntryState::VALID) {
         return Step::warn(
             "mode",

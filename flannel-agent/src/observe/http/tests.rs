@@ -10,11 +10,13 @@ use std::{
 use tokio::sync::watch;
 
 use super::*;
+use crate::wireguard::WireguardBook;
 use crate::{
     datapath::{
         PinRoot,
         policy::{Capability, ModeRequest},
     },
+    echo::EchoBook,
     observe::{
         connections::{LIMIT, LOCAL, PER_SOURCE, REMOTE, REQUEST_LIMIT},
         health::{Readiness, STALE},
@@ -37,7 +39,10 @@ fn parts(status: watch::Receiver<Status>) -> (Readiness, Metrics) {
     let readiness = Readiness::new(status, Pulse::start());
     let counts = Counts::new().expect("counts");
     let pins = PinRoot::new("/nonexistent".as_ref());
-    (readiness.clone(), Metrics::new(readiness, PeerBook::default(), counts, pins))
+    (
+        readiness.clone(),
+        Metrics::new(readiness, PeerBook::default(), EchoBook::default(), WireguardBook::default(), counts, pins),
+    )
 }
 
 fn start(address: SocketAddr, status: watch::Receiver<Status>) -> Result<HttpServer, BindError> {

@@ -35,15 +35,20 @@ metrics! {
     STORE_WATCHES counter "flannel_store_watches_total" [] "Watches begun or taken up again. Kubernetes ends each after some minutes.";
     STORE_FAILURES counter "flannel_store_failures_total" [] "Times the stream of changes could not be had, or broke off with an error.";
 
-    PEERS gauge "flannel_peers" ["family", "way"] "Peers by address family (ipv4, ipv6) and way, as in status: direct, tunnel, kernel, none.";
+    PEERS gauge "flannel_peers" ["family", "way"] "Peers by address family (ipv4, ipv6) and way, as in status: direct, tunnel, kernel, wireguard, none.";
     REJECTED_LEASES gauge "flannel_rejected_leases" [] "Leases of others that are not believed; status says why.";
-    LEASE_CONFLICTS gauge "flannel_lease_conflicts" ["kind"] "Leases refused because another node has their VTEP MAC (mac) or a part of their subnet (subnet); flannel_rejected_leases has them too.";
+    LEASE_CONFLICTS gauge "flannel_lease_conflicts" ["kind"] "Leases refused because another node has their VTEP MAC (mac), their WireGuard key (key) or a part of their subnet (subnet); flannel_rejected_leases has them too.";
+    ECHO_PEERS gauge "flannel_echo_peers" ["state"] "Peers by their answers to echo requests: answering; silent (it answered, and not to the last three); never (since the agent started); unknown (no reply yet, fewer than three requests lost). Absent with --peer-echo-interval=0, like all flannel_echo metrics.";
+    ECHO_REQUESTS counter "flannel_echo_requests_total" [] "Echo requests to peers.";
+    ECHO_LOST counter "flannel_echo_lost_total" [] "Those without a reply before the next request to the same peer, or that could not be sent.";
+    ECHO_ROUND_TRIP histogram "flannel_echo_round_trip_seconds" [] "Time from an echo request to its reply, of all peers.";
+    WIREGUARD_PEERS gauge "flannel_wireguard_peers" ["state"] "WireGuard peers by their last handshake, as the device said it 30 s ago at most: session (not older than 180 s), idle (older, and nothing was sent), unanswered (older or none, and packets were sent). Absent with another backend.";
     DEVICE_MTU gauge "flannel_device_mtu_bytes" ["device"] "MTU of each tunnel device.";
 
     RECONCILE_DURATION histogram "flannel_reconcile_duration_seconds" [] "Time one reconciliation took. A large cluster is worked in by several.";
     RECONCILE_ERRORS counter "flannel_reconcile_errors_total" [] "Reconciliations that did not go through; status has the reason.";
     DIRTY_ENTRIES gauge "flannel_dirty_entries" [] "Entries that kernel or maps refused; each is tried again.";
-    REPAIRS counter "flannel_repairs_total" ["object"] "Objects that others removed or changed, and the agent repaired: device, address, neighbour, fdb, nexthop, route, map, traffic_rules (once per check).";
+    REPAIRS counter "flannel_repairs_total" ["object"] "Objects that others removed or changed, and the agent repaired: device, address, neighbour, fdb, nexthop, wireguard_peer, route, map, traffic_rules (once per check).";
     TRAFFIC_RULES gauge "flannel_traffic_rules_in_place" [] "Whether masquerade, forward rules and blackhole route are as asked for; absent if none is.";
 
     MODE gauge "flannel_datapath_mode" ["mode"] "1 for the datapath mode in force: kernel, encap, fast.";

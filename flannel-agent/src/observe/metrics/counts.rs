@@ -7,11 +7,13 @@ use flannel_host::count::Count;
 use flannel_store::StoreCounts;
 use prometheus::{Histogram, HistogramOpts};
 
-use super::catalogue;
+use super::{catalogue, page::Metric};
 
 /// Seconds: one look at a node that is as it should be takes milliseconds, thousands of new peers
 /// take seconds.
-const BUCKETS: [f64; 14] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
+const ROUNDS: [f64; 14] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
+/// Seconds: from one switch to another continent.
+const ROUND_TRIPS: [f64; 11] = [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 2.5];
 
 /// The counts. Clones are the same counts.
 #[derive(Clone, Debug)]
@@ -20,6 +22,8 @@ pub struct Counts {
     pub store: StoreCounts,
     pub(super) rounds: Histogram,
     pub(super) errors: Count,
+    /// From an echo request to its reply.
+    pub echo_round_trips: Histogram,
     /// Of each listener.
     pub displaced: Displaced,
 }
@@ -38,10 +42,13 @@ pub struct Displaced {
 impl Counts {
     /// Nothing has happened yet.
     pub fn new() -> prometheus::Result<Self> {
-        let metric = catalogue::RECONCILE_DURATION;
-        let options = HistogramOpts::new(metric.name, metric.help).buckets(BUCKETS.to_vec());
-        let rounds = Histogram::with_opts(options)?;
-        Ok(Self { store: StoreCounts::default(), rounds, errors: Count::default(), displaced: Displaced::default() })
+        Ok(Self {
+            store: StoreCounts::default(),
+            rounds: histogram(catalogue::RECONCILE_DURATION, &ROUNDS)?,
+            errors: Count::default(),
+            echo_round_trips: histogram(catalogue::ECHO_ROUND_TRIP, &ROUND_TRIPS)?,
+            displaced: Displaced::default(),
+        })
     }
 
     /// One reconciliation took this long, and went through or not.
@@ -51,4 +58,8 @@ impl Counts {
             self.errors.add();
         }
     }
+}
+
+fn histogram(metric: Metric, buckets: &[f64]) -> prometheus::Result<Histogram> {
+    Histogram::with_opts(HistogramOpts::new(metric.name, metric.help).buckets(buckets.to_vec()))
 }

@@ -12,11 +12,13 @@
 pub mod catalogue;
 mod counts;
 mod datapath;
+mod echo;
 mod flows;
 mod node;
 mod page;
 #[cfg(test)]
 mod tests;
+mod wireguard;
 
 use std::{
     sync::Arc,
@@ -30,7 +32,9 @@ use tokio::{sync::Mutex, task::spawn_blocking};
 pub(in crate::observe) use self::page::MEDIA_TYPE;
 pub use self::{counts::Counts, page::Metric};
 use self::{flows::FlowCount, page::Page};
-use crate::{datapath::PinRoot, observe::health::Readiness, reconcile::PeerBook};
+use crate::{
+    datapath::PinRoot, echo::EchoBook, observe::health::Readiness, reconcile::PeerBook, wireguard::WireguardBook,
+};
 
 /// An answer serves this long.
 const FRESH: Duration = Duration::from_secs(1);
@@ -40,6 +44,8 @@ const FRESH: Duration = Duration::from_secs(1);
 struct Sources {
     readiness: Readiness,
     book: PeerBook,
+    echoes: EchoBook,
+    wireguard: WireguardBook,
     counts: Counts,
     pins: PinRoot,
     flows: FlowCount,
@@ -55,9 +61,16 @@ pub struct Metrics {
 
 impl Metrics {
     /// Out of these. Nothing is read yet.
-    pub fn new(readiness: Readiness, book: PeerBook, counts: Counts, pins: PinRoot) -> Self {
+    pub fn new(
+        readiness: Readiness,
+        book: PeerBook,
+        echoes: EchoBook,
+        wireguard: WireguardBook,
+        counts: Counts,
+        pins: PinRoot,
+    ) -> Self {
         let (flows, process) = (FlowCount::default(), ProcessCollector::for_self());
-        let sources = Sources { readiness, book, counts, pins, flows, process };
+        let sources = Sources { readiness, book, echoes, wireguard, counts, pins, flows, process };
         Self { sources: Arc::new(sources), last: Arc::default() }
     }
 
@@ -89,6 +102,8 @@ impl Sources {
     fn text(&self) -> Option<Vec<u8>> {
         let mut page = Page::default();
         node::write(&mut page, &self.readiness, &self.book, &self.counts);
+        echo::write(&mut page, self.echoes.counts(), &self.counts);
+        wireguard::write(&mut page, &self.wireguard.states());
         datapath::write(&mut page, &self.pins);
         if !self.is_in_mode_fast() {
             self.flows.forget();

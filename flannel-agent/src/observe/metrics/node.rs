@@ -6,7 +6,7 @@ use prometheus::core::Collector as _;
 use super::{
     catalogue as metric,
     counts::{Counts, Displaced},
-    page::{Page, number},
+    page::{Page, length, number},
 };
 use crate::{
     backend::Way,
@@ -45,7 +45,7 @@ fn status(page: &mut Page, status: &Status) {
     let (wanted, source) = (&status.mode.wanted, status.mode.source.name());
     page.list(metric::WANTED_MODE, MODES.map(|mode| ([mode, source], f64::from(u8::from(mode == wanted)))));
     page.value(metric::REJECTED_LEASES, number(status.rejected_total));
-    let conflicts = [("mac", status.conflicts.mac), ("subnet", status.conflicts.subnet)];
+    let conflicts = [("mac", status.conflicts.mac), ("key", status.conflicts.key), ("subnet", status.conflicts.subnet)];
     page.list(metric::LEASE_CONFLICTS, conflicts.map(|(kind, count)| ([kind], length(count))));
     page.value(metric::DIRTY_ENTRIES, number(status.dirty_total));
     page.list(metric::DEVICE_MTU, status.devices.iter().map(|device| ([&device.name], f64::from(device.mtu))));
@@ -114,13 +114,14 @@ fn pods(page: &mut Page, fast: &FastStatus) {
 }
 
 fn repairs(page: &mut Page, repairs: Repairs, rules: Option<u64>) {
-    let Repairs { devices, addresses, neighbours, fdb, nexthops, routes, maps } = repairs;
+    let Repairs { devices, addresses, neighbours, fdb, nexthops, wireguard, routes, maps } = repairs;
     let objects = [
         ("device", devices),
         ("address", addresses),
         ("neighbour", neighbours),
         ("fdb", fdb),
         ("nexthop", nexthops),
+        ("wireguard_peer", wireguard),
         ("route", routes),
         ("map", maps),
         ("traffic_rules", rules.unwrap_or(0)),
@@ -156,8 +157,4 @@ fn counts(page: &mut Page, counts: &Counts) {
     let listeners = [("health", health), ("metrics", metrics), ("status", status)];
     page.list(metric::DISPLACED, listeners.map(|(name, count)| ([name], number(count.get()))));
     counts.rounds.collect().into_iter().for_each(|family| page.add(family));
-}
-
-fn length(length: usize) -> f64 {
-    number(u64::try_from(length).unwrap_or(u64::MAX))
 }

@@ -116,3 +116,8 @@ fn sample<L: AsRef<str>>(metric: Metric, labels: &[L], value: f64) -> Sample {
 pub(super) const fn number(value: u64) -> f64 {
     value as f64
 }
+
+/// A number of things.
+pub(super) fn length(length: usize) -> f64 {
+    number(u64::try_from(length).unwrap_or(u64::MAX))
+}

@@ -1,6 +1,9 @@
 //! That the page has what the catalogue promises, and nothing else.
 
-use std::{collections::BTreeSet, time::SystemTime};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::SystemTime,
+};
 
 use flannel_common::{program::Program, reason::Reason, stats::Counter};
 use flannel_host::family::Family;
@@ -12,7 +15,11 @@ use super::{
     flows::Tally,
     *,
 };
-use crate::observe::{pulse::Pulse, status::Status};
+use crate::{
+    echo::{EchoCounts, status::EchoState},
+    observe::{pulse::Pulse, status::Status},
+    wireguard::PeerState,
+};
 
 /// A node with everything.
 fn status() -> Status {
@@ -47,6 +54,7 @@ fn page(status: Status) -> String {
     let (_publish, status) = watch::channel(status);
     let (mut page, counts) = (Page::default(), Counts::new().expect("counts"));
     counts.reconciled(Duration::from_millis(20), false);
+    counts.echo_round_trips.observe(0.0004);
     node::write(&mut page, &Readiness::new(status, Pulse::start()), &PeerBook::default(), &counts);
     let counter = |packets| Counter { packets, bytes: packets * 100 };
     let counted = Counted {
@@ -61,6 +69,9 @@ fn page(status: Status) -> String {
         capacities: vec![(Family::V6, 1000)],
     };
     counted.write(&mut page);
+    let states = BTreeMap::from([(EchoState::Answering, 2), (EchoState::Silent, 1)]);
+    echo::write(&mut page, Some(EchoCounts { states, requests: 40, lost: 6 }), &counts);
+    wireguard::write(&mut page, &BTreeMap::from([(PeerState::Unanswered, 2)]));
     page.boolean(catalogue::DATAPATH_READABLE, true);
     runs(&mut page, &[Run { program: "to_pod", count: 2, time: Duration::from_micros(3) }]);
     let flows = FlowCount::default();
@@ -109,6 +120,13 @@ fn samples_are_what_they_should_be() {
         "flannel_datapath_wanted_mode{mode=\"encap\",source=\"flag\"} 1",
         "flannel_lease_expires_timestamp_seconds 1700000000",
         "flannel_lease_info{subnet=\"10.5.1.0/24\",ipv6_subnet=\"fd00::/64\",public_ip=\"192.0.2.1\",public_ipv6=\"2001:db8::1\"} 1",
+        "flannel_echo_peers{state=\"silent\"} 1",
+        "flannel_echo_peers{state=\"never\"} 0",
+        "flannel_wireguard_peers{state=\"session\"} 0",
+        "flannel_wireguard_peers{state=\"unanswered\"} 2",
+        "flannel_echo_requests_total 40",
+        "flannel_echo_lost_total 6",
+        "flannel_echo_round_trip_seconds_bucket{le=\"0.0005\"} 1",
         "flannel_peers{family=\"ipv6\",way=\"tunnel\"} 0",
         "flannel_rejected_leases 99980",
         "flannel_lease_conflicts{kind=\"mac\"} 2",

@@ -183,12 +183,13 @@ impl Peers {
         for PeerWay { peer, .. } in before {
             book.remove(&peer.subnet);
             self.addresses.remove(&(peer.public_ip, peer.subnet));
-            if let Some(vtep) = peer.vtep {
+            if let Some(vtep) = peer.vtep() {
                 self.macs.remove(&(vtep.mac, peer.subnet));
             }
         }
         for way in ways {
-            let Peer { subnet, public_ip, vtep, .. } = way.peer;
+            let Peer { subnet, public_ip, .. } = way.peer;
+            let vtep = way.peer.vtep();
             self.addresses.insert((public_ip, subnet));
             self.macs.extend(vtep.map(|vtep| (vtep.mac, subnet)));
             book.insert(way);
@@ -216,7 +217,7 @@ impl Peers {
         };
         let address = peer.public_ip;
         let by_address = self.addresses.range((address, lowest)..).take_while(move |(other, _)| *other == address);
-        let by_mac = peer.vtep.into_iter().flat_map(move |vtep| {
+        let by_mac = peer.vtep().into_iter().flat_map(move |vtep| {
             self.macs
                 .range((vtep.mac, lowest)..)
                 .take_while(move |(other, _)| *other == vtep.mac)

@@ -9,14 +9,21 @@ use super::super::{
     KEYS,
     backend::{self, COMMON_KEYS, DEFAULT_PORT, DEFAULT_VNI, VXLAN_KEYS, WINDOWS_KEYS},
     family::Limits,
+    wireguard::WIREGUARD_KEYS,
 };
 
-/// The rows of the table of keys: keys, default, meaning.
+/// The rows of the table of keys: keys, default, meaning. The keys of wireguard have a table of
+/// their own.
 fn rows() -> Vec<[String; 3]> {
+    rows_below("## Network configuration")
+}
+
+fn rows_below(heading: &str) -> Vec<[String; 3]> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/reference/configuration.md");
     let page = fs::read_to_string(path).expect("the page");
-    let (_, section) = page.split_once("\n## Network configuration\n").expect("the section");
-    let lines = section.lines().take_while(|line| !line.starts_with("## ")).filter(|line| line.starts_with("| `"));
+    let (_, section) = page.split_once(&format!("\n{heading}\n")).expect("the section");
+    let ends = |line: &str| line.starts_with("## ") || line == "### wireguard";
+    let lines = section.lines().take_while(|line| !ends(line)).filter(|line| line.starts_with("| `"));
     lines.map(cells).collect()
 }
 
@@ -43,6 +50,13 @@ fn every_key_has_a_row() {
     let named: Vec<_> = rows.iter().flat_map(|[cell, ..]| keys(cell)).collect();
     assert_eq!(named.iter().map(|key| (*key).to_owned()).collect::<BTreeSet<_>>(), known);
     assert_eq!(named.len(), known.len(), "a key twice: {named:?}");
+}
+
+#[test]
+fn every_key_of_wireguard_has_a_row() {
+    let rows = rows_below("### wireguard");
+    let named: Vec<_> = rows.iter().flat_map(|[cell, ..]| keys(cell)).collect();
+    assert_eq!(named, [WIREGUARD_KEYS, &["Datapath"]].concat());
 }
 
 #[test]

@@ -6,10 +6,10 @@ use serde_json::Value;
 
 const PEER: &str = "10.244.9.0/24";
 
-/// A node with the subnet 10.244.5.0/24, one peer, and packets counted on the way to it.
+/// A node with the subnet 10.244.85.0/24, one peer, and packets counted on the way to it.
 fn node() -> Result<(TwoNodes, Agent)> {
     let pair = TwoNodes::new("maps", VXLAN)?;
-    let own = StockNode::vxlan(5, "192.168.1.11", "02:00:00:00:00:05");
+    let own = StockNode::vxlan(85, "192.168.1.11", "02:00:00:00:00:05");
     pair.etcd.put(&own.key(), &own.value(), None)?;
     StockNode::vxlan(9, "192.168.1.12", "02:00:00:00:00:09").put(&pair.etcd)?;
     let agent = pair.a.ready_agent(pair.options()?)?;

@@ -11,7 +11,7 @@ fn binary() -> Result<String> {
 #[test]
 fn a_living_agent_is_shown_with_lease_store_device_and_peers() -> Result<()> {
     let pair = TwoNodes::new("alive", VXLAN)?;
-    let own = StockNode::vxlan(5, "192.168.1.11", "02:00:00:00:00:05");
+    let own = StockNode::vxlan(85, "192.168.1.11", "02:00:00:00:00:05");
     pair.etcd.put(&own.key(), &own.value(), None)?;
     StockNode::vxlan(9, "192.168.1.99", "02:00:00:00:00:09").put(&pair.etcd)?;
     pair.etcd.put("/coreos.com/network/subnets/nonsense", "{}", None)?;
@@ -23,13 +23,13 @@ fn a_living_agent_is_shown_with_lease_store_device_and_peers() -> Result<()> {
         format!("agent      {} (process {pid}), running\n", env!("CARGO_PKG_VERSION")),
         "ready      yes\n".to_owned(),
         "mode       fast (default), attached by tcx\n".to_owned(),
-        "lease      10.244.5.0/24 at 192.168.1.11, reserved\n".to_owned(),
+        "lease      10.244.85.0/24 at 192.168.1.11, reserved\n".to_owned(),
         "store      http://192.168.1.12:2379, in sync for ".to_owned(),
         "interface  eth0 192.168.1.11, reached at 192.168.1.11\n".to_owned(),
         "ready      yes\nproblems   1 refused lease\n".to_owned(),
-        "peers      1 (1 tunnel)\n\nrefused lease: ".to_owned(),
-        "\n\nSUBNET         PUBLIC-IP     VTEP-MAC           WAY     WHY\n".to_owned(),
-        "10.244.9.0/24  192.168.1.99  02:00:00:00:00:09  tunnel\n".to_owned(),
+        "peers      1 (1 tunnel)\necho       no requests\n\nrefused lease: ".to_owned(),
+        "\n\nSUBNET         PUBLIC-IP     VTEP-MAC           WAY     ECHO  WHY\n".to_owned(),
+        "10.244.9.0/24  192.168.1.99  02:00:00:00:00:09  tunnel  -\n".to_owned(),
         "refused lease: lease \"nonsense\": malformed key: ".to_owned(),
     ] {
         assert!(text.contains(&line), "{line:?} in:\n{text}");

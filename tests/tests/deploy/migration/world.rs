@@ -42,9 +42,9 @@ impl World {
         // As on a node of Kubernetes. Where no other rule needs conntrack, it ends with the last of
         // flannel's, and with it what it translates; and stock empties its chains when it starts.
         ServiceRules::install(&net.a, Backend::Nftables, Family::V4.pods())?;
-        let far = flanneld(&net.c, 3, "192.168.2.13")?;
-        let mover = flanneld(&net.b, 2, "192.168.1.12")?;
-        let stock = flanneld(&net.a, 1, "192.168.1.11")?;
+        let far = flanneld(&net.c, 103, "192.168.2.13")?;
+        let mover = flanneld(&net.b, 102, "192.168.1.12")?;
+        let stock = flanneld(&net.a, 101, "192.168.1.11")?;
         let pods = [net.a.add_pod("p1")?, net.b.add_pod("p1")?, net.c.add_pod("p1")?];
         let world = Self { stock, mover, far, pods, nodes: net };
         // The agent that started first does not know the later ones.

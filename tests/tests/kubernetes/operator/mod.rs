@@ -1,6 +1,7 @@
 //! The commands on a whole cluster, run outside of it with the administrator's kubeconfig.
 
 pub(crate) mod connectivity;
+pub(crate) mod pictures;
 mod rights;
 
 use std::{
@@ -100,14 +101,14 @@ pub(crate) fn the_cluster_s_status_waits_for_an_agent(cluster: &Kubernetes) -> R
 
 pub(crate) fn one_archive_has_those_of_all_nodes(cluster: &Kubernetes) -> Result<()> {
     let host = &cluster.outside;
-    let output = "--output=/tmp/cluster.tar.gz";
+    let output = "--output=/run/cluster.tar.gz";
     let said = operator(cluster, &["cluster", "bugtool", output])?.run()?.stdout;
-    ensure!(said == "wrote /tmp/cluster.tar.gz with the archives of 3 nodes\n", "{said}");
-    let names = host.run(["tar", "-tzf", "/tmp/cluster.tar.gz"])?.stdout;
+    ensure!(said == "wrote /run/cluster.tar.gz with the archives of 3 nodes\n", "{said}");
+    let names = host.run(["tar", "-tzf", "/run/cluster.tar.gz"])?.stdout;
     for name in ["cluster-status.txt", "cluster-status.json", "nodes/n1.tar.gz", "nodes/n3.tar.gz", "errors.txt"] {
         ensure!(names.lines().any(|line| line.ends_with(&format!("/{name}"))), "{name}: {names}");
     }
-    let inner = "tar -xzOf /tmp/cluster.tar.gz --wildcards '*/nodes/n2.tar.gz' | tar -tzf -";
+    let inner = "tar -xzOf /run/cluster.tar.gz --wildcards '*/nodes/n2.tar.gz' | tar -tzf -";
     let inner = host.run(["sh", "-c", inner])?.stdout;
     ensure!(inner.contains("/status.json") && inner.contains("/maps.json"), "{inner}");
     // By standard output, of nodes that have no such program.
@@ -120,7 +121,7 @@ pub(crate) fn one_archive_has_those_of_all_nodes(cluster: &Kubernetes) -> Result
     for name in ["n1: ", "n2: ", "n3: "] {
         ensure!(errors.lines().any(|line| line.starts_with(name)), "{errors}");
     }
-    host.run(["rm", "/tmp/cluster.tar.gz"])?;
+    host.run(["rm", "/run/cluster.tar.gz"])?;
     Ok(())
 }
 

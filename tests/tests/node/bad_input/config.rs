@@ -23,8 +23,8 @@ fn a_configuration_that_asks_for_what_is_not_built_ends_the_agent() -> Result<()
             "Backend.Type \"vxlann\" in the network configuration is unknown; write \"vxlan\"",
         ),
         (
-            r#"{"Network":"10.244.0.0/16","Backend":{"Type":"wireguard"}}"#,
-            "Backend.Type wireguard in the network configuration is not built yet; write \"Type\": \"vxlan\"",
+            r#"{"Network":"10.244.0.0/16","Backend":{"Type":"ipsec"}}"#,
+            "Backend.Type ipsec in the network configuration is not built yet; write \"Type\": \"wireguard\"",
         ),
         (
             r#"{"Network":"10.244.0.0/16"}"#,

@@ -115,6 +115,18 @@ fn a_service_of_nftables_is_followed_to_its_endpoints() {
 }
 
 #[test]
+fn services_have_their_names_by_address() {
+    let saved = saved().service_names();
+    for (address, name) in [("10.96.0.1", "default/web"), ("203.0.113.7", "default/web"), ("10.96.0.2", "default/none")]
+    {
+        assert_eq!(saved.get(&ip(address)).map(String::as_str), Some(name), "{address}");
+    }
+    let listed = listed().service_names();
+    assert_eq!(listed.get(&ip("10.96.0.10")).map(String::as_str), Some("kube-system/kube-dns"));
+    assert!(NatRules::default().service_names().is_empty());
+}
+
+#[test]
 fn without_rules_of_kube_proxy_nothing_is_known() {
     let none = NatRules::default();
     assert_eq!(ask(&none, "10.96.0.1", Transport::Tcp, None), ServiceAnswer::NoProxy);

@@ -1,0 +1,184 @@
+//! The answers of all peers, for any reader.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+    net::IpAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use super::{
+    address,
+    history::History,
+    status::{EchoState, EchoStatus, PeerEchoStatus},
+};
+use crate::backend::PeerWay;
+
+/// The histories of all peers. Clones share one book.
+#[derive(Clone, Debug, Default)]
+pub struct EchoBook(Arc<Mutex<Pages>>);
+
+#[derive(Debug, Default)]
+struct Pages {
+    status: EchoStatus,
+    peers: BTreeMap<IpAddr, History>,
+    states: BTreeMap<EchoState, usize>,
+    requests: u64,
+    lost: u64,
+}
+
+/// The numbers over all peers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EchoCounts {
+    /// Peers by state; absent for none.
+    pub states: BTreeMap<EchoState, usize>,
+    /// Requests so far.
+    pub requests: u64,
+    /// Those without a reply.
+    pub lost: u64,
+}
+
+impl EchoBook {
+    pub(super) fn ask_every(&self, interval: Duration, problem: Option<String>) {
+        self.open().status = EchoStatus { interval: interval.as_secs(), reason: problem };
+    }
+
+    pub(super) fn stop_asking(&self, reason: String) {
+        *self.open() = Pages { status: EchoStatus { interval: 0, reason: Some(reason) }, ..Pages::default() };
+    }
+
+    /// Keeps these peers alone.
+    pub(super) fn keep(&self, addresses: &BTreeSet<IpAddr>) {
+        let mut pages = self.open();
+        let gone: Vec<_> = pages.peers.keys().filter(|address| !addresses.contains(address)).copied().collect();
+        for address in gone {
+            if let Some(history) = pages.peers.remove(&address) {
+                pages.count(history.state(), None);
+            }
+        }
+    }
+
+    pub(super) fn ask(&self, address: IpAddr, nonce: u64, now: Instant) {
+        let mut pages = self.open();
+        pages.requests += 1;
+        let was_lost = pages.change(address, |history| history.ask(nonce, now));
+        pages.lost += u64::from(was_lost);
+    }
+
+    pub(super) fn refuse(&self, address: IpAddr, error: &io::Error) {
+        let mut pages = self.open();
+        pages.change(address, |history| history.refuse(error));
+        pages.lost += 1;
+    }
+
+    /// Takes in a reply; its round trip if a request waited for it.
+    pub(super) fn answer(&self, address: IpAddr, nonce: u64, now: Instant) -> Option<Duration> {
+        let mut pages = self.open();
+        // Any host may send replies: a history is begun by a request alone.
+        pages.peers.contains_key(&address).then(|| pages.change(address, |history| history.answer(nonce, now)))?
+    }
+
+    /// For the status document.
+    pub fn status(&self) -> EchoStatus {
+        self.open().status.clone()
+    }
+
+    /// The answers of a peer; `None` if it is not asked.
+    pub fn of(&self, peer: &PeerWay) -> Option<PeerEchoStatus> {
+        let address = address(peer)?;
+        self.open().peers.get(&address).map(|history| history.status(address.to_string()))
+    }
+
+    /// The numbers over all peers, which are kept; `None` if there are no requests.
+    pub fn counts(&self) -> Option<EchoCounts> {
+        let pages = self.open();
+        let Pages { states, requests, lost, .. } = &*pages;
+        (pages.status.interval > 0).then(|| EchoCounts { states: states.clone(), requests: *requests, lost: *lost })
+    }
+
+    fn open(&self) -> MutexGuard<'_, Pages> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Pages {
+    fn change<T>(&mut self, address: IpAddr, change: impl FnOnce(&mut History) -> T) -> T {
+        let known = self.peers.get(&address).map(History::state);
+        let history = self.peers.entry(address).or_default();
+        let result = change(history);
+        let now = history.state();
+        match known {
+            Some(before) => self.count(before, Some(now)),
+            None => *self.states.entry(now).or_default() += 1,
+        }
+        result
+    }
+
+    fn count(&mut self, before: EchoState, now: Option<EchoState>) {
+        if let Some(count) = self.states.get_mut(&before) {
+            *count -= 1;
+        }
+        if let Some(now) = now {
+            *self.states.entry(now).or_default() += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const PEERS: u32 = 4;
+
+    /// One thing that happens to a peer.
+    #[derive(Clone, Copy, Debug)]
+    enum Step {
+        Ask,
+        Refuse,
+        Answer,
+        Forget,
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<(u32, Step)>> {
+        let step = prop_oneof![Just(Step::Ask), Just(Step::Refuse), Just(Step::Answer), Just(Step::Forget)];
+        prop::collection::vec((0..PEERS, step), 0..200)
+    }
+
+    fn at(number: u32) -> IpAddr {
+        Ipv4Addr::from_bits(number).into()
+    }
+
+    proptest! {
+        #[test]
+        fn the_kept_numbers_are_those_of_a_count(steps in steps()) {
+            let (book, now) = (EchoBook::default(), Instant::now());
+            for (peer, step) in steps {
+                match step {
+                    Step::Ask => book.ask(at(peer), 1, now),
+                    Step::Refuse => book.refuse(at(peer), &io::ErrorKind::Other.into()),
+                    Step::Answer => drop(book.answer(at(peer), 1, now)),
+                    Step::Forget => book.keep(&(0..PEERS).filter(|other| *other != peer).map(at).collect()),
+                }
+            }
+            let pages = book.open();
+            let mut counted = BTreeMap::new();
+            for history in pages.peers.values() {
+                *counted.entry(history.state()).or_insert(0_usize) += 1;
+            }
+            let kept: BTreeMap<_, _> = pages.states.iter().filter(|(_, count)| **count > 0).map(|(s, c)| (*s, *c)).collect();
+            prop_assert_eq!(kept, counted);
+        }
+    }
+
+    #[test]
+    fn a_reply_of_a_stranger_is_not_kept() {
+        let book = EchoBook::default();
+        assert_eq!(book.answer(at(1), 1, Instant::now()), None);
+        assert!(book.open().peers.is_empty());
+    }
+}

@@ -1,0 +1,120 @@
+//! Echo: which peers answer, and how fast.
+//!
+//! Each peer is sent an ICMP echo request at regular times, at its tunnel device's address, or at
+//! its public address if the backend has no tunnel. Request and reply take the way of pods' packets
+//! in both directions, in whatever mode is in force, and the peer's kernel answers, so stock nodes
+//! do too. What a peer answers changes nothing but the status and the metrics: a peer that is
+//! silent keeps its routes.
+//!
+//! A thread of its own sends and receives, so that a busy main loop is not taken for a slow
+//! network. It holds two raw sockets, opened while the process still had `CAP_NET_RAW`.
+
+mod book;
+mod history;
+mod message;
+mod prober;
+mod round;
+mod socket;
+pub mod status;
+
+use std::{convert::Infallible, io, net::IpAddr, thread::JoinHandle, time::Duration};
+
+use flannel_host::family::Family;
+use prometheus::Histogram;
+use tokio::{runtime, sync::oneshot};
+
+use self::prober::Prober;
+pub use self::{
+    book::{EchoBook, EchoCounts},
+    socket::EchoSockets,
+};
+use crate::{
+    backend::{PeerWay, Way},
+    reconcile::PeerBook,
+};
+
+/// The address at which a peer is asked; `None` if there is no way to it.
+fn address(peer: &PeerWay) -> Option<IpAddr> {
+    let tunnel = || peer.peer.subnet.network();
+    match peer.way {
+        Way::NotOnLink => None,
+        _ => Some(peer.peer.end.map_or(peer.peer.public_ip, |_| tunnel())),
+    }
+}
+
+/// The peers to ask, how often, and where the answers go.
+#[derive(Debug)]
+pub struct EchoSetup {
+    /// The time between two requests to one peer.
+    pub interval: Duration,
+    /// The peers.
+    pub peers: PeerBook,
+    /// The answers.
+    pub book: EchoBook,
+    /// The time from each request to its reply.
+    pub round_trips: Histogram,
+}
+
+/// The thread that asks. It ends when this is dropped.
+#[derive(Debug)]
+pub struct Echo {
+    stop: Option<oneshot::Sender<Infallible>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Echo {
+    /// Asks each of the peers from now on.
+    pub fn start(sockets: EchoSockets, setup: EchoSetup) -> io::Result<Self> {
+        let book = setup.book.clone();
+        let started = Self::try_start(sockets, setup);
+        started.inspect_err(|error| book.stop_asking(format!("cannot start: {error}")))
+    }
+
+    fn try_start(sockets: EchoSockets, setup: EchoSetup) -> io::Result<Self> {
+        let book = setup.book.clone();
+        book.ask_every(setup.interval, sockets.problem());
+        let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+        let (stop, stopped) = oneshot::channel();
+        let asking = move || {
+            runtime.block_on(async {
+                let asking = async { Ok(Prober::new(sockets, setup)?.run().await) };
+                tokio::select! {
+                    Err::<Infallible, io::Error>(error) = asking => {
+                        tracing::warn!(%error, "no echo requests are sent to peers");
+                        book.stop_asking(format!("cannot start: {error}"));
+                    },
+                    _ = stopped => {}
+                }
+            });
+        };
+        let thread = std::thread::Builder::new().name("echo".to_owned()).spawn(asking)?;
+        Ok(Self { stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+impl Drop for Echo {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the thread that asks peers for an echo panicked");
+        }
+    }
+}
+
+/// One value of each family, by family.
+#[derive(Debug)]
+struct ByFamily<T> {
+    v4: T,
+    v6: T,
+}
+
+impl<T> ByFamily<T> {
+    const fn get(&self, family: Family) -> &T {
+        match family {
+            Family::V4 => &self.v4,
+            Family::V6 => &self.v6,
+        }
+    }
+}

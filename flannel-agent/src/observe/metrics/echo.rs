@@ -1,0 +1,20 @@
+//! Metrics of the echo requests to peers.
+
+use prometheus::core::Collector as _;
+
+use super::{
+    catalogue as metric,
+    counts::Counts,
+    page::{Page, length, number},
+};
+use crate::echo::{EchoCounts, status::EchoState};
+
+/// Writes them; nothing if there are no requests.
+pub(super) fn write(page: &mut Page, echoes: Option<EchoCounts>, counts: &Counts) {
+    let Some(EchoCounts { states, requests, lost }) = echoes else { return };
+    let peers = |state| length(states.get(&state).copied().unwrap_or(0));
+    page.list(metric::ECHO_PEERS, EchoState::ALL.map(|state| ([state.name()], peers(state))));
+    page.value(metric::ECHO_REQUESTS, number(requests));
+    page.value(metric::ECHO_LOST, number(lost));
+    counts.echo_round_trips.collect().into_iter().for_each(|family| page.add(family));
+}

@@ -1,0 +1,14 @@
+//! Metrics of the WireGuard peers.
+
+use std::collections::BTreeMap;
+
+use super::{catalogue as metric, page::Page, page::length};
+use crate::wireguard::PeerState;
+
+/// Writes how many peers are in each state; nothing if there are none.
+pub(super) fn write(page: &mut Page, states: &BTreeMap<PeerState, usize>) {
+    if !states.is_empty() {
+        let count = |state| length(states.get(&state).copied().unwrap_or(0));
+        page.list(metric::WIREGUARD_PEERS, PeerState::ALL.map(|state| ([state.name()], count(state))));
+    }
+}

@@ -1,0 +1,24 @@
+//! WireGuard: the key of this node, and how a device is talked to, be it the kernel's or that of a
+//! process.
+//!
+//! Kernels before 5.6, and those built without the module, have no WireGuard. A process with a TUN
+//! device then does its work: `wireguard-go` or `boringtun-cli`, which speak the protocol of
+//! wireguard.com/xplatform on a socket. It is no child of the agent for long: it goes on without
+//! it.
+
+mod book;
+mod control;
+mod error;
+mod key_file;
+mod uapi;
+mod userspace;
+
+pub(crate) use self::book::has_session;
+pub use self::{
+    book::{PeerState, WireguardBook, WireguardPeerStatus},
+    control::Control,
+    error::WireguardError,
+    key_file::{BadKeyFile, WireguardKeys},
+    uapi::has_process,
+    userspace::start,
+};

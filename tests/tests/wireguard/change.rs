@@ -1,0 +1,37 @@
+//! From vxlan to wireguard and back.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use flannel_tests::{Agent, cluster, cluster::Cluster, etcd::CONFIG_KEY, eventually, topology::Stack};
+
+/// Restarts all agents with another backend, and waits until pods reach each other by its device
+/// alone.
+fn change(cluster: &Cluster, backend: &str, device: &str) -> Result<()> {
+    cluster.etcd.put(CONFIG_KEY, &cluster::config(Stack::V4, backend), None)?;
+    cluster.agents.iter().try_for_each(Agent::sigterm_and_wait)?;
+    for agent in &cluster.agents {
+        agent.restart()?;
+    }
+    cluster.agents.iter().try_for_each(Agent::wait_ready)?;
+    cluster.wait_connected()?;
+    cluster.lab.record_strays()?;
+    for node in cluster.net.nodes() {
+        eventually("routes by one device", Duration::from_mins(1), || {
+            let routes = node.sh("ip route show root 10.244.0.0/16")?.stdout;
+            let elsewhere: Vec<_> =
+                routes.lines().filter(|line| line.contains(" dev flannel") && !line.contains(device)).collect();
+            ensure!(elsewhere.is_empty(), "{}: {elsewhere:?}", node.name());
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+#[test]
+fn the_backend_changes_to_wireguard_and_back_and_no_route_is_left_behind() -> Result<()> {
+    let cluster = Cluster::new("wg-change", Stack::V4, r#"{"Type":"vxlan"}"#)?;
+    cluster.wait_connected()?;
+    change(&cluster, r#"{"Type":"wireguard"}"#, "flannel-wg")?;
+    change(&cluster, r#"{"Type":"vxlan"}"#, "flannel.1")
+}

@@ -1,0 +1,55 @@
+//! Nothing is lost while an agent is away, and nothing of it stays behind.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use flannel_tests::{
+    eventually,
+    load::{UdpLoad, UdpRun},
+    topology::Stack,
+};
+
+use super::{DEVICES, cluster, key};
+
+#[test]
+fn a_killed_and_a_restarted_agent_lose_no_datagram() -> Result<()> {
+    let cluster = cluster("wg-restart", Stack::V4, "")?;
+    let [agent, ..] = &cluster.agents;
+    let [near, _, far] = &cluster.pods;
+    let index = |name: &str| cluster.a.sh(&format!("cat /sys/class/net/{name}/ifindex"));
+    let (before, public) = (index(DEVICES[0])?.stdout, key(agent)?);
+    let load = UdpLoad { pps: 1_000, duration: Duration::from_mins(2), payload: 64 };
+    let run = UdpRun::start(near, far, far.ip(), load)?;
+    agent.kill9()?;
+    near.ping(far.ip())?;
+    agent.restart()?;
+    agent.wait_ready()?;
+    agent.sigterm_and_wait()?;
+    near.ping(far.ip())?;
+    agent.restart()?;
+    agent.wait_ready()?;
+    let report = run.stop()?;
+    println!("{} datagrams, longest gap {:?}", report.sent, report.longest_gap);
+    report.expect_complete()?;
+    assert_eq!((index(DEVICES[0])?.stdout, key(agent)?), (before, public), "another device or key");
+    Ok(())
+}
+
+#[test]
+fn cleanup_leaves_nothing() -> Result<()> {
+    let cluster = cluster("wg-cleanup", Stack::Dual, "")?;
+    let [agent, ..] = &cluster.agents;
+    agent.sigterm_and_wait()?;
+    let told = agent.cli(&["cleanup"])?.stdout;
+    for device in DEVICES {
+        ensure!(told.contains(&format!("remove the device {device} and all on it: done")), "{told}");
+        eventually(&format!("no device {device}"), Duration::from_secs(10), || {
+            ensure!(cluster.a.sh(&format!("ip link show {device}")).is_err(), "it is there");
+            Ok(())
+        })?;
+    }
+    ensure!(told.contains("remove /run/flannel/wgkey: done"), "{told}");
+    let left = cluster.a.sh("ip route show 10.244.0.0/16")?.stdout;
+    ensure!(left.trim().is_empty(), "{left}");
+    Ok(())
+}
