@@ -226,6 +226,13 @@ impl BareNode {
         Ok(self.counted(Program::FromPod, Reason::Replayed)? + self.counted(Program::FromUnderlay, Reason::Replayed)?)
     }
 
+    /// Packets of known flows that waited for a confirmation: the beating thread of the test decides
+    /// how many, and on a busy machine it is late.
+    pub fn unconfirmed(&self) -> Result<u64> {
+        let counted = |program| self.counted(program, Reason::Unconfirmed);
+        Ok(counted(Program::FromPod)? + counted(Program::FromUnderlay)?)
+    }
+
     /// The flows packets are treated by now.
     pub fn usable_flows(&self) -> Result<Vec<(Key, Flow<[u32; 1]>)>> {
         let confirmed = self.maps.config.get()?.confirmed;
