@@ -11,6 +11,7 @@ pub mod datapath;
 pub mod diff;
 pub mod echo;
 pub mod explain;
+pub mod extension;
 pub mod fast;
 pub mod firewall;
 pub mod guard;

@@ -236,6 +236,9 @@ impl Agent {
         }
         let changes = self.node.leases.changes();
         self.refusals.log(&changes.refused, Instant::now());
+        if let Some(extension) = &self.node.extension {
+            extension.learn(&changes, self.store.is_seen());
+        }
         self.node.reconciler.learn(changes);
         self.node.traffic.want(WantedTraffic::of(
             &self.node.settings.config,

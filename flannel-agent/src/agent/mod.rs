@@ -25,8 +25,9 @@ use tokio::sync::watch;
 
 use crate::{
     datapath::PinRoot,
-    echo::{Echo, EchoBook, EchoSetup, EchoSockets},
+    echo::{Echo, EchoSetup, EchoSockets},
     observe::{
+        books::Books,
         health::{HealthRoutes, Readiness},
         http::HttpServer,
         metrics::{Counts, Metrics},
@@ -37,9 +38,7 @@ use crate::{
     },
     options::RunOptions,
     privileges,
-    reconcile::PeerBook,
     state_dir::StateDir,
-    wireguard::WireguardBook,
 };
 
 /// Runs until SIGTERM or SIGINT, or until start-up fails for good.
@@ -58,28 +57,18 @@ pub async fn run(options: RunOptions, echo: Option<EchoSockets>) -> anyhow::Resu
     let listener = socket::bind(&options.paths.state_dir)
         .with_context(|| format!("cannot open {}", socket::path(&options.paths.state_dir).display()))?;
     let pulse = Pulse::start();
-    let (book, counts) = (PeerBook::default(), Counts::new().context("cannot count")?);
-    let (echoes, wireguard) = (EchoBook::default(), WireguardBook::default());
+    let (books, counts) = (Books::default(), Counts::new().context("cannot count")?);
     let readiness = Readiness::new(status.clone(), pulse.clone());
-    let metrics = Metrics::new(
-        readiness.clone(),
-        book.clone(),
-        echoes.clone(),
-        wireguard.clone(),
-        counts.clone(),
-        PinRoot::new(&options.paths.bpf_pin_root),
-    );
+    let pins = PinRoot::new(&options.paths.bpf_pin_root);
+    let metrics = Metrics::new(readiness.clone(), books.clone(), counts.clone(), pins);
     let _listeners = listen(&options, readiness, metrics, &counts)?;
-    let _echo = start_echo(&options, echo, &book, &echoes, &counts);
+    let _echo = start_echo(&options, echo, &books, &counts);
     let manager = ServiceManager::of_environment();
     tokio::spawn(manager.clone().await_ready(status.clone()));
-    let answering = tokio::spawn(socket::serve(
-        listener,
-        counts.displaced.status.clone(),
-        document(status, book.clone(), echoes, wireguard.clone()),
-    ));
+    let answering =
+        tokio::spawn(socket::serve(listener, counts.displaced.status.clone(), document(status, books.clone())));
     let result = tokio::select! {
-        result = daemon(&options, &publish, &pulse, &book, &wireguard, &counts) => result,
+        result = daemon(&options, &publish, &pulse, &books, &counts) => result,
         signal = stop.wait() => {
             tracing::info!(signal, "stopping; the datapath goes on without the agent");
             manager.notify(ServiceState::Stopping);
@@ -94,31 +83,21 @@ pub async fn run(options: RunOptions, echo: Option<EchoSockets>) -> anyhow::Resu
 }
 
 /// The whole status as it is when asked for. Thousands of peers are not written out before.
-fn document(
-    status: watch::Receiver<Status>,
-    book: PeerBook,
-    echoes: EchoBook,
-    wireguard: WireguardBook,
-) -> impl Fn() -> Status + Clone + Send + Sync + 'static {
+fn document(status: watch::Receiver<Status>, books: Books) -> impl Fn() -> Status + Clone + Send + Sync + 'static {
     move || Status {
-        peers: book.list(|peer| report::peer(peer, echoes.of(peer), wireguard.of_peer(&peer.peer))),
-        echo: Some(echoes.status()),
+        peers: books.peers.list(|peer| report::peer(peer, books.echoes.of(peer), books.wireguard.of_peer(&peer.peer))),
+        echo: Some(books.echoes.status()),
+        extension: books.extension.status(),
         ..status.borrow().clone()
     }
 }
 
 /// Sends echo requests to peers from here on, unless there are to be none. The agent does without
 /// them if it has to.
-fn start_echo(
-    options: &RunOptions,
-    sockets: Option<EchoSockets>,
-    book: &PeerBook,
-    echoes: &EchoBook,
-    counts: &Counts,
-) -> Option<Echo> {
+fn start_echo(options: &RunOptions, sockets: Option<EchoSockets>, books: &Books, counts: &Counts) -> Option<Echo> {
     let (sockets, interval) = sockets.zip(options.echo_interval)?;
     let round_trips = counts.echo_round_trips.clone();
-    let setup = EchoSetup { interval, peers: book.clone(), book: echoes.clone(), round_trips };
+    let setup = EchoSetup { interval, peers: books.peers.clone(), book: books.echoes.clone(), round_trips };
     let started = Echo::start(sockets, setup);
     started.inspect_err(|error| tracing::warn!(%error, "cannot start the thread that sends echo requests")).ok()
 }
@@ -127,11 +106,10 @@ async fn daemon(
     options: &RunOptions,
     publish: &watch::Sender<Status>,
     pulse: &Pulse,
-    book: &PeerBook,
-    wireguard: &WireguardBook,
+    books: &Books,
     counts: &Counts,
 ) -> anyhow::Result<()> {
-    let started = start::start(options, publish, book, wireguard, counts).await?;
+    let started = start::start(options, publish, books, counts).await?;
     // On the heap, because it holds the whole state of the agent.
     Box::pin(started.run(publish, pulse, counts)).await
 }

@@ -14,7 +14,7 @@ use flannel_netlink::{KernelEvents, Netlink};
 use flannel_store::{
     AddressFault, Hints, LeaseAttrs, LeaseKey, LeaseRequest, LeaseSet, NetworkAvailability, NodeReports, OptOuts,
     OwnLease, StoreEvent, SubnetManager,
-    config::{BackendConfig, NetworkConfig},
+    config::{BackendConfig, ExtensionConfig, NetworkConfig},
     etcd::{self, EtcdManager},
     kube::{self, KubeManager, NodeIdentity},
     read_previous, read_previous_networks, wait_for_config, wait_for_hints, wait_for_lease,
@@ -32,17 +32,18 @@ use crate::{
         published::Published,
     },
     backend::{self, Backend, OwnEnd, PodNetwork, TunnelUnderlay, usable_mtu},
+    extension::{self, Extension, ExtensionBook, NodeFacts},
     fast::{ConntrackSysctls, Exclusions, Fast, RuleChanges},
     firewall,
     iface::ExternalInterface,
-    observe::{metrics::Counts, status::Status},
+    observe::{books::Books, metrics::Counts, status::Status},
     options::RunOptions,
     reconcile::{
-        PeerBook, PlaneSetup, Reconciler, device,
+        PlaneSetup, Reconciler, device,
         unreachable::{self, NotMade},
     },
     traffic::{Engine, Traffic, WantedTraffic},
-    wireguard::{WireguardBook, WireguardKeys},
+    wireguard::WireguardKeys,
 };
 
 /// Events of the store between its task and the main loop.
@@ -63,6 +64,8 @@ pub(super) struct Components {
     pub(super) host_addresses: HostAddressReader,
     pub(super) reconciler: Reconciler,
     pub(super) traffic: Traffic,
+    /// The task that runs commands for peers, where the backend is extension.
+    pub(super) extension: Option<Extension>,
     pub(super) kernel: KernelEvents,
     pub(super) rules: RuleChanges,
     pub(super) firewall: firewall::Watch,
@@ -110,25 +113,23 @@ pub(super) struct StoreHandles {
 pub(super) async fn start(
     options: &RunOptions,
     publish: &watch::Sender<Status>,
-    book: &PeerBook,
-    wireguard: &WireguardBook,
+    books: &Books,
     counts: &Counts,
 ) -> anyhow::Result<Components> {
     let Some(kube) = &options.kube else {
         let manager = EtcdManager::new(&options.etcd, etcd::Liveness::default());
-        return start_with(manager, options, publish, book, wireguard, counts).await;
+        return start_with(manager, options, publish, books, counts).await;
     };
     let identity = NodeIdentity::from_env(|name| std::env::var(name).ok())?;
     let manager = KubeManager::new(kube.clone(), identity, kube::Liveness::default());
-    start_with(manager, options, publish, book, wireguard, counts).await
+    start_with(manager, options, publish, books, counts).await
 }
 
 async fn start_with<M: SubnetManager>(
     mut manager: M,
     options: &RunOptions,
     publish: &watch::Sender<Status>,
-    book: &PeerBook,
-    wireguard: &WireguardBook,
+    books: &Books,
     counts: &Counts,
 ) -> anyhow::Result<Components> {
     manager.count_with(counts.store.clone());
@@ -149,9 +150,15 @@ async fn start_with<M: SubnetManager>(
     let interface = external.chosen();
     let config = node_start::with_node_mtu(config, &mut node, interface.mtu);
     node_start::log_settings(node.states());
-    let backend = backend::of(&config.backend);
     log_interface(interface);
     external::warn_of_pod_networks(interface, &config);
+    let backend = match &config.backend {
+        BackendConfig::Extension(commands) => {
+            stage("running PreStartupCommand");
+            extension_backend(commands, &config, interface).await?
+        }
+        other => backend::of(other),
+    };
 
     stage("making the tunnel devices");
     let keys = wireguard_keys(options, &config)?;
@@ -163,6 +170,13 @@ async fn start_with<M: SubnetManager>(
     let request = lease_request(options, &config, published.attrs(interface, &ends));
     let own = wait_for_lease(&mut manager, &request).await?;
     tracing::info!(lease = %own.key, "lease acquired");
+    let extension = match &config.backend {
+        BackendConfig::Extension(commands) => {
+            stage("running PostStartupCommand");
+            Some(start_extension(options, commands, &config, interface, own.key, &books.extension).await?)
+        }
+        _ => None,
+    };
     if M::ASSIGNS_SUBNETS {
         for (family, network) in &mut networks {
             let length = own.key.subnet(*family).map_or(0, |subnet| subnet.prefix_len());
@@ -196,9 +210,10 @@ async fn start_with<M: SubnetManager>(
     let setups = networks.iter().map(setup).collect();
     let fast = fast_of(options, pod_networks(&config, &former));
     let host_addresses = HostAddressReader::new(netlink.clone());
-    let reconciler = Reconciler::new(netlink, &backend, &setups, interface, sysctl::local_ports(), bpf.ok(), book)
-        .with_fast(fast)
-        .with_wireguard(keys, wireguard.clone());
+    let reconciler =
+        Reconciler::new(netlink, &backend, &setups, interface, sysctl::local_ports(), bpf.ok(), &books.peers)
+            .with_fast(fast)
+            .with_wireguard(keys, books.wireguard.clone());
     let mut leases = LeaseSet::new(&config, M::PRECEDENCE, request.attrs.clone());
     leases.apply(StoreEvent::OwnLease(own.clone()));
     let (events, receiver) = mpsc::channel(STORE_QUEUE);
@@ -230,6 +245,7 @@ async fn start_with<M: SubnetManager>(
         host_addresses,
         reconciler,
         traffic,
+        extension,
         kernel,
         rules: RuleChanges::listen(),
         firewall: firewall::Watch::start(options.fast.strict_rules, backend.port()),
@@ -274,6 +290,38 @@ fn store_addresses(options: &RunOptions) -> Vec<IpAddr> {
 fn wireguard_keys(options: &RunOptions, config: &NetworkConfig) -> anyhow::Result<Option<WireguardKeys>> {
     let is_needed = matches!(config.backend, BackendConfig::Wireguard(_));
     Ok(is_needed.then(|| WireguardKeys::of_file(&options.paths.wireguard_key_file)).transpose()?)
+}
+
+/// The backend extension, with what its command has to publish.
+async fn extension_backend(
+    commands: &ExtensionConfig,
+    config: &NetworkConfig,
+    external: &ExternalInterface,
+) -> anyhow::Result<Arc<dyn Backend>> {
+    let published = extension::before_lease(commands, config.into(), &node_facts(external, None)).await?;
+    Ok(Arc::new(backend::extension::Extension { published }))
+}
+
+/// Runs the command for a node that has its lease, and starts the task that runs those for peers.
+async fn start_extension(
+    options: &RunOptions,
+    commands: &ExtensionConfig,
+    config: &NetworkConfig,
+    external: &ExternalInterface,
+    key: LeaseKey,
+    book: &ExtensionBook,
+) -> anyhow::Result<Extension> {
+    extension::after_lease(commands, config.into(), &node_facts(external, Some(key))).await?;
+    Ok(Extension::start(commands.clone(), config.into(), &options.paths.state_dir, book.clone())?)
+}
+
+/// This node, as commands know it.
+fn node_facts(external: &ExternalInterface, key: Option<LeaseKey>) -> NodeFacts {
+    let mut node = NodeFacts::default();
+    external.ends.values().for_each(|end| node.set_address(end.public));
+    let subnets = key.into_iter().flat_map(|key| Family::BOTH.into_iter().filter_map(move |family| key.subnet(family)));
+    subnets.for_each(|subnet| node.set_subnet(subnet));
+    node
 }
 
 fn networks(config: &NetworkConfig) -> BTreeMap<Family, PodNetwork> {

@@ -86,6 +86,7 @@ mod tests {
                 subnet: subnet.parse().expect("a subnet"),
                 public_ip: ip("2001:db8::9"),
                 end: None,
+                text: None,
                 key: (*subnet).to_owned(),
             };
             PeerWay { peer, way: way.clone() }

@@ -6,6 +6,7 @@
 //! it is.
 
 pub mod alloc;
+pub mod extension;
 pub mod host_gw;
 mod network;
 pub mod vxlan;
@@ -36,7 +37,7 @@ use flannel_store::{Peer, RawJson, Vtep, WireguardEnd, config::BackendConfig};
 use ipnet::IpNet;
 
 pub use self::network::PodNetwork;
-use self::{alloc::Alloc, host_gw::HostGw, vxlan::Vxlan, wireguard::Wireguard};
+use self::{alloc::Alloc, extension::Extension, host_gw::HostGw, vxlan::Vxlan, wireguard::Wireguard};
 use crate::{
     iface::End,
     underlay::{NotPlain, Path, Underlay},
@@ -132,6 +133,7 @@ pub fn of(config: &BackendConfig) -> Arc<dyn Backend> {
         BackendConfig::Vxlan(config) => Arc::new(Vxlan(*config)),
         BackendConfig::HostGw => Arc::new(HostGw),
         BackendConfig::Wireguard(config) => Arc::new(Wireguard(*config)),
+        BackendConfig::Extension(_) => Arc::new(Extension::default()),
         BackendConfig::Alloc => Arc::new(Alloc),
     }
 }
@@ -229,22 +231,25 @@ pub enum Way {
     Tunnel(Result<Path, NotPlain>),
     /// Through the WireGuard device.
     Wireguard,
+    /// As the commands of the backend extension lead them.
+    Extension,
     /// Not at all: the peer is not on our own link, and the backend has no tunnel.
     NotOnLink,
 }
 
 impl Way {
     /// The names of all ways, in every output.
-    pub const NAMES: [&str; 5] = ["direct", "tunnel", "kernel", "wireguard", "none"];
+    pub const NAMES: [&str; 6] = ["direct", "tunnel", "kernel", "wireguard", "extension", "none"];
 
     /// The name of this one.
     pub const fn name(&self) -> &'static str {
-        let [direct, tunnel, kernel, wireguard, none] = Self::NAMES;
+        let [direct, tunnel, kernel, wireguard, extension, none] = Self::NAMES;
         match self {
             Self::Direct(_) => direct,
             Self::Tunnel(Ok(_)) => tunnel,
             Self::Tunnel(Err(_)) => kernel,
             Self::Wireguard => wireguard,
+            Self::Extension => extension,
             Self::NotOnLink => none,
         }
     }

@@ -158,6 +158,7 @@ mod tests {
             subnet: net("10.244.9.0/24"),
             public_ip: ip("192.0.2.9"),
             end: Some(TunnelEnd::Wireguard(end)),
+            text: None,
             key: "10.244.9.0-24".to_owned(),
         };
         let way = backend("").way(&node, &Underlay::new(None), &peer);

@@ -18,7 +18,7 @@ use flannel_netlink::Netlink;
 use plan::{Plan, PlanStep};
 pub use sysctls::When;
 
-use crate::{datapath::PinRoot, privileges, state_dir::StateDir};
+use crate::{datapath::PinRoot, extension, privileges, state_dir::StateDir};
 
 /// The scope of a cleanup.
 #[derive(Clone, Debug)]
@@ -116,6 +116,7 @@ async fn execute(step: &PlanStep, netlink: &Netlink) -> anyhow::Result<()> {
             _ => Ok(()),
         },
         PlanStep::Rules(leftover) => Ok(leftover.remove().await?),
+        PlanStep::Command(peer) => Ok(extension::undo(peer).await?),
         _ => Ok(step.execute_locally()?),
     }
 }

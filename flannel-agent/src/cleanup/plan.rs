@@ -22,6 +22,7 @@ use crate::{
         },
         bpffs,
     },
+    extension::{self, Recorded},
     observe::socket,
     state_dir,
     traffic::removal::{self, Leftover},
@@ -50,6 +51,8 @@ pub(super) enum PlanStep {
     Nexthop(NexthopId),
     /// A tunnel device, and all on it.
     Device { index: u32, name: String },
+    /// What a command of the backend extension did for a peer.
+    Command(Recorded),
     /// A sysctl the agent changed.
     Sysctl(SysctlStep),
     /// A file.
@@ -72,14 +75,16 @@ impl Plan {
         let links = netlink.links().await?;
         let mut steps = attachments(&links, &scope.state_dir)?;
         steps.extend(pins(scope)?);
+        let (recorded, directory) = extension::recorded(&scope.state_dir)?;
         if scope.keep_network {
             // Stock flannel does not know this route and would never remove it.
             let routes = routes(netlink).await?.into_iter();
             steps.extend(routes.filter(|step| matches!(step, PlanStep::Route { route, .. } if is_unreachable(route))));
         } else {
+            steps.extend(recorded.into_iter().map(PlanStep::Command));
             steps.extend(network(netlink, &links).await?);
         }
-        Ok(Self { steps, files: files(scope) })
+        Ok(Self { steps, files: files(scope, directory) })
     }
 }
 
@@ -169,18 +174,17 @@ fn device(link: &Link) -> PlanStep {
     PlanStep::Device { index: link.index, name: link.name.clone() }
 }
 
-/// Returns the files that exist in the state directory and the directory itself, and subnet.env if
-/// asked for. Stock flannel would use the key of WireGuard.
-fn files(scope: &CleanupScope) -> Vec<PlanStep> {
+/// Returns the files that exist in the state directory and the directory itself, with that of the
+/// records of commands, and subnet.env if asked for. Stock flannel would use the key of WireGuard.
+fn files(scope: &CleanupScope, records: Option<PathBuf>) -> Vec<PlanStep> {
     let dir = &scope.state_dir;
     let ledger = Ledger::new(dir).path().to_owned();
     let state = [socket::path(dir), ledger, state_dir::lock_in_making(dir), state_dir::lock(dir)];
     let key = (!scope.keep_network).then(|| dir.join(WIREGUARD_KEY));
     let asked = scope.subnet_file.iter().cloned();
     let mut steps: Vec<_> = asked.chain(state).chain(key).filter(|path| path.exists()).map(PlanStep::File).collect();
-    if dir.exists() {
-        steps.push(PlanStep::Directory(dir.clone()));
-    }
+    let directories = records.into_iter().chain(Some(dir.clone()).filter(|dir| dir.exists()));
+    steps.extend(directories.map(PlanStep::Directory));
     steps
 }
 
@@ -211,7 +215,7 @@ impl PlanStep {
                 }
                 other => other,
             },
-            Self::Rules(_) | Self::Route { .. } | Self::Nexthop(_) | Self::Device { .. } => Ok(()),
+            Self::Rules(_) | Self::Route { .. } | Self::Nexthop(_) | Self::Device { .. } | Self::Command(_) => Ok(()),
         }
     }
 }
@@ -235,6 +239,10 @@ impl fmt::Display for PlanStep {
             },
             Self::Nexthop(id) => write!(f, "remove {id}"),
             Self::Device { name, .. } => write!(f, "remove the device {name} and all on it"),
+            Self::Command(peer) if peer.has_command() => {
+                write!(f, "run SubnetRemoveCommand for {} and remove {}", peer.subnets(), peer.path.display())
+            }
+            Self::Command(peer) => write!(f, "remove {}", peer.path.display()),
             Self::Sysctl(step) => step.fmt(f),
             Self::File(path) => write!(f, "remove {}", path.display()),
             Self::Directory(path) => write!(f, "remove {} if it is empty", path.display()),

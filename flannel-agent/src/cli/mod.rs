@@ -21,6 +21,7 @@ mod datapath;
 mod docker_opts;
 mod echo;
 mod explain;
+mod extension;
 mod flows;
 mod format;
 mod generate;

@@ -14,8 +14,8 @@ use flannel_host::{
 use tokio::time::{Instant, sleep};
 
 use super::{
-    Answer, PinOptions, PrintOptions, StateOptions, WaitOptions, color::Paint, count, echo, guard::mode as check_mode,
-    now, table, wireguard,
+    Answer, PinOptions, PrintOptions, StateOptions, WaitOptions, color::Paint, count, echo, extension,
+    guard::mode as check_mode, now, table, wireguard,
 };
 use crate::{
     datapath::{
@@ -193,6 +193,7 @@ fn problem_counts(status: &Status) -> Option<String> {
     let inside = number(status.addresses_in_pods.len());
     let silent = number(echo::without_answer(&status.peers).count());
     let unanswered = number(wireguard::unanswered(&status.peers).count());
+    let failing = status.extension.as_ref().map_or(0, |extension| extension.failing);
     let counts = [
         status.error.is_some().then(|| "cannot reconcile".to_owned()),
         rules.then(|| "traffic rules are not as asked for".to_owned()),
@@ -201,6 +202,7 @@ fn problem_counts(status: &Status) -> Option<String> {
         (status.rejected_total > 0).then(|| count(status.rejected_total, "refused lease", "refused leases")),
         (status.dirty_total > 0)
             .then(|| count(status.dirty_total, "entry refused by the kernel", "entries refused by the kernel")),
+        (failing > 0).then(|| count(failing, "peer with a command that failed", "peers with a command that failed")),
         (silent > 0).then(|| count(silent, "peer without an answer", "peers without an answer")),
         (unanswered > 0).then(|| count(unanswered, "peer without a handshake", "peers without a handshake")),
     ];
@@ -228,11 +230,18 @@ pub(super) fn problems(status: &Status) -> Vec<String> {
         format!("refused by the kernel: {} ({tries}): {}", entry.object, entry.error)
     });
     let dirty = dirty.chain(more("entries refused by the kernel", status.dirty_total, status.dirty.len()));
+    let commands = status.extension.iter().flat_map(|extension| {
+        extension::problems(extension).chain(more(
+            "peers with a command that failed",
+            extension.failing,
+            extension.failures.len(),
+        ))
+    });
     let inside = status.addresses_in_pods.iter().cloned();
     let silent = echo::problems(&status.peers);
     let unanswered = wireguard::problems(&status.peers);
     let peers = silent.into_iter().chain(unanswered);
-    error.chain(rules).chain(inside).chain(settings).chain(rejected).chain(dirty).chain(peers).collect()
+    error.chain(rules).chain(inside).chain(settings).chain(rejected).chain(dirty).chain(commands).chain(peers).collect()
 }
 
 /// Describes what mode `fast` leaves to the kernel, and the sysctls that it set.
@@ -284,6 +293,7 @@ fn summary(status: &Status) -> Vec<(&'static str, String)> {
         let end = device.wireguard.as_ref().map_or_else(|| device.mac.clone(), wireguard::device);
         ("device", format!("{} (index {}) {end}, MTU {}", device.name, device.index, device.mtu))
     }));
+    lines.extend(status.extension.as_ref().map(|status| ("commands", extension::summary(status))));
     lines.extend(status.traffic.as_ref().map(|status| ("traffic", status.summary(now()))));
     lines.extend(status.unreachable_routes.iter().map(|route| ("unrouted", unrouted(route))));
     lines.extend(peer_counts(&status.peers).map(|counts| ("peers", counts)));
@@ -443,7 +453,7 @@ fn peers(peers: &[PeerStatus], paint: Paint) -> String {
         .map(|peer| {
             let reason = peer.reason.clone().unwrap_or_default();
             let way = match peer.way.as_str() {
-                "tunnel" | "direct" | "wireguard" => paint.good(&peer.way),
+                "tunnel" | "direct" | "wireguard" | "extension" => paint.good(&peer.way),
                 "none" => paint.bad(&peer.way),
                 _ => paint.warn(&peer.way),
             };

@@ -2,6 +2,7 @@
 //! and its socket, health checks, metrics, the flows of mode `fast`, and notifications to the
 //! service manager.
 
+pub mod books;
 mod connections;
 pub mod flows;
 pub mod health;

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     datapath::policy::ModeSource,
     echo::status::{EchoStatus, PeerEchoStatus},
+    extension::ExtensionStatus,
     reconcile::status::{Dirty, Repairs, UnreachableStatus},
     traffic::status::TrafficStatus,
     wireguard::WireguardPeerStatus,
@@ -67,6 +68,9 @@ pub struct Status {
     /// The echo requests to peers; absent without an agent.
     #[serde(default)]
     pub echo: Option<EchoStatus>,
+    /// The commands for peers; absent unless the backend is extension.
+    #[serde(default)]
+    pub extension: Option<ExtensionStatus>,
     /// Names of this node's pods, with their namespace, by address; empty unless the agent follows
     /// the pods for their annotation (`--pod-opt-out`).
     #[serde(default)]
@@ -135,6 +139,7 @@ impl Status {
             traffic: None,
             peers: Vec::new(),
             echo: None,
+            extension: None,
             pod_names: BTreeMap::new(),
             rejected: Vec::new(),
             rejected_total: 0,

@@ -57,6 +57,20 @@ impl RawJson {
         self.0.get()
     }
 
+    /// The JSON of a text.
+    pub fn of_text(text: &str) -> Self {
+        Self(to_raw_value(text).expect("a text always serialises"))
+    }
+
+    /// The text, where the value is one.
+    pub fn to_text(&self) -> Result<String, BadAttrs> {
+        serde_json::from_str(self.text()).map_err(|_mismatch| BadAttrs::Field {
+            key: "the backend data",
+            value: excerpt(self.text()).to_string(),
+            expected: "a text",
+        })
+    }
+
     /// Reads a text that is one JSON value; `what` names it in the error.
     pub fn parse(what: &'static str, text: &str) -> Result<Self, BadAttrs> {
         let broken = |error: serde_json::Error| BadAttrs::NotJson { what, problem: message_excerpt(&error) };

@@ -9,6 +9,7 @@ use super::{
     ConfigWarning,
     backend_kind::{BackendKind, BackendProperties},
     error::{ConfigMistake, Result},
+    extension::{self, EXTENSION_KEYS, ExtensionConfig},
     findings::Findings,
     gojson::Fields,
     warning::unknown_keys,
@@ -27,7 +28,7 @@ pub(super) const MIN_MTU: u16 = 118;
 /// is 70.
 pub(super) const MIN_MTU_V6: u16 = 1350;
 /// The types we have, for people.
-const BUILT: &str = "\"vxlan\", \"host-gw\", \"wireguard\" or \"alloc\"";
+const BUILT: &str = "\"vxlan\", \"host-gw\", \"wireguard\", \"extension\" or \"alloc\"";
 pub(super) const WINDOWS_KEYS: &[&str] = &["Name", "MacPrefix"];
 /// Keys that mean the same whatever the backend.
 pub(super) const COMMON_KEYS: &[&str] = &["Type", "Datapath", "Name", "MacPrefix"];
@@ -39,7 +40,6 @@ const OTHER_BACKENDS: &[(&str, &str)] = &[
     ("ipip", VXLAN_INSTEAD),
     ("wireguard-native", WIREGUARD_OF_K3S),
     ("ipsec", "write \"Type\": \"wireguard\", which encrypts too"),
-    ("extension", "write \"Type\": \"vxlan\", or \"alloc\" to leave packets to another program"),
     ("tencent-vpc", "write \"Type\": \"alloc\" and set the routes of the VPC, or \"vxlan\""),
     ("aws-vpc", FORMER_CLOUD_BACKEND),
     ("gce", FORMER_CLOUD_BACKEND),
@@ -59,6 +59,8 @@ pub enum BackendConfig {
     HostGw,
     /// WireGuard tunnels.
     Wireguard(WireguardConfig),
+    /// Commands of the operator.
+    Extension(ExtensionConfig),
     /// A subnet for this node and nothing else.
     Alloc,
 }
@@ -70,6 +72,7 @@ impl BackendConfig {
             Self::Vxlan(_) => BackendKind::Vxlan,
             Self::HostGw => BackendKind::HostGw,
             Self::Wireguard(_) => BackendKind::Wireguard,
+            Self::Extension(_) => BackendKind::Extension,
             Self::Alloc => BackendKind::Alloc,
         }
     }
@@ -108,6 +111,7 @@ pub(super) fn parse(config: &Fields, ipv6: bool, findings: &mut Findings) -> Opt
         BackendKind::Wireguard => {
             (wireguard::parse(&fields, ipv6, findings).map(BackendConfig::Wireguard), WIREGUARD_KEYS)
         }
+        BackendKind::Extension => (extension::parse(&fields, findings).map(BackendConfig::Extension), EXTENSION_KEYS),
         BackendKind::Alloc => (Some(BackendConfig::Alloc), &[][..]),
     };
     findings.warn(unknown_keys("Backend", &fields, &[COMMON_KEYS, keys].concat()));

@@ -12,6 +12,8 @@ pub enum BackendKind {
     HostGw,
     /// WireGuard tunnels.
     Wireguard,
+    /// Commands of the operator.
+    Extension,
     /// A subnet for this node and nothing else.
     Alloc,
 }
@@ -55,7 +57,7 @@ pub enum AnnotatedAddresses {
 
 impl BackendKind {
     /// Every backend.
-    pub const ALL: [Self; 4] = [Self::Vxlan, Self::HostGw, Self::Wireguard, Self::Alloc];
+    pub const ALL: [Self; 5] = [Self::Vxlan, Self::HostGw, Self::Wireguard, Self::Extension, Self::Alloc];
 
     /// Returns its properties.
     pub const fn properties(self) -> BackendProperties {
@@ -79,6 +81,13 @@ impl BackendKind {
                 lease_name: "wireguard",
                 has_peers: true,
                 end: EndKind::Wireguard,
+                annotated: AnnotatedAddresses::Ipv4Always,
+            },
+            Self::Extension => BackendProperties {
+                type_name: "extension",
+                lease_name: "extension",
+                has_peers: true,
+                end: EndKind::None,
                 annotated: AnnotatedAddresses::Ipv4Always,
             },
             Self::Alloc => BackendProperties {

@@ -9,6 +9,7 @@
 mod backend;
 mod backend_kind;
 mod error;
+mod extension;
 mod family;
 mod findings;
 pub(crate) mod gojson;
@@ -28,6 +29,7 @@ pub use self::{
     backend::{BackendConfig, DEFAULT_PORT, DEFAULT_VNI, VxlanConfig},
     backend_kind::{AnnotatedAddresses, BackendKind, BackendProperties, EndKind},
     error::{ConfigError, ConfigMistake},
+    extension::{CommandForm, CommandLine, ExtensionConfig},
     family::FamilyConfig,
     node_mtu::BadNodeMtu,
     prefix::Prefix,

@@ -35,7 +35,9 @@ impl NetworkConfig {
                 BackendConfig::Wireguard(WireguardConfig { mtu, ..*config }),
                 (wireguard::MIN_MTU, wireguard::MIN_MTU_V6),
             ),
-            BackendConfig::HostGw | BackendConfig::Alloc => return Err(BadNodeMtu::NoTunnel),
+            BackendConfig::HostGw | BackendConfig::Extension(_) | BackendConfig::Alloc => {
+                return Err(BadNodeMtu::NoTunnel);
+            }
         };
         let least = if self.ipv6.is_some() { least_v6 } else { least_v4 };
         match mtu {

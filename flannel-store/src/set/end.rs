@@ -3,6 +3,7 @@
 use std::{
     fmt,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    sync::Arc,
 };
 
 use flannel_common::addr::Mac;
@@ -98,6 +99,8 @@ pub(super) enum EndReader {
     Vtep,
     /// That of WireGuard, with the settings of this cluster.
     Wireguard(WireguardConfig),
+    /// None, and a text for commands.
+    Text,
 }
 
 impl EndReader {
@@ -105,6 +108,7 @@ impl EndReader {
         match &config.backend {
             BackendConfig::Vxlan(_) => Self::Vtep,
             BackendConfig::Wireguard(config) => Self::Wireguard(*config),
+            BackendConfig::Extension(_) => Self::Text,
             BackendConfig::HostGw | BackendConfig::Alloc => Self::None,
         }
     }
@@ -117,16 +121,32 @@ impl EndReader {
     ) -> Result<Option<TunnelEnd>, RejectReason> {
         match self {
             Self::None => Ok(None),
+            Self::Text => text::<P>(&lease.attrs).map(|_| None),
             Self::Vtep => vtep::<P>(lease).map(TunnelEnd::Vxlan).map(Some),
             Self::Wireguard(config) => wireguard::<P>(config, &lease.attrs, own).map(TunnelEnd::Wireguard).map(Some),
         }
     }
 }
 
+impl EndReader {
+    /// The text that a lease, which was read, has for commands.
+    pub(super) fn text<P: LeaseFamily>(self, lease: &Lease) -> Option<Arc<str>> {
+        match self {
+            Self::Text => text::<P>(&lease.attrs).ok().flatten(),
+            Self::None | Self::Vtep | Self::Wireguard(_) => None,
+        }
+    }
+}
+
+/// The text that commands printed on the node; `None` if there was no such command.
+fn text<P: LeaseFamily>(attrs: &LeaseAttrs) -> Result<Option<Arc<str>>, RejectReason> {
+    P::data(attrs).map(|data| data.to_text().map(Arc::from)).transpose().map_err(RejectReason::BackendData)
+}
+
 /// By what the end of this backend data is known; `None` if it cannot be read.
 pub(super) fn id_of(reader: EndReader, data: &RawJson) -> Option<EndId> {
     match reader {
-        EndReader::None => None,
+        EndReader::None | EndReader::Text => None,
         EndReader::Vtep => VxlanData::parse(data).ok().map(|data| EndId::Mac(data.vtep_mac)),
         EndReader::Wireguard(_) => WireguardData::parse(data).ok().map(|data| EndId::Key(data.public_key)),
     }

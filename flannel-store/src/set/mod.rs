@@ -44,6 +44,8 @@ pub struct Peer {
     pub public_ip: IpAddr,
     /// The node's end of the tunnel; `None` where the backend has no tunnels.
     pub end: Option<TunnelEnd>,
+    /// The text that the node publishes for the commands of the backend extension.
+    pub text: Option<Arc<str>>,
     /// The name of the store entry it comes from.
     pub key: String,
 }

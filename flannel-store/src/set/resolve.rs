@@ -109,6 +109,7 @@ impl LeaseSet {
             subnet: candidate.subnet.into(),
             public_ip: candidate.public_ip,
             end: candidate.end,
+            text: candidate.entry.lease.as_ref().ok().and_then(|lease| self.ends.text::<P>(lease)),
             key: candidate.entry.name.clone(),
         }));
     }

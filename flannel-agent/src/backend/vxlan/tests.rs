@@ -75,6 +75,7 @@ fn desired_for_all(names: &Names, subnets: &[(&str, bool)], way: &Way) -> Desire
             zero_checksum_v6: true,
             other_source: *other_source,
         })),
+        text: None,
         key: subnet.replace('/', "-"),
     };
     let ways: Vec<_> = subnets.iter().map(|lease| PeerWay { peer: peer(lease), way: way.clone() }).collect();

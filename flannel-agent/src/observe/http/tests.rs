@@ -10,21 +10,19 @@ use std::{
 use tokio::sync::watch;
 
 use super::*;
-use crate::wireguard::WireguardBook;
 use crate::{
     datapath::{
         PinRoot,
         policy::{Capability, ModeRequest},
     },
-    echo::EchoBook,
     observe::{
+        books::Books,
         connections::{LIMIT, LOCAL, PER_SOURCE, REMOTE, REQUEST_LIMIT},
         health::{Readiness, STALE},
         metrics::{Counts, Metrics},
         pulse::Pulse,
         status::{ModeStatus, Status},
     },
-    reconcile::PeerBook,
 };
 
 const ANYWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
@@ -39,10 +37,7 @@ fn parts(status: watch::Receiver<Status>) -> (Readiness, Metrics) {
     let readiness = Readiness::new(status, Pulse::start());
     let counts = Counts::new().expect("counts");
     let pins = PinRoot::new("/nonexistent".as_ref());
-    (
-        readiness.clone(),
-        Metrics::new(readiness, PeerBook::default(), EchoBook::default(), WireguardBook::default(), counts, pins),
-    )
+    (readiness.clone(), Metrics::new(readiness, Books::default(), counts, pins))
 }
 
 fn start(address: SocketAddr, status: watch::Receiver<Status>) -> Result<HttpServer, BindError> {

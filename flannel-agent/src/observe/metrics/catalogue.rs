@@ -43,6 +43,7 @@ metrics! {
     ECHO_LOST counter "flannel_echo_lost_total" [] "Those without a reply before the next request to the same peer, or that could not be sent.";
     ECHO_ROUND_TRIP histogram "flannel_echo_round_trip_seconds" [] "Time from an echo request to its reply, of all peers.";
     WIREGUARD_PEERS gauge "flannel_wireguard_peers" ["state"] "WireGuard peers by their last handshake, as the device said it 30 s ago at most: session (not older than 180 s), idle (older, and nothing was sent), unanswered (older or none, and packets were sent). Absent with another backend.";
+    EXTENSION_PEERS gauge "flannel_extension_peers" ["state"] "Peers by the commands of the backend extension: added (the command succeeded), waiting (it has not run), failing (a command failed, and is tried again). Absent with another backend.";
     DEVICE_MTU gauge "flannel_device_mtu_bytes" ["device"] "MTU of each tunnel device.";
 
     RECONCILE_DURATION histogram "flannel_reconcile_duration_seconds" [] "Time one reconciliation took. A large cluster is worked in by several.";

@@ -13,6 +13,7 @@ pub mod catalogue;
 mod counts;
 mod datapath;
 mod echo;
+mod extension;
 mod flows;
 mod node;
 mod page;
@@ -33,7 +34,8 @@ pub(in crate::observe) use self::page::MEDIA_TYPE;
 pub use self::{counts::Counts, page::Metric};
 use self::{flows::FlowCount, page::Page};
 use crate::{
-    datapath::PinRoot, echo::EchoBook, observe::health::Readiness, reconcile::PeerBook, wireguard::WireguardBook,
+    datapath::PinRoot,
+    observe::{books::Books, health::Readiness},
 };
 
 /// An answer serves this long.
@@ -43,9 +45,7 @@ const FRESH: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 struct Sources {
     readiness: Readiness,
-    book: PeerBook,
-    echoes: EchoBook,
-    wireguard: WireguardBook,
+    books: Books,
     counts: Counts,
     pins: PinRoot,
     flows: FlowCount,
@@ -61,16 +61,9 @@ pub struct Metrics {
 
 impl Metrics {
     /// Out of these. Nothing is read yet.
-    pub fn new(
-        readiness: Readiness,
-        book: PeerBook,
-        echoes: EchoBook,
-        wireguard: WireguardBook,
-        counts: Counts,
-        pins: PinRoot,
-    ) -> Self {
+    pub fn new(readiness: Readiness, books: Books, counts: Counts, pins: PinRoot) -> Self {
         let (flows, process) = (FlowCount::default(), ProcessCollector::for_self());
-        let sources = Sources { readiness, book, echoes, wireguard, counts, pins, flows, process };
+        let sources = Sources { readiness, books, counts, pins, flows, process };
         Self { sources: Arc::new(sources), last: Arc::default() }
     }
 
@@ -101,9 +94,10 @@ impl Metrics {
 impl Sources {
     fn text(&self) -> Option<Vec<u8>> {
         let mut page = Page::default();
-        node::write(&mut page, &self.readiness, &self.book, &self.counts);
-        echo::write(&mut page, self.echoes.counts(), &self.counts);
-        wireguard::write(&mut page, &self.wireguard.states());
+        node::write(&mut page, &self.readiness, &self.books.peers, &self.counts);
+        echo::write(&mut page, self.books.echoes.counts(), &self.counts);
+        wireguard::write(&mut page, &self.books.wireguard.states());
+        extension::write(&mut page, self.books.extension.status());
         datapath::write(&mut page, &self.pins);
         if !self.is_in_mode_fast() {
             self.flows.forget();

@@ -17,7 +17,9 @@ use super::{
 };
 use crate::{
     echo::{EchoCounts, status::EchoState},
+    extension::ExtensionStatus,
     observe::{pulse::Pulse, status::Status},
+    reconcile::PeerBook,
     wireguard::PeerState,
 };
 
@@ -72,6 +74,7 @@ fn page(status: Status) -> String {
     let states = BTreeMap::from([(EchoState::Answering, 2), (EchoState::Silent, 1)]);
     echo::write(&mut page, Some(EchoCounts { states, requests: 40, lost: 6 }), &counts);
     wireguard::write(&mut page, &BTreeMap::from([(PeerState::Unanswered, 2)]));
+    extension::write(&mut page, Some(ExtensionStatus { added: 3, failing: 1, ..ExtensionStatus::default() }));
     page.boolean(catalogue::DATAPATH_READABLE, true);
     runs(&mut page, &[Run { program: "to_pod", count: 2, time: Duration::from_micros(3) }]);
     let flows = FlowCount::default();
@@ -124,6 +127,8 @@ fn samples_are_what_they_should_be() {
         "flannel_echo_peers{state=\"never\"} 0",
         "flannel_wireguard_peers{state=\"session\"} 0",
         "flannel_wireguard_peers{state=\"unanswered\"} 2",
+        "flannel_extension_peers{state=\"added\"} 3",
+        "flannel_extension_peers{state=\"failing\"} 1",
         "flannel_echo_requests_total 40",
         "flannel_echo_lost_total 6",
         "flannel_echo_round_trip_seconds_bucket{le=\"0.0005\"} 1",

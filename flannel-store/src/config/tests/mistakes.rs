@@ -127,7 +127,6 @@ fn what_is_not_built_is_refused_by_name() {
         ),
         (r#""Backend":{"Type":"ipip"}"#, "or \"host-gw\" where all nodes share a link"),
         (r#""Backend":{"Type":"ipsec"}"#, "\"wireguard\", which encrypts too"),
-        (r#""Backend":{"Type":"extension"}"#, "or \"alloc\" to leave packets to another program"),
         (r#""Backend":{"Type":"tencent-vpc"}"#, "\"alloc\" and set the routes of the VPC"),
         (r#""Backend":{"Type":"aws-vpc"}"#, "not built yet; flannel had it and removed it: write \"Type\": \"alloc\""),
         (r#""Backend":{"Type":"gce"}"#, "route controller set the routes of the VPC, or \"vxlan\""),
@@ -138,7 +137,7 @@ fn what_is_not_built_is_refused_by_name() {
         ),
         (
             r#""Backend":{"Type":"vxlam"}"#,
-            r#"Backend.Type "vxlam" in the network configuration is unknown; write "vxlan", "host-gw", "wireguard" or "alloc""#,
+            r#"Backend.Type "vxlam" in the network configuration is unknown; write "vxlan", "host-gw", "wireguard", "extension" or "alloc""#,
         ),
     ] {
         let error =

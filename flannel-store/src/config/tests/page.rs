@@ -8,12 +8,13 @@ use ipnet::{Ipv4Net, Ipv6Net};
 use super::super::{
     KEYS,
     backend::{self, COMMON_KEYS, DEFAULT_PORT, DEFAULT_VNI, VXLAN_KEYS, WINDOWS_KEYS},
+    extension::EXTENSION_KEYS,
     family::Limits,
     wireguard::WIREGUARD_KEYS,
 };
 
-/// The rows of the table of keys: keys, default, meaning. The keys of wireguard have a table of
-/// their own.
+/// The rows of the table of keys: keys, default, meaning. The keys of wireguard and of extension
+/// have tables of their own.
 fn rows() -> Vec<[String; 3]> {
     rows_below("## Network configuration")
 }
@@ -22,7 +23,7 @@ fn rows_below(heading: &str) -> Vec<[String; 3]> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/reference/configuration.md");
     let page = fs::read_to_string(path).expect("the page");
     let (_, section) = page.split_once(&format!("\n{heading}\n")).expect("the section");
-    let ends = |line: &str| line.starts_with("## ") || line == "### wireguard";
+    let ends = |line: &str| ["## ", "### "].iter().any(|start| line.starts_with(start));
     let lines = section.lines().take_while(|line| !ends(line)).filter(|line| line.starts_with("| `"));
     lines.map(cells).collect()
 }
@@ -53,10 +54,12 @@ fn every_key_has_a_row() {
 }
 
 #[test]
-fn every_key_of_wireguard_has_a_row() {
-    let rows = rows_below("### wireguard");
-    let named: Vec<_> = rows.iter().flat_map(|[cell, ..]| keys(cell)).collect();
-    assert_eq!(named, [WIREGUARD_KEYS, &["Datapath"]].concat());
+fn every_key_of_wireguard_and_of_extension_has_a_row() {
+    for (heading, known) in [("### wireguard", WIREGUARD_KEYS), ("### extension", EXTENSION_KEYS)] {
+        let rows = rows_below(heading);
+        let named: Vec<_> = rows.iter().flat_map(|[cell, ..]| keys(cell)).collect();
+        assert_eq!(named, [known, &["Datapath"]].concat(), "{heading}");
+    }
 }
 
 #[test]

@@ -1,0 +1,16 @@
+//! What the tasks of the agent write down for everybody who asks.
+
+use crate::{echo::EchoBook, extension::ExtensionBook, reconcile::PeerBook, wireguard::WireguardBook};
+
+/// The books. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct Books {
+    /// The peers and the ways to them.
+    pub peers: PeerBook,
+    /// Their answers to echo requests.
+    pub echoes: EchoBook,
+    /// The peers of WireGuard devices.
+    pub wireguard: WireguardBook,
+    /// The commands of the backend extension.
+    pub extension: ExtensionBook,
+}
