@@ -5,6 +5,7 @@
 
 mod failing;
 mod tunnel;
+mod variables;
 
 use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{Agent, Node, eventually};
