@@ -5,6 +5,7 @@
 //! be locked and the order is the program's.
 
 mod bpf;
+mod extension_start;
 mod external;
 mod guard;
 mod host_addresses;

@@ -14,7 +14,7 @@ use flannel_netlink::{KernelEvents, Netlink};
 use flannel_store::{
     AddressFault, Hints, LeaseAttrs, LeaseKey, LeaseRequest, LeaseSet, NetworkAvailability, NodeReports, OptOuts,
     OwnLease, StoreEvent, SubnetManager,
-    config::{BackendConfig, ExtensionConfig, NetworkConfig},
+    config::{BackendConfig, NetworkConfig},
     etcd::{self, EtcdManager},
     kube::{self, KubeManager, NodeIdentity},
     read_previous, read_previous_networks, wait_for_config, wait_for_hints, wait_for_lease,
@@ -24,15 +24,15 @@ use tokio::sync::{mpsc, watch};
 
 use crate::{
     agent::{
-        bpf,
+        bpf, extension_start,
         external::{self, External},
         host_addresses::HostAddressReader,
         node_settings::NodeOverrides,
         node_start,
         published::Published,
     },
-    backend::{self, Backend, OwnEnd, PodNetwork, TunnelUnderlay, usable_mtu},
-    extension::{self, Extension, ExtensionBook, NodeFacts},
+    backend::{Backend, OwnEnd, PodNetwork, TunnelUnderlay, usable_mtu},
+    extension::Extension,
     fast::{ConntrackSysctls, Exclusions, Fast, RuleChanges},
     firewall,
     iface::ExternalInterface,
@@ -152,13 +152,7 @@ async fn start_with<M: SubnetManager>(
     node_start::log_settings(node.states());
     log_interface(interface);
     external::warn_of_pod_networks(interface, &config);
-    let backend = match &config.backend {
-        BackendConfig::Extension(commands) => {
-            stage("running PreStartupCommand");
-            extension_backend(commands, &config, interface).await?
-        }
-        other => backend::of(other),
-    };
+    let backend = extension_start::backend_of(&config, interface, stage).await?;
 
     stage("making the tunnel devices");
     let keys = wireguard_keys(options, &config)?;
@@ -170,18 +164,9 @@ async fn start_with<M: SubnetManager>(
     let request = lease_request(options, &config, published.attrs(interface, &ends));
     let own = wait_for_lease(&mut manager, &request).await?;
     tracing::info!(lease = %own.key, "lease acquired");
-    let extension = match &config.backend {
-        BackendConfig::Extension(commands) => {
-            stage("running PostStartupCommand");
-            Some(start_extension(options, commands, &config, interface, own.key, &books.extension).await?)
-        }
-        _ => None,
-    };
+    let extension = extension_start::start(options, &config, interface, own.key, &books.extension, stage).await?;
     if M::ASSIGNS_SUBNETS {
-        for (family, network) in &mut networks {
-            let length = own.key.subnet(*family).map_or(0, |subnet| subnet.prefix_len());
-            *network = network.cut_into(length);
-        }
+        cut_into_subnets(&mut networks, own.key);
     }
 
     stage("looking for the tools that keep traffic rules");
@@ -292,36 +277,12 @@ fn wireguard_keys(options: &RunOptions, config: &NetworkConfig) -> anyhow::Resul
     Ok(is_needed.then(|| WireguardKeys::of_file(&options.paths.wireguard_key_file)).transpose()?)
 }
 
-/// The backend extension, with what its command has to publish.
-async fn extension_backend(
-    commands: &ExtensionConfig,
-    config: &NetworkConfig,
-    external: &ExternalInterface,
-) -> anyhow::Result<Arc<dyn Backend>> {
-    let published = extension::before_lease(commands, config.into(), &node_facts(external, None)).await?;
-    Ok(Arc::new(backend::extension::Extension { published }))
-}
-
-/// Runs the command for a node that has its lease, and starts the task that runs those for peers.
-async fn start_extension(
-    options: &RunOptions,
-    commands: &ExtensionConfig,
-    config: &NetworkConfig,
-    external: &ExternalInterface,
-    key: LeaseKey,
-    book: &ExtensionBook,
-) -> anyhow::Result<Extension> {
-    extension::after_lease(commands, config.into(), &node_facts(external, Some(key))).await?;
-    Ok(Extension::start(commands.clone(), config.into(), &options.paths.state_dir, book.clone())?)
-}
-
-/// This node, as commands know it.
-fn node_facts(external: &ExternalInterface, key: Option<LeaseKey>) -> NodeFacts {
-    let mut node = NodeFacts::default();
-    external.ends.values().for_each(|end| node.set_address(end.public));
-    let subnets = key.into_iter().flat_map(|key| Family::BOTH.into_iter().filter_map(move |family| key.subnet(family)));
-    subnets.for_each(|subnet| node.set_subnet(subnet));
-    node
+/// The size of subnets is that of the assigned one.
+fn cut_into_subnets(networks: &mut BTreeMap<Family, PodNetwork>, own: LeaseKey) {
+    for (family, network) in networks {
+        let length = own.subnet(*family).map_or(0, |subnet| subnet.prefix_len());
+        *network = network.cut_into(length);
+    }
 }
 
 fn networks(config: &NetworkConfig) -> BTreeMap<Family, PodNetwork> {

@@ -52,7 +52,7 @@ pub(super) enum PlanStep {
     /// A tunnel device, and all on it.
     Device { index: u32, name: String },
     /// What a command of the backend extension did for a peer.
-    Command(Recorded),
+    Command(Box<Recorded>),
     /// A sysctl the agent changed.
     Sysctl(SysctlStep),
     /// A file.
@@ -81,7 +81,7 @@ impl Plan {
             let routes = routes(netlink).await?.into_iter();
             steps.extend(routes.filter(|step| matches!(step, PlanStep::Route { route, .. } if is_unreachable(route))));
         } else {
-            steps.extend(recorded.into_iter().map(PlanStep::Command));
+            steps.extend(recorded.into_iter().map(|peer| PlanStep::Command(Box::new(peer))));
             steps.extend(network(netlink, &links).await?);
         }
         Ok(Self { steps, files: files(scope, directory) })

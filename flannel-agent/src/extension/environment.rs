@@ -124,15 +124,12 @@ fn expand(word: &str, value: impl Fn(&str) -> Option<String>) -> String {
 /// The name that a text beginning with `$` refers to, and the length of the reference in bytes.
 fn reference(text: &str) -> Option<(&str, usize)> {
     let rest = &text[1..];
-    let (name, length) = match rest.strip_prefix('{') {
-        Some(inside) => {
-            let name = inside.split_once('}')?.0;
-            (name, name.len() + "${}".len())
-        }
-        None => {
-            let end = rest.find(|c: char| c != '_' && !c.is_ascii_alphanumeric()).unwrap_or(rest.len());
-            (&rest[..end], end + "$".len())
-        }
+    let (name, length) = if let Some(inside) = rest.strip_prefix('{') {
+        let name = inside.split_once('}')?.0;
+        (name, name.len() + "${}".len())
+    } else {
+        let end = rest.find(|c: char| c != '_' && !c.is_ascii_alphanumeric()).unwrap_or(rest.len());
+        (&rest[..end], end + "$".len())
     };
     let is_name = |name: &str| {
         !name.starts_with(|c: char| c.is_ascii_digit()) && name.chars().all(|c| c == '_' || c.is_ascii_alphanumeric())

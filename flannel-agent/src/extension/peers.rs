@@ -60,7 +60,9 @@ impl Peers {
     pub(super) fn of(&self, entry: &str) -> Option<PeerFacts> {
         let subnets = self.entries.get(entry)?;
         let mut node = NodeFacts::default();
-        subnets.values().for_each(|peer| node.add(peer));
+        for peer in subnets.values() {
+            node.add(peer);
+        }
         Some(PeerFacts { node, data: subnets.values().find_map(|peer| peer.text.clone()) })
     }
 }

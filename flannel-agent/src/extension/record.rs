@@ -104,9 +104,10 @@ impl Records {
     pub(super) fn read(&self) -> Result<Vec<PeerRecord>, FileError> {
         let mut peers = Vec::new();
         for Recorded { path, peer } in read(&self.directory)? {
-            match peer {
-                Some(peer) => peers.push(peer),
-                None => tracing::warn!(path = %path.display(), "not a record of a peer; left alone"),
+            if let Some(peer) = peer {
+                peers.push(peer);
+            } else {
+                tracing::warn!(path = %path.display(), "not a record of a peer; left alone");
             }
         }
         Ok(peers)

@@ -97,7 +97,7 @@ impl Sources {
         node::write(&mut page, &self.readiness, &self.books.peers, &self.counts);
         echo::write(&mut page, self.books.echoes.counts(), &self.counts);
         wireguard::write(&mut page, &self.books.wireguard.states());
-        extension::write(&mut page, self.books.extension.status());
+        extension::write(&mut page, self.books.extension.status().as_ref());
         datapath::write(&mut page, &self.pins);
         if !self.is_in_mode_fast() {
             self.flows.forget();

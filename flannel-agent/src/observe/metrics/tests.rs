@@ -74,7 +74,7 @@ fn page(status: Status) -> String {
     let states = BTreeMap::from([(EchoState::Answering, 2), (EchoState::Silent, 1)]);
     echo::write(&mut page, Some(EchoCounts { states, requests: 40, lost: 6 }), &counts);
     wireguard::write(&mut page, &BTreeMap::from([(PeerState::Unanswered, 2)]));
-    extension::write(&mut page, Some(ExtensionStatus { added: 3, failing: 1, ..ExtensionStatus::default() }));
+    extension::write(&mut page, Some(&ExtensionStatus { added: 3, failing: 1, ..ExtensionStatus::default() }));
     page.boolean(catalogue::DATAPATH_READABLE, true);
     runs(&mut page, &[Run { program: "to_pod", count: 2, time: Duration::from_micros(3) }]);
     let flows = FlowCount::default();

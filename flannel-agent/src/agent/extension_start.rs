@@ -1,0 +1,57 @@
+//! The backend extension at the start: its commands before and after the lease.
+
+use std::sync::Arc;
+
+use flannel_host::family::Family;
+use flannel_store::{
+    LeaseKey,
+    config::{BackendConfig, NetworkConfig},
+};
+
+use crate::{
+    backend::{self, Backend},
+    extension::{self, Extension, ExtensionBook, NodeFacts},
+    iface::ExternalInterface,
+    options::RunOptions,
+};
+
+/// The backend of a configuration; that of extension has the output of `PreStartupCommand`, which
+/// runs here. `stage` shows what the start waits for.
+pub(super) async fn backend_of(
+    config: &NetworkConfig,
+    external: &ExternalInterface,
+    stage: impl Fn(&str),
+) -> anyhow::Result<Arc<dyn Backend>> {
+    let BackendConfig::Extension(commands) = &config.backend else { return Ok(backend::of(&config.backend)) };
+    stage("running PreStartupCommand");
+    let published = extension::before_lease(commands, config.into(), &node_facts(external, None)).await?;
+    Ok(Arc::new(backend::extension::Extension { published }))
+}
+
+/// Runs `PostStartupCommand`, and starts the task that runs the commands for peers. `None` with
+/// another backend.
+pub(super) async fn start(
+    options: &RunOptions,
+    config: &NetworkConfig,
+    external: &ExternalInterface,
+    key: LeaseKey,
+    book: &ExtensionBook,
+    stage: impl Fn(&str),
+) -> anyhow::Result<Option<Extension>> {
+    let BackendConfig::Extension(commands) = &config.backend else { return Ok(None) };
+    stage("running PostStartupCommand");
+    extension::after_lease(commands, config.into(), &node_facts(external, Some(key))).await?;
+    Ok(Some(Extension::start(commands.clone(), config.into(), &options.paths.state_dir, book.clone())?))
+}
+
+/// This node, as commands know it.
+fn node_facts(external: &ExternalInterface, key: Option<LeaseKey>) -> NodeFacts {
+    let mut node = NodeFacts::default();
+    for end in external.ends.values() {
+        node.set_address(end.public);
+    }
+    for subnet in Family::BOTH.into_iter().filter_map(|family| key?.subnet(family)) {
+        node.set_subnet(subnet);
+    }
+    node
+}
