@@ -43,8 +43,8 @@ pub struct Options {
     /// The addresses that are asked
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = Via::ALL)]
     via: Vec<Via>,
-    /// Modes; ratios need `host` and `kernel`. Without this all, and `stock` and `other` with their
-    /// binaries
+    /// Modes; ratios need `host` and `kernel`, that of `wireguard` needs `wireguard_host`. Without
+    /// this all of the backend vxlan, and `stock` and `other` with their binaries
     #[arg(long, value_enum, value_delimiter = ',')]
     mode: Vec<Mode>,
     /// The binary of a stock flanneld; adds a cluster of it for comparison
@@ -101,10 +101,10 @@ impl Options {
         ensure!((0.1..=60.0).contains(&seconds), "--seconds={seconds}: from 0.1 to 60");
         let mut modes = self.mode.clone();
         if modes.is_empty() {
-            modes.extend(Mode::ALL.into_iter().filter(|mode| self.has_binary(*mode)));
+            modes.extend(Mode::ALL.into_iter().filter(|mode| self.is_default(*mode)));
         }
         for (mode, flag) in [(Mode::Stock, "--peer-flanneld"), (Mode::Other, "--other-agent")] {
-            let is_complete = !modes.contains(&mode) || self.has_binary(mode);
+            let is_complete = !modes.contains(&mode) || self.is_default(mode);
             ensure!(is_complete, "--mode={mode} needs a binary: give its path with {flag}");
         }
         for (flag, binary) in [("--peer-flanneld", &self.peer_flanneld), ("--other-agent", &self.other_agent)] {
@@ -123,11 +123,14 @@ impl Options {
         })
     }
 
-    fn has_binary(&self, mode: Mode) -> bool {
+    /// Returns true if the mode is measured where none is named.
+    fn is_default(&self, mode: Mode) -> bool {
         match mode {
             Mode::Stock => self.peer_flanneld.is_some(),
             Mode::Other => self.other_agent.is_some(),
             Mode::Host | Mode::Kernel | Mode::Encap | Mode::Fast => true,
+            // Another backend: measured if named.
+            Mode::WireguardHost | Mode::Wireguard => false,
         }
     }
 }

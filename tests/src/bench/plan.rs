@@ -55,9 +55,14 @@ pub(super) enum Via {
 /// The path of the packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
+#[value(rename_all = "snake_case")]
 pub(super) enum Mode {
     /// From node to node, without pods and tunnel.
     Host,
+    /// From node to node through the devices of the backend wireguard, without pods.
+    WireguardHost,
+    /// The backend wireguard.
+    Wireguard,
     /// The agent's mode `kernel`.
     Kernel,
     /// The agent's mode `encap`.
@@ -148,13 +153,37 @@ impl Via {
 
 impl Mode {
     /// Every mode, in the order of tables and charts.
-    pub(super) const ALL: [Self; 6] = [Self::Host, Self::Stock, Self::Kernel, Self::Encap, Self::Other, Self::Fast];
+    pub(super) const ALL: [Self; 8] = [
+        Self::Host,
+        Self::Stock,
+        Self::Kernel,
+        Self::Encap,
+        Self::Other,
+        Self::Fast,
+        Self::WireguardHost,
+        Self::Wireguard,
+    ];
+
+    /// Returns true if client and server run on the nodes, not in pods.
+    pub(super) const fn is_between_nodes(self) -> bool {
+        matches!(self, Self::Host | Self::WireguardHost)
+    }
+
+    /// Returns true if the agents have the backend wireguard.
+    pub(super) const fn is_encrypted(self) -> bool {
+        matches!(self, Self::WireguardHost | Self::Wireguard)
+    }
+
+    /// The mode without pods that this one is compared with: packets travel by the same means.
+    pub(super) const fn base(self) -> Self {
+        if self.is_encrypted() { Self::WireguardHost } else { Self::Host }
+    }
 
     /// Returns the agent's mode as `--datapath` takes it; `None` for a mode without an agent.
     pub(super) const fn datapath(self) -> Option<&'static str> {
         match self {
             Self::Host | Self::Stock => None,
-            Self::Kernel => Some("kernel"),
+            Self::Kernel | Self::WireguardHost | Self::Wireguard => Some("kernel"),
             Self::Encap => Some("encap"),
             Self::Fast | Self::Other => Some("fast"),
         }
@@ -169,6 +198,8 @@ impl Mode {
             Self::Encap => "mode encap",
             Self::Fast => "mode fast",
             Self::Other => "mode fast, other build",
+            Self::WireguardHost => "WireGuard, nodes",
+            Self::Wireguard => "backend wireguard",
         }
     }
 }

@@ -2,10 +2,11 @@
 //! counters. Pure except for reading them.
 
 use anyhow::{Context as _, Result};
+use flannel_agent::backend::wireguard::DEVICES;
 use serde_json::Value;
 
 use super::plan::{Mode, Workload};
-use crate::Agent;
+use crate::{Agent, Node};
 
 /// Of so many packets at most one may have taken the kernel's path where packets are replayed: it
 /// shows how the kernel treats the flow.
@@ -29,11 +30,20 @@ pub(super) struct Counts {
     to_tunnel: u64,
     /// Packets that came out of it.
     from_tunnel: u64,
+    /// Packets that were sent through the WireGuard device.
+    encrypted: u64,
 }
 
 impl Counts {
     pub(super) fn read(agent: &Agent) -> Result<Self> {
         Self::of(&agent.cli_json(&["maps", "dump", "stats", "-o", "json"])?)
+    }
+
+    /// The counter of a WireGuard device: the programs see none of its packets.
+    pub(super) fn of_wireguard(node: &Node) -> Result<Self> {
+        let path = format!("/sys/class/net/{}/statistics/tx_packets", DEVICES[0]);
+        let encrypted = node.run(["cat", &path])?.stdout.trim().parse().context(path)?;
+        Ok(Self { encrypted, ..Self::default() })
     }
 
     fn of(dump: &Value) -> Result<Self> {
@@ -62,6 +72,7 @@ impl Counts {
             delivered: self.delivered - earlier.delivered,
             to_tunnel: self.to_tunnel - earlier.to_tunnel,
             from_tunnel: self.from_tunnel - earlier.from_tunnel,
+            encrypted: self.encrypted - earlier.encrypted,
         }
     }
 }
@@ -80,6 +91,7 @@ pub(super) fn objection(
     let as_expected = match mode {
         // The counters of another build may have other names.
         Mode::Host | Mode::Stock | Mode::Other => true,
+        Mode::WireguardHost | Mode::Wireguard => client.encrypted > 0 && server.encrypted > 0,
         Mode::Kernel => client.encapsulated == 0 && nothing_replayed,
         Mode::Encap => client.encapsulated > 0 && nothing_replayed,
         // A connection this short is over before it is known.
@@ -140,6 +152,14 @@ mod tests {
     }
 
     #[test]
+    fn an_encrypted_row_needs_packets_through_both_devices() {
+        let encrypted = |count| Counts { encrypted: count, ..Counts::default() };
+        let objects = |after| objects(Mode::Wireguard, Workload::TcpRr, after);
+        assert!(!objects([encrypted(9), encrypted(8)]));
+        assert!(objects([encrypted(9), encrypted(0)]) && objects([encrypted(0), encrypted(9)]));
+    }
+
+    #[test]
     fn counts_are_read_by_program_and_reason() {
         let row = |program, reason, packets: u64| json!({"program": program, "reason": reason, "packets": packets});
         let dump = json!({"stats": [
@@ -149,7 +169,8 @@ mod tests {
             row("to_tunnel", "path_unseen", 8),
             row("from_tunnel", "sampled", 16),
         ]});
-        let expected = Counts { encapsulated: 4, sent_on: 1, delivered: 2, to_tunnel: 12, from_tunnel: 16 };
+        let expected =
+            Counts { encapsulated: 4, sent_on: 1, delivered: 2, to_tunnel: 12, from_tunnel: 16, encrypted: 0 };
         assert_eq!(Counts::of(&dump).expect("a dump"), expected);
     }
 }

@@ -63,18 +63,15 @@ impl Rows {
         self.0.iter().find(|row| (row.profile, row.workload, row.via, row.mode) == (profile, workload, via, mode))
     }
 
-    /// The median in parts of another mode's, asked the same way; of the host network's own: see
-    /// [`Rows::host`].
+    /// The median in parts of another mode's, asked the same way; of nodes, asked directly, because
+    /// they have no Services of their own.
     pub(super) fn ratio(&self, row: &Row, to: Mode) -> Option<f64> {
-        let base = match to {
-            Mode::Host => self.host(row.profile, row.workload),
-            _ => self.find(row.profile, row.workload, row.via, to),
-        };
+        let via = if to.is_between_nodes() { Via::Pod } else { row.via };
+        let base = self.find(row.profile, row.workload, via, to);
         base.map(|base| row.median / base.median)
     }
 
-    /// Returns the row that all others are compared with: the host network asked directly, because
-    /// it has no Services of its own.
+    /// Returns the row that others are compared with: the host network, asked directly.
     pub(super) fn host(&self, profile: Profile, workload: Workload) -> Option<&Row> {
         self.find(profile, workload, Via::Pod, Mode::Host)
     }

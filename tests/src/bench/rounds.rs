@@ -29,7 +29,7 @@ pub(super) fn run(plan: &Plan) -> Result<(Rows, Vec<String>)> {
     let load = Load { cpu: cpu(plan.cpu)?, seconds: plan.seconds };
     let lab = Lab::new("bench")?;
     lab.end_on_interrupt()?;
-    let sites = plan.modes.iter().map(|mode| Site::new(&lab, *mode, &plan.binaries));
+    let sites = plan.modes.iter().map(|mode| Site::new(&lab, *mode, &plan.binaries, load.cpu));
     let sites: Vec<Site> = sites.collect::<Result<_>>()?;
     let (mut rows, mut refused) = (Vec::new(), Vec::new());
     for &profile in &plan.profiles {

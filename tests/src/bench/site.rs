@@ -12,6 +12,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
+use ipnet::IpNet;
 
 use super::{
     plan::{Mode, Profile, Via, Workload},
@@ -76,22 +77,21 @@ pub(super) struct Site {
 }
 
 impl Site {
-    pub(super) fn new(lab: &Lab, mode: Mode, binaries: &Binaries) -> Result<Self> {
-        Self::start(lab, mode, binaries).with_context(|| mode.title())
+    pub(super) fn new(lab: &Lab, mode: Mode, binaries: &Binaries, cpu: usize) -> Result<Self> {
+        Self::start(lab, mode, binaries, cpu).with_context(|| mode.title())
     }
 
-    fn start(lab: &Lab, mode: Mode, binaries: &Binaries) -> Result<Self> {
+    fn start(lab: &Lab, mode: Mode, binaries: &Binaries, cpu: usize) -> Result<Self> {
         let [a, b] = ["a", "b"].map(|end| format!("{mode}-{end}"));
         let net = Two::named(lab, [&a, &b], Stack::V4)?;
         // A Service's address must lead somewhere before it is translated.
         net.a.sh(&format!("ip route add default via {SECOND}"))?;
-        let has_pods = mode != Mode::Host;
-        let etcd = has_pods.then(|| store(lab, &net.b)).transpose()?;
+        let etcd = (mode != Mode::Host).then(|| store(lab, &net.b, mode)).transpose()?;
         let other = binaries.agent.as_deref().filter(|_| mode == Mode::Other);
-        let agents = mode.datapath().map(|datapath| start_agents(&net, datapath, other)).transpose()?;
+        let agents = mode.datapath().map(|_| start_agents(&net, mode, other, cpu)).transpose()?;
         let stock = binaries.flanneld.as_deref().filter(|_| mode == Mode::Stock);
         let flanneld = stock.map(|binary| start_flanneld(&net, binary)).transpose()?;
-        let pods = has_pods.then(|| pods(&net)).transpose()?;
+        let pods = (!mode.is_between_nodes()).then(|| pods(&net)).transpose()?;
         let site = Self { mode, net, pods, agents, _flanneld: flanneld, _etcd: etcd };
         site.wait_fast()?;
         let server = site.server_ip()?;
@@ -145,6 +145,9 @@ impl Site {
 
     fn counts(&self) -> Result<[Counts; 2]> {
         Ok(match &self.agents {
+            Some([a, b]) if self.mode.is_encrypted() => {
+                [Counts::of_wireguard(a.node())?, Counts::of_wireguard(b.node())?]
+            }
             Some([a, b]) if self.mode != Mode::Other => [Counts::read(a)?, Counts::read(b)?],
             _ => [Counts::default(); 2],
         })
@@ -180,11 +183,19 @@ impl Site {
 
     /// The server's own address.
     pub(super) fn server_ip(&self) -> Result<IpAddr> {
-        Ok(match &self.pods {
-            Some([_, server]) => server.ip(),
-            None => SECOND.parse()?,
+        Ok(match (&self.pods, &self.agents) {
+            (Some([_, server]), _) => server.ip(),
+            (None, Some([_, server])) => tunnel_address(server)?,
+            (None, None) => SECOND.parse()?,
         })
     }
+}
+
+/// The address of a node's tunnel device.
+fn tunnel_address(agent: &Agent) -> Result<IpAddr> {
+    let status = agent.status()?;
+    let subnet = status["lease"]["subnet"].as_str().context("a subnet")?;
+    Ok(subnet.parse::<IpNet>().context(subnet.to_owned())?.network())
 }
 
 /// The same TCP in every mode. Where BBR is the default it would pace by what it believes of the
@@ -197,15 +208,21 @@ fn set_tcp_up(end: &Host) -> Result<()> {
     Ok(())
 }
 
-fn store(lab: &Lab, node: &Node) -> Result<Etcd> {
+fn store(lab: &Lab, node: &Node, mode: Mode) -> Result<Etcd> {
     let etcd = lab.etcd(node)?;
-    etcd.put(CONFIG_KEY, cluster::VXLAN, None)?;
+    let backend = if mode.is_encrypted() { r#"{"Type":"wireguard"}"# } else { r#"{"Type":"vxlan"}"# };
+    etcd.put(CONFIG_KEY, &cluster::config(Stack::V4, backend), None)?;
     Ok(etcd)
 }
 
-/// Starts the agent under test, or another build of it.
-fn start_agents(net: &Two, datapath: &str, other: Option<&Path>) -> Result<[Agent; 2]> {
+/// Starts the agent under test, or another build of it. A process that is the WireGuard device runs
+/// on the load's CPU, as the kernel's own would.
+fn start_agents(net: &Two, mode: Mode, other: Option<&Path>, cpu: usize) -> Result<[Agent; 2]> {
+    let datapath = mode.datapath().unwrap_or_default();
     let mut options = AgentOptions::etcd(STORE)?.flag(&format!("--datapath={datapath}")).flag("--ip-masq=true");
+    if mode.is_encrypted() {
+        options = options.wrapped_by(&format!("taskset -c {cpu}"));
+    }
     if let Some(binary) = other {
         options.binary = binary.canonicalize()?;
     }

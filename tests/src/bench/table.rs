@@ -24,7 +24,7 @@ pub(super) fn terminal(rows: &Rows, profile: Profile) -> String {
             row.mode.to_string(),
             figure(row.median),
             row.unit,
-            ratio(rows, row, Mode::Host),
+            ratio(rows, row, row.mode.base()),
             ratio(rows, row, Mode::Kernel),
             row.cpu_per_unit,
             row.cpu_unit
@@ -34,22 +34,31 @@ pub(super) fn terminal(rows: &Rows, profile: Profile) -> String {
     text
 }
 
-/// A profile's medians and the ratios of mode `fast`, as a Markdown table.
+/// The ratios of a Markdown table: head, mode, and the mode it is compared with.
+const RATIOS: [(&str, Mode, Mode); 3] = [
+    ("fast / kernel", Mode::Fast, Mode::Kernel),
+    ("fast / host", Mode::Fast, Mode::Host),
+    ("pods / nodes", Mode::Wireguard, Mode::WireguardHost),
+];
+
+/// A profile's medians and ratios, as a Markdown table.
 pub(super) fn markdown(rows: &Rows, profile: Profile) -> String {
     let modes = rows.modes();
     let titles: Vec<&str> = modes.iter().map(|mode| mode.title()).collect();
-    let mut text = format!("| {profile} | to | {} | fast / kernel | fast / host |\n", titles.join(" | "));
-    writeln!(text, "|---|---|{}---|---|", "---|".repeat(modes.len())).expect("text grows");
+    let ratios: Vec<(&str, Mode, Mode)> = RATIOS.into_iter().filter(|(_, mode, _)| modes.contains(mode)).collect();
+    let heads: Vec<&str> = titles.into_iter().chain(ratios.iter().map(|(head, ..)| *head)).collect();
+    let mut text = format!("| {profile} | to | {} |\n", heads.join(" | "));
+    writeln!(text, "|---|---|{}", "---|".repeat(heads.len())).expect("text grows");
     for workload in Workload::ALL {
         for via in Via::ALL {
             let cell = |mode| rows.find(profile, workload, via, mode);
             let Some(unit) = modes.iter().find_map(|mode| cell(*mode)).map(|row| row.unit.as_ref()) else { continue };
             let medians: Vec<String> =
                 modes.iter().map(|mode| cell(*mode).map_or("-".to_owned(), |row| figure(row.median))).collect();
-            let fast = |to| cell(Mode::Fast).map_or("-".to_owned(), |row| ratio(rows, row, to));
-            let (kernel, host) = (fast(Mode::Kernel), fast(Mode::Host));
-            writeln!(text, "| {}, {unit} | {via} | {} | {kernel} | {host} |", workload.title(), medians.join(" | "))
-                .expect("text grows");
+            let of =
+                |(_, mode, to): &(&str, Mode, Mode)| cell(*mode).map_or("-".to_owned(), |row| ratio(rows, row, *to));
+            let cells: Vec<String> = medians.into_iter().chain(ratios.iter().map(of)).collect();
+            writeln!(text, "| {}, {unit} | {via} | {} |", workload.title(), cells.join(" | ")).expect("text grows");
         }
     }
     text

@@ -85,7 +85,7 @@ impl Options {
         lab.end_on_interrupt()?;
         let sites: Vec<Site> = [Mode::Fast, Mode::Encap, Mode::Kernel]
             .into_iter()
-            .map(|mode| Site::new(&lab, mode, &Binaries::default()))
+            .map(|mode| Site::new(&lab, mode, &Binaries::default(), load.cpu))
             .collect::<Result<_>>()?;
         sites.iter().try_for_each(|site| site.set_profile(Profile::Offload))?;
         let _statistics = enable_stats(Stats::RunTime).context("the kernel's run-time statistics (kernel 5.8)")?;
