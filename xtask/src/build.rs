@@ -137,7 +137,10 @@ fn build_with(
             strip: Cross::strip(),
         },
     };
-    build_agent(cargo(), &built, parts, machine)?;
+    build_agent(cargo(), &built, machine)?;
+    if parts == Parts::AgentAndLab {
+        build_lab(cargo(), &built)?;
+    }
     build_plugin(cargo(), workspace, &built, machine)?;
     if let Machine::Other(cross) = machine {
         ["flannel-agent", PLUGIN].iter().try_for_each(|name| cross.try_out(workspace, &built.program(name)))?;
@@ -145,12 +148,19 @@ fn build_with(
     Ok(built)
 }
 
-fn build_agent(mut cargo: Command, built: &Built, parts: Parts, machine: Machine<'_>) -> anyhow::Result<()> {
+/// Builds the lab's programs. Optimisation at link time would take minutes of each, and only the
+/// agent's size matters.
+fn build_lab(mut cargo: Command, built: &Built) -> anyhow::Result<()> {
+    cargo.args(["build", "--release", "--bins", "--package=flannel-tests"]).args(workspace::locked());
+    cargo.env("CARGO_PROFILE_RELEASE_LTO", "off");
+    announce_object(&mut cargo, built.object.as_deref());
+    println!("build: the lab");
+    workspace::run(&mut cargo, "the lab's build")
+}
+
+fn build_agent(mut cargo: Command, built: &Built, machine: Machine<'_>) -> anyhow::Result<()> {
     let started = Instant::now();
     cargo.args(["build", "--release", "--bins", "--package=flannel-agent"]).args(workspace::locked());
-    if parts == Parts::AgentAndLab {
-        cargo.arg("--package=flannel-tests");
-    }
     if let Machine::Other(cross) = machine {
         cross.apply(&mut cargo);
     }
