@@ -5,6 +5,7 @@ pub mod backend;
 pub mod check;
 pub mod cleanup;
 pub mod cli;
+pub mod cloud;
 pub mod cluster;
 pub mod connectivity;
 pub mod datapath;

@@ -13,7 +13,9 @@ use tokio::{
 };
 
 use crate::{
-    agent::{external, node_start, problems::LoweredMode, refusals::RefusalLog, start::Components, store::Store},
+    agent::{
+        cloud_start, external, node_start, problems::LoweredMode, refusals::RefusalLog, start::Components, store::Store,
+    },
     datapath::{
         DatapathError,
         policy::{Capability, ModeChoice, ModeRequest},
@@ -52,6 +54,8 @@ pub(super) struct Agent {
     counts: Counts,
     refusals: RefusalLog,
     written: Option<SubnetEnv>,
+    /// True unless the cloud does not route this node's pods to it.
+    routed: bool,
     retry: Option<Instant>,
 }
 
@@ -77,6 +81,7 @@ impl Components {
             counts: counts.clone(),
             refusals: RefusalLog::default(),
             written: None,
+            routed: false,
             retry: None,
         };
         running.follow_mode();
@@ -240,6 +245,7 @@ impl Agent {
             extension.learn(&changes, self.store.is_seen());
         }
         self.node.reconciler.learn(changes);
+        self.learn_cloud();
         self.node.traffic.want(WantedTraffic::of(
             &self.node.settings.config,
             self.node.lease.own.key,
@@ -254,10 +260,23 @@ impl Agent {
         self.follow_mode();
         self.applied = self.error().is_none() && self.node.reconciler.is_complete();
         // Who reads that file starts pods, whose first packets are to find their rules.
-        if self.applied && self.node.traffic.is_settled() {
+        if self.applied && self.routed && self.node.traffic.is_settled() {
             self.write_env();
         }
         self.retry = self.retry_at();
+    }
+
+    /// Passes the leases to the task that keeps routes in the cloud, and takes in its result.
+    fn learn_cloud(&mut self) {
+        let Some(cloud) = &self.node.cloud else {
+            self.routed = true;
+            return;
+        };
+        let (others, in_sync) = (self.node.leases.others_v4().collect(), self.store.is_seen());
+        if let Some(wish) = cloud_start::wish(self.node.external.chosen(), self.node.lease.own.key, others, in_sync) {
+            cloud.learn(wish);
+        }
+        self.routed = cloud.is_routed();
     }
 
     /// Goes with the external interface.
@@ -323,6 +342,9 @@ impl Agent {
         if self.node.reconciler.refresh_conntrack() {
             return Outcome::Reconcile;
         }
+        if self.node.cloud.as_ref().is_some_and(|cloud| cloud.is_routed() != self.routed) {
+            return Outcome::Reconcile;
+        }
         if self.decision != before || lapsed || guarded { Outcome::Publish } else { Outcome::Idle }
     }
 
@@ -379,11 +401,12 @@ impl Agent {
         soon.into_iter().chain(self.node.reconciler.next_retry()).min()
     }
 
-    /// Has all that pods' packets need: the kernel and subnet.env agree with the leases, and our
-    /// lease is valid. The store may be away, once its leases were read: they stay in force.
+    /// Has all that pods' packets need: the kernel, subnet.env and the cloud agree with the leases,
+    /// and our lease is valid. The store may be away, once its leases were read: they stay in
+    /// force.
     pub(super) fn is_network_available(&self) -> bool {
         let has_lease = self.store.is_seen() && self.store.is_valid(&self.node.lease.own);
-        self.applied && self.written.is_some() && has_lease
+        self.applied && self.routed && self.written.is_some() && has_lease
     }
 
     /// Carries packets, and follows the cluster's changes.

@@ -5,6 +5,7 @@
 //! be locked and the order is the program's.
 
 mod bpf;
+mod cloud_start;
 mod extension_start;
 mod external;
 mod guard;
@@ -89,6 +90,7 @@ fn document(status: watch::Receiver<Status>, books: Books) -> impl Fn() -> Statu
         peers: books.peers.list(|peer| report::peer(peer, books.echoes.of(peer), books.wireguard.of_peer(&peer.peer))),
         echo: Some(books.echoes.status()),
         extension: books.extension.status(),
+        cloud: books.cloud.status(),
         ..status.borrow().clone()
     }
 }

@@ -24,7 +24,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::{
     agent::{
-        bpf, extension_start,
+        bpf, cloud_start, extension_start,
         external::{self, External},
         host_addresses::HostAddressReader,
         node_settings::NodeOverrides,
@@ -32,6 +32,7 @@ use crate::{
         published::Published,
     },
     backend::{Backend, OwnEnd, PodNetwork, TunnelUnderlay, usable_mtu},
+    cloud::CloudRoutes,
     extension::Extension,
     fast::{ConntrackSysctls, Exclusions, Fast, RuleChanges},
     firewall,
@@ -66,6 +67,8 @@ pub(super) struct Components {
     pub(super) traffic: Traffic,
     /// The task that runs commands for peers, where the backend is extension.
     pub(super) extension: Option<Extension>,
+    /// The task that keeps routes in the cloud, where the backend is aws-vpc.
+    pub(super) cloud: Option<CloudRoutes>,
     pub(super) kernel: KernelEvents,
     pub(super) rules: RuleChanges,
     pub(super) firewall: firewall::Watch,
@@ -165,6 +168,7 @@ async fn start_with<M: SubnetManager>(
     let own = wait_for_lease(&mut manager, &request).await?;
     tracing::info!(lease = %own.key, "lease acquired");
     let extension = extension_start::start(options, &config, interface, own.key, &books.extension, stage).await?;
+    let cloud = cloud_start::start(options, &config, interface, own.key, &books.cloud)?;
     if M::ASSIGNS_SUBNETS {
         cut_into_subnets(&mut networks, own.key);
     }
@@ -231,6 +235,7 @@ async fn start_with<M: SubnetManager>(
         reconciler,
         traffic,
         extension,
+        cloud,
         kernel,
         rules: RuleChanges::listen(),
         firewall: firewall::Watch::start(options.fast.strict_rules, backend.port()),

@@ -6,6 +6,7 @@
 //! it is.
 
 pub mod alloc;
+pub mod cloud;
 pub mod extension;
 pub mod host_gw;
 mod network;
@@ -37,7 +38,9 @@ use flannel_store::{Peer, RawJson, Vtep, WireguardEnd, config::BackendConfig};
 use ipnet::IpNet;
 
 pub use self::network::PodNetwork;
-use self::{alloc::Alloc, extension::Extension, host_gw::HostGw, vxlan::Vxlan, wireguard::Wireguard};
+use self::{
+    alloc::Alloc, cloud::CloudRouted, extension::Extension, host_gw::HostGw, vxlan::Vxlan, wireguard::Wireguard,
+};
 use crate::{
     iface::End,
     underlay::{NotPlain, Path, Underlay},
@@ -134,6 +137,7 @@ pub fn of(config: &BackendConfig) -> Arc<dyn Backend> {
         BackendConfig::HostGw => Arc::new(HostGw),
         BackendConfig::Wireguard(config) => Arc::new(Wireguard(*config)),
         BackendConfig::Extension(_) => Arc::new(Extension::default()),
+        BackendConfig::AwsVpc(_) => Arc::new(CloudRouted),
         BackendConfig::Alloc => Arc::new(Alloc),
     }
 }
@@ -233,23 +237,26 @@ pub enum Way {
     Wireguard,
     /// As the commands of the backend extension lead them.
     Extension,
+    /// As the cloud routes them.
+    Cloud,
     /// Not at all: the peer is not on our own link, and the backend has no tunnel.
     NotOnLink,
 }
 
 impl Way {
     /// The names of all ways, in every output.
-    pub const NAMES: [&str; 6] = ["direct", "tunnel", "kernel", "wireguard", "extension", "none"];
+    pub const NAMES: [&str; 7] = ["direct", "tunnel", "kernel", "wireguard", "extension", "cloud", "none"];
 
     /// The name of this one.
     pub const fn name(&self) -> &'static str {
-        let [direct, tunnel, kernel, wireguard, extension, none] = Self::NAMES;
+        let [direct, tunnel, kernel, wireguard, extension, cloud, none] = Self::NAMES;
         match self {
             Self::Direct(_) => direct,
             Self::Tunnel(Ok(_)) => tunnel,
             Self::Tunnel(Err(_)) => kernel,
             Self::Wireguard => wireguard,
             Self::Extension => extension,
+            Self::Cloud => cloud,
             Self::NotOnLink => none,
         }
     }

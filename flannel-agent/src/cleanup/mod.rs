@@ -13,12 +13,12 @@ mod sysctls;
 
 use std::path::PathBuf;
 
-use anyhow::bail;
+use anyhow::{Context as _, bail};
 use flannel_netlink::Netlink;
 use plan::{Plan, PlanStep};
 pub use sysctls::When;
 
-use crate::{datapath::PinRoot, extension, privileges, state_dir::StateDir};
+use crate::{cloud, datapath::PinRoot, extension, privileges, state_dir::StateDir};
 
 /// The scope of a cleanup.
 #[derive(Clone, Debug)]
@@ -117,6 +117,10 @@ async fn execute(step: &PlanStep, netlink: &Netlink) -> anyhow::Result<()> {
         },
         PlanStep::Rules(leftover) => Ok(leftover.remove().await?),
         PlanStep::Command(peer) => Ok(extension::undo(peer).await?),
+        PlanStep::CloudRoute(route) => {
+            let by_hand = || format!("it can be removed by `{}`", route.by_hand());
+            cloud::undo(route).await.with_context(by_hand)
+        }
         _ => Ok(step.execute_locally()?),
     }
 }

@@ -14,6 +14,7 @@ use flannel_netlink::{
 use crate::{
     backend::is_tunnel,
     cleanup::{CleanupScope, sysctls::SysctlStep},
+    cloud,
     datapath::{
         attach::{
             Ledger, PRIORITY,
@@ -53,6 +54,8 @@ pub(super) enum PlanStep {
     Device { index: u32, name: String },
     /// What a command of the backend extension did for a peer.
     Command(Box<Recorded>),
+    /// A route in the cloud.
+    CloudRoute(cloud::CloudRecord),
     /// A sysctl the agent changed.
     Sysctl(SysctlStep),
     /// A file.
@@ -82,6 +85,7 @@ impl Plan {
             steps.extend(routes.filter(|step| matches!(step, PlanStep::Route { route, .. } if is_unreachable(route))));
         } else {
             steps.extend(recorded.into_iter().map(|peer| PlanStep::Command(Box::new(peer))));
+            steps.extend(cloud::recorded(&scope.state_dir)?.into_iter().map(PlanStep::CloudRoute));
             steps.extend(network(netlink, &links).await?);
         }
         Ok(Self { steps, files: files(scope, directory) })
@@ -215,7 +219,12 @@ impl PlanStep {
                 }
                 other => other,
             },
-            Self::Rules(_) | Self::Route { .. } | Self::Nexthop(_) | Self::Device { .. } | Self::Command(_) => Ok(()),
+            Self::Rules(_)
+            | Self::Route { .. }
+            | Self::Nexthop(_)
+            | Self::Device { .. }
+            | Self::Command(_)
+            | Self::CloudRoute(_) => Ok(()),
         }
     }
 }
@@ -243,6 +252,7 @@ impl fmt::Display for PlanStep {
                 write!(f, "run SubnetRemoveCommand for {} and remove {}", peer.subnets(), peer.path.display())
             }
             Self::Command(peer) => write!(f, "remove {}", peer.path.display()),
+            Self::CloudRoute(route) => write!(f, "remove {route}"),
             Self::Sysctl(step) => step.fmt(f),
             Self::File(path) => write!(f, "remove {}", path.display()),
             Self::Directory(path) => write!(f, "remove {} if it is empty", path.display()),

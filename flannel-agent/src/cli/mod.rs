@@ -14,6 +14,7 @@ mod bugtool;
 mod check;
 mod choice;
 mod cleanup;
+mod cloud;
 mod cluster;
 mod color;
 mod connectivity;

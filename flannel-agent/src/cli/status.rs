@@ -14,7 +14,7 @@ use flannel_host::{
 use tokio::time::{Instant, sleep};
 
 use super::{
-    Answer, PinOptions, PrintOptions, StateOptions, WaitOptions, color::Paint, count, echo, extension,
+    Answer, PinOptions, PrintOptions, StateOptions, WaitOptions, cloud, color::Paint, count, echo, extension,
     guard::mode as check_mode, now, table, wireguard,
 };
 use crate::{
@@ -203,6 +203,7 @@ fn problem_counts(status: &Status) -> Option<String> {
         (status.dirty_total > 0)
             .then(|| count(status.dirty_total, "entry refused by the kernel", "entries refused by the kernel")),
         (failing > 0).then(|| count(failing, "peer with a command that failed", "peers with a command that failed")),
+        status.cloud.as_ref().is_some_and(cloud::has_problem).then(|| "routes of the cloud cannot be kept".to_owned()),
         (silent > 0).then(|| count(silent, "peer without an answer", "peers without an answer")),
         (unanswered > 0).then(|| count(unanswered, "peer without a handshake", "peers without a handshake")),
     ];
@@ -237,6 +238,7 @@ pub(super) fn problems(status: &Status) -> Vec<String> {
             extension.failures.len(),
         ))
     });
+    let commands = commands.chain(status.cloud.iter().flat_map(cloud::problems));
     let inside = status.addresses_in_pods.iter().cloned();
     let silent = echo::problems(&status.peers);
     let unanswered = wireguard::problems(&status.peers);
@@ -294,6 +296,7 @@ fn summary(status: &Status) -> Vec<(&'static str, String)> {
         ("device", format!("{} (index {}) {end}, MTU {}", device.name, device.index, device.mtu))
     }));
     lines.extend(status.extension.as_ref().map(|status| ("commands", extension::summary(status))));
+    lines.extend(status.cloud.as_ref().map(|status| ("route", cloud::summary(status))));
     lines.extend(status.traffic.as_ref().map(|status| ("traffic", status.summary(now()))));
     lines.extend(status.unreachable_routes.iter().map(|route| ("unrouted", unrouted(route))));
     lines.extend(peer_counts(&status.peers).map(|counts| ("peers", counts)));
@@ -453,7 +456,7 @@ fn peers(peers: &[PeerStatus], paint: Paint) -> String {
         .map(|peer| {
             let reason = peer.reason.clone().unwrap_or_default();
             let way = match peer.way.as_str() {
-                "tunnel" | "direct" | "wireguard" | "extension" => paint.good(&peer.way),
+                "tunnel" | "direct" | "wireguard" | "extension" | "cloud" => paint.good(&peer.way),
                 "none" => paint.bad(&peer.way),
                 _ => paint.warn(&peer.way),
             };

@@ -33,8 +33,8 @@ use crate::{
     reconcile::PeerBook,
 };
 
-/// The address at which a peer is asked; `None` if there is no way to it. Where commands lead
-/// packets, the node itself is asked.
+/// The address at which a peer is asked; `None` if there is no way to it. Where commands or the
+/// cloud lead packets, the node itself is asked.
 fn address(peer: &PeerWay) -> Option<IpAddr> {
     let tunnel = || peer.peer.subnet.network();
     match peer.way {

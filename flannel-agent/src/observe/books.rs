@@ -1,6 +1,8 @@
 //! What the tasks of the agent write down for everybody who asks.
 
-use crate::{echo::EchoBook, extension::ExtensionBook, reconcile::PeerBook, wireguard::WireguardBook};
+use crate::{
+    cloud::CloudBook, echo::EchoBook, extension::ExtensionBook, reconcile::PeerBook, wireguard::WireguardBook,
+};
 
 /// The books. Clones share them.
 #[derive(Clone, Debug, Default)]
@@ -13,4 +15,6 @@ pub struct Books {
     pub wireguard: WireguardBook,
     /// The commands of the backend extension.
     pub extension: ExtensionBook,
+    /// The routes in the cloud.
+    pub cloud: CloudBook,
 }

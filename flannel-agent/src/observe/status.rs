@@ -9,6 +9,7 @@ use flannel_host::sysctl_record::ChangedSysctl;
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    cloud::CloudStatus,
     datapath::policy::ModeSource,
     echo::status::{EchoStatus, PeerEchoStatus},
     extension::ExtensionStatus,
@@ -71,6 +72,9 @@ pub struct Status {
     /// The commands for peers; absent unless the backend is extension.
     #[serde(default)]
     pub extension: Option<ExtensionStatus>,
+    /// The routes in the cloud; absent unless the backend is aws-vpc.
+    #[serde(default)]
+    pub cloud: Option<CloudStatus>,
     /// Names of this node's pods, with their namespace, by address; empty unless the agent follows
     /// the pods for their annotation (`--pod-opt-out`).
     #[serde(default)]
@@ -140,6 +144,7 @@ impl Status {
             peers: Vec::new(),
             echo: None,
             extension: None,
+            cloud: None,
             pod_names: BTreeMap::new(),
             rejected: Vec::new(),
             rejected_total: 0,
@@ -385,7 +390,7 @@ pub struct PeerStatus {
     pub vtep_mac: String,
     /// The path of packets to it: `direct` (a route, no tunnel), `tunnel` (the programs may
     /// encapsulate), `kernel` (the vxlan device in every mode), `wireguard` (the WireGuard device),
-    /// `none` (no path).
+    /// `extension` (commands), `cloud` (the cloud's route tables), `none` (no path).
     pub way: String,
     /// The reason why the programs may not encapsulate or there is no path; with several next hops,
     /// the note that the kernel chooses.

@@ -5,6 +5,7 @@
 //! inside a [`flannel_store::etcd::Secret`] only.
 
 mod check;
+mod cloud;
 mod datapath;
 mod echo;
 mod etcd;
@@ -61,6 +62,8 @@ pub(crate) struct RunFlags {
     #[command(flatten)]
     echo: echo::EchoFlags,
     #[command(flatten)]
+    cloud: cloud::CloudFlags,
+    #[command(flatten)]
     log: log::LogFlags,
     #[command(flatten)]
     paths: paths::PathFlags,
@@ -89,6 +92,8 @@ pub struct RunOptions {
     pub listeners: Listeners,
     /// The time between two echo requests to each peer; `None` for none.
     pub echo_interval: Option<Duration>,
+    /// The time between two looks at the route tables of a cloud.
+    pub cloud_interval: Duration,
     /// The log.
     pub log: LogOptions,
     /// The agent's files.
@@ -116,6 +121,7 @@ impl RunOptions {
             nexthops_from: flags.traffic.check_nexthops_from(&mut checks),
             listeners: flags.listeners.check(&mut checks),
             echo_interval: flags.echo.check(&mut checks),
+            cloud_interval: flags.cloud.check(&mut checks),
             log: flags.log.check(&mut checks),
             paths: flags.paths.check(&mut checks),
             keep_capabilities: flags.paths.keep_capabilities,

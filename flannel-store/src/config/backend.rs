@@ -7,6 +7,7 @@ use flannel_common::mode::Mode;
 
 use super::{
     ConfigWarning,
+    aws_vpc::{self, AWS_VPC_KEYS, AwsVpcConfig},
     backend_kind::{BackendKind, BackendProperties},
     error::{ConfigMistake, Result},
     extension::{self, EXTENSION_KEYS, ExtensionConfig},
@@ -28,7 +29,7 @@ pub(super) const MIN_MTU: u16 = 118;
 /// is 70.
 pub(super) const MIN_MTU_V6: u16 = 1350;
 /// The types we have, for people.
-const BUILT: &str = "\"vxlan\", \"host-gw\", \"wireguard\", \"extension\" or \"alloc\"";
+const BUILT: &str = "\"vxlan\", \"host-gw\", \"wireguard\", \"extension\", \"aws-vpc\" or \"alloc\"";
 pub(super) const WINDOWS_KEYS: &[&str] = &["Name", "MacPrefix"];
 /// Keys that mean the same whatever the backend.
 pub(super) const COMMON_KEYS: &[&str] = &["Type", "Datapath", "Name", "MacPrefix"];
@@ -41,7 +42,6 @@ const OTHER_BACKENDS: &[(&str, &str)] = &[
     ("wireguard-native", WIREGUARD_OF_K3S),
     ("ipsec", "write \"Type\": \"wireguard\", which encrypts too"),
     ("tencent-vpc", "write \"Type\": \"alloc\" and set the routes of the VPC, or \"vxlan\""),
-    ("aws-vpc", FORMER_CLOUD_BACKEND),
     ("gce", FORMER_CLOUD_BACKEND),
     ("ali-vpc", FORMER_CLOUD_BACKEND),
 ];
@@ -61,6 +61,8 @@ pub enum BackendConfig {
     Wireguard(WireguardConfig),
     /// Commands of the operator.
     Extension(ExtensionConfig),
+    /// Routes of Amazon's VPC.
+    AwsVpc(AwsVpcConfig),
     /// A subnet for this node and nothing else.
     Alloc,
 }
@@ -73,6 +75,7 @@ impl BackendConfig {
             Self::HostGw => BackendKind::HostGw,
             Self::Wireguard(_) => BackendKind::Wireguard,
             Self::Extension(_) => BackendKind::Extension,
+            Self::AwsVpc(_) => BackendKind::AwsVpc,
             Self::Alloc => BackendKind::Alloc,
         }
     }
@@ -112,6 +115,7 @@ pub(super) fn parse(config: &Fields, ipv6: bool, findings: &mut Findings) -> Opt
             (wireguard::parse(&fields, ipv6, findings).map(BackendConfig::Wireguard), WIREGUARD_KEYS)
         }
         BackendKind::Extension => (extension::parse(&fields, findings).map(BackendConfig::Extension), EXTENSION_KEYS),
+        BackendKind::AwsVpc => (aws_vpc::parse(&fields, ipv6, findings).map(BackendConfig::AwsVpc), AWS_VPC_KEYS),
         BackendKind::Alloc => (Some(BackendConfig::Alloc), &[][..]),
     };
     findings.warn(unknown_keys("Backend", &fields, &[COMMON_KEYS, keys].concat()));

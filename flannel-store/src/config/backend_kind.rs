@@ -14,6 +14,8 @@ pub enum BackendKind {
     Wireguard,
     /// Commands of the operator.
     Extension,
+    /// Routes of Amazon's VPC.
+    AwsVpc,
     /// A subnet for this node and nothing else.
     Alloc,
 }
@@ -23,7 +25,8 @@ pub enum BackendKind {
 pub struct BackendProperties {
     /// `Backend.Type` of the network configuration, in lower case.
     pub type_name: &'static str,
-    /// `BackendType` of leases and Node annotations. Flannel publishes none for alloc.
+    /// `BackendType` of leases and Node annotations. Flannel publishes none for alloc and for the
+    /// routes of clouds.
     pub lease_name: &'static str,
     /// True if nodes send packets to each other, so that a node follows the leases of its peers.
     pub has_peers: bool,
@@ -57,7 +60,7 @@ pub enum AnnotatedAddresses {
 
 impl BackendKind {
     /// Every backend.
-    pub const ALL: [Self; 5] = [Self::Vxlan, Self::HostGw, Self::Wireguard, Self::Extension, Self::Alloc];
+    pub const ALL: [Self; 6] = [Self::Vxlan, Self::HostGw, Self::Wireguard, Self::Extension, Self::AwsVpc, Self::Alloc];
 
     /// Returns its properties.
     pub const fn properties(self) -> BackendProperties {
@@ -90,6 +93,13 @@ impl BackendKind {
                 end: EndKind::None,
                 annotated: AnnotatedAddresses::Ipv4Always,
             },
+            Self::AwsVpc => BackendProperties {
+                type_name: "aws-vpc",
+                lease_name: "",
+                has_peers: true,
+                end: EndKind::None,
+                annotated: AnnotatedAddresses::Ipv4Only,
+            },
             Self::Alloc => BackendProperties {
                 type_name: "alloc",
                 lease_name: "",
@@ -105,7 +115,8 @@ impl BackendKind {
         Self::ALL.into_iter().find(|kind| kind.properties().type_name.eq_ignore_ascii_case(name))
     }
 
-    /// Returns the backend of a lease or Node that names it so.
+    /// Returns the backend of a lease or Node that names it so. Those without a name there publish
+    /// the same, and the first of them stands for all.
     pub fn of_lease(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.properties().lease_name == name)
     }
@@ -118,9 +129,11 @@ mod tests {
     #[test]
     fn every_backend_is_found_by_its_names() {
         for kind in BackendKind::ALL {
-            let BackendProperties { type_name, lease_name, .. } = kind.properties();
+            let BackendProperties { type_name, lease_name, end, annotated, .. } = kind.properties();
             assert_eq!(BackendKind::of_type(&type_name.to_uppercase()), Some(kind));
-            assert_eq!(BackendKind::of_lease(lease_name), Some(kind));
+            let found = BackendKind::of_lease(lease_name).expect("a backend");
+            assert!(found == kind || lease_name.is_empty(), "{found:?}");
+            assert_eq!((found.properties().end, found.properties().annotated), (end, annotated));
         }
         assert_eq!((BackendKind::of_type(""), BackendKind::of_lease("udp")), (None, None));
     }

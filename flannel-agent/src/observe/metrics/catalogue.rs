@@ -35,7 +35,7 @@ metrics! {
     STORE_WATCHES counter "flannel_store_watches_total" [] "Watches begun or taken up again. Kubernetes ends each after some minutes.";
     STORE_FAILURES counter "flannel_store_failures_total" [] "Times the stream of changes could not be had, or broke off with an error.";
 
-    PEERS gauge "flannel_peers" ["family", "way"] "Peers by address family (ipv4, ipv6) and way, as in status: direct, tunnel, kernel, wireguard, none.";
+    PEERS gauge "flannel_peers" ["family", "way"] "Peers by address family (ipv4, ipv6) and way, as in status: direct, tunnel, kernel, wireguard, extension, cloud, none.";
     REJECTED_LEASES gauge "flannel_rejected_leases" [] "Leases of others that are not believed; status says why.";
     LEASE_CONFLICTS gauge "flannel_lease_conflicts" ["kind"] "Leases refused because another node has their VTEP MAC (mac), their WireGuard key (key) or a part of their subnet (subnet); flannel_rejected_leases has them too.";
     ECHO_PEERS gauge "flannel_echo_peers" ["state"] "Peers by their answers to echo requests: answering; silent (it answered, and not to the last three); never (since the agent started); unknown (no reply yet, fewer than three requests lost). Absent with --peer-echo-interval=0, like all flannel_echo metrics.";
@@ -44,6 +44,9 @@ metrics! {
     ECHO_ROUND_TRIP histogram "flannel_echo_round_trip_seconds" [] "Time from an echo request to its reply, of all peers.";
     WIREGUARD_PEERS gauge "flannel_wireguard_peers" ["state"] "WireGuard peers by their last handshake, as the device said it 30 s ago at most: session (not older than 180 s), idle (older, and nothing was sent), unanswered (older or none, and packets were sent). Absent with another backend.";
     EXTENSION_PEERS gauge "flannel_extension_peers" ["state"] "Peers by the commands of the backend extension: added (the command succeeded), waiting (it has not run), failing (a command failed, and is tried again). Absent with another backend.";
+    CLOUD_ROUTE_PRESENT gauge "flannel_cloud_route_present" [] "Whether the route to this node's pods is in the route tables of the cloud, as far as is known. Absent with another backend, like all flannel_cloud metrics.";
+    CLOUD_REQUESTS counter "flannel_cloud_requests_total" ["outcome"] "Requests to the cloud's API: done, refused (not allowed, a limit, a mistake), throttled (too many of them), failed (no answer).";
+    CLOUD_CHANGES counter "flannel_cloud_route_changes_total" ["change"] "Routes of the cloud that this node created, replaced (they led elsewhere) or deleted (blackholes, stale routes to this node).";
     DEVICE_MTU gauge "flannel_device_mtu_bytes" ["device"] "MTU of each tunnel device.";
 
     RECONCILE_DURATION histogram "flannel_reconcile_duration_seconds" [] "Time one reconciliation took. A large cluster is worked in by several.";

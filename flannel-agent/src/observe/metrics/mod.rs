@@ -10,6 +10,7 @@
 //! depend on the number of peers or flows.
 
 pub mod catalogue;
+mod cloud;
 mod counts;
 mod datapath;
 mod echo;
@@ -98,6 +99,7 @@ impl Sources {
         echo::write(&mut page, self.books.echoes.counts(), &self.counts);
         wireguard::write(&mut page, &self.books.wireguard.states());
         extension::write(&mut page, self.books.extension.status().as_ref());
+        cloud::write(&mut page, self.books.cloud.status().as_ref());
         datapath::write(&mut page, &self.pins);
         if !self.is_in_mode_fast() {
             self.flows.forget();

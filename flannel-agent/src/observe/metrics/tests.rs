@@ -16,6 +16,7 @@ use super::{
     *,
 };
 use crate::{
+    cloud::{ChangeCounts, CloudStatus, RequestCounts},
     echo::{EchoCounts, status::EchoState},
     extension::ExtensionStatus,
     observe::{pulse::Pulse, status::Status},
@@ -74,6 +75,9 @@ fn page(status: Status) -> String {
     let states = BTreeMap::from([(EchoState::Answering, 2), (EchoState::Silent, 1)]);
     echo::write(&mut page, Some(EchoCounts { states, requests: 40, lost: 6 }), &counts);
     wireguard::write(&mut page, &BTreeMap::from([(PeerState::Unanswered, 2)]));
+    let requests = RequestCounts { done: 9, throttled: 2, ..RequestCounts::default() };
+    let changes = ChangeCounts { created: 1, ..ChangeCounts::default() };
+    cloud::write(&mut page, Some(&CloudStatus { present: true, requests, changes, ..CloudStatus::default() }));
     extension::write(&mut page, Some(&ExtensionStatus { added: 3, failing: 1, ..ExtensionStatus::default() }));
     page.boolean(catalogue::DATAPATH_READABLE, true);
     runs(&mut page, &[Run { program: "to_pod", count: 2, time: Duration::from_micros(3) }]);
@@ -127,6 +131,9 @@ fn samples_are_what_they_should_be() {
         "flannel_echo_peers{state=\"never\"} 0",
         "flannel_wireguard_peers{state=\"session\"} 0",
         "flannel_wireguard_peers{state=\"unanswered\"} 2",
+        "flannel_cloud_route_present 1",
+        "flannel_cloud_requests_total{outcome=\"throttled\"} 2",
+        "flannel_cloud_route_changes_total{change=\"created\"} 1",
         "flannel_extension_peers{state=\"added\"} 3",
         "flannel_extension_peers{state=\"failing\"} 1",
         "flannel_echo_requests_total 40",

@@ -128,7 +128,7 @@ fn what_is_not_built_is_refused_by_name() {
         (r#""Backend":{"Type":"ipip"}"#, "or \"host-gw\" where all nodes share a link"),
         (r#""Backend":{"Type":"ipsec"}"#, "\"wireguard\", which encrypts too"),
         (r#""Backend":{"Type":"tencent-vpc"}"#, "\"alloc\" and set the routes of the VPC"),
-        (r#""Backend":{"Type":"aws-vpc"}"#, "not built yet; flannel had it and removed it: write \"Type\": \"alloc\""),
+        (r#""Backend":{"Type":"ali-vpc"}"#, "not built yet; flannel had it and removed it: write \"Type\": \"alloc\""),
         (r#""Backend":{"Type":"gce"}"#, "route controller set the routes of the VPC, or \"vxlan\""),
         (r#""Backend":{"Type":"ali-vpc"}"#, "route controller set the routes of the VPC"),
         (
@@ -137,7 +137,7 @@ fn what_is_not_built_is_refused_by_name() {
         ),
         (
             r#""Backend":{"Type":"vxlam"}"#,
-            r#"Backend.Type "vxlam" in the network configuration is unknown; write "vxlan", "host-gw", "wireguard", "extension" or "alloc""#,
+            r#"Backend.Type "vxlam" in the network configuration is unknown; write "vxlan", "host-gw", "wireguard", "extension", "aws-vpc" or "alloc""#,
         ),
     ] {
         let error =

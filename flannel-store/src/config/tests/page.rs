@@ -7,14 +7,15 @@ use ipnet::{Ipv4Net, Ipv6Net};
 
 use super::super::{
     KEYS,
+    aws_vpc::AWS_VPC_KEYS,
     backend::{self, COMMON_KEYS, DEFAULT_PORT, DEFAULT_VNI, VXLAN_KEYS, WINDOWS_KEYS},
     extension::EXTENSION_KEYS,
     family::Limits,
     wireguard::WIREGUARD_KEYS,
 };
 
-/// The rows of the table of keys: keys, default, meaning. The keys of wireguard and of extension
-/// have tables of their own.
+/// The rows of the table of keys: keys, default, meaning. The keys of wireguard, extension
+/// and aws-vpc have tables of their own.
 fn rows() -> Vec<[String; 3]> {
     rows_below("## Network configuration")
 }
@@ -54,8 +55,10 @@ fn every_key_has_a_row() {
 }
 
 #[test]
-fn every_key_of_wireguard_and_of_extension_has_a_row() {
-    for (heading, known) in [("### wireguard", WIREGUARD_KEYS), ("### extension", EXTENSION_KEYS)] {
+fn every_key_of_a_backend_with_a_table_has_a_row() {
+    for (heading, known) in
+        [("### wireguard", WIREGUARD_KEYS), ("### extension", EXTENSION_KEYS), ("### aws-vpc", AWS_VPC_KEYS)]
+    {
         let rows = rows_below(heading);
         let named: Vec<_> = rows.iter().flat_map(|[cell, ..]| keys(cell)).collect();
         assert_eq!(named, [known, &["Datapath"]].concat(), "{heading}");

@@ -1,0 +1,49 @@
+//! The routes in a cloud at the start.
+
+use std::collections::BTreeSet;
+
+use anyhow::Context as _;
+use flannel_host::family::Family;
+use flannel_store::{
+    LeaseKey,
+    config::{BackendConfig, NetworkConfig},
+};
+use ipnet::Ipv4Net;
+
+use crate::{
+    cloud::{CloudBook, CloudRoutes, CloudSetup, CloudWish},
+    iface::ExternalInterface,
+    options::RunOptions,
+};
+
+/// Starts the task that keeps the routes of a node that has its lease. `None` with a backend that
+/// has none.
+pub(super) fn start(
+    options: &RunOptions,
+    config: &NetworkConfig,
+    external: &ExternalInterface,
+    key: LeaseKey,
+    book: &CloudBook,
+) -> anyhow::Result<Option<CloudRoutes>> {
+    let BackendConfig::AwsVpc(keys) = &config.backend else { return Ok(None) };
+    let setup = CloudSetup {
+        config: keys.clone(),
+        network: config.ipv4.context("the backend aws-vpc needs IPv4")?.network,
+        interval: options.cloud_interval,
+        state_dir: options.paths.state_dir.clone(),
+        book: book.clone(),
+    };
+    let wish = wish(external, key, BTreeSet::new(), false).context("a lease without an IPv4 subnet")?;
+    Ok(Some(CloudRoutes::start(setup, wish)?))
+}
+
+/// The leases and this node, as far as routes in the cloud depend on them; `None` without IPv4.
+pub(super) fn wish(
+    external: &ExternalInterface,
+    key: LeaseKey,
+    others: BTreeSet<Ipv4Net>,
+    in_sync: bool,
+) -> Option<CloudWish> {
+    let address = external.ends.get(&Family::V4)?.addr;
+    Some(CloudWish { own: key.v4?, address, others, in_sync })
+}

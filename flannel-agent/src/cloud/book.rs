@@ -1,0 +1,88 @@
+//! The state of the routes in the cloud, for the status and the metrics.
+
+use std::{
+    ops::AddAssign,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use serde::{Deserialize, Serialize};
+
+/// The routes of this node in the cloud's route tables.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CloudStatus {
+    /// The cloud: `aws`.
+    pub cloud: String,
+    /// The subnet of this node's pods.
+    pub destination: String,
+    /// The interface or instance to which the cloud routes it, by the cloud's identifier; absent
+    /// until it is known.
+    pub target: Option<String>,
+    /// The route tables; empty until they are known.
+    pub tables: Vec<String>,
+    /// True if the route is in all tables, as far as is known.
+    pub present: bool,
+    /// The reason why the instance may drop packets of pods: the check of source and destination
+    /// could not be switched off.
+    pub source_check: Option<String>,
+    /// The error of the last attempt, if it failed.
+    pub error: Option<String>,
+    /// Failed attempts in a row.
+    pub attempts: u32,
+    /// Requests to the cloud since the agent started.
+    pub requests: RequestCounts,
+    /// Changes of routes since then.
+    pub changes: ChangeCounts,
+}
+
+/// Requests to the cloud's API by outcome.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RequestCounts {
+    /// Done.
+    pub done: u64,
+    /// Refused: not allowed, a limit, a mistake.
+    pub refused: u64,
+    /// Refused because there were too many.
+    pub throttled: u64,
+    /// Without an answer.
+    pub failed: u64,
+}
+
+impl AddAssign for RequestCounts {
+    fn add_assign(&mut self, more: Self) {
+        self.done += more.done;
+        self.refused += more.refused;
+        self.throttled += more.throttled;
+        self.failed += more.failed;
+    }
+}
+
+/// Changes of the cloud's routes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChangeCounts {
+    /// Routes to this node that were made.
+    pub created: u64,
+    /// Routes that led elsewhere, and were led to this node.
+    pub replaced: u64,
+    /// Blackholes and stale routes to this node that were removed.
+    pub deleted: u64,
+}
+
+/// The known state. Clones share it. Where the backend is another it is empty.
+#[derive(Clone, Debug, Default)]
+pub struct CloudBook(Arc<Mutex<Option<CloudStatus>>>);
+
+impl CloudBook {
+    pub(super) fn set(&self, status: CloudStatus) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(status);
+    }
+
+    /// Returns the state; `None` where the backend is another.
+    pub fn status(&self) -> Option<CloudStatus> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Returns true unless a route of this node is missing from a table.
+    pub fn is_routed(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).as_ref().is_none_or(|status| status.present)
+    }
+}

@@ -1,0 +1,142 @@
+//! The route to this node's pods in the route tables of a cloud, which carries the packets between
+//! nodes: the backend aws-vpc.
+//!
+//! Each node keeps the route to its own subnet, in a task of its own ([`CloudRoutes`]): the main
+//! loop waits for no API. The task gets the leases and writes to the [`CloudBook`]. Routes are on
+//! record in the state directory, so that `cleanup` can remove them.
+
+mod aws;
+mod book;
+mod error;
+mod http;
+mod keeper;
+mod plan;
+mod record;
+
+use std::{
+    collections::BTreeSet,
+    fmt,
+    net::IpAddr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use flannel_host::file::FileError;
+use flannel_store::config::AwsVpcConfig;
+use ipnet::Ipv4Net;
+use tokio::sync::watch;
+
+use self::{
+    aws::Aws,
+    keeper::RouteKeeper,
+    record::{Record, RecordedRoute},
+};
+pub use self::{
+    book::{ChangeCounts, CloudBook, CloudStatus, RequestCounts},
+    error::{CloudError, HttpError},
+};
+
+/// The parts of the configuration, and where the state goes.
+#[derive(Clone, Debug)]
+pub struct CloudSetup {
+    /// The keys of the backend.
+    pub config: AwsVpcConfig,
+    /// The pod network.
+    pub network: Ipv4Net,
+    /// The time between two looks at the tables.
+    pub interval: Duration,
+    /// The state directory.
+    pub state_dir: PathBuf,
+    /// The state, for the status and the metrics.
+    pub book: CloudBook,
+}
+
+/// The leases and the node, as far as routes depend on them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CloudWish {
+    /// The subnet of this node's pods.
+    pub own: Ipv4Net,
+    /// The address of the external interface.
+    pub address: IpAddr,
+    /// The subnets of other nodes.
+    pub others: BTreeSet<Ipv4Net>,
+    /// True once the store has shown all leases.
+    pub in_sync: bool,
+}
+
+impl CloudWish {
+    /// Returns true if routes have to be looked at for another one. Leases of other nodes can wait:
+    /// what they change is cleared away with the next regular look.
+    fn needs_other_routes_than(&self, other: &Self) -> bool {
+        (self.own, self.address, self.in_sync) != (other.own, other.address, other.in_sync)
+    }
+}
+
+/// The main loop's side of the task. The task ends with it.
+#[derive(Debug)]
+pub struct CloudRoutes {
+    wishes: watch::Sender<CloudWish>,
+    book: CloudBook,
+}
+
+impl CloudRoutes {
+    /// Starts the task.
+    pub fn start(setup: CloudSetup, wish: CloudWish) -> Result<Self, CloudError> {
+        let book = setup.book.clone();
+        let keeper = RouteKeeper::new(setup, &wish)?;
+        let (wishes, receiver) = watch::channel(wish);
+        tokio::spawn(keeper.run(receiver));
+        Ok(Self { wishes, book })
+    }
+
+    /// Takes in the leases.
+    pub fn learn(&self, wish: CloudWish) {
+        self.wishes.send_if_modified(|last| {
+            let is_other = *last != wish;
+            *last = wish;
+            is_other
+        });
+    }
+
+    /// Returns true if the cloud routes this node's pods to it, as far as is known.
+    pub fn is_routed(&self) -> bool {
+        self.book.is_routed()
+    }
+}
+
+/// A route on record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CloudRecord {
+    route: RecordedRoute,
+    state_dir: PathBuf,
+}
+
+impl fmt::Display for CloudRecord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let RecordedRoute { region, table, destination, target } = &self.route;
+        write!(f, "the route {destination} to {target} from the route table {table} in {region}")
+    }
+}
+
+impl CloudRecord {
+    /// The command that removes it by hand.
+    pub fn by_hand(&self) -> String {
+        let RecordedRoute { region, table, destination, .. } = &self.route;
+        format!(
+            "aws ec2 delete-route --region {region} --route-table-id {table} --destination-cidr-block {destination}"
+        )
+    }
+}
+
+/// Returns the routes on record in a state directory.
+pub fn recorded(state_dir: &Path) -> Result<Vec<CloudRecord>, FileError> {
+    let record = Record::load(state_dir)?;
+    let routes = record.routes().iter().cloned();
+    Ok(routes.map(|route| CloudRecord { route, state_dir: state_dir.to_owned() }).collect())
+}
+
+/// Removes a route, unless it leads elsewhere by now, and takes it off the record.
+pub async fn undo(CloudRecord { route, state_dir }: &CloudRecord) -> Result<(), CloudError> {
+    Aws::connect(Some(&route.region)).await?.undo(route).await?;
+    Ok(Record::load(state_dir)?.remove(&route.table, route.destination)?)
+}

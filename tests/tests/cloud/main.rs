@@ -1,0 +1,38 @@
+//! The backend aws-vpc: the route of a node in the route tables of Amazon's VPC.
+//!
+//! The VPC is an implementation of EC2's API by others. It keeps tables and carries no packets.
+
+mod ec2;
+mod refused;
+mod routes;
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use ec2::{Ec2, MISSING};
+use flannel_tests::{Agent, TwoNodes, cluster, eventually, not_run, topology::Stack};
+use serde_json::Value;
+
+/// Two nodes with etcd, of which `a` is an instance; `None` without EC2, and says so.
+fn instance(name: &str) -> Result<Option<(TwoNodes, Ec2)>> {
+    let pair = TwoNodes::with(name, Stack::V4, &cluster::config(Stack::V4, r#"{"Type":"aws-vpc"}"#))?;
+    let Some(ec2) = Ec2::start(&pair.a)? else {
+        not_run("routes of a cloud", MISSING);
+        return Ok(None);
+    };
+    Ok(Some((pair, ec2)))
+}
+
+/// The subnet of an agent.
+fn subnet(agent: &Agent) -> Result<String> {
+    Ok(agent.status()?["lease"]["subnet"].as_str().context("a subnet")?.to_owned())
+}
+
+/// Waits until the routes in the cloud are so, by the agent's status.
+fn wait_cloud(agent: &Agent, what: &str, is_so: impl Fn(&Value) -> bool) -> Result<Value> {
+    eventually(what, Duration::from_mins(1), || {
+        let status = agent.status()?;
+        ensure!(is_so(&status["cloud"]), "{}", status["cloud"]);
+        Ok(status)
+    })
+}
