@@ -19,6 +19,7 @@ mod refusals;
 mod report;
 mod start;
 mod store;
+mod udp_start;
 
 use anyhow::Context as _;
 use flannel_host::signals::Stop;
@@ -89,6 +90,7 @@ fn document(status: watch::Receiver<Status>, books: Books) -> impl Fn() -> Statu
         peers: books.peers.list(|peer| report::peer(peer, books.echoes.of(peer), books.wireguard.of_peer(&peer.peer))),
         echo: Some(books.echoes.status()),
         extension: books.extension.status(),
+        udp: books.udp.status(),
         ..status.borrow().clone()
     }
 }

@@ -36,6 +36,7 @@ mod prepare;
 mod status;
 mod table;
 mod top;
+mod udp;
 mod wireguard;
 
 #[cfg(test)]
@@ -118,6 +119,9 @@ pub enum Once {
     Completions(generate::CompletionOptions),
     /// Write the manual pages
     Manual(manual::ManualOptions),
+    /// Carry the packets of the backend udp; the agent starts it
+    #[command(hide = true)]
+    UdpTunnel(udp::UdpTunnelOptions),
 }
 
 impl Once {
@@ -142,6 +146,7 @@ impl Once {
             Self::Install(options) => Ok(install::run(options)?.into()),
             Self::Completions(options) => generate::completions(options).map(Answer::from),
             Self::Manual(options) => manual::manual(options).map(Answer::from),
+            Self::UdpTunnel(options) => udp::run(options).map(Answer::from),
         }
     }
 

@@ -1,6 +1,6 @@
 //! What the tasks of the agent write down for everybody who asks.
 
-use crate::{echo::EchoBook, extension::ExtensionBook, reconcile::PeerBook, wireguard::WireguardBook};
+use crate::{echo::EchoBook, extension::ExtensionBook, reconcile::PeerBook, udp::UdpBook, wireguard::WireguardBook};
 
 /// The books. Clones share them.
 #[derive(Clone, Debug, Default)]
@@ -13,4 +13,6 @@ pub struct Books {
     pub wireguard: WireguardBook,
     /// The commands of the backend extension.
     pub extension: ExtensionBook,
+    /// The process of the backend udp.
+    pub udp: UdpBook,
 }

@@ -14,6 +14,7 @@ use crate::{
     extension::ExtensionStatus,
     reconcile::status::{Dirty, Repairs, UnreachableStatus},
     traffic::status::TrafficStatus,
+    udp::UdpStatus,
     wireguard::WireguardPeerStatus,
 };
 
@@ -71,6 +72,9 @@ pub struct Status {
     /// The commands for peers; absent unless the backend is extension.
     #[serde(default)]
     pub extension: Option<ExtensionStatus>,
+    /// The process that carries the packets; absent unless the backend is udp.
+    #[serde(default)]
+    pub udp: Option<UdpStatus>,
     /// Names of this node's pods, with their namespace, by address; empty unless the agent follows
     /// the pods for their annotation (`--pod-opt-out`).
     #[serde(default)]
@@ -140,6 +144,7 @@ impl Status {
             peers: Vec::new(),
             echo: None,
             extension: None,
+            udp: None,
             pod_names: BTreeMap::new(),
             rejected: Vec::new(),
             rejected_total: 0,
@@ -385,7 +390,7 @@ pub struct PeerStatus {
     pub vtep_mac: String,
     /// The path of packets to it: `direct` (a route, no tunnel), `tunnel` (the programs may
     /// encapsulate), `kernel` (the vxlan device in every mode), `wireguard` (the WireGuard device),
-    /// `none` (no path).
+    /// `udp` (datagrams of a process), `extension` (commands), `none` (no path).
     pub way: String,
     /// The reason why the programs may not encapsulate or there is no path; with several next hops,
     /// the note that the kernel chooses.

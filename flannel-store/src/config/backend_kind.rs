@@ -12,6 +12,8 @@ pub enum BackendKind {
     HostGw,
     /// WireGuard tunnels.
     Wireguard,
+    /// UDP datagrams of a process.
+    Udp,
     /// Commands of the operator.
     Extension,
     /// A subnet for this node and nothing else.
@@ -23,7 +25,8 @@ pub enum BackendKind {
 pub struct BackendProperties {
     /// `Backend.Type` of the network configuration, in lower case.
     pub type_name: &'static str,
-    /// `BackendType` of leases and Node annotations. Flannel publishes none for alloc.
+    /// `BackendType` of leases and Node annotations. Flannel publishes none for udp and
+    /// alloc.
     pub lease_name: &'static str,
     /// True if nodes send packets to each other, so that a node follows the leases of its peers.
     pub has_peers: bool,
@@ -57,7 +60,7 @@ pub enum AnnotatedAddresses {
 
 impl BackendKind {
     /// Every backend.
-    pub const ALL: [Self; 5] = [Self::Vxlan, Self::HostGw, Self::Wireguard, Self::Extension, Self::Alloc];
+    pub const ALL: [Self; 6] = [Self::Vxlan, Self::HostGw, Self::Wireguard, Self::Udp, Self::Extension, Self::Alloc];
 
     /// Returns its properties.
     pub const fn properties(self) -> BackendProperties {
@@ -83,6 +86,13 @@ impl BackendKind {
                 end: EndKind::Wireguard,
                 annotated: AnnotatedAddresses::Ipv4Always,
             },
+            Self::Udp => BackendProperties {
+                type_name: "udp",
+                lease_name: "",
+                has_peers: true,
+                end: EndKind::None,
+                annotated: AnnotatedAddresses::Ipv4Only,
+            },
             Self::Extension => BackendProperties {
                 type_name: "extension",
                 lease_name: "extension",
@@ -105,7 +115,8 @@ impl BackendKind {
         Self::ALL.into_iter().find(|kind| kind.properties().type_name.eq_ignore_ascii_case(name))
     }
 
-    /// Returns the backend of a lease or Node that names it so.
+    /// Returns a backend whose leases and Nodes are named so. The properties of those without a
+    /// name differ in nothing that leases and Nodes have.
     pub fn of_lease(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.properties().lease_name == name)
     }
@@ -120,7 +131,9 @@ mod tests {
         for kind in BackendKind::ALL {
             let BackendProperties { type_name, lease_name, .. } = kind.properties();
             assert_eq!(BackendKind::of_type(&type_name.to_uppercase()), Some(kind));
-            assert_eq!(BackendKind::of_lease(lease_name), Some(kind));
+            let found = BackendKind::of_lease(lease_name).expect("a backend").properties();
+            assert_eq!((found.end, found.annotated), (kind.properties().end, kind.properties().annotated));
+            assert!(lease_name.is_empty() || found.type_name == type_name);
         }
         assert_eq!((BackendKind::of_type(""), BackendKind::of_lease("udp")), (None, None));
     }

@@ -116,6 +116,21 @@ pub enum ConfigMistake {
         /// The remedy: what to write instead.
         instead: &'static str,
     },
+    /// IPv6 with a backend that does not carry it.
+    #[error(
+        "EnableIPv6 in the network configuration is true, and the backend {backend} carries IPv4 alone; set it to \
+         false, or write \"Type\": \"vxlan\""
+    )]
+    Ipv4Alone {
+        /// The backend.
+        backend: &'static str,
+    },
+    /// No `Backend` object.
+    #[error(
+        "the network configuration has no Backend, which flannel reads as udp; write \"Backend\": {{\"Type\": \
+         \"vxlan\"}}, or \"udp\" for what flannel does"
+    )]
+    NoBackend,
     /// A `Backend` object without a `Type`.
     #[error("Backend in the network configuration has no Type; write \"Type\": \"vxlan\"")]
     NoBackendType,
@@ -131,7 +146,15 @@ pub enum ConfigMistake {
 
 impl ConfigMistake {
     fn is_refusal(&self) -> bool {
-        matches!(self, Self::NotBuilt { .. } | Self::NoFamily | Self::NoBackendType | Self::UnknownBackend { .. })
+        matches!(
+            self,
+            Self::NotBuilt { .. }
+                | Self::NoFamily
+                | Self::Ipv4Alone { .. }
+                | Self::NoBackend
+                | Self::NoBackendType
+                | Self::UnknownBackend { .. }
+        )
     }
 }
 

@@ -15,6 +15,7 @@ mod findings;
 pub(crate) mod gojson;
 mod node_mtu;
 mod prefix;
+mod udp;
 mod warning;
 mod wireguard;
 
@@ -33,6 +34,7 @@ pub use self::{
     family::FamilyConfig,
     node_mtu::BadNodeMtu,
     prefix::Prefix,
+    udp::UdpConfig,
     warning::ConfigWarning,
     wireguard::{WireguardConfig, WireguardMode},
 };

@@ -19,6 +19,7 @@ mod node;
 mod page;
 #[cfg(test)]
 mod tests;
+mod udp;
 mod wireguard;
 
 use std::{
@@ -98,6 +99,7 @@ impl Sources {
         echo::write(&mut page, self.books.echoes.counts(), &self.counts);
         wireguard::write(&mut page, &self.books.wireguard.states());
         extension::write(&mut page, self.books.extension.status().as_ref());
+        udp::write(&mut page, self.books.udp.status().as_ref());
         datapath::write(&mut page, &self.pins);
         if !self.is_in_mode_fast() {
             self.flows.forget();

@@ -20,6 +20,7 @@ use crate::{
     extension::ExtensionStatus,
     observe::{pulse::Pulse, status::Status},
     reconcile::PeerBook,
+    udp::UdpStatus,
     wireguard::PeerState,
 };
 
@@ -75,6 +76,7 @@ fn page(status: Status) -> String {
     echo::write(&mut page, Some(EchoCounts { states, requests: 40, lost: 6 }), &counts);
     wireguard::write(&mut page, &BTreeMap::from([(PeerState::Unanswered, 2)]));
     extension::write(&mut page, Some(&ExtensionStatus { added: 3, failing: 1, ..ExtensionStatus::default() }));
+    udp::write(&mut page, Some(&UdpStatus { pid: Some(7), starts: 1, ..UdpStatus::default() }));
     page.boolean(catalogue::DATAPATH_READABLE, true);
     runs(&mut page, &[Run { program: "to_pod", count: 2, time: Duration::from_micros(3) }]);
     let flows = FlowCount::default();

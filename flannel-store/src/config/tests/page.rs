@@ -10,6 +10,7 @@ use super::super::{
     backend::{self, COMMON_KEYS, DEFAULT_PORT, DEFAULT_VNI, VXLAN_KEYS, WINDOWS_KEYS},
     extension::EXTENSION_KEYS,
     family::Limits,
+    udp::UDP_KEYS,
     wireguard::WIREGUARD_KEYS,
 };
 
@@ -54,8 +55,10 @@ fn every_key_has_a_row() {
 }
 
 #[test]
-fn every_key_of_wireguard_and_of_extension_has_a_row() {
-    for (heading, known) in [("### wireguard", WIREGUARD_KEYS), ("### extension", EXTENSION_KEYS)] {
+fn every_key_of_backends_with_a_table_has_a_row() {
+    for (heading, known) in
+        [("### wireguard", WIREGUARD_KEYS), ("### udp", UDP_KEYS), ("### extension", EXTENSION_KEYS)]
+    {
         let rows = rows_below(heading);
         let named: Vec<_> = rows.iter().flat_map(|[cell, ..]| keys(cell)).collect();
         assert_eq!(named, [known, &["Datapath"]].concat(), "{heading}");
