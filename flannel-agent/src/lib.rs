@@ -26,5 +26,6 @@ pub mod rules;
 pub mod state_dir;
 pub mod top;
 pub mod traffic;
+pub mod udp;
 pub mod underlay;
 pub mod wireguard;

@@ -20,6 +20,7 @@ mod refusals;
 mod report;
 mod start;
 mod store;
+mod udp_start;
 
 use anyhow::Context as _;
 use flannel_host::signals::Stop;
@@ -91,6 +92,7 @@ fn document(status: watch::Receiver<Status>, books: Books) -> impl Fn() -> Statu
         echo: Some(books.echoes.status()),
         extension: books.extension.status(),
         cloud: books.cloud.status(),
+        udp: books.udp.status(),
         ..status.borrow().clone()
     }
 }

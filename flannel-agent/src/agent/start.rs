@@ -30,6 +30,7 @@ use crate::{
         node_settings::NodeOverrides,
         node_start,
         published::Published,
+        udp_start,
     },
     backend::{Backend, OwnEnd, PodNetwork, TunnelUnderlay, usable_mtu},
     cloud::CloudRoutes,
@@ -173,6 +174,8 @@ async fn start_with<M: SubnetManager>(
         cut_into_subnets(&mut networks, own.key);
     }
 
+    let udp = udp_start::control_socket(options, &config).await;
+
     stage("looking for the tools that keep traffic rules");
     let engine = if config.nftables { Engine::Nftables } else { Engine::Iptables };
     let wanted = WantedTraffic::of(&config, own.key, &former);
@@ -202,7 +205,8 @@ async fn start_with<M: SubnetManager>(
     let reconciler =
         Reconciler::new(netlink, &backend, &setups, interface, sysctl::local_ports(), bpf.ok(), &books.peers)
             .with_fast(fast)
-            .with_wireguard(keys, books.wireguard.clone());
+            .with_wireguard(keys, books.wireguard.clone())
+            .with_udp(udp, books.udp.clone());
     let mut leases = LeaseSet::new(&config, M::PRECEDENCE, request.attrs.clone());
     leases.apply(StoreEvent::OwnLease(own.clone()));
     let (events, receiver) = mpsc::channel(STORE_QUEUE);

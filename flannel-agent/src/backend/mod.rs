@@ -10,13 +10,14 @@ pub mod cloud;
 pub mod extension;
 pub mod host_gw;
 mod network;
+pub mod udp;
 pub mod vxlan;
 pub mod wireguard;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
-    net::IpAddr,
+    net::{IpAddr, Ipv4Addr},
     sync::Arc,
 };
 
@@ -35,11 +36,12 @@ use flannel_host::{
 };
 use flannel_netlink::{AddressKey, FdbKey, Link, NeighbourKey, Route, RouteKey, VxlanSpec, protocol};
 use flannel_store::{Peer, RawJson, Vtep, WireguardEnd, config::BackendConfig};
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net};
 
 pub use self::network::PodNetwork;
 use self::{
-    alloc::Alloc, cloud::CloudRouted, extension::Extension, host_gw::HostGw, vxlan::Vxlan, wireguard::Wireguard,
+    alloc::Alloc, cloud::CloudRouted, extension::Extension, host_gw::HostGw, udp::Udp, vxlan::Vxlan,
+    wireguard::Wireguard,
 };
 use crate::{
     iface::End,
@@ -136,6 +138,7 @@ pub fn of(config: &BackendConfig) -> Arc<dyn Backend> {
         BackendConfig::Vxlan(config) => Arc::new(Vxlan(*config)),
         BackendConfig::HostGw => Arc::new(HostGw),
         BackendConfig::Wireguard(config) => Arc::new(Wireguard(*config)),
+        BackendConfig::Udp(config) => Arc::new(Udp(*config)),
         BackendConfig::Extension(_) => Arc::new(Extension::default()),
         BackendConfig::AwsVpc(_) => Arc::new(CloudRouted),
         BackendConfig::Alloc => Arc::new(Alloc),
@@ -143,13 +146,15 @@ pub fn of(config: &BackendConfig) -> Arc<dyn Backend> {
 }
 
 /// Returns true for a device that some backend makes: a vxlan device whose name is made from its
-/// own VNI, as flannel names them, or a WireGuard device with flannel's name. A process that is
-/// such a device ends with it.
+/// own VNI, as flannel names them, a WireGuard device with flannel's name, or the TUN device of the
+/// backend udp. A process behind such a device ends with it.
 pub fn is_tunnel(link: &Link) -> bool {
     let of_vni = |vni| Family::BOTH.iter().any(|family| link.name == vxlan::device_name(*family, vni));
-    let encrypts = matches!(link.kind.as_deref(), Some("wireguard" | "tun"));
+    let is_tun = link.kind.as_deref() == Some("tun");
+    let encrypts = is_tun || link.kind.as_deref() == Some("wireguard");
     link.vxlan.as_ref().is_some_and(|vxlan| of_vni(vxlan.vni))
         || (encrypts && wireguard::DEVICES.contains(&link.name.as_str()))
+        || (is_tun && link.name == udp::DEVICE)
 }
 
 /// The tunnel device that a backend wants, by its kind.
@@ -159,6 +164,21 @@ pub enum TunnelSpec {
     Vxlan(VxlanSpec),
     /// A WireGuard device.
     Wireguard(WireguardSpec),
+    /// The TUN device of the backend udp.
+    Udp(UdpSpec),
+}
+
+/// The TUN device that the backend udp wants, and the end of its process on the underlay.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UdpSpec {
+    /// Its name.
+    pub name: String,
+    /// The address at which the process receives.
+    pub source: Ipv4Addr,
+    /// The UDP port of all nodes.
+    pub port: u16,
+    /// Its MTU in bytes.
+    pub mtu: u32,
 }
 
 /// The WireGuard device that a backend wants. The key is the node's.
@@ -191,6 +211,7 @@ impl TunnelSpec {
         match self {
             Self::Vxlan(spec) => &spec.name,
             Self::Wireguard(spec) => &spec.name,
+            Self::Udp(spec) => &spec.name,
         }
     }
 }
@@ -235,6 +256,8 @@ pub enum Way {
     Tunnel(Result<Path, NotPlain>),
     /// Through the WireGuard device.
     Wireguard,
+    /// By the process of the backend udp.
+    Udp,
     /// As the commands of the backend extension lead them.
     Extension,
     /// As the cloud routes them.
@@ -245,16 +268,17 @@ pub enum Way {
 
 impl Way {
     /// The names of all ways, in every output.
-    pub const NAMES: [&str; 7] = ["direct", "tunnel", "kernel", "wireguard", "extension", "cloud", "none"];
+    pub const NAMES: [&str; 8] = ["direct", "tunnel", "kernel", "wireguard", "udp", "extension", "cloud", "none"];
 
     /// The name of this one.
     pub const fn name(&self) -> &'static str {
-        let [direct, tunnel, kernel, wireguard, extension, cloud, none] = Self::NAMES;
+        let [direct, tunnel, kernel, wireguard, udp, extension, cloud, none] = Self::NAMES;
         match self {
             Self::Direct(_) => direct,
             Self::Tunnel(Ok(_)) => tunnel,
             Self::Tunnel(Err(_)) => kernel,
             Self::Wireguard => wireguard,
+            Self::Udp => udp,
             Self::Extension => extension,
             Self::Cloud => cloud,
             Self::NotOnLink => none,
@@ -329,6 +353,8 @@ pub struct Desired {
     pub elsewhere: BTreeSet<DeviceKey>,
     /// The WireGuard devices of the peers, by the subnet behind each.
     pub wireguard: BTreeMap<IpNet, WireguardEnd>,
+    /// The nodes behind the process of the backend udp, by subnet.
+    pub udp: BTreeMap<Ipv4Net, Ipv4Addr>,
     /// Routes to the peers' subnets.
     pub routes: BTreeMap<RouteKey, Route>,
 }

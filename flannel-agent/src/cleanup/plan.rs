@@ -27,6 +27,7 @@ use crate::{
     observe::socket,
     state_dir,
     traffic::removal::{self, Leftover},
+    udp,
 };
 
 /// The private key of WireGuard, where `--wireguard-key-file` does not say otherwise.
@@ -50,6 +51,8 @@ pub(super) enum PlanStep {
     Route { key: RouteKey, route: Route },
     /// A nexthop object, by which only direct routes led.
     Nexthop(NexthopId),
+    /// The process of the backend udp, with its device.
+    TunnelProcess(PathBuf),
     /// A tunnel device, and all on it.
     Device { index: u32, name: String },
     /// What a command of the backend extension did for a peer.
@@ -79,6 +82,8 @@ impl Plan {
         let mut steps = attachments(&links, &scope.state_dir)?;
         steps.extend(pins(scope)?);
         let (recorded, directory) = extension::recorded(&scope.state_dir)?;
+        let control = Some(udp::control_socket(&scope.state_dir)).filter(|control| control.exists());
+        steps.extend(control.map(PlanStep::TunnelProcess));
         if scope.keep_network {
             // Stock flannel does not know this route and would never remove it.
             let routes = routes(netlink).await?.into_iter();
@@ -219,6 +224,7 @@ impl PlanStep {
                 }
                 other => other,
             },
+            Self::TunnelProcess(control) => udp::remove(control).map_err(io::Error::other),
             Self::Rules(_)
             | Self::Route { .. }
             | Self::Nexthop(_)
@@ -247,6 +253,7 @@ impl fmt::Display for PlanStep {
                 (None, _) => write!(f, "remove the route {}", key.dst),
             },
             Self::Nexthop(id) => write!(f, "remove {id}"),
+            Self::TunnelProcess(_) => f.write_str("end the tunnel process of the backend udp and remove its device"),
             Self::Device { name, .. } => write!(f, "remove the device {name} and all on it"),
             Self::Command(peer) if peer.has_command() => {
                 write!(f, "run SubnetRemoveCommand for {} and remove {}", peer.subnets(), peer.path.display())

@@ -37,6 +37,7 @@ mod prepare;
 mod status;
 mod table;
 mod top;
+mod udp;
 mod wireguard;
 
 #[cfg(test)]
@@ -119,6 +120,9 @@ pub enum Once {
     Completions(generate::CompletionOptions),
     /// Write the manual pages
     Manual(manual::ManualOptions),
+    /// Carry the packets of the backend udp; the agent starts it
+    #[command(hide = true)]
+    UdpTunnel(udp::UdpTunnelOptions),
 }
 
 impl Once {
@@ -143,6 +147,7 @@ impl Once {
             Self::Install(options) => Ok(install::run(options)?.into()),
             Self::Completions(options) => generate::completions(options).map(Answer::from),
             Self::Manual(options) => manual::manual(options).map(Answer::from),
+            Self::UdpTunnel(options) => udp::run(options).map(Answer::from),
         }
     }
 

@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep};
 
 use super::{
     Answer, PinOptions, PrintOptions, StateOptions, WaitOptions, cloud, color::Paint, count, echo, extension,
-    guard::mode as check_mode, now, table, wireguard,
+    guard::mode as check_mode, now, table, udp, wireguard,
 };
 use crate::{
     datapath::{
@@ -194,8 +194,10 @@ fn problem_counts(status: &Status) -> Option<String> {
     let silent = number(echo::without_answer(&status.peers).count());
     let unanswered = number(wireguard::unanswered(&status.peers).count());
     let failing = status.extension.as_ref().map_or(0, |extension| extension.failing);
+    let no_process = status.udp.as_ref().is_some_and(|status| status.pid.is_none());
     let counts = [
         status.error.is_some().then(|| "cannot reconcile".to_owned()),
+        no_process.then(|| "no tunnel process".to_owned()),
         rules.then(|| "traffic rules are not as asked for".to_owned()),
         (inside > 0).then(|| count(inside, "address in the pod network", "addresses in the pod network")),
         (settings > 0).then(|| count(settings, "annotation not in force", "annotations not in force")),
@@ -243,7 +245,17 @@ pub(super) fn problems(status: &Status) -> Vec<String> {
     let silent = echo::problems(&status.peers);
     let unanswered = wireguard::problems(&status.peers);
     let peers = silent.into_iter().chain(unanswered);
-    error.chain(rules).chain(inside).chain(settings).chain(rejected).chain(dirty).chain(commands).chain(peers).collect()
+    let process = status.udp.iter().filter_map(udp::problem);
+    error
+        .chain(process)
+        .chain(rules)
+        .chain(inside)
+        .chain(settings)
+        .chain(rejected)
+        .chain(dirty)
+        .chain(commands)
+        .chain(peers)
+        .collect()
 }
 
 /// Describes what mode `fast` leaves to the kernel, and the sysctls that it set.
@@ -297,6 +309,7 @@ fn summary(status: &Status) -> Vec<(&'static str, String)> {
     }));
     lines.extend(status.extension.as_ref().map(|status| ("commands", extension::summary(status))));
     lines.extend(status.cloud.as_ref().map(|status| ("route", cloud::summary(status))));
+    lines.extend(status.udp.as_ref().map(|status| ("tunnel", udp::summary(status))));
     lines.extend(status.traffic.as_ref().map(|status| ("traffic", status.summary(now()))));
     lines.extend(status.unreachable_routes.iter().map(|route| ("unrouted", unrouted(route))));
     lines.extend(peer_counts(&status.peers).map(|counts| ("peers", counts)));
@@ -456,7 +469,7 @@ fn peers(peers: &[PeerStatus], paint: Paint) -> String {
         .map(|peer| {
             let reason = peer.reason.clone().unwrap_or_default();
             let way = match peer.way.as_str() {
-                "tunnel" | "direct" | "wireguard" | "extension" | "cloud" => paint.good(&peer.way),
+                "tunnel" | "direct" | "wireguard" | "udp" | "extension" | "cloud" => paint.good(&peer.way),
                 "none" => paint.bad(&peer.way),
                 _ => paint.warn(&peer.way),
             };

@@ -39,6 +39,7 @@ fn address(peer: &PeerWay) -> Option<IpAddr> {
     let tunnel = || peer.peer.subnet.network();
     match peer.way {
         Way::NotOnLink => None,
+        Way::Udp => Some(tunnel()),
         _ => Some(peer.peer.end.map_or(peer.peer.public_ip, |_| tunnel())),
     }
 }

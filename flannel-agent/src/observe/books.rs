@@ -1,7 +1,8 @@
 //! What the tasks of the agent write down for everybody who asks.
 
 use crate::{
-    cloud::CloudBook, echo::EchoBook, extension::ExtensionBook, reconcile::PeerBook, wireguard::WireguardBook,
+    cloud::CloudBook, echo::EchoBook, extension::ExtensionBook, reconcile::PeerBook, udp::UdpBook,
+    wireguard::WireguardBook,
 };
 
 /// The books. Clones share them.
@@ -17,4 +18,6 @@ pub struct Books {
     pub extension: ExtensionBook,
     /// The routes in the cloud.
     pub cloud: CloudBook,
+    /// The process of the backend udp.
+    pub udp: UdpBook,
 }

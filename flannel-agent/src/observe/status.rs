@@ -15,6 +15,7 @@ use crate::{
     extension::ExtensionStatus,
     reconcile::status::{Dirty, Repairs, UnreachableStatus},
     traffic::status::TrafficStatus,
+    udp::UdpStatus,
     wireguard::WireguardPeerStatus,
 };
 
@@ -75,6 +76,9 @@ pub struct Status {
     /// The routes in the cloud; absent unless the backend is aws-vpc.
     #[serde(default)]
     pub cloud: Option<CloudStatus>,
+    /// The process that carries the packets; absent unless the backend is udp.
+    #[serde(default)]
+    pub udp: Option<UdpStatus>,
     /// Names of this node's pods, with their namespace, by address; empty unless the agent follows
     /// the pods for their annotation (`--pod-opt-out`).
     #[serde(default)]
@@ -145,6 +149,7 @@ impl Status {
             echo: None,
             extension: None,
             cloud: None,
+            udp: None,
             pod_names: BTreeMap::new(),
             rejected: Vec::new(),
             rejected_total: 0,
@@ -390,7 +395,8 @@ pub struct PeerStatus {
     pub vtep_mac: String,
     /// The path of packets to it: `direct` (a route, no tunnel), `tunnel` (the programs may
     /// encapsulate), `kernel` (the vxlan device in every mode), `wireguard` (the WireGuard device),
-    /// `extension` (commands), `cloud` (the cloud's route tables), `none` (no path).
+    /// `udp` (datagrams of a process), `extension` (commands), `cloud` (the cloud's route tables),
+    /// `none` (no path).
     pub way: String,
     /// The reason why the programs may not encapsulate or there is no path; with several next hops,
     /// the note that the kernel chooses.

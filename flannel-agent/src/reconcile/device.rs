@@ -7,7 +7,8 @@ use flannel_netlink::{Fault, Link, Netlink, NetlinkError, Verb, VxlanSpec};
 use flannel_store::Vtep;
 
 use crate::{
-    backend::{TunnelSpec, WireguardSpec},
+    backend::{TunnelSpec, UdpSpec, WireguardSpec},
+    udp::UdpError,
     wireguard::{self, Control, WireguardError},
 };
 
@@ -34,6 +35,9 @@ pub enum DeviceError {
     /// It is a WireGuard device.
     #[error(transparent)]
     Wireguard(#[from] WireguardError),
+    /// It is that of the backend udp.
+    #[error(transparent)]
+    Udp(#[from] UdpError),
 }
 
 /// Ensures that the device exists as described by `spec`, and is up. At start (`adopt_mac`) an
@@ -42,6 +46,7 @@ pub(crate) async fn ensure(netlink: &Netlink, spec: &TunnelSpec, adopt_mac: bool
     match spec {
         TunnelSpec::Vxlan(spec) => Ok(ensure_vxlan(netlink, spec, adopt_mac).await?),
         TunnelSpec::Wireguard(spec) => ensure_wireguard(netlink, spec).await,
+        TunnelSpec::Udp(spec) => ensure_udp(netlink, spec).await,
     }
 }
 
@@ -104,6 +109,26 @@ async fn create_wireguard(netlink: &Netlink, name: &str) -> Result<Link, DeviceE
         Err(error) => return Err(error.into()),
     }
     Ok(netlink.link_by_name(name).await?.ok_or_else(|| vanished(name))?)
+}
+
+/// Keeps a device that is there, with the process that has it open. Without a process it stays, and
+/// drops packets.
+async fn ensure_udp(netlink: &Netlink, spec: &UdpSpec) -> Result<Device, DeviceError> {
+    let is_tun = |link: &Link| link.kind.as_deref() == Some("tun") && link.arphrd != Link::ETHER;
+    let found = netlink.link_by_name(&spec.name).await?;
+    if let Some(link) = found.as_ref().filter(|link| !is_tun(link)) {
+        tracing::info!(device = spec.name, "this device is no TUN device and is created again");
+        netlink.delete_link(link.index).await?;
+    }
+    let link = if let Some(link) = found.filter(is_tun) {
+        link
+    } else {
+        flannel_udp::make_persistent(&spec.name).map_err(UdpError::from)?;
+        tracing::info!(device = spec.name, "made the TUN device");
+        netlink.link_by_name(&spec.name).await?.ok_or_else(|| vanished(&spec.name))?
+    };
+    bring_up(netlink, &link, spec.mtu).await?;
+    Ok(Device { index: link.index, name: link.name, mtu: spec.mtu, vtep: None })
 }
 
 async fn bring_up(netlink: &Netlink, link: &Link, mtu: u32) -> Result<(), NetlinkError> {

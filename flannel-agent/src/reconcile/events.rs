@@ -54,7 +54,9 @@ impl Plane {
             // and does not say so of all.
             self.read_back = true;
         }
-        !link.up || link.mtu != device.mtu || device.vtep.is_some_and(|vtep| link.mac != Some(vtep.mac))
+        // The device of the backend udp has a carrier while its process has it open.
+        let is_left = self.tunnel.needs_carrier() && !link.running;
+        is_left || !link.up || link.mtu != device.mtu || device.vtep.is_some_and(|vtep| link.mac != Some(vtep.mac))
     }
 
     /// By another device than the external interface routes to peers may lead.

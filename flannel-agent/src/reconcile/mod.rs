@@ -24,17 +24,14 @@ mod plane;
 mod state;
 pub mod status;
 pub mod tracker;
+mod tunnels;
 mod turns;
+mod udp;
 pub mod unreachable;
 mod uplinks;
 mod wireguard;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    ops::Add as _,
-    sync::Arc,
-    time::Instant,
-};
+use std::{collections::BTreeMap, ops::Add as _, path::PathBuf, sync::Arc, time::Instant};
 
 pub use bpf::Bpf;
 use device::Device;
@@ -47,6 +44,8 @@ pub use peers::PeerBook;
 use plane::Plane;
 pub use plane::PlaneSetup;
 use status::{Dirty, Repairs, UnreachableStatus};
+use tunnels::Tunnels;
+use udp::UdpTunnel;
 use wireguard::WireguardDevices;
 pub use wireguard::WireguardFacts;
 
@@ -54,6 +53,7 @@ use crate::{
     backend::{Backend, OwnEnd},
     fast::{ConntrackSysctls, Exclusions, Fast},
     iface::ExternalInterface,
+    udp::UdpBook,
     wireguard::{WireguardBook, WireguardKeys},
 };
 
@@ -71,7 +71,7 @@ pub struct Reconciler {
     netlink: Netlink,
     port_range: (u16, u16),
     planes: Vec<Plane>,
-    wireguard: WireguardDevices,
+    tunnels: Tunnels,
     bpf: Option<Bpf>,
     fast: Fast,
 }
@@ -103,7 +103,7 @@ impl Reconciler {
             netlink,
             port_range,
             planes: setups.iter().filter_map(plane).collect(),
-            wireguard: WireguardDevices::new(None, WireguardBook::default()),
+            tunnels: Tunnels::none(),
             bpf,
             fast: Fast::new(ConntrackSysctls::default(), Exclusions::default()),
         }
@@ -117,8 +117,17 @@ impl Reconciler {
 
     /// With these keys for WireGuard devices, and this book for what becomes of their peers.
     #[must_use]
-    pub fn with_wireguard(self, keys: Option<WireguardKeys>, book: WireguardBook) -> Self {
-        Self { wireguard: WireguardDevices::new(keys, book), ..self }
+    pub fn with_wireguard(mut self, keys: Option<WireguardKeys>, book: WireguardBook) -> Self {
+        self.tunnels.wireguard = WireguardDevices::new(keys, book);
+        self
+    }
+
+    /// With the control socket of the process of the backend udp, where that is the backend, and
+    /// this book for its state.
+    #[must_use]
+    pub fn with_udp(mut self, control: Option<PathBuf>, book: UdpBook) -> Self {
+        self.tunnels.udp = UdpTunnel::new(control, book);
+        self
     }
 
     /// The BPF side, where there is one.
@@ -189,14 +198,14 @@ impl Reconciler {
     pub async fn apply(&mut self, cluster: &Cluster) {
         for plane in &mut self.planes {
             let maps = self.bpf.as_mut().map(|bpf| &mut bpf.maps);
-            plane.prepare(&self.netlink, maps, &mut self.wireguard, cluster, self.port_range).await;
+            plane.prepare(&self.netlink, maps, &mut self.tunnels, cluster, self.port_range).await;
         }
         let moved = self.write_config();
         for plane in &mut self.planes {
             let maps = self.bpf.as_mut().map(|bpf| &mut bpf.maps);
-            plane.work(&self.netlink, maps, &mut self.wireguard, cluster.in_sync).await;
+            plane.work(&self.netlink, maps, &mut self.tunnels, cluster.in_sync).await;
         }
-        self.apply_wireguard(cluster.in_sync).await;
+        self.tunnels.apply(&self.planes, cluster.in_sync).await;
         self.planes.iter_mut().for_each(Plane::show);
         self.apply_fast(cluster.own, moved).await;
         let on_planes = self.planes.iter().flat_map(|plane| plane.hooks(self.fast.is_on()));
@@ -207,22 +216,9 @@ impl Reconciler {
         }
     }
 
-    /// Changes the WireGuard devices whose planes have all worked their peers in. A plane that is
-    /// in error holds up none: what it last wanted counts.
-    async fn apply_wireguard(&mut self, in_sync: bool) {
-        let names: BTreeSet<String> = self.planes.iter().map(|plane| plane.device_name().to_owned()).collect();
-        for name in names {
-            let users = || self.planes.iter().filter(|plane| plane.device_name() == name);
-            if users().all(|plane| plane.is_complete() || plane.error().is_some()) {
-                let sweep = in_sync && users().all(Plane::is_complete);
-                self.wireguard.apply(&name, sweep).await;
-            }
-        }
-    }
-
     /// Returns the facts on a tunnel device that is a WireGuard device.
     pub fn wireguard(&self, device: &Device) -> Option<WireguardFacts> {
-        self.wireguard.facts(&device.name)
+        self.tunnels.wireguard_facts(device)
     }
 
     /// Writes the data of all families for the programs at once. A family that is off, or not known
@@ -268,7 +264,7 @@ impl Reconciler {
     /// Returns the entries that the kernel refused.
     pub fn dirty(&self) -> impl Iterator<Item = Dirty> {
         let bpf = self.bpf.iter().flat_map(Bpf::dirty);
-        self.planes.iter().flat_map(Plane::dirty).chain(self.wireguard.dirty()).chain(bpf)
+        self.planes.iter().flat_map(Plane::dirty).chain(self.tunnels.dirty()).chain(bpf)
     }
 
     /// The unreachable routes, one for each pod network.
@@ -279,11 +275,11 @@ impl Reconciler {
     /// Returns the number of repairs since the start, by kind of object.
     pub fn repairs(&self) -> Repairs {
         let planes = self.planes.iter().map(Plane::repairs).fold(Repairs::default(), Repairs::add);
-        Repairs { wireguard: self.wireguard.repairs(), ..planes }
+        Repairs { wireguard: self.tunnels.wireguard.repairs(), ..planes }
     }
 
     /// When something the kernel refused is due again.
     pub fn next_retry(&self) -> Option<Instant> {
-        self.planes.iter().filter_map(Plane::next_retry).chain(self.wireguard.next_retry()).min()
+        self.planes.iter().filter_map(Plane::next_retry).chain(self.tunnels.next_retry()).min()
     }
 }

@@ -15,16 +15,15 @@ use super::{
     peers::{PeerBook, Peers},
     state::FamilyState,
     status::{Dirty, Repairs, UnreachableStatus},
+    tunnels::Tunnels,
     turns::Turns,
     unreachable::NotMade,
-    wireguard::WireguardDevices,
 };
 use crate::{
     backend::{Backend, BackendError, Node, OwnEnd, PodNetwork, TunnelSpec, TunnelUnderlay, usable_mtu},
     datapath::{Hook, Maps},
     iface::{End, ExternalInterface},
     underlay::Underlay,
-    wireguard::WireguardError,
 };
 use flannel_common::{addr::Mac, node, program::Program};
 use flannel_host::{error_chain::chain, family::Family};
@@ -50,8 +49,6 @@ enum PlaneError {
     Netlink(#[from] NetlinkError),
     #[error(transparent)]
     Device(#[from] DeviceError),
-    #[error(transparent)]
-    Wireguard(#[from] WireguardError),
     #[error(transparent)]
     BackendError(#[from] BackendError),
     #[error("the lease has no {0} subnet")]
@@ -87,6 +84,13 @@ pub(super) struct TunnelState {
     mtu: Option<u32>,
     /// The number of times the device was found replaced, with another interface index.
     replaced: u64,
+}
+
+impl TunnelState {
+    /// Returns true for a device that a process has open while all is well.
+    pub(super) const fn needs_carrier(&self) -> bool {
+        matches!(self.spec, Some(TunnelSpec::Udp(_)))
+    }
 }
 
 /// One family of the node.
@@ -157,11 +161,11 @@ impl Plane {
         &mut self,
         netlink: &Netlink,
         maps: Option<&mut Maps>,
-        wireguard: &mut WireguardDevices,
+        tunnels: &mut Tunnels,
         cluster: &Cluster,
         port_range: (u16, u16),
     ) {
-        let result = self.try_prepare(netlink, maps, wireguard, cluster, port_range).await;
+        let result = self.try_prepare(netlink, maps, tunnels, cluster, port_range).await;
         if let Err(error) = &result
             && self.error.is_none()
         {
@@ -174,7 +178,7 @@ impl Plane {
         &mut self,
         netlink: &Netlink,
         maps: Option<&mut Maps>,
-        wireguard: &mut WireguardDevices,
+        tunnels: &mut Tunnels,
         cluster: &Cluster,
         port_range: (u16, u16),
     ) -> Result<(), PlaneError> {
@@ -189,15 +193,15 @@ impl Plane {
             tunnel: self.tunnel.device.as_ref().map(|device| (device.index, device.mac())),
             port_range,
         };
-        self.be(node, wireguard);
+        self.be(node, tunnels);
         if self.read_back {
             let ours = self.ownership();
             self.state.read_back(netlink, maps, &ours).await?;
-            if let (Some(device), Some(TunnelSpec::Wireguard(spec))) = (&self.tunnel.device, &self.tunnel.spec) {
-                wireguard.read_back(netlink, device, spec).await?;
-            }
-            self.read_back = false;
         }
+        if let (Some(device), Some(spec)) = (&self.tunnel.device, &self.tunnel.spec) {
+            tunnels.prepare(netlink, device, spec, &node, self.read_back).await?;
+        }
+        self.read_back = false;
         self.state.want_unreachable(self.external.end.addr);
         if self.state.entries.count_peers(self.turns.peers.len(), cluster.in_sync) {
             self.turns.peers.doubt_all();
@@ -206,10 +210,10 @@ impl Plane {
     }
 
     /// The node is this one. On another one every peer needs other entries.
-    fn be(&mut self, node: Node, wireguard: &mut WireguardDevices) {
+    fn be(&mut self, node: Node, tunnels: &mut Tunnels) {
         let same = |known: Node| Node { port_range: node.port_range, ..known } == node;
         if !self.node.is_some_and(same) {
-            wireguard.want_nothing(self.device_name(), self.family);
+            tunnels.want_nothing(self.device_name(), self.family);
             self.state.want_nothing();
             self.turns.rebuild();
         }
@@ -246,13 +250,13 @@ impl Plane {
         &mut self,
         netlink: &Netlink,
         mut maps: Option<&mut Maps>,
-        wireguard: &mut WireguardDevices,
+        tunnels: &mut Tunnels,
         in_sync: bool,
     ) {
         let Some(node) = self.node.filter(|_| self.error.is_none()) else { return };
         let change = self.turns.next(netlink, &mut self.underlay, self.backend.as_ref(), &node).await;
         self.state.change(&change.before, &change.after);
-        wireguard.change(self.device_name(), &change.before.wireguard, &change.after.wireguard);
+        tunnels.change(self.device_name(), &change.before, &change.after);
         let now = Instant::now();
         self.state.upsert(netlink, maps.as_deref_mut(), now).await;
         if in_sync && self.is_complete() {

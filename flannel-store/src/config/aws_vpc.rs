@@ -98,6 +98,6 @@ mod tests {
             );
         }
         let error = parse("", r#""EnableIPv6":true,"IPv6Network":"fd00::/48","#).expect_err("IPv6");
-        assert!(error.contains("Backend.Type aws-vpc routes IPv4 alone; set EnableIPv6 to false"), "{error}");
+        assert!(error.contains("Backend.Type aws-vpc carries IPv4 alone; set EnableIPv6 to false"), "{error}");
     }
 }

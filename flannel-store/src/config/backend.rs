@@ -1,7 +1,7 @@
 //! The `Backend` object: which backend, and the settings of vxlan.
 //!
-//! Flannel reads an absent `Backend` as `udp`, although its documentation says vxlan; we keep that
-//! reading, and refuse it by name like every backend that is not built.
+//! Flannel reads an absent `Backend` as `udp`, although its documentation says vxlan. An absent one
+//! is therefore refused: the operator says which of the two it is.
 
 use flannel_common::mode::Mode;
 
@@ -13,6 +13,7 @@ use super::{
     extension::{self, EXTENSION_KEYS, ExtensionConfig},
     findings::Findings,
     gojson::Fields,
+    udp::{self, UDP_KEYS, UdpConfig},
     warning::unknown_keys,
     wireguard::{self, WIREGUARD_KEYS, WireguardConfig},
 };
@@ -29,7 +30,7 @@ pub(super) const MIN_MTU: u16 = 118;
 /// is 70.
 pub(super) const MIN_MTU_V6: u16 = 1350;
 /// The types we have, for people.
-const BUILT: &str = "\"vxlan\", \"host-gw\", \"wireguard\", \"extension\", \"aws-vpc\" or \"alloc\"";
+const BUILT: &str = "\"vxlan\", \"host-gw\", \"wireguard\", \"udp\", \"extension\", \"aws-vpc\" or \"alloc\"";
 pub(super) const WINDOWS_KEYS: &[&str] = &["Name", "MacPrefix"];
 /// Keys that mean the same whatever the backend.
 pub(super) const COMMON_KEYS: &[&str] = &["Type", "Datapath", "Name", "MacPrefix"];
@@ -37,7 +38,6 @@ pub(super) const VXLAN_KEYS: &[&str] = &["VNI", "Port", "MTU", "GBP", "Learning"
 
 /// The remedies for flannel's other backends: each type, and what to write instead.
 const OTHER_BACKENDS: &[(&str, &str)] = &[
-    ("udp", VXLAN_INSTEAD),
     ("ipip", VXLAN_INSTEAD),
     ("wireguard-native", WIREGUARD_OF_K3S),
     ("ipsec", "write \"Type\": \"wireguard\", which encrypts too"),
@@ -59,6 +59,8 @@ pub enum BackendConfig {
     HostGw,
     /// WireGuard tunnels.
     Wireguard(WireguardConfig),
+    /// UDP datagrams of a process.
+    Udp(UdpConfig),
     /// Commands of the operator.
     Extension(ExtensionConfig),
     /// Routes of Amazon's VPC.
@@ -74,6 +76,7 @@ impl BackendConfig {
             Self::Vxlan(_) => BackendKind::Vxlan,
             Self::HostGw => BackendKind::HostGw,
             Self::Wireguard(_) => BackendKind::Wireguard,
+            Self::Udp(_) => BackendKind::Udp,
             Self::Extension(_) => BackendKind::Extension,
             Self::AwsVpc(_) => BackendKind::AwsVpc,
             Self::Alloc => BackendKind::Alloc,
@@ -114,6 +117,7 @@ pub(super) fn parse(config: &Fields, ipv6: bool, findings: &mut Findings) -> Opt
         BackendKind::Wireguard => {
             (wireguard::parse(&fields, ipv6, findings).map(BackendConfig::Wireguard), WIREGUARD_KEYS)
         }
+        BackendKind::Udp => (udp::parse(&fields, ipv6, findings).map(BackendConfig::Udp), UDP_KEYS),
         BackendKind::Extension => (extension::parse(&fields, findings).map(BackendConfig::Extension), EXTENSION_KEYS),
         BackendKind::AwsVpc => (aws_vpc::parse(&fields, ipv6, findings).map(BackendConfig::AwsVpc), AWS_VPC_KEYS),
         BackendKind::Alloc => (Some(BackendConfig::Alloc), &[][..]),
@@ -133,8 +137,7 @@ pub(super) fn parse(config: &Fields, ipv6: bool, findings: &mut Findings) -> Opt
 
 fn parse_object(config: &Fields) -> Result<Fields> {
     let Some(raw) = config.raw("Backend") else {
-        let instead = "flannel reads an absent Backend as udp: write \"Backend\": {\"Type\": \"vxlan\"}";
-        return Err(ConfigMistake::NotBuilt { key: "Backend", value: "udp".to_owned(), instead });
+        return Err(ConfigMistake::NoBackend);
     };
     if raw.get() == "null" {
         return Err(ConfigMistake::NoBackendType);

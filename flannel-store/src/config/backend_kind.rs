@@ -12,6 +12,8 @@ pub enum BackendKind {
     HostGw,
     /// WireGuard tunnels.
     Wireguard,
+    /// UDP datagrams of a process.
+    Udp,
     /// Commands of the operator.
     Extension,
     /// Routes of Amazon's VPC.
@@ -25,7 +27,7 @@ pub enum BackendKind {
 pub struct BackendProperties {
     /// `Backend.Type` of the network configuration, in lower case.
     pub type_name: &'static str,
-    /// `BackendType` of leases and Node annotations. Flannel publishes none for alloc and for the
+    /// `BackendType` of leases and Node annotations. Flannel publishes none for udp, alloc and the
     /// routes of clouds.
     pub lease_name: &'static str,
     /// True if nodes send packets to each other, so that a node follows the leases of its peers.
@@ -60,7 +62,8 @@ pub enum AnnotatedAddresses {
 
 impl BackendKind {
     /// Every backend.
-    pub const ALL: [Self; 6] = [Self::Vxlan, Self::HostGw, Self::Wireguard, Self::Extension, Self::AwsVpc, Self::Alloc];
+    pub const ALL: [Self; 7] =
+        [Self::Vxlan, Self::HostGw, Self::Wireguard, Self::Udp, Self::Extension, Self::AwsVpc, Self::Alloc];
 
     /// Returns its properties.
     pub const fn properties(self) -> BackendProperties {
@@ -85,6 +88,13 @@ impl BackendKind {
                 has_peers: true,
                 end: EndKind::Wireguard,
                 annotated: AnnotatedAddresses::Ipv4Always,
+            },
+            Self::Udp => BackendProperties {
+                type_name: "udp",
+                lease_name: "",
+                has_peers: true,
+                end: EndKind::None,
+                annotated: AnnotatedAddresses::Ipv4Only,
             },
             Self::Extension => BackendProperties {
                 type_name: "extension",

@@ -117,11 +117,20 @@ pub enum ConfigMistake {
         instead: &'static str,
     },
     /// The backend has no IPv6.
-    #[error("Backend.Type {backend} routes IPv4 alone; set EnableIPv6 to false and EnableIPv4 to true")]
+    #[error(
+        "Backend.Type {backend} carries IPv4 alone; set EnableIPv6 to false and EnableIPv4 to true, or write \"Type\": \
+         \"vxlan\""
+    )]
     Ipv4Only {
         /// Its type.
         backend: &'static str,
     },
+    /// No `Backend` object.
+    #[error(
+        "the network configuration has no Backend, which flannel reads as udp; write \"Backend\": {{\"Type\": \
+         \"vxlan\"}}, or \"udp\" for what flannel does"
+    )]
+    NoBackend,
     /// A `Backend` object without a `Type`.
     #[error("Backend in the network configuration has no Type; write \"Type\": \"vxlan\"")]
     NoBackendType,
@@ -142,6 +151,7 @@ impl ConfigMistake {
             Self::NotBuilt { .. }
                 | Self::NoFamily
                 | Self::Ipv4Only { .. }
+                | Self::NoBackend
                 | Self::NoBackendType
                 | Self::UnknownBackend { .. }
         )

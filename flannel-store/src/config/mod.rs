@@ -16,6 +16,7 @@ mod findings;
 pub(crate) mod gojson;
 mod node_mtu;
 mod prefix;
+mod udp;
 mod warning;
 mod wireguard;
 
@@ -35,6 +36,7 @@ pub use self::{
     family::FamilyConfig,
     node_mtu::BadNodeMtu,
     prefix::Prefix,
+    udp::UdpConfig,
     warning::ConfigWarning,
     wireguard::{WireguardConfig, WireguardMode},
 };

@@ -1,6 +1,6 @@
 //! `Backend.MTU` of one node in place of the cluster's. Pure.
 
-use super::{BackendConfig, NetworkConfig, VxlanConfig, WireguardConfig, backend, wireguard};
+use super::{BackendConfig, NetworkConfig, UdpConfig, VxlanConfig, WireguardConfig, backend, udp, wireguard};
 
 /// The reason why a node cannot have this MTU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -35,6 +35,9 @@ impl NetworkConfig {
                 BackendConfig::Wireguard(WireguardConfig { mtu, ..*config }),
                 (wireguard::MIN_MTU, wireguard::MIN_MTU_V6),
             ),
+            BackendConfig::Udp(config) => {
+                (BackendConfig::Udp(UdpConfig { mtu, ..*config }), (udp::MIN_MTU, udp::MIN_MTU))
+            }
             BackendConfig::HostGw | BackendConfig::Extension(_) | BackendConfig::AwsVpc(_) | BackendConfig::Alloc => {
                 return Err(BadNodeMtu::NoTunnel);
             }

@@ -109,7 +109,9 @@ impl EndReader {
             BackendConfig::Vxlan(_) => Self::Vtep,
             BackendConfig::Wireguard(config) => Self::Wireguard(*config),
             BackendConfig::Extension(_) => Self::Text,
-            BackendConfig::HostGw | BackendConfig::AwsVpc(_) | BackendConfig::Alloc => Self::None,
+            BackendConfig::HostGw | BackendConfig::Udp(_) | BackendConfig::AwsVpc(_) | BackendConfig::Alloc => {
+                Self::None
+            }
         }
     }
 

@@ -10,7 +10,7 @@ const REFUSED: &[(&str, &str)] = &[
     ("flannel: {backend: ipsec}", "flannel.backend is ipsec, which is not built: write wireguard, which encrypts too"),
     (
         "flannel: {backend: udp}",
-        "flannel.backend is \"udp\", which is not built: write vxlan, host-gw, wireguard or alloc",
+        "flannel.backend is udp, whose pods need /dev/net/tun: write it into the ConfigMap and the DaemonSet",
     ),
     ("flannel: {psk: abc}", "flannel.psk belongs to the backend wireguard"),
     ("flannel: {backendPortv6: 51821}", "flannel.backendPortv6 belongs to"),

@@ -101,11 +101,12 @@ const SOURCE_CHECKS: [(&str, SourceCheck); 4] =
     [("layers", layers), ("types", types), ("language", language), ("glossary", glossary)];
 
 /// Crates of the product: their help, log lines and errors are checked too.
-const PRODUCT: [&str; 8] = [
+const PRODUCT: [&str; 9] = [
     "flannel-common",
     "flannel-ebpf",
     "flannel-cni",
     "flannel-subnet-env",
+    "flannel-udp",
     "flannel-host",
     "flannel-netlink",
     "flannel-store",

@@ -5,6 +5,9 @@
 {{- if eq $flannel.backend "ipsec" -}}
   {{- fail "flannel.backend is ipsec, which is not built: write wireguard, which encrypts too" -}}
 {{- end -}}
+{{- if eq $flannel.backend "udp" -}}
+  {{- fail (printf "flannel.backend is udp, whose pods need /dev/net/tun: write it into the ConfigMap and the DaemonSet as docs/guides/udp.md says, or %s" $built) -}}
+{{- end -}}
 {{- if not (has $flannel.backend (list "vxlan" "host-gw" "wireguard" "alloc")) -}}
   {{- fail (printf "flannel.backend is %q, which is not built: %s" (toString $flannel.backend) $built) -}}
 {{- end -}}

@@ -35,7 +35,7 @@ metrics! {
     STORE_WATCHES counter "flannel_store_watches_total" [] "Watches begun or taken up again. Kubernetes ends each after some minutes.";
     STORE_FAILURES counter "flannel_store_failures_total" [] "Times the stream of changes could not be had, or broke off with an error.";
 
-    PEERS gauge "flannel_peers" ["family", "way"] "Peers by address family (ipv4, ipv6) and way, as in status: direct, tunnel, kernel, wireguard, extension, cloud, none.";
+    PEERS gauge "flannel_peers" ["family", "way"] "Peers by address family (ipv4, ipv6) and way, as in status: direct, tunnel, kernel, wireguard, udp, extension, cloud, none.";
     REJECTED_LEASES gauge "flannel_rejected_leases" [] "Leases of others that are not believed; status says why.";
     LEASE_CONFLICTS gauge "flannel_lease_conflicts" ["kind"] "Leases refused because another node has their VTEP MAC (mac), their WireGuard key (key) or a part of their subnet (subnet); flannel_rejected_leases has them too.";
     ECHO_PEERS gauge "flannel_echo_peers" ["state"] "Peers by their answers to echo requests: answering; silent (it answered, and not to the last three); never (since the agent started); unknown (no reply yet, fewer than three requests lost). Absent with --peer-echo-interval=0, like all flannel_echo metrics.";
@@ -47,6 +47,11 @@ metrics! {
     CLOUD_ROUTE_PRESENT gauge "flannel_cloud_route_present" [] "Whether the route to this node's pods is in the route tables of the cloud, as far as is known. Absent with another backend, like all flannel_cloud metrics.";
     CLOUD_REQUESTS counter "flannel_cloud_requests_total" ["outcome"] "Requests to the cloud's API: done, refused (not allowed, a limit, a mistake), throttled (too many of them), failed (no answer).";
     CLOUD_CHANGES counter "flannel_cloud_route_changes_total" ["change"] "Routes of the cloud that this node created, replaced (they led elsewhere) or deleted (blackholes, stale routes to this node).";
+    UDP_PROCESS gauge "flannel_udp_process_running" [] "Whether the process that carries the packets of the backend udp answers. Absent with another backend, like all flannel_udp metrics.";
+    UDP_STARTS counter "flannel_udp_process_starts_total" [] "Times the agent started that process: 0 if it found one and kept it.";
+    UDP_PACKETS counter "flannel_udp_packets_total" ["direction"] "Packets of pods that the process carried: sent to peers, received from peers.";
+    UDP_BYTES counter "flannel_udp_bytes_total" ["direction"] "Their bytes, from the IPv4 header on.";
+    UDP_DROPS counter "flannel_udp_drops_total" ["reason"] "Packets that the process dropped: malformed, no_route (no peer has the destination), ttl_exceeded, unknown_sender (not a peer), not_sent and not_delivered (the kernel refused).";
     DEVICE_MTU gauge "flannel_device_mtu_bytes" ["device"] "MTU of each tunnel device.";
 
     RECONCILE_DURATION histogram "flannel_reconcile_duration_seconds" [] "Time one reconciliation took. A large cluster is worked in by several.";

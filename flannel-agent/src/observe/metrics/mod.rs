@@ -20,6 +20,7 @@ mod node;
 mod page;
 #[cfg(test)]
 mod tests;
+mod udp;
 mod wireguard;
 
 use std::{
@@ -100,6 +101,7 @@ impl Sources {
         wireguard::write(&mut page, &self.books.wireguard.states());
         extension::write(&mut page, self.books.extension.status().as_ref());
         cloud::write(&mut page, self.books.cloud.status().as_ref());
+        udp::write(&mut page, self.books.udp.status().as_ref());
         datapath::write(&mut page, &self.pins);
         if !self.is_in_mode_fast() {
             self.flows.forget();

@@ -21,6 +21,7 @@ use crate::{
     extension::ExtensionStatus,
     observe::{pulse::Pulse, status::Status},
     reconcile::PeerBook,
+    udp::UdpStatus,
     wireguard::PeerState,
 };
 
@@ -79,6 +80,7 @@ fn page(status: Status) -> String {
     let changes = ChangeCounts { created: 1, ..ChangeCounts::default() };
     cloud::write(&mut page, Some(&CloudStatus { present: true, requests, changes, ..CloudStatus::default() }));
     extension::write(&mut page, Some(&ExtensionStatus { added: 3, failing: 1, ..ExtensionStatus::default() }));
+    udp::write(&mut page, Some(&UdpStatus { pid: Some(7), starts: 1, ..UdpStatus::default() }));
     page.boolean(catalogue::DATAPATH_READABLE, true);
     runs(&mut page, &[Run { program: "to_pod", count: 2, time: Duration::from_micros(3) }]);
     let flows = FlowCount::default();

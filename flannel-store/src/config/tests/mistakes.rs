@@ -109,7 +109,7 @@ fn every_mistake_is_reported_at_once_and_none_twice() {
     assert_eq!(lines.next(), None, "{told}");
 
     // One thing that is not built is enough to make waiting pointless.
-    let error = parse(r#"{"Network":"10.3.0.0","Backend":{"Type":"udp"}}"#).expect_err("two mistakes");
+    let error = parse(r#"{"Network":"10.3.0.0","Backend":{"Type":"ipip"}}"#).expect_err("two mistakes");
     assert_eq!((error.mistakes().len(), error.is_refusal()), (2, true));
 }
 
@@ -117,13 +117,16 @@ fn every_mistake_is_reported_at_once_and_none_twice() {
 fn what_is_not_built_is_refused_by_name() {
     for (rest, expected) in [
         (r#""EnableIPv4":false"#, "enables neither IPv4 nor IPv6; set EnableIPv4 or EnableIPv6 to true"),
-        (r#""SubnetLen":24"#, "Backend udp in the network configuration is not built yet; flannel reads an absent"),
+        (
+            r#""SubnetLen":24"#,
+            "has no Backend, which flannel reads as udp; write \"Backend\": {\"Type\": \"vxlan\"}, or",
+        ),
         (r#""Backend":null"#, "has no Type"),
         (r#""Backend":{}"#, "has no Type"),
         (r#""Backend":{"Type":""}"#, "has no Type"),
         (
-            r#""Backend":{"Type":"UDP"}"#,
-            "Backend.Type udp in the network configuration is not built yet; write \"Type\"",
+            r#""Backend":{"Type":"IPIP"}"#,
+            "Backend.Type ipip in the network configuration is not built yet; write \"Type\"",
         ),
         (r#""Backend":{"Type":"ipip"}"#, "or \"host-gw\" where all nodes share a link"),
         (r#""Backend":{"Type":"ipsec"}"#, "\"wireguard\", which encrypts too"),
@@ -137,7 +140,7 @@ fn what_is_not_built_is_refused_by_name() {
         ),
         (
             r#""Backend":{"Type":"vxlam"}"#,
-            r#"Backend.Type "vxlam" in the network configuration is unknown; write "vxlan", "host-gw", "wireguard", "extension", "aws-vpc" or "alloc""#,
+            r#"Backend.Type "vxlam" in the network configuration is unknown; write "vxlan", "host-gw", "wireguard", "udp", "extension", "aws-vpc" or "alloc""#,
         ),
     ] {
         let error =

@@ -11,6 +11,7 @@ use super::super::{
     backend::{self, COMMON_KEYS, DEFAULT_PORT, DEFAULT_VNI, VXLAN_KEYS, WINDOWS_KEYS},
     extension::EXTENSION_KEYS,
     family::Limits,
+    udp::UDP_KEYS,
     wireguard::WIREGUARD_KEYS,
 };
 
@@ -56,9 +57,12 @@ fn every_key_has_a_row() {
 
 #[test]
 fn every_key_of_a_backend_with_a_table_has_a_row() {
-    for (heading, known) in
-        [("### wireguard", WIREGUARD_KEYS), ("### extension", EXTENSION_KEYS), ("### aws-vpc", AWS_VPC_KEYS)]
-    {
+    for (heading, known) in [
+        ("### wireguard", WIREGUARD_KEYS),
+        ("### udp", UDP_KEYS),
+        ("### extension", EXTENSION_KEYS),
+        ("### aws-vpc", AWS_VPC_KEYS),
+    ] {
         let rows = rows_below(heading);
         let named: Vec<_> = rows.iter().flat_map(|[cell, ..]| keys(cell)).collect();
         assert_eq!(named, [known, &["Datapath"]].concat(), "{heading}");

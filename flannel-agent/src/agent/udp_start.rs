@@ -1,0 +1,24 @@
+//! The process of the backend udp at the start of an agent.
+
+use std::path::PathBuf;
+
+use flannel_host::error_chain::chain;
+use flannel_store::config::{BackendConfig, NetworkConfig};
+use tokio::task::spawn_blocking;
+
+use crate::{options::RunOptions, udp};
+
+/// The control socket of the process that carries the packets, where the backend is udp. With
+/// another backend a process that is there is ended, with its device and its route.
+pub(super) async fn control_socket(options: &RunOptions, config: &NetworkConfig) -> Option<PathBuf> {
+    let control = udp::control_socket(&options.paths.state_dir);
+    if matches!(config.backend, BackendConfig::Udp(_)) {
+        return Some(control);
+    }
+    match spawn_blocking(move || udp::stop(&control)).await {
+        Ok(Ok(true)) => tracing::info!("ended the tunnel process of the former backend udp"),
+        Ok(Err(error)) => tracing::warn!(error = chain(&error), "the tunnel process of the former backend udp is left"),
+        Ok(Ok(false)) | Err(_) => {}
+    }
+    None
+}

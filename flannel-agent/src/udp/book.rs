@@ -1,0 +1,79 @@
+//! The book of the tunnel process, for the status and the metrics.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use flannel_udp::{Counts, Reply, Request, State, ask};
+use serde::{Deserialize, Serialize};
+
+/// The time for an answer to who asks for the status.
+const PATIENCE: Duration = Duration::from_millis(200);
+
+/// The process that carries the packets, as `status` shows it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UdpStatus {
+    /// Its process id; absent while there is none.
+    pub pid: Option<u32>,
+    /// The UDP port.
+    pub port: u16,
+    /// The number of times that this agent started one. Zero if it found one and kept it.
+    pub starts: u64,
+    /// The reason why there is none.
+    pub error: Option<String>,
+    /// Packets, also those of predecessors that handed over.
+    pub counts: Counts,
+}
+
+/// The known state. Clones share it. Without the backend udp it is empty.
+#[derive(Clone, Debug, Default)]
+pub struct UdpBook(Arc<Mutex<Option<Entry>>>);
+
+#[derive(Clone, Debug)]
+struct Entry {
+    control: PathBuf,
+    last: UdpStatus,
+}
+
+impl UdpBook {
+    /// The process at this socket has this state; `started` if the agent has just started it.
+    pub(crate) fn set(&self, control: &Path, state: &State, started: bool) {
+        self.change(control, |last| {
+            last.starts += u64::from(started);
+            apply(last, state);
+        });
+    }
+
+    /// There is no process, for this reason.
+    pub(crate) fn fail(&self, control: &Path, error: String) {
+        self.change(control, |last| (last.pid, last.error) = (None, Some(error)));
+    }
+
+    fn change(&self, control: &Path, change: impl FnOnce(&mut UdpStatus)) {
+        let mut book = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let entry = book.get_or_insert_with(|| Entry { control: control.to_owned(), last: UdpStatus::default() });
+        change(&mut entry.last);
+    }
+
+    /// Asks the process for its state now; `None` where the backend is another. A process that does
+    /// not answer has none.
+    pub fn status(&self) -> Option<UdpStatus> {
+        let Entry { control, mut last } = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
+        match ask(&control, &Request::State, PATIENCE) {
+            Ok(Reply::State(state)) => apply(&mut last, &state),
+            Ok(_) => {}
+            Err(error) => {
+                last.pid = None;
+                last.error = last.error.or_else(|| Some(error.to_string()));
+            }
+        }
+        Some(last)
+    }
+}
+
+fn apply(status: &mut UdpStatus, state: &State) {
+    status.pid = Some(state.pid);
+    (status.port, status.counts, status.error) = (state.port, state.counts, None);
+}

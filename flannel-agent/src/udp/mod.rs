@@ -1,0 +1,60 @@
+//! The process that carries packets with the backend udp: found, started, asked, ended.
+//!
+//! It is no child of the agent for long: it goes on without it, and the next agent finds it by its
+//! control socket in the state directory. Its own work is the crate `flannel_udp`.
+
+mod backoff;
+mod book;
+mod error;
+mod process;
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use flannel_udp::{Request, TunnelError, ask};
+
+pub(crate) use self::{
+    backoff::Backoff,
+    process::{Process, fits},
+};
+pub use self::{
+    book::{UdpBook, UdpStatus},
+    error::UdpError,
+};
+
+/// The control socket, in the state directory.
+const SOCKET: &str = "udp-tunnel.sock";
+/// The time for an answer.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Returns the path of the control socket.
+pub fn control_socket(state_dir: &Path) -> PathBuf {
+    state_dir.join(SOCKET)
+}
+
+/// Ends the process, with its device, and removes the socket of one that ended by itself.
+pub fn remove(control: &Path) -> Result<(), TunnelError> {
+    stop(control)?;
+    match fs::remove_file(control) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(TunnelError::Control { path: control.to_owned(), error })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Ends the process, with its device. Returns false if there is none.
+pub fn stop(control: &Path) -> Result<bool, TunnelError> {
+    match ask(control, &Request::Stop, PATIENCE) {
+        Ok(_) => Ok(true),
+        Err(TunnelError::NoAnswer { error, .. })
+            if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) =>
+        {
+            Ok(false)
+        }
+        Err(error) => Err(error),
+    }
+}
