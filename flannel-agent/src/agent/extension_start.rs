@@ -10,7 +10,7 @@ use flannel_store::{
 
 use crate::{
     backend::{self, Backend},
-    extension::{self, Extension, ExtensionBook, NodeFacts},
+    extension::{self, ExtensionBook, ExtensionCommands, NodeFacts},
     iface::ExternalInterface,
     options::RunOptions,
 };
@@ -37,11 +37,11 @@ pub(super) async fn start(
     key: LeaseKey,
     book: &ExtensionBook,
     stage: impl Fn(&str),
-) -> anyhow::Result<Option<Extension>> {
+) -> anyhow::Result<Option<ExtensionCommands>> {
     let BackendConfig::Extension(commands) = &config.backend else { return Ok(None) };
     stage("running PostStartupCommand");
     extension::after_lease(commands, config.into(), &node_facts(external, Some(key))).await?;
-    Ok(Some(Extension::start(commands.clone(), config.into(), &options.paths.state_dir, book.clone())?))
+    Ok(Some(ExtensionCommands::start(commands.clone(), config.into(), &options.paths.state_dir, book.clone())?))
 }
 
 /// This node, as commands know it.

@@ -34,7 +34,7 @@ use crate::{
     },
     backend::{Backend, OwnEnd, PodNetwork, TunnelUnderlay, usable_mtu},
     cloud::CloudRoutes,
-    extension::Extension,
+    extension::ExtensionCommands,
     fast::{ConntrackSysctls, Exclusions, Fast, RuleChanges},
     firewall,
     iface::ExternalInterface,
@@ -67,7 +67,7 @@ pub(super) struct Components {
     pub(super) reconciler: Reconciler,
     pub(super) traffic: Traffic,
     /// The task that runs commands for peers, where the backend is extension.
-    pub(super) extension: Option<Extension>,
+    pub(super) extension: Option<ExtensionCommands>,
     /// The task that keeps routes in the cloud, where the backend is aws-vpc.
     pub(super) cloud: Option<CloudRoutes>,
     pub(super) kernel: KernelEvents,

@@ -55,7 +55,7 @@ pub(super) enum PlanStep {
     TunnelProcess(PathBuf),
     /// A tunnel device, and all on it.
     Device { index: u32, name: String },
-    /// What a command of the backend extension did for a peer.
+    /// The work of a command of the backend extension for a peer.
     Command(Box<Recorded>),
     /// A route in the cloud.
     CloudRoute(cloud::CloudRecord),

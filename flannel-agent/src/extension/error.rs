@@ -62,7 +62,7 @@ pub enum ExtensionError {
         command: String,
         /// Its exit status.
         status: ExitStatus,
-        /// What it printed, cut.
+        /// Its output, cut.
         printed: String,
     },
     /// More than fits in a lease.

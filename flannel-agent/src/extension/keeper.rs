@@ -17,7 +17,7 @@ use super::{
     book::{ExtensionBook, ExtensionStatus, FailingCommand, LISTED},
     environment::Networks,
     error::ExtensionError,
-    peers::Peers,
+    peers::ExtensionPeers,
     record::{PeerRecord, Records},
 };
 use crate::reconcile::tracker::{Pending, Tracker};
@@ -29,7 +29,7 @@ const REMOVE_ATTEMPTS: u32 = 5;
 /// Something that failed may have to wait for the store.
 const LEAST_WAIT: Duration = Duration::from_millis(100);
 
-/// What the main loop has to say.
+/// A message of the main loop.
 #[derive(Debug)]
 pub(super) struct Wish {
     /// Peers that are not named are gone.
@@ -40,12 +40,12 @@ pub(super) struct Wish {
 }
 
 /// The state of the task.
-pub(super) struct Keeper {
+pub(super) struct CommandKeeper {
     config: ExtensionConfig,
     networks: Networks,
     records: Records,
     book: ExtensionBook,
-    peers: Peers,
+    peers: ExtensionPeers,
     /// By store entry: what is wanted, and what is on record.
     done: Tracker<String, PeerRecord>,
     in_sync: bool,
@@ -53,7 +53,7 @@ pub(super) struct Keeper {
     again_at: Option<Instant>,
 }
 
-impl Keeper {
+impl CommandKeeper {
     /// Peers on record count as done: their commands ran for an earlier agent.
     pub(super) fn new(
         config: ExtensionConfig,
@@ -63,8 +63,16 @@ impl Keeper {
     ) -> Result<Self, ExtensionError> {
         let mut done = Tracker::default();
         done.found(records.read()?.into_iter().map(|peer| (peer.entry.clone(), peer)).collect());
-        let mut keeper =
-            Self { config, networks, records, book, peers: Peers::default(), done, in_sync: false, again_at: None };
+        let mut keeper = Self {
+            config,
+            networks,
+            records,
+            book,
+            peers: ExtensionPeers::default(),
+            done,
+            in_sync: false,
+            again_at: None,
+        };
         keeper.again_at = keeper.interval().map(|interval| Instant::now() + interval);
         keeper.report();
         Ok(keeper)

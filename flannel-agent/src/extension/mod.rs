@@ -1,7 +1,7 @@
 //! The commands of the backend extension, which carry the packets of pods in its stead.
 //!
 //! Two run once at the start ([`before_lease`], [`after_lease`]). The others run for peers that
-//! come, change and go, one at a time, in a task of their own ([`Extension`]): a command may take
+//! come, change and go, one at a time, in a task of their own ([`ExtensionCommands`]): a command may take
 //! long, and the main loop does not wait for it. Each peer that a command was run for is recorded
 //! in the state directory, so that the next agent, or `cleanup`, can run the command that undoes it.
 
@@ -26,7 +26,7 @@ pub use self::{
 };
 use self::{
     error::Key,
-    keeper::{Keeper, Wish},
+    keeper::{CommandKeeper, Wish},
     record::Records,
     run::{Job, PATIENCE, run},
 };
@@ -54,11 +54,11 @@ pub async fn after_lease(config: &ExtensionConfig, networks: Networks, node: &No
 /// The main loop's side of the task that runs commands for peers. The task ends with it; a command
 /// that runs then goes on.
 #[derive(Debug)]
-pub struct Extension {
+pub struct ExtensionCommands {
     wishes: mpsc::UnboundedSender<Wish>,
 }
 
-impl Extension {
+impl ExtensionCommands {
     /// Starts the task.
     pub fn start(
         config: ExtensionConfig,
@@ -67,7 +67,7 @@ impl Extension {
         book: ExtensionBook,
     ) -> Result<Self, ExtensionError> {
         let (wishes, receiver) = mpsc::unbounded_channel();
-        let keeper = Keeper::new(config, networks, Records::new(state_dir), book)?;
+        let keeper = CommandKeeper::new(config, networks, Records::new(state_dir), book)?;
         tokio::spawn(keeper.run(receiver));
         Ok(Self { wishes })
     }

@@ -12,7 +12,7 @@ use super::environment::NodeFacts;
 
 /// The believed leases, by store entry.
 #[derive(Debug, Default)]
-pub(super) struct Peers {
+pub(super) struct ExtensionPeers {
     entries: BTreeMap<String, BTreeMap<IpNet, Peer>>,
     /// The entry of each subnet.
     owners: BTreeMap<IpNet, String>,
@@ -26,7 +26,7 @@ pub(super) struct PeerFacts {
     pub(super) data: Option<Arc<str>>,
 }
 
-impl Peers {
+impl ExtensionPeers {
     /// Takes in changes. Returns the entries concerned.
     pub(super) fn change(&mut self, all: bool, peers: BTreeMap<IpNet, Option<Peer>>) -> BTreeSet<String> {
         let mut touched = BTreeSet::new();
@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn both_families_of_an_entry_are_one_peer() {
-        let mut peers = Peers::default();
+        let mut peers = ExtensionPeers::default();
         let both =
             [peer("a", "10.5.1.0/24", "192.0.2.1", Some("v4")), peer("a", "fd00:1::/64", "2001:db8::1", Some("v6"))];
         let other = peer("b", "10.5.2.0/24", "192.0.2.2", None);
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn a_subnet_may_go_to_another_entry() {
-        let mut peers = Peers::default();
+        let mut peers = ExtensionPeers::default();
         peers.change(false, [peer("a", "10.5.1.0/24", "192.0.2.1", None)].into());
         let touched = peers.change(false, [peer("b", "10.5.1.0/24", "192.0.2.2", None)].into());
         assert_eq!(touched.into_iter().collect::<Vec<_>>(), ["a", "b"]);

@@ -1,4 +1,4 @@
-//! What the tasks of the agent write down for everybody who asks.
+//! The state that tasks of the agent keep up to date, for the status and the metrics.
 
 use crate::{
     cloud::CloudBook, echo::EchoBook, extension::ExtensionBook, reconcile::PeerBook, udp::UdpBook,

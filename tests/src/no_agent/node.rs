@@ -226,8 +226,8 @@ impl BareNode {
         Ok(self.counted(Program::FromPod, Reason::Replayed)? + self.counted(Program::FromUnderlay, Reason::Replayed)?)
     }
 
-    /// Packets of known flows that waited for a confirmation: the beating thread of the test decides
-    /// how many, and on a busy machine it is late.
+    /// Packets of known flows that waited for a confirmation: the thread of the test that confirms
+    /// decides how many, and on a busy machine it is late.
     pub fn unconfirmed(&self) -> Result<u64> {
         let counted = |program| self.counted(program, Reason::Unconfirmed);
         Ok(counted(Program::FromPod)? + counted(Program::FromUnderlay)?)
