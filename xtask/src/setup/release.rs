@@ -1,4 +1,4 @@
-//! Another release of Debian than that of this machine, at the places where the machine has its own.
+//! Another release of Debian than that of this machine, from where the machine has its own.
 
 use std::collections::BTreeSet;
 

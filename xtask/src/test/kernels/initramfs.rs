@@ -52,6 +52,7 @@ fn modules(setup: &Setup<'_>, kernel: &Kernel, into: &Path) -> anyhow::Result<()
         let name = file.file_name().context("a module has a name")?.to_string_lossy();
         let to = into.join(format!("{number:02}-{}", name.trim_end_matches(".xz")));
         if name.ends_with(".xz") {
+            files::make_parent(&to)?;
             let unpacked = File::create(&to).with_context(|| format!("cannot create {}", to.display()))?;
             let mut xz = setup.workspace().command("xz");
             workspace::run(xz.args(["--decompress", "--stdout"]).arg(file).stdout(unpacked), "xz")?;

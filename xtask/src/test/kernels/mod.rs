@@ -5,9 +5,9 @@
 //! results. A machine has two processors, time for nothing else, and ends with its run. What it
 //! writes is in its memory alone.
 
+mod emulator;
 mod guest;
 mod initramfs;
-mod machine;
 mod package;
 mod page;
 mod programs;
@@ -24,8 +24,8 @@ use std::{
 use anyhow::{Context as _, bail, ensure};
 
 use self::{
+    emulator::Emulator,
     guest::Guest,
-    machine::Machine,
     package::Kernel,
     programs::Programs,
     report::{Event, Outcome, RunReader},
@@ -86,16 +86,16 @@ fn run_on(setup: &Setup<'_>, series: &Series, guest: &Guest, tally: &mut Tally) 
     let console = kernel.dir().join("console.log");
     let name = format!("kernel {}", kernel.version);
     println!("{name}: boot ...");
-    let mut machine = Machine::boot(setup.workspace(), &kernel, &start, &console)?;
+    let mut emulator = Emulator::boot(setup.workspace(), &kernel, &start, &console)?;
     let mut reader = RunReader::new(&features, series.mode);
     let mut progress = Progress { name: &name, features: &features, since: Instant::now(), begun: Instant::now() };
-    let ending = lines::follow(machine.process(), Some(BOOT), |line| {
+    let ending = lines::follow(emulator.process(), Some(BOOT), |line| {
         if let Some(event) = reader.read(line) {
             progress.show(&event);
         }
         Some(SILENCE)
     });
-    drop(machine);
+    drop(emulator);
     let (outcomes, own) = reader.finish();
     let is_success = own.is_success();
     println!("{name}: {own}, after {} s", progress.since.elapsed().as_secs());

@@ -94,7 +94,8 @@ fn is_of_a_kernel(name: &str) -> bool {
     rest.is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_digit()))
 }
 
-/// Upstream's part of a version, in a file name such as `linux-image-6.1.0-56-amd64_6.1.192-1_amd64.deb`.
+/// Upstream's part of a version, in a file name such as
+/// `linux-image-6.1.0-56-amd64_6.1.192-1_amd64.deb`.
 fn version(package: &Path) -> Option<String> {
     let name = package.file_name()?.to_str()?;
     let (version, _) = name.split('_').nth(1)?.split_once('-')?;

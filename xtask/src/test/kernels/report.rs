@@ -1,5 +1,4 @@
-//! What a kernel's run says: marks, the output of tests between them, and what that adds up to.
-//! Pure.
+//! The output of a kernel's run: marks, the lines of tests between them, and their sum. Pure.
 
 use serde_json::Value;
 

@@ -53,6 +53,9 @@ const fn feature(name: &'static str, since: &'static str, work: Work) -> Feature
     Feature { name, since, modules: &[], work }
 }
 
+/// Modules whose sysctls are there on a node with Services.
+const CONNTRACK: &[&str] = &["nf_conntrack", "br_netfilter"];
+
 /// The rows, in the order in which they run.
 pub(super) const FEATURES: [Feature; 14] = [
     feature("mode that `check` offers", "5.10", Work::Check),
@@ -112,12 +115,15 @@ pub(super) const FEATURES: [Feature; 14] = [
         "6.1",
         Work::Tests("families", &["reach::ipv6_alone_connects_all_pods"]),
     ),
-    feature("vxlan, mode `fast`", "6.1", Work::Tests("fast", &["flows::pod_to_pod"])),
-    feature(
-        "mode `fast` through Services",
-        "6.1",
-        Work::Tests("fast", &["flows::through_a_service_of_nftables", "flows::through_a_service_of_iptables"]),
-    ),
+    Feature { modules: CONNTRACK, ..feature("vxlan, mode `fast`", "6.1", Work::Tests("fast", &["flows::pod_to_pod"])) },
+    Feature {
+        modules: CONNTRACK,
+        ..feature(
+            "mode `fast` through Services",
+            "6.1",
+            Work::Tests("fast", &["flows::through_a_service_of_nftables", "flows::through_a_service_of_iptables"]),
+        )
+    },
     feature(
         "attachment, and clean-up after it",
         "6.1",

@@ -13,9 +13,9 @@ use crate::workspace::Workspace;
 
 /// A machine that runs; it ends with this value.
 #[derive(Debug)]
-pub(super) struct Machine(Child);
+pub(super) struct Emulator(Child);
 
-impl Machine {
+impl Emulator {
     /// Boots a kernel. The child's output is that of the second serial port, and the first one is
     /// written to `console`.
     pub(super) fn boot(workspace: &Workspace, kernel: &Kernel, start: &Path, console: &Path) -> anyhow::Result<Self> {
@@ -38,7 +38,7 @@ impl Machine {
     }
 }
 
-impl Drop for Machine {
+impl Drop for Emulator {
     fn drop(&mut self) {
         // It has ended already where all went well.
         drop(self.0.kill());
