@@ -8,6 +8,7 @@
 pub mod alloc;
 pub mod extension;
 pub mod host_gw;
+pub mod ipip;
 mod network;
 pub mod vxlan;
 pub mod wireguard;
@@ -32,12 +33,12 @@ use flannel_host::{
     family::Family,
     wireguard_key::{PublicKey, SecretKey},
 };
-use flannel_netlink::{AddressKey, FdbKey, Link, NeighbourKey, Route, RouteKey, VxlanSpec, protocol};
+use flannel_netlink::{AddressKey, FdbKey, IpipSpec, Link, NeighbourKey, Route, RouteKey, VxlanSpec, protocol};
 use flannel_store::{Peer, RawJson, Vtep, WireguardEnd, config::BackendConfig};
 use ipnet::IpNet;
 
 pub use self::network::PodNetwork;
-use self::{alloc::Alloc, extension::Extension, host_gw::HostGw, vxlan::Vxlan, wireguard::Wireguard};
+use self::{alloc::Alloc, extension::Extension, host_gw::HostGw, ipip::Ipip, vxlan::Vxlan, wireguard::Wireguard};
 use crate::{
     iface::End,
     underlay::{NotPlain, Path, Underlay},
@@ -133,19 +134,21 @@ pub fn of(config: &BackendConfig) -> Arc<dyn Backend> {
         BackendConfig::Vxlan(config) => Arc::new(Vxlan(*config)),
         BackendConfig::HostGw => Arc::new(HostGw),
         BackendConfig::Wireguard(config) => Arc::new(Wireguard(*config)),
+        BackendConfig::Ipip(config) => Arc::new(Ipip(*config)),
         BackendConfig::Extension(_) => Arc::new(Extension::default()),
         BackendConfig::Alloc => Arc::new(Alloc),
     }
 }
 
 /// Returns true for a device that some backend makes: a vxlan device whose name is made from its
-/// own VNI, as flannel names them, or a WireGuard device with flannel's name. A process that is
-/// such a device ends with it.
+/// own VNI, as flannel names them, or a WireGuard or ipip device with flannel's name. A process
+/// that is such a device ends with it.
 pub fn is_tunnel(link: &Link) -> bool {
     let of_vni = |vni| Family::BOTH.iter().any(|family| link.name == vxlan::device_name(*family, vni));
     let encrypts = matches!(link.kind.as_deref(), Some("wireguard" | "tun"));
     link.vxlan.as_ref().is_some_and(|vxlan| of_vni(vxlan.vni))
         || (encrypts && wireguard::DEVICES.contains(&link.name.as_str()))
+        || (link.kind.as_deref() == Some(IpipSpec::KIND) && link.name == ipip::DEVICE)
 }
 
 /// The tunnel device that a backend wants, by its kind.
@@ -155,6 +158,8 @@ pub enum TunnelSpec {
     Vxlan(VxlanSpec),
     /// A WireGuard device.
     Wireguard(WireguardSpec),
+    /// An ipip device.
+    Ipip(IpipSpec),
 }
 
 /// The WireGuard device that a backend wants. The key is the node's.
@@ -187,6 +192,7 @@ impl TunnelSpec {
         match self {
             Self::Vxlan(spec) => &spec.name,
             Self::Wireguard(spec) => &spec.name,
+            Self::Ipip(spec) => &spec.name,
         }
     }
 }
@@ -231,6 +237,8 @@ pub enum Way {
     Tunnel(Result<Path, NotPlain>),
     /// Through the WireGuard device.
     Wireguard,
+    /// Through the ipip device.
+    Ipip,
     /// As the commands of the backend extension lead them.
     Extension,
     /// Not at all: the peer is not on our own link, and the backend has no tunnel.
@@ -239,16 +247,17 @@ pub enum Way {
 
 impl Way {
     /// The names of all ways, in every output.
-    pub const NAMES: [&str; 6] = ["direct", "tunnel", "kernel", "wireguard", "extension", "none"];
+    pub const NAMES: [&str; 7] = ["direct", "tunnel", "kernel", "wireguard", "ipip", "extension", "none"];
 
     /// The name of this one.
     pub const fn name(&self) -> &'static str {
-        let [direct, tunnel, kernel, wireguard, extension, none] = Self::NAMES;
+        let [direct, tunnel, kernel, wireguard, ipip, extension, none] = Self::NAMES;
         match self {
             Self::Direct(_) => direct,
             Self::Tunnel(Ok(_)) => tunnel,
             Self::Tunnel(Err(_)) => kernel,
             Self::Wireguard => wireguard,
+            Self::Ipip => ipip,
             Self::Extension => extension,
             Self::NotOnLink => none,
         }

@@ -12,6 +12,7 @@ use super::{
     extension::{self, EXTENSION_KEYS, ExtensionConfig},
     findings::Findings,
     gojson::Fields,
+    ipip::{self, IPIP_KEYS, IpipConfig},
     warning::unknown_keys,
     wireguard::{self, WIREGUARD_KEYS, WireguardConfig},
 };
@@ -28,7 +29,7 @@ pub(super) const MIN_MTU: u16 = 118;
 /// is 70.
 pub(super) const MIN_MTU_V6: u16 = 1350;
 /// The types we have, for people.
-const BUILT: &str = "\"vxlan\", \"host-gw\", \"wireguard\", \"extension\" or \"alloc\"";
+const BUILT: &str = "\"vxlan\", \"host-gw\", \"wireguard\", \"ipip\", \"extension\" or \"alloc\"";
 pub(super) const WINDOWS_KEYS: &[&str] = &["Name", "MacPrefix"];
 /// Keys that mean the same whatever the backend.
 pub(super) const COMMON_KEYS: &[&str] = &["Type", "Datapath", "Name", "MacPrefix"];
@@ -37,7 +38,6 @@ pub(super) const VXLAN_KEYS: &[&str] = &["VNI", "Port", "MTU", "GBP", "Learning"
 /// The remedies for flannel's other backends: each type, and what to write instead.
 const OTHER_BACKENDS: &[(&str, &str)] = &[
     ("udp", VXLAN_INSTEAD),
-    ("ipip", VXLAN_INSTEAD),
     ("wireguard-native", WIREGUARD_OF_K3S),
     ("ipsec", "write \"Type\": \"wireguard\", which encrypts too"),
     ("tencent-vpc", "write \"Type\": \"alloc\" and set the routes of the VPC, or \"vxlan\""),
@@ -59,6 +59,8 @@ pub enum BackendConfig {
     HostGw,
     /// WireGuard tunnels.
     Wireguard(WireguardConfig),
+    /// Tunnels of IPv4 in IPv4.
+    Ipip(IpipConfig),
     /// Commands of the operator.
     Extension(ExtensionConfig),
     /// A subnet for this node and nothing else.
@@ -72,6 +74,7 @@ impl BackendConfig {
             Self::Vxlan(_) => BackendKind::Vxlan,
             Self::HostGw => BackendKind::HostGw,
             Self::Wireguard(_) => BackendKind::Wireguard,
+            Self::Ipip(_) => BackendKind::Ipip,
             Self::Extension(_) => BackendKind::Extension,
             Self::Alloc => BackendKind::Alloc,
         }
@@ -111,6 +114,7 @@ pub(super) fn parse(config: &Fields, ipv6: bool, findings: &mut Findings) -> Opt
         BackendKind::Wireguard => {
             (wireguard::parse(&fields, ipv6, findings).map(BackendConfig::Wireguard), WIREGUARD_KEYS)
         }
+        BackendKind::Ipip => (ipip::parse(&fields, ipv6, findings).map(BackendConfig::Ipip), IPIP_KEYS),
         BackendKind::Extension => (extension::parse(&fields, findings).map(BackendConfig::Extension), EXTENSION_KEYS),
         BackendKind::Alloc => (Some(BackendConfig::Alloc), &[][..]),
     };

@@ -12,6 +12,8 @@ pub enum BackendKind {
     HostGw,
     /// WireGuard tunnels.
     Wireguard,
+    /// Tunnels of IPv4 in IPv4.
+    Ipip,
     /// Commands of the operator.
     Extension,
     /// A subnet for this node and nothing else.
@@ -57,7 +59,7 @@ pub enum AnnotatedAddresses {
 
 impl BackendKind {
     /// Every backend.
-    pub const ALL: [Self; 5] = [Self::Vxlan, Self::HostGw, Self::Wireguard, Self::Extension, Self::Alloc];
+    pub const ALL: [Self; 6] = [Self::Vxlan, Self::HostGw, Self::Wireguard, Self::Ipip, Self::Extension, Self::Alloc];
 
     /// Returns its properties.
     pub const fn properties(self) -> BackendProperties {
@@ -82,6 +84,13 @@ impl BackendKind {
                 has_peers: true,
                 end: EndKind::Wireguard,
                 annotated: AnnotatedAddresses::Ipv4Always,
+            },
+            Self::Ipip => BackendProperties {
+                type_name: "ipip",
+                lease_name: "ipip",
+                has_peers: true,
+                end: EndKind::None,
+                annotated: AnnotatedAddresses::Ipv4Only,
             },
             Self::Extension => BackendProperties {
                 type_name: "extension",

@@ -116,6 +116,17 @@ pub enum ConfigMistake {
         /// The remedy: what to write instead.
         instead: &'static str,
     },
+    /// A family that the backend does not carry.
+    #[error(
+        "{key} is true in the network configuration, and the backend {backend} carries IPv4 alone; set it to false, or \
+         write \"Type\": \"vxlan\""
+    )]
+    Ipv4Alone {
+        /// The key that turns the family on.
+        key: &'static str,
+        /// The backend.
+        backend: &'static str,
+    },
     /// A `Backend` object without a `Type`.
     #[error("Backend in the network configuration has no Type; write \"Type\": \"vxlan\"")]
     NoBackendType,

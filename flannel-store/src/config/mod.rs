@@ -13,6 +13,7 @@ mod extension;
 mod family;
 mod findings;
 pub(crate) mod gojson;
+mod ipip;
 mod node_mtu;
 mod prefix;
 mod warning;
@@ -31,6 +32,7 @@ pub use self::{
     error::{ConfigError, ConfigMistake},
     extension::{CommandForm, CommandLine, ExtensionConfig},
     family::FamilyConfig,
+    ipip::IpipConfig,
     node_mtu::BadNodeMtu,
     prefix::Prefix,
     warning::ConfigWarning,

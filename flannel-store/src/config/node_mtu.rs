@@ -8,6 +8,9 @@ pub enum BadNodeMtu {
     /// The backend makes no packets larger.
     #[error("the backend has no tunnel, and pods get the MTU of the external interface")]
     NoTunnel,
+    /// Flannel's ipip has no key for it.
+    #[error("the backend ipip takes the MTU of the external interface")]
+    NoKey,
     /// Too small for one of the enabled families.
     #[error("expected {least} bytes at least")]
     TooSmall {
@@ -35,6 +38,7 @@ impl NetworkConfig {
                 BackendConfig::Wireguard(WireguardConfig { mtu, ..*config }),
                 (wireguard::MIN_MTU, wireguard::MIN_MTU_V6),
             ),
+            BackendConfig::Ipip(_) => return Err(BadNodeMtu::NoKey),
             BackendConfig::HostGw | BackendConfig::Extension(_) | BackendConfig::Alloc => {
                 return Err(BadNodeMtu::NoTunnel);
             }

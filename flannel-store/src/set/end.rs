@@ -109,7 +109,7 @@ impl EndReader {
             BackendConfig::Vxlan(_) => Self::Vtep,
             BackendConfig::Wireguard(config) => Self::Wireguard(*config),
             BackendConfig::Extension(_) => Self::Text,
-            BackendConfig::HostGw | BackendConfig::Alloc => Self::None,
+            BackendConfig::HostGw | BackendConfig::Ipip(_) | BackendConfig::Alloc => Self::None,
         }
     }
 

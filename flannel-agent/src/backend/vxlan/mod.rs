@@ -153,7 +153,9 @@ fn add_map_entries(desired: &mut Desired, node: &Node, peer: &Peer, way: &Way) {
     let value = match way {
         Way::Direct(device) => direct_entry(vtep, mac, *device),
         Way::Tunnel(Ok(path)) => by_path(path, entry),
-        Way::Tunnel(Err(_)) | Way::Wireguard | Way::Extension | Way::NotOnLink => PeerValue { flags: 0, entry },
+        Way::Tunnel(Err(_)) | Way::Wireguard | Way::Ipip | Way::Extension | Way::NotOnLink => {
+            PeerValue { flags: 0, entry }
+        }
     };
     if value.flags & EntryState::ECMP != 0
         && let Way::Tunnel(Ok(path)) = way

@@ -10,11 +10,12 @@ use super::super::{
     backend::{self, COMMON_KEYS, DEFAULT_PORT, DEFAULT_VNI, VXLAN_KEYS, WINDOWS_KEYS},
     extension::EXTENSION_KEYS,
     family::Limits,
+    ipip::IPIP_KEYS,
     wireguard::WIREGUARD_KEYS,
 };
 
-/// The rows of the table of keys: keys, default, meaning. The keys of wireguard and of extension
-/// have tables of their own.
+/// The rows of the table of keys: keys, default, meaning. The keys of wireguard, ipip and
+/// extension have tables of their own.
 fn rows() -> Vec<[String; 3]> {
     rows_below("## Network configuration")
 }
@@ -54,8 +55,10 @@ fn every_key_has_a_row() {
 }
 
 #[test]
-fn every_key_of_wireguard_and_of_extension_has_a_row() {
-    for (heading, known) in [("### wireguard", WIREGUARD_KEYS), ("### extension", EXTENSION_KEYS)] {
+fn every_key_of_the_other_backends_has_a_row() {
+    for (heading, known) in
+        [("### wireguard", WIREGUARD_KEYS), ("### ipip", IPIP_KEYS), ("### extension", EXTENSION_KEYS)]
+    {
         let rows = rows_below(heading);
         let named: Vec<_> = rows.iter().flat_map(|[cell, ..]| keys(cell)).collect();
         assert_eq!(named, [known, &["Datapath"]].concat(), "{heading}");

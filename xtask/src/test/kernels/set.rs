@@ -57,7 +57,7 @@ const fn feature(name: &'static str, since: &'static str, work: Work) -> Feature
 const CONNTRACK: &[&str] = &["nf_conntrack", "br_netfilter"];
 
 /// The rows, in the order in which they run.
-pub(super) const FEATURES: [Feature; 14] = [
+pub(super) const FEATURES: [Feature; 15] = [
     feature("mode that `check` offers", "5.10", Work::Check),
     feature(
         "network namespaces of the lab",
@@ -76,6 +76,24 @@ pub(super) const FEATURES: [Feature; 14] = [
             "wireguard by the kernel",
             "5.10",
             Work::Tests("wireguard", &["mode::the_kernel_encrypts_where_it_can", "restart::cleanup_leaves_nothing"]),
+        )
+    },
+    Feature {
+        modules: &["ipip"],
+        ..feature(
+            "ipip",
+            "5.10",
+            Work::Tests(
+                "ipip",
+                &[
+                    "tunnel::packets_travel_in_ipip_and_device_lease_and_mtu_are_as_stock_flannel_s",
+                    "tunnel::with_direct_routing_neighbours_are_reached_without_a_tunnel",
+                    "drift::a_changed_and_a_deleted_device_and_its_routes_come_back",
+                    "restart::a_killed_and_a_restarted_agent_lose_no_datagram",
+                    "restart::cleanup_leaves_nothing",
+                    "stock::the_device_and_the_routes_of_stock_flannel_are_taken_over",
+                ],
+            ),
         )
     },
     feature(
