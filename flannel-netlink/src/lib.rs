@@ -15,6 +15,7 @@ mod error;
 mod events;
 mod family;
 mod fdb;
+mod ipip;
 mod link;
 mod lookup;
 mod neighbour;
@@ -40,6 +41,7 @@ pub use self::{
     error::{Fault, NetlinkError, Verb},
     events::{KernelEvent, KernelEvents, NftablesChanges},
     fdb::FdbKey,
+    ipip::{IpipInfo, IpipSpec},
     link::Link,
     lookup::{RouteAnswer, RouteHop, RouteQuery},
     neighbour::{Neighbour, NeighbourKey},

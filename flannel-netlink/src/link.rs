@@ -14,6 +14,7 @@ use rtnetlink::LinkUnspec;
 use super::{
     Netlink,
     error::{Fault, NetlinkError, Verb},
+    ipip::{IpipInfo, IpipSpec},
     reply::Prune,
     transport::Dump,
     vxlan::{VxlanInfo, VxlanSpec},
@@ -56,6 +57,8 @@ pub struct Link {
     pub xdp: bool,
     /// The tunnel settings of a vxlan device; `None` for other kinds.
     pub vxlan: Option<VxlanInfo>,
+    /// The ends of an ipip device; `None` for other kinds.
+    pub ipip: Option<IpipInfo>,
 }
 
 impl Link {
@@ -87,6 +90,7 @@ impl Link {
             qdisc: None,
             xdp: false,
             vxlan: None,
+            ipip: None,
         }
     }
 
@@ -124,6 +128,9 @@ impl Link {
         match info {
             LinkInfo::Kind(kind) => self.kind = Some(kind.to_string()),
             LinkInfo::Data(InfoData::Vxlan(attributes)) => self.vxlan = Some(VxlanInfo::from_attributes(attributes)),
+            LinkInfo::Data(InfoData::IpTunnel(attributes)) if self.kind.as_deref() == Some(IpipSpec::KIND) => {
+                self.ipip = Some(IpipInfo::from_attributes(attributes));
+            }
             _ => {}
         }
     }
@@ -203,6 +210,13 @@ impl Netlink {
         let message = RouteNetlinkMessage::NewLink(spec.to_message());
         let created = self.route.command(message, NLM_F_CREATE | NLM_F_EXCL).await;
         created.map_err(|fault| fault.on(Verb::Create, format_args!("vxlan device {}", spec.name)))
+    }
+
+    /// Creates an ipip device, down. [`NetlinkError::is_unsupported`] where the kernel has none.
+    pub async fn create_ipip(&self, spec: &IpipSpec) -> Result<(), NetlinkError> {
+        let message = RouteNetlinkMessage::NewLink(spec.to_message());
+        let created = self.route.command(message, NLM_F_CREATE | NLM_F_EXCL).await;
+        created.map_err(|fault| fault.on(Verb::Create, format_args!("ipip device {}", spec.name)))
     }
 
     /// Sets a link administratively up.

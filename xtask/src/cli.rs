@@ -132,6 +132,18 @@ pub(crate) struct TestOptions {
     /// The unit tests, and of the end-to-end suite what takes seconds: a few minutes in all
     #[arg(long, conflicts_with_all = ["unit", "e2e"])]
     pub(crate) quick: bool,
+    /// Boot these kernels of Debian under emulation and run a part of the tests on each: `5.10`,
+    /// `6.1`, `6.12`, `newest`, or `all`
+    ///
+    /// Its list is xtask/src/test/kernels/set.rs. With `FLANNEL_WRITE_DOCS=1` the results are
+    /// written to docs/reference/kernels.md.
+    #[arg(
+        long = "kernel",
+        value_name = "LIST",
+        value_delimiter = ',',
+        conflicts_with_all = ["subjects", "unit", "e2e", "quick", "filter"]
+    )]
+    pub(crate) kernels: Vec<String>,
     /// Passed on to the test programs, for example part of a test's name
     #[arg(last = true)]
     pub(crate) filter: Vec<OsString>,
@@ -172,6 +184,15 @@ mod tests {
         assert_eq!(options.subjects, ["fast", "lease"]);
         assert_eq!(options.filter, ["own"]);
         assert!(Options::try_parse_from(["xtask", "test", "--quick", "fast"]).is_err());
+    }
+
+    #[test]
+    fn kernels_are_a_list_of_their_own() {
+        let options = Options::parse_from(["xtask", "test", "--kernel", "6.1,newest"]);
+        let Verb::Test(options) = options.verb else { panic!("another verb") };
+        assert_eq!(options.kernels, ["6.1", "newest"]);
+        assert!(Options::try_parse_from(["xtask", "test", "--kernel", "6.1", "--quick"]).is_err());
+        assert!(Options::try_parse_from(["xtask", "test", "fast", "--kernel", "6.1"]).is_err());
     }
 
     #[test]

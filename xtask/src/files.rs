@@ -34,6 +34,11 @@ pub(crate) fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     set_mode(path, 0o644)
 }
 
+/// Lets all run a file.
+pub(crate) fn make_executable(path: &Path) -> anyhow::Result<()> {
+    set_mode(path, 0o755)
+}
+
 /// Makes the directory in which a file will lie.
 pub(crate) fn make_parent(path: &Path) -> anyhow::Result<()> {
     let parent = path.parent().context("a file lies in a directory")?;

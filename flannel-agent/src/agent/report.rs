@@ -213,7 +213,7 @@ fn choice(path: &Path) -> Option<String> {
 /// Returns the status of a peer.
 pub(super) fn peer(way: &PeerWay, echo: Option<PeerEchoStatus>, wireguard: Option<WireguardPeerStatus>) -> PeerStatus {
     let reason = match &way.way {
-        Way::Direct(_) | Way::Wireguard | Way::Udp | Way::Extension | Way::Cloud => None,
+        Way::Direct(_) | Way::Wireguard | Way::Ipip | Way::Udp | Way::Extension | Way::Cloud => None,
         Way::Tunnel(Ok(path)) => choice(path),
         Way::Tunnel(Err(reason)) => Some(reason.to_string()),
         Way::NotOnLink => Some("the node is not on our own link, and the backend has no tunnel".to_owned()),

@@ -173,7 +173,6 @@ async fn start_with<M: SubnetManager>(
     if M::ASSIGNS_SUBNETS {
         cut_into_subnets(&mut networks, own.key);
     }
-
     let udp = udp_start::control_socket(options, &config).await;
 
     stage("looking for the tools that keep traffic rules");
@@ -184,9 +183,7 @@ async fn start_with<M: SubnetManager>(
 
     let ip_masq = masquerades(options, &networks);
     warn_of_sysctls(&networks);
-    if engine == Engine::Iptables && options.traffic.any_rule() {
-        warn_of_bridges(&networks);
-    }
+    warn_of_bridges(options, engine, &networks);
     let bpf = bpf::open(options, backend.as_ref(), &networks);
     let no_bpf = bpf.as_ref().err().cloned();
     let prefixes: Vec<IpNet> = networks.values().map(|network| network.prefix).collect();
@@ -384,7 +381,10 @@ fn warn_of_sysctls(networks: &BTreeMap<Family, PodNetwork>) {
 
 /// Stock flannel does not start where bridges do not call iptables. Its rules do not need that;
 /// kube-proxy's do.
-fn warn_of_bridges(networks: &BTreeMap<Family, PodNetwork>) {
+fn warn_of_bridges(options: &RunOptions, engine: Engine, networks: &BTreeMap<Family, PodNetwork>) {
+    if engine != Engine::Iptables || !options.traffic.any_rule() {
+        return;
+    }
     for family in networks.keys() {
         let setting = sysctl::bridge_filtering(*family);
         if !sysctl::is_on(setting) {

@@ -9,6 +9,7 @@ pub mod alloc;
 pub mod cloud;
 pub mod extension;
 pub mod host_gw;
+pub mod ipip;
 mod network;
 pub mod udp;
 pub mod vxlan;
@@ -34,13 +35,13 @@ use flannel_host::{
     family::Family,
     wireguard_key::{PublicKey, SecretKey},
 };
-use flannel_netlink::{AddressKey, FdbKey, Link, NeighbourKey, Route, RouteKey, VxlanSpec, protocol};
+use flannel_netlink::{AddressKey, FdbKey, IpipSpec, Link, NeighbourKey, Route, RouteKey, VxlanSpec, protocol};
 use flannel_store::{Peer, RawJson, Vtep, WireguardEnd, config::BackendConfig};
 use ipnet::{IpNet, Ipv4Net};
 
 pub use self::network::PodNetwork;
 use self::{
-    alloc::Alloc, cloud::CloudRouted, extension::Extension, host_gw::HostGw, udp::Udp, vxlan::Vxlan,
+    alloc::Alloc, cloud::CloudRouted, extension::Extension, host_gw::HostGw, ipip::Ipip, udp::Udp, vxlan::Vxlan,
     wireguard::Wireguard,
 };
 use crate::{
@@ -139,6 +140,7 @@ pub fn of(config: &BackendConfig) -> Arc<dyn Backend> {
         BackendConfig::HostGw => Arc::new(HostGw),
         BackendConfig::Wireguard(config) => Arc::new(Wireguard(*config)),
         BackendConfig::Udp(config) => Arc::new(Udp(*config)),
+        BackendConfig::Ipip(config) => Arc::new(Ipip(*config)),
         BackendConfig::Extension(_) => Arc::new(Extension::default()),
         BackendConfig::AwsVpc(_) => Arc::new(CloudRouted),
         BackendConfig::Alloc => Arc::new(Alloc),
@@ -146,8 +148,8 @@ pub fn of(config: &BackendConfig) -> Arc<dyn Backend> {
 }
 
 /// Returns true for a device that some backend makes: a vxlan device whose name is made from its
-/// own VNI, as flannel names them, a WireGuard device with flannel's name, or the TUN device of the
-/// backend udp. A process behind such a device ends with it.
+/// own VNI, as flannel names them, a WireGuard or ipip device with flannel's name, or the TUN device
+/// of the backend udp. A process behind such a device ends with it.
 pub fn is_tunnel(link: &Link) -> bool {
     let of_vni = |vni| Family::BOTH.iter().any(|family| link.name == vxlan::device_name(*family, vni));
     let is_tun = link.kind.as_deref() == Some("tun");
@@ -155,6 +157,7 @@ pub fn is_tunnel(link: &Link) -> bool {
     link.vxlan.as_ref().is_some_and(|vxlan| of_vni(vxlan.vni))
         || (encrypts && wireguard::DEVICES.contains(&link.name.as_str()))
         || (is_tun && link.name == udp::DEVICE)
+        || (link.kind.as_deref() == Some(IpipSpec::KIND) && link.name == ipip::DEVICE)
 }
 
 /// The tunnel device that a backend wants, by its kind.
@@ -166,6 +169,8 @@ pub enum TunnelSpec {
     Wireguard(WireguardSpec),
     /// The TUN device of the backend udp.
     Udp(UdpSpec),
+    /// An ipip device.
+    Ipip(IpipSpec),
 }
 
 /// The TUN device that the backend udp wants, and the end of its process on the underlay.
@@ -212,6 +217,7 @@ impl TunnelSpec {
             Self::Vxlan(spec) => &spec.name,
             Self::Wireguard(spec) => &spec.name,
             Self::Udp(spec) => &spec.name,
+            Self::Ipip(spec) => &spec.name,
         }
     }
 }
@@ -258,6 +264,8 @@ pub enum Way {
     Wireguard,
     /// By the process of the backend udp.
     Udp,
+    /// Through the ipip device.
+    Ipip,
     /// As the commands of the backend extension lead them.
     Extension,
     /// As the cloud routes them.
@@ -268,17 +276,19 @@ pub enum Way {
 
 impl Way {
     /// The names of all ways, in every output.
-    pub const NAMES: [&str; 8] = ["direct", "tunnel", "kernel", "wireguard", "udp", "extension", "cloud", "none"];
+    pub const NAMES: [&str; 9] =
+        ["direct", "tunnel", "kernel", "wireguard", "ipip", "udp", "extension", "cloud", "none"];
 
     /// The name of this one.
     pub const fn name(&self) -> &'static str {
-        let [direct, tunnel, kernel, wireguard, udp, extension, cloud, none] = Self::NAMES;
+        let [direct, tunnel, kernel, wireguard, ipip, udp, extension, cloud, none] = Self::NAMES;
         match self {
             Self::Direct(_) => direct,
             Self::Tunnel(Ok(_)) => tunnel,
             Self::Tunnel(Err(_)) => kernel,
             Self::Wireguard => wireguard,
             Self::Udp => udp,
+            Self::Ipip => ipip,
             Self::Extension => extension,
             Self::Cloud => cloud,
             Self::NotOnLink => none,

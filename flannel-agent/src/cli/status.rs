@@ -469,7 +469,7 @@ fn peers(peers: &[PeerStatus], paint: Paint) -> String {
         .map(|peer| {
             let reason = peer.reason.clone().unwrap_or_default();
             let way = match peer.way.as_str() {
-                "tunnel" | "direct" | "wireguard" | "udp" | "extension" | "cloud" => paint.good(&peer.way),
+                "tunnel" | "direct" | "wireguard" | "ipip" | "udp" | "extension" | "cloud" => paint.good(&peer.way),
                 "none" => paint.bad(&peer.way),
                 _ => paint.warn(&peer.way),
             };

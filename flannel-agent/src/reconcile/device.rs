@@ -1,9 +1,9 @@
 //! The tunnel device of one family: created, kept, repaired, or replaced.
 
-use std::fs;
+use std::{fs, net::IpAddr};
 
 use flannel_common::addr::Mac;
-use flannel_netlink::{Fault, Link, Netlink, NetlinkError, Verb, VxlanSpec};
+use flannel_netlink::{Fault, IpipInfo, IpipSpec, Link, Netlink, NetlinkError, Verb, VxlanSpec};
 use flannel_store::Vtep;
 
 use crate::{
@@ -38,6 +38,9 @@ pub enum DeviceError {
     /// It is that of the backend udp.
     #[error(transparent)]
     Udp(#[from] UdpError),
+    /// The kernel has no ipip devices.
+    #[error("this kernel has no ipip devices: load the module ipip (modprobe ipip), or use the backend vxlan")]
+    NoIpip(#[source] NetlinkError),
 }
 
 /// Ensures that the device exists as described by `spec`, and is up. At start (`adopt_mac`) an
@@ -47,6 +50,7 @@ pub(crate) async fn ensure(netlink: &Netlink, spec: &TunnelSpec, adopt_mac: bool
         TunnelSpec::Vxlan(spec) => Ok(ensure_vxlan(netlink, spec, adopt_mac).await?),
         TunnelSpec::Wireguard(spec) => ensure_wireguard(netlink, spec).await,
         TunnelSpec::Udp(spec) => ensure_udp(netlink, spec).await,
+        TunnelSpec::Ipip(spec) => ensure_ipip(netlink, spec).await,
     }
 }
 
@@ -129,6 +133,32 @@ async fn ensure_udp(netlink: &Netlink, spec: &UdpSpec) -> Result<Device, DeviceE
     };
     bring_up(netlink, &link, spec.mtu).await?;
     Ok(Device { index: link.index, name: link.name, mtu: spec.mtu, vtep: None })
+}
+
+/// Another local address, or one fixed end, replaces the device, as in stock flannel. A device of
+/// another kind is replaced too, at which stock flannel ends.
+async fn ensure_ipip(netlink: &Netlink, spec: &IpipSpec) -> Result<Device, DeviceError> {
+    let wanted = IpipInfo { local: Some(IpAddr::V4(spec.local)), remote: None };
+    let link = match netlink.link_by_name(&spec.name).await? {
+        Some(link) if link.ipip == Some(wanted) => link,
+        Some(link) => {
+            tracing::info!(device = spec.name, "the device differs from the configuration and is created again");
+            netlink.delete_link(link.index).await?;
+            create_ipip(netlink, spec).await?
+        }
+        None => create_ipip(netlink, spec).await?,
+    };
+    bring_up(netlink, &link, spec.mtu).await?;
+    Ok(Device { index: link.index, name: link.name, mtu: spec.mtu, vtep: None })
+}
+
+async fn create_ipip(netlink: &Netlink, spec: &IpipSpec) -> Result<Link, DeviceError> {
+    match netlink.create_ipip(spec).await {
+        Ok(()) => tracing::info!(device = spec.name, local = %spec.local, "made the ipip device"),
+        Err(error) if error.is_unsupported() => return Err(DeviceError::NoIpip(error)),
+        Err(error) => return Err(error.into()),
+    }
+    Ok(netlink.link_by_name(&spec.name).await?.ok_or_else(|| vanished(&spec.name))?)
 }
 
 async fn bring_up(netlink: &Netlink, link: &Link, mtu: u32) -> Result<(), NetlinkError> {

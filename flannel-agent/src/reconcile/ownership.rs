@@ -43,8 +43,9 @@ impl Ownership {
         self.tunnel == Some(key.ifindex)
     }
 
-    /// Routes into the tunnel device with a gateway inside the network, and direct routes: those of
-    /// our protocol, and those stock flannel left, which equal what a lease asks for. The route for
+    /// Routes into the tunnel device with a gateway inside the network; direct routes, and routes
+    /// through the ipip device, which have a peer's own address as gateway: those of our protocol,
+    /// and those stock flannel left, which equal what a lease asks for. The route for
     /// the whole network into the tunnel device, where one is wanted. And the unreachable route for
     /// the network.
     pub(super) fn route(&self, key: &RouteKey, route: &Route, desired: &BTreeMap<RouteKey, Route>) -> bool {
@@ -58,8 +59,9 @@ impl Ownership {
             return route.oif.is_some() && route.oif == self.tunnel;
         }
         let Some(gateway) = route.gateway else { return false };
-        if route.oif.is_some() && route.oif == self.tunnel {
-            return route.onlink && self.network.contains(&gateway);
+        let into_tunnel = route.oif.is_some() && route.oif == self.tunnel;
+        if into_tunnel && (!route.onlink || self.network.contains(&gateway)) {
+            return route.onlink;
         }
         let direct = route.scope == RouteScope::Universe && !route.multipath;
         let left_by_stock = || desired.get(key).is_some_and(|wanted| wanted.gateway == Some(gateway));
@@ -128,6 +130,15 @@ mod tests {
         assert!(owns("10.244.2.0/24", &stocks, &[(key("10.244.2.0/24"), ours.clone())]));
         let other = Route::via("192.168.1.9".parse().expect("an address"), Some(2), protocol::BOOT);
         assert!(!owns("10.244.2.0/24", &other, &[(key("10.244.2.0/24"), ours)]));
+    }
+
+    #[test]
+    fn routes_through_an_ipip_device_are_ours_by_protocol_or_by_lease() {
+        let peer = "192.168.1.2".parse().expect("an address");
+        let [ours, stocks] = [protocol::FLANNEL, protocol::BOOT].map(|protocol| Route::onlink(peer, 7, protocol));
+        assert!(owns("10.244.2.0/24", &ours, &[]));
+        assert!(!owns("10.244.2.0/24", &stocks, &[]), "an administrator's, as far as we can tell");
+        assert!(owns("10.244.2.0/24", &stocks, &[(key("10.244.2.0/24"), ours)]));
     }
 
     #[test]

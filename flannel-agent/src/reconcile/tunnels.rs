@@ -44,7 +44,7 @@ impl Tunnels {
         match spec {
             TunnelSpec::Wireguard(spec) if read_back => Ok(self.wireguard.read_back(netlink, device, spec).await?),
             TunnelSpec::Udp(spec) => Ok(self.udp.prepare(device, spec, node, read_back).await?),
-            TunnelSpec::Vxlan(_) | TunnelSpec::Wireguard(_) => Ok(()),
+            TunnelSpec::Vxlan(_) | TunnelSpec::Wireguard(_) | TunnelSpec::Ipip(_) => Ok(()),
         }
     }
 

@@ -13,6 +13,7 @@ use super::{
     extension::{self, EXTENSION_KEYS, ExtensionConfig},
     findings::Findings,
     gojson::Fields,
+    ipip::{self, IPIP_KEYS, IpipConfig},
     udp::{self, UDP_KEYS, UdpConfig},
     warning::unknown_keys,
     wireguard::{self, WIREGUARD_KEYS, WireguardConfig},
@@ -30,7 +31,7 @@ pub(super) const MIN_MTU: u16 = 118;
 /// is 70.
 pub(super) const MIN_MTU_V6: u16 = 1350;
 /// The types we have, for people.
-const BUILT: &str = "\"vxlan\", \"host-gw\", \"wireguard\", \"udp\", \"extension\", \"aws-vpc\" or \"alloc\"";
+const BUILT: &str = "\"vxlan\", \"host-gw\", \"wireguard\", \"ipip\", \"udp\", \"extension\", \"aws-vpc\" or \"alloc\"";
 pub(super) const WINDOWS_KEYS: &[&str] = &["Name", "MacPrefix"];
 /// Keys that mean the same whatever the backend.
 pub(super) const COMMON_KEYS: &[&str] = &["Type", "Datapath", "Name", "MacPrefix"];
@@ -38,14 +39,12 @@ pub(super) const VXLAN_KEYS: &[&str] = &["VNI", "Port", "MTU", "GBP", "Learning"
 
 /// The remedies for flannel's other backends: each type, and what to write instead.
 const OTHER_BACKENDS: &[(&str, &str)] = &[
-    ("ipip", VXLAN_INSTEAD),
     ("wireguard-native", WIREGUARD_OF_K3S),
     ("ipsec", "write \"Type\": \"wireguard\", which encrypts too"),
     ("tencent-vpc", "write \"Type\": \"alloc\" and set the routes of the VPC, or \"vxlan\""),
     ("gce", FORMER_CLOUD_BACKEND),
     ("ali-vpc", FORMER_CLOUD_BACKEND),
 ];
-const VXLAN_INSTEAD: &str = "write \"Type\": \"vxlan\", or \"host-gw\" where all nodes share a link";
 const FORMER_CLOUD_BACKEND: &str = "flannel had it and removed it: write \"Type\": \"alloc\" and let the cloud's \
      route controller set the routes of the VPC, or \"vxlan\"";
 const WIREGUARD_OF_K3S: &str = "it is k3s's name of flannel's wireguard: write \"Type\": \"wireguard\"";
@@ -61,6 +60,8 @@ pub enum BackendConfig {
     Wireguard(WireguardConfig),
     /// UDP datagrams of a process.
     Udp(UdpConfig),
+    /// Tunnels of IPv4 in IPv4.
+    Ipip(IpipConfig),
     /// Commands of the operator.
     Extension(ExtensionConfig),
     /// Routes of Amazon's VPC.
@@ -77,6 +78,7 @@ impl BackendConfig {
             Self::HostGw => BackendKind::HostGw,
             Self::Wireguard(_) => BackendKind::Wireguard,
             Self::Udp(_) => BackendKind::Udp,
+            Self::Ipip(_) => BackendKind::Ipip,
             Self::Extension(_) => BackendKind::Extension,
             Self::AwsVpc(_) => BackendKind::AwsVpc,
             Self::Alloc => BackendKind::Alloc,
@@ -118,6 +120,7 @@ pub(super) fn parse(config: &Fields, ipv6: bool, findings: &mut Findings) -> Opt
             (wireguard::parse(&fields, ipv6, findings).map(BackendConfig::Wireguard), WIREGUARD_KEYS)
         }
         BackendKind::Udp => (udp::parse(&fields, ipv6, findings).map(BackendConfig::Udp), UDP_KEYS),
+        BackendKind::Ipip => (ipip::parse(&fields, ipv6, findings).map(BackendConfig::Ipip), IPIP_KEYS),
         BackendKind::Extension => (extension::parse(&fields, findings).map(BackendConfig::Extension), EXTENSION_KEYS),
         BackendKind::AwsVpc => (aws_vpc::parse(&fields, ipv6, findings).map(BackendConfig::AwsVpc), AWS_VPC_KEYS),
         BackendKind::Alloc => (Some(BackendConfig::Alloc), &[][..]),

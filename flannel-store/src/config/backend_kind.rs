@@ -14,6 +14,8 @@ pub enum BackendKind {
     Wireguard,
     /// UDP datagrams of a process.
     Udp,
+    /// Tunnels of IPv4 in IPv4.
+    Ipip,
     /// Commands of the operator.
     Extension,
     /// Routes of Amazon's VPC.
@@ -62,8 +64,8 @@ pub enum AnnotatedAddresses {
 
 impl BackendKind {
     /// Every backend.
-    pub const ALL: [Self; 7] =
-        [Self::Vxlan, Self::HostGw, Self::Wireguard, Self::Udp, Self::Extension, Self::AwsVpc, Self::Alloc];
+    pub const ALL: [Self; 8] =
+        [Self::Vxlan, Self::HostGw, Self::Wireguard, Self::Ipip, Self::Udp, Self::Extension, Self::AwsVpc, Self::Alloc];
 
     /// Returns its properties.
     pub const fn properties(self) -> BackendProperties {
@@ -92,6 +94,13 @@ impl BackendKind {
             Self::Udp => BackendProperties {
                 type_name: "udp",
                 lease_name: "",
+                has_peers: true,
+                end: EndKind::None,
+                annotated: AnnotatedAddresses::Ipv4Only,
+            },
+            Self::Ipip => BackendProperties {
+                type_name: "ipip",
+                lease_name: "ipip",
                 has_peers: true,
                 end: EndKind::None,
                 annotated: AnnotatedAddresses::Ipv4Only,

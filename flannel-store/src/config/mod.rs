@@ -14,6 +14,7 @@ mod extension;
 mod family;
 mod findings;
 pub(crate) mod gojson;
+mod ipip;
 mod node_mtu;
 mod prefix;
 mod udp;
@@ -34,6 +35,7 @@ pub use self::{
     error::{ConfigError, ConfigMistake},
     extension::{CommandForm, CommandLine, ExtensionConfig},
     family::FamilyConfig,
+    ipip::IpipConfig,
     node_mtu::BadNodeMtu,
     prefix::Prefix,
     udp::UdpConfig,

@@ -8,6 +8,9 @@ pub enum BadNodeMtu {
     /// The backend makes no packets larger.
     #[error("the backend has no tunnel, and pods get the MTU of the external interface")]
     NoTunnel,
+    /// Flannel's ipip has no key for it.
+    #[error("the backend ipip takes the MTU of the external interface")]
+    NoKey,
     /// Too small for one of the enabled families.
     #[error("expected {least} bytes at least")]
     TooSmall {
@@ -38,6 +41,7 @@ impl NetworkConfig {
             BackendConfig::Udp(config) => {
                 (BackendConfig::Udp(UdpConfig { mtu, ..*config }), (udp::MIN_MTU, udp::MIN_MTU))
             }
+            BackendConfig::Ipip(_) => return Err(BadNodeMtu::NoKey),
             BackendConfig::HostGw | BackendConfig::Extension(_) | BackendConfig::AwsVpc(_) | BackendConfig::Alloc => {
                 return Err(BadNodeMtu::NoTunnel);
             }

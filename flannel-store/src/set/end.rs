@@ -109,9 +109,11 @@ impl EndReader {
             BackendConfig::Vxlan(_) => Self::Vtep,
             BackendConfig::Wireguard(config) => Self::Wireguard(*config),
             BackendConfig::Extension(_) => Self::Text,
-            BackendConfig::HostGw | BackendConfig::Udp(_) | BackendConfig::AwsVpc(_) | BackendConfig::Alloc => {
-                Self::None
-            }
+            BackendConfig::HostGw
+            | BackendConfig::Ipip(_)
+            | BackendConfig::Udp(_)
+            | BackendConfig::AwsVpc(_)
+            | BackendConfig::Alloc => Self::None,
         }
     }
 

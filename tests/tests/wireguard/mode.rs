@@ -1,7 +1,9 @@
 //! One device for each family, or one for both.
 
+use std::path::Path;
+
 use anyhow::{Result, ensure};
-use flannel_tests::{topology::Stack, wire::Capture};
+use flannel_tests::{not_run, topology::Stack, wire::Capture};
 
 use super::{DEVICES, cluster, device, shown};
 
@@ -50,6 +52,21 @@ fn each_family_has_a_device_of_its_own_and_nothing_crosses_the_underlay_in_the_c
         ensure!(encrypted.len() >= before + 3, "family {at}: {} frames", encrypted.len() - before);
     }
     assert_eq!(readable.len(), 0, "frames that can be read");
+    Ok(())
+}
+
+/// A process does it only on a kernel without WireGuard. The directory is there once the module is.
+#[test]
+fn the_kernel_encrypts_where_it_can() -> Result<()> {
+    if !Path::new("/sys/module/wireguard").exists() {
+        not_run("WireGuard of the kernel", "the module wireguard is not loaded");
+        return Ok(());
+    }
+    let cluster = cluster("wg-kernel", Stack::V4, "")?;
+    let device = device(&cluster.agents[0])?;
+    assert_eq!(device["wireguard"]["implementation"], "kernel", "{device}");
+    let kind = cluster.a.sh(&format!("ip -details -json link show {}", DEVICES[0]))?.stdout;
+    ensure!(kind.contains(r#""info_kind":"wireguard""#), "{kind}");
     Ok(())
 }
 

@@ -13,7 +13,7 @@ use std::{
 
 use anyhow::{Context as _, ensure};
 
-use super::log::run_logged;
+use super::{log::run_logged, release::Release};
 use crate::workspace::{self, Workspace};
 
 /// Package lists that are none of this machine's.
@@ -38,9 +38,11 @@ impl OtherLists {
     }
 }
 
+/// The option of a line of sources.list that names the keys of Debian.
+pub(super) const KEY: &str = "signed-by=/usr/share/keyrings/debian-archive-keyring.gpg";
+
 /// A line of sources.list, as apt-get fills it in.
 fn line(kind: &str, options: &str) -> String {
-    const KEY: &str = "signed-by=/usr/share/keyrings/debian-archive-keyring.gpg";
     format!("{kind} [{options}{KEY}] $(REPO_URI) $(CODENAME) $(COMPONENT)")
 }
 
@@ -55,17 +57,31 @@ fn fetch_closure(
     names: &[&str],
     into: &Path,
 ) -> anyhow::Result<Vec<PathBuf>> {
+    let all = plan(apt_get(), names, into)?;
+    download(workspace, apt_get(), &all, into)
+}
+
+/// The packages that an installation on a machine without any package takes.
+fn plan(mut apt_get: Command, names: &[&str], into: &Path) -> anyhow::Result<Vec<String>> {
     fs::create_dir_all(into).with_context(|| format!("cannot create {}", into.display()))?;
     let nothing = into.with_extension("status");
     fs::write(&nothing, "").with_context(|| format!("cannot write {}", nothing.display()))?;
-    let mut plan = apt_get();
-    plan.arg(format!("--option=Dir::State::status={}", nothing.display()));
-    plan.args(["--simulate", "--no-install-recommends", "install"]).args(names);
-    let plan = workspace::output(&mut plan)?;
-    let all: Vec<&str> = plan.lines().filter_map(planned).collect();
+    apt_get.arg(format!("--option=Dir::State::status={}", nothing.display()));
+    apt_get.args(["--simulate", "--no-install-recommends", "install"]).args(names);
+    let plan = workspace::output(&mut apt_get)?;
+    let all: Vec<String> = plan.lines().filter_map(planned).map(str::to_owned).collect();
     ensure!(all.len() >= names.len(), "apt-get plans no installation:\n{plan}");
-    run_logged(workspace, apt_get().arg("download").args(&all).current_dir(into))?;
-    all.iter().map(|name| package_file(into, name)).collect()
+    Ok(all)
+}
+
+fn download(
+    workspace: &Workspace,
+    mut apt_get: Command,
+    names: &[String],
+    into: &Path,
+) -> anyhow::Result<Vec<PathBuf>> {
+    run_logged(workspace, apt_get.arg("download").args(names).current_dir(into))?;
+    names.iter().map(|name| package_file(into, name)).collect()
 }
 
 /// This machine's package manager.
@@ -169,20 +185,50 @@ impl<'a> Apt<'a> {
             .with_context(|| format!("apt-get source left no .dsc in {}", into.display()))
     }
 
+    /// Fetches those packages of an installation of `names` that `wanted` accepts, in the version
+    /// of another release of Debian; their files.
+    pub(super) fn of_release(
+        &self,
+        release: &Release<'_>,
+        names: &[&str],
+        wanted: impl Fn(&str) -> bool,
+        into: &Path,
+    ) -> anyhow::Result<Vec<PathBuf>> {
+        let lists = self.lists_of(&release.lines(&self.targets("$(REPO_URI) $(CODENAME) $(COMPONENT)")?), into)?;
+        let apt_get = || {
+            let mut command = lists.apply(self.apt_get());
+            command.args(release.target());
+            command
+        };
+        let mut all = plan(apt_get(), names, into)?;
+        all.retain(|name| wanted(name));
+        let files = download(self.workspace, apt_get(), &all, into)?;
+        lists.remove()?;
+        Ok(files)
+    }
+
     /// Lists of what this machine has none of, from where it has its packages; and the directory
     /// `into`, next to which they lie.
     fn other_lists(&self, line: &str, into: &Path) -> anyhow::Result<OtherLists> {
+        self.lists_of(&self.targets(line)?, into)
+    }
+
+    /// The places of this machine's packages of Debian, each in the form of `line`.
+    fn targets(&self, line: &str) -> anyhow::Result<BTreeSet<String>> {
         self.update();
         let mut targets = self.workspace.command("apt-get");
         targets.args(["indextargets", "--format", line, "Created-By: Packages", "Origin: Debian"]);
         let text = workspace::output(&mut targets)?;
         ensure!(!text.trim().is_empty(), "this machine has no packages of Debian, of which more are needed");
-        let lines: BTreeSet<&str> = text.lines().collect();
+        Ok(text.lines().map(str::to_owned).collect())
+    }
+
+    fn lists_of(&self, lines: &BTreeSet<String>, into: &Path) -> anyhow::Result<OtherLists> {
         let lists = OtherLists { lists: into.with_extension("lists"), sources: into.with_extension("list") };
         for dir in [into, &lists.lists.join("partial")] {
             fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
         }
-        let text = lines.into_iter().fold(String::new(), |text, line| text + line + "\n");
+        let text = lines.iter().fold(String::new(), |text, line| text + line + "\n");
         fs::write(&lists.sources, text).with_context(|| format!("cannot write {}", lists.sources.display()))?;
         run_logged(self.workspace, lists.apply(self.apt_get()).arg("update"))?;
         Ok(lists)

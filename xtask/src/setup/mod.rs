@@ -13,12 +13,13 @@ mod linker;
 mod log;
 mod packages;
 mod promtool;
+mod release;
 mod steps;
 pub(crate) mod subcommands;
 pub(crate) mod toolchain;
 mod unpacked;
 
-pub(crate) use self::{packages::Needs, steps::Steps};
+pub(crate) use self::{packages::Needs, release::Release, steps::Steps};
 
 use std::{
     path::{Path, PathBuf},
@@ -150,6 +151,18 @@ impl<'a> Setup<'a> {
         into: &Path,
     ) -> anyhow::Result<Vec<PathBuf>> {
         self.apt.foreign_closure(architecture, names, into)
+    }
+
+    /// Fetches those packages of an installation of `names` that `wanted` accepts, in the version
+    /// of another release of Debian; their files.
+    pub(crate) fn of_release(
+        &self,
+        release: &Release<'_>,
+        names: &[&str],
+        wanted: impl Fn(&str) -> bool,
+        into: &Path,
+    ) -> anyhow::Result<Vec<PathBuf>> {
+        self.apt.of_release(release, names, wanted, into)
     }
 
     /// Unpacks one package file into a directory.

@@ -19,6 +19,8 @@ impl Needs {
     pub(crate) const CLUSTER: Self = Self(4);
     /// To compile for another architecture, and to start what was compiled.
     pub(crate) const CROSS: Self = Self(8);
+    /// To boot other kernels under emulation.
+    pub(crate) const KERNELS: Self = Self(16);
     /// Everything that the verbs of every day call.
     pub(crate) const ALL: Self = Self::COMPILE.and(Self::LAB);
 
@@ -108,6 +110,11 @@ const TABLE: &[Package] = &[
         Needs::CROSS,
         "what every program for arm64 is linked with",
     ),
+    install("qemu-system-x86", Proof::Command("qemu-system-x86_64"), Needs::KERNELS, "the machine of another kernel"),
+    install("busybox-static", Proof::Command("busybox"), Needs::KERNELS, "the first programs on it"),
+    install("cpio", Proof::Command("cpio"), Needs::KERNELS, "packs what the kernel starts with"),
+    install("kmod", Proof::Command("depmod"), Needs::KERNELS, "the order of the kernel's modules"),
+    install("xz-utils", Proof::Command("xz"), Needs::KERNELS, "unpacks modules"),
     Package {
         name: "qemu-user-static",
         source: Source::Unpack,
@@ -186,6 +193,7 @@ mod tests {
     fn groups_are_apart() {
         assert!(Needs::ALL.include(Needs::LAB) && Needs::ALL.include(Needs::COMPILE));
         assert!(!Needs::COMPILE.include(Needs::LAB));
+        assert!(!Needs::ALL.include(Needs::KERNELS));
     }
 
     #[test]

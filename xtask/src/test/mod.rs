@@ -1,4 +1,5 @@
-//! `test`: set up, build, then both halves of the tests, one sum.
+//! `test`: set up, build, then both halves of the tests, or a part of them on other kernels; one
+//! sum.
 //!
 //! The last line is always `N passed, M failed`, with `, K skipped` behind it when there were any;
 //! the line before it is the duration. What keeps tests from being run at all, set-up and
@@ -6,6 +7,7 @@
 //! and repeated before the sum. A test counts as skipped when it says so itself, by printing a line
 //! that starts with `NOT RUN`.
 
+mod kernels;
 mod leftovers;
 mod lines;
 mod subjects;
@@ -39,7 +41,12 @@ struct Extras {
 pub(crate) fn run(setup: &Setup<'_>, options: &TestOptions) -> ExitCode {
     let start = Instant::now();
     let mut tally = Tally::default();
-    if let Err(error) = run_halves(setup, options, &mut tally) {
+    let result = if options.kernels.is_empty() {
+        run_halves(setup, options, &mut tally)
+    } else {
+        kernels::run(setup, &options.kernels, &mut tally)
+    };
+    if let Err(error) = result {
         eprintln!("xtask: {error:#}");
         tally.fail();
     }

@@ -17,6 +17,21 @@ impl Tally {
         self.failed += 1;
     }
 
+    /// Counts one success that no test reported.
+    pub(super) fn pass(&mut self) {
+        self.passed += 1;
+    }
+
+    /// The number of tests with any result.
+    pub(super) fn run(&self) -> u64 {
+        self.passed + self.failed + self.skipped
+    }
+
+    /// Returns true if a test passed.
+    pub(super) fn has_passed(&self) -> bool {
+        self.passed > 0
+    }
+
     /// Keeps a `NOT RUN` line for the end.
     pub(super) fn note_not_run(&mut self, line: String) {
         self.not_run.push(line);

@@ -35,7 +35,7 @@ metrics! {
     STORE_WATCHES counter "flannel_store_watches_total" [] "Watches begun or taken up again. Kubernetes ends each after some minutes.";
     STORE_FAILURES counter "flannel_store_failures_total" [] "Times the stream of changes could not be had, or broke off with an error.";
 
-    PEERS gauge "flannel_peers" ["family", "way"] "Peers by address family (ipv4, ipv6) and way, as in status: direct, tunnel, kernel, wireguard, udp, extension, cloud, none.";
+    PEERS gauge "flannel_peers" ["family", "way"] "Peers by address family (ipv4, ipv6) and way, as in status: direct, tunnel, kernel, wireguard, ipip, udp, extension, cloud, none.";
     REJECTED_LEASES gauge "flannel_rejected_leases" [] "Leases of others that are not believed; status says why.";
     LEASE_CONFLICTS gauge "flannel_lease_conflicts" ["kind"] "Leases refused because another node has their VTEP MAC (mac), their WireGuard key (key) or a part of their subnet (subnet); flannel_rejected_leases has them too.";
     ECHO_PEERS gauge "flannel_echo_peers" ["state"] "Peers by their answers to echo requests: answering; silent (it answered, and not to the last three); never (since the agent started); unknown (no reply yet, fewer than three requests lost). Absent with --peer-echo-interval=0, like all flannel_echo metrics.";

@@ -1,6 +1,9 @@
 //! Tables: what is wrong with a text.
 
-use super::{VXLAN, parse};
+use super::{
+    super::{BackendConfig, IpipConfig},
+    VXLAN, parse,
+};
 
 #[test]
 fn mistakes_name_key_and_value() {
@@ -109,8 +112,24 @@ fn every_mistake_is_reported_at_once_and_none_twice() {
     assert_eq!(lines.next(), None, "{told}");
 
     // One thing that is not built is enough to make waiting pointless.
-    let error = parse(r#"{"Network":"10.3.0.0","Backend":{"Type":"ipip"}}"#).expect_err("two mistakes");
+    let error = parse(r#"{"Network":"10.3.0.0","Backend":{"Type":"ipsec"}}"#).expect_err("two mistakes");
     assert_eq!((error.mistakes().len(), error.is_refusal()), (2, true));
+}
+
+#[test]
+fn ipip_carries_ipv4_alone_and_has_one_key() {
+    let settings = |rest: &str| parse(&format!(r#"{{"Network":"10.3.0.0/16",{rest}}}"#));
+    for (rest, direct_routing) in [("", false), (r#","DirectRouting":true"#, true)] {
+        let config = settings(&format!(r#""Backend":{{"Type":"ipip"{rest}}}"#)).expect("a configuration");
+        assert_eq!(config.backend, BackendConfig::Ipip(IpipConfig { direct_routing }));
+        assert_eq!(config.warnings, []);
+    }
+    let error = settings(r#""EnableIPv6":true,"IPv6Network":"fd00::/48","Backend":{"Type":"ipip","DirectRouting":7}"#);
+    let error = error.expect_err("two mistakes").to_string();
+    let expected = "Backend.Type ipip carries IPv4 alone; set EnableIPv6 to false";
+    assert!(error.contains(expected) && error.contains("DirectRouting"), "{error}");
+    let unknown = settings(r#""Backend":{"Type":"ipip","VNI":7}"#).expect("a configuration");
+    assert!(unknown.warnings.iter().any(|warning| warning.to_string().contains("VNI")), "{:?}", unknown.warnings);
 }
 
 #[test]
@@ -125,10 +144,9 @@ fn what_is_not_built_is_refused_by_name() {
         (r#""Backend":{}"#, "has no Type"),
         (r#""Backend":{"Type":""}"#, "has no Type"),
         (
-            r#""Backend":{"Type":"IPIP"}"#,
-            "Backend.Type ipip in the network configuration is not built yet; write \"Type\"",
+            r#""Backend":{"Type":"IPSEC"}"#,
+            "Backend.Type ipsec in the network configuration is not built yet; write \"Type\"",
         ),
-        (r#""Backend":{"Type":"ipip"}"#, "or \"host-gw\" where all nodes share a link"),
         (r#""Backend":{"Type":"ipsec"}"#, "\"wireguard\", which encrypts too"),
         (r#""Backend":{"Type":"tencent-vpc"}"#, "\"alloc\" and set the routes of the VPC"),
         (r#""Backend":{"Type":"ali-vpc"}"#, "not built yet; flannel had it and removed it: write \"Type\": \"alloc\""),
@@ -140,7 +158,7 @@ fn what_is_not_built_is_refused_by_name() {
         ),
         (
             r#""Backend":{"Type":"vxlam"}"#,
-            r#"Backend.Type "vxlam" in the network configuration is unknown; write "vxlan", "host-gw", "wireguard", "udp", "extension", "aws-vpc" or "alloc""#,
+            r#"Backend.Type "vxlam" in the network configuration is unknown; write "vxlan", "host-gw", "wireguard", "ipip", "udp", "extension", "aws-vpc" or "alloc""#,
         ),
     ] {
         let error =

@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use flannel_tests::{
     Pair, eventually,
     fast::fast_pair,
-    hooks::{self, Side, filters, tcx},
+    hooks::{self, Side},
     load::nfqueue::Answers,
 };
 
@@ -15,8 +15,7 @@ fn on_veth(pair: &Pair) -> Result<Vec<String>> {
     let (node, veth) = (pair.sender.node(), pair.near.veth());
     let mut names = Vec::new();
     for side in [Side::Ingress, Side::Egress] {
-        names.extend(tcx(node, veth, side)?);
-        names.extend(filters(node, veth, side)?);
+        names.extend(hooks::programs(node, veth, side)?);
     }
     Ok(names)
 }

@@ -10,7 +10,7 @@ use flannel_common::{program::Program, reason::Reason};
 use flannel_tests::{
     Agent, Pair, eventually,
     fast::{Counters, fast_pair},
-    hooks::Side,
+    hooks::{self, Side},
     load::UdpLoad,
     topology::Stack,
 };
@@ -162,6 +162,9 @@ fn filters_of_a_shared_block_are_found() -> Result<()> {
 
 #[test]
 fn tcx_programs_on_the_ingress_of_the_external_interface_see_every_packet() -> Result<()> {
+    if hooks::lacks_tcx("TCX programs of others on the underlay") {
+        return Ok(());
+    }
     let pair = fast_pair("fa-ingresstcx", &["--attach=tcx"])?;
     until_replayed(&pair)?;
     let link = attach_stranger(&pair.receiver, "to_tunnel", Side::Ingress)?;
@@ -177,6 +180,9 @@ fn tcx_programs_on_the_ingress_of_the_external_interface_see_every_packet() -> R
 /// No gate: every packet passes the egress, whatever made it.
 #[test]
 fn filters_and_programs_on_the_egress_of_the_external_interface_see_every_packet() -> Result<()> {
+    if hooks::lacks_tcx("filters and TCX programs of others on the way to the underlay") {
+        return Ok(());
+    }
     let pair = fast_pair("fa-egress", &["--attach=tcx"])?;
     add_mirror(&pair.sender, Side::Egress)?;
     let _link = attach_stranger(&pair.sender, "to_pod", Side::Egress)?;

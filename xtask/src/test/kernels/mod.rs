@@ -1,0 +1,145 @@
+//! `test --kernel`: kernels of Debian, booted one after the other in an emulated machine that sees
+//! this machine's files, and a part of the tests on each.
+//!
+//! It owns `target/kernels`: a directory for each kernel, which is fetched once, and the last
+//! results. A machine has two processors, time for nothing else, and ends with its run. What it
+//! writes is in its memory alone.
+
+mod emulator;
+mod guest;
+mod initramfs;
+mod package;
+mod page;
+mod programs;
+mod report;
+mod set;
+
+use std::{
+    env,
+    ffi::OsString,
+    process::Command,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, bail, ensure};
+
+use self::{
+    emulator::Emulator,
+    guest::Guest,
+    package::Kernel,
+    programs::Programs,
+    report::{Event, Outcome, RunReader},
+    set::{FEATURES, Feature, Series},
+};
+use super::{
+    lines::{self, Ending},
+    tally::Tally,
+};
+use crate::{
+    build::{self, Built, Parts},
+    setup::{Needs, Setup},
+    workspace,
+};
+
+/// The longest time to the first line of a booted kernel.
+const BOOT: Duration = Duration::from_mins(5);
+/// The longest time without a line; a little more than the tests of one feature get.
+const SILENCE: Duration = Duration::from_mins(16);
+/// The factor by which tests wait longer: an emulated processor is slow.
+const PATIENCE: &str = "6";
+
+/// Runs the tests on the kernels of these names.
+pub(super) fn run(setup: &Setup<'_>, names: &[String], tally: &mut Tally) -> anyhow::Result<()> {
+    let chosen = set::chosen(names)?;
+    ensure!(workspace::is_root(), "the machine's files are passed on as they are, which needs root");
+    setup.machine(Needs::COMPILE.and(Needs::LAB).and(Needs::KERNELS))?;
+    let built = build::build(setup.workspace(), Some(build::Bpf::release(&setup.bpf()?)), Parts::Agent)?;
+    let programs = Programs::build(setup.workspace(), &built, &FEATURES)?;
+    let guest = Guest { agent: built.program("flannel-agent"), programs, variables: variables(setup, &built) };
+    for series in chosen {
+        if let Err(error) = run_on(setup, series, &guest, tally) {
+            eprintln!("xtask: kernel {}: {error:#}", series.name);
+            tally.fail();
+        }
+    }
+    if env::var_os("FLANNEL_WRITE_DOCS").is_some() {
+        println!("kernels: wrote {}", page::write(setup.workspace())?.display());
+    }
+    Ok(())
+}
+
+/// Variables of the test programs: the search path, and where their parts lie.
+fn variables(setup: &Setup<'_>, built: &Built) -> Vec<(String, OsString)> {
+    let mut command: Command = setup.workspace().command("env");
+    built.announce(&mut command);
+    command.env("FLANNEL_LAB_PATIENCE", PATIENCE).env("HOME", "/root");
+    let named = |(name, value): (&std::ffi::OsStr, Option<&std::ffi::OsStr>)| {
+        Some((name.to_string_lossy().into_owned(), value?.to_owned()))
+    };
+    command.get_envs().filter_map(named).collect()
+}
+
+fn run_on(setup: &Setup<'_>, series: &Series, guest: &Guest, tally: &mut Tally) -> anyhow::Result<()> {
+    let kernel = Kernel::ensure(setup, series)?;
+    let features: Vec<&Feature> = FEATURES.iter().filter(|feature| feature.is_expected(series)).collect();
+    let start = initramfs::make(setup, &kernel, &guest.script(&features))?;
+    let console = kernel.dir().join("console.log");
+    let name = format!("kernel {}", kernel.version);
+    println!("{name}: boot ...");
+    let mut emulator = Emulator::boot(setup.workspace(), &kernel, &start, &console)?;
+    let mut reader = RunReader::new(&features, series.mode);
+    let mut progress = Progress { name: &name, features: &features, since: Instant::now(), begun: Instant::now() };
+    let ending = lines::follow(emulator.process(), Some(BOOT), |line| {
+        if let Some(event) = reader.read(line) {
+            progress.show(&event);
+        }
+        Some(SILENCE)
+    });
+    drop(emulator);
+    let (outcomes, own) = reader.finish();
+    let is_success = own.is_success();
+    println!("{name}: {own}, after {} s", progress.since.elapsed().as_secs());
+    tally.add(own);
+    let results: Vec<(&Feature, Outcome)> = features.iter().copied().zip(outcomes).collect();
+    page::keep(setup.workspace(), series, &kernel.version, &results)?;
+    let seen = || format!("its console is in {}", console.display());
+    if let Ending::Silent(limit) = ending.with_context(seen)? {
+        bail!("no line for {} s, so the machine was ended; {}", limit.as_secs(), seen());
+    }
+    if !is_success {
+        println!("{name}: {}", seen());
+    }
+    Ok(())
+}
+
+/// The lines that show how far a kernel is.
+struct Progress<'a> {
+    name: &'a str,
+    features: &'a [&'a Feature],
+    since: Instant,
+    begun: Instant,
+}
+
+impl Progress<'_> {
+    fn show(&mut self, event: &Event<'_>) {
+        let Self { name, features, since, begun } = self;
+        match event {
+            Event::Booted => println!("{name}: boot ... {} s", since.elapsed().as_secs()),
+            Event::Begins(number) => {
+                *begun = Instant::now();
+                println!("{name}: [{}/{}] {} ...", number + 1, features.len(), features[*number].name);
+            }
+            Event::Ended(number, outcome) => {
+                let (cell, seconds) = (outcome.cell(), begun.elapsed().as_secs());
+                println!(
+                    "{name}: [{}/{}] {} ... {cell}, {seconds} s",
+                    number + 1,
+                    features.len(),
+                    features[*number].name
+                );
+            }
+            Event::Output("") => {}
+            Event::Output(line) => println!("{name}: {line}"),
+        }
+    }
+}

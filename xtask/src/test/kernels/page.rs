@@ -1,0 +1,138 @@
+//! docs/reference/kernels.md: the last result of each kernel, as a table. The results of a run are
+//! kept below `target/kernels`, so that kernels may run one by one.
+
+use std::{collections::BTreeMap, fs, path::PathBuf};
+
+use anyhow::Context as _;
+use serde_json::{Value, json};
+
+use super::{
+    report::Outcome,
+    set::{FEATURES, Feature, SERIES, Series, Work},
+};
+use crate::{files, workspace::Workspace};
+
+const PAGE: &str = "docs/reference/kernels.md";
+
+const HEAD: &str = "\
+# Kernels
+
+The last results of `cargo xtask test --kernel all`. It boots kernels of Debian in an emulated
+machine (qemu, without KVM) and runs a part of the tests on each. Two nodes and their pods are
+network namespaces there, as in all tests. Speed is not measured.
+
+`-`: the feature needs a newer kernel. `NOT RUN`: the machine lacked something. An empty cell: no
+result yet.
+
+";
+
+/// The results of one kernel.
+#[derive(Clone, Debug)]
+struct Column {
+    version: String,
+    cells: BTreeMap<String, String>,
+}
+
+fn file(workspace: &Workspace, series: &Series) -> PathBuf {
+    workspace.target().join("kernels/results").join(format!("{}.json", series.name))
+}
+
+/// Keeps the results of a run.
+pub(super) fn keep(
+    workspace: &Workspace,
+    series: &Series,
+    version: &str,
+    results: &[(&Feature, Outcome)],
+) -> anyhow::Result<()> {
+    let cells: BTreeMap<_, _> = results.iter().map(|(feature, outcome)| (feature.name, outcome.cell())).collect();
+    let document = json!({ "version": version, "cells": cells });
+    files::write(&file(workspace, series), &format!("{document:#}\n"))
+}
+
+/// Writes the page from all results that were kept.
+pub(super) fn write(workspace: &Workspace) -> anyhow::Result<PathBuf> {
+    let page = workspace.root().join(PAGE);
+    let columns = SERIES.each_ref().map(|series| read(workspace, series));
+    fs::write(&page, text(&columns)).with_context(|| format!("cannot write {}", page.display()))?;
+    Ok(page)
+}
+
+fn read(workspace: &Workspace, series: &Series) -> Option<Column> {
+    let document: Value = serde_json::from_str(&fs::read_to_string(file(workspace, series)).ok()?).ok()?;
+    let cells = document["cells"].as_object()?;
+    let cells = cells.iter().filter_map(|(name, cell)| Some((name.clone(), cell.as_str()?.to_owned())));
+    Some(Column { version: document["version"].as_str()?.to_owned(), cells: cells.collect() })
+}
+
+fn text(columns: &[Option<Column>; SERIES.len()]) -> String {
+    let mut text = HEAD.to_owned();
+    let versions: Vec<_> =
+        SERIES.iter().zip(columns).map(|(series, column)| heading(series, column.as_ref())).collect();
+    text += &row("feature", versions.iter().map(String::as_str));
+    text += &row("---", SERIES.iter().map(|_| "---"));
+    for feature in &FEATURES {
+        let cells = SERIES.iter().zip(columns).map(|(series, column)| cell(feature, series, column.as_ref()));
+        text += &row(feature.name, cells);
+    }
+    text += "\nThe tests of each row:\n\n";
+    text += &row("feature", ["tests"]);
+    text += &row("---", ["---"]);
+    for feature in &FEATURES {
+        text += &row(feature.name, [tests(&feature.work).as_str()]);
+    }
+    text
+}
+
+fn heading(series: &Series, column: Option<&Column>) -> String {
+    column.map_or_else(|| series.name.to_owned(), |column| column.version.clone())
+}
+
+fn cell<'a>(feature: &Feature, series: &Series, column: Option<&'a Column>) -> &'a str {
+    if !feature.is_expected(series) {
+        return "-";
+    }
+    column.and_then(|column| column.cells.get(feature.name)).map_or("", String::as_str)
+}
+
+fn tests(work: &Work) -> String {
+    match work {
+        Work::Check => "`flannel-agent check -o json`".to_owned(),
+        Work::Tests(program, tests) => {
+            tests.iter().map(|test| format!("`{program}`: `{test}`")).collect::<Vec<_>>().join("<br>")
+        }
+    }
+}
+
+fn row<'a>(first: &str, cells: impl IntoIterator<Item = &'a str>) -> String {
+    cells.into_iter().fold(format!("| {first} |"), |row, cell| format!("{row} {cell} |")) + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The page is that of this set: a row, a test or a kernel that changes needs another run.
+    #[test]
+    fn the_page_has_every_row_and_its_tests() {
+        let workspace = Workspace::new().expect("the project");
+        let page = fs::read_to_string(workspace.root().join(PAGE)).expect("the page");
+        let (head, tests_of_rows) = page.split_once("\nThe tests of each row:\n").expect("two tables");
+        let (_, expected) = text(&[const { None }; SERIES.len()])
+            .split_once("\nThe tests of each row:\n")
+            .map(|(head, tests)| (head.to_owned(), tests.to_owned()))
+            .expect("two tables");
+        assert_eq!(tests_of_rows, expected, "write it with FLANNEL_WRITE_DOCS=1 cargo xtask test --kernel all");
+        let rows = head.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| feature"));
+        assert_eq!(rows.filter(|row| !row.starts_with("| ---")).count(), FEATURES.len(), "{head}");
+    }
+
+    #[test]
+    fn results_fill_the_cells_of_their_kernel() {
+        let cells = BTreeMap::from([(FEATURES[0].name.to_owned(), "kernel".to_owned())]);
+        let text = text(&[Some(Column { version: "5.10.262".to_owned(), cells }), None, None, None]);
+        assert!(text.contains("| feature | 5.10.262 | 6.1 | 6.12 | newest |\n"), "{text}");
+        assert!(text.contains(&format!("| {} | kernel |  |  |  |\n", FEATURES[0].name)), "{text}");
+        let late = FEATURES.iter().find(|feature| feature.since == "6.1").expect("a row");
+        assert!(text.contains(&format!("| {} | - |  |  |  |\n", late.name)), "{text}");
+    }
+}

@@ -1,0 +1,91 @@
+//! The test programs: built as for `cargo test`, and found by what cargo says of them.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::{Path, PathBuf},
+    process::Stdio,
+};
+
+use anyhow::{Context as _, ensure};
+use serde_json::Value;
+
+use super::set::{Feature, Work};
+use crate::{
+    build::Built,
+    workspace::{self, Workspace},
+};
+
+/// Packages with the test programs of the features.
+const PACKAGES: [&str; 2] = ["flannel-tests", "flannel-agent"];
+
+/// Paths of test programs and of the directories they run in, by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Programs(BTreeMap<String, (PathBuf, PathBuf)>);
+
+impl Programs {
+    /// Builds those of the features.
+    pub(super) fn build(workspace: &Workspace, built: &Built, features: &[Feature]) -> anyhow::Result<Self> {
+        let names: BTreeSet<&str> = features.iter().filter_map(|feature| program(&feature.work)).collect();
+        println!("build: the test programs {}", names.iter().copied().collect::<Vec<_>>().join(", "));
+        let mut cargo = workspace.cargo();
+        cargo.args(["test", "--no-run", "--message-format=json-render-diagnostics"]).args(workspace::locked());
+        cargo.args(PACKAGES.map(|package| format!("--package={package}")));
+        cargo.args(names.iter().map(|name| format!("--test={name}")));
+        built.announce(&mut cargo);
+        let output = cargo.stderr(Stdio::inherit()).output().context("cannot build the test programs")?;
+        ensure!(
+            output.status.success(),
+            "the test programs' build failed ({}); its own messages are above",
+            output.status
+        );
+        let programs = Self::parse(&String::from_utf8_lossy(&output.stdout));
+        for name in names {
+            ensure!(programs.0.contains_key(name), "cargo built no test program {name}");
+        }
+        Ok(programs)
+    }
+
+    /// The programs in cargo's messages, of which each is a line.
+    fn parse(messages: &str) -> Self {
+        Self(messages.lines().filter_map(|line| test_program(&serde_json::from_str(line).ok()?)).collect())
+    }
+
+    /// A program, and the directory it runs in.
+    pub(super) fn of(&self, name: &str) -> (&Path, &Path) {
+        let (program, dir) = &self.0[name];
+        (program, dir)
+    }
+
+    #[cfg(test)]
+    pub(super) fn of_one(name: &str, program: &str, dir: &str) -> Self {
+        Self(BTreeMap::from([(name.to_owned(), (program.into(), dir.into()))]))
+    }
+}
+
+fn program(work: &Work) -> Option<&'static str> {
+    match work {
+        Work::Check => None,
+        Work::Tests(program, _) => Some(program),
+    }
+}
+
+fn test_program(message: &Value) -> Option<(String, (PathBuf, PathBuf))> {
+    if message["reason"] != "compiler-artifact" || message["profile"]["test"] != true {
+        return None;
+    }
+    let dir = Path::new(message["manifest_path"].as_str()?).parent()?;
+    Some((message["target"]["name"].as_str()?.to_owned(), (message["executable"].as_str()?.into(), dir.to_owned())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn test_programs_are_those_with_an_executable_and_the_test_profile() {
+        let messages = r#"{"reason":"compiler-artifact","manifest_path":"/p/tests/Cargo.toml","target":{"name":"lab"},"profile":{"test":true},"executable":"/t/lab-1"}
+{"reason":"compiler-artifact","manifest_path":"/p/tests/Cargo.toml","target":{"name":"demo"},"profile":{"test":false},"executable":"/t/demo"}
+{"reason":"build-finished","success":true}"#;
+        assert_eq!(Programs::parse(messages), Programs::of_one("lab", "/t/lab-1", "/p/tests"));
+    }
+}

@@ -1,0 +1,207 @@
+//! The kernels, and the tests that run on each of them. Data alone.
+
+use anyhow::{Context as _, ensure};
+
+use crate::setup::Release;
+
+/// A kernel of Debian, by its place in Debian.
+#[derive(Debug)]
+pub(super) struct Series {
+    /// Its name on the command line.
+    pub(super) name: &'static str,
+    /// The release of Debian that has it.
+    pub(super) release: Release<'static>,
+    /// The most that `flannel-agent check` offers there.
+    pub(super) mode: &'static str,
+}
+
+const fn series(name: &'static str, release: &'static str, backports: bool, mode: &'static str) -> Series {
+    Series { name, release: Release { name: release, backports }, mode }
+}
+
+/// From old to new.
+pub(super) const SERIES: [Series; 4] = [
+    series("5.10", "bullseye", false, "kernel"),
+    series("6.1", "bookworm", false, "fast"),
+    series("6.12", "trixie", false, "fast"),
+    series("newest", "trixie", true, "fast"),
+];
+
+/// A row of the table, and what shows it.
+#[derive(Debug)]
+pub(super) struct Feature {
+    /// Its name in the table.
+    pub(super) name: &'static str,
+    /// The first kernel that has it, by its name above.
+    pub(super) since: &'static str,
+    /// Modules that the machine has loaded then, as a node's configuration would.
+    pub(super) modules: &'static [&'static str],
+    /// The test program, and the names of its tests.
+    pub(super) work: Work,
+}
+
+/// The proof of a feature.
+#[derive(Debug)]
+pub(super) enum Work {
+    /// `flannel-agent check` offers the kernel's mode.
+    Check,
+    /// Tests of a test program pass.
+    Tests(&'static str, &'static [&'static str]),
+}
+
+const fn feature(name: &'static str, since: &'static str, work: Work) -> Feature {
+    Feature { name, since, modules: &[], work }
+}
+
+/// Modules whose sysctls are there on a node with Services.
+const CONNTRACK: &[&str] = &["nf_conntrack", "br_netfilter"];
+
+/// The rows, in the order in which they run.
+pub(super) const FEATURES: [Feature; 15] = [
+    feature("mode that `check` offers", "5.10", Work::Check),
+    feature(
+        "network namespaces of the lab",
+        "5.10",
+        Work::Tests("lab", &["pods_of_two_nodes_talk_through_a_tunnel_made_by_hand"]),
+    ),
+    feature(
+        "vxlan, mode `kernel`",
+        "5.10",
+        Work::Tests("tunnel", &["kernel_path::pods_and_nodes_reach_each_other_without_the_programs"]),
+    ),
+    feature("host-gw, routes", "5.10", Work::Tests("families", &["host_gw::routes_that_stock_left_are_taken_over"])),
+    Feature {
+        modules: &["wireguard"],
+        ..feature(
+            "wireguard by the kernel",
+            "5.10",
+            Work::Tests("wireguard", &["mode::the_kernel_encrypts_where_it_can", "restart::cleanup_leaves_nothing"]),
+        )
+    },
+    Feature {
+        modules: &["ipip"],
+        ..feature(
+            "ipip",
+            "5.10",
+            Work::Tests(
+                "ipip",
+                &[
+                    "tunnel::packets_travel_in_ipip_and_device_lease_and_mtu_are_as_stock_flannel_s",
+                    "tunnel::with_direct_routing_neighbours_are_reached_without_a_tunnel",
+                    "drift::a_changed_and_a_deleted_device_and_its_routes_come_back",
+                    "restart::a_killed_and_a_restarted_agent_lose_no_datagram",
+                    "restart::cleanup_leaves_nothing",
+                    "stock::the_device_and_the_routes_of_stock_flannel_are_taken_over",
+                ],
+            ),
+        )
+    },
+    feature(
+        "programs: load and types",
+        "6.1",
+        Work::Tests(
+            "programs",
+            &[
+                "load::the_kernel_does_all_that_helpers_may_refuse",
+                "load::the_kernel_knows_the_types_of_every_program",
+                "load::a_second_load_adopts_every_map",
+            ],
+        ),
+    ),
+    feature(
+        "programs: `explain` on an unattached copy",
+        "6.1",
+        Work::Tests(
+            "programs",
+            &[
+                "trial::a_trial_says_what_the_programs_in_force_would_and_leaves_no_trace",
+                "trial::this_kernel_can_what_the_other_fixtures_need",
+            ],
+        ),
+    ),
+    feature(
+        "programs: encapsulate, guard, replay",
+        "6.1",
+        Work::Tests(
+            "programs",
+            &["to_tunnel::encapsulates_once_the_path_was_seen", "guard::each_mode_does_what_it_says_to_strangers"],
+        ),
+    ),
+    feature("vxlan, mode `encap`", "6.1", Work::Tests("tunnel", &["traffic::nodes_and_pods_reach_each_other"])),
+    feature(
+        "vxlan, IPv6 alone, modes `kernel` and `encap`",
+        "6.1",
+        Work::Tests("families", &["reach::ipv6_alone_connects_all_pods"]),
+    ),
+    Feature { modules: CONNTRACK, ..feature("vxlan, mode `fast`", "6.1", Work::Tests("fast", &["flows::pod_to_pod"])) },
+    Feature {
+        modules: CONNTRACK,
+        ..feature(
+            "mode `fast` through Services",
+            "6.1",
+            Work::Tests("fast", &["flows::through_a_service_of_nftables", "flows::through_a_service_of_iptables"]),
+        )
+    },
+    feature(
+        "attachment, and clean-up after it",
+        "6.1",
+        Work::Tests("tunnel", &["cleanup::cleanup_leaves_only_what_was_there_before_clsact"]),
+    ),
+    feature(
+        "guard against strangers, each mode",
+        "6.1",
+        Work::Tests("source_filter", &["strangers::strangers_reach_pods_unless_the_guard_is_enforced_in_every_mode"]),
+    ),
+];
+
+impl Feature {
+    /// Returns true if a kernel should have it.
+    pub(super) fn is_expected(&self, series: &Series) -> bool {
+        position(self.since) <= position(series.name)
+    }
+}
+
+fn position(name: &str) -> Option<usize> {
+    SERIES.iter().position(|series| series.name == name)
+}
+
+/// The kernels of these names; `all` stands for each.
+///
+/// # Errors
+/// There is no kernel of such a name.
+pub(super) fn chosen(names: &[String]) -> anyhow::Result<Vec<&'static Series>> {
+    static ALL: [Series; 4] = SERIES;
+    let known = ALL.each_ref().map(|series| series.name).join(", ");
+    for name in names.iter().filter(|name| *name != "all") {
+        position(name).with_context(|| format!("no kernel {name}; there are: {known}, all"))?;
+    }
+    let is_chosen = |series: &&Series| names.iter().any(|name| name == "all" || name == series.name);
+    let chosen: Vec<_> = ALL.iter().filter(is_chosen).collect();
+    ensure!(!chosen.is_empty(), "no kernel was named; there are: {known}, all");
+    Ok(chosen)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_row_begins_at_a_kernel_of_the_list_and_has_a_name_of_its_own() {
+        for (index, feature) in FEATURES.iter().enumerate() {
+            assert!(position(feature.since).is_some(), "{}", feature.name);
+            assert!(FEATURES[index + 1..].iter().all(|other| other.name != feature.name), "{} twice", feature.name);
+        }
+        assert!(!FEATURES.iter().any(|feature| feature.since == "6.1" && feature.is_expected(&SERIES[0])));
+    }
+
+    #[test]
+    fn kernels_are_chosen_by_name() {
+        let names = |list: &[&str]| -> anyhow::Result<Vec<_>> {
+            let list: Vec<_> = list.iter().map(|&name| name.to_owned()).collect();
+            Ok(chosen(&list)?.iter().map(|series| series.name).collect())
+        };
+        assert_eq!(names(&["newest", "6.1"]).expect("kernels"), ["6.1", "newest"]);
+        assert_eq!(names(&["all"]).expect("kernels").len(), SERIES.len());
+        assert!(names(&["4.4"]).expect_err("unknown").to_string().contains("there are: 5.10, 6.1"));
+    }
+}
