@@ -58,7 +58,7 @@ pub enum Reply {
 /// The state of a tunnel process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct State {
-    /// [`build`](crate::build) of its program.
+    /// [`build`](fn@crate::build) of its program.
     pub build: String,
     /// Its process id.
     pub pid: u32,

@@ -148,8 +148,8 @@ pub fn of(config: &BackendConfig) -> Arc<dyn Backend> {
 }
 
 /// Returns true for a device that some backend makes: a vxlan device whose name is made from its
-/// own VNI, as flannel names them, a WireGuard or ipip device with flannel's name, or the TUN device
-/// of the backend udp. A process behind such a device ends with it.
+/// own VNI, as flannel names them, a WireGuard or ipip device with flannel's name, or the TUN
+/// device of the backend udp. A process behind such a device ends with it.
 pub fn is_tunnel(link: &Link) -> bool {
     let of_vni = |vni| Family::BOTH.iter().any(|family| link.name == vxlan::device_name(*family, vni));
     let is_tun = link.kind.as_deref() == Some("tun");

@@ -52,7 +52,8 @@ pub async fn read(pins: &PinRoot, status: Option<&Status>) -> anyhow::Result<Dif
         .collect::<Result<_, _>>()?;
     let leased = status.map(|status| {
         // What is not reached has no place in maps or kernel; a route of the administrator's may
-        // lead there. What another device, a process, commands or the cloud carry has none in the maps.
+        // lead there. Packets of other devices, processes, commands and clouds have none in the
+        // maps.
         let is_here = |way: &str| !matches!(way, "none" | "wireguard" | "ipip" | "udp" | "extension" | "cloud");
         let reached = status.peers.iter().filter(|peer| is_here(&peer.way));
         reached.map(of_lease).collect::<Option<Vec<_>>>()

@@ -395,8 +395,8 @@ pub struct PeerStatus {
     pub vtep_mac: String,
     /// The path of packets to it: `direct` (a route, no tunnel), `tunnel` (the programs may
     /// encapsulate), `kernel` (the vxlan device in every mode), `wireguard` (the WireGuard device),
-    /// `ipip` (the ipip device), `udp` (datagrams of a process), `extension` (commands), `cloud` (the
-    /// cloud's route tables), `none` (no path).
+    /// `ipip` (the ipip device), `udp` (datagrams of a process), `extension` (commands), `cloud`
+    /// (the cloud's route tables), `none` (no path).
     pub way: String,
     /// The reason why the programs may not encapsulate or there is no path; with several next hops,
     /// the note that the kernel chooses.
