@@ -3,10 +3,13 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use flannel_tests::{Agent, eventually, fast::fast_pair, load::UdpRun};
+use flannel_tests::{Agent, Pair, eventually, fast::fast_pair, load::UdpRun};
 
 const PPS: u32 = 10_000;
-const LIMIT: Duration = Duration::from_mins(1);
+const LIMIT: Duration = Duration::from_mins(3);
+/// Kills that may fall into the moment at which the kernel has to see a packet of the flow again.
+/// Without an agent nothing confirms the flow after that.
+const ATTEMPTS: u32 = 3;
 
 fn complete(run: UdpRun) -> Result<()> {
     let report = run.stop()?;
@@ -39,24 +42,39 @@ fn wait_agent_late(agent: &Agent, program: &str) -> Result<()> {
     })
 }
 
+/// Kills both agents while packets are replayed. The inner result says whether a second more of
+/// them was; the limit is five, less the age of the last heartbeat.
+fn kill_and_wait_replayed(pair: &Pair) -> Result<Result<()>> {
+    pair.wait_replayed(5_000)?;
+    for agent in [&pair.sender, &pair.receiver] {
+        agent.kill9()?;
+    }
+    Ok(pair.wait_replayed(u64::from(PPS)))
+}
+
+fn restart(pair: &Pair) -> Result<()> {
+    for agent in [&pair.sender, &pair.receiver] {
+        agent.restart()?;
+        agent.wait_ready()?;
+    }
+    Ok(())
+}
+
 /// Programs, maps and links are pinned: they replay for the seconds that the last heartbeat allows,
 /// then the node works as in mode `encap`, and the next agent takes everything over.
 #[test]
 fn a_killed_agent_loses_no_datagram_and_its_successor_none_either() -> Result<()> {
     let pair = fast_pair("fa-killed", &[])?;
     let run = pair.stream(PPS, LIMIT)?;
-    pair.wait_replayed(5_000)?;
-    for agent in [&pair.sender, &pair.receiver] {
-        agent.kill9()?;
+    let mut attempts = 1;
+    while let Err(error) = kill_and_wait_replayed(&pair)? {
+        ensure!(attempts < ATTEMPTS, "in each of {attempts} attempts: {error:#}");
+        attempts += 1;
+        restart(&pair)?;
     }
-    // A second of it; the limit is five, less the age of the last heartbeat.
-    pair.wait_replayed(u64::from(PPS))?;
     wait_agent_late(&pair.sender, "from_pod")?;
     wait_agent_late(&pair.receiver, "from_underlay")?;
-    for agent in [&pair.sender, &pair.receiver] {
-        agent.restart()?;
-        agent.wait_ready()?;
-    }
+    restart(&pair)?;
     pair.wait_replayed(5_000)?;
     complete(run)
 }
