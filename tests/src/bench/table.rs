@@ -11,14 +11,14 @@ use super::{
 pub(super) fn terminal(rows: &Rows, profile: Profile) -> String {
     let head = format!("[{profile}]");
     let mut text = format!(
-        "\n{head:<13} {:<8} {:<7} {:>10} {:>21}  {:<14} {:>7} {:>9} {:>8}\n",
+        "\n{head:<13} {:<8} {:<14} {:>10} {:>21}  {:<14} {:>7} {:>9} {:>8}\n",
         "via", "mode", "median", "min .. max", "unit", "x host", "x kernel", "CPU"
     );
     for row in rows.0.iter().filter(|row| row.profile == profile) {
         let range = format!("{} .. {}", figure(row.min), figure(row.max));
         writeln!(
             text,
-            "{:<13} {:<8} {:<7} {:>10} {range:>21}  {:<14} {:>7} {:>9} {:>8.2} {}",
+            "{:<13} {:<8} {:<14} {:>10} {range:>21}  {:<14} {:>7} {:>9} {:>8.2} {}",
             row.workload.to_string(),
             row.via.to_string(),
             row.mode.to_string(),
