@@ -28,7 +28,7 @@ fn a_configuration_that_asks_for_what_is_not_built_ends_the_agent() -> Result<()
         ),
         (
             r#"{"Network":"10.244.0.0/16"}"#,
-            "Backend udp in the network configuration is not built yet; flannel reads an absent Backend as udp",
+            "the network configuration has no Backend, which flannel reads as udp; write \"Backend\": {\"Type\": \"vxlan\"}",
         ),
         (r#"{"Network":"10.244.0.0/16","Backend":{}}"#, "Backend in the network configuration has no Type"),
         (
