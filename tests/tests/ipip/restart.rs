@@ -3,12 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use flannel_tests::{
-    cluster::Cluster,
-    eventually,
-    load::{UdpLoad, UdpRun},
-    topology::Stack,
-};
+use flannel_tests::{cluster::Cluster, eventually, load::UdpLoad, topology::Stack};
 
 use super::{DEVICE, IPIP, device, lacks_ipip, routes};
 
@@ -20,20 +15,9 @@ fn a_killed_and_a_restarted_agent_lose_no_datagram() -> Result<()> {
     let cluster = Cluster::new("ipip-restart", Stack::V4, IPIP)?;
     cluster.wait_connected()?;
     cluster.lab.record_strays()?;
-    let [agent, ..] = &cluster.agents;
-    let [near, _, far] = &cluster.pods;
     let before = device(&cluster.a)?["ifindex"].clone();
     let load = UdpLoad { pps: 500, duration: Duration::from_mins(5), payload: 64 };
-    let run = UdpRun::start(near, far, far.ip(), load)?;
-    agent.kill9()?;
-    near.ping(far.ip())?;
-    agent.restart()?;
-    agent.wait_ready()?;
-    agent.sigterm_and_wait()?;
-    near.ping(far.ip())?;
-    agent.restart()?;
-    agent.wait_ready()?;
-    run.stop()?.expect_complete()?;
+    cluster.expect_no_loss_by_restarts(load)?;
     assert_eq!(device(&cluster.a)?["ifindex"], before, "another device");
     Ok(())
 }

@@ -17,20 +17,8 @@ const LOAD: UdpLoad = UdpLoad { pps: 1_000, duration: Duration::from_mins(2), pa
 fn a_killed_and_a_restarted_agent_lose_no_datagram() -> Result<()> {
     let cluster = cluster("udp-restart")?;
     let [agent, ..] = &cluster.agents;
-    let [near, _, far] = &cluster.pods;
     let process = pid(agent)?;
-    let run = UdpRun::start(near, far, far.ip(), LOAD)?;
-    agent.kill9()?;
-    near.ping(far.ip())?;
-    agent.restart()?;
-    agent.wait_ready()?;
-    agent.sigterm_and_wait()?;
-    near.ping(far.ip())?;
-    agent.restart()?;
-    agent.wait_ready()?;
-    let report = run.stop()?;
-    println!("{} datagrams, longest gap {:?}", report.sent, report.longest_gap);
-    report.expect_complete()?;
+    cluster.expect_no_loss_by_restarts(LOAD)?;
     assert_eq!(pid(agent)?, process, "another process");
     Ok(())
 }

@@ -3,11 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use flannel_tests::{
-    eventually,
-    load::{UdpLoad, UdpRun},
-    topology::Stack,
-};
+use flannel_tests::{eventually, load::UdpLoad, topology::Stack};
 
 use super::{DEVICES, cluster, key};
 
@@ -15,22 +11,10 @@ use super::{DEVICES, cluster, key};
 fn a_killed_and_a_restarted_agent_lose_no_datagram() -> Result<()> {
     let cluster = cluster("wg-restart", Stack::V4, "")?;
     let [agent, ..] = &cluster.agents;
-    let [near, _, far] = &cluster.pods;
     let index = |name: &str| cluster.a.sh(&format!("cat /sys/class/net/{name}/ifindex"));
     let (before, public) = (index(DEVICES[0])?.stdout, key(agent)?);
     let load = UdpLoad { pps: 1_000, duration: Duration::from_mins(2), payload: 64 };
-    let run = UdpRun::start(near, far, far.ip(), load)?;
-    agent.kill9()?;
-    near.ping(far.ip())?;
-    agent.restart()?;
-    agent.wait_ready()?;
-    agent.sigterm_and_wait()?;
-    near.ping(far.ip())?;
-    agent.restart()?;
-    agent.wait_ready()?;
-    let report = run.stop()?;
-    println!("{} datagrams, longest gap {:?}", report.sent, report.longest_gap);
-    report.expect_complete()?;
+    cluster.expect_no_loss_by_restarts(load)?;
     assert_eq!((index(DEVICES[0])?.stdout, key(agent)?), (before, public), "another device or key");
     Ok(())
 }
