@@ -25,6 +25,7 @@ mod route;
 mod rule;
 mod socket;
 mod transport;
+mod veth;
 mod vxlan;
 mod wireguard;
 mod xfrm;
@@ -48,6 +49,7 @@ pub use self::{
     nexthop::{Nexthop, NexthopId},
     route::{MAIN_TABLE, Route, RouteKey, RouteScope, RouteType, protocol},
     rule::{Dependence, Rule, RuleAction, RuleSelector, tunnel_depends_on},
+    veth::VethSpec,
     vxlan::{VxlanInfo, VxlanSpec},
     wireguard::{WireguardDevice, WireguardNetlink, WireguardPeer, WireguardPeerState},
     xfrm::{PortMask, TunnelFlow, XfrmAction, XfrmPolicy, XfrmSelector},

@@ -17,6 +17,7 @@ use super::{
     ipip::{IpipInfo, IpipSpec},
     reply::Prune,
     transport::Dump,
+    veth::VethSpec,
     vxlan::{VxlanInfo, VxlanSpec},
 };
 
@@ -217,6 +218,14 @@ impl Netlink {
         let message = RouteNetlinkMessage::NewLink(spec.to_message());
         let created = self.route.command(message, NLM_F_CREATE | NLM_F_EXCL).await;
         created.map_err(|fault| fault.on(Verb::Create, format_args!("ipip device {}", spec.name)))
+    }
+
+    /// Creates a veth, this end up. [`NetlinkError::is_gone`] when the bridge or the process is not
+    /// there.
+    pub async fn create_veth(&self, spec: &VethSpec) -> Result<(), NetlinkError> {
+        let message = RouteNetlinkMessage::NewLink(spec.to_message());
+        let created = self.route.command(message, NLM_F_CREATE | NLM_F_EXCL).await;
+        created.map_err(|fault| fault.on(Verb::Create, format_args!("veth device {}", spec.name)))
     }
 
     /// Sets a link administratively up.

@@ -167,12 +167,21 @@ impl Agent {
 
     /// The command line of [`Agent::cli`].
     pub fn argv(&self, args: &[&str]) -> Vec<String> {
+        // As in the agent's container, but that results may be written anywhere.
+        let confinement = self.options.confinement.clone().map(Confinement::writable);
+        self.command_line(confinement.as_ref(), args)
+    }
+
+    /// The command line of a user who is root on the host, outside the agent's container.
+    pub fn argv_on_the_host(&self, args: &[&str]) -> Vec<String> {
+        self.command_line(None, args)
+    }
+
+    fn command_line(&self, confinement: Option<&Confinement>, args: &[&str]) -> Vec<String> {
         let mut argv = vec!["env".to_owned()];
         argv.push(format!("FLANNELD_STATE_DIR={}", self.options.state_dir));
         argv.push(format!("FLANNELD_BPF_PIN_ROOT={}", self.options.pin_root));
-        // As in the agent's container, but that results may be written anywhere.
-        let confinement = self.options.confinement.clone().map(Confinement::writable);
-        argv.extend(confinement.iter().flat_map(Confinement::argv));
+        argv.extend(confinement.into_iter().flat_map(Confinement::argv));
         argv.push(self.options.binary.display().to_string());
         argv.extend(args.iter().map(|arg| (*arg).to_owned()));
         argv

@@ -4,10 +4,14 @@
 //! (`plan`), the modes (`modes`) and the order of it all (`run`). In the pods, the same binary
 //! answers (`serve`) and asks (`probe`, `mtu`), in the words of `message` and `target`.
 //!
+//! Without Kubernetes the command runs on each host, and network namespaces take the place of the
+//! pods (`hosts`).
+//!
 //! Invariant: the objects lie in a namespace of their own, which is deleted at every end but
 //! SIGKILL; pods end by themselves after [`manifest::LIFETIME`].
 
 pub mod deploy;
+pub mod hosts;
 pub mod manifest;
 mod message;
 pub mod modes;

@@ -20,8 +20,8 @@ use crate::{
 /// For one command.
 const LIMIT: Duration = Duration::from_secs(20);
 /// For the agent to notice a new choice.
-const SETTLED: Duration = Duration::from_secs(15);
-const PERIOD: Duration = Duration::from_millis(200);
+pub(super) const SETTLED: Duration = Duration::from_secs(15);
+pub(super) const PERIOD: Duration = Duration::from_millis(200);
 
 /// A node with an agent of ours.
 #[derive(Clone, Debug)]
@@ -46,16 +46,20 @@ pub async fn set(client: &ClusterClient, nodes: &[Switchable], mode: &str) -> Ve
     notes.filter_map(async |note| note).collect().await
 }
 
-/// Sets every node back to its choice before the test; a line for each node where that failed.
-pub async fn restore(client: &ClusterClient, nodes: &[Switchable]) -> Vec<String> {
-    let back = |node: &Switchable| match node.before.source {
-        ModeSource::RunTime => node.before.wanted.clone(),
+/// The choice that sets a node back to the mode it had: the one made at run time, else none.
+pub fn choice_before(before: &ModeStatus) -> String {
+    match before.source {
+        ModeSource::RunTime => before.wanted.clone(),
         ModeSource::NodeAnnotation | ModeSource::Flag | ModeSource::NetworkConfig | ModeSource::Default => {
             "auto".to_owned()
         }
-    };
+    }
+}
+
+/// Sets every node back to its choice before the test; a line for each node where that failed.
+pub async fn restore(client: &ClusterClient, nodes: &[Switchable]) -> Vec<String> {
     let problems = stream::iter(nodes).map(async |node| {
-        let choice = back(node);
+        let choice = choice_before(&node.before);
         let problem = choose(client, node, &choice).await.err()?;
         Some(format!(
             "{}: the mode was not set back: {problem}; run `flannel-agent datapath set {choice}` there",

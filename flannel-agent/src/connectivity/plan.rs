@@ -33,6 +33,9 @@ pub enum Check {
 }
 
 impl Check {
+    /// The checks of pairs of nodes.
+    pub const OF_PAIRS: [Self; 5] = [Self::PodToPod, Self::Mtu, Self::PodToService, Self::PodToNode, Self::NodeToPod];
+
     /// The name for people.
     pub const fn title(self) -> &'static str {
         match self {
@@ -106,14 +109,15 @@ pub struct Batch {
 /// Targets that one command gets.
 const BATCH: usize = 100;
 
-/// The checks, and the probes for them. A check that cannot be made has failed already.
-pub fn plan(nodes: &[TestNode], port: u16, outside: Option<&str>) -> (Vec<PairCheck>, Vec<Batch>) {
+/// The checks of these kinds, and the probes for them. A check that cannot be made has failed
+/// already.
+pub fn plan(nodes: &[TestNode], of_pairs: &[Check], port: u16, outside: Option<&str>) -> (Vec<PairCheck>, Vec<Batch>) {
     let mut checks = Vec::new();
     for (from, node) in nodes.iter().enumerate() {
-        for check in [Check::PodToPod, Check::Mtu, Check::PodToService, Check::PodToNode, Check::NodeToPod] {
+        for check in of_pairs {
             for family in families(nodes) {
                 for (to, other) in nodes.iter().enumerate() {
-                    checks.push(pair(check, family, (from, node), (to, other), port));
+                    checks.push(pair(*check, family, (from, node), (to, other), port));
                 }
             }
         }
@@ -259,7 +263,7 @@ mod tests {
 
     #[test]
     fn every_pair_has_every_check() {
-        let (checks, batches) = plan(&[node(0, None), node(1, None)], 7, Some("example.com:443"));
+        let (checks, batches) = plan(&[node(0, None), node(1, None)], &Check::OF_PAIRS, 7, Some("example.com:443"));
         assert_eq!(checks.len(), 2 * (5 * 2 + 1));
         assert!(checks.iter().all(|check| check.error.is_none()), "{checks:?}");
         let sources: Vec<_> = batches.iter().map(|batch| (batch.node, batch.role, batch.targets.len())).collect();
@@ -270,7 +274,7 @@ mod tests {
 
     #[test]
     fn a_pod_that_does_not_run_fails_its_pairs_alone() {
-        let (checks, _) = plan(&[node(0, None), node(1, Some("ErrImagePull"))], 7, None);
+        let (checks, _) = plan(&[node(0, None), node(1, Some("ErrImagePull"))], &Check::OF_PAIRS, 7, None);
         let failed: Vec<_> = checks.iter().filter(|check| check.error.is_some()).collect();
         assert!(failed.iter().all(|check| check.pair.1 == Some(1) && check.check != Check::PodToNode), "{failed:?}");
         assert_eq!(failed.len(), 8);
@@ -280,7 +284,7 @@ mod tests {
 
     #[test]
     fn results_go_to_their_checks_and_silence_is_a_failure() {
-        let (mut checks, batches) = plan(&[node(0, None), node(1, None)], 7, None);
+        let (mut checks, batches) = plan(&[node(0, None), node(1, None)], &Check::OF_PAIRS, 7, None);
         let (batch, other) = (&batches[0], &batches[1]);
         let outcome = |key, server: &str| Outcome { key, server: Some(server.to_owned()), ..Outcome::default() };
         let keys: Vec<_> = batch.targets.iter().map(|target| target.key).collect();
@@ -295,7 +299,7 @@ mod tests {
     #[test]
     fn long_lists_of_targets_are_split() {
         let nodes: Vec<_> = (0..60).map(|number| node(number, None)).collect();
-        let (checks, batches) = plan(&nodes, 7, None);
+        let (checks, batches) = plan(&nodes, &Check::OF_PAIRS, 7, None);
         assert!(batches.iter().all(|batch| batch.targets.len() <= BATCH));
         assert_eq!(batches.iter().map(|batch| batch.targets.len()).sum::<usize>(), checks.len());
     }

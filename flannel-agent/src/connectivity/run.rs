@@ -4,15 +4,15 @@
 use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
 
 use anyhow::{Context as _, bail};
-use flannel_host::error_chain::chain;
+use flannel_host::{error_chain::chain, family::Family};
 use futures::{StreamExt as _, future::LocalBoxFuture, stream};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{
     deploy::{TestNamespace, TestNode},
     manifest::{PodSettings, Role},
     modes::{self, Switchable},
-    plan::{Batch, PairCheck, families, plan, settle},
+    plan::{Batch, Check, PairCheck, families, plan, settle},
     target::Outcome,
 };
 use crate::cluster::{
@@ -28,16 +28,16 @@ use crate::cluster::{
 /// For the first answers: endpoints and the rules of Services come after the pods.
 const FIRST: Duration = Duration::from_secs(30);
 /// For those in further modes, when everything was there before.
-const LATER: Duration = Duration::from_secs(5);
+pub(super) const LATER: Duration = Duration::from_secs(5);
 /// For the probes of one command, once their targets answer: a search for the largest packet takes
 /// some 15 s, and a hundred of them run in a few turns.
-const PROBES: Duration = Duration::from_mins(2);
+pub(super) const PROBES: Duration = Duration::from_mins(2);
 /// For one explanation.
-const EXPLANATION: Duration = Duration::from_secs(20);
+pub(super) const EXPLANATION: Duration = Duration::from_secs(20);
 /// Nodes of one test. The work grows with their square: 50,000 checks in one family.
-const MOST_NODES: usize = 100;
+pub(super) const MOST_NODES: usize = 100;
 /// Failing pairs that are explained.
-const EXPLAINED: usize = 10;
+pub(super) const EXPLAINED: usize = 10;
 
 /// The settings of a test.
 #[derive(Clone, Debug)]
@@ -63,8 +63,8 @@ pub struct TestSettings {
 pub struct TestReport {
     /// True if every check passed in every mode, and the cluster is as it was.
     pub ok: bool,
-    /// The image of the test pods.
-    pub image: String,
+    /// The image of the test pods; absent without Kubernetes.
+    pub image: Option<String>,
     /// The nodes, by name.
     pub nodes: Vec<String>,
     /// The results in each mode.
@@ -90,13 +90,13 @@ pub struct ModeRun {
 
 impl ModeRun {
     /// True if there are checks and all passed.
-    fn passed(&self) -> bool {
+    pub(super) fn passed(&self) -> bool {
         !self.checks.is_empty() && self.checks.iter().all(|check| check.ok)
     }
 }
 
 /// The view of the source node on a failing pair.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Explanation {
     /// The failure in words.
     pub failure: String,
@@ -178,7 +178,7 @@ async fn tested_nodes(client: &ClusterClient, settings: &TestSettings) -> anyhow
 }
 
 /// Adds what could not be undone.
-fn and_left_behind(error: anyhow::Error, left_behind: &[String]) -> anyhow::Error {
+pub(super) fn and_left_behind(error: anyhow::Error, left_behind: &[String]) -> anyhow::Error {
     if left_behind.is_empty() { error } else { error.context(format!("left behind: {}", left_behind.join("; "))) }
 }
 
@@ -259,9 +259,9 @@ impl Work<'_> {
             bail!("no test pod runs: {problem}");
         }
         let mut report = TestReport {
-            image: self.pods.image.clone(),
+            image: Some(self.pods.image.clone()),
             nodes: nodes.iter().map(|node| node.name.clone()).collect(),
-            left_out: self.left_out(&nodes),
+            left_out: left_out(&nodes, self.settings.outside.as_deref()),
             ..TestReport::default()
         };
         let modes: Vec<Option<&String>> =
@@ -276,24 +276,15 @@ impl Work<'_> {
                 notes.extend(undo.switching.insert(switching).await);
                 undo.switching = None;
             }
-            let mode = mode.cloned().unwrap_or_else(|| modes_in_force(&self.agents));
+            let mode = mode
+                .cloned()
+                .unwrap_or_else(|| modes_in_force(self.agents.iter().map(|agent| agent.before.effective.as_str())));
             let run = self.checks(undo, &nodes, (&mode, patience), notes, progress).await;
             // While the mode of the failures is in force.
             self.explain(&run.checks, &mut report.explanations).await;
             report.runs.push(run);
         }
         Ok(report)
-    }
-
-    fn left_out(&self, nodes: &[TestNode]) -> Vec<String> {
-        let families = families(nodes);
-        let absent = flannel_host::family::Family::BOTH.into_iter().filter(|family| !families.contains(family));
-        let mut left_out: Vec<String> =
-            absent.map(|family| format!("{family}: no test pod has an address of this family")).collect();
-        if self.settings.outside.is_none() {
-            left_out.push("pod to outside: no address is given (--outside HOST:PORT)".to_owned());
-        }
-        left_out
     }
 
     async fn checks(
@@ -304,7 +295,7 @@ impl Work<'_> {
         notes: Vec<String>,
         progress: &mut Progress,
     ) -> ModeRun {
-        let (mut checks, batches) = plan(nodes, self.settings.port, self.settings.outside.as_deref());
+        let (mut checks, batches) = plan(nodes, &Check::OF_PAIRS, self.settings.port, self.settings.outside.as_deref());
         let mut probed = stream::iter(&batches)
             .map(async |batch| {
                 let container = undo.namespace.container(batch.role, batch.node);
@@ -362,6 +353,18 @@ impl Work<'_> {
     }
 }
 
+/// The checks that are not made, each with the reason.
+pub(super) fn left_out(nodes: &[TestNode], outside: Option<&str>) -> Vec<String> {
+    let families = families(nodes);
+    let absent = Family::BOTH.into_iter().filter(|family| !families.contains(family));
+    let mut left_out: Vec<String> =
+        absent.map(|family| format!("{family}: no test pod has an address of this family")).collect();
+    if outside.is_none() {
+        left_out.push("pod to outside: no address is given (--outside HOST:PORT)".to_owned());
+    }
+    left_out
+}
+
 /// A failing check in words.
 pub fn failure(check: &PairCheck) -> String {
     let family = check.family.as_ref().map(|family| format!(", {family}")).unwrap_or_default();
@@ -373,7 +376,7 @@ pub fn failure(check: &PairCheck) -> String {
 }
 
 /// The command that explains a failing check; `None` where it has no address to ask about.
-fn explain_command(check: &PairCheck) -> Option<Vec<String>> {
+pub(super) fn explain_command(check: &PairCheck) -> Option<Vec<String>> {
     let to: SocketAddr = check.address.as_ref()?.parse().ok()?;
     let protocol = check.protocol.as_deref().unwrap_or("tcp");
     let words = ["flannel-agent", "explain", check.local.as_ref()?, &to.ip().to_string()].map(str::to_owned);
@@ -389,10 +392,10 @@ fn nothing_runs(nodes: &[TestNode]) -> Option<String> {
 }
 
 /// The modes that agents are in.
-fn modes_in_force(agents: &[Switchable]) -> String {
+pub(super) fn modes_in_force<'a>(of_agents: impl Iterator<Item = &'a str>) -> String {
     let mut modes = BTreeMap::<&str, usize>::new();
-    for agent in agents {
-        *modes.entry(&agent.before.effective).or_default() += 1;
+    for mode in of_agents {
+        *modes.entry(mode).or_default() += 1;
     }
     match modes.len() {
         0 => "not known".to_owned(),
@@ -404,7 +407,7 @@ fn modes_in_force(agents: &[Switchable]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::connectivity::{deploy::TestPod, plan::Check};
+    use crate::connectivity::deploy::TestPod;
 
     #[test]
     fn pods_of_the_hosts_network_alone_are_no_test() {

@@ -126,6 +126,13 @@ pub async fn ask_status(state_dir: &Path) -> io::Result<Status> {
     timeout(LIMIT, asking).await.map_err(io::Error::from)?
 }
 
+/// The process of the agent with this state directory, by its number here.
+pub async fn agent_process(state_dir: &Path) -> io::Result<i32> {
+    let stream = connect(&path(state_dir)).await?;
+    let process = stream.peer_cred()?.pid().filter(|pid| *pid > 0);
+    process.ok_or_else(|| io::Error::other("its process cannot be seen from here, such as one of another container"))
+}
+
 /// One question on a connection of its own.
 async fn exchange(path: &Path) -> io::Result<Status> {
     let mut stream = connect(path).await?;

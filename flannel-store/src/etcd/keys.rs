@@ -46,6 +46,11 @@ impl Keys {
     }
 }
 
+/// The prefix of what hosts exchange in a connectivity test.
+pub(super) fn meeting(prefix: &str) -> String {
+    clean(&format!("{prefix}/connectivity-test"))
+}
+
 fn clean(path: &str) -> String {
     let mut parts: Vec<&str> = Vec::new();
     for part in path.split('/').filter(|part| !part.is_empty() && *part != ".") {

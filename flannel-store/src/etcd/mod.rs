@@ -10,6 +10,7 @@ mod client;
 mod error;
 mod keys;
 mod listing;
+mod meeting;
 mod options;
 mod position;
 #[cfg(test)]
@@ -37,6 +38,7 @@ use self::{
 pub use self::{
     client::Liveness,
     error::{EtcdError, Problem},
+    meeting::MeetingPlace,
     options::{Credentials, EtcdOptions, Secret},
     tls::{ClientFiles, TlsError, TlsFiles},
 };

@@ -103,6 +103,19 @@ impl Publication {
     }
 }
 
+/// Writes a key that does not exist, on an etcd lease that does. Returns true if the key is ours,
+/// also where the answer to an earlier attempt was lost.
+pub(super) async fn create(
+    client: &mut EtcdClient,
+    key: &str,
+    value: &str,
+    etcd_lease: i64,
+) -> Result<bool, EtcdError> {
+    let publication = Publication { key: key.to_owned(), value: value.to_owned(), guard: Guard::Absent, ttl: None };
+    let answer = publication.write(client, etcd_lease).await?;
+    Ok(answer.succeeded() || found(&answer).is_some_and(|kv| kv.lease() == etcd_lease))
+}
+
 fn found(answer: &TxnResponse) -> Option<KeyValue> {
     answer.op_responses().into_iter().find_map(|op| match op {
         TxnOpResponse::Get(get) => get.kvs().first().cloned(),
@@ -146,7 +159,8 @@ pub(super) async fn keep_alive(client: &mut EtcdClient, etcd_lease: i64) -> Resu
     if kept.await? { remaining(client, etcd_lease).await } else { Ok(None) }
 }
 
-async fn grant(client: &mut EtcdClient, ttl: Duration) -> Result<(i64, BootTime), EtcdError> {
+/// Asks for an etcd lease; its number, and when it ends.
+pub(super) async fn grant(client: &mut EtcdClient, ttl: Duration) -> Result<(i64, BootTime), EtcdError> {
     // Never 0: etcd would raise it to its minimum of about two seconds.
     let seconds = i64::try_from(ttl.as_secs()).unwrap_or(i64::MAX).max(1);
     let asked = BootTime::now();

@@ -2,6 +2,7 @@
 
 mod docs;
 mod explain;
+mod hosts;
 mod metrics;
 mod monitor;
 mod output;

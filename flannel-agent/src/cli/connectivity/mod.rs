@@ -1,20 +1,23 @@
-//! `flannel-agent connectivity test`, and the hidden commands that run in its pods.
+//! `flannel-agent connectivity test` and `hosts`, and the hidden commands that run in their pods
+//! and namespaces.
 
+mod agent_options;
 mod text;
 
-use std::{net::IpAddr, time::Duration};
+use std::{fs, net::IpAddr, time::Duration};
 
-use anyhow::bail;
+use anyhow::Context as _;
 use clap::{Args, Subcommand};
 use flannel_common::mode::Mode;
 use flannel_host::duration;
 
-use super::{Answer, NoResult, PrintOptions, cluster::ClusterAccess, json};
+use super::{Answer, NoResult, PrintOptions, StateOptions, cluster::ClusterAccess, json};
 use crate::{
     cluster::progress::Progress,
     connectivity::{
+        hosts::{self, HostSettings, Quorum},
         probe::probe,
-        run::{TestSettings, run as run_test},
+        run::{TestReport, TestSettings, run as run_test},
         serve::serve,
         target::Target,
     },
@@ -30,12 +33,19 @@ pub enum ConnectivityCommand {
     /// Test packets between all nodes by short-lived pods: pod to pod, Service, node and outside,
     /// and the MTU. Ends with 0 if all is well, 1 after a failure, 2 if it could not run
     Test(Box<TestOptions>),
+    /// Test packets between hosts without Kubernetes: run this on each of them at about the same
+    /// time. They meet in etcd, and each prints the whole result. Ends with 0 if all is well, 1
+    /// after a failure, 2 if it could not run
+    Hosts(Box<HostsOptions>),
     /// Answer probes, in a test pod
     #[command(hide = true)]
     Serve(ServeOptions),
     /// Probe targets, in a test pod
     #[command(hide = true)]
     Probe(ProbeOptions),
+    /// Be a test namespace of this host
+    #[command(hide = true)]
+    Namespace,
 }
 
 /// The checks, the pods and the cluster.
@@ -60,11 +70,41 @@ pub struct TestOptions {
     /// Time for the test pods to start: seconds, or for example 5m
     #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = duration::parse)]
     start_limit: Duration,
-    /// Not built: a test without Kubernetes
-    #[arg(long, hide = true)]
-    etcd: bool,
     #[command(flatten)]
     access: ClusterAccess,
+    #[command(flatten)]
+    print: PrintOptions,
+}
+
+/// The checks, this host and the agent on it.
+#[derive(Debug, Args)]
+pub struct HostsOptions {
+    /// Hosts to wait for; else as many as have a lease
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(2..))]
+    hosts: Option<u16>,
+    /// Longest wait for them, after which the test begins with those that are there: seconds, or
+    /// for example 5m
+    #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = duration::parse)]
+    start_limit: Duration,
+    /// Modes to switch all hosts to, one after the other, and back: kernel, encap, fast; else the
+    /// one in force. Those of the host that begins count
+    #[arg(long, value_name = "MODE,...", value_delimiter = ',', value_parser = OneOf::new(["kernel", "encap", "fast"], parse_mode), hide_possible_values = true)]
+    modes: Vec<Mode>,
+    /// A TCP server outside the pod network that containers have to reach; that of the host that
+    /// begins counts
+    #[arg(long, value_name = "HOST:PORT", value_parser = host_and_port)]
+    outside: Option<String>,
+    /// Name of this host in the result [default: its host name]
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// Bridge of this host's containers [default: the one with an address of its subnet]
+    #[arg(long, value_name = "DEVICE")]
+    bridge: Option<String>,
+    /// Port of the servers, which has to be free on each host and the same for all
+    #[arg(long, value_name = "PORT", default_value = PORT)]
+    port: u16,
+    #[command(flatten)]
+    state: StateOptions,
     #[command(flatten)]
     print: PrintOptions,
 }
@@ -110,6 +150,13 @@ pub(super) async fn run(command: &ConnectivityCommand) -> anyhow::Result<Answer>
         ConnectivityCommand::Test(options) => {
             test(options).await.map_err(|error| error.context(NoResult("the connectivity test could not run")))
         }
+        ConnectivityCommand::Hosts(options) => Box::pin(hosts(options))
+            .await
+            .map_err(|error| error.context(NoResult("the connectivity test could not run"))),
+        ConnectivityCommand::Namespace => {
+            hosts::inside::run().await?;
+            Ok(String::new().into())
+        }
         ConnectivityCommand::Serve(options) => {
             serve(&options.name, &options.addresses, options.port).await?;
             Ok(String::new().into())
@@ -119,12 +166,6 @@ pub(super) async fn run(command: &ConnectivityCommand) -> anyhow::Result<Answer>
 }
 
 async fn test(options: &TestOptions) -> anyhow::Result<Answer> {
-    if options.etcd {
-        bail!(
-            "a test without Kubernetes is not built: with etcd nothing starts pods on other nodes; use \
-             `flannel-agent explain` on both nodes"
-        );
-    }
     let settings = TestSettings {
         agents: options.access.pods(),
         nodes: options.nodes.clone(),
@@ -138,6 +179,31 @@ async fn test(options: &TestOptions) -> anyhow::Result<Answer> {
     let mut progress = Progress::new();
     let report = run_test(&client, &settings, &mut progress).await?;
     drop(progress);
-    let text = options.print.print(&report, |paint| text::text(&report, paint));
-    Ok(Answer { text, code: u8::from(!report.ok) })
+    Ok(answer(&report, options.print))
+}
+
+async fn hosts(options: &HostsOptions) -> anyhow::Result<Answer> {
+    let agent = agent_options::local_agent(&options.state.state_dir).await?;
+    let settings = HostSettings {
+        name: options.name.clone().map_or_else(host_name, Ok)?,
+        bridge: options.bridge.clone(),
+        port: options.port,
+        modes: options.modes.iter().map(ToString::to_string).collect(),
+        outside: options.outside.clone(),
+        quorum: Quorum { hosts: options.hosts.map(usize::from), limit: options.start_limit },
+    };
+    let mut progress = Progress::new();
+    let report = hosts::run(&agent, &settings, &mut progress).await?;
+    drop(progress);
+    Ok(answer(&report, options.print))
+}
+
+fn host_name() -> anyhow::Result<String> {
+    let path = "/proc/sys/kernel/hostname";
+    let name = fs::read_to_string(path).with_context(|| format!("cannot read {path}: name this host by --name"))?;
+    Ok(name.trim().to_owned())
+}
+
+fn answer(report: &TestReport, print: PrintOptions) -> Answer {
+    Answer { text: print.print(report, |paint| text::text(report, paint)), code: u8::from(!report.ok) }
 }

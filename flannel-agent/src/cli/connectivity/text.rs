@@ -14,7 +14,9 @@ use crate::{
 pub(super) fn text(report: &TestReport, paint: Paint) -> String {
     let mut out = String::new();
     // Writing to a string cannot fail.
-    let _ = writeln!(out, "image: {}", report.image);
+    if let Some(image) = &report.image {
+        let _ = writeln!(out, "image: {image}");
+    }
     for line in &report.left_out {
         let _ = writeln!(out, "left out: {line}");
     }
@@ -139,7 +141,7 @@ mod tests {
         };
         let run = ModeRun { mode: "fast".to_owned(), notes: vec!["n1 has no pod of flannel".to_owned()], checks };
         let report = TestReport {
-            image: "i:1".to_owned(),
+            image: Some("i:1".to_owned()),
             nodes: vec!["n0".to_owned(), "n1".to_owned()],
             runs: vec![run],
             left_out: vec!["IPv6: no test pod has an address of this family".to_owned()],

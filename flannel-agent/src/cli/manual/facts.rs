@@ -31,11 +31,12 @@ const FAILED: Term = ("1", "It failed; the reason is on standard error.");
 const USAGE: Term = ("2", "Wrong usage: all mistakes are listed.");
 
 /// Pages that belong together.
-pub(super) const SUBJECTS: [&[&str]; 6] = [
+pub(super) const SUBJECTS: [&[&str]; 7] = [
     &["flannel-agent", "flannel-agent-run", "flanneld"],
     &["flannel-agent-status", "flannel-agent-check", "flannel-agent-top", "flannel-agent-bugtool"],
     &["flannel-agent-explain", "flannel-agent-monitor", "flannel-agent-maps-dump", "flannel-agent-top"],
     &["flannel-agent-cluster-status", "flannel-agent-cluster-bugtool", "flannel-agent-connectivity-test"],
+    &["flannel-agent-connectivity-hosts", "flannel-agent-explain", "flannel-agent-status"],
     &["flannel-agent-datapath-set", "flannel-agent-guard-set", "flannel-agent-flows-flush"],
     &["flannel-agent-prepare", "flannel-agent-install", "flannel-agent-cleanup", "flannel-agent-docker-opts"],
 ];
@@ -123,7 +124,14 @@ fn examples(page: &str) -> &'static [Term] {
         "flannel-agent-cluster-bugtool" => {
             &[("flannel-agent cluster bugtool -o report.tar.gz", "Write the archives of all nodes into one.")]
         }
-        "flannel-agent-connectivity" => &[("flannel-agent connectivity test", "Test every pair of nodes.")],
+        "flannel-agent-connectivity" => &[
+            ("flannel-agent connectivity test", "Test every pair of nodes."),
+            ("flannel-agent connectivity hosts", "Without Kubernetes: on each host, test every pair of hosts."),
+        ],
+        "flannel-agent-connectivity-hosts" => &[
+            ("flannel-agent connectivity hosts", "On each host: wait for all that have a lease, then test."),
+            ("flannel-agent connectivity hosts --hosts=3 --modes=kernel,fast", "Test three hosts in two modes."),
+        ],
         "flannel-agent-connectivity-test" => &[
             ("flannel-agent connectivity test --outside=192.0.2.200:443", "Test every pair of nodes, and the way out."),
             ("flannel-agent connectivity test --modes=kernel,fast", "Test in two modes, and return to those before."),
@@ -145,7 +153,9 @@ fn examples(page: &str) -> &'static [Term] {
 fn files(page: &str) -> Vec<Term> {
     match page {
         "flannel-agent" | "flannel-agent-run" | "flanneld" => vec![STATE, SUBNET_ENV, PINS, NET_CONF, SETTINGS],
-        "flannel-agent-cleanup" | "flannel-agent-bugtool" => vec![STATE, SUBNET_ENV, PINS],
+        "flannel-agent-cleanup" | "flannel-agent-bugtool" | "flannel-agent-connectivity-hosts" => {
+            vec![STATE, SUBNET_ENV, PINS]
+        }
         "flannel-agent-docker-opts" => vec![SUBNET_ENV],
         "flannel-agent-install" | "flannel-agent-completions" | "flannel-agent-manual" => vec![NO_FILES],
         "flannel-agent-prepare" | "flannel-agent-monitor" => vec![PINS],
@@ -181,7 +191,7 @@ fn exit(page: &str) -> Vec<Term> {
         "flannel-agent-cluster-bugtool" => {
             vec![("0", "The archive is written; it names nodes that are missing."), ("2", "There is none.")]
         }
-        "flannel-agent-connectivity-test" => vec![
+        "flannel-agent-connectivity-test" | "flannel-agent-connectivity-hosts" => vec![
             ("0", "Every check passed."),
             ("1", "A check failed, or something was left behind."),
             ("2", "The test could not run, or was interrupted; or wrong usage."),
@@ -200,6 +210,7 @@ fn is_of_cluster(page: &str) -> bool {
 
 fn tools(page: &str) -> &'static [&'static str] {
     match page {
+        "flannel-agent-connectivity-hosts" => &["ip(8)", "bridge(8)"],
         page if is_of_cluster(page) => &["kubectl(1)"],
         "flannel-agent" | "flannel-agent-run" | "flanneld" => &["ip(8)", "bpftool(8)", "nft(8)", "systemctl(1)"],
         "flannel-agent-monitor" => &["tcpdump(1)"],

@@ -59,6 +59,7 @@ fn a_page_names_its_variables_and_its_neighbours() {
     let cluster = text("flannel-agent-cluster-status");
     assert!(section(&cluster, "ENVIRONMENT").contains("KUBECONFIG"), "{cluster}");
     assert!(!pages().expect("pages").iter().any(|(name, _)| name.contains("connectivity-serve")));
+    assert!(!pages().expect("pages").iter().any(|(name, _)| name.contains("connectivity-namespace")));
     let dump = text("flannel-agent-maps-dump");
     assert!(section(&dump, "\"SEE ALSO\"").contains("flannel\\-agent\\-maps(8), "), "{dump}");
     assert!(dump.contains("output"), "{dump}");

@@ -1,0 +1,93 @@
+//! The agent on this host: the options it runs with, and its mode.
+
+use std::{net::IpAddr, path::PathBuf};
+
+use tokio::{
+    process::Command,
+    time::{Instant, sleep, timeout},
+};
+
+use crate::{
+    connectivity::{
+        modes::{PERIOD, SETTLED, choice_before},
+        run::EXPLANATION,
+    },
+    datapath::{PinRoot, maps::ModeMap, policy::DEFAULT},
+    observe::{
+        socket::ask_status,
+        status::{ModeStatus, Status},
+    },
+    options::RunOptions,
+};
+
+/// The agent of this host.
+#[derive(Clone, Debug)]
+pub struct LocalAgent {
+    /// The options it was started with.
+    pub options: RunOptions,
+    /// Its status before the test.
+    pub status: Status,
+    /// The directory of its socket.
+    pub state_dir: PathBuf,
+}
+
+impl LocalAgent {
+    /// The mode in force.
+    pub(super) fn mode(&self) -> &ModeStatus {
+        &self.status.mode
+    }
+
+    /// The addresses of its external interface, at which peers reach this host.
+    pub(super) fn addresses(&self) -> Vec<IpAddr> {
+        let interface = self.status.interface.as_ref();
+        let texts = interface.into_iter().flat_map(|found| [Some(&found.address), found.ipv6_address.as_ref()]);
+        texts.flatten().filter_map(|text| text.parse().ok()).collect()
+    }
+
+    /// Puts a mode in force; a remark if it is not in the end.
+    pub(super) async fn set_mode(&self, mode: &str) -> Option<String> {
+        if let Err(error) = self.choose(mode) {
+            return Some(format!("stays in mode {}: {error:#}", self.mode().effective));
+        }
+        let deadline = Instant::now() + SETTLED;
+        loop {
+            match ask_status(&self.state_dir).await {
+                Ok(status) if status.mode.effective == mode => return None,
+                Ok(status) if Instant::now() >= deadline => {
+                    let reason = status.mode.reason.unwrap_or_else(|| "no reason is known".to_owned());
+                    return Some(format!("is in mode {}: {reason}", status.mode.effective));
+                }
+                Err(error) if Instant::now() >= deadline => return Some(format!("has no agent that answers: {error}")),
+                _ => sleep(PERIOD).await,
+            }
+        }
+    }
+
+    /// Sets the choice of before the test; a line if that failed.
+    pub(super) fn restore_mode(&self) -> Option<String> {
+        let choice = choice_before(self.mode());
+        let problem = self.choose(&choice).err()?;
+        Some(format!("the mode was not set back: {problem:#}; run `flannel-agent datapath set {choice}`"))
+    }
+
+    fn choose(&self, choice: &str) -> anyhow::Result<()> {
+        let choice = if choice == "auto" { None } else { Some(choice.parse()?) };
+        let mut map = ModeMap::open(&PinRoot::new(&self.options.paths.bpf_pin_root))?;
+        map.set_anyway(choice.unwrap_or(DEFAULT), choice)?;
+        Ok(())
+    }
+
+    /// Runs `explain` with these words.
+    pub(super) async fn explain(&self, words: &[String]) -> String {
+        let mut command = Command::new("/proc/self/exe");
+        command.args(words).kill_on_drop(true);
+        command.arg(format!("--state-dir={}", self.state_dir.display()));
+        command.arg(format!("--bpf-pin-root={}", self.options.paths.bpf_pin_root.display()));
+        match timeout(EXPLANATION, command.output()).await {
+            Ok(Ok(output)) if output.stdout.is_empty() => String::from_utf8_lossy(&output.stderr).into_owned(),
+            Ok(Ok(output)) => String::from_utf8_lossy(&output.stdout).into_owned(),
+            Ok(Err(error)) => format!("`explain` cannot be run: {error}\n"),
+            Err(_late) => format!("`explain` took more than {} s\n", EXPLANATION.as_secs()),
+        }
+    }
+}
