@@ -12,10 +12,16 @@ use anyhow::{Context as _, Result};
 use super::{credentials::Credentials, kubectl::Kubectl, parts::Parts};
 use crate::{ChildGuard, Etcd, Lab, Node, eventually};
 
-/// The addresses of pods.
+/// The addresses of pods, of each family. Pods get those of the families that flannel is configured
+/// for.
 pub const PODS: &str = "10.244.0.0/16";
-/// The addresses of Services.
+/// See [`PODS`].
+pub const PODS_V6: &str = "fd00:10:244::/48";
+/// The addresses of Services, of each family. A Service gets IPv4 unless it asks for both.
 pub const SERVICES: &str = "10.96.0.0/16";
+const SERVICES_V6: &str = "fd00:10:96::/112";
+/// Both families, which are an option of this version.
+pub(super) const DUAL_STACK: &str = "IPv6DualStack";
 /// The address of the API server as a Service.
 pub(super) const API_SERVICE: &str = "10.96.0.1";
 /// An API server of a cold machine.
@@ -98,7 +104,8 @@ fn api_server(address: Ipv4Addr, credentials: &Credentials) -> Vec<String> {
         format!("--service-account-key-file={}", file("tokens.pub")),
         format!("--service-account-signing-key-file={}", file("tokens.key")),
         "--service-account-issuer=https://kubernetes.default.svc.cluster.local".to_owned(),
-        format!("--service-cluster-ip-range={SERVICES}"),
+        format!("--service-cluster-ip-range={SERVICES},{SERVICES_V6}"),
+        format!("--feature-gates={DUAL_STACK}=true"),
         "--authorization-mode=Node,RBAC".to_owned(),
         "--enable-admission-plugins=NodeRestriction".to_owned(),
         "--allow-privileged=true".to_owned(),
@@ -120,8 +127,9 @@ fn controller_manager(parts: &Parts, credentials: &Credentials) -> Vec<String> {
         format!("--authentication-kubeconfig={kubeconfig}"),
         format!("--authorization-kubeconfig={kubeconfig}"),
         "--allocate-node-cidrs=true".to_owned(),
-        format!("--cluster-cidr={PODS}"),
-        format!("--service-cluster-ip-range={SERVICES}"),
+        format!("--cluster-cidr={PODS},{PODS_V6}"),
+        format!("--service-cluster-ip-range={SERVICES},{SERVICES_V6}"),
+        format!("--feature-gates={DUAL_STACK}=true"),
         format!("--root-ca-file={}", credentials.file("ca.crt")),
         format!("--service-account-private-key-file={}", credentials.file("tokens.key")),
         format!("--cluster-signing-cert-file={}", credentials.file("ca.crt")),

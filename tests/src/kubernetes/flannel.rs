@@ -8,6 +8,8 @@ use super::Kubernetes;
 
 /// The namespace of our pods.
 pub const NAMESPACE: &str = "kube-flannel";
+/// Their DaemonSet.
+pub const SET: &str = "daemonset/kube-flannel-ds";
 /// Their label.
 pub const LABEL: &str = "app=flannel";
 

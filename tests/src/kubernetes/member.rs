@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    net::Ipv4Addr,
+    net::{Ipv4Addr, Ipv6Addr},
     ops::Deref,
     sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -10,7 +10,11 @@ use std::{
 
 use anyhow::{Context as _, Result};
 
-use super::{control_plane::PODS, credentials::Credentials, parts::Parts};
+use super::{
+    control_plane::{DUAL_STACK, PODS, PODS_V6},
+    credentials::Credentials,
+    parts::Parts,
+};
 use crate::{ChildGuard, Host, Lab, Node, eventually};
 
 /// The programs of containerd are cold, and the machine compiles.
@@ -25,6 +29,7 @@ const PLUGINS: &str = "/usr/lib/cni";
 pub struct Member {
     node: Node,
     address: Ipv4Addr,
+    v6: Ipv6Addr,
     /// Its programs, with the names and command lines they were started with.
     programs: Mutex<Vec<(String, Vec<String>, ChildGuard)>>,
 }
@@ -39,15 +44,22 @@ impl Deref for Member {
 
 impl Member {
     /// A machine with an address, and nothing on it yet.
-    pub(super) fn new(lab: &Lab, switch: &Node, name: &str, address: Ipv4Addr, gateway: Ipv4Addr) -> Result<Self> {
+    pub(super) fn new(
+        lab: &Lab,
+        switch: &Node,
+        name: &str,
+        (address, v6): (Ipv4Addr, Ipv6Addr),
+        (gateway, gateway_v6): (Ipv4Addr, Ipv6Addr),
+    ) -> Result<Self> {
         let node = lab.machine(name)?;
         // From the switch, which knows processes by the numbers they have outside machines.
         lab.link(switch, &format!("port-{name}"), &node, "eth0")?;
         switch.sh(&format!("ip link set port-{name} master br0"))?;
         node.address("eth0", &format!("{address}/24"), Some(&gateway.to_string()))?;
+        node.address("eth0", &format!("{v6}/64"), Some(&gateway_v6.to_string()))?;
         node.filter_bridged()?;
         node.run(["sh", "-c", &format!("printf '127.0.0.1 localhost\\n{address} {name}\\n' > /etc/hosts")])?;
-        Ok(Self { node, address, programs: Mutex::default() })
+        Ok(Self { node, address, v6, programs: Mutex::default() })
     }
 
     /// Its address.
@@ -108,7 +120,7 @@ impl Member {
             "--config=/etc/kubelet.json".to_owned(),
             format!("--kubeconfig={}", credentials.kubeconfig(self.name())),
             format!("--hostname-override={}", self.name()),
-            format!("--node-ip={}", self.address),
+            format!("--node-ip={},{}", self.address, self.v6),
             "--container-runtime=remote".to_owned(),
             "--container-runtime-endpoint=unix:///run/containerd/containerd.sock".to_owned(),
             "--volume-plugin-dir=/var/lib/kubelet/volume-plugins".to_owned(),
@@ -120,7 +132,8 @@ impl Member {
             "kube-proxy".to_owned(),
             format!("--kubeconfig={}", credentials.kubeconfig("kube-proxy")),
             format!("--hostname-override={}", self.name()),
-            format!("--cluster-cidr={PODS}"),
+            format!("--cluster-cidr={PODS},{PODS_V6}"),
+            format!("--feature-gates={DUAL_STACK}=true"),
             "--proxy-mode=iptables".to_owned(),
             // The whole kernel's, not this machine's.
             "--conntrack-max-per-core=0".to_owned(),
@@ -171,6 +184,7 @@ fn kubelet_config(name: &str, credentials: &Credentials) -> String {
         "cgroupDriver": "cgroupfs",
         "clusterDNS": ["10.96.0.10"],
         "clusterDomain": "cluster.local",
+        "featureGates": { DUAL_STACK: true },
         "failSwapOn": false,
         "evictionHard": { "memory.available": "100Mi", "nodefs.available": "1%", "imagefs.available": "1%" },
         "imageGCHighThresholdPercent": 100,

@@ -3,9 +3,9 @@
 //! authorization of nodes are on.
 //!
 //! ```text
-//!   n1 eth0 10.77.0.11 --+
-//!   n2 eth0 10.77.0.12 --+-- br0 10.77.0.1, outside the cluster
-//!   n3 eth0 10.77.0.13 --+
+//!   n1 eth0 10.77.0.11, fd00:77::11 --+
+//!   n2 eth0 10.77.0.12, fd00:77::12 --+-- br0 10.77.0.1, fd00:77::1, outside the cluster
+//!   n3 eth0 10.77.0.13, fd00:77::13 --+
 //! ```
 //!
 //! The programs and images are those that `cargo xtask cluster` makes. The machines share one
@@ -22,14 +22,18 @@ mod pods;
 pub mod program;
 mod progress;
 
-use std::{net::Ipv4Addr, thread, time::Duration};
+use std::{
+    net::{Ipv4Addr, Ipv6Addr},
+    thread,
+    time::Duration,
+};
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
 use self::credentials::Credentials;
 pub use self::{
-    control_plane::{ControlPlane, PODS, SERVICES},
+    control_plane::{ControlPlane, PODS, PODS_V6, SERVICES},
     kubectl::Kubectl,
     member::Member,
     parts::Parts,
@@ -40,6 +44,7 @@ use crate::{Lab, Node, eventually};
 
 /// The host outside the cluster.
 pub const OUTSIDE: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
+const OUTSIDE_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0x77, 0, 0, 0, 0, 0, 1);
 const NAMES: [&str; 3] = ["n1", "n2", "n3"];
 /// By then a node is ready, with its pods.
 const READY: Duration = Duration::from_mins(4);
@@ -65,9 +70,13 @@ impl Kubernetes {
         outside.sh("ip link add br0 type bridge")?;
         outside.sh("ip link set br0 up")?;
         outside.address("br0", &format!("{OUTSIDE}/24"), None)?;
+        outside.address("br0", &format!("{OUTSIDE_V6}/64"), None)?;
         let credentials = Credentials::new(lab.large_files("credentials")?, address(0), control_plane::API_SERVICE)?;
-        let nodes =
-            NAMES.iter().enumerate().map(|(number, name)| Member::new(&lab, &outside, name, address(number), OUTSIDE));
+        let gateways = (OUTSIDE, OUTSIDE_V6);
+        let nodes = NAMES
+            .iter()
+            .enumerate()
+            .map(|(number, name)| Member::new(&lab, &outside, name, (address(number), address_v6(number)), gateways));
         let nodes = nodes.collect::<Result<Vec<_>>>()?;
         let control = thread::scope(|scope| -> Result<ControlPlane> {
             let runtimes: Vec<_> = nodes.iter().map(|node| scope.spawn(|| node.start_runtime(parts))).collect();
@@ -117,6 +126,11 @@ impl Kubernetes {
 fn address(number: usize) -> Ipv4Addr {
     let last = 11 + u8::try_from(number).unwrap_or_default();
     Ipv4Addr::new(10, 77, 0, last)
+}
+
+fn address_v6(number: usize) -> Ipv6Addr {
+    let last = 0x11 + u16::try_from(number).unwrap_or_default();
+    Ipv6Addr::new(0xfd00, 0x77, 0, 0, 0, 0, 0, last)
 }
 
 /// The objects of a list.

@@ -15,7 +15,6 @@ use flannel_tests::{
 use super::paths;
 
 const OUR_IMAGE: &str = "flannel-agent:0.1.0";
-const SET: &str = "daemonset/kube-flannel-ds";
 
 /// The directory of flannel's files.
 ///
@@ -65,9 +64,9 @@ fn replace(cluster: &Kubernetes, manifest: &str) -> Result<()> {
     let namespace = format!("--namespace={}", flannel::NAMESPACE);
     let label = ["label", "pods", &namespace, "--selector", flannel::LABEL, "k8s-app=flannel", "--overwrite"];
     kubectl.run(label)?;
-    kubectl.run(["delete", &namespace, SET, "--cascade=orphan"])?;
+    kubectl.run(["delete", &namespace, flannel::SET, "--cascade=orphan"])?;
     kubectl.apply(manifest)?;
-    kubectl.command(["rollout", "status", &namespace, SET]).limit(flannel::ROLLOUT).run()?;
+    kubectl.command(["rollout", "status", &namespace, flannel::SET]).limit(flannel::ROLLOUT).run()?;
     cluster.wait_ready(flannel::NAMESPACE, flannel::LABEL)
 }
 

@@ -4,6 +4,7 @@
 //! leaves it as it found it.
 
 mod changes;
+mod families;
 mod installs;
 mod kubectl;
 mod operator;
@@ -60,6 +61,7 @@ const TESTS: &[(&str, Test)] = &[
         "a_node_that_comes_back_with_another_subnet_is_followed",
         changes::a_node_that_comes_back_with_another_subnet_is_followed,
     ),
+    ("both_families_pass_in_every_mode", families::both_families_pass_in_every_mode),
     ("pods_talk_by_our_chart", installs::pods_talk_by_our_chart),
     ("pods_talk_by_flannels_own_manifest_with_our_image", installs::pods_talk_by_flannels_own_manifest_with_our_image),
     ("pods_talk_by_flannels_own_chart_with_our_image", installs::pods_talk_by_flannels_own_chart_with_our_image),

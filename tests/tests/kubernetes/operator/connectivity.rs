@@ -20,17 +20,17 @@ const RUN: Duration = Duration::from_mins(6);
 const PORT: u16 = 9473;
 
 /// The document of a test with these flags, which ends with this code.
-fn test(cluster: &Kubernetes, flags: &[&str], code: i32) -> Result<Value> {
+pub(crate) fn test(cluster: &Kubernetes, flags: &[&str], code: i32) -> Result<Value> {
     let words: Vec<&str> = ["connectivity", "test", "--output=json"].iter().chain(flags).copied().collect();
     let output = operator(cluster, &words)?.limit(RUN).expect_code(code).run()?;
     Ok(serde_json::from_str(&output.stdout)?)
 }
 
-fn array(value: &Value) -> &[Value] {
+pub(crate) fn array(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
 
-fn leaves_nothing(cluster: &Kubernetes) -> Result<()> {
+pub(crate) fn leaves_nothing(cluster: &Kubernetes) -> Result<()> {
     let left = cluster.kubectl().get(["namespaces", "--selector", LABEL])?;
     ensure!(items(&left).is_empty(), "{left}");
     for node in &cluster.nodes {
