@@ -4,6 +4,7 @@ use std::{
     fs,
     net::{Ipv4Addr, Ipv6Addr},
     ops::Deref,
+    path::Path,
     sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -74,12 +75,14 @@ impl Member {
         self.start("containerd", parts, ["containerd", "--config=/etc/containerd.toml"].map(str::to_owned).to_vec())?;
         let ctr = parts.program("ctr");
         eventually("an answer of containerd", RUNTIME_LIMIT, || self.run([ctr.as_str(), "version"]))?;
-        for image in parts.images()? {
-            let image = image.display().to_string();
-            let import = [ctr.as_str(), "--namespace=k8s.io", "images", "import", &image];
-            self.command(import).limit(IMPORT_LIMIT).run()?;
-        }
-        Ok(())
+        parts.images()?.iter().try_for_each(|archive| self.import(parts, archive))
+    }
+
+    /// Imports the images of an archive into its container runtime.
+    pub fn import(&self, parts: &Parts, archive: &Path) -> Result<()> {
+        let (ctr, archive) = (parts.program("ctr"), archive.display().to_string());
+        let import = [ctr.as_str(), "--namespace=k8s.io", "images", "import", &archive];
+        self.command(import).limit(IMPORT_LIMIT).run().map(drop)
     }
 
     /// Starts what makes the machine a node.

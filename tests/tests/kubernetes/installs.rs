@@ -1,5 +1,5 @@
 //! The other ways to install the image: our chart, and flannel's own manifest with nothing changed
-//! but the image.
+//! but the image; and stock flannel in its place.
 
 use std::{
     env, fs,
@@ -9,10 +9,10 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{
     helm,
-    kubernetes::{Kubernetes, flannel},
+    kubernetes::{Kubernetes, Parts, flannel},
 };
 
-use super::paths;
+use super::{paths, traffic::Traffic};
 
 const OUR_IMAGE: &str = "flannel-agent:0.1.0";
 
@@ -23,6 +23,19 @@ const OUR_IMAGE: &str = "flannel-agent:0.1.0";
 pub(crate) fn upstream() -> Result<PathBuf, String> {
     let named = env::var_os("FLANNEL_UPSTREAM").map(PathBuf::from);
     named.ok_or_else(|| "FLANNEL_UPSTREAM names no directory of flannel's files".to_owned())
+}
+
+/// The archives of stock flannel's images, by the names that its manifest has, as `docker save` or
+/// `ctr images export` writes them.
+///
+/// # Errors
+/// The reason why there are none.
+pub(crate) fn stock_images() -> Result<Vec<PathBuf>, String> {
+    let named = env::var_os("FLANNEL_STOCK_IMAGES").map(PathBuf::from);
+    let directory =
+        named.ok_or_else(|| "FLANNEL_STOCK_IMAGES names no directory of stock flannel's images".to_owned())?;
+    let entries = fs::read_dir(&directory).map_err(|error| format!("{}: {error}", directory.display()))?;
+    Ok(entries.filter_map(Result::ok).map(|entry| entry.path()).collect())
 }
 
 /// Returns an error with the reason where no chart can be rendered.
@@ -92,4 +105,26 @@ pub(crate) fn pods_talk_by_flannels_own_chart_with_our_image(cluster: &Kubernete
     let image = "{repository: flannel-agent, tag: 0.1.0}";
     let values = format!("flannel: {{image: {image}, flannel_cni: {{image: {image}}}}}");
     serves(cluster, &rendered(upstream.join("chart/kube-flannel"), &values)?)
+}
+
+/// The steps of the migration guide, both ways: stock flannel takes the places of the agents node by
+/// node, and they take them back.
+pub(crate) fn stock_flannel_comes_and_goes_under_traffic(cluster: &Kubernetes) -> Result<()> {
+    let (upstream, archives) = (upstream().map_err(anyhow::Error::msg)?, stock_images().map_err(anyhow::Error::msg)?);
+    let parts = Parts::find().map_err(anyhow::Error::msg)?;
+    for node in &cluster.nodes {
+        archives.iter().try_for_each(|archive| node.import(&parts, archive))?;
+    }
+    let path = upstream.join("Documentation/kube-flannel.yml");
+    let stock = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+    let traffic = Traffic::start(cluster)?;
+    cluster.set_mode("kernel")?;
+    cluster.nodes.iter().try_for_each(|node| cluster.agent(node.name(), &["guard", "set", "off"]).map(drop))?;
+    replace(cluster, &stock)?;
+    paths::every_pod_and_node_reaches_every_pod_and_service(cluster)?;
+    replace(cluster, &flannel::manifest()?)?;
+    traffic.expect_complete()?;
+    cluster.set_mode("auto")?;
+    cluster.nodes.iter().try_for_each(|node| cluster.agent(node.name(), &["guard", "set", "auto"]).map(drop))?;
+    paths::the_agents_are_in_mode_fast(cluster)
 }

@@ -65,6 +65,7 @@ const TESTS: &[(&str, Test)] = &[
     ("pods_talk_by_our_chart", installs::pods_talk_by_our_chart),
     ("pods_talk_by_flannels_own_manifest_with_our_image", installs::pods_talk_by_flannels_own_manifest_with_our_image),
     ("pods_talk_by_flannels_own_chart_with_our_image", installs::pods_talk_by_flannels_own_chart_with_our_image),
+    ("stock_flannel_comes_and_goes_under_traffic", installs::stock_flannel_comes_and_goes_under_traffic),
 ];
 
 /// A cluster that starts with the first test.
@@ -112,8 +113,12 @@ fn main() -> ExitCode {
 
 /// The reason why a test cannot run on this machine, though a cluster can.
 fn obstacle(test: &str) -> Option<String> {
-    let upstream = test.contains("flannels_own").then(|| installs::upstream().err()).flatten();
-    upstream.or_else(|| test.contains("chart").then(|| installs::charts().err()).flatten())
+    let lacks = |part: &str, reason: fn() -> Option<String>| test.contains(part).then(reason).flatten();
+    let upstream = || installs::upstream().err();
+    lacks("flannels_own", upstream)
+        .or_else(|| lacks("stock_flannel", upstream))
+        .or_else(|| lacks("stock_flannel", || installs::stock_images().err()))
+        .or_else(|| lacks("chart", || installs::charts().err()))
 }
 
 fn trial(name: &str, test: Test, cluster: &Arc<Cluster>) -> Trial {
