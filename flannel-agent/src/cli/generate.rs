@@ -1,6 +1,6 @@
 //! Shell completions, generated from the command line's own description.
 
-use std::any::TypeId;
+use std::{any::TypeId, fmt::Write as _};
 
 use clap::{Arg, Args, CommandFactory as _};
 use clap_complete::Shell;
@@ -20,12 +20,18 @@ const NAME: &str = "flannel-agent";
 
 /// The completions of the whole command line; the text to print.
 pub(super) fn completions(options: &CompletionOptions) -> anyhow::Result<String> {
-    let mut command = Cli::command().mut_subcommand("run", |run| run.mut_args(without_bool_value));
+    // Names of a command live for ever, and the process ends after this.
+    let all: &'static clap::Command = Box::leak(Box::new(Cli::command()));
+    let mut command = visible(all).mut_subcommand("run", |run| run.mut_args(without_bool_value));
     let generate = |name: &str, command: &mut clap::Command| {
         let mut text = Vec::new();
         clap_complete::generate(options.shell, command, name, &mut text);
         String::from_utf8(text)
     };
+    if options.shell == Shell::Fish {
+        let values = fish_values(&command);
+        return Ok(generate(NAME, &mut command)? + &values);
+    }
     if options.shell != Shell::Bash {
         return Ok(generate(NAME, &mut command)?);
     }
@@ -33,6 +39,44 @@ pub(super) fn completions(options: &CompletionOptions) -> anyhow::Result<String>
     // subcommand completes (clap-rs/clap#6421). Inside the script the name has none.
     let inside = NAME.replace('-', "_");
     Ok(generate(&inside, &mut command)?.replace(&format!(" {inside}\n"), &format!(" {NAME}\n")))
+}
+
+/// Lines for arguments that are no flags, of which the generator for fish writes none: the subcommands
+/// of subcommands that have such arguments with a set of values.
+fn fish_values(command: &clap::Command) -> String {
+    let pairs = command.get_subcommands().flat_map(|group| group.get_subcommands().map(move |leaf| (group, leaf)));
+    let mut text = String::new();
+    for (group, leaf) in pairs {
+        let values =
+            leaf.get_positionals().flat_map(|arg| arg.get_value_parser().possible_values().into_iter().flatten());
+        let values: Vec<String> = values.map(|value| value.get_name().to_owned()).collect();
+        if !values.is_empty() {
+            let function = NAME.replace('-', "_");
+            // Writing to a string cannot fail.
+            let _ = writeln!(
+                text,
+                "complete -c {NAME} -n \"__fish_{function}_using_subcommand {}; and __fish_seen_subcommand_from {}\" -f -a \"{}\"",
+                group.get_name(),
+                leaf.get_name(),
+                values.join(" ")
+            );
+        }
+    }
+    text
+}
+
+/// The command without hidden subcommands, which the generators do not leave out themselves.
+fn visible(command: &'static clap::Command) -> clap::Command {
+    if !command.has_subcommands() {
+        return command.clone();
+    }
+    let shown = command.get_subcommands().filter(|subcommand| !subcommand.is_hide_set());
+    let new = clap::Command::new(command.get_name()).args(command.get_arguments().cloned());
+    let new = match command.get_version() {
+        Some(version) => new.version(version),
+        None => new,
+    };
+    new.about(command.get_about().cloned().unwrap_or_default()).subcommands(shown.map(visible))
 }
 
 /// Booleans take their value in the same word (`--flag=false`), as in Go, which completion scripts
@@ -49,7 +93,10 @@ pub(super) mod not_run;
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, process::Command};
+    use std::{
+        fs,
+        process::{Command, Output},
+    };
 
     use super::{not_run::not_run, *};
 
@@ -60,11 +107,12 @@ mod tests {
         lacks: &'static [&'static str],
     }
 
-    const CASES: [Case; 11] = [
-        Case { line: "", has: &["run", "status", "docker-opts"], lacks: &["show"] },
+    const CASES: [Case; 12] = [
+        Case { line: "", has: &["run", "status", "docker-opts"], lacks: &["show", "udp-tunnel"] },
+        Case { line: "connectivity ", has: &["test", "hosts"], lacks: &["serve", "namespace"] },
         Case { line: "run --ip-", has: &["--ip-masq", "--ip-blackhole-route"], lacks: &["--iface", "true"] },
         Case { line: "run --datapath ", has: &["auto", "kernel", "encap", "fast"], lacks: &["--datapath"] },
-        Case { line: "run --ip-masq ", has: &["--iface"], lacks: &["ipv4", "true"] },
+        Case { line: "run --ip-masq --", has: &["--iface"], lacks: &["ipv4", "true"] },
         Case { line: "run --ip-masq --guard-inner ", has: &["off", "audit", "enforce"], lacks: &["--iface"] },
         Case { line: "maps dump ", has: &["peers", "stats", "flows", "all"], lacks: &["dump", "run"] },
         Case { line: "maps dump -o ", has: &["table", "json"], lacks: &["peers"] },
@@ -82,6 +130,21 @@ mod tests {
         "${BASH_REMATCH[1]}" "$1" "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD - 1]}"
         printf '%s\n' "${COMPREPLY[@]}"
     "#;
+    /// Zsh completes on a terminal only, so one is made for it. What is offered goes to a file.
+    const ZSH: &str = r#"
+        zmodload zsh/zpty
+        zpty -b terminal zsh -f -i
+        zpty -w terminal "PROMPT=; autoload -U compinit; compinit -D; source $1; bindkey '^I' complete-word"
+        zpty -w terminal "compadd() { local -a found; builtin compadd -A found "\$@"; print -rl -- \$found >> $2;             builtin compadd "\$@" }"
+        zpty -w terminal "ended() { print . >> $2; exit }; zle -N ended; bindkey '^X' ended"
+        zpty -n -w terminal "$3"$'	'
+        repeat 600; do
+            grep -qsx '\.' $2 && break
+            zpty -r -t terminal shown
+            sleep 0.05
+        done
+        cat $2
+    "#;
     /// Lines of word, tab and description.
     const FISH: &str = "source $argv[1]; complete -C $argv[2]";
 
@@ -90,11 +153,19 @@ mod tests {
         let mut command = Command::new(shell.to_string());
         match shell {
             Shell::Bash => command.args(["--norc", "-c", BASH, "bash", script, NAME]).args(line.split(' ')),
+            Shell::Zsh => {
+                let seen = tempfile::NamedTempFile::new().expect("a file").into_temp_path();
+                command.args(["-f", "-c", ZSH, "zsh", script]).arg(&*seen).arg(format!("{NAME} {line}"));
+                return words(&command.output().expect("the shell runs"));
+            }
             _ => command.args(["--no-config", "-c", FISH, script]).arg(format!("{NAME} {line}")),
         };
-        let output = command.output().expect("the shell runs");
-        assert!(output.status.success(), "{shell} {line:?}: {output:?}");
-        let text = String::from_utf8(output.stdout).expect("text");
+        words(&command.output().expect("the shell runs"))
+    }
+
+    fn words(output: &Output) -> Vec<String> {
+        assert!(output.status.success(), "{output:?}");
+        let text = String::from_utf8_lossy(&output.stdout);
         text.lines().map(|line| line.split('\t').next().unwrap_or_default().to_owned()).collect()
     }
 
@@ -109,12 +180,6 @@ mod tests {
             let script = scratch.path().join(shell.to_string());
             fs::write(&script, completions(&CompletionOptions { shell }).expect("text")).expect("written");
             let script = script.to_str().expect("a path of letters");
-            if shell == Shell::Zsh {
-                // Zsh completes on a terminal only.
-                let parsed = Command::new("zsh").args(["-f", "-n", script]).status().expect("the shell runs");
-                assert!(parsed.success(), "the script for zsh");
-                continue;
-            }
             for Case { line, has, lacks } in CASES {
                 let offered = offered(shell, script, line);
                 let offers = |word: &&str| offered.iter().any(|offer| offer == word);

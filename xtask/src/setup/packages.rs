@@ -98,6 +98,8 @@ const TABLE: &[Package] = &[
         "bridge, host-local and portmap, which the CNI plugin's tests call",
     ),
     install("iperf3", Proof::Command("iperf3"), Needs::LAB, "throughput and long-lived flows"),
+    install("zsh", Proof::Command("zsh"), Needs::LAB, "completes a command line, as bash does"),
+    install("fish", Proof::Command("fish"), Needs::LAB, "so does this one"),
     install("wireguard-go", Proof::Command("wireguard-go"), Needs::LAB, "WireGuard where the kernel has none"),
     install("wireguard-tools", Proof::Command("wg"), Needs::LAB, "changes a WireGuard device behind the agent's back"),
     install("dpkg-dev", Proof::Command("dpkg-source"), Needs::CLUSTER, "unpacks the source package of Kubernetes"),
