@@ -41,8 +41,8 @@ pub(super) fn completions(options: &CompletionOptions) -> anyhow::Result<String>
     Ok(generate(&inside, &mut command)?.replace(&format!(" {inside}\n"), &format!(" {NAME}\n")))
 }
 
-/// Lines for arguments that are no flags, of which the generator for fish writes none: the subcommands
-/// of subcommands that have such arguments with a set of values.
+/// Lines for arguments that are no flags and have a set of values, of subcommands in groups. The
+/// generator for fish writes none.
 fn fish_values(command: &clap::Command) -> String {
     let pairs = command.get_subcommands().flat_map(|group| group.get_subcommands().map(move |leaf| (group, leaf)));
     let mut text = String::new();

@@ -107,8 +107,8 @@ pub(crate) fn pods_talk_by_flannels_own_chart_with_our_image(cluster: &Kubernete
     serves(cluster, &rendered(upstream.join("chart/kube-flannel"), &values)?)
 }
 
-/// The steps of the migration guide, both ways: stock flannel takes the places of the agents node by
-/// node, and they take them back.
+/// The steps of the migration guide, both ways: stock flannel takes the places of the agents, node
+/// by node, and they take them back.
 pub(crate) fn stock_flannel_comes_and_goes_under_traffic(cluster: &Kubernetes) -> Result<()> {
     let (upstream, archives) = (upstream().map_err(anyhow::Error::msg)?, stock_images().map_err(anyhow::Error::msg)?);
     let parts = Parts::find().map_err(anyhow::Error::msg)?;
