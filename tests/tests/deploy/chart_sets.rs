@@ -23,6 +23,9 @@ fn networks_and_backends_reach_the_network_configuration() -> Result<()> {
     let full = json!({
         "Type": "vxlan", "Port": 4789, "MTU": 1450, "VNI": 16_777_215, "DirectRouting": true, "MacPrefix": "0E-2B"
     });
+    let extension = json!({
+        "Type": "extension", "SubnetAddCommand": ["/opt/bin/add-peer", "--once"], "SubnetAddInterval": 60
+    });
     let nftables = v4(json!({"Type": "vxlan", "Port": 4789, "DirectRouting": true}));
     for (set, expected) in [
         ("default", v4(vxlan)),
@@ -30,6 +33,10 @@ fn networks_and_backends_reach_the_network_configuration() -> Result<()> {
         ("ipv6", with(v6, "EnableIPv4", json!(false))),
         ("host-gw", v4(json!({"Type": "host-gw"}))),
         ("alloc", v4(json!({"Type": "alloc"}))),
+        ("ipip", v4(json!({"Type": "ipip", "DirectRouting": true}))),
+        ("udp", v4(json!({"Type": "udp", "Port": 8286, "MTU": 1400}))),
+        ("aws-vpc", v4(json!({"Type": "aws-vpc", "RouteTableID": ["rtb-1", "rtb-2"]}))),
+        ("extension", v4(extension)),
         ("nftables", with(nftables, "EnableNFTables", json!(true))),
         ("fast", v4(json!({"Type": "vxlan", "Datapath": "fast"}))),
         ("upstream", with(v4(full), "Network", json!("10.42.0.0/16"))),
@@ -109,6 +116,8 @@ fn values_reach_their_place() -> Result<()> {
         ("upstream", "/containers/0/resources/requests/memory".to_owned(), json!("100Mi")),
         ("upstream", "/nodeSelector".to_owned(), json!({"example.com/network": "flannel"})),
         ("upstream", "/tolerations".to_owned(), json!([{"operator": "Exists"}])),
+        ("udp", "/volumes/0/hostPath".to_owned(), json!({"path": "/dev/net/tun", "type": "CharDevice"})),
+        ("udp", "/containers/0/volumeMounts/3".to_owned(), json!({"name": "tun", "mountPath": "/dev/net/tun"})),
         ("own-cni", "/containers/0/imagePullPolicy".to_owned(), json!("Always")),
         ("own-cni", "/containers/0/image".to_owned(), json!(format!("flannel-agent@sha256:{:064}", 1))),
         ("own-cni", format!("{NODE_AFFINITY}/0/matchExpressions/0/key"), json!("example.com/ebpf")),

@@ -9,9 +9,10 @@ use super::{helm, text_of};
 const REFUSED: &[(&str, &str)] = &[
     ("flannel: {backend: ipsec}", "flannel.backend is ipsec, which is not built: write wireguard, which encrypts too"),
     (
-        "flannel: {backend: udp}",
-        "flannel.backend is udp, whose pods need /dev/net/tun: write it into the ConfigMap and the DaemonSet",
+        "flannel: {backend: aws}",
+        "which is not built: write one of vxlan, host-gw, wireguard, ipip, udp, extension, aws-vpc",
     ),
+    ("flannel: {backendOptions: {Type: udp}}", "flannel.backendOptions has the key Type: write it as flannel.backend"),
     ("flannel: {psk: abc}", "flannel.psk belongs to the backend wireguard"),
     ("flannel: {backendPortv6: 51821}", "flannel.backendPortv6 belongs to"),
     ("flannel: {tunnelMode: auto}", "flannel.tunnelMode belongs to"),

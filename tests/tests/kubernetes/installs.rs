@@ -95,6 +95,11 @@ pub(crate) fn pods_talk_by_our_chart(cluster: &Kubernetes) -> Result<()> {
     serves(cluster, &rendered(helm::chart(), "{}")?)
 }
 
+/// With the device that its process needs, and no more privileges than any backend has.
+pub(crate) fn pods_talk_by_our_chart_with_the_backend_udp(cluster: &Kubernetes) -> Result<()> {
+    serves(cluster, &rendered(helm::chart(), "flannel: {backend: udp}")?)
+}
+
 pub(crate) fn pods_talk_by_flannels_own_manifest_with_our_image(cluster: &Kubernetes) -> Result<()> {
     let upstream = upstream().map_err(anyhow::Error::msg)?;
     serves(cluster, &with_our_image(&upstream.join("Documentation/kube-flannel.yml"))?)

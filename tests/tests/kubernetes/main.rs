@@ -63,6 +63,7 @@ const TESTS: &[(&str, Test)] = &[
     ),
     ("both_families_pass_in_every_mode", families::both_families_pass_in_every_mode),
     ("pods_talk_by_our_chart", installs::pods_talk_by_our_chart),
+    ("pods_talk_by_our_chart_with_the_backend_udp", installs::pods_talk_by_our_chart_with_the_backend_udp),
     ("pods_talk_by_flannels_own_manifest_with_our_image", installs::pods_talk_by_flannels_own_manifest_with_our_image),
     ("pods_talk_by_flannels_own_chart_with_our_image", installs::pods_talk_by_flannels_own_chart_with_our_image),
     ("stock_flannel_comes_and_goes_under_traffic", installs::stock_flannel_comes_and_goes_under_traffic),

@@ -117,7 +117,17 @@ imagePullPolicy: {{ . }}
     {{- if $value }}{{ $_ := set $backend $key (toString $value) }}{{ end -}}
   {{- end -}}
 {{- end -}}
+{{- if has $flannel.backend (list "ipip" "udp" "aws-vpc") -}}
+  {{- with $flannel.mtu }}{{ $_ := set $backend "MTU" (int .) }}{{ end -}}
+{{- end -}}
+{{- if eq $flannel.backend "ipip" -}}
+  {{- with $flannel.directRouting }}{{ $_ := set $backend "DirectRouting" . }}{{ end -}}
+{{- end -}}
+{{- if eq $flannel.backend "udp" -}}
+  {{- with $flannel.backendPort }}{{ $_ := set $backend "Port" (int .) }}{{ end -}}
+{{- end -}}
 {{- with $flannel.datapath }}{{ $_ := set $backend "Datapath" . }}{{ end -}}
+{{- range $key, $value := $flannel.backendOptions }}{{ $_ := set $backend $key $value }}{{ end -}}
 {{- $conf := dict "EnableNFTables" ($flannel.enableNFTables | default false) "Backend" $backend -}}
 {{- if .Values.podCidr }}{{ $_ := set $conf "Network" .Values.podCidr }}{{ else }}{{ $_ := set $conf "EnableIPv4" false }}{{ end -}}
 {{- with .Values.podCidrv6 }}{{ $_ := set (set $conf "IPv6Network" .) "EnableIPv6" true }}{{ end -}}

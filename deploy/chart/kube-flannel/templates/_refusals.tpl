@@ -1,15 +1,15 @@
 {{/* What asks for something that is not built, or would not come up. Each ends the rendering with what to do instead. */}}
 {{- define "flannel.refusals" -}}
 {{- $flannel := .Values.flannel -}}
-{{- $built := "write vxlan, host-gw, wireguard or alloc" -}}
+{{- $built := list "vxlan" "host-gw" "wireguard" "ipip" "udp" "extension" "aws-vpc" "alloc" -}}
 {{- if eq $flannel.backend "ipsec" -}}
   {{- fail "flannel.backend is ipsec, which is not built: write wireguard, which encrypts too" -}}
 {{- end -}}
-{{- if eq $flannel.backend "udp" -}}
-  {{- fail (printf "flannel.backend is udp, whose pods need /dev/net/tun: write it into the ConfigMap and the DaemonSet as docs/guides/udp.md says, or %s" $built) -}}
+{{- if not (has $flannel.backend $built) -}}
+  {{- fail (printf "flannel.backend is %q, which is not built: write one of %s" (toString $flannel.backend) (join ", " $built)) -}}
 {{- end -}}
-{{- if not (has $flannel.backend (list "vxlan" "host-gw" "wireguard" "alloc")) -}}
-  {{- fail (printf "flannel.backend is %q, which is not built: %s" (toString $flannel.backend) $built) -}}
+{{- if hasKey ($flannel.backendOptions | default dict) "Type" -}}
+  {{- fail "flannel.backendOptions has the key Type: write it as flannel.backend" -}}
 {{- end -}}
 {{- if ne $flannel.backend "wireguard" -}}
   {{- range $key := list "backendPortv6" "psk" "tunnelMode" "keepaliveInterval" -}}
