@@ -1,20 +1,42 @@
 //! From vxlan to wireguard and back.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use flannel_tests::{Agent, cluster, cluster::Cluster, etcd::CONFIG_KEY, eventually, topology::Stack};
+use flannel_tests::{
+    Agent, cluster,
+    cluster::Cluster,
+    etcd::CONFIG_KEY,
+    eventually,
+    load::{UdpLoad, UdpRun},
+    topology::Stack,
+};
 
-/// Restarts all agents with another backend, and waits until pods reach each other by its device
-/// alone.
+const PACKETS_A_SECOND: u32 = 200;
+
+/// Restarts all agents with another backend under traffic, and waits until pods reach each other by
+/// its device alone. The traffic stops for no longer than that takes, and goes on by itself.
 fn change(cluster: &Cluster, backend: &str, device: &str) -> Result<()> {
+    let [from, _, to] = &cluster.pods;
+    let load = UdpLoad { pps: PACKETS_A_SECOND, duration: Duration::from_mins(4), payload: 64 };
+    let run = UdpRun::start(from, to, to.ip(), load)?;
     cluster.etcd.put(CONFIG_KEY, &cluster::config(Stack::V4, backend), None)?;
+    let start = Instant::now();
     cluster.agents.iter().try_for_each(Agent::sigterm_and_wait)?;
     for agent in &cluster.agents {
         agent.restart()?;
     }
     cluster.agents.iter().try_for_each(Agent::wait_ready)?;
     cluster.wait_connected()?;
+    let lasted = start.elapsed();
+    let report = run.stop()?;
+    println!(
+        "to {device}: {} of {} datagrams lost, longest gap {:?}, until all pods are connected {lasted:?}",
+        report.lost_count(),
+        report.sent,
+        report.longest_gap
+    );
+    ensure!(report.received > 0 && report.longest_gap < lasted, "{report:?}");
     cluster.lab.record_strays()?;
     for node in cluster.net.nodes() {
         eventually("routes by one device", Duration::from_mins(1), || {
