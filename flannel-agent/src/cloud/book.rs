@@ -7,6 +7,8 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
+use super::error::CloudError;
+
 /// The routes of this node in the cloud's route tables.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CloudStatus {
@@ -45,6 +47,18 @@ pub struct RequestCounts {
     pub throttled: u64,
     /// Without an answer.
     pub failed: u64,
+}
+
+impl RequestCounts {
+    /// Counts a request by its outcome.
+    pub(super) fn count<T>(&mut self, answer: &Result<T, CloudError>) {
+        *match answer {
+            Ok(_) => &mut self.done,
+            Err(error) if error.is_throttled() => &mut self.throttled,
+            Err(error) if error.code().is_some() => &mut self.refused,
+            Err(_) => &mut self.failed,
+        } += 1;
+    }
 }
 
 impl AddAssign for RequestCounts {

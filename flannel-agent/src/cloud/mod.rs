@@ -7,9 +7,11 @@
 
 mod aws;
 mod book;
+mod client;
 mod error;
 mod http;
 mod keeper;
+mod metadata;
 mod plan;
 mod record;
 
@@ -26,21 +28,27 @@ use flannel_store::config::AwsVpcConfig;
 use ipnet::Ipv4Net;
 use tokio::sync::watch;
 
-use self::{
-    aws::Aws,
-    keeper::RouteKeeper,
-    record::{Record, RecordedRoute},
-};
 pub use self::{
     book::{ChangeCounts, CloudBook, CloudStatus, RequestCounts},
     error::{CloudError, HttpError},
 };
+use self::{
+    keeper::RouteKeeper,
+    record::{CloudKind, Record, RecordedRoute},
+};
+
+/// The cloud whose tables get the routes, with the keys of its backend.
+#[derive(Clone, Debug)]
+pub enum CloudConfig {
+    /// Amazon's VPC.
+    Aws(AwsVpcConfig),
+}
 
 /// The parts of the configuration, and where the state goes.
 #[derive(Clone, Debug)]
 pub struct CloudSetup {
-    /// The keys of the backend.
-    pub config: AwsVpcConfig,
+    /// The cloud.
+    pub config: CloudConfig,
     /// The pod network.
     pub network: Ipv4Net,
     /// The time between two looks at the tables.
@@ -113,18 +121,22 @@ pub struct CloudRecord {
 
 impl fmt::Display for CloudRecord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let RecordedRoute { region, table, destination, target } = &self.route;
-        write!(f, "the route {destination} to {target} from the route table {table} in {region}")
+        let RecordedRoute { cloud, region, table, destination, target } = &self.route;
+        match cloud {
+            CloudKind::Aws => write!(f, "the route {destination} to {target} from the route table {table} in {region}"),
+        }
     }
 }
 
 impl CloudRecord {
     /// The command that removes it by hand.
     pub fn by_hand(&self) -> String {
-        let RecordedRoute { region, table, destination, .. } = &self.route;
-        format!(
-            "aws ec2 delete-route --region {region} --route-table-id {table} --destination-cidr-block {destination}"
-        )
+        let RecordedRoute { cloud, region, table, destination, .. } = &self.route;
+        match cloud {
+            CloudKind::Aws => format!(
+                "aws ec2 delete-route --region {region} --route-table-id {table} --destination-cidr-block {destination}"
+            ),
+        }
     }
 }
 
@@ -137,6 +149,6 @@ pub fn recorded(state_dir: &Path) -> Result<Vec<CloudRecord>, FileError> {
 
 /// Removes a route, unless it leads elsewhere by now, and takes it off the record.
 pub async fn undo(CloudRecord { route, state_dir }: &CloudRecord) -> Result<(), CloudError> {
-    Aws::connect(Some(&route.region)).await?.undo(route).await?;
+    client::undo(route).await?;
     Ok(Record::load(state_dir)?.remove(&route.table, route.destination)?)
 }

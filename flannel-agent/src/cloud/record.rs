@@ -13,9 +13,28 @@ use serde::{Deserialize, Serialize};
 /// The file in the state directory.
 const FILE: &str = "cloud-routes.json";
 
+/// A cloud.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum CloudKind {
+    /// Amazon's.
+    Aws,
+}
+
+impl CloudKind {
+    /// Its name in the status and on record.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Aws => "aws",
+        }
+    }
+}
+
 /// A route to this node in a table of the cloud.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) struct RecordedRoute {
+    /// The cloud.
+    pub(super) cloud: CloudKind,
     /// The region of the table.
     pub(super) region: String,
     /// The table.
@@ -95,6 +114,7 @@ mod tests {
         let scratch = tempfile::tempdir().expect("a directory");
         let load = || Record::load(scratch.path()).expect("readable");
         let route = |table: &str, target: &str| RecordedRoute {
+            cloud: CloudKind::Aws,
             region: "eu-central-1".to_owned(),
             table: table.to_owned(),
             destination: "10.5.7.0/24".parse().expect("a prefix"),

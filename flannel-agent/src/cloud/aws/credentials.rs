@@ -7,7 +7,7 @@ use aws_credential_types::Credentials;
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use super::metadata::Metadata;
+use super::{WORDS, metadata::Metadata};
 use crate::cloud::error::CloudError;
 
 /// Credentials that end sooner are renewed. The metadata has new ones five minutes before.
@@ -66,7 +66,7 @@ fn serves_for(credentials: &Credentials, time: Duration) -> bool {
 async fn of_role(metadata: &Metadata) -> Result<Credentials, CloudError> {
     let visit = metadata.visit().await?;
     let roles = visit.item(ROLES).await?.unwrap_or_default();
-    let Some(role) = roles.lines().next() else { return Err(CloudError::NoCredentials) };
+    let Some(role) = roles.lines().next() else { return Err(CloudError::NoCredentials(&WORDS)) };
     let text = visit.required(&format!("{ROLES}{role}")).await?;
     parse(&text).map_err(|problem| CloudError::RoleCredentials { role: role.to_owned(), problem })
 }
