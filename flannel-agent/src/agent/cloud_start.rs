@@ -27,6 +27,7 @@ pub(super) fn start(
 ) -> anyhow::Result<Option<CloudRoutes>> {
     let cloud = match &config.backend {
         BackendConfig::AwsVpc(keys) => CloudConfig::Aws(keys.clone()),
+        BackendConfig::Gce => CloudConfig::Gce,
         _ => return Ok(None),
     };
     let setup = CloudSetup {

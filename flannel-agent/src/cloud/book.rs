@@ -12,19 +12,19 @@ use super::error::CloudError;
 /// The routes of this node in the cloud's route tables.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CloudStatus {
-    /// The cloud: `aws`.
+    /// The cloud: `aws`, `gce`.
     pub cloud: String,
     /// The subnet of this node's pods.
     pub destination: String,
     /// The interface or instance to which the cloud routes it, by the cloud's identifier; absent
     /// until it is known.
     pub target: Option<String>,
-    /// The route tables; empty until they are known.
+    /// The route tables, or the network with gce; empty until they are known.
     pub tables: Vec<String>,
     /// True if the route is in all tables, as far as is known.
     pub present: bool,
     /// The reason why the instance may drop packets of pods: the check of source and destination
-    /// could not be switched off.
+    /// could not be switched off, or is on.
     pub source_check: Option<String>,
     /// The error of the last attempt, if it failed.
     pub error: Option<String>,

@@ -8,9 +8,10 @@ use ipnet::Ipv4Net;
 
 use super::{
     CloudConfig,
-    aws::AwsNode,
+    aws::{self, AwsNode},
     book::RequestCounts,
     error::CloudError,
+    gce::{self, GceNode},
     plan::{RouteStep, Table},
     record::{CloudKind, RecordedRoute},
 };
@@ -51,6 +52,7 @@ impl CloudConfig {
     pub(super) const fn kind(&self) -> CloudKind {
         match self {
             Self::Aws(_) => CloudKind::Aws,
+            Self::Gce => CloudKind::Gce,
         }
     }
 
@@ -58,6 +60,7 @@ impl CloudConfig {
     pub(super) async fn connect(&self, address: IpAddr) -> Result<Box<dyn CloudClient>, CloudError> {
         Ok(match self {
             Self::Aws(config) => Box::new(AwsNode::connect(address, config).await?),
+            Self::Gce => Box::new(GceNode::connect(address).await?),
         })
     }
 }
@@ -65,6 +68,7 @@ impl CloudConfig {
 /// Removes a route on record, unless it leads elsewhere now.
 pub(super) async fn undo(route: &RecordedRoute) -> Result<(), CloudError> {
     match route.cloud {
-        CloudKind::Aws => super::aws::undo(route).await,
+        CloudKind::Aws => aws::undo(route).await,
+        CloudKind::Gce => gce::undo(route).await,
     }
 }

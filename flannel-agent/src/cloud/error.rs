@@ -65,10 +65,10 @@ pub enum CloudError {
     #[error("no credentials: {}", .0.keys)]
     NoCredentials(&'static CloudWords),
     /// The role's credentials cannot be read.
-    #[error("the credentials of the role {role} cannot be read from the metadata: {problem}")]
+    #[error("the credentials of {owner} cannot be read from the metadata: {problem}")]
     RoleCredentials {
-        /// The role.
-        role: String,
+        /// The role or account.
+        owner: String,
         /// The mistake in them. It has no part of the credentials.
         problem: String,
     },
@@ -153,6 +153,20 @@ pub enum CloudError {
         code: String,
         /// Its message, cut.
         message: String,
+    },
+    /// The cloud drops packets of pods.
+    #[error(
+        "the instance {0} may not forward packets (canIpForward is false): create it with --can-ip-forward, or set \
+         canIpForward by `gcloud compute instances update-from-file`"
+    )]
+    NoForwarding(String),
+    /// The cloud did not finish a change.
+    #[error("{action} was not finished within {seconds} s")]
+    Unfinished {
+        /// The request.
+        action: &'static str,
+        /// The time.
+        seconds: u32,
     },
     /// There is no table to change.
     #[error("the subnet {subnet} has no route table, and the VPC {vpc} no main one: name one by Backend.RouteTableID")]

@@ -195,14 +195,15 @@ impl Session {
         Ok(Self { address, client, is_check_settled: false })
     }
 
-    /// Switches the check of source and destination off, once. Without the permission it stays as
-    /// it is: the operator may have switched it off.
+    /// Switches the check of source and destination off, or looks at it, once. Without the
+    /// permission it stays as it is: the operator may have switched it off.
     async fn settle_check(&mut self, reason: &mut Option<String>) {
         if self.is_check_settled {
             return;
         }
         let result = self.client.allow_pods().await;
-        self.is_check_settled = matches!(result, Ok(()) | Err(CloudError::NotAllowed { .. }));
+        self.is_check_settled =
+            matches!(result, Ok(()) | Err(CloudError::NotAllowed { .. } | CloudError::NoForwarding(_)));
         let before = std::mem::replace(reason, result.err().map(|error| error.to_string()));
         if let Some(reason) = reason
             && before.as_ref() != Some(reason)
@@ -210,7 +211,7 @@ impl Session {
             tracing::warn!(
                 target = self.client.target(),
                 reason,
-                "if the check of source and destination is on, packets of pods are dropped"
+                "the check of source and destination may drop packets of pods"
             );
         }
     }

@@ -1,5 +1,5 @@
 //! The route to this node's pods in the route tables of a cloud, which carries the packets between
-//! nodes: the backend aws-vpc.
+//! nodes: the backends aws-vpc and gce.
 //!
 //! Each node keeps the route to its own subnet, in a task of its own ([`CloudRoutes`]): the main
 //! loop waits for no API. The task gets the leases and writes to the [`CloudBook`]. Routes are on
@@ -9,11 +9,13 @@ mod aws;
 mod book;
 mod client;
 mod error;
+mod gce;
 mod http;
 mod keeper;
 mod metadata;
 mod plan;
 mod record;
+mod secret_json;
 
 use std::{
     collections::BTreeSet,
@@ -42,6 +44,8 @@ use self::{
 pub enum CloudConfig {
     /// Amazon's VPC.
     Aws(AwsVpcConfig),
+    /// Google's Compute Engine.
+    Gce,
 }
 
 /// The parts of the configuration, and where the state goes.
@@ -124,6 +128,9 @@ impl fmt::Display for CloudRecord {
         let RecordedRoute { cloud, region, table, destination, target } = &self.route;
         match cloud {
             CloudKind::Aws => write!(f, "the route {destination} to {target} from the route table {table} in {region}"),
+            CloudKind::Gce => {
+                write!(f, "the route {destination} to {target} from the network {table} of the project {region}")
+            }
         }
     }
 }
@@ -136,6 +143,9 @@ impl CloudRecord {
             CloudKind::Aws => format!(
                 "aws ec2 delete-route --region {region} --route-table-id {table} --destination-cidr-block {destination}"
             ),
+            CloudKind::Gce => {
+                format!("gcloud compute routes delete --project {region} {}", gce::route_name(*destination))
+            }
         }
     }
 }

@@ -19,6 +19,8 @@ const FILE: &str = "cloud-routes.json";
 pub(super) enum CloudKind {
     /// Amazon's.
     Aws,
+    /// Google's.
+    Gce,
 }
 
 impl CloudKind {
@@ -26,6 +28,7 @@ impl CloudKind {
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Aws => "aws",
+            Self::Gce => "gce",
         }
     }
 }
@@ -35,13 +38,13 @@ impl CloudKind {
 pub(super) struct RecordedRoute {
     /// The cloud.
     pub(super) cloud: CloudKind,
-    /// The region of the table.
+    /// The region of the table; with gce, the project of the network.
     pub(super) region: String,
-    /// The table.
+    /// The table; with gce, the network.
     pub(super) table: String,
     /// The subnet that it led to.
     pub(super) destination: Ipv4Net,
-    /// The interface it led to.
+    /// The interface or instance it led to.
     pub(super) target: String,
 }
 

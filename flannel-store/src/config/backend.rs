@@ -31,7 +31,8 @@ pub(super) const MIN_MTU: u16 = 118;
 /// is 70.
 pub(super) const MIN_MTU_V6: u16 = 1350;
 /// The types we have, for people.
-const BUILT: &str = "\"vxlan\", \"host-gw\", \"wireguard\", \"ipip\", \"udp\", \"extension\", \"aws-vpc\" or \"alloc\"";
+const BUILT: &str = "\"vxlan\", \"host-gw\", \"wireguard\", \"ipip\", \"udp\", \"extension\", \"aws-vpc\", \
+                     \"gce\" or \"alloc\"";
 pub(super) const WINDOWS_KEYS: &[&str] = &["Name", "MacPrefix"];
 /// Keys that mean the same whatever the backend.
 pub(super) const COMMON_KEYS: &[&str] = &["Type", "Datapath", "Name", "MacPrefix"];
@@ -42,7 +43,6 @@ const OTHER_BACKENDS: &[(&str, &str)] = &[
     ("wireguard-native", WIREGUARD_OF_K3S),
     ("ipsec", "write \"Type\": \"wireguard\", which encrypts too"),
     ("tencent-vpc", "write \"Type\": \"alloc\" and set the routes of the VPC, or \"vxlan\""),
-    ("gce", FORMER_CLOUD_BACKEND),
     ("ali-vpc", FORMER_CLOUD_BACKEND),
 ];
 const FORMER_CLOUD_BACKEND: &str = "flannel had it and removed it: write \"Type\": \"alloc\" and let the cloud's \
@@ -66,6 +66,8 @@ pub enum BackendConfig {
     Extension(ExtensionConfig),
     /// Routes of Amazon's VPC.
     AwsVpc(AwsVpcConfig),
+    /// Routes of a network of Google's Compute Engine.
+    Gce,
     /// A subnet for this node and nothing else.
     Alloc,
 }
@@ -81,6 +83,7 @@ impl BackendConfig {
             Self::Ipip(_) => BackendKind::Ipip,
             Self::Extension(_) => BackendKind::Extension,
             Self::AwsVpc(_) => BackendKind::AwsVpc,
+            Self::Gce => BackendKind::Gce,
             Self::Alloc => BackendKind::Alloc,
         }
     }
@@ -123,6 +126,7 @@ pub(super) fn parse(config: &Fields, ipv6: bool, findings: &mut Findings) -> Opt
         BackendKind::Ipip => (ipip::parse(&fields, ipv6, findings).map(BackendConfig::Ipip), IPIP_KEYS),
         BackendKind::Extension => (extension::parse(&fields, findings).map(BackendConfig::Extension), EXTENSION_KEYS),
         BackendKind::AwsVpc => (aws_vpc::parse(&fields, ipv6, findings).map(BackendConfig::AwsVpc), AWS_VPC_KEYS),
+        BackendKind::Gce => (Some(parse_gce(ipv6, findings)), &[][..]),
         BackendKind::Alloc => (Some(BackendConfig::Alloc), &[][..]),
     };
     findings.warn(unknown_keys("Backend", &fields, &[COMMON_KEYS, keys].concat()));
@@ -197,6 +201,14 @@ fn parse_mtu(fields: &Fields, ipv6: bool) -> Result<Option<u16>> {
 pub(super) fn mtu_of(fields: &Fields, least: u16, expected: &'static str) -> Result<Option<u16>> {
     let mtu = fields.expect::<u16>("MTU", expected)?.filter(|mtu| *mtu != 0);
     if mtu.is_some_and(|mtu| mtu < least) { Err(fields.bad_value("MTU", expected)) } else { Ok(mtu) }
+}
+
+/// It has no keys.
+fn parse_gce(ipv6: bool, findings: &mut Findings) -> BackendConfig {
+    if ipv6 {
+        findings.mistake(ConfigMistake::Ipv4Only { backend: "gce" });
+    }
+    BackendConfig::Gce
 }
 
 fn parse_datapath(fields: &Fields) -> Result<Option<Mode>> {

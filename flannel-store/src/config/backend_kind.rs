@@ -20,6 +20,8 @@ pub enum BackendKind {
     Extension,
     /// Routes of Amazon's VPC.
     AwsVpc,
+    /// Routes of a network of Google's Compute Engine.
+    Gce,
     /// A subnet for this node and nothing else.
     Alloc,
 }
@@ -64,8 +66,17 @@ pub enum AnnotatedAddresses {
 
 impl BackendKind {
     /// Every backend.
-    pub const ALL: [Self; 8] =
-        [Self::Vxlan, Self::HostGw, Self::Wireguard, Self::Ipip, Self::Udp, Self::Extension, Self::AwsVpc, Self::Alloc];
+    pub const ALL: [Self; 9] = [
+        Self::Vxlan,
+        Self::HostGw,
+        Self::Wireguard,
+        Self::Ipip,
+        Self::Udp,
+        Self::Extension,
+        Self::AwsVpc,
+        Self::Gce,
+        Self::Alloc,
+    ];
 
     /// Returns its properties.
     pub const fn properties(self) -> BackendProperties {
@@ -112,13 +123,8 @@ impl BackendKind {
                 end: EndKind::None,
                 annotated: AnnotatedAddresses::Ipv4Always,
             },
-            Self::AwsVpc => BackendProperties {
-                type_name: "aws-vpc",
-                lease_name: "",
-                has_peers: true,
-                end: EndKind::None,
-                annotated: AnnotatedAddresses::Ipv4Only,
-            },
+            Self::AwsVpc => Self::cloud("aws-vpc"),
+            Self::Gce => Self::cloud("gce"),
             Self::Alloc => BackendProperties {
                 type_name: "alloc",
                 lease_name: "",
@@ -126,6 +132,17 @@ impl BackendKind {
                 end: EndKind::None,
                 annotated: AnnotatedAddresses::Ipv4Only,
             },
+        }
+    }
+
+    /// The properties of a backend whose packets a cloud routes.
+    const fn cloud(type_name: &'static str) -> BackendProperties {
+        BackendProperties {
+            type_name,
+            lease_name: "",
+            has_peers: true,
+            end: EndKind::None,
+            annotated: AnnotatedAddresses::Ipv4Only,
         }
     }
 

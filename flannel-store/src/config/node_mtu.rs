@@ -42,7 +42,11 @@ impl NetworkConfig {
                 (BackendConfig::Udp(UdpConfig { mtu, ..*config }), (udp::MIN_MTU, udp::MIN_MTU))
             }
             BackendConfig::Ipip(_) => return Err(BadNodeMtu::NoKey),
-            BackendConfig::HostGw | BackendConfig::Extension(_) | BackendConfig::AwsVpc(_) | BackendConfig::Alloc => {
+            BackendConfig::HostGw
+            | BackendConfig::Extension(_)
+            | BackendConfig::AwsVpc(_)
+            | BackendConfig::Gce
+            | BackendConfig::Alloc => {
                 return Err(BadNodeMtu::NoTunnel);
             }
         };

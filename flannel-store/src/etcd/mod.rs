@@ -37,7 +37,7 @@ use self::{
 pub use self::{
     client::Liveness,
     error::{EtcdError, Problem},
-    options::{Credentials, EtcdOptions, Secret},
+    options::{Credentials, EtcdOptions},
     tls::{ClientFiles, TlsError, TlsFiles},
 };
 use super::{

@@ -113,6 +113,7 @@ impl EndReader {
             | BackendConfig::Ipip(_)
             | BackendConfig::Udp(_)
             | BackendConfig::AwsVpc(_)
+            | BackendConfig::Gce
             | BackendConfig::Alloc => Self::None,
         }
     }

@@ -1,8 +1,12 @@
-//! The backend aws-vpc: the route of a node in the route tables of Amazon's VPC.
+//! The route of a node in the route tables of a cloud: the backends aws-vpc and gce.
 //!
-//! The VPC is an implementation of EC2's API by others. It keeps tables and carries no packets.
+//! Amazon's VPC is an implementation of EC2's API by others; the other clouds are doubles of ours,
+//! which refuse what the public API refuses. They keep tables and carry no packets.
 
+mod double;
 mod ec2;
+mod gce;
+mod gce_double;
 mod refused;
 mod routes;
 
