@@ -28,6 +28,7 @@ pub(super) fn start(
     let cloud = match &config.backend {
         BackendConfig::AwsVpc(keys) => CloudConfig::Aws(keys.clone()),
         BackendConfig::Gce => CloudConfig::Gce,
+        BackendConfig::TencentVpc(keys) => CloudConfig::Tencent(keys.clone()),
         _ => return Ok(None),
     };
     let setup = CloudSetup {

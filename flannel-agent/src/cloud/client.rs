@@ -14,6 +14,7 @@ use super::{
     gce::{self, GceNode},
     plan::{RouteStep, Table},
     record::{CloudKind, RecordedRoute},
+    tencent::{self, TencentNode},
 };
 
 /// An answer of the cloud, to come.
@@ -53,6 +54,7 @@ impl CloudConfig {
         match self {
             Self::Aws(_) => CloudKind::Aws,
             Self::Gce => CloudKind::Gce,
+            Self::Tencent(_) => CloudKind::Tencent,
         }
     }
 
@@ -61,6 +63,7 @@ impl CloudConfig {
         Ok(match self {
             Self::Aws(config) => Box::new(AwsNode::connect(address, config).await?),
             Self::Gce => Box::new(GceNode::connect(address).await?),
+            Self::Tencent(keys) => Box::new(TencentNode::connect(address, keys.as_ref()).await?),
         })
     }
 }
@@ -70,5 +73,6 @@ pub(super) async fn undo(route: &RecordedRoute) -> Result<(), CloudError> {
     match route.cloud {
         CloudKind::Aws => aws::undo(route).await,
         CloudKind::Gce => gce::undo(route).await,
+        CloudKind::Tencent => tencent::undo(route).await,
     }
 }

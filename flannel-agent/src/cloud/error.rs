@@ -176,6 +176,14 @@ pub enum CloudError {
         /// The VPC.
         vpc: String,
     },
+    /// There is no table to change, and none can be named.
+    #[error("the VPC {vpc} has no route table for the subnet {subnet}, and no main one")]
+    NoTableOf {
+        /// The VPC's subnet of this node.
+        subnet: String,
+        /// The VPC.
+        vpc: String,
+    },
     /// The record cannot be read or written.
     #[error(transparent)]
     Record(#[from] FileError),

@@ -1,5 +1,5 @@
 //! The route to this node's pods in the route tables of a cloud, which carries the packets between
-//! nodes: the backends aws-vpc and gce.
+//! nodes: the backends aws-vpc, gce and tencent-vpc.
 //!
 //! Each node keeps the route to its own subnet, in a task of its own ([`CloudRoutes`]): the main
 //! loop waits for no API. The task gets the leases and writes to the [`CloudBook`]. Routes are on
@@ -16,6 +16,8 @@ mod metadata;
 mod plan;
 mod record;
 mod secret_json;
+mod tencent;
+mod variable;
 
 use std::{
     collections::BTreeSet,
@@ -26,7 +28,7 @@ use std::{
 };
 
 use flannel_host::file::FileError;
-use flannel_store::config::AwsVpcConfig;
+use flannel_store::config::{AccessKeys, AwsVpcConfig};
 use ipnet::Ipv4Net;
 use tokio::sync::watch;
 
@@ -46,6 +48,8 @@ pub enum CloudConfig {
     Aws(AwsVpcConfig),
     /// Google's Compute Engine.
     Gce,
+    /// Tencent's VPC, with the keys of the configuration.
+    Tencent(Option<AccessKeys>),
 }
 
 /// The parts of the configuration, and where the state goes.
@@ -127,7 +131,9 @@ impl fmt::Display for CloudRecord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let RecordedRoute { cloud, region, table, destination, target } = &self.route;
         match cloud {
-            CloudKind::Aws => write!(f, "the route {destination} to {target} from the route table {table} in {region}"),
+            CloudKind::Aws | CloudKind::Tencent => {
+                write!(f, "the route {destination} to {target} from the route table {table} in {region}")
+            }
             CloudKind::Gce => {
                 write!(f, "the route {destination} to {target} from the network {table} of the project {region}")
             }
@@ -146,6 +152,10 @@ impl CloudRecord {
             CloudKind::Gce => {
                 format!("gcloud compute routes delete --project {region} {}", gce::route_name(*destination))
             }
+            CloudKind::Tencent => format!(
+                "tccli vpc DeleteRoutes --region {region} --RouteTableId {table} --Routes '[{{\"RouteId\": NUMBER}}]'` \
+                 with the number that has {destination} in `tccli vpc DescribeRouteTables --region {region}"
+            ),
         }
     }
 }

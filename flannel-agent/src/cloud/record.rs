@@ -21,6 +21,8 @@ pub(super) enum CloudKind {
     Aws,
     /// Google's.
     Gce,
+    /// Tencent's.
+    Tencent,
 }
 
 impl CloudKind {
@@ -29,6 +31,7 @@ impl CloudKind {
         match self {
             Self::Aws => "aws",
             Self::Gce => "gce",
+            Self::Tencent => "tencent",
         }
     }
 }
@@ -44,7 +47,7 @@ pub(super) struct RecordedRoute {
     pub(super) table: String,
     /// The subnet that it led to.
     pub(super) destination: Ipv4Net,
-    /// The interface or instance it led to.
+    /// The interface, instance or address it led to.
     pub(super) target: String,
 }
 

@@ -7,6 +7,7 @@ use flannel_common::mode::Mode;
 
 use super::{
     ConfigWarning,
+    access_keys::{self, ACCESS_KEYS, AccessKeys},
     aws_vpc::{self, AWS_VPC_KEYS, AwsVpcConfig},
     backend_kind::{BackendKind, BackendProperties},
     error::{ConfigMistake, Result},
@@ -32,7 +33,7 @@ pub(super) const MIN_MTU: u16 = 118;
 pub(super) const MIN_MTU_V6: u16 = 1350;
 /// The types we have, for people.
 const BUILT: &str = "\"vxlan\", \"host-gw\", \"wireguard\", \"ipip\", \"udp\", \"extension\", \"aws-vpc\", \
-                     \"gce\" or \"alloc\"";
+                     \"gce\", \"tencent-vpc\" or \"alloc\"";
 pub(super) const WINDOWS_KEYS: &[&str] = &["Name", "MacPrefix"];
 /// Keys that mean the same whatever the backend.
 pub(super) const COMMON_KEYS: &[&str] = &["Type", "Datapath", "Name", "MacPrefix"];
@@ -42,7 +43,6 @@ pub(super) const VXLAN_KEYS: &[&str] = &["VNI", "Port", "MTU", "GBP", "Learning"
 const OTHER_BACKENDS: &[(&str, &str)] = &[
     ("wireguard-native", WIREGUARD_OF_K3S),
     ("ipsec", "write \"Type\": \"wireguard\", which encrypts too"),
-    ("tencent-vpc", "write \"Type\": \"alloc\" and set the routes of the VPC, or \"vxlan\""),
     ("ali-vpc", FORMER_CLOUD_BACKEND),
 ];
 const FORMER_CLOUD_BACKEND: &str = "flannel had it and removed it: write \"Type\": \"alloc\" and let the cloud's \
@@ -68,6 +68,8 @@ pub enum BackendConfig {
     AwsVpc(AwsVpcConfig),
     /// Routes of a network of Google's Compute Engine.
     Gce,
+    /// Routes of Tencent's VPC, with the keys of an account if there are some.
+    TencentVpc(Option<AccessKeys>),
     /// A subnet for this node and nothing else.
     Alloc,
 }
@@ -84,6 +86,7 @@ impl BackendConfig {
             Self::Extension(_) => BackendKind::Extension,
             Self::AwsVpc(_) => BackendKind::AwsVpc,
             Self::Gce => BackendKind::Gce,
+            Self::TencentVpc(_) => BackendKind::TencentVpc,
             Self::Alloc => BackendKind::Alloc,
         }
     }
@@ -126,7 +129,8 @@ pub(super) fn parse(config: &Fields, ipv6: bool, findings: &mut Findings) -> Opt
         BackendKind::Ipip => (ipip::parse(&fields, ipv6, findings).map(BackendConfig::Ipip), IPIP_KEYS),
         BackendKind::Extension => (extension::parse(&fields, findings).map(BackendConfig::Extension), EXTENSION_KEYS),
         BackendKind::AwsVpc => (aws_vpc::parse(&fields, ipv6, findings).map(BackendConfig::AwsVpc), AWS_VPC_KEYS),
-        BackendKind::Gce => (Some(parse_gce(ipv6, findings)), &[][..]),
+        BackendKind::Gce => (ipv4_only(kind, ipv6, findings).map(|()| BackendConfig::Gce), &[][..]),
+        BackendKind::TencentVpc => (parse_tencent(&fields, ipv6, findings), ACCESS_KEYS),
         BackendKind::Alloc => (Some(BackendConfig::Alloc), &[][..]),
     };
     findings.warn(unknown_keys("Backend", &fields, &[COMMON_KEYS, keys].concat()));
@@ -203,12 +207,18 @@ pub(super) fn mtu_of(fields: &Fields, least: u16, expected: &'static str) -> Res
     if mtu.is_some_and(|mtu| mtu < least) { Err(fields.bad_value("MTU", expected)) } else { Ok(mtu) }
 }
 
-/// It has no keys.
-fn parse_gce(ipv6: bool, findings: &mut Findings) -> BackendConfig {
+fn parse_tencent(fields: &Fields, ipv6: bool, findings: &mut Findings) -> Option<BackendConfig> {
+    let keys = findings.keep(access_keys::parse(fields));
+    ipv4_only(BackendKind::TencentVpc, ipv6, findings)?;
+    keys.map(BackendConfig::TencentVpc)
+}
+
+/// `None` after the mistake of a family that the backend does not carry.
+fn ipv4_only(kind: BackendKind, ipv6: bool, findings: &mut Findings) -> Option<()> {
     if ipv6 {
-        findings.mistake(ConfigMistake::Ipv4Only { backend: "gce" });
+        findings.mistake(ConfigMistake::Ipv4Only { backend: kind.properties().type_name });
     }
-    BackendConfig::Gce
+    (!ipv6).then_some(())
 }
 
 fn parse_datapath(fields: &Fields) -> Result<Option<Mode>> {

@@ -22,6 +22,8 @@ pub enum BackendKind {
     AwsVpc,
     /// Routes of a network of Google's Compute Engine.
     Gce,
+    /// Routes of Tencent's VPC.
+    TencentVpc,
     /// A subnet for this node and nothing else.
     Alloc,
 }
@@ -66,7 +68,7 @@ pub enum AnnotatedAddresses {
 
 impl BackendKind {
     /// Every backend.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Vxlan,
         Self::HostGw,
         Self::Wireguard,
@@ -75,6 +77,7 @@ impl BackendKind {
         Self::Extension,
         Self::AwsVpc,
         Self::Gce,
+        Self::TencentVpc,
         Self::Alloc,
     ];
 
@@ -125,6 +128,7 @@ impl BackendKind {
             },
             Self::AwsVpc => Self::cloud("aws-vpc"),
             Self::Gce => Self::cloud("gce"),
+            Self::TencentVpc => Self::cloud("tencent-vpc"),
             Self::Alloc => BackendProperties {
                 type_name: "alloc",
                 lease_name: "",

@@ -46,6 +46,7 @@ impl NetworkConfig {
             | BackendConfig::Extension(_)
             | BackendConfig::AwsVpc(_)
             | BackendConfig::Gce
+            | BackendConfig::TencentVpc(_)
             | BackendConfig::Alloc => {
                 return Err(BadNodeMtu::NoTunnel);
             }

@@ -114,6 +114,7 @@ impl EndReader {
             | BackendConfig::Udp(_)
             | BackendConfig::AwsVpc(_)
             | BackendConfig::Gce
+            | BackendConfig::TencentVpc(_)
             | BackendConfig::Alloc => Self::None,
         }
     }

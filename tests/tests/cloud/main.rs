@@ -1,4 +1,5 @@
-//! The route of a node in the route tables of a cloud: the backends aws-vpc and gce.
+//! The route of a node in the route tables of a cloud: the backends aws-vpc, gce
+//! and tencent-vpc.
 //!
 //! Amazon's VPC is an implementation of EC2's API by others; the other clouds are doubles of ours,
 //! which refuse what the public API refuses. They keep tables and carry no packets.
@@ -9,6 +10,8 @@ mod gce;
 mod gce_double;
 mod refused;
 mod routes;
+mod tencent;
+mod tencent_double;
 
 use std::time::Duration;
 

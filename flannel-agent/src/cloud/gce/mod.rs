@@ -31,6 +31,7 @@ use super::{
     http::Http,
     plan::{RouteChange, RouteStep, Table},
     record::{CloudKind, RecordedRoute},
+    variable::variable,
 };
 
 /// The address of the API, and the variable of Google's own programs for another.
@@ -121,11 +122,6 @@ pub(super) struct GceNode {
 /// The name of the route to a subnet, which is stock flannel's.
 pub(super) fn route_name(destination: Ipv4Net) -> String {
     format!("flannel-{}", destination.to_string().replace(['.', '/'], "-"))
-}
-
-/// A variable of the environment. An empty one is as if it were absent.
-fn variable(name: &str) -> Option<String> {
-    std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
 impl Gce {

@@ -8,7 +8,7 @@ use http::Request;
 use serde::Deserialize;
 
 use super::{WORDS, answer::last_part};
-use crate::cloud::{error::CloudError, http::Http, metadata::MetadataService};
+use crate::cloud::{error::CloudError, http::Http, metadata::MetadataService, variable::variable};
 
 /// The service's address, by which nothing has to be resolved.
 const METADATA: &str = "169.254.169.254";
@@ -86,7 +86,7 @@ fn network_of(interfaces: &str, address: IpAddr) -> Result<String, CloudError> {
 impl GceMetadata {
     /// The service that the environment names, or that of every instance.
     pub(super) fn new(http: Http) -> Self {
-        let host = super::variable(METADATA_VARIABLE).unwrap_or_else(|| METADATA.to_owned());
+        let host = variable(METADATA_VARIABLE).unwrap_or_else(|| METADATA.to_owned());
         Self(MetadataService::new(http, format!("http://{host}"), &WORDS))
     }
 

@@ -148,7 +148,6 @@ fn what_is_not_built_is_refused_by_name() {
             "Backend.Type ipsec in the network configuration is not built yet; write \"Type\"",
         ),
         (r#""Backend":{"Type":"ipsec"}"#, "\"wireguard\", which encrypts too"),
-        (r#""Backend":{"Type":"tencent-vpc"}"#, "\"alloc\" and set the routes of the VPC"),
         (r#""Backend":{"Type":"ali-vpc"}"#, "not built yet; flannel had it and removed it: write \"Type\": \"alloc\""),
         (r#""Backend":{"Type":"ali-vpc"}"#, "route controller set the routes of the VPC"),
         (
@@ -157,7 +156,7 @@ fn what_is_not_built_is_refused_by_name() {
         ),
         (
             r#""Backend":{"Type":"vxlam"}"#,
-            r#"Backend.Type "vxlam" in the network configuration is unknown; write "vxlan", "host-gw", "wireguard", "ipip", "udp", "extension", "aws-vpc", "gce" or "alloc""#,
+            r#"Backend.Type "vxlam" in the network configuration is unknown; write "vxlan", "host-gw", "wireguard", "ipip", "udp", "extension", "aws-vpc", "gce", "tencent-vpc" or "alloc""#,
         ),
     ] {
         let error =

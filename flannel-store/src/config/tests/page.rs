@@ -7,6 +7,7 @@ use ipnet::{Ipv4Net, Ipv6Net};
 
 use super::super::{
     KEYS,
+    access_keys::ACCESS_KEYS,
     aws_vpc::AWS_VPC_KEYS,
     backend::{self, COMMON_KEYS, DEFAULT_PORT, DEFAULT_VNI, VXLAN_KEYS, WINDOWS_KEYS},
     extension::EXTENSION_KEYS,
@@ -65,6 +66,7 @@ fn every_key_of_a_backend_with_a_table_has_a_row() {
         ("### extension", EXTENSION_KEYS),
         ("### aws-vpc", AWS_VPC_KEYS),
         ("### gce", &[]),
+        ("### tencent-vpc", ACCESS_KEYS),
     ] {
         let rows = rows_below(heading);
         let named: Vec<_> = rows.iter().flat_map(|[cell, ..]| keys(cell)).collect();
