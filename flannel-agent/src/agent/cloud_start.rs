@@ -29,6 +29,7 @@ pub(super) fn start(
         BackendConfig::AwsVpc(keys) => CloudConfig::Aws(keys.clone()),
         BackendConfig::Gce => CloudConfig::Gce,
         BackendConfig::TencentVpc(keys) => CloudConfig::Tencent(keys.clone()),
+        BackendConfig::AliVpc(keys) => CloudConfig::Ali(keys.clone()),
         _ => return Ok(None),
     };
     let setup = CloudSetup {

@@ -137,7 +137,9 @@ pub fn of(config: &BackendConfig) -> Arc<dyn Backend> {
         BackendConfig::Udp(config) => Arc::new(Udp(*config)),
         BackendConfig::Ipip(config) => Arc::new(Ipip(*config)),
         BackendConfig::Extension(_) => Arc::new(Unmanaged::extension(None)),
-        BackendConfig::AwsVpc(_) | BackendConfig::Gce | BackendConfig::TencentVpc(_) => Arc::new(Unmanaged::cloud()),
+        BackendConfig::AwsVpc(_) | BackendConfig::Gce | BackendConfig::TencentVpc(_) | BackendConfig::AliVpc(_) => {
+            Arc::new(Unmanaged::cloud())
+        }
         BackendConfig::Alloc => Arc::new(Unmanaged::alloc()),
     }
 }

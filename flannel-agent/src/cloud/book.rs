@@ -12,7 +12,7 @@ use super::error::CloudError;
 /// The routes of this node in the cloud's route tables.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CloudStatus {
-    /// The cloud: `aws`, `gce`, `tencent`.
+    /// The cloud: `aws`, `gce`, `tencent`, `ali`.
     pub cloud: String,
     /// The subnet of this node's pods.
     pub destination: String,

@@ -8,6 +8,7 @@ use ipnet::Ipv4Net;
 
 use super::{
     CloudConfig,
+    ali::{self, AliNode},
     aws::{self, AwsNode},
     book::RequestCounts,
     error::CloudError,
@@ -55,6 +56,7 @@ impl CloudConfig {
             Self::Aws(_) => CloudKind::Aws,
             Self::Gce => CloudKind::Gce,
             Self::Tencent(_) => CloudKind::Tencent,
+            Self::Ali(_) => CloudKind::Ali,
         }
     }
 
@@ -63,6 +65,7 @@ impl CloudConfig {
         Ok(match self {
             Self::Aws(config) => Box::new(AwsNode::connect(address, config).await?),
             Self::Gce => Box::new(GceNode::connect(address).await?),
+            Self::Ali(keys) => Box::new(AliNode::connect(address, keys.as_ref()).await?),
             Self::Tencent(keys) => Box::new(TencentNode::connect(address, keys.as_ref()).await?),
         })
     }
@@ -74,5 +77,6 @@ pub(super) async fn undo(route: &RecordedRoute) -> Result<(), CloudError> {
         CloudKind::Aws => aws::undo(route).await,
         CloudKind::Gce => gce::undo(route).await,
         CloudKind::Tencent => tencent::undo(route).await,
+        CloudKind::Ali => ali::undo(route).await,
     }
 }

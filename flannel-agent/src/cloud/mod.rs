@@ -1,17 +1,20 @@
 //! The route to this node's pods in the route tables of a cloud, which carries the packets between
-//! nodes: the backends aws-vpc, gce and tencent-vpc.
+//! nodes: the backends aws-vpc, gce, tencent-vpc and ali-vpc.
 //!
 //! Each node keeps the route to its own subnet, in a task of its own ([`CloudRoutes`]): the main
 //! loop waits for no API. The task gets the leases and writes to the [`CloudBook`]. Routes are on
 //! record in the state directory, so that `cleanup` can remove them.
 
+mod ali;
 mod aws;
 mod book;
 mod client;
 mod error;
 mod gce;
 mod http;
+mod instance_metadata;
 mod keeper;
+mod keys;
 mod metadata;
 mod plan;
 mod record;
@@ -50,6 +53,8 @@ pub enum CloudConfig {
     Gce,
     /// Tencent's VPC, with the keys of the configuration.
     Tencent(Option<AccessKeys>),
+    /// Alibaba's VPC, with the keys of the configuration.
+    Ali(Option<AccessKeys>),
 }
 
 /// The parts of the configuration, and where the state goes.
@@ -131,7 +136,7 @@ impl fmt::Display for CloudRecord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let RecordedRoute { cloud, region, table, destination, target } = &self.route;
         match cloud {
-            CloudKind::Aws | CloudKind::Tencent => {
+            CloudKind::Aws | CloudKind::Tencent | CloudKind::Ali => {
                 write!(f, "the route {destination} to {target} from the route table {table} in {region}")
             }
             CloudKind::Gce => {
@@ -144,7 +149,7 @@ impl fmt::Display for CloudRecord {
 impl CloudRecord {
     /// The command that removes it by hand.
     pub fn by_hand(&self) -> String {
-        let RecordedRoute { cloud, region, table, destination, .. } = &self.route;
+        let RecordedRoute { cloud, region, table, destination, target } = &self.route;
         match cloud {
             CloudKind::Aws => format!(
                 "aws ec2 delete-route --region {region} --route-table-id {table} --destination-cidr-block {destination}"
@@ -152,6 +157,10 @@ impl CloudRecord {
             CloudKind::Gce => {
                 format!("gcloud compute routes delete --project {region} {}", gce::route_name(*destination))
             }
+            CloudKind::Ali => format!(
+                "aliyun vpc DeleteRouteEntry --RegionId {region} --RouteTableId {table} --DestinationCidrBlock \
+                 {destination} --NextHopId {target}"
+            ),
             CloudKind::Tencent => format!(
                 "tccli vpc DeleteRoutes --region {region} --RouteTableId {table} --Routes '[{{\"RouteId\": NUMBER}}]'` \
                  with the number that has {destination} in `tccli vpc DescribeRouteTables --region {region}"

@@ -23,6 +23,8 @@ pub(super) enum CloudKind {
     Gce,
     /// Tencent's.
     Tencent,
+    /// Alibaba's.
+    Ali,
 }
 
 impl CloudKind {
@@ -32,6 +34,7 @@ impl CloudKind {
             Self::Aws => "aws",
             Self::Gce => "gce",
             Self::Tencent => "tencent",
+            Self::Ali => "ali",
         }
     }
 }

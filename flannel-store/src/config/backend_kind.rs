@@ -24,6 +24,8 @@ pub enum BackendKind {
     Gce,
     /// Routes of Tencent's VPC.
     TencentVpc,
+    /// Routes of Alibaba's VPC.
+    AliVpc,
     /// A subnet for this node and nothing else.
     Alloc,
 }
@@ -68,7 +70,7 @@ pub enum AnnotatedAddresses {
 
 impl BackendKind {
     /// Every backend.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Vxlan,
         Self::HostGw,
         Self::Wireguard,
@@ -78,6 +80,7 @@ impl BackendKind {
         Self::AwsVpc,
         Self::Gce,
         Self::TencentVpc,
+        Self::AliVpc,
         Self::Alloc,
     ];
 
@@ -129,6 +132,7 @@ impl BackendKind {
             Self::AwsVpc => Self::cloud("aws-vpc"),
             Self::Gce => Self::cloud("gce"),
             Self::TencentVpc => Self::cloud("tencent-vpc"),
+            Self::AliVpc => Self::cloud("ali-vpc"),
             Self::Alloc => BackendProperties {
                 type_name: "alloc",
                 lease_name: "",

@@ -47,6 +47,7 @@ impl NetworkConfig {
             | BackendConfig::AwsVpc(_)
             | BackendConfig::Gce
             | BackendConfig::TencentVpc(_)
+            | BackendConfig::AliVpc(_)
             | BackendConfig::Alloc => {
                 return Err(BadNodeMtu::NoTunnel);
             }

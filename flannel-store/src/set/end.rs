@@ -115,6 +115,7 @@ impl EndReader {
             | BackendConfig::AwsVpc(_)
             | BackendConfig::Gce
             | BackendConfig::TencentVpc(_)
+            | BackendConfig::AliVpc(_)
             | BackendConfig::Alloc => Self::None,
         }
     }

@@ -1,14 +1,13 @@
 //! The backend gce, against a double of Compute Engine.
 
-use std::time::Duration;
-
 use anyhow::{Context as _, Result, ensure};
-use flannel_tests::{Agent, TwoNodes, cluster, cluster::LEASES, eventually, topology::Stack};
+use flannel_tests::{TwoNodes, cluster, cluster::LEASES, topology::Stack};
 use serde_json::json;
 
 use super::{
+    cleanup,
     gce_double::{Compute, NETWORK, OTHER, OWN, PERMISSIONS},
-    subnet, wait_cloud,
+    row, subnet, wait_cloud, wait_rows,
 };
 
 const GONE: &str = "projects/pods-17/zones/europe-west4-a/instances/gone";
@@ -19,10 +18,6 @@ fn instance(name: &str) -> Result<(TwoNodes, Compute)> {
     Ok((pair, compute))
 }
 
-fn row(name: &str, destination: &str, instance: &str) -> [String; 3] {
-    [name, destination, instance].map(str::to_owned)
-}
-
 /// The name of a node's route.
 fn name_of(subnet: &str) -> String {
     format!("flannel-{}", subnet.replace(['.', '/'], "-"))
@@ -30,21 +25,7 @@ fn name_of(subnet: &str) -> String {
 
 /// Waits until the network has these routes and no others.
 fn wait_routes(compute: &Compute, expected: &[[String; 3]]) -> Result<()> {
-    let mut expected = expected.to_vec();
-    expected.sort();
-    eventually("the routes of the network", Duration::from_mins(1), || {
-        let found = compute.routes();
-        ensure!(found == expected, "{found:?}, expected {expected:?}");
-        Ok(())
-    })
-}
-
-fn cleanup(agent: &Agent) -> Result<String> {
-    let mut command = agent.node().command(agent.argv(&["cleanup"]));
-    for (name, value) in Compute::environment() {
-        command = command.env(&name, &value);
-    }
-    Ok(command.limit(Duration::from_secs(30)).run()?.stdout)
+    wait_rows(|| Ok(compute.routes()), expected)
 }
 
 #[test]
@@ -102,7 +83,7 @@ fn a_node_keeps_the_route_with_its_name_and_clears_away_what_leads_nowhere() -> 
     wait_routes(&compute, &complete)?;
 
     agent.sigterm_and_wait()?;
-    let done = cleanup(&agent)?;
+    let done = cleanup(&agent, &Compute::environment())?;
     ensure!(
         done.contains(&format!("remove the route {subnet} to {OWN} from the network {NETWORK} of the project")),
         "{done}"

@@ -1,15 +1,13 @@
 //! The backend tencent-vpc, against a double of Tencent's VPC.
 
-use std::time::Duration;
-
 use anyhow::{Context as _, Result, ensure};
-use flannel_tests::{Agent, TwoNodes, cluster, cluster::LEASES, eventually, topology::Stack};
+use flannel_tests::{TwoNodes, cluster, cluster::LEASES, topology::Stack};
 use serde_json::json;
 
 use super::{
-    subnet,
+    cleanup, row, subnet,
     tencent_double::{ACTIONS, MAIN, OTHER, OWN, REGION, TABLE, USER, Vpc},
-    wait_cloud,
+    wait_cloud, wait_rows,
 };
 
 fn instance(name: &str, keys: &str) -> Result<(TwoNodes, Vpc)> {
@@ -19,27 +17,9 @@ fn instance(name: &str, keys: &str) -> Result<(TwoNodes, Vpc)> {
     Ok((pair, vpc))
 }
 
-fn row(destination: &str, gateway: &str, state: &str) -> [String; 3] {
-    [destination, gateway, state].map(str::to_owned)
-}
-
 /// Waits until a table has these routes and no others.
 fn wait_routes(vpc: &Vpc, table: &str, expected: &[[String; 3]]) -> Result<()> {
-    let mut expected = expected.to_vec();
-    expected.sort();
-    eventually("the routes of the VPC", Duration::from_mins(1), || {
-        let found = vpc.routes(table);
-        ensure!(found == expected, "{found:?}, expected {expected:?}");
-        Ok(())
-    })
-}
-
-fn cleanup(agent: &Agent) -> Result<String> {
-    let mut command = agent.node().command(agent.argv(&["cleanup"]));
-    for (name, value) in Vpc::environment() {
-        command = command.env(&name, &value);
-    }
-    Ok(command.limit(Duration::from_secs(30)).run()?.stdout)
+    wait_rows(|| Ok(vpc.routes(table)), expected)
 }
 
 #[test]
@@ -103,7 +83,7 @@ fn a_node_keeps_its_route_in_the_table_of_its_subnet() -> Result<()> {
     wait_routes(&vpc, TABLE, &complete)?;
 
     agent.sigterm_and_wait()?;
-    let done = cleanup(&agent)?;
+    let done = cleanup(&agent, &Vpc::environment())?;
     ensure!(
         done.contains(&format!("remove the route {subnet} to {OWN} from the route table {TABLE} in {REGION}")),
         "{done}"

@@ -4,7 +4,6 @@
 //! subnet of the VPC. A route is removed by its number, so the tables are kept as last read.
 
 mod answer;
-mod credentials;
 mod metadata;
 mod signature;
 
@@ -18,8 +17,7 @@ use serde_json::{Value, json};
 
 use self::{
     answer::{INSTANCE, TablePage, TencentTable},
-    credentials::TencentKeySource,
-    metadata::{TencentMetadata, TencentPlace},
+    metadata::{ROLE, TencentPlace, place_of, service},
     signature::{TencentAction, TencentApi, signed},
 };
 use super::{
@@ -27,6 +25,7 @@ use super::{
     client::{CloudClient, Reply},
     error::{CloudError, CloudWords},
     http::Http,
+    keys::KeySource,
     plan::{RouteChange, RouteStep, Table},
     record::{CloudKind, RecordedRoute},
     variable::variable,
@@ -55,7 +54,7 @@ const WORDS: CloudWords = CloudWords {
 struct Tencent {
     http: Http,
     api: TencentApi,
-    keys: TencentKeySource,
+    keys: KeySource,
     requests: RequestCounts,
 }
 
@@ -72,13 +71,13 @@ impl Tencent {
     /// A client for a region, or that of this instance.
     async fn connect(region: Option<&str>, configured: Option<&AccessKeys>) -> Result<Self, CloudError> {
         let http = Http::new()?;
-        let metadata = TencentMetadata::new(http.clone());
+        let metadata = service(http.clone());
         let region = match region {
             Some(region) => region.to_owned(),
             None => metadata.required("placement/region").await?,
         };
         let endpoint = variable(API_VARIABLE).unwrap_or_else(|| API.to_owned()).trim_end_matches('/').to_owned();
-        let keys = TencentKeySource::new(configured, metadata);
+        let keys = KeySource::new(configured, metadata, &ROLE);
         Ok(Self { http, api: TencentApi { endpoint, region }, keys, requests: RequestCounts::default() })
     }
 
@@ -158,7 +157,7 @@ impl TencentNode {
     /// Finds this node by the address of its external interface.
     pub(super) async fn connect(address: IpAddr, configured: Option<&AccessKeys>) -> Result<Self, CloudError> {
         let tencent = Tencent::connect(None, configured).await?;
-        let place = TencentMetadata::new(tencent.http.clone()).place_of(address).await?;
+        let place = place_of(&service(tencent.http.clone()), address).await?;
         Ok(Self { tencent, place, table: None })
     }
 

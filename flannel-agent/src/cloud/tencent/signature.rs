@@ -2,7 +2,6 @@
 //!
 //! The signature has the time of the request, to five minutes, and the text of its body.
 
-use flannel_host::secret::Secret;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use http::{
     HeaderValue, Request,
@@ -12,7 +11,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-use crate::cloud::error::CloudError;
+use crate::cloud::{error::CloudError, keys::ApiKeys};
 
 const API_VERSION: &str = "2017-03-12";
 const SERVICE: &str = "vpc";
@@ -38,15 +37,6 @@ impl TencentAction {
     }
 }
 
-/// The keys of a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct TencentKeys {
-    pub(super) id: String,
-    pub(super) secret: Secret,
-    /// The token of a role.
-    pub(super) token: Option<Secret>,
-}
-
 /// The API to which requests go.
 #[derive(Clone, Debug)]
 pub(super) struct TencentApi {
@@ -64,7 +54,7 @@ impl TencentApi {
 /// Returns a signed request.
 pub(super) fn signed(
     api: &TencentApi,
-    keys: &TencentKeys,
+    keys: &ApiKeys,
     at: Timestamp,
     action: TencentAction,
     parameters: &Value,
@@ -96,7 +86,7 @@ fn unsigned(action: TencentAction, problem: String) -> CloudError {
     CloudError::Unsigned { action: action.name(), problem }
 }
 
-fn authorization(keys: &TencentKeys, service: &str, host: &str, body: &str, at: Timestamp) -> String {
+fn authorization(keys: &ApiKeys, service: &str, host: &str, body: &str, at: Timestamp) -> String {
     let date = at.strftime("%Y-%m-%d").to_string();
     let scope = format!("{date}/{service}/tc3_request");
     let request = format!("POST\n/\n\ncontent-type:{JSON}\nhost:{host}\n\n{SIGNED}\n{}", digest(body));
@@ -123,9 +113,9 @@ mod tests {
 
     use super::*;
 
-    fn keys(token: Option<&str>) -> TencentKeys {
+    fn keys(token: Option<&str>) -> ApiKeys {
         let id = "AKIDz8krbsJ5yKBZQpn74WFkmLPx3*******".to_owned();
-        TencentKeys { id, secret: "Gu5t9xGARNpq86cd98joQYCN3*******".into(), token: token.map(Secret::from) }
+        ApiKeys { id, secret: "Gu5t9xGARNpq86cd98joQYCN3*******".into(), token: token.map(Into::into) }
     }
 
     fn time() -> Timestamp {

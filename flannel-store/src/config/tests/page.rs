@@ -67,6 +67,7 @@ fn every_key_of_a_backend_with_a_table_has_a_row() {
         ("### aws-vpc", AWS_VPC_KEYS),
         ("### gce", &[]),
         ("### tencent-vpc", ACCESS_KEYS),
+        ("### ali-vpc", ACCESS_KEYS),
     ] {
         let rows = rows_below(heading);
         let named: Vec<_> = rows.iter().flat_map(|[cell, ..]| keys(cell)).collect();
