@@ -1,21 +1,16 @@
 //! The clients of clouds, all alike: a client knows this node's place in its cloud, reads the route
 //! tables that lead to it, and makes the changes that the plan asks for.
 
-use std::{fmt, net::IpAddr};
+use std::fmt;
 
 use futures::future::BoxFuture;
 use ipnet::Ipv4Net;
 
 use super::{
-    CloudConfig,
-    ali::{self, AliNode},
-    aws::{self, AwsNode},
     book::RequestCounts,
     error::CloudError,
-    gce::{self, GceNode},
     plan::{RouteStep, Table},
-    record::{CloudKind, RecordedRoute},
-    tencent::{self, TencentNode},
+    record::RecordedRoute,
 };
 
 /// An answer of the cloud, to come.
@@ -47,36 +42,4 @@ pub(super) trait CloudClient: fmt::Debug + Send {
 
     /// Removes a route on record, unless it leads elsewhere now.
     fn undo<'a>(&'a mut self, route: &'a RecordedRoute) -> Reply<'a, ()>;
-}
-
-impl CloudConfig {
-    /// The cloud.
-    pub(super) const fn kind(&self) -> CloudKind {
-        match self {
-            Self::Aws(_) => CloudKind::Aws,
-            Self::Gce => CloudKind::Gce,
-            Self::Tencent(_) => CloudKind::Tencent,
-            Self::Ali(_) => CloudKind::Ali,
-        }
-    }
-
-    /// Finds this node in its cloud, by the address of its external interface.
-    pub(super) async fn connect(&self, address: IpAddr) -> Result<Box<dyn CloudClient>, CloudError> {
-        Ok(match self {
-            Self::Aws(config) => Box::new(AwsNode::connect(address, config).await?),
-            Self::Gce => Box::new(GceNode::connect(address).await?),
-            Self::Ali(keys) => Box::new(AliNode::connect(address, keys.as_ref()).await?),
-            Self::Tencent(keys) => Box::new(TencentNode::connect(address, keys.as_ref()).await?),
-        })
-    }
-}
-
-/// Removes a route on record, unless it leads elsewhere now.
-pub(super) async fn undo(route: &RecordedRoute) -> Result<(), CloudError> {
-    match route.cloud {
-        CloudKind::Aws => aws::undo(route).await,
-        CloudKind::Gce => gce::undo(route).await,
-        CloudKind::Tencent => tencent::undo(route).await,
-        CloudKind::Ali => ali::undo(route).await,
-    }
 }

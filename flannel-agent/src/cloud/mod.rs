@@ -9,6 +9,7 @@ mod ali;
 mod aws;
 mod book;
 mod client;
+mod connect;
 mod error;
 mod gce;
 mod http;
@@ -178,6 +179,6 @@ pub fn recorded(state_dir: &Path) -> Result<Vec<CloudRecord>, FileError> {
 
 /// Removes a route, unless it leads elsewhere by now, and takes it off the record.
 pub async fn undo(CloudRecord { route, state_dir }: &CloudRecord) -> Result<(), CloudError> {
-    client::undo(route).await?;
+    connect::undo(route).await?;
     Ok(Record::load(state_dir)?.remove(&route.table, route.destination)?)
 }

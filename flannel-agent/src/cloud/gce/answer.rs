@@ -181,11 +181,6 @@ fn path(url: &str) -> &str {
     url.find("projects/").map_or(url, |start| &url[start..])
 }
 
-/// The last part of a path.
-pub(super) fn last_part(path: &str) -> &str {
-    path.rsplit_once('/').map_or(path, |(_, last)| last)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use http::Request;
 use serde::Deserialize;
 
-use super::{WORDS, answer::last_part};
+use super::WORDS;
 use crate::cloud::{error::CloudError, http::Http, metadata::MetadataService, variable::variable};
 
 /// The service's address, by which nothing has to be resolved.
@@ -81,6 +81,11 @@ fn network_of(interfaces: &str, address: IpAddr) -> Result<String, CloudError> {
     let interfaces: Vec<GceInterface> = serde_json::from_str(interfaces).map_err(bad)?;
     let interface = interfaces.iter().find(|interface| interface.ip == address);
     Ok(last_part(&interface.ok_or(CloudError::NoInterface(address))?.network).to_owned())
+}
+
+/// The last part of a path.
+fn last_part(path: &str) -> &str {
+    path.rsplit_once('/').map_or(path, |(_, last)| last)
 }
 
 impl GceMetadata {
