@@ -2,8 +2,8 @@
 //!
 //! A route is an object of the network's project, and its name is made from the subnet of a node,
 //! as stock flannel names it. So a node knows the routes that nodes made, and leaves all others
-//! alone. A route cannot be changed: it is deleted and made again. Both are operations, which are asked
-//! for until they are done.
+//! alone. A route cannot be changed: it is deleted and made again. Both are operations, which are
+//! asked for until they are done.
 
 mod answer;
 mod place;
