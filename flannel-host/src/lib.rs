@@ -11,6 +11,7 @@ pub mod excerpt;
 pub mod family;
 pub mod file;
 pub mod log_limit;
+pub mod secret;
 pub mod signals;
 pub mod sysctl;
 pub mod sysctl_record;

@@ -11,7 +11,7 @@ use flannel_store::{
 use ipnet::Ipv4Net;
 
 use crate::{
-    cloud::{CloudBook, CloudRoutes, CloudSetup, CloudWish},
+    cloud::{CloudBook, CloudConfig, CloudRoutes, CloudSetup, CloudWish},
     iface::ExternalInterface,
     options::RunOptions,
 };
@@ -25,10 +25,16 @@ pub(super) fn start(
     key: LeaseKey,
     book: &CloudBook,
 ) -> anyhow::Result<Option<CloudRoutes>> {
-    let BackendConfig::AwsVpc(keys) = &config.backend else { return Ok(None) };
+    let cloud = match &config.backend {
+        BackendConfig::AwsVpc(keys) => CloudConfig::Aws(keys.clone()),
+        BackendConfig::Gce => CloudConfig::Gce,
+        BackendConfig::TencentVpc(keys) => CloudConfig::Tencent(keys.clone()),
+        BackendConfig::AliVpc(keys) => CloudConfig::Ali(keys.clone()),
+        _ => return Ok(None),
+    };
     let setup = CloudSetup {
-        config: keys.clone(),
-        network: config.ipv4.context("the backend aws-vpc needs IPv4")?.network,
+        config: cloud,
+        network: config.ipv4.context("routes of a cloud need IPv4")?.network,
         interval: options.cloud_interval,
         state_dir: options.paths.state_dir.clone(),
         book: book.clone(),

@@ -25,7 +25,7 @@ pub(super) async fn backend_of(
     let BackendConfig::Extension(commands) = &config.backend else { return Ok(backend::of(&config.backend)) };
     stage("running PreStartupCommand");
     let published = extension::before_lease(commands, config.into(), &node_facts(external, None)).await?;
-    Ok(Arc::new(backend::extension::Extension { published }))
+    Ok(Arc::new(backend::Unmanaged::extension(published)))
 }
 
 /// Runs `PostStartupCommand`, and starts the task that runs the commands for peers. `None` with

@@ -68,7 +68,7 @@ pub(super) struct Components {
     pub(super) traffic: Traffic,
     /// The task that runs commands for peers, where the backend is extension.
     pub(super) extension: Option<ExtensionCommands>,
-    /// The task that keeps routes in the cloud, where the backend is aws-vpc.
+    /// The task that keeps routes in the cloud, where a cloud routes the packets.
     pub(super) cloud: Option<CloudRoutes>,
     pub(super) kernel: KernelEvents,
     pub(super) rules: RuleChanges,

@@ -5,13 +5,11 @@
 //! difference, so a backend has no state and no order to keep. Only [`of`] depends on which backend
 //! it is.
 
-pub mod alloc;
-pub mod cloud;
-pub mod extension;
 pub mod host_gw;
 pub mod ipip;
 mod network;
 pub mod udp;
+mod unmanaged;
 pub mod vxlan;
 pub mod wireguard;
 
@@ -39,11 +37,8 @@ use flannel_netlink::{AddressKey, FdbKey, IpipSpec, Link, NeighbourKey, Route, R
 use flannel_store::{Peer, RawJson, Vtep, WireguardEnd, config::BackendConfig};
 use ipnet::{IpNet, Ipv4Net};
 
-pub use self::network::PodNetwork;
-use self::{
-    alloc::Alloc, cloud::CloudRouted, extension::Extension, host_gw::HostGw, ipip::Ipip, udp::Udp, vxlan::Vxlan,
-    wireguard::Wireguard,
-};
+use self::{host_gw::HostGw, ipip::Ipip, udp::Udp, vxlan::Vxlan, wireguard::Wireguard};
+pub use self::{network::PodNetwork, unmanaged::Unmanaged};
 use crate::{
     iface::End,
     underlay::{NotPlain, Path, Underlay},
@@ -141,9 +136,11 @@ pub fn of(config: &BackendConfig) -> Arc<dyn Backend> {
         BackendConfig::Wireguard(config) => Arc::new(Wireguard(*config)),
         BackendConfig::Udp(config) => Arc::new(Udp(*config)),
         BackendConfig::Ipip(config) => Arc::new(Ipip(*config)),
-        BackendConfig::Extension(_) => Arc::new(Extension::default()),
-        BackendConfig::AwsVpc(_) => Arc::new(CloudRouted),
-        BackendConfig::Alloc => Arc::new(Alloc),
+        BackendConfig::Extension(_) => Arc::new(Unmanaged::extension(None)),
+        BackendConfig::AwsVpc(_) | BackendConfig::Gce | BackendConfig::TencentVpc(_) | BackendConfig::AliVpc(_) => {
+            Arc::new(Unmanaged::cloud())
+        }
+        BackendConfig::Alloc => Arc::new(Unmanaged::alloc()),
     }
 }
 

@@ -22,9 +22,7 @@ pub(super) fn problems(status: &CloudStatus) -> impl Iterator<Item = String> {
     let tries = count(status.attempts, "try", "tries");
     let error = status.error.iter().map(move |error| format!("routes of the cloud cannot be kept ({tries}): {error}"));
     let check = status.source_check.iter();
-    error.chain(check.map(|reason| {
-        format!("packets of pods are dropped unless the check of source and destination is off already: {reason}")
-    }))
+    error.chain(check.map(|reason| format!("the check of source and destination may drop packets of pods: {reason}")))
 }
 
 #[cfg(test)]
@@ -46,7 +44,7 @@ mod tests {
         status.source_check = Some("not allowed".to_owned());
         let expected = [
             "routes of the cloud cannot be kept (2 tries): full",
-            "packets of pods are dropped unless the check of source and destination is off already: not allowed",
+            "the check of source and destination may drop packets of pods: not allowed",
         ];
         assert!(has_problem(&status) && problems(&status).eq(expected));
     }

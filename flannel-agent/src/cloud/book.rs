@@ -7,22 +7,24 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
+use super::error::CloudError;
+
 /// The routes of this node in the cloud's route tables.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CloudStatus {
-    /// The cloud: `aws`.
+    /// The cloud: `aws`, `gce`, `tencent`, `ali`.
     pub cloud: String,
     /// The subnet of this node's pods.
     pub destination: String,
     /// The interface or instance to which the cloud routes it, by the cloud's identifier; absent
     /// until it is known.
     pub target: Option<String>,
-    /// The route tables; empty until they are known.
+    /// The route tables, or the network with gce; empty until they are known.
     pub tables: Vec<String>,
     /// True if the route is in all tables, as far as is known.
     pub present: bool,
     /// The reason why the instance may drop packets of pods: the check of source and destination
-    /// could not be switched off.
+    /// could not be switched off, or is on.
     pub source_check: Option<String>,
     /// The error of the last attempt, if it failed.
     pub error: Option<String>,
@@ -45,6 +47,18 @@ pub struct RequestCounts {
     pub throttled: u64,
     /// Without an answer.
     pub failed: u64,
+}
+
+impl RequestCounts {
+    /// Counts a request by its outcome.
+    pub(super) fn count<T>(&mut self, answer: &Result<T, CloudError>) {
+        *match answer {
+            Ok(_) => &mut self.done,
+            Err(error) if error.is_throttled() => &mut self.throttled,
+            Err(error) if error.code().is_some() => &mut self.refused,
+            Err(_) => &mut self.failed,
+        } += 1;
+    }
 }
 
 impl AddAssign for RequestCounts {

@@ -21,6 +21,19 @@ pub enum HttpError {
     Late(Duration),
 }
 
+/// The words of one cloud in its errors.
+#[derive(Debug, PartialEq, Eq)]
+pub struct CloudWords {
+    /// The host that has its metadata service.
+    pub(super) instance: &'static str,
+    /// The remedy where there are no credentials.
+    pub(super) keys: &'static str,
+    /// The list of permissions, with its owner.
+    pub(super) policy: &'static str,
+    /// The remedy where a table is full.
+    pub(super) room: &'static str,
+}
+
 /// A route of the cloud that is not as it should be, and the reason.
 #[derive(Debug, thiserror::Error)]
 pub enum CloudError {
@@ -28,11 +41,10 @@ pub enum CloudError {
     #[error("cannot read the certificates of this host: {0}")]
     Certificates(std::io::Error),
     /// The metadata service does not answer.
-    #[error(
-        "the metadata service at {base} does not answer ({error}): this host has to be an instance of EC2 with \
-         metadata of version 2"
-    )]
+    #[error("the metadata service at {base} does not answer ({error}): this host has to be {}", .words.instance)]
     NoMetadata {
+        /// Those of the cloud.
+        words: &'static CloudWords,
         /// Its address.
         base: String,
         /// The cause.
@@ -50,16 +62,13 @@ pub enum CloudError {
         status: u16,
     },
     /// An instance without a role, and no keys in the environment.
-    #[error(
-        "no credentials: give the instance a role (an instance profile), or set AWS_ACCESS_KEY_ID and \
-         AWS_SECRET_ACCESS_KEY"
-    )]
-    NoCredentials,
+    #[error("no credentials: {}", .0.keys)]
+    NoCredentials(&'static CloudWords),
     /// The role's credentials cannot be read.
-    #[error("the credentials of the role {role} cannot be read from the metadata: {problem}")]
+    #[error("the credentials of {owner} cannot be read from the metadata: {problem}")]
     RoleCredentials {
-        /// The role.
-        role: String,
+        /// The role or account.
+        owner: String,
         /// The mistake in them. It has no part of the credentials.
         problem: String,
     },
@@ -92,8 +101,10 @@ pub enum CloudError {
         problem: String,
     },
     /// A permission is missing.
-    #[error("{action} is not allowed: the IAM policy of this node's role or user needs {permission} ({code})")]
+    #[error("{action} is not allowed: {} needs {permission} ({code})", .words.policy)]
     NotAllowed {
+        /// Those of the cloud.
+        words: &'static CloudWords,
         /// The request.
         action: &'static str,
         /// The permission.
@@ -111,10 +122,13 @@ pub enum CloudError {
     },
     /// There is no room for another route.
     #[error(
-        "route table {table} is full with {routes} routes ({code}): raise the quota \"Routes per route table\" of the \
-         VPC, which is 1000 at most, remove routes, or use a backend with tunnels, such as vxlan"
+        "route table {table} is full with {routes} routes ({code}): {}, remove routes, or use a backend with tunnels, \
+         such as vxlan",
+        .words.room
     )]
     TableFull {
+        /// Those of the cloud.
+        words: &'static CloudWords,
         /// The table.
         table: String,
         /// The number of its routes.
@@ -140,9 +154,31 @@ pub enum CloudError {
         /// Its message, cut.
         message: String,
     },
+    /// The cloud drops packets of pods.
+    #[error(
+        "the instance {0} may not forward packets (canIpForward is false): create it with --can-ip-forward, or set \
+         canIpForward by `gcloud compute instances update-from-file`"
+    )]
+    NoForwarding(String),
+    /// The cloud did not finish a change.
+    #[error("{action} was not finished within {seconds} s")]
+    Unfinished {
+        /// The request.
+        action: &'static str,
+        /// The time.
+        seconds: u32,
+    },
     /// There is no table to change.
     #[error("the subnet {subnet} has no route table, and the VPC {vpc} no main one: name one by Backend.RouteTableID")]
     NoTable {
+        /// The VPC's subnet of this node.
+        subnet: String,
+        /// The VPC.
+        vpc: String,
+    },
+    /// There is no table to change, and none can be named.
+    #[error("the VPC {vpc} has no route table for the subnet {subnet}, and no main one")]
+    NoTableOf {
         /// The VPC's subnet of this node.
         subnet: String,
         /// The VPC.

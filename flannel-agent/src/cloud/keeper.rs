@@ -16,8 +16,8 @@ use tokio::{sync::watch, time::sleep_until};
 
 use super::{
     CloudSetup, CloudWish,
-    aws::{Aws, VpcPlace},
     book::CloudStatus,
+    client::CloudClient,
     error::CloudError,
     plan::{Leases, RouteChange, RouteStep, Table, plan},
     record::{Record, RecordedRoute},
@@ -45,8 +45,7 @@ pub(super) struct RouteKeeper {
 struct Session {
     /// The address by which the place was found.
     address: IpAddr,
-    aws: Aws,
-    place: VpcPlace,
+    client: Box<dyn CloudClient>,
     /// True once the check of source and destination is off, or is known to stay on.
     is_check_settled: bool,
 }
@@ -56,7 +55,7 @@ impl RouteKeeper {
     pub(super) fn new(setup: CloudSetup, wish: &CloudWish) -> Result<Self, CloudError> {
         let record = Record::load(&setup.state_dir)?;
         let status = CloudStatus {
-            cloud: "aws".to_owned(),
+            cloud: setup.config.kind().name().to_owned(),
             destination: wish.own.to_string(),
             present: record.routes().iter().any(|route| route.destination == wish.own),
             ..CloudStatus::default()
@@ -95,12 +94,12 @@ impl RouteKeeper {
         }
         let Some(session) = &mut self.session else { return Ok(()) };
         session.settle_check(&mut self.status.source_check).await;
-        let tables = session.aws.tables(&session.place).await?;
-        self.status.target = Some(session.place.target().to_owned());
+        let tables = session.client.tables().await?;
+        self.status.target = Some(session.client.target().to_owned());
         self.status.tables = tables.iter().map(|table| table.id.clone()).collect();
         // Before they are made: one that is on record and not there does no harm.
         for table in &tables {
-            self.record.add(session.aws.record(&session.place, &table.id, wish.own))?;
+            self.record.add(session.client.record(&table.id, wish.own))?;
         }
         let steps = plan(&self.leases(wish), &tables);
         let kept = self.apply(steps, &tables).await;
@@ -110,12 +109,12 @@ impl RouteKeeper {
     /// Removes routes on record that are no longer wanted: of a former subnet, or in a table that
     /// is no longer named.
     async fn clear_former(&mut self, wish: &CloudWish, tables: &[Table]) -> Result<(), CloudError> {
-        let Some(Session { aws, .. }) = &mut self.session else { return Ok(()) };
+        let Some(Session { client, .. }) = &mut self.session else { return Ok(()) };
         let is_wanted =
             |route: &RecordedRoute| route.destination == wish.own && tables.iter().any(|table| table.id == route.table);
-        let former = self.record.routes().iter().filter(|route| aws.is_of_region(route) && !is_wanted(route));
+        let former = self.record.routes().iter().filter(|route| client.can_undo(route) && !is_wanted(route));
         for route in former.cloned().collect::<Vec<_>>() {
-            aws.undo(&route).await?;
+            client.undo(&route).await?;
             self.record.remove(&route.table, route.destination)?;
             tracing::info!(destination = %route.destination, table = route.table, "no longer a route of this node");
         }
@@ -130,12 +129,12 @@ impl RouteKeeper {
     /// Takes the steps. One that fails does not stop the others, unless there were too many
     /// requests. Returns the first error.
     async fn apply(&mut self, steps: Vec<RouteStep>, tables: &[Table]) -> Result<(), CloudError> {
-        let Some(Session { aws, place, .. }) = &mut self.session else { return Ok(()) };
+        let Some(Session { client, .. }) = &mut self.session else { return Ok(()) };
         let mut first = Ok(());
         let to_us = steps.iter().filter(|step| !step.is_removal());
         let mut lacking: BTreeSet<String> = to_us.map(|step| step.table.clone()).collect();
         for step in steps {
-            if let Err(error) = aws.apply(place, &step).await {
+            if let Err(error) = client.apply(&step).await {
                 let is_throttled = error.is_throttled();
                 first = first.and(Err(error));
                 if is_throttled {
@@ -163,7 +162,7 @@ impl RouteKeeper {
     /// Writes down the outcome of a round. Returns the time until the next one.
     fn report(&mut self, error: Option<&CloudError>) -> Duration {
         if let Some(session) = &mut self.session {
-            self.status.requests += session.aws.take_requests();
+            self.status.requests += session.client.take_requests();
         }
         self.status.attempts = if error.is_some() { self.status.attempts.saturating_add(1) } else { 0 };
         self.status.error = error.map(|error| chain(error));
@@ -191,29 +190,28 @@ impl RouteKeeper {
 
 impl Session {
     async fn open(setup: &CloudSetup, address: IpAddr) -> Result<Self, CloudError> {
-        let aws = Aws::connect(None).await?;
-        let place = aws.find(address, &setup.config).await?;
-        tracing::info!(%address, interface = place.target(), "this node's place in the cloud's network");
-        Ok(Self { address, aws, place, is_check_settled: false })
+        let client = setup.config.connect(address).await?;
+        tracing::info!(%address, target = client.target(), "this node's place in the cloud's network");
+        Ok(Self { address, client, is_check_settled: false })
     }
 
-    /// Switches the check of source and destination off, once. Without the permission it stays as
-    /// it is: the operator may have switched it off.
+    /// Switches the check of source and destination off, or looks at it, once. Without the
+    /// permission it stays as it is: the operator may have switched it off.
     async fn settle_check(&mut self, reason: &mut Option<String>) {
         if self.is_check_settled {
             return;
         }
-        let result = self.aws.allow_pods(&self.place).await;
-        self.is_check_settled = matches!(result, Ok(()) | Err(CloudError::NotAllowed { .. }));
+        let result = self.client.allow_pods().await;
+        self.is_check_settled =
+            matches!(result, Ok(()) | Err(CloudError::NotAllowed { .. } | CloudError::NoForwarding(_)));
         let before = std::mem::replace(reason, result.err().map(|error| error.to_string()));
         if let Some(reason) = reason
             && before.as_ref() != Some(reason)
         {
-            let interface = self.place.target();
             tracing::warn!(
-                interface,
+                target = self.client.target(),
                 reason,
-                "if the check of source and destination is on, packets of pods are dropped"
+                "the check of source and destination may drop packets of pods"
             );
         }
     }

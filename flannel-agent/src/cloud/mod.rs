@@ -1,17 +1,27 @@
 //! The route to this node's pods in the route tables of a cloud, which carries the packets between
-//! nodes: the backend aws-vpc.
+//! nodes: the backends aws-vpc, gce, tencent-vpc and ali-vpc.
 //!
 //! Each node keeps the route to its own subnet, in a task of its own ([`CloudRoutes`]): the main
 //! loop waits for no API. The task gets the leases and writes to the [`CloudBook`]. Routes are on
 //! record in the state directory, so that `cleanup` can remove them.
 
+mod ali;
 mod aws;
 mod book;
+mod client;
+mod connect;
 mod error;
+mod gce;
 mod http;
+mod instance_metadata;
 mod keeper;
+mod keys;
+mod metadata;
 mod plan;
 mod record;
+mod secret_json;
+mod tencent;
+mod variable;
 
 use std::{
     collections::BTreeSet,
@@ -22,25 +32,37 @@ use std::{
 };
 
 use flannel_host::file::FileError;
-use flannel_store::config::AwsVpcConfig;
+use flannel_store::config::{AccessKeys, AwsVpcConfig};
 use ipnet::Ipv4Net;
 use tokio::sync::watch;
 
-use self::{
-    aws::Aws,
-    keeper::RouteKeeper,
-    record::{Record, RecordedRoute},
-};
 pub use self::{
     book::{ChangeCounts, CloudBook, CloudStatus, RequestCounts},
     error::{CloudError, HttpError},
 };
+use self::{
+    keeper::RouteKeeper,
+    record::{CloudKind, Record, RecordedRoute},
+};
+
+/// The cloud whose tables get the routes, with the keys of its backend.
+#[derive(Clone, Debug)]
+pub enum CloudConfig {
+    /// Amazon's VPC.
+    Aws(AwsVpcConfig),
+    /// Google's Compute Engine.
+    Gce,
+    /// Tencent's VPC, with the keys of the configuration.
+    Tencent(Option<AccessKeys>),
+    /// Alibaba's VPC, with the keys of the configuration.
+    Ali(Option<AccessKeys>),
+}
 
 /// The parts of the configuration, and where the state goes.
 #[derive(Clone, Debug)]
 pub struct CloudSetup {
-    /// The keys of the backend.
-    pub config: AwsVpcConfig,
+    /// The cloud.
+    pub config: CloudConfig,
     /// The pod network.
     pub network: Ipv4Net,
     /// The time between two looks at the tables.
@@ -113,18 +135,38 @@ pub struct CloudRecord {
 
 impl fmt::Display for CloudRecord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let RecordedRoute { region, table, destination, target } = &self.route;
-        write!(f, "the route {destination} to {target} from the route table {table} in {region}")
+        let RecordedRoute { cloud, region, table, destination, target } = &self.route;
+        match cloud {
+            CloudKind::Aws | CloudKind::Tencent | CloudKind::Ali => {
+                write!(f, "the route {destination} to {target} from the route table {table} in {region}")
+            }
+            CloudKind::Gce => {
+                write!(f, "the route {destination} to {target} from the network {table} of the project {region}")
+            }
+        }
     }
 }
 
 impl CloudRecord {
     /// The command that removes it by hand.
     pub fn by_hand(&self) -> String {
-        let RecordedRoute { region, table, destination, .. } = &self.route;
-        format!(
-            "aws ec2 delete-route --region {region} --route-table-id {table} --destination-cidr-block {destination}"
-        )
+        let RecordedRoute { cloud, region, table, destination, target } = &self.route;
+        match cloud {
+            CloudKind::Aws => format!(
+                "aws ec2 delete-route --region {region} --route-table-id {table} --destination-cidr-block {destination}"
+            ),
+            CloudKind::Gce => {
+                format!("gcloud compute routes delete --project {region} {}", gce::route_name(*destination))
+            }
+            CloudKind::Ali => format!(
+                "aliyun vpc DeleteRouteEntry --RegionId {region} --RouteTableId {table} --DestinationCidrBlock \
+                 {destination} --NextHopId {target}"
+            ),
+            CloudKind::Tencent => format!(
+                "tccli vpc DeleteRoutes --region {region} --RouteTableId {table} --Routes '[{{\"RouteId\": NUMBER}}]'` \
+                 with the number that has {destination} in `tccli vpc DescribeRouteTables --region {region}"
+            ),
+        }
     }
 }
 
@@ -137,6 +179,6 @@ pub fn recorded(state_dir: &Path) -> Result<Vec<CloudRecord>, FileError> {
 
 /// Removes a route, unless it leads elsewhere by now, and takes it off the record.
 pub async fn undo(CloudRecord { route, state_dir }: &CloudRecord) -> Result<(), CloudError> {
-    Aws::connect(Some(&route.region)).await?.undo(route).await?;
+    connect::undo(route).await?;
     Ok(Record::load(state_dir)?.remove(&route.table, route.destination)?)
 }

@@ -124,11 +124,14 @@ pub(super) fn plan(leases: &Leases, tables: &[Table]) -> Vec<RouteStep> {
 }
 
 fn own(leases: &Leases, table: &Table) -> Option<RouteStep> {
-    let found = table.routes.iter().find(|route| route.is_static && route.destination == leases.own);
-    let change = match found {
-        None => RouteChange::Create { routes: table.routes.len() },
-        Some(TableRoute { target: RouteTarget::Own, is_blackhole: false, .. }) => return None,
-        Some(route) => RouteChange::Replace { before: route.target.clone() },
+    let is_found = |route: &&TableRoute| route.is_static && route.destination == leases.own;
+    let is_good = |route: &TableRoute| route.target == RouteTarget::Own && !route.is_blackhole;
+    let found: Vec<&TableRoute> = table.routes.iter().filter(is_found).collect();
+    // Some clouds spread packets over several routes to one destination.
+    let change = match (found.iter().find(|route| !is_good(route)), found.is_empty()) {
+        (None, true) => RouteChange::Create { routes: table.routes.len() },
+        (None, false) => return None,
+        (Some(route), _) => RouteChange::Replace { before: route.target.clone() },
     };
     Some(RouteStep { table: table.id.clone(), destination: leases.own, change })
 }
@@ -206,6 +209,9 @@ mod tests {
         let elsewhere = RouteChange::Replace { before: RouteTarget::Other("eni-2".to_owned()) };
         assert_eq!(changes(&leases, vec![other("10.5.7.0/24")]), [(own.clone(), elsewhere.clone())]);
         assert_eq!(changes(&leases, vec![blackhole("10.5.7.0/24")]), [(own.clone(), elsewhere)]);
+        let half = RouteChange::Replace { before: RouteTarget::Other("eni-2".to_owned()) };
+        let twice = vec![own_route(), other("10.5.7.0/24")];
+        assert_eq!(changes(&leases, twice), [(own.clone(), half)], "half of the packets lead elsewhere");
         let announced = TableRoute { is_static: false, ..other("10.5.7.0/24") };
         assert_eq!(changes(&leases, vec![announced]), [(own, RouteChange::Create { routes: 1 })], "ours is preferred");
     }

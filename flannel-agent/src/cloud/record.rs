@@ -13,16 +13,44 @@ use serde::{Deserialize, Serialize};
 /// The file in the state directory.
 const FILE: &str = "cloud-routes.json";
 
+/// A cloud.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum CloudKind {
+    /// Amazon's.
+    Aws,
+    /// Google's.
+    Gce,
+    /// Tencent's.
+    Tencent,
+    /// Alibaba's.
+    Ali,
+}
+
+impl CloudKind {
+    /// Its name in the status and on record.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Aws => "aws",
+            Self::Gce => "gce",
+            Self::Tencent => "tencent",
+            Self::Ali => "ali",
+        }
+    }
+}
+
 /// A route to this node in a table of the cloud.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) struct RecordedRoute {
-    /// The region of the table.
+    /// The cloud.
+    pub(super) cloud: CloudKind,
+    /// The region of the table; with gce, the project of the network.
     pub(super) region: String,
-    /// The table.
+    /// The table; with gce, the network.
     pub(super) table: String,
     /// The subnet that it led to.
     pub(super) destination: Ipv4Net,
-    /// The interface it led to.
+    /// The interface, instance or address it led to.
     pub(super) target: String,
 }
 
@@ -95,6 +123,7 @@ mod tests {
         let scratch = tempfile::tempdir().expect("a directory");
         let load = || Record::load(scratch.path()).expect("readable");
         let route = |table: &str, target: &str| RecordedRoute {
+            cloud: CloudKind::Aws,
             region: "eu-central-1".to_owned(),
             table: table.to_owned(),
             destination: "10.5.7.0/24".parse().expect("a prefix"),

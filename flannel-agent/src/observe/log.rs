@@ -1,7 +1,7 @@
 //! Logging to standard error.
 //!
-//! Nothing secret is ever logged, at any level: passwords are [`flannel_store::etcd::Secret`]s, and
-//! what libraries say about requests, which may hold one, stays below the level that is let
+//! Nothing secret is ever logged, at any level: passwords are [`flannel_host::secret::Secret`]s,
+//! and what libraries say about requests, which may hold one, stays below the level that is let
 //! through.
 
 use std::io;

@@ -73,7 +73,7 @@ pub struct Status {
     /// The commands for peers; absent unless the backend is extension.
     #[serde(default)]
     pub extension: Option<ExtensionStatus>,
-    /// The routes in the cloud; absent unless the backend is aws-vpc.
+    /// The routes in the cloud; absent unless a cloud routes the packets.
     #[serde(default)]
     pub cloud: Option<CloudStatus>,
     /// The process that carries the packets; absent unless the backend is udp.

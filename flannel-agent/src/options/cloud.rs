@@ -10,8 +10,9 @@ use super::check::Checks;
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Cloud routes")]
 pub(super) struct CloudFlags {
-    /// Seconds between two looks at the route tables of the cloud, with the backend aws-vpc; each
-    /// is a request to its API, and a route that others removed is missing until then
+    /// Seconds between two looks at the route tables of the cloud, with a backend whose packets a
+    /// cloud routes; each is a request to its API, and a route that others removed is missing until
+    /// then
     #[arg(long, value_name = "SECONDS", default_value_t = 60, allow_negative_numbers = true)]
     cloud_route_interval: i64,
 }

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use clap::{Args, ValueHint};
-use flannel_store::etcd::{ClientFiles, Credentials, EtcdOptions, Secret, TlsFiles};
+use flannel_host::secret::Secret;
+use flannel_store::etcd::{ClientFiles, Credentials, EtcdOptions, TlsFiles};
 
 use super::{
     OptionWarning,

@@ -2,7 +2,7 @@
 //!
 //! A file for each group of flags has all three. `RunOptions::new` is the only way from what was
 //! written to what is used; it reports every mistake, not the first. A password leaves this module
-//! inside a [`flannel_store::etcd::Secret`] only.
+//! inside a [`flannel_host::secret::Secret`] only.
 
 mod check;
 mod cloud;

@@ -7,6 +7,7 @@ use flannel_common::mode::Mode;
 
 use super::{
     ConfigWarning,
+    access_keys::{self, ACCESS_KEYS, AccessKeys},
     aws_vpc::{self, AWS_VPC_KEYS, AwsVpcConfig},
     backend_kind::{BackendKind, BackendProperties},
     error::{ConfigMistake, Result},
@@ -31,22 +32,16 @@ pub(super) const MIN_MTU: u16 = 118;
 /// is 70.
 pub(super) const MIN_MTU_V6: u16 = 1350;
 /// The types we have, for people.
-const BUILT: &str = "\"vxlan\", \"host-gw\", \"wireguard\", \"ipip\", \"udp\", \"extension\", \"aws-vpc\" or \"alloc\"";
+const BUILT: &str = "\"vxlan\", \"host-gw\", \"wireguard\", \"ipip\", \"udp\", \"extension\", \"aws-vpc\", \
+                     \"gce\", \"tencent-vpc\", \"ali-vpc\" or \"alloc\"";
 pub(super) const WINDOWS_KEYS: &[&str] = &["Name", "MacPrefix"];
 /// Keys that mean the same whatever the backend.
 pub(super) const COMMON_KEYS: &[&str] = &["Type", "Datapath", "Name", "MacPrefix"];
 pub(super) const VXLAN_KEYS: &[&str] = &["VNI", "Port", "MTU", "GBP", "Learning", "DirectRouting"];
 
 /// The remedies for flannel's other backends: each type, and what to write instead.
-const OTHER_BACKENDS: &[(&str, &str)] = &[
-    ("wireguard-native", WIREGUARD_OF_K3S),
-    ("ipsec", "write \"Type\": \"wireguard\", which encrypts too"),
-    ("tencent-vpc", "write \"Type\": \"alloc\" and set the routes of the VPC, or \"vxlan\""),
-    ("gce", FORMER_CLOUD_BACKEND),
-    ("ali-vpc", FORMER_CLOUD_BACKEND),
-];
-const FORMER_CLOUD_BACKEND: &str = "flannel had it and removed it: write \"Type\": \"alloc\" and let the cloud's \
-     route controller set the routes of the VPC, or \"vxlan\"";
+const OTHER_BACKENDS: &[(&str, &str)] =
+    &[("wireguard-native", WIREGUARD_OF_K3S), ("ipsec", "write \"Type\": \"wireguard\", which encrypts too")];
 const WIREGUARD_OF_K3S: &str = "it is k3s's name of flannel's wireguard: write \"Type\": \"wireguard\"";
 
 /// The way packets travel between the nodes.
@@ -66,6 +61,12 @@ pub enum BackendConfig {
     Extension(ExtensionConfig),
     /// Routes of Amazon's VPC.
     AwsVpc(AwsVpcConfig),
+    /// Routes of a network of Google's Compute Engine.
+    Gce,
+    /// Routes of Tencent's VPC, with the keys of an account if there are some.
+    TencentVpc(Option<AccessKeys>),
+    /// Routes of Alibaba's VPC, with the keys of an account if there are some.
+    AliVpc(Option<AccessKeys>),
     /// A subnet for this node and nothing else.
     Alloc,
 }
@@ -81,6 +82,9 @@ impl BackendConfig {
             Self::Ipip(_) => BackendKind::Ipip,
             Self::Extension(_) => BackendKind::Extension,
             Self::AwsVpc(_) => BackendKind::AwsVpc,
+            Self::Gce => BackendKind::Gce,
+            Self::TencentVpc(_) => BackendKind::TencentVpc,
+            Self::AliVpc(_) => BackendKind::AliVpc,
             Self::Alloc => BackendKind::Alloc,
         }
     }
@@ -123,6 +127,11 @@ pub(super) fn parse(config: &Fields, ipv6: bool, findings: &mut Findings) -> Opt
         BackendKind::Ipip => (ipip::parse(&fields, ipv6, findings).map(BackendConfig::Ipip), IPIP_KEYS),
         BackendKind::Extension => (extension::parse(&fields, findings).map(BackendConfig::Extension), EXTENSION_KEYS),
         BackendKind::AwsVpc => (aws_vpc::parse(&fields, ipv6, findings).map(BackendConfig::AwsVpc), AWS_VPC_KEYS),
+        BackendKind::Gce => (ipv4_only(kind, ipv6, findings).map(|()| BackendConfig::Gce), &[][..]),
+        BackendKind::TencentVpc => {
+            (parse_keys((kind, BackendConfig::TencentVpc), &fields, ipv6, findings), ACCESS_KEYS)
+        }
+        BackendKind::AliVpc => (parse_keys((kind, BackendConfig::AliVpc), &fields, ipv6, findings), ACCESS_KEYS),
         BackendKind::Alloc => (Some(BackendConfig::Alloc), &[][..]),
     };
     findings.warn(unknown_keys("Backend", &fields, &[COMMON_KEYS, keys].concat()));
@@ -197,6 +206,26 @@ fn parse_mtu(fields: &Fields, ipv6: bool) -> Result<Option<u16>> {
 pub(super) fn mtu_of(fields: &Fields, least: u16, expected: &'static str) -> Result<Option<u16>> {
     let mtu = fields.expect::<u16>("MTU", expected)?.filter(|mtu| *mtu != 0);
     if mtu.is_some_and(|mtu| mtu < least) { Err(fields.bad_value("MTU", expected)) } else { Ok(mtu) }
+}
+
+/// A cloud whose account may have keys. `None` only after a mistake.
+fn parse_keys(
+    (kind, of): (BackendKind, fn(Option<AccessKeys>) -> BackendConfig),
+    fields: &Fields,
+    ipv6: bool,
+    findings: &mut Findings,
+) -> Option<BackendConfig> {
+    let keys = findings.keep(access_keys::parse(fields));
+    ipv4_only(kind, ipv6, findings)?;
+    keys.map(of)
+}
+
+/// `None` after the mistake of a family that the backend does not carry.
+fn ipv4_only(kind: BackendKind, ipv6: bool, findings: &mut Findings) -> Option<()> {
+    if ipv6 {
+        findings.mistake(ConfigMistake::Ipv4Only { backend: kind.properties().type_name });
+    }
+    (!ipv6).then_some(())
 }
 
 fn parse_datapath(fields: &Fields) -> Result<Option<Mode>> {

@@ -20,6 +20,12 @@ pub enum BackendKind {
     Extension,
     /// Routes of Amazon's VPC.
     AwsVpc,
+    /// Routes of a network of Google's Compute Engine.
+    Gce,
+    /// Routes of Tencent's VPC.
+    TencentVpc,
+    /// Routes of Alibaba's VPC.
+    AliVpc,
     /// A subnet for this node and nothing else.
     Alloc,
 }
@@ -64,8 +70,19 @@ pub enum AnnotatedAddresses {
 
 impl BackendKind {
     /// Every backend.
-    pub const ALL: [Self; 8] =
-        [Self::Vxlan, Self::HostGw, Self::Wireguard, Self::Ipip, Self::Udp, Self::Extension, Self::AwsVpc, Self::Alloc];
+    pub const ALL: [Self; 11] = [
+        Self::Vxlan,
+        Self::HostGw,
+        Self::Wireguard,
+        Self::Ipip,
+        Self::Udp,
+        Self::Extension,
+        Self::AwsVpc,
+        Self::Gce,
+        Self::TencentVpc,
+        Self::AliVpc,
+        Self::Alloc,
+    ];
 
     /// Returns its properties.
     pub const fn properties(self) -> BackendProperties {
@@ -112,13 +129,10 @@ impl BackendKind {
                 end: EndKind::None,
                 annotated: AnnotatedAddresses::Ipv4Always,
             },
-            Self::AwsVpc => BackendProperties {
-                type_name: "aws-vpc",
-                lease_name: "",
-                has_peers: true,
-                end: EndKind::None,
-                annotated: AnnotatedAddresses::Ipv4Only,
-            },
+            Self::AwsVpc => Self::cloud("aws-vpc"),
+            Self::Gce => Self::cloud("gce"),
+            Self::TencentVpc => Self::cloud("tencent-vpc"),
+            Self::AliVpc => Self::cloud("ali-vpc"),
             Self::Alloc => BackendProperties {
                 type_name: "alloc",
                 lease_name: "",
@@ -126,6 +140,17 @@ impl BackendKind {
                 end: EndKind::None,
                 annotated: AnnotatedAddresses::Ipv4Only,
             },
+        }
+    }
+
+    /// The properties of a backend whose packets a cloud routes.
+    const fn cloud(type_name: &'static str) -> BackendProperties {
+        BackendProperties {
+            type_name,
+            lease_name: "",
+            has_peers: true,
+            end: EndKind::None,
+            annotated: AnnotatedAddresses::Ipv4Only,
         }
     }
 

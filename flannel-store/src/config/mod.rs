@@ -6,6 +6,7 @@
 //! every mistake out. A value that exists has passed every check here, so no caller checks it
 //! again. The subnet manager decides where the text comes from, and when to read it again.
 
+mod access_keys;
 mod aws_vpc;
 mod backend;
 mod backend_kind;
@@ -29,6 +30,7 @@ use flannel_host::family::Family;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 pub use self::{
+    access_keys::AccessKeys,
     aws_vpc::AwsVpcConfig,
     backend::{BackendConfig, DEFAULT_PORT, DEFAULT_VNI, VxlanConfig},
     backend_kind::{AnnotatedAddresses, BackendKind, BackendProperties, EndKind},

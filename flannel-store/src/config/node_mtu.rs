@@ -42,7 +42,13 @@ impl NetworkConfig {
                 (BackendConfig::Udp(UdpConfig { mtu, ..*config }), (udp::MIN_MTU, udp::MIN_MTU))
             }
             BackendConfig::Ipip(_) => return Err(BadNodeMtu::NoKey),
-            BackendConfig::HostGw | BackendConfig::Extension(_) | BackendConfig::AwsVpc(_) | BackendConfig::Alloc => {
+            BackendConfig::HostGw
+            | BackendConfig::Extension(_)
+            | BackendConfig::AwsVpc(_)
+            | BackendConfig::Gce
+            | BackendConfig::TencentVpc(_)
+            | BackendConfig::AliVpc(_)
+            | BackendConfig::Alloc => {
                 return Err(BadNodeMtu::NoTunnel);
             }
         };

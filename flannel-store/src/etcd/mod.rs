@@ -39,7 +39,7 @@ pub use self::{
     client::Liveness,
     error::{EtcdError, Problem},
     meeting::MeetingPlace,
-    options::{Credentials, EtcdOptions, Secret},
+    options::{Credentials, EtcdOptions},
     tls::{ClientFiles, TlsError, TlsFiles},
 };
 use super::{

@@ -1,6 +1,8 @@
 //! Options for reaching etcd, and for the lifetime of our lease there.
 
-use std::{convert::Infallible, fmt, str::FromStr, time::Duration};
+use std::time::Duration;
+
+use flannel_host::secret::Secret;
 
 use super::tls::TlsFiles;
 
@@ -31,38 +33,6 @@ impl EtcdOptions {
 /// Returns true if this endpoint is reached by TLS.
 pub(super) fn is_tls(endpoint: &str) -> bool {
     endpoint.starts_with("https://")
-}
-
-/// A password: text that must not reach a log. Its `Debug` form is a placeholder, and it has no
-/// `Display`.
-#[derive(Clone, Default, PartialEq, Eq)]
-pub struct Secret(String);
-
-impl Secret {
-    /// The text itself, for the one place that sends it.
-    pub fn reveal(&self) -> &str {
-        &self.0
-    }
-}
-
-impl From<&str> for Secret {
-    fn from(text: &str) -> Self {
-        Self(text.to_owned())
-    }
-}
-
-impl FromStr for Secret {
-    type Err = Infallible;
-
-    fn from_str(text: &str) -> Result<Self, Infallible> {
-        Ok(text.into())
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("<redacted>")
-    }
 }
 
 /// The user that authenticates with etcd.

@@ -113,6 +113,9 @@ impl EndReader {
             | BackendConfig::Ipip(_)
             | BackendConfig::Udp(_)
             | BackendConfig::AwsVpc(_)
+            | BackendConfig::Gce
+            | BackendConfig::TencentVpc(_)
+            | BackendConfig::AliVpc(_)
             | BackendConfig::Alloc => Self::None,
         }
     }

@@ -1,10 +1,19 @@
-//! The backend aws-vpc: the route of a node in the route tables of Amazon's VPC.
+//! The route of a node in the route tables of a cloud: the backends aws-vpc, gce,
+//! tencent-vpc and ali-vpc.
 //!
-//! The VPC is an implementation of EC2's API by others. It keeps tables and carries no packets.
+//! Amazon's VPC is an implementation of EC2's API by others; the other clouds are doubles of ours,
+//! which refuse what the public API refuses. They keep tables and carry no packets.
 
+mod ali;
+mod ali_double;
+mod double;
 mod ec2;
+mod gce;
+mod gce_double;
 mod refused;
 mod routes;
+mod tencent;
+mod tencent_double;
 
 use std::time::Duration;
 
@@ -35,4 +44,30 @@ fn wait_cloud(agent: &Agent, what: &str, is_so: impl Fn(&Value) -> bool) -> Resu
         ensure!(is_so(&status["cloud"]), "{}", status["cloud"]);
         Ok(status)
     })
+}
+
+/// A row of a route table.
+fn row(first: &str, second: &str, third: &str) -> [String; 3] {
+    [first, second, third].map(str::to_owned)
+}
+
+/// Waits until a table has these rows and no others.
+fn wait_rows(find: impl Fn() -> Result<Vec<[String; 3]>>, expected: &[[String; 3]]) -> Result<()> {
+    let mut expected = expected.to_vec();
+    expected.sort();
+    eventually("the routes of the cloud", Duration::from_mins(1), || {
+        let mut found = find()?;
+        found.sort();
+        ensure!(found == expected, "{found:?}, expected {expected:?}");
+        Ok(())
+    })
+}
+
+/// Runs `cleanup` with the variables by which it finds the cloud; its output.
+fn cleanup(agent: &Agent, environment: &[(String, String)]) -> Result<String> {
+    let mut command = agent.node().command(agent.argv(&["cleanup"]));
+    for (name, value) in environment {
+        command = command.env(name, value);
+    }
+    Ok(command.limit(Duration::from_secs(30)).run()?.stdout)
 }

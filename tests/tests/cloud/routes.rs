@@ -1,40 +1,18 @@
 //! The route of a node, and what is cleared away with it.
 
-use std::time::Duration;
-
 use anyhow::{Result, ensure};
 use flannel_tests::{
-    Agent,
     cluster::{LEASES, config},
     etcd::CONFIG_KEY,
-    eventually,
     topology::Stack,
 };
 use serde_json::{Value, json};
 
-use super::{Ec2, instance, subnet, wait_cloud};
-
-fn row(destination: &str, interface: &str, state: &str) -> [String; 3] {
-    [destination, interface, state].map(str::to_owned)
-}
+use super::{Ec2, cleanup, instance, row, subnet, wait_cloud, wait_rows};
 
 /// Waits until a table has these routes and no others.
 fn wait_routes(ec2: &Ec2, table: &str, expected: &[[String; 3]]) -> Result<()> {
-    let mut expected = expected.to_vec();
-    expected.sort();
-    eventually("the routes of the VPC", Duration::from_mins(1), || {
-        let found = ec2.routes(table)?;
-        ensure!(found == expected, "{found:?}, expected {expected:?}");
-        Ok(())
-    })
-}
-
-fn cleanup(agent: &Agent) -> Result<String> {
-    let mut command = agent.node().command(agent.argv(&["cleanup"]));
-    for (name, value) in Ec2::environment() {
-        command = command.env(&name, &value);
-    }
-    Ok(command.limit(Duration::from_secs(30)).run()?.stdout)
+    wait_rows(|| ec2.routes(table), expected)
 }
 
 #[test]
@@ -90,7 +68,7 @@ fn a_node_keeps_its_route_and_clears_away_what_leads_nowhere() -> Result<()> {
     wait_routes(&ec2, table, &complete)?;
 
     agent.sigterm_and_wait()?;
-    let done = cleanup(&agent)?;
+    let done = cleanup(&agent, &Ec2::environment())?;
     ensure!(done.contains(&format!("remove the route {subnet} to {own} from the route table {table} in ")), "{done}");
     wait_routes(&ec2, table, &left)?;
     ensure!(!pair.a.outside_path("/run/flannel/cloud-routes.json").exists(), "the record is left");

@@ -36,6 +36,7 @@ fn networks_and_backends_reach_the_network_configuration() -> Result<()> {
         ("ipip", v4(json!({"Type": "ipip", "DirectRouting": true}))),
         ("udp", v4(json!({"Type": "udp", "Port": 8286, "MTU": 1400}))),
         ("aws-vpc", v4(json!({"Type": "aws-vpc", "RouteTableID": ["rtb-1", "rtb-2"]}))),
+        ("gce", v4(json!({"Type": "gce", "MTU": 1400}))),
         ("extension", v4(extension)),
         ("nftables", with(nftables, "EnableNFTables", json!(true))),
         ("fast", v4(json!({"Type": "vxlan", "Datapath": "fast"}))),

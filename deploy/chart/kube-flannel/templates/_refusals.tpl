@@ -1,7 +1,7 @@
 {{/* What asks for something that is not built, or would not come up. Each ends the rendering with what to do instead. */}}
 {{- define "flannel.refusals" -}}
 {{- $flannel := .Values.flannel -}}
-{{- $built := list "vxlan" "host-gw" "wireguard" "ipip" "udp" "extension" "aws-vpc" "alloc" -}}
+{{- $built := list "vxlan" "host-gw" "wireguard" "ipip" "udp" "extension" "aws-vpc" "gce" "tencent-vpc" "ali-vpc" "alloc" -}}
 {{- if eq $flannel.backend "ipsec" -}}
   {{- fail "flannel.backend is ipsec, which is not built: write wireguard, which encrypts too" -}}
 {{- end -}}

@@ -5,7 +5,7 @@ use http::StatusCode;
 use ipnet::Ipv4Net;
 use roxmltree::{Document, Node};
 
-use super::request::Action;
+use super::{WORDS, request::Action};
 use crate::cloud::{
     error::CloudError,
     http::HttpAnswer,
@@ -51,7 +51,7 @@ fn refusal(action: Action, code: String, message: &str) -> CloudError {
     match code.as_str() {
         // Their messages have a text of hundreds of bytes that only its owner can decode.
         "UnauthorizedOperation" | "AccessDenied" | "AccessDeniedException" => {
-            CloudError::NotAllowed { action, permission, code }
+            CloudError::NotAllowed { words: &WORDS, action, permission, code }
         }
         "AuthFailure"
         | "InvalidClientTokenId"

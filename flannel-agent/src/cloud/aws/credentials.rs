@@ -7,8 +7,8 @@ use aws_credential_types::Credentials;
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use super::metadata::Metadata;
-use crate::cloud::error::CloudError;
+use super::{WORDS, metadata::Metadata};
+use crate::cloud::{error::CloudError, secret_json};
 
 /// Credentials that end sooner are renewed. The metadata has new ones five minutes before.
 const LEFT: Duration = Duration::from_mins(4);
@@ -66,16 +66,13 @@ fn serves_for(credentials: &Credentials, time: Duration) -> bool {
 async fn of_role(metadata: &Metadata) -> Result<Credentials, CloudError> {
     let visit = metadata.visit().await?;
     let roles = visit.item(ROLES).await?.unwrap_or_default();
-    let Some(role) = roles.lines().next() else { return Err(CloudError::NoCredentials) };
+    let Some(role) = roles.lines().next() else { return Err(CloudError::NoCredentials(&WORDS)) };
     let text = visit.required(&format!("{ROLES}{role}")).await?;
-    parse(&text).map_err(|problem| CloudError::RoleCredentials { role: role.to_owned(), problem })
+    parse(&text).map_err(|problem| CloudError::RoleCredentials { owner: format!("the role {role}"), problem })
 }
 
 fn parse(text: &str) -> Result<Credentials, String> {
-    // The text of the error may quote a value.
-    let unreadable = |error: serde_json::Error| format!("line {}, column {}", error.line(), error.column());
-    let read: RoleCredentials = serde_json::from_str(text).map_err(unreadable)?;
-    let RoleCredentials { access_key_id, secret_access_key, token, expiration } = read;
+    let RoleCredentials { access_key_id, secret_access_key, token, expiration } = secret_json::read(text)?;
     Ok(Credentials::new(access_key_id, secret_access_key, Some(token), Some(expiration.into()), "instance role"))
 }
 

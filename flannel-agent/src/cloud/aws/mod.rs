@@ -28,16 +28,25 @@ use self::{
 };
 use super::{
     book::RequestCounts,
-    error::CloudError,
+    client::{CloudClient, Reply},
+    error::{CloudError, CloudWords},
     http::Http,
     plan::{RouteChange, RouteStep, Table},
-    record::RecordedRoute,
+    record::{CloudKind, RecordedRoute},
 };
 
 /// The time for a request to the API.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// The client.
+/// Amazon's words.
+const WORDS: CloudWords = CloudWords {
+    instance: "an instance of EC2 with metadata of version 2",
+    keys: "give the instance a role (an instance profile), or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+    policy: "the IAM policy of this node's role or user",
+    room: "raise the quota \"Routes per route table\" of the VPC, which is 1000 at most",
+};
+
+/// The client of a region.
 #[derive(Debug)]
 pub(super) struct Aws {
     http: Http,
@@ -127,6 +136,7 @@ impl Aws {
         match &step.change {
             RouteChange::Create { routes } => match self.call(Action::CreateRoute, &to_us).await {
                 Err(error) if error.code() == Some("RouteLimitExceeded") => Err(CloudError::TableFull {
+                    words: &WORDS,
                     table: step.table.clone(),
                     routes: *routes,
                     code: "RouteLimitExceeded".to_owned(),
@@ -159,12 +169,13 @@ impl Aws {
 
     /// True for a route in a table of the client's region.
     pub(super) fn is_of_region(&self, route: &RecordedRoute) -> bool {
-        route.region == self.api.region
+        route.cloud == CloudKind::Aws && route.region == self.api.region
     }
 
     /// The record of a route to this node.
     pub(super) fn record(&self, place: &VpcPlace, table: &str, destination: Ipv4Net) -> RecordedRoute {
         RecordedRoute {
+            cloud: CloudKind::Aws,
             region: self.api.region.clone(),
             table: table.to_owned(),
             destination,
@@ -174,13 +185,7 @@ impl Aws {
 
     async fn call(&mut self, action: Action, parameters: &[(&str, &str)]) -> Result<String, CloudError> {
         let answer = self.send(action, parameters).await;
-        let RequestCounts { done, refused, throttled, failed } = &mut self.requests;
-        *match &answer {
-            Ok(_) => done,
-            Err(error) if error.is_throttled() => throttled,
-            Err(error) if error.code().is_some() => refused,
-            Err(_) => failed,
-        } += 1;
+        self.requests.count(&answer);
         if let Err(CloudError::BadCredentials { .. }) = answer {
             self.credentials.forget();
         }
@@ -201,6 +206,61 @@ impl VpcPlace {
     pub(super) fn target(&self) -> &str {
         &self.interface.id
     }
+}
+
+/// The client, and this node's place in the VPC.
+#[derive(Debug)]
+pub(super) struct AwsNode {
+    aws: Aws,
+    place: VpcPlace,
+}
+
+impl AwsNode {
+    /// Finds this node by the address of its external interface.
+    pub(super) async fn connect(address: IpAddr, config: &AwsVpcConfig) -> Result<Self, CloudError> {
+        let aws = Aws::connect(None).await?;
+        let place = aws.find(address, config).await?;
+        Ok(Self { aws, place })
+    }
+}
+
+impl CloudClient for AwsNode {
+    fn target(&self) -> &str {
+        self.place.target()
+    }
+
+    fn take_requests(&mut self) -> RequestCounts {
+        self.aws.take_requests()
+    }
+
+    fn allow_pods(&mut self) -> Reply<'_, ()> {
+        Box::pin(self.aws.allow_pods(&self.place))
+    }
+
+    fn tables(&mut self) -> Reply<'_, Vec<Table>> {
+        Box::pin(self.aws.tables(&self.place))
+    }
+
+    fn apply<'a>(&'a mut self, step: &'a RouteStep) -> Reply<'a, ()> {
+        Box::pin(self.aws.apply(&self.place, step))
+    }
+
+    fn record(&self, table: &str, destination: Ipv4Net) -> RecordedRoute {
+        self.aws.record(&self.place, table, destination)
+    }
+
+    fn can_undo(&self, route: &RecordedRoute) -> bool {
+        self.aws.is_of_region(route)
+    }
+
+    fn undo<'a>(&'a mut self, route: &'a RecordedRoute) -> Reply<'a, ()> {
+        Box::pin(self.aws.undo(route))
+    }
+}
+
+/// Removes a route that an agent recorded, unless it leads elsewhere now.
+pub(super) async fn undo(route: &RecordedRoute) -> Result<(), CloudError> {
+    Aws::connect(Some(&route.region)).await?.undo(route).await
 }
 
 /// The address of the API and its region.

@@ -148,17 +148,13 @@ fn what_is_not_built_is_refused_by_name() {
             "Backend.Type ipsec in the network configuration is not built yet; write \"Type\"",
         ),
         (r#""Backend":{"Type":"ipsec"}"#, "\"wireguard\", which encrypts too"),
-        (r#""Backend":{"Type":"tencent-vpc"}"#, "\"alloc\" and set the routes of the VPC"),
-        (r#""Backend":{"Type":"ali-vpc"}"#, "not built yet; flannel had it and removed it: write \"Type\": \"alloc\""),
-        (r#""Backend":{"Type":"gce"}"#, "route controller set the routes of the VPC, or \"vxlan\""),
-        (r#""Backend":{"Type":"ali-vpc"}"#, "route controller set the routes of the VPC"),
         (
             r#""Backend":{"Type":"wireguard-native"}"#,
             "k3s's name of flannel's wireguard: write \"Type\": \"wireguard\"",
         ),
         (
             r#""Backend":{"Type":"vxlam"}"#,
-            r#"Backend.Type "vxlam" in the network configuration is unknown; write "vxlan", "host-gw", "wireguard", "ipip", "udp", "extension", "aws-vpc" or "alloc""#,
+            r#"Backend.Type "vxlam" in the network configuration is unknown; write "vxlan", "host-gw", "wireguard", "ipip", "udp", "extension", "aws-vpc", "gce", "tencent-vpc", "ali-vpc" or "alloc""#,
         ),
     ] {
         let error =

@@ -7,6 +7,7 @@ use ipnet::{Ipv4Net, Ipv6Net};
 
 use super::super::{
     KEYS,
+    access_keys::ACCESS_KEYS,
     aws_vpc::AWS_VPC_KEYS,
     backend::{self, COMMON_KEYS, DEFAULT_PORT, DEFAULT_VNI, VXLAN_KEYS, WINDOWS_KEYS},
     extension::EXTENSION_KEYS,
@@ -17,7 +18,7 @@ use super::super::{
 };
 
 /// The rows of the table of keys: keys, default, meaning. The keys of wireguard, ipip, udp,
-/// extension and aws-vpc have tables of their own.
+/// extension and the clouds have tables of their own.
 fn rows() -> Vec<[String; 3]> {
     rows_below("## Network configuration")
 }
@@ -64,6 +65,9 @@ fn every_key_of_a_backend_with_a_table_has_a_row() {
         ("### udp", UDP_KEYS),
         ("### extension", EXTENSION_KEYS),
         ("### aws-vpc", AWS_VPC_KEYS),
+        ("### gce", &[]),
+        ("### tencent-vpc", ACCESS_KEYS),
+        ("### ali-vpc", ACCESS_KEYS),
     ] {
         let rows = rows_below(heading);
         let named: Vec<_> = rows.iter().flat_map(|[cell, ..]| keys(cell)).collect();
