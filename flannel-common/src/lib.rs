@@ -33,6 +33,7 @@ pub mod peer;
 pub mod pending;
 #[cfg(feature = "user")]
 mod pod;
+pub mod probation;
 pub mod program;
 pub mod reason;
 pub mod stats;

@@ -62,10 +62,15 @@ fn replay_or_record<F: FlowMaps>(skb: &Skb, context: &Context) -> Result<Reason,
     let node = &context.node;
     let scratch = context::enter::<F>(skb, node)?;
     let packet = &scratch.packet;
+    if packet.is_answer() {
+        can_learn(skb.ifindex()).or(Err(Reason::TcpControl))?;
+        return pending::record_answer::<F>(skb, node, packet);
+    }
+    let bucket = Bucket::of_pod(skb.ifindex());
     let Some(at) = table::find::<F>(&packet.key) else {
         pending::sample(&mut scratch.random)?;
         can_learn(skb.ifindex())?;
-        return pending::record_new::<F>(skb, node, packet, Bucket::of_pod(skb.ifindex()));
+        return pending::record_new::<F>(skb, node, packet, bucket);
     };
     table::copy(at, &mut scratch.flow);
     let flow = FlowRef::copied(at, &scratch.flow, &packet.key);
@@ -75,9 +80,9 @@ fn replay_or_record<F: FlowMaps>(skb: &Skb, context: &Context) -> Result<Reason,
             let refs = ScratchRefs { sent, plain, identification, ecmp, path, redirected };
             Replay { skb, node, frame: &scratch.frame, packet, flow: &flow }.send(refs)
         }
-        Err(Reason::Refreshing) => {
+        Err(reason @ (Reason::Refreshing | Reason::Handshake)) => {
             can_learn(skb.ifindex())?;
-            pending::record_again::<F>(skb, node, packet)
+            pending::record_again::<F>(skb, node, packet, flow.value, reason, bucket)
         }
         Err(reason) => Err(reason),
     }

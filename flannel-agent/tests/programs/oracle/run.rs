@@ -32,7 +32,7 @@ use crate::{
 };
 
 /// A program under examination, of one family.
-pub(super) struct Runner<'a, A>
+pub(super) struct Runner<'a, A: Words>
 where
     FlowKey<A>: Pod,
     Flow<A>: Pod,
