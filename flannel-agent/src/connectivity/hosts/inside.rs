@@ -58,7 +58,7 @@ pub enum Ask {
 
 /// Its answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Reply {
+pub enum NamespaceAnswer {
     /// It was done.
     Done,
     /// The results of probes.
@@ -74,13 +74,15 @@ pub async fn run() -> anyhow::Result<()> {
         .context("cannot make a network namespace: run this as root on the host, not in a container")?;
     let pipe = Receiver::from_owned_fd(stdin().as_fd().try_clone_to_owned()?).context("standard input is no pipe")?;
     let mut asked = BufReader::new(pipe).lines();
-    answer(&Reply::Done)?;
+    answer(&NamespaceAnswer::Done)?;
     while let Some(line) = asked.next_line().await? {
         let answered = match serde_json::from_str(&line) {
-            Ok(Ask::Configure { addresses, gateways }) => configure(&addresses, &gateways).await.map(|()| Reply::Done),
+            Ok(Ask::Configure { addresses, gateways }) => {
+                configure(&addresses, &gateways).await.map(|()| NamespaceAnswer::Done)
+            }
             Ok(Ask::Serve { name, port }) => {
                 tokio::spawn(serve_or_say(name, port));
-                Ok(Reply::Done)
+                Ok(NamespaceAnswer::Done)
             }
             Ok(Ask::Probe { patience, targets }) => probes(&targets, patience).await,
             Err(error) => Err(error.into()),
@@ -97,12 +99,12 @@ async fn serve_or_say(name: String, port: u16) {
     }
 }
 
-fn reply(answered: anyhow::Result<Reply>) -> Reply {
-    answered.unwrap_or_else(|error| Reply::Failed(chain(error.as_ref())))
+fn reply(answered: anyhow::Result<NamespaceAnswer>) -> NamespaceAnswer {
+    answered.unwrap_or_else(|error| NamespaceAnswer::Failed(chain(error.as_ref())))
 }
 
 /// Writes at once: the parent waits for the line.
-fn answer(reply: &Reply) -> anyhow::Result<()> {
+fn answer(reply: &NamespaceAnswer) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{}", serde_json::to_string(reply)?)?;
     Ok(out.flush()?)
@@ -131,7 +133,7 @@ async fn configure(addresses: &[IpNet], gateways: &[IpAddr]) -> anyhow::Result<(
     Ok(())
 }
 
-async fn probes(targets: &[String], patience: Duration) -> anyhow::Result<Reply> {
+async fn probes(targets: &[String], patience: Duration) -> anyhow::Result<NamespaceAnswer> {
     let mut parsed = Vec::with_capacity(targets.len());
     for target in targets {
         match target.parse::<Target>() {
@@ -139,5 +141,5 @@ async fn probes(targets: &[String], patience: Duration) -> anyhow::Result<Reply>
             Err(problem) => bail!("{problem}"),
         }
     }
-    Ok(Reply::Outcomes(probe(&parsed, patience).await))
+    Ok(NamespaceAnswer::Outcomes(probe(&parsed, patience).await))
 }

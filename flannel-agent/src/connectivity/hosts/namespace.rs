@@ -13,7 +13,7 @@ use tokio::{
 
 use super::{
     bridge::ContainerBridge,
-    inside::{Ask, DEVICE, Reply},
+    inside::{Ask, DEVICE, NamespaceAnswer},
 };
 use crate::connectivity::{
     run::PROBES,
@@ -80,7 +80,7 @@ impl TestNetns {
         let targets = targets.iter().map(ToString::to_string).collect();
         self.ask(&Ask::Probe { patience, targets }).await?;
         match self.reply(patience + PROBES).await? {
-            Reply::Outcomes(outcomes) => Ok(outcomes),
+            NamespaceAnswer::Outcomes(outcomes) => Ok(outcomes),
             other => bail!("an unexpected answer of a test namespace: {other:?}"),
         }
     }
@@ -92,19 +92,19 @@ impl TestNetns {
 
     async fn done(&mut self) -> anyhow::Result<()> {
         match self.reply(LIMIT).await? {
-            Reply::Done => Ok(()),
+            NamespaceAnswer::Done => Ok(()),
             other => bail!("an unexpected answer of a test namespace: {other:?}"),
         }
     }
 
-    async fn reply(&mut self, limit: Duration) -> anyhow::Result<Reply> {
+    async fn reply(&mut self, limit: Duration) -> anyhow::Result<NamespaceAnswer> {
         let line = timeout(limit, self.output.next_line()).await.with_context(|| {
             format!("the process of a test namespace does not answer within {} s", limit.as_secs())
         })??;
         // It said why on standard error, which is ours.
         let line = line.context("the process of a test namespace has ended")?;
         match serde_json::from_str(&line)? {
-            Reply::Failed(problem) => Err(anyhow!("in a test namespace: {problem}")),
+            NamespaceAnswer::Failed(problem) => Err(anyhow!("in a test namespace: {problem}")),
             reply => Ok(reply),
         }
     }
