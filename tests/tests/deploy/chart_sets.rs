@@ -26,6 +26,7 @@ fn networks_and_backends_reach_the_network_configuration() -> Result<()> {
     let extension = json!({
         "Type": "extension", "SubnetAddCommand": ["/opt/bin/add-peer", "--once"], "SubnetAddInterval": 60
     });
+    let tencent = json!({"Type": "tencent-vpc", "AccessKeyID": "id", "AccessKeySecret": "secret"});
     let nftables = v4(json!({"Type": "vxlan", "Port": 4789, "DirectRouting": true}));
     for (set, expected) in [
         ("default", v4(vxlan)),
@@ -36,7 +37,8 @@ fn networks_and_backends_reach_the_network_configuration() -> Result<()> {
         ("ipip", v4(json!({"Type": "ipip", "DirectRouting": true}))),
         ("udp", v4(json!({"Type": "udp", "Port": 8286, "MTU": 1400}))),
         ("aws-vpc", v4(json!({"Type": "aws-vpc", "RouteTableID": ["rtb-1", "rtb-2"]}))),
-        ("gce", v4(json!({"Type": "gce", "MTU": 1400}))),
+        ("gce", v4(json!({"Type": "gce"}))),
+        ("tencent-vpc", v4(tencent)),
         ("extension", v4(extension)),
         ("nftables", with(nftables, "EnableNFTables", json!(true))),
         ("fast", v4(json!({"Type": "vxlan", "Datapath": "fast"}))),

@@ -117,7 +117,7 @@ imagePullPolicy: {{ . }}
     {{- if $value }}{{ $_ := set $backend $key (toString $value) }}{{ end -}}
   {{- end -}}
 {{- end -}}
-{{- if has $flannel.backend (list "ipip" "udp" "aws-vpc" "gce" "tencent-vpc" "ali-vpc") -}}
+{{- if has $flannel.backend (list "ipip" "udp") -}}
   {{- with $flannel.mtu }}{{ $_ := set $backend "MTU" (int .) }}{{ end -}}
 {{- end -}}
 {{- if eq $flannel.backend "ipip" -}}
