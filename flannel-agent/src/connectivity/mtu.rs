@@ -4,12 +4,11 @@
 //! 2.6.22), so the only limit of this host is the MTU of its device.
 
 use std::{
-    io,
+    fs, io,
     net::{IpAddr, SocketAddr},
     time::Duration,
 };
 
-use flannel_netlink::Netlink;
 use nix::{errno::Errno, ifaddrs::getifaddrs};
 use rustix::net::sockopt::{Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery, set_ip_mtu_discover, set_ipv6_mtu_discover};
 use tokio::{net::UdpSocket, time::Instant};
@@ -38,7 +37,7 @@ pub(super) async fn measure(to: SocketAddr, deadline: Instant, outcome: &mut Out
     // Waits for the server.
     patient(deadline, async || udp_round(&socket_to(to).await?, 0, ANSWER, ROUND).await).await?;
     let socket = unfragmented(to).await?;
-    let device = device_mtu(socket.local_addr()?.ip()).await?.min(LARGEST);
+    let device = device_mtu(socket.local_addr()?.ip())?.min(LARGEST);
     outcome.device_mtu = Some(device);
     let least = headers + u32::try_from(ANSWER).unwrap_or(LARGEST);
     let size = largest(least, device, async |size| passes(&socket, size, size - headers).await).await?;
@@ -95,18 +94,16 @@ async fn largest<E>(
     Ok(Some(good))
 }
 
-/// The MTU of the device with a local address. Asked of the kernel: /sys has the devices of the
-/// namespace that it was mounted in.
-async fn device_mtu(local: IpAddr) -> io::Result<u32> {
+/// The MTU of the device with a local address.
+fn device_mtu(local: IpAddr) -> io::Result<u32> {
     let of = |address: &nix::sys::socket::SockaddrStorage| {
         let v4 = address.as_sockaddr_in().map(|address| IpAddr::from(address.ip()));
         v4.or(address.as_sockaddr_in6().map(|address| IpAddr::from(address.ip())))
     };
     let device = getifaddrs()?.find(|device| device.address.as_ref().and_then(of) == Some(local));
     let name = device.ok_or_else(|| io::Error::other(format!("no device has {local}")))?.interface_name;
-    let (netlink, _events) = Netlink::connect().map_err(io::Error::other)?;
-    let link = netlink.link_by_name(&name).await.map_err(io::Error::other)?;
-    Ok(link.ok_or_else(|| io::Error::other(format!("the device {name} is gone")))?.mtu)
+    let text = fs::read_to_string(format!("/sys/class/net/{name}/mtu"))?;
+    text.trim().parse().map_err(io::Error::other)
 }
 
 #[cfg(test)]

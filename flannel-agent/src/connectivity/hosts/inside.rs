@@ -14,7 +14,10 @@ use anyhow::{Context as _, bail};
 use flannel_host::{error_chain::chain, family::Family};
 use flannel_netlink::{AddressKey, Netlink, Route, RouteKey, protocol};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
-use nix::sched::{CloneFlags, unshare};
+use nix::{
+    mount::{MsFlags, mount},
+    sched::{CloneFlags, unshare},
+};
 use serde::{Deserialize, Serialize};
 use tokio::{
     io::{AsyncBufReadExt as _, BufReader},
@@ -70,8 +73,9 @@ pub enum NamespaceAnswer {
 /// Makes the namespace, then answers until standard input ends. Called on the only thread of the
 /// process, which a namespace belongs to.
 pub async fn run() -> anyhow::Result<()> {
-    unshare(CloneFlags::CLONE_NEWNET)
+    unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS)
         .context("cannot make a network namespace: run this as root on the host, not in a container")?;
+    mount_sysfs().context("cannot mount /sys in a test namespace")?;
     let pipe = Receiver::from_owned_fd(stdin().as_fd().try_clone_to_owned()?).context("standard input is no pipe")?;
     let mut asked = BufReader::new(pipe).lines();
     answer(&NamespaceAnswer::Done)?;
@@ -90,6 +94,14 @@ pub async fn run() -> anyhow::Result<()> {
         answer(&reply(answered))?;
     }
     Ok(())
+}
+
+/// Mounts a /sys with the devices of this namespace, from which the probe reads their MTU. The host
+/// does not see it.
+fn mount_sysfs() -> nix::Result<()> {
+    let none = None::<&str>;
+    mount(none, "/", none, MsFlags::MS_SLAVE | MsFlags::MS_REC, none)?;
+    mount(Some("sysfs"), "/sys", Some("sysfs"), MsFlags::MS_RDONLY, none)
 }
 
 /// Serves until the process ends. A failure shows in the probes of other hosts; here is its reason.
