@@ -30,7 +30,7 @@ async fn annotations_others_changed_are_written_again() {
 
 #[tokio::test]
 async fn what_we_publish_once_more_is_written_at_once() {
-    for cluster in Cluster::each("anew").await {
+    for cluster in Cluster::each("written").await {
         cluster.add("own", Some("10.5.1.0/24"), &[]).await;
         let (sender, mut events) = publish(cluster.manager("own")).await;
         assert_eq!(next(&mut events).await, "=");

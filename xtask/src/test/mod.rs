@@ -14,7 +14,7 @@ mod subjects;
 mod suite;
 mod tally;
 
-use std::{path::PathBuf, process::ExitCode, time::Instant};
+use std::{env, path::PathBuf, process::ExitCode, time::Instant};
 
 use self::{leftovers::Leftovers, suite::Suite, tally::Tally};
 use crate::{
@@ -77,19 +77,18 @@ fn run_halves(setup: &Setup<'_>, options: &TestOptions, tally: &mut Tally) -> an
     // Costs the agent two builds more, so only where everything is run.
     let everything = !options.unit && subjects.is_empty() && options.filter.is_empty() && toolchain.is_some();
     let stub = everything.then(|| build::build_stub(setup.workspace())).transpose()?;
+    let wanted = |names: &[&str]| everything || subjects.iter().any(|subject| names.contains(&subject.as_str()));
+    let kubernetes =
+        (!options.unit && toolchain.is_some() && wanted(&["kubernetes"])).then(|| cluster::ensure(setup, false));
+    let kubernetes = made("the Kubernetes cluster", kubernetes, tally);
     if !only_e2e {
-        run_suite(setup, &Suite::unit(), options, &built, &Extras::default(), tally)?;
+        let extras = Extras { kubernetes: kubernetes.clone(), ..Extras::default() };
+        run_suite(setup, &Suite::unit(), options, &built, &extras, tally)?;
     }
     if !options.unit && toolchain.is_some() {
         setup.checkers();
-        let wanted = |names: &[&str]| everything || subjects.iter().any(|subject| names.contains(&subject.as_str()));
         let image = wanted(&["deploy", "kubernetes"]).then(|| image::make(setup, &built));
-        let kubernetes = wanted(&["kubernetes"]).then(|| cluster::ensure(setup, false));
-        let extras = Extras {
-            stub,
-            image: made("the container image", image, tally),
-            kubernetes: made("the Kubernetes cluster", kubernetes, tally),
-        };
+        let extras = Extras { stub, image: made("the container image", image, tally), kubernetes };
         let before = Leftovers::find();
         before.report("there before the tests");
         run_suite(setup, &Suite::end_to_end(&subjects), options, &built, &extras, tally)?;
@@ -138,6 +137,12 @@ fn run_suite(
         if let Some(path) = path {
             cargo.env(name, path);
         }
+    }
+    // The store's tests use the API server as well, with an etcd of its own, unless another is named.
+    let is_named = env::var_os("KUBE_APISERVER").is_some();
+    let api_server = extras.kubernetes.as_ref().filter(|_| !is_named);
+    if let Some((kubernetes, etcd)) = api_server.zip(setup.workspace().find_command("etcd")) {
+        cargo.env("KUBE_APISERVER", kubernetes.join("bin/kube-apiserver")).env("ETCD", etcd);
     }
     suite.run(&mut cargo, tally)
 }

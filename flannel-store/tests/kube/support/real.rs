@@ -13,6 +13,7 @@ use std::{
 
 use http::Request;
 use kube::{Client, Config};
+use rcgen::KeyPair;
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::time::{interval, timeout};
@@ -27,7 +28,6 @@ pub(super) const TOKEN: &str = "test-token";
 pub(crate) struct Real {
     port: u16,
     children: Vec<Child>,
-    client: Client,
     _scratch: TempDir,
 }
 
@@ -57,21 +57,26 @@ impl Real {
         let [client, peer, port] = free_ports();
         let mut children = vec![start_etcd(etcd, scratch.path(), client, peer)];
         children.push(start_apiserver(apiserver, scratch.path(), client, port));
-        let mut config = Config::new(format!("https://127.0.0.1:{port}").parse().expect("a URL"));
-        config.accept_invalid_certs = true;
-        config.auth_info.token = Some(TOKEN.to_owned().into());
-        let client = Client::try_from(config).expect("a client");
-        let server = Self { port, children, client, _scratch: scratch };
+        let server = Self { port, children, _scratch: scratch };
         timeout(START, server.ready()).await.expect("kube-apiserver answers in time");
         server
     }
 
+    /// A new one each time: a client ends with the runtime of the test that made it.
+    fn client(&self) -> Client {
+        let mut config = Config::new(self.url().parse().expect("a URL"));
+        config.accept_invalid_certs = true;
+        config.auth_info.token = Some(TOKEN.to_owned().into());
+        Client::try_from(config).expect("a client")
+    }
+
     async fn ready(&self) {
+        let client = self.client();
         let mut ticks = interval(Duration::from_millis(200));
         loop {
             ticks.tick().await;
             let request = Request::get("/readyz").body(Vec::new()).expect("a request");
-            if self.client.request_text(request).await.is_ok() {
+            if client.request_text(request).await.is_ok() {
                 return;
             }
         }
@@ -106,7 +111,7 @@ impl Real {
 
     async fn send(&self, request: http::request::Builder, body: &Value) -> Value {
         let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
-        self.client.request(request.body(body).expect("a request")).await.expect("the server does as told")
+        self.client().request(request.body(body).expect("a request")).await.expect("the server does as told")
     }
 }
 
@@ -136,8 +141,10 @@ fn start_etcd(binary: &OsString, scratch: &Path, client: u16, peer: u16) -> Chil
 
 fn start_apiserver(binary: &OsString, scratch: &Path, etcd: u16, port: u16) -> Child {
     let (key, tokens) = (scratch.join("service-account.key"), scratch.join("tokens.csv"));
-    let made = Command::new("openssl").args(["genrsa", "-out"]).arg(&key).arg("2048").stderr(Stdio::null()).status();
-    assert!(made.expect("openssl, to make a key for service accounts").success());
+    let for_tokens = KeyPair::generate().expect("a key for service accounts");
+    let public = scratch.join("service-account.pub");
+    fs::write(&key, for_tokens.serialize_pem()).expect("a file");
+    fs::write(&public, for_tokens.public_key_pem()).expect("a file");
     fs::write(&tokens, format!("{TOKEN},admin,admin,system:masters\n")).expect("a file");
     let log = File::create(scratch.join("apiserver.log")).expect("a log");
     let option = |name: &str, value: &Path| format!("--{name}={}", value.display());
@@ -146,11 +153,19 @@ fn start_apiserver(binary: &OsString, scratch: &Path, etcd: u16, port: u16) -> C
         .args(["--bind-address=127.0.0.1", "--service-cluster-ip-range=10.0.0.0/24", "--authorization-mode=RBAC"])
         .args(["--disable-admission-plugins=ServiceAccount", "--service-account-issuer=https://kubernetes.default.svc"])
         .args([option("cert-dir", &scratch.join("certs")), option("token-auth-file", &tokens)])
-        .args([option("service-account-key-file", &key), option("service-account-signing-key-file", &key)])
+        .args([option("service-account-key-file", &public), option("service-account-signing-key-file", &key)])
+        .args(dual_stack(binary))
         .stdout(Stdio::null())
         .stderr(log)
         .spawn()
         .expect("KUBE_APISERVER names a kube-apiserver")
+}
+
+/// The flag without which Kubernetes 1.20 lets a node have one subnet; later versions have both
+/// families, and in the end no flag.
+fn dual_stack(binary: &OsString) -> Option<&'static str> {
+    let version = Command::new(binary).arg("--version").output().expect("KUBE_APISERVER names a kube-apiserver");
+    String::from_utf8_lossy(&version.stdout).contains(" v1.20.").then_some("--feature-gates=IPv6DualStack=true")
 }
 
 /// Returns three different TCP ports on loopback that are unused at the time of the call.
