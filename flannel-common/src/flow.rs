@@ -28,8 +28,6 @@ const DSCP: u8 = 0xfc;
 pub struct Egress(pub u8);
 
 impl Egress {
-    /// Not known: no packet of the flow was learned from.
-    pub const NONE: Self = Self(0);
     /// Into the tunnel, to the peer whose subnet has the destination.
     pub const TUNNEL: Self = Self(1);
     /// Into a pod, by the host side of its veth.
@@ -144,19 +142,16 @@ pub struct Flow<A> {
     pub seen: Expiry,
     /// Until when the way back was.
     pub mirror: Expiry,
-    /// Packets replayed; of a flow that is not confirmed bit 63 and the tick at which it was
-    /// learned; of one on probation bit 62. Not covered by the check, and not exact when an element
-    /// is recycled.
+    /// Packets replayed; before the first one bit 63 and the tick at which the flow was learned.
+    /// Not covered by the check, and not exact when an element is recycled.
     pub packets: u64,
     /// The treatment of its packets.
     pub action: FlowAction<A>,
 }
 
 impl<A: Address> Flow<A> {
-    /// Bit of [`Self::packets`] of a flow that is not confirmed and was not replayed yet.
+    /// Bit of [`Self::packets`] of a flow that was not replayed yet.
     const NEW: u64 = 1 << 63;
-    /// Bit of [`Self::packets`] of a flow on probation ([`crate::probation`]).
-    const ON_PROBATION: u64 = 1 << 62;
 
     /// Says that the flow, with this check word, was learned now and is good until then, and its
     /// way back until `mirror`.
@@ -170,41 +165,10 @@ impl<A: Address> Flow<A> {
         self.packets = Self::NEW | now as u64;
     }
 
-    /// Marks a flow that was just learned as confirmed: no process can have held its packet.
-    #[inline(always)]
-    pub const fn confirm(&mut self) {
-        self.packets &= Self::ON_PROBATION;
-    }
-
-    /// Marks a flow as one on probation.
-    #[inline(always)]
-    pub const fn put_on_probation(&mut self) {
-        self.packets |= Self::ON_PROBATION;
-    }
-
-    /// Returns true for a flow on probation.
-    #[inline(always)]
-    pub const fn is_on_probation(&self) -> bool {
-        self.packets & Self::ON_PROBATION != 0
-    }
-
-    /// Returns true for a flow on probation of which no packet was seen since the SYN-ACK of its
-    /// connection: the next one is recorded.
-    #[inline(always)]
-    pub const fn is_expected(&self) -> bool {
-        self.is_on_probation() && self.seen.0 == Expiry::NONE.0
-    }
-
     /// Packets replayed.
     #[inline(always)]
     pub const fn replayed(&self) -> u64 {
-        if self.packets & Self::NEW == 0 { self.packets & !Self::ON_PROBATION } else { 0 }
-    }
-
-    /// Returns [`Self::packets`] after one more replayed packet.
-    #[inline(always)]
-    pub const fn counted(&self) -> u64 {
-        self.packets & Self::ON_PROBATION | (self.replayed() + 1)
+        if self.packets & Self::NEW == 0 { self.packets } else { 0 }
     }
 
     /// Ok if a packet may be treated as seen, else the reason why not. Flows learned before the
@@ -216,7 +180,7 @@ impl<A: Address> Flow<A> {
             return Err(Reason::FlowClosed);
         }
         if !self.is_current(check, generation, now) {
-            return Err(if self.is_expected() { Reason::Handshake } else { Reason::Refreshing });
+            return Err(Reason::Refreshing);
         }
         if self.packets & Self::NEW != 0 && !is_ahead(confirmed, self.packets as u32) {
             return Err(Reason::Unconfirmed);
@@ -226,13 +190,6 @@ impl<A: Address> Flow<A> {
         } else {
             Err(Reason::ReverseMissing)
         }
-    }
-
-    /// Returns true if the kernel handled packets of both directions recently enough, whatever the
-    /// generation.
-    #[inline(always)]
-    pub const fn is_established(&self, check: u32, now: Tick) -> bool {
-        self.seen.is_current(check, now) && self.mirror.is_current(check, now)
     }
 
     /// Returns true if the kernel handled a packet of it recently enough, under the generation in
@@ -317,28 +274,6 @@ mod tests {
         flow.packets = flow.replayed() + 1;
         assert_eq!(flow.usable(check, 3, 60, 0), Ok(()), "no look back once it was used");
         assert_eq!(flow.replayed(), 1);
-    }
-
-    #[test]
-    fn a_flow_on_probation_is_expected_until_a_packet_of_it_was_learned() {
-        let check = action().check(&key());
-        let mut flow = Flow { action: action(), ..Flow::default() };
-        flow.put_on_probation();
-        assert_eq!(flow.usable(check, 3, 50, 11), Err(Reason::Handshake));
-        assert!(flow.is_expected() && !flow.is_established(check, 50));
-        flow.stamp(check, 10, 100, Some(90));
-        flow.put_on_probation();
-        assert_eq!(flow.usable(check, 3, 50, 10), Err(Reason::Unconfirmed));
-        flow.confirm();
-        assert_eq!(flow.usable(check, 3, 50, 10), Ok(()));
-        assert!(flow.is_on_probation() && flow.is_established(check, 89) && !flow.is_established(check, 90));
-        for count in 1..3 {
-            flow.packets = flow.counted();
-            assert_eq!((flow.replayed(), flow.is_on_probation()), (count, true));
-        }
-        assert_eq!(flow.usable(check, 3, 100, 11), Err(Reason::Refreshing), "expired, no longer expected");
-        flow.stamp(check, 10, 100, None);
-        assert!(!flow.is_on_probation(), "learned for the table");
     }
 
     #[test]

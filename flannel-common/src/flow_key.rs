@@ -86,15 +86,6 @@ impl<A: Address> FlowKey<A> {
         [u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])]
     }
 
-    /// A hash of the key.
-    #[inline(always)]
-    pub(crate) fn hash(&self) -> u32 {
-        let mut check = Check::new();
-        self.check(&mut check);
-        // The lowest bit of a check word is set.
-        check.finish() >> 1
-    }
-
     /// Adds the end to a check.
     #[inline(always)]
     pub(crate) fn check(&self, check: &mut Check) {

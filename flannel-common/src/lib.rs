@@ -33,7 +33,6 @@ pub mod peer;
 pub mod pending;
 #[cfg(feature = "user")]
 mod pod;
-pub mod probation;
 pub mod program;
 pub mod reason;
 pub mod stats;

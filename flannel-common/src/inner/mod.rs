@@ -165,12 +165,6 @@ impl<A: Address> ParsedPacket<A> {
         if gso_size == 0 { self.fingerprint.length as u32 } else { self.headers + gso_size }
     }
 
-    /// Returns true for the SYN-ACK that answers a SYN.
-    #[inline(always)]
-    pub const fn is_answer(&self) -> bool {
-        self.is_opening && self.fingerprint.state[1] & transport::HANDSHAKE == transport::SYN_ACK
-    }
-
     /// Returns true for UDP.
     #[inline(always)]
     pub const fn is_udp(&self) -> bool {

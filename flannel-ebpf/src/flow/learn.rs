@@ -3,20 +3,18 @@
 
 use aya_ebpf::{bindings::BPF_ANY, helpers::generated::bpf_get_prandom_u32};
 use flannel_common::{
-    expiry::Expiry,
     flow::{Egress, Flow, FlowAction},
     flow_key::FlowKey,
     inner::{FrameAddresses, ParsedPacket},
     packet::PROTO_TCP,
     pending::PendingPacket,
     reason::Reason,
-    tick::{Tick, jittered},
+    tick::jittered,
 };
 
 use super::{
-    conntrack, probation,
+    conntrack,
     scratch::FlowMaps,
-    softirq,
     table::{self, FlowRef},
 };
 use crate::{
@@ -37,19 +35,12 @@ pub(crate) struct EgressState {
     pub(crate) takes_merged: bool,
 }
 
-/// Ends the reverse flow of a TCP packet with SYN, FIN or RST at an exit hook. Of these packets a
-/// recorded SYN-ACK alone may be learned from.
+/// Ends the reverse flow of a TCP packet with SYN, FIN or RST at an exit hook.
 #[inline(always)]
-pub(crate) fn close_if_control<F: FlowMaps>(
-    packet: &ParsedPacket<F::Address>,
-    is_recorded: bool,
-    node: &Node,
-) -> Result<(), Reason> {
+pub(crate) fn close_if_control<F: FlowMaps>(packet: &ParsedPacket<F::Address>, node: &Node) -> Result<(), Reason> {
     if packet.is_control {
         table::end::<F>(&packet.key.reversed(), packet.is_opening, node);
-        if !(is_recorded && packet.is_answer()) {
-            return Err(Reason::TcpControl);
-        }
+        return Err(Reason::TcpControl);
     }
     Ok(())
 }
@@ -84,27 +75,12 @@ pub(crate) fn learn<F: FlowMaps>(
         tos: pending.fingerprint.tos,
         ttl: pending.fingerprint.ttl,
     };
-    let is_confirmed = softirq::is_proven(&mut flow.packets);
-    write::<F>(&pending.key, flow, node, Origin { is_answer: packet.is_answer(), is_confirmed })
-}
-
-/// The packet from which a flow is learned.
-#[derive(Clone, Copy)]
-struct Origin {
-    /// The SYN-ACK of the connection.
-    is_answer: bool,
-    /// No process can have held it.
-    is_confirmed: bool,
+    write::<F>(&pending.key, flow, node)
 }
 
 /// Writes the flow, and in it and its reverse flow until when each may rely on the other.
 #[inline(always)]
-fn write<F: FlowMaps>(
-    key: &FlowKey<F::Address>,
-    flow: &mut Flow<F::Address>,
-    node: &Node,
-    origin: Origin,
-) -> Result<Reason, Reason> {
+fn write<F: FlowMaps>(key: &FlowKey<F::Address>, flow: &mut Flow<F::Address>, node: &Node) -> Result<Reason, Reason> {
     let now = node.tick();
     let found = FlowRef::find::<F>(key);
     if found.as_ref().is_some_and(|found| found.is_closed(now)) {
@@ -125,53 +101,16 @@ fn write<F: FlowMaps>(
     // SAFETY: the helper takes nothing and returns a number.
     let until = jittered(now, node::fast()?.interval, unsafe { bpf_get_prandom_u32() });
     let reverse_until = reverse.as_ref().map(|reverse| reverse.value.seen.moment());
-    // A flow on probation that was due for a refresh is long enough for the table.
-    let is_promoted = found.as_ref().is_some_and(|found| found.is_promoted(flow.action.generation, now));
-    // A new connection at the ends of an earlier one begins as any other.
-    let is_known = !is_promoted && !origin.is_answer;
-    match &found {
-        Some(found) if is_known && found.value.action.same(&flow.action) => found.extend(until, reverse_until),
+    match found {
+        Some(found) if found.value.action.same(&flow.action) => found.extend(until, reverse_until),
         _ => {
             flow.stamp(flow.action.check(key), now, until, reverse_until);
-            if origin.is_confirmed {
-                flow.confirm();
-            }
-            let goes_on = !is_promoted && found.as_ref().is_some_and(|found| found.value.is_on_probation());
-            if origin.is_answer || goes_on {
-                start_probation::<F>(key, flow, now, origin.is_answer)?;
-            } else {
-                let flow: &Flow<_> = flow;
-                F::flows().insert(key, flow, u64::from(BPF_ANY)).or(Err(Reason::TableRefused))?;
-            }
-            if is_promoted {
-                probation::release::<F>(key);
-            }
+            let flow: &Flow<_> = flow;
+            F::flows().insert(key, flow, u64::from(BPF_ANY)).or(Err(Reason::TableRefused))?;
         }
     }
     if let Some(reverse) = reverse {
         reverse.set_reverse(Some(until));
     }
     Ok(Reason::Learned)
-}
-
-/// Writes a flow on probation. Behind a SYN-ACK the reverse flow is expected: its next packet is
-/// recorded.
-#[inline(always)]
-fn start_probation<F: FlowMaps>(
-    key: &FlowKey<F::Address>,
-    flow: &mut Flow<F::Address>,
-    now: Tick,
-    is_answer: bool,
-) -> Result<(), Reason> {
-    flow.put_on_probation();
-    if !probation::write::<F>(key, flow, now) {
-        return Err(Reason::TableRefused);
-    }
-    if is_answer {
-        let expected = flow.action.mirror_key();
-        (flow.action.out, flow.action.egress) = (key.reversed(), Egress::NONE);
-        (flow.seen, flow.mirror) = (Expiry::NONE, Expiry::NONE);
-        probation::write::<F>(&expected, flow, now);
-    }
-    Ok(())
 }

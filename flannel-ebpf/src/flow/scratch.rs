@@ -15,12 +15,11 @@ use flannel_common::{
     maps::ONLY,
     outer::OuterHeaders,
     pending::PendingPacket,
-    probation::ProbationSlot,
     reason::Reason,
 };
 
 use crate::{
-    maps::{FLOWS, FLOWS6, PENDING, PENDING6, PROBATION, PROBATION6},
+    maps::{FLOWS, FLOWS6, PENDING, PENDING6},
     packet::{family::Family, skb::Skb},
     tunnel::ecmp::PendingEcmp,
 };
@@ -36,22 +35,16 @@ static SCRATCH6: PerCpuArray<Scratch<Ipv6Header>> = PerCpuArray::with_max_entrie
 /// The maps of mode `fast` for one address family.
 pub(crate) trait FlowMaps: Family + InnerHeader {
     fn flows() -> &'static LruHashMap<FlowKey<Self::Address>, Flow<Self::Address>>;
-    fn probation() -> &'static Array<ProbationSlot<Self::Address>>;
     fn pending() -> &'static Array<PendingPacket<Self::Address>>;
     fn scratch() -> &'static PerCpuArray<Scratch<Self>>;
 }
 
 macro_rules! flow_maps {
-    ($family:ty, $flows:ident, $probation:ident, $pending:ident, $scratch:ident) => {
+    ($family:ty, $flows:ident, $pending:ident, $scratch:ident) => {
         impl FlowMaps for $family {
             #[inline(always)]
             fn flows() -> &'static LruHashMap<FlowKey<Self::Address>, Flow<Self::Address>> {
                 &$flows
-            }
-
-            #[inline(always)]
-            fn probation() -> &'static Array<ProbationSlot<Self::Address>> {
-                &$probation
             }
 
             #[inline(always)]
@@ -67,8 +60,8 @@ macro_rules! flow_maps {
     };
 }
 
-flow_maps!(Ipv4Header, FLOWS, PROBATION, PENDING, SCRATCH);
-flow_maps!(Ipv6Header, FLOWS6, PROBATION6, PENDING6, SCRATCH6);
+flow_maps!(Ipv4Header, FLOWS, PENDING, SCRATCH);
+flow_maps!(Ipv6Header, FLOWS6, PENDING6, SCRATCH6);
 
 /// Working memory of a program, off its stack of 512 bytes: one for each CPU, for as long as a
 /// program runs.

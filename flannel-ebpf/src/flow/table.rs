@@ -16,17 +16,13 @@ use flannel_common::{
     tick::{Tick, jittered},
 };
 
-use super::{probation, scratch::FlowMaps};
+use super::scratch::FlowMaps;
 use crate::node::{self, Node};
 
-/// Returns the place of the flow with this key, on probation or in the table. The slot is looked at
-/// first: that costs a tenth of a look-up in the table.
+/// Returns the place of the flow with this key.
 #[inline(always)]
 pub(crate) fn find<F: FlowMaps>(key: &FlowKey<F::Address>) -> Option<*mut Flow<F::Address>> {
-    match probation::find::<F>(key) {
-        None => F::flows().get_ptr_mut(key),
-        found => found,
-    }
+    F::flows().get_ptr_mut(key)
 }
 
 /// A flow in the table: its place, its value, and its check word.
@@ -74,19 +70,11 @@ impl<'a, A: Address> FlowRef<'a, A> {
         self.value.seen.is_closed(self.check, now)
     }
 
-    /// Returns true for a flow on probation that was in use and is due for a refresh: it belongs
-    /// into the table.
-    #[inline(always)]
-    pub(crate) const fn is_promoted(&self, generation: u32, now: Tick) -> bool {
-        let flow = self.value;
-        flow.is_on_probation() && !flow.is_expected() && !self.is_current(generation, now)
-    }
-
     /// Counts one replayed packet.
     #[inline(always)]
     pub(crate) fn count(&self) {
         // SAFETY: as in `find`. A lost count does no harm.
-        unsafe { (*self.at).packets = self.value.counted() };
+        unsafe { (*self.at).packets = self.value.replayed() + 1 };
     }
 
     /// Extends the flow, and the expiry of its reverse flow.
@@ -150,13 +138,8 @@ const LONGEST: u32 = u32::MAX;
 #[inline(always)]
 pub(crate) fn end<F: FlowMaps>(key: &FlowKey<F::Address>, is_opening: bool, node: &Node) {
     let interval = node::fast().map_or(0, |fast| fast.interval);
-    let now = node.tick();
-    let closed_until = if is_opening { None } else { Some(jittered(now, interval, LONGEST)) };
+    let closed_until = if is_opening { None } else { Some(jittered(node.tick(), interval, LONGEST)) };
     if let Some(flow) = FlowRef::find::<F>(key) {
-        // The hook before this one has just ended both.
-        if !is_opening && flow.is_closed(now.wrapping_add(interval)) {
-            return;
-        }
         flow.end(closed_until);
         if let Some(reverse) = FlowRef::find::<F>(&flow.value.action.mirror_key()) {
             reverse.end(closed_until);

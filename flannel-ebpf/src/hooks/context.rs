@@ -34,28 +34,22 @@ impl Context {
     }
 }
 
-/// Parses a packet at an entry hook. Fails for a control packet of TCP, which ends its flow, unless
-/// that is a SYN-ACK; and without a recent heartbeat of the agent.
+/// Parses a packet at an entry hook. Fails for a control packet of TCP, which ends its flow, and
+/// without a recent heartbeat of the agent.
 #[inline(always)]
 pub(super) fn enter<F: FlowMaps>(skb: &Skb, node: &Node) -> Result<&'static mut Scratch<F>, Reason> {
     let scratch = scratch::get::<F>()?;
     scratch.parse(skb)?;
-    let ended = table::end_if_control::<F>(&scratch.packet, node);
-    if !scratch.packet.is_answer() {
-        ended?;
-        node.allows_replay()?;
-    } else if node.allows_replay().is_err() {
-        return Err(Reason::TcpControl);
-    }
+    table::end_if_control::<F>(&scratch.packet, node)?;
+    node.allows_replay()?;
     Ok(scratch)
 }
 
-/// Parses a packet at an exit hook. Fails for a control packet of TCP, which ends the reverse flow,
-/// unless that is a recorded SYN-ACK.
+/// Parses a packet at an exit hook. Fails for a control packet of TCP, which ends the reverse flow.
 #[inline(always)]
-pub(super) fn exit<F: FlowMaps>(skb: &Skb, node: &Node, is_recorded: bool) -> Result<&'static mut Scratch<F>, Reason> {
+pub(super) fn exit<F: FlowMaps>(skb: &Skb, node: &Node) -> Result<&'static mut Scratch<F>, Reason> {
     let scratch = scratch::get::<F>()?;
     scratch.parse(skb)?;
-    learn::close_if_control::<F>(&scratch.packet, is_recorded, node)?;
+    learn::close_if_control::<F>(&scratch.packet, node)?;
     Ok(scratch)
 }

@@ -44,23 +44,19 @@ fn replay_or_record<F: FlowMaps>(skb: &Skb, node: &Node) -> Result<Reason, Reaso
     }
     let scratch = context::enter::<F>(skb, node)?;
     let packet = &scratch.packet;
-    let learns = node::fast()?.has(FastConfig::FROM_UNDERLAY);
-    if packet.is_answer() {
-        return if learns { pending::record_answer::<F>(skb, node, packet) } else { Err(Reason::TcpControl) };
-    }
-    if !learns {
+    if !node::fast()?.has(FastConfig::FROM_UNDERLAY) {
         return Err(Reason::NotLearned);
     }
-    let bucket = Bucket::of_peer(subnet.unwrap_or(0));
     let Some(at) = table::find::<F>(&packet.key) else {
         pending::sample(&mut scratch.random)?;
-        return pending::record_new::<F>(skb, node, packet, bucket);
+        return pending::record_new::<F>(skb, node, packet, Bucket::of_peer(subnet.unwrap_or(0)));
     };
     table::copy(at, &mut scratch.flow);
     let flow = FlowRef::copied(at, &scratch.flow, &packet.key);
     match flow.usable(mode.generation(), node) {
         Ok(()) => Replay { skb, node, frame: &scratch.frame, packet, flow: &flow }.deliver(&peer, &mut scratch.plain),
-        Err(reason) => pending::record_again::<F>(skb, node, packet, flow.value, reason, bucket),
+        Err(Reason::Refreshing) => pending::record_again::<F>(skb, node, packet),
+        Err(reason) => Err(reason),
     }
 }
 
@@ -79,7 +75,7 @@ fn learn<F: FlowMaps>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
     if Peer::direct::<F>(subnet, skb.ifindex()).is_none() {
         return Err(Reason::NotTunnel);
     }
-    let scratch = context::exit::<F>(skb, node, pending.is_ok())?;
+    let scratch = context::exit::<F>(skb, node)?;
     let packet = &scratch.packet;
     let pending = pending?;
     let state = EgressState {

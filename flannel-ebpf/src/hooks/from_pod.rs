@@ -62,15 +62,10 @@ fn replay_or_record<F: FlowMaps>(skb: &Skb, context: &Context) -> Result<Reason,
     let node = &context.node;
     let scratch = context::enter::<F>(skb, node)?;
     let packet = &scratch.packet;
-    if packet.is_answer() {
-        can_learn(skb.ifindex()).or(Err(Reason::TcpControl))?;
-        return pending::record_answer::<F>(skb, node, packet);
-    }
-    let bucket = Bucket::of_pod(skb.ifindex());
     let Some(at) = table::find::<F>(&packet.key) else {
         pending::sample(&mut scratch.random)?;
         can_learn(skb.ifindex())?;
-        return pending::record_new::<F>(skb, node, packet, bucket);
+        return pending::record_new::<F>(skb, node, packet, Bucket::of_pod(skb.ifindex()));
     };
     table::copy(at, &mut scratch.flow);
     let flow = FlowRef::copied(at, &scratch.flow, &packet.key);
@@ -80,9 +75,9 @@ fn replay_or_record<F: FlowMaps>(skb: &Skb, context: &Context) -> Result<Reason,
             let refs = ScratchRefs { sent, plain, identification, ecmp, path, redirected };
             Replay { skb, node, frame: &scratch.frame, packet, flow: &flow }.send(refs)
         }
-        Err(reason @ (Reason::Refreshing | Reason::Handshake)) => {
+        Err(Reason::Refreshing) => {
             can_learn(skb.ifindex())?;
-            pending::record_again::<F>(skb, node, packet, flow.value, reason, bucket)
+            pending::record_again::<F>(skb, node, packet)
         }
         Err(reason) => Err(reason),
     }

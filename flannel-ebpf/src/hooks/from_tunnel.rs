@@ -37,20 +37,17 @@ fn record<F: FlowMaps>(skb: &Skb, context: &Context) -> Result<Reason, Reason> {
     let node = &context.node;
     let scratch = context::enter::<F>(skb, node)?;
     let packet = &scratch.packet;
-    let learns = node::fast()?.has(FastConfig::FROM_UNDERLAY);
-    if packet.is_answer() {
-        return if learns { pending::record_answer::<F>(skb, node, packet) } else { Err(Reason::TcpControl) };
-    }
-    if !learns {
+    if !node::fast()?.has(FastConfig::FROM_UNDERLAY) {
         return Err(Reason::NotLearned);
     }
-    let bucket = || Bucket::of_peer(scratch.frame.ip().source_subnet(node.family::<F>()).unwrap_or(0));
     let Some(flow) = FlowRef::find::<F>(&packet.key) else {
         pending::sample(&mut scratch.random)?;
-        return pending::record_new::<F>(skb, node, packet, bucket());
+        let subnet = scratch.frame.ip().source_subnet(node.family::<F>());
+        return pending::record_new::<F>(skb, node, packet, Bucket::of_peer(subnet.unwrap_or(0)));
     };
     match flow.usable(context.generation, node) {
         Ok(()) => Err(Reason::NotFollowed),
-        Err(reason) => pending::record_again::<F>(skb, node, packet, flow.value, reason, bucket()),
+        Err(Reason::Refreshing) => pending::record_again::<F>(skb, node, packet),
+        Err(reason) => Err(reason),
     }
 }

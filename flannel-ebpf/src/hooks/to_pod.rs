@@ -31,7 +31,7 @@ fn process<F: FlowMaps>(skb: &Skb, context: &Context) -> Reason {
 #[inline(always)]
 fn learn<F: FlowMaps>(skb: &Skb, context: &Context) -> Result<Reason, Reason> {
     let pending = pending::take::<F>(skb, &context.node);
-    let scratch = context::exit::<F>(skb, &context.node, pending.is_ok())?;
+    let scratch = context::exit::<F>(skb, &context.node)?;
     let packet = &scratch.packet;
     let pending = pending?;
     // SAFETY: the value is copied at once; an element freed meanwhile is not reused before the

@@ -8,7 +8,6 @@ mod checksums;
 mod conntrack;
 mod devices;
 mod flows;
-mod handshake;
 mod host_gw;
 mod hostile;
 mod identity;

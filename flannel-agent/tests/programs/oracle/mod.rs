@@ -170,7 +170,6 @@ fn from_pod() {
             AgentLate,
             FieldsDiffer,
             Unconfirmed,
-            Handshake,
             PodTunnel,
             RefusedPodTunnel,
         ],
@@ -199,7 +198,6 @@ fn from_tunnel() {
             NotFollowed,
             AgentLate,
             Unconfirmed,
-            Handshake,
         ],
     );
 }
@@ -275,7 +273,6 @@ fn from_underlay() {
             AgentLate,
             FieldsDiffer,
             Unconfirmed,
-            Handshake,
         ],
     );
 }

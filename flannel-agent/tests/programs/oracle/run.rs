@@ -32,7 +32,7 @@ use crate::{
 };
 
 /// A program under examination, of one family.
-pub(super) struct Runner<'a, A: Words>
+pub(super) struct Runner<'a, A>
 where
     FlowKey<A>: Pod,
     Flow<A>: Pod,

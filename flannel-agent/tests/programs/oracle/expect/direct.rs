@@ -21,16 +21,14 @@ pub(super) fn from_peer(packet: &Packet<'_>) -> Result<Expected, Reason> {
     }
     let plain = packet.plain()?;
     if plain.is_control {
-        return Ok(packet.ends_or_answers(&plain, packet.comes_from_underlay()));
+        return Ok(flows::ends(&plain, plain.tuple));
     }
     packet.allows_replay()?;
     packet.comes_from_underlay()?;
     let Some((number, flow)) = world.flow(&plain.tuple, LO) else { return Ok(packet.noted_by_chance(&plain)) };
     match flow.stopped() {
         None => {}
-        Some(reason @ (Reason::Refreshing | Reason::Handshake)) => {
-            return Err(packet.noted_again(&plain, flow, reason));
-        }
+        Some(Reason::Refreshing) => return Err(packet.noted(&plain, Reason::Refreshing)),
         Some(reason) => return Err(reason),
     }
     flows::as_seen(&plain, flow, packet.gso)?;
