@@ -19,7 +19,7 @@ use super::{
     target::{Outcome, ProbeKind, Target},
 };
 
-/// Rounds of each protocol: enough for mode `fast` to replay some.
+/// Rounds of each protocol.
 const ROUNDS: u64 = 10;
 /// For one round, or one connection.
 pub(super) const ROUND: Duration = Duration::from_secs(2);
