@@ -138,7 +138,8 @@ fn run_suite(
             cargo.env(name, path);
         }
     }
-    // The store's tests use the API server as well, with an etcd of its own, unless another is named.
+    // The store's tests use the API server as well, with an etcd of its own, unless another is
+    // named.
     let is_named = env::var_os("KUBE_APISERVER").is_some();
     let api_server = extras.kubernetes.as_ref().filter(|_| !is_named);
     if let Some((kubernetes, etcd)) = api_server.zip(setup.workspace().find_command("etcd")) {
