@@ -1,8 +1,8 @@
 //! Frames as they are captured, from the Ethernet header on. No I/O.
 
 use etherparse::{
-    EtherType, Ethernet2Slice, Ipv4HeaderSlice, Ipv6ExtensionSlice, LaxIpSlice, UdpHeaderSlice,
-    checksum::Sum16BitWords, ip_number,
+    EtherType, Ethernet2Slice, Icmpv4Slice, Icmpv4Type, Ipv4HeaderSlice, Ipv6ExtensionSlice, LaxIpSlice,
+    UdpHeaderSlice, checksum::Sum16BitWords, ip_number,
 };
 
 /// The port of tunnels.
@@ -67,6 +67,13 @@ pub fn ipv4(frame: &[u8]) -> Option<Ipv4HeaderSlice<'_>> {
 /// Returns true if a frame is an IPv4 packet.
 pub fn is_ipv4(frame: &[u8]) -> bool {
     ipv4(frame).is_some()
+}
+
+/// Returns true if a frame is an echo request over IPv4.
+pub fn is_echo_request(frame: &[u8]) -> bool {
+    let ip = ip(frame).filter(|ip| ip.payload_ip_number() == ip_number::ICMP && !is_later_fragment(ip));
+    let icmp = ip.as_ref().and_then(|ip| Icmpv4Slice::from_slice(ip.payload().payload).ok());
+    icmp.is_some_and(|icmp| matches!(icmp.icmp_type(), Icmpv4Type::EchoRequest(_)))
 }
 
 /// The header of a UDP packet that is whole, or the first fragment of one.
