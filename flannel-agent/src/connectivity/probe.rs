@@ -211,8 +211,12 @@ mod tests {
         let taken = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
         let port = taken.local_addr().expect("an address").port();
         drop(taken);
-        tokio::spawn(async move { serve("here", &[Ipv4Addr::LOCALHOST.into()], port).await });
+        serve_on(port);
         port
+    }
+
+    fn serve_on(port: u16) {
+        tokio::spawn(async move { serve("here", &[Ipv4Addr::LOCALHOST.into()], port).await });
     }
 
     fn target(kind: ProbeKind, port: u16) -> Target {
@@ -227,6 +231,19 @@ mod tests {
         assert!(outcomes.iter().all(|outcome| outcome.error.is_none()), "{outcomes:?}");
         assert!(outcomes.iter().any(|outcome| outcome.server.as_deref() == Some("here")), "{outcomes:?}");
         assert!(outcomes.iter().all(|outcome| outcome.local.as_deref() == Some("127.0.0.1")), "{outcomes:?}");
+    }
+
+    #[tokio::test]
+    async fn a_server_waits_for_a_port_in_use() {
+        let earlier = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port");
+        let at = earlier.local_addr().expect("an address");
+        serve_on(at.port());
+        let deadline = Instant::now() + Duration::from_secs(20);
+        // Its TCP port is bound before its UDP port.
+        patient(deadline, async || connect(at).await).await.expect("a connection");
+        drop(earlier);
+        let outcome = probe(&[target(ProbeKind::Echo, at.port())], Duration::from_secs(20)).await.remove(0);
+        assert_eq!((outcome.server.as_deref(), outcome.error), (Some("here"), None));
     }
 
     #[tokio::test]

@@ -12,7 +12,7 @@ use futures::{StreamExt as _, stream::FuturesUnordered};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpStream, UdpSocket},
-    time::{sleep, timeout},
+    time::{Instant, sleep, timeout},
 };
 
 use super::message::{self, ANSWER, REQUEST};
@@ -21,6 +21,10 @@ use super::message::{self, ANSWER, REQUEST};
 const IDLE: Duration = Duration::from_secs(30);
 /// After an error, so that one that stays costs little.
 const PAUSE: Duration = Duration::from_millis(10);
+/// The longest wait for a port in use: a pod of an earlier test leaves the API server before its
+/// process ends.
+const TAKEN: Duration = Duration::from_secs(10);
+const AGAIN: Duration = Duration::from_millis(100);
 /// The largest datagram.
 const DATAGRAM: usize = 65_536;
 
@@ -34,8 +38,8 @@ pub async fn serve(name: &str, addresses: &[IpAddr], port: u16) -> anyhow::Resul
     for address in addresses {
         let at = SocketAddr::new(*address, port);
         let failed = || format!("cannot listen on {at}; another port may be free (--port)");
-        let tcp = TcpListener::bind(at).await.with_context(failed)?;
-        let udp = UdpSocket::bind(at).await.with_context(failed)?;
+        let tcp = once_free(|| TcpListener::bind(at)).await.with_context(failed)?;
+        let udp = once_free(|| UdpSocket::bind(at)).await.with_context(failed)?;
         servers.push(tokio::spawn(accept(tcp, Arc::clone(&name))));
         servers.push(tokio::spawn(datagrams(udp, Arc::clone(&name))));
     }
@@ -43,6 +47,17 @@ pub async fn serve(name: &str, addresses: &[IpAddr], port: u16) -> anyhow::Resul
     match servers.next().await {
         Some(ended) => ended?.context("a server ended"),
         None => Ok(()),
+    }
+}
+
+/// Binds a port, and waits for it while another process has it.
+async fn once_free<T, F: Future<Output = io::Result<T>>>(bind: impl Fn() -> F) -> io::Result<T> {
+    let deadline = Instant::now() + TAKEN;
+    loop {
+        match bind().await {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && Instant::now() < deadline => sleep(AGAIN).await,
+            result => return result,
+        }
     }
 }
 
