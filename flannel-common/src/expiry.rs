@@ -41,6 +41,13 @@ impl Expiry {
         self.check() == check & !1 && is_ahead(self.moment(), now)
     }
 
+    /// The expiry of the same flow at another moment.
+    #[inline(always)]
+    #[must_use]
+    pub const fn moved(self, moment: Tick) -> Self {
+        Self::until(self.check(), moment)
+    }
+
     /// The moment.
     #[inline(always)]
     pub const fn moment(self) -> Tick {

@@ -12,6 +12,7 @@ use core::mem::{offset_of, size_of};
 
 use crate::{
     check::Check,
+    difference,
     expiry::Expiry,
     flow_key::{Address, FlowKey},
     inner::FrameAddresses,
@@ -28,6 +29,8 @@ const DSCP: u8 = 0xfc;
 pub struct Egress(pub u8);
 
 impl Egress {
+    /// Not known: no packet of the flow was learned from.
+    pub const NONE: Self = Self(0);
     /// Into the tunnel, to the peer whose subnet has the destination.
     pub const TUNNEL: Self = Self(1);
     /// Into a pod, by the host side of its veth.
@@ -77,7 +80,7 @@ pub struct FlowAction<A> {
 impl<A: Address> FlowAction<A> {
     /// The key of the way back: there must be exactly our own key, reversed.
     #[inline(always)]
-    pub const fn mirror_key(&self) -> FlowKey<A> {
+    pub fn mirror_key(&self) -> FlowKey<A> {
         self.out.reversed()
     }
 
@@ -91,27 +94,31 @@ impl<A: Address> FlowAction<A> {
     /// Returns true if both treat packets alike.
     #[inline(always)]
     pub fn same(&self, other: &Self) -> bool {
-        self.out.same(&other.out)
-            && self.generation == other.generation
-            && self.mark == other.mark
-            && self.priority == other.priority
-            && self.hash == other.hash
-            && self.flow_label == other.flow_label
-            && self.entry.same(&other.entry)
-            && self.exit.same(&other.exit)
-            && self.mtu == other.mtu
-            && self.egress.0 == other.egress.0
-            && self.ttl_step == other.ttl_step
-            && self.needs_mirror == other.needs_mirror
-            && self.takes_merged == other.takes_merged
-            && self.has_fields(other.tos, other.ttl)
+        let numbers = self.generation ^ other.generation
+            | self.mark ^ other.mark
+            | self.priority ^ other.priority
+            | self.hash ^ other.hash
+            | self.flow_label ^ other.flow_label
+            | u32::from(self.mtu ^ other.mtu);
+        let kinds = self.egress.0 ^ other.egress.0
+            | self.ttl_step ^ other.ttl_step
+            | self.needs_mirror ^ other.needs_mirror
+            | self.takes_merged ^ other.takes_merged
+            | self.field_difference(other.tos, other.ttl);
+        let addresses = self.entry.difference(&other.entry) | self.exit.difference(&other.exit);
+        difference::is_none(self.out.difference(&other.out) | numbers | u32::from(kinds) | u32::from(addresses))
     }
 
     /// Packets with this TOS and TTL at the entry are of the kind that was observed: netfilter
     /// rules can match on both, so others are the kernel's.
     #[inline(always)]
     pub const fn has_fields(&self, tos: u8, ttl: u8) -> bool {
-        (self.tos ^ tos) & DSCP | (self.ttl ^ ttl) == 0
+        self.field_difference(tos, ttl) == 0
+    }
+
+    #[inline(always)]
+    const fn field_difference(&self, tos: u8, ttl: u8) -> u8 {
+        (self.tos ^ tos) & DSCP | (self.ttl ^ ttl)
     }
 
     /// The check word of this body at this key.
@@ -142,16 +149,19 @@ pub struct Flow<A> {
     pub seen: Expiry,
     /// Until when the way back was.
     pub mirror: Expiry,
-    /// Packets replayed; before the first one bit 63 and the tick at which the flow was learned.
-    /// Not covered by the check, and not exact when an element is recycled.
+    /// Packets that found the flow usable; of a flow that is not confirmed bit 63 and the tick at
+    /// which it was learned; of one on probation bit 62. Not covered by the check, and not exact
+    /// when an element is recycled.
     pub packets: u64,
     /// The treatment of its packets.
     pub action: FlowAction<A>,
 }
 
 impl<A: Address> Flow<A> {
-    /// Bit of [`Self::packets`] of a flow that was not replayed yet.
+    /// Bit of [`Self::packets`] of a flow that is not confirmed and was not replayed yet.
     const NEW: u64 = 1 << 63;
+    /// Bit of [`Self::packets`] of a flow on probation ([`crate::probation`]).
+    const ON_PROBATION: u64 = 1 << 62;
 
     /// Says that the flow, with this check word, was learned now and is good until then, and its
     /// way back until `mirror`.
@@ -165,10 +175,42 @@ impl<A: Address> Flow<A> {
         self.packets = Self::NEW | now as u64;
     }
 
-    /// Packets replayed.
+    /// Marks a flow that was just learned as confirmed: no process can have held its packet.
     #[inline(always)]
-    pub const fn replayed(&self) -> u64 {
-        if self.packets & Self::NEW == 0 { self.packets } else { 0 }
+    pub const fn confirm(&mut self) {
+        self.packets &= Self::ON_PROBATION;
+    }
+
+    /// Marks a flow as one on probation.
+    #[inline(always)]
+    pub const fn put_on_probation(&mut self) {
+        self.packets |= Self::ON_PROBATION;
+    }
+
+    /// Returns true for a flow on probation.
+    #[inline(always)]
+    pub const fn is_on_probation(&self) -> bool {
+        self.packets & Self::ON_PROBATION != 0
+    }
+
+    /// Returns true for a flow on probation of which no packet was seen since the SYN-ACK of its
+    /// connection: the next one is recorded.
+    #[inline(always)]
+    pub const fn is_expected(&self) -> bool {
+        self.is_on_probation() && self.seen.0 == Expiry::NONE.0
+    }
+
+    /// Packets that found the flow usable. They were replayed, but for those with which the peer,
+    /// the path or the packet's own size or fields did not agree.
+    #[inline(always)]
+    pub const fn used(&self) -> u64 {
+        if self.packets & Self::NEW == 0 { self.packets & !Self::ON_PROBATION } else { 0 }
+    }
+
+    /// Returns [`Self::packets`] after one more packet.
+    #[inline(always)]
+    pub const fn counted(&self) -> u64 {
+        self.packets & Self::ON_PROBATION | (self.used() + 1)
     }
 
     /// Ok if a packet may be treated as seen, else the reason why not. Flows learned before the
@@ -180,7 +222,7 @@ impl<A: Address> Flow<A> {
             return Err(Reason::FlowClosed);
         }
         if !self.is_current(check, generation, now) {
-            return Err(Reason::Refreshing);
+            return Err(if self.is_expected() { Reason::Handshake } else { Reason::Refreshing });
         }
         if self.packets & Self::NEW != 0 && !is_ahead(confirmed, self.packets as u32) {
             return Err(Reason::Unconfirmed);
@@ -190,6 +232,13 @@ impl<A: Address> Flow<A> {
         } else {
             Err(Reason::ReverseMissing)
         }
+    }
+
+    /// Returns true if the kernel handled packets of both directions recently enough, whatever the
+    /// generation.
+    #[inline(always)]
+    pub const fn is_established(&self, check: u32, now: Tick) -> bool {
+        self.seen.is_current(check, now) && self.mirror.is_current(check, now)
     }
 
     /// Returns true if the kernel handled a packet of it recently enough, under the generation in
@@ -270,10 +319,32 @@ mod tests {
             assert_eq!(flow.usable(check, 3, 60, before), Err(Reason::Unconfirmed), "confirmed at {before}");
         }
         assert_eq!(flow.usable(check, 3, 60, 51), Ok(()));
-        assert_eq!(flow.replayed(), 0);
-        flow.packets = flow.replayed() + 1;
+        assert_eq!(flow.used(), 0);
+        flow.packets = flow.used() + 1;
         assert_eq!(flow.usable(check, 3, 60, 0), Ok(()), "no look back once it was used");
-        assert_eq!(flow.replayed(), 1);
+        assert_eq!(flow.used(), 1);
+    }
+
+    #[test]
+    fn a_flow_on_probation_is_expected_until_a_packet_of_it_was_learned() {
+        let check = action().check(&key());
+        let mut flow = Flow { action: action(), ..Flow::default() };
+        flow.put_on_probation();
+        assert_eq!(flow.usable(check, 3, 50, 11), Err(Reason::Handshake));
+        assert!(flow.is_expected() && !flow.is_established(check, 50));
+        flow.stamp(check, 10, 100, Some(90));
+        flow.put_on_probation();
+        assert_eq!(flow.usable(check, 3, 50, 10), Err(Reason::Unconfirmed));
+        flow.confirm();
+        assert_eq!(flow.usable(check, 3, 50, 10), Ok(()));
+        assert!(flow.is_on_probation() && flow.is_established(check, 89) && !flow.is_established(check, 90));
+        for count in 1..3 {
+            flow.packets = flow.counted();
+            assert_eq!((flow.used(), flow.is_on_probation()), (count, true));
+        }
+        assert_eq!(flow.usable(check, 3, 100, 11), Err(Reason::Refreshing), "expired, no longer expected");
+        flow.stamp(check, 10, 100, None);
+        assert!(!flow.is_on_probation(), "learned for the table");
     }
 
     #[test]

@@ -10,18 +10,28 @@
 
 use core::{fmt::Debug, hash::Hash, mem::size_of};
 
-use crate::check::Check;
+use crate::{check::Check, difference};
 
 /// An address as 32-bit words in network order: one for IPv4, four for IPv6.
 pub trait Address: Copy + Debug + Default + Eq + Hash + 'static {
     /// Its words.
     fn words(&self) -> &[u32];
+
+    /// Returns a copy, made word by word: for the BPF target a copy of four words may become a
+    /// loop over their bytes, of which the verifier keeps states.
+    #[must_use]
+    fn copied(&self) -> Self;
 }
 
 impl Address for [u32; 1] {
     #[inline(always)]
     fn words(&self) -> &[u32] {
         self
+    }
+
+    #[inline(always)]
+    fn copied(&self) -> Self {
+        *self
     }
 }
 
@@ -30,14 +40,18 @@ impl Address for [u32; 4] {
     fn words(&self) -> &[u32] {
         self
     }
+
+    #[inline(always)]
+    fn copied(&self) -> Self {
+        [self[0], self[1], self[2], self[3]]
+    }
 }
 
-/// Equality of two addresses, word by word: a comparison of longer arrays becomes a call the BPF
-/// target lacks.
+/// Returns the bits in which two addresses differ, word by word: a comparison of longer arrays
+/// becomes a call the BPF target lacks.
 #[inline(always)]
-pub fn same_address<A: Address>(a: &A, b: &A) -> bool {
-    let differing = a.words().iter().zip(b.words()).fold(0, |bits, (a, b)| bits | (a ^ b));
-    differing == 0
+fn address_difference<A: Address>(a: &A, b: &A) -> u32 {
+    a.words().iter().zip(b.words()).fold(0, |bits, (a, b)| bits | (a ^ b))
 }
 
 /// One end of a flow, and the key of the flow tables.
@@ -60,23 +74,40 @@ impl<A: Address> FlowKey<A> {
     /// The end as the way back sees it.
     #[inline(always)]
     #[must_use]
-    pub const fn reversed(&self) -> Self {
-        Self { source: self.destination, destination: self.source, ports: self.ports.rotate_left(16), ..*self }
+    pub fn reversed(&self) -> Self {
+        Self {
+            source: self.destination.copied(),
+            destination: self.source.copied(),
+            ports: self.ports.rotate_left(16),
+            protocol: self.protocol,
+            device: self.device,
+        }
     }
 
     /// Returns true if both keys are equal, device included.
     #[inline(always)]
     pub fn same(&self, other: &Self) -> bool {
-        self.same_tuple(other) && self.device == other.device
+        difference::is_none(self.difference(other))
     }
 
     /// Returns true if both have the same addresses, ports and protocol.
     #[inline(always)]
     pub fn same_tuple(&self, other: &Self) -> bool {
-        same_address(&self.source, &other.source)
-            && same_address(&self.destination, &other.destination)
-            && self.ports == other.ports
-            && self.protocol == other.protocol
+        difference::is_none(self.tuple_difference(other))
+    }
+
+    /// Returns the bits in which both differ.
+    #[inline(always)]
+    pub(crate) fn difference(&self, other: &Self) -> u32 {
+        self.tuple_difference(other) | (self.device ^ other.device)
+    }
+
+    #[inline(always)]
+    fn tuple_difference(&self, other: &Self) -> u32 {
+        address_difference(&self.source, &other.source)
+            | address_difference(&self.destination, &other.destination)
+            | (self.ports ^ other.ports)
+            | (self.protocol ^ other.protocol)
     }
 
     /// The two ports, in the byte order of the packet.
@@ -84,6 +115,15 @@ impl<A: Address> FlowKey<A> {
     pub const fn port_numbers(&self) -> [u16; 2] {
         let [a, b, c, d] = self.ports.to_ne_bytes();
         [u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])]
+    }
+
+    /// A hash of the key.
+    #[inline(always)]
+    pub(crate) fn hash(&self) -> u32 {
+        let mut check = Check::new();
+        self.check(&mut check);
+        // The lowest bit of a check word is set.
+        check.finish() >> 1
     }
 
     /// Adds the end to a check.

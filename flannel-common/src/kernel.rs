@@ -31,6 +31,10 @@ pub struct KernelLayout {
     /// `NF_CT_EXT_TIMEOUT`: the number of the extension that names a timeout policy; 0 where the
     /// kernel has none.
     pub timeout_extension: u32,
+    /// `task_struct.stack`: the lowest address of a task's stack in the kernel.
+    pub stack: u32,
+    /// Zero.
+    pub reserved: u32,
 }
 
 impl KernelLayout {
@@ -46,7 +50,9 @@ impl KernelLayout {
         extensions: 0,
         extension_offsets: 0,
         timeout_extension: 0,
+        stack: 0,
+        reserved: 0,
     };
 }
 
-const _: () = assert!(size_of::<KernelLayout>() == 40);
+const _: () = assert!(size_of::<KernelLayout>() == 48);

@@ -1,4 +1,5 @@
 #![cfg_attr(not(test), no_std)]
+#![cfg_attr(target_arch = "bpf", feature(asm_experimental_arch))]
 //! Shared by the agent and the BPF programs: the layout of every map, the numbers of programs and
 //! verdict reasons, and the packet arithmetic, which is pure and therefore tested without a kernel.
 //!
@@ -12,6 +13,7 @@ pub mod addr;
 mod check;
 pub mod checksum;
 pub mod class;
+mod difference;
 pub mod ecmp;
 pub mod entry_state;
 pub mod ethernet;
@@ -33,6 +35,7 @@ pub mod peer;
 pub mod pending;
 #[cfg(feature = "user")]
 mod pod;
+pub mod probation;
 pub mod program;
 pub mod reason;
 pub mod stats;

@@ -28,6 +28,10 @@ pub const FAST: &str = "FAST";
 pub const FLOWS: &str = "FLOWS";
 /// The same for IPv6.
 pub const FLOWS6: &str = "FLOWS6";
+/// Array of [`crate::probation::ProbationSlot`], by [`crate::probation::ProbationSlot::of`] a key.
+pub const PROBATION: &str = "PROBATION";
+/// The same for IPv6.
+pub const PROBATION6: &str = "PROBATION6";
 /// Array of [`crate::pending::PendingPacket`]: [`crate::pending::SLOTS_PER_CPU`] slots for each
 /// possible CPU. Sized at load time.
 pub const PENDING: &str = "PENDING";
@@ -68,7 +72,7 @@ pub fn in_object(name: &'static str) -> &'static str {
 }
 
 /// All maps of the object, in the order in which they are opened and pinned.
-pub const ALL: [&str; 23] = [
+pub const ALL: [&str; 25] = [
     PEERS,
     PEERS6,
     VTEPS,
@@ -79,6 +83,8 @@ pub const ALL: [&str; 23] = [
     FAST,
     FLOWS,
     FLOWS6,
+    PROBATION,
+    PROBATION6,
     PENDING,
     PENDING6,
     CPU_STATE,

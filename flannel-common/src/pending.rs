@@ -17,6 +17,7 @@ use core::mem::size_of;
 
 use crate::{
     checksum::follows,
+    difference,
     flow_key::{Address, FlowKey},
     inner::{Fingerprint, FrameAddresses, ParsedPacket},
     reason::Reason,
@@ -139,13 +140,12 @@ impl<A: Address> PendingPacket<A> {
     #[inline(always)]
     pub fn became(&self, packet: &ParsedPacket<A>) -> Result<u8, Reason> {
         let (was, is) = (&self.fingerprint, &packet.fingerprint);
-        let same = was.ident == is.ident
-            && was.sequence == is.sequence
-            && was.acknowledged == is.acknowledged
-            && was.length == is.length
-            && u16::from_ne_bytes(was.state) == u16::from_ne_bytes(is.state)
-            && was.tos == is.tos
-            && self.key.protocol == packet.key.protocol;
+        let words = was.ident ^ is.ident
+            | was.sequence ^ is.sequence
+            | was.acknowledged ^ is.acknowledged
+            | self.key.protocol ^ packet.key.protocol;
+        let halves = was.length ^ is.length | u16::from_ne_bytes(was.state) ^ u16::from_ne_bytes(is.state);
+        let same = difference::is_none(words | u32::from(halves) | u32::from(was.tos ^ is.tos));
         let step = was.ttl.wrapping_sub(is.ttl);
         if same && step <= 1 && self.checksum_followed(packet) { Ok(step) } else { Err(Reason::ChangedOtherwise) }
     }

@@ -7,7 +7,7 @@ use crate::{
     ecmp::{EcmpPath, EcmpPathKey},
     fast::{Bucket, FastConfig, PodEntry},
     flow::Flow,
-    flow_key::FlowKey,
+    flow_key::{Address, FlowKey},
     guard::{DeviceKey, GuardWord, Violation},
     kernel::KernelLayout,
     mode::ModeWord,
@@ -15,6 +15,7 @@ use crate::{
     node::NodeConfig,
     peer::{PeerEntry, VtepEntry},
     pending::CpuState,
+    probation::ProbationSlot,
     stats::Counter,
 };
 
@@ -54,3 +55,12 @@ pod!(
     Violation,
     VtepEntry,
 );
+
+// SAFETY: `repr(C)` over a flow, its key and a word; without padding for both kinds of address
+// (asserted next to the type).
+unsafe impl<A: Address> Pod for ProbationSlot<A>
+where
+    Flow<A>: Pod,
+    FlowKey<A>: Pod,
+{
+}

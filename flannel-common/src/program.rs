@@ -12,13 +12,15 @@ pub const COUNT_POLLS: &str = "count_polls";
 pub const EARLY_GUARD: &str = "early_guard";
 
 /// Attached nowhere: the agent runs it once, to ask the kernel for what helpers may refuse. It
-/// returns [`ROOM_MADE`] and [`ROOM_TAKEN`].
+/// returns [`ROOM_MADE`], [`ROOM_TAKEN`] and [`ON_TASK_STACK`].
 pub const PROBE_ROOM: &str = "probe_room";
 
 /// The kernel made room for outer headers.
 pub const ROOM_MADE: u32 = 1 << 0;
 /// It took that room away again.
 pub const ROOM_TAKEN: u32 = 1 << 1;
+/// The program, which the agent ran, had the stack of the agent's task.
+pub const ON_TASK_STACK: u32 = 1 << 2;
 
 /// A BPF program at a TC hook.
 #[repr(u8)]

@@ -15,8 +15,9 @@
 //! inlined by the JIT), the clock once, and loads the headers once; `from_underlay` loads outer and
 //! inner headers and reads one element of a peer map, and takes a second look, with a hash look-up,
 //! only at what may be no peer's; `to_underlay` loads the headers once and reads one element of a
-//! peer map. In mode `fast` the entry hooks make one look-up of the flow more. To a peer whose
-//! route has several next hops the kernel's FIB is asked and one element of a hash is read.
+//! peer map. In mode `fast` the entry hooks make one look-up of the flow more: in an array and,
+//! unless the flow is on probation there, in a hash. To a peer whose route has several next hops
+//! the kernel's FIB is asked and one element of a hash is read.
 //! Counting loads one variable, which says whether a monitor is there. A new look-up or helper here
 //! needs figures before and after.
 
@@ -121,6 +122,7 @@ pub fn probe_room(ctx: TcContext) -> i32 {
 /// Counts the outcome and turns it into the action TC wants.
 #[inline(always)]
 fn conclude(skb: &Skb, program: Program, reason: Reason) -> i32 {
+    let reason = stats::any(reason, skb.len());
     stats::record(skb, program, reason);
     #[cfg(feature = "log")]
     aya_log_ebpf::debug!(skb.context(), "program {} reason {} length {}", program as u32, reason as u32, skb.len());

@@ -20,6 +20,7 @@ use flannel_common::{
     node::NodeConfig,
     peer::{PeerEntry, VtepEntry},
     pending::{CpuState, PendingPacket},
+    probation::{PROBATION_SLOTS, ProbationSlot},
     stats::{Counter, SLOTS},
 };
 
@@ -53,6 +54,12 @@ pub(crate) static FLOWS: LruHashMap<FlowKey<[u32; 1]>, Flow<[u32; 1]>> = LruHash
 
 #[map]
 pub(crate) static FLOWS6: LruHashMap<FlowKey<[u32; 4]>, Flow<[u32; 4]>> = LruHashMap::with_max_entries(FLOWS_MAX, 0);
+
+#[map]
+pub(crate) static PROBATION: Array<ProbationSlot<[u32; 1]>> = Array::with_max_entries(PROBATION_SLOTS, 0);
+
+#[map]
+pub(crate) static PROBATION6: Array<ProbationSlot<[u32; 4]>> = Array::with_max_entries(PROBATION_SLOTS, 0);
 
 #[map]
 pub(crate) static PENDING: Array<PendingPacket<[u32; 1]>> = Array::with_max_entries(1, 0);

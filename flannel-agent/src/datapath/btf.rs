@@ -53,9 +53,10 @@ fn layout_of(btf: impl Read + Seek) -> Option<KernelLayout> {
         ("nf_hook_ops", "priority"),
         ("nf_conn", "ext"),
         ("nf_ct_ext", "offset"),
+        ("task_struct", "stack"),
     ];
     let mut btf = Btf::open(btf)?;
-    let [nfct, device, net, nf, hooks_v4, hooks_v6, entries, priority, ext, ext_offset] = btf.offsets(wanted)?;
+    let [nfct, device, net, nf, hooks_v4, hooks_v6, entries, priority, ext, ext_offset, stack] = btf.offsets(wanted)?;
     let nfct = nfct?;
     let hooks = || {
         let (nf, device, net, entries, priority) = (nf?, device?, net?, entries?, priority?);
@@ -63,6 +64,7 @@ fn layout_of(btf: impl Read + Seek) -> Option<KernelLayout> {
         Some(KernelLayout { nfct, device, net, hooks_v4, hooks_v6, entries, priority, ..KernelLayout::UNKNOWN })
     };
     let layout = hooks().unwrap_or(KernelLayout { nfct, ..KernelLayout::UNKNOWN });
+    let layout = KernelLayout { stack: stack.unwrap_or_default(), ..layout };
     let Some((extensions, extension_offsets)) = ext.zip(ext_offset) else { return Some(layout) };
     let timeout_extension = btf.enumerator(TIMEOUT_EXTENSION).unwrap_or_default();
     Some(KernelLayout { extensions, extension_offsets, timeout_extension, ..layout })

@@ -1,8 +1,8 @@
 //! Typed views of the maps of mode `fast`: what was learned, about which pods, and what is never
 //! learned.
 //!
-//! The programs write `FLOWS`; here it is read and emptied. What is no longer to be used is not
-//! searched for and removed, but outlived: by the next generation of the mode word
+//! The programs write `FLOWS` and `PROBATION`; here they are read. What is no longer to be used is
+//! not searched for and removed, but outlived: by the next generation of the mode word
 //! ([`super::maps::ModeMap::bump`]).
 
 use aya::{
@@ -12,8 +12,9 @@ use aya::{
 use flannel_common::{
     fast::{FastConfig, PORT_WORDS, PodEntry, port_bit},
     flow::Flow,
-    flow_key::FlowKey,
-    maps::{FAST, HELPER_PORTS, ONLY, PODS},
+    flow_key::{Address, FlowKey},
+    maps::{FAST, FLOWS, HELPER_PORTS, ONLY, PODS, PROBATION, PROBATION6},
+    probation::ProbationSlot,
 };
 
 use crate::datapath::{
@@ -21,17 +22,20 @@ use crate::datapath::{
     maps::{from_pin, remove},
 };
 
-/// The `FLOWS` or `FLOWS6` map, by the address they hold.
-pub struct FlowMap<A>
+/// The `FLOWS` or `FLOWS6` map, by the address they hold, and the flows of its family that are on
+/// probation.
+pub struct FlowMap<A: Address>
 where
     FlowKey<A>: Pod,
     Flow<A>: Pod,
 {
     map: HashMap<MapData, FlowKey<A>, Flow<A>>,
     name: &'static str,
+    /// None where an older agent pinned no such map.
+    probation: Option<Array<MapData, ProbationSlot<A>>>,
 }
 
-impl<A> FlowMap<A>
+impl<A: Address> FlowMap<A>
 where
     FlowKey<A>: Pod,
     Flow<A>: Pod,
@@ -39,19 +43,47 @@ where
     /// Opens the pin of the map of this name.
     pub fn open(pins: &PinRoot, name: &'static str) -> Result<Self, DatapathError> {
         let map = HashMap::try_from(from_pin(pins, name)?).map_err(DatapathError::map(name))?;
-        Ok(Self { map, name })
+        let on_probation = if name == FLOWS { PROBATION } else { PROBATION6 };
+        let probation = match from_pin(pins, on_probation) {
+            Err(error) if error.is_absent() => None,
+            opened => Some(Array::try_from(opened?).map_err(DatapathError::map(on_probation))?),
+        };
+        Ok(Self { map, name, probation })
     }
 
-    /// Every flow, usable or not. One that is removed meanwhile may end the list early.
+    /// Every flow, usable or not: those of the table, then those on probation.
     pub fn entries(&self) -> impl Iterator<Item = Result<(FlowKey<A>, Flow<A>), DatapathError>> + '_ {
+        self.table().chain(self.on_probation())
+    }
+
+    /// The flows of the table. One that is removed meanwhile may end the list early.
+    pub fn table(&self) -> impl Iterator<Item = Result<(FlowKey<A>, Flow<A>), DatapathError>> + '_ {
         self.map.iter().map(|entry| entry.map_err(DatapathError::map(self.name)))
+    }
+
+    /// The flows on probation, without those that are expected: of these nothing was learned.
+    pub fn on_probation(&self) -> impl Iterator<Item = Result<(FlowKey<A>, Flow<A>), DatapathError>> + '_ {
+        let slots = self.probation.iter().flat_map(Array::iter);
+        let learned = slots.filter(|slot| slot.as_ref().map_or(true, ProbationSlot::is_learned));
+        learned.map(|slot| slot.map(|slot| (slot.key, slot.flow)).map_err(DatapathError::map(self.name)))
     }
 
     /// One flow.
     pub fn get(&self, key: &FlowKey<A>) -> Result<Option<Flow<A>>, DatapathError> {
         match self.map.get(key, 0) {
             Ok(flow) => Ok(Some(flow)),
-            Err(MapError::KeyNotFound) => Ok(None),
+            Err(MapError::KeyNotFound) => self.get_on_probation(key),
+            Err(error) => Err(DatapathError::map(self.name)(error)),
+        }
+    }
+
+    /// One flow on probation.
+    fn get_on_probation(&self, key: &FlowKey<A>) -> Result<Option<Flow<A>>, DatapathError> {
+        let Some(slots) = &self.probation else { return Ok(None) };
+        match slots.get(&ProbationSlot::of(key), 0) {
+            Ok(slot) => Ok((slot.key.same(key) && slot.is_learned()).then_some(slot.flow)),
+            // The family is off.
+            Err(MapError::OutOfBounds { .. }) => Ok(None),
             Err(error) => Err(DatapathError::map(self.name)(error)),
         }
     }

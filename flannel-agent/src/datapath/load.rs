@@ -15,8 +15,9 @@ use aya::{
 };
 use flannel_common::{
     kernel::KernelLayout,
-    maps::{ALL, FLOWS, FLOWS6, PEERS, PEERS_MAX, PEERS6, PENDING, PENDING6, in_object},
+    maps::{ALL, FLOWS, FLOWS6, PEERS, PEERS_MAX, PEERS6, PENDING, PENDING6, PROBATION, PROBATION6, in_object},
     pending::{CPUS_MAX, SLOTS_PER_CPU},
+    probation::PROBATION_SLOTS,
     program::{COUNT_POLLS, Program},
 };
 use flannel_host::{error_chain::chain, family::Family};
@@ -26,7 +27,7 @@ use crate::datapath::{
     debug_log::DebugLog,
     flow_table::FlowTable,
     object, pins,
-    room::{self, KernelLimit},
+    room::{self, KernelLimit, Room},
 };
 
 /// The programs of this build.
@@ -92,7 +93,7 @@ impl Subnets {
 
     /// The capacities of the maps of each family, `flows` of known flows. What belongs to one that
     /// is off has one element: none cannot be.
-    fn capacities(self, flows: u32) -> Result<[Capacity; 6], DatapathError> {
+    fn capacities(self, flows: u32) -> Result<[Capacity; 8], DatapathError> {
         let peers = |family, subnets| match u32::try_from(subnets) {
             Ok(capacity) if capacity <= PEERS_MAX => Ok(capacity.max(1)),
             _ => Err(DatapathError::TooManySubnets { family, subnets }),
@@ -106,6 +107,8 @@ impl Subnets {
             (PENDING6, if_on(self.v6, notes)),
             (FLOWS, if_on(self.v4, flows)),
             (FLOWS6, if_on(self.v6, flows)),
+            (PROBATION, if_on(self.v4, PROBATION_SLOTS)),
+            (PROBATION6, if_on(self.v6, PROBATION_SLOTS)),
         ])
     }
 }
@@ -157,14 +160,19 @@ fn load_sized(
 ) -> Result<Loaded, DatapathError> {
     let capacities = subnets.capacities(flow_table.flows)?;
     let layout = btf::kernel_layout();
-    let (limit, log) = match load_reading(pins, &capacities, families, layout) {
+    let load = |layout| load_reading(pins, &capacities, families, layout);
+    let (room, log) = match load(layout) {
         Err(error @ DatapathError::Refused { .. }) if layout != KernelLayout::UNKNOWN && !error.is_out_of_memory() => {
             tracing::warn!(%error, "loading programs that do not read kernel memory");
-            load_reading(pins, &capacities, families, KernelLayout::UNKNOWN)?
+            load(KernelLayout::UNKNOWN)?
+        }
+        Ok((Room { on_task_stack: false, .. }, _)) if layout.stack != 0 => {
+            tracing::info!("this kernel gives programs a stack of their own: every new flow waits for a check");
+            load(KernelLayout { stack: 0, ..layout })?
         }
         other => other?,
     };
-    Ok(Loaded { log, limit, flow_table: flow_table.clone() })
+    Ok(Loaded { log, limit: room.limit, flow_table: flow_table.clone() })
 }
 
 /// The same, with programs that read what is known of the kernel's layout.
@@ -173,7 +181,7 @@ fn load_reading(
     capacities: &[Capacity],
     families: &[Family],
     layout: KernelLayout,
-) -> Result<(Option<KernelLimit>, Option<DebugLog>), DatapathError> {
+) -> Result<(Room, Option<DebugLog>), DatapathError> {
     let bytes = object::bytes()?;
     pins.prepare()?;
     let object = aya_obj::Object::parse(&bytes)?;

@@ -22,7 +22,7 @@ pub fn programs() -> Result<Option<KernelLimit>, DatapathError> {
     helpers()?;
     let mut trial = Trial::alone()?;
     Program::ALL.into_iter().try_for_each(|program| trial.load(program))?;
-    room::ask(trial.object(), &Family::BOTH)
+    Ok(room::ask(trial.object(), &Family::BOTH)?.limit)
 }
 
 /// Checks that the kernel runs a program after its NAPI polls and softirqs.

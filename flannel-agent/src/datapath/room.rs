@@ -1,5 +1,6 @@
 //! A test of `bpf_skb_adjust_room` with the flags by which the programs add and remove outer
-//! headers: an older kernel refuses flags it does not know only when the helper is called.
+//! headers: an older kernel refuses flags it does not know only when the helper is called. And a
+//! test of the stack that programs have.
 
 use aya::{
     Ebpf,
@@ -7,7 +8,7 @@ use aya::{
 };
 use flannel_common::{
     mode::Mode,
-    program::{PROBE_ROOM, ROOM_MADE, ROOM_TAKEN},
+    program::{ON_TASK_STACK, PROBE_ROOM, ROOM_MADE, ROOM_TAKEN},
 };
 use flannel_host::family::Family;
 
@@ -22,8 +23,18 @@ pub struct KernelLimit {
     pub reason: String,
 }
 
+/// The results of the test.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Room {
+    /// The limit, if there is one.
+    pub(super) limit: Option<KernelLimit>,
+    /// A program that a task runs has the stack of that task, so one on another stack was called
+    /// from a softirq.
+    pub(super) on_task_stack: bool,
+}
+
 /// Asks the kernel about these families.
-pub(super) fn ask(ebpf: &mut Ebpf, families: &[Family]) -> Result<Option<KernelLimit>, DatapathError> {
+pub(super) fn ask(ebpf: &mut Ebpf, families: &[Family]) -> Result<Room, DatapathError> {
     let program: &mut SchedClassifier = ebpf
         .program_mut(PROBE_ROOM)
         .ok_or(DatapathError::Missing { kind: "program", name: PROBE_ROOM })?
@@ -31,15 +42,17 @@ pub(super) fn ask(ebpf: &mut Ebpf, families: &[Family]) -> Result<Option<KernelL
         .map_err(DatapathError::program(PROBE_ROOM))?;
     program.load().map_err(DatapathError::program(PROBE_ROOM))?;
     let mut limits = Vec::new();
+    let mut on_task_stack = true;
     for family in families {
         let frame = frame(*family);
         let mut options = TestRunOptions::new();
         options.data_in = Some(&frame);
         let answer = program.test_run(options).map_err(DatapathError::program(PROBE_ROOM))?;
         limits.extend(limit(*family, answer.return_value));
+        on_task_stack &= answer.return_value & ON_TASK_STACK != 0;
     }
     program.unload().map_err(DatapathError::program(PROBE_ROOM))?;
-    Ok(limits.into_iter().min_by_key(|limit| limit.mode))
+    Ok(Room { limit: limits.into_iter().min_by_key(|limit| limit.mode), on_task_stack })
 }
 
 /// A frame that is long enough to be cut, of zeros but for its EtherType and version.

@@ -19,11 +19,11 @@ use aya::{
 };
 use flannel_common::{
     flow::Flow,
-    flow_key::FlowKey,
+    flow_key::{Address, FlowKey},
     kernel::KernelLayout,
     maps::{
         CONFIG, ECMP_PATHS, FAST, FLOWS, FLOWS6, GUARD, HELPER_PORTS, MODE, NAT_VTEPS, PEERS, PEERS6, PENDING,
-        PENDING6, PODS, STATS, VTEPS,
+        PENDING6, PODS, PROBATION, PROBATION6, STATS, VTEPS,
     },
     program::Program,
     reason::Reason,
@@ -88,6 +88,8 @@ impl Trial {
             (FLOWS6, FLOWS_OF_A_TRIAL),
             (PENDING, pending_slots()),
             (PENDING6, pending_slots()),
+            (PROBATION, 1),
+            (PROBATION6, 1),
         ] {
             loader.map_max_entries(name, capacity);
         }
@@ -104,7 +106,12 @@ impl Trial {
 
     /// Lets the programs of the trial know the flow with this key, as those in force know it.
     /// Whether they do.
-    pub fn copy_flow<A>(&mut self, pins: &PinRoot, name: &'static str, key: &FlowKey<A>) -> Result<bool, DatapathError>
+    pub fn copy_flow<A: Address>(
+        &mut self,
+        pins: &PinRoot,
+        name: &'static str,
+        key: &FlowKey<A>,
+    ) -> Result<bool, DatapathError>
     where
         FlowKey<A>: Pod,
         Flow<A>: Pod,

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd as _, AsRawFd as _};
 use aya::{maps::MapData, programs::ProgramInfo};
 use flannel_agent::datapath::{DatapathError, PinRoot, Subnets, load};
 use flannel_common::{
-    maps::{ALL, FLOWS, FLOWS_MAX, FLOWS6, PEERS, PEERS_MAX, PEERS6, PENDING, PENDING6},
+    maps::{ALL, FLOWS, FLOWS_MAX, FLOWS6, PEERS, PEERS_MAX, PEERS6, PENDING, PENDING6, PROBATION, PROBATION6},
     program::Program,
 };
 
@@ -82,10 +82,11 @@ fn another_network_of_one_family_leaves_the_others_peers() {
 #[test]
 fn a_family_that_is_off_has_maps_of_one_element() {
     on_bench(|bench| {
-        assert_eq!(made_anew(bench, Subnets { v6: 0, ..SAME }, None), [PEERS6, FLOWS6, PENDING6]);
-        let capacities = |names: [&str; 3]| names.map(|name| info(bench.pins(), name).max_entries());
-        assert_eq!(capacities([PEERS6, FLOWS6, PENDING6]), [1, 1, 1]);
-        assert!(capacities([PEERS, FLOWS, PENDING]).iter().all(|capacity| *capacity > 1));
+        let of_family = [PEERS6, FLOWS6, PROBATION6, PENDING6];
+        assert_eq!(made_anew(bench, Subnets { v6: 0, ..SAME }, None), of_family);
+        let capacities = |names: [&str; 4]| names.map(|name| info(bench.pins(), name).max_entries());
+        assert_eq!(capacities(of_family), [1; 4]);
+        assert!(capacities([PEERS, FLOWS, PROBATION, PENDING]).iter().all(|capacity| *capacity > 1));
     });
 }
 

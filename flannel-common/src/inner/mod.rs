@@ -17,6 +17,7 @@ use core::mem::size_of;
 use crate::{
     addr::Mac,
     check::Check,
+    difference,
     ethernet::EthernetHeader,
     flow_key::{Address, FlowKey},
     packet::{ETH_LEN, PROTO_UDP, UDP_LEN},
@@ -45,9 +46,23 @@ impl FrameAddresses {
 
     /// Equality, word by word.
     #[inline(always)]
-    pub const fn same(&self, other: &Self) -> bool {
+    pub fn same(&self, other: &Self) -> bool {
+        difference::is_none(u32::from(self.difference(other)))
+    }
+
+    /// Returns a copy, made word by word.
+    #[inline(always)]
+    #[must_use]
+    pub const fn copied(&self) -> Self {
+        let a = self.0;
+        Self([a[0], a[1], a[2], a[3], a[4], a[5]])
+    }
+
+    /// Returns the bits in which both differ.
+    #[inline(always)]
+    pub(crate) const fn difference(&self, other: &Self) -> u16 {
         let (a, b) = (self.0, other.0);
-        (a[0] ^ b[0]) | (a[1] ^ b[1]) | (a[2] ^ b[2]) | (a[3] ^ b[3]) | (a[4] ^ b[4]) | (a[5] ^ b[5]) == 0
+        (a[0] ^ b[0]) | (a[1] ^ b[1]) | (a[2] ^ b[2]) | (a[3] ^ b[3]) | (a[4] ^ b[4]) | (a[5] ^ b[5])
     }
 
     /// Writes an Ethernet header with these addresses.
@@ -163,6 +178,12 @@ impl<A: Address> ParsedPacket<A> {
     #[inline(always)]
     pub const fn segment_len(&self, gso_size: u32) -> u32 {
         if gso_size == 0 { self.fingerprint.length as u32 } else { self.headers + gso_size }
+    }
+
+    /// Returns true for the SYN-ACK that answers a SYN.
+    #[inline(always)]
+    pub const fn is_answer(&self) -> bool {
+        self.is_opening && self.fingerprint.state[1] & transport::HANDSHAKE == transport::SYN_ACK
     }
 
     /// Returns true for UDP.

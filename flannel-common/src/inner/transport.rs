@@ -10,6 +10,12 @@ const CONTROL: u8 = 0x07;
 /// The one that opens it.
 const SYN: u8 = 0x02;
 
+/// FIN, SYN, RST and ACK.
+pub(super) const HANDSHAKE: u8 = 0x17;
+
+/// Those of them that an answer to a SYN has.
+pub(super) const SYN_ACK: u8 = 0x12;
+
 /// TCP without options.
 const TCP_LEN: u32 = 20;
 

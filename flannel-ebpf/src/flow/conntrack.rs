@@ -122,14 +122,14 @@ fn has_conntrack<F: FlowMaps>(skb: &Skb) -> Option<bool> {
 }
 
 #[inline(always)]
-fn layout() -> KernelLayout {
+pub(super) fn layout() -> KernelLayout {
     // SAFETY: a static is valid for reads. Volatile, because the agent changes it before the object
     // is loaded.
     unsafe { read_volatile(&raw const KERNEL) }
 }
 
 #[inline(always)]
-fn read<T>(at: u64) -> Option<T> {
+pub(super) fn read<T>(at: u64) -> Option<T> {
     // SAFETY: the helper reads kernel memory and fails where there is none. What is read are
     // numbers.
     unsafe { bpf_probe_read_kernel(at as *const T) }.ok()

@@ -1,20 +1,24 @@
 //! Learning a flow: a recorded packet reached an exit hook, so what the kernel did to it applies to
 //! the next packets of its flow.
 
+use core::ptr::read_volatile;
+
 use aya_ebpf::{bindings::BPF_ANY, helpers::generated::bpf_get_prandom_u32};
 use flannel_common::{
+    expiry::Expiry,
     flow::{Egress, Flow, FlowAction},
     flow_key::FlowKey,
-    inner::{FrameAddresses, ParsedPacket},
+    inner::FrameAddresses,
     packet::PROTO_TCP,
     pending::PendingPacket,
     reason::Reason,
-    tick::jittered,
+    tick::{Tick, jittered},
 };
 
 use super::{
-    conntrack,
-    scratch::FlowMaps,
+    conntrack, probation,
+    scratch::{self, FlowMaps, Scratch},
+    softirq,
     table::{self, FlowRef},
 };
 use crate::{
@@ -35,82 +39,213 @@ pub(crate) struct EgressState {
     pub(crate) takes_merged: bool,
 }
 
-/// Ends the reverse flow of a TCP packet with SYN, FIN or RST at an exit hook.
+/// Ends the reverse flow of a TCP packet with SYN, FIN or RST at an exit hook. Of these packets a
+/// recorded SYN-ACK alone may be learned from.
 #[inline(always)]
-pub(crate) fn close_if_control<F: FlowMaps>(packet: &ParsedPacket<F::Address>, node: &Node) -> Result<(), Reason> {
+pub(crate) fn close_if_control<F: FlowMaps>(
+    scratch: &mut Scratch<F>,
+    is_recorded: bool,
+    node: &Node,
+) -> Result<(), Reason> {
+    let Scratch { packet, keys: [key, reverse_key], .. } = scratch;
     if packet.is_control {
-        table::end::<F>(&packet.key.reversed(), packet.is_opening, node);
-        return Err(Reason::TcpControl);
+        *key = packet.key.reversed();
+        table::end::<F>(key, packet.is_opening, node, reverse_key);
+        if !(is_recorded && packet.is_answer()) {
+            return Err(Reason::TcpControl);
+        }
     }
     Ok(())
 }
 
-/// Learns a flow from a recorded packet that left as `packet`. The flow is built in `flow`.
+/// Learns a flow from a recorded packet that left as the parsed one.
 #[inline(always)]
 pub(crate) fn learn<F: FlowMaps>(
     skb: &Skb,
     node: &Node,
     pending: &PendingPacket<F::Address>,
-    packet: &ParsedPacket<F::Address>,
+    scratch: &mut Scratch<F>,
     state: &EgressState,
-    flow: &mut Flow<F::Address>,
 ) -> Result<Reason, Reason> {
-    let ttl_step = pending.became(packet)?;
-    let tracked = conntrack::is_tracked::<F>(skb, pending, packet)?;
-    let is_tcp = packet.key.protocol == u32::from(PROTO_TCP);
-    flow.action = FlowAction {
-        out: packet.key,
+    let action = &mut scratch.flow.action;
+    *action = FlowAction {
+        out: scratch.packet.key,
         generation: state.generation,
         mark: state.mark,
         priority: state.priority,
         hash: state.hash,
         flow_label: state.flow_label,
-        entry: pending.addresses,
-        exit: state.addresses,
+        entry: pending.addresses.copied(),
+        exit: state.addresses.copied(),
         mtu: state.mtu as u16,
         egress: state.egress,
-        ttl_step,
-        needs_mirror: u8::from(is_tcp || !tracked),
+        ttl_step: 0,
+        needs_mirror: 1,
         takes_merged: u8::from(state.takes_merged),
         tos: pending.fingerprint.tos,
         ttl: pending.fingerprint.ttl,
     };
-    write::<F>(&pending.key, flow, node)
+    scratch::forget(scratch);
+    let Scratch { packet, flow, .. } = scratch;
+    flow.action.ttl_step = pending.became(packet)?;
+    let tracked = conntrack::is_tracked::<F>(skb, pending, packet)?;
+    let is_tcp = packet.key.protocol == u32::from(PROTO_TCP);
+    flow.action.needs_mirror = u8::from(is_tcp || !tracked);
+    let is_confirmed = softirq::is_proven(&mut flow.packets);
+    scratch::forget(scratch);
+    write::<F>(&pending.key, scratch, node, is_confirmed)
 }
 
-/// Writes the flow, and in it and its reverse flow until when each may rely on the other.
+/// The place for a flow that was learned.
+#[derive(Clone, Copy)]
+enum Place {
+    /// It was there, and is extended.
+    Extended,
+    /// A slot of flows on probation.
+    Probation,
+    /// The table.
+    Table,
+    /// The table. It was on probation until its refresh, so it is long enough.
+    Promoted,
+}
+
+/// Writes the flow, confirmed if no process can have held its packet; and in it and its reverse
+/// flow, until when each may rely on the other.
 #[inline(always)]
-fn write<F: FlowMaps>(key: &FlowKey<F::Address>, flow: &mut Flow<F::Address>, node: &Node) -> Result<Reason, Reason> {
+fn write<F: FlowMaps>(
+    key: &FlowKey<F::Address>,
+    scratch: &mut Scratch<F>,
+    node: &Node,
+    is_confirmed: bool,
+) -> Result<Reason, Reason> {
+    let Scratch { packet, flow, keys: [reverse_key, _], .. } = scratch;
     let now = node.tick();
-    let found = FlowRef::find::<F>(key);
-    if found.as_ref().is_some_and(|found| found.is_closed(now)) {
-        return Err(Reason::FlowClosed);
-    }
-    let reverse =
-        FlowRef::find::<F>(&flow.action.mirror_key()).filter(|reverse| reverse.is_current(flow.action.generation, now));
-    if let Some(reverse) = &reverse
-        && !FlowAction::is_mirrored_by(key, &reverse.value.action)
-    {
-        // The two are not of one connection: trust neither.
-        reverse.forget();
-        if let Some(found) = &found {
-            found.forget();
-        }
-        return Err(Reason::MirrorDiffers);
-    }
+    *reverse_key = flow.action.mirror_key();
+    let Ok(reverse) = find_reverse::<F>(key, reverse_key, flow, now) else {
+        return Err(forget_both::<F>(key, reverse_key, now));
+    };
     // SAFETY: the helper takes nothing and returns a number.
     let until = jittered(now, node::fast()?.interval, unsafe { bpf_get_prandom_u32() });
-    let reverse_until = reverse.as_ref().map(|reverse| reverse.value.seen.moment());
-    match found {
-        Some(found) if found.value.action.same(&flow.action) => found.extend(until, reverse_until),
-        _ => {
-            flow.stamp(flow.action.check(key), now, until, reverse_until);
-            let flow: &Flow<_> = flow;
-            F::flows().insert(key, flow, u64::from(BPF_ANY)).or(Err(Reason::TableRefused))?;
+    let reverse_until = (reverse.0 != Expiry::NONE.0).then_some(reverse.moment());
+    let place = extend::<F>(key, flow, now, packet.is_answer(), until, reverse_until)?;
+    scratch::forget(flow);
+    if !matches!(place, Place::Extended) {
+        flow.stamp(flow.action.check(key), now, until, reverse_until);
+        if is_confirmed {
+            flow.confirm();
+        }
+        put::<F>(key, flow, now, place)?;
+        if packet.is_answer() {
+            expect_reverse::<F>(key, flow, reverse_key, now);
         }
     }
-    if let Some(reverse) = reverse {
-        reverse.set_reverse(Some(until));
+    if reverse_until.is_some() {
+        table::set_reverse::<F>(reverse_key, reverse.moved(until));
     }
     Ok(Reason::Learned)
+}
+
+/// Returns until when the reverse flow is usable, in the form it has there; [`Expiry::NONE`] if it
+/// is not. Fails if the two are not of one connection.
+#[inline(always)]
+fn find_reverse<F: FlowMaps>(
+    key: &FlowKey<F::Address>,
+    reverse_key: &FlowKey<F::Address>,
+    flow: &mut Flow<F::Address>,
+    now: Tick,
+) -> Result<Expiry, Reason> {
+    flow.mirror = match FlowRef::find::<F>(reverse_key) {
+        Some(reverse) if reverse.is_current(flow.action.generation, now) => {
+            if !FlowAction::is_mirrored_by(key, &reverse.value.action) {
+                return Err(Reason::MirrorDiffers);
+            }
+            reverse.value.seen
+        }
+        _ => Expiry::NONE,
+    };
+    // SAFETY: a reference is valid for reads. Volatile: for the verifier the number read from
+    // memory is any, and all ways to here are one.
+    Ok(unsafe { read_volatile(&raw const flow.mirror) })
+}
+
+/// Ends two flows that are not of one connection: neither is trusted.
+#[inline(always)]
+fn forget_both<F: FlowMaps>(key: &FlowKey<F::Address>, reverse_key: &FlowKey<F::Address>, now: Tick) -> Reason {
+    if let Some(found) = FlowRef::find::<F>(key) {
+        if found.is_closed(now) {
+            return Reason::FlowClosed;
+        }
+        found.forget();
+    }
+    if let Some(reverse) = FlowRef::find::<F>(reverse_key) {
+        reverse.forget();
+    }
+    Reason::MirrorDiffers
+}
+
+/// Extends the flow with this key, if it is the one that was learned. Returns the place for it.
+#[inline(always)]
+fn extend<F: FlowMaps>(
+    key: &FlowKey<F::Address>,
+    flow: &Flow<F::Address>,
+    now: Tick,
+    is_answer: bool,
+    until: Tick,
+    reverse_until: Option<Tick>,
+) -> Result<Place, Reason> {
+    let Some(found) = FlowRef::find::<F>(key) else {
+        return Ok(if is_answer { Place::Probation } else { Place::Table });
+    };
+    if found.is_closed(now) {
+        return Err(Reason::FlowClosed);
+    }
+    // A new connection at the ends of an earlier one begins as any other.
+    if is_answer {
+        return Ok(Place::Probation);
+    }
+    if found.is_promoted(flow.action.generation, now) {
+        return Ok(Place::Promoted);
+    }
+    if found.value.action.same(&flow.action) {
+        found.extend(until, reverse_until);
+        return Ok(Place::Extended);
+    }
+    Ok(if found.value.is_on_probation() { Place::Probation } else { Place::Table })
+}
+
+/// Puts a flow into its place.
+#[inline(always)]
+fn put<F: FlowMaps>(
+    key: &FlowKey<F::Address>,
+    flow: &mut Flow<F::Address>,
+    now: Tick,
+    place: Place,
+) -> Result<(), Reason> {
+    if matches!(place, Place::Probation) {
+        flow.put_on_probation();
+        return if probation::write::<F>(key, flow, now) { Ok(()) } else { Err(Reason::TableRefused) };
+    }
+    let flow: &Flow<_> = flow;
+    F::flows().insert(key, flow, u64::from(BPF_ANY)).or(Err(Reason::TableRefused))?;
+    if matches!(place, Place::Promoted) {
+        probation::release::<F>(key);
+    }
+    Ok(())
+}
+
+/// Notes the reverse flow of a SYN-ACK as expected: its next packet is recorded. It is composed in
+/// `flow`.
+#[inline(always)]
+fn expect_reverse<F: FlowMaps>(
+    key: &FlowKey<F::Address>,
+    flow: &mut Flow<F::Address>,
+    reverse_key: &FlowKey<F::Address>,
+    now: Tick,
+) {
+    (flow.action.out, flow.action.egress) = (key.reversed(), Egress::NONE);
+    flow.seen = Expiry::NONE;
+    // Else both are set by a loop over their bytes.
+    scratch::forget(flow);
+    flow.mirror = Expiry::NONE;
+    probation::write::<F>(reverse_key, flow, now);
 }

@@ -4,6 +4,8 @@
 pub(crate) mod conntrack;
 pub(crate) mod learn;
 pub(crate) mod pending;
+mod probation;
 pub(crate) mod replay;
 pub(crate) mod scratch;
+pub(crate) mod softirq;
 pub(crate) mod table;

@@ -4,6 +4,7 @@
 use aya_ebpf::helpers::generated::{bpf_get_current_task, bpf_get_smp_processor_id};
 use flannel_common::{
     fast::port_bit,
+    flow::Flow,
     flow_key::Address,
     inner::ParsedPacket,
     maps::ONLY,
@@ -65,15 +66,37 @@ pub(crate) fn record_new<F: FlowMaps>(
     Ok(Reason::Sampled)
 }
 
-/// Records a packet of a flow whose refresh is due.
+/// Records a packet of a flow that may not be used for this reason, if that is a refresh or a
+/// handshake. A flow on probation that is refreshed will take a place in the table, for which its
+/// sender pays.
 #[inline(always)]
 pub(crate) fn record_again<F: FlowMaps>(
     skb: &Skb,
     node: &Node,
     packet: &ParsedPacket<F::Address>,
+    flow: &Flow<F::Address>,
+    reason: Reason,
+    bucket: u32,
 ) -> Result<Reason, Reason> {
-    record::<F>(skb, node, packet)?;
-    Ok(Reason::Refreshing)
+    match reason {
+        Reason::Refreshing if flow.is_on_probation() => {
+            record_new::<F>(skb, node, packet, bucket)?;
+        }
+        Reason::Refreshing | Reason::Handshake => record::<F>(skb, node, packet)?,
+        _ => {}
+    }
+    Err(reason)
+}
+
+/// Records the SYN-ACK of a connection. It costs no token, because nothing is evicted for it.
+#[inline(always)]
+pub(crate) fn record_answer<F: FlowMaps>(
+    skb: &Skb,
+    node: &Node,
+    packet: &ParsedPacket<F::Address>,
+) -> Result<Reason, Reason> {
+    record::<F>(skb, node, packet).or(Err(Reason::TcpControl))?;
+    Ok(Reason::Handshake)
 }
 
 #[inline(always)]

@@ -8,7 +8,7 @@ use flannel_common::{
     checksum::address_difference,
     class::{Class, PathKey},
     entry_state::EntryState,
-    flow::{Egress, FlowAction},
+    flow::{Egress, Flow, FlowAction},
     flow_key::FlowKey,
     inner::{Frame, ParsedPacket},
     ip::Varying,
@@ -18,10 +18,7 @@ use flannel_common::{
     reason::Reason,
 };
 
-use super::{
-    scratch::{self, Encapsulated, FlowMaps, PlainHeaders},
-    table::FlowRef,
-};
+use super::scratch::{self, Encapsulated, FlowMaps, PlainHeaders};
 use crate::{
     node::{Node, Peer},
     packet::skb::{Skb, redirect, redirect_neigh, redirect_peer},
@@ -38,7 +35,7 @@ pub(crate) struct Replay<'a, F: FlowMaps> {
     pub(crate) node: &'a Node,
     pub(crate) frame: &'a Frame<F>,
     pub(crate) packet: &'a ParsedPacket<F::Address>,
-    pub(crate) flow: &'a FlowRef<'a, F::Address>,
+    pub(crate) flow: &'a Flow<F::Address>,
 }
 
 /// Parts of the scratch in which the headers of a packet from a pod are composed.
@@ -68,7 +65,6 @@ impl<F: FlowMaps> Replay<'_, F> {
             }
             _ => return Err(Reason::FlowUnknown),
         }
-        self.flow.count();
         Ok(Reason::Replayed)
     }
 
@@ -88,7 +84,6 @@ impl<F: FlowMaps> Replay<'_, F> {
         encapsulation::remove_outer::<F>(self.skb)?;
         self.skb.drop_outer_checksum();
         self.put_into_pod(plain, tos)?;
-        self.flow.count();
         Ok(Reason::Replayed)
     }
 
@@ -100,13 +95,12 @@ impl<F: FlowMaps> Replay<'_, F> {
             return Err(Reason::PeerChanging);
         }
         self.put_into_pod(plain, self.packet.fingerprint.tos)?;
-        self.flow.count();
         Ok(Reason::Replayed)
     }
 
     #[inline(always)]
     const fn action(&self) -> &FlowAction<F::Address> {
-        &self.flow.value.action
+        &self.flow.action
     }
 
     #[inline(always)]
@@ -286,9 +280,6 @@ fn send_by_ecmp<F: FlowMaps>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
     }
     skb.set_class(action.mark, action.priority);
     skb.set_redirected(&mut scratch.redirected);
-    if let Some(flow) = FlowRef::find::<F>(&packet.key) {
-        flow.count();
-    }
     Ok(Reason::Replayed)
 }
 

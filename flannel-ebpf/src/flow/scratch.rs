@@ -1,6 +1,8 @@
 //! Differences between the address families in mode `fast`: the maps, and the scratch memory a
 //! program works in.
 
+use core::arch::asm;
+
 use aya_ebpf::{
     macros::map,
     maps::{Array, LruHashMap, PerCpuArray},
@@ -15,11 +17,12 @@ use flannel_common::{
     maps::ONLY,
     outer::OuterHeaders,
     pending::PendingPacket,
+    probation::ProbationSlot,
     reason::Reason,
 };
 
 use crate::{
-    maps::{FLOWS, FLOWS6, PENDING, PENDING6},
+    maps::{FLOWS, FLOWS6, PENDING, PENDING6, PROBATION, PROBATION6},
     packet::{family::Family, skb::Skb},
     tunnel::ecmp::PendingEcmp,
 };
@@ -35,16 +38,22 @@ static SCRATCH6: PerCpuArray<Scratch<Ipv6Header>> = PerCpuArray::with_max_entrie
 /// The maps of mode `fast` for one address family.
 pub(crate) trait FlowMaps: Family + InnerHeader {
     fn flows() -> &'static LruHashMap<FlowKey<Self::Address>, Flow<Self::Address>>;
+    fn probation() -> &'static Array<ProbationSlot<Self::Address>>;
     fn pending() -> &'static Array<PendingPacket<Self::Address>>;
     fn scratch() -> &'static PerCpuArray<Scratch<Self>>;
 }
 
 macro_rules! flow_maps {
-    ($family:ty, $flows:ident, $pending:ident, $scratch:ident) => {
+    ($family:ty, $flows:ident, $probation:ident, $pending:ident, $scratch:ident) => {
         impl FlowMaps for $family {
             #[inline(always)]
             fn flows() -> &'static LruHashMap<FlowKey<Self::Address>, Flow<Self::Address>> {
                 &$flows
+            }
+
+            #[inline(always)]
+            fn probation() -> &'static Array<ProbationSlot<Self::Address>> {
+                &$probation
             }
 
             #[inline(always)]
@@ -60,8 +69,8 @@ macro_rules! flow_maps {
     };
 }
 
-flow_maps!(Ipv4Header, FLOWS, PENDING, SCRATCH);
-flow_maps!(Ipv6Header, FLOWS6, PENDING6, SCRATCH6);
+flow_maps!(Ipv4Header, FLOWS, PROBATION, PENDING, SCRATCH);
+flow_maps!(Ipv6Header, FLOWS6, PROBATION6, PENDING6, SCRATCH6);
 
 /// Working memory of a program, off its stack of 512 bytes: one for each CPU, for as long as a
 /// program runs.
@@ -73,6 +82,8 @@ pub(crate) struct Scratch<F: InnerHeader> {
     pub(crate) packet: ParsedPacket<F::Address>,
     /// A copy of its flow, or the flow to be written.
     pub(crate) flow: Flow<F::Address>,
+    /// Keys of look-ups that are not the packet's own.
+    pub(crate) keys: [FlowKey<F::Address>; 2],
     /// Headers written in front of a packet for the tunnel.
     pub(crate) sent: Encapsulated<F>,
     /// Headers written over the first bytes of a packet without a tunnel.
@@ -110,6 +121,16 @@ pub(crate) fn get<F: FlowMaps>() -> Result<&'static mut Scratch<F>, Reason> {
     let scratch = F::scratch().get_ptr_mut(ONLY).ok_or(Reason::NotConfigured)?;
     // SAFETY: the look-up gave this CPU's own element.
     Ok(unsafe { &mut *scratch })
+}
+
+/// Lets the compiler forget the contents of memory. Else it keeps fields that it has seen in
+/// registers and on the stack, where each is a part of every state that the verifier remembers, and
+/// a known number keeps states apart that are alike. Of what is read from memory, the verifier
+/// knows nothing.
+#[inline(always)]
+pub(crate) fn forget<T>(place: *const T) {
+    // SAFETY: the register keeps its value. For the compiler the memory may have changed.
+    unsafe { asm!("{0} = {0}", in(reg) place, options(nostack, preserves_flags)) };
 }
 
 impl<F: FlowMaps> Scratch<F> {

@@ -4,6 +4,11 @@
 //! it was found under (see `flannel_common::flow`). Only an expiry is written into an element in
 //! place. It carries that check word, so an element that was given to another key meanwhile takes
 //! no harm.
+//!
+//! A flow is in one of two maps, and for the verifier their pointers are of two kinds: it verifies
+//! everything twice that such a pointer outlives, and keeps all states of it in memory. So each
+//! function here uses a place at once and returns none. Later code has the copy; a rare write is
+//! another look-up.
 
 use core::ptr::{read_volatile, write_volatile};
 
@@ -11,104 +16,153 @@ use flannel_common::{
     expiry::Expiry,
     flow::Flow,
     flow_key::{Address, FlowKey},
-    inner::ParsedPacket,
     reason::Reason,
     tick::{Tick, jittered},
 };
 
-use super::scratch::FlowMaps;
+use super::{
+    probation,
+    scratch::{self, FlowMaps, Scratch},
+};
 use crate::node::{self, Node};
 
-/// Returns the place of the flow with this key.
+/// Returns the place of the flow with this key, on probation or in the table. The slot is looked at
+/// first: that costs a tenth of a look-up in the table.
 #[inline(always)]
-pub(crate) fn find<F: FlowMaps>(key: &FlowKey<F::Address>) -> Option<*mut Flow<F::Address>> {
-    F::flows().get_ptr_mut(key)
+fn find<F: FlowMaps>(key: &FlowKey<F::Address>) -> Option<*mut Flow<F::Address>> {
+    match probation::find::<F>(key) {
+        None => F::flows().get_ptr_mut(key),
+        found => found,
+    }
 }
 
-/// A flow in the table: its place, its value, and its check word.
-pub(crate) struct FlowRef<'a, A> {
+/// Copies the flow with this key to `to`. Returns the reason if its packets may not be replayed,
+/// and `None` if there is no flow. A packet of a usable flow is counted here, before the gates that
+/// may leave it to the kernel.
+#[inline(always)]
+pub(crate) fn load_and_count<F: FlowMaps>(
+    key: &FlowKey<F::Address>,
+    generation: u32,
+    node: &Node,
+    to: &mut Flow<F::Address>,
+) -> Option<Result<(), Reason>> {
+    let at = find::<F>(key)?;
+    copy(at, to);
+    let usable = is_usable(key, generation, node, to);
+    if usable.is_ok() {
+        // SAFETY: the look-up gave an element, whose memory stays mapped while the program runs. A
+        // lost count does no harm.
+        unsafe { (*at).packets = to.counted() };
+    }
+    Some(usable)
+}
+
+/// Copies the flow with this key to `to`, and returns the same.
+#[inline(always)]
+pub(crate) fn load<F: FlowMaps>(
+    key: &FlowKey<F::Address>,
+    generation: u32,
+    node: &Node,
+    to: &mut Flow<F::Address>,
+) -> Option<Result<(), Reason>> {
+    copy(find::<F>(key)?, to);
+    Some(is_usable(key, generation, node, to))
+}
+
+#[inline(always)]
+fn is_usable<A: Address>(key: &FlowKey<A>, generation: u32, node: &Node, flow: &Flow<A>) -> Result<(), Reason> {
+    flow.usable(flow.action.check(key), generation, node.tick(), node.confirmed())
+}
+
+/// A flow: its place, its value, and its check word. For what is done at once.
+pub(super) struct FlowRef<A: 'static> {
     at: *mut Flow<A>,
-    pub(crate) value: &'a Flow<A>,
+    pub(super) value: &'static Flow<A>,
     check: u32,
 }
 
-impl<A: Address> FlowRef<'static, A> {
+impl<A: Address> FlowRef<A> {
     /// Returns the flow with this key, read in place. The element may be recycled meanwhile; then
     /// the check word, computed over both, belongs to neither. Enough to write expiries; to replay
     /// a flow, copy it first.
     #[inline(always)]
-    pub(crate) fn find<F: FlowMaps<Address = A>>(key: &FlowKey<A>) -> Option<Self> {
+    pub(super) fn find<F: FlowMaps<Address = A>>(key: &FlowKey<A>) -> Option<Self> {
         let at = find::<F>(key)?;
         // SAFETY: the look-up gave an element, whose memory stays mapped while the program runs.
-        let flow = unsafe { &*at };
-        Some(Self { at, value: flow, check: flow.action.check(key) })
-    }
-}
-
-impl<'a, A: Address> FlowRef<'a, A> {
-    /// Returns the flow with this key, of which `value` is a copy made at `at`.
-    #[inline(always)]
-    pub(crate) fn copied(at: *mut Flow<A>, value: &'a Flow<A>, key: &FlowKey<A>) -> Self {
-        Self { at, value, check: value.action.check(key) }
-    }
-
-    /// Returns why packets may not be replayed, if they may not.
-    #[inline(always)]
-    pub(crate) const fn usable(&self, generation: u32, node: &Node) -> Result<(), Reason> {
-        self.value.usable(self.check, generation, node.tick(), node.confirmed())
-    }
-
-    /// Returns true if the kernel handled a packet of the flow recently enough.
-    #[inline(always)]
-    pub(crate) const fn is_current(&self, generation: u32, now: Tick) -> bool {
-        self.value.is_current(self.check, generation, now)
+        let value = unsafe { &*at };
+        let check = value.action.check(key);
+        scratch::forget(at);
+        Some(Self { at, value, check })
     }
 
     /// Returns true if the connection was closed within one refresh interval.
     #[inline(always)]
-    pub(crate) const fn is_closed(&self, now: Tick) -> bool {
+    pub(super) const fn is_closed(&self, now: Tick) -> bool {
         self.value.seen.is_closed(self.check, now)
     }
 
-    /// Counts one replayed packet.
+    /// Returns true if the kernel handled a packet of the flow recently enough.
     #[inline(always)]
-    pub(crate) fn count(&self) {
-        // SAFETY: as in `find`. A lost count does no harm.
-        unsafe { (*self.at).packets = self.value.replayed() + 1 };
+    pub(super) const fn is_current(&self, generation: u32, now: Tick) -> bool {
+        self.value.is_current(self.check, generation, now)
+    }
+
+    /// Returns true for a flow on probation that was in use and is due for a refresh: it belongs
+    /// into the table.
+    #[inline(always)]
+    pub(super) const fn is_promoted(&self, generation: u32, now: Tick) -> bool {
+        let flow = self.value;
+        flow.is_on_probation() && !flow.is_expected() && !self.is_current(generation, now)
     }
 
     /// Extends the flow, and the expiry of its reverse flow.
     #[inline(always)]
-    pub(crate) fn extend(&self, until: Tick, reverse: Option<Tick>) {
-        self.set_reverse(reverse);
-        self.write_seen(Expiry::until(self.check, until));
-    }
-
-    /// Sets until when the reverse flow is usable, or that it is unknown.
-    #[inline(always)]
-    pub(crate) fn set_reverse(&self, until: Option<Tick>) {
-        let expiry = until.map_or(Expiry::NONE, |until| Expiry::until(self.check, until));
-        // SAFETY: as in `find`; an expiry is one word, written whole.
-        write_expiry(unsafe { &mut (*self.at).mirror }, expiry);
-    }
-
-    /// Ends the flow: forgotten, or closed until then.
-    #[inline(always)]
-    fn end(&self, closed_until: Option<Tick>) {
-        self.write_seen(closed_until.map_or(Expiry::NONE, |until| Expiry::closed(self.check, until)));
+    pub(super) fn extend(&self, until: Tick, reverse: Option<Tick>) {
+        write_reverse(self.at, reverse.map_or(Expiry::NONE, |until| Expiry::until(self.check, until)));
+        write_seen(self.at, Expiry::until(self.check, until));
     }
 
     /// Ends the flow as if it had never been learned.
     #[inline(always)]
-    pub(crate) fn forget(&self) {
-        self.end(None);
+    pub(super) fn forget(&self) {
+        write_seen(self.at, Expiry::NONE);
     }
 
     #[inline(always)]
-    fn write_seen(&self, expiry: Expiry) {
-        // SAFETY: as in `set_reverse`.
-        write_expiry(unsafe { &mut (*self.at).seen }, expiry);
+    fn end(&self, end: End) {
+        let closed = Expiry::closed(self.check, end.closed_until);
+        write_seen(self.at, if end.is_opening { Expiry::NONE } else { closed });
     }
+}
+
+/// The end of a flow.
+#[derive(Clone, Copy)]
+struct End {
+    /// The end of its tombstone.
+    closed_until: Tick,
+    /// A new connection begins: the flow is forgotten.
+    is_opening: bool,
+}
+
+/// Sets until when the reverse flow of the flow with this key is usable.
+#[inline(always)]
+pub(super) fn set_reverse<F: FlowMaps>(key: &FlowKey<F::Address>, expiry: Expiry) {
+    if let Some(at) = find::<F>(key) {
+        write_reverse(at, expiry);
+    }
+}
+
+#[inline(always)]
+fn write_reverse<A>(at: *mut Flow<A>, expiry: Expiry) {
+    // SAFETY: the look-up gave an element, whose memory stays mapped while the program runs; an
+    // expiry is one word, written whole.
+    write_expiry(unsafe { &mut (*at).mirror }, expiry);
+}
+
+#[inline(always)]
+fn write_seen<A>(at: *mut Flow<A>, expiry: Expiry) {
+    // SAFETY: as in `write_reverse`.
+    write_expiry(unsafe { &mut (*at).seen }, expiry);
 }
 
 #[inline(always)]
@@ -133,25 +187,38 @@ pub(crate) fn copy<A: Address>(at: *const Flow<A>, to: &mut Flow<A>) {
 /// The random number of the longest jittered interval.
 const LONGEST: u32 = u32::MAX;
 
-/// Ends the flow with this key and its reverse flow. An opening packet forgets them. A closing one
-/// leaves a tombstone in each, or the last acknowledgement of every connection would be learned.
+/// Ends the flow with this key and its reverse flow, whose key is put into `reverse_key`. An
+/// opening packet forgets them. A closing one leaves a tombstone in each, or the last
+/// acknowledgement of every connection would be learned.
 #[inline(always)]
-pub(crate) fn end<F: FlowMaps>(key: &FlowKey<F::Address>, is_opening: bool, node: &Node) {
+pub(super) fn end<F: FlowMaps>(
+    key: &FlowKey<F::Address>,
+    is_opening: bool,
+    node: &Node,
+    reverse_key: &mut FlowKey<F::Address>,
+) {
     let interval = node::fast().map_or(0, |fast| fast.interval);
-    let closed_until = if is_opening { None } else { Some(jittered(node.tick(), interval, LONGEST)) };
+    let now = node.tick();
+    let end = End { closed_until: jittered(now, interval, LONGEST), is_opening };
     if let Some(flow) = FlowRef::find::<F>(key) {
-        flow.end(closed_until);
-        if let Some(reverse) = FlowRef::find::<F>(&flow.value.action.mirror_key()) {
-            reverse.end(closed_until);
+        // The hook before this one has just ended both.
+        if !is_opening && flow.is_closed(now.wrapping_add(interval)) {
+            return;
+        }
+        flow.end(end);
+        *reverse_key = flow.value.action.mirror_key();
+        if let Some(reverse) = FlowRef::find::<F>(reverse_key) {
+            reverse.end(end);
         }
     }
 }
 
 /// Ends the flow of a TCP packet with SYN, FIN or RST, which is the kernel's.
 #[inline(always)]
-pub(crate) fn end_if_control<F: FlowMaps>(packet: &ParsedPacket<F::Address>, node: &Node) -> Result<(), Reason> {
+pub(crate) fn end_if_control<F: FlowMaps>(scratch: &mut Scratch<F>, node: &Node) -> Result<(), Reason> {
+    let Scratch { packet, keys: [key, _], .. } = scratch;
     if packet.is_control {
-        end::<F>(&packet.key, packet.is_opening, node);
+        end::<F>(&packet.key, packet.is_opening, node, key);
         return Err(Reason::TcpControl);
     }
     Ok(())

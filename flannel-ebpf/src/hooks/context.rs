@@ -34,22 +34,30 @@ impl Context {
     }
 }
 
-/// Parses a packet at an entry hook. Fails for a control packet of TCP, which ends its flow, and
-/// without a recent heartbeat of the agent.
+/// Parses a packet at an entry hook. Fails for a control packet of TCP, which ends its flow, unless
+/// that is a SYN-ACK; and without a recent heartbeat of the agent.
 #[inline(always)]
 pub(super) fn enter<F: FlowMaps>(skb: &Skb, node: &Node) -> Result<&'static mut Scratch<F>, Reason> {
     let scratch = scratch::get::<F>()?;
     scratch.parse(skb)?;
-    table::end_if_control::<F>(&scratch.packet, node)?;
-    node.allows_replay()?;
+    let ended = table::end_if_control::<F>(scratch, node);
+    if !scratch.packet.is_answer() {
+        ended?;
+        node.allows_replay()?;
+    } else if node.allows_replay().is_err() {
+        return Err(Reason::TcpControl);
+    }
     Ok(scratch)
 }
 
-/// Parses a packet at an exit hook. Fails for a control packet of TCP, which ends the reverse flow.
+/// Parses a packet at an exit hook. Fails for a control packet of TCP, which ends the reverse flow,
+/// unless that is a recorded SYN-ACK.
 #[inline(always)]
-pub(super) fn exit<F: FlowMaps>(skb: &Skb, node: &Node) -> Result<&'static mut Scratch<F>, Reason> {
+pub(super) fn exit<F: FlowMaps>(skb: &Skb, node: &Node, is_recorded: bool) -> Result<&'static mut Scratch<F>, Reason> {
     let scratch = scratch::get::<F>()?;
     scratch.parse(skb)?;
-    learn::close_if_control::<F>(&scratch.packet, node)?;
+    scratch::forget(scratch);
+    learn::close_if_control::<F>(scratch, is_recorded, node)?;
+    scratch::forget(scratch);
     Ok(scratch)
 }

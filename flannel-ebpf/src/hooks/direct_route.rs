@@ -20,7 +20,7 @@ use crate::{
         pending,
         replay::Replay,
         scratch::FlowMaps,
-        table::{self, FlowRef},
+        table,
     },
     node::{self, Node, Peer, mode_word},
     packet::skb::{PACKET_HOST, Skb},
@@ -44,19 +44,23 @@ fn replay_or_record<F: FlowMaps>(skb: &Skb, node: &Node) -> Result<Reason, Reaso
     }
     let scratch = context::enter::<F>(skb, node)?;
     let packet = &scratch.packet;
-    if !node::fast()?.has(FastConfig::FROM_UNDERLAY) {
+    let learns = node::fast()?.has(FastConfig::FROM_UNDERLAY);
+    if packet.is_answer() {
+        return if learns { pending::record_answer::<F>(skb, node, packet) } else { Err(Reason::TcpControl) };
+    }
+    if !learns {
         return Err(Reason::NotLearned);
     }
-    let Some(at) = table::find::<F>(&packet.key) else {
+    let bucket = Bucket::of_peer(subnet.unwrap_or(0));
+    let flow = &mut scratch.flow;
+    let Some(usable) = table::load_and_count::<F>(&packet.key, mode.generation(), node, flow) else {
         pending::sample(&mut scratch.random)?;
-        return pending::record_new::<F>(skb, node, packet, Bucket::of_peer(subnet.unwrap_or(0)));
+        return pending::record_new::<F>(skb, node, packet, bucket);
     };
-    table::copy(at, &mut scratch.flow);
-    let flow = FlowRef::copied(at, &scratch.flow, &packet.key);
-    match flow.usable(mode.generation(), node) {
-        Ok(()) => Replay { skb, node, frame: &scratch.frame, packet, flow: &flow }.deliver(&peer, &mut scratch.plain),
-        Err(Reason::Refreshing) => pending::record_again::<F>(skb, node, packet),
-        Err(reason) => Err(reason),
+    let flow = &scratch.flow;
+    match usable {
+        Ok(()) => Replay { skb, node, frame: &scratch.frame, packet, flow }.deliver(&peer, &mut scratch.plain),
+        Err(reason) => pending::record_again::<F>(skb, node, packet, flow, reason, bucket),
     }
 }
 
@@ -75,7 +79,7 @@ fn learn<F: FlowMaps>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
     if Peer::direct::<F>(subnet, skb.ifindex()).is_none() {
         return Err(Reason::NotTunnel);
     }
-    let scratch = context::exit::<F>(skb, node)?;
+    let scratch = context::exit::<F>(skb, node, pending.is_ok())?;
     let packet = &scratch.packet;
     let pending = pending?;
     let state = EgressState {
@@ -89,7 +93,7 @@ fn learn<F: FlowMaps>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
         addresses: packet.addresses,
         takes_merged: true,
     };
-    learn::learn::<F>(skb, node, pending, packet, &state, &mut scratch.flow)
+    learn::learn::<F>(skb, node, pending, scratch, &state)
 }
 
 /// Returns the mode, if it is `fast`.

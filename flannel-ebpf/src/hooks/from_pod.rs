@@ -12,7 +12,7 @@ use crate::{
         pending,
         replay::{self, Replay, ScratchRefs},
         scratch::{FlowMaps, Scratch},
-        table::{self, FlowRef},
+        table,
     },
     maps::PODS,
     node::Node,
@@ -62,22 +62,26 @@ fn replay_or_record<F: FlowMaps>(skb: &Skb, context: &Context) -> Result<Reason,
     let node = &context.node;
     let scratch = context::enter::<F>(skb, node)?;
     let packet = &scratch.packet;
-    let Some(at) = table::find::<F>(&packet.key) else {
+    if packet.is_answer() {
+        can_learn(skb.ifindex()).or(Err(Reason::TcpControl))?;
+        return pending::record_answer::<F>(skb, node, packet);
+    }
+    let bucket = Bucket::of_pod(skb.ifindex());
+    let flow = &mut scratch.flow;
+    let Some(usable) = table::load_and_count::<F>(&packet.key, context.generation, node, flow) else {
         pending::sample(&mut scratch.random)?;
         can_learn(skb.ifindex())?;
-        return pending::record_new::<F>(skb, node, packet, Bucket::of_pod(skb.ifindex()));
+        return pending::record_new::<F>(skb, node, packet, bucket);
     };
-    table::copy(at, &mut scratch.flow);
-    let flow = FlowRef::copied(at, &scratch.flow, &packet.key);
-    match flow.usable(context.generation, node) {
+    match usable {
         Ok(()) => {
             let Scratch { sent, plain, identification, ecmp, path, redirected, .. } = scratch;
             let refs = ScratchRefs { sent, plain, identification, ecmp, path, redirected };
-            Replay { skb, node, frame: &scratch.frame, packet, flow: &flow }.send(refs)
+            Replay { skb, node, frame: &scratch.frame, packet, flow: &scratch.flow }.send(refs)
         }
-        Err(Reason::Refreshing) => {
+        Err(reason @ (Reason::Refreshing | Reason::Handshake)) => {
             can_learn(skb.ifindex())?;
-            pending::record_again::<F>(skb, node, packet)
+            pending::record_again::<F>(skb, node, packet, &scratch.flow, reason, bucket)
         }
         Err(reason) => Err(reason),
     }

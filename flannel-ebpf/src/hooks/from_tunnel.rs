@@ -12,7 +12,7 @@ use flannel_common::{
 
 use super::context::{self, Context};
 use crate::{
-    flow::{pending, scratch::FlowMaps, table::FlowRef},
+    flow::{pending, scratch::FlowMaps, table},
     node,
     packet::{family::by_family, skb::Skb},
 };
@@ -37,17 +37,20 @@ fn record<F: FlowMaps>(skb: &Skb, context: &Context) -> Result<Reason, Reason> {
     let node = &context.node;
     let scratch = context::enter::<F>(skb, node)?;
     let packet = &scratch.packet;
-    if !node::fast()?.has(FastConfig::FROM_UNDERLAY) {
+    let learns = node::fast()?.has(FastConfig::FROM_UNDERLAY);
+    if packet.is_answer() {
+        return if learns { pending::record_answer::<F>(skb, node, packet) } else { Err(Reason::TcpControl) };
+    }
+    if !learns {
         return Err(Reason::NotLearned);
     }
-    let Some(flow) = FlowRef::find::<F>(&packet.key) else {
+    let bucket = || Bucket::of_peer(scratch.frame.ip().source_subnet(node.family::<F>()).unwrap_or(0));
+    let Some(usable) = table::load::<F>(&packet.key, context.generation, node, &mut scratch.flow) else {
         pending::sample(&mut scratch.random)?;
-        let subnet = scratch.frame.ip().source_subnet(node.family::<F>());
-        return pending::record_new::<F>(skb, node, packet, Bucket::of_peer(subnet.unwrap_or(0)));
+        return pending::record_new::<F>(skb, node, packet, bucket());
     };
-    match flow.usable(context.generation, node) {
+    match usable {
         Ok(()) => Err(Reason::NotFollowed),
-        Err(Reason::Refreshing) => pending::record_again::<F>(skb, node, packet),
-        Err(reason) => Err(reason),
+        Err(reason) => pending::record_again::<F>(skb, node, packet, &scratch.flow, reason, bucket()),
     }
 }

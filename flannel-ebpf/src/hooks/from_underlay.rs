@@ -14,7 +14,7 @@ use crate::{
         pending,
         replay::Replay,
         scratch::{self, FlowMaps, Scratch},
-        table::{self, FlowRef},
+        table,
     },
     node::{Node, Peer, mode_word},
     packet::{
@@ -169,13 +169,11 @@ fn deliver<F: FlowMaps>(
 ) -> Result<Reason, Reason> {
     let len = skb.len() - OuterHeaders::<F>::OVERHEAD as u32;
     scratch.frame.read(len, node.family::<F>().tunnel_ifindex, &mut scratch.packet)?;
-    let packet = &scratch.packet;
-    table::end_if_control::<F>(packet, node)?;
+    table::end_if_control::<F>(scratch, node)?;
     node.allows_replay()?;
-    let at = table::find::<F>(&packet.key).ok_or(Reason::FlowUnknown)?;
-    table::copy(at, &mut scratch.flow);
-    let flow = FlowRef::copied(at, &scratch.flow, &packet.key);
-    flow.usable(generation, node)?;
-    let replay = Replay { skb, node, frame: &scratch.frame, packet, flow: &flow };
+    let packet = &scratch.packet;
+    let usable = table::load_and_count::<F>(&packet.key, generation, node, &mut scratch.flow);
+    usable.ok_or(Reason::FlowUnknown)??;
+    let replay = Replay { skb, node, frame: &scratch.frame, packet, flow: &scratch.flow };
     replay.deliver_inner(peer, outer_tos, &mut scratch.plain)
 }

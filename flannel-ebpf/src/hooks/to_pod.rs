@@ -31,7 +31,7 @@ fn process<F: FlowMaps>(skb: &Skb, context: &Context) -> Reason {
 #[inline(always)]
 fn learn<F: FlowMaps>(skb: &Skb, context: &Context) -> Result<Reason, Reason> {
     let pending = pending::take::<F>(skb, &context.node);
-    let scratch = context::exit::<F>(skb, &context.node)?;
+    let scratch = context::exit::<F>(skb, &context.node, pending.is_ok())?;
     let packet = &scratch.packet;
     let pending = pending?;
     // SAFETY: the value is copied at once; an element freed meanwhile is not reused before the
@@ -51,5 +51,5 @@ fn learn<F: FlowMaps>(skb: &Skb, context: &Context) -> Result<Reason, Reason> {
         addresses: packet.addresses,
         takes_merged: pod.has(PodEntry::MERGED),
     };
-    learn::learn::<F>(skb, &context.node, pending, packet, &egress, &mut scratch.flow)
+    learn::learn::<F>(skb, &context.node, pending, scratch, &egress)
 }

@@ -113,7 +113,7 @@ fn learn<F: FlowMaps>(skb: &Skb, node: &Node, generation: u32) -> Reason {
 #[inline(always)]
 fn try_learn<F: FlowMaps>(skb: &Skb, node: &Node, generation: u32) -> Result<Reason, Reason> {
     let pending = pending::take::<F>(skb, node);
-    let scratch = context::exit::<F>(skb, node)?;
+    let scratch = context::exit::<F>(skb, node, pending.is_ok())?;
     let packet = &scratch.packet;
     let pending = pending?;
     // A packet to another VTEP than the subnet's is not for the peer map to send.
@@ -137,7 +137,7 @@ fn try_learn<F: FlowMaps>(skb: &Skb, node: &Node, generation: u32) -> Result<Rea
         addresses: FrameAddresses::default(),
         takes_merged: true,
     };
-    learn::learn::<F>(skb, node, pending, packet, &state, &mut scratch.flow)
+    learn::learn::<F>(skb, node, pending, scratch, &state)
 }
 
 /// Checks that the kernel's neighbour entry framed the packet for this VTEP: the vxlan device would

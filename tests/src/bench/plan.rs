@@ -37,6 +37,10 @@ pub(super) enum Workload {
     /// Connect, request, response, close.
     #[serde(rename = "tcp_crr")]
     TcpCrr,
+    /// Connect, ten requests with their responses, close.
+    #[serde(rename = "tcp_crr_10")]
+    #[value(name = "tcp_crr_10")]
+    TcpCrr10,
     /// Small datagrams one way, as the receiver counts them.
     #[serde(rename = "udp_pps")]
     UdpPps,
@@ -80,15 +84,15 @@ impl Profile {
 }
 
 impl Workload {
-    pub(super) const ALL: [Self; 6] =
-        [Self::TcpStream1, Self::TcpStream8, Self::TcpRr, Self::UdpRr, Self::TcpCrr, Self::UdpPps];
+    pub(super) const ALL: [Self; 7] =
+        [Self::TcpStream1, Self::TcpStream8, Self::TcpRr, Self::UdpRr, Self::TcpCrr, Self::TcpCrr10, Self::UdpPps];
 
     /// The unit of a value; more is better.
     pub(super) const fn unit(self) -> &'static str {
         match self {
             Self::TcpStream1 | Self::TcpStream8 => "Gbit/s",
             Self::TcpRr | Self::UdpRr => "transactions/s",
-            Self::TcpCrr => "connections/s",
+            Self::TcpCrr | Self::TcpCrr10 => "connections/s",
             Self::UdpPps => "packets/s",
         }
     }
@@ -98,8 +102,17 @@ impl Workload {
         match self {
             Self::TcpStream1 | Self::TcpStream8 => "ms/Gbit",
             Self::TcpRr | Self::UdpRr => "us/transaction",
-            Self::TcpCrr => "us/connection",
+            Self::TcpCrr | Self::TcpCrr10 => "us/connection",
             Self::UdpPps => "us/packet",
+        }
+    }
+
+    /// Requests of a connection that is closed after them; 0 for other loads.
+    pub(super) const fn requests(self) -> u32 {
+        match self {
+            Self::TcpCrr => 1,
+            Self::TcpCrr10 => 10,
+            _ => 0,
         }
     }
 
@@ -112,7 +125,7 @@ impl Workload {
     pub(super) const fn per_unit(self) -> f64 {
         match self {
             Self::TcpStream1 | Self::TcpStream8 => 1e9 / 8.0,
-            Self::TcpRr | Self::UdpRr | Self::TcpCrr | Self::UdpPps => 1.0,
+            Self::TcpRr | Self::UdpRr | Self::TcpCrr | Self::TcpCrr10 | Self::UdpPps => 1.0,
         }
     }
 
@@ -120,7 +133,7 @@ impl Workload {
     pub(super) const fn cpu_scale(self) -> f64 {
         match self {
             Self::TcpStream1 | Self::TcpStream8 => 1e3,
-            Self::TcpRr | Self::UdpRr | Self::TcpCrr | Self::UdpPps => 1e6,
+            Self::TcpRr | Self::UdpRr | Self::TcpCrr | Self::TcpCrr10 | Self::UdpPps => 1e6,
         }
     }
 
@@ -132,6 +145,7 @@ impl Workload {
             Self::TcpRr => "TCP request/response",
             Self::UdpRr => "UDP request/response",
             Self::TcpCrr => "TCP connect/request/close",
+            Self::TcpCrr10 => "TCP connect/10 requests/close",
             Self::UdpPps => "UDP, 64 bytes one way",
         }
     }

@@ -60,7 +60,7 @@ impl Server {
             Workload::TcpStream8 => stream::serve(8, self.bind, ready),
             Workload::TcpRr => rr::serve(Protocol::Tcp, self.bind, ready),
             Workload::UdpRr => rr::serve(Protocol::Udp, self.bind, ready),
-            Workload::TcpCrr => crr::serve(self.bind, ready),
+            Workload::TcpCrr | Workload::TcpCrr10 => crr::serve(self.workload.requests(), self.bind, ready),
             Workload::UdpPps => flood::serve(self.bind, ready),
         }
     }
@@ -84,7 +84,9 @@ impl Client {
             Workload::TcpStream8 => stream::measure(8, self.server, span, begin)?,
             Workload::TcpRr => self.rr(Protocol::Tcp, span, begin)?,
             Workload::UdpRr => self.rr(Protocol::Udp, span, begin)?,
-            Workload::TcpCrr => crr::measure(self.server, span.measured)?,
+            Workload::TcpCrr | Workload::TcpCrr10 => {
+                crr::measure(self.workload.requests(), self.server, span.measured)?
+            }
             Workload::UdpPps => {
                 let (sent, before, time) = flood::measure(self.server, span, begin)?;
                 return Ok((sent, before + sent, time.as_secs_f64()));

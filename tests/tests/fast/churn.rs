@@ -60,7 +60,7 @@ impl<'a> Watched<'a> {
         pins.sort();
         Ok(Held {
             resident: resident(self.agent.child().pid())?,
-            flows: self.maps.flows.entries().flatten().count() as u64,
+            flows: self.maps.flows.table().flatten().count() as u64,
             pins,
             map_memory: map_memory(node)?,
         })
@@ -74,12 +74,12 @@ impl<'a> Watched<'a> {
     /// Packets noted, and notes of which something came.
     fn notes(&self) -> Result<[u64; 2]> {
         use Reason::{
-            ChangedOtherwise, FlowClosed, Learned, MirrorDiffers, OtherReceiver, RecordStale, Refreshing, Sampled,
-            TableRefused, Untracked,
+            ChangedOtherwise, FlowClosed, Handshake, Learned, MirrorDiffers, OtherReceiver, RecordStale, Refreshing,
+            Sampled, TableRefused, Untracked,
         };
         let came =
             [ChangedOtherwise, FlowClosed, Learned, MirrorDiffers, RecordStale, OtherReceiver, TableRefused, Untracked];
-        let noted = self.counted([Program::FromPod, Program::FromTunnel], &[Sampled, Refreshing])?;
+        let noted = self.counted([Program::FromPod, Program::FromTunnel], &[Sampled, Refreshing, Handshake])?;
         Ok([noted, self.counted([Program::ToPod, Program::ToTunnel], &came)?])
     }
 

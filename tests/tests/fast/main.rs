@@ -8,6 +8,7 @@ mod checksums;
 mod conntrack;
 mod devices;
 mod flows;
+mod handshake;
 mod host_gw;
 mod hostile;
 mod identity;

@@ -1,5 +1,7 @@
-//! A node whose agent has a memory limit, which its maps count against: less is remembered, and
-//! eBPF still carries packets.
+//! A node whose agent has a memory limit, which its maps and the load of its programs count
+//! against: less is remembered, and eBPF still carries packets.
+
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{Agent, AgentOptions, MemoryLimit, TwoNodes, cluster::VXLAN, not_run};
@@ -9,17 +11,55 @@ use serde_json::Value;
 const LIMIT: u64 = 160 << 20;
 const ASKED: u32 = 1 << 20;
 
+/// The limit that the guide names: the verifier of the kernel takes a quarter of it, for a moment.
+const LEAST: u64 = 56 << 20;
+
+/// This process is in the cgroup while it starts an agent.
+static TURN: Mutex<()> = Mutex::new(());
+
 fn start(pair: &TwoNodes, limit: &MemoryLimit, options: AgentOptions) -> Result<(Agent, Value)> {
-    let agent = limit.within(|| pair.a.ready_agent(options))?;
+    let agent = limit.within(|| pair.a.agent(options))?;
+    agent.wait_ready()?;
     let status = agent.status()?;
     println!("{} -> {}", status["mode"], status["flow_table"]);
     ensure!(!status["mode"]["attach"].is_null(), "no eBPF: {}", status["mode"]);
     Ok((agent, status))
 }
 
+/// Mounts the cgroups in the node's mount namespace, as a container runtime does.
+fn show_cgroups(pair: &TwoNodes) -> Result<()> {
+    pair.a.run(["mount", "-t", "tmpfs", "tmpfs", "/sys/fs/cgroup"])?;
+    pair.a.run(["mkdir", "/sys/fs/cgroup/memory"])?;
+    pair.a.run(["mount", "-t", "cgroup", "-o", "memory", "cgroup", "/sys/fs/cgroup/memory"])?;
+    Ok(())
+}
+
+/// More would be needed if the verifier kept more states of the programs in memory.
+#[test]
+fn an_agent_starts_with_the_memory_that_the_guide_names() -> Result<()> {
+    const NAME: &str = "an_agent_starts_with_the_memory_that_the_guide_names";
+    const GUIDE: &str = include_str!("../../../docs/guides/operations.md");
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    ensure!(GUIDE.contains(&format!("limit of {} MiB", LEAST >> 20)), "the guide names another limit");
+    let limit = match MemoryLimit::new("flannel-memory-least", LEAST)? {
+        Ok(limit) => limit,
+        Err(reason) => {
+            not_run(NAME, &reason);
+            return Ok(());
+        }
+    };
+    let pair = TwoNodes::new("memleast", VXLAN)?;
+    show_cgroups(&pair)?;
+    let (agent, status) = start(&pair, &limit, pair.options()?)?;
+    let table = &status["flow_table"];
+    ensure!(table["reason"] == format!("by the cgroup's memory limit of {} MiB", LEAST >> 20), "{table}");
+    agent.kill9()
+}
+
 #[test]
 fn the_flow_tables_are_smaller_where_there_is_less_memory() -> Result<()> {
     const NAME: &str = "the_flow_tables_are_smaller_where_there_is_less_memory";
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let limit = match MemoryLimit::new("flannel-memory", LIMIT)? {
         Ok(limit) => limit,
         Err(reason) => {
@@ -44,10 +84,7 @@ fn the_flow_tables_are_smaller_where_there_is_less_memory() -> Result<()> {
     // Its pinned tables count against the limit, and would leave too little to the next one.
     agent.cli(&["cleanup"])?;
 
-    // As a container runtime shows it.
-    pair.a.run(["mount", "-t", "tmpfs", "tmpfs", "/sys/fs/cgroup"])?;
-    pair.a.run(["mkdir", "/sys/fs/cgroup/memory"])?;
-    pair.a.run(["mount", "-t", "cgroup", "-o", "memory", "cgroup", "/sys/fs/cgroup/memory"])?;
+    show_cgroups(&pair)?;
     let (agent, status) = start(&pair, &limit, pair.options()?)?;
     let table = &status["flow_table"];
     ensure!(table["reason"] == format!("by the cgroup's memory limit of {} MiB", LIMIT >> 20), "{table}");

@@ -55,7 +55,8 @@ pub struct FlowRow {
     pub out_device: u32,
     /// `tunnel`, `pod` or `direct`.
     pub way: &'static str,
-    /// Packets replayed since the kernel last saw the flow for the first time.
+    /// Packets that found the flow usable since the kernel last saw it for the first time. Nearly
+    /// all of them were replayed.
     pub packets: u64,
     /// Milliseconds since the kernel last saw a packet of it, to within a quarter of the interval;
     /// absent if that is not kept.
@@ -199,7 +200,7 @@ impl FlowRow {
                 Egress::DIRECT => "direct",
                 _ => "tunnel",
             },
-            packets: flow.replayed(),
+            packets: flow.used(),
             age_ms: expires_in_ms.map(|left| (milliseconds(gate.settings.interval.cast_signed()) - left).max(0)),
             expires_in_ms,
             mirror_expires_in_ms: left(flow.mirror, check, now),

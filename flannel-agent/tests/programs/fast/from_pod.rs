@@ -77,7 +77,7 @@ both! {
             let key = teach::<A>(bench, &packet, &packet, Egress::TUNNEL);
             let found = replayed(bench, &packet);
             assert_eq!(found, tunnelled(A::NET, &packet.routed(), &found), "{packet:?}");
-            assert_eq!(read::<A>(bench, &key).replayed(), 1);
+            assert_eq!(read::<A>(bench, &key).used(), 1);
         }
     }
 
@@ -151,7 +151,7 @@ both! {
         replayed(bench, &packet);
         bench.maps.config.confirm(now).expect("CONFIG");
         replayed(bench, &packet);
-        assert_eq!(read::<A>(bench, &key).replayed(), 2);
+        assert_eq!(read::<A>(bench, &key).used(), 2);
     }
 
     /// Qdiscs, filters, listeners and sysctls are the agent's to see; the tunnel itself needs no

@@ -8,6 +8,7 @@ mod direct;
 mod from_pod;
 mod from_tunnel;
 mod from_underlay;
+mod handshake;
 mod monitor;
 pub(crate) mod packet;
 mod to_pod;

@@ -170,6 +170,7 @@ fn from_pod() {
             AgentLate,
             FieldsDiffer,
             Unconfirmed,
+            Handshake,
             PodTunnel,
             RefusedPodTunnel,
         ],
@@ -198,6 +199,7 @@ fn from_tunnel() {
             NotFollowed,
             AgentLate,
             Unconfirmed,
+            Handshake,
         ],
     );
 }
@@ -273,6 +275,7 @@ fn from_underlay() {
             AgentLate,
             FieldsDiffer,
             Unconfirmed,
+            Handshake,
         ],
     );
 }

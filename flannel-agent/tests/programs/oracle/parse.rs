@@ -81,6 +81,8 @@ pub(super) struct Plain {
     pub(super) flow_label: [u8; 3],
     pub(super) is_control: bool,
     pub(super) is_opening: bool,
+    /// SYN and ACK, without FIN and RST.
+    pub(super) is_answer: bool,
 }
 
 impl Plain {
@@ -116,6 +118,7 @@ impl Plain {
             flow_label: layout.flow_label(ip),
             is_control: flags & 0b111 != 0,
             is_opening: flags & 0b010 != 0,
+            is_answer: flags & 0b1_0111 == 0b1_0010,
         })
     }
 

@@ -32,7 +32,7 @@ use crate::{
 };
 
 /// A program under examination, of one family.
-pub(super) struct Runner<'a, A>
+pub(super) struct Runner<'a, A: Words>
 where
     FlowKey<A>: Pod,
     Flow<A>: Pod,
@@ -77,7 +77,7 @@ where
         let outcome = self
             .check_output(layout, &case.bytes, &expected, &found)
             .and_then(|()| self.check_counters(&expected, case.bytes.len(), action, len))
-            .and_then(|()| self.stage.check(&expected.effect, before));
+            .and_then(|()| self.stage.check(&expected, before));
         self.executed += 1;
         outcome.map_err(|why| dump(&why, world, case, &expected, action, &found))
     }
@@ -207,10 +207,11 @@ fn dump(why: &str, world: &World, case: &Case, expected: &Expected, action: i32,
     let flows = world.flows.iter().filter(is_concerned).copied().collect();
     let world = World { flows, ..world.clone() };
     format!(
-        "{why}\n\nexpected {:?} {:?} or {:?}\nfound action {action}, {}\n\npacket {} ({} bytes, gso {})\n{:#?}\n\n{world:?}",
+        "{why}\n\nexpected {:?} {:?} or {:?}, counted by flow {:?}\nfound action {action}, {}\n\npacket {} ({} bytes, gso {})\n{:#?}\n\n{world:?}",
         expected.reasons,
         expected.effect,
         expected.or,
+        expected.counted,
         hex(found),
         hex(&case.bytes),
         case.bytes.len(),

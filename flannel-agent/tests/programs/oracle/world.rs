@@ -98,6 +98,8 @@ pub(super) enum State {
     Closed,
     /// Learned since the agent last confirmed what was learned.
     Unconfirmed,
+    /// Not learned, but the SYN-ACK of its connection was.
+    Expected,
 }
 
 /// A flow.
@@ -118,10 +120,18 @@ pub(super) struct Known {
     pub(super) mtu: u16,
     pub(super) takes_merged: bool,
     pub(super) needs_mirror: bool,
+    /// Learned from a handshake, and not refreshed since.
+    pub(super) on_probation: bool,
     pub(super) state: State,
 }
 
 impl Known {
+    /// The flow as there may be one: what is expected is on probation.
+    pub(super) const fn consistent(self) -> Self {
+        let on_probation = self.on_probation || matches!(self.state, State::Expected);
+        Self { on_probation, ..self }
+    }
+
     /// Returns the reason why the kernel gets the next packet; `None` if the flow is replayed.
     pub(super) const fn stopped(&self) -> Option<Reason> {
         match self.state {
@@ -135,6 +145,7 @@ impl Known {
             }
             State::Closed => Some(Reason::FlowClosed),
             State::Unconfirmed => Some(Reason::Unconfirmed),
+            State::Expected => Some(Reason::Handshake),
             State::Expired | State::OtherGeneration | State::Torn => Some(Reason::Refreshing),
         }
     }

@@ -68,7 +68,7 @@ pub enum Ending {
     Close,
     /// RST by the client.
     Reset,
-    /// FIN, and a second connection from the same port.
+    /// FIN, and further connections from the same port: some of one message each, and a longer one.
     Reuse,
 }
 

@@ -4,6 +4,7 @@
 use std::{
     io::{self, ErrorKind, Read as _, Write as _},
     net::{SocketAddr, TcpListener, TcpStream},
+    ops::Range,
     os::fd::AsRawFd as _,
     time::{Duration, Instant},
 };
@@ -33,8 +34,10 @@ use crate::lab::DiffLab;
 const LOST: Duration = Duration::from_millis(600);
 /// Bytes of a bulk transfer.
 const BULK: usize = 2 << 20;
-/// Messages of the second connection from a port.
+/// Messages of the connections from a port that was used before.
 const AGAIN: u32 = 20;
+/// So many of these connections have one message each, and the last one has the rest.
+const SHORT: u32 = 4;
 
 /// All connections of a run.
 pub(crate) struct Conversations {
@@ -148,7 +151,7 @@ impl Conversation {
         if self.flow.kind == Kind::Ftp || self.flow.ending == Ending::Open {
             return Ok(());
         }
-        let Some([mut client, mut server]) = self.ends.take() else { return Ok(()) };
+        let Some([client, mut server]) = self.ends.take() else { return Ok(()) };
         if self.flow.ending == Ending::Reset {
             setsockopt(&client, sockopt::Linger, &libc::linger { l_onoff: 1, l_linger: 0 })?;
             drop(client);
@@ -161,8 +164,32 @@ impl Conversation {
                 }
             };
         }
-        // The side that ends first keeps the port for a while, unless it is the other one's that is
-        // used again.
+        self.close(client, server, record)?;
+        if self.flow.ending == Ending::Reuse {
+            for number in last..last + SHORT {
+                self.again(lab, number..number + 1, phases, record)?;
+                let Some([client, server]) = self.ends.take() else { return Ok(()) };
+                self.close(client, server, record)?;
+            }
+            self.again(lab, last + SHORT..last + AGAIN, phases, record)?;
+        }
+        Ok(())
+    }
+
+    /// Exchanges these messages over a new connection, if the one before it has ended.
+    fn again(&mut self, lab: &DiffLab, messages: Range<u32>, phases: Phases, record: &mut Record) -> Result<()> {
+        if self.ends.is_none() {
+            self.connect(lab, record)?;
+            for number in messages {
+                self.exchange(number, phases, record);
+            }
+        }
+        Ok(())
+    }
+
+    /// Closes a connection by FIN. One that does not close stays. The side that ends first keeps
+    /// the port for a while, unless it is the other one's that is used again.
+    fn close(&mut self, mut client: TcpStream, mut server: TcpStream, record: &mut Record) -> Result<()> {
         let (first, second) =
             if self.flow.ending == Ending::Reuse { (&mut server, &mut client) } else { (&mut client, &mut server) };
         first.shutdown(std::net::Shutdown::Write)?;
@@ -172,14 +199,6 @@ impl Conversation {
         if !matches!((&seen, &answered), (Ok(0), Ok(0))) {
             record.outcomes.insert(self.flow.id, format!("close: {seen:?} {answered:?}"));
             self.ends = Some([client, server]);
-            return Ok(());
-        }
-        drop((client, server));
-        if self.flow.ending == Ending::Reuse {
-            self.connect(lab, record)?;
-            for number in last..last + AGAIN {
-                self.exchange(number, phases, record);
-            }
         }
         Ok(())
     }

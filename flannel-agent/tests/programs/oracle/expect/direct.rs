@@ -2,9 +2,12 @@
 
 use flannel_common::{mode::Mode, reason::Reason};
 
-use super::{Effect, Expected, Packet, flows, rewrite};
+use super::{Expected, Packet, flows, rewrite};
 use crate::{
-    oracle::{parse::ETHERNET, world::Way},
+    oracle::{
+        parse::{ETHERNET, Plain},
+        world::{Known, Way},
+    },
     packets::LO,
 };
 
@@ -21,17 +24,23 @@ pub(super) fn from_peer(packet: &Packet<'_>) -> Result<Expected, Reason> {
     }
     let plain = packet.plain()?;
     if plain.is_control {
-        return Ok(flows::ends(&plain, plain.tuple));
+        return Ok(packet.ends_or_answers(&plain, packet.comes_from_underlay()));
     }
     packet.allows_replay()?;
     packet.comes_from_underlay()?;
     let Some((number, flow)) = world.flow(&plain.tuple, LO) else { return Ok(packet.noted_by_chance(&plain)) };
     match flow.stopped() {
         None => {}
-        Some(Reason::Refreshing) => return Err(packet.noted(&plain, Reason::Refreshing)),
+        Some(reason @ (Reason::Refreshing | Reason::Handshake)) => {
+            return Err(packet.noted_again(&plain, flow, reason));
+        }
         Some(reason) => return Err(reason),
     }
-    flows::as_seen(&plain, flow, packet.gso)?;
+    Ok(Expected::counted(into_pod(packet, &plain, flow), number))
+}
+
+fn into_pod(packet: &Packet<'_>, plain: &Plain, flow: &Known) -> Result<Expected, Reason> {
+    flows::as_seen(plain, flow, packet.gso)?;
     if flow.way != Way::Pod {
         return Err(Reason::FlowUnknown);
     }
@@ -40,7 +49,7 @@ pub(super) fn from_peer(packet: &Packet<'_>) -> Result<Expected, Reason> {
     }
     let ip = rewrite::translated(packet.layout, &packet.bytes[ETHERNET..], flow, plain.tos);
     let sent = rewrite::delivered(packet, flow, &ip);
-    Ok(Expected::sent(Reason::Replayed, sent).with(Effect::Counted(number)))
+    Ok(Expected::sent(Reason::Replayed, sent))
 }
 
 /// Returns the expectation for a packet that leaves without a tunnel: if it closes a connection, it

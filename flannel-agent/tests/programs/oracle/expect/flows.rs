@@ -17,20 +17,20 @@ use crate::{
 
 pub(super) fn from_pod(packet: &Packet<'_>) -> Result<Expected, Reason> {
     let plain = packet.plain()?;
+    let sends = if packet.world.pod_sends { Ok(()) } else { Err(Reason::NotLearned) };
     if plain.is_control {
-        return Ok(ends(&plain, plain.tuple));
+        return Ok(packet.ends_or_answers(&plain, sends));
     }
     packet.allows_replay()?;
-    let sends = if packet.world.pod_sends { Ok(()) } else { Err(Reason::NotLearned) };
     let Some((number, flow)) = packet.world.flow(&plain.tuple, LO) else {
         let by_chance = packet.noted_by_chance(&plain);
         return Ok(Expected { or: sends.err().or(by_chance.or), ..by_chance });
     };
     match flow.stopped() {
-        None => replay(packet, &plain, number, flow),
-        Some(Reason::Refreshing) => {
+        None => Ok(Expected::counted(replay(packet, &plain, flow), number)),
+        Some(reason @ (Reason::Refreshing | Reason::Handshake)) => {
             sends?;
-            Err(packet.noted(&plain, Reason::Refreshing))
+            Err(packet.noted_again(&plain, flow, reason))
         }
         Some(reason) => Err(reason),
     }
@@ -39,7 +39,7 @@ pub(super) fn from_pod(packet: &Packet<'_>) -> Result<Expected, Reason> {
 pub(super) fn from_tunnel(packet: &Packet<'_>) -> Result<Expected, Reason> {
     let plain = packet.plain()?;
     if plain.is_control {
-        return Ok(ends(&plain, plain.tuple));
+        return Ok(packet.ends_or_answers(&plain, packet.comes_from_underlay()));
     }
     packet.allows_replay()?;
     packet.comes_from_underlay()?;
@@ -48,7 +48,7 @@ pub(super) fn from_tunnel(packet: &Packet<'_>) -> Result<Expected, Reason> {
     };
     Err(match flow.stopped() {
         None => Reason::NotFollowed,
-        Some(Reason::Refreshing) => packet.noted(&plain, Reason::Refreshing),
+        Some(reason @ (Reason::Refreshing | Reason::Handshake)) => packet.noted_again(&plain, flow, reason),
         Some(reason) => reason,
     })
 }
@@ -67,7 +67,7 @@ pub(super) fn ends(plain: &Plain, enters: Tuple) -> Expected {
     Expected::pass(Reason::TcpControl).with(Effect::Ended { enters, by: LO, is_opening: plain.is_opening })
 }
 
-fn replay(packet: &Packet<'_>, plain: &Plain, number: usize, flow: &Known) -> Result<Expected, Reason> {
+fn replay(packet: &Packet<'_>, plain: &Plain, flow: &Known) -> Result<Expected, Reason> {
     as_seen(plain, flow, packet.gso)?;
     let layout = packet.layout;
     let inner = rewrite::translated(layout, &packet.bytes[ETHERNET..], flow, plain.tos);
@@ -89,7 +89,7 @@ fn replay(packet: &Packet<'_>, plain: &Plain, number: usize, flow: &Known) -> Re
             tunnel::encapsulated(packet, &Outer { peer, tos: plain.tos }, &inner, Some(flow))
         }
     };
-    Ok(Expected::sent(Reason::Replayed, sent).with(Effect::Counted(number)))
+    Ok(Expected::sent(Reason::Replayed, sent))
 }
 
 /// The frame is as those seen, with the same DSCP, TTL and flow label, and no larger than the way
@@ -113,6 +113,25 @@ impl Packet<'_> {
     pub(super) fn noted_by_chance(&self, plain: &Plain) -> Expected {
         let noted = if self.world.has_tokens { self.noted(plain, Reason::Sampled) } else { Reason::TooManyFlows };
         Expected { or: Some(noted), ..Expected::pass(Reason::FlowUnknown) }
+    }
+
+    /// A packet that opens or closes ends its flow. The answer to one that opens is noted where its
+    /// sender is `followed` and flows are replayed.
+    pub(super) fn ends_or_answers(&self, plain: &Plain, followed: Result<(), Reason>) -> Expected {
+        let ended = ends(plain, plain.tuple);
+        let is_noted = plain.is_answer
+            && followed.and(self.allows_replay()).is_ok()
+            && self.noted(plain, Reason::Handshake) == Reason::Handshake;
+        if is_noted { Expected { reasons: vec![Reason::Handshake], ..ended } } else { ended }
+    }
+
+    /// `reason`, if the packet of a flow to be refreshed, or expected, may be noted. A flow on
+    /// probation that is refreshed takes a token: it goes into the table.
+    pub(super) fn noted_again(&self, plain: &Plain, flow: &Known, reason: Reason) -> Reason {
+        if flow.on_probation && reason == Reason::Refreshing && !self.world.has_tokens {
+            return Reason::TooManyFlows;
+        }
+        self.noted(plain, reason)
     }
 
     /// `reason`, if the packet may be noted.

@@ -60,7 +60,8 @@ pub(super) fn from_pod(packet: &Packet<'_>, sent_on: Result<Expected, Reason>) -
     if find_udp(packet, ip, Reason::NotTunnel).is_err() {
         return sent_on;
     }
-    Ok(judged(mode, layout.source(ip), [Reason::PodTunnel, Reason::RefusedPodTunnel]))
+    let judged = judged(mode, layout.source(ip), [Reason::PodTunnel, Reason::RefusedPodTunnel]);
+    Ok(Expected { counted: sent_on.ok().and_then(|expected| expected.counted), ..judged })
 }
 
 /// Finds the tunnel's UDP header. Returns the reason that describes the packet, and the header's

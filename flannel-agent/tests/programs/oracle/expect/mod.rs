@@ -28,6 +28,8 @@ pub(super) struct Expected {
     pub(super) or: Option<Reason>,
     pub(super) output: Output,
     pub(super) effect: Effect,
+    /// The number of the flow that counts the packet.
+    pub(super) counted: Option<usize>,
 }
 
 /// The packet after the run.
@@ -54,8 +56,6 @@ pub(super) struct Sent {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Effect {
     Nothing,
-    /// The flow with this number counts the packet.
-    Counted(usize),
     /// The flow that enters by this device, and its way back, are ended.
     Ended {
         enters: Tuple,
@@ -82,11 +82,16 @@ pub(super) enum Effect {
 
 impl Expected {
     fn pass(reason: Reason) -> Self {
-        Self { reasons: vec![reason], or: None, output: Output::Same, effect: Effect::Nothing }
+        Self { reasons: vec![reason], or: None, output: Output::Same, effect: Effect::Nothing, counted: None }
     }
 
     fn with(self, effect: Effect) -> Self {
         Self { effect, ..self }
+    }
+
+    /// A usable flow counts the packet, also if that is left to the kernel in the end.
+    fn counted(outcome: Result<Self, Reason>, number: usize) -> Self {
+        Self { counted: Some(number), ..outcome.unwrap_or_else(Self::pass) }
     }
 
     fn sent(reason: Reason, sent: Sent) -> Self {

@@ -7,7 +7,7 @@ use super::{Effect, Expected, Packet, direct, flows, guard, rewrite, tunnel};
 use crate::{
     oracle::{
         parse::{ETHERNET, Layout, Plain, TUNNEL, ethertype, word},
-        world::{Peer, Seen, Way},
+        world::{Known, Peer, Seen, Way},
     },
     packets::{LO, OUR_MAC},
 };
@@ -119,7 +119,12 @@ fn deliver(packet: &Packet<'_>, outer: &Outer<'_>) -> Result<Expected, Reason> {
     if let Some(reason) = flow.stopped() {
         return Err(reason);
     }
-    flows::as_seen(&plain, flow, packet.gso)?;
+    Ok(Expected::counted(into_pod(packet, outer, &plain, flow), number))
+}
+
+fn into_pod(packet: &Packet<'_>, outer: &Outer<'_>, plain: &Plain, flow: &Known) -> Result<Expected, Reason> {
+    let layout = packet.layout;
+    flows::as_seen(plain, flow, packet.gso)?;
     if flow.way != Way::Pod {
         return Err(Reason::FlowUnknown);
     }
@@ -133,7 +138,7 @@ fn deliver(packet: &Packet<'_>, outer: &Outer<'_>) -> Result<Expected, Reason> {
     }
     let inner = rewrite::translated(layout, &outer.inner[ETHERNET..], flow, tos);
     let sent = rewrite::delivered(packet, flow, &inner);
-    Ok(Expected::sent(Reason::Replayed, sent).with(Effect::Counted(number)))
+    Ok(Expected::sent(Reason::Replayed, sent))
 }
 
 /// The inner TOS after the tunnel, by the table of RFC 6040, section 4.2.

@@ -108,8 +108,10 @@ impl World {
             mtu: random.pick(&[1430, 1430, 1430, 150, 60]),
             needs_mirror: protocol == 6 || random.percent(30),
             takes_merged: random.percent(80),
+            on_probation: random.percent(30),
             state: state(random),
-        };
+        }
+        .consistent();
         let back = Known {
             enters: leaves.reversed(),
             enters_by: LO,
@@ -118,9 +120,11 @@ impl World {
             way: random.pick(&[Way::Pod, Way::Pod, Way::Pod, Way::Pod, Way::Tunnel, Way::Unknown]),
             frame: if is_direct { frame(UNDERLAY, peer) } else { frame(OUR_MAC.0, peer) },
             exit_frame: frame(POD, BRIDGE),
+            on_probation: random.percent(30),
             state: state(random),
             ..there
-        };
+        }
+        .consistent();
         self.flows.push(there);
         if random.percent(90) {
             self.flows.push(back);
@@ -138,6 +142,7 @@ fn state(random: &mut Random) -> State {
         State::OneSided,
         State::Closed,
         State::Unconfirmed,
+        State::Expected,
     ];
     random.pick(&[usable, others].concat())
 }

@@ -19,15 +19,16 @@ use flannel_common::{
     flow::Flow,
     flow_key::FlowKey,
     guard::{Checks, DeviceKey, Violation},
-    maps::{FLOWS, FLOWS6, LEARN_BUCKETS, PEERS, PEERS6, VIOLATIONS},
+    maps::{FLOWS, FLOWS6, LEARN_BUCKETS, PEERS, PEERS6, PROBATION, PROBATION6, VIOLATIONS},
     node::{HEARTBEAT_LIMIT_NS, NodeConfig, REPLAY_LIMIT_NS},
     peer::{PATH_PROBE_NS, PathProbe, PeerEntry, VtepEntry},
+    probation::ProbationSlot,
     tick::{Tick, tick, ticks},
 };
 
 use self::values::{end, entry_of, flow_of};
 use super::{
-    expect::Effect,
+    expect::{Effect, Expected},
     world::{Agent, FORMER_SUBNET, Tuple, World},
 };
 use crate::{
@@ -39,7 +40,7 @@ use crate::{
 const INTERVAL: u32 = ticks(FastConfig::INTERVAL_NS);
 
 /// A bench set up as a world, whose values are as the agent and the programs write them.
-pub(super) struct Stage<'a, A>
+pub(super) struct Stage<'a, A: Words>
 where
     FlowKey<A>: Pod,
     Flow<A>: Pod,
@@ -48,6 +49,9 @@ where
     peers: Array<MapData, PeerEntry>,
     buckets: Array<MapData, Bucket>,
     table: HashMap<MapData, FlowKey<A>, Flow<A>>,
+    probation: Array<MapData, ProbationSlot<A>>,
+    /// Flows that are in a slot of probation, by its number.
+    slots: BTreeMap<u32, FlowKey<A>>,
     tokens_set: Instant,
     flows: Vec<(FlowKey<A>, Flow<A>)>,
     staged_peers: Vec<(u8, PeerEntry)>,
@@ -67,7 +71,8 @@ where
     Flow<A>: Pod,
 {
     pub(super) fn new(bench: &'a mut Bench) -> Self {
-        let (peers, flows) = if A::NET.our_vtep.is_ipv4() { (PEERS, FLOWS) } else { (PEERS6, FLOWS6) };
+        let (peers, flows, probation) =
+            if A::NET.our_vtep.is_ipv4() { (PEERS, FLOWS, PROBATION) } else { (PEERS6, FLOWS6, PROBATION6) };
         // The peers of the other fixtures.
         for net in [V4, V6] {
             bench.peers(net).remove(PEER_INDEX).expect("a peer map");
@@ -79,6 +84,8 @@ where
             peers: Array::try_from(map(peers)).expect("an array"),
             buckets: Array::try_from(map(LEARN_BUCKETS)).expect("an array"),
             table: HashMap::try_from(map(flows)).expect("a hash"),
+            probation: Array::try_from(map(probation)).expect("an array"),
+            slots: BTreeMap::new(),
             tokens_set: Instant::now(),
             bench,
             flows: Vec::new(),
@@ -91,8 +98,14 @@ where
 
     /// Leaves the family without peers and flows.
     pub(super) fn clear(&mut self) {
+        let slots = std::mem::take(&mut self.slots);
         for (key, _) in std::mem::take(&mut self.flows) {
-            self.table.remove(&key).expect("a flow table");
+            let slot = ProbationSlot::of(&key);
+            if slots.get(&slot) == Some(&key) {
+                self.probation.set(slot, ProbationSlot::default(), 0).expect("a slot");
+            } else {
+                self.table.remove(&key).expect("a flow table");
+            }
         }
         for (subnet, _) in std::mem::take(&mut self.staged_peers) {
             self.peers.set(subnet.into(), PeerEntry::default(), 0).expect("a peer map");
@@ -179,20 +192,44 @@ where
         let generation = self.bench.maps.mode.get().expect("MODE").generation();
         for known in &world.flows {
             let (key, flow) = flow_of::<A>(known, generation);
-            self.table.insert(key, flow, 0).expect("a flow table");
+            if known.on_probation {
+                // Another flow may have the slot; the table takes any flow.
+                self.slots.entry(ProbationSlot::of(&key)).or_insert(key);
+            }
+            self.write_flow(key, flow);
             self.flows.push((key, flow));
         }
     }
 
+    fn is_in_slot(&self, key: &FlowKey<A>) -> bool {
+        self.slots.get(&ProbationSlot::of(key)) == Some(key)
+    }
+
+    fn write_flow(&mut self, key: FlowKey<A>, flow: Flow<A>) {
+        if self.is_in_slot(&key) {
+            let slot = ProbationSlot { flow, key, reserved: 0 };
+            self.probation.set(ProbationSlot::of(&key), slot, 0).expect("a slot");
+        } else {
+            self.table.insert(key, flow, 0).expect("a flow table");
+        }
+    }
+
+    fn read_flow(&self, key: &FlowKey<A>) -> Result<Flow<A>, String> {
+        if !self.is_in_slot(key) {
+            return self.table.get(key, 0).map_err(|error| format!("{key:?}: {error}"));
+        }
+        let slot = self.probation.get(&ProbationSlot::of(key), 0).expect("a slot");
+        if slot.key == *key { Ok(slot.flow) } else { Err(format!("{key:?}: its slot has {slot:?}")) }
+    }
+
     /// Checks what a run since `before` changed, and sets it back.
-    pub(super) fn check(&mut self, effect: &Effect, before: u64) -> Result<(), String> {
+    pub(super) fn check(&mut self, expected: &Expected, before: u64) -> Result<(), String> {
+        if let Some(number) = expected.counted {
+            self.flows[number].1.packets += 1;
+        }
         let span = [before, clock::now_ns()];
-        match effect {
+        match &expected.effect {
             Effect::Nothing => Ok(()),
-            Effect::Counted(number) => {
-                self.flows[*number].1.packets += 1;
-                Ok(())
-            }
             Effect::Ended { enters, by, is_opening } => self.check_ended(enters, *by, *is_opening, span),
             Effect::Vouched { subnet, len, anew } => self.check_peer(
                 *subnet,
@@ -242,6 +279,11 @@ where
     fn check_ended(&mut self, enters: &Tuple, by: u32, is_opening: bool, span: [u64; 2]) -> Result<(), String> {
         let key = end::<A>(enters, by);
         let Some((_, flow)) = self.flows.iter().find(|(at, _)| *at == key) else { return Ok(()) };
+        let check = flow.action.check(&key);
+        if !is_opening && flow.seen == Expiry::closed(check, flow.seen.moment()) {
+            // Closed a moment ago, as the tombstone says: both stay as they are.
+            return Ok(());
+        }
         let mirror = flow.action.mirror_key();
         for index in 0..self.flows.len() {
             let (at, staged) = self.flows[index];
@@ -259,8 +301,8 @@ where
         is_opening: bool,
         [before, after]: [u64; 2],
     ) -> Result<(), String> {
-        let found = self.table.get(key, 0).map_err(|error| format!("{key:?}: {error}"))?;
-        self.table.insert(*key, *staged, 0).expect("a flow table");
+        let found = self.read_flow(key)?;
+        self.write_flow(*key, *staged);
         let check = staged.action.check(key);
         let moment = found.seen.moment();
         let [first, last]: [Tick; 2] = [tick(before) + INTERVAL, tick(after) + INTERVAL * 5 / 4];
@@ -296,12 +338,12 @@ where
             }
         }
         self.check_suspects()?;
-        let known = self.table.keys().count();
+        let known = self.table.keys().count() + self.slots.len();
         if known != self.flows.len() {
             return Err(format!("{known} flows of {}", self.flows.len()));
         }
         for (key, staged) in &self.flows {
-            let found = self.table.get(key, 0).expect("a flow table");
+            let found = self.read_flow(key)?;
             if found != *staged {
                 return Err(format!("{key:?}: {staged:?} became {found:?}"));
             }

@@ -84,6 +84,7 @@ pub(super) fn flow_of<A: Words>(known: &Known, generation: u32) -> (FlowKey<A>, 
     let seen = match known.state {
         State::Expired => Expiry::until(check, now),
         State::Closed => Expiry::closed(check, now + LONG_TICKS),
+        State::Expected => Expiry::NONE,
         _ => Expiry::until(check, now + LONG_TICKS),
     };
     let mirror = match known.state {
@@ -94,6 +95,9 @@ pub(super) fn flow_of<A: Words>(known: &Known, generation: u32) -> (FlowKey<A>, 
     if known.state == State::Unconfirmed {
         let later = now + LONG_TICKS;
         flow.stamp(check, later, later, Some(later));
+    }
+    if known.on_probation {
+        flow.put_on_probation();
     }
     (key, flow)
 }
