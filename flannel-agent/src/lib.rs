@@ -17,6 +17,7 @@ pub mod fast;
 pub mod firewall;
 pub mod guard;
 pub mod iface;
+pub mod ipsec;
 pub mod monitor;
 pub mod observe;
 pub mod options;

@@ -115,6 +115,9 @@ pub enum Fault {
         /// The silence.
         seconds: u64,
     },
+    /// The kernel was built without XFRM.
+    #[error("this kernel has no XFRM (CONFIG_XFRM_USER)")]
+    NoXfrm,
     /// The connection task is gone. Connect again.
     #[error("the netlink connection is closed")]
     Closed,

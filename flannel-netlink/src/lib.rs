@@ -12,6 +12,7 @@
 
 mod address;
 mod error;
+mod esp;
 mod events;
 mod family;
 mod fdb;
@@ -25,6 +26,7 @@ mod route;
 mod rule;
 mod socket;
 mod transport;
+mod tunnel_policy;
 mod veth;
 mod vxlan;
 mod wireguard;
@@ -49,6 +51,7 @@ pub use self::{
     nexthop::{Nexthop, NexthopId},
     route::{MAIN_TABLE, Route, RouteKey, RouteScope, RouteType, protocol},
     rule::{Dependence, Rule, RuleAction, RuleSelector, tunnel_depends_on},
+    tunnel_policy::{PolicyDirection, TunnelPolicy, TunnelPolicyKey},
     veth::VethSpec,
     vxlan::{VxlanInfo, VxlanSpec},
     wireguard::{WireguardDevice, WireguardNetlink, WireguardPeer, WireguardPeerState},

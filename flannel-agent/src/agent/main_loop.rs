@@ -14,7 +14,8 @@ use tokio::{
 
 use crate::{
     agent::{
-        cloud_start, external, node_start, problems::LoweredMode, refusals::RefusalLog, start::Components, store::Store,
+        cloud_start, external, ipsec_start, node_start, problems::LoweredMode, refusals::RefusalLog, start::Components,
+        store::Store,
     },
     datapath::{
         DatapathError,
@@ -243,6 +244,10 @@ impl Agent {
         self.refusals.log(&changes.refused, Instant::now());
         if let Some(extension) = &self.node.extension {
             extension.learn(&changes, self.store.is_seen());
+        }
+        if let Some(ipsec) = &mut self.node.ipsec {
+            let own = ipsec_start::own_end(self.node.external.chosen(), self.node.lease.own.key);
+            ipsec.learn(own, &changes, self.store.is_seen());
         }
         self.node.reconciler.learn(changes);
         self.learn_cloud();

@@ -10,6 +10,7 @@ mod extension_start;
 mod external;
 mod guard;
 mod host_addresses;
+mod ipsec_start;
 mod main_loop;
 mod node_settings;
 mod node_start;
@@ -88,11 +89,19 @@ pub async fn run(options: RunOptions, echo: Option<EchoSockets>) -> anyhow::Resu
 /// The whole status as it is when asked for. Thousands of peers are not written out before.
 fn document(status: watch::Receiver<Status>, books: Books) -> impl Fn() -> Status + Clone + Send + Sync + 'static {
     move || Status {
-        peers: books.peers.list(|peer| report::peer(peer, books.echoes.of(peer), books.wireguard.of_peer(&peer.peer))),
+        peers: books.peers.list(|peer| {
+            report::peer(
+                peer,
+                books.echoes.of(peer),
+                books.wireguard.of_peer(&peer.peer),
+                books.ipsec.of_peer(&peer.peer),
+            )
+        }),
         echo: Some(books.echoes.status()),
         extension: books.extension.status(),
         cloud: books.cloud.status(),
         udp: books.udp.status(),
+        ipsec: books.ipsec.status(),
         ..status.borrow().clone()
     }
 }
@@ -114,7 +123,7 @@ async fn daemon(
     books: &Books,
     counts: &Counts,
 ) -> anyhow::Result<()> {
-    let started = start::start(options, publish, books, counts).await?;
+    let started = Box::pin(start::start(options, publish, books, counts)).await?;
     // On the heap, because it holds the whole state of the agent.
     Box::pin(started.run(publish, pulse, counts)).await
 }

@@ -14,6 +14,7 @@ use crate::{
     echo::status::PeerEchoStatus,
     fast::pods::{Pod, PodVerdict},
     iface::End,
+    ipsec::IpsecPeerStatus,
     observe::status::{
         ConflictStatus, DeviceStatus, FastStatus, FlowTableStatus, InterfaceStatus, LISTED, LeaseStatus, ModeStatus,
         PeerStatus, PodStatus, RejectedStatus, STARTING, Status, StoreStatus, WireguardStatus,
@@ -82,6 +83,7 @@ impl Agent {
             extension: None,
             cloud: None,
             udp: None,
+            ipsec: None,
             pod_names: self.node.store.opt_outs.latest().names,
             rejected: self.node.leases.rejected().take(LISTED).map(|lease| rejected(&lease)).collect(),
             rejected_total: total(self.node.leases.rejected().len()),
@@ -211,9 +213,14 @@ fn choice(path: &Path) -> Option<String> {
 }
 
 /// Returns the status of a peer.
-pub(super) fn peer(way: &PeerWay, echo: Option<PeerEchoStatus>, wireguard: Option<WireguardPeerStatus>) -> PeerStatus {
+pub(super) fn peer(
+    way: &PeerWay,
+    echo: Option<PeerEchoStatus>,
+    wireguard: Option<WireguardPeerStatus>,
+    ipsec: Option<IpsecPeerStatus>,
+) -> PeerStatus {
     let reason = match &way.way {
-        Way::Direct(_) | Way::Wireguard | Way::Ipip | Way::Udp | Way::Extension | Way::Cloud => None,
+        Way::Direct(_) | Way::Wireguard | Way::Ipsec | Way::Ipip | Way::Udp | Way::Extension | Way::Cloud => None,
         Way::Tunnel(Ok(path)) => choice(path),
         Way::Tunnel(Err(reason)) => Some(reason.to_string()),
         Way::NotOnLink => Some("the node is not on our own link, and the backend has no tunnel".to_owned()),
@@ -228,5 +235,6 @@ pub(super) fn peer(way: &PeerWay, echo: Option<PeerEchoStatus>, wireguard: Optio
         reason,
         echo,
         wireguard,
+        ipsec,
     }
 }

@@ -27,6 +27,7 @@ use crate::{
         bpf, cloud_start, extension_start,
         external::{self, External},
         host_addresses::HostAddressReader,
+        ipsec_start,
         node_settings::NodeOverrides,
         node_start,
         published::Published,
@@ -38,6 +39,7 @@ use crate::{
     fast::{ConntrackSysctls, Exclusions, Fast, RuleChanges},
     firewall,
     iface::ExternalInterface,
+    ipsec::IpsecTunnels,
     observe::{books::Books, metrics::Counts, status::Status},
     options::RunOptions,
     reconcile::{
@@ -70,6 +72,8 @@ pub(super) struct Components {
     pub(super) extension: Option<ExtensionCommands>,
     /// The task that keeps routes in the cloud, where a cloud routes the packets.
     pub(super) cloud: Option<CloudRoutes>,
+    /// The task that agrees on keys with peers, where the backend is ipsec.
+    pub(super) ipsec: Option<IpsecTunnels>,
     pub(super) kernel: KernelEvents,
     pub(super) rules: RuleChanges,
     pub(super) firewall: firewall::Watch,
@@ -173,7 +177,7 @@ async fn start_with<M: SubnetManager>(
     if M::ASSIGNS_SUBNETS {
         cut_into_subnets(&mut networks, own.key);
     }
-    let udp = udp_start::control_socket(options, &config).await;
+    let (udp, ipsec) = processes(options, &config, &netlink, books).await?;
 
     stage("looking for the tools that keep traffic rules");
     let engine = if config.nftables { Engine::Nftables } else { Engine::Iptables };
@@ -197,11 +201,10 @@ async fn start_with<M: SubnetManager>(
         (*family, PlaneSetup { network: *network, end, nexthops_from, unreachable_route })
     };
     let setups = networks.iter().map(setup).collect();
-    let fast = fast_of(options, pod_networks(&config, &former));
     let host_addresses = HostAddressReader::new(netlink.clone());
     let reconciler =
         Reconciler::new(netlink, &backend, &setups, interface, sysctl::local_ports(), bpf.ok(), &books.peers)
-            .with_fast(fast)
+            .with_fast(fast_of(options, pod_networks(&config, &former)))
             .with_wireguard(keys, books.wireguard.clone())
             .with_udp(udp, books.udp.clone());
     let mut leases = LeaseSet::new(&config, M::PRECEDENCE, request.attrs.clone());
@@ -237,10 +240,23 @@ async fn start_with<M: SubnetManager>(
         traffic,
         extension,
         cloud,
+        ipsec,
         kernel,
         rules: RuleChanges::listen(),
         firewall: firewall::Watch::start(options.fast.strict_rules, backend.port()),
     })
+}
+
+/// The control socket of the process of the backend udp, and the task that keeps that of ipsec,
+/// where that is the backend. Processes of another backend are ended.
+async fn processes(
+    options: &RunOptions,
+    config: &NetworkConfig,
+    netlink: &Netlink,
+    books: &Books,
+) -> anyhow::Result<(Option<PathBuf>, Option<IpsecTunnels>)> {
+    let udp = udp_start::control_socket(options, config).await;
+    Ok((udp, ipsec_start::start(options, config, netlink, &books.ipsec).await?))
 }
 
 fn log_warnings(config: &NetworkConfig) {

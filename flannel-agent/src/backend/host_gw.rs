@@ -25,7 +25,7 @@ impl Backend for HostGw {
 
     fn accept(&self, end: &End) -> Result<(), BackendError> {
         let End { addr, public, .. } = *end;
-        if public == addr { Ok(()) } else { Err(BackendError::BehindNat { public, addr }) }
+        if public == addr { Ok(()) } else { Err(BackendError::BehindNat { backend: "host-gw", public, addr }) }
     }
 
     fn way(&self, node: &Node, underlay: &Underlay, peer: &Peer) -> Way {
@@ -134,7 +134,7 @@ mod tests {
     fn a_nat_in_front_of_the_node_is_refused() {
         assert_eq!(HostGw.accept(&end("10.0.0.1", "10.0.0.1")), Ok(()));
         for (addr, public) in [("10.0.0.1", "203.0.113.7"), ("fd00::1", "2001:db8::7")] {
-            let refused = BackendError::BehindNat { public: ip(public), addr: ip(addr) };
+            let refused = BackendError::BehindNat { backend: "host-gw", public: ip(public), addr: ip(addr) };
             assert_eq!(HostGw.accept(&end(addr, public)), Err(refused));
         }
     }

@@ -7,6 +7,7 @@
 
 pub mod host_gw;
 pub mod ipip;
+pub mod ipsec;
 mod network;
 pub mod udp;
 mod unmanaged;
@@ -33,11 +34,14 @@ use flannel_host::{
     family::Family,
     wireguard_key::{PublicKey, SecretKey},
 };
-use flannel_netlink::{AddressKey, FdbKey, IpipSpec, Link, NeighbourKey, Route, RouteKey, VxlanSpec, protocol};
+use flannel_netlink::{
+    AddressKey, FdbKey, IpipSpec, Link, NeighbourKey, Route, RouteKey, TunnelPolicy, TunnelPolicyKey, VxlanSpec,
+    protocol,
+};
 use flannel_store::{Peer, RawJson, Vtep, WireguardEnd, config::BackendConfig};
 use ipnet::{IpNet, Ipv4Net};
 
-use self::{host_gw::HostGw, ipip::Ipip, udp::Udp, vxlan::Vxlan, wireguard::Wireguard};
+use self::{host_gw::HostGw, ipip::Ipip, ipsec::Ipsec, udp::Udp, vxlan::Vxlan, wireguard::Wireguard};
 pub use self::{network::PodNetwork, unmanaged::Unmanaged};
 use crate::{
     iface::End,
@@ -134,6 +138,7 @@ pub fn of(config: &BackendConfig) -> Arc<dyn Backend> {
         BackendConfig::Vxlan(config) => Arc::new(Vxlan(*config)),
         BackendConfig::HostGw => Arc::new(HostGw),
         BackendConfig::Wireguard(config) => Arc::new(Wireguard(*config)),
+        BackendConfig::Ipsec(config) => Arc::new(Ipsec { udp_encap: config.udp_encap }),
         BackendConfig::Udp(config) => Arc::new(Udp(*config)),
         BackendConfig::Ipip(config) => Arc::new(Ipip(*config)),
         BackendConfig::Extension(_) => Arc::new(Unmanaged::extension(None)),
@@ -259,6 +264,8 @@ pub enum Way {
     Tunnel(Result<Path, NotPlain>),
     /// Through the WireGuard device.
     Wireguard,
+    /// Through the IPsec tunnel to it.
+    Ipsec,
     /// By the process of the backend udp.
     Udp,
     /// Through the ipip device.
@@ -273,17 +280,18 @@ pub enum Way {
 
 impl Way {
     /// The names of all ways, in every output.
-    pub const NAMES: [&str; 9] =
-        ["direct", "tunnel", "kernel", "wireguard", "ipip", "udp", "extension", "cloud", "none"];
+    pub const NAMES: [&str; 10] =
+        ["direct", "tunnel", "kernel", "wireguard", "ipsec", "ipip", "udp", "extension", "cloud", "none"];
 
     /// The name of this one.
     pub const fn name(&self) -> &'static str {
-        let [direct, tunnel, kernel, wireguard, ipip, udp, extension, cloud, none] = Self::NAMES;
+        let [direct, tunnel, kernel, wireguard, ipsec, ipip, udp, extension, cloud, none] = Self::NAMES;
         match self {
             Self::Direct(_) => direct,
             Self::Tunnel(Ok(_)) => tunnel,
             Self::Tunnel(Err(_)) => kernel,
             Self::Wireguard => wireguard,
+            Self::Ipsec => ipsec,
             Self::Udp => udp,
             Self::Ipip => ipip,
             Self::Extension => extension,
@@ -362,6 +370,8 @@ pub struct Desired {
     pub wireguard: BTreeMap<IpNet, WireguardEnd>,
     /// The nodes behind the process of the backend udp, by subnet.
     pub udp: BTreeMap<Ipv4Net, Ipv4Addr>,
+    /// Policies that demand IPsec tunnels to the peers.
+    pub policies: BTreeMap<TunnelPolicyKey, TunnelPolicy>,
     /// Routes to the peers' subnets.
     pub routes: BTreeMap<RouteKey, Route>,
 }
@@ -378,12 +388,14 @@ pub struct PeerValue {
 /// Reasons a backend cannot serve from an external interface. Each needs a change by the operator.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BackendError {
-    /// Routes to a node lead to an address it has, not to a NAT's.
+    /// Packets to a node go to an address it has, not to a NAT's.
     #[error(
-        "host-gw routes to a node's own address, and {public} is not the address of the external interface, {addr}: use \
+        "{backend} needs a node's own address, and {public} is not the address of the external interface, {addr}: use \
          that one as --public-ip (--public-ipv6), or the backend vxlan"
     )]
     BehindNat {
+        /// The backend.
+        backend: &'static str,
         /// The address published to peers.
         public: IpAddr,
         /// The interface's.

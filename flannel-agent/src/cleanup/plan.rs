@@ -8,11 +8,11 @@ use std::{
 use aya::programs::TcAttachType;
 use flannel_host::family::Family;
 use flannel_netlink::{
-    Link, MAIN_TABLE, Netlink, NetlinkError, Nexthop, NexthopId, Route, RouteKey, RouteType, protocol,
+    Link, MAIN_TABLE, Netlink, NetlinkError, Nexthop, NexthopId, Route, RouteKey, RouteType, TunnelPolicyKey, protocol,
 };
 
 use crate::{
-    backend::is_tunnel,
+    backend::{self, is_tunnel},
     cleanup::{CleanupScope, sysctls::SysctlStep},
     cloud,
     datapath::{
@@ -24,6 +24,7 @@ use crate::{
         bpffs,
     },
     extension::{self, Recorded},
+    ipsec,
     observe::socket,
     state_dir,
     traffic::removal::{self, Leftover},
@@ -53,6 +54,10 @@ pub(super) enum PlanStep {
     Nexthop(NexthopId),
     /// The process of the backend udp, with its device.
     TunnelProcess(PathBuf),
+    /// The process of the backend ipsec, by the state directory, with its associations.
+    Charon(PathBuf),
+    /// A policy that demands an IPsec tunnel.
+    Policy(TunnelPolicyKey),
     /// A tunnel device, and all on it.
     Device { index: u32, name: String },
     /// The work of a command of the backend extension for a peer.
@@ -84,6 +89,9 @@ impl Plan {
         let (recorded, directory) = extension::recorded(&scope.state_dir)?;
         let control = Some(udp::control_socket(&scope.state_dir)).filter(|control| control.exists());
         steps.extend(control.map(PlanStep::TunnelProcess));
+        let charon = ipsec::directory(&scope.state_dir).exists();
+        let policies = policies(scope, netlink).await?;
+        steps.extend(charon.then(|| PlanStep::Charon(scope.state_dir.clone())));
         if scope.keep_network {
             // Stock flannel does not know this route and would never remove it.
             let routes = routes(netlink).await?.into_iter();
@@ -91,6 +99,7 @@ impl Plan {
         } else {
             steps.extend(recorded.into_iter().map(|peer| PlanStep::Command(Box::new(peer))));
             steps.extend(cloud::recorded(&scope.state_dir)?.into_iter().map(PlanStep::CloudRoute));
+            steps.extend(policies);
             steps.extend(network(netlink, &links).await?);
         }
         Ok(Self { steps, files: files(scope, directory) })
@@ -154,6 +163,14 @@ async fn network(netlink: &Netlink, links: &[Link]) -> Result<Vec<PlanStep>, Net
     steps.extend(nexthops(netlink, links).await?);
     steps.extend(links.iter().filter(|link| is_tunnel(link)).map(device));
     Ok(steps)
+}
+
+/// Policies of the backend ipsec, between parts of the network on record.
+async fn policies(scope: &CleanupScope, netlink: &Netlink) -> Result<Vec<PlanStep>, NetlinkError> {
+    let Some(network) = ipsec::recorded_network(&scope.state_dir) else { return Ok(Vec::new()) };
+    let all = netlink.tunnel_policies().await?.into_iter();
+    let ours = all.filter(|(key, policy)| backend::ipsec::is_ours(key, policy, network.into()));
+    Ok(ours.map(|(key, _)| PlanStep::Policy(key)).collect())
 }
 
 /// Routes of our protocol in the main table. Those on a tunnel device go with it.
@@ -225,9 +242,11 @@ impl PlanStep {
                 other => other,
             },
             Self::TunnelProcess(control) => udp::remove(control).map_err(io::Error::other),
+            Self::Charon(state_dir) => ipsec::remove(state_dir).map_err(io::Error::other),
             Self::Rules(_)
             | Self::Route { .. }
             | Self::Nexthop(_)
+            | Self::Policy(_)
             | Self::Device { .. }
             | Self::Command(_)
             | Self::CloudRoute(_) => Ok(()),
@@ -254,6 +273,8 @@ impl fmt::Display for PlanStep {
             },
             Self::Nexthop(id) => write!(f, "remove {id}"),
             Self::TunnelProcess(_) => f.write_str("end the tunnel process of the backend udp and remove its device"),
+            Self::Charon(_) => f.write_str("end charon of the backend ipsec and remove its files"),
+            Self::Policy(key) => write!(f, "remove the {key}"),
             Self::Device { name, .. } => write!(f, "remove the device {name} and all on it"),
             Self::Command(peer) if peer.has_command() => {
                 write!(f, "run SubnetRemoveCommand for {} and remove {}", peer.subnets(), peer.path.display())

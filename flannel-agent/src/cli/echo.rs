@@ -113,6 +113,7 @@ mod tests {
             way: "tunnel".to_owned(),
             reason: None,
             wireguard: None,
+            ipsec: None,
             echo: Some(echo(*state, 0)),
         };
         states.iter().map(peer).collect()

@@ -28,6 +28,7 @@ mod format;
 mod generate;
 mod guard;
 mod install;
+mod ipsec;
 mod manual;
 mod maps;
 mod monitor;

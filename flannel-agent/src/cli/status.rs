@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep};
 
 use super::{
     Answer, PinOptions, PrintOptions, StateOptions, WaitOptions, cloud, color::Paint, count, echo, extension,
-    guard::mode as check_mode, now, table, udp, wireguard,
+    guard::mode as check_mode, ipsec, now, table, udp, wireguard,
 };
 use crate::{
     datapath::{
@@ -148,6 +148,7 @@ fn peers_of(pins: &PinRoot) -> Result<Vec<PeerStatus>, DatapathError> {
             reason: None,
             echo: None,
             wireguard: None,
+            ipsec: None,
         }
     };
     Ok(pinned_peers(pins, &config)?.into_iter().map(status).collect())
@@ -194,10 +195,15 @@ fn problem_counts(status: &Status) -> Option<String> {
     let silent = number(echo::without_answer(&status.peers).count());
     let unanswered = number(wireguard::unanswered(&status.peers).count());
     let failing = status.extension.as_ref().map_or(0, |extension| extension.failing);
+    let bare = number(ipsec::without_associations(&status.peers).count());
+    let no_esp = status.ipsec.as_ref().is_some_and(|status| status.kernel.is_some());
+    let no_keys = status.ipsec.as_ref().is_some_and(|status| status.error.is_some());
     let no_process = status.udp.as_ref().is_some_and(|status| status.pid.is_none());
     let counts = [
         status.error.is_some().then(|| "cannot reconcile".to_owned()),
         no_process.then(|| "no tunnel process".to_owned()),
+        no_esp.then(|| "the kernel has no ESP".to_owned()),
+        no_keys.then(|| "no keys are agreed on with peers".to_owned()),
         rules.then(|| "traffic rules are not as asked for".to_owned()),
         (inside > 0).then(|| count(inside, "address in the pod network", "addresses in the pod network")),
         (settings > 0).then(|| count(settings, "annotation not in force", "annotations not in force")),
@@ -207,6 +213,7 @@ fn problem_counts(status: &Status) -> Option<String> {
         (failing > 0).then(|| count(failing, "peer with a command that failed", "peers with a command that failed")),
         status.cloud.as_ref().is_some_and(cloud::has_problem).then(|| "routes of the cloud cannot be kept".to_owned()),
         (silent > 0).then(|| count(silent, "peer without an answer", "peers without an answer")),
+        (bare > 0).then(|| count(bare, "peer without IPsec associations", "peers without IPsec associations")),
         (unanswered > 0).then(|| count(unanswered, "peer without a handshake", "peers without a handshake")),
     ];
     let counts: Vec<String> = counts.into_iter().flatten().collect();
@@ -244,8 +251,9 @@ pub(super) fn problems(status: &Status) -> Vec<String> {
     let inside = status.addresses_in_pods.iter().cloned();
     let silent = echo::problems(&status.peers);
     let unanswered = wireguard::problems(&status.peers);
-    let peers = silent.into_iter().chain(unanswered);
+    let peers = silent.into_iter().chain(unanswered).chain(ipsec::problems(&status.peers));
     let process = status.udp.iter().filter_map(udp::problem);
+    let process = process.chain(status.ipsec.iter().flat_map(ipsec::node_problems));
     error
         .chain(process)
         .chain(rules)
@@ -309,6 +317,7 @@ fn summary(status: &Status) -> Vec<(&'static str, String)> {
     }));
     lines.extend(status.extension.as_ref().map(|status| ("commands", extension::summary(status))));
     lines.extend(status.cloud.as_ref().map(|status| ("route", cloud::summary(status))));
+    lines.extend(status.ipsec.as_ref().map(|status| ("keys", ipsec::summary(status))));
     lines.extend(status.udp.as_ref().map(|status| ("tunnel", udp::summary(status))));
     lines.extend(status.traffic.as_ref().map(|status| ("traffic", status.summary(now()))));
     lines.extend(status.unreachable_routes.iter().map(|route| ("unrouted", unrouted(route))));
@@ -469,21 +478,27 @@ fn peers(peers: &[PeerStatus], paint: Paint) -> String {
         .map(|peer| {
             let reason = peer.reason.clone().unwrap_or_default();
             let way = match peer.way.as_str() {
-                "tunnel" | "direct" | "wireguard" | "ipip" | "udp" | "extension" | "cloud" => paint.good(&peer.way),
+                "tunnel" | "direct" | "wireguard" | "ipsec" | "ipip" | "udp" | "extension" | "cloud" => {
+                    paint.good(&peer.way)
+                }
                 "none" => paint.bad(&peer.way),
                 _ => paint.warn(&peer.way),
             };
             let echo = echo::cell(peer.echo.as_ref(), paint);
             let node = peer.node.clone().unwrap_or_else(|| "-".to_owned());
-            let end = match &peer.wireguard {
-                Some(peer) => wireguard::cell(peer, paint),
-                None => peer.vtep_mac.clone(),
+            let end = match (&peer.wireguard, &peer.ipsec) {
+                (Some(peer), _) => wireguard::cell(peer, paint),
+                (None, Some(peer)) => ipsec::cell(peer, paint),
+                (None, None) => peer.vtep_mac.clone(),
             };
             [node, peer.subnet.clone(), peer.public_ip.clone(), end, way, echo, reason]
         })
         .collect();
-    let encrypts = peers.iter().any(|peer| peer.wireguard.is_some());
-    let end = if encrypts { "HANDSHAKE" } else { "VTEP-MAC" };
+    let end = match peers {
+        _ if peers.iter().any(|peer| peer.wireguard.is_some()) => "HANDSHAKE",
+        _ if peers.iter().any(|peer| peer.ipsec.is_some()) => "IPSEC",
+        _ => "VTEP-MAC",
+    };
     let names = ["NODE", "SUBNET", "PUBLIC-IP", end, "WAY", "ECHO", "WHY"].map(|name| paint.head(name));
     // With etcd there are no names.
     let first = usize::from(peers.iter().all(|peer| peer.node.is_none()));
@@ -579,6 +594,7 @@ mod tests {
             reason: None,
             echo: None,
             wireguard: None,
+            ipsec: None,
         };
         let status = Status {
             peers: vec![peer("tunnel"), peer("direct"), peer("tunnel")],

@@ -82,6 +82,7 @@ mod tests {
             reason: None,
             echo: None,
             wireguard: Some(wireguard),
+            ipsec: None,
         }
     }
 

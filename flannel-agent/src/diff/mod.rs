@@ -54,7 +54,8 @@ pub async fn read(pins: &PinRoot, status: Option<&Status>) -> anyhow::Result<Dif
         // What is not reached has no place in maps or kernel; a route of the administrator's may
         // lead there. Packets of other devices, processes, commands and clouds have none in the
         // maps.
-        let is_here = |way: &str| !matches!(way, "none" | "wireguard" | "ipip" | "udp" | "extension" | "cloud");
+        let is_here =
+            |way: &str| !matches!(way, "none" | "wireguard" | "ipsec" | "ipip" | "udp" | "extension" | "cloud");
         let reached = status.peers.iter().filter(|peer| is_here(&peer.way));
         reached.map(of_lease).collect::<Option<Vec<_>>>()
     });

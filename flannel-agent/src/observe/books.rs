@@ -1,7 +1,7 @@
 //! The state that tasks of the agent keep up to date, for the status and the metrics.
 
 use crate::{
-    cloud::CloudBook, echo::EchoBook, extension::ExtensionBook, reconcile::PeerBook, udp::UdpBook,
+    cloud::CloudBook, echo::EchoBook, extension::ExtensionBook, ipsec::IpsecBook, reconcile::PeerBook, udp::UdpBook,
     wireguard::WireguardBook,
 };
 
@@ -18,6 +18,8 @@ pub struct Books {
     pub extension: ExtensionBook,
     /// The routes in the cloud.
     pub cloud: CloudBook,
+    /// The peers of the backend ipsec.
+    pub ipsec: IpsecBook,
     /// The process of the backend udp.
     pub udp: UdpBook,
 }

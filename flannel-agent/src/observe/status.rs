@@ -13,6 +13,7 @@ use crate::{
     datapath::policy::ModeSource,
     echo::status::{EchoStatus, PeerEchoStatus},
     extension::ExtensionStatus,
+    ipsec::{IpsecPeerStatus, IpsecStatus},
     reconcile::status::{Dirty, Repairs, UnreachableStatus},
     traffic::status::TrafficStatus,
     udp::UdpStatus,
@@ -79,6 +80,9 @@ pub struct Status {
     /// The process that carries the packets; absent unless the backend is udp.
     #[serde(default)]
     pub udp: Option<UdpStatus>,
+    /// The process that agrees on keys; absent unless the backend is ipsec.
+    #[serde(default)]
+    pub ipsec: Option<IpsecStatus>,
     /// Names of this node's pods, with their namespace, by address; empty unless the agent follows
     /// the pods for their annotation (`--pod-opt-out`).
     #[serde(default)]
@@ -150,6 +154,7 @@ impl Status {
             extension: None,
             cloud: None,
             udp: None,
+            ipsec: None,
             pod_names: BTreeMap::new(),
             rejected: Vec::new(),
             rejected_total: 0,
@@ -395,8 +400,8 @@ pub struct PeerStatus {
     pub vtep_mac: String,
     /// The path of packets to it: `direct` (a route, no tunnel), `tunnel` (the programs may
     /// encapsulate), `kernel` (the vxlan device in every mode), `wireguard` (the WireGuard device),
-    /// `ipip` (the ipip device), `udp` (datagrams of a process), `extension` (commands), `cloud`
-    /// (the cloud's route tables), `none` (no path).
+    /// `ipsec` (IPsec policies of the kernel), `ipip` (the ipip device), `udp` (datagrams of a
+    /// process), `extension` (commands), `cloud` (the cloud's route tables), `none` (no path).
     pub way: String,
     /// The reason why the programs may not encapsulate or there is no path; with several next hops,
     /// the note that the kernel chooses.
@@ -407,6 +412,9 @@ pub struct PeerStatus {
     /// Its WireGuard device as ours last saw it; absent with another backend.
     #[serde(default)]
     pub wireguard: Option<WireguardPeerStatus>,
+    /// Its IPsec tunnel; absent with another backend.
+    #[serde(default)]
+    pub ipsec: Option<IpsecPeerStatus>,
 }
 
 /// Leases refused because another node has what they claim.

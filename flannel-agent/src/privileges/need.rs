@@ -5,7 +5,7 @@ use std::{fs, net::SocketAddr};
 use rustix::thread::CapabilitySet;
 
 use super::names;
-use crate::{options::RunOptions, rules::tool};
+use crate::{ipsec, options::RunOptions, rules::tool};
 
 /// The first unprivileged port, unless the host sets another one.
 const FIRST_FREE_PORT: u16 = 1024;
@@ -52,6 +52,12 @@ pub(super) fn of(options: &RunOptions) -> Vec<CapabilityNeed> {
     let ports: Vec<_> =
         [options.listeners.healthz, options.listeners.metrics].iter().flatten().map(SocketAddr::port).collect();
     needs(tool::may_be_legacy(), &ports, first_free_port())
+}
+
+/// Returns the capabilities that are kept where they are held, and not missed otherwise: where
+/// strongSwan is installed the backend may be ipsec, whose charon listens on UDP port 500.
+pub(super) fn if_held() -> CapabilitySet {
+    if ipsec::program().is_ok() { CapabilitySet::NET_BIND_SERVICE } else { CapabilitySet::empty() }
 }
 
 fn needs(legacy: bool, ports: &[u16], first_free: u16) -> Vec<CapabilityNeed> {

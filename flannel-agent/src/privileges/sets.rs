@@ -25,7 +25,7 @@ pub(super) fn keep(options: &RunOptions) -> io::Result<()> {
     for need in needed.iter().filter(|need| !before.permitted.contains(need.capability)) {
         tracing::warn!("{}", need.missing_message());
     }
-    let keep = before.permitted & union(&needed);
+    let keep = before.permitted & (union(&needed) | need::if_held());
     limit(keep)?;
     tracing::info!(kept = names(keep).join(" "), "gave up all other capabilities");
     Ok(())

@@ -10,11 +10,12 @@ use std::{
 use flannel_common::addr::Mac;
 use flannel_netlink::{
     AddressKey, FdbKey, MAIN_TABLE, NeighbourKey, Netlink, NetlinkError, Nexthop, NexthopId, Route, RouteKey,
+    TunnelPolicy, TunnelPolicyKey,
 };
 use ipnet::IpNet;
 
 use super::{
-    kernel_objects::{Addresses, Fdb, Neighbours, Routes, sweep, upsert},
+    kernel_objects::{Addresses, Fdb, Neighbours, Policies, Routes, sweep, upsert},
     nexthops::Nexthops,
     ownership::Ownership,
     status::{Dirty, Repairs},
@@ -29,6 +30,7 @@ pub(super) struct Entries {
     pub(super) neighbours: Tracker<NeighbourKey, Mac>,
     pub(super) fdb: Tracker<FdbKey, IpAddr>,
     nexthops: Nexthops,
+    policies: Tracker<TunnelPolicyKey, TunnelPolicy>,
     pub(super) routes: Tracker<RouteKey, Route>,
 }
 
@@ -40,6 +42,7 @@ impl Entries {
             neighbours: Tracker::default(),
             fdb: Tracker::default(),
             nexthops: Nexthops::new(nexthops_from),
+            policies: Tracker::default(),
             routes: Tracker::default(),
         }
     }
@@ -50,6 +53,7 @@ impl Entries {
         self.neighbours.want_nothing();
         self.fdb.want_nothing();
         self.nexthops.want_nothing();
+        self.policies.want_nothing();
         self.routes.want_nothing();
     }
 
@@ -65,6 +69,7 @@ impl Entries {
         self.addresses.change(&addresses(before), &addresses(after));
         self.neighbours.change(&before.neighbours, &after.neighbours);
         self.fdb.change(&before.fdb, &after.fdb);
+        self.policies.change(&before.policies, &after.policies);
         self.nexthops.change(&before.routes, &after.routes);
         let formed = after.routes.iter().map(|(key, route)| (*key, self.nexthops.form(key, route)));
         self.routes.change(&before.routes, &formed.collect());
@@ -96,6 +101,8 @@ impl Entries {
             let fdb = netlink.fdb(tunnel).await?;
             self.fdb.found(fdb.into_iter().filter(|(key, _)| ours.fdb(key)).collect());
         }
+        let policies = netlink.tunnel_policies().await?.into_iter();
+        self.policies.found(policies.filter(|(key, policy)| ours.policy(key, policy)).collect());
         let routes = netlink.routes(ours.family()).await?;
         unreachable.set_foreign(routes.iter());
         let left = left_by_other_backends(netlink, ours, &routes).await?;
@@ -135,11 +142,17 @@ impl Entries {
         }
     }
 
+    /// True if policies of IPsec are wanted, or some of ours are there.
+    pub(super) fn has_policies(&self) -> bool {
+        !self.policies.is_empty()
+    }
+
     /// Makes what a route needs first.
     pub(super) async fn upsert_before_routes(&mut self, netlink: &Netlink, now: Instant) {
         upsert::<Addresses>(netlink, &mut self.addresses, now).await;
         upsert::<Neighbours>(netlink, &mut self.neighbours, now).await;
         upsert::<Fdb>(netlink, &mut self.fdb, now).await;
+        upsert::<Policies>(netlink, &mut self.policies, now).await;
         self.nexthops.upsert(netlink, &mut self.routes, now).await;
     }
 
@@ -156,6 +169,7 @@ impl Entries {
     /// Removes what only those routes needed.
     pub(super) async fn sweep_after_routes(&mut self, netlink: &Netlink, now: Instant) {
         self.nexthops.sweep(netlink, now).await;
+        sweep::<Policies>(netlink, &mut self.policies, now).await;
         sweep::<Fdb>(netlink, &mut self.fdb, now).await;
         sweep::<Neighbours>(netlink, &mut self.neighbours, now).await;
         sweep::<Addresses>(netlink, &mut self.addresses, now).await;
@@ -166,8 +180,9 @@ impl Entries {
         let addresses = self.addresses.failures().map(|(key, failure)| Dirty::new(key.to_string(), failure));
         let neighbours = self.neighbours.failures().map(|(key, failure)| Dirty::new(key.to_string(), failure));
         let fdb = self.fdb.failures().map(|(key, failure)| Dirty::new(key.to_string(), failure));
+        let policies = self.policies.failures().map(|(key, failure)| Dirty::new(key.to_string(), failure));
         let routes = self.routes.failures().map(|(key, failure)| Dirty::new(key.to_string(), failure));
-        addresses.chain(neighbours).chain(fdb).chain(self.nexthops.dirty()).chain(routes)
+        addresses.chain(neighbours).chain(fdb).chain(self.nexthops.dirty()).chain(policies).chain(routes)
     }
 
     /// Returns the number of repairs of each kind of entry.
@@ -179,6 +194,7 @@ impl Entries {
             fdb: self.fdb.repairs(),
             nexthops: self.nexthops.repairs(),
             wireguard: 0,
+            policies: self.policies.repairs(),
             routes: self.routes.repairs(),
             maps: 0,
         }
@@ -186,12 +202,13 @@ impl Entries {
 
     /// When something the kernel refused is due again.
     pub(super) fn next_retry(&self) -> Option<Instant> {
-        let Self { addresses, neighbours, fdb, nexthops, routes } = self;
+        let Self { addresses, neighbours, fdb, nexthops, policies, routes } = self;
         let retries = [
             addresses.next_retry(),
             neighbours.next_retry(),
             fdb.next_retry(),
             nexthops.next_retry(),
+            policies.next_retry(),
             routes.next_retry(),
         ];
         retries.into_iter().flatten().min()

@@ -20,8 +20,13 @@ impl Plane {
                 self.invalidate_all();
                 true
             }
-            KernelEvent::Rules | KernelEvent::XfrmPolicy => {
+            KernelEvent::Rules => {
                 self.doubt_paths();
+                true
+            }
+            KernelEvent::XfrmPolicy => {
+                self.doubt_paths();
+                self.read_back |= self.state.entries.has_policies();
                 true
             }
             KernelEvent::Nexthop { id, nexthop } => self.observe_nexthop(*id, nexthop, false),

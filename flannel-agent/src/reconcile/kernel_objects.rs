@@ -5,7 +5,8 @@ use std::{fmt::Display, net::IpAddr, time::Instant};
 
 use flannel_common::addr::Mac;
 use flannel_netlink::{
-    AddressKey, FdbKey, NeighbourKey, Netlink, NetlinkError, Nexthop, NexthopId, Route, RouteKey, protocol,
+    AddressKey, FdbKey, NeighbourKey, Netlink, NetlinkError, Nexthop, NexthopId, Route, RouteKey, TunnelPolicy,
+    TunnelPolicyKey, protocol,
 };
 use futures::{StreamExt as _, stream};
 
@@ -37,6 +38,8 @@ pub(super) struct Neighbours;
 pub(super) struct Fdb;
 /// Nexthop objects, by which routes are made.
 pub(super) struct NexthopObjects;
+/// Policies that demand IPsec tunnels.
+pub(super) struct Policies;
 /// Routes to the peers' subnets.
 pub(super) struct Routes;
 
@@ -96,6 +99,19 @@ impl Object for NexthopObjects {
 
     async fn remove(netlink: &Netlink, id: &NexthopId, _: &Nexthop) -> Result<(), NetlinkError> {
         netlink.del_nexthop(*id).await
+    }
+}
+
+impl Object for Policies {
+    type Key = TunnelPolicyKey;
+    type Value = TunnelPolicy;
+
+    async fn replace(netlink: &Netlink, key: &TunnelPolicyKey, policy: &TunnelPolicy) -> Result<(), NetlinkError> {
+        netlink.replace_tunnel_policy(key, policy).await
+    }
+
+    async fn remove(netlink: &Netlink, key: &TunnelPolicyKey, _: &TunnelPolicy) -> Result<(), NetlinkError> {
+        netlink.del_tunnel_policy(key).await
     }
 }
 

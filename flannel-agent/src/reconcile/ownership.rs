@@ -6,10 +6,14 @@
 use std::collections::BTreeMap;
 
 use flannel_host::family::Family;
-use flannel_netlink::{AddressKey, FdbKey, MAIN_TABLE, NeighbourKey, Route, RouteKey, RouteScope, RouteType, protocol};
+use flannel_netlink::{
+    AddressKey, FdbKey, MAIN_TABLE, NeighbourKey, Route, RouteKey, RouteScope, RouteType, TunnelPolicy,
+    TunnelPolicyKey, protocol,
+};
 use ipnet::IpNet;
 
 use super::unreachable;
+use crate::backend::ipsec;
 
 /// By what our objects of one family are known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +45,11 @@ impl Ownership {
     /// Permanent FDB entries on the tunnel device.
     pub(super) fn fdb(&self, key: &FdbKey) -> bool {
         self.tunnel == Some(key.ifindex)
+    }
+
+    /// Policies of IPsec tunnels with flannel's number, between parts of the network.
+    pub(super) fn policy(&self, key: &TunnelPolicyKey, policy: &TunnelPolicy) -> bool {
+        ipsec::is_ours(key, policy, self.network)
     }
 
     /// Routes into the tunnel device with a gateway inside the network; direct routes, and routes

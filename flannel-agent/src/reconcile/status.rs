@@ -23,6 +23,9 @@ pub struct Repairs {
     /// Peers of WireGuard devices.
     #[serde(default)]
     pub wireguard: u64,
+    /// Policies of IPsec.
+    #[serde(default)]
+    pub policies: u64,
     /// Routes.
     pub routes: u64,
     /// Entries of the BPF maps.
@@ -40,6 +43,7 @@ impl Add for Repairs {
             fdb: self.fdb + other.fdb,
             nexthops: self.nexthops + other.nexthops,
             wireguard: self.wireguard + other.wireguard,
+            policies: self.policies + other.policies,
             routes: self.routes + other.routes,
             maps: self.maps + other.maps,
         }

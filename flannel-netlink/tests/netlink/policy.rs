@@ -1,7 +1,10 @@
 //! Routing rules and xfrm policies.
 
 use flannel_host::family::Family;
-use flannel_netlink::{Rule, RuleAction, RuleSelector, TunnelFlow, XfrmAction, tunnel_depends_on};
+use flannel_netlink::{
+    PolicyDirection, Rule, RuleAction, RuleSelector, TunnelFlow, TunnelPolicy, TunnelPolicyKey, XfrmAction,
+    tunnel_depends_on,
+};
 
 use crate::namespace::{addr, in_namespace, ip};
 
@@ -83,5 +86,47 @@ fn the_default_policy_is_read() {
         assert!(!ns.netlink.out_policy_default_blocks().await.expect("the default"));
         ip("xfrm policy setdefault out block");
         assert!(ns.netlink.out_policy_default_blocks().await.expect("the default"));
+    });
+}
+
+#[test]
+fn a_tunnel_policy_is_made_changed_and_removed_as_ip_shows_it() {
+    in_namespace(async |ns| {
+        let net = |text: &str| text.parse().expect("a prefix");
+        let key = |direction| TunnelPolicyKey { direction, src: net("10.5.1.0/24"), dst: net("10.5.2.0/24") };
+        let policy = TunnelPolicy { src: addr("10.9.0.1"), dst: addr("10.9.0.2"), reqid: 11, priority: 0 };
+        for direction in [PolicyDirection::Out, PolicyDirection::In, PolicyDirection::Forward] {
+            ns.netlink.replace_tunnel_policy(&key(direction), &policy).await.expect("made");
+        }
+        let shown = ip("xfrm policy show dir out");
+        for part in ["src 10.5.1.0/24 dst 10.5.2.0/24", "tmpl src 10.9.0.1 dst 10.9.0.2", "reqid 11 mode tunnel"] {
+            assert!(shown.contains(part), "{part} in {shown}");
+        }
+        let moved = TunnelPolicy { dst: addr("10.9.0.3"), ..policy };
+        ns.netlink.replace_tunnel_policy(&key(PolicyDirection::Out), &moved).await.expect("changed");
+        let mut found = ns.netlink.tunnel_policies().await.expect("policies");
+        found.sort_by_key(|(key, _)| *key);
+        let expected =
+            [(PolicyDirection::In, policy), (PolicyDirection::Out, moved), (PolicyDirection::Forward, policy)];
+        assert_eq!(found, expected.map(|(direction, policy)| (key(direction), policy)));
+        ns.netlink.del_tunnel_policy(&key(PolicyDirection::Out)).await.expect("removed");
+        assert_eq!(ns.netlink.tunnel_policies().await.expect("policies").len(), 2);
+        let gone = ns.netlink.del_tunnel_policy(&key(PolicyDirection::Out)).await;
+        assert!(gone.is_err_and(|error| error.is_gone()));
+    });
+}
+
+#[test]
+fn a_policy_of_others_is_not_replaced() {
+    in_namespace(async |ns| {
+        ip("xfrm policy add src 10.5.1.0/24 dst 10.5.2.0/24 dir out priority 7 \
+            tmpl src 10.9.0.1 dst 10.9.0.2 proto esp reqid 5 mode tunnel");
+        let net = |text: &str| text.parse().expect("a prefix");
+        let key = TunnelPolicyKey { direction: PolicyDirection::Out, src: net("10.5.1.0/24"), dst: net("10.5.2.0/24") };
+        let policy = TunnelPolicy { src: addr("10.9.0.1"), dst: addr("10.9.0.2"), reqid: 11, priority: 0 };
+        let refused = ns.netlink.replace_tunnel_policy(&key, &policy).await;
+        assert!(refused.is_err_and(|error| error.is_exists()));
+        let theirs = ns.netlink.tunnel_policies().await.expect("policies");
+        assert_eq!(theirs, [(key, TunnelPolicy { reqid: 5, priority: 7, ..policy })]);
     });
 }

@@ -15,6 +15,7 @@ use super::{
     findings::Findings,
     gojson::Fields,
     ipip::{self, IPIP_KEYS, IpipConfig},
+    ipsec::{self, IPSEC_KEYS, IpsecConfig},
     udp::{self, UDP_KEYS, UdpConfig},
     warning::unknown_keys,
     wireguard::{self, WIREGUARD_KEYS, WireguardConfig},
@@ -32,16 +33,15 @@ pub(super) const MIN_MTU: u16 = 118;
 /// is 70.
 pub(super) const MIN_MTU_V6: u16 = 1350;
 /// The types we have, for people.
-const BUILT: &str = "\"vxlan\", \"host-gw\", \"wireguard\", \"ipip\", \"udp\", \"extension\", \"aws-vpc\", \
-                     \"gce\", \"tencent-vpc\", \"ali-vpc\" or \"alloc\"";
+const BUILT: &str = "\"vxlan\", \"host-gw\", \"wireguard\", \"ipsec\", \"ipip\", \"udp\", \"extension\", \
+                     \"aws-vpc\", \"gce\", \"tencent-vpc\", \"ali-vpc\" or \"alloc\"";
 pub(super) const WINDOWS_KEYS: &[&str] = &["Name", "MacPrefix"];
 /// Keys that mean the same whatever the backend.
 pub(super) const COMMON_KEYS: &[&str] = &["Type", "Datapath", "Name", "MacPrefix"];
 pub(super) const VXLAN_KEYS: &[&str] = &["VNI", "Port", "MTU", "GBP", "Learning", "DirectRouting"];
 
-/// The remedies for flannel's other backends: each type, and what to write instead.
-const OTHER_BACKENDS: &[(&str, &str)] =
-    &[("wireguard-native", WIREGUARD_OF_K3S), ("ipsec", "write \"Type\": \"wireguard\", which encrypts too")];
+/// The remedies for backends by other names: each type, and what to write instead.
+const OTHER_BACKENDS: &[(&str, &str)] = &[("wireguard-native", WIREGUARD_OF_K3S)];
 const WIREGUARD_OF_K3S: &str = "it is k3s's name of flannel's wireguard: write \"Type\": \"wireguard\"";
 
 /// The way packets travel between the nodes.
@@ -53,6 +53,8 @@ pub enum BackendConfig {
     HostGw,
     /// WireGuard tunnels.
     Wireguard(WireguardConfig),
+    /// IPsec tunnels.
+    Ipsec(IpsecConfig),
     /// UDP datagrams of a process.
     Udp(UdpConfig),
     /// Tunnels of IPv4 in IPv4.
@@ -78,6 +80,7 @@ impl BackendConfig {
             Self::Vxlan(_) => BackendKind::Vxlan,
             Self::HostGw => BackendKind::HostGw,
             Self::Wireguard(_) => BackendKind::Wireguard,
+            Self::Ipsec(_) => BackendKind::Ipsec,
             Self::Udp(_) => BackendKind::Udp,
             Self::Ipip(_) => BackendKind::Ipip,
             Self::Extension(_) => BackendKind::Extension,
@@ -123,6 +126,7 @@ pub(super) fn parse(config: &Fields, ipv6: bool, findings: &mut Findings) -> Opt
         BackendKind::Wireguard => {
             (wireguard::parse(&fields, ipv6, findings).map(BackendConfig::Wireguard), WIREGUARD_KEYS)
         }
+        BackendKind::Ipsec => (ipsec::parse(&fields, ipv6, findings).map(BackendConfig::Ipsec), IPSEC_KEYS),
         BackendKind::Udp => (udp::parse(&fields, ipv6, findings).map(BackendConfig::Udp), UDP_KEYS),
         BackendKind::Ipip => (ipip::parse(&fields, ipv6, findings).map(BackendConfig::Ipip), IPIP_KEYS),
         BackendKind::Extension => (extension::parse(&fields, findings).map(BackendConfig::Extension), EXTENSION_KEYS),

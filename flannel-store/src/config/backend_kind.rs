@@ -12,6 +12,8 @@ pub enum BackendKind {
     HostGw,
     /// WireGuard tunnels.
     Wireguard,
+    /// IPsec tunnels.
+    Ipsec,
     /// UDP datagrams of a process.
     Udp,
     /// Tunnels of IPv4 in IPv4.
@@ -70,10 +72,11 @@ pub enum AnnotatedAddresses {
 
 impl BackendKind {
     /// Every backend.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Vxlan,
         Self::HostGw,
         Self::Wireguard,
+        Self::Ipsec,
         Self::Ipip,
         Self::Udp,
         Self::Extension,
@@ -107,6 +110,13 @@ impl BackendKind {
                 has_peers: true,
                 end: EndKind::Wireguard,
                 annotated: AnnotatedAddresses::Ipv4Always,
+            },
+            Self::Ipsec => BackendProperties {
+                type_name: "ipsec",
+                lease_name: "ipsec",
+                has_peers: true,
+                end: EndKind::None,
+                annotated: AnnotatedAddresses::Ipv4Only,
             },
             Self::Udp => BackendProperties {
                 type_name: "udp",

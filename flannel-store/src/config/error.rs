@@ -32,6 +32,22 @@ pub enum ConfigMistake {
         /// The expected value.
         expected: &'static str,
     },
+    /// A secret that is absent or too short. Its value is not shown.
+    #[error(
+        "the network configuration needs a {key} of at least {least} characters for the backend {backend}, and has {length}: \
+         `openssl rand -hex {}` prints one of {least}",
+        least / 2
+    )]
+    ShortSecret {
+        /// The backend.
+        backend: &'static str,
+        /// The key.
+        key: &'static str,
+        /// Characters needed.
+        least: usize,
+        /// Characters there are.
+        length: usize,
+    },
     /// The pod network is absent or empty.
     #[error(
         "the network configuration has no {key}; set it to the pod network, for example {example:?}, or {switch} to false"

@@ -16,6 +16,7 @@ mod family;
 mod findings;
 pub(crate) mod gojson;
 mod ipip;
+mod ipsec;
 mod node_mtu;
 mod prefix;
 mod udp;
@@ -38,6 +39,7 @@ pub use self::{
     extension::{CommandForm, CommandLine, ExtensionConfig},
     family::FamilyConfig,
     ipip::IpipConfig,
+    ipsec::IpsecConfig,
     node_mtu::BadNodeMtu,
     prefix::Prefix,
     udp::UdpConfig,

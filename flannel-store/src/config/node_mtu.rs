@@ -8,9 +8,12 @@ pub enum BadNodeMtu {
     /// The backend makes no packets larger.
     #[error("the backend has no tunnel, and pods get the MTU of the external interface")]
     NoTunnel,
-    /// Flannel's ipip has no key for it.
-    #[error("the backend ipip takes the MTU of the external interface")]
-    NoKey,
+    /// Flannel's backend has no key for it.
+    #[error("the backend {backend} takes the MTU of the external interface")]
+    NoKey {
+        /// Its type.
+        backend: &'static str,
+    },
     /// Too small for one of the enabled families.
     #[error("expected {least} bytes at least")]
     TooSmall {
@@ -41,7 +44,9 @@ impl NetworkConfig {
             BackendConfig::Udp(config) => {
                 (BackendConfig::Udp(UdpConfig { mtu, ..*config }), (udp::MIN_MTU, udp::MIN_MTU))
             }
-            BackendConfig::Ipip(_) => return Err(BadNodeMtu::NoKey),
+            BackendConfig::Ipip(_) | BackendConfig::Ipsec(_) => {
+                return Err(BadNodeMtu::NoKey { backend: self.backend.properties().type_name });
+            }
             BackendConfig::HostGw
             | BackendConfig::Extension(_)
             | BackendConfig::AwsVpc(_)

@@ -111,6 +111,7 @@ impl EndReader {
             BackendConfig::Extension(_) => Self::Text,
             BackendConfig::HostGw
             | BackendConfig::Ipip(_)
+            | BackendConfig::Ipsec(_)
             | BackendConfig::Udp(_)
             | BackendConfig::AwsVpc(_)
             | BackendConfig::Gce

@@ -46,6 +46,13 @@ impl Confinement {
         self
     }
 
+    /// With one more capability.
+    #[must_use]
+    pub fn with(mut self, name: &str) -> Self {
+        self.capabilities.push(name.to_owned());
+        self
+    }
+
     /// With files where they please.
     #[must_use]
     pub fn writable(self) -> Self {

@@ -7,13 +7,13 @@ use anyhow::{Result, ensure};
 use super::{helm, text_of};
 
 const REFUSED: &[(&str, &str)] = &[
-    ("flannel: {backend: ipsec}", "flannel.backend is ipsec, which is not built: write wireguard, which encrypts too"),
+    ("flannel: {backend: ipsec, psk: abc}", "needs a secret of at least 96 characters in flannel.psk"),
     (
         "flannel: {backend: aws}",
-        "which is not built: write one of vxlan, host-gw, wireguard, ipip, udp, extension, aws-vpc",
+        "which is not built: write one of vxlan, host-gw, wireguard, ipsec, ipip, udp, extension, aws-vpc",
     ),
     ("flannel: {backendOptions: {Type: udp}}", "flannel.backendOptions has the key Type: write it as flannel.backend"),
-    ("flannel: {psk: abc}", "flannel.psk belongs to the backend wireguard"),
+    ("flannel: {psk: abc}", "flannel.psk belongs to the backends wireguard and ipsec"),
     ("flannel: {backendPortv6: 51821}", "flannel.backendPortv6 belongs to"),
     ("flannel: {tunnelMode: auto}", "flannel.tunnelMode belongs to"),
     ("flannel: {keepaliveInterval: 25}", "flannel.keepaliveInterval belongs to"),

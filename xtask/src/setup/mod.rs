@@ -133,6 +133,12 @@ impl<'a> Setup<'a> {
         self.apt.closure(names, into)
     }
 
+    /// Fetches packages, without what they depend on, into a directory; their files.
+    pub(crate) fn fetch(&self, names: &[&str], into: &Path) -> anyhow::Result<Vec<PathBuf>> {
+        self.apt.fetch(names, into)?;
+        names.iter().map(|name| apt::package_file(into, name)).collect()
+    }
+
     /// Fetches packages, without what they depend on, and unpacks them into a directory.
     pub(crate) fn unpack(&self, names: &[&str], into: &Path) -> anyhow::Result<()> {
         self.apt.unpack(names, into)

@@ -72,6 +72,11 @@ const fn install(name: &'static str, proof: Proof, needed: Needs, why: &'static 
     Package { name, source: Source::Install, proof, needed, why }
 }
 
+/// A package of strongSwan.
+const fn strongswan(name: &'static str, file: &'static str, why: &'static str) -> Package {
+    Package { name, source: Source::Unpack, proof: Proof::File(file), needed: Needs::LAB, why }
+}
+
 const TABLE: &[Package] = &[
     install("gcc", Proof::Command("cc"), Needs::COMPILE, "links Rust programs, compiles the C and assembly in ring"),
     install("libc6-dev", Proof::File("/usr/include/stdio.h"), Needs::COMPILE, "what every program is linked with"),
@@ -124,6 +129,19 @@ const TABLE: &[Package] = &[
         needed: Needs::CROSS,
         why: "starts a program for arm64; unpacked, because its package registers it with the kernel",
     },
+    strongswan(
+        "strongswan-charon",
+        "/usr/lib/ipsec/charon",
+        "agrees on keys with the backend ipsec; unpacked, because its package starts a service",
+    ),
+    strongswan("strongswan-libcharon", "/usr/lib/ipsec/libcharon.so.0", "what charon is linked with"),
+    strongswan("libstrongswan", "/usr/lib/ipsec/libstrongswan.so.0", "so is this, with plugins"),
+    strongswan(
+        "libstrongswan-standard-plugins",
+        "/usr/lib/ipsec/plugins/libstrongswan-openssl.so",
+        "algorithms that flannel's proposals name",
+    ),
+    strongswan("strongswan-swanctl", "/usr/lib/ipsec/plugins/libstrongswan-vici.so", "charon's control interface"),
     Package {
         name: "etcd-server",
         source: Source::Unpack,
@@ -137,7 +155,10 @@ impl Package {
     fn is_present(&self, workspace: &Workspace) -> bool {
         match self.proof {
             Proof::Command(name) => workspace.find_command(name).is_some(),
-            Proof::File(path) => Path::new(path).exists(),
+            Proof::File(path) => {
+                let unpacked = workspace.tools().join(path.trim_start_matches('/'));
+                Path::new(path).exists() || (self.source == Source::Unpack && unpacked.exists())
+            }
         }
     }
 }

@@ -117,6 +117,9 @@ imagePullPolicy: {{ . }}
     {{- if $value }}{{ $_ := set $backend $key (toString $value) }}{{ end -}}
   {{- end -}}
 {{- end -}}
+{{- if eq $flannel.backend "ipsec" -}}
+  {{- with $flannel.psk }}{{ $_ := set $backend "PSK" (toString .) }}{{ end -}}
+{{- end -}}
 {{- if has $flannel.backend (list "ipip" "udp") -}}
   {{- with $flannel.mtu }}{{ $_ := set $backend "MTU" (int .) }}{{ end -}}
 {{- end -}}

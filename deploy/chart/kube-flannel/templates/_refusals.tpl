@@ -1,18 +1,21 @@
 {{/* What asks for something that is not built, or would not come up. Each ends the rendering with what to do instead. */}}
 {{- define "flannel.refusals" -}}
 {{- $flannel := .Values.flannel -}}
-{{- $built := list "vxlan" "host-gw" "wireguard" "ipip" "udp" "extension" "aws-vpc" "gce" "tencent-vpc" "ali-vpc" "alloc" -}}
-{{- if eq $flannel.backend "ipsec" -}}
-  {{- fail "flannel.backend is ipsec, which is not built: write wireguard, which encrypts too" -}}
-{{- end -}}
+{{- $built := list "vxlan" "host-gw" "wireguard" "ipsec" "ipip" "udp" "extension" "aws-vpc" "gce" "tencent-vpc" "ali-vpc" "alloc" -}}
 {{- if not (has $flannel.backend $built) -}}
   {{- fail (printf "flannel.backend is %q, which is not built: write one of %s" (toString $flannel.backend) (join ", " $built)) -}}
 {{- end -}}
 {{- if hasKey ($flannel.backendOptions | default dict) "Type" -}}
   {{- fail "flannel.backendOptions has the key Type: write it as flannel.backend" -}}
 {{- end -}}
+{{- if and (eq $flannel.backend "ipsec") (lt (len (toString $flannel.psk)) 96) (not (hasKey ($flannel.backendOptions | default dict) "PSK")) -}}
+  {{- fail "flannel.backend is ipsec, which needs a secret of at least 96 characters in flannel.psk: `openssl rand -hex 48` prints one" -}}
+{{- end -}}
+{{- if and $flannel.psk (not (has $flannel.backend (list "wireguard" "ipsec"))) -}}
+  {{- fail (printf "flannel.psk belongs to the backends wireguard and ipsec, and flannel.backend is %s: leave it out" $flannel.backend) -}}
+{{- end -}}
 {{- if ne $flannel.backend "wireguard" -}}
-  {{- range $key := list "backendPortv6" "psk" "tunnelMode" "keepaliveInterval" -}}
+  {{- range $key := list "backendPortv6" "tunnelMode" "keepaliveInterval" -}}
     {{- if get $flannel $key -}}
       {{- fail (printf "flannel.%s belongs to the backend wireguard, and flannel.backend is %s: leave it out" $key $flannel.backend) -}}
     {{- end -}}

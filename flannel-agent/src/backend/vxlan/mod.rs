@@ -153,9 +153,14 @@ fn add_map_entries(desired: &mut Desired, node: &Node, peer: &Peer, way: &Way) {
     let value = match way {
         Way::Direct(device) => direct_entry(vtep, mac, *device),
         Way::Tunnel(Ok(path)) => by_path(path, entry),
-        Way::Tunnel(Err(_)) | Way::Wireguard | Way::Ipip | Way::Udp | Way::Extension | Way::Cloud | Way::NotOnLink => {
-            PeerValue { flags: 0, entry }
-        }
+        Way::Tunnel(Err(_))
+        | Way::Wireguard
+        | Way::Ipsec
+        | Way::Ipip
+        | Way::Udp
+        | Way::Extension
+        | Way::Cloud
+        | Way::NotOnLink => PeerValue { flags: 0, entry },
     };
     if value.flags & EntryState::ECMP != 0
         && let Way::Tunnel(Ok(path)) = way

@@ -12,7 +12,7 @@ const REDACTED: &str = "REDACTED";
 
 /// The names of secrets, within longer ones.
 const NAMES: &str =
-    "(?:password|passwd|passphrase|secret|token|credential|api[_-]?key|client-key-data|private[_-]?key)";
+    "(?:password|passwd|passphrase|secret|token|credential|psk|api[_-]?key|client-key-data|private[_-]?key)";
 
 /// Patterns of secrets, in which `NAME` stands for a name with one of [`NAMES`]; the group `keep`
 /// stays, and so does `end`.

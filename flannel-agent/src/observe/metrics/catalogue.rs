@@ -35,7 +35,7 @@ metrics! {
     STORE_WATCHES counter "flannel_store_watches_total" [] "Watches begun or taken up again. Kubernetes ends each after some minutes.";
     STORE_FAILURES counter "flannel_store_failures_total" [] "Times the stream of changes could not be had, or broke off with an error.";
 
-    PEERS gauge "flannel_peers" ["family", "way"] "Peers by address family (ipv4, ipv6) and way, as in status: direct, tunnel, kernel, wireguard, ipip, udp, extension, cloud, none.";
+    PEERS gauge "flannel_peers" ["family", "way"] "Peers by address family (ipv4, ipv6) and way, as in status: direct, tunnel, kernel, wireguard, ipsec, ipip, udp, extension, cloud, none.";
     REJECTED_LEASES gauge "flannel_rejected_leases" [] "Leases of others that are not believed; status says why.";
     LEASE_CONFLICTS gauge "flannel_lease_conflicts" ["kind"] "Leases refused because another node has their VTEP MAC (mac), their WireGuard key (key) or a part of their subnet (subnet); flannel_rejected_leases has them too.";
     ECHO_PEERS gauge "flannel_echo_peers" ["state"] "Peers by their answers to echo requests: answering; silent (it answered, and not to the last three); never (since the agent started); unknown (no reply yet, fewer than three requests lost). Absent with --peer-echo-interval=0, like all flannel_echo metrics.";
@@ -47,6 +47,9 @@ metrics! {
     CLOUD_ROUTE_PRESENT gauge "flannel_cloud_route_present" [] "Whether the route to this node's pods is in the route tables of the cloud, as far as is known. Absent with another backend, like all flannel_cloud metrics.";
     CLOUD_REQUESTS counter "flannel_cloud_requests_total" ["outcome"] "Requests to the cloud's API: done, refused (not allowed, a limit, a mistake), throttled (too many of them), failed (no answer).";
     CLOUD_CHANGES counter "flannel_cloud_route_changes_total" ["change"] "Routes of the cloud that this node created, replaced (they led elsewhere) or deleted (blackholes, stale routes to this node).";
+    IPSEC_PEERS gauge "flannel_ipsec_peers" ["state"] "Peers by the IPsec tunnel to them, as charon said 5 s ago at most: installed (the kernel has the associations), established (the nodes know each other, and there are no associations), connecting (no answer yet), missing. Absent with another backend, like all flannel_ipsec metrics.";
+    IPSEC_PROCESS gauge "flannel_ipsec_process_running" [] "Whether charon answers, which agrees on keys with peers.";
+    IPSEC_STARTS counter "flannel_ipsec_process_starts_total" [] "Times the agent started charon: 0 if it found one and kept it.";
     UDP_PROCESS gauge "flannel_udp_process_running" [] "Whether the process that carries the packets of the backend udp answers. Absent with another backend, like all flannel_udp metrics.";
     UDP_STARTS counter "flannel_udp_process_starts_total" [] "Times the agent started that process: 0 if it found one and kept it.";
     UDP_PACKETS counter "flannel_udp_packets_total" ["direction"] "Packets of pods that the process carried: sent to peers, received from peers.";
@@ -57,7 +60,7 @@ metrics! {
     RECONCILE_DURATION histogram "flannel_reconcile_duration_seconds" [] "Time one reconciliation took. A large cluster is worked in by several.";
     RECONCILE_ERRORS counter "flannel_reconcile_errors_total" [] "Reconciliations that did not go through; status has the reason.";
     DIRTY_ENTRIES gauge "flannel_dirty_entries" [] "Entries that kernel or maps refused; each is tried again.";
-    REPAIRS counter "flannel_repairs_total" ["object"] "Objects that others removed or changed, and the agent repaired: device, address, neighbour, fdb, nexthop, wireguard_peer, route, map, traffic_rules (once per check).";
+    REPAIRS counter "flannel_repairs_total" ["object"] "Objects that others removed or changed, and the agent repaired: device, address, neighbour, fdb, nexthop, wireguard_peer, xfrm_policy, route, map, traffic_rules (once per check).";
     TRAFFIC_RULES gauge "flannel_traffic_rules_in_place" [] "Whether masquerade, forward rules and blackhole route are as asked for; absent if none is.";
 
     MODE gauge "flannel_datapath_mode" ["mode"] "1 for the datapath mode in force: kernel, encap, fast.";

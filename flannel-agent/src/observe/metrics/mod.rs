@@ -16,6 +16,7 @@ mod datapath;
 mod echo;
 mod extension;
 mod flows;
+mod ipsec;
 mod node;
 mod page;
 #[cfg(test)]
@@ -101,6 +102,7 @@ impl Sources {
         wireguard::write(&mut page, &self.books.wireguard.states());
         extension::write(&mut page, self.books.extension.status().as_ref());
         cloud::write(&mut page, self.books.cloud.status().as_ref());
+        ipsec::write(&mut page, self.books.ipsec.status().as_ref(), &self.books.ipsec.states());
         udp::write(&mut page, self.books.udp.status().as_ref());
         datapath::write(&mut page, &self.pins);
         if !self.is_in_mode_fast() {

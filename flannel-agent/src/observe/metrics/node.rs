@@ -114,7 +114,7 @@ fn pods(page: &mut Page, fast: &FastStatus) {
 }
 
 fn repairs(page: &mut Page, repairs: Repairs, rules: Option<u64>) {
-    let Repairs { devices, addresses, neighbours, fdb, nexthops, wireguard, routes, maps } = repairs;
+    let Repairs { devices, addresses, neighbours, fdb, nexthops, wireguard, policies, routes, maps } = repairs;
     let objects = [
         ("device", devices),
         ("address", addresses),
@@ -122,6 +122,7 @@ fn repairs(page: &mut Page, repairs: Repairs, rules: Option<u64>) {
         ("fdb", fdb),
         ("nexthop", nexthops),
         ("wireguard_peer", wireguard),
+        ("xfrm_policy", policies),
         ("route", routes),
         ("map", maps),
         ("traffic_rules", rules.unwrap_or(0)),

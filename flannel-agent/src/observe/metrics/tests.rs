@@ -19,6 +19,7 @@ use crate::{
     cloud::{ChangeCounts, CloudStatus, RequestCounts},
     echo::{EchoCounts, status::EchoState},
     extension::ExtensionStatus,
+    ipsec::{IpsecPeerState, IpsecStatus},
     observe::{pulse::Pulse, status::Status},
     reconcile::PeerBook,
     udp::UdpStatus,
@@ -80,6 +81,8 @@ fn page(status: Status) -> String {
     let changes = ChangeCounts { created: 1, ..ChangeCounts::default() };
     cloud::write(&mut page, Some(&CloudStatus { present: true, requests, changes, ..CloudStatus::default() }));
     extension::write(&mut page, Some(&ExtensionStatus { added: 3, failing: 1, ..ExtensionStatus::default() }));
+    let states = BTreeMap::from([(IpsecPeerState::Established, 2)]);
+    ipsec::write(&mut page, Some(&IpsecStatus { pid: Some(8), starts: 1, ..IpsecStatus::default() }), &states);
     udp::write(&mut page, Some(&UdpStatus { pid: Some(7), starts: 1, ..UdpStatus::default() }));
     page.boolean(catalogue::DATAPATH_READABLE, true);
     runs(&mut page, &[Run { program: "to_pod", count: 2, time: Duration::from_micros(3) }]);

@@ -214,6 +214,11 @@ impl<K: Ord + Clone, V: PartialEq + Clone> Tracker<K, V> {
         self.failures.values().map(|failure| failure.retry_at).min()
     }
 
+    /// Returns true if nothing is wanted and nothing is there.
+    pub fn is_empty(&self) -> bool {
+        self.desired.is_empty() && self.differing.is_empty()
+    }
+
     /// Returns the desired state.
     pub const fn wanted(&self) -> &BTreeMap<K, V> {
         &self.desired

@@ -13,12 +13,13 @@ use super::super::{
     extension::EXTENSION_KEYS,
     family::Limits,
     ipip::IPIP_KEYS,
+    ipsec::IPSEC_KEYS,
     udp::UDP_KEYS,
     wireguard::WIREGUARD_KEYS,
 };
 
-/// The rows of the table of keys: keys, default, meaning. The keys of wireguard, ipip, udp,
-/// extension and the clouds have tables of their own.
+/// The rows of the table of keys: keys, default, meaning. The keys of wireguard, ipsec,
+/// ipip, udp, extension and the clouds have tables of their own.
 fn rows() -> Vec<[String; 3]> {
     rows_below("## Network configuration")
 }
@@ -61,6 +62,7 @@ fn every_key_has_a_row() {
 fn every_key_of_a_backend_with_a_table_has_a_row() {
     for (heading, known) in [
         ("### wireguard", WIREGUARD_KEYS),
+        ("### ipsec", IPSEC_KEYS),
         ("### ipip", IPIP_KEYS),
         ("### udp", UDP_KEYS),
         ("### extension", EXTENSION_KEYS),

@@ -1,0 +1,415 @@
+//! The task that keeps the process, its keys and its connections: what is wanted, what charon says
+//! there is, and the difference.
+//!
+//! A round is due when the leases change, and every few seconds, because charon announces neither
+//! its end nor a change. Everything is loaded once into a process that this task does not know yet:
+//! what is there and the same stays as it is, and a former agent may have loaded other settings.
+//! Nothing is removed before the store has shown everything.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::Ipv4Addr,
+    path::PathBuf,
+    time::{Duration, Instant, SystemTime},
+};
+
+use flannel_host::error_chain::chain;
+use flannel_netlink::Netlink;
+use ipnet::Ipv4Net;
+use tokio::{
+    process::Child,
+    sync::mpsc,
+    task::JoinSet,
+    time::{sleep, sleep_until},
+};
+
+use super::{
+    IpsecError, IpsecSetup,
+    book::{IpsecPeerState, IpsecPeerStatus, IpsecStatus},
+    charon,
+    configuration::CharonFiles,
+    names::{self, IpsecEnd},
+    vici::{ChildSa, IkeSa, Vici, no_answer},
+};
+use crate::udp::Backoff;
+
+/// Between two looks at the process.
+const LOOK: Duration = Duration::from_secs(5);
+/// Between two attempts to agree with a peer. Loading a connection is the first.
+const ATTEMPT: Duration = Duration::from_secs(30);
+/// The first attempt has failed if there are no associations after this time.
+const FIRST: Duration = Duration::from_secs(4);
+/// Attempts at once.
+const AT_ONCE: usize = 8;
+/// For changes of the leases that come together.
+const TOGETHER: Duration = Duration::from_millis(50);
+
+/// A message of the main loop.
+#[derive(Debug)]
+pub(super) struct IpsecWish {
+    /// This node.
+    pub(super) own: Option<IpsecEnd>,
+    /// Peers that are not named are gone.
+    pub(super) all: bool,
+    pub(super) peers: BTreeMap<Ipv4Net, Option<Ipv4Addr>>,
+    /// True once the store has shown everything.
+    pub(super) in_sync: bool,
+}
+
+/// The state of the task.
+pub(super) struct IpsecKeeper {
+    setup: IpsecSetup,
+    netlink: Netlink,
+    files: CharonFiles,
+    /// True once the kernel was seen to have ESP.
+    has_esp: bool,
+    own: Option<IpsecEnd>,
+    peers: BTreeMap<Ipv4Net, Ipv4Addr>,
+    in_sync: bool,
+    status: IpsecStatus,
+    /// The process, if this task started it.
+    child: Option<Child>,
+    backoff: Backoff,
+    /// Loaded into the process of `status.pid` by this task.
+    keys: BTreeSet<String>,
+    connections: BTreeSet<String>,
+    tunnels: BTreeMap<Ipv4Net, Attempts>,
+    attempts: JoinSet<(Ipv4Net, Result<(), String>)>,
+}
+
+/// The attempts to agree with a peer.
+struct Attempts {
+    next: Instant,
+    error: Option<String>,
+}
+
+impl Attempts {
+    fn new() -> Self {
+        Self { next: Instant::now() + FIRST, error: None }
+    }
+}
+
+impl IpsecKeeper {
+    /// Nothing is known of the process yet.
+    pub(super) fn new(setup: IpsecSetup, netlink: Netlink, files: CharonFiles) -> Self {
+        let status = IpsecStatus { udp_encap: setup.config.udp_encap, ..IpsecStatus::default() };
+        setup.book.set_process(status.clone());
+        Self {
+            setup,
+            netlink,
+            files,
+            has_esp: false,
+            own: None,
+            peers: BTreeMap::new(),
+            in_sync: false,
+            status,
+            child: None,
+            backoff: Backoff::default(),
+            keys: BTreeSet::new(),
+            connections: BTreeSet::new(),
+            tunnels: BTreeMap::new(),
+            attempts: JoinSet::new(),
+        }
+    }
+
+    /// Runs until the main loop is gone.
+    pub(super) async fn run(mut self, mut wishes: mpsc::UnboundedReceiver<IpsecWish>) {
+        loop {
+            let result = self.round().await;
+            self.report(result.err().as_ref());
+            let due = Instant::now() + LOOK;
+            tokio::select! {
+                wish = wishes.recv() => {
+                    let Some(wish) = wish else { return };
+                    self.take(wish);
+                    sleep(TOGETHER).await;
+                    while let Ok(wish) = wishes.try_recv() {
+                        self.take(wish);
+                    }
+                }
+                Some(ended) = self.attempts.join_next() => self.ended(ended.ok()),
+                () = sleep_until(due.into()) => {}
+            }
+        }
+    }
+
+    fn take(&mut self, IpsecWish { own, all, peers, in_sync }: IpsecWish) {
+        (self.own, self.in_sync) = (own, in_sync);
+        if all {
+            self.peers.retain(|subnet, _| peers.contains_key(subnet));
+        }
+        for (subnet, address) in peers {
+            let before = match address {
+                Some(address) => self.peers.insert(subnet, address),
+                None => self.peers.remove(&subnet),
+            };
+            if before != address {
+                self.tunnels.remove(&subnet);
+            }
+        }
+        self.tunnels.retain(|subnet, _| self.peers.contains_key(subnet));
+    }
+
+    fn ends(&self) -> Vec<IpsecEnd> {
+        self.peers.iter().map(|(subnet, address)| IpsecEnd { subnet: *subnet, address: *address }).collect()
+    }
+
+    /// Makes everything as it should be, as far as that goes, and reads what became of it.
+    async fn round(&mut self) -> Result<(), IpsecError> {
+        self.check_kernel().await;
+        self.ensure().await?;
+        let Some(own) = self.own else { return Ok(()) };
+        let mut vici = Vici::connect(&self.files.socket).await?;
+        self.sync_keys(&mut vici, own).await?;
+        self.sync_connections(&mut vici, own).await?;
+        let associations = vici.associations().await?;
+        self.read(own, &associations);
+        self.attempt(own);
+        Ok(())
+    }
+
+    /// Without ESP nodes know each other and no packet passes.
+    async fn check_kernel(&mut self) {
+        if self.has_esp {
+            return;
+        }
+        let result = self.netlink.check_esp().await;
+        self.has_esp = result.is_ok();
+        let before = self.status.kernel.take();
+        self.status.kernel = result.err().map(|error| format!("{}; it needs the module esp4", chain(&error)));
+        if let Some(reason) = &self.status.kernel
+            && before.is_none()
+        {
+            tracing::warn!(reason, "the kernel makes no IPsec associations: packets to peers are dropped");
+        }
+    }
+
+    /// Adopts the process that is there, or starts one.
+    async fn ensure(&mut self) -> Result<(), IpsecError> {
+        if let Some(pid) = charon::pid_at(&self.files.socket)? {
+            self.adopt(pid);
+            return Ok(());
+        }
+        let now = Instant::now();
+        if self.status.pid.take().is_some() {
+            let status = self.child.as_mut().and_then(|child| child.try_wait().ok().flatten());
+            let problem = status.map_or_else(|| "it ended".to_owned(), |status| format!("it ended with {status}"));
+            tracing::warn!(problem, "charon is gone; it is started again");
+            self.backoff.ended(problem, now);
+        }
+        if let Some((wait, problem)) = self.backoff.waiting(now) {
+            return Err(IpsecError::Waiting { wait, problem });
+        }
+        match charon::start(&self.setup.program, &self.files).await {
+            Ok((child, pid)) => {
+                tracing::info!(pid, program = %self.setup.program.display(), "started charon");
+                self.backoff.started(Instant::now());
+                (self.child, self.status.starts) = (Some(child), self.status.starts + 1);
+                self.adopt(pid);
+                Ok(())
+            }
+            Err(error) => {
+                self.backoff.failed(chain(&error), Instant::now());
+                Err(error)
+            }
+        }
+    }
+
+    /// Of a process that this task does not know yet, nothing is known.
+    fn adopt(&mut self, pid: u32) {
+        if self.status.pid.replace(pid) != Some(pid) {
+            self.keys.clear();
+            self.connections.clear();
+            self.tunnels.clear();
+        }
+    }
+
+    /// The secret is loaded for this node and for each peer, as flannel loads it.
+    async fn sync_keys(&mut self, vici: &mut Vici, own: IpsecEnd) -> Result<(), IpsecError> {
+        let addresses = self.peers.values().copied().chain([own.address]);
+        let wanted: BTreeMap<String, Ipv4Addr> =
+            addresses.map(|address| (names::shared_key(address), address)).collect();
+        let there = vici.keys().await?;
+        self.keys.retain(|name| there.contains(name));
+        for (name, address) in &wanted {
+            if !self.keys.contains(name) {
+                vici.load_key(*address, &self.setup.config).await?;
+                self.keys.insert(name.clone());
+            }
+        }
+        if self.in_sync {
+            for name in there.iter().filter(|name| !wanted.contains_key(*name)) {
+                vici.unload_key(name).await?;
+                self.keys.remove(name);
+            }
+        }
+        Ok(())
+    }
+
+    /// A connection that charon refuses holds up no other.
+    async fn sync_connections(&mut self, vici: &mut Vici, own: IpsecEnd) -> Result<(), IpsecError> {
+        let wanted: BTreeMap<String, IpsecEnd> =
+            self.ends().into_iter().map(|peer| (names::connection(own, peer), peer)).collect();
+        let there = vici.connections().await?;
+        self.connections.retain(|name| there.contains(name));
+        if self.in_sync {
+            for name in there.iter().filter(|name| !wanted.contains_key(*name)) {
+                vici.unload_connection(name).await?;
+                self.connections.remove(name);
+                tracing::info!(connection = name, "removed a connection that has no lease");
+            }
+        }
+        for (name, peer) in wanted {
+            if self.connections.contains(&name) {
+                continue;
+            }
+            let attempts = self.tunnels.entry(peer.subnet).or_insert_with(Attempts::new);
+            match vici.load_connection(own, peer, &self.setup.config).await {
+                Ok(()) => {
+                    *attempts = Attempts::new();
+                    self.connections.insert(name);
+                }
+                Err(error) => attempts.error = Some(chain(&error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes in the associations.
+    fn read(&mut self, own: IpsecEnd, associations: &[IkeSa]) {
+        let mut peers = BTreeMap::new();
+        for peer in self.ends() {
+            let mut status = status_of(own, peer, associations, SystemTime::now());
+            let attempts = self.tunnels.entry(peer.subnet).or_insert_with(Attempts::new);
+            if status.state == IpsecPeerState::Installed {
+                attempts.error = None;
+            } else {
+                let is_late = attempts.next <= Instant::now() && status.state == IpsecPeerState::Connecting;
+                status.error = attempts.error.clone().or_else(|| is_late.then(|| no_answer(peer.address)));
+            }
+            peers.insert(peer.subnet, status);
+        }
+        self.setup.book.set_peers(peers);
+    }
+
+    /// Tries again to agree with peers without associations. While charon itself is at it, it is
+    /// left to that.
+    fn attempt(&mut self, own: IpsecEnd) {
+        let now = Instant::now();
+        for peer in self.ends() {
+            let is_waiting = self.setup.book.state_of(peer.subnet).is_some_and(IpsecPeerState::needs_attempt);
+            let Some(attempts) = self.tunnels.get_mut(&peer.subnet) else { continue };
+            let is_loaded = self.connections.contains(&names::connection(own, peer));
+            if !is_waiting || !is_loaded || attempts.next > now || self.attempts.len() >= AT_ONCE {
+                continue;
+            }
+            attempts.next = now + ATTEMPT;
+            self.attempts.spawn(initiate(self.files.socket.clone(), own, peer));
+        }
+    }
+
+    fn ended(&mut self, result: Option<(Ipv4Net, Result<(), String>)>) {
+        let Some((subnet, result)) = result else { return };
+        let Some(attempts) = self.tunnels.get_mut(&subnet) else { return };
+        let error = result.err();
+        if error.is_some() && attempts.error != error {
+            tracing::warn!(%subnet, error, "no IPsec associations with a peer; tried again");
+        }
+        attempts.error = error;
+    }
+
+    /// Writes down the outcome of a round.
+    fn report(&mut self, error: Option<&IpsecError>) {
+        let is_waiting = matches!(error, Some(IpsecError::Waiting { .. }));
+        let error = error.map(|error| chain(error));
+        if error.is_some() && self.status.error.is_none() && !is_waiting {
+            tracing::warn!(error, "the backend ipsec cannot agree on keys; tried again");
+        }
+        self.status.error = error;
+        self.setup.book.set_process(self.status.clone());
+    }
+}
+
+async fn initiate(socket: PathBuf, own: IpsecEnd, peer: IpsecEnd) -> (Ipv4Net, Result<(), String>) {
+    let result = match Vici::connect(&socket).await {
+        Ok(mut vici) => vici.initiate(own, peer).await,
+        Err(error) => Err(chain(&error)),
+    };
+    (peer.subnet, result)
+}
+
+/// The tunnel to a peer, by the associations. Between nodes with several subnets one IKE_SA, of any
+/// of their connections, may carry the children of all.
+fn status_of(own: IpsecEnd, peer: IpsecEnd, associations: &[IkeSa], now: SystemTime) -> IpsecPeerStatus {
+    let (name, child) = (names::connection(own, peer), names::child(own, peer));
+    let address = peer.address.to_string();
+    let of_peer = |ike: &&IkeSa| ike.connection == name || ike.remote_host == address;
+    let all: Vec<&IkeSa> = associations.iter().filter(of_peer).collect();
+    let children: Vec<&ChildSa> =
+        all.iter().flat_map(|ike| &ike.children).filter(|found| found.name == child).collect();
+    let is = |state: &str, states: &[&str]| states.contains(&state);
+    let state = if children.iter().any(|child| is(&child.state, &["INSTALLED", "REKEYING", "REKEYED"])) {
+        IpsecPeerState::Installed
+    } else if all.iter().any(|ike| is(&ike.state, &["ESTABLISHED", "REKEYING", "REKEYED"])) {
+        IpsecPeerState::Established
+    } else if all.iter().any(|ike| is(&ike.state, &["CREATED", "CONNECTING"])) {
+        IpsecPeerState::Connecting
+    } else {
+        IpsecPeerState::Missing
+    };
+    let oldest = all.iter().filter_map(|ike| ike.established).max();
+    let since = oldest.and_then(|seconds| now.checked_sub(Duration::from_secs(seconds)));
+    IpsecPeerStatus {
+        state,
+        since: since.and_then(|at| Some(at.duration_since(SystemTime::UNIX_EPOCH).ok()?.as_secs())),
+        received: children.iter().map(|child| child.received).sum(),
+        sent: children.iter().map(|child| child.sent).sum(),
+        error: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn end(subnet: &str, address: &str) -> IpsecEnd {
+        IpsecEnd { subnet: subnet.parse().expect("a subnet"), address: address.parse().expect("an address") }
+    }
+
+    fn ike(state: &str, children: &[(&str, &str)]) -> IkeSa {
+        let child = |(name, state): &(&str, &str)| ChildSa {
+            name: (*name).to_owned(),
+            state: (*state).to_owned(),
+            received: 3,
+            sent: 4,
+        };
+        IkeSa {
+            // By the address: the connection of another subnet of the same node.
+            connection: "another".to_owned(),
+            state: state.to_owned(),
+            remote_host: "192.0.2.9".to_owned(),
+            established: (state == "ESTABLISHED").then_some(7),
+            children: children.iter().map(child).collect(),
+        }
+    }
+
+    #[test]
+    fn a_tunnel_is_there_when_its_own_child_is() {
+        let (own, peer) = (end("10.5.1.0/24", "192.0.2.1"), end("10.5.9.0/24", "192.0.2.9"));
+        let (child, other) = ("10.5.1.0/24-10.5.9.0/24", "10.5.1.0/24-10.5.8.0/24");
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000);
+        for (ike_sa, state, since, received) in [
+            (ike("ESTABLISHED", &[(child, "INSTALLED")]), IpsecPeerState::Installed, Some(993), 3),
+            (ike("ESTABLISHED", &[(child, "REKEYED"), (child, "INSTALLED")]), IpsecPeerState::Installed, Some(993), 6),
+            (ike("ESTABLISHED", &[(other, "INSTALLED")]), IpsecPeerState::Established, Some(993), 0),
+            (ike("ESTABLISHED", &[(child, "CREATED")]), IpsecPeerState::Established, Some(993), 3),
+            (ike("CONNECTING", &[]), IpsecPeerState::Connecting, None, 0),
+            (ike("DELETING", &[]), IpsecPeerState::Missing, None, 0),
+        ] {
+            let named = ike_sa.state.clone();
+            let status = status_of(own, peer, &[ike_sa], now);
+            assert_eq!((status.state, status.since, status.received), (state, since, received), "{named}");
+        }
+        assert_eq!(status_of(own, peer, &[], now).state, IpsecPeerState::Missing);
+    }
+}

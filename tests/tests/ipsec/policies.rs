@@ -1,0 +1,66 @@
+//! The kernel's policies are flannel's, come back, and leave those of others alone.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use flannel_tests::{cluster::LEASES, eventually};
+use serde_json::{Value, json};
+
+use super::{ADDRESSES, agents, policies, two_nodes};
+
+const FOREIGN: [&str; 2] = [
+    // Another number inside the pod network, and flannel's number outside.
+    "src 10.244.7.0/24 dst 10.244.8.0/24 dir out priority 7 tmpl src 192.0.2.1 dst 192.0.2.2 proto esp reqid 5 mode tunnel",
+    "src 10.77.1.0/24 dst 10.77.2.0/24 dir out tmpl src 192.0.2.1 dst 192.0.2.2 proto esp reqid 11 mode tunnel",
+];
+const STALE: &str =
+    "src 10.244.9.0/24 dst 10.244.80.0/24 dir in tmpl src 192.0.2.9 dst 192.0.2.1 proto esp reqid 11 mode tunnel";
+
+#[test]
+fn policies_lease_and_mtu_are_flannels_and_policies_come_back() -> Result<()> {
+    let nodes = two_nodes("ipsec-policies")?;
+    for policy in FOREIGN.iter().chain([&STALE]) {
+        nodes.a.sh(&format!("ip xfrm policy add {policy}"))?;
+    }
+    let [agent, _] = agents(&nodes)?;
+    let status = agent.status()?;
+    let subnet = |value: &Value| value["subnet"].as_str().map(str::to_owned).context("a subnet");
+    let (own, peer) = (subnet(&status["lease"])?, subnet(&status["peers"][0])?);
+    let [here, there] = ADDRESSES;
+    let wanted = |direction: &str, src: &str, dst: &str, from: &str, to: &str| {
+        format!(
+            "src {src} dst {dst} dir {direction} priority 0 tmpl src {from} dst {to} proto esp reqid 11 mode tunnel"
+        )
+    };
+    let mut expected = vec![
+        wanted("out", &own, &peer, here, there),
+        wanted("in", &peer, &own, there, here),
+        wanted("fwd", &peer, &own, there, here),
+    ];
+    expected.extend([FOREIGN[0].to_owned(), FOREIGN[1].replace("dir out", "dir out priority 0")]);
+    expected.sort();
+    let expect = || {
+        let found: Vec<String> = policies(&nodes.a)?.iter().map(|policy| policy.replace("ptype main ", "")).collect();
+        ensure!(found == expected, "{found:#?}, not {expected:#?}");
+        Ok(())
+    };
+    eventually("three policies, and those of others", Duration::from_secs(10), expect)?;
+
+    for change in [
+        format!("delete src {own} dst {peer} dir out"),
+        format!("update {}", wanted("fwd", &peer, &own, "192.0.2.7", here).replace("priority 0", "priority 9")),
+        format!("delete src {peer} dst {own} dir in"),
+    ] {
+        nodes.a.sh(&format!("ip xfrm policy {change}"))?;
+        eventually(&format!("the policies after {change}"), Duration::from_secs(10), expect)?;
+    }
+    ensure!(agent.status()?["repairs"]["policies"].as_u64() >= Some(3), "{}", agent.status()?["repairs"]);
+
+    assert_eq!(nodes.a.subnet_env()?.mtu, 1423);
+    let (_, lease) = nodes.etcd.list(LEASES)?.into_iter().next().context("a lease")?;
+    let lease: Value = serde_json::from_str(&lease)?;
+    assert_eq!((&lease["BackendType"], lease.get("BackendData")), (&json!("ipsec"), None), "{lease}");
+    let status = agent.status()?;
+    assert_eq!((&status["peers"][0]["way"], &status["mode"]["effective"]), (&json!("ipsec"), &json!("kernel")));
+    Ok(())
+}
