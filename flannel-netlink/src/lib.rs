@@ -42,6 +42,7 @@ use nix::errno::Errno;
 pub use self::{
     address::{Address, AddressFlags, AddressKey, AddressScope},
     error::{Fault, NetlinkError, Verb},
+    esp::TunnelAssociation,
     events::{KernelEvent, KernelEvents, NftablesChanges},
     fdb::FdbKey,
     ipip::{IpipInfo, IpipSpec},

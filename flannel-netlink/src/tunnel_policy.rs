@@ -201,7 +201,7 @@ fn only_template(attributes: &[XfrmAttrs]) -> Option<&UserTemplate> {
     found
 }
 
-fn ip(address: Address, family: u16) -> Option<IpAddr> {
+pub(super) fn ip(address: Address, family: u16) -> Option<IpAddr> {
     match family {
         AF_INET => Some(address.to_ipv4().into()),
         AF_INET6 => Some(address.to_ipv6().into()),

@@ -111,6 +111,10 @@ async fn execute(step: &PlanStep, netlink: &Netlink) -> anyhow::Result<()> {
             Err(error) if !error.is_gone() => Err(error.into()),
             _ => Ok(()),
         },
+        PlanStep::Association(association) => match netlink.del_tunnel_association(association).await {
+            Err(error) if !error.is_gone() => Err(error.into()),
+            _ => Ok(()),
+        },
         PlanStep::Policy(key) => match netlink.del_tunnel_policy(key).await {
             Err(error) if !error.is_gone() => Err(error.into()),
             _ => Ok(()),

@@ -8,7 +8,8 @@ use std::{
 use aya::programs::TcAttachType;
 use flannel_host::family::Family;
 use flannel_netlink::{
-    Link, MAIN_TABLE, Netlink, NetlinkError, Nexthop, NexthopId, Route, RouteKey, RouteType, TunnelPolicyKey, protocol,
+    Link, MAIN_TABLE, Netlink, NetlinkError, Nexthop, NexthopId, Route, RouteKey, RouteType, TunnelAssociation,
+    TunnelPolicyKey, protocol,
 };
 
 use crate::{
@@ -54,8 +55,10 @@ pub(super) enum PlanStep {
     Nexthop(NexthopId),
     /// The process of the backend udp, with its device.
     TunnelProcess(PathBuf),
-    /// The process of the backend ipsec, by the state directory, with its associations.
+    /// The process of the backend ipsec, by the state directory.
     Charon(PathBuf),
+    /// An association for such a policy. charon removes its own as it ends; a killed one did not.
+    Association(TunnelAssociation),
     /// A policy that demands an IPsec tunnel.
     Policy(TunnelPolicyKey),
     /// A tunnel device, and all on it.
@@ -165,12 +168,15 @@ async fn network(netlink: &Netlink, links: &[Link]) -> Result<Vec<PlanStep>, Net
     Ok(steps)
 }
 
-/// Policies of the backend ipsec, between parts of the network on record.
+/// Policies of the backend ipsec, between parts of the network on record, and their associations.
 async fn policies(scope: &CleanupScope, netlink: &Netlink) -> Result<Vec<PlanStep>, NetlinkError> {
     let Some(network) = ipsec::recorded_network(&scope.state_dir) else { return Ok(Vec::new()) };
     let all = netlink.tunnel_policies().await?.into_iter();
-    let ours = all.filter(|(key, policy)| backend::ipsec::is_ours(key, policy, network.into()));
-    Ok(ours.map(|(key, _)| PlanStep::Policy(key)).collect())
+    let ours: Vec<_> = all.filter(|(key, policy)| backend::ipsec::is_ours(key, policy, network.into())).collect();
+    let mut associations = netlink.tunnel_associations().await?;
+    associations.retain(|association| ours.iter().any(|(_, policy)| association.serves(policy)));
+    let policies = ours.into_iter().map(|(key, _)| PlanStep::Policy(key));
+    Ok(associations.into_iter().map(PlanStep::Association).chain(policies).collect())
 }
 
 /// Routes of our protocol in the main table. Those on a tunnel device go with it.
@@ -246,6 +252,7 @@ impl PlanStep {
             Self::Rules(_)
             | Self::Route { .. }
             | Self::Nexthop(_)
+            | Self::Association(_)
             | Self::Policy(_)
             | Self::Device { .. }
             | Self::Command(_)
@@ -274,6 +281,7 @@ impl fmt::Display for PlanStep {
             Self::Nexthop(id) => write!(f, "remove {id}"),
             Self::TunnelProcess(_) => f.write_str("end the tunnel process of the backend udp and remove its device"),
             Self::Charon(_) => f.write_str("end charon of the backend ipsec and remove its files"),
+            Self::Association(association) => write!(f, "remove the {association}"),
             Self::Policy(key) => write!(f, "remove the {key}"),
             Self::Device { name, .. } => write!(f, "remove the device {name} and all on it"),
             Self::Command(peer) if peer.has_command() => {

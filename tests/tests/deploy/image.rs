@@ -17,12 +17,14 @@ use super::{documents::Documents, manifest, text_of};
 const LARGEST: u64 = 90 << 20;
 /// The packages of Debian 12, from which it is known whether a vulnerability concerns the image. A
 /// new dependency shows here.
-const PACKAGES: &str = "base-files base-passwd bash ca-certificates containernetworking-plugins coreutils dash debconf debianutils dpkg ethtool \
-    gcc-12-base grep iproute2 iptables libacl1 libattr1 libbpf1 libbsd0 libbz2-1.0 libc-bin libc6 libcap2 libcap2-bin \
-    libcom-err2 libdb5.3 libdebconfclient0 libedit2 libelf1 libgcc-s1 libgmp10 libgssapi-krb5-2 libip4tc2 libip6tc2 \
-    libjansson4 libk5crypto3 libkeyutils1 libkrb5-3 libkrb5support0 liblzma5 libmd0 libmnl0 libnetfilter-conntrack3 \
-    libnfnetlink0 libnftables1 libnftnl11 libpcre2-8-0 libselinux1 libssl3 libtinfo6 libtirpc-common libtirpc3 \
-    libxtables12 libzstd1 mawk netbase nftables openssl sed tar zlib1g";
+const PACKAGES: &str = "base-files base-passwd bash ca-certificates containernetworking-plugins coreutils dash debconf debianutils dpkg \
+    ethtool gcc-12-base grep iproute2 iptables libacl1 libattr1 libbpf1 libbsd0 libbz2-1.0 libc-bin libc6 libcap2 \
+    libcap2-bin libcom-err2 libdb5.3 libdebconfclient0 libedit2 libelf1 libgcc-s1 libgcrypt20 libgmp10 libgpg-error0 \
+    libgssapi-krb5-2 libip4tc2 libip6tc2 libjansson4 libk5crypto3 libkeyutils1 libkrb5-3 libkrb5support0 liblz4-1 \
+    liblzma5 libmd0 libmnl0 libnetfilter-conntrack3 libnfnetlink0 libnftables1 libnftnl11 libpcre2-8-0 libselinux1 \
+    libssl3 libstrongswan libstrongswan-standard-plugins libsystemd0 libtinfo6 libtirpc-common libtirpc3 \
+    libxtables12 libzstd1 mawk netbase nftables openssl sed strongswan-charon strongswan-libcharon \
+    strongswan-swanctl tar zlib1g";
 const DOCKER_OPTIONS: &str = "echo FLANNEL_SUBNET=10.1.74.1/24 > /tmp/subnet.env && \
     /opt/bin/mk-docker-opts.sh -f /tmp/subnet.env -d /tmp/docker && grep -q bip=10.1.74.1/24 /tmp/docker";
 /// Runs a command in the image: `$1` is its root, `$2` the directory of a volume or empty, `$3` the

@@ -19,7 +19,7 @@ fn refused(stack: Stack, backend: &str, command: &str, flag: &str, message: &str
 #[test]
 fn a_nat_before_a_node_without_a_tunnel_ends_the_start() -> Result<()> {
     for (stack, flag) in [(Stack::V4, "--public-ip=203.0.113.7"), (Stack::V6, "--public-ipv6=2001:db8:ffff::7")] {
-        refused(stack, HOST_GW, "true", flag, "host-gw routes to a node's own address")?;
+        refused(stack, HOST_GW, "true", flag, "host-gw needs a node's own address")?;
     }
     Ok(())
 }

@@ -57,7 +57,7 @@ const fn feature(name: &'static str, since: &'static str, work: Work) -> Feature
 const CONNTRACK: &[&str] = &["nf_conntrack", "br_netfilter"];
 
 /// The rows, in the order in which they run.
-pub(super) const FEATURES: [Feature; 15] = [
+pub(super) const FEATURES: [Feature; 16] = [
     feature("mode that `check` offers", "5.10", Work::Check),
     feature(
         "network namespaces of the lab",
@@ -94,6 +94,14 @@ pub(super) const FEATURES: [Feature; 15] = [
                     "stock::the_device_and_the_routes_of_stock_flannel_are_taken_over",
                 ],
             ),
+        )
+    },
+    Feature {
+        modules: &["aesni_intel", "esp4", "gcm", "seqiv", "xfrm_user"],
+        ..feature(
+            "ipsec",
+            "5.10",
+            Work::Tests("ipsec", &["process::nodes_know_each_other_whatever_becomes_of_agent_and_process"]),
         )
     },
     feature(
