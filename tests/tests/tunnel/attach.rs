@@ -246,10 +246,11 @@ fn tcx_links_whose_pins_are_gone_come_back_with_the_resync() -> Result<()> {
     }
     let pair = Pair::with_flags("unpinned", &["--attach=tcx"])?;
     let links = pair.net.a.outside_path("/sys/fs/bpf/flannel/v1/links");
-    for entry in std::fs::read_dir(links)? {
-        std::fs::remove_file(entry?.path())?;
-    }
-    eventually("no program", Duration::from_secs(2), || {
+    // A resync may come in between, and pins them again.
+    eventually("no program", Duration::from_secs(20), || {
+        for entry in std::fs::read_dir(&links)? {
+            std::fs::remove_file(entry?.path())?;
+        }
         let wrong = hooks::misplaced(&pair.net.a)?;
         ensure!(wrong.len() == HOOKS.len(), "{wrong:?}");
         Ok(())
