@@ -149,9 +149,9 @@ pub struct Flow<A> {
     pub seen: Expiry,
     /// Until when the way back was.
     pub mirror: Expiry,
-    /// Packets that found the flow usable; of a flow that is not confirmed bit 63 and the tick at
-    /// which it was learned; of one on probation bit 62. Not covered by the check, and not exact
-    /// when an element is recycled.
+    /// Packets that found the flow usable. Bit 63 marks a flow that is not confirmed; the tick of
+    /// its learning stands in place of the count. Bit 62 marks a flow on probation. Not covered by
+    /// the check, and not exact when an element is recycled.
     pub packets: u64,
     /// The treatment of its packets.
     pub action: FlowAction<A>,

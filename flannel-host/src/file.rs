@@ -31,6 +31,14 @@ pub fn replace(path: &Path, contents: &[u8], mode: u32) -> Result<(), FileError>
     File::open(dir).and_then(|dir| dir.sync_all()).map_err(failed("sync the directory", dir))
 }
 
+/// Removes a file, if it is there.
+pub fn remove(path: &Path) -> Result<(), FileError> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed("remove", path)(error)),
+        _ => Ok(()),
+    }
+}
+
 /// Names what failed and where.
 pub fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> FileError {
     let path = path.to_owned();

@@ -94,10 +94,7 @@ impl Record {
         if !self.changed.is_empty() {
             return file::replace(&self.path, self.render().as_bytes(), 0o600);
         }
-        match fs::remove_file(&self.path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(file::failed("remove", &self.path)(error)),
-            _ => Ok(()),
-        }
+        file::remove(&self.path)
     }
 
     /// The sysctls, in the order in which they were first changed.

@@ -13,13 +13,11 @@ use netlink_packet_xfrm::{
 
 use super::{
     Netlink, NetlinkError,
-    error::{Fault, Verb},
+    error::Verb,
     transport::Dump,
-    tunnel_policy::{TunnelPolicy, ip},
+    tunnel_policy::{ESP, TunnelPolicy, ip},
 };
 
-/// `IPPROTO_ESP`.
-const ESP: u8 = 50;
 /// The association of the test.
 const TESTED: TunnelAssociation = TunnelAssociation {
     src: IpAddr::V4(Ipv4Addr::LOCALHOST),
@@ -69,7 +67,7 @@ impl Netlink {
 
     /// Removes an association.
     pub async fn del_tunnel_association(&self, association: &TunnelAssociation) -> Result<(), NetlinkError> {
-        let xfrm = self.xfrm.as_ref().ok_or_else(|| Fault::NoXfrm.on(Verb::Delete, association))?;
+        let xfrm = self.xfrm_or(Verb::Delete, association)?;
         let removed = xfrm.command(XfrmMessage::DeleteSa(id_of(association)), 0).await;
         removed.map_err(|fault| fault.on(Verb::Delete, association))
     }
@@ -77,7 +75,7 @@ impl Netlink {
     /// Tests that the kernel has ESP for IPv4, which loads its module. The error is the kernel's.
     /// A refusal for another reason, such as an algorithm that this kernel lacks, shows nothing.
     pub async fn check_esp(&self) -> Result<(), NetlinkError> {
-        let xfrm = self.xfrm.as_ref().ok_or_else(|| Fault::NoXfrm.on(Verb::Create, OBJECT))?;
+        let xfrm = self.xfrm_or(Verb::Create, OBJECT)?;
         let made = xfrm.command(XfrmMessage::AddSa(association()), 0).await;
         let removed = xfrm.command(XfrmMessage::DeleteSa(id_of(&TESTED)), 0).await;
         match made.map_err(|fault| fault.on(Verb::Create, OBJECT)) {

@@ -19,7 +19,7 @@ use super::{
 };
 
 /// `IPPROTO_ESP`.
-const ESP: u8 = 50;
+pub(super) const ESP: u8 = 50;
 
 /// The packets of a host that a policy applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -130,8 +130,13 @@ impl Netlink {
         removed.map_err(|fault| fault.on(Verb::Delete, key))
     }
 
-    fn xfrm_or(&self, verb: Verb, key: &TunnelPolicyKey) -> Result<&Transport<XfrmMessage>, NetlinkError> {
-        self.xfrm.as_ref().ok_or_else(|| Fault::NoXfrm.on(verb, key))
+    /// The transport; without XFRM an error that names the object.
+    pub(super) fn xfrm_or(
+        &self,
+        verb: Verb,
+        object: impl fmt::Display,
+    ) -> Result<&Transport<XfrmMessage>, NetlinkError> {
+        self.xfrm.as_ref().ok_or_else(|| Fault::NoXfrm.on(verb, object))
     }
 }
 

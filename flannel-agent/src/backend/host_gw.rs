@@ -11,6 +11,7 @@ use flannel_store::Peer;
 
 use super::{
     Backend, BackendError, Desired, Node, PeerWay, ProgramSet, Way, direct_entry, direct_route, network_config,
+    require_own_address,
 };
 use crate::{iface::End, underlay::Underlay};
 
@@ -24,8 +25,7 @@ impl Backend for HostGw {
     }
 
     fn accept(&self, end: &End) -> Result<(), BackendError> {
-        let End { addr, public, .. } = *end;
-        if public == addr { Ok(()) } else { Err(BackendError::BehindNat { backend: "host-gw", public, addr }) }
+        require_own_address("host-gw", end)
     }
 
     fn way(&self, node: &Node, underlay: &Underlay, peer: &Peer) -> Way {

@@ -11,7 +11,7 @@ use flannel_netlink::{PolicyDirection, TunnelPolicy, TunnelPolicyKey};
 use flannel_store::Peer;
 use ipnet::IpNet;
 
-use super::{Backend, BackendError, Desired, Node, PeerWay, ProgramSet, Way};
+use super::{Backend, BackendError, Desired, Node, PeerWay, ProgramSet, Way, require_own_address};
 use crate::{iface::End, underlay::Underlay};
 
 /// The bytes that ESP takes at most with the algorithms flannel names: an IPv4 header, SPI and
@@ -35,8 +35,7 @@ impl Backend for Ipsec {
     }
 
     fn accept(&self, end: &End) -> Result<(), BackendError> {
-        let End { addr, public, .. } = *end;
-        if public == addr { Ok(()) } else { Err(BackendError::BehindNat { backend: "ipsec", public, addr }) }
+        require_own_address("ipsec", end)
     }
 
     fn way(&self, _node: &Node, _underlay: &Underlay, _peer: &Peer) -> Way {

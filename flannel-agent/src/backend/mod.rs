@@ -385,6 +385,12 @@ pub struct PeerValue {
     pub entry: PeerEntry,
 }
 
+/// Refuses an end behind a NAT, for a backend by which packets go to a node's own address.
+fn require_own_address(backend: &'static str, end: &End) -> Result<(), BackendError> {
+    let End { addr, public, .. } = *end;
+    if public == addr { Ok(()) } else { Err(BackendError::BehindNat { backend, public, addr }) }
+}
+
 /// Reasons a backend cannot serve from an external interface. Each needs a change by the operator.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BackendError {

@@ -14,7 +14,7 @@ mod sysctls;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
-use flannel_netlink::Netlink;
+use flannel_netlink::{Netlink, NetlinkError};
 use plan::{Plan, PlanStep};
 pub use sysctls::When;
 
@@ -101,28 +101,21 @@ fn lines(lines: impl Iterator<Item = String>) -> String {
     lines.map(|line| line + "\n").collect()
 }
 
+/// Takes an object that is gone by now for a removed one.
+fn unless_gone(removed: Result<(), NetlinkError>) -> anyhow::Result<()> {
+    match removed {
+        Err(error) if !error.is_gone() => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
 async fn execute(step: &PlanStep, netlink: &Netlink) -> anyhow::Result<()> {
     match step {
-        PlanStep::Route { key, route } => match netlink.del_route(key, route).await {
-            Err(error) if !error.is_gone() => Err(error.into()),
-            _ => Ok(()),
-        },
-        PlanStep::Nexthop(id) => match netlink.del_nexthop(*id).await {
-            Err(error) if !error.is_gone() => Err(error.into()),
-            _ => Ok(()),
-        },
-        PlanStep::Association(association) => match netlink.del_tunnel_association(association).await {
-            Err(error) if !error.is_gone() => Err(error.into()),
-            _ => Ok(()),
-        },
-        PlanStep::Policy(key) => match netlink.del_tunnel_policy(key).await {
-            Err(error) if !error.is_gone() => Err(error.into()),
-            _ => Ok(()),
-        },
-        PlanStep::Device { index, .. } => match netlink.delete_link(*index).await {
-            Err(error) if !error.is_gone() => Err(error.into()),
-            _ => Ok(()),
-        },
+        PlanStep::Route { key, route } => unless_gone(netlink.del_route(key, route).await),
+        PlanStep::Nexthop(id) => unless_gone(netlink.del_nexthop(*id).await),
+        PlanStep::Association(association) => unless_gone(netlink.del_tunnel_association(association).await),
+        PlanStep::Policy(key) => unless_gone(netlink.del_tunnel_policy(key).await),
+        PlanStep::Device { index, .. } => unless_gone(netlink.delete_link(*index).await),
         PlanStep::Rules(leftover) => Ok(leftover.remove().await?),
         PlanStep::Command(peer) => Ok(extension::undo(peer).await?),
         PlanStep::CloudRoute(route) => {

@@ -2,10 +2,10 @@
 
 use flannel_host::duration;
 
-use super::{color::Paint, now};
+use super::{color::Paint, now, peer_problems};
 use crate::{
     echo::status::{EchoState, EchoStatus, PeerEchoStatus},
-    observe::status::{LISTED, PeerStatus},
+    observe::status::PeerStatus,
 };
 
 /// The peers that were asked and do not answer.
@@ -36,20 +36,16 @@ pub(super) fn problems(peers: &[PeerStatus]) -> Vec<String> {
              --peer-echo-interval=0 ends the requests"
         )];
     }
-    let more = silent.len().saturating_sub(LISTED);
-    let listed = silent.into_iter().take(LISTED).map(|(peer, echo)| problem(peer, echo));
-    listed.chain((more > 0).then(|| format!("{more} more peers without an answer"))).collect()
+    peer_problems::lines(silent.into_iter(), problem, "without an answer")
 }
 
 fn problem(peer: &PeerStatus, echo: &PeerEchoStatus) -> String {
-    let PeerStatus { node, subnet, public_ip, .. } = peer;
-    let node = node.as_ref().map(|node| format!("{node} ")).unwrap_or_default();
     let since = match echo.last_reply {
         Some(at) => format!("has not answered for {}", ago(at)),
         None => "has not answered since the agent started".to_owned(),
     };
     let error = echo.error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
-    format!("peer {node}{subnet} at {public_ip} {since} (echo to {}{error})", echo.address)
+    format!("{} at {} {since} (echo to {}{error})", peer_problems::name(peer), peer.public_ip, echo.address)
 }
 
 /// One peer's answers in the table.

@@ -2,10 +2,10 @@
 
 use flannel_host::duration;
 
-use super::{color::Paint, now};
+use super::{color::Paint, now, peer_problems};
 use crate::{
     ipsec::{IpsecPeerState, IpsecPeerStatus, IpsecStatus},
-    observe::status::{LISTED, PeerStatus},
+    observe::status::PeerStatus,
 };
 
 /// The process that agrees on keys.
@@ -30,13 +30,10 @@ pub(super) fn without_associations(peers: &[PeerStatus]) -> impl Iterator<Item =
 
 /// A line for each of them.
 pub(super) fn problems(peers: &[PeerStatus]) -> Vec<String> {
-    let all: Vec<_> = without_associations(peers).collect();
-    let more = all.len().saturating_sub(LISTED);
-    let listed = all.into_iter().take(LISTED).map(|(peer, error)| {
-        let node = peer.node.as_ref().map(|node| format!("{node} ")).unwrap_or_default();
-        format!("peer {node}{} has no IPsec associations, so packets to it are dropped: {error}", peer.subnet)
-    });
-    listed.chain((more > 0).then(|| format!("{more} more peers without IPsec associations"))).collect()
+    let line = |peer: &PeerStatus, error| {
+        format!("{} has no IPsec associations, so packets to it are dropped: {error}", peer_problems::name(peer))
+    };
+    peer_problems::lines(without_associations(peers), line, "without IPsec associations")
 }
 
 /// One peer's tunnel in the table.

@@ -32,6 +32,7 @@ mod ipsec;
 mod manual;
 mod maps;
 mod monitor;
+mod peer_problems;
 mod plugin;
 mod prefix;
 mod prepare;

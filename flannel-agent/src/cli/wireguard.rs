@@ -2,9 +2,9 @@
 
 use flannel_host::duration;
 
-use super::{color::Paint, now};
+use super::{color::Paint, now, peer_problems};
 use crate::{
-    observe::status::{LISTED, PeerStatus, WireguardStatus},
+    observe::status::{PeerStatus, WireguardStatus},
     wireguard::{PeerState, WireguardPeerStatus},
 };
 
@@ -26,23 +26,19 @@ pub(super) fn unanswered(peers: &[PeerStatus]) -> impl Iterator<Item = (&PeerSta
 
 /// A line for each of them.
 pub(super) fn problems(peers: &[PeerStatus]) -> Vec<String> {
-    let all: Vec<_> = unanswered(peers).collect();
-    let more = all.len().saturating_sub(LISTED);
-    let listed = all.into_iter().take(LISTED).map(|(peer, wireguard)| problem(peer, wireguard));
-    listed.chain((more > 0).then(|| format!("{more} more peers without a handshake"))).collect()
+    peer_problems::lines(unanswered(peers), problem, "without a handshake")
 }
 
 fn problem(peer: &PeerStatus, wireguard: &WireguardPeerStatus) -> String {
-    let node = peer.node.as_ref().map(|node| format!("{node} ")).unwrap_or_default();
     let at = wireguard.endpoint.as_deref().unwrap_or("an unknown address");
     let since = match wireguard.last_handshake {
         Some(time) => format!("made no handshake for {}", ago(time)),
         None => "never made a handshake".to_owned(),
     };
     format!(
-        "peer {node}{} {since}, although packets were sent to {at}: a firewall may drop UDP there, or its key, secret \
+        "{} {since}, although packets were sent to {at}: a firewall may drop UDP there, or its key, secret \
          (PSK) or port is another",
-        peer.subnet
+        peer_problems::name(peer)
     )
 }
 

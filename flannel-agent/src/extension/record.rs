@@ -119,11 +119,7 @@ impl Records {
     }
 
     pub(super) fn remove(&self, entry: &str) -> Result<(), FileError> {
-        let path = self.path(entry);
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed("remove", &path)(error)),
-            _ => Ok(()),
-        }
+        file::remove(&self.path(entry))
     }
 
     fn path(&self, entry: &str) -> PathBuf {

@@ -105,11 +105,6 @@ impl IpsecBook {
         self.open().peers.get(&subnet).cloned()
     }
 
-    /// Returns the known state of the tunnel to a subnet.
-    pub(super) fn state_of(&self, subnet: Ipv4Net) -> Option<IpsecPeerState> {
-        self.open().peers.get(&subnet).map(|peer| peer.state)
-    }
-
     /// The number of peers of each state.
     pub fn states(&self) -> BTreeMap<IpsecPeerState, usize> {
         let mut states = BTreeMap::new();

@@ -64,7 +64,7 @@ pub(super) fn pid_at(socket: &Path) -> Result<Option<u32>, IpsecError> {
 pub(super) async fn start(program: &Path, files: &CharonFiles) -> Result<(Child, u32), IpsecError> {
     ports::check()?;
     clear_pid_file(Path::new(PID_FILE))?;
-    remove_file(&files.socket)?;
+    file::remove(&files.socket)?;
     let failed = |problem: String| IpsecError::NotStarted { problem };
     let mut child = spawn(program, files).map_err(|error| failed(format!("{}: {error}", program.display())))?;
     let deadline = Instant::now() + START;
@@ -105,11 +105,11 @@ fn spawn(program: &Path, files: &CharonFiles) -> io::Result<Child> {
 
 /// The program does not start over the file of a process that runs, be it another program's by now:
 /// process ids come again in a container that was started again.
-fn clear_pid_file(file: &Path) -> Result<(), IpsecError> {
-    let pid = fs::read_to_string(file).ok().and_then(|text| text.trim().parse::<u32>().ok());
+fn clear_pid_file(path: &Path) -> Result<(), IpsecError> {
+    let pid = fs::read_to_string(path).ok().and_then(|text| text.trim().parse::<u32>().ok());
     match pid.map(|pid| (pid, ports::name(pid))) {
-        Some((pid, Some(name))) if name == NAME => Err(IpsecError::AnotherCharon { pid, file: file.to_owned() }),
-        Some((_, Some(_))) => remove_file(file),
+        Some((pid, Some(name))) if name == NAME => Err(IpsecError::AnotherCharon { pid, file: path.to_owned() }),
+        Some((_, Some(_))) => Ok(file::remove(path)?),
         _ => Ok(()),
     }
 }
@@ -140,13 +140,6 @@ pub fn stop(state_dir: &Path) -> Result<bool, IpsecError> {
 
 fn raw(pid: u32) -> Option<Pid> {
     i32::try_from(pid).ok().filter(|pid| *pid > 1).map(Pid::from_raw)
-}
-
-fn remove_file(path: &Path) -> Result<(), IpsecError> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(file::failed("remove", path)(error).into()),
-        _ => Ok(()),
-    }
 }
 
 #[cfg(test)]

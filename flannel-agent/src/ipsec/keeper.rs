@@ -3,8 +3,8 @@
 //!
 //! A round is due when the leases change, and every few seconds, because charon announces neither
 //! its end nor a change. Everything is loaded once into a process that this task does not know yet:
-//! what is there and the same stays as it is, and a former agent may have loaded other settings.
-//! Nothing is removed before the store has shown everything.
+//! a former agent may have loaded other settings, and charon leaves equal ones as they are. Nothing
+//! is removed before the store has shown everything.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -163,8 +163,8 @@ impl IpsecKeeper {
         self.sync_keys(&mut vici, own).await?;
         self.sync_connections(&mut vici, own).await?;
         let associations = vici.associations().await?;
-        self.read(own, &associations);
-        self.attempt(own);
+        let waiting = self.read(own, &associations);
+        self.attempt(own, waiting);
         Ok(())
     }
 
@@ -275,9 +275,9 @@ impl IpsecKeeper {
         Ok(())
     }
 
-    /// Takes in the associations.
-    fn read(&mut self, own: IpsecEnd, associations: &[IkeSa]) {
-        let mut peers = BTreeMap::new();
+    /// Takes in the associations. Returns the peers that need an attempt.
+    fn read(&mut self, own: IpsecEnd, associations: &[IkeSa]) -> Vec<IpsecEnd> {
+        let (mut peers, mut waiting) = (BTreeMap::new(), Vec::new());
         for peer in self.ends() {
             let mut status = status_of(own, peer, associations, SystemTime::now());
             let attempts = self.tunnels.entry(peer.subnet).or_insert_with(Attempts::new);
@@ -287,20 +287,21 @@ impl IpsecKeeper {
                 let is_late = attempts.next <= Instant::now() && status.state == IpsecPeerState::Connecting;
                 status.error = attempts.error.clone().or_else(|| is_late.then(|| no_answer(peer.address)));
             }
+            waiting.extend(status.state.needs_attempt().then_some(peer));
             peers.insert(peer.subnet, status);
         }
         self.setup.book.set_peers(peers);
+        waiting
     }
 
     /// Tries again to agree with peers without associations. While charon itself is at it, it is
     /// left to that.
-    fn attempt(&mut self, own: IpsecEnd) {
+    fn attempt(&mut self, own: IpsecEnd, waiting: Vec<IpsecEnd>) {
         let now = Instant::now();
-        for peer in self.ends() {
-            let is_waiting = self.setup.book.state_of(peer.subnet).is_some_and(IpsecPeerState::needs_attempt);
+        for peer in waiting {
             let Some(attempts) = self.tunnels.get_mut(&peer.subnet) else { continue };
             let is_loaded = self.connections.contains(&names::connection(own, peer));
-            if !is_waiting || !is_loaded || attempts.next > now || self.attempts.len() >= AT_ONCE {
+            if !is_loaded || attempts.next > now || self.attempts.len() >= AT_ONCE {
                 continue;
             }
             attempts.next = now + ATTEMPT;

@@ -2,11 +2,7 @@
 
 use serde::Deserialize;
 
-use super::{
-    error::{ConfigMistake, Result},
-    findings::Findings,
-    gojson::Fields,
-};
+use super::{error::Result, findings::Findings, gojson::Fields};
 
 pub(super) const AWS_VPC_KEYS: &[&str] = &["RouteTableID"];
 
@@ -29,11 +25,8 @@ enum Written {
 }
 
 /// Reads the keys. `None` only after a mistake.
-pub(super) fn parse(fields: &Fields, ipv6: bool, findings: &mut Findings) -> Option<AwsVpcConfig> {
+pub(super) fn parse(fields: &Fields, findings: &mut Findings) -> Option<AwsVpcConfig> {
     let route_tables = findings.keep(parse_tables(fields));
-    if ipv6 {
-        findings.mistake(ConfigMistake::Ipv4Only { backend: "aws-vpc" });
-    }
     Some(AwsVpcConfig { route_tables: route_tables? })
 }
 

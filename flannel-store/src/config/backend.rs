@@ -126,22 +126,26 @@ pub(super) fn parse(config: &Fields, ipv6: bool, findings: &mut Findings) -> Opt
         BackendKind::Wireguard => {
             (wireguard::parse(&fields, ipv6, findings).map(BackendConfig::Wireguard), WIREGUARD_KEYS)
         }
-        BackendKind::Ipsec => (ipsec::parse(&fields, ipv6, findings).map(BackendConfig::Ipsec), IPSEC_KEYS),
-        BackendKind::Udp => (udp::parse(&fields, ipv6, findings).map(BackendConfig::Udp), UDP_KEYS),
-        BackendKind::Ipip => (ipip::parse(&fields, ipv6, findings).map(BackendConfig::Ipip), IPIP_KEYS),
+        BackendKind::Ipsec => (ipsec::parse(&fields, findings).map(BackendConfig::Ipsec), IPSEC_KEYS),
+        BackendKind::Udp => (udp::parse(&fields, findings).map(BackendConfig::Udp), UDP_KEYS),
+        BackendKind::Ipip => (ipip::parse(&fields, findings).map(BackendConfig::Ipip), IPIP_KEYS),
         BackendKind::Extension => (extension::parse(&fields, findings).map(BackendConfig::Extension), EXTENSION_KEYS),
-        BackendKind::AwsVpc => (aws_vpc::parse(&fields, ipv6, findings).map(BackendConfig::AwsVpc), AWS_VPC_KEYS),
-        BackendKind::Gce => (ipv4_only(kind, ipv6, findings).map(|()| BackendConfig::Gce), &[][..]),
+        BackendKind::AwsVpc => (aws_vpc::parse(&fields, findings).map(BackendConfig::AwsVpc), AWS_VPC_KEYS),
+        BackendKind::Gce => (Some(BackendConfig::Gce), &[][..]),
         BackendKind::TencentVpc => {
-            (parse_keys((kind, BackendConfig::TencentVpc), &fields, ipv6, findings), ACCESS_KEYS)
+            (findings.keep(access_keys::parse(&fields)).map(BackendConfig::TencentVpc), ACCESS_KEYS)
         }
-        BackendKind::AliVpc => (parse_keys((kind, BackendConfig::AliVpc), &fields, ipv6, findings), ACCESS_KEYS),
+        BackendKind::AliVpc => (findings.keep(access_keys::parse(&fields)).map(BackendConfig::AliVpc), ACCESS_KEYS),
         BackendKind::Alloc => (Some(BackendConfig::Alloc), &[][..]),
     };
+    let BackendProperties { type_name, has_peers, ipv4_only, .. } = kind.properties();
+    if ipv6 && ipv4_only {
+        findings.mistake(ConfigMistake::Ipv4Only { backend: type_name });
+    }
     findings.warn(unknown_keys("Backend", &fields, &[COMMON_KEYS, keys].concat()));
     let windows = WINDOWS_KEYS.iter().filter(|key| fields.raw(key).is_some());
     findings.warn(windows.map(|key| ConfigWarning::WindowsOnly { key }));
-    let datapath = if kind.properties().has_peers {
+    let datapath = if has_peers {
         findings.keep(parse_datapath(&fields))?
     } else {
         let set = fields.raw("Datapath").is_some();
@@ -210,26 +214,6 @@ fn parse_mtu(fields: &Fields, ipv6: bool) -> Result<Option<u16>> {
 pub(super) fn mtu_of(fields: &Fields, least: u16, expected: &'static str) -> Result<Option<u16>> {
     let mtu = fields.expect::<u16>("MTU", expected)?.filter(|mtu| *mtu != 0);
     if mtu.is_some_and(|mtu| mtu < least) { Err(fields.bad_value("MTU", expected)) } else { Ok(mtu) }
-}
-
-/// A cloud whose account may have keys. `None` only after a mistake.
-fn parse_keys(
-    (kind, of): (BackendKind, fn(Option<AccessKeys>) -> BackendConfig),
-    fields: &Fields,
-    ipv6: bool,
-    findings: &mut Findings,
-) -> Option<BackendConfig> {
-    let keys = findings.keep(access_keys::parse(fields));
-    ipv4_only(kind, ipv6, findings)?;
-    keys.map(of)
-}
-
-/// `None` after the mistake of a family that the backend does not carry.
-fn ipv4_only(kind: BackendKind, ipv6: bool, findings: &mut Findings) -> Option<()> {
-    if ipv6 {
-        findings.mistake(ConfigMistake::Ipv4Only { backend: kind.properties().type_name });
-    }
-    (!ipv6).then_some(())
 }
 
 fn parse_datapath(fields: &Fields) -> Result<Option<Mode>> {

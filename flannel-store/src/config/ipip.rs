@@ -1,6 +1,6 @@
 //! The settings of the ipip backend.
 
-use super::{error::ConfigMistake, findings::Findings, gojson::Fields};
+use super::{findings::Findings, gojson::Fields};
 
 pub(super) const IPIP_KEYS: &[&str] = &["DirectRouting"];
 
@@ -12,10 +12,7 @@ pub struct IpipConfig {
 }
 
 /// `None` only after a mistake.
-pub(super) fn parse(fields: &Fields, ipv6: bool, findings: &mut Findings) -> Option<IpipConfig> {
-    if ipv6 {
-        findings.mistake(ConfigMistake::Ipv4Only { backend: "ipip" });
-    }
+pub(super) fn parse(fields: &Fields, findings: &mut Findings) -> Option<IpipConfig> {
     let direct_routing = findings.keep(fields.flag("DirectRouting", false));
     Some(IpipConfig { direct_routing: direct_routing? })
 }

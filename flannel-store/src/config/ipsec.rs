@@ -25,12 +25,8 @@ pub struct IpsecConfig {
     pub psk: Secret,
 }
 
-/// Reads the keys. IPv6 is refused: flannel's policies are IPv4's alone. `None` only after a
-/// mistake.
-pub(super) fn parse(fields: &Fields, ipv6: bool, findings: &mut Findings) -> Option<IpsecConfig> {
-    if ipv6 {
-        findings.mistake(ConfigMistake::Ipv4Only { backend: "ipsec" });
-    }
+/// Reads the keys. `None` only after a mistake.
+pub(super) fn parse(fields: &Fields, findings: &mut Findings) -> Option<IpsecConfig> {
     let udp_encap = findings.keep(fields.flag("UDPEncap", false));
     let esp_proposal = findings.keep(parse_proposal(fields));
     let psk = findings.keep(parse_psk(fields));

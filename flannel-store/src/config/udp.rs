@@ -1,6 +1,6 @@
 //! The settings of the udp backend.
 
-use super::{backend::mtu_of, error::ConfigMistake, findings::Findings, gojson::Fields};
+use super::{backend::mtu_of, findings::Findings, gojson::Fields};
 
 /// The UDP port of a configuration that sets none.
 const DEFAULT_PORT: u16 = 8285;
@@ -17,14 +17,11 @@ pub struct UdpConfig {
     pub mtu: Option<u16>,
 }
 
-/// Reads the keys. IPv6 is refused: the device and the datagrams of flannel carry IPv4 alone.
-pub(super) fn parse(fields: &Fields, ipv6: bool, findings: &mut Findings) -> Option<UdpConfig> {
+/// Reads the keys.
+pub(super) fn parse(fields: &Fields, findings: &mut Findings) -> Option<UdpConfig> {
     let port = findings.keep(fields.expect::<u16>("Port", "a UDP port, 0..=65535"));
     let expected = "a number of bytes, 96..=65535, or 0 for the external interface's MTU";
     let mtu = findings.keep(mtu_of(fields, MIN_MTU, expected));
-    if ipv6 {
-        findings.mistake(ConfigMistake::Ipv4Only { backend: "udp" });
-    }
     Some(UdpConfig { port: port?.filter(|port| *port != 0).unwrap_or(DEFAULT_PORT), mtu: mtu? })
 }
 
