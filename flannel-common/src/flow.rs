@@ -35,7 +35,8 @@ impl Egress {
     pub const TUNNEL: Self = Self(1);
     /// Into a pod, by the host side of its veth.
     pub const POD: Self = Self(2);
-    /// By the external interface without a tunnel, to a peer on our own segment.
+    /// By a plain route to a direct peer: by the external interface without a tunnel, or by a
+    /// tunnel device without Ethernet.
     pub const DIRECT: Self = Self(3);
 }
 

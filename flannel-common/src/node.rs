@@ -54,7 +54,7 @@ pub struct FamilyConfig {
     pub subnet_shift: u32,
     /// Returns the number of subnets in the network: the capacity of the family's peer map.
     pub subnet_count: u32,
-    /// Interface index of our vxlan device; zero without a tunnel.
+    /// Interface index of our tunnel device, of whatever kind; zero without one.
     pub tunnel_ifindex: u32,
     /// Interface index of the external interface.
     pub underlay_ifindex: u32,
@@ -65,7 +65,8 @@ pub struct FamilyConfig {
 }
 
 impl FamilyConfig {
-    /// Returns true if the family has a tunnel. Without one its peers are those on our own link.
+    /// Returns true if the family has a tunnel that the programs serve. Without one its peers are
+    /// direct ones.
     #[inline(always)]
     pub const fn has_tunnel(&self) -> bool {
         self.port[0] | self.port[1] != 0

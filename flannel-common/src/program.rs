@@ -39,15 +39,28 @@ pub enum Program {
     ToPod = 4,
     /// External interface, egress: observes the kernel's own tunnel packets.
     ToUnderlay = 5,
+    /// Tunnel device without Ethernet, ingress: puts packets of known flows into their pod, and
+    /// records others.
+    FromL3Tunnel = 6,
+    /// Tunnel device without Ethernet, egress: learns.
+    ToL3Tunnel = 7,
 }
 
 impl Program {
     /// Numbers in use.
-    pub const COUNT: u32 = 6;
+    pub const COUNT: u32 = 8;
 
     /// Every program, by number.
-    pub const ALL: [Self; Self::COUNT as usize] =
-        [Self::FromPod, Self::ToTunnel, Self::FromUnderlay, Self::FromTunnel, Self::ToPod, Self::ToUnderlay];
+    pub const ALL: [Self; Self::COUNT as usize] = [
+        Self::FromPod,
+        Self::ToTunnel,
+        Self::FromUnderlay,
+        Self::FromTunnel,
+        Self::ToPod,
+        Self::ToUnderlay,
+        Self::FromL3Tunnel,
+        Self::ToL3Tunnel,
+    ];
 
     /// The program with this number, if there is one.
     pub fn from_number(number: u32) -> Option<Self> {
@@ -63,6 +76,8 @@ impl Program {
             Self::FromTunnel => "from_tunnel",
             Self::ToPod => "to_pod",
             Self::ToUnderlay => "to_underlay",
+            Self::FromL3Tunnel => "from_l3_tunnel",
+            Self::ToL3Tunnel => "to_l3_tunnel",
         }
     }
 }

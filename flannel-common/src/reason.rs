@@ -63,7 +63,7 @@ reasons! {
     4 OtherProtocol "other_protocol" Pass "Neither IPv4 nor IPv6; of a tunnel packet, not the inner family of its tunnel.";
     5 Malformed "malformed" Pass "Too short for the headers it claims to have.";
     6 VlanTagged "vlan_tagged" Pass "Has a VLAN tag: left to the kernel.";
-    7 NoPeer "no_peer" Pass "The destination lies in no peer's subnet.";
+    7 NoPeer "no_peer" Pass "The far end lies in no peer's subnet.";
     8 PeerNotPlain "peer_not_plain" Pass "The path to the peer is not plain, or the peer is reached directly; status shows the cause.";
     9 PeerChanging "peer_changing" Pass "The peer's entry was rewritten while it was read.";
     10 UnexpectedMac "unexpected_mac" Pass "The Ethernet addresses are not ours and the peer's VTEP's.";

@@ -113,6 +113,22 @@ pub fn to_underlay(ctx: TcContext) -> i32 {
     conclude(&skb, Program::ToUnderlay, reason)
 }
 
+/// Ingress of a tunnel device without Ethernet.
+#[classifier]
+pub fn from_l3_tunnel(ctx: TcContext) -> i32 {
+    let skb = Skb::new(ctx);
+    let reason = hooks::l3_tunnel::receive(&skb);
+    conclude(&skb, Program::FromL3Tunnel, reason)
+}
+
+/// Egress of a tunnel device without Ethernet.
+#[classifier]
+pub fn to_l3_tunnel(ctx: TcContext) -> i32 {
+    let skb = Skb::new(ctx);
+    let reason = hooks::l3_tunnel::send(&skb);
+    conclude(&skb, Program::ToL3Tunnel, reason)
+}
+
 /// Attached nowhere: the agent runs it to see what this kernel refuses.
 #[classifier]
 pub fn probe_room(ctx: TcContext) -> i32 {

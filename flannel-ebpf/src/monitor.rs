@@ -65,7 +65,7 @@ impl Deadline {
 #[repr(C)]
 pub(crate) struct MonitorBuf {
     event: Event,
-    bytes: [u8; CAPTURE_MAX],
+    bytes: [u8; ETH_LEN + CAPTURE_MAX],
 }
 
 /// Returns true if a monitor may be running.
@@ -93,7 +93,8 @@ pub(crate) fn report(skb: &Skb, program: Program, reason: Reason) {
     if !monitor.filter.wants(program, reason) || !is_drawn(&monitor.filter) {
         return;
     }
-    let Some(captured) = capture(skb, monitor.capture, buf) else { return };
+    let link = missing_link_header(program, reason);
+    let Some(captured) = capture(skb, monitor.capture, link, buf) else { return };
     let Some(inner_at) = inner_frame(skb, &monitor.filter, buf, captured, may_have_outer(skb, program, reason)) else {
         return;
     };
@@ -105,7 +106,7 @@ pub(crate) fn report(skb: &Skb, program: Program, reason: Reason) {
     buf.event = Event {
         time_ns: now,
         ifindex: skb.ifindex(),
-        len: skb.len(),
+        len: skb.len() + link,
         gso_size: skb.gso_size(),
         inner_at,
         captured: captured as u16,
@@ -122,16 +123,32 @@ fn is_drawn(filter: &Filter) -> bool {
     filter.sample <= 1 || unsafe { bpf_get_prandom_u32() } % filter.sample == 0
 }
 
-/// Copies the first bytes of the packet, with or without outer headers; returns how many. The mask
-/// is for the verifier, which follows a comparison only as far as the compiler leaves it in one
-/// register.
+/// Bytes of the Ethernet header that a packet at a device without Ethernet lacks. A replayed one
+/// has got it.
 #[inline(always)]
-fn capture(skb: &Skb, wanted: u32, buf: &mut MonitorBuf) -> Option<u32> {
+fn missing_link_header(program: Program, reason: Reason) -> u32 {
+    let is_replayed = matches!(reason, Reason::Replayed);
+    if matches!(program, Program::FromL3Tunnel | Program::ToL3Tunnel) && !is_replayed { ETH_LEN as u32 } else { 0 }
+}
+
+/// Copies the first bytes of the packet, with or without outer headers, behind a link header of
+/// `link` bytes that it lacks; returns how many. The mask is for the verifier, which follows a
+/// comparison only as far as the compiler leaves it in one register.
+#[inline(always)]
+fn capture(skb: &Skb, wanted: u32, link: u32, buf: &mut MonitorBuf) -> Option<u32> {
     let last = skb.len().min(wanted + OUTER_MAX).wrapping_sub(1);
     let captured = (last & (CAPTURE_MAX as u32 - 1)) + 1;
+    let to = buf.bytes.as_mut_ptr();
+    let to = if link == 0 {
+        to
+    } else {
+        buf.bytes[..ETH_LEN].fill(0);
+        buf.bytes[ETH_LEN - 2..ETH_LEN].copy_from_slice(&(skb.protocol() as u16).to_ne_bytes());
+        to.wrapping_add(ETH_LEN)
+    };
     // SAFETY: there is room for `CAPTURE_MAX` bytes.
-    let failed = unsafe { bpf_skb_load_bytes(skb.raw().cast(), 0, buf.bytes.as_mut_ptr().cast(), captured) };
-    (failed == 0).then_some(captured)
+    let failed = unsafe { bpf_skb_load_bytes(skb.raw().cast(), 0, to.cast(), captured) };
+    (failed == 0).then_some(captured + link)
 }
 
 /// Returns true if the packet has the form it has on the underlay.

@@ -1,15 +1,15 @@
-//! The xfrm policies for packets that leave this host.
+//! The xfrm policies for packets that leave this host, and for packets that it forwards.
 //!
-//! The programs send outer packets past the host's transformations. A peer whose packets a policy
-//! may cover must be left to the kernel. A kernel without XFRM has no policies; that is an answer,
-//! not an error.
+//! The programs send outer packets past the host's transformations, and put packets into pods past
+//! its checks of what has to be transformed. What a policy may cover must be left to the kernel. A
+//! kernel without XFRM has no policies; that is an answer, not an error.
 
 use std::net::IpAddr;
 
 use ipnet::IpNet;
 use netlink_packet_xfrm::{
-    AF_INET, AF_INET6, Selector, UserPolicyInfo, XFRM_POLICY_BLOCK, XFRM_POLICY_OUT, XFRM_USERPOLICY_BLOCK, XfrmAttrs,
-    XfrmMessage,
+    AF_INET, AF_INET6, Selector, UserPolicyInfo, XFRM_POLICY_BLOCK, XFRM_POLICY_FWD, XFRM_POLICY_OUT,
+    XFRM_USERPOLICY_BLOCK, XfrmAttrs, XfrmMessage,
     policy::{DefaultMessage, DelGetMessage, ModifyMessage},
 };
 use nix::errno::Errno;
@@ -83,6 +83,12 @@ impl XfrmSelector {
         addressed && (self.proto == 0 || self.proto == UDP) && self.dport.matches(flow.dport)
     }
 
+    /// Returns true if some packets from or to this network may match. Pure.
+    pub fn touches(&self, network: IpNet) -> bool {
+        let meets = |prefix: IpNet| prefix.contains(&network) || network.contains(&prefix);
+        self.prefixes.is_none_or(|(src, dst)| meets(src) || meets(dst))
+    }
+
     /// `None` when the kernel's prefixes make no sense.
     fn from_kernel(selector: &Selector) -> Option<Self> {
         let net = |addr: netlink_packet_xfrm::Address, len| match selector.family {
@@ -106,7 +112,7 @@ impl XfrmSelector {
     }
 }
 
-/// A policy for outgoing packets.
+/// A policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct XfrmPolicy {
     /// The packets it applies to.
@@ -128,6 +134,12 @@ impl XfrmPolicy {
     /// interface. Pure.
     pub fn covers(&self, flow: &TunnelFlow) -> bool {
         self.if_id == 0 && self.selector.covers(flow)
+    }
+
+    /// Returns true if packets from or to this network may have to be transformed, or blocked,
+    /// because of this policy. Pure.
+    pub fn restricts(&self, network: IpNet) -> bool {
+        (self.has_templates || self.action == XfrmAction::Block) && self.selector.touches(network)
     }
 
     fn from_message(message: &ModifyMessage) -> Option<Self> {
@@ -155,8 +167,18 @@ impl Netlink {
     /// The policies for outgoing packets, per-socket ones left out. Empty on a kernel without XFRM.
     /// Fails when one of them could not be decoded.
     pub async fn out_policies(&self) -> Result<Vec<XfrmPolicy>, NetlinkError> {
+        self.policies(&[XFRM_POLICY_OUT]).await
+    }
+
+    /// The same of packets that the host forwards: those that it checks when they come in, and
+    /// those that it transforms when they leave.
+    pub async fn forward_policies(&self) -> Result<Vec<XfrmPolicy>, NetlinkError> {
+        self.policies(&[XFRM_POLICY_FWD, XFRM_POLICY_OUT]).await
+    }
+
+    async fn policies(&self, directions: &[u8]) -> Result<Vec<XfrmPolicy>, NetlinkError> {
         let Some(xfrm) = &self.xfrm else { return Ok(Vec::new()) };
-        read_policies(xfrm).await.map_err(|fault| fault.on(Verb::Read, "the xfrm policies"))
+        read_policies(xfrm, directions).await.map_err(|fault| fault.on(Verb::Read, "the xfrm policies"))
     }
 
     /// Returns true if packets that no policy covers are dropped (`ip xfrm policy setdefault out
@@ -177,12 +199,12 @@ impl Netlink {
 
 impl Prune for XfrmMessage {}
 
-async fn read_policies(xfrm: &Transport<XfrmMessage>) -> Result<Vec<XfrmPolicy>, Fault> {
+async fn read_policies(xfrm: &Transport<XfrmMessage>, directions: &[u8]) -> Result<Vec<XfrmPolicy>, Fault> {
     let entries = xfrm.dump(XfrmMessage::GetPolicy(DelGetMessage::default())).await.and_then(Dump::complete)?;
     let mut policies = Vec::new();
     for entry in &entries {
         if let XfrmMessage::AddPolicy(message) = entry
-            && message.user_policy_info.direction == XFRM_POLICY_OUT
+            && directions.contains(&message.user_policy_info.direction)
         {
             let gap = Fault::Undecodable { message_type: entry.message_type(), count: 1 };
             policies.push(XfrmPolicy::from_message(message).ok_or(gap)?);
@@ -229,6 +251,27 @@ mod tests {
         ] {
             assert_eq!(selector.covers(&flow("10.9.0.1", "10.9.0.2")), covers, "{name}");
         }
+    }
+
+    #[test]
+    fn a_policy_restricts_the_networks_that_its_prefixes_meet() {
+        let policy = |src, dst| XfrmPolicy {
+            selector: between(src, dst),
+            action: XfrmAction::Allow,
+            has_templates: true,
+            priority: 0,
+            index: 1,
+            if_id: 0,
+        };
+        let pods = net("10.244.1.0/24");
+        assert!(policy("0.0.0.0/0", "0.0.0.0/0").restricts(pods));
+        assert!(policy("192.0.2.0/24", "10.244.0.0/16").restricts(pods), "the whole network of pods");
+        assert!(policy("10.244.1.7/32", "192.0.2.0/24").restricts(pods), "one pod");
+        assert!(!policy("10.244.2.0/24", "10.244.3.0/24").restricts(pods));
+        assert!(!policy("::/0", "::/0").restricts(pods));
+        let allows = XfrmPolicy { has_templates: false, ..policy("0.0.0.0/0", "0.0.0.0/0") };
+        assert!(!allows.restricts(pods), "as if there were none");
+        assert!(XfrmPolicy { action: XfrmAction::Block, ..allows }.restricts(pods));
     }
 
     #[test]

@@ -58,7 +58,12 @@ impl Pair {
 
     /// The same neighbours with the backend host-gw, which has no tunnels at all.
     pub fn host_gw(name: &str, stack: Stack, flags: &[&str]) -> Result<Self> {
-        Self::between(name, stack, cluster::HOST_GW, flags, |net| [&net.a, &net.b])
+        Self::of_backend(name, stack, cluster::HOST_GW, flags)
+    }
+
+    /// The same neighbours with this backend, as a JSON text.
+    pub fn of_backend(name: &str, stack: Stack, backend: &str, flags: &[&str]) -> Result<Self> {
+        Self::between(name, stack, backend, flags, |net| [&net.a, &net.b])
     }
 }
 

@@ -7,11 +7,15 @@
 
 use std::net::IpAddr;
 
+use flannel_common::node::FamilyConfig;
 use flannel_host::family::Family;
 use flannel_netlink::{AddressKey, IpipSpec, Route, RouteKey, protocol};
 use flannel_store::{Peer, config::IpipConfig};
 
-use super::{Backend, Desired, Node, PeerWay, ProgramSet, TunnelSpec, TunnelUnderlay, Way, direct_route};
+use super::{
+    Backend, Desired, Node, PeerWay, ProgramSet, TunnelSpec, TunnelUnderlay, Way, direct_route, network_config,
+    routed_entry,
+};
 use crate::underlay::Underlay;
 
 /// The bytes of the outer IPv4 header.
@@ -45,29 +49,31 @@ impl Backend for Ipip {
         let (addr, prefix_len) = (node.subnet.network(), node.network.family().bits());
         desired.addresses.insert(AddressKey { ifindex: tunnel, addr, prefix_len });
         for PeerWay { peer, way } in peers {
-            desired.routes.extend([match way {
-                Way::Direct(device) => direct_route(peer, *device),
-                _ => (RouteKey::main(peer.subnet), Route::onlink(peer.public_ip, tunnel, protocol::FLANNEL)),
-            }]);
+            let (route, device) = match way {
+                Way::Direct(device) => (direct_route(peer, *device), *device),
+                _ => ((RouteKey::main(peer.subnet), Route::onlink(peer.public_ip, tunnel, protocol::FLANNEL)), tunnel),
+            };
+            desired.routes.extend([route]);
+            desired.peers.extend(routed_entry(node, peer, device));
         }
         desired
     }
 
-    fn has_work_for_programs(&self) -> bool {
-        false
+    fn node_config(&self, node: &Node) -> Option<FamilyConfig> {
+        network_config(node)
     }
 
     fn programs(&self) -> Result<ProgramSet, &'static str> {
-        Err("the programs do not know the tunnels of the backend ipip")
+        Ok(ProgramSet::L3Tunnel { and_link: self.0.direct_routing })
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use flannel_common::addr::Mac;
+    use flannel_common::{addr::Mac, entry_state::EntryState, peer::PeerEntry};
 
     use super::*;
-    use crate::backend::PodNetwork;
+    use crate::backend::{PeerValue, PodNetwork};
 
     const BACKEND: Ipip = Ipip(IpipConfig { direct_routing: true });
 
@@ -114,7 +120,16 @@ mod tests {
         let through = route("10.244.9.0/24", Route::onlink(ip("192.0.2.9"), 7, protocol::FLANNEL));
         let beside = route("10.244.8.0/24", Route::via(ip("198.51.100.8"), Some(2), protocol::FLANNEL));
         let address = AddressKey { ifindex: 7, addr: ip("10.244.1.0"), prefix_len: 32 };
-        let expected = Desired { addresses: [address].into(), routes: [through, beside].into(), ..Desired::default() };
+        let entry = |vtep: &str, oif| PeerValue {
+            flags: EntryState::DIRECT,
+            entry: PeerEntry { vtep: ip(vtep).into(), oif, ..PeerEntry::default() },
+        };
+        let expected = Desired {
+            addresses: [address].into(),
+            routes: [through, beside].into(),
+            peers: [(9, entry("192.0.2.9", 7)), (8, entry("198.51.100.8", 2))].into(),
+            ..Desired::default()
+        };
         assert_eq!(BACKEND.desired(&node(Some(7)), &peers), expected);
         assert_eq!(BACKEND.desired(&node(None), &peers), Desired::default());
     }

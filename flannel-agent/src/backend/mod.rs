@@ -112,14 +112,24 @@ pub trait Backend: fmt::Debug + Send + Sync {
 pub enum ProgramSet {
     /// The tunnel of this VNI, and in mode `fast` peers on our own link too.
     Tunnel(u32),
-    /// Peers on our own link alone, in mode `fast` alone: there is no tunnel.
+    /// Direct peers by the external interface alone, in mode `fast` alone: there is no tunnel.
     Link,
+    /// Direct peers by a tunnel device without Ethernet, in mode `fast` alone.
+    L3Tunnel {
+        /// True if peers may be reached by the external interface too.
+        and_link: bool,
+    },
 }
 
 impl ProgramSet {
-    /// Returns true if there is a tunnel.
+    /// Returns true if the programs encapsulate, and check what they decapsulate.
     pub const fn has_tunnel(self) -> bool {
         matches!(self, Self::Tunnel(_))
+    }
+
+    /// Returns true if peers may be reached by the external interface without a tunnel.
+    pub const fn has_link(self) -> bool {
+        !matches!(self, Self::L3Tunnel { and_link: false })
     }
 
     /// Returns the tag that distinguishes tc filters of this agent from those of another agent on
@@ -127,7 +137,7 @@ impl ProgramSet {
     pub const fn filter_tag(self) -> u32 {
         match self {
             Self::Tunnel(vni) => vni,
-            Self::Link => 0,
+            Self::Link | Self::L3Tunnel { .. } => 0,
         }
     }
 }
@@ -321,8 +331,15 @@ fn direct_entry(vtep: Addr, mac: Mac, device: u32) -> PeerValue {
     PeerValue { flags: EntryState::DIRECT, entry }
 }
 
-/// Returns the node's configuration for the programs, without its tunnel; `None` where there is no
-/// map of its network.
+/// The entry, by subnet number, of a peer to which routes lead by this device. Its next hop is not
+/// known to us.
+fn routed_entry(node: &Node, peer: &Peer, device: u32) -> Option<(u32, PeerValue)> {
+    let entry = PeerEntry { vtep: peer.public_ip.into(), oif: device, ..PeerEntry::default() };
+    Some((node.network.index_of(peer.subnet)?, PeerValue { flags: EntryState::DIRECT, entry }))
+}
+
+/// Returns the node's configuration for the programs, without the tunnel that they serve; `None`
+/// where there is no map of its network.
 fn network_config(node: &Node) -> Option<node::FamilyConfig> {
     let network = node.network;
     network.has_peer_map().then(|| node::FamilyConfig {
@@ -331,6 +348,7 @@ fn network_config(node: &Node) -> Option<node::FamilyConfig> {
         subnet_shift: network.host_bits(),
         subnet_count: u32::try_from(network.subnet_count()).unwrap_or(u32::MAX),
         underlay_ifindex: node.external,
+        tunnel_ifindex: node.tunnel.map_or(0, |(index, _)| index),
         ..node::FamilyConfig::default()
     })
 }

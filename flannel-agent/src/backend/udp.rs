@@ -3,12 +3,15 @@
 
 use std::net::IpAddr;
 
+use flannel_common::node::FamilyConfig;
 use flannel_host::family::Family;
 use flannel_netlink::{AddressKey, Route, RouteKey, protocol};
 use flannel_store::{Peer, config::UdpConfig};
 use ipnet::IpNet;
 
-use super::{Backend, Desired, Node, PeerWay, ProgramSet, TunnelSpec, TunnelUnderlay, UdpSpec, Way};
+use super::{
+    Backend, Desired, Node, PeerWay, ProgramSet, TunnelSpec, TunnelUnderlay, UdpSpec, Way, network_config, routed_entry,
+};
 use crate::underlay::Underlay;
 
 /// The device.
@@ -46,6 +49,7 @@ impl Backend for Udp {
         for PeerWay { peer, .. } in peers {
             if let (IpNet::V4(subnet), IpAddr::V4(public)) = (peer.subnet, peer.public_ip) {
                 desired.udp.insert(subnet, public);
+                desired.peers.extend(routed_entry(node, peer, tunnel));
             }
         }
         desired
@@ -55,12 +59,12 @@ impl Backend for Udp {
         true
     }
 
-    fn has_work_for_programs(&self) -> bool {
-        false
+    fn node_config(&self, node: &Node) -> Option<FamilyConfig> {
+        network_config(node)
     }
 
     fn programs(&self) -> Result<ProgramSet, &'static str> {
-        Err("a process carries the packets of the backend udp")
+        Ok(ProgramSet::L3Tunnel { and_link: false })
     }
 }
 
@@ -68,10 +72,10 @@ impl Backend for Udp {
 mod tests {
     use std::net::Ipv4Addr;
 
-    use flannel_common::addr::Mac;
+    use flannel_common::{addr::Mac, entry_state::EntryState, peer::PeerEntry};
 
     use super::*;
-    use crate::backend::PodNetwork;
+    use crate::backend::{PeerValue, PodNetwork};
 
     fn net(text: &str) -> IpNet {
         text.parse().expect("a prefix")
@@ -115,9 +119,11 @@ mod tests {
         let way = backend.way(&node, &Underlay::new(None), &peer);
         let address = AddressKey { ifindex: 7, addr: node.subnet.network(), prefix_len: 32 };
         let route = (RouteKey::main(net("10.244.0.0/16")), Route::on_device(Family::V4, 7, protocol::BOOT));
+        let entry = PeerEntry { vtep: peer.public_ip.into(), oif: 7, ..PeerEntry::default() };
         let expected = Desired {
             addresses: [address].into(),
             routes: [route].into(),
+            peers: [(9, PeerValue { flags: EntryState::DIRECT, entry })].into(),
             udp: [("10.244.9.0/24".parse().expect("a subnet"), Ipv4Addr::new(192, 0, 2, 9))].into(),
             ..Desired::default()
         };

@@ -1,10 +1,15 @@
 //! The backends of which nothing is in the kernel: something else carries the packets of pods, and
 //! the external interface leads there.
+//!
+//! Peers are direct ones for the programs: they learn what leaves by the external interface to a
+//! peer's subnet, and what comes from one. Where commands lead packets elsewhere the programs see
+//! none, so they learn nothing. With the backend alloc no peers are known.
 
+use flannel_common::node::FamilyConfig;
 use flannel_host::family::Family;
 use flannel_store::{Peer, RawJson};
 
-use super::{Backend, Desired, Node, OwnEnd, PeerWay, ProgramSet, Way};
+use super::{Backend, Desired, Node, OwnEnd, PeerWay, ProgramSet, Way, network_config, routed_entry};
 use crate::underlay::Underlay;
 
 /// Such a backend.
@@ -14,27 +19,26 @@ pub struct Unmanaged {
     way: Way,
     /// The data in the lease, as a JSON text.
     published: Option<RawJson>,
-    /// The reason why the programs have nothing to do.
-    no_programs: &'static str,
+    /// True if the peers are known.
+    knows_peers: bool,
 }
 
 impl Unmanaged {
     /// The backend alloc: a subnet for this node, and `subnet.env`.
     pub const fn alloc() -> Self {
-        Self { way: Way::NotOnLink, published: None, no_programs: "the backend alloc carries no packets" }
+        Self { way: Way::NotOnLink, published: None, knows_peers: false }
     }
 
     /// The backend extension: commands of the operator carry the packets. `published` is the output
     /// of `PreStartupCommand`; `None` where there is no such command.
     pub const fn extension(published: Option<RawJson>) -> Self {
-        let no_programs = "the commands of the backend extension carry the packets";
-        Self { way: Way::Extension, published, no_programs }
+        Self { way: Way::Extension, published, knows_peers: true }
     }
 
     /// The routes of a cloud: the default route leads packets into the cloud's network, and its
     /// route tables lead them to their node.
     pub const fn cloud() -> Self {
-        Self { way: Way::Cloud, published: None, no_programs: "the routes of the cloud carry the packets" }
+        Self { way: Way::Cloud, published: None, knows_peers: true }
     }
 }
 
@@ -51,8 +55,13 @@ impl Backend for Unmanaged {
         self.way.clone()
     }
 
-    fn desired(&self, _node: &Node, _peers: &[PeerWay]) -> Desired {
-        Desired::default()
+    fn desired(&self, node: &Node, peers: &[PeerWay]) -> Desired {
+        let entry = |PeerWay { peer, .. }: &PeerWay| routed_entry(node, peer, node.external);
+        Desired { peers: peers.iter().filter_map(entry).collect(), ..Desired::default() }
+    }
+
+    fn node_config(&self, node: &Node) -> Option<FamilyConfig> {
+        network_config(node)
     }
 
     fn carries_packets(&self) -> bool {
@@ -60,10 +69,46 @@ impl Backend for Unmanaged {
     }
 
     fn has_work_for_programs(&self) -> bool {
-        false
+        self.knows_peers
     }
 
     fn programs(&self) -> Result<ProgramSet, &'static str> {
-        Err(self.no_programs)
+        if self.knows_peers { Ok(ProgramSet::Link) } else { Err("the backend alloc knows no peers") }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use flannel_common::{entry_state::EntryState, peer::PeerEntry};
+
+    use super::*;
+    use crate::backend::{PeerValue, PodNetwork};
+
+    #[test]
+    fn the_programs_know_each_peer_behind_the_external_interface_and_nothing_else_is_made() {
+        let node = Node {
+            network: PodNetwork { prefix: "10.244.0.0/16".parse().expect("a network"), subnet_len: 24 },
+            subnet: "10.244.1.0/24".parse().expect("a subnet"),
+            source: "192.0.2.1".parse().expect("an address"),
+            external: 2,
+            tunnel: None,
+            port_range: (32768, 60999),
+        };
+        let peer = Peer {
+            subnet: "10.244.9.0/24".parse().expect("a subnet"),
+            public_ip: "198.51.100.9".parse().expect("an address"),
+            end: None,
+            text: None,
+            key: "10.244.9.0-24".to_owned(),
+        };
+        let entry = PeerEntry { vtep: peer.public_ip.into(), oif: 2, ..PeerEntry::default() };
+        for (backend, name) in [(Unmanaged::cloud(), "cloud"), (Unmanaged::extension(None), "extension")] {
+            let way = backend.way(&node, &Underlay::new(None), &peer);
+            assert_eq!(way.name(), name);
+            let peers = [(9, PeerValue { flags: EntryState::DIRECT, entry })].into();
+            let desired = backend.desired(&node, &[PeerWay { peer: peer.clone(), way }]);
+            assert_eq!(desired, Desired { peers, ..Desired::default() });
+            assert_eq!(backend.programs(), Ok(ProgramSet::Link));
+        }
     }
 }

@@ -7,6 +7,7 @@
 //! In the mode `separate` each family has a device of its own. In the other modes there is one
 //! device, and both families' subnets of a node are behind one peer.
 
+use flannel_common::node::FamilyConfig;
 use flannel_host::family::Family;
 use flannel_netlink::{AddressKey, Route, RouteKey, protocol};
 use flannel_store::{
@@ -14,7 +15,10 @@ use flannel_store::{
     config::{WireguardConfig, WireguardMode},
 };
 
-use super::{Backend, Desired, Node, OwnEnd, PeerWay, ProgramSet, TunnelSpec, TunnelUnderlay, Way, WireguardSpec};
+use super::{
+    Backend, Desired, Node, OwnEnd, PeerWay, ProgramSet, TunnelSpec, TunnelUnderlay, Way, WireguardSpec,
+    network_config, routed_entry,
+};
 use crate::underlay::Underlay;
 
 /// The bytes that encryption takes from the MTU: an outer IP header, UDP, and what WireGuard adds.
@@ -74,6 +78,7 @@ impl Backend for Wireguard {
         for PeerWay { peer, .. } in peers {
             if let Some(TunnelEnd::Wireguard(end)) = peer.end {
                 desired.wireguard.insert(peer.subnet, end);
+                desired.peers.extend(routed_entry(node, peer, tunnel));
             }
         }
         desired
@@ -83,12 +88,12 @@ impl Backend for Wireguard {
         true
     }
 
-    fn has_work_for_programs(&self) -> bool {
-        false
+    fn node_config(&self, node: &Node) -> Option<FamilyConfig> {
+        network_config(node)
     }
 
     fn programs(&self) -> Result<ProgramSet, &'static str> {
-        Err("the backend wireguard encrypts, which the programs do not")
+        Ok(ProgramSet::L3Tunnel { and_link: false })
     }
 }
 
@@ -96,13 +101,13 @@ impl Backend for Wireguard {
 mod tests {
     use std::net::IpAddr;
 
-    use flannel_common::addr::Mac;
+    use flannel_common::{addr::Mac, entry_state::EntryState, peer::PeerEntry};
     use flannel_host::wireguard_key::PublicKey;
     use flannel_store::{WireguardEnd, config::BackendConfig, config::NetworkConfig};
     use ipnet::IpNet;
 
     use super::*;
-    use crate::backend::PodNetwork;
+    use crate::backend::{PeerValue, PodNetwork};
 
     fn backend(settings: &str) -> Wireguard {
         let text = format!(r#"{{"Network":"10.244.0.0/16","Backend":{{"Type":"wireguard"{settings}}}}}"#);
@@ -165,12 +170,16 @@ mod tests {
         let desired = backend("").desired(&node, &[PeerWay { peer, way }]);
         let address = AddressKey { ifindex: 7, addr: ip("10.244.1.0"), prefix_len: 32 };
         let route = (RouteKey::main(net("10.244.0.0/16")), Route::on_device(Family::V4, 7, protocol::BOOT));
+        let entry = PeerEntry { vtep: ip("192.0.2.9").into(), oif: 7, ..PeerEntry::default() };
         let expected = Desired {
             addresses: [address].into(),
             routes: [route].into(),
             wireguard: [(net("10.244.9.0/24"), end)].into(),
+            peers: [(9, PeerValue { flags: EntryState::DIRECT, entry })].into(),
             ..Desired::default()
         };
         assert_eq!(desired, expected);
+        let config = backend("").node_config(&node).expect("a peer map");
+        assert_eq!((config.tunnel_ifindex, config.underlay_ifindex, config.has_tunnel()), (7, 2, false));
     }
 }

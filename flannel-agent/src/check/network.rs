@@ -11,7 +11,7 @@ use super::{Best, Finding, may_have_tunnel};
 use crate::{
     backend::vxlan::device_name,
     datapath::PinRoot,
-    fast,
+    fast::{self, pods::PodReason},
     iface::{AddressInPods, Host, IfaceOptions, select},
     rules::tool,
 };
@@ -35,7 +35,7 @@ pub(super) async fn look(
         Ok(link) => {
             findings.push(describe(link, best));
             findings.extend(inside_pods(link, &netlink.addresses().await?, pods));
-            findings.push(ingress(pins, links, link));
+            findings.push(ingress(pins, links, link, fast::policy_reason(netlink, pods).await));
             findings.extend(offloads(link, may_have_tunnel(pinned)).await);
             findings.extend(links.iter().filter(|tunnel| is_flannels(tunnel)).map(|tunnel| fit(tunnel, link)));
         }
@@ -119,20 +119,22 @@ fn inside_pods(external: &Link, addresses: &[Address], pods: &[IpNet]) -> Vec<Fi
     found.iter().map(|found| Finding::warn("addresses", found.to_string(), AddressInPods::REMEDY)).collect()
 }
 
-/// The finding on filters that would miss what mode `fast` puts into pods. A device of a route to
-/// peers is known by our link on it.
-fn ingress(pins: &PinRoot, links: &[Link], external: &Link) -> Finding {
-    let is_attached = |link: &Link| pins.link(Program::FromUnderlay, link.index).exists();
+/// The finding on filters that would miss what mode `fast` puts into pods, and on IPsec policies
+/// that it would bypass. A device of a route to peers, and a tunnel device without Ethernet, is
+/// known by our link on it.
+fn ingress(pins: &PinRoot, links: &[Link], external: &Link, policies: Option<PodReason>) -> Finding {
+    let programs = [Program::FromUnderlay, Program::FromL3Tunnel];
+    let is_attached = |link: &Link| programs.iter().any(|program| pins.link(*program, link.index).exists());
     let devices = links.iter().filter(|link| link.index == external.index || is_attached(link));
     let reasons = devices.flat_map(|link| fast::underlay_reasons(pins, link.index, &link.name));
-    let reasons: Vec<String> = reasons.map(|reason| reason.to_string()).collect();
+    let reasons: Vec<String> = reasons.chain(policies).map(|reason| reason.to_string()).collect();
     if reasons.is_empty() {
         return Finding::ok("ingress", format!("no filter of others is on the ingress of {}", external.name));
     }
     Finding::warn(
         "ingress",
         reasons.join(", "),
-        "mode fast leaves packets from other nodes to the kernel, so that the filters see them all; only speed is lost",
+        "mode fast leaves packets from other nodes to the kernel, so that filters and IPsec see them all; only speed is lost",
     )
 }
 

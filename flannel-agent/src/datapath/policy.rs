@@ -15,7 +15,7 @@ pub const DEFAULT: Mode = Mode::Fast;
 const DEFAULT_WITHOUT_PROGRAMS: Mode = Mode::Kernel;
 
 /// The reason why mode `encap` is not in force where there is no tunnel.
-pub const NO_TUNNEL: &str = "the backend has no tunnel, so there is nothing to encapsulate";
+pub const NO_TUNNEL: &str = "the programs encapsulate nothing with this backend";
 
 /// The capabilities of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

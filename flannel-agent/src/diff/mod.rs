@@ -11,7 +11,11 @@ use std::{
 };
 
 use anyhow::Context as _;
-use flannel_common::{addr::Mac, entry_state::EntryState, node::NodeConfig};
+use flannel_common::{
+    addr::{Addr, Mac, same_addr},
+    entry_state::EntryState,
+    node::NodeConfig,
+};
 use flannel_host::family::Family;
 use flannel_netlink::{Netlink, NetlinkError, Nexthop, NexthopId, Route};
 use ipnet::IpNet;
@@ -52,10 +56,8 @@ pub async fn read(pins: &PinRoot, status: Option<&Status>) -> anyhow::Result<Dif
         .collect::<Result<_, _>>()?;
     let leased = status.map(|status| {
         // What is not reached has no place in maps or kernel; a route of the administrator's may
-        // lead there. Packets of other devices, processes, commands and clouds have none in the
-        // maps.
-        let is_here =
-            |way: &str| !matches!(way, "none" | "wireguard" | "ipsec" | "ipip" | "udp" | "extension" | "cloud");
+        // lead there. IPsec has none in the maps.
+        let is_here = |way: &str| !matches!(way, "none" | "ipsec");
         let reached = status.peers.iter().filter(|peer| is_here(&peer.way));
         reached.map(of_lease).collect::<Option<Vec<_>>>()
     });
@@ -76,6 +78,7 @@ fn of_lease(peer: &PeerStatus) -> Option<Expected> {
         "direct" => ExpectedWay::Direct,
         "tunnel" => ExpectedWay::Plain,
         "kernel" => ExpectedWay::Kernel,
+        "wireguard" | "ipip" | "udp" | "extension" | "cloud" => ExpectedWay::Routed,
         _ => return None,
     };
     Some(Expected {
@@ -89,6 +92,7 @@ fn of_lease(peer: &PeerStatus) -> Option<Expected> {
 fn of_map(peer: &PinnedPeer) -> Expected {
     let PinnedPeer { subnet, entry, .. } = peer;
     let way = match entry.word {
+        word if word.has(EntryState::DIRECT) && same_addr(entry.next_hop, Addr::NONE) => ExpectedWay::Routed,
         word if word.has(EntryState::DIRECT) => ExpectedWay::Direct,
         word if word.has(EntryState::PLAIN) => ExpectedWay::Plain,
         _ => ExpectedWay::Kernel,
@@ -106,13 +110,14 @@ fn parse_mac(text: &str) -> Option<Mac> {
 async fn read_kernel(netlink: &Netlink, config: &NodeConfig) -> Result<Kernel, NetlinkError> {
     let mut kernel = Kernel::default();
     let nexthops: BTreeMap<NexthopId, Nexthop> = netlink.nexthops().await?.unwrap_or_default().into_iter().collect();
-    let tunnels: BTreeSet<u32> =
-        Family::BOTH.iter().map(|family| family_config(config, *family).tunnel_ifindex).collect();
+    // Other tunnel devices than those that the programs serve have no neighbours.
+    let served = Family::BOTH.iter().map(|family| family_config(config, *family)).filter(|config| config.has_tunnel());
+    let tunnels: BTreeSet<u32> = served.map(|config| config.tunnel_ifindex).collect();
     for family in Family::BOTH {
         let routes = netlink.routes(family).await?;
         kernel.routes.extend(routes.into_iter().map(|(key, route)| (key, complete(route, &nexthops))));
     }
-    for tunnel in tunnels.into_iter().filter(|tunnel| *tunnel != 0) {
+    for tunnel in tunnels {
         kernel.neighbours.extend(netlink.neighbours(Some(tunnel)).await?);
         kernel.fdb.extend(netlink.fdb(tunnel).await?);
     }

@@ -38,7 +38,7 @@ pub(super) enum Location {
 
 /// The device by which packets of a peer come in.
 pub(super) const fn enters_by(peer: &PinnedPeer, config: &FamilyConfig) -> u32 {
-    if peer.entry.word.has(EntryState::DIRECT) { config.underlay_ifindex } else { config.tunnel_ifindex }
+    if peer.entry.word.has(EntryState::DIRECT) { peer.entry.oif } else { config.tunnel_ifindex }
 }
 
 /// A pod of this node, by its veth.

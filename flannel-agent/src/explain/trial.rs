@@ -8,6 +8,7 @@ use flannel_common::{
     flow_key::FlowKey,
     maps::{FLOWS, FLOWS6},
     mode::Mode,
+    packet::ETH_LEN,
     program::Program,
     reason::Verdict,
 };
@@ -59,12 +60,20 @@ pub(super) fn run(facts: &Snapshot, around: &Context<'_>) -> Result<Vec<Tried>, 
         let packet = frame(tunnel.neighbour.unwrap_or_default(), device.mac.unwrap_or_default(), &ends);
         trying.ask(Program::ToTunnel, device, &packet)?;
     }
+    if let Location::Peer(peer) = &facts.source
+        && let Some(device) = links(peer.entry.oif)
+        && peer.entry.word.has(EntryState::DIRECT)
+    {
+        let packet = frame(device.mac.unwrap_or_default(), Mac::default(), &ends);
+        if peer.entry.oif == config.tunnel_ifindex {
+            trying.ask(Program::FromL3Tunnel, device, &packet[ETH_LEN..])?;
+        } else {
+            trying.ask(Program::FromUnderlay, device, &packet)?;
+        }
+        return Ok(trying.tried);
+    }
     if let (Location::Peer(peer), Some(external)) = (&facts.source, links(config.underlay_ifindex)) {
         let at_external = external.mac.unwrap_or_default();
-        if peer.entry.word.has(EntryState::DIRECT) {
-            trying.ask(Program::FromUnderlay, external, &frame(at_external, Mac::default(), &ends))?;
-            return Ok(trying.tried);
-        }
         let inner = frame(config.vtep_mac, peer.entry.mac, &ends);
         let [source, destination] = [peer.entry.vtep, config.vtep].map(IpAddr::from);
         let outer = Outer { source, destination, port: config.port, vni: config.vni };

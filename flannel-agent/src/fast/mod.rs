@@ -26,6 +26,7 @@ use flannel_common::{
 };
 use flannel_netlink::{KernelEvent, Netlink};
 use flannel_store::LeaseKey;
+use ipnet::IpNet;
 
 pub use self::{
     changes::RuleChanges,
@@ -42,7 +43,7 @@ use crate::datapath::{Hook, PinRoot};
 /// The devices of the node that packets of pods pass, besides those of the pods.
 #[derive(Debug, Default)]
 pub struct NodeDevices {
-    /// The tunnel devices, by index.
+    /// The tunnel devices that packets pass as Ethernet frames, by index.
     pub tunnels: Vec<u32>,
     /// Those by which packets of other nodes arrive, with their names.
     pub external: BTreeMap<u32, String>,
@@ -151,7 +152,7 @@ impl Fast {
         if !self.on {
             return false;
         }
-        self.underlay.refresh(pins, &devices.external);
+        self.underlay.refresh(netlink, pins, own, &devices.external).await;
         let tunnels = &devices.tunnels;
         let looked = self.pods.look(netlink, pins, own, tunnels, &self.exclusions).await;
         if let Err(error) = &looked {
@@ -212,6 +213,12 @@ impl Fast {
 /// Reasons for which packets that arrive by a device are not put straight into pods, as of now.
 pub fn underlay_reasons(pins: &PinRoot, ifindex: u32, name: &str) -> Vec<PodReason> {
     underlay::reasons_now(pins, ifindex, name)
+}
+
+/// The reason for which IPsec policies leave packets of these pod networks to the kernel, as of
+/// now.
+pub async fn policy_reason(netlink: &Netlink, pods: &[IpNet]) -> Option<PodReason> {
+    underlay::policies(netlink, pods).await
 }
 
 /// Returns the reason why TCP flows are not learned with the current settings of conntrack, if they

@@ -1,4 +1,5 @@
-//! The gate of packets from other nodes: others' filters on the ingress of the external devices.
+//! The gate of packets from other nodes: others' filters on the ingress of the external devices,
+//! and IPsec policies.
 //!
 //! `from_underlay` takes a packet out of the ingress of the external interface, or of another
 //! device by which routes to peers lead, before filters of tc and TCX programs behind it have seen
@@ -7,12 +8,21 @@
 //! TC and see everything. The egress needs no gate: what is replayed or encapsulated leaves through
 //! `dev_queue_xmit`, like the kernel's own packets.
 //!
-//! Filters are announced by the kernel; TCX programs are not, and are found when everything is
-//! invalidated.
+//! The kernel decrypts a packet that came through IPsec and then takes it in once more, by the same
+//! device. So that packet teaches what is done to it, and another, which came in the clear, would
+//! be treated alike. Therefore nothing is put into pods from there while a policy may cover their
+//! packets. The egress needs no gate: what was encrypted does not leave as the packet that was
+//! recorded.
+//!
+//! Filters and policies are announced by the kernel; TCX programs are not, and are found when
+//! everything is invalidated.
 
 use std::collections::BTreeMap;
 
-use flannel_netlink::KernelEvent;
+use flannel_host::family::Family;
+use flannel_netlink::{KernelEvent, Netlink};
+use flannel_store::LeaseKey;
+use ipnet::IpNet;
 
 use super::pods::{DeviceSide, Others, PodReason, others};
 use crate::datapath::PinRoot;
@@ -26,13 +36,26 @@ const SHARED_BLOCK: u32 = u32::MAX;
 pub(super) struct ExternalDevices {
     /// Others on the ingress of each device, as last read.
     ingress: BTreeMap<u32, Others>,
+    /// Reasons that IPsec policies give, as last read.
+    policies: Policies,
     reasons: Vec<PodReason>,
 }
 
+/// The IPsec policies on packets of pods, as far as they are known.
+#[derive(Debug, Default)]
+enum Policies {
+    /// They are to be read.
+    #[default]
+    Unread,
+    /// The reason they give, if they do.
+    Read(Option<PodReason>),
+}
+
 impl ExternalDevices {
-    /// Every device is to be read again.
+    /// Everything is to be read again.
     pub(super) fn invalidate(&mut self) {
         self.ingress.clear();
+        self.policies = Policies::Unread;
     }
 
     /// Takes in an event. Returns true if the next [`Self::refresh`] may find something else
@@ -43,6 +66,7 @@ impl ExternalDevices {
                 self.invalidate();
                 true
             }
+            KernelEvent::XfrmPolicy => matches!(std::mem::take(&mut self.policies), Policies::Read(_)),
             KernelEvent::TrafficControl { ifindex } | KernelEvent::LinkGone { index: ifindex, .. } => {
                 self.ingress.remove(ifindex).is_some()
             }
@@ -50,15 +74,29 @@ impl ExternalDevices {
         }
     }
 
-    /// Reads who is on the ingress of `devices`, where that is not known. Links of ours are pinned
-    /// below `pins`.
-    pub(super) fn refresh(&mut self, pins: &PinRoot, devices: &BTreeMap<u32, String>) {
+    /// Reads who is on the ingress of `devices`, and the policies on packets of our own subnets,
+    /// where that is not known. Links of ours are pinned below `pins`.
+    pub(super) async fn refresh(
+        &mut self,
+        netlink: &Netlink,
+        pins: &PinRoot,
+        own: LeaseKey,
+        devices: &BTreeMap<u32, String>,
+    ) {
+        if matches!(self.policies, Policies::Unread) {
+            let subnets: Vec<IpNet> = Family::BOTH.iter().filter_map(|family| own.subnet(*family)).collect();
+            self.policies = Policies::Read(policies(netlink, &subnets).await);
+        }
         self.ingress.retain(|index, _| devices.contains_key(index));
         for index in devices.keys() {
             self.ingress.entry(*index).or_insert_with(|| others::on_ingress(pins, *index));
         }
-        let reasons: Vec<PodReason> =
-            devices.iter().flat_map(|(index, name)| reasons(self.ingress[index], name)).collect();
+        let on_devices = devices.iter().flat_map(|(index, name)| reasons(self.ingress[index], name));
+        let of_policies = match &self.policies {
+            Policies::Unread => None,
+            Policies::Read(reason) => reason.clone(),
+        };
+        let reasons: Vec<PodReason> = on_devices.chain(of_policies).collect();
         if reasons != self.reasons {
             report(&reasons);
         }
@@ -75,6 +113,18 @@ impl ExternalDevices {
 /// Reasons for which packets that arrive by this device are not put straight into pods, as of now.
 pub(super) fn reasons_now(pins: &PinRoot, index: u32, name: &str) -> Vec<PodReason> {
     reasons(others::on_ingress(pins, index), name).collect()
+}
+
+/// The reason for which IPsec policies leave packets of these networks to the kernel, if there is
+/// one.
+pub(super) async fn policies(netlink: &Netlink, networks: &[IpNet]) -> Option<PodReason> {
+    match netlink.forward_policies().await {
+        Ok(policies) => policies
+            .iter()
+            .find(|policy| networks.iter().any(|network| policy.restricts(*network)))
+            .map(|policy| PodReason::Ipsec(policy.index)),
+        Err(error) => Some(PodReason::PoliciesUnknown(error.to_string())),
+    }
 }
 
 fn reasons(others: Others, name: &str) -> impl Iterator<Item = PodReason> {
@@ -97,8 +147,16 @@ mod tests {
     fn known() -> ExternalDevices {
         ExternalDevices {
             ingress: BTreeMap::from([(2, Others::default()), (3, Others::default())]),
+            policies: Policies::Read(None),
             reasons: Vec::new(),
         }
+    }
+
+    #[test]
+    fn an_event_of_a_policy_has_policies_read_again() {
+        let mut underlay = known();
+        assert!(underlay.observe(&KernelEvent::XfrmPolicy) && matches!(underlay.policies, Policies::Unread));
+        assert!(!underlay.observe(&KernelEvent::XfrmPolicy), "they will be read anyway");
     }
 
     #[test]

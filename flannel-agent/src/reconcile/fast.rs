@@ -53,12 +53,13 @@ impl Reconciler {
         }
     }
 
-    /// The devices packets of pods pass.
+    /// The devices packets of pods pass. A tunnel device without Ethernet is one by which packets
+    /// arrive; towards it they pass its own queue, as the kernel's packets do.
     fn fast_devices(&self) -> NodeDevices {
         let hooks = self.planes.iter().flat_map(|plane| plane.hooks(true));
-        let external = hooks.filter(|hook| hook.program == Program::FromUnderlay);
+        let external = hooks.filter(|hook| matches!(hook.program, Program::FromUnderlay | Program::FromL3Tunnel));
         NodeDevices {
-            tunnels: self.devices().map(|(_, device)| device.index).collect(),
+            tunnels: self.planes.iter().filter_map(Plane::frame_tunnel).map(|device| device.index).collect(),
             external: external.map(|hook| (hook.ifindex, hook.ifname)).collect(),
         }
     }

@@ -20,7 +20,7 @@ use super::{
     unreachable::NotMade,
 };
 use crate::{
-    backend::{Backend, BackendError, Node, OwnEnd, PodNetwork, TunnelSpec, TunnelUnderlay, usable_mtu},
+    backend::{Backend, BackendError, Node, OwnEnd, PodNetwork, ProgramSet, TunnelSpec, TunnelUnderlay, usable_mtu},
     datapath::{Hook, Maps},
     iface::{End, ExternalInterface},
     underlay::Underlay,
@@ -286,8 +286,8 @@ impl Plane {
     }
 
     /// Returns the hooks this plane needs. Packets come in by the external interface, by whatever
-    /// device they leave; programs read frames, so it has to be an Ethernet device. Without a
-    /// tunnel there are hooks only in mode `fast`.
+    /// device they leave; programs read frames there, so it has to be an Ethernet device. Without a
+    /// tunnel that the programs serve there are hooks only in mode `fast`.
     pub(super) fn hooks(&self, fast: bool) -> Vec<Hook> {
         let hook = |program, ifindex, ifname: &str| Hook { program, ifindex, ifname: ifname.to_owned() };
         let on_underlay =
@@ -295,8 +295,8 @@ impl Plane {
         let external =
             self.external.unfollowed.is_none().then(|| on_underlay(self.external.index, &self.external.name));
         let on_external = external.into_iter().flatten();
-        match &self.tunnel.device {
-            Some(device) => {
+        match (self.backend.programs(), &self.tunnel.device) {
+            (Ok(ProgramSet::Tunnel(_)), Some(device)) => {
                 let to_note = fast.then(|| hook(Program::FromTunnel, device.index, &device.name));
                 let on_uplinks = self.turns.uplinks().flat_map(|(index, name)| on_underlay(index, name));
                 on_external
@@ -305,19 +305,27 @@ impl Plane {
                     .chain(to_note)
                     .collect()
             }
-            None if fast && !self.has_tunnel() => on_external.collect(),
-            None => Vec::new(),
+            (Ok(ProgramSet::Link), _) if fast => on_external.collect(),
+            (Ok(ProgramSet::L3Tunnel { and_link }), Some(device)) if fast => {
+                let on_tunnel = [Program::ToL3Tunnel, Program::FromL3Tunnel];
+                let on_tunnel = on_tunnel.map(|program| hook(program, device.index, &device.name));
+                on_external.filter(|_| and_link).chain(on_tunnel).collect()
+            }
+            _ => Vec::new(),
         }
-    }
-
-    fn has_tunnel(&self) -> bool {
-        self.backend.port().is_some()
     }
 
     /// Returns the reason why mode `fast` can do nothing for any peer, if there is one. `None` with
     /// a tunnel, where each peer has a reason of its own.
     pub(super) fn fast_refusal(&self) -> Option<&str> {
-        self.external.unfollowed.as_deref().filter(|_| !self.has_tunnel())
+        let needs_link = matches!(self.backend.programs(), Ok(ProgramSet::Link));
+        self.external.unfollowed.as_deref().filter(|_| needs_link)
+    }
+
+    /// Returns the tunnel device if packets pass it as Ethernet frames, between a hook of ours and
+    /// the pods.
+    pub(super) fn frame_tunnel(&self) -> Option<&Device> {
+        self.tunnel.device.as_ref().filter(|_| matches!(self.backend.programs(), Ok(ProgramSet::Tunnel(_))))
     }
 
     pub(super) fn ownership(&self) -> Ownership {

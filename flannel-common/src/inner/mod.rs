@@ -120,6 +120,13 @@ impl<H: InnerHeader> Frame<H> {
         &self.ip
     }
 
+    /// Writes the Ethernet header of a packet that came without one: addresses of zero.
+    #[inline(always)]
+    pub const fn clear_link_header(&mut self) {
+        self.addresses = FrameAddresses([0; 6]);
+        self.ethertype = u16::from_ne_bytes(H::ETHERTYPE);
+    }
+
     /// Reads a frame of `len` bytes that entered (or is leaving) by `device` into `packet`, if it
     /// is plain. In place, because a BPF program has no room for a copy.
     #[inline(always)]

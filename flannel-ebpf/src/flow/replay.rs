@@ -49,14 +49,14 @@ pub(crate) struct ScratchRefs<'a, F> {
 }
 
 impl<F: FlowMaps> Replay<'_, F> {
-    /// Sends a packet from a pod into the tunnel, to a peer on our link, or into another pod of
-    /// this node.
+    /// Sends a packet from a pod into the tunnel, to a direct peer, or into another pod of this
+    /// node.
     #[inline(always)]
     pub(crate) fn send(&self, refs: ScratchRefs<'_, F>) -> Result<Reason, Reason> {
         self.matches_flow()?;
         match self.action().egress {
             Egress::TUNNEL => self.encapsulate(refs)?,
-            Egress::DIRECT => self.send_on_link(refs.plain)?,
+            Egress::DIRECT => self.send_direct(refs.plain)?,
             Egress::POD => {
                 if !self.node.unchanged() {
                     return Err(Reason::NotConfigured);
@@ -87,12 +87,20 @@ impl<F: FlowMaps> Replay<'_, F> {
         Ok(Reason::Replayed)
     }
 
-    /// Puts a packet of a peer on our link into its pod.
+    /// Puts a packet of a direct peer into its pod. It came with a link header of `LINK` bytes:
+    /// Ethernet or none.
     #[inline(always)]
-    pub(crate) fn deliver(&self, peer: &Peer, plain: &mut PlainHeaders<F>) -> Result<Reason, Reason> {
+    pub(crate) fn deliver<const LINK: usize>(
+        &self,
+        peer: &Peer,
+        plain: &mut PlainHeaders<F>,
+    ) -> Result<Reason, Reason> {
         self.can_deliver()?;
         if !self.node.unchanged() || !peer.unchanged() {
             return Err(Reason::PeerChanging);
+        }
+        if LINK != ETH_LEN && !self.skb.add_link_header() {
+            return Err(Reason::RoomRefused);
         }
         self.put_into_pod(plain, self.packet.fingerprint.tos)?;
         Ok(Reason::Replayed)
@@ -204,9 +212,10 @@ impl<F: FlowMaps> Replay<'_, F> {
         Ok(())
     }
 
-    /// Sends the packet to a peer on our link, with the Ethernet addresses of the kernel's packet.
+    /// Sends the packet to a direct peer, with the Ethernet addresses of the kernel's packet. A
+    /// device without Ethernet gets it without that header: `bpf_redirect()` removes it.
     #[inline(always)]
-    fn send_on_link(&self, plain: &mut PlainHeaders<F>) -> Result<(), Reason> {
+    fn send_direct(&self, plain: &mut PlainHeaders<F>) -> Result<(), Reason> {
         let action = self.action();
         plain.write(self, self.packet.fingerprint.tos);
         let subnet = plain.ip.destination_subnet(self.node.family::<F>());

@@ -16,6 +16,7 @@ use flannel_common::{
     ip::{Ipv4Header, Ipv6Header},
     maps::ONLY,
     outer::OuterHeaders,
+    packet::ETH_LEN,
     pending::PendingPacket,
     probation::ProbationSlot,
     reason::Reason,
@@ -134,10 +135,15 @@ pub(crate) fn forget<T>(place: *const T) {
 }
 
 impl<F: FlowMaps> Scratch<F> {
-    /// Loads and parses a packet that has no outer headers.
+    /// Loads and parses a packet that has no outer headers, and a link header of `LINK` bytes:
+    /// Ethernet or none.
     #[inline(always)]
-    pub(crate) fn parse(&mut self, skb: &Skb) -> Result<(), Reason> {
-        skb.load_frame(0, &mut self.frame)?;
-        self.frame.read(skb.len(), skb.ifindex(), &mut self.packet)
+    pub(crate) fn parse<const LINK: usize>(&mut self, skb: &Skb) -> Result<(), Reason> {
+        if LINK == ETH_LEN {
+            skb.load_frame(0, &mut self.frame)?;
+        } else {
+            skb.load_packet(&mut self.frame)?;
+        }
+        self.frame.read(skb.len() + (ETH_LEN - LINK) as u32, skb.ifindex(), &mut self.packet)
     }
 }

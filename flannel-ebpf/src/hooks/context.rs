@@ -34,12 +34,13 @@ impl Context {
     }
 }
 
-/// Parses a packet at an entry hook. Fails for a control packet of TCP, which ends its flow, unless
-/// that is a SYN-ACK; and without a recent heartbeat of the agent.
+/// Parses a packet at an entry hook of a device with a link header of `LINK` bytes. Fails for a
+/// control packet of TCP, which ends its flow, unless that is a SYN-ACK; and without a recent
+/// heartbeat of the agent.
 #[inline(always)]
-pub(super) fn enter<F: FlowMaps>(skb: &Skb, node: &Node) -> Result<&'static mut Scratch<F>, Reason> {
+pub(super) fn enter<F: FlowMaps, const LINK: usize>(skb: &Skb, node: &Node) -> Result<&'static mut Scratch<F>, Reason> {
     let scratch = scratch::get::<F>()?;
-    scratch.parse(skb)?;
+    scratch.parse::<LINK>(skb)?;
     let ended = table::end_if_control::<F>(scratch, node);
     if !scratch.packet.is_answer() {
         ended?;
@@ -50,12 +51,16 @@ pub(super) fn enter<F: FlowMaps>(skb: &Skb, node: &Node) -> Result<&'static mut 
     Ok(scratch)
 }
 
-/// Parses a packet at an exit hook. Fails for a control packet of TCP, which ends the reverse flow,
-/// unless that is a recorded SYN-ACK.
+/// Parses a packet at an exit hook of a device with a link header of `LINK` bytes. Fails for a
+/// control packet of TCP, which ends the reverse flow, unless that is a recorded SYN-ACK.
 #[inline(always)]
-pub(super) fn exit<F: FlowMaps>(skb: &Skb, node: &Node, is_recorded: bool) -> Result<&'static mut Scratch<F>, Reason> {
+pub(super) fn exit<F: FlowMaps, const LINK: usize>(
+    skb: &Skb,
+    node: &Node,
+    is_recorded: bool,
+) -> Result<&'static mut Scratch<F>, Reason> {
     let scratch = scratch::get::<F>()?;
-    scratch.parse(skb)?;
+    scratch.parse::<LINK>(skb)?;
     scratch::forget(scratch);
     learn::close_if_control::<F>(scratch, is_recorded, node)?;
     scratch::forget(scratch);

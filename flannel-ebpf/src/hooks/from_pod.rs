@@ -3,6 +3,7 @@
 
 use flannel_common::{
     fast::{Bucket, PodEntry},
+    packet::ETH_LEN,
     reason::{Reason, Verdict},
 };
 
@@ -60,7 +61,7 @@ fn handle<F: FlowMaps>(skb: &Skb, context: &Context) -> Reason {
 #[inline(always)]
 fn replay_or_record<F: FlowMaps>(skb: &Skb, context: &Context) -> Result<Reason, Reason> {
     let node = &context.node;
-    let scratch = context::enter::<F>(skb, node)?;
+    let scratch = context::enter::<F, ETH_LEN>(skb, node)?;
     let packet = &scratch.packet;
     if packet.is_answer() {
         can_learn(skb.ifindex()).or(Err(Reason::TcpControl))?;

@@ -7,6 +7,7 @@
 
 use flannel_common::{
     fast::{Bucket, FastConfig},
+    packet::ETH_LEN,
     reason::Reason,
 };
 
@@ -35,7 +36,7 @@ fn process<F: FlowMaps>(skb: &Skb, context: &Context) -> Reason {
 #[inline(always)]
 fn record<F: FlowMaps>(skb: &Skb, context: &Context) -> Result<Reason, Reason> {
     let node = &context.node;
-    let scratch = context::enter::<F>(skb, node)?;
+    let scratch = context::enter::<F, ETH_LEN>(skb, node)?;
     let packet = &scratch.packet;
     let learns = node::fast()?.has(FastConfig::FROM_UNDERLAY);
     if packet.is_answer() {

@@ -6,6 +6,7 @@ pub(crate) mod early_guard;
 pub(crate) mod from_pod;
 pub(crate) mod from_tunnel;
 pub(crate) mod from_underlay;
+pub(crate) mod l3_tunnel;
 pub(crate) mod probe_room;
 pub(crate) mod to_pod;
 pub(crate) mod to_tunnel;

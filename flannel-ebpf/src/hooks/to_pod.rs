@@ -1,7 +1,7 @@
 //! Egress of the host side of a pod's veth: learns what the kernel did to a recorded packet on its
 //! way into the pod.
 
-use flannel_common::{fast::PodEntry, flow::Egress, reason::Reason};
+use flannel_common::{fast::PodEntry, flow::Egress, packet::ETH_LEN, reason::Reason};
 
 use super::context::{self, Context};
 use crate::{
@@ -31,7 +31,7 @@ fn process<F: FlowMaps>(skb: &Skb, context: &Context) -> Reason {
 #[inline(always)]
 fn learn<F: FlowMaps>(skb: &Skb, context: &Context) -> Result<Reason, Reason> {
     let pending = pending::take::<F>(skb, &context.node);
-    let scratch = context::exit::<F>(skb, &context.node, pending.is_ok())?;
+    let scratch = context::exit::<F, ETH_LEN>(skb, &context.node, pending.is_ok())?;
     let packet = &scratch.packet;
     let pending = pending?;
     // SAFETY: the value is copied at once; an element freed meanwhile is not reused before the

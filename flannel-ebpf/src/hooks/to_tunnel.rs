@@ -113,7 +113,7 @@ fn learn<F: FlowMaps>(skb: &Skb, node: &Node, generation: u32) -> Reason {
 #[inline(always)]
 fn try_learn<F: FlowMaps>(skb: &Skb, node: &Node, generation: u32) -> Result<Reason, Reason> {
     let pending = pending::take::<F>(skb, node);
-    let scratch = context::exit::<F>(skb, node, pending.is_ok())?;
+    let scratch = context::exit::<F, ETH_LEN>(skb, node, pending.is_ok())?;
     let packet = &scratch.packet;
     let pending = pending?;
     // A packet to another VTEP than the subnet's is not for the peer map to send.

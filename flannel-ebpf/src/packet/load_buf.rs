@@ -15,7 +15,12 @@ use aya_ebpf::{
     maps::PerCpuArray,
 };
 use flannel_common::{
-    inner::Frame, ip::FragmentHeader, node::FamilyConfig, outer::TunnelHeaders, packet::ETH_LEN, reason::Reason,
+    inner::{Frame, InnerHeader},
+    ip::FragmentHeader,
+    node::FamilyConfig,
+    outer::TunnelHeaders,
+    packet::ETH_LEN,
+    reason::Reason,
 };
 
 use super::{family::Family, skb::Skb};
@@ -121,14 +126,41 @@ impl Skb {
         }
     }
 
+    /// The same of a packet of a device without Ethernet. In the frame it gets a header with
+    /// addresses of zero.
+    #[inline(always)]
+    pub(crate) fn load_packet<H: InnerHeader>(&self, frame: &mut Frame<H>) -> Result<(), Reason> {
+        frame.clear_link_header();
+        if self.len() as usize >= Frame::<H>::LEN - ETH_LEN {
+            self.load_start_of_packet(frame, Frame::<H>::LEN - ETH_LEN)
+        } else {
+            self.load_start_of_packet(frame, Frame::<H>::MIN_LEN - ETH_LEN)
+        }
+    }
+
     #[inline(always)]
     fn load_start_of<H>(&self, offset: usize, frame: &mut Frame<H>, len: usize) -> Result<(), Reason> {
         if let Some(at) = self.piece(offset, len) {
             copy(at, frame, len);
             return Ok(());
         }
-        let to = (&raw mut *frame).cast::<u8>().wrapping_add(Frame::<H>::PAD).cast();
-        // SAFETY: `to` has room for the longest frame behind the padding.
+        self.load_by_helper(offset, frame, Frame::<H>::PAD, len)
+    }
+
+    #[inline(always)]
+    fn load_start_of_packet<H>(&self, frame: &mut Frame<H>, len: usize) -> Result<(), Reason> {
+        if let Some(at) = self.piece(0, len) {
+            copy_words(at, frame, Frame::<H>::PAD + ETH_LEN, len);
+            return Ok(());
+        }
+        self.load_by_helper(0, frame, Frame::<H>::PAD + ETH_LEN, len)
+    }
+
+    /// Loads bytes of the packet to offset `at` in `frame`, which has room for them.
+    #[inline(always)]
+    fn load_by_helper<H>(&self, offset: usize, frame: &mut Frame<H>, at: usize, len: usize) -> Result<(), Reason> {
+        let to = (&raw mut *frame).cast::<u8>().wrapping_add(at).cast();
+        // SAFETY: the caller has shown that there is room.
         let failed = unsafe { bpf_skb_load_bytes(self.raw().cast(), offset as u32, to, len as u32) };
         if failed == 0 { Ok(()) } else { Err(Reason::Malformed) }
     }
@@ -175,6 +207,9 @@ fn move_word<W: Copy>(from: *const u8, to: *const u8) {
     unsafe { to.cast_mut().cast::<W>().write_unaligned(word) };
 }
 
+/// Bytes of the words in which headers are copied.
+const WORD: usize = size_of::<u32>();
+
 /// Copies a word of the packet in one instruction. The compiler would copy unaligned bytes one by
 /// one, and a later read of them as a word would stall until all are stored.
 macro_rules! copy_word {
@@ -193,11 +228,17 @@ macro_rules! copy_word {
 #[inline(always)]
 fn copy<H>(from: *const u8, frame: &mut Frame<H>, len: usize) {
     const FIRST: usize = size_of::<u16>();
-    const WORD: usize = size_of::<u32>();
     const { assert!(Frame::<H>::PAD == FIRST && Frame::<H>::LEN % WORD == FIRST && Frame::<H>::MIN_LEN % WORD == FIRST) };
-    let to = (&raw mut *frame).cast::<u32>();
-    copy_word!(u16, "{0} = *(u16 *)({1} + 0)", from, to.cast::<u16>().wrapping_add(1));
+    let to = (&raw mut *frame).cast::<u16>();
+    copy_word!(u16, "{0} = *(u16 *)({1} + 0)", from, to.wrapping_add(1));
+    copy_words(from.wrapping_add(FIRST), frame, Frame::<H>::PAD + FIRST, len - FIRST);
+}
+
+/// Copies `len` bytes to offset `at` in `frame`, both a multiple of a word.
+#[inline(always)]
+fn copy_words<H>(from: *const u8, frame: &mut Frame<H>, at: usize, len: usize) {
+    let to = (&raw mut *frame).cast::<u32>().wrapping_add(at / WORD);
     for word in 0..len / WORD {
-        copy_word!(u32, "{0} = *(u32 *)({1} + 0)", from.wrapping_add(FIRST + word * WORD), to.wrapping_add(1 + word));
+        copy_word!(u32, "{0} = *(u32 *)({1} + 0)", from.wrapping_add(word * WORD), to.wrapping_add(word));
     }
 }

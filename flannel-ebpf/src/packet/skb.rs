@@ -15,11 +15,11 @@ use aya_ebpf::{
     },
     helpers::generated::{
         bpf_check_mtu, bpf_csum_level, bpf_csum_update, bpf_fib_lookup, bpf_get_hash_recalc, bpf_redirect,
-        bpf_redirect_neigh, bpf_redirect_peer, bpf_skb_set_tunnel_key,
+        bpf_redirect_neigh, bpf_redirect_peer, bpf_skb_change_head, bpf_skb_set_tunnel_key,
     },
     programs::TcContext,
 };
-use flannel_common::{addr::Addr, class::Class, program::SELF_SENT, reason::Reason};
+use flannel_common::{addr::Addr, class::Class, packet::ETH_LEN, program::SELF_SENT, reason::Reason};
 
 use super::family::{Family, NextHop, Route};
 
@@ -266,6 +266,14 @@ impl Skb {
     #[inline(always)]
     pub(crate) fn shrink(&self, len: i32, mode: u32, flags: u64) -> bool {
         self.ctx.adjust_room(-len, mode, flags).is_ok()
+    }
+
+    /// Puts an Ethernet header in front of the packet of a device without Ethernet; on failure the
+    /// packet is as it was. The bytes of the header are zero.
+    #[inline(always)]
+    pub(crate) fn add_link_header(&self) -> bool {
+        // SAFETY: the helper takes the context, which is valid for the whole run of the program.
+        unsafe { bpf_skb_change_head(self.raw(), ETH_LEN as u32, 0) == 0 }
     }
 
     /// Sees to room in front of the packet, without making use of it. An error if the packet is not

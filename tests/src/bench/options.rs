@@ -130,7 +130,7 @@ impl Options {
             Mode::Other => self.other_agent.is_some(),
             Mode::Host | Mode::Kernel | Mode::Encap | Mode::Fast => true,
             // Another backend: measured if named.
-            Mode::WireguardHost | Mode::Wireguard => false,
+            Mode::WireguardHost | Mode::Wireguard | Mode::WireguardFast => false,
         }
     }
 }

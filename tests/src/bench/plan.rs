@@ -65,8 +65,10 @@ pub(super) enum Mode {
     Host,
     /// From node to node through the devices of the backend wireguard, without pods.
     WireguardHost,
-    /// The backend wireguard.
+    /// The backend wireguard in the agent's mode `kernel`.
     Wireguard,
+    /// The backend wireguard in the agent's mode `fast`.
+    WireguardFast,
     /// The agent's mode `kernel`.
     Kernel,
     /// The agent's mode `encap`.
@@ -167,7 +169,7 @@ impl Via {
 
 impl Mode {
     /// Every mode, in the order of tables and charts.
-    pub(super) const ALL: [Self; 8] = [
+    pub(super) const ALL: [Self; 9] = [
         Self::Host,
         Self::Stock,
         Self::Kernel,
@@ -176,6 +178,7 @@ impl Mode {
         Self::Fast,
         Self::WireguardHost,
         Self::Wireguard,
+        Self::WireguardFast,
     ];
 
     /// Returns true if client and server run on the nodes, not in pods.
@@ -185,7 +188,7 @@ impl Mode {
 
     /// Returns true if the agents have the backend wireguard.
     pub(super) const fn is_encrypted(self) -> bool {
-        matches!(self, Self::WireguardHost | Self::Wireguard)
+        matches!(self, Self::WireguardHost | Self::Wireguard | Self::WireguardFast)
     }
 
     /// The mode without pods that this one is compared with: packets travel by the same means.
@@ -199,7 +202,7 @@ impl Mode {
             Self::Host | Self::Stock => None,
             Self::Kernel | Self::WireguardHost | Self::Wireguard => Some("kernel"),
             Self::Encap => Some("encap"),
-            Self::Fast | Self::Other => Some("fast"),
+            Self::Fast | Self::Other | Self::WireguardFast => Some("fast"),
         }
     }
 
@@ -214,6 +217,7 @@ impl Mode {
             Self::Other => "mode fast, other build",
             Self::WireguardHost => "WireGuard, nodes",
             Self::Wireguard => "backend wireguard",
+            Self::WireguardFast => "backend wireguard, mode fast",
         }
     }
 }

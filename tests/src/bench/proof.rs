@@ -6,7 +6,7 @@ use flannel_agent::backend::wireguard::DEVICES;
 use serde_json::Value;
 
 use super::plan::{Mode, Workload};
-use crate::{Agent, Node};
+use crate::Agent;
 
 /// Of so many packets at most one may have taken the kernel's path where packets are replayed: it
 /// shows how the kernel treats the flow.
@@ -39,11 +39,11 @@ impl Counts {
         Self::of(&agent.cli_json(&["maps", "dump", "stats", "-o", "json"])?)
     }
 
-    /// The counter of a WireGuard device: the programs see none of its packets.
-    pub(super) fn of_wireguard(node: &Node) -> Result<Self> {
+    /// The counter of a WireGuard device too.
+    pub(super) fn of_wireguard(agent: &Agent) -> Result<Self> {
         let path = format!("/sys/class/net/{}/statistics/tx_packets", DEVICES[0]);
-        let encrypted = node.run(["cat", &path])?.stdout.trim().parse().context(path)?;
-        Ok(Self { encrypted, ..Self::default() })
+        let encrypted = agent.node().run(["cat", &path])?.stdout.trim().parse().context(path)?;
+        Ok(Self { encrypted, ..Self::read(agent)? })
     }
 
     fn of(dump: &Value) -> Result<Self> {
@@ -52,13 +52,14 @@ impl Counts {
             let packets = row["packets"].as_u64().with_context(|| row.to_string())?;
             match (row["program"].as_str(), row["reason"].as_str()) {
                 (Some("from_pod"), Some("replayed")) => counts.sent_on += packets,
-                (Some("from_underlay"), Some("replayed")) => counts.delivered += packets,
+                (Some("from_underlay" | "from_l3_tunnel"), Some("replayed")) => counts.delivered += packets,
+                (Some("to_l3_tunnel"), Some("self_sent")) => {}
                 (Some("to_tunnel"), Some("encapsulated")) => {
                     counts.encapsulated += packets;
                     counts.to_tunnel += packets;
                 }
-                (Some("to_tunnel"), _) => counts.to_tunnel += packets,
-                (Some("from_tunnel"), _) => counts.from_tunnel += packets,
+                (Some("to_tunnel" | "to_l3_tunnel"), _) => counts.to_tunnel += packets,
+                (Some("from_tunnel" | "from_l3_tunnel"), _) => counts.from_tunnel += packets,
                 _ => {}
             }
         }
@@ -88,21 +89,23 @@ pub(super) fn objection(
 ) -> Option<String> {
     let [client, server] = [after[0].since(before[0]), after[1].since(before[1])];
     let nothing_replayed = [client, server].iter().all(|node| node.sent_on == 0 && node.delivered == 0);
+    let is_encrypted = client.encrypted > 0 && server.encrypted > 0;
     let as_expected = match mode {
         // The counters of another build may have other names.
         Mode::Host | Mode::Stock | Mode::Other => true,
-        Mode::WireguardHost | Mode::Wireguard => client.encrypted > 0 && server.encrypted > 0,
+        Mode::WireguardHost | Mode::Wireguard => is_encrypted && nothing_replayed,
         Mode::Kernel => client.encapsulated == 0 && nothing_replayed,
         Mode::Encap => client.encapsulated > 0 && nothing_replayed,
         // Opening and closing packets are the kernel's. Of others there is at least one in each
         // direction for a request.
-        Mode::Fast if workload.requests() > 0 => {
+        Mode::Fast | Mode::WireguardFast if workload.requests() > 0 => {
             let replays = |replayed: u64, others: u64| replayed * 10 > others * u64::from(workload.requests());
-            client.encapsulated > 0
+            (client.encapsulated > 0 || is_encrypted)
                 && replays(client.sent_on, client.to_tunnel)
                 && replays(server.delivered, server.from_tunnel)
         }
-        Mode::Fast => {
+        Mode::WireguardFast if !is_encrypted => false,
+        Mode::Fast | Mode::WireguardFast => {
             let known = |replayed: u64, others: u64| {
                 #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
                 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a part of a count")]
@@ -171,6 +174,10 @@ mod tests {
         let objects = |after| objects(Mode::Wireguard, Workload::TcpRr, after);
         assert!(!objects([encrypted(9), encrypted(8)]));
         assert!(objects([encrypted(9), encrypted(0)]) && objects([encrypted(0), encrypted(9)]));
+        assert!(objects([Counts { sent_on: 1, ..encrypted(9) }, encrypted(8)]), "replayed in mode kernel");
+        let fast = |after| self::objects(Mode::WireguardFast, Workload::TcpRr, after);
+        let replaying = |encrypted| counts(0, 1000, 1000, 5).map(|node| Counts { encrypted, ..node });
+        assert!(!fast(replaying(9)) && fast(replaying(0)) && fast([encrypted(9), encrypted(8)]));
     }
 
     #[test]
@@ -182,9 +189,13 @@ mod tests {
             row("to_tunnel", "encapsulated", 4),
             row("to_tunnel", "path_unseen", 8),
             row("from_tunnel", "sampled", 16),
+            row("from_l3_tunnel", "replayed", 32),
+            row("from_l3_tunnel", "sampled", 64),
+            row("to_l3_tunnel", "learned", 128),
+            row("to_l3_tunnel", "self_sent", 256),
         ]});
         let expected =
-            Counts { encapsulated: 4, sent_on: 1, delivered: 2, to_tunnel: 12, from_tunnel: 16, encrypted: 0 };
+            Counts { encapsulated: 4, sent_on: 1, delivered: 34, to_tunnel: 140, from_tunnel: 80, encrypted: 0 };
         assert_eq!(Counts::of(&dump).expect("a dump"), expected);
     }
 }

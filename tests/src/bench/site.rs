@@ -105,7 +105,7 @@ impl Site {
 
     fn wait_fast(&self) -> Result<()> {
         match (self.mode, &self.agents, &self.pods) {
-            (Mode::Fast, Some(agents), Some(pods)) => {
+            (Mode::Fast | Mode::WireguardFast, Some(agents), Some(pods)) => {
                 agents.iter().zip(pods).try_for_each(|(agent, pod)| agent.wait_pod(pod, true, true))
             }
             _ => Ok(()),
@@ -145,9 +145,7 @@ impl Site {
 
     fn counts(&self) -> Result<[Counts; 2]> {
         Ok(match &self.agents {
-            Some([a, b]) if self.mode.is_encrypted() => {
-                [Counts::of_wireguard(a.node())?, Counts::of_wireguard(b.node())?]
-            }
+            Some([a, b]) if self.mode.is_encrypted() => [Counts::of_wireguard(a)?, Counts::of_wireguard(b)?],
             Some([a, b]) if self.mode != Mode::Other => [Counts::read(a)?, Counts::read(b)?],
             _ => [Counts::default(); 2],
         })

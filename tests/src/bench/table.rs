@@ -35,10 +35,11 @@ pub(super) fn terminal(rows: &Rows, profile: Profile) -> String {
 }
 
 /// The ratios of a Markdown table: head, mode, and the mode it is compared with.
-const RATIOS: [(&str, Mode, Mode); 3] = [
+const RATIOS: [(&str, Mode, Mode); 4] = [
     ("fast / kernel", Mode::Fast, Mode::Kernel),
     ("fast / host", Mode::Fast, Mode::Host),
     ("pods / nodes", Mode::Wireguard, Mode::WireguardHost),
+    ("fast / nodes", Mode::WireguardFast, Mode::WireguardHost),
 ];
 
 /// A profile's medians and ratios, as a Markdown table.

@@ -4,9 +4,9 @@ use std::path::Path;
 
 use anyhow::Result;
 use flannel_agent::datapath::{Maps, PinRoot};
-use flannel_common::{program::Program, reason::Reason};
+use flannel_common::reason::Reason;
 
-use super::{FLAGS, Family, until_replayed};
+use super::{FLAGS, Family, REPLAYING, until_replayed};
 use crate::{Agent, Node, Pod, TwoNodes, cluster::config, nodes::ready_agents, topology::Stack};
 
 /// The number of packets of a conversation that are to be replayed.
@@ -86,9 +86,7 @@ impl FastLab {
     pub fn replayed(&self) -> Result<[u64; 2]> {
         let on = |node: usize| -> Result<u64> {
             let stats = &self.maps[node].stats;
-            let [sent, received] =
-                [Program::FromPod, Program::FromUnderlay].map(|from| stats.get(from, Reason::Replayed));
-            Ok(sent?.packets + received?.packets)
+            REPLAYING.iter().map(|from| Ok(stats.get(*from, Reason::Replayed)?.packets)).sum()
         };
         Ok([on(0)?, on(1)?])
     }

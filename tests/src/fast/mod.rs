@@ -29,7 +29,7 @@ pub const FLAGS: [&str; 2] = ["--datapath=fast", "--ip-masq=true"];
 impl Agent {
     /// Packets of known flows taken so far: from pods, and out of the tunnel.
     pub fn replayed(&self) -> Result<u64> {
-        Ok(self.counted("from_pod", "replayed")? + self.counted("from_underlay", "replayed")?)
+        REPLAYING.iter().map(|program| self.counted(program.name(), Reason::Replayed.name())).sum()
     }
 
     /// Returns the entry of `status` for a pod of this node in mode `fast`.
@@ -80,9 +80,12 @@ impl Counters {
 
     /// Packets replayed so far, from pods and out of the tunnel.
     pub fn replayed(&self) -> Result<u64> {
-        Ok(self.packets(Program::FromPod, Reason::Replayed)? + self.packets(Program::FromUnderlay, Reason::Replayed)?)
+        REPLAYING.iter().map(|program| self.packets(*program, Reason::Replayed)).sum()
     }
 }
+
+/// The programs that replay packets.
+const REPLAYING: [Program; 3] = [Program::FromPod, Program::FromUnderlay, Program::FromL3Tunnel];
 
 /// Exchanges messages until so many packets more are replayed on each of these nodes.
 pub fn until_replayed(
@@ -127,6 +130,11 @@ pub fn fast_neighbours(name: &str, stack: Stack) -> Result<Pair> {
 /// The same with the backend host-gw, which has no tunnels at all.
 pub fn fast_host_gw(name: &str, stack: Stack) -> Result<Pair> {
     Pair::host_gw(name, stack, &FLAGS)?.taking_part()
+}
+
+/// The same neighbours with this backend.
+pub fn fast_backend(name: &str, stack: Stack, backend: &str) -> Result<Pair> {
+    Pair::of_backend(name, stack, backend, &FLAGS)?.taking_part()
 }
 
 /// The same with two routers between the nodes, of which both use the first.

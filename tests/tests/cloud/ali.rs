@@ -46,7 +46,7 @@ fn a_node_keeps_its_route_in_the_table_of_its_vswitch() -> Result<()> {
     let status = wait_cloud(&agent, "a status", |cloud| cloud["changes"] == changes && cloud["error"].is_null())?;
     let cloud = &status["cloud"];
     assert_eq!((&cloud["cloud"], &cloud["tables"], &cloud["target"]), (&json!("ali"), &json!([TABLE]), &json!(OWN)));
-    assert_eq!(status["mode"]["effective"], "kernel", "{status}");
+    assert_eq!(status["mode"]["effective"], "fast", "{status}");
     let key = format!("{LEASES}{}", subnet.replace('/', "-"));
     let published = pair.etcd.get(&key)?.context("a lease")?;
     ensure!(!published.contains("BackendType") && !published.contains("BackendData"), "{published}");

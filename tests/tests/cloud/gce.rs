@@ -56,7 +56,7 @@ fn a_node_keeps_the_route_with_its_name_and_clears_away_what_leads_nowhere() -> 
     let status = wait_cloud(&agent, "a status", |cloud| cloud["changes"] == changes && cloud["error"].is_null())?;
     let cloud = &status["cloud"];
     assert_eq!((&cloud["cloud"], &cloud["tables"], &cloud["target"]), (&json!("gce"), &json!([NETWORK]), &json!(OWN)));
-    assert_eq!((&cloud["source_check"], &status["mode"]["effective"]), (&json!(null), &json!("kernel")), "{status}");
+    assert_eq!((&cloud["source_check"], &status["mode"]["effective"]), (&json!(null), &json!("fast")), "{status}");
     assert_eq!(agent.peer_status("192.168.1.13")?["way"], "cloud");
     let key = format!("{LEASES}{}", subnet.replace('/', "-"));
     let published = pair.etcd.get(&key)?.context("a lease")?;

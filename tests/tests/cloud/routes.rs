@@ -44,7 +44,7 @@ fn a_node_keeps_its_route_and_clears_away_what_leads_nowhere() -> Result<()> {
     let status = wait_cloud(&agent, "a status", |cloud| cloud["changes"]["deleted"] == 2)?;
     let changes = json!({ "created": 1, "replaced": 0, "deleted": 2 });
     assert_eq!((&status["cloud"]["changes"], &status["cloud"]["error"]), (&changes, &json!(null)), "{status}");
-    assert_eq!((&status["mode"]["effective"], &status["devices"]), (&json!("kernel"), &json!([])), "{status}");
+    assert_eq!((&status["mode"]["effective"], &status["devices"]), (&json!("fast"), &json!([])), "{status}");
     assert_eq!(agent.peer_status("192.168.1.13")?["way"], "cloud");
     assert_eq!(pair.a.subnet_env()?.mtu, 1500, "as stock flannel's");
     let key = format!("{LEASES}{}", subnet.replace('/', "-"));

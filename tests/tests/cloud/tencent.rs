@@ -53,7 +53,7 @@ fn a_node_keeps_its_route_in_the_table_of_its_subnet() -> Result<()> {
         (&cloud["cloud"], &cloud["tables"], &cloud["target"]),
         (&json!("tencent"), &json!([TABLE]), &json!(OWN))
     );
-    assert_eq!(status["mode"]["effective"], "kernel", "{status}");
+    assert_eq!(status["mode"]["effective"], "fast", "{status}");
     assert_eq!(agent.peer_status("192.168.1.13")?["way"], "cloud");
     let key = format!("{LEASES}{}", subnet.replace('/', "-"));
     let published = pair.etcd.get(&key)?.context("a lease")?;

@@ -29,7 +29,7 @@ fn commands_carry_the_packets_and_a_restarted_agent_runs_none_again() -> Result<
     for peer in status["peers"].as_array().context("peers")? {
         ensure!(peer["way"] == "extension" && peer["reason"].is_null(), "{peer}");
     }
-    assert_eq!((&status["mode"]["effective"], &status["devices"]), (&json!("kernel"), &json!([])), "{status}");
+    assert_eq!((&status["mode"]["effective"], &status["devices"]), (&json!("fast"), &json!([])), "{status}");
     assert_eq!(cluster.a.subnet_env()?.mtu, 1500, "as stock flannel's");
 
     // As stock flannel publishes it: the output as a text, under the backend's name.

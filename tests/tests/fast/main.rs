@@ -15,4 +15,6 @@ mod identity;
 mod mixed;
 mod netfilter;
 mod parity;
+mod routed;
 mod services;
+mod talks;

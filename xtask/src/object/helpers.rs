@@ -62,7 +62,7 @@ const fn writes(register: u8, length: Length) -> Memory {
     Memory { register, length, access: Access::Writes }
 }
 
-const HELPERS: [Helper; 30] = [
+const HELPERS: [Helper; 31] = [
     helper(1, "bpf_map_lookup_elem", &[reads(2, Length::Key)]),
     helper(2, "bpf_map_update_elem", &[reads(2, Length::Key), reads(3, Length::Value)]),
     helper(3, "bpf_map_delete_elem", &[reads(2, Length::Key)]),
@@ -79,6 +79,7 @@ const HELPERS: [Helper; 30] = [
     plain(34, "bpf_get_hash_recalc"),
     plain(39, "bpf_skb_pull_data"),
     plain(40, "bpf_csum_update"),
+    plain(43, "bpf_skb_change_head"),
     plain(50, "bpf_skb_adjust_room"),
     helper(69, "bpf_fib_lookup", &[reads(2, Length::Register(3))]),
     helper(113, "bpf_probe_read_kernel", &[writes(1, Length::Register(2))]),

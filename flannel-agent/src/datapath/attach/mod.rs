@@ -77,8 +77,8 @@ impl Hook {
 /// The side of a device a program belongs on.
 pub const fn direction(program: Program) -> TcAttachType {
     match program {
-        Program::FromPod | Program::FromUnderlay | Program::FromTunnel => TcAttachType::Ingress,
-        Program::ToTunnel | Program::ToPod | Program::ToUnderlay => TcAttachType::Egress,
+        Program::FromPod | Program::FromUnderlay | Program::FromTunnel | Program::FromL3Tunnel => TcAttachType::Ingress,
+        Program::ToTunnel | Program::ToPod | Program::ToUnderlay | Program::ToL3Tunnel => TcAttachType::Egress,
     }
 }
 

@@ -5,11 +5,7 @@ use std::{
     net::IpAddr,
 };
 
-use flannel_common::{
-    addr::{Addr, Mac},
-    entry_state::EntryState,
-    node::NodeConfig,
-};
+use flannel_common::{addr::Mac, entry_state::EntryState, node::NodeConfig};
 use flannel_host::family::Family;
 use flannel_netlink::{FdbKey, NeighbourKey, Route, RouteKey};
 use ipnet::IpNet;
@@ -41,6 +37,8 @@ pub struct Difference {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ExpectedWay {
     Direct,
+    /// By a device or by routes that have no entry for it alone.
+    Routed,
     Plain,
     Kernel,
 }
@@ -66,6 +64,7 @@ impl Expected {
     fn text(&self) -> String {
         let way = match self.way {
             ExpectedWay::Direct => "direct",
+            ExpectedWay::Routed => "routed",
             ExpectedWay::Plain => "plain",
             ExpectedWay::Kernel => "kernel",
         };
@@ -108,8 +107,8 @@ pub(super) fn leases_and_maps(leased: &[Expected], pinned: &[PinnedPeer], config
 
 /// Compares the map of VTEPs with that of peers. Without a tunnel no peer is a VTEP.
 pub(super) fn vteps(pinned: &[PinnedPeer], vteps: &BTreeMap<IpAddr, u32>, config: &NodeConfig) -> Vec<Difference> {
-    let has_tunnel = |vtep: Addr| family_config(config, Family::of(vtep.into())).has_tunnel();
-    let pinned: Vec<&PinnedPeer> = pinned.iter().filter(|peer| has_tunnel(peer.entry.vtep)).collect();
+    let is_vtep = |peer: &&PinnedPeer| has_tunnel(config, peer.entry.vtep.into());
+    let pinned: Vec<&PinnedPeer> = pinned.iter().filter(is_vtep).collect();
     // Several subnets may be behind one VTEP: any of them will do.
     let mut behind: BTreeMap<IpAddr, Vec<u32>> = BTreeMap::new();
     for peer in &pinned {
@@ -160,8 +159,9 @@ pub(super) fn ecmp_paths(pinned: &[PinnedPeer], ecmp_paths: &PinnedEcmpPaths) ->
 /// The kernel against the peers.
 pub(super) fn kernel(expected: &[Expected], kernel: &Kernel, config: &NodeConfig) -> Vec<Difference> {
     let tunnel = |address: IpAddr| family_config(config, Family::of(address)).tunnel_ifindex;
+    let expected: Vec<&Expected> = expected.iter().filter(|peer| peer.way != ExpectedWay::Routed).collect();
     let through = || expected.iter().filter(|peer| peer.way != ExpectedWay::Direct);
-    let mut differences = routes(expected, &kernel.routes, config);
+    let mut differences = routes(&expected, &kernel.routes, config);
 
     let wanted = through().map(|peer| ((tunnel(peer.vtep), peer.subnet.addr()), peer.mac.to_string())).collect();
     let found = kernel.neighbours.iter().map(|(key, mac)| ((key.ifindex, key.addr), mac.to_string())).collect();
@@ -175,10 +175,11 @@ pub(super) fn kernel(expected: &[Expected], kernel: &Kernel, config: &NodeConfig
 
 /// Compares the routes to peers' subnets with the expected ones, and finds routes into the tunnel
 /// that belong to no peer.
-fn routes(expected: &[Expected], routes: &[(RouteKey, Route)], config: &NodeConfig) -> Vec<Difference> {
+fn routes(expected: &[&Expected], routes: &[(RouteKey, Route)], config: &NodeConfig) -> Vec<Difference> {
     let tunnel = |address: IpAddr| family_config(config, Family::of(address)).tunnel_ifindex;
     let subnets: BTreeSet<IpNet> = expected.iter().map(|peer| peer.subnet).collect();
-    let networks = networks(config);
+    let networks: Vec<_> =
+        networks(config).into_iter().filter(|(network, _)| has_tunnel(config, network.addr())).collect();
     let into_tunnel = |key: &RouteKey, route: &Route| {
         networks
             .iter()
@@ -204,6 +205,11 @@ fn routes(expected: &[Expected], routes: &[(RouteKey, Route)], config: &NodeConf
         (RouteKey::main(peer.subnet), way)
     });
     tables("route", &found, &wanted.collect(), |key| key.dst.to_string())
+}
+
+/// Returns true if the programs serve a tunnel of the family of this address.
+fn has_tunnel(config: &NodeConfig, address: IpAddr) -> bool {
+    family_config(config, Family::of(address)).has_tunnel()
 }
 
 fn route(oif: Option<u32>, gateway: Option<IpAddr>, onlink: bool) -> String {

@@ -3,7 +3,11 @@
 
 use std::net::IpAddr;
 
-use flannel_common::{entry_state::EntryState, peer::PeerEntry};
+use flannel_common::{
+    addr::{Addr, same_addr},
+    entry_state::EntryState,
+    peer::PeerEntry,
+};
 use flannel_netlink::{RouteAnswer, RouteType};
 
 use super::Step;
@@ -24,10 +28,20 @@ pub(super) const fn is_direct(entry: &PeerEntry) -> bool {
     entry.word.has(EntryState::DIRECT)
 }
 
+/// Returns true for a peer to which routes lead that are not made for it alone: by a tunnel device
+/// without Ethernet, or by routes of others.
+pub(super) const fn is_routed(entry: &PeerEntry) -> bool {
+    is_direct(entry) && same_addr(entry.next_hop, Addr::NONE)
+}
+
 /// The steps of the way, as far as the packet has one.
 pub(super) fn steps(facts: &Snapshot) -> Vec<Step> {
     let mut steps: Vec<Step> = facts.route.iter().map(|route| self::route(facts, route)).collect();
     let Some(tunnel) = &facts.tunnel else { return steps };
+    if is_routed(&tunnel.peer.entry) {
+        steps.extend(matches!(facts.destination, Location::Peer(_)).then(|| by_device(facts, tunnel)));
+        return steps;
+    }
     if is_direct(&tunnel.peer.entry) {
         steps.extend(matches!(facts.destination, Location::Peer(_)).then(|| on_link(tunnel)));
         return steps;
@@ -74,6 +88,8 @@ const FORWARDING: &str =
 /// The device by which the route has to lead.
 fn expected(facts: &Snapshot) -> Option<(u32, String)> {
     match &facts.destination {
+        // Routes of others may lead where they want.
+        Location::Peer(peer) if is_routed(&peer.entry) && !is_by_tunnel(facts, &peer.entry) => None,
         Location::Peer(peer) if is_direct(&peer.entry) => Some((peer.entry.oif, format!("device {}", peer.entry.oif))),
         Location::Peer(_) => {
             let tunnel = facts.tunnel.as_ref()?;
@@ -142,6 +158,23 @@ fn underlay(tunnel: &Tunnel) -> Step {
         (RouteType::Unicast, _) => Step::ok("underlay", text),
         (RouteType::Local, _) => Step::fail("underlay", format!("{vtep} is an address of this very host")),
         (kind, _) => Step::fail("underlay", format!("outer packets to {vtep} have no way: {kind:?}")),
+    }
+}
+
+/// Returns true if the peer is reached by the tunnel device.
+fn is_by_tunnel(facts: &Snapshot, entry: &PeerEntry) -> bool {
+    facts.config().is_some_and(|config| config.tunnel_ifindex == entry.oif)
+}
+
+/// The device of a peer that is reached by the tunnel device, or by routes of others.
+fn by_device(facts: &Snapshot, tunnel: &Tunnel) -> Step {
+    let vtep = tunnel.peer.entry.vtep;
+    if is_by_tunnel(facts, &tunnel.peer.entry) {
+        return device(tunnel);
+    }
+    match &tunnel.external {
+        Some(link) if !link.running => Step::fail("underlay", format!("{} is down", link.name)),
+        _ => Step::ok("underlay", format!("routes that the agent does not make lead to the node {vtep}")),
     }
 }
 

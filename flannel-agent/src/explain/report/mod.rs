@@ -69,7 +69,7 @@ impl Tried {
 pub struct Conclusion {
     /// True if the packet gets through the part of its way that this node is responsible for.
     pub reaches: bool,
-    /// `fast`, `encap`, `kernel`, `direct`, `local`, `outside`, or `none`.
+    /// `fast`, `encap`, `kernel`, `direct`, `routed`, `local`, `outside`, or `none`.
     pub way: &'static str,
     /// The same in words.
     pub text: String,
@@ -140,6 +140,7 @@ fn way(facts: &Snapshot) -> &'static str {
         return if tried.reasons.contains(&Reason::Replayed) { "fast" } else { "encap" };
     }
     match (&facts.source, &facts.destination) {
+        (_, Location::Peer(peer)) | (Location::Peer(peer), _) if kernel::is_routed(&peer.entry) => "routed",
         (_, Location::Peer(peer)) | (Location::Peer(peer), _) if kernel::is_direct(&peer.entry) => "direct",
         (Location::Peer(_), _) | (_, Location::Peer(_)) => "kernel",
         (_, Location::Pod(_) | Location::Node(_)) => "local",

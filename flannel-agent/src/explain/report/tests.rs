@@ -1,7 +1,7 @@
 use std::net::IpAddr;
 
 use flannel_common::{
-    addr::Mac,
+    addr::{Addr, Mac},
     entry_state::EntryState,
     fast::PodEntry,
     guard::GuardWord,
@@ -53,8 +53,8 @@ fn answer(oif: u32, gateway: &str) -> RouteAnswer {
 
 fn peer(flags: u32) -> PinnedPeer {
     let word = EntryState::new(EntryState::VALID | flags, 1);
-    let entry =
-        PeerEntry { word, vtep: ip("192.168.1.12").into(), mac: PEER_MAC, oif: UNDERLAY, ..PeerEntry::default() };
+    let vtep = ip("192.168.1.12").into();
+    let entry = PeerEntry { word, vtep, mac: PEER_MAC, next_hop: vtep, oif: UNDERLAY, ..PeerEntry::default() };
     PinnedPeer { index: 9, subnet: "10.244.9.0/24".parse().expect("a prefix"), entry }
 }
 
@@ -193,6 +193,42 @@ fn a_plain_route_needs_its_next_hop_and_no_tunnel() {
     for story in [silent, down] {
         assert_eq!(state(&story, "underlay"), StepState::Fail, "{story:#?}");
         assert_eq!((story.verdict.reaches, story.verdict.way), (false, "none"), "{story:#?}");
+    }
+}
+
+/// A peer behind a device without Ethernet, or behind routes of others.
+fn routed(by: u32, change: impl FnOnce(&mut Snapshot, &mut Tunnel)) -> Report {
+    on_link(|facts, tunnel| {
+        let node = facts.node.as_mut().expect("a node");
+        node.config.v4.tunnel_ifindex = if by == TUNNEL { TUNNEL } else { 0 };
+        tunnel.peer.entry = PeerEntry { oif: by, next_hop: Addr::NONE, ..tunnel.peer.entry };
+        facts.destination = Location::Peer(tunnel.peer);
+        facts.route = Some(Ok(answer(by, "192.168.1.1")));
+        tunnel.device = (by == TUNNEL).then(|| Link { up: true, ..Link::ethernet(TUNNEL, "flannel-wg", 1420) });
+        change(facts, tunnel);
+    })
+}
+
+#[test]
+fn a_peer_behind_a_device_without_ethernet_needs_the_device_and_the_route_into_it() {
+    let story = routed(TUNNEL, |_, _| {});
+    assert!(story.steps.iter().all(|step| step.state == StepState::Ok), "{story:#?}");
+    let topics: Vec<_> = story.steps.iter().map(|step| step.topic).collect();
+    assert_eq!(topics, ["source", "destination", "mode", "route", "device"]);
+    assert_eq!((story.verdict.reaches, story.verdict.way), (true, "routed"));
+    let down = routed(TUNNEL, |_, tunnel| tunnel.device.as_mut().expect("a device").up = false);
+    let elsewhere = routed(TUNNEL, |facts, _| facts.route = Some(Ok(answer(UNDERLAY, "192.168.1.1"))));
+    for (story, topic) in [(down, "device"), (elsewhere, "route")] {
+        assert_eq!(state(&story, topic), StepState::Fail, "{story:#?}");
+    }
+}
+
+#[test]
+fn routes_of_others_may_lead_where_they_want() {
+    for device in [UNDERLAY, TUNNEL] {
+        let story = routed(UNDERLAY, |facts, _| facts.route = Some(Ok(answer(device, "192.168.1.1"))));
+        assert!(story.steps.iter().all(|step| step.state == StepState::Ok), "{story:#?}");
+        assert_eq!((story.verdict.reaches, story.verdict.way), (true, "routed"));
     }
 }
 

@@ -79,6 +79,10 @@ pub enum PodReason {
     NodeDevices(Vec<String>),
     /// The devices of the pod cannot be read.
     DevicesUnknown,
+    /// An IPsec policy of this number may cover packets of pods.
+    Ipsec(u32),
+    /// The IPsec policies cannot be read, because of this error.
+    PoliciesUnknown(String),
 }
 
 impl fmt::Display for PodReason {
@@ -96,6 +100,8 @@ impl fmt::Display for PodReason {
             Self::Annotated(pod) => write!(f, "the annotation of pod {pod} says so"),
             Self::NodeDevices(names) => write!(f, "{} in its network namespace", are_up(names)),
             Self::DevicesUnknown => f.write_str("the devices of its network namespace cannot be read"),
+            Self::Ipsec(index) => write!(f, "IPsec policy {index} may cover packets of pods"),
+            Self::PoliciesUnknown(error) => write!(f, "the IPsec policies cannot be read: {error}"),
             Self::NoAddress => f.write_str("its addresses are not known, and some pod is to stay out"),
         }
     }

@@ -9,6 +9,7 @@ mod from_pod;
 mod from_tunnel;
 mod from_underlay;
 mod handshake;
+mod l3_tunnel;
 mod monitor;
 pub(crate) mod packet;
 mod to_pod;

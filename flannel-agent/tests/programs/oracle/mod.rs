@@ -36,15 +36,17 @@ use aya::Pod;
 use flannel_common::{
     flow::Flow,
     flow_key::FlowKey,
-    program::Program::{self, FromPod, FromTunnel, FromUnderlay, ToPod, ToTunnel, ToUnderlay},
+    program::Program::{
+        self, FromL3Tunnel, FromPod, FromTunnel, FromUnderlay, ToL3Tunnel, ToPod, ToTunnel, ToUnderlay,
+    },
     reason::Reason::{self, *},
 };
 
 use self::{
-    generate::{Case, case, valid},
+    generate::{Case, case, is_without_link, valid},
     random::Random,
     run::Runner,
-    world::World,
+    world::{Known, World},
 };
 use crate::{
     bench::{Bench, on_bench},
@@ -90,7 +92,7 @@ where
     let mut runner = Runner::<A>::new(bench, program);
     let mut random = Random::new(seed);
     while runner.executed < packets {
-        let world = World::random(&mut random, A::NET);
+        let world = at_device(program, World::random(&mut random, A::NET));
         runner.stage.set(&world);
         for _ in 0..OF_ONE_WORLD {
             let case = case(&mut random, &world, program);
@@ -98,7 +100,7 @@ where
         }
         told(program, seed, runner.check_rest());
     }
-    let world = World::in_order(&mut random, A::NET);
+    let world = at_device(program, World::in_order(&mut random, A::NET));
     runner.stage.set(&world);
     for _ in 0..4 {
         let whole = Case { gso: 0, ..valid(&mut random, &world, program) };
@@ -112,6 +114,17 @@ where
         *reached.entry(*reason).or_default() += count;
     }
     runner.executed
+}
+
+/// The world as the programs at a device have it: flows that come in without an Ethernet header
+/// were learned without addresses.
+fn at_device(program: Program, mut world: World) -> World {
+    let peers = world.clone();
+    let comes_in = |flow: &&mut Known| peers.peer_of(flow.enters.source).is_some();
+    for flow in world.flows.iter_mut().filter(comes_in).filter(|_| is_without_link(program)) {
+        flow.frame = [0; 12];
+    }
+    world
 }
 
 #[track_caller]
@@ -304,5 +317,44 @@ fn to_underlay() {
             TcpControl,
             NotFollowed,
         ],
+    );
+}
+
+#[test]
+fn from_l3_tunnel() {
+    agrees(
+        FromL3Tunnel,
+        &[
+            ModeKernel,
+            AgentGone,
+            NotConfigured,
+            OtherProtocol,
+            NoPeer,
+            Malformed,
+            NotPlain,
+            TcpControl,
+            NotLearned,
+            FlowUnknown,
+            Sampled,
+            TooManyFlows,
+            FlowClosed,
+            Refreshing,
+            ReverseMissing,
+            FieldsDiffer,
+            TooBig,
+            Merged,
+            Replayed,
+            AgentLate,
+            Unconfirmed,
+            Handshake,
+        ],
+    );
+}
+
+#[test]
+fn to_l3_tunnel() {
+    agrees(
+        ToL3Tunnel,
+        &[ModeKernel, AgentGone, NotConfigured, OtherProtocol, NoPeer, Malformed, NotPlain, TcpControl, NotFollowed],
     );
 }

@@ -148,6 +148,26 @@ fn filters_that_are_there_before_the_agent_see_every_packet() -> Result<()> {
     until_replayed(&pair)
 }
 
+/// The kernel decrypts a packet and takes it in once more, by the same device, so what it does to
+/// that packet must not be done to one that came in the clear. With `level use` it lets both pass.
+#[test]
+fn packets_that_an_ipsec_policy_covers_take_the_kernels_path() -> Result<()> {
+    let pair = fast_pair("fa-ipsec", &[])?;
+    until_replayed(&pair)?;
+    let node = pair.receiver.node();
+    let of_pods = "src 10.244.0.0/16 dst 10.244.0.0/16 dir fwd";
+    node.sh(&format!("ip xfrm policy add {of_pods} index 26 tmpl proto esp mode transport level use"))?;
+    let reason = "IPsec policy 26 may cover packets of pods";
+    println!("found after {:?}", wait_reasons(&pair.receiver, &[reason])?);
+    is_named(&pair.receiver, reason)?;
+    let before = pair.receiver.counted("from_underlay", "replayed")?;
+    pair.stream(LOAD.pps, LOAD.duration)?.wait()?.expect_complete()?;
+    assert_eq!(pair.receiver.counted("from_underlay", "replayed")?, before);
+    node.sh(&format!("ip xfrm policy delete {of_pods}"))?;
+    wait_reasons(&pair.receiver, &[])?;
+    until_replayed(&pair)
+}
+
 /// A block of filters that several devices share is announced without a device.
 #[test]
 fn filters_of_a_shared_block_are_found() -> Result<()> {

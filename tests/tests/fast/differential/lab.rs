@@ -30,6 +30,8 @@ pub(crate) enum Topology {
     Nested,
     Direct,
     HostGw,
+    /// Through a tunnel device without Ethernet.
+    Wireguard,
 }
 
 impl Topology {
@@ -39,6 +41,7 @@ impl Topology {
             Self::Nested => "diff-nested",
             Self::Direct => "diff-direct",
             Self::HostGw => "diff-host-gw",
+            Self::Wireguard => "diff-wireguard",
         }
     }
 
@@ -50,6 +53,7 @@ impl Topology {
             Self::Vxlan => "rules_and_traffic_over_the_tunnel",
             Self::Direct => "rules_and_traffic_to_direct_peers",
             Self::HostGw => "rules_and_traffic_with_host_gw",
+            Self::Wireguard => "rules_and_traffic_with_wireguard",
         }
     }
 
@@ -58,6 +62,7 @@ impl Topology {
             Self::Vxlan | Self::Nested => r#"{"Type":"vxlan"}"#,
             Self::Direct => r#"{"Type":"vxlan","DirectRouting":true}"#,
             Self::HostGw => r#"{"Type":"host-gw"}"#,
+            Self::Wireguard => r#"{"Type":"wireguard"}"#,
         }
     }
 
@@ -65,7 +70,7 @@ impl Topology {
     const fn services(self) -> Backend {
         match self {
             Self::Direct => Backend::Iptables,
-            Self::Vxlan | Self::Nested | Self::HostGw => Backend::Nftables,
+            Self::Vxlan | Self::Nested | Self::HostGw | Self::Wireguard => Backend::Nftables,
         }
     }
 }

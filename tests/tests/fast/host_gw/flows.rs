@@ -1,6 +1,6 @@
 //! Flows are learned and replayed, shown, cut, and end with their peer.
 
-use std::{net::SocketAddr, time::Duration};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{
@@ -8,36 +8,14 @@ use flannel_tests::{
     cluster::{HOST_GW, LEASES},
     eventually,
     fast::{Conversation, Family, FastLab},
-    load::rr::Protocol,
-    service_rules::{Backend, Service, ServiceRules},
 };
 use serde_json::Value;
 
 use super::{FOLLOWED, on_external};
+use crate::talks::talks;
 
 /// The longest time until a flow is refreshed, with a margin for a busy machine.
 const INTERVAL: Duration = Duration::from_secs(5);
-
-/// Conversations of `near` with `far` that are replayed on both nodes: by either protocol, over
-/// either family, and each through a Service too.
-fn talks(lab: &FastLab) -> Result<Vec<(Family, Conversation)>> {
-    let mut talks = Vec::new();
-    for family in Family::ALL {
-        let rules = ServiceRules::install(&lab.nodes.a, Backend::Nftables, family.pods())?;
-        for (number, protocol) in [(1, Protocol::Tcp), (2, Protocol::Udp)] {
-            let end = family.end(&lab.far)?;
-            let service = Service::new(family.service(number), protocol, [end]);
-            rules.set(std::slice::from_ref(&service))?;
-            for (at, through) in [(SocketAddr::new(end.ip(), 0), None), (end, Some(service.at))] {
-                let mut talk = Conversation::open(protocol, &lab.near, &lab.far, at, through)?;
-                lab.until_replayed(|messages| talk.exchange(messages))
-                    .with_context(|| format!("{protocol:?} to {at}, through {through:?}"))?;
-                talks.push((family, talk));
-            }
-        }
-    }
-    Ok(talks)
-}
 
 /// One of either family, not translated.
 fn two(mut talks: Vec<(Family, Conversation)>) -> Vec<(Family, Conversation)> {

@@ -4,6 +4,7 @@
 mod direct;
 mod flows;
 mod guard;
+mod l3_tunnel;
 mod rewrite;
 mod tunnel;
 mod underlay;
@@ -15,6 +16,7 @@ use std::net::IpAddr;
 use flannel_common::{mode::Mode, program::Program, reason::Reason};
 
 use super::{
+    generate::is_without_link,
     parse::{Layout, ethertype},
     world::{Agent, Tuple, World},
 };
@@ -124,7 +126,11 @@ impl Packet<'_> {
 /// Returns the expected effect of the program on the packet. The node has both families, and
 /// `world` describes one. Of the other the node has a tunnel, but neither peers nor flows.
 pub(super) fn expect(program: Program, world: &World, bytes: &[u8], gso: usize) -> Expected {
-    let fast_only = matches!(program, Program::FromPod | Program::FromTunnel | Program::ToPod);
+    // What has no Ethernet header is taken for what it would be behind one.
+    let framed = is_without_link(program).then(|| l3_tunnel::framed(bytes));
+    let bytes = framed.as_deref().unwrap_or(bytes);
+    let fast_only =
+        matches!(program, Program::FromPod | Program::FromTunnel | Program::ToPod) || is_without_link(program);
     let is_idle =
         (fast_only && world.mode != Mode::Fast) || (program == Program::ToTunnel && world.mode == Mode::Kernel);
     let idle_or = |reason| Expected::pass(if is_idle { Reason::ModeKernel } else { reason });
@@ -152,6 +158,8 @@ pub(super) fn expect(program: Program, world: &World, bytes: &[u8], gso: usize) 
         Program::ToTunnel => Ok(tunnel::to_tunnel(packet)),
         Program::FromUnderlay => underlay::from_underlay(packet),
         Program::ToUnderlay => underlay::to_underlay(packet),
+        Program::FromL3Tunnel => l3_tunnel::receive(packet),
+        Program::ToL3Tunnel => l3_tunnel::send(packet),
     };
     outcome.unwrap_or_else(Expected::pass)
 }

@@ -27,13 +27,26 @@ pub(super) struct Case {
 
 /// Returns a packet that any sender could send, valid or damaged.
 pub(super) fn case(random: &mut Random, world: &World, program: Program) -> Case {
-    let mut case = valid(random, world, program);
+    let mut case = framed(random, world, program);
     if random.percent(65) {
         for _ in 0..=random.below(3) {
             mutate::mutate(random, world, is_tunnelled(program), &mut case);
         }
     }
+    at_device(program, case)
+}
+
+/// The packet as it is at the device of the program.
+fn at_device(program: Program, mut case: Case) -> Case {
+    if is_without_link(program) {
+        case.bytes.drain(..ETHERNET);
+    }
     case
+}
+
+/// Returns true if packets have no Ethernet header there.
+pub(super) const fn is_without_link(program: Program) -> bool {
+    matches!(program, Program::FromL3Tunnel | Program::ToL3Tunnel)
 }
 
 pub(super) const fn is_tunnelled(program: Program) -> bool {
@@ -42,12 +55,17 @@ pub(super) const fn is_tunnelled(program: Program) -> bool {
 
 /// A packet as a well-behaved sender makes it.
 pub(super) fn valid(random: &mut Random, world: &World, program: Program) -> Case {
+    at_device(program, framed(random, world, program))
+}
+
+/// The same in an Ethernet frame.
+fn framed(random: &mut Random, world: &World, program: Program) -> Case {
     let seen = match program {
         Program::FromPod => entering(random, world, Direction::Out),
-        Program::FromTunnel | Program::FromUnderlay => entering(random, world, Direction::In),
+        Program::FromTunnel | Program::FromUnderlay | Program::FromL3Tunnel => entering(random, world, Direction::In),
         // What ends the way back of a flow is a packet that leaves as the flow's packets come.
         Program::ToPod => reversed(entering(random, world, Direction::Out)),
-        Program::ToTunnel | Program::ToUnderlay => to_peer(random, world),
+        Program::ToTunnel | Program::ToUnderlay | Program::ToL3Tunnel => to_peer(random, world),
     };
     let inner = framed_as(random, &seen);
     let inner = shaped(random, world, inner);

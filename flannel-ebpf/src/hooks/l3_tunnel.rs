@@ -1,0 +1,75 @@
+//! Mode `fast` on a tunnel device without Ethernet: a WireGuard or ipip device, or the TUN device
+//! of a process. The device encapsulates and encrypts; the programs spare packets of known flows
+//! what the host does to them between the pod and the device.
+//!
+//! A packet starts with its IP header here. In records and flows its Ethernet addresses are zero.
+//! What the device does to a packet is behind its egress and before its ingress, so all of that
+//! stays the kernel's: the outer route, its rules and its policies.
+
+use flannel_common::{
+    ip::{Ipv4Header, Ipv6Header},
+    program::SELF_SENT,
+    reason::Reason,
+};
+
+use super::{context::Context, direct_route};
+use crate::{
+    flow::{pending, scratch::FlowMaps},
+    packet::skb::Skb,
+};
+
+/// Bytes of the link header.
+const NONE: usize = 0;
+
+/// Ingress: puts packets of known flows into their pod, and records those of unknown ones.
+#[inline(always)]
+pub(crate) fn receive(skb: &Skb) -> Reason {
+    pending::clear(skb);
+    match Context::read(skb) {
+        Ok(context) => match version(skb) {
+            Some(4) => replay_or_record::<Ipv4Header>(skb, &context),
+            Some(6) => replay_or_record::<Ipv6Header>(skb, &context),
+            _ => Reason::OtherProtocol,
+        },
+        Err(reason) => reason,
+    }
+}
+
+/// Egress: learns from recorded packets.
+#[inline(always)]
+pub(crate) fn send(skb: &Skb) -> Reason {
+    if skb.tc_index() == SELF_SENT {
+        skb.set_tc_index(0);
+        return Reason::SelfSent;
+    }
+    match Context::read(skb) {
+        Ok(context) => match version(skb) {
+            Some(4) => learn::<Ipv4Header>(skb, &context),
+            Some(6) => learn::<Ipv6Header>(skb, &context),
+            _ => Reason::OtherProtocol,
+        },
+        Err(reason) => reason,
+    }
+}
+
+/// Returns the version of the IP header. The packet's protocol, which is made from it, is another
+/// one where the agent runs a program on a packet of its own: the kernel takes the first bytes of
+/// that for an Ethernet header.
+#[inline(always)]
+fn version(skb: &Skb) -> Option<u8> {
+    // Of one byte the verifier does not follow the comparison that the compiler makes.
+    let [first, _] = skb.view::<[u8; 2]>(0)?;
+    Some(first >> 4)
+}
+
+/// A call for each family, not inlined: the stack of one program (512 bytes) is too small for both.
+#[inline(never)]
+fn replay_or_record<F: FlowMaps>(skb: &Skb, context: &Context) -> Reason {
+    Reason::of(direct_route::replay_or_record::<F, NONE>(skb, &context.node, context.generation))
+}
+
+/// A call for each family, for the same reason.
+#[inline(never)]
+fn learn<F: FlowMaps>(skb: &Skb, context: &Context) -> Reason {
+    Reason::of(direct_route::learn::<F, NONE>(skb, &context.node, context.generation))
+}
