@@ -188,6 +188,12 @@ impl<A: Address> Flow<A> {
         self.packets |= Self::ON_PROBATION;
     }
 
+    /// Marks a flow as one of the table.
+    #[inline(always)]
+    pub const fn take_off_probation(&mut self) {
+        self.packets &= !Self::ON_PROBATION;
+    }
+
     /// Returns true for a flow on probation.
     #[inline(always)]
     pub const fn is_on_probation(&self) -> bool {

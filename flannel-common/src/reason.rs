@@ -125,7 +125,7 @@ reasons! {
     66 PodTunnel "pod_tunnel" Pass "From a pod to the tunnel port of a peer or of its own node, which would accept it as a node's; the guard audits that.";
     67 RefusedPodTunnel "refused_pod_tunnel" Drop "As pod_tunnel; the guard enforces that.";
     68 ConntrackExtension "conntrack_extension" Pass "A recorded packet left whose connection has a conntrack helper or a timeout policy.";
-    69 Handshake "handshake" Pass "The SYN-ACK of a connection, or a packet that answers it: recorded, to learn both directions before the first request.";
+    69 Handshake "handshake" Pass "The SYN-ACK of a connection, a packet that answers it, or a datagram behind the first reply: recorded, to learn both directions.";
 }
 
 impl Reason {

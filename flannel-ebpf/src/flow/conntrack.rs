@@ -59,6 +59,13 @@ pub(crate) fn is_tracked<F: FlowMaps>(
     if agrees { Ok(true) } else { Err(Reason::Untracked) }
 }
 
+/// Returns true if conntrack has the packet as a reply: it has seen both directions of the
+/// connection. False where the kernel's layout is not known.
+#[inline(always)]
+pub(crate) fn is_reply(skb: &Skb) -> bool {
+    nfct(skb).is_some_and(|nfct| nfct & !CTINFO != 0 && nfct & CTINFO == ESTABLISHED_REPLY)
+}
+
 #[inline(always)]
 fn nfct(skb: &Skb) -> Option<u64> {
     let layout = layout();

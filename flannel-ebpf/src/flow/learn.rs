@@ -8,7 +8,7 @@ use flannel_common::{
     expiry::Expiry,
     flow::{Egress, Flow, FlowAction},
     flow_key::FlowKey,
-    inner::FrameAddresses,
+    inner::{FrameAddresses, ParsedPacket},
     packet::PROTO_TCP,
     pending::PendingPacket,
     reason::Reason,
@@ -103,6 +103,8 @@ enum Place {
     Extended,
     /// A slot of flows on probation.
     Probation,
+    /// The same, and the reverse flow is expected.
+    ProbationOfBoth,
     /// The table.
     Table,
     /// The table. It was on probation until its refresh, so it is long enough.
@@ -127,7 +129,7 @@ fn write<F: FlowMaps>(
     // SAFETY: the helper takes nothing and returns a number.
     let until = jittered(now, node::fast()?.interval, unsafe { bpf_get_prandom_u32() });
     let reverse_until = (reverse.0 != Expiry::NONE.0).then_some(reverse.moment());
-    let place = extend::<F>(key, flow, now, packet.is_answer(), until, reverse_until)?;
+    let place = extend::<F>(key, flow, now, packet, until, reverse_until)?;
     scratch::forget(flow);
     if !matches!(place, Place::Extended) {
         flow.stamp(flow.action.check(key), now, until, reverse_until);
@@ -135,7 +137,7 @@ fn write<F: FlowMaps>(
             flow.confirm();
         }
         put::<F>(key, flow, now, place)?;
-        if packet.is_answer() {
+        if matches!(place, Place::ProbationOfBoth) && reverse_until.is_none() {
             expect_reverse::<F>(key, flow, reverse_key, now);
         }
     }
@@ -189,19 +191,25 @@ fn extend<F: FlowMaps>(
     key: &FlowKey<F::Address>,
     flow: &Flow<F::Address>,
     now: Tick,
-    is_answer: bool,
+    packet: &ParsedPacket<F::Address>,
     until: Tick,
     reverse_until: Option<Tick>,
 ) -> Result<Place, Reason> {
+    let is_answer = packet.is_answer();
     let Some(found) = FlowRef::find::<F>(key) else {
-        return Ok(if is_answer { Place::Probation } else { Place::Table });
+        return Ok(match is_answer {
+            true => Place::ProbationOfBoth,
+            false if packet.is_udp() => Place::Probation,
+            false => Place::Table,
+        });
     };
     if found.is_closed(now) {
         return Err(Reason::FlowClosed);
     }
-    // A new connection at the ends of an earlier one begins as any other.
-    if is_answer {
-        return Ok(Place::Probation);
+    // A new connection at the ends of an earlier one begins as any other. A datagram was expected
+    // because another one had been answered.
+    if is_answer || packet.is_udp() && found.value.is_expected() {
+        return Ok(Place::ProbationOfBoth);
     }
     if found.is_promoted(flow.action.generation, now) {
         return Ok(Place::Promoted);
@@ -213,7 +221,8 @@ fn extend<F: FlowMaps>(
     Ok(if found.value.is_on_probation() { Place::Probation } else { Place::Table })
 }
 
-/// Puts a flow into its place.
+/// Puts a flow into its place. A flow of datagrams for which there is no slot gets a place in the
+/// table, for which its sender has paid.
 #[inline(always)]
 fn put<F: FlowMaps>(
     key: &FlowKey<F::Address>,
@@ -221,9 +230,15 @@ fn put<F: FlowMaps>(
     now: Tick,
     place: Place,
 ) -> Result<(), Reason> {
-    if matches!(place, Place::Probation) {
+    if matches!(place, Place::Probation | Place::ProbationOfBoth) {
         flow.put_on_probation();
-        return if probation::write::<F>(key, flow, now) { Ok(()) } else { Err(Reason::TableRefused) };
+        if probation::write::<F>(key, flow, now) {
+            return Ok(());
+        }
+        if key.protocol == u32::from(PROTO_TCP) {
+            return Err(Reason::TableRefused);
+        }
+        flow.take_off_probation();
     }
     let flow: &Flow<_> = flow;
     F::flows().insert(key, flow, u64::from(BPF_ANY)).or(Err(Reason::TableRefused))?;
@@ -233,8 +248,7 @@ fn put<F: FlowMaps>(
     Ok(())
 }
 
-/// Notes the reverse flow of a SYN-ACK as expected: its next packet is recorded. It is composed in
-/// `flow`.
+/// Notes the reverse flow as expected: its next packet is recorded. It is composed in `flow`.
 #[inline(always)]
 fn expect_reverse<F: FlowMaps>(
     key: &FlowKey<F::Address>,
@@ -248,4 +262,35 @@ fn expect_reverse<F: FlowMaps>(
     scratch::forget(flow);
     flow.mirror = Expiry::NONE;
     probation::write::<F>(reverse_key, flow, now);
+}
+
+/// Expects the direction that is not known yet of two by which datagrams are exchanged: the reply
+/// at an exit hook was not recorded. The first two datagrams of an exchange cost a look-up; from
+/// the third on both directions are learned. Not inlined: the stack of one program (512 bytes) is
+/// too small.
+#[inline(never)]
+pub(crate) fn expect_after_reply<F: FlowMaps>(skb: &Skb, node: &Node, scratch: &mut Scratch<F>) {
+    if !conntrack::is_reply(skb) {
+        return;
+    }
+    let Scratch { packet, flow, keys: [key, reverse_key], .. } = scratch;
+    *key = packet.key.reversed();
+    let expected = match FlowRef::find::<F>(key) {
+        None => key,
+        Some(found) if found.value.is_expected() => return,
+        Some(found) => {
+            *reverse_key = found.value.action.mirror_key();
+            reverse_key
+        }
+    };
+    scratch::forget(expected);
+    if FlowRef::find::<F>(expected).is_none() {
+        flow.action = FlowAction { out: expected.reversed(), egress: Egress::NONE, ..FlowAction::default() };
+        flow.seen = Expiry::NONE;
+        scratch::forget(flow);
+        flow.mirror = Expiry::NONE;
+        flow.packets = 0;
+        flow.put_on_probation();
+        probation::write::<F>(expected, flow, node.tick());
+    }
 }

@@ -52,7 +52,8 @@ pub(super) fn enter<F: FlowMaps, const LINK: usize>(skb: &Skb, node: &Node) -> R
 }
 
 /// Parses a packet at an exit hook of a device with a link header of `LINK` bytes. Fails for a
-/// control packet of TCP, which ends the reverse flow, unless that is a recorded SYN-ACK.
+/// control packet of TCP, which ends the reverse flow, unless that is a recorded SYN-ACK. A reply
+/// by UDP that is not recorded has its flow expected.
 #[inline(always)]
 pub(super) fn exit<F: FlowMaps, const LINK: usize>(
     skb: &Skb,
@@ -64,5 +65,8 @@ pub(super) fn exit<F: FlowMaps, const LINK: usize>(
     scratch::forget(scratch);
     learn::close_if_control::<F>(scratch, is_recorded, node)?;
     scratch::forget(scratch);
+    if !is_recorded && scratch.packet.is_udp() {
+        learn::expect_after_reply::<F>(skb, node, scratch);
+    }
     Ok(scratch)
 }

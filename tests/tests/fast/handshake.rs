@@ -12,6 +12,8 @@ use flannel_common::{
     reason::Reason,
 };
 use flannel_tests::{
+    fast::{Conversation, Family, FastLab},
+    load::rr::Protocol,
     no_agent::{BareNode, BarePair, SERVICE, SERVICE_PORT, Talk},
     service_rules::Backend,
 };
@@ -134,4 +136,38 @@ fn a_connection_that_lasts_gets_a_place_in_the_table() -> Result<()> {
         ensure!(places(node) == [2, 0], "{:?}: in the table, on probation", places(node));
     }
     pair.talk_until_replayed(&mut talk, 100)
+}
+
+/// The first datagram of each direction takes the kernel's path, and the second one teaches.
+#[test]
+fn datagrams_are_replayed_from_the_third_of_each_direction() -> Result<()> {
+    const MESSAGES: u32 = 10;
+    let lab = FastLab::of("fastreply", r#"{"Type":"vxlan"}"#, &[])?;
+    let counted = |programs: &[Program], reasons: &[Reason]| -> Result<u64> {
+        let stats = lab.maps.iter().map(|maps| &maps.stats);
+        let slots = stats.flat_map(|stats| {
+            programs.iter().flat_map(move |program| reasons.iter().map(move |reason| stats.get(*program, *reason)))
+        });
+        slots.map(|counter| Ok(counter?.packets)).sum()
+    };
+    let entries = [FromPod, FromTunnel];
+    let unknown = || counted(&entries, &[Reason::FlowUnknown, Reason::Sampled]);
+    let known = || counted(&[FromPod], &[Reason::Replayed, Reason::Unconfirmed, Reason::PathUnseen]);
+    for family in Family::ALL {
+        let end = family.end(&lab.far)?;
+        // So that the path between the nodes is validated.
+        let mut warm = Conversation::open(Protocol::Udp, &lab.near, &lab.far, end, None)?;
+        lab.until_replayed(|messages| warm.exchange(messages))?;
+        let before = [unknown()?, known()?];
+        for _ in 0..CONNECTIONS {
+            let at = SocketAddr::new(end.ip(), 0);
+            Conversation::open(Protocol::Udp, &lab.near, &lab.far, at, None)?.exchange(MESSAGES)?;
+        }
+        let [unknown, known] = [unknown()? - before[0], known()? - before[1]];
+        // At the pod of each node and at its tunnel device.
+        ensure!(unknown <= 4 * CONNECTIONS, "{family:?}: {unknown} datagrams of unknown flows");
+        let others = u64::from(MESSAGES - 2) * 2 * CONNECTIONS;
+        ensure!(known >= others, "{family:?}: {known} of {others} datagrams were of known flows");
+    }
+    Ok(())
 }
