@@ -175,7 +175,7 @@ fn parse_type(fields: &Fields) -> Result<BackendKind> {
     }
     let lower = name.to_lowercase();
     match OTHER_BACKENDS.iter().find(|(other, _)| *other == lower) {
-        Some((_, instead)) => Err(ConfigMistake::NotBuilt { key: "Backend.Type", value: lower, instead }),
+        Some((_, instead)) => Err(ConfigMistake::OtherName { key: "Backend.Type", value: lower, instead }),
         None => Err(ConfigMistake::UnknownBackend { name, built: BUILT }),
     }
 }

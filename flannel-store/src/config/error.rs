@@ -122,9 +122,9 @@ pub enum ConfigMistake {
         /// The upper bound.
         max: IpAddr,
     },
-    /// Flannel knows this value and we do not serve it yet.
-    #[error("{key} {value} in the network configuration is not built yet; {instead}")]
-    NotBuilt {
+    /// Another program's name of what is served.
+    #[error("{key} {value} in the network configuration is another name; {instead}")]
+    OtherName {
         /// The key.
         key: &'static str,
         /// Its value.
@@ -164,7 +164,7 @@ impl ConfigMistake {
     fn is_refusal(&self) -> bool {
         matches!(
             self,
-            Self::NotBuilt { .. }
+            Self::OtherName { .. }
                 | Self::NoFamily
                 | Self::Ipv4Only { .. }
                 | Self::NoBackend

@@ -111,7 +111,7 @@ fn every_mistake_is_reported_at_once_and_none_twice() {
     }
     assert_eq!(lines.next(), None, "{told}");
 
-    // One thing that is not built is enough to make waiting pointless.
+    // One name of another program is enough to make waiting pointless.
     let error = parse(r#"{"Network":"10.3.0.0","Backend":{"Type":"wireguard-native"}}"#).expect_err("two mistakes");
     assert_eq!((error.mistakes().len(), error.is_refusal()), (2, true));
 }
@@ -145,7 +145,7 @@ fn what_is_not_built_is_refused_by_name() {
         (r#""Backend":{"Type":""}"#, "has no Type"),
         (
             r#""Backend":{"Type":"wireguard-native"}"#,
-            "k3s's name of flannel's wireguard: write \"Type\": \"wireguard\"",
+            "wireguard-native in the network configuration is another name; it is k3s's name of flannel's wireguard: write \"Type\": \"wireguard\"",
         ),
         (
             r#""Backend":{"Type":"vxlam"}"#,
