@@ -18,6 +18,7 @@ pub mod firewall;
 pub mod guard;
 pub mod iface;
 pub mod ipsec;
+pub mod memory;
 pub mod monitor;
 pub mod observe;
 pub mod options;

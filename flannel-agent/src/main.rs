@@ -1,13 +1,12 @@
 //! The agent's binary. Under the name `flanneld` it is the daemon.
 
-mod memory;
-
 use std::{io::Write as _, process::ExitCode};
 
 use flannel_agent::{
     agent,
     cli::{self, Command, NoResult},
     echo::EchoSockets,
+    memory,
     observe::log,
     privileges,
 };

@@ -10,13 +10,25 @@ const TRIM_THRESHOLD: nix::libc::c_int = 128 << 10;
 /// glibc takes every large block that is freed as a sign that there will be more, and keeps up to
 /// twice its size from then on (mallopt(3), "Dynamic mmap threshold"). The agent frees a few once,
 /// at its start - the kernel's type information, the store's first answer - and would hold
-/// megabytes for them for the rest of its life.
-pub(crate) fn return_what_is_freed() {
+/// megabytes for them for the rest of its life. For the same reason all threads share one heap:
+/// what one of them needed for a moment, to load the programs, the others have afterwards.
+pub fn return_what_is_freed() {
     #[cfg(target_env = "gnu")]
-    {
+    for (parameter, value) in [(nix::libc::M_TRIM_THRESHOLD, TRIM_THRESHOLD), (nix::libc::M_ARENA_MAX, 1)] {
         // SAFETY: mallopt takes two numbers and no pointer. It requires that no other thread
         // allocates meanwhile, and there is none yet.
-        let set = unsafe { nix::libc::mallopt(nix::libc::M_TRIM_THRESHOLD, TRIM_THRESHOLD) };
+        let set = unsafe { nix::libc::mallopt(parameter, value) };
         debug_assert_eq!(set, 1, "glibc knows the parameter");
+    }
+}
+
+/// Gives all pages of the heap back in which nothing is in use. To be called when much was freed:
+/// by itself the allocator gives back only the end of the heap.
+pub fn return_holes() {
+    #[cfg(target_env = "gnu")]
+    {
+        // SAFETY: malloc_trim takes a number, may be called at any time by any thread, and leaves
+        // all that is in use as it is.
+        unsafe { nix::libc::malloc_trim(0) };
     }
 }

@@ -1,5 +1,6 @@
 //! The ground floor of the agent: its host's clock, files, sysctls and signals, address families,
-//! and the forms of errors, durations and log lines. Nothing here knows what the agent is for.
+//! the forms of errors, durations and log lines, and maps without spare room. Nothing here knows
+//! what the agent is for.
 
 #![forbid(unsafe_code)]
 
@@ -11,6 +12,7 @@ pub mod excerpt;
 pub mod family;
 pub mod file;
 pub mod log_limit;
+pub mod packing;
 pub mod secret;
 pub mod signals;
 pub mod sysctl;

@@ -1,5 +1,7 @@
 //! One entry of the store, as the manager hands it on.
 
+use std::sync::Arc;
+
 use flannel_host::{excerpt::excerpt, family::Family};
 
 use super::{BadAttrs, BadKey, LeaseAttrs, LeaseKey};
@@ -59,7 +61,7 @@ pub enum BadPodCidr {
 pub struct Entry {
     /// The name that later changes and the deletion carry: in etcd the last part of the key, in
     /// Kubernetes the Node's name.
-    pub name: String,
+    pub name: Arc<str>,
     /// When it was created, on a scale of the store; a renewal does not change it.
     pub created: i64,
     /// When it was last written, on the same scale. For a Node this equals `created`, because its
@@ -76,6 +78,6 @@ impl Entry {
             let attrs = LeaseAttrs::parse(value).map_err(BadLease::Value)?;
             Ok(Lease { key, attrs, malformed: Vec::new(), overwritten: Vec::new() })
         });
-        Self { name: name.to_owned(), created, modified, lease }
+        Self { name: name.into(), created, modified, lease }
     }
 }

@@ -1,6 +1,6 @@
 //! The agent's requests to a store, and the store's reports.
 
-use std::{error::Error, fmt, net::IpAddr};
+use std::{error::Error, fmt, net::IpAddr, sync::Arc};
 
 use flannel_host::clock::BootTime;
 use ipnet::IpNet;
@@ -137,14 +137,14 @@ pub enum StoreEvent {
     InSync {
         /// All entries. Ours is among them, unless the store identifies it by something other than
         /// its content.
-        snapshot: Vec<Entry>,
+        snapshot: Vec<Arc<Entry>>,
     },
     /// A new or changed entry.
-    Put(Entry),
+    Put(Arc<Entry>),
     /// An entry is gone.
     Delete {
         /// Its name.
-        name: String,
+        name: Arc<str>,
     },
     /// Changes may be missing from here on. What is known stays good; [`Self::Resumed`] or
     /// [`Self::InSync`] follows when the store is back.

@@ -23,6 +23,7 @@ use crate::{
     },
     firewall::RuleLimit,
     guard::Guard,
+    memory,
     observe::{metrics::Counts, pulse::Pulse, status::Status},
     reconcile::{Bpf, Cluster},
     traffic::WantedTraffic,
@@ -263,7 +264,12 @@ impl Agent {
         self.follow_guard();
         self.republish();
         self.follow_mode();
-        self.applied = self.error().is_none() && self.node.reconciler.is_complete();
+        let applied = self.error().is_none() && self.node.reconciler.is_complete();
+        let was_applied = std::mem::replace(&mut self.applied, applied);
+        if applied && !was_applied {
+            // The load of the programs and the listing needed many times what they leave.
+            memory::return_holes();
+        }
         // Who reads that file starts pods, whose first packets are to find their rules.
         if self.applied && self.routed && self.node.traffic.is_settled() {
             self.write_env();

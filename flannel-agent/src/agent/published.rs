@@ -24,7 +24,7 @@ impl Published {
 
     /// The attributes of our lease, from where we are reached and our ends of the tunnels.
     pub(super) fn attrs(&self, external: &ExternalInterface, ends: &BTreeMap<Family, OwnEnd>) -> LeaseAttrs {
-        let mut attrs = LeaseAttrs { backend_type: self.backend_type.to_owned(), ..LeaseAttrs::default() };
+        let mut attrs = LeaseAttrs { backend_type: self.backend_type.into(), ..LeaseAttrs::default() };
         for (family, end) in &external.ends {
             let own = ends.get(family).map(|own| match own {
                 OwnEnd::Vxlan(vtep) => OwnEnd::Vxlan(Vtep { other_source: end.public != end.source, ..*vtep }),

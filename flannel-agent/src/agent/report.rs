@@ -227,7 +227,7 @@ pub(super) fn peer(
     };
     PeerStatus {
         // With etcd the entry is named after the subnet.
-        node: way.peer.key.parse::<LeaseKey>().is_err().then(|| way.peer.key.clone()),
+        node: way.peer.key.parse::<LeaseKey>().is_err().then(|| way.peer.key.to_string()),
         subnet: way.peer.subnet.to_string(),
         public_ip: way.peer.public_ip.to_string(),
         vtep_mac: way.peer.vtep().map_or_else(|| "-".to_owned(), |vtep| vtep.mac.to_string()),

@@ -149,7 +149,7 @@ mod tests {
         assert_eq!(store.since, first, "in sync all the time");
         assert_eq!(store.status(Vec::new()).last_change, None);
         store.apply_event(&away());
-        store.apply_event(&StoreEvent::Delete { name: "a".to_owned() });
+        store.apply_event(&StoreEvent::Delete { name: "a".into() });
         let status = store.status(Vec::new());
         assert_eq!(
             (status.in_sync, status.reason.as_deref(), status.last_change.is_some()),

@@ -57,7 +57,7 @@ impl Backend for HostGw {
 mod tests {
     use std::net::IpAddr;
 
-    use flannel_common::{addr::Addr, entry_state::EntryState, peer::PeerEntry};
+    use flannel_common::{addr::Addr, entry_state::EntryState};
 
     use super::*;
     use crate::backend::{PeerValue, PodNetwork};
@@ -87,7 +87,7 @@ mod tests {
                 public_ip: ip("2001:db8::9"),
                 end: None,
                 text: None,
-                key: (*subnet).to_owned(),
+                key: (*subnet).into(),
             };
             PeerWay { peer, way: way.clone() }
         };
@@ -103,8 +103,8 @@ mod tests {
         let key = RouteKey::main("fd00:10:244:9::/64".parse().expect("a subnet"));
         let routes = [(key, Route::via(ip("2001:db8::9"), Some(2), protocol::FLANNEL))];
         let peer = Addr::from(ip("2001:db8::9"));
-        let entry = PeerEntry { vtep: peer, next_hop: peer, oif: 2, ..PeerEntry::default() };
-        let peers = [(9, PeerValue { flags: EntryState::DIRECT, entry })];
+        let value = PeerValue { flags: EntryState::DIRECT, vtep: peer, next_hop: peer, oif: 2, ..PeerValue::default() };
+        let peers = [(9, value)];
         assert_eq!(desired, Desired { routes: routes.into(), peers: peers.into(), ..Desired::default() });
     }
 

@@ -70,7 +70,7 @@ impl Backend for Ipip {
 
 #[cfg(test)]
 mod tests {
-    use flannel_common::{addr::Mac, entry_state::EntryState, peer::PeerEntry};
+    use flannel_common::{addr::Mac, entry_state::EntryState};
 
     use super::*;
     use crate::backend::{PeerValue, PodNetwork};
@@ -98,7 +98,7 @@ mod tests {
             public_ip: ip(public_ip),
             end: None,
             text: None,
-            key: subnet.replace('/', "-"),
+            key: subnet.replace('/', "-").into(),
         };
         PeerWay { peer, way }
     }
@@ -122,7 +122,9 @@ mod tests {
         let address = AddressKey { ifindex: 7, addr: ip("10.244.1.0"), prefix_len: 32 };
         let entry = |vtep: &str, oif| PeerValue {
             flags: EntryState::DIRECT,
-            entry: PeerEntry { vtep: ip(vtep).into(), oif, ..PeerEntry::default() },
+            vtep: ip(vtep).into(),
+            oif,
+            ..PeerValue::default()
         };
         let expected = Desired {
             addresses: [address].into(),

@@ -111,7 +111,7 @@ mod tests {
             public_ip: ip("192.0.2.9"),
             end: None,
             text: None,
-            key: "10.5.9.0-24".to_owned(),
+            key: "10.5.9.0-24".into(),
         };
         let desired = Ipsec { udp_encap: false }.desired(&node, &[PeerWay { peer, way: Way::Ipsec }]);
         let row = |direction, src, dst, from, to| {

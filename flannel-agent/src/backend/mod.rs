@@ -327,15 +327,15 @@ fn direct_route(peer: &Peer, device: u32) -> (RouteKey, Route) {
 
 /// The entry of a peer on our own link, reached by this device.
 fn direct_entry(vtep: Addr, mac: Mac, device: u32) -> PeerValue {
-    let entry = PeerEntry { vtep, mac, next_hop: vtep, oif: device, ..PeerEntry::default() };
-    PeerValue { flags: EntryState::DIRECT, entry }
+    PeerValue { flags: EntryState::DIRECT, vtep, mac, next_hop: vtep, oif: device, mtu: 0 }
 }
 
 /// The entry, by subnet number, of a peer to which routes lead by this device. Its next hop is not
 /// known to us.
 fn routed_entry(node: &Node, peer: &Peer, device: u32) -> Option<(u32, PeerValue)> {
-    let entry = PeerEntry { vtep: peer.public_ip.into(), oif: device, ..PeerEntry::default() };
-    Some((node.network.index_of(peer.subnet)?, PeerValue { flags: EntryState::DIRECT, entry }))
+    let vtep = peer.public_ip.into();
+    let value = PeerValue { flags: EntryState::DIRECT, vtep, oif: device, ..PeerValue::default() };
+    Some((node.network.index_of(peer.subnet)?, value))
 }
 
 /// Returns the node's configuration for the programs, without the tunnel that they serve; `None`
@@ -394,13 +394,36 @@ pub struct Desired {
     pub routes: BTreeMap<RouteKey, Route>,
 }
 
-/// A peer map entry without what its writer adds: the generation, and what the programs saw.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A peer map entry without what its writer adds: the generation, and what the programs saw. The
+/// fields are those of [`PeerEntry`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PeerValue {
     /// Flags in addition to `VALID`.
     pub flags: u32,
-    /// The body; its word is zero.
-    pub entry: PeerEntry,
+    /// Outer destination.
+    pub vtep: Addr,
+    /// Next hop towards it.
+    pub next_hop: Addr,
+    /// Inner destination address.
+    pub mac: Mac,
+    /// Interface index.
+    pub oif: u32,
+    /// Bytes.
+    pub mtu: u32,
+}
+
+impl PeerValue {
+    /// The value of an entry that was read.
+    pub fn of(entry: &PeerEntry) -> Self {
+        let PeerEntry { word, vtep, next_hop, mac, oif, mtu, .. } = *entry;
+        Self { flags: word.flags() & !EntryState::VALID, vtep, next_hop, mac, oif, mtu }
+    }
+
+    /// The body of the entry to write; its word is zero.
+    pub fn body(&self) -> PeerEntry {
+        let Self { vtep, next_hop, mac, oif, mtu, .. } = *self;
+        PeerEntry { vtep, next_hop, mac, oif, mtu, ..PeerEntry::default() }
+    }
 }
 
 /// Refuses an end behind a NAT, for a backend by which packets go to a node's own address.

@@ -72,7 +72,7 @@ impl Backend for Udp {
 mod tests {
     use std::net::Ipv4Addr;
 
-    use flannel_common::{addr::Mac, entry_state::EntryState, peer::PeerEntry};
+    use flannel_common::{addr::Mac, entry_state::EntryState};
 
     use super::*;
     use crate::backend::{PeerValue, PodNetwork};
@@ -114,16 +114,17 @@ mod tests {
             public_ip: "192.0.2.9".parse().expect("an address"),
             end: None,
             text: None,
-            key: "10.244.9.0-24".to_owned(),
+            key: "10.244.9.0-24".into(),
         };
         let way = backend.way(&node, &Underlay::new(None), &peer);
         let address = AddressKey { ifindex: 7, addr: node.subnet.network(), prefix_len: 32 };
         let route = (RouteKey::main(net("10.244.0.0/16")), Route::on_device(Family::V4, 7, protocol::BOOT));
-        let entry = PeerEntry { vtep: peer.public_ip.into(), oif: 7, ..PeerEntry::default() };
+        let value =
+            PeerValue { flags: EntryState::DIRECT, vtep: peer.public_ip.into(), oif: 7, ..PeerValue::default() };
         let expected = Desired {
             addresses: [address].into(),
             routes: [route].into(),
-            peers: [(9, PeerValue { flags: EntryState::DIRECT, entry })].into(),
+            peers: [(9, value)].into(),
             udp: [("10.244.9.0/24".parse().expect("a subnet"), Ipv4Addr::new(192, 0, 2, 9))].into(),
             ..Desired::default()
         };

@@ -79,7 +79,7 @@ impl Backend for Unmanaged {
 
 #[cfg(test)]
 mod tests {
-    use flannel_common::{entry_state::EntryState, peer::PeerEntry};
+    use flannel_common::entry_state::EntryState;
 
     use super::*;
     use crate::backend::{PeerValue, PodNetwork};
@@ -99,13 +99,14 @@ mod tests {
             public_ip: "198.51.100.9".parse().expect("an address"),
             end: None,
             text: None,
-            key: "10.244.9.0-24".to_owned(),
+            key: "10.244.9.0-24".into(),
         };
-        let entry = PeerEntry { vtep: peer.public_ip.into(), oif: 2, ..PeerEntry::default() };
+        let value =
+            PeerValue { flags: EntryState::DIRECT, vtep: peer.public_ip.into(), oif: 2, ..PeerValue::default() };
         for (backend, name) in [(Unmanaged::cloud(), "cloud"), (Unmanaged::extension(None), "extension")] {
             let way = backend.way(&node, &Underlay::new(None), &peer);
             assert_eq!(way.name(), name);
-            let peers = [(9, PeerValue { flags: EntryState::DIRECT, entry })].into();
+            let peers = [(9, value)].into();
             let desired = backend.desired(&node, &[PeerWay { peer: peer.clone(), way }]);
             assert_eq!(desired, Desired { peers, ..Desired::default() });
             assert_eq!(backend.programs(), Ok(ProgramSet::Link));

@@ -76,8 +76,8 @@ impl Backend for Wireguard {
         let route = Route::on_device(node.network.family(), tunnel, protocol::BOOT);
         desired.routes.insert(RouteKey::main(node.network.prefix), route);
         for PeerWay { peer, .. } in peers {
-            if let Some(TunnelEnd::Wireguard(end)) = peer.end {
-                desired.wireguard.insert(peer.subnet, end);
+            if let Some(TunnelEnd::Wireguard(end)) = &peer.end {
+                desired.wireguard.insert(peer.subnet, **end);
                 desired.peers.extend(routed_entry(node, peer, tunnel));
             }
         }
@@ -101,7 +101,7 @@ impl Backend for Wireguard {
 mod tests {
     use std::net::IpAddr;
 
-    use flannel_common::{addr::Mac, entry_state::EntryState, peer::PeerEntry};
+    use flannel_common::{addr::Mac, entry_state::EntryState};
     use flannel_host::wireguard_key::PublicKey;
     use flannel_store::{WireguardEnd, config::BackendConfig, config::NetworkConfig};
     use ipnet::IpNet;
@@ -162,20 +162,21 @@ mod tests {
         let peer = Peer {
             subnet: net("10.244.9.0/24"),
             public_ip: ip("192.0.2.9"),
-            end: Some(TunnelEnd::Wireguard(end)),
+            end: Some(TunnelEnd::Wireguard(end.into())),
             text: None,
-            key: "10.244.9.0-24".to_owned(),
+            key: "10.244.9.0-24".into(),
         };
         let way = backend("").way(&node, &Underlay::new(None), &peer);
         let desired = backend("").desired(&node, &[PeerWay { peer, way }]);
         let address = AddressKey { ifindex: 7, addr: ip("10.244.1.0"), prefix_len: 32 };
         let route = (RouteKey::main(net("10.244.0.0/16")), Route::on_device(Family::V4, 7, protocol::BOOT));
-        let entry = PeerEntry { vtep: ip("192.0.2.9").into(), oif: 7, ..PeerEntry::default() };
+        let value =
+            PeerValue { flags: EntryState::DIRECT, vtep: ip("192.0.2.9").into(), oif: 7, ..PeerValue::default() };
         let expected = Desired {
             addresses: [address].into(),
             routes: [route].into(),
             wireguard: [(net("10.244.9.0/24"), end)].into(),
-            peers: [(9, PeerValue { flags: EntryState::DIRECT, entry })].into(),
+            peers: [(9, value)].into(),
             ..Desired::default()
         };
         assert_eq!(desired, expected);

@@ -196,6 +196,8 @@ fn load_reading(
         make_way(&pins.map(name), name, Shape::of_object(map, max_entries))?;
         loader.map_pin_path(in_object(name), pins.map(name));
     }
+    // The loader reads the bytes once more, and each reading takes megabytes.
+    drop(object);
     let mut ebpf = loader.load(&bytes)?;
     for program in PROGRAMS {
         let name = program.name();

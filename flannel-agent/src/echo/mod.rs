@@ -40,7 +40,7 @@ fn address(peer: &PeerWay) -> Option<IpAddr> {
     match peer.way {
         Way::NotOnLink => None,
         Way::Udp => Some(tunnel()),
-        _ => Some(peer.peer.end.map_or(peer.peer.public_ip, |_| tunnel())),
+        _ => Some(peer.peer.end.as_ref().map_or(peer.peer.public_ip, |_| tunnel())),
     }
 }
 

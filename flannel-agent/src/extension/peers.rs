@@ -37,9 +37,9 @@ impl ExtensionPeers {
         for (subnet, peer) in peers {
             touched.extend(self.remove(subnet));
             if let Some(peer) = peer {
-                touched.insert(peer.key.clone());
-                self.owners.insert(subnet, peer.key.clone());
-                self.entries.entry(peer.key.clone()).or_default().insert(subnet, peer);
+                touched.insert(peer.key.to_string());
+                self.owners.insert(subnet, peer.key.to_string());
+                self.entries.entry(peer.key.to_string()).or_default().insert(subnet, peer);
             }
         }
         touched
@@ -74,7 +74,7 @@ mod tests {
     fn peer(key: &str, subnet: &str, public_ip: &str, text: Option<&str>) -> (IpNet, Option<Peer>) {
         let subnet = subnet.parse().expect("a subnet");
         let public_ip = public_ip.parse().expect("an address");
-        (subnet, Some(Peer { subnet, public_ip, end: None, text: text.map(Arc::from), key: key.to_owned() }))
+        (subnet, Some(Peer { subnet, public_ip, end: None, text: text.map(Arc::from), key: key.into() }))
     }
 
     #[test]

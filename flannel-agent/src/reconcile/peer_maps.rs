@@ -7,13 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use flannel_common::{
-    addr::Addr,
-    ecmp::EcmpPathKey,
-    entry_state::EntryState,
-    guard::DeviceKey,
-    peer::{PeerEntry, VtepEntry},
-};
+use flannel_common::{addr::Addr, ecmp::EcmpPathKey, guard::DeviceKey, peer::VtepEntry};
 use flannel_host::family::Family;
 
 use crate::{
@@ -82,7 +76,7 @@ impl PeerMaps {
     /// Reads everything back from the maps.
     pub(super) fn read_back(&mut self, maps: &mut Maps) -> Result<(), DatapathError> {
         let map = peer_map(maps, self.family);
-        let entries = map.entries().map(|entry| entry.map(|(index, entry)| (index, value_of(entry))));
+        let entries = map.entries().map(|entry| entry.map(|(index, entry)| (index, PeerValue::of(&entry))));
         self.peers.found(entries.collect::<Result<_, _>>()?);
         let of_family = |key: &EcmpPathKey| key.family == ethertype(self.family);
         let ecmp_paths =
@@ -103,7 +97,7 @@ impl PeerMaps {
     pub(super) fn upsert(&mut self, maps: &mut Maps, now: Instant) {
         upsert(&mut self.ecmp_paths, now, |key, mtu| maps.ecmp_paths.write(*key, *mtu));
         let map = peer_map(maps, self.family);
-        upsert(&mut self.peers, now, |index, value| map.write(*index, value.entry, value.flags));
+        upsert(&mut self.peers, now, |index, value| map.write(*index, value.body(), value.flags));
         upsert(&mut self.vteps, now, |vtep, value| maps.vteps.write(*vtep, *value));
         upsert(&mut self.elsewhere, now, |key, ()| maps.elsewhere.add(*key));
     }
@@ -132,9 +126,11 @@ impl PeerMaps {
         remove(&mut self.elsewhere, elsewhere.over, now, |key| maps.elsewhere.remove(*key));
     }
 
-    /// Returns true if the kernel refused no entry by which the programs know a sender.
+    /// Returns true if every entry is written by which the programs know a sender, and the kernel
+    /// refused no change of one.
     pub(super) fn knows_every_sender(&self) -> bool {
-        self.vteps.failures().next().is_none() && self.elsewhere.failures().next().is_none()
+        let has_all = self.vteps.has_wanted() && self.elsewhere.has_wanted();
+        has_all && self.vteps.failures().next().is_none() && self.elsewhere.failures().next().is_none()
     }
 
     /// Returns the entries that the kernel refused.
@@ -214,12 +210,5 @@ fn remove<K: Ord + Clone, V: PartialEq + Clone>(
             Ok(()) => tracker.removed(&key),
             Err(error) => drop(tracker.failed(&key, error.to_string(), now)),
         }
-    }
-}
-
-fn value_of(entry: PeerEntry) -> PeerValue {
-    PeerValue {
-        flags: entry.word.flags() & !EntryState::VALID,
-        entry: PeerEntry { word: EntryState::default(), ..entry.without_seen() },
     }
 }

@@ -57,7 +57,8 @@ impl Turns {
         let addresses = after.iter().map(|peer| peer.public_ip).collect();
         underlay.ask(netlink, node.source, addresses).await;
         let way = |peer: Peer| PeerWay { way: backend.way(node, underlay, &peer), peer };
-        let ways: Vec<PeerWay> = after.into_iter().map(way).collect();
+        let mut ways: Vec<PeerWay> = after.into_iter().map(way).collect();
+        self.uplinks.share(&mut ways);
         let change = TurnChange {
             before: if self.rebuilding { Desired::default() } else { backend.desired(node, &before) },
             after: backend.desired(node, &ways),

@@ -1,37 +1,56 @@
 //! The devices by which outer packets to the peers of one family leave: programs belong there in
 //! addition to the external interface. Pure.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
-use crate::backend::{PeerWay, Way};
+use crate::{
+    backend::{PeerWay, Way},
+    underlay::Uplink,
+};
 
 /// Each device, by index and name, with the number of peers that need it.
 #[derive(Debug, Default)]
-pub(super) struct UplinkSet(BTreeMap<(u32, String), usize>);
+pub(super) struct UplinkSet {
+    peers: BTreeMap<(u32, String), usize>,
+    /// Those of the last peer. In most clusters they are the same for all.
+    last: Arc<[Uplink]>,
+}
 
 impl UplinkSet {
+    /// Gives paths that leave by the same devices one copy of them.
+    pub(super) fn share(&mut self, peers: &mut [PeerWay]) {
+        for PeerWay { way, .. } in peers {
+            let Way::Tunnel(Ok(path)) = way else { continue };
+            if path.uplinks == self.last {
+                path.uplinks = Arc::clone(&self.last);
+            } else {
+                self.last = Arc::clone(&path.uplinks);
+            }
+        }
+    }
+
     /// Some peers were reached so before and are reached so now.
     pub(super) fn change(&mut self, before: &[PeerWay], after: &[PeerWay]) {
         for device in after.iter().flat_map(devices) {
-            *self.0.entry(device).or_default() += 1;
+            *self.peers.entry(device).or_default() += 1;
         }
         for device in before.iter().flat_map(devices) {
-            if let Some(peers) = self.0.get_mut(&device) {
+            if let Some(peers) = self.peers.get_mut(&device) {
                 *peers -= 1;
             }
         }
-        self.0.retain(|_, peers| *peers > 0);
+        self.peers.retain(|_, peers| *peers > 0);
     }
 
     /// The devices: index and name.
     pub(super) fn devices(&self) -> impl Iterator<Item = (u32, &str)> {
-        self.0.keys().map(|(index, name)| (*index, name.as_str()))
+        self.peers.keys().map(|(index, name)| (*index, name.as_str()))
     }
 }
 
 fn devices(peer: &PeerWay) -> impl Iterator<Item = (u32, String)> {
     let ecmp_paths = match &peer.way {
-        Way::Tunnel(Ok(path)) => path.uplinks.as_slice(),
+        Way::Tunnel(Ok(path)) => &*path.uplinks,
         _ => &[],
     };
     ecmp_paths.iter().map(|ecmp_path| (ecmp_path.index, ecmp_path.name.clone()))
@@ -50,13 +69,27 @@ mod tests {
             public_ip: "192.168.1.9".parse().expect("an address"),
             end: None,
             text: None,
-            key: "10.244.9.0-24".to_owned(),
+            key: "10.244.9.0-24".into(),
         };
         let way = match names {
             [] => Err(NotPlain::Unknown),
             names => Ok(Path { uplinks: (2..).zip(names).map(uplink).collect(), next_hop: None }),
         };
         PeerWay { peer, way: Way::Tunnel(way) }
+    }
+
+    #[test]
+    fn peers_behind_the_same_devices_share_them() {
+        let mut peers = [by(&["eth0"]), by(&["eth0"]), by(&[]), by(&["eth1"])];
+        let before = peers.clone();
+        UplinkSet::default().share(&mut peers);
+        assert_eq!(peers, before);
+        let uplinks = |peer: &PeerWay| match &peer.way {
+            Way::Tunnel(Ok(path)) => Arc::as_ptr(&path.uplinks),
+            _ => panic!("no path"),
+        };
+        assert_eq!(uplinks(&peers[0]), uplinks(&peers[1]));
+        assert_ne!(uplinks(&peers[0]), uplinks(&peers[3]));
     }
 
     #[test]

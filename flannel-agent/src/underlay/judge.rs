@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
+    sync::Arc,
 };
 
 use flannel_common::maps::PEERS_MAX;
@@ -41,8 +42,9 @@ pub struct Uplink {
 /// A plain path: nothing on it looks at more than the programs know.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Path {
-    /// The devices packets may leave by; at least one.
-    pub uplinks: Vec<Uplink>,
+    /// The devices packets may leave by; at least one. Peers whose packets leave by the same share
+    /// them.
+    pub uplinks: Arc<[Uplink]>,
     /// A gateway, or the peer itself. `None` where the kernel's FIB is to be asked for each packet:
     /// among several next hops, or where the gateway's address is of the other family.
     pub next_hop: Option<IpAddr>,
@@ -157,7 +159,7 @@ pub fn judge(
     }
     let next_hop =
         (!answer.is_multipath() && !answer.gateway_of_other_family(peer)).then(|| answer.gateway.unwrap_or(peer));
-    Ok(Path { uplinks, next_hop })
+    Ok(Path { uplinks: uplinks.into(), next_hop })
 }
 
 /// The devices by which a route leads, each once.
@@ -265,7 +267,7 @@ mod tests {
 
     #[test]
     fn the_next_hop_is_the_gateway_or_the_peer() {
-        let path = |next_hop| Ok(Path { uplinks: vec![uplink(2, "eth0", 1500)], next_hop });
+        let path = |next_hop| Ok(Path { uplinks: [uplink(2, "eth0", 1500)].into(), next_hop });
         assert_eq!(verdict(&facts(), &via_gateway()), path(Some(ip("192.168.1.254"))));
         let attached = RouteAnswer { gateway: None, ..via_gateway() };
         assert_eq!(verdict(&facts(), &attached), path(Some(ip(PEER))));
@@ -275,7 +277,7 @@ mod tests {
 
     #[test]
     fn of_several_next_hops_the_kernel_chooses() {
-        let path = |uplinks: &[Uplink]| Ok(Path { uplinks: uplinks.to_vec(), next_hop: None });
+        let path = |uplinks: &[Uplink]| Ok(Path { uplinks: uplinks.into(), next_hop: None });
         let (eth0, eth1) = (uplink(2, "eth0", 1500), uplink(3, "eth1", 9000));
         assert_eq!(verdict(&facts(), &several(&[2, 3])), path(&[eth0.clone(), eth1]));
         assert_eq!(
@@ -293,7 +295,7 @@ mod tests {
     fn next_hops_that_are_not_fit_are_left_out() {
         let down = having([eth0(), Link { up: false, ..Link::ethernet(3, "eth1", 1500) }]);
         let judged = judge(&facts(), &down, ip(PEER), &several(&[2, 3]));
-        assert_eq!(judged, Ok(Path { uplinks: vec![uplink(2, "eth0", 1500)], next_hop: None }));
+        assert_eq!(judged, Ok(Path { uplinks: [uplink(2, "eth0", 1500)].into(), next_hop: None }));
         let judged = judge(&facts(), &down, ip(PEER), &several(&[3, 9]));
         assert_eq!(judged, Err(NotPlain::DeviceDown("eth1".to_owned())), "none is left");
     }
@@ -366,7 +368,7 @@ mod tests {
         let with = |ifindex, answer| {
             verdict(&UnderlayFacts { policies: vec![policy("192.168.2.0/24", ifindex)], ..facts() }, &answer)
         };
-        let rest = Ok(Path { uplinks: vec![uplink(2, "eth0", 1500)], next_hop: None });
+        let rest = Ok(Path { uplinks: [uplink(2, "eth0", 1500)].into(), next_hop: None });
         assert_eq!(with(3, several(&[2, 3])), rest);
         let covered = Err(NotPlain::Ipsec { index: 7 });
         assert_eq!(with(2, via_gateway()), covered, "the only uplink");

@@ -79,7 +79,7 @@ impl WireguardBook {
 
     /// Returns the known state of the device of a peer.
     pub fn of_peer(&self, peer: &Peer) -> Option<WireguardPeerStatus> {
-        let Some(TunnelEnd::Wireguard(end)) = peer.end else { return None };
+        let Some(TunnelEnd::Wireguard(end)) = &peer.end else { return None };
         self.of(&end.key)
     }
 

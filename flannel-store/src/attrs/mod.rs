@@ -7,6 +7,7 @@
 mod tests;
 
 use std::{
+    borrow::Cow,
     fmt,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
@@ -19,7 +20,7 @@ use flannel_host::{
 use serde::{Serialize, Serializer, de::DeserializeOwned};
 use serde_json::value::{RawValue, to_raw_value};
 
-use crate::config::gojson::Fields;
+use crate::config::{BackendKind, gojson::Fields};
 
 /// The attributes of a lease.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -31,8 +32,8 @@ pub struct LeaseAttrs {
     #[serde(rename = "PublicIPv6")]
     pub public_ipv6: Option<Ipv6Addr>,
     /// The backend's name, empty for some.
-    #[serde(rename = "BackendType", skip_serializing_if = "String::is_empty")]
-    pub backend_type: String,
+    #[serde(rename = "BackendType", skip_serializing_if = "str::is_empty")]
+    pub backend_type: Cow<'static, str>,
     /// The data the backend publishes for IPv4.
     #[serde(rename = "BackendData", skip_serializing_if = "Option::is_none")]
     pub backend_data: Option<RawJson>,
@@ -117,6 +118,12 @@ pub enum BadAttrs {
     },
 }
 
+/// The name of a backend. Leases by the thousands have the same: those of known backends take no
+/// memory.
+pub(crate) fn backend_type(name: String) -> Cow<'static, str> {
+    BackendKind::of_lease(&name).map_or(Cow::Owned(name), |kind| Cow::Borrowed(kind.properties().lease_name))
+}
+
 fn parse_object(what: &'static str, text: &[u8]) -> Result<Fields, BadAttrs> {
     let json = |problem: String| BadAttrs::Json { what, problem };
     let text = str::from_utf8(text).map_err(|error| json(error.to_string()))?;
@@ -146,7 +153,7 @@ impl LeaseAttrs {
         Ok(Self {
             public_ip: public_ip.filter(|address| !address.is_unspecified()),
             public_ipv6: public_ipv6.filter(|address| !address.is_unspecified()),
-            backend_type: field(&fields, "BackendType", "the name of a backend")?.unwrap_or_default(),
+            backend_type: backend_type(field(&fields, "BackendType", "the name of a backend")?.unwrap_or_default()),
             backend_data: data("BackendData"),
             backend_v6_data: data("BackendV6Data"),
         })

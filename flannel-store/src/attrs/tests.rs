@@ -9,7 +9,7 @@ fn values_are_written_as_flannel_writes_them() {
     let attrs = |v4: Option<&str>, v6: Option<&str>, backend: &str| LeaseAttrs {
         public_ip: v4.map(|text| text.parse().expect("an address")),
         public_ipv6: v6.map(|text| text.parse().expect("an address")),
-        backend_type: backend.to_owned(),
+        backend_type: backend.to_owned().into(),
         backend_data: v4.and(data(backend, 4)),
         backend_v6_data: v6.and(data(backend, 6)),
     };

@@ -1,5 +1,7 @@
 //! All entries at one revision.
 
+use std::sync::Arc;
+
 use etcd_client::{GetOptions, GetResponse, KeyValue};
 
 use super::{client::EtcdClient, error::EtcdError, keys::Keys, position::Position};
@@ -12,7 +14,7 @@ const PAGE: i64 = 1000;
 #[derive(Clone, Debug)]
 pub(super) struct Stored {
     /// The entry; `entry.modified` is the revision of its last change.
-    pub(super) entry: Entry,
+    pub(super) entry: Arc<Entry>,
     /// The etcd lease the key hangs on; 0 for a reservation.
     pub(super) etcd_lease: i64,
 }
@@ -22,7 +24,7 @@ impl Stored {
     pub(super) fn read(keys: &Keys, kv: &KeyValue) -> Option<Self> {
         let name = keys.name_of(kv.key())?;
         let entry = Entry::parse(&name, kv.value(), kv.create_revision(), kv.mod_revision());
-        Some(Self { entry, etcd_lease: kv.lease() })
+        Some(Self { entry: entry.into(), etcd_lease: kv.lease() })
     }
 
     /// The lease, if the entry is one.

@@ -61,7 +61,7 @@ fn any_taken() -> impl Strategy<Value = Vec<String>> {
 fn stored(name: &str, node: u16) -> Stored {
     let [upper, lower] = node.to_be_bytes();
     let value = format!(r#"{{"PublicIP":"172.16.{upper}.{lower}"}}"#);
-    Stored { entry: Entry::parse(name, value.as_bytes(), 1, 1), etcd_lease: 7 }
+    Stored { entry: Entry::parse(name, value.as_bytes(), 1, 1).into(), etcd_lease: 7 }
 }
 
 fn free<P: Prefix>(family: Option<&FamilyConfig<P>>, taken: &[P]) -> Option<usize> {

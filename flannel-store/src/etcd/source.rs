@@ -6,6 +6,8 @@
 //! whenever a watch is opened and every few minutes ([`verify`]), because behind a proxy a watch
 //! may outlive its store.
 
+use std::sync::Arc;
+
 use etcd_client::{Event, EventType, WatchOptions, WatchResponse, WatchStream};
 use flannel_host::clock::{BootTime, until};
 use tracing::warn;
@@ -41,7 +43,7 @@ impl EtcdSource {
     }
 
     /// The name of the entry we hold.
-    fn own_name(&self) -> Option<String> {
+    fn own_name(&self) -> Option<Arc<str>> {
         let held = self.manager.held.as_ref()?;
         self.manager.keys.name_of(held.path.as_bytes()).map(Into::into)
     }
@@ -62,11 +64,11 @@ impl EtcdSource {
         let is_news = self.manager.held.as_ref().is_some_and(|held| stored.entry.modified > held.modified);
         let found = match event.event_type() {
             EventType::Put => {
-                events.send(StoreEvent::Put(stored.entry.clone())).await?;
+                events.send(StoreEvent::Put(Arc::clone(&stored.entry))).await?;
                 Some(stored)
             }
             EventType::Delete => {
-                events.send(StoreEvent::Delete { name: stored.entry.name }).await?;
+                events.send(StoreEvent::Delete { name: Arc::clone(&stored.entry.name) }).await?;
                 None
             }
         };

@@ -45,7 +45,7 @@ pub(super) fn patch_for(own: &Annotations<'_>, attrs: &LeaseAttrs) -> Option<Val
     };
     let wanted = [
         (MANAGED, Some("true".to_owned())),
-        (BACKEND_TYPE, Some(attrs.backend_type.clone())),
+        (BACKEND_TYPE, Some(attrs.backend_type.to_string())),
         (BACKEND_DATA, data(&v4, &attrs.backend_data)),
         (BACKEND_V6_DATA, data(&v6, &attrs.backend_v6_data)),
         (PUBLIC_IP, v4),
@@ -105,7 +105,7 @@ mod tests {
     fn attrs() -> LeaseAttrs {
         LeaseAttrs {
             public_ip: Some([192, 0, 2, 1].into()),
-            backend_type: "vxlan".to_owned(),
+            backend_type: "vxlan".into(),
             backend_data: Some(
                 VxlanData { vni: Some(1), vtep_mac: MAC, zero_checksum_v6: false, other_source: false }.to_json(),
             ),
@@ -157,7 +157,7 @@ mod tests {
         let attrs = LeaseAttrs {
             public_ip: v4.then_some([192, 0, 2, 1].into()),
             public_ipv6: v6.then(|| "2001:db8::1".parse().expect("an address")),
-            backend_type: backend.to_owned(),
+            backend_type: backend.to_owned().into(),
             backend_data: data(v4),
             backend_v6_data: data(v6),
         };
@@ -197,7 +197,7 @@ mod tests {
         let overwrites = r#""p/public-ip-overwrite":"203.0.113.1","p/public-ipv6-overwrite":"2001:db8:9::1""#;
         let host_gw = LeaseAttrs {
             public_ipv6: "2001:db8::1".parse().ok(),
-            backend_type: "host-gw".to_owned(),
+            backend_type: "host-gw".into(),
             ..LeaseAttrs::default()
         };
         let told = changes(overwrites, &host_gw);

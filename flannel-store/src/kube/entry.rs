@@ -18,6 +18,7 @@ use super::{
     },
 };
 use crate::{
+    attrs::backend_type,
     config::{NetworkConfig, Prefix},
     {BadAttrs, BadLease, BadPodCidr, Entry, Lease, LeaseAttrs, LeaseKey, RawJson},
 };
@@ -41,7 +42,7 @@ pub(super) fn entry_of(node: &NodeRecord, prefix: &AnnotationPrefix, families: F
         return None;
     }
     let lease = lease_of(&Annotations { node, prefix }, families);
-    Some(Entry { name: node.name.clone(), created: node.created, modified: node.created, lease })
+    Some(Entry { name: node.name.as_str().into(), created: node.created, modified: node.created, lease })
 }
 
 fn lease_of(annotations: &Annotations<'_>, families: Families) -> Result<Lease, BadLease> {
@@ -110,7 +111,7 @@ impl Annotations<'_> {
     }
 
     fn lease(&self, key: LeaseKey, families: Families) -> Lease {
-        let backend_type = self.get(BACKEND_TYPE).unwrap_or_default().to_owned();
+        let backend_type = backend_type(self.get(BACKEND_TYPE).unwrap_or_default().to_owned());
         let mut lease = Lease {
             key,
             attrs: LeaseAttrs { backend_type, ..LeaseAttrs::default() },

@@ -1,6 +1,8 @@
 //! The Nodes at one version, page by page. A page is turned into entries before the next one is
 //! asked for.
 
+use std::sync::Arc;
+
 use super::{
     KubeManager,
     entry::{Families, entry_of},
@@ -53,7 +55,7 @@ async fn list_once(manager: &mut KubeManager, scope: &Scope) -> Result<Listing<K
             if node.name == scope.own {
                 own = Some(node);
             } else {
-                entries.extend(entry_of(&node, &prefix, scope.families));
+                entries.extend(entry_of(&node, &prefix, scope.families).map(Arc::new));
             }
         }
         next = page.metadata.next;

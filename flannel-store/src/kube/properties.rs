@@ -65,7 +65,7 @@ fn with_one_good() -> LeaseSet {
     let own = LeaseAttrs {
         public_ip: Some([192, 0, 2, 1].into()),
         public_ipv6: "2001:db8::1".parse().ok(),
-        backend_type: "vxlan".to_owned(),
+        backend_type: "vxlan".into(),
         backend_data: data(4),
         backend_v6_data: data(6),
     };
@@ -102,9 +102,9 @@ proptest! {
         let Some(entry) = entry_of(&read(&node), &AnnotationPrefix::default(), BOTH) else { return Ok(()) };
         set.put(entry);
         let resolved = set.resolve();
-        let good = resolved.peers.iter().filter(|peer| peer.key == "node2").count();
+        let good = resolved.peers.iter().filter(|peer| *peer.key == *"node2").count();
         prop_assert_eq!(good, 2, "{:?}", resolved);
-        let told = resolved.peers.iter().map(|peer| &peer.key).chain(resolved.rejected.iter().map(|rejected| &rejected.key));
+        let told = resolved.peers.iter().map(|peer| &*peer.key).chain(resolved.rejected.iter().map(|rejected| &*rejected.key));
         prop_assert!(told.into_iter().any(|key| key == "node3"), "{resolved:?}");
     }
 
@@ -123,7 +123,7 @@ proptest! {
         for node in read.into_iter().flatten() {
             for families in [BOTH, Families { v4: true, v6: false }, Families { v4: false, v6: true }] {
                 let entry = entry_of(&node, &AnnotationPrefix::default(), families);
-                prop_assert!(entry.is_none_or(|entry| entry.name == node.name));
+                prop_assert!(entry.is_none_or(|entry| *entry.name == *node.name));
             }
             hints(&Annotations { node: &node, prefix: &AnnotationPrefix::default() });
         }
@@ -135,7 +135,7 @@ proptest! {
         let attrs = LeaseAttrs {
             public_ip: Some([192, 0, 2, 9].into()),
             public_ipv6: "2001:db8::9".parse().ok().filter(|_| v6),
-            backend_type: "vxlan".to_owned(),
+            backend_type: "vxlan".into(),
             backend_data: Some(VxlanData { vni: Some(1), vtep_mac: Mac([2; 6]), zero_checksum_v6: false, other_source: false }.to_json()),
             ..LeaseAttrs::default()
         };

@@ -22,7 +22,7 @@
 //! * Silence is noticed after the duration of a whole watch, by a clock that stands still while the
 //!   machine is suspended.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use tracing::debug;
 
@@ -54,7 +54,7 @@ pub(super) struct KubeSource {
     holder: Holder,
     condition: Condition,
     /// The entries reported of other Nodes, by name.
-    reported: BTreeMap<String, Entry>,
+    reported: BTreeMap<Arc<str>, Arc<Entry>>,
 }
 
 /// Something to do at its time.
@@ -90,15 +90,20 @@ impl KubeSource {
         let Some(entry) = entry_of(node, &self.manager.client.options().prefix, self.scope.families) else {
             return self.forget_peer(&node.name);
         };
-        if self.reported.get(&entry.name) == Some(&entry) {
+        if self.reported.get(&entry.name).is_some_and(|reported| **reported == entry) {
             return Vec::new();
         }
-        self.reported.insert(entry.name.clone(), entry.clone());
+        let entry = Arc::new(entry);
+        self.reported.insert(Arc::clone(&entry.name), Arc::clone(&entry));
         vec![StoreEvent::Put(entry)]
     }
 
     fn forget_peer(&mut self, name: &str) -> Vec<StoreEvent> {
-        self.reported.remove(name).map(|entry| StoreEvent::Delete { name: entry.name }).into_iter().collect()
+        self.reported
+            .remove(name)
+            .map(|entry| StoreEvent::Delete { name: Arc::clone(&entry.name) })
+            .into_iter()
+            .collect()
     }
 }
 
@@ -116,7 +121,7 @@ impl Source for KubeSource {
 
     async fn list(&mut self) -> Result<Listing<Self>, KubeError> {
         let listing = list(&mut self.manager, &self.scope).await?;
-        self.reported = listing.entries.iter().map(|entry| (entry.name.clone(), entry.clone())).collect();
+        self.reported = listing.entries.iter().map(|entry| (Arc::clone(&entry.name), Arc::clone(entry))).collect();
         Ok(listing)
     }
 

@@ -57,12 +57,12 @@ proptest! {
             set.put(Entry::parse(name, value, age, age));
         }
         let resolved = set.resolve();
-        let good = resolved.peers.iter().filter(|peer| peer.key == GOOD).count();
+        let good = resolved.peers.iter().filter(|peer| *peer.key == *GOOD).count();
         prop_assert_eq!(good, 2, "{:?}", resolved);
         for (name, value) in &entries {
             let own = Entry::parse(name, value, 0, 0).lease.is_ok_and(|lease| lease.key.to_string() == "10.5.1.0-24&fd00:5:0:1::-64");
             let shown = format!("{:?}", excerpt(name));
-            let reported = resolved.peers.iter().any(|peer| peer.key == *name)
+            let reported = resolved.peers.iter().any(|peer| *peer.key == **name)
                 || resolved.rejected.iter().any(|rejected| rejected.key == *name && rejected.to_string().contains(&shown));
             prop_assert!(reported || own, "{name:?} is not reported in {resolved:?}");
         }

@@ -76,15 +76,8 @@ impl LeaseSet {
     fn judge_all(&mut self) -> Changes {
         let mut ties = Vec::new();
         let Resolved { peers, rejected } =
-            self.judge(self.entries.values(), |entry, tie| ties.push((&entry.name, tie)));
-        let named = |(name, tie): (&String, Tie)| {
-            self.entries.get_key_value(name.as_str()).map(|(name, _)| (Arc::clone(name), tie))
-        };
-        let named: Vec<_> = ties.into_iter().filter_map(named).collect();
-        self.ties = Conflicts::default();
-        for (name, tie) in named {
-            self.ties.add(&name, tie);
-        }
+            self.judge(self.entries.values().map(Arc::as_ref), |entry, tie| ties.push((Arc::clone(&entry.name), tie)));
+        self.ties = Conflicts::of(&ties);
         let former = std::mem::take(&mut self.rejected);
         let refused = rejected.iter().filter(|one| former.get(&(one.key.clone(), one.family)) != Some(&one.reason));
         let refused = refused.cloned().collect();
@@ -95,7 +88,7 @@ impl LeaseSet {
 
     fn judge_touched(&mut self, touched: BTreeSet<Arc<str>>, mut subnets: BTreeSet<IpNet>) -> Changes {
         let names = self.tied_to(touched);
-        let entries = || names.iter().filter_map(|name| self.entries.get(name));
+        let entries = || names.iter().filter_map(|name| self.entries.get(name)).map(Arc::as_ref);
         subnets.extend(entries().flat_map(subnets_of));
         let Resolved { peers, rejected } = self.judge(entries(), |_, _| ());
         let mut changes = Changes {

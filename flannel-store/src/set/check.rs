@@ -55,7 +55,6 @@ impl LeaseFamily for Ipv6Net {
 }
 
 /// One family of one lease that passed the checks it can pass alone.
-#[derive(Clone, Copy)]
 pub(super) struct Candidate<'a, P> {
     pub(super) entry: &'a Entry,
     pub(super) subnet: P,
@@ -66,7 +65,7 @@ pub(super) struct Candidate<'a, P> {
 
 impl<P> Candidate<'_, P> {
     pub(super) fn end_id(&self) -> Option<EndId> {
-        self.end.map(TunnelEnd::id)
+        self.end.as_ref().map(TunnelEnd::id)
     }
 }
 
@@ -114,7 +113,7 @@ impl<'h, P: LeaseFamily> Local<'h, P> {
         let end = self.ends.read::<P>(lease, self.attrs)?;
         self.check_subnet(subnet)?;
         self.check_public_ip(public_ip, subnet)?;
-        if let Some(ours) = end.map(TunnelEnd::id).filter(|id| self.end == Some(*id)) {
+        if let Some(ours) = end.as_ref().map(TunnelEnd::id).filter(|id| self.end == Some(*id)) {
             return Err(RejectReason::OurEnd(ours));
         }
         Ok(Candidate { entry, subnet, public_ip, end })

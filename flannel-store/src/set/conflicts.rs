@@ -23,6 +23,16 @@ pub(super) struct Conflicts {
 }
 
 impl Conflicts {
+    /// The ties of these leases.
+    pub(super) fn of(ties: &[(Arc<str>, Tie)]) -> Self {
+        let family = |tie: &Tie| Family::of(tie.subnet.addr());
+        let end = |(name, tie): &(Arc<str>, Tie)| Some((family(tie), tie.end?, Arc::clone(name)));
+        Self {
+            ends: ties.iter().filter_map(end).collect(),
+            subnets: ties.iter().map(|(name, tie)| (tie.subnet, Arc::clone(name))).collect(),
+        }
+    }
+
     pub(super) fn add(&mut self, name: &Arc<str>, tie: Tie) {
         self.subnets.insert((tie.subnet, Arc::clone(name)));
         self.ends.extend(tie.end.map(|end| (Family::of(tie.subnet.addr()), end, Arc::clone(name))));

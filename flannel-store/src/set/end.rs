@@ -16,12 +16,12 @@ use crate::{
 };
 
 /// A peer's end of the tunnel, by the kind of tunnel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TunnelEnd {
     /// Of VXLAN.
     Vxlan(Vtep),
-    /// Of WireGuard.
-    Wireguard(WireguardEnd),
+    /// Of WireGuard. Shared: it is many times as large, and peers have VXLAN for the most part.
+    Wireguard(Arc<WireguardEnd>),
 }
 
 /// A peer's vxlan device.
@@ -74,7 +74,7 @@ impl EndId {
 
 impl TunnelEnd {
     /// By what it is known.
-    pub const fn id(self) -> EndId {
+    pub fn id(&self) -> EndId {
         match self {
             Self::Vxlan(vtep) => EndId::Mac(vtep.mac),
             Self::Wireguard(end) => EndId::Key(end.key),
@@ -82,9 +82,9 @@ impl TunnelEnd {
     }
 
     /// The end of a VXLAN tunnel.
-    pub const fn vtep(self) -> Option<Vtep> {
+    pub fn vtep(&self) -> Option<Vtep> {
         match self {
-            Self::Vxlan(vtep) => Some(vtep),
+            Self::Vxlan(vtep) => Some(*vtep),
             Self::Wireguard(_) => None,
         }
     }
@@ -131,7 +131,9 @@ impl EndReader {
             Self::None => Ok(None),
             Self::Text => text::<P>(&lease.attrs).map(|_| None),
             Self::Vtep => vtep::<P>(lease).map(TunnelEnd::Vxlan).map(Some),
-            Self::Wireguard(config) => wireguard::<P>(config, &lease.attrs, own).map(TunnelEnd::Wireguard).map(Some),
+            Self::Wireguard(config) => {
+                wireguard::<P>(config, &lease.attrs, own).map(|end| Some(TunnelEnd::Wireguard(end.into())))
+            }
         }
     }
 }

@@ -57,7 +57,7 @@ fn told(set: &LeaseSet) -> Vec<String> {
         Some(TunnelEnd::Vxlan(Vtep { mac, zero_checksum_v6, .. })) => {
             format!("{subnet} {public_ip} {mac} {zero_checksum_v6}")
         }
-        Some(TunnelEnd::Wireguard(WireguardEnd { key, endpoint })) => format!("{subnet} {key} at {endpoint}"),
+        Some(TunnelEnd::Wireguard(end)) => format!("{subnet} {} at {}", end.key, end.endpoint),
         None => format!("{subnet} {public_ip}"),
     });
     peers.chain(rejected.iter().map(ToString::to_string)).collect()
@@ -214,7 +214,7 @@ proptest! {
             let has = [lease.key.v4.map(|_| Family::V4), lease.key.v6.map(|_| Family::V6)];
             for family in has.into_iter().flatten() {
                 let believed = peers.iter().filter(|peer| peer.key == entry.name && Family::of(peer.public_ip) == family);
-                let refused = rejected.iter().filter(|one| one.key == entry.name && one.family == Some(family));
+                let refused = rejected.iter().filter(|one| *one.key == *entry.name && one.family == Some(family));
                 let told = believed.count() + refused.count();
                 prop_assert_eq!(told, usize::from(!set.is_own(lease)), "{} {}", entry.name, family);
             }
@@ -242,7 +242,7 @@ fn wireguard_set(mode: &str, own: (&str, &str), peers: &[(&str, &str)]) -> Lease
     set.set_own_key(OWN.parse().expect("our key"));
     let entry_of =
         |(n, (v4, v6)): (u8, &(&str, &str))| entry(&format!("10.5.{n}.0-24&fd00:5:0:{n}::-64"), &wireguard(n, v4, v6));
-    set.replace((12..).zip(peers).map(entry_of).collect());
+    set.replace((12..).zip(peers).map(entry_of));
     set
 }
 

@@ -47,13 +47,13 @@ pub struct Peer {
     /// The text that the node publishes for the commands of the backend extension.
     pub text: Option<Arc<str>>,
     /// The name of the store entry it comes from.
-    pub key: String,
+    pub key: Arc<str>,
 }
 
 impl Peer {
     /// The node's end of a VXLAN tunnel.
     pub fn vtep(&self) -> Option<Vtep> {
-        self.end.and_then(TunnelEnd::vtep)
+        self.end.as_ref().and_then(TunnelEnd::vtep)
     }
 }
 
@@ -77,7 +77,7 @@ pub struct LeaseSet {
     own_attrs: LeaseAttrs,
     own_key: Option<LeaseKey>,
     host: HostAddresses,
-    entries: BTreeMap<Arc<str>, Entry>,
+    entries: BTreeMap<Arc<str>, Arc<Entry>>,
     ties: Conflicts,
     touched: DirtySet,
     /// The verdicts as of the last look at what changed.
@@ -130,15 +130,17 @@ impl LeaseSet {
     }
 
     /// Everything the store has, instead of what was known.
-    pub fn replace(&mut self, snapshot: Vec<Entry>) {
+    pub fn replace(&mut self, snapshot: impl IntoIterator<Item: Into<Arc<Entry>>>) {
         self.touched = DirtySet::All;
-        self.entries = snapshot.into_iter().map(|entry| (entry.name.as_str().into(), entry)).collect();
+        let entries = snapshot.into_iter().map(Into::<Arc<Entry>>::into);
+        self.entries = entries.map(|entry| (Arc::clone(&entry.name), entry)).collect();
     }
 
     /// A new or changed entry.
-    pub fn put(&mut self, entry: Entry) {
+    pub fn put(&mut self, entry: impl Into<Arc<Entry>>) {
+        let entry = entry.into();
         self.touch(&entry.name);
-        self.entries.insert(entry.name.as_str().into(), entry);
+        self.entries.insert(Arc::clone(&entry.name), entry);
     }
 
     /// An entry is gone.
@@ -158,11 +160,11 @@ impl LeaseSet {
         if self.host == host {
             return;
         }
-        let concerned = |entry: &&Entry| {
+        let concerned = |entry: &&Arc<Entry>| {
             let addresses = entry.lease.as_ref().ok().map(|lease| lease.attrs.addresses()).into_iter().flatten();
             addresses.into_iter().any(|address| host.differs_on(&self.host, address))
         };
-        let names: Vec<_> = self.entries.values().filter(concerned).map(|entry| entry.name.clone()).collect();
+        let names: Vec<_> = self.entries.values().filter(concerned).map(|entry| Arc::clone(&entry.name)).collect();
         // Before the change: by the former verdict they are tied to others.
         for name in &names {
             self.touch(name);

@@ -11,10 +11,7 @@
 //!   and no conflict. The same address with another MAC is none either: see
 //!   docs/concepts/security.md.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    net::IpAddr,
-};
+use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
 use flannel_host::excerpt::excerpt;
 
@@ -31,7 +28,7 @@ use crate::{
 impl LeaseSet {
     /// The verdict on everything, as a fresh process would come to it.
     pub fn resolve(&self) -> Resolved {
-        self.judge(self.entries.values(), |_, _| ())
+        self.judge(self.entries.values().map(Arc::as_ref), |_, _| ())
     }
 
     /// Returns the verdict on some entries, as if there were no others. Passes to the callback by
@@ -70,7 +67,7 @@ impl LeaseSet {
             }
             Ok(lease) => return Some((entry, lease)),
         };
-        resolved.rejected.push(Rejected { key: entry.name.clone(), family: None, reason });
+        resolved.rejected.push(Rejected { key: entry.name.to_string(), family: None, reason });
         None
     }
 
@@ -89,7 +86,7 @@ impl LeaseSet {
     ) {
         let local = Local::new(network, self.ends, self.own_key, &self.own_attrs, &self.host);
         let mut refuse = |entry: &Entry, reason| {
-            resolved.rejected.push(Rejected { key: entry.name.clone(), family: Some(P::FAMILY), reason });
+            resolved.rejected.push(Rejected { key: entry.name.to_string(), family: Some(P::FAMILY), reason });
         };
         let mut candidates = Vec::with_capacity(leases.len());
         for (entry, lease) in leases {
@@ -110,7 +107,7 @@ impl LeaseSet {
             public_ip: candidate.public_ip,
             end: candidate.end,
             text: candidate.entry.lease.as_ref().ok().and_then(|lease| self.ends.text::<P>(lease)),
-            key: candidate.entry.name.clone(),
+            key: Arc::clone(&candidate.entry.name),
         }));
     }
 }
@@ -120,13 +117,13 @@ fn drop_duplicate_ends<'a, P>(
     precedence: Precedence,
     refuse: &mut impl FnMut(&Entry, RejectReason),
 ) -> Vec<Candidate<'a, P>> {
-    let winners = winners(&candidates, precedence);
+    let winners = winners_of_contested(&candidates, precedence);
     let believed = |candidate: &Candidate<'a, P>| {
         let Some(end) = candidate.end_id() else { return true };
         let Some((winner, _)) = winners.get(&end).filter(|(_, public_ip)| candidate.public_ip != *public_ip) else {
             return true;
         };
-        let winner = winner.name.clone();
+        let winner = winner.name.to_string();
         refuse(candidate.entry, RejectReason::DuplicateEnd { end, winner, precedence });
         false
     };
@@ -135,21 +132,22 @@ fn drop_duplicate_ends<'a, P>(
     candidates
 }
 
-/// The believed lease of each end of a tunnel, with its public address.
-fn winners<'a, P>(candidates: &[Candidate<'a, P>], precedence: Precedence) -> HashMap<EndId, (&'a Entry, IpAddr)> {
-    let mut claims: HashMap<EndId, Vec<&Candidate<'a, P>>> = HashMap::with_capacity(candidates.len());
-    for candidate in candidates {
-        if let Some(end) = candidate.end_id() {
-            claims.entry(end).or_default().push(candidate);
-        }
-    }
-    let winner = |(end, claims): (EndId, Vec<&Candidate<'a, P>>)| {
-        let entries: Vec<_> = claims.iter().map(|claim| claim.entry).collect();
+/// The believed lease of each end of a tunnel that several claim, with its public address.
+fn winners_of_contested<'a, P>(
+    candidates: &[Candidate<'a, P>],
+    precedence: Precedence,
+) -> BTreeMap<EndId, (&'a Entry, IpAddr)> {
+    let claim = |candidate| Some((Candidate::end_id(candidate)?, candidate));
+    let mut claims: Vec<(EndId, &Candidate<'a, P>)> = candidates.iter().filter_map(claim).collect();
+    claims.sort_by_key(|(end, _)| *end);
+    let winner = |claims: &[(EndId, &Candidate<'a, P>)]| {
+        let entries: Vec<_> = claims.iter().map(|(_, claim)| claim.entry).collect();
         let winner = precedence.choose(&entries)?;
-        let public_ip = claims.iter().find(|claim| claim.entry.name == winner.name)?.public_ip;
-        Some((end, (winner, public_ip)))
+        let (end, claim) = claims.iter().find(|(_, claim)| claim.entry.name == winner.name)?;
+        Some((*end, (winner, claim.public_ip)))
     };
-    claims.into_iter().filter_map(winner).collect()
+    let contested = claims.chunk_by(|(one, _), (other, _)| one == other).filter(|claims| claims.len() > 1);
+    contested.filter_map(winner).collect()
 }
 
 fn drop_overlaps<'a, P: Prefix>(
@@ -164,7 +162,7 @@ fn drop_overlaps<'a, P: Prefix>(
         let before = taken.range(..=candidate.subnet.last()).next_back();
         match before.filter(|(_, other)| overlap(other.subnet, candidate.subnet)) {
             Some((_, winner)) => {
-                let (subnet, winner) = (candidate.subnet.into(), winner.entry.name.clone());
+                let (subnet, winner) = (candidate.subnet.into(), winner.entry.name.to_string());
                 refuse(candidate.entry, RejectReason::Overlap { subnet, winner });
             }
             None => {

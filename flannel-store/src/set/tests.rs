@@ -282,13 +282,13 @@ impl Store {
                 let created = self.entries.get(&name).map_or(self.revision, |entry| entry.created);
                 let entry = entry(&name, &value, created, self.revision);
                 self.entries.insert(name, entry.clone());
-                StoreEvent::Put(entry)
+                StoreEvent::Put(entry.into())
             }
             Step::Delete(name) => {
                 self.entries.remove(&name);
-                StoreEvent::Delete { name }
+                StoreEvent::Delete { name: name.into() }
             }
-            Step::Resync => StoreEvent::InSync { snapshot: self.entries.values().cloned().collect() },
+            Step::Resync => StoreEvent::InSync { snapshot: self.entries.values().cloned().map(Arc::new).collect() },
         }
     }
 }
@@ -382,7 +382,7 @@ proptest! {
         for entry in store.entries.values() {
             let own = entry.lease.as_ref().is_ok_and(|lease| set.is_own(lease));
             let told = peers.iter().filter(|peer| peer.key == entry.name).count()
-                + rejected.iter().filter(|rejected| rejected.key == entry.name).count();
+                + rejected.iter().filter(|rejected| *rejected.key == *entry.name).count();
             prop_assert_eq!(told, usize::from(!own), "{}", entry.name);
         }
     }

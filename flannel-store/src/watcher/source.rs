@@ -1,6 +1,6 @@
 //! The half of a watcher in which stores differ.
 
-use std::fmt::Display;
+use std::{fmt::Display, sync::Arc};
 
 use flannel_host::clock::BootTime;
 
@@ -79,7 +79,7 @@ pub(crate) trait Source: Send + Sized {
 /// The result of a listing.
 pub(crate) struct Listing<S: Source> {
     /// The leases to report.
-    pub(crate) entries: Vec<Entry>,
+    pub(crate) entries: Vec<Arc<Entry>>,
     /// Our own.
     pub(crate) own: S::Own,
     /// The position from which changes to this listing continue.

@@ -120,7 +120,7 @@ impl<const CONFIRMS: bool> Source for Script<CONFIRMS> {
     }
 
     async fn apply(&mut self, change: u64, events: &EventSender) -> Result<(), Gone> {
-        events.send(StoreEvent::Delete { name: change.to_string() }).await
+        events.send(StoreEvent::Delete { name: change.to_string().into() }).await
     }
 
     fn recovery(error: &Fault) -> Recovery {
@@ -186,7 +186,7 @@ impl Run {
             let event = timeout(PATIENCE, self.events.recv()).await.unwrap_or_else(|_| panic!("{last} after {all:?}"));
             all.push(match event.expect("a running watcher") {
                 StoreEvent::InSync { .. } => "listed".to_owned(),
-                StoreEvent::Delete { name } => name,
+                StoreEvent::Delete { name } => name.to_string(),
                 StoreEvent::OutOfSync { reason } => format!("out of sync ({reason})"),
                 StoreEvent::Resumed => "resumed".to_owned(),
                 other => panic!("{other:?}"),

@@ -29,7 +29,7 @@ fn request(families: &str, backend: &str, n: u8) -> LeaseRequest {
     let attrs = LeaseAttrs {
         public_ip: config.ipv4.map(|_| [192, 0, 2, n].into()),
         public_ipv6: config.ipv6.map(|_| format!("2001:db8::{n}").parse().expect("an address")),
-        backend_type: config.backend.properties().lease_name.to_owned(),
+        backend_type: config.backend.properties().lease_name.into(),
         backend_data: config.ipv4.and_then(|_| data(4)),
         backend_v6_data: config.ipv6.and_then(|_| data(6)),
     };
@@ -199,12 +199,12 @@ async fn a_lease_of_another_backend_is_taken_along() {
     let first = cluster.manager().acquire(&request(V4, "vxlan", 1)).await.expect("a lease");
     let odd = RawJson::parse("data", r#""wireguard's""#).expect("JSON");
     let attrs =
-        LeaseAttrs { backend_data: Some(odd), backend_type: "wireguard".to_owned(), ..request(V4, "vxlan", 1).attrs };
+        LeaseAttrs { backend_data: Some(odd), backend_type: "wireguard".into(), ..request(V4, "vxlan", 1).attrs };
     cluster.put(&first.key.to_string(), &attrs.to_json()).await;
     let (own, mut events) = follow(cluster.manager(), request(V4, "host-gw", 1)).await;
     assert_eq!(own, first.key);
     let value = until(&mut events, |event| match event {
-        StoreEvent::InSync { snapshot } => snapshot.into_iter().find_map(|entry| entry.lease.ok()),
+        StoreEvent::InSync { snapshot } => snapshot.into_iter().find_map(|entry| entry.lease.as_ref().ok().cloned()),
         _ => None,
     });
     assert_eq!(value.await.attrs, request(V4, "host-gw", 1).attrs);

@@ -163,7 +163,7 @@ async fn changes_and_a_later_snapshot_agree() {
     let reads = async {
         loop {
             let event = next(&mut events).await;
-            let last = matches!(&event, StoreEvent::Put(entry) if entry.name == "last");
+            let last = matches!(&event, StoreEvent::Put(entry) if &*entry.name == "last");
             by_changes.apply(event);
             if last {
                 return;

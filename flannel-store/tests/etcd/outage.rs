@@ -69,7 +69,7 @@ async fn a_frozen_and_a_restarted_server_cost_nothing() {
         let name = if freeze { "10.5.201.0-24" } else { "10.5.202.0-24" };
         cluster.etcd.client().await.put(cluster.key(name), attrs(2).to_json(), None).await.expect("put");
         until(&mut events, |event| match event {
-            StoreEvent::Put(entry) if entry.name == name => Some(()),
+            StoreEvent::Put(entry) if *entry.name == *name => Some(()),
             StoreEvent::InSync { .. } | StoreEvent::OwnLeaseLost { .. } => panic!("{event:?}"),
             _ => None,
         })

@@ -111,7 +111,7 @@ async fn a_store_that_stays_is_not_listed_again() {
         let name = format!("10.5.{}.0-24", 200 + n);
         cluster.put(&name, &attrs(n).to_json()).await;
         let changed = until(&mut events, |event| match event {
-            StoreEvent::Put(entry) if entry.name != own.to_string() => Some(entry.name),
+            StoreEvent::Put(entry) if *entry.name != own.to_string() => Some(entry.name.to_string()),
             StoreEvent::InSync { .. } => panic!("listed again"),
             _ => None,
         });

@@ -22,7 +22,7 @@ fn request(families: &str, backend: &str, n: u8) -> LeaseRequest {
     let attrs = LeaseAttrs {
         public_ip: config.ipv4.map(|_| [192, 0, 2, n].into()),
         public_ipv6: config.ipv6.map(|_| format!("2001:db8::{n}").parse().expect("an address")),
-        backend_type: config.backend.properties().lease_name.to_owned(),
+        backend_type: config.backend.properties().lease_name.into(),
         ..LeaseAttrs::default()
     };
     LeaseRequest { config, attrs, previous: None }

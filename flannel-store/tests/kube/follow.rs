@@ -62,7 +62,7 @@ async fn entries_become_peers() {
         assert!(matches!(event, StoreEvent::InSync { .. }) && set.apply(event));
         let resolved = set.resolve();
         let peers: Vec<_> = resolved.peers.iter().map(|peer| (peer.subnet.to_string(), peer.key.clone())).collect();
-        assert_eq!(peers, [("10.5.2.0/24".to_owned(), cluster.node_name("peer2"))]);
+        assert_eq!(peers, [("10.5.2.0/24".to_owned(), cluster.node_name("peer2").into())]);
         let reasons: Vec<_> = resolved.rejected.iter().map(ToString::to_string).collect();
         assert_eq!(reasons, [format!("lease {:?} (IPv4): it has no public address", cluster.node_name("odd"))]);
     }

@@ -17,7 +17,7 @@ use flannel_common::{
     entry_state::EntryState,
     node,
     packet::{OVERHEAD_V4, OVERHEAD_V6},
-    peer::{PeerEntry, VtepEntry},
+    peer::VtepEntry,
 };
 use flannel_host::family::Family;
 use flannel_netlink::{AddressKey, FdbKey, NeighbourKey, Route, RouteKey, VxlanSpec, protocol};
@@ -149,10 +149,10 @@ fn add_map_entries(desired: &mut Desired, node: &Node, peer: &Peer, way: &Way) {
         desired.elsewhere.insert(device_key(mac, node.network.family()));
     }
     let Some(index) = index else { return };
-    let entry = PeerEntry { vtep, mac, ..PeerEntry::default() };
+    let unled = PeerValue { vtep, mac, ..PeerValue::default() };
     let value = match way {
         Way::Direct(device) => direct_entry(vtep, mac, *device),
-        Way::Tunnel(Ok(path)) => by_path(path, entry),
+        Way::Tunnel(Ok(path)) => by_path(path, unled),
         Way::Tunnel(Err(_))
         | Way::Wireguard
         | Way::Ipsec
@@ -160,7 +160,7 @@ fn add_map_entries(desired: &mut Desired, node: &Node, peer: &Peer, way: &Way) {
         | Way::Udp
         | Way::Extension
         | Way::Cloud
-        | Way::NotOnLink => PeerValue { flags: 0, entry },
+        | Way::NotOnLink => unled,
     };
     if value.flags & EntryState::ECMP != 0
         && let Way::Tunnel(Ok(path)) = way
@@ -172,14 +172,11 @@ fn add_map_entries(desired: &mut Desired, node: &Node, peer: &Peer, way: &Way) {
 }
 
 /// By one device to one next hop, or as the kernel's FIB says for each packet.
-fn by_path(path: &Path, entry: PeerEntry) -> PeerValue {
-    let entry = PeerEntry { mtu: path.mtu(), ..entry };
-    match (path.next_hop, path.uplinks.as_slice()) {
-        (Some(next_hop), [ecmp_path]) => PeerValue {
-            flags: EntryState::PLAIN,
-            entry: PeerEntry { next_hop: next_hop.into(), oif: ecmp_path.index, ..entry },
-        },
-        _ => PeerValue { flags: EntryState::PLAIN | EntryState::ECMP, entry },
+fn by_path(path: &Path, unled: PeerValue) -> PeerValue {
+    let value = PeerValue { flags: EntryState::PLAIN, mtu: path.mtu(), ..unled };
+    match (path.next_hop, &*path.uplinks) {
+        (Some(next_hop), [ecmp_path]) => PeerValue { next_hop: next_hop.into(), oif: ecmp_path.index, ..value },
+        _ => PeerValue { flags: EntryState::PLAIN | EntryState::ECMP, ..value },
     }
 }
 

@@ -76,14 +76,14 @@ fn desired_for_all(names: &Names, subnets: &[(&str, bool)], way: &Way) -> Desire
             other_source: *other_source,
         })),
         text: None,
-        key: subnet.replace('/', "-"),
+        key: subnet.replace('/', "-").into(),
     };
     let ways: Vec<_> = subnets.iter().map(|lease| PeerWay { peer: peer(lease), way: way.clone() }).collect();
     backend().desired(&node, &ways)
 }
 
 fn plain(names: &Names) -> Way {
-    Way::Tunnel(Ok(Path { uplinks: vec![uplink(EXTERNAL, 1500)], next_hop: Some(ip(names.next_hop)) }))
+    Way::Tunnel(Ok(Path { uplinks: [uplink(EXTERNAL, 1500)].into(), next_hop: Some(ip(names.next_hop)) }))
 }
 
 fn uplink(index: u32, mtu: u32) -> Uplink {
@@ -109,8 +109,8 @@ fn a_tunnel_peer_has_all_four_entries_in_stocks_shape() {
         assert_eq!((route.gateway, route.oif, route.onlink), (Some(base), Some(TUNNEL), true));
         assert_eq!((route.protocol, route.scope), (protocol::BOOT, RouteScope::Universe));
         let value = desired.peers.get(&9).expect("an entry");
-        assert_eq!((value.flags, value.entry.oif, value.entry.mtu), (EntryState::PLAIN, EXTERNAL, 1500));
-        assert_eq!(value.entry.next_hop, Addr::from(ip(names.next_hop)));
+        assert_eq!((value.flags, value.oif, value.mtu), (EntryState::PLAIN, EXTERNAL, 1500));
+        assert_eq!(value.next_hop, Addr::from(ip(names.next_hop)));
         assert_eq!(desired.vteps.get(&Addr::from(public)).map(|vtep| vtep.index), Some(9));
     }
 }
@@ -191,11 +191,11 @@ fn only_the_ipv6_device_takes_packets_without_a_checksum() {
 #[test]
 fn a_peer_behind_several_next_hops_has_ecmp_paths_instead_of_one() {
     for names in [&V4, &V6] {
-        let path = Path { uplinks: vec![uplink(EXTERNAL, 1500), uplink(9, 1400)], next_hop: None };
+        let path = Path { uplinks: [uplink(EXTERNAL, 1500), uplink(9, 1400)].into(), next_hop: None };
         let desired = desired_for(names, names.peer, &Way::Tunnel(Ok(path)));
         let (index, value) = desired.peers.iter().next().expect("a peer");
         assert_eq!(value.flags, EntryState::PLAIN | EntryState::ECMP);
-        assert_eq!((value.entry.oif, value.entry.next_hop, value.entry.mtu), (0, Addr::NONE, 1400));
+        assert_eq!((value.oif, value.next_hop, value.mtu), (0, Addr::NONE, 1400));
         let key = |device| EcmpPathKey::new(ethertype(Family::of(ip(names.base))), *index, device);
         assert_eq!(desired.ecmp_paths, [(key(EXTERNAL), 1500), (key(9), 1400)].into());
         assert!(desired_for(names, names.peer, &plain(names)).ecmp_paths.is_empty());

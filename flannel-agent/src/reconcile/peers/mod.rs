@@ -17,7 +17,7 @@ use std::{
 };
 
 use flannel_common::addr::Mac;
-use flannel_host::family::Family;
+use flannel_host::{family::Family, packing::Packing};
 use flannel_store::Peer;
 use ipnet::IpNet;
 
@@ -29,8 +29,8 @@ pub struct PeerBook(Arc<Mutex<Pages>>);
 
 impl PeerBook {
     /// Something about every peer, by subnet.
-    pub fn list<T>(&self, say: impl FnMut(&PeerWay) -> T) -> Vec<T> {
-        self.open().peers.values().map(say).collect()
+    pub fn list<T>(&self, mut say: impl FnMut(&PeerWay) -> T) -> Vec<T> {
+        self.open().peers.values().map(|way| say(way)).collect()
     }
 
     /// Returns the number of peers by family and name of their way. No caller waits for a count
@@ -47,19 +47,24 @@ impl PeerBook {
 /// The content of the book.
 #[derive(Debug, Default)]
 struct Pages {
-    peers: BTreeMap<IpNet, PeerWay>,
+    peers: BTreeMap<IpNet, Box<PeerWay>>,
+    packing: Packing,
     ways: BTreeMap<(Family, &'static str), usize>,
 }
 
 impl Pages {
     fn get(&self, subnet: &IpNet) -> Option<&PeerWay> {
-        self.peers.get(subnet)
+        self.peers.get(subnet).map(Box::as_ref)
     }
 
     fn insert(&mut self, way: PeerWay) {
         self.remove(&way.peer.subnet);
         *self.ways.entry(kind(&way)).or_default() += 1;
-        self.peers.insert(way.peer.subnet, way);
+        self.peers.insert(way.peer.subnet, way.into());
+    }
+
+    fn pack(&mut self) {
+        self.packing.pack(&mut self.peers);
     }
 
     fn remove(&mut self, subnet: &IpNet) {
@@ -82,6 +87,8 @@ pub(super) struct Peers {
     book: PeerBook,
     addresses: BTreeSet<(IpAddr, IpNet)>,
     macs: BTreeSet<(Mac, IpNet)>,
+    /// Of addresses, of MACs, and of news.
+    packing: [Packing; 3],
     /// The number of peers once all news are processed.
     count: usize,
     /// Peers that are new, different or (`None`) gone.
@@ -106,6 +113,7 @@ impl Peers {
             book,
             addresses: BTreeSet::new(),
             macs: BTreeSet::new(),
+            packing: [Packing::default(); 3],
             count: 0,
             news: BTreeMap::new(),
             again: BTreeSet::new(),
@@ -130,6 +138,7 @@ impl Peers {
             self.news.remove(&subnet);
         } else {
             self.news.insert(subnet, peer);
+            self.packing[2].pack(&mut self.news);
         }
     }
 
@@ -194,6 +203,9 @@ impl Peers {
             self.macs.extend(vtep.map(|vtep| (vtep.mac, subnet)));
             book.insert(way);
         }
+        book.pack();
+        self.packing[0].pack_set(&mut self.addresses);
+        self.packing[1].pack_set(&mut self.macs);
     }
 
     fn closure(&self, first: Vec<IpNet>) -> BTreeSet<IpNet> {

@@ -85,7 +85,7 @@ impl World {
                 self.stored.remove(&subnet);
                 self.leases.delete(&format!("10.5.{subnet}.0-24"));
             }
-            Event::List => self.leases.replace(self.stored.values().cloned().collect()),
+            Event::List => self.leases.replace(self.stored.values().cloned()),
             Event::Turn { about } => self.turn(about),
             Event::Doubt => self.peers.doubt_all(),
         }

@@ -13,6 +13,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use flannel_host::packing::Packing;
+
 /// Wait after a first failure; doubled by each further one, up to [`LAST_WAIT`].
 const FIRST_WAIT: Duration = Duration::from_millis(500);
 /// The longest wait, the resync period.
@@ -25,6 +27,7 @@ const LAST_WAIT: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub struct Tracker<K, V> {
     desired: BTreeMap<K, V>,
+    packing: Packing,
     /// The actual state, for exactly the keys where it differs from the desired one.
     differing: BTreeMap<K, Option<V>>,
     failures: BTreeMap<K, Failure>,
@@ -57,6 +60,7 @@ impl<K, V> Default for Tracker<K, V> {
     fn default() -> Self {
         Self {
             desired: BTreeMap::new(),
+            packing: Packing::default(),
             differing: BTreeMap::new(),
             failures: BTreeMap::new(),
             drifted: BTreeSet::new(),
@@ -100,6 +104,7 @@ impl<K: Ord + Clone, V: PartialEq + Clone> Tracker<K, V> {
         for (key, value) in after {
             self.want_one(key, Some(value.clone()));
         }
+        self.packing.pack(&mut self.desired);
     }
 
     /// Replaces what is, after reading everything back.
@@ -145,6 +150,11 @@ impl<K: Ord + Clone, V: PartialEq + Clone> Tracker<K, V> {
             }
         }
         pending
+    }
+
+    /// Returns true if everything that should be is there, as it should be.
+    pub fn has_wanted(&self) -> bool {
+        !self.differing.keys().any(|key| self.desired.contains_key(key))
     }
 
     /// Returns the actual state of an object, as far as it is known.

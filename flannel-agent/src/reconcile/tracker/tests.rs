@@ -39,6 +39,16 @@ fn a_refused_entry_waits_longer_each_time_and_holds_up_no_other() {
 }
 
 #[test]
+fn what_is_wanted_is_there_once_it_was_made_whatever_else_is_there() {
+    let mut tracker = tracker(&Numbers::from([(1, 1), (2, 2)]), Numbers::from([(2, 2), (3, 3)]));
+    assert!(!tracker.has_wanted(), "one is missing");
+    tracker.made(&1, 1);
+    assert!(tracker.has_wanted());
+    tracker.observe(2, Some(9));
+    assert!(!tracker.has_wanted(), "one is different");
+}
+
+#[test]
 fn a_refused_entry_that_nobody_wants_any_more_is_forgotten() {
     let mut tracker = tracker(&Numbers::from([(1, 1)]), Numbers::new());
     tracker.failed(&1, "no".to_owned(), Instant::now());

@@ -19,7 +19,7 @@ fn request(families: &str, previous: Option<&str>) -> LeaseRequest {
 
 fn with_ip(name: &str, ip: &str, ipv6: &str) -> Stored {
     let value = format!(r#"{{"PublicIP":"{ip}","PublicIPv6":{ipv6}}}"#);
-    Stored { entry: Entry::parse(name, value.as_bytes(), 1, 1), etcd_lease: 7 }
+    Stored { entry: Entry::parse(name, value.as_bytes(), 1, 1).into(), etcd_lease: 7 }
 }
 
 fn stored(name: &str, n: u8) -> Stored {
@@ -75,7 +75,7 @@ fn whatever_overlaps_is_not_free() {
         let leases: Vec<_> = taken.iter().map(|name| stored(name, 2)).collect();
         assert_eq!(choice(None, &leases), "create 10.5.6.0-24", "{taken:?}");
     }
-    let malformed = Stored { entry: Entry::parse("10.5.4.0-22", b"{", 1, 1), etcd_lease: 0 };
+    let malformed = Stored { entry: Entry::parse("10.5.4.0-22", b"{", 1, 1).into(), etcd_lease: 0 };
     let text = choice(None, &[malformed]);
     assert!(text.starts_with("out of subnets: every /24 from 10.5.4.0 to 10.5.7.0"), "{text}");
 }
@@ -137,7 +137,8 @@ fn each_family_keeps_what_it_had_if_it_can() {
 #[test]
 fn of_two_nodes_with_one_subnet_the_younger_gives_way() {
     let families = format!("{V4},{V6}");
-    let aged = |created, stored: Stored| Stored { entry: Entry { created, ..stored.entry }, ..stored };
+    let aged =
+        |created, stored: Stored| Stored { entry: Entry { created, ..(*stored.entry).clone() }.into(), ..stored };
     let ours = || aged(5, dual("10.5.5.0-24&fd00:0:0:5::-64", 1));
     let (reuse, give_way) = ("reuse 10.5.5.0-24&fd00:0:0:5::-64", "give way with 10.5.5.0-24&fd00:0:0:5::-64");
     for (other, expected) in [
@@ -146,7 +147,7 @@ fn of_two_nodes_with_one_subnet_the_younger_gives_way() {
         (aged(4, ipv6_only("0.0.0.0-0&fd00:0:0:4::-63", 2)), give_way),
         (aged(6, dual("10.5.5.0-24&fd00:0:0:6::-64", 2)), reuse),
         (aged(4, dual("10.5.6.0-24&fd00:0:0:6::-64", 2)), reuse),
-        (Stored { entry: Entry::parse("10.5.5.0-24", b"{", 4, 4), etcd_lease: 7 }, reuse),
+        (Stored { entry: Entry::parse("10.5.5.0-24", b"{", 4, 4).into(), etcd_lease: 7 }, reuse),
     ] {
         assert_eq!(chosen(&families, None, &[ours(), other.clone()]), expected, "{other:?}");
         assert_eq!(chosen(&families, None, &[other.clone(), ours()]), expected, "{other:?}");

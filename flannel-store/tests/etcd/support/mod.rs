@@ -123,7 +123,7 @@ pub(crate) fn attrs(n: u8) -> LeaseAttrs {
         VxlanData { vni: Some(1), vtep_mac: Mac([2, 0, 0, 0, 0, n]), zero_checksum_v6: false, other_source: false };
     LeaseAttrs {
         public_ip: Some([192, 0, 2, n].into()),
-        backend_type: "vxlan".to_owned(),
+        backend_type: "vxlan".into(),
         backend_data: Some(data.to_json()),
         ..LeaseAttrs::default()
     }
@@ -161,7 +161,7 @@ pub(crate) async fn until<T>(
 /// Names of the entries of the next snapshot.
 pub(crate) async fn until_in_sync(events: &mut mpsc::Receiver<StoreEvent>) -> Vec<String> {
     until(events, |event| match event {
-        StoreEvent::InSync { snapshot } => Some(snapshot.into_iter().map(|entry| entry.name).collect()),
+        StoreEvent::InSync { snapshot } => Some(snapshot.into_iter().map(|entry| entry.name.to_string()).collect()),
         _ => None,
     })
     .await

@@ -215,7 +215,7 @@ pub(crate) fn attrs(n: u8) -> LeaseAttrs {
         VxlanData { vni: Some(1), vtep_mac: Mac([2, 0, 0, 0, 0, n]), zero_checksum_v6: false, other_source: false };
     LeaseAttrs {
         public_ip: Some([192, 0, 2, n].into()),
-        backend_type: "vxlan".to_owned(),
+        backend_type: "vxlan".into(),
         backend_data: Some(data.to_json()),
         ..LeaseAttrs::default()
     }

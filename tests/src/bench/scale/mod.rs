@@ -88,6 +88,7 @@ impl Options {
             events_per_leave: of(|start| start.changes.events_per_leave),
             peak_rss: of(|start| start.peak_rss),
             steady_rss: of(|start| start.steady_rss),
+            own_rss: of(|start| start.own_rss),
             load: report::load_average()?,
         })
     }

@@ -47,6 +47,7 @@ pub(super) struct Start {
     pub(super) nexthops: u64,
     pub(super) peak_rss: f64,
     pub(super) steady_rss: f64,
+    pub(super) own_rss: f64,
 }
 
 impl Cluster {
@@ -89,6 +90,7 @@ impl Cluster {
             nexthops,
             peak_rss: memory(&agent, "VmHWM")?,
             steady_rss: memory(&agent, "VmRSS")?,
+            own_rss: memory(&agent, "RssAnon")?,
         };
         agent.sigterm_and_wait()?;
         node.end()?;

@@ -22,6 +22,8 @@ pub(super) struct Size {
     pub(super) events_per_leave: f64,
     pub(super) peak_rss: f64,
     pub(super) steady_rss: f64,
+    /// The part of it that is not pages of files, as those of the executable are.
+    pub(super) own_rss: f64,
     /// One-minute load average of the machine at the end.
     pub(super) load: f64,
 }
@@ -53,6 +55,7 @@ pub(super) fn table(size: &Size) -> String {
         ("one peer goes: store to route", format!("{:.2} ms, {} events", size.leave, size.events_per_leave)),
         ("resident memory, peak", format!("{:.1} MB", size.peak_rss)),
         ("resident memory, afterwards", format!("{:.1} MB", size.steady_rss)),
+        ("  without the executable", format!("{:.1} MB", size.own_rss)),
     ] {
         writeln!(text, "  {what:<46} {value}").expect("text grows");
     }
