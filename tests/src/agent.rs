@@ -74,6 +74,16 @@ impl AgentOptions {
         flags.iter().fold(self, |options, flag| options.flag(flag))
     }
 
+    /// Adds flags; an interface among them takes the place of the one before.
+    #[must_use]
+    pub fn with(mut self, flags: &[&str]) -> Self {
+        let is_interface = |flag: &str| flag.starts_with("--iface=");
+        if flags.iter().any(|flag| is_interface(flag)) {
+            self.flags.retain(|flag| !is_interface(flag));
+        }
+        self.flags(flags)
+    }
+
     /// Starts it by another command, given as one line.
     #[must_use]
     pub fn wrapped_by(mut self, line: &str) -> Self {

@@ -93,14 +93,11 @@ impl<N: Topology> Pair<N> {
     ) -> Result<Self> {
         let nodes = Nodes::<N>::with(name, stack, &cluster::config(stack, backend))?;
         let mut options = nodes.options()?;
-        if flags.iter().any(|flag| flag.starts_with("--iface=")) {
-            options.flags.retain(|flag| !flag.starts_with("--iface="));
-        }
         if !flags.iter().any(|flag| flag.starts_with("--datapath=")) {
             options = options.flag("--datapath=encap");
         }
         let ends = ends(&nodes.net);
-        let [sender, receiver] = ready_agents(ends, &options.flags(flags))?;
+        let [sender, receiver] = ready_agents(ends, &options.with(flags))?;
         let (near, far) = (ends[0].add_pod("p1")?, ends[1].add_pod("p1")?);
         if far.ip().is_ipv4() {
             near.ping(far.ip())?;

@@ -47,7 +47,7 @@ impl FastLab {
 
     /// On these nodes, of both families.
     pub fn on(nodes: TwoNodes, flags: &[&str]) -> Result<Self> {
-        let agents = ready_agents([&nodes.a, &nodes.b], &nodes.options()?.flags(&FLAGS).flags(flags))?;
+        let agents = ready_agents([&nodes.a, &nodes.b], &nodes.options()?.flags(&FLAGS).with(flags))?;
         let (near, beside) = (nodes.a.add_pod("p1")?, nodes.a.add_pod("p2")?);
         let (far, other) = (nodes.b.add_pod("p1")?, nodes.b.add_pod("p2")?);
         let maps = |node: &Node| -> Result<Maps> { Ok(node.enter(|| Maps::open(&PinRoot::new(Path::new(PINS))))??) };

@@ -1,5 +1,6 @@
 //! Two nodes with agents in mode `fast`, as an operator runs them.
 
+pub mod arrivals;
 mod conversation;
 mod lab;
 pub mod pairs;

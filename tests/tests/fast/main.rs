@@ -7,6 +7,7 @@ mod agents;
 mod checksums;
 mod conntrack;
 mod devices;
+mod dummy;
 mod flows;
 mod handshake;
 mod host_gw;

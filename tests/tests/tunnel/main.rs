@@ -8,6 +8,7 @@ mod ecmp;
 mod frames;
 mod kernel_path;
 mod policy;
+mod refused;
 mod restart;
 mod switch;
 mod traffic;

@@ -119,6 +119,7 @@ const TABLE: &[Package] = &[
     ),
     install("qemu-system-x86", Proof::Command("qemu-system-x86_64"), Needs::KERNELS, "the machine of another kernel"),
     install("busybox-static", Proof::Command("busybox"), Needs::KERNELS, "the first programs on it"),
+    install("ipvsadm", Proof::Command("ipvsadm"), Needs::KERNELS, "Services of IPVS, on kernels that have it"),
     install("cpio", Proof::Command("cpio"), Needs::KERNELS, "packs what the kernel starts with"),
     install("kmod", Proof::Command("depmod"), Needs::KERNELS, "the order of the kernel's modules"),
     install("xz-utils", Proof::Command("xz"), Needs::KERNELS, "unpacks modules"),

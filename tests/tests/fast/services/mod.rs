@@ -1,6 +1,7 @@
 //! Services by kube-proxy's rules, in every mode: who reaches them is answered by whom the rules
 //! mean, and mode `fast` replays what crosses the tunnel or stays on the node.
 
+mod ipvs;
 mod moved;
 mod node_address;
 mod pods;

@@ -92,8 +92,14 @@ mod tests {
     #[test]
     fn each_feature_runs_between_its_marks() {
         let features = [
-            Feature { name: "check", since: "5.10", modules: &[], work: Work::Check },
-            Feature { name: "tunnel", since: "5.10", modules: &["ipip"], work: Work::Tests("t", &["a::b", "c"]) },
+            Feature { name: "check", since: "5.10", until: None, modules: &[], work: Work::Check },
+            Feature {
+                name: "tunnel",
+                since: "5.10",
+                until: None,
+                modules: &["ipip"],
+                work: Work::Tests("t", &["a::b", "c"]),
+            },
         ];
         let guest = Guest {
             agent: "/it's/agent".into(),

@@ -82,6 +82,9 @@ fn variables(setup: &Setup<'_>, built: &Built) -> Vec<(String, OsString)> {
 fn run_on(setup: &Setup<'_>, series: &Series, guest: &Guest, tally: &mut Tally) -> anyhow::Result<()> {
     let kernel = Kernel::ensure(setup, series)?;
     let features: Vec<&Feature> = FEATURES.iter().filter(|feature| feature.is_expected(series)).collect();
+    for feature in FEATURES.iter().filter(|feature| feature.is_too_new(series)) {
+        println!("kernel {}: NOT RUN: {}: its BPF programs need Linux 5.13", kernel.version, feature.name);
+    }
     let start = initramfs::make(setup, &kernel, &guest.script(&features))?;
     let console = kernel.dir().join("console.log");
     let name = format!("kernel {}", kernel.version);

@@ -135,8 +135,9 @@ fn offered(document: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    const CHECK: Feature = Feature { name: "check", since: "5.10", modules: &[], work: Work::Check };
-    const TWO: Feature = Feature { name: "two", since: "5.10", modules: &[], work: Work::Tests("t", &["a", "b"]) };
+    const CHECK: Feature = Feature { name: "check", since: "5.10", until: None, modules: &[], work: Work::Check };
+    const TWO: Feature =
+        Feature { name: "two", since: "5.10", until: None, modules: &[], work: Work::Tests("t", &["a", "b"]) };
 
     fn outcomes(output: &str) -> (Vec<Outcome>, String) {
         let mut reader = RunReader::new(&[&CHECK, &TWO], "fast");

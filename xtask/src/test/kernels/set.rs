@@ -34,6 +34,8 @@ pub(super) struct Feature {
     pub(super) name: &'static str,
     /// The first kernel that has it, by its name above.
     pub(super) since: &'static str,
+    /// The last kernel that has it; `None` for what newer kernels have as well.
+    pub(super) until: Option<&'static str>,
     /// Modules that the machine has loaded then, as a node's configuration would.
     pub(super) modules: &'static [&'static str],
     /// The test program, and the names of its tests.
@@ -50,14 +52,18 @@ pub(super) enum Work {
 }
 
 const fn feature(name: &'static str, since: &'static str, work: Work) -> Feature {
-    Feature { name, since, modules: &[], work }
+    Feature { name, since, until: None, modules: &[], work }
 }
 
 /// Modules whose sysctls are there on a node with Services.
 const CONNTRACK: &[&str] = &["nf_conntrack", "br_netfilter"];
+/// The same, and Services of IPVS.
+const IPVS: &[&str] = &["nf_conntrack", "br_netfilter", "dummy", "ip_vs", "ip_vs_rr"];
+/// The same, and devices that carry addresses alone.
+const DUMMY: &[&str] = &["nf_conntrack", "br_netfilter", "dummy"];
 
 /// The rows, in the order in which they run.
-pub(super) const FEATURES: [Feature; 16] = [
+pub(super) const FEATURES: [Feature; 20] = [
     feature("mode that `check` offers", "5.10", Work::Check),
     feature(
         "network namespaces of the lab",
@@ -69,7 +75,29 @@ pub(super) const FEATURES: [Feature; 16] = [
         "5.10",
         Work::Tests("tunnel", &["kernel_path::pods_and_nodes_reach_each_other_without_the_programs"]),
     ),
+    Feature {
+        until: Some("5.10"),
+        ..feature(
+            "no BPF helpers: reasons in words, clean-up",
+            "5.10",
+            Work::Tests(
+                "tunnel",
+                &[
+                    "refused::a_kernel_without_the_helpers_carries_all_packets_and_the_node_says_why",
+                    "refused::cleanup_on_a_kernel_without_the_helpers_leaves_nothing",
+                ],
+            ),
+        )
+    },
     feature("host-gw, routes", "5.10", Work::Tests("families", &["host_gw::routes_that_stock_left_are_taken_over"])),
+    Feature {
+        modules: &["tun"],
+        ..feature(
+            "udp",
+            "5.10",
+            Work::Tests("udp", &["paths::pods_of_three_nodes_exchange_streams_and_large_datagrams"]),
+        )
+    },
     Feature {
         modules: &["wireguard"],
         ..feature(
@@ -150,6 +178,22 @@ pub(super) const FEATURES: [Feature; 16] = [
             Work::Tests("fast", &["flows::through_a_service_of_nftables", "flows::through_a_service_of_iptables"]),
         )
     },
+    Feature {
+        modules: IPVS,
+        ..feature(
+            "mode `fast` through Services of IPVS",
+            "6.1",
+            Work::Tests("fast", &["services::ipvs::services_of_ipvs"]),
+        )
+    },
+    Feature {
+        modules: DUMMY,
+        ..feature(
+            "mode `fast`, addresses on dummy devices",
+            "6.1",
+            Work::Tests("fast", &["dummy::addresses_on_dummy_devices_are_served_as_in_mode_kernel"]),
+        )
+    },
     feature(
         "attachment, and clean-up after it",
         "6.1",
@@ -165,7 +209,12 @@ pub(super) const FEATURES: [Feature; 16] = [
 impl Feature {
     /// Returns true if a kernel should have it.
     pub(super) fn is_expected(&self, series: &Series) -> bool {
-        position(self.since) <= position(series.name)
+        !self.is_too_new(series) && self.until.is_none_or(|until| position(series.name) <= position(until))
+    }
+
+    /// Returns true if it needs a newer kernel, because its programs do.
+    pub(super) fn is_too_new(&self, series: &Series) -> bool {
+        position(series.name) < position(self.since)
     }
 }
 
@@ -197,9 +246,13 @@ mod tests {
     fn every_row_begins_at_a_kernel_of_the_list_and_has_a_name_of_its_own() {
         for (index, feature) in FEATURES.iter().enumerate() {
             assert!(position(feature.since).is_some(), "{}", feature.name);
+            assert!(feature.until.is_none_or(|until| position(until) >= position(feature.since)), "{}", feature.name);
             assert!(FEATURES[index + 1..].iter().all(|other| other.name != feature.name), "{} twice", feature.name);
         }
-        assert!(!FEATURES.iter().any(|feature| feature.since == "6.1" && feature.is_expected(&SERIES[0])));
+        let of = |since: &str| FEATURES.iter().find(|feature| feature.since == since).expect("a row");
+        assert!(of("6.1").is_too_new(&SERIES[0]) && !of("6.1").is_expected(&SERIES[0]));
+        let old = FEATURES.iter().find(|feature| feature.until == Some("5.10")).expect("a row");
+        assert!(old.is_expected(&SERIES[0]) && !old.is_expected(&SERIES[1]) && !old.is_too_new(&SERIES[1]));
     }
 
     #[test]
