@@ -1,13 +1,14 @@
 //! Mode `fast` with backends that lead packets by a tunnel device without Ethernet, or by routes of
 //! others: flows are replayed both ways, shown, and discarded with the mode.
 
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{
     Agent, Pair, Pod, eventually,
     fast::{Family, FastLab, fast_backend},
     hooks::{Side, programs},
+    not_run,
     topology::Stack,
 };
 use serde_json::{Value, json};
@@ -101,6 +102,19 @@ fn explained(agent: &Agent, near: &Pod, far: &Pod) -> Result<()> {
 fn flows_are_replayed_into_the_device_of_the_backend_udp_and_out_of_it() -> Result<()> {
     let pair = fast_backend("udp-flows", Stack::V4, r#"{"Type":"udp"}"#)?;
     assert_eq!(on_device(&pair.sender, "flannel0")?, ON_TUNNEL);
+    replays(&pair, "from_l3_tunnel")?;
+    agree(&pair.sender, 1)
+}
+
+#[test]
+fn flows_are_replayed_into_an_ipip_device_and_out_of_it() -> Result<()> {
+    // The directory is there once the module is, and always if it is built in.
+    if !Path::new("/sys/module/ipip").exists() {
+        not_run("mode fast with the backend ipip", "the module ipip is not loaded");
+        return Ok(());
+    }
+    let pair = fast_backend("ipip-flows", Stack::V4, r#"{"Type":"ipip"}"#)?;
+    assert_eq!(on_device(&pair.sender, "flannel.ipip")?, ON_TUNNEL);
     replays(&pair, "from_l3_tunnel")?;
     agree(&pair.sender, 1)
 }

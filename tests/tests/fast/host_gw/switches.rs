@@ -58,7 +58,7 @@ fn modes_and_agents_change_under_load_without_a_loss() -> Result<()> {
     let agents = [&pair.sender, &pair.receiver];
     let loads = Loads::start(&pair)?;
     // There is nothing to encapsulate: mode encap is mode kernel, and says so.
-    for (other, reason) in [("kernel", None), ("encap", Some("no tunnel"))] {
+    for (other, reason) in [("kernel", None), ("encap", Some("encapsulate nothing"))] {
         pair.wait_replayed(1_000)?;
         agents.iter().try_for_each(|agent| ask(agent, other, "kernel", reason))?;
         eventually("nothing on the external interface", Duration::from_secs(5), || {

@@ -61,9 +61,11 @@ const CONNTRACK: &[&str] = &["nf_conntrack", "br_netfilter"];
 const IPVS: &[&str] = &["nf_conntrack", "br_netfilter", "dummy", "ip_vs", "ip_vs_rr"];
 /// The same, and devices that carry addresses alone.
 const DUMMY: &[&str] = &["nf_conntrack", "br_netfilter", "dummy"];
+/// The same, and tunnel devices without Ethernet.
+const L3_TUNNELS: &[&str] = &["nf_conntrack", "br_netfilter", "wireguard", "ipip"];
 
 /// The rows, in the order in which they run.
-pub(super) const FEATURES: [Feature; 20] = [
+pub(super) const FEATURES: [Feature; 21] = [
     feature("mode that `check` offers", "5.10", Work::Check),
     feature(
         "network namespaces of the lab",
@@ -184,6 +186,20 @@ pub(super) const FEATURES: [Feature; 20] = [
             "mode `fast` through Services of IPVS",
             "6.1",
             Work::Tests("fast", &["services::ipvs::services_of_ipvs"]),
+        )
+    },
+    Feature {
+        modules: L3_TUNNELS,
+        ..feature(
+            "mode `fast` into WireGuard and ipip devices",
+            "6.1",
+            Work::Tests(
+                "fast",
+                &[
+                    "routed::flows_are_replayed_into_wireguard_devices_and_out_of_them",
+                    "routed::flows_are_replayed_into_an_ipip_device_and_out_of_it",
+                ],
+            ),
         )
     },
     Feature {
