@@ -98,7 +98,8 @@ pub trait Backend: fmt::Debug + Send + Sync {
         false
     }
 
-    /// Returns true if programs have something to do, as far as the kind of backend decides it.
+    /// Returns true if programs have something to do without being asked to, as far as the kind of
+    /// backend decides it.
     fn has_work_for_programs(&self) -> bool {
         true
     }
@@ -127,9 +128,10 @@ impl ProgramSet {
         matches!(self, Self::Tunnel(_))
     }
 
-    /// Returns true if peers may be reached by the external interface without a tunnel.
-    pub const fn has_link(self) -> bool {
-        !matches!(self, Self::L3Tunnel { and_link: false })
+    /// Returns true if mode `fast` is the default. Devices of the kernel without Ethernet were not
+    /// seen with the programs yet.
+    pub const fn is_default(self) -> bool {
+        !matches!(self, Self::L3Tunnel { .. })
     }
 
     /// Returns the tag that distinguishes tc filters of this agent from those of another agent on
