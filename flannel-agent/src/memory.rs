@@ -11,7 +11,7 @@ const TRIM_THRESHOLD: nix::libc::c_int = 128 << 10;
 /// twice its size from then on (mallopt(3), "Dynamic mmap threshold"). The agent frees a few once,
 /// at its start - the kernel's type information, the store's first answer - and would hold
 /// megabytes for them for the rest of its life. For the same reason all threads share one heap:
-/// what one of them needed for a moment, to load the programs, the others have afterwards.
+/// memory that one of them used for a moment, to load the programs, serves the others afterwards.
 pub fn return_what_is_freed() {
     #[cfg(target_env = "gnu")]
     for (parameter, value) in [(nix::libc::M_TRIM_THRESHOLD, TRIM_THRESHOLD), (nix::libc::M_ARENA_MAX, 1)] {

@@ -1,6 +1,6 @@
 //! The ground floor of the agent: its host's clock, files, sysctls and signals, address families,
-//! the forms of errors, durations and log lines, and maps without spare room. Nothing here knows
-//! what the agent is for.
+//! the forms of errors, durations and log lines, and maps without spare room. Nothing here depends
+//! on the purpose of the agent.
 
 #![forbid(unsafe_code)]
 

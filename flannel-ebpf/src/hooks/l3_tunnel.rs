@@ -1,10 +1,10 @@
 //! Mode `fast` on a tunnel device without Ethernet: a WireGuard or ipip device, or the TUN device
-//! of a process. The device encapsulates and encrypts; the programs spare packets of known flows
-//! what the host does to them between the pod and the device.
+//! of a process. The device encapsulates and encrypts; packets of known flows bypass the host
+//! network stack between the pod and the device.
 //!
 //! A packet starts with its IP header here. In records and flows its Ethernet addresses are zero.
-//! What the device does to a packet is behind its egress and before its ingress, so all of that
-//! stays the kernel's: the outer route, its rules and its policies.
+//! The device handles a packet behind its egress hook and before its ingress hook, so the outer
+//! route, its rules and its policies stay the kernel's.
 
 use flannel_common::{
     ip::{Ipv4Header, Ipv6Header},

@@ -104,8 +104,8 @@ proptest! {
         let resolved = set.resolve();
         let good = resolved.peers.iter().filter(|peer| *peer.key == *"node2").count();
         prop_assert_eq!(good, 2, "{:?}", resolved);
-        let told = resolved.peers.iter().map(|peer| &*peer.key).chain(resolved.rejected.iter().map(|rejected| &*rejected.key));
-        prop_assert!(told.into_iter().any(|key| key == "node3"), "{resolved:?}");
+        let reported = resolved.peers.iter().map(|peer| &*peer.key).chain(resolved.rejected.iter().map(|rejected| &*rejected.key));
+        prop_assert!(reported.into_iter().any(|key| key == "node3"), "{resolved:?}");
     }
 
     #[test]

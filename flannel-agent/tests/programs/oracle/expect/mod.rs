@@ -126,7 +126,7 @@ impl Packet<'_> {
 /// Returns the expected effect of the program on the packet. The node has both families, and
 /// `world` describes one. Of the other the node has a tunnel, but neither peers nor flows.
 pub(super) fn expect(program: Program, world: &World, bytes: &[u8], gso: usize) -> Expected {
-    // What has no Ethernet header is taken for what it would be behind one.
+    // A packet without an Ethernet header is judged as the same packet behind one.
     let framed = is_without_link(program).then(|| l3_tunnel::framed(bytes));
     let bytes = framed.as_deref().unwrap_or(bytes);
     let fast_only =
