@@ -117,13 +117,14 @@ impl<A: Address> FlowKey<A> {
         [u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])]
     }
 
-    /// A hash of the key.
+    /// A hash of the key; its upper bits are the ones to use. The check word alone will not do: of
+    /// a sum of products the lower bits do not depend on the whole key.
     #[inline(always)]
     pub(crate) fn hash(&self) -> u32 {
         let mut check = Check::new();
         self.check(&mut check);
-        // The lowest bit of a check word is set.
-        check.finish() >> 1
+        let word = check.finish();
+        (word ^ (word >> 15)).wrapping_mul(0x9e37_79b1)
     }
 
     /// Adds the end to a check.
