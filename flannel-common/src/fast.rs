@@ -49,6 +49,8 @@ impl FastConfig {
     /// Packets may be put into pods straight from the external interface: no filter or program of
     /// others is on its ingress.
     pub const FROM_UNDERLAY: u32 = 1 << 2;
+    /// Flows between pods and hosts outside the cluster's networks are learned.
+    pub const OUTSIDE: u32 = 1 << 3;
 
     /// The default of `interval`: two seconds.
     pub const INTERVAL_NS: u64 = 2_000_000_000;
@@ -132,6 +134,9 @@ impl Bucket {
     pub const fn of_pod(ifindex: u32) -> u32 {
         ifindex % (LEARN_BUCKETS / 2)
     }
+
+    /// The bucket of all hosts outside.
+    pub const OF_OUTSIDE: u32 = LEARN_BUCKETS / 2;
 
     /// The bucket of a peer.
     #[inline(always)]

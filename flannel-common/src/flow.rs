@@ -38,6 +38,9 @@ impl Egress {
     /// By a plain route to a direct peer: by the external interface without a tunnel, or by a
     /// tunnel device without Ethernet.
     pub const DIRECT: Self = Self(3);
+    /// By the external interface to a host that is no pod of the cluster, while the kernel's FIB
+    /// gives each packet that way.
+    pub const OUTSIDE: Self = Self(4);
 }
 
 /// The treatment of the packets of a flow.
@@ -52,14 +55,14 @@ pub struct FlowAction<A> {
     pub mark: u32,
     /// `skb->priority` at the exit; 0 for a pod.
     pub priority: u32,
-    /// The kernel's flow hash at the exit into a tunnel, for packets that carry none; never 0
-    /// there, and 0 elsewhere.
-    pub hash: u32,
+    /// Into a tunnel the kernel's flow hash at the exit, for packets that carry none; never 0.
+    /// Outside the interface index by which the kernel routed the packet. Elsewhere 0.
+    pub routing_input: u32,
     /// The IPv6 flow label of the packets, as it lies in them; 0 for IPv4.
     pub flow_label: u32,
     /// Ethernet addresses at the entry. A frame with others is the kernel's.
     pub entry: FrameAddresses,
-    /// Ethernet addresses at the exit into a pod. Elsewhere zero: the peer map has them.
+    /// Ethernet addresses at the exit; zero into a tunnel, where the peer map has them.
     pub exit: FrameAddresses,
     /// The largest IP packet (of one segment) the way out takes.
     pub mtu: u16,
@@ -98,7 +101,7 @@ impl<A: Address> FlowAction<A> {
         let numbers = self.generation ^ other.generation
             | self.mark ^ other.mark
             | self.priority ^ other.priority
-            | self.hash ^ other.hash
+            | self.routing_input ^ other.routing_input
             | self.flow_label ^ other.flow_label
             | u32::from(self.mtu ^ other.mtu);
         let kinds = self.egress.0 ^ other.egress.0
@@ -131,7 +134,7 @@ impl<A: Address> FlowAction<A> {
         check.word(self.generation);
         check.word(self.mark);
         check.word(self.priority);
-        check.word(self.hash);
+        check.word(self.routing_input);
         check.word(self.flow_label);
         self.entry.check(&mut check);
         self.exit.check(&mut check);
@@ -385,7 +388,7 @@ mod tests {
             FlowAction { generation: 4, ..one },
             FlowAction { mark: 1, ..one },
             FlowAction { priority: 1, ..one },
-            FlowAction { hash: 1, ..one },
+            FlowAction { routing_input: 1, ..one },
             FlowAction { flow_label: 1, ..one },
             FlowAction { entry: mac, ..one },
             FlowAction { entry: from, ..one },

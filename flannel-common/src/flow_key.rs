@@ -10,7 +10,7 @@
 
 use core::{fmt::Debug, hash::Hash, mem::size_of};
 
-use crate::{check::Check, difference};
+use crate::{addr::Addr, check::Check, difference};
 
 /// An address as 32-bit words in network order: one for IPv4, four for IPv6.
 pub trait Address: Copy + Debug + Default + Eq + Hash + 'static {
@@ -21,6 +21,9 @@ pub trait Address: Copy + Debug + Default + Eq + Hash + 'static {
     /// loop over their bytes, of which the verifier keeps states.
     #[must_use]
     fn copied(&self) -> Self;
+
+    /// Returns the same address in the form of either family.
+    fn addr(&self) -> Addr;
 }
 
 impl Address for [u32; 1] {
@@ -33,6 +36,11 @@ impl Address for [u32; 1] {
     fn copied(&self) -> Self {
         *self
     }
+
+    #[inline(always)]
+    fn addr(&self) -> Addr {
+        Addr::from_v4_bytes(self[0].to_ne_bytes())
+    }
 }
 
 impl Address for [u32; 4] {
@@ -44,6 +52,12 @@ impl Address for [u32; 4] {
     #[inline(always)]
     fn copied(&self) -> Self {
         [self[0], self[1], self[2], self[3]]
+    }
+
+    #[inline(always)]
+    fn addr(&self) -> Addr {
+        let [a, b, c, d] = self.map(u32::to_ne_bytes);
+        Addr([a[0], a[1], a[2], a[3], b[0], b[1], b[2], b[3], c[0], c[1], c[2], c[3], d[0], d[1], d[2], d[3]])
     }
 }
 

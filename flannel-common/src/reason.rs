@@ -126,6 +126,7 @@ reasons! {
     67 RefusedPodTunnel "refused_pod_tunnel" Drop "As pod_tunnel; the guard enforces that.";
     68 ConntrackExtension "conntrack_extension" Pass "A recorded packet left whose connection has a conntrack helper or a timeout policy.";
     69 Handshake "handshake" Pass "The SYN-ACK of a connection, a packet that answers it, or a datagram behind the first reply: recorded, to learn both directions.";
+    70 OtherRoute "other_route" Pass "To the outside, where the kernel's FIB does not give it the device, neighbour and MTU of its flow.";
 }
 
 impl Reason {

@@ -12,7 +12,10 @@ use crate::{
     backend::{PeerWay, Way},
     datapath::policy::{Capability, ModeRequest},
     echo::status::PeerEchoStatus,
-    fast::pods::{Pod, PodVerdict},
+    fast::{
+        FastScope,
+        pods::{Pod, PodVerdict},
+    },
     iface::End,
     ipsec::IpsecPeerStatus,
     observe::status::{
@@ -126,6 +129,7 @@ impl Agent {
             annotations: self.node.store.opt_outs.problem(),
             rules: self.node.firewall.chains(),
             rules_error: self.node.firewall.error(),
+            outside: fast.scope() == FastScope::All,
             underlay_reasons: fast.underlay_reasons().iter().map(ToString::to_string).collect(),
             pods: fast.pods().iter().map(|(index, pod)| self::pod(*index, pod)).collect(),
         })

@@ -315,7 +315,7 @@ fn networks(config: &NetworkConfig) -> BTreeMap<Family, PodNetwork> {
 
 fn fast_of(options: &RunOptions, pod_networks: Vec<IpNet>) -> Fast {
     let conntrack = ConntrackSysctls::new(options.fast.conntrack_liberal, &options.paths.state_dir, pod_networks);
-    Fast::new(conntrack, Exclusions::new(options.fast.exclude.clone()))
+    Fast::new(options.fast.scope, conntrack, Exclusions::new(options.fast.exclude.clone()))
 }
 
 /// The networks pods of this node have addresses of, former ones included.

@@ -456,7 +456,8 @@ fn fast(status: &FastStatus) -> String {
     let kernel = "; what comes from other nodes takes the kernel's path: ";
     let underlay =
         (!status.underlay_reasons.is_empty()).then(|| format!("{kernel}{}", status.underlay_reasons.join(", ")));
-    let pods = format!("{all} of {}{partly}{alone}", count(status.pods.len(), "pod", "pods"));
+    let outside = if status.outside { ", with the outside as well" } else { "" };
+    let pods = format!("{all} of {}{partly}{alone}{outside}", count(status.pods.len(), "pod", "pods"));
     std::iter::once(pods).chain(underlay).chain(tcp).chain(blind).chain(error).collect()
 }
 

@@ -27,7 +27,7 @@ prop_compose! {
         let egress = Egress(egress);
         let [takes_merged, tos, ttl] = rest;
         FlowAction {
-            out, generation, mark, priority, hash, flow_label, entry, exit: entry, mtu, egress, ttl_step, needs_mirror,
+            out, generation, mark, priority, routing_input: hash, flow_label, entry, exit: entry, mtu, egress, ttl_step, needs_mirror,
             takes_merged, tos, ttl,
         }
     }

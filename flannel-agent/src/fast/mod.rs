@@ -24,15 +24,16 @@ use flannel_common::{
     fast::{FastConfig, PodEntry},
     program::Program,
 };
+use flannel_host::family::Family;
 use flannel_netlink::{KernelEvent, Netlink};
 use flannel_store::LeaseKey;
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 pub use self::{
     changes::RuleChanges,
     conntrack::ConntrackSysctls,
     exclusions::Exclusions,
-    settings::{FastOptions, Unmet},
+    settings::{FastOptions, FastScope, Unmet},
 };
 use self::{
     pods::{PodReason, Pods},
@@ -56,6 +57,7 @@ pub struct Fast {
     on: bool,
     /// Since the last look it has come into force, or ceased to be.
     switched: bool,
+    scope: FastScope,
     conntrack: ConntrackSysctls,
     exclusions: Exclusions,
     pods: Pods,
@@ -65,10 +67,11 @@ pub struct Fast {
 
 impl Fast {
     /// Off.
-    pub fn new(conntrack: ConntrackSysctls, exclusions: Exclusions) -> Self {
+    pub fn new(scope: FastScope, conntrack: ConntrackSysctls, exclusions: Exclusions) -> Self {
         Self {
             on: false,
             switched: false,
+            scope,
             conntrack,
             exclusions,
             pods: Pods::default(),
@@ -152,7 +155,8 @@ impl Fast {
         if !self.on {
             return false;
         }
-        self.underlay.refresh(netlink, pins, own, &devices.external).await;
+        let networks = self.networks(own);
+        self.underlay.refresh(netlink, pins, &networks, &devices.external).await;
         let tunnels = &devices.tunnels;
         let looked = self.pods.look(netlink, pins, own, tunnels, &self.exclusions).await;
         if let Err(error) = &looked {
@@ -161,6 +165,20 @@ impl Fast {
         }
         self.error = looked.err().map(|error| error.to_string());
         self.pods.take_disturbed()
+    }
+
+    /// The networks whose packets arrive by the external devices and may be put straight into pods.
+    fn networks(&self, own: LeaseKey) -> Vec<IpNet> {
+        match self.scope {
+            FastScope::Cluster => Family::BOTH.iter().filter_map(|family| own.subnet(*family)).collect(),
+            // For addresses of this node, too, before they are translated.
+            FastScope::All => vec![Ipv4Net::default().into(), Ipv6Net::default().into()],
+        }
+    }
+
+    /// With whom flows of pods are learned.
+    pub const fn scope(&self) -> FastScope {
+        self.scope
     }
 
     /// Returns the programs to attach to pods' veths; none while the mode is not in force.
@@ -184,7 +202,9 @@ impl Fast {
     pub fn settings(&self, tunnel_mtu: u32, tunnel_mtu6: u32) -> FastConfig {
         let settings = if self.on { self.conntrack.now.settings() } else { FastConfig::default() };
         let takes = self.on && self.underlay.reasons().is_empty();
-        let flags = settings.flags | if takes { FastConfig::FROM_UNDERLAY } else { 0 };
+        let outside = takes && self.scope == FastScope::All;
+        let flag = |flag, on| if on { flag } else { 0 };
+        let flags = settings.flags | flag(FastConfig::FROM_UNDERLAY, takes) | flag(FastConfig::OUTSIDE, outside);
         FastConfig { flags, tunnel_mtu, tunnel_mtu6, ..settings }
     }
 

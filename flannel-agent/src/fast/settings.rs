@@ -6,6 +6,16 @@ use std::fmt;
 use flannel_common::{fast::FastConfig, tick};
 use ipnet::IpNet;
 
+/// The far ends of the flows that mode `fast` learns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FastScope {
+    /// Pods of the cluster.
+    #[default]
+    Cluster,
+    /// The same, and hosts outside its pod networks.
+    All,
+}
+
 /// The operator's settings of mode `fast`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FastOptions {
@@ -13,6 +23,8 @@ pub struct FastOptions {
     pub conntrack_liberal: bool,
     /// True if rules that judge single packets lower the mode.
     pub strict_rules: bool,
+    /// With whom flows of pods are learned.
+    pub scope: FastScope,
     /// Pods with such addresses stay out of it.
     pub exclude: Vec<IpNet>,
     /// Flows of each family; `None` goes by the machine's memory.

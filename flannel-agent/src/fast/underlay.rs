@@ -19,9 +19,7 @@
 
 use std::collections::BTreeMap;
 
-use flannel_host::family::Family;
 use flannel_netlink::{KernelEvent, Netlink};
-use flannel_store::LeaseKey;
 use ipnet::IpNet;
 
 use super::pods::{DeviceSide, Others, PodReason, others};
@@ -74,18 +72,17 @@ impl ExternalDevices {
         }
     }
 
-    /// Reads who is on the ingress of `devices`, and the policies on packets of our own subnets,
+    /// Reads who is on the ingress of `devices`, and the policies on packets of these networks,
     /// where that is not known. Links of ours are pinned below `pins`.
     pub(super) async fn refresh(
         &mut self,
         netlink: &Netlink,
         pins: &PinRoot,
-        own: LeaseKey,
+        networks: &[IpNet],
         devices: &BTreeMap<u32, String>,
     ) {
         if matches!(self.policies, Policies::Unread) {
-            let subnets: Vec<IpNet> = Family::BOTH.iter().filter_map(|family| own.subnet(*family)).collect();
-            self.policies = Policies::Read(policies(netlink, &subnets).await);
+            self.policies = Policies::Read(policies(netlink, networks).await);
         }
         self.ingress.retain(|index, _| devices.contains_key(index));
         for index in devices.keys() {

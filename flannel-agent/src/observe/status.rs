@@ -235,6 +235,9 @@ pub struct FastStatus {
     /// The reason why the firewall's rules are not known; then `rules` says nothing.
     #[serde(default)]
     pub rules_error: Option<String>,
+    /// True if flows with hosts outside the pod networks are learned.
+    #[serde(default)]
+    pub outside: bool,
     /// Reasons for which packets from other nodes are not put straight into pods; empty where they
     /// are.
     #[serde(default)]

@@ -4,12 +4,14 @@ use std::ops::RangeInclusive;
 
 use clap::{ArgAction, Args};
 
-use super::{check::Checks, prefixes};
-use crate::fast::FastOptions;
+use super::{OneOf, check::Checks, prefixes};
+use crate::fast::{FastOptions, FastScope};
 
 /// Below, the kernel's per-CPU shares of the table are most of it; above, it takes 200 MB of memory
 /// for each family.
 const FLOW_TABLE_SIZES: RangeInclusive<u32> = 1_000..=1 << 20;
+
+const SCOPES: [&str; 2] = ["cluster", "all"];
 
 /// The form of a value of `--fast-exclude`.
 const EXCLUDED: &str = "an IP address, or a prefix such as 10.244.1.0/28";
@@ -28,6 +30,10 @@ pub(super) struct FastFlags {
     /// for tunnel packets that leave
     #[arg(long, value_name = "BOOL", default_value_t = false, action = ArgAction::Set)]
     pub(super) strict_rules: bool,
+    /// Flows that mode `fast` learns: `cluster` for those between pods, `all` for those with hosts
+    /// outside the pod networks as well
+    #[arg(long, value_name = "SCOPE", default_value = "cluster", value_parser = OneOf::flag(SCOPES), hide_possible_values = true)]
+    fast_scope: String,
     /// Addresses or prefixes of pods that stay out of mode `fast`, between commas; may be repeated
     #[arg(long, value_name = "IP|CIDR")]
     fast_exclude: Vec<String>,
@@ -43,9 +49,15 @@ impl FastFlags {
         FastOptions {
             conntrack_liberal: self.conntrack_liberal,
             strict_rules: self.strict_rules,
+            scope: self.scope(checks),
             exclude: prefixes::read(checks, "fast-exclude", &self.fast_exclude, EXCLUDED),
             flow_table_size: self.flow_table_size(checks),
         }
+    }
+
+    fn scope(&self, checks: &mut Checks) -> FastScope {
+        let scopes = [("cluster", FastScope::Cluster), ("all", FastScope::All)];
+        checks.choice("fast-scope", &self.fast_scope, &scopes, "cluster or all")
     }
 
     /// The flows of each family; `None` to go by the machine's memory.

@@ -51,7 +51,7 @@ pub use wireguard::WireguardFacts;
 
 use crate::{
     backend::{Backend, OwnEnd},
-    fast::{ConntrackSysctls, Exclusions, Fast},
+    fast::{ConntrackSysctls, Exclusions, Fast, FastScope},
     iface::ExternalInterface,
     udp::UdpBook,
     wireguard::{WireguardBook, WireguardKeys},
@@ -105,7 +105,7 @@ impl Reconciler {
             planes: setups.iter().filter_map(plane).collect(),
             tunnels: Tunnels::none(),
             bpf,
-            fast: Fast::new(ConntrackSysctls::default(), Exclusions::default()),
+            fast: Fast::new(FastScope::default(), ConntrackSysctls::default(), Exclusions::default()),
         }
     }
 

@@ -33,7 +33,7 @@ pub(crate) struct EgressState {
     pub(crate) mtu: u32,
     pub(crate) mark: u32,
     pub(crate) priority: u32,
-    pub(crate) hash: u32,
+    pub(crate) routing_input: u32,
     pub(crate) flow_label: u32,
     pub(crate) addresses: FrameAddresses,
     pub(crate) takes_merged: bool,
@@ -73,7 +73,7 @@ pub(crate) fn learn<F: FlowMaps>(
         generation: state.generation,
         mark: state.mark,
         priority: state.priority,
-        hash: state.hash,
+        routing_input: state.routing_input,
         flow_label: state.flow_label,
         entry: pending.addresses.copied(),
         exit: state.addresses.copied(),
@@ -137,7 +137,8 @@ fn write<F: FlowMaps>(
             flow.confirm();
         }
         put::<F>(key, flow, now, place)?;
-        if matches!(place, Place::ProbationOfBoth) && reverse_until.is_none() {
+        let is_outside = flow.action.egress.0 == Egress::OUTSIDE.0;
+        if (is_outside || matches!(place, Place::ProbationOfBoth)) && reverse_until.is_none() {
             expect_reverse::<F>(key, flow, reverse_key, now);
         }
     }

@@ -3,6 +3,7 @@
 
 pub(crate) mod conntrack;
 pub(crate) mod learn;
+mod outside;
 pub(crate) mod pending;
 mod probation;
 pub(crate) mod replay;

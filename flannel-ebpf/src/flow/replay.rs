@@ -18,7 +18,10 @@ use flannel_common::{
     reason::Reason,
 };
 
-use super::scratch::{self, Encapsulated, FlowMaps, PlainHeaders};
+use super::{
+    outside,
+    scratch::{self, Encapsulated, FlowMaps, PlainHeaders},
+};
 use crate::{
     node::{Node, Peer},
     packet::skb::{Skb, redirect, redirect_neigh, redirect_peer},
@@ -50,7 +53,7 @@ pub(crate) struct ScratchRefs<'a, F> {
 
 impl<F: FlowMaps> Replay<'_, F> {
     /// Sends a packet from a pod into the tunnel, to a direct peer, or into another pod of this
-    /// node.
+    /// node. Fails with [`Reason::OtherRoute`] for one that goes outside.
     #[inline(always)]
     pub(crate) fn send(&self, refs: ScratchRefs<'_, F>) -> Result<Reason, Reason> {
         self.matches_flow()?;
@@ -63,6 +66,8 @@ impl<F: FlowMaps> Replay<'_, F> {
                 }
                 self.put_into_pod(refs.plain, self.packet.fingerprint.tos)?;
             }
+            // The way is asked for by `from_pod_to_outside`.
+            Egress::OUTSIDE => return Err(Reason::OtherRoute),
             _ => return Err(Reason::FlowUnknown),
         }
         Ok(Reason::Replayed)
@@ -87,16 +92,16 @@ impl<F: FlowMaps> Replay<'_, F> {
         Ok(Reason::Replayed)
     }
 
-    /// Puts a packet of a direct peer into its pod. It came with a link header of `LINK` bytes:
-    /// Ethernet or none.
+    /// Puts a packet of a direct peer, or of a host outside, into its pod. It came with a link
+    /// header of `LINK` bytes: Ethernet or none.
     #[inline(always)]
     pub(crate) fn deliver<const LINK: usize>(
         &self,
-        peer: &Peer,
+        peer: Option<&Peer>,
         plain: &mut PlainHeaders<F>,
     ) -> Result<Reason, Reason> {
         self.can_deliver()?;
-        if !self.node.unchanged() || !peer.unchanged() {
+        if !self.node.unchanged() || peer.is_some_and(|peer| !peer.unchanged()) {
             return Err(Reason::PeerChanging);
         }
         if LINK != ETH_LEN && !self.skb.add_link_header() {
@@ -183,7 +188,7 @@ impl<F: FlowMaps> Replay<'_, F> {
             Some(hash) => hash,
             // The hash that the kernel's device used for a packet with these addresses, ports and
             // label, behind NAT.
-            None => action.hash,
+            None => action.routing_input,
         };
         let source_port = source_port(hash, family.source_port_min, family.source_port_max);
         let id = F::identification(identification, skb.segments());
@@ -289,6 +294,30 @@ fn send_by_ecmp<F: FlowMaps>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
     }
     skb.set_class(action.mark, action.priority);
     skb.set_redirected(&mut scratch.redirected);
+    Ok(Reason::Replayed)
+}
+
+/// Sends the packet of a pod to a host outside, if the kernel's FIB gives it the way of its flow.
+/// Not inlined: the stack of one program (512 bytes) is too small.
+#[inline(never)]
+pub(crate) fn from_pod_to_outside<F: FlowMaps>(skb: &Skb, node: &Node) -> Reason {
+    Reason::of(send_outside::<F>(skb, node))
+}
+
+#[inline(always)]
+fn send_outside<F: FlowMaps>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
+    let scratch = scratch::get::<F>()?;
+    let replay = Replay { skb, node, frame: &scratch.frame, packet: &scratch.packet, flow: &scratch.flow };
+    outside::is_on_its_way(&replay)?;
+    if !node.unchanged() {
+        return Err(Reason::NotConfigured);
+    }
+    let action = replay.action();
+    scratch.plain.write(&replay, replay.packet.fingerprint.tos);
+    scratch.plain.apply(&replay)?;
+    skb.set_class(action.mark, action.priority);
+    skb.set_tc_index(SELF_SENT);
+    redirect(action.out.device);
     Ok(Reason::Replayed)
 }
 

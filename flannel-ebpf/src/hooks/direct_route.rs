@@ -1,12 +1,15 @@
-//! Mode `fast` where routes lead to peers: packets between our pods and those of direct peers.
+//! Mode `fast` where routes lead to the far end: packets between our pods and those of direct
+//! peers, and, where [`FastConfig::OUTSIDE`] says so, hosts outside the cluster's pod networks.
 //!
 //! `from_underlay` and `to_underlay` call this for every packet that is not of the tunnel, the
-//! programs of [`super::l3_tunnel`] for every packet of their device. It is replayed or recorded
-//! only if the far end is in the subnet of a direct peer: traffic from outside the cluster stays
-//! with the kernel.
+//! programs of [`super::l3_tunnel`] for every packet of their device. Most of these packets are the
+//! host's own, and shall cost little. So flows with the outside are sampled at the pod alone: what
+//! a pod sends there is recorded on its veth, and when it is learned, or a reply is seen, the way
+//! back is expected. From outside SYN-ACKs and packets of flows that are known or expected are
+//! recorded, and no others.
 
 use flannel_common::{
-    fast::{Bucket, FastConfig},
+    fast::{Bucket, FastConfig, PodEntry},
     flow::Egress,
     mode::{Mode, ModeWord},
     packet::ETH_LEN,
@@ -22,14 +25,23 @@ use crate::{
         scratch::FlowMaps,
         table,
     },
+    maps::PODS,
     node::{self, Node, Peer, mode_word},
     packet::skb::{PACKET_HOST, Skb},
 };
 
-/// Ingress: puts packets of known flows into their pod, and records those of unknown ones. Not
-/// inlined: the stack of one program (512 bytes) is too small.
-#[inline(never)]
+/// Ingress: puts packets of known flows into their pod, and records those of unknown ones.
+#[inline(always)]
 pub(super) fn from_peer<F: FlowMaps>(skb: &Skb, node: &Node) -> Reason {
+    match from_direct_peer::<F>(skb, node) {
+        Reason::NotTunnel => from_outside::<F>(skb, node),
+        done => done,
+    }
+}
+
+/// Not inlined: the stack of one program (512 bytes) is too small.
+#[inline(never)]
+fn from_direct_peer<F: FlowMaps>(skb: &Skb, node: &Node) -> Reason {
     Reason::of(fast_mode().and_then(|mode| replay_or_record::<F, ETH_LEN>(skb, node, mode.generation())))
 }
 
@@ -63,8 +75,42 @@ pub(super) fn replay_or_record<F: FlowMaps, const LINK: usize>(
     };
     let flow = &scratch.flow;
     match usable {
-        Ok(()) => Replay { skb, node, frame: &scratch.frame, packet, flow }.deliver::<LINK>(&peer, &mut scratch.plain),
+        Ok(()) => {
+            Replay { skb, node, frame: &scratch.frame, packet, flow }.deliver::<LINK>(Some(&peer), &mut scratch.plain)
+        }
         Err(reason) => pending::record_again::<F>(skb, node, packet, flow, reason, bucket),
+    }
+}
+
+/// The same for packets of hosts outside; most are for the host. Not inlined: the stack of one
+/// program (512 bytes) is too small.
+#[inline(never)]
+fn from_outside<F: FlowMaps>(skb: &Skb, node: &Node) -> Reason {
+    Reason::of(fast_mode().and_then(|mode| replay_or_record_outside::<F>(skb, node, mode.generation())))
+}
+
+#[inline(always)]
+fn replay_or_record_outside<F: FlowMaps>(skb: &Skb, node: &Node, generation: u32) -> Result<Reason, Reason> {
+    let learns = node::fast()?.has(FastConfig::OUTSIDE | FastConfig::FROM_UNDERLAY);
+    if !learns || skb.pkt_type() != PACKET_HOST {
+        return Err(Reason::NotTunnel);
+    }
+    let ip: &F = skb.view(ETH_LEN).ok_or(Reason::NotTunnel)?;
+    if ip.source_subnet(node.family::<F>()).is_some() {
+        return Err(Reason::NotTunnel);
+    }
+    let scratch = context::enter::<F, ETH_LEN>(skb, node).or(Err(Reason::NotTunnel))?;
+    let packet = &scratch.packet;
+    if packet.is_answer() {
+        return pending::record_answer::<F>(skb, node, packet);
+    }
+    let usable = table::load_and_count::<F>(&packet.key, generation, node, &mut scratch.flow);
+    let flow = &scratch.flow;
+    match usable.ok_or(Reason::NotTunnel)? {
+        Ok(()) => {
+            Replay { skb, node, frame: &scratch.frame, packet, flow }.deliver::<ETH_LEN>(None, &mut scratch.plain)
+        }
+        Err(reason) => pending::record_again::<F>(skb, node, packet, flow, reason, Bucket::OF_OUTSIDE),
     }
 }
 
@@ -80,24 +126,42 @@ pub(super) fn learn<F: FlowMaps, const LINK: usize>(skb: &Skb, node: &Node, gene
     let pending = pending::take::<F>(skb, node);
     let ip: &F = skb.view(LINK).ok_or(const { of_others(LINK) })?;
     let subnet = ip.destination_subnet(node.family::<F>());
-    if Peer::direct::<F>(subnet, skb.ifindex()).is_none() {
+    let is_direct = Peer::direct::<F>(subnet, skb.ifindex()).is_some();
+    if !is_direct && !(LINK == ETH_LEN && subnet.is_none() && is_forwarded_outside(skb)) {
         return Err(const { of_others(LINK) });
     }
     let scratch = context::exit::<F, LINK>(skb, node, pending.is_ok())?;
     let packet = &scratch.packet;
     let pending = pending?;
+    if !is_direct && !is_pod(pending.key.device) {
+        return Err(Reason::NotLearned);
+    }
     let state = EgressState {
         generation,
-        egress: Egress::DIRECT,
+        egress: if is_direct { Egress::DIRECT } else { Egress::OUTSIDE },
         mtu: skb.device_mtu(),
         mark: skb.mark(),
         priority: skb.priority(),
-        hash: 0,
+        routing_input: if is_direct { 0 } else { skb.ingress_ifindex() },
         flow_label: scratch.frame.ip().flow_label(),
         addresses: packet.addresses,
         takes_merged: true,
     };
     learn::learn::<F>(skb, node, pending, scratch, &state)
+}
+
+/// Returns true if flows with the outside are learned, and the packet is not the host's own.
+#[inline(always)]
+fn is_forwarded_outside(skb: &Skb) -> bool {
+    skb.ingress_ifindex() != 0 && node::fast().is_ok_and(|fast| fast.has(FastConfig::OUTSIDE))
+}
+
+/// Returns true if the device is a pod's, by which packets may be recorded.
+#[inline(always)]
+fn is_pod(ifindex: u32) -> bool {
+    // SAFETY: the value is read at once; an element freed meanwhile is not reused before the
+    // program ends (RCU).
+    unsafe { PODS.get(ifindex) }.is_some_and(|pod| pod.has(PodEntry::SENDS))
 }
 
 /// The reason of a packet whose far end is no direct peer's.

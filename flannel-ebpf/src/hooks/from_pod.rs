@@ -48,6 +48,7 @@ fn guard(skb: &Skb, found: Reason) -> Reason {
 fn process<F: FlowMaps>(skb: &Skb, context: &Context) -> Reason {
     match handle::<F>(skb, context) {
         Reason::NoEcmpPath => replay::from_pod_by_ecmp::<F>(skb, &context.node),
+        Reason::OtherRoute => replay::from_pod_to_outside::<F>(skb, &context.node),
         handled => handled,
     }
 }

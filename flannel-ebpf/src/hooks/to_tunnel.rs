@@ -132,7 +132,7 @@ fn try_learn<F: FlowMaps>(skb: &Skb, node: &Node, generation: u32) -> Result<Rea
         mtu: F::tunnel_mtu(node::fast()?),
         mark: skb.mark(),
         priority: skb.priority(),
-        hash,
+        routing_input: hash,
         flow_label: scratch.frame.ip().flow_label(),
         addresses: FrameAddresses::default(),
         takes_merged: true,

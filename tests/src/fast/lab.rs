@@ -12,6 +12,9 @@ use crate::{Agent, Node, Pod, TwoNodes, cluster::config, nodes::ready_agents, to
 /// The number of packets of a conversation that are to be replayed.
 const REPLAYED: u64 = 200;
 
+/// Where the second cluster of [`FastLab::apart`] has its keys.
+const OTHER_PREFIX: &str = "/apart/network";
+
 /// The agents' pin root.
 const PINS: &str = "/sys/fs/bpf/flannel";
 
@@ -48,13 +51,41 @@ impl FastLab {
     /// On these nodes, of both families.
     pub fn on(nodes: TwoNodes, flags: &[&str]) -> Result<Self> {
         let agents = ready_agents([&nodes.a, &nodes.b], &nodes.options()?.flags(&FLAGS).with(flags))?;
+        let lab = Self::of_agents(nodes, agents)?;
+        lab.settle()?;
+        Ok(lab)
+    }
+
+    /// Two clusters of one node each, with routes between their pods: to the other, each pod is a
+    /// host outside. The agents masquerade nothing; the first node masquerades IPv4, by ports that
+    /// stay.
+    pub fn apart(name: &str) -> Result<Self> {
+        const BACKEND: &str = r#"{"Type":"vxlan"}"#;
+        let nodes = TwoNodes::with(name, Stack::Dual, &config(Stack::Dual, BACKEND))?;
+        let other = config(Stack::Dual, BACKEND).replace("10.244.", "10.245.").replace(":10:244", ":10:245");
+        nodes.etcd.put(&format!("{OTHER_PREFIX}/config"), &other, None)?;
+        let options = nodes.options()?.flags(&["--datapath=fast", "--fast-scope=all"]);
+        let prefix = format!("--etcd-prefix={OTHER_PREFIX}");
+        let agents = [nodes.a.agent(options.clone())?, nodes.b.agent(options.flag(&prefix))?];
+        agents.iter().try_for_each(Agent::wait_ready)?;
+        for (node, other, number) in [(&nodes.a, 245, 12), (&nodes.b, 244, 11)] {
+            node.sh(&format!("ip route add 10.{other}.0.0/16 via 192.168.1.{number}"))?;
+            node.sh(&format!("ip -6 route add fd00:10:{other}::/48 via 2001:db8:1::{number}"))?;
+        }
+        nodes.a.sh("nft add table ip natted")?;
+        nodes.a.sh("nft add chain ip natted outside { type nat hook postrouting priority 100; }")?;
+        nodes.a.sh("nft add rule ip natted outside ip saddr 10.244.0.0/16 oifname eth0 masquerade")?;
+        let lab = Self::of_agents(nodes, agents)?;
+        lab.settle()?;
+        Ok(lab)
+    }
+
+    fn of_agents(nodes: TwoNodes, agents: [Agent; 2]) -> Result<Self> {
         let (near, beside) = (nodes.a.add_pod("p1")?, nodes.a.add_pod("p2")?);
         let (far, other) = (nodes.b.add_pod("p1")?, nodes.b.add_pod("p2")?);
         let maps = |node: &Node| -> Result<Maps> { Ok(node.enter(|| Maps::open(&PinRoot::new(Path::new(PINS))))??) };
         let maps = [maps(&nodes.a)?, maps(&nodes.b)?];
-        let lab = Self { agents, near, beside, far, other, maps, nodes };
-        lab.settle()?;
-        Ok(lab)
+        Ok(Self { agents, near, beside, far, other, maps, nodes })
     }
 
     /// Lets bridged packets pass netfilter, as Kubernetes requires. Waits until every pod takes

@@ -15,6 +15,7 @@ mod hostile;
 mod identity;
 mod mixed;
 mod netfilter;
+mod outside;
 mod parity;
 mod routed;
 mod services;

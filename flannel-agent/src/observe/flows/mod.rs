@@ -53,7 +53,7 @@ pub struct FlowRow {
     pub out_destination: SocketAddr,
     /// Interface index of the device by which they leave.
     pub out_device: u32,
-    /// `tunnel`, `pod` or `direct`.
+    /// `tunnel`, `pod`, `direct` or `outside`.
     pub way: &'static str,
     /// Packets that found the flow usable since the kernel last saw it for the first time. Nearly
     /// all of them were replayed.
@@ -198,6 +198,7 @@ impl FlowRow {
             way: match action.egress {
                 Egress::POD => "pod",
                 Egress::DIRECT => "direct",
+                Egress::OUTSIDE => "outside",
                 _ => "tunnel",
             },
             packets: flow.used(),

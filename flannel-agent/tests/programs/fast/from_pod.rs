@@ -107,7 +107,7 @@ both! {
         let known = read::<A>(bench, &key).action;
         let port = |packet: &[u8]| u16::from_be_bytes([packet[A::NET.at().udp], packet[A::NET.at().udp + 1]]);
         assert_eq!(port(&replayed(bench, &packet)), source_port(HASH, 32768, 60999));
-        let other = FlowAction { hash: !HASH, ..known };
+        let other = FlowAction { routing_input: !HASH, ..known };
         write(bench, key, usable(&key, other));
         assert_eq!(port(&replayed(bench, &packet)), source_port(!HASH, 32768, 60999));
     }

@@ -152,7 +152,7 @@ fn action<A: Words>(bench: &Bench, from: &Packet, to: &Packet, egress: Egress) -
         takes_merged: 1,
         tos: from.tos,
         ttl: from.ttl,
-        hash: HASH,
+        routing_input: HASH,
         ..FlowAction::default()
     }
 }

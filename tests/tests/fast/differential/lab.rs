@@ -32,6 +32,8 @@ pub(crate) enum Topology {
     HostGw,
     /// Through a tunnel device without Ethernet.
     Wireguard,
+    /// Between two clusters.
+    Outside,
 }
 
 impl Topology {
@@ -42,6 +44,7 @@ impl Topology {
             Self::Direct => "diff-direct",
             Self::HostGw => "diff-host-gw",
             Self::Wireguard => "diff-wireguard",
+            Self::Outside => "diff-outside",
         }
     }
 
@@ -54,12 +57,13 @@ impl Topology {
             Self::Direct => "rules_and_traffic_to_direct_peers",
             Self::HostGw => "rules_and_traffic_with_host_gw",
             Self::Wireguard => "rules_and_traffic_with_wireguard",
+            Self::Outside => "rules_and_traffic_with_the_outside",
         }
     }
 
     const fn backend(self) -> &'static str {
         match self {
-            Self::Vxlan | Self::Nested => r#"{"Type":"vxlan"}"#,
+            Self::Vxlan | Self::Nested | Self::Outside => r#"{"Type":"vxlan"}"#,
             Self::Direct => r#"{"Type":"vxlan","DirectRouting":true}"#,
             Self::HostGw => r#"{"Type":"host-gw"}"#,
             Self::Wireguard => r#"{"Type":"wireguard"}"#,
@@ -70,7 +74,7 @@ impl Topology {
     const fn services(self) -> Backend {
         match self {
             Self::Direct => Backend::Iptables,
-            Self::Vxlan | Self::Nested | Self::HostGw | Self::Wireguard => Backend::Nftables,
+            Self::Vxlan | Self::Nested | Self::HostGw | Self::Wireguard | Self::Outside => Backend::Nftables,
         }
     }
 }
@@ -90,10 +94,11 @@ pub(crate) struct DiffLab {
 
 impl DiffLab {
     pub(crate) fn new(topology: Topology) -> Result<Self> {
-        let lab = if topology == Topology::Nested {
-            FastLab::on(TwoNodes::nested(topology.name(), &config(Stack::Dual, topology.backend()))?, &[])?
-        } else {
-            FastLab::of(topology.name(), topology.backend(), &[])?
+        let (name, backend) = (topology.name(), topology.backend());
+        let lab = match topology {
+            Topology::Nested => FastLab::on(TwoNodes::nested(name, &config(Stack::Dual, backend))?, &[])?,
+            Topology::Outside => FastLab::apart(name)?,
+            _ => FastLab::of(name, backend, &[])?,
         };
         let tools = tools(&lab.nodes.a);
         let is_legacy = topology.services() == Backend::Iptables && tools.contains(&Tool::IptablesLegacy);

@@ -49,6 +49,11 @@ fn rules_and_traffic_with_wireguard() -> Result<()> {
     run(Topology::Wireguard, &mode())
 }
 
+#[test]
+fn rules_and_traffic_with_the_outside() -> Result<()> {
+    run(Topology::Outside, &mode())
+}
+
 /// The mode that is compared with mode `kernel`.
 fn mode() -> String {
     env::var("FLANNEL_DIFF_MODE").unwrap_or_else(|_| "fast".to_owned())

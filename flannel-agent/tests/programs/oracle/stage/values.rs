@@ -76,7 +76,7 @@ pub(super) fn flow_of<A: Words>(known: &Known, generation: u32) -> (FlowKey<A>, 
         ttl: known.ttl,
         takes_merged: known.takes_merged.into(),
         needs_mirror: known.needs_mirror.into(),
-        hash: HASH,
+        routing_input: HASH,
         ..FlowAction::default()
     };
     let check = action.check(&key) ^ if known.state == State::Torn { 0x10 } else { 0 };

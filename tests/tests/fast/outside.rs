@@ -1,0 +1,103 @@
+//! `--fast-scope=all`: flows between pods and hosts outside the pod networks, here the other node's
+//! own. They are replayed both ways, and follow the kernel's routes packet by packet.
+
+use std::net::{IpAddr, SocketAddr};
+
+use anyhow::{Context as _, Result, ensure};
+use flannel_common::{program::Program, reason::Reason};
+use flannel_tests::{
+    Host,
+    fast::{Conversation, Family, FastLab, PORT},
+    load::rr::Protocol,
+    service_rules::{Backend, Service, ServiceRules},
+};
+
+const NODE_PORT: u16 = 30_080;
+/// Of another host behind the other node.
+const BEHIND: &str = "198.51.100.9";
+
+fn lab(name: &str) -> Result<FastLab> {
+    FastLab::new(name, &["--fast-scope=all"])
+}
+
+/// Packets replayed on the first node so far: from pods, and from the external interface.
+fn replayed(lab: &FastLab) -> Result<[u64; 2]> {
+    let by = |program| Ok::<_, anyhow::Error>(lab.maps[0].stats.get(program, Reason::Replayed)?.packets);
+    Ok([by(Program::FromPod)?, by(Program::FromUnderlay)?])
+}
+
+/// Talks until packets of both directions were replayed.
+fn until_both_replayed(lab: &FastLab, talk: &mut Conversation) -> Result<()> {
+    let before = replayed(lab)?;
+    lab.until_replayed_on([true, false], |messages| talk.exchange(messages))?;
+    let after = replayed(lab)?;
+    ensure!((0..2).all(|side| after[side] - before[side] > 50), "{before:?}, {after:?}");
+    Ok(())
+}
+
+/// Every family with every protocol.
+fn each(check: impl Fn(Family, Protocol) -> Result<()>) -> Result<()> {
+    for family in Family::ALL {
+        for protocol in [Protocol::Tcp, Protocol::Udp] {
+            check(family, protocol).with_context(|| format!("{family:?}, {protocol:?}"))?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn flows_of_pods_to_hosts_outside_are_replayed_behind_masquerade() -> Result<()> {
+    let lab = lab("out-masq")?;
+    let host: &Host = &lab.nodes.b;
+    each(|family, protocol| {
+        let at = SocketAddr::new(family.host(12), PORT);
+        let mut talk = Conversation::open(protocol, &lab.near, host, at, None)?;
+        until_both_replayed(&lab, &mut talk)
+    })?;
+    let shown = lab.agents[0].cli(&["maps", "dump", "flows"])?.stdout;
+    ensure!(shown.contains("outside"), "{shown}");
+    Ok(())
+}
+
+#[test]
+fn flows_of_hosts_outside_to_ports_of_the_node_are_replayed() -> Result<()> {
+    let lab = lab("out-port")?;
+    let host: &Host = &lab.nodes.b;
+    each(|family, protocol| {
+        let at = family.end(&lab.near)?;
+        let service = Service::new(family.service(1), protocol, [at]).at_node_port(NODE_PORT);
+        ServiceRules::install(&lab.nodes.a, Backend::Nftables, family.pods())?.set(&[service])?;
+        let to = SocketAddr::new(family.host(11), NODE_PORT);
+        let mut talk = Conversation::open(protocol, host, &lab.near, at, Some(to))?;
+        until_both_replayed(&lab, &mut talk)
+    })
+}
+
+#[test]
+fn a_route_that_changes_holds_for_the_next_packet() -> Result<()> {
+    let lab = lab("out-route")?;
+    let (node, host) = (&lab.nodes.a, &lab.nodes.b);
+    host.sh(&format!("ip address add {BEHIND}/32 dev lo"))?;
+    node.sh(&format!("ip route add {BEHIND} via 192.168.1.12"))?;
+    let at = SocketAddr::new(BEHIND.parse::<IpAddr>()?, PORT);
+    let mut talk = Conversation::open(Protocol::Udp, &lab.near, host, at, None)?;
+    until_both_replayed(&lab, &mut talk)?;
+    node.sh(&format!("ip route replace unreachable {BEHIND}"))?;
+    let other = || Ok::<_, anyhow::Error>(lab.maps[0].stats.get(Program::FromPod, Reason::OtherRoute)?.packets);
+    let before = (replayed(&lab)?, other()?);
+    ensure!(talk.exchange(1).is_err(), "the message went where no route leads");
+    let after = (replayed(&lab)?, other()?);
+    ensure!(after.0 == before.0 && after.1 > before.1, "{before:?}, {after:?}");
+    node.sh(&format!("ip route replace {BEHIND} via 192.168.1.12"))?;
+    until_both_replayed(&lab, &mut talk)
+}
+
+#[test]
+fn without_the_scope_packets_to_the_outside_are_the_kernels() -> Result<()> {
+    let lab = FastLab::new("out-cluster", &[])?;
+    let at = SocketAddr::new(Family::V4.host(12), PORT);
+    let mut talk = Conversation::open(Protocol::Tcp, &lab.near, &lab.nodes.b, at, None)?;
+    talk.exchange(100)?;
+    ensure!(replayed(&lab)? == [0, 0], "{:?}", replayed(&lab)?);
+    Ok(())
+}
