@@ -8,6 +8,7 @@ use std::{
     env, fs,
     path::{Path, PathBuf},
     process::{self, Command},
+    thread,
     time::Instant,
 };
 
@@ -99,6 +100,22 @@ pub(crate) fn build(workspace: &Workspace, bpf: Option<Bpf<'_>>, parts: Parts) -
     build_with(|| workspace.cargo(), workspace, bpf, parts, Machine::Here)
 }
 
+/// The same, and runs `meanwhile` on the way, once the object is built: the agent is optimised at
+/// link time, for minutes on one CPU.
+pub(crate) fn build_while<T: Send>(
+    workspace: &Workspace,
+    bpf: Option<Bpf<'_>>,
+    meanwhile: impl FnOnce(&Built) -> T + Send,
+) -> anyhow::Result<(Built, T)> {
+    let built = build_objects(workspace, bpf, Machine::Here)?;
+    let done = thread::scope(|scope| {
+        let other = scope.spawn(|| meanwhile(&built));
+        build_programs(|| workspace.cargo(), workspace, &built, Parts::Agent, Machine::Here)?;
+        other.join().ok().context("a build panicked")
+    })?;
+    Ok((built, done))
+}
+
 /// Builds what is shipped: each program has a list of its crates in the section `.dep-v0`, for
 /// scanners of known vulnerabilities. `auditable` is the directory of cargo-auditable.
 pub(crate) fn build_auditable(
@@ -122,8 +139,15 @@ fn build_with(
     parts: Parts,
     machine: Machine<'_>,
 ) -> anyhow::Result<Built> {
+    let built = build_objects(workspace, bpf, machine)?;
+    build_programs(cargo, workspace, &built, parts, machine)?;
+    Ok(built)
+}
+
+/// Builds the object. The programs that are not built yet will be where the result says.
+fn build_objects(workspace: &Workspace, bpf: Option<Bpf<'_>>, machine: Machine<'_>) -> anyhow::Result<Built> {
     let object = bpf.map(|bpf| build_object(workspace, bpf)).transpose()?;
-    let built = match machine {
+    Ok(match machine {
         Machine::Here => Built {
             object,
             release: workspace.target().join("release"),
@@ -136,16 +160,25 @@ fn build_with(
             architecture: Cross::ARCHITECTURE.to_owned(),
             strip: Cross::strip(),
         },
-    };
-    build_agent(cargo(), &built, machine)?;
+    })
+}
+
+fn build_programs(
+    cargo: impl Fn() -> Command,
+    workspace: &Workspace,
+    built: &Built,
+    parts: Parts,
+    machine: Machine<'_>,
+) -> anyhow::Result<()> {
+    build_agent(cargo(), built, machine)?;
     if parts == Parts::AgentAndLab {
-        build_lab(cargo(), &built)?;
+        build_lab(cargo(), built)?;
     }
-    build_plugin(cargo(), workspace, &built, machine)?;
+    build_plugin(cargo(), workspace, built, machine)?;
     if let Machine::Other(cross) = machine {
         ["flannel-agent", PLUGIN].iter().try_for_each(|name| cross.try_out(workspace, &built.program(name)))?;
     }
-    Ok(built)
+    Ok(())
 }
 
 /// Builds the lab's programs. Optimisation at link time would take minutes of each, and only the

@@ -18,7 +18,7 @@ use std::{env, path::PathBuf, process::ExitCode, time::Instant};
 
 use self::{leftovers::Leftovers, suite::Suite, tally::Tally};
 use crate::{
-    build::{self, Built, Parts},
+    build::{self, Built},
     cli::TestOptions,
     cluster, image,
     setup::{Needs, Setup, toolchain::Toolchain},
@@ -73,25 +73,31 @@ fn run_halves(setup: &Setup<'_>, options: &TestOptions, tally: &mut Tally) -> an
             None
         }
     };
-    let built = build::build(setup.workspace(), toolchain.as_ref().map(build::Bpf::release), Parts::Agent)?;
+    let end_to_end = (!options.unit && toolchain.is_some()).then(|| Suite::end_to_end(&subjects));
+    let unit = (!only_e2e).then(Suite::unit);
     // Costs the agent two builds more, so only where everything is run.
-    let everything = !options.unit && subjects.is_empty() && options.filter.is_empty() && toolchain.is_some();
-    let stub = everything.then(|| build::build_stub(setup.workspace())).transpose()?;
+    let everything = end_to_end.is_some() && subjects.is_empty() && options.filter.is_empty();
+    let workspace = setup.workspace();
+    let (built, stub) = build::build_while(workspace, toolchain.as_ref().map(build::Bpf::release), |built| {
+        let stub = everything.then(|| build::build_stub(workspace)).transpose();
+        unit.iter().chain(&end_to_end).for_each(|suite| suite.compile(workspace, built));
+        stub
+    })?;
+    let stub = stub?;
     let wanted = |names: &[&str]| everything || subjects.iter().any(|subject| names.contains(&subject.as_str()));
-    let kubernetes =
-        (!options.unit && toolchain.is_some() && wanted(&["kubernetes"])).then(|| cluster::ensure(setup, false));
+    let kubernetes = (end_to_end.is_some() && wanted(&["kubernetes"])).then(|| cluster::ensure(setup, false));
     let kubernetes = made("the Kubernetes cluster", kubernetes, tally);
-    if !only_e2e {
+    if let Some(suite) = unit {
         let extras = Extras { kubernetes: kubernetes.clone(), ..Extras::default() };
-        run_suite(setup, &Suite::unit(), options, &built, &extras, tally)?;
+        run_suite(setup, &suite, options, &built, &extras, tally)?;
     }
-    if !options.unit && toolchain.is_some() {
+    if let Some(suite) = end_to_end {
         setup.checkers();
         let image = wanted(&["deploy", "kubernetes"]).then(|| image::make(setup, &built));
         let extras = Extras { stub, image: made("the container image", image, tally), kubernetes };
         let before = Leftovers::find();
         before.report("there before the tests");
-        run_suite(setup, &Suite::end_to_end(&subjects), options, &built, &extras, tally)?;
+        run_suite(setup, &suite, options, &built, &extras, tally)?;
         let left = Leftovers::find().since(&before);
         left.report("left behind by the tests");
         if !left.is_empty() {

@@ -11,7 +11,10 @@ use super::{
     lines,
     tally::{OutputReader, Tally},
 };
-use crate::workspace::{self, Workspace};
+use crate::{
+    build::Built,
+    workspace::{self, Workspace},
+};
 
 /// A half of the tests.
 #[derive(Clone, Debug)]
@@ -29,13 +32,13 @@ impl Suite {
         Self { name: "unit tests", selection, harness: &[] }
     }
 
-    /// The test crate, or these subjects of it. Two tests at a time: each has namespaces of its
-    /// own, and most of it is waiting.
+    /// The test crate, or these subjects of it. Three tests at a time: each has namespaces of its
+    /// own, and half of it is waiting.
     pub(super) fn end_to_end(subjects: &[String]) -> Self {
         let mut selection = vec!["--package=flannel-tests".to_owned()];
         // The name of each program starts with its folder.
         selection.extend(subjects.iter().map(|subject| format!("--test={subject}*")));
-        Self { name: "end-to-end suite", selection, harness: &["--test-threads=2"] }
+        Self { name: "end-to-end suite", selection, harness: &["--test-threads=3"] }
     }
 
     /// Both halves use the dev profile, for its overflow checks, and so share one compilation.
@@ -45,6 +48,17 @@ impl Suite {
         // A passing test's output has its `NOT RUN` line; without this flag the harness keeps it.
         cargo.args(["--", "--show-output"]).args(self.harness).args(filter);
         cargo
+    }
+
+    /// Compiles it. What keeps it from compiling is shown, and counted when it is run.
+    pub(super) fn compile(&self, workspace: &Workspace, built: &Built) {
+        println!("test: the {} is compiled", self.name);
+        let mut cargo = workspace.cargo();
+        cargo.args(["test", "--no-run"]).args(workspace::locked()).args(&self.selection);
+        built.announce(&mut cargo);
+        if let Err(error) = workspace::run(&mut cargo, self.name) {
+            eprintln!("xtask: {error:#}");
+        }
     }
 
     /// Runs it, lets its output through and adds up its results.

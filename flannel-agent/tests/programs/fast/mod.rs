@@ -11,6 +11,7 @@ mod from_underlay;
 mod handshake;
 mod l3_tunnel;
 mod monitor;
+mod outside;
 pub(crate) mod packet;
 mod to_pod;
 
