@@ -12,7 +12,7 @@
 use core::mem::{align_of, offset_of, size_of};
 
 use crate::{
-    addr::{Addr, Mac, halves},
+    addr::{Addr, Mac, halves, same_addr},
     entry_state::EntryState,
     node::FamilyConfig,
 };
@@ -95,6 +95,12 @@ impl PeerEntry {
     #[inline(always)]
     pub const fn path_is_validated(&self, now: u64) -> bool {
         self.seen.is_validated(self.word, now)
+    }
+
+    /// Returns true for a peer to which routes lead that are not made for it alone: by a tunnel
+    /// device without Ethernet, or by routes of others.
+    pub const fn is_routed(&self) -> bool {
+        self.word.has(EntryState::DIRECT) && same_addr(self.next_hop, Addr::NONE)
     }
 
     /// The entry as the agent wrote it, for comparison: without what the programs saw.

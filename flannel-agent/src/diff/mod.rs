@@ -11,11 +11,7 @@ use std::{
 };
 
 use anyhow::Context as _;
-use flannel_common::{
-    addr::{Addr, Mac, same_addr},
-    entry_state::EntryState,
-    node::NodeConfig,
-};
+use flannel_common::{addr::Mac, entry_state::EntryState, node::NodeConfig};
 use flannel_host::family::Family;
 use flannel_netlink::{Netlink, NetlinkError, Nexthop, NexthopId, Route};
 use ipnet::IpNet;
@@ -92,7 +88,7 @@ fn of_lease(peer: &PeerStatus) -> Option<Expected> {
 fn of_map(peer: &PinnedPeer) -> Expected {
     let PinnedPeer { subnet, entry, .. } = peer;
     let way = match entry.word {
-        word if word.has(EntryState::DIRECT) && same_addr(entry.next_hop, Addr::NONE) => ExpectedWay::Routed,
+        _ if entry.is_routed() => ExpectedWay::Routed,
         word if word.has(EntryState::DIRECT) => ExpectedWay::Direct,
         word if word.has(EntryState::PLAIN) => ExpectedWay::Plain,
         _ => ExpectedWay::Kernel,

@@ -139,7 +139,7 @@ fn write<F: FlowMaps>(
         put::<F>(key, flow, now, place)?;
         let is_outside = flow.action.egress.0 == Egress::OUTSIDE.0;
         if (is_outside || matches!(place, Place::ProbationOfBoth)) && reverse_until.is_none() {
-            expect_reverse::<F>(key, flow, reverse_key, now);
+            expect::<F>(reverse_key, key, flow, now);
         }
     }
     if reverse_until.is_some() {
@@ -249,20 +249,23 @@ fn put<F: FlowMaps>(
     Ok(())
 }
 
-/// Notes the reverse flow as expected: its next packet is recorded. It is composed in `flow`.
+/// Notes the flow with this key as expected: its next packet is recorded. The flow with the key
+/// `reverse` is its way back. It is composed in `flow`.
 #[inline(always)]
-fn expect_reverse<F: FlowMaps>(
+fn expect<F: FlowMaps>(
     key: &FlowKey<F::Address>,
+    reverse: &FlowKey<F::Address>,
     flow: &mut Flow<F::Address>,
-    reverse_key: &FlowKey<F::Address>,
     now: Tick,
 ) {
-    (flow.action.out, flow.action.egress) = (key.reversed(), Egress::NONE);
+    (flow.action.out, flow.action.egress) = (reverse.reversed(), Egress::NONE);
     flow.seen = Expiry::NONE;
     // Else both are set by a loop over their bytes.
     scratch::forget(flow);
     flow.mirror = Expiry::NONE;
-    probation::write::<F>(reverse_key, flow, now);
+    flow.packets = 0;
+    flow.put_on_probation();
+    probation::write::<F>(key, flow, now);
 }
 
 /// Expects the direction that is not known yet of two by which datagrams are exchanged: the reply
@@ -276,7 +279,7 @@ pub(crate) fn expect_after_reply<F: FlowMaps>(skb: &Skb, node: &Node, scratch: &
     }
     let Scratch { packet, flow, keys: [key, reverse_key], .. } = scratch;
     *key = packet.key.reversed();
-    let expected = match FlowRef::find::<F>(key) {
+    let expected: &FlowKey<_> = match FlowRef::find::<F>(key) {
         None => key,
         Some(found) if found.value.is_expected() => return,
         Some(found) => {
@@ -286,12 +289,8 @@ pub(crate) fn expect_after_reply<F: FlowMaps>(skb: &Skb, node: &Node, scratch: &
     };
     scratch::forget(expected);
     if FlowRef::find::<F>(expected).is_none() {
-        flow.action = FlowAction { out: expected.reversed(), egress: Egress::NONE, ..FlowAction::default() };
-        flow.seen = Expiry::NONE;
-        scratch::forget(flow);
-        flow.mirror = Expiry::NONE;
-        flow.packets = 0;
-        flow.put_on_probation();
-        probation::write::<F>(expected, flow, node.tick());
+        // Of the two no more than this is known: where NAT stands between them, the other's key is
+        // known once a packet of it was learned.
+        expect::<F>(expected, expected, flow, node.tick());
     }
 }

@@ -21,16 +21,23 @@ use crate::{
 /// Bytes of the link header.
 const NONE: usize = 0;
 
+/// Calls `$function::<F>(..)` with the IP header of the packet's own version.
+macro_rules! by_version {
+    ($skb:expr, $function:ident($($argument:expr),*)) => {
+        match version($skb) {
+            Some(4) => $function::<Ipv4Header>($($argument),*),
+            Some(6) => $function::<Ipv6Header>($($argument),*),
+            _ => Reason::OtherProtocol,
+        }
+    };
+}
+
 /// Ingress: puts packets of known flows into their pod, and records those of unknown ones.
 #[inline(always)]
 pub(crate) fn receive(skb: &Skb) -> Reason {
     pending::clear(skb);
     match Context::read(skb) {
-        Ok(context) => match version(skb) {
-            Some(4) => replay_or_record::<Ipv4Header>(skb, &context),
-            Some(6) => replay_or_record::<Ipv6Header>(skb, &context),
-            _ => Reason::OtherProtocol,
-        },
+        Ok(context) => by_version!(skb, replay_or_record(skb, &context)),
         Err(reason) => reason,
     }
 }
@@ -43,11 +50,7 @@ pub(crate) fn send(skb: &Skb) -> Reason {
         return Reason::SelfSent;
     }
     match Context::read(skb) {
-        Ok(context) => match version(skb) {
-            Some(4) => learn::<Ipv4Header>(skb, &context),
-            Some(6) => learn::<Ipv6Header>(skb, &context),
-            _ => Reason::OtherProtocol,
-        },
+        Ok(context) => by_version!(skb, learn(skb, &context)),
         Err(reason) => reason,
     }
 }

@@ -3,11 +3,7 @@
 
 use std::net::IpAddr;
 
-use flannel_common::{
-    addr::{Addr, same_addr},
-    entry_state::EntryState,
-    peer::PeerEntry,
-};
+use flannel_common::{entry_state::EntryState, peer::PeerEntry};
 use flannel_netlink::{RouteAnswer, RouteType};
 
 use super::Step;
@@ -28,17 +24,11 @@ pub(super) const fn is_direct(entry: &PeerEntry) -> bool {
     entry.word.has(EntryState::DIRECT)
 }
 
-/// Returns true for a peer to which routes lead that are not made for it alone: by a tunnel device
-/// without Ethernet, or by routes of others.
-pub(super) const fn is_routed(entry: &PeerEntry) -> bool {
-    is_direct(entry) && same_addr(entry.next_hop, Addr::NONE)
-}
-
 /// The steps of the way, as far as the packet has one.
 pub(super) fn steps(facts: &Snapshot) -> Vec<Step> {
     let mut steps: Vec<Step> = facts.route.iter().map(|route| self::route(facts, route)).collect();
     let Some(tunnel) = &facts.tunnel else { return steps };
-    if is_routed(&tunnel.peer.entry) {
+    if tunnel.peer.entry.is_routed() {
         steps.extend(matches!(facts.destination, Location::Peer(_)).then(|| by_device(facts, tunnel)));
         return steps;
     }
@@ -89,7 +79,7 @@ const FORWARDING: &str =
 fn expected(facts: &Snapshot) -> Option<(u32, String)> {
     match &facts.destination {
         // Routes of others may lead where they want.
-        Location::Peer(peer) if is_routed(&peer.entry) && !is_by_tunnel(facts, &peer.entry) => None,
+        Location::Peer(peer) if peer.entry.is_routed() && !is_by_tunnel(facts, &peer.entry) => None,
         Location::Peer(peer) if is_direct(&peer.entry) => Some((peer.entry.oif, format!("device {}", peer.entry.oif))),
         Location::Peer(_) => {
             let tunnel = facts.tunnel.as_ref()?;

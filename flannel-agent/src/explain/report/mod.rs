@@ -140,7 +140,7 @@ fn way(facts: &Snapshot) -> &'static str {
         return if tried.reasons.contains(&Reason::Replayed) { "fast" } else { "encap" };
     }
     match (&facts.source, &facts.destination) {
-        (_, Location::Peer(peer)) | (Location::Peer(peer), _) if kernel::is_routed(&peer.entry) => "routed",
+        (_, Location::Peer(peer)) | (Location::Peer(peer), _) if peer.entry.is_routed() => "routed",
         (_, Location::Peer(peer)) | (Location::Peer(peer), _) if kernel::is_direct(&peer.entry) => "direct",
         (Location::Peer(_), _) | (_, Location::Peer(_)) => "kernel",
         (_, Location::Pod(_) | Location::Node(_)) => "local",
