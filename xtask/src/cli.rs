@@ -141,10 +141,11 @@ pub(crate) struct TestOptions {
         long = "kernel",
         value_name = "LIST",
         value_delimiter = ',',
-        conflicts_with_all = ["subjects", "unit", "e2e", "quick", "filter"]
+        conflicts_with_all = ["subjects", "unit", "e2e", "quick"]
     )]
     pub(crate) kernels: Vec<String>,
-    /// Passed on to the test programs, for example part of a test's name
+    /// Passed on to the test programs, for example part of a test's name. With `--kernel`: parts of
+    /// the names of the rows to run
     #[arg(last = true)]
     pub(crate) filter: Vec<OsString>,
 }

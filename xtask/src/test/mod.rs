@@ -44,7 +44,7 @@ pub(crate) fn run(setup: &Setup<'_>, options: &TestOptions) -> ExitCode {
     let result = if options.kernels.is_empty() {
         run_halves(setup, options, &mut tally)
     } else {
-        kernels::run(setup, &options.kernels, &mut tally)
+        kernels::run(setup, &options.kernels, &options.filter, &mut tally)
     };
     if let Err(error) = result {
         eprintln!("xtask: {error:#}");

@@ -29,7 +29,7 @@ use self::{
     package::Kernel,
     programs::Programs,
     report::{Event, Outcome, RunReader},
-    set::{FEATURES, Feature, Series},
+    set::{Feature, Series},
 };
 use super::{
     lines::{self, Ending},
@@ -48,16 +48,17 @@ const SILENCE: Duration = Duration::from_mins(16);
 /// The factor by which tests wait longer: an emulated processor is slow.
 const PATIENCE: &str = "6";
 
-/// Runs the tests on the kernels of these names.
-pub(super) fn run(setup: &Setup<'_>, names: &[String], tally: &mut Tally) -> anyhow::Result<()> {
-    let chosen = set::chosen(names)?;
+/// Runs the tests on the kernels of these names: the rows whose name has one of these parts; all
+/// without any.
+pub(super) fn run(setup: &Setup<'_>, names: &[String], parts: &[OsString], tally: &mut Tally) -> anyhow::Result<()> {
+    let (chosen, rows) = (set::chosen(names)?, set::rows(parts)?);
     ensure!(workspace::is_root(), "the machine's files are passed on as they are, which needs root");
     setup.machine(Needs::COMPILE.and(Needs::LAB).and(Needs::KERNELS))?;
     let built = build::build(setup.workspace(), Some(build::Bpf::release(&setup.bpf()?)), Parts::Agent)?;
-    let programs = Programs::build(setup.workspace(), &built, &FEATURES)?;
+    let programs = Programs::build(setup.workspace(), &built, &rows)?;
     let guest = Guest { agent: built.program("flannel-agent"), programs, variables: variables(setup, &built) };
     for series in chosen {
-        if let Err(error) = run_on(setup, series, &guest, tally) {
+        if let Err(error) = run_on(setup, series, &rows, &guest, tally) {
             eprintln!("xtask: kernel {}: {error:#}", series.name);
             tally.fail();
         }
@@ -79,10 +80,16 @@ fn variables(setup: &Setup<'_>, built: &Built) -> Vec<(String, OsString)> {
     command.get_envs().filter_map(named).collect()
 }
 
-fn run_on(setup: &Setup<'_>, series: &Series, guest: &Guest, tally: &mut Tally) -> anyhow::Result<()> {
+fn run_on(
+    setup: &Setup<'_>,
+    series: &Series,
+    rows: &[&'static Feature],
+    guest: &Guest,
+    tally: &mut Tally,
+) -> anyhow::Result<()> {
     let kernel = Kernel::ensure(setup, series)?;
-    let features: Vec<&Feature> = FEATURES.iter().filter(|feature| feature.is_expected(series)).collect();
-    for feature in FEATURES.iter().filter(|feature| feature.is_too_new(series)) {
+    let features: Vec<&Feature> = rows.iter().copied().filter(|feature| feature.is_expected(series)).collect();
+    for feature in rows.iter().filter(|feature| feature.is_too_new(series)) {
         println!("kernel {}: NOT RUN: {}: its BPF programs need Linux 5.13", kernel.version, feature.name);
     }
     let start = initramfs::make(setup, &kernel, &guest.script(&features))?;

@@ -38,14 +38,16 @@ fn file(workspace: &Workspace, series: &Series) -> PathBuf {
     workspace.target().join("kernels/results").join(format!("{}.json", series.name))
 }
 
-/// Keeps the results of a run.
+/// Keeps the results of a run, beside those of other rows on the same kernel.
 pub(super) fn keep(
     workspace: &Workspace,
     series: &Series,
     version: &str,
     results: &[(&Feature, Outcome)],
 ) -> anyhow::Result<()> {
-    let cells: BTreeMap<_, _> = results.iter().map(|(feature, outcome)| (feature.name, outcome.cell())).collect();
+    let before = read(workspace, series).filter(|column| column.version == version);
+    let mut cells = before.map(|column| column.cells).unwrap_or_default();
+    cells.extend(results.iter().map(|(feature, outcome)| (feature.name.to_owned(), outcome.cell().to_owned())));
     let document = json!({ "version": version, "cells": cells });
     files::write(&file(workspace, series), &format!("{document:#}\n"))
 }

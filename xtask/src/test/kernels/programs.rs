@@ -24,7 +24,7 @@ pub(super) struct Programs(BTreeMap<String, (PathBuf, PathBuf)>);
 
 impl Programs {
     /// Builds those of the features.
-    pub(super) fn build(workspace: &Workspace, built: &Built, features: &[Feature]) -> anyhow::Result<Self> {
+    pub(super) fn build(workspace: &Workspace, built: &Built, features: &[&Feature]) -> anyhow::Result<Self> {
         let names: BTreeSet<&str> = features.iter().filter_map(|feature| program(&feature.work)).collect();
         println!("build: the test programs {}", names.iter().copied().collect::<Vec<_>>().join(", "));
         let mut cargo = workspace.cargo();

@@ -1,5 +1,7 @@
 //! The kernels, and the tests that run on each of them. Data alone.
 
+use std::ffi::OsString;
+
 use anyhow::{Context as _, ensure};
 
 use crate::setup::Release;
@@ -65,7 +67,7 @@ const DUMMY: &[&str] = &["nf_conntrack", "br_netfilter", "dummy"];
 const L3_TUNNELS: &[&str] = &["nf_conntrack", "br_netfilter", "wireguard", "ipip"];
 
 /// The rows, in the order in which they run.
-pub(super) const FEATURES: [Feature; 21] = [
+pub(super) const FEATURES: [Feature; 22] = [
     feature("mode that `check` offers", "5.10", Work::Check),
     feature(
         "network namespaces of the lab",
@@ -203,6 +205,21 @@ pub(super) const FEATURES: [Feature; 21] = [
         )
     },
     Feature {
+        modules: CONNTRACK,
+        ..feature(
+            "mode `fast` with hosts outside",
+            "6.1",
+            Work::Tests(
+                "fast",
+                &[
+                    "outside::flows_of_pods_to_hosts_outside_are_replayed_behind_masquerade",
+                    "outside::flows_of_hosts_outside_to_ports_of_the_node_are_replayed",
+                    "outside::a_route_that_changes_holds_for_the_next_packet",
+                ],
+            ),
+        )
+    },
+    Feature {
         modules: DUMMY,
         ..feature(
             "mode `fast`, addresses on dummy devices",
@@ -254,9 +271,34 @@ pub(super) fn chosen(names: &[String]) -> anyhow::Result<Vec<&'static Series>> {
     Ok(chosen)
 }
 
+/// The rows whose name has one of these parts; all without any.
+///
+/// # Errors
+/// A part is in no row's name.
+pub(super) fn rows(parts: &[OsString]) -> anyhow::Result<Vec<&'static Feature>> {
+    static ALL: [Feature; 22] = FEATURES;
+    let parts: Vec<_> = parts.iter().map(|part| part.to_string_lossy()).collect();
+    for part in &parts {
+        ensure!(ALL.iter().any(|row| row.name.contains(&**part)), "no row of the kernels has {part} in its name");
+    }
+    let is_chosen = |row: &&Feature| parts.is_empty() || parts.iter().any(|part| row.name.contains(&**part));
+    Ok(ALL.iter().filter(is_chosen).collect())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rows_are_chosen_by_parts_of_their_names() {
+        let names = |parts: &[&str]| -> anyhow::Result<Vec<_>> {
+            let parts: Vec<OsString> = parts.iter().map(Into::into).collect();
+            Ok(rows(&parts)?.iter().map(|row| row.name).collect())
+        };
+        assert_eq!(names(&[]).expect("all").len(), FEATURES.len());
+        assert_eq!(names(&["udp", "outside"]).expect("two"), ["udp", "mode `fast` with hosts outside"]);
+        assert!(names(&["flowtable"]).expect_err("no row").to_string().contains("flowtable"));
+    }
 
     #[test]
     fn every_row_begins_at_a_kernel_of_the_list_and_has_a_name_of_its_own() {
