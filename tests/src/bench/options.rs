@@ -129,7 +129,8 @@ impl Options {
             Mode::Stock => self.peer_flanneld.is_some(),
             Mode::Other => self.other_agent.is_some(),
             Mode::Host | Mode::Kernel | Mode::Encap | Mode::Fast => true,
-            // Another backend: measured if named.
+            // Other ends or another backend: measured if named.
+            Mode::OutwardKernel | Mode::OutwardFast | Mode::InwardKernel | Mode::InwardFast => false,
             Mode::WireguardHost | Mode::Wireguard | Mode::WireguardFast => false,
         }
     }

@@ -69,6 +69,14 @@ pub(super) enum Mode {
     Wireguard,
     /// The backend wireguard in the agent's mode `fast`.
     WireguardFast,
+    /// From a pod to the other node itself, masqueraded, in the agent's mode `kernel`.
+    OutwardKernel,
+    /// The same in mode `fast` with `--fast-scope=all`.
+    OutwardFast,
+    /// From the other node itself to a pod by a port of its node, in the agent's mode `kernel`.
+    InwardKernel,
+    /// The same in mode `fast` with `--fast-scope=all`.
+    InwardFast,
     /// The agent's mode `kernel`.
     Kernel,
     /// The agent's mode `encap`.
@@ -169,13 +177,17 @@ impl Via {
 
 impl Mode {
     /// Every mode, in the order of tables and charts.
-    pub(super) const ALL: [Self; 9] = [
+    pub(super) const ALL: [Self; 13] = [
         Self::Host,
         Self::Stock,
         Self::Kernel,
         Self::Encap,
         Self::Other,
         Self::Fast,
+        Self::OutwardKernel,
+        Self::OutwardFast,
+        Self::InwardKernel,
+        Self::InwardFast,
         Self::WireguardHost,
         Self::Wireguard,
         Self::WireguardFast,
@@ -184,6 +196,16 @@ impl Mode {
     /// Returns true if client and server run on the nodes, not in pods.
     pub(super) const fn is_between_nodes(self) -> bool {
         matches!(self, Self::Host | Self::WireguardHost)
+    }
+
+    /// Returns true if the server is no pod.
+    pub(super) const fn is_outward(self) -> bool {
+        matches!(self, Self::OutwardKernel | Self::OutwardFast)
+    }
+
+    /// Returns true if the client is no pod.
+    pub(super) const fn is_inward(self) -> bool {
+        matches!(self, Self::InwardKernel | Self::InwardFast)
     }
 
     /// Returns true if the agents have the backend wireguard.
@@ -196,13 +218,24 @@ impl Mode {
         if self.is_encrypted() { Self::WireguardHost } else { Self::Host }
     }
 
+    /// The mode with the same ends in which the kernel does everything.
+    pub(super) const fn kernel(self) -> Self {
+        match self {
+            Self::OutwardKernel | Self::OutwardFast => Self::OutwardKernel,
+            Self::InwardKernel | Self::InwardFast => Self::InwardKernel,
+            _ => Self::Kernel,
+        }
+    }
+
     /// Returns the agent's mode as `--datapath` takes it; `None` for a mode without an agent.
     pub(super) const fn datapath(self) -> Option<&'static str> {
         match self {
             Self::Host | Self::Stock => None,
-            Self::Kernel | Self::WireguardHost | Self::Wireguard => Some("kernel"),
+            Self::Kernel | Self::OutwardKernel | Self::InwardKernel | Self::WireguardHost | Self::Wireguard => {
+                Some("kernel")
+            }
             Self::Encap => Some("encap"),
-            Self::Fast | Self::Other | Self::WireguardFast => Some("fast"),
+            Self::Fast | Self::OutwardFast | Self::InwardFast | Self::Other | Self::WireguardFast => Some("fast"),
         }
     }
 
@@ -214,6 +247,10 @@ impl Mode {
             Self::Kernel => "mode kernel",
             Self::Encap => "mode encap",
             Self::Fast => "mode fast",
+            Self::OutwardKernel => "pod to outside, mode kernel",
+            Self::OutwardFast => "pod to outside, mode fast",
+            Self::InwardKernel => "NodePort, mode kernel",
+            Self::InwardFast => "NodePort, mode fast",
             Self::Other => "mode fast, other build",
             Self::WireguardHost => "WireGuard, nodes",
             Self::Wireguard => "backend wireguard",

@@ -32,6 +32,8 @@ pub(super) struct Counts {
     from_tunnel: u64,
     /// Packets that were sent through the WireGuard device.
     encrypted: u64,
+    /// Packets of pods to hosts outside, by the kernel's path.
+    outward: u64,
 }
 
 impl Counts {
@@ -53,6 +55,7 @@ impl Counts {
             match (row["program"].as_str(), row["reason"].as_str()) {
                 (Some("from_pod"), Some("replayed")) => counts.sent_on += packets,
                 (Some("from_underlay" | "from_l3_tunnel"), Some("replayed")) => counts.delivered += packets,
+                (Some("to_underlay"), Some("learned" | "not_followed" | "tcp_control")) => counts.outward += packets,
                 (Some("to_l3_tunnel"), Some("self_sent")) => {}
                 (Some("to_tunnel"), Some("encapsulated")) => {
                     counts.encapsulated += packets;
@@ -74,6 +77,7 @@ impl Counts {
             to_tunnel: self.to_tunnel - earlier.to_tunnel,
             from_tunnel: self.from_tunnel - earlier.from_tunnel,
             encrypted: self.encrypted - earlier.encrypted,
+            outward: self.outward - earlier.outward,
         }
     }
 }
@@ -94,6 +98,13 @@ pub(super) fn objection(
         // The counters of another build may have other names.
         Mode::Host | Mode::Stock | Mode::Other => true,
         Mode::WireguardHost | Mode::Wireguard => is_encrypted && nothing_replayed,
+        Mode::OutwardKernel | Mode::InwardKernel => nothing_replayed,
+        // The node of the pod replays both directions.
+        Mode::OutwardFast | Mode::InwardFast => {
+            let node = if mode.is_outward() { client } else { server };
+            let replayed = node.sent_on.min(node.delivered);
+            replayed > 0 && replayed * 10 > node.outward * u64::from(workload.requests().max(1))
+        }
         Mode::Kernel => client.encapsulated == 0 && nothing_replayed,
         Mode::Encap => client.encapsulated > 0 && nothing_replayed,
         // Opening and closing packets are the kernel's. Of others there is at least one in each
@@ -181,6 +192,18 @@ mod tests {
     }
 
     #[test]
+    fn a_row_of_the_outside_needs_both_directions_replayed_on_the_node_of_the_pod() {
+        let node = |sent_on, delivered, outward| Counts { sent_on, delivered, outward, ..Counts::default() };
+        let rr = |mode, after| objects(mode, Workload::TcpRr, after);
+        let (replaying, idle) = (node(1000, 1000, 50), node(0, 0, 0));
+        assert!(!rr(Mode::OutwardFast, [replaying, idle]) && !rr(Mode::InwardFast, [idle, replaying]));
+        assert!(rr(Mode::OutwardFast, [idle, replaying]) && rr(Mode::InwardFast, [replaying, idle]));
+        assert!(rr(Mode::OutwardFast, [node(1000, 0, 50), idle]), "one direction");
+        assert!(rr(Mode::OutwardFast, [node(1000, 1000, 10_000), idle]), "most took the kernel's path");
+        assert!(rr(Mode::OutwardKernel, [replaying, idle]) && !rr(Mode::InwardKernel, [idle, idle]));
+    }
+
+    #[test]
     fn counts_are_read_by_program_and_reason() {
         let row = |program, reason, packets: u64| json!({"program": program, "reason": reason, "packets": packets});
         let dump = json!({"stats": [
@@ -194,8 +217,15 @@ mod tests {
             row("to_l3_tunnel", "learned", 128),
             row("to_l3_tunnel", "self_sent", 256),
         ]});
-        let expected =
-            Counts { encapsulated: 4, sent_on: 1, delivered: 34, to_tunnel: 140, from_tunnel: 80, encrypted: 0 };
+        let expected = Counts {
+            encapsulated: 4,
+            sent_on: 1,
+            delivered: 34,
+            to_tunnel: 140,
+            from_tunnel: 80,
+            encrypted: 0,
+            outward: 0,
+        };
         assert_eq!(Counts::of(&dump).expect("a dump"), expected);
     }
 }

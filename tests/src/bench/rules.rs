@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use anyhow::Result;
 
-use super::plan::Via;
+use super::plan::{Mode, Via};
 use crate::{
     Node,
     load::rr::Protocol,
@@ -17,9 +17,23 @@ const OTHERS: u8 = 100;
 /// The address of the Service that is measured, over TCP and UDP.
 pub(super) const SERVICE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 96, 1, 1));
 
-/// Writes the rules; the measured Service leads to `server`.
-pub(super) fn install(node: &Node, server: IpAddr) -> Result<()> {
-    ServiceRules::install(node, Backend::Iptables, "10.244.0.0/16".parse()?)?.set(&services(server))
+/// Writes the rules; the measured Service leads to `server`, and in some modes ports of the node
+/// do.
+pub(super) fn install(node: &Node, server: IpAddr, mode: Mode) -> Result<()> {
+    let mut services = services(server);
+    if mode.is_inward() {
+        services.extend(node_ports(server));
+    }
+    ServiceRules::install(node, Backend::Iptables, "10.244.0.0/16".parse()?)?.set(&services)
+}
+
+/// Ports of the node, equal to those of the server.
+fn node_ports(server: IpAddr) -> impl Iterator<Item = Service> {
+    let numbered = (2..).zip(Via::ALL.into_iter().flat_map(|via| [Protocol::Tcp, Protocol::Udp].map(|of| (via, of))));
+    numbered.map(move |(number, (via, protocol))| {
+        let at = SocketAddr::from(([10, 96, 1, number], 80));
+        Service::new(at, protocol, [SocketAddr::new(server, via.port())]).at_node_port(via.port())
+    })
 }
 
 /// Returns all Services. The measured one comes last; the others receive no traffic.

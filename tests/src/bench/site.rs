@@ -95,7 +95,7 @@ impl Site {
         let site = Self { mode, net, pods, agents, _flanneld: flanneld, _etcd: etcd };
         site.wait_fast()?;
         let server = site.server_ip()?;
-        site.nodes().into_iter().try_for_each(|node| rules::install(node, server))?;
+        site.nodes().into_iter().try_for_each(|node| rules::install(node, server, mode))?;
         let (client, server) = site.ends();
         for end in [client, server] {
             set_tcp_up(end)?;
@@ -105,7 +105,7 @@ impl Site {
 
     fn wait_fast(&self) -> Result<()> {
         match (self.mode, &self.agents, &self.pods) {
-            (Mode::Fast | Mode::WireguardFast, Some(agents), Some(pods)) => {
+            (Mode::Fast | Mode::OutwardFast | Mode::InwardFast | Mode::WireguardFast, Some(agents), Some(pods)) => {
                 agents.iter().zip(pods).try_for_each(|(agent, pod)| agent.wait_pod(pod, true, true))
             }
             _ => Ok(()),
@@ -154,6 +154,7 @@ impl Site {
     fn measure(&self, workload: Workload, via: Via, load: &Load) -> Result<Sample> {
         let (client, server) = self.ends();
         let at = match via {
+            _ if self.mode.is_inward() => SECOND.parse()?,
             Via::Pod => self.server_ip()?,
             Via::Service => rules::SERVICE,
         };
@@ -174,6 +175,8 @@ impl Site {
     /// Client and server.
     pub(super) fn ends(&self) -> (&Host, &Host) {
         match &self.pods {
+            Some([client, _]) if self.mode.is_outward() => (client, &self.net.b),
+            Some([_, server]) if self.mode.is_inward() => (&self.net.a, server),
             Some([client, server]) => (client, server),
             None => (&self.net.a, &self.net.b),
         }
@@ -182,6 +185,7 @@ impl Site {
     /// The server's own address.
     pub(super) fn server_ip(&self) -> Result<IpAddr> {
         Ok(match (&self.pods, &self.agents) {
+            (Some(_), _) if self.mode.is_outward() => SECOND.parse()?,
             (Some([_, server]), _) => server.ip(),
             (None, Some([_, server])) => tunnel_address(server)?,
             (None, None) => SECOND.parse()?,
@@ -218,6 +222,9 @@ fn store(lab: &Lab, node: &Node, mode: Mode) -> Result<Etcd> {
 fn start_agents(net: &Two, mode: Mode, other: Option<&Path>, cpu: usize) -> Result<[Agent; 2]> {
     let datapath = mode.datapath().unwrap_or_default();
     let mut options = AgentOptions::etcd(STORE)?.flag(&format!("--datapath={datapath}")).flag("--ip-masq=true");
+    if mode.is_outward() || mode.is_inward() {
+        options = options.flag("--fast-scope=all");
+    }
     if mode.is_encrypted() {
         options = options.wrapped_by(&format!("taskset -c {cpu}"));
     }

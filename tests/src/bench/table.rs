@@ -25,7 +25,7 @@ pub(super) fn terminal(rows: &Rows, profile: Profile) -> String {
             figure(row.median),
             row.unit,
             ratio(rows, row, row.mode.base()),
-            ratio(rows, row, Mode::Kernel),
+            ratio(rows, row, row.mode.kernel()),
             row.cpu_per_unit,
             row.cpu_unit
         )
@@ -35,9 +35,13 @@ pub(super) fn terminal(rows: &Rows, profile: Profile) -> String {
 }
 
 /// The ratios of a Markdown table: head, mode, and the mode it is compared with.
-const RATIOS: [(&str, Mode, Mode); 4] = [
+const RATIOS: [(&str, Mode, Mode); 8] = [
     ("fast / kernel", Mode::Fast, Mode::Kernel),
     ("fast / host", Mode::Fast, Mode::Host),
+    ("outward / kernel", Mode::OutwardFast, Mode::OutwardKernel),
+    ("outward / host", Mode::OutwardFast, Mode::Host),
+    ("inward / kernel", Mode::InwardFast, Mode::InwardKernel),
+    ("inward / host", Mode::InwardFast, Mode::Host),
     ("pods / nodes", Mode::Wireguard, Mode::WireguardHost),
     ("fast / nodes", Mode::WireguardFast, Mode::WireguardHost),
 ];
