@@ -92,6 +92,22 @@ fn a_route_that_changes_holds_for_the_next_packet() -> Result<()> {
     until_both_replayed(&lab, &mut talk)
 }
 
+/// Packets of the node itself have an address of the tunnel device; in any scope.
+#[test]
+fn flows_of_a_node_itself_with_pods_of_another_are_replayed_on_the_node_of_the_pod() -> Result<()> {
+    let lab = FastLab::new("out-node", &[])?;
+    each(|family, protocol| {
+        let at = family.end(&lab.far)?;
+        let mut talk = Conversation::open(protocol, &lab.nodes.a, &lab.far, at, None)?;
+        let by = |program| Ok::<_, anyhow::Error>(lab.maps[1].stats.get(program, Reason::Replayed)?.packets);
+        let before = [by(Program::FromPod)?, by(Program::FromUnderlay)?];
+        lab.until_replayed_on([false, true], |messages| talk.exchange(messages))?;
+        let after = [by(Program::FromPod)?, by(Program::FromUnderlay)?];
+        ensure!((0..2).all(|side| after[side] - before[side] > 50), "{before:?}, {after:?}");
+        Ok(())
+    })
+}
+
 #[test]
 fn without_the_scope_packets_to_the_outside_are_the_kernels() -> Result<()> {
     let lab = FastLab::new("out-cluster", &[])?;
