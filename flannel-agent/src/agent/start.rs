@@ -33,10 +33,10 @@ use crate::{
         published::Published,
         udp_start,
     },
-    backend::{Backend, OwnEnd, PodNetwork, TunnelUnderlay, usable_mtu},
+    backend::{Backend, OwnEnd, PodNetwork, ProgramSet, TunnelUnderlay, usable_mtu},
     cloud::CloudRoutes,
     extension::ExtensionCommands,
-    fast::{ConntrackSysctls, Exclusions, Fast, RuleChanges},
+    fast::{ConntrackSysctls, Exclusions, Fast, FastScope, RuleChanges},
     firewall,
     iface::ExternalInterface,
     ipsec::IpsecTunnels,
@@ -204,7 +204,7 @@ async fn start_with<M: SubnetManager>(
     let host_addresses = HostAddressReader::new(netlink.clone());
     let reconciler =
         Reconciler::new(netlink, &backend, &setups, interface, sysctl::local_ports(), bpf.ok(), &books.peers)
-            .with_fast(fast_of(options, pod_networks(&config, &former)))
+            .with_fast(fast_of(options, backend.as_ref(), pod_networks(&config, &former)))
             .with_wireguard(keys, books.wireguard.clone())
             .with_udp(udp, books.udp.clone());
     let mut leases = LeaseSet::new(&config, M::PRECEDENCE, request.attrs.clone());
@@ -313,9 +313,19 @@ fn networks(config: &NetworkConfig) -> BTreeMap<Family, PodNetwork> {
     v4.into_iter().chain(v6).collect()
 }
 
-fn fast_of(options: &RunOptions, pod_networks: Vec<IpNet>) -> Fast {
+fn fast_of(options: &RunOptions, backend: &dyn Backend, pod_networks: Vec<IpNet>) -> Fast {
     let conntrack = ConntrackSysctls::new(options.fast.conntrack_liberal, &options.paths.state_dir, pod_networks);
-    Fast::new(options.fast.scope, conntrack, Exclusions::new(options.fast.exclude.clone()))
+    Fast::new(scope_of(options, backend), conntrack, Exclusions::new(options.fast.exclude.clone()))
+}
+
+/// Returns the flows that mode `fast` learns: with hosts outside only where programs see them.
+fn scope_of(options: &RunOptions, backend: &dyn Backend) -> FastScope {
+    let sees_them = backend.programs().is_ok_and(ProgramSet::is_on_external);
+    if options.fast.scope == FastScope::All && !sees_them {
+        tracing::warn!("--fast-scope=all has no effect: with this backend no program is on the external interface");
+        return FastScope::Cluster;
+    }
+    options.fast.scope
 }
 
 /// The networks pods of this node have addresses of, former ones included.

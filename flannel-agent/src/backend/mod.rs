@@ -128,6 +128,14 @@ impl ProgramSet {
         matches!(self, Self::Tunnel(_))
     }
 
+    /// Returns true if in mode `fast` there are programs on the external interface.
+    pub const fn is_on_external(self) -> bool {
+        match self {
+            Self::Tunnel(_) | Self::Link => true,
+            Self::L3Tunnel { and_link } => and_link,
+        }
+    }
+
     /// Returns true if mode `fast` is the default. Devices of the kernel without Ethernet were not
     /// seen with the programs yet.
     pub const fn is_default(self) -> bool {

@@ -56,6 +56,8 @@ fn flows_of_pods_to_hosts_outside_are_replayed_behind_masquerade() -> Result<()>
     })?;
     let shown = lab.agents[0].cli(&["maps", "dump", "flows"])?.stdout;
     ensure!(shown.contains("outside"), "{shown}");
+    let status = lab.agents[0].cli(&["status"])?.stdout;
+    ensure!(status.contains("with the outside as well"), "{status}");
     Ok(())
 }
 

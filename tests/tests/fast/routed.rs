@@ -48,12 +48,13 @@ fn replays(pair: &Pair, receiver: &str) -> Result<()> {
 
 #[test]
 fn flows_are_replayed_into_wireguard_devices_and_out_of_them() -> Result<()> {
-    let lab = FastLab::of("wg-flows", r#"{"Type":"wireguard"}"#, &[])?;
+    let lab = FastLab::of("wg-flows", r#"{"Type":"wireguard"}"#, &["--fast-scope=all"])?;
     let _talks = talks(&lab)?;
     let agent = &lab.agents[0];
     for agent in &lab.agents {
         let status = agent.status()?;
         ensure!(status["mode"]["effective"] == "fast" && status["mode"]["reason"].is_null(), "{status}");
+        ensure!(status["fast"]["outside"] == false, "no program sees the outside: {status}");
         for program in ["from_pod", "from_l3_tunnel"] {
             ensure!(agent.counted(program, "replayed")? > 0, "{program} replayed nothing");
         }
