@@ -56,6 +56,6 @@ fn read(mac: &[u8; 6]) -> Mac {
     let at = mac.as_ptr().cast::<u16>();
     // SAFETY: the address has three words, aligned as asserted.
     let word = |place| unsafe { read_volatile(at.wrapping_add(place)) }.to_ne_bytes();
-    let ([a, b], [c, d], [e, f]) = (word(0), word(1), word(2));
-    Mac([a, b, c, d, e, f])
+    let (first, second, third) = (word(0), word(1), word(2));
+    Mac([first[0], first[1], second[0], second[1], third[0], third[1]])
 }

@@ -127,22 +127,23 @@ pub(super) fn learn<F: FlowMaps, const LINK: usize>(skb: &Skb, node: &Node, gene
     let ip: &F = skb.view(LINK).ok_or(const { of_others(LINK) })?;
     let subnet = ip.destination_subnet(node.family::<F>());
     let is_direct = Peer::direct::<F>(subnet, skb.ifindex()).is_some();
-    if !is_direct && !(LINK == ETH_LEN && subnet.is_none() && is_forwarded_outside(skb)) {
+    let is_outside = !is_direct && LINK == ETH_LEN && subnet.is_none() && is_forwarded_outside(skb);
+    if !is_direct && !is_outside {
         return Err(const { of_others(LINK) });
     }
     let scratch = context::exit::<F, LINK>(skb, node, pending.is_ok())?;
     let packet = &scratch.packet;
     let pending = pending?;
-    if !is_direct && !is_pod(pending.key.device) {
+    if is_outside && !is_pod(pending.key.device) {
         return Err(Reason::NotLearned);
     }
     let state = EgressState {
         generation,
-        egress: if is_direct { Egress::DIRECT } else { Egress::OUTSIDE },
+        egress: if is_outside { Egress::OUTSIDE } else { Egress::DIRECT },
         mtu: skb.device_mtu(),
         mark: skb.mark(),
         priority: skb.priority(),
-        routing_input: if is_direct { 0 } else { skb.ingress_ifindex() },
+        routing_input: if is_outside { skb.ingress_ifindex() } else { 0 },
         flow_label: scratch.frame.ip().flow_label(),
         addresses: packet.addresses,
         takes_merged: true,

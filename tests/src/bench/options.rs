@@ -130,8 +130,13 @@ impl Options {
             Mode::Other => self.other_agent.is_some(),
             Mode::Host | Mode::Kernel | Mode::Encap | Mode::Fast => true,
             // Other ends or another backend: measured if named.
-            Mode::OutwardKernel | Mode::OutwardFast | Mode::InwardKernel | Mode::InwardFast => false,
-            Mode::WireguardHost | Mode::Wireguard | Mode::WireguardFast => false,
+            Mode::OutwardKernel
+            | Mode::OutwardFast
+            | Mode::InwardKernel
+            | Mode::InwardFast
+            | Mode::WireguardHost
+            | Mode::Wireguard
+            | Mode::WireguardFast => false,
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::{Agent, Node, Pod, TwoNodes, cluster::config, nodes::ready_agents, to
 /// The number of packets of a conversation that are to be replayed.
 const REPLAYED: u64 = 200;
 
-/// Where the second cluster of [`FastLab::apart`] has its keys.
+/// Prefix of the keys of the second cluster of [`FastLab::apart`].
 const OTHER_PREFIX: &str = "/apart/network";
 
 /// The agents' pin root.

@@ -38,7 +38,7 @@ fn file(workspace: &Workspace, series: &Series) -> PathBuf {
     workspace.target().join("kernels/results").join(format!("{}.json", series.name))
 }
 
-/// Keeps the results of a run, beside those of other rows on the same kernel.
+/// Keeps the results of a run, and those of other rows on the same kernel.
 pub(super) fn keep(
     workspace: &Workspace,
     series: &Series,
