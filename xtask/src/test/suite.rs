@@ -52,7 +52,7 @@ impl Suite {
 
     /// Compiles it. What keeps it from compiling is shown, and counted when it is run.
     pub(super) fn compile(&self, workspace: &Workspace, built: &Built) {
-        println!("test: the {} is compiled", self.name);
+        println!("build: the {}", self.name);
         let mut cargo = workspace.cargo();
         cargo.args(["test", "--no-run"]).args(workspace::locked()).args(&self.selection);
         built.announce(&mut cargo);
