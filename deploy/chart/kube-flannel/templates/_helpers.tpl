@@ -53,6 +53,7 @@ imagePullPolicy: {{ . }}
   "guard-outer" .guardOuter
   "guard-inner" .guardInner
   "xdp-guard" .xdpGuard
+  "fast-scope" .fastScope
   "log-format" .logFormat -}}
   {{- /* A bare off is false in YAML. */ -}}
   {{- if kindIs "bool" $value }}{{ $value = "off" }}{{ end -}}
