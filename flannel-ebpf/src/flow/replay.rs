@@ -228,6 +228,13 @@ impl<F: FlowMaps> Replay<'_, F> {
         if !self.node.unchanged() || !peer.unchanged() {
             return Err(Reason::PeerChanging);
         }
+        self.leave(plain)
+    }
+
+    /// Sends the packet with these headers by the device of its flow.
+    #[inline(always)]
+    fn leave(&self, plain: &PlainHeaders<F>) -> Result<(), Reason> {
+        let action = self.action();
         plain.apply(self)?;
         self.skb.set_class(action.mark, action.priority);
         self.skb.set_tc_index(SELF_SENT);
@@ -312,12 +319,8 @@ fn send_outside<F: FlowMaps>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
     if !node.unchanged() {
         return Err(Reason::NotConfigured);
     }
-    let action = replay.action();
     scratch.plain.write(&replay, replay.packet.fingerprint.tos);
-    scratch.plain.apply(&replay)?;
-    skb.set_class(action.mark, action.priority);
-    skb.set_tc_index(SELF_SENT);
-    redirect(action.out.device);
+    replay.leave(&scratch.plain)?;
     Ok(Reason::Replayed)
 }
 

@@ -1,6 +1,6 @@
 //! The prologues that hooks of mode `fast` share.
 
-use flannel_common::{mode::Mode, reason::Reason};
+use flannel_common::{fast::PodEntry, mode::Mode, reason::Reason};
 
 use crate::{
     flow::{
@@ -8,6 +8,7 @@ use crate::{
         scratch::{self, FlowMaps, Scratch},
         table,
     },
+    maps::PODS,
     node::{Node, mode_word},
     packet::skb::Skb,
 };
@@ -69,4 +70,15 @@ pub(super) fn exit<F: FlowMaps, const LINK: usize>(
         learn::expect_after_reply::<F>(skb, node, scratch);
     }
     Ok(scratch)
+}
+
+/// Checks that packets of the pod at this device may be recorded.
+#[inline(always)]
+pub(super) fn can_learn(ifindex: u32) -> Result<(), Reason> {
+    // SAFETY: the value is read at once; an element freed meanwhile is not reused before the
+    // program ends (RCU).
+    match unsafe { PODS.get(ifindex) } {
+        Some(pod) if pod.has(PodEntry::SENDS) => Ok(()),
+        _ => Err(Reason::NotLearned),
+    }
 }

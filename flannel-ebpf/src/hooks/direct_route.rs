@@ -9,7 +9,7 @@
 //! recorded, and no others.
 
 use flannel_common::{
-    fast::{Bucket, FastConfig, PodEntry},
+    fast::{Bucket, FastConfig},
     flow::Egress,
     mode::{Mode, ModeWord},
     packet::ETH_LEN,
@@ -25,7 +25,6 @@ use crate::{
         scratch::FlowMaps,
         table,
     },
-    maps::PODS,
     node::{self, Node, Peer, mode_word},
     packet::skb::{PACKET_HOST, Skb},
 };
@@ -134,8 +133,8 @@ pub(super) fn learn<F: FlowMaps, const LINK: usize>(skb: &Skb, node: &Node, gene
     let scratch = context::exit::<F, LINK>(skb, node, pending.is_ok())?;
     let packet = &scratch.packet;
     let pending = pending?;
-    if is_outside && !is_pod(pending.key.device) {
-        return Err(Reason::NotLearned);
+    if is_outside {
+        context::can_learn(pending.key.device)?;
     }
     let state = EgressState {
         generation,
@@ -155,14 +154,6 @@ pub(super) fn learn<F: FlowMaps, const LINK: usize>(skb: &Skb, node: &Node, gene
 #[inline(always)]
 fn is_forwarded_outside(skb: &Skb) -> bool {
     skb.ingress_ifindex() != 0 && node::fast().is_ok_and(|fast| fast.has(FastConfig::OUTSIDE))
-}
-
-/// Returns true if the device is a pod's, by which packets may be recorded.
-#[inline(always)]
-fn is_pod(ifindex: u32) -> bool {
-    // SAFETY: the value is read at once; an element freed meanwhile is not reused before the
-    // program ends (RCU).
-    unsafe { PODS.get(ifindex) }.is_some_and(|pod| pod.has(PodEntry::SENDS))
 }
 
 /// The reason of a packet whose far end is no direct peer's.

@@ -2,12 +2,12 @@
 //! unknown ones. Packets to the tunnel port of the pod's own node are the guard's.
 
 use flannel_common::{
-    fast::{Bucket, PodEntry},
+    fast::Bucket,
     packet::ETH_LEN,
     reason::{Reason, Verdict},
 };
 
-use super::context::{self, Context};
+use super::context::{self, Context, can_learn};
 use crate::{
     flow::{
         pending,
@@ -15,7 +15,6 @@ use crate::{
         scratch::{FlowMaps, Scratch},
         table,
     },
-    maps::PODS,
     node::Node,
     packet::{family::by_family, skb::Skb},
     tunnel::source_filter::{check_double_tagged, check_pod_to_node},
@@ -86,16 +85,5 @@ fn replay_or_record<F: FlowMaps>(skb: &Skb, context: &Context) -> Result<Reason,
             pending::record_again::<F>(skb, node, packet, &scratch.flow, reason, bucket)
         }
         Err(reason) => Err(reason),
-    }
-}
-
-/// Checks that packets of the pod may be recorded.
-#[inline(always)]
-fn can_learn(ifindex: u32) -> Result<(), Reason> {
-    // SAFETY: the value is read at once; an element freed meanwhile is not reused before the
-    // program ends (RCU).
-    match unsafe { PODS.get(ifindex) } {
-        Some(pod) if pod.has(PodEntry::SENDS) => Ok(()),
-        _ => Err(Reason::NotLearned),
     }
 }

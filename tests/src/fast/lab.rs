@@ -51,9 +51,7 @@ impl FastLab {
     /// On these nodes, of both families.
     pub fn on(nodes: TwoNodes, flags: &[&str]) -> Result<Self> {
         let agents = ready_agents([&nodes.a, &nodes.b], &nodes.options()?.flags(&FLAGS).with(flags))?;
-        let lab = Self::of_agents(nodes, agents)?;
-        lab.settle()?;
-        Ok(lab)
+        Self::of_agents(nodes, agents)
     }
 
     /// Two clusters of one node each, with routes between their pods: to the other, each pod is a
@@ -75,9 +73,7 @@ impl FastLab {
         nodes.a.sh("nft add table ip natted")?;
         nodes.a.sh("nft add chain ip natted outside { type nat hook postrouting priority 100; }")?;
         nodes.a.sh("nft add rule ip natted outside ip saddr 10.244.0.0/16 oifname eth0 masquerade")?;
-        let lab = Self::of_agents(nodes, agents)?;
-        lab.settle()?;
-        Ok(lab)
+        Self::of_agents(nodes, agents)
     }
 
     fn of_agents(nodes: TwoNodes, agents: [Agent; 2]) -> Result<Self> {
@@ -85,7 +81,9 @@ impl FastLab {
         let (far, other) = (nodes.b.add_pod("p1")?, nodes.b.add_pod("p2")?);
         let maps = |node: &Node| -> Result<Maps> { Ok(node.enter(|| Maps::open(&PinRoot::new(Path::new(PINS))))??) };
         let maps = [maps(&nodes.a)?, maps(&nodes.b)?];
-        Ok(Self { agents, near, beside, far, other, maps, nodes })
+        let lab = Self { agents, near, beside, far, other, maps, nodes };
+        lab.settle()?;
+        Ok(lab)
     }
 
     /// Lets bridged packets pass netfilter, as Kubernetes requires. Waits until every pod takes

@@ -67,7 +67,7 @@ const DUMMY: &[&str] = &["nf_conntrack", "br_netfilter", "dummy"];
 const L3_TUNNELS: &[&str] = &["nf_conntrack", "br_netfilter", "wireguard", "ipip"];
 
 /// The rows, in the order in which they run.
-pub(super) const FEATURES: [Feature; 23] = [
+pub(super) static FEATURES: [Feature; 23] = [
     feature("mode that `check` offers", "5.10", Work::Check),
     feature(
         "network namespaces of the lab",
@@ -278,13 +278,12 @@ pub(super) fn chosen(names: &[String]) -> anyhow::Result<Vec<&'static Series>> {
 /// # Errors
 /// A part is in no row's name.
 pub(super) fn rows(parts: &[OsString]) -> anyhow::Result<Vec<&'static Feature>> {
-    static ALL: [Feature; 23] = FEATURES;
     let parts: Vec<_> = parts.iter().map(|part| part.to_string_lossy()).collect();
     for part in &parts {
-        ensure!(ALL.iter().any(|row| row.name.contains(&**part)), "no row of the kernels has {part} in its name");
+        ensure!(FEATURES.iter().any(|row| row.name.contains(&**part)), "no row of the kernels has {part} in its name");
     }
     let is_chosen = |row: &&Feature| parts.is_empty() || parts.iter().any(|part| row.name.contains(&**part));
-    Ok(ALL.iter().filter(is_chosen).collect())
+    Ok(FEATURES.iter().filter(is_chosen).collect())
 }
 
 #[cfg(test)]
