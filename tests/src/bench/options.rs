@@ -9,6 +9,7 @@ use anyhow::{Context as _, Result, ensure};
 use clap::{Parser, Subcommand};
 
 use super::{
+    cpus::{Cpus, Placement},
     plan::{Mode, Profile, Via, Workload},
     programs,
     rounds::Plan,
@@ -31,9 +32,12 @@ pub struct Options {
     /// One round of short measurements: a look, not a result
     #[arg(long)]
     quick: bool,
-    /// CPU on which the load runs; the last one without this
+    /// CPU on which the load runs, of `--cpus=2` its client; the last one without this
     #[arg(long)]
     cpu: Option<usize>,
+    /// CPUs of the load: one for client and server, one for each, or any
+    #[arg(long, value_enum, default_value_t)]
+    cpus: Placement,
     /// Underlay profiles
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = Profile::ALL)]
     profile: Vec<Profile>,
@@ -114,7 +118,8 @@ impl Options {
         Ok(Plan {
             rounds,
             seconds,
-            cpu: self.cpu,
+            placement: self.cpus,
+            cpus: Cpus::choose(self.cpus, self.cpu)?,
             profiles: self.profile.clone(),
             workloads: self.workload.clone(),
             vias: self.via.clone(),
@@ -197,6 +202,8 @@ mod tests {
             ("bench --peer-flanneld=/nowhere/flanneld", "not a binary that can be run"),
             ("bench --peer-flanneld=/bin/false", "`--version` ended"),
             ("bench --rounds=0", "--rounds"),
+            ("bench --cpu=1000", "--cpu=1000"),
+            ("bench --cpus=any --cpu=0", "--cpus=any"),
             ("bench --seconds=0", "--seconds"),
             ("bench --seconds=NaN", "--seconds"),
             ("bench --json=/nowhere/rows.json", "/nowhere/rows.json"),

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use serde::{Deserialize, Serialize};
 
 use super::{
+    cpus::Placement,
     plan::{Mode, Profile, Via, Workload},
     site::Sample,
 };
@@ -16,6 +17,7 @@ pub(super) struct Series {
     pub(super) workload: Workload,
     pub(super) via: Via,
     pub(super) mode: Mode,
+    pub(super) cpus: Placement,
     pub(super) samples: Vec<Sample>,
 }
 
@@ -26,12 +28,18 @@ pub(super) struct Row {
     pub(super) workload: Workload,
     pub(super) via: Via,
     pub(super) mode: Mode,
+    /// Absent in rows of one CPU that were recorded before there was a choice.
+    #[serde(default)]
+    pub(super) cpus: Placement,
     pub(super) unit: Cow<'static, str>,
     pub(super) median: f64,
     pub(super) min: f64,
     pub(super) max: f64,
     pub(super) cpu_per_unit: f64,
     pub(super) cpu_unit: Cow<'static, str>,
+    /// Segments of TCP sent again, a second; absent in rows recorded before it was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) sent_again: Option<f64>,
 }
 
 /// The rows of one run.
@@ -40,6 +48,10 @@ pub(super) struct Row {
 pub(super) struct Rows(pub(super) Vec<Row>);
 
 impl Series {
+    pub(super) const fn new(profile: Profile, workload: Workload, via: Via, mode: Mode, cpus: Placement) -> Self {
+        Self { profile, workload, via, mode, cpus, samples: Vec::new() }
+    }
+
     /// `None` without a sample.
     pub(super) fn row(&self) -> Option<Row> {
         let values = sorted(self.samples.iter().map(|sample| sample.value));
@@ -48,12 +60,14 @@ impl Series {
             workload: self.workload,
             via: self.via,
             mode: self.mode,
+            cpus: self.cpus,
             unit: self.workload.unit().into(),
             median: median(&values),
             min: *values.first()?,
             max: *values.last()?,
             cpu_per_unit: median(&sorted(self.samples.iter().map(|sample| sample.cpu))),
             cpu_unit: self.workload.cpu_unit().into(),
+            sent_again: Some(median(&sorted(self.samples.iter().map(|sample| sample.sent_again)))),
         })
     }
 }
@@ -108,17 +122,19 @@ pub(super) mod tests {
 
     /// A row of the profile "wire" with this median.
     pub(in super::super) fn row(workload: Workload, via: Via, mode: Mode, median: f64) -> Row {
-        let samples = [0.9, 1.0, 1.1].map(|factor| Sample { value: factor * median, cpu: 1.0 }).to_vec();
-        Series { profile: Profile::Wire, workload, via, mode, samples }.row().expect("samples")
+        let sample = |factor| Sample { value: factor * median, cpu: 1.0, sent_again: 2.0 };
+        let samples = [0.9, 1.0, 1.1].map(sample).to_vec();
+        Series { samples, ..Series::new(Profile::Wire, workload, via, mode, Placement::One) }.row().expect("samples")
     }
 
     #[test]
     fn a_row_has_the_median_of_its_samples() {
         let (workload, via, mode) = (Workload::TcpStream1, Via::Pod, Mode::Encap);
-        let mut series = Series { profile: Profile::Wire, workload, via, mode, samples: Vec::new() };
+        let mut series = Series::new(Profile::Wire, workload, via, mode, Placement::Two);
         assert!(series.row().is_none(), "nothing was measured");
-        series.samples = [4.0, 1.0, 3.0, 2.0].map(|value| Sample { value, cpu: 10.0 * value }).to_vec();
-        let expected = r#"{"profile":"wire","workload":"tcp_stream_1","via":"pod","mode":"encap","unit":"Gbit/s","median":2.5,"min":1.0,"max":4.0,"cpu_per_unit":25.0,"cpu_unit":"ms/Gbit"}"#;
+        let sample = |value| Sample { value, cpu: 10.0 * value, sent_again: 100.0 * value };
+        series.samples = [4.0, 1.0, 3.0, 2.0].map(sample).to_vec();
+        let expected = r#"{"profile":"wire","workload":"tcp_stream_1","via":"pod","mode":"encap","cpus":"2","unit":"Gbit/s","median":2.5,"min":1.0,"max":4.0,"cpu_per_unit":25.0,"cpu_unit":"ms/Gbit","sent_again":250.0}"#;
         let text = serde_json::to_string(&series.row()).expect("plain data");
         assert_eq!(text, expected);
         let read: Row = serde_json::from_str(&text).expect("a row");

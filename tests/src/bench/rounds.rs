@@ -1,10 +1,11 @@
 //! A whole run: every workload in every mode, round by round.
 
-use std::{thread, time::Instant};
+use std::time::Instant;
 
 use anyhow::Result;
 
 use super::{
+    cpus::{Cpus, Placement},
     plan::{Mode, Profile, Via, Workload},
     report::{Rows, Series},
     site::{Binaries, Load, Site},
@@ -16,7 +17,8 @@ use crate::Lab;
 pub(super) struct Plan {
     pub(super) rounds: u32,
     pub(super) seconds: f64,
-    pub(super) cpu: Option<usize>,
+    pub(super) placement: Placement,
+    pub(super) cpus: Cpus,
     pub(super) profiles: Vec<Profile>,
     pub(super) workloads: Vec<Workload>,
     pub(super) vias: Vec<Via>,
@@ -26,10 +28,10 @@ pub(super) struct Plan {
 
 /// The rows, and why some are not among them.
 pub(super) fn run(plan: &Plan) -> Result<(Rows, Vec<String>)> {
-    let load = Load { cpu: cpu(plan.cpu)?, seconds: plan.seconds };
+    let load = Load { cpus: plan.cpus.clone(), seconds: plan.seconds };
     let lab = Lab::new("bench")?;
     lab.end_on_interrupt()?;
-    let sites = plan.modes.iter().map(|mode| Site::new(&lab, *mode, &plan.binaries, load.cpu));
+    let sites = plan.modes.iter().map(|mode| Site::new(&lab, *mode, &plan.binaries, &load.cpus));
     let sites: Vec<Site> = sites.collect::<Result<_>>()?;
     let (mut rows, mut refused) = (Vec::new(), Vec::new());
     for &profile in &plan.profiles {
@@ -44,23 +46,13 @@ pub(super) fn run(plan: &Plan) -> Result<(Rows, Vec<String>)> {
     Ok((Rows(rows), refused))
 }
 
-/// The CPU of the load.
-pub(super) fn cpu(wished: Option<usize>) -> Result<usize> {
-    Ok(match wished {
-        Some(cpu) => cpu,
-        None => thread::available_parallelism()?.get() - 1,
-    })
-}
-
 /// All rounds of one profile. A series with one sample that is none of its mode is none.
 fn measure(plan: &Plan, profile: Profile, sites: &[Site], load: &Load) -> Result<Vec<Result<Series, String>>> {
     let asked: Vec<(Workload, Via)> =
         plan.workloads.iter().flat_map(|&workload| plan.vias.iter().map(move |&via| (workload, via))).collect();
     let mut all: Vec<Result<Series, String>> = Vec::new();
     for &(workload, via) in &asked {
-        all.extend(
-            sites.iter().map(|site| Ok(Series { profile, workload, via, mode: site.mode, samples: Vec::new() })),
-        );
+        all.extend(sites.iter().map(|site| Ok(Series::new(profile, workload, via, site.mode, plan.placement))));
     }
     for round in 0..plan.rounds {
         let start = Instant::now();

@@ -15,6 +15,7 @@ use anyhow::{Context as _, Result, ensure};
 use ipnet::IpNet;
 
 use super::{
+    cpus::{Cpus, pinned},
     plan::{Mode, Profile, Via, Workload},
     proof::{Counts, objection},
     rules,
@@ -29,18 +30,16 @@ use crate::{
 };
 
 const STORE: &str = "http://192.168.1.12:2379";
-/// A machine may be busy; the load goes before what others do on its CPU.
-const NICE: &str = "-10";
 
 /// The largest receive buffer of TCP, bytes. On one CPU all of it waits to be copied, and the
 /// kernel's own bound is more than the CPU's cache holds: how large it grows is decided in the
 /// first milliseconds, and would be a third of what is measured.
 const RECEIVE_BUFFER: u32 = 1 << 20;
 
-/// The CPU that a load runs on, and its duration in seconds.
+/// The CPUs that a load runs on, and its duration in seconds.
 #[derive(Clone, Debug)]
 pub(super) struct Load {
-    pub(super) cpu: usize,
+    pub(super) cpus: Cpus,
     pub(super) seconds: f64,
 }
 
@@ -58,8 +57,10 @@ pub(super) struct Binaries {
 pub(super) struct Sample {
     /// In the workload's unit.
     pub(super) value: f64,
-    /// Time of the CPU per unit of work; see [`Workload::cpu_unit`].
+    /// Time of the CPUs per unit of work; see [`Workload::cpu_unit`].
     pub(super) cpu: f64,
+    /// Segments of TCP that client and server sent again, a second.
+    pub(super) sent_again: f64,
 }
 
 /// A measurement, or why it is none of its mode.
@@ -77,18 +78,18 @@ pub(super) struct Site {
 }
 
 impl Site {
-    pub(super) fn new(lab: &Lab, mode: Mode, binaries: &Binaries, cpu: usize) -> Result<Self> {
-        Self::start(lab, mode, binaries, cpu).with_context(|| mode.title())
+    pub(super) fn new(lab: &Lab, mode: Mode, binaries: &Binaries, cpus: &Cpus) -> Result<Self> {
+        Self::start(lab, mode, binaries, cpus).with_context(|| mode.title())
     }
 
-    fn start(lab: &Lab, mode: Mode, binaries: &Binaries, cpu: usize) -> Result<Self> {
+    fn start(lab: &Lab, mode: Mode, binaries: &Binaries, cpus: &Cpus) -> Result<Self> {
         let [a, b] = ["a", "b"].map(|end| format!("{mode}-{end}"));
         let net = Two::named(lab, [&a, &b], Stack::V4)?;
         // A Service's address must lead somewhere before it is translated.
         net.a.sh(&format!("ip route add default via {SECOND}"))?;
         let etcd = (mode != Mode::Host).then(|| store(lab, &net.b, mode)).transpose()?;
         let other = binaries.agent.as_deref().filter(|_| mode == Mode::Other);
-        let agents = mode.datapath().map(|_| start_agents(&net, mode, other, cpu)).transpose()?;
+        let agents = mode.datapath().map(|_| start_agents(&net, mode, other, cpus)).transpose()?;
         let stock = binaries.flanneld.as_deref().filter(|_| mode == Mode::Stock);
         let flanneld = stock.map(|binary| start_flanneld(&net, binary)).transpose()?;
         let pods = (!mode.is_between_nodes()).then(|| pods(&net)).transpose()?;
@@ -159,17 +160,20 @@ impl Site {
             Via::Service => rules::SERVICE,
         };
         let received = || server.counter("Udp", "InDatagrams");
-        let before = received()?;
+        let retransmitted = || Ok::<_, anyhow::Error>(retransmitted(client)? + retransmitted(server)?);
+        let before = (received()?, retransmitted()?);
         let mut done = run(workload, (client, at), (server, self.server_ip()?), via.port(), load)?;
         if workload == Workload::UdpPps {
             #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
-            let datagrams = (received()? - before) as f64;
+            let datagrams = (received()? - before.0) as f64;
             // Of what was sent in the warm-up as much arrived as of the rest.
             done.count = datagrams * done.count / done.sent;
         }
         let units = done.count / workload.per_unit();
         ensure!(units > 0.0, "nothing arrived");
-        Ok(Sample { value: units / done.seconds, cpu: done.busy * workload.cpu_scale() / units })
+        #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
+        let sent_again = (retransmitted()? - before.1) as f64 / (done.seconds + WARM_UP.as_secs_f64());
+        Ok(Sample { value: units / done.seconds, cpu: done.busy * workload.cpu_scale() / units, sent_again })
     }
 
     /// Client and server.
@@ -191,6 +195,10 @@ impl Site {
             (None, None) => SECOND.parse()?,
         })
     }
+}
+
+fn retransmitted(end: &Host) -> Result<u64> {
+    end.counter("Tcp", "RetransSegs")
 }
 
 /// The address of a node's tunnel device.
@@ -218,15 +226,15 @@ fn store(lab: &Lab, node: &Node, mode: Mode) -> Result<Etcd> {
 }
 
 /// Starts the agent under test, or another build of it. A process that is the WireGuard device runs
-/// on the load's CPU, as the kernel's own would.
-fn start_agents(net: &Two, mode: Mode, other: Option<&Path>, cpu: usize) -> Result<[Agent; 2]> {
+/// on the load's CPUs, as the kernel's own would.
+fn start_agents(net: &Two, mode: Mode, other: Option<&Path>, cpus: &Cpus) -> Result<[Agent; 2]> {
     let datapath = mode.datapath().unwrap_or_default();
     let mut options = AgentOptions::etcd(STORE)?.flag(&format!("--datapath={datapath}")).flag("--ip-masq=true");
     if mode.is_outward() || mode.is_inward() {
         options = options.flag("--fast-scope=all");
     }
     if mode.is_encrypted() {
-        options = options.wrapped_by(&format!("taskset -c {cpu}"));
+        options = options.wrapped_by(&format!("taskset -c {}", cpus.list()));
     }
     if let Some(binary) = other {
         options.binary = binary.canonicalize()?;
@@ -264,21 +272,14 @@ pub(super) fn run(
 ) -> Result<Done> {
     let program = env::current_exe()?;
     let bind = SocketAddr::new(server.1, port);
-    let child =
-        server.0.spawn("server", pinned(&program, load, &["server", &workload.to_string(), &bind.to_string()]))?;
+    let child = server
+        .0
+        .spawn("server", pinned(&load.cpus.server, &program, &["server", &workload.to_string(), &bind.to_string()]))?;
     eventually("a server that is ready", Duration::from_secs(5), || child.log().contains(READY).then_some(()))?;
     let at = SocketAddr::new(client.1, port).to_string();
-    let args = ["client", &workload.to_string(), &at, &load.seconds.to_string(), &load.cpu.to_string()];
+    let args = ["client", &workload.to_string(), &at, &load.seconds.to_string(), &load.cpus.list()];
     let limit = Duration::try_from_secs_f64(load.seconds + 20.0)?;
-    let output = client.0.command(pinned(&program, load, &args)).limit(limit).run()?;
+    let output = client.0.command(pinned(&load.cpus.client, &program, &args)).limit(limit).run()?;
     child.wait_success(Duration::from_secs(5))?;
     serde_json::from_str(&output.stdout).context(output.stdout)
-}
-
-/// The command line of a worker on the load's CPU.
-fn pinned(program: &Path, load: &Load, args: &[&str]) -> Vec<String> {
-    let cpu = load.cpu.to_string();
-    let program = program.display().to_string();
-    let before = ["nice", "-n", NICE, "taskset", "-c", &cpu, &program];
-    before.iter().chain(args).map(|part| (*part).to_owned()).collect()
 }

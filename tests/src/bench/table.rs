@@ -11,14 +11,14 @@ use super::{
 pub(super) fn terminal(rows: &Rows, profile: Profile) -> String {
     let head = format!("[{profile}]");
     let mut text = format!(
-        "\n{head:<13} {:<8} {:<14} {:>10} {:>21}  {:<14} {:>7} {:>9} {:>8}\n",
-        "via", "mode", "median", "min .. max", "unit", "x host", "x kernel", "CPU"
+        "\n{head:<13} {:<8} {:<14} {:>10} {:>21}  {:<14} {:>7} {:>9} {:>12} {:>8}\n",
+        "via", "mode", "median", "min .. max", "unit", "x host", "x kernel", "sent again/s", "CPU"
     );
     for row in rows.0.iter().filter(|row| row.profile == profile) {
         let range = format!("{} .. {}", figure(row.min), figure(row.max));
         writeln!(
             text,
-            "{:<13} {:<8} {:<14} {:>10} {range:>21}  {:<14} {:>7} {:>9} {:>8.2} {}",
+            "{:<13} {:<8} {:<14} {:>10} {range:>21}  {:<14} {:>7} {:>9} {:>12} {:>8.2} {}",
             row.workload.to_string(),
             row.via.to_string(),
             row.mode.to_string(),
@@ -26,6 +26,7 @@ pub(super) fn terminal(rows: &Rows, profile: Profile) -> String {
             row.unit,
             ratio(rows, row, row.mode.base()),
             ratio(rows, row, row.mode.kernel()),
+            row.sent_again.map_or_else(|| "-".to_owned(), |segments| format!("{segments:.0}")),
             row.cpu_per_unit,
             row.cpu_unit
         )
@@ -95,7 +96,7 @@ mod tests {
         let text = terminal(&rows(), Profile::Wire);
         let line = text.lines().last().expect("a line");
         let words: Vec<&str> = line.split_ascii_whitespace().collect();
-        let expected = "tcp_rr pod fast 133000 119700 .. 146300 transactions/s 0.95 1.90 1.00 us/transaction";
+        let expected = "tcp_rr pod fast 133000 119700 .. 146300 transactions/s 0.95 1.90 2 1.00 us/transaction";
         assert_eq!(words, expected.split(' ').collect::<Vec<_>>());
         assert_eq!(terminal(&rows(), Profile::Offload).lines().count(), 2, "nothing but the head");
     }

@@ -1,13 +1,13 @@
 //! This program inside a pod: server and client of one measurement, as processes of their own that
 //! can be pinned.
 
-use std::{fs, net::SocketAddr, time::Duration};
+use std::{net::SocketAddr, time::Duration};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use super::plan::Workload;
+use super::{cpus::busy_seconds, plan::Workload};
 use crate::load::{
     crr, flood,
     rr::{self, Protocol},
@@ -33,7 +33,9 @@ pub(super) struct Client {
     workload: Workload,
     server: SocketAddr,
     seconds: f64,
-    cpu: usize,
+    /// Those whose time counts.
+    #[arg(value_delimiter = ',')]
+    cpus: Vec<usize>,
 }
 
 /// The result of a client.
@@ -45,7 +47,7 @@ pub(super) struct Done {
     pub(super) sent: f64,
     /// The duration of the measurement in seconds.
     pub(super) seconds: f64,
-    /// The time the CPU was busy meanwhile, in seconds.
+    /// The time the CPUs were busy meanwhile, in seconds.
     pub(super) busy: f64,
 }
 
@@ -68,10 +70,10 @@ impl Server {
 
 impl Client {
     pub(super) fn run(&self) -> Result<()> {
-        let mut before = busy_seconds(self.cpu);
+        let mut before = busy_seconds(&self.cpus);
         let span = Span { warm_up: WARM_UP, measured: Duration::try_from_secs_f64(self.seconds)? };
-        let (count, sent, seconds) = self.work(span, &mut || before = busy_seconds(self.cpu))?;
-        let busy = busy_seconds(self.cpu)? - before?;
+        let (count, sent, seconds) = self.work(span, &mut || before = busy_seconds(&self.cpus))?;
+        let busy = busy_seconds(&self.cpus)? - before?;
         #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
         let done = Done { count: count as f64, sent: sent as f64, seconds, busy };
         println!("{}", serde_json::to_string(&done)?);
@@ -100,17 +102,4 @@ impl Client {
         ensure!(report.lost * 1000 <= report.transactions, "too many requests without an answer: {report:?}");
         Ok((report.transactions, Duration::try_from_secs_f64(report.seconds)?))
     }
-}
-
-/// Seconds a CPU worked since boot, in steps of 10 ms: user, system, irq and softirq of
-/// `/proc/stat`. The time of processes that are nicer than the load is left out, because it is not
-/// the load's.
-fn busy_seconds(cpu: usize) -> Result<f64> {
-    let text = fs::read_to_string("/proc/stat")?;
-    let prefix = format!("cpu{cpu} ");
-    let line = text.lines().find_map(|line| line.strip_prefix(&prefix));
-    let line = line.with_context(|| format!("there is no CPU {cpu}"))?;
-    let ticks: Vec<f64> = line.split(' ').map(str::parse).collect::<Result<_, _>>().context("/proc/stat")?;
-    let busy: f64 = [0, 2, 5, 6].iter().filter_map(|place| ticks.get(*place)).sum();
-    Ok(busy / 100.0)
 }

@@ -16,8 +16,8 @@ use flannel_common::program::Program;
 
 use self::cost::{Cost, table};
 use super::{
+    cpus::{Cpus, Placement},
     plan::{Mode, Profile, Via, Workload},
-    rounds,
     rules::SERVICE,
     site::{self, Binaries, Load, Site},
 };
@@ -80,12 +80,12 @@ const TALKS: [Talk; 9] = [
 impl Options {
     pub(super) fn run(&self) -> Result<()> {
         ensure!((0.1..=60.0).contains(&self.seconds), "--seconds={}: from 0.1 to 60", self.seconds);
-        let load = Load { cpu: rounds::cpu(self.cpu)?, seconds: self.seconds };
+        let load = Load { cpus: Cpus::choose(Placement::One, self.cpu)?, seconds: self.seconds };
         let lab = Lab::new("bench-programs")?;
         lab.end_on_interrupt()?;
         let sites: Vec<Site> = [Mode::Fast, Mode::Encap, Mode::Kernel]
             .into_iter()
-            .map(|mode| Site::new(&lab, mode, &Binaries::default(), load.cpu))
+            .map(|mode| Site::new(&lab, mode, &Binaries::default(), &load.cpus))
             .collect::<Result<_>>()?;
         sites.iter().try_for_each(|site| site.set_profile(Profile::Offload))?;
         let _statistics = enable_stats(Stats::RunTime).context("the kernel's run-time statistics (kernel 5.8)")?;

@@ -1,0 +1,122 @@
+//! The CPUs of a load: where its processes run, and how busy the CPUs were.
+
+use std::{fs, path::Path, thread};
+
+use anyhow::{Context as _, Result, ensure};
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+
+/// A machine may be busy; the load goes before what others do on its CPUs.
+const NICE: &str = "-10";
+
+/// The places of client and server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Placement {
+    /// Both on one CPU, with all that the kernel does for them.
+    #[default]
+    #[serde(rename = "1")]
+    #[value(name = "1")]
+    One,
+    /// Each on a CPU of its own.
+    #[serde(rename = "2")]
+    #[value(name = "2")]
+    Two,
+    /// On all CPUs, as the scheduler likes.
+    Any,
+}
+
+/// The CPUs of a load.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Cpus {
+    pub(super) client: Vec<usize>,
+    pub(super) server: Vec<usize>,
+}
+
+impl Cpus {
+    /// Chooses CPUs of this machine. `first` is the client's; without it that is the last one.
+    pub(super) fn choose(placement: Placement, first: Option<usize>) -> Result<Self> {
+        Self::of(placement, first, thread::available_parallelism()?.get())
+    }
+
+    fn of(placement: Placement, first: Option<usize>, count: usize) -> Result<Self> {
+        let client = first.unwrap_or(count - 1);
+        ensure!(client < count, "--cpu={client}: the CPUs of this machine are 0 to {}", count - 1);
+        Ok(match placement {
+            Placement::One => Self { client: vec![client], server: vec![client] },
+            Placement::Two => {
+                ensure!(count > 1, "--cpus=2: this machine has one CPU");
+                Self { client: vec![client], server: vec![(client + count - 1) % count] }
+            }
+            Placement::Any => {
+                ensure!(first.is_none(), "--cpu has no meaning with --cpus=any");
+                Self { client: (0..count).collect(), server: (0..count).collect() }
+            }
+        })
+    }
+
+    /// All of them, as `taskset` takes them.
+    pub(super) fn list(&self) -> String {
+        let mut all = [self.client.as_slice(), &self.server].concat();
+        all.sort_unstable();
+        all.dedup();
+        list(&all)
+    }
+}
+
+fn list(cpus: &[usize]) -> String {
+    cpus.iter().map(usize::to_string).collect::<Vec<_>>().join(",")
+}
+
+/// The command line of a worker on these CPUs.
+pub(super) fn pinned(cpus: &[usize], program: &Path, args: &[&str]) -> Vec<String> {
+    let (cpus, program) = (list(cpus), program.display().to_string());
+    let before = ["nice", "-n", NICE, "taskset", "-c", &cpus, &program];
+    before.iter().chain(args).map(|part| (*part).to_owned()).collect()
+}
+
+/// Seconds that CPUs worked since boot, added up, in steps of 10 ms: user, system, irq and softirq
+/// of `/proc/stat`. The time of processes that are nicer than the load is left out, because it is
+/// not the load's.
+pub(super) fn busy_seconds(cpus: &[usize]) -> Result<f64> {
+    let text = fs::read_to_string("/proc/stat")?;
+    cpus.iter().map(|cpu| busy_ticks(&text, *cpu)).sum::<Result<f64>>().map(|ticks| ticks / 100.0)
+}
+
+fn busy_ticks(text: &str, cpu: usize) -> Result<f64> {
+    let prefix = format!("cpu{cpu} ");
+    let line = text.lines().find_map(|line| line.strip_prefix(&prefix));
+    let line = line.with_context(|| format!("there is no CPU {cpu}"))?;
+    let ticks: Vec<f64> = line.split(' ').map(str::parse).collect::<Result<_, _>>().context("/proc/stat")?;
+    Ok([0, 2, 5, 6].iter().filter_map(|place| ticks.get(*place)).sum())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cpus(client: &[usize], server: &[usize]) -> Cpus {
+        Cpus { client: client.to_vec(), server: server.to_vec() }
+    }
+
+    #[test]
+    fn client_and_server_are_together_apart_or_anywhere() -> Result<()> {
+        assert_eq!(Cpus::of(Placement::One, None, 4)?, cpus(&[3], &[3]));
+        assert_eq!(Cpus::of(Placement::Two, None, 4)?, cpus(&[3], &[2]));
+        assert_eq!(Cpus::of(Placement::Two, Some(0), 2)?, cpus(&[0], &[1]));
+        let any = Cpus::of(Placement::Any, None, 2)?;
+        assert_eq!((any.list(), cpus(&[1], &[0]).list()), ("0,1".to_owned(), "0,1".to_owned()));
+        for (placement, first, count) in [(Placement::Two, None, 1), (Placement::One, Some(2), 2)] {
+            assert!(Cpus::of(placement, first, count).is_err(), "{placement:?} {first:?} {count}");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn the_time_of_nicer_processes_is_not_the_loads() -> Result<()> {
+        let text = "cpu  9 9 9 9 9 9 9 9\ncpu0 1 20 300 4000 50000 600000 7000000 0\ncpu1 1 0 1 0 0 0 0 0\n";
+        assert_eq!([busy_ticks(text, 0)?, busy_ticks(text, 1)?], [7_600_301.0, 2.0]);
+        assert!(busy_ticks(text, 2).is_err());
+        Ok(())
+    }
+}
