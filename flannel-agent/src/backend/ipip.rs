@@ -7,14 +7,14 @@
 
 use std::net::IpAddr;
 
-use flannel_common::node::FamilyConfig;
+use flannel_common::{entry_state::EntryState, node::FamilyConfig};
 use flannel_host::family::Family;
 use flannel_netlink::{AddressKey, IpipSpec, Route, RouteKey, protocol};
 use flannel_store::{Peer, config::IpipConfig};
 
 use super::{
-    Backend, Desired, Node, PeerWay, ProgramSet, TunnelSpec, TunnelUnderlay, Way, direct_route, network_config,
-    routed_entry,
+    Backend, Desired, Node, PeerValue, PeerWay, ProgramSet, TunnelSpec, TunnelUnderlay, Way, direct_route,
+    network_config, routed_entry,
 };
 use crate::underlay::Underlay;
 
@@ -49,12 +49,12 @@ impl Backend for Ipip {
         let (addr, prefix_len) = (node.subnet.network(), node.network.family().bits());
         desired.addresses.insert(AddressKey { ifindex: tunnel, addr, prefix_len });
         for PeerWay { peer, way } in peers {
-            let (route, device) = match way {
-                Way::Direct(device) => (direct_route(peer, *device), *device),
-                _ => ((RouteKey::main(peer.subnet), Route::onlink(peer.public_ip, tunnel, protocol::FLANNEL)), tunnel),
+            let (route, entry) = match way {
+                Way::Direct(device) => (direct_route(peer, *device), routed_entry(node, peer, *device)),
+                _ => (tunnel_route(peer, tunnel), tunnel_entry(node, peer, tunnel)),
             };
             desired.routes.extend([route]);
-            desired.peers.extend(routed_entry(node, peer, device));
+            desired.peers.extend(entry);
         }
         desired
     }
@@ -72,12 +72,24 @@ impl Backend for Ipip {
     }
 }
 
+/// The route through the device, on which the peer itself is the gateway.
+fn tunnel_route(peer: &Peer, tunnel: u32) -> (RouteKey, Route) {
+    (RouteKey::main(peer.subnet), Route::onlink(peer.public_ip, tunnel, protocol::FLANNEL))
+}
+
+/// The entry of a peer to which packets go through the device. A replayed packet has no route, from
+/// which the device takes the peer, so it names the peer itself.
+fn tunnel_entry(node: &Node, peer: &Peer, tunnel: u32) -> Option<(u32, PeerValue)> {
+    let (index, value) = routed_entry(node, peer, tunnel)?;
+    Some((index, PeerValue { flags: value.flags | EntryState::KEYED, ..value }))
+}
+
 #[cfg(test)]
 mod tests {
-    use flannel_common::{addr::Mac, entry_state::EntryState};
+    use flannel_common::addr::Mac;
 
     use super::*;
-    use crate::backend::{PeerValue, PodNetwork};
+    use crate::backend::PodNetwork;
 
     const BACKEND: Ipip = Ipip(IpipConfig { direct_routing: true });
 
@@ -124,8 +136,8 @@ mod tests {
         let through = route("10.244.9.0/24", Route::onlink(ip("192.0.2.9"), 7, protocol::FLANNEL));
         let beside = route("10.244.8.0/24", Route::via(ip("198.51.100.8"), Some(2), protocol::FLANNEL));
         let address = AddressKey { ifindex: 7, addr: ip("10.244.1.0"), prefix_len: 32 };
-        let entry = |vtep: &str, oif| PeerValue {
-            flags: EntryState::DIRECT,
+        let entry = |vtep: &str, oif, more| PeerValue {
+            flags: EntryState::DIRECT | more,
             vtep: ip(vtep).into(),
             oif,
             ..PeerValue::default()
@@ -133,7 +145,7 @@ mod tests {
         let expected = Desired {
             addresses: [address].into(),
             routes: [through, beside].into(),
-            peers: [(9, entry("192.0.2.9", 7)), (8, entry("198.51.100.8", 2))].into(),
+            peers: [(9, entry("192.0.2.9", 7, EntryState::KEYED)), (8, entry("198.51.100.8", 2, 0))].into(),
             ..Desired::default()
         };
         assert_eq!(BACKEND.desired(&node(Some(7)), &peers), expected);

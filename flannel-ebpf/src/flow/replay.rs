@@ -13,7 +13,7 @@ use flannel_common::{
     inner::{Frame, ParsedPacket},
     ip::Varying,
     outer::OuterHeaders,
-    packet::{ETH_LEN, ETHERTYPE_IPV6, PROTO_UDP, decapsulated_tos, source_port},
+    packet::{ETH_LEN, ETHERTYPE_IPV4, ETHERTYPE_IPV6, PROTO_UDP, decapsulated_tos, source_port},
     program::SELF_SENT,
     reason::Reason,
 };
@@ -225,8 +225,14 @@ impl<F: FlowMaps> Replay<'_, F> {
         plain.write(self, self.packet.fingerprint.tos);
         let subnet = plain.ip.destination_subnet(self.node.family::<F>());
         let peer = Peer::direct::<F>(subnet, action.out.device).ok_or(Reason::NoPeer)?;
+        let remote = peer.entry().vtep;
         if !self.node.unchanged() || !peer.unchanged() {
             return Err(Reason::PeerChanging);
+        }
+        // Devices without a far end of their own carry IPv4 alone.
+        let is_v4 = F::ETHERTYPE[0] == ETHERTYPE_IPV4[0];
+        if is_v4 && peer.word().has(EntryState::KEYED) && !self.skb.set_tunnel_key(remote) {
+            return Err(Reason::RewriteFailed);
         }
         self.leave(plain)
     }

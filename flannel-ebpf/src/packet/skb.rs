@@ -230,6 +230,18 @@ impl Skb {
         };
     }
 
+    /// Names the IPv4 address to which a tunnel device without a far end of its own sends the
+    /// packet. Until the packet leaves that device nothing may queue it: a key is its CPU's, and of
+    /// the last packet.
+    #[inline(always)]
+    pub(crate) fn set_tunnel_key(&self, remote: Addr) -> bool {
+        // The form of `bpf_tunnel_key` that has these two fields alone; in host order.
+        let key: [u32; 2] = [0, u32::from_be_bytes(remote.v4_bytes())];
+        let at: *const bpf_tunnel_key = (&raw const key).cast();
+        // SAFETY: the helper takes the context, and reads a live value of the size given.
+        unsafe { bpf_skb_set_tunnel_key(self.raw(), at.cast_mut(), size_of_val(&key) as u32, 0) == 0 }
+    }
+
     /// Returns true if the device computed the sum of the whole packet (CHECKSUM_COMPLETE).
     #[inline(always)]
     pub(crate) fn has_whole_sum(&self) -> bool {

@@ -40,7 +40,8 @@ fn replays(pair: &Pair, receiver: &str) -> Result<()> {
     eventually("replayed packets", Duration::from_secs(30), || {
         let now = replayed()?;
         let more = [now[0] - before[0], now[1] - before[1]];
-        ensure!(more.iter().all(|more| *more > 1_000), "{more:?}");
+        let stats = || pair.receiver.cli(&["maps", "dump", "stats"]);
+        ensure!(more.iter().all(|more| *more > 1_000), "{more:?}; on the node of the receiver: {}", stats()?.stdout);
         Ok(())
     })?;
     run.stop()?.expect_complete()
@@ -116,6 +117,8 @@ fn flows_are_replayed_into_an_ipip_device_and_out_of_it() -> Result<()> {
     }
     let pair = fast_backend("ipip-flows", Stack::V4, r#"{"Type":"ipip"}"#)?;
     assert_eq!(on_device(&pair.sender, "flannel.ipip")?, ON_TUNNEL);
+    let entry = pair.sender.peer_entry("192.168.1.12")?;
+    ensure!(entry["flags"] == json!(["direct", "keyed"]) && entry["oif_name"] == "flannel.ipip", "{entry}");
     replays(&pair, "from_l3_tunnel")?;
     agree(&pair.sender, 1)
 }

@@ -68,7 +68,12 @@ impl PeerRow {
         let whole = seen(&entry.seen, entry.word, now);
         let longest = ecmp_paths.iter().map(|ecmp_path| (ecmp_path.path_seen_ms, ecmp_path.path_seen_len)).max();
         let (path_seen_ms, path_seen_len) = longest.unwrap_or(whole);
-        let names = [(EntryState::PLAIN, "plain"), (EntryState::DIRECT, "direct"), (EntryState::ECMP, "ecmp")];
+        let names = [
+            (EntryState::PLAIN, "plain"),
+            (EntryState::DIRECT, "direct"),
+            (EntryState::ECMP, "ecmp"),
+            (EntryState::KEYED, "keyed"),
+        ];
         Self {
             index,
             subnet: subnet.to_string(),
