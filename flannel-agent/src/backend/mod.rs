@@ -98,12 +98,6 @@ pub trait Backend: fmt::Debug + Send + Sync {
         false
     }
 
-    /// Returns true if programs have something to do without being asked to, as far as the kind of
-    /// backend decides it.
-    fn has_work_for_programs(&self) -> bool {
-        true
-    }
-
     /// Returns the traffic that the programs serve, or the reason there is none.
     fn programs(&self) -> Result<ProgramSet, &'static str>;
 }
@@ -134,12 +128,6 @@ impl ProgramSet {
             Self::Tunnel(_) | Self::Link => true,
             Self::L3Tunnel { and_link } => and_link,
         }
-    }
-
-    /// Returns true if mode `fast` is the default. Devices of the kernel without Ethernet were not
-    /// seen with the programs yet.
-    pub const fn is_default(self) -> bool {
-        !matches!(self, Self::L3Tunnel { .. })
     }
 
     /// Returns the tag that distinguishes tc filters of this agent from those of another agent on

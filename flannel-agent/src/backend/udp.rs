@@ -63,10 +63,6 @@ impl Backend for Udp {
         network_config(node)
     }
 
-    fn has_work_for_programs(&self) -> bool {
-        false
-    }
-
     fn programs(&self) -> Result<ProgramSet, &'static str> {
         Ok(ProgramSet::L3Tunnel { and_link: false })
     }

@@ -75,7 +75,7 @@ impl Bpf {
     /// Returns what this node supports: the highest mode, and if there is a tunnel.
     pub fn capability(&self) -> Capability {
         let most = self.limit.as_ref().map_or(Mode::Fast, |limit| limit.mode);
-        Capability { most, tunnel: self.served.has_tunnel(), has_work: self.served.is_default() }
+        Capability { most, tunnel: self.served.has_tunnel(), has_work: true }
     }
 
     /// Returns the reason why the node does not support every mode: the kernel's limit, else the

@@ -33,7 +33,7 @@ fn each_family_has_a_device_of_its_own_and_nothing_crosses_the_underlay_in_the_c
     let names: Vec<_> = (0..2).map(|at| status["devices"][at]["name"].clone()).collect();
     assert_eq!(names, DEVICES);
     assert_eq!(status["devices"][0]["mtu"], 1420);
-    assert_eq!(status["mode"]["effective"], "kernel");
+    assert_eq!(status["mode"]["effective"], "fast");
     for (name, port) in DEVICES.iter().zip(["51820", "51821"]) {
         assert_eq!(cluster.a.sh(&format!("wg show {name} listen-port"))?.stdout.trim(), port);
         for (_, allowed) in shown(agent.node(), name, "allowed-ips")? {
