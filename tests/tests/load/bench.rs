@@ -7,10 +7,11 @@ use std::{
     os::unix::fs::symlink,
     path::Path,
     process::{Command, Output},
+    thread::available_parallelism,
 };
 
-use anyhow::{Context as _, Result, ensure};
-use flannel_tests::agent_binary;
+use anyhow::{Context as _, Result, bail, ensure};
+use flannel_tests::{agent_binary, not_run};
 use serde_json::Value;
 
 const WORKLOADS: [&str; 7] = ["tcp_stream_1", "tcp_stream_8", "tcp_rr", "udp_rr", "tcp_crr", "tcp_crr_10", "udp_pps"];
@@ -59,6 +60,22 @@ fn every_workload_is_measured_in_every_mode() -> Result<()> {
     ensure!(chart.matches("class=\"fast\"").count() == 15, "a bar for each row and one of the legend:\n{chart}");
     let shown = bench(&["show", &rows.display().to_string()])?;
     ensure!(String::from_utf8_lossy(&shown.stdout).contains("| TCP request/response, transactions/s | service |"));
+    Ok(())
+}
+
+#[test]
+fn client_and_server_may_have_a_cpu_each() -> Result<()> {
+    if available_parallelism()?.get() < 2 {
+        not_run("the bench on two CPUs", "this machine has one");
+        return Ok(());
+    }
+    let dir = tempfile::tempdir()?;
+    let file = dir.path().join("rows.json");
+    let load = ["--quick", "--cpus=2", "--profile=wire", "--workload=tcp_stream_1", "--via=pod", "--mode=host"];
+    bench(&[&load[..], &[&format!("--json={}", file.display())]].concat())?;
+    let rows = read(&file)?;
+    let [row] = rows.as_slice() else { bail!("one row: {rows:?}") };
+    ensure!(row["cpus"] == "2" && row["sent_again"].is_f64() && row["median"].as_f64() > Some(0.0), "{row}");
     Ok(())
 }
 
