@@ -1,5 +1,6 @@
 //! docs/reference/kernels.md: the last result of each kernel, as a table. The results of a run are
-//! kept below `target/kernels`, so that kernels may run one by one.
+//! kept below `target/kernels`, so that kernels may run one by one; what is not among them stays as
+//! the page has it.
 
 use std::{collections::BTreeMap, fs, path::PathBuf};
 
@@ -28,7 +29,7 @@ older kernels. An empty cell: no result yet.
 ";
 
 /// The results of one kernel.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Column {
     version: String,
     cells: BTreeMap<String, String>,
@@ -52,12 +53,35 @@ pub(super) fn keep(
     files::write(&file(workspace, series), &format!("{document:#}\n"))
 }
 
-/// Writes the page from all results that were kept.
+/// Writes all results that were kept into the page.
 pub(super) fn write(workspace: &Workspace) -> anyhow::Result<PathBuf> {
     let page = workspace.root().join(PAGE);
-    let columns = SERIES.each_ref().map(|series| read(workspace, series));
+    let before = fs::read_to_string(&page).with_context(|| format!("cannot read {}", page.display()))?;
+    let columns = std::array::from_fn(|at| merged(recorded(&before, at), read(workspace, &SERIES[at])));
     fs::write(&page, text(&columns)).with_context(|| format!("cannot write {}", page.display()))?;
     Ok(page)
+}
+
+/// The results of a kernel, by its place in the table, that the page has.
+fn recorded(page: &str, at: usize) -> Option<Column> {
+    let mut rows = page.lines().filter_map(|line| {
+        let cells: Vec<&str> = line.strip_prefix("| ")?.strip_suffix('|')?.split('|').map(str::trim).collect();
+        (cells.len() == 1 + SERIES.len()).then(|| (cells[0].to_owned(), cells[1 + at].to_owned()))
+    });
+    let (_, version) = rows.next()?;
+    Some(Column { version, cells: rows.filter(|(_, cell)| !cell.is_empty()).collect() })
+}
+
+/// The results of the page and, in their place, those that were kept of the same kernel. A newer
+/// kernel has its own alone.
+fn merged(recorded: Option<Column>, kept: Option<Column>) -> Option<Column> {
+    match (recorded, kept) {
+        (Some(mut column), Some(kept)) if column.version == kept.version => {
+            column.cells.extend(kept.cells);
+            Some(column)
+        }
+        (recorded, kept) => kept.or(recorded),
+    }
 }
 
 fn read(workspace: &Workspace, series: &Series) -> Option<Column> {
@@ -130,6 +154,30 @@ mod tests {
         assert_eq!(tests_of_rows, expected, "write it with FLANNEL_WRITE_DOCS=1 cargo xtask test --kernel all");
         let rows = head.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| feature"));
         assert_eq!(rows.filter(|row| !row.starts_with("| ---")).count(), FEATURES.len(), "{head}");
+    }
+
+    #[test]
+    fn a_page_that_is_written_without_new_results_is_the_same() {
+        let workspace = Workspace::new().expect("the project");
+        let page = fs::read_to_string(workspace.root().join(PAGE)).expect("the page");
+        assert_eq!(text(&std::array::from_fn(|at| recorded(&page, at))), page);
+    }
+
+    #[test]
+    fn results_that_were_not_had_again_stay_on_the_page() {
+        let column = |version: &str, cells: &[(&str, &str)]| {
+            let cells = cells.iter().map(|(name, cell)| ((*name).to_owned(), (*cell).to_owned())).collect();
+            Some(Column { version: version.to_owned(), cells })
+        };
+        let [first, second] = [FEATURES[0].name, FEATURES[1].name];
+        let before = column("5.10.262", &[(first, "kernel"), (second, "FAIL")]);
+        let page = text(&[before, None, None, None]);
+        let kept = column("5.10.262", &[(second, "PASS")]);
+        let both = merged(recorded(&page, 0), kept).expect("a column");
+        assert_eq!([first, second].map(|name| both.cells[name].as_str()), ["kernel", "PASS"]);
+        let other = column("5.10.300", &[(second, "PASS")]);
+        assert_eq!(merged(recorded(&page, 0), other.clone()), other);
+        assert_eq!(merged(recorded(&page, 0), None), recorded(&page, 0));
     }
 
     #[test]
