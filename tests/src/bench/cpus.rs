@@ -80,14 +80,16 @@ pub(super) fn pinned(cpus: &[usize], program: &Path, args: &[&str]) -> Vec<Strin
 /// not the load's.
 pub(super) fn busy_seconds(cpus: &[usize]) -> Result<f64> {
     let text = fs::read_to_string("/proc/stat")?;
-    cpus.iter().map(|cpu| busy_ticks(&text, *cpu)).sum::<Result<f64>>().map(|ticks| ticks / 100.0)
+    let ticks: u64 = cpus.iter().map(|cpu| busy_ticks(&text, *cpu)).sum::<Result<_>>()?;
+    #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
+    Ok(ticks as f64 / 100.0)
 }
 
-fn busy_ticks(text: &str, cpu: usize) -> Result<f64> {
+fn busy_ticks(text: &str, cpu: usize) -> Result<u64> {
     let prefix = format!("cpu{cpu} ");
     let line = text.lines().find_map(|line| line.strip_prefix(&prefix));
     let line = line.with_context(|| format!("there is no CPU {cpu}"))?;
-    let ticks: Vec<f64> = line.split(' ').map(str::parse).collect::<Result<_, _>>().context("/proc/stat")?;
+    let ticks: Vec<u64> = line.split(' ').map(str::parse).collect::<Result<_, _>>().context("/proc/stat")?;
     Ok([0, 2, 5, 6].iter().filter_map(|place| ticks.get(*place)).sum())
 }
 
@@ -115,7 +117,7 @@ mod tests {
     #[test]
     fn the_time_of_nicer_processes_is_not_the_loads() -> Result<()> {
         let text = "cpu  9 9 9 9 9 9 9 9\ncpu0 1 20 300 4000 50000 600000 7000000 0\ncpu1 1 0 1 0 0 0 0 0\n";
-        assert_eq!([busy_ticks(text, 0)?, busy_ticks(text, 1)?], [7_600_301.0, 2.0]);
+        assert_eq!([busy_ticks(text, 0)?, busy_ticks(text, 1)?], [7_600_301, 2]);
         assert!(busy_ticks(text, 2).is_err());
         Ok(())
     }

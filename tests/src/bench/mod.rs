@@ -1,10 +1,10 @@
 //! Speed between pods of two nodes in each mode, next to that of the host network and of stock
 //! flannel.
 //!
-//! Unless asked otherwise, all processes of the load run on one CPU. Modes follow one another within
-//! a round. The machine may be shared, so the results are medians and ratios, and no absolute figure
-//! is judged.
-//! The bench checks that a mode really took the packets; there is no row if it did not.
+//! Unless asked otherwise, all processes of the load run on one CPU. Modes follow one another
+//! within a round. The machine may be shared, so the results are medians and ratios, and no
+//! absolute figure is judged. The bench checks that a mode really took the packets; there is no row
+//! if it did not.
 
 mod chart;
 mod cpus;
