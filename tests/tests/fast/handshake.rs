@@ -164,10 +164,13 @@ fn datagrams_are_replayed_from_the_third_of_each_direction() -> Result<()> {
             Conversation::open(Protocol::Udp, &lab.near, &lab.far, at, None)?.exchange(MESSAGES)?;
         }
         let [unknown, known] = [unknown()? - before[0], known()? - before[1]];
-        // At the pod of each node and at its tunnel device.
-        ensure!(unknown <= 4 * CONNECTIONS, "{family:?}: {unknown} datagrams of unknown flows");
+        // One in ten, at the pod of each node and at its tunnel device. But two flows may have one
+        // slot for flows on probation (of 40 on a node, in one run of ten); the second of them waits
+        // for a sample, as all would without replies that teach: one in eight, so six in ten pass.
+        let passed = 2 * 2 * u64::from(MESSAGES) * CONNECTIONS;
+        ensure!(unknown <= passed / 5, "{family:?}: {unknown} of {passed} datagrams of unknown flows");
         let others = u64::from(MESSAGES - 2) * 2 * CONNECTIONS;
-        ensure!(known >= others, "{family:?}: {known} of {others} datagrams were of known flows");
+        ensure!(known >= others * 3 / 4, "{family:?}: {known} of {others} datagrams were of known flows");
     }
     Ok(())
 }
