@@ -228,7 +228,7 @@ async fn start_with<M: SubnetManager>(
             node,
             no_bpf,
             has_tunnel: backend.port().is_some(),
-            has_work: backend.programs().is_ok(),
+            has_work: backend.has_work_for_programs(),
             former,
         },
         lease: Holding { own, assigned: M::ASSIGNS_SUBNETS, published, attrs },

@@ -52,6 +52,10 @@ impl Backend for Ipsec {
         false
     }
 
+    fn has_work_for_programs(&self) -> bool {
+        false
+    }
+
     fn programs(&self) -> Result<ProgramSet, &'static str> {
         Err("the programs do not encrypt")
     }

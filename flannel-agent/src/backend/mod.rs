@@ -98,6 +98,12 @@ pub trait Backend: fmt::Debug + Send + Sync {
         false
     }
 
+    /// Returns true if programs have something to do, as far as the kind of backend decides it.
+    /// Settings may still keep them from it: then [`Self::programs`] has the reason.
+    fn has_work_for_programs(&self) -> bool {
+        true
+    }
+
     /// Returns the traffic that the programs serve, or the reason there is none.
     fn programs(&self) -> Result<ProgramSet, &'static str>;
 }

@@ -68,6 +68,10 @@ impl Backend for Unmanaged {
         false
     }
 
+    fn has_work_for_programs(&self) -> bool {
+        self.knows_peers
+    }
+
     fn programs(&self) -> Result<ProgramSet, &'static str> {
         if self.knows_peers { Ok(ProgramSet::Link) } else { Err("the backend alloc knows no peers") }
     }
