@@ -165,8 +165,9 @@ fn datagrams_are_replayed_from_the_third_of_each_direction() -> Result<()> {
         }
         let [unknown, known] = [unknown()? - before[0], known()? - before[1]];
         // One in ten, at the pod of each node and at its tunnel device. But two flows may have one
-        // slot for flows on probation (of 40 on a node, in one run of ten); the second of them waits
-        // for a sample, as all would without replies that teach: one in eight, so six in ten pass.
+        // slot for flows on probation (of 40 on a node, in one run of ten). The second of them
+        // waits for a sample, one in eight, as all would without replies that teach; then six in
+        // ten pass.
         let passed = 2 * 2 * u64::from(MESSAGES) * CONNECTIONS;
         ensure!(unknown <= passed / 5, "{family:?}: {unknown} of {passed} datagrams of unknown flows");
         let others = u64::from(MESSAGES - 2) * 2 * CONNECTIONS;
