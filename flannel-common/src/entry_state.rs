@@ -19,8 +19,8 @@ impl EntryState {
     /// seen is with the peer's ECMP paths ([`crate::ecmp`]). The entry has no device and no next
     /// hop of its own.
     pub const ECMP: u32 = 1 << 3;
-    /// The peer's device has no far end of its own. The kernel sends a packet to the gateway of its
-    /// route, and a packet that was not routed to the peer in its tunnel key.
+    /// The peer's device has no far end of its own. The kernel sends a routed packet to the gateway
+    /// of its route, and a redirected one to the address in its tunnel key.
     pub const KEYED: u32 = 1 << 4;
 
     /// A word from its flags and generation.

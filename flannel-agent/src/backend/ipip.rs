@@ -73,8 +73,8 @@ fn tunnel_route(peer: &Peer, tunnel: u32) -> (RouteKey, Route) {
     (RouteKey::main(peer.subnet), Route::onlink(peer.public_ip, tunnel, protocol::FLANNEL))
 }
 
-/// The entry of a peer to which packets go through the device. A replayed packet has no route, from
-/// which the device takes the peer, so it names the peer itself.
+/// The entry of a peer behind the device. The device takes the peer from the route of a packet. A
+/// replayed packet has no route and carries the peer in its tunnel key.
 fn tunnel_entry(node: &Node, peer: &Peer, tunnel: u32) -> Option<(u32, PeerValue)> {
     let (index, value) = routed_entry(node, peer, tunnel)?;
     Some((index, PeerValue { flags: value.flags | EntryState::KEYED, ..value }))

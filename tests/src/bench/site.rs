@@ -160,7 +160,8 @@ impl Site {
             Via::Service => rules::SERVICE,
         };
         let received = || server.counter("Udp", "InDatagrams");
-        let retransmitted = || Ok::<_, anyhow::Error>(retransmitted(client)? + retransmitted(server)?);
+        let retransmitted =
+            || -> Result<u64> { [client, server].into_iter().map(|end| end.counter("Tcp", "RetransSegs")).sum() };
         let before = (received()?, retransmitted()?);
         let mut done = run(workload, (client, at), (server, self.server_ip()?), via.port(), load)?;
         if workload == Workload::UdpPps {
@@ -195,10 +196,6 @@ impl Site {
             (None, None) => SECOND.parse()?,
         })
     }
-}
-
-fn retransmitted(end: &Host) -> Result<u64> {
-    end.counter("Tcp", "RetransSegs")
 }
 
 /// The address of a node's tunnel device.
@@ -272,9 +269,8 @@ pub(super) fn run(
 ) -> Result<Done> {
     let program = env::current_exe()?;
     let bind = SocketAddr::new(server.1, port);
-    let child = server
-        .0
-        .spawn("server", pinned(&load.cpus.server, &program, &["server", &workload.to_string(), &bind.to_string()]))?;
+    let args = ["server", &workload.to_string(), &bind.to_string()];
+    let child = server.0.spawn("server", pinned(&load.cpus.server, &program, &args))?;
     eventually("a server that is ready", Duration::from_secs(5), || child.log().contains(READY).then_some(()))?;
     let at = SocketAddr::new(client.1, port).to_string();
     let args = ["client", &workload.to_string(), &at, &load.seconds.to_string(), &load.cpus.list()];

@@ -25,7 +25,9 @@ fn packets_travel_in_ipip_and_device_lease_and_mtu_are_as_stock_flannel_s() -> R
     cluster.wait_connected()?;
     let [agent, ..] = &cluster.agents;
     let status = agent.status()?;
+    let mode = &status["mode"];
     ensure!(status["ready"] == true, "{status}");
+    ensure!(mode["effective"] == "fast" || mode["reason"].is_string(), "{status}");
     let shown = &status["devices"][0];
     assert_eq!((&shown["name"], &shown["mtu"]), (&json!(DEVICE), &json!(1480)), "{shown}");
     for peer in status["peers"].as_array().context("peers")? {
