@@ -1,7 +1,7 @@
 //! The agent under test, as an operator runs it.
 
 use std::{
-    env,
+    env, fs,
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
@@ -212,6 +212,15 @@ impl Agent {
             ensure!(status["mode"]["effective"] == mode, "mode: {}", status["mode"]);
             Ok(())
         })
+    }
+
+    /// Bytes of memory: a field of `/proc/<pid>/status`, such as `VmRSS`.
+    pub fn memory(&self, field: &str) -> Result<u64> {
+        let text = fs::read_to_string(format!("/proc/{}/status", self.child().pid()))?;
+        let value = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+        let value = value.with_context(|| format!("no {field}"))?;
+        let kibibytes: u64 = value.trim().trim_end_matches(" kB").parse().with_context(|| value.to_owned())?;
+        Ok(kibibytes << 10)
     }
 
     /// Packets a program counted under a reason, from `maps dump stats`; zero where it counted

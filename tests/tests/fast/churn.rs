@@ -59,7 +59,7 @@ impl<'a> Watched<'a> {
         let mut pins: Vec<_> = node.sh("find /sys/fs/bpf/flannel")?.stdout.lines().map(str::to_owned).collect();
         pins.sort();
         Ok(Held {
-            resident: resident(self.agent.child().pid())?,
+            resident: self.agent.memory("VmRSS")?,
             flows: self.maps.flows.table().flatten().count() as u64,
             pins,
             map_memory: map_memory(node)?,
@@ -90,14 +90,6 @@ impl<'a> Watched<'a> {
         ensure!(now.map_memory == before.map_memory, "maps took {} bytes, now {}", before.map_memory, now.map_memory);
         Ok(())
     }
-}
-
-/// Bytes of a process that are in memory.
-fn resident(pid: u32) -> Result<u64> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("VmRSS")?;
-    let kibibytes: u64 = line.trim().trim_end_matches(" kB").parse().with_context(|| line.to_owned())?;
-    Ok(kibibytes << 10)
 }
 
 /// Returns the bytes of kernel memory of all maps of a node, from the `memlock` line of their

@@ -1,7 +1,10 @@
-//! A flood of SYN, each answered, while pods have connections: it takes neither places in the flow
-//! table nor the fast path of these connections.
+//! Floods of SYN, each answered, while pods have connections: they take neither places in the flow
+//! table nor the fast path of these connections, and no memory.
+//!
+//! `FLANNEL_FLOOD_SECONDS` (default 3) chooses how long each lasts.
 
 use std::{
+    env,
     net::{SocketAddr, TcpListener},
     os::fd::AsRawFd as _,
     panic::resume_unwind,
@@ -16,102 +19,182 @@ use flannel_common::{
     reason::Reason,
 };
 use flannel_tests::{
-    Pod, eventually,
-    no_agent::{BareNode, BarePair, Talk},
+    Host, eventually,
+    fast::{Conversation, Family, FastLab, PORT},
+    load::rr::Protocol,
     packet::Packet,
+    service_rules::{Backend, Service, ServiceRules},
 };
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrStorage, sendto, socket};
 
-const TALKS: usize = 10;
-const LENGTH: Duration = Duration::from_secs(3);
+const TALKS: u16 = 100;
+/// Places in the table of a node that the connections have: one for each direction.
+const PLACES: usize = 2 * TALKS as usize;
+const DEFAULT_SECONDS: u64 = 3;
 /// At most so many SYN a second.
 const RATE: f64 = 50_000.0;
+/// At least so many are answered, however slow the machine: more than there are slots for flows on
+/// probation.
+const ANSWERS: u64 = 10_000;
+/// By then they are.
+const LIMIT: Duration = Duration::from_mins(2);
 /// Ports of the flood: fewer connections than conntrack has room for, more than there are slots.
 const PORTS: std::ops::Range<u16> = 20_000..40_000;
+const NODE_PORT: u16 = 30_080;
+/// Memory an agent may hold more behind the flood than before.
+const GROWTH: u64 = 4 << 20;
 
-/// Sends SYN to a listener until it is stopped.
-fn flood(pod: &Pod, to: SocketAddr, sent: &AtomicU64, stop: &AtomicBool) -> Result<()> {
-    let syn = |port| {
-        Packet::tcp([SocketAddr::new(pod.ip(), port), to], 0, &[], |header| {
-            (header.syn, header.ack, header.acknowledgment_number) = (true, false, 0);
-        })
-        .bytes()
-    };
-    let packets: Vec<Vec<u8>> = PORTS.map(syn).collect();
-    let address = SockaddrStorage::from(SocketAddr::new(to.ip(), 0));
-    pod.enter(|| -> Result<()> {
-        let socket = socket(AddressFamily::Inet, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::Raw)?;
-        let start = Instant::now();
-        for (number, packet) in (1..).zip(packets.iter().cycle()) {
-            if stop.load(Ordering::Relaxed) {
-                break;
+/// The way of a flood.
+struct Flood<'a> {
+    host: &'a Host,
+    from: SocketAddr,
+    to: SocketAddr,
+    /// The node of the pod that answers.
+    answering: usize,
+}
+
+impl Flood<'_> {
+    /// Sends SYN until it is stopped.
+    fn send(&self, sent: &AtomicU64, stop: &AtomicBool) -> Result<()> {
+        let syn = |port| {
+            Packet::tcp([SocketAddr::new(self.from.ip(), port), self.to], 0, &[], |header| {
+                (header.syn, header.ack, header.acknowledgment_number) = (true, false, 0);
+            })
+            .bytes()
+        };
+        let packets: Vec<Vec<u8>> = PORTS.map(syn).collect();
+        let address = SockaddrStorage::from(SocketAddr::new(self.to.ip(), 0));
+        self.host.enter(|| -> Result<()> {
+            let socket = socket(AddressFamily::Inet, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::Raw)?;
+            let start = Instant::now();
+            for (number, packet) in (1..).zip(packets.iter().cycle()) {
+                if stop.load(Ordering::Relaxed) {
+                    break;
+                }
+                sendto(socket.as_raw_fd(), packet, &address, MsgFlags::empty()).context("sending a SYN")?;
+                sent.store(number, Ordering::Relaxed);
+                #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
+                let due = Duration::from_secs_f64(number as f64 / RATE);
+                thread::sleep(due.saturating_sub(start.elapsed()));
             }
-            sendto(socket.as_raw_fd(), packet, &address, MsgFlags::empty()).context("sending a SYN")?;
-            sent.store(number, Ordering::Relaxed);
-            #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
-            let due = Duration::from_secs_f64(number as f64 / RATE);
-            thread::sleep(due.saturating_sub(start.elapsed()));
+            Ok(())
+        })?
+    }
+
+    /// Answers that were recorded so far.
+    fn answers(&self, lab: &FastLab) -> Result<u64> {
+        Ok(lab.maps[self.answering].stats.get(FromPod, Reason::Handshake)?.packets)
+    }
+
+    /// Sends SYN, and messages on all connections meanwhile. Returns the number of each.
+    fn beside(&self, lab: &FastLab, talks: &mut [Conversation], length: Duration) -> Result<(u64, u64)> {
+        let answers = self.answers(lab)? + ANSWERS;
+        let (sent, stop) = (AtomicU64::new(0), AtomicBool::new(false));
+        let exchanged = thread::scope(|scope| {
+            let flooding = scope.spawn(|| self.send(&sent, &stop));
+            let (start, mut exchanged) = (Instant::now(), 0);
+            let outcome = loop {
+                let took = start.elapsed();
+                let is_flood = self.answers(lab).is_ok_and(|now| now >= answers);
+                if is_flood && took >= length || took >= LIMIT || flooding.is_finished() {
+                    break Ok(exchanged);
+                }
+                if let Err(error) = talks.iter_mut().try_for_each(|talk| talk.exchange(1)) {
+                    break Err(error);
+                }
+                exchanged += talks.len() as u64;
+            };
+            stop.store(true, Ordering::Relaxed);
+            flooding.join().unwrap_or_else(|panic| resume_unwind(panic))?;
+            outcome
+        })?;
+        Ok((sent.into_inner(), exchanged))
+    }
+}
+
+/// The state of a node.
+#[derive(Debug)]
+struct Held {
+    places: usize,
+    unknown: u64,
+    replayed: u64,
+    memory: u64,
+}
+
+impl Held {
+    fn of(lab: &FastLab, node: usize) -> Result<Self> {
+        let counted = |program, reason| Ok::<_, anyhow::Error>(lab.maps[node].stats.get(program, reason)?.packets);
+        let programs = [FromPod, FromTunnel, FromUnderlay];
+        let reasons = [Reason::FlowUnknown, Reason::Sampled];
+        let pairs = programs.into_iter().flat_map(|program| reasons.map(|reason| (program, reason)));
+        let unknown = pairs.map(|(program, reason)| counted(program, reason)).sum::<Result<_>>()?;
+        let places = lab.maps[node].flows.table().count();
+        Ok(Self { places, unknown, replayed: lab.replayed()?[node], memory: lab.agents[node].memory("VmRSS")? })
+    }
+}
+
+/// Connections that have places in the table.
+fn settled_talks(lab: &FastLab) -> Result<Vec<Conversation>> {
+    let open = |number| {
+        let at = SocketAddr::new(Family::V4.of(&lab.far)?, 9_000 + number);
+        Conversation::open(Protocol::Tcp, &lab.near, &lab.far, at, None)
+    };
+    let mut talks: Vec<_> = (0..TALKS).map(open).collect::<Result<_>>()?;
+    eventually("connections that have places in the table", Duration::from_secs(20), || {
+        talks.iter_mut().try_for_each(|talk| talk.exchange(5))?;
+        for maps in &lab.maps {
+            let places = maps.flows.table().count();
+            ensure!(places == PLACES, "{places} of {PLACES}");
         }
         Ok(())
-    })?
+    })?;
+    Ok(talks)
 }
 
-/// Packets of unknown flows.
-fn unknown(node: &BareNode) -> Result<u64> {
-    let programs = [FromPod, FromTunnel, FromUnderlay];
-    let reasons = [Reason::FlowUnknown, Reason::Sampled];
-    let pairs = programs.into_iter().flat_map(|program| reasons.map(|reason| (program, reason)));
-    pairs.map(|(program, reason)| node.counted(program, reason)).sum()
+fn length() -> Result<Duration> {
+    let name = "FLANNEL_FLOOD_SECONDS";
+    let seconds = env::var(name).map_or(Ok(DEFAULT_SECONDS), |text| text.parse().with_context(|| name.to_owned()));
+    Ok(Duration::from_secs(seconds?))
 }
 
-fn places(node: &BareNode) -> usize {
-    node.maps.flows.table().count()
+/// A flood changes nothing for the connections beside it.
+fn changes_nothing(lab: &FastLab, flood: &Flood<'_>) -> Result<()> {
+    let mut talks = settled_talks(lab)?;
+    let (before, answered) = ([Held::of(lab, 0)?, Held::of(lab, 1)?], flood.answers(lab)?);
+    let start = Instant::now();
+    let (sent, exchanged) = flood.beside(lab, &mut talks, length()?)?;
+    let (took, answered) = (start.elapsed(), flood.answers(lab)? - answered);
+    println!("{sent} SYN in {took:?}, {answered} answers recorded, {exchanged} messages there and back meanwhile");
+    ensure!(answered >= ANSWERS, "{answered} answers of {sent} SYN: no flood");
+    for (node, before) in before.into_iter().enumerate() {
+        let now = Held::of(lab, node)?;
+        println!("{before:?}\n{now:?}");
+        ensure!(now.places == PLACES && now.unknown == before.unknown, "{before:?}, {now:?}");
+        ensure!(now.memory < before.memory + GROWTH, "{before:?}, {now:?}");
+        // All but a packet for each refresh, of which a flow has one in two seconds, and at the
+        // most two that the flow's other direction brings forward.
+        let refreshes = (took.as_secs() / 2 + 4) * PLACES as u64;
+        let replayed = now.replayed - before.replayed;
+        ensure!(replayed + refreshes >= 2 * exchanged, "{replayed} of {} packets, {refreshes}", 2 * exchanged);
+    }
+    Ok(())
 }
 
 #[test]
-fn a_flood_of_syns_takes_neither_places_nor_the_fast_path_of_others() -> Result<()> {
-    let mut pair = BarePair::new("fastflood")?;
-    let flooder = pair.a.add_pod("p2")?;
-    let mut talks: Vec<Talk> = (0..TALKS).map(|_| pair.talk()).collect::<Result<_>>()?;
-    eventually("connections that have places in the table", Duration::from_secs(20), || {
-        talks.iter_mut().try_for_each(|talk| talk.exchange(5))?;
-        for node in pair.nodes() {
-            ensure!(places(node) == 2 * TALKS, "{} of {}", places(node), 2 * TALKS);
-        }
-        Ok(())
-    })?;
-    let listener = pair.far.bound(SocketAddr::new(pair.far.ip(), 0), TcpListener::bind)?;
-    let (to, sent, stop) = (listener.local_addr()?, AtomicU64::new(0), AtomicBool::new(false));
-    let before = [unknown(&pair.a)?, unknown(&pair.b)?];
-    let answered = pair.b.counted(FromPod, Reason::Handshake)?;
-    let replayed = [pair.a.replayed()?, pair.b.replayed()?];
-    let exchanged = thread::scope(|scope| {
-        let flooding = scope.spawn(|| flood(&flooder, to, &sent, &stop));
-        let (start, mut exchanged) = (Instant::now(), 0);
-        let outcome = loop {
-            if start.elapsed() >= LENGTH || flooding.is_finished() {
-                break Ok(exchanged);
-            }
-            if let Err(error) = talks.iter_mut().try_for_each(|talk| talk.exchange(1)) {
-                break Err(error);
-            }
-            exchanged += talks.len() as u64;
-        };
-        stop.store(true, Ordering::Relaxed);
-        flooding.join().unwrap_or_else(|panic| resume_unwind(panic))?;
-        outcome
-    })?;
-    let (sent, answered) = (sent.into_inner(), pair.b.counted(FromPod, Reason::Handshake)? - answered);
-    println!("{sent} SYN, {answered} answers recorded, {exchanged} messages there and back meanwhile");
-    ensure!(answered >= 10_000, "{answered} answers of {sent} SYN: no flood");
-    for (node, (before, replayed)) in pair.nodes().into_iter().zip(before.into_iter().zip(replayed)) {
-        ensure!(places(node) == 2 * TALKS, "{} places for {} flows", places(node), 2 * TALKS);
-        let unknown = unknown(node)? - before;
-        ensure!(unknown == 0, "{unknown} packets of unknown flows: {:#?}", node.counts()?);
-        // All but a packet for each refresh, of which there are two for each flow at most.
-        let replayed = node.replayed()? - replayed;
-        let most = (2 * exchanged).saturating_sub(8 * TALKS as u64 + 20);
-        ensure!(replayed >= most, "{replayed} of {} packets: {:#?}", 2 * exchanged, node.counts()?);
-    }
-    Ok(())
+fn a_flood_of_syns_from_a_pod_takes_nothing_of_others() -> Result<()> {
+    let lab = FastLab::new("flood-pod", &[])?;
+    let listener = lab.far.bound(Family::V4.end(&lab.far)?, TcpListener::bind)?;
+    let from = Family::V4.end(&lab.beside)?;
+    changes_nothing(&lab, &Flood { host: &lab.beside, from, to: listener.local_addr()?, answering: 1 })
+}
+
+#[test]
+fn a_flood_of_syns_at_a_node_port_takes_nothing_of_others() -> Result<()> {
+    let lab = FastLab::new("flood-port", &[])?;
+    let at = Family::V4.end(&lab.near)?;
+    let _listener = lab.near.bound(at, TcpListener::bind)?;
+    let service = Service::new(Family::V4.service(1), Protocol::Tcp, [at]).at_node_port(NODE_PORT);
+    ServiceRules::install(&lab.nodes.a, Backend::Nftables, Family::V4.pods())?.set(&[service])?;
+    let [to, from] = [(11, NODE_PORT), (12, PORT)].map(|(host, port)| SocketAddr::new(Family::V4.host(host), port));
+    changes_nothing(&lab, &Flood { host: &lab.nodes.b, from, to, answering: 0 })
 }

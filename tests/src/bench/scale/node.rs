@@ -1,6 +1,6 @@
 //! The store with its leases, and one fresh node after the other that follows it.
 
-use std::{fs, time::SystemTime};
+use std::time::SystemTime;
 
 use anyhow::{Context as _, Result};
 use serde_json::Value;
@@ -88,9 +88,9 @@ impl Cluster {
             sync_to_last_route: time_of_day(routed)? - in_sync_at(&agent)?,
             changes,
             nexthops,
-            peak_rss: memory(&agent, "VmHWM")?,
-            steady_rss: memory(&agent, "VmRSS")?,
-            own_rss: memory(&agent, "RssAnon")?,
+            peak_rss: megabytes(&agent, "VmHWM")?,
+            steady_rss: megabytes(&agent, "VmRSS")?,
+            own_rss: megabytes(&agent, "RssAnon")?,
         };
         agent.sigterm_and_wait()?;
         node.end()?;
@@ -115,9 +115,7 @@ fn time_of_day(time: SystemTime) -> Result<f64> {
 }
 
 /// A field of `/proc/<pid>/status` in MB (10^6 bytes).
-fn memory(agent: &Agent, field: &str) -> Result<f64> {
-    let text = fs::read_to_string(format!("/proc/{}/status", agent.child().pid()))?;
-    let line = text.lines().find_map(|line| line.strip_prefix(field)).context("no such field")?;
-    let kilobytes = line.trim_start_matches(':').trim().trim_end_matches(" kB").trim().parse::<f64>()?;
-    Ok(kilobytes * 1024.0 / 1e6)
+#[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
+fn megabytes(agent: &Agent, field: &str) -> Result<f64> {
+    Ok(agent.memory(field)? as f64 / 1e6)
 }
