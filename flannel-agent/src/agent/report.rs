@@ -12,10 +12,7 @@ use crate::{
     backend::{PeerWay, Way},
     datapath::policy::{Capability, ModeRequest},
     echo::status::PeerEchoStatus,
-    fast::{
-        FastScope,
-        pods::{Pod, PodVerdict},
-    },
+    fast::pods::{Pod, PodVerdict},
     iface::End,
     ipsec::IpsecPeerStatus,
     observe::status::{
@@ -129,7 +126,8 @@ impl Agent {
             annotations: self.node.store.opt_outs.problem(),
             rules: self.node.firewall.chains(),
             rules_error: self.node.firewall.error(),
-            outside: fast.scope() == FastScope::All,
+            outside: fast.learns_outside(),
+            outside_reason: fast.outside_reason().map(ToString::to_string),
             underlay_reasons: fast.underlay_reasons().iter().map(ToString::to_string).collect(),
             pods: fast.pods().iter().map(|(index, pod)| self::pod(*index, pod)).collect(),
         })

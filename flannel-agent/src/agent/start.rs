@@ -321,11 +321,7 @@ fn fast_of(options: &RunOptions, backend: &dyn Backend, pod_networks: Vec<IpNet>
 /// Returns the flows that mode `fast` learns: with hosts outside only where programs see them.
 fn scope_of(options: &RunOptions, backend: &dyn Backend) -> FastScope {
     let sees_them = backend.programs().is_ok_and(ProgramSet::is_on_external);
-    if options.fast.scope == FastScope::All && !sees_them {
-        tracing::warn!("--fast-scope=all has no effect: with this backend no program is on the external interface");
-        return FastScope::Cluster;
-    }
-    options.fast.scope
+    if sees_them { options.fast.scope } else { FastScope::Cluster }
 }
 
 /// The networks pods of this node have addresses of, former ones included.

@@ -27,7 +27,7 @@ use flannel_common::{
 use flannel_host::family::Family;
 use flannel_netlink::{KernelEvent, Netlink};
 use flannel_store::LeaseKey;
-use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use ipnet::IpNet;
 
 pub use self::{
     changes::RuleChanges,
@@ -155,7 +155,7 @@ impl Fast {
         if !self.on {
             return false;
         }
-        let networks = self.networks(own);
+        let networks: Vec<IpNet> = Family::BOTH.iter().filter_map(|family| own.subnet(*family)).collect();
         self.underlay.refresh(netlink, pins, &networks, &devices.external).await;
         let tunnels = &devices.tunnels;
         let looked = self.pods.look(netlink, pins, own, tunnels, &self.exclusions).await;
@@ -167,18 +167,17 @@ impl Fast {
         self.pods.take_disturbed()
     }
 
-    /// The networks whose packets arrive by the external devices and may be put straight into pods.
-    fn networks(&self, own: LeaseKey) -> Vec<IpNet> {
-        match self.scope {
-            FastScope::Cluster => Family::BOTH.iter().filter_map(|family| own.subnet(*family)).collect(),
-            // For addresses of this node, too, before they are translated.
-            FastScope::All => vec![Ipv4Net::default().into(), Ipv6Net::default().into()],
-        }
+    /// Returns true if flows with hosts outside the pod networks are learned.
+    pub fn learns_outside(&self) -> bool {
+        let takes = self.on && self.underlay_reasons().is_empty();
+        takes && self.scope == FastScope::All && self.underlay.outside_reason().is_none()
     }
 
-    /// With whom flows of pods are learned.
-    pub const fn scope(&self) -> FastScope {
-        self.scope
+    /// The reason for which flows with hosts outside alone are not learned, although they should
+    /// be.
+    pub fn outside_reason(&self) -> Option<&PodReason> {
+        let should = self.scope == FastScope::All && self.underlay_reasons().is_empty();
+        self.underlay.outside_reason().filter(|_| should)
     }
 
     /// Returns the programs to attach to pods' veths; none while the mode is not in force.
@@ -202,9 +201,9 @@ impl Fast {
     pub fn settings(&self, tunnel_mtu: u32, tunnel_mtu6: u32) -> FastConfig {
         let settings = if self.on { self.conntrack.now.settings() } else { FastConfig::default() };
         let takes = self.on && self.underlay.reasons().is_empty();
-        let outside = takes && self.scope == FastScope::All;
         let flag = |flag, on| if on { flag } else { 0 };
-        let flags = settings.flags | flag(FastConfig::FROM_UNDERLAY, takes) | flag(FastConfig::OUTSIDE, outside);
+        let outside = flag(FastConfig::OUTSIDE, self.learns_outside());
+        let flags = settings.flags | flag(FastConfig::FROM_UNDERLAY, takes) | outside;
         FastConfig { flags, tunnel_mtu, tunnel_mtu6, ..settings }
     }
 

@@ -10,9 +10,9 @@ use ipnet::IpNet;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FastScope {
     /// Pods of the cluster.
-    #[default]
     Cluster,
     /// The same, and hosts outside its pod networks.
+    #[default]
     All,
 }
 

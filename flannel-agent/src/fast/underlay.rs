@@ -14,13 +14,16 @@
 //! packets. The egress needs no gate: what was encrypted does not leave as the packet that was
 //! recorded.
 //!
+//! A packet of the outside may have an address of this node before it is translated for a pod. So
+//! flows with the outside are learned only while there is no policy for forwarded packets at all.
+//!
 //! Filters and policies are announced by the kernel; TCX programs are not, and are found when
 //! everything is invalidated.
 
 use std::collections::BTreeMap;
 
-use flannel_netlink::{KernelEvent, Netlink};
-use ipnet::IpNet;
+use flannel_netlink::{KernelEvent, Netlink, NetlinkError, XfrmPolicy};
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use super::pods::{DeviceSide, Others, PodReason, others};
 use crate::datapath::PinRoot;
@@ -45,8 +48,17 @@ enum Policies {
     /// They are to be read.
     #[default]
     Unread,
-    /// The reason they give, if they do.
-    Read(Option<PodReason>),
+    /// The reasons they give.
+    Read(PolicyReasons),
+}
+
+/// Reasons that IPsec policies give, if they do.
+#[derive(Clone, Debug, Default)]
+struct PolicyReasons {
+    /// For packets between pods.
+    pods: Option<PodReason>,
+    /// For packets of hosts outside.
+    outside: Option<PodReason>,
 }
 
 impl ExternalDevices {
@@ -72,8 +84,8 @@ impl ExternalDevices {
         }
     }
 
-    /// Reads who is on the ingress of `devices`, and the policies on packets of these networks,
-    /// where that is not known. Links of ours are pinned below `pins`.
+    /// Reads who is on the ingress of `devices`, and the policies on packets of pods in these
+    /// networks and of the outside, where that is not known. Links of ours are pinned below `pins`.
     pub(super) async fn refresh(
         &mut self,
         netlink: &Netlink,
@@ -82,17 +94,14 @@ impl ExternalDevices {
         devices: &BTreeMap<u32, String>,
     ) {
         if matches!(self.policies, Policies::Unread) {
-            self.policies = Policies::Read(policies(netlink, networks).await);
+            self.policies = Policies::Read(PolicyReasons::read(netlink, networks).await);
         }
         self.ingress.retain(|index, _| devices.contains_key(index));
         for index in devices.keys() {
             self.ingress.entry(*index).or_insert_with(|| others::on_ingress(pins, *index));
         }
         let on_devices = devices.iter().flat_map(|(index, name)| reasons(self.ingress[index], name));
-        let of_policies = match &self.policies {
-            Policies::Unread => None,
-            Policies::Read(reason) => reason.clone(),
-        };
+        let of_policies = self.policies.reasons().and_then(|reasons| reasons.pods.clone());
         let reasons: Vec<PodReason> = on_devices.chain(of_policies).collect();
         if reasons != self.reasons {
             report(&reasons);
@@ -105,6 +114,28 @@ impl ExternalDevices {
     pub(super) fn reasons(&self) -> &[PodReason] {
         &self.reasons
     }
+
+    /// The reason for which flows with the outside alone are not learned, if there is one.
+    pub(super) fn outside_reason(&self) -> Option<&PodReason> {
+        self.policies.reasons().and_then(|reasons| reasons.outside.as_ref())
+    }
+}
+
+impl Policies {
+    const fn reasons(&self) -> Option<&PolicyReasons> {
+        match self {
+            Self::Unread => None,
+            Self::Read(reasons) => Some(reasons),
+        }
+    }
+}
+
+impl PolicyReasons {
+    async fn read(netlink: &Netlink, networks: &[IpNet]) -> Self {
+        let everywhere = [Ipv4Net::default().into(), Ipv6Net::default().into()];
+        let policies = netlink.forward_policies().await;
+        Self { pods: reason_of(&policies, networks), outside: reason_of(&policies, &everywhere) }
+    }
 }
 
 /// Reasons for which packets that arrive by this device are not put straight into pods, as of now.
@@ -115,7 +146,11 @@ pub(super) fn reasons_now(pins: &PinRoot, index: u32, name: &str) -> Vec<PodReas
 /// The reason for which IPsec policies leave packets of these networks to the kernel, if there is
 /// one.
 pub(super) async fn policies(netlink: &Netlink, networks: &[IpNet]) -> Option<PodReason> {
-    match netlink.forward_policies().await {
+    reason_of(&netlink.forward_policies().await, networks)
+}
+
+fn reason_of(policies: &Result<Vec<XfrmPolicy>, NetlinkError>, networks: &[IpNet]) -> Option<PodReason> {
+    match policies {
         Ok(policies) => policies
             .iter()
             .find(|policy| networks.iter().any(|network| policy.restricts(*network)))
@@ -144,7 +179,7 @@ mod tests {
     fn known() -> ExternalDevices {
         ExternalDevices {
             ingress: BTreeMap::from([(2, Others::default()), (3, Others::default())]),
-            policies: Policies::Read(None),
+            policies: Policies::Read(PolicyReasons::default()),
             reasons: Vec::new(),
         }
     }

@@ -238,6 +238,10 @@ pub struct FastStatus {
     /// True if flows with hosts outside the pod networks are learned.
     #[serde(default)]
     pub outside: bool,
+    /// The reason why they are not, although `--fast-scope` asks for it and packets from other
+    /// nodes are put into pods.
+    #[serde(default)]
+    pub outside_reason: Option<String>,
     /// Reasons for which packets from other nodes are not put straight into pods; empty where they
     /// are.
     #[serde(default)]

@@ -11,7 +11,7 @@ use crate::fast::{FastOptions, FastScope};
 /// for each family.
 const FLOW_TABLE_SIZES: RangeInclusive<u32> = 1_000..=1 << 20;
 
-const SCOPES: [&str; 2] = ["cluster", "all"];
+const SCOPES: [&str; 2] = ["all", "cluster"];
 
 /// The form of a value of `--fast-exclude`.
 const EXCLUDED: &str = "an IP address, or a prefix such as 10.244.1.0/28";
@@ -30,9 +30,9 @@ pub(super) struct FastFlags {
     /// for tunnel packets that leave
     #[arg(long, value_name = "BOOL", default_value_t = false, action = ArgAction::Set)]
     pub(super) strict_rules: bool,
-    /// Flows that mode `fast` learns: `cluster` for those between pods, `all` for those with hosts
-    /// outside the pod networks as well
-    #[arg(long, value_name = "SCOPE", default_value = "cluster", value_parser = OneOf::flag(SCOPES), hide_possible_values = true)]
+    /// Flows that mode `fast` learns: `all`, or `cluster` for those between pods alone, without
+    /// those with hosts outside the pod networks
+    #[arg(long, value_name = "SCOPE", default_value = "all", value_parser = OneOf::flag(SCOPES), hide_possible_values = true)]
     fast_scope: String,
     /// Addresses or prefixes of pods that stay out of mode `fast`, between commas; may be repeated
     #[arg(long, value_name = "IP|CIDR")]
@@ -56,8 +56,8 @@ impl FastFlags {
     }
 
     fn scope(&self, checks: &mut Checks) -> FastScope {
-        let scopes = [("cluster", FastScope::Cluster), ("all", FastScope::All)];
-        checks.choice("fast-scope", &self.fast_scope, &scopes, "cluster or all")
+        let scopes = [("all", FastScope::All), ("cluster", FastScope::Cluster)];
+        checks.choice("fast-scope", &self.fast_scope, &scopes, "all or cluster")
     }
 
     /// The flows of each family; `None` to go by the machine's memory.

@@ -71,11 +71,11 @@ pub(super) enum Mode {
     WireguardFast,
     /// From a pod to the other node itself, masqueraded, in the agent's mode `kernel`.
     OutwardKernel,
-    /// The same in mode `fast` with `--fast-scope=all`.
+    /// The same in mode `fast`.
     OutwardFast,
     /// From the other node itself to a pod by a port of its node, in the agent's mode `kernel`.
     InwardKernel,
-    /// The same in mode `fast` with `--fast-scope=all`.
+    /// The same in mode `fast`.
     InwardFast,
     /// The agent's mode `kernel`.
     Kernel,

@@ -227,9 +227,6 @@ fn store(lab: &Lab, node: &Node, mode: Mode) -> Result<Etcd> {
 fn start_agents(net: &Two, mode: Mode, other: Option<&Path>, cpus: &Cpus) -> Result<[Agent; 2]> {
     let datapath = mode.datapath().unwrap_or_default();
     let mut options = AgentOptions::etcd(STORE)?.flag(&format!("--datapath={datapath}")).flag("--ip-masq=true");
-    if mode.is_outward() || mode.is_inward() {
-        options = options.flag("--fast-scope=all");
-    }
     if mode.is_encrypted() {
         options = options.wrapped_by(&format!("taskset -c {}", cpus.list()));
     }

@@ -62,7 +62,7 @@ impl FastLab {
         let nodes = TwoNodes::with(name, Stack::Dual, &config(Stack::Dual, BACKEND))?;
         let other = config(Stack::Dual, BACKEND).replace("10.244.", "10.245.").replace(":10:244", ":10:245");
         nodes.etcd.put(&format!("{OTHER_PREFIX}/config"), &other, None)?;
-        let options = nodes.options()?.flags(&["--datapath=fast", "--fast-scope=all"]);
+        let options = nodes.options()?.flag("--datapath=fast");
         let prefix = format!("--etcd-prefix={OTHER_PREFIX}");
         let agents = [nodes.a.agent(options.clone())?, nodes.b.agent(options.flag(&prefix))?];
         agents.iter().try_for_each(Agent::wait_ready)?;

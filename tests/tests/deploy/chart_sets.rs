@@ -56,7 +56,7 @@ fn networks_and_backends_reach_the_network_configuration() -> Result<()> {
 fn values_become_flags() -> Result<()> {
     let chosen = [
         "--flow-table-size=100000",
-        "--fast-scope=all",
+        "--fast-scope=cluster",
         "--guard-inner=off",
         "--guard-outer=audit",
         "--log-format=json",

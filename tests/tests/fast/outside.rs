@@ -1,12 +1,15 @@
-//! `--fast-scope=all`: flows between pods and hosts outside the pod networks, here the other node's
-//! own. They are replayed both ways, and follow the kernel's routes packet by packet.
+//! Flows between pods and hosts outside the pod networks, here the other node's own. They are
+//! replayed both ways, and follow the kernel's routes packet by packet.
 
-use std::net::{IpAddr, SocketAddr};
+use std::{
+    net::{IpAddr, SocketAddr},
+    time::Duration,
+};
 
 use anyhow::{Context as _, Result, ensure};
 use flannel_common::{program::Program, reason::Reason};
 use flannel_tests::{
-    Host,
+    Host, eventually,
     fast::{Conversation, Family, FastLab, PORT},
     load::rr::Protocol,
     service_rules::{Backend, Service, ServiceRules},
@@ -15,10 +18,6 @@ use flannel_tests::{
 const NODE_PORT: u16 = 30_080;
 /// Of another host behind the other node.
 const BEHIND: &str = "198.51.100.9";
-
-fn lab(name: &str) -> Result<FastLab> {
-    FastLab::new(name, &["--fast-scope=all"])
-}
 
 /// Packets replayed on the first node so far: from pods, and from the external interface.
 fn replayed(lab: &FastLab) -> Result<[u64; 2]> {
@@ -47,7 +46,7 @@ fn each(check: impl Fn(Family, Protocol) -> Result<()>) -> Result<()> {
 
 #[test]
 fn flows_of_pods_to_hosts_outside_are_replayed_behind_masquerade() -> Result<()> {
-    let lab = lab("out-masq")?;
+    let lab = FastLab::new("out-masq", &[])?;
     let host: &Host = &lab.nodes.b;
     each(|family, protocol| {
         let at = SocketAddr::new(family.host(12), PORT);
@@ -63,7 +62,7 @@ fn flows_of_pods_to_hosts_outside_are_replayed_behind_masquerade() -> Result<()>
 
 #[test]
 fn flows_of_hosts_outside_to_ports_of_the_node_are_replayed() -> Result<()> {
-    let lab = lab("out-port")?;
+    let lab = FastLab::new("out-port", &[])?;
     let host: &Host = &lab.nodes.b;
     each(|family, protocol| {
         let at = family.end(&lab.near)?;
@@ -77,7 +76,7 @@ fn flows_of_hosts_outside_to_ports_of_the_node_are_replayed() -> Result<()> {
 
 #[test]
 fn a_route_that_changes_holds_for_the_next_packet() -> Result<()> {
-    let lab = lab("out-route")?;
+    let lab = FastLab::new("out-route", &[])?;
     let (node, host) = (&lab.nodes.a, &lab.nodes.b);
     host.sh(&format!("ip address add {BEHIND}/32 dev lo"))?;
     node.sh(&format!("ip route add {BEHIND} via 192.168.1.12"))?;
@@ -97,7 +96,7 @@ fn a_route_that_changes_holds_for_the_next_packet() -> Result<()> {
 /// Packets of the node itself have an address of the tunnel device; in any scope.
 #[test]
 fn flows_of_a_node_itself_with_pods_of_another_are_replayed_on_the_node_of_the_pod() -> Result<()> {
-    let lab = FastLab::new("out-node", &[])?;
+    let lab = FastLab::new("out-node", &["--fast-scope=cluster"])?;
     each(|family, protocol| {
         let at = family.end(&lab.far)?;
         let mut talk = Conversation::open(protocol, &lab.nodes.a, &lab.far, at, None)?;
@@ -112,10 +111,32 @@ fn flows_of_a_node_itself_with_pods_of_another_are_replayed_on_the_node_of_the_p
 
 #[test]
 fn without_the_scope_packets_to_the_outside_are_the_kernels() -> Result<()> {
-    let lab = FastLab::new("out-cluster", &[])?;
+    let lab = FastLab::new("out-cluster", &["--fast-scope=cluster"])?;
     let at = SocketAddr::new(Family::V4.host(12), PORT);
     let mut talk = Conversation::open(Protocol::Tcp, &lab.near, &lab.nodes.b, at, None)?;
     talk.exchange(100)?;
     ensure!(replayed(&lab)? == [0, 0], "{:?}", replayed(&lab)?);
     Ok(())
+}
+
+/// An address of the node may be a pod's before it is translated, so any policy counts.
+#[test]
+fn with_an_ipsec_policy_flows_between_pods_alone_are_replayed() -> Result<()> {
+    let lab = FastLab::new("out-ipsec", &[])?;
+    let at = SocketAddr::new(Family::V4.host(12), PORT);
+    let mut outward = Conversation::open(Protocol::Udp, &lab.near, &lab.nodes.b, at, None)?;
+    until_both_replayed(&lab, &mut outward)?;
+    let elsewhere = "src 192.168.1.11/32 dst 198.51.100.9/32 dir out index 25";
+    lab.nodes.a.sh(&format!("ip xfrm policy add {elsewhere} tmpl proto esp mode transport level use"))?;
+    eventually("the outside left to the kernel", Duration::from_secs(10), || {
+        let text = lab.agents[0].cli(&["status"])?.stdout;
+        let reason = "flows with the outside take the kernel's path: IPsec policy 25 may cover packets of pods";
+        ensure!(text.contains(reason) && !text.contains("with the outside as well"), "{text}");
+        Ok(())
+    })?;
+    let before = replayed(&lab)?;
+    outward.exchange(100)?;
+    ensure!(replayed(&lab)? == before, "{before:?}, {:?}", replayed(&lab)?);
+    let mut inward = Conversation::open(Protocol::Udp, &lab.near, &lab.far, Family::V4.end(&lab.far)?, None)?;
+    until_both_replayed(&lab, &mut inward)
 }

@@ -49,7 +49,7 @@ fn replays(pair: &Pair, receiver: &str) -> Result<()> {
 
 #[test]
 fn flows_are_replayed_into_wireguard_devices_and_out_of_them() -> Result<()> {
-    let lab = FastLab::of("wg-flows", r#"{"Type":"wireguard"}"#, &["--fast-scope=all"])?;
+    let lab = FastLab::of("wg-flows", r#"{"Type":"wireguard"}"#, &[])?;
     let _talks = talks(&lab)?;
     let agent = &lab.agents[0];
     for agent in &lab.agents {
