@@ -28,6 +28,11 @@ impl PodNetwork {
         Family::of(self.prefix.addr())
     }
 
+    /// The network of a node that knows its own subnet alone.
+    pub fn of_subnet(subnet: IpNet) -> Self {
+        Self { prefix: subnet, subnet_len: subnet.prefix_len() }
+    }
+
     /// Returns the same network, cut into subnets of this length by an external allocator. A length
     /// below the network's is raised to the network's.
     #[must_use]

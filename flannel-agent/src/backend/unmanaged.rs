@@ -3,13 +3,14 @@
 //!
 //! Peers are direct ones for the programs: they learn what leaves by the external interface to a
 //! peer's subnet, and what comes from one. Where commands lead packets elsewhere the programs see
-//! none, so they learn nothing. With the backend alloc no peers are known.
+//! none, so they learn nothing. With the backend alloc no peers are known: for the programs all
+//! addresses but those of the node's own subnet are hosts outside.
 
 use flannel_common::node::FamilyConfig;
 use flannel_host::family::Family;
 use flannel_store::{Peer, RawJson};
 
-use super::{Backend, Desired, Node, OwnEnd, PeerWay, ProgramSet, Way, network_config, routed_entry};
+use super::{Backend, Desired, Node, OwnEnd, PeerWay, PodNetwork, ProgramSet, Way, network_config, routed_entry};
 use crate::underlay::Underlay;
 
 /// Such a backend.
@@ -61,39 +62,52 @@ impl Backend for Unmanaged {
     }
 
     fn node_config(&self, node: &Node) -> Option<FamilyConfig> {
-        network_config(node)
+        let own = Node { network: PodNetwork::of_subnet(node.subnet), ..*node };
+        network_config(if self.knows_peers { node } else { &own })
     }
 
     fn carries_packets(&self) -> bool {
         false
     }
 
-    fn has_work_for_programs(&self) -> bool {
-        self.knows_peers
-    }
-
     fn programs(&self) -> Result<ProgramSet, &'static str> {
-        if self.knows_peers { Ok(ProgramSet::Link) } else { Err("the backend alloc knows no peers") }
+        Ok(ProgramSet::Link)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use flannel_common::entry_state::EntryState;
+    use flannel_common::{entry_state::EntryState, peer::subnet_index_v4};
 
     use super::*;
-    use crate::backend::{PeerValue, PodNetwork};
+    use crate::backend::PeerValue;
 
-    #[test]
-    fn the_programs_know_each_peer_behind_the_external_interface_and_nothing_else_is_made() {
-        let node = Node {
+    fn node() -> Node {
+        Node {
             network: PodNetwork { prefix: "10.244.0.0/16".parse().expect("a network"), subnet_len: 24 },
             subnet: "10.244.1.0/24".parse().expect("a subnet"),
             source: "192.0.2.1".parse().expect("an address"),
             external: 2,
             tunnel: None,
             port_range: (32768, 60999),
-        };
+        }
+    }
+
+    #[test]
+    fn with_alloc_all_but_the_own_subnet_is_outside() {
+        let config = |backend: Unmanaged| backend.node_config(&node()).expect("a network of that size");
+        let (alloc, cloud) = (config(Unmanaged::alloc()), config(Unmanaged::cloud()));
+        for (address, by_alloc, by_cloud) in
+            [([10, 244, 1, 7], Some(0), Some(1)), ([10, 244, 9, 7], None, Some(9)), ([192, 0, 2, 9], None, None)]
+        {
+            let found = [&alloc, &cloud].map(|config| subnet_index_v4(config, address));
+            assert_eq!(found, [by_alloc, by_cloud], "{address:?}");
+        }
+    }
+
+    #[test]
+    fn the_programs_know_each_peer_behind_the_external_interface_and_nothing_else_is_made() {
+        let node = node();
         let peer = Peer {
             subnet: "10.244.9.0/24".parse().expect("a subnet"),
             public_ip: "198.51.100.9".parse().expect("an address"),

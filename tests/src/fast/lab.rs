@@ -54,6 +54,23 @@ impl FastLab {
         Self::of_agents(nodes, agents)
     }
 
+    /// With the backend alloc: the test makes the routes between the nodes, as a cloud or a router
+    /// would.
+    pub fn allocated(name: &str, flags: &[&str]) -> Result<Self> {
+        let nodes = TwoNodes::with(name, Stack::Dual, &config(Stack::Dual, r#"{"Type":"alloc"}"#))?;
+        let agents = ready_agents([&nodes.a, &nodes.b], &nodes.options()?.flags(&FLAGS).with(flags))?;
+        for (node, peer, number) in [(&nodes.a, &nodes.b, 12), (&nodes.b, &nodes.a, 11)] {
+            let subnets = peer.subnet_env()?.subnets;
+            for family in Family::ALL {
+                let via = family.host(number);
+                for subnet in subnets.iter().filter(|subnet| subnet.addr().is_ipv4() == via.is_ipv4()) {
+                    node.sh(&format!("ip route add {} via {via}", subnet.trunc()))?;
+                }
+            }
+        }
+        Self::of_agents(nodes, agents)
+    }
+
     /// Two clusters of one node each, with routes between their pods: to the other, each pod is a
     /// host outside. The agents masquerade nothing; the first node masquerades IPv4, by ports that
     /// stay.

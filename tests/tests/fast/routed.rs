@@ -73,6 +73,26 @@ fn flows_are_replayed_into_wireguard_devices_and_out_of_them() -> Result<()> {
     Ok(())
 }
 
+/// No peers are known, so the pods of other nodes are hosts outside.
+#[test]
+fn with_alloc_flows_are_replayed_where_routes_of_others_lead() -> Result<()> {
+    let lab = FastLab::allocated("alloc-flows", &[])?;
+    let _talks = talks(&lab)?;
+    for agent in &lab.agents {
+        let status = agent.status()?;
+        ensure!(status["mode"]["effective"] == "fast", "{status}");
+        ensure!(status["fast"]["outside"] == true && status["peers"] == json!([]), "{status}");
+        for program in ["from_pod", "from_underlay"] {
+            ensure!(agent.counted(program, "replayed")? > 0, "{program} replayed nothing");
+        }
+        let flows = agent.cli(&["maps", "dump", "flows"])?.stdout;
+        ensure!(flows.contains(" outside "), "{flows}");
+    }
+    lab.set_mode("kernel")?;
+    assert_eq!(on_device(&lab.agents[0], "eth0")?, [""; 0], "only in mode fast");
+    Ok(())
+}
+
 fn agree(agent: &Agent, peers: usize) -> Result<()> {
     let text = agent.cli(&["maps", "dump", "--diff"])?.stdout;
     let wanted = match peers {
