@@ -64,7 +64,7 @@ fn numbers(end: &TcpStream) -> Result<Numbers> {
 
 /// Takes the connection from an end in repair mode, which says nothing to the other.
 fn forget(end: &TcpStream) -> Result<()> {
-    let nobody = libc::sockaddr { sa_family: libc::AF_UNSPEC as libc::sa_family_t, sa_data: [0; 14] };
+    let nobody = libc::sockaddr { sa_family: libc::sa_family_t::try_from(libc::AF_UNSPEC)?, sa_data: [0; 14] };
     let size = libc::socklen_t::try_from(size_of_val(&nobody))?;
     // SAFETY: a live address of the size given.
     let done = unsafe { libc::connect(end.as_raw_fd(), &raw const nobody, size) };
