@@ -13,9 +13,9 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use super::Host;
 use crate::wait::patient;
 
-const DEFAULT_LIMIT: Duration = Duration::from_secs(10);
+const DEFAULT_LIMIT: Duration = Duration::from_secs(30);
 
-/// A command for one host. Without other wishes it must end with status 0 within 10 s.
+/// A command for one host. Without other wishes it must end with status 0 within 30 s.
 #[derive(Debug)]
 #[must_use = "a command does nothing until run() is called"]
 pub struct HostCommand {

@@ -157,7 +157,7 @@ fn length() -> Result<Duration> {
     Ok(Duration::from_secs(seconds?))
 }
 
-/// A flood changes nothing for the connections beside it.
+/// A flood changes nothing for connections of others.
 fn changes_nothing(lab: &FastLab, flood: &Flood<'_>) -> Result<()> {
     let mut talks = settled_talks(lab)?;
     let (before, answered) = ([Held::of(lab, 0)?, Held::of(lab, 1)?], flood.answers(lab)?);

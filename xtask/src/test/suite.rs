@@ -43,18 +43,22 @@ impl Suite {
 
     /// Both halves use the dev profile, for its overflow checks, and so share one compilation.
     pub(super) fn cargo(&self, workspace: &Workspace, filter: &[OsString]) -> Command {
-        let mut cargo = workspace.cargo();
-        cargo.args(["test", "--no-fail-fast"]).args(workspace::locked()).args(&self.selection);
+        let mut cargo = self.command(workspace, "--no-fail-fast");
         // A passing test's output has its `NOT RUN` line; without this flag the harness keeps it.
         cargo.args(["--", "--show-output"]).args(self.harness).args(filter);
+        cargo
+    }
+
+    fn command(&self, workspace: &Workspace, flag: &str) -> Command {
+        let mut cargo = workspace.cargo();
+        cargo.args(["test", flag]).args(workspace::locked()).args(&self.selection);
         cargo
     }
 
     /// Compiles it. What keeps it from compiling is shown, and counted when it is run.
     pub(super) fn compile(&self, workspace: &Workspace, built: &Built) {
         println!("build: the {}", self.name);
-        let mut cargo = workspace.cargo();
-        cargo.args(["test", "--no-run"]).args(workspace::locked()).args(&self.selection);
+        let mut cargo = self.command(workspace, "--no-run");
         built.announce(&mut cargo);
         if let Err(error) = workspace::run(&mut cargo, self.name) {
             eprintln!("xtask: {error:#}");
