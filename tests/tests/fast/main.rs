@@ -15,6 +15,7 @@ mod hostile;
 mod identity;
 mod mixed;
 mod netfilter;
+mod order;
 mod outside;
 mod parity;
 mod routed;
