@@ -457,10 +457,10 @@ fn fast(status: &FastStatus) -> String {
     let underlay =
         (!status.underlay_reasons.is_empty()).then(|| format!("{kernel}{}", status.underlay_reasons.join(", ")));
     let outside = if status.outside { ", with the outside as well" } else { "" };
-    let inside = status.outside_reason.iter();
-    let inside = inside.map(|reason| format!("; flows with the outside take the kernel's path: {reason}"));
+    let left = status.outside_reason.iter();
+    let left = left.map(|reason| format!("; flows with the outside take the kernel's path: {reason}"));
     let pods = format!("{all} of {}{partly}{alone}{outside}", count(status.pods.len(), "pod", "pods"));
-    std::iter::once(pods).chain(underlay).chain(inside).chain(tcp).chain(blind).chain(error).collect()
+    std::iter::once(pods).chain(underlay).chain(left).chain(tcp).chain(blind).chain(error).collect()
 }
 
 /// Describes the packets of a pod that mode `fast` leaves to the kernel.
