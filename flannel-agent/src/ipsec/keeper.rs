@@ -25,11 +25,12 @@ use tokio::{
 
 use super::{
     IpsecError, IpsecSetup,
-    book::{IpsecPeerState, IpsecPeerStatus, IpsecStatus},
+    associations::Associations,
+    book::{IpsecPeerState, IpsecStatus},
     charon,
     configuration::CharonFiles,
     names::{self, IpsecEnd},
-    vici::{ChildSa, IkeSa, Vici, no_answer},
+    vici::{IkeSa, Vici, no_answer},
 };
 use crate::udp::Backoff;
 
@@ -277,9 +278,10 @@ impl IpsecKeeper {
 
     /// Takes in the associations. Returns the peers that need an attempt.
     fn read(&mut self, own: IpsecEnd, associations: &[IkeSa]) -> Vec<IpsecEnd> {
+        let associations = Associations::of(associations);
         let (mut peers, mut waiting) = (BTreeMap::new(), Vec::new());
         for peer in self.ends() {
-            let mut status = status_of(own, peer, associations, SystemTime::now());
+            let mut status = associations.status(own, peer, SystemTime::now());
             let attempts = self.tunnels.entry(peer.subnet).or_insert_with(Attempts::new);
             if status.state == IpsecPeerState::Installed {
                 attempts.error = None;
@@ -337,80 +339,4 @@ async fn initiate(socket: PathBuf, own: IpsecEnd, peer: IpsecEnd) -> (Ipv4Net, R
         Err(error) => Err(chain(&error)),
     };
     (peer.subnet, result)
-}
-
-/// The tunnel to a peer, by the associations. Between nodes with several subnets one IKE_SA, of any
-/// of their connections, may carry the children of all.
-fn status_of(own: IpsecEnd, peer: IpsecEnd, associations: &[IkeSa], now: SystemTime) -> IpsecPeerStatus {
-    let (name, child) = (names::connection(own, peer), names::child(own, peer));
-    let address = peer.address.to_string();
-    let of_peer = |ike: &&IkeSa| ike.connection == name || ike.remote_host == address;
-    let all: Vec<&IkeSa> = associations.iter().filter(of_peer).collect();
-    let children: Vec<&ChildSa> =
-        all.iter().flat_map(|ike| &ike.children).filter(|found| found.name == child).collect();
-    let is = |state: &str, states: &[&str]| states.contains(&state);
-    let state = if children.iter().any(|child| is(&child.state, &["INSTALLED", "REKEYING", "REKEYED"])) {
-        IpsecPeerState::Installed
-    } else if all.iter().any(|ike| is(&ike.state, &["ESTABLISHED", "REKEYING", "REKEYED"])) {
-        IpsecPeerState::Established
-    } else if all.iter().any(|ike| is(&ike.state, &["CREATED", "CONNECTING"])) {
-        IpsecPeerState::Connecting
-    } else {
-        IpsecPeerState::Missing
-    };
-    let oldest = all.iter().filter_map(|ike| ike.established).max();
-    let since = oldest.and_then(|seconds| now.checked_sub(Duration::from_secs(seconds)));
-    IpsecPeerStatus {
-        state,
-        since: since.and_then(|at| Some(at.duration_since(SystemTime::UNIX_EPOCH).ok()?.as_secs())),
-        received: children.iter().map(|child| child.received).sum(),
-        sent: children.iter().map(|child| child.sent).sum(),
-        error: None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn end(subnet: &str, address: &str) -> IpsecEnd {
-        IpsecEnd { subnet: subnet.parse().expect("a subnet"), address: address.parse().expect("an address") }
-    }
-
-    fn ike(state: &str, children: &[(&str, &str)]) -> IkeSa {
-        let child = |(name, state): &(&str, &str)| ChildSa {
-            name: (*name).to_owned(),
-            state: (*state).to_owned(),
-            received: 3,
-            sent: 4,
-        };
-        IkeSa {
-            // By the address: the connection of another subnet of the same node.
-            connection: "another".to_owned(),
-            state: state.to_owned(),
-            remote_host: "192.0.2.9".to_owned(),
-            established: (state == "ESTABLISHED").then_some(7),
-            children: children.iter().map(child).collect(),
-        }
-    }
-
-    #[test]
-    fn a_tunnel_is_there_when_its_own_child_is() {
-        let (own, peer) = (end("10.5.1.0/24", "192.0.2.1"), end("10.5.9.0/24", "192.0.2.9"));
-        let (child, other) = ("10.5.1.0/24-10.5.9.0/24", "10.5.1.0/24-10.5.8.0/24");
-        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000);
-        for (ike_sa, state, since, received) in [
-            (ike("ESTABLISHED", &[(child, "INSTALLED")]), IpsecPeerState::Installed, Some(993), 3),
-            (ike("ESTABLISHED", &[(child, "REKEYED"), (child, "INSTALLED")]), IpsecPeerState::Installed, Some(993), 6),
-            (ike("ESTABLISHED", &[(other, "INSTALLED")]), IpsecPeerState::Established, Some(993), 0),
-            (ike("ESTABLISHED", &[(child, "CREATED")]), IpsecPeerState::Established, Some(993), 3),
-            (ike("CONNECTING", &[]), IpsecPeerState::Connecting, None, 0),
-            (ike("DELETING", &[]), IpsecPeerState::Missing, None, 0),
-        ] {
-            let named = ike_sa.state.clone();
-            let status = status_of(own, peer, &[ike_sa], now);
-            assert_eq!((status.state, status.since, status.received), (state, since, received), "{named}");
-        }
-        assert_eq!(status_of(own, peer, &[], now).state, IpsecPeerState::Missing);
-    }
 }

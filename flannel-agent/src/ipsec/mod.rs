@@ -8,6 +8,7 @@
 //! The process goes on without the agent, and the next agent finds it by its socket in the state
 //! directory. Names and settings of connections are flannel's, so that stock nodes agree with ours.
 
+mod associations;
 mod book;
 mod charon;
 mod configuration;
