@@ -46,8 +46,11 @@ pub struct Connection {
     pub reply: Tuple,
     /// Of TCP.
     pub state: Option<String>,
-    /// Seconds until it is forgotten if nothing more comes.
+    /// Seconds until it is forgotten if nothing more comes. The kernel does not show it where a
+    /// flowtable forwards the packets, and then this is the largest number.
     pub timeout: u64,
+    /// A flowtable forwards its packets.
+    pub is_offloaded: bool,
 }
 
 impl Connection {
@@ -97,8 +100,9 @@ fn parse(line: &str) -> Result<Option<Connection>> {
         Ok(Tuple { protocol, source: end(&sources, &from)?, destination: end(&destinations, &to)? })
     };
     let state = words.get(5).filter(|word| !word.contains('=')).map(|word| (*word).to_owned());
-    let timeout = words.get(4).context("no timeout")?.parse()?;
-    Ok(Some(Connection { original: tuple(0)?, reply: tuple(1)?, state, timeout }))
+    let is_offloaded = words.iter().any(|word| ["[OFFLOAD]", "[HW_OFFLOAD]"].contains(word));
+    let timeout = if is_offloaded { u64::MAX } else { words.get(4).context("no timeout")?.parse()? };
+    Ok(Some(Connection { original: tuple(0)?, reply: tuple(1)?, state, timeout, is_offloaded }))
 }
 
 // linux/netfilter/nfnetlink_conntrack.h.
@@ -154,6 +158,7 @@ mod tests {
             ("10.244.1.2:40000".parse()?, "10.96.0.1:80".parse()?, "10.244.2.2:8080".parse()?);
         assert!(connection.is_between(client, service) && connection.is_between(client, server));
         assert_eq!((connection.state.as_deref(), connection.timeout), (Some("ESTABLISHED"), 431_999));
+        let is_offloaded = connection.is_offloaded;
         let ways = translations(&[connection]);
         let sent = Tuple { protocol: Protocol::Tcp, source: client, destination: service };
         let delivered = Tuple { destination: server, ..sent };
@@ -163,6 +168,11 @@ mod tests {
         let unanswered = "ipv6     10 udp      17 29 src=fd00::1 dst=fd00::2 sport=1 dport=2 [UNREPLIED] src=fd00::2 \
                           dst=fd00::1 sport=2 dport=1 mark=0 use=2";
         assert_eq!(parse(unanswered)?.context("UDP")?.state, None);
+
+        let offloaded = "ipv4     2 tcp      6 src=10.244.1.2 dst=10.244.2.2 sport=1 dport=2 src=10.244.2.2 \
+                         dst=10.244.1.2 sport=2 dport=1 [OFFLOAD] mark=0 use=3";
+        let offloaded = parse(offloaded)?.context("TCP")?;
+        assert!(offloaded.is_offloaded && offloaded.state.is_none() && !is_offloaded, "{offloaded:?}");
         assert!(parse("ipv4     2 icmp     1 29 src=10.0.0.1 dst=10.0.0.2 type=8 code=0 id=1 src=1")?.is_none());
         Ok(())
     }

@@ -9,6 +9,7 @@ mod conntrack;
 mod devices;
 mod dummy;
 mod flows;
+mod flowtable;
 mod handshake;
 mod host_gw;
 mod hostile;

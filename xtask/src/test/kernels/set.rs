@@ -63,11 +63,13 @@ const CONNTRACK: &[&str] = &["nf_conntrack", "br_netfilter"];
 const IPVS: &[&str] = &["nf_conntrack", "br_netfilter", "dummy", "ip_vs", "ip_vs_rr"];
 /// The same, and devices that carry addresses alone.
 const DUMMY: &[&str] = &["nf_conntrack", "br_netfilter", "dummy"];
+/// The same, and flowtables of nftables.
+const FLOWTABLE: &[&str] = &["nf_conntrack", "br_netfilter", "nf_flow_table_inet", "nft_flow_offload"];
 /// The same, and tunnel devices without Ethernet.
 const L3_TUNNELS: &[&str] = &["nf_conntrack", "br_netfilter", "wireguard", "ipip"];
 
 /// The rows, in the order in which they run.
-pub(super) static FEATURES: [Feature; 23] = [
+pub(super) static FEATURES: [Feature; 24] = [
     feature("mode that `check` offers", "5.10", Work::Check),
     feature(
         "network namespaces of the lab",
@@ -229,6 +231,14 @@ pub(super) static FEATURES: [Feature; 23] = [
             Work::Tests("fast", &["dummy::addresses_on_dummy_devices_are_served_as_in_mode_kernel"]),
         )
     },
+    Feature {
+        modules: FLOWTABLE,
+        ..feature(
+            "mode `fast` with a flowtable",
+            "6.1",
+            Work::Tests("fast", &["flowtable::flows_go_on_with_a_flowtable"]),
+        )
+    },
     feature(
         "attachment, and clean-up after it",
         "6.1",
@@ -298,7 +308,7 @@ mod tests {
         };
         assert_eq!(names(&[]).expect("all").len(), FEATURES.len());
         assert_eq!(names(&["udp", "outside"]).expect("two"), ["udp", "mode `fast` with hosts outside"]);
-        assert!(names(&["flowtable"]).expect_err("no row").to_string().contains("flowtable"));
+        assert!(names(&["vlan"]).expect_err("no row").to_string().contains("vlan"));
     }
 
     #[test]
