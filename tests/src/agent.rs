@@ -11,7 +11,10 @@ use anyhow::{Context as _, Result, ensure};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use crate::{ChildGuard, Confinement, Node, Output, eventually};
+use crate::{
+    ChildGuard, Confinement, Node, Output, Pod, eventually,
+    load::{UdpLoad, UdpRun},
+};
 
 /// To lease a subnet and load all programs, on a machine that is busy with something else.
 const START_LIMIT: Duration = Duration::from_mins(1);
@@ -212,6 +215,23 @@ impl Agent {
             ensure!(status["mode"]["effective"] == mode, "mode: {}", status["mode"]);
             Ok(())
         })
+    }
+
+    /// Kills the agent and starts it, ends it and starts it again. No datagram of a pod of this node
+    /// to another pod is lost meanwhile.
+    pub fn expect_no_loss_by_restarts(&self, [near, far]: [&Pod; 2], load: UdpLoad) -> Result<()> {
+        let run = UdpRun::start(near, far, far.ip(), load)?;
+        self.kill9()?;
+        near.ping(far.ip())?;
+        self.restart()?;
+        self.wait_ready()?;
+        self.sigterm_and_wait()?;
+        near.ping(far.ip())?;
+        self.restart()?;
+        self.wait_ready()?;
+        let report = run.stop()?;
+        println!("{} datagrams, longest gap {:?}", report.sent, report.longest_gap);
+        report.expect_complete()
     }
 
     /// Bytes of memory: a field of `/proc/<pid>/status`, such as `VmRSS`.

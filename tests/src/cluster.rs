@@ -4,12 +4,7 @@ use std::ops::Deref;
 
 use anyhow::Result;
 
-use crate::{
-    Agent, Pod, ThreeNodes,
-    load::{UdpLoad, UdpRun},
-    nodes::ready_agents,
-    topology::Stack,
-};
+use crate::{Agent, Pod, ThreeNodes, load::UdpLoad, nodes::ready_agents, topology::Stack};
 
 /// The keys of the leases start with this.
 pub const LEASES: &str = "/coreos.com/network/subnets/";
@@ -87,18 +82,7 @@ impl Cluster {
     /// pod to the third node's. No datagram may be lost, and new flows pass while it is away.
     pub fn expect_no_loss_by_restarts(&self, load: UdpLoad) -> Result<()> {
         let ([agent, ..], [near, _, far]) = (&self.agents, &self.pods);
-        let run = UdpRun::start(near, far, far.ip(), load)?;
-        agent.kill9()?;
-        near.ping(far.ip())?;
-        agent.restart()?;
-        agent.wait_ready()?;
-        agent.sigterm_and_wait()?;
-        near.ping(far.ip())?;
-        agent.restart()?;
-        agent.wait_ready()?;
-        let report = run.stop()?;
-        println!("{} datagrams, longest gap {:?}", report.sent, report.longest_gap);
-        report.expect_complete()
+        agent.expect_no_loss_by_restarts([near, far], load)
     }
 
     /// Puts every agent in a mode.

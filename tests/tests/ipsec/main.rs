@@ -4,6 +4,7 @@
 //! associations: what that shows is tested everywhere, packets only where the kernel has ESP.
 
 mod change;
+mod packets;
 mod policies;
 mod process;
 mod secret;
@@ -32,7 +33,11 @@ fn config(psk: &str) -> String {
 
 /// Two nodes with charon, and no agents yet.
 fn two_nodes(name: &str) -> Result<TwoNodes> {
-    let nodes = TwoNodes::with(name, Stack::V4, &config(PSK))?;
+    two_nodes_with(name, &config(PSK))
+}
+
+fn two_nodes_with(name: &str, config: &str) -> Result<TwoNodes> {
+    let nodes = TwoNodes::with(name, Stack::V4, config)?;
     for node in [&nodes.a, &nodes.b] {
         bring_charon(node)?;
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_tests::{TwoNodes, eventually, not_run, wire::Capture};
+use flannel_tests::{Pod, TwoNodes, eventually, not_run, wire::Capture};
 
 use super::{ADDRESSES, agents, final_state, has_esp, pid, policies, tunnel, two_nodes, wait_tunnel};
 
@@ -68,6 +68,22 @@ fn nodes_know_each_other_whatever_becomes_of_agent_and_process() -> Result<()> {
     Ok(())
 }
 
+/// A pod on each node, which reach each other. As hosts with a default route have it, packets for
+/// pods of the other node leave by the external interface.
+pub(crate) fn connected_pods(nodes: &TwoNodes) -> Result<[Pod; 2]> {
+    let [near, far] = [nodes.a.add_pod("p1")?, nodes.b.add_pod("p1")?];
+    for (node, peer) in [(&nodes.a, ADDRESSES[1]), (&nodes.b, ADDRESSES[0])] {
+        node.sh(&format!("ip route add 10.244.0.0/16 via {peer}"))?;
+    }
+    near.wait_ping(far.ip())?;
+    Ok([near, far])
+}
+
+/// Frames of ESP in IPv4.
+pub(crate) fn is_esp(frame: &[u8]) -> bool {
+    frame.get(12..14) == Some(&[0x08, 0x00]) && frame.get(23) == Some(&50)
+}
+
 /// Frames of ICMP for pods.
 fn is_icmp_of_pods(frame: &[u8]) -> bool {
     frame.get(12..14) == Some(&[0x08, 0x00]) && frame.get(23) == Some(&1) && frame.get(30..32) == Some(&[10, 244])
@@ -75,12 +91,8 @@ fn is_icmp_of_pods(frame: &[u8]) -> bool {
 
 /// Pods reach each other, and the packets on the way are ESP.
 fn expect_encrypted(nodes: &TwoNodes) -> Result<()> {
-    let [near, far] = [nodes.a.add_pod("p1")?, nodes.b.add_pod("p1")?];
-    for (node, peer) in [(&nodes.a, ADDRESSES[1]), (&nodes.b, ADDRESSES[0])] {
-        node.sh(&format!("ip route add 10.244.0.0/16 via {peer}"))?;
-    }
-    near.wait_ping(far.ip())?;
-    let encrypted = Capture::start(&nodes.b, "eth0", |frame| frame.get(23) == Some(&50))?;
+    let [near, far] = connected_pods(nodes)?;
+    let encrypted = Capture::start(&nodes.b, "eth0", is_esp)?;
     near.ping(far.ip())?;
     eventually("packets of ESP", Duration::from_secs(5), || {
         ensure!(encrypted.len() >= 2, "{} frames of ESP", encrypted.len());

@@ -135,7 +135,14 @@ pub(super) static FEATURES: [Feature; 24] = [
         ..feature(
             "ipsec",
             "5.10",
-            Work::Tests("ipsec", &["process::nodes_know_each_other_whatever_becomes_of_agent_and_process"]),
+            Work::Tests(
+                "ipsec",
+                &[
+                    "process::nodes_know_each_other_whatever_becomes_of_agent_and_process",
+                    "packets::data_pass_encrypted_and_restarts_lose_no_datagram",
+                    "packets::with_udp_encap_esp_travels_in_datagrams",
+                ],
+            ),
         )
     },
     feature(
