@@ -19,6 +19,9 @@ const PROC: &str = "/proc/thread-self/net/nf_conntrack";
 /// as the other one sends.
 const ALIVE: [&str; 3] = ["ESTABLISHED", "FIN_WAIT", "CLOSE_WAIT"];
 
+/// Words of a connection whose packets a flowtable forwards: neither timeout nor state is shown.
+const OFFLOADED: [&str; 2] = ["[OFFLOAD]", "[HW_OFFLOAD]"];
+
 /// TCP connections that are alive and have an address in one of these networks, before or after
 /// translation.
 pub(super) fn alive(networks: &BTreeSet<IpNet>) -> io::Result<usize> {
@@ -50,7 +53,9 @@ fn is_in(networks: &BTreeSet<IpNet>, address: IpAddr) -> bool {
 /// `ipv4     2 tcp      6 431999 ESTABLISHED src=10.244.1.2 dst=10.96.0.1 sport=41830 ...`.
 fn is_alive(line: &str, networks: &BTreeSet<IpNet>) -> bool {
     let words: Vec<&str> = line.split_ascii_whitespace().collect();
-    let alive = words.get(2) == Some(&"tcp") && words.get(5).is_some_and(|state| ALIVE.contains(state));
+    let is_in_state = words.get(5).is_some_and(|state| ALIVE.contains(state));
+    let is_offloaded = words.iter().any(|word| OFFLOADED.contains(word));
+    let alive = words.get(2) == Some(&"tcp") && (is_in_state || is_offloaded);
     let address = |word: &&str| word.strip_prefix("src=").or_else(|| word.strip_prefix("dst="))?.parse().ok();
     alive && words.iter().filter_map(address).any(|address| is_in(networks, address))
 }
@@ -94,6 +99,16 @@ mod tests {
             (
                 "ipv4     2 udp      17 29 src=10.244.1.2 dst=10.96.0.10 sport=4 dport=53 src=10.244.2.2 dst=10.244.1.2 \
                  sport=53 dport=4 use=2",
+                false,
+            ),
+            (
+                "ipv4     2 tcp      6 src=10.244.1.2 dst=10.96.0.1 sport=4 dport=80 src=10.244.2.2 dst=10.244.1.2 \
+                 sport=8080 dport=4 [OFFLOAD] mark=0 zone=0 use=3",
+                true,
+            ),
+            (
+                "ipv4     2 udp      17 src=10.244.1.2 dst=10.96.0.10 sport=4 dport=53 src=10.244.2.2 dst=10.244.1.2 \
+                 sport=53 dport=4 [OFFLOAD] use=3",
                 false,
             ),
             ("", false),

@@ -18,16 +18,20 @@ const FAMILY_HEADER: usize = 4;
 /// More than one datagram of a dump.
 const BUFFER: usize = 64 << 10;
 
-// `CTA_TUPLE_ORIG`, `CTA_TUPLE_REPLY`, `CTA_PROTOINFO`; below a tuple `CTA_TUPLE_IP`,
+// `CTA_TUPLE_ORIG`, `CTA_TUPLE_REPLY`, `CTA_STATUS`, `CTA_PROTOINFO`; below a tuple `CTA_TUPLE_IP`,
 // `CTA_TUPLE_PROTO`, and below that `CTA_PROTO_NUM`; below `CTA_PROTOINFO` `CTA_PROTOINFO_TCP`, and
 // below that `CTA_PROTOINFO_TCP_STATE`.
 const TUPLES: [u16; 2] = [1, 2];
+const STATUS: u16 = 3;
 const PROTOINFO: u16 = 4;
 const TUPLE_IP: u16 = 1;
 const TUPLE_PROTO: u16 = 2;
 const PROTO_NUM: u16 = 1;
 const TCP: u16 = 1;
 const TCP_STATE: u16 = 1;
+
+/// `IPS_OFFLOAD` and `IPS_HW_OFFLOAD`: a flowtable forwards the packets, and the state is not shown.
+const OFFLOADED: u32 = 1 << 14 | 1 << 15;
 
 /// `TCP_CONNTRACK_ESTABLISHED`, `_FIN_WAIT` and `_CLOSE_WAIT`.
 const ALIVE: [u8; 3] = [3, 4, 5];
@@ -73,8 +77,11 @@ fn is_alive(payload: &[u8], is_meant: impl Fn(IpAddr) -> bool) -> bool {
     let entry = payload.get(FAMILY_HEADER..).unwrap_or_default();
     let protocol = find(entry, &[TUPLES[0], TUPLE_PROTO, PROTO_NUM]).and_then(|value| value.first().copied());
     let state = find(entry, &[PROTOINFO, TCP, TCP_STATE]).and_then(|value| value.first().copied());
+    let status =
+        find(entry, &[STATUS]).and_then(|value| value.first_chunk()).map_or(0, |bytes| u32::from_be_bytes(*bytes));
     let is_tcp = protocol.is_some_and(|number| i32::from(number) == IPPROTO_TCP);
-    is_tcp && state.is_some_and(|state| ALIVE.contains(&state)) && addresses(entry).into_iter().any(is_meant)
+    let is_in_state = state.is_some_and(|state| ALIVE.contains(&state)) || status & OFFLOADED != 0;
+    is_tcp && is_in_state && addresses(entry).into_iter().any(is_meant)
 }
 
 /// The addresses of both tuples.
@@ -137,6 +144,11 @@ mod tests {
         for (protocol, state, expected) in [(6, 4, true), (6, 5, true), (6, 2, false), (6, 7, false), (17, 3, false)] {
             assert_eq!(is_alive(&entry(protocol, state), |_| true), expected, "{protocol} {state}");
         }
+        let mut offloaded = entry(6, 0);
+        offloaded.truncate(offloaded.len() - attribute(PROTOINFO, &attribute(TCP, &attribute(TCP_STATE, &[0]))).len());
+        assert!(!is_alive(&offloaded, |_| true));
+        offloaded.extend(attribute(STATUS, &0x418e_u32.to_be_bytes()));
+        assert!(is_alive(&offloaded, is([10, 96, 0, 1])));
         assert!(!is_alive(&[], |_| true));
     }
 }
