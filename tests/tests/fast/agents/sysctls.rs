@@ -28,7 +28,7 @@ fn listed(unacknowledged: u32) -> Value {
 }
 
 fn expect_listed(agent: &Agent, expected: &Value) -> Result<()> {
-    eventually("the sysctls in status", Duration::from_secs(3), || {
+    eventually("the sysctls in status", Duration::from_secs(10), || {
         let status = agent.status()?["sysctls"].clone();
         ensure!(status == *expected, "{status}");
         Ok(())
@@ -90,7 +90,7 @@ fn an_unreadable_record_is_kept_and_nothing_is_set() -> Result<()> {
     set(agent.node(), UNACKNOWLEDGED, 60)?;
     agent.restart()?;
     agent.wait_ready()?;
-    eventually("the reason in status", Duration::from_secs(3), || {
+    eventually("the reason in status", Duration::from_secs(10), || {
         let reason = agent.status()?["fast"]["tcp_reason"].clone();
         ensure!(reason.as_str().is_some_and(|reason| reason.contains("_unacknowledged is 60, less")), "{reason}");
         Ok(())
@@ -121,6 +121,7 @@ fn where_sysctls_cannot_be_set_none_is_recorded() -> Result<()> {
     agent.sigterm_and_wait()?;
     node.sh("umount /proc/sys")?;
     agent.restart()?;
+    agent.wait_ready()?;
     expect_listed(agent, &listed(300))
 }
 
