@@ -217,8 +217,8 @@ impl Agent {
         })
     }
 
-    /// Kills the agent and starts it, ends it and starts it again. No datagram of a pod of this node
-    /// to another pod is lost meanwhile.
+    /// Kills the agent and starts it, ends it and starts it again. No datagram of a pod of this
+    /// node to another pod is lost meanwhile.
     pub fn expect_no_loss_by_restarts(&self, [near, far]: [&Pod; 2], load: UdpLoad) -> Result<()> {
         let run = UdpRun::start(near, far, far.ip(), load)?;
         self.kill9()?;

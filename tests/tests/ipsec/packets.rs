@@ -71,7 +71,7 @@ fn with_udp_encap_esp_travels_in_datagrams() -> Result<()> {
     let bare = Capture::start(&lab.nodes.b, "eth0", is_esp)?;
     let datagrams = Capture::start(&lab.nodes.b, "eth0", is_esp_in_udp)?;
     lab.carries_data(77 + 8)?;
-    ensure!(datagrams.len() > 1_000 && bare.len() == 0, "{} datagrams, {} bare", datagrams.len(), bare.len());
+    ensure!(datagrams.len() > 1_000 && bare.is_empty(), "{} datagrams, {} bare", datagrams.len(), bare.len());
     Ok(())
 }
 
