@@ -145,7 +145,11 @@ fn build_with(
 }
 
 /// Builds the object. The programs that are not built yet will be where the result says.
-fn build_objects(workspace: &Workspace, bpf: Option<Bpf<'_>>, machine: Machine<'_>) -> anyhow::Result<Built> {
+pub(crate) fn build_objects(
+    workspace: &Workspace,
+    bpf: Option<Bpf<'_>>,
+    machine: Machine<'_>,
+) -> anyhow::Result<Built> {
     let object = bpf.map(|bpf| build_object(workspace, bpf)).transpose()?;
     Ok(match machine {
         Machine::Here => Built {

@@ -133,7 +133,7 @@ pub(crate) struct TestOptions {
     #[arg(long, conflicts_with_all = ["unit", "e2e"])]
     pub(crate) quick: bool,
     /// Boot these kernels of Debian under emulation and run a part of the tests on each: `5.10`,
-    /// `6.1`, `6.12`, `newest`, or `all`
+    /// `6.1`, `6.12`, `newest`, `arm64` (programs on their fixtures alone), or `all`
     ///
     /// Its list is xtask/src/test/kernels/set.rs. With `FLANNEL_WRITE_DOCS=1` the results are
     /// written to docs/reference/kernels.md.

@@ -46,6 +46,11 @@ fn line(kind: &str, options: &str) -> String {
     format!("{kind} [{options}{KEY}] $(REPO_URI) $(CODENAME) $(COMPONENT)")
 }
 
+/// The options by which apt-get takes packages of an architecture.
+pub(super) fn architecture_options(name: &str) -> [String; 2] {
+    ["Architecture", "Architectures"].map(|option| format!("--option=APT::{option}={name}"))
+}
+
 fn foreign_line(architecture: &str) -> String {
     line("deb", &format!("arch={architecture} "))
 }
@@ -168,8 +173,7 @@ impl<'a> Apt<'a> {
 
     fn foreign_apt_get(&self, lists: &OtherLists, architecture: &str) -> Command {
         let mut command = lists.apply(self.apt_get());
-        command.arg(format!("--option=APT::Architecture={architecture}"));
-        command.arg(format!("--option=APT::Architectures={architecture}"));
+        command.args(architecture_options(architecture));
         command
     }
 
@@ -197,7 +201,7 @@ impl<'a> Apt<'a> {
         let lists = self.lists_of(&release.lines(&self.targets("$(REPO_URI) $(CODENAME) $(COMPONENT)")?), into)?;
         let apt_get = || {
             let mut command = lists.apply(self.apt_get());
-            command.args(release.target());
+            command.args(release.options());
             command
         };
         let mut all = plan(apt_get(), names, into)?;

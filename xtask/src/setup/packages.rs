@@ -21,6 +21,8 @@ impl Needs {
     pub(crate) const CROSS: Self = Self(8);
     /// To boot other kernels under emulation.
     pub(crate) const KERNELS: Self = Self(16);
+    /// The same for kernels of another architecture.
+    pub(crate) const OTHER_MACHINE: Self = Self(32);
     /// Everything that the verbs of every day call.
     pub(crate) const ALL: Self = Self::COMPILE.and(Self::LAB);
 
@@ -118,6 +120,12 @@ const TABLE: &[Package] = &[
         "what every program for arm64 is linked with",
     ),
     install("qemu-system-x86", Proof::Command("qemu-system-x86_64"), Needs::KERNELS, "the machine of another kernel"),
+    install(
+        "qemu-system-arm",
+        Proof::Command("qemu-system-aarch64"),
+        Needs::OTHER_MACHINE,
+        "the machine of a kernel for arm64",
+    ),
     install("busybox-static", Proof::Command("busybox"), Needs::KERNELS, "the first programs on it"),
     install("ipvsadm", Proof::Command("ipvsadm"), Needs::KERNELS, "Services of IPVS, on kernels that have it"),
     install("cpio", Proof::Command("cpio"), Needs::KERNELS, "packs what the kernel starts with"),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::apt::KEY;
+use super::apt::{self, KEY};
 
 /// A release.
 #[derive(Clone, Copy, Debug)]
@@ -11,6 +11,8 @@ pub(crate) struct Release<'a> {
     pub(crate) name: &'a str,
     /// With newer versions of packages of the release after it.
     pub(crate) backports: bool,
+    /// The architecture of the packages, as Debian calls it.
+    pub(crate) architecture: &'a str,
 }
 
 impl Release<'_> {
@@ -23,7 +25,9 @@ impl Release<'_> {
             let (Some(uri), Some(codename), Some("main")) = (words.next(), words.next(), words.next()) else {
                 continue;
             };
-            let mut add = |suffix| lines.insert(format!("deb [{KEY}] {uri} {}{suffix} main", self.name));
+            let mut add = |suffix| {
+                lines.insert(format!("deb [arch={} {KEY}] {uri} {}{suffix} main", self.architecture, self.name))
+            };
             match codename.split_once('-') {
                 Some((_, "security")) => add("-security"),
                 Some(_) => continue,
@@ -36,9 +40,12 @@ impl Release<'_> {
         lines
     }
 
-    /// The option by which apt-get prefers the newer versions.
-    pub(super) fn target(&self) -> Option<String> {
-        self.backports.then(|| format!("--target-release={}-backports", self.name))
+    /// The options by which apt-get takes packages of the architecture, and prefers the newer
+    /// versions.
+    pub(super) fn options(&self) -> Vec<String> {
+        let mut options = apt::architecture_options(self.architecture).to_vec();
+        options.extend(self.backports.then(|| format!("--target-release={}-backports", self.name)));
+        options
     }
 }
 
@@ -52,12 +59,16 @@ mod tests {
             ["x:/debian bookworm main", "x:/debian bookworm-updates main", "x:/security bookworm-security main"];
         let targets = targets.map(str::to_owned).into();
         let lines = |backports| {
-            let release = Release { name: "trixie", backports };
+            let release = Release { name: "trixie", backports, architecture: "arm64" };
             release.lines(&targets).iter().filter_map(|line| Some(line.split_once("] ")?.1.to_owned())).collect()
         };
         let plain: Vec<String> = lines(false);
         assert_eq!(plain, ["x:/debian trixie main", "x:/security trixie-security main"]);
         assert_eq!(lines(true)[1], "x:/debian trixie-backports main");
-        assert_eq!(Release { name: "trixie", backports: false }.target(), None);
+        let own = Release { name: "trixie", backports: false, architecture: "amd64" };
+        let options = ["--option=APT::Architecture=amd64", "--option=APT::Architectures=amd64"];
+        assert_eq!(own.options(), options);
+        let newer = Release { backports: true, ..own };
+        assert_eq!(newer.options()[2], "--target-release=trixie-backports");
     }
 }

@@ -22,7 +22,6 @@ const MOUNTS: &str = "\
 mount -t proc proc /proc
 mount -t sysfs sysfs /sys
 mount -t devtmpfs devtmpfs /dev
-exec >/dev/ttyS1 2>&1 </dev/null
 mkdir -p /dev/pts /dev/shm /run/lock
 mount -t devpts devpts /dev/pts
 mount -t tmpfs tmpfs /dev/shm
@@ -44,8 +43,8 @@ pub(super) struct Guest {
 }
 
 impl Guest {
-    /// The script for these features.
-    pub(super) fn script(&self, features: &[&Feature]) -> String {
+    /// The script for these features, which writes to a device.
+    pub(super) fn script(&self, output: &str, features: &[&Feature]) -> String {
         let exports = self.variables.iter();
         let exports = exports.map(|(name, value)| format!("export {name}={}", quoted(&value.to_string_lossy())));
         let mut lines: Vec<String> = exports.collect();
@@ -61,7 +60,7 @@ impl Guest {
         // There is no init that could be asked.
         lines.push("echo o >/proc/sysrq-trigger".to_owned());
         lines.push("while :; do :; done".to_owned());
-        format!("{MOUNTS}{}\n", lines.join("\n"))
+        format!("{MOUNTS}exec >/dev/{output} 2>&1 </dev/null\n{}\n", lines.join("\n"))
     }
 
     fn command(&self, work: &Work) -> String {
@@ -106,7 +105,7 @@ mod tests {
             programs: Programs::of_one("t", "/deps/t-1", "/tests"),
             variables: vec![("X".to_owned(), "1".into())],
         };
-        let script = guest.script(&features.each_ref());
+        let script = guest.script("ttyS1", &features.each_ref());
         let expected = "echo '@begin 1'\nmodprobe -a ipip\ncd '/tests' && timeout -s KILL 900 '/deps/t-1' --show-output \
                         --color=never --test-threads=2 --exact a::b c\necho \"@end $?\"\n";
         assert!(script.contains(expected), "{script}");

@@ -1,14 +1,15 @@
 #!/bin/busybox sh
-# The first process of a kernel under test: the machine's own files below an overlay, and on them
-# the run of tests that lies next to this file. The second serial port leads to xtask.
+# The first process of a kernel under test: files of the machine below an overlay, and on them the
+# run of tests that lies next to this file. The second serial port leads to xtask.
 
 /bin/busybox --install -s /bin
 mkdir -p /dev /machine /proc /root /sys /writable
 mount -t devtmpfs devtmpfs /dev
-stty -F /dev/ttyS1 raw -echo
+output="/dev/$(cat /output.device)"
+stty -F "$output" raw -echo
 
 fail() {
-    echo "init: $*" >/dev/ttyS1
+    echo "init: $*" >"$output"
     poweroff -f
 }
 
@@ -19,8 +20,16 @@ mount -t 9p -o trans=virtio,version=9p2000.L,msize=524288,cache=loose,ro machine
     fail "cannot mount the machine's files"
 mount -t tmpfs -o size=75% tmpfs /writable
 mkdir /writable/data /writable/work
-mount -t overlay -o lowerdir=/machine,upperdir=/writable/data,workdir=/writable/work overlay /root ||
+layers="lowerdir=/machine$(cat /userland.directory),upperdir=/writable/data,workdir=/writable/work"
+mount -t overlay -o "$layers" overlay /root ||
     fail "cannot mount an overlay"
+# Programs of another architecture lie on a file system without this project, and without a shell.
+project=$(cat /project.directory)
+if [ ! -d "/root$project" ]; then
+    mkdir -p "/root$project" /root/dev /root/proc /root/run /root/sys /root/tmp
+    mount -o bind "/machine$project" "/root$project" || fail "cannot find the project"
+    chroot /root /bin/busybox --install -s
+fi
 mkdir -p "/root/lib/modules/$(uname -r)"
 mount -o bind "/root$(cat /modules.directory)" "/root/lib/modules/$(uname -r)" ||
     fail "cannot find the kernel's modules"

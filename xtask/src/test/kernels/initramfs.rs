@@ -8,7 +8,10 @@ use std::{
 
 use anyhow::Context as _;
 
-use super::package::{Kernel, module_files};
+use super::{
+    package::{Kernel, module_files},
+    userland::Userland,
+};
 use crate::{files, setup::Setup, workspace};
 
 const INIT: &str = include_str!("init.sh");
@@ -16,19 +19,22 @@ const INIT: &str = include_str!("init.sh");
 /// The modules, of which each brings its dependencies.
 const MODULES: [&str; 4] = ["virtio_pci", "9pnet_virtio", "9p", "overlay"];
 
-/// Makes it, with this script for the machine's files; its path.
-pub(super) fn make(setup: &Setup<'_>, kernel: &Kernel, script: &str) -> anyhow::Result<PathBuf> {
+/// Makes it, with this script for these programs; its path.
+pub(super) fn make(setup: &Setup<'_>, kernel: &Kernel, userland: &Userland, script: &str) -> anyhow::Result<PathBuf> {
     let workspace = setup.workspace();
     let tree = kernel.dir().join("start");
     if tree.exists() {
         fs::remove_dir_all(&tree).with_context(|| format!("cannot remove {}", tree.display()))?;
     }
-    let busybox = workspace.find_command("busybox").context("busybox is not in PATH: install busybox-static")?;
-    files::install(&busybox, &tree.join("bin/busybox"), 0o755)?;
+    files::install(&userland.busybox, &tree.join("bin/busybox"), 0o755)?;
     files::write(&tree.join("init"), INIT)?;
     files::make_executable(&tree.join("init"))?;
     files::write(&tree.join("run.sh"), script)?;
-    files::write(&tree.join("modules.directory"), &kernel.modules().display().to_string())?;
+    files::write(&tree.join("output.device"), kernel.architecture.output())?;
+    let directories = [("modules", &*kernel.modules()), ("userland", &*userland.root), ("project", workspace.root())];
+    for (name, path) in directories {
+        files::write(&tree.join(name).with_extension("directory"), &path.display().to_string())?;
+    }
     modules(setup, kernel, &tree.join("modules"))?;
     let archive = kernel.dir().join("start.cpio");
     let to = File::create(&archive).with_context(|| format!("cannot create {}", archive.display()))?;

@@ -5,6 +5,7 @@
 //! results. A machine has two processors, time for nothing else, and ends with its run. What it
 //! writes is in its memory alone.
 
+mod architecture;
 mod emulator;
 mod guest;
 mod initramfs;
@@ -13,6 +14,7 @@ mod page;
 mod programs;
 mod report;
 mod set;
+mod userland;
 
 use std::{
     env,
@@ -24,20 +26,22 @@ use std::{
 use anyhow::{Context as _, bail, ensure};
 
 use self::{
+    architecture::Architecture,
     emulator::Emulator,
     guest::Guest,
     package::Kernel,
     programs::Programs,
     report::{Event, Outcome, RunReader},
     set::{Feature, Series},
+    userland::Userland,
 };
 use super::{
     lines::{self, Ending},
     tally::Tally,
 };
 use crate::{
-    build::{self, Built, Parts},
-    setup::{Needs, Setup},
+    build::{self, Bpf, Built, Machine, Parts},
+    setup::{Needs, Setup, cross::Cross},
     workspace,
 };
 
@@ -54,19 +58,47 @@ pub(super) fn run(setup: &Setup<'_>, names: &[String], parts: &[OsString], tally
     let (chosen, rows) = (set::chosen(names)?, set::rows(parts)?);
     ensure!(workspace::is_root(), "the machine's files are passed on as they are, which needs root");
     setup.machine(Needs::COMPILE.and(Needs::LAB).and(Needs::KERNELS))?;
-    let built = build::build(setup.workspace(), Some(build::Bpf::release(&setup.bpf()?)), Parts::Agent)?;
-    let programs = Programs::build(setup.workspace(), &built, &rows)?;
-    let guest = Guest { agent: built.program("flannel-agent"), programs, variables: variables(setup, &built) };
-    for series in chosen {
-        if let Err(error) = run_on(setup, series, &rows, &guest, tally) {
-            eprintln!("xtask: kernel {}: {error:#}", series.name);
-            tally.fail();
+    for architecture in Architecture::ALL {
+        let chosen: Vec<_> = chosen.iter().filter(|series| series.architecture == architecture).collect();
+        if chosen.is_empty() {
+            continue;
+        }
+        let guest = prepare(setup, architecture, &rows)?;
+        for series in chosen {
+            if let Err(error) = run_on(setup, series, &rows, &guest, tally) {
+                eprintln!("xtask: kernel {}: {error:#}", series.name);
+                tally.fail();
+            }
         }
     }
     if env::var_os("FLANNEL_WRITE_DOCS").is_some() {
         println!("kernels: wrote {}", page::write(setup.workspace())?.display());
     }
     Ok(())
+}
+
+/// Builds what the rows run on an architecture. On another one `check` is that of a debug build: to
+/// optimise one more agent takes minutes.
+fn prepare(setup: &Setup<'_>, architecture: Architecture, rows: &[&'static Feature]) -> anyhow::Result<Guest> {
+    let rows: Vec<_> = rows.iter().copied().filter(|row| row.runs_on(architecture)).collect();
+    let (workspace, toolchain) = (setup.workspace(), setup.bpf()?);
+    let bpf = Some(Bpf::release(&toolchain));
+    let (built, programs, agent) = match architecture {
+        Architecture::Amd64 => {
+            let built = build::build(workspace, bpf, Parts::Agent)?;
+            let programs = Programs::build(workspace, &built, Machine::Here, &rows)?;
+            let agent = built.program("flannel-agent");
+            (built, programs, agent)
+        }
+        Architecture::Arm64 => {
+            setup.machine(Needs::OTHER_MACHINE)?;
+            let cross = Cross::ensure(setup)?;
+            let built = build::build_objects(workspace, bpf, Machine::Other(&cross))?;
+            let programs = Programs::build(workspace, &built, Machine::Other(&cross), &rows)?;
+            (built, programs, cross.programs("debug").join("flannel-agent"))
+        }
+    };
+    Ok(Guest { agent, programs, variables: variables(setup, &built) })
 }
 
 /// Variables of the test programs: the search path, and where their parts lie.
@@ -92,7 +124,9 @@ fn run_on(
     for feature in rows.iter().filter(|feature| feature.is_too_new(series)) {
         println!("kernel {}: NOT RUN: {}: its BPF programs need Linux 5.13", kernel.version, feature.name);
     }
-    let start = initramfs::make(setup, &kernel, &guest.script(&features))?;
+    let userland = Userland::ensure(setup, series.architecture)?;
+    let script = guest.script(series.architecture.output(), &features);
+    let start = initramfs::make(setup, &kernel, &userland, &script)?;
     let console = kernel.dir().join("console.log");
     let name = format!("kernel {}", kernel.version);
     println!("{name}: boot ...");

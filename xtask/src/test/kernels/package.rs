@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Context as _, ensure};
 
-use super::set::Series;
+use super::{architecture::Architecture, set::Series};
 use crate::{setup::Setup, workspace};
 
 /// An unpacked kernel.
@@ -19,6 +19,8 @@ pub(super) struct Kernel {
     pub(super) version: String,
     /// Its release as it says itself, such as `6.1.0-56-amd64`.
     pub(super) release: String,
+    /// The architecture it is for.
+    pub(super) architecture: Architecture,
 }
 
 impl Kernel {
@@ -32,7 +34,7 @@ impl Kernel {
         let version = dir.join("root/version");
         let version = fs::read_to_string(&version).with_context(|| format!("cannot read {}", version.display()))?;
         let release = release(&dir.join("root"))?;
-        Ok(Self { dir, version, release })
+        Ok(Self { dir, version, release, architecture: series.architecture })
     }
 
     /// The directory of what belongs to it.
@@ -71,7 +73,8 @@ fn fetch(setup: &Setup<'_>, series: &Series, dir: &Path) -> anyhow::Result<()> {
             fs::remove_dir_all(stale).with_context(|| format!("cannot remove {}", stale.display()))?;
         }
     }
-    let packages = setup.of_release(&series.release, &["linux-image-amd64"], is_of_a_kernel, &debs)?;
+    let image = format!("linux-image-{}", series.architecture.name());
+    let packages = setup.of_release(&series.release, &[&image], is_of_a_kernel, &debs)?;
     for package in &packages {
         setup.extract(package, &partial)?;
     }

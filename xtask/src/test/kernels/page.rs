@@ -8,6 +8,7 @@ use anyhow::Context as _;
 use serde_json::{Value, json};
 
 use super::{
+    architecture::Architecture,
     report::Outcome,
     set::{FEATURES, Feature, SERIES, Series, Work},
 };
@@ -25,6 +26,9 @@ network namespaces there, as in all tests. Speed is not measured.
 `NOT RUN`: the kernel lacks what the row needs. On Linux 5.10 that is helpers of the BPF programs,
 which need 5.13; the row without BPF helpers says what is expected there. `-`: the row is about
 older kernels. An empty cell: no result yet.
+
+On arm64 the rows are `check` and the programs on their fixtures. The others are `-`: the lab calls
+programs, such as etcd and nft, that the emulated machine sees for amd64 alone.
 
 ";
 
@@ -68,7 +72,8 @@ fn recorded(page: &str, at: usize) -> Option<Column> {
         let cells: Vec<&str> = line.strip_prefix("| ")?.strip_suffix('|')?.split('|').map(str::trim).collect();
         (cells.len() == 1 + SERIES.len()).then(|| (cells[0].to_owned(), cells[1 + at].to_owned()))
     });
-    let (_, version) = rows.next()?;
+    let (_, heading) = rows.next()?;
+    let version = heading.split(' ').next()?.to_owned();
     Some(Column { version, cells: rows.filter(|(_, cell)| !cell.is_empty()).collect() })
 }
 
@@ -110,8 +115,13 @@ fn text(columns: &[Option<Column>; SERIES.len()]) -> String {
     text
 }
 
+/// The version, and the architecture if it is another one. A kernel without results has its name.
 fn heading(series: &Series, column: Option<&Column>) -> String {
-    column.map_or_else(|| series.name.to_owned(), |column| column.version.clone())
+    let version = column.map_or(series.name, |column| &column.version);
+    if series.architecture == Architecture::Amd64 || version == series.name {
+        return version.to_owned();
+    }
+    format!("{version} {}", series.architecture.name())
 }
 
 fn cell<'a>(feature: &Feature, series: &Series, column: Option<&'a Column>) -> &'a str {
@@ -171,7 +181,7 @@ mod tests {
         };
         let [first, second] = [FEATURES[0].name, FEATURES[1].name];
         let before = column("5.10.262", &[(first, "kernel"), (second, "FAIL")]);
-        let page = text(&[before, None, None, None]);
+        let page = text(&[before, None, None, None, None]);
         let kept = column("5.10.262", &[(second, "PASS")]);
         let both = merged(recorded(&page, 0), kept).expect("a column");
         assert_eq!([first, second].map(|name| both.cells[name].as_str()), ["kernel", "PASS"]);
@@ -183,12 +193,14 @@ mod tests {
     #[test]
     fn results_fill_the_cells_of_their_kernel() {
         let cells = BTreeMap::from([(FEATURES[0].name.to_owned(), "kernel".to_owned())]);
-        let text = text(&[Some(Column { version: "5.10.262".to_owned(), cells }), None, None, None]);
-        assert!(text.contains("| feature | 5.10.262 | 6.1 | 6.12 | newest |\n"), "{text}");
-        assert!(text.contains(&format!("| {} | kernel |  |  |  |\n", FEATURES[0].name)), "{text}");
+        let column = |version: &str, cells| Some(Column { version: version.to_owned(), cells });
+        let text = text(&[column("5.10.262", cells.clone()), None, None, None, column("6.12.118", cells)]);
+        assert!(text.contains("| feature | 5.10.262 | 6.1 | 6.12 | newest | 6.12.118 arm64 |\n"), "{text}");
+        assert!(text.contains(&format!("| {} | kernel |  |  |  | kernel |\n", FEATURES[0].name)), "{text}");
+        assert_eq!(recorded(&text, 4).expect("a column").version, "6.12.118");
         let late = FEATURES.iter().find(|feature| feature.since == "6.1").expect("a row");
-        assert!(text.contains(&format!("| {} | NOT RUN |  |  |  |\n", late.name)), "{text}");
+        assert!(text.contains(&format!("| {} | NOT RUN |  |  |  |  |\n", late.name)), "{text}");
         let old = FEATURES.iter().find(|feature| feature.until == Some("5.10")).expect("a row");
-        assert!(text.contains(&format!("| {} |  | - | - | - |\n", old.name)), "{text}");
+        assert!(text.contains(&format!("| {} |  | - | - | - | - |\n", old.name)), "{text}");
     }
 }

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::set::{Feature, Work};
 use crate::{
-    build::Built,
+    build::{Built, Machine},
     workspace::{self, Workspace},
 };
 
@@ -23,14 +23,22 @@ const PACKAGES: [&str; 2] = ["flannel-tests", "flannel-agent"];
 pub(super) struct Programs(BTreeMap<String, (PathBuf, PathBuf)>);
 
 impl Programs {
-    /// Builds those of the features.
-    pub(super) fn build(workspace: &Workspace, built: &Built, features: &[&Feature]) -> anyhow::Result<Self> {
+    /// Builds those of the features, for this machine or for another.
+    pub(super) fn build(
+        workspace: &Workspace,
+        built: &Built,
+        machine: Machine<'_>,
+        features: &[&Feature],
+    ) -> anyhow::Result<Self> {
         let names: BTreeSet<&str> = features.iter().filter_map(|feature| program(&feature.work)).collect();
         println!("build: the test programs {}", names.iter().copied().collect::<Vec<_>>().join(", "));
         let mut cargo = workspace.cargo();
         cargo.args(["test", "--no-run", "--message-format=json-render-diagnostics"]).args(workspace::locked());
         cargo.args(PACKAGES.map(|package| format!("--package={package}")));
         cargo.args(names.iter().map(|name| format!("--test={name}")));
+        if let Machine::Other(cross) = machine {
+            cross.apply(&mut cargo);
+        }
         built.announce(&mut cargo);
         let output = cargo.stderr(Stdio::inherit()).output().context("cannot build the test programs")?;
         ensure!(

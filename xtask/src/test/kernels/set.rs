@@ -4,6 +4,7 @@ use std::ffi::OsString;
 
 use anyhow::{Context as _, ensure};
 
+use super::architecture::Architecture;
 use crate::setup::Release;
 
 /// A kernel of Debian, by its place in Debian.
@@ -13,20 +14,34 @@ pub(super) struct Series {
     pub(super) name: &'static str,
     /// The release of Debian that has it.
     pub(super) release: Release<'static>,
+    /// The architecture it is for.
+    pub(super) architecture: Architecture,
     /// The most that `flannel-agent check` offers there.
     pub(super) mode: &'static str,
 }
 
 const fn series(name: &'static str, release: &'static str, backports: bool, mode: &'static str) -> Series {
-    Series { name, release: Release { name: release, backports }, mode }
+    of(Architecture::Amd64, name, release, backports, mode)
 }
 
-/// From old to new.
-pub(super) const SERIES: [Series; 4] = [
+const fn of(
+    architecture: Architecture,
+    name: &'static str,
+    release: &'static str,
+    backports: bool,
+    mode: &'static str,
+) -> Series {
+    let release = Release { name: release, backports, architecture: architecture.name() };
+    Series { name, release, architecture, mode }
+}
+
+/// From old to new, and behind them those of other architectures.
+pub(super) const SERIES: [Series; 5] = [
     series("5.10", "bullseye", false, "kernel"),
     series("6.1", "bookworm", false, "fast"),
     series("6.12", "trixie", false, "fast"),
     series("newest", "trixie", true, "fast"),
+    of(Architecture::Arm64, "arm64", "trixie", false, "fast"),
 ];
 
 /// A row of the table, and what shows it.
@@ -261,7 +276,15 @@ pub(super) static FEATURES: [Feature; 24] = [
 impl Feature {
     /// Returns true if a kernel should have it.
     pub(super) fn is_expected(&self, series: &Series) -> bool {
-        !self.is_too_new(series) && self.until.is_none_or(|until| position(series.name) <= position(until))
+        self.runs_on(series.architecture)
+            && !self.is_too_new(series)
+            && self.until.is_none_or(|until| position(series.name) <= position(until))
+    }
+
+    /// Returns true if it can run on an architecture. The lab takes dozens of programs, which
+    /// another architecture's machine lacks.
+    pub(super) fn runs_on(&self, architecture: Architecture) -> bool {
+        architecture == Architecture::Amd64 || matches!(self.work, Work::Check | Work::Tests("programs", _))
     }
 
     /// Returns true if it needs a newer kernel, because its programs do.
@@ -279,7 +302,7 @@ fn position(name: &str) -> Option<usize> {
 /// # Errors
 /// There is no kernel of such a name.
 pub(super) fn chosen(names: &[String]) -> anyhow::Result<Vec<&'static Series>> {
-    static ALL: [Series; 4] = SERIES;
+    static ALL: [Series; 5] = SERIES;
     let known = ALL.each_ref().map(|series| series.name).join(", ");
     for name in names.iter().filter(|name| *name != "all") {
         position(name).with_context(|| format!("no kernel {name}; there are: {known}, all"))?;
@@ -327,6 +350,9 @@ mod tests {
         }
         let of = |since: &str| FEATURES.iter().find(|feature| feature.since == since).expect("a row");
         assert!(of("6.1").is_too_new(&SERIES[0]) && !of("6.1").is_expected(&SERIES[0]));
+        let [newest, other] = [&SERIES[3], &SERIES[4]];
+        assert!(FEATURES.iter().filter(|feature| feature.until.is_none()).all(|feature| feature.is_expected(newest)));
+        assert!(FEATURES[0].is_expected(other) && !FEATURES[1].is_expected(other) && of("6.1").is_expected(other));
         let old = FEATURES.iter().find(|feature| feature.until == Some("5.10")).expect("a row");
         assert!(old.is_expected(&SERIES[0]) && !old.is_expected(&SERIES[1]) && !old.is_too_new(&SERIES[1]));
     }

@@ -1,0 +1,58 @@
+//! The programs next to a kernel: this machine's own, or those of another architecture, unpacked
+//! below `target/kernels`.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use anyhow::Context as _;
+
+use super::architecture::Architecture;
+use crate::setup::Setup;
+
+/// Packages that bring what the programs on their fixtures call: a shell, and `ip`.
+const PACKAGES: [&str; 2] = ["busybox-static", "iproute2"];
+
+/// A root directory.
+#[derive(Clone, Debug)]
+pub(super) struct Userland {
+    /// Its path on this machine.
+    pub(super) root: PathBuf,
+    /// Its busybox.
+    pub(super) busybox: PathBuf,
+}
+
+impl Userland {
+    /// Finds it, or fetches its packages.
+    pub(super) fn ensure(setup: &Setup<'_>, architecture: Architecture) -> anyhow::Result<Self> {
+        if architecture == Architecture::Amd64 {
+            let busybox = setup.workspace().find_command("busybox");
+            let busybox = busybox.context("busybox is not in PATH: install busybox-static")?;
+            return Ok(Self { root: "/".into(), busybox });
+        }
+        let root = setup.workspace().target().join("kernels/userland").join(architecture.name());
+        if !root.is_dir() {
+            println!("kernels: fetch programs for {}, 10 MB", architecture.name());
+            fetch(setup, architecture, &root)
+                .with_context(|| format!("cannot get programs for {}", architecture.name()))?;
+        }
+        Ok(Self { busybox: root.join("bin/busybox"), root })
+    }
+}
+
+/// Unpacks next to the final place and renames, so that an interrupted run leaves nothing that
+/// looks complete.
+fn fetch(setup: &Setup<'_>, architecture: Architecture, root: &Path) -> anyhow::Result<()> {
+    let (debs, partial) = (root.with_extension("debs"), root.with_extension("partial"));
+    for stale in [&debs, &partial] {
+        if stale.exists() {
+            fs::remove_dir_all(stale).with_context(|| format!("cannot remove {}", stale.display()))?;
+        }
+    }
+    for package in setup.foreign_closure(architecture.name(), &PACKAGES, &debs)? {
+        setup.extract(&package, &partial)?;
+    }
+    fs::rename(&partial, root).with_context(|| format!("cannot rename {}", partial.display()))?;
+    fs::remove_dir_all(&debs).with_context(|| format!("cannot remove {}", debs.display()))
+}
