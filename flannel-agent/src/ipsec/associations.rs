@@ -14,8 +14,8 @@ use super::{
     vici::{ChildSa, IkeSa},
 };
 
-/// The associations that charon has, by the names of connections and by the peers' addresses: a look
-/// at each peer must not be one at all of them.
+/// The associations that charon has, by the names of connections and by the peers' addresses: a
+/// look at each peer must not be one at all of them.
 pub(super) struct Associations<'a> {
     by_connection: HashMap<&'a str, Vec<&'a IkeSa>>,
     by_address: HashMap<&'a str, Vec<&'a IkeSa>>,

@@ -30,7 +30,7 @@ const PROTO_NUM: u16 = 1;
 const TCP: u16 = 1;
 const TCP_STATE: u16 = 1;
 
-/// `IPS_OFFLOAD` and `IPS_HW_OFFLOAD`: a flowtable forwards the packets, and the state is not shown.
+/// `IPS_OFFLOAD` and `IPS_HW_OFFLOAD`: a flowtable forwards the packets, and no state is shown.
 const OFFLOADED: u32 = 1 << 14 | 1 << 15;
 
 /// `TCP_CONNTRACK_ESTABLISHED`, `_FIN_WAIT` and `_CLOSE_WAIT`.
