@@ -167,10 +167,14 @@ impl Fast {
         self.pods.take_disturbed()
     }
 
+    /// Returns true if packets from other nodes are put straight into pods.
+    fn takes_from_underlay(&self) -> bool {
+        self.on && self.underlay.reasons().is_empty()
+    }
+
     /// Returns true if flows with hosts outside the pod networks are learned.
     pub fn learns_outside(&self) -> bool {
-        let takes = self.on && self.underlay_reasons().is_empty();
-        takes && self.scope == FastScope::All && self.underlay.outside_reason().is_none()
+        self.takes_from_underlay() && self.scope == FastScope::All && self.underlay.outside_reason().is_none()
     }
 
     /// The reason for which flows with hosts outside alone are not learned, although they should
@@ -200,10 +204,9 @@ impl Fast {
     /// Returns the settings of the programs, with the MTUs of the IPv4 and the IPv6 tunnel device.
     pub fn settings(&self, tunnel_mtu: u32, tunnel_mtu6: u32) -> FastConfig {
         let settings = if self.on { self.conntrack.now.settings() } else { FastConfig::default() };
-        let takes = self.on && self.underlay.reasons().is_empty();
         let flag = |flag, on| if on { flag } else { 0 };
         let outside = flag(FastConfig::OUTSIDE, self.learns_outside());
-        let flags = settings.flags | flag(FastConfig::FROM_UNDERLAY, takes) | outside;
+        let flags = settings.flags | flag(FastConfig::FROM_UNDERLAY, self.takes_from_underlay()) | outside;
         FastConfig { flags, tunnel_mtu, tunnel_mtu6, ..settings }
     }
 

@@ -56,16 +56,13 @@ impl FastLab {
 
     /// With the backend alloc: the test makes the routes between the nodes, as a cloud or a router
     /// would.
-    pub fn allocated(name: &str, flags: &[&str]) -> Result<Self> {
+    pub fn allocated(name: &str) -> Result<Self> {
         let nodes = TwoNodes::with(name, Stack::Dual, &config(Stack::Dual, r#"{"Type":"alloc"}"#))?;
-        let agents = ready_agents([&nodes.a, &nodes.b], &nodes.options()?.flags(&FLAGS).with(flags))?;
+        let agents = ready_agents([&nodes.a, &nodes.b], &nodes.options()?.flags(&FLAGS))?;
         for (node, peer, number) in [(&nodes.a, &nodes.b, 12), (&nodes.b, &nodes.a, 11)] {
-            let subnets = peer.subnet_env()?.subnets;
-            for family in Family::ALL {
-                let via = family.host(number);
-                for subnet in subnets.iter().filter(|subnet| subnet.addr().is_ipv4() == via.is_ipv4()) {
-                    node.sh(&format!("ip route add {} via {via}", subnet.trunc()))?;
-                }
+            for subnet in peer.subnet_env()?.subnets {
+                let family = if subnet.addr().is_ipv4() { Family::V4 } else { Family::V6 };
+                node.sh(&format!("ip route add {} via {}", subnet.trunc(), family.host(number)))?;
             }
         }
         Self::of_agents(nodes, agents)

@@ -64,10 +64,10 @@ fn numbers(end: &TcpStream) -> Result<Numbers> {
 
 /// Takes the connection from an end in repair mode, which says nothing to the other.
 fn forget(end: &TcpStream) -> Result<()> {
-    let nobody = libc::sockaddr { sa_family: libc::sa_family_t::try_from(libc::AF_UNSPEC)?, sa_data: [0; 14] };
-    let size = libc::socklen_t::try_from(size_of_val(&nobody))?;
+    let unspecified = libc::sockaddr { sa_family: libc::sa_family_t::try_from(libc::AF_UNSPEC)?, sa_data: [0; 14] };
+    let size = libc::socklen_t::try_from(size_of_val(&unspecified))?;
     // SAFETY: a live address of the size given.
-    let done = unsafe { libc::connect(end.as_raw_fd(), &raw const nobody, size) };
+    let done = unsafe { libc::connect(end.as_raw_fd(), &raw const unspecified, size) };
     Errno::result(done).context("taking a connection from its end").map(drop)
 }
 

@@ -76,7 +76,7 @@ fn flows_are_replayed_into_wireguard_devices_and_out_of_them() -> Result<()> {
 /// No peers are known, so the pods of other nodes are hosts outside.
 #[test]
 fn with_alloc_flows_are_replayed_where_routes_of_others_lead() -> Result<()> {
-    let lab = FastLab::allocated("alloc-flows", &[])?;
+    let lab = FastLab::allocated("alloc-flows")?;
     let _talks = talks(&lab)?;
     for agent in &lab.agents {
         let status = agent.status()?;
