@@ -100,20 +100,18 @@ pub(crate) fn build(workspace: &Workspace, bpf: Option<Bpf<'_>>, parts: Parts) -
     build_with(|| workspace.cargo(), workspace, bpf, parts, Machine::Here)
 }
 
-/// The same, and runs `meanwhile` on the way, once the object is built: the agent is optimised at
-/// link time, for minutes on one CPU.
-pub(crate) fn build_while<T: Send>(
+/// Builds the programs around an object, and runs `meanwhile` at the same time: the agent is
+/// optimised at link time, for minutes on one CPU.
+pub(crate) fn build_agent_while<T: Send>(
     workspace: &Workspace,
-    bpf: Option<Bpf<'_>>,
-    meanwhile: impl FnOnce(&Built) -> T + Send,
-) -> anyhow::Result<(Built, T)> {
-    let built = build_objects(workspace, bpf, Machine::Here)?;
-    let done = thread::scope(|scope| {
-        let other = scope.spawn(|| meanwhile(&built));
-        build_programs(|| workspace.cargo(), workspace, &built, Parts::Agent, Machine::Here)?;
-        other.join().ok().context("a build panicked")
-    })?;
-    Ok((built, done))
+    built: &Built,
+    meanwhile: impl FnOnce() -> T + Send,
+) -> anyhow::Result<T> {
+    thread::scope(|scope| {
+        let other = scope.spawn(meanwhile);
+        build_programs(|| workspace.cargo(), workspace, built, Parts::Agent, Machine::Here)?;
+        other.join().ok().context("what ran beside the build panicked")
+    })
 }
 
 /// Builds what is shipped: each program has a list of its crates in the section `.dep-v0`, for

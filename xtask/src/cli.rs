@@ -155,6 +155,16 @@ impl TestOptions {
     pub(crate) fn subject(name: &str) -> Self {
         Self { subjects: vec![name.to_owned()], ..Self::default() }
     }
+
+    /// Returns true if subjects were chosen, by name or by `--quick`.
+    pub(crate) fn names_subjects(&self) -> bool {
+        self.quick || !self.subjects.is_empty()
+    }
+
+    /// Returns true if the unit tests are left out.
+    pub(crate) fn is_only_end_to_end(&self) -> bool {
+        self.e2e || !self.subjects.is_empty()
+    }
 }
 
 #[derive(Debug, Args)]

@@ -4,11 +4,11 @@
 //! root; fetching and unpacking does not, once the lists are there.
 
 use std::{
-    cell::Cell,
     collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
     process::Command,
+    sync::atomic::{AtomicBool, Ordering},
 };
 
 use anyhow::{Context as _, ensure};
@@ -93,13 +93,13 @@ fn download(
 #[derive(Debug)]
 pub(super) struct Apt<'a> {
     workspace: &'a Workspace,
-    updated: Cell<bool>,
+    updated: AtomicBool,
 }
 
 impl<'a> Apt<'a> {
     /// Runs nothing yet.
     pub(super) fn new(workspace: &'a Workspace) -> Self {
-        Self { workspace, updated: Cell::new(false) }
+        Self { workspace, updated: AtomicBool::new(false) }
     }
 
     /// Returns the reason why packages cannot be installed here, if any. It completes a sentence
@@ -255,7 +255,7 @@ impl<'a> Apt<'a> {
     /// Failure is no error here: a broken third-party source fails the update, yet the lists that
     /// matter may be fresh. The installation that follows decides, and its log has both.
     fn update(&self) {
-        if !self.updated.replace(true) {
+        if !self.updated.swap(true, Ordering::Relaxed) {
             let _ = run_logged(self.workspace, self.apt_get().arg("update"));
         }
     }

@@ -9,7 +9,10 @@ use crate::{cli::TestOptions, workspace::Workspace};
 /// Subjects of `--quick`: less than a minute, with agents on several nodes in all three modes.
 const QUICK: [&str; 2] = ["lab", "cni"];
 
-/// Returns the subjects that the options choose; none stands for all.
+/// The subject that runs at the same time as the others: a cluster is mostly waiting for itself.
+pub(super) const KUBERNETES: &str = "kubernetes";
+
+/// Returns the subjects that the options choose: all where they name none.
 ///
 /// # Errors
 /// There is no subject of that name.
@@ -21,7 +24,7 @@ pub(super) fn chosen(workspace: &Workspace, options: &TestOptions) -> anyhow::Re
     for subject in &options.subjects {
         ensure!(known.contains(subject), "no subject {subject} in tests/tests; there are: {}", known.join(", "));
     }
-    Ok(options.subjects.clone())
+    Ok(if options.subjects.is_empty() { known } else { options.subjects.clone() })
 }
 
 fn all(workspace: &Workspace) -> anyhow::Result<Vec<String>> {

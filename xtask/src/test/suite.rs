@@ -2,6 +2,7 @@
 
 use std::{
     ffi::OsString,
+    iter,
     process::{Command, Stdio},
 };
 
@@ -9,6 +10,7 @@ use anyhow::Context as _;
 
 use super::{
     lines,
+    subjects::KUBERNETES,
     tally::{OutputReader, Tally},
 };
 use crate::{
@@ -20,6 +22,8 @@ use crate::{
 #[derive(Clone, Debug)]
 pub(super) struct Suite {
     name: &'static str,
+    /// Stands before each line of its output.
+    prefix: &'static str,
     selection: Vec<String>,
     harness: &'static [&'static str],
 }
@@ -29,16 +33,29 @@ impl Suite {
     /// they need root or tools.
     pub(super) fn unit() -> Self {
         let selection = ["--lib", "--bins", "--test=*"].map(str::to_owned).to_vec();
-        Self { name: "unit tests", selection, harness: &[] }
+        Self { name: "unit tests", prefix: "", selection, harness: &[] }
     }
 
-    /// The test crate, or these subjects of it. Three tests at a time: each has namespaces of its
-    /// own, and half of it is waiting.
-    pub(super) fn end_to_end(subjects: &[String]) -> Self {
-        let mut selection = vec!["--package=flannel-tests".to_owned()];
+    /// These subjects of the test crate, and with `lab` its own unit tests. Three tests at a time:
+    /// each has namespaces of its own, and half of it is waiting.
+    pub(super) fn end_to_end(subjects: &[String], lab: bool) -> Self {
+        let mut selection = Self::selection(subjects);
+        if lab {
+            selection.extend(["--lib", "--bins"].map(str::to_owned));
+        }
+        Self { name: "end-to-end suite", prefix: "", selection, harness: &["--test-threads=3"] }
+    }
+
+    /// The subject `kubernetes`, to be run at the same time as others.
+    pub(super) fn kubernetes() -> Self {
+        let selection = Self::selection(&[KUBERNETES.to_owned()]);
+        Self { name: "suite on Kubernetes", prefix: "kubernetes: ", selection, harness: &[] }
+    }
+
+    fn selection(subjects: &[String]) -> Vec<String> {
         // The name of each program starts with its folder.
-        selection.extend(subjects.iter().map(|subject| format!("--test={subject}*")));
-        Self { name: "end-to-end suite", selection, harness: &["--test-threads=3"] }
+        let programs = subjects.iter().map(|subject| format!("--test={subject}*"));
+        iter::once("--package=flannel-tests".to_owned()).chain(programs).collect()
     }
 
     /// Both halves use the dev profile, for its overflow checks, and so share one compilation.
@@ -66,14 +83,14 @@ impl Suite {
     }
 
     /// Runs it, lets its output through and adds up its results.
-    pub(super) fn run(&self, cargo: &mut Command, tally: &mut Tally) -> anyhow::Result<()> {
+    pub(super) fn run(&self, cargo: &mut Command) -> anyhow::Result<Tally> {
         println!("test: {}", self.name);
         let mut child =
             cargo.stdout(Stdio::piped()).spawn().with_context(|| format!("cannot start the {}", self.name))?;
         let mut reader = OutputReader::default();
         lines::for_each(&mut child, |line| {
             if reader.read(line) {
-                println!("{line}");
+                println!("{}{line}", self.prefix);
             }
         })
         .with_context(|| format!("cannot follow the {}", self.name))?;
@@ -84,7 +101,6 @@ impl Suite {
             println!("test: the {} ended with {status}", self.name);
             own.fail();
         }
-        tally.add(own);
-        Ok(())
+        Ok(own)
     }
 }

@@ -2,18 +2,16 @@
 //! the kubelet puts it, and the cluster's API server by TLS.
 
 use std::{
-    env, fs,
+    fs,
     fs::File,
-    path::{Path, PathBuf},
+    path::Path,
     process::{Child, Command, Stdio},
     sync::Arc,
     time::Duration,
 };
 
-use nix::{
-    sched::{CloneFlags, unshare},
-    unistd::geteuid,
-};
+use flannel_tests::agent_binary;
+use nix::sched::{CloneFlags, unshare};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::time::{interval, timeout};
@@ -25,7 +23,7 @@ use tokio_rustls::{
     },
 };
 
-use crate::{api_server::Double, certs::Authority, not_run::not_run};
+use crate::{api_server::Double, certs::Authority};
 
 /// Longer than anything takes that works.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -45,10 +43,6 @@ pub(crate) struct Pod {
 
 /// Runs a test in a pod with `eth0`: 192.0.2.1/24.
 pub(crate) fn in_pod(test: impl AsyncFnOnce(Pod) + Send + 'static) {
-    if !geteuid().is_root() {
-        not_run("the agent as a pod", "it needs root, for namespaces");
-        return;
-    }
     let in_its_own_namespaces = move || {
         unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS).expect("root may unshare");
         for line in [
@@ -78,16 +72,6 @@ pub(crate) fn run(line: &str) {
     let mut words = line.split(' ');
     let output = Command::new(words.next().unwrap_or_default()).args(words).output().expect(line);
     assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
-}
-
-/// The agent as it is delivered, if there is one.
-fn delivered() -> Option<PathBuf> {
-    env::var_os("FLANNEL_AGENT").map(PathBuf::from)
-}
-
-/// Returns the path of the delivered agent if there is one, else of the one built with the tests.
-fn binary() -> PathBuf {
-    delivered().unwrap_or_else(|| env!("CARGO_BIN_EXE_flannel-agent").into())
 }
 
 impl Pod {
@@ -120,7 +104,7 @@ impl Pod {
     /// The same, with more flags.
     pub(crate) fn start_with(&mut self, flags: &[&str]) {
         let log = File::create(LOG).expect("a file");
-        let child = Command::new(binary())
+        let child = Self::command(&[])
             .args(["run", "--kube-subnet-mgr", "--iface=eth0", "--net-config-path=/run/net-conf.json", "-v=1"])
             .args(flags)
             .env("KUBERNETES_SERVICE_HOST", "127.0.0.1")
@@ -133,11 +117,6 @@ impl Pod {
             .spawn()
             .expect("the agent starts");
         self.agent = Some(child);
-    }
-
-    /// Returns true if the agent is the delivered one, which is built with optimisation.
-    pub(crate) fn is_delivered() -> bool {
-        delivered().is_some()
     }
 
     pub(crate) fn log() -> String {
@@ -164,13 +143,13 @@ impl Pod {
     fn status(&mut self) -> Value {
         let ended = self.agent.as_mut().expect("a started agent").try_wait().expect("a child");
         assert!(ended.is_none(), "the agent ended: {ended:?}\n{}", Self::log());
-        let output = Command::new(binary()).args(["status", "-o", "json"]).output().expect("status");
+        let output = Self::command(&["status", "-o", "json"]).output().expect("status");
         serde_json::from_slice(&output.stdout).unwrap_or_default()
     }
 
     /// A command of the agent.
     pub(crate) fn command(words: &[&str]) -> Command {
-        let mut command = Command::new(binary());
+        let mut command = Command::new(agent_binary().expect("an agent"));
         command.args(words);
         command
     }
@@ -191,11 +170,6 @@ impl Pod {
     pub(crate) fn generation() -> u64 {
         let shown = Self::ask(&["datapath", "show", "-o", "json"]);
         shown["generation"].as_u64().unwrap_or_else(|| panic!("{shown}"))
-    }
-
-    /// Returns true if the agent has programs to load (`FLANNEL_BPF_OBJECT` is set).
-    pub(crate) fn has_programs() -> bool {
-        env::var_os("FLANNEL_BPF_OBJECT").is_some()
     }
 
     /// Ends the agent at once.

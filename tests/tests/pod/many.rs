@@ -4,10 +4,7 @@ use std::io::Write as _;
 
 use serde_json::{Value, json};
 
-use crate::{
-    api_server::State,
-    support::{Pod, in_pod},
-};
+use crate::{api_server::State, support::in_pod};
 
 const NODES: u32 = 5000;
 /// The most resident memory of the process (`VmRSS`) in KiB, and below it the most that may be
@@ -85,7 +82,6 @@ fn five_thousand_nodes_fit_and_their_heartbeats_cost_nothing() {
         println!("{told}");
         writeln!(std::io::stderr(), "{told}").expect("standard error");
         assert!(heap <= OWN_LIMIT, "{told}");
-        // Of a build without optimisation twice as much is executable.
-        assert!(now <= LIMIT || !Pod::is_delivered(), "{told}");
+        assert!(now <= LIMIT, "{told}");
     });
 }

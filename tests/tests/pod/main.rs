@@ -1,13 +1,11 @@
 //! The agent's process in a pod: what it is given there, and how it takes what happens to that.
 
 #[expect(dead_code, reason = "shared with the tests of flannel-store, which need more of it")]
-#[path = "../../../tests/support/api_server/mod.rs"]
+#[path = "../../support/api_server/mod.rs"]
 mod api_server;
-#[path = "../../../tests/support/certs.rs"]
+#[path = "../../support/certs.rs"]
 mod certs;
 mod many;
-#[path = "../../../tests/support/not_run.rs"]
-mod not_run;
 mod opt_out;
 mod settings;
 mod support;

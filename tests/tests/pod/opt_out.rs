@@ -7,10 +7,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::{
-    not_run::not_run,
-    support::{Pod, in_pod, run},
-};
+use crate::support::{Pod, in_pod, run};
 
 fn way(status: &Value) -> (&Value, &Value, &Value) {
     let pod = &status["fast"]["pods"][0];
@@ -37,10 +34,6 @@ fn monitor_names_the_pod() {
 #[test]
 fn the_agent_takes_an_annotated_pod_out_of_mode_fast_and_lets_it_in_again() {
     in_pod(async |mut pod| {
-        if !Pod::has_programs() {
-            not_run("a pod that opts out", "the agent carries no BPF programs (FLANNEL_AGENT)");
-            return;
-        }
         let meta = json!({ "name": "own", "uid": "own", "creationTimestamp": "2026-01-02T03:04:05Z" });
         let spec = json!({ "podCIDR": "10.5.1.0/24", "podCIDRs": ["10.5.1.0/24"] });
         let no = json!({ "flannel.alpha.coreos.com/fast-path": "false" });
