@@ -31,8 +31,11 @@ const TALKS: u16 = 100;
 /// Places in the table of a node that the connections have: one for each direction.
 const PLACES: usize = 2 * TALKS as usize;
 const DEFAULT_SECONDS: u64 = 3;
-/// At most so many SYN a second.
+/// At most so many SYN a second, in bursts of this length: a shorter sleep takes longer than asked.
 const RATE: f64 = 50_000.0;
+const BURST: Duration = Duration::from_millis(2);
+/// Each connection exchanges a message so often; the rest of the machine is the flood's.
+const PACE: Duration = Duration::from_millis(50);
 /// At least so many are answered, however slow the machine: more than there are slots for flows on
 /// probation.
 const ANSWERS: u64 = 10_000;
@@ -75,7 +78,10 @@ impl Flood<'_> {
                 sent.store(number, Ordering::Relaxed);
                 #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
                 let due = Duration::from_secs_f64(number as f64 / RATE);
-                thread::sleep(due.saturating_sub(start.elapsed()));
+                let early = due.saturating_sub(start.elapsed());
+                if early >= BURST {
+                    thread::sleep(early);
+                }
             }
             Ok(())
         })?
@@ -94,7 +100,7 @@ impl Flood<'_> {
             let flooding = scope.spawn(|| self.send(&sent, &stop));
             let (start, mut exchanged) = (Instant::now(), 0);
             let outcome = loop {
-                let took = start.elapsed();
+                let (took, round) = (start.elapsed(), Instant::now());
                 let is_flood = self.answers(lab).is_ok_and(|now| now >= answers);
                 if is_flood && took >= length || took >= LIMIT || flooding.is_finished() {
                     break Ok(exchanged);
@@ -103,6 +109,7 @@ impl Flood<'_> {
                     break Err(error);
                 }
                 exchanged += talks.len() as u64;
+                thread::sleep(PACE.saturating_sub(round.elapsed()));
             };
             stop.store(true, Ordering::Relaxed);
             flooding.join().unwrap_or_else(|panic| resume_unwind(panic))?;
