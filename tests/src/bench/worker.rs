@@ -7,8 +7,9 @@ use anyhow::{Result, ensure};
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use super::{cpus::busy_seconds, plan::Workload};
+use super::plan::Workload;
 use crate::load::{
+    busy::busy_seconds,
     crr, flood,
     rr::{self, Protocol},
     span::Span,

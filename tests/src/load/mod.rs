@@ -1,6 +1,7 @@
 //! Traffic between hosts of the lab, measured.
 
 pub mod bulk;
+pub mod busy;
 pub mod crr;
 pub mod datagrams;
 pub mod equal;
