@@ -247,14 +247,27 @@ fn host_triple(workspace: &Workspace) -> anyhow::Result<String> {
 /// the next build does not overwrite it.
 pub(crate) fn build_stub(workspace: &Workspace) -> anyhow::Result<PathBuf> {
     println!("build: an agent without BPF programs, for the tests of that case");
-    let mut cargo = workspace.cargo();
-    cargo.args(["build", "--bins", "--package=flannel-agent"]).args(workspace::locked());
-    announce_object(&mut cargo, None);
-    workspace::run(&mut cargo, "the stub's build")?;
+    debug_agent(workspace, None, Machine::Here)?;
     let stub = workspace.logs()?.join("flannel-agent-stub");
     let built = workspace.target().join("debug/flannel-agent");
     fs::copy(&built, &stub).with_context(|| format!("cannot copy {} to {}", built.display(), stub.display()))?;
     Ok(stub)
+}
+
+/// Builds the agent with the tests' profile, around the object of `built`.
+pub(crate) fn build_debug_agent(workspace: &Workspace, built: &Built, machine: Machine<'_>) -> anyhow::Result<()> {
+    println!("build: the agent, with the tests' profile");
+    debug_agent(workspace, built.object.as_deref(), machine)
+}
+
+fn debug_agent(workspace: &Workspace, object: Option<&Path>, machine: Machine<'_>) -> anyhow::Result<()> {
+    let mut cargo = workspace.cargo();
+    cargo.args(["build", "--bins", "--package=flannel-agent"]).args(workspace::locked());
+    if let Machine::Other(cross) = machine {
+        cross.apply(&mut cargo);
+    }
+    announce_object(&mut cargo, object);
+    workspace::run(&mut cargo, "the agent's build")
 }
 
 fn build_object(workspace: &Workspace, bpf: Bpf<'_>) -> anyhow::Result<PathBuf> {

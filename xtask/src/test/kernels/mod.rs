@@ -95,6 +95,7 @@ fn prepare(setup: &Setup<'_>, architecture: Architecture, rows: &[&'static Featu
             let cross = Cross::ensure(setup)?;
             let built = build::build_objects(workspace, bpf, Machine::Other(&cross))?;
             let programs = Programs::build(workspace, &built, Machine::Other(&cross), &rows)?;
+            build::build_debug_agent(workspace, &built, Machine::Other(&cross))?;
             (built, programs, cross.programs("debug").join("flannel-agent"))
         }
     };

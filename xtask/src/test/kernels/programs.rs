@@ -23,14 +23,18 @@ const PACKAGES: [&str; 2] = ["flannel-tests", "flannel-agent"];
 pub(super) struct Programs(BTreeMap<String, (PathBuf, PathBuf)>);
 
 impl Programs {
-    /// Builds those of the features, for this machine or for another.
+    /// Builds those of the features, for this machine or for another; none if no feature has one.
     pub(super) fn build(
         workspace: &Workspace,
         built: &Built,
         machine: Machine<'_>,
         features: &[&Feature],
     ) -> anyhow::Result<Self> {
-        let names: BTreeSet<&str> = features.iter().filter_map(|feature| program(&feature.work)).collect();
+        let names = names(features);
+        if names.is_empty() {
+            // Without a name cargo would build the tests of every target.
+            return Ok(Self::default());
+        }
         println!("build: the test programs {}", names.iter().copied().collect::<Vec<_>>().join(", "));
         let mut cargo = workspace.cargo();
         cargo.args(["test", "--no-run", "--message-format=json-render-diagnostics"]).args(workspace::locked());
@@ -70,11 +74,13 @@ impl Programs {
     }
 }
 
-fn program(work: &Work) -> Option<&'static str> {
-    match work {
+/// The names of the features' programs, each once.
+fn names(features: &[&Feature]) -> BTreeSet<&'static str> {
+    let program = |feature: &&Feature| match feature.work {
         Work::Check => None,
         Work::Tests(program, _) => Some(program),
-    }
+    };
+    features.iter().filter_map(program).collect()
 }
 
 fn test_program(message: &Value) -> Option<(String, (PathBuf, PathBuf))> {
@@ -87,7 +93,14 @@ fn test_program(message: &Value) -> Option<(String, (PathBuf, PathBuf))> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::set, *};
+
+    #[test]
+    fn check_takes_no_test_program_and_rows_of_one_program_share_it() {
+        let names = |part: &str| names(&set::rows(&[part.into()]).expect("rows"));
+        assert!(names("mode that `check` offers").is_empty());
+        assert_eq!(names("programs: "), BTreeSet::from(["programs"]));
+    }
 
     #[test]
     fn test_programs_are_those_with_an_executable_and_the_test_profile() {
