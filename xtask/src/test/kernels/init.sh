@@ -31,7 +31,7 @@ if [ ! -d "/root$project" ]; then
     chroot /root /bin/busybox --install -s
 fi
 mkdir -p "/root/lib/modules/$(uname -r)"
-mount -o bind "/root$(cat /modules.directory)" "/root/lib/modules/$(uname -r)" ||
+mount -o bind "/machine$(cat /modules.directory)" "/root/lib/modules/$(uname -r)" ||
     fail "cannot find the kernel's modules"
 mount -t tmpfs tmpfs /root/run
 cp /run.sh /root/run/run.sh

@@ -31,7 +31,8 @@ pub(super) fn make(setup: &Setup<'_>, kernel: &Kernel, userland: &Userland, scri
     files::make_executable(&tree.join("init"))?;
     files::write(&tree.join("run.sh"), script)?;
     files::write(&tree.join("output.device"), kernel.architecture.output())?;
-    let directories = [("modules", &*kernel.modules()), ("userland", &*userland.root), ("project", workspace.root())];
+    let (modules_of, userland) = (canonical(&kernel.modules())?, canonical(&userland.root)?);
+    let directories = [("modules", &*modules_of), ("userland", &*userland), ("project", workspace.root())];
     for (name, path) in directories {
         files::write(&tree.join(name).with_extension("directory"), &path.display().to_string())?;
     }
@@ -42,6 +43,11 @@ pub(super) fn make(setup: &Setup<'_>, kernel: &Kernel, userland: &Userland, scri
     pack.args(["-c", "find . | cpio --create --format=newc --quiet"]).current_dir(&tree).stdout(to);
     workspace::run(&mut pack, "cpio")?;
     Ok(archive)
+}
+
+/// A path without links: where the first script looks, an absolute one leads into the archive.
+fn canonical(path: &Path) -> anyhow::Result<PathBuf> {
+    fs::canonicalize(path).with_context(|| format!("cannot find {}", path.display()))
 }
 
 /// Copies the modules, unpacked, under names in the order of loading.
