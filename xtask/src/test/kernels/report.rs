@@ -54,16 +54,24 @@ pub(super) struct RunReader<'a> {
     current: Option<(usize, OutputReader, String)>,
     outcomes: Vec<Option<Outcome>>,
     tally: Tally,
+    has_read: bool,
 }
 
 impl<'a> RunReader<'a> {
     /// A run of these features, in which `check` is to offer `mode`.
     pub(super) fn new(features: &'a [&'a Feature], mode: &'a str) -> Self {
-        Self { features, mode, current: None, outcomes: vec![None; features.len()], tally: Tally::default() }
+        let (outcomes, tally) = (vec![None; features.len()], Tally::default());
+        Self { features, mode, current: None, outcomes, tally, has_read: false }
+    }
+
+    /// Returns true once there was a line: those of a kernel go elsewhere.
+    pub(super) const fn has_read(&self) -> bool {
+        self.has_read
     }
 
     /// Takes one line; an event, unless the line is not worth showing.
     pub(super) fn read<'l>(&mut self, line: &'l str) -> Option<Event<'l>> {
+        self.has_read = true;
         if line.starts_with(BOOTED) {
             return Some(Event::Booted);
         }
@@ -173,6 +181,14 @@ mod tests {
         let (outcomes, sum) = outcomes(whole.split("test result").next().expect("a part"));
         assert_eq!(outcomes, [Outcome::Mode("fast".to_owned()), Outcome::Failed]);
         assert_eq!(sum, "1 passed, 1 failed");
+    }
+
+    #[test]
+    fn a_line_of_the_first_script_is_one_that_was_read() {
+        let mut reader = RunReader::new(&[], "fast");
+        assert!(!reader.has_read());
+        assert_eq!(reader.read("init: cannot mount"), Some(Event::Output("init: cannot mount")));
+        assert!(reader.has_read());
     }
 
     #[test]
