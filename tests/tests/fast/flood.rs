@@ -4,12 +4,12 @@
 //! `FLANNEL_FLOOD_SECONDS` (default 3) chooses how long each lasts.
 
 use std::{
-    env,
+    array, env,
     net::{SocketAddr, TcpListener},
     os::fd::AsRawFd as _,
     panic::resume_unwind,
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
-    thread,
+    thread::{self, ScopedJoinHandle},
     time::{Duration, Instant},
 };
 
@@ -31,8 +31,10 @@ const TALKS: u16 = 100;
 /// Places in the table of a node that the connections have: one for each direction.
 const PLACES: usize = 2 * TALKS as usize;
 const DEFAULT_SECONDS: u64 = 3;
-/// At most so many SYN a second, in bursts of this length: a shorter sleep takes longer than asked.
-const RATE: f64 = 50_000.0;
+/// At most so many SYN a second of each sender, in bursts of this length: a shorter sleep takes
+/// longer than asked. The kernel answers on the sender's CPU.
+const RATE: f64 = 30_000.0;
+const SENDERS: usize = 2;
 const BURST: Duration = Duration::from_millis(2);
 /// Each connection exchanges a message so often; the rest of the machine is the flood's.
 const PACE: Duration = Duration::from_millis(50);
@@ -57,25 +59,25 @@ struct Flood<'a> {
 }
 
 impl Flood<'_> {
-    /// Sends SYN until it is stopped.
-    fn send(&self, sent: &AtomicU64, stop: &AtomicBool) -> Result<()> {
+    /// Sends SYN until it is stopped, as one of several senders.
+    fn send(&self, sender: usize, sent: &AtomicU64, stop: &AtomicBool) -> Result<()> {
         let syn = |port| {
             Packet::tcp([SocketAddr::new(self.from.ip(), port), self.to], 0, &[], |header| {
                 (header.syn, header.ack, header.acknowledgment_number) = (true, false, 0);
             })
             .bytes()
         };
-        let packets: Vec<Vec<u8>> = PORTS.map(syn).collect();
+        let packets: Vec<Vec<u8>> = PORTS.skip(sender).step_by(SENDERS).map(syn).collect();
         let address = SockaddrStorage::from(SocketAddr::new(self.to.ip(), 0));
         self.host.enter(|| -> Result<()> {
             let socket = socket(AddressFamily::Inet, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::Raw)?;
             let start = Instant::now();
-            for (number, packet) in (1..).zip(packets.iter().cycle()) {
+            for (number, packet) in (1_u64..).zip(packets.iter().cycle()) {
                 if stop.load(Ordering::Relaxed) {
                     break;
                 }
                 sendto(socket.as_raw_fd(), packet, &address, MsgFlags::empty()).context("sending a SYN")?;
-                sent.store(number, Ordering::Relaxed);
+                sent.fetch_add(1, Ordering::Relaxed);
                 #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
                 let due = Duration::from_secs_f64(number as f64 / RATE);
                 let early = due.saturating_sub(start.elapsed());
@@ -97,12 +99,13 @@ impl Flood<'_> {
         let answers = self.answers(lab)? + ANSWERS;
         let (sent, stop) = (AtomicU64::new(0), AtomicBool::new(false));
         let exchanged = thread::scope(|scope| {
-            let flooding = scope.spawn(|| self.send(&sent, &stop));
+            let (sent, stop) = (&sent, &stop);
+            let floods: [_; SENDERS] = array::from_fn(|sender| scope.spawn(move || self.send(sender, sent, stop)));
             let (start, mut exchanged) = (Instant::now(), 0);
             let outcome = loop {
                 let (took, round) = (start.elapsed(), Instant::now());
                 let is_flood = self.answers(lab).is_ok_and(|now| now >= answers);
-                if is_flood && took >= length || took >= LIMIT || flooding.is_finished() {
+                if is_flood && took >= length || took >= LIMIT || floods.iter().any(ScopedJoinHandle::is_finished) {
                     break Ok(exchanged);
                 }
                 if let Err(error) = talks.iter_mut().try_for_each(|talk| talk.exchange(1)) {
@@ -112,7 +115,9 @@ impl Flood<'_> {
                 thread::sleep(PACE.saturating_sub(round.elapsed()));
             };
             stop.store(true, Ordering::Relaxed);
-            flooding.join().unwrap_or_else(|panic| resume_unwind(panic))?;
+            for flood in floods {
+                flood.join().unwrap_or_else(|panic| resume_unwind(panic))?;
+            }
             outcome
         })?;
         Ok((sent.into_inner(), exchanged))
