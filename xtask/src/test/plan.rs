@@ -1,14 +1,15 @@
 //! The two halves of the tests: what the options choose of them, and what runs beside what.
 //!
 //! A machine with two CPUs idles half the time if all comes one after the other. So the unit tests
-//! run while the agent is optimised at link time, and the Kubernetes cluster beside the other
-//! subjects.
+//! run while the agent is optimised at link time, and at the same time as the other subjects the
+//! Kubernetes cluster, and after it two other kernels.
 
-use std::{env, path::PathBuf, thread};
+use std::{env, iter, path::PathBuf, thread};
 
 use anyhow::Context as _;
 
 use super::{
+    kernels::ShortRun,
     leftovers::Leftovers,
     subjects::{self, KUBERNETES},
     suite::Suite,
@@ -31,6 +32,8 @@ struct Extras {
     image: Option<PathBuf>,
     /// The programs and images of a Kubernetes.
     kubernetes: Option<PathBuf>,
+    /// Other kernels.
+    kernels: Option<ShortRun>,
 }
 
 /// The suites that the options choose.
@@ -114,7 +117,9 @@ impl<'a> Plan<'a> {
         suites.into_iter().flatten().for_each(|suite| suite.compile(workspace, built));
         let kubernetes = self.wants_cluster.then(|| cluster::ensure(self.setup, false));
         let kubernetes = made("the Kubernetes cluster", kubernetes, tally);
-        let extras = Extras { stub, image: None, kubernetes };
+        let kernels = self.is_whole.then(|| ShortRun::prepare(self.setup, built));
+        let kernels = made("other kernels", kernels, tally);
+        let extras = Extras { stub, image: None, kubernetes, kernels };
         if let Some(unit) = &self.unit {
             tally.add(self.run_suite(unit, built, &extras)?);
         }
@@ -132,11 +137,12 @@ impl<'a> Plan<'a> {
         before.report("there before the tests");
         thread::scope(|scope| {
             let run = |suite: &Suite| self.run_suite(suite, built, &extras);
-            let cluster = self.kubernetes.as_ref().map(|suite| scope.spawn(move || run(suite)));
-            let others = self.end_to_end.as_ref().map(run).transpose();
-            let cluster = cluster.map(|thread| thread.join().ok().context("a thread panicked")?).transpose();
-            for result in [others, cluster] {
-                result?.into_iter().for_each(|suite| tally.add(suite));
+            let kernels = || extras.kernels.as_ref().map(|kernels| Ok(kernels.run(self.setup)));
+            let others = scope.spawn(move || [self.kubernetes.as_ref().map(run), kernels()]);
+            let subjects = self.end_to_end.as_ref().map(run);
+            let others = others.join().ok().context("what ran beside the subjects panicked")?;
+            for result in iter::once(subjects).chain(others).flatten() {
+                tally.add(result?);
             }
             anyhow::Ok(())
         })?;
@@ -173,9 +179,9 @@ impl<'a> Plan<'a> {
 }
 
 /// The result of making something; `None`, and noted as not run, where it cannot be made.
-fn made(what: &str, result: Option<anyhow::Result<PathBuf>>, tally: &mut Tally) -> Option<PathBuf> {
+fn made<T>(what: &str, result: Option<anyhow::Result<T>>, tally: &mut Tally) -> Option<T> {
     match result? {
-        Ok(path) => Some(path),
+        Ok(result) => Some(result),
         Err(error) => {
             tally.note_not_run(format!("NOT RUN: {what}: {error:#}"));
             None

@@ -62,22 +62,50 @@ pub(super) fn run(setup: &Setup<'_>, names: &[String], parts: &[OsString], tally
     ensure!(workspace::is_root(), "the machine's files are passed on as they are, which needs root");
     setup.machine(Needs::COMPILE.and(Needs::LAB).and(Needs::KERNELS))?;
     for architecture in Architecture::ALL {
-        let chosen: Vec<_> = chosen.iter().filter(|series| series.architecture == architecture).collect();
+        let chosen: Vec<_> = chosen.iter().copied().filter(|series| series.architecture == architecture).collect();
         if chosen.is_empty() {
             continue;
         }
         let guest = prepare(setup, architecture, &rows)?;
-        for series in chosen {
-            if let Err(error) = run_on(setup, series, &rows, &guest, tally) {
-                eprintln!("xtask: kernel {}: {error:#}", series.name);
-                tally.fail();
-            }
-        }
+        run_on_each(setup, &chosen, &rows, &guest, tally);
     }
     if env::var_os("FLANNEL_WRITE_DOCS").is_some() {
         println!("kernels: wrote {}", page::write(setup.workspace())?.display());
     }
     Ok(())
+}
+
+/// A short run, with all that it takes at hand: the oldest and the newest kernel that take the
+/// programs, whose verifiers may refuse what this machine's takes.
+#[derive(Debug)]
+pub(super) struct ShortRun {
+    kernels: Vec<&'static Series>,
+    rows: Vec<&'static Feature>,
+    guest: Guest,
+}
+
+impl ShortRun {
+    const KERNELS: [&str; 2] = ["6.1", "newest"];
+    const ROWS: [&str; 2] = ["mode that `check` offers", "programs: load and types"];
+
+    /// Fetches what is missing, and builds the test programs. The agent of `built` may come later.
+    pub(super) fn prepare(setup: &Setup<'_>, built: &Built) -> anyhow::Result<Self> {
+        let kernels = set::chosen(&Self::KERNELS.map(str::to_owned))?;
+        let rows = set::rows(&Self::ROWS.map(OsString::from))?;
+        setup.machine(Needs::KERNELS)?;
+        for series in &kernels {
+            Kernel::ensure(setup, series)?;
+        }
+        let programs = Programs::build(setup.workspace(), built, Machine::Here, &rows)?;
+        Ok(Self { kernels, rows, guest: here(setup, built, programs) })
+    }
+
+    /// The results on each of them.
+    pub(super) fn run(&self, setup: &Setup<'_>) -> Tally {
+        let mut tally = Tally::default();
+        run_on_each(setup, &self.kernels, &self.rows, &self.guest, &mut tally);
+        tally
+    }
 }
 
 /// Builds what the rows run on an architecture. On another one `check` is that of a debug build: to
@@ -86,12 +114,11 @@ fn prepare(setup: &Setup<'_>, architecture: Architecture, rows: &[&'static Featu
     let rows: Vec<_> = rows.iter().copied().filter(|row| row.runs_on(architecture)).collect();
     let (workspace, toolchain) = (setup.workspace(), setup.bpf()?);
     let bpf = Some(Bpf::release(&toolchain));
-    let (built, programs, agent) = match architecture {
+    match architecture {
         Architecture::Amd64 => {
             let built = build::build(workspace, bpf, Parts::Agent)?;
             let programs = Programs::build(workspace, &built, Machine::Here, &rows)?;
-            let agent = built.program("flannel-agent");
-            (built, programs, agent)
+            Ok(here(setup, &built, programs))
         }
         Architecture::Arm64 => {
             setup.machine(Needs::OTHER_MACHINE)?;
@@ -99,10 +126,15 @@ fn prepare(setup: &Setup<'_>, architecture: Architecture, rows: &[&'static Featu
             let built = build::build_objects(workspace, bpf, Machine::Other(&cross))?;
             let programs = Programs::build(workspace, &built, Machine::Other(&cross), &rows)?;
             build::build_debug_agent(workspace, &built, Machine::Other(&cross))?;
-            (built, programs, cross.programs("debug").join("flannel-agent"))
+            let agent = cross.programs("debug").join("flannel-agent");
+            Ok(Guest { agent, programs, variables: variables(setup, &built) })
         }
-    };
-    Ok(Guest { agent, programs, variables: variables(setup, &built) })
+    }
+}
+
+/// What runs on kernels for this machine's architecture.
+fn here(setup: &Setup<'_>, built: &Built, programs: Programs) -> Guest {
+    Guest { agent: built.program("flannel-agent"), programs, variables: variables(setup, built) }
 }
 
 /// Variables of the test programs: the search path, and where their parts lie.
@@ -114,6 +146,16 @@ fn variables(setup: &Setup<'_>, built: &Built) -> Vec<(String, OsString)> {
         Some((name.to_string_lossy().into_owned(), value?.to_owned()))
     };
     command.get_envs().filter_map(named).collect()
+}
+
+/// Boots these kernels, one after the other, and runs the rows on each.
+fn run_on_each(setup: &Setup<'_>, kernels: &[&Series], rows: &[&'static Feature], guest: &Guest, tally: &mut Tally) {
+    for series in kernels {
+        if let Err(error) = run_on(setup, series, rows, guest, tally) {
+            eprintln!("xtask: kernel {}: {error:#}", series.name);
+            tally.fail();
+        }
+    }
 }
 
 fn run_on(
