@@ -1,6 +1,8 @@
 //! Brings the object into the kernel: adopts or replaces the pinned maps, loads the programs, pins
 //! them.
 //!
+//! What the same build loaded before is left as it is ([`LoadRecord`]).
+//!
 //! aya's loader adopts an existing pin of any shape. So every pin is opened and compared here
 //! first; one that differs is unlinked (programs that still run keep their own reference) and
 //! created again.
@@ -26,6 +28,7 @@ use crate::datapath::{
     DatapathError, PinRoot, btf,
     debug_log::DebugLog,
     flow_table::FlowTable,
+    load_record::LoadRecord,
     object, pins,
     room::{self, KernelLimit, Room},
 };
@@ -73,7 +76,7 @@ impl Shape {
 }
 
 /// A map's name and how many elements it holds.
-type Capacity = (&'static str, u32);
+pub(super) type Capacity = (&'static str, u32);
 
 /// The number of subnets in the network of each family; 0 where the family is off.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -160,6 +163,11 @@ fn load_sized(
 ) -> Result<Loaded, DatapathError> {
     let capacities = subnets.capacities(flow_table.flows)?;
     let layout = btf::kernel_layout();
+    let adopted = LoadRecord::of(pins, &capacities, &layout);
+    if adopted.is_some() && adopted == LoadRecord::pinned(pins) {
+        tracing::debug!("adopted the pinned programs");
+        return Ok(Loaded { log: None, limit: None, flow_table: flow_table.clone() });
+    }
     let load = |layout| load_reading(pins, &capacities, families, layout);
     let (room, log) = match load(layout) {
         Err(error @ DatapathError::Refused { .. }) if layout != KernelLayout::UNKNOWN && !error.is_out_of_memory() => {
@@ -172,6 +180,13 @@ fn load_sized(
         }
         other => other?,
     };
+    // Neither a limit nor the reader of a log is pinned.
+    if room.limit.is_none()
+        && log.is_none()
+        && let Some(record) = LoadRecord::of(pins, &capacities, &layout)
+    {
+        record.pin(pins)?;
+    }
     Ok(Loaded { log, limit: room.limit, flow_table: flow_table.clone() })
 }
 

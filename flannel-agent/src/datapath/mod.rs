@@ -18,6 +18,7 @@ pub mod flows;
 pub(crate) mod frame;
 pub mod guard;
 mod load;
+mod load_record;
 pub mod maps;
 pub mod monitor;
 mod object;

@@ -1,4 +1,4 @@
-//! The paths of pinned objects: `<pin-root>/v<SCHEMA>/{maps,programs,links}`.
+//! The paths of pinned objects: `<pin-root>/v<SCHEMA>/{maps,programs,links,load_record}`.
 //!
 //! The pin root follows `--bpf-pin-root`, so several agents on one machine never meet. Another
 //! schema has another directory; this one never looks into it.
@@ -58,6 +58,11 @@ impl PinRoot {
     /// The pin of the program that counts NAPI polls.
     pub fn poll_counter(&self) -> PathBuf {
         self.versioned.join("programs").join(COUNT_POLLS)
+    }
+
+    /// The pin of the record of the last load.
+    pub fn load_record(&self) -> PathBuf {
+        self.versioned.join("load_record")
     }
 
     /// The directory of the links.

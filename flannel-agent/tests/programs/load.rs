@@ -2,10 +2,14 @@
 
 use std::os::fd::{AsFd as _, AsRawFd as _};
 
-use aya::{maps::MapData, programs::ProgramInfo};
+use aya::{
+    maps::{Array, MapData},
+    programs::{ProgramInfo, SchedClassifier},
+};
 use flannel_agent::datapath::{DatapathError, PinRoot, Subnets, load};
 use flannel_common::{
     maps::{ALL, FLOWS, FLOWS_MAX, FLOWS6, PEERS, PEERS_MAX, PEERS6, PENDING, PENDING6, PROBATION, PROBATION6},
+    peer::PeerEntry,
     program::Program,
 };
 
@@ -49,9 +53,61 @@ fn the_kernel_knows_the_types_of_every_program() {
     });
 }
 
+/// Returns the kernel's id of each pinned program.
+fn program_ids(pins: &PinRoot) -> Vec<u32> {
+    let paths = Program::ALL.map(|program| pins.program(program)).into_iter().chain([pins.poll_counter()]);
+    paths.map(|path| ProgramInfo::from_pin(path).expect("a pinned program").id()).collect()
+}
+
 #[test]
-fn a_second_load_adopts_every_map() {
-    on_bench(|bench| assert_eq!(made_anew(bench, SAME, None), [""; 0]));
+fn a_second_load_adopts_every_map_and_program() {
+    on_bench(|bench| {
+        let before = program_ids(bench.pins());
+        assert_eq!(made_anew(bench, SAME, None), [""; 0]);
+        assert_eq!(program_ids(bench.pins()), before);
+    });
+}
+
+/// As behind an update of the agent, whose record is another.
+#[test]
+fn a_second_load_without_the_record_of_the_first_adopts_every_map_and_loads_every_program() {
+    on_bench(|bench| {
+        let before = program_ids(bench.pins());
+        std::fs::remove_file(bench.pins().load_record()).expect("the pin was there");
+        assert_eq!(made_anew(bench, SAME, None), [""; 0]);
+        let after = program_ids(bench.pins());
+        assert!(before.iter().zip(&after).all(|(was, is)| was != is), "{before:?}, {after:?}");
+        load(bench.pins(), SAME, None).expect("the kernel takes the object");
+        assert_eq!(program_ids(bench.pins()), after, "the record is there again");
+    });
+}
+
+/// A program that is gone, or another one, and a map that was made by somebody else.
+#[test]
+fn pins_that_are_not_those_of_the_record_are_loaded_again() {
+    on_bench(|bench| {
+        let pins = bench.pins();
+        let changes: [fn(&PinRoot); 3] = [
+            |pins| std::fs::remove_file(pins.poll_counter()).expect("the pin was there"),
+            |pins| {
+                std::fs::remove_file(pins.program(Program::FromPod)).expect("the pin was there");
+                let mut other = SchedClassifier::from_pin(pins.program(Program::ToPod)).expect("a pinned program");
+                other.pin(pins.program(Program::FromPod)).expect("a new pin");
+            },
+            |pins| {
+                std::fs::remove_file(pins.map(PEERS)).expect("the pin was there");
+                let other = Array::<MapData, PeerEntry>::create(SUBNETS, 0).expect("a map");
+                other.pin(pins.map(PEERS)).expect("a new pin");
+            },
+        ];
+        for change in changes {
+            let before = program_ids(pins);
+            change(pins);
+            load(pins, SAME, None).expect("the kernel takes the object");
+            let after = program_ids(pins);
+            assert!(before.iter().zip(&after).all(|(was, is)| was != is), "{before:?}, {after:?}");
+        }
+    });
 }
 
 /// An older agent knew one family. Its successor completes the set and keeps what packets go by
