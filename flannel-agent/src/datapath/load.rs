@@ -168,6 +168,11 @@ fn load_sized(
         tracing::debug!("adopted the pinned programs");
         return Ok(Loaded { log: None, limit: None, flow_table: flow_table.clone() });
     }
+    if layout.nfct == 0 {
+        tracing::info!(
+            "this kernel does not show its types: the reverse flow of each connection has to prove its state"
+        );
+    }
     let load = |layout| load_reading(pins, &capacities, families, layout);
     let (room, log) = match load(layout) {
         Err(error @ DatapathError::Refused { .. }) if layout != KernelLayout::UNKNOWN && !error.is_out_of_memory() => {
