@@ -110,7 +110,7 @@ pub(crate) fn build_agent_while<T: Send>(
     thread::scope(|scope| {
         let other = scope.spawn(meanwhile);
         build_programs(|| workspace.cargo(), workspace, built, Parts::Agent, Machine::Here)?;
-        other.join().ok().context("what ran beside the build panicked")
+        other.join().ok().context("what ran during the build panicked")
     })
 }
 

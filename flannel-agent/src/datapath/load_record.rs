@@ -20,7 +20,7 @@ use crate::datapath::{
 /// The name of the map in messages.
 const NAME: &str = "load_record";
 
-/// What was loaded.
+/// A digest of a load and of what it pinned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LoadRecord([u8; 32]);
 

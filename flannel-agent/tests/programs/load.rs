@@ -82,7 +82,7 @@ fn a_second_load_without_the_record_of_the_first_adopts_every_map_and_loads_ever
     });
 }
 
-/// A program that is gone, or another one, and a map that was made by somebody else.
+/// A program that is gone, or another one, and a map that another process made.
 #[test]
 fn pins_that_are_not_those_of_the_record_are_loaded_again() {
     on_bench(|bench| {

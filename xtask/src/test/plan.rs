@@ -1,4 +1,4 @@
-//! The two halves of the tests: what the options choose of them, and what runs beside what.
+//! The two halves of the tests: what the options choose of them, and what runs at the same time.
 //!
 //! A machine with two CPUs idles half the time if all comes one after the other. So the unit tests
 //! run while the agent is optimised at link time, and at the same time as the other subjects the
@@ -140,7 +140,7 @@ impl<'a> Plan<'a> {
             let kernels = || extras.kernels.as_ref().map(|kernels| Ok(kernels.run(self.setup)));
             let others = scope.spawn(move || [self.kubernetes.as_ref().map(run), kernels()]);
             let subjects = self.end_to_end.as_ref().map(run);
-            let others = others.join().ok().context("what ran beside the subjects panicked")?;
+            let others = others.join().ok().context("a test of Kubernetes or of other kernels panicked")?;
             for result in iter::once(subjects).chain(others).flatten() {
                 tally.add(result?);
             }

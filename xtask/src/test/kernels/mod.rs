@@ -132,7 +132,7 @@ fn prepare(setup: &Setup<'_>, architecture: Architecture, rows: &[&'static Featu
     }
 }
 
-/// What runs on kernels for this machine's architecture.
+/// The programs that run on kernels for this machine's architecture.
 fn here(setup: &Setup<'_>, built: &Built, programs: Programs) -> Guest {
     Guest { agent: built.program("flannel-agent"), programs, variables: variables(setup, built) }
 }
