@@ -163,8 +163,8 @@ fn load_sized(
 ) -> Result<Loaded, DatapathError> {
     let capacities = subnets.capacities(flow_table.flows)?;
     let layout = btf::kernel_layout();
-    let adopted = LoadRecord::of(pins, &capacities, &layout);
-    if adopted.is_some() && adopted == LoadRecord::pinned(pins) {
+    let record = || LoadRecord::of(pins, &capacities, &layout);
+    if record().is_some_and(|record| LoadRecord::pinned(pins) == Some(record)) {
         tracing::debug!("adopted the pinned programs");
         return Ok(Loaded { log: None, limit: None, flow_table: flow_table.clone() });
     }
@@ -174,9 +174,11 @@ fn load_sized(
         );
     }
     let load = |layout| load_reading(pins, &capacities, families, layout);
+    let mut is_refused = false;
     let (room, log) = match load(layout) {
         Err(error @ DatapathError::Refused { .. }) if layout != KernelLayout::UNKNOWN && !error.is_out_of_memory() => {
             tracing::warn!(%error, "loading programs that do not read kernel memory");
+            is_refused = true;
             load(KernelLayout::UNKNOWN)?
         }
         Ok((Room { on_task_stack: false, .. }, _)) if layout.stack != 0 => {
@@ -185,12 +187,14 @@ fn load_sized(
         }
         other => other?,
     };
-    // Neither a limit nor the reader of a log is pinned.
-    if room.limit.is_none()
+    // Neither a limit nor the reader of a log is pinned, and what was refused may be taken next
+    // time.
+    if !is_refused
+        && room.limit.is_none()
         && log.is_none()
-        && let Some(record) = LoadRecord::of(pins, &capacities, &layout)
+        && let Some(Err(error)) = record().map(|record| record.pin(pins))
     {
-        record.pin(pins)?;
+        tracing::info!(error = chain(&error), "the next start will load the programs again");
     }
     Ok(Loaded { log, limit: room.limit, flow_table: flow_table.clone() })
 }
