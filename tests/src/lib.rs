@@ -75,4 +75,4 @@ pub use pod::Pod;
 pub use stock_node::{StockEnd, StockNode};
 pub use suspended::Clocks;
 pub use tunnel_state::TunnelState;
-pub use wait::{eventually, eventually_stable, throughout};
+pub use wait::{eventually, eventually_stable, one_of_three, throughout};

@@ -45,6 +45,18 @@ pub fn eventually<T, R: Reading<T>>(what: &str, deadline: Duration, mut read: im
     }
 }
 
+/// The result of the first of three tries that succeeds. For what a busy machine may spoil once,
+/// and a fault spoils each time.
+pub fn one_of_three<T>(mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
+    for _ in 0..2 {
+        match attempt() {
+            Err(error) => println!("once more, after: {error:#}"),
+            done => return done,
+        }
+    }
+    attempt()
+}
+
 /// Reads until `times` readings in a row gave the same value. Needed where a first reading may be
 /// passed through on the way elsewhere.
 pub fn eventually_stable<T, R>(what: &str, deadline: Duration, times: u32, mut read: impl FnMut() -> R) -> Result<T>

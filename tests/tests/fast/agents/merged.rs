@@ -8,6 +8,7 @@ use flannel_tests::{
     Agent, Host, Pair, Pod, eventually,
     fast::fast_pair,
     load::bulk::{Bulk, BulkLoad},
+    one_of_three,
     topology::OFFLOAD,
 };
 
@@ -82,14 +83,18 @@ fn what_a_pod_forwards_stays_merged_and_other_pods_get_merged_packets() -> Resul
         let rows = dump["pods"].as_array().cloned().unwrap_or_default();
         ensure!(rows.iter().any(|row| row["veth"] == pod.veth() && row["merged"] == merged), "{dump}");
     }
-    let in_fast = mean_of_forwarded(&pair, &inner)?;
+    // The kernel merges what comes together, and that depends on what else the machine does.
+    one_of_three(|| {
+        let in_fast = mean_of_forwarded(&pair, &inner)?;
+        pair.set_mode("kernel")?;
+        let in_kernel = mean_of_forwarded(&pair, &inner)?;
+        pair.set_mode("fast")?;
+        println!("mean of forwarded frames: mode fast {in_fast}, mode kernel {in_kernel}");
+        ensure!(in_fast * 4 > in_kernel && in_fast > 2 * 1450, "{in_fast} in mode fast, {in_kernel} in mode kernel");
+        pair.receiver.wait_pod(&pair.far, true, true)
+    })?;
     let left = pair.receiver.counted("from_underlay", "merged")?;
-    pair.set_mode("kernel")?;
-    let in_kernel = mean_of_forwarded(&pair, &inner)?;
-    println!("mean of forwarded frames: mode fast {in_fast}, mode kernel {in_kernel}; {left} packets left merged");
-    ensure!(in_fast * 4 > in_kernel && in_fast > 2 * 1450, "{in_fast} in mode fast, {in_kernel} in mode kernel");
     ensure!(left > 0, "none was merged");
-    pair.set_mode("fast")?;
     pair.receiver.wait_pod(&plain, true, true)?;
     let mean = mean_of_replayed(&pair, || {
         let at = SocketAddr::new(plain.ip(), PORT);
