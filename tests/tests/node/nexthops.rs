@@ -106,8 +106,8 @@ fn one_peer_more_is_one_peers_objects() -> Result<()> {
     last.put(&pair.etcd)?;
     settles(&pair.a, FROM + 3, true)?;
     let log = monitor.log();
-    // Those of the monitor, of another device, and of the device's own IPv6 address, which the kernel
-    // takes into use a second or two after the device came.
+    // Those of the monitor, of another device, and of the device's own IPv6 address, which the
+    // kernel takes into use a second or two after the device came.
     let of_others = |line: &&str| ["192.0.2.0/24", "eth0", "fe80::"].iter().any(|part| line.contains(part));
     let told: Vec<&str> = log.lines().filter(|line| !of_others(line)).collect();
     assert_eq!(told.len(), 4, "a neighbour, an FDB entry, an object, a route: {log}");
