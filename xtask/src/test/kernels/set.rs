@@ -168,7 +168,7 @@ pub(super) static FEATURES: [Feature; 24] = [
             &[
                 "load::the_kernel_does_all_that_helpers_may_refuse",
                 "load::the_kernel_knows_the_types_of_every_program",
-                "load::a_second_load_adopts_every_map",
+                "load::a_second_load_adopts_every_map_and_program",
             ],
         ),
     ),
