@@ -1,4 +1,4 @@
-//! The CPUs of a load: where its processes run, and how busy the CPUs were.
+//! The CPUs of a load: where its processes run.
 
 use std::{path::Path, thread};
 

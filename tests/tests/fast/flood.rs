@@ -31,10 +31,11 @@ const TALKS: u16 = 100;
 /// Places in the table of a node that the connections have: one for each direction.
 const PLACES: usize = 2 * TALKS as usize;
 const DEFAULT_SECONDS: u64 = 3;
-/// At most so many SYN a second of each sender, in bursts of this length: a shorter sleep takes
-/// longer than asked. The kernel answers on the sender's CPU.
-const RATE: f64 = 30_000.0;
+/// One for each of two CPUs: the kernel answers a SYN on the CPU of its sender.
 const SENDERS: usize = 2;
+/// At most so many SYN a second of each sender.
+const RATE: f64 = 30_000.0;
+/// The least time that a sender sleeps: a shorter sleep takes longer than asked.
 const BURST: Duration = Duration::from_millis(2);
 /// Each connection exchanges a message so often; the rest of the machine is the flood's.
 const PACE: Duration = Duration::from_millis(50);

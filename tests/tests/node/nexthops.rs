@@ -109,9 +109,9 @@ fn one_peer_more_is_one_peers_objects() -> Result<()> {
     // Those of the monitor, of another device, and of the device's own IPv6 address, which the
     // kernel takes into use a second or two after the device came.
     let of_others = |line: &&str| ["192.0.2.0/24", "eth0", "fe80::"].iter().any(|part| line.contains(part));
-    let told: Vec<&str> = log.lines().filter(|line| !of_others(line)).collect();
-    assert_eq!(told.len(), 4, "a neighbour, an FDB entry, an object, a route: {log}");
-    assert!(told.iter().all(|line| line.contains("10.244.16.0") || line.contains("192.168.1.116")), "{log}");
+    let changes: Vec<&str> = log.lines().filter(|line| !of_others(line)).collect();
+    assert_eq!(changes.len(), 4, "a neighbour, an FDB entry, an object, a route: {log}");
+    assert!(changes.iter().all(|line| line.contains("10.244.16.0") || line.contains("192.168.1.116")), "{log}");
     Ok(())
 }
 

@@ -50,7 +50,7 @@ fn a_pod_uses_its_service_account_and_the_authority_of_its_cluster() {
     in_pod(async |mut pod| {
         with_own(&pod);
         pod.start();
-        let status = pod.until("readiness", |status| status["ready"] == true).await;
+        let status = pod.until_ready().await;
         assert_eq!(status["lease"]["subnet"], "10.5.1.0/24", "{status}");
         assert_eq!((&status["lease"]["assigned"], &status["lease"]["expires_at"]), (&true.into(), &().into()));
         assert_eq!(status["store"]["endpoints"][0], "the cluster's own API server");
@@ -71,7 +71,7 @@ fn a_server_of_another_authority_is_not_talked_to() {
         // The kubelet brings the right one.
         let trusted = std::fs::read_to_string(pod.authority.file()).expect("a certificate");
         Pod::mount("ca.crt", &trusted);
-        pod.until("readiness", |status| status["ready"] == true).await;
+        pod.until_ready().await;
     });
 }
 
@@ -81,7 +81,7 @@ fn a_token_that_expired_is_read_again_at_once() {
     in_pod(async |mut pod| {
         with_own(&pod);
         pod.start();
-        pod.until("readiness", |status| status["ready"] == true).await;
+        pod.until_ready().await;
         pod.double.change(|state| {
             state.require("second");
             state.break_streams();
@@ -101,7 +101,7 @@ fn a_server_that_restarts_is_waited_for() {
     in_pod(async |mut pod| {
         with_own(&pod);
         pod.start();
-        pod.until("readiness", |status| status["ready"] == true).await;
+        pod.until_ready().await;
         pod.double.fall();
         let status = pod.until("the outage", |status| status["store"]["in_sync"] == false).await;
         assert_eq!((&status["ready"], status["peers"].as_array().map(Vec::len)), (&false.into(), Some(1)), "{status}");
@@ -126,7 +126,7 @@ fn an_outage_of_the_api_server_leaves_the_network_available() {
     in_pod(async |mut pod| {
         with_own(&pod);
         pod.start();
-        pod.until("readiness", |status| status["ready"] == true).await;
+        pod.until_ready().await;
         pod.double.wrote_conditions(&["False"]).await;
         let watches = pod.double.count("watch=true");
         pod.double.change(State::lose_nodes);
@@ -143,7 +143,7 @@ fn an_outage_of_the_api_server_leaves_the_network_available() {
         run("ip addr add 192.0.2.1/24 dev eth0");
         pod.double.wrote_conditions(&["False", "True", "False"]).await;
         pod.double.change(State::serve_nodes);
-        pod.until("readiness", |status| status["ready"] == true).await;
+        pod.until_ready().await;
         pod.double.wrote_conditions(&["False", "True", "False"]).await;
     });
 }

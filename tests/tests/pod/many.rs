@@ -66,22 +66,22 @@ fn five_thousand_nodes_fit_and_their_heartbeats_cost_nothing() {
             pod.double.change(|state| state.put(fat_node(n, 1)));
             tokio::task::yield_now().await;
         }
-        let told = pod.double.change(|state| state.version);
+        let version = pod.double.change(|state| state.version);
         pod.double.change(State::end_watches);
         // The watch goes on from there: everything before was read.
-        pod.double.asked(&format!("resourceVersion={told}"), 1).await;
+        pod.double.asked(&format!("resourceVersion={version}"), 1).await;
         let status = pod.until("the watch", |status| status["store"]["in_sync"] == true).await;
         assert_eq!(status["store"]["last_change"], Value::Null, "no heartbeat went further than the store's task");
         assert_eq!(pod.double.count("limit="), 51, "listed once");
 
         let [now, peak, heap, file] = ["VmRSS", "VmHWM", "RssAnon", "RssFile"].map(|name| pod.memory(name));
-        let told = format!(
+        let report = format!(
             "5,001 nodes of 16 KiB: VmRSS {started} KiB after start, {now} KiB after a heartbeat of each \
              (RssAnon {heap} KiB, RssFile {file} KiB); VmHWM {peak} KiB"
         );
-        println!("{told}");
-        writeln!(std::io::stderr(), "{told}").expect("standard error");
-        assert!(heap <= OWN_LIMIT, "{told}");
-        assert!(now <= LIMIT, "{told}");
+        println!("{report}");
+        writeln!(std::io::stderr(), "{report}").expect("standard error");
+        assert!(heap <= OWN_LIMIT, "{report}");
+        assert!(now <= LIMIT, "{report}");
     });
 }

@@ -63,13 +63,13 @@ fn the_agent_takes_an_annotated_pod_out_of_mode_fast_and_lets_it_in_again() {
         pod.until("the pod to stay out", |status| way(status) == (&json!(false), &json!(false), &why)).await;
         assert!(Pod::generation() > generation, "what was known of its flows is void");
         assert_eq!(Pod::ask(&["maps", "dump", "pods", "-o", "json"])["pods"], json!([]));
-        let told = Pod::ask(&["explain", "10.5.1.2", "10.5.9.9", "-o", "json"]).to_string();
-        assert!(told.contains("leaves it alone: the annotation of pod default/db says so"), "{told}");
+        let explained = Pod::ask(&["explain", "10.5.1.2", "10.5.9.9", "-o", "json"]).to_string();
+        assert!(explained.contains("leaves it alone: the annotation of pod default/db says so"), "{explained}");
 
         // The first word of the server comes before the first look of a new agent.
         pod.stop();
         pod.start_with(&["--datapath=fast", "--pod-opt-out"]);
-        pod.until("readiness", |status| status["ready"] == true).await;
+        pod.until_ready().await;
         assert_eq!(
             way(&pod.until("the pod", |status| way(status).0.is_boolean()).await),
             (&json!(false), &json!(false), &why)

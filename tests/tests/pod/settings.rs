@@ -49,7 +49,7 @@ fn annotations_of_the_node_come_before_the_flags() {
         ];
         with_annotations(&pod, &all);
         pod.start_with(&["--datapath=encap"]);
-        let status = pod.until("readiness", |status| status["ready"] == true).await;
+        let status = pod.until_ready().await;
         assert_eq!(
             (&status["interface"]["name"], &status["device"]["mtu"]),
             (&json!("eth1"), &json!(1250)),
@@ -90,7 +90,7 @@ fn annotations_of_the_node_come_before_the_flags() {
 
         pod.stop();
         pod.start();
-        let status = pod.until("readiness", |status| status["ready"] == true).await;
+        let status = pod.until_ready().await;
         assert_eq!(
             (&status["interface"]["name"], &status["device"]["mtu"]),
             (&json!("eth0"), &json!(1150)),
@@ -110,7 +110,7 @@ fn annotations_that_cannot_be_followed_are_named_and_the_node_serves() {
         ];
         with_annotations(&pod, &all.map(|(name, value, _)| (name, value)));
         pod.start_with(&["--datapath=kernel"]);
-        let status = pod.until("readiness", |status| status["ready"] == true).await;
+        let status = pod.until_ready().await;
         assert_eq!(
             (&status["interface"]["name"], &status["device"]["mtu"]),
             (&json!("eth0"), &json!(1450)),

@@ -123,6 +123,11 @@ impl Pod {
         fs::read_to_string(LOG).unwrap_or_default()
     }
 
+    /// Waits until the agent is ready.
+    pub(crate) async fn until_ready(&mut self) -> Value {
+        self.until("readiness", |status| status["ready"] == true).await
+    }
+
     /// Waits until the agent's status is as wanted.
     pub(crate) async fn until(&mut self, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         let mut last = Value::Null;

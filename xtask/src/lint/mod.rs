@@ -3,7 +3,7 @@
 mod glossary;
 mod language;
 mod layers;
-mod sources;
+pub(crate) mod sources;
 mod types;
 
 use std::{

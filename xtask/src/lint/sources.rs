@@ -8,7 +8,7 @@ use std::{
 use anyhow::Context as _;
 
 /// Returns all Rust files below a folder, in order, with their texts.
-pub(super) fn rust_files(folder: &Path) -> anyhow::Result<Vec<(PathBuf, String)>> {
+pub(crate) fn rust_files(folder: &Path) -> anyhow::Result<Vec<(PathBuf, String)>> {
     let mut files = Vec::new();
     collect(folder, &mut files)?;
     files.sort();

@@ -82,7 +82,7 @@ impl<'a> Plan<'a> {
         let is_end_to_end = has_agent && !options.unit;
         let is_whole = is_end_to_end && !options.names_subjects() && options.filter.is_empty();
         // A filter alone does not say that what takes long to make is needed.
-        let can_want = is_end_to_end && (is_whole || options.names_subjects());
+        let can_want = is_end_to_end && (options.names_subjects() || options.filter.is_empty());
         let wants = |names: &[&str]| can_want && subjects.iter().any(|subject| names.contains(&subject.as_str()));
         let (wants_image, wants_cluster) = (wants(&["deploy", KUBERNETES]), wants(&[KUBERNETES]));
         let has_cluster = subjects.iter().any(|subject| subject == KUBERNETES);
@@ -103,10 +103,11 @@ impl<'a> Plan<'a> {
     /// Builds the agent if a suite needs it, and does all that does without at the same time.
     fn before_the_agent(&self, built: &Built, tally: &mut Tally) -> anyhow::Result<Extras> {
         let mut others = || self.without_the_agent(built, tally);
-        if self.end_to_end.is_none() && self.kubernetes.is_none() {
-            return others();
-        }
-        build::build_agent_while(self.setup.workspace(), built, others)?
+        if self.needs_agent() { build::build_agent_while(self.setup.workspace(), built, others)? } else { others() }
+    }
+
+    const fn needs_agent(&self) -> bool {
+        self.end_to_end.is_some() || self.kubernetes.is_some()
     }
 
     fn without_the_agent(&self, built: &Built, tally: &mut Tally) -> anyhow::Result<Extras> {
@@ -127,7 +128,7 @@ impl<'a> Plan<'a> {
     }
 
     fn after_the_agent(&self, built: &Built, extras: Extras, tally: &mut Tally) -> anyhow::Result<()> {
-        if self.end_to_end.is_none() && self.kubernetes.is_none() {
+        if !self.needs_agent() {
             return Ok(());
         }
         self.setup.checkers();
